@@ -1,0 +1,52 @@
+# subbyte_layer(<name> [DEPENDS <lower layer>...] [LIBRARIES <external library>...])
+#
+# Makes the folder that calls it one layer of the stack:
+#   *.cc            library subbyte_<name>
+#   *_test.cc       program <name>_test, run by ctest
+#
+# An include always reads "<layer>/<file>.h". To let the build enforce the direction of
+# the stack, each layer has an include root of its own that holds one symbolic link, so
+# a header of a layer that is not in DEPENDS is simply not on the include path:
+#
+#   build/include/formats/formats -> src/formats
+function(subbyte_layer name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  set(tests ${sources})
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+
+  set(root ${PROJECT_BINARY_DIR}/include/${name})
+  file(MAKE_DIRECTORY ${root})
+  file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${root}/${name} SYMBOLIC)
+
+  if(sources)
+    add_library(subbyte_${name} STATIC ${sources})
+    set(scope PUBLIC)
+  else()
+    add_library(subbyte_${name} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  add_library(subbyte::${name} ALIAS subbyte_${name})
+  target_include_directories(subbyte_${name} ${scope} ${root})
+  list(TRANSFORM ARG_DEPENDS PREPEND subbyte::)
+  target_link_libraries(subbyte_${name} ${scope} subbyte_options ${ARG_DEPENDS}
+    ${ARG_LIBRARIES})
+
+  if(SUBBYTE_BUILD_TESTS AND tests)
+    subbyte_test(${name}_test ${tests} LIBRARIES subbyte::${name})
+  endif()
+endfunction()
+
+# subbyte_test(<name> <source>... LIBRARIES <library>...): one GoogleTest program.
+function(subbyte_test name)
+  cmake_parse_arguments(ARG "" "" "LIBRARIES" ${ARGN})
+  find_package(GTest REQUIRED)
+  include(GoogleTest)
+  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(${name} PRIVATE
+    SUBBYTE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
+  target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} subbyte_options GTest::gtest_main)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST)
+endfunction()

@@ -1,0 +1,22 @@
+# Options, warnings and sanitizers that every target of the project shares.
+option(SUBBYTE_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(SUBBYTE_BUILD_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
+option(SUBBYTE_SCALAR_ONLY "Build the scalar kernels only, for any x86-64 machine" OFF)
+set(SUBBYTE_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread")
+
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+find_package(Threads REQUIRED)
+
+add_library(subbyte_options INTERFACE)
+target_compile_features(subbyte_options INTERFACE cxx_std_20)
+target_compile_options(subbyte_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -fvisibility=hidden
+  # Results must not depend on whether the compiler contracts a*b+c: kernels ask for FMA by name.
+  -ffp-contract=off)
+target_link_libraries(subbyte_options INTERFACE Threads::Threads)
+
+if(SUBBYTE_SANITIZE)
+  target_compile_options(subbyte_options INTERFACE
+    -fsanitize=${SUBBYTE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(subbyte_options INTERFACE -fsanitize=${SUBBYTE_SANITIZE})
+endif()

@@ -1,0 +1,74 @@
+#pragma once
+// Output that appears whole or not at all: written to a temporary name beside the target, synced,
+// then renamed. An error, an exception or a signal leaves what was there before.
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace subbyte {
+
+class OutputFile {
+ public:
+  /// Creates `<path>.partial-<pid>-<n>`. Codes: file.exists when `path` is there and `overwrite`
+  /// is false, file.io, file.no_space.
+  static Result<OutputFile> create(const std::filesystem::path& path, bool overwrite);
+
+  OutputFile(OutputFile&& other) noexcept;
+  OutputFile& operator=(OutputFile&& other) noexcept;
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+  /// Removes the temporary file unless commit() succeeded.
+  ~OutputFile();
+
+  /// Appends. Short writes and EINTR are handled.
+  Status write(std::span<const std::byte> bytes);
+  Status write(std::string_view text);
+
+  /// fsync, close, rename, fsync of the directory. The file is at `path` when this succeeds.
+  Status commit();
+
+ private:
+  OutputFile() = default;
+  void discard();
+
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  int file_ = -1;
+  bool overwrite_ = false;
+};
+
+/// A directory that appears whole or not at all: files are written into
+/// `<path>.partial-<pid>-<n>`, which commit() renames.
+class OutputDirectory {
+ public:
+  /// Code file.exists when `path` is there already: a directory is never written over.
+  static Result<OutputDirectory> create(const std::filesystem::path& path);
+
+  OutputDirectory(OutputDirectory&& other) noexcept;
+  OutputDirectory& operator=(OutputDirectory&& other) noexcept;
+  OutputDirectory(const OutputDirectory&) = delete;
+  OutputDirectory& operator=(const OutputDirectory&) = delete;
+  ~OutputDirectory();
+
+  /// Where to create files until commit().
+  const std::filesystem::path& path() const { return temporary_; }
+  Status commit();
+
+ private:
+  OutputDirectory() = default;
+  void discard();
+
+  std::filesystem::path target_;
+  std::filesystem::path temporary_;
+};
+
+/// Removes every temporary output of this process. Async-signal-safe: for handlers of SIGINT,
+/// SIGTERM and SIGHUP.
+void remove_partial_outputs() noexcept;
+
+}  // namespace subbyte

@@ -1,0 +1,92 @@
+#pragma once
+// Errors as values. The library never prints, aborts or exits: what can go wrong because of a
+// file, an argument or the machine comes back as a Result.
+//
+//   Result<Header> read_header(std::span<const std::byte> file);
+//
+//   Status load() {
+//     SUBBYTE_TRY(Header header, read_header(bytes));    // returns the error to our caller
+//     SUBBYTE_CHECK(verify(header));                     // the same for a Status
+//     return {};
+//   }
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+namespace subbyte {
+
+/// One refusal. `code` is stable and for programs ("safetensors.header_too_large"), a string
+/// literal that lives forever; `message` is one line for people and names file, tensor, what was
+/// expected and what was found.
+struct Error {
+  std::string_view code;
+  std::string message;
+};
+
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT: implicit
+
+  bool ok() const { return state_.index() == 0; }
+  explicit operator bool() const { return ok(); }
+
+  /// Only when ok().
+  T& value() & { return *std::get_if<0>(&state_); }
+  const T& value() const& { return *std::get_if<0>(&state_); }
+  T&& value() && { return std::move(*std::get_if<0>(&state_)); }
+  T& operator*() & { return value(); }
+  const T& operator*() const& { return value(); }
+  T* operator->() { return &value(); }
+  const T* operator->() const { return &value(); }
+
+  /// Only when not ok().
+  const Error& error() const& { return *std::get_if<1>(&state_); }
+  Error&& error() && { return std::move(*std::get_if<1>(&state_)); }
+
+ private:
+  std::variant<T, Error> state_;
+};
+
+/// Success or an Error: the Result of something that has no value.
+template <>
+class [[nodiscard]] Result<void> {
+ public:
+  Result() = default;
+  Result(Error error) : error_(std::move(error)), ok_(false) {}  // NOLINT: implicit
+
+  bool ok() const { return ok_; }
+  explicit operator bool() const { return ok_; }
+  const Error& error() const& { return error_; }
+  Error&& error() && { return std::move(error_); }
+
+ private:
+  Error error_;
+  bool ok_ = true;
+};
+
+using Status = Result<void>;
+
+}  // namespace subbyte
+
+#define SUBBYTE_CONCAT_INNER(a, b) a##b
+#define SUBBYTE_CONCAT(a, b) SUBBYTE_CONCAT_INNER(a, b)
+#define SUBBYTE_TRY_INNER(result, declaration, expression) \
+  auto result = (expression);                              \
+  if (!result.ok()) return std::move(result).error();      \
+  declaration = std::move(result).value()
+
+/// Declares from a Result, or returns its error.
+#define SUBBYTE_TRY(declaration, expression) \
+  SUBBYTE_TRY_INNER(SUBBYTE_CONCAT(subbyte_result_, __LINE__), declaration, expression)
+
+/// Returns the error of a Status, if there is one.
+#define SUBBYTE_CHECK(expression)                                                       \
+  do {                                                                                  \
+    if (auto subbyte_status = (expression); !subbyte_status.ok())                       \
+      return std::move(subbyte_status).error();                                         \
+  } while (false)

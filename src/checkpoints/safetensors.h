@@ -1,0 +1,124 @@
+#pragma once
+// The safetensors container.
+//
+//   offset 0   u64 little-endian N, the length of the header
+//          8   N bytes of JSON: {"name": {"dtype": "F16", "shape": [2, 3],
+//              "data_offsets": [begin, end]}, ..., "__metadata__": {string: string}}
+//      8 + N   the data; offsets count from here
+//
+// A file is accepted when it obeys all rules of the reference reader (first byte to last, no hole,
+// no overlap, no trailing byte) and, stricter than that reader, has no duplicate names, no unknown
+// fields, no array in place of an entry, no NUL in a name, rank <= 16, and no product of
+// dimensions that overflows even beside a zero. docs/safetensors.md lists every rule with its code.
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/mapped_file.h"
+#include "base/output_file.h"
+#include "base/status.h"
+
+namespace subbyte {
+
+/// The closed set of element types of the container, with the names that the files use.
+enum class DType : uint8_t {
+  kBool, kF4, kF6E2M3, kF6E3M2, kU8, kI8, kF8E5M2, kF8E4M3, kF8E8M0, kF8E4M3Fnuz, kF8E5M2Fnuz,
+  kI16, kU16, kF16, kBF16, kI32, kU32, kF32, kC64, kF64, kI64, kU64,
+};
+
+int bits(DType dtype);
+std::string_view name(DType dtype);  // "F16"
+std::optional<DType> find_dtype(std::string_view name);
+
+using Shape = std::vector<uint64_t>;
+
+std::string to_string(const Shape& shape);  // "[2, 3]"
+
+/// One tensor of a header. Offsets are from the start of the data.
+struct TensorEntry {
+  std::string name;
+  DType dtype = DType::kU8;
+  Shape shape;
+  uint64_t begin = 0;
+  uint64_t end = 0;
+};
+
+struct SafetensorsHeader {
+  std::vector<TensorEntry> tensors;  // by begin, then by name
+  std::map<std::string, std::string> metadata;
+  uint64_t data_offset = 0;  // 8 + N
+};
+
+/// Checks and reads a header. `head` is the start of a file of `file_size` bytes and holds at
+/// least min(file_size, 8 + N) bytes; no byte of the data is looked at, and no more than a small
+/// multiple of N is allocated. `where` (the file's name) begins every message.
+/// The codes are listed in docs/safetensors.md; each begins with "safetensors.".
+Result<SafetensorsHeader> read_safetensors_header(std::span<const std::byte> head,
+                                                  uint64_t file_size, std::string_view where);
+
+/// A tensor and where its bytes lie: in the mapping of a file that `file` keeps open.
+/// The bytes need not be aligned to the size of the element.
+struct Tensor {
+  std::string name;
+  DType dtype = DType::kU8;
+  Shape shape;
+  std::span<const std::byte> bytes;
+  std::shared_ptr<const MappedFile> file;
+};
+
+/// An open file with a valid header.
+class SafetensorsFile {
+ public:
+  static Result<SafetensorsFile> open(const std::filesystem::path& path);
+
+  const SafetensorsHeader& header() const { return header_; }
+  const std::filesystem::path& path() const { return file_->path(); }
+  Tensor tensor(const TensorEntry& entry) const;
+
+ private:
+  SafetensorsFile(std::shared_ptr<const MappedFile> file, SafetensorsHeader header);
+
+  std::shared_ptr<const MappedFile> file_;
+  SafetensorsHeader header_;
+};
+
+/// Writes one file: declare all tensors, then append their bytes in the order of layout().
+class SafetensorsWriter {
+ public:
+  struct Declaration {
+    std::string name;
+    DType dtype;
+    Shape shape;
+  };
+
+  /// Lays the tensors out (largest element first, then by name, as the reference writer does; the
+  /// header is padded with spaces to a multiple of 8) and writes the header.
+  static Result<SafetensorsWriter> create(const std::filesystem::path& path, bool overwrite,
+                                          std::vector<Declaration> tensors,
+                                          const std::map<std::string, std::string>& metadata);
+
+  /// Tensors in the order in which append() expects their bytes.
+  const std::vector<TensorEntry>& layout() const { return layout_; }
+
+  /// Bytes that follow those appended so far; a tensor may come in several pieces.
+  Status append(std::span<const std::byte> bytes);
+
+  /// Fails (safetensors.incomplete) unless every byte of every tensor was appended.
+  Status commit();
+
+ private:
+  SafetensorsWriter(OutputFile file, std::vector<TensorEntry> layout);
+
+  OutputFile file_;
+  std::vector<TensorEntry> layout_;
+  uint64_t total_ = 0;
+  uint64_t written_ = 0;
+};
+
+}  // namespace subbyte

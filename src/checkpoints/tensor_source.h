@@ -1,0 +1,38 @@
+#pragma once
+// The tensors of a model directory by name, from one safetensors file or from shards.
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoints/safetensors.h"
+
+namespace subbyte {
+
+class TensorSource {
+ public:
+  /// Opens `path`: a .safetensors file, or a directory with model.safetensors.index.json or
+  /// model.safetensors. Every shard named in the index is opened and must hold exactly the tensors
+  /// that the index says; shard names must be plain file names inside the directory, and a
+  /// symbolic link may lead only to a blob of the same Hugging Face cache entry (../../blobs/).
+  /// The codes of the index begin with "index." and are listed in docs/safetensors.md.
+  static Result<TensorSource> open(const std::filesystem::path& path);
+
+  /// nullptr when there is no such tensor.
+  const Tensor* find(std::string_view name) const;
+
+  /// All tensors by name.
+  const std::map<std::string, Tensor, std::less<>>& tensors() const { return tensors_; }
+  const std::vector<std::filesystem::path>& files() const { return files_; }
+  uint64_t total_bytes() const;  // of the tensors, without headers
+
+ private:
+  TensorSource() = default;
+
+  std::map<std::string, Tensor, std::less<>> tensors_;
+  std::vector<std::filesystem::path> files_;
+};
+
+}  // namespace subbyte

@@ -1,0 +1,55 @@
+#pragma once
+// Numeric formats as data. A format says what each code word means; formats.def lists them all,
+// and everything else (names, enumeration, tests, documentation table) follows from that list.
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace subbyte {
+
+enum class Format : uint8_t {
+  kNone,
+#define SUBBYTE_FORMAT(Id, file) Id,
+#include "formats/formats.def"
+#undef SUBBYTE_FORMAT
+};
+
+/// How a value between two neighbouring codes is rounded.
+enum class Rounding : uint8_t {
+  kNearestEven,        // ties to the even code: IEEE 754, OCP MX, Hugging Face tools
+  kNearestLowerIndex,  // ties to the lower code of the table: ggml's FP4, bitsandbytes' codebooks
+  kTowardZero,
+};
+
+/// What a format can hold besides finite numbers.
+enum class Specials : uint8_t {
+  kNone,         // every code is a finite number; NaN cannot be encoded
+  kNan,          // NaN but no infinity (E4M3, E8M0)
+  kNanInfinity,  // IEEE 754
+};
+
+struct FormatInfo {
+  Format id;
+  std::string_view name;  // "e2m1"; unique, lower case
+  int bits;               // of one code word, 2 to 32
+  Specials specials;
+  double max;             // largest finite value; larger ones saturate, or become infinity
+  double min;             // smallest (most negative) finite value
+  /// Exact value of `code` < 2^bits.
+  double (*decode)(uint32_t code);
+  /// Nearest code by `rounding`. Beyond max: infinity where the format has one, else saturates.
+  /// NaN gives the canonical NaN code where there is one, else the code of zero or, where there
+  /// is no zero, of the value nearest to it.
+  uint32_t (*encode)(double value, Rounding rounding);
+};
+
+const FormatInfo& info(Format format);
+
+/// All formats, in the order of formats.def.
+std::span<const FormatInfo* const> all_formats();
+
+/// nullptr when there is no format of that name.
+const FormatInfo* find_format(std::string_view name);
+
+}  // namespace subbyte

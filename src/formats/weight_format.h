@@ -1,0 +1,41 @@
+#pragma once
+// A weight format is data: which element a code stands for, how many inputs share a scale, how
+// the scale and the zero point are stored. Kernels, importers and exporters look at these fields
+// and never at the name of a tool.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "formats/format.h"
+
+namespace subbyte {
+
+/// How a zero point is stored, one for each scale. kU16 is for 8-bit codes, where GPTQ v1 can
+/// mean 256.
+enum class Zero : uint8_t { kNone, kU8, kU16 };
+
+struct WeightFormat {
+  Format element = Format::kF32;
+  Format scale = Format::kNone;  // kNone: dense, the element is the weight
+  Zero zero = Zero::kNone;
+  int64_t group_size = 0;  // inputs that share a scale; 0: the whole row
+
+  bool operator==(const WeightFormat&) const = default;
+};
+
+inline bool is_dense(const WeightFormat& format) { return format.scale == Format::kNone; }
+
+constexpr int zero_bytes(Zero zero) {
+  return zero == Zero::kNone ? 0 : zero == Zero::kU8 ? 1 : 2;
+}
+
+/// Bits for each weight with scales and zero points counted as stored here: 4.25 for MXFP4,
+/// 4.1875 for 4-bit codes with group 128, f16 scales and u8 zero points. `cols` is K; it matters
+/// when the group is the whole row.
+double bits_per_weight(const WeightFormat& format, int64_t cols);
+
+/// For people: "u4 g128 scale f16 zero u8", "bf16".
+std::string to_string(const WeightFormat& format);
+
+}  // namespace subbyte

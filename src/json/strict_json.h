@@ -1,0 +1,62 @@
+#pragma once
+// JSON from files that nobody vouches for. Stricter than the library underneath: duplicate keys
+// (compared after unescaping), a byte order mark, nesting deeper than kMaxDepth and anything
+// after the value are refused. Nothing recurses.
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace subbyte::json {
+
+using Value = nlohmann::ordered_json;
+
+inline constexpr int kMaxDepth = 64;
+
+/// Parses one value. `where` (a file name) begins the message.
+/// Codes: json.syntax, json.utf8, json.duplicate_key, json.depth.
+Result<Value> parse(std::string_view text, std::string_view where);
+
+/// Reads and parses a file of at most `max_bytes`. Codes: as parse and MappedFile::open, and
+/// json.too_large.
+Result<Value> parse_file(const std::string& path, uint64_t max_bytes);
+
+/// A view of an object that knows where it is, for messages like
+/// "config.json: rope_scaling.factor: expected a number, found \"32\"".
+class Object {
+ public:
+  /// Code json.type when `value` is not an object. `value` must outlive this.
+  static Result<Object> of(const Value& value, std::string_view where);
+
+  bool has(std::string_view key) const;  // present and not null
+  const Value* find(std::string_view key) const;
+  const std::string& where() const { return where_; }
+
+  /// Each returns nullopt when the key is absent or null, an error json.type or json.range when
+  /// it is something else or outside [min, max].
+  Result<std::optional<int64_t>> integer(std::string_view key, int64_t min, int64_t max) const;
+  Result<std::optional<double>> number(std::string_view key, double min, double max) const;
+  Result<std::optional<bool>> boolean(std::string_view key) const;
+  Result<std::optional<std::string>> string(std::string_view key) const;
+  Result<std::optional<Object>> object(std::string_view key) const;
+
+  /// The same for keys that must be there; code json.missing.
+  Result<int64_t> required_integer(std::string_view key, int64_t min, int64_t max) const;
+  Result<std::string> required_string(std::string_view key) const;
+
+  /// The error that such a getter would give, for checks of the caller's own.
+  Error error(std::string_view code, std::string_view key, std::string_view expected) const;
+
+ private:
+  Object(const Value* value, std::string where) : value_(value), where_(std::move(where)) {}
+
+  const Value* value_;
+  std::string where_;
+};
+
+}  // namespace subbyte::json

@@ -1,0 +1,25 @@
+#pragma once
+// How fast this machine reads memory: the limit that a decode step is measured against.
+
+#include <cstddef>
+#include <span>
+
+#include "base/thread_pool.h"
+
+namespace subbyte::cpu {
+
+struct ReadBandwidth {
+  double bytes_per_second = 0;  // best median over the patterns
+  int streams = 0;              // interleaved streams per thread of the best pattern
+};
+
+/// Reads `memory` (well beyond the caches, else this measures them) with all threads of the pool:
+/// 1, 2, 4 and 8 interleaved streams per thread in 512-byte steps, `repeats` passes each, with and
+/// without software prefetch. The best median counts. Nothing is written.
+ReadBandwidth measure_read_bandwidth(std::span<const std::byte> memory, ThreadPool& pool,
+                                     int repeats = 3);
+
+/// Bytes of the largest cache, 0 when the system does not say.
+std::size_t last_level_cache_bytes();
+
+}  // namespace subbyte::cpu

@@ -1,0 +1,67 @@
+#pragma once
+// The canonical form of a weight matrix: what every importer makes, every exporter takes, and the
+// CPU kernels read directly.
+//
+// W is [rows][cols] = [outputs][inputs]; y = W x. Row after row, and inside a row the codes of
+// consecutive inputs follow each other as one little-endian stream of bits:
+//
+//   code (n, k) = bits [k*b, k*b + b) of row n,     row n starts at byte n * row_bytes
+//
+//   4 bits, row n:   byte 0            byte 1            ...
+//                    k=1:hi  k=0:lo    k=3:hi  k=2:lo
+//
+// This is byte for byte what gpt-oss files hold, so MXFP4 is used where it lies in the file.
+//
+// Scales and zero points are [rows][groups]; group g covers inputs [g*group_size, ...).
+//   dequantized w(n, k) = (element(code) - zero(n, g)) * scale(n, g)
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "formats/weight_format.h"
+
+namespace subbyte {
+
+/// A canonical matrix whose bytes belong to somebody else.
+struct MatrixView {
+  WeightFormat format;
+  int64_t rows = 0;  // N, outputs
+  int64_t cols = 0;  // K, inputs
+  std::span<const std::byte> codes;   // rows * row_bytes()
+  std::span<const std::byte> scales;  // [rows][groups] of format.scale; empty for dense formats
+  std::span<const std::byte> zeros;   // [rows][groups] of format.zero; empty when there are none
+  /// Act-order: stored column k multiplies input input_order[k]. Empty means k itself.
+  std::span<const uint32_t> input_order;
+
+  int64_t row_bytes() const { return (cols * info(format.element).bits + 7) / 8; }
+  int64_t group_size() const { return format.group_size == 0 ? cols : format.group_size; }
+  int64_t groups() const { return is_dense(format) ? 0 : (cols + group_size() - 1) / group_size(); }
+  /// All that a product with this matrix has to read.
+  int64_t bytes() const {
+    return static_cast<int64_t>(codes.size() + scales.size() + zeros.size() +
+                                input_order.size_bytes());
+  }
+};
+
+/// A canonical matrix together with what keeps its bytes alive: buffers of its own, the mapped
+/// file, or some of each.
+struct Matrix {
+  MatrixView view;
+  std::vector<std::shared_ptr<const void>> owners;
+};
+
+/// Uninitialised bytes, 64-byte aligned, followed by 64 readable bytes so that a vector load at
+/// the end of the last row stays inside. Large buffers ask for 2 MiB pages.
+std::shared_ptr<std::byte[]> allocate_bytes(std::size_t size);
+
+/// Code (row, col) of the canonical stream.
+uint32_t code_at(const MatrixView& matrix, int64_t row, int64_t col);
+
+/// The dequantized weight (row, col) in double precision: the oracle of every test. `col` is the
+/// stored column; with act-order it belongs to input input_order[col].
+double weight_at(const MatrixView& matrix, int64_t row, int64_t col);
+
+}  // namespace subbyte

@@ -1,0 +1,79 @@
+#pragma once
+// Byte-level BPE as tokenizer.json describes it (the tokenizers of Qwen2/3 and of gpt-oss).
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace subbyte {
+
+using TokenId = int32_t;
+
+/// What added tokens in the text become. Text that a user typed is encoded with kAsText: then
+/// "<|im_end|>" is ten or so ordinary tokens and cannot end the turn.
+enum class SpecialTokens : uint8_t { kAsText, kRecognize };
+
+class Tokenizer {
+ public:
+  /// Reads tokenizer.json. Supported: model BPE without dropout, byte_fallback or prefixes;
+  /// normalizer none or NFC; pre_tokenizer a sequence of Split(Regex, Isolated) and ByteLevel;
+  /// decoder ByteLevel. Everything else is refused by name (tokenizer.unsupported); inconsistent
+  /// vocabularies have codes of their own, listed at the top of tokenizer.cc.
+  static Result<Tokenizer> load(const std::filesystem::path& tokenizer_json);
+
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  /// Any bytes: what is not UTF-8 is first replaced by U+FFFD, one for each maximal invalid part.
+  /// Codes: tokenizer.too_long (over 64 MiB), tokenizer.match_limit.
+  Result<std::vector<TokenId>> encode(std::string_view text, SpecialTokens special) const;
+
+  /// Bytes of one token: those of its vocabulary entry, or the text of an added token. Not
+  /// necessarily whole characters. Empty for ids that do not exist.
+  std::string_view token_bytes(TokenId id) const;
+
+  /// The text of `ids`; invalid UTF-8 becomes U+FFFD as Hugging Face does. `skip_special` leaves
+  /// out added tokens marked special. Code tokenizer.bad_id.
+  Result<std::string> decode(std::span<const TokenId> ids, bool skip_special) const;
+
+  /// Id of an added token or of a vocabulary entry by its literal text, e.g. "<|im_end|>".
+  std::optional<TokenId> find(std::string_view token) const;
+  bool is_special(TokenId id) const;
+
+  /// One more than the largest id.
+  TokenId size() const;
+
+ private:
+  struct Data;
+  explicit Tokenizer(std::unique_ptr<const Data> data);
+
+  std::unique_ptr<const Data> data_;
+};
+
+/// Decodes token by token and never gives out half a character: bytes are held back until they
+/// are whole (or can never become so, which gives U+FFFD).
+class StreamDecoder {
+ public:
+  StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
+      : tokenizer_(&tokenizer), skip_special_(skip_special) {}
+
+  /// Text that became complete with this token, perhaps empty.
+  std::string push(TokenId id);
+  /// What is left at the end, as U+FFFD.
+  std::string finish();
+
+ private:
+  const Tokenizer* tokenizer_;
+  bool skip_special_;
+  std::string pending_;
+};
+
+}  // namespace subbyte
