@@ -48,5 +48,5 @@ function(subbyte_test name)
   target_compile_definitions(${name} PRIVATE
     SUBBYTE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} subbyte_options GTest::gtest_main)
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS ${name})
 endfunction()

@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Fails when a file includes a header of a layer that its own layer does not depend on.
+
+The one source of truth is what the build uses: `subbyte_layer(<name> DEPENDS <layer>...)` in
+src/<name>/CMakeLists.txt, and the `subbyte::<layer>` libraries in app/CMakeLists.txt. Dependencies
+are transitive. The include path already enforces this for what is compiled; this check also sees
+files that a build leaves out, and relative includes, which would slip past the include path.
+
+    tools/check_layers.py [--root DIR]    check the tree, print file:line for each bad include
+    tools/check_layers.py --self-test     plant bad includes in a copy and see them reported
+"""
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+SUFFIXES = {".h", ".cc", ".def"}
+TOP = "app"  # the only folder outside src/ that is checked
+TEST_ONLY = {"support"}  # tests/support: for *_test.cc
+LAYER_CALL = re.compile(r"subbyte_layer\(\s*(\w+)([^)]*)\)")
+LIBRARY = re.compile(r"subbyte::(\w+)")
+DIRECTIVE = re.compile(r"^\s*#\s*include\s*(.*)")
+HEADER = re.compile(r'(["<])([^">]+)[">]')
+
+
+class Broken(Exception):
+    """The tree cannot be checked at all."""
+
+
+def without_comments(cmake: str) -> str:
+    return re.sub(r"#.*", "", cmake)
+
+
+def read_direct_dependencies(root: Path) -> dict[str, list[str]]:
+    """Layer -> the layers its CMakeLists.txt names."""
+    direct: dict[str, list[str]] = {}
+    for path in sorted((root / "src").glob("*/CMakeLists.txt")):
+        call = LAYER_CALL.search(without_comments(path.read_text()))
+        if not call or call[1] != path.parent.name:
+            raise Broken(f"{path}: expected subbyte_layer({path.parent.name} ...)")
+        words = call[2].split()
+        if "LIBRARIES" in words:
+            words = words[: words.index("LIBRARIES")]
+        direct[call[1]] = words[1:] if words[:1] == ["DEPENDS"] else []
+    if not direct:
+        raise Broken(f"{root}/src: no layer found")
+    for folder in (root / "src").iterdir():
+        if folder.is_dir() and folder.name not in direct:
+            raise Broken(f"{folder}: a folder of src/ without CMakeLists.txt is not a layer")
+    app = root / TOP / "CMakeLists.txt"
+    if app.exists():
+        direct[TOP] = sorted(set(LIBRARY.findall(without_comments(app.read_text()))))
+    for layer, names in direct.items():
+        for name in names:
+            if name not in direct or name == TOP:
+                raise Broken(f"layer {layer} depends on {name}, which is not a layer")
+    return direct
+
+
+def visible_layers(layer: str, direct: dict[str, list[str]],
+                   path: tuple[str, ...] = ()) -> set[str]:
+    """The layer itself and all that it depends on."""
+    if layer in path:
+        raise Broken("layers depend on each other in a circle: " + " -> ".join((*path, layer)))
+    visible = {layer}
+    for name in direct[layer]:
+        visible |= visible_layers(name, direct, (*path, layer))
+    return visible
+
+
+def check_include(spelling: str, layer: str, visible: set[str], layers: set[str],
+                  is_test: bool) -> str | None:
+    """What is wrong with the text behind #include, if anything."""
+    header = HEADER.match(spelling)
+    if not header:
+        return f"cannot tell what '{spelling.strip()}' includes; write a file name"
+    quote, name = header.groups()
+    target = name.split("/")[0]
+    if target in layers:
+        if target in visible:
+            return None
+        return f'layer {layer} must not include "{name}": it sees only {", ".join(sorted(visible))}'
+    if target in TEST_ONLY and quote == '"':
+        return None if is_test else f'"{name}" is for tests only'
+    if quote == '"':
+        return f'"{name}" does not read "<layer>/<file>"'
+    return None
+
+
+def check_tree(root: Path) -> list[str]:
+    """One line for each bad include."""
+    direct = read_direct_dependencies(root)
+    problems = []
+    for layer in direct:
+        visible = visible_layers(layer, direct)
+        folder = root / TOP if layer == TOP else root / "src" / layer
+        for path in sorted(folder.rglob("*")):
+            if path.suffix not in SUFFIXES:
+                continue
+            is_test = path.name.endswith("_test.cc")
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                directive = DIRECTIVE.match(line)
+                if not directive:
+                    continue
+                problem = check_include(directive[1], layer, visible, set(direct), is_test)
+                if problem:
+                    problems.append(f"{path.relative_to(root)}:{number}: {problem}")
+    return problems
+
+
+# Each plant: a file, the line to plant there, and words of the complaint that must come.
+PLANTS = [
+    ("src/formats/planted.h", '#include "engine/engine.h"', "layer formats must not include"),
+    ("src/quantize/planted.cc", '#include "checkpoints/a.h"', "layer quantize must not include"),
+    ("src/base/planted_test.cc", "#  include <json/strict_json.h>", "layer base must not include"),
+    ("src/ops/planted.cc", '#include "../text/tokenizer.h"', 'does not read "<layer>/<file>"'),
+    ("src/models/planted.cc", "#include SOME_MACRO", "write a file name"),
+    ("src/models/planted.h", '#include "support/random_model.h"', "for tests only"),
+]
+
+
+def self_test(root: Path) -> list[str]:
+    """Plants that were not reported, and anything reported about the tree without them."""
+    failures = []
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        shutil.copytree(root / "src", copy / "src")
+        before = check_tree(copy)
+        for file, line, words in PLANTS:
+            planted = copy / file
+            planted.write_text(f"// line 1\n{line}\n")
+            found = [problem for problem in check_tree(copy) if problem not in before]
+            planted.unlink()
+            if len(found) != 1 or not found[0].startswith(f"{file}:2: ") or words not in found[0]:
+                failures.append(f"planted {file}: {line}\n  expected '{words}', found {found}")
+        makefile = copy / "src/base/CMakeLists.txt"
+        makefile.write_text("subbyte_layer(base DEPENDS engine)\n")
+        try:
+            check_tree(copy)
+            failures.append("a circle of layers was not noticed")
+        except Broken as error:
+            if "circle" not in str(error):
+                failures.append(f"a circle of layers: found '{error}'")
+    return failures
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
+    parser.add_argument("--self-test", action="store_true")
+    arguments = parser.parse_args()
+    try:
+        check = self_test if arguments.self_test else check_tree
+        problems = check(arguments.root)
+    except Broken as error:
+        problems = [str(error)]
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""House rules that neither the compiler nor clang-format checks.
+
+All code:  at most 500 lines in a file, 100 columns in a line, ASCII, no tabs, no notes
+           about work to do.
+C++:       functions of at most 60 lines (from the brace that opens the body to the one that closes
+           it), no '#if 0'.
+src/:      the library never prints, aborts or exits (tests beside the code may).
+Vectors:   intrinsics only in src/kernels/cpu/<isa>/, which is compiled for that instruction set.
+
+    tools/check_style.py [--root DIR]    check the tree, print file:line for each violation
+    tools/check_style.py --self-test     see a violation of each rule reported
+
+Function lengths are found by counting braces, not by parsing C++: macros that open or close
+braces would confuse it, and the project has none.
+"""
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+MAX_LINES = 500
+MAX_COLUMNS = 100
+MAX_FUNCTION_LINES = 60
+
+FOLDERS = ["src", "app", "bench", "tests", "conformance", "tools", "cmake"]
+DATA_FOLDERS = {"data"}  # what is in tests/data is what others wrote
+CPP = {".h", ".cc", ".def"}
+OTHER_CODE = {".py", ".cmake"}
+FILES = ["dev", "CMakeLists.txt"]
+
+# Literals first, so that a quote in a comment and a comment in a literal are told apart.
+# The digit separator of C++ (1'000) is not the start of a character.
+LITERAL_OR_COMMENT = re.compile(
+    r'R"(?P<mark>[^(\s]*)\(.*?\)(?P=mark)"'
+    r'|"(?:\\.|[^"\\\n])*"'
+    r"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'"
+    r"|//[^\n]*"
+    r"|/\*.*?\*/", re.DOTALL)
+
+NOTE = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
+IF_ZERO = re.compile(r"^\s*#\s*if\s+0\b")
+PRINTS = re.compile(r"\bstd::(cout|cerr|clog)\b|\bfmt::print\b"
+                    r"|\b(printf|fprintf|vfprintf|puts|fputs|putchar|perror)\s*\(")
+ENDS = re.compile(r"(?<![\w.>])(std::|::)?(abort|exit|_exit|_Exit|quick_exit|terminate)\s*\(")
+INTRINSIC = re.compile(r"\b_mm\d*_\w+|\b__m(128|256|512)[di]?\b|\b_tile_\w+"
+                       r"|#\s*include\s*<\w*intrin\.h>")
+ISA_FOLDER = re.compile(r"^src/kernels/cpu/(?!generic/)\w+/")
+
+NAMESPACE = re.compile(r"\bnamespace\b|\bextern\s*$")
+TYPE = re.compile(r"\b(class|struct|union|enum|concept)\b")
+
+
+def blank(match: re.Match[str]) -> str:
+    """Keeps lines and columns where they are."""
+    text = re.sub(r"[^\n]", " ", match[0])
+    if match[0].startswith(("/", "R")) or len(text) < 2:
+        return text
+    return match[0][0] + text[1:-1] + match[0][-1]
+
+
+def code_only(text: str) -> str:
+    """C++ without comments and without what is inside literals; includes stay."""
+    return LITERAL_OR_COMMENT.sub(blank, text)
+
+
+def kind_of_block(before: str, enclosing: list[str]) -> str:
+    """What a '{' opens, told from the text between it and the end of the statement before it."""
+    if any(kind == "function" for kind in enclosing):
+        return "inner"
+    if NAMESPACE.search(before):
+        return "namespace"
+    if "(" in before and not re.search(r"=\s*$", before):
+        return "function"
+    return "type" if TYPE.search(before) else "inner"
+
+
+def functions(code: str) -> Iterator[tuple[int, int]]:
+    """First and last line, counted from 1, of each function body."""
+    # Preprocessor lines, with what they continue on, have braces of their own.
+    code = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda m: re.sub(r"[^\n]", " ", m[0]), code,
+                  flags=re.MULTILINE)
+    open_blocks: list[tuple[str, int]] = []
+    line = 1
+    before = ""
+    for char in code:
+        if char == "\n":
+            line += 1
+        if char == "{":
+            open_blocks.append((kind_of_block(before, [kind for kind, _ in open_blocks]), line))
+        elif char == "}" and open_blocks:
+            kind, first = open_blocks.pop()
+            if kind == "function":
+                yield first, line
+        before = "" if char in ";{}" else before + char
+
+
+def check_lines(lines: list[str]) -> Iterator[tuple[int, str]]:
+    if len(lines) > MAX_LINES:
+        yield len(lines), f"{len(lines)} lines, more than {MAX_LINES}"
+    for number, line in enumerate(lines, 1):
+        if len(line) > MAX_COLUMNS:
+            yield number, f"{len(line)} columns, more than {MAX_COLUMNS}"
+        if not line.isascii():
+            yield number, "not ASCII"
+        if "\t" in line:
+            yield number, "a tab"
+        if NOTE.search(line):
+            yield number, "a note about work to do; do it, or open an issue"
+
+
+def check_cpp(name: str, text: str) -> Iterator[tuple[int, str]]:
+    code = code_only(text)
+    in_library = name.startswith("src/") and not name.endswith("_test.cc")
+    for number, line in enumerate(code.splitlines(), 1):
+        if IF_ZERO.search(line):
+            yield number, "#if 0: git remembers, delete it"
+        if in_library and PRINTS.search(line):
+            yield number, "the library does not print"
+        if in_library and ENDS.search(line):
+            yield number, "the library does not end the process"
+        if INTRINSIC.search(line) and not ISA_FOLDER.match(name):
+            yield number, "intrinsics belong into src/kernels/cpu/<isa>/"
+    for first, last in functions(code):
+        if last - first + 1 > MAX_FUNCTION_LINES:
+            yield first, f"function of {last - first + 1} lines, more than {MAX_FUNCTION_LINES}"
+
+
+def code_files(root: Path) -> Iterator[Path]:
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            if DATA_FOLDERS & set(path.relative_to(root).parts):
+                continue
+            if path.suffix in CPP | OTHER_CODE or path.name == "CMakeLists.txt":
+                yield path
+    yield from (root / name for name in FILES if (root / name).exists())
+
+
+def check_tree(root: Path) -> list[str]:
+    problems = []
+    for path in code_files(root):
+        name = path.relative_to(root).as_posix()
+        text = path.read_text(encoding="utf-8", errors="replace")
+        found = list(check_lines(text.splitlines()))
+        if path.suffix in CPP:
+            found += check_cpp(name, text)
+        problems += [f"{name}:{number}: {what}" for number, what in sorted(found)]
+    return problems
+
+
+LONG_BODY = "int f() {\n" + "  g();\n" * 59 + "}\n"  # 61 lines
+# Each case: file, content, and the start of the complaint about it; "" for none.
+CASES = [
+    ("src/base/a.cc", "int a;\n" * 501, "501: 501 lines"),
+    ("src/base/a.cc", "// " + "x" * 98 + "\n", "1: 101 columns"),
+    ("src/base/a.cc", "// \u00e9\n", "1: not ASCII"),
+    ("tools/a.py", "\tpass\n", "1: a tab"),
+    ("app/a.cc", "// TO" "DO: later\n", "1: a note"),
+    ("app/a.cc", "\n#if 0\n#endif\n", "2: #if 0"),
+    ("src/base/a.cc", "void f() { std::cout << 1; }\n", "1: the library does not print"),
+    ("src/base/a.cc", "void f() { std::abort(); }\n", "1: the library does not end"),
+    ("src/ops/a.cc", "__m256 f();\n", "1: intrinsics"),
+    ("src/kernels/cpu/generic/a.h", "#include <immintrin.h>\n", "1: intrinsics"),
+    ("src/base/a.cc", LONG_BODY, "1: function of 61 lines"),
+    ("src/base/a.cc", "struct A {\n A() : b_{0} {}\n" + LONG_BODY + "};\n", "3: function of 61"),
+    ("src/base/a.cc", "namespace n {\n" + LONG_BODY.replace("  g();\n", "", 1) + "}\n", ""),
+    ("src/base/a.cc", 'const char* a = "std::cout {"; // printf(\nint b = 1\'000;\n', ""),
+    ("src/base/a_test.cc", "void f() { std::abort(); }\n", ""),
+    ("src/base/a.cc", "void f() { snprintf(b, 1, c); at_exit(); x.exit(); }\n", ""),
+    ("src/kernels/cpu/avx2/a.cc", "__m256 f();\n", ""),
+    ("tests/data/a.py", "\t\u00e9\n", ""),
+    ("app/a.cc", "int main() { std::cout << 1; }\n", ""),
+]
+
+
+def self_test(_: Path) -> list[str]:
+    failures = []
+    for name, text, expected in CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True)
+            path.write_text(text, encoding="utf-8")
+            found = check_tree(Path(folder))
+        if expected:
+            right = len(found) == 1 and found[0].startswith(f"{name}:{expected}")
+        else:
+            right = not found
+        if not right:
+            failures.append(f"{name}: {text[:40]!r}: expected '{expected}', found {found}")
+    return failures
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
+    parser.add_argument("--self-test", action="store_true")
+    arguments = parser.parse_args()
+    problems = (self_test if arguments.self_test else check_tree)(arguments.root)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
