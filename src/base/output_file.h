@@ -15,7 +15,8 @@ namespace subbyte {
 class OutputFile {
  public:
   /// Creates `<path>.partial-<pid>-<n>`. Codes: file.exists when `path` is there and `overwrite`
-  /// is false, file.io, file.no_space.
+  /// is false, file.not_regular when it is no file, and as for every call here: file.io,
+  /// file.no_space (also quota and size limits), file.not_found, file.permission.
   static Result<OutputFile> create(const std::filesystem::path& path, bool overwrite);
 
   OutputFile(OutputFile&& other) noexcept;
@@ -42,7 +43,7 @@ class OutputFile {
   bool overwrite_ = false;
 };
 
-/// A directory that appears whole or not at all: files are written into
+/// A directory that appears whole or not at all: files (no directories) are written into
 /// `<path>.partial-<pid>-<n>`, which commit() renames.
 class OutputDirectory {
  public:
@@ -67,8 +68,8 @@ class OutputDirectory {
   std::filesystem::path temporary_;
 };
 
-/// Removes every temporary output of this process. Async-signal-safe: for handlers of SIGINT,
-/// SIGTERM and SIGHUP.
+/// Removes every temporary output of this process, and lets it create no others. For handlers of
+/// SIGINT, SIGTERM and SIGHUP that end the process: async-signal-safe.
 void remove_partial_outputs() noexcept;
 
 }  // namespace subbyte

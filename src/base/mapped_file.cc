@@ -1,0 +1,124 @@
+#include "base/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "base/file_error.h"
+
+namespace subbyte {
+namespace {
+
+std::string_view kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+Error not_regular(const std::filesystem::path& path, std::string_view found) {
+  return {"file.not_regular",
+          path.native() + ": expected a regular file, found " + std::string(found)};
+}
+
+Error open_error(int error_number, const std::filesystem::path& path) {
+  if (error_number == ELOOP) return not_regular(path, "a loop of symbolic links");
+  struct stat status {};
+  if (error_number == ENXIO) return not_regular(path, "a socket or a device");
+  if (error_number == ENOENT && ::lstat(path.c_str(), &status) == 0) {
+    return {"file.not_found", path.native() + ": the symbolic link leads to no file"};
+  }
+  return file_error(error_number, path, "open");
+}
+
+int64_t modified_ns(const struct stat& status) {
+  return int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
+}  // namespace
+
+Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
+  if (path.native().find('\0') != std::string::npos) {
+    return Error{"file.not_found", std::string(path.c_str()) + ": a NUL byte in the file name"};
+  }
+  // Without O_NONBLOCK the open of a pipe waits for a writer, for ever.
+  int file = -1;
+  do {
+    file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  } while (file < 0 && errno == EINTR);
+  if (file < 0) return open_error(errno, path);
+
+  MappedFile mapped;  // closes the file from here on
+  mapped.path_ = path;
+  mapped.file_ = file;
+  struct stat status {};
+  if (::fstat(file, &status) != 0) return file_error(errno, path, "read the size");
+  if (!S_ISREG(status.st_mode)) return not_regular(path, kind_of(status.st_mode));
+  mapped.modified_ns_ = modified_ns(status);
+  if (status.st_size > 0) {
+    const auto size = static_cast<std::size_t>(status.st_size);
+    void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
+    if (data == MAP_FAILED) return file_error(errno, path, "map into memory");
+    mapped.data_ = static_cast<const std::byte*>(data);
+    mapped.size_ = size;
+  }
+  return mapped;
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      modified_ns_(other.modified_ns_),
+      file_(std::exchange(other.file_, -1)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(modified_ns_, other.modified_ns_);
+  std::swap(file_, other.file_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (file_ >= 0) ::close(file_);
+}
+
+Status MappedFile::verify_unchanged() const {
+  struct stat status {};
+  if (::fstat(file_, &status) != 0) return file_error(errno, path_, "read the size");
+  if (static_cast<std::size_t>(status.st_size) != size_) {
+    return Error{"file.changed", path_.native() + ": was " + std::to_string(size_) +
+                                     " bytes long when it was opened, is " +
+                                     std::to_string(status.st_size) + " bytes now"};
+  }
+  if (modified_ns(status) != modified_ns_) {
+    return Error{"file.changed", path_.native() + ": was written to since it was opened"};
+  }
+  // The old content is still whole, but other files of the checkpoint may be newer by now.
+  if (status.st_nlink == 0) {
+    return Error{"file.changed", path_.native() + ": was deleted or replaced since it was opened"};
+  }
+  return {};
+}
+
+void MappedFile::release(std::span<const std::byte> part) const {
+  if (data_ == nullptr) return;
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto start = reinterpret_cast<std::uintptr_t>(data_);
+  const auto address = reinterpret_cast<std::uintptr_t>(part.data());
+  const std::uintptr_t first = (std::max(address, start) + page - 1) / page * page;
+  const std::uintptr_t last = std::min(address + part.size(), start + size_) / page * page;
+  // An advice: when the system does not take it, nothing is lost but memory.
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+}
+
+}  // namespace subbyte

@@ -1,0 +1,142 @@
+// Fails every system call of an output in turn. The definitions of write, fsync and so on in this
+// program take the place of the C library's.
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+#include "base/output_file.h"
+#include "support/temp_dir.h"
+
+namespace {
+
+/// What the next calls meet: the `countdown`-th one from now fails with `error_number`.
+struct Fault {
+  int countdown = 0;  // 0: none
+  int error_number = 0;
+  bool short_writes = false;
+  std::string log;  // the calls in order, by their first letters
+};
+
+Fault* fault = nullptr;
+
+bool fails(char letter) {
+  if (fault == nullptr) return false;
+  fault->log.push_back(letter);
+  if (fault->countdown == 0 || --fault->countdown != 0) return false;
+  errno = fault->error_number;
+  return true;
+}
+
+}  // namespace
+
+extern "C" {
+
+ssize_t write(int file, const void* data, size_t size) {
+  if (fails('w')) return -1;
+  if (fault != nullptr && fault->short_writes && size > 1) size = size / 2;
+  return ::syscall(SYS_write, file, data, size);
+}
+
+int fsync(int file) {
+  return fails('s') ? -1 : static_cast<int>(::syscall(SYS_fsync, file));
+}
+
+int rename(const char* from, const char* to) noexcept {
+  return fails('r') ? -1 : static_cast<int>(::syscall(SYS_rename, from, to));
+}
+
+int renameat2(int from_dir, const char* from, int to_dir, const char* to, unsigned flags) noexcept {
+  if (fails('n')) return -1;
+  return static_cast<int>(::syscall(SYS_renameat2, from_dir, from, to_dir, to, flags));
+}
+
+int link(const char* from, const char* to) noexcept {
+  return fails('l') ? -1 : static_cast<int>(::syscall(SYS_link, from, to));
+}
+}
+
+namespace subbyte {
+namespace {
+
+using Names = std::set<std::string>;
+
+struct Outcome {
+  std::string_view code;
+  std::string log;
+};
+
+Outcome write_file(const std::filesystem::path& path, bool overwrite, Fault with) {
+  fault = &with;
+  const Status status = [&]() -> Status {
+    SUBBYTE_TRY(OutputFile file, OutputFile::create(path, overwrite));
+    SUBBYTE_CHECK(file.write("first,"));
+    SUBBYTE_CHECK(file.write("second"));
+    return file.commit();
+  }();
+  fault = nullptr;
+  return {status.ok() ? "ok" : status.error().code, with.log};
+}
+
+TEST(OutputFileFaults, syncs_the_file_before_and_the_directory_after_the_rename) {
+  const TempDir dir;
+  EXPECT_EQ(write_file(dir / "new", false, {}).log, "wwsns");
+  EXPECT_EQ(write_file(dir / "new", true, {}).log, "wwsrs");
+}
+
+TEST(OutputFileFaults, continues_after_short_writes) {
+  const TempDir dir;
+  Fault with;
+  with.short_writes = true;
+  const Outcome outcome = write_file(dir / "out", false, with);
+  EXPECT_EQ(outcome.code, "ok");
+  EXPECT_GT(outcome.log.size(), 6u);
+  EXPECT_EQ(dir.read("out"), "first,second");
+}
+
+TEST(OutputFileFaults, continues_after_an_interruption) {
+  const TempDir dir;
+  for (const int call : {1, 2, 3}) {
+    EXPECT_EQ(write_file(dir / "out", true, {call, EINTR, false, ""}).code, "ok");
+    EXPECT_EQ(dir.read("out"), "first,second");
+  }
+}
+
+TEST(OutputFileFaults, keeps_the_old_file_whichever_call_fails) {
+  const TempDir dir;
+  const std::pair<int, std::string_view> errors[] = {
+      {ENOSPC, "file.no_space"}, {EDQUOT, "file.no_space"}, {EIO, "file.io"}};
+  for (const auto& [error_number, code] : errors) {
+    for (const int call : {1, 2, 3, 4}) {
+      dir.write("out", "old");
+      EXPECT_EQ(write_file(dir / "out", true, {call, error_number, false, ""}).code, code);
+      EXPECT_EQ(dir.read("out"), "old");
+      EXPECT_EQ(dir.names(), Names{"out"}) << call;
+    }
+    // The sync of the directory comes when the new file is there already, whole.
+    EXPECT_EQ(write_file(dir / "out", true, {5, error_number, false, ""}).code, code);
+    EXPECT_EQ(dir.read("out"), "first,second");
+    EXPECT_EQ(dir.names(), Names{"out"});
+  }
+}
+
+TEST(OutputFileFaults, links_where_an_exclusive_rename_is_not_supported) {
+  const TempDir dir;
+  const Outcome outcome = write_file(dir / "out", false, {4, EINVAL, false, ""});
+  EXPECT_EQ(outcome.code, "ok");
+  EXPECT_EQ(outcome.log, "wwsnls");
+  EXPECT_EQ(dir.read("out"), "first,second");
+  EXPECT_EQ(dir.names(), Names{"out"});
+}
+
+TEST(OutputFileFaults, commits_on_file_systems_that_cannot_sync_a_directory) {
+  const TempDir dir;
+  EXPECT_EQ(write_file(dir / "out", false, {5, EINVAL, false, ""}).code, "ok");
+}
+
+}  // namespace
+}  // namespace subbyte
