@@ -1,0 +1,276 @@
+#include "json/strict_json.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "base/mapped_file.h"
+#include "json/quote.h"
+#include "json/utf8.h"
+
+namespace subbyte::json {
+namespace {
+
+/// Builds a value from the parser's events. Finished values wait on one stack until their array or
+/// object ends. Not the library's own builder: that one searches all earlier members for each new
+/// one, which is quadratic, and keeps the last of two equal keys.
+class Builder {
+ public:
+  bool null() { return add(nullptr); }
+  bool boolean(bool value) { return add(value); }
+  bool number_integer(int64_t value) { return add(value); }
+  bool number_unsigned(uint64_t value) { return add(value); }
+  bool number_float(double value, const std::string&) { return add(value); }
+  bool string(std::string& value) { return add(std::move(value)); }
+  bool binary(Value::binary_t&) { return false; }  // never in text
+
+  bool start_object(std::size_t) { return open(); }
+  bool start_array(std::size_t) { return open(); }
+  bool key(std::string& name) {
+    keys_.push_back(std::move(name));
+    return true;
+  }
+
+  bool end_array() {
+    const std::size_t first = close();
+    Value array = Value::array();
+    auto& elements = array.get_ref<Value::array_t&>();
+    elements.assign(std::make_move_iterator(values_.begin() + static_cast<std::ptrdiff_t>(first)),
+                    std::make_move_iterator(values_.end()));
+    values_.resize(first);
+    return add(std::move(array));
+  }
+
+  bool end_object() {
+    const std::size_t first = close();
+    const std::size_t count = values_.size() - first;
+    const std::size_t first_key = keys_.size() - count;
+    if (has_duplicate(first_key)) return false;
+    Value object = Value::object();
+    auto& members = object.get_ref<Value::object_t&>();
+    members.reserve(count);  // growing would copy: the keys are const
+    for (std::size_t i = 0; i < count; ++i) {
+      // The vector's emplace_back; the map's own emplace searches.
+      static_cast<Value::object_t::Container&>(members).emplace_back(
+          std::move(keys_[first_key + i]), std::move(values_[first + i]));
+    }
+    values_.resize(first);
+    keys_.resize(first_key);
+    return add(std::move(object));
+  }
+
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& failure) {
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
+    std::string_view text = failure.what();
+    if (const auto end = text.find("] "); end != std::string_view::npos)
+      text.remove_prefix(end + 2);
+    fail("json.syntax", std::string(text.substr(0, 200)));
+    return false;
+  }
+
+  bool failed() const { return !code_.empty(); }
+  Error error(std::string_view where) const {
+    return {code_, std::string(where).append(": ").append(problem_)};
+  }
+  Value take() { return std::move(values_.front()); }
+
+ private:
+  bool add(Value value) {
+    values_.push_back(std::move(value));
+    return true;
+  }
+
+  bool open() {
+    if (starts_.size() == kMaxDepth) {
+      fail("json.depth", "nested deeper than " + std::to_string(kMaxDepth) + " levels");
+      return false;
+    }
+    starts_.push_back(values_.size());
+    return true;
+  }
+
+  std::size_t close() {
+    const std::size_t first = starts_.back();
+    starts_.pop_back();
+    return first;
+  }
+
+  bool has_duplicate(std::size_t first_key) {
+    sorted_.resize(keys_.size() - first_key);
+    std::iota(sorted_.begin(), sorted_.end(), first_key);
+    const auto key_of = [&](std::size_t i) -> const std::string& { return keys_[i]; };
+    std::ranges::sort(sorted_, {}, key_of);
+    const auto twin = std::ranges::adjacent_find(sorted_, {}, key_of);
+    if (twin == sorted_.end()) return false;
+    fail("json.duplicate_key", "the key " + quote(keys_[*twin]) + " appears twice in one object");
+    return true;
+  }
+
+  void fail(std::string_view code, std::string problem) {
+    code_ = code;
+    problem_ = std::move(problem);
+  }
+
+  std::vector<Value> values_;
+  std::vector<std::string> keys_;
+  std::vector<std::size_t> starts_;  // of the open arrays and objects, in values_
+  std::vector<std::size_t> sorted_;
+  std::string_view code_;
+  std::string problem_;
+};
+
+std::string describe(const Value& value) {
+  switch (value.type()) {
+    case Value::value_t::null:
+      return "null";
+    case Value::value_t::object:
+      return "an object";
+    case Value::value_t::array:
+      return "an array";
+    case Value::value_t::string:
+      return quote(value.get_ref<const std::string&>());
+    default:
+      return value.dump();  // a number or a boolean
+  }
+}
+
+std::string format(double number) {
+  return Value(number).dump();
+}
+
+/// Whether `value` is a whole number that int64_t holds; 3.0 is one, as writers differ there.
+std::optional<int64_t> whole_number(const Value& value) {
+  if (value.is_number_unsigned()) {
+    const auto number = value.get<uint64_t>();
+    if (number > static_cast<uint64_t>(INT64_MAX)) return std::nullopt;
+    return static_cast<int64_t>(number);
+  }
+  if (value.is_number_integer()) return value.get<int64_t>();
+  const auto number = value.get<double>();
+  if (std::trunc(number) != number || std::abs(number) > 0x1p53) return std::nullopt;
+  return static_cast<int64_t>(number);
+}
+
+}  // namespace
+
+Result<Value> parse(std::string_view text, std::string_view where) {
+  const auto error = [&](std::string_view code, const std::string& problem) {
+    return Error{code, std::string(where).append(": ").append(problem)};
+  };
+  if (text.starts_with("\xEF\xBB\xBF")) {
+    return error("json.syntax", "begins with a byte order mark");
+  }
+  if (const auto bad = find_invalid_utf8(text)) {
+    return error("json.utf8", "not UTF-8 at byte " + std::to_string(*bad));
+  }
+  // The library takes a NUL for the end of the text and would not see what follows.
+  if (const auto nul = text.find('\0'); nul != std::string_view::npos) {
+    return error("json.syntax", "a NUL byte at byte " + std::to_string(nul));
+  }
+  Builder builder;
+  Value::sax_parse(text.begin(), text.end(), &builder);
+  if (builder.failed()) return builder.error(where);
+  return builder.take();
+}
+
+Result<Value> parse_file(const std::string& path, uint64_t max_bytes) {
+  SUBBYTE_TRY(const MappedFile file, MappedFile::open(path));
+  if (file.bytes().size() > max_bytes) {
+    return Error{"json.too_large", path + ": expected at most " + std::to_string(max_bytes) +
+                                       " bytes, found " + std::to_string(file.bytes().size())};
+  }
+  return parse({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path);
+}
+
+Result<Object> Object::of(const Value& value, std::string_view where) {
+  if (!value.is_object()) {
+    return Error{"json.type",
+                 std::string(where).append(": expected an object, found ") + describe(value)};
+  }
+  return Object(&value, std::string(where));
+}
+
+const Value* Object::find(std::string_view key) const {
+  for (const auto& [name, value] : value_->get_ref<const Value::object_t&>()) {
+    if (name == key) return &value;
+  }
+  return nullptr;
+}
+
+bool Object::has(std::string_view key) const {
+  const Value* value = find(key);
+  return value != nullptr && !value->is_null();
+}
+
+Error Object::error(std::string_view code, std::string_view key, std::string_view expected) const {
+  const Value* value = find(key);
+  std::string message = where_;
+  // "config.json: rope_scaling.factor": a colon after the file, dots between keys.
+  message.append(where_.find(": ") == std::string::npos ? ": " : ".").append(key);
+  message.append(": expected ").append(expected).append(", found ");
+  message.append(value != nullptr ? describe(*value) : "nothing");
+  return {code, std::move(message)};
+}
+
+Result<std::optional<int64_t>> Object::integer(std::string_view key, int64_t min,
+                                               int64_t max) const {
+  const Value* value = find(key);
+  if (value == nullptr || value->is_null()) return std::optional<int64_t>();
+  if (!value->is_number()) return error("json.type", key, "a whole number");
+  const bool huge = value->is_number_unsigned() && !whole_number(*value);
+  const std::optional<int64_t> number = whole_number(*value);
+  if (!number && !huge) return error("json.type", key, "a whole number");
+  if (huge || *number < min || *number > max) {
+    return error("json.range", key,
+                 "a whole number from " + std::to_string(min) + " to " + std::to_string(max));
+  }
+  return number;
+}
+
+Result<std::optional<double>> Object::number(std::string_view key, double min, double max) const {
+  const Value* value = find(key);
+  if (value == nullptr || value->is_null()) return std::optional<double>();
+  if (!value->is_number()) return error("json.type", key, "a number");
+  const auto number = value->get<double>();
+  if (!(number >= min && number <= max)) {
+    return error("json.range", key, "a number from " + format(min) + " to " + format(max));
+  }
+  return std::optional<double>(number);
+}
+
+Result<std::optional<bool>> Object::boolean(std::string_view key) const {
+  const Value* value = find(key);
+  if (value == nullptr || value->is_null()) return std::optional<bool>();
+  if (!value->is_boolean()) return error("json.type", key, "true or false");
+  return std::optional<bool>(value->get<bool>());
+}
+
+Result<std::optional<std::string>> Object::string(std::string_view key) const {
+  const Value* value = find(key);
+  if (value == nullptr || value->is_null()) return std::optional<std::string>();
+  if (!value->is_string()) return error("json.type", key, "a string");
+  return std::optional<std::string>(value->get_ref<const std::string&>());
+}
+
+Result<std::optional<Object>> Object::object(std::string_view key) const {
+  const Value* value = find(key);
+  if (value == nullptr || value->is_null()) return std::optional<Object>();
+  if (!value->is_object()) return error("json.type", key, "an object");
+  const bool root = where_.find(": ") == std::string::npos;
+  return std::optional<Object>(Object(value, where_ + (root ? ": " : ".") + std::string(key)));
+}
+
+Result<int64_t> Object::required_integer(std::string_view key, int64_t min, int64_t max) const {
+  SUBBYTE_TRY(const std::optional<int64_t> value, integer(key, min, max));
+  if (!value) return error("json.missing", key, "a whole number");
+  return *value;
+}
+
+Result<std::string> Object::required_string(std::string_view key) const {
+  SUBBYTE_TRY(std::optional<std::string> value, string(key));
+  if (!value) return error("json.missing", key, "a string");
+  return *std::move(value);
+}
+
+}  // namespace subbyte::json

@@ -1,0 +1,185 @@
+#include "json/strict_json.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+
+#include "support/temp_dir.h"
+
+namespace subbyte::json {
+namespace {
+
+using namespace std::string_literals;
+
+constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+
+std::string_view code(std::string_view text) {
+  const Result<Value> value = parse(text, "t");
+  return value.ok() ? "ok" : value.error().code;
+}
+
+template <typename T>
+std::string message(const Result<T>& result) {
+  return result.ok() ? "ok" : result.error().message;
+}
+
+TEST(StrictJson, keeps_values_and_the_order_of_members) {
+  const std::string text =
+      R"({"z":[1,-2,3.5,true,false,null,"\u00e4\n",[],{}],"a":{"b":{"c":[[0]]}},"m":"x"})";
+  const auto value = parse(text, "t");
+  ASSERT_TRUE(value.ok());
+  EXPECT_EQ(value->dump(), Value::parse(text).dump());
+  EXPECT_EQ(parse(" \t\r\n1 ", "t")->dump(), "1");
+}
+
+TEST(StrictJson, refuses_text_that_is_not_json) {
+  for (const char* text :
+       {"",          " ",     "{",     "}",        "[1,]",    "{\"a\":1,}",  "{a:1}",
+        "{'a':1}",   "[1 2]", "{} {}", "{}x",      "[NaN]",   "[Infinity]",  "[-Infinity]",
+        "[01]",      "[+1]",  "[.5]",  "[1.]",     "[1e]",    "[0x1]",       "// c\n1",
+        "/* c */1",  "[1]#",  "\"a",   "\"\x01\"", "\"\\x\"", "\"\\ud800\"", "\"\\udc00\\ud800\"",
+        "\"\\u12\"", "tru",   "nul",   "[1e999]"}) {
+    EXPECT_EQ(code(text), "json.syntax") << text;
+  }
+}
+
+TEST(StrictJson, does_not_stop_at_a_nul) {
+  EXPECT_EQ(code("{}\0"s), "json.syntax");
+  EXPECT_EQ(code("{}\0{\"a\":1}"s), "json.syntax");
+  EXPECT_EQ(code("\"a\0b\""s), "json.syntax");
+  EXPECT_EQ(parse("\"a\\u0000b\"", "t")->get<std::string>(), "a\0b"s);
+}
+
+TEST(StrictJson, refuses_a_byte_order_mark_and_other_encodings) {
+  EXPECT_EQ(code("\xEF\xBB\xBF{}"), "json.syntax");
+  EXPECT_EQ(code("\xFF\xFE{\0}\0"s), "json.utf8");
+  EXPECT_EQ(code("{\0}\0"s), "json.syntax");
+  EXPECT_EQ(code("\"\xC0\x80\""), "json.utf8");
+  EXPECT_EQ(code("\"\xED\xA0\x80\""), "json.utf8");
+  EXPECT_EQ(message(parse("\"ab\xFF\"", "file.json")), "file.json: not UTF-8 at byte 3");
+}
+
+TEST(StrictJson, refuses_duplicate_keys_after_unescaping) {
+  EXPECT_EQ(code(R"({"a":1,"b":2,"a":1})"), "json.duplicate_key");
+  EXPECT_EQ(code(R"({"a":1,"\u0061":2})"), "json.duplicate_key");
+  EXPECT_EQ(code(R"([{"x":{"":1,"":2}}])"), "json.duplicate_key");
+  EXPECT_EQ(code(R"({"a":{"a":{"a":1}},"A":2})"), "ok");
+  EXPECT_EQ(code(R"([{"a":1},{"a":1}])"), "ok");
+  EXPECT_EQ(message(parse(R"({"k\n":1,"k\n":2})", "t")),
+            R"(t: the key "k\u000a" appears twice in one object)");
+}
+
+TEST(StrictJson, limits_the_depth_without_recursing) {
+  const auto nested = [](int depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  EXPECT_EQ(code(nested(64)), "ok");
+  EXPECT_EQ(code(nested(65)), "json.depth");
+  EXPECT_EQ(code(std::string(1'000'000, '[')), "json.depth");
+  std::string objects;
+  for (int i = 0; i < 65; ++i) objects += "{\"a\":";
+  EXPECT_EQ(code(objects), "json.depth");
+}
+
+TEST(StrictJson, takes_many_members_in_about_linear_time) {
+  std::string text = "{\"first\":[[1,2],[3]]";
+  for (int i = 0; i < 300'000; ++i) text += ",\"key" + std::to_string(i) + "\":0";
+  const auto value = parse(text + "}", "t");  // 4.5e10 comparisons if each member met all others
+  ASSERT_TRUE(value.ok());
+  EXPECT_EQ(value->size(), 300'001u);
+}
+
+TEST(StrictJson, message_names_the_file_and_the_place) {
+  const std::string text = message(parse("{\"a\": 1,\n  b}", "config.json"));
+  EXPECT_EQ(text.rfind("config.json: ", 0), 0u) << text;
+  EXPECT_NE(text.find("line 2, column 3"), std::string::npos) << text;
+  EXPECT_LT(message(parse("\"" + std::string(100'000, 'x'), "t")).size(), 300u);
+}
+
+TEST(StrictJson, reads_files_up_to_a_size) {
+  const TempDir dir;
+  const std::string path = dir.write("a.json", "[1,2]").string();
+  EXPECT_EQ(parse_file(path, 5)->dump(), "[1,2]");
+  EXPECT_EQ(parse_file(path, 4).error().code, "json.too_large");
+  EXPECT_EQ(parse_file(path, 4).error().message, path + ": expected at most 4 bytes, found 5");
+  EXPECT_EQ(parse_file(dir.path().string(), 9).error().code, "file.not_regular");
+  EXPECT_EQ(parse_file(path + "x", 9).error().code, "file.not_found");
+}
+
+class ObjectTest : public testing::Test {
+ protected:
+  Value value_ = *parse(R"({"i":7,"neg":-3,"whole":4.0,"f":2.5,"big":18446744073709551615,"e":1e30,
+      "t":true,"s":"32","n":null,"a":[1],"o":{"factor":"x","in":{"k":1}}})",
+                        "config.json");
+  Object object_ = *Object::of(value_, "config.json");
+};
+
+TEST_F(ObjectTest, reads_integers_in_a_range) {
+  EXPECT_EQ(*object_.integer("i", 0, 10), 7);
+  EXPECT_EQ(*object_.integer("i", 7, 7), 7);
+  EXPECT_EQ(*object_.integer("neg", kMin, kMax), -3);
+  EXPECT_EQ(*object_.integer("whole", 0, 10), 4);
+  EXPECT_EQ(*object_.integer("absent", 0, 10), std::nullopt);
+  EXPECT_EQ(*object_.integer("n", 0, 10), std::nullopt);
+  EXPECT_EQ(*object_.required_integer("i", 0, 10), 7);
+  EXPECT_EQ(object_.integer("i", 8, 10).error().code, "json.range");
+  EXPECT_EQ(object_.integer("i", 0, 6).error().code, "json.range");
+  EXPECT_EQ(object_.integer("big", kMin, kMax).error().code, "json.range");
+  for (const char* key : {"f", "e", "t", "s", "a", "o"}) {
+    EXPECT_EQ(object_.integer(key, kMin, kMax).error().code, "json.type") << key;
+  }
+  EXPECT_EQ(object_.required_integer("absent", 0, 1).error().code, "json.missing");
+  EXPECT_EQ(object_.required_integer("n", 0, 1).error().code, "json.missing");
+}
+
+TEST_F(ObjectTest, reads_numbers_booleans_and_strings) {
+  EXPECT_EQ(*object_.number("f", 0, 3), 2.5);
+  EXPECT_EQ(*object_.number("i", 0, 10), 7.0);
+  EXPECT_EQ(*object_.number("absent", 0, 1), std::nullopt);
+  EXPECT_EQ(object_.number("f", 2.75, 3).error().code, "json.range");
+  EXPECT_EQ(object_.number("f", 0, 2.25).error().code, "json.range");
+  EXPECT_EQ(object_.number("s", 0, 100).error().code, "json.type");
+  EXPECT_EQ(*object_.boolean("t"), true);
+  EXPECT_EQ(*object_.boolean("n"), std::nullopt);
+  EXPECT_EQ(object_.boolean("i").error().code, "json.type");
+  EXPECT_EQ(*object_.string("s"), "32");
+  EXPECT_EQ(*object_.string("absent"), std::nullopt);
+  EXPECT_EQ(object_.string("i").error().code, "json.type");
+  EXPECT_EQ(*object_.required_string("s"), "32");
+  EXPECT_EQ(object_.required_string("n").error().code, "json.missing");
+}
+
+TEST_F(ObjectTest, knows_what_is_present) {
+  EXPECT_TRUE(object_.has("i"));
+  EXPECT_FALSE(object_.has("n"));
+  EXPECT_FALSE(object_.has("absent"));
+  EXPECT_TRUE(object_.find("n")->is_null());
+  EXPECT_EQ(object_.find("absent"), nullptr);
+  EXPECT_EQ(*object_.find("a"), Value::array({1}));
+  EXPECT_FALSE(object_.object("absent")->has_value());
+  EXPECT_EQ(object_.object("a").error().code, "json.type");
+}
+
+TEST_F(ObjectTest, messages_say_where_what_was_expected_and_what_was_found) {
+  const Object inner = **object_.object("o");
+  EXPECT_EQ(inner.where(), "config.json: o");
+  EXPECT_EQ(message(inner.number("factor", 0, 1)),
+            "config.json: o.factor: expected a number, found \"x\"");
+  EXPECT_EQ((*inner.object("in"))->where(), "config.json: o.in");
+  EXPECT_EQ(message((*inner.object("in"))->integer("k", 2, 3)),
+            "config.json: o.in.k: expected a whole number from 2 to 3, found 1");
+  EXPECT_EQ(message(object_.required_string("absent")),
+            "config.json: absent: expected a string, found nothing");
+  EXPECT_EQ(message(object_.number("f", 0.5, 1)),
+            "config.json: f: expected a number from 0.5 to 1.0, found 2.5");
+  EXPECT_EQ(message(object_.boolean("o")),
+            "config.json: o: expected true or false, found an object");
+  EXPECT_EQ(message(Object::of(Value::array(), "config.json")),
+            "config.json: expected an object, found an array");
+  EXPECT_EQ(object_.error("model.heads", "i", "a divisor of 12").code, "model.heads");
+  EXPECT_EQ(object_.error("model.heads", "i", "a divisor of 12").message,
+            "config.json: i: expected a divisor of 12, found 7");
+}
+
+}  // namespace
+}  // namespace subbyte::json
