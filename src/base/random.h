@@ -23,7 +23,8 @@ class Random {
 
   /// In [0, bound), bound >= 1. The bias of 2^-64 * bound does not matter here.
   uint64_t below(uint64_t bound) {
-    return static_cast<uint64_t>((static_cast<unsigned __int128>(next()) * bound) >> 64);
+    __extension__ using Wide = unsigned __int128;
+    return static_cast<uint64_t>((static_cast<Wide>(next()) * bound) >> 64);
   }
 
   /// Standard normal, by Box and Muller.

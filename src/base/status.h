@@ -81,12 +81,12 @@ using Status = Result<void>;
   declaration = std::move(result).value()
 
 /// Declares from a Result, or returns its error.
-#define SUBBYTE_TRY(declaration, expression) \
-  SUBBYTE_TRY_INNER(SUBBYTE_CONCAT(subbyte_result_, __LINE__), declaration, expression)
+#define SUBBYTE_TRY(declaration, ...) \
+  SUBBYTE_TRY_INNER(SUBBYTE_CONCAT(subbyte_result_, __LINE__), declaration, (__VA_ARGS__))
 
 /// Returns the error of a Status, if there is one.
-#define SUBBYTE_CHECK(expression)                                                       \
-  do {                                                                                  \
-    if (auto subbyte_status = (expression); !subbyte_status.ok())                       \
-      return std::move(subbyte_status).error();                                         \
+#define SUBBYTE_CHECK(...)                                        \
+  do {                                                            \
+    if (auto subbyte_status = (__VA_ARGS__); !subbyte_status.ok()) \
+      return std::move(subbyte_status).error();                   \
   } while (false)

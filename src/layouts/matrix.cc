@@ -10,7 +10,6 @@
 namespace subbyte {
 namespace {
 
-constexpr std::size_t kReadableTail = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 uint32_t load_code(std::span<const std::byte> bytes, std::size_t index, int width) {
@@ -21,11 +20,12 @@ uint32_t load_code(std::span<const std::byte> bytes, std::size_t index, int widt
 
 }  // namespace
 
-std::shared_ptr<std::byte[]> allocate_bytes(std::size_t size) {
-  const std::size_t mapped = round_up(size + kReadableTail, size >= kHugePage ? kHugePage : 4096);
+std::shared_ptr<std::byte[]> allocate_bytes(std::size_t size, Pages pages) {
+  const bool huge = pages == Pages::kHuge && size >= kHugePage;
+  const std::size_t mapped = round_up(size + 1, huge ? kHugePage : 4096);
   void* data = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) throw std::bad_alloc();
-  if (size >= kHugePage) madvise(data, mapped, MADV_HUGEPAGE);
+  madvise(data, mapped, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
   return {static_cast<std::byte*>(data), [mapped](std::byte* p) { munmap(p, mapped); }};
 }
 

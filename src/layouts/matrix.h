@@ -53,9 +53,12 @@ struct Matrix {
   std::vector<std::shared_ptr<const void>> owners;
 };
 
-/// Uninitialised bytes, 64-byte aligned, followed by 64 readable bytes so that a vector load at
-/// the end of the last row stays inside. Large buffers ask for 2 MiB pages.
-std::shared_ptr<std::byte[]> allocate_bytes(std::size_t size);
+/// kHuge asks for 2 MiB pages, for what will be filled and streamed; kSmall keeps to small pages,
+/// for what is filled bit by bit and may stay half empty.
+enum class Pages : uint8_t { kHuge, kSmall };
+
+/// Zeroed bytes, page aligned, resident only once they are written. Throws std::bad_alloc.
+std::shared_ptr<std::byte[]> allocate_bytes(std::size_t size, Pages pages = Pages::kHuge);
 
 /// Code (row, col) of the canonical stream.
 uint32_t code_at(const MatrixView& matrix, int64_t row, int64_t col);

@@ -1,0 +1,84 @@
+#pragma once
+// What all commands share. A command is one file with `void add_<name>(CLI::App&, Invocation&)`,
+// which declares its options and puts into the invocation what is to run, and one line in
+// commands.def. Data goes to stdout, everything else to stderr.
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+#include "engine/sampler.h"
+#include "models/model.h"
+#include "text/tokenizer.h"
+
+namespace subbyte::app {
+
+enum ExitCode : int { kOk = 0, kFailure = 1, kUsage = 2, kProblemsFound = 3 };
+
+struct Invocation {
+  std::function<Result<ExitCode>()> run;  // of the command that was named
+
+  // Options that every command takes.
+  int threads = 0;
+  bool no_progress = false;
+};
+
+/// Adds a command with its examples, which --help prints below the options.
+CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& summary,
+                      const std::string& examples);
+
+/// A progress bar on stderr: only on a terminal, and not with --no-progress.
+class Progress {
+ public:
+  Progress(const Invocation& invocation, std::string title);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress();  // clears the line
+
+  /// `note` stands behind the bar. Redraws at most 20 times a second.
+  void update(uint64_t done, uint64_t total, const std::string& note = {});
+  /// The same for bytes, with MB/s as the note.
+  void update_bytes(uint64_t done, uint64_t total);
+
+ private:
+  bool shown_;
+  std::string title_;
+  double started_;
+  double drawn_ = 0;
+};
+
+/// Everything that a command with a model needs.
+struct LoadedModel {
+  std::filesystem::path directory;
+  std::unique_ptr<Execution> execution;
+  std::unique_ptr<Model> model;
+  double load_seconds = 0;
+};
+
+/// Threads from --threads or SUBBYTE_THREADS, kernels from SUBBYTE_ISA.
+Result<std::unique_ptr<Execution>> create_execution(const Invocation& invocation);
+Result<LoadedModel> load(const Invocation& invocation, const std::string& name);
+Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
+
+/// Sampling options on a command line; what is not given comes from the model or the defaults.
+class SamplingFlags {
+ public:
+  void add_to(CLI::App& command);
+  Result<SamplingOptions> resolve(const std::filesystem::path& directory) const;
+
+ private:
+  std::optional<double> temperature_, top_p_, min_p_, repetition_penalty_;
+  std::optional<int64_t> top_k_;
+  std::optional<uint64_t> seed_;
+};
+
+/// Reads stdin or a file to the end; at most 64 MiB.
+Result<std::string> read_text(const std::string& path_or_dash);
+
+/// "1,2,3" as token ids. Code usage.ids.
+Result<std::vector<TokenId>> parse_ids(const std::string& text);
+
+}  // namespace subbyte::app

@@ -1,0 +1,97 @@
+// Unquantized weights: F32, F16 or BF16, used where they lie in the file.
+//
+//   X.weight [N, K]         a linear layer or an embedding
+//   X        [E, K, N]      the experts of a gpt-oss model that was dequantized: one parameter that
+//                           holds all experts, inputs before outputs, so it is transposed here
+
+#include "checkpoints/import_parts.h"
+
+namespace subbyte {
+namespace {
+
+constexpr int64_t kTile = 32;
+
+bool matches(const TensorSource& tensors, std::string_view module) {
+  return tensors.find(fmt::format("{}.weight", module)) != nullptr ||
+         tensors.find(module) != nullptr;
+}
+
+Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
+  const Tensor* plain = context.tensors.find(fmt::format("{}.weight", module));
+  const Tensor& tensor = plain != nullptr ? *plain : *context.tensors.find(module);
+  const Format format = float_format(tensor.dtype);
+  if (format == Format::kNone) {
+    return tensor_error("dense.dtype", tensor,
+                        fmt::format("expected dtype F16, BF16 or F32, found {}", name(tensor.dtype)));
+  }
+  SUBBYTE_CHECK(require_rank(tensor, plain != nullptr ? 2 : 3));
+  ModuleInfo result;
+  result.importer = "dense";
+  result.format = {format, Format::kNone, Zero::kNone, 0};
+  result.tensors = {&tensor};
+  if (plain != nullptr) {
+    result.rows = static_cast<int64_t>(tensor.shape[0]);
+    result.cols = static_cast<int64_t>(tensor.shape[1]);
+  } else {
+    result.experts = static_cast<int64_t>(tensor.shape[0]);
+    result.cols = static_cast<int64_t>(tensor.shape[1]);
+    result.rows = static_cast<int64_t>(tensor.shape[2]);
+  }
+  return result;
+}
+
+/// to[n][k] = from[k][n] for elements of `width` bytes, in tiles that stay in the cache.
+void transpose(std::byte* to, const std::byte* from, int64_t rows, int64_t cols, int64_t width,
+               ThreadPool& pool) {
+  pool.parallel_for(rows, kTile, [&](int64_t begin, int64_t end, int) {
+    for (int64_t k0 = 0; k0 < cols; k0 += kTile) {
+      for (int64_t n = begin; n < end; ++n) {
+        for (int64_t k = k0; k < std::min(k0 + kTile, cols); ++k) {
+          __builtin_memcpy(to + (n * cols + k) * width, from + (k * rows + n) * width, width);
+        }
+      }
+    }
+  });
+}
+
+Matrix make_matrix(const ModuleInfo& info, std::span<const std::byte> codes,
+                   std::shared_ptr<const void> owner) {
+  Matrix matrix;
+  matrix.view.format = info.format;
+  matrix.view.rows = info.rows;
+  matrix.view.cols = info.cols;
+  matrix.view.codes = codes;
+  matrix.owners = {std::move(owner)};
+  return matrix;
+}
+
+Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
+  const Tensor& tensor = *info.tensors[0];
+  const int64_t width = subbyte::info(info.format.element).bits / 8;
+  const bool transposed = tensor.shape.size() == 3;
+  const bool aligned = reinterpret_cast<uintptr_t>(tensor.bytes.data()) % width == 0;
+  if (!transposed && aligned) {
+    return std::vector<Matrix>{make_matrix(info, tensor.bytes, tensor.file)};
+  }
+  std::vector<Matrix> matrices;
+  const std::size_t bytes = tensor.bytes.size() / info.experts;
+  for (int64_t e = 0; e < info.experts; ++e) {
+    const auto from = tensor.bytes.subspan(e * bytes, bytes);
+    const auto copy = allocate_bytes(bytes);
+    if (transposed) {
+      transpose(copy.get(), from.data(), info.rows, info.cols, width, context.pool);
+    } else {
+      __builtin_memcpy(copy.get(), from.data(), bytes);
+    }
+    matrices.push_back(make_matrix(info, {copy.get(), bytes}, copy));
+    tensor.file->release(from);
+  }
+  return matrices;
+}
+
+}  // namespace
+
+extern const Importer dense_importer;
+const Importer dense_importer = {"dense", ".weight", matches, describe, import};
+
+}  // namespace subbyte

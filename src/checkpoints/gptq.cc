@@ -1,0 +1,260 @@
+// GPTQ (AutoGPTQ, GPTQModel): 2, 3, 4 or 8 bits, packed along the inputs.
+//
+//   qweight I32 [K*b/32, N]   column n is one little-endian stream of b-bit codes of the inputs
+//                             0 .. K-1 (3-bit codes cross words: 32 codes in 3 words)
+//   qzeros  I32 [G, N*b/32]   row g is such a stream of the zero points of the outputs 0 .. N-1
+//   scales  F16 [G, N]
+//   g_idx   I32 [K]           group of each input; optional, k / group_size without act-order
+//   w(n, k) = (q - z) * s
+//
+// Version 1 ("gptq") stores z - 1, and the reader adds 1 without wrapping: a stored 15 means 16.
+// Version 2 ("gptq_v2") stores z.
+//
+// With act-order g_idx is not sorted. The canonical matrix keeps groups contiguous: inputs are
+// sorted by group (a stable sort) and input_order remembers where each stored column came from.
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/checked.h"
+#include "checkpoints/import_parts.h"
+
+namespace subbyte {
+namespace {
+
+constexpr int64_t kColumnsPerTile = 16;  // a cache line of qweight
+
+bool matches(const TensorSource& tensors, std::string_view module) {
+  return tensors.find(fmt::format("{}.qweight", module)) != nullptr;
+}
+
+Format element_of(int64_t bits) {
+  switch (bits) {
+    case 2: return Format::kU2;
+    case 3: return Format::kU3;
+    case 4: return Format::kU4;
+    case 8: return Format::kU8;
+    default: return Format::kNone;
+  }
+}
+
+/// Bits of a code: qzeros has N*b/32 words for N outputs.
+Result<int64_t> bits_of(const Tensor& qzeros, uint64_t rows) {
+  const uint64_t words = qzeros.shape[1];
+  for (const uint64_t bits : {2u, 3u, 4u, 8u}) {
+    if (rows % 32 * bits % 32 == 0 && words == rows / 32 * bits + rows % 32 * bits / 32) {
+      return static_cast<int64_t>(bits);
+    }
+  }
+  return tensor_error("import.shape", qzeros,
+                      fmt::format("expected N*bits/32 words for N = {} outputs and 2, 3, 4 or 8 "
+                                  "bits, found shape {}",
+                                  rows, to_string(qzeros.shape)));
+}
+
+struct Parts {
+  const Tensor* qweight;
+  const Tensor* qzeros;
+  const Tensor* scales;
+  const Tensor* g_idx;  // nullptr when absent
+};
+
+Result<Parts> find_parts(const TensorSource& tensors, std::string_view module) {
+  Parts parts = {};
+  SUBBYTE_TRY(parts.qweight, require_tensor(tensors, module, ".qweight"));
+  SUBBYTE_TRY(parts.qzeros, require_tensor(tensors, module, ".qzeros"));
+  SUBBYTE_TRY(parts.scales, require_tensor(tensors, module, ".scales"));
+  parts.g_idx = tensors.find(fmt::format("{}.g_idx", module));
+  for (const Tensor* tensor : {parts.qweight, parts.qzeros}) {
+    SUBBYTE_CHECK(require_dtype(*tensor, DType::kI32));
+    SUBBYTE_CHECK(require_rank(*tensor, 2));
+  }
+  SUBBYTE_CHECK(require_rank(*parts.scales, 2));
+  return parts;
+}
+
+/// Inputs in the order of their groups, empty when that is their own order. `group_size` 0 means
+/// that all inputs share one group.
+Result<std::vector<uint32_t>> input_order(const Tensor& g_idx, int64_t cols, int64_t groups,
+                                          int64_t group_size) {
+  SUBBYTE_CHECK(require_dtype(g_idx, DType::kI32));
+  SUBBYTE_CHECK(require_shape(g_idx, {static_cast<uint64_t>(cols)}));
+  for (int64_t k = 0; k < cols; ++k) {
+    const auto group = static_cast<int32_t>(load_u32(g_idx, k));
+    if (group < 0 || group >= groups) {
+      return tensor_error("gptq.g_idx_range", g_idx,
+                          fmt::format("value {} at index {} is outside [0, {})", group, k, groups));
+    }
+  }
+  std::vector<uint32_t> order(cols);
+  std::iota(order.begin(), order.end(), 0u);
+  std::ranges::stable_sort(order, {}, [&](uint32_t k) { return load_u32(g_idx, k); });
+  for (int64_t k = 0; k < cols; ++k) {
+    const auto expected = group_size == 0 ? 0u : static_cast<uint32_t>(k / group_size);
+    if (load_u32(g_idx, order[k]) != expected) {
+      return tensor_error("gptq.g_idx_counts", g_idx,
+                          fmt::format("groups are not of {} inputs each: group {} has more or fewer",
+                                      group_size == 0 ? cols : group_size, expected));
+    }
+  }
+  if (std::ranges::is_sorted(order)) order.clear();
+  return order;
+}
+
+Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
+  SUBBYTE_TRY(const Parts parts, find_parts(context.tensors, module));
+  const uint64_t groups = parts.scales->shape[0];
+  const uint64_t rows = parts.scales->shape[1];
+  SUBBYTE_TRY(const int64_t bits, bits_of(*parts.qzeros, rows));
+  SUBBYTE_CHECK(require_shape(*parts.qzeros, {groups, parts.qzeros->shape[1]}));
+  const uint64_t words = parts.qweight->shape[0];
+  SUBBYTE_CHECK(require_shape(*parts.qweight, {words, rows}));
+  const uint64_t code_bits = words * 32;
+  if (code_bits % bits != 0 || code_bits / bits % 8 != 0) {
+    return tensor_error("import.shape", *parts.qweight,
+                        fmt::format("{} words do not hold a multiple of 8 codes of {} bits", words,
+                                    bits));
+  }
+  ModuleInfo result;
+  result.importer = "gptq";
+  result.rows = static_cast<int64_t>(rows);
+  result.cols = static_cast<int64_t>(code_bits / bits);
+  const auto num_groups = static_cast<int64_t>(groups);
+  SUBBYTE_CHECK(check_config(context, module, QuantizationConfig::Method::kGptq, bits, result.cols,
+                             num_groups));
+  SUBBYTE_TRY(const int64_t group_size,
+              group_size_of(context, *parts.scales, result.cols, num_groups));
+  result.format = {element_of(bits), float_format(parts.scales->dtype),
+                   bits == 8 ? Zero::kU16 : Zero::kU8, group_size};
+  result.tensors = {parts.qweight, parts.qzeros, parts.scales};
+  if (parts.g_idx != nullptr) {
+    result.tensors.push_back(parts.g_idx);
+    SUBBYTE_TRY(const auto order, input_order(*parts.g_idx, result.cols, num_groups, group_size));
+    result.act_order = !order.empty();
+  }
+  return result;
+}
+
+/// Rows of codes from columns of words: a transposition of 32-bit words.
+void transpose_words(std::byte* codes, const Tensor& qweight, ThreadPool& pool) {
+  const auto words = static_cast<int64_t>(qweight.shape[0]);
+  const auto rows = static_cast<int64_t>(qweight.shape[1]);
+  pool.parallel_for(rows, kColumnsPerTile, [&](int64_t begin, int64_t end, int) {
+    for (int64_t first = begin; first < end; first += kColumnsPerTile) {
+      const int64_t last = std::min(first + kColumnsPerTile, end);
+      for (int64_t r = 0; r < words; ++r) {
+        for (int64_t n = first; n < last; ++n) {
+          const uint32_t word = load_u32(qweight, r * rows + n);
+          __builtin_memcpy(codes + (n * words + r) * 4, &word, 4);
+        }
+      }
+    }
+  });
+}
+
+/// Reads code `index` of a little-endian stream, which has at least one whole byte per code left.
+uint32_t stream_code(const std::byte* stream, int64_t index, int bits) {
+  const int64_t bit = index * bits;
+  uint32_t window = std::to_integer<uint32_t>(stream[bit / 8]);
+  if (bit % 8 + bits > 8) window |= std::to_integer<uint32_t>(stream[bit / 8 + 1]) << 8;
+  return (window >> (bit % 8)) & ((1u << bits) - 1u);
+}
+
+/// Puts the codes of each row into `order`.
+void reorder_codes(std::byte* codes, const MatrixView& view, std::span<const uint32_t> order,
+                   ThreadPool& pool) {
+  const int bits = info(view.format.element).bits;
+  const int64_t row_bytes = view.row_bytes();
+  pool.parallel_for(view.rows, 1, [&](int64_t begin, int64_t end, int) {
+    std::vector<std::byte> sorted(row_bytes);
+    for (int64_t n = begin; n < end; ++n) {
+      std::byte* row = codes + n * row_bytes;
+      std::ranges::fill(sorted, std::byte{0});
+      for (int64_t k = 0; k < view.cols; ++k) {
+        const uint32_t shifted = stream_code(row, order[k], bits) << (k * bits % 8);
+        sorted[k * bits / 8] |= std::byte(shifted & 0xFFu);
+        if (shifted > 0xFFu) sorted[k * bits / 8 + 1] |= std::byte(shifted >> 8);
+      }
+      std::ranges::copy(sorted, row);
+    }
+  });
+}
+
+std::shared_ptr<std::byte[]> transpose_zeros(const Tensor& qzeros, const MatrixView& view,
+                                             uint32_t offset) {
+  const int bits = info(view.format.element).bits;
+  const int width = zero_bytes(view.format.zero);
+  const auto groups = static_cast<int64_t>(qzeros.shape[0]);
+  const auto row_bytes = static_cast<int64_t>(qzeros.shape[1] * 4);
+  auto zeros = allocate_bytes(view.rows * groups * width);
+  for (int64_t g = 0; g < groups; ++g) {
+    const std::byte* stream = qzeros.bytes.data() + g * row_bytes;
+    for (int64_t n = 0; n < view.rows; ++n) {
+      const auto zero = static_cast<uint16_t>(stream_code(stream, n, bits) + offset);
+      __builtin_memcpy(zeros.get() + (n * groups + g) * width, &zero, width);
+    }
+  }
+  return zeros;
+}
+
+/// Published files exist that are labelled v1 and store what v2 stores. With sym every zero point
+/// is 2^(b-1), so the words themselves tell.
+Status check_version(const ImportContext& context, const Tensor& qzeros, int bits, int64_t rows) {
+  if (!context.config.sym) return {};
+  const auto middle = uint32_t{1} << (bits - 1);
+  const uint32_t of_label = context.config.stores_zero_minus_one ? middle - 1 : middle;
+  const uint32_t of_other = context.config.stores_zero_minus_one ? middle : middle - 1;
+  const auto row_bytes = static_cast<int64_t>(qzeros.shape[1] * 4);
+  for (std::size_t g = 0; g < qzeros.shape[0]; ++g) {
+    for (int64_t n = 0; n < rows; ++n) {
+      if (stream_code(qzeros.bytes.data() + g * row_bytes, n, bits) != of_other) return {};
+    }
+  }
+  const bool v1 = context.config.stores_zero_minus_one;
+  return tensor_error("gptq.version", qzeros,
+                      fmt::format("all zero points are stored as {}, which with \"sym\": true is "
+                                  "what {} stores, but {} says checkpoint_format \"{}\" (which "
+                                  "would store {})",
+                                  of_other, v1 ? "gptq_v2" : "gptq", context.config.where,
+                                  v1 ? "gptq" : "gptq_v2", of_label));
+}
+
+Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
+  const Tensor& qweight = *info.tensors[0];
+  const Tensor& qzeros = *info.tensors[1];
+  const Tensor& scales = *info.tensors[2];
+  const int bits = subbyte::info(info.format.element).bits;
+  SUBBYTE_CHECK(check_version(context, qzeros, bits, info.rows));
+  SUBBYTE_TRY(auto transposed_scales, transpose_scales(scales));
+
+  Matrix matrix;
+  MatrixView& view = matrix.view;
+  view.format = info.format;
+  view.rows = info.rows;
+  view.cols = info.cols;
+  auto codes = allocate_bytes(qweight.bytes.size());
+  transpose_words(codes.get(), qweight, context.pool);
+  view.codes = {codes.get(), qweight.bytes.size()};
+  view.scales = {transposed_scales.get(), scales.bytes.size()};
+  const auto zeros = transpose_zeros(qzeros, view, context.config.stores_zero_minus_one ? 1 : 0);
+  view.zeros = {zeros.get(), view.rows * scales.shape[0] * zero_bytes(info.format.zero)};
+  matrix.owners = {codes, transposed_scales, zeros};
+  if (info.act_order) {
+    SUBBYTE_TRY(auto order, input_order(*info.tensors[3], info.cols,
+                                        static_cast<int64_t>(scales.shape[0]),
+                                        info.format.group_size));
+    reorder_codes(codes.get(), view, order, context.pool);
+    const auto shared = std::make_shared<const std::vector<uint32_t>>(std::move(order));
+    view.input_order = *shared;
+    matrix.owners.push_back(shared);
+  }
+  for (const Tensor* tensor : info.tensors) tensor->file->release(tensor->bytes);
+  return std::vector<Matrix>{std::move(matrix)};
+}
+
+}  // namespace
+
+extern const Importer gptq_importer;
+const Importer gptq_importer = {"gptq", ".qweight", matches, describe, import};
+
+}  // namespace subbyte

@@ -1,0 +1,142 @@
+#include "checkpoints/import_parts.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/checked.h"
+#include "base/float16.h"
+
+namespace subbyte {
+namespace {
+
+bool is_finite_scale(const std::byte* bytes, Format format) {
+  if (format == Format::kF32) {
+    float value = 0;
+    std::memcpy(&value, bytes, 4);
+    return std::isfinite(value);
+  }
+  uint16_t bits = 0;
+  std::memcpy(&bits, bytes, 2);
+  const uint16_t exponent = format == Format::kF16 ? 0x7C00 : 0x7F80;
+  return (bits & exponent) != exponent;
+}
+
+int64_t groups_for(int64_t group_size, int64_t cols) {
+  return group_size == -1 ? 1 : static_cast<int64_t>(ceil_div(cols, group_size));
+}
+
+}  // namespace
+
+Error tensor_error(std::string_view code, const Tensor& tensor, std::string_view what) {
+  return {code, fmt::format("{}: tensor '{}': {}", tensor.file->path().string(), tensor.name, what)};
+}
+
+Result<const Tensor*> require_tensor(const TensorSource& tensors, std::string_view module,
+                                     std::string_view suffix) {
+  const std::string name = fmt::format("{}{}", module, suffix);
+  if (const Tensor* tensor = tensors.find(name)) return tensor;
+  return Error{"import.missing", fmt::format("tensor '{}' is missing from the checkpoint", name)};
+}
+
+Status require_dtype(const Tensor& tensor, DType expected) {
+  if (tensor.dtype == expected) return {};
+  return tensor_error("import.dtype", tensor,
+                      fmt::format("expected dtype {}, found {}", name(expected), name(tensor.dtype)));
+}
+
+Status require_shape(const Tensor& tensor, const Shape& expected) {
+  if (tensor.shape == expected) return {};
+  return tensor_error("import.shape", tensor, fmt::format("expected shape {}, found {}",
+                                                          to_string(expected),
+                                                          to_string(tensor.shape)));
+}
+
+Status require_rank(const Tensor& tensor, std::size_t rank) {
+  if (tensor.shape.size() == rank && std::ranges::find(tensor.shape, 0u) == tensor.shape.end()) {
+    return {};
+  }
+  return tensor_error("import.shape", tensor,
+                      fmt::format("expected {} dimensions, none of them 0, found shape {}", rank,
+                                  to_string(tensor.shape)));
+}
+
+Format float_format(DType dtype) {
+  switch (dtype) {
+    case DType::kF32: return Format::kF32;
+    case DType::kF16: return Format::kF16;
+    case DType::kBF16: return Format::kBF16;
+    default: return Format::kNone;
+  }
+}
+
+Result<std::shared_ptr<std::byte[]>> transpose_scales(const Tensor& scales) {
+  const Format format = float_format(scales.dtype);
+  if (format == Format::kNone) {
+    return tensor_error("import.dtype", scales, fmt::format("expected dtype F16, BF16 or F32, found {}",
+                                                            name(scales.dtype)));
+  }
+  const std::size_t width = info(format).bits / 8;
+  const std::size_t groups = scales.shape[0];
+  const std::size_t rows = scales.shape[1];
+  auto transposed = allocate_bytes(scales.bytes.size());
+  std::size_t bad = 0;
+  std::size_t first_bad = 0;
+  for (std::size_t g = 0; g < groups; ++g) {
+    for (std::size_t n = 0; n < rows; ++n) {
+      const std::byte* from = scales.bytes.data() + (g * rows + n) * width;
+      if (!is_finite_scale(from, format) && bad++ == 0) first_bad = g * rows + n;
+      std::memcpy(transposed.get() + (n * groups + g) * width, from, width);
+    }
+  }
+  if (bad == 0) return transposed;
+  return tensor_error("import.scale_not_finite", scales,
+                      fmt::format("{} of {} scales are NaN or infinite, the first at [{}, {}]", bad,
+                                  groups * rows, first_bad / rows, first_bad % rows));
+}
+
+Status check_config(const ImportContext& context, std::string_view module,
+                    QuantizationConfig::Method method, int64_t bits, int64_t cols, int64_t groups) {
+  const QuantizationConfig& config = context.config;
+  QuantizationConfig of_tensors;
+  of_tensors.method = method;
+  if (config.method != method) {
+    return Error{"import.config",
+                 fmt::format("{}: the method is \"{}\", but the tensors of '{}' have the layout of "
+                             "\"{}\"",
+                             config.where, config.method_name(), module, of_tensors.method_name())};
+  }
+  if (std::ranges::find(config.bits, bits) == config.bits.end()) {
+    return Error{"import.config", fmt::format("{}: bits is {}, but the tensors of '{}' have {}",
+                                              config.where, fmt::join(config.bits, " or "), module,
+                                              bits)};
+  }
+  const bool known = std::ranges::any_of(
+      config.group_sizes, [&](int64_t size) { return groups_for(size, cols) == groups; });
+  if (!known) {
+    return Error{"import.config",
+                 fmt::format("{}: group_size is {}, but '{}' has {} groups for {} inputs",
+                             config.where, fmt::join(config.group_sizes, " or "), module, groups,
+                             cols)};
+  }
+  return {};
+}
+
+Result<int64_t> group_size_of(const ImportContext& context, const Tensor& scales, int64_t cols,
+                              int64_t groups) {
+  if (groups == 1) return 0;
+  for (const int64_t size : context.config.group_sizes) {
+    if (size > 0 && groups_for(size, cols) == groups) {
+      if (cols % size == 0) return size;
+      return tensor_error("import.shape", scales,
+                          fmt::format("{} inputs are not a multiple of the group size {}", cols,
+                                      size));
+    }
+  }
+  return tensor_error("import.shape", scales,
+                      fmt::format("{} groups do not divide {} inputs", groups, cols));
+}
+
+}  // namespace subbyte

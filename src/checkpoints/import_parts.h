@@ -1,0 +1,49 @@
+#pragma once
+// Pieces that several importers share.
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "checkpoints/importer.h"
+
+namespace subbyte {
+
+/// "FILE: tensor 'NAME': WHAT".
+Error tensor_error(std::string_view code, const Tensor& tensor, std::string_view what);
+
+/// Code import.missing when absent.
+Result<const Tensor*> require_tensor(const TensorSource& tensors, std::string_view module,
+                                     std::string_view suffix);
+
+/// Code import.dtype / import.shape, naming both.
+Status require_dtype(const Tensor& tensor, DType expected);
+Status require_shape(const Tensor& tensor, const Shape& expected);
+Status require_rank(const Tensor& tensor, std::size_t rank);
+
+/// Word `index` of a tensor of 32-bit integers, which may lie at any address.
+inline uint32_t load_u32(const Tensor& tensor, std::size_t index) {
+  uint32_t word = 0;
+  __builtin_memcpy(&word, tensor.bytes.data() + 4 * index, 4);
+  return word;
+}
+
+/// The numeric format of a floating-point dtype; kNone for others.
+Format float_format(DType dtype);
+
+/// Scales stored [groups][rows] as canonical [rows][groups]; F16, BF16 or F32 stay what they are.
+/// Refuses NaN and infinity (code import.scale_not_finite) and says how many there are.
+Result<std::shared_ptr<std::byte[]>> transpose_scales(const Tensor& scales);
+
+/// Checks that the config does not contradict the tensors of `module` (code import.config).
+/// `cols` is K, `groups` the number of groups that the tensors have.
+Status check_config(const ImportContext& context, std::string_view module,
+                    QuantizationConfig::Method method, int64_t bits, int64_t cols, int64_t groups);
+
+/// Inputs per scale as WeightFormat has it: 0 when one scale serves the whole row. Needs
+/// check_config first. Code import.shape when no size in the config, nor an even division, gives
+/// that many groups.
+Result<int64_t> group_size_of(const ImportContext& context, const Tensor& scales, int64_t cols,
+                              int64_t groups);
+
+}  // namespace subbyte

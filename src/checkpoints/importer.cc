@@ -1,0 +1,92 @@
+#include "checkpoints/importer.h"
+
+#include <array>
+#include <cstring>
+
+#include "base/float16.h"
+#include "checkpoints/import_parts.h"
+
+namespace subbyte {
+
+#define SUBBYTE_IMPORTER(name) extern const Importer name##_importer;
+#include "checkpoints/importers.def"
+#undef SUBBYTE_IMPORTER
+
+namespace {
+
+constexpr std::array kImporters = {
+#define SUBBYTE_IMPORTER(name) &name##_importer,
+#include "checkpoints/importers.def"
+#undef SUBBYTE_IMPORTER
+};
+
+Result<const Importer*> find_importer(const TensorSource& tensors, std::string_view module) {
+  for (const Importer* importer : kImporters) {
+    if (importer->matches(tensors, module)) return importer;
+  }
+  return Error{"import.missing",
+               fmt::format("no weights for '{}' in {}: looked for {}.qweight, {}_blocks and {}.weight",
+                           module, tensors.files().front().string(), module, module, module)};
+}
+
+float load_float(const std::byte* bytes, Format format) {
+  if (format == Format::kF32) {
+    float value = 0;
+    std::memcpy(&value, bytes, 4);
+    return value;
+  }
+  uint16_t bits = 0;
+  std::memcpy(&bits, bytes, 2);
+  return format == Format::kF16 ? to_float(Float16{bits}) : to_float(BFloat16{bits});
+}
+
+}  // namespace
+
+uint64_t ModuleInfo::bytes() const {
+  uint64_t sum = 0;
+  for (const Tensor* tensor : tensors) sum += tensor->bytes.size();
+  return sum;
+}
+
+std::span<const Importer* const> all_importers() { return kImporters; }
+
+Result<ModuleInfo> describe_module(const ImportContext& context, std::string_view module) {
+  SUBBYTE_TRY(const Importer* importer, find_importer(context.tensors, module));
+  return importer->describe(context, module);
+}
+
+Result<std::vector<Matrix>> import_experts(const ImportContext& context, std::string_view module) {
+  SUBBYTE_TRY(const Importer* importer, find_importer(context.tensors, module));
+  SUBBYTE_TRY(const ModuleInfo info, importer->describe(context, module));
+  return importer->import(context, info);
+}
+
+Result<Matrix> import_matrix(const ImportContext& context, std::string_view module) {
+  SUBBYTE_TRY(const Importer* importer, find_importer(context.tensors, module));
+  SUBBYTE_TRY(const ModuleInfo info, importer->describe(context, module));
+  if (info.experts != 1) {
+    return tensor_error("import.shape", *info.tensors.front(),
+                        fmt::format("expected one matrix, found {} experts", info.experts));
+  }
+  SUBBYTE_TRY(auto matrices, importer->import(context, info));
+  return std::move(matrices.front());
+}
+
+Result<std::vector<float>> import_vector(const TensorSource& tensors, std::string_view name,
+                                         const Shape& shape) {
+  SUBBYTE_TRY(const Tensor* tensor, require_tensor(tensors, name, ""));
+  const Format format = float_format(tensor->dtype);
+  if (format == Format::kNone) {
+    return tensor_error("dense.dtype", *tensor, fmt::format("expected dtype F16, BF16 or F32, found {}",
+                                                            subbyte::name(tensor->dtype)));
+  }
+  SUBBYTE_CHECK(require_shape(*tensor, shape));
+  const std::size_t width = info(format).bits / 8;
+  std::vector<float> values(tensor->bytes.size() / width);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = load_float(tensor->bytes.data() + i * width, format);
+  }
+  return values;
+}
+
+}  // namespace subbyte

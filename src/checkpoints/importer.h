@@ -1,0 +1,67 @@
+#pragma once
+// Importers turn the tensors of one linear layer into canonical matrices. Which importer it is, is
+// decided by the tensors that are there and their shapes; the quantization config of the directory
+// is then checked against them, and a contradiction is refused with both values named.
+//
+// A new checkpoint flavour is one file with one Importer and one line in importers.def.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "checkpoints/quantization_config.h"
+#include "checkpoints/tensor_source.h"
+#include "layouts/matrix.h"
+
+namespace subbyte {
+
+struct ImportContext {
+  const TensorSource& tensors;
+  const QuantizationConfig& config;
+  ThreadPool& pool;
+};
+
+/// What the tensors of a module hold, known without reading the weights.
+struct ModuleInfo {
+  std::string_view importer;  // "awq"
+  WeightFormat format;
+  int64_t experts = 1;
+  int64_t rows = 0;  // N, outputs (of each expert)
+  int64_t cols = 0;  // K, inputs
+  bool act_order = false;
+  std::vector<const Tensor*> tensors;
+
+  uint64_t bytes() const;  // in the file
+};
+
+struct Importer {
+  std::string_view name;    // "awq"
+  std::string_view anchor;  // what follows the module's name in that tensor which every module has
+  bool (*matches)(const TensorSource& tensors, std::string_view module);
+  Result<ModuleInfo> (*describe)(const ImportContext& context, std::string_view module);
+  /// One matrix, or one for each expert when the tensors hold several.
+  Result<std::vector<Matrix>> (*import)(const ImportContext& context, const ModuleInfo& info);
+};
+
+std::span<const Importer* const> all_importers();
+
+/// Codes: import.missing when no importer knows tensors of that name, those of the importers, and
+/// import.config for contradictions.
+Result<ModuleInfo> describe_module(const ImportContext& context, std::string_view module);
+
+/// The matrix of a linear layer such as "model.layers.0.self_attn.q_proj".
+/// Codes: as describe_module, and import.shape when there are several experts.
+Result<Matrix> import_matrix(const ImportContext& context, std::string_view module);
+
+/// The matrices of all experts behind one name, such as
+/// "model.layers.0.mlp.experts.gate_up_proj".
+Result<std::vector<Matrix>> import_experts(const ImportContext& context, std::string_view module);
+
+/// A small tensor of floating-point numbers (a norm, a bias) as float32.
+/// Codes: import.missing, dense.dtype, import.shape.
+Result<std::vector<float>> import_vector(const TensorSource& tensors, std::string_view name,
+                                         const Shape& shape);
+
+}  // namespace subbyte

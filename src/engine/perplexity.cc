@@ -1,0 +1,50 @@
+#include "engine/perplexity.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace subbyte {
+namespace {
+
+/// -log softmax(logits)[target].
+double negative_log_likelihood(std::span<const float> logits, int32_t target) {
+  const double max = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - max);
+  return std::log(sum) + max - logits[target];
+}
+
+}  // namespace
+
+Result<Perplexity> perplexity(const Model& model, Execution& execution,
+                              std::span<const int32_t> tokens, int64_t window,
+                              const std::function<void(int64_t, int64_t, double)>& progress) {
+  if (tokens.size() < 2) {
+    return Error{"perplexity.too_short", "the text has fewer than two tokens"};
+  }
+  const auto count = static_cast<int64_t>(tokens.size());
+  const int64_t vocab = model.config().vocab_size;
+  Perplexity result;
+  KvCache cache(model.config(), window);
+  std::vector<float> logits;
+  for (int64_t begin = 0; begin + 1 < count; begin += window) {
+    const int64_t end = std::min(begin + window, count);
+    cache.truncate(0);
+    for (int64_t first = begin; first < end; first += Model::kChunk) {
+      const int64_t chunk = std::min(Model::kChunk, end - first);
+      logits.resize(chunk * vocab);
+      SUBBYTE_CHECK(model.forward(execution, tokens.subspan(first, chunk), cache, logits));
+      for (int64_t i = 0; i < chunk && first + i + 1 < end; ++i) {
+        result.nats += negative_log_likelihood(std::span(logits).subspan(i * vocab, vocab),
+                                               tokens[first + i + 1]);
+        ++result.scored;
+      }
+    }
+    result.per_token = std::exp(result.nats / static_cast<double>(result.scored));
+    if (progress) progress(end, count, result.per_token);
+  }
+  return result;
+}
+
+}  // namespace subbyte

@@ -1,0 +1,165 @@
+// gpt-oss. Attention has biases, a sink per head and, in every other layer, a sliding window; the
+// feed-forward block is a mixture of experts with interleaved gate and up rows and a clamped
+// SwiGLU. Reference: transformers, models/gpt_oss.
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "models/model_family.h"
+#include "ops/embedding.h"
+#include "ops/linear.h"
+#include "ops/moe.h"
+#include "ops/norm.h"
+
+namespace subbyte {
+namespace {
+
+constexpr float kSwigluAlpha = 1.702f;
+
+struct Layer {
+  std::vector<float> input_norm;           // [hidden]
+  Linear q, k, v, o;                       // [heads*dim | kv_heads*dim][hidden], o transposed
+  std::vector<float> sinks;                // [heads]
+  std::vector<float> post_attention_norm;  // [hidden]
+  Linear router;                           // [experts][hidden]
+  std::vector<Matrix> gate_up;             // [experts] of [2 * intermediate][hidden]
+  std::vector<float> gate_up_bias;         // [experts][2 * intermediate]
+  std::vector<Matrix> down;                // [experts] of [hidden][intermediate]
+  std::vector<float> down_bias;            // [experts][hidden]
+};
+
+class GptOss : public Model {
+ public:
+  explicit GptOss(const ModelConfig& config)
+      : Model(config), rope_(config.head_dim, config.rope_theta, config.rope_scaling) {}
+
+  Status load(WeightLoader& loader) {
+    SUBBYTE_TRY(embedding_,
+                loader.table("model.embed_tokens", config_.vocab_size, config_.hidden_size));
+    for (int64_t i = 0; i < config_.num_layers; ++i) {
+      layers_.emplace_back();
+      const std::string prefix = fmt::format("model.layers.{}.", i);
+      SUBBYTE_CHECK(load_attention(loader, prefix, layers_.back()));
+      SUBBYTE_CHECK(load_experts(loader, prefix, layers_.back()));
+    }
+    SUBBYTE_TRY(final_norm_, loader.vector("model.norm.weight", config_.hidden_size));
+    SUBBYTE_TRY(head_, loader.head(config_, embedding_));
+    return {};
+  }
+
+ private:
+  Status load_attention(WeightLoader& loader, const std::string& prefix, Layer& layer) const {
+    const int64_t hidden = config_.hidden_size;
+    const int64_t q_size = config_.num_heads * config_.head_dim;
+    const int64_t kv_size = config_.num_kv_heads * config_.head_dim;
+    const std::string name = prefix + "self_attn.";
+    SUBBYTE_TRY(layer.input_norm, loader.vector(prefix + "input_layernorm.weight", hidden));
+    SUBBYTE_TRY(layer.q, loader.linear(name + "q_proj", q_size, hidden, Bias::kRequired));
+    SUBBYTE_TRY(layer.k, loader.linear(name + "k_proj", kv_size, hidden, Bias::kRequired));
+    SUBBYTE_TRY(layer.v, loader.linear(name + "v_proj", kv_size, hidden, Bias::kRequired));
+    SUBBYTE_TRY(layer.o, loader.linear(name + "o_proj", hidden, q_size, Bias::kRequired));
+    SUBBYTE_TRY(layer.sinks, loader.vector(name + "sinks", config_.num_heads));
+    return {};
+  }
+
+  Status load_experts(WeightLoader& loader, const std::string& prefix, Layer& layer) const {
+    const int64_t hidden = config_.hidden_size;
+    const int64_t inner = config_.intermediate_size;
+    const int64_t experts = config_.num_experts;
+    const int64_t used = config_.experts_per_token;
+    const std::string name = prefix + "mlp.experts.";
+    SUBBYTE_TRY(layer.post_attention_norm,
+                loader.vector(prefix + "post_attention_layernorm.weight", hidden));
+    SUBBYTE_TRY(layer.router,
+                loader.linear(prefix + "mlp.router", experts, hidden, Bias::kRequired));
+    SUBBYTE_TRY(layer.gate_up,
+                loader.experts(name + "gate_up_proj", experts, 2 * inner, hidden, used));
+    SUBBYTE_TRY(layer.gate_up_bias,
+                loader.matrix_as_vector(name + "gate_up_proj_bias", experts, 2 * inner));
+    SUBBYTE_TRY(layer.down, loader.experts(name + "down_proj", experts, hidden, inner, used));
+    SUBBYTE_TRY(layer.down_bias, loader.matrix_as_vector(name + "down_proj_bias", experts, hidden));
+    return {};
+  }
+
+  Norm norm(std::span<const float> weight) const {
+    return {weight, config_.rms_norm_eps, NormOrder::kScaleThenRound, ActivationType::kF32};
+  }
+
+  void run_layers(Execution& execution, std::span<const int32_t> tokens, KvCache& cache,
+                  std::span<float> x) const override {
+    embed(x, tokens, embedding_.view);
+    for (int64_t i = 0; i < config_.num_layers; ++i) {
+      run_attention(execution, i, cache, x);
+      run_experts(execution, layers_[i], x);
+    }
+  }
+
+  void run_attention(Execution& execution, int64_t index, KvCache& cache, std::span<float> x) const {
+    const Layer& layer = layers_[index];
+    const int64_t tokens = static_cast<int64_t>(x.size()) / config_.hidden_size;
+    const int64_t q_size = config_.num_heads * config_.head_dim;
+    const int64_t kv_size = config_.num_kv_heads * config_.head_dim;
+    std::vector<float> h(x.size()), q(tokens * q_size), k(tokens * kv_size), v(tokens * kv_size);
+
+    rms_norm(h, x, norm(layer.input_norm));
+    linear(execution, q, h, tokens, layer.q.matrix.view, layer.q.bias);
+    linear(execution, k, h, tokens, layer.k.matrix.view, layer.k.bias);
+    linear(execution, v, h, tokens, layer.v.matrix.view, layer.v.bias);
+    for (int64_t t = 0; t < tokens; ++t) {
+      const int64_t position = cache.size() + t;
+      rope_.apply(std::span(q).subspan(t * q_size, q_size), position);
+      rope_.apply(std::span(k).subspan(t * kv_size, kv_size), position);
+      cache.store(index, position, &k[t * kv_size], &v[t * kv_size]);
+    }
+    const AttentionShape shape = {
+        config_.num_heads, config_.num_kv_heads, config_.head_dim,
+        1.0f / std::sqrt(static_cast<float>(config_.head_dim)), config_.windows[index]};
+    std::vector<float> mixed(q.size());
+    attention(execution, mixed, q, cache.layer(index), cache.size(), shape, layer.sinks);
+    linear(execution, h, mixed, tokens, layer.o.matrix.view, layer.o.bias);
+    execution.kernels().axpy(x.data(), 1.0f, h.data(), static_cast<int64_t>(x.size()));
+  }
+
+  void run_experts(Execution& execution, const Layer& layer, std::span<float> x) const {
+    const int64_t tokens = static_cast<int64_t>(x.size()) / config_.hidden_size;
+    const int64_t top_k = config_.experts_per_token;
+    std::vector<float> h(x.size()), y(x.size()), logits(tokens * config_.num_experts);
+    std::vector<Route> routes(tokens * top_k);
+
+    rms_norm(h, x, norm(layer.post_attention_norm));
+    linear(execution, logits, h, tokens, layer.router.matrix.view, layer.router.bias);
+    route_top_k(routes, logits, config_.num_experts, top_k);
+    mixture_of_experts(execution, y, h, routes, top_k,
+                       {layer.gate_up, layer.gate_up_bias, layer.down, layer.down_bias,
+                        kSwigluAlpha, config_.swiglu_limit});
+    execution.kernels().axpy(x.data(), 1.0f, y.data(), static_cast<int64_t>(x.size()));
+  }
+
+  void run_head(Execution& execution, std::span<float> logits,
+                std::span<const float> hidden) const override {
+    std::vector<float> h(hidden.size());
+    rms_norm(h, hidden, norm(final_norm_));
+    linear(execution, logits, h, static_cast<int64_t>(hidden.size()) / config_.hidden_size,
+           head_.matrix.view);
+  }
+
+  Rope rope_;
+  Matrix embedding_;  // [vocabulary][hidden]
+  std::vector<Layer> layers_;
+  std::vector<float> final_norm_;
+  Linear head_;
+};
+
+Result<std::unique_ptr<Model>> load(const ModelConfig& config, WeightLoader& loader) {
+  auto model = std::make_unique<GptOss>(config);
+  SUBBYTE_CHECK(model->load(loader));
+  return std::unique_ptr<Model>(std::move(model));
+}
+
+}  // namespace
+
+extern const ModelFamily gpt_oss_family;
+const ModelFamily gpt_oss_family = {"gpt_oss", 1e-5, 128, true, load};
+
+}  // namespace subbyte

@@ -1,0 +1,51 @@
+#pragma once
+// The architecture of a model as config.json states it, both in the older schema (rope_theta,
+// rope_scaling) and in the newer one (rope_parameters). Everything is checked here, once: later
+// code divides and allocates by these numbers.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "json/strict_json.h"
+#include "ops/rope.h"
+
+namespace subbyte {
+
+inline constexpr uint64_t kMaxConfigBytes = 16 << 20;
+
+struct ModelConfig {
+  std::string model_type;  // "qwen3", "gpt_oss"
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t num_layers = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;  // given, or hidden_size / num_heads
+  int64_t vocab_size = 0;
+  int64_t max_positions = 0;
+  float rms_norm_eps = 1e-6f;
+  bool tie_word_embeddings = false;
+  double rope_theta = 10000;
+  RopeScaling rope_scaling;
+  std::vector<int64_t> windows;  // [num_layers]; 0: full attention
+
+  // gpt-oss
+  int64_t num_experts = 0;
+  int64_t experts_per_token = 0;
+  float swiglu_limit = 7.0f;
+
+  /// Tokens that end a generation: generation_config.json's, else those of config.json.
+  std::vector<int32_t> eos_tokens;
+};
+
+/// Reads `directory`/config.json and, where it is there, generation_config.json.
+/// Codes: config.* (model_type, rope, range, ...), json.*, file.*.
+Result<ModelConfig> read_model_config(const std::filesystem::path& directory);
+
+/// The same from a parsed config.json, without generation_config.json.
+Result<ModelConfig> parse_model_config(const json::Object& config);
+
+}  // namespace subbyte

@@ -1,0 +1,28 @@
+#pragma once
+// What distinguishes a family of models before its weights are loaded. A new model is one file
+// with one ModelFamily and one line in models.def.
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "models/model.h"
+#include "models/weight_loader.h"
+
+namespace subbyte {
+
+struct ModelFamily {
+  std::string_view model_type;     // of config.json
+  double default_eps;              // when config.json has no rms_norm_eps
+  int64_t alternating_window;      // sliding window of even layers without layer_types; 0: none
+  bool has_experts;
+  Result<std::unique_ptr<Model>> (*load)(const ModelConfig& config, WeightLoader& loader);
+};
+
+/// nullptr when this version does not know the type.
+const ModelFamily* find_family(std::string_view model_type);
+
+/// "\"qwen3\" or \"gpt_oss\"".
+std::string family_names();
+
+}  // namespace subbyte

@@ -1,0 +1,109 @@
+#include "models/weight_loader.h"
+
+#include <fmt/format.h>
+
+#include "ops/linear.h"
+
+namespace subbyte {
+
+WeightLoader::WeightLoader(const ImportContext& context, const Execution& execution,
+                           LoadProgress progress)
+    : context_(context), execution_(&execution), progress_(std::move(progress)) {}
+
+Status WeightLoader::check(std::string_view module, const MatrixView& view, int64_t rows,
+                           int64_t cols) const {
+  if (view.rows != rows || view.cols != cols) {
+    return Error{"model.weight_shape",
+                 fmt::format("'{}' has {} outputs and {} inputs, config.json asks for {} and {}",
+                             module, view.rows, view.cols, rows, cols)};
+  }
+  const Status supported = check_linear(*execution_, view);
+  if (supported.ok()) return {};
+  return Error{supported.error().code,
+               fmt::format("'{}': {}", module, supported.error().message)};
+}
+
+void WeightLoader::count(const MatrixView& view, double share) {
+  weight_bytes_ += view.bytes();
+  bytes_per_token_ += static_cast<double>(view.bytes()) * share;
+  if (view.codes.size() > largest_.size()) largest_ = view.codes;
+}
+
+void WeightLoader::report(uint64_t bytes) {
+  read_bytes_ += bytes;
+  if (progress_) progress_(read_bytes_, context_.tensors.total_bytes());
+}
+
+Result<Linear> WeightLoader::linear(std::string_view module, int64_t rows, int64_t cols,
+                                    Bias bias) {
+  Linear linear;
+  SUBBYTE_TRY(linear.matrix, import_matrix(context_, module));
+  SUBBYTE_CHECK(check(module, linear.matrix.view, rows, cols));
+  if (bias == Bias::kRequired) {
+    SUBBYTE_TRY(linear.bias, vector(fmt::format("{}.bias", module), rows));
+  } else if (context_.tensors.find(fmt::format("{}.bias", module)) != nullptr) {
+    return Error{"model.surplus", fmt::format("'{}' has a bias, which this model does not use",
+                                              module)};
+  }
+  count(linear.matrix.view, 1.0);
+  report(linear.matrix.view.bytes());
+  return linear;
+}
+
+Result<std::vector<Matrix>> WeightLoader::experts(std::string_view module, int64_t experts,
+                                                  int64_t rows, int64_t cols, int64_t used) {
+  SUBBYTE_TRY(auto matrices, import_experts(context_, module));
+  if (static_cast<int64_t>(matrices.size()) != experts) {
+    return Error{"model.weight_shape", fmt::format("'{}' has {} experts, config.json asks for {}",
+                                                   module, matrices.size(), experts)};
+  }
+  for (const Matrix& matrix : matrices) {
+    SUBBYTE_CHECK(check(module, matrix.view, rows, cols));
+    count(matrix.view, static_cast<double>(used) / static_cast<double>(experts));
+    report(matrix.view.bytes());
+  }
+  return matrices;
+}
+
+Result<Matrix> WeightLoader::table(std::string_view module, int64_t rows, int64_t cols) {
+  SUBBYTE_TRY(auto matrix, import_matrix(context_, module));
+  SUBBYTE_CHECK(check(module, matrix.view, rows, cols));
+  if (!is_dense(matrix.view.format)) {
+    return Error{"model.unsupported",
+                 fmt::format("'{}' is quantized; embeddings must be F16, BF16 or F32", module)};
+  }
+  count(matrix.view, 0.0);
+  report(matrix.view.bytes());
+  return matrix;
+}
+
+Result<std::vector<float>> WeightLoader::vector(std::string_view name, int64_t size) {
+  SUBBYTE_TRY(auto values, import_vector(context_.tensors, name, {static_cast<uint64_t>(size)}));
+  report(context_.tensors.find(name)->bytes.size());
+  return values;
+}
+
+Result<std::vector<float>> WeightLoader::matrix_as_vector(std::string_view name, int64_t rows,
+                                                          int64_t cols) {
+  SUBBYTE_TRY(auto values, import_vector(context_.tensors, name,
+                                         {static_cast<uint64_t>(rows), static_cast<uint64_t>(cols)}));
+  report(context_.tensors.find(name)->bytes.size());
+  return values;
+}
+
+Result<Linear> WeightLoader::head(const ModelConfig& config, const Matrix& embedding) {
+  if (!config.tie_word_embeddings) return linear("lm_head", config.vocab_size, config.hidden_size);
+  bytes_per_token_ += static_cast<double>(embedding.view.bytes());
+  Linear head;
+  head.matrix = embedding;
+  return head;
+}
+
+void WeightLoader::finish(Model& model) const {
+  model.bytes_per_token_ = static_cast<int64_t>(bytes_per_token_);
+  model.weight_bytes_ = weight_bytes_;
+  model.largest_weights_ = largest_;
+  if (progress_) progress_(context_.tensors.total_bytes(), context_.tensors.total_bytes());
+}
+
+}  // namespace subbyte

@@ -1,0 +1,14 @@
+#pragma once
+// Looking up rows of an embedding table.
+
+#include <cstdint>
+#include <span>
+
+#include "layouts/matrix.h"
+
+namespace subbyte {
+
+/// y[i] = row ids[i] of a dense table [vocabulary][hidden]. Every id must be inside the table.
+void embed(std::span<float> y, std::span<const int32_t> ids, const MatrixView& table);
+
+}  // namespace subbyte

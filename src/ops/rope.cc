@@ -1,0 +1,67 @@
+#include "ops/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace subbyte {
+namespace {
+
+/// The dimension (of head_dim/2) that makes `turns` full turns over the original context.
+double dimension_of(double turns, double head_dim, double theta, double positions) {
+  return head_dim * std::log(positions / (turns * 2 * std::numbers::pi)) / (2 * std::log(theta));
+}
+
+void scale_yarn(std::span<double> inv_freq, double head_dim, double theta,
+                const RopeScaling& scaling) {
+  const double positions = scaling.original_max_positions;
+  double low = dimension_of(scaling.beta_fast, head_dim, theta, positions);
+  double high = dimension_of(scaling.beta_slow, head_dim, theta, positions);
+  if (scaling.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, head_dim - 1);
+  if (low == high) high += 0.001;  // a step instead of a ramp
+  for (std::size_t i = 0; i < inv_freq.size(); ++i) {
+    const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    inv_freq[i] = inv_freq[i] * (1 - ramp) + inv_freq[i] / scaling.factor * ramp;
+  }
+}
+
+}  // namespace
+
+Rope::Rope(int64_t head_dim, double theta, const RopeScaling& scaling)
+    : head_dim_(head_dim), inv_freq_(head_dim / 2) {
+  const auto dim = static_cast<double>(head_dim);
+  for (std::size_t i = 0; i < inv_freq_.size(); ++i) {
+    inv_freq_[i] = std::pow(theta, -2 * static_cast<double>(i) / dim);
+  }
+  if (scaling.type == RopeScaling::Type::kLinear) {
+    for (double& frequency : inv_freq_) frequency /= scaling.factor;
+  }
+  if (scaling.type == RopeScaling::Type::kYarn) {
+    scale_yarn(inv_freq_, dim, theta, scaling);
+    attention_factor_ = scaling.attention_factor > 0   ? scaling.attention_factor
+                        : scaling.factor <= 1          ? 1
+                                                       : 0.1 * std::log(scaling.factor) + 1;
+  }
+}
+
+void Rope::apply(std::span<float> heads, int64_t position) const {
+  const std::size_t half = inv_freq_.size();
+  for (std::size_t i = 0; i < half; ++i) {
+    const double angle = static_cast<double>(position) * inv_freq_[i];
+    const auto cos = static_cast<float>(std::cos(angle) * attention_factor_);
+    const auto sin = static_cast<float>(std::sin(angle) * attention_factor_);
+    for (std::size_t head = 0; head < heads.size(); head += head_dim_) {
+      const float a = heads[head + i];
+      const float b = heads[head + half + i];
+      heads[head + i] = a * cos - b * sin;
+      heads[head + half + i] = b * cos + a * sin;
+    }
+  }
+}
+
+}  // namespace subbyte

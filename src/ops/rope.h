@@ -1,0 +1,41 @@
+#pragma once
+// Rotary position embedding in the half-split (NeoX) form: element i of a head turns together with
+// element i + head_dim/2 by the angle position * inv_freq[i].
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace subbyte {
+
+struct RopeScaling {
+  enum class Type : uint8_t { kNone, kLinear, kYarn };
+
+  Type type = Type::kNone;
+  double factor = 1;
+  double original_max_positions = 0;  // YaRN: context length of the pretraining
+  double beta_fast = 32;              // YaRN: more turns than this are left alone
+  double beta_slow = 1;               // YaRN: fewer turns than this are interpolated fully
+  bool truncate = true;               // YaRN: round the borders of the ramp to whole dimensions
+  double attention_factor = 0;        // YaRN: factor of cos and sin; 0: 0.1 ln(factor) + 1
+};
+
+/// Angles of one model. Formulas: Su et al., "RoFormer", 2021, and Peng et al., "YaRN", 2023;
+/// `truncate` is false in gpt-oss.
+class Rope {
+ public:
+  Rope(int64_t head_dim, double theta, const RopeScaling& scaling);
+
+  /// Turns `heads` heads of head_dim floats, one behind the other, to `position`.
+  void apply(std::span<float> heads, int64_t position) const;
+
+  std::span<const double> inv_freq() const { return inv_freq_; }
+  double attention_factor() const { return attention_factor_; }
+
+ private:
+  int64_t head_dim_;
+  std::vector<double> inv_freq_;  // [head_dim / 2]
+  double attention_factor_ = 1;
+};
+
+}  // namespace subbyte
