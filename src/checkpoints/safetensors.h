@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,8 +29,28 @@ namespace subbyte {
 
 /// The closed set of element types of the container, with the names that the files use.
 enum class DType : uint8_t {
-  kBool, kF4, kF6E2M3, kF6E3M2, kU8, kI8, kF8E5M2, kF8E4M3, kF8E8M0, kF8E4M3Fnuz, kF8E5M2Fnuz,
-  kI16, kU16, kF16, kBF16, kI32, kU32, kF32, kC64, kF64, kI64, kU64,
+  kBool,
+  kF4,
+  kF6E2M3,
+  kF6E3M2,
+  kU8,
+  kI8,
+  kF8E5M2,
+  kF8E4M3,
+  kF8E8M0,
+  kF8E4M3Fnuz,
+  kF8E5M2Fnuz,
+  kI16,
+  kU16,
+  kF16,
+  kBF16,
+  kI32,
+  kU32,
+  kF32,
+  kC64,
+  kF64,
+  kI64,
+  kU64,
 };
 
 int bits(DType dtype);
@@ -50,14 +71,14 @@ struct TensorEntry {
 };
 
 struct SafetensorsHeader {
-  std::vector<TensorEntry> tensors;  // by begin, then by name
+  std::vector<TensorEntry> tensors;  // by begin, then by end, then by name
   std::map<std::string, std::string> metadata;
   uint64_t data_offset = 0;  // 8 + N
 };
 
 /// Checks and reads a header. `head` is the start of a file of `file_size` bytes and holds at
-/// least min(file_size, 8 + N) bytes; no byte of the data is looked at, and no more than a small
-/// multiple of N is allocated. `where` (the file's name) begins every message.
+/// least min(file_size, 8 + N) bytes; no byte of the data is looked at, and at most 16 N + 1 MiB
+/// are allocated at any time. `where` (the file's name) begins every message.
 /// The codes are listed in docs/safetensors.md; each begins with "safetensors.".
 Result<SafetensorsHeader> read_safetensors_header(std::span<const std::byte> head,
                                                   uint64_t file_size, std::string_view where);
@@ -75,6 +96,7 @@ struct Tensor {
 /// An open file with a valid header.
 class SafetensorsFile {
  public:
+  /// Codes of MappedFile::open and of read_safetensors_header.
   static Result<SafetensorsFile> open(const std::filesystem::path& path);
 
   const SafetensorsHeader& header() const { return header_; }
@@ -98,7 +120,8 @@ class SafetensorsWriter {
   };
 
   /// Lays the tensors out (largest element first, then by name, as the reference writer does; the
-  /// header is padded with spaces to a multiple of 8) and writes the header.
+  /// header is padded with spaces to a multiple of 8) and writes the header. Codes of OutputFile,
+  /// and those that reading such a header back would give.
   static Result<SafetensorsWriter> create(const std::filesystem::path& path, bool overwrite,
                                           std::vector<Declaration> tensors,
                                           const std::map<std::string, std::string>& metadata);
@@ -106,7 +129,8 @@ class SafetensorsWriter {
   /// Tensors in the order in which append() expects their bytes.
   const std::vector<TensorEntry>& layout() const { return layout_; }
 
-  /// Bytes that follow those appended so far; a tensor may come in several pieces.
+  /// Bytes that follow those appended so far; a tensor may come in several pieces. More than the
+  /// tensors hold: safetensors.incomplete.
   Status append(std::span<const std::byte> bytes);
 
   /// Fails (safetensors.incomplete) unless every byte of every tensor was appended.
