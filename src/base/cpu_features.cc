@@ -1,0 +1,51 @@
+#include "base/cpu_features.h"
+
+#include <cpuid.h>
+
+namespace subbyte {
+namespace {
+
+constexpr uint32_t kOsxsave = 1u << 27, kFma = 1u << 12, kF16c = 1u << 29;  // leaf 1, ECX
+constexpr uint32_t kAvx2 = 1u << 5;                                         // leaf 7, EBX
+constexpr uint32_t kAvx512F = 1u << 16, kAvx512Dq = 1u << 17;
+constexpr uint32_t kAvx512Bw = 1u << 30, kAvx512Vl = 1u << 31;
+constexpr uint32_t kYmmState = 0x06;  // XCR0: xmm and upper halves of ymm
+constexpr uint32_t kZmmState = 0xE6;  // and mask registers, upper halves of zmm, zmm16-31
+
+bool has_all(uint32_t word, uint32_t bits) {
+  return (word & bits) == bits;
+}
+
+/// XCR0: which registers the operating system saves. Only when OSXSAVE is set.
+uint32_t saved_state() {
+  uint32_t low = 0;
+  uint32_t high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low;
+}
+
+uint32_t detect() {
+  uint32_t eax = 0;
+  uint32_t ebx = 0;
+  uint32_t ecx = 0;
+  uint32_t edx = 0;
+  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return 0;
+  if (!has_all(ecx, kOsxsave | kFma | kF16c)) return 0;
+  const uint32_t state = saved_state();
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return 0;
+  uint32_t features = 0;
+  if (has_all(ebx, kAvx2) && has_all(state, kYmmState)) features |= kCpuAvx2;
+  if (has_all(ebx, kAvx512F | kAvx512Dq | kAvx512Bw | kAvx512Vl) && has_all(state, kZmmState)) {
+    features |= kCpuAvx512;
+  }
+  return features;
+}
+
+}  // namespace
+
+uint32_t cpu_features() {
+  static const uint32_t features = detect();
+  return features;
+}
+
+}  // namespace subbyte
