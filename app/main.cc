@@ -1,1 +1,81 @@
-int main() { return 0; }
+// subbyte: the command line.
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdio>
+#include <new>
+
+#include "app/command.h"
+#include "base/output_file.h"
+
+namespace subbyte::app {
+
+#define SUBBYTE_COMMAND(name) void add_##name(CLI::App& app, Invocation& invocation);
+#include "app/commands.def"
+#undef SUBBYTE_COMMAND
+
+namespace {
+
+constexpr int kInterrupted = 128;
+
+extern "C" void remove_outputs_and_exit(int signal) {
+  remove_partial_outputs();
+  _exit(kInterrupted + signal);
+}
+
+void handle_signals() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, remove_outputs_and_exit);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write(), not a death
+}
+
+int report(const Error& error) {
+  std::fputs(fmt::format("subbyte: error: {} [{}]\n", error.message, error.code).c_str(), stderr);
+  return error.code.starts_with("usage.") ? kUsage : kFailure;
+}
+
+void declare(CLI::App& app, Invocation& invocation) {
+  app.set_version_flag("--version", "subbyte " SUBBYTE_VERSION);
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.add_option("-t,--threads", invocation.threads,
+                 "threads to work with (SUBBYTE_THREADS; default: all processors)")
+      ->check(CLI::Range(1, 1024));
+  app.add_flag("--no-progress", invocation.no_progress, "no progress bars");
+  app.footer(
+      "MODEL is a directory with config.json, or org/name[@revision] from the Hugging Face cache.\n"
+      "Exit codes: 0 ok, 1 failure, 2 usage, 3 problems found.");
+#define SUBBYTE_COMMAND(name) add_##name(app, invocation);
+#include "app/commands.def"
+#undef SUBBYTE_COMMAND
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Runs, inspects and quantizes language models with weights below eight bits.",
+               "subbyte");
+  Invocation invocation;
+  declare(app, invocation);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kOk : kUsage;
+  }
+  const Result<ExitCode> result = invocation.run();
+  if (!result.ok()) return report(result.error());
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    return report({"file.io", "stdout: could not write"});
+  }
+  return *result;
+}
+
+}  // namespace
+}  // namespace subbyte::app
+
+int main(int argc, char** argv) {
+  subbyte::app::handle_signals();
+  try {
+    return subbyte::app::run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return subbyte::app::report({"memory", "not enough memory"});
+  }
+}

@@ -1,0 +1,165 @@
+#include "app/command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <iterator>
+
+#include "base/mapped_file.h"
+#include "engine/model_path.h"
+
+namespace subbyte::app {
+namespace {
+
+constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
+constexpr int kBarWidth = 24;
+constexpr double kRedrawSeconds = 0.05;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// --threads, else SUBBYTE_THREADS, else 0 (all).
+Result<int> thread_count(const Invocation& invocation) {
+  if (invocation.threads != 0) return invocation.threads;
+  const char* text = std::getenv("SUBBYTE_THREADS");
+  if (text == nullptr || *text == '\0') return 0;
+  char* end = nullptr;
+  const long value = std::strtol(text, &end, 10);
+  if (*end == '\0' && value >= 1 && value <= 1024) return static_cast<int>(value);
+  return Error{"usage.threads",
+               fmt::format("SUBBYTE_THREADS must be between 1 and 1024, found \"{}\"", text)};
+}
+
+}  // namespace
+
+CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& summary,
+                      const std::string& examples) {
+  CLI::App* command = app.add_subcommand(name, summary);
+  command->footer("Examples:\n" + examples);
+  return command;
+}
+
+Progress::Progress(const Invocation& invocation, std::string title)
+    : shown_(!invocation.no_progress && isatty(STDERR_FILENO) != 0),
+      title_(std::move(title)),
+      started_(now()) {}
+
+Progress::~Progress() {
+  if (shown_) std::fputs("\r\033[K", stderr);
+}
+
+void Progress::update(uint64_t done, uint64_t total, const std::string& note) {
+  if (!shown_ || (done < total && now() - drawn_ < kRedrawSeconds)) return;
+  drawn_ = now();
+  const double share = total == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total);
+  const auto filled = static_cast<int>(share * kBarWidth);
+  std::fputs(fmt::format("\r{} [{}{}] {:3.0f}% {}\033[K", title_, std::string(filled, '='),
+                         std::string(kBarWidth - filled, ' '), share * 100, note)
+                 .c_str(),
+             stderr);
+}
+
+void Progress::update_bytes(uint64_t done, uint64_t total) {
+  const double seconds = now() - started_;
+  const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
+  update(done, total, fmt::format("{:.0f} of {:.0f} MB, {:.0f} MB/s", static_cast<double>(done) / 1e6,
+                                  static_cast<double>(total) / 1e6, rate / 1e6));
+}
+
+Result<std::unique_ptr<Execution>> create_execution(const Invocation& invocation) {
+  SUBBYTE_TRY(const int threads, thread_count(invocation));
+  const char* isa = std::getenv("SUBBYTE_ISA");
+  return Execution::create(threads, isa == nullptr ? "" : isa);
+}
+
+Result<LoadedModel> load(const Invocation& invocation, const std::string& name) {
+  const double start = now();
+  LoadedModel loaded;
+  SUBBYTE_TRY(loaded.directory, find_model(name));
+  SUBBYTE_TRY(loaded.execution, create_execution(invocation));
+  Progress progress(invocation, "loading");
+  SUBBYTE_TRY(loaded.model,
+              load_model(loaded.directory, *loaded.execution,
+                         [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); }));
+  loaded.load_seconds = now() - start;
+  return loaded;
+}
+
+Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
+  return Tokenizer::load(directory / "tokenizer.json");
+}
+
+void SamplingFlags::add_to(CLI::App& command) {
+  const std::string group = "Sampling (defaults: generation_config.json, else as given)";
+  command.add_option("--temp,--temperature", temperature_, "0 is greedy (0.8)")->group(group);
+  command.add_option("--top-k", top_k_, "keep the k most likely tokens, 0 all (40)")->group(group);
+  command.add_option("--top-p", top_p_, "keep the smallest set with this probability (0.95)")
+      ->group(group);
+  command.add_option("--min-p", min_p_, "drop tokens below this share of the best (0.05)")
+      ->group(group);
+  command
+      .add_option("--repeat-penalty,--repetition-penalty", repetition_penalty_,
+                  "divide the logits of tokens that occurred (1)")
+      ->group(group);
+  command.add_option("-s,--seed", seed_, "of the random numbers (0)")->group(group);
+}
+
+Result<SamplingOptions> SamplingFlags::resolve(const std::filesystem::path& directory) const {
+  SUBBYTE_TRY(SamplingOptions options, read_sampling_defaults(directory, SamplingOptions{}));
+  options.temperature = temperature_.value_or(options.temperature);
+  options.top_k = top_k_.value_or(options.top_k);
+  options.top_p = top_p_.value_or(options.top_p);
+  options.min_p = min_p_.value_or(options.min_p);
+  options.repetition_penalty = repetition_penalty_.value_or(options.repetition_penalty);
+  options.seed = seed_.value_or(options.seed);
+  SUBBYTE_CHECK(check_sampling(options));
+  return options;
+}
+
+Result<std::string> read_text(const std::string& path_or_dash) {
+  if (path_or_dash != "-") {
+    SUBBYTE_TRY(const MappedFile file, MappedFile::open(path_or_dash));
+    if (file.bytes().size() > kMaxTextBytes) {
+      return Error{"usage.text_too_long", fmt::format("{}: longer than {} bytes", path_or_dash,
+                                                      kMaxTextBytes)};
+    }
+    return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  }
+  std::string text;
+  char buffer[1 << 16];
+  while (std::cin.read(buffer, sizeof buffer), std::cin.gcount() > 0) {
+    text.append(buffer, static_cast<std::size_t>(std::cin.gcount()));
+    if (text.size() > kMaxTextBytes) {
+      return Error{"usage.text_too_long", fmt::format("stdin: longer than {} bytes", kMaxTextBytes)};
+    }
+  }
+  return text;
+}
+
+Result<std::vector<TokenId>> parse_ids(const std::string& text) {
+  std::vector<TokenId> ids;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    char* stop = nullptr;
+    errno = 0;
+    const long long value = std::strtoll(part.c_str(), &stop, 10);
+    const bool valid = !part.empty() && *stop == '\0' && errno == 0 && value >= 0 &&
+                       value <= std::numeric_limits<TokenId>::max();
+    if (!valid) {
+      return Error{"usage.ids", fmt::format("expected token ids separated by commas, found \"{}\"",
+                                            part)};
+    }
+    ids.push_back(static_cast<TokenId>(value));
+    begin = end + 1;
+  }
+  return ids;
+}
+
+}  // namespace subbyte::app

@@ -1,0 +1,101 @@
+// subbyte inspect: what is in a checkpoint.
+
+#include "engine/inspect.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "app/command.h"
+#include "engine/model_path.h"
+
+namespace subbyte::app {
+namespace {
+
+struct Options {
+  std::string path;
+  bool json = false;
+};
+
+double bits_per_weight(const Inspection& inspection) {
+  return inspection.parameters == 0 ? 0
+                                    : 8.0 * static_cast<double>(inspection.bytes) /
+                                          static_cast<double>(inspection.parameters);
+}
+
+std::string as_json(const Inspection& inspection) {
+  nlohmann::ordered_json root = {
+      {"architecture", inspection.architecture}, {"quantization", inspection.quantization},
+      {"parameters", inspection.parameters},     {"bytes", inspection.bytes},
+      {"bits_per_weight", bits_per_weight(inspection)}};
+  if (!inspection.problem.empty()) root["problem"] = inspection.problem;
+  root["files"] = inspection.files;
+  for (const InspectedWeight& weight : inspection.weights) {
+    root["tensors"].push_back({{"name", weight.name},
+                               {"kind", weight.importer},
+                               {"format", weight.format},
+                               {"shape", weight.shape},
+                               {"parameters", weight.parameters},
+                               {"bytes", weight.bytes},
+                               {"bits_per_weight", weight.bits_per_weight()},
+                               {"act_order", weight.act_order}});
+  }
+  // Names come from files: what is not UTF-8 must not stop the report.
+  return root.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::string as_table(const Inspection& inspection) {
+  std::string text;
+  if (!inspection.architecture.empty()) {
+    text += fmt::format("architecture  {}\nquantization  {}\n", inspection.architecture,
+                        inspection.quantization);
+  }
+  if (!inspection.problem.empty()) text += fmt::format("              {}\n", inspection.problem);
+  text += fmt::format("parameters    {:.3f} M\nsize          {:.1f} MB in {} file{}\n"
+                      "bits/weight   {:.3f}\n\n",
+                      static_cast<double>(inspection.parameters) / 1e6,
+                      static_cast<double>(inspection.bytes) / 1e6, inspection.files.size(),
+                      inspection.files.size() == 1 ? "" : "s", bits_per_weight(inspection));
+  text += fmt::format("{:<8} {:>7} {:>10} {:<26} {:<18} {}\n", "kind", "bits", "MB", "format",
+                      "shape", "name");
+  for (const InspectedWeight& weight : inspection.weights) {
+    text += fmt::format("{:<8} {:>7.3f} {:>10.3f} {:<26} {:<18} {}{}\n", weight.importer,
+                        weight.bits_per_weight(), static_cast<double>(weight.bytes) / 1e6,
+                        weight.format, fmt::format("{}", weight.shape), weight.name,
+                        weight.act_order ? " (act-order)" : "");
+  }
+  return text;
+}
+
+Result<ExitCode> run(const Invocation& invocation, const Options& options) {
+  std::filesystem::path path = options.path;
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) SUBBYTE_TRY(path, find_model(options.path));
+  SUBBYTE_TRY(const auto execution, create_execution(invocation));
+  SUBBYTE_TRY(const Inspection inspection, inspect(path, execution->pool()));
+  const std::string text = options.json ? as_json(inspection) : as_table(inspection);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return kOk;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Invocation& invocation) {
+  CLI::App* command =
+      add_command(app, "inspect", "Show architecture, formats, bits per weight and sizes",
+                  "  subbyte inspect demo/model\n"
+                  "  subbyte inspect Qwen/Qwen3-8B-AWQ --json\n"
+                  "  subbyte inspect model-00001-of-00002.safetensors");
+  auto options = std::make_shared<Options>();
+  command
+      ->add_option("PATH", options->path, "model directory, .safetensors file or org/name[@revision]")
+      ->required();
+  command->add_flag("--json", options->json, "print one JSON object");
+  command->callback([options, &invocation] {
+    invocation.run = [options, &invocation] { return run(invocation, *options); };
+  });
+}
+
+}  // namespace subbyte::app

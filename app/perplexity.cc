@@ -1,0 +1,68 @@
+// subbyte perplexity: how well a model predicts a text.
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "app/command.h"
+#include "engine/perplexity.h"
+
+namespace subbyte::app {
+namespace {
+
+struct Options {
+  std::string model;
+  std::string file;
+  int64_t window = 512;
+  bool json = false;
+};
+
+Result<ExitCode> run(const Invocation& invocation, const Options& options) {
+  SUBBYTE_TRY(const std::string text, read_text(options.file));
+  SUBBYTE_TRY(const LoadedModel loaded, load(invocation, options.model));
+  SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
+  SUBBYTE_TRY(const auto tokens, tokenizer.encode(text, SpecialTokens::kAsText));
+  Result<Perplexity> measured = [&] {
+    Progress progress(invocation, "perplexity");
+    return perplexity(*loaded.model, *loaded.execution, tokens, options.window,
+                      [&](int64_t done, int64_t total, double value) {
+                        progress.update(done, total, fmt::format("{:.3f}", value));
+                      });
+  }();
+  SUBBYTE_TRY(const Perplexity result, std::move(measured));
+  const double nats_per_byte = result.nats / static_cast<double>(text.size());
+  const std::string output =
+      options.json
+          ? fmt::format("{{\"perplexity\": {}, \"nats_per_byte\": {}, \"tokens\": {}, "
+                        "\"scored\": {}, \"bytes\": {}, \"window\": {}}}\n",
+                        result.per_token, nats_per_byte, tokens.size(), result.scored, text.size(),
+                        options.window)
+          : fmt::format("perplexity {:.4f} per token, {:.4f} nats per byte\n"
+                        "{} tokens ({} scored, windows of {}), {} bytes\n",
+                        result.per_token, nats_per_byte, tokens.size(), result.scored,
+                        options.window, text.size());
+  std::fputs(output.c_str(), stdout);
+  return kOk;
+}
+
+}  // namespace
+
+void add_perplexity(CLI::App& app, Invocation& invocation) {
+  CLI::App* command =
+      add_command(app, "perplexity",
+                  "Measure the perplexity of a text, in windows that do not overlap",
+                  "  subbyte perplexity demo/model novel.txt\n"
+                  "  subbyte perplexity ./model novel.txt --window 2048 --json");
+  auto options = std::make_shared<Options>();
+  command->add_option("MODEL", options->model, "directory or org/name[@revision]")->required();
+  command->add_option("FILE", options->file, "the text (- is stdin)")->required();
+  command->add_option("-c,--window", options->window, "tokens per window; the first is not scored")
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 20))
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "print one JSON object");
+  command->callback([options, &invocation] {
+    invocation.run = [options, &invocation] { return run(invocation, *options); };
+  });
+}
+
+}  // namespace subbyte::app

@@ -1,0 +1,103 @@
+// subbyte run: continues a text.
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "app/command.h"
+#include "app/statistics.h"
+#include "engine/generate.h"
+
+namespace subbyte::app {
+namespace {
+
+struct Options {
+  std::string model;
+  std::optional<std::string> prompt;
+  std::string file;
+  int64_t max_tokens = 128;
+  int64_t context = 0;
+  bool special = false;
+  bool ignore_eos = false;
+  std::vector<std::string> stops;
+  SamplingFlags sampling;
+};
+
+Result<std::string> prompt_text(const Options& options) {
+  if (options.prompt) return *options.prompt;
+  return read_text(options.file.empty() ? "-" : options.file);
+}
+
+/// Room for the prompt and what may follow, at most what the model was made for.
+Result<int64_t> context_size(const Options& options, const ModelConfig& config, int64_t prompt) {
+  const int64_t limit = options.context > 0 ? options.context : config.max_positions;
+  if (prompt >= limit) {
+    return Error{"model.context_full",
+                 fmt::format("the prompt has {} tokens and the context {}", prompt, limit)};
+  }
+  if (options.max_tokens < 0) return limit;
+  return std::min(limit, prompt + options.max_tokens);
+}
+
+Result<ExitCode> run(const Invocation& invocation, const Options& options) {
+  SUBBYTE_TRY(const std::string text, prompt_text(options));
+  SUBBYTE_TRY(LoadedModel loaded, load(invocation, options.model));
+  SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
+  const ModelConfig& config = loaded.model->config();
+  SUBBYTE_TRY(const auto prompt,
+              tokenizer.encode(text, options.special ? SpecialTokens::kRecognize
+                                                     : SpecialTokens::kAsText));
+  GenerateOptions generation;
+  generation.max_tokens = options.max_tokens;
+  SUBBYTE_TRY(generation.sampling, options.sampling.resolve(loaded.directory));
+  if (!options.ignore_eos) generation.stop_tokens = config.eos_tokens;
+  SUBBYTE_TRY(const int64_t context, context_size(options, config, std::ssize(prompt)));
+  KvCache cache(config, context);
+
+  StreamDecoder decoder(tokenizer, /*skip_special=*/true);
+  StopStrings stops(options.stops);
+  const auto show = [](const std::string& part) {
+    std::fwrite(part.data(), 1, part.size(), stdout);
+    std::fflush(stdout);
+  };
+  show(text);
+  SUBBYTE_TRY(const GenerateStats stats,
+              generate(*loaded.model, *loaded.execution, cache, prompt, generation,
+                       [&](int32_t token) {
+                         show(stops.push(decoder.push(token)));
+                         return !stops.stopped() && std::ferror(stdout) == 0;
+                       }));
+  show(stops.push(decoder.finish()) + stops.finish());
+  show("\n");
+  print_statistics(loaded, cache, stats);
+  return kOk;
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Invocation& invocation) {
+  CLI::App* command = add_command(
+      app, "run", "Continue a text, token by token",
+      "  subbyte run demo/model -p \"It was a dark night\" -n 60\n"
+      "  subbyte run Qwen/Qwen3-8B-AWQ -f letter.txt --temp 0\n"
+      "  echo \"Once upon a time\" | subbyte run ./model --stop \"THE END\"");
+  auto options = std::make_shared<Options>();
+  command->add_option("MODEL", options->model, "directory or org/name[@revision]")->required();
+  auto* prompt = command->add_option("-p,--prompt", options->prompt, "the text to continue");
+  command->add_option("-f,--file", options->file, "read the text from a file (- is stdin)")
+      ->excludes(prompt);
+  command->add_option("-n,--predict", options->max_tokens, "new tokens at most, -1 until the end")
+      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40))
+      ->capture_default_str();
+  command->add_option("-c,--ctx-size", options->context, "positions of the context (of the model)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 26));
+  command->add_option("--stop", options->stops, "end when this text appears (repeatable)");
+  command->add_flag("--special", options->special, "recognise special tokens in the prompt");
+  command->add_flag("--ignore-eos", options->ignore_eos, "go on behind an end-of-text token");
+  options->sampling.add_to(*command);
+  command->callback([options, &invocation] {
+    invocation.run = [options, &invocation] { return run(invocation, *options); };
+  });
+}
+
+}  // namespace subbyte::app

@@ -1,0 +1,86 @@
+// subbyte tokenize and detokenize: text to ids and back.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "app/command.h"
+#include "engine/model_path.h"
+
+namespace subbyte::app {
+namespace {
+
+struct Options {
+  std::string model;
+  std::optional<std::string> text;
+  bool from_stdin = false;
+  bool special = false;
+  bool json = false;
+};
+
+Result<std::string> input_of(const Options& options) {
+  if (options.text && !options.from_stdin) return *options.text;
+  return read_text("-");
+}
+
+Result<ExitCode> tokenize(const Options& options) {
+  SUBBYTE_TRY(const auto directory, find_model(options.model));
+  SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(directory));
+  SUBBYTE_TRY(const std::string text, input_of(options));
+  SUBBYTE_TRY(const auto ids, tokenizer.encode(text, options.special ? SpecialTokens::kRecognize
+                                                                     : SpecialTokens::kAsText));
+  const std::string output = options.json
+                                 ? fmt::format("{{\"ids\": [{}]}}\n", fmt::join(ids, ", "))
+                                 : fmt::format("{}\n", fmt::join(ids, ","));
+  std::fwrite(output.data(), 1, output.size(), stdout);
+  return kOk;
+}
+
+Result<ExitCode> detokenize(const Options& options) {
+  SUBBYTE_TRY(const auto directory, find_model(options.model));
+  SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(directory));
+  SUBBYTE_TRY(std::string list, input_of(options));
+  while (!list.empty() && (list.back() == '\n' || list.back() == ' ')) list.pop_back();
+  std::vector<TokenId> ids;
+  if (!list.empty()) SUBBYTE_TRY(ids, parse_ids(list));
+  SUBBYTE_TRY(std::string text, tokenizer.decode(ids, /*skip_special=*/!options.special));
+  if (options.json) text = nlohmann::json({{"text", text}}).dump();
+  text += '\n';
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return kOk;
+}
+
+}  // namespace
+
+void add_tokenize(CLI::App& app, Invocation& invocation) {
+  CLI::App* command = add_command(app, "tokenize", "Print the token ids of a text",
+                                  "  subbyte tokenize ./model \"Hello world\"\n"
+                                  "  subbyte tokenize ./model --stdin --json < book.txt\n"
+                                  "  subbyte tokenize ./model --special \"<|im_start|>user\"");
+  auto options = std::make_shared<Options>();
+  command->add_option("MODEL", options->model, "directory or org/name[@revision]")->required();
+  auto* text = command->add_option("TEXT", options->text, "the text (default: stdin)");
+  command->add_flag("--stdin", options->from_stdin, "read the text from stdin")->excludes(text);
+  command->add_flag("--special", options->special, "recognise special tokens in the text");
+  command->add_flag("--json", options->json, "print {\"ids\": [...]}");
+  command->callback(
+      [options, &invocation] { invocation.run = [options] { return tokenize(*options); }; });
+}
+
+void add_detokenize(CLI::App& app, Invocation& invocation) {
+  CLI::App* command = add_command(app, "detokenize", "Print the text of token ids",
+                                  "  subbyte detokenize ./model 9707,1879\n"
+                                  "  subbyte tokenize ./model Hello | subbyte detokenize ./model");
+  auto options = std::make_shared<Options>();
+  command->add_option("MODEL", options->model, "directory or org/name[@revision]")->required();
+  auto* text = command->add_option("IDS", options->text, "ids separated by commas (default: stdin)");
+  command->add_flag("--stdin", options->from_stdin, "read the ids from stdin")->excludes(text);
+  command->add_flag("--special", options->special, "show special tokens");
+  command->add_flag("--json", options->json, "print {\"text\": \"...\"}");
+  command->callback(
+      [options, &invocation] { invocation.run = [options] { return detokenize(*options); }; });
+}
+
+}  // namespace subbyte::app

@@ -1,0 +1,101 @@
+#include "engine/inspect.h"
+
+#include <algorithm>
+#include <set>
+
+#include "checkpoints/importer.h"
+#include "models/model_config.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Modules as the importers see them, by the tensor that gives each away.
+Status add_modules(const ImportContext& context, std::set<std::string, std::less<>>& used,
+                   Inspection& inspection) {
+  for (const auto& [name, tensor] : context.tensors.tensors()) {
+    for (const Importer* importer : all_importers()) {
+      if (used.contains(name) || !name.ends_with(importer->anchor)) continue;
+      const std::string module = name.substr(0, name.size() - importer->anchor.size());
+      const bool matrix = importer->anchor != ".weight" || tensor.shape.size() == 2;
+      if (!matrix || !importer->matches(context.tensors, module)) continue;
+      SUBBYTE_TRY(const ModuleInfo info, importer->describe(context, module));
+      InspectedWeight weight;
+      weight.name = module;
+      weight.importer = info.importer;
+      weight.format = to_string(info.format);
+      weight.shape = {static_cast<uint64_t>(info.rows), static_cast<uint64_t>(info.cols)};
+      if (info.experts > 1) weight.shape.insert(weight.shape.begin(), info.experts);
+      weight.parameters = info.experts * info.rows * info.cols;
+      weight.bytes = info.bytes();
+      weight.act_order = info.act_order;
+      for (const Tensor* part : info.tensors) used.insert(part->name);
+      inspection.weights.push_back(std::move(weight));
+    }
+  }
+  return {};
+}
+
+void add_plain_tensors(const TensorSource& tensors, const std::set<std::string, std::less<>>& used,
+                       Inspection& inspection) {
+  for (const auto& [name, tensor] : tensors.tensors()) {
+    if (used.contains(name)) continue;
+    InspectedWeight weight;
+    weight.name = name;
+    weight.importer = "tensor";
+    weight.format = std::string(subbyte::name(tensor.dtype));
+    std::ranges::transform(weight.format, weight.format.begin(),
+                           [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+    weight.shape = tensor.shape;
+    weight.parameters = tensor.bytes.size() * 8 / bits(tensor.dtype);
+    weight.bytes = tensor.bytes.size();
+    inspection.weights.push_back(std::move(weight));
+  }
+}
+
+/// The config of a directory; a model type that this version does not run is no error here.
+Result<QuantizationConfig> read_configs(const fs::path& directory, Inspection& inspection) {
+  const std::string path = (directory / "config.json").string();
+  SUBBYTE_TRY(const json::Value value, json::parse_file(path, kMaxConfigBytes));
+  SUBBYTE_TRY(const json::Object config, json::Object::of(value, path));
+  SUBBYTE_TRY(const auto type, config.string("model_type"));
+  inspection.architecture = type.value_or("unknown");
+  auto quantization = read_quantization_config(config, directory);
+  if (quantization.ok()) {
+    inspection.quantization = quantization->method_name();
+    return quantization;
+  }
+  inspection.quantization = "unsupported";
+  inspection.problem = quantization.error().message;
+  return QuantizationConfig{};
+}
+
+}  // namespace
+
+double InspectedWeight::bits_per_weight() const {
+  return parameters == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters);
+}
+
+Result<Inspection> inspect(const fs::path& path, ThreadPool& pool) {
+  Inspection inspection;
+  QuantizationConfig quantization;
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored) && fs::exists(path / "config.json", ignored)) {
+    SUBBYTE_TRY(quantization, read_configs(path, inspection));
+  }
+  SUBBYTE_TRY(const TensorSource tensors, TensorSource::open(path));
+  for (const fs::path& file : tensors.files()) inspection.files.push_back(file.string());
+  std::set<std::string, std::less<>> used;
+  const bool understood = !inspection.architecture.empty() && inspection.problem.empty();
+  if (understood) SUBBYTE_CHECK(add_modules({tensors, quantization, pool}, used, inspection));
+  add_plain_tensors(tensors, used, inspection);
+  std::ranges::sort(inspection.weights, {}, &InspectedWeight::name);
+  for (const InspectedWeight& weight : inspection.weights) {
+    inspection.parameters += weight.parameters;
+    inspection.bytes += weight.bytes;
+  }
+  return inspection;
+}
+
+}  // namespace subbyte

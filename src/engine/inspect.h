@@ -1,0 +1,39 @@
+#pragma once
+// What is in a model directory or a safetensors file, read from the headers (and g_idx) alone.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+
+namespace subbyte {
+
+struct InspectedWeight {
+  std::string name;      // of the module ("model.layers.0.mlp.up_proj") or of the tensor
+  std::string importer;  // "awq", "gptq", "mxfp4", "dense"; "tensor" for what is no matrix
+  std::string format;    // "u4 g128 scale f16 zero u8", "bf16"
+  std::vector<uint64_t> shape;  // [outputs, inputs] or [experts, outputs, inputs]
+  uint64_t parameters = 0;
+  uint64_t bytes = 0;    // in the files, with scales, zero points and g_idx
+  bool act_order = false;
+
+  double bits_per_weight() const;
+};
+
+struct Inspection {
+  std::string architecture;  // "qwen3"; empty for a lone safetensors file
+  std::string quantization;  // "awq", "none", ...
+  std::string problem;       // why the quantization was not understood; empty when it was
+  std::vector<InspectedWeight> weights;
+  std::vector<std::string> files;
+  uint64_t parameters = 0;
+  uint64_t bytes = 0;
+};
+
+/// Codes: those of TensorSource, the configs and the importers.
+Result<Inspection> inspect(const std::filesystem::path& path, ThreadPool& pool);
+
+}  // namespace subbyte
