@@ -31,18 +31,33 @@ struct Activations {
   int64_t stride = 0;  // floats from one row to the next
 };
 
+/// A MatrixView as the kernels see it: plain data, because files compiled for one instruction set
+/// must not instantiate inline functions that others share.
+struct Weights {
+  const uint8_t* codes = nullptr;
+  const uint8_t* scales = nullptr;
+  const uint8_t* zeros = nullptr;
+  int64_t cols = 0;
+  int64_t row_bytes = 0;   // of codes
+  int64_t groups = 0;      // 0: dense
+  int64_t group_size = 0;  // the number of columns when the group is the whole row
+};
+
+/// The caller has checked the sizes (ops: check_linear).
+Weights weights_of(const MatrixView& matrix);
+
 /// Computes y[m][n] = sum_k x[m][k] w[n][k] + bias[n] for n in [row_begin, row_end) and all m.
 /// The order of the additions depends on the shape alone, so results do not depend on how rows
 /// are divided among threads.
 struct MatmulTask {
-  const MatrixView* weights = nullptr;
+  Weights weights;
   Activations x;
   float* y = nullptr;
   int64_t y_stride = 0;         // floats from one m to the next
   const float* bias = nullptr;  // [rows] or nullptr
   int64_t row_begin = 0;
   int64_t row_end = 0;
-  float* scratch = nullptr;     // scratch_floats(weights.cols), one for each thread
+  float* scratch = nullptr;  // scratch_floats(weights.cols), one for each thread
 };
 
 struct MatmulKernel {

@@ -1,0 +1,111 @@
+#pragma once
+// The vector vocabulary for AVX2 with FMA and F16C. Every instruction set has a vec.h with these
+// names; generic/ is written against them. Here and in what includes this file nothing of the
+// standard library may be called: see cmake/SubbyteIsa.cmake.
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace subbyte::cpu::avx2 {
+namespace {
+
+constexpr int kLanes = 8;
+using Float = __m256;
+using Lanes = __m256i;  // for each lane an index into another vector
+
+// Registers: what a loop keeps in accumulators must leave a few of the 16 for operands.
+constexpr int kGemvRows = 4;         // M = 1 and 2
+constexpr int kGemvRowsManyM = 2;    // M = 3 and 4
+constexpr int kGemmTileRows = 3;     // activations
+constexpr int kGemmTileOutputs = 4;  // a multiple of 4
+
+inline Float zero() {
+  return _mm256_setzero_ps();
+}
+inline Float broadcast(float value) {
+  return _mm256_set1_ps(value);
+}
+inline Float load(const float* p) {
+  return _mm256_loadu_ps(p);
+}
+inline void store(float* p, Float v) {
+  _mm256_storeu_ps(p, v);
+}
+inline Float add(Float a, Float b) {
+  return _mm256_add_ps(a, b);
+}
+inline Float sub(Float a, Float b) {
+  return _mm256_sub_ps(a, b);
+}
+inline Float mul(Float a, Float b) {
+  return _mm256_mul_ps(a, b);
+}
+/// a * b + c
+inline Float fma(Float a, Float b, Float c) {
+  return _mm256_fmadd_ps(a, b, c);
+}
+/// c - a * b
+inline Float fnma(Float a, Float b, Float c) {
+  return _mm256_fnmadd_ps(a, b, c);
+}
+
+inline __m256i lane_numbers() {
+  return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+}
+
+/// All bits of the lanes before `count`.
+inline __m256i first_lanes(int count) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), lane_numbers());
+}
+
+/// Lanes from `count` on become zero.
+inline Float keep_first(Float v, int count) {
+  return _mm256_and_ps(v, _mm256_castsi256_ps(first_lanes(count)));
+}
+
+/// Lane i: (first + i) / divisor. Exact: the quotients stay 0.5 / divisor away from integers.
+inline Lanes divided_lanes(int first, int divisor) {
+  const Float n = _mm256_cvtepi32_ps(_mm256_add_epi32(lane_numbers(), _mm256_set1_epi32(first)));
+  const Float half = _mm256_add_ps(n, _mm256_set1_ps(0.5f));
+  return _mm256_cvttps_epi32(_mm256_div_ps(half, _mm256_set1_ps(static_cast<float>(divisor))));
+}
+
+inline Float permute(Float v, Lanes lanes) {
+  return _mm256_permutevar8x32_ps(v, lanes);
+}
+
+/// The sums of four vectors: each lane of each vector meets the same additions in the same order.
+inline void sum4(const Float* v, float* sums) {
+  const Float ab = _mm256_hadd_ps(v[0], v[1]);
+  const Float cd = _mm256_hadd_ps(v[2], v[3]);
+  const Float abcd = _mm256_hadd_ps(ab, cd);
+  _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1)));
+}
+
+/// x holds kLanes octets; vector j of `out` gets element j of each.
+inline void transpose_octets(const float* x, Float* out) {
+  Float rows[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) rows[i] = _mm256_loadu_ps(x + 8 * i);
+  Float pairs[8];
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    pairs[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);      // elements 0, 1 | 4, 5
+    pairs[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);  // elements 2, 3 | 6, 7
+  }
+#pragma GCC unroll 2
+  for (int h = 0; h < 2; ++h) {  // elements 2h, 2h + 1 and four more
+    const Float e0 = _mm256_shuffle_ps(pairs[h], pairs[h + 2], 0x44);
+    const Float e1 = _mm256_shuffle_ps(pairs[h], pairs[h + 2], 0xEE);
+    const Float f0 = _mm256_shuffle_ps(pairs[h + 4], pairs[h + 6], 0x44);
+    const Float f1 = _mm256_shuffle_ps(pairs[h + 4], pairs[h + 6], 0xEE);
+    out[2 * h] = _mm256_permute2f128_ps(e0, f0, 0x20);
+    out[2 * h + 1] = _mm256_permute2f128_ps(e1, f1, 0x20);
+    out[2 * h + 4] = _mm256_permute2f128_ps(e0, f0, 0x31);
+    out[2 * h + 5] = _mm256_permute2f128_ps(e1, f1, 0x31);
+  }
+}
+
+}  // namespace
+}  // namespace subbyte::cpu::avx2

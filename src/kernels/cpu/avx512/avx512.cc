@@ -1,0 +1,23 @@
+// The kernels of one instruction set: the mainloops of generic/ over the vectors of this folder.
+#include "base/cpu_features.h"
+#include "kernels/cpu/avx512/elements.h"
+
+namespace subbyte::cpu::avx512 {
+namespace {
+
+#include "kernels/cpu/generic/scaling.inl.h"
+// One after the other: each uses what the one before it defines.
+#include "kernels/cpu/generic/gemv.inl.h"
+
+#include "kernels/cpu/generic/gemm.inl.h"
+
+#include "kernels/cpu/generic/vectors.inl.h"
+
+#include "kernels/cpu/generic/kernel_list.inl.h"
+
+}  // namespace
+
+extern const Kernels kKernels;
+constinit const Kernels kKernels = make_kernels("avx512", kCpuAvx512);
+
+}  // namespace subbyte::cpu::avx512

@@ -1,0 +1,124 @@
+#pragma once
+// The vector vocabulary for AVX-512 (F, BW, VL, DQ). Every instruction set has a vec.h with these
+// names; generic/ is written against them. Here and in what includes this file nothing of the
+// standard library may be called: see cmake/SubbyteIsa.cmake.
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace subbyte::cpu::avx512 {
+namespace {
+
+constexpr int kLanes = 16;
+using Float = __m512;
+using Lanes = __m512i;  // for each lane an index into another vector
+
+// Registers: what a loop keeps in accumulators must leave a few of the 32 for operands.
+constexpr int kGemvRows = 4;         // M = 1 and 2
+constexpr int kGemvRowsManyM = 2;    // M = 3 and 4
+constexpr int kGemmTileRows = 3;     // activations
+constexpr int kGemmTileOutputs = 8;  // a multiple of 4
+
+inline Float zero() {
+  return _mm512_setzero_ps();
+}
+inline Float broadcast(float value) {
+  return _mm512_set1_ps(value);
+}
+inline Float load(const float* p) {
+  return _mm512_loadu_ps(p);
+}
+inline void store(float* p, Float v) {
+  _mm512_storeu_ps(p, v);
+}
+inline Float add(Float a, Float b) {
+  return _mm512_add_ps(a, b);
+}
+inline Float sub(Float a, Float b) {
+  return _mm512_sub_ps(a, b);
+}
+inline Float mul(Float a, Float b) {
+  return _mm512_mul_ps(a, b);
+}
+/// a * b + c
+inline Float fma(Float a, Float b, Float c) {
+  return _mm512_fmadd_ps(a, b, c);
+}
+/// c - a * b
+inline Float fnma(Float a, Float b, Float c) {
+  return _mm512_fnmadd_ps(a, b, c);
+}
+
+/// Lanes from `count` on become zero.
+inline Float keep_first(Float v, int count) {
+  return _mm512_maskz_mov_ps(static_cast<__mmask16>((1u << count) - 1), v);
+}
+
+/// Lane i: (first + i) / divisor. Exact: the quotients stay 0.5 / divisor away from integers.
+inline Lanes divided_lanes(int first, int divisor) {
+  const __m512i i = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const Float n = _mm512_cvtepi32_ps(_mm512_add_epi32(i, _mm512_set1_epi32(first)));
+  const Float half = _mm512_add_ps(n, _mm512_set1_ps(0.5f));
+  return _mm512_cvttps_epi32(_mm512_div_ps(half, _mm512_set1_ps(static_cast<float>(divisor))));
+}
+
+inline Float permute(Float v, Lanes lanes) {
+  return _mm512_permutexvar_ps(lanes, v);
+}
+
+/// Sum of all lanes, halves first.
+inline float sum(Float v) {
+  const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+  return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+
+/// The sums of four vectors: each lane of each vector meets the same additions in the same order.
+inline void sum4(const Float* v, float* sums) {
+  const Float ab =
+      add(_mm512_shuffle_f32x4(v[0], v[1], 0x44), _mm512_shuffle_f32x4(v[0], v[1], 0xEE));
+  const Float cd =
+      add(_mm512_shuffle_f32x4(v[2], v[3], 0x44), _mm512_shuffle_f32x4(v[2], v[3], 0xEE));
+  // Now 128-bit quarters a a b b and c c d d; one more step leaves a b c d.
+  Float q = add(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xDD));
+  q = add(q, _mm512_permute_ps(q, 0x4E));
+  q = add(q, _mm512_permute_ps(q, 0xB1));
+  const __m512i first_of_quarters =
+      _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+  _mm_storeu_ps(sums, _mm512_castps512_ps128(_mm512_permutexvar_ps(first_of_quarters, q)));
+}
+
+/// x holds kLanes octets; vector j of `out` gets element j of each.
+inline void transpose_octets(const float* x, Float* out) {
+  Float octets[8];  // row i: octet i in the lower half, octet i + 8 in the upper
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    octets[i] = _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_loadu_ps(x + 8 * i)),
+                                   _mm256_loadu_ps(x + 8 * (i + 8)), 1);
+  }
+  Float pairs[8];
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    pairs[i] = _mm512_unpacklo_ps(octets[i], octets[i + 1]);      // elements 0, 1 | 4, 5
+    pairs[i + 1] = _mm512_unpackhi_ps(octets[i], octets[i + 1]);  // elements 2, 3 | 6, 7
+  }
+  const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27);
+  const __m512i high =
+      _mm512_setr_epi32(4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31);
+#pragma GCC unroll 2
+  for (int h = 0; h < 2; ++h) {  // elements 2h, 2h + 1 and four more
+    const Float e0 = _mm512_shuffle_ps(pairs[h], pairs[h + 2], 0x44);
+    const Float e1 = _mm512_shuffle_ps(pairs[h], pairs[h + 2], 0xEE);
+    const Float f0 = _mm512_shuffle_ps(pairs[h + 4], pairs[h + 6], 0x44);
+    const Float f1 = _mm512_shuffle_ps(pairs[h + 4], pairs[h + 6], 0xEE);
+    out[2 * h] = _mm512_permutex2var_ps(e0, low, f0);
+    out[2 * h + 1] = _mm512_permutex2var_ps(e1, low, f1);
+    out[2 * h + 4] = _mm512_permutex2var_ps(e0, high, f0);
+    out[2 * h + 5] = _mm512_permutex2var_ps(e1, high, f1);
+  }
+}
+
+}  // namespace
+}  // namespace subbyte::cpu::avx512

@@ -1,0 +1,77 @@
+#include "kernels/cpu/cpu_kernels.h"
+
+#include "base/cpu_features.h"
+
+namespace subbyte::cpu {
+
+#define SUBBYTE_ISA(isa)         \
+  namespace isa {                \
+  extern const Kernels kKernels; \
+  }
+#include "kernels/cpu/isas.def"
+#undef SUBBYTE_ISA
+
+namespace {
+
+const uint8_t* bytes_of(std::span<const std::byte> span) {
+  return reinterpret_cast<const uint8_t*>(span.data());
+}
+
+std::string names() {
+  std::string list;
+  for (const Kernels* kernels : all_kernels()) {
+    if (!list.empty()) list += ", ";
+    list += kernels->name;
+  }
+  return list;
+}
+
+bool runs_here(const Kernels& kernels) {
+  return (kernels.required_features & ~cpu_features()) == 0;
+}
+
+}  // namespace
+
+Weights weights_of(const MatrixView& matrix) {
+  return {.codes = bytes_of(matrix.codes),
+          .scales = bytes_of(matrix.scales),
+          .zeros = bytes_of(matrix.zeros),
+          .cols = matrix.cols,
+          .row_bytes = matrix.row_bytes(),
+          .groups = matrix.groups(),
+          .group_size = matrix.group_size()};
+}
+
+const MatmulKernel* find_matmul(const Kernels& kernels, const WeightFormat& format) {
+  if (!is_dense(format) && (format.group_size < 0 || format.group_size % 8 != 0)) return nullptr;
+  for (const MatmulKernel& kernel : kernels.matmuls) {
+    if (kernel.element == format.element && kernel.scale == format.scale &&
+        kernel.zero == format.zero) {
+      return &kernel;
+    }
+  }
+  return nullptr;
+}
+
+std::span<const Kernels* const> all_kernels() {
+  static constexpr const Kernels* kAll[] = {
+#define SUBBYTE_ISA(isa) &isa::kKernels,
+#include "kernels/cpu/isas.def"
+#undef SUBBYTE_ISA
+  };
+  return kAll;
+}
+
+Result<const Kernels*> select_kernels(std::string_view forced) {
+  for (const Kernels* kernels : all_kernels()) {
+    if (forced.empty() ? runs_here(*kernels) : kernels->name == forced) {
+      if (runs_here(*kernels)) return kernels;
+      return Error{"isa.unsupported",
+                   "instruction set " + std::string(forced) + ": this processor does not have it"};
+    }
+  }
+  return Error{"isa.unknown",
+               "instruction set " + std::string(forced) + ": expected one of " + names()};
+}
+
+}  // namespace subbyte::cpu

@@ -1,0 +1,182 @@
+#include "kernels/cpu/cpu_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/cpu_features.h"
+#include "support/compare.h"
+#include "support/random_matrix.h"
+
+namespace subbyte::cpu {
+namespace {
+
+bool runs_here(const Kernels& kernels) {
+  return (kernels.required_features & ~cpu_features()) == 0;
+}
+
+TEST(SelectKernels, takes_the_first_that_the_machine_runs) {
+  const auto chosen = select_kernels();
+  ASSERT_TRUE(chosen.ok());
+  for (const Kernels* kernels : all_kernels()) {
+    if (!runs_here(*kernels)) continue;
+    EXPECT_EQ(*chosen, kernels);
+    break;
+  }
+}
+
+TEST(SelectKernels, obeys_a_name_or_says_that_the_machine_cannot) {
+  for (const Kernels* kernels : all_kernels()) {
+    const auto chosen = select_kernels(kernels->name);
+    ASSERT_EQ(chosen.ok(), runs_here(*kernels)) << kernels->name;
+    if (chosen.ok()) {
+      EXPECT_EQ(*chosen, kernels);
+    } else {
+      EXPECT_EQ(chosen.error().code, "isa.unsupported");
+    }
+  }
+}
+
+TEST(SelectKernels, an_unknown_name_is_told_the_known_ones) {
+  const auto chosen = select_kernels("avx1024");
+  ASSERT_FALSE(chosen.ok());
+  EXPECT_EQ(chosen.error().code, "isa.unknown");
+  EXPECT_NE(chosen.error().message.find("avx1024"), std::string::npos);
+  EXPECT_NE(chosen.error().message.find("scalar"), std::string::npos);
+}
+
+TEST(AllKernels, end_with_scalar_which_needs_nothing) {
+  EXPECT_EQ(all_kernels().back()->name, "scalar");
+  EXPECT_EQ(all_kernels().back()->required_features, 0);
+}
+
+TEST(AllKernels, multiply_the_same_formats_each_once) {
+  // Sixteen: a new line in kernel_list.inl.h shows here, because each costs code in every folder.
+  for (const Kernels* kernels : all_kernels()) {
+    std::set<std::string> formats;
+    for (const MatmulKernel& kernel : kernels->matmuls) {
+      formats.insert(to_string(WeightFormat{kernel.element, kernel.scale, kernel.zero, 32}));
+    }
+    EXPECT_EQ(formats.size(), 16) << kernels->name;
+    EXPECT_EQ(kernels->matmuls.size(), 16) << kernels->name;
+    for (const MatmulKernel& kernel : all_kernels().back()->matmuls) {
+      EXPECT_TRUE(
+          formats.count(to_string(WeightFormat{kernel.element, kernel.scale, kernel.zero, 32})));
+    }
+  }
+}
+
+TEST(FindMatmul, refuses_what_has_no_kernel) {
+  const Kernels& kernels = *all_kernels().back();
+  const WeightFormat good = {Format::kU4, Format::kF16, Zero::kU8, 128};
+  EXPECT_NE(find_matmul(kernels, good), nullptr);
+  EXPECT_NE(find_matmul(kernels, {Format::kU4, Format::kF16, Zero::kU8, 0}), nullptr);
+  EXPECT_EQ(find_matmul(kernels, {Format::kU4, Format::kF16, Zero::kU8, 12}), nullptr);
+  EXPECT_EQ(find_matmul(kernels, {Format::kU4, Format::kF16, Zero::kU8, -8}), nullptr);
+  EXPECT_EQ(find_matmul(kernels, {Format::kU4, Format::kF16, Zero::kU16, 128}), nullptr);
+  EXPECT_EQ(find_matmul(kernels, {Format::kU4, Format::kE8M0, Zero::kU8, 32}), nullptr);
+  EXPECT_EQ(find_matmul(kernels, {Format::kE4M3, Format::kNone, Zero::kNone, 0}), nullptr);
+}
+
+/// The layout that cpu_kernels.h draws, element by element.
+TEST(Pack, puts_inputs_where_the_header_says) {
+  for (const Kernels* kernels : all_kernels()) {
+    if (!runs_here(*kernels)) continue;
+    const int64_t lanes = kernels->lanes;
+    for (const int64_t k : {1, 5, 8, 64, 100, 128, 136, 1000}) {
+      std::vector<float> x(k);
+      std::vector<uint32_t> gather(k);
+      for (int64_t i = 0; i < k; ++i) {
+        x[i] = static_cast<float>(1 + i);
+        gather[i] = static_cast<uint32_t>((i * 7 + 3) % k);
+      }
+      for (const uint32_t* order :
+           {static_cast<const uint32_t*>(nullptr), static_cast<const uint32_t*>(gather.data())}) {
+        const auto input = [&](int64_t i) {
+          return i >= k ? 0 : order == nullptr ? x[i] : x[order[i]];
+        };
+        const int64_t blocks = (k + 8 * lanes - 1) / (8 * lanes);
+        for (const auto kind : {ActivationOrder::kOctets, ActivationOrder::kNatural}) {
+          const bool octets = kind == ActivationOrder::kOctets;
+          const int64_t block = octets ? 9 * lanes : 8 * lanes;
+          ASSERT_EQ(kernels->packed_floats(k, kind), blocks * block);
+          testing::GuardedBytes packed(blocks * block * sizeof(float));
+          const auto* p = reinterpret_cast<const float*>(packed.data());
+          kernels->pack(reinterpret_cast<float*>(packed.data()), x.data(), order, k, kind);
+          for (int64_t b = 0; b < blocks; ++b) {
+            for (int64_t lane = 0; lane < lanes; ++lane) {
+              float sum = 0;
+              for (int64_t j = 0; j < 8; ++j) {
+                const int64_t i = 8 * lanes * b + (octets ? 8 * lane + j : lanes * j + lane);
+                ASSERT_EQ(p[b * block + j * lanes + lane], input(i)) << kernels->name << " " << k;
+                sum += input(i);
+              }
+              if (octets) {
+                ASSERT_EQ(p[b * block + 8 * lanes + lane], sum) << kernels->name;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Dot, agrees_with_double_precision_at_every_length) {
+  for (const Kernels* kernels : all_kernels()) {
+    if (!runs_here(*kernels)) continue;
+    for (int64_t n = 0; n < 200; ++n) {
+      const std::vector<float> a = testing::random_inputs(1, n, testing::Contents::kReal, n);
+      const std::vector<float> b = testing::random_inputs(1, n, testing::Contents::kReal, n + 500);
+      double expected = 0;
+      double magnitude = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        expected += static_cast<double>(a[i]) * b[i];
+        magnitude += std::fabs(static_cast<double>(a[i]) * b[i]);
+      }
+      const double bound = testing::rounding_bound(static_cast<double>(n) + 1) * magnitude;
+      const float found = kernels->dot(a.data(), b.data(), n);
+      const auto result = testing::compare_matmul({&found, 1}, {&expected, 1}, {&bound, 1});
+      EXPECT_TRUE(result) << kernels->name << ", " << n << ": " << result.message;
+    }
+  }
+}
+
+TEST(Dot, small_integers_are_exact) {
+  for (const Kernels* kernels : all_kernels()) {
+    if (!runs_here(*kernels)) continue;
+    for (int64_t n = 0; n < 200; ++n) {
+      std::vector<float> a(n);
+      std::vector<float> b(n);
+      int64_t expected = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        a[i] = static_cast<float>(i - 50);
+        b[i] = static_cast<float>(3 * i + 1);
+        expected += (i - 50) * (3 * i + 1);
+      }
+      EXPECT_EQ(kernels->dot(a.data(), b.data(), n), static_cast<float>(expected))
+          << kernels->name << ", " << n;
+    }
+  }
+}
+
+TEST(Axpy, adds_a_multiple_and_writes_nothing_else) {
+  for (const Kernels* kernels : all_kernels()) {
+    if (!runs_here(*kernels)) continue;
+    for (int64_t n = 0; n < 100; ++n) {
+      std::vector<float> x(n);
+      std::vector<float> y(n + 16, 7.0F);
+      for (int64_t i = 0; i < n; ++i) x[i] = static_cast<float>(i);
+      kernels->axpy(y.data(), -2, x.data(), n);
+      for (int64_t i = 0; i < n + 16; ++i) {
+        ASSERT_EQ(y[i], i < n ? 7 - 2 * static_cast<float>(i) : 7) << kernels->name << ", " << n;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace subbyte::cpu

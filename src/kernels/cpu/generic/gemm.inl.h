@@ -1,0 +1,169 @@
+// The mainloop for many activation rows: weights are decoded to floats a panel at a time, and the
+// multiply-adds set the pace. Included inside the namespace of an instruction set, after
+// gemv.inl.h.
+//
+//   for each panel of kPanelInputs inputs        (a panel's floats stay in the first-level cache)
+//     for each block of kActivationBlock rows m  (stays in the second-level cache)
+//       for each strip of kGemmTileOutputs rows n:   decode, then
+//         for each tile of kGemmTileRows m:          multiply, reduce, y += sums
+//
+// Lanes run along K for both operands, which are packed as for gemv; nothing is transposed. One
+// tile is kGemmTileRows * kGemmTileOutputs accumulators, 8 loads and more multiply-adds apart.
+//
+// Accuracy, with u = 2^-24:  |y - exact| <= g * sum_k |w| * |x|,  g = n u / (1 - n u),
+//   n = 4 + K / kLanes + log2(kLanes) + panels   (fma() counts twice where it is not fused):
+// two for the decoded weight, one addition for each vector of a lane, those of sum4, one for
+// each panel, and the bias.
+
+constexpr int64_t kPanelInputs = 1024;
+constexpr int64_t kPanelBlocks = kPanelInputs / kBlockInputs;
+constexpr int64_t kActivationBlock = 128;
+/// Floats from one decoded row to the next. A line more than a power of two, so that the rows of
+/// a tile do not meet in the same set of the cache.
+constexpr int64_t kPanelStride = kPanelInputs + 16;
+
+/// Decodes blocks [first_block, first_block + num_blocks) of one row.
+using DecodeRow = void (*)(const Weights& weights, int64_t row, int64_t first_block,
+                           int64_t num_blocks, float* decoded);
+
+template <int j, class Element, class Scaling>
+[[gnu::always_inline]] inline void decode_vector(const typename Element::Codes& codes,
+                                                 const typename Scaling::Row& row, float* decoded) {
+  store(decoded + j * kLanes, Scaling::weight(Element::template value<j>(codes), row));
+}
+
+template <class Element, class Scaling>
+void decode_row(const Weights& weights, int64_t row, int64_t first_block, int64_t num_blocks,
+                float* decoded) {
+  constexpr int64_t kBlockBytes = Element::kBits * kLanes;
+  const RowBytes bytes = row_bytes<Scaling>(weights, row);
+  Scaling scaling(weights, first_block);
+  for (int64_t b = first_block; b < first_block + num_blocks; ++b) {
+    const uint8_t* block = bytes.codes + b * kBlockBytes;
+    int valid_lanes = kLanes;
+    alignas(64) uint8_t padded[kBlockBytes];
+    const int64_t inputs_left = weights.cols - b * kBlockInputs;
+    if (inputs_left < kBlockInputs) {
+      const int64_t bytes_left = weights.row_bytes - b * kBlockBytes;
+      __builtin_memset(padded, 0, sizeof(padded));
+      __builtin_memcpy(padded, block, static_cast<unsigned long>(bytes_left));
+      block = padded;
+      valid_lanes = static_cast<int>(inputs_left / 8);
+    }
+    const auto codes = Element::load(block);
+    const auto lanes = scaling.row(bytes.scales, bytes.zeros, valid_lanes);
+    decode_vector<0, Element, Scaling>(codes, lanes, decoded);
+    decode_vector<1, Element, Scaling>(codes, lanes, decoded);
+    decode_vector<2, Element, Scaling>(codes, lanes, decoded);
+    decode_vector<3, Element, Scaling>(codes, lanes, decoded);
+    decode_vector<4, Element, Scaling>(codes, lanes, decoded);
+    decode_vector<5, Element, Scaling>(codes, lanes, decoded);
+    decode_vector<6, Element, Scaling>(codes, lanes, decoded);
+    decode_vector<7, Element, Scaling>(codes, lanes, decoded);
+    decoded += kBlockInputs;
+    scaling.next();
+  }
+}
+
+/// Where one panel of the activations lies.
+struct PanelInputs {
+  const float* data;  // first block of row m
+  int64_t stride;     // floats to row m + 1
+  int64_t block;      // floats to the next block
+  int64_t num_blocks;
+};
+
+/// sums[m][n] = x[m] . panel[n]
+template <int kRows>
+void multiply_tile(const PanelInputs& x, const float* panel, float* sums) {
+  Float acc[kRows][kGemmTileOutputs];
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 8
+    for (int n = 0; n < kGemmTileOutputs; ++n) acc[m][n] = zero();
+  }
+  for (int64_t b = 0; b < x.num_blocks; ++b) {
+#pragma GCC unroll 2
+    for (int j = 0; j < 8; ++j) {
+      const float* inputs = x.data + b * x.block + j * kLanes;
+      const float* weights = panel + b * kBlockInputs + j * kLanes;
+      Float row[kRows];
+#pragma GCC unroll 8
+      for (int m = 0; m < kRows; ++m) row[m] = load(inputs + m * x.stride);
+#pragma GCC unroll 8
+      for (int n = 0; n < kGemmTileOutputs; ++n) {
+        const Float weight = load(weights + n * kPanelStride);
+#pragma GCC unroll 8
+        for (int m = 0; m < kRows; ++m) acc[m][n] = fma(row[m], weight, acc[m][n]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 8
+    for (int n = 0; n < kGemmTileOutputs; n += 4) {
+      sum4(acc[m] + n, sums + m * kGemmTileOutputs + n);
+    }
+  }
+}
+
+/// multiply_tile for 1 .. kGemmTileRows rows.
+inline void multiply_rows(const PanelInputs& x, int64_t rows, const float* panel, float* sums) {
+  static_assert(kGemmTileRows >= 2 && kGemmTileRows <= 3);
+  if (rows >= kGemmTileRows) return multiply_tile<kGemmTileRows>(x, panel, sums);
+  if (rows == 2) return multiply_tile<2>(x, panel, sums);
+  return multiply_tile<1>(x, panel, sums);
+}
+
+/// The order in which the panels of one product come, and which is the last.
+struct Panel {
+  int64_t first_block;
+  int64_t num_blocks;
+  bool last;
+};
+
+/// y[m][n .. n + outputs) gets what this panel adds, for m in [m_begin, m_end).
+inline void multiply_strip(const MatmulTask& task, const Panel& panel, int64_t x_block,
+                           int64_t m_begin, int64_t m_end, int64_t n, int64_t outputs) {
+  for (int64_t m = m_begin; m < m_end; m += kGemmTileRows) {
+    const int64_t rows = m_end - m < kGemmTileRows ? m_end - m : kGemmTileRows;
+    float sums[kGemmTileRows * kGemmTileOutputs];
+    const float* x = task.x.data + m * task.x.stride + panel.first_block * x_block;
+    multiply_rows({x, task.x.stride, x_block, panel.num_blocks}, rows, task.scratch, sums);
+    for (int64_t i = 0; i < rows; ++i) {
+      float* y = task.y + (m + i) * task.y_stride + n;
+      for (int64_t k = 0; k < outputs; ++k) {
+        float sum = sums[i * kGemmTileOutputs + k];
+        if (panel.first_block != 0) sum += y[k];
+        if (panel.last && task.bias != nullptr) sum += task.bias[n + k];
+        y[k] = sum;
+      }
+    }
+  }
+}
+
+inline void gemm_rows(const MatmulTask& task, int64_t x_block, DecodeRow decode) {
+  const int64_t blocks = (task.weights.cols + kBlockInputs - 1) / kBlockInputs;
+  for (int64_t first = 0; first < blocks; first += kPanelBlocks) {
+    const bool last = blocks - first <= kPanelBlocks;
+    const Panel panel = {first, last ? blocks - first : kPanelBlocks, last};
+    for (int64_t m = 0; m < task.x.rows; m += kActivationBlock) {
+      const int64_t m_end = task.x.rows - m < kActivationBlock ? task.x.rows : m + kActivationBlock;
+      for (int64_t n = task.row_begin; n < task.row_end; n += kGemmTileOutputs) {
+        const int64_t outputs =
+            task.row_end - n < kGemmTileOutputs ? task.row_end - n : kGemmTileOutputs;
+        for (int64_t i = 0; i < kGemmTileOutputs; ++i) {
+          // A short strip repeats its last row: what is computed from it is not stored.
+          const int64_t row = n + (i < outputs ? i : outputs - 1);
+          decode(task.weights, row, first, panel.num_blocks, task.scratch + i * kPanelStride);
+        }
+        multiply_strip(task, panel, x_block, m, m_end, n, outputs);
+      }
+    }
+  }
+}
+
+template <class Element, class Scaling>
+void gemm_any_m(const MatmulTask& task) {
+  gemm_rows(task, block_floats(Element::kOrder), &decode_row<Element, Scaling>);
+}

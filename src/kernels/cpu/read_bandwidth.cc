@@ -1,0 +1,98 @@
+#include "kernels/cpu/read_bandwidth.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+namespace subbyte::cpu {
+namespace {
+
+// Four of the 16-byte vectors that every x86-64 machine has: loads enough in flight to saturate
+// memory, and the compiler spells it with whatever it may use.
+using Words [[gnu::vector_size(64)]] = uint64_t;
+
+constexpr std::size_t kStep = 512;       // bytes of one stream before the next has its turn
+constexpr std::size_t kPrefetch = 2048;  // bytes ahead
+
+enum class Ahead : uint8_t { kHardware, kSoftware };
+
+/// Sums `streams` equal runs of [begin, begin + size), a step of each in turn.
+template <Ahead kAhead>
+uint64_t read_streams(const std::byte* begin, std::size_t size, std::size_t streams) {
+  const std::size_t run = size / streams / kStep * kStep;
+  Words sums[2] = {};
+  for (std::size_t at = 0; at < run; at += kStep) {
+    for (std::size_t stream = 0; stream < streams; ++stream) {
+      const std::byte* p = begin + stream * run + at;
+#pragma GCC unroll 4
+      for (std::size_t i = 0; i < kStep; i += 128) {
+        if constexpr (kAhead == Ahead::kSoftware) {
+          __builtin_prefetch(p + i + kPrefetch);
+          __builtin_prefetch(p + i + kPrefetch + 64);
+        }
+        Words first;
+        Words second;
+        __builtin_memcpy(&first, p + i, 64);
+        __builtin_memcpy(&second, p + i + 64, 64);
+        sums[0] += first;
+        sums[1] += second;
+      }
+    }
+  }
+  sums[0] += sums[1];
+  uint64_t sum = 0;
+  for (int i = 0; i < 8; ++i) sum += sums[0][i];
+  return sum;
+}
+
+/// One pass of all threads over `memory`; seconds.
+double time_pass(std::span<const std::byte> memory, ThreadPool& pool, std::size_t streams,
+                 Ahead ahead) {
+  std::vector<uint64_t> sums(pool.size());
+  const auto threads = static_cast<std::size_t>(pool.size());
+  const std::size_t share = memory.size() / threads / 4096 * 4096;
+  const auto start = std::chrono::steady_clock::now();
+  pool.parallel_for(pool.size(), 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const std::byte* p = memory.data() + static_cast<std::size_t>(i) * share;
+      sums[i] = ahead == Ahead::kSoftware ? read_streams<Ahead::kSoftware>(p, share, streams)
+                                          : read_streams<Ahead::kHardware>(p, share, streams);
+    }
+  });
+  const auto stop = std::chrono::steady_clock::now();
+  for (const uint64_t sum : sums) asm volatile("" : : "r"(sum));  // the reads count as used
+  return std::chrono::duration<double>(stop - start).count();
+}
+
+}  // namespace
+
+ReadBandwidth measure_read_bandwidth(std::span<const std::byte> memory, ThreadPool& pool,
+                                     int repeats) {
+  ReadBandwidth best;
+  if (memory.size() < 8 * kStep * static_cast<std::size_t>(pool.size())) return best;
+  for (const int streams : {1, 2, 4, 8}) {
+    for (const Ahead ahead : {Ahead::kHardware, Ahead::kSoftware}) {
+      std::vector<double> seconds;
+      for (int i = 0; i < std::max(repeats, 1); ++i) {
+        seconds.push_back(time_pass(memory, pool, static_cast<std::size_t>(streams), ahead));
+      }
+      std::sort(seconds.begin(), seconds.end());
+      const double rate = static_cast<double>(memory.size()) / seconds[seconds.size() / 2];
+      if (rate > best.bytes_per_second) best = {rate, streams};
+    }
+  }
+  return best;
+}
+
+std::size_t last_level_cache_bytes() {
+  for (const int level : {_SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE}) {
+    const long size = sysconf(level);
+    if (size > 0) return static_cast<std::size_t>(size);
+  }
+  return 0;
+}
+
+}  // namespace subbyte::cpu

@@ -1,0 +1,71 @@
+#pragma once
+// The vector vocabulary with vectors of one: what every other machine runs, and what the other
+// instruction sets are compared with. fma() rounds twice here, because a fused multiply-add
+// without the instruction is a slow library call.
+
+#include <cstdint>
+
+namespace subbyte::cpu::scalar {
+namespace {
+
+constexpr int kLanes = 1;
+using Float = float;
+using Lanes = int;
+
+constexpr int kGemvRows = 2;         // M = 1 and 2
+constexpr int kGemvRowsManyM = 1;    // M = 3 and 4
+constexpr int kGemmTileRows = 2;     // activations
+constexpr int kGemmTileOutputs = 4;  // a multiple of 4
+
+inline Float zero() {
+  return 0;
+}
+inline Float broadcast(float value) {
+  return value;
+}
+inline Float load(const float* p) {
+  return *p;
+}
+inline void store(float* p, Float v) {
+  *p = v;
+}
+inline Float add(Float a, Float b) {
+  return a + b;
+}
+inline Float sub(Float a, Float b) {
+  return a - b;
+}
+inline Float mul(Float a, Float b) {
+  return a * b;
+}
+/// a * b + c
+inline Float fma(Float a, Float b, Float c) {
+  return a * b + c;
+}
+/// c - a * b
+inline Float fnma(Float a, Float b, Float c) {
+  return c - a * b;
+}
+
+/// Lanes from `count` on become zero.
+inline Float keep_first(Float v, int count) {
+  return count > 0 ? v : 0;
+}
+
+/// Lane i: (first + i) / divisor.
+inline Lanes divided_lanes(int first, int divisor) {
+  return first / divisor;
+}
+
+/// The sums of four vectors.
+inline void sum4(const Float* v, float* sums) {
+  for (int i = 0; i < 4; ++i) sums[i] = v[i];
+}
+
+/// x holds kLanes octets; vector j of `out` gets element j of each.
+inline void transpose_octets(const float* x, Float* out) {
+  for (int j = 0; j < 8; ++j) out[j] = x[j];
+}
+
+}  // namespace
+}  // namespace subbyte::cpu::scalar

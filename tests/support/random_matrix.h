@@ -1,0 +1,167 @@
+#pragma once
+// Weight matrices with random contents in guarded memory, for tests of products.
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "base/float16.h"
+#include "base/random.h"
+#include "layouts/matrix.h"
+#include "support/guarded_bytes.h"
+
+namespace subbyte::testing {
+
+/// kExact: scales are powers of two near one and dense weights small integers, so that products
+/// with small integers have no rounding at all. kReal: what models hold.
+enum class Contents : uint8_t { kExact, kReal };
+
+/// A matrix whose bytes may be changed. Its view does not move.
+struct RandomMatrix {
+  std::unique_ptr<GuardedBytes> codes;
+  std::unique_ptr<GuardedBytes> scales;
+  std::unique_ptr<GuardedBytes> zeros;
+  MatrixView view;
+};
+
+/// The integer that the zero points of an element lie around; 0 for the others.
+inline int center_of(Format element) {
+  switch (element) {
+    case Format::kU2:
+      return 2;
+    case Format::kU3:
+      return 4;
+    case Format::kU4:
+      return 8;
+    case Format::kU8:
+      return 128;
+    default:
+      return 0;
+  }
+}
+
+namespace detail {
+
+inline uint32_t random_scale(Random& random, Format scale, Contents contents) {
+  if (scale == Format::kE8M0) {
+    return contents == Contents::kExact ? 126 + static_cast<uint32_t>(random.below(3))
+                                        : 110 + static_cast<uint32_t>(random.below(20));
+  }
+  const double value = contents == Contents::kExact
+                           ? std::ldexp(1.0, static_cast<int>(random.below(3)) - 1)
+                           : 0.01 * std::exp(random.normal()) * (random.below(8) == 0 ? -1 : 1);
+  return info(scale).encode(value, Rounding::kNearestEven);
+}
+
+inline void fill_codes(Random& random, const WeightFormat& format, Contents contents,
+                       std::span<std::byte> bytes) {
+  if (!is_dense(format)) {
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.below(256));
+    return;
+  }
+  const FormatInfo& element = info(format.element);
+  const std::size_t width = element.bits / 8;
+  for (std::size_t i = 0; i < bytes.size(); i += width) {
+    const double value = contents == Contents::kExact ? static_cast<double>(random.below(33)) - 16
+                                                      : 0.02 * random.normal();
+    const uint32_t code = element.encode(value, Rounding::kNearestEven);
+    std::memcpy(bytes.data() + i, &code, width);
+  }
+}
+
+}  // namespace detail
+
+inline RandomMatrix random_matrix(const WeightFormat& format, int64_t rows, int64_t cols,
+                                  Contents contents, uint64_t seed) {
+  Random random(seed);
+  RandomMatrix matrix;
+  MatrixView& view = matrix.view;
+  view.format = format;
+  view.rows = rows;
+  view.cols = cols;
+  matrix.codes = std::make_unique<GuardedBytes>(rows * view.row_bytes());
+  detail::fill_codes(random, format, contents, matrix.codes->span());
+  view.codes = matrix.codes->span();
+  if (is_dense(format)) return matrix;
+
+  const int64_t count = rows * view.groups();
+  const int scale_width = info(format.scale).bits / 8;
+  matrix.scales = std::make_unique<GuardedBytes>(count * scale_width);
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t code = detail::random_scale(random, format.scale, contents);
+    std::memcpy(matrix.scales->data() + i * scale_width, &code, scale_width);
+  }
+  view.scales = matrix.scales->span();
+  if (format.zero == Zero::kNone) return matrix;
+
+  // Every zero point that the format's codes can have, 2^bits included: GPTQ v1 means it.
+  const int zero_width = zero_bytes(format.zero);
+  matrix.zeros = std::make_unique<GuardedBytes>(count * zero_width);
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t zero = random.below((uint64_t{1} << info(format.element).bits) + 1);
+    std::memcpy(matrix.zeros->data() + i * zero_width, &zero, zero_width);
+  }
+  view.zeros = matrix.zeros->span();
+  return matrix;
+}
+
+/// m rows of k inputs: integers from -4 to 4, or standard normal numbers.
+inline std::vector<float> random_inputs(int64_t m, int64_t k, Contents contents, uint64_t seed) {
+  Random random(seed);
+  std::vector<float> x(m * k);
+  for (float& value : x) {
+    value = contents == Contents::kExact ? static_cast<float>(random.below(9)) - 4
+                                         : static_cast<float>(random.normal());
+  }
+  return x;
+}
+
+/// y = W x in double precision, and A = sum |scale| (|element - c| + |zero - c|) |x|, which the
+/// error bounds of the kernels multiply. [m][rows] both.
+struct Oracle {
+  std::vector<double> y;
+  std::vector<double> magnitude;
+};
+
+inline Oracle multiply_in_double(const MatrixView& weights, const std::vector<float>& x,
+                                 int64_t m) {
+  Oracle oracle;
+  oracle.y.assign(m * weights.rows, 0);
+  oracle.magnitude.assign(m * weights.rows, 0);
+  const int center = center_of(weights.format.element);
+  std::vector<double> w(weights.cols);
+  std::vector<double> size(weights.cols);
+  for (int64_t n = 0; n < weights.rows; ++n) {
+    for (int64_t k = 0; k < weights.cols; ++k) {
+      w[k] = weight_at(weights, n, k);
+      size[k] = std::fabs(w[k]);
+      if (weights.format.zero == Zero::kNone) continue;
+      const int64_t group = n * weights.groups() + k / weights.group_size();
+      uint32_t code = 0;
+      const int scale_width = info(weights.format.scale).bits / 8;
+      std::memcpy(&code, weights.scales.data() + group * scale_width, scale_width);
+      const double scale = std::fabs(info(weights.format.scale).decode(code));
+      uint32_t zero = 0;
+      const int zero_width = zero_bytes(weights.format.zero);
+      std::memcpy(&zero, weights.zeros.data() + group * zero_width, zero_width);
+      const double element = info(weights.format.element).decode(code_at(weights, n, k));
+      size[k] = scale * (std::fabs(element - center) + std::fabs(static_cast<double>(zero) - center));
+    }
+    for (int64_t i = 0; i < m; ++i) {
+      double sum = 0;
+      double magnitude = 0;
+      for (int64_t k = 0; k < weights.cols; ++k) {
+        const int64_t input = weights.input_order.empty() ? k : weights.input_order[k];
+        sum += w[k] * x[i * weights.cols + input];
+        magnitude += size[k] * std::fabs(x[i * weights.cols + input]);
+      }
+      oracle.y[i * weights.rows + n] = sum;
+      oracle.magnitude[i * weights.rows + n] = magnitude;
+    }
+  }
+  return oracle;
+}
+
+}  // namespace subbyte::testing

@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""Fails when an object file built for one instruction set defines a symbol that the linker shares.
+
+usage: check_isa_symbols.py <nm> <library.a> <isa>
+
+A weak symbol (inline function, template) in <isa>.cc.o may be the copy that the linker keeps for
+the whole program, and then machines without that instruction set run its code. So such an object
+may define nothing weak or unique: what it needs has internal linkage or is a plain function.
+"""
+
+import re
+import subprocess
+import sys
+
+SHARED = re.compile(r"^(?P<name>.+) (?P<kind>[WVu])( [0-9a-f]*)*$")
+
+
+def shared_symbols(nm, library, member):
+    """The weak and unique definitions of `member`, and whether the library has it at all."""
+    listing = subprocess.run(
+        [nm, "--demangle", "--format=posix", "--defined-only", library],
+        check=True, capture_output=True, text=True).stdout
+    found = False
+    here = False
+    symbols = []
+    for line in listing.splitlines():
+        if line.endswith("]:"):  # library.a[member.o]:
+            here = line.endswith("[" + member + "]:")
+            found = found or here
+        elif here and (match := SHARED.match(line)):
+            symbols.append(match["name"])
+    return symbols, found
+
+
+def main():
+    nm, library, isa = sys.argv[1:]
+    member = isa + ".cc.o"
+    symbols, found = shared_symbols(nm, library, member)
+    if not found:
+        sys.exit(f"{library}: expected a member {member}")
+    for name in symbols:
+        print(f"{member}: {name}")
+    if symbols:
+        sys.exit(f"{library}: {member} defines {len(symbols)} symbols that the linker shares")
+
+
+if __name__ == "__main__":
+    main()
