@@ -1,0 +1,89 @@
+#include "checkpoints/exporter.h"
+
+#include <algorithm>
+#include <array>
+
+#include "checkpoints/export_parts.h"
+
+namespace subbyte {
+
+#define SUBBYTE_EXPORTER(name) extern const Exporter name##_exporter;
+#include "checkpoints/exporters.def"
+#undef SUBBYTE_EXPORTER
+
+namespace {
+
+constexpr std::array kExporters = {
+#define SUBBYTE_EXPORTER(name) &name##_exporter,
+#include "checkpoints/exporters.def"
+#undef SUBBYTE_EXPORTER
+};
+
+}  // namespace
+
+uint64_t ExportedTensor::num_bytes() const {
+  uint64_t elements = 1;
+  for (const uint64_t size : shape) elements *= size;
+  return elements * static_cast<uint64_t>(bits(dtype)) / 8;
+}
+
+std::span<const Exporter* const> all_exporters() {
+  return kExporters;
+}
+
+const Exporter* find_exporter(std::string_view name) {
+  const auto found = std::ranges::find(kExporters, name, &Exporter::name);
+  return found == kExporters.end() ? nullptr : *found;
+}
+
+Error export_error(std::string_view code, std::string_view module, std::string_view what) {
+  return {code, fmt::format("'{}': {}", module, what)};
+}
+
+Result<DType> scale_dtype(Format format, std::string_view module) {
+  switch (format) {
+    case Format::kF16:
+      return DType::kF16;
+    case Format::kBF16:
+      return DType::kBF16;
+    case Format::kF32:
+      return DType::kF32;
+    default:
+      break;
+  }
+  return export_error("export.format", module,
+                      fmt::format("expected scales in f16, bf16 or f32, found {}",
+                                  format == Format::kNone ? "none" : info(format).name));
+}
+
+Result<int64_t> count_groups(const WeightFormat& format, int64_t cols, std::string_view module) {
+  const int64_t group_size = format.group_size == 0 ? cols : format.group_size;
+  if (group_size > 0 && cols % group_size == 0) return cols / group_size;
+  return export_error(
+      "export.shape", module,
+      fmt::format("{} inputs are not a multiple of the group size {}", cols, group_size));
+}
+
+void allocate(std::vector<ExportedTensor>& tensors) {
+  for (ExportedTensor& tensor : tensors) tensor.bytes.resize(tensor.num_bytes());
+}
+
+void transpose_scales(std::span<std::byte> to, const MatrixView& matrix) {
+  const int width = info(matrix.format.scale).bits / 8;
+  const int64_t groups = matrix.groups();
+  for (int64_t g = 0; g < groups; ++g) {
+    for (int64_t n = 0; n < matrix.rows; ++n) {
+      const std::byte* from = matrix.scales.data() + (n * groups + g) * width;
+      std::copy_n(from, width, to.data() + (g * matrix.rows + n) * width);
+    }
+  }
+}
+
+uint32_t load_zero(const MatrixView& matrix, int64_t row, int64_t group) {
+  const int width = zero_bytes(matrix.format.zero);
+  uint32_t zero = 0;
+  __builtin_memcpy(&zero, matrix.zeros.data() + (row * matrix.groups() + group) * width, width);
+  return zero;
+}
+
+}  // namespace subbyte

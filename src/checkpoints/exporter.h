@@ -1,0 +1,47 @@
+#pragma once
+// Exporters are the inverse of importers: they turn the canonical matrix of one linear layer into
+// the tensors of a checkpoint flavour. Importing what was exported gives the same bytes.
+//
+// A new flavour is one file with one Exporter and one line in exporters.def.
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "checkpoints/safetensors.h"
+#include "layouts/matrix.h"
+
+namespace subbyte {
+
+/// One tensor of a module, named by what follows the module's name: ".qweight".
+struct ExportedTensor {
+  std::string_view suffix;
+  DType dtype = DType::kU8;
+  Shape shape;
+  std::vector<std::byte> bytes;  // empty in a description
+
+  uint64_t num_bytes() const;  // by dtype and shape
+};
+
+struct Exporter {
+  std::string_view name;  // "awq"
+  /// What the tensors of a matrix will be, without their bytes. `module` is for messages.
+  /// Codes: export.format when the flavour cannot hold that format, export.shape when rows, cols
+  /// or the group size do not fit its words.
+  Result<std::vector<ExportedTensor>> (*describe)(const WeightFormat& format, int64_t rows,
+                                                  int64_t cols, std::string_view module);
+  /// The same tensors with their bytes; identical for any number of threads.
+  /// Codes: as describe; export.act_order when the flavour has no order of inputs of its own,
+  /// export.zero_range when it cannot store a zero point.
+  Result<std::vector<ExportedTensor>> (*write)(const MatrixView& matrix, std::string_view module,
+                                               ThreadPool& pool);
+};
+
+std::span<const Exporter* const> all_exporters();
+
+/// nullptr when there is none of that name.
+const Exporter* find_exporter(std::string_view name);
+
+}  // namespace subbyte

@@ -1,0 +1,270 @@
+#include "checkpoints/exporter.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "base/random.h"
+#include "checkpoints/importer.h"
+#include "json/strict_json.h"
+#include "support/temp_dir.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Case {
+  const char* exporter;
+  int bits;
+  int64_t rows;
+  int64_t cols;
+  int64_t group_size;  // -1: one group
+  bool act_order = false;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << c.exporter << " " << c.bits << " bits [" << c.rows << "][" << c.cols << "] group "
+             << c.group_size << (c.act_order ? " act-order" : "");
+}
+
+struct Declared {
+  SafetensorsWriter::Declaration declaration;
+  std::vector<std::byte> bytes;
+};
+
+std::vector<std::byte> random_bytes(Random& random, uint64_t size) {
+  std::vector<std::byte> bytes(size);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.below(256));
+  return bytes;
+}
+
+std::vector<std::byte> group_indices(Random& random, const Case& c) {
+  std::vector<int32_t> groups(c.cols);
+  const int64_t size = c.group_size == -1 ? c.cols : c.group_size;
+  for (int64_t k = 0; k < c.cols; ++k) groups[k] = static_cast<int32_t>(k / size);
+  if (c.act_order) {
+    for (int64_t k = c.cols - 1; k > 0; --k) std::swap(groups[k], groups[random.below(k + 1)]);
+  }
+  std::vector<std::byte> bytes(groups.size() * 4);
+  std::memcpy(bytes.data(), groups.data(), bytes.size());
+  return bytes;
+}
+
+/// The tensors of module "m" with arbitrary contents, straight from the layouts in formats.md.
+std::vector<Declared> random_tensors(const Case& c, uint64_t seed) {
+  Random random(seed);
+  const uint64_t rows = c.rows;
+  const uint64_t cols = c.cols;
+  const uint64_t groups = c.group_size == -1 ? 1 : c.cols / c.group_size;
+  const bool awq = std::string_view(c.exporter) == "awq";
+  const Shape qweight = awq ? Shape{cols, rows / 8} : Shape{cols * c.bits / 32, rows};
+  std::vector<Declared> tensors;
+  tensors.push_back(
+      {{"m.qweight", DType::kI32, qweight}, random_bytes(random, qweight[0] * qweight[1] * 4)});
+  const Shape qzeros = {groups, rows * c.bits / 32};
+  tensors.push_back(
+      {{"m.qzeros", DType::kI32, qzeros}, random_bytes(random, qzeros[0] * qzeros[1] * 4)});
+  auto scales = random_bytes(random, groups * rows * 2);
+  for (std::size_t i = 1; i < scales.size(); i += 2) scales[i] &= std::byte{0xBB};  // finite
+  tensors.push_back({{"m.scales", DType::kF16, {groups, rows}}, scales});
+  if (!awq) tensors.push_back({{"m.g_idx", DType::kI32, {cols}}, group_indices(random, c)});
+  return tensors;
+}
+
+void write_file(const fs::path& path, const std::vector<Declared>& tensors) {
+  std::vector<SafetensorsWriter::Declaration> declarations;
+  for (const Declared& tensor : tensors) declarations.push_back(tensor.declaration);
+  auto writer = SafetensorsWriter::create(path, false, declarations, {});
+  ASSERT_TRUE(writer.ok()) << writer.error().message;
+  for (const TensorEntry& entry : writer->layout()) {
+    for (const Declared& tensor : tensors) {
+      if (tensor.declaration.name != entry.name) continue;
+      ASSERT_TRUE(writer->append(tensor.bytes).ok());
+    }
+  }
+  ASSERT_TRUE(writer->commit().ok());
+}
+
+QuantizationConfig config_of(const Case& c) {
+  QuantizationConfig config;
+  config.method = std::string_view(c.exporter) == "awq" ? QuantizationConfig::Method::kAwq
+                                                        : QuantizationConfig::Method::kGptq;
+  config.bits = {c.bits};
+  config.group_sizes = {c.group_size};
+  config.stores_zero_minus_one = std::string_view(c.exporter) == "gptq";
+  return config;
+}
+
+/// Imports `module`, exports it and compares every tensor with that of the source.
+void expect_round_trip(const TensorSource& source, const QuantizationConfig& config,
+                       std::string_view exporter_name, const std::string& module) {
+  for (const int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    auto matrix = import_matrix({source, config, pool}, module);
+    ASSERT_TRUE(matrix.ok()) << matrix.error().message;
+    const Exporter* exporter = find_exporter(exporter_name);
+    ASSERT_NE(exporter, nullptr);
+    const auto exported = exporter->write(matrix->view, module, pool);
+    ASSERT_TRUE(exported.ok()) << exported.error().message;
+    std::size_t compared = 0;
+    for (const ExportedTensor& tensor : *exported) {
+      const Tensor* original = source.find(module + std::string(tensor.suffix));
+      ASSERT_NE(original, nullptr) << tensor.suffix;
+      EXPECT_EQ(tensor.dtype, original->dtype);
+      EXPECT_EQ(tensor.shape, original->shape) << tensor.suffix;
+      EXPECT_TRUE(std::ranges::equal(tensor.bytes, original->bytes)) << module << tensor.suffix;
+      ++compared;
+    }
+    const auto of_module = std::ranges::count_if(
+        source.tensors(), [&](const auto& entry) { return entry.first.starts_with(module + "."); });
+    EXPECT_EQ(compared, static_cast<std::size_t>(of_module));
+  }
+}
+
+class ExporterRoundTrip : public ::testing::TestWithParam<Case> {};
+
+TEST_P(ExporterRoundTrip, gives_the_bytes_that_were_imported) {
+  const Case& c = GetParam();
+  const TempDir directory;
+  write_file(directory / "model.safetensors", random_tensors(c, 17));
+  const auto source = TensorSource::open(directory.path());
+  ASSERT_TRUE(source.ok()) << source.error().message;
+  expect_round_trip(*source, config_of(c), c.exporter, "m");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    flavours, ExporterRoundTrip,
+    ::testing::Values(Case{"awq", 4, 8, 8, -1}, Case{"awq", 4, 136, 256, 128},
+                      Case{"awq", 4, 264, 96, 32}, Case{"gptq", 2, 32, 64, 32},
+                      Case{"gptq", 2, 48, 96, -1}, Case{"gptq", 3, 32, 64, 32},
+                      Case{"gptq", 3, 96, 128, 64}, Case{"gptq", 4, 8, 8, -1},
+                      Case{"gptq", 4, 136, 256, 128}, Case{"gptq", 8, 36, 64, 16},
+                      Case{"gptq_v2", 2, 32, 64, 32}, Case{"gptq_v2", 3, 64, 96, 32},
+                      Case{"gptq_v2", 4, 72, 128, 32}, Case{"gptq_v2", 8, 40, 64, -1},
+                      Case{"gptq", 2, 32, 128, 32, true}, Case{"gptq", 3, 64, 96, 32, true},
+                      Case{"gptq_v2", 4, 72, 128, 32, true}, Case{"gptq", 8, 36, 64, 16, true}));
+
+struct Golden {
+  const char* directory;
+  const char* exporter;
+};
+
+class ExporterGolden : public ::testing::TestWithParam<Golden> {};
+
+TEST_P(ExporterGolden, gives_the_bytes_of_a_file_that_other_tools_wrote) {
+  const fs::path directory = fs::path(SUBBYTE_TEST_DATA) / "goldens" / GetParam().directory;
+  const std::string where = (directory / "config.json").string();
+  const auto value = json::parse_file(where, 1 << 20);
+  ASSERT_TRUE(value.ok()) << value.error().message;
+  const auto object = json::Object::of(*value, where);
+  const auto config = read_quantization_config(*object, directory);
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  const auto source = TensorSource::open(directory);
+  ASSERT_TRUE(source.ok()) << source.error().message;
+  for (const char* module : {"model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.k_proj",
+                             "model.layers.1.mlp.gate_proj", "model.layers.1.mlp.down_proj"}) {
+    expect_round_trip(*source, *config, GetParam().exporter, module);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(goldens, ExporterGolden,
+                         ::testing::Values(Golden{"qwen3-awq", "awq"},
+                                           Golden{"qwen3-gptq-v1", "gptq"},
+                                           Golden{"qwen3-gptq-v2", "gptq_v2"},
+                                           Golden{"qwen3-gptq-act-order", "gptq"}));
+
+/// A matrix of zero codes with one zero point everywhere.
+struct Plain {
+  std::vector<std::byte> codes, scales, zeros;
+  MatrixView view;
+
+  Plain(const WeightFormat& format, int64_t rows, int64_t cols, uint16_t zero) {
+    view.format = format;
+    view.rows = rows;
+    view.cols = cols;
+    codes.resize(rows * view.row_bytes());
+    scales.resize(rows * view.groups() * (info(format.scale).bits / 8));
+    const int width = zero_bytes(format.zero);
+    zeros.resize(rows * view.groups() * width);
+    for (int64_t i = 0; i < rows * view.groups(); ++i) {
+      std::memcpy(zeros.data() + i * width, &zero, width);
+    }
+    view.codes = codes;
+    view.scales = scales;
+    view.zeros = zeros;
+  }
+};
+
+const WeightFormat kFourBits = {Format::kU4, Format::kF16, Zero::kU8, 32};
+const WeightFormat kEightBits = {Format::kU8, Format::kF16, Zero::kU16, 32};
+
+std::string_view code_of(const char* exporter, const MatrixView& view) {
+  ThreadPool pool(1);
+  const auto result = find_exporter(exporter)->write(view, "m", pool);
+  return result.ok() ? "ok" : result.error().code;
+}
+
+TEST(exporter, refuses_zero_points_that_cannot_be_stored) {
+  EXPECT_EQ(code_of("awq", Plain(kFourBits, 8, 32, 15).view), "ok");
+  EXPECT_EQ(code_of("awq", Plain(kFourBits, 8, 32, 16).view), "export.zero_range");
+  EXPECT_EQ(code_of("gptq", Plain(kFourBits, 8, 32, 0).view), "export.zero_range");
+  EXPECT_EQ(code_of("gptq", Plain(kFourBits, 8, 32, 1).view), "ok");
+  EXPECT_EQ(code_of("gptq", Plain(kFourBits, 8, 32, 16).view), "ok");
+  EXPECT_EQ(code_of("gptq", Plain(kFourBits, 8, 32, 17).view), "export.zero_range");
+  EXPECT_EQ(code_of("gptq_v2", Plain(kFourBits, 8, 32, 0).view), "ok");
+  EXPECT_EQ(code_of("gptq_v2", Plain(kFourBits, 8, 32, 16).view), "export.zero_range");
+  EXPECT_EQ(code_of("gptq", Plain(kEightBits, 8, 32, 256).view), "ok");
+  EXPECT_EQ(code_of("gptq_v2", Plain(kEightBits, 8, 32, 256).view), "export.zero_range");
+}
+
+TEST(exporter, refuses_what_the_flavour_cannot_hold) {
+  EXPECT_EQ(code_of("awq", Plain(kFourBits, 12, 32, 8).view), "export.shape");
+  EXPECT_EQ(code_of("awq", Plain(kFourBits, 8, 48, 8).view), "export.shape");
+  EXPECT_EQ(code_of("awq", Plain(kEightBits, 8, 32, 8).view), "export.format");
+  EXPECT_EQ(code_of("gptq", Plain(kFourBits, 12, 32, 8).view), "export.shape");
+  EXPECT_EQ(code_of("gptq", Plain({Format::kU3, Format::kF16, Zero::kU8, 8}, 8, 32, 4).view),
+            "export.shape");
+  EXPECT_EQ(code_of("gptq", Plain({Format::kU4, Format::kE4M3, Zero::kU8, 32}, 8, 32, 8).view),
+            "export.format");
+  Plain ordered(kFourBits, 8, 64, 8);
+  std::vector<uint32_t> order(64);
+  std::iota(order.rbegin(), order.rend(), 0u);
+  ordered.view.input_order = order;
+  EXPECT_EQ(code_of("awq", ordered.view), "export.act_order");
+  EXPECT_EQ(code_of("gptq", ordered.view), "ok");
+}
+
+TEST(exporter, names_what_it_refuses) {
+  const auto refused = find_exporter("awq")->describe(kFourBits, 12, 32, "model.layers.3.x");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message,
+            "'model.layers.3.x': AWQ needs multiples of 8, found 12 outputs and 32 inputs");
+}
+
+TEST(exporter, describes_what_it_writes) {
+  ThreadPool pool(1);
+  for (const Exporter* exporter : all_exporters()) {
+    const Plain plain(kFourBits, 16, 64, 8);
+    const auto described = exporter->describe(kFourBits, 16, 64, "m");
+    const auto written = exporter->write(plain.view, "m", pool);
+    ASSERT_TRUE(described.ok() && written.ok());
+    ASSERT_EQ(described->size(), written->size());
+    for (std::size_t i = 0; i < written->size(); ++i) {
+      EXPECT_EQ((*described)[i].suffix, (*written)[i].suffix);
+      EXPECT_EQ((*described)[i].shape, (*written)[i].shape);
+      EXPECT_EQ((*described)[i].num_bytes(), (*written)[i].bytes.size());
+    }
+  }
+}
+
+TEST(exporter, knows_all_by_name) {
+  EXPECT_EQ(find_exporter("awq")->name, "awq");
+  EXPECT_EQ(find_exporter("gptq_v2")->name, "gptq_v2");
+  EXPECT_EQ(find_exporter("gguf"), nullptr);
+}
+
+}  // namespace
+}  // namespace subbyte

@@ -1,0 +1,136 @@
+// Writes GPTQ, versions 1 and 2. The layout is drawn in gptq.cc, whose inverse this is. g_idx is
+// always written: some readers want it, none minds it.
+
+#include "checkpoints/export_parts.h"
+
+namespace subbyte {
+namespace {
+
+constexpr int64_t kColumnsPerTile = 16;  // a cache line of qweight
+
+Result<std::vector<ExportedTensor>> describe(const WeightFormat& format, int64_t rows, int64_t cols,
+                                             std::string_view module) {
+  const bool known = format.element == Format::kU2 || format.element == Format::kU3 ||
+                     format.element == Format::kU4 || format.element == Format::kU8;
+  const Zero zero = format.element == Format::kU8 ? Zero::kU16 : Zero::kU8;
+  if (!known || format.zero != zero) {
+    return export_error("export.format", module,
+                        fmt::format("GPTQ holds u2, u3, u4 or u8 codes with zero points, not {}",
+                                    to_string(format)));
+  }
+  SUBBYTE_TRY(const DType scale, scale_dtype(format.scale, module));
+  SUBBYTE_TRY(const int64_t groups, count_groups(format, cols, module));
+  const int64_t bits = info(format.element).bits;
+  if (rows <= 0 || rows * bits % 32 != 0 || cols * bits % 32 != 0 || cols % 8 != 0) {
+    return export_error("export.shape", module,
+                        fmt::format("{} outputs and {} inputs of {} bits do not fill words of 32",
+                                    rows, cols, bits));
+  }
+  const auto num_groups = static_cast<uint64_t>(groups);
+  const auto num_rows = static_cast<uint64_t>(rows);
+  return std::vector<ExportedTensor>{
+      {".g_idx", DType::kI32, {static_cast<uint64_t>(cols)}, {}},
+      {".qweight", DType::kI32, {static_cast<uint64_t>(cols * bits / 32), num_rows}, {}},
+      {".qzeros", DType::kI32, {num_groups, static_cast<uint64_t>(rows * bits / 32)}, {}},
+      {".scales", scale, {num_groups, num_rows}, {}}};
+}
+
+/// ORs `code` into a little-endian stream of codes. Its second byte is touched only when the code
+/// reaches into it.
+void put_code(std::byte* stream, int64_t index, int bits, uint32_t code) {
+  const int64_t bit = index * bits;
+  const uint32_t shifted = code << (bit % 8);
+  stream[bit / 8] |= std::byte(shifted & 0xFFu);
+  if (shifted > 0xFFu) stream[bit / 8 + 1] |= std::byte(shifted >> 8);
+}
+
+/// Row n in the order of the inputs.
+void unsort_row(std::byte* row, const MatrixView& matrix, int64_t n) {
+  const int bits = info(matrix.format.element).bits;
+  std::fill_n(row, matrix.row_bytes(), std::byte{0});
+  for (int64_t k = 0; k < matrix.cols; ++k) {
+    put_code(row, matrix.input_order[k], bits, code_at(matrix, n, k));
+  }
+}
+
+void pack_codes(std::byte* qweight, const MatrixView& matrix, ThreadPool& pool) {
+  const int64_t row_bytes = matrix.row_bytes();
+  const bool sorted = !matrix.input_order.empty();
+  pool.parallel_for(matrix.rows, kColumnsPerTile, [=](int64_t begin, int64_t end, int) {
+    std::vector<std::byte> unsorted(sorted ? kColumnsPerTile * row_bytes : 0);
+    for (int64_t first = begin; first < end; first += kColumnsPerTile) {
+      const int64_t last = std::min(first + kColumnsPerTile, end);
+      const std::byte* tile = matrix.codes.data() + first * row_bytes;
+      if (sorted) {
+        for (int64_t n = first; n < last; ++n) {
+          unsort_row(unsorted.data() + (n - first) * row_bytes, matrix, n);
+        }
+        tile = unsorted.data();
+      }
+      for (int64_t r = 0; r < row_bytes / 4; ++r) {
+        for (int64_t n = first; n < last; ++n) {
+          store_u32(qweight + (r * matrix.rows + n) * 4,
+                    load_u32(tile + (n - first) * row_bytes + r * 4));
+        }
+      }
+    }
+  });
+}
+
+/// Version 1 stores z - 1, so it can say 1 to 2^bits; version 2 says 0 to 2^bits - 1.
+Status pack_zeros(std::byte* qzeros, const MatrixView& matrix, uint32_t offset,
+                  std::string_view module) {
+  const int bits = info(matrix.format.element).bits;
+  const uint32_t max = (uint32_t{1} << bits) - 1 + offset;
+  const int64_t row_bytes = matrix.rows * bits / 8;
+  for (int64_t g = 0; g < matrix.groups(); ++g) {
+    for (int64_t n = 0; n < matrix.rows; ++n) {
+      const uint32_t zero = load_zero(matrix, n, g);
+      if (zero < offset || zero > max) {
+        return export_error("export.zero_range", module,
+                            fmt::format("zero point {} of output {}, group {}: this version of "
+                                        "GPTQ stores {} to {}",
+                                        zero, n, g, offset, max));
+      }
+      put_code(qzeros + g * row_bytes, n, bits, zero - offset);
+    }
+  }
+  return {};
+}
+
+void write_group_indices(std::byte* g_idx, const MatrixView& matrix) {
+  for (int64_t k = 0; k < matrix.cols; ++k) {
+    const int64_t input = matrix.input_order.empty() ? k : matrix.input_order[k];
+    store_u32(g_idx + 4 * input, static_cast<uint32_t>(k / matrix.group_size()));
+  }
+}
+
+Result<std::vector<ExportedTensor>> write_version(const MatrixView& matrix, std::string_view module,
+                                                  ThreadPool& pool, uint32_t offset) {
+  SUBBYTE_TRY(auto tensors, describe(matrix.format, matrix.rows, matrix.cols, module));
+  allocate(tensors);
+  write_group_indices(tensors[0].bytes.data(), matrix);
+  pack_codes(tensors[1].bytes.data(), matrix, pool);
+  SUBBYTE_CHECK(pack_zeros(tensors[2].bytes.data(), matrix, offset, module));
+  transpose_scales(tensors[3].bytes, matrix);
+  return tensors;
+}
+
+Result<std::vector<ExportedTensor>> write_v1(const MatrixView& matrix, std::string_view module,
+                                             ThreadPool& pool) {
+  return write_version(matrix, module, pool, 1);
+}
+
+Result<std::vector<ExportedTensor>> write_v2(const MatrixView& matrix, std::string_view module,
+                                             ThreadPool& pool) {
+  return write_version(matrix, module, pool, 0);
+}
+
+}  // namespace
+
+extern const Exporter gptq_exporter;
+extern const Exporter gptq_v2_exporter;
+const Exporter gptq_exporter = {"gptq", describe, write_v1};
+const Exporter gptq_v2_exporter = {"gptq_v2", describe, write_v2};
+
+}  // namespace subbyte
