@@ -20,7 +20,7 @@ from pathlib import Path
 
 SUFFIXES = {".h", ".cc", ".def"}
 TOP = "app"  # the only folder outside src/ that is checked
-TEST_ONLY = {"support"}  # tests/support: for *_test.cc
+TEST_ONLY = {"support", "gtest", "gmock"}  # for *_test.cc; support is tests/support
 LAYER_CALL = re.compile(r"subbyte_layer\(\s*(\w+)([^)]*)\)")
 LIBRARY = re.compile(r"subbyte::(\w+)")
 DIRECTIVE = re.compile(r"^\s*#\s*include\s*(.*)")
@@ -84,7 +84,7 @@ def check_include(spelling: str, layer: str, visible: set[str], layers: set[str]
         if target in visible:
             return None
         return f'layer {layer} must not include "{name}": it sees only {", ".join(sorted(visible))}'
-    if target in TEST_ONLY and quote == '"':
+    if target in TEST_ONLY:
         return None if is_test else f'"{name}" is for tests only'
     if quote == '"':
         return f'"{name}" does not read "<layer>/<file>"'
@@ -120,6 +120,7 @@ PLANTS = [
     ("src/ops/planted.cc", '#include "../text/tokenizer.h"', 'does not read "<layer>/<file>"'),
     ("src/models/planted.cc", "#include SOME_MACRO", "write a file name"),
     ("src/models/planted.h", '#include "support/random_model.h"', "for tests only"),
+    ("src/models/planted.cc", "#include <gtest/gtest.h>", "for tests only"),
 ]
 
 
