@@ -34,16 +34,19 @@ struct FormatInfo {
   std::string_view name;  // "e2m1"; unique, lower case
   int bits;               // of one code word, 2 to 32
   Specials specials;
-  double max;             // largest finite value; larger ones saturate, or become infinity
-  double min;             // smallest (most negative) finite value
+  double max;  // largest finite value; larger ones saturate, or become infinity
+  double min;  // smallest (most negative) finite value
   /// Exact value of `code` < 2^bits.
   double (*decode)(uint32_t code);
-  /// Nearest code by `rounding`. Beyond max: infinity where the format has one, else saturates.
+  /// Code of `value` by `rounding`. Beyond max and min it saturates; only where the format has
+  /// infinity, a nearest rounding overflows to it as in IEEE 754 (from half a step beyond max).
+  /// Zero and what underflows keep their sign, except that kNearestLowerIndex prefers +0.
   /// NaN gives the canonical NaN code where there is one, else the code of zero or, where there
   /// is no zero, of the value nearest to it.
   uint32_t (*encode)(double value, Rounding rounding);
 };
 
+/// `format` is not kNone.
 const FormatInfo& info(Format format);
 
 /// All formats, in the order of formats.def.

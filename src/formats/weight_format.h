@@ -24,7 +24,9 @@ struct WeightFormat {
   bool operator==(const WeightFormat&) const = default;
 };
 
-inline bool is_dense(const WeightFormat& format) { return format.scale == Format::kNone; }
+inline bool is_dense(const WeightFormat& format) {
+  return format.scale == Format::kNone;
+}
 
 constexpr int zero_bytes(Zero zero) {
   return zero == Zero::kNone ? 0 : zero == Zero::kU8 ? 1 : 2;

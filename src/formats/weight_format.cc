@@ -1,0 +1,25 @@
+#include "formats/weight_format.h"
+
+namespace subbyte {
+
+double bits_per_weight(const WeightFormat& format, int64_t cols) {
+  const int element_bits = info(format.element).bits;
+  if (is_dense(format)) return element_bits;
+  const int64_t group_size = format.group_size == 0 ? cols : format.group_size;
+  const int64_t groups = (cols + group_size - 1) / group_size;
+  const int group_bits = info(format.scale).bits + 8 * zero_bytes(format.zero);
+  return element_bits + static_cast<double>(groups * group_bits) / static_cast<double>(cols);
+}
+
+std::string to_string(const WeightFormat& format) {
+  std::string text(info(format.element).name);
+  if (is_dense(format)) return text;
+  text += format.group_size == 0 ? " per row" : " g" + std::to_string(format.group_size);
+  text += " scale ";
+  text += info(format.scale).name;
+  if (format.zero == Zero::kU8) text += " zero u8";
+  if (format.zero == Zero::kU16) text += " zero u16";
+  return text;
+}
+
+}  // namespace subbyte

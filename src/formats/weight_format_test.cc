@@ -1,0 +1,41 @@
+#include "formats/weight_format.h"
+
+#include <gtest/gtest.h>
+
+namespace subbyte {
+namespace {
+
+constexpr WeightFormat kMxfp4 = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
+constexpr WeightFormat kAwq = {Format::kU4, Format::kF16, Zero::kU8, 128};
+
+TEST(WeightFormat, counts_bits_with_scales_and_zero_points) {
+  EXPECT_EQ(bits_per_weight(kMxfp4, 2880), 4.25);
+  EXPECT_EQ(bits_per_weight(kAwq, 4096), 4.1875);
+  EXPECT_EQ(bits_per_weight({Format::kE2M1, Format::kE4M3, Zero::kNone, 16}, 4096), 4.5);
+  EXPECT_EQ(bits_per_weight({Format::kU8, Format::kF16, Zero::kU16, 32}, 64), 9.0);
+  EXPECT_EQ(bits_per_weight({.element = Format::kBF16}, 100), 16);
+}
+
+TEST(WeightFormat, counts_a_group_that_is_not_full) {
+  EXPECT_EQ(bits_per_weight(kMxfp4, 40), 4 + 2 * 8 / 40.0);
+}
+
+TEST(WeightFormat, group_size_zero_is_the_row) {
+  EXPECT_EQ(bits_per_weight({Format::kI4, Format::kF16, Zero::kNone, 0}, 64), 4.25);
+}
+
+TEST(WeightFormat, names_what_it_is) {
+  EXPECT_EQ(to_string(kAwq), "u4 g128 scale f16 zero u8");
+  EXPECT_EQ(to_string(kMxfp4), "e2m1 g32 scale e8m0");
+  EXPECT_EQ(to_string({Format::kU8, Format::kF16, Zero::kU16, 64}), "u8 g64 scale f16 zero u16");
+  EXPECT_EQ(to_string({Format::kI4, Format::kBF16, Zero::kNone, 0}), "i4 per row scale bf16");
+  EXPECT_EQ(to_string({.element = Format::kBF16}), "bf16");
+}
+
+TEST(WeightFormat, only_a_scale_makes_it_quantized) {
+  EXPECT_TRUE(is_dense({.element = Format::kBF16}));
+  EXPECT_FALSE(is_dense(kMxfp4));
+}
+
+}  // namespace
+}  // namespace subbyte
