@@ -67,8 +67,9 @@ void Progress::update(uint64_t done, uint64_t total, const std::string& note) {
 void Progress::update_bytes(uint64_t done, uint64_t total) {
   const double seconds = now() - started_;
   const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
-  update(done, total, fmt::format("{:.0f} of {:.0f} MB, {:.0f} MB/s", static_cast<double>(done) / 1e6,
-                                  static_cast<double>(total) / 1e6, rate / 1e6));
+  update(done, total,
+         fmt::format("{:.0f} of {:.0f} MB, {:.0f} MB/s", static_cast<double>(done) / 1e6,
+                     static_cast<double>(total) / 1e6, rate / 1e6));
 }
 
 Result<std::unique_ptr<Execution>> create_execution(const Invocation& invocation) {
@@ -84,8 +85,9 @@ Result<LoadedModel> load(const Invocation& invocation, const std::string& name) 
   SUBBYTE_TRY(loaded.execution, create_execution(invocation));
   Progress progress(invocation, "loading");
   SUBBYTE_TRY(loaded.model,
-              load_model(loaded.directory, *loaded.execution,
-                         [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); }));
+              load_model(loaded.directory, *loaded.execution, [&](uint64_t done, uint64_t total) {
+                progress.update_bytes(done, total);
+              }));
   loaded.load_seconds = now() - start;
   return loaded;
 }
@@ -125,8 +127,8 @@ Result<std::string> read_text(const std::string& path_or_dash) {
   if (path_or_dash != "-") {
     SUBBYTE_TRY(const MappedFile file, MappedFile::open(path_or_dash));
     if (file.bytes().size() > kMaxTextBytes) {
-      return Error{"usage.text_too_long", fmt::format("{}: longer than {} bytes", path_or_dash,
-                                                      kMaxTextBytes)};
+      return Error{"usage.text_too_long",
+                   fmt::format("{}: longer than {} bytes", path_or_dash, kMaxTextBytes)};
     }
     return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   }
@@ -135,7 +137,8 @@ Result<std::string> read_text(const std::string& path_or_dash) {
   while (std::cin.read(buffer, sizeof buffer), std::cin.gcount() > 0) {
     text.append(buffer, static_cast<std::size_t>(std::cin.gcount()));
     if (text.size() > kMaxTextBytes) {
-      return Error{"usage.text_too_long", fmt::format("stdin: longer than {} bytes", kMaxTextBytes)};
+      return Error{"usage.text_too_long",
+                   fmt::format("stdin: longer than {} bytes", kMaxTextBytes)};
     }
   }
   return text;
@@ -153,8 +156,8 @@ Result<std::vector<TokenId>> parse_ids(const std::string& text) {
     const bool valid = !part.empty() && *stop == '\0' && errno == 0 && value >= 0 &&
                        value <= std::numeric_limits<TokenId>::max();
     if (!valid) {
-      return Error{"usage.ids", fmt::format("expected token ids separated by commas, found \"{}\"",
-                                            part)};
+      return Error{"usage.ids",
+                   fmt::format("expected token ids separated by commas, found \"{}\"", part)};
     }
     ids.push_back(static_cast<TokenId>(value));
     begin = end + 1;

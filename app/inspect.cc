@@ -26,10 +26,11 @@ double bits_per_weight(const Inspection& inspection) {
 }
 
 std::string as_json(const Inspection& inspection) {
-  nlohmann::ordered_json root = {
-      {"architecture", inspection.architecture}, {"quantization", inspection.quantization},
-      {"parameters", inspection.parameters},     {"bytes", inspection.bytes},
-      {"bits_per_weight", bits_per_weight(inspection)}};
+  nlohmann::ordered_json root = {{"architecture", inspection.architecture},
+                                 {"quantization", inspection.quantization},
+                                 {"parameters", inspection.parameters},
+                                 {"bytes", inspection.bytes},
+                                 {"bits_per_weight", bits_per_weight(inspection)}};
   if (!inspection.problem.empty()) root["problem"] = inspection.problem;
   root["files"] = inspection.files;
   for (const InspectedWeight& weight : inspection.weights) {
@@ -53,11 +54,12 @@ std::string as_table(const Inspection& inspection) {
                         inspection.quantization);
   }
   if (!inspection.problem.empty()) text += fmt::format("              {}\n", inspection.problem);
-  text += fmt::format("parameters    {:.3f} M\nsize          {:.1f} MB in {} file{}\n"
-                      "bits/weight   {:.3f}\n\n",
-                      static_cast<double>(inspection.parameters) / 1e6,
-                      static_cast<double>(inspection.bytes) / 1e6, inspection.files.size(),
-                      inspection.files.size() == 1 ? "" : "s", bits_per_weight(inspection));
+  text += fmt::format(
+      "parameters    {:.3f} M\nsize          {:.1f} MB in {} file{}\n"
+      "bits/weight   {:.3f}\n\n",
+      static_cast<double>(inspection.parameters) / 1e6, static_cast<double>(inspection.bytes) / 1e6,
+      inspection.files.size(), inspection.files.size() == 1 ? "" : "s",
+      bits_per_weight(inspection));
   text += fmt::format("{:<8} {:>7} {:>10} {:<26} {:<18} {}\n", "kind", "bits", "MB", "format",
                       "shape", "name");
   for (const InspectedWeight& weight : inspection.weights) {
@@ -72,7 +74,9 @@ std::string as_table(const Inspection& inspection) {
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   std::filesystem::path path = options.path;
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) SUBBYTE_TRY(path, find_model(options.path));
+  if (!std::filesystem::exists(path, ignored)) {
+    SUBBYTE_TRY(path, find_model(options.path));
+  }
   SUBBYTE_TRY(const auto execution, create_execution(invocation));
   SUBBYTE_TRY(const Inspection inspection, inspect(path, execution->pool()));
   const std::string text = options.json ? as_json(inspection) : as_table(inspection);
@@ -90,7 +94,8 @@ void add_inspect(CLI::App& app, Invocation& invocation) {
                   "  subbyte inspect model-00001-of-00002.safetensors");
   auto options = std::make_shared<Options>();
   command
-      ->add_option("PATH", options->path, "model directory, .safetensors file or org/name[@revision]")
+      ->add_option("PATH", options->path,
+                   "model directory, .safetensors file or org/name[@revision]")
       ->required();
   command->add_flag("--json", options->json, "print one JSON object");
   command->callback([options, &invocation] {

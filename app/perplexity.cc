@@ -32,15 +32,16 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const Perplexity result, std::move(measured));
   const double nats_per_byte = result.nats / static_cast<double>(text.size());
   const std::string output =
-      options.json
-          ? fmt::format("{{\"perplexity\": {}, \"nats_per_byte\": {}, \"tokens\": {}, "
-                        "\"scored\": {}, \"bytes\": {}, \"window\": {}}}\n",
-                        result.per_token, nats_per_byte, tokens.size(), result.scored, text.size(),
-                        options.window)
-          : fmt::format("perplexity {:.4f} per token, {:.4f} nats per byte\n"
-                        "{} tokens ({} scored, windows of {}), {} bytes\n",
-                        result.per_token, nats_per_byte, tokens.size(), result.scored,
-                        options.window, text.size());
+      options.json ? fmt::format(
+                         "{{\"perplexity\": {}, \"nats_per_byte\": {}, \"tokens\": {}, "
+                         "\"scored\": {}, \"bytes\": {}, \"window\": {}}}\n",
+                         result.per_token, nats_per_byte, tokens.size(), result.scored, text.size(),
+                         options.window)
+                   : fmt::format(
+                         "perplexity {:.4f} per token, {:.4f} nats per byte\n"
+                         "{} tokens ({} scored, windows of {}), {} bytes\n",
+                         result.per_token, nats_per_byte, tokens.size(), result.scored,
+                         options.window, text.size());
   std::fputs(output.c_str(), stdout);
   return kOk;
 }
@@ -48,11 +49,10 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
 }  // namespace
 
 void add_perplexity(CLI::App& app, Invocation& invocation) {
-  CLI::App* command =
-      add_command(app, "perplexity",
-                  "Measure the perplexity of a text, in windows that do not overlap",
-                  "  subbyte perplexity demo/model novel.txt\n"
-                  "  subbyte perplexity ./model novel.txt --window 2048 --json");
+  CLI::App* command = add_command(
+      app, "perplexity", "Measure the perplexity of a text, in windows that do not overlap",
+      "  subbyte perplexity demo/model novel.txt\n"
+      "  subbyte perplexity ./model novel.txt --window 2048 --json");
   auto options = std::make_shared<Options>();
   command->add_option("MODEL", options->model, "directory or org/name[@revision]")->required();
   command->add_option("FILE", options->file, "the text (- is stdin)")->required();

@@ -44,9 +44,8 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(LoadedModel loaded, load(invocation, options.model));
   SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
   const ModelConfig& config = loaded.model->config();
-  SUBBYTE_TRY(const auto prompt,
-              tokenizer.encode(text, options.special ? SpecialTokens::kRecognize
-                                                     : SpecialTokens::kAsText));
+  SUBBYTE_TRY(const auto prompt, tokenizer.encode(text, options.special ? SpecialTokens::kRecognize
+                                                                        : SpecialTokens::kAsText));
   GenerateOptions generation;
   generation.max_tokens = options.max_tokens;
   SUBBYTE_TRY(generation.sampling, options.sampling.resolve(loaded.directory));
@@ -61,12 +60,12 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
     std::fflush(stdout);
   };
   show(text);
-  SUBBYTE_TRY(const GenerateStats stats,
-              generate(*loaded.model, *loaded.execution, cache, prompt, generation,
-                       [&](int32_t token) {
-                         show(stops.push(decoder.push(token)));
-                         return !stops.stopped() && std::ferror(stdout) == 0;
-                       }));
+  SUBBYTE_TRY(
+      const GenerateStats stats,
+      generate(*loaded.model, *loaded.execution, cache, prompt, generation, [&](int32_t token) {
+        show(stops.push(decoder.push(token)));
+        return !stops.stopped() && std::ferror(stdout) == 0;
+      }));
   show(stops.push(decoder.finish()) + stops.finish());
   show("\n");
   print_statistics(loaded, cache, stats);
@@ -76,11 +75,11 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
 }  // namespace
 
 void add_run(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = add_command(
-      app, "run", "Continue a text, token by token",
-      "  subbyte run demo/model -p \"It was a dark night\" -n 60\n"
-      "  subbyte run Qwen/Qwen3-8B-AWQ -f letter.txt --temp 0\n"
-      "  echo \"Once upon a time\" | subbyte run ./model --stop \"THE END\"");
+  CLI::App* command =
+      add_command(app, "run", "Continue a text, token by token",
+                  "  subbyte run demo/model -p \"It was a dark night\" -n 60\n"
+                  "  subbyte run Qwen/Qwen3-8B-AWQ -f letter.txt --temp 0\n"
+                  "  echo \"Once upon a time\" | subbyte run ./model --stop \"THE END\"");
   auto options = std::make_shared<Options>();
   command->add_option("MODEL", options->model, "directory or org/name[@revision]")->required();
   auto* prompt = command->add_option("-p,--prompt", options->prompt, "the text to continue");

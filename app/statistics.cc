@@ -13,10 +13,14 @@ constexpr std::size_t kCacheMultiple = 2;  // how far beyond the caches a measur
 
 std::string_view describe(StopReason reason) {
   switch (reason) {
-    case StopReason::kStopToken: return "end token";
-    case StopReason::kLength: return "-n reached";
-    case StopReason::kContextFull: return "context full";
-    case StopReason::kCaller: return "stop string";
+    case StopReason::kStopToken:
+      return "end token";
+    case StopReason::kLength:
+      return "-n reached";
+    case StopReason::kContextFull:
+      return "context full";
+    case StopReason::kCaller:
+      return "stop string";
   }
   return "";
 }
@@ -26,8 +30,8 @@ std::string bandwidth_line(const LoadedModel& loaded, const KvCache& cache,
   const double tokens_per_second = stats.decode_tokens_per_second();
   const auto weights = static_cast<double>(loaded.model->bytes_per_token());
   // On average a token of the decode saw the prompt and half of what was generated.
-  const double positions = static_cast<double>(stats.prompt_tokens) +
-                           static_cast<double>(stats.generated_tokens) / 2;
+  const double positions =
+      static_cast<double>(stats.prompt_tokens) + static_cast<double>(stats.generated_tokens) / 2;
   const double bytes = weights + positions * static_cast<double>(cache.bytes_per_position());
   const double rate = bytes * tokens_per_second;
   std::string line = fmt::format("{:.1f} MB read per token", bytes / 1e6);

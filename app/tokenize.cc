@@ -31,9 +31,8 @@ Result<ExitCode> tokenize(const Options& options) {
   SUBBYTE_TRY(const std::string text, input_of(options));
   SUBBYTE_TRY(const auto ids, tokenizer.encode(text, options.special ? SpecialTokens::kRecognize
                                                                      : SpecialTokens::kAsText));
-  const std::string output = options.json
-                                 ? fmt::format("{{\"ids\": [{}]}}\n", fmt::join(ids, ", "))
-                                 : fmt::format("{}\n", fmt::join(ids, ","));
+  const std::string output = options.json ? fmt::format("{{\"ids\": [{}]}}\n", fmt::join(ids, ", "))
+                                          : fmt::format("{}\n", fmt::join(ids, ","));
   std::fwrite(output.data(), 1, output.size(), stdout);
   return kOk;
 }
@@ -44,7 +43,9 @@ Result<ExitCode> detokenize(const Options& options) {
   SUBBYTE_TRY(std::string list, input_of(options));
   while (!list.empty() && (list.back() == '\n' || list.back() == ' ')) list.pop_back();
   std::vector<TokenId> ids;
-  if (!list.empty()) SUBBYTE_TRY(ids, parse_ids(list));
+  if (!list.empty()) {
+    SUBBYTE_TRY(ids, parse_ids(list));
+  }
   SUBBYTE_TRY(std::string text, tokenizer.decode(ids, /*skip_special=*/!options.special));
   if (options.json) text = nlohmann::json({{"text", text}}).dump();
   text += '\n';
@@ -75,7 +76,8 @@ void add_detokenize(CLI::App& app, Invocation& invocation) {
                                   "  subbyte tokenize ./model Hello | subbyte detokenize ./model");
   auto options = std::make_shared<Options>();
   command->add_option("MODEL", options->model, "directory or org/name[@revision]")->required();
-  auto* text = command->add_option("IDS", options->text, "ids separated by commas (default: stdin)");
+  auto* text =
+      command->add_option("IDS", options->text, "ids separated by commas (default: stdin)");
   command->add_flag("--stdin", options->from_stdin, "read the ids from stdin")->excludes(text);
   command->add_flag("--special", options->special, "show special tokens");
   command->add_flag("--json", options->json, "print {\"text\": \"...\"}");

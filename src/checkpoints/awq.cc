@@ -18,7 +18,7 @@
 namespace subbyte {
 namespace {
 
-constexpr int64_t kWordsPerTile = 16;                           // a cache line of qweight
+constexpr int64_t kWordsPerTile = 16;  // a cache line of qweight
 constexpr std::array<int, 8> kNibbleOfOutput = {0, 4, 1, 5, 2, 6, 3, 7};
 
 bool matches(const TensorSource& tensors, std::string_view module) {
@@ -37,6 +37,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   SUBBYTE_CHECK(require_dtype(*qweight, DType::kI32));
   SUBBYTE_CHECK(require_rank(*qweight, 2));
   SUBBYTE_CHECK(require_rank(*scales, 2));
+  SUBBYTE_CHECK(require_float(*scales));
   const uint64_t cols = qweight->shape[0];
   const uint64_t words = qweight->shape[1];
   const uint64_t groups = scales->shape[0];
@@ -50,10 +51,11 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   SUBBYTE_CHECK(require_dtype(*qzeros, DType::kI32));
   SUBBYTE_CHECK(require_shape(*qzeros, {groups, words}));
   if (cols % 8 != 0) {
-    return tensor_error("import.shape", *qweight, fmt::format("{} inputs are not a multiple of 8", cols));
+    return tensor_error("import.shape", *qweight,
+                        fmt::format("{} inputs are not a multiple of 8", cols));
   }
-  SUBBYTE_TRY(const int64_t group_size,
-              group_size_of(context, *scales, static_cast<int64_t>(cols), static_cast<int64_t>(groups)));
+  SUBBYTE_TRY(const int64_t group_size, group_size_of(context, *scales, static_cast<int64_t>(cols),
+                                                      static_cast<int64_t>(groups)));
   ModuleInfo result;
   result.importer = "awq";
   result.format = {Format::kU4, float_format(scales->dtype), Zero::kU8, group_size};

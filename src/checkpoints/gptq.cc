@@ -30,11 +30,16 @@ bool matches(const TensorSource& tensors, std::string_view module) {
 
 Format element_of(int64_t bits) {
   switch (bits) {
-    case 2: return Format::kU2;
-    case 3: return Format::kU3;
-    case 4: return Format::kU4;
-    case 8: return Format::kU8;
-    default: return Format::kNone;
+    case 2:
+      return Format::kU2;
+    case 3:
+      return Format::kU3;
+    case 4:
+      return Format::kU4;
+    case 8:
+      return Format::kU8;
+    default:
+      return Format::kNone;
   }
 }
 
@@ -70,6 +75,7 @@ Result<Parts> find_parts(const TensorSource& tensors, std::string_view module) {
     SUBBYTE_CHECK(require_rank(*tensor, 2));
   }
   SUBBYTE_CHECK(require_rank(*parts.scales, 2));
+  SUBBYTE_CHECK(require_float(*parts.scales));
   return parts;
 }
 
@@ -92,9 +98,10 @@ Result<std::vector<uint32_t>> input_order(const Tensor& g_idx, int64_t cols, int
   for (int64_t k = 0; k < cols; ++k) {
     const auto expected = group_size == 0 ? 0u : static_cast<uint32_t>(k / group_size);
     if (load_u32(g_idx, order[k]) != expected) {
-      return tensor_error("gptq.g_idx_counts", g_idx,
-                          fmt::format("groups are not of {} inputs each: group {} has more or fewer",
-                                      group_size == 0 ? cols : group_size, expected));
+      return tensor_error(
+          "gptq.g_idx_counts", g_idx,
+          fmt::format("groups are not of {} inputs each: group {} has more or fewer",
+                      group_size == 0 ? cols : group_size, expected));
     }
   }
   if (std::ranges::is_sorted(order)) order.clear();
@@ -111,9 +118,9 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   SUBBYTE_CHECK(require_shape(*parts.qweight, {words, rows}));
   const uint64_t code_bits = words * 32;
   if (code_bits % bits != 0 || code_bits / bits % 8 != 0) {
-    return tensor_error("import.shape", *parts.qweight,
-                        fmt::format("{} words do not hold a multiple of 8 codes of {} bits", words,
-                                    bits));
+    return tensor_error(
+        "import.shape", *parts.qweight,
+        fmt::format("{} words do not hold a multiple of 8 codes of {} bits", words, bits));
   }
   ModuleInfo result;
   result.importer = "gptq";
@@ -131,6 +138,11 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
     result.tensors.push_back(parts.g_idx);
     SUBBYTE_TRY(const auto order, input_order(*parts.g_idx, result.cols, num_groups, group_size));
     result.act_order = !order.empty();
+  } else if (context.config.desc_act && num_groups > 1) {
+    // Without it the groups would be taken for contiguous, and every weight be wrong.
+    return Error{"import.missing",
+                 fmt::format("{}: desc_act is true, but tensor '{}.g_idx' is missing",
+                             context.config.where, module)};
   }
   return result;
 }
@@ -240,9 +252,9 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   view.zeros = {zeros.get(), view.rows * scales.shape[0] * zero_bytes(info.format.zero)};
   matrix.owners = {codes, transposed_scales, zeros};
   if (info.act_order) {
-    SUBBYTE_TRY(auto order, input_order(*info.tensors[3], info.cols,
-                                        static_cast<int64_t>(scales.shape[0]),
-                                        info.format.group_size));
+    SUBBYTE_TRY(auto order,
+                input_order(*info.tensors[3], info.cols, static_cast<int64_t>(scales.shape[0]),
+                            info.format.group_size));
     reorder_codes(codes.get(), view, order, context.pool);
     const auto shared = std::make_shared<const std::vector<uint32_t>>(std::move(order));
     view.input_order = *shared;

@@ -67,9 +67,15 @@ Result<GenerateStats> generate(const Model& model, Execution& execution, KvCache
 std::string StopStrings::push(std::string_view text) {
   if (stopped_) return {};
   held_ += text;
+  // The stop string that is complete first, and of several that end together the longest: so the
+  // result does not depend on how the text was cut into pieces.
   std::size_t first = std::string::npos;
+  std::size_t end = std::string::npos;
   for (const std::string& stop : stops_) {
-    if (!stop.empty()) first = std::min(first, held_.find(stop));
+    const std::size_t at = stop.empty() ? std::string::npos : held_.find(stop);
+    if (at == std::string::npos || at + stop.size() > end) continue;
+    first = at + stop.size() < end ? at : std::min(first, at);
+    end = at + stop.size();
   }
   if (first != std::string::npos) {
     stopped_ = true;
@@ -89,6 +95,8 @@ std::string StopStrings::push(std::string_view text) {
   return shown;
 }
 
-std::string StopStrings::finish() { return std::exchange(held_, {}); }
+std::string StopStrings::finish() {
+  return std::exchange(held_, {});
+}
 
 }  // namespace subbyte

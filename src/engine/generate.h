@@ -40,7 +40,7 @@ Result<GenerateStats> generate(const Model& model, Execution& execution, KvCache
                                std::span<const int32_t> prompt, const GenerateOptions& options,
                                const OnToken& on_token);
 
-/// Cuts a stream of text at the first of several stop strings. Text that may be the beginning of
+/// Cuts a stream of text at that of several stop strings which is complete first. Text that may be the beginning of
 /// one is held back until it is clear.
 class StopStrings {
  public:

@@ -45,8 +45,9 @@ void add_plain_tensors(const TensorSource& tensors, const std::set<std::string, 
     weight.name = name;
     weight.importer = "tensor";
     weight.format = std::string(subbyte::name(tensor.dtype));
-    std::ranges::transform(weight.format, weight.format.begin(),
-                           [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+    std::ranges::transform(weight.format, weight.format.begin(), [](char c) {
+      return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+    });
     weight.shape = tensor.shape;
     weight.parameters = tensor.bytes.size() * 8 / bits(tensor.dtype);
     weight.bytes = tensor.bytes.size();

@@ -12,12 +12,12 @@
 namespace subbyte {
 
 struct InspectedWeight {
-  std::string name;      // of the module ("model.layers.0.mlp.up_proj") or of the tensor
-  std::string importer;  // "awq", "gptq", "mxfp4", "dense"; "tensor" for what is no matrix
-  std::string format;    // "u4 g128 scale f16 zero u8", "bf16"
+  std::string name;             // of the module ("model.layers.0.mlp.up_proj") or of the tensor
+  std::string importer;         // "awq", "gptq", "mxfp4", "dense"; "tensor" for what is no matrix
+  std::string format;           // "u4 g128 scale f16 zero u8", "bf16"
   std::vector<uint64_t> shape;  // [outputs, inputs] or [experts, outputs, inputs]
   uint64_t parameters = 0;
-  uint64_t bytes = 0;    // in the files, with scales, zero points and g_idx
+  uint64_t bytes = 0;  // in the files, with scales, zero points and g_idx
   bool act_order = false;
 
   double bits_per_weight() const;

@@ -77,22 +77,25 @@ Result<fs::path> find_model(std::string_view name) {
   const fs::path path(name);
   if (fs::exists(path / "config.json", ignored)) return path;
   if (fs::is_directory(path, ignored)) {
-    return Error{"model.not_found", fmt::format("{}: this directory has no config.json", path.string())};
+    return Error{"model.not_found",
+                 fmt::format("{}: this directory has no config.json", path.string())};
   }
   const auto parsed = parse_cache_name(name);
   if (!parsed) {
-    return Error{"model.not_found",
-                 fmt::format("{}: no such directory, and not a name of the form org/name[@revision]",
-                             path.string())};
+    return Error{
+        "model.not_found",
+        fmt::format("{}: no such directory, and not a name of the form org/name[@revision]",
+                    path.string())};
   }
   const fs::path entry =
       cache_directory() / fmt::format("models--{}--{}", parsed->organisation, parsed->name);
   const fs::path snapshot = snapshot_of(entry, parsed->revision);
   if (fs::exists(snapshot / "config.json", ignored)) return snapshot;
-  return Error{"model.not_found",
-               fmt::format("{}: no such directory, and not in the Hugging Face cache (looked for {}); "
-                           "subbyte does not download",
-                           path.string(), snapshot.string())};
+  return Error{
+      "model.not_found",
+      fmt::format("{}: no such directory, and not in the Hugging Face cache (looked for {}); "
+                  "subbyte does not download",
+                  path.string(), snapshot.string())};
 }
 
 }  // namespace subbyte

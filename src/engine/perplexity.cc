@@ -1,5 +1,7 @@
 #include "engine/perplexity.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -23,8 +25,19 @@ Result<Perplexity> perplexity(const Model& model, Execution& execution,
   if (tokens.size() < 2) {
     return Error{"perplexity.too_short", "the text has fewer than two tokens"};
   }
+  if (window < 2) {
+    return Error{"perplexity.window",
+                 fmt::format("a window of {} tokens predicts nothing: expected at least 2", window)};
+  }
   const auto count = static_cast<int64_t>(tokens.size());
   const int64_t vocab = model.config().vocab_size;
+  // All at once: a token is looked up as a target one chunk before the model sees it.
+  for (const int32_t token : tokens) {
+    if (token < 0 || token >= vocab) {
+      return Error{"model.token_range",
+                   fmt::format("token {} is outside the vocabulary [0, {})", token, vocab)};
+    }
+  }
   Perplexity result;
   KvCache cache(model.config(), window);
   std::vector<float> logits;

@@ -14,8 +14,8 @@ namespace {
 
 Status check_range(std::string_view name, double value, double min, double max) {
   if (value >= min && value <= max) return {};
-  return Error{"sampling.range", fmt::format("{} must be between {} and {}, found {}", name, min,
-                                             max, value)};
+  return Error{"sampling.range",
+               fmt::format("{} must be between {} and {}, found {}", name, min, max, value)};
 }
 
 }  // namespace
@@ -91,7 +91,10 @@ void Sampler::keep_probable() {
     ++kept;
   }
   const double floor = options_.min_p * candidates_.front().value;
-  while (kept > 1 && candidates_[kept - 1].value < floor) --kept;
+  // What has no probability must not be drawn, not even when the draw rounds beyond the sum.
+  while (kept > 1 && (candidates_[kept - 1].value < floor || candidates_[kept - 1].value == 0)) {
+    --kept;
+  }
   candidates_.resize(kept);
 }
 
@@ -101,6 +104,9 @@ Result<int32_t> Sampler::sample(std::span<const float> logits, std::span<const i
       return Error{"sampling.not_finite",
                    fmt::format("the model gave {} as the logit of token {}", logits[i], i)};
     }
+  }
+  if (std::ranges::none_of(logits, [](float logit) { return std::isfinite(logit); })) {
+    return Error{"sampling.not_finite", "the model gave no finite logit"};
   }
   apply_penalty(logits, history);
   if (options_.temperature == 0) {

@@ -33,7 +33,7 @@ class Sampler {
   explicit Sampler(const SamplingOptions& options) : options_(options), random_(options.seed) {}
 
   /// `history`: the tokens that the repetition penalty applies to.
-  /// Code sampling.not_finite when a logit is NaN or +infinity.
+  /// Code sampling.not_finite when a logit is NaN or +infinity, or all are -infinity.
   Result<int32_t> sample(std::span<const float> logits, std::span<const int32_t> history);
 
  private:

@@ -13,11 +13,12 @@
 namespace subbyte {
 
 struct SynthOptions {
-  std::string arch = "qwen3";    // qwen3, gpt-oss
-  std::string shape = "0.6b";    // qwen3: tiny, 0.6b, 1.7b, 4b, 8b, 14b, 32b; gpt-oss: tiny, 20b, 120b
-  std::string format = "awq";    // qwen3: awq, gptq, bf16; gpt-oss: mxfp4, bf16
-  int64_t layers = 0;            // 0: as many as the shape has
-  int64_t group_size = 128;      // awq, gptq
+  std::string arch = "qwen3";  // qwen3, gpt-oss
+  std::string shape =
+      "0.6b";  // qwen3: tiny, 0.6b, 1.7b, 4b, 8b, 14b, 32b; gpt-oss: tiny, 20b, 120b
+  std::string format = "awq";  // qwen3: awq, gptq, bf16; gpt-oss: mxfp4, bf16
+  int64_t layers = 0;          // 0: as many as the shape has
+  int64_t group_size = 128;    // awq, gptq
   uint64_t seed = 0;
   uint64_t shard_bytes = uint64_t{4} << 30;  // larger models are written in shards with an index
 };

@@ -58,7 +58,8 @@ Status Model::forward(Execution& execution, std::span<const int32_t> tokens, KvC
     hidden.resize((end - begin) * config_.hidden_size);
     run_layers(execution, tokens.subspan(begin, end - begin), cache, hidden);
     cache.advance(end - begin);
-    const int64_t first = std::max(begin, count - wanted);  // first token whose logits are asked for
+    const int64_t first =
+        std::max(begin, count - wanted);  // first token whose logits are asked for
     if (first >= end) continue;
     run_head(execution,
              logits.subspan((first - (count - wanted)) * config_.vocab_size,

@@ -63,7 +63,8 @@ using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
 
 /// Opens a model directory: config.json says which model, the tensors are imported and checked
 /// against it. Codes: those of read_model_config, TensorSource and the importers;
-/// model.unsupported for other model types, model.weight_shape when a tensor disagrees with config.json.
+/// model.unsupported for other model types, model.weight_shape when a tensor disagrees with
+/// config.json.
 Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& directory,
                                           Execution& execution,
                                           const LoadProgress& progress = nullptr);

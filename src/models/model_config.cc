@@ -20,6 +20,7 @@ constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 constexpr int64_t kMaxPositions = int64_t{1} << 26;
 constexpr int64_t kMaxExperts = 4096;
+constexpr int64_t kDefaultFullLayers = 28;  // max_window_layers of transformers
 constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
 
 Status read_sizes(const json::Object& config, ModelConfig& model) {
@@ -38,9 +39,9 @@ Status read_sizes(const json::Object& config, ModelConfig& model) {
                         fmt::format("a divisor of num_attention_heads ({})", model.num_heads));
   }
   if (!head_dim && model.hidden_size % model.num_heads != 0) {
-    return config.error("config.heads", "num_attention_heads",
-                        fmt::format("a divisor of hidden_size ({}), as head_dim is not given",
-                                    model.hidden_size));
+    return config.error(
+        "config.heads", "num_attention_heads",
+        fmt::format("a divisor of hidden_size ({}), as head_dim is not given", model.hidden_size));
   }
   model.head_dim = head_dim.value_or(model.hidden_size / model.num_heads);
   if (model.head_dim % 2 != 0) {
@@ -124,7 +125,7 @@ Status read_windows(const json::Object& config, const ModelFamily& family, Model
       model.windows[i] = window.value_or(family.alternating_window);
     }
   } else if (uses_window.value_or(false) && window) {
-    for (int64_t i = full_layers.value_or(0); i < model.num_layers; ++i) model.windows[i] = *window;
+    for (int64_t i = full_layers.value_or(kDefaultFullLayers); i < model.num_layers; ++i) model.windows[i] = *window;
   }
   return {};
 }
@@ -145,8 +146,8 @@ Status read_eos(const json::Object& config, ModelConfig& model) {
   const json::Value list = value->is_array() ? *value : json::Value::array({*value});
   model.eos_tokens.clear();
   for (const json::Value& id : list) {
-    const bool valid = id.is_number_unsigned() &&
-                       id.get<uint64_t>() < static_cast<uint64_t>(model.vocab_size);
+    const bool valid =
+        id.is_number_unsigned() && id.get<uint64_t>() < static_cast<uint64_t>(model.vocab_size);
     if (!valid) {
       return config.error("config.eos_token_id", "eos_token_id",
                           fmt::format("token ids below vocab_size ({})", model.vocab_size));

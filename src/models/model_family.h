@@ -12,9 +12,9 @@
 namespace subbyte {
 
 struct ModelFamily {
-  std::string_view model_type;     // of config.json
-  double default_eps;              // when config.json has no rms_norm_eps
-  int64_t alternating_window;      // sliding window of even layers without layer_types; 0: none
+  std::string_view model_type;  // of config.json
+  double default_eps;           // when config.json has no rms_norm_eps
+  int64_t alternating_window;   // sliding window of even layers without layer_types; 0: none
   bool has_experts;
   Result<std::unique_ptr<Model>> (*load)(const ModelConfig& config, WeightLoader& loader);
 };

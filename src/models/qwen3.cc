@@ -74,7 +74,8 @@ class Qwen3 : public Model {
     }
   }
 
-  void run_attention(Execution& execution, int64_t index, KvCache& cache, std::span<float> x) const {
+  void run_attention(Execution& execution, int64_t index, KvCache& cache,
+                     std::span<float> x) const {
     const Layer& layer = layers_[index];
     const int64_t tokens = static_cast<int64_t>(x.size()) / config_.hidden_size;
     const int64_t q_size = config_.num_heads * config_.head_dim;
@@ -93,9 +94,9 @@ class Qwen3 : public Model {
       rope_.apply(std::span(k).subspan(t * kv_size, kv_size), position);
       cache.store(index, position, &k[t * kv_size], &v[t * kv_size]);
     }
-    const AttentionShape shape = {
-        config_.num_heads, config_.num_kv_heads, config_.head_dim,
-        1.0f / std::sqrt(static_cast<float>(config_.head_dim)), config_.windows[index]};
+    const AttentionShape shape = {config_.num_heads, config_.num_kv_heads, config_.head_dim,
+                                  1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
+                                  config_.windows[index]};
     std::vector<float> mixed(q.size());
     attention(execution, mixed, q, cache.layer(index), cache.size(), shape);
     linear(execution, h, mixed, tokens, layer.o.matrix.view);

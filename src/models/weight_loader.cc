@@ -19,8 +19,7 @@ Status WeightLoader::check(std::string_view module, const MatrixView& view, int6
   }
   const Status supported = check_linear(*execution_, view);
   if (supported.ok()) return {};
-  return Error{supported.error().code,
-               fmt::format("'{}': {}", module, supported.error().message)};
+  return Error{supported.error().code, fmt::format("'{}': {}", module, supported.error().message)};
 }
 
 void WeightLoader::count(const MatrixView& view, double share) {
@@ -42,8 +41,8 @@ Result<Linear> WeightLoader::linear(std::string_view module, int64_t rows, int64
   if (bias == Bias::kRequired) {
     SUBBYTE_TRY(linear.bias, vector(fmt::format("{}.bias", module), rows));
   } else if (context_.tensors.find(fmt::format("{}.bias", module)) != nullptr) {
-    return Error{"model.surplus", fmt::format("'{}' has a bias, which this model does not use",
-                                              module)};
+    return Error{"model.surplus",
+                 fmt::format("'{}' has a bias, which this model does not use", module)};
   }
   count(linear.matrix.view, 1.0);
   report(linear.matrix.view.bytes());
@@ -85,8 +84,9 @@ Result<std::vector<float>> WeightLoader::vector(std::string_view name, int64_t s
 
 Result<std::vector<float>> WeightLoader::matrix_as_vector(std::string_view name, int64_t rows,
                                                           int64_t cols) {
-  SUBBYTE_TRY(auto values, import_vector(context_.tensors, name,
-                                         {static_cast<uint64_t>(rows), static_cast<uint64_t>(cols)}));
+  SUBBYTE_TRY(auto values,
+              import_vector(context_.tensors, name,
+                            {static_cast<uint64_t>(rows), static_cast<uint64_t>(cols)}));
   report(context_.tensors.find(name)->bytes.size());
   return values;
 }

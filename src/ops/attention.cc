@@ -38,7 +38,8 @@ void attention(Execution& execution, std::span<float> out, std::span<const float
           const int64_t token = i / shape.heads;
           const int64_t head = i % shape.heads;
           const int64_t last = first_position + token;
-          const int64_t first = shape.window > 0 ? std::max<int64_t>(0, last - shape.window + 1) : 0;
+          const int64_t first =
+              shape.window > 0 ? std::max<int64_t>(0, last - shape.window + 1) : 0;
           const int64_t kv_row = (head / heads_per_kv) * cache.capacity;
           const std::span<float> scores(scratch + thread * longest, last - first + 1);
           const float* query = q.data() + token * row + head * dim;

@@ -13,8 +13,8 @@ struct AttentionShape {
   int64_t heads = 0;     // query heads
   int64_t kv_heads = 0;  // query head h reads key and value head h / (heads / kv_heads)
   int64_t head_dim = 0;
-  float scale = 1;       // of the scores, usually 1 / sqrt(head_dim)
-  int64_t window = 0;    // a token sees itself and window - 1 before it; 0: all before it
+  float scale = 1;     // of the scores, usually 1 / sqrt(head_dim)
+  int64_t window = 0;  // a token sees itself and window - 1 before it; 0: all before it
 };
 
 /// Keys and values of one layer: [kv_heads][capacity][head_dim] each.

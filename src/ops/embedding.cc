@@ -23,9 +23,15 @@ void embed(std::span<float> y, std::span<const int32_t> ids, const MatrixView& t
     float* to = y.data() + i * table.cols;
     const std::byte* row = table.codes.data() + ids[i] * table.row_bytes();
     switch (table.format.element) {
-      case Format::kF16: convert_row<Float16>(to, row, table.cols); break;
-      case Format::kBF16: convert_row<BFloat16>(to, row, table.cols); break;
-      default: convert_row<float>(to, row, table.cols); break;
+      case Format::kF16:
+        convert_row<Float16>(to, row, table.cols);
+        break;
+      case Format::kBF16:
+        convert_row<BFloat16>(to, row, table.cols);
+        break;
+      default:
+        convert_row<float>(to, row, table.cols);
+        break;
     }
   }
 }

@@ -30,9 +30,10 @@ Grouping group_by_expert(std::span<const Route> routes, std::size_t experts) {
   return grouping;
 }
 
-/// NaN has no order, which sorting needs: it comes last.
+/// NaN has no order, which sorting needs: it comes first, so that it is seen in the weights and
+/// not dropped in silence.
 float rank(float logit) {
-  return std::isnan(logit) ? -std::numeric_limits<float>::infinity() : logit;
+  return std::isnan(logit) ? std::numeric_limits<float>::infinity() : logit;
 }
 
 }  // namespace

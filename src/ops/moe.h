@@ -22,11 +22,11 @@ void route_top_k(std::span<Route> routes, std::span<const float> logits, int64_t
                  int64_t top_k);
 
 struct ExpertWeights {
-  std::span<const Matrix> gate_up;         // [experts] of [2 * intermediate][hidden], rows alternate
-  std::span<const float> gate_up_bias;     // [experts][2 * intermediate]
-  std::span<const Matrix> down;            // [experts] of [hidden][intermediate]
-  std::span<const float> down_bias;        // [experts][hidden]
-  float alpha = 1.702f;                    // of the clamped SwiGLU
+  std::span<const Matrix> gate_up;      // [experts] of [2 * intermediate][hidden], rows alternate
+  std::span<const float> gate_up_bias;  // [experts][2 * intermediate]
+  std::span<const Matrix> down;         // [experts] of [hidden][intermediate]
+  std::span<const float> down_bias;     // [experts][hidden]
+  float alpha = 1.702f;                 // of the clamped SwiGLU
   float limit = 7.0f;
 };
 
@@ -34,7 +34,6 @@ struct ExpertWeights {
 /// tokens are not touched; each other expert is read once for all of its tokens. The sum of a
 /// token runs over its routes in their order. x, y: [tokens][hidden].
 void mixture_of_experts(Execution& execution, std::span<float> y, std::span<const float> x,
-                        std::span<const Route> routes, int64_t top_k,
-                        const ExpertWeights& weights);
+                        std::span<const Route> routes, int64_t top_k, const ExpertWeights& weights);
 
 }  // namespace subbyte

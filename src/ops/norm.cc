@@ -9,9 +9,12 @@ namespace {
 
 float round_to(ActivationType type, float value) {
   switch (type) {
-    case ActivationType::kBF16: return to_float(to_bfloat16(value));
-    case ActivationType::kF16: return to_float(to_float16(value));
-    case ActivationType::kF32: break;
+    case ActivationType::kBF16:
+      return to_float(to_bfloat16(value));
+    case ActivationType::kF16:
+      return to_float(to_float16(value));
+    case ActivationType::kF32:
+      break;
   }
   return value;
 }

@@ -43,9 +43,9 @@ Rope::Rope(int64_t head_dim, double theta, const RopeScaling& scaling)
   }
   if (scaling.type == RopeScaling::Type::kYarn) {
     scale_yarn(inv_freq_, dim, theta, scaling);
-    attention_factor_ = scaling.attention_factor > 0   ? scaling.attention_factor
-                        : scaling.factor <= 1          ? 1
-                                                       : 0.1 * std::log(scaling.factor) + 1;
+    attention_factor_ = scaling.attention_factor > 0 ? scaling.attention_factor
+                        : scaling.factor <= 1        ? 1
+                                                     : 0.1 * std::log(scaling.factor) + 1;
   }
 }
 

@@ -1,0 +1,261 @@
+// The commands, their exit codes, and what is left behind when they are stopped.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "app/process.h"
+#include "checkpoints/tensor_source.h"
+#include "support/temp_dir.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+const fs::path kData = SUBBYTE_TEST_DATA;
+
+std::string golden(const std::string& name) {
+  return (kData / "goldens" / name).string();
+}
+
+/// A directory that has a tokenizer and nothing else that tokenize looks at.
+fs::path make_tokenizer_model(const TempDir& folder) {
+  fs::copy(kData / "tokenizers" / "qwen.tokenizer.json", folder.path() / "tokenizer.json");
+  std::ofstream(folder.path() / "config.json") << "{}";
+  return folder.path();
+}
+
+std::vector<fs::path> files_in(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) files.push_back(entry.path());
+  return files;
+}
+
+template <typename T>
+std::vector<T> tensor_values(const TensorSource& source, const std::string& name) {
+  const Tensor* tensor = source.find(name);
+  EXPECT_NE(tensor, nullptr) << name;
+  std::vector<T> values(tensor->bytes.size() / sizeof(T));
+  std::memcpy(values.data(), tensor->bytes.data(), tensor->bytes.size());
+  return values;
+}
+
+TEST(Usage, mistakes_exit_with_2) {
+  EXPECT_EQ(run_program({}).exit_code, 2);
+  EXPECT_EQ(run_program({"fly"}).exit_code, 2);
+  EXPECT_EQ(run_program({"run"}).exit_code, 2);
+  EXPECT_EQ(
+      run_program({"logits", golden("qwen3-awq"), "--ids", "1,x", "--out", "/dev/null"}).exit_code,
+      2);
+  EXPECT_EQ(run_program({"inspect", golden("qwen3-awq"), "--threads", "0"}).exit_code, 2);
+}
+
+TEST(Usage, help_has_examples_and_exits_with_0) {
+  for (const char* command : {"run", "chat", "inspect", "logits", "tokenize", "detokenize",
+                              "perplexity", "quantize", "synth"}) {
+    const ProcessResult result = run_program({command, "--help"});
+    EXPECT_EQ(result.exit_code, 0) << command;
+    EXPECT_NE(result.out.find("Examples:\n  "), std::string::npos) << command;
+  }
+}
+
+TEST(Usage, a_missing_model_is_one_line_on_stderr_and_exit_code_1) {
+  const ProcessResult result = run_program({"run", "/no/such/model", "-p", "x"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_TRUE(result.out.empty());
+  EXPECT_EQ(std::ranges::count(result.err, '\n'), 1);
+  EXPECT_NE(result.err.find("/no/such/model"), std::string::npos);
+  EXPECT_NE(result.err.find("[model.not_found]"), std::string::npos);
+}
+
+TEST(Usage, an_unknown_instruction_set_is_refused) {
+  const ProcessResult result =
+      run_program({"inspect", golden("qwen3-awq")}, {.environment = {{"SUBBYTE_ISA", "mmx"}}});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("isa.unknown"), std::string::npos);
+}
+
+class Logits : public testing::TestWithParam<const char*> {};
+
+TEST_P(Logits, of_the_command_are_those_of_the_reference) {
+  const TempDir folder;
+  auto reference = TensorSource::open(kData / "goldens" / GetParam() / "reference.safetensors");
+  ASSERT_TRUE(reference.ok());
+  for (int prompt = 0; prompt < 3; ++prompt) {
+    const std::string prefix = "prompt" + std::to_string(prompt);
+    const auto ids = tensor_values<int32_t>(*reference, prefix + ".ids");
+    const auto expected = tensor_values<float>(*reference, prefix + ".logits");
+    std::string list;
+    for (const int32_t id : ids) list += (list.empty() ? "" : ",") + std::to_string(id);
+    const fs::path file = folder.path() / (prefix + ".safetensors");
+    const ProcessResult result =
+        run_program({"logits", golden(GetParam()), "--ids", list, "--out", file.string()});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    auto output = TensorSource::open(file);
+    ASSERT_TRUE(output.ok()) << output.error().message;
+    EXPECT_EQ(output->find("logits")->shape, (Shape{ids.size(), 512}));
+    const auto found = tensor_values<float>(*output, "logits");
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], 2e-3) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, Logits,
+                         testing::Values("qwen3-bf16", "qwen3-awq", "qwen3-gptq-v1",
+                                         "qwen3-gptq-v2", "qwen3-gptq-act-order", "gpt-oss-mxfp4"));
+
+TEST(LogitsCommand, refuses_ids_outside_the_vocabulary_and_leaves_no_file) {
+  const TempDir folder;
+  const fs::path file = folder.path() / "logits.safetensors";
+  const ProcessResult result =
+      run_program({"logits", golden("qwen3-awq"), "--ids", "1,512", "--out", file.string()});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("model.token_range"), std::string::npos);
+  EXPECT_TRUE(files_in(folder.path()).empty());
+}
+
+TEST(LogitsCommand, replaces_a_file_only_when_told) {
+  const TempDir folder;
+  const fs::path file = folder.path() / "logits.safetensors";
+  std::ofstream(file) << "mine";
+  const std::vector<std::string> arguments = {"logits", golden("qwen3-awq"), "--ids", "1",
+                                              "--out",  file.string()};
+  EXPECT_EQ(run_program(arguments).exit_code, 1);
+  EXPECT_EQ(fs::file_size(file), 4u);
+  auto forced = arguments;
+  forced.push_back("--force");
+  EXPECT_EQ(run_program(forced).exit_code, 0);
+  EXPECT_GT(fs::file_size(file), 512u * 4);
+}
+
+TEST(LogitsCommand, a_full_disk_is_an_error_that_leaves_the_old_file) {
+  const TempDir folder;
+  const fs::path file = folder.path() / "logits.safetensors";
+  std::ofstream(file) << "mine";
+  const ProcessResult result = run_program(
+      {"logits", golden("qwen3-awq"), "--ids", "1,2,3", "--out", file.string(), "--force"},
+      {.max_file_bytes = 1024});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
+  EXPECT_EQ(files_in(folder.path()), std::vector<fs::path>{file});
+  EXPECT_EQ(fs::file_size(file), 4u);
+}
+
+TEST(Tokenize, special_tokens_are_text_unless_asked_for) {
+  const TempDir folder;
+  const std::string model = make_tokenizer_model(folder).string();
+  const auto ids = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"tokenize", model, "--json"});
+    const ProcessResult result = run_program(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return Json::parse(result.out).at("ids").get<std::vector<int>>();
+  };
+  EXPECT_EQ(ids({"--special", "<|im_end|>"}), std::vector<int>{1802});
+  const auto plain = ids({"<|im_end|>"});
+  EXPECT_GT(plain.size(), 1u);
+  EXPECT_EQ(std::ranges::find(plain, 1802), plain.end());
+}
+
+TEST(Tokenize, detokenize_gives_the_text_back) {
+  const TempDir folder;
+  const std::string model = make_tokenizer_model(folder).string();
+  const std::string text =
+      "Hello,  world!\n\tGr\xC3\xBC\xC3\x9F"
+      "e";
+  const ProcessResult ids = run_program({"tokenize", model, "--stdin"}, {.input = text});
+  ASSERT_EQ(ids.exit_code, 0) << ids.err;
+  const ProcessResult back = run_program({"detokenize", model, "--json"}, {.input = ids.out});
+  ASSERT_EQ(back.exit_code, 0) << back.err;
+  EXPECT_EQ(Json::parse(back.out).at("text"), text);
+}
+
+TEST(Inspect, json_names_formats_and_bits) {
+  const ProcessResult result = run_program({"inspect", golden("gpt-oss-mxfp4"), "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json root = Json::parse(result.out);
+  EXPECT_EQ(root.at("architecture"), "gpt_oss");
+  EXPECT_EQ(root.at("quantization"), "mxfp4");
+  bool seen = false;
+  for (const Json& tensor : root.at("tensors")) {
+    if (tensor.at("name") != "model.layers.0.mlp.experts.gate_up_proj") continue;
+    seen = true;
+    EXPECT_EQ(tensor.at("kind"), "mxfp4");
+    EXPECT_DOUBLE_EQ(tensor.at("bits_per_weight").get<double>(), 4.25);
+    EXPECT_EQ(tensor.at("shape"), Json({8, 256, 128}));
+  }
+  EXPECT_TRUE(seen);
+}
+
+TEST(Synth, run_continues_with_any_format_and_stays_in_memory) {
+  const TempDir folder;
+  struct Case {
+    const char* arch;
+    const char* format;
+  };
+  for (const Case c : {Case{"qwen3", "awq"}, Case{"qwen3", "gptq"}, Case{"qwen3", "bf16"},
+                       Case{"gpt-oss", "mxfp4"}, Case{"gpt-oss", "bf16"}}) {
+    const std::string model = (folder.path() / (std::string(c.arch) + c.format)).string();
+    const ProcessResult made = run_program(
+        {"synth", model, "--arch", c.arch, "--shape", "tiny", "--format", c.format, "--seed", "7"});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    const ProcessResult result =
+        run_program({"run", model, "-p", "Hello", "-n", "8", "--ignore-eos"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_TRUE(result.out.starts_with("Hello")) << result.out;
+    EXPECT_NE(result.err.find("decode"), std::string::npos) << result.err;
+  }
+}
+
+TEST(Synth, resident_memory_is_bounded_by_the_checkpoint) {
+  const TempDir folder;
+  const fs::path model = folder.path() / "model";
+  ASSERT_EQ(
+      run_program({"synth", model.string(), "--shape", "0.6b", "--layers", "6", "--format", "awq"})
+          .exit_code,
+      0);
+  const ProcessResult result =
+      run_program({"run", model.string(), "-p", "Hello", "-n", "4", "--ignore-eos"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const double checkpoint = static_cast<double>(fs::file_size(model / "model.safetensors"));
+  const double kv_cache = 6 * 2 * 8 * 128 * 4 * 64.0;  // layers, k and v, heads, dim, f32, tokens
+  EXPECT_LE(static_cast<double>(result.max_resident_bytes),
+            1.15 * checkpoint + kv_cache + (64 << 20));
+}
+
+class Interrupted : public testing::TestWithParam<int> {};
+
+TEST_P(Interrupted, synth_leaves_nothing_behind) {
+  const TempDir folder;
+  const fs::path model = folder.path() / "model";
+  const int signal = GetParam();
+  const ProcessResult result = run_program(
+      {"synth", model.string(), "--shape", "0.6b", "--format", "awq"}, {.watch = [&](int pid) {
+        if (files_in(folder.path()).size() < 2) return false;  // directory and a file
+        kill(pid, signal);
+        return true;
+      }});
+  EXPECT_EQ(result.exit_code, 128 + signal);
+  EXPECT_TRUE(files_in(folder.path()).empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, Interrupted, testing::Values(SIGINT, SIGTERM, SIGHUP));
+
+TEST(Synth, a_full_disk_is_an_error_that_leaves_nothing_behind) {
+  const TempDir folder;
+  const ProcessResult result =
+      run_program({"synth", (folder.path() / "model").string(), "--shape", "tiny"},
+                  {.max_file_bytes = 100'000});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
+  EXPECT_TRUE(files_in(folder.path()).empty());
+}
+
+}  // namespace
+}  // namespace subbyte

@@ -1,0 +1,71 @@
+#include "app/process.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "support/temp_dir.h"
+
+namespace subbyte {
+namespace {
+
+std::string read_all(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void redirect(const std::filesystem::path& path, int to, int flags) {
+  const int file = open(path.c_str(), flags, 0600);
+  if (file < 0 || dup2(file, to) < 0) _exit(125);
+}
+
+[[noreturn]] void execute(const std::vector<std::string>& arguments, const ProcessOptions& options,
+                          const std::filesystem::path& folder) {
+  redirect(folder / "in", STDIN_FILENO, O_RDONLY);
+  redirect(folder / "out", STDOUT_FILENO, O_WRONLY | O_CREAT);
+  redirect(folder / "err", STDERR_FILENO, O_WRONLY | O_CREAT);
+  for (const auto& [name, value] : options.environment) {
+    setenv(name.c_str(), value.c_str(), 1);
+  }
+  if (options.max_file_bytes > 0) {
+    const rlimit limit = {static_cast<rlim_t>(options.max_file_bytes),
+                          static_cast<rlim_t>(options.max_file_bytes)};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  std::vector<char*> argv = {const_cast<char*>("subbyte")};
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  execv(SUBBYTE_PROGRAM, argv.data());
+  _exit(126);
+}
+
+}  // namespace
+
+ProcessResult run_program(const std::vector<std::string>& arguments,
+                          const ProcessOptions& options) {
+  const TempDir folder;
+  std::ofstream(folder.path() / "in", std::ios::binary) << options.input;
+  const pid_t child = fork();
+  if (child == 0) execute(arguments, options, folder.path());
+  int status = 0;
+  rusage usage = {};
+  bool watching = options.watch != nullptr;
+  while (wait4(child, &status, watching ? WNOHANG : 0, &usage) == 0) {
+    watching = !options.watch(child);
+    if (watching) usleep(200);
+  }
+  ProcessResult result;
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  result.out = read_all(folder.path() / "out");
+  result.err = read_all(folder.path() / "err");
+  result.max_resident_bytes = int64_t{usage.ru_maxrss} * 1024;
+  return result;
+}
+
+}  // namespace subbyte

@@ -1,0 +1,31 @@
+#pragma once
+// Runs the program as a child.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace subbyte {
+
+struct ProcessResult {
+  int exit_code = -1;  // 128 + signal when it was killed
+  std::string out;
+  std::string err;
+  int64_t max_resident_bytes = 0;
+};
+
+struct ProcessOptions {
+  std::string input;                               // stdin
+  std::map<std::string, std::string> environment;  // on top of ours
+  int64_t max_file_bytes = 0;                      // limit of the size of files; 0: none
+  /// Called with the pid while the child runs, again and again until it returns true.
+  std::function<bool(int pid)> watch;
+};
+
+/// Runs `subbyte ARGUMENTS...`.
+ProcessResult run_program(const std::vector<std::string>& arguments,
+                          const ProcessOptions& options = {});
+
+}  // namespace subbyte
