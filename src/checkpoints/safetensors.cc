@@ -12,6 +12,7 @@
 
 #include "checkpoints/safetensors_codes.h"
 #include "checkpoints/safetensors_rules.h"
+#include "json/parser_problem.h"
 #include "json/quote.h"
 #include "json/utf8.h"
 
@@ -26,7 +27,10 @@ class HeaderHandler {
  public:
   explicit HeaderHandler(std::string_view where) : where_(where) {}
 
-  bool null() { return scalar("null"); }
+  bool null() {
+    // The reference reader takes "__metadata__": null for none.
+    return (place_ == Place::kHeader && in_metadata_) || scalar("null");
+  }
   bool boolean(bool value) { return scalar(value ? "true" : "false"); }
   // The parser comes here for every number with a minus sign, -0 too.
   bool number_integer(int64_t value) { return scalar(value == 0 ? "-0" : std::to_string(value)); }
@@ -118,14 +122,11 @@ class HeaderHandler {
   }
 
   bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& failure) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
-    std::string_view text = failure.what();
-    if (const auto end = text.find("] "); end != std::string_view::npos)
-      text.remove_prefix(end + 2);
     if (place_ == Place::kEnd) {
       return fail(codes::kTrailingText, "expected nothing but spaces after the header's '}'");
     }
-    return fail(codes::kJson, fmt::format("the header is not JSON: {}", text.substr(0, 200)));
+    return fail(codes::kJson,
+                fmt::format("the header is not JSON: {}", json::parser_problem(failure.what())));
   }
 
   const std::optional<Error>& error() const { return error_; }

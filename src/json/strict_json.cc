@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/mapped_file.h"
+#include "json/parser_problem.h"
 #include "json/quote.h"
 #include "json/utf8.h"
 
@@ -61,11 +62,7 @@ class Builder {
   }
 
   bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& failure) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
-    std::string_view text = failure.what();
-    if (const auto end = text.find("] "); end != std::string_view::npos)
-      text.remove_prefix(end + 2);
-    fail("json.syntax", std::string(text.substr(0, 200)));
+    fail("json.syntax", std::string(parser_problem(failure.what())));
     return false;
   }
 

@@ -94,6 +94,8 @@ TEST(StrictJson, message_names_the_file_and_the_place) {
   EXPECT_EQ(text.rfind("config.json: ", 0), 0u) << text;
   EXPECT_NE(text.find("line 2, column 3"), std::string::npos) << text;
   EXPECT_LT(message(parse("\"" + std::string(100'000, 'x'), "t")).size(), 300u);
+  // What was read is not repeated: it may hold anything, here the start of a terminal command.
+  EXPECT_EQ(message(parse("[\"\xc2\x9b", "t")).find('\x9b'), std::string::npos);
 }
 
 TEST(StrictJson, reads_files_up_to_a_size) {

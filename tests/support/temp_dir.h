@@ -20,7 +20,7 @@ class TempDir {
     std::string pattern = (std::filesystem::temp_directory_path() / "subbyte-XXXXXX").string();
     // Without the directory no test that wants one can say anything.
     if (::mkdtemp(pattern.data()) == nullptr) std::abort();
-    path_ = pattern;
+    path_ = std::filesystem::canonical(pattern);  // as links in it resolve
   }
   ~TempDir() {
     std::error_code ignored;
