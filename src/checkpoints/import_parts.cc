@@ -31,7 +31,8 @@ int64_t groups_for(int64_t group_size, int64_t cols) {
 }  // namespace
 
 Error tensor_error(std::string_view code, const Tensor& tensor, std::string_view what) {
-  return {code, fmt::format("{}: tensor '{}': {}", tensor.file->path().string(), tensor.name, what)};
+  return {code,
+          fmt::format("{}: tensor '{}': {}", tensor.file->path().string(), tensor.name, what)};
 }
 
 Result<const Tensor*> require_tensor(const TensorSource& tensors, std::string_view module,
@@ -43,15 +44,16 @@ Result<const Tensor*> require_tensor(const TensorSource& tensors, std::string_vi
 
 Status require_dtype(const Tensor& tensor, DType expected) {
   if (tensor.dtype == expected) return {};
-  return tensor_error("import.dtype", tensor,
-                      fmt::format("expected dtype {}, found {}", name(expected), name(tensor.dtype)));
+  return tensor_error(
+      "import.dtype", tensor,
+      fmt::format("expected dtype {}, found {}", name(expected), name(tensor.dtype)));
 }
 
 Status require_shape(const Tensor& tensor, const Shape& expected) {
   if (tensor.shape == expected) return {};
-  return tensor_error("import.shape", tensor, fmt::format("expected shape {}, found {}",
-                                                          to_string(expected),
-                                                          to_string(tensor.shape)));
+  return tensor_error(
+      "import.shape", tensor,
+      fmt::format("expected shape {}, found {}", to_string(expected), to_string(tensor.shape)));
 }
 
 Status require_rank(const Tensor& tensor, std::size_t rank) {
@@ -63,21 +65,28 @@ Status require_rank(const Tensor& tensor, std::size_t rank) {
                                   to_string(tensor.shape)));
 }
 
+Status require_float(const Tensor& tensor) {
+  if (float_format(tensor.dtype) != Format::kNone) return {};
+  return tensor_error("import.dtype", tensor,
+                      fmt::format("expected dtype F16, BF16 or F32, found {}", name(tensor.dtype)));
+}
+
 Format float_format(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return Format::kF32;
-    case DType::kF16: return Format::kF16;
-    case DType::kBF16: return Format::kBF16;
-    default: return Format::kNone;
+    case DType::kF32:
+      return Format::kF32;
+    case DType::kF16:
+      return Format::kF16;
+    case DType::kBF16:
+      return Format::kBF16;
+    default:
+      return Format::kNone;
   }
 }
 
 Result<std::shared_ptr<std::byte[]>> transpose_scales(const Tensor& scales) {
+  SUBBYTE_CHECK(require_float(scales));
   const Format format = float_format(scales.dtype);
-  if (format == Format::kNone) {
-    return tensor_error("import.dtype", scales, fmt::format("expected dtype F16, BF16 or F32, found {}",
-                                                            name(scales.dtype)));
-  }
   const std::size_t width = info(format).bits / 8;
   const std::size_t groups = scales.shape[0];
   const std::size_t rows = scales.shape[1];
@@ -109,17 +118,17 @@ Status check_config(const ImportContext& context, std::string_view module,
                              config.where, config.method_name(), module, of_tensors.method_name())};
   }
   if (std::ranges::find(config.bits, bits) == config.bits.end()) {
-    return Error{"import.config", fmt::format("{}: bits is {}, but the tensors of '{}' have {}",
-                                              config.where, fmt::join(config.bits, " or "), module,
-                                              bits)};
+    return Error{"import.config",
+                 fmt::format("{}: bits is {}, but the tensors of '{}' have {}", config.where,
+                             fmt::join(config.bits, " or "), module, bits)};
   }
   const bool known = std::ranges::any_of(
       config.group_sizes, [&](int64_t size) { return groups_for(size, cols) == groups; });
   if (!known) {
-    return Error{"import.config",
-                 fmt::format("{}: group_size is {}, but '{}' has {} groups for {} inputs",
-                             config.where, fmt::join(config.group_sizes, " or "), module, groups,
-                             cols)};
+    return Error{
+        "import.config",
+        fmt::format("{}: group_size is {}, but '{}' has {} groups for {} inputs", config.where,
+                    fmt::join(config.group_sizes, " or "), module, groups, cols)};
   }
   return {};
 }
@@ -127,16 +136,13 @@ Status check_config(const ImportContext& context, std::string_view module,
 Result<int64_t> group_size_of(const ImportContext& context, const Tensor& scales, int64_t cols,
                               int64_t groups) {
   if (groups == 1) return 0;
+  // An override may name a size that gives as many groups and does not divide the inputs.
   for (const int64_t size : context.config.group_sizes) {
-    if (size > 0 && groups_for(size, cols) == groups) {
-      if (cols % size == 0) return size;
-      return tensor_error("import.shape", scales,
-                          fmt::format("{} inputs are not a multiple of the group size {}", cols,
-                                      size));
-    }
+    if (size > 0 && cols % size == 0 && cols / size == groups) return size;
   }
   return tensor_error("import.shape", scales,
-                      fmt::format("{} groups do not divide {} inputs", groups, cols));
+                      fmt::format("{} inputs in {} groups are not a multiple of the group size {}",
+                                  cols, groups, fmt::join(context.config.group_sizes, " or ")));
 }
 
 }  // namespace subbyte

@@ -20,6 +20,8 @@ Result<const Tensor*> require_tensor(const TensorSource& tensors, std::string_vi
 Status require_dtype(const Tensor& tensor, DType expected);
 Status require_shape(const Tensor& tensor, const Shape& expected);
 Status require_rank(const Tensor& tensor, std::size_t rank);
+/// F16, BF16 or F32; code import.dtype.
+Status require_float(const Tensor& tensor);
 
 /// Word `index` of a tensor of 32-bit integers, which may lie at any address.
 inline uint32_t load_u32(const Tensor& tensor, std::size_t index) {

@@ -1,0 +1,146 @@
+// Which importer is chosen, what contradictions are refused, and vectors.
+
+#include "checkpoints/importer.h"
+
+#include <gtest/gtest.h>
+
+#include "support/import_fixture.h"
+
+namespace subbyte {
+namespace {
+
+class Importers : public ImportFixture {
+ protected:
+  std::string importer_of(const std::vector<TestTensor>& tensors) {
+    open(tensors);
+    const auto info = describe_module(context(), "m");
+    return info.ok() ? std::string(info->importer) : std::string(info.error().code);
+  }
+
+  void use(Method method, int64_t group_size) {
+    config_.method = method;
+    config_.bits = {4};
+    config_.group_sizes = {group_size};
+  }
+
+  /// 16 outputs, 64 inputs, groups of 32.
+  static std::vector<TestTensor> awq() {
+    Random random(1);
+    return {random_bits("m.qweight", DType::kI32, {64, 2}, random),
+            random_bits("m.qzeros", DType::kI32, {2, 2}, random),
+            random_floats("m.scales", DType::kF16, {2, 16}, random)};
+  }
+  static std::vector<TestTensor> gptq() {
+    Random random(2);
+    return {random_bits("m.qweight", DType::kI32, {8, 16}, random),
+            random_bits("m.qzeros", DType::kI32, {2, 2}, random),
+            random_floats("m.scales", DType::kF16, {2, 16}, random)};
+  }
+};
+
+TEST_F(Importers, are_tried_in_the_order_of_the_list) {
+  std::string names;
+  for (const Importer* importer : all_importers()) names += std::string(importer->name) + " ";
+  EXPECT_EQ(names, "awq gptq mxfp4 dense ");
+}
+
+TEST_F(Importers, are_chosen_by_the_tensors) {
+  use(Method::kAwq, 32);
+  EXPECT_EQ(importer_of(awq()), "awq");
+  use(Method::kGptq, 32);
+  EXPECT_EQ(importer_of(gptq()), "gptq");
+  std::vector<TestTensor> with_index = gptq();
+  std::vector<int32_t> groups(64, 0);
+  std::fill(groups.begin() + 32, groups.end(), 1);
+  with_index.push_back(int32_tensor("m.g_idx", {64}, groups));
+  EXPECT_EQ(importer_of(with_index), "gptq");
+  use(Method::kMxfp4, 32);
+  EXPECT_EQ(importer_of({filled<uint8_t>("m_blocks", DType::kU8, {2, 3, 1, 16}, 1),
+                         filled<uint8_t>("m_scales", DType::kU8, {2, 3, 1}, 1)}),
+            "mxfp4");
+  EXPECT_EQ(importer_of({filled<float>("m.weight", DType::kF32, {2, 3}, 1)}), "dense");
+  EXPECT_EQ(importer_of({filled<float>("m", DType::kF32, {2, 3, 4}, 1)}), "dense");
+}
+
+TEST_F(Importers, a_wrong_label_is_refused_with_both_names) {
+  use(Method::kAwq, 32);
+  EXPECT_EQ(code_of(gptq()), "import.config");
+  EXPECT_NE(message().find("\"awq\""), std::string::npos) << message();
+  EXPECT_NE(message().find("\"gptq\""), std::string::npos) << message();
+  use(Method::kGptq, 32);
+  EXPECT_EQ(code_of(awq()), "import.config");
+  EXPECT_NE(message().find("\"awq\""), std::string::npos) << message();
+  EXPECT_NE(message().find("\"gptq\""), std::string::npos) << message();
+  config_ = {};
+  EXPECT_EQ(code(), "import.config");
+  EXPECT_NE(message().find("\"none\""), std::string::npos) << message();
+}
+
+TEST_F(Importers, a_square_matrix_is_told_by_its_words) {
+  // K = N = 64 with one group: AWQ has 64 x 8 words, GPTQ 8 x 64.
+  Random random(3);
+  const TestTensor qzeros = random_bits("m.qzeros", DType::kI32, {1, 8}, random);
+  const TestTensor scales = random_floats("m.scales", DType::kF16, {1, 64}, random);
+  use(Method::kAwq, -1);
+  EXPECT_EQ(importer_of({random_bits("m.qweight", DType::kI32, {64, 8}, random), qzeros, scales}),
+            "awq");
+  use(Method::kGptq, -1);
+  EXPECT_EQ(importer_of({random_bits("m.qweight", DType::kI32, {8, 64}, random), qzeros, scales}),
+            "gptq");
+}
+
+TEST_F(Importers, names_what_was_looked_for) {
+  open({filled<float>("other.weight", DType::kF32, {2, 3}, 1)});
+  EXPECT_EQ(code(), "import.missing");
+  for (const char* part : {"'m'", "m.qweight", "m_blocks", "m.weight", "model.safetensors"}) {
+    EXPECT_NE(message().find(part), std::string::npos) << message();
+  }
+}
+
+TEST_F(Importers, one_matrix_is_not_several_experts) {
+  open({filled<float>("m", DType::kF32, {2, 3, 4}, 1)});
+  const auto matrix = import_matrix(context(), "m");
+  ASSERT_FALSE(matrix.ok());
+  EXPECT_EQ(matrix.error().code, "import.shape");
+  open({filled<float>("m", DType::kF32, {1, 3, 4}, 1)});
+  EXPECT_TRUE(import_matrix(context(), "m").ok());
+}
+
+TEST_F(Importers, messages_name_the_file_and_the_tensor) {
+  std::vector<TestTensor> tensors = awq();
+  tensors[1] = filled<uint32_t>("m.qzeros", DType::kI32, {2, 3}, 0);
+  use(Method::kAwq, 32);
+  EXPECT_EQ(code_of(tensors), "import.shape");
+  EXPECT_EQ(message(), (dir_ / "model.safetensors").string() +
+                           ": tensor 'm.qzeros': expected shape [2, 2], found [2, 3]");
+}
+
+TEST_F(Importers, vectors_become_float32_exactly) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const std::size_t remainder : {0, 1}) {
+      Random random(4);
+      const TestTensor tensor = random_floats("v", dtype, {2, 5}, random);
+      open_misaligned({tensor}, remainder);
+      const auto values = import_vector(*source_, "v", {2, 5});
+      ASSERT_TRUE(values.ok()) << values.error().message;
+      ASSERT_EQ(values->size(), 10u);
+      for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ((*values)[i], float_at(tensor, i));
+    }
+  }
+}
+
+TEST_F(Importers, vectors_are_checked) {
+  open({filled<float>("v", DType::kF32, {4}, 1), filled<int32_t>("i", DType::kI32, {4}, 1)});
+  const auto code_of_vector = [&](std::string_view name, const Shape& shape) {
+    const auto values = import_vector(*source_, name, shape);
+    return values.ok() ? std::string() : std::string(values.error().code);
+  };
+  EXPECT_EQ(code_of_vector("v", {4}), "");
+  EXPECT_EQ(code_of_vector("v", {5}), "import.shape");
+  EXPECT_EQ(code_of_vector("v", {4, 1}), "import.shape");
+  EXPECT_EQ(code_of_vector("i", {4}), "dense.dtype");
+  EXPECT_EQ(code_of_vector("w", {4}), "import.missing");
+}
+
+}  // namespace
+}  // namespace subbyte
