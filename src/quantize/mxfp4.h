@@ -1,0 +1,24 @@
+#pragma once
+// Quantization to MXFP4: e2m1 elements, an e8m0 scale for each 32 inputs.
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "formats/mx_scale.h"
+#include "layouts/matrix.h"
+#include "quantize/row_reader.h"
+
+namespace subbyte {
+
+/// `cols` is a multiple of 32. Elements are w / scale, which is exact, rounded by `rounding` and
+/// saturated at +-6. The rules of known tools:
+///   transformers        kCeil, kNearestEven
+///   compressed-tensors  kBump175, kNearestEven
+///   ggml                kOcpFloor, kNearestLowerIndex
+/// Blocks of zeros get scale code 0. Codes: those of quantize_rows, without scale_overflow: every
+/// binary32 number is in range.
+Result<Matrix> quantize_mxfp4(int64_t rows, int64_t cols, ScaleRule rule, Rounding rounding,
+                              const RowReader& read_row, ThreadPool& pool);
+
+}  // namespace subbyte
