@@ -1,0 +1,150 @@
+#include "text/added_tokens.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+
+#include "text/utf8.h"
+
+namespace subbyte {
+namespace {
+
+bool is_space(char32_t c) {
+  return (c >= 0x9 && c <= 0xD) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
+}
+
+/// \w of the Rust regex crate: Alphabetic, M, Nd, Pc and Join_Control.
+bool is_word(char32_t c) {
+  if (c == 0x200C || c == 0x200D) return true;
+  // The only symbols that are Alphabetic: letters in circles and squares.
+  if ((c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
+      (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189)) {
+    return true;
+  }
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// Start of the last character of `text`, which is not empty.
+std::size_t last_character(std::string_view text) {
+  std::size_t pos = text.size() - 1;
+  while (pos > 0 && (static_cast<unsigned char>(text[pos]) & 0xC0) == 0x80) --pos;
+  return pos;
+}
+
+bool ends_with_word(std::string_view text) {
+  return !text.empty() && is_word(utf8::decode_one(text.substr(last_character(text))).value);
+}
+
+bool starts_with_word(std::string_view text) {
+  return !text.empty() && is_word(utf8::decode_one(text).value);
+}
+
+/// Where the white space at the end of text[from..] begins.
+std::size_t space_at_end(std::string_view text, std::size_t from) {
+  std::size_t end = text.size();
+  while (end > from) {
+    const std::size_t pos = last_character(text.substr(0, end));
+    if (pos < from || !is_space(utf8::decode_one(text.substr(pos)).value)) break;
+    end = pos;
+  }
+  return end;
+}
+
+std::size_t space_at_start(std::string_view text) {
+  std::size_t pos = 0;
+  while (pos < text.size()) {
+    const utf8::Decoded c = utf8::decode_one(text.substr(pos));
+    if (!is_space(c.value)) break;
+    pos += c.length;
+  }
+  return pos;
+}
+
+}  // namespace
+
+AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
+  std::sort(tokens_.begin(), tokens_.end(),
+            [](const AddedToken& a, const AddedToken& b) { return a.content < b.content; });
+  for (const AddedToken& token : tokens_) {
+    begins_[static_cast<unsigned char>(token.content[0])] = true;
+  }
+}
+
+/// Narrows the sorted range of contents that agree with `text`, byte by byte.
+const AddedToken* AddedTokenMatcher::longest_at(std::string_view text) const {
+  const AddedToken* longest = nullptr;
+  auto first = tokens_.begin();
+  auto last = tokens_.end();
+  for (std::size_t depth = 0;; ++depth) {
+    if (first->content.size() == depth) {  // sorts before those that it is a prefix of
+      longest = &*first;
+      ++first;
+    }
+    if (first == last || depth == text.size()) return longest;
+    const auto byte_of = [depth](const AddedToken& token) {
+      return static_cast<unsigned char>(token.content[depth]);
+    };
+    const auto byte = static_cast<unsigned char>(text[depth]);
+    first = std::partition_point(first, last, [&](const auto& t) { return byte_of(t) < byte; });
+    last = std::partition_point(first, last, [&](const auto& t) { return byte_of(t) == byte; });
+    if (first == last) return longest;
+  }
+}
+
+void AddedTokenMatcher::split(std::string_view text, std::vector<Part>& parts) const {
+  std::size_t done = 0;       // end of what `parts` covers
+  std::size_t space_end = 0;  // of the last stretch of white space that rstrip looked at
+  std::size_t pos = 0;
+  while (pos < text.size()) {
+    if (!begins_[static_cast<unsigned char>(text[pos])]) {
+      ++pos;
+      continue;
+    }
+    const AddedToken* token = longest_at(text.substr(pos));
+    if (token == nullptr) {
+      ++pos;
+      continue;
+    }
+    std::size_t start = pos;
+    std::size_t stop = pos + token->content.size();
+    pos = stop;  // also when the token is discarded: shorter ones inside it are not tried
+    if (token->single_word &&
+        (ends_with_word(text.substr(0, start)) || starts_with_word(text.substr(stop)))) {
+      continue;
+    }
+    if (token->lstrip) {
+      start = done < start ? space_at_end(text.substr(0, start), done) : done;
+    }
+    if (token->rstrip) {
+      // A token of white space matches inside a stretch that was taken already; looking at the
+      // stretch once keeps this linear.
+      if (stop > space_end) space_end = stop + space_at_start(text.substr(stop));
+      stop = space_end;
+    }
+    // With lstrip nothing is left of a token whose white space went to the one before.
+    if (start >= stop) continue;
+    if (done < start) parts.push_back({text.substr(done, start - done), std::nullopt});
+    parts.push_back({{}, token->id});
+    done = stop;
+  }
+  if (done < text.size()) parts.push_back({text.substr(done), std::nullopt});
+}
+
+}  // namespace subbyte

@@ -1,0 +1,50 @@
+#pragma once
+// Added tokens ("<|im_start|>", "<think>") are cut out of the text before anything else.
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer.h"
+
+namespace subbyte {
+
+struct AddedToken {
+  TokenId id;
+  std::string content;
+  bool single_word;  // only when no word character touches it
+  bool lstrip;       // takes the white space in front along
+  bool rstrip;       // and behind
+  bool normalized;   // looked for in the normalized text, in its own normalized form
+  bool special;      // left out by decode(skip_special)
+};
+
+/// A set of added tokens that are looked for together: the leftmost one, the longest one on ties.
+class AddedTokenMatcher {
+ public:
+  /// Longest content in bytes. Searching takes this many steps per byte of text at worst.
+  static constexpr std::size_t kMaxContentBytes = 256;
+
+  /// A stretch of ordinary text, or one token.
+  struct Part {
+    std::string_view text;
+    std::optional<TokenId> id;
+  };
+
+  /// No content is empty, longer than kMaxContentBytes or twice there.
+  explicit AddedTokenMatcher(std::vector<AddedToken> tokens);
+
+  /// Appends the parts of valid UTF-8.
+  void split(std::string_view text, std::vector<Part>& parts) const;
+
+ private:
+  const AddedToken* longest_at(std::string_view text) const;
+
+  std::vector<AddedToken> tokens_;  // sorted by content
+  std::array<bool, 256> begins_{};  // bytes that some content begins with
+};
+
+}  // namespace subbyte

@@ -1,0 +1,57 @@
+#include "text/nfc.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "text/utf8.h"
+
+namespace subbyte {
+namespace {
+
+std::string text_of(std::u32string_view points) {
+  std::string text;
+  for (const char32_t point : points) utf8::append(text, point);
+  return text;
+}
+
+// Expected values from the Unicode standard, annex 15, and NormalizationTest.txt.
+TEST(Nfc, composes_decomposes_and_orders) {
+  const auto check = [](std::u32string_view from, std::u32string_view to) {
+    EXPECT_EQ(to_nfc(text_of(from)), text_of(to));
+    EXPECT_EQ(to_nfc(text_of(to)), text_of(to));
+  };
+  check(U"", U"");
+  check(U"plain ASCII\n", U"plain ASCII\n");
+  check(U"e\u0301", U"\u00E9");
+  check(U"abce\u0301def", U"abc\u00E9def");
+  check(U"\u212B", U"\u00C5");               // singleton
+  check(U"D\u0307\u0323", U"\u1E0C\u0307");  // reordered, then joined
+  check(U"\u1E0B\u0323", U"\u1E0D\u0307");
+  check(U"\u1112\u1161\u11AB", U"\uD55C");  // Hangul
+  check(U"\u0958", U"\u0915\u093C");        // composition exclusion
+  check(U"\u0344", U"\u0308\u0301");
+  check(U"\u0301a", U"\u0301a");  // nothing in front to join
+  check(U"a\u0301\u0301", U"\u00E1\u0301");
+  check(U"\u00E9e\u0301\u00E9", U"\u00E9\u00E9\u00E9");
+  check(U"\u01D5", U"\u01D5");
+  check(U"\u00FC\u0304", U"\u01D6");  // joins a character below U+0300
+  check(U"\U0001D15E", U"\U0001D157\U0001D165");
+  check(U"x\uFFFDy", U"x\uFFFDy");
+}
+
+TEST(Nfc, keeps_nul_and_orders_long_runs_of_marks) {
+  const std::string nul("a\0e\xCC\x81\0", 6);
+  EXPECT_EQ(to_nfc(nul), std::string("a\0\xC3\xA9\0", 5));
+
+  // 100,000 times (230, 220): ordering this by exchanging neighbours takes 5 * 10^9 steps.
+  std::string marks = "x";
+  std::string sorted = "x";
+  for (int i = 0; i < 100000; ++i) marks += text_of(U"\u0301\u0323");
+  for (int i = 0; i < 100000; ++i) sorted += text_of(U"\u0323");
+  for (int i = 0; i < 100000; ++i) sorted += text_of(U"\u0301");
+  EXPECT_TRUE(to_nfc(marks) == text_of(U"x") + sorted.substr(1));
+}
+
+}  // namespace
+}  // namespace subbyte

@@ -1,0 +1,37 @@
+#pragma once
+// UTF-8 that nobody vouches for. What is not UTF-8 is cut into "maximal invalid parts": the
+// longest prefix of some valid character, or else one byte. Each becomes one U+FFFD, which is what
+// Unicode recommends (section 3.9) and what Rust, browsers and Python do.
+//
+//   E2 82 41     -> U+FFFD 'A'         (E2 82 begins U+20AC)
+//   C0 80        -> U+FFFD U+FFFD      (C0 begins nothing)
+//   ED A0 80     -> U+FFFD x 3         (a surrogate: A0 may not follow ED)
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace subbyte::utf8 {
+
+inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+
+struct Decoded {
+  char32_t value;      // U+FFFD when not valid
+  std::size_t length;  // bytes taken, at least 1
+  bool valid;
+  bool cut_off;  // not valid only because the text ends too early
+};
+
+/// The character at the front of `text`, which must not be empty.
+Decoded decode_one(std::string_view text);
+
+/// `text` with every maximal invalid part replaced by U+FFFD.
+std::string replace_invalid(std::string_view text);
+
+/// How many bytes at the end of `text` begin a character that could still be completed: 0 to 3.
+std::size_t unfinished_bytes(std::string_view text);
+
+/// Appends a scalar value (not a surrogate, at most U+10FFFF).
+void append(std::string& text, char32_t value);
+
+}  // namespace subbyte::utf8
