@@ -1,0 +1,176 @@
+#include "text/chat.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace subbyte {
+namespace {
+
+class Prompt {
+ public:
+  Prompt& control(std::string_view token) {
+    segments_.push_back({std::string(token), true});
+    return *this;
+  }
+
+  Prompt& text(std::string_view text) {
+    if (text.empty()) return *this;
+    if (segments_.empty() || segments_.back().is_control) segments_.push_back({{}, false});
+    segments_.back().text += text;
+    return *this;
+  }
+
+  std::vector<PromptSegment> take() { return std::move(segments_); }
+
+ private:
+  std::vector<PromptSegment> segments_;
+};
+
+std::string_view strip_left(std::string_view text) {
+  return text.substr(std::min(text.find_first_not_of('\n'), text.size()));
+}
+
+std::string_view strip_right(std::string_view text) {
+  return text.substr(0, text.find_last_not_of('\n') + 1);
+}
+
+struct Answer {
+  std::string_view reasoning;
+  std::string_view content;
+};
+
+/// Takes "<think>reasoning</think>content" apart: the reasoning is what stands before the first
+/// "</think>" and behind the last "<think>" in front of it, the content is behind the last one.
+Answer split_reasoning(std::string_view text) {
+  constexpr std::string_view kOpen = "<think>";
+  constexpr std::string_view kClose = "</think>";
+  const std::size_t first = text.find(kClose);
+  if (first == std::string_view::npos) return {{}, text};
+  std::string_view reasoning = strip_right(text.substr(0, first));
+  const std::size_t open = reasoning.rfind(kOpen);
+  if (open != std::string_view::npos) reasoning.remove_prefix(open + kOpen.size());
+  return {strip_left(reasoning), strip_left(text.substr(text.rfind(kClose) + kClose.size()))};
+}
+
+/// Index of the last user turn; the last message when there is none. Tool results stand in user
+/// turns too and do not count.
+std::size_t last_query(std::span<const ChatMessage> messages) {
+  for (std::size_t i = messages.size(); i > 0; --i) {
+    const ChatMessage& message = messages[i - 1];
+    const std::string_view content = message.content;
+    const bool is_tool_result =
+        content.starts_with("<tool_response>") && content.ends_with("</tool_response>");
+    if (message.role == ChatRole::kUser && !is_tool_result) return i - 1;
+  }
+  return messages.empty() ? 0 : messages.size() - 1;
+}
+
+std::vector<PromptSegment> render_chat_ml(std::span<const ChatMessage> messages,
+                                          const ChatOptions& options) {
+  Prompt prompt;
+  const std::size_t query = last_query(messages);
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const ChatMessage& message = messages[i];
+    prompt.control("<|im_start|>");
+    if (message.role == ChatRole::kAssistant) {
+      const Answer answer = split_reasoning(message.content);
+      prompt.text("assistant\n");
+      if (i > query && (i + 1 == messages.size() || !answer.reasoning.empty())) {
+        prompt.control("<think>").text("\n").text(strip_right(answer.reasoning)).text("\n");
+        prompt.control("</think>").text("\n\n").text(strip_left(answer.content));
+      } else {
+        prompt.text(answer.content);
+      }
+    } else {
+      prompt.text(message.role == ChatRole::kSystem ? "system\n" : "user\n").text(message.content);
+    }
+    prompt.control("<|im_end|>").text("\n");
+  }
+  prompt.control("<|im_start|>").text("assistant\n");
+  if (!options.thinking) {
+    prompt.control("<think>").text("\n\n").control("</think>").text("\n\n");
+  }
+  return prompt.take();
+}
+
+std::string harmony_system(const ChatOptions& options) {
+  constexpr std::array<std::string_view, 3> kEfforts = {"low", "medium", "high"};
+  std::string text =
+      "You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: 2024-06\n";
+  if (!options.date.empty()) text += "Current date: " + options.date + "\n";
+  text += "\nReasoning: ";
+  text += kEfforts[static_cast<std::size_t>(options.effort)];
+  text += "\n\n# Valid channels: analysis, commentary, final. ";
+  text += "Channel must be included for every message.";
+  return text;
+}
+
+std::vector<PromptSegment> render_harmony(std::span<const ChatMessage> messages,
+                                          const ChatOptions& options) {
+  Prompt prompt;
+  prompt.control("<|start|>").text("system").control("<|message|>").text(harmony_system(options));
+  prompt.control("<|end|>");
+  for (const ChatMessage& message : messages) {
+    prompt.control("<|start|>");
+    switch (message.role) {
+      case ChatRole::kSystem:
+        prompt.text("developer").control("<|message|>").text("# Instructions\n\n");
+        break;
+      case ChatRole::kUser:
+        prompt.text("user").control("<|message|>");
+        break;
+      case ChatRole::kAssistant:
+        prompt.text("assistant").control("<|channel|>").text("final").control("<|message|>");
+        break;
+    }
+    // Of a turn that stopped, the format's <|return|> becomes <|end|>.
+    prompt.text(message.content).control("<|end|>");
+  }
+  prompt.control("<|start|>").text("assistant");
+  return prompt.take();
+}
+
+}  // namespace
+
+std::vector<PromptSegment> render_chat(ChatFormat format, std::span<const ChatMessage> messages,
+                                       const ChatOptions& options) {
+  return format == ChatFormat::kHarmony ? render_harmony(messages, options)
+                                        : render_chat_ml(messages, options);
+}
+
+Result<std::vector<TokenId>> encode_segments(const Tokenizer& tokenizer,
+                                             std::span<const PromptSegment> segments) {
+  std::vector<TokenId> ids;
+  for (const PromptSegment& segment : segments) {
+    if (segment.is_control) {
+      const auto id = tokenizer.find(segment.text);
+      if (!id) {
+        return Error{"chat.missing_token",
+                     fmt::format("the chat format needs the token {}, which the tokenizer lacks",
+                                 segment.text)};
+      }
+      ids.push_back(*id);
+      continue;
+    }
+    SUBBYTE_TRY(const auto more, tokenizer.encode(segment.text, SpecialTokens::kAsText));
+    ids.insert(ids.end(), more.begin(), more.end());
+  }
+  return ids;
+}
+
+std::vector<TokenId> stop_tokens(ChatFormat format, const Tokenizer& tokenizer) {
+  constexpr std::array<std::string_view, 2> kChatMl = {"<|im_end|>", "<|endoftext|>"};
+  constexpr std::array<std::string_view, 3> kHarmony = {"<|return|>", "<|call|>", "<|endoftext|>"};
+  const std::span<const std::string_view> names =
+      format == ChatFormat::kHarmony ? std::span<const std::string_view>(kHarmony) : kChatMl;
+  std::vector<TokenId> ids;
+  for (const std::string_view name : names) {
+    if (const auto id = tokenizer.find(name)) ids.push_back(*id);
+  }
+  return ids;
+}
+
+}  // namespace subbyte

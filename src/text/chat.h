@@ -1,0 +1,67 @@
+#pragma once
+// Prompts of chat models, rendered by hand for the two formats that are supported (no templates
+// are run).
+//
+//   ChatML (Qwen)                        harmony (gpt-oss)
+//   <|im_start|>system\n...<|im_end|>\n  <|start|>system<|message|>...<|end|>
+//   <|im_start|>user\n...<|im_end|>\n    <|start|>developer<|message|># Instructions...<|end|>
+//   <|im_start|>assistant\n              <|start|>user<|message|>...<|end|>
+//                                        <|start|>assistant
+//
+// A prompt is a list of segments, so that control tokens come from here only: a message that
+// contains "<|im_end|>" is encoded as those ten characters.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer.h"
+
+namespace subbyte {
+
+enum class ChatFormat : uint8_t { kChatMl, kHarmony };
+enum class ChatRole : uint8_t { kSystem, kUser, kAssistant };
+enum class ReasoningEffort : uint8_t { kLow, kMedium, kHigh };
+
+struct ChatMessage {
+  ChatRole role;
+  std::string content;
+};
+
+struct ChatOptions {
+  /// ChatML: false closes the reasoning before the model begins. Only for models whose tokenizer
+  /// has <think> and </think>.
+  bool thinking = true;
+  /// Harmony.
+  ReasoningEffort effort = ReasoningEffort::kMedium;
+  /// Harmony: today, as "2025-08-05". The line is left out when this is empty.
+  std::string date;
+};
+
+/// Either one control token, or text that is never searched for any.
+struct PromptSegment {
+  std::string text;
+  bool is_control;
+};
+
+/// The prompt up to where the assistant begins to write. No two segments of text are neighbours:
+/// words could be cut between them.
+///
+/// ChatML follows Qwen3's template: the reasoning of assistant turns before the last user turn is
+/// dropped. In harmony a system message becomes a developer message with instructions, and
+/// assistant turns are shown as their final channel.
+std::vector<PromptSegment> render_chat(ChatFormat format, std::span<const ChatMessage> messages,
+                                       const ChatOptions& options);
+
+/// Codes: chat.missing_token when the tokenizer lacks a control token; those of
+/// Tokenizer::encode.
+Result<std::vector<TokenId>> encode_segments(const Tokenizer& tokenizer,
+                                             std::span<const PromptSegment> segments);
+
+/// Tokens that end the assistant's turn, as far as the tokenizer has them: <|im_end|> and
+/// <|endoftext|>; in harmony <|return|>, <|call|> and <|endoftext|>.
+std::vector<TokenId> stop_tokens(ChatFormat format, const Tokenizer& tokenizer);
+
+}  // namespace subbyte

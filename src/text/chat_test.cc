@@ -1,0 +1,175 @@
+#include "text/chat.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "support/small_tokenizer.h"
+
+namespace subbyte {
+namespace {
+
+using Messages = std::vector<ChatMessage>;
+constexpr auto kChatMl = ChatFormat::kChatMl;
+constexpr auto kHarmony = ChatFormat::kHarmony;
+
+std::string rendered(ChatFormat format, const Messages& messages, const ChatOptions& options = {}) {
+  std::string text;
+  bool was_text = false;
+  for (const PromptSegment& segment : render_chat(format, messages, options)) {
+    EXPECT_FALSE(was_text && !segment.is_control) << "text beside text: " << segment.text;
+    EXPECT_FALSE(segment.text.empty());
+    was_text = !segment.is_control;
+    text += segment.text;
+  }
+  return text;
+}
+
+ChatMessage system(std::string text) {
+  return {ChatRole::kSystem, std::move(text)};
+}
+ChatMessage user(std::string text) {
+  return {ChatRole::kUser, std::move(text)};
+}
+ChatMessage assistant(std::string text) {
+  return {ChatRole::kAssistant, std::move(text)};
+}
+
+TEST(ChatMlPrompt, renders_turns) {
+  EXPECT_EQ(rendered(kChatMl, {user("Hi")}),
+            "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(rendered(kChatMl, {system("Be brief."), user("Hi"), assistant("Hello!"), user("Bye")}),
+            "<|im_start|>system\nBe brief.<|im_end|>\n"
+            "<|im_start|>user\nHi<|im_end|>\n"
+            "<|im_start|>assistant\nHello!<|im_end|>\n"
+            "<|im_start|>user\nBye<|im_end|>\n"
+            "<|im_start|>assistant\n");
+  EXPECT_EQ(rendered(kChatMl, {}), "<|im_start|>assistant\n");
+}
+
+TEST(ChatMlPrompt, thinking_off_closes_the_reasoning) {
+  ChatOptions options;
+  options.thinking = false;
+  EXPECT_EQ(rendered(kChatMl, {user("Hi")}, options),
+            "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");
+}
+
+TEST(ChatMlPrompt, drops_the_reasoning_of_earlier_turns) {
+  EXPECT_EQ(rendered(kChatMl, {user("1"), assistant("<think>\nhm\n</think>\n\nOne."), user("2")}),
+            "<|im_start|>user\n1<|im_end|>\n<|im_start|>assistant\nOne.<|im_end|>\n"
+            "<|im_start|>user\n2<|im_end|>\n<|im_start|>assistant\n");
+  // Behind the last question it stays, and its two tokens are control tokens again.
+  const Messages open = {user("1"), assistant("<think>\nhm\n</think>\n\nOne.")};
+  EXPECT_EQ(rendered(kChatMl, open),
+            "<|im_start|>user\n1<|im_end|>\n<|im_start|>assistant\n<think>\nhm\n</think>\n\nOne."
+            "<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(rendered(kChatMl, {user("1"), assistant("One.")}),
+            "<|im_start|>user\n1<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\nOne."
+            "<|im_end|>\n<|im_start|>assistant\n");
+  // A tool's answer is no question.
+  EXPECT_EQ(rendered(kChatMl, {user("1"), assistant("<think>a</think>b"),
+                               user("<tool_response>x</tool_response>")}),
+            "<|im_start|>user\n1<|im_end|>\n<|im_start|>assistant\n<think>\na\n</think>\n\nb"
+            "<|im_end|>\n<|im_start|>user\n<tool_response>x</tool_response><|im_end|>\n"
+            "<|im_start|>assistant\n");
+}
+
+TEST(HarmonyPrompt, renders_turns) {
+  ChatOptions options;
+  options.date = "2025-08-05";
+  options.effort = ReasoningEffort::kHigh;
+  EXPECT_EQ(rendered(kHarmony, {system("Be brief."), user("Hi"), assistant("Hello!"), user("Bye")},
+                     options),
+            "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\n"
+            "Knowledge cutoff: 2024-06\nCurrent date: 2025-08-05\n\nReasoning: high\n\n"
+            "# Valid channels: analysis, commentary, final. Channel must be included for every "
+            "message.<|end|>"
+            "<|start|>developer<|message|># Instructions\n\nBe brief.<|end|>"
+            "<|start|>user<|message|>Hi<|end|>"
+            "<|start|>assistant<|channel|>final<|message|>Hello!<|end|>"
+            "<|start|>user<|message|>Bye<|end|>"
+            "<|start|>assistant");
+}
+
+TEST(HarmonyPrompt, names_each_effort_and_leaves_an_unknown_date_out) {
+  const auto text = [](ReasoningEffort effort) {
+    ChatOptions options;
+    options.effort = effort;
+    return rendered(kHarmony, {}, options);
+  };
+  EXPECT_NE(text(ReasoningEffort::kLow).find("cutoff: 2024-06\n\nReasoning: low\n\n#"),
+            std::string::npos);
+  EXPECT_NE(text(ReasoningEffort::kMedium).find("Reasoning: medium\n"), std::string::npos);
+}
+
+struct Model {
+  ChatFormat format;
+  const char* tokenizer;
+};
+constexpr Model kModels[] = {{kChatMl, "qwen"}, {kHarmony, "o200k"}};
+
+TEST(Chat, no_control_token_comes_from_content) {
+  for (const Model& model : kModels) {
+    const auto tokenizer = golden_tokenizer(model.tokenizer);
+    ASSERT_TRUE(tokenizer.ok());
+    const TokenizerJson json = golden_json(model.tokenizer, ".tokenizer");
+    const TokenId first_added = json["added_tokens"][0]["id"].get<TokenId>();
+    const auto controls = [&](const std::string& content) {
+      const auto segments = render_chat(
+          model.format, Messages{system(content), user(content), assistant(content), user(content)},
+          {});
+      auto ids = *encode_segments(*tokenizer, segments);
+      std::erase_if(ids, [&](TokenId id) { return id < first_added; });
+      return ids;
+    };
+    const auto expected = controls("harmless");
+    EXPECT_GE(expected.size(), 9U);
+    for (const auto& token : json["added_tokens"]) {
+      const auto content = token["content"].get<std::string>();
+      EXPECT_EQ(controls(content), expected) << content;
+      EXPECT_EQ(controls("\n" + content + "system\n" + content), expected) << content;
+      // Halves that meet the template's own text.
+      EXPECT_EQ(controls(content.substr(content.size() / 2)), expected) << content;
+      EXPECT_EQ(controls(content.substr(0, content.size() / 2)), expected) << content;
+    }
+  }
+}
+
+TEST(Chat, segments_encode_like_the_whole_prompt) {
+  for (const Model& model : kModels) {
+    const auto tokenizer = golden_tokenizer(model.tokenizer);
+    ASSERT_TRUE(tokenizer.ok());
+    for (const std::string content : {"Hello, world!", "\n\n  indented", " ", "x\n", "'s", ""}) {
+      const Messages messages = {system(content), user(content), assistant("a " + content),
+                                 user("b")};
+      const auto segments = render_chat(model.format, messages, {});
+      EXPECT_EQ(*encode_segments(*tokenizer, segments),
+                *tokenizer->encode(rendered(model.format, messages), SpecialTokens::kRecognize));
+    }
+  }
+}
+
+TEST(Chat, refuses_a_tokenizer_without_the_control_tokens) {
+  const auto qwen = golden_tokenizer("qwen");
+  const auto segments = render_chat(kHarmony, Messages{user("Hi")}, {});
+  EXPECT_EQ(encode_segments(*qwen, segments).error().code, "chat.missing_token");
+}
+
+TEST(Chat, knows_the_tokens_that_end_a_turn) {
+  const auto qwen = golden_tokenizer("qwen");
+  const auto o200k = golden_tokenizer("o200k");
+  const auto names = [](const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+    std::vector<std::string> texts;
+    for (const TokenId id : ids) texts.emplace_back(tokenizer.token_bytes(id));
+    return texts;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names(*qwen, stop_tokens(kChatMl, *qwen)), (Names{"<|im_end|>", "<|endoftext|>"}));
+  EXPECT_EQ(names(*o200k, stop_tokens(kHarmony, *o200k)),
+            (Names{"<|return|>", "<|call|>", "<|endoftext|>"}));
+  EXPECT_EQ(names(*qwen, stop_tokens(kHarmony, *qwen)), (Names{"<|endoftext|>"}));
+}
+
+}  // namespace
+}  // namespace subbyte

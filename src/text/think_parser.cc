@@ -1,0 +1,60 @@
+#include "text/think_parser.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace subbyte {
+
+ThinkParser::ThinkParser(const Tokenizer& tokenizer, bool thinking)
+    : decoder_(tokenizer, true),
+      open_(tokenizer.find("<think>")),
+      close_(tokenizer.find("</think>")),
+      thinking_(thinking),
+      skip_breaks_(thinking) {}
+
+std::vector<OutputPiece> ThinkParser::push(TokenId id) {
+  std::vector<OutputPiece> pieces;
+  const bool opens = open_ && id == *open_;
+  if (opens || (close_ && id == *close_)) {
+    take_text(decoder_.finish(), pieces);
+    enter(opens);
+  } else {
+    take_text(decoder_.push(id), pieces);
+  }
+  return pieces;
+}
+
+std::vector<OutputPiece> ThinkParser::finish() {
+  std::vector<OutputPiece> pieces;
+  take_text(decoder_.finish(), pieces);
+  num_held_breaks_ = 0;
+  return pieces;
+}
+
+void ThinkParser::enter(bool thinking) {
+  thinking_ = thinking;
+  skip_breaks_ = true;
+  num_held_breaks_ = 0;
+  begins_message_ = true;
+}
+
+void ThinkParser::take_text(std::string text, std::vector<OutputPiece>& pieces) {
+  if (skip_breaks_) text.erase(0, std::min(text.find_first_not_of('\n'), text.size()));
+  if (text.empty()) return;
+  skip_breaks_ = false;
+  if (thinking_) {
+    const std::size_t end = text.find_last_not_of('\n') + 1;
+    const std::size_t num_breaks = text.size() - end;
+    if (end == 0) {
+      num_held_breaks_ += num_breaks;
+      return;
+    }
+    text.resize(end);
+    text.insert(0, std::exchange(num_held_breaks_, num_breaks), '\n');
+  }
+  const auto channel = thinking_ ? OutputChannel::kAnalysis : OutputChannel::kFinal;
+  pieces.push_back({channel, {}, std::move(text), begins_message_});
+  begins_message_ = false;
+}
+
+}  // namespace subbyte
