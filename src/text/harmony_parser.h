@@ -2,7 +2,8 @@
 // The output of gpt-oss, taken apart into channels. The prompt ended with "<|start|>assistant", so
 // a well-formed output is
 //
-//   <|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>...<|return|>
+//   <|channel|>analysis<|message|>...<|end|>
+//   <|start|>assistant<|channel|>final<|message|>...<|return|>        (in one line)
 //
 // A few percent of real outputs are not well formed; nothing here fails. Text without a header is
 // the answer. A header without <|message|> ends at a line break or after 128 bytes, and the rest is
