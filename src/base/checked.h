@@ -36,7 +36,11 @@ inline std::optional<uint64_t> checked_product(std::span<const uint64_t> factors
   return zero ? 0 : product;
 }
 
-constexpr uint64_t ceil_div(uint64_t a, uint64_t b) { return a / b + (a % b != 0); }
-constexpr uint64_t round_up(uint64_t a, uint64_t multiple) { return ceil_div(a, multiple) * multiple; }
+constexpr uint64_t ceil_div(uint64_t a, uint64_t b) {
+  return a / b + (a % b != 0);
+}
+constexpr uint64_t round_up(uint64_t a, uint64_t multiple) {
+  return ceil_div(a, multiple) * multiple;
+}
 
 }  // namespace subbyte

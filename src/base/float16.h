@@ -36,7 +36,9 @@ constexpr float to_float(Float16 value) {
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
-constexpr float to_float(float value) { return value; }
+constexpr float to_float(float value) {
+  return value;
+}
 
 constexpr BFloat16 to_bfloat16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);

@@ -12,11 +12,14 @@ class Random {
   explicit Random(uint64_t seed) : state_(seed) {}
 
   uint64_t next() {
-    uint64_t z = (state_ += 0x9E3779B97F4A7C15u);
+    uint64_t z = (state_ += kStep);
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     return z ^ (z >> 31);
   }
+
+  /// As if next() had been called `count` times.
+  void skip(uint64_t count) { state_ += count * kStep; }
 
   /// In [0, 1), 53 bits.
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
@@ -34,6 +37,8 @@ class Random {
   }
 
  private:
+  static constexpr uint64_t kStep = 0x9E3779B97F4A7C15u;
+
   uint64_t state_;
 };
 

@@ -29,7 +29,7 @@ struct Error {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT: implicit
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT: implicit
 
   bool ok() const { return state_.index() == 0; }
@@ -85,8 +85,8 @@ using Status = Result<void>;
   SUBBYTE_TRY_INNER(SUBBYTE_CONCAT(subbyte_result_, __LINE__), declaration, (__VA_ARGS__))
 
 /// Returns the error of a Status, if there is one.
-#define SUBBYTE_CHECK(...)                                        \
-  do {                                                            \
+#define SUBBYTE_CHECK(...)                                         \
+  do {                                                             \
     if (auto subbyte_status = (__VA_ARGS__); !subbyte_status.ok()) \
-      return std::move(subbyte_status).error();                   \
+      return std::move(subbyte_status).error();                    \
   } while (false)

@@ -5,6 +5,8 @@
 
 #include <limits>
 
+#include "json/strict_json.h"
+
 namespace subbyte {
 namespace {
 
@@ -67,7 +69,8 @@ Status read_awq(const json::Object& object, QuantizationConfig& config) {
   config.zero_point = zero_point.value_or(true);
   SUBBYTE_TRY(const auto version, object.string("version"));
   if (const std::string v = version.value_or("gemm"); v != "gemm" && v != "GEMM") {
-    return object.error("quantization.version", "version", "\"gemm\" (the only AWQ layout supported)");
+    return object.error("quantization.version", "version",
+                        "\"gemm\" (the only AWQ layout supported)");
   }
   return require_sizes(object, config);
 }
@@ -120,10 +123,14 @@ Result<QuantizationConfig> read_side_file(const fs::path& path, std::string_view
 
 std::string QuantizationConfig::method_name() const {
   switch (method) {
-    case Method::kAwq: return "awq";
-    case Method::kGptq: return "gptq";
-    case Method::kMxfp4: return "mxfp4";
-    case Method::kNone: break;
+    case Method::kAwq:
+      return "awq";
+    case Method::kGptq:
+      return "gptq";
+    case Method::kMxfp4:
+      return "mxfp4";
+    case Method::kNone:
+      break;
   }
   return "none";
 }

@@ -10,9 +10,12 @@
 #include <vector>
 
 #include "base/status.h"
-#include "json/strict_json.h"
 
 namespace subbyte {
+
+namespace json {
+class Object;
+}
 
 struct QuantizationConfig {
   enum class Method : uint8_t { kNone, kAwq, kGptq, kMxfp4 };
@@ -24,11 +27,11 @@ struct QuantizationConfig {
   // ("dynamic"), which name single modules by regular expressions: the tensors of a module may
   // agree with any of them.
   std::vector<int64_t> bits;
-  std::vector<int64_t> group_sizes;  // -1: the whole row
-  bool zero_point = true;            // AWQ
-  bool sym = false;                  // GPTQ
-  bool desc_act = false;             // GPTQ
-  bool stores_zero_minus_one = true; // GPTQ: checkpoint_format "gptq" (v1), not "gptq_v2"
+  std::vector<int64_t> group_sizes;   // -1: the whole row
+  bool zero_point = true;             // AWQ
+  bool sym = false;                   // GPTQ
+  bool desc_act = false;              // GPTQ
+  bool stores_zero_minus_one = true;  // GPTQ: checkpoint_format "gptq" (v1), not "gptq_v2"
 
   std::string method_name() const;
 };

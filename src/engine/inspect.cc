@@ -4,6 +4,7 @@
 #include <set>
 
 #include "checkpoints/importer.h"
+#include "json/strict_json.h"
 #include "models/model_config.h"
 
 namespace subbyte {

@@ -28,8 +28,8 @@ namespace subbyte {
 /// A canonical matrix whose bytes belong to somebody else.
 struct MatrixView {
   WeightFormat format;
-  int64_t rows = 0;  // N, outputs
-  int64_t cols = 0;  // K, inputs
+  int64_t rows = 0;                   // N, outputs
+  int64_t cols = 0;                   // K, inputs
   std::span<const std::byte> codes;   // rows * row_bytes()
   std::span<const std::byte> scales;  // [rows][groups] of format.scale; empty for dense formats
   std::span<const std::byte> zeros;   // [rows][groups] of format.zero; empty when there are none

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "json/strict_json.h"
 #include "models/model_family.h"
 
 namespace subbyte {

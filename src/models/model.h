@@ -7,7 +7,6 @@
 #include <memory>
 #include <span>
 
-#include "checkpoints/importer.h"
 #include "models/kv_cache.h"
 #include "models/model_config.h"
 #include "ops/execution.h"

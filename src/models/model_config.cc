@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "json/strict_json.h"
 #include "models/model_family.h"
 
 namespace subbyte {
@@ -125,7 +126,8 @@ Status read_windows(const json::Object& config, const ModelFamily& family, Model
       model.windows[i] = window.value_or(family.alternating_window);
     }
   } else if (uses_window.value_or(false) && window) {
-    for (int64_t i = full_layers.value_or(kDefaultFullLayers); i < model.num_layers; ++i) model.windows[i] = *window;
+    for (int64_t i = full_layers.value_or(kDefaultFullLayers); i < model.num_layers; ++i)
+      model.windows[i] = *window;
   }
   return {};
 }

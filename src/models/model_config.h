@@ -9,10 +9,13 @@
 #include <vector>
 
 #include "base/status.h"
-#include "json/strict_json.h"
 #include "ops/rope.h"
 
 namespace subbyte {
+
+namespace json {
+class Object;
+}
 
 inline constexpr uint64_t kMaxConfigBytes = 16 << 20;
 
