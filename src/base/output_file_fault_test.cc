@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <string>
 
 #include "base/output_file.h"
@@ -20,6 +22,7 @@ struct Fault {
   int error_number = 0;
   bool short_writes = false;
   std::string log;  // the calls in order, by their first letters
+  int signal_at_rename = 0;
 };
 
 Fault* fault = nullptr;
@@ -52,6 +55,7 @@ int rename(const char* from, const char* to) noexcept {
 
 int renameat2(int from_dir, const char* from, int to_dir, const char* to, unsigned flags) noexcept {
   if (fails('n')) return -1;
+  if (fault != nullptr && fault->signal_at_rename != 0) ::raise(fault->signal_at_rename);
   return static_cast<int>(::syscall(SYS_renameat2, from_dir, from, to_dir, to, flags));
 }
 
@@ -101,7 +105,7 @@ TEST(OutputFileFaults, continues_after_short_writes) {
 TEST(OutputFileFaults, continues_after_an_interruption) {
   const TempDir dir;
   for (const int call : {1, 2, 3}) {
-    EXPECT_EQ(write_file(dir / "out", true, {call, EINTR, false, ""}).code, "ok");
+    EXPECT_EQ(write_file(dir / "out", true, {call, EINTR, false, "", 0}).code, "ok");
     EXPECT_EQ(dir.read("out"), "first,second");
   }
 }
@@ -113,12 +117,12 @@ TEST(OutputFileFaults, keeps_the_old_file_whichever_call_fails) {
   for (const auto& [error_number, code] : errors) {
     for (const int call : {1, 2, 3, 4}) {
       dir.write("out", "old");
-      EXPECT_EQ(write_file(dir / "out", true, {call, error_number, false, ""}).code, code);
+      EXPECT_EQ(write_file(dir / "out", true, {call, error_number, false, "", 0}).code, code);
       EXPECT_EQ(dir.read("out"), "old");
       EXPECT_EQ(dir.names(), Names{"out"}) << call;
     }
     // The sync of the directory comes when the new file is there already, whole.
-    EXPECT_EQ(write_file(dir / "out", true, {5, error_number, false, ""}).code, code);
+    EXPECT_EQ(write_file(dir / "out", true, {5, error_number, false, "", 0}).code, code);
     EXPECT_EQ(dir.read("out"), "first,second");
     EXPECT_EQ(dir.names(), Names{"out"});
   }
@@ -126,16 +130,38 @@ TEST(OutputFileFaults, keeps_the_old_file_whichever_call_fails) {
 
 TEST(OutputFileFaults, links_where_an_exclusive_rename_is_not_supported) {
   const TempDir dir;
-  const Outcome outcome = write_file(dir / "out", false, {4, EINVAL, false, ""});
+  const Outcome outcome = write_file(dir / "out", false, {4, EINVAL, false, "", 0});
   EXPECT_EQ(outcome.code, "ok");
   EXPECT_EQ(outcome.log, "wwsnls");
   EXPECT_EQ(dir.read("out"), "first,second");
   EXPECT_EQ(dir.names(), Names{"out"});
 }
 
+TEST(OutputFileFaults, a_directory_gets_its_name_before_a_signal_is_heard) {
+  const TempDir dir;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::signal(SIGTERM, [](int) {
+      remove_partial_outputs();
+      ::_exit(9);
+    });
+    auto out = OutputDirectory::create(dir / "model");
+    if (!out.ok() || write_file(out->path() / "a", false, {}).code != "ok") ::_exit(1);
+    Fault with;
+    with.signal_at_rename = SIGTERM;
+    fault = &with;
+    ::_exit(out->commit().ok() ? 2 : 3);  // not reached: the handler comes first
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 9) << status;
+  EXPECT_EQ(dir.names(), Names{"model"});
+  EXPECT_EQ(dir.read("model/a"), "first,second");
+}
+
 TEST(OutputFileFaults, commits_on_file_systems_that_cannot_sync_a_directory) {
   const TempDir dir;
-  EXPECT_EQ(write_file(dir / "out", false, {5, EINVAL, false, ""}).code, "ok");
+  EXPECT_EQ(write_file(dir / "out", false, {5, EINVAL, false, "", 0}).code, "ok");
 }
 
 }  // namespace

@@ -17,8 +17,8 @@ __extension__ using Wide = unsigned __int128;
 struct Refused {};  // thrown: nothing here is about speed
 
 struct Value {
-  char kind = '?';  // { [ " 0 t f n
-  std::vector<std::pair<std::string, Value>> members;
+  char kind = '?';                // { [ " 0 t f n
+  std::vector<std::string> keys;  // of an object, for the elements of the same index
   std::vector<Value> elements;
   std::string text;  // of a string, unescaped; of a number, as written
 };
@@ -69,7 +69,8 @@ class Parser {
         skip_spaces();
         std::string key = parse_string();
         require(skip(':'));
-        value.members.emplace_back(std::move(key), parse_value(depth + 1));
+        value.keys.push_back(std::move(key));
+        value.elements.push_back(parse_value(depth + 1));
       } while (skip(','));
       require(skip('}'));
     } else if (skip('[')) {
@@ -218,8 +219,9 @@ Range check_entry(const Value& entry) {
       {"F8_E4M3FNUZ", 8}, {"U16", 16},    {"F8_E5M2FNUZ", 8}, {"F16", 16},    {"BF16", 16},
       {"I32", 32},        {"U32", 32},    {"F32", 32},        {"C64", 64},    {"F64", 64},
       {"I64", 64},        {"U64", 64}};
-  std::map<std::string, Value> fields(entry.members.begin(), entry.members.end());
-  if (entry.kind != '{' || entry.members.size() != 3 || fields.size() != 3) throw Refused();
+  if (entry.kind != '{' || entry.keys.size() != 3) throw Refused();
+  std::map<std::string, Value> fields;
+  for (std::size_t i = 0; i < 3; ++i) fields[entry.keys[i]] = entry.elements[i];
   const Value& dtype = fields["dtype"];
   const Value& shape = fields["shape"];
   const Value& offsets = fields["data_offsets"];
@@ -254,13 +256,16 @@ void check_file(std::string_view file) {
   if (root.kind != '{') throw Refused();
   std::set<std::string> names;
   std::multiset<Range> ranges;
-  for (const auto& [name, value] : root.members) {
+  for (std::size_t i = 0; i < root.keys.size(); ++i) {
+    const std::string& name = root.keys[i];
+    const Value& value = root.elements[i];
     if (!names.insert(name).second) throw Refused();
     if (name == "__metadata__") {
-      std::set<std::string> keys;
       if (value.kind != '{' && value.kind != 'n') throw Refused();
-      for (const auto& [key, text] : value.members) {
-        if (text.kind != '"' || !keys.insert(key).second) throw Refused();
+      const std::set<std::string> keys(value.keys.begin(), value.keys.end());
+      if (keys.size() != value.keys.size()) throw Refused();
+      for (const Value& text : value.elements) {
+        if (text.kind != '"') throw Refused();
       }
       continue;
     }

@@ -1,0 +1,112 @@
+// Every model directory of the set against load_model, and the published files against the
+// generator.
+
+#include "conformance/metadata_set.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <set>
+
+#include "models/model.h"
+#include "support/temp_dir.h"
+
+namespace subbyte::conformance {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kPublished = SUBBYTE_METADATA_DIR;
+
+std::unique_ptr<Execution> make_execution() {
+  auto execution = Execution::create(1);
+  EXPECT_TRUE(execution.ok());
+  return std::move(execution).value();
+}
+
+void write_files(const MetadataCase& one, const TempDir& dir) {
+  for (const auto& [name, content] : one.files) dir.write(name, content);
+}
+
+TEST(MetadataSet, every_directory_is_refused_with_its_own_code_or_loads) {
+  const auto execution = make_execution();
+  for (const MetadataCase& one : metadata_cases()) {
+    SCOPED_TRACE(one.name);
+    const TempDir dir;
+    write_files(one, dir);
+    const auto model = load_model(dir.path(), *execution);
+    if (model.ok()) {
+      EXPECT_EQ(one.code, "") << "loads";
+      continue;
+    }
+    const std::string& message = model.error().message;
+    EXPECT_EQ(model.error().code, one.code) << message;
+    for (const std::string& word : one.mentions) {
+      EXPECT_NE(message.find(word), std::string::npos) << word << " in " << message;
+    }
+    EXPECT_LT(message.size(), 600u) << message;
+    for (const char c : message) EXPECT_GE(static_cast<unsigned char>(c), 0x20) << message;
+  }
+}
+
+TEST(MetadataSet, what_loads_gives_finite_logits) {
+  const auto execution = make_execution();
+  int controls = 0;
+  for (const MetadataCase& one : metadata_cases()) {
+    if (!one.code.empty()) continue;
+    const TempDir dir;
+    write_files(one, dir);
+    const auto model = load_model(dir.path(), *execution);
+    ASSERT_TRUE(model.ok()) << one.name << ": " << model.error().message;
+    KvCache cache((*model)->config(), 8);
+    std::vector<float> logits(3 * kVocabulary, NAN);
+    const std::vector<int32_t> tokens = {0, 7, 15};
+    ASSERT_TRUE((*model)->forward(*execution, tokens, cache, logits).ok());
+    for (const float logit : logits) EXPECT_TRUE(std::isfinite(logit)) << one.name;
+    ++controls;
+  }
+  EXPECT_GE(controls, 25);
+}
+
+TEST(MetadataSet, names_are_unique_and_every_class_is_there) {
+  std::set<std::string> names;
+  std::map<int, int> counts;
+  for (const MetadataCase& one : metadata_cases()) {
+    EXPECT_TRUE(names.insert(one.name).second) << one.name;
+    EXPECT_EQ(one.code.empty(), one.number == 0) << one.name;
+    ++counts[one.number];
+  }
+  for (int number = kFirstMetadataClass; number <= kLastMetadataClass; ++number) {
+    EXPECT_GE(counts[number], number == 69 ? 2 : 8) << "class " << number;
+  }
+  EXPECT_EQ(counts.size(), 1u + kLastMetadataClass - kFirstMetadataClass + 1);
+}
+
+TEST(MetadataSet, is_published_as_it_is_generated) {
+  std::map<std::string, std::string> expected;
+  std::size_t bytes = 0;
+  for (auto& [path, content] : published_metadata(metadata_cases())) {
+    bytes += content.size();
+    expected[path] = std::move(content);
+  }
+  EXPECT_LT(bytes, 1'500'000u);
+  std::size_t found = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(kPublished)) {
+    const std::string path = fs::relative(entry.path(), kPublished).generic_string();
+    if (!entry.is_regular_file() || path == "README.md") continue;
+    ++found;
+    std::ifstream stream(entry.path(), std::ios::binary);
+    const std::string content{std::istreambuf_iterator<char>(stream),
+                              std::istreambuf_iterator<char>()};
+    ASSERT_TRUE(expected.contains(path)) << path << " is not generated any more";
+    EXPECT_TRUE(content == expected[path]) << path << ": run write_metadata_set";
+  }
+  EXPECT_EQ(found, expected.size()) << "run write_metadata_set";
+}
+
+}  // namespace
+}  // namespace subbyte::conformance
