@@ -21,8 +21,9 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   const Tensor& tensor = plain != nullptr ? *plain : *context.tensors.find(module);
   const Format format = float_format(tensor.dtype);
   if (format == Format::kNone) {
-    return tensor_error("dense.dtype", tensor,
-                        fmt::format("expected dtype F16, BF16 or F32, found {}", name(tensor.dtype)));
+    return tensor_error(
+        "dense.dtype", tensor,
+        fmt::format("expected dtype F16, BF16 or F32, found {}", name(tensor.dtype)));
   }
   SUBBYTE_CHECK(require_rank(tensor, plain != nullptr ? 2 : 3));
   ModuleInfo result;

@@ -24,9 +24,10 @@ Result<const Importer*> find_importer(const TensorSource& tensors, std::string_v
   for (const Importer* importer : kImporters) {
     if (importer->matches(tensors, module)) return importer;
   }
-  return Error{"import.missing",
-               fmt::format("no weights for '{}' in {}: looked for {}.qweight, {}_blocks and {}.weight",
-                           module, tensors.files().front().string(), module, module, module)};
+  return Error{
+      "import.missing",
+      fmt::format("no weights for '{}' in {}: looked for {}.qweight, {}_blocks and {}.weight",
+                  module, tensors.files().front().string(), module, module, module)};
 }
 
 float load_float(const std::byte* bytes, Format format) {
@@ -48,7 +49,9 @@ uint64_t ModuleInfo::bytes() const {
   return sum;
 }
 
-std::span<const Importer* const> all_importers() { return kImporters; }
+std::span<const Importer* const> all_importers() {
+  return kImporters;
+}
 
 Result<ModuleInfo> describe_module(const ImportContext& context, std::string_view module) {
   SUBBYTE_TRY(const Importer* importer, find_importer(context.tensors, module));
@@ -77,8 +80,9 @@ Result<std::vector<float>> import_vector(const TensorSource& tensors, std::strin
   SUBBYTE_TRY(const Tensor* tensor, require_tensor(tensors, name, ""));
   const Format format = float_format(tensor->dtype);
   if (format == Format::kNone) {
-    return tensor_error("dense.dtype", *tensor, fmt::format("expected dtype F16, BF16 or F32, found {}",
-                                                            subbyte::name(tensor->dtype)));
+    return tensor_error(
+        "dense.dtype", *tensor,
+        fmt::format("expected dtype F16, BF16 or F32, found {}", subbyte::name(tensor->dtype)));
   }
   SUBBYTE_CHECK(require_shape(*tensor, shape));
   const std::size_t width = info(format).bits / 8;

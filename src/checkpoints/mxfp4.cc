@@ -1,8 +1,8 @@
 // MXFP4 experts as gpt-oss stores them. This is the canonical form already, so the bytes are used
 // where they lie in the file.
 //
-//   X_blocks U8 [E, N, K/32, 16]   byte j of a block: element 2j in the low nibble, 2j+1 in the high
-//   X_scales U8 [E, N, K/32]       E8M0: 2^(byte - 127), one for 32 elements; 255 (NaN) is refused
+//   X_blocks U8 [E, N, K/32, 16]  byte j of a block: element 2j in the low nibble, 2j+1 high
+//   X_scales U8 [E, N, K/32]      E8M0: 2^(byte - 127), one for 32 elements; 255 (NaN) is refused
 //
 // Rows are outputs. In gate_up_proj gate and up rows alternate: even rows gate, odd rows up.
 
