@@ -246,8 +246,9 @@ INSTANTIATE_TEST_SUITE_P(AllKernels, Matmul,
                                              all_kernels().back()->matmuls.end()),
                          [](const ::testing::TestParamInfo<MatmulKernel>& param) {
                            std::string name(subbyte::info(param.param.element).name);
-                           if (param.param.scale != Format::kNone)
-                             name += "_" + std::string(subbyte::info(param.param.scale).name);
+                           if (param.param.scale == Format::kNone) return name;
+                           name += '_';
+                           name += subbyte::info(param.param.scale).name;
                            return name;
                          });
 

@@ -25,8 +25,11 @@ inline __m512i load_16_bit_lanes(const uint8_t* p) {
 }
 
 /// Lane i: the three bytes at p + 3 * i. First each quarter of the register gets its twelve bytes.
+/// (One masked load of 48 bytes would do, but runs three times slower from memory on Zen 5.)
 inline __m512i load_24_bit_lanes(const uint8_t* p) {
-  const __m512i bytes = _mm512_maskz_loadu_epi32(0x0FFF, p);
+  const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  const __m128i high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 32));
+  const __m512i bytes = _mm512_inserti32x4(_mm512_castsi256_si512(low), high, 2);
   const __m512i quarters = _mm512_permutexvar_epi32(
       _mm512_setr_epi32(0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 8, 8, 9, 10, 11, 11), bytes);
   const __m512i spread =

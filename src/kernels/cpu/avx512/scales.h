@@ -10,26 +10,34 @@
 namespace subbyte::cpu::avx512 {
 namespace {
 
-/// 2^(code - 127). The exponent field of a float is the same number; 0 and 255 mean other things
-/// there: 2^-127 is subnormal and 255 is NaN.
-inline Float e8m0_to_float(__m512i codes) {
-  __m512i bits = _mm512_slli_epi32(codes, 23);
-  bits = _mm512_mask_mov_epi32(bits, _mm512_testn_epi32_mask(codes, codes),
-                               _mm512_set1_epi32(0x00400000));
-  const __mmask16 nan = _mm512_cmpeq_epi32_mask(codes, _mm512_set1_epi32(255));
-  return _mm512_castsi512_ps(_mm512_mask_mov_epi32(bits, nan, _mm512_set1_epi32(0x7FC00000)));
+/// The `bytes` <= 16 at p, then zeros. Masked loads would do for all, but Zen 5 does not prefetch
+/// for them, and scales are a stream of their own: so the usual counts have loads of their own.
+inline __m128i load_part(const uint8_t* p, int bytes) {
+  if (bytes == 4) return _mm_loadu_si32(p);
+  if (bytes == 8) return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  if (bytes == 16) return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm_maskz_loadu_epi8(static_cast<__mmask16>((1u << bytes) - 1), p);
+}
+
+/// The `count` <= 16 words at p, then zeros.
+inline __m256i load_words(const uint8_t* p, int count) {
+  if (count <= 8) return _mm256_castsi128_si256(load_part(p, 2 * count));
+  return _mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << count) - 1), p);
+}
+
+/// 2^(code - 127). The exponent field of a float is the same number; codes 0 and 255 mean other
+/// things there, and the top bit of the mantissa makes them right: 2^-127, which is subnormal, and
+/// NaN.
+inline Float e8m0_to_float(__m128i codes) {
+  const __mmask16 edges =
+      _mm_cmple_epu8_mask(_mm_add_epi8(codes, _mm_set1_epi8(1)), _mm_set1_epi8(1));
+  const __m512i bits = _mm512_slli_epi32(_mm512_cvtepu8_epi32(codes), 23);
+  return _mm512_castsi512_ps(
+      _mm512_mask_or_epi32(bits, edges, bits, _mm512_set1_epi32(0x00400000)));
 }
 
 inline Float bf16_to_float(__m256i bits) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
-}
-
-inline __m256i load_words(const uint8_t* p, int count) {
-  return _mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << count) - 1), p);
-}
-
-inline __m128i load_bytes(const uint8_t* p, int count) {
-  return _mm_maskz_loadu_epi8(static_cast<__mmask16>((1u << count) - 1), p);
 }
 
 inline short word_at(const uint8_t* p) {
@@ -45,7 +53,7 @@ inline Float broadcast_scale(const uint8_t* p) {
   } else if constexpr (kScale == Format::kBF16) {
     return bf16_to_float(_mm256_set1_epi16(word_at(p)));
   } else if constexpr (kScale == Format::kE8M0) {
-    return e8m0_to_float(_mm512_set1_epi32(*p));
+    return e8m0_to_float(_mm_set1_epi8(static_cast<char>(*p)));
   } else {
     static_assert(kScale == Format::kF32);
     float value = 0;
@@ -61,7 +69,7 @@ inline Float spread_scales(const uint8_t* p, int count, Lanes lanes) {
   } else if constexpr (kScale == Format::kBF16) {
     return permute(bf16_to_float(load_words(p, count)), lanes);
   } else if constexpr (kScale == Format::kE8M0) {
-    return permute(e8m0_to_float(_mm512_cvtepu8_epi32(load_bytes(p, count))), lanes);
+    return permute(e8m0_to_float(load_part(p, count)), lanes);
   } else {
     static_assert(kScale == Format::kF32);
     return permute(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), p), lanes);
@@ -81,7 +89,7 @@ inline Float broadcast_zero(const uint8_t* p) {
 template <Zero kZero>
 inline Float spread_zeros(const uint8_t* p, int count, Lanes lanes) {
   if constexpr (kZero == Zero::kU8) {
-    return permute(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_bytes(p, count))), lanes);
+    return permute(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_part(p, count))), lanes);
   } else {
     static_assert(kZero == Zero::kU16);
     return permute(_mm512_cvtepi32_ps(_mm512_cvtepu16_epi32(load_words(p, count))), lanes);

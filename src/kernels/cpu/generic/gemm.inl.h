@@ -40,6 +40,9 @@ void decode_row(const Weights& weights, int64_t row, int64_t first_block, int64_
   Scaling scaling(weights, first_block);
   for (int64_t b = first_block; b < first_block + num_blocks; ++b) {
     const uint8_t* block = bytes.codes + b * kBlockBytes;
+    // The same piece of the next strip: a panel is too short a stretch of a row for the hardware
+    // to see a stream in it. 30 % at M = 8 on Zen 5.
+    prefetch<kBlockBytes>(block, kGemmTileOutputs * weights.row_bytes);
     int valid_lanes = kLanes;
     alignas(64) uint8_t padded[kBlockBytes];
     const int64_t inputs_left = weights.cols - b * kBlockInputs;

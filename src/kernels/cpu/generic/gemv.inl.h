@@ -16,6 +16,21 @@
 // from 8 additions in part and 7 in the lane's sum (which are not in sequence), one for the zero,
 // b + 1 for the blocks, and those of sum4 and the bias.
 
+// Measured on Zen 5, codes of 3 and 4 bits: 15 % faster than the hardware's prefetcher alone.
+constexpr int64_t kPrefetchBytes = 2048;
+
+/// Asks for the kBytes that lie `ahead` of p. They may lie behind the end of the matrix, where no
+/// pointer may point but a prefetch does no harm: hence the integers.
+template <int64_t kBytes>
+[[gnu::always_inline]] inline void prefetch(const uint8_t* p, int64_t ahead) {
+  if (kLanes == 1) return;  // one block would be a fraction of a line
+  const uintptr_t address = reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(ahead);
+#pragma GCC unroll 8
+  for (int64_t i = 0; i < kBytes; i += 64) {
+    __builtin_prefetch(reinterpret_cast<const void*>(address + static_cast<uintptr_t>(i)));
+  }
+}
+
 /// One row of codes with what belongs to it.
 struct RowBytes {
   const uint8_t* codes;
@@ -32,46 +47,44 @@ inline RowBytes row_bytes(const Weights& weights, int64_t row) {
 
 template <int j, class Element, int kM, int kRows>
 [[gnu::always_inline]] inline void add_products(const typename Element::Codes (&codes)[kRows],
-                                                const float* x, int64_t x_stride,
+                                                const float* const (&x)[kM],
                                                 Float (&part)[kRows][kM]) {
-  Float inputs[kM];
-#pragma GCC unroll 4
-  for (int m = 0; m < kM; ++m) inputs[m] = load(x + m * x_stride + j * kLanes);
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     const Float value = Element::template value<j>(codes[r]);
 #pragma GCC unroll 4
     for (int m = 0; m < kM; ++m) {
-      part[r][m] = j == 0 ? mul(value, inputs[m]) : fma(value, inputs[m], part[r][m]);
+      const Float inputs = load(x[m] + j * kLanes);
+      part[r][m] = j == 0 ? mul(value, inputs) : fma(value, inputs, part[r][m]);
     }
   }
 }
 
-/// acc += one block. `rows[r].codes` points at the block, the rest at the start of the row.
+/// sums[r][m] += one block. rows[r].codes and x[m] point at the block, the rest at the start of
+/// the row.
 template <class Element, class Scaling, int kM, int kRows>
 [[gnu::always_inline]] inline void add_block(const RowBytes (&rows)[kRows], const Scaling& scaling,
-                                             int valid_lanes, const float* x, int64_t x_stride,
-                                             Float* acc) {
+                                             int valid_lanes, const float* const (&x)[kM],
+                                             Float* sums) {
   typename Element::Codes codes[kRows];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) codes[r] = Element::load(rows[r].codes);
   Float part[kRows][kM];
-  add_products<0, Element, kM, kRows>(codes, x, x_stride, part);
-  add_products<1, Element, kM, kRows>(codes, x, x_stride, part);
-  add_products<2, Element, kM, kRows>(codes, x, x_stride, part);
-  add_products<3, Element, kM, kRows>(codes, x, x_stride, part);
-  add_products<4, Element, kM, kRows>(codes, x, x_stride, part);
-  add_products<5, Element, kM, kRows>(codes, x, x_stride, part);
-  add_products<6, Element, kM, kRows>(codes, x, x_stride, part);
-  add_products<7, Element, kM, kRows>(codes, x, x_stride, part);
+  add_products<0, Element, kM, kRows>(codes, x, part);
+  add_products<1, Element, kM, kRows>(codes, x, part);
+  add_products<2, Element, kM, kRows>(codes, x, part);
+  add_products<3, Element, kM, kRows>(codes, x, part);
+  add_products<4, Element, kM, kRows>(codes, x, part);
+  add_products<5, Element, kM, kRows>(codes, x, part);
+  add_products<6, Element, kM, kRows>(codes, x, part);
+  add_products<7, Element, kM, kRows>(codes, x, part);
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     const auto row = scaling.row(rows[r].scales, rows[r].zeros, valid_lanes);
 #pragma GCC unroll 4
     for (int m = 0; m < kM; ++m) {
-      const float* sums = x + m * x_stride + kBlockInputs;
-      Float& sum = acc[r * kM + m];
-      sum = Scaling::add_part(sum, part[r][m], sums, row);
+      Float& sum = sums[r * kM + m];
+      sum = Scaling::add_part(sum, part[r][m], x[m] + kBlockInputs, row);
     }
   }
 }
@@ -80,41 +93,49 @@ template <class Element, class Scaling, int kM, int kRows>
 template <int kM, int kRows>
 constexpr int kNumSums = (kM * kRows + 3) / 4 * 4;
 
-/// sums[r][m] of kRows rows and kM activations.
+/// results[r][m] of kRows rows, n[r] their numbers, and kM activations.
 template <class Element, class Scaling, int kM, int kRows>
-inline void multiply_rows(const MatmulTask& task, RowBytes (&rows)[kRows],
-                          float (&sums)[kNumSums<kM, kRows>]) {
+inline void multiply_rows(const MatmulTask& task, const int64_t (&n)[kRows],
+                          float (&results)[kNumSums<kM, kRows>]) {
   constexpr int kSums = kNumSums<kM, kRows>;
   constexpr int64_t kBlockBytes = Element::kBits * kLanes;
   const int64_t full_blocks = task.weights.cols / kBlockInputs;
-  const int64_t x_stride = task.x.stride;
-  const float* x = task.x.data;
-  Scaling scaling(task.weights, 0);
-  Float acc[kSums];  // [kRows][kM]
+  RowBytes rows[kRows];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) rows[r] = row_bytes<Scaling>(task.weights, n[r]);
+  const float* x[kM];
+#pragma GCC unroll 4
+  for (int m = 0; m < kM; ++m) x[m] = task.x.data + m * task.x.stride;
+  Float sums[kSums];  // [kRows][kM]
 #pragma GCC unroll 8
-  for (int i = 0; i < kSums; ++i) acc[i] = zero();
+  for (int i = 0; i < kSums; ++i) sums[i] = zero();
+  Scaling scaling(task.weights, 0);
   for (int64_t b = 0; b < full_blocks; ++b) {
-    add_block<Element, Scaling, kM, kRows>(rows, scaling, kLanes, x, x_stride, acc);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) prefetch<kBlockBytes>(rows[r].codes, kPrefetchBytes);
+    add_block<Element, Scaling, kM, kRows>(rows, scaling, kLanes, x, sums);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) rows[r].codes += kBlockBytes;
-    x += block_floats(Element::kOrder);
+#pragma GCC unroll 4
+    for (int m = 0; m < kM; ++m) x[m] += block_floats(Element::kOrder);
     scaling.next();
   }
   const int64_t inputs_left = task.weights.cols % kBlockInputs;
   if (inputs_left != 0) {
     // Nothing may be read behind the row: the file could end there.
     alignas(64) uint8_t padded[kRows][kBlockBytes] = {};
+    const int64_t bytes_left = task.weights.row_bytes - full_blocks * kBlockBytes;
+    RowBytes last[kRows];
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-      const int64_t bytes_left = task.weights.row_bytes - full_blocks * kBlockBytes;
       __builtin_memcpy(padded[r], rows[r].codes, static_cast<unsigned long>(bytes_left));
-      rows[r].codes = padded[r];
+      last[r] = {padded[r], rows[r].scales, rows[r].zeros};
     }
     const int valid_lanes = static_cast<int>(inputs_left / 8);
-    add_block<Element, Scaling, kM, kRows>(rows, scaling, valid_lanes, x, x_stride, acc);
+    add_block<Element, Scaling, kM, kRows>(last, scaling, valid_lanes, x, sums);
   }
 #pragma GCC unroll 2
-  for (int i = 0; i < kSums; i += 4) sum4(acc + i, sums + i);
+  for (int i = 0; i < kSums; i += 4) sum4(sums + i, results + i);
 }
 
 template <class Element, class Scaling, int kM>
@@ -123,18 +144,18 @@ void gemv_rows(const MatmulTask& task) {
   const int64_t count = task.row_end - task.row_begin;
   const int64_t run = (count + kRows - 1) / kRows;
   for (int64_t i = 0; i < run; ++i) {
-    RowBytes rows[kRows];
+    int64_t rows[kRows];
     for (int r = 0; r < kRows; ++r) {
       // The last run may be short: then it repeats a row and throws the result away.
-      const int64_t n = i + r * run < count ? i + r * run : count - 1;
-      rows[r] = row_bytes<Scaling>(task.weights, task.row_begin + n);
+      const int64_t row = task.row_begin + i + r * run;
+      rows[r] = row < task.row_end ? row : task.row_end - 1;
     }
-    float sums[kNumSums<kM, kRows>];
-    multiply_rows<Element, Scaling, kM, kRows>(task, rows, sums);
+    float results[kNumSums<kM, kRows>];
+    multiply_rows<Element, Scaling, kM, kRows>(task, rows, results);
     for (int r = 0; r < kRows && i + r * run < count; ++r) {
       const int64_t n = task.row_begin + i + r * run;
       const float bias = task.bias != nullptr ? task.bias[n] : 0;
-      for (int m = 0; m < kM; ++m) task.y[m * task.y_stride + n] = sums[r * kM + m] + bias;
+      for (int m = 0; m < kM; ++m) task.y[m * task.y_stride + n] = results[r * kM + m] + bias;
     }
   }
 }

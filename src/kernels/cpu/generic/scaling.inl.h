@@ -63,7 +63,10 @@ class BroadcastGroups {
 class SpreadGroups {
  public:
   SpreadGroups(const Weights& weights, int64_t first_block)
-      : groups_(weights.groups), octets_(static_cast<int>(weights.group_size / 8)) {
+      : groups_(weights.groups),
+        octets_(static_cast<int>(weights.group_size / 8)),
+        step_(kLanes / octets_),
+        rest_(kLanes % octets_) {
     first_ = first_block * kLanes / octets_;
     offset_ = static_cast<int>(first_block * kLanes % octets_);
     find_lanes();
@@ -77,10 +80,13 @@ class SpreadGroups {
     return spread_zeros<kZero>(row + first_ * zero_bytes(kZero), count_, lanes_);
   }
   void next() {
-    const int end = offset_ + kLanes;
-    first_ += end / octets_;
-    if (end % octets_ == 0 && offset_ == 0 && first_ + count_ <= groups_) return;  // as before
-    offset_ = end % octets_;
+    first_ += step_;
+    if (rest_ == 0 && first_ + count_ <= groups_) return;  // the lanes stay as they are
+    offset_ += rest_;
+    if (offset_ >= octets_) {
+      offset_ -= octets_;
+      ++first_;
+    }
     find_lanes();
   }
 
@@ -95,6 +101,8 @@ class SpreadGroups {
   int64_t groups_;
   int64_t first_;  // group of lane 0
   int octets_;     // lanes per group
+  int step_;       // kLanes / octets_
+  int rest_;       // kLanes % octets_
   int offset_;     // of lane 0 in its group, in lanes
   int count_;      // groups that this block touches
   Lanes lanes_;    // group of each lane, counted from first_
