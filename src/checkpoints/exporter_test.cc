@@ -10,6 +10,7 @@
 #include "checkpoints/importer.h"
 #include "json/strict_json.h"
 #include "support/temp_dir.h"
+#include "support/test_tensors.h"
 
 namespace subbyte {
 namespace {
@@ -30,62 +31,30 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
              << c.group_size << (c.act_order ? " act-order" : "");
 }
 
-struct Declared {
-  SafetensorsWriter::Declaration declaration;
-  std::vector<std::byte> bytes;
-};
-
-std::vector<std::byte> random_bytes(Random& random, uint64_t size) {
-  std::vector<std::byte> bytes(size);
-  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.below(256));
-  return bytes;
-}
-
-std::vector<std::byte> group_indices(Random& random, const Case& c) {
+std::vector<int32_t> group_indices(Random& random, const Case& c) {
   std::vector<int32_t> groups(c.cols);
   const int64_t size = c.group_size == -1 ? c.cols : c.group_size;
   for (int64_t k = 0; k < c.cols; ++k) groups[k] = static_cast<int32_t>(k / size);
   if (c.act_order) {
     for (int64_t k = c.cols - 1; k > 0; --k) std::swap(groups[k], groups[random.below(k + 1)]);
   }
-  std::vector<std::byte> bytes(groups.size() * 4);
-  std::memcpy(bytes.data(), groups.data(), bytes.size());
-  return bytes;
+  return groups;
 }
 
-/// The tensors of module "m" with arbitrary contents, straight from the layouts in formats.md.
-std::vector<Declared> random_tensors(const Case& c, uint64_t seed) {
+/// The tensors of module "m" with arbitrary contents, straight from the layouts.
+std::vector<TestTensor> tensors_of(const Case& c, uint64_t seed) {
   Random random(seed);
   const uint64_t rows = c.rows;
   const uint64_t cols = c.cols;
   const uint64_t groups = c.group_size == -1 ? 1 : c.cols / c.group_size;
   const bool awq = std::string_view(c.exporter) == "awq";
   const Shape qweight = awq ? Shape{cols, rows / 8} : Shape{cols * c.bits / 32, rows};
-  std::vector<Declared> tensors;
-  tensors.push_back(
-      {{"m.qweight", DType::kI32, qweight}, random_bytes(random, qweight[0] * qweight[1] * 4)});
-  const Shape qzeros = {groups, rows * c.bits / 32};
-  tensors.push_back(
-      {{"m.qzeros", DType::kI32, qzeros}, random_bytes(random, qzeros[0] * qzeros[1] * 4)});
-  auto scales = random_bytes(random, groups * rows * 2);
-  for (std::size_t i = 1; i < scales.size(); i += 2) scales[i] &= std::byte{0xBB};  // finite
-  tensors.push_back({{"m.scales", DType::kF16, {groups, rows}}, scales});
-  if (!awq) tensors.push_back({{"m.g_idx", DType::kI32, {cols}}, group_indices(random, c)});
+  std::vector<TestTensor> tensors;
+  tensors.push_back(random_bits("m.qweight", DType::kI32, qweight, random));
+  tensors.push_back(random_bits("m.qzeros", DType::kI32, {groups, rows * c.bits / 32}, random));
+  tensors.push_back(random_floats("m.scales", DType::kF16, {groups, rows}, random));
+  if (!awq) tensors.push_back(int32_tensor("m.g_idx", {cols}, group_indices(random, c)));
   return tensors;
-}
-
-void write_file(const fs::path& path, const std::vector<Declared>& tensors) {
-  std::vector<SafetensorsWriter::Declaration> declarations;
-  for (const Declared& tensor : tensors) declarations.push_back(tensor.declaration);
-  auto writer = SafetensorsWriter::create(path, false, declarations, {});
-  ASSERT_TRUE(writer.ok()) << writer.error().message;
-  for (const TensorEntry& entry : writer->layout()) {
-    for (const Declared& tensor : tensors) {
-      if (tensor.declaration.name != entry.name) continue;
-      ASSERT_TRUE(writer->append(tensor.bytes).ok());
-    }
-  }
-  ASSERT_TRUE(writer->commit().ok());
 }
 
 QuantizationConfig config_of(const Case& c) {
@@ -129,7 +98,7 @@ class ExporterRoundTrip : public ::testing::TestWithParam<Case> {};
 TEST_P(ExporterRoundTrip, gives_the_bytes_that_were_imported) {
   const Case& c = GetParam();
   const TempDir directory;
-  write_file(directory / "model.safetensors", random_tensors(c, 17));
+  ASSERT_TRUE(write_tensors(directory / "model.safetensors", tensors_of(c, 17)).ok());
   const auto source = TensorSource::open(directory.path());
   ASSERT_TRUE(source.ok()) << source.error().message;
   expect_round_trip(*source, config_of(c), c.exporter, "m");

@@ -22,7 +22,7 @@ struct QuantizeReport {
   int64_t kept_tensors = 0;  // embeddings, norms, the head
   uint64_t source_bytes = 0;
   uint64_t result_bytes = 0;
-  double signal_to_noise_db = 0;  // of all quantized weights together
+  double signal_to_noise_db = 0;  // of all quantized weights together; infinite without errors
 };
 
 /// Reads an unquantized model directory and writes a quantized one that appears at `destination`
@@ -30,8 +30,10 @@ struct QuantizeReport {
 /// as it is (16-bit floats for embeddings, norms and head as AWQ files have them), config.json
 /// with the quantization_config of the container, tokenizer and other side files copied.
 /// Streams: no more than a few tensors are in memory. Identical bytes for any number of threads.
-/// Codes: quantize.format, quantize.group_size, quantize.already_quantized, quantize.model_type
-/// (experts have no AWQ form), those of the loaders, file.*.
+/// Codes: quantize.format, quantize.group_size (also when it does not divide the inputs of a
+/// layer), quantize.already_quantized, quantize.model_type (experts have no AWQ form), export.shape
+/// (outputs not a multiple of 8), quantize.f16_overflow, quantize.not_finite,
+/// quantize.scale_overflow, those of the loaders, file.*. Every message about a tensor names it.
 Result<QuantizeReport> quantize_model(const std::filesystem::path& source,
                                       const std::filesystem::path& destination,
                                       const QuantizeOptions& options, ThreadPool& pool,

@@ -1,0 +1,80 @@
+// subbyte quantize: a model directory with weights of 4 bits.
+
+#include "engine/quantize_model.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+
+#include "app/command.h"
+#include "engine/model_path.h"
+#include "json/quote.h"
+
+namespace subbyte::app {
+namespace {
+
+struct Options {
+  std::string source;
+  std::string destination;
+  QuantizeOptions quantize;
+  bool json = false;
+};
+
+Result<ExitCode> run(const Invocation& invocation, const Options& options) {
+  SUBBYTE_TRY(const auto source, find_model(options.source));
+  SUBBYTE_TRY(const auto execution, create_execution(invocation));
+  const auto start = std::chrono::steady_clock::now();
+  Result<QuantizeReport> quantized = [&] {
+    Progress progress(invocation, "quantizing");
+    return quantize_model(
+        source, options.destination, options.quantize, execution->pool(),
+        [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); });
+  }();
+  SUBBYTE_TRY(const QuantizeReport report, std::move(quantized));
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (options.json) {
+    const std::string noise = std::isfinite(report.signal_to_noise_db)
+                                  ? fmt::format("{:.3f}", report.signal_to_noise_db)
+                                  : "null";
+    fmt::print(
+        "{{\"quantized_tensors\": {}, \"kept_tensors\": {}, \"source_bytes\": {}, "
+        "\"result_bytes\": {}, \"signal_to_noise_db\": {}, \"seconds\": {:.3f}}}\n",
+        report.quantized_tensors, report.kept_tensors, report.source_bytes, report.result_bytes,
+        noise, seconds);
+  }
+  fmt::print(stderr,
+             "{}: {} layers in 4 bits, {} tensors kept, {:.1f} MB from {:.1f} MB, signal to noise "
+             "{:.1f} dB, {:.1f} s\n",
+             json::quote(options.destination), report.quantized_tensors, report.kept_tensors,
+             static_cast<double>(report.result_bytes) / 1e6,
+             static_cast<double>(report.source_bytes) / 1e6, report.signal_to_noise_db, seconds);
+  return kOk;
+}
+
+}  // namespace
+
+void add_quantize(CLI::App& app, Invocation& invocation) {
+  CLI::App* command =
+      add_command(app, "quantize", "Quantize a model to 4 bits, rounding to nearest",
+                  "  subbyte quantize ./Qwen3-8B ./Qwen3-8B-AWQ --format awq\n"
+                  "  subbyte quantize Qwen/Qwen3-0.6B ./small --group-size 64 --json");
+  auto options = std::make_shared<Options>();
+  command->add_option("SRC", options->source, "directory or org/name[@revision], 16 or 32 bits")
+      ->required();
+  command->add_option("DST", options->destination, "directory to make; it must not exist")
+      ->required();
+  command->add_option("--format", options->quantize.format, "awq")->capture_default_str();
+  command
+      ->add_option("--group-size", options->quantize.group_size,
+                   "inputs that share a scale and a zero point")
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "print one JSON object");
+  command->callback([options, &invocation] {
+    invocation.run = [options, &invocation] { return run(invocation, *options); };
+  });
+}
+
+}  // namespace subbyte::app

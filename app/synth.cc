@@ -1,0 +1,84 @@
+// subbyte synth: a checkpoint of a real shape with random weights.
+
+#include "engine/synth.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "app/command.h"
+#include "json/quote.h"
+
+namespace subbyte::app {
+namespace {
+
+struct Options {
+  std::string destination;
+  SynthOptions synth;
+  bool json = false;
+};
+
+Result<ExitCode> run(const Invocation& invocation, const Options& options) {
+  SUBBYTE_TRY(const auto execution, create_execution(invocation));
+  const auto start = std::chrono::steady_clock::now();
+  uint64_t bytes = 0;
+  const Status written = [&] {
+    Progress progress(invocation, "writing");
+    return synthesize(options.destination, options.synth, execution->pool(),
+                      [&](uint64_t done, uint64_t total) {
+                        bytes = total;
+                        progress.update_bytes(done, total);
+                      });
+  }();
+  SUBBYTE_CHECK(written);
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const SynthOptions& synth = options.synth;
+  if (options.json) {
+    fmt::print(
+        "{{\"directory\": {}, \"arch\": \"{}\", \"shape\": \"{}\", \"format\": \"{}\", "
+        "\"seed\": {}, \"weight_bytes\": {}, \"seconds\": {:.3f}}}\n",
+        nlohmann::json(options.destination)
+            .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace),
+        synth.arch, synth.shape, synth.format, synth.seed, bytes, seconds);
+  }
+  fmt::print(stderr, "{}: {} {} in {}, {:.1f} MB of random weights in {:.1f} s\n",
+             json::quote(options.destination), synth.arch, synth.shape, synth.format,
+             static_cast<double>(bytes) / 1e6, seconds);
+  return kOk;
+}
+
+}  // namespace
+
+void add_synth(CLI::App& app, Invocation& invocation) {
+  CLI::App* command = add_command(
+      app, "synth", "Write a checkpoint of a published shape with random weights",
+      "  subbyte synth ./qwen3-8b --arch qwen3 --shape 8b --format awq\n"
+      "  subbyte synth ./gpt-oss-20b --arch gpt-oss --shape 20b --format mxfp4 --seed 7\n"
+      "  subbyte synth ./small --shape 0.6b --format gptq --group-size 64 --layers 4\n"
+      "  subbyte synth ./tiny --shape tiny --format bf16 --json");
+  auto options = std::make_shared<Options>();
+  SynthOptions& synth = options->synth;
+  command->add_option("DST", options->destination, "directory to make; it must not exist")
+      ->required();
+  command->add_option("--arch", synth.arch, "qwen3 or gpt-oss")->capture_default_str();
+  command
+      ->add_option("--shape", synth.shape,
+                   "qwen3: tiny, 0.6b, 1.7b, 4b, 8b, 14b, 32b; gpt-oss: tiny, 20b, 120b")
+      ->capture_default_str();
+  command->add_option("--format", synth.format, "qwen3: awq, gptq, bf16; gpt-oss: mxfp4, bf16")
+      ->capture_default_str();
+  command->add_option("-s,--seed", synth.seed, "same seed, same bytes")->capture_default_str();
+  command->add_option("--layers", synth.layers, "only the first so many layers (0: all)")
+      ->capture_default_str();
+  command->add_option("--group-size", synth.group_size, "inputs that share a scale (awq, gptq)")
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "print one JSON object");
+  command->callback([options, &invocation] {
+    invocation.run = [options, &invocation] { return run(invocation, *options); };
+  });
+}
+
+}  // namespace subbyte::app
