@@ -1,0 +1,160 @@
+#include "ops/norm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/random.h"
+
+namespace subbyte {
+namespace {
+
+/// `value` rounded to `mantissa` bits after the leading one, ties to even, for normal numbers of
+/// the type: by scaling to an integer, not by bits.
+double round_mantissa(double value, int mantissa) {
+  if (value == 0) return 0;
+  int exponent = 0;
+  std::frexp(value, &exponent);
+  const double unit = std::ldexp(1.0, exponent - 1 - mantissa);
+  return std::nearbyint(value / unit) * unit;
+}
+
+double round_to(double value, ActivationType type) {
+  switch (type) {
+    case ActivationType::kBF16:
+      return round_mantissa(value, 7);
+    case ActivationType::kF16:
+      return round_mantissa(value, 10);
+    case ActivationType::kF32:
+      break;
+  }
+  return round_mantissa(value, 23);
+}
+
+struct Case {
+  std::vector<float> x, weight;
+};
+
+Case random_case(int64_t rows, int64_t size, uint64_t seed) {
+  Random random(seed);
+  Case made;
+  made.x.resize(rows * size);
+  made.weight.resize(size);
+  for (float& x : made.x) x = static_cast<float>(3 * random.normal());
+  for (float& w : made.weight) w = static_cast<float>(1 + 0.3 * random.normal());
+  return made;
+}
+
+/// x / sqrt(mean(x^2) + eps) of a row in double precision.
+std::vector<double> normalised(std::span<const float> row, double eps) {
+  double sum = 0;
+  for (const float x : row) sum += double(x) * x;
+  const double rms = std::sqrt(sum / static_cast<double>(row.size()) + eps);
+  std::vector<double> result;
+  for (const float x : row) result.push_back(x / rms);
+  return result;
+}
+
+TEST(RmsNorm, is_the_formula_in_float32) {
+  for (const NormOrder order : {NormOrder::kRoundThenScale, NormOrder::kScaleThenRound}) {
+    const Case made = random_case(3, 100, 1);
+    std::vector<float> y(300, NAN);
+    rms_norm(y, made.x, {made.weight, 1e-5f, order, ActivationType::kF32});
+    for (int64_t row = 0; row < 3; ++row) {
+      const auto expected = normalised(std::span(made.x).subspan(row * 100, 100), 1e-5f);
+      for (int64_t i = 0; i < 100; ++i) {
+        // Four roundings of 2^-24 each: mean, root, product, product.
+        const double value = expected[i] * made.weight[i];
+        EXPECT_NEAR(y[row * 100 + i], value, std::abs(value) * 5 * 0x1p-24);
+      }
+    }
+  }
+}
+
+class RoundedNorm : public testing::TestWithParam<ActivationType> {};
+
+TEST_P(RoundedNorm, rounds_where_the_order_says) {
+  const Case made = random_case(8, 256, 2);
+  std::vector<float> then_scaled(made.x.size()), then_rounded(made.x.size());
+  rms_norm(then_scaled, made.x, {made.weight, 1e-6f, NormOrder::kRoundThenScale, GetParam()});
+  rms_norm(then_rounded, made.x, {made.weight, 1e-6f, NormOrder::kScaleThenRound, GetParam()});
+  int64_t differing = 0;
+  int64_t other_side = 0;  // of a tie: the code works in float32, the oracle in double
+  for (int64_t i = 0; i < 8 * 256; ++i) {
+    const double x = normalised(std::span(made.x).subspan(i / 256 * 256, 256), 1e-6f)[i % 256];
+    const double w = made.weight[i % 256];
+    other_side += then_scaled[i] != round_to(round_to(x, GetParam()) * w, GetParam());
+    other_side += then_rounded[i] != round_to(x * w, GetParam());
+    differing += then_scaled[i] != then_rounded[i];
+  }
+  EXPECT_LE(other_side, 8) << "of 4096";
+  // The orders are not the same: about a third of the elements differ.
+  EXPECT_GT(differing, 200);
+}
+
+TEST_P(RoundedNorm, gives_numbers_of_the_type) {
+  const Case made = random_case(2, 64, 3);
+  for (const NormOrder order : {NormOrder::kRoundThenScale, NormOrder::kScaleThenRound}) {
+    std::vector<float> y(128);
+    rms_norm(y, made.x, {made.weight, 1e-6f, order, GetParam()});
+    for (const float value : y) EXPECT_EQ(value, round_to(value, GetParam()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, RoundedNorm,
+                         testing::Values(ActivationType::kBF16, ActivationType::kF16),
+                         [](const auto& param) {
+                           return param.param == ActivationType::kBF16 ? "bf16" : "f16";
+                         });
+
+TEST(RmsNorm, the_orders_differ_in_a_case_worked_by_hand) {
+  // The mean of squares is 1. The steps of bf16 are 2^-7 = 0.0078125 here:
+  //   round, then scale   1.0118 -> 1.015625;  * 1.5 = 1.5234375, a bf16 number
+  //   scale, then round   1.0118 * 1.5 = 1.5177, between 1.515625 and 1.5234375, nearer the first
+  const float a = 1.0118f;
+  const auto b = static_cast<float>(std::sqrt(2 - double(a) * a));
+  const std::vector<float> x = {a, b};
+  const std::vector<float> weight = {1.5f, 1};
+  std::vector<float> y(2);
+  rms_norm(y, x, {weight, 1e-12f, NormOrder::kRoundThenScale, ActivationType::kBF16});
+  EXPECT_EQ(y[0], 1.5234375f);
+  rms_norm(y, x, {weight, 1e-12f, NormOrder::kScaleThenRound, ActivationType::kBF16});
+  EXPECT_EQ(y[0], 1.515625f);
+}
+
+TEST(RmsNorm, works_in_place) {
+  const Case made = random_case(4, 32, 4);
+  std::vector<float> y(128);
+  std::vector<float> in_place = made.x;
+  const Norm norm = {made.weight, 1e-6f, NormOrder::kRoundThenScale, ActivationType::kF32};
+  rms_norm(y, made.x, norm);
+  rms_norm(in_place, in_place, norm);
+  EXPECT_EQ(in_place, y);
+}
+
+TEST(RmsNorm, does_not_overflow_or_divide_by_zero) {
+  const std::vector<float> weight(4, 1);
+  const std::vector<float> zeros(4, 0);
+  std::vector<float> y(4, NAN);
+  rms_norm(y, zeros, {weight, 1e-6f, NormOrder::kScaleThenRound, ActivationType::kF32});
+  EXPECT_EQ(y, zeros);
+  // Squares of 1e19 do not fit into float32, but their mean is formed in double.
+  const std::vector<float> large = {1e18f, -1e18f, 1e18f, 1e18f};
+  rms_norm(y, large, {weight, 1e-6f, NormOrder::kScaleThenRound, ActivationType::kF32});
+  EXPECT_NEAR(y[1], -1, 1e-6);
+}
+
+TEST(RmsNorm, nan_stays_in_its_row) {
+  std::vector<float> x(8, 1);
+  x[2] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> weight(4, 1);
+  std::vector<float> y(8);
+  rms_norm(y, x, {weight, 1e-6f, NormOrder::kRoundThenScale, ActivationType::kBF16});
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(std::isnan(y[i]));
+  for (int i = 4; i < 8; ++i) EXPECT_EQ(y[i], 1);
+}
+
+}  // namespace
+}  // namespace subbyte

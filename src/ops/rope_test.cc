@@ -1,0 +1,181 @@
+#include "ops/rope.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "base/random.h"
+
+namespace subbyte {
+namespace {
+
+// gpt-oss: head_dim 64, theta 150000, YaRN factor 32 of 4096 positions, beta 32 and 1.
+constexpr int64_t kDim = 64;
+constexpr double kTheta = 150'000;
+
+RopeScaling gpt_oss_scaling(bool truncate) {
+  RopeScaling scaling;
+  scaling.type = RopeScaling::Type::kYarn;
+  scaling.factor = 32;
+  scaling.original_max_positions = 4096;
+  scaling.truncate = truncate;
+  return scaling;
+}
+
+double relative(double found, double expected) {
+  return std::abs(found / expected - 1);
+}
+
+TEST(Rope, frequencies_are_powers_of_theta) {
+  const Rope rope(128, 1e6, {});
+  ASSERT_EQ(rope.inv_freq().size(), 64u);
+  EXPECT_EQ(rope.inv_freq()[0], 1);
+  for (int i = 0; i < 64; ++i) {
+    EXPECT_LT(relative(rope.inv_freq()[i], std::exp(-std::log(1e6) * i / 64)), 1e-14);
+  }
+  EXPECT_EQ(rope.attention_factor(), 1);
+}
+
+TEST(Rope, linear_scaling_divides_all_frequencies) {
+  RopeScaling scaling;
+  scaling.type = RopeScaling::Type::kLinear;
+  scaling.factor = 4;
+  const Rope plain(64, 10'000, {});
+  const Rope scaled(64, 10'000, scaling);
+  for (int i = 0; i < 32; ++i) EXPECT_EQ(scaled.inv_freq()[i] * 4, plain.inv_freq()[i]);
+  EXPECT_EQ(scaled.attention_factor(), 1);
+}
+
+/// Frequencies by the reference's formula from borders that it states as numbers.
+void expect_ramp(const Rope& rope, double low, double high, double tolerance) {
+  for (int i = 0; i < 32; ++i) {
+    const double plain = std::exp(-std::log(kTheta) * i / 32);
+    const double r = std::fmin(std::fmax((i - low) / (high - low), 0), 1);
+    const double expected = (1 - r) * plain + r * plain / 32;
+    EXPECT_LT(relative(rope.inv_freq()[i], expected), tolerance) << "dimension " << i;
+  }
+}
+
+TEST(Rope, yarn_of_gpt_oss_has_the_borders_of_the_reference) {
+  const Rope rope(kDim, kTheta, gpt_oss_scaling(false));
+  // The borders are given to three decimals; a border off by 0.001 moves a frequency in the ramp
+  // by up to 2e-3 of itself.
+  expect_ramp(rope, 8.093, 17.398, 2e-3);
+  const double log_theta = std::log(kTheta);
+  const double low = 32 * std::log(4096 / (32 * 2 * std::numbers::pi)) / log_theta;
+  const double high = 32 * std::log(4096 / (2 * std::numbers::pi)) / log_theta;
+  EXPECT_NEAR(low, 8.093, 5e-4);
+  EXPECT_NEAR(high, 17.398, 5e-4);
+  expect_ramp(rope, low, high, 1e-12);
+}
+
+TEST(Rope, yarn_rounds_the_borders_outwards_when_told) {
+  expect_ramp(Rope(kDim, kTheta, gpt_oss_scaling(true)), 8, 18, 1e-12);
+}
+
+TEST(Rope, yarn_leaves_the_fast_and_divides_the_slow_dimensions) {
+  const Rope plain(kDim, kTheta, {});
+  const Rope yarn(kDim, kTheta, gpt_oss_scaling(false));
+  for (int i = 0; i <= 8; ++i) EXPECT_EQ(yarn.inv_freq()[i], plain.inv_freq()[i]);
+  for (int i = 18; i < 32; ++i) EXPECT_EQ(yarn.inv_freq()[i], plain.inv_freq()[i] / 32);
+  for (int i = 9; i < 18; ++i) {
+    EXPECT_LT(yarn.inv_freq()[i], plain.inv_freq()[i]);
+    EXPECT_GT(yarn.inv_freq()[i], plain.inv_freq()[i] / 32);
+  }
+}
+
+TEST(Rope, yarn_with_equal_borders_is_a_step) {
+  RopeScaling scaling = gpt_oss_scaling(false);
+  scaling.beta_fast = 1;  // both borders at 17.398
+  const Rope plain(kDim, kTheta, {});
+  const Rope yarn(kDim, kTheta, scaling);
+  for (int i = 0; i < 32; ++i) {
+    EXPECT_EQ(yarn.inv_freq()[i], plain.inv_freq()[i] / (i < 18 ? 1 : 32)) << i;
+  }
+}
+
+TEST(Rope, yarn_of_a_huge_context_changes_no_frequency) {
+  RopeScaling scaling = gpt_oss_scaling(true);
+  scaling.original_max_positions = 1e12;  // the ramp lies beyond the last dimension
+  const Rope plain(kDim, kTheta, {});
+  const Rope yarn(kDim, kTheta, scaling);
+  EXPECT_TRUE(std::ranges::equal(yarn.inv_freq(), plain.inv_freq()));
+}
+
+TEST(Rope, attention_factor_follows_from_the_factor_unless_given) {
+  EXPECT_NEAR(Rope(kDim, kTheta, gpt_oss_scaling(false)).attention_factor(), 1.34657, 5e-6);
+  RopeScaling scaling = gpt_oss_scaling(false);
+  scaling.attention_factor = 0.5;
+  EXPECT_EQ(Rope(kDim, kTheta, scaling).attention_factor(), 0.5);
+  scaling = gpt_oss_scaling(false);
+  scaling.factor = 1;
+  EXPECT_EQ(Rope(kDim, kTheta, scaling).attention_factor(), 1);
+}
+
+TEST(Rope, turns_halves_together) {
+  // One pair: (1, 0) at position 1 turns by 1 radian.
+  const Rope rope(2, 10'000, {});
+  std::vector<float> head = {1, 0};
+  rope.apply(head, 1);
+  EXPECT_FLOAT_EQ(head[0], 0.540302306f);
+  EXPECT_FLOAT_EQ(head[1], 0.841470985f);
+  // Two pairs of theta 100: element 0 goes with 2 by 3 radians, 1 with 3 by 0.3.
+  const Rope two(4, 100, {});
+  std::vector<float> turned = {1, 2, 3, 4};
+  two.apply(turned, 3);
+  EXPECT_NEAR(turned[0], 1 * std::cos(3.0) - 3 * std::sin(3.0), 1e-6);
+  EXPECT_NEAR(turned[2], 3 * std::cos(3.0) + 1 * std::sin(3.0), 1e-6);
+  EXPECT_NEAR(turned[1], 2 * std::cos(0.3) - 4 * std::sin(0.3), 1e-6);
+  EXPECT_NEAR(turned[3], 4 * std::cos(0.3) + 2 * std::sin(0.3), 1e-6);
+}
+
+TEST(Rope, position_0_only_scales) {
+  std::vector<float> head(kDim, 0.5f);
+  Rope(kDim, kTheta, {}).apply(head, 0);
+  for (const float x : head) EXPECT_EQ(x, 0.5f);
+  Rope(kDim, kTheta, gpt_oss_scaling(false)).apply(head, 0);
+  for (const float x : head) EXPECT_NEAR(x, 0.5 * 1.34657, 5e-6);
+}
+
+TEST(Rope, turns_every_head_alike) {
+  const Rope rope(8, 1e4, gpt_oss_scaling(true));
+  Random random(1);
+  std::vector<float> heads(24);
+  for (float& x : heads) x = static_cast<float>(random.normal());
+  std::vector<float> alone(heads.begin() + 8, heads.begin() + 16);
+  rope.apply(heads, 1234);
+  rope.apply(alone, 1234);
+  EXPECT_TRUE(std::equal(alone.begin(), alone.end(), heads.begin() + 8));
+}
+
+TEST(Rope, angles_stay_exact_far_out) {
+  // Float32 angles would be off by 2e-3 radians here.
+  const Rope rope(4, 1e6, {});
+  std::vector<float> head = {1, 0, 0, 0};
+  rope.apply(head, 131'071);
+  EXPECT_NEAR(head[0], std::cos(131'071.0), 1e-7);
+  EXPECT_NEAR(head[2], std::sin(131'071.0), 1e-7);
+}
+
+TEST(Rope, products_depend_on_the_distance_alone) {
+  const Rope rope(kDim, kTheta, {});
+  Random random(2);
+  std::vector<float> q(kDim), k(kDim);
+  for (float& x : q) x = static_cast<float>(random.normal());
+  for (float& x : k) x = static_cast<float>(random.normal());
+  const auto product = [&](int64_t q_position, int64_t k_position) {
+    std::vector<float> turned_q = q, turned_k = k;
+    rope.apply(turned_q, q_position);
+    rope.apply(turned_k, k_position);
+    double sum = 0;
+    for (int64_t i = 0; i < kDim; ++i) sum += double(turned_q[i]) * turned_k[i];
+    return sum;
+  };
+  EXPECT_NEAR(product(7, 3), product(1007, 1003), 1e-4);
+  EXPECT_GT(std::abs(product(7, 3) - product(8, 3)), 1e-2);
+}
+
+}  // namespace
+}  // namespace subbyte
