@@ -1,0 +1,286 @@
+#include "models/model_config.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "json/strict_json.h"
+#include "support/temp_dir.h"
+
+namespace subbyte {
+namespace {
+
+using Type = RopeScaling::Type;
+
+const char* const kQwen3 = R"({
+  "model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072,
+  "num_hidden_layers": 3, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
+  "vocab_size": 151936, "max_position_embeddings": 40960, "rms_norm_eps": 1e-6,
+  "rope_theta": 1000000, "tie_word_embeddings": true, "hidden_act": "silu",
+  "eos_token_id": 151645, "sliding_window": null, "use_sliding_window": false})";
+
+const char* const kGptOss = R"({
+  "model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880,
+  "num_hidden_layers": 4, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,
+  "vocab_size": 201088, "max_position_embeddings": 131072, "rope_theta": 150000,
+  "num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128,
+  "eos_token_id": [200002, 199999],
+  "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                   "original_max_position_embeddings": 4096, "truncate": false}})";
+
+Result<ModelConfig> parse_text(const std::string& text) {
+  SUBBYTE_TRY(const json::Value value, json::parse(text, "config.json"));
+  SUBBYTE_TRY(const json::Object object, json::Object::of(value, "config.json"));
+  return parse_model_config(object);
+}
+
+/// `base` with `changes` merged in: null takes a key away.
+Result<ModelConfig> changed(const char* base, const std::string& changes) {
+  json::Value value = json::Value::parse(base);
+  value.merge_patch(json::Value::parse(changes));
+  return parse_text(value.dump());
+}
+
+std::string code(const char* base, const std::string& changes) {
+  const auto config = changed(base, changes);
+  return config.ok() ? "" : std::string(config.error().code);
+}
+
+void expect_same(const ModelConfig& a, const ModelConfig& b) {
+  EXPECT_EQ(a.rope_theta, b.rope_theta);
+  EXPECT_EQ(a.rope_scaling.type, b.rope_scaling.type);
+  EXPECT_EQ(a.rope_scaling.factor, b.rope_scaling.factor);
+  EXPECT_EQ(a.rope_scaling.original_max_positions, b.rope_scaling.original_max_positions);
+  EXPECT_EQ(a.rope_scaling.beta_fast, b.rope_scaling.beta_fast);
+  EXPECT_EQ(a.rope_scaling.beta_slow, b.rope_scaling.beta_slow);
+  EXPECT_EQ(a.rope_scaling.truncate, b.rope_scaling.truncate);
+  EXPECT_EQ(a.rope_scaling.attention_factor, b.rope_scaling.attention_factor);
+  EXPECT_EQ(a.windows, b.windows);
+}
+
+TEST(ModelConfig, reads_qwen3) {
+  const auto config = parse_text(kQwen3);
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->model_type, "qwen3");
+  EXPECT_EQ(config->hidden_size, 1024);
+  EXPECT_EQ(config->intermediate_size, 3072);
+  EXPECT_EQ(config->num_layers, 3);
+  EXPECT_EQ(config->num_heads, 16);
+  EXPECT_EQ(config->num_kv_heads, 8);
+  EXPECT_EQ(config->head_dim, 128);  // not 1024 / 16
+  EXPECT_EQ(config->vocab_size, 151'936);
+  EXPECT_EQ(config->max_positions, 40'960);
+  EXPECT_EQ(config->rms_norm_eps, 1e-6f);
+  EXPECT_EQ(config->rope_theta, 1e6);
+  EXPECT_EQ(config->rope_scaling.type, Type::kNone);
+  EXPECT_TRUE(config->tie_word_embeddings);
+  EXPECT_EQ(config->windows, std::vector<int64_t>(3, 0));
+  EXPECT_EQ(config->eos_tokens, std::vector<int32_t>{151'645});
+}
+
+TEST(ModelConfig, reads_gpt_oss) {
+  const auto config = parse_text(kGptOss);
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->num_experts, 32);
+  EXPECT_EQ(config->experts_per_token, 4);
+  EXPECT_EQ(config->swiglu_limit, 7.0f);
+  EXPECT_EQ(config->rms_norm_eps, 1e-5f);  // the family's, as the file says nothing
+  EXPECT_EQ(config->rope_theta, 150'000);
+  EXPECT_EQ(config->rope_scaling.type, Type::kYarn);
+  EXPECT_EQ(config->rope_scaling.factor, 32);
+  EXPECT_EQ(config->rope_scaling.original_max_positions, 4096);
+  EXPECT_FALSE(config->rope_scaling.truncate);
+  EXPECT_EQ(config->windows, (std::vector<int64_t>{128, 0, 128, 0}));
+  EXPECT_EQ(config->eos_tokens, (std::vector<int32_t>{200'002, 199'999}));
+  EXPECT_FALSE(config->tie_word_embeddings);
+}
+
+TEST(ModelConfig, both_schemas_of_rope_say_the_same) {
+  const auto older = parse_text(kGptOss);
+  const auto newer = changed(kGptOss, R"({"rope_theta": null, "rope_scaling": null,
+      "rope_parameters": {"rope_theta": 150000.0, "rope_type": "yarn", "factor": 32.0,
+      "beta_fast": 32.0, "beta_slow": 1.0, "original_max_position_embeddings": 4096,
+      "truncate": false}})");
+  ASSERT_TRUE(older.ok() && newer.ok()) << newer.error().message;
+  expect_same(*older, *newer);
+  const auto oldest = changed(kGptOss, R"({"rope_scaling": {"rope_type": null, "type": "yarn"}})");
+  ASSERT_TRUE(oldest.ok());
+  expect_same(*older, *oldest);
+  const auto plain = changed(kQwen3, R"({"rope_theta": null,
+      "rope_parameters": {"rope_theta": 1000000.0, "rope_type": "default"}})");
+  ASSERT_TRUE(plain.ok());
+  expect_same(*parse_text(kQwen3), *plain);
+}
+
+TEST(ModelConfig, reads_linear_scaling_and_yarn_defaults) {
+  const auto linear = changed(kQwen3, R"({"rope_scaling": {"type": "linear", "factor": 2.5}})");
+  ASSERT_TRUE(linear.ok());
+  EXPECT_EQ(linear->rope_scaling.type, Type::kLinear);
+  EXPECT_EQ(linear->rope_scaling.factor, 2.5);
+  const auto yarn = changed(kQwen3, R"({"rope_scaling": {"rope_type": "yarn", "factor": 4}})");
+  ASSERT_TRUE(yarn.ok());
+  EXPECT_TRUE(yarn->rope_scaling.truncate);
+  EXPECT_EQ(yarn->rope_scaling.original_max_positions, 40'960);
+  EXPECT_EQ(yarn->rope_scaling.beta_fast, 32);
+  EXPECT_EQ(yarn->rope_scaling.beta_slow, 1);
+  EXPECT_EQ(yarn->rope_scaling.attention_factor, 0);  // from the factor
+}
+
+TEST(ModelConfig, derives_what_is_not_given) {
+  const auto config = changed(
+      kQwen3, R"({"head_dim": null, "num_key_value_heads": null, "tie_word_embeddings": null,
+                  "rms_norm_eps": null, "eos_token_id": null, "rope_theta": null})");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->head_dim, 64);  // 1024 / 16
+  EXPECT_EQ(config->num_kv_heads, 16);
+  EXPECT_FALSE(config->tie_word_embeddings);
+  EXPECT_EQ(config->rms_norm_eps, 1e-6f);
+  EXPECT_EQ(config->rope_theta, 10'000);
+  EXPECT_TRUE(config->eos_tokens.empty());
+}
+
+TEST(ModelConfig, layer_types_decide_about_windows) {
+  const auto windows = [](const char* base, const std::string& changes) {
+    const auto config = changed(base, changes);
+    EXPECT_TRUE(config.ok()) << config.error().message;
+    return config->windows;
+  };
+  using Windows = std::vector<int64_t>;
+  EXPECT_EQ(windows(kGptOss, R"({"layer_types": ["full_attention", "sliding_attention",
+                                 "full_attention", "sliding_attention"]})"),
+            (Windows{0, 128, 0, 128}));
+  EXPECT_EQ(windows(kGptOss, R"({"sliding_window": null})"), (Windows{128, 0, 128, 0}));
+  EXPECT_EQ(windows(kGptOss, R"({"sliding_window": 16})"), (Windows{16, 0, 16, 0}));
+  EXPECT_EQ(windows(kQwen3, R"({"sliding_window": 64})"), (Windows{0, 0, 0}));
+  EXPECT_EQ(windows(kQwen3, R"({"sliding_window": 64, "use_sliding_window": true,
+                                "max_window_layers": 1})"),
+            (Windows{0, 64, 64}));
+  EXPECT_EQ(windows(kQwen3, R"({"sliding_window": 64, "use_sliding_window": true})"),
+            (Windows{0, 0, 0}));  // transformers leaves the first 28 layers alone
+}
+
+TEST(ModelConfig, reads_what_the_goldens_say) {
+  const auto root = std::filesystem::path(SUBBYTE_TEST_DATA) / "goldens";
+  for (const char* name :
+       {"qwen3-bf16", "qwen3-awq", "qwen3-gptq-v1", "qwen3-gptq-v2", "qwen3-gptq-act-order"}) {
+    const auto config = read_model_config(root / name);
+    ASSERT_TRUE(config.ok()) << config.error().message;
+    EXPECT_EQ(config->hidden_size, 256);
+    EXPECT_EQ(config->intermediate_size, 512);
+    EXPECT_EQ(config->num_layers, 2);
+    EXPECT_EQ(config->num_heads, 4);
+    EXPECT_EQ(config->num_kv_heads, 2);
+    EXPECT_EQ(config->head_dim, 64);
+    EXPECT_EQ(config->rope_theta, 1e6);
+    EXPECT_EQ(config->rope_scaling.type, Type::kNone);
+  }
+  const auto config = read_model_config(root / "gpt-oss-mxfp4");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->windows, (std::vector<int64_t>{8, 0, 8, 0}));
+  EXPECT_EQ(config->num_experts, 8);
+  EXPECT_EQ(config->rope_scaling.type, Type::kYarn);
+  EXPECT_EQ(config->rope_scaling.original_max_positions, 4096);
+  EXPECT_FALSE(config->rope_scaling.truncate);
+}
+
+TEST(ModelConfig, generation_config_names_the_stop_tokens) {
+  const TempDir dir;
+  dir.write("config.json", kQwen3);
+  EXPECT_EQ(read_model_config(dir.path())->eos_tokens, std::vector<int32_t>{151'645});
+  dir.write("generation_config.json", R"({"temperature": 0.6})");
+  EXPECT_EQ(read_model_config(dir.path())->eos_tokens, std::vector<int32_t>{151'645});
+  dir.write("generation_config.json", R"({"eos_token_id": [151645, 151643]})");
+  EXPECT_EQ(read_model_config(dir.path())->eos_tokens, (std::vector<int32_t>{151'645, 151'643}));
+  dir.write("generation_config.json", R"({"eos_token_id": 151936})");
+  EXPECT_EQ(read_model_config(dir.path()).error().code, "config.eos_token_id");
+  dir.write("generation_config.json", "{");
+  EXPECT_EQ(read_model_config(dir.path()).error().code, "json.syntax");
+}
+
+TEST(ModelConfig, refuses_numbers_outside_their_range) {
+  for (const char* key :
+       {"hidden_size", "intermediate_size", "num_hidden_layers", "head_dim", "num_attention_heads",
+        "num_key_value_heads", "vocab_size", "max_position_embeddings"}) {
+    for (const char* value : {"0", "-1", "2147483648", "9223372036854775807", "1e300"}) {
+      const std::string found = code(kQwen3, std::string("{\"") + key + "\": " + value + "}");
+      EXPECT_TRUE(found == "json.range" || found == "json.type") << key << " " << value << found;
+    }
+    for (const char* value : {"\"4\"", "4.5", "true", "[4]", "{}"}) {
+      EXPECT_EQ(code(kQwen3, std::string("{\"") + key + "\": " + value + "}"), "json.type") << key;
+    }
+  }
+  for (const char* key : {"hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size",
+                          "num_attention_heads", "model_type"}) {
+    EXPECT_EQ(code(kQwen3, std::string("{\"") + key + "\": null}"), "json.missing") << key;
+  }
+}
+
+TEST(ModelConfig, refuses_heads_that_do_not_fit) {
+  EXPECT_EQ(code(kQwen3, R"({"num_key_value_heads": 3})"), "config.heads");
+  EXPECT_EQ(code(kQwen3, R"({"num_key_value_heads": 32})"), "config.heads");
+  EXPECT_EQ(code(kQwen3, R"({"head_dim": 127})"), "config.heads");
+  EXPECT_EQ(code(kQwen3, R"({"head_dim": null, "num_attention_heads": 24})"), "config.heads");
+  EXPECT_EQ(code(kQwen3, R"({"head_dim": null, "hidden_size": 48})"), "config.heads");  // 3: odd
+}
+
+TEST(ModelConfig, refuses_what_would_turn_into_nan) {
+  for (const char* value : {"0", "-1", "1", "1e-9", "1e16"}) {
+    EXPECT_EQ(code(kQwen3, std::string(R"({"rope_theta": )") + value + "}"), "json.range");
+  }
+  EXPECT_EQ(code(kQwen3, R"({"rope_theta": "NaN"})"), "json.type");
+  EXPECT_EQ(code(kQwen3, R"({"rope_parameters": {"rope_theta": 0}})"), "json.range");
+  for (const char* value : {"0", "-1e-6", "1e-13", "2"}) {
+    EXPECT_EQ(code(kQwen3, std::string(R"({"rms_norm_eps": )") + value + "}"), "json.range");
+  }
+  EXPECT_EQ(code(kQwen3, R"({"rms_norm_eps": "1e-6"})"), "json.type");
+  EXPECT_EQ(parse_text(R"({"model_type": "qwen3", "rms_norm_eps": NaN})").error().code,
+            "json.syntax");
+}
+
+TEST(ModelConfig, refuses_rope_that_it_does_not_know) {
+  for (const char* type : {"dynamic", "llama3", "longrope", "YARN", ""}) {
+    EXPECT_EQ(code(kQwen3, std::string(R"({"rope_scaling": {"rope_type": ")") + type +
+                               R"(", "factor": 2}})"),
+              "config.rope");
+  }
+  EXPECT_EQ(code(kQwen3, R"({"rope_scaling": {"rope_type": "yarn"}})"), "json.missing");
+  EXPECT_EQ(code(kQwen3, R"({"rope_scaling": {"rope_type": "linear", "factor": 0}})"),
+            "json.range");
+  EXPECT_EQ(code(kGptOss, R"({"rope_scaling": {"mscale": 1}})"), "config.rope");
+  EXPECT_EQ(code(kGptOss, R"({"rope_scaling": {"truncate": 0}})"), "json.type");
+  EXPECT_EQ(code(kGptOss, R"({"rope_scaling": {"beta_fast": 0}})"), "json.range");
+  EXPECT_EQ(code(kQwen3, R"({"rope_scaling": []})"), "json.type");
+}
+
+TEST(ModelConfig, refuses_other_models_activations_and_layers) {
+  for (const char* type : {"llama", "qwen2", "qwen3_moe", "Qwen3", ""}) {
+    EXPECT_EQ(code(kQwen3, std::string(R"({"model_type": ")") + type + "\"}"), "config.model_type");
+  }
+  EXPECT_EQ(code(kQwen3, R"({"hidden_act": "gelu"})"), "config.hidden_act");
+  EXPECT_EQ(code(kQwen3, R"({"layer_types": ["full_attention"]})"), "config.layer_types");
+  EXPECT_EQ(code(kQwen3, R"({"layer_types": "full_attention"})"), "config.layer_types");
+  EXPECT_EQ(code(kQwen3, R"({"layer_types": [1, 2, 3]})"), "config.layer_types");
+  EXPECT_EQ(code(kQwen3, R"({"layer_types": ["full_attention", "sliding_attention",
+                             "full_attention"]})"),
+            "config.layer_types");  // no sliding_window
+  EXPECT_EQ(code(kQwen3, R"({"layer_types": ["full_attention", "linear_attention",
+                             "full_attention"]})"),
+            "config.layer_types");
+}
+
+TEST(ModelConfig, refuses_experts_and_tokens_that_do_not_exist) {
+  EXPECT_EQ(code(kGptOss, R"({"num_experts_per_tok": 33})"), "json.range");
+  EXPECT_EQ(code(kGptOss, R"({"num_experts_per_tok": 0})"), "json.range");
+  EXPECT_EQ(code(kGptOss, R"({"num_local_experts": null})"), "json.missing");
+  EXPECT_EQ(code(kGptOss, R"({"num_local_experts": 5000})"), "json.range");
+  for (const char* id : {"-1", "151936", "\"2\"", "1.5", "[0, -1]", "[[1]]", "4294967296"}) {
+    EXPECT_EQ(code(kQwen3, std::string(R"({"eos_token_id": )") + id + "}"), "config.eos_token_id");
+  }
+}
+
+TEST(ModelConfig, ignores_auto_map) {
+  EXPECT_EQ(code(kQwen3, R"({"auto_map": {"AutoModel": "evil.Model"}})"), "");
+}
+
+}  // namespace
+}  // namespace subbyte
