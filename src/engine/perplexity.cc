@@ -26,8 +26,9 @@ Result<Perplexity> perplexity(const Model& model, Execution& execution,
     return Error{"perplexity.too_short", "the text has fewer than two tokens"};
   }
   if (window < 2) {
-    return Error{"perplexity.window",
-                 fmt::format("a window of {} tokens predicts nothing: expected at least 2", window)};
+    return Error{
+        "perplexity.window",
+        fmt::format("a window of {} tokens predicts nothing: expected at least 2", window)};
   }
   const auto count = static_cast<int64_t>(tokens.size());
   const int64_t vocab = model.config().vocab_size;

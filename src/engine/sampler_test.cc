@@ -1,0 +1,220 @@
+#include "engine/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "support/temp_dir.h"
+
+namespace subbyte {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+/// No cut of any kind.
+SamplingOptions plain() {
+  SamplingOptions options;
+  options.temperature = 1;
+  options.top_k = 0;
+  options.top_p = 1;
+  options.min_p = 0;
+  options.repetition_penalty = 1;
+  options.seed = 1;
+  return options;
+}
+
+/// Logits of these probabilities.
+std::vector<float> logits_of(const std::vector<double>& probabilities) {
+  std::vector<float> logits;
+  for (const double p : probabilities) logits.push_back(static_cast<float>(std::log(p) + 3));
+  return logits;
+}
+
+constexpr int kDraws = 20'000;
+
+/// How often each token comes, by the frequencies `expected`; five standard deviations either way,
+/// and never a token of probability 0.
+void expect_frequencies(const SamplingOptions& options, const std::vector<float>& logits,
+                        const std::vector<double>& expected,
+                        const std::vector<int32_t>& history = {}) {
+  Sampler sampler(options);
+  std::map<int32_t, int> counts;
+  for (int i = 0; i < kDraws; ++i) {
+    const auto token = sampler.sample(logits, history);
+    ASSERT_TRUE(token.ok()) << token.error().message;
+    ++counts[*token];
+  }
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const double p = expected[i];
+    const double deviation = std::sqrt(kDraws * p * (1 - p));
+    EXPECT_NEAR(counts[static_cast<int32_t>(i)], kDraws * p, 5 * deviation) << "token " << i;
+  }
+}
+
+TEST(Sampler, draws_by_softmax) {
+  expect_frequencies(plain(), logits_of({0.1, 0.4, 0.2, 0.3}), {0.1, 0.4, 0.2, 0.3});
+}
+
+TEST(Sampler, temperature_divides_logits) {
+  SamplingOptions options = plain();
+  options.temperature = 0.5;  // squares the probabilities
+  expect_frequencies(options, logits_of({0.5, 0.25, 0.25}), {4.0 / 6, 1.0 / 6, 1.0 / 6});
+  options.temperature = 2;  // square roots
+  expect_frequencies(options, logits_of({0.64, 0.36}), {0.8 / 1.4, 0.6 / 1.4});
+  options.temperature = 1e-9;
+  expect_frequencies(options, logits_of({0.3, 0.31, 0.39}), {0, 0, 1});
+}
+
+TEST(Sampler, top_k_keeps_the_best) {
+  SamplingOptions options = plain();
+  options.top_k = 2;
+  expect_frequencies(options, logits_of({0.1, 0.4, 0.2, 0.3}), {0, 4.0 / 7, 0, 3.0 / 7});
+  options.top_k = 1;
+  expect_frequencies(options, logits_of({0.1, 0.4, 0.2, 0.3}), {0, 1, 0, 0});
+  options.top_k = 100;  // more than there are
+  expect_frequencies(options, logits_of({0.5, 0.5}), {0.5, 0.5});
+}
+
+TEST(Sampler, top_k_takes_the_lower_tokens_of_a_tie) {
+  SamplingOptions options = plain();
+  options.top_k = 2;
+  expect_frequencies(options, {1, 1, 1, 1}, {0.5, 0.5, 0, 0});
+}
+
+TEST(Sampler, top_p_keeps_the_smallest_set_that_reaches_it) {
+  SamplingOptions options = plain();
+  options.top_p = 0.6;  // 0.4 is not enough, 0.4 + 0.3 is
+  expect_frequencies(options, logits_of({0.1, 0.4, 0.2, 0.3}), {0, 4.0 / 7, 0, 3.0 / 7});
+  options.top_p = 0.75;
+  expect_frequencies(options, logits_of({0.1, 0.4, 0.2, 0.3}), {0, 4.0 / 9, 2.0 / 9, 3.0 / 9});
+  options.top_p = 1e-6;  // one always stays
+  expect_frequencies(options, logits_of({0.1, 0.4, 0.2, 0.3}), {0, 1, 0, 0});
+}
+
+TEST(Sampler, top_p_counts_what_top_k_left) {
+  SamplingOptions options = plain();
+  options.top_k = 2;
+  options.top_p = 0.55;  // 0.4 of 0.7 is 0.571
+  expect_frequencies(options, logits_of({0.1, 0.4, 0.2, 0.3}), {0, 1, 0, 0});
+}
+
+TEST(Sampler, min_p_is_relative_to_the_best) {
+  SamplingOptions options = plain();
+  options.min_p = 0.6;  // 0.24 of the best 0.4
+  expect_frequencies(options, logits_of({0.1, 0.4, 0.2, 0.3}), {0, 4.0 / 7, 0, 3.0 / 7});
+  options.min_p = 1;
+  expect_frequencies(options, {0, 2, 1}, {0, 1, 0});
+}
+
+TEST(Sampler, penalty_divides_positive_and_multiplies_negative_logits) {
+  SamplingOptions options = plain();
+  options.repetition_penalty = 2;
+  // 4, -1, 0 become 2, -2, 0: each once, however often a token occurred. 99 and -1 are no tokens
+  // of this vocabulary.
+  const double sum = std::exp(2.0) + std::exp(-2.0) + 1 + std::exp(1.0);
+  expect_frequencies(options, {4, -1, 0, 1},
+                     {std::exp(2.0) / sum, std::exp(-2.0) / sum, 1 / sum, std::exp(1.0) / sum},
+                     {0, 1, 2, 0, 0, 99, -1});
+  options.temperature = 0;
+  Sampler greedy(options);
+  EXPECT_EQ(*greedy.sample(std::vector<float>{4, 3}, std::vector<int32_t>{0}), 1);
+  EXPECT_EQ(*greedy.sample(std::vector<float>{4, 3}, std::vector<int32_t>{}), 0);
+}
+
+TEST(Sampler, greedy_takes_the_lowest_of_a_tie_and_needs_no_draw) {
+  SamplingOptions options = plain();
+  options.temperature = 0;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    options.seed = seed;
+    Sampler sampler(options);
+    EXPECT_EQ(*sampler.sample(std::vector<float>{1, 5, 5, 2, 5}, {}), 1);
+    EXPECT_EQ(*sampler.sample(std::vector<float>{-kInfinity, -3, -3}, {}), 1);
+  }
+}
+
+TEST(Sampler, a_seed_gives_the_same_tokens_again) {
+  const auto run = [](uint64_t seed) {
+    SamplingOptions options = plain();
+    options.seed = seed;
+    Sampler sampler(options);
+    std::vector<int32_t> tokens;
+    const std::vector<float> logits(50, 0.0f);
+    for (int i = 0; i < 100; ++i) tokens.push_back(*sampler.sample(logits, {}));
+    return tokens;
+  };
+  EXPECT_EQ(run(7), run(7));
+  EXPECT_NE(run(7), run(8));
+}
+
+TEST(Sampler, never_draws_what_is_excluded) {
+  expect_frequencies(plain(), {-kInfinity, 1, -kInfinity, 1, -kInfinity}, {0, 0.5, 0, 0.5, 0});
+  SamplingOptions options = plain();
+  options.top_k = 1;
+  expect_frequencies(options, {-kInfinity, -100, -kInfinity}, {0, 1, 0});
+}
+
+TEST(Sampler, logits_that_are_not_finite_are_an_error) {
+  for (const double temperature : {0.0, 1.0}) {
+    SamplingOptions options = plain();
+    options.temperature = temperature;
+    const auto code = [&](const std::vector<float>& logits) {
+      Sampler sampler(options);
+      const auto token = sampler.sample(logits, {});
+      return token.ok() ? "" : std::string(token.error().code);
+    };
+    EXPECT_EQ(code({1, NAN, 2}), "sampling.not_finite");
+    EXPECT_EQ(code({NAN, 1}), "sampling.not_finite");
+    EXPECT_EQ(code({1, kInfinity}), "sampling.not_finite");
+    EXPECT_EQ(code({-kInfinity, -kInfinity}), "sampling.not_finite");
+    EXPECT_EQ(code({-kInfinity, 0}), "");
+  }
+}
+
+TEST(SamplingOptions, ranges_are_checked) {
+  const auto code = [](void (*change)(SamplingOptions&)) {
+    SamplingOptions options;
+    change(options);
+    const Status status = check_sampling(options);
+    return status.ok() ? "" : std::string(status.error().code);
+  };
+  EXPECT_EQ(code([](SamplingOptions&) {}), "");
+  EXPECT_EQ(code([](SamplingOptions& o) { o.temperature = 0; }), "");
+  EXPECT_EQ(code([](SamplingOptions& o) { o.temperature = -0.1; }), "sampling.range");
+  EXPECT_EQ(code([](SamplingOptions& o) { o.temperature = NAN; }), "sampling.range");
+  EXPECT_EQ(code([](SamplingOptions& o) { o.top_k = -1; }), "sampling.range");
+  EXPECT_EQ(code([](SamplingOptions& o) { o.top_p = 0; }), "sampling.range");
+  EXPECT_EQ(code([](SamplingOptions& o) { o.top_p = 1.01; }), "sampling.range");
+  EXPECT_EQ(code([](SamplingOptions& o) { o.min_p = -1; }), "sampling.range");
+  EXPECT_EQ(code([](SamplingOptions& o) { o.min_p = 2; }), "sampling.range");
+  EXPECT_EQ(code([](SamplingOptions& o) { o.repetition_penalty = 0; }), "sampling.range");
+  EXPECT_EQ(code([](SamplingOptions& o) { o.repetition_penalty = INFINITY; }), "sampling.range");
+}
+
+TEST(SamplingOptions, come_from_the_model_where_it_says_something) {
+  const TempDir dir;
+  SamplingOptions defaults;
+  defaults.top_k = 17;
+  EXPECT_EQ(read_sampling_defaults(dir.path(), defaults)->top_k, 17);
+  dir.write("generation_config.json",
+            R"({"temperature": 0.6, "top_p": 0.9, "min_p": 0.1, "repetition_penalty": 1.05})");
+  const auto options = read_sampling_defaults(dir.path(), defaults);
+  ASSERT_TRUE(options.ok()) << options.error().message;
+  EXPECT_EQ(options->temperature, 0.6);
+  EXPECT_EQ(options->top_k, 17);
+  EXPECT_EQ(options->top_p, 0.9);
+  EXPECT_EQ(options->min_p, 0.1);
+  EXPECT_EQ(options->repetition_penalty, 1.05);
+  dir.write("generation_config.json", R"({"top_k": 5})");
+  EXPECT_EQ(read_sampling_defaults(dir.path(), defaults)->top_k, 5);
+  dir.write("generation_config.json", R"({"temperature": -1})");
+  EXPECT_EQ(read_sampling_defaults(dir.path(), defaults).error().code, "json.range");
+  dir.write("generation_config.json", R"({"top_k": "5"})");
+  EXPECT_EQ(read_sampling_defaults(dir.path(), defaults).error().code, "json.type");
+  dir.write("generation_config.json", "[]");
+  EXPECT_EQ(read_sampling_defaults(dir.path(), defaults).error().code, "json.type");
+}
+
+}  // namespace
+}  // namespace subbyte
