@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "json/strict_json.h"
 #include "support/temp_dir.h"
 
 namespace subbyte {

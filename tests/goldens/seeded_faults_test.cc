@@ -1,0 +1,223 @@
+// A comparison that cannot fail proves nothing. Each test here damages the weights of a golden in
+// one of the ways in which an importer can be wrong, and the logits must leave the tolerance of
+// golden_models_test.cc; the same copy without damage must stay inside.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+
+#include "checkpoints/tensor_source.h"
+#include "models/model.h"
+#include "support/temp_dir.h"
+#include "support/test_tensors.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kTolerance = 2e-3;  // of golden_models_test.cc
+
+const fs::path kGoldens = fs::path(SUBBYTE_TEST_DATA) / "goldens";
+
+/// Changes one tensor in place.
+using Damage = std::function<void(TestTensor& tensor)>;
+
+/// The tensors of the file `from`, in the order of their names.
+std::vector<TestTensor> read_tensors(const fs::path& from) {
+  auto source = TensorSource::open(from);
+  EXPECT_TRUE(source.ok()) << source.error().message;
+  std::vector<TestTensor> tensors;
+  for (const auto& [name, tensor] : source->tensors()) {
+    tensors.push_back(
+        {name, tensor.dtype, tensor.shape,
+         std::string(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size())});
+  }
+  return tensors;
+}
+
+class SeededFaults : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto execution = Execution::create(1);
+    ASSERT_TRUE(execution.ok());
+    execution_ = std::move(execution).value();
+  }
+
+  /// Copies a golden into dir_ with every tensor damaged whose name ends with `suffix`. At least
+  /// one byte must change when there is damage.
+  void copy(const char* golden, std::string_view suffix, const Damage& damage) {
+    const fs::path from = kGoldens / golden;
+    fs::copy_file(from / "config.json", dir_ / "config.json", fs::copy_options::overwrite_existing);
+    std::vector<TestTensor> tensors = read_tensors(from / "model.safetensors");
+    bool changed = !damage;
+    for (TestTensor& tensor : tensors) {
+      if (!damage || !tensor.name.ends_with(suffix)) continue;
+      const std::string before = tensor.bytes;
+      damage(tensor);
+      changed = changed || tensor.bytes != before;
+    }
+    EXPECT_TRUE(changed) << golden << " has nothing to damage at " << suffix;
+    dir_.write("model.safetensors", tensor_file(tensors));
+  }
+
+  /// The largest difference of such a copy from the reference logits.
+  double difference(const char* golden, std::string_view suffix, const Damage& damage) {
+    copy(golden, suffix, damage);
+    return difference_of(dir_.path(), kGoldens / golden / "reference.safetensors");
+  }
+
+  double difference_of(const fs::path& directory, const fs::path& reference) {
+    auto model = load_model(directory, *execution_);
+    EXPECT_TRUE(model.ok()) << model.error().message;
+    if (!model.ok()) return NAN;
+    const std::vector<TestTensor> expected = read_tensors(reference);
+    const auto find = [&](std::string_view name) -> const TestTensor& {
+      return *std::ranges::find(expected, name, &TestTensor::name);
+    };
+    const TestTensor& ids = find("prompt1.ids");
+    const TestTensor& logits = find("prompt1.logits");
+    std::vector<int32_t> tokens;
+    for (std::size_t i = 0; i < ids.bytes.size() / 4; ++i) tokens.push_back(ids.at<int32_t>(i));
+    std::vector<float> found(logits.bytes.size() / 4, NAN);
+    KvCache cache((*model)->config(), 64);
+    EXPECT_TRUE((*model)->forward(*execution_, tokens, cache, found).ok());
+    double worst = 0;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const double one = std::abs(double(found[i]) - logits.at<float>(i));
+      worst = one <= worst ? worst : one;  // NaN becomes the worst
+    }
+    return worst;
+  }
+
+  void expect_seen(const char* golden, std::string_view suffix, const Damage& damage) {
+    const double worst = difference(golden, suffix, damage);
+    EXPECT_GT(worst, kTolerance) << golden << " " << suffix;
+    RecordProperty(std::string(golden) + std::string(suffix), std::to_string(worst));
+  }
+
+  TempDir dir_;
+  std::unique_ptr<Execution> execution_;
+};
+
+constexpr const char* kGptq[] = {"qwen3-gptq-v1", "qwen3-gptq-v2", "qwen3-gptq-act-order"};
+
+void swap_nibbles(TestTensor& tensor) {
+  for (char& byte : tensor.bytes) {
+    const auto code = static_cast<uint8_t>(byte);
+    byte = static_cast<char>(code << 4 | code >> 4);
+  }
+}
+
+/// Every 4-bit zero point one higher, 15 becoming 0 as a careless reader would have it.
+void raise_zeros(TestTensor& tensor) {
+  for (std::size_t i = 0; i < tensor.bytes.size() / 4; ++i) {
+    uint32_t raised = 0;
+    for (int shift = 0; shift < 32; shift += 4) {
+      raised |= (((tensor.at<uint32_t>(i) >> shift) + 1) & 0xFu) << shift;
+    }
+    tensor.set(i, raised);
+  }
+}
+
+/// Along the last dimension, each element takes the place of its neighbour.
+void rotate_rows(TestTensor& tensor) {
+  const std::size_t row = tensor.shape.back() * static_cast<std::size_t>(bits(tensor.dtype)) / 8;
+  const std::size_t width = static_cast<std::size_t>(bits(tensor.dtype)) / 8;
+  for (std::size_t at = 0; at < tensor.bytes.size(); at += row) {
+    const auto begin = tensor.bytes.begin() + static_cast<std::ptrdiff_t>(at);
+    std::rotate(begin, begin + static_cast<std::ptrdiff_t>(width),
+                begin + static_cast<std::ptrdiff_t>(row));
+  }
+}
+
+/// The last `count` of the slices along the first dimension become zero.
+void drop_last(TestTensor& tensor, std::size_t count) {
+  const std::size_t slice = tensor.bytes.size() / tensor.shape.front();
+  std::fill_n(tensor.bytes.end() - static_cast<std::ptrdiff_t>(count * slice), count * slice, '\0');
+}
+
+/// The last 32 inputs of every row of every expert become zero.
+void drop_last_block(TestTensor& blocks) {
+  const std::size_t groups = blocks.shape[2];
+  for (std::size_t row = 0; row < blocks.shape[0] * blocks.shape[1]; ++row) {
+    std::fill_n(blocks.bytes.begin() + static_cast<std::ptrdiff_t>(((row + 1) * groups - 1) * 16),
+                16, '\0');
+  }
+}
+
+TEST_F(SeededFaults, an_undamaged_copy_stays_inside) {
+  for (const char* golden :
+       {"qwen3-awq", "qwen3-gptq-v1", "qwen3-gptq-v2", "qwen3-gptq-act-order", "gpt-oss-mxfp4"}) {
+    EXPECT_LE(difference(golden, "", nullptr), kTolerance) << golden;
+  }
+}
+
+TEST_F(SeededFaults, swapped_nibbles_are_seen) {
+  expect_seen("qwen3-awq", "down_proj.qweight", swap_nibbles);
+  for (const char* golden : kGptq) expect_seen(golden, "down_proj.qweight", swap_nibbles);
+  expect_seen("gpt-oss-mxfp4", "layers.2.mlp.experts.down_proj_blocks", swap_nibbles);
+}
+
+TEST_F(SeededFaults, zero_points_off_by_one_are_seen) {
+  expect_seen("qwen3-awq", "v_proj.qzeros", raise_zeros);
+  expect_seen("qwen3-gptq-v1", "v_proj.qzeros", raise_zeros);
+  expect_seen("qwen3-gptq-v2", "v_proj.qzeros", raise_zeros);
+}
+
+TEST_F(SeededFaults, zero_points_off_by_one_in_a_symmetric_file_are_refused) {
+  // Its zero points are all the same, and one more is what the other version would store.
+  copy("qwen3-gptq-act-order", "v_proj.qzeros", raise_zeros);
+  const auto model = load_model(dir_.path(), *execution_);
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.error().code, "gptq.version");
+  // With one of them elsewhere nothing can be told from the words, and the logits tell.
+  expect_seen("qwen3-gptq-act-order", "v_proj.qzeros", [](TestTensor& tensor) {
+    raise_zeros(tensor);
+    tensor.bytes[0] = '\x77';
+  });
+}
+
+TEST_F(SeededFaults, the_neighbours_scale_is_seen) {
+  expect_seen("qwen3-awq", "o_proj.scales", rotate_rows);
+  for (const char* golden : kGptq) expect_seen(golden, "o_proj.scales", rotate_rows);
+  expect_seen("gpt-oss-mxfp4", "layers.2.mlp.experts.gate_up_proj_scales", rotate_rows);
+}
+
+TEST_F(SeededFaults, a_dropped_tail_is_seen) {
+  // AWQ has a row of words for each input, GPTQ one for eight: the last group of 128, or of 32.
+  expect_seen("qwen3-awq", "layers.1.mlp.down_proj.qweight",
+              [](TestTensor& tensor) { drop_last(tensor, 128); });
+  expect_seen("qwen3-gptq-v1", "layers.1.mlp.down_proj.qweight",
+              [](TestTensor& tensor) { drop_last(tensor, 16); });
+  expect_seen("qwen3-gptq-v2", "layers.1.mlp.down_proj.qweight",
+              [](TestTensor& tensor) { drop_last(tensor, 4); });
+  expect_seen("qwen3-gptq-act-order", "layers.1.mlp.down_proj.qweight",
+              [](TestTensor& tensor) { drop_last(tensor, 16); });
+  expect_seen("gpt-oss-mxfp4", "layers.2.mlp.experts.down_proj_blocks", drop_last_block);
+}
+
+TEST_F(SeededFaults, a_g_idx_that_is_not_used_is_seen) {
+  expect_seen("qwen3-gptq-act-order", "up_proj.g_idx", [](TestTensor& tensor) {
+    for (std::size_t k = 0; k < tensor.shape[0]; ++k) {
+      tensor.set(k, static_cast<int32_t>(k / 128));
+    }
+  });
+}
+
+TEST_F(SeededFaults, gate_and_up_exchanged_are_seen) {
+  expect_seen("gpt-oss-mxfp4", "layers.1.mlp.experts.gate_up_proj_bias", rotate_rows);
+}
+
+TEST_F(SeededFaults, a_scale_one_step_off_is_seen) {
+  expect_seen("gpt-oss-mxfp4", "layers.3.mlp.experts.down_proj_scales", [](TestTensor& tensor) {
+    for (char& byte : tensor.bytes) ++byte;
+  });
+}
+
+}  // namespace
+}  // namespace subbyte
