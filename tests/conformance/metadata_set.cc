@@ -21,7 +21,7 @@ std::vector<MetadataCase> metadata_cases() {
   return list.take();
 }
 
-std::vector<std::pair<std::string, std::string>> published_metadata(
+std::vector<std::pair<std::string, std::string>> metadata_files(
     const std::vector<MetadataCase>& cases) {
   std::vector<std::pair<std::string, std::string>> published;
   std::string manifest = "[\n";

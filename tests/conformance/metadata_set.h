@@ -25,9 +25,9 @@ struct MetadataCase {
 
 std::vector<MetadataCase> metadata_cases();
 
-/// Everything below conformance/metadata except the README, by path: directories/<name>/<file> and
-/// manifest.json.
-std::vector<std::pair<std::string, std::string>> published_metadata(
+/// The set as files, by path: directories/<name>/<file> and manifest.json. Only the manifest is
+/// kept in conformance/metadata: the directories are 4 MB and come out of write_metadata_set.
+std::vector<std::pair<std::string, std::string>> metadata_files(
     const std::vector<MetadataCase>& cases);
 
 /// Collects cases; all that follow a section() are of its class.
