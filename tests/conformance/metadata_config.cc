@@ -154,6 +154,10 @@ void add_weights(MetadataList& list) {
       floats(layer + "self_attn.q_norm.weight", {kHeads * kHeadDim}));
   add("matrix_f8", "dense.dtype",
       random_bits(kName + ".weight", DType::kF8E4M3, {kInner, kHidden}, random));
+}
+
+void add_missing(MetadataList& list) {
+  const std::string layer = "model.layers.0.";
   for (const char* name :
        {"model.embed_tokens.weight", "lm_head.weight", "model.norm.weight",
         "model.layers.0.self_attn.k_proj.weight", "model.layers.0.self_attn.k_norm.weight"}) {
@@ -168,7 +172,8 @@ void add_weights(MetadataList& list) {
   model.config["num_hidden_layers"] = 2;
   list.add("missing_layer", "import.missing", model, {"model.layers.1."});
   model = dense_model(DType::kBF16);
-  model.tensors.push_back(floats(layer + "self_attn.q_proj.bias", {kHeads * kHeadDim}));
+  model.tensors.push_back(
+      filled<uint16_t>(layer + "self_attn.q_proj.bias", DType::kBF16, {kHeads * kHeadDim}, 0));
   list.add("bias_too_many", "model.surplus", model, {"q_proj"});
   model = mxfp4_model();
   model.remove(layer + "self_attn.q_proj.bias");
@@ -200,6 +205,7 @@ void add_config_metadata(MetadataList& list) {
   add_numbers(config);
   add_text(config);
   add_weights(list);
+  add_missing(list);
 }
 
 }  // namespace subbyte::conformance
