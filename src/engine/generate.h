@@ -40,8 +40,8 @@ Result<GenerateStats> generate(const Model& model, Execution& execution, KvCache
                                std::span<const int32_t> prompt, const GenerateOptions& options,
                                const OnToken& on_token);
 
-/// Cuts a stream of text at that of several stop strings which is complete first. Text that may be the beginning of
-/// one is held back until it is clear.
+/// Cuts a stream of text at that of several stop strings which is complete first. Text that may be
+/// the beginning of one is held back until it is clear.
 class StopStrings {
  public:
   explicit StopStrings(std::vector<std::string> stops) : stops_(std::move(stops)) {}
