@@ -31,7 +31,7 @@ std::string as_json(const Inspection& inspection) {
                                  {"parameters", inspection.parameters},
                                  {"bytes", inspection.bytes},
                                  {"bits_per_weight", bits_per_weight(inspection)}};
-  if (!inspection.problem.empty()) root["problem"] = inspection.problem;
+  root["problems"] = inspection.problems;
   root["files"] = inspection.files;
   for (const InspectedWeight& weight : inspection.weights) {
     root["tensors"].push_back({{"name", weight.name},
@@ -53,7 +53,9 @@ std::string as_table(const Inspection& inspection) {
     text += fmt::format("architecture  {}\nquantization  {}\n", inspection.architecture,
                         inspection.quantization);
   }
-  if (!inspection.problem.empty()) text += fmt::format("              {}\n", inspection.problem);
+  for (const std::string& problem : inspection.problems) {
+    text += fmt::format("problem       {}\n", problem);
+  }
   text += fmt::format(
       "parameters    {:.3f} M\nsize          {:.1f} MB in {} file{}\n"
       "bits/weight   {:.3f}\n\n",
@@ -81,17 +83,18 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const Inspection inspection, inspect(path, execution->pool()));
   const std::string text = options.json ? as_json(inspection) : as_table(inspection);
   std::fwrite(text.data(), 1, text.size(), stdout);
-  return kOk;
+  return inspection.problems.empty() ? kOk : kProblemsFound;
 }
 
 }  // namespace
 
 void add_inspect(CLI::App& app, Invocation& invocation) {
-  CLI::App* command =
-      add_command(app, "inspect", "Show architecture, formats, bits per weight and sizes",
-                  "  subbyte inspect demo/model\n"
-                  "  subbyte inspect Qwen/Qwen3-8B-AWQ --json\n"
-                  "  subbyte inspect model-00001-of-00002.safetensors");
+  CLI::App* command = add_command(
+      app, "inspect",
+      "Show architecture, formats, bits per weight and sizes; exit code 3 when there are problems",
+      "  subbyte inspect demo/model\n"
+      "  subbyte inspect Qwen/Qwen3-8B-AWQ --json\n"
+      "  subbyte inspect model-00001-of-00002.safetensors");
   auto options = std::make_shared<Options>();
   command
       ->add_option("PATH", options->path,

@@ -48,5 +48,19 @@ function(subbyte_test name)
   target_compile_definitions(${name} PRIVATE
     SUBBYTE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} subbyte_options GTest::gtest_main)
+  subbyte_quick_compile(${name})
+  if(NOT TARGET subbyte_test_header)
+    add_library(subbyte_test_header OBJECT ${PROJECT_SOURCE_DIR}/tests/support/test_header.cc)
+    target_precompile_headers(subbyte_test_header PRIVATE <gtest/gtest.h> <filesystem> <fstream>)
+    target_link_libraries(subbyte_test_header PRIVATE subbyte_options GTest::gtest)
+    subbyte_quick_compile(subbyte_test_header)
+  endif()
+  target_precompile_headers(${name} REUSE_FROM subbyte_test_header)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS ${name})
+endfunction()
+
+# subbyte_quick_compile(<target>): for code that does not decide how fast anything is. What it saves
+# is half of the time that a build takes.
+function(subbyte_quick_compile target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
 endfunction()

@@ -13,15 +13,20 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Modules as the importers see them, by the tensor that gives each away.
-Status add_modules(const ImportContext& context, std::set<std::string, std::less<>>& used,
-                   Inspection& inspection) {
+void add_modules(const ImportContext& context, std::set<std::string, std::less<>>& used,
+                 Inspection& inspection) {
   for (const auto& [name, tensor] : context.tensors.tensors()) {
     for (const Importer* importer : all_importers()) {
       if (used.contains(name) || !name.ends_with(importer->anchor)) continue;
       const std::string module = name.substr(0, name.size() - importer->anchor.size());
       const bool matrix = importer->anchor != ".weight" || tensor.shape.size() == 2;
       if (!matrix || !importer->matches(context.tensors, module)) continue;
-      SUBBYTE_TRY(const ModuleInfo info, importer->describe(context, module));
+      const auto described = importer->describe(context, module);
+      if (!described.ok()) {
+        inspection.problems.push_back(described.error().message);
+        break;
+      }
+      const ModuleInfo& info = *described;
       InspectedWeight weight;
       weight.name = module;
       weight.importer = info.importer;
@@ -35,7 +40,6 @@ Status add_modules(const ImportContext& context, std::set<std::string, std::less
       inspection.weights.push_back(std::move(weight));
     }
   }
-  return {};
 }
 
 void add_plain_tensors(const TensorSource& tensors, const std::set<std::string, std::less<>>& used,
@@ -69,7 +73,7 @@ Result<QuantizationConfig> read_configs(const fs::path& directory, Inspection& i
     return quantization;
   }
   inspection.quantization = "unsupported";
-  inspection.problem = quantization.error().message;
+  inspection.problems.push_back(quantization.error().message);
   return QuantizationConfig{};
 }
 
@@ -89,8 +93,8 @@ Result<Inspection> inspect(const fs::path& path, ThreadPool& pool) {
   SUBBYTE_TRY(const TensorSource tensors, TensorSource::open(path));
   for (const fs::path& file : tensors.files()) inspection.files.push_back(file.string());
   std::set<std::string, std::less<>> used;
-  const bool understood = !inspection.architecture.empty() && inspection.problem.empty();
-  if (understood) SUBBYTE_CHECK(add_modules({tensors, quantization, pool}, used, inspection));
+  const bool understood = !inspection.architecture.empty() && inspection.problems.empty();
+  if (understood) add_modules({tensors, quantization, pool}, used, inspection);
   add_plain_tensors(tensors, used, inspection);
   std::ranges::sort(inspection.weights, {}, &InspectedWeight::name);
   for (const InspectedWeight& weight : inspection.weights) {

@@ -24,16 +24,17 @@ struct InspectedWeight {
 };
 
 struct Inspection {
-  std::string architecture;  // "qwen3"; empty for a lone safetensors file
-  std::string quantization;  // "awq", "none", ...
-  std::string problem;       // why the quantization was not understood; empty when it was
+  std::string architecture;           // "qwen3"; empty for a lone safetensors file
+  std::string quantization;           // "awq", "none", ...
+  std::vector<std::string> problems;  // what was not understood or contradicts itself
   std::vector<InspectedWeight> weights;
   std::vector<std::string> files;
   uint64_t parameters = 0;
   uint64_t bytes = 0;
 };
 
-/// Codes: those of TensorSource, the configs and the importers.
+/// Weights that no importer accepts are listed as plain tensors, and `problems` says why.
+/// Codes: those of TensorSource and of config.json.
 Result<Inspection> inspect(const std::filesystem::path& path, ThreadPool& pool);
 
 }  // namespace subbyte

@@ -46,7 +46,7 @@ TEST_F(Inspect, finds_awq) {
   const Inspection found = golden("qwen3-awq");
   EXPECT_EQ(found.architecture, "qwen3");
   EXPECT_EQ(found.quantization, "awq");
-  EXPECT_EQ(found.problem, "");
+  EXPECT_TRUE(found.problems.empty());
   const InspectedWeight& down = weight(found, "model.layers.1.mlp.down_proj");
   EXPECT_EQ(down.importer, "awq");
   EXPECT_EQ(down.format, "u4 g128 scale f16 zero u8");
@@ -118,7 +118,8 @@ TEST_F(Inspect, shows_what_it_does_not_understand) {
   ASSERT_TRUE(found.ok()) << found.error().message;
   EXPECT_EQ(found->architecture, "llama");
   EXPECT_EQ(found->quantization, "unsupported");
-  EXPECT_NE(found->problem.find("hqq"), std::string::npos);
+  ASSERT_EQ(found->problems.size(), 1u);
+  EXPECT_NE(found->problems[0].find("hqq"), std::string::npos);
   EXPECT_EQ(found->weights.at(0).name, "a.weight");
 }
 

@@ -193,6 +193,19 @@ TEST(Inspect, json_names_formats_and_bits) {
   EXPECT_TRUE(seen);
 }
 
+TEST(Inspect, contradictions_are_listed_and_exit_with_3) {
+  const TempDir folder;
+  const fs::path model = folder.path() / "model";
+  fs::copy(golden("qwen3-awq"), model);
+  Json config = Json::parse(folder.read("model/config.json"));
+  config["quantization_config"]["group_size"] = 64;
+  folder.write("model/config.json", config.dump());
+  const ProcessResult result = run_program({"inspect", model.string()});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_NE(result.out.find("group_size is 64, but"), std::string::npos) << result.out;
+  EXPECT_EQ(run_program({"run", model.string(), "-p", "x"}).exit_code, 1);
+}
+
 TEST(Synth, run_continues_with_any_format_and_stays_in_memory) {
   const TempDir folder;
   struct Case {

@@ -1,0 +1,1 @@
+// Holds the headers that all tests include, compiled once: cmake/SubbyteLayer.cmake.
