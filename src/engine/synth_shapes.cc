@@ -1,25 +1,23 @@
 #include "engine/synth_shapes.h"
 
-#include <array>
-
 namespace subbyte {
 namespace {
 
 // Sources: the config.json files of Qwen/Qwen3-* and openai/gpt-oss-* (the "tiny" ones are ours).
 // clang-format off
-constexpr std::array kShapes = {
+constexpr ModelShape kShapes[] = {
     // arch, name: hidden, inner, layers, heads, KV heads, head size, experts, window,
     //             vocabulary, first added token, positions, tied
-    ModelShape{"qwen3",   "tiny", 256,  512,   2,  4,  2, 64,  0,   0,   512,    480,    2048,   false},
-    ModelShape{"qwen3",   "0.6b", 1024, 3072,  28, 16, 8, 128, 0,   0,   151936, 151643, 40960,  true},
-    ModelShape{"qwen3",   "1.7b", 2048, 6144,  28, 16, 8, 128, 0,   0,   151936, 151643, 40960,  true},
-    ModelShape{"qwen3",   "4b",   2560, 9728,  36, 32, 8, 128, 0,   0,   151936, 151643, 40960,  true},
-    ModelShape{"qwen3",   "8b",   4096, 12288, 36, 32, 8, 128, 0,   0,   151936, 151643, 40960,  false},
-    ModelShape{"qwen3",   "14b",  5120, 17408, 40, 40, 8, 128, 0,   0,   151936, 151643, 40960,  false},
-    ModelShape{"qwen3",   "32b",  5120, 25600, 64, 64, 8, 128, 0,   0,   151936, 151643, 40960,  false},
-    ModelShape{"gpt-oss", "tiny", 128,  128,   4,  4,  2, 32,  8,   8,   512,    480,    2048,   false},
-    ModelShape{"gpt-oss", "20b",  2880, 2880,  24, 64, 8, 64,  32,  128, 201088, 199998, 131072, false},
-    ModelShape{"gpt-oss", "120b", 2880, 2880,  36, 64, 8, 64,  128, 128, 201088, 199998, 131072, false},
+    {"qwen3",   "tiny", 256,  512,   2,  4,  2, 64,  0,   0,   512,    480,    2048,   false},
+    {"qwen3",   "0.6b", 1024, 3072,  28, 16, 8, 128, 0,   0,   151936, 151643, 40960,  true},
+    {"qwen3",   "1.7b", 2048, 6144,  28, 16, 8, 128, 0,   0,   151936, 151643, 40960,  true},
+    {"qwen3",   "4b",   2560, 9728,  36, 32, 8, 128, 0,   0,   151936, 151643, 40960,  true},
+    {"qwen3",   "8b",   4096, 12288, 36, 32, 8, 128, 0,   0,   151936, 151643, 40960,  false},
+    {"qwen3",   "14b",  5120, 17408, 40, 40, 8, 128, 0,   0,   151936, 151643, 40960,  false},
+    {"qwen3",   "32b",  5120, 25600, 64, 64, 8, 128, 0,   0,   151936, 151643, 40960,  false},
+    {"gpt-oss", "tiny", 128,  128,   4,  4,  2, 32,  8,   8,   512,    480,    2048,   false},
+    {"gpt-oss", "20b",  2880, 2880,  24, 64, 8, 64,  32,  128, 201088, 199998, 131072, false},
+    {"gpt-oss", "120b", 2880, 2880,  36, 64, 8, 64,  128, 128, 201088, 199998, 131072, false},
 };
 // clang-format on
 
