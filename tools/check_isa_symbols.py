@@ -6,6 +6,7 @@ usage: check_isa_symbols.py <nm> <library.a> <isa>
 A weak symbol (inline function, template) in <isa>.cc.o may be the copy that the linker keeps for
 the whole program, and then machines without that instruction set run its code. So such an object
 may define nothing weak or unique: what it needs has internal linkage or is a plain function.
+(DW.ref.* are pointers that the compiler makes for unwinding; they hold no code.)
 """
 
 import re
@@ -27,7 +28,7 @@ def shared_symbols(nm, library, member):
         if line.endswith("]:"):  # library.a[member.o]:
             here = line.endswith("[" + member + "]:")
             found = found or here
-        elif here and (match := SHARED.match(line)):
+        elif here and not line.startswith("DW.ref.") and (match := SHARED.match(line)):
             symbols.append(match["name"])
     return symbols, found
 

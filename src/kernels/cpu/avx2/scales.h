@@ -24,20 +24,16 @@ inline Float bf16_to_float(__m128i bits) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
 }
 
-/// The `bytes` <= 16 at p, then zeros.
+/// The `bytes` <= 16 at p, then zeros. The usual counts stay in registers: a vector load right
+/// after narrower stores would wait for them to reach the cache.
 inline __m128i load_part(const uint8_t* p, int bytes) {
+  if (bytes == 2) return _mm_loadu_si16(p);
+  if (bytes == 4) return _mm_loadu_si32(p);
+  if (bytes == 8) return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
   if (bytes == 16) return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  uint64_t words[2] = {0, 0};
-  if (bytes == 8) {
-    __builtin_memcpy(words, p, 8);
-  } else if (bytes == 4) {
-    __builtin_memcpy(words, p, 4);
-  } else if (bytes == 2) {
-    __builtin_memcpy(words, p, 2);
-  } else {
-    __builtin_memcpy(words, p, static_cast<unsigned long>(bytes));
-  }
-  return _mm_set_epi64x(static_cast<int64_t>(words[1]), static_cast<int64_t>(words[0]));
+  alignas(16) uint8_t padded[16] = {};
+  __builtin_memcpy(padded, p, static_cast<unsigned long>(bytes));
+  return _mm_load_si128(reinterpret_cast<const __m128i*>(padded));
 }
 
 inline short word_at(const uint8_t* p) {

@@ -16,7 +16,7 @@ using Lanes = __m512i;  // for each lane an index into another vector
 
 // Registers: what a loop keeps in accumulators must leave a few of the 32 for operands.
 constexpr int kGemvRows = 4;         // M = 1 and 2
-constexpr int kGemvRowsManyM = 2;    // M = 3 and 4
+constexpr int kGemvRowsManyM = 4;    // M = 3 and 4
 constexpr int kGemmTileRows = 3;     // activations
 constexpr int kGemmTileOutputs = 8;  // a multiple of 4
 

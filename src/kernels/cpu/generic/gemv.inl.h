@@ -107,7 +107,7 @@ inline void multiply_rows(const MatmulTask& task, const int64_t (&n)[kRows],
 #pragma GCC unroll 4
   for (int m = 0; m < kM; ++m) x[m] = task.x.data + m * task.x.stride;
   Float sums[kSums];  // [kRows][kM]
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int i = 0; i < kSums; ++i) sums[i] = zero();
   Scaling scaling(task.weights, 0);
   for (int64_t b = 0; b < full_blocks; ++b) {
@@ -134,7 +134,7 @@ inline void multiply_rows(const MatmulTask& task, const int64_t (&n)[kRows],
     const int valid_lanes = static_cast<int>(inputs_left / 8);
     add_block<Element, Scaling, kM, kRows>(last, scaling, valid_lanes, x, sums);
   }
-#pragma GCC unroll 2
+#pragma GCC unroll 4
   for (int i = 0; i < kSums; i += 4) sum4(sums + i, results + i);
 }
 

@@ -126,6 +126,8 @@ class GroupScaling {
     if (valid_lanes < kLanes) row.scale = keep_first(row.scale, valid_lanes);
     if constexpr (kZero != Zero::kNone) {
       row.zero = sub(groups_.template zeros<kZero>(zeros), broadcast(kCenter));
+    } else {
+      row.zero = zero();
     }
     return row;
   }
