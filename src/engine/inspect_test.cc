@@ -132,12 +132,20 @@ TEST_F(Inspect, refuses_what_cannot_be_read) {
   EXPECT_EQ(code(dir_.path()), "json.type");
 }
 
-TEST_F(Inspect, refuses_tensors_that_contradict_the_config) {
+TEST_F(Inspect, lists_weights_that_contradict_the_config_as_tensors) {
   dir_.write("config.json", R"({"model_type": "qwen3", "quantization_config":
       {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"}})");
   const fs::path from = fs::path(SUBBYTE_TEST_DATA) / "goldens" / "qwen3-gptq-v1";
   fs::copy_file(from / "model.safetensors", dir_ / "model.safetensors");
-  EXPECT_EQ(code(dir_.path()), "import.config");
+  const auto found = inspect(dir_.path(), pool_);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  EXPECT_EQ(found->problems.size(), 14u);  // 7 matrices in each of 2 layers
+  for (const std::string& problem : found->problems) {
+    EXPECT_NE(problem.find("\"gptq\""), std::string::npos) << problem;
+  }
+  EXPECT_EQ(weight(*found, "model.layers.0.mlp.up_proj.qweight").importer, "tensor");
+  EXPECT_EQ(weight(*found, "lm_head").importer, "dense");
+  expect_all_bytes(*found);
 }
 
 }  // namespace
