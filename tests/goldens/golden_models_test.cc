@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
+#include "checkpoints/tensor_source.h"
 #include "engine/generate.h"
 #include "models/model.h"
 
