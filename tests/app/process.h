@@ -17,11 +17,11 @@ struct ProcessResult {
 };
 
 struct ProcessOptions {
-  std::string input;                               // stdin
-  std::map<std::string, std::string> environment;  // on top of ours
-  int64_t max_file_bytes = 0;                      // limit of the size of files; 0: none
+  std::string input = {};                               // stdin
+  std::map<std::string, std::string> environment = {};  // on top of ours
+  int64_t max_file_bytes = 0;                           // limit of the size of files; 0: none
   /// Called with the pid while the child runs, again and again until it returns true.
-  std::function<bool(int pid)> watch;
+  std::function<bool(int pid)> watch = {};
 };
 
 /// Runs `subbyte ARGUMENTS...`.
