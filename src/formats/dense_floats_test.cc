@@ -2,10 +2,10 @@
 #include <cmath>
 #include <limits>
 
+#include <gtest/gtest.h>
 #include "base/float16.h"
 #include "base/random.h"
 #include "formats/format.h"
-#include <gtest/gtest.h>
 
 namespace subbyte {
 namespace {

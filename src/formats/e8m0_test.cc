@@ -1,8 +1,8 @@
 #include <cmath>
 #include <limits>
 
-#include "formats/format.h"
 #include <gtest/gtest.h>
+#include "formats/format.h"
 
 namespace subbyte {
 namespace {

@@ -3,8 +3,8 @@
 #include <sstream>
 #include <string>
 
-#include "formats/format.h"
 #include <gtest/gtest.h>
+#include "formats/format.h"
 
 namespace subbyte {
 namespace {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "formats/format.h"
 #include <gtest/gtest.h>
+#include "formats/format.h"
 
 namespace subbyte {
 namespace {

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
 #include "base/random.h"
 #include "formats/format.h"
-#include <gtest/gtest.h>
 
 namespace subbyte {
 namespace {

@@ -2,8 +2,8 @@
 #include <limits>
 #include <vector>
 
-#include "formats/format.h"
 #include <gtest/gtest.h>
+#include "formats/format.h"
 
 namespace subbyte {
 namespace {

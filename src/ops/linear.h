@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <span>
 
-#include "ops/execution.h"
 #include "base/status.h"
 #include "layouts/matrix.h"
+#include "ops/execution.h"
 
 namespace subbyte {
 

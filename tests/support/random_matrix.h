@@ -147,7 +147,8 @@ inline Oracle multiply_in_double(const MatrixView& weights, const std::vector<fl
       const int zero_width = zero_bytes(weights.format.zero);
       std::memcpy(&zero, weights.zeros.data() + group * zero_width, zero_width);
       const double element = info(weights.format.element).decode(code_at(weights, n, k));
-      size[k] = scale * (std::fabs(element - center) + std::fabs(static_cast<double>(zero) - center));
+      size[k] =
+          scale * (std::fabs(element - center) + std::fabs(static_cast<double>(zero) - center));
     }
     for (int64_t i = 0; i < m; ++i) {
       double sum = 0;
