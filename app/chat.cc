@@ -28,10 +28,11 @@ struct Options {
   bool no_think = false;
   bool hide_reasoning = false;
   int64_t max_tokens = -1;
-  int64_t context = 4096;
+  std::optional<int64_t> context;
   SamplingFlags sampling;
 };
 
+constexpr int64_t kDefaultContext = 4096;
 constexpr const char* kDim = "\033[2m";
 constexpr const char* kPlain = "\033[0m";
 
@@ -96,7 +97,8 @@ class Conversation {
         format_(loaded.model->config().model_type == "gpt_oss" ? ChatFormat::kHarmony
                                                                : ChatFormat::kChatMl),
         cache_(loaded.model->config(),
-               std::min(options.context, loaded.model->config().max_positions)) {
+               options.context.value_or(
+                   std::min<int64_t>(kDefaultContext, loaded.model->config().max_positions))) {
     generation_.sampling = sampling;
     generation_.max_tokens = options.max_tokens;
     generation_.stop_tokens = stop_tokens(format_, tokenizer);
@@ -105,8 +107,7 @@ class Conversation {
 
   Status say(const std::string& text) {
     messages_.push_back({ChatRole::kUser, text});
-    const auto segments = render_chat(format_, messages_, chat_options());
-    SUBBYTE_TRY(const auto prompt, encode_segments(*tokenizer_, segments));
+    SUBBYTE_TRY(const auto prompt, fitting_prompt());
     const std::size_t reused = reuse_cache(prompt);
     Output output(format_, *tokenizer_, options_->hide_reasoning);
     SUBBYTE_TRY(const GenerateStats stats,
@@ -138,6 +139,19 @@ class Conversation {
     return options;
   }
 
+  /// The prompt of the conversation, without its oldest turns when it would fill the context.
+  Result<std::vector<TokenId>> fitting_prompt() {
+    while (true) {
+      const auto segments = render_chat(format_, messages_, chat_options());
+      SUBBYTE_TRY(auto prompt, encode_segments(*tokenizer_, segments));
+      const auto first = messages_.begin() + (messages_[0].role == ChatRole::kSystem ? 1 : 0);
+      const bool fits = std::ssize(prompt) < cache_.capacity();
+      if (fits || std::distance(first, messages_.end()) < 3) return prompt;
+      std::fputs("(context full: the oldest question and answer are forgotten)\n", stderr);
+      messages_.erase(first, first + 2);
+    }
+  }
+
   /// Cuts the cache back to what it has in common with the prompt; at least one token is left to
   /// compute, since its logits are needed.
   std::size_t reuse_cache(const std::vector<TokenId>& prompt) {
@@ -166,6 +180,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const LoadedModel loaded, load(invocation, options.model));
   SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
   SUBBYTE_TRY(const SamplingOptions sampling, options.sampling.resolve(loaded.directory));
+  SUBBYTE_CHECK(check_context(loaded.model->config(), options.context.value_or(1)));
   Conversation conversation(loaded, tokenizer, options, sampling);
   if (options.prompt) {
     SUBBYTE_CHECK(conversation.say(*options.prompt));
@@ -204,9 +219,8 @@ void add_chat(CLI::App& app, Invocation& invocation) {
   command->add_option("-n,--predict", options->max_tokens, "tokens of an answer at most, -1 any")
       ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40))
       ->capture_default_str();
-  command->add_option("-c,--ctx-size", options->context, "positions of the context")
-      ->check(CLI::Range(int64_t{16}, int64_t{1} << 26))
-      ->capture_default_str();
+  command->add_option("-c,--ctx-size", options->context, "positions of the context (4096)")
+      ->check(CLI::Range(int64_t{16}, int64_t{1} << 26));
   options->sampling.add_to(*command);
   command->callback([options, &invocation] {
     invocation.run = [options, &invocation] { return run(invocation, *options); };

@@ -6,10 +6,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
 #include <iterator>
 
-#include "base/mapped_file.h"
 #include "engine/model_path.h"
 
 namespace subbyte::app {
@@ -123,24 +123,30 @@ Result<SamplingOptions> SamplingFlags::resolve(const std::filesystem::path& dire
   return options;
 }
 
+Status check_context(const ModelConfig& config, int64_t positions) {
+  if (positions <= config.max_positions) return {};
+  return Error{"usage.context",
+               fmt::format("a context of {} positions is longer than the model was made for ({})",
+                           positions, config.max_positions)};
+}
+
 Result<std::string> read_text(const std::string& path_or_dash) {
+  std::ifstream file;
   if (path_or_dash != "-") {
-    SUBBYTE_TRY(const MappedFile file, MappedFile::open(path_or_dash));
-    if (file.bytes().size() > kMaxTextBytes) {
+    file.open(path_or_dash, std::ios::binary);
+    if (!file) return Error{"file.io", fmt::format("{}: cannot be read", path_or_dash)};
+  }
+  std::istream& stream = path_or_dash == "-" ? std::cin : file;
+  std::string text;
+  char buffer[1 << 16];
+  while (stream.read(buffer, sizeof buffer), stream.gcount() > 0) {
+    text.append(buffer, static_cast<std::size_t>(stream.gcount()));
+    if (text.size() > kMaxTextBytes) {
       return Error{"usage.text_too_long",
                    fmt::format("{}: longer than {} bytes", path_or_dash, kMaxTextBytes)};
     }
-    return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   }
-  std::string text;
-  char buffer[1 << 16];
-  while (std::cin.read(buffer, sizeof buffer), std::cin.gcount() > 0) {
-    text.append(buffer, static_cast<std::size_t>(std::cin.gcount()));
-    if (text.size() > kMaxTextBytes) {
-      return Error{"usage.text_too_long",
-                   fmt::format("stdin: longer than {} bytes", kMaxTextBytes)};
-    }
-  }
+  if (stream.bad()) return Error{"file.io", fmt::format("{}: cannot be read", path_or_dash)};
   return text;
 }
 

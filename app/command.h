@@ -75,6 +75,9 @@ class SamplingFlags {
   std::optional<uint64_t> seed_;
 };
 
+/// Refuses a context that is longer than the model was made for. Code usage.context.
+Status check_context(const ModelConfig& config, int64_t positions);
+
 /// Reads stdin or a file to the end; at most 64 MiB.
 Result<std::string> read_text(const std::string& path_or_dash);
 

@@ -33,6 +33,7 @@ Status write_logits(const LoadedModel& loaded, std::span<const TokenId> ids,
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto ids, parse_ids(options.ids));
   SUBBYTE_TRY(const LoadedModel loaded, load(invocation, options.model));
+  SUBBYTE_CHECK(check_context(loaded.model->config(), std::ssize(ids)));
   const auto vocab = static_cast<uint64_t>(loaded.model->config().vocab_size);
   SUBBYTE_TRY(SafetensorsWriter writer,
               SafetensorsWriter::create(options.output, options.force,

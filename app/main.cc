@@ -25,13 +25,19 @@ extern "C" void remove_outputs_and_exit(int signal) {
 }
 
 void handle_signals() {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, remove_outputs_and_exit);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU}) {
+    std::signal(signal, remove_outputs_and_exit);
+  }
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write(), not a death
 }
 
 int report(const Error& error) {
   std::fputs(fmt::format("subbyte: error: {} [{}]\n", error.message, error.code).c_str(), stderr);
-  return error.code.starts_with("usage.") ? kUsage : kFailure;
+  // What is wrong with an option or a variable, and not with a file.
+  for (const char* prefix : {"usage.", "isa.", "sampling.range", "synth.", "quantize.format"}) {
+    if (error.code.starts_with(prefix)) return kUsage;
+  }
+  return kFailure;
 }
 
 void declare(CLI::App& app, Invocation& invocation) {

@@ -22,6 +22,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const LoadedModel loaded, load(invocation, options.model));
   SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
   SUBBYTE_TRY(const auto tokens, tokenizer.encode(text, SpecialTokens::kAsText));
+  SUBBYTE_CHECK(check_context(loaded.model->config(), options.window));
   Result<Perplexity> measured = [&] {
     Progress progress(invocation, "perplexity");
     return perplexity(*loaded.model, *loaded.execution, tokens, options.window,

@@ -31,6 +31,7 @@ Result<std::string> prompt_text(const Options& options) {
 /// Room for the prompt and what may follow, at most what the model was made for.
 Result<int64_t> context_size(const Options& options, const ModelConfig& config, int64_t prompt) {
   const int64_t limit = options.context > 0 ? options.context : config.max_positions;
+  SUBBYTE_CHECK(check_context(config, limit));
   if (prompt >= limit) {
     return Error{"model.context_full",
                  fmt::format("the prompt has {} tokens and the context {}", prompt, limit)};
@@ -50,6 +51,9 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   generation.max_tokens = options.max_tokens;
   SUBBYTE_TRY(generation.sampling, options.sampling.resolve(loaded.directory));
   if (!options.ignore_eos) generation.stop_tokens = config.eos_tokens;
+  for (const std::string& stop : options.stops) {  // a special token never shows up as text
+    if (const auto id = tokenizer.find(stop)) generation.stop_tokens.push_back(*id);
+  }
   SUBBYTE_TRY(const int64_t context, context_size(options, config, std::ssize(prompt)));
   KvCache cache(config, context);
 
@@ -90,7 +94,8 @@ void add_run(CLI::App& app, Invocation& invocation) {
       ->capture_default_str();
   command->add_option("-c,--ctx-size", options->context, "positions of the context (of the model)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 26));
-  command->add_option("--stop", options->stops, "end when this text appears (repeatable)");
+  command->add_option("--stop", options->stops, "end when this text appears (repeatable)")
+      ->allow_extra_args(false);
   command->add_flag("--special", options->special, "recognise special tokens in the prompt");
   command->add_flag("--ignore-eos", options->ignore_eos, "go on behind an end-of-text token");
   options->sampling.add_to(*command);

@@ -4,12 +4,13 @@
 
 #include <cstdio>
 
+#include "base/cpu_features.h"
 #include "kernels/cpu/read_bandwidth.h"
 
 namespace subbyte::app {
 namespace {
 
-constexpr std::size_t kCacheMultiple = 2;  // how far beyond the caches a measurement has to be
+constexpr uint64_t kCacheMultiple = 2;  // how far beyond the caches a measurement has to be
 
 std::string_view describe(StopReason reason) {
   switch (reason) {
@@ -38,7 +39,7 @@ std::string bandwidth_line(const LoadedModel& loaded, const KvCache& cache,
   if (tokens_per_second == 0) return line;
   line += fmt::format(", {:.1f} GB/s", rate / 1e9);
   const auto memory = loaded.model->largest_weights();
-  if (memory.size() < kCacheMultiple * cpu::last_level_cache_bytes()) {
+  if (memory.size() < kCacheMultiple * last_level_cache_bytes()) {
     return line + " (weights fit into the caches: no share of the memory bandwidth)";
   }
   const auto bandwidth = cpu::measure_read_bandwidth(memory, loaded.execution->pool());

@@ -96,7 +96,9 @@ Result<ModelFigures> measure_here(const ModelRun& run) {
   figures.read_bandwidth = median(bandwidth);
   figures.prefill_tokens = median(prefill);
   figures.decode_tokens = median(decode);
-  figures.bytes_per_token = static_cast<double>(model->bytes_per_token());
+  const double positions = run.prompt + run.decode / 2.0;  // that a token sees on average
+  figures.bytes_per_token = static_cast<double>(model->bytes_per_token()) +
+                            positions * static_cast<double>(cache.bytes_per_position());
   figures.checkpoint_bytes = file_bytes(run.directory);
   figures.kv_bytes = static_cast<double>(cache.bytes_per_position() * cache.capacity());
   return figures;

@@ -14,7 +14,7 @@ struct ModelFigures {
   double decode_tokens = 0;   // per second, median
   double prefill_tokens = 0;  // per second, median
   double load_seconds = 0;
-  double bytes_per_token = 0;   // weights that one token reads
+  double bytes_per_token = 0;   // weights, keys and values that one token reads
   double checkpoint_bytes = 0;  // of the files
   double kv_bytes = 0;
   double resident_bytes = 0;  // the most while loading and running (VmHWM)

@@ -2,6 +2,11 @@
 
 #include <cpuid.h>
 
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+
 namespace subbyte {
 namespace {
 
@@ -46,6 +51,30 @@ uint32_t detect() {
 uint32_t cpu_features() {
   static const uint32_t features = detect();
   return features;
+}
+
+uint64_t last_level_cache_bytes() {
+  namespace fs = std::filesystem;
+  // One entry for each cache, by its level and the processors that share it.
+  std::map<int, std::map<std::string, uint64_t>> caches;
+  std::error_code ignored;
+  for (int cpu = 0;; ++cpu) {
+    const fs::path folder = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache";
+    if (!fs::exists(folder, ignored)) break;
+    for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+      int level = 0;
+      uint64_t kilobytes = 0;
+      std::string shared_by;
+      std::ifstream(entry.path() / "level") >> level;
+      std::ifstream(entry.path() / "size") >> kilobytes;
+      std::ifstream(entry.path() / "shared_cpu_list") >> shared_by;
+      caches[level][shared_by] = kilobytes * 1024;
+    }
+  }
+  uint64_t sum = 0;
+  if (caches.empty()) return sum;
+  for (const auto& [shared_by, bytes] : caches.rbegin()->second) sum += bytes;
+  return sum;
 }
 
 }  // namespace subbyte

@@ -13,4 +13,9 @@ enum CpuFeature : uint32_t {
 /// Bits of CpuFeature, with the state of the vector registers enabled by the system.
 uint32_t cpu_features();
 
+/// Bytes of all last-level caches of the machine together, as /sys/devices/system/cpu lists them;
+/// 0 when it does not. (sysconf() multiplies by the dies of the whole package on some processors
+/// of which a virtual machine has one.)
+uint64_t last_level_cache_bytes();
+
 }  // namespace subbyte

@@ -34,5 +34,10 @@ TEST(CpuFeatures, agrees_with_the_operating_system) {
             has_all("fma f16c avx512f avx512dq avx512bw avx512vl"));
 }
 
+TEST(LastLevelCache, is_zero_or_a_plausible_size) {
+  const uint64_t bytes = last_level_cache_bytes();
+  EXPECT_TRUE(bytes == 0 || (bytes >= 64 << 10 && bytes <= uint64_t{64} << 30)) << bytes;
+}
+
 }  // namespace
 }  // namespace subbyte

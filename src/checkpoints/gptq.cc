@@ -108,6 +108,36 @@ Result<std::vector<uint32_t>> input_order(const Tensor& g_idx, int64_t cols, int
   return order;
 }
 
+/// Reads code `index` of a little-endian stream, which has at least one whole byte per code left.
+uint32_t stream_code(const std::byte* stream, int64_t index, int bits) {
+  const int64_t bit = index * bits;
+  uint32_t window = std::to_integer<uint32_t>(stream[bit / 8]);
+  if (bit % 8 + bits > 8) window |= std::to_integer<uint32_t>(stream[bit / 8 + 1]) << 8;
+  return (window >> (bit % 8)) & ((1u << bits) - 1u);
+}
+
+/// Published files exist that are labelled v1 and store what v2 stores. With sym every zero point
+/// is 2^(b-1), so the words themselves tell.
+Status check_version(const ImportContext& context, const Tensor& qzeros, int bits, int64_t rows) {
+  if (!context.config.sym) return {};
+  const auto middle = uint32_t{1} << (bits - 1);
+  const uint32_t of_label = context.config.stores_zero_minus_one ? middle - 1 : middle;
+  const uint32_t of_other = context.config.stores_zero_minus_one ? middle : middle - 1;
+  const auto row_bytes = static_cast<int64_t>(qzeros.shape[1] * 4);
+  for (std::size_t g = 0; g < qzeros.shape[0]; ++g) {
+    for (int64_t n = 0; n < rows; ++n) {
+      if (stream_code(qzeros.bytes.data() + g * row_bytes, n, bits) != of_other) return {};
+    }
+  }
+  const bool v1 = context.config.stores_zero_minus_one;
+  return tensor_error("gptq.version", qzeros,
+                      fmt::format("all zero points are stored as {}, which with \"sym\": true is "
+                                  "what {} stores, but {} says checkpoint_format \"{}\" (which "
+                                  "would store {})",
+                                  of_other, v1 ? "gptq_v2" : "gptq", context.config.where,
+                                  v1 ? "gptq" : "gptq_v2", of_label));
+}
+
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
   SUBBYTE_TRY(const Parts parts, find_parts(context.tensors, module));
   const uint64_t groups = parts.scales->shape[0];
@@ -133,6 +163,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
               group_size_of(context, *parts.scales, result.cols, num_groups));
   result.format = {element_of(bits), float_format(parts.scales->dtype),
                    bits == 8 ? Zero::kU16 : Zero::kU8, group_size};
+  SUBBYTE_CHECK(check_version(context, *parts.qzeros, static_cast<int>(bits), result.rows));
   result.tensors = {parts.qweight, parts.qzeros, parts.scales};
   if (parts.g_idx != nullptr) {
     result.tensors.push_back(parts.g_idx);
@@ -162,14 +193,6 @@ void transpose_words(std::byte* codes, const Tensor& qweight, ThreadPool& pool) 
       }
     }
   });
-}
-
-/// Reads code `index` of a little-endian stream, which has at least one whole byte per code left.
-uint32_t stream_code(const std::byte* stream, int64_t index, int bits) {
-  const int64_t bit = index * bits;
-  uint32_t window = std::to_integer<uint32_t>(stream[bit / 8]);
-  if (bit % 8 + bits > 8) window |= std::to_integer<uint32_t>(stream[bit / 8 + 1]) << 8;
-  return (window >> (bit % 8)) & ((1u << bits) - 1u);
 }
 
 /// Puts the codes of each row into `order`.
@@ -209,34 +232,10 @@ std::shared_ptr<std::byte[]> transpose_zeros(const Tensor& qzeros, const MatrixV
   return zeros;
 }
 
-/// Published files exist that are labelled v1 and store what v2 stores. With sym every zero point
-/// is 2^(b-1), so the words themselves tell.
-Status check_version(const ImportContext& context, const Tensor& qzeros, int bits, int64_t rows) {
-  if (!context.config.sym) return {};
-  const auto middle = uint32_t{1} << (bits - 1);
-  const uint32_t of_label = context.config.stores_zero_minus_one ? middle - 1 : middle;
-  const uint32_t of_other = context.config.stores_zero_minus_one ? middle : middle - 1;
-  const auto row_bytes = static_cast<int64_t>(qzeros.shape[1] * 4);
-  for (std::size_t g = 0; g < qzeros.shape[0]; ++g) {
-    for (int64_t n = 0; n < rows; ++n) {
-      if (stream_code(qzeros.bytes.data() + g * row_bytes, n, bits) != of_other) return {};
-    }
-  }
-  const bool v1 = context.config.stores_zero_minus_one;
-  return tensor_error("gptq.version", qzeros,
-                      fmt::format("all zero points are stored as {}, which with \"sym\": true is "
-                                  "what {} stores, but {} says checkpoint_format \"{}\" (which "
-                                  "would store {})",
-                                  of_other, v1 ? "gptq_v2" : "gptq", context.config.where,
-                                  v1 ? "gptq" : "gptq_v2", of_label));
-}
-
 Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
   const Tensor& qweight = *info.tensors[0];
   const Tensor& qzeros = *info.tensors[1];
   const Tensor& scales = *info.tensors[2];
-  const int bits = subbyte::info(info.format.element).bits;
-  SUBBYTE_CHECK(check_version(context, qzeros, bits, info.rows));
   SUBBYTE_TRY(auto transposed_scales, transpose_scales(scales));
 
   Matrix matrix;

@@ -1,6 +1,7 @@
 #include "checkpoints/importer.h"
 
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "base/float16.h"
@@ -89,6 +90,10 @@ Result<std::vector<float>> import_vector(const TensorSource& tensors, std::strin
   std::vector<float> values(tensor->bytes.size() / width);
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = load_float(tensor->bytes.data() + i * width, format);
+    if (!std::isfinite(values[i])) {
+      return tensor_error("import.not_finite", *tensor,
+                          fmt::format("{} at index {}", values[i], i));
+    }
   }
   return values;
 }

@@ -60,13 +60,15 @@ void add_plain_tensors(const TensorSource& tensors, const std::set<std::string, 
   }
 }
 
-/// The config of a directory; a model type that this version does not run is no error here.
+/// The config of a directory. What this version cannot run is a problem, and no error here.
 Result<QuantizationConfig> read_configs(const fs::path& directory, Inspection& inspection) {
   const std::string path = (directory / "config.json").string();
   SUBBYTE_TRY(const json::Value value, json::parse_file(path, kMaxConfigBytes));
   SUBBYTE_TRY(const json::Object config, json::Object::of(value, path));
   SUBBYTE_TRY(const auto type, config.string("model_type"));
   inspection.architecture = type.value_or("unknown");
+  const auto model = read_model_config(directory);
+  if (!model.ok()) inspection.problems.push_back(model.error().message);
   auto quantization = read_quantization_config(config, directory);
   if (quantization.ok()) {
     inspection.quantization = quantization->method_name();
@@ -93,7 +95,8 @@ Result<Inspection> inspect(const fs::path& path, ThreadPool& pool) {
   SUBBYTE_TRY(const TensorSource tensors, TensorSource::open(path));
   for (const fs::path& file : tensors.files()) inspection.files.push_back(file.string());
   std::set<std::string, std::less<>> used;
-  const bool understood = !inspection.architecture.empty() && inspection.problems.empty();
+  const bool understood =
+      !inspection.architecture.empty() && inspection.quantization != "unsupported";
   if (understood) add_modules({tensors, quantization, pool}, used, inspection);
   add_plain_tensors(tensors, used, inspection);
   std::ranges::sort(inspection.weights, {}, &InspectedWeight::name);

@@ -118,8 +118,9 @@ TEST_F(Inspect, shows_what_it_does_not_understand) {
   ASSERT_TRUE(found.ok()) << found.error().message;
   EXPECT_EQ(found->architecture, "llama");
   EXPECT_EQ(found->quantization, "unsupported");
-  ASSERT_EQ(found->problems.size(), 1u);
-  EXPECT_NE(found->problems[0].find("hqq"), std::string::npos);
+  ASSERT_EQ(found->problems.size(), 2u);
+  EXPECT_NE(found->problems[0].find("llama"), std::string::npos);
+  EXPECT_NE(found->problems[1].find("hqq"), std::string::npos);
   EXPECT_EQ(found->weights.at(0).name, "a.weight");
 }
 
@@ -139,9 +140,10 @@ TEST_F(Inspect, lists_weights_that_contradict_the_config_as_tensors) {
   fs::copy_file(from / "model.safetensors", dir_ / "model.safetensors");
   const auto found = inspect(dir_.path(), pool_);
   ASSERT_TRUE(found.ok()) << found.error().message;
-  EXPECT_EQ(found->problems.size(), 14u);  // 7 matrices in each of 2 layers
-  for (const std::string& problem : found->problems) {
-    EXPECT_NE(problem.find("\"gptq\""), std::string::npos) << problem;
+  ASSERT_EQ(found->problems.size(), 15u);  // the config, and 7 matrices in each of 2 layers
+  EXPECT_NE(found->problems[0].find("hidden_size"), std::string::npos);
+  for (std::size_t i = 1; i < found->problems.size(); ++i) {
+    EXPECT_NE(found->problems[i].find("\"gptq\""), std::string::npos) << found->problems[i];
   }
   EXPECT_EQ(weight(*found, "model.layers.0.mlp.up_proj.qweight").importer, "tensor");
   EXPECT_EQ(weight(*found, "lm_head").importer, "dense");

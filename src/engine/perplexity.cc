@@ -55,6 +55,9 @@ Result<Perplexity> perplexity(const Model& model, Execution& execution,
         ++result.scored;
       }
     }
+    if (!std::isfinite(result.nats)) {
+      return Error{"perplexity.not_finite", "the model gave logits that are not finite"};
+    }
     result.per_token = std::exp(result.nats / static_cast<double>(result.scored));
     if (progress) progress(end, count, result.per_token);
   }

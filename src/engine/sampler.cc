@@ -37,12 +37,14 @@ Result<SamplingOptions> read_sampling_defaults(const std::filesystem::path& dire
   SUBBYTE_TRY(const json::Value value, json::parse_file(path.string(), kMaxConfigBytes));
   SUBBYTE_TRY(const json::Object config, json::Object::of(value, path.string()));
   SUBBYTE_TRY(const auto temperature, config.number("temperature", 0, 100));
-  SUBBYTE_TRY(const auto top_k, config.integer("top_k", 0, 1'000'000'000));
+  SUBBYTE_TRY(const auto top_k, config.integer("top_k", -1, 1'000'000'000));
   SUBBYTE_TRY(const auto top_p, config.number("top_p", 1e-6, 1));
   SUBBYTE_TRY(const auto min_p, config.number("min_p", 0, 1));
   SUBBYTE_TRY(const auto penalty, config.number("repetition_penalty", 0.01, 100));
+  SUBBYTE_TRY(const auto do_sample, config.boolean("do_sample"));
   options.temperature = temperature.value_or(options.temperature);
-  options.top_k = top_k.value_or(options.top_k);
+  if (!do_sample.value_or(true)) options.temperature = 0;
+  options.top_k = std::max<int64_t>(top_k.value_or(options.top_k), 0);  // -1 means all, too
   options.top_p = top_p.value_or(options.top_p);
   options.min_p = min_p.value_or(options.min_p);
   options.repetition_penalty = penalty.value_or(options.repetition_penalty);

@@ -4,9 +4,8 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "models/model_family.h"
+#include "models/self_attention.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
 #include "ops/moe.h"
@@ -18,9 +17,8 @@ namespace {
 constexpr float kSwigluAlpha = 1.702f;
 
 struct Layer {
-  std::vector<float> input_norm;           // [hidden]
-  Linear q, k, v, o;                       // [heads*dim | kv_heads*dim][hidden], o transposed
-  std::vector<float> sinks;                // [heads]
+  std::vector<float> input_norm;  // [hidden]
+  SelfAttention attention;
   std::vector<float> post_attention_norm;  // [hidden]
   Linear router;                           // [experts][hidden]
   std::vector<Matrix> gate_up;             // [experts] of [2 * intermediate][hidden]
@@ -51,15 +49,10 @@ class GptOss : public Model {
  private:
   Status load_attention(WeightLoader& loader, const std::string& prefix, Layer& layer) const {
     const int64_t hidden = config_.hidden_size;
-    const int64_t q_size = config_.num_heads * config_.head_dim;
-    const int64_t kv_size = config_.num_kv_heads * config_.head_dim;
     const std::string name = prefix + "self_attn.";
     SUBBYTE_TRY(layer.input_norm, loader.vector(prefix + "input_layernorm.weight", hidden));
-    SUBBYTE_TRY(layer.q, loader.linear(name + "q_proj", q_size, hidden, Bias::kRequired));
-    SUBBYTE_TRY(layer.k, loader.linear(name + "k_proj", kv_size, hidden, Bias::kRequired));
-    SUBBYTE_TRY(layer.v, loader.linear(name + "v_proj", kv_size, hidden, Bias::kRequired));
-    SUBBYTE_TRY(layer.o, loader.linear(name + "o_proj", hidden, q_size, Bias::kRequired));
-    SUBBYTE_TRY(layer.sinks, loader.vector(name + "sinks", config_.num_heads));
+    SUBBYTE_TRY(layer.attention, load_projections(loader, name, config_, Bias::kRequired));
+    SUBBYTE_TRY(layer.attention.sinks, loader.vector(name + "sinks", config_.num_heads));
     return {};
   }
 
@@ -90,36 +83,10 @@ class GptOss : public Model {
                   std::span<float> x) const override {
     embed(x, tokens, embedding_.view);
     for (int64_t i = 0; i < config_.num_layers; ++i) {
-      run_attention(execution, i, cache, x);
+      run_self_attention(execution, layers_[i].attention, norm(layers_[i].input_norm), rope_,
+                         config_, i, cache, x);
       run_experts(execution, layers_[i], x);
     }
-  }
-
-  void run_attention(Execution& execution, int64_t index, KvCache& cache,
-                     std::span<float> x) const {
-    const Layer& layer = layers_[index];
-    const int64_t tokens = static_cast<int64_t>(x.size()) / config_.hidden_size;
-    const int64_t q_size = config_.num_heads * config_.head_dim;
-    const int64_t kv_size = config_.num_kv_heads * config_.head_dim;
-    std::vector<float> h(x.size()), q(tokens * q_size), k(tokens * kv_size), v(tokens * kv_size);
-
-    rms_norm(h, x, norm(layer.input_norm));
-    linear(execution, q, h, tokens, layer.q.matrix.view, layer.q.bias);
-    linear(execution, k, h, tokens, layer.k.matrix.view, layer.k.bias);
-    linear(execution, v, h, tokens, layer.v.matrix.view, layer.v.bias);
-    for (int64_t t = 0; t < tokens; ++t) {
-      const int64_t position = cache.size() + t;
-      rope_.apply(std::span(q).subspan(t * q_size, q_size), position);
-      rope_.apply(std::span(k).subspan(t * kv_size, kv_size), position);
-      cache.store(index, position, &k[t * kv_size], &v[t * kv_size]);
-    }
-    const AttentionShape shape = {config_.num_heads, config_.num_kv_heads, config_.head_dim,
-                                  1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
-                                  config_.windows[index]};
-    std::vector<float> mixed(q.size());
-    attention(execution, mixed, q, cache.layer(index), cache.size(), shape, layer.sinks);
-    linear(execution, h, mixed, tokens, layer.o.matrix.view, layer.o.bias);
-    execution.kernels().axpy(x.data(), 1.0f, h.data(), static_cast<int64_t>(x.size()));
   }
 
   void run_experts(Execution& execution, const Layer& layer, std::span<float> x) const {

@@ -81,7 +81,7 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& directory
   SUBBYTE_TRY(const TensorSource tensors, TensorSource::open(directory));
   WeightLoader loader({tensors, quantization, execution.pool()}, execution, progress);
   SUBBYTE_TRY(auto model, find_family(config.model_type)->load(config, loader));
-  loader.finish(*model);
+  SUBBYTE_CHECK(loader.finish(*model));
   return model;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "json/strict_json.h"
 #include "models/model_family.h"
@@ -21,6 +22,8 @@ constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 constexpr int64_t kMaxPositions = int64_t{1} << 26;
 constexpr int64_t kMaxExperts = 4096;
+constexpr double kMinTheta = 1.0 + 1e-9;
+constexpr double kMaxTheta = 1e15;
 constexpr int64_t kDefaultFullLayers = 28;  // max_window_layers of transformers
 constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
 
@@ -88,15 +91,27 @@ Status read_scaling(const json::Object& rope, ModelConfig& model) {
   return rope.error("config.rope", key, "\"default\", \"linear\" or \"yarn\"");
 }
 
-/// Newer: rope_parameters {rope_theta, rope_type, ...}. Older: rope_theta beside rope_scaling.
+/// Newer: rope_parameters {rope_theta, rope_type, ...}. Older: rope_theta beside rope_scaling. Both
+/// may be there when they agree.
 Status read_rope(const json::Object& config, ModelConfig& model) {
   SUBBYTE_TRY(const auto parameters, config.object("rope_parameters"));
   SUBBYTE_TRY(const auto scaling, config.object("rope_scaling"));
-  const json::Object& holder = parameters && parameters->has("rope_theta") ? *parameters : config;
-  SUBBYTE_TRY(const auto theta, holder.number("rope_theta", 1.0 + 1e-9, 1e15));
+  SUBBYTE_TRY(const auto theta, config.number("rope_theta", kMinTheta, kMaxTheta));
   model.rope_theta = theta.value_or(10000);
-  if (parameters) return read_scaling(*parameters, model);
-  if (scaling) return read_scaling(*scaling, model);
+  if (scaling) SUBBYTE_CHECK(read_scaling(*scaling, model));
+  if (!parameters) return {};
+
+  SUBBYTE_TRY(const auto newer_theta, parameters->number("rope_theta", kMinTheta, kMaxTheta));
+  if (theta && newer_theta && *theta != *newer_theta) {
+    return config.error("config.rope", "rope_theta",
+                        fmt::format("the {} of rope_parameters", *newer_theta));
+  }
+  model.rope_theta = newer_theta.value_or(model.rope_theta);
+  const RopeScaling older = std::exchange(model.rope_scaling, RopeScaling{});
+  SUBBYTE_CHECK(read_scaling(*parameters, model));
+  if (scaling && older != model.rope_scaling) {
+    return config.error("config.rope", "rope_scaling", "the same as rope_parameters");
+  }
   return {};
 }
 

@@ -3,9 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "models/model_family.h"
+#include "models/self_attention.h"
 #include "ops/activation.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
@@ -15,9 +14,8 @@ namespace subbyte {
 namespace {
 
 struct Layer {
-  std::vector<float> input_norm;           // [hidden]
-  Linear q, k, v, o;                       // [heads*dim | kv_heads*dim][hidden], o transposed
-  std::vector<float> q_norm, k_norm;       // [head_dim]
+  std::vector<float> input_norm;  // [hidden]
+  SelfAttention attention;
   std::vector<float> post_attention_norm;  // [hidden]
   Linear gate, up, down;                   // [intermediate][hidden], down transposed
 };
@@ -42,17 +40,14 @@ class Qwen3 : public Model {
   Result<Layer> load_layer(WeightLoader& loader, const std::string& prefix) const {
     const int64_t hidden = config_.hidden_size;
     const int64_t inner = config_.intermediate_size;
-    const int64_t q_size = config_.num_heads * config_.head_dim;
-    const int64_t kv_size = config_.num_kv_heads * config_.head_dim;
     const std::string attention = prefix + "self_attn.";
     Layer layer;
     SUBBYTE_TRY(layer.input_norm, loader.vector(prefix + "input_layernorm.weight", hidden));
-    SUBBYTE_TRY(layer.q, loader.linear(attention + "q_proj", q_size, hidden));
-    SUBBYTE_TRY(layer.k, loader.linear(attention + "k_proj", kv_size, hidden));
-    SUBBYTE_TRY(layer.v, loader.linear(attention + "v_proj", kv_size, hidden));
-    SUBBYTE_TRY(layer.o, loader.linear(attention + "o_proj", hidden, q_size));
-    SUBBYTE_TRY(layer.q_norm, loader.vector(attention + "q_norm.weight", config_.head_dim));
-    SUBBYTE_TRY(layer.k_norm, loader.vector(attention + "k_norm.weight", config_.head_dim));
+    SUBBYTE_TRY(layer.attention, load_projections(loader, attention, config_, Bias::kNone));
+    SUBBYTE_TRY(layer.attention.q_norm,
+                loader.vector(attention + "q_norm.weight", config_.head_dim));
+    SUBBYTE_TRY(layer.attention.k_norm,
+                loader.vector(attention + "k_norm.weight", config_.head_dim));
     SUBBYTE_TRY(layer.post_attention_norm,
                 loader.vector(prefix + "post_attention_layernorm.weight", hidden));
     SUBBYTE_TRY(layer.gate, loader.linear(prefix + "mlp.gate_proj", inner, hidden));
@@ -69,38 +64,10 @@ class Qwen3 : public Model {
                   std::span<float> x) const override {
     embed(x, tokens, embedding_.view);
     for (int64_t i = 0; i < config_.num_layers; ++i) {
-      run_attention(execution, i, cache, x);
+      run_self_attention(execution, layers_[i].attention, norm(layers_[i].input_norm), rope_,
+                         config_, i, cache, x);
       run_feed_forward(execution, layers_[i], x);
     }
-  }
-
-  void run_attention(Execution& execution, int64_t index, KvCache& cache,
-                     std::span<float> x) const {
-    const Layer& layer = layers_[index];
-    const int64_t tokens = static_cast<int64_t>(x.size()) / config_.hidden_size;
-    const int64_t q_size = config_.num_heads * config_.head_dim;
-    const int64_t kv_size = config_.num_kv_heads * config_.head_dim;
-    std::vector<float> h(x.size()), q(tokens * q_size), k(tokens * kv_size), v(tokens * kv_size);
-
-    rms_norm(h, x, norm(layer.input_norm));
-    linear(execution, q, h, tokens, layer.q.matrix.view);
-    linear(execution, k, h, tokens, layer.k.matrix.view);
-    linear(execution, v, h, tokens, layer.v.matrix.view);
-    rms_norm(q, q, norm(layer.q_norm));
-    rms_norm(k, k, norm(layer.k_norm));
-    for (int64_t t = 0; t < tokens; ++t) {
-      const int64_t position = cache.size() + t;
-      rope_.apply(std::span(q).subspan(t * q_size, q_size), position);
-      rope_.apply(std::span(k).subspan(t * kv_size, kv_size), position);
-      cache.store(index, position, &k[t * kv_size], &v[t * kv_size]);
-    }
-    const AttentionShape shape = {config_.num_heads, config_.num_kv_heads, config_.head_dim,
-                                  1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
-                                  config_.windows[index]};
-    std::vector<float> mixed(q.size());
-    attention(execution, mixed, q, cache.layer(index), cache.size(), shape);
-    linear(execution, h, mixed, tokens, layer.o.matrix.view);
-    execution.kernels().axpy(x.data(), 1.0f, h.data(), static_cast<int64_t>(x.size()));
   }
 
   void run_feed_forward(Execution& execution, const Layer& layer, std::span<float> x) const {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ops/linear.h"
 
 namespace subbyte {
@@ -36,6 +38,7 @@ void WeightLoader::report(uint64_t bytes) {
 Result<Linear> WeightLoader::linear(std::string_view module, int64_t rows, int64_t cols,
                                     Bias bias) {
   Linear linear;
+  SUBBYTE_CHECK(use_module(module));
   SUBBYTE_TRY(linear.matrix, import_matrix(context_, module));
   SUBBYTE_CHECK(check(module, linear.matrix.view, rows, cols));
   if (bias == Bias::kRequired) {
@@ -51,6 +54,7 @@ Result<Linear> WeightLoader::linear(std::string_view module, int64_t rows, int64
 
 Result<std::vector<Matrix>> WeightLoader::experts(std::string_view module, int64_t experts,
                                                   int64_t rows, int64_t cols, int64_t used) {
+  SUBBYTE_CHECK(use_module(module));
   SUBBYTE_TRY(auto matrices, import_experts(context_, module));
   if (static_cast<int64_t>(matrices.size()) != experts) {
     return Error{"model.weight_shape", fmt::format("'{}' has {} experts, config.json asks for {}",
@@ -65,6 +69,7 @@ Result<std::vector<Matrix>> WeightLoader::experts(std::string_view module, int64
 }
 
 Result<Matrix> WeightLoader::table(std::string_view module, int64_t rows, int64_t cols) {
+  SUBBYTE_CHECK(use_module(module));
   SUBBYTE_TRY(auto matrix, import_matrix(context_, module));
   SUBBYTE_CHECK(check(module, matrix.view, rows, cols));
   if (!is_dense(matrix.view.format)) {
@@ -78,6 +83,7 @@ Result<Matrix> WeightLoader::table(std::string_view module, int64_t rows, int64_
 
 Result<std::vector<float>> WeightLoader::vector(std::string_view name, int64_t size) {
   SUBBYTE_TRY(auto values, import_vector(context_.tensors, name, {static_cast<uint64_t>(size)}));
+  used_tensors_.insert(std::string(name));
   report(context_.tensors.find(name)->bytes.size());
   return values;
 }
@@ -87,23 +93,57 @@ Result<std::vector<float>> WeightLoader::matrix_as_vector(std::string_view name,
   SUBBYTE_TRY(auto values,
               import_vector(context_.tensors, name,
                             {static_cast<uint64_t>(rows), static_cast<uint64_t>(cols)}));
+  used_tensors_.insert(std::string(name));
   report(context_.tensors.find(name)->bytes.size());
   return values;
 }
 
 Result<Linear> WeightLoader::head(const ModelConfig& config, const Matrix& embedding) {
   if (!config.tie_word_embeddings) return linear("lm_head", config.vocab_size, config.hidden_size);
+  SUBBYTE_CHECK(check_tied_head(embedding));
   bytes_per_token_ += static_cast<double>(embedding.view.bytes());
   Linear head;
   head.matrix = embedding;
   return head;
 }
 
-void WeightLoader::finish(Model& model) const {
+Status WeightLoader::use_module(std::string_view module) {
+  SUBBYTE_TRY(const ModuleInfo info, describe_module(context_, module));
+  used_importers_.insert(info.importer);
+  for (const Tensor* tensor : info.tensors) used_tensors_.insert(tensor->name);
+  return {};
+}
+
+/// Some files hold the head although it is tied; then it must be the embedding.
+Status WeightLoader::check_tied_head(const Matrix& embedding) {
+  const Tensor* head = context_.tensors.find("lm_head.weight");
+  if (head == nullptr) return {};
+  used_tensors_.insert(head->name);
+  if (std::ranges::equal(head->bytes, embedding.view.codes)) return {};
+  return Error{"model.surplus",
+               "config.json says tie_word_embeddings, but 'lm_head.weight' is not the embedding"};
+}
+
+Status WeightLoader::finish(Model& model) const {
+  for (const auto& [name, tensor] : context_.tensors.tensors()) {
+    // Older tools saved a table of the rotary embedding, which follows from config.json.
+    if (used_tensors_.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
+    return Error{"model.surplus",
+                 fmt::format("{}: tensor '{}': not part of the model that config.json describes",
+                             tensor.file->path().string(), name)};
+  }
+  const QuantizationConfig& config = context_.config;
+  if (config.method != QuantizationConfig::Method::kNone &&
+      !used_importers_.contains(config.method_name())) {
+    return Error{"import.config",
+                 fmt::format("{}: the method is \"{}\", but no weight is quantized", config.where,
+                             config.method_name())};
+  }
   model.bytes_per_token_ = static_cast<int64_t>(bytes_per_token_);
   model.weight_bytes_ = weight_bytes_;
   model.largest_weights_ = largest_;
   if (progress_) progress_(context_.tensors.total_bytes(), context_.tensors.total_bytes());
+  return {};
 }
 
 }  // namespace subbyte

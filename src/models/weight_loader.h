@@ -1,6 +1,8 @@
 #pragma once
 // Loads the weights of a model and keeps the accounts: what was read, what a token will read.
 
+#include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -38,17 +40,23 @@ class WeightLoader {
   /// The head: the embedding once more when the model ties them.
   Result<Linear> head(const ModelConfig& config, const Matrix& embedding);
 
-  /// Hands the accounts to the finished model.
-  void finish(Model& model) const;
+  /// Hands the accounts to the finished model. Refuses tensors that nobody asked for
+  /// (model.surplus: they belong to another architecture or to layers that config.json does not
+  /// count) and a quantization method that no tensor has (import.config).
+  Status finish(Model& model) const;
 
  private:
   Status check(std::string_view module, const MatrixView& view, int64_t rows, int64_t cols) const;
   void count(const MatrixView& view, double share);
   void report(uint64_t bytes);
+  Status use_module(std::string_view module);
+  Status check_tied_head(const Matrix& embedding);
 
   ImportContext context_;
   const Execution* execution_;
   LoadProgress progress_;
+  std::set<std::string, std::less<>> used_tensors_;
+  std::set<std::string_view> used_importers_;
   uint64_t read_bytes_ = 0;
   double bytes_per_token_ = 0;
   int64_t weight_bytes_ = 0;

@@ -18,6 +18,8 @@ struct RopeScaling {
   double beta_slow = 1;               // YaRN: fewer turns than this are interpolated fully
   bool truncate = true;               // YaRN: round the borders of the ramp to whole dimensions
   double attention_factor = 0;        // YaRN: factor of cos and sin; 0: 0.1 ln(factor) + 1
+
+  bool operator==(const RopeScaling&) const = default;
 };
 
 /// Angles of one model. Formulas: Su et al., "RoFormer", 2021, and Peng et al., "YaRN", 2023;

@@ -78,7 +78,7 @@ TEST(Usage, a_missing_model_is_one_line_on_stderr_and_exit_code_1) {
 TEST(Usage, an_unknown_instruction_set_is_refused) {
   const ProcessResult result =
       run_program({"inspect", golden("qwen3-awq")}, {.environment = {{"SUBBYTE_ISA", "mmx"}}});
-  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.exit_code, 2);
   EXPECT_NE(result.err.find("isa.unknown"), std::string::npos);
 }
 
@@ -258,7 +258,8 @@ TEST_P(Interrupted, synth_leaves_nothing_behind) {
   EXPECT_TRUE(files_in(folder.path()).empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Signals, Interrupted, testing::Values(SIGINT, SIGTERM, SIGHUP));
+INSTANTIATE_TEST_SUITE_P(Signals, Interrupted,
+                         testing::Values(SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE));
 
 TEST(Synth, a_full_disk_is_an_error_that_leaves_nothing_behind) {
   const TempDir folder;

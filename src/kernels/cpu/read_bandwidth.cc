@@ -1,7 +1,5 @@
 #include "kernels/cpu/read_bandwidth.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -99,14 +97,6 @@ ReadBandwidth measure_read_bandwidth(std::span<const std::byte> memory, ThreadPo
     }
   }
   return best;
-}
-
-std::size_t last_level_cache_bytes() {
-  for (const int level : {_SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE}) {
-    const long size = sysconf(level);
-    if (size > 0) return static_cast<std::size_t>(size);
-  }
-  return 0;
 }
 
 }  // namespace subbyte::cpu

@@ -19,7 +19,4 @@ struct ReadBandwidth {
 ReadBandwidth measure_read_bandwidth(std::span<const std::byte> memory, ThreadPool& pool,
                                      int repeats = 3);
 
-/// Bytes of the largest cache, 0 when the system does not say.
-std::size_t last_level_cache_bytes();
-
 }  // namespace subbyte::cpu
