@@ -20,14 +20,25 @@ struct Options {
   bool json = false;
 };
 
+/// A tokenizer needs no model: its file, or a directory that has it, will do.
+Result<Tokenizer> open_tokenizer(const std::string& name) {
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(name, ignored)) return Tokenizer::load(name);
+  const std::filesystem::path directory = name;
+  if (std::filesystem::exists(directory / "tokenizer.json", ignored)) {
+    return load_tokenizer(directory);
+  }
+  SUBBYTE_TRY(const auto found, find_model(name));
+  return load_tokenizer(found);
+}
+
 Result<std::string> input_of(const Options& options) {
   if (options.text && !options.from_stdin) return *options.text;
   return read_text("-");
 }
 
 Result<ExitCode> tokenize(const Options& options) {
-  SUBBYTE_TRY(const auto directory, find_model(options.model));
-  SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(directory));
+  SUBBYTE_TRY(const Tokenizer tokenizer, open_tokenizer(options.model));
   SUBBYTE_TRY(const std::string text, input_of(options));
   SUBBYTE_TRY(const auto ids, tokenizer.encode(text, options.special ? SpecialTokens::kRecognize
                                                                      : SpecialTokens::kAsText));
@@ -38,8 +49,7 @@ Result<ExitCode> tokenize(const Options& options) {
 }
 
 Result<ExitCode> detokenize(const Options& options) {
-  SUBBYTE_TRY(const auto directory, find_model(options.model));
-  SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(directory));
+  SUBBYTE_TRY(const Tokenizer tokenizer, open_tokenizer(options.model));
   SUBBYTE_TRY(std::string list, input_of(options));
   while (!list.empty() && (list.back() == '\n' || list.back() == ' ')) list.pop_back();
   std::vector<TokenId> ids;
@@ -61,7 +71,8 @@ void add_tokenize(CLI::App& app, Invocation& invocation) {
                                   "  subbyte tokenize ./model --stdin --json < book.txt\n"
                                   "  subbyte tokenize ./model --special \"<|im_start|>user\"");
   auto options = std::make_shared<Options>();
-  command->add_option("MODEL", options->model, "directory or org/name[@revision]")->required();
+  command->add_option("MODEL", options->model, "directory, tokenizer.json or org/name[@revision]")
+      ->required();
   auto* text = command->add_option("TEXT", options->text, "the text (default: stdin)");
   command->add_flag("--stdin", options->from_stdin, "read the text from stdin")->excludes(text);
   command->add_flag("--special", options->special, "recognise special tokens in the text");
@@ -75,7 +86,8 @@ void add_detokenize(CLI::App& app, Invocation& invocation) {
                                   "  subbyte detokenize ./model 9707,1879\n"
                                   "  subbyte tokenize ./model Hello | subbyte detokenize ./model");
   auto options = std::make_shared<Options>();
-  command->add_option("MODEL", options->model, "directory or org/name[@revision]")->required();
+  command->add_option("MODEL", options->model, "directory, tokenizer.json or org/name[@revision]")
+      ->required();
   auto* text =
       command->add_option("IDS", options->text, "ids separated by commas (default: stdin)");
   command->add_flag("--stdin", options->from_stdin, "read the ids from stdin")->excludes(text);

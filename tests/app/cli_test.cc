@@ -28,7 +28,6 @@ std::string golden(const std::string& name) {
 /// A directory that has a tokenizer and nothing else that tokenize looks at.
 fs::path make_tokenizer_model(const TempDir& folder) {
   fs::copy(kData / "tokenizers" / "qwen.tokenizer.json", folder.path() / "tokenizer.json");
-  std::ofstream(folder.path() / "config.json") << "{}";
   return folder.path();
 }
 
@@ -161,6 +160,13 @@ TEST(Tokenize, special_tokens_are_text_unless_asked_for) {
   const auto plain = ids({"<|im_end|>"});
   EXPECT_GT(plain.size(), 1u);
   EXPECT_EQ(std::ranges::find(plain, 1802), plain.end());
+}
+
+TEST(Tokenize, takes_the_file_of_a_tokenizer) {
+  const ProcessResult result =
+      run_program({"tokenize", (kData / "tokenizers" / "qwen.tokenizer.json").string(), "a"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "64\n");
 }
 
 TEST(Tokenize, detokenize_gives_the_text_back) {
