@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "base/thread_pool.h"
+#include "bench/measure_kernels.h"
 #include "bench/measure_model.h"
 #include "engine/synth.h"
 #include "kernels/cpu/cpu_kernels.h"
@@ -98,6 +99,11 @@ int main(int argc, char** argv) {
   subbyte::bench::ModelRun run;
   std::string folder = "build/bench-models";
   std::string only;
+  bool kernels = false;
+  std::string isa, precision;
+  app.add_flag("--kernels", kernels);
+  app.add_option("--isa", isa);
+  app.add_option("--precision", precision);
   app.add_option("--folder", folder, "where synthetic models are kept (5 GB)")
       ->capture_default_str();
   app.add_option("--only", only, "only models whose name contains this");
@@ -106,6 +112,19 @@ int main(int argc, char** argv) {
   app.add_option("--prompt", run.prompt)->capture_default_str()->check(CLI::Range(1, 32768));
   app.add_option("--decode", run.decode)->capture_default_str()->check(CLI::Range(1, 32768));
   CLI11_PARSE(app, argc, argv);
+  if (kernels) {
+    auto execution = subbyte::Execution::create(run.threads, isa);
+    if (!execution.ok()) return 1;
+    if (precision == "int8") (*execution)->set_precision(subbyte::cpu::Precision::kInt8);
+    if (precision == "f32") (*execution)->set_precision(subbyte::cpu::Precision::kF32);
+    if (precision == "bf16") (*execution)->set_precision(subbyte::cpu::Precision::kBF16);
+    subbyte::bench::KernelRun kernel_run;
+    kernel_run.rounds = run.rounds;
+    kernel_run.only = only;
+    (void)measure_decode_kernels(**execution, kernel_run);
+    (void)measure_prefill_kernels(**execution, kernel_run);
+    return 0;
+  }
   const subbyte::Status status = subbyte::bench::run_all(run, folder, only);
   if (status.ok()) return 0;
   fmt::print(stderr, "subbyte_bench: {}\n", status.error().message);

@@ -1,6 +1,8 @@
 #include "base/cpu_features.h"
 
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -14,6 +16,10 @@ constexpr uint32_t kOsxsave = 1u << 27, kFma = 1u << 12, kF16c = 1u << 29;  // l
 constexpr uint32_t kAvx2 = 1u << 5;                                         // leaf 7, EBX
 constexpr uint32_t kAvx512F = 1u << 16, kAvx512Dq = 1u << 17;
 constexpr uint32_t kAvx512Bw = 1u << 30, kAvx512Vl = 1u << 31;
+constexpr uint32_t kAvx512Vbmi = 1u << 1, kAvx512Vnni = 1u << 11;             // leaf 7, ECX
+constexpr uint32_t kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kAmxInt8 = 1u << 25;  // leaf 7, EDX
+constexpr uint32_t kAvx512Bf16 = 1u << 5;                                     // leaf 7.1, EAX
+constexpr uint32_t kTileState = 0x60000;  // XCR0: tile configuration and data
 constexpr uint32_t kYmmState = 0x06;  // XCR0: xmm and upper halves of ymm
 constexpr uint32_t kZmmState = 0xE6;  // and mask registers, upper halves of zmm, zmm16-31
 
@@ -29,6 +35,13 @@ uint32_t saved_state() {
   return low;
 }
 
+/// Tiles are large, so Linux hands them out on request only, once for the whole process.
+bool may_use_tiles() {
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
 uint32_t detect() {
   uint32_t eax = 0;
   uint32_t ebx = 0;
@@ -42,6 +55,12 @@ uint32_t detect() {
   if (has_all(ebx, kAvx2) && has_all(state, kYmmState)) features |= kCpuAvx2;
   if (has_all(ebx, kAvx512F | kAvx512Dq | kAvx512Bw | kAvx512Vl) && has_all(state, kZmmState)) {
     features |= kCpuAvx512;
+    if (has_all(ecx, kAvx512Vbmi | kAvx512Vnni)) features |= kCpuAvx512Vnni;
+    const bool tiles = has_all(edx, kAmxBf16 | kAmxTile | kAmxInt8) && has_all(state, kTileState);
+    if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && has_all(eax, kAvx512Bf16)) {
+      features |= kCpuAvx512Bf16;
+    }
+    if (tiles && may_use_tiles()) features |= kCpuAmx;
   }
   return features;
 }

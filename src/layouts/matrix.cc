@@ -48,7 +48,8 @@ double weight_at(const MatrixView& matrix, int64_t row, int64_t col) {
   if (matrix.format.zero != Zero::kNone) {
     zero = load_code(matrix.zeros, group, zero_bytes(matrix.format.zero));
   }
-  return (value - zero) * scale.decode(load_code(matrix.scales, group, scale.bits / 8));
+  const double factor = scale.decode(load_code(matrix.scales, group, scale.bits / 8));
+  return (value - zero) * factor * matrix.tensor_scale;
 }
 
 }  // namespace subbyte

@@ -13,7 +13,7 @@
 // This is byte for byte what gpt-oss files hold, so MXFP4 is used where it lies in the file.
 //
 // Scales and zero points are [rows][groups]; group g covers inputs [g*group_size, ...).
-//   dequantized w(n, k) = (element(code) - zero(n, g)) * scale(n, g)
+//   dequantized w(n, k) = (element(code) - zero(n, g)) * scale(n, g) * tensor_scale
 
 #include <cstddef>
 #include <cstdint>
@@ -33,6 +33,8 @@ struct MatrixView {
   std::span<const std::byte> codes;   // rows * row_bytes()
   std::span<const std::byte> scales;  // [rows][groups] of format.scale; empty for dense formats
   std::span<const std::byte> zeros;   // [rows][groups] of format.zero; empty when there are none
+  /// One more factor of all weights: NVFP4's scales are too coarse to hold it.
+  float tensor_scale = 1;
   /// Act-order: stored column k multiplies input input_order[k]. Empty means k itself.
   std::span<const uint32_t> input_order;
 

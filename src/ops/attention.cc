@@ -31,7 +31,8 @@ void attention(Execution& execution, std::span<float> out, std::span<const float
   const cpu::Kernels& kernels = execution.kernels();
 
   const int64_t longest = first_position + tokens;
-  float* scratch = execution.buffer(Execution::Slot::kScratch, longest * execution.pool().size());
+  const auto size = longest * execution.pool().size() * static_cast<int64_t>(sizeof(float));
+  auto* scratch = reinterpret_cast<float*>(execution.buffer(Execution::Slot::kScratch, size));
   execution.pool().parallel_for(
       tokens * shape.heads, 1, [&](int64_t begin, int64_t end, int thread) {
         for (int64_t i = begin; i < end; ++i) {

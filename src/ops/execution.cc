@@ -9,15 +9,15 @@ Result<std::unique_ptr<Execution>> Execution::create(int num_threads, std::strin
   return std::unique_ptr<Execution>(new Execution(num_threads, kernels));
 }
 
-float* Execution::buffer(Slot slot, int64_t floats) {
+uint8_t* Execution::buffer(Slot slot, int64_t bytes) {
   const auto index = static_cast<std::size_t>(slot);
-  if (sizes_[index] < floats) {
+  if (sizes_[index] < bytes) {
     // Released first: the contents are not kept, and a prompt's activations can be large.
     buffers_[index].reset();
-    buffers_[index] = allocate_bytes(static_cast<std::size_t>(floats) * sizeof(float));
-    sizes_[index] = floats;
+    buffers_[index] = allocate_bytes(static_cast<std::size_t>(bytes));
+    sizes_[index] = bytes;
   }
-  return reinterpret_cast<float*>(buffers_[index].get());
+  return reinterpret_cast<uint8_t*>(buffers_[index].get());
 }
 
 }  // namespace subbyte

@@ -9,10 +9,10 @@ namespace subbyte {
 namespace {
 
 // Rows of weights that a thread takes at a time: a multiple of every kernel's strip.
-constexpr int64_t kRowGrain = 16;
-// Between packed rows of activations, so that their length is no power of two and the rows of a
-// tile do not meet in one set of the cache.
-constexpr int64_t kRowPadding = 16;
+constexpr int64_t kRowGrain = 32;
+// Bytes between packed rows of activations, so that their length is no power of two and the rows
+// of a tile do not meet in one set of the cache.
+constexpr int64_t kRowPadding = 64;
 
 Error unsupported(const std::string& message) {
   return {"linear.unsupported", message};
@@ -97,12 +97,16 @@ cpu::Activations pack_activations(Execution& execution, const float* x, int64_t 
                                   const MatrixView& weights, cpu::ActivationOrder order) {
   const cpu::Kernels& kernels = execution.kernels();
   const int64_t k = weights.cols;
-  const int64_t stride = kernels.packed_floats(k, order) + kRowPadding;
-  float* packed = execution.buffer(Execution::Slot::kActivations, m * stride);
+  const int64_t rows_per_pack = cpu::rows_per_pack(order);
+  const int64_t packs = ceil_div(m, rows_per_pack);
+  const int64_t stride = kernels.packed_bytes(k, order) + kRowPadding;
+  uint8_t* packed = execution.buffer(Execution::Slot::kActivations, packs * stride);
   const uint32_t* gather = weights.input_order.empty() ? nullptr : weights.input_order.data();
-  execution.pool().parallel_for(m, 1, [&](int64_t begin, int64_t end, int) {
+  execution.pool().parallel_for(packs, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
-      kernels.pack(packed + i * stride, x + i * k, gather, k, order);
+      const int64_t first = i * rows_per_pack;
+      const int64_t rows = std::min(rows_per_pack, m - first);
+      kernels.pack(packed + i * stride, x + first * k, rows, gather, k, order);
     }
   });
   return {.data = packed, .rows = m, .stride = stride};
@@ -125,24 +129,24 @@ void linear(Execution& execution, std::span<float> y, std::span<const float> x, 
   const cpu::Kernels& kernels = execution.kernels();
   const cpu::MatmulKernel* kernel = cpu::find_matmul(kernels, weights.format);
   if (kernel == nullptr || m < 1) return;  // check_linear has said so
-  const bool few = m <= cpu::kMaxGemvRows;
-  const int64_t scratch_floats = round_up(few ? 0 : kernels.scratch_floats(weights.cols), 16);
-  float* scratch =
-      execution.buffer(Execution::Slot::kScratch, scratch_floats * execution.pool().size());
+  const cpu::Method& method =
+      cpu::choose_method(*kernel, m, execution.precision(), execution.batch_invariant());
+  const int64_t scratch_bytes = round_up(kernels.scratch_bytes(weights.cols), 64);
+  uint8_t* scratch =
+      execution.buffer(Execution::Slot::kScratch, scratch_bytes * execution.pool().size());
   cpu::MatmulTask task;
   task.weights = cpu::weights_of(weights);
-  task.x = pack_activations(execution, x.data(), m, weights, kernel->order);
+  task.x = pack_activations(execution, x.data(), m, weights, method.order);
   task.y = y.data();
   task.y_stride = weights.rows;
   task.bias = bias.empty() ? nullptr : bias.data();
-  const auto multiply = few ? kernel->gemv : kernel->gemm;
   execution.pool().parallel_for(weights.rows, kRowGrain,
                                 [&](int64_t begin, int64_t end, int thread) {
                                   cpu::MatmulTask part = task;
                                   part.row_begin = begin;
                                   part.row_end = end;
-                                  part.scratch = scratch + thread * scratch_floats;
-                                  multiply(part);
+                                  part.scratch = scratch + thread * scratch_bytes;
+                                  method.multiply(part);
                                 });
 }
 

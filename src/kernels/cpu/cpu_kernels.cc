@@ -39,7 +39,8 @@ Weights weights_of(const MatrixView& matrix) {
           .cols = matrix.cols,
           .row_bytes = matrix.row_bytes(),
           .groups = matrix.groups(),
-          .group_size = matrix.group_size()};
+          .group_size = matrix.group_size(),
+          .tensor_scale = matrix.tensor_scale};
 }
 
 const MatmulKernel* find_matmul(const Kernels& kernels, const WeightFormat& format) {
@@ -51,6 +52,18 @@ const MatmulKernel* find_matmul(const Kernels& kernels, const WeightFormat& form
     }
   }
   return nullptr;
+}
+
+const Method& choose_method(const MatmulKernel& kernel, int64_t m, Precision precision,
+                            bool batch_invariant) {
+  const bool prompt = m > kFewRows && !batch_invariant;
+  if (precision == Precision::kInt8 && kernel.int8.multiply != nullptr) return kernel.int8;
+  if (kernel.bf16.multiply != nullptr &&
+      (precision == Precision::kBF16 || (precision == Precision::kAuto && prompt))) {
+    return kernel.bf16;
+  }
+  if (batch_invariant || m <= kFewRows) return kernel.few;
+  return kernel.many;
 }
 
 std::span<const Kernels* const> all_kernels() {

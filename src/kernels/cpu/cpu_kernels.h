@@ -3,13 +3,18 @@
 // (select_kernels); what is in it is the same everywhere.
 //
 // Activations are float32. Before a product they are packed into the order in which a vector of
-// codes comes apart: a block is 8 * lanes inputs, and
+// codes comes apart. A block is 8 * lanes inputs; lane i of a block is its octet of consecutive
+// inputs 8*i .. 8*i+7, and [j] below is a vector:
 //
-//   kOctets   vector j of the block holds x[8*i + j] in lane i. Lane i of the code registers holds
-//             the eight consecutive codes 8*i .. 8*i+7 of the canonical stream, so that shifting by
-//             j codes meets vector j. The block ends with one more vector: lane i holds the sum of
-//             its eight inputs, for zero points.
-//   kNatural  vector j holds x[lanes*j + i]: for dense weights. No sums.
+//   kOctets      [j = 0..7] floats x[8*i + j], [8] the sum of each octet, for zero points
+//   kNatural     [j = 0..7] floats x[lanes*j + i]: for dense weights. No sums
+//   kPairs       [j = 0..3] two bf16 for each lane, x[8*i + j] and x[8*i + 4 + j], then the sums
+//   kSplitPairs  the same twice, x = high + low, of 16 bits together, then the sums
+//   kBytes       [h = 0, 1] signed bytes, four for each lane, of x[8*i + 2*b + h] / scale[i];
+//                then their sums as int32, the scales, and the sums as floats; scale[i] is the
+//                largest magnitude of the octet / 127
+//   kTiles       for tiles of 16 rows of activations: [j = 0..3][lane i][row][2] bf16 as kPairs
+//   kSplitTiles  three times as many: x = high + middle + low, 24 bits
 //
 // The last block is filled up with zeros.
 
@@ -22,14 +27,30 @@
 
 namespace subbyte::cpu {
 
-enum class ActivationOrder : uint8_t { kOctets, kNatural };
-
-/// Packed activations: m rows, each `stride` floats, 64-byte aligned.
-struct Activations {
-  const float* data = nullptr;
-  int64_t rows = 0;    // M
-  int64_t stride = 0;  // floats from one row to the next
+enum class ActivationOrder : uint8_t {
+  kOctets,
+  kNatural,
+  kPairs,
+  kSplitPairs,
+  kBytes,
+  kTiles,
+  kSplitTiles,
 };
+
+/// Packed activations, 64-byte aligned.
+struct Activations {
+  const uint8_t* data = nullptr;
+  int64_t rows = 0;    // M
+  int64_t stride = 0;  // bytes from one row, or from one tile of kTileRows rows, to the next
+};
+
+inline constexpr int64_t kTileRows = 16;
+
+/// Rows of activations that are packed as one: kTileRows or 1.
+constexpr int64_t rows_per_pack(ActivationOrder order) {
+  const bool tiles = order == ActivationOrder::kTiles || order == ActivationOrder::kSplitTiles;
+  return tiles ? kTileRows : 1;
+}
 
 /// A MatrixView as the kernels see it: plain data, because files compiled for one instruction set
 /// must not instantiate inline functions that others share.
@@ -41,6 +62,7 @@ struct Weights {
   int64_t row_bytes = 0;   // of codes
   int64_t groups = 0;      // 0: dense
   int64_t group_size = 0;  // the number of columns when the group is the whole row
+  float tensor_scale = 1;
 };
 
 /// The caller has checked the sizes (ops: check_linear).
@@ -57,19 +79,35 @@ struct MatmulTask {
   const float* bias = nullptr;  // [rows] or nullptr
   int64_t row_begin = 0;
   int64_t row_end = 0;
-  float* scratch = nullptr;  // scratch_floats(weights.cols), one for each thread
+  uint8_t* scratch = nullptr;  // scratch_bytes(weights.cols), 64-byte aligned, one for each thread
 };
+
+/// What a product rounds its activations to.
+enum class Precision : uint8_t {
+  kAuto,  // float32; prompts (M > kFewRows) in bf16 where the machine has units for it
+  kF32,   // float32, or what differs from it by 2^-16 of each activation
+  kBF16,  // bfloat16, as the models' own software has them, where the machine has units for it
+  kInt8,  // 8 bits with a scale for each 8 inputs, for integer and E2M1 weights
+};
+
+/// One way to multiply by weights of one format.
+struct Method {
+  ActivationOrder order = ActivationOrder::kOctets;
+  void (*multiply)(const MatmulTask& task) = nullptr;  // nullptr: there is none
+};
+
+/// Up to this many rows of activations `few` is faster than `many`.
+inline constexpr int64_t kFewRows = 4;
 
 struct MatmulKernel {
   Format element;
   Format scale;  // kNone: dense
   Zero zero;
-  ActivationOrder order;
-  void (*gemv)(const MatmulTask& task);  // M from 1 to kMaxGemvRows
-  void (*gemm)(const MatmulTask& task);  // any M: decodes a strip of rows, then multiplies
+  Method few;   // any M, each row of activations by itself: its result depends on no other
+  Method many;  // any M: decodes a strip of weights once for all rows of activations
+  Method bf16;
+  Method int8;
 };
-
-inline constexpr int64_t kMaxGemvRows = 4;
 
 struct Kernels {
   std::string_view name;       // "scalar", "avx2", "avx512"
@@ -77,12 +115,13 @@ struct Kernels {
   int lanes;                   // floats in a vector
   std::span<const MatmulKernel> matmuls;
 
-  /// Floats that one packed row of k inputs takes.
-  int64_t (*packed_floats)(int64_t k, ActivationOrder order);
-  /// Floats of MatmulTask::scratch for weights with k inputs.
-  int64_t (*scratch_floats)(int64_t k);
-  /// Packs one row. `gather` (act-order) may be nullptr; else input i is x[gather[i]].
-  void (*pack)(float* packed, const float* x, const uint32_t* gather, int64_t k,
+  /// Bytes that rows_per_pack(order) packed rows of k inputs take, a multiple of 64.
+  int64_t (*packed_bytes)(int64_t k, ActivationOrder order);
+  /// Bytes of MatmulTask::scratch for weights with k inputs.
+  int64_t (*scratch_bytes)(int64_t k);
+  /// Packs `rows` <= rows_per_pack(order) rows of k floats. `gather` (act-order) may be nullptr;
+  /// else input i is x[gather[i]].
+  void (*pack)(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather, int64_t k,
                ActivationOrder order);
 
   float (*dot)(const float* a, const float* b, int64_t n);
@@ -92,6 +131,11 @@ struct Kernels {
 /// nullptr when no kernel of this table multiplies that format. Any group size that is a multiple
 /// of 8 works, and so does the whole row; any rows >= 1; cols any multiple of 8.
 const MatmulKernel* find_matmul(const Kernels& kernels, const WeightFormat& format);
+
+/// How to multiply m rows of activations. With `batch_invariant`, a row's result is the same bits
+/// whatever m is.
+const Method& choose_method(const MatmulKernel& kernel, int64_t m, Precision precision,
+                            bool batch_invariant);
 
 /// All that are compiled in, best first.
 std::span<const Kernels* const> all_kernels();

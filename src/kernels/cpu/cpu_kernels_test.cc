@@ -54,14 +54,14 @@ TEST(AllKernels, end_with_scalar_which_needs_nothing) {
 }
 
 TEST(AllKernels, multiply_the_same_formats_each_once) {
-  // Sixteen: a new line in kernel_list.inl.h shows here, because each costs code in every folder.
+  // Twenty-six: a new line in kernel_list.inl.h shows here, because each costs code in every folder.
   for (const Kernels* kernels : all_kernels()) {
     std::set<std::string> formats;
     for (const MatmulKernel& kernel : kernels->matmuls) {
       formats.insert(to_string(WeightFormat{kernel.element, kernel.scale, kernel.zero, 32}));
     }
-    EXPECT_EQ(formats.size(), 16) << kernels->name;
-    EXPECT_EQ(kernels->matmuls.size(), 16) << kernels->name;
+    EXPECT_EQ(formats.size(), 26) << kernels->name;
+    EXPECT_EQ(kernels->matmuls.size(), 26) << kernels->name;
     for (const MatmulKernel& kernel : all_kernels().back()->matmuls) {
       EXPECT_TRUE(
           formats.count(to_string(WeightFormat{kernel.element, kernel.scale, kernel.zero, 32})));
@@ -79,6 +79,27 @@ TEST(FindMatmul, refuses_what_has_no_kernel) {
   EXPECT_EQ(find_matmul(kernels, {Format::kU4, Format::kF16, Zero::kU16, 128}), nullptr);
   EXPECT_EQ(find_matmul(kernels, {Format::kU4, Format::kE8M0, Zero::kU8, 32}), nullptr);
   EXPECT_EQ(find_matmul(kernels, {Format::kE4M3, Format::kNone, Zero::kNone, 0}), nullptr);
+}
+
+TEST(ChooseMethod, obeys_the_precision_and_keeps_rows_apart_when_asked) {
+  for (const Kernels* kernels : all_kernels()) {
+    for (const MatmulKernel& kernel : kernels->matmuls) {
+      const auto chosen = [&](int64_t m, Precision precision, bool invariant) {
+        return choose_method(kernel, m, precision, invariant).multiply;
+      };
+      for (const int64_t m : {1, 4, 5, 512}) {
+        EXPECT_EQ(chosen(m, Precision::kF32, true), kernel.few.multiply);
+        EXPECT_EQ(chosen(m, Precision::kAuto, true), kernel.few.multiply);
+        const bool bytes = kernel.int8.multiply != nullptr;
+        EXPECT_EQ(chosen(m, Precision::kInt8, true),
+                  bytes ? kernel.int8.multiply : kernel.few.multiply);
+        if (kernel.bf16.multiply == nullptr) continue;
+        EXPECT_EQ(chosen(m, Precision::kBF16, false), kernel.bf16.multiply);
+      }
+      EXPECT_EQ(chosen(4, Precision::kAuto, false), kernel.few.multiply);
+      EXPECT_EQ(chosen(5, Precision::kF32, false), kernel.many.multiply);
+    }
+  }
 }
 
 /// The layout that cpu_kernels.h draws, element by element.
@@ -102,10 +123,11 @@ TEST(Pack, puts_inputs_where_the_header_says) {
         for (const auto kind : {ActivationOrder::kOctets, ActivationOrder::kNatural}) {
           const bool octets = kind == ActivationOrder::kOctets;
           const int64_t block = octets ? 9 * lanes : 8 * lanes;
-          ASSERT_EQ(kernels->packed_floats(k, kind), blocks * block);
-          testing::GuardedBytes packed(blocks * block * sizeof(float));
+          const int64_t bytes = (blocks * block * 4 + 63) / 64 * 64;
+          ASSERT_EQ(kernels->packed_bytes(k, kind), bytes);
+          testing::GuardedBytes packed(bytes);
           const auto* p = reinterpret_cast<const float*>(packed.data());
-          kernels->pack(reinterpret_cast<float*>(packed.data()), x.data(), order, k, kind);
+          kernels->pack(reinterpret_cast<uint8_t*>(packed.data()), x.data(), 1, order, k, kind);
           for (int64_t b = 0; b < blocks; ++b) {
             for (int64_t lane = 0; lane < lanes; ++lane) {
               float sum = 0;

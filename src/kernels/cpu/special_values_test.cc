@@ -7,45 +7,29 @@
 #include <limits>
 #include <vector>
 
-#include "base/cpu_features.h"
-#include "kernels/cpu/cpu_kernels.h"
+#include "support/matmul.h"
 #include "support/random_matrix.h"
 
 namespace subbyte::cpu {
 namespace {
 
 using testing::Contents;
+using testing::kernels_of_this_machine;
+using testing::methods_of;
+using testing::multiply;
+using testing::NamedMethod;
 using testing::random_inputs;
 using testing::random_matrix;
 using testing::RandomMatrix;
 
-std::vector<float> multiply(const Kernels& kernels, const MatrixView& weights,
-                            const std::vector<float>& x, int64_t m) {
-  const MatmulKernel& kernel = *find_matmul(kernels, weights.format);
-  const int64_t packed = kernels.packed_floats(weights.cols, kernel.order);
-  std::vector<float> activations(m * packed);
-  for (int64_t i = 0; i < m; ++i) {
-    kernels.pack(activations.data() + i * packed, x.data() + i * weights.cols, nullptr,
-                 weights.cols, kernel.order);
-  }
-  std::vector<float> scratch(kernels.scratch_floats(weights.cols));
-  std::vector<float> y(m * weights.rows);
-  const MatmulTask task = {.weights = weights_of(weights),
-                           .x = {.data = activations.data(), .rows = m, .stride = packed},
-                           .y = y.data(),
-                           .y_stride = weights.rows,
-                           .row_begin = 0,
-                           .row_end = weights.rows,
-                           .scratch = scratch.data()};
-  (m <= kMaxGemvRows ? kernel.gemv : kernel.gemm)(task);
-  return y;
-}
-
+/// Calls check(kernels, method, m) for every method of the format but those in `except`.
 template <typename Check>
-void for_all_kernels(const Check& check) {
-  for (const Kernels* kernels : all_kernels()) {
-    if ((kernels->required_features & ~cpu_features()) != 0) continue;
-    for (const int64_t m : {1, 5}) check(*kernels, m);
+void for_all_kernels(const WeightFormat& format, const Check& check, std::string_view except = "") {
+  for (const Kernels* kernels : kernels_of_this_machine()) {
+    for (const NamedMethod& method : methods_of(*find_matmul(*kernels, format))) {
+      if (method.name == except) continue;
+      for (const int64_t m : {1, 5}) check(*kernels, method.method, m);
+    }
   }
 }
 
@@ -56,13 +40,46 @@ TEST(SpecialValues, every_scale_code_of_e8m0_is_exact) {
   RandomMatrix matrix = random_matrix(format, 256, 32, Contents::kExact, 1);
   for (std::byte& byte : matrix.codes->span()) byte = std::byte{0x22};
   for (int i = 0; i < 256; ++i) matrix.scales->data()[i] = static_cast<std::byte>(i);
-  for_all_kernels([&](const Kernels& kernels, int64_t m) {
+  for_all_kernels(format, [&](const Kernels& kernels, const Method& method, int64_t m) {
     std::vector<float> x(m * 32);
     for (int64_t i = 0; i < m; ++i) x[i * 32 + 13] = 1;
-    const std::vector<float> y = multiply(kernels, matrix.view, x, m);
+    const std::vector<float> y = multiply(kernels, method, matrix.view, x, m);
     for (int i = 0; i < 255; ++i) EXPECT_EQ(y[i], std::ldexp(1.0, i - 127)) << kernels.name;
     EXPECT_TRUE(std::isnan(y[255])) << kernels.name;
   });
+}
+
+TEST(SpecialValues, every_scale_code_of_one_byte_is_exact) {
+  struct Scale {
+    Format element;
+    Format scale;
+    std::byte ones;  // a byte of codes with the same value each
+    double value;
+  };
+  for (const Scale& test : {Scale{Format::kE2M1, Format::kE4M3, std::byte{0x22}, 1.0},
+                            Scale{Format::kNFL4, Format::kE4M4, std::byte{0xFF}, 1.0},
+                            Scale{Format::kNFL3, Format::kE4M4, std::byte{0xFF}, 1.0},
+                            Scale{Format::kNFL5, Format::kE4M4, std::byte{0xFF}, 1.0}}) {
+    for (const int64_t group : {16, 0}) {
+      const WeightFormat format = {test.element, test.scale, Zero::kNone, group};
+      RandomMatrix matrix = random_matrix(format, 256, 16, Contents::kExact, 6);
+      for (std::byte& byte : matrix.codes->span()) byte = test.ones;
+      for (int i = 0; i < 256; ++i) matrix.scales->data()[i] = static_cast<std::byte>(i);
+      for_all_kernels(format, [&](const Kernels& kernels, const Method& method, int64_t m) {
+        std::vector<float> x(m * 16);
+        for (int64_t i = 0; i < m; ++i) x[i * 16 + 9] = 1;
+        const std::vector<float> y = multiply(kernels, method, matrix.view, x, m);
+        for (uint32_t i = 0; i < 256; ++i) {
+          const double expected = info(test.scale).decode(i);
+          if (std::isnan(expected)) {
+            ASSERT_TRUE(std::isnan(y[i])) << kernels.name << ", code " << i;
+          } else {
+            ASSERT_EQ(y[i], expected) << kernels.name << ", code " << i;
+          }
+        }
+      });
+    }
+  }
 }
 
 TEST(SpecialValues, every_scale_code_of_f16_and_bf16_is_exact) {
@@ -73,10 +90,10 @@ TEST(SpecialValues, every_scale_code_of_f16_and_bf16_is_exact) {
       for (std::byte& byte : matrix.codes->span()) byte = std::byte{0x99};
       for (std::byte& byte : matrix.zeros->span()) byte = std::byte{8};
       for (uint32_t i = 0; i < 65536; ++i) std::memcpy(matrix.scales->data() + 2 * i, &i, 2);
-      for_all_kernels([&](const Kernels& kernels, int64_t m) {
+      for_all_kernels(format, [&](const Kernels& kernels, const Method& method, int64_t m) {
         std::vector<float> x(m * 8);
         for (int64_t i = 0; i < m; ++i) x[i * 8 + 5] = 1;
-        const std::vector<float> y = multiply(kernels, matrix.view, x, m);
+        const std::vector<float> y = multiply(kernels, method, matrix.view, x, m);
         for (uint32_t i = 0; i < 65536; ++i) {
           const double expected = info(scale).decode(i);
           // Infinity meets the zero inputs of the other lanes only in other rows.
@@ -101,9 +118,9 @@ TEST(SpecialValues, an_infinite_scale_gives_infinity_when_the_row_ends_inside_a_
     for (int64_t i = 0; i < 2 * matrix.view.groups(); ++i) {
       std::memcpy(matrix.scales->data() + 4 * i, &scales[i / matrix.view.groups()], 4);
     }
-    for_all_kernels([&](const Kernels& kernels, int64_t m) {
+    for_all_kernels(format, [&](const Kernels& kernels, const Method& method, int64_t m) {
       const std::vector<float> y =
-          multiply(kernels, matrix.view, std::vector<float>(m * 40, 1.0F), m);
+          multiply(kernels, method, matrix.view, std::vector<float>(m * 40, 1.0F), m);
       EXPECT_EQ(y[0], scales[0]) << kernels.name << ", group " << group;
       EXPECT_EQ(y[1], 40) << kernels.name << ", group " << group;
     });
@@ -117,10 +134,10 @@ TEST(SpecialValues, an_input_that_is_not_finite_shows_in_every_output) {
     for (const float value :
          {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
           std::numeric_limits<float>::quiet_NaN()}) {
-      for_all_kernels([&](const Kernels& kernels, int64_t m) {
+      for_all_kernels(format, [&](const Kernels& kernels, const Method& method, int64_t m) {
         std::vector<float> x = random_inputs(m, 136, Contents::kReal, 5);
         x[(m - 1) * 136 + 135] = value;
-        const std::vector<float> y = multiply(kernels, matrix.view, x, m);
+        const std::vector<float> y = multiply(kernels, method, matrix.view, x, m);
         for (int64_t i = 0; i < m; ++i) {
           for (int64_t n = 0; n < 9; ++n) {
             EXPECT_EQ(std::isfinite(y[i * 9 + n]), i != m - 1) << kernels.name;

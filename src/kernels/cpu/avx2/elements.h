@@ -7,14 +7,18 @@
 //   Float value<j>(codes)    kOctets: number 8 * i + j in lane i; kNatural: kLanes * j + i
 //
 // A table in a register has eight entries here: enough for codes of 2 and 3 bits and for the
-// magnitudes of E2M1. Wider integers have the top bit of every code flipped, which makes them
-// signed numbers around the centre, and two shifts cut one out with its sign.
+// magnitudes of E2M1; larger tables take several and blends. Integers of 4 and 8 bits have the top
+// bit of every code flipped, which makes them signed numbers around the centre, and two shifts cut
+// one out with its sign.
 
+#include "formats/normal_float_tables.h"
 #include "kernels/cpu/avx2/scales.h"
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace subbyte::cpu::avx2 {
 namespace {
+
+#include "kernels/cpu/generic/codebooks.inl.h"
 
 inline __m256i load_32_bytes(const uint8_t* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -27,40 +31,86 @@ inline __m128i load_16_bytes(const uint8_t* p) {
 template <Format kElement>
 struct Element;
 
-template <>
-struct Element<Format::kU2> {
-  static constexpr int kBits = 2;
-  static constexpr int kCenter = 2;
+/// Lane i: the three bytes at p + 3 * i. Two loads overlap so that none passes the 24 bytes.
+inline __m256i load_24_bit_lanes(const uint8_t* p) {
+  const __m256i bytes =
+      _mm256_inserti128_si256(_mm256_castsi128_si256(load_16_bytes(p)), load_16_bytes(p + 8), 1);
+  const __m256i spread =
+      _mm256_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1,  // bytes 0 to 11
+                       4, 5, 6, -1, 7, 8, 9, -1, 10, 11, 12, -1, 13, 14, 15, -1);
+  return _mm256_shuffle_epi8(bytes, spread);
+}
+
+/// Lane i: the four bytes at p + 5 * i + offset, for offset 0 and 1.
+template <int offset>
+inline __m256i load_40_bit_lanes(const uint8_t* p) {
+  return _mm256_i32gather_epi32(reinterpret_cast<const int*>(p + offset),
+                                _mm256_setr_epi32(0, 5, 10, 15, 20, 25, 30, 35), 1);
+}
+
+/// Entry (index mod 2^kBits) of a table of kSize floats, kSize = 8, 16 or 32.
+template <int kSize>
+inline Float look_up(const float* table, __m256i index) {
+  if constexpr (kSize == 8) {
+    return permute(_mm256_load_ps(table), index);
+  } else {
+    // The bit above those that the halves take, as a sign, chooses between them.
+    constexpr int kShift = kSize == 16 ? 28 : 27;
+    return _mm256_blendv_ps(look_up<kSize / 2>(table, index),
+                            look_up<kSize / 2>(table + kSize / 2, index),
+                            _mm256_castsi256_ps(_mm256_slli_epi32(index, kShift)));
+  }
+}
+
+/// Codes of up to four bits: lane i of the register holds its octet.
+template <Format kElement>
+struct TableElement {
+  static constexpr int kBits = Codebook<kElement>::kBits;
+  static constexpr int kCenter = Codebook<kElement>::kCenter;
   static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
   using Codes = __m256i;
-  static Codes load(const uint8_t* p) { return _mm256_cvtepu16_epi32(load_16_bytes(p)); }
+  static Codes load(const uint8_t* p) {
+    if constexpr (kBits == 2) return _mm256_cvtepu16_epi32(load_16_bytes(p));
+    if constexpr (kBits == 3) return load_24_bit_lanes(p);
+    return load_32_bytes(p);
+  }
   template <int j>
   static Float value(Codes codes) {
-    // Twice the four values: the upper of the three index bits belongs to the next code.
-    const Float table = _mm256_setr_ps(-2, -1, 0, 1, -2, -1, 0, 1);
-    return permute(table, _mm256_srli_epi32(codes, kBits * j));
+    constexpr int kSize = kBits == 4 ? 16 : 8;
+    return look_up<kSize>(kFloatTable<kElement, kSize>.values,
+                          _mm256_srli_epi32(codes, kBits * j));
   }
 };
 
 template <>
-struct Element<Format::kU3> {
-  static constexpr int kBits = 3;
-  static constexpr int kCenter = 4;
+struct Element<Format::kU2> : TableElement<Format::kU2> {};
+template <>
+struct Element<Format::kU3> : TableElement<Format::kU3> {};
+template <>
+struct Element<Format::kNF4> : TableElement<Format::kNF4> {};
+template <>
+struct Element<Format::kNFL2> : TableElement<Format::kNFL2> {};
+template <>
+struct Element<Format::kNFL3> : TableElement<Format::kNFL3> {};
+template <>
+struct Element<Format::kNFL4> : TableElement<Format::kNFL4> {};
+
+/// Codes of five bits. An octet has 40, so two words for each lane: the codes 0 to 3 lie in the
+/// first 20 bits of `low`, 4 to 7 behind the first 12 of `high`.
+template <>
+struct Element<Format::kNFL5> {
+  static constexpr int kBits = 5;
+  static constexpr int kCenter = 0;
   static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
-  using Codes = __m256i;
-  /// Lane i: the three bytes at p + 3 * i. Two loads overlap so that none passes the 24 bytes.
-  static Codes load(const uint8_t* p) {
-    const __m256i bytes =
-        _mm256_inserti128_si256(_mm256_castsi128_si256(load_16_bytes(p)), load_16_bytes(p + 8), 1);
-    const __m256i spread =
-        _mm256_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1,  // bytes 0 to 11
-                         4, 5, 6, -1, 7, 8, 9, -1, 10, 11, 12, -1, 13, 14, 15, -1);
-    return _mm256_shuffle_epi8(bytes, spread);
-  }
+  struct Codes {
+    __m256i low;
+    __m256i high;
+  };
+  static Codes load(const uint8_t* p) { return {load_40_bit_lanes<0>(p), load_40_bit_lanes<1>(p)}; }
   template <int j>
-  static Float value(Codes codes) {
-    const Float table = _mm256_setr_ps(-4, -3, -2, -1, 0, 1, 2, 3);
-    return permute(table, _mm256_srli_epi32(codes, kBits * j));
+  static Float value(const Codes& codes) {
+    const __m256i index = _mm256_srli_epi32(j < 4 ? codes.low : codes.high, 5 * j - (j < 4 ? 0 : 8));
+    return look_up<32>(kFloatTable<Format::kNFL5, 32>.values, index);
   }
 };
 
@@ -70,12 +120,12 @@ struct Element<Format::kU4> {
   static constexpr int kCenter = 8;
   static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
   using Codes = __m256i;
-  static Codes load(const uint8_t* p) {
-    return _mm256_xor_si256(load_32_bytes(p), _mm256_set1_epi32(static_cast<int>(0x88888888u)));
-  }
+  static Codes load(const uint8_t* p) { return load_32_bytes(p); }
   template <int j>
   static Float value(Codes codes) {
-    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(codes, 28 - 4 * j), 28));
+    const __m256i flipped =
+        _mm256_xor_si256(codes, _mm256_set1_epi32(static_cast<int>(0x88888888u)));
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(flipped, 28 - 4 * j), 28));
   }
 };
 
@@ -115,6 +165,21 @@ struct Element<Format::kU8> {
     const __m256i flip = _mm256_set1_epi32(static_cast<int>(0x80808080u));
     return {_mm256_xor_si256(_mm256_permute4x64_epi64(even, 0xD8), flip),
             _mm256_xor_si256(_mm256_permute4x64_epi64(odd, 0xD8), flip)};
+  }
+  /// Byte b of each lane: code 2 * b + h of its octet, less 128.
+  template <int h>
+  static __m256i octet_bytes(const Codes& codes) {
+    // Bytes 0 and 2, or 1 and 3, of each word in its lower half; the other word's in the upper.
+    const __m256i low = _mm256_setr_epi8(h, 2 + h, -1, -1, 4 + h, 6 + h, -1, -1,  //
+                                         8 + h, 10 + h, -1, -1, 12 + h, 14 + h, -1, -1,  //
+                                         h, 2 + h, -1, -1, 4 + h, 6 + h, -1, -1,  //
+                                         8 + h, 10 + h, -1, -1, 12 + h, 14 + h, -1, -1);
+    const __m256i high = _mm256_setr_epi8(-1, -1, h, 2 + h, -1, -1, 4 + h, 6 + h,  //
+                                          -1, -1, 8 + h, 10 + h, -1, -1, 12 + h, 14 + h,  //
+                                          -1, -1, h, 2 + h, -1, -1, 4 + h, 6 + h,  //
+                                          -1, -1, 8 + h, 10 + h, -1, -1, 12 + h, 14 + h);
+    return _mm256_or_si256(_mm256_shuffle_epi8(codes.low, low),
+                           _mm256_shuffle_epi8(codes.high, high));
   }
   template <int j>
   static Float value(const Codes& codes) {

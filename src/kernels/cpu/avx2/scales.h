@@ -1,7 +1,5 @@
 #pragma once
 // Scales and zero points as float vectors, AVX2.
-//   broadcast_*(p)              the one at p in every lane
-//   spread_*(p, count, lanes)   lane i gets number lanes[i] of the `count` <= 8 at p; reads no more
 
 #include "formats/weight_format.h"
 #include "kernels/cpu/avx2/vec.h"
@@ -20,76 +18,63 @@ inline Float e8m0_to_float(__m256i codes) {
   return _mm256_castsi256_ps(_mm256_or_si256(bits, extra));
 }
 
+/// By way of f16, whose exponents differ by 8 and by 4: also right for subnormal codes, whatever
+/// the host program has set for subnormal floats. The codes are bytes.
+inline Float e4m3_to_float(__m128i codes) {
+  const __m128i words = _mm_cvtepu8_epi16(codes);
+  const __m128i signs = _mm_slli_epi16(_mm_and_si128(words, _mm_set1_epi16(0x80)), 8);
+  const __m128i rest = _mm_and_si128(words, _mm_set1_epi16(0x7F));
+  const __m128i nans = _mm_cmpeq_epi16(rest, _mm_set1_epi16(0x7F));
+  const __m128i halves = _mm_or_si128(signs, _mm_slli_epi16(rest, 7));
+  const __m128i checked = _mm_blendv_epi8(halves, _mm_set1_epi16(0x7E00), nans);
+  return _mm256_mul_ps(_mm256_cvtph_ps(checked), _mm256_set1_ps(256));
+}
+
+inline Float e4m4_to_float(__m128i codes) {
+  const __m128i halves = _mm_slli_epi16(_mm_cvtepu8_epi16(codes), 6);
+  return _mm256_mul_ps(_mm256_cvtph_ps(halves), _mm256_set1_ps(16));
+}
+
 inline Float bf16_to_float(__m128i bits) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
 }
 
-/// The `bytes` <= 16 at p, then zeros. The usual counts stay in registers: a vector load right
-/// after narrower stores would wait for them to reach the cache.
+/// The `bytes` <= 16 at p, then zeros.
 inline __m128i load_part(const uint8_t* p, int bytes) {
-  if (bytes == 2) return _mm_loadu_si16(p);
-  if (bytes == 4) return _mm_loadu_si32(p);
-  if (bytes == 8) return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
   if (bytes == 16) return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   alignas(16) uint8_t padded[16] = {};
   __builtin_memcpy(padded, p, static_cast<unsigned long>(bytes));
   return _mm_load_si128(reinterpret_cast<const __m128i*>(padded));
 }
 
-inline short word_at(const uint8_t* p) {
-  short word = 0;
-  __builtin_memcpy(&word, p, sizeof(word));
-  return word;
-}
-
+/// Lane i: scale i of the `count` <= 8 at p; nothing behind them is read.
 template <Format kScale>
-inline Float broadcast_scale(const uint8_t* p) {
+inline Float load_scales(const uint8_t* p, int count) {
   if constexpr (kScale == Format::kF16) {
-    return _mm256_cvtph_ps(_mm_set1_epi16(word_at(p)));
+    return _mm256_cvtph_ps(load_part(p, 2 * count));
   } else if constexpr (kScale == Format::kBF16) {
-    return bf16_to_float(_mm_set1_epi16(word_at(p)));
+    return bf16_to_float(load_part(p, 2 * count));
   } else if constexpr (kScale == Format::kE8M0) {
-    return e8m0_to_float(_mm256_set1_epi32(*p));
+    return e8m0_to_float(_mm256_cvtepu8_epi32(load_part(p, count)));
+  } else if constexpr (kScale == Format::kE4M3) {
+    return e4m3_to_float(load_part(p, count));
+  } else if constexpr (kScale == Format::kE4M4) {
+    return e4m4_to_float(load_part(p, count));
   } else {
     static_assert(kScale == Format::kF32);
-    float value = 0;
-    __builtin_memcpy(&value, p, sizeof(value));
-    return broadcast(value);
+    return _mm256_castsi256_ps(
+        _mm256_maskload_epi32(reinterpret_cast<const int*>(p), first_lanes(count)));
   }
 }
 
-template <Format kScale>
-inline Float spread_scales(const uint8_t* p, int count, Lanes lanes) {
-  if constexpr (kScale == Format::kF16) {
-    return permute(_mm256_cvtph_ps(load_part(p, 2 * count)), lanes);
-  } else if constexpr (kScale == Format::kBF16) {
-    return permute(bf16_to_float(load_part(p, 2 * count)), lanes);
-  } else if constexpr (kScale == Format::kE8M0) {
-    return permute(e8m0_to_float(_mm256_cvtepu8_epi32(load_part(p, count))), lanes);
-  } else {
-    static_assert(kScale == Format::kF32);
-    const __m256i all = _mm256_maskload_epi32(reinterpret_cast<const int*>(p), first_lanes(count));
-    return permute(_mm256_castsi256_ps(all), lanes);
-  }
-}
-
+/// Lane i: zero point i of the `count` <= 8 at p; nothing behind them is read.
 template <Zero kZero>
-inline Float broadcast_zero(const uint8_t* p) {
+inline Float load_zeros(const uint8_t* p, int count) {
   if constexpr (kZero == Zero::kU8) {
-    return _mm256_cvtepi32_ps(_mm256_set1_epi32(*p));
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load_part(p, count)));
   } else {
     static_assert(kZero == Zero::kU16);
-    return _mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(_mm_set1_epi16(word_at(p))));
-  }
-}
-
-template <Zero kZero>
-inline Float spread_zeros(const uint8_t* p, int count, Lanes lanes) {
-  if constexpr (kZero == Zero::kU8) {
-    return permute(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load_part(p, count))), lanes);
-  } else {
-    static_assert(kZero == Zero::kU16);
-    return permute(_mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(load_part(p, 2 * count))), lanes);
+    return _mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(load_part(p, 2 * count)));
   }
 }
 

@@ -50,6 +50,72 @@ inline Float fnma(Float a, Float b, Float c) {
   return _mm256_fnmadd_ps(a, b, c);
 }
 
+using Int = __m256i;  // 32-bit integers, or bytes, four to a lane
+
+inline Float max(Float a, Float b) {
+  return _mm256_max_ps(a, b);
+}
+inline Float magnitude(Float v) {
+  return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v);
+}
+/// factor / v where v > floor, else 0.
+inline Float reciprocal_above(Float v, float floor, float factor) {
+  const Float above = _mm256_cmp_ps(v, _mm256_set1_ps(floor), _CMP_GT_OQ);
+  return _mm256_and_ps(above, _mm256_div_ps(_mm256_set1_ps(factor), v));
+}
+
+inline Int zero_int() {
+  return _mm256_setzero_si256();
+}
+inline Int load_int(const uint8_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+inline void store_int(uint8_t* p, Int v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v);
+}
+inline Int add_int(Int a, Int b) {
+  return _mm256_add_epi32(a, b);
+}
+inline Int sub_int(Int a, Int b) {
+  return _mm256_sub_epi32(a, b);
+}
+inline Int and_bits(Int v, uint32_t bits) {
+  return _mm256_and_si256(v, _mm256_set1_epi32(static_cast<int>(bits)));
+}
+inline Int or_bits(Int a, Int b) {
+  return _mm256_or_si256(a, b);
+}
+template <int n>
+inline Int shift_left(Int v) {
+  return _mm256_slli_epi32(v, n);
+}
+template <int n>
+inline Int shift_right(Int v) {
+  return _mm256_srli_epi32(v, n);
+}
+inline Float int_to_float(Int v) {
+  return _mm256_cvtepi32_ps(v);
+}
+/// To nearest, ties to even.
+inline Int round_to_int(Float v) {
+  return _mm256_cvtps_epi32(v);
+}
+/// Each byte < 16 of v as an index into the table.
+inline Int lookup_bytes(const uint8_t (&table)[16], Int v) {
+  const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
+  return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), v);
+}
+/// sum + the products of four bytes a lane, a unsigned and < 129, x signed. The sums of two, at
+/// most 2 * 128 * 127, stay below 2^15: nothing saturates.
+inline Int dot_bytes(Int sum, Int a, Int x) {
+  const __m256i pairs = _mm256_maddubs_epi16(a, x);
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+/// The same with both signed; x is not -128.
+inline Int dot_signed_bytes(Int sum, Int a, Int x) {
+  return dot_bytes(sum, _mm256_abs_epi8(a), _mm256_sign_epi8(x, a));
+}
+
 inline __m256i lane_numbers() {
   return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
 }

@@ -8,13 +8,17 @@
 //
 // A table of sixteen floats fits one register and vpermps ignores the upper bits of its index, so
 // one shift and one permute decode sixteen codes, whatever they mean. Shorter codes repeat the
-// table, which makes their neighbours' bits harmless.
+// table, which makes their neighbours' bits harmless; for five bits there is a permute of two
+// registers.
 
+#include "formats/normal_float_tables.h"
 #include "kernels/cpu/avx512/scales.h"
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace subbyte::cpu::avx512 {
 namespace {
+
+#include "kernels/cpu/generic/codebooks.inl.h"
 
 template <Format kElement>
 struct Element;
@@ -23,6 +27,46 @@ struct Element;
 inline __m512i load_16_bit_lanes(const uint8_t* p) {
   return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
+
+#ifdef __AVX512VBMI__
+
+/// Where the bytes 5 * i + offset + 0 .. 3 of 80 lie in two registers that start at 0 and at 16.
+struct OverlapIndex {
+  alignas(64) uint8_t bytes[64];
+};
+constexpr OverlapIndex make_overlap_index(int offset) {
+  OverlapIndex index{};
+  for (int i = 0; i < 64; ++i) {
+    const int byte = 5 * (i / 4) + i % 4 + offset;
+    index.bytes[i] = static_cast<uint8_t>(byte < 64 ? byte : 64 + byte - 16);
+  }
+  return index;
+}
+
+// One permute of bytes does it. The loads are of whole registers and reach past the block, so that
+// the mainloops use them only where the row goes on; a masked load is three times as slow from
+// memory on Zen 5.
+constexpr int64_t kLoadBytes3 = 64;
+
+/// Lane i: the three bytes at p + 3 * i, and one more.
+inline __m512i load_24_bit_lanes(const uint8_t* p) {
+  const __m512i first = _mm512_set1_epi32(0x03020100);
+  const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512i index = _mm512_add_epi32(first, _mm512_mullo_epi32(lane, _mm512_set1_epi32(0x03030303)));
+  return _mm512_permutexvar_epi8(index, _mm512_loadu_si512(p));
+}
+
+/// Lane i: the four bytes at p + 5 * i + offset, for offset 0 and 1. Two registers overlap.
+template <int offset>
+inline __m512i load_40_bit_lanes(const uint8_t* p) {
+  alignas(64) static constexpr OverlapIndex kIndex = make_overlap_index(offset);
+  return _mm512_permutex2var_epi8(_mm512_loadu_si512(p), _mm512_load_si512(kIndex.bytes),
+                                  _mm512_loadu_si512(p + 16));
+}
+
+#else
+
+constexpr int64_t kLoadBytes3 = 48;
 
 /// Lane i: the three bytes at p + 3 * i. First each quarter of the register gets its twelve bytes.
 /// (One masked load of 48 bytes would do, but runs three times slower from memory on Zen 5.)
@@ -37,63 +81,70 @@ inline __m512i load_24_bit_lanes(const uint8_t* p) {
   return _mm512_shuffle_epi8(quarters, spread);
 }
 
-inline Float centred_integers(int center) {
-  const __m512i i = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  const __m512i index = _mm512_and_si512(i, _mm512_set1_epi32(2 * center - 1));
-  return _mm512_cvtepi32_ps(_mm512_sub_epi32(index, _mm512_set1_epi32(center)));
+/// Lane i: the four bytes at p + 5 * i + offset, for offset 0 and 1.
+template <int offset>
+inline __m512i load_40_bit_lanes(const uint8_t* p) {
+  const __m512i i = _mm512_setr_epi32(0, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 65, 70, 75);
+  return _mm512_i32gather_epi32(i, p + offset, 1);
 }
 
-template <>
-struct Element<Format::kU2> {
-  static constexpr int kBits = 2;
-  static constexpr int kCenter = 2;
+#endif
+
+/// Codes of up to four bits: lane i of the register holds its octet.
+template <Format kElement>
+struct TableElement {
+  static constexpr int kBits = Codebook<kElement>::kBits;
+  static constexpr int kCenter = Codebook<kElement>::kCenter;
   static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
+  static constexpr int64_t kLoadBytes = kBits == 3 ? kLoadBytes3 : kBits * kLanes;
   using Codes = __m512i;
-  static Codes load(const uint8_t* p) { return load_16_bit_lanes(p); }
+  static Codes load(const uint8_t* p) {
+    if constexpr (kBits == 2) return load_16_bit_lanes(p);
+    if constexpr (kBits == 3) return load_24_bit_lanes(p);
+    return _mm512_loadu_si512(p);
+  }
   template <int j>
   static Float value(Codes codes) {
-    return permute(centred_integers(kCenter), _mm512_srli_epi32(codes, kBits * j));
+    return permute(cpu::avx512::load(kFloatTable<kElement, 16>.values),
+                   _mm512_srli_epi32(codes, kBits * j));
   }
 };
 
 template <>
-struct Element<Format::kU3> {
-  static constexpr int kBits = 3;
-  static constexpr int kCenter = 4;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
-  using Codes = __m512i;
-  static Codes load(const uint8_t* p) { return load_24_bit_lanes(p); }
-  template <int j>
-  static Float value(Codes codes) {
-    return permute(centred_integers(kCenter), _mm512_srli_epi32(codes, kBits * j));
-  }
-};
-
+struct Element<Format::kU2> : TableElement<Format::kU2> {};
 template <>
-struct Element<Format::kU4> {
-  static constexpr int kBits = 4;
-  static constexpr int kCenter = 8;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
-  using Codes = __m512i;
-  static Codes load(const uint8_t* p) { return _mm512_loadu_si512(p); }
-  template <int j>
-  static Float value(Codes codes) {
-    return permute(centred_integers(kCenter), _mm512_srli_epi32(codes, kBits * j));
-  }
-};
-
+struct Element<Format::kU3> : TableElement<Format::kU3> {};
 template <>
-struct Element<Format::kE2M1> {
-  static constexpr int kBits = 4;
+struct Element<Format::kU4> : TableElement<Format::kU4> {};
+template <>
+struct Element<Format::kE2M1> : TableElement<Format::kE2M1> {};
+template <>
+struct Element<Format::kNF4> : TableElement<Format::kNF4> {};
+template <>
+struct Element<Format::kNFL2> : TableElement<Format::kNFL2> {};
+template <>
+struct Element<Format::kNFL3> : TableElement<Format::kNFL3> {};
+template <>
+struct Element<Format::kNFL4> : TableElement<Format::kNFL4> {};
+
+/// Codes of five bits. An octet has 40, so two words for each lane: the codes 0 to 3 lie in the
+/// first 20 bits of `low`, 4 to 7 behind the first 12 of `high`. The table takes two registers.
+template <>
+struct Element<Format::kNFL5> {
+  static constexpr int kBits = 5;
   static constexpr int kCenter = 0;
   static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
-  using Codes = __m512i;
-  static Codes load(const uint8_t* p) { return _mm512_loadu_si512(p); }
+  struct Codes {
+    __m512i low;
+    __m512i high;
+  };
+  static Codes load(const uint8_t* p) { return {load_40_bit_lanes<0>(p), load_40_bit_lanes<1>(p)}; }
   template <int j>
-  static Float value(Codes codes) {
-    const Float table = _mm512_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6,  //
-                                       -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6);
-    return permute(table, _mm512_srli_epi32(codes, kBits * j));
+  static Float value(const Codes& codes) {
+    constexpr const FloatTable<32>& kTable = kFloatTable<Format::kNFL5, 32>;
+    const __m512i index = _mm512_srli_epi32(j < 4 ? codes.low : codes.high, 5 * j - (j < 4 ? 0 : 8));
+    return _mm512_permutex2var_ps(cpu::avx512::load(kTable.values), index,
+                                  cpu::avx512::load(kTable.values + 16));
   }
 };
 
@@ -117,6 +168,20 @@ struct Element<Format::kU8> {
     const __m512i flip = _mm512_set1_epi32(static_cast<int>(0x80808080u));
     return {_mm512_xor_si512(_mm512_permutex2var_epi32(a, even, b), flip),
             _mm512_xor_si512(_mm512_permutex2var_epi32(a, odd, b), flip)};
+  }
+  /// Byte b of each lane: code 2 * b + h of its octet, less 128.
+  template <int h>
+  static __m512i octet_bytes(const Codes& codes) {
+    const __m512i low = _mm512_srli_epi32(codes.low, 8 * h);
+    const __m512i high = _mm512_srli_epi32(codes.high, 8 * h);
+    // Bytes 0 and 2 of each word in its lower half, then the two halves.
+    const __m512i even = _mm512_set1_epi32(0x00FF00FF);
+    const __m512i mask = _mm512_set1_epi32(0x0000FFFF);
+    const __m512i a = _mm512_and_si512(low, even);
+    const __m512i b = _mm512_and_si512(high, even);
+    const __m512i c = _mm512_and_si512(_mm512_or_si512(a, _mm512_srli_epi32(a, 8)), mask);
+    const __m512i d = _mm512_or_si512(b, _mm512_srli_epi32(b, 8));
+    return _mm512_or_si512(c, _mm512_slli_epi32(d, 16));
   }
   template <int j>
   static Float value(const Codes& codes) {

@@ -1,8 +1,5 @@
 #pragma once
 // Scales and zero points as float vectors, AVX-512.
-//   broadcast_*(p)              the one at p in every lane
-//   spread_*(p, count, lanes)   lane i gets number lanes[i] of the `count` <= 16 at p; reads no
-//   more
 
 #include "formats/weight_format.h"
 #include "kernels/cpu/avx512/vec.h"
@@ -10,18 +7,13 @@
 namespace subbyte::cpu::avx512 {
 namespace {
 
-/// The `bytes` <= 16 at p, then zeros. Masked loads would do for all, but Zen 5 does not prefetch
-/// for them, and scales are a stream of their own: so the usual counts have loads of their own.
+/// The `bytes` <= 16 at p, then zeros.
 inline __m128i load_part(const uint8_t* p, int bytes) {
-  if (bytes == 4) return _mm_loadu_si32(p);
-  if (bytes == 8) return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
-  if (bytes == 16) return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return _mm_maskz_loadu_epi8(static_cast<__mmask16>((1u << bytes) - 1), p);
 }
 
 /// The `count` <= 16 words at p, then zeros.
 inline __m256i load_words(const uint8_t* p, int count) {
-  if (count <= 8) return _mm256_castsi128_si256(load_part(p, 2 * count));
   return _mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << count) - 1), p);
 }
 
@@ -36,63 +28,54 @@ inline Float e8m0_to_float(__m128i codes) {
       _mm512_mask_or_epi32(bits, edges, bits, _mm512_set1_epi32(0x00400000)));
 }
 
+/// By way of f16, whose exponents differ by 8 and by 4: also right for subnormal codes, whatever
+/// the host program has set for subnormal floats.
+inline Float e4m3_to_float(__m128i codes) {
+  const __m256i words = _mm256_cvtepu8_epi16(codes);
+  const __m256i signs = _mm256_slli_epi16(_mm256_and_si256(words, _mm256_set1_epi16(0x80)), 8);
+  const __m256i rest = _mm256_and_si256(words, _mm256_set1_epi16(0x7F));
+  const __mmask16 nans = _mm256_cmpeq_epi16_mask(rest, _mm256_set1_epi16(0x7F));
+  __m256i halves = _mm256_or_si256(signs, _mm256_slli_epi16(rest, 7));
+  halves = _mm256_mask_mov_epi16(halves, nans, _mm256_set1_epi16(0x7E00));
+  return _mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(256));
+}
+
+inline Float e4m4_to_float(__m128i codes) {
+  const __m256i halves = _mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 6);
+  return _mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(16));
+}
+
 inline Float bf16_to_float(__m256i bits) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 
-inline short word_at(const uint8_t* p) {
-  short word = 0;
-  __builtin_memcpy(&word, p, sizeof(word));
-  return word;
-}
-
+/// Lane i: scale i of the `count` <= 16 at p; nothing behind them is read.
 template <Format kScale>
-inline Float broadcast_scale(const uint8_t* p) {
+inline Float load_scales(const uint8_t* p, int count) {
   if constexpr (kScale == Format::kF16) {
-    return _mm512_cvtph_ps(_mm256_set1_epi16(word_at(p)));
+    return _mm512_cvtph_ps(load_words(p, count));
   } else if constexpr (kScale == Format::kBF16) {
-    return bf16_to_float(_mm256_set1_epi16(word_at(p)));
+    return bf16_to_float(load_words(p, count));
   } else if constexpr (kScale == Format::kE8M0) {
-    return e8m0_to_float(_mm_set1_epi8(static_cast<char>(*p)));
+    return e8m0_to_float(load_part(p, count));
+  } else if constexpr (kScale == Format::kE4M3) {
+    return e4m3_to_float(load_part(p, count));
+  } else if constexpr (kScale == Format::kE4M4) {
+    return e4m4_to_float(load_part(p, count));
   } else {
     static_assert(kScale == Format::kF32);
-    float value = 0;
-    __builtin_memcpy(&value, p, sizeof(value));
-    return broadcast(value);
+    return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), p);
   }
 }
 
-template <Format kScale>
-inline Float spread_scales(const uint8_t* p, int count, Lanes lanes) {
-  if constexpr (kScale == Format::kF16) {
-    return permute(_mm512_cvtph_ps(load_words(p, count)), lanes);
-  } else if constexpr (kScale == Format::kBF16) {
-    return permute(bf16_to_float(load_words(p, count)), lanes);
-  } else if constexpr (kScale == Format::kE8M0) {
-    return permute(e8m0_to_float(load_part(p, count)), lanes);
-  } else {
-    static_assert(kScale == Format::kF32);
-    return permute(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), p), lanes);
-  }
-}
-
+/// Lane i: zero point i of the `count` <= 16 at p; nothing behind them is read.
 template <Zero kZero>
-inline Float broadcast_zero(const uint8_t* p) {
+inline Float load_zeros(const uint8_t* p, int count) {
   if constexpr (kZero == Zero::kU8) {
-    return _mm512_cvtepi32_ps(_mm512_set1_epi32(*p));
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_part(p, count)));
   } else {
     static_assert(kZero == Zero::kU16);
-    return _mm512_cvtepi32_ps(_mm512_cvtepu16_epi32(_mm256_set1_epi16(word_at(p))));
-  }
-}
-
-template <Zero kZero>
-inline Float spread_zeros(const uint8_t* p, int count, Lanes lanes) {
-  if constexpr (kZero == Zero::kU8) {
-    return permute(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_part(p, count))), lanes);
-  } else {
-    static_assert(kZero == Zero::kU16);
-    return permute(_mm512_cvtepi32_ps(_mm512_cvtepu16_epi32(load_words(p, count))), lanes);
+    return _mm512_cvtepi32_ps(_mm512_cvtepu16_epi32(load_words(p, count)));
   }
 }
 

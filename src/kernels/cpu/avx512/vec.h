@@ -16,7 +16,7 @@ using Lanes = __m512i;  // for each lane an index into another vector
 
 // Registers: what a loop keeps in accumulators must leave a few of the 32 for operands.
 constexpr int kGemvRows = 4;         // M = 1 and 2
-constexpr int kGemvRowsManyM = 4;    // M = 3 and 4
+constexpr int kGemvRowsManyM = 2;    // M = 3 and 4
 constexpr int kGemmTileRows = 3;     // activations
 constexpr int kGemmTileOutputs = 8;  // a multiple of 4
 
@@ -48,6 +48,77 @@ inline Float fma(Float a, Float b, Float c) {
 /// c - a * b
 inline Float fnma(Float a, Float b, Float c) {
   return _mm512_fnmadd_ps(a, b, c);
+}
+
+using Int = __m512i;  // 32-bit integers, or bytes, four to a lane
+
+inline Float max(Float a, Float b) {
+  return _mm512_max_ps(a, b);
+}
+inline Float magnitude(Float v) {
+  return _mm512_abs_ps(v);
+}
+/// factor / v where v > floor, else 0.
+inline Float reciprocal_above(Float v, float floor, float factor) {
+  const __mmask16 above = _mm512_cmp_ps_mask(v, _mm512_set1_ps(floor), _CMP_GT_OQ);
+  return _mm512_maskz_div_ps(above, _mm512_set1_ps(factor), v);
+}
+
+inline Int zero_int() {
+  return _mm512_setzero_si512();
+}
+inline Int load_int(const uint8_t* p) {
+  return _mm512_loadu_si512(p);
+}
+inline void store_int(uint8_t* p, Int v) {
+  _mm512_storeu_si512(p, v);
+}
+inline Int add_int(Int a, Int b) {
+  return _mm512_add_epi32(a, b);
+}
+inline Int sub_int(Int a, Int b) {
+  return _mm512_sub_epi32(a, b);
+}
+inline Int and_bits(Int v, uint32_t bits) {
+  return _mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(bits)));
+}
+inline Int or_bits(Int a, Int b) {
+  return _mm512_or_si512(a, b);
+}
+template <int n>
+inline Int shift_left(Int v) {
+  return _mm512_slli_epi32(v, n);
+}
+template <int n>
+inline Int shift_right(Int v) {
+  return _mm512_srli_epi32(v, n);
+}
+inline Float int_to_float(Int v) {
+  return _mm512_cvtepi32_ps(v);
+}
+/// To nearest, ties to even.
+inline Int round_to_int(Float v) {
+  return _mm512_cvtps_epi32(v);
+}
+/// Each byte < 16 of v as an index into the table.
+inline Int lookup_bytes(const uint8_t (&table)[16], Int v) {
+  const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), v);
+}
+/// sum + the products of four bytes a lane, a unsigned and < 129, x signed.
+inline Int dot_bytes(Int sum, Int a, Int x) {
+#ifdef __AVX512VNNI__
+  return _mm512_dpbusd_epi32(sum, a, x);
+#else
+  // Sums of two stay below 2^15: nothing saturates.
+  const __m512i pairs = _mm512_maddubs_epi16(a, x);
+  return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+#endif
+}
+/// The same with both signed; x is not -128.
+inline Int dot_signed_bytes(Int sum, Int a, Int x) {
+  const __mmask64 negative = _mm512_movepi8_mask(a);
+  return dot_bytes(sum, _mm512_abs_epi8(a), _mm512_mask_sub_epi8(x, negative, zero_int(), x));
 }
 
 /// Lanes from `count` on become zero.

@@ -11,9 +11,9 @@
 // tile is kGemmTileRows * kGemmTileOutputs accumulators, 8 loads and more multiply-adds apart.
 //
 // Accuracy, with u = 2^-24:  |y - exact| <= g * sum_k |w| * |x|,  g = n u / (1 - n u),
-//   n = 4 + K / kLanes + log2(kLanes) + panels   (fma() counts twice where it is not fused):
+//   n = 5 + K / kLanes + log2(kLanes) + panels   (fma() counts twice where it is not fused):
 // two for the decoded weight, one addition for each vector of a lane, those of sum4, one for
-// each panel, and the bias.
+// each panel, the tensor's scale and the bias.
 
 constexpr int64_t kPanelInputs = 1024;
 constexpr int64_t kPanelBlocks = kPanelInputs / kBlockInputs;
@@ -22,39 +22,50 @@ constexpr int64_t kActivationBlock = 128;
 /// a tile do not meet in the same set of the cache.
 constexpr int64_t kPanelStride = kPanelInputs + 16;
 
-/// Decodes blocks [first_block, first_block + num_blocks) of one row.
+/// Decodes blocks [first_block, first_block + num_blocks) of one row; `staged` has room for the
+/// staged_floats() of the row.
 using DecodeRow = void (*)(const Weights& weights, int64_t row, int64_t first_block,
-                           int64_t num_blocks, float* decoded);
+                           int64_t num_blocks, float* staged, float* decoded);
 
 template <int j, class Element, class Scaling>
 [[gnu::always_inline]] inline void decode_vector(const typename Element::Codes& codes,
-                                                 const typename Scaling::Row& row, float* decoded) {
-  store(decoded + j * kLanes, Scaling::weight(Element::template value<j>(codes), row));
+                                                 const typename Scaling::Lanes& lanes,
+                                                 float* decoded) {
+  store(decoded + j * kLanes, Scaling::weight(Element::template value<j>(codes), lanes));
+}
+
+/// Stages the groups that these blocks touch.
+template <class Scaling>
+void stage_blocks(const Weights& weights, int64_t row, int64_t first_block, int64_t num_blocks,
+                  float* staged) {
+  if (weights.groups == 0) return;
+  const int64_t begin = first_block * kBlockInputs / weights.group_size;
+  const int64_t last = (first_block + num_blocks) * kBlockInputs - 1;
+  const int64_t end = last / weights.group_size + 1;
+  Scaling::stage(weights, row, begin, end < weights.groups ? end : weights.groups, staged);
 }
 
 template <class Element, class Scaling>
 void decode_row(const Weights& weights, int64_t row, int64_t first_block, int64_t num_blocks,
-                float* decoded) {
+                float* staged, float* decoded) {
   constexpr int64_t kBlockBytes = Element::kBits * kLanes;
-  const RowBytes bytes = row_bytes<Scaling>(weights, row);
+  const uint8_t* codes_of_row = weights.codes + row * weights.row_bytes;
+  const int64_t whole_blocks = loadable_blocks<Element>(weights);
   Scaling scaling(weights, first_block);
+  stage_blocks<Scaling>(weights, row, first_block, num_blocks, staged);
   for (int64_t b = first_block; b < first_block + num_blocks; ++b) {
-    const uint8_t* block = bytes.codes + b * kBlockBytes;
+    const uint8_t* block = codes_of_row + b * kBlockBytes;
     // The same piece of the next strip: a panel is too short a stretch of a row for the hardware
     // to see a stream in it. 30 % at M = 8 on Zen 5.
     prefetch<kBlockBytes>(block, kGemmTileOutputs * weights.row_bytes);
     int valid_lanes = kLanes;
-    alignas(64) uint8_t padded[kBlockBytes];
-    const int64_t inputs_left = weights.cols - b * kBlockInputs;
-    if (inputs_left < kBlockInputs) {
-      const int64_t bytes_left = weights.row_bytes - b * kBlockBytes;
-      __builtin_memset(padded, 0, sizeof(padded));
-      __builtin_memcpy(padded, block, static_cast<unsigned long>(bytes_left));
+    alignas(64) uint8_t padded[load_bytes<Element>()] = {};
+    if (b >= whole_blocks) {
+      valid_lanes = copy_block<Element>(weights, codes_of_row, b, padded);
       block = padded;
-      valid_lanes = static_cast<int>(inputs_left / 8);
     }
     const auto codes = Element::load(block);
-    const auto lanes = scaling.row(bytes.scales, bytes.zeros, valid_lanes);
+    const auto lanes = scaling.at(staged, valid_lanes);
     decode_vector<0, Element, Scaling>(codes, lanes, decoded);
     decode_vector<1, Element, Scaling>(codes, lanes, decoded);
     decode_vector<2, Element, Scaling>(codes, lanes, decoded);
@@ -123,6 +134,7 @@ struct Panel {
   int64_t first_block;
   int64_t num_blocks;
   bool last;
+  float* weights;  // decoded: [kGemmTileOutputs][kPanelStride]
 };
 
 /// y[m][n .. n + outputs) gets what this panel adds, for m in [m_begin, m_end).
@@ -131,13 +143,15 @@ inline void multiply_strip(const MatmulTask& task, const Panel& panel, int64_t x
   for (int64_t m = m_begin; m < m_end; m += kGemmTileRows) {
     const int64_t rows = m_end - m < kGemmTileRows ? m_end - m : kGemmTileRows;
     float sums[kGemmTileRows * kGemmTileOutputs];
-    const float* x = task.x.data + m * task.x.stride + panel.first_block * x_block;
-    multiply_rows({x, task.x.stride, x_block, panel.num_blocks}, rows, task.scratch, sums);
+    const auto* x = reinterpret_cast<const float*>(task.x.data + m * task.x.stride) +
+                    panel.first_block * x_block;
+    multiply_rows({x, task.x.stride / 4, x_block, panel.num_blocks}, rows, panel.weights, sums);
     for (int64_t i = 0; i < rows; ++i) {
       float* y = task.y + (m + i) * task.y_stride + n;
       for (int64_t k = 0; k < outputs; ++k) {
         float sum = sums[i * kGemmTileOutputs + k];
         if (panel.first_block != 0) sum += y[k];
+        if (panel.last) sum *= task.weights.tensor_scale;
         if (panel.last && task.bias != nullptr) sum += task.bias[n + k];
         y[k] = sum;
       }
@@ -147,9 +161,12 @@ inline void multiply_strip(const MatmulTask& task, const Panel& panel, int64_t x
 
 inline void gemm_rows(const MatmulTask& task, int64_t x_block, DecodeRow decode) {
   const int64_t blocks = (task.weights.cols + kBlockInputs - 1) / kBlockInputs;
+  auto* panel_weights = reinterpret_cast<float*>(task.scratch);
+  float* staged = panel_weights + kGemmTileOutputs * kPanelStride;
   for (int64_t first = 0; first < blocks; first += kPanelBlocks) {
     const bool last = blocks - first <= kPanelBlocks;
-    const Panel panel = {first, last ? blocks - first : kPanelBlocks, last};
+    const Panel panel = {first, last ? blocks - first : kPanelBlocks, last,
+                         panel_weights};
     for (int64_t m = 0; m < task.x.rows; m += kActivationBlock) {
       const int64_t m_end = task.x.rows - m < kActivationBlock ? task.x.rows : m + kActivationBlock;
       for (int64_t n = task.row_begin; n < task.row_end; n += kGemmTileOutputs) {
@@ -158,7 +175,8 @@ inline void gemm_rows(const MatmulTask& task, int64_t x_block, DecodeRow decode)
         for (int64_t i = 0; i < kGemmTileOutputs; ++i) {
           // A short strip repeats its last row: what is computed from it is not stored.
           const int64_t row = n + (i < outputs ? i : outputs - 1);
-          decode(task.weights, row, first, panel.num_blocks, task.scratch + i * kPanelStride);
+          decode(task.weights, row, first, panel.num_blocks, staged,
+                 panel.weights + i * kPanelStride);
         }
         multiply_strip(task, panel, x_block, m, m_end, n, outputs);
       }
@@ -168,5 +186,5 @@ inline void gemm_rows(const MatmulTask& task, int64_t x_block, DecodeRow decode)
 
 template <class Element, class Scaling>
 void gemm_any_m(const MatmulTask& task) {
-  gemm_rows(task, block_floats(Element::kOrder), &decode_row<Element, Scaling>);
+  gemm_rows(task, activation_bytes(Element::kOrder) / 4, &decode_row<Element, Scaling>);
 }

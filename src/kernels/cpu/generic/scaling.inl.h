@@ -7,22 +7,74 @@
 //   BroadcastGroups   group = a multiple of the block, or the whole row: one scale in all lanes
 //   SpreadGroups      any other multiple of 8: each lane gets the scale of its group
 //
-// A Scaling policy has, called by the mainloops for every block and every row:
-//   Row row(scales, zeros, valid_lanes)   what lanes of that row need; lanes from valid_lanes on
-//                                         are padding and get scale 0, so that an infinite scale
-//                                         cannot turn their 0 into NaN
-//   add_part(acc, part, sums, row)        acc + scale * (part - zero * sums[lane])
-//   weight(value, row)                    scale * (value - zero)
-//   next()                                moves on to the next block
+// The scales and zero points of a row become floats before its first block (`stage`), a vector at a
+// time: where they are used, a load is all that is left of the format.
+//
+// A Scaling policy has
+//   stage(weights, row, begin, end, staged)   floats for the groups [begin, end) of one row, in
+//                                             the staged_floats(weights) floats of `staged`
+//   at(staged, valid_lanes)                   what lanes of that row need; lanes from valid_lanes on
+//                                             are padding and get scale 0, so that an infinite
+//                                             scale cannot turn their 0 into NaN
+//   add_part(acc, part, sums, lanes)          acc + scale * (part - zero * sums[lane])
+//   weight(value, lanes)                      scale * (value - zero)
+//   next()                                    moves on to the next block
 
 constexpr int64_t kBlockInputs = 8 * kLanes;
 
 constexpr int64_t scale_bytes(Format scale) {
-  return scale == Format::kF32 ? 4 : scale == Format::kE8M0 ? 1 : 2;
+  if (scale == Format::kF32) return 4;
+  return scale == Format::kF16 || scale == Format::kBF16 ? 2 : 1;
 }
 
-constexpr int64_t block_floats(ActivationOrder order) {
-  return order == ActivationOrder::kOctets ? kBlockInputs + kLanes : kBlockInputs;
+/// Bytes of one block of packed activations.
+constexpr int64_t activation_bytes(ActivationOrder order) {
+  constexpr int64_t kVector = 4 * kLanes;
+  switch (order) {
+    case ActivationOrder::kNatural:
+      return 8 * kVector;
+    case ActivationOrder::kBytes:
+    case ActivationOrder::kPairs:
+      return 5 * kVector;
+    case ActivationOrder::kTiles:
+      return 4 * kTileRows * kVector;
+    case ActivationOrder::kSplitTiles:
+      return 12 * kTileRows * kVector;
+    default:
+      return 9 * kVector;
+  }
+}
+
+/// Bytes that Element::load() reads at a block, which may be more than the block has.
+template <class Element>
+constexpr int64_t load_bytes() {
+  if constexpr (requires { Element::kLoadBytes; }) {
+    return Element::kLoadBytes;
+  } else {
+    return Element::kBits * kLanes;
+  }
+}
+
+/// How many blocks of a row can be loaded where they lie: nothing may be read behind the row, as
+/// the file could end there.
+template <class Element>
+inline int64_t loadable_blocks(const Weights& weights) {
+  const int64_t full = weights.cols / kBlockInputs;
+  const int64_t room = weights.row_bytes - load_bytes<Element>();
+  const int64_t loadable = room < 0 ? 0 : room / (Element::kBits * kLanes) + 1;
+  return full < loadable ? full : loadable;
+}
+
+/// Copies what the row has of block b into `padded`, of load_bytes() zeros; the lanes it has.
+template <class Element>
+inline int copy_block(const Weights& weights, const uint8_t* codes_of_row, int64_t b,
+                      uint8_t* padded) {
+  constexpr int64_t kBlockBytes = Element::kBits * kLanes;
+  const int64_t left = weights.row_bytes - b * kBlockBytes;
+  const int64_t bytes = left < kBlockBytes ? left : kBlockBytes;
+  __builtin_memcpy(padded, codes_of_row + b * kBlockBytes, static_cast<unsigned long>(bytes));
+  const int64_t inputs = weights.cols - b * kBlockInputs;
+  return inputs < kBlockInputs ? static_cast<int>(inputs / 8) : kLanes;
 }
 
 inline bool groups_cover_blocks(const Weights& weights) {
@@ -39,14 +91,7 @@ class BroadcastGroups {
     group_ = first_block / blocks_;
     left_ = blocks_ - first_block % blocks_;
   }
-  template <Format kScale>
-  Float scales(const uint8_t* row) const {
-    return broadcast_scale<kScale>(row + group_ * scale_bytes(kScale));
-  }
-  template <Zero kZero>
-  Float zeros(const uint8_t* row) const {
-    return broadcast_zero<kZero>(row + group_ * zero_bytes(kZero));
-  }
+  Float at(const float* staged) const { return broadcast(staged[group_]); }
   void next() {
     if (--left_ == 0) {
       ++group_;
@@ -63,99 +108,106 @@ class BroadcastGroups {
 class SpreadGroups {
  public:
   SpreadGroups(const Weights& weights, int64_t first_block)
-      : groups_(weights.groups),
-        octets_(static_cast<int>(weights.group_size / 8)),
+      : octets_(static_cast<int>(weights.group_size / 8)),
         step_(kLanes / octets_),
         rest_(kLanes % octets_) {
     first_ = first_block * kLanes / octets_;
     offset_ = static_cast<int>(first_block * kLanes % octets_);
-    find_lanes();
+    lanes_ = divided_lanes(offset_, octets_);
   }
-  template <Format kScale>
-  Float scales(const uint8_t* row) const {
-    return spread_scales<kScale>(row + first_ * scale_bytes(kScale), count_, lanes_);
-  }
-  template <Zero kZero>
-  Float zeros(const uint8_t* row) const {
-    return spread_zeros<kZero>(row + first_ * zero_bytes(kZero), count_, lanes_);
-  }
+  Float at(const float* staged) const { return permute(load(staged + first_), lanes_); }
   void next() {
     first_ += step_;
-    if (rest_ == 0 && first_ + count_ <= groups_) return;  // the lanes stay as they are
+    if (rest_ == 0) return;  // the lanes stay as they are
     offset_ += rest_;
     if (offset_ >= octets_) {
       offset_ -= octets_;
       ++first_;
     }
-    find_lanes();
+    lanes_ = divided_lanes(offset_, octets_);
   }
 
  private:
-  void find_lanes() {
-    lanes_ = divided_lanes(offset_, octets_);
-    const int64_t touched = (offset_ + kLanes - 1) / octets_ + 1;
-    const int64_t left = groups_ - first_;  // the last block may have fewer groups than lanes ask
-    count_ = static_cast<int>(touched < left ? touched : left);
-  }
-
-  int64_t groups_;
   int64_t first_;  // group of lane 0
   int octets_;     // lanes per group
   int step_;       // kLanes / octets_
   int rest_;       // kLanes % octets_
   int offset_;     // of lane 0 in its group, in lanes
-  int count_;      // groups that this block touches
   Lanes lanes_;    // group of each lane, counted from first_
 };
+
+/// Floats of one row that are staged: scales, then zero points, each with room for a whole vector
+/// behind the last.
+inline int64_t staged_half(int64_t groups) {
+  return (groups + 2 * kLanes - 1) / kLanes * kLanes;
+}
+inline int64_t staged_floats(int64_t groups) {
+  return 2 * staged_half(groups);
+}
 
 template <int kCenter, Format kScale, Zero kZero, class Groups>
 class GroupScaling {
  public:
-  struct Row {
+  struct Lanes {
     Float scale;
     Float zero;  // less kCenter; not used without zero points
   };
   static constexpr int64_t kScaleBytes = scale_bytes(kScale);
   static constexpr int64_t kZeroBytes = zero_bytes(kZero);
 
-  GroupScaling(const Weights& weights, int64_t first_block) : groups_(weights, first_block) {}
+  GroupScaling(const Weights& weights, int64_t first_block)
+      : groups_(weights, first_block), zeros_(staged_half(weights.groups)) {}
 
-  Row row(const uint8_t* scales, const uint8_t* zeros, int valid_lanes) const {
-    Row row;
-    row.scale = groups_.template scales<kScale>(scales);
-    if (valid_lanes < kLanes) row.scale = keep_first(row.scale, valid_lanes);
-    if constexpr (kZero != Zero::kNone) {
-      row.zero = sub(groups_.template zeros<kZero>(zeros), broadcast(kCenter));
-    } else {
-      row.zero = zero();
+  static void stage(const Weights& weights, int64_t row, int64_t begin, int64_t end,
+                    float* staged) {
+    const uint8_t* scales = weights.scales + row * weights.groups * kScaleBytes;
+    const uint8_t* zeros = weights.zeros + row * weights.groups * kZeroBytes;
+    float* staged_zeros = staged + staged_half(weights.groups);
+    for (int64_t g = begin; g < end; g += kLanes) {
+      const int count = static_cast<int>(end - g < kLanes ? end - g : kLanes);
+      store(staged + g, load_scales<kScale>(scales + g * kScaleBytes, count));
+      if constexpr (kZero != Zero::kNone) {
+        const Float zero = load_zeros<kZero>(zeros + g * kZeroBytes, count);
+        store(staged_zeros + g, sub(zero, broadcast(kCenter)));
+      }
     }
-    return row;
   }
-  static Float add_part(Float acc, Float part, const float* sums, const Row& row) {
-    if constexpr (kZero != Zero::kNone) part = fnma(row.zero, load(sums), part);
-    return fma(row.scale, part, acc);
+  [[gnu::always_inline]] Lanes at(const float* staged, int valid_lanes) const {
+    Lanes lanes;
+    lanes.scale = groups_.at(staged);
+    if (valid_lanes < kLanes) lanes.scale = keep_first(lanes.scale, valid_lanes);
+    lanes.zero = kZero != Zero::kNone ? groups_.at(staged + zeros_) : zero();
+    return lanes;
   }
-  static Float weight(Float value, const Row& row) {
-    if constexpr (kZero != Zero::kNone) value = sub(value, row.zero);
-    return mul(row.scale, value);
+  static Float add_part(Float acc, Float part, const float* sums, const Lanes& lanes) {
+    if constexpr (kZero != Zero::kNone) part = fnma(lanes.zero, load(sums), part);
+    return fma(lanes.scale, part, acc);
+  }
+  static Float weight(Float value, const Lanes& lanes) {
+    if constexpr (kZero != Zero::kNone) value = sub(value, lanes.zero);
+    return mul(lanes.scale, value);
   }
   void next() { groups_.next(); }
 
  private:
   static_assert(kZero != Zero::kNone || kCenter == 0);
   Groups groups_;
+  int64_t zeros_;  // where zero points are staged
 };
 
 /// Dense weights are what their elements say.
 class DenseScaling {
  public:
-  struct Row {};
+  struct Lanes {};
   static constexpr int64_t kScaleBytes = 0;
   static constexpr int64_t kZeroBytes = 0;
 
   DenseScaling(const Weights&, int64_t) {}
-  Row row(const uint8_t*, const uint8_t*, int) const { return {}; }
-  static Float add_part(Float acc, Float part, const float*, const Row&) { return add(acc, part); }
-  static Float weight(Float value, const Row&) { return value; }
+  static void stage(const Weights&, int64_t, int64_t, int64_t, float*) {}
+  Lanes at(const float*, int) const { return {}; }
+  static Float add_part(Float acc, Float part, const float*, const Lanes&) {
+    return add(acc, part);
+  }
+  static Float weight(Float value, const Lanes&) { return value; }
   void next() {}
 };

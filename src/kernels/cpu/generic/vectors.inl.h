@@ -1,41 +1,5 @@
-// Packing of activations, and the vector operations of attention. Included inside the namespace of
-// an instruction set, after scaling.inl.h.
-
-inline int64_t packed_floats(int64_t k, ActivationOrder order) {
-  return (k + kBlockInputs - 1) / kBlockInputs * block_floats(order);
-}
-
-/// The inputs [begin, begin + kBlockInputs) as they lie in x, or gathered and filled up with zeros
-/// into `block`.
-inline const float* block_inputs(const float* x, const uint32_t* gather, int64_t begin, int64_t k,
-                                 float* block) {
-  const int64_t count = k - begin < kBlockInputs ? k - begin : kBlockInputs;
-  if (gather == nullptr && count == kBlockInputs) return x + begin;
-  for (int64_t i = 0; i < count; ++i) {
-    block[i] = x[gather == nullptr ? begin + i : static_cast<int64_t>(gather[begin + i])];
-  }
-  for (int64_t i = count; i < kBlockInputs; ++i) block[i] = 0;
-  return block;
-}
-
-inline void pack(float* packed, const float* x, const uint32_t* gather, int64_t k,
-                 ActivationOrder order) {
-  alignas(64) float block[kBlockInputs];
-  for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
-    const float* inputs = block_inputs(x, gather, begin, k, block);
-    Float v[8];
-    if (order == ActivationOrder::kOctets) {
-      transpose_octets(inputs, v);
-      const Float first = add(add(v[0], v[1]), add(v[2], v[3]));
-      const Float second = add(add(v[4], v[5]), add(v[6], v[7]));
-      store(packed + kBlockInputs, add(first, second));
-    } else {
-      for (int j = 0; j < 8; ++j) v[j] = load(inputs + j * kLanes);
-    }
-    for (int j = 0; j < 8; ++j) store(packed + j * kLanes, v[j]);
-    packed += block_floats(order);
-  }
-}
+// The vector operations of attention. Included inside the namespace of an instruction set, after
+// scaling.inl.h.
 
 /// The `count` < kLanes floats at p, then zeros.
 inline Float load_first(const float* p, int64_t count) {

@@ -6,19 +6,27 @@
 //   Codes load(p)            the kBits bytes at p: one block of a row, eight codes
 //   Float value<j>(codes)    code j
 
+#include <type_traits>
+
+#include "formats/normal_float_tables.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/scalar/scales.h"
 
 namespace subbyte::cpu::scalar {
 namespace {
 
-/// Unsigned integers of 2, 3, 4 and 8 bits.
-template <int kCodeBits>
-struct IntegerElement {
-  static constexpr int kBits = kCodeBits;
-  static constexpr int kCenter = 1 << (kBits - 1);
+#include "kernels/cpu/generic/codebooks.inl.h"
+
+template <Format kElement>
+struct Element;
+
+template <Format kElement>
+struct TableElement {
+  static constexpr int kBits = Codebook<kElement>::kBits;
+  static constexpr int kCenter = Codebook<kElement>::kCenter;
   static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
-  using Codes = uint64_t;
+  // Up to four bits the codes are the word of a lane, as on machines with vectors.
+  using Codes = std::conditional_t<kBits <= 4, uint32_t, uint64_t>;
   static Codes load(const uint8_t* p) {
     Codes codes = 0;
     for (int i = 0; i < kBits; ++i) codes |= Codes{p[i]} << (8 * i);
@@ -26,35 +34,47 @@ struct IntegerElement {
   }
   template <int j>
   static Float value(Codes codes) {
-    const int code = static_cast<int>((codes >> (kBits * j)) & ((1u << kBits) - 1));
-    return static_cast<Float>(code - kCenter);
+    constexpr int kSize = 1 << kBits;
+    return kFloatTable<kElement, kSize>.values[(codes >> (kBits * j)) & (kSize - 1)];
   }
 };
 
-template <Format kElement>
-struct Element;
+template <>
+struct Element<Format::kU2> : TableElement<Format::kU2> {};
+template <>
+struct Element<Format::kU3> : TableElement<Format::kU3> {};
+template <>
+struct Element<Format::kU4> : TableElement<Format::kU4> {};
+template <>
+struct Element<Format::kE2M1> : TableElement<Format::kE2M1> {};
+template <>
+struct Element<Format::kNF4> : TableElement<Format::kNF4> {};
+template <>
+struct Element<Format::kNFL2> : TableElement<Format::kNFL2> {};
+template <>
+struct Element<Format::kNFL3> : TableElement<Format::kNFL3> {};
+template <>
+struct Element<Format::kNFL4> : TableElement<Format::kNFL4> {};
+template <>
+struct Element<Format::kNFL5> : TableElement<Format::kNFL5> {};
 
 template <>
-struct Element<Format::kU2> : IntegerElement<2> {};
-template <>
-struct Element<Format::kU3> : IntegerElement<3> {};
-template <>
-struct Element<Format::kU4> : IntegerElement<4> {};
-template <>
-struct Element<Format::kU8> : IntegerElement<8> {};
-
-template <>
-struct Element<Format::kE2M1> {
-  static constexpr int kBits = 4;
-  static constexpr int kCenter = 0;
+struct Element<Format::kU8> {
+  static constexpr int kBits = 8;
+  static constexpr int kCenter = 128;
   static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
-  using Codes = uint32_t;
-  static Codes load(const uint8_t* p) { return read<uint32_t>(p); }
+  using Codes = const uint8_t*;
+  static Codes load(const uint8_t* p) { return p; }
   template <int j>
   static Float value(Codes codes) {
-    constexpr float kTable[16] = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
-                                  -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
-    return kTable[(codes >> (4 * j)) & 15];
+    return static_cast<Float>(codes[j] - kCenter);
+  }
+  /// Byte b: code 2 * b + h, less 128.
+  template <int h>
+  static uint32_t octet_bytes(Codes codes) {
+    uint32_t bytes = 0;
+    for (int b = 0; b < 4; ++b) bytes |= static_cast<uint32_t>(codes[2 * b + h] ^ 0x80) << (8 * b);
+    return bytes;
   }
 };
 

@@ -4,14 +4,19 @@
 namespace subbyte::cpu::scalar {
 namespace {
 
+// One after the other: each uses what those before it define.
 #include "kernels/cpu/generic/scaling.inl.h"
-// One after the other: each uses what the one before it defines.
+//
+#include "kernels/cpu/generic/products.inl.h"
+//
 #include "kernels/cpu/generic/gemv.inl.h"
-
+//
 #include "kernels/cpu/generic/gemm.inl.h"
-
+//
+#include "kernels/cpu/generic/pack.inl.h"
+//
 #include "kernels/cpu/generic/vectors.inl.h"
-
+//
 #include "kernels/cpu/generic/kernel_list.inl.h"
 
 }  // namespace

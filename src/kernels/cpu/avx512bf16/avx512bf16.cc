@@ -1,0 +1,35 @@
+// The kernels of one instruction set: the mainloops of generic/ over the vectors of this folder.
+// Zen 4 and 5: there a bf16 dot product is as fast as one fused multiply-add. (It is a quarter as
+// fast on Intel's, which have AMX instead.)
+#include "kernels/cpu/avx512bf16/elements.h"
+
+#include "base/cpu_features.h"
+
+namespace subbyte::cpu::avx512bf16 {
+namespace {
+
+#define SUBBYTE_PAIRS
+// One after the other: each uses what those before it define.
+#include "kernels/cpu/generic/scaling.inl.h"
+//
+#include "kernels/cpu/generic/products.inl.h"
+//
+#include "kernels/cpu/generic/pair_products.inl.h"
+//
+#include "kernels/cpu/generic/gemv.inl.h"
+//
+#include "kernels/cpu/generic/gemm.inl.h"
+//
+#include "kernels/cpu/generic/pack.inl.h"
+//
+#include "kernels/cpu/generic/vectors.inl.h"
+//
+#include "kernels/cpu/generic/kernel_list.inl.h"
+
+}  // namespace
+
+extern const Kernels kKernels;
+constinit const Kernels kKernels =
+    make_kernels("avx512bf16", kCpuAvx512 | kCpuAvx512Vnni | kCpuAvx512Bf16);
+
+}  // namespace subbyte::cpu::avx512bf16

@@ -1,0 +1,85 @@
+// Packing of activations: see cpu_kernels.h for the orders. Included inside the namespace of an
+// instruction set, after products.inl.h.
+
+inline int64_t packed_bytes(int64_t k, ActivationOrder order) {
+  const int64_t bytes = (k + kBlockInputs - 1) / kBlockInputs * activation_bytes(order);
+  return (bytes + 63) / 64 * 64;
+}
+
+/// The inputs [begin, begin + kBlockInputs) as they lie in x, or gathered and filled up with zeros
+/// into `block`.
+inline const float* block_inputs(const float* x, const uint32_t* gather, int64_t begin, int64_t k,
+                                 float* block) {
+  const int64_t count = k - begin < kBlockInputs ? k - begin : kBlockInputs;
+  if (gather == nullptr && count == kBlockInputs) return x + begin;
+  for (int64_t i = 0; i < count; ++i) {
+    block[i] = x[gather == nullptr ? begin + i : static_cast<int64_t>(gather[begin + i])];
+  }
+  for (int64_t i = count; i < kBlockInputs; ++i) block[i] = 0;
+  return block;
+}
+
+inline Float add8(const Float* v) {
+  return add(add(add(v[0], v[1]), add(v[2], v[3])), add(add(v[4], v[5]), add(v[6], v[7])));
+}
+
+/// One block of kBytes from octets that are transposed: v[j] holds element j of each.
+inline void pack_bytes(uint8_t* packed, const Float* v) {
+  Float largest = magnitude(v[0]);
+  Float poison = mul(v[0], zero());  // NaN where an input is NaN or infinite, else zero
+  for (int j = 1; j < 8; ++j) {
+    largest = max(largest, magnitude(v[j]));
+    poison = fma(v[j], zero(), poison);
+  }
+  const Float scale = add(mul(largest, broadcast(1.0f / 127)), poison);
+  // Tiny magnitudes, whose reciprocal would overflow, count as zero.
+  const Float inverse = reciprocal_above(largest, 0x1p-120f, 127.0f);
+  Int sum = zero_int();
+  Int bytes[2] = {zero_int(), zero_int()};
+  for (int b = 3; b >= 0; --b) {
+    for (int h = 0; h < 2; ++h) {
+      const Int code = round_to_int(mul(v[2 * b + h], inverse));
+      sum = add_int(sum, code);
+      bytes[h] = or_bits(shift_left<8>(bytes[h]), and_bits(code, 0xFFu));
+    }
+  }
+  store_int(packed, bytes[0]);
+  store_int(packed + kVectorBytes, bytes[1]);
+  store_int(packed + kByteSums, sum);
+  store(reinterpret_cast<float*>(packed + kByteScales), scale);
+  store(reinterpret_cast<float*>(packed + kByteFloatSums), mul(int_to_float(sum), scale));
+}
+
+/// One block of kOctets from octets that are transposed.
+inline void pack_octets(float* packed, const Float* v) {
+  for (int j = 0; j < 8; ++j) store(packed + j * kLanes, v[j]);
+  store(packed + kBlockInputs, add8(v));
+}
+
+inline void pack_row(uint8_t* packed, const float* x, const uint32_t* gather, int64_t k,
+                     ActivationOrder order) {
+  alignas(64) float block[kBlockInputs];
+  for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
+    const float* inputs = block_inputs(x, gather, begin, k, block);
+    auto* floats = reinterpret_cast<float*>(packed);
+    Float v[8];
+    if (order == ActivationOrder::kNatural) {
+      for (int j = 0; j < 8; ++j) store(floats + j * kLanes, load(inputs + j * kLanes));
+    } else {
+      transpose_octets(inputs, v);
+      if (order == ActivationOrder::kOctets) pack_octets(floats, v);
+      if (order == ActivationOrder::kBytes) pack_bytes(packed, v);
+#ifdef SUBBYTE_PAIRS
+      if (order == ActivationOrder::kPairs) pack_pairs<1>(packed, v);
+      if (order == ActivationOrder::kSplitPairs) pack_pairs<2>(packed, v);
+#endif
+    }
+    packed += activation_bytes(order);
+  }
+}
+
+/// The orders that every instruction set has.
+inline void pack(uint8_t* packed, const float* x, int64_t, const uint32_t* gather, int64_t k,
+                 ActivationOrder order) {
+  pack_row(packed, x, gather, k, order);
+}
