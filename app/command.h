@@ -23,6 +23,7 @@ struct Invocation {
 
   // Options that every command takes.
   int threads = 0;
+  bool pin_threads = false;
   bool no_progress = false;
 };
 
@@ -58,7 +59,8 @@ struct LoadedModel {
   double load_seconds = 0;
 };
 
-/// Threads from --threads or SUBBYTE_THREADS, kernels from SUBBYTE_ISA.
+/// Threads from --threads or SUBBYTE_THREADS, pinned by --pin or SUBBYTE_PIN, kernels from
+/// SUBBYTE_ISA.
 Result<std::unique_ptr<Execution>> create_execution(const Invocation& invocation);
 Result<LoadedModel> load(const Invocation& invocation, const std::string& name);
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory);

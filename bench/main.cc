@@ -47,7 +47,7 @@ std::string processor_name() {
   return "unknown processor";
 }
 
-void print_head(const ModelRun& run, ThreadPool& pool) {
+void print_head(const ModelRun& run, Executor& pool) {
   const auto kernels = cpu::select_kernels();
   fmt::print("{}, {} threads, {} kernels, {:%Y-%m-%d}\n", processor_name(), pool.size(),
              kernels.ok() ? (*kernels)->name : "no", fmt::gmtime(std::time(nullptr)));

@@ -93,7 +93,7 @@ std::array<uint32_t, 8> transpose_nibbles(const std::array<uint32_t, 8>& words) 
   return {low[0], low[2], high[0], high[2], low[1], low[3], high[1], high[3]};
 }
 
-void transpose_codes(std::byte* codes, const Tensor& qweight, ThreadPool& pool) {
+void transpose_codes(std::byte* codes, const Tensor& qweight, Executor& pool) {
   const auto cols = static_cast<int64_t>(qweight.shape[0]);
   const auto words = static_cast<int64_t>(qweight.shape[1]);
   pool.parallel_for(words, kWordsPerTile, [&](int64_t begin, int64_t end, int) {

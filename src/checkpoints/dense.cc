@@ -43,7 +43,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
 
 /// to[n][k] = from[k][n] for elements of `width` bytes, in tiles that stay in the cache.
 void transpose(std::byte* to, const std::byte* from, int64_t rows, int64_t cols, int64_t width,
-               ThreadPool& pool) {
+               Executor& pool) {
   pool.parallel_for(rows, kTile, [&](int64_t begin, int64_t end, int) {
     for (int64_t k0 = 0; k0 < cols; k0 += kTile) {
       for (int64_t n = begin; n < end; ++n) {

@@ -179,7 +179,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
 }
 
 /// Rows of codes from columns of words: a transposition of 32-bit words.
-void transpose_words(std::byte* codes, const Tensor& qweight, ThreadPool& pool) {
+void transpose_words(std::byte* codes, const Tensor& qweight, Executor& pool) {
   const auto words = static_cast<int64_t>(qweight.shape[0]);
   const auto rows = static_cast<int64_t>(qweight.shape[1]);
   pool.parallel_for(rows, kColumnsPerTile, [&](int64_t begin, int64_t end, int) {
@@ -197,7 +197,7 @@ void transpose_words(std::byte* codes, const Tensor& qweight, ThreadPool& pool) 
 
 /// Puts the codes of each row into `order`.
 void reorder_codes(std::byte* codes, const MatrixView& view, std::span<const uint32_t> order,
-                   ThreadPool& pool) {
+                   Executor& pool) {
   const int bits = info(view.format.element).bits;
   const int64_t row_bytes = view.row_bytes();
   pool.parallel_for(view.rows, 1, [&](int64_t begin, int64_t end, int) {

@@ -125,7 +125,7 @@ std::vector<Worker> make_workers(int count, int64_t cols) {
   return workers;
 }
 
-Result<Matrix> quantize_into(Matrix matrix, const RowReader& read_row, ThreadPool& pool,
+Result<Matrix> quantize_into(Matrix matrix, const RowReader& read_row, Executor& pool,
                              const GroupQuantizer& quantize_group) {
   Output output = allocate(matrix);
   const MatrixView& view = matrix.view;
@@ -156,7 +156,7 @@ Result<Matrix> quantize_into(Matrix matrix, const RowReader& read_row, ThreadPoo
 }  // namespace
 
 Result<Matrix> quantize_rows(const WeightFormat& format, int64_t rows, int64_t cols,
-                             const RowReader& read_row, ThreadPool& pool,
+                             const RowReader& read_row, Executor& pool,
                              const GroupQuantizer& quantize_group) {
   SUBBYTE_CHECK(check_shape(format, rows, cols));
   Matrix matrix;

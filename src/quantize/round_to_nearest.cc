@@ -63,7 +63,7 @@ Result<Format> integer_format(char kind, int bits) {
 }  // namespace
 
 Result<Matrix> quantize_min_max(int64_t rows, int64_t cols, int64_t group_size, int bits,
-                                const RowReader& read_row, ThreadPool& pool) {
+                                const RowReader& read_row, Executor& pool) {
   SUBBYTE_TRY(const Format element, integer_format('u', bits));
   const int q_max = (1 << bits) - 1;
   return quantize_rows({element, Format::kF16, Zero::kU8, group_size}, rows, cols, read_row, pool,
@@ -73,7 +73,7 @@ Result<Matrix> quantize_min_max(int64_t rows, int64_t cols, int64_t group_size, 
 }
 
 Result<Matrix> quantize_symmetric(int64_t rows, int64_t cols, int64_t group_size, int bits,
-                                  const RowReader& read_row, ThreadPool& pool) {
+                                  const RowReader& read_row, Executor& pool) {
   SUBBYTE_TRY(const Format element, integer_format('i', bits));
   const int q_max = (1 << bits) - 1;
   return quantize_rows({element, Format::kF16, Zero::kNone, group_size}, rows, cols, read_row, pool,

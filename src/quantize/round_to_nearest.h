@@ -21,8 +21,8 @@
 
 #include <cstdint>
 
+#include "base/executor.h"
 #include "base/status.h"
-#include "base/thread_pool.h"
 #include "layouts/matrix.h"
 #include "quantize/row_reader.h"
 
@@ -32,10 +32,10 @@ namespace subbyte {
 /// quantize.shape, quantize.not_finite, quantize.scale_overflow (from (hi - lo) / q_max = 65520),
 /// quantize.out_of_memory.
 Result<Matrix> quantize_min_max(int64_t rows, int64_t cols, int64_t group_size, int bits,
-                                const RowReader& read_row, ThreadPool& pool);
+                                const RowReader& read_row, Executor& pool);
 
 /// As above.
 Result<Matrix> quantize_symmetric(int64_t rows, int64_t cols, int64_t group_size, int bits,
-                                  const RowReader& read_row, ThreadPool& pool);
+                                  const RowReader& read_row, Executor& pool);
 
 }  // namespace subbyte
