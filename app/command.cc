@@ -53,6 +53,12 @@ CLI::App* add_command(CLI::App& app, const std::string& name, const std::string&
   return command;
 }
 
+void add_head_bits(CLI::App& command, int& bits) {
+  command.add_option("--head-bits", bits, "quantize embedding and head to 4 or 8 bits; 16: as is")
+      ->check(CLI::IsMember({4, 8, 16}))
+      ->capture_default_str();
+}
+
 Progress::Progress(const Invocation& invocation, std::string title)
     : shown_(!invocation.no_progress && isatty(STDERR_FILENO) != 0),
       title_(std::move(title)),
@@ -89,16 +95,16 @@ Result<std::unique_ptr<Execution>> create_execution(const Invocation& invocation
       {.num_threads = threads, .isa = isa == nullptr ? "" : isa, .pin_threads = pin});
 }
 
-Result<LoadedModel> load(const Invocation& invocation, const std::string& name) {
+Result<LoadedModel> load(const Invocation& invocation, const std::string& name, int head_bits) {
   const double start = now();
   LoadedModel loaded;
   SUBBYTE_TRY(loaded.directory, find_model(name));
   SUBBYTE_TRY(loaded.execution, create_execution(invocation));
   Progress progress(invocation, "loading");
-  SUBBYTE_TRY(loaded.model,
-              load_model(loaded.directory, *loaded.execution, [&](uint64_t done, uint64_t total) {
-                progress.update_bytes(done, total);
-              }));
+  LoadOptions options;
+  options.head_bits = head_bits;
+  options.progress = [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); };
+  SUBBYTE_TRY(loaded.model, load_model(loaded.directory, *loaded.execution, options));
   loaded.load_seconds = now() - start;
   return loaded;
 }

@@ -66,7 +66,9 @@ Result<Matrix> quantize_min_max(int64_t rows, int64_t cols, int64_t group_size, 
                                 const RowReader& read_row, Executor& pool) {
   SUBBYTE_TRY(const Format element, integer_format('u', bits));
   const int q_max = (1 << bits) - 1;
-  return quantize_rows({element, Format::kF16, Zero::kU8, group_size}, rows, cols, read_row, pool,
+  // The kernels read zero points of 8-bit codes with 16 bits: GPTQ has 256.
+  const Zero zero_format = bits == 8 ? Zero::kU16 : Zero::kU8;
+  return quantize_rows({element, Format::kF16, zero_format, group_size}, rows, cols, read_row, pool,
                        [q_max](std::span<const float> weights, GroupCodes& group) {
                          min_max_group(weights, q_max, group);
                        });

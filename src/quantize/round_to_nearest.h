@@ -7,6 +7,7 @@
 //                        zero  = clamp(round(-lo / scale), 0, q_max)
 //                        code  = clamp(round(w / scale) + zero, 0, q_max)
 //                        w'    = (code - zero) * scale                       uN, zero u8
+//                        (zero points of u8 are u16, as the kernels read them)
 //
 //   quantize_symmetric   scale = 2 * max|w| / q_max       stored as f16
 //     GPTQ "sym"         code  = clamp(round(w / scale) + 2^(bits-1), 0, q_max)

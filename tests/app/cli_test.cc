@@ -105,6 +105,23 @@ TEST(Usage, threads_may_be_pinned_by_option_or_variable) {
   EXPECT_NE(refused.err.find("usage.pin"), std::string::npos);
 }
 
+TEST(Usage, embedding_and_head_may_be_quantized) {
+  const std::string as_stored = logits_file({}, {});
+  EXPECT_EQ(logits_file({}, {"--head-bits", "16"}), as_stored);
+  const std::string eight = logits_file({}, {"--head-bits", "8"});
+  EXPECT_EQ(eight.size(), as_stored.size());
+  EXPECT_NE(eight, as_stored);
+  EXPECT_NE(logits_file({}, {"--head-bits", "4"}), eight);
+  for (const char* command : {"run", "chat", "perplexity", "logits"}) {
+    for (const char* bits : {"5", "0", "four"}) {
+      const ProcessResult refused =
+          run_program({command, golden("qwen3-awq"), "--head-bits", bits});
+      EXPECT_EQ(refused.exit_code, 2) << command << " " << bits;
+      EXPECT_NE((refused.out + refused.err).find("--head-bits"), std::string::npos);
+    }
+  }
+}
+
 class Logits : public testing::TestWithParam<const char*> {};
 
 TEST_P(Logits, of_the_command_are_those_of_the_reference) {
