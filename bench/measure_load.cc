@@ -49,44 +49,77 @@ bool is_repacked(std::string_view name) {
   return name.ends_with(".qweight") || name.ends_with(".qzeros") || name.ends_with(".scales");
 }
 
+/// Seconds of each round.
+struct Times {
+  std::vector<double> load, warm, fresh, file;
+};
+
+/// The bytes that are repacked, as they lie in the files.
+std::vector<const Tensor*> repacked_tensors(const TensorSource& tensors) {
+  std::vector<const Tensor*> result;
+  for (const auto& [name, tensor] : tensors.tensors()) {
+    if (is_repacked(name)) result.push_back(&tensor);
+  }
+  return result;
+}
+
+Status run_round(const LoadRun& run, Execution& execution, LoadFigures& figures, Times& times) {
+  const double before = process_bytes("VmRSS:");
+  reset_peak();
+  const double start = now();
+  SUBBYTE_TRY(const auto model, load_model(run.directory, execution));
+  times.load.push_back(now() - start);
+  figures.allocated_bytes = static_cast<double>(model->weight_bytes()) - figures.mapped_bytes;
+  figures.resident_bytes = std::max(figures.resident_bytes, process_bytes("VmHWM:") - before);
+  return {};
+}
+
+double time_copy(std::byte* to, const std::byte* from, int64_t size, Executor& executor) {
+  const double start = now();
+  const auto fresh = to == nullptr ? allocate_bytes(size) : nullptr;
+  copy(to == nullptr ? fresh.get() : to, from, size, executor);
+  return now() - start;
+}
+
+double time_file_copy(const std::vector<const Tensor*>& tensors, Executor& executor) {
+  const double start = now();
+  std::vector<std::shared_ptr<std::byte[]>> copies;
+  for (const Tensor* tensor : tensors) {
+    copies.push_back(allocate_bytes(tensor->bytes.size()));
+    copy(copies.back().get(), tensor->bytes.data(), std::ssize(tensor->bytes), executor);
+    tensor->file->release(tensor->bytes);
+  }
+  return now() - start;
+}
+
 }  // namespace
 
 Result<LoadFigures> measure_load(const LoadRun& run) {
   LoadFigures figures;
   SUBBYTE_TRY(const TensorSource tensors, TensorSource::open(run.directory));
-  for (const auto& [name, tensor] : tensors.tensors()) {
-    (is_repacked(name) ? figures.repacked_bytes : figures.mapped_bytes) +=
-        static_cast<double>(tensor.bytes.size());
+  const auto repacked = repacked_tensors(tensors);
+  for (const Tensor* tensor : repacked) {
+    figures.repacked_bytes += static_cast<double>(tensor->bytes.size());
   }
-  const auto size = static_cast<int64_t>(figures.repacked_bytes);
+  figures.mapped_bytes = static_cast<double>(tensors.total_bytes()) - figures.repacked_bytes;
   SUBBYTE_TRY(const auto execution, Execution::create({.num_threads = run.threads}));
-  std::vector<double> load, fresh, warm;
+  const auto size = static_cast<int64_t>(figures.repacked_bytes);
   const auto from = allocate_bytes(size);
   const auto kept = allocate_bytes(size);
   std::memset(from.get(), 1, size);
   std::memset(kept.get(), 1, size);
+  Times times;
   for (int i = 0; i <= run.rounds; ++i) {
-    const double before = process_bytes("VmRSS:");
-    reset_peak();
-    double start = now();
-    {
-      SUBBYTE_TRY(const auto model, load_model(run.directory, *execution));
-      load.push_back(now() - start);
-      figures.allocated_bytes = static_cast<double>(model->weight_bytes()) - figures.mapped_bytes;
-      figures.resident_bytes = std::max(figures.resident_bytes, process_bytes("VmHWM:") - before);
-    }
-    start = now();
-    const auto to = allocate_bytes(size);
-    copy(to.get(), from.get(), size, execution->pool());
-    fresh.push_back(now() - start);
-    start = now();
-    copy(kept.get(), from.get(), size, execution->pool());
-    warm.push_back(now() - start);
-    if (i == 0) load.clear(), fresh.clear(), warm.clear();  // it filled the page cache
+    if (i == 1) times = {};  // the first filled the page cache
+    SUBBYTE_CHECK(run_round(run, *execution, figures, times));
+    times.fresh.push_back(time_copy(nullptr, from.get(), size, execution->pool()));
+    times.warm.push_back(time_copy(kept.get(), from.get(), size, execution->pool()));
+    times.file.push_back(time_file_copy(repacked, execution->pool()));
   }
-  figures.load_rate = figures.repacked_bytes / median(load);
-  figures.copy_fresh_rate = figures.repacked_bytes / median(fresh);
-  figures.copy_warm_rate = figures.repacked_bytes / median(warm);
+  figures.load_rate = figures.repacked_bytes / median(times.load);
+  figures.copy_warm_rate = figures.repacked_bytes / median(times.warm);
+  figures.copy_fresh_rate = figures.repacked_bytes / median(times.fresh);
+  figures.copy_file_rate = figures.repacked_bytes / median(times.file);
   return figures;
 }
 
