@@ -70,7 +70,8 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   auto codes = allocate_bytes(qweight.bytes.size());
   auto zeros = allocate_bytes(num_scales);
   const auto words = static_cast<int64_t>(qweight.shape[1]);
-  transpose_awq_nibbles(codes.get(), qweight.bytes.data(), info.cols, words, context.pool);
+  transpose_awq_nibbles(codes.get(), qweight.bytes.data(), info.cols, words, context.pool,
+                        qweight.file.get());
   transpose_awq_nibbles_to_bytes(zeros.get(), qzeros.bytes.data(),
                                  static_cast<int64_t>(qzeros.shape[0]), words, context.pool);
 

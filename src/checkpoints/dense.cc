@@ -66,7 +66,7 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
     const auto copy = allocate_bytes(bytes);
     if (transposed) {
       transpose(copy.get(), from.data(), info.cols, info.rows, static_cast<int>(width),
-                context.pool);
+                context.pool, tensor.file.get());
     } else {
       __builtin_memcpy(copy.get(), from.data(), bytes);
     }

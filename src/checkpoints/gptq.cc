@@ -232,7 +232,7 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   auto codes = allocate_bytes(qweight.bytes.size());
   // Rows of codes from columns of words.
   transpose(codes.get(), qweight.bytes.data(), static_cast<int64_t>(qweight.shape[0]), info.rows, 4,
-            context.pool);
+            context.pool, qweight.file.get());
   view.codes = {codes.get(), qweight.bytes.size()};
   view.scales = {transposed_scales.get(), scales.bytes.size()};
   const auto zeros =

@@ -21,6 +21,9 @@ constexpr int64_t kLine = 64;  // of the cache
 // A tile takes a line of each of its source rows and gives two to each row of the result: fewer and
 // longer runs than with one line (a fifth faster), and the tile still fits the first cache.
 constexpr int64_t kTileRowBytes = 2 * kLine;
+// What is resident of the source at a time, when it is given back on the way.
+constexpr int64_t kSlabBytes = int64_t{8} << 20;
+constexpr int64_t kReleaseGrain = int64_t{1} << 20;
 
 // Alternately one element of a and one of b, from their first or their second halves.
 Bytes zip_low(Bytes a, Bytes b) {
@@ -204,65 +207,87 @@ void write_tile(std::byte* to, int64_t stride, const std::byte* tile, int64_t ou
   }
 }
 
-/// Tiles of the same rows follow each other: the source lies in small pages, the result mostly in
-/// large ones.
+struct Job {
+  std::byte* to;
+  const std::byte* from;
+  int64_t rows;
+  int64_t row_bytes;  // of the source
+};
+
+/// Source rows [first_row, last_row), tiles [first_tile, last_tile) of each. Tiles of the same rows
+/// follow each other: the source lies in small pages, the result mostly in large ones.
 template <typename Kind>
-void transpose_tiles(std::byte* to, const std::byte* from, int64_t rows, int64_t row_bytes,
-                     int64_t first_tile, int64_t last_tile) {
+void transpose_tiles(const Job& job, int64_t first_row, int64_t last_row, int64_t first_tile,
+                     int64_t last_tile) {
   constexpr int64_t kTileRows = kTileRowBytes / kVector * Kind::kRows;
   alignas(kLine) std::byte tile[kLine / kVector * Kind::kOutputs * kTileRowBytes];
-  const int64_t stride = Kind::bytes(rows);
-  for (int64_t k = 0; k < rows; k += kTileRows) {
-    const int64_t tile_rows = std::min(kTileRows, rows - k);
+  const int64_t stride = Kind::bytes(job.rows);
+  for (int64_t k = first_row; k < last_row; k += kTileRows) {
+    const int64_t rows = std::min(kTileRows, last_row - k);
     for (int64_t t = first_tile; t < last_tile; ++t) {
       const int64_t column = t * kLine;
-      const int64_t tile_bytes = std::min(kLine, row_bytes - column);
-      for (int64_t r = 0; r < tile_rows; r += Kind::kRows) {
-        for (int64_t c = 0; c < tile_bytes; c += kVector) {
-          const Source source = {from + (k + r) * row_bytes + column + c, row_bytes, tile_rows - r,
-                                 tile_bytes - c};
-          Kind::block(source, tile + c / kVector * Kind::kOutputs * kTileRowBytes +
-                                  r / Kind::kRows * kVector);
+      const int64_t bytes = std::min(kLine, job.row_bytes - column);
+      const std::byte* from = job.from + k * job.row_bytes + column;
+      for (int64_t r = 0; r < rows; r += Kind::kRows) {
+        for (int64_t c = 0; c < bytes; c += kVector) {
+          Kind::block(
+              {from + r * job.row_bytes + c, job.row_bytes, rows - r, bytes - c},
+              tile + c / kVector * Kind::kOutputs * kTileRowBytes + r / Kind::kRows * kVector);
         }
       }
-      write_tile(to + column / kVector * Kind::kOutputs * stride + Kind::bytes(k), stride, tile,
-                 tile_bytes * Kind::kOutputs / kVector, Kind::bytes(tile_rows));
+      write_tile(job.to + column / kVector * Kind::kOutputs * stride + Kind::bytes(k), stride, tile,
+                 bytes * Kind::kOutputs / kVector, Kind::bytes(rows));
     }
   }
 }
 
-template <typename Kind>
-void run(std::byte* to, const std::byte* from, int64_t rows, int64_t row_bytes,
-         Executor& executor) {
-  const int64_t tiles = (row_bytes + kLine - 1) / kLine;
-  executor.parallel_for(tiles, 1, [&](int64_t begin, int64_t end, int) {
-    transpose_tiles<Kind>(to, from, rows, row_bytes, begin, end);
-    finish_lines();
+/// Gives the pages of [from, from + bytes) back.
+void release_pages(const MappedFile& file, const std::byte* from, int64_t bytes,
+                   Executor& executor) {
+  executor.parallel_for(bytes, kReleaseGrain, [&](int64_t begin, int64_t end, int) {
+    file.release({from + begin, static_cast<std::size_t>(end - begin)});
   });
+}
+
+template <typename Kind>
+void run(std::byte* to, const std::byte* from, int64_t rows, int64_t row_bytes, Executor& executor,
+         const MappedFile* file) {
+  const int64_t tiles = (row_bytes + kLine - 1) / kLine;
+  const int64_t tile_rows = kTileRowBytes / kVector * Kind::kRows;
+  const int64_t slab = std::max<int64_t>(1, kSlabBytes / (tile_rows * row_bytes)) * tile_rows;
+  for (int64_t first = 0; first < rows; first += slab) {
+    const int64_t last = std::min(rows, first + slab);
+    executor.parallel_for(tiles, 1, [&](int64_t begin, int64_t end, int) {
+      transpose_tiles<Kind>({to, from, rows, row_bytes}, first, last, begin, end);
+      finish_lines();
+    });
+    if (file == nullptr) continue;
+    release_pages(*file, from + first * row_bytes, (last - first) * row_bytes, executor);
+  }
 }
 
 }  // namespace
 
 void transpose(std::byte* to, const std::byte* from, int64_t rows, int64_t cols, int width,
-               Executor& executor) {
+               Executor& executor, const MappedFile* file) {
   switch (width) {
     case 1:
-      return run<Elements<Bytes, 16>>(to, from, rows, cols, executor);
+      return run<Elements<Bytes, 16>>(to, from, rows, cols, executor, file);
     case 2:
-      return run<Elements<Pairs, 8>>(to, from, rows, 2 * cols, executor);
+      return run<Elements<Pairs, 8>>(to, from, rows, 2 * cols, executor, file);
     default:
-      return run<Elements<Words, 4>>(to, from, rows, 4 * cols, executor);
+      return run<Elements<Words, 4>>(to, from, rows, 4 * cols, executor, file);
   }
 }
 
 void transpose_awq_nibbles(std::byte* to, const std::byte* from, int64_t rows, int64_t words,
-                           Executor& executor) {
-  run<AwqNibbles>(to, from, rows, 4 * words, executor);
+                           Executor& executor, const MappedFile* file) {
+  run<AwqNibbles>(to, from, rows, 4 * words, executor, file);
 }
 
 void transpose_awq_nibbles_to_bytes(std::byte* to, const std::byte* from, int64_t rows,
                                     int64_t words, Executor& executor) {
-  run<AwqNibblesToBytes>(to, from, rows, 4 * words, executor);
+  run<AwqNibblesToBytes>(to, from, rows, 4 * words, executor, nullptr);
 }
 
 }  // namespace subbyte
