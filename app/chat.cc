@@ -22,6 +22,7 @@ namespace {
 
 struct Options {
   std::string model;
+  int head_bits = 16;
   std::optional<std::string> prompt;
   std::string system;
   std::string effort = "medium";
@@ -177,7 +178,7 @@ class Conversation {
 };
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
-  SUBBYTE_TRY(const LoadedModel loaded, load(invocation, options.model));
+  SUBBYTE_TRY(const LoadedModel loaded, load(invocation, options.model, options.head_bits));
   SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
   SUBBYTE_TRY(const SamplingOptions sampling, options.sampling.resolve(loaded.directory));
   SUBBYTE_CHECK(check_context(loaded.model->config(), options.context.value_or(1)));
@@ -221,6 +222,7 @@ void add_chat(CLI::App& app, Invocation& invocation) {
       ->capture_default_str();
   command->add_option("-c,--ctx-size", options->context, "positions of the context (4096)")
       ->check(CLI::Range(int64_t{16}, int64_t{1} << 26));
+  add_head_bits(*command, options->head_bits);
   options->sampling.add_to(*command);
   command->callback([options, &invocation] {
     invocation.run = [options, &invocation] { return run(invocation, *options); };

@@ -35,6 +35,15 @@ Result<int> thread_count(const Invocation& invocation) {
                fmt::format("SUBBYTE_THREADS must be between 1 and 1024, found \"{}\"", text)};
 }
 
+/// --pin, else SUBBYTE_PIN.
+Result<bool> pin_threads(const Invocation& invocation) {
+  const char* text = std::getenv("SUBBYTE_PIN");
+  const std::string_view value = text == nullptr ? "" : text;
+  if (invocation.pin_threads || value == "1") return true;
+  if (value.empty() || value == "0") return false;
+  return Error{"usage.pin", fmt::format("SUBBYTE_PIN must be 0 or 1, found \"{}\"", value)};
+}
+
 }  // namespace
 
 CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& summary,
@@ -42,6 +51,12 @@ CLI::App* add_command(CLI::App& app, const std::string& name, const std::string&
   CLI::App* command = app.add_subcommand(name, summary);
   command->footer("Examples:\n" + examples);
   return command;
+}
+
+void add_head_bits(CLI::App& command, int& bits) {
+  command.add_option("--head-bits", bits, "quantize embedding and head to 4 or 8 bits; 16: as is")
+      ->check(CLI::IsMember({4, 8, 16}))
+      ->capture_default_str();
 }
 
 Progress::Progress(const Invocation& invocation, std::string title)
@@ -74,20 +89,22 @@ void Progress::update_bytes(uint64_t done, uint64_t total) {
 
 Result<std::unique_ptr<Execution>> create_execution(const Invocation& invocation) {
   SUBBYTE_TRY(const int threads, thread_count(invocation));
+  SUBBYTE_TRY(const bool pin, pin_threads(invocation));
   const char* isa = std::getenv("SUBBYTE_ISA");
-  return Execution::create(threads, isa == nullptr ? "" : isa);
+  return Execution::create(
+      {.num_threads = threads, .isa = isa == nullptr ? "" : isa, .pin_threads = pin});
 }
 
-Result<LoadedModel> load(const Invocation& invocation, const std::string& name) {
+Result<LoadedModel> load(const Invocation& invocation, const std::string& name, int head_bits) {
   const double start = now();
   LoadedModel loaded;
   SUBBYTE_TRY(loaded.directory, find_model(name));
   SUBBYTE_TRY(loaded.execution, create_execution(invocation));
   Progress progress(invocation, "loading");
-  SUBBYTE_TRY(loaded.model,
-              load_model(loaded.directory, *loaded.execution, [&](uint64_t done, uint64_t total) {
-                progress.update_bytes(done, total);
-              }));
+  LoadOptions options;
+  options.head_bits = head_bits;
+  options.progress = [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); };
+  SUBBYTE_TRY(loaded.model, load_model(loaded.directory, *loaded.execution, options));
   loaded.load_seconds = now() - start;
   return loaded;
 }

@@ -23,12 +23,16 @@ struct Invocation {
 
   // Options that every command takes.
   int threads = 0;
+  bool pin_threads = false;
   bool no_progress = false;
 };
 
 /// Adds a command with its examples, which --help prints below the options.
 CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& summary,
                       const std::string& examples);
+
+/// The option --head-bits: 4, 8 or 16.
+void add_head_bits(CLI::App& command, int& bits);
 
 /// A progress bar on stderr: only on a terminal, and not with --no-progress.
 class Progress {
@@ -58,9 +62,11 @@ struct LoadedModel {
   double load_seconds = 0;
 };
 
-/// Threads from --threads or SUBBYTE_THREADS, kernels from SUBBYTE_ISA.
+/// Threads from --threads or SUBBYTE_THREADS, pinned by --pin or SUBBYTE_PIN, kernels from
+/// SUBBYTE_ISA.
 Result<std::unique_ptr<Execution>> create_execution(const Invocation& invocation);
-Result<LoadedModel> load(const Invocation& invocation, const std::string& name);
+/// `head_bits` as LoadOptions has it.
+Result<LoadedModel> load(const Invocation& invocation, const std::string& name, int head_bits);
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
 
 /// Sampling options on a command line; what is not given comes from the model or the defaults.

@@ -10,6 +10,7 @@ namespace {
 
 struct Options {
   std::string model;
+  int head_bits = 16;
   std::string ids;
   std::string output;
   bool force = false;
@@ -32,7 +33,7 @@ Status write_logits(const LoadedModel& loaded, std::span<const TokenId> ids,
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto ids, parse_ids(options.ids));
-  SUBBYTE_TRY(const LoadedModel loaded, load(invocation, options.model));
+  SUBBYTE_TRY(const LoadedModel loaded, load(invocation, options.model, options.head_bits));
   SUBBYTE_CHECK(check_context(loaded.model->config(), std::ssize(ids)));
   const auto vocab = static_cast<uint64_t>(loaded.model->config().vocab_size);
   SUBBYTE_TRY(SafetensorsWriter writer,
@@ -53,6 +54,7 @@ void add_logits(CLI::App& app, Invocation& invocation) {
   command->add_option("--ids", options->ids, "token ids, separated by commas")->required();
   command->add_option("-o,--out", options->output, "the file to write")->required();
   command->add_flag("--force", options->force, "replace the file if it is there");
+  add_head_bits(*command, options->head_bits);
   command->callback([options, &invocation] {
     invocation.run = [options, &invocation] { return run(invocation, *options); };
   });

@@ -47,6 +47,8 @@ void declare(CLI::App& app, Invocation& invocation) {
   app.add_option("-t,--threads", invocation.threads,
                  "threads to work with (SUBBYTE_THREADS; default: all processors)")
       ->check(CLI::Range(1, 1024));
+  app.add_flag("--pin", invocation.pin_threads,
+               "keep each thread on a processor of its own (SUBBYTE_PIN=1)");
   app.add_flag("--no-progress", invocation.no_progress, "no progress bars");
   app.footer(
       "MODEL is a directory with config.json, or org/name[@revision] from the Hugging Face cache.\n"

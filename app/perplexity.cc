@@ -12,6 +12,7 @@ namespace {
 
 struct Options {
   std::string model;
+  int head_bits = 16;
   std::string file;
   int64_t window = 512;
   bool json = false;
@@ -19,7 +20,7 @@ struct Options {
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const std::string text, read_text(options.file));
-  SUBBYTE_TRY(const LoadedModel loaded, load(invocation, options.model));
+  SUBBYTE_TRY(const LoadedModel loaded, load(invocation, options.model, options.head_bits));
   SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
   SUBBYTE_TRY(const auto tokens, tokenizer.encode(text, SpecialTokens::kAsText));
   SUBBYTE_CHECK(check_context(loaded.model->config(), options.window));
@@ -61,6 +62,7 @@ void add_perplexity(CLI::App& app, Invocation& invocation) {
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 20))
       ->capture_default_str();
   command->add_flag("--json", options->json, "print one JSON object");
+  add_head_bits(*command, options->head_bits);
   command->callback([options, &invocation] {
     invocation.run = [options, &invocation] { return run(invocation, *options); };
   });

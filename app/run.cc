@@ -13,6 +13,7 @@ namespace {
 
 struct Options {
   std::string model;
+  int head_bits = 16;
   std::optional<std::string> prompt;
   std::string file;
   int64_t max_tokens = 128;
@@ -42,7 +43,7 @@ Result<int64_t> context_size(const Options& options, const ModelConfig& config, 
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const std::string text, prompt_text(options));
-  SUBBYTE_TRY(LoadedModel loaded, load(invocation, options.model));
+  SUBBYTE_TRY(LoadedModel loaded, load(invocation, options.model, options.head_bits));
   SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
   const ModelConfig& config = loaded.model->config();
   SUBBYTE_TRY(const auto prompt, tokenizer.encode(text, options.special ? SpecialTokens::kRecognize
@@ -98,6 +99,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
       ->allow_extra_args(false);
   command->add_flag("--special", options->special, "recognise special tokens in the prompt");
   command->add_flag("--ignore-eos", options->ignore_eos, "go on behind an end-of-text token");
+  add_head_bits(*command, options->head_bits);
   options->sampling.add_to(*command);
   command->callback([options, &invocation] {
     invocation.run = [options, &invocation] { return run(invocation, *options); };

@@ -48,7 +48,7 @@ std::string processor_name() {
   return "unknown processor";
 }
 
-void print_head(const ModelRun& run, ThreadPool& pool) {
+void print_head(const ModelRun& run, Executor& pool) {
   const auto kernels = cpu::select_kernels();
   fmt::print("{}, {} threads, {} kernels, {:%Y-%m-%d}\n", processor_name(), pool.size(),
              kernels.ok() ? (*kernels)->name : "no", fmt::gmtime(std::time(nullptr)));
@@ -108,6 +108,9 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--only", only, "only models whose name contains this");
   app.add_option("-t,--threads", run.threads, "0: all processors")->capture_default_str();
+  app.add_option("--head-bits", run.head_bits, "of embedding and head; 16: as in the file")
+      ->check(CLI::IsMember({4, 8, 16}))
+      ->capture_default_str();
   app.add_option("--rounds", run.rounds)->capture_default_str()->check(CLI::Range(1, 1000));
   app.add_option("--prompt", run.prompt)->capture_default_str()->check(CLI::Range(1, 32768));
   app.add_option("--decode", run.decode)->capture_default_str()->check(CLI::Range(1, 32768));

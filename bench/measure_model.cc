@@ -74,9 +74,10 @@ Result<Round> run_round(const Model& model, Execution& execution, const ModelRun
 
 Result<ModelFigures> measure_here(const ModelRun& run) {
   ModelFigures figures;
-  SUBBYTE_TRY(const auto execution, Execution::create(run.threads));
+  SUBBYTE_TRY(const auto execution, Execution::create({.num_threads = run.threads}));
   const double start = now();
-  SUBBYTE_TRY(const auto model, load_model(run.directory, *execution));
+  SUBBYTE_TRY(const auto model,
+              load_model(run.directory, *execution, {.head_bits = run.head_bits}));
   figures.load_seconds = now() - start;
   KvCache cache(model->config(), run.prompt + run.decode);
   SUBBYTE_CHECK(run_round(*model, *execution, run, cache));

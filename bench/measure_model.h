@@ -23,9 +23,10 @@ struct ModelFigures {
 struct ModelRun {
   std::filesystem::path directory;
   int threads = 0;
-  int rounds = 9;    // bandwidth, prefill and decode alternate this often
-  int prompt = 512;  // tokens of the prefill
-  int decode = 32;   // tokens of a decode
+  int head_bits = 16;  // as LoadOptions has it
+  int rounds = 9;      // bandwidth, prefill and decode alternate this often
+  int prompt = 512;    // tokens of the prefill
+  int decode = 32;     // tokens of a decode
 };
 
 /// Forks, loads, measures, and brings the figures back through a pipe.

@@ -1,6 +1,7 @@
 #include "base/thread_pool.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,111 +13,163 @@
 namespace subbyte {
 namespace {
 
-// Operations of one token follow each other within microseconds, and waking a sleeping thread
-// costs about fifty: so whoever waits looks for a moment before it sleeps.
+// Waking a sleeping thread costs tens of microseconds, and operations of one token follow each
+// other within a few: so whoever waits looks for a moment before it sleeps. No longer than this,
+// since another thread may need the processor.
 constexpr std::chrono::microseconds kSpin{40};
 
-int available_processors() {
+/// The processors that the calling thread may run on, in ascending order; empty when unknown.
+std::vector<int> allowed_processors() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  std::vector<int> processors;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return processors;
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (CPU_ISSET(i, &set)) processors.push_back(i);
+  }
+  return processors;
 }
 
-/// Returns when `word` is no longer `old`.
-void wait_while_equal(const std::atomic<uint32_t>& word, uint32_t old) {
-  const auto deadline = std::chrono::steady_clock::now() + kSpin;
-  do {
-    for (int i = 0; i < 32; ++i) {
-      if (word.load(std::memory_order_acquire) != old) return;
-      __builtin_ia32_pause();
-    }
-  } while (std::chrono::steady_clock::now() < deadline);
-  word.wait(old, std::memory_order_acquire);
+void pin_to(int processor) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(processor, &set);
+  sched_setaffinity(0, sizeof(set), &set);
 }
+
+void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// A number that one thread moves on and others wait for.
+struct alignas(64) Gate {
+  std::atomic<uint32_t> value{0};
+  std::atomic<uint32_t> sleepers{0};
+
+  /// Whoever goes to sleep first counts itself and then looks at the value, whoever moves the value
+  /// on then looks at the count; both in the one order of all such operations, so that one of the
+  /// two sees the other.
+  void set(uint32_t next) {
+    value.store(next);
+    if (sleepers.load() != 0) value.notify_all();
+  }
+
+  /// Returns the value as soon as it is no longer `old`.
+  uint32_t wait(uint32_t old, bool spin) {
+    uint32_t found = value.load(std::memory_order_acquire);
+    if (found != old) return found;
+    if (spin) {
+      const auto deadline = std::chrono::steady_clock::now() + kSpin;
+      do {
+        for (int i = 0; i < 32; ++i) {
+          relax();
+          found = value.load(std::memory_order_acquire);
+          if (found != old) return found;
+        }
+      } while (std::chrono::steady_clock::now() < deadline);
+    }
+    sleepers.fetch_add(1);
+    value.wait(old);
+    sleepers.fetch_sub(1);
+    return value.load(std::memory_order_acquire);
+  }
+};
 
 }  // namespace
 
 struct ThreadPool::State {
-  using Body = std::function<void(int64_t, int64_t, int)>;
+  explicit State(int num_threads)
+      : size(num_threads), threads(num_threads - 1), finished(num_threads - 1) {}
 
-  int size = 1;
-  std::vector<std::thread> workers;
+  int size;
+  bool spin = true;
+  std::vector<std::thread> threads;  // thread i is threads[i - 1]
+  // The last job that each has done. A line for each: a barrier moves every line once and does not
+  // get slower by threads that fight for one counter.
+  std::vector<Gate> finished;
 
-  // The job. Written before `epoch` moves on, read after.
-  const Body* body = nullptr;  // nullptr: go home
-  int64_t count = 0;
-  int64_t grain = 1;
+  // The job. Written before `job` moves on, read after.
+  const Task* task = nullptr;  // nullptr: go home
+  int num_tasks = 0;
+  Gate job;
 
-  // Each on a line of its own: the workers watch one while they write the other.
-  alignas(64) std::atomic<uint32_t> epoch{0};
-  alignas(64) std::atomic<uint32_t> running{0};
-
-  void publish() {
-    running.store(static_cast<uint32_t>(size - 1), std::memory_order_relaxed);
-    epoch.fetch_add(1, std::memory_order_release);
-    epoch.notify_all();
-  }
-
-  /// Chunks of one grain, dealt out in `size` runs whose lengths differ by at most one.
-  void run_share(int thread) const {
-    const int64_t chunks = count / grain + (count % grain != 0);
-    const int64_t each = chunks / size;
-    const int64_t longer = chunks % size;
-    const int64_t first = thread * each + std::min<int64_t>(thread, longer);
-    const int64_t last = first + each + (thread < longer ? 1 : 0);
-    if (first < last) (*body)(first * grain, std::min(count, last * grain), thread);
-  }
+  cpu_set_t unpinned;       // the processors of the thread that made the pool
+  pid_t pinned_thread = 0;  // that thread; 0: it is not pinned
 
   void work(int thread) {
-    for (uint32_t seen = 0;; ++seen) {
-      wait_while_equal(epoch, seen);
-      if (body == nullptr) return;
-      run_share(thread);
-      if (running.fetch_sub(1, std::memory_order_acq_rel) == 1) running.notify_one();
+    for (uint32_t seen = 0;;) {
+      seen = job.wait(seen, spin);
+      if (task == nullptr) return;
+      if (thread < num_tasks) (*task)(thread);
+      finished[thread - 1].set(seen);
+    }
+  }
+
+  void start(const std::vector<int>& processors, bool pin) {
+    int started = 1;
+    try {
+      for (; started < size; ++started) {
+        const int processor = pin ? processors[started % processors.size()] : -1;
+        threads[started - 1] = std::thread([this, thread = started, processor] {
+          if (processor >= 0) pin_to(processor);
+          work(thread);
+        });
+      }
+    } catch (const std::system_error&) {
+      // No more threads to be had: those that run are a pool too. Nobody reads size before a job.
+      size = started;
     }
   }
 };
 
-ThreadPool::ThreadPool(int num_threads) : state_(std::make_unique<State>()) {
-  state_->size = num_threads > 0 ? num_threads : available_processors();
-  state_->workers.reserve(state_->size - 1);
-  try {
-    for (int thread = 1; thread < state_->size; ++thread) {
-      state_->workers.emplace_back([state = state_.get(), thread] { state->work(thread); });
-    }
-  } catch (const std::system_error&) {
-    // No more threads to be had: those that run are a pool too. Nobody reads size before a job.
-    state_->size = static_cast<int>(state_->workers.size()) + 1;
+ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
+  const std::vector<int> processors = allowed_processors();
+  const int available =
+      std::max(1, static_cast<int>(processors.empty() ? std::thread::hardware_concurrency()
+                                                      : processors.size()));
+  state_ = std::make_unique<State>(options.num_threads > 0 ? options.num_threads : available);
+  // With more threads than processors, one that spins keeps another from working.
+  state_->spin = state_->size <= available;
+  const bool pin = options.pin_threads && !processors.empty();
+  state_->start(processors, pin);
+  if (pin && sched_getaffinity(0, sizeof(state_->unpinned), &state_->unpinned) == 0) {
+    pin_to(processors[0]);
+    state_->pinned_thread = gettid();
   }
 }
 
 ThreadPool::~ThreadPool() {
-  state_->body = nullptr;
-  state_->publish();
-  for (std::thread& worker : state_->workers) worker.join();
+  state_->task = nullptr;
+  state_->job.set(state_->job.value.load() + 1);
+  for (std::thread& thread : state_->threads) {
+    if (thread.joinable()) thread.join();
+  }
+  // Not from another thread: the number may be that of a new one by now.
+  if (state_->pinned_thread == gettid()) {
+    sched_setaffinity(0, sizeof(state_->unpinned), &state_->unpinned);
+  }
 }
 
 int ThreadPool::size() const {
   return state_->size;
 }
 
-void ThreadPool::parallel_for(int64_t count, int64_t grain,
-                              const std::function<void(int64_t, int64_t, int)>& body) {
-  if (count <= 0) return;
-  state_->grain = std::max<int64_t>(grain, 1);
-  // One chunk is not worth waking anybody.
-  if (state_->size == 1 || count <= state_->grain) {
-    body(0, count, 0);
+void ThreadPool::run(int num_tasks, Task task) {
+  State& state = *state_;
+  if (num_tasks > 1) {
+    state.task = &task;
+    state.num_tasks = num_tasks;
+    const uint32_t job = state.job.value.load(std::memory_order_relaxed) + 1;
+    state.job.set(job);
+    task(0);
+    for (int i = 0; i + 1 < state.size; ++i) state.finished[i].wait(job - 1, state.spin);
     return;
   }
-  state_->body = &body;
-  state_->count = count;
-  state_->publish();
-  state_->run_share(0);
-  for (uint32_t left = 0; (left = state_->running.load(std::memory_order_acquire)) != 0;) {
-    wait_while_equal(state_->running, left);
-  }
+  task(0);
 }
 
 }  // namespace subbyte

@@ -1,29 +1,35 @@
 #pragma once
-// A small pool for data-parallel loops. The calling thread works too, so a pool of one has no
-// threads. Work is split statically: which thread computes what depends only on (count, size),
-// never on timing.
+// The library's own threads. Whoever waits spins for a moment and then sleeps: operations of one
+// token follow each other within microseconds, and a barrier costs less than one when nobody
+// sleeps. The calling thread works too, so a pool of one has no threads.
 
-#include <cstdint>
-#include <functional>
 #include <memory>
+
+#include "base/executor.h"
 
 namespace subbyte {
 
-class ThreadPool {
+struct ThreadPoolOptions {
+  int num_threads = 0;  // 0: one for each processor that this process may run on
+  /// Thread i stays on the i-th of those processors (counted round when there are more threads).
+  /// Thread 0 is the one that makes the pool: it is pinned until it destroys the pool, and threads
+  /// that it starts in the meantime inherit that. Other threads that call run() are left alone.
+  /// Where the system refuses, the thread runs as before.
+  bool pin_threads = false;
+};
+
+class ThreadPool : public Executor {
  public:
-  /// `num_threads` >= 1; 0 means one for each processor this process may run on.
-  explicit ThreadPool(int num_threads = 0);
+  explicit ThreadPool(const ThreadPoolOptions& options);
+  explicit ThreadPool(int num_threads = 0) : ThreadPool(ThreadPoolOptions{num_threads, false}) {}
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
-  ~ThreadPool();
+  ~ThreadPool() override;
 
-  int size() const;
-
-  /// Calls body(begin, end, thread) for disjoint ranges that cover [0, count), each a multiple of
-  /// `grain` long except the last, and returns when all are done. thread is in [0, size()).
-  /// Not reentrant: body must not call the pool. Exceptions in body are not allowed.
-  void parallel_for(int64_t count, int64_t grain,
-                    const std::function<void(int64_t begin, int64_t end, int thread)>& body);
+  /// Threads that work, the calling one included; less than asked for when the system has no more.
+  int size() const override;
+  /// Task i runs on thread i.
+  void run(int num_tasks, Task task) override;
 
  private:
   struct State;

@@ -16,7 +16,7 @@ struct Call {
   bool operator==(const Call&) const = default;
 };
 
-std::vector<Call> calls_of(ThreadPool& pool, int64_t count, int64_t grain) {
+std::vector<Call> calls_of(Executor& pool, int64_t count, int64_t grain) {
   std::vector<Call> by_thread(pool.size(), Call{0, 0, -1});
   std::mutex mutex;
   pool.parallel_for(count, grain, [&](int64_t begin, int64_t end, int thread) {
@@ -102,6 +102,57 @@ TEST(ThreadPool, wakes_after_it_fell_asleep) {
     EXPECT_NEAR(sums[round % 2], 12.783290810429625, 1e-9);
     EXPECT_EQ(sums[1 - round % 2], 1.0);
   }
+}
+
+TEST(ThreadPool, more_threads_than_processors_finish) {
+  const int threads = 3 * ThreadPool(0).size();
+  ThreadPool pool(threads);
+  std::vector<int64_t> sums(threads);
+  for (int round = 0; round < 200; ++round) {
+    pool.parallel_for(threads, 1, [&](int64_t begin, int64_t, int) { ++sums[begin]; });
+  }
+  EXPECT_EQ(sums, std::vector<int64_t>(threads, 200));
+}
+
+TEST(ThreadPool, loops_of_fewer_chunks_than_threads_leave_nobody_behind) {
+  ThreadPool pool(4);
+  std::vector<int64_t> sums(4);
+  for (int round = 0; round < 1000; ++round) {
+    const int64_t count = 1 + round % 4;
+    pool.parallel_for(count, 1, [&](int64_t begin, int64_t, int) { ++sums[begin]; });
+  }
+  EXPECT_EQ(sums, (std::vector<int64_t>{1000, 750, 500, 250}));
+}
+
+std::vector<int> processors_of_this_thread() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> processors;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return processors;
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (CPU_ISSET(i, &set)) processors.push_back(i);
+  }
+  return processors;
+}
+
+TEST(ThreadPool, pinned_threads_have_one_processor_each) {
+  const std::vector<int> allowed = processors_of_this_thread();
+  const int size = static_cast<int>(allowed.size());
+  for (const int threads : {size, 2 * size + 1}) {
+    ThreadPool pool({.num_threads = threads, .pin_threads = true});
+    std::vector<std::vector<int>> found(threads);
+    pool.run(threads, [&](int thread) { found[thread] = processors_of_this_thread(); });
+    for (int thread = 0; thread < threads; ++thread) {
+      EXPECT_EQ(found[thread], std::vector<int>{allowed[thread % size]}) << thread;
+    }
+  }
+  EXPECT_EQ(processors_of_this_thread(), allowed) << "the thread that made the pool stays pinned";
+}
+
+TEST(ThreadPool, threads_that_are_not_pinned_may_run_anywhere) {
+  const std::vector<int> allowed = processors_of_this_thread();
+  ThreadPool pool(2);
+  pool.run(2, [&](int) { EXPECT_EQ(processors_of_this_thread(), allowed); });
 }
 
 TEST(ThreadPool, unused_pools_end) {

@@ -5,6 +5,8 @@
 
 #include "support/import_fixture.h"
 
+#include "base/thread_pool.h"
+
 namespace subbyte {
 namespace {
 

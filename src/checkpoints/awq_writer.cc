@@ -52,7 +52,7 @@ void transpose_nibbles(std::array<uint32_t, 8>& m) {
   exchange<1, 4, 0x0F0F0F0Fu>(m);
 }
 
-void pack_codes(std::byte* qweight, const MatrixView& matrix, ThreadPool& pool) {
+void pack_codes(std::byte* qweight, const MatrixView& matrix, Executor& pool) {
   const int64_t words = matrix.rows / 8;
   const int64_t row_bytes = matrix.row_bytes();
   const std::byte* codes = matrix.codes.data();
@@ -95,7 +95,7 @@ Status pack_zeros(std::byte* qzeros, const MatrixView& matrix, std::string_view 
 }
 
 Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
-                                          ThreadPool& pool) {
+                                          Executor& pool) {
   SUBBYTE_TRY(auto tensors, describe(matrix.format, matrix.rows, matrix.cols, module));
   if (!matrix.input_order.empty()) {
     return export_error("export.act_order", module, "AWQ has no act-order");

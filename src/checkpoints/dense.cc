@@ -5,11 +5,10 @@
 //                           holds all experts, inputs before outputs, so it is transposed here
 
 #include "checkpoints/import_parts.h"
+#include "checkpoints/transpose.h"
 
 namespace subbyte {
 namespace {
-
-constexpr int64_t kTile = 32;
 
 bool matches(const TensorSource& tensors, std::string_view module) {
   return tensors.find(fmt::format("{}.weight", module)) != nullptr ||
@@ -41,20 +40,6 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   return result;
 }
 
-/// to[n][k] = from[k][n] for elements of `width` bytes, in tiles that stay in the cache.
-void transpose(std::byte* to, const std::byte* from, int64_t rows, int64_t cols, int64_t width,
-               ThreadPool& pool) {
-  pool.parallel_for(rows, kTile, [&](int64_t begin, int64_t end, int) {
-    for (int64_t k0 = 0; k0 < cols; k0 += kTile) {
-      for (int64_t n = begin; n < end; ++n) {
-        for (int64_t k = k0; k < std::min(k0 + kTile, cols); ++k) {
-          __builtin_memcpy(to + (n * cols + k) * width, from + (k * rows + n) * width, width);
-        }
-      }
-    }
-  });
-}
-
 Matrix make_matrix(const ModuleInfo& info, std::span<const std::byte> codes,
                    std::shared_ptr<const void> owner) {
   Matrix matrix;
@@ -80,7 +65,8 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
     const auto from = tensor.bytes.subspan(e * bytes, bytes);
     const auto copy = allocate_bytes(bytes);
     if (transposed) {
-      transpose(copy.get(), from.data(), info.rows, info.cols, width, context.pool);
+      transpose(copy.get(), from.data(), info.cols, info.rows, static_cast<int>(width),
+                context.pool, tensor.file.get());
     } else {
       __builtin_memcpy(copy.get(), from.data(), bytes);
     }

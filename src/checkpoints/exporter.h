@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/executor.h"
 #include "base/status.h"
-#include "base/thread_pool.h"
 #include "checkpoints/safetensors.h"
 #include "layouts/matrix.h"
 
@@ -36,7 +36,7 @@ struct Exporter {
   /// Codes: as describe; export.act_order when the flavour has no order of inputs of its own,
   /// export.zero_range when it cannot store a zero point.
   Result<std::vector<ExportedTensor>> (*write)(const MatrixView& matrix, std::string_view module,
-                                               ThreadPool& pool);
+                                               Executor& pool);
 };
 
 std::span<const Exporter* const> all_exporters();

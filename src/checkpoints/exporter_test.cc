@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/random.h"
+#include "base/thread_pool.h"
 #include "checkpoints/importer.h"
 #include "json/strict_json.h"
 #include "support/temp_dir.h"

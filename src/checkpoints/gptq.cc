@@ -18,11 +18,10 @@
 
 #include "base/checked.h"
 #include "checkpoints/import_parts.h"
+#include "checkpoints/transpose.h"
 
 namespace subbyte {
 namespace {
-
-constexpr int64_t kColumnsPerTile = 16;  // a cache line of qweight
 
 bool matches(const TensorSource& tensors, std::string_view module) {
   return tensors.find(fmt::format("{}.qweight", module)) != nullptr;
@@ -178,26 +177,9 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   return result;
 }
 
-/// Rows of codes from columns of words: a transposition of 32-bit words.
-void transpose_words(std::byte* codes, const Tensor& qweight, ThreadPool& pool) {
-  const auto words = static_cast<int64_t>(qweight.shape[0]);
-  const auto rows = static_cast<int64_t>(qweight.shape[1]);
-  pool.parallel_for(rows, kColumnsPerTile, [&](int64_t begin, int64_t end, int) {
-    for (int64_t first = begin; first < end; first += kColumnsPerTile) {
-      const int64_t last = std::min(first + kColumnsPerTile, end);
-      for (int64_t r = 0; r < words; ++r) {
-        for (int64_t n = first; n < last; ++n) {
-          const uint32_t word = load_u32(qweight, r * rows + n);
-          __builtin_memcpy(codes + (n * words + r) * 4, &word, 4);
-        }
-      }
-    }
-  });
-}
-
 /// Puts the codes of each row into `order`.
 void reorder_codes(std::byte* codes, const MatrixView& view, std::span<const uint32_t> order,
-                   ThreadPool& pool) {
+                   Executor& pool) {
   const int bits = info(view.format.element).bits;
   const int64_t row_bytes = view.row_bytes();
   pool.parallel_for(view.rows, 1, [&](int64_t begin, int64_t end, int) {
@@ -216,19 +198,23 @@ void reorder_codes(std::byte* codes, const MatrixView& view, std::span<const uin
 }
 
 std::shared_ptr<std::byte[]> transpose_zeros(const Tensor& qzeros, const MatrixView& view,
-                                             uint32_t offset) {
+                                             uint32_t offset, Executor& pool) {
   const int bits = info(view.format.element).bits;
   const int width = zero_bytes(view.format.zero);
   const auto groups = static_cast<int64_t>(qzeros.shape[0]);
   const auto row_bytes = static_cast<int64_t>(qzeros.shape[1] * 4);
-  auto zeros = allocate_bytes(view.rows * groups * width);
-  for (int64_t g = 0; g < groups; ++g) {
-    const std::byte* stream = qzeros.bytes.data() + g * row_bytes;
-    for (int64_t n = 0; n < view.rows; ++n) {
-      const auto zero = static_cast<uint16_t>(stream_code(stream, n, bits) + offset);
-      __builtin_memcpy(zeros.get() + (n * groups + g) * width, &zero, width);
+  const auto unpacked = allocate_bytes(view.rows * groups * width, Pages::kSmall);
+  pool.parallel_for(groups, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t g = begin; g < end; ++g) {
+      const std::byte* stream = qzeros.bytes.data() + g * row_bytes;
+      for (int64_t n = 0; n < view.rows; ++n) {
+        const auto zero = static_cast<uint16_t>(stream_code(stream, n, bits) + offset);
+        __builtin_memcpy(unpacked.get() + (g * view.rows + n) * width, &zero, width);
+      }
     }
-  }
+  });
+  auto zeros = allocate_bytes(view.rows * groups * width);
+  transpose(zeros.get(), unpacked.get(), groups, view.rows, width, pool);
   return zeros;
 }
 
@@ -236,7 +222,7 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   const Tensor& qweight = *info.tensors[0];
   const Tensor& qzeros = *info.tensors[1];
   const Tensor& scales = *info.tensors[2];
-  SUBBYTE_TRY(auto transposed_scales, transpose_scales(scales));
+  SUBBYTE_TRY(auto transposed_scales, transpose_scales(scales, context.pool));
 
   Matrix matrix;
   MatrixView& view = matrix.view;
@@ -244,10 +230,13 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   view.rows = info.rows;
   view.cols = info.cols;
   auto codes = allocate_bytes(qweight.bytes.size());
-  transpose_words(codes.get(), qweight, context.pool);
+  // Rows of codes from columns of words.
+  transpose(codes.get(), qweight.bytes.data(), static_cast<int64_t>(qweight.shape[0]), info.rows, 4,
+            context.pool, qweight.file.get());
   view.codes = {codes.get(), qweight.bytes.size()};
   view.scales = {transposed_scales.get(), scales.bytes.size()};
-  const auto zeros = transpose_zeros(qzeros, view, context.config.stores_zero_minus_one ? 1 : 0);
+  const auto zeros =
+      transpose_zeros(qzeros, view, context.config.stores_zero_minus_one ? 1 : 0, context.pool);
   view.zeros = {zeros.get(), view.rows * scales.shape[0] * zero_bytes(info.format.zero)};
   matrix.owners = {codes, transposed_scales, zeros};
   if (info.act_order) {

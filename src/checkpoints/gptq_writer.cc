@@ -53,7 +53,7 @@ void unsort_row(std::byte* row, const MatrixView& matrix, int64_t n) {
   }
 }
 
-void pack_codes(std::byte* qweight, const MatrixView& matrix, ThreadPool& pool) {
+void pack_codes(std::byte* qweight, const MatrixView& matrix, Executor& pool) {
   const int64_t row_bytes = matrix.row_bytes();
   const bool sorted = !matrix.input_order.empty();
   pool.parallel_for(matrix.rows, kColumnsPerTile, [=](int64_t begin, int64_t end, int) {
@@ -106,7 +106,7 @@ void write_group_indices(std::byte* g_idx, const MatrixView& matrix) {
 }
 
 Result<std::vector<ExportedTensor>> write_version(const MatrixView& matrix, std::string_view module,
-                                                  ThreadPool& pool, uint32_t offset) {
+                                                  Executor& pool, uint32_t offset) {
   SUBBYTE_TRY(auto tensors, describe(matrix.format, matrix.rows, matrix.cols, module));
   allocate(tensors);
   write_group_indices(tensors[0].bytes.data(), matrix);
@@ -117,12 +117,12 @@ Result<std::vector<ExportedTensor>> write_version(const MatrixView& matrix, std:
 }
 
 Result<std::vector<ExportedTensor>> write_v1(const MatrixView& matrix, std::string_view module,
-                                             ThreadPool& pool) {
+                                             Executor& pool) {
   return write_version(matrix, module, pool, 1);
 }
 
 Result<std::vector<ExportedTensor>> write_v2(const MatrixView& matrix, std::string_view module,
-                                             ThreadPool& pool) {
+                                             Executor& pool) {
   return write_version(matrix, module, pool, 0);
 }
 

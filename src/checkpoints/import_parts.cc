@@ -8,20 +8,60 @@
 
 #include "base/checked.h"
 #include "base/float16.h"
+#include "checkpoints/transpose.h"
 
 namespace subbyte {
 namespace {
 
-bool is_finite_scale(const std::byte* bytes, Format format) {
-  if (format == Format::kF32) {
-    float value = 0;
-    std::memcpy(&value, bytes, 4);
-    return std::isfinite(value);
+constexpr int64_t kScalesAtOnce = 4096;
+
+/// How many are NaN or infinite, and the index of the first.
+struct BadScales {
+  int64_t count = 0;
+  int64_t first = 0;
+};
+
+/// The scales [begin, end); Word has their size and `exponent` all bits of their exponent.
+template <typename Word>
+BadScales find_bad_scales(const std::byte* scales, int64_t begin, int64_t end, Word exponent) {
+  BadScales bad;
+  for (int64_t i = begin; i < end; ++i) {
+    Word bits;
+    std::memcpy(&bits, scales + i * static_cast<int64_t>(sizeof bits), sizeof bits);
+    if ((bits & exponent) != exponent) continue;
+    if (bad.count++ == 0) bad.first = i;
   }
-  uint16_t bits = 0;
-  std::memcpy(&bits, bytes, 2);
-  const uint16_t exponent = format == Format::kF16 ? 0x7C00 : 0x7F80;
-  return (bits & exponent) != exponent;
+  return bad;
+}
+
+BadScales find_bad_scales(const Tensor& scales, int64_t begin, int64_t end) {
+  const std::byte* data = scales.bytes.data();
+  switch (scales.dtype) {
+    case DType::kF16:
+      return find_bad_scales<uint16_t>(data, begin, end, 0x7C00);
+    case DType::kBF16:
+      return find_bad_scales<uint16_t>(data, begin, end, 0x7F80);
+    default:
+      return find_bad_scales<uint32_t>(data, begin, end, 0x7F800000);
+  }
+}
+
+Status check_scales(const Tensor& scales, Executor& pool) {
+  const auto rows = static_cast<int64_t>(scales.shape[1]);
+  const auto count = static_cast<int64_t>(scales.shape[0]) * rows;
+  std::vector<BadScales> found(pool.size());  // of shares in the order of their numbers
+  pool.parallel_for(count, kScalesAtOnce, [&](int64_t begin, int64_t end, int thread) {
+    found[thread] = find_bad_scales(scales, begin, end);
+  });
+  BadScales bad;
+  for (const BadScales& share : found) {
+    if (bad.count == 0) bad.first = share.first;
+    bad.count += share.count;
+  }
+  if (bad.count == 0) return {};
+  return tensor_error("import.scale_not_finite", scales,
+                      fmt::format("{} of {} scales are NaN or infinite, the first at [{}, {}]",
+                                  bad.count, count, bad.first / rows, bad.first % rows));
 }
 
 int64_t groups_for(int64_t group_size, int64_t cols) {
@@ -84,26 +124,13 @@ Format float_format(DType dtype) {
   }
 }
 
-Result<std::shared_ptr<std::byte[]>> transpose_scales(const Tensor& scales) {
+Result<std::shared_ptr<std::byte[]>> transpose_scales(const Tensor& scales, Executor& pool) {
   SUBBYTE_CHECK(require_float(scales));
-  const Format format = float_format(scales.dtype);
-  const std::size_t width = info(format).bits / 8;
-  const std::size_t groups = scales.shape[0];
-  const std::size_t rows = scales.shape[1];
+  SUBBYTE_CHECK(check_scales(scales, pool));
   auto transposed = allocate_bytes(scales.bytes.size());
-  std::size_t bad = 0;
-  std::size_t first_bad = 0;
-  for (std::size_t g = 0; g < groups; ++g) {
-    for (std::size_t n = 0; n < rows; ++n) {
-      const std::byte* from = scales.bytes.data() + (g * rows + n) * width;
-      if (!is_finite_scale(from, format) && bad++ == 0) first_bad = g * rows + n;
-      std::memcpy(transposed.get() + (n * groups + g) * width, from, width);
-    }
-  }
-  if (bad == 0) return transposed;
-  return tensor_error("import.scale_not_finite", scales,
-                      fmt::format("{} of {} scales are NaN or infinite, the first at [{}, {}]", bad,
-                                  groups * rows, first_bad / rows, first_bad % rows));
+  transpose(transposed.get(), scales.bytes.data(), static_cast<int64_t>(scales.shape[0]),
+            static_cast<int64_t>(scales.shape[1]), info(float_format(scales.dtype)).bits / 8, pool);
+  return transposed;
 }
 
 Status check_config(const ImportContext& context, std::string_view module,

@@ -35,7 +35,7 @@ Format float_format(DType dtype);
 
 /// Scales stored [groups][rows] as canonical [rows][groups]; F16, BF16 or F32 stay what they are.
 /// Refuses NaN and infinity (code import.scale_not_finite) and says how many there are.
-Result<std::shared_ptr<std::byte[]>> transpose_scales(const Tensor& scales);
+Result<std::shared_ptr<std::byte[]>> transpose_scales(const Tensor& scales, Executor& pool);
 
 /// Checks that the config does not contradict the tensors of `module` (code import.config).
 /// `cols` is K, `groups` the number of groups that the tensors have.

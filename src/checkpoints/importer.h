@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/executor.h"
 #include "base/status.h"
-#include "base/thread_pool.h"
 #include "checkpoints/quantization_config.h"
 #include "checkpoints/tensor_source.h"
 #include "layouts/matrix.h"
@@ -20,7 +20,7 @@ namespace subbyte {
 struct ImportContext {
   const TensorSource& tensors;
   const QuantizationConfig& config;
-  ThreadPool& pool;
+  Executor& pool;
 };
 
 /// What the tensors of a module hold, known without reading the weights.

@@ -82,7 +82,7 @@ TEST(StopStrings, do_not_depend_on_the_pieces) {
 class Generate : public testing::Test {
  protected:
   void SetUp() override {
-    auto execution = Execution::create(1);
+    auto execution = Execution::create({.num_threads = 1});
     ASSERT_TRUE(execution.ok());
     execution_ = std::move(execution).value();
     auto model =

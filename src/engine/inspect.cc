@@ -85,7 +85,7 @@ double InspectedWeight::bits_per_weight() const {
   return parameters == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters);
 }
 
-Result<Inspection> inspect(const fs::path& path, ThreadPool& pool) {
+Result<Inspection> inspect(const fs::path& path, Executor& pool) {
   Inspection inspection;
   QuantizationConfig quantization;
   std::error_code ignored;

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/executor.h"
 #include "base/status.h"
-#include "base/thread_pool.h"
 
 namespace subbyte {
 
@@ -35,6 +35,6 @@ struct Inspection {
 
 /// Weights that no importer accepts are listed as plain tensors, and `problems` says why.
 /// Codes: those of TensorSource and of config.json.
-Result<Inspection> inspect(const std::filesystem::path& path, ThreadPool& pool);
+Result<Inspection> inspect(const std::filesystem::path& path, Executor& pool);
 
 }  // namespace subbyte

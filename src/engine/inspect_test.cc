@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/thread_pool.h"
 #include "checkpoints/tensor_source.h"
 #include "support/temp_dir.h"
 #include "support/test_tensors.h"

@@ -17,7 +17,7 @@ class PerplexityTest : public testing::Test {
  protected:
   void SetUp() override {
     const auto directory = std::filesystem::path(SUBBYTE_TEST_DATA) / "goldens" / "qwen3-bf16";
-    auto execution = Execution::create(2);
+    auto execution = Execution::create({.num_threads = 2});
     ASSERT_TRUE(execution.ok());
     execution_ = std::move(execution).value();
     auto model = load_model(directory, *execution_);

@@ -89,7 +89,7 @@ Status check_options(const QuantizeOptions& options) {
 /// codes: what is not asked for yet waits in `ready_`, 1/32 of the codes at group size 128.
 class ModelQuantizer {
  public:
-  ModelQuantizer(const Source& source, const QuantizeOptions& options, ThreadPool& pool)
+  ModelQuantizer(const Source& source, const QuantizeOptions& options, Executor& pool)
       : context_{source.tensors, source.quantization, pool}, options_(options) {}
 
   Status plan(int64_t layers) {
@@ -222,7 +222,7 @@ Status copy_side_files(const fs::path& from, const fs::path& to) {
 }  // namespace
 
 Result<QuantizeReport> quantize_model(const fs::path& source_directory, const fs::path& destination,
-                                      const QuantizeOptions& options, ThreadPool& pool,
+                                      const QuantizeOptions& options, Executor& pool,
                                       const ByteProgress& progress) {
   SUBBYTE_CHECK(check_options(options));
   SUBBYTE_TRY(const Source source, open_source(source_directory));

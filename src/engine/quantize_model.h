@@ -6,8 +6,8 @@
 #include <functional>
 #include <string>
 
+#include "base/executor.h"
 #include "base/status.h"
-#include "base/thread_pool.h"
 #include "engine/synth.h"
 
 namespace subbyte {
@@ -36,7 +36,7 @@ struct QuantizeReport {
 /// quantize.scale_overflow, those of the loaders, file.*. Every message about a tensor names it.
 Result<QuantizeReport> quantize_model(const std::filesystem::path& source,
                                       const std::filesystem::path& destination,
-                                      const QuantizeOptions& options, ThreadPool& pool,
+                                      const QuantizeOptions& options, Executor& pool,
                                       const ByteProgress& progress = nullptr);
 
 }  // namespace subbyte

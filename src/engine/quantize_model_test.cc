@@ -13,6 +13,7 @@
 
 #include "base/float16.h"
 #include "base/random.h"
+#include "base/thread_pool.h"
 #include "checkpoints/importer.h"
 #include "json/strict_json.h"
 #include "models/model.h"
@@ -202,7 +203,7 @@ TEST(quantize_model, logits_are_those_of_the_dequantized_weights) {
 
   std::vector<std::vector<float>> logits;
   for (const char* name : {"awq", "plain"}) {
-    auto execution = Execution::create(1);
+    auto execution = Execution::create({.num_threads = 1});
     ASSERT_TRUE(execution.ok());
     auto model = load_model(directory / name, **execution);
     ASSERT_TRUE(model.ok()) << model.error().message;
@@ -315,7 +316,7 @@ TEST(quantize_model, takes_32_bit_floats_and_groups_of_8) {
   Small().write(directory);
   const auto report = quantize(directory / "source", directory / "awq", 8);
   ASSERT_TRUE(report.ok()) << report.error().message;
-  auto execution = Execution::create(1);
+  auto execution = Execution::create({.num_threads = 1});
   const auto model = load_model(directory / "awq", **execution);
   EXPECT_TRUE(model.ok()) << model.error().message;
 }

@@ -68,7 +68,7 @@ RowReader row_reader(const Tensor& tensor) {
 }
 
 SignalAndNoise quantization_error(const MatrixView& matrix, const RowReader& read_row,
-                                  ThreadPool& pool) {
+                                  Executor& pool) {
   std::vector<SignalAndNoise> rows(matrix.rows);
   const int64_t groups = matrix.groups();
   pool.parallel_for(matrix.rows, 16, [&](int64_t begin, int64_t end, int) {
@@ -94,7 +94,7 @@ SignalAndNoise quantization_error(const MatrixView& matrix, const RowReader& rea
   return sum;
 }
 
-Status write_as_float16(const Tensor& tensor, ThreadPool& pool, const AppendBytes& append) {
+Status write_as_float16(const Tensor& tensor, Executor& pool, const AppendBytes& append) {
   const int64_t width = bits(tensor.dtype) / 8;
   const auto count = static_cast<int64_t>(tensor.bytes.size()) / width;
   SUBBYTE_CHECK(tensor.file->verify_unchanged());

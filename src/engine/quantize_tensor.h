@@ -1,7 +1,7 @@
 #pragma once
 // Pieces of quantize_model: reading, converting and judging single tensors.
 
-#include "base/thread_pool.h"
+#include "base/executor.h"
 #include "checkpoints/tensor_source.h"
 #include "engine/checkpoint_writer.h"
 #include "layouts/matrix.h"
@@ -27,10 +27,10 @@ struct SignalAndNoise {
 /// Of a matrix of 4-bit codes with f16 scales and u8 zero points. The same sum, in the same order,
 /// for any number of threads.
 SignalAndNoise quantization_error(const MatrixView& matrix, const RowReader& read_row,
-                                  ThreadPool& pool);
+                                  Executor& pool);
 
 /// Appends a tensor of F16, BF16 or F32 as F16, piece by piece. Codes: quantize.f16_overflow for a
 /// number beyond 65504, quantize.not_finite for NaN and infinity; both name the tensor.
-Status write_as_float16(const Tensor& tensor, ThreadPool& pool, const AppendBytes& append);
+Status write_as_float16(const Tensor& tensor, Executor& pool, const AppendBytes& append);
 
 }  // namespace subbyte

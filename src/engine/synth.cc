@@ -52,7 +52,7 @@ Status check_options(const ModelShape& shape, const SynthOptions& options) {
   return {};
 }
 
-Status write_tensor(const SynthTensor& tensor, uint64_t seed, ThreadPool& pool,
+Status write_tensor(const SynthTensor& tensor, uint64_t seed, Executor& pool,
                     std::vector<std::byte>& buffer, const AppendBytes& append) {
   const uint64_t size = count_bytes({&tensor.declaration, 1});
   for (uint64_t begin = 0; begin < size; begin += kChunkBytes) {
@@ -69,7 +69,7 @@ Status write_tensor(const SynthTensor& tensor, uint64_t seed, ThreadPool& pool,
 }
 
 Status write_weights(const fs::path& directory, const std::vector<SynthTensor>& tensors,
-                     const SynthOptions& options, ThreadPool& pool, const ByteProgress& progress) {
+                     const SynthOptions& options, Executor& pool, const ByteProgress& progress) {
   std::vector<SafetensorsWriter::Declaration> declarations;
   std::map<std::string_view, const SynthTensor*> by_name;
   for (const SynthTensor& tensor : tensors) {
@@ -85,7 +85,7 @@ Status write_weights(const fs::path& directory, const std::vector<SynthTensor>& 
 
 }  // namespace
 
-Status synthesize(const fs::path& destination, const SynthOptions& options, ThreadPool& pool,
+Status synthesize(const fs::path& destination, const SynthOptions& options, Executor& pool,
                   const ByteProgress& progress) {
   SUBBYTE_TRY(const ModelShape* shape, choose_shape(options));
   SUBBYTE_CHECK(check_options(*shape, options));

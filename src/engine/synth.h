@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <string>
 
+#include "base/executor.h"
 #include "base/status.h"
-#include "base/thread_pool.h"
 #include "engine/checkpoint_writer.h"
 
 namespace subbyte {
@@ -30,6 +30,6 @@ struct SynthOptions {
 /// Codes: synth.arch, synth.shape, synth.format (each names what there is), synth.layers,
 /// synth.group_size, file.*.
 Status synthesize(const std::filesystem::path& destination, const SynthOptions& options,
-                  ThreadPool& pool, const ByteProgress& progress = nullptr);
+                  Executor& pool, const ByteProgress& progress = nullptr);
 
 }  // namespace subbyte

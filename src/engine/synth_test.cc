@@ -16,6 +16,7 @@
 #include <set>
 
 #include "base/float16.h"
+#include "base/thread_pool.h"
 #include "checkpoints/importer.h"
 #include "engine/synth_shapes.h"
 #include "engine/synth_tensors.h"
@@ -81,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(formats, SynthTiny,
 TEST_P(SynthTiny, loads_and_gives_logits_of_ordinary_size) {
   const TempDir directory;
   make(directory / "model", tiny(GetParam()));
-  auto execution = Execution::create(2);
+  auto execution = Execution::create({.num_threads = 2});
   ASSERT_TRUE(execution.ok()) << execution.error().message;
   auto model = load_model(directory / "model", **execution);
   ASSERT_TRUE(model.ok()) << model.error().message;

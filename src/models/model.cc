@@ -5,6 +5,7 @@
 #include <array>
 
 #include "json/strict_json.h"
+#include "models/head_bits.h"
 #include "models/model_family.h"
 
 namespace subbyte {
@@ -71,7 +72,8 @@ Status Model::forward(Execution& execution, std::span<const int32_t> tokens, KvC
 }
 
 Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& directory,
-                                          Execution& execution, const LoadProgress& progress) {
+                                          Execution& execution, const LoadOptions& options) {
+  SUBBYTE_CHECK(check_head_bits(options.head_bits));
   SUBBYTE_TRY(const ModelConfig config, read_model_config(directory));
   SUBBYTE_TRY(const json::Value value,
               json::parse_file((directory / "config.json").string(), kMaxConfigBytes));
@@ -79,7 +81,7 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& directory
               json::Object::of(value, (directory / "config.json").string()));
   SUBBYTE_TRY(const QuantizationConfig quantization, read_quantization_config(object, directory));
   SUBBYTE_TRY(const TensorSource tensors, TensorSource::open(directory));
-  WeightLoader loader({tensors, quantization, execution.pool()}, execution, progress);
+  WeightLoader loader({tensors, quantization, execution.pool()}, execution, options);
   SUBBYTE_TRY(auto model, find_family(config.model_type)->load(config, loader));
   SUBBYTE_CHECK(loader.finish(*model));
   return model;

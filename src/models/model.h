@@ -60,12 +60,18 @@ class Model {
 /// Called while loading with the bytes read so far and in all.
 using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
 
+struct LoadOptions {
+  /// 4 or 8: embedding and head are quantized while they are loaded (src/models/head_bits.h says
+  /// how), unless the file holds the head quantized already. 16: as in the file.
+  int head_bits = 16;
+  LoadProgress progress = nullptr;
+};
+
 /// Opens a model directory: config.json says which model, the tensors are imported and checked
 /// against it. Codes: those of read_model_config, TensorSource and the importers;
 /// model.unsupported for other model types, model.weight_shape when a tensor disagrees with
-/// config.json.
+/// config.json, model.head_bits for bits that there are not.
 Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& directory,
-                                          Execution& execution,
-                                          const LoadProgress& progress = nullptr);
+                                          Execution& execution, const LoadOptions& options = {});
 
 }  // namespace subbyte

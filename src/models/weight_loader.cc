@@ -2,15 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <cstring>
 
+#include "models/head_bits.h"
 #include "ops/linear.h"
 
 namespace subbyte {
 
 WeightLoader::WeightLoader(const ImportContext& context, const Execution& execution,
-                           LoadProgress progress)
-    : context_(context), execution_(&execution), progress_(std::move(progress)) {}
+                           const LoadOptions& options)
+    : context_(context), execution_(&execution), options_(options) {}
 
 Status WeightLoader::check(std::string_view module, const MatrixView& view, int64_t rows,
                            int64_t cols) const {
@@ -32,29 +33,33 @@ void WeightLoader::count(const MatrixView& view, double share) {
 
 void WeightLoader::report(uint64_t bytes) {
   read_bytes_ += bytes;
-  if (progress_) progress_(read_bytes_, context_.tensors.total_bytes());
+  if (options_.progress) options_.progress(read_bytes_, context_.tensors.total_bytes());
 }
 
 Result<Linear> WeightLoader::linear(std::string_view module, int64_t rows, int64_t cols,
                                     Bias bias) {
   Linear linear;
-  SUBBYTE_CHECK(use_module(module));
-  SUBBYTE_TRY(linear.matrix, import_matrix(context_, module));
-  SUBBYTE_CHECK(check(module, linear.matrix.view, rows, cols));
+  SUBBYTE_TRY(linear.matrix, matrix(module, rows, cols));
   if (bias == Bias::kRequired) {
     SUBBYTE_TRY(linear.bias, vector(fmt::format("{}.bias", module), rows));
-  } else if (context_.tensors.find(fmt::format("{}.bias", module)) != nullptr) {
-    return Error{"model.surplus",
-                 fmt::format("'{}' has a bias, which this model does not use", module)};
+  } else {
+    SUBBYTE_CHECK(refuse_bias(module));
   }
   count(linear.matrix.view, 1.0);
-  report(linear.matrix.view.bytes());
   return linear;
+}
+
+Result<Matrix> WeightLoader::matrix(std::string_view module, int64_t rows, int64_t cols) {
+  SUBBYTE_TRY(const ModuleInfo info, use_module(module));
+  SUBBYTE_TRY(auto matrix, import_matrix(context_, module));
+  SUBBYTE_CHECK(check(module, matrix.view, rows, cols));
+  report(info.bytes());
+  return matrix;
 }
 
 Result<std::vector<Matrix>> WeightLoader::experts(std::string_view module, int64_t experts,
                                                   int64_t rows, int64_t cols, int64_t used) {
-  SUBBYTE_CHECK(use_module(module));
+  SUBBYTE_TRY(const ModuleInfo info, use_module(module));
   SUBBYTE_TRY(auto matrices, import_experts(context_, module));
   if (static_cast<int64_t>(matrices.size()) != experts) {
     return Error{"model.weight_shape", fmt::format("'{}' has {} experts, config.json asks for {}",
@@ -63,22 +68,31 @@ Result<std::vector<Matrix>> WeightLoader::experts(std::string_view module, int64
   for (const Matrix& matrix : matrices) {
     SUBBYTE_CHECK(check(module, matrix.view, rows, cols));
     count(matrix.view, static_cast<double>(used) / static_cast<double>(experts));
-    report(matrix.view.bytes());
   }
+  report(info.bytes());
   return matrices;
 }
 
 Result<Matrix> WeightLoader::table(std::string_view module, int64_t rows, int64_t cols) {
-  SUBBYTE_CHECK(use_module(module));
-  SUBBYTE_TRY(auto matrix, import_matrix(context_, module));
-  SUBBYTE_CHECK(check(module, matrix.view, rows, cols));
-  if (!is_dense(matrix.view.format)) {
+  SUBBYTE_TRY(Matrix found, matrix(module, rows, cols));
+  if (!is_dense(found.view.format)) {
     return Error{"model.unsupported",
                  fmt::format("'{}' is quantized; embeddings must be F16, BF16 or F32", module)};
   }
-  count(matrix.view, 0.0);
-  report(matrix.view.bytes());
-  return matrix;
+  SUBBYTE_TRY(const ModuleInfo info, describe_module(context_, module));
+  table_ = info.tensors.front();
+  SUBBYTE_TRY(Matrix table, with_head_bits(std::move(found), module));
+  count(table.view, 0.0);
+  return table;
+}
+
+Result<Matrix> WeightLoader::with_head_bits(Matrix matrix, std::string_view module) {
+  if (options_.head_bits == 16 || !is_dense(matrix.view.format)) return matrix;
+  SUBBYTE_TRY(const ModuleInfo info, describe_module(context_, module));
+  SUBBYTE_TRY(Matrix quantized,
+              quantize_table(matrix, *info.tensors.front(), options_.head_bits, context_.pool));
+  SUBBYTE_CHECK(check(module, quantized.view, matrix.view.rows, matrix.view.cols));
+  return quantized;
 }
 
 Result<std::vector<float>> WeightLoader::vector(std::string_view name, int64_t size) {
@@ -99,27 +113,45 @@ Result<std::vector<float>> WeightLoader::matrix_as_vector(std::string_view name,
 }
 
 Result<Linear> WeightLoader::head(const ModelConfig& config, const Matrix& embedding) {
-  if (!config.tie_word_embeddings) return linear("lm_head", config.vocab_size, config.hidden_size);
-  SUBBYTE_CHECK(check_tied_head(embedding));
-  bytes_per_token_ += static_cast<double>(embedding.view.bytes());
+  constexpr std::string_view kModule = "lm_head";
   Linear head;
-  head.matrix = embedding;
+  if (config.tie_word_embeddings) {
+    SUBBYTE_CHECK(check_tied_head());
+    bytes_per_token_ += static_cast<double>(embedding.view.bytes());
+    head.matrix = embedding;
+    return head;
+  }
+  if (options_.head_bits == 16) return linear(kModule, config.vocab_size, config.hidden_size);
+  SUBBYTE_CHECK(refuse_bias(kModule));
+  SUBBYTE_TRY(Matrix found, matrix(kModule, config.vocab_size, config.hidden_size));
+  SUBBYTE_TRY(head.matrix, with_head_bits(std::move(found), kModule));
+  count(head.matrix.view, 1.0);
   return head;
 }
 
-Status WeightLoader::use_module(std::string_view module) {
-  SUBBYTE_TRY(const ModuleInfo info, describe_module(context_, module));
+Status WeightLoader::refuse_bias(std::string_view module) const {
+  if (context_.tensors.find(fmt::format("{}.bias", module)) == nullptr) return {};
+  return Error{"model.surplus",
+               fmt::format("'{}' has a bias, which this model does not use", module)};
+}
+
+Result<ModuleInfo> WeightLoader::use_module(std::string_view module) {
+  SUBBYTE_TRY(ModuleInfo info, describe_module(context_, module));
   used_importers_.insert(info.importer);
   for (const Tensor* tensor : info.tensors) used_tensors_.insert(tensor->name);
-  return {};
+  return info;
 }
 
 /// Some files hold the head although it is tied; then it must be the embedding.
-Status WeightLoader::check_tied_head(const Matrix& embedding) {
+Status WeightLoader::check_tied_head() {
   const Tensor* head = context_.tensors.find("lm_head.weight");
   if (head == nullptr) return {};
   used_tensors_.insert(head->name);
-  if (std::ranges::equal(head->bytes, embedding.view.codes)) return {};
+  const bool equal = head->bytes.size() == table_->bytes.size() &&
+                     std::memcmp(head->bytes.data(), table_->bytes.data(), head->bytes.size()) == 0;
+  head->file->release(head->bytes);
+  if (options_.head_bits != 16) table_->file->release(table_->bytes);
+  if (equal) return {};
   return Error{"model.surplus",
                "config.json says tie_word_embeddings, but 'lm_head.weight' is not the embedding"};
 }
@@ -142,7 +174,9 @@ Status WeightLoader::finish(Model& model) const {
   model.bytes_per_token_ = static_cast<int64_t>(bytes_per_token_);
   model.weight_bytes_ = weight_bytes_;
   model.largest_weights_ = largest_;
-  if (progress_) progress_(context_.tensors.total_bytes(), context_.tensors.total_bytes());
+  if (options_.progress) {
+    options_.progress(context_.tensors.total_bytes(), context_.tensors.total_bytes());
+  }
   return {};
 }
 

@@ -72,7 +72,7 @@ double oracle(const Problem& problem, int64_t token, int64_t head, int64_t d) {
 }
 
 std::vector<float> run(const Problem& problem, int threads) {
-  auto execution = Execution::create(threads);
+  auto execution = Execution::create({.num_threads = threads});
   EXPECT_TRUE(execution.ok());
   std::vector<float> out(problem.q.size(), NAN);
   attention(**execution, out, problem.q, problem.cache(), problem.first_position, problem.shape,

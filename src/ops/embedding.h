@@ -8,7 +8,8 @@
 
 namespace subbyte {
 
-/// y[i] = row ids[i] of a dense table [vocabulary][hidden]. Every id must be inside the table.
+/// y[i] = row ids[i] of a table [vocabulary][hidden], dense or quantized: the float next to
+/// weight_at. Every id must be inside the table.
 void embed(std::span<float> y, std::span<const int32_t> ids, const MatrixView& table);
 
 }  // namespace subbyte

@@ -31,6 +31,41 @@ TEST(Embed, copies_rows_of_every_dense_format) {
   }
 }
 
+TEST(Embed, rows_of_quantized_tables_are_the_floats_next_to_the_weights) {
+  const WeightFormat formats[] = {
+      {Format::kU4, Format::kF16, Zero::kU8, 32}, {Format::kU8, Format::kF16, Zero::kU16, 64},
+      {Format::kU8, Format::kF32, Zero::kU16, 0}, {Format::kU3, Format::kBF16, Zero::kU8, 8},
+      {Format::kU2, Format::kF16, Zero::kU8, 0},  {Format::kE2M1, Format::kE8M0, Zero::kNone, 32}};
+  for (const WeightFormat& format : formats) {
+    for (const int64_t hidden : {64, 192}) {
+      const RandomMatrix table = random_matrix(format, 9, hidden, Contents::kReal, 3);
+      const std::vector<int32_t> ids = {8, 0, 5, 5};
+      std::vector<float> y(ids.size() * hidden, NAN);
+      embed(y, ids, table.view);
+      for (std::size_t i = 0; i < ids.size(); ++i) {
+        for (int64_t k = 0; k < hidden; ++k) {
+          // The difference is exact in either type, so both round the same product once.
+          EXPECT_EQ(y[i * hidden + k], static_cast<float>(weight_at(table.view, ids[i], k)))
+              << to_string(format) << ", row " << ids[i] << ", column " << k;
+        }
+      }
+    }
+  }
+}
+
+TEST(Embed, puts_sorted_columns_back_in_their_places) {
+  RandomMatrix table =
+      random_matrix({Format::kU4, Format::kF16, Zero::kU8, 8}, 2, 16, Contents::kReal, 4);
+  std::vector<uint32_t> order(16);
+  for (uint32_t k = 0; k < 16; ++k) order[k] = (k * 5 + 3) % 16;
+  table.view.input_order = order;
+  std::vector<float> y(16, NAN);
+  embed(y, std::vector<int32_t>{1}, table.view);
+  for (int64_t k = 0; k < 16; ++k) {
+    EXPECT_EQ(y[order[k]], static_cast<float>(weight_at(table.view, 1, k)));
+  }
+}
+
 TEST(Embed, keeps_nan_in_its_row) {
   const float table[4] = {1, 2, NAN, 4};
   MatrixView view;

@@ -1,13 +1,28 @@
 #include "ops/execution.h"
 
+#include "base/thread_pool.h"
 #include "layouts/matrix.h"
 
 namespace subbyte {
 
-Result<std::unique_ptr<Execution>> Execution::create(int num_threads, std::string_view isa) {
-  SUBBYTE_TRY(const cpu::Kernels* kernels, cpu::select_kernels(isa));
-  return std::unique_ptr<Execution>(new Execution(num_threads, kernels));
+Result<std::unique_ptr<Execution>> Execution::create(const ExecutionOptions& options) {
+  if (options.executor != nullptr && (options.num_threads != 0 || options.pin_threads)) {
+    return Error{"execution.options",
+                 "an executor of the calling program has its own threads: expected num_threads 0 "
+                 "and pin_threads false"};
+  }
+  SUBBYTE_TRY(const cpu::Kernels* kernels, cpu::select_kernels(options.isa));
+  return std::unique_ptr<Execution>(new Execution(options, kernels));
 }
+
+Execution::Execution(const ExecutionOptions& options, const cpu::Kernels* kernels)
+    : own_pool_(options.executor != nullptr ? nullptr
+                                            : std::make_unique<ThreadPool>(ThreadPoolOptions{
+                                                  options.num_threads, options.pin_threads})),
+      pool_(options.executor != nullptr ? options.executor : own_pool_.get()),
+      kernels_(kernels),
+      precision_(options.precision),
+      batch_invariant_(options.batch_invariant) {}
 
 uint8_t* Execution::buffer(Slot slot, int64_t bytes) {
   const auto index = static_cast<std::size_t>(slot);

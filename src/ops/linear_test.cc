@@ -26,7 +26,7 @@ constexpr WeightFormat kMxfp4 = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
 constexpr WeightFormat kBf16 = {Format::kBF16, Format::kNone, Zero::kNone, 0};
 
 std::unique_ptr<Execution> execution(int threads) {
-  auto created = Execution::create(threads);
+  auto created = Execution::create({.num_threads = threads});
   EXPECT_TRUE(created.ok());
   return std::move(*created);
 }
@@ -193,10 +193,10 @@ TEST_F(CheckLinear, refuses_an_input_order_that_points_outside) {
 }
 
 TEST(Execution, passes_on_what_select_kernels_says) {
-  const auto unknown = Execution::create(1, "sse9");
+  const auto unknown = Execution::create({.num_threads = 1, .isa = "sse9"});
   ASSERT_FALSE(unknown.ok());
   EXPECT_EQ(unknown.error().code, "isa.unknown");
-  auto scalar = Execution::create(1, "scalar");
+  auto scalar = Execution::create({.num_threads = 1, .isa = "scalar"});
   ASSERT_TRUE(scalar.ok());
   EXPECT_EQ((*scalar)->kernels().name, "scalar");
   EXPECT_EQ((*scalar)->pool().size(), 1);

@@ -134,7 +134,7 @@ std::vector<double> run_expert(const Experts& experts, int64_t e, std::span<cons
 
 std::vector<float> run(const Experts& experts, std::span<const float> x,
                        std::span<const Route> routes, int64_t top_k, int threads) {
-  auto execution = Execution::create(threads);
+  auto execution = Execution::create({.num_threads = threads});
   EXPECT_TRUE(execution.ok());
   std::vector<float> y(x.size(), NAN);
   mixture_of_experts(**execution, y, x, routes, top_k, experts.weights());

@@ -26,7 +26,7 @@ void mxfp4_group(std::span<const float> weights, ScaleRule rule, Rounding roundi
 }  // namespace
 
 Result<Matrix> quantize_mxfp4(int64_t rows, int64_t cols, ScaleRule rule, Rounding rounding,
-                              const RowReader& read_row, ThreadPool& pool) {
+                              const RowReader& read_row, Executor& pool) {
   return quantize_rows({Format::kE2M1, Format::kE8M0, Zero::kNone, kBlock}, rows, cols, read_row,
                        pool, [rule, rounding](std::span<const float> weights, GroupCodes& group) {
                          mxfp4_group(weights, rule, rounding, group);

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "base/executor.h"
 #include "base/status.h"
-#include "base/thread_pool.h"
 #include "formats/mx_scale.h"
 #include "layouts/matrix.h"
 #include "quantize/row_reader.h"
@@ -19,6 +19,6 @@ namespace subbyte {
 /// Blocks of zeros get scale code 0. Codes: those of quantize_rows, without scale_overflow: every
 /// binary32 number is in range.
 Result<Matrix> quantize_mxfp4(int64_t rows, int64_t cols, ScaleRule rule, Rounding rounding,
-                              const RowReader& read_row, ThreadPool& pool);
+                              const RowReader& read_row, Executor& pool);
 
 }  // namespace subbyte

@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "gtest/gtest.h"
 #include "support/weights.h"
 

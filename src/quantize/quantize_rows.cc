@@ -50,6 +50,17 @@ Status check_shape(const WeightFormat& format, int64_t rows, int64_t cols) {
 
 /// Little-endian, width bits for each code; the rest of the last byte stays zero.
 void pack_codes(std::span<const uint8_t> codes, int width, std::byte* out) {
+  if (width == 8) {
+    std::memcpy(out, codes.data(), codes.size());
+    return;
+  }
+  if (width == 4) {
+    for (std::size_t i = 0; i + 1 < codes.size(); i += 2) {
+      *out++ = static_cast<std::byte>(codes[i] | (codes[i + 1] << 4));
+    }
+    if (codes.size() % 2 != 0) *out = static_cast<std::byte>(codes.back());
+    return;
+  }
   uint32_t buffer = 0;
   int filled = 0;
   for (const uint8_t code : codes) {
@@ -125,7 +136,7 @@ std::vector<Worker> make_workers(int count, int64_t cols) {
   return workers;
 }
 
-Result<Matrix> quantize_into(Matrix matrix, const RowReader& read_row, ThreadPool& pool,
+Result<Matrix> quantize_into(Matrix matrix, const RowReader& read_row, Executor& pool,
                              const GroupQuantizer& quantize_group) {
   Output output = allocate(matrix);
   const MatrixView& view = matrix.view;
@@ -156,7 +167,7 @@ Result<Matrix> quantize_into(Matrix matrix, const RowReader& read_row, ThreadPoo
 }  // namespace
 
 Result<Matrix> quantize_rows(const WeightFormat& format, int64_t rows, int64_t cols,
-                             const RowReader& read_row, ThreadPool& pool,
+                             const RowReader& read_row, Executor& pool,
                              const GroupQuantizer& quantize_group) {
   SUBBYTE_CHECK(check_shape(format, rows, cols));
   Matrix matrix;

@@ -6,8 +6,8 @@
 #include <functional>
 #include <span>
 
+#include "base/executor.h"
 #include "base/status.h"
-#include "base/thread_pool.h"
 #include "layouts/matrix.h"
 #include "quantize/row_reader.h"
 
@@ -29,7 +29,7 @@ using GroupQuantizer = std::function<void(std::span<const float> weights, GroupC
 /// quantize.not_finite (an input), quantize.scale_overflow (a group's scale is not finite),
 /// quantize.out_of_memory. Of several faults in the rows the first is reported.
 Result<Matrix> quantize_rows(const WeightFormat& format, int64_t rows, int64_t cols,
-                             const RowReader& read_row, ThreadPool& pool,
+                             const RowReader& read_row, Executor& pool,
                              const GroupQuantizer& quantize_group);
 
 }  // namespace subbyte

@@ -19,39 +19,80 @@ uint32_t scale_code(double range, int q_max) {
   return std::max(info(Format::kF16).encode(range / q_max, Rounding::kNearestEven), kF16Smallest);
 }
 
+// Weights are taken in runs of this length, a lane each: the compiler makes vectors of them.
+constexpr std::size_t kRun = 8;
+
 /// `value` / `scale` as an integer, ties to even. Quotients may be far outside of the codes when a
-/// scale was raised to the smallest f16, or not finite when it overflowed: no int before a clamp.
+/// scale was raised to the smallest f16, or when it overflowed: they are cut to +-2^20 first.
 double round_quotient(double value, double scale) {
-  return std::nearbyint(value / scale);
+  constexpr double kFar = 0x1p20;
+  constexpr double kInteger = 0x1.8p52;  // numbers of this size have no fraction
+  double quotient = value / scale;
+  quotient = quotient < -kFar ? -kFar : quotient;
+  quotient = quotient > kFar ? kFar : quotient;
+  return (quotient + kInteger) - kInteger;
+}
+
+/// clamp(round(weight / scale) + offset, 0, q_max)
+[[gnu::always_inline]] inline uint8_t code_of(float weight, double scale, double offset,
+                                              double q_max) {
+  double code = round_quotient(weight, scale) + offset;
+  code = code < 0 ? 0 : code;
+  code = code > q_max ? q_max : code;
+  return static_cast<uint8_t>(static_cast<int32_t>(code));
+}
+
+void encode(std::span<const float> weights, double scale, double offset, double q_max,
+            std::span<uint8_t> codes) {
+  std::size_t i = 0;
+  for (; i + kRun <= weights.size(); i += kRun) {
+    const float* from = weights.data() + i;
+    uint8_t* to = codes.data() + i;
+    for (std::size_t lane = 0; lane < kRun; ++lane) {
+      to[lane] = code_of(from[lane], scale, offset, q_max);
+    }
+  }
+  for (; i < weights.size(); ++i) codes[i] = code_of(weights[i], scale, offset, q_max);
+}
+
+struct Range {
+  double low = 0;
+  double high = 0;
+};
+
+/// The range of the weights, with 0 inside.
+Range range_of(std::span<const float> weights) {
+  float low[kRun] = {};
+  float high[kRun] = {};
+  std::size_t i = 0;
+  for (; i + kRun <= weights.size(); i += kRun) {
+    for (std::size_t lane = 0; lane < kRun; ++lane) {
+      const float weight = weights[i + lane];
+      low[lane] = weight < low[lane] ? weight : low[lane];
+      high[lane] = weight > high[lane] ? weight : high[lane];
+    }
+  }
+  for (; i < weights.size(); ++i) {
+    low[0] = std::min(low[0], weights[i]);
+    high[0] = std::max(high[0], weights[i]);
+  }
+  return {*std::min_element(low, low + kRun), *std::max_element(high, high + kRun)};
 }
 
 void min_max_group(std::span<const float> weights, int q_max, GroupCodes& group) {
-  double low = 0;
-  double high = 0;
-  for (const float weight : weights) {
-    low = std::min<double>(low, weight);
-    high = std::max<double>(high, weight);
-  }
-  group.scale = scale_code(high - low, q_max);
+  const Range range = range_of(weights);
+  group.scale = scale_code(range.high - range.low, q_max);
   const double scale = info(Format::kF16).decode(group.scale);
-  const double zero = std::clamp<double>(round_quotient(-low, scale), 0, q_max);
+  const double zero = std::clamp<double>(round_quotient(-range.low, scale), 0, q_max);
   group.zero = static_cast<uint32_t>(zero);
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    const double code = std::clamp<double>(round_quotient(weights[i], scale) + zero, 0, q_max);
-    group.codes[i] = static_cast<uint8_t>(code);
-  }
+  encode(weights, scale, zero, q_max, group.codes);
 }
 
 void symmetric_group(std::span<const float> weights, int q_max, GroupCodes& group) {
-  double largest = 0;
-  for (const float weight : weights) largest = std::max(largest, std::fabs(double{weight}));
-  group.scale = scale_code(2 * largest, q_max);
+  const Range range = range_of(weights);
+  group.scale = scale_code(2 * std::max(range.high, -range.low), q_max);
   const double scale = info(Format::kF16).decode(group.scale);
-  const double offset = (q_max + 1) / 2;
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    const double code = std::clamp<double>(round_quotient(weights[i], scale) + offset, 0, q_max);
-    group.codes[i] = static_cast<uint8_t>(code);
-  }
+  encode(weights, scale, (q_max + 1) / 2, q_max, group.codes);
 }
 
 /// uN or iN, "quantize.bits" where there is none.
@@ -63,17 +104,19 @@ Result<Format> integer_format(char kind, int bits) {
 }  // namespace
 
 Result<Matrix> quantize_min_max(int64_t rows, int64_t cols, int64_t group_size, int bits,
-                                const RowReader& read_row, ThreadPool& pool) {
+                                const RowReader& read_row, Executor& pool) {
   SUBBYTE_TRY(const Format element, integer_format('u', bits));
   const int q_max = (1 << bits) - 1;
-  return quantize_rows({element, Format::kF16, Zero::kU8, group_size}, rows, cols, read_row, pool,
+  // The kernels read zero points of 8-bit codes with 16 bits: GPTQ has 256.
+  const Zero zero_format = bits == 8 ? Zero::kU16 : Zero::kU8;
+  return quantize_rows({element, Format::kF16, zero_format, group_size}, rows, cols, read_row, pool,
                        [q_max](std::span<const float> weights, GroupCodes& group) {
                          min_max_group(weights, q_max, group);
                        });
 }
 
 Result<Matrix> quantize_symmetric(int64_t rows, int64_t cols, int64_t group_size, int bits,
-                                  const RowReader& read_row, ThreadPool& pool) {
+                                  const RowReader& read_row, Executor& pool) {
   SUBBYTE_TRY(const Format element, integer_format('i', bits));
   const int q_max = (1 << bits) - 1;
   return quantize_rows({element, Format::kF16, Zero::kNone, group_size}, rows, cols, read_row, pool,

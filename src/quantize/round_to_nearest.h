@@ -7,6 +7,7 @@
 //                        zero  = clamp(round(-lo / scale), 0, q_max)
 //                        code  = clamp(round(w / scale) + zero, 0, q_max)
 //                        w'    = (code - zero) * scale                       uN, zero u8
+//                        (zero points of u8 are u16, as the kernels read them)
 //
 //   quantize_symmetric   scale = 2 * max|w| / q_max       stored as f16
 //     GPTQ "sym"         code  = clamp(round(w / scale) + 2^(bits-1), 0, q_max)
@@ -21,8 +22,8 @@
 
 #include <cstdint>
 
+#include "base/executor.h"
 #include "base/status.h"
-#include "base/thread_pool.h"
 #include "layouts/matrix.h"
 #include "quantize/row_reader.h"
 
@@ -32,10 +33,10 @@ namespace subbyte {
 /// quantize.shape, quantize.not_finite, quantize.scale_overflow (from (hi - lo) / q_max = 65520),
 /// quantize.out_of_memory.
 Result<Matrix> quantize_min_max(int64_t rows, int64_t cols, int64_t group_size, int bits,
-                                const RowReader& read_row, ThreadPool& pool);
+                                const RowReader& read_row, Executor& pool);
 
 /// As above.
 Result<Matrix> quantize_symmetric(int64_t rows, int64_t cols, int64_t group_size, int bits,
-                                  const RowReader& read_row, ThreadPool& pool);
+                                  const RowReader& read_row, Executor& pool);
 
 }  // namespace subbyte

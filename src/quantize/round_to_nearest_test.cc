@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "gtest/gtest.h"
 #include "support/weights.h"
 

@@ -81,6 +81,47 @@ TEST(Usage, an_unknown_instruction_set_is_refused) {
   EXPECT_NE(result.err.find("isa.unknown"), std::string::npos);
 }
 
+/// The file that the command writes for three tokens.
+std::string logits_file(const ProcessOptions& options, std::vector<std::string> more) {
+  const TempDir folder;
+  const fs::path file = folder.path() / "logits.safetensors";
+  more.insert(more.begin(),
+              {"logits", golden("qwen3-awq"), "--ids", "1,2,3", "--out", file.string()});
+  const ProcessResult result = run_program(more, options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+TEST(Usage, threads_may_be_pinned_by_option_or_variable) {
+  const std::string expected = logits_file({}, {"--threads", "2"});
+  EXPECT_GT(expected.size(), 3u * 512 * 4);
+  EXPECT_EQ(logits_file({}, {"--pin", "--threads", "3"}), expected);
+  EXPECT_EQ(logits_file({.environment = {{"SUBBYTE_PIN", "1"}}}, {}), expected);
+  EXPECT_EQ(logits_file({.environment = {{"SUBBYTE_PIN", "0"}}}, {}), expected);
+  const ProcessResult refused =
+      run_program({"inspect", golden("qwen3-awq")}, {.environment = {{"SUBBYTE_PIN", "yes"}}});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_NE(refused.err.find("usage.pin"), std::string::npos);
+}
+
+TEST(Usage, embedding_and_head_may_be_quantized) {
+  const std::string as_stored = logits_file({}, {});
+  EXPECT_EQ(logits_file({}, {"--head-bits", "16"}), as_stored);
+  const std::string eight = logits_file({}, {"--head-bits", "8"});
+  EXPECT_EQ(eight.size(), as_stored.size());
+  EXPECT_NE(eight, as_stored);
+  EXPECT_NE(logits_file({}, {"--head-bits", "4"}), eight);
+  for (const char* command : {"run", "chat", "perplexity", "logits"}) {
+    for (const char* bits : {"5", "0", "four"}) {
+      const ProcessResult refused =
+          run_program({command, golden("qwen3-awq"), "--head-bits", bits});
+      EXPECT_EQ(refused.exit_code, 2) << command << " " << bits;
+      EXPECT_NE((refused.out + refused.err).find("--head-bits"), std::string::npos);
+    }
+  }
+}
+
 class Logits : public testing::TestWithParam<const char*> {};
 
 TEST_P(Logits, of_the_command_are_those_of_the_reference) {

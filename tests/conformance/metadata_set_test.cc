@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 const fs::path kPublished = SUBBYTE_METADATA_DIR;
 
 std::unique_ptr<Execution> make_execution() {
-  auto execution = Execution::create(1);
+  auto execution = Execution::create({.num_threads = 1});
   EXPECT_TRUE(execution.ok());
   return std::move(execution).value();
 }

@@ -24,7 +24,7 @@ std::string code_after(const std::string& golden, const std::function<void(Json&
   Json config = Json::parse(folder.read("model/config.json"));
   change(config);
   folder.write("model/config.json", config.dump());
-  auto execution = Execution::create(1);
+  auto execution = Execution::create({.num_threads = 1});
   const auto model = load_model(folder / "model", **execution);
   return model.ok() ? "" : std::string(model.error().code);
 }

@@ -41,7 +41,7 @@ class GoldenModels : public testing::TestWithParam<const char*> {
   void SetUp() override {
     const auto directory = std::filesystem::path(SUBBYTE_TEST_DATA) / "goldens" / GetParam();
     const char* isa = std::getenv("SUBBYTE_ISA");  // ./dev test runs this with "scalar" as well
-    auto execution = Execution::create(2, isa == nullptr ? "" : isa);
+    auto execution = Execution::create({.num_threads = 2, .isa = isa == nullptr ? "" : isa});
     ASSERT_TRUE(execution.ok()) << execution.error().message;
     execution_ = std::move(execution).value();
     auto model = load_model(directory, *execution_);

@@ -43,7 +43,7 @@ std::vector<TestTensor> read_tensors(const fs::path& from) {
 class SeededFaults : public testing::Test {
  protected:
   void SetUp() override {
-    auto execution = Execution::create(1);
+    auto execution = Execution::create({.num_threads = 1});
     ASSERT_TRUE(execution.ok());
     execution_ = std::move(execution).value();
   }

@@ -26,6 +26,7 @@ class GuardedBytes {
   ~GuardedBytes() { munmap(base_, usable_ + kPage); }
 
   std::byte* data() { return base_ + usable_ - size_; }
+  std::size_t size() const { return size_; }
   std::span<std::byte> span() { return {data(), size_}; }
 
  private:

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 
+#include "base/thread_pool.h"
 #include "checkpoints/importer.h"
 #include "support/temp_dir.h"
 #include "support/test_tensors.h"

@@ -49,7 +49,7 @@ uint64_t read_streams(const std::byte* begin, std::size_t size, std::size_t stre
 }
 
 /// One reading of `memory` by all threads; seconds.
-double time_reading(std::span<const std::byte> memory, ThreadPool& pool, std::size_t streams,
+double time_reading(std::span<const std::byte> memory, Executor& pool, std::size_t streams,
                     Ahead ahead) {
   std::vector<uint64_t> sums(pool.size());
   const std::size_t share = memory.size() / static_cast<std::size_t>(pool.size());
@@ -68,7 +68,7 @@ double time_reading(std::span<const std::byte> memory, ThreadPool& pool, std::si
 
 /// Median bytes per second of `repeats` passes. A pass is timed window by window: on a machine that
 /// others use too, most windows are undisturbed while hardly any pass is.
-double median_rate(std::span<const std::byte> memory, ThreadPool& pool, std::size_t streams,
+double median_rate(std::span<const std::byte> memory, Executor& pool, std::size_t streams,
                    Ahead ahead, int repeats) {
   // Equal shares of whole steps for every stream of every thread, so that all bytes count.
   const std::size_t unit = kStep * streams * static_cast<std::size_t>(pool.size());
@@ -85,7 +85,7 @@ double median_rate(std::span<const std::byte> memory, ThreadPool& pool, std::siz
 
 }  // namespace
 
-ReadBandwidth measure_read_bandwidth(std::span<const std::byte> memory, ThreadPool& pool,
+ReadBandwidth measure_read_bandwidth(std::span<const std::byte> memory, Executor& pool,
                                      int repeats) {
   ReadBandwidth best;
   if (memory.size() < 8 * kStep * static_cast<std::size_t>(pool.size())) return best;

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-#include "base/thread_pool.h"
+#include "base/executor.h"
 
 namespace subbyte::cpu {
 
@@ -16,7 +16,7 @@ struct ReadBandwidth {
 /// Reads `memory` (well beyond the caches, else this measures them) with all threads of the pool:
 /// 1, 2, 4 and 8 interleaved streams per thread in 512-byte steps, `repeats` passes each, with and
 /// without software prefetch. The best median counts. Nothing is written.
-ReadBandwidth measure_read_bandwidth(std::span<const std::byte> memory, ThreadPool& pool,
+ReadBandwidth measure_read_bandwidth(std::span<const std::byte> memory, Executor& pool,
                                      int repeats = 3);
 
 }  // namespace subbyte::cpu

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "layouts/matrix.h"
 #include "support/guarded_bytes.h"
 

@@ -1,0 +1,53 @@
+#include "models/head_bits.h"
+
+#include <fmt/format.h>
+
+#include "ops/embedding.h"
+#include "quantize/round_to_nearest.h"
+
+namespace subbyte {
+namespace {
+
+constexpr int64_t kGroupOf4Bits = 32;
+constexpr int64_t kGroupOf8Bits = 128;
+constexpr int64_t kSmallestGroup = 8;                // of the kernels
+constexpr int64_t kReleaseBytes = int64_t{4} << 20;  // of the file, after they are read
+
+}  // namespace
+
+Status check_head_bits(int bits) {
+  if (bits == 4 || bits == 8 || bits == 16) return {};
+  return Error{"model.head_bits",
+               fmt::format("expected 4, 8 or 16 bits for embedding and head, found {}", bits)};
+}
+
+Result<Matrix> quantize_table(const Matrix& table, const Tensor& tensor, int bits,
+                              Executor& executor) {
+  const MatrixView& view = table.view;
+  int64_t group = bits == 4 ? kGroupOf4Bits : kGroupOf8Bits;
+  while (group > kSmallestGroup && view.cols % group != 0) group /= 2;
+  if (view.cols % group != 0) {
+    return Error{"model.head_bits",
+                 fmt::format("'{}': {} columns are not a multiple of {}, so {} bits need the head "
+                             "as it is (16)",
+                             tensor.name, view.cols, kSmallestGroup, bits)};
+  }
+  const int64_t row_bytes = view.row_bytes();
+  const int64_t rows_at_once = std::max<int64_t>(1, kReleaseBytes / row_bytes);
+  const auto read_row = [&](int64_t row, float* out) {
+    const auto id = static_cast<int32_t>(row);
+    embed({out, static_cast<std::size_t>(view.cols)}, {&id, 1}, view);
+    // What this thread has read is not needed any more. At the first row of a share it is another
+    // thread's: then that one reads it again, from the cache of the system.
+    if ((row + 1) % rows_at_once != 0) return;
+    const int64_t first = (row + 1 - rows_at_once) * row_bytes;
+    tensor.file->release(tensor.bytes.subspan(first, rows_at_once * row_bytes));
+  };
+  auto quantized = quantize_min_max(view.rows, view.cols, group, bits, read_row, executor);
+  tensor.file->release(tensor.bytes);
+  if (quantized.ok()) return quantized;
+  return Error{quantized.error().code,
+               fmt::format("'{}': {}", tensor.name, quantized.error().message)};
+}
+
+}  // namespace subbyte
