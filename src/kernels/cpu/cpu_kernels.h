@@ -18,6 +18,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "kernels/cpu/vector_kernels.h"
 #include "layouts/matrix.h"
 
 namespace subbyte::cpu {
@@ -87,6 +88,8 @@ struct Kernels {
 
   float (*dot)(const float* a, const float* b, int64_t n);
   void (*axpy)(float* y, float a, const float* x, int64_t n);  // y += a x
+
+  const VectorKernels* vectors;  // attention, norms, rotary embedding, gates
 };
 
 /// nullptr when no kernel of this table multiplies that format. Any group size that is a multiple

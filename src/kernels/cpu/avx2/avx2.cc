@@ -3,6 +3,9 @@
 #include "kernels/cpu/avx2/elements.h"
 
 namespace subbyte::cpu::avx2 {
+
+extern const VectorKernels kVectorKernels;  // avx2_vectors.cc
+
 namespace {
 
 #include "kernels/cpu/generic/scaling.inl.h"

@@ -3,6 +3,9 @@
 #include "kernels/cpu/avx512/elements.h"
 
 namespace subbyte::cpu::avx512 {
+
+extern const VectorKernels kVectorKernels;  // avx512_vectors.cc
+
 namespace {
 
 #include "kernels/cpu/generic/scaling.inl.h"

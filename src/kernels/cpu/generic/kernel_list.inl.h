@@ -54,5 +54,5 @@ inline int64_t scratch_floats(int64_t) {
 
 constexpr Kernels make_kernels(const char* name, uint32_t required_features) {
   return {name, required_features, kLanes, kMatmuls, &packed_floats, &scratch_floats, &pack, &dot,
-          &axpy};
+          &axpy, &kVectorKernels};
 }

@@ -2,6 +2,9 @@
 #include "kernels/cpu/scalar/elements.h"
 
 namespace subbyte::cpu::scalar {
+
+extern const VectorKernels kVectorKernels;  // scalar_vectors.cc
+
 namespace {
 
 #include "kernels/cpu/generic/scaling.inl.h"
