@@ -3,9 +3,10 @@
 
 usage: check_isa_symbols.py <nm> <library.a> <isa>
 
-A weak symbol (inline function, template) in <isa>.cc.o or <isa>_*.cc.o may be the copy that the linker keeps for
-the whole program, and then machines without that instruction set run its code. So such an object
-may define nothing weak or unique: what it needs has internal linkage or is a plain function.
+A weak symbol (inline function, template) in <isa>.cc.o or <isa>_*.cc.o may be the copy that the
+linker keeps for the whole program, and then machines without that instruction set run its code. So
+such an object may define nothing weak or unique: what it needs has internal linkage or is a plain
+function.
 (DW.ref.* are pointers that the compiler makes for unwinding; they hold no code.)
 """
 

@@ -20,7 +20,8 @@ class Execution {
   const cpu::Kernels& kernels() const { return *kernels_; }
 
   /// A 64-byte aligned buffer of at least `floats`, valid until the next call with the same slot.
-  enum class Slot : uint8_t { kActivations, kScratch };
+  /// linear() and attention() use the first two; kModel is for what lives through a layer.
+  enum class Slot : uint8_t { kActivations, kScratch, kExperts, kModel };
   float* buffer(Slot slot, int64_t floats);
 
  private:
@@ -28,8 +29,8 @@ class Execution {
 
   ThreadPool pool_;
   const cpu::Kernels* kernels_;
-  std::shared_ptr<std::byte[]> buffers_[2];
-  int64_t sizes_[2] = {0, 0};
+  std::shared_ptr<std::byte[]> buffers_[4];
+  int64_t sizes_[4] = {0, 0, 0, 0};
 };
 
 }  // namespace subbyte

@@ -3,13 +3,13 @@
 
 /// e^x within 3u of the exact value, u = 2^-24, and half of the smallest denormal number.
 ///
-/// x = n ln 2 + r, n an integer, |r| < 0.3466. n * kHigh is exact (kHigh has nine bits, n eight) and
-/// so is x - n * kHigh; n * kLow brings at most 0.02 u where fma() rounds twice, the subtraction
-/// 0.35 u and kLow itself nothing to speak of. The polynomial is the Taylor series to r^7 / 7!; what
-/// it leaves out is below r^8 / 8! * 1.05 < 0.1 u of e^r > 0.7. Its last addition rounds by u at
-/// most (e^r >= 1) or 0.71 u (below); the rounding of what is added, at most 0.5 * 1.2 u and 0.42 u
-/// more where fma() rounds twice, comes in times r; those before it in times r^2 and less: 0.2 u.
-/// Together below 2.5 u. 2^n is exact unless the result is denormal.
+/// x = n ln 2 + r, n an integer, |r| < 0.3466. n * kHigh is exact (kHigh has nine bits, n eight)
+/// and so is x - n * kHigh; n * kLow brings at most 0.02 u where fma() rounds twice, the
+/// subtraction 0.35 u and kLow itself nothing to speak of. The polynomial is the Taylor series to
+/// r^7 / 7!; what it leaves out is below r^8 / 8! * 1.05 < 0.1 u of e^r > 0.7. Its last addition
+/// rounds by u at most (e^r >= 1) or 0.71 u (below); the rounding of what is added, at most
+/// 0.5 * 1.2 u and 0.42 u more where fma() rounds twice, comes in times r; those before it in times
+/// r^2 and less: 0.2 u. Together below 2.5 u. 2^n is exact unless the result is denormal.
 inline Float exponential(Float x) {
   constexpr float kHigh = 0.693359375F;             // 355 / 512
   constexpr float kLow = -2.12194440054690581e-4F;  // ln 2 - kHigh
