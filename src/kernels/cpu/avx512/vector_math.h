@@ -6,10 +6,10 @@
 namespace subbyte::cpu::avx512 {
 namespace {
 
-// Attention multiplies tiles of so many query rows and so many vectors of outputs: sixteen
-// accumulators hide the latency of the fused multiply-add, with two loads and eight broadcasts.
+// Attention multiplies tiles of kAttentionRows query rows, or fewer, by as many vectors as give
+// kAttentionSums accumulators, enough to hide the latency of the fused multiply-add.
 constexpr int kAttentionRows = 8;
-constexpr int kAttentionVectors = 2;
+constexpr int kAttentionSums = 16;
 constexpr int kDotRows = 4;  // with four keys each
 
 inline Float div(Float a, Float b) {

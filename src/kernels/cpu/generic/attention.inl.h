@@ -18,10 +18,10 @@
 
 constexpr int64_t kFewRows = 15;
 constexpr int64_t kFewRowsBlock = 128;  // positions; long runs for the hardware's prefetcher
-constexpr int64_t kManyRowsBlock = 32;  // the panels of keys and of values stay in the first cache
+constexpr int64_t kManyRowsBlock = 64;  // the panels of keys and of values stay in the first cache
 constexpr int64_t kPanelFloats = kMaxAttentionRows * kManyRowsBlock;
 static_assert((kFewRows + 1) * kFewRowsBlock <= kPanelFloats);
-static_assert(kManyRowsBlock % (kLanes * kAttentionVectors) == 0);
+static_assert(kManyRowsBlock % kLanes == 0);
 
 constexpr float kLowest = -3.402823466e38F;
 
@@ -79,25 +79,25 @@ inline void multiply_vectors(float* const (&c)[kRows], const float* const (&a)[k
   Float acc[kRows][kVectors];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       acc[r][v] = accumulate ? load(c[r] + v * kLanes) : zero();
     }
   }
   for (int64_t i = 0; i < k; ++i, b += b_stride) {
     Float row[kVectors];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) row[v] = load(b + v * kLanes);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const Float factor = broadcast(a[r][i]);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) acc[r][v] = fma(factor, row[v], acc[r][v]);
     }
   }
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) store(c[r] + v * kLanes, acc[r][v]);
   }
 }
@@ -106,7 +106,7 @@ inline void multiply_vectors(float* const (&c)[kRows], const float* const (&a)[k
 template <int kRows>
 inline void multiply(float* const (&to)[kRows], const float* const (&a)[kRows], const float* b,
                      int64_t b_stride, int64_t k, int64_t vectors, bool accumulate) {
-  constexpr int kVectors = kRows == 1 ? 4 : kAttentionVectors;
+  constexpr int kVectors = kAttentionSums / kRows < 8 ? kAttentionSums / kRows : 8;
   int64_t v = 0;
   const auto columns = [&]<int kCount>() {
     float* c[kRows];
@@ -115,7 +115,13 @@ inline void multiply(float* const (&to)[kRows], const float* const (&a)[kRows], 
     v += kCount;
   };
   while (v + kVectors <= vectors) columns.template operator()<kVectors>();
-  while (v < vectors) columns.template operator()<1>();
+  if constexpr (kVectors > 4) {
+    if (v + 4 <= vectors) columns.template operator()<4>();
+  }
+  if constexpr (kVectors > 2) {
+    if (v + 2 <= vectors) columns.template operator()<2>();
+  }
+  if (v < vectors) columns.template operator()<1>();
 }
 
 /// Scores of kRows queries with four keys at a time. Behind the last key it is taken again: the

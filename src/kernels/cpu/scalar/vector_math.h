@@ -6,9 +6,10 @@
 namespace subbyte::cpu::scalar {
 namespace {
 
-// Attention multiplies tiles of so many query rows and so many vectors of outputs.
+// Attention multiplies tiles of kAttentionRows query rows, or fewer, by as many vectors as give
+// kAttentionSums accumulators, enough to hide the latency of the fused multiply-add.
 constexpr int kAttentionRows = 2;
-constexpr int kAttentionVectors = 4;
+constexpr int kAttentionSums = 8;
 constexpr int kDotRows = 1;  // with four keys each
 
 inline Float div(Float a, Float b) {
