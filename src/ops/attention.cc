@@ -7,8 +7,9 @@
 namespace subbyte {
 namespace {
 
-// So many pieces of work are wanted, whatever the number of threads, and none that looks at fewer
-// positions than this.
+// Fewer pieces of work than kEnoughItems are cut up into about kWantedItems, whatever the number
+// of threads, but none is to look at fewer positions than kMinSplitPositions.
+constexpr int64_t kEnoughItems = 32;
 constexpr int64_t kWantedItems = cpu::kMaxAttentionSplits;
 constexpr int64_t kMinSplitPositions = 128;
 // Output floats below which merging is not worth a second thread.
@@ -32,9 +33,9 @@ Plan make_plan(const AttentionShape& shape, int64_t tokens, int64_t first_positi
   plan.tiles = static_cast<int64_t>(ceil_div(plan.rows, plan.tile_rows));
   plan.first = shape.window > 0 ? std::max<int64_t>(0, first_position - shape.window + 1) : 0;
   const int64_t positions = first_position + tokens - plan.first;
-  const int64_t wanted = kWantedItems / (shape.kv_heads * plan.tiles);
-  plan.splits =
-      std::clamp<int64_t>(positions / kMinSplitPositions, 1, std::max<int64_t>(wanted, 1));
+  const int64_t items = shape.kv_heads * plan.tiles;
+  const int64_t most = items < kEnoughItems ? kWantedItems / items : 1;
+  plan.splits = std::clamp<int64_t>(positions / kMinSplitPositions, 1, most);
   plan.split_width = static_cast<int64_t>(ceil_div(positions, plan.splits));
   return plan;
 }

@@ -11,14 +11,16 @@
 //                                        the weighted values, are a product of two panels without
 //                                        sums across lanes: see multiply()
 //
-// Accuracy of a row, with u = 2^-24, d the head_dim, n the positions and b the blocks: a score is
-// off by (d / kLanes + 8) u sum |q k| |scale| at most (d u ... where kLanes is 1 or keys are
-// transposed), a weight by that, as exp makes an absolute error a relative one, and 3u + b u; the
-// sum of weights by 12 u, the weighted values by (n + b) u.
+// Accuracy of a row, with u = 2^-24, d the head_dim, n the positions and b the blocks, to first
+// order: a score is off by (d + 2) u sum |q k scale| at most, whatever the order of the additions.
+// exp makes that a relative error of the weight, and adds 3 u and b u for the rescalings. The sum
+// of weights gets 12 u from a block (eight vectors of up to sixteen lanes) and nothing to speak of
+// between blocks, where it is in double precision (64 u and 128 u where kLanes is 1); the weighted
+// values get (n + b) u of the largest running sum.
 
 constexpr int64_t kFewRows = 15;
 constexpr int64_t kFewRowsBlock = 128;  // positions; long runs for the hardware's prefetcher
-constexpr int64_t kManyRowsBlock = 64;  // the panels of keys and of values stay in the first cache
+constexpr int64_t kManyRowsBlock = 64;  // all panels together stay in the second cache
 constexpr int64_t kPanelFloats = kMaxAttentionRows * kManyRowsBlock;
 static_assert((kFewRows + 1) * kFewRowsBlock <= kPanelFloats);
 static_assert(kManyRowsBlock % kLanes == 0);
