@@ -21,11 +21,11 @@ double sigmoid(double x) {
 class Gates : public subbyte::testing::IsaTest {
  protected:
   void silu_gate(std::span<float> gate, std::span<const float> up) {
-    subbyte::silu_gate(*run_, gate, up);
+    subbyte::silu_gate(run_, gate, up);
   }
   void clamped_swiglu(std::span<float> out, std::span<const float> gate_up, float alpha,
                       float limit) {
-    subbyte::clamped_swiglu(*run_, out, gate_up, alpha, limit);
+    subbyte::clamped_swiglu(run_, out, gate_up, alpha, limit);
   }
   /// In a full vector and in a rest of one.
   float silu(float gate, float up) {
@@ -41,7 +41,7 @@ class Gates : public subbyte::testing::IsaTest {
   }
 
  private:
-  std::unique_ptr<Execution> run_ = execution(1);
+  Execution& run_ = execution(1);
 };
 
 TEST_P(Gates, silu_is_the_formula) {
@@ -114,7 +114,7 @@ TEST_P(Gates, silu_any_length_and_any_number_of_threads_give_the_same) {
   silu_gate(all, up);
   for (const int threads : {2, 8}) {
     std::vector<float> found = gate;
-    subbyte::silu_gate(*execution(threads), found, up);
+    subbyte::silu_gate(execution(threads), found, up);
     EXPECT_EQ(found, all);
   }
   for (std::size_t n = 0; n < 50; ++n) {
@@ -142,7 +142,7 @@ TEST_P(Gates, swiglu_any_length_and_any_number_of_threads_give_the_formula) {
   }
   for (const int threads : {2, 8}) {
     std::vector<float> found(all.size());
-    subbyte::clamped_swiglu(*execution(threads), found, gate_up, 1.702f, 7);
+    subbyte::clamped_swiglu(execution(threads), found, gate_up, 1.702f, 7);
     EXPECT_EQ(found, all);
   }
   for (std::size_t n = 0; n < 50; ++n) {

@@ -79,7 +79,7 @@ class Attention : public subbyte::testing::IsaTest {
  protected:
   static std::vector<float> run(const Problem& problem, int threads) {
     std::vector<float> out(problem.q.size(), NAN);
-    attention(*execution(threads), out, problem.q, problem.cache(), problem.first_position,
+    attention(execution(threads), out, problem.q, problem.cache(), problem.first_position,
               problem.shape, problem.sinks);
     return out;
   }
@@ -243,7 +243,7 @@ TEST_P(Attention, reads_nothing_behind_the_cache) {
       const KvView cache = {reinterpret_cast<const float*>(keys.data()),
                             reinterpret_cast<const float*>(values.data()), problem.capacity};
       std::vector<float> out(problem.q.size());
-      attention(*execution(1), out, problem.q, cache, problem.first_position, problem.shape);
+      attention(execution(1), out, problem.q, cache, problem.first_position, problem.shape);
       EXPECT_EQ(out, run(problem, 1));
     }
   }
@@ -308,7 +308,7 @@ TEST_P(Attention, infinite_scores_are_those_of_the_formula) {
 
 TEST_P(Attention, of_nothing_is_nothing) {
   const Problem problem = make_problem(shape_of(2, 1, 4), 1, 3, false, 1);
-  attention(*execution(1), {}, {}, problem.cache(), 3, problem.shape);
+  attention(execution(1), {}, {}, problem.cache(), 3, problem.shape);
 }
 
 SUBBYTE_FOR_EVERY_ISA(Attention);

@@ -138,7 +138,7 @@ class MixtureOfExperts : public subbyte::testing::IsaTest {
   static std::vector<float> run(const Experts& experts, std::span<const float> x,
                                 std::span<const Route> routes, int64_t top_k, int threads) {
     std::vector<float> y(x.size(), NAN);
-    mixture_of_experts(*execution(threads), y, x, routes, top_k, experts.weights());
+    mixture_of_experts(execution(threads), y, x, routes, top_k, experts.weights());
     return y;
   }
 

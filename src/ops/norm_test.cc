@@ -41,12 +41,12 @@ class RmsNorm : public subbyte::testing::IsaTest {
   static void rms_norm(std::span<float> y, std::span<const float> x, const Norm& norm) {
     for (const int threads : {8, 2}) {
       std::vector<float> z(y.size());
-      subbyte::rms_norm(*execution(threads), z, x, norm);
+      subbyte::rms_norm(execution(threads), z, x, norm);
       std::vector<float> one(y.size());
-      subbyte::rms_norm(*execution(1), one, x, norm);
+      subbyte::rms_norm(execution(1), one, x, norm);
       EXPECT_EQ(std::memcmp(z.data(), one.data(), z.size() * sizeof(float)), 0);
     }
-    subbyte::rms_norm(*execution(1), y, x, norm);
+    subbyte::rms_norm(execution(1), y, x, norm);
   }
 };
 
@@ -190,7 +190,7 @@ TEST_P(RmsNorm, adds_first_when_told) {
     for (const int threads : {1, 2, 8}) {
       std::vector<float> x = made.x;
       std::vector<float> y(x.size(), NAN);
-      add_rms_norm(*execution(threads), y, x, other.x, norm);
+      add_rms_norm(execution(threads), y, x, other.x, norm);
       EXPECT_EQ(x, sum);
       EXPECT_EQ(y, expected);
     }

@@ -40,9 +40,9 @@ void turn(const Execution& execution, const Rope& rope, std::span<float> heads, 
 class TurnedHeads : public subbyte::testing::IsaTest {
  protected:
   void turn(const Rope& rope, std::span<float> heads, int64_t position, int64_t dim) {
-    subbyte::turn(*run_, rope, heads, position, dim);
+    subbyte::turn(run_, rope, heads, position, dim);
   }
-  std::unique_ptr<Execution> run_ = execution(1);
+  Execution& run_ = execution(1);
 };
 
 double relative(double found, double expected) {
@@ -221,7 +221,7 @@ TEST_P(TurnedHeads, are_normalised_first_where_there_is_a_weight) {
         expected[i + dim / 2] = b * std::cos(angle) + a * std::sin(angle);
       }
       std::vector<float> turned = head;
-      subbyte::turn(*run_, rope, turned, 77, dim,
+      subbyte::turn(run_, rope, turned, 77, dim,
                     with_weight ? std::span<const float>(weight) : std::span<const float>{}, 1e-6f);
       for (int64_t i = 0; i < dim; ++i) {
         // Elements below 6: four roundings of the norm, three of the turn, for two of them.
@@ -236,7 +236,8 @@ TEST(Rope, angles_are_those_of_successive_positions) {
   std::vector<float> cos(3 * 4), sin(3 * 4);
   rope.angles(cos, sin, 41);
   for (int i = 0; i < 12; ++i) {
-    const double angle = (41 + i / 4) * rope.inv_freq()[i % 4];
+    const int position = 41 + i / 4;
+    const double angle = position * rope.inv_freq()[i % 4];
     EXPECT_FLOAT_EQ(cos[i], static_cast<float>(std::cos(angle) * rope.attention_factor()));
     EXPECT_FLOAT_EQ(sin[i], static_cast<float>(std::sin(angle) * rope.attention_factor()));
   }

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ops/execution.h"
@@ -21,10 +23,16 @@ inline std::vector<std::string> isas_of_this_machine() {
 
 class IsaTest : public ::testing::TestWithParam<std::string> {
  protected:
-  static std::unique_ptr<Execution> execution(int threads) {
-    auto created = Execution::create(threads, GetParam());
-    EXPECT_TRUE(created.ok());
-    return std::move(*created);
+  /// Made once for all tests: starting eight threads takes longer than most of them run.
+  static Execution& execution(int threads) {
+    static std::map<std::pair<std::string, int>, std::unique_ptr<Execution>> made;
+    std::unique_ptr<Execution>& one = made[{GetParam(), threads}];
+    if (one == nullptr) {
+      auto created = Execution::create(threads, GetParam());
+      EXPECT_TRUE(created.ok());
+      one = std::move(*created);
+    }
+    return *one;
   }
 };
 
