@@ -366,14 +366,3 @@ inline void merge_attention(float* out, const float* records, int64_t count, int
     }
   }
 }
-
-constexpr VectorKernels kVectorTable = {&attention_record_floats,
-                                        &attention_scratch_floats,
-                                        &attend,
-                                        &merge_attention,
-                                        &exp,
-                                        &rms_norm,
-                                        &add_rms_norm,
-                                        &norm_rotate,
-                                        &silu_gate,
-                                        &clamped_swiglu};

@@ -6,8 +6,10 @@ namespace subbyte::cpu::scalar {
 namespace {
 
 #include "kernels/cpu/generic/elementwise.inl.h"
-// It uses what elementwise defines.
+// One after the other: each uses what the one before it defines.
 #include "kernels/cpu/generic/attention.inl.h"
+
+#include "kernels/cpu/generic/vector_list.inl.h"
 
 }  // namespace
 
