@@ -14,9 +14,9 @@
 // Accuracy of a row, with u = 2^-24, d the head_dim, n the positions and b the blocks, to first
 // order: a score is off by (d + 2) u sum |q k scale| at most, whatever the order of the additions.
 // exp makes that a relative error of the weight, and adds 3 u and b u for the rescalings. The sum
-// of weights gets 12 u from a block (eight vectors of up to sixteen lanes) and nothing to speak of
-// between blocks, where it is in double precision (64 u and 128 u where kLanes is 1); the weighted
-// values get (n + b) u of the largest running sum.
+// of weights gets 20 u at most from a block (128 u where kLanes is 1) and nothing to speak of
+// between blocks, where it is in double precision; the weighted values get (n + b) u of the largest
+// running sum.
 
 constexpr int64_t kFewRows = 15;
 constexpr int64_t kFewRowsBlock = 128;  // positions; long runs for the hardware's prefetcher
