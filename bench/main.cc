@@ -116,11 +116,15 @@ int main(int argc, char** argv) {
   app.add_option("--decode", run.decode)->capture_default_str()->check(CLI::Range(1, 32768));
   CLI11_PARSE(app, argc, argv);
   if (kernels) {
-    auto execution = subbyte::Execution::create(run.threads, isa);
+    using subbyte::cpu::Precision;
+    auto execution = subbyte::Execution::create(
+        {.num_threads = run.threads,
+         .isa = isa,
+         .precision = precision == "int8"   ? Precision::kInt8
+                      : precision == "f32"  ? Precision::kF32
+                      : precision == "bf16" ? Precision::kBF16
+                                            : Precision::kAuto});
     if (!execution.ok()) return 1;
-    if (precision == "int8") (*execution)->set_precision(subbyte::cpu::Precision::kInt8);
-    if (precision == "f32") (*execution)->set_precision(subbyte::cpu::Precision::kF32);
-    if (precision == "bf16") (*execution)->set_precision(subbyte::cpu::Precision::kBF16);
     subbyte::bench::KernelRun kernel_run;
     kernel_run.rounds = run.rounds;
     kernel_run.only = only;

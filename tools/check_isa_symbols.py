@@ -3,9 +3,10 @@
 
 usage: check_isa_symbols.py <nm> <library.a> <isa>
 
-A weak symbol (inline function, template) in <isa>.cc.o may be the copy that the linker keeps for
-the whole program, and then machines without that instruction set run its code. So such an object
-may define nothing weak or unique: what it needs has internal linkage or is a plain function.
+A weak symbol (inline function, template) in <isa>.cc.o or <isa>_*.cc.o may be the copy that the
+linker keeps for the whole program, and then machines without that instruction set run its code. So
+such an object may define nothing weak or unique: what it needs has internal linkage or is a plain
+function.
 (DW.ref.* are pointers that the compiler makes for unwinding; they hold no code.)
 """
 
@@ -16,8 +17,9 @@ import sys
 SHARED = re.compile(r"^(?P<name>.+) (?P<kind>[WVu])( [0-9a-f]*)*$")
 
 
-def shared_symbols(nm, library, member):
-    """The weak and unique definitions of `member`, and whether the library has it at all."""
+def shared_symbols(nm, library, isa):
+    """The weak and unique definitions of the members of `isa`, and whether there are any."""
+    member = re.compile(r"\[" + re.escape(isa) + r"(_\w+)?\.cc\.o\]:$")
     listing = subprocess.run(
         [nm, "--demangle", "--format=posix", "--defined-only", library],
         check=True, capture_output=True, text=True).stdout
@@ -26,7 +28,7 @@ def shared_symbols(nm, library, member):
     symbols = []
     for line in listing.splitlines():
         if line.endswith("]:"):  # library.a[member.o]:
-            here = line.endswith("[" + member + "]:")
+            here = member.search(line) is not None
             found = found or here
         elif here and not line.startswith("DW.ref.") and (match := SHARED.match(line)):
             symbols.append(match["name"])
@@ -35,14 +37,13 @@ def shared_symbols(nm, library, member):
 
 def main():
     nm, library, isa = sys.argv[1:]
-    member = isa + ".cc.o"
-    symbols, found = shared_symbols(nm, library, member)
+    symbols, found = shared_symbols(nm, library, isa)
     if not found:
-        sys.exit(f"{library}: expected a member {member}")
+        sys.exit(f"{library}: expected a member {isa}.cc.o")
     for name in symbols:
-        print(f"{member}: {name}")
+        print(f"{isa}: {name}")
     if symbols:
-        sys.exit(f"{library}: {member} defines {len(symbols)} symbols that the linker shares")
+        sys.exit(f"{library}: {isa} defines {len(symbols)} symbols that the linker shares")
 
 
 if __name__ == "__main__":

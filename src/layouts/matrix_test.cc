@@ -21,7 +21,12 @@ Bytes bytes_of(std::initializer_list<int> values) {
 
 MatrixView view_of(const WeightFormat& format, int64_t rows, int64_t cols, const Bytes& codes,
                    const Bytes& scales = {}, const Bytes& zeros = {}) {
-  return {format, rows, cols, codes, scales, zeros, {}};
+  return {.format = format,
+          .rows = rows,
+          .cols = cols,
+          .codes = codes,
+          .scales = scales,
+          .zeros = zeros};
 }
 
 void expect_row(const MatrixView& matrix, int64_t row, const std::vector<uint32_t>& codes) {

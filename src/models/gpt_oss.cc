@@ -82,32 +82,29 @@ class GptOss : public Model {
   void run_layers(Execution& execution, std::span<const int32_t> tokens, KvCache& cache,
                   std::span<float> x) const override {
     embed(x, tokens, embedding_.view);
+    const int64_t num_tokens = std::ssize(tokens);
+    Workspace work(execution, config_, rope_, num_tokens, cache.size(), 0);
+    std::vector<float> logits(num_tokens * config_.num_experts);
+    std::vector<Route> routes(num_tokens * config_.experts_per_token);
     for (int64_t i = 0; i < config_.num_layers; ++i) {
-      run_self_attention(execution, layers_[i].attention, norm(layers_[i].input_norm), rope_,
-                         config_, i, cache, x);
-      run_experts(execution, layers_[i], x);
+      const Layer& layer = layers_[i];
+      work.start_block(execution, x, norm(layer.input_norm));
+      run_self_attention(execution, layer.attention, config_.rms_norm_eps, config_, i, cache, work);
+      work.start_block(execution, x, norm(layer.post_attention_norm));
+      linear(execution, logits, work.h, num_tokens, layer.router.matrix.view, layer.router.bias);
+      route_top_k(routes, logits, config_.num_experts, config_.experts_per_token);
+      mixture_of_experts(execution, work.delta, work.h, routes, config_.experts_per_token,
+                         {layer.gate_up, layer.gate_up_bias, layer.down, layer.down_bias,
+                          kSwigluAlpha, config_.swiglu_limit});
     }
-  }
-
-  void run_experts(Execution& execution, const Layer& layer, std::span<float> x) const {
-    const int64_t tokens = static_cast<int64_t>(x.size()) / config_.hidden_size;
-    const int64_t top_k = config_.experts_per_token;
-    std::vector<float> h(x.size()), y(x.size()), logits(tokens * config_.num_experts);
-    std::vector<Route> routes(tokens * top_k);
-
-    rms_norm(h, x, norm(layer.post_attention_norm));
-    linear(execution, logits, h, tokens, layer.router.matrix.view, layer.router.bias);
-    route_top_k(routes, logits, config_.num_experts, top_k);
-    mixture_of_experts(execution, y, h, routes, top_k,
-                       {layer.gate_up, layer.gate_up_bias, layer.down, layer.down_bias,
-                        kSwigluAlpha, config_.swiglu_limit});
-    execution.kernels().axpy(x.data(), 1.0f, y.data(), static_cast<int64_t>(x.size()));
+    work.finish(execution, x);
   }
 
   void run_head(Execution& execution, std::span<float> logits,
                 std::span<const float> hidden) const override {
-    std::vector<float> h(hidden.size());
-    rms_norm(h, hidden, norm(final_norm_));
+    float* buffer = execution.floats(Execution::Slot::kModel, static_cast<int64_t>(hidden.size()));
+    const std::span<float> h(buffer, hidden.size());
+    rms_norm(execution, h, hidden, norm(final_norm_));
     linear(execution, logits, h, static_cast<int64_t>(hidden.size()) / config_.hidden_size,
            head_.matrix.view);
   }

@@ -25,13 +25,12 @@ class KvCache {
   int64_t capacity() const { return capacity_; }
   int64_t size() const { return size_; }  // positions that are filled
 
-  /// Stores the key and value rows ([kv_heads * head_dim]) of one token at `position`.
-  void store(int64_t layer, int64_t position, const float* key, const float* value) {
-    for (int64_t head = 0; head < kv_heads_; ++head) {
-      const int64_t to = layer * layer_floats() + (head * capacity_ + position) * head_dim_;
-      std::copy_n(key + head * head_dim_, head_dim_, floats(keys_) + to);
-      std::copy_n(value + head * head_dim_, head_dim_, floats(values_) + to);
-    }
+  /// Where the key and the value [head_dim] of a head at `position` are to be stored.
+  float* key(int64_t layer, int64_t head, int64_t position) {
+    return floats(keys_) + layer * layer_floats() + (head * capacity_ + position) * head_dim_;
+  }
+  float* value(int64_t layer, int64_t head, int64_t position) {
+    return floats(values_) + layer * layer_floats() + (head * capacity_ + position) * head_dim_;
   }
 
   KvView layer(int64_t layer) const {

@@ -24,11 +24,23 @@ std::vector<float> row(int64_t layer, int64_t position, float sign) {
   return values;
 }
 
+/// Stores the rows of both heads of one token.
+void store(KvCache& cache, int64_t layer, int64_t position, float sign_of_keys) {
+  for (const float sign : {sign_of_keys, -sign_of_keys}) {
+    const std::vector<float> values = row(layer, position, sign);
+    for (int64_t head = 0; head < 2; ++head) {
+      float* to = sign == sign_of_keys ? cache.key(layer, head, position)
+                                       : cache.value(layer, head, position);
+      std::copy_n(values.begin() + 4 * head, 4, to);
+    }
+  }
+}
+
 TEST(KvCache, keeps_the_rows_of_a_head_together) {
   KvCache cache(small_config(), 5);
   for (int64_t layer = 0; layer < 3; ++layer) {
     for (int64_t position = 0; position < 5; ++position) {
-      cache.store(layer, position, row(layer, position, 1).data(), row(layer, position, -1).data());
+      store(cache, layer, position, 1);
     }
   }
   for (int64_t layer = 0; layer < 3; ++layer) {
@@ -64,12 +76,12 @@ TEST(KvCache, counts_positions) {
 
 TEST(KvCache, truncating_keeps_what_is_before) {
   KvCache cache(small_config(), 4);
-  cache.store(1, 0, row(1, 0, 1).data(), row(1, 0, -1).data());
-  cache.store(1, 1, row(1, 1, 1).data(), row(1, 1, -1).data());
+  store(cache, 1, 0, 1);
+  store(cache, 1, 1, 1);
   cache.advance(2);
   cache.truncate(1);
   EXPECT_EQ(cache.layer(1).keys[0], 1000);
-  cache.store(1, 1, row(2, 2, 1).data(), row(2, 2, -1).data());
+  *cache.key(1, 0, 1) = 2020;
   EXPECT_EQ(cache.layer(1).keys[4], 2020);
 }
 
@@ -95,8 +107,10 @@ TEST(KvCache, room_that_is_not_used_costs_nothing) {
   const int64_t before = resident_pages();
   ASSERT_GT(before, 0);
   KvCache cache(config, capacity);  // 4 GiB of address space
-  const std::vector<float> ones(8 * 128, 1);
-  cache.store(1, capacity - 1, ones.data(), ones.data());
+  for (int64_t head = 0; head < 8; ++head) {
+    std::fill_n(cache.key(1, head, capacity - 1), 128, 1.0f);
+    std::fill_n(cache.value(1, head, capacity - 1), 128, 1.0f);
+  }
   EXPECT_LT(resident_pages() - before, 1000);
   const KvView view = cache.layer(1);
   EXPECT_EQ(view.keys[8 * capacity * 128 - 1], 1);

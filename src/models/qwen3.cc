@@ -63,30 +63,30 @@ class Qwen3 : public Model {
   void run_layers(Execution& execution, std::span<const int32_t> tokens, KvCache& cache,
                   std::span<float> x) const override {
     embed(x, tokens, embedding_.view);
+    Workspace work(execution, config_, rope_, std::ssize(tokens), cache.size(),
+                   config_.intermediate_size);
     for (int64_t i = 0; i < config_.num_layers; ++i) {
-      run_self_attention(execution, layers_[i].attention, norm(layers_[i].input_norm), rope_,
-                         config_, i, cache, x);
-      run_feed_forward(execution, layers_[i], x);
+      work.start_block(execution, x, norm(layers_[i].input_norm));
+      run_self_attention(execution, layers_[i].attention, config_.rms_norm_eps, config_, i, cache,
+                         work);
+      work.start_block(execution, x, norm(layers_[i].post_attention_norm));
+      run_feed_forward(execution, layers_[i], work);
     }
+    work.finish(execution, x);
   }
 
-  void run_feed_forward(Execution& execution, const Layer& layer, std::span<float> x) const {
-    const int64_t tokens = static_cast<int64_t>(x.size()) / config_.hidden_size;
-    std::vector<float> h(x.size());
-    std::vector<float> gate(tokens * config_.intermediate_size), up(gate.size());
-
-    rms_norm(h, x, norm(layer.post_attention_norm));
-    linear(execution, gate, h, tokens, layer.gate.matrix.view);
-    linear(execution, up, h, tokens, layer.up.matrix.view);
-    silu_gate(gate, up);
-    linear(execution, h, gate, tokens, layer.down.matrix.view);
-    execution.kernels().axpy(x.data(), 1.0f, h.data(), static_cast<int64_t>(x.size()));
+  static void run_feed_forward(Execution& execution, const Layer& layer, Workspace& work) {
+    linear(execution, work.gate, work.h, work.tokens, layer.gate.matrix.view);
+    linear(execution, work.up, work.h, work.tokens, layer.up.matrix.view);
+    silu_gate(execution, work.gate, work.up);
+    linear(execution, work.delta, work.gate, work.tokens, layer.down.matrix.view);
   }
 
   void run_head(Execution& execution, std::span<float> logits,
                 std::span<const float> hidden) const override {
-    std::vector<float> h(hidden.size());
-    rms_norm(h, hidden, norm(final_norm_));
+    float* buffer = execution.floats(Execution::Slot::kModel, static_cast<int64_t>(hidden.size()));
+    const std::span<float> h(buffer, hidden.size());
+    rms_norm(execution, h, hidden, norm(final_norm_));
     linear(execution, logits, h, static_cast<int64_t>(hidden.size()) / config_.hidden_size,
            head_.matrix.view);
   }

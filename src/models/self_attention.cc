@@ -1,5 +1,6 @@
 #include "models/self_attention.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/attention.h"
@@ -8,8 +9,42 @@
 namespace subbyte {
 namespace {
 
-void normalise(std::span<float> heads, std::span<const float> weight, const Norm& like) {
-  if (!weight.empty()) rms_norm(heads, heads, {weight, like.eps, like.order, like.activations});
+constexpr int64_t kHeadGrain = 32;  // heads that are worth a thread
+
+/// Normalises and turns the heads of q in place and those of k on their way to the cache, where v
+/// goes too.
+void prepare_heads(Execution& execution, const SelfAttention& weights, float eps,
+                   const ModelConfig& config, int64_t layer, KvCache& cache,
+                   const Workspace& work) {
+  const cpu::VectorKernels& kernels = *execution.kernels().vectors;
+  const int64_t dim = config.head_dim;
+  const int64_t kv_heads = config.num_kv_heads;
+  const int64_t each = config.num_heads + 2 * kv_heads;  // heads of a token
+  const float* q_norm = weights.q_norm.empty() ? nullptr : weights.q_norm.data();
+  const float* k_norm = weights.k_norm.empty() ? nullptr : weights.k_norm.data();
+  execution.pool().parallel_for(
+      work.tokens * each, kHeadGrain, [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t t = i / each;
+          const int64_t head = i % each;
+          const float* cos = work.cos.data() + t * (dim / 2);
+          const float* sin = work.sin.data() + t * (dim / 2);
+          if (head < config.num_heads) {
+            float* q = work.q.data() + (t * config.num_heads + head) * dim;
+            kernels.norm_rotate(q, q, q_norm, eps, cos, sin, dim);
+            continue;
+          }
+          const int64_t kv_head = (head - config.num_heads) % kv_heads;
+          const int64_t from = (t * kv_heads + kv_head) * dim;
+          const int64_t position = cache.size() + t;
+          if (head < config.num_heads + kv_heads) {
+            kernels.norm_rotate(cache.key(layer, kv_head, position), work.k.data() + from, k_norm,
+                                eps, cos, sin, dim);
+          } else {
+            std::copy_n(work.v.data() + from, dim, cache.value(layer, kv_head, position));
+          }
+        }
+      });
 }
 
 }  // namespace
@@ -27,33 +62,17 @@ Result<SelfAttention> load_projections(WeightLoader& loader, const std::string& 
   return weights;
 }
 
-void run_self_attention(Execution& execution, const SelfAttention& weights, const Norm& input_norm,
-                        const Rope& rope, const ModelConfig& config, int64_t layer, KvCache& cache,
-                        std::span<float> x) {
-  const int64_t tokens = static_cast<int64_t>(x.size()) / config.hidden_size;
-  const int64_t q_size = config.num_heads * config.head_dim;
-  const int64_t kv_size = config.num_kv_heads * config.head_dim;
-  std::vector<float> h(x.size()), q(tokens * q_size), k(tokens * kv_size), v(tokens * kv_size);
-
-  rms_norm(h, x, input_norm);
-  linear(execution, q, h, tokens, weights.q.matrix.view, weights.q.bias);
-  linear(execution, k, h, tokens, weights.k.matrix.view, weights.k.bias);
-  linear(execution, v, h, tokens, weights.v.matrix.view, weights.v.bias);
-  normalise(q, weights.q_norm, input_norm);
-  normalise(k, weights.k_norm, input_norm);
-  for (int64_t t = 0; t < tokens; ++t) {
-    const int64_t position = cache.size() + t;
-    rope.apply(std::span(q).subspan(t * q_size, q_size), position);
-    rope.apply(std::span(k).subspan(t * kv_size, kv_size), position);
-    cache.store(layer, position, &k[t * kv_size], &v[t * kv_size]);
-  }
+void run_self_attention(Execution& execution, const SelfAttention& weights, float eps,
+                        const ModelConfig& config, int64_t layer, KvCache& cache, Workspace& work) {
+  linear(execution, work.q, work.h, work.tokens, weights.q.matrix.view, weights.q.bias);
+  linear(execution, work.k, work.h, work.tokens, weights.k.matrix.view, weights.k.bias);
+  linear(execution, work.v, work.h, work.tokens, weights.v.matrix.view, weights.v.bias);
+  prepare_heads(execution, weights, eps, config, layer, cache, work);
   const AttentionShape shape = {config.num_heads, config.num_kv_heads, config.head_dim,
                                 1.0f / std::sqrt(static_cast<float>(config.head_dim)),
                                 config.windows[layer]};
-  std::vector<float> mixed(q.size());
-  attention(execution, mixed, q, cache.layer(layer), cache.size(), shape, weights.sinks);
-  linear(execution, h, mixed, tokens, weights.o.matrix.view, weights.o.bias);
-  execution.kernels().axpy(x.data(), 1.0f, h.data(), static_cast<int64_t>(x.size()));
+  attention(execution, work.mixed, work.q, cache.layer(layer), cache.size(), shape, weights.sinks);
+  linear(execution, work.delta, work.mixed, work.tokens, weights.o.matrix.view, weights.o.bias);
 }
 
 }  // namespace subbyte

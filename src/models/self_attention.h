@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "models/weight_loader.h"
+#include "models/workspace.h"
 #include "ops/norm.h"
-#include "ops/rope.h"
 
 namespace subbyte {
 
@@ -23,11 +23,10 @@ struct SelfAttention {
 Result<SelfAttention> load_projections(WeightLoader& loader, const std::string& prefix,
                                        const ModelConfig& config, Bias bias);
 
-/// x += o(attention(rope(norm(q h)), rope(norm(k h)), v h)), h = input_norm(x); x [tokens][hidden].
-/// Stores keys and values of layer `layer` behind cache.size(). Queries and keys are normalised
-/// with the eps, order and type of `input_norm`.
-void run_self_attention(Execution& execution, const SelfAttention& weights, const Norm& input_norm,
-                        const Rope& rope, const ModelConfig& config, int64_t layer, KvCache& cache,
-                        std::span<float> x);
+/// work.delta = o(attention(rope(norm(q h)), rope(norm(k h)), v h)), h = work.h; the angles are
+/// those of `work`. Stores keys and values of layer `layer` behind cache.size(). Queries and keys
+/// are normalised with float32 activations and `eps`, where the layer has such norms.
+void run_self_attention(Execution& execution, const SelfAttention& weights, float eps,
+                        const ModelConfig& config, int64_t layer, KvCache& cache, Workspace& work);
 
 }  // namespace subbyte

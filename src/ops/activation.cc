@@ -1,24 +1,28 @@
 #include "ops/activation.h"
 
-#include <algorithm>
-#include <cmath>
-
 namespace subbyte {
+namespace {
 
-void silu_gate(std::span<float> gate, std::span<const float> up) {
-  for (std::size_t i = 0; i < gate.size(); ++i) {
-    gate[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
-  }
+constexpr int64_t kGrain = 1 << 12;  // outputs, about two microseconds
+
+}  // namespace
+
+void silu_gate(Execution& execution, std::span<float> gate, std::span<const float> up) {
+  const cpu::VectorKernels& kernels = *execution.kernels().vectors;
+  execution.pool().parallel_for(
+      static_cast<int64_t>(gate.size()), kGrain, [&](int64_t begin, int64_t end, int) {
+        kernels.silu_gate(gate.data() + begin, up.data() + begin, end - begin);
+      });
 }
 
-void clamped_swiglu(std::span<float> out, std::span<const float> gate_up, float alpha,
-                    float limit) {
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    // std::min(NaN, x) would be NaN only in this order of arguments, and NaN must stay NaN.
-    const float gate = std::min(gate_up[2 * i], limit);
-    const float up = std::clamp(gate_up[2 * i + 1], -limit, limit);
-    out[i] = gate / (1.0f + std::exp(-alpha * gate)) * (up + 1.0f);
-  }
+void clamped_swiglu(Execution& execution, std::span<float> out, std::span<const float> gate_up,
+                    float alpha, float limit) {
+  const cpu::VectorKernels& kernels = *execution.kernels().vectors;
+  execution.pool().parallel_for(
+      static_cast<int64_t>(out.size()), kGrain, [&](int64_t begin, int64_t end, int) {
+        kernels.clamped_swiglu(out.data() + begin, gate_up.data() + 2 * begin, end - begin, alpha,
+                               limit);
+      });
 }
 
 }  // namespace subbyte

@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "base/random.h"
+#include "support/guarded_bytes.h"
+#include "support/isa_test.h"
 
 namespace subbyte {
 namespace {
@@ -24,8 +27,9 @@ struct Problem {
 
 /// Positions of the cache that no token may see are NaN.
 Problem make_problem(const AttentionShape& shape, int64_t tokens, int64_t first_position,
-                     bool with_sinks, uint64_t seed) {
+                     bool with_sinks, uint64_t seed, int64_t capacity = 64) {
   Problem problem;
+  problem.capacity = capacity;
   problem.shape = shape;
   problem.tokens = tokens;
   problem.first_position = first_position;
@@ -71,36 +75,46 @@ double oracle(const Problem& problem, int64_t token, int64_t head, int64_t d) {
   return numerator / denominator;
 }
 
-std::vector<float> run(const Problem& problem, int threads) {
-  auto execution = Execution::create({.num_threads = threads});
-  EXPECT_TRUE(execution.ok());
-  std::vector<float> out(problem.q.size(), NAN);
-  attention(**execution, out, problem.q, problem.cache(), problem.first_position, problem.shape,
-            problem.sinks);
-  return out;
-}
-
-void expect_oracle(const Problem& problem) {
-  const std::vector<float> out = run(problem, 1);
-  EXPECT_EQ(out, run(problem, 2)) << "threads must not matter";
-  const int64_t row = problem.shape.heads * problem.shape.head_dim;
-  double worst = 0;
-  for (int64_t i = 0; i < problem.tokens * row; ++i) {
-    const double expected =
-        oracle(problem, i / row, i % row / problem.shape.head_dim, i % problem.shape.head_dim);
-    const double error = std::abs(out[i] - expected);
-    worst = error <= worst ? worst : error;
+class Attention : public subbyte::testing::IsaTest {
+ protected:
+  static std::vector<float> run(const Problem& problem, int threads) {
+    std::vector<float> out(problem.q.size(), NAN);
+    attention(execution(threads), out, problem.q, problem.cache(), problem.first_position,
+              problem.shape, problem.sinks);
+    return out;
   }
-  // Values of size 4 at most, weights that sum to 1, scores of size 10 with 128 float32 roundings:
-  // exp turns an absolute error of 10 * 130 * 2^-24 of the score into a relative one.
-  EXPECT_LE(worst, 2 * 4 * 10 * 130 * 0x1p-24);
-}
+
+  static void expect_oracle(const Problem& problem) {
+    const std::vector<float> out = run(problem, 1);
+    EXPECT_TRUE(same_bits(out, run(problem, 2))) << "threads must not matter";
+    EXPECT_TRUE(same_bits(out, run(problem, 8))) << "threads must not matter";
+    const int64_t row = problem.shape.heads * problem.shape.head_dim;
+    double worst = 0;
+    for (int64_t i = 0; i < problem.tokens * row; ++i) {
+      const double expected =
+          oracle(problem, i / row, i % row / problem.shape.head_dim, i % problem.shape.head_dim);
+      const double error = std::abs(out[i] - expected);
+      worst = error <= worst ? worst : error;
+    }
+    // Values of size 4 at most, weights that sum to 1, scores of size 10 with 128 float32
+    // roundings: exp turns an absolute error of 10 * 130 * 2^-24 of the score into a relative one.
+    // Sums of more than 64 values, of which the running ones are of size 4 at most too, bring a
+    // rounding for each position and each block (64 positions at least).
+    const int64_t positions = problem.first_position + problem.tokens;
+    const double more = positions <= 64 ? 0 : 4 * 65.0 / 64 * static_cast<double>(positions);
+    EXPECT_LE(worst, (2 * 4 * 10 * 130 + more) * 0x1p-24);
+  }
+
+  static bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  }
+};
 
 AttentionShape shape_of(int64_t heads, int64_t kv_heads, int64_t dim, int64_t window = 0) {
   return {heads, kv_heads, dim, 1 / std::sqrt(static_cast<float>(dim)), window};
 }
 
-TEST(Attention, matches_the_formula_for_all_groupings) {
+TEST_P(Attention, matches_the_formula_for_all_groupings) {
   for (const auto& [heads, kv_heads] : {std::pair(1, 1), {4, 4}, {4, 2}, {8, 1}, {6, 2}}) {
     for (const int64_t dim : {2, 8, 20, 64, 128}) {
       expect_oracle(make_problem(shape_of(heads, kv_heads, dim), 5, 0, false, heads * dim));
@@ -108,7 +122,7 @@ TEST(Attention, matches_the_formula_for_all_groupings) {
   }
 }
 
-TEST(Attention, continues_behind_what_is_cached) {
+TEST_P(Attention, continues_behind_what_is_cached) {
   for (const int64_t first : {1, 7, 40}) {
     for (const int64_t tokens : {1, 2, 9}) {
       expect_oracle(make_problem(shape_of(4, 2, 16), tokens, first, false, first + tokens));
@@ -116,14 +130,14 @@ TEST(Attention, continues_behind_what_is_cached) {
   }
 }
 
-TEST(Attention, a_window_hides_older_positions) {
+TEST_P(Attention, a_window_hides_older_positions) {
   for (const int64_t window : {1, 2, 8, 100}) {
     expect_oracle(make_problem(shape_of(4, 2, 16, window), 12, 0, false, window));
     expect_oracle(make_problem(shape_of(4, 2, 16, window), 3, 20, true, window));
   }
 }
 
-TEST(Attention, a_window_of_one_sees_only_itself) {
+TEST_P(Attention, a_window_of_one_sees_only_itself) {
   const Problem problem = make_problem(shape_of(2, 1, 4, 1), 3, 5, false, 9);
   const std::vector<float> out = run(problem, 1);
   for (int64_t t = 0; t < 3; ++t) {
@@ -133,7 +147,7 @@ TEST(Attention, a_window_of_one_sees_only_itself) {
   }
 }
 
-TEST(Attention, sinks_take_their_share) {
+TEST_P(Attention, sinks_take_their_share) {
   expect_oracle(make_problem(shape_of(8, 2, 32), 10, 3, true, 11));
   Problem problem = make_problem(shape_of(2, 2, 4), 1, 0, false, 12);
   // One position with score s and a sink of the same logit: half of the value.
@@ -148,7 +162,7 @@ TEST(Attention, sinks_take_their_share) {
   }
 }
 
-TEST(Attention, large_scores_do_not_overflow) {
+TEST_P(Attention, large_scores_do_not_overflow) {
   Problem problem = make_problem(shape_of(1, 1, 4), 1, 3, true, 13);
   for (float& x : problem.q) x *= 1e4f;
   for (const float sink : {1e5f, -1e5f}) {
@@ -157,12 +171,147 @@ TEST(Attention, large_scores_do_not_overflow) {
   }
 }
 
-TEST(Attention, nan_stays_in_its_token_and_head) {
+TEST_P(Attention, nan_stays_in_its_token_and_head) {
   Problem problem = make_problem(shape_of(2, 2, 4), 3, 0, false, 14);
   problem.q[1 * 8 + 2] = NAN;  // token 1, head 0
   const std::vector<float> out = run(problem, 2);
   for (int i = 0; i < 24; ++i) EXPECT_EQ(std::isnan(out[i]), i >= 8 && i < 12) << i;
 }
+
+TEST_P(Attention, works_for_every_head_dim) {
+  for (int64_t dim = 1; dim < 70; ++dim) {
+    const auto seed = static_cast<uint64_t>(dim);
+    expect_oracle(make_problem(shape_of(2, 1, dim), 1, 9, true, seed));
+    expect_oracle(make_problem(shape_of(4, 2, dim), 11, 3, false, seed + 100));
+  }
+  for (const int64_t dim : {80, 96, 100, 127, 192, 255, 256}) {
+    expect_oracle(make_problem(shape_of(3, 1, dim), 7, 0, false, static_cast<uint64_t>(dim)));
+  }
+}
+
+TEST_P(Attention, any_number_of_heads_may_share_keys) {
+  for (const int64_t group : {1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 33, 64, 65, 70, 130}) {
+    for (const int64_t tokens : {1, 2}) {
+      expect_oracle(make_problem(shape_of(group, 1, 8), tokens, 6, true, group * 10 + tokens));
+    }
+  }
+  expect_oracle(make_problem(shape_of(71 * 3, 71, 4), 1, 40, false, 5));  // no split is wanted
+}
+
+TEST_P(Attention, prompts_of_every_length_agree) {
+  for (int64_t tokens = 1; tokens < 50; ++tokens) {
+    const auto seed = static_cast<uint64_t>(tokens);
+    expect_oracle(make_problem(shape_of(2, 2, 16), tokens, tokens % 7, false, seed));
+    expect_oracle(make_problem(shape_of(6, 2, 16, 5), tokens, tokens % 9, true, seed + 50));
+  }
+}
+
+TEST_P(Attention, long_contexts_are_cut_up_and_merged) {
+  for (const bool sinks : {false, true}) {
+    for (const int64_t tokens : {1, 5, 40}) {
+      expect_oracle(make_problem(shape_of(4, 2, 16), tokens, 5000 - tokens, sinks, 21, 5000));
+      expect_oracle(make_problem(shape_of(4, 2, 16, 128), tokens, 5000 - tokens, sinks, 22, 5001));
+      expect_oracle(make_problem(shape_of(4, 1, 16, 1000), tokens, 5000 - tokens, sinks, 23, 5001));
+    }
+  }
+  for (const int64_t first : {126, 127, 128, 255, 256, 383, 700}) {
+    expect_oracle(make_problem(shape_of(2, 1, 20), 1, first, true, first, 1000));
+    expect_oracle(make_problem(shape_of(2, 1, 20), 129, first, true, first, 1000));
+  }
+}
+
+TEST_P(Attention, growing_scores_and_falling_ones_meet_every_rescaling) {
+  for (const double slope : {-0.05, 0.05}) {
+    Problem problem = make_problem(shape_of(2, 1, 8), 1, 1999, true, 31, 2000);
+    for (int64_t i = 0; i < 16; ++i) problem.q[i] = i % 8 == 0 ? 1 : 0;
+    // Scores up to 100 * scale with hardly a rounding: the bound above holds as for any other.
+    for (int64_t p = 0; p < 2000; ++p) {
+      problem.keys[p * 8] = static_cast<float>(slope * static_cast<double>(p));
+    }
+    expect_oracle(problem);
+  }
+}
+
+TEST_P(Attention, reads_nothing_behind_the_cache) {
+  for (const int64_t dim : {1, 3, 16, 20, 33}) {
+    for (const int64_t tokens : {1, 13}) {
+      Problem problem = make_problem(shape_of(4, 2, dim), tokens, 64 - tokens, false, 41);
+      const std::size_t bytes = problem.keys.size() * sizeof(float);
+      testing::GuardedBytes keys(bytes), values(bytes);
+      std::memcpy(keys.data(), problem.keys.data(), bytes);
+      std::memcpy(values.data(), problem.values.data(), bytes);
+      const KvView cache = {reinterpret_cast<const float*>(keys.data()),
+                            reinterpret_cast<const float*>(values.data()), problem.capacity};
+      std::vector<float> out(problem.q.size());
+      attention(execution(1), out, problem.q, cache, problem.first_position, problem.shape);
+      EXPECT_EQ(out, run(problem, 1));
+    }
+  }
+}
+
+TEST_P(Attention, what_comes_later_does_not_show) {
+  // Tokens of a prompt go through together, but NaN and infinities of later ones stay there.
+  for (const float poison : {NAN, INFINITY, -INFINITY}) {
+    for (const int64_t window : {0, 4}) {
+      const Problem clean = make_problem(shape_of(4, 2, 16, window), 30, 5, false, 51);
+      const std::vector<float> expected = run(clean, 1);
+      Problem problem = clean;
+      for (int64_t head = 0; head < 2; ++head) {
+        const int64_t at = (head * problem.capacity + 5 + 12) * 16;  // of token 12
+        for (int64_t i = 0; i < 16; ++i) problem.keys[at + i] = problem.values[at + i] = poison;
+      }
+      const std::vector<float> out = run(problem, 2);
+      for (int64_t i = 0; i < std::ssize(out); ++i) {
+        const int64_t token = i / 64;
+        const bool sees = token >= 12 && (window == 0 || token < 12 + window);
+        if (!sees) {
+          EXPECT_EQ(out[i], expected[i]) << token;
+        } else if (std::isnan(poison)) {
+          EXPECT_TRUE(std::isnan(out[i])) << token;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Attention, infinite_scores_are_those_of_the_formula) {
+  for (const int64_t tokens : {1, 20}) {
+    for (const int64_t capacity : {64, 600}) {
+      const AttentionShape shape = shape_of(1, 1, 4);
+      Problem problem = make_problem(shape, tokens, capacity - tokens, false, 61, capacity);
+      for (float& x : problem.q) x = 1;
+      const Problem clean = problem;
+      // A score of -infinity weighs nothing, even at the start where nothing else was seen.
+      for (const int64_t p : {0, 1, 33, 40}) problem.keys[p * 4] = -INFINITY;
+      const std::vector<float> out = run(problem, 2);
+      for (int64_t i = 0; i < std::ssize(out); ++i) {
+        EXPECT_NEAR(out[i], oracle(problem, i / 4, 0, i % 4), 4e-4);
+      }
+      // Nothing but -infinity is no distribution, unless there is a sink.
+      for (int64_t p = 0; p < capacity; ++p) problem.keys[p * 4] = -INFINITY;
+      for (const float y : run(problem, 2)) EXPECT_TRUE(std::isnan(y));
+      problem.sinks = {1};
+      for (const float y : run(problem, 2)) EXPECT_EQ(y, 0);
+      problem = clean;
+      problem.keys[7 * 4] = INFINITY;  // seen by all tokens
+      for (const float y : run(problem, 2)) EXPECT_TRUE(std::isnan(y));
+      problem = clean;
+      for (const float sink : {NAN, INFINITY}) {
+        problem.sinks = {sink};
+        for (const float y : run(problem, 2)) EXPECT_TRUE(std::isnan(y));
+      }
+      problem.sinks = {-INFINITY};
+      EXPECT_EQ(run(problem, 2), run(clean, 2));
+    }
+  }
+}
+
+TEST_P(Attention, of_nothing_is_nothing) {
+  const Problem problem = make_problem(shape_of(2, 1, 4), 1, 3, false, 1);
+  attention(execution(1), {}, {}, problem.cache(), 3, problem.shape);
+}
+
+SUBBYTE_FOR_EVERY_ISA(Attention);
 
 }  // namespace
 }  // namespace subbyte

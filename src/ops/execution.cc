@@ -35,4 +35,8 @@ uint8_t* Execution::buffer(Slot slot, int64_t bytes) {
   return reinterpret_cast<uint8_t*>(buffers_[index].get());
 }
 
+float* Execution::floats(Slot slot, int64_t count) {
+  return reinterpret_cast<float*>(buffer(slot, count * static_cast<int64_t>(sizeof(float))));
+}
+
 }  // namespace subbyte

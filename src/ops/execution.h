@@ -38,8 +38,10 @@ class Execution {
   bool batch_invariant() const { return batch_invariant_; }
 
   /// A 64-byte aligned buffer of at least `bytes`, valid until the next call with the same slot.
-  enum class Slot : uint8_t { kActivations, kScratch };
+  /// linear() and attention() use the first two; kModel is for what lives through a layer.
+  enum class Slot : uint8_t { kActivations, kScratch, kExperts, kModel };
   uint8_t* buffer(Slot slot, int64_t bytes);
+  float* floats(Slot slot, int64_t count);
 
  private:
   Execution(const ExecutionOptions& options, const cpu::Kernels* kernels);
@@ -49,8 +51,8 @@ class Execution {
   const cpu::Kernels* kernels_;
   cpu::Precision precision_;
   bool batch_invariant_;
-  std::shared_ptr<std::byte[]> buffers_[2];
-  int64_t sizes_[2] = {0, 0};
+  std::shared_ptr<std::byte[]> buffers_[4];
+  int64_t sizes_[4] = {0, 0, 0, 0};
 };
 
 }  // namespace subbyte

@@ -129,13 +129,14 @@ void linear(Execution& execution, std::span<float> y, std::span<const float> x, 
   const cpu::Kernels& kernels = execution.kernels();
   const cpu::MatmulKernel* kernel = cpu::find_matmul(kernels, weights.format);
   if (kernel == nullptr || m < 1) return;  // check_linear has said so
-  const cpu::Method& method =
-      cpu::choose_method(*kernel, m, execution.precision(), execution.batch_invariant());
+  const cpu::Weights plain = cpu::weights_of(weights);
+  const cpu::Method& method = cpu::choose_method(
+      kernels, *kernel, plain, m, execution.precision(), execution.batch_invariant());
   const int64_t scratch_bytes = round_up(kernels.scratch_bytes(weights.cols), 64);
   uint8_t* scratch =
       execution.buffer(Execution::Slot::kScratch, scratch_bytes * execution.pool().size());
   cpu::MatmulTask task;
-  task.weights = cpu::weights_of(weights);
+  task.weights = plain;
   task.x = pack_activations(execution, x.data(), m, weights, method.order);
   task.y = y.data();
   task.y_stride = weights.rows;

@@ -206,7 +206,7 @@ TEST(Execution, buffers_are_aligned_and_large_enough) {
   const auto run = execution(1);
   for (const int64_t floats : {1, 100, 1000000, 10}) {
     for (const auto slot : {Execution::Slot::kActivations, Execution::Slot::kScratch}) {
-      float* buffer = run->buffer(slot, floats);
+      float* buffer = run->floats(slot, floats);
       EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer) % 64, 0);
       buffer[0] = 1;
       buffer[floats - 1] = 2;

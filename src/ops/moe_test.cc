@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "support/isa_test.h"
 #include "support/random_matrix.h"
 
 namespace subbyte {
@@ -132,20 +133,40 @@ std::vector<double> run_expert(const Experts& experts, int64_t e, std::span<cons
   return out;
 }
 
-std::vector<float> run(const Experts& experts, std::span<const float> x,
-                       std::span<const Route> routes, int64_t top_k, int threads) {
-  auto execution = Execution::create({.num_threads = threads});
-  EXPECT_TRUE(execution.ok());
-  std::vector<float> y(x.size(), NAN);
-  mixture_of_experts(**execution, y, x, routes, top_k, experts.weights());
-  return y;
-}
+class MixtureOfExperts : public subbyte::testing::IsaTest {
+ protected:
+  static std::vector<float> run(const Experts& experts, std::span<const float> x,
+                                std::span<const Route> routes, int64_t top_k, int threads) {
+    std::vector<float> y(x.size(), NAN);
+    mixture_of_experts(execution(threads), y, x, routes, top_k, experts.weights());
+    return y;
+  }
+
+  /// With 1, 2 and 8 threads.
+  static void expect_formula(const Experts& experts, std::span<const float> x,
+                             std::span<const Route> routes, int64_t top_k) {
+    const std::vector<float> y = run(experts, x, routes, top_k, 1);
+    EXPECT_EQ(y, run(experts, x, routes, top_k, 2));
+    EXPECT_EQ(y, run(experts, x, routes, top_k, 8));
+    for (int64_t t = 0; t < std::ssize(x) / kHidden; ++t) {
+      std::vector<double> expected(kHidden, 0);
+      for (int64_t i = 0; i < top_k; ++i) {
+        const Route& one = routes[t * top_k + i];
+        const auto out = run_expert(experts, one.expert, x.subspan(t * kHidden, kHidden));
+        for (int64_t n = 0; n < kHidden; ++n) expected[n] += one.weight * out[n];
+      }
+      for (int64_t n = 0; n < kHidden; ++n) {
+        ASSERT_NEAR(y[t * kHidden + n], expected[n], 2e-4) << "token " << t << ", " << n;
+      }
+    }
+  }
+};
 
 std::vector<float> random_tokens(int64_t tokens, uint64_t seed) {
   return subbyte::testing::random_inputs(tokens, kHidden, Contents::kReal, seed);
 }
 
-TEST(MixtureOfExperts, matches_the_formula) {
+TEST_P(MixtureOfExperts, matches_the_formula) {
   const Experts experts = random_experts(1);
   // 1 and 3 tokens go through the product for few rows, 40 through the one for many.
   for (const int64_t tokens : {1, 3, 40}) {
@@ -155,25 +176,30 @@ TEST(MixtureOfExperts, matches_the_formula) {
       std::vector<float> logits(tokens * kExperts);
       for (float& logit : logits) logit = static_cast<float>(random.normal());
       const std::vector<Route> routes = route(logits, kExperts, top_k);
-      const std::vector<float> y = run(experts, x, routes, top_k, 1);
-      EXPECT_EQ(y, run(experts, x, routes, top_k, 2));
-      for (int64_t t = 0; t < tokens; ++t) {
-        std::vector<double> expected(kHidden, 0);
-        for (int64_t i = 0; i < top_k; ++i) {
-          const Route& one = routes[t * top_k + i];
-          const auto out =
-              run_expert(experts, one.expert, std::span(x).subspan(t * kHidden, kHidden));
-          for (int64_t n = 0; n < kHidden; ++n) expected[n] += one.weight * out[n];
-        }
-        for (int64_t n = 0; n < kHidden; ++n) {
-          ASSERT_NEAR(y[t * kHidden + n], expected[n], 2e-4) << "token " << t << ", " << n;
-        }
-      }
+      expect_formula(experts, x, routes, top_k);
     }
   }
 }
 
-TEST(MixtureOfExperts, the_bias_is_inside_the_weight_of_the_route) {
+TEST_P(MixtureOfExperts, batches_may_be_of_one_expert_or_of_all) {
+  const Experts experts = random_experts(5);
+  const std::vector<float> x = random_tokens(150, 5);
+  std::vector<Route> routes(150, Route{3, 0.5f});  // more rows than a batch
+  expect_formula(experts, x, routes, 1);
+  for (std::size_t i = 0; i < routes.size(); ++i) {
+    // One expert with many rows between others with few, and some with none.
+    routes[i].expert = i % 10 == 0 ? 0 : i % 10 == 1 ? 5 : 2;
+  }
+  expect_formula(experts, x, routes, 1);
+}
+
+TEST_P(MixtureOfExperts, one_token_may_go_to_an_expert_twice) {
+  const Experts experts = random_experts(6);
+  const std::vector<Route> routes = {{2, 0.5f}, {4, 0.25f}, {2, 0.25f}};
+  expect_formula(experts, random_tokens(1, 6), routes, 3);
+}
+
+TEST_P(MixtureOfExperts, the_bias_is_inside_the_weight_of_the_route) {
   Experts experts = random_experts(2);
   for (RandomMatrix& owner : experts.owners) {
     for (std::byte& code : owner.codes->span()) code = std::byte{0};
@@ -186,7 +212,7 @@ TEST(MixtureOfExperts, the_bias_is_inside_the_weight_of_the_route) {
   }
 }
 
-TEST(MixtureOfExperts, does_not_touch_experts_without_tokens) {
+TEST_P(MixtureOfExperts, does_not_touch_experts_without_tokens) {
   Experts experts = random_experts(3);
   const std::vector<Route> routes = {{0, 0.5f}, {3, 0.5f}, {3, 0.75f}, {0, 0.25f}};
   const std::vector<float> x = random_tokens(2, 3);
@@ -205,7 +231,7 @@ TEST(MixtureOfExperts, does_not_touch_experts_without_tokens) {
   for (const float value : run(experts, x, routes, 2, 1)) EXPECT_TRUE(std::isnan(value));
 }
 
-TEST(MixtureOfExperts, nan_stays_in_its_token) {
+TEST_P(MixtureOfExperts, nan_stays_in_its_token) {
   const Experts experts = random_experts(4);
   std::vector<float> x = random_tokens(3, 4);
   x[kHidden + 5] = NAN;
@@ -215,6 +241,8 @@ TEST(MixtureOfExperts, nan_stays_in_its_token) {
     EXPECT_EQ(std::isnan(y[i]), i / kHidden == 1) << i;
   }
 }
+
+SUBBYTE_FOR_EVERY_ISA(MixtureOfExperts);
 
 }  // namespace
 }  // namespace subbyte

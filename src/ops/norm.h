@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <span>
 
+#include "ops/execution.h"
+
 namespace subbyte {
 
 /// Where the result is rounded to the type of the activations. The families of models differ:
@@ -25,6 +27,10 @@ struct Norm {
 
 /// Normalises each row of x [rows][size], size = norm.weight.size(); y may be x. The mean is
 /// accumulated in double precision.
-void rms_norm(std::span<float> y, std::span<const float> x, const Norm& norm);
+void rms_norm(Execution& execution, std::span<float> y, std::span<const float> x, const Norm& norm);
+
+/// x += delta, then y = the normalised x, in one pass; y may not be x.
+void add_rms_norm(Execution& execution, std::span<float> y, std::span<float> x,
+                  std::span<const float> delta, const Norm& norm);
 
 }  // namespace subbyte

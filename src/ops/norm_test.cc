@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
 #include "base/random.h"
+#include "support/isa_test.h"
 
 namespace subbyte {
 namespace {
@@ -33,6 +35,21 @@ double round_to(double value, ActivationType type) {
   return round_mantissa(value, 23);
 }
 
+class RmsNorm : public subbyte::testing::IsaTest {
+ protected:
+  /// With one thread, after seeing that more give the same bits.
+  static void rms_norm(std::span<float> y, std::span<const float> x, const Norm& norm) {
+    for (const int threads : {8, 2}) {
+      std::vector<float> z(y.size());
+      subbyte::rms_norm(execution(threads), z, x, norm);
+      std::vector<float> one(y.size());
+      subbyte::rms_norm(execution(1), one, x, norm);
+      EXPECT_EQ(std::memcmp(z.data(), one.data(), z.size() * sizeof(float)), 0);
+    }
+    subbyte::rms_norm(execution(1), y, x, norm);
+  }
+};
+
 struct Case {
   std::vector<float> x, weight;
 };
@@ -57,7 +74,7 @@ std::vector<double> normalised(std::span<const float> row, double eps) {
   return result;
 }
 
-TEST(RmsNorm, is_the_formula_in_float32) {
+TEST_P(RmsNorm, is_the_formula_in_float32) {
   for (const NormOrder order : {NormOrder::kRoundThenScale, NormOrder::kScaleThenRound}) {
     const Case made = random_case(3, 100, 1);
     std::vector<float> y(300, NAN);
@@ -73,7 +90,12 @@ TEST(RmsNorm, is_the_formula_in_float32) {
   }
 }
 
-class RoundedNorm : public testing::TestWithParam<ActivationType> {};
+class RoundedNorm : public ::testing::TestWithParam<ActivationType> {
+ protected:
+  static void rms_norm(std::span<float> y, std::span<const float> x, const Norm& norm) {
+    subbyte::rms_norm(**Execution::create({.num_threads = 1}), y, x, norm);
+  }
+};
 
 TEST_P(RoundedNorm, rounds_where_the_order_says) {
   const Case made = random_case(8, 256, 2);
@@ -104,12 +126,12 @@ TEST_P(RoundedNorm, gives_numbers_of_the_type) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, RoundedNorm,
-                         testing::Values(ActivationType::kBF16, ActivationType::kF16),
+                         ::testing::Values(ActivationType::kBF16, ActivationType::kF16),
                          [](const auto& param) {
                            return param.param == ActivationType::kBF16 ? "bf16" : "f16";
                          });
 
-TEST(RmsNorm, the_orders_differ_in_a_case_worked_by_hand) {
+TEST_P(RmsNorm, the_orders_differ_in_a_case_worked_by_hand) {
   // The mean of squares is 1. The steps of bf16 are 2^-7 = 0.0078125 here:
   //   round, then scale   1.0118 -> 1.015625;  * 1.5 = 1.5234375, a bf16 number
   //   scale, then round   1.0118 * 1.5 = 1.5177, between 1.515625 and 1.5234375, nearer the first
@@ -124,7 +146,7 @@ TEST(RmsNorm, the_orders_differ_in_a_case_worked_by_hand) {
   EXPECT_EQ(y[0], 1.515625f);
 }
 
-TEST(RmsNorm, works_in_place) {
+TEST_P(RmsNorm, works_in_place) {
   const Case made = random_case(4, 32, 4);
   std::vector<float> y(128);
   std::vector<float> in_place = made.x;
@@ -134,7 +156,7 @@ TEST(RmsNorm, works_in_place) {
   EXPECT_EQ(in_place, y);
 }
 
-TEST(RmsNorm, does_not_overflow_or_divide_by_zero) {
+TEST_P(RmsNorm, does_not_overflow_or_divide_by_zero) {
   const std::vector<float> weight(4, 1);
   const std::vector<float> zeros(4, 0);
   std::vector<float> y(4, NAN);
@@ -146,7 +168,7 @@ TEST(RmsNorm, does_not_overflow_or_divide_by_zero) {
   EXPECT_NEAR(y[1], -1, 1e-6);
 }
 
-TEST(RmsNorm, nan_stays_in_its_row) {
+TEST_P(RmsNorm, nan_stays_in_its_row) {
   std::vector<float> x(8, 1);
   x[2] = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> weight(4, 1);
@@ -155,6 +177,40 @@ TEST(RmsNorm, nan_stays_in_its_row) {
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(std::isnan(y[i]));
   for (int i = 4; i < 8; ++i) EXPECT_EQ(y[i], 1);
 }
+
+TEST_P(RmsNorm, adds_first_when_told) {
+  for (const int64_t size : {1, 7, 16, 100, 1030}) {
+    const Case made = random_case(20, size, 5);
+    const Case other = random_case(20, size, 6);
+    const Norm norm = {made.weight, 1e-6f, NormOrder::kRoundThenScale, ActivationType::kF32};
+    std::vector<float> sum = made.x;
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += other.x[i];
+    std::vector<float> expected(sum.size());
+    rms_norm(expected, sum, norm);
+    for (const int threads : {1, 2, 8}) {
+      std::vector<float> x = made.x;
+      std::vector<float> y(x.size(), NAN);
+      add_rms_norm(execution(threads), y, x, other.x, norm);
+      EXPECT_EQ(x, sum);
+      EXPECT_EQ(y, expected);
+    }
+  }
+}
+
+TEST_P(RmsNorm, is_the_formula_for_every_size) {
+  for (int64_t size = 1; size < 70; ++size) {
+    const Case made = random_case(2, size, size);
+    std::vector<float> y(2 * size, NAN);
+    rms_norm(y, made.x, {made.weight, 1e-5f, NormOrder::kRoundThenScale, ActivationType::kF32});
+    for (int64_t i = 0; i < 2 * size; ++i) {
+      const auto row = normalised(std::span(made.x).subspan(i / size * size, size), 1e-5f);
+      const double value = row[i % size] * made.weight[i % size];
+      EXPECT_NEAR(y[i], value, std::abs(value) * 5 * 0x1p-24) << size;
+    }
+  }
+}
+
+SUBBYTE_FOR_EVERY_ISA(RmsNorm);
 
 }  // namespace
 }  // namespace subbyte

@@ -32,8 +32,7 @@ void scale_yarn(std::span<double> inv_freq, double head_dim, double theta,
 
 }  // namespace
 
-Rope::Rope(int64_t head_dim, double theta, const RopeScaling& scaling)
-    : head_dim_(head_dim), inv_freq_(head_dim / 2) {
+Rope::Rope(int64_t head_dim, double theta, const RopeScaling& scaling) : inv_freq_(head_dim / 2) {
   const auto dim = static_cast<double>(head_dim);
   for (std::size_t i = 0; i < inv_freq_.size(); ++i) {
     inv_freq_[i] = std::pow(theta, -2 * static_cast<double>(i) / dim);
@@ -49,18 +48,13 @@ Rope::Rope(int64_t head_dim, double theta, const RopeScaling& scaling)
   }
 }
 
-void Rope::apply(std::span<float> heads, int64_t position) const {
+void Rope::angles(std::span<float> cos, std::span<float> sin, int64_t first_position) const {
   const std::size_t half = inv_freq_.size();
-  for (std::size_t i = 0; i < half; ++i) {
-    const double angle = static_cast<double>(position) * inv_freq_[i];
-    const auto cos = static_cast<float>(std::cos(angle) * attention_factor_);
-    const auto sin = static_cast<float>(std::sin(angle) * attention_factor_);
-    for (std::size_t head = 0; head < heads.size(); head += head_dim_) {
-      const float a = heads[head + i];
-      const float b = heads[head + half + i];
-      heads[head + i] = a * cos - b * sin;
-      heads[head + half + i] = b * cos + a * sin;
-    }
+  for (std::size_t i = 0; i < cos.size(); ++i) {
+    const auto position = static_cast<double>(first_position + static_cast<int64_t>(i / half));
+    const double angle = position * inv_freq_[i % half];
+    cos[i] = static_cast<float>(std::cos(angle) * attention_factor_);
+    sin[i] = static_cast<float>(std::sin(angle) * attention_factor_);
   }
 }
 

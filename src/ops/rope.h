@@ -28,14 +28,14 @@ class Rope {
  public:
   Rope(int64_t head_dim, double theta, const RopeScaling& scaling);
 
-  /// Turns `heads` heads of head_dim floats, one behind the other, to `position`.
-  void apply(std::span<float> heads, int64_t position) const;
+  /// cos and sin [positions][head_dim / 2] of the angles of successive positions, times the
+  /// attention factor. They depend on the position alone: all heads of all layers share them.
+  void angles(std::span<float> cos, std::span<float> sin, int64_t first_position) const;
 
   std::span<const double> inv_freq() const { return inv_freq_; }
   double attention_factor() const { return attention_factor_; }
 
  private:
-  int64_t head_dim_;
   std::vector<double> inv_freq_;  // [head_dim / 2]
   double attention_factor_ = 1;
 };

@@ -30,12 +30,17 @@ struct NamedMethod {
   cpu::Method method;
 };
 
-/// Those that a kernel has.
-inline std::vector<NamedMethod> methods_of(const cpu::MatmulKernel& kernel) {
+/// Those that a kernel has for groups like these: what choose_method() can pick.
+inline std::vector<NamedMethod> methods_of(const cpu::Kernels& kernels,
+                                           const WeightFormat& format) {
+  const cpu::MatmulKernel& kernel = *cpu::find_matmul(kernels, format);
+  const bool small_groups = format.group_size % (8 * kernels.lanes) != 0;
+  const bool other = small_groups && kernel.many_small_groups.multiply != nullptr;
   std::vector<NamedMethod> methods;
-  for (const NamedMethod& named : {NamedMethod{"few", kernel.few}, NamedMethod{"many", kernel.many},
-                                   NamedMethod{"bf16", kernel.bf16},
-                                   NamedMethod{"int8", kernel.int8}}) {
+  for (const NamedMethod& named :
+       {NamedMethod{"few", kernel.few},
+        NamedMethod{"many", other ? kernel.many_small_groups : kernel.many},
+        NamedMethod{"bf16", kernel.bf16}, NamedMethod{"int8", kernel.int8}}) {
     if (named.method.multiply != nullptr) methods.push_back(named);
   }
   return methods;

@@ -54,15 +54,21 @@ const MatmulKernel* find_matmul(const Kernels& kernels, const WeightFormat& form
   return nullptr;
 }
 
-const Method& choose_method(const MatmulKernel& kernel, int64_t m, Precision precision,
+const Method& choose_method(const Kernels& kernels, const MatmulKernel& kernel,
+                            const Weights& weights, int64_t m, Precision precision,
                             bool batch_invariant) {
-  const bool prompt = m > kFewRows && !batch_invariant;
+  const bool many = m > kernel.few_rows && !batch_invariant;
   if (precision == Precision::kInt8 && kernel.int8.multiply != nullptr) return kernel.int8;
   if (kernel.bf16.multiply != nullptr &&
-      (precision == Precision::kBF16 || (precision == Precision::kAuto && prompt))) {
+      (precision == Precision::kBF16 || (precision == Precision::kAuto && many))) {
     return kernel.bf16;
   }
-  if (batch_invariant || m <= kFewRows) return kernel.few;
+  if (!many) return kernel.few;
+  const bool small_groups =
+      weights.group_size < weights.cols && weights.group_size % (8 * kernels.lanes) != 0;
+  if (small_groups && kernel.many_small_groups.multiply != nullptr) {
+    return kernel.many_small_groups;
+  }
   return kernel.many;
 }
 

@@ -23,6 +23,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "kernels/cpu/vector_kernels.h"
 #include "layouts/matrix.h"
 
 namespace subbyte::cpu {
@@ -84,7 +85,7 @@ struct MatmulTask {
 
 /// What a product rounds its activations to.
 enum class Precision : uint8_t {
-  kAuto,  // float32; prompts (M > kFewRows) in bf16 where the machine has units for it
+  kAuto,  // float32; prompts (M > few_rows) in bf16 where the machine has units for it
   kF32,   // float32, or what differs from it by 2^-16 of each activation
   kBF16,  // bfloat16, as the models' own software has them, where the machine has units for it
   kInt8,  // 8 bits with a scale for each 8 inputs, for integer and E2M1 weights
@@ -96,17 +97,16 @@ struct Method {
   void (*multiply)(const MatmulTask& task) = nullptr;  // nullptr: there is none
 };
 
-/// Up to this many rows of activations `few` is faster than `many`.
-inline constexpr int64_t kFewRows = 4;
-
 struct MatmulKernel {
-  Format element;
-  Format scale;  // kNone: dense
-  Zero zero;
+  Format element = Format::kNone;
+  Format scale = Format::kNone;  // kNone: dense
+  Zero zero = Zero::kNone;
   Method few;   // any M, each row of activations by itself: its result depends on no other
   Method many;  // any M: decodes a strip of weights once for all rows of activations
+  Method many_small_groups;  // `many` for groups that do not cover whole blocks; none: `many`
   Method bf16;
   Method int8;
+  int64_t few_rows = 4;  // up to this M `few` is faster than `many`
 };
 
 struct Kernels {
@@ -124,17 +124,19 @@ struct Kernels {
   void (*pack)(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather, int64_t k,
                ActivationOrder order);
 
-  float (*dot)(const float* a, const float* b, int64_t n);
   void (*axpy)(float* y, float a, const float* x, int64_t n);  // y += a x
+
+  const VectorKernels* vectors;  // attention, norms, rotary embedding, gates
 };
 
 /// nullptr when no kernel of this table multiplies that format. Any group size that is a multiple
 /// of 8 works, and so does the whole row; any rows >= 1; cols any multiple of 8.
 const MatmulKernel* find_matmul(const Kernels& kernels, const WeightFormat& format);
 
-/// How to multiply m rows of activations. With `batch_invariant`, a row's result is the same bits
-/// whatever m is.
-const Method& choose_method(const MatmulKernel& kernel, int64_t m, Precision precision,
+/// How to multiply m rows of activations by `weights`. With `batch_invariant`, a row's result is
+/// the same bits whatever m is.
+const Method& choose_method(const Kernels& kernels, const MatmulKernel& kernel,
+                            const Weights& weights, int64_t m, Precision precision,
                             bool batch_invariant);
 
 /// All that are compiled in, best first.

@@ -84,8 +84,9 @@ TEST(FindMatmul, refuses_what_has_no_kernel) {
 TEST(ChooseMethod, obeys_the_precision_and_keeps_rows_apart_when_asked) {
   for (const Kernels* kernels : all_kernels()) {
     for (const MatmulKernel& kernel : kernels->matmuls) {
+      const Weights weights = {.cols = 1024, .group_size = 128};
       const auto chosen = [&](int64_t m, Precision precision, bool invariant) {
-        return choose_method(kernel, m, precision, invariant).multiply;
+        return choose_method(*kernels, kernel, weights, m, precision, invariant).multiply;
       };
       for (const int64_t m : {1, 4, 5, 512}) {
         EXPECT_EQ(chosen(m, Precision::kF32, true), kernel.few.multiply);
@@ -96,7 +97,7 @@ TEST(ChooseMethod, obeys_the_precision_and_keeps_rows_apart_when_asked) {
         if (kernel.bf16.multiply == nullptr) continue;
         EXPECT_EQ(chosen(m, Precision::kBF16, false), kernel.bf16.multiply);
       }
-      EXPECT_EQ(chosen(4, Precision::kAuto, false), kernel.few.multiply);
+      EXPECT_EQ(chosen(1, Precision::kAuto, false), kernel.few.multiply);
       EXPECT_EQ(chosen(5, Precision::kF32, false), kernel.many.multiply);
     }
   }
@@ -143,44 +144,6 @@ TEST(Pack, puts_inputs_where_the_header_says) {
           }
         }
       }
-    }
-  }
-}
-
-TEST(Dot, agrees_with_double_precision_at_every_length) {
-  for (const Kernels* kernels : all_kernels()) {
-    if (!runs_here(*kernels)) continue;
-    for (int64_t n = 0; n < 200; ++n) {
-      const std::vector<float> a = testing::random_inputs(1, n, testing::Contents::kReal, n);
-      const std::vector<float> b = testing::random_inputs(1, n, testing::Contents::kReal, n + 500);
-      double expected = 0;
-      double magnitude = 0;
-      for (int64_t i = 0; i < n; ++i) {
-        expected += static_cast<double>(a[i]) * b[i];
-        magnitude += std::fabs(static_cast<double>(a[i]) * b[i]);
-      }
-      const double bound = testing::rounding_bound(static_cast<double>(n) + 1) * magnitude;
-      const float found = kernels->dot(a.data(), b.data(), n);
-      const auto result = testing::compare_matmul({&found, 1}, {&expected, 1}, {&bound, 1});
-      EXPECT_TRUE(result) << kernels->name << ", " << n << ": " << result.message;
-    }
-  }
-}
-
-TEST(Dot, small_integers_are_exact) {
-  for (const Kernels* kernels : all_kernels()) {
-    if (!runs_here(*kernels)) continue;
-    for (int64_t n = 0; n < 200; ++n) {
-      std::vector<float> a(n);
-      std::vector<float> b(n);
-      int64_t expected = 0;
-      for (int64_t i = 0; i < n; ++i) {
-        a[i] = static_cast<float>(i - 50);
-        b[i] = static_cast<float>(3 * i + 1);
-        expected += (i - 50) * (3 * i + 1);
-      }
-      EXPECT_EQ(kernels->dot(a.data(), b.data(), n), static_cast<float>(expected))
-          << kernels->name << ", " << n;
     }
   }
 }

@@ -116,9 +116,8 @@ template <typename Check>
 void for_all_methods(const WeightFormat& format, std::initializer_list<int64_t> all_m,
                      const Check& check) {
   for (const Kernels* kernels : kernels_of_this_machine()) {
-    const MatmulKernel* kernel = find_matmul(*kernels, format);
-    ASSERT_NE(kernel, nullptr) << kernels->name << ", " << to_string(format);
-    for (const NamedMethod& method : methods_of(*kernel)) {
+    ASSERT_NE(find_matmul(*kernels, format), nullptr) << kernels->name << to_string(format);
+    for (const NamedMethod& method : methods_of(*kernels, format)) {
       for (const int64_t m : all_m) {
         check(*kernels, method, m);
         if (::testing::Test::HasFailure()) return;
@@ -211,7 +210,7 @@ TEST_P(Matmul, results_of_a_row_of_activations_do_not_depend_on_the_others) {
   const RandomMatrix matrix = random_matrix(format, 19, 1160, Contents::kReal, 7);
   const std::vector<float> x = random_inputs(kMaxM, 1160, Contents::kReal, 8);
   for (const Kernels* kernels : kernels_of_this_machine()) {
-    for (const NamedMethod& method : methods_of(*find_matmul(*kernels, format))) {
+    for (const NamedMethod& method : methods_of(*kernels, format)) {
       const std::vector<float> all = multiply(*kernels, method.method, matrix.view, x, kMaxM);
       for (const int64_t m : {1, 2, 3, 4, 5, 8, 16, 33}) {
         const std::vector<float> some = multiply(*kernels, method.method, matrix.view, x, m);

@@ -3,6 +3,9 @@
 #include "kernels/cpu/avx2/elements.h"
 
 namespace subbyte::cpu::avx2 {
+
+extern const VectorKernels kVectorKernels;  // avx2_vectors.cc
+
 namespace {
 
 // One after the other: each uses what those before it define.

@@ -3,6 +3,9 @@
 #include "kernels/cpu/avx512/elements.h"
 
 namespace subbyte::cpu::avx512 {
+
+extern const VectorKernels kVectorKernels;  // avx512_vectors.cc
+
 namespace {
 
 // One after the other: each uses what those before it define.

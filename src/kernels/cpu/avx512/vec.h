@@ -52,6 +52,7 @@ inline Float fnma(Float a, Float b, Float c) {
 
 using Int = __m512i;  // 32-bit integers, or bytes, four to a lane
 
+/// a > b ? a : b, so b where one of them is NaN.
 inline Float max(Float a, Float b) {
   return _mm512_max_ps(a, b);
 }

@@ -5,6 +5,10 @@
 
 #include "base/cpu_features.h"
 
+namespace subbyte::cpu::avx512 {
+extern const VectorKernels kVectorKernels;  // avx512_vectors.cc: nothing of BF16 helps there
+}
+
 namespace subbyte::cpu::avx512bf16 {
 namespace {
 

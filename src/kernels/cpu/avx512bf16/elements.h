@@ -54,14 +54,24 @@ constexpr PairTable kPairTable = make_pair_table<kElement>();
 /// Whether bf16 holds every entry.
 template <Format kElement>
 constexpr bool has_pairs() {
-  if constexpr (kElement == Format::kU8) {
-    return false;  // has no codebook
+  if constexpr (!has_codebook<kElement>()) {
+    return false;
   } else {
     for (int code = 0; code < (1 << Codebook<kElement>::kBits); ++code) {
       const auto value = static_cast<float>(PairCodebook<kElement>::value(code));
       if ((__builtin_bit_cast(uint32_t, value) & 0xFFFFu) != 0) return false;
     }
     return true;
+  }
+}
+
+/// Whether it holds them without a factor.
+template <Format kElement>
+constexpr bool exact_pairs() {
+  if constexpr (has_pairs<kElement>()) {
+    return PairCodebook<kElement>::kFactor == 1;
+  } else {
+    return false;
   }
 }
 
@@ -88,8 +98,12 @@ struct PairElement {
   }
   template <int j>
   static Pairs value(Codes codes) {
-    const Pairs table =
-        load_pairs(reinterpret_cast<const uint8_t*>(kPairTable<kElement>.words));
+    return value_of<j>(codes,
+                       load_pairs(reinterpret_cast<const uint8_t*>(kPairTable<kElement>.words)));
+  }
+  /// The same with another table.
+  template <int j>
+  static Pairs value_of(Codes codes, Pairs table) {
     return _mm512_permutexvar_epi16(_mm512_srli_epi16(codes, kBits * j), table);
   }
 };

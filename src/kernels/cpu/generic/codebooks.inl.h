@@ -74,3 +74,8 @@ constexpr FloatTable<kSize> make_float_table() {
 
 template <Format kElement, int kSize>
 constexpr FloatTable<kSize> kFloatTable = make_float_table<kElement, kSize>();
+
+template <Format kElement>
+constexpr bool has_codebook() {
+  return requires { Codebook<kElement>::kBits; };
+}

@@ -23,57 +23,53 @@ struct Quantized {
       return {};
     }
   }
+  static constexpr MatmulKernel kernel() {
+    MatmulKernel kernel;
+    kernel.element = kElement;
+    kernel.scale = kScale;
+    kernel.zero = kZero;
+    kernel.few = {E::kOrder, &each_row<FloatProduct<E>>};
+    kernel.many = {E::kOrder, &strips};
+    kernel.int8 = int8();
 #ifdef SUBBYTE_PAIRS
-  static constexpr bool kPairs = has_pairs<kElement>();
-  template <int kTerms>
-  static constexpr Method pairs() {
-    using Product = PairProduct<kElement, kTerms>;
-    return {Product::kOrder, &each_row<Product>};
-  }
-#else
-  static constexpr bool kPairs = false;
-  template <int>
-  static constexpr Method pairs() {
-    return {};
-  }
+    if constexpr (has_pairs<kElement>()) {
+      kernel.few = {ActivationOrder::kSplitPairs, &each_row<PairProduct<kElement, 2>>};
+      kernel.bf16 = {ActivationOrder::kPairs, &each_row<PairProduct<kElement, 1>>};
+    }
 #endif
-  static constexpr Method few() {
-    if constexpr (kPairs) {
-      return pairs<2>();
-    } else {
-      return {E::kOrder, &each_row<FloatProduct<E>>};
+#ifdef SUBBYTE_TILES
+    using Tiles = TileMethods<E, kElement, kZero, Broadcast, Spread>;
+    kernel.bf16 = Tiles::kRounded;
+    kernel.few_rows = kTileFewRows;
+    if constexpr (exact_pairs<kElement>()) {
+      // Products of E2M1 with one of these scales are exact in bf16, those of integers are not.
+      constexpr bool kExactWeights = kScale == Format::kE8M0 || kScale == Format::kE4M3;
+      if constexpr (!kExactWeights) kernel.many_small_groups = kernel.many;
+      kernel.many = Tiles::kExact;
     }
+#endif
+    return kernel;
   }
-  static constexpr Method bf16() {
-    if constexpr (kPairs) {
-      return pairs<1>();
-    } else {
-      return {};
-    }
-  }
-  static constexpr MatmulKernel kKernel = {
-      .element = kElement,
-      .scale = kScale,
-      .zero = kZero,
-      .few = few(),
-      .many = {E::kOrder, &strips},
-      .bf16 = bf16(),
-      .int8 = int8(),
-  };
+  static constexpr MatmulKernel kKernel = kernel();
 };
 
 template <Format kElement>
 struct Dense {
   using E = Element<kElement>;
-  static constexpr MatmulKernel kKernel = {
-      .element = kElement,
-      .scale = Format::kNone,
-      .zero = Zero::kNone,
-      .few = {E::kOrder, &gemv_any_m<FloatProduct<E>, DenseScaling>},
-      .many = {E::kOrder, &gemm_any_m<E, DenseScaling>},
-      .bf16 = {},
-      .int8 = {},
-  };
+  static constexpr MatmulKernel kernel() {
+    MatmulKernel kernel;
+    kernel.element = kElement;
+    kernel.few = {E::kOrder, &gemv_any_m<FloatProduct<E>, DenseScaling>};
+    kernel.many = {E::kOrder, &gemm_any_m<E, DenseScaling>};
+#ifdef SUBBYTE_TILES
+    using Tiles = TileMethods<E, kElement, Zero::kNone, DenseScaling, DenseScaling>;
+    kernel.bf16 = Tiles::kRounded;
+    kernel.few_rows = kTileFewRows;
+    if constexpr (kElement == Format::kBF16) kernel.many = Tiles::kExact;
+#endif
+    return kernel;
+  }
+  static constexpr MatmulKernel kKernel = kernel();
 };
 
 constexpr MatmulKernel kMatmuls[] = {
@@ -105,12 +101,25 @@ constexpr MatmulKernel kMatmuls[] = {
     Dense<Format::kF32>::kKernel,
 };
 
-/// A panel of decoded weights or none, and the scales of four rows with the smallest groups, 8.
+/// A panel of decoded weights or none, and the scales of four rows with the smallest groups, 8;
+/// with tiles what tile_scratch() lays out.
 inline int64_t scratch_bytes(int64_t k) {
-  return (kGemmTileOutputs * kPanelStride + 4 * staged_floats((k + 7) / 8)) * 4;
+  const int64_t staged = staged_floats((k + 7) / 8) * 4;
+  const int64_t panel = kGemmTileOutputs * kPanelStride * 4 + 4 * staged;
+#ifdef SUBBYTE_TILES
+  const int64_t tiles = strip_bytes(k) + 8 * 256 * 4 + kStripRows * staged;
+  return panel < tiles ? tiles : panel;
+#else
+  return panel;
+#endif
 }
 
 constexpr Kernels make_kernels(const char* name, uint32_t required_features) {
+#ifdef SUBBYTE_TILES
+  constexpr auto kPack = &pack_any;
+#else
+  constexpr auto kPack = &pack;
+#endif
   return {name,  required_features, kLanes, kMatmuls, &packed_bytes, &scratch_bytes,
-          &pack, &dot,              &axpy};
+          kPack, &axpy,             &kVectorKernels};
 }

@@ -141,7 +141,7 @@ struct ByteProduct {
   static constexpr ActivationOrder kOrder = ActivationOrder::kBytes;
   static constexpr int64_t kActivationBytes = activation_bytes(kOrder);
   static constexpr int64_t kBlockBytes = E::kBits * kLanes;
-  static constexpr float kFactor = Bytes::kFactor;
+  static constexpr float kFactor = 1;
 
   static Codes codes_at(const uint8_t* p) { return E::load(p); }
   static const float* sums(const uint8_t* x) {
@@ -154,7 +154,8 @@ struct ByteProduct {
     for (int m = 0; m < kM; ++m) {
       const Int even = load_int(x[m]);
       const Int odd = load_int(x[m] + kVectorBytes);
-      const Float scale = load(reinterpret_cast<const float*>(x[m] + kByteScales));
+      Float scale = load(reinterpret_cast<const float*>(x[m] + kByteScales));
+      if constexpr (Bytes::kFactor != 1) scale = mul(scale, broadcast(Bytes::kFactor));
       Int start = zero_int();
       if constexpr (Bytes::kShift >= 0) {
         start = sub_int(start, shift_left<Bytes::kShift>(load_int(x[m] + kByteSums)));

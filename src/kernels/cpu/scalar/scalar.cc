@@ -2,6 +2,9 @@
 #include "kernels/cpu/scalar/elements.h"
 
 namespace subbyte::cpu::scalar {
+
+extern const VectorKernels kVectorKernels;  // scalar_vectors.cc
+
 namespace {
 
 // One after the other: each uses what those before it define.

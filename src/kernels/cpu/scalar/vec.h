@@ -49,6 +49,7 @@ inline Float fnma(Float a, Float b, Float c) {
 
 using Int = uint32_t;  // an integer of two's complement, or four bytes
 
+/// a > b ? a : b, so b where one of them is NaN.
 inline Float max(Float a, Float b) {
   return a > b ? a : b;
 }

@@ -1,0 +1,37 @@
+// The kernels of one instruction set: the mainloops of generic/ over the vectors of this folder.
+#include "kernels/cpu/amx/elements.h"
+
+#include "base/cpu_features.h"
+
+namespace subbyte::cpu::avx512 {
+extern const VectorKernels kVectorKernels;  // avx512_vectors.cc
+}
+
+namespace subbyte::cpu::amx {
+namespace {
+
+#define SUBBYTE_TILES
+// One after the other: each uses what those before it define.
+#include "kernels/cpu/generic/scaling.inl.h"
+//
+#include "kernels/cpu/generic/products.inl.h"
+//
+#include "kernels/cpu/generic/gemv.inl.h"
+//
+#include "kernels/cpu/generic/gemm.inl.h"
+//
+#include "kernels/cpu/generic/vectors.inl.h"
+//
+#include "kernels/cpu/generic/pack.inl.h"
+//
+#include "kernels/cpu/generic/tiles.inl.h"
+//
+#include "kernels/cpu/generic/kernel_list.inl.h"
+
+}  // namespace
+
+extern const Kernels kKernels;
+constinit const Kernels kKernels =
+    make_kernels("amx", kCpuAvx512 | kCpuAvx512Vnni | kCpuAvx512Bf16 | kCpuAmx);
+
+}  // namespace subbyte::cpu::amx

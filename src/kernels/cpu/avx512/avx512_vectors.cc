@@ -1,0 +1,19 @@
+// The vector operations of one instruction set: generic/ over the vectors of this folder.
+#include "kernels/cpu/avx512/vector_math.h"
+#include "kernels/cpu/vector_kernels.h"
+
+namespace subbyte::cpu::avx512 {
+namespace {
+
+#include "kernels/cpu/generic/elementwise.inl.h"
+// One after the other: each uses what the one before it defines.
+#include "kernels/cpu/generic/attention.inl.h"
+
+#include "kernels/cpu/generic/vector_list.inl.h"
+
+}  // namespace
+
+extern const VectorKernels kVectorKernels;
+constinit const VectorKernels kVectorKernels = kVectorTable;
+
+}  // namespace subbyte::cpu::avx512

@@ -1,0 +1,119 @@
+#pragma once
+// The vector vocabulary of generic/elementwise.inl.h and generic/attention.inl.h, AVX-512.
+
+#include "kernels/cpu/avx512/vec.h"
+
+namespace subbyte::cpu::avx512 {
+namespace {
+
+// Attention multiplies tiles of kAttentionRows query rows, or fewer, by as many vectors as give
+// kAttentionSums accumulators, enough to hide the latency of the fused multiply-add.
+constexpr int kAttentionRows = 8;
+constexpr int kAttentionSums = 16;
+constexpr int kDotRows = 4;  // with four keys each
+
+inline Float div(Float a, Float b) {
+  return _mm512_div_ps(a, b);
+}
+/// a < b ? a : b, so b where one of them is NaN.
+inline Float min(Float a, Float b) {
+  return _mm512_min_ps(a, b);
+}
+/// The nearest integer, ties to even.
+inline Float nearest(Float v) {
+  return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+/// v * 2^n for integers n from -150 to 128, rounded once.
+inline Float times_power_of_two(Float v, Float n) {
+  return _mm512_scalef_ps(v, n);
+}
+
+inline __mmask16 mask_of(int64_t count) {
+  return static_cast<__mmask16>((1u << count) - 1);
+}
+/// The first `count` < kLanes floats at p, then zeros. Nothing behind them is touched.
+inline Float load_part(const float* p, int64_t count) {
+  return _mm512_maskz_loadu_ps(mask_of(count), p);
+}
+inline void store_part(float* p, Float v, int64_t count) {
+  _mm512_mask_storeu_ps(p, mask_of(count), v);
+}
+/// The first `count` < kLanes lanes of v, then those of other.
+inline Float first_or(Float v, int64_t count, Float other) {
+  return _mm512_mask_mov_ps(other, mask_of(count), v);
+}
+
+inline float first_lane(Float v) {
+  return _mm512_cvtss_f32(v);
+}
+/// The largest lane; there is no NaN in v.
+inline float max_across(Float v) {
+  const __m256 a = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  const __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+  const __m128 c = _mm_max_ps(b, _mm_movehl_ps(b, b));
+  return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+}
+
+/// Of the 2 * kLanes floats at p, those at even and those at odd places.
+inline void load_alternating(const float* p, Float* even, Float* odd) {
+  const __m512i first =
+      _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(1));
+  const Float a = load(p);
+  const Float b = load(p + kLanes);
+  *even = _mm512_permutex2var_ps(a, first, b);
+  *odd = _mm512_permutex2var_ps(a, second, b);
+}
+
+/// A double for each lane.
+struct Doubles {
+  __m512d low, high;
+};
+inline Doubles no_doubles() {
+  return {_mm512_setzero_pd(), _mm512_setzero_pd()};
+}
+/// sums + v^2; the squares of floats are exact in double.
+inline Doubles add_squares(Doubles sums, Float v) {
+  const __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(v));
+  const __m512d high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1));
+  return {_mm512_fmadd_pd(low, low, sums.low), _mm512_fmadd_pd(high, high, sums.high)};
+}
+inline double sum(Doubles sums) {
+  const __m512d all = _mm512_add_pd(sums.low, sums.high);
+  const __m256d a = _mm256_add_pd(_mm512_castpd512_pd256(all), _mm512_extractf64x4_pd(all, 1));
+  const __m128d b = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
+  return _mm_cvtsd_f64(_mm_add_sd(b, _mm_unpackhi_pd(b, b)));
+}
+inline float square_root(float value) {
+  return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(value)));
+}
+
+/// rows[i] lane j becomes rows[j] lane i.
+inline void transpose(Float* rows) {
+  Float quads[16];  // 4 * g + e: of the rows 4g .. 4g+3 the columns e, 4 + e, 8 + e, 12 + e
+#pragma GCC unroll 4
+  for (int g = 0; g < 16; g += 4) {
+    const Float a = _mm512_unpacklo_ps(rows[g], rows[g + 1]);
+    const Float b = _mm512_unpackhi_ps(rows[g], rows[g + 1]);
+    const Float c = _mm512_unpacklo_ps(rows[g + 2], rows[g + 3]);
+    const Float d = _mm512_unpackhi_ps(rows[g + 2], rows[g + 3]);
+    quads[g] = _mm512_shuffle_ps(a, c, 0x44);
+    quads[g + 1] = _mm512_shuffle_ps(a, c, 0xEE);
+    quads[g + 2] = _mm512_shuffle_ps(b, d, 0x44);
+    quads[g + 3] = _mm512_shuffle_ps(b, d, 0xEE);
+  }
+#pragma GCC unroll 4
+  for (int e = 0; e < 4; ++e) {
+    const Float even_ab = _mm512_shuffle_f32x4(quads[e], quads[e + 4], 0x88);
+    const Float odd_ab = _mm512_shuffle_f32x4(quads[e], quads[e + 4], 0xDD);
+    const Float even_cd = _mm512_shuffle_f32x4(quads[e + 8], quads[e + 12], 0x88);
+    const Float odd_cd = _mm512_shuffle_f32x4(quads[e + 8], quads[e + 12], 0xDD);
+    rows[e] = _mm512_shuffle_f32x4(even_ab, even_cd, 0x88);
+    rows[e + 4] = _mm512_shuffle_f32x4(odd_ab, odd_cd, 0x88);
+    rows[e + 8] = _mm512_shuffle_f32x4(even_ab, even_cd, 0xDD);
+    rows[e + 12] = _mm512_shuffle_f32x4(odd_ab, odd_cd, 0xDD);
+  }
+}
+
+}  // namespace
+}  // namespace subbyte::cpu::avx512

@@ -1,0 +1,149 @@
+// The exponential, norms, rotary embedding and gates. Included inside the namespace of an
+// instruction set, after its vector_math.h.
+
+/// e^x within 3u of the exact value, u = 2^-24, and half of the smallest denormal number.
+///
+/// x = n ln 2 + r, n an integer, |r| < 0.3466. n * kHigh is exact (kHigh has nine bits, n eight)
+/// and so is x - n * kHigh; n * kLow brings at most 0.02 u where fma() rounds twice, the
+/// subtraction 0.35 u and kLow itself nothing to speak of. The polynomial is the Taylor series to
+/// r^7 / 7!; what it leaves out is below r^8 / 8! * 1.05 < 0.1 u of e^r > 0.7. Its last addition
+/// rounds by u at most (e^r >= 1) or 0.71 u (below); the rounding of what is added, at most
+/// 0.5 * 1.2 u and 0.42 u more where fma() rounds twice, comes in times r; those before it in times
+/// r^2 and less: 0.2 u. Together below 2.5 u. 2^n is exact unless the result is denormal.
+inline Float exponential(Float x) {
+  constexpr float kHigh = 0.693359375F;             // 355 / 512
+  constexpr float kLow = -2.12194440054690581e-4F;  // ln 2 - kHigh
+  // Below, e^x is less than half of the smallest denormal number; above, infinite. NaN stays.
+  x = min(broadcast(89), max(broadcast(-104), x));
+  const Float n = nearest(mul(x, broadcast(1.44269504088896341F)));
+  const Float r = fnma(n, broadcast(kLow), fnma(n, broadcast(kHigh), x));
+  Float p = broadcast(1.0F / 5040);
+  p = fma(p, r, broadcast(1.0F / 720));
+  p = fma(p, r, broadcast(1.0F / 120));
+  p = fma(p, r, broadcast(1.0F / 24));
+  p = fma(p, r, broadcast(1.0F / 6));
+  p = fma(p, r, broadcast(0.5F));
+  p = fma(p, r, broadcast(1));
+  p = fma(p, r, broadcast(1));
+  return times_power_of_two(p, n);
+}
+
+inline float exponential_of_one(float x) {
+  return first_lane(exponential(broadcast(x)));
+}
+
+inline void exp(float* y, const float* x, int64_t n) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(y + i, exponential(load(x + i)));
+  if (i < n) store_part(y + i, exponential(load_part(x + i, n - i)), n - i);
+}
+
+/// 1 / sqrt(mean + eps)
+inline float inverse_rms(double squares, int64_t n, float eps) {
+  const auto mean = static_cast<float>(squares / static_cast<double>(n));
+  return 1.0F / square_root(mean + eps);
+}
+
+inline double sum_of_squares(const float* x, int64_t n) {
+  Doubles sums = no_doubles();
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) sums = add_squares(sums, load(x + i));
+  if (i < n) sums = add_squares(sums, load_part(x + i, n - i));
+  return sum(sums);
+}
+
+/// y = x * factor * weight, from left to right
+inline void scale_row(float* y, const float* x, float factor, const float* weight, int64_t n) {
+  const Float f = broadcast(factor);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(y + i, mul(mul(load(x + i), f), load(weight + i)));
+  if (i == n) return;
+  const Float scaled = mul(load_part(x + i, n - i), f);
+  store_part(y + i, mul(scaled, load_part(weight + i, n - i)), n - i);
+}
+
+inline void rms_norm(float* y, const float* x, const float* weight, int64_t n, float eps) {
+  scale_row(y, x, inverse_rms(sum_of_squares(x, n), n, eps), weight, n);
+}
+
+inline void add_rms_norm(float* y, float* x, const float* delta, const float* weight, int64_t n,
+                         float eps) {
+  Doubles sums = no_doubles();
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Float v = add(load(x + i), load(delta + i));
+    store(x + i, v);
+    sums = add_squares(sums, v);
+  }
+  if (i < n) {
+    const Float v = add(load_part(x + i, n - i), load_part(delta + i, n - i));
+    store_part(x + i, v, n - i);
+    sums = add_squares(sums, v);
+  }
+  scale_row(y, x, inverse_rms(sum(sums), n, eps), weight, n);
+}
+
+/// The pair (a, b) turned.
+struct Pair {
+  Float a, b;
+};
+inline Pair turned(Pair v, Float cos, Float sin) {
+  return {fnma(v.b, sin, mul(v.a, cos)), fma(v.a, sin, mul(v.b, cos))};
+}
+
+inline void norm_rotate(float* out, const float* x, const float* weight, float eps,
+                        const float* cos, const float* sin, int64_t n) {
+  const int64_t half = n / 2;
+  if (weight != nullptr) {
+    rms_norm(out, x, weight, n, eps);
+    x = out;
+  }
+  int64_t i = 0;
+  for (; i + kLanes <= half; i += kLanes) {
+    const Pair v = turned({load(x + i), load(x + half + i)}, load(cos + i), load(sin + i));
+    store(out + i, v.a);
+    store(out + half + i, v.b);
+  }
+  if (const int64_t left = half - i; left > 0) {
+    const Pair v = turned({load_part(x + i, left), load_part(x + half + i, left)},
+                          load_part(cos + i, left), load_part(sin + i, left));
+    store_part(out + i, v.a, left);
+    store_part(out + half + i, v.b, left);
+  }
+  if (n % 2 != 0) out[n - 1] = x[n - 1];
+}
+
+/// x / (1 + e^-(alpha x))
+inline Float swish(Float x, Float alpha) {
+  const Float one = broadcast(1);
+  return div(x, add(one, exponential(fnma(x, alpha, zero()))));
+}
+
+inline void silu_gate(float* gate, const float* up, int64_t n) {
+  const Float one = broadcast(1);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    store(gate + i, mul(swish(load(gate + i), one), load(up + i)));
+  }
+  if (i == n) return;
+  const Float g = swish(load_part(gate + i, n - i), one);
+  store_part(gate + i, mul(g, load_part(up + i, n - i)), n - i);
+}
+
+inline void clamped_swiglu(float* out, const float* gate_up, int64_t n, float alpha, float limit) {
+  const auto gated = [alpha, limit](const float* p) {
+    Float gate;
+    Float up;
+    load_alternating(p, &gate, &up);
+    // NaN is the second argument and stays.
+    gate = min(broadcast(limit), gate);
+    up = min(broadcast(limit), max(broadcast(-limit), up));
+    return mul(swish(gate, broadcast(alpha)), add(up, broadcast(1)));
+  };
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(out + i, gated(gate_up + 2 * i));
+  if (i == n) return;
+  float last[2 * kLanes] = {};
+  for (int64_t k = 0; k < 2 * (n - i); ++k) last[k] = gate_up[2 * i + k];
+  store_part(out + i, gated(last), n - i);
+}

@@ -1,0 +1,15 @@
+// The table of vector operations. Included inside the namespace of an instruction set, after
+// attention.inl.h.
+
+constexpr VectorKernels kVectorTable = {
+    .attention_record_floats = &attention_record_floats,
+    .attention_scratch_floats = &attention_scratch_floats,
+    .attend = &attend,
+    .merge_attention = &merge_attention,
+    .exp = &exp,
+    .rms_norm = &rms_norm,
+    .add_rms_norm = &add_rms_norm,
+    .norm_rotate = &norm_rotate,
+    .silu_gate = &silu_gate,
+    .clamped_swiglu = &clamped_swiglu,
+};

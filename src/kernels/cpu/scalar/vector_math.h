@@ -1,0 +1,86 @@
+#pragma once
+// The vector vocabulary of generic/elementwise.inl.h and generic/attention.inl.h, vectors of one.
+
+#include "kernels/cpu/scalar/vec.h"
+
+namespace subbyte::cpu::scalar {
+namespace {
+
+// Attention multiplies tiles of kAttentionRows query rows, or fewer, by as many vectors as give
+// kAttentionSums accumulators, enough to hide the latency of the fused multiply-add.
+constexpr int kAttentionRows = 2;
+constexpr int kAttentionSums = 8;
+constexpr int kDotRows = 1;  // with four keys each
+
+inline Float div(Float a, Float b) {
+  return a / b;
+}
+/// b where one of them is NaN.
+inline Float min(Float a, Float b) {
+  return a < b ? a : b;
+}
+/// The nearest integer, ties to even, of |v| < 2^22: behind 1.5 * 2^23 there is no fraction.
+inline Float nearest(Float v) {
+  constexpr float kNoFraction = 12582912;
+  return (v + kNoFraction) - kNoFraction;
+}
+/// v * 2^n for integers n from -150 to 128, rounded once: n in two halves, of which the first
+/// keeps v normal.
+inline Float times_power_of_two(Float v, Float n) {
+  if (n != n) return n;
+  const int power = static_cast<int>(n);
+  const int half = power / 2;
+  const auto two_to = [](int e) {
+    return __builtin_bit_cast(float, static_cast<uint32_t>(e + 127) << 23);
+  };
+  return v * two_to(half) * two_to(power - half);
+}
+
+/// The first `count` < kLanes floats at p: none.
+inline Float load_part(const float*, int64_t) {
+  return 0;
+}
+inline void store_part(float*, Float, int64_t) {}
+inline Float first_or(Float, int64_t, Float other) {
+  return other;
+}
+
+inline float first_lane(Float v) {
+  return v;
+}
+inline float sum(Float v) {
+  return v;
+}
+inline float max_across(Float v) {
+  return v;
+}
+
+/// Of the two floats at p, the one at the even and the one at the odd place.
+inline void load_alternating(const float* p, Float* even, Float* odd) {
+  *even = p[0];
+  *odd = p[1];
+}
+
+/// A double for each lane.
+struct Doubles {
+  double value;
+};
+inline Doubles no_doubles() {
+  return {0};
+}
+/// sums + v^2
+inline Doubles add_squares(Doubles sums, Float v) {
+  const double value = v;
+  return {sums.value + value * value};
+}
+inline double sum(Doubles sums) {
+  return sums.value;
+}
+inline float square_root(float value) {
+  return __builtin_sqrtf(value);
+}
+
+inline void transpose(Float*) {}
+
+}  // namespace
+}  // namespace subbyte::cpu::scalar

@@ -1,0 +1,66 @@
+#pragma once
+// What happens between the matrix products, for one instruction set: attention, norms, rotary
+// embedding, gates. A table of functions like cpu_kernels.h, float32 throughout. Results depend
+// on the arguments alone, never on alignment or on how the caller divides its work.
+
+#include <cstdint>
+
+namespace subbyte::cpu {
+
+/// Query rows that one tile of attention may have, and the partial results that may be merged.
+inline constexpr int64_t kMaxAttentionRows = 64;
+inline constexpr int64_t kMaxAttentionSplits = 64;
+
+/// Some query rows of one key-value head against some positions of its cache. The query heads that
+/// share that head are `group` neighbours; row r is token r / group, head r % group of them. Row r
+/// sees the positions up to first_position + r / group, and of these only the last `window` when
+/// that is not 0.
+struct AttentionTile {
+  const float* q = nullptr;  // row 0
+  int64_t q_stride = 0;      // floats from one token to the next; heads are head_dim apart
+  int64_t group = 1;
+  int64_t row_begin = 0;
+  int64_t row_end = 0;            // at most kMaxAttentionRows behind row_begin
+  const float* keys = nullptr;    // [position][head_dim]
+  const float* values = nullptr;  // the same
+  int64_t head_dim = 0;
+  float scale = 1;
+  int64_t first_position = 0;
+  int64_t window = 0;
+  int64_t begin = 0;  // positions outside [begin, end) are left to other calls
+  int64_t end = 0;
+  float* records = nullptr;  // one for each row, attention_record_floats(head_dim) apart
+  float* scratch = nullptr;  // attention_scratch_floats(head_dim)
+};
+
+struct VectorKernels {
+  /// Floats of a record: the sum of weighted values, then the largest score and the sum of weights
+  /// relative to it.
+  int64_t (*attention_record_floats)(int64_t head_dim);
+  int64_t (*attention_scratch_floats)(int64_t head_dim);
+  void (*attend)(const AttentionTile& tile);
+  /// out[head_dim] from `count` records that lie `stride` floats apart, in their order. `sink` may
+  /// be nullptr; else exp(*sink) joins the denominator.
+  void (*merge_attention)(float* out, const float* records, int64_t count, int64_t stride,
+                          const float* sink, int64_t head_dim);
+
+  /// y = e^x within 3 * 2^-24 of the exact value, and half of the smallest denormal number.
+  /// Overflows to infinity; NaN stays.
+  void (*exp)(float* y, const float* x, int64_t n);
+  /// y = x / sqrt(mean(x^2) + eps) * weight, the mean accumulated in double precision; y may be x.
+  void (*rms_norm)(float* y, const float* x, const float* weight, int64_t n, float eps);
+  /// x += delta, then the same; y may not be x.
+  void (*add_rms_norm)(float* y, float* x, const float* delta, const float* weight, int64_t n,
+                       float eps);
+  /// One head: rms_norm unless `weight` is nullptr, then element i and n/2 + i turn together by the
+  /// angle of cos[i], sin[i], i < n/2. The last element of an odd head stays. out may be x.
+  void (*norm_rotate)(float* out, const float* x, const float* weight, float eps, const float* cos,
+                      const float* sin, int64_t n);
+  /// gate = gate / (1 + exp(-gate)) * up
+  void (*silu_gate)(float* gate, const float* up, int64_t n);
+  /// g = min(gate_up[2i], limit), u = clamp(gate_up[2i+1], -limit, limit),
+  /// out[i] = g / (1 + exp(-alpha g)) * (u + 1)
+  void (*clamped_swiglu)(float* out, const float* gate_up, int64_t n, float alpha, float limit);
+};
+
+}  // namespace subbyte::cpu

@@ -1,0 +1,108 @@
+// The exponential of every table against double precision. What else is in the tables is compared
+// with oracles by the tests of the operations that use it.
+
+#include "kernels/cpu/vector_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace subbyte::cpu {
+namespace {
+
+std::vector<const Kernels*> tables_of_this_machine() {
+  std::vector<const Kernels*> tables;
+  for (const Kernels* kernels : all_kernels()) {
+    if (select_kernels(kernels->name).ok()) tables.push_back(kernels);
+  }
+  return tables;
+}
+
+/// Whether `found` is within the bound that vector_kernels.h states.
+bool good_exp(float found, float x) {
+  const double exact = std::exp(static_cast<double>(x));
+  if (exact > static_cast<double>(std::numeric_limits<float>::max()) * (1 + 0x1p-23)) {
+    return found == INFINITY;
+  }
+  return std::fabs(found - exact) <= 3 * 0x1p-24 * exact + 0x1p-150 ||
+         (found == INFINITY && exact * (1 + 3 * 0x1p-24) > std::numeric_limits<float>::max());
+}
+
+/// Every `step`th float from `first` away from zero up to `last`.
+void expect_good(const Kernels& kernels, float first, float last, uint32_t step) {
+  constexpr std::size_t kMany = 4096;
+  const auto end = std::bit_cast<uint32_t>(last);
+  std::vector<float> x(kMany);
+  std::vector<float> y(kMany);
+  std::size_t filled = 0;
+  int bad = 0;
+  const auto check = [&] {
+    kernels.vectors->exp(y.data(), x.data(), static_cast<int64_t>(filled));
+    for (std::size_t i = 0; i < filled; ++i) bad += !good_exp(y[i], x[i]);
+    filled = 0;
+  };
+  for (uint64_t bits = std::bit_cast<uint32_t>(first); bits <= end; bits += step) {
+    x[filled++] = std::bit_cast<float>(static_cast<uint32_t>(bits));
+    if (filled == kMany) check();
+  }
+  check();
+  EXPECT_EQ(bad, 0) << kernels.name << ", " << first << " to " << last;
+}
+
+TEST(Exp, is_within_its_bound) {
+  for (const Kernels* kernels : tables_of_this_machine()) {
+    // All binades, then those whose results differ from 1, finely.
+    expect_good(*kernels, -0.0f, -200, 1009);
+    expect_good(*kernels, 0, 200, 1009);
+    expect_good(*kernels, -0x1p-6f, -105, 61);
+    expect_good(*kernels, 0x1p-6f, 89, 61);
+  }
+}
+
+TEST(Exp, has_its_limits) {
+  for (const Kernels* kernels : tables_of_this_machine()) {
+    const std::vector<float> x = {0,        -0.0f,   -INFINITY, INFINITY, NAN,  -1e30f,
+                                  1e30f,    -104.5f, 89,        88.72f,   -88,  -103.9f,
+                                  -3.4e38f, 3.4e38f, 1e-45f,    -1e-45f,  -NAN, 1};
+    std::vector<float> y(x.size());
+    kernels->vectors->exp(y.data(), x.data(), std::ssize(x));
+    EXPECT_EQ(y[0], 1);
+    EXPECT_EQ(y[1], 1);
+    EXPECT_EQ(y[2], 0);
+    EXPECT_EQ(y[3], INFINITY);
+    EXPECT_TRUE(std::isnan(y[4]));
+    EXPECT_EQ(y[5], 0);
+    EXPECT_EQ(y[6], INFINITY);
+    EXPECT_EQ(y[7], 0);
+    EXPECT_EQ(y[8], INFINITY);
+    EXPECT_TRUE(std::isfinite(y[9]));
+    EXPECT_EQ(y[11], 0x1p-149f);
+    EXPECT_EQ(y[12], 0);
+    EXPECT_EQ(y[13], INFINITY);
+    EXPECT_EQ(y[14], 1);
+    EXPECT_EQ(y[15], 1);
+    EXPECT_TRUE(std::isnan(y[16]));
+  }
+}
+
+TEST(Exp, of_any_length_is_the_same_and_writes_nothing_else) {
+  for (const Kernels* kernels : tables_of_this_machine()) {
+    std::vector<float> x(70);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i) - 40.3f;
+    std::vector<float> all(x.size());
+    kernels->vectors->exp(all.data(), x.data(), std::ssize(x));
+    for (std::size_t n = 0; n < x.size(); ++n) {
+      std::vector<float> y(x.size(), -1);
+      kernels->vectors->exp(y.data(), x.data(), static_cast<int64_t>(n));
+      for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(y[i], i < n ? all[i] : -1);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace subbyte::cpu
