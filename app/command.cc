@@ -91,8 +91,11 @@ Result<std::unique_ptr<Execution>> create_execution(const Invocation& invocation
   SUBBYTE_TRY(const int threads, thread_count(invocation));
   SUBBYTE_TRY(const bool pin, pin_threads(invocation));
   const char* isa = std::getenv("SUBBYTE_ISA");
-  return Execution::create(
-      {.num_threads = threads, .isa = isa == nullptr ? "" : isa, .pin_threads = pin});
+  return Execution::create({.num_threads = threads,
+                            .isa = isa == nullptr ? "" : isa,
+                            .pin_threads = pin,
+                            .precision = kActivations.at(invocation.activations),
+                            .batch_invariant = invocation.batch_invariant});
 }
 
 Result<LoadedModel> load(const Invocation& invocation, const std::string& name, int head_bits) {

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,8 @@ struct Invocation {
   // Options that every command takes.
   int threads = 0;
   bool pin_threads = false;
+  std::string activations = "f32";
+  bool batch_invariant = false;
   bool no_progress = false;
 };
 
@@ -61,6 +64,11 @@ struct LoadedModel {
   std::unique_ptr<Model> model;
   double load_seconds = 0;
 };
+
+/// The values of --activations.
+inline const std::map<std::string, cpu::Precision> kActivations = {{"f32", cpu::Precision::kF32},
+                                                                   {"bf16", cpu::Precision::kBF16},
+                                                                   {"int8", cpu::Precision::kInt8}};
 
 /// Threads from --threads or SUBBYTE_THREADS, pinned by --pin or SUBBYTE_PIN, kernels from
 /// SUBBYTE_ISA.

@@ -47,6 +47,13 @@ void declare(CLI::App& app, Invocation& invocation) {
   app.add_option("-t,--threads", invocation.threads,
                  "threads to work with (SUBBYTE_THREADS; default: all processors)")
       ->check(CLI::Range(1, 1024));
+  app.add_option("--activations", invocation.activations,
+                 "what products round activations to: f32 (exact); bf16, for prompts, on machines "
+                 "with AMX or Zen 4 and later; int8, a scale for each 8 numbers")
+      ->check(CLI::IsMember(subbyte::app::kActivations))
+      ->capture_default_str();
+  app.add_flag("--batch-invariant", invocation.batch_invariant,
+               "a token's logits are the same bits alone or among others (slower prompts)");
   app.add_flag("--pin", invocation.pin_threads,
                "keep each thread on a processor of its own (SUBBYTE_PIN=1)");
   app.add_flag("--no-progress", invocation.no_progress, "no progress bars");

@@ -1,4 +1,4 @@
-// ./dev bench: one table of what this machine does with whole models.
+// ./dev bench: tables of what this machine does with kernels and whole models.
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -7,10 +7,14 @@
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <map>
 
 #include "base/thread_pool.h"
+#include "bench/measure_barrier.h"
 #include "bench/measure_kernels.h"
+#include "bench/measure_load.h"
 #include "bench/measure_model.h"
+#include "bench/peaks.h"
 #include "engine/synth.h"
 #include "kernels/cpu/cpu_kernels.h"
 
@@ -19,10 +23,32 @@ namespace {
 
 namespace fs = std::filesystem;
 
+struct Arguments {
+  std::string suite = "cpu";
+  std::string folder = "build/bench-models";
+  std::string only;
+  std::string isa;
+  std::string activations = "f32";
+  bool pin = false;
+  ModelRun run;
+
+  ExecutionOptions execution() const {
+    static const std::map<std::string, cpu::Precision> kNames = {
+        {"f32", cpu::Precision::kF32},
+        {"bf16", cpu::Precision::kBF16},
+        {"int8", cpu::Precision::kInt8}};
+    return {.num_threads = run.threads,
+            .isa = isa,
+            .pin_threads = pin,
+            .precision = kNames.at(activations)};
+  }
+};
+
 struct Subject {
   std::string name;
   fs::path directory;
   SynthOptions synth;  // how to make it when it is not there; arch empty: it must be there
+  int head_bits = 16;
 };
 
 std::vector<Subject> subjects(const fs::path& folder) {
@@ -36,6 +62,7 @@ std::vector<Subject> subjects(const fs::path& folder) {
   none.arch.clear();
   return {{"demo (AWQ)", SUBBYTE_DEMO_MODEL, none},
           {"qwen3 0.6b (AWQ)", folder / "qwen3-0.6b-awq", qwen},
+          {"qwen3 0.6b, head 4 bits", folder / "qwen3-0.6b-awq", qwen, 4},
           {"gpt-oss 20b, 4 layers", folder / "gpt-oss-20b-4-layers-mxfp4", moe}};
 }
 
@@ -48,15 +75,40 @@ std::string processor_name() {
   return "unknown processor";
 }
 
-void print_head(const ModelRun& run, Executor& pool) {
-  const auto kernels = cpu::select_kernels();
-  fmt::print("{}, {} threads, {} kernels, {:%Y-%m-%d}\n", processor_name(), pool.size(),
-             kernels.ok() ? (*kernels)->name : "no", fmt::gmtime(std::time(nullptr)));
+/// The peak that products with these activations could reach.
+Peak peak_for(const std::vector<Peak>& peaks, const std::string& activations) {
+  const std::string_view wanted = activations == "int8" ? "int8" : "bf16";
+  Peak best = peaks.empty() ? Peak{"none", 1} : peaks.front();
+  for (const Peak& peak : peaks) {
+    const bool fits = activations == "f32" ? peak.name.starts_with("float")
+                                           : peak.name.find(wanted) != std::string::npos;
+    if (fits) best = peak;
+  }
+  return best;
+}
+
+Status print_machine(const Arguments& arguments, std::vector<Peak>& peaks) {
+  SUBBYTE_TRY(const auto execution, Execution::create(arguments.execution()));
+  const BarrierFigures barrier = measure_barrier(execution->pool());
+  fmt::print("{}, {} threads, {} kernels, activations {}, {:%Y-%m-%d}\n", processor_name(),
+             execution->pool().size(), execution->kernels().name, arguments.activations,
+             fmt::gmtime(std::time(nullptr)));
+  fmt::print("empty parallel loop: {:.2f} us (90 %: {:.2f})\n", 1e6 * barrier.median_seconds,
+             1e6 * barrier.percentile_90_seconds);
+  peaks = measure_peaks(execution->pool());
+  for (const Peak& peak : peaks) {
+    fmt::print("peak {:<26} {:>8.0f} G operations/s\n", peak.name, peak.rate / 1e9);
+  }
+  fmt::print("\n");
+  return {};
+}
+
+void print_model_head(const ModelRun& run) {
   fmt::print(
-      "medians of {} rounds; prefill of {} tokens, decode of {}; B: read bandwidth between "
-      "the rounds\n\n",
+      "whole models: medians of {} rounds; prefill of {} tokens, decode of {}; B: read bandwidth "
+      "between the rounds\n",
       run.rounds, run.prompt, run.decode);
-  fmt::print("{:<22} {:>8} {:>9} {:>9} {:>9} {:>7} {:>9} {:>8} {:>9} {:>9}\n", "model", "B GB/s",
+  fmt::print("{:<24} {:>8} {:>9} {:>9} {:>9} {:>7} {:>9} {:>8} {:>9} {:>9}\n", "model", "B GB/s",
              "MB/token", "decode/s", "GB/s", "% of B", "prefill/s", "load s", "memory", "allowed");
 }
 
@@ -64,30 +116,88 @@ void print_row(const std::string& name, const ModelFigures& f) {
   const double rate = f.bytes_per_token * f.decode_tokens;
   const double allowed = 1.15 * f.checkpoint_bytes + f.kv_bytes + (64 << 20);
   fmt::print(
-      "{:<22} {:>8.1f} {:>9.1f} {:>9.1f} {:>9.1f} {:>7.0f} {:>9.1f} {:>8.2f} {:>9.0f} {:>9.0f}\n",
+      "{:<24} {:>8.1f} {:>9.1f} {:>9.1f} {:>9.1f} {:>7.0f} {:>9.1f} {:>8.2f} {:>9.0f} {:>9.0f}\n",
       name, f.read_bandwidth / 1e9, f.bytes_per_token / 1e6, f.decode_tokens, rate / 1e9,
       100 * rate / f.read_bandwidth, f.prefill_tokens, f.load_seconds, f.resident_bytes / 1e6,
       allowed / 1e6);
   std::fflush(stdout);
 }
 
-Status run_all(ModelRun run, const fs::path& folder, const std::string& only) {
-  ThreadPool pool(run.threads);
-  print_head(run, pool);
-  for (const Subject& subject : subjects(folder)) {
-    if (!only.empty() && subject.name.find(only) == std::string::npos) continue;
-    if (!fs::exists(subject.directory) && !subject.synth.arch.empty()) {
-      fs::create_directories(folder);
-      fmt::print(stderr, "making {} ...\n", subject.directory.string());
-      SUBBYTE_CHECK(synthesize(subject.directory, subject.synth, pool));
-    }
+Status make(const fs::path& directory, const SynthOptions& options) {
+  if (fs::exists(directory) || options.arch.empty()) return {};
+  fs::create_directories(directory.parent_path());
+  fmt::print(stderr, "making {} ...\n", directory.string());
+  ThreadPool pool;
+  return synthesize(directory, options, pool);
+}
+
+Status run_models(const Arguments& arguments) {
+  print_model_head(arguments.run);
+  for (const Subject& subject : subjects(arguments.folder)) {
+    if (!arguments.only.empty() && subject.name.find(arguments.only) == std::string::npos) continue;
+    SUBBYTE_CHECK(make(subject.directory, subject.synth));
+    ModelRun run = arguments.run;
+    run.execution = arguments.execution();
     run.directory = subject.directory;
+    run.head_bits = subject.head_bits;
     SUBBYTE_TRY(const ModelFigures figures, measure_model(run));
     print_row(subject.name, figures);
   }
   fmt::print(
-      "\nmemory: most resident MB while loading and running; allowed: 1.15 x checkpoint + KV "
-      "cache + 64 MiB\n");
+      "memory: most resident MB while loading and running; allowed: 1.15 x checkpoint + KV cache "
+      "+ 64 MiB\n\n");
+  return {};
+}
+
+Status run_load(const Arguments& arguments) {
+  SynthOptions shape;
+  shape.shape = "8b";
+  shape.layers = 4;
+  LoadRun run;
+  run.directory = fs::path(arguments.folder) / "qwen3-8b-4-layers-awq";
+  run.threads = arguments.run.threads;
+  run.rounds = arguments.run.rounds;
+  SUBBYTE_CHECK(make(run.directory, shape));
+  SUBBYTE_TRY(const LoadFigures f, measure_load(run));
+  const auto share = [&f](double rate) { return 100 * f.load_rate / rate; };
+  fmt::print(
+      "loading qwen3 8b shape, 4 layers, AWQ, from the page cache: {:.0f} MB repacked at {:.1f} "
+      "GB/s, {:.0f} MB mapped;\nshare of memcpy: {:.0f} % of {:.1f} GB/s into warm memory, {:.0f} "
+      "% of {:.1f} into fresh memory,\n{:.0f} % of {:.1f} from the mapped file into fresh memory; "
+      "extra memory {:.1f} %\n\n",
+      f.repacked_bytes / 1e6, f.load_rate / 1e9, f.mapped_bytes / 1e6, share(f.copy_warm_rate),
+      f.copy_warm_rate / 1e9, share(f.copy_fresh_rate), f.copy_fresh_rate / 1e9,
+      share(f.copy_file_rate), f.copy_file_rate / 1e9,
+      100 * (f.resident_bytes / f.allocated_bytes - 1));
+  return {};
+}
+
+Status run_kernels(const Arguments& arguments, const Peak& peak) {
+  SUBBYTE_TRY(const auto execution, Execution::create(arguments.execution()));
+  KernelRun run;
+  run.rounds = arguments.run.rounds;
+  run.only = arguments.only;
+  run.peak = peak.rate;
+  run.peak_name = peak.name;
+  SUBBYTE_CHECK(measure_decode_kernels(*execution, run));
+  SUBBYTE_CHECK(measure_prefill_kernels(*execution, run));
+  if (!arguments.only.empty()) return {};
+  SUBBYTE_CHECK(measure_odd_shapes(*execution, run));
+  return measure_batch_invariance(arguments.execution(), run);
+}
+
+Status run_all(const Arguments& arguments) {
+  std::vector<Peak> peaks;
+  SUBBYTE_CHECK(print_machine(arguments, peaks));
+  if (arguments.suite != "models") {
+    SUBBYTE_CHECK(run_kernels(arguments, peak_for(peaks, arguments.activations)));
+  }
+  if (arguments.suite != "kernels") {
+    SUBBYTE_CHECK(run_models(arguments));
+  }
+  if (arguments.suite == "cpu") {
+    SUBBYTE_CHECK(run_load(arguments));
+  }
   return {};
 }
 
@@ -95,44 +205,26 @@ Status run_all(ModelRun run, const fs::path& folder, const std::string& only) {
 }  // namespace subbyte::bench
 
 int main(int argc, char** argv) {
-  CLI::App app("Measures whole models on this machine.", "subbyte_bench");
-  subbyte::bench::ModelRun run;
-  std::string folder = "build/bench-models";
-  std::string only;
-  bool kernels = false;
-  std::string isa, precision;
-  app.add_flag("--kernels", kernels);
-  app.add_option("--isa", isa);
-  app.add_option("--precision", precision);
-  app.add_option("--folder", folder, "where synthetic models are kept (5 GB)")
+  CLI::App app("Measures kernels and whole models on this machine.", "subbyte_bench");
+  subbyte::bench::Arguments arguments;
+  subbyte::bench::ModelRun& run = arguments.run;
+  app.add_option("suite", arguments.suite, "cpu: everything; kernels; models")
+      ->check(CLI::IsMember({"cpu", "kernels", "models"}))
       ->capture_default_str();
-  app.add_option("--only", only, "only models whose name contains this");
+  app.add_option("--folder", arguments.folder, "where synthetic models are kept (8 GB)")
+      ->capture_default_str();
+  app.add_option("--only", arguments.only, "only formats or models whose name contains this");
+  app.add_option("--isa", arguments.isa, "kernels to use; default: the best of this machine");
+  app.add_option("--activations", arguments.activations, "as for subbyte run")
+      ->check(CLI::IsMember({"f32", "bf16", "int8"}))
+      ->capture_default_str();
+  app.add_flag("--pin", arguments.pin, "keep each thread on a processor of its own");
   app.add_option("-t,--threads", run.threads, "0: all processors")->capture_default_str();
-  app.add_option("--head-bits", run.head_bits, "of embedding and head; 16: as in the file")
-      ->check(CLI::IsMember({4, 8, 16}))
-      ->capture_default_str();
   app.add_option("--rounds", run.rounds)->capture_default_str()->check(CLI::Range(1, 1000));
   app.add_option("--prompt", run.prompt)->capture_default_str()->check(CLI::Range(1, 32768));
   app.add_option("--decode", run.decode)->capture_default_str()->check(CLI::Range(1, 32768));
   CLI11_PARSE(app, argc, argv);
-  if (kernels) {
-    using subbyte::cpu::Precision;
-    auto execution = subbyte::Execution::create(
-        {.num_threads = run.threads,
-         .isa = isa,
-         .precision = precision == "int8"   ? Precision::kInt8
-                      : precision == "f32"  ? Precision::kF32
-                      : precision == "bf16" ? Precision::kBF16
-                                            : Precision::kAuto});
-    if (!execution.ok()) return 1;
-    subbyte::bench::KernelRun kernel_run;
-    kernel_run.rounds = run.rounds;
-    kernel_run.only = only;
-    (void)measure_decode_kernels(**execution, kernel_run);
-    (void)measure_prefill_kernels(**execution, kernel_run);
-    return 0;
-  }
-  const subbyte::Status status = subbyte::bench::run_all(run, folder, only);
+  const subbyte::Status status = subbyte::bench::run_all(arguments);
   if (status.ok()) return 0;
   fmt::print(stderr, "subbyte_bench: {}\n", status.error().message);
   return 1;

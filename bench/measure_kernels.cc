@@ -27,20 +27,13 @@ struct Subject {
 std::vector<Subject> subjects() {
   using enum Format;
   return {
-      {"INT4 g128", {kU4, kF16, Zero::kU8, 128}},
-      {"INT4 g32", {kU4, kF16, Zero::kU8, 32}},
-      {"INT4 per row", {kU4, kF16, Zero::kU8, 0}},
-      {"INT3 g128", {kU3, kF16, Zero::kU8, 128}},
-      {"INT2 g128", {kU2, kF16, Zero::kU8, 128}},
-      {"INT8 g128", {kU8, kF16, Zero::kU16, 128}},
-      {"MXFP4", {kE2M1, kE8M0, Zero::kNone, 32}},
-      {"NVFP4", {kE2M1, kE4M3, Zero::kNone, 16}},
-      {"NF4 g64", {kNF4, kF32, Zero::kNone, 64}},
-      {"kbit 2", {kNFL2, kE4M4, Zero::kNone, 32}},
-      {"kbit 3", {kNFL3, kE4M4, Zero::kNone, 32}},
-      {"kbit 4", {kNFL4, kE4M4, Zero::kNone, 32}},
-      {"kbit 5", {kNFL5, kF16, Zero::kNone, 32}},
-      {"bf16", {kBF16, kNone, Zero::kNone, 0}},
+      {"INT4 g128", {kU4, kF16, Zero::kU8, 128}},  {"INT4 g32", {kU4, kF16, Zero::kU8, 32}},
+      {"INT4 per row", {kU4, kF16, Zero::kU8, 0}}, {"INT3 g128", {kU3, kF16, Zero::kU8, 128}},
+      {"INT2 g128", {kU2, kF16, Zero::kU8, 128}},  {"INT8 g128", {kU8, kF16, Zero::kU16, 128}},
+      {"MXFP4", {kE2M1, kE8M0, Zero::kNone, 32}},  {"NVFP4", {kE2M1, kE4M3, Zero::kNone, 16}},
+      {"NF4 g64", {kNF4, kF32, Zero::kNone, 64}},  {"kbit 2", {kNFL2, kE4M4, Zero::kNone, 32}},
+      {"kbit 3", {kNFL3, kE4M4, Zero::kNone, 32}}, {"kbit 4", {kNFL4, kE4M4, Zero::kNone, 32}},
+      {"kbit 5", {kNFL5, kF16, Zero::kNone, 32}},  {"bf16", {kBF16, kNone, Zero::kNone, 0}},
   };
 }
 
@@ -109,9 +102,9 @@ Status measure_prefill_kernels(Execution& execution, const KernelRun& run) {
   constexpr int64_t kTokens = 512;
   const std::vector<float> x = random_inputs(kTokens * run.cols);
   std::vector<float> y(kTokens * run.rows);
-  fmt::print("\nprefill kernels, M = {}, {} x {}, medians of {}\n", kTokens, run.rows, run.cols,
-             run.rounds);
-  fmt::print("{:<14} {:>10} {:>10}\n", "format", "ms", "GFLOP/s");
+  fmt::print("\nprefill kernels, M = {}, {} x {}, medians of {}; peak: {}\n", kTokens, run.rows,
+             run.cols, run.rounds, run.peak_name);
+  fmt::print("{:<14} {:>10} {:>10} {:>10}\n", "format", "ms", "GFLOP/s", "% of peak");
   for (const Subject& subject : subjects()) {
     if (!run.only.empty() && subject.name.find(run.only) == std::string_view::npos) continue;
     RotatingWeights weights(subject.format, run.rows, run.cols, 0);
@@ -122,9 +115,68 @@ Status measure_prefill_kernels(Execution& execution, const KernelRun& run) {
     }
     const double flop = 2.0 * kTokens * static_cast<double>(run.rows * run.cols);
     const double time = median(seconds);
-    fmt::print("{:<14} {:>10.1f} {:>10.0f}\n", subject.name, 1e3 * time, flop / time / 1e9);
+    fmt::print("{:<14} {:>10.1f} {:>10.0f} {:>10.0f}\n", subject.name, 1e3 * time,
+               flop / time / 1e9, 100 * flop / time / run.peak);
     std::fflush(stdout);
   }
+  return {};
+}
+
+Status measure_odd_shapes(Execution& execution, const KernelRun& run) {
+  constexpr int kShapes = 50;
+  constexpr std::size_t kBytes = std::size_t{160} << 20;
+  const WeightFormat format = {Format::kU4, Format::kF16, Zero::kU8, 32};
+  Random random(50);
+  std::vector<double> ratios;
+  std::string worst;
+  for (int i = 0; i < kShapes; ++i) {
+    const int64_t rows = 1000 + 2 * static_cast<int64_t>(random.below(2000)) + 1;
+    const int64_t cols = 32 * (2 * static_cast<int64_t>(random.below(60)) + 33);
+    RotatingWeights odd(format, rows, cols, kBytes);
+    RotatingWeights even(format, rows / 64 * 64, cols / 128 * 128, kBytes);
+    const std::vector<float> x = random_inputs(cols);
+    std::vector<float> y(rows);
+    std::vector<double> samples;
+    for (int round = 0; round < run.rounds; ++round) {
+      const double a = time_products(execution, odd, 1, 8, x, y);
+      const double b = time_products(execution, even, 1, 8, x, y);
+      samples.push_back(static_cast<double>(odd.bytes()) / a /
+                        (static_cast<double>(even.bytes()) / b));
+    }
+    const double ratio = median(samples);
+    if (ratios.empty() || ratio < *std::ranges::min_element(ratios)) {
+      worst = fmt::format("{} x {}", rows, cols);
+    }
+    ratios.push_back(ratio);
+  }
+  const auto within = std::ranges::count_if(ratios, [](double r) { return r >= 0.9; });
+  fmt::print(
+      "\n{} odd shapes against their aligned neighbours, bytes per second: median {:.3f}, worst "
+      "{:.3f} ({}), {} of {} at least 0.9\n",
+      kShapes, median(ratios), *std::ranges::min_element(ratios), worst, within, kShapes);
+  return {};
+}
+
+Status measure_batch_invariance(ExecutionOptions options, const KernelRun& run) {
+  SUBBYTE_TRY(const auto normal, Execution::create(options));
+  options.batch_invariant = true;
+  SUBBYTE_TRY(const auto invariant, Execution::create(options));
+  const std::vector<float> x = random_inputs(512 * run.cols);
+  std::vector<float> y(512 * run.rows);
+  fmt::print("\nbatch-invariant mode, INT4 g128: time over that of the usual mode\n");
+  for (const int64_t m : {1, 2, 4, 8, 16, 64, 512}) {
+    RotatingWeights weights({Format::kU4, Format::kF16, Zero::kU8, 128}, run.rows, run.cols,
+                            std::size_t{256} << 20);
+    std::vector<double> ratios;
+    const int calls = m > 16 ? 1 : 8;
+    for (int round = 0; round < run.rounds; ++round) {
+      const double a = time_products(*invariant, weights, m, calls, x, y);
+      const double b = time_products(*normal, weights, m, calls, x, y);
+      ratios.push_back(a / b);
+    }
+    fmt::print("  M = {:<4} {:.2f}\n", m, median(ratios));
+  }
+  fmt::print("\n");
   return {};
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "bench/timing.h"
 #include "kernels/cpu/read_bandwidth.h"
 #include "models/model.h"
 
@@ -17,15 +18,6 @@ namespace subbyte::bench {
 namespace {
 
 constexpr std::size_t kBandwidthBytes = std::size_t{1} << 30;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 /// The most memory that was ever resident, from the system.
 double peak_resident_bytes() {
@@ -74,7 +66,7 @@ Result<Round> run_round(const Model& model, Execution& execution, const ModelRun
 
 Result<ModelFigures> measure_here(const ModelRun& run) {
   ModelFigures figures;
-  SUBBYTE_TRY(const auto execution, Execution::create({.num_threads = run.threads}));
+  SUBBYTE_TRY(const auto execution, Execution::create(run.execution));
   const double start = now();
   SUBBYTE_TRY(const auto model,
               load_model(run.directory, *execution, {.head_bits = run.head_bits}));

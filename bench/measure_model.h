@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "ops/execution.h"
 
 namespace subbyte::bench {
 
@@ -23,6 +24,7 @@ struct ModelFigures {
 struct ModelRun {
   std::filesystem::path directory;
   int threads = 0;
+  ExecutionOptions execution = {};
   int head_bits = 16;  // as LoadOptions has it
   int rounds = 9;      // bandwidth, prefill and decode alternate this often
   int prompt = 512;    // tokens of the prefill

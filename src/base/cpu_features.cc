@@ -16,12 +16,12 @@ constexpr uint32_t kOsxsave = 1u << 27, kFma = 1u << 12, kF16c = 1u << 29;  // l
 constexpr uint32_t kAvx2 = 1u << 5;                                         // leaf 7, EBX
 constexpr uint32_t kAvx512F = 1u << 16, kAvx512Dq = 1u << 17;
 constexpr uint32_t kAvx512Bw = 1u << 30, kAvx512Vl = 1u << 31;
-constexpr uint32_t kAvx512Vbmi = 1u << 1, kAvx512Vnni = 1u << 11;             // leaf 7, ECX
+constexpr uint32_t kAvx512Vbmi = 1u << 1, kAvx512Vnni = 1u << 11;                  // leaf 7, ECX
 constexpr uint32_t kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kAmxInt8 = 1u << 25;  // leaf 7, EDX
-constexpr uint32_t kAvx512Bf16 = 1u << 5;                                     // leaf 7.1, EAX
+constexpr uint32_t kAvx512Bf16 = 1u << 5;                                          // leaf 7.1, EAX
 constexpr uint32_t kTileState = 0x60000;  // XCR0: tile configuration and data
-constexpr uint32_t kYmmState = 0x06;  // XCR0: xmm and upper halves of ymm
-constexpr uint32_t kZmmState = 0xE6;  // and mask registers, upper halves of zmm, zmm16-31
+constexpr uint32_t kYmmState = 0x06;      // XCR0: xmm and upper halves of ymm
+constexpr uint32_t kZmmState = 0xE6;      // and mask registers, upper halves of zmm, zmm16-31
 
 bool has_all(uint32_t word, uint32_t bits) {
   return (word & bits) == bits;

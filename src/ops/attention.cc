@@ -154,7 +154,17 @@ void attention(Execution& execution, std::span<float> out, std::span<const float
                const KvView& cache, int64_t first_position, const AttentionShape& shape,
                std::span<const float> sinks) {
   if (q.empty()) return;
-  Attention(execution, out, q, cache, first_position, shape, sinks).run();
+  const std::size_t token_floats = shape.heads * shape.head_dim;
+  if (!execution.batch_invariant()) {
+    Attention(execution, out, q, cache, first_position, shape, sinks).run();
+    return;
+  }
+  // A token by itself is cut up by its position alone.
+  for (std::size_t at = 0; at < q.size(); at += token_floats) {
+    Attention(execution, out.subspan(at, token_floats), q.subspan(at, token_floats), cache,
+              first_position + static_cast<int64_t>(at / token_floats), shape, sinks)
+        .run();
+  }
 }
 
 }  // namespace subbyte

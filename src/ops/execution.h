@@ -20,7 +20,7 @@ struct ExecutionOptions {
   /// num_threads stays 0 and pin_threads false. Results are the same.
   Executor* executor = nullptr;
   /// What products round their activations to.
-  cpu::Precision precision = cpu::Precision::kAuto;
+  cpu::Precision precision = cpu::Precision::kF32;
   /// A token's results are the same bits however many tokens are computed with it.
   bool batch_invariant = false;
 };

@@ -130,8 +130,8 @@ void linear(Execution& execution, std::span<float> y, std::span<const float> x, 
   const cpu::MatmulKernel* kernel = cpu::find_matmul(kernels, weights.format);
   if (kernel == nullptr || m < 1) return;  // check_linear has said so
   const cpu::Weights plain = cpu::weights_of(weights);
-  const cpu::Method& method = cpu::choose_method(
-      kernels, *kernel, plain, m, execution.precision(), execution.batch_invariant());
+  const cpu::Method& method = cpu::choose_method(kernels, *kernel, plain, m, execution.precision(),
+                                                 execution.batch_invariant());
   const int64_t scratch_bytes = round_up(kernels.scratch_bytes(weights.cols), 64);
   uint8_t* scratch =
       execution.buffer(Execution::Slot::kScratch, scratch_bytes * execution.pool().size());

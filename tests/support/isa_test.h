@@ -28,9 +28,7 @@ class IsaTest : public ::testing::TestWithParam<std::string> {
     static std::map<std::pair<std::string, int>, std::unique_ptr<Execution>> made;
     std::unique_ptr<Execution>& one = made[{GetParam(), threads}];
     if (one == nullptr) {
-      auto created = Execution::create({.num_threads = threads,
-                                        .isa = GetParam(),
-                                        .precision = cpu::Precision::kF32});
+      auto created = Execution::create({.num_threads = threads, .isa = GetParam()});
       EXPECT_TRUE(created.ok());
       one = std::move(*created);
     }

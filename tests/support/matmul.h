@@ -54,8 +54,8 @@ inline std::vector<float> check_canaries(const std::vector<float>& y, int64_t st
                                          int64_t m) {
   std::vector<float> product;
   for (int64_t i = 0; i < static_cast<int64_t>(y.size()); ++i) {
-    const bool inside = i >= kCanaryGap && (i - kCanaryGap) % stride < rows &&
-                        (i - kCanaryGap) / stride < m;
+    const bool inside =
+        i >= kCanaryGap && (i - kCanaryGap) % stride < rows && (i - kCanaryGap) / stride < m;
     if (inside) {
       product.push_back(y[i]);
     } else {

@@ -50,9 +50,10 @@ inline uint32_t random_scale(Random& random, Format scale, Contents contents) {
                                         : 110 + static_cast<uint32_t>(random.below(20));
   }
   const bool has_sign = info(scale).min < 0;
-  const double value = contents == Contents::kExact
-                           ? std::ldexp(1.0, static_cast<int>(random.below(3)) - 1)
-                           : 0.01 * std::exp(random.normal()) * (has_sign && random.below(8) == 0 ? -1 : 1);
+  const double value =
+      contents == Contents::kExact
+          ? std::ldexp(1.0, static_cast<int>(random.below(3)) - 1)
+          : 0.01 * std::exp(random.normal()) * (has_sign && random.below(8) == 0 ? -1 : 1);
   return info(scale).encode(value, Rounding::kNearestEven);
 }
 

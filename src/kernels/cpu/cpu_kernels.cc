@@ -59,10 +59,7 @@ const Method& choose_method(const Kernels& kernels, const MatmulKernel& kernel,
                             bool batch_invariant) {
   const bool many = m > kernel.few_rows && !batch_invariant;
   if (precision == Precision::kInt8 && kernel.int8.multiply != nullptr) return kernel.int8;
-  if (kernel.bf16.multiply != nullptr &&
-      (precision == Precision::kBF16 || (precision == Precision::kAuto && many))) {
-    return kernel.bf16;
-  }
+  if (precision == Precision::kBF16 && many && kernel.bf16.multiply != nullptr) return kernel.bf16;
   if (!many) return kernel.few;
   const bool small_groups =
       weights.group_size < weights.cols && weights.group_size % (8 * kernels.lanes) != 0;

@@ -85,10 +85,10 @@ struct MatmulTask {
 
 /// What a product rounds its activations to.
 enum class Precision : uint8_t {
-  kAuto,  // float32; prompts (M > few_rows) in bf16 where the machine has units for it
   kF32,   // float32, or what differs from it by 2^-16 of each activation
-  kBF16,  // bfloat16, as the models' own software has them, where the machine has units for it
-  kInt8,  // 8 bits with a scale for each 8 inputs, for integer and E2M1 weights
+  kBF16,  // prompts (M > few_rows): bfloat16, as the models' own software has them, where the
+          // machine has units for it; else as kF32
+  kInt8,  // 8 bits with a scale for each 8 inputs, for integer and E2M1 weights; others as kF32
 };
 
 /// One way to multiply by weights of one format.

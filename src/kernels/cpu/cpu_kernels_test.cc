@@ -54,7 +54,7 @@ TEST(AllKernels, end_with_scalar_which_needs_nothing) {
 }
 
 TEST(AllKernels, multiply_the_same_formats_each_once) {
-  // Twenty-six: a new line in kernel_list.inl.h shows here, because each costs code in every folder.
+  // 26: a new line in kernel_list.inl.h shows here, because each costs code in every folder.
   for (const Kernels* kernels : all_kernels()) {
     std::set<std::string> formats;
     for (const MatmulKernel& kernel : kernels->matmuls) {
@@ -90,14 +90,16 @@ TEST(ChooseMethod, obeys_the_precision_and_keeps_rows_apart_when_asked) {
       };
       for (const int64_t m : {1, 4, 5, 512}) {
         EXPECT_EQ(chosen(m, Precision::kF32, true), kernel.few.multiply);
-        EXPECT_EQ(chosen(m, Precision::kAuto, true), kernel.few.multiply);
+        EXPECT_EQ(chosen(m, Precision::kBF16, true), kernel.few.multiply);
         const bool bytes = kernel.int8.multiply != nullptr;
         EXPECT_EQ(chosen(m, Precision::kInt8, true),
                   bytes ? kernel.int8.multiply : kernel.few.multiply);
-        if (kernel.bf16.multiply == nullptr) continue;
-        EXPECT_EQ(chosen(m, Precision::kBF16, false), kernel.bf16.multiply);
       }
-      EXPECT_EQ(chosen(1, Precision::kAuto, false), kernel.few.multiply);
+      if (kernel.bf16.multiply != nullptr) {
+        EXPECT_EQ(chosen(5, Precision::kBF16, false), kernel.bf16.multiply);
+      }
+      EXPECT_EQ(chosen(1, Precision::kBF16, false), kernel.few.multiply);
+      EXPECT_EQ(chosen(1, Precision::kF32, false), kernel.few.multiply);
       EXPECT_EQ(chosen(5, Precision::kF32, false), kernel.many.multiply);
     }
   }

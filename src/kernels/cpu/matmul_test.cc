@@ -136,17 +136,15 @@ TEST_P(ExactMatmul, products_of_small_integers_are_exact) {
         random_matrix(test.format, test.rows, test.cols, Contents::kExact, ++seed);
     const std::vector<float> x = random_inputs(kMaxM, test.cols, Contents::kExact, ++seed);
     const Oracle oracle = multiply_in_double(matrix.view, x, kMaxM);
-    for_all_methods(test.format, {1, 2, 3, 4, 5, 17, 37},
-                    [&](const Kernels& kernels, const NamedMethod& method, int64_t m) {
-                      if (method.name == "int8") return;
-                      const std::vector<float> y =
-                          multiply(kernels, method.method, matrix.view, x, m);
-                      const std::span expected(oracle.y.data(), y.size());
-                      const Comparison result =
-                          compare_matmul(y, expected, std::vector<double>(y.size(), 0.0));
-                      EXPECT_TRUE(result) << describe(kernels, method, test, m) << ": "
-                                          << result.message;
-                    });
+    for_all_methods(
+        test.format, {1, 2, 3, 4, 5, 17, 37},
+        [&](const Kernels& kernels, const NamedMethod& method, int64_t m) {
+          if (method.name == "int8") return;
+          const std::vector<float> y = multiply(kernels, method.method, matrix.view, x, m);
+          const std::span expected(oracle.y.data(), y.size());
+          const Comparison result = compare_matmul(y, expected, std::vector<double>(y.size(), 0.0));
+          EXPECT_TRUE(result) << describe(kernels, method, test, m) << ": " << result.message;
+        });
   }
 }
 
@@ -173,8 +171,7 @@ TEST_P(Matmul, real_products_stay_within_the_documented_bound) {
               bounds[i] = octets.magnitude[i] * (1.001 / 254 + g * (1 + 1.0 / 127));
             }
           }
-          const Comparison result =
-              compare_matmul(y, std::span(oracle.y.data(), y.size()), bounds);
+          const Comparison result = compare_matmul(y, std::span(oracle.y.data(), y.size()), bounds);
           EXPECT_TRUE(result) << describe(kernels, method, test, m) << ": " << result.message;
           worst = std::max(worst, result.worst_ratio);
         });
@@ -228,19 +225,18 @@ TEST_P(ExactMatmul, bias_is_added_once_and_the_factor_of_the_tensor_multiplies) 
   RandomMatrix matrix = random_matrix(format, 9, 2080, Contents::kExact, 9);
   const std::vector<float> x = random_inputs(kMaxM, 2080, Contents::kExact, 10);
   const std::vector<float> bias = {1, -2, 3, -4, 5, -6, 7, -8, 9};
-  for_all_methods(format, {1, 4, 37},
-                  [&](const Kernels& kernels, const NamedMethod& method, int64_t m) {
-                    matrix.view.tensor_scale = 1;
-                    const std::vector<float> without =
-                        multiply(kernels, method.method, matrix.view, x, m);
-                    matrix.view.tensor_scale = 0.25F;
-                    const std::vector<float> with =
-                        multiply(kernels, method.method, matrix.view, x, m, {4}, bias.data());
-                    for (std::size_t i = 0; i < with.size(); ++i) {
-                      ASSERT_EQ(with[i], without[i] * 0.25F + bias[i % 9])
-                          << kernels.name << ", " << method.name << ", element " << i;
-                    }
-                  });
+  for_all_methods(
+      format, {1, 4, 37}, [&](const Kernels& kernels, const NamedMethod& method, int64_t m) {
+        matrix.view.tensor_scale = 1;
+        const std::vector<float> without = multiply(kernels, method.method, matrix.view, x, m);
+        matrix.view.tensor_scale = 0.25F;
+        const std::vector<float> with =
+            multiply(kernels, method.method, matrix.view, x, m, {4}, bias.data());
+        for (std::size_t i = 0; i < with.size(); ++i) {
+          ASSERT_EQ(with[i], without[i] * 0.25F + bias[i % 9])
+              << kernels.name << ", " << method.name << ", element " << i;
+        }
+      });
 }
 
 TEST_P(ByteMatmul, products_of_bytes_are_exact) {
@@ -297,11 +293,9 @@ bool is_codebook(const MatmulKernel& kernel) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(AllKernels, Matmul,
-                         ::testing::ValuesIn(kernels_where([](const MatmulKernel&) {
-                           return true;
-                         })),
-                         kernel_name);
+INSTANTIATE_TEST_SUITE_P(
+    AllKernels, Matmul,
+    ::testing::ValuesIn(kernels_where([](const MatmulKernel&) { return true; })), kernel_name);
 INSTANTIATE_TEST_SUITE_P(AllButCodebooks, ExactMatmul,
                          ::testing::ValuesIn(kernels_where([](const MatmulKernel& kernel) {
                            return !is_codebook(kernel);

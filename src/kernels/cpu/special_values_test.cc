@@ -44,7 +44,8 @@ TEST(SpecialValues, every_scale_code_of_e8m0_is_exact) {
     std::vector<float> x(m * 32);
     for (int64_t i = 0; i < m; ++i) x[i * 32 + 13] = 1;
     const std::vector<float> y = multiply(kernels, method, matrix.view, x, m);
-    for (int i = 0; i < 255; ++i) EXPECT_EQ(y[i], std::ldexp(1.0, i - 127)) << kernels.name << ", code " << i;
+    for (int i = 0; i < 255; ++i)
+      EXPECT_EQ(y[i], std::ldexp(1.0, i - 127)) << kernels.name << ", code " << i;
     EXPECT_TRUE(std::isnan(y[255])) << kernels.name;
   });
 }

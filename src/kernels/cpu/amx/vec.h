@@ -98,6 +98,28 @@ inline Pairs repeat_pairs(const uint16_t* p) {
   }
 }
 
+/// Whether 0.5 to 6 times each of these four E8M0 scales are normal numbers.
+inline bool exponents_fit(const uint8_t* scales) {
+  for (int i = 0; i < 4; ++i) {
+    if (scales[i] < 2 || scales[i] > 252) return false;
+  }
+  return true;
+}
+/// What these four scales, of four octets each, add to the exponent of both bf16 of a lane.
+inline Pairs exponent_steps(const uint8_t* scales) {
+  const __m128i four = _mm_loadu_si32(scales);
+  const __m128i octets =
+      _mm_shuffle_epi8(four, _mm_setr_epi8(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3));
+  const __m512i powers = _mm512_sub_epi32(_mm512_cvtepu8_epi32(octets), _mm512_set1_epi32(127));
+  const __m512i low = _mm512_and_si512(_mm512_slli_epi32(powers, 7), _mm512_set1_epi32(0xFFFF));
+  return _mm512_or_si512(low, _mm512_slli_epi32(low, 16));
+}
+/// Zeros stay zero.
+inline Pairs add_exponents(Pairs v, Pairs steps) {
+  const __mmask32 numbers = _mm512_test_epi16_mask(v, _mm512_set1_epi16(0x7FFF));
+  return _mm512_mask_add_epi16(v, numbers, v, steps);
+}
+
 /// The first `count` <= 16 lanes to p.
 inline void store_first(float* p, Float v, int64_t count) {
   _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << count) - 1), v);

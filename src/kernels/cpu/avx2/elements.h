@@ -77,8 +77,7 @@ struct TableElement {
   template <int j>
   static Float value(Codes codes) {
     constexpr int kSize = kBits == 4 ? 16 : 8;
-    return look_up<kSize>(kFloatTable<kElement, kSize>.values,
-                          _mm256_srli_epi32(codes, kBits * j));
+    return look_up<kSize>(kFloatTable<kElement, kSize>.values, _mm256_srli_epi32(codes, kBits * j));
   }
 };
 
@@ -109,7 +108,8 @@ struct Element<Format::kNFL5> {
   static Codes load(const uint8_t* p) { return {load_40_bit_lanes<0>(p), load_40_bit_lanes<1>(p)}; }
   template <int j>
   static Float value(const Codes& codes) {
-    const __m256i index = _mm256_srli_epi32(j < 4 ? codes.low : codes.high, 5 * j - (j < 4 ? 0 : 8));
+    const __m256i index =
+        _mm256_srli_epi32(j < 4 ? codes.low : codes.high, 5 * j - (j < 4 ? 0 : 8));
     return look_up<32>(kFloatTable<Format::kNFL5, 32>.values, index);
   }
 };
@@ -170,13 +170,13 @@ struct Element<Format::kU8> {
   template <int h>
   static __m256i octet_bytes(const Codes& codes) {
     // Bytes 0 and 2, or 1 and 3, of each word in its lower half; the other word's in the upper.
-    const __m256i low = _mm256_setr_epi8(h, 2 + h, -1, -1, 4 + h, 6 + h, -1, -1,  //
+    const __m256i low = _mm256_setr_epi8(h, 2 + h, -1, -1, 4 + h, 6 + h, -1, -1,         //
                                          8 + h, 10 + h, -1, -1, 12 + h, 14 + h, -1, -1,  //
-                                         h, 2 + h, -1, -1, 4 + h, 6 + h, -1, -1,  //
+                                         h, 2 + h, -1, -1, 4 + h, 6 + h, -1, -1,         //
                                          8 + h, 10 + h, -1, -1, 12 + h, 14 + h, -1, -1);
-    const __m256i high = _mm256_setr_epi8(-1, -1, h, 2 + h, -1, -1, 4 + h, 6 + h,  //
+    const __m256i high = _mm256_setr_epi8(-1, -1, h, 2 + h, -1, -1, 4 + h, 6 + h,         //
                                           -1, -1, 8 + h, 10 + h, -1, -1, 12 + h, 14 + h,  //
-                                          -1, -1, h, 2 + h, -1, -1, 4 + h, 6 + h,  //
+                                          -1, -1, h, 2 + h, -1, -1, 4 + h, 6 + h,         //
                                           -1, -1, 8 + h, 10 + h, -1, -1, 12 + h, 14 + h);
     return _mm256_or_si256(_mm256_shuffle_epi8(codes.low, low),
                            _mm256_shuffle_epi8(codes.high, high));

@@ -52,7 +52,8 @@ constexpr int64_t kLoadBytes3 = 64;
 inline __m512i load_24_bit_lanes(const uint8_t* p) {
   const __m512i first = _mm512_set1_epi32(0x03020100);
   const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  const __m512i index = _mm512_add_epi32(first, _mm512_mullo_epi32(lane, _mm512_set1_epi32(0x03030303)));
+  const __m512i index =
+      _mm512_add_epi32(first, _mm512_mullo_epi32(lane, _mm512_set1_epi32(0x03030303)));
   return _mm512_permutexvar_epi8(index, _mm512_loadu_si512(p));
 }
 
@@ -142,7 +143,8 @@ struct Element<Format::kNFL5> {
   template <int j>
   static Float value(const Codes& codes) {
     constexpr const FloatTable<32>& kTable = kFloatTable<Format::kNFL5, 32>;
-    const __m512i index = _mm512_srli_epi32(j < 4 ? codes.low : codes.high, 5 * j - (j < 4 ? 0 : 8));
+    const __m512i index =
+        _mm512_srli_epi32(j < 4 ? codes.low : codes.high, 5 * j - (j < 4 ? 0 : 8));
     return _mm512_permutex2var_ps(cpu::avx512::load(kTable.values), index,
                                   cpu::avx512::load(kTable.values + 16));
   }

@@ -75,7 +75,7 @@ constexpr bool exact_pairs() {
   }
 }
 
-/// The octets of three bytes: bytes 0, 1 in word 2 * i, and 1, 2 shifted by half a byte in the next.
+/// The octets of three bytes: bytes 0, 1 in word 2 * i, and 1, 2 moved by four bits in the next.
 inline __m512i load_24_bit_pairs(const uint8_t* p) {
   const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m512i index = _mm512_add_epi32(_mm512_set1_epi32(0x02010100),

@@ -77,5 +77,7 @@ constexpr FloatTable<kSize> kFloatTable = make_float_table<kElement, kSize>();
 
 template <Format kElement>
 constexpr bool has_codebook() {
-  return requires { Codebook<kElement>::kBits; };
+  return requires {
+    Codebook<kElement>::kBits;
+  };
 }

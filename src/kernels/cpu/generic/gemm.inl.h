@@ -165,8 +165,7 @@ inline void gemm_rows(const MatmulTask& task, int64_t x_block, DecodeRow decode)
   float* staged = panel_weights + kGemmTileOutputs * kPanelStride;
   for (int64_t first = 0; first < blocks; first += kPanelBlocks) {
     const bool last = blocks - first <= kPanelBlocks;
-    const Panel panel = {first, last ? blocks - first : kPanelBlocks, last,
-                         panel_weights};
+    const Panel panel = {first, last ? blocks - first : kPanelBlocks, last, panel_weights};
     for (int64_t m = 0; m < task.x.rows; m += kActivationBlock) {
       const int64_t m_end = task.x.rows - m < kActivationBlock ? task.x.rows : m + kActivationBlock;
       for (int64_t n = task.row_begin; n < task.row_end; n += kGemmTileOutputs) {

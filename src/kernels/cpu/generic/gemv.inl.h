@@ -93,8 +93,8 @@ inline void multiply_rows(const MatmulTask& task, const int64_t (&n)[kRows],
   RowBytes rows[kRows];
   auto* staged = reinterpret_cast<float*>(task.scratch);
   for (int r = 0; r < kRows; ++r) {
-    rows[r] = begin_row<Scaling>(task.weights, n[r],
-                                 staged + r * staged_floats(task.weights.groups));
+    rows[r] =
+        begin_row<Scaling>(task.weights, n[r], staged + r * staged_floats(task.weights.groups));
   }
   const uint8_t* x[kM];
 #pragma GCC unroll 4

@@ -38,7 +38,8 @@ struct Quantized {
     }
 #endif
 #ifdef SUBBYTE_TILES
-    using Tiles = TileMethods<E, kElement, kZero, Broadcast, Spread>;
+    constexpr bool kMxfp4 = kElement == Format::kE2M1 && kScale == Format::kE8M0;
+    using Tiles = TileMethods<E, kElement, kZero, kMxfp4, Broadcast, Spread>;
     kernel.bf16 = Tiles::kRounded;
     kernel.few_rows = kTileFewRows;
     if constexpr (exact_pairs<kElement>()) {
@@ -62,7 +63,7 @@ struct Dense {
     kernel.few = {E::kOrder, &gemv_any_m<FloatProduct<E>, DenseScaling>};
     kernel.many = {E::kOrder, &gemm_any_m<E, DenseScaling>};
 #ifdef SUBBYTE_TILES
-    using Tiles = TileMethods<E, kElement, Zero::kNone, DenseScaling, DenseScaling>;
+    using Tiles = TileMethods<E, kElement, Zero::kNone, false, DenseScaling, DenseScaling>;
     kernel.bf16 = Tiles::kRounded;
     kernel.few_rows = kTileFewRows;
     if constexpr (kElement == Format::kBF16) kernel.many = Tiles::kExact;
@@ -120,6 +121,6 @@ constexpr Kernels make_kernels(const char* name, uint32_t required_features) {
 #else
   constexpr auto kPack = &pack;
 #endif
-  return {name,  required_features, kLanes, kMatmuls, &packed_bytes, &scratch_bytes,
-          kPack, &axpy,             &kVectorKernels};
+  return {name,  required_features, kLanes, kMatmuls, &packed_bytes, &scratch_bytes, kPack,
+          &axpy, &kVectorKernels};
 }

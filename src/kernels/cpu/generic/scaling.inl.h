@@ -13,7 +13,7 @@
 // A Scaling policy has
 //   stage(weights, row, begin, end, staged)   floats for the groups [begin, end) of one row, in
 //                                             the staged_floats(weights) floats of `staged`
-//   at(staged, valid_lanes)                   what lanes of that row need; lanes from valid_lanes on
+//   at(staged, valid_lanes)                   what lanes of that row need; lanes from there on
 //                                             are padding and get scale 0, so that an infinite
 //                                             scale cannot turn their 0 into NaN
 //   add_part(acc, part, sums, lanes)          acc + scale * (part - zero * sums[lane])

@@ -1,7 +1,9 @@
 // The mainloop of matrix units: tiles of 16 weights rows by 32 inputs, bf16. Included inside the
 // namespace of an instruction set with tiles, after gemm.inl.h and pair_products.inl.h.
 //
-//   for each strip of 32 rows n of weights:   decode them to bf16, all inputs (second-level cache)
+//   for each strip of 32 rows n of weights:
+//     decode them to bf16: all inputs (second-level cache), or, for at most 32 rows of activations,
+//     which need them once, a few blocks at a time (first level)
 //     for each 32 rows m of activations:      2 x 2 tiles of sums
 //       for each block of 128 inputs:         4 steps of 32 inputs, in the order of kPairs
 //         after the last block of a group:    y += scale * sums, and the sums start again
@@ -28,11 +30,17 @@
 
 constexpr int64_t kStripRows = 32;
 constexpr int64_t kTileFewRows = 1;
-constexpr int64_t kStepBytes = kTileRows * 64;      // one tile
+constexpr int64_t kStepBytes = kTileRows * 64;       // one tile
 constexpr int64_t kBlockTileBytes = 4 * kStepBytes;  // a block of 16 rows: four steps
 
-/// Decodes block b of row n to four steps of 64 bytes, kStepBytes apart.
-using DecodeTileRow = void (*)(const Weights& weights, int64_t n, float* staged, uint8_t* rows);
+struct BlockRange {
+  int64_t begin;
+  int64_t end;
+};
+
+/// Decodes blocks of row n: each to four steps of 64 bytes, kStepBytes apart.
+using DecodeTileRow = void (*)(const Weights& weights, int64_t n, const BlockRange& blocks,
+                               float* staged, uint8_t* rows);
 
 /// How a strip becomes tiles, and whether scales are left to multiply the sums.
 struct TileDecoding {
@@ -58,16 +66,16 @@ constexpr IntegerPairs kIntegerPairs = make_integer_pairs();
 
 /// Codes less their zero points: the codebook of each group starts at another integer.
 template <Format kElement, Zero kZero>
-void decode_codes(const Weights& weights, int64_t n, float*, uint8_t* rows) {
+void decode_codes(const Weights& weights, int64_t n, const BlockRange& blocks, float*,
+                  uint8_t* rows) {
   using E = PairElement<kElement>;
   constexpr int64_t kBlockBytes = E::kBits * kLanes;
   const uint8_t* codes_of_row = weights.codes + n * weights.row_bytes;
   const uint8_t* zeros = weights.zeros + n * weights.groups * zero_bytes(kZero);
-  const int64_t blocks = (weights.cols + kBlockInputs - 1) / kBlockInputs;
   const int64_t whole_blocks = loadable_blocks<E>(weights);
-  for (int64_t b = 0; b < blocks; ++b) {
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
     const uint8_t* block = codes_of_row + b * kBlockBytes;
-    prefetch<kBlockBytes>(block, kStripRows * weights.row_bytes);
+    prefetch<kBlockBytes>(block, kStripRows * weights.row_bytes);  // the next strip
     alignas(64) uint8_t padded[load_bytes<E>()] = {};
     if (b >= whole_blocks) {
       copy_block<E>(weights, codes_of_row, b, padded);
@@ -89,10 +97,10 @@ void decode_codes(const Weights& weights, int64_t n, float*, uint8_t* rows) {
 
 /// Whole weights, rounded to bf16, a panel at a time.
 template <class Element, class Scaling>
-void decode_weights(const Weights& weights, int64_t n, float* staged, uint8_t* rows) {
-  const int64_t blocks = (weights.cols + kBlockInputs - 1) / kBlockInputs;
-  for (int64_t first = 0; first < blocks; first += kPanelBlocks) {
-    const int64_t count = blocks - first < kPanelBlocks ? blocks - first : kPanelBlocks;
+void decode_weights(const Weights& weights, int64_t n, const BlockRange& blocks, float* staged,
+                    uint8_t* rows) {
+  for (int64_t first = blocks.begin; first < blocks.end; first += kPanelBlocks) {
+    const int64_t count = blocks.end - first < kPanelBlocks ? blocks.end - first : kPanelBlocks;
     alignas(64) float decoded[kPanelInputs];
     decode_row<Element, Scaling>(weights, n, first, count, staged, decoded);
     for (int64_t b = 0; b < count; ++b) {
@@ -107,6 +115,32 @@ void decode_weights(const Weights& weights, int64_t n, float* staged, uint8_t* r
       }
       rows += kBlockTileBytes;
     }
+  }
+}
+
+/// MXFP4 with its groups of 32: scales are added to the exponents of the bf16 elements. Blocks with
+/// a scale at the edges of the range, or at the end of the row, go the long way.
+template <class Element, class Scaling>
+void decode_mxfp4(const Weights& weights, int64_t n, const BlockRange& blocks, float* staged,
+                  uint8_t* rows) {
+  using E = PairElement<Format::kE2M1>;
+  const uint8_t* codes = weights.codes + n * weights.row_bytes;
+  const uint8_t* scales = weights.scales + n * weights.groups;
+  const int64_t whole_blocks = weights.cols / kBlockInputs;
+  const Pairs table = load_pairs(reinterpret_cast<const uint8_t*>(kPairTable<Format::kE2M1>.words));
+  for (int64_t b = blocks.begin; b < blocks.end; ++b, rows += kBlockTileBytes) {
+    const uint8_t* block = codes + b * 4 * kLanes;
+    prefetch<4 * kLanes>(block, kStripRows * weights.row_bytes);
+    if (b >= whole_blocks || !exponents_fit(scales + 4 * b)) {
+      decode_weights<Element, Scaling>(weights, n, {b, b + 1}, staged, rows);
+      continue;
+    }
+    const Pairs steps = exponent_steps(scales + 4 * b);
+    const auto four = E::load(block);
+    store_pairs(rows, add_exponents(E::template value_of<0>(four, table), steps));
+    store_pairs(rows + kStepBytes, add_exponents(E::template value_of<1>(four, table), steps));
+    store_pairs(rows + 2 * kStepBytes, add_exponents(E::template value_of<2>(four, table), steps));
+    store_pairs(rows + 3 * kStepBytes, add_exponents(E::template value_of<3>(four, table), steps));
   }
 }
 
@@ -131,19 +165,29 @@ inline TileScratch tile_scratch(const MatmulTask& task) {
   return scratch;
 }
 
-/// A strip of rows; beyond the last the last is repeated.
-inline void decode_strip(const MatmulTask& task, const TileDecoding& decoding, int64_t n,
-                         const TileScratch& scratch) {
+/// The row of weights that row i of the strip at n is; beyond the last the last is repeated.
+inline int64_t strip_row(const MatmulTask& task, int64_t n, int64_t i) {
+  return n + i < task.row_end ? n + i : task.row_end - 1;
+}
+
+inline void stage_strip(const MatmulTask& task, const TileDecoding& decoding, int64_t n,
+                        const TileScratch& scratch) {
+  if (!decoding.scales_sums) return;
   const int64_t staged = staged_floats(task.weights.groups);
   for (int64_t i = 0; i < kStripRows; ++i) {
-    const int64_t row = n + i < task.row_end ? n + i : task.row_end - 1;
-    float* scales = scratch.scales + i * staged;
-    if (decoding.scales_sums) {
-      decoding.stage(task.weights, row, 0, task.weights.groups, scales);
-    }
-    const int64_t tile = i / kTileRows * (strip_bytes(task.weights.cols) / 2);
-    decoding.decode(task.weights, row, scales,
-                    scratch.weights + tile + i % kTileRows * 64);
+    decoding.stage(task.weights, strip_row(task, n, i), 0, task.weights.groups,
+                   scratch.scales + i * staged);
+  }
+}
+
+/// The tiles of these blocks: those of the first 16 rows, then the others.
+inline void decode_strip(const MatmulTask& task, const TileDecoding& decoding, int64_t n,
+                         const BlockRange& blocks, const TileScratch& scratch) {
+  const int64_t staged = staged_floats(task.weights.groups);
+  const int64_t tile_bytes = (blocks.end - blocks.begin) * kBlockTileBytes;
+  for (int64_t i = 0; i < kStripRows; ++i) {
+    decoding.decode(task.weights, strip_row(task, n, i), blocks, scratch.scales + i * staged,
+                    scratch.weights + i / kTileRows * tile_bytes + i % kTileRows * 64);
   }
 }
 
@@ -180,28 +224,28 @@ inline void store_tiles(const MatmulTask& task, const float* totals, int64_t n, 
   }
 }
 
-/// All blocks of one strip times 16 or 32 rows of activations.
+/// These blocks of one strip times 16 or 32 rows of activations. Sums go on from the blocks before
+/// them.
 template <int kTerms, int kColumns>
 void multiply_tiles(const MatmulTask& task, const TileDecoding& decoding, int64_t m,
-                    const TileScratch& scratch) {
+                    const BlockRange& range, const TileScratch& scratch) {
   const Weights& weights = task.weights;
   const int64_t blocks = (weights.cols + kBlockInputs - 1) / kBlockInputs;
   const int64_t staged = staged_floats(weights.groups);
-  const int64_t group_blocks =
-      !decoding.scales_sums || weights.group_size >= weights.cols
-          ? blocks
-          : weights.group_size / kBlockInputs;
+  const bool one_group = !decoding.scales_sums || weights.group_size >= weights.cols;
+  const int64_t group_blocks = one_group ? blocks : weights.group_size / kBlockInputs;
   const uint8_t* x[2];
   for (int c = 0; c < 2; ++c) {
     const int64_t tile = m / kTileRows + (c < kColumns ? c : 0);
-    x[c] = task.x.data + tile * task.x.stride;
+    x[c] = task.x.data + tile * task.x.stride + range.begin * kTerms * kBlockTileBytes;
   }
   const uint8_t* w = scratch.weights;
-  const int64_t second = strip_bytes(weights.cols) / 2;
-  for (int i = 0; i < 4 * 256; i += 16) store(scratch.totals + i, zero());
-  int64_t left = group_blocks;
-  zero_tiles();
-  for (int64_t b = 0; b < blocks; ++b) {
+  const int64_t second = (range.end - range.begin) * kBlockTileBytes;
+  if (range.begin == 0) {
+    for (int i = 0; i < 4 * 256; i += 16) store(scratch.totals + i, zero());
+    zero_tiles();
+  }
+  for (int64_t b = range.begin; b < range.end; ++b) {
     for (int t = 0; t < kTerms; ++t) {
       for (int j = 0; j < 4; ++j) {
         multiply_step<kColumns>(w + j * kStepBytes, w + second + j * kStepBytes,
@@ -210,7 +254,7 @@ void multiply_tiles(const MatmulTask& task, const TileDecoding& decoding, int64_
     }
     w += kBlockTileBytes;
     for (int c = 0; c < 2; ++c) x[c] += kTerms * kBlockTileBytes;
-    if (--left != 0 && b + 1 != blocks) continue;
+    if ((b + 1) % group_blocks != 0 && b + 1 != blocks) continue;
     if (decoding.scales_sums) {
       store_sums<kColumns>(scratch.sums);
       add_scaled(scratch, staged, b / group_blocks, kColumns);
@@ -218,7 +262,35 @@ void multiply_tiles(const MatmulTask& task, const TileDecoding& decoding, int64_
     } else {
       store_sums<kColumns>(scratch.totals);
     }
-    left = group_blocks;
+  }
+}
+
+/// One strip times at most 32 rows of activations: decoded weights are used once and at once.
+template <int kTerms, int kColumns>
+void multiply_strip_once(const MatmulTask& task, const TileDecoding& decoding, int64_t n,
+                         const TileScratch& scratch) {
+  constexpr int64_t kFewBlocks = 2;
+  const int64_t blocks = (task.weights.cols + kBlockInputs - 1) / kBlockInputs;
+  for (int64_t b = 0; b < blocks; b += kFewBlocks) {
+    const BlockRange range = {b, blocks - b < kFewBlocks ? blocks : b + kFewBlocks};
+    decode_strip(task, decoding, n, range, scratch);
+    multiply_tiles<kTerms, kColumns>(task, decoding, 0, range, scratch);
+  }
+  store_tiles(task, scratch.totals, n, 0);
+}
+
+template <int kTerms>
+void multiply_strip_many(const MatmulTask& task, const TileDecoding& decoding, int64_t n,
+                         const TileScratch& scratch) {
+  const BlockRange all = {0, (task.weights.cols + kBlockInputs - 1) / kBlockInputs};
+  decode_strip(task, decoding, n, all, scratch);
+  for (int64_t m = 0; m < task.x.rows; m += 2 * kTileRows) {
+    if (task.x.rows - m > kTileRows) {
+      multiply_tiles<kTerms, 2>(task, decoding, m, all, scratch);
+    } else {
+      multiply_tiles<kTerms, 1>(task, decoding, m, all, scratch);
+    }
+    store_tiles(task, scratch.totals, n, m);
   }
 }
 
@@ -227,14 +299,13 @@ void tile_rows(const MatmulTask& task, const TileDecoding& decoding) {
   const TileScratch scratch = tile_scratch(task);
   const TileSession session;
   for (int64_t n = task.row_begin; n < task.row_end; n += kStripRows) {
-    decode_strip(task, decoding, n, scratch);
-    for (int64_t m = 0; m < task.x.rows; m += 2 * kTileRows) {
-      if (task.x.rows - m > kTileRows) {
-        multiply_tiles<kTerms, 2>(task, decoding, m, scratch);
-      } else {
-        multiply_tiles<kTerms, 1>(task, decoding, m, scratch);
-      }
-      store_tiles(task, scratch.totals, n, m);
+    stage_strip(task, decoding, n, scratch);
+    if (task.x.rows <= kTileRows) {
+      multiply_strip_once<kTerms, 1>(task, decoding, n, scratch);
+    } else if (task.x.rows <= 2 * kTileRows) {
+      multiply_strip_once<kTerms, 2>(task, decoding, n, scratch);
+    } else {
+      multiply_strip_many<kTerms>(task, decoding, n, scratch);
     }
   }
 }
@@ -274,7 +345,7 @@ inline void pack_any(uint8_t* packed, const float* x, int64_t rows, const uint32
 }
 
 /// The methods of one format. Codes as they are where scales can wait for the sums.
-template <class Element, Format kElement, Zero kZero, class Broadcast, class Spread>
+template <class Element, Format kElement, Zero kZero, bool kMxfp4, class Broadcast, class Spread>
 struct TileMethods {
   static constexpr bool kCodes = exact_pairs<kElement>();
 
@@ -282,6 +353,9 @@ struct TileMethods {
     const bool whole_blocks = groups_cover_blocks(weights);
     if constexpr (kCodes) {
       if (whole_blocks) return {&decode_codes<kElement, kZero>, true, &Broadcast::stage};
+    }
+    if constexpr (kMxfp4) {
+      if (weights.group_size == 32) return {&decode_mxfp4<Element, Spread>, false, nullptr};
     }
     return {whole_blocks ? &decode_weights<Element, Broadcast> : &decode_weights<Element, Spread>,
             false, nullptr};

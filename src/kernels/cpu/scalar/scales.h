@@ -25,8 +25,8 @@ inline float e4m3_to_float(uint8_t code) {
   const uint32_t exponent = (code >> 3) & 15u;
   const uint32_t mantissa = code & 7u;
   if (exponent == 15 && mantissa == 7) return std::bit_cast<float>(0x7FC00000u);
-  const float value = exponent == 0 ? scaled(mantissa, -9)
-                                    : scaled(mantissa + 8, static_cast<int>(exponent) - 10);
+  const float value =
+      exponent == 0 ? scaled(mantissa, -9) : scaled(mantissa + 8, static_cast<int>(exponent) - 10);
   return code < 128 ? value : -value;
 }
 

@@ -1,0 +1,113 @@
+// Whole models with activations that are rounded, and with batches that must not matter.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "checkpoints/tensor_source.h"
+#include "models/model.h"
+
+namespace subbyte {
+namespace {
+
+/// The reference logits over the error, in decibels, that docs/kernels/cpu.md states for rounded
+/// activations: an error of 2 % of the logits.
+constexpr double kStatedDecibels = 34;
+
+std::vector<float> read_floats(const TensorSource& source, const std::string& name) {
+  const Tensor* tensor = source.find(name);
+  EXPECT_NE(tensor, nullptr) << name;
+  std::vector<float> values(tensor->bytes.size() / sizeof(float));
+  std::memcpy(values.data(), tensor->bytes.data(), tensor->bytes.size());
+  return values;
+}
+
+class Precision : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const auto source = TensorSource::open(directory() / "reference.safetensors");
+    ASSERT_TRUE(source.ok());
+    const std::vector<float> ids = read_floats(*source, "prompt0.ids");  // int32 in disguise
+    ids_.resize(ids.size());
+    std::memcpy(ids_.data(), ids.data(), ids.size() * sizeof(float));
+    reference_ = read_floats(*source, "prompt0.logits");
+  }
+
+  static std::filesystem::path directory() {
+    return std::filesystem::path(SUBBYTE_TEST_DATA) / "goldens" / GetParam();
+  }
+
+  /// Logits of the whole prompt, `step` tokens at a time.
+  std::vector<float> logits(cpu::Precision precision, bool invariant, std::size_t step) const {
+    const char* isa = std::getenv("SUBBYTE_ISA");
+    auto execution = Execution::create({.num_threads = 2,
+                                        .isa = isa == nullptr ? "" : isa,
+                                        .precision = precision,
+                                        .batch_invariant = invariant});
+    EXPECT_TRUE(execution.ok());
+    const auto model = load_model(directory(), **execution);
+    EXPECT_TRUE(model.ok());
+    const std::size_t vocab = (*model)->config().vocab_size;
+    KvCache cache((*model)->config(), static_cast<int64_t>(ids_.size()));
+    std::vector<float> all(ids_.size() * vocab, NAN);
+    for (std::size_t at = 0; at < ids_.size(); at += step) {
+      const std::size_t count = std::min(step, ids_.size() - at);
+      const Status status =
+          (*model)->forward(**execution, std::span(ids_).subspan(at, count), cache,
+                            std::span(all).subspan(at * vocab, count * vocab));
+      EXPECT_TRUE(status.ok());
+    }
+    return all;
+  }
+
+  double decibels(const std::vector<float>& found) const {
+    double signal = 0;
+    double noise = 0;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const double reference = reference_[i];
+      signal += reference * reference;
+      noise += (found[i] - reference) * (found[i] - reference);
+    }
+    return 10 * std::log10(signal / noise);
+  }
+
+  std::vector<int32_t> ids_;
+  std::vector<float> reference_;
+};
+
+TEST_P(Precision, tokens_alone_and_in_batches_give_the_same_bits_in_the_invariant_mode) {
+  ASSERT_GT(ids_.size(), 5u);  // more than the kernels for few rows take at a time
+  for (const cpu::Precision precision : {cpu::Precision::kF32, cpu::Precision::kInt8}) {
+    const std::vector<float> together = logits(precision, true, ids_.size());
+    const std::vector<float> alone = logits(precision, true, 1);
+    const std::vector<float> in_threes = logits(precision, true, 3);
+    EXPECT_EQ(std::memcmp(together.data(), alone.data(), alone.size() * sizeof(float)), 0);
+    EXPECT_EQ(std::memcmp(together.data(), in_threes.data(), alone.size() * sizeof(float)), 0);
+  }
+}
+
+TEST_P(Precision, rounded_activations_stay_within_the_stated_error) {
+  const double exact = decibels(logits(cpu::Precision::kF32, false, ids_.size()));
+  EXPECT_GT(exact, 80);
+  for (const cpu::Precision precision : {cpu::Precision::kBF16, cpu::Precision::kInt8}) {
+    const double found = decibels(logits(precision, false, ids_.size()));
+    RecordProperty(precision == cpu::Precision::kInt8 ? "int8_db" : "bf16_db",
+                   std::to_string(found));
+    EXPECT_GT(found, kStatedDecibels);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, Precision,
+                         testing::Values("qwen3-bf16", "qwen3-awq", "qwen3-gptq-act-order",
+                                         "gpt-oss-mxfp4"),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           for (char& c : name) c = c == '-' ? '_' : c;
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace subbyte
