@@ -1,6 +1,5 @@
 #include "bench/peaks.h"
 
-#include <immintrin.h>
 
 #include <vector>
 

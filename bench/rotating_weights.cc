@@ -17,6 +17,13 @@ void fill_random(std::byte* bytes, int64_t size, uint64_t seed) {
   }
 }
 
+/// Repeats the first `period` bytes to the end.
+void repeat(std::byte* bytes, int64_t period, int64_t size) {
+  for (int64_t at = period; at < size; at += period) {
+    std::memcpy(bytes + at, bytes, static_cast<std::size_t>(std::min(period, size - at)));
+  }
+}
+
 /// Dense weights: small numbers, a period of them, because numbers of no format are random bytes.
 void fill_dense(std::byte* bytes, int64_t size, const FormatInfo& format, uint64_t seed) {
   Random random(seed);
@@ -26,20 +33,20 @@ void fill_dense(std::byte* bytes, int64_t size, const FormatInfo& format, uint64
     const uint32_t code = format.encode(0.02 * random.normal(), Rounding::kNearestEven);
     std::memcpy(bytes + i, &code, static_cast<std::size_t>(width));
   }
-  for (int64_t at = period; at < size; at += period) {
-    std::memcpy(bytes + at, bytes, static_cast<std::size_t>(std::min(period, size - at)));
-  }
+  repeat(bytes, period, size);
 }
 
-/// Numbers around 0.01 as scales have them.
+/// Numbers around 0.01 as scales have them, a period of them: encoding takes its time.
 void fill_scales(std::byte* bytes, int64_t size, const FormatInfo& format, uint64_t seed) {
   Random random(seed);
   const int64_t width = format.bits / 8;
-  for (int64_t i = 0; i + width <= size; i += width) {
+  const int64_t period = std::min<int64_t>(size, 1 << 16);
+  for (int64_t i = 0; i + width <= period; i += width) {
     const double value = 0.01 * (1 + random.uniform());
     const uint32_t code = format.encode(value, Rounding::kNearestEven);
     std::memcpy(bytes + i, &code, static_cast<std::size_t>(width));
   }
+  repeat(bytes, period, size);
 }
 
 void fill_zeros(std::byte* bytes, int64_t size, int width, uint64_t levels, uint64_t seed) {

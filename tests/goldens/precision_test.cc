@@ -14,8 +14,8 @@ namespace subbyte {
 namespace {
 
 /// The reference logits over the error, in decibels, that docs/kernels/cpu.md states for rounded
-/// activations: an error of 2 % of the logits.
-constexpr double kStatedDecibels = 34;
+/// activations: an error of 3 % of the logits.
+constexpr double kStatedDecibels = 30;
 
 std::vector<float> read_floats(const TensorSource& source, const std::string& name) {
   const Tensor* tensor = source.find(name);
@@ -30,10 +30,13 @@ class Precision : public testing::TestWithParam<const char*> {
   void SetUp() override {
     const auto source = TensorSource::open(directory() / "reference.safetensors");
     ASSERT_TRUE(source.ok());
-    const std::vector<float> ids = read_floats(*source, "prompt0.ids");  // int32 in disguise
-    ids_.resize(ids.size());
-    std::memcpy(ids_.data(), ids.data(), ids.size() * sizeof(float));
-    reference_ = read_floats(*source, "prompt0.logits");
+    for (const std::string prompt : {"prompt0", "prompt1", "prompt2"}) {  // the longest
+      const std::vector<float> ids = read_floats(*source, prompt + ".ids");  // int32 in disguise
+      if (ids.size() <= ids_.size()) continue;
+      ids_.resize(ids.size());
+      std::memcpy(ids_.data(), ids.data(), ids.size() * sizeof(float));
+      reference_ = read_floats(*source, prompt + ".logits");
+    }
   }
 
   static std::filesystem::path directory() {
@@ -79,7 +82,7 @@ class Precision : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(Precision, tokens_alone_and_in_batches_give_the_same_bits_in_the_invariant_mode) {
-  ASSERT_GT(ids_.size(), 5u);  // more than the kernels for few rows take at a time
+  ASSERT_GT(ids_.size(), 16u);  // more than the kernels for few rows take
   for (const cpu::Precision precision : {cpu::Precision::kF32, cpu::Precision::kInt8}) {
     const std::vector<float> together = logits(precision, true, ids_.size());
     const std::vector<float> alone = logits(precision, true, 1);

@@ -96,11 +96,11 @@ TEST(ChooseMethod, obeys_the_precision_and_keeps_rows_apart_when_asked) {
                   bytes ? kernel.int8.multiply : kernel.few.multiply);
       }
       if (kernel.bf16.multiply != nullptr) {
-        EXPECT_EQ(chosen(5, Precision::kBF16, false), kernel.bf16.multiply);
+        EXPECT_EQ(chosen(17, Precision::kBF16, false), kernel.bf16.multiply);
       }
       EXPECT_EQ(chosen(1, Precision::kBF16, false), kernel.few.multiply);
       EXPECT_EQ(chosen(1, Precision::kF32, false), kernel.few.multiply);
-      EXPECT_EQ(chosen(5, Precision::kF32, false), kernel.many.multiply);
+      EXPECT_EQ(chosen(17, Precision::kF32, false), kernel.many.multiply);
     }
   }
 }

@@ -33,6 +33,7 @@ struct Quantized {
     kernel.int8 = int8();
 #ifdef SUBBYTE_PAIRS
     if constexpr (has_pairs<kElement>()) {
+      kernel.few_rows = 16;
       kernel.few = {ActivationOrder::kSplitPairs, &each_row<PairProduct<kElement, 2>>};
       kernel.bf16 = {ActivationOrder::kPairs, &each_row<PairProduct<kElement, 1>>};
     }

@@ -29,13 +29,18 @@
 // zero.
 
 constexpr int64_t kStripRows = 32;
-constexpr int64_t kTileFewRows = 1;
+constexpr int64_t kTileFewRows = 4;
 constexpr int64_t kStepBytes = kTileRows * 64;       // one tile
 constexpr int64_t kBlockTileBytes = 4 * kStepBytes;  // a block of 16 rows: four steps
 
+/// Some blocks of every row, and what divisions would tell of them.
 struct BlockRange {
-  int64_t begin;
-  int64_t end;
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t whole_blocks = 0;  // of the row: see loadable_blocks()
+  int64_t group_blocks = 1;  // in a group; only with scales_sums
+  int64_t group = 0;         // that `begin` lies in
+  int64_t left = 1;          // blocks of that group from `begin` on
 };
 
 /// Decodes blocks of row n: each to four steps of 64 bytes, kStepBytes apart.
@@ -46,6 +51,7 @@ using DecodeTileRow = void (*)(const Weights& weights, int64_t n, const BlockRan
 struct TileDecoding {
   DecodeTileRow decode;
   bool scales_sums;
+  int64_t whole_blocks;
   /// Floats of the scales of one row; only with scales_sums.
   void (*stage)(const Weights& weights, int64_t row, int64_t begin, int64_t end, float* staged);
 };
@@ -72,18 +78,20 @@ void decode_codes(const Weights& weights, int64_t n, const BlockRange& blocks, f
   constexpr int64_t kBlockBytes = E::kBits * kLanes;
   const uint8_t* codes_of_row = weights.codes + n * weights.row_bytes;
   const uint8_t* zeros = weights.zeros + n * weights.groups * zero_bytes(kZero);
-  const int64_t whole_blocks = loadable_blocks<E>(weights);
+  int64_t group = blocks.group;
+  int64_t left = blocks.left;
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
     const uint8_t* block = codes_of_row + b * kBlockBytes;
     prefetch<kBlockBytes>(block, kStripRows * weights.row_bytes);  // the next strip
-    alignas(64) uint8_t padded[load_bytes<E>()] = {};
-    if (b >= whole_blocks) {
+    alignas(64) uint8_t padded[load_bytes<E>()];
+    if (b >= blocks.whole_blocks) {
+      __builtin_memset(padded, 0, sizeof(padded));
       copy_block<E>(weights, codes_of_row, b, padded);
       block = padded;
     }
     Pairs table = load_pairs(reinterpret_cast<const uint8_t*>(kPairTable<kElement>.words));
     if constexpr (kZero != Zero::kNone) {
-      const int zero = zeros[b * kBlockInputs / weights.group_size];
+      const int zero = zeros[group];
       table = repeat_pairs<E::kBits>(kIntegerPairs.words + 256 - zero);
     }
     const auto codes = E::load(block);
@@ -92,6 +100,10 @@ void decode_codes(const Weights& weights, int64_t n, const BlockRange& blocks, f
     store_pairs(rows + 2 * kStepBytes, E::template value_of<2>(codes, table));
     store_pairs(rows + 3 * kStepBytes, E::template value_of<3>(codes, table));
     rows += kBlockTileBytes;
+    if (--left == 0) {
+      ++group;
+      left = blocks.group_blocks;
+    }
   }
 }
 
@@ -126,13 +138,12 @@ void decode_mxfp4(const Weights& weights, int64_t n, const BlockRange& blocks, f
   using E = PairElement<Format::kE2M1>;
   const uint8_t* codes = weights.codes + n * weights.row_bytes;
   const uint8_t* scales = weights.scales + n * weights.groups;
-  const int64_t whole_blocks = weights.cols / kBlockInputs;
   const Pairs table = load_pairs(reinterpret_cast<const uint8_t*>(kPairTable<Format::kE2M1>.words));
   for (int64_t b = blocks.begin; b < blocks.end; ++b, rows += kBlockTileBytes) {
     const uint8_t* block = codes + b * 4 * kLanes;
     prefetch<4 * kLanes>(block, kStripRows * weights.row_bytes);
-    if (b >= whole_blocks || !exponents_fit(scales + 4 * b)) {
-      decode_weights<Element, Scaling>(weights, n, {b, b + 1}, staged, rows);
+    if (b >= blocks.whole_blocks || !exponents_fit(scales + 4 * b)) {
+      decode_weights<Element, Scaling>(weights, n, {.begin = b, .end = b + 1}, staged, rows);
       continue;
     }
     const Pairs steps = exponent_steps(scales + 4 * b);
@@ -232,8 +243,6 @@ void multiply_tiles(const MatmulTask& task, const TileDecoding& decoding, int64_
   const Weights& weights = task.weights;
   const int64_t blocks = (weights.cols + kBlockInputs - 1) / kBlockInputs;
   const int64_t staged = staged_floats(weights.groups);
-  const bool one_group = !decoding.scales_sums || weights.group_size >= weights.cols;
-  const int64_t group_blocks = one_group ? blocks : weights.group_size / kBlockInputs;
   const uint8_t* x[2];
   for (int c = 0; c < 2; ++c) {
     const int64_t tile = m / kTileRows + (c < kColumns ? c : 0);
@@ -245,6 +254,8 @@ void multiply_tiles(const MatmulTask& task, const TileDecoding& decoding, int64_
     for (int i = 0; i < 4 * 256; i += 16) store(scratch.totals + i, zero());
     zero_tiles();
   }
+  int64_t group = range.group;
+  int64_t left = range.left;
   for (int64_t b = range.begin; b < range.end; ++b) {
     for (int t = 0; t < kTerms; ++t) {
       for (int j = 0; j < 4; ++j) {
@@ -254,10 +265,11 @@ void multiply_tiles(const MatmulTask& task, const TileDecoding& decoding, int64_
     }
     w += kBlockTileBytes;
     for (int c = 0; c < 2; ++c) x[c] += kTerms * kBlockTileBytes;
-    if ((b + 1) % group_blocks != 0 && b + 1 != blocks) continue;
+    if (--left != 0 && b + 1 != blocks) continue;
+    left = range.group_blocks;
     if (decoding.scales_sums) {
       store_sums<kColumns>(scratch.sums);
-      add_scaled(scratch, staged, b / group_blocks, kColumns);
+      add_scaled(scratch, staged, group++, kColumns);
       zero_tiles();
     } else {
       store_sums<kColumns>(scratch.totals);
@@ -265,14 +277,26 @@ void multiply_tiles(const MatmulTask& task, const TileDecoding& decoding, int64_
   }
 }
 
+/// Blocks [begin, end) of the rows of a task.
+inline BlockRange block_range(const Weights& weights, const TileDecoding& decoding, int64_t begin,
+                              int64_t end) {
+  const bool one_group = !decoding.scales_sums || weights.group_size >= weights.cols;
+  BlockRange range = {.begin = begin, .end = end, .whole_blocks = decoding.whole_blocks};
+  range.group_blocks = one_group ? INT64_MAX : weights.group_size / kBlockInputs;
+  range.group = begin / range.group_blocks;
+  range.left = range.group_blocks - begin % range.group_blocks;
+  return range;
+}
+
 /// One strip times at most 32 rows of activations: decoded weights are used once and at once.
 template <int kTerms, int kColumns>
 void multiply_strip_once(const MatmulTask& task, const TileDecoding& decoding, int64_t n,
                          const TileScratch& scratch) {
-  constexpr int64_t kFewBlocks = 2;
+  constexpr int64_t kFewBlocks = 4;
   const int64_t blocks = (task.weights.cols + kBlockInputs - 1) / kBlockInputs;
   for (int64_t b = 0; b < blocks; b += kFewBlocks) {
-    const BlockRange range = {b, blocks - b < kFewBlocks ? blocks : b + kFewBlocks};
+    const int64_t end = blocks - b < kFewBlocks ? blocks : b + kFewBlocks;
+    const BlockRange range = block_range(task.weights, decoding, b, end);
     decode_strip(task, decoding, n, range, scratch);
     multiply_tiles<kTerms, kColumns>(task, decoding, 0, range, scratch);
   }
@@ -282,7 +306,8 @@ void multiply_strip_once(const MatmulTask& task, const TileDecoding& decoding, i
 template <int kTerms>
 void multiply_strip_many(const MatmulTask& task, const TileDecoding& decoding, int64_t n,
                          const TileScratch& scratch) {
-  const BlockRange all = {0, (task.weights.cols + kBlockInputs - 1) / kBlockInputs};
+  const int64_t blocks = (task.weights.cols + kBlockInputs - 1) / kBlockInputs;
+  const BlockRange all = block_range(task.weights, decoding, 0, blocks);
   decode_strip(task, decoding, n, all, scratch);
   for (int64_t m = 0; m < task.x.rows; m += 2 * kTileRows) {
     if (task.x.rows - m > kTileRows) {
@@ -350,15 +375,21 @@ struct TileMethods {
   static constexpr bool kCodes = exact_pairs<kElement>();
 
   static TileDecoding decoding(const Weights& weights) {
-    const bool whole_blocks = groups_cover_blocks(weights);
+    const bool whole_groups = groups_cover_blocks(weights);
     if constexpr (kCodes) {
-      if (whole_blocks) return {&decode_codes<kElement, kZero>, true, &Broadcast::stage};
+      const int64_t whole_blocks = loadable_blocks<PairElement<kElement>>(weights);
+      if (whole_groups) {
+        return {&decode_codes<kElement, kZero>, true, whole_blocks, &Broadcast::stage};
+      }
     }
     if constexpr (kMxfp4) {
-      if (weights.group_size == 32) return {&decode_mxfp4<Element, Spread>, false, nullptr};
+      const int64_t whole_blocks = weights.cols / kBlockInputs;
+      if (weights.group_size == 32) {
+        return {&decode_mxfp4<Element, Spread>, false, whole_blocks, nullptr};
+      }
     }
-    return {whole_blocks ? &decode_weights<Element, Broadcast> : &decode_weights<Element, Spread>,
-            false, nullptr};
+    return {whole_groups ? &decode_weights<Element, Broadcast> : &decode_weights<Element, Spread>,
+            false, 0, nullptr};
   }
   template <int kTerms>
   static void multiply(const MatmulTask& task) {
