@@ -79,8 +79,10 @@ RotatingWeights::RotatingWeights(const WeightFormat& format, int64_t rows, int64
   } else {
     fill_random(codes_.get(), copies_ * code_bytes_, 1);
     fill_scales(scales_.get(), copies_ * scale_bytes_, info(format.scale), 2);
-    fill_zeros(zeros_.get(), copies_ * zero_bytes_, zero_bytes(format.zero),
-               uint64_t{1} << element.bits, 3);
+    if (format.zero != Zero::kNone) {
+      fill_zeros(zeros_.get(), copies_ * zero_bytes_, zero_bytes(format.zero),
+                 uint64_t{1} << element.bits, 3);
+    }
   }
   copy_ = copies_ - 1;
   next();
