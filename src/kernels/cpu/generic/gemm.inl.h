@@ -61,7 +61,8 @@ void decode_row(const Weights& weights, int64_t row, int64_t first_block, int64_
     int valid_lanes = kLanes;
     alignas(64) uint8_t padded[load_bytes<Element>()] = {};
     if (b >= whole_blocks) {
-      valid_lanes = copy_block<Element>(weights, codes_of_row, b, padded);
+      copy_block<Element>(weights, codes_of_row, b, padded);
+      valid_lanes = lanes_of_block(weights, b);
       block = padded;
     }
     const auto codes = Element::load(block);

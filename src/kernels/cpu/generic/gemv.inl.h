@@ -115,16 +115,24 @@ inline void multiply_rows(const MatmulTask& task, const int64_t (&n)[kRows],
   }
   const int64_t blocks = (task.weights.cols + kBlockInputs - 1) / kBlockInputs;
   for (int64_t b = whole_blocks; b < blocks; ++b) {
-    alignas(64) uint8_t padded[kRows][load_bytes<typename Product::Decoder>()] = {};
-    int valid_lanes = kLanes;
+    constexpr int64_t kLoadBytes = load_bytes<typename Product::Decoder>();
+    alignas(64) uint8_t padded[kRows][kLoadBytes];
     RowBytes last[kRows];
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
+      last[r] = rows[r];
+      // What follows a row of codes is the next row: finite numbers, which meet inputs of zero.
+      const int64_t behind = (task.row_end - n[r]) * task.weights.row_bytes - b * kBlockBytes;
+      if (Product::Decoder::kOrder == ActivationOrder::kOctets && behind >= kLoadBytes) continue;
+      __builtin_memset(padded[r], 0, sizeof(padded[r]));
       const uint8_t* codes = task.weights.codes + n[r] * task.weights.row_bytes;
-      valid_lanes = copy_block<typename Product::Decoder>(task.weights, codes, b, padded[r]);
-      last[r] = {padded[r], rows[r].staged};
+      copy_block<typename Product::Decoder>(task.weights, codes, b, padded[r]);
+      last[r].codes = padded[r];
     }
+    const int valid_lanes = lanes_of_block(task.weights, b);
     add_block<Product, Scaling, kM, kRows>(last, scaling, valid_lanes, x, sums);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) rows[r].codes += kBlockBytes;
 #pragma GCC unroll 4
     for (int m = 0; m < kM; ++m) x[m] += Product::kActivationBytes;
     scaling.next();

@@ -65,14 +65,18 @@ inline int64_t loadable_blocks(const Weights& weights) {
   return full < loadable ? full : loadable;
 }
 
-/// Copies what the row has of block b into `padded`, of load_bytes() zeros; the lanes it has.
+/// Copies what the row has of block b into `padded`, of load_bytes() zeros.
 template <class Element>
-inline int copy_block(const Weights& weights, const uint8_t* codes_of_row, int64_t b,
+inline void copy_block(const Weights& weights, const uint8_t* codes_of_row, int64_t b,
                       uint8_t* padded) {
   constexpr int64_t kBlockBytes = Element::kBits * kLanes;
   const int64_t left = weights.row_bytes - b * kBlockBytes;
   const int64_t bytes = left < kBlockBytes ? left : kBlockBytes;
   __builtin_memcpy(padded, codes_of_row + b * kBlockBytes, static_cast<unsigned long>(bytes));
+}
+
+/// Lanes that block b of a row has.
+inline int lanes_of_block(const Weights& weights, int64_t b) {
   const int64_t inputs = weights.cols - b * kBlockInputs;
   return inputs < kBlockInputs ? static_cast<int>(inputs / 8) : kLanes;
 }
