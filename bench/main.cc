@@ -33,10 +33,9 @@ struct Arguments {
   ModelRun run;
 
   ExecutionOptions execution() const {
-    static const std::map<std::string, cpu::Precision> kNames = {
-        {"f32", cpu::Precision::kF32},
-        {"bf16", cpu::Precision::kBF16},
-        {"int8", cpu::Precision::kInt8}};
+    static const std::map<std::string, cpu::Precision> kNames = {{"f32", cpu::Precision::kF32},
+                                                                 {"bf16", cpu::Precision::kBF16},
+                                                                 {"int8", cpu::Precision::kInt8}};
     return {.num_threads = run.threads,
             .isa = isa,
             .pin_threads = pin,

@@ -1,6 +1,5 @@
 #include "bench/peaks.h"
 
-
 #include <vector>
 
 #include "base/cpu_features.h"
@@ -14,13 +13,13 @@ constexpr int64_t kRepeats = 400000;
 
 // Twelve independent sums in every loop: enough to hide the latencies. The instructions are spelled
 // out, so that nothing is moved, merged or left away.
-#define SUBBYTE_TWELVE(instruction, operands, prefix)                                     \
-  instruction " " operands prefix "0\n\t" instruction " " operands prefix "1\n\t"         \
-  instruction " " operands prefix "2\n\t" instruction " " operands prefix "3\n\t"         \
-  instruction " " operands prefix "4\n\t" instruction " " operands prefix "5\n\t"         \
-  instruction " " operands prefix "6\n\t" instruction " " operands prefix "7\n\t"         \
-  instruction " " operands prefix "8\n\t" instruction " " operands prefix "9\n\t"         \
-  instruction " " operands prefix "10\n\t" instruction " " operands prefix "11\n\t"
+#define SUBBYTE_TWELVE(instruction, operands, prefix)                                         \
+  instruction " " operands prefix "0\n\t" instruction " " operands prefix "1\n\t" instruction \
+              " " operands prefix "2\n\t" instruction " " operands prefix "3\n\t" instruction \
+              " " operands prefix "4\n\t" instruction " " operands prefix "5\n\t" instruction \
+              " " operands prefix "6\n\t" instruction " " operands prefix "7\n\t" instruction \
+              " " operands prefix "8\n\t" instruction " " operands prefix "9\n\t" instruction \
+              " " operands prefix "10\n\t" instruction " " operands prefix "11\n\t"
 
 [[gnu::target("avx2,fma")]] void fma_256(const uint8_t* data) {
   asm volatile("vmovups (%0), %%ymm14\n\tvmovups 32(%0), %%ymm15" : : "r"(data) : "memory");
@@ -63,19 +62,19 @@ struct TileConfig {
 };
 
 /// Two tiles by two, loaded from the first-level cache for every four products, as a kernel does.
-#define SUBBYTE_TILE_LOOP(product)                                                              \
-  const TileConfig config;                                                                      \
-  asm volatile("ldtilecfg %0" : : "m"(config) : "memory");                                      \
-  for (int64_t i = 0; i < kRepeats / 16; ++i) {                                                 \
-    asm volatile("tileloadd (%0,%1,1), %%tmm4\n\ttileloadd (%2,%1,1), %%tmm6\n\t" product       \
-                 " %%tmm6, %%tmm4, %%tmm0\n\ttileloadd (%3,%1,1), %%tmm7\n\t" product           \
-                 " %%tmm7, %%tmm4, %%tmm1\n\ttileloadd (%4,%1,1), %%tmm5\n\t" product           \
-                 " %%tmm6, %%tmm5, %%tmm2\n\t" product " %%tmm7, %%tmm5, %%tmm3"                \
-                 :                                                                              \
-                 : "r"(data), "r"(int64_t{64}), "r"(data + 1024), "r"(data + 2048),             \
-                   "r"(data + 3072)                                                             \
-                 : "memory");                                                                   \
-  }                                                                                             \
+#define SUBBYTE_TILE_LOOP(product)                                                        \
+  const TileConfig config;                                                                \
+  asm volatile("ldtilecfg %0" : : "m"(config) : "memory");                                \
+  for (int64_t i = 0; i < kRepeats / 16; ++i) {                                           \
+    asm volatile("tileloadd (%0,%1,1), %%tmm4\n\ttileloadd (%2,%1,1), %%tmm6\n\t" product \
+                 " %%tmm6, %%tmm4, %%tmm0\n\ttileloadd (%3,%1,1), %%tmm7\n\t" product     \
+                 " %%tmm7, %%tmm4, %%tmm1\n\ttileloadd (%4,%1,1), %%tmm5\n\t" product     \
+                 " %%tmm6, %%tmm5, %%tmm2\n\t" product " %%tmm7, %%tmm5, %%tmm3"          \
+                 :                                                                        \
+                 : "r"(data), "r"(int64_t{64}), "r"(data + 1024), "r"(data + 2048),       \
+                   "r"(data + 3072)                                                       \
+                 : "memory");                                                             \
+  }                                                                                       \
   asm volatile("tilerelease")
 
 void amx_bf16(const uint8_t* data) {

@@ -30,7 +30,7 @@ class Precision : public testing::TestWithParam<const char*> {
   void SetUp() override {
     const auto source = TensorSource::open(directory() / "reference.safetensors");
     ASSERT_TRUE(source.ok());
-    for (const std::string prompt : {"prompt0", "prompt1", "prompt2"}) {  // the longest
+    for (const std::string prompt : {"prompt0", "prompt1", "prompt2"}) {     // the longest
       const std::vector<float> ids = read_floats(*source, prompt + ".ids");  // int32 in disguise
       if (ids.size() <= ids_.size()) continue;
       ids_.resize(ids.size());

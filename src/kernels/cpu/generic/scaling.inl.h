@@ -68,7 +68,7 @@ inline int64_t loadable_blocks(const Weights& weights) {
 /// Copies what the row has of block b into `padded`, of load_bytes() zeros.
 template <class Element>
 inline void copy_block(const Weights& weights, const uint8_t* codes_of_row, int64_t b,
-                      uint8_t* padded) {
+                       uint8_t* padded) {
   constexpr int64_t kBlockBytes = Element::kBits * kLanes;
   const int64_t left = weights.row_bytes - b * kBlockBytes;
   const int64_t bytes = left < kBlockBytes ? left : kBlockBytes;
