@@ -91,7 +91,8 @@ class GptOss : public Model {
       work.start_block(execution, x, norm(layer.input_norm));
       run_self_attention(execution, layer.attention, config_.rms_norm_eps, config_, i, cache, work);
       work.start_block(execution, x, norm(layer.post_attention_norm));
-      linear(execution, logits, work.h, num_tokens, layer.router.matrix.view, layer.router.bias);
+      exact_linear(execution, logits, work.h, num_tokens, layer.router.matrix.view,
+                   layer.router.bias);
       route_top_k(routes, logits, config_.num_experts, config_.experts_per_token);
       mixture_of_experts(execution, work.delta, work.h, routes, config_.experts_per_token,
                          {layer.gate_up, layer.gate_up_bias, layer.down, layer.down_bias,

@@ -112,26 +112,15 @@ cpu::Activations pack_activations(Execution& execution, const float* x, int64_t 
   return {.data = packed, .rows = m, .stride = stride};
 }
 
-}  // namespace
-
-Status check_linear(const Execution& execution, const MatrixView& weights) {
-  SUBBYTE_CHECK(check_shape(weights));
-  if (cpu::find_matmul(execution.kernels(), weights.format) == nullptr) {
-    return unsupported(shape_of(weights) + "no kernel; expected one of " +
-                       supported_formats(execution.kernels()));
-  }
-  SUBBYTE_CHECK(check_sizes(weights));
-  return check_input_order(weights);
-}
-
-void linear(Execution& execution, std::span<float> y, std::span<const float> x, int64_t m,
-            const MatrixView& weights, std::span<const float> bias) {
+void multiply(Execution& execution, cpu::Precision precision, std::span<float> y,
+              std::span<const float> x, int64_t m, const MatrixView& weights,
+              std::span<const float> bias) {
   const cpu::Kernels& kernels = execution.kernels();
   const cpu::MatmulKernel* kernel = cpu::find_matmul(kernels, weights.format);
   if (kernel == nullptr || m < 1) return;  // check_linear has said so
   const cpu::Weights plain = cpu::weights_of(weights);
-  const cpu::Method& method = cpu::choose_method(kernels, *kernel, plain, m, execution.precision(),
-                                                 execution.batch_invariant());
+  const cpu::Method& method =
+      cpu::choose_method(kernels, *kernel, plain, m, precision, execution.batch_invariant());
   const int64_t scratch_bytes = round_up(kernels.scratch_bytes(weights.cols), 64);
   uint8_t* scratch =
       execution.buffer(Execution::Slot::kScratch, scratch_bytes * execution.pool().size());
@@ -149,6 +138,28 @@ void linear(Execution& execution, std::span<float> y, std::span<const float> x, 
                                   part.scratch = scratch + thread * scratch_bytes;
                                   method.multiply(part);
                                 });
+}
+
+}  // namespace
+
+Status check_linear(const Execution& execution, const MatrixView& weights) {
+  SUBBYTE_CHECK(check_shape(weights));
+  if (cpu::find_matmul(execution.kernels(), weights.format) == nullptr) {
+    return unsupported(shape_of(weights) + "no kernel; expected one of " +
+                       supported_formats(execution.kernels()));
+  }
+  SUBBYTE_CHECK(check_sizes(weights));
+  return check_input_order(weights);
+}
+
+void linear(Execution& execution, std::span<float> y, std::span<const float> x, int64_t m,
+            const MatrixView& weights, std::span<const float> bias) {
+  multiply(execution, execution.precision(), y, x, m, weights, bias);
+}
+
+void exact_linear(Execution& execution, std::span<float> y, std::span<const float> x, int64_t m,
+                  const MatrixView& weights, std::span<const float> bias) {
+  multiply(execution, cpu::Precision::kF32, y, x, m, weights, bias);
 }
 
 }  // namespace subbyte

@@ -19,4 +19,9 @@ Status check_linear(const Execution& execution, const MatrixView& weights);
 void linear(Execution& execution, std::span<float> y, std::span<const float> x, int64_t m,
             const MatrixView& weights, std::span<const float> bias = {});
 
+/// The same with float32 activations whatever the execution's precision: for small products that
+/// decide something, such as which experts a token goes to.
+void exact_linear(Execution& execution, std::span<float> y, std::span<const float> x, int64_t m,
+                  const MatrixView& weights, std::span<const float> bias = {});
+
 }  // namespace subbyte

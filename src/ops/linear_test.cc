@@ -119,6 +119,29 @@ TEST(Linear, products_of_different_sizes_share_one_execution) {
   }
 }
 
+TEST(Linear, precision_of_the_execution_counts_but_not_where_it_must_be_exact) {
+  const WeightFormat format = {Format::kU4, Format::kF16, Zero::kU8, 32};
+  const auto matrix = random_matrix(format, 48, 256, Contents::kReal, 31);
+  const std::vector<float> x = random_inputs(20, 256, Contents::kReal, 32);
+  const auto product = [&](cpu::Precision precision, auto multiply) {
+    auto rounding = Execution::create({.num_threads = 1, .precision = precision});
+    EXPECT_TRUE(rounding.ok());
+    std::vector<float> y(20 * 48, NAN);
+    multiply(**rounding, y);
+    return y;
+  };
+  const auto usual = [&](Execution& run, std::span<float> y) {
+    linear(run, y, x, 20, matrix.view);
+  };
+  const auto exact = [&](Execution& run, std::span<float> y) {
+    exact_linear(run, y, x, 20, matrix.view);
+  };
+  const std::vector<float> expected = product(cpu::Precision::kF32, usual);
+  EXPECT_NE(product(cpu::Precision::kInt8, usual), expected);
+  EXPECT_EQ(product(cpu::Precision::kInt8, exact), expected);
+  EXPECT_EQ(product(cpu::Precision::kBF16, exact), expected);
+}
+
 class CheckLinear : public ::testing::Test {
  protected:
   std::unique_ptr<Execution> run_ = execution(1);
