@@ -220,6 +220,28 @@ TEST_P(Matmul, results_of_a_row_of_activations_do_not_depend_on_the_others) {
   }
 }
 
+TEST_P(Matmul, results_do_not_depend_on_how_many_rows_go_through_together) {
+  // More rows of both kinds than any mainloop keeps in a cache, so that it takes them in parts.
+  constexpr int64_t kRows = 330;
+  constexpr int64_t kCols = 648;
+  constexpr int64_t kM = 530;
+  const std::vector<float> x = random_inputs(kM, kCols, Contents::kReal, 8);
+  for (const int64_t group : {0, 32, 128, 384}) {
+    const WeightFormat format = {GetParam().element, GetParam().scale, GetParam().zero, group};
+    const RandomMatrix matrix = random_matrix(format, kRows, kCols, Contents::kReal, 7);
+    for_all_methods(format, {5, 37, 70, 128},
+                    [&](const Kernels& kernels, const NamedMethod& method, int64_t m) {
+                      if (method.name != "many" && method.name != "bf16") return;
+                      const auto all = multiply(kernels, method.method, matrix.view, x, kM);
+                      const auto some = multiply(kernels, method.method, matrix.view, x, m);
+                      for (std::size_t i = 0; i < some.size(); ++i) {
+                        ASSERT_EQ(some[i], all[i]) << kernels.name << ", " << method.name << ", M "
+                                                   << m << ", group " << group << ", element " << i;
+                      }
+                    });
+  }
+}
+
 TEST_P(ExactMatmul, bias_is_added_once_and_the_factor_of_the_tensor_multiplies) {
   const WeightFormat format = {GetParam().element, GetParam().scale, GetParam().zero, 0};
   RandomMatrix matrix = random_matrix(format, 9, 2080, Contents::kExact, 9);

@@ -24,6 +24,8 @@ namespace {
 //
 #include "kernels/cpu/generic/pack.inl.h"
 //
+#include "kernels/cpu/generic/tile_decoders.inl.h"
+//
 #include "kernels/cpu/generic/tiles.inl.h"
 //
 #include "kernels/cpu/generic/kernel_list.inl.h"

@@ -1,8 +1,8 @@
 #pragma once
 // What AMX adds to the vocabulary of avx512bf16/vec.h: tiles of 16 rows by 64 bytes.
 //
-//   tiles 0 to 3   sums: 2 tiles of weights by 2 tiles of activations
-//   tiles 4, 5     weights; tiles 6, 7: activations
+//   tiles 0 to 3   sums: 4 tiles of weights by one of activations
+//   tiles 4 to 6   weights; tile 7: activations
 //
 // The instructions are spelled out, because the intrinsics of g++ 12 do not tell the compiler
 // which memory they read and write: stores before them were dropped or came too late.
@@ -39,51 +39,52 @@ inline void zero_tiles() {
   asm volatile("tilezero %%tmm0\n\ttilezero %%tmm1\n\ttilezero %%tmm2\n\ttilezero %%tmm3" : : :);
 }
 
-/// sums += two tiles of weights by one or two of activations: 16 by 32 by 16 bf16 each.
-template <int kColumns>
-[[gnu::always_inline]] inline void multiply_step(const uint8_t* a0, const uint8_t* a1,
-                                                 const uint8_t* b0, const uint8_t* b1) {
+/// sums += four tiles of weights, `tile_stride` bytes apart, by one of activations: 16 by 32 by 16
+/// bf16 each. Registers take turns, so that loads need not wait for products.
+[[gnu::always_inline]] inline void multiply_step(const uint8_t* weights, int64_t tile_stride,
+                                                 const uint8_t* x) {
   const int64_t stride = 64;
-  if constexpr (kColumns == 2) {
-    asm volatile(
-        "tileloadd (%0,%4,1), %%tmm4\n\t"
-        "tileloadd (%2,%4,1), %%tmm6\n\t"
-        "tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n\t"
-        "tileloadd (%3,%4,1), %%tmm7\n\t"
-        "tdpbf16ps %%tmm7, %%tmm4, %%tmm1\n\t"
-        "tileloadd (%1,%4,1), %%tmm5\n\t"
-        "tdpbf16ps %%tmm6, %%tmm5, %%tmm2\n\t"
-        "tdpbf16ps %%tmm7, %%tmm5, %%tmm3"
-        :
-        : "r"(a0), "r"(a1), "r"(b0), "r"(b1), "r"(stride)
-        : "memory");
-  } else {
-    asm volatile(
-        "tileloadd (%0,%3,1), %%tmm4\n\t"
-        "tileloadd (%2,%3,1), %%tmm6\n\t"
-        "tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n\t"
-        "tileloadd (%1,%3,1), %%tmm5\n\t"
-        "tdpbf16ps %%tmm6, %%tmm5, %%tmm2"
-        :
-        : "r"(a0), "r"(a1), "r"(b0), "r"(stride)
-        : "memory");
-  }
+  const uint8_t* w1 = weights + tile_stride;
+  const uint8_t* w2 = w1 + tile_stride;
+  const uint8_t* w3 = w2 + tile_stride;
+  asm volatile(
+      "tileloadd (%4,%5,1), %%tmm7\n\t"
+      "tileloadd (%0,%5,1), %%tmm4\n\t"
+      "tdpbf16ps %%tmm7, %%tmm4, %%tmm0\n\t"
+      "tileloadd (%1,%5,1), %%tmm5\n\t"
+      "tdpbf16ps %%tmm7, %%tmm5, %%tmm1\n\t"
+      "tileloadd (%2,%5,1), %%tmm6\n\t"
+      "tdpbf16ps %%tmm7, %%tmm6, %%tmm2\n\t"
+      "tileloadd (%3,%5,1), %%tmm4\n\t"
+      "tdpbf16ps %%tmm7, %%tmm4, %%tmm3"
+      :
+      : "r"(weights), "r"(w1), "r"(w2), "r"(w3), "r"(x), "r"(stride)
+      : "memory");
 }
 
-/// The sums to p, [4][16][16]; with one column of tiles only those two.
-template <int kColumns>
+/// The sums to p, [4][16][16], and back.
 inline void store_sums(float* p) {
   const int64_t stride = 64;
-  asm volatile("tilestored %%tmm0, (%0,%2,1)\n\ttilestored %%tmm2, (%1,%2,1)"
-               :
-               : "r"(p), "r"(p + 2 * 256), "r"(stride)
-               : "memory");
-  if constexpr (kColumns == 2) {
-    asm volatile("tilestored %%tmm1, (%0,%2,1)\n\ttilestored %%tmm3, (%1,%2,1)"
-                 :
-                 : "r"(p + 256), "r"(p + 3 * 256), "r"(stride)
-                 : "memory");
-  }
+  asm volatile(
+      "tilestored %%tmm0, (%0,%4,1)\n\ttilestored %%tmm1, (%1,%4,1)\n\t"
+      "tilestored %%tmm2, (%2,%4,1)\n\ttilestored %%tmm3, (%3,%4,1)"
+      :
+      : "r"(p), "r"(p + 256), "r"(p + 2 * 256), "r"(p + 3 * 256), "r"(stride)
+      : "memory");
+}
+inline void load_sums(const float* p) {
+  const int64_t stride = 64;
+  asm volatile(
+      "tileloadd (%0,%4,1), %%tmm0\n\ttileloadd (%1,%4,1), %%tmm1\n\t"
+      "tileloadd (%2,%4,1), %%tmm2\n\ttileloadd (%3,%4,1), %%tmm3"
+      :
+      : "r"(p), "r"(p + 256), "r"(p + 2 * 256), "r"(p + 3 * 256), "r"(stride)
+      : "memory");
+}
+
+/// 16 floats rounded to bf16, twice over.
+inline Pairs round_and_repeat(Float v) {
+  return _mm512_broadcast_i64x4(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
 }
 
 /// The 2^kBits words at p, over and over.

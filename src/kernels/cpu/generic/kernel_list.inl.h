@@ -109,7 +109,7 @@ inline int64_t scratch_bytes(int64_t k) {
   const int64_t staged = staged_floats((k + 7) / 8) * 4;
   const int64_t panel = kGemmTileOutputs * kPanelStride * 4 + 4 * staged;
 #ifdef SUBBYTE_TILES
-  const int64_t tiles = strip_bytes(k) + 8 * 256 * 4 + kStripRows * staged;
+  const int64_t tiles = tile_scratch_bytes(k);
   return panel < tiles ? tiles : panel;
 #else
   return panel;

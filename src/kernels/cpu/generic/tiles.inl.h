@@ -1,337 +1,293 @@
-// The mainloop of matrix units: tiles of 16 weights rows by 32 inputs, bf16. Included inside the
-// namespace of an instruction set with tiles, after gemm.inl.h and pair_products.inl.h.
-//
-//   for each strip of 32 rows n of weights:
-//     decode them to bf16: all inputs (second-level cache), or, for at most 32 rows of activations,
-//     which need them once, a few blocks at a time (first level)
-//     for each 32 rows m of activations:      2 x 2 tiles of sums
-//       for each block of 128 inputs:         4 steps of 32 inputs, in the order of kPairs
-//         after the last block of a group:    y += scale * sums, and the sums start again
+// The mainloop of matrix units: tiles of 16 rows of weights by 32 inputs, bf16. Included inside the
+// namespace of an instruction set with tiles, after tile_decoders.inl.h.
 //
 //                     16 m             C = A * B: rows are outputs, columns are activations, so
 //                 +--------+           that weights are never transposed: a row of A is what one
-//       16 pairs  |   B    |           decoded vector of a row of weights is
-//                 +--------+
+//       16 pairs  |   B    |           decoded vector of a row of weights is. Four tiles of A meet
+//                 +--------+           one of B: 5 loads for 4 products.
 //    32   +----+  +--------+
-//   16 n  | A  |  |   C    |
+//   64 n  | A  |  |  C x 4 |
 //         +----+  +--------+
 //
-// How weights become bf16:
-//   codes     a codebook that bf16 holds, groups of whole blocks: the tile multiplies codes less
-//             their zero point, which are exact, and scales multiply the sums
-//   weights   everything else: scale * (element - zero) as a float, rounded to bf16. Exact when the
-//             product has 8 bits: E2M1 with E8M0 or E4M3 scales, and dense bf16
+//   for each stretch of strips of 64 rows n of weights:  kStretchStrips of them, or one
+//     for each panel of inputs:                          one or two blocks of 128
+//       for each strip:    decode the panel              32 KB, first-level cache
+//         for each column of 16 rows of activations:     4 tiles of sums
+//           products; after the last block of a group    y += scale * sums
+//
+// Few columns: the next panel is decoded between the products of this one, which wait for each
+// other; a stretch is one strip, so that rows of codes are read from end to end. Many columns: the
+// inputs of a panel for all activations, and the sums of a stretch, stay in the second-level cache.
 //
 // kSplitTiles: x = high + middle + low, three steps for one. Accuracy, u = 2^-24:
-//   |y - exact| <= g * sum |w| |x|,  g = r + n u / (1 - n u),  n = 3 K + groups + 4 (K: kTiles)
+//   |y - exact| <= g * sum |w| |x|,  g = r + n u / (1 - n u),  n = 3 K + blocks + 4 (K: kTiles)
 //   r = 2^-8 for kTiles (activations), and 2^-8 more where weights are rounded
 // A tile adds two products at a time to each sum and rounds each time; it counts subnormal bf16 as
 // zero.
 
-constexpr int64_t kStripRows = 32;
 constexpr int64_t kTileFewRows = 4;
-constexpr int64_t kStepBytes = kTileRows * 64;       // one tile
-constexpr int64_t kBlockTileBytes = 4 * kStepBytes;  // a block of 16 rows: four steps
+constexpr int64_t kMostPanelBlocks = 2;
+constexpr int64_t kPanelBytes = kStripTiles * kMostPanelBlocks * kBlockTileBytes;
+constexpr int64_t kStretchStrips = 4;
+constexpr int64_t kMostColumns = 32;               // in one pass over the weights
+constexpr int64_t kAheadColumns = 4;               // up to so many: decode between products
+constexpr int64_t kSumFloats = kStripTiles * 256;  // of a strip and a column: [tile][n][m]
 
-/// Some blocks of every row, and what divisions would tell of them.
-struct BlockRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t whole_blocks = 0;  // of the row: see loadable_blocks()
-  int64_t group_blocks = 1;  // in a group; only with scales_sums
-  int64_t group = 0;         // that `begin` lies in
-  int64_t left = 1;          // blocks of that group from `begin` on
-};
-
-/// Decodes blocks of row n: each to four steps of 64 bytes, kStepBytes apart.
-using DecodeTileRow = void (*)(const Weights& weights, int64_t n, const BlockRange& blocks,
-                               float* staged, uint8_t* rows);
-
-/// How a strip becomes tiles, and whether scales are left to multiply the sums.
-struct TileDecoding {
-  DecodeTileRow decode;
-  bool scales_sums;
-  int64_t whole_blocks;
-  /// Floats of the scales of one row; only with scales_sums.
-  void (*stage)(const Weights& weights, int64_t row, int64_t begin, int64_t end, float* staged);
-};
-
-/// bf16 of the integers from -256 to 255.
-struct IntegerPairs {
-  alignas(64) uint16_t words[512];
-};
-constexpr IntegerPairs make_integer_pairs() {
-  IntegerPairs table{};
-  for (int i = 0; i < 512; ++i) {
-    const auto bits = __builtin_bit_cast(uint32_t, static_cast<float>(i - 256));
-    table.words[i] = static_cast<uint16_t>(bits >> 16);
-  }
-  return table;
-}
-constexpr IntegerPairs kIntegerPairs = make_integer_pairs();
-
-/// Codes less their zero points: the codebook of each group starts at another integer.
-template <Format kElement, Zero kZero>
-void decode_codes(const Weights& weights, int64_t n, const BlockRange& blocks, float*,
-                  uint8_t* rows) {
-  using E = PairElement<kElement>;
-  constexpr int64_t kBlockBytes = E::kBits * kLanes;
-  const uint8_t* codes_of_row = weights.codes + n * weights.row_bytes;
-  const uint8_t* zeros = weights.zeros + n * weights.groups * zero_bytes(kZero);
-  int64_t group = blocks.group;
-  int64_t left = blocks.left;
-  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-    const uint8_t* block = codes_of_row + b * kBlockBytes;
-    prefetch<kBlockBytes>(block, kStripRows * weights.row_bytes);  // the next strip
-    alignas(64) uint8_t padded[load_bytes<E>()];
-    if (b >= blocks.whole_blocks) {
-      __builtin_memset(padded, 0, sizeof(padded));
-      copy_block<E>(weights, codes_of_row, b, padded);
-      block = padded;
-    }
-    Pairs table = load_pairs(reinterpret_cast<const uint8_t*>(kPairTable<kElement>.words));
-    if constexpr (kZero != Zero::kNone) {
-      const int zero = zeros[group];
-      table = repeat_pairs<E::kBits>(kIntegerPairs.words + 256 - zero);
-    }
-    const auto codes = E::load(block);
-    store_pairs(rows, E::template value_of<0>(codes, table));
-    store_pairs(rows + kStepBytes, E::template value_of<1>(codes, table));
-    store_pairs(rows + 2 * kStepBytes, E::template value_of<2>(codes, table));
-    store_pairs(rows + 3 * kStepBytes, E::template value_of<3>(codes, table));
-    rows += kBlockTileBytes;
-    if (--left == 0) {
-      ++group;
-      left = blocks.group_blocks;
-    }
-  }
-}
-
-/// Whole weights, rounded to bf16, a panel at a time.
-template <class Element, class Scaling>
-void decode_weights(const Weights& weights, int64_t n, const BlockRange& blocks, float* staged,
-                    uint8_t* rows) {
-  for (int64_t first = blocks.begin; first < blocks.end; first += kPanelBlocks) {
-    const int64_t count = blocks.end - first < kPanelBlocks ? blocks.end - first : kPanelBlocks;
-    alignas(64) float decoded[kPanelInputs];
-    decode_row<Element, Scaling>(weights, n, first, count, staged, decoded);
-    for (int64_t b = 0; b < count; ++b) {
-      Float v[8];
-      if (Element::kOrder == ActivationOrder::kOctets) {
-        for (int j = 0; j < 8; ++j) v[j] = load(decoded + b * kBlockInputs + j * kLanes);
-      } else {
-        transpose_octets(decoded + b * kBlockInputs, v);
-      }
-      for (int j = 0; j < 4; ++j) {
-        store_pairs(rows + j * kStepBytes, round_to_pairs(v[j], v[4 + j]));
-      }
-      rows += kBlockTileBytes;
-    }
-  }
-}
-
-/// MXFP4 with its groups of 32: scales are added to the exponents of the bf16 elements. Blocks with
-/// a scale at the edges of the range, or at the end of the row, go the long way.
-template <class Element, class Scaling>
-void decode_mxfp4(const Weights& weights, int64_t n, const BlockRange& blocks, float* staged,
-                  uint8_t* rows) {
-  using E = PairElement<Format::kE2M1>;
-  const uint8_t* codes = weights.codes + n * weights.row_bytes;
-  const uint8_t* scales = weights.scales + n * weights.groups;
-  const Pairs table = load_pairs(reinterpret_cast<const uint8_t*>(kPairTable<Format::kE2M1>.words));
-  for (int64_t b = blocks.begin; b < blocks.end; ++b, rows += kBlockTileBytes) {
-    const uint8_t* block = codes + b * 4 * kLanes;
-    prefetch<4 * kLanes>(block, kStripRows * weights.row_bytes);
-    if (b >= blocks.whole_blocks || !exponents_fit(scales + 4 * b)) {
-      decode_weights<Element, Scaling>(weights, n, {.begin = b, .end = b + 1}, staged, rows);
-      continue;
-    }
-    const Pairs steps = exponent_steps(scales + 4 * b);
-    const auto four = E::load(block);
-    store_pairs(rows, add_exponents(E::template value_of<0>(four, table), steps));
-    store_pairs(rows + kStepBytes, add_exponents(E::template value_of<1>(four, table), steps));
-    store_pairs(rows + 2 * kStepBytes, add_exponents(E::template value_of<2>(four, table), steps));
-    store_pairs(rows + 3 * kStepBytes, add_exponents(E::template value_of<3>(four, table), steps));
-  }
-}
-
-/// Where the parts of a strip lie in a thread's scratch memory.
+/// Where the parts of a thread's scratch memory lie.
 struct TileScratch {
-  uint8_t* weights;  // [2 tiles of rows][block][step][16][64]
-  float* scales;     // [32][staged]
-  float* sums;       // [2][2][16][16] of one group
-  float* totals;     // the same, of the row so far
+  uint8_t* panels[2];
+  float* sums;    // of one group
+  float* totals;  // [strip of the stretch][column][kSumFloats]
+  float* scales;  // [strip of the stretch][64][staged_floats]
+  float* staged;  // of a row with the smallest groups
 };
 
-inline int64_t strip_bytes(int64_t k) {
-  return 2 * ((k + kBlockInputs - 1) / kBlockInputs) * kBlockTileBytes;
+inline TileScratch tile_scratch(uint8_t* scratch) {
+  TileScratch parts{};
+  parts.panels[0] = scratch;
+  parts.panels[1] = scratch + kPanelBytes;
+  parts.sums = reinterpret_cast<float*>(scratch + 2 * kPanelBytes);
+  parts.totals = parts.sums + kSumFloats;
+  parts.staged = parts.totals + kStretchStrips * kMostColumns * kSumFloats;
+  return parts;
 }
 
-inline TileScratch tile_scratch(const MatmulTask& task) {
-  TileScratch scratch{};
-  scratch.weights = task.scratch;
-  scratch.sums = reinterpret_cast<float*>(task.scratch + strip_bytes(task.weights.cols));
-  scratch.totals = scratch.sums + 4 * 256;
-  scratch.scales = scratch.totals + 4 * 256;
-  return scratch;
+/// The scales of a stretch are staged only where groups cover blocks.
+inline int64_t tile_scratch_bytes(int64_t k) {
+  const int64_t blocks = (k + kBlockInputs - 1) / kBlockInputs;
+  const int64_t floats = kSumFloats * (1 + kStretchStrips * kMostColumns) +
+                         staged_floats((k + 7) / 8) +
+                         kStretchStrips * kStripRows * staged_floats(blocks);
+  return 2 * kPanelBytes + 4 * floats;
 }
 
-/// The row of weights that row i of the strip at n is; beyond the last the last is repeated.
-inline int64_t strip_row(const MatmulTask& task, int64_t n, int64_t i) {
-  return n + i < task.row_end ? n + i : task.row_end - 1;
+/// One pass over the rows of a task, for the columns [first_column, first_column + columns).
+struct TilePass {
+  const MatmulTask* task;
+  const TileDecoding* decoding;
+  TileScratch scratch;
+  int64_t first_column;
+  int64_t columns;
+  int64_t blocks;        // of a row
+  int64_t group_blocks;  // INT64_MAX: the whole row, or not known to sums
+  int64_t panel_blocks;
+  int64_t stretch_strips;
+  bool ahead;     // decode the next panel between products
+  bool resident;  // sums stay in the tiles from one panel to the next
+};
+
+/// Some blocks of one strip.
+struct TilePanel {
+  int64_t stretch = 0;  // its first row
+  int64_t strip = 0;    // in the stretch
+  int64_t block = 0;    // the first
+
+  int64_t n() const { return stretch + strip * kStripRows; }
+};
+
+/// Moves on to the panel after this one; false behind the last.
+inline bool next_panel(const TilePass& pass, TilePanel& panel) {
+  const int64_t row_end = pass.task->row_end;
+  ++panel.strip;
+  if (panel.strip < pass.stretch_strips && panel.n() < row_end) return true;
+  panel.strip = 0;
+  panel.block += pass.panel_blocks;
+  if (panel.block < pass.blocks) return true;
+  panel.block = 0;
+  panel.stretch += pass.stretch_strips * kStripRows;
+  return panel.stretch < row_end;
 }
 
-inline void stage_strip(const MatmulTask& task, const TileDecoding& decoding, int64_t n,
-                        const TileScratch& scratch) {
-  if (!decoding.scales_sums) return;
-  const int64_t staged = staged_floats(task.weights.groups);
-  for (int64_t i = 0; i < kStripRows; ++i) {
-    decoding.stage(task.weights, strip_row(task, n, i), 0, task.weights.groups,
-                   scratch.scales + i * staged);
+inline BlockRange blocks_of(const TilePass& pass, const TilePanel& panel) {
+  const int64_t left = pass.blocks - panel.block;
+  BlockRange range = {.begin = panel.block, .whole_blocks = pass.decoding->whole_blocks};
+  range.end = panel.block + (left < pass.panel_blocks ? left : pass.panel_blocks);
+  range.group_blocks = pass.group_blocks;
+  range.group = range.begin / range.group_blocks;
+  range.left = range.group_blocks - range.begin % range.group_blocks;
+  return range;
+}
+
+inline int64_t rows_of(const TilePass& pass, const TilePanel& panel) {
+  const int64_t left = pass.task->row_end - panel.n();
+  return left < kStripRows ? left : kStripRows;
+}
+
+inline float* scales_of(const TilePass& pass, const TilePanel& panel) {
+  // With one strip in a stretch the next one's scales are staged while these are in use.
+  const int64_t slot = panel.n() / kStripRows % kStretchStrips;
+  return pass.scratch.scales + slot * kStripRows * staged_floats(pass.task->weights.groups);
+}
+
+/// Decodes one panel, at once or a few rows at a time. Rows that the strip does not have stay what
+/// they were: what comes of them is not stored.
+class PanelDecoder {
+ public:
+  PanelDecoder(const TilePass& pass, const TilePanel& panel, uint8_t* to)
+      : pass_(pass), blocks_(blocks_of(pass, panel)), rows_(rows_of(pass, panel)), n_(panel.n()) {
+    const bool stretch = pass.stretch_strips > 1;
+    out_ = {.panel = to,
+            .scales = scales_of(pass, panel),
+            .staged = pass.scratch.staged,
+            .prefetch_rows = stretch ? 0 : kStripRows,
+            .prefetch_blocks = stretch ? pass.panel_blocks : 0};
+    if (panel.block == 0 && pass.decoding->stage != nullptr) stage(scales_of(pass, panel));
   }
-}
-
-/// The tiles of these blocks: those of the first 16 rows, then the others.
-inline void decode_strip(const MatmulTask& task, const TileDecoding& decoding, int64_t n,
-                         const BlockRange& blocks, const TileScratch& scratch) {
-  const int64_t staged = staged_floats(task.weights.groups);
-  const int64_t tile_bytes = (blocks.end - blocks.begin) * kBlockTileBytes;
-  for (int64_t i = 0; i < kStripRows; ++i) {
-    decoding.decode(task.weights, strip_row(task, n, i), blocks, scratch.scales + i * staged,
-                    scratch.weights + i / kTileRows * tile_bytes + i % kTileRows * 64);
+  void decode_rows(int64_t count) {
+    const int64_t end = next_ + count < rows_ ? next_ + count : rows_;
+    if (next_ == end) return;
+    pass_.decoding->decode(pass_.task->weights, {n_, next_, end}, blocks_, out_);
+    next_ = end;
   }
-}
 
-/// totals += scale * sums for all four tiles, the scale of each row of C being that of its output.
-inline void add_scaled(const TileScratch& scratch, int64_t staged, int64_t group, int columns) {
-  for (int64_t i = 0; i < kStripRows; ++i) {
-    const Float scale = broadcast(scratch.scales[i * staged + group]);
-    for (int c = 0; c < columns; ++c) {
-      const int64_t at = (i / kTileRows * 2 + c) * 256 + i % kTileRows * 16;
-      store(scratch.totals + at, fma(scale, load(scratch.sums + at), load(scratch.totals + at)));
+ private:
+  void stage(float* scales) const {
+    const Weights& weights = pass_.task->weights;
+    const int64_t staged = staged_floats(weights.groups);
+    for (int64_t i = 0; i < rows_; ++i) {
+      pass_.decoding->stage(weights, n_ + i, 0, weights.groups, scales + i * staged);
     }
   }
-}
 
-/// y[m][n] from totals [n tile][m tile][n][m].
-inline void store_tiles(const MatmulTask& task, const float* totals, int64_t n, int64_t m) {
-  const float factor = task.weights.tensor_scale;
-  for (int64_t nt = 0; nt < 2; ++nt) {
-    for (int64_t mt = 0; mt < 2; ++mt) {
-      const int64_t first_n = n + nt * kTileRows;
-      const int64_t first_m = m + mt * kTileRows;
-      if (first_n >= task.row_end || first_m >= task.x.rows) continue;
-      alignas(64) float transposed[256];
-      transpose_16x16(totals + (nt * 2 + mt) * 256, transposed);
-      const int64_t rows = task.row_end - first_n < 16 ? task.row_end - first_n : 16;
-      const int64_t columns = task.x.rows - first_m < 16 ? task.x.rows - first_m : 16;
-      Float bias = zero();
-      if (task.bias != nullptr) bias = load_first(task.bias + first_n, rows);
-      for (int64_t c = 0; c < columns; ++c) {
-        const Float result = add(mul(load(transposed + c * 16), broadcast(factor)), bias);
-        store_first(task.y + (first_m + c) * task.y_stride + first_n, result, rows);
-      }
-    }
+  const TilePass& pass_;
+  BlockRange blocks_;
+  int64_t rows_;
+  int64_t n_;
+  TileOutput out_;
+  int64_t next_ = 0;  // row of the strip
+};
+
+/// totals += scale * sums, the scale of each row of C being that of its output.
+inline void add_scaled(const TilePass& pass, const float* scales, int64_t rows, float* totals) {
+  const int64_t staged = staged_floats(pass.task->weights.groups);
+  store_sums(pass.scratch.sums);
+  for (int64_t i = 0; i < rows; ++i) {
+    const Float sums = load(pass.scratch.sums + i * kTileRows);
+    float* total = totals + i * kTileRows;
+    store(total, fma(broadcast(scales[i * staged]), sums, load(total)));
   }
 }
 
-/// These blocks of one strip times 16 or 32 rows of activations. Sums go on from the blocks before
-/// them.
-template <int kTerms, int kColumns>
-void multiply_tiles(const MatmulTask& task, const TileDecoding& decoding, int64_t m,
-                    const BlockRange& range, const TileScratch& scratch) {
-  const Weights& weights = task.weights;
-  const int64_t blocks = (weights.cols + kBlockInputs - 1) / kBlockInputs;
-  const int64_t staged = staged_floats(weights.groups);
-  const uint8_t* x[2];
-  for (int c = 0; c < 2; ++c) {
-    const int64_t tile = m / kTileRows + (c < kColumns ? c : 0);
-    x[c] = task.x.data + tile * task.x.stride + range.begin * kTerms * kBlockTileBytes;
-  }
-  const uint8_t* w = scratch.weights;
-  const int64_t second = (range.end - range.begin) * kBlockTileBytes;
+/// One panel times one column of activations, added to `totals`. Every few products, `decode_rows`
+/// rows of another panel are decoded.
+template <int kTerms>
+void multiply_panel(const TilePass& pass, const TilePanel& panel, const uint8_t* tiles,
+                    int64_t column, float* totals, PanelDecoder* next, int64_t decode_rows) {
+  const TileDecoding& decoding = *pass.decoding;
+  const BlockRange range = blocks_of(pass, panel);
+  const int64_t tile_stride = (range.end - range.begin) * kBlockTileBytes;
+  const uint8_t* x = pass.task->x.data + (pass.first_column + column) * pass.task->x.stride +
+                     range.begin * kTerms * kBlockTileBytes;
+  const float* scales = scales_of(pass, panel) + range.group;
+  const int64_t rows = rows_of(pass, panel);
   if (range.begin == 0) {
-    for (int i = 0; i < 4 * 256; i += 16) store(scratch.totals + i, zero());
-    zero_tiles();
+    for (int64_t i = 0; i < kSumFloats; i += kLanes) store(totals + i, zero());
   }
-  int64_t group = range.group;
+  const bool last = range.end == pass.blocks;
+  if (decoding.scales_sums || (pass.resident && range.begin == 0)) {
+    zero_tiles();
+  } else if (!pass.resident) {
+    load_sums(totals);
+  }
   int64_t left = range.left;
   for (int64_t b = range.begin; b < range.end; ++b) {
     for (int t = 0; t < kTerms; ++t) {
       for (int j = 0; j < 4; ++j) {
-        multiply_step<kColumns>(w + j * kStepBytes, w + second + j * kStepBytes,
-                                x[0] + (4 * t + j) * kStepBytes, x[1] + (4 * t + j) * kStepBytes);
+        multiply_step(tiles + j * kStepBytes, tile_stride, x);
+        if (next != nullptr) next->decode_rows(decode_rows);
+        x += kStepBytes;
       }
     }
-    w += kBlockTileBytes;
-    for (int c = 0; c < 2; ++c) x[c] += kTerms * kBlockTileBytes;
-    if (--left != 0 && b + 1 != blocks) continue;
-    left = range.group_blocks;
-    if (decoding.scales_sums) {
-      store_sums<kColumns>(scratch.sums);
-      add_scaled(scratch, staged, group++, kColumns);
+    tiles += kBlockTileBytes;
+    if (decoding.scales_sums && (--left == 0 || b + 1 == range.end)) {
+      add_scaled(pass, scales, rows, totals);
       zero_tiles();
-    } else {
-      store_sums<kColumns>(scratch.totals);
+      ++scales;
+      left = range.group_blocks;
+    }
+  }
+  if (!decoding.scales_sums && (last || !pass.resident)) store_sums(totals);
+}
+
+/// y[m][n] from the totals of one strip and column.
+inline void store_tiles(const TilePass& pass, const float* totals, int64_t n, int64_t column) {
+  const MatmulTask& task = *pass.task;
+  const float factor = task.weights.tensor_scale;
+  const int64_t first_m = (pass.first_column + column) * kTileRows;
+  const int64_t count = task.x.rows - first_m < 16 ? task.x.rows - first_m : 16;
+  for (int64_t tile = 0; tile < kStripTiles; ++tile) {
+    const int64_t first_n = n + tile * kTileRows;
+    if (first_n >= task.row_end) return;
+    alignas(64) float transposed[256];
+    transpose_16x16(totals + tile * 256, transposed);
+    const int64_t rows = task.row_end - first_n < 16 ? task.row_end - first_n : 16;
+    Float bias = zero();
+    if (task.bias != nullptr) bias = load_first(task.bias + first_n, rows);
+    for (int64_t m = 0; m < count; ++m) {
+      const Float result = add(mul(load(transposed + m * 16), broadcast(factor)), bias);
+      store_first(task.y + (first_m + m) * task.y_stride + first_n, result, rows);
     }
   }
 }
 
-/// Blocks [begin, end) of the rows of a task.
-inline BlockRange block_range(const Weights& weights, const TileDecoding& decoding, int64_t begin,
-                              int64_t end) {
-  const bool one_group = !decoding.scales_sums || weights.group_size >= weights.cols;
-  BlockRange range = {.begin = begin, .end = end, .whole_blocks = decoding.whole_blocks};
-  range.group_blocks = one_group ? INT64_MAX : weights.group_size / kBlockInputs;
-  range.group = begin / range.group_blocks;
-  range.left = range.group_blocks - begin % range.group_blocks;
-  return range;
-}
-
-/// One strip times at most 32 rows of activations: decoded weights are used once and at once.
-template <int kTerms, int kColumns>
-void multiply_strip_once(const MatmulTask& task, const TileDecoding& decoding, int64_t n,
-                         const TileScratch& scratch) {
-  constexpr int64_t kFewBlocks = 4;
-  const int64_t blocks = (task.weights.cols + kBlockInputs - 1) / kBlockInputs;
-  for (int64_t b = 0; b < blocks; b += kFewBlocks) {
-    const int64_t end = blocks - b < kFewBlocks ? blocks : b + kFewBlocks;
-    const BlockRange range = block_range(task.weights, decoding, b, end);
-    decode_strip(task, decoding, n, range, scratch);
-    multiply_tiles<kTerms, kColumns>(task, decoding, 0, range, scratch);
+/// All columns of one panel, and the results after the last panel of a strip.
+template <int kTerms>
+void multiply_columns(const TilePass& pass, const TilePanel& panel, const uint8_t* tiles,
+                      PanelDecoder* next) {
+  const int64_t steps = 4 * kTerms * pass.panel_blocks * pass.columns;
+  const int64_t decode_rows = (kStripRows + steps - 1) / steps;
+  float* totals = pass.scratch.totals + panel.strip * pass.columns * kSumFloats;
+  for (int64_t c = 0; c < pass.columns; ++c, totals += kSumFloats) {
+    multiply_panel<kTerms>(pass, panel, tiles, c, totals, next, decode_rows);
+    if (panel.block + pass.panel_blocks >= pass.blocks) store_tiles(pass, totals, panel.n(), c);
   }
-  store_tiles(task, scratch.totals, n, 0);
 }
 
 template <int kTerms>
-void multiply_strip_many(const MatmulTask& task, const TileDecoding& decoding, int64_t n,
-                         const TileScratch& scratch) {
-  const int64_t blocks = (task.weights.cols + kBlockInputs - 1) / kBlockInputs;
-  const BlockRange all = block_range(task.weights, decoding, 0, blocks);
-  decode_strip(task, decoding, n, all, scratch);
-  for (int64_t m = 0; m < task.x.rows; m += 2 * kTileRows) {
-    if (task.x.rows - m > kTileRows) {
-      multiply_tiles<kTerms, 2>(task, decoding, m, all, scratch);
-    } else {
-      multiply_tiles<kTerms, 1>(task, decoding, m, all, scratch);
+void run_pass(const TilePass& pass) {
+  const TileSession session;
+  TilePanel panel = {.stretch = pass.task->row_begin};
+  int buffer = 0;
+  PanelDecoder(pass, panel, pass.scratch.panels[0]).decode_rows(kStripRows);
+  for (;;) {
+    TilePanel following = panel;
+    if (!next_panel(pass, following)) {
+      return multiply_columns<kTerms>(pass, panel, pass.scratch.panels[buffer], nullptr);
     }
-    store_tiles(task, scratch.totals, n, m);
+    const int other = pass.ahead ? 1 - buffer : buffer;
+    PanelDecoder next(pass, following, pass.scratch.panels[other]);
+    multiply_columns<kTerms>(pass, panel, pass.scratch.panels[buffer],
+                             pass.ahead ? &next : nullptr);
+    next.decode_rows(kStripRows);
+    panel = following;
+    buffer = other;
   }
 }
 
 template <int kTerms>
 void tile_rows(const MatmulTask& task, const TileDecoding& decoding) {
-  const TileScratch scratch = tile_scratch(task);
-  const TileSession session;
-  for (int64_t n = task.row_begin; n < task.row_end; n += kStripRows) {
-    stage_strip(task, decoding, n, scratch);
-    if (task.x.rows <= kTileRows) {
-      multiply_strip_once<kTerms, 1>(task, decoding, n, scratch);
-    } else if (task.x.rows <= 2 * kTileRows) {
-      multiply_strip_once<kTerms, 2>(task, decoding, n, scratch);
-    } else {
-      multiply_strip_many<kTerms>(task, decoding, n, scratch);
-    }
+  const Weights& weights = task.weights;
+  TilePass pass{};
+  pass.task = &task;
+  pass.decoding = &decoding;
+  pass.scratch = tile_scratch(task.scratch);
+  pass.scratch.scales = pass.scratch.staged + staged_floats((weights.cols + 7) / 8);
+  pass.blocks = (weights.cols + kBlockInputs - 1) / kBlockInputs;
+  const bool groups = decoding.stage != nullptr && weights.group_size < weights.cols;
+  pass.group_blocks = groups ? weights.group_size / kBlockInputs : INT64_MAX;
+  const int64_t columns = (task.x.rows + kTileRows - 1) / kTileRows;
+  const int64_t passes = (columns + kMostColumns - 1) / kMostColumns;
+  const int64_t each = (columns + passes - 1) / passes;
+  pass.ahead = each <= kAheadColumns;
+  pass.stretch_strips = pass.ahead ? 1 : kStretchStrips;
+  // Sums end with a panel, which must not depend on the number of columns.
+  const bool one_block = pass.ahead && (!decoding.scales_sums || pass.group_blocks == 1);
+  pass.panel_blocks = one_block ? 1 : kMostPanelBlocks;
+  for (int64_t c = 0; c < columns; c += each) {
+    pass.first_column = c;
+    pass.columns = columns - c < each ? columns - c : each;
+    pass.resident = pass.columns == 1 && pass.stretch_strips == 1;
+    run_pass<kTerms>(pass);
   }
 }
 
@@ -369,32 +325,45 @@ inline void pack_any(uint8_t* packed, const float* x, int64_t rows, const uint32
   pack(packed, x, rows, gather, k, order);
 }
 
-/// The methods of one format. Codes as they are where scales can wait for the sums.
+/// The methods of one format.
 template <class Element, Format kElement, Zero kZero, bool kMxfp4, class Broadcast, class Spread>
 struct TileMethods {
-  static constexpr bool kCodes = exact_pairs<kElement>();
-
-  static TileDecoding decoding(const Weights& weights) {
-    const bool whole_groups = groups_cover_blocks(weights);
-    if constexpr (kCodes) {
-      const int64_t whole_blocks = loadable_blocks<PairElement<kElement>>(weights);
-      if (whole_groups) {
+  /// Codes, whose scales wait for the sums.
+  static TileDecoding exact(const Weights& weights) {
+    if constexpr (exact_pairs<kElement>()) {
+      if (groups_cover_blocks(weights)) {
+        const int64_t whole_blocks = loadable_blocks<PairElement<kElement>>(weights);
         return {&decode_codes<kElement, kZero>, true, whole_blocks, &Broadcast::stage};
       }
     }
+    return whole(weights);
+  }
+  static TileDecoding rounded(const Weights& weights) {
+    if constexpr (has_codebook<kElement>()) {
+      if constexpr (Codebook<kElement>::kBits <= 4) {
+        if (groups_cover_blocks(weights)) {
+          const int64_t whole_blocks = loadable_blocks<PairElement<kElement>>(weights);
+          return {&decode_scaled<kElement, kZero>, false, whole_blocks, &Broadcast::stage};
+        }
+      }
+    }
+    return whole(weights);
+  }
+  static TileDecoding whole(const Weights& weights) {
     if constexpr (kMxfp4) {
-      const int64_t whole_blocks = weights.cols / kBlockInputs;
       if (weights.group_size == 32) {
+        const int64_t whole_blocks = weights.cols / kBlockInputs;
         return {&decode_mxfp4<Element, Spread>, false, whole_blocks, nullptr};
       }
     }
-    return {whole_groups ? &decode_weights<Element, Broadcast> : &decode_weights<Element, Spread>,
-            false, 0, nullptr};
+    const bool cover = groups_cover_blocks(weights);
+    return {cover ? &decode_weights<Element, Broadcast> : &decode_weights<Element, Spread>, false,
+            0, nullptr};
   }
-  template <int kTerms>
-  static void multiply(const MatmulTask& task) {
-    tile_rows<kTerms>(task, decoding(task.weights));
+  static void multiply_rounded(const MatmulTask& task) {
+    tile_rows<1>(task, rounded(task.weights));
   }
-  static constexpr Method kRounded = {ActivationOrder::kTiles, &multiply<1>};
-  static constexpr Method kExact = {ActivationOrder::kSplitTiles, &multiply<3>};
+  static void multiply_exact(const MatmulTask& task) { tile_rows<3>(task, exact(task.weights)); }
+  static constexpr Method kRounded = {ActivationOrder::kTiles, &multiply_rounded};
+  static constexpr Method kExact = {ActivationOrder::kSplitTiles, &multiply_exact};
 };
