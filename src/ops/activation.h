@@ -15,9 +15,9 @@ namespace subbyte {
 void silu_gate(const cpu::Kernels& kernels, std::span<float> gate, std::span<const float> up,
                int64_t m, int64_t begin, int64_t end);
 
-/// gpt-oss: gate and up alternate in gate_up [m][2 * inner]. Columns [begin, end) of out [m][inner]:
-/// g = min(gate, limit), u = clamp(up, -limit, limit), out[i] = g * sigmoid(alpha * g) * (u + 1).
-/// out may not overlap gate_up.
+/// gpt-oss: gate and up alternate in gate_up [m][2 * inner]. Columns [begin, end) of out
+/// [m][inner]: g = min(gate, limit), u = clamp(up, -limit, limit),
+/// out[i] = g * sigmoid(alpha * g) * (u + 1). out may not overlap gate_up.
 void clamped_swiglu(const cpu::Kernels& kernels, std::span<float> out,
                     std::span<const float> gate_up, int64_t m, int64_t begin, int64_t end,
                     float alpha, float limit);

@@ -183,7 +183,7 @@ class Group {
       packs += input.num_packs();
       floats += input.product.m * input.product.weights->cols;
     }
-    const int64_t grain = kPackGrain * packs / floats;
+    const int64_t grain = kPackGrain * packs / std::max<int64_t>(floats, 1);
     execution_.pool().parallel_for(packs, grain, [this](int64_t begin, int64_t end, int thread) {
       for (const Input& input : inputs_) {
         const int64_t last = std::min(end, input.num_packs());
