@@ -76,9 +76,11 @@ class Qwen3 : public Model {
   }
 
   static void run_feed_forward(Execution& execution, const Layer& layer, Workspace& work) {
-    linear(execution, work.gate, work.h, work.tokens, layer.gate.matrix.view);
-    linear(execution, work.up, work.h, work.tokens, layer.up.matrix.view);
-    silu_gate(execution, work.gate, work.up);
+    const LinearProduct gate_up[] = {{work.gate, work.h, work.tokens, &layer.gate.matrix.view},
+                                     {work.up, work.h, work.tokens, &layer.up.matrix.view}};
+    linear_group(execution, gate_up, 2, [&](int64_t, int64_t begin, int64_t end) {
+      silu_gate(execution.kernels(), work.gate, work.up, work.tokens, begin, end);
+    });
     linear(execution, work.delta, work.gate, work.tokens, layer.down.matrix.view);
   }
 

@@ -64,9 +64,11 @@ Result<SelfAttention> load_projections(WeightLoader& loader, const std::string& 
 
 void run_self_attention(Execution& execution, const SelfAttention& weights, float eps,
                         const ModelConfig& config, int64_t layer, KvCache& cache, Workspace& work) {
-  linear(execution, work.q, work.h, work.tokens, weights.q.matrix.view, weights.q.bias);
-  linear(execution, work.k, work.h, work.tokens, weights.k.matrix.view, weights.k.bias);
-  linear(execution, work.v, work.h, work.tokens, weights.v.matrix.view, weights.v.bias);
+  const LinearProduct projections[] = {
+      {work.q, work.h, work.tokens, &weights.q.matrix.view, weights.q.bias},
+      {work.k, work.h, work.tokens, &weights.k.matrix.view, weights.k.bias},
+      {work.v, work.h, work.tokens, &weights.v.matrix.view, weights.v.bias}};
+  linear_group(execution, projections);
   prepare_heads(execution, weights, eps, config, layer, cache, work);
   const AttentionShape shape = {config.num_heads, config.num_kv_heads, config.head_dim,
                                 1.0f / std::sqrt(static_cast<float>(config.head_dim)),

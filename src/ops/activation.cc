@@ -1,28 +1,23 @@
 #include "ops/activation.h"
 
 namespace subbyte {
-namespace {
 
-constexpr int64_t kGrain = 1 << 12;  // outputs, about two microseconds
-
-}  // namespace
-
-void silu_gate(Execution& execution, std::span<float> gate, std::span<const float> up) {
-  const cpu::VectorKernels& kernels = *execution.kernels().vectors;
-  execution.pool().parallel_for(
-      static_cast<int64_t>(gate.size()), kGrain, [&](int64_t begin, int64_t end, int) {
-        kernels.silu_gate(gate.data() + begin, up.data() + begin, end - begin);
-      });
+void silu_gate(const cpu::Kernels& kernels, std::span<float> gate, std::span<const float> up,
+               int64_t m, int64_t begin, int64_t end) {
+  const int64_t inner = std::ssize(gate) / m;
+  for (int64_t i = begin; i < m * inner; i += inner) {
+    kernels.vectors->silu_gate(gate.data() + i, up.data() + i, end - begin);
+  }
 }
 
-void clamped_swiglu(Execution& execution, std::span<float> out, std::span<const float> gate_up,
+void clamped_swiglu(const cpu::Kernels& kernels, std::span<float> out,
+                    std::span<const float> gate_up, int64_t m, int64_t begin, int64_t end,
                     float alpha, float limit) {
-  const cpu::VectorKernels& kernels = *execution.kernels().vectors;
-  execution.pool().parallel_for(
-      static_cast<int64_t>(out.size()), kGrain, [&](int64_t begin, int64_t end, int) {
-        kernels.clamped_swiglu(out.data() + begin, gate_up.data() + 2 * begin, end - begin, alpha,
-                               limit);
-      });
+  const int64_t inner = std::ssize(out) / m;
+  for (int64_t i = begin; i < m * inner; i += inner) {
+    kernels.vectors->clamped_swiglu(out.data() + i, gate_up.data() + 2 * i, end - begin, alpha,
+                                    limit);
+  }
 }
 
 }  // namespace subbyte

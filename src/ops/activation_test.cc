@@ -21,11 +21,11 @@ double sigmoid(double x) {
 class Gates : public subbyte::testing::IsaTest {
  protected:
   void silu_gate(std::span<float> gate, std::span<const float> up) {
-    subbyte::silu_gate(run_, gate, up);
+    subbyte::silu_gate(kernels_, gate, up, 1, 0, std::ssize(gate));
   }
   void clamped_swiglu(std::span<float> out, std::span<const float> gate_up, float alpha,
                       float limit) {
-    subbyte::clamped_swiglu(run_, out, gate_up, alpha, limit);
+    subbyte::clamped_swiglu(kernels_, out, gate_up, 1, 0, std::ssize(out), alpha, limit);
   }
   /// In a full vector and in a rest of one.
   float silu(float gate, float up) {
@@ -40,8 +40,11 @@ class Gates : public subbyte::testing::IsaTest {
     return out[0];
   }
 
- private:
-  Execution& run_ = execution(1);
+  /// Columns in which the rows below are divided.
+  static constexpr int64_t kWidth = 6'671;
+  static constexpr int64_t kEnds[] = {0, 5, 32, 33, 96, 4'000, kWidth};
+
+  const cpu::Kernels& kernels_ = execution(1).kernels();
 };
 
 TEST_P(Gates, silu_is_the_formula) {
@@ -105,18 +108,18 @@ TEST_P(Gates, swiglu_nan_stays_nan_and_alone) {
   EXPECT_NEAR(out[1], sigmoid(1.702), 1e-6);
 }
 
-TEST_P(Gates, silu_any_length_and_any_number_of_threads_give_the_same) {
+TEST_P(Gates, silu_any_length_and_any_columns_give_the_same) {
   Random random(1);
-  std::vector<float> gate(20'011), up(gate.size());
+  std::vector<float> gate(3 * kWidth), up(gate.size());
   for (float& x : gate) x = static_cast<float>(3 * random.normal());
   for (float& x : up) x = static_cast<float>(random.normal());
   std::vector<float> all = gate;
   silu_gate(all, up);
-  for (const int threads : {2, 8}) {
-    std::vector<float> found = gate;
-    subbyte::silu_gate(execution(threads), found, up);
-    EXPECT_EQ(found, all);
+  std::vector<float> parts = gate;
+  for (std::size_t i = 1; i < std::size(kEnds); ++i) {
+    subbyte::silu_gate(kernels_, parts, up, 3, kEnds[i - 1], kEnds[i]);
   }
+  EXPECT_EQ(parts, all);
   for (std::size_t n = 0; n < 50; ++n) {
     std::vector<float> found(gate.begin(), gate.begin() + static_cast<std::ptrdiff_t>(n) + 3);
     silu_gate(std::span(found).first(n), std::span(up).first(n));
@@ -126,9 +129,9 @@ TEST_P(Gates, silu_any_length_and_any_number_of_threads_give_the_same) {
   }
 }
 
-TEST_P(Gates, swiglu_any_length_and_any_number_of_threads_give_the_formula) {
+TEST_P(Gates, swiglu_any_length_and_any_columns_give_the_formula) {
   Random random(2);
-  std::vector<float> gate_up(2 * 10'003);
+  std::vector<float> gate_up(2 * 3 * kWidth);
   for (float& x : gate_up) x = static_cast<float>(5 * random.normal());
   std::vector<float> all(gate_up.size() / 2);
   clamped_swiglu(all, gate_up, 1.702f, 7);
@@ -140,11 +143,11 @@ TEST_P(Gates, swiglu_any_length_and_any_number_of_threads_give_the_formula) {
     // u + 1 and product bring 3 + 4.
     EXPECT_NEAR(all[i], expected, std::abs(expected) * 40 * 0x1p-24 + 1e-30) << i;
   }
-  for (const int threads : {2, 8}) {
-    std::vector<float> found(all.size());
-    subbyte::clamped_swiglu(execution(threads), found, gate_up, 1.702f, 7);
-    EXPECT_EQ(found, all);
+  std::vector<float> parts(all.size());
+  for (std::size_t i = 1; i < std::size(kEnds); ++i) {
+    subbyte::clamped_swiglu(kernels_, parts, gate_up, 3, kEnds[i - 1], kEnds[i], 1.702f, 7);
   }
+  EXPECT_EQ(parts, all);
   for (std::size_t n = 0; n < 50; ++n) {
     std::vector<float> found(n + 3, 9);
     clamped_swiglu(std::span(found).first(n), std::span(gate_up).first(2 * n), 1.702f, 7);

@@ -36,21 +36,6 @@ float rank(float logit) {
   return std::isnan(logit) ? std::numeric_limits<float>::infinity() : logit;
 }
 
-/// One product of a batch.
-struct Product {
-  std::span<float> y;        // [m][rows]
-  std::span<const float> x;  // [m][cols]
-  int64_t m;
-  const MatrixView* weights;
-  std::span<const float> bias;
-};
-
-void multiply(Execution& execution, std::span<const Product> products) {
-  for (const Product& one : products) {
-    linear(execution, one.y, one.x, one.m, *one.weights, one.bias);
-  }
-}
-
 /// The work of one call. Experts are taken in batches of about kBatchRows rows, so that what is
 /// between their products stays in the cache and a token's few experts go together.
 class Experts {
@@ -67,12 +52,10 @@ class Experts {
         intermediate_(weights.down.front().view.cols),
         grouping_(group_by_expert(routes, weights.down.size())) {
     place_.resize(routes.size());
+    tokens_.resize(routes.size());
     for (std::size_t i = 0; i < routes.size(); ++i) {
       place_[grouping_.order[i]] = static_cast<int64_t>(i);
-    }
-    one_row_ = std::ssize(x) == hidden_;
-    for (std::size_t e = 0; e < weights.down.size(); ++e) {
-      one_row_ = one_row_ && grouping_.starts[e + 1] - grouping_.starts[e] <= 1;
+      tokens_[i] = grouping_.order[i] / top_k;
     }
   }
 
@@ -84,12 +67,9 @@ class Experts {
       most = std::max(most, grouping_.starts[end] - grouping_.starts[first]);
       first = end;
     }
-    float* at =
-        execution_.floats(Execution::Slot::kExperts,
-                          std::ssize(routes_) * hidden_ + most * (hidden_ + 3 * intermediate_));
-    outputs_ = at;
-    inputs_ = outputs_ + std::ssize(routes_) * hidden_;
-    gate_up_ = inputs_ + most * hidden_;
+    outputs_ = execution_.floats(Execution::Slot::kExperts,
+                                 std::ssize(routes_) * hidden_ + most * 3 * intermediate_);
+    gate_up_ = outputs_ + std::ssize(routes_) * hidden_;
     activated_ = gate_up_ + most * 2 * intermediate_;
     first = 0;
     for (const std::size_t end : ends) {
@@ -115,42 +95,28 @@ class Experts {
 
   void run_batch(std::size_t first, std::size_t end) {
     const int64_t base = grouping_.starts[first];
-    const int64_t rows = grouping_.starts[end] - base;
-    const float* inputs = gather(base, rows);
-    std::vector<Product> gate_up;
-    std::vector<Product> down;
+    std::vector<LinearProduct> gate_up;
+    std::vector<LinearProduct> down;
     for (std::size_t e = first; e < end; ++e) {
-      const int64_t begin = grouping_.starts[e] - base;
-      const int64_t m = grouping_.starts[e + 1] - grouping_.starts[e];
+      const int64_t begin = grouping_.starts[e];
+      const int64_t m = grouping_.starts[e + 1] - begin;
       if (m == 0) continue;
-      const int64_t input = inputs == inputs_ ? begin : 0;
-      const auto part = [m](auto* from, int64_t row, int64_t width) {
+      const auto part = [m](float* from, int64_t row, int64_t width) {
         return std::span(from + row * width, static_cast<std::size_t>(m * width));
       };
-      gate_up.push_back({part(gate_up_, begin, 2 * intermediate_), part(inputs, input, hidden_), m,
+      gate_up.push_back({part(gate_up_, begin - base, 2 * intermediate_), x_, m,
                          &weights_.gate_up[e].view,
-                         weights_.gate_up_bias.subspan(e * 2 * intermediate_, 2 * intermediate_)});
-      down.push_back({part(outputs_, base + begin, hidden_),
-                      part(static_cast<const float*>(activated_), begin, intermediate_), m,
-                      &weights_.down[e].view, weights_.down_bias.subspan(e * hidden_, hidden_)});
+                         weights_.gate_up_bias.subspan(e * 2 * intermediate_, 2 * intermediate_),
+                         std::span(tokens_).subspan(begin, m)});
+      down.push_back({part(outputs_, begin, hidden_), part(activated_, begin - base, intermediate_),
+                      m, &weights_.down[e].view, weights_.down_bias.subspan(e * hidden_, hidden_)});
     }
-    multiply(execution_, gate_up);
-    clamped_swiglu(execution_, std::span(activated_, rows * intermediate_),
-                   std::span(gate_up_, rows * 2 * intermediate_), weights_.alpha, weights_.limit);
-    multiply(execution_, down);
-  }
-
-  /// The inputs of `rows` routes from `base` on, in the order of the experts. The only row of x
-  /// serves all experts as it is.
-  const float* gather(int64_t base, int64_t rows) {
-    if (one_row_) return x_.data();
-    execution_.pool().parallel_for(rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t token = grouping_.order[base + i] / top_k_;
-        std::copy_n(x_.data() + token * hidden_, hidden_, inputs_ + i * hidden_);
-      }
+    linear_group(execution_, gate_up, 1, [&](int64_t i, int64_t row_begin, int64_t row_end) {
+      float* activated = activated_ + (gate_up[i].y.data() - gate_up_) / 2;
+      clamped_swiglu(execution_.kernels(), {activated, gate_up[i].y.size() / 2}, gate_up[i].y,
+                     gate_up[i].m, row_begin / 2, row_end / 2, weights_.alpha, weights_.limit);
     });
-    return inputs_;
+    linear_group(execution_, down);
   }
 
   /// y = the sums of the tokens, each over its routes in their order.
@@ -169,7 +135,7 @@ class Experts {
   }
 
   static constexpr int64_t kBatchRows = 64;
-  static constexpr int64_t kRowGrain = 2;  // rows to copy or add up that are worth a thread
+  static constexpr int64_t kRowGrain = 2;  // rows to add up that are worth a thread
 
   Execution& execution_;
   std::span<float> y_;
@@ -180,12 +146,11 @@ class Experts {
   int64_t hidden_;
   int64_t intermediate_;
   Grouping grouping_;
-  bool one_row_;                // one token, and no expert twice
-  std::vector<int64_t> place_;  // of each route, in the order of the experts
-  float* inputs_ = nullptr;     // [rows of a batch][hidden]
-  float* gate_up_ = nullptr;    // [rows of a batch][2 * intermediate]
-  float* activated_ = nullptr;  // [rows of a batch][intermediate]
-  float* outputs_ = nullptr;    // [routes][hidden], in the order of the experts
+  std::vector<int64_t> place_;   // of each route, in the order of the experts
+  std::vector<int64_t> tokens_;  // of the routes in the order of the experts
+  float* gate_up_ = nullptr;     // [rows of a batch][2 * intermediate]
+  float* activated_ = nullptr;   // [rows of a batch][intermediate]
+  float* outputs_ = nullptr;     // [routes][hidden], in the order of the experts
 };
 
 }  // namespace
