@@ -10,7 +10,6 @@ extern const VectorKernels kVectorKernels;  // avx512_vectors.cc
 namespace subbyte::cpu::amx {
 namespace {
 
-#define SUBBYTE_TILES
 // One after the other: each uses what those before it define.
 #include "kernels/cpu/generic/scaling.inl.h"
 //
@@ -27,6 +26,8 @@ namespace {
 #include "kernels/cpu/generic/tile_decoders.inl.h"
 //
 #include "kernels/cpu/generic/tiles.inl.h"
+//
+#include "kernels/cpu/generic/tile_unit.inl.h"
 //
 #include "kernels/cpu/generic/kernel_list.inl.h"
 

@@ -12,7 +12,6 @@ extern const VectorKernels kVectorKernels;  // avx512_vectors.cc: nothing of BF1
 namespace subbyte::cpu::avx512bf16 {
 namespace {
 
-#define SUBBYTE_PAIRS
 // One after the other: each uses what those before it define.
 #include "kernels/cpu/generic/scaling.inl.h"
 //
@@ -27,6 +26,8 @@ namespace {
 #include "kernels/cpu/generic/pack.inl.h"
 //
 #include "kernels/cpu/generic/vectors.inl.h"
+//
+#include "kernels/cpu/generic/pair_unit.inl.h"
 //
 #include "kernels/cpu/generic/kernel_list.inl.h"
 

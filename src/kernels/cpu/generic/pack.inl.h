@@ -56,30 +56,37 @@ inline void pack_octets(float* packed, const Float* v) {
   store(packed + kBlockInputs, add8(v));
 }
 
-inline void pack_row(uint8_t* packed, const float* x, const uint32_t* gather, int64_t k,
-                     ActivationOrder order) {
+/// Packs one row, block after block: pack_block(packed, v), v as transpose_octets() has them.
+template <class PackBlock>
+inline void pack_octet_row(uint8_t* packed, const float* x, const uint32_t* gather, int64_t k,
+                           ActivationOrder order, const PackBlock& pack_block) {
   alignas(64) float block[kBlockInputs];
   for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
-    const float* inputs = block_inputs(x, gather, begin, k, block);
-    auto* floats = reinterpret_cast<float*>(packed);
     Float v[8];
-    if (order == ActivationOrder::kNatural) {
-      for (int j = 0; j < 8; ++j) store(floats + j * kLanes, load(inputs + j * kLanes));
-    } else {
-      transpose_octets(inputs, v);
-      if (order == ActivationOrder::kOctets) pack_octets(floats, v);
-      if (order == ActivationOrder::kBytes) pack_bytes(packed, v);
-#ifdef SUBBYTE_PAIRS
-      if (order == ActivationOrder::kPairs) pack_pairs<1>(packed, v);
-      if (order == ActivationOrder::kSplitPairs) pack_pairs<2>(packed, v);
-#endif
-    }
+    transpose_octets(block_inputs(x, gather, begin, k, block), v);
+    pack_block(packed, v);
     packed += activation_bytes(order);
   }
 }
 
-/// The orders that every instruction set has.
-inline void pack(uint8_t* packed, const float* x, int64_t, const uint32_t* gather, int64_t k,
-                 ActivationOrder order) {
-  pack_row(packed, x, gather, k, order);
+inline void pack_natural_row(float* packed, const float* x, const uint32_t* gather, int64_t k) {
+  alignas(64) float block[kBlockInputs];
+  for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
+    const float* inputs = block_inputs(x, gather, begin, k, block);
+    for (int64_t i = 0; i < kBlockInputs; i += kLanes) store(packed + begin + i, load(inputs + i));
+  }
+}
+
+/// The orders that every instruction set has; one row at a time.
+inline void pack_row(uint8_t* packed, const float* x, const uint32_t* gather, int64_t k,
+                     ActivationOrder order) {
+  if (order == ActivationOrder::kBytes) {
+    return pack_octet_row(packed, x, gather, k, order, pack_bytes);
+  }
+  if (order == ActivationOrder::kOctets) {
+    return pack_octet_row(packed, x, gather, k, order, [](uint8_t* to, const Float* v) {
+      pack_octets(reinterpret_cast<float*>(to), v);
+    });
+  }
+  pack_natural_row(reinterpret_cast<float*>(packed), x, gather, k);
 }

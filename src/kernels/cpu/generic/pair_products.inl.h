@@ -65,22 +65,3 @@ struct PairProduct {
     }
   }
 };
-
-/// One block of kPairs or kSplitPairs from octets that are transposed. The sums are those of what
-/// the pairs stand for.
-template <int kTerms>
-inline void pack_pairs(uint8_t* packed, const Float* v) {
-  Float rest[8];
-  Float sum = zero();
-  for (int j = 0; j < 8; ++j) rest[j] = v[j];
-  for (int t = 0; t < kTerms; ++t) {
-    for (int j = 0; j < 4; ++j) {
-      const Pairs pair = round_to_pairs(rest[j], rest[4 + j]);
-      store_pairs(packed + (4 * t + j) * kVectorBytes, pair);
-      sum = add(sum, add(low_of_pairs(pair), high_of_pairs(pair)));
-      rest[j] = sub(rest[j], low_of_pairs(pair));
-      rest[4 + j] = sub(rest[4 + j], high_of_pairs(pair));
-    }
-  }
-  store(reinterpret_cast<float*>(packed + kTerms * 4 * kVectorBytes), sum);
-}

@@ -1,0 +1,100 @@
+// The unit of an instruction set with tiles: which weights it decodes how, and how activations are
+// packed for it. Included inside its namespace, before kernel_list.inl.h.
+
+/// Packs up to 16 rows for kTiles or kSplitTiles: block after block, each step a tile of
+/// [lane][row][2]; rows that are not there are zeros.
+template <int kTerms>
+void pack_tiles(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather, int64_t k) {
+  for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
+    alignas(64) uint8_t steps[kTerms * 4][kTileRows][64] = {};
+    for (int64_t m = 0; m < rows; ++m) {
+      alignas(64) float block[kBlockInputs];
+      Float v[8];
+      transpose_octets(block_inputs(x + m * k, gather, begin, k, block), v);
+      for (int t = 0; t < kTerms; ++t) {
+        for (int j = 0; j < 4; ++j) {
+          const Pairs pair = round_to_pairs(v[j], v[4 + j]);
+          store_pairs(steps[4 * t + j][m], pair);
+          v[j] = sub(v[j], low_of_pairs(pair));
+          v[4 + j] = sub(v[4 + j], high_of_pairs(pair));
+        }
+      }
+    }
+    for (int s = 0; s < kTerms * 4; ++s) {
+      transpose_16x16(reinterpret_cast<const float*>(steps[s]),
+                      reinterpret_cast<float*>(packed + s * kStepBytes));
+    }
+    packed += kTerms * kBlockTileBytes;
+  }
+}
+
+/// The methods of one format.
+template <class Weight>
+struct TileMethods {
+  static constexpr Format kElement = Weight::kElement;
+  static constexpr Zero kZero = Weight::kZero;
+  using Broadcast = typename Weight::Broadcast;
+  using Spread = typename Weight::Spread;
+  using E = typename Weight::E;
+
+  /// Codes, whose scales wait for the sums.
+  static TileDecoding exact(const Weights& weights) {
+    if constexpr (exact_pairs<kElement>()) {
+      if (groups_cover_blocks(weights)) {
+        const int64_t whole_blocks = loadable_blocks<PairElement<kElement>>(weights);
+        return {&decode_codes<kElement, kZero>, true, whole_blocks, &Broadcast::stage};
+      }
+    }
+    return whole(weights);
+  }
+  static TileDecoding rounded(const Weights& weights) {
+    if constexpr (has_codebook<kElement>()) {
+      if constexpr (Codebook<kElement>::kBits <= 4) {
+        if (groups_cover_blocks(weights)) {
+          const int64_t whole_blocks = loadable_blocks<PairElement<kElement>>(weights);
+          return {&decode_scaled<kElement, kZero>, false, whole_blocks, &Broadcast::stage};
+        }
+      }
+    }
+    return whole(weights);
+  }
+  static TileDecoding whole(const Weights& weights) {
+    if constexpr (kElement == Format::kE2M1 && Weight::kScale == Format::kE8M0) {
+      if (weights.group_size == 32) {
+        const int64_t whole_blocks = weights.cols / kBlockInputs;
+        return {&decode_mxfp4<E, Spread>, false, whole_blocks, nullptr};
+      }
+    }
+    const bool cover = groups_cover_blocks(weights);
+    return {cover ? &decode_weights<E, Broadcast> : &decode_weights<E, Spread>, false, 0, nullptr};
+  }
+  static void multiply_rounded(const MatmulTask& task) {
+    tile_rows<1>(task, rounded(task.weights));
+  }
+  static void multiply_exact(const MatmulTask& task) { tile_rows<3>(task, exact(task.weights)); }
+  static constexpr Method kRounded = {ActivationOrder::kTiles, &multiply_rounded};
+  static constexpr Method kExact = {ActivationOrder::kSplitTiles, &multiply_exact};
+};
+
+struct Unit {
+  template <class Weight>
+  static constexpr void add_methods(MatmulKernel& kernel) {
+    kernel.few_rows = kTileFewRows;
+    kernel.bf16 = TileMethods<Weight>::kRounded;
+    if constexpr (exact_pairs<Weight::kElement>() || Weight::kElement == Format::kBF16) {
+      // bf16 holds the products of E2M1 with these scales, but not those of integers with any.
+      constexpr bool kExactWeights = Weight::kScale == Format::kE8M0 ||
+                                     Weight::kScale == Format::kE4M3 ||
+                                     Weight::kScale == Format::kNone;
+      if constexpr (!kExactWeights) kernel.many_small_groups = kernel.many;
+      kernel.many = TileMethods<Weight>::kExact;
+    }
+  }
+  static int64_t scratch_bytes(int64_t k) { return tile_scratch_bytes(k); }
+  static void pack(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather, int64_t k,
+                   ActivationOrder order) {
+    if (order == ActivationOrder::kTiles) return pack_tiles<1>(packed, x, rows, gather, k);
+    if (order == ActivationOrder::kSplitTiles) return pack_tiles<3>(packed, x, rows, gather, k);
+    pack_row(packed, x, gather, k, order);
+  }
+};

@@ -1,0 +1,12 @@
+// The unit of an instruction set that multiplies with its vectors of floats and bytes alone. Included
+// inside its namespace, before kernel_list.inl.h.
+
+struct Unit {
+  template <class Weight>
+  static constexpr void add_methods(MatmulKernel&) {}
+  static int64_t scratch_bytes(int64_t) { return 0; }
+  static void pack(uint8_t* packed, const float* x, int64_t, const uint32_t* gather, int64_t k,
+                   ActivationOrder order) {
+    pack_row(packed, x, gather, k, order);
+  }
+};
