@@ -58,7 +58,9 @@ const Method& choose_method(const Kernels& kernels, const MatmulKernel& kernel,
                             const Weights& weights, int64_t m, Precision precision,
                             bool batch_invariant) {
   const bool many = m > kernel.few_rows && !batch_invariant;
-  if (precision == Precision::kInt8 && kernel.int8.multiply != nullptr) return kernel.int8;
+  if (precision == Precision::kInt8 && kernel.int8.multiply != nullptr) {
+    return m <= kernel.int8_rows || batch_invariant ? kernel.int8 : kernel.bf16;
+  }
   if (precision == Precision::kBF16 && many && kernel.bf16.multiply != nullptr) return kernel.bf16;
   if (!many) return kernel.few;
   const bool small_groups =

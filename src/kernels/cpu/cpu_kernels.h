@@ -88,7 +88,8 @@ enum class Precision : uint8_t {
   kF32,   // float32, or what differs from it by 2^-16 of each activation
   kBF16,  // prompts (M > few_rows): bfloat16, as the models' own software has them, where the
           // machine has units for it; else as kF32
-  kInt8,  // 8 bits with a scale for each 8 inputs, for integer and E2M1 weights; others as kF32
+  kInt8,  // 8 bits with a scale for each 8 inputs, for integer and E2M1 weights; others as kF32.
+          // Prompts as kBF16 where that is faster (AMX)
 };
 
 /// One way to multiply by weights of one format.
@@ -106,7 +107,8 @@ struct MatmulKernel {
   Method many_small_groups;  // `many` for groups that do not cover whole blocks; none: `many`
   Method bf16;
   Method int8;
-  int64_t few_rows = 4;  // up to this M `few` is faster than `many`
+  int64_t few_rows = 4;            // up to this M `few` is faster than `many`
+  int64_t int8_rows = INT64_MAX;  // and `int8` than `bf16`
 };
 
 struct Kernels {

@@ -98,6 +98,11 @@ TEST(ChooseMethod, obeys_the_precision_and_keeps_rows_apart_when_asked) {
       if (kernel.bf16.multiply != nullptr) {
         EXPECT_EQ(chosen(17, Precision::kBF16, false), kernel.bf16.multiply);
       }
+      if (kernel.int8.multiply != nullptr) {
+        const auto prompts = kernels->name == "amx" ? kernel.bf16 : kernel.int8;
+        EXPECT_EQ(chosen(8, Precision::kInt8, false), kernel.int8.multiply);
+        EXPECT_EQ(chosen(9, Precision::kInt8, false), prompts.multiply);
+      }
       EXPECT_EQ(chosen(1, Precision::kBF16, false), kernel.few.multiply);
       EXPECT_EQ(chosen(1, Precision::kF32, false), kernel.few.multiply);
       EXPECT_EQ(chosen(17, Precision::kF32, false), kernel.many.multiply);

@@ -80,6 +80,7 @@ struct Unit {
   template <class Weight>
   static constexpr void add_methods(MatmulKernel& kernel) {
     kernel.few_rows = kTileFewRows;
+    kernel.int8_rows = kTileInt8Rows;
     kernel.bf16 = TileMethods<Weight>::kRounded;
     if constexpr (exact_pairs<Weight::kElement>() || Weight::kElement == Format::kBF16) {
       // bf16 holds the products of E2M1 with these scales, but not those of integers with any.

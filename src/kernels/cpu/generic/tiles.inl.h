@@ -25,7 +25,8 @@
 // A tile adds two products at a time to each sum and rounds each time; it counts subnormal bf16 as
 // zero.
 
-constexpr int64_t kTileFewRows = 4;
+constexpr int64_t kTileFewRows = 4;   // up to so many go through FMA
+constexpr int64_t kTileInt8Rows = 8;  // or through dot products of bytes
 constexpr int64_t kMostPanelBlocks = 2;
 constexpr int64_t kPanelBytes = kStripTiles * kMostPanelBlocks * kBlockTileBytes;
 constexpr int64_t kStretchStrips = 4;
