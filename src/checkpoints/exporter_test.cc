@@ -208,7 +208,7 @@ TEST(exporter, refuses_what_the_flavour_cannot_hold) {
 }
 
 TEST(exporter, names_what_it_refuses) {
-  const auto refused = find_exporter("awq")->describe(kFourBits, 12, 32, "model.layers.3.x");
+  const auto refused = find_exporter("awq")->describe({kFourBits, 12, 32}, "model.layers.3.x");
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().message,
             "'model.layers.3.x': AWQ needs multiples of 8, found 12 outputs and 32 inputs");
@@ -218,7 +218,7 @@ TEST(exporter, describes_what_it_writes) {
   ThreadPool pool(1);
   for (const Exporter* exporter : all_exporters()) {
     const Plain plain(kFourBits, 16, 64, 8);
-    const auto described = exporter->describe(kFourBits, 16, 64, "m");
+    const auto described = exporter->describe({kFourBits, 16, 64}, "m");
     const auto written = exporter->write(plain.view, "m", pool);
     ASSERT_TRUE(described.ok() && written.ok());
     ASSERT_EQ(described->size(), written->size());
