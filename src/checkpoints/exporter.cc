@@ -58,9 +58,9 @@ Status require_input_order(const ExportShape& shape, std::string_view module) {
 
 Status require_tensor_scale_1(const MatrixView& matrix, std::string_view module) {
   if (matrix.tensor_scale == 1) return {};
-  return export_error("export.tensor_scale", module,
-                      fmt::format("expected no factor of the whole tensor, found {}",
-                                  matrix.tensor_scale));
+  return export_error(
+      "export.tensor_scale", module,
+      fmt::format("expected no factor of the whole tensor, found {}", matrix.tensor_scale));
 }
 
 Result<DType> scale_dtype(Format format, std::string_view module) {

@@ -129,8 +129,8 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   result.tensors = {parts.qweight, parts.qzeros, parts.scales};
   if (parts.g_idx != nullptr) {
     result.tensors.push_back(parts.g_idx);
-    SUBBYTE_TRY(const auto order, input_order(*parts.g_idx, result.cols, num_groups, group_size,
-                                             kGroupIndexCodes));
+    SUBBYTE_TRY(const auto order,
+                input_order(*parts.g_idx, result.cols, num_groups, group_size, kGroupIndexCodes));
     result.act_order = !order.empty();
   } else if (context.config.desc_act && num_groups > 1) {
     // Without it the groups would be taken for contiguous, and every weight be wrong.

@@ -41,7 +41,7 @@ class Importers : public ImportFixture {
 TEST_F(Importers, are_tried_in_the_order_of_the_list) {
   std::string names;
   for (const Importer* importer : all_importers()) names += std::string(importer->name) + " ";
-  EXPECT_EQ(names, "awq gptq mxfp4 dense ");
+  EXPECT_EQ(names, "awq gptq pack_quantized mxfp4 dense ");
 }
 
 TEST_F(Importers, are_chosen_by_the_tensors) {
@@ -92,7 +92,8 @@ TEST_F(Importers, a_square_matrix_is_told_by_its_words) {
 TEST_F(Importers, names_what_was_looked_for) {
   open({filled<float>("other.weight", DType::kF32, {2, 3}, 1)});
   EXPECT_EQ(code(), "import.missing");
-  for (const char* part : {"'m'", "m.qweight", "m_blocks", "m.weight", "model.safetensors"}) {
+  for (const char* part :
+       {"'m'", "m.qweight", "m.weight_packed", "m_blocks", "m.weight", "model.safetensors"}) {
     EXPECT_NE(message().find(part), std::string::npos) << message();
   }
 }
