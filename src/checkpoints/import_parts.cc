@@ -124,6 +124,23 @@ Status check_scales(const Tensor& scales, Executor& pool) {
                                   bad.count, count, bad.first / row, bad.first % row));
 }
 
+Status check_e8m0_scales(const Tensor& scales) {
+  const void* nan = std::memchr(scales.bytes.data(), 0xFF, scales.bytes.size());
+  if (nan == nullptr) return {};
+  const auto index = static_cast<const std::byte*>(nan) - scales.bytes.data();
+  return tensor_error("import.scale_not_finite", scales,
+                      fmt::format("scale byte 0xFF (NaN) at index {}", index));
+}
+
+Status check_e4m3_scales(const Tensor& scales) {
+  const auto nan = std::ranges::find_if(
+      scales.bytes, [](std::byte scale) { return (scale & std::byte{0x7F}) == std::byte{0x7F}; });
+  if (nan == scales.bytes.end()) return {};
+  return tensor_error("import.scale_not_finite", scales,
+                      fmt::format("scale byte {:#04X} (NaN) at index {}",
+                                  std::to_integer<int>(*nan), nan - scales.bytes.begin()));
+}
+
 std::span<const std::byte> aligned_bytes(const Tensor& tensor,
                                          std::vector<std::shared_ptr<const void>>& owners) {
   const std::size_t width = bits(tensor.dtype) / 8;

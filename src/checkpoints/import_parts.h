@@ -37,8 +37,12 @@ Format float_format(DType dtype);
 /// import.scale_not_finite) and says how many there are.
 Status check_scales(const Tensor& scales, Executor& pool);
 
-/// The bytes of a tensor where they lie, or a copy when that address does not fit its elements; what
-/// keeps them alive is added to `owners`.
+/// Refuse NaN in scales of one byte (code import.scale_not_finite).
+Status check_e8m0_scales(const Tensor& scales);
+Status check_e4m3_scales(const Tensor& scales);
+
+/// The bytes of a tensor where they lie, or a copy when that address does not fit its elements.
+/// What keeps them alive is added to `owners`.
 std::span<const std::byte> aligned_bytes(const Tensor& tensor,
                                          std::vector<std::shared_ptr<const void>>& owners);
 

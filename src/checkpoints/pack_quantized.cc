@@ -19,6 +19,7 @@
 
 #include "checkpoints/act_order.h"
 #include "checkpoints/code_stream.h"
+#include "checkpoints/compressed_tensors.h"
 #include "checkpoints/import_parts.h"
 
 namespace subbyte {
@@ -100,15 +101,6 @@ bool agrees(const CompressedScheme& scheme, const Parts& parts) {
          scheme.act_order == (parts.g_idx != nullptr) &&
          (words == packed_words(parts.cols, bits, Packing::kDense) ||
           words == packed_words(parts.cols, bits, Packing::kLanes));
-}
-
-std::string list_of(const std::vector<CompressedScheme>& schemes) {
-  std::string text;
-  for (const CompressedScheme& scheme : schemes) {
-    if (!text.empty()) text += ", or ";
-    text += to_string(scheme);
-  }
-  return text;
 }
 
 /// The config group that the tensors agree with.

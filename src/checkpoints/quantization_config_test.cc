@@ -167,7 +167,8 @@ TEST_F(QuantizationConfigTest, reads_the_side_files_of_older_tools) {
 TEST_F(QuantizationConfigTest, reads_modelopt_from_both_files) {
   dir_.write("hf_quant_config.json",
              R"({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4",
-                 "group_size": 16, "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}})");
+                 "group_size": 16, "kv_cache_quant_algo": "FP8",
+                 "exclude_modules": ["lm_head"]}})");
   const auto side = read("{}");
   ASSERT_TRUE(side.ok()) << side.error().message;
   EXPECT_EQ(side->method, Method::kModelopt);
