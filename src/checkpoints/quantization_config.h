@@ -1,8 +1,8 @@
 #pragma once
 // What a model directory says about how its weights are quantized: config.json's
 // quantization_config, or the side files of other tools (quantize_config.json of GPTQ,
-// quant_config.json of AWQ, hf_quant_config.json of ModelOpt). The tensors decide; this is what they
-// are checked against.
+// quant_config.json of AWQ, hf_quant_config.json of ModelOpt). The tensors decide; this is what
+// they are checked against.
 
 #include <cstdint>
 #include <filesystem>
@@ -48,9 +48,9 @@ struct QuantizationConfig {
   Method method = Method::kNone;
   std::string where = "config.json";  // the file that said so, for messages
 
-  // AWQ and GPTQ (fixed for ModelOpt). `bits` and `group_sizes` hold the general value and those of the overrides
-  // ("dynamic"), which name single modules by regular expressions: the tensors of a module may
-  // agree with any of them.
+  // AWQ and GPTQ (fixed for ModelOpt). `bits` and `group_sizes` hold the general value and those of
+  // the overrides ("dynamic"), which name single modules by regular expressions: the tensors of a
+  // module may agree with any of them.
   std::vector<int64_t> bits;
   std::vector<int64_t> group_sizes;   // -1: the whole row
   bool zero_point = true;             // AWQ
