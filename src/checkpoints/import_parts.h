@@ -30,6 +30,12 @@ inline uint32_t load_u32(const Tensor& tensor, std::size_t index) {
   return word;
 }
 
+inline float load_f32(const Tensor& tensor, std::size_t index) {
+  float value = 0;
+  __builtin_memcpy(&value, tensor.bytes.data() + 4 * index, 4);
+  return value;
+}
+
 /// The numeric format of a floating-point dtype; kNone for others.
 Format float_format(DType dtype);
 
