@@ -26,8 +26,8 @@ bool is_bnb_blocksize(int64_t size);
 /// bnb_nf4.blocksize, json.*.
 Result<BnbState> read_bnb_state(const Tensor& tensor);
 
-/// What bitsandbytes writes for a matrix without double quantization. The type of the weights before
-/// they were quantized is not known here; bfloat16 is what most were.
+/// What bitsandbytes writes for a matrix without double quantization. The type that the weights had
+/// before is not known here; bfloat16 is what most had.
 std::string bnb_state_json(int64_t rows, int64_t cols, int64_t blocksize);
 
 }  // namespace subbyte
