@@ -222,7 +222,8 @@ TEST_F(BnbNf4, refuses_states_that_it_cannot_read) {
   EXPECT_EQ(changed("[8, 128]", "[8.0, 128]"), "import.shape");
   EXPECT_EQ(changed("[8, 128]", "[18446744073709551615, 128]"), "import.shape");
   EXPECT_EQ(changed("[8, 128]", "[32, 32]"), "import.shape");  // blocks would cross rows
-  EXPECT_NE(message().find("rows of whole blocks of 64"), std::string::npos) << message();
+  EXPECT_NE(message().find("rows of 32 inputs are not whole blocks of 64"), std::string::npos)
+      << message();
   EXPECT_EQ(changed("]}", "], \"nested_offset\": 0.5, \"nested_blocksize\": 256}"), "import.shape");
   EXPECT_EQ(changed("]}", "]"), "json.syntax");
   EXPECT_EQ(code_with_state("[]"), "json.type");

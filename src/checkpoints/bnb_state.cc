@@ -29,9 +29,7 @@ Status read_shape(const json::Object& object, BnbState& state) {
   if (!valid) return object.error("import.shape", "shape", "two sizes from 1 to 2^31");
   state.rows = (*shape)[0].get<int64_t>();
   state.cols = (*shape)[1].get<int64_t>();
-  if (state.cols % state.blocksize == 0) return {};
-  return object.error("import.shape", "shape",
-                      fmt::format("rows of whole blocks of {}", state.blocksize));
+  return {};
 }
 
 Status read_nested(const json::Object& object, BnbState& state) {
@@ -70,6 +68,12 @@ Result<BnbState> read_bnb_state(const Tensor& tensor) {
   BnbState state;
   SUBBYTE_TRY(state.blocksize, read_blocksize(object, "blocksize"));
   SUBBYTE_CHECK(read_shape(object, state));
+  if (state.cols % state.blocksize != 0) {
+    return tensor_error("import.shape", tensor,
+                        fmt::format("rows of {} inputs are not whole blocks of {}: blocks across "
+                                    "rows are not supported",
+                                    state.cols, state.blocksize));
+  }
   SUBBYTE_CHECK(read_nested(object, state));
   return state;
 }

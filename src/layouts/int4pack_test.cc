@@ -121,7 +121,8 @@ struct Grouped {
     Random random(rows);
     scales.resize(rows * groups * width);
     for (int64_t i = 0; i < rows * groups; ++i) {
-      const double value = i == 3 ? 0 : (random.uniform() - 0.4) * std::ldexp(1, -static_cast<int>(i % 7));
+      const double value =
+          i == 3 ? 0 : (random.uniform() - 0.4) * std::ldexp(1, -static_cast<int>(i % 7));
       const uint32_t code = number.encode(value, Rounding::kNearestEven);
       std::memcpy(scales.data() + i * width, &code, static_cast<std::size_t>(width));
       // A scale of 0 says nothing of its zero point.
