@@ -151,6 +151,28 @@ INSTANTIATE_TEST_SUITE_P(goldens, ExporterGolden,
                                            Golden{"qwen3-gptq-v2", "gptq_v2"},
                                            Golden{"qwen3-gptq-act-order", "gptq"}));
 
+TEST(exporter, gives_the_experts_of_a_file_that_other_tools_wrote) {
+  const auto source = TensorSource::open(fs::path(SUBBYTE_TEST_DATA) / "goldens/gpt-oss-mxfp4");
+  ASSERT_TRUE(source.ok()) << source.error().message;
+  QuantizationConfig config;
+  config.method = QuantizationConfig::Method::kMxfp4;
+  ThreadPool pool(2);
+  for (const std::string name : {"gate_up_proj", "down_proj"}) {
+    const std::string module = "model.layers.0.mlp.experts." + name;
+    const auto experts = import_experts({*source, config, pool}, module);
+    ASSERT_TRUE(experts.ok()) << experts.error().message;
+    EXPECT_GT(experts->size(), 1u);
+    const auto written = find_exporter("mxfp4")->write_experts(*experts, module, pool);
+    ASSERT_TRUE(written.ok()) << written.error().message;
+    for (const ExportedTensor& tensor : *written) {
+      const Tensor* original = source->find(module + std::string(tensor.suffix));
+      ASSERT_NE(original, nullptr) << tensor.suffix;
+      EXPECT_EQ(tensor.shape, original->shape);
+      EXPECT_TRUE(std::ranges::equal(tensor.bytes, original->bytes)) << tensor.suffix;
+    }
+  }
+}
+
 /// A matrix of zero codes with one zero point everywhere.
 struct Plain {
   std::vector<std::byte> codes, scales, zeros;

@@ -163,6 +163,8 @@ Status WeightLoader::finish(Model& model) const {
   for (const auto& [name, tensor] : context_.tensors.tensors()) {
     // Older tools saved a table of the rotary embedding, which follows from config.json.
     if (used_tensors_.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
+    // Scales for a key-value cache in FP8 (ModelOpt, compressed-tensors); here it holds floats.
+    if (name.ends_with(".k_scale") || name.ends_with(".v_scale")) continue;
     return Error{"model.surplus",
                  fmt::format("{}: tensor '{}': not part of the model that config.json describes",
                              tensor.file->path().string(), name)};
