@@ -19,10 +19,10 @@
 // Zero points, I32 [G][N/8]: ordered as grouped scales are, then nibble i of a word is the one of
 // column {0, 2, 4, 6, 1, 3, 5, 7}[i] of eight.
 //
-// FP4 scales, bytes [G][N], G above 1: ordered as grouped scales are, then in each four the middle two change
-// places. E8M0 bytes stay what they are. E4M3 bytes become S0E5M3, the upper byte of a binary16
-// shifted left by one, of 2^7 times the scale; the factor of the tensor is to be multiplied by
-// 2^7 for float16 activations and by 2^119 for bfloat16.
+// FP4 scales, bytes [G][N], G above 1: ordered as grouped scales are, then in each four the middle
+// two change places. E8M0 bytes stay what they are. E4M3 bytes become S0E5M3, the upper byte of a
+// binary16 shifted left by one, of 2^7 times the scale; the factor of the tensor is to be
+// multiplied by 2^7 for float16 activations and by 2^119 for bfloat16.
 
 #include <cstddef>
 #include <cstdint>
