@@ -11,8 +11,10 @@ constexpr int64_t kWordsPerTile = 16;  // a cache line of qweight
 constexpr std::array<int, 8> kNibbleOfOutput = {0, 4, 1, 5, 2, 6, 3, 7};
 constexpr uint32_t kMaxZero = 15;
 
-Result<std::vector<ExportedTensor>> describe(const WeightFormat& format, int64_t rows, int64_t cols,
-                                             std::string_view module) {
+Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
+  SUBBYTE_CHECK(require_one_expert(shape, module));
+  SUBBYTE_CHECK(require_input_order(shape, module));
+  const auto& [format, rows, cols, act_order, experts] = shape;
   if (format.element != Format::kU4 || format.zero != Zero::kU8) {
     return export_error(
         "export.format", module,
@@ -96,10 +98,8 @@ Status pack_zeros(std::byte* qzeros, const MatrixView& matrix, std::string_view 
 
 Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
                                           Executor& pool) {
-  SUBBYTE_TRY(auto tensors, describe(matrix.format, matrix.rows, matrix.cols, module));
-  if (!matrix.input_order.empty()) {
-    return export_error("export.act_order", module, "AWQ has no act-order");
-  }
+  SUBBYTE_TRY(auto tensors, describe(shape_of(matrix), module));
+  SUBBYTE_CHECK(require_tensor_scale_1(matrix, module));
   allocate(tensors);
   pack_codes(tensors[0].bytes.data(), matrix, pool);
   SUBBYTE_CHECK(pack_zeros(tensors[1].bytes.data(), matrix, module));

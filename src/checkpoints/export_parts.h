@@ -12,6 +12,13 @@ namespace subbyte {
 /// "'MODULE': WHAT".
 Error export_error(std::string_view code, std::string_view module, std::string_view what);
 
+/// Codes export.experts and export.act_order: for flavours that have neither.
+Status require_one_expert(const ExportShape& shape, std::string_view module);
+Status require_input_order(const ExportShape& shape, std::string_view module);
+
+/// Code export.tensor_scale: for flavours whose scales are all there is.
+Status require_tensor_scale_1(const MatrixView& matrix, std::string_view module);
+
 /// The dtype of scales in `format`, or an error export.format unless they are F16, BF16 or F32.
 Result<DType> scale_dtype(Format format, std::string_view module);
 

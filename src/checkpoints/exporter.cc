@@ -27,6 +27,10 @@ uint64_t ExportedTensor::num_bytes() const {
   return elements * static_cast<uint64_t>(bits(dtype)) / 8;
 }
 
+ExportShape shape_of(const MatrixView& matrix) {
+  return {matrix.format, matrix.rows, matrix.cols, !matrix.input_order.empty(), 1};
+}
+
 std::span<const Exporter* const> all_exporters() {
   return kExporters;
 }
@@ -38,6 +42,25 @@ const Exporter* find_exporter(std::string_view name) {
 
 Error export_error(std::string_view code, std::string_view module, std::string_view what) {
   return {code, fmt::format("'{}': {}", module, what)};
+}
+
+Status require_one_expert(const ExportShape& shape, std::string_view module) {
+  if (shape.experts == 1) return {};
+  return export_error("export.experts", module,
+                      fmt::format("expected one matrix, found {} experts", shape.experts));
+}
+
+Status require_input_order(const ExportShape& shape, std::string_view module) {
+  if (!shape.act_order) return {};
+  return export_error("export.act_order", module,
+                      "inputs are sorted by group (act-order), which this flavour cannot say");
+}
+
+Status require_tensor_scale_1(const MatrixView& matrix, std::string_view module) {
+  if (matrix.tensor_scale == 1) return {};
+  return export_error(
+      "export.tensor_scale", module,
+      fmt::format("expected no factor of the whole tensor, found {}", matrix.tensor_scale));
 }
 
 Result<DType> scale_dtype(Format format, std::string_view module) {

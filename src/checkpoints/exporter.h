@@ -25,18 +25,35 @@ struct ExportedTensor {
   uint64_t num_bytes() const;  // by dtype and shape
 };
 
+/// What decides which tensors there will be.
+struct ExportShape {
+  WeightFormat format;
+  int64_t rows = 0;  // N, outputs (of each expert)
+  int64_t cols = 0;  // K, inputs
+  bool act_order = false;
+  int64_t experts = 1;
+};
+
+ExportShape shape_of(const MatrixView& matrix);
+
 struct Exporter {
   std::string_view name;  // "awq"
   /// What the tensors of a matrix will be, without their bytes. `module` is for messages.
   /// Codes: export.format when the flavour cannot hold that format, export.shape when rows, cols
-  /// or the group size do not fit its words.
-  Result<std::vector<ExportedTensor>> (*describe)(const WeightFormat& format, int64_t rows,
-                                                  int64_t cols, std::string_view module);
+  /// or the group size do not fit its words, export.act_order when it has no order of inputs of its
+  /// own, export.experts when it has one matrix in a tensor.
+  Result<std::vector<ExportedTensor>> (*describe)(const ExportShape& shape,
+                                                  std::string_view module);
   /// The same tensors with their bytes; identical for any number of threads.
-  /// Codes: as describe; export.act_order when the flavour has no order of inputs of its own,
-  /// export.zero_range when it cannot store a zero point.
+  /// Codes: as describe; export.zero_range when the flavour cannot store a zero point,
+  /// export.tensor_scale when it cannot store that factor.
   Result<std::vector<ExportedTensor>> (*write)(const MatrixView& matrix, std::string_view module,
                                                Executor& pool);
+  /// The same for all experts behind one name, which have one shape; nullptr where the flavour has
+  /// one matrix in a tensor.
+  Result<std::vector<ExportedTensor>> (*write_experts)(std::span<const Matrix> experts,
+                                                       std::string_view module,
+                                                       Executor& pool) = nullptr;
 };
 
 std::span<const Exporter* const> all_exporters();

@@ -114,6 +114,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"gptq", 4, 136, 256, 128}, Case{"gptq", 8, 36, 64, 16},
                       Case{"gptq_v2", 2, 32, 64, 32}, Case{"gptq_v2", 3, 64, 96, 32},
                       Case{"gptq_v2", 4, 72, 128, 32}, Case{"gptq_v2", 8, 40, 64, -1},
+                      Case{"gptq", 3, 32, 32, 32}, Case{"gptq_v2", 3, 32, 160, -1},
+                      Case{"gptq", 8, 8, 96, 32}, Case{"gptq_v2", 8, 4, 8, 8},
+                      Case{"gptq_v2", 2, 16, 16, 16}, Case{"gptq", 2, 16, 48, 16, true},
+                      Case{"gptq_v2", 2, 48, 96, 32, true}, Case{"gptq_v2", 3, 32, 160, 32, true},
+                      Case{"gptq_v2", 8, 8, 96, 32, true}, Case{"gptq", 4, 8, 72, 24, true},
                       Case{"gptq", 2, 32, 128, 32, true}, Case{"gptq", 3, 64, 96, 32, true},
                       Case{"gptq_v2", 4, 72, 128, 32, true}, Case{"gptq", 8, 36, 64, 16, true}));
 
@@ -146,6 +151,28 @@ INSTANTIATE_TEST_SUITE_P(goldens, ExporterGolden,
                                            Golden{"qwen3-gptq-v2", "gptq_v2"},
                                            Golden{"qwen3-gptq-act-order", "gptq"}));
 
+TEST(exporter, gives_the_experts_of_a_file_that_other_tools_wrote) {
+  const auto source = TensorSource::open(fs::path(SUBBYTE_TEST_DATA) / "goldens/gpt-oss-mxfp4");
+  ASSERT_TRUE(source.ok()) << source.error().message;
+  QuantizationConfig config;
+  config.method = QuantizationConfig::Method::kMxfp4;
+  ThreadPool pool(2);
+  for (const std::string name : {"gate_up_proj", "down_proj"}) {
+    const std::string module = "model.layers.0.mlp.experts." + name;
+    const auto experts = import_experts({*source, config, pool}, module);
+    ASSERT_TRUE(experts.ok()) << experts.error().message;
+    EXPECT_GT(experts->size(), 1u);
+    const auto written = find_exporter("mxfp4")->write_experts(*experts, module, pool);
+    ASSERT_TRUE(written.ok()) << written.error().message;
+    for (const ExportedTensor& tensor : *written) {
+      const Tensor* original = source->find(module + std::string(tensor.suffix));
+      ASSERT_NE(original, nullptr) << tensor.suffix;
+      EXPECT_EQ(tensor.shape, original->shape);
+      EXPECT_TRUE(std::ranges::equal(tensor.bytes, original->bytes)) << tensor.suffix;
+    }
+  }
+}
+
 /// A matrix of zero codes with one zero point everywhere.
 struct Plain {
   std::vector<std::byte> codes, scales, zeros;
@@ -175,6 +202,40 @@ std::string_view code_of(const char* exporter, const MatrixView& view) {
   ThreadPool pool(1);
   const auto result = find_exporter(exporter)->write(view, "m", pool);
   return result.ok() ? "ok" : result.error().code;
+}
+
+TEST(exporter, three_bits_of_gptq_lie_in_a_stream) {
+  // Codes k % 8 of 32 inputs are the octal digits 76543210 from the lowest up, four times: 0xFAC688
+  // in each 24 bits, so that code 10 (2) crosses from word 0 into word 1. Zero points 1 are stored
+  // as 0 by version 1 and as 001 001 ... by version 2.
+  Plain plain({Format::kU3, Format::kF16, Zero::kU8, 32}, 32, 32, 1);
+  for (std::size_t i = 0; i < plain.codes.size(); ++i) {
+    plain.codes[i] = std::byte(0xFAC688u >> (8 * (i % 3)));
+  }
+  ThreadPool pool(1);
+  const auto word = [](const ExportedTensor& tensor, std::size_t index) {
+    uint32_t value = 0;
+    std::memcpy(&value, tensor.bytes.data() + 4 * index, 4);
+    return value;
+  };
+  for (const char* name : {"gptq", "gptq_v2"}) {
+    const auto written = find_exporter(name)->write(plain.view, "m", pool);
+    ASSERT_TRUE(written.ok());
+    const ExportedTensor& qweight = (*written)[1];
+    const ExportedTensor& qzeros = (*written)[2];
+    ASSERT_EQ(qweight.suffix, ".qweight");
+    ASSERT_EQ(qweight.shape, (Shape{3, 32}));
+    ASSERT_EQ(qzeros.shape, (Shape{1, 3}));
+    for (const std::size_t n : {0, 17, 31}) {
+      EXPECT_EQ(word(qweight, n), 0x88FAC688u);
+      EXPECT_EQ(word(qweight, 32 + n), 0xC688FAC6u);
+      EXPECT_EQ(word(qweight, 64 + n), 0xFAC688FAu);
+    }
+    const bool v1 = std::string_view(name) == "gptq";
+    EXPECT_EQ(word(qzeros, 0), v1 ? 0u : 0x49249249u);
+    EXPECT_EQ(word(qzeros, 1), v1 ? 0u : 0x92492492u);
+    EXPECT_EQ(word(qzeros, 2), v1 ? 0u : 0x24924924u);
+  }
 }
 
 TEST(exporter, refuses_zero_points_that_cannot_be_stored) {
@@ -208,7 +269,7 @@ TEST(exporter, refuses_what_the_flavour_cannot_hold) {
 }
 
 TEST(exporter, names_what_it_refuses) {
-  const auto refused = find_exporter("awq")->describe(kFourBits, 12, 32, "model.layers.3.x");
+  const auto refused = find_exporter("awq")->describe({kFourBits, 12, 32}, "model.layers.3.x");
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().message,
             "'model.layers.3.x': AWQ needs multiples of 8, found 12 outputs and 32 inputs");
@@ -216,9 +277,10 @@ TEST(exporter, names_what_it_refuses) {
 
 TEST(exporter, describes_what_it_writes) {
   ThreadPool pool(1);
-  for (const Exporter* exporter : all_exporters()) {
+  for (const char* name : {"awq", "gptq", "gptq_v2", "pack_quantized", "pack_quantized_lanes"}) {
+    const Exporter* exporter = find_exporter(name);
     const Plain plain(kFourBits, 16, 64, 8);
-    const auto described = exporter->describe(kFourBits, 16, 64, "m");
+    const auto described = exporter->describe({kFourBits, 16, 64}, "m");
     const auto written = exporter->write(plain.view, "m", pool);
     ASSERT_TRUE(described.ok() && written.ok());
     ASSERT_EQ(described->size(), written->size());

@@ -13,15 +13,15 @@
 // With act-order g_idx is not sorted. The canonical matrix keeps groups contiguous: inputs are
 // sorted by group (a stable sort) and input_order remembers where each stored column came from.
 
-#include <algorithm>
-#include <numeric>
-
 #include "base/checked.h"
-#include "checkpoints/import_parts.h"
+#include "checkpoints/act_order.h"
+#include "checkpoints/code_stream.h"
 #include "checkpoints/transpose.h"
 
 namespace subbyte {
 namespace {
+
+constexpr GroupIndexCodes kGroupIndexCodes = {"gptq.g_idx_range", "gptq.g_idx_counts"};
 
 bool matches(const TensorSource& tensors, std::string_view module) {
   return tensors.find(fmt::format("{}.qweight", module)) != nullptr;
@@ -78,43 +78,6 @@ Result<Parts> find_parts(const TensorSource& tensors, std::string_view module) {
   return parts;
 }
 
-/// Inputs in the order of their groups, empty when that is their own order. `group_size` 0 means
-/// that all inputs share one group.
-Result<std::vector<uint32_t>> input_order(const Tensor& g_idx, int64_t cols, int64_t groups,
-                                          int64_t group_size) {
-  SUBBYTE_CHECK(require_dtype(g_idx, DType::kI32));
-  SUBBYTE_CHECK(require_shape(g_idx, {static_cast<uint64_t>(cols)}));
-  for (int64_t k = 0; k < cols; ++k) {
-    const auto group = static_cast<int32_t>(load_u32(g_idx, k));
-    if (group < 0 || group >= groups) {
-      return tensor_error("gptq.g_idx_range", g_idx,
-                          fmt::format("value {} at index {} is outside [0, {})", group, k, groups));
-    }
-  }
-  std::vector<uint32_t> order(cols);
-  std::iota(order.begin(), order.end(), 0u);
-  std::ranges::stable_sort(order, {}, [&](uint32_t k) { return load_u32(g_idx, k); });
-  for (int64_t k = 0; k < cols; ++k) {
-    const auto expected = group_size == 0 ? 0u : static_cast<uint32_t>(k / group_size);
-    if (load_u32(g_idx, order[k]) != expected) {
-      return tensor_error(
-          "gptq.g_idx_counts", g_idx,
-          fmt::format("groups are not of {} inputs each: group {} has more or fewer",
-                      group_size == 0 ? cols : group_size, expected));
-    }
-  }
-  if (std::ranges::is_sorted(order)) order.clear();
-  return order;
-}
-
-/// Reads code `index` of a little-endian stream, which has at least one whole byte per code left.
-uint32_t stream_code(const std::byte* stream, int64_t index, int bits) {
-  const int64_t bit = index * bits;
-  uint32_t window = std::to_integer<uint32_t>(stream[bit / 8]);
-  if (bit % 8 + bits > 8) window |= std::to_integer<uint32_t>(stream[bit / 8 + 1]) << 8;
-  return (window >> (bit % 8)) & ((1u << bits) - 1u);
-}
-
 /// Published files exist that are labelled v1 and store what v2 stores. With sym every zero point
 /// is 2^(b-1), so the words themselves tell.
 Status check_version(const ImportContext& context, const Tensor& qzeros, int bits, int64_t rows) {
@@ -166,7 +129,8 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   result.tensors = {parts.qweight, parts.qzeros, parts.scales};
   if (parts.g_idx != nullptr) {
     result.tensors.push_back(parts.g_idx);
-    SUBBYTE_TRY(const auto order, input_order(*parts.g_idx, result.cols, num_groups, group_size));
+    SUBBYTE_TRY(const auto order,
+                input_order(*parts.g_idx, result.cols, num_groups, group_size, kGroupIndexCodes));
     result.act_order = !order.empty();
   } else if (context.config.desc_act && num_groups > 1) {
     // Without it the groups would be taken for contiguous, and every weight be wrong.
@@ -175,26 +139,6 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
                              context.config.where, module)};
   }
   return result;
-}
-
-/// Puts the codes of each row into `order`.
-void reorder_codes(std::byte* codes, const MatrixView& view, std::span<const uint32_t> order,
-                   Executor& pool) {
-  const int bits = info(view.format.element).bits;
-  const int64_t row_bytes = view.row_bytes();
-  pool.parallel_for(view.rows, 1, [&](int64_t begin, int64_t end, int) {
-    std::vector<std::byte> sorted(row_bytes);
-    for (int64_t n = begin; n < end; ++n) {
-      std::byte* row = codes + n * row_bytes;
-      std::ranges::fill(sorted, std::byte{0});
-      for (int64_t k = 0; k < view.cols; ++k) {
-        const uint32_t shifted = stream_code(row, order[k], bits) << (k * bits % 8);
-        sorted[k * bits / 8] |= std::byte(shifted & 0xFFu);
-        if (shifted > 0xFFu) sorted[k * bits / 8 + 1] |= std::byte(shifted >> 8);
-      }
-      std::ranges::copy(sorted, row);
-    }
-  });
 }
 
 std::shared_ptr<std::byte[]> transpose_zeros(const Tensor& qzeros, const MatrixView& view,
@@ -242,7 +186,7 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   if (info.act_order) {
     SUBBYTE_TRY(auto order,
                 input_order(*info.tensors[3], info.cols, static_cast<int64_t>(scales.shape[0]),
-                            info.format.group_size));
+                            info.format.group_size, kGroupIndexCodes));
     reorder_codes(codes.get(), view, order, context.pool);
     const auto shared = std::make_shared<const std::vector<uint32_t>>(std::move(order));
     view.input_order = *shared;

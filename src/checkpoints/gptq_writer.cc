@@ -1,6 +1,8 @@
 // Writes GPTQ, versions 1 and 2. The layout is drawn in gptq.cc, whose inverse this is. g_idx is
 // always written: some readers want it, none minds it.
 
+#include "checkpoints/act_order.h"
+#include "checkpoints/code_stream.h"
 #include "checkpoints/export_parts.h"
 
 namespace subbyte {
@@ -8,8 +10,9 @@ namespace {
 
 constexpr int64_t kColumnsPerTile = 16;  // a cache line of qweight
 
-Result<std::vector<ExportedTensor>> describe(const WeightFormat& format, int64_t rows, int64_t cols,
-                                             std::string_view module) {
+Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
+  SUBBYTE_CHECK(require_one_expert(shape, module));
+  const auto& [format, rows, cols, act_order, experts] = shape;
   const bool known = format.element == Format::kU2 || format.element == Format::kU3 ||
                      format.element == Format::kU4 || format.element == Format::kU8;
   const Zero zero = format.element == Format::kU8 ? Zero::kU16 : Zero::kU8;
@@ -33,24 +36,6 @@ Result<std::vector<ExportedTensor>> describe(const WeightFormat& format, int64_t
       {".qweight", DType::kI32, {static_cast<uint64_t>(cols * bits / 32), num_rows}, {}},
       {".qzeros", DType::kI32, {num_groups, static_cast<uint64_t>(rows * bits / 32)}, {}},
       {".scales", scale, {num_groups, num_rows}, {}}};
-}
-
-/// ORs `code` into a little-endian stream of codes. Its second byte is touched only when the code
-/// reaches into it.
-void put_code(std::byte* stream, int64_t index, int bits, uint32_t code) {
-  const int64_t bit = index * bits;
-  const uint32_t shifted = code << (bit % 8);
-  stream[bit / 8] |= std::byte(shifted & 0xFFu);
-  if (shifted > 0xFFu) stream[bit / 8 + 1] |= std::byte(shifted >> 8);
-}
-
-/// Row n in the order of the inputs.
-void unsort_row(std::byte* row, const MatrixView& matrix, int64_t n) {
-  const int bits = info(matrix.format.element).bits;
-  std::fill_n(row, matrix.row_bytes(), std::byte{0});
-  for (int64_t k = 0; k < matrix.cols; ++k) {
-    put_code(row, matrix.input_order[k], bits, code_at(matrix, n, k));
-  }
 }
 
 void pack_codes(std::byte* qweight, const MatrixView& matrix, Executor& pool) {
@@ -98,16 +83,10 @@ Status pack_zeros(std::byte* qzeros, const MatrixView& matrix, uint32_t offset,
   return {};
 }
 
-void write_group_indices(std::byte* g_idx, const MatrixView& matrix) {
-  for (int64_t k = 0; k < matrix.cols; ++k) {
-    const int64_t input = matrix.input_order.empty() ? k : matrix.input_order[k];
-    store_u32(g_idx + 4 * input, static_cast<uint32_t>(k / matrix.group_size()));
-  }
-}
-
 Result<std::vector<ExportedTensor>> write_version(const MatrixView& matrix, std::string_view module,
                                                   Executor& pool, uint32_t offset) {
-  SUBBYTE_TRY(auto tensors, describe(matrix.format, matrix.rows, matrix.cols, module));
+  SUBBYTE_TRY(auto tensors, describe(shape_of(matrix), module));
+  SUBBYTE_CHECK(require_tensor_scale_1(matrix, module));
   allocate(tensors);
   write_group_indices(tensors[0].bytes.data(), matrix);
   pack_codes(tensors[1].bytes.data(), matrix, pool);

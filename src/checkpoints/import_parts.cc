@@ -46,24 +46,6 @@ BadScales find_bad_scales(const Tensor& scales, int64_t begin, int64_t end) {
   }
 }
 
-Status check_scales(const Tensor& scales, Executor& pool) {
-  const auto rows = static_cast<int64_t>(scales.shape[1]);
-  const auto count = static_cast<int64_t>(scales.shape[0]) * rows;
-  std::vector<BadScales> found(pool.size());  // of shares in the order of their numbers
-  pool.parallel_for(count, kScalesAtOnce, [&](int64_t begin, int64_t end, int thread) {
-    found[thread] = find_bad_scales(scales, begin, end);
-  });
-  BadScales bad;
-  for (const BadScales& share : found) {
-    if (bad.count == 0) bad.first = share.first;
-    bad.count += share.count;
-  }
-  if (bad.count == 0) return {};
-  return tensor_error("import.scale_not_finite", scales,
-                      fmt::format("{} of {} scales are NaN or infinite, the first at [{}, {}]",
-                                  bad.count, count, bad.first / rows, bad.first % rows));
-}
-
 int64_t groups_for(int64_t group_size, int64_t cols) {
   return group_size == -1 ? 1 : static_cast<int64_t>(ceil_div(cols, group_size));
 }
@@ -124,6 +106,54 @@ Format float_format(DType dtype) {
   }
 }
 
+Status check_scales(const Tensor& scales, Executor& pool) {
+  const auto row = static_cast<int64_t>(scales.shape[1]);
+  const auto count = static_cast<int64_t>(scales.shape[0]) * row;
+  std::vector<BadScales> found(pool.size());  // of shares in the order of their numbers
+  pool.parallel_for(count, kScalesAtOnce, [&](int64_t begin, int64_t end, int thread) {
+    found[thread] = find_bad_scales(scales, begin, end);
+  });
+  BadScales bad;
+  for (const BadScales& share : found) {
+    if (bad.count == 0) bad.first = share.first;
+    bad.count += share.count;
+  }
+  if (bad.count == 0) return {};
+  return tensor_error("import.scale_not_finite", scales,
+                      fmt::format("{} of {} scales are NaN or infinite, the first at [{}, {}]",
+                                  bad.count, count, bad.first / row, bad.first % row));
+}
+
+Status check_e8m0_scales(const Tensor& scales) {
+  const void* nan = std::memchr(scales.bytes.data(), 0xFF, scales.bytes.size());
+  if (nan == nullptr) return {};
+  const auto index = static_cast<const std::byte*>(nan) - scales.bytes.data();
+  return tensor_error("import.scale_not_finite", scales,
+                      fmt::format("scale byte 0xFF (NaN) at index {}", index));
+}
+
+Status check_e4m3_scales(const Tensor& scales) {
+  const auto nan = std::ranges::find_if(
+      scales.bytes, [](std::byte scale) { return (scale & std::byte{0x7F}) == std::byte{0x7F}; });
+  if (nan == scales.bytes.end()) return {};
+  return tensor_error("import.scale_not_finite", scales,
+                      fmt::format("scale byte {:#04X} (NaN) at index {}",
+                                  std::to_integer<int>(*nan), nan - scales.bytes.begin()));
+}
+
+std::span<const std::byte> aligned_bytes(const Tensor& tensor,
+                                         std::vector<std::shared_ptr<const void>>& owners) {
+  const std::size_t width = bits(tensor.dtype) / 8;
+  if (reinterpret_cast<uintptr_t>(tensor.bytes.data()) % width == 0) {
+    owners.push_back(tensor.file);
+    return tensor.bytes;
+  }
+  const auto copy = allocate_bytes(tensor.bytes.size());
+  std::ranges::copy(tensor.bytes, copy.get());
+  owners.push_back(copy);
+  return {copy.get(), tensor.bytes.size()};
+}
+
 Result<std::shared_ptr<std::byte[]>> transpose_scales(const Tensor& scales, Executor& pool) {
   SUBBYTE_CHECK(require_float(scales));
   SUBBYTE_CHECK(check_scales(scales, pool));
@@ -133,17 +163,22 @@ Result<std::shared_ptr<std::byte[]>> transpose_scales(const Tensor& scales, Exec
   return transposed;
 }
 
-Status check_config(const ImportContext& context, std::string_view module,
-                    QuantizationConfig::Method method, int64_t bits, int64_t cols, int64_t groups) {
+Status require_method(const ImportContext& context, std::string_view module,
+                      QuantizationConfig::Method method) {
   const QuantizationConfig& config = context.config;
+  if (config.method == method) return {};
   QuantizationConfig of_tensors;
   of_tensors.method = method;
-  if (config.method != method) {
-    return Error{"import.config",
-                 fmt::format("{}: the method is \"{}\", but the tensors of '{}' have the layout of "
-                             "\"{}\"",
-                             config.where, config.method_name(), module, of_tensors.method_name())};
-  }
+  return Error{"import.config",
+               fmt::format("{}: the method is \"{}\", but the tensors of '{}' have the layout of "
+                           "\"{}\"",
+                           config.where, config.method_name(), module, of_tensors.method_name())};
+}
+
+Status check_config(const ImportContext& context, std::string_view module,
+                    QuantizationConfig::Method method, int64_t bits, int64_t cols, int64_t groups) {
+  SUBBYTE_CHECK(require_method(context, module, method));
+  const QuantizationConfig& config = context.config;
   if (std::ranges::find(config.bits, bits) == config.bits.end()) {
     return Error{"import.config",
                  fmt::format("{}: bits is {}, but the tensors of '{}' have {}", config.where,

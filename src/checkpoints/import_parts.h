@@ -30,12 +30,36 @@ inline uint32_t load_u32(const Tensor& tensor, std::size_t index) {
   return word;
 }
 
+inline float load_f32(const Tensor& tensor, std::size_t index) {
+  float value = 0;
+  __builtin_memcpy(&value, tensor.bytes.data() + 4 * index, 4);
+  return value;
+}
+
 /// The numeric format of a floating-point dtype; kNone for others.
 Format float_format(DType dtype);
 
+/// Refuses NaN and infinity in scales of F16, BF16 or F32 with two dimensions (code
+/// import.scale_not_finite) and says how many there are.
+Status check_scales(const Tensor& scales, Executor& pool);
+
+/// Refuse NaN in scales of one byte (code import.scale_not_finite).
+Status check_e8m0_scales(const Tensor& scales);
+Status check_e4m3_scales(const Tensor& scales);
+
+/// The bytes of a tensor where they lie, or a copy when that address does not fit its elements.
+/// What keeps them alive is added to `owners`.
+std::span<const std::byte> aligned_bytes(const Tensor& tensor,
+                                         std::vector<std::shared_ptr<const void>>& owners);
+
 /// Scales stored [groups][rows] as canonical [rows][groups]; F16, BF16 or F32 stay what they are.
-/// Refuses NaN and infinity (code import.scale_not_finite) and says how many there are.
+/// Codes of require_float and check_scales.
 Result<std::shared_ptr<std::byte[]>> transpose_scales(const Tensor& scales, Executor& pool);
+
+/// Checks that the config names the method whose layout the tensors of `module` have (code
+/// import.config).
+Status require_method(const ImportContext& context, std::string_view module,
+                      QuantizationConfig::Method method);
 
 /// Checks that the config does not contradict the tensors of `module` (code import.config).
 /// `cols` is K, `groups` the number of groups that the tensors have.

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "support/import_fixture.h"
 
 namespace subbyte {
@@ -41,7 +43,10 @@ class Importers : public ImportFixture {
 TEST_F(Importers, are_tried_in_the_order_of_the_list) {
   std::string names;
   for (const Importer* importer : all_importers()) names += std::string(importer->name) + " ";
-  EXPECT_EQ(names, "awq gptq mxfp4 dense ");
+  EXPECT_EQ(
+      names,
+      "awq gptq pack_quantized nvfp4_pack_quantized mxfp4_pack_quantized modelopt_nvfp4 bnb_nf4 "
+      "mxfp4 mxfp4_original dense ");
 }
 
 TEST_F(Importers, are_chosen_by_the_tensors) {
@@ -60,6 +65,64 @@ TEST_F(Importers, are_chosen_by_the_tensors) {
             "mxfp4");
   EXPECT_EQ(importer_of({filled<float>("m.weight", DType::kF32, {2, 3}, 1)}), "dense");
   EXPECT_EQ(importer_of({filled<float>("m", DType::kF32, {2, 3, 4}, 1)}), "dense");
+}
+
+TEST_F(Importers, each_takes_its_own_tensors_and_all_of_them) {
+  // As `inspect` goes through a file: by the names of tensors, with the importers in their order.
+  const auto seen = [&](const std::vector<TestTensor>& tensors) {
+    open(tensors);
+    std::string names;
+    std::set<std::string> used;
+    for (const auto& [name, tensor] : source_->tensors()) {
+      for (const Importer* importer : all_importers()) {
+        if (used.contains(name) || !name.ends_with(importer->anchor)) continue;
+        const std::string module = name.substr(0, name.size() - importer->anchor.size());
+        if (!importer->matches(*source_, module)) continue;
+        const auto info = importer->describe(context(), module);
+        names += info.ok() ? std::string(info->importer) : std::string(info.error().code);
+        if (!info.ok()) break;
+        for (const Tensor* part : info->tensors) used.insert(part->name);
+      }
+    }
+    return names + (used.size() == tensors.size() ? "" : " and others");
+  };
+  const auto bytes = [](std::string name, DType dtype, Shape shape) {
+    return filled<uint8_t>(std::move(name), dtype, std::move(shape), 0x38);
+  };
+  const TestTensor one = filled<float>("m.weight_global_scale", DType::kF32, {1}, 1);
+  const TestTensor packed = bytes("m.weight_packed", DType::kU8, {4, 16});
+  const TestTensor nvfp4_scale = bytes("m.weight_scale", DType::kF8E4M3, {4, 2});
+  use(Method::kAwq, 32);
+  EXPECT_EQ(seen(awq()), "awq");
+  use(Method::kGptq, 32);
+  EXPECT_EQ(seen(gptq()), "gptq");
+  use(Method::kMxfp4, 32);
+  EXPECT_EQ(seen({bytes("m_blocks", DType::kU8, {2, 3, 1, 16}),
+                  bytes("m_scales", DType::kU8, {2, 3, 1})}),
+            "mxfp4");
+  EXPECT_EQ(seen({bytes("m.blocks", DType::kU8, {2, 3, 1, 16}),
+                  bytes("m.scales", DType::kU8, {2, 3, 1})}),
+            "mxfp4_original");
+  use(Method::kCompressedTensors, 32);
+  config_.schemes = {{CompressedScheme::Format::kPackQuantized, 4, true, 32, false},
+                     {CompressedScheme::Format::kNvfp4, 4, true, 16, false},
+                     {CompressedScheme::Format::kMxfp4, 4, true, 32, false}};
+  TestTensor shape = filled<int64_t>("m.weight_shape", DType::kI64, {2}, 4);
+  shape.set<int64_t>(1, 32);
+  EXPECT_EQ(seen({filled<int32_t>("m.weight_packed", DType::kI32, {4, 4}, 7), shape,
+                  filled<float>("m.weight_scale", DType::kF32, {4, 1}, 1)}),
+            "pack_quantized");
+  EXPECT_EQ(
+      seen({packed, nvfp4_scale, one, filled<float>("m.input_global_scale", DType::kF32, {1}, 1)}),
+      "nvfp4_pack_quantized");
+  EXPECT_EQ(seen({packed, nvfp4_scale}), "import.missing and others");
+  EXPECT_EQ(seen({packed, bytes("m.weight_scale", DType::kU8, {4, 1})}), "mxfp4_pack_quantized");
+  use(Method::kModelopt, 16);
+  const TestTensor factor = filled<float>("m.weight_scale_2", DType::kF32, {}, 1);
+  EXPECT_EQ(seen({bytes("m.weight", DType::kU8, {4, 16}), nvfp4_scale, factor,
+                  filled<float>("m.input_scale", DType::kF32, {}, 1)}),
+            "modelopt_nvfp4");
+  EXPECT_EQ(seen({filled<float>("m.weight", DType::kF32, {2, 3}, 1)}), "dense");
 }
 
 TEST_F(Importers, a_wrong_label_is_refused_with_both_names) {
@@ -92,7 +155,8 @@ TEST_F(Importers, a_square_matrix_is_told_by_its_words) {
 TEST_F(Importers, names_what_was_looked_for) {
   open({filled<float>("other.weight", DType::kF32, {2, 3}, 1)});
   EXPECT_EQ(code(), "import.missing");
-  for (const char* part : {"'m'", "m.qweight", "m_blocks", "m.weight", "model.safetensors"}) {
+  for (const char* part :
+       {"'m'", "m.qweight", "m.weight_packed", "m_blocks", "m.weight", "model.safetensors"}) {
     EXPECT_NE(message().find(part), std::string::npos) << message();
   }
 }

@@ -4,25 +4,41 @@
 //   X_blocks U8 [E, N, K/32, 16]  byte j of a block: element 2j in the low nibble, 2j+1 high
 //   X_scales U8 [E, N, K/32]      E8M0: 2^(byte - 127), one for 32 elements; 255 (NaN) is refused
 //
-// Rows are outputs. In gate_up_proj gate and up rows alternate: even rows gate, odd rows up.
-
-#include <cstring>
+// OpenAI's own files ("original/") name them X.blocks and X.scales, as in
+// block.0.mlp.mlp1_weight.blocks; all else is the same.
+//
+// Rows are outputs. In gate_up_proj (mlp1) gate and up rows alternate: even rows gate, odd rows up.
 
 #include "checkpoints/import_parts.h"
 
 namespace subbyte {
 namespace {
 
+using Method = QuantizationConfig::Method;
+
 constexpr uint64_t kGroup = 32;
 
+struct Names {
+  std::string_view importer;
+  std::string_view blocks;
+  std::string_view scales;
+};
+
+constexpr Names kHuggingFace = {"mxfp4", "_blocks", "_scales"};
+constexpr Names kOriginal = {"mxfp4_original", ".blocks", ".scales"};
+
+template <const Names& names>
 bool matches(const TensorSource& tensors, std::string_view module) {
-  return tensors.find(fmt::format("{}_blocks", module)) != nullptr;
+  return tensors.find(fmt::format("{}{}", module, names.blocks)) != nullptr;
 }
 
-Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
-  SUBBYTE_TRY(const Tensor* blocks, require_tensor(context.tensors, module, "_blocks"));
-  SUBBYTE_TRY(const Tensor* scales, require_tensor(context.tensors, module, "_scales"));
-  if (context.config.method != QuantizationConfig::Method::kMxfp4) {
+Result<ModuleInfo> describe_experts(const ImportContext& context, std::string_view module,
+                                    const Names& names) {
+  SUBBYTE_TRY(const Tensor* blocks, require_tensor(context.tensors, module, names.blocks));
+  SUBBYTE_TRY(const Tensor* scales, require_tensor(context.tensors, module, names.scales));
+  // The config of OpenAI's own directory does not say how weights are quantized.
+  const bool silent = &names == &kOriginal && context.config.method == Method::kNone;
+  if (context.config.method != Method::kMxfp4 && !silent) {
     return Error{"import.config",
                  fmt::format("{}: the method is \"{}\", but '{}' has MXFP4 blocks",
                              context.config.where, context.config.method_name(), module)};
@@ -34,7 +50,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   SUBBYTE_CHECK(require_shape(*blocks, {shape[0], shape[1], shape[2], kGroup / 2}));
   SUBBYTE_CHECK(require_shape(*scales, {shape[0], shape[1], shape[2]}));
   ModuleInfo result;
-  result.importer = "mxfp4";
+  result.importer = names.importer;
   result.format = {Format::kE2M1, Format::kE8M0, Zero::kNone, static_cast<int64_t>(kGroup)};
   result.experts = static_cast<int64_t>(shape[0]);
   result.rows = static_cast<int64_t>(shape[1]);
@@ -43,15 +59,15 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   return result;
 }
 
+template <const Names& names>
+Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
+  return describe_experts(context, module, names);
+}
+
 Result<std::vector<Matrix>> import(const ImportContext&, const ModuleInfo& info) {
   const Tensor& blocks = *info.tensors[0];
   const Tensor& scales = *info.tensors[1];
-  const void* nan = std::memchr(scales.bytes.data(), 0xFF, scales.bytes.size());
-  if (nan != nullptr) {
-    const auto index = static_cast<const std::byte*>(nan) - scales.bytes.data();
-    return tensor_error("import.scale_not_finite", scales,
-                        fmt::format("scale byte 0xFF (NaN) at index {}", index));
-  }
+  SUBBYTE_CHECK(check_e8m0_scales(scales));
   const std::size_t code_bytes = blocks.bytes.size() / info.experts;
   const std::size_t scale_bytes = scales.bytes.size() / info.experts;
   std::vector<Matrix> experts(info.experts);
@@ -70,6 +86,10 @@ Result<std::vector<Matrix>> import(const ImportContext&, const ModuleInfo& info)
 }  // namespace
 
 extern const Importer mxfp4_importer;
-const Importer mxfp4_importer = {"mxfp4", "_blocks", matches, describe, import};
+extern const Importer mxfp4_original_importer;
+const Importer mxfp4_importer = {kHuggingFace.importer, kHuggingFace.blocks, matches<kHuggingFace>,
+                                 describe<kHuggingFace>, import};
+const Importer mxfp4_original_importer = {kOriginal.importer, kOriginal.blocks, matches<kOriginal>,
+                                          describe<kOriginal>, import};
 
 }  // namespace subbyte

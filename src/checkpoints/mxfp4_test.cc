@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "support/import_fixture.h"
+#include "support/round_trip.h"
 
 namespace subbyte {
 namespace {
@@ -32,7 +32,7 @@ Experts random_experts(uint64_t experts, uint64_t rows, uint64_t cols) {
   return made;
 }
 
-class Mxfp4 : public ImportFixture {
+class Mxfp4 : public RoundTripFixture {
  protected:
   Mxfp4() { config_.method = Method::kMxfp4; }
 
@@ -130,6 +130,73 @@ TEST_F(Mxfp4, refuses_wrong_shapes_types_and_nan) {
   nan.scales.set<uint8_t>(13, 0xFF);
   EXPECT_EQ(code_of({nan.blocks, nan.scales}), "import.scale_not_finite");
   EXPECT_NE(message().find("0xFF (NaN) at index 13"), std::string::npos) << message();
+}
+
+TEST_F(Mxfp4, comes_back_byte_for_byte) {
+  for (const auto& [experts, rows, cols] :
+       {std::tuple(1, 1, 32), {3, 10, 96}, {2, 17, 256}, {8, 6, 64}}) {
+    const Experts made = random_experts(experts, rows, cols);
+    expect_round_trip("mxfp4", {made.blocks, made.scales});
+  }
+}
+
+TEST_F(Mxfp4, takes_the_names_of_the_original_files) {
+  Experts made = random_experts(3, 10, 96);
+  made.blocks.name = "m.blocks";
+  made.scales.name = "m.scales";
+  // Their config says nothing of quantization.
+  for (const Method method : {Method::kNone, Method::kMxfp4}) {
+    config_.method = method;
+    open({made.blocks, made.scales});
+    EXPECT_EQ(describe_module(context(), "m")->importer, "mxfp4_original");
+    expect_experts(made);
+    expect_round_trip("mxfp4_original", {made.blocks, made.scales});
+  }
+  config_.method = Method::kAwq;
+  EXPECT_EQ(code(), "import.config");
+  config_.method = Method::kNone;
+  EXPECT_EQ(code_of({made.blocks}), "import.missing");
+}
+
+TEST_F(Mxfp4, one_matrix_is_written_as_one_expert) {
+  const Experts made = random_experts(1, 6, 64);
+  open({made.blocks, made.scales});
+  const auto matrix = import_matrix(context(), "m");
+  ASSERT_TRUE(matrix.ok());
+  const auto written = find_exporter("mxfp4")->write(matrix->view, "m", pool_);
+  ASSERT_TRUE(written.ok());
+  expect_same_tensors(test_tensors(*written), {made.blocks, made.scales});
+}
+
+TEST_F(Mxfp4, the_writer_refuses_what_is_not_mxfp4) {
+  const Exporter& writer = *find_exporter("mxfp4");
+  const auto code_of_shape = [&](const ExportShape& shape) {
+    const auto described = writer.describe(shape, "m");
+    return described.ok() ? std::string_view() : described.error().code;
+  };
+  const WeightFormat mxfp4 = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
+  EXPECT_EQ(code_of_shape({mxfp4, 8, 64, false, 4}), "");
+  EXPECT_EQ(writer.describe({mxfp4, 8, 64, false, 4}, "m")->at(0).shape, (Shape{4, 8, 2, 16}));
+  EXPECT_EQ(code_of_shape({mxfp4, 8, 48}), "export.shape");
+  EXPECT_EQ(code_of_shape({mxfp4, 8, 64, true}), "export.act_order");
+  EXPECT_EQ(code_of_shape({{Format::kE2M1, Format::kE4M3, Zero::kNone, 16}, 8, 64}),
+            "export.format");
+  EXPECT_EQ(code_of_shape({{Format::kE2M1, Format::kE8M0, Zero::kNone, 64}, 8, 64}),
+            "export.format");
+  // Experts of two shapes, and a factor that has no place.
+  const Experts one = random_experts(2, 4, 64);
+  const Experts other = random_experts(2, 4, 96);
+  open({one.blocks, one.scales});
+  auto experts = *import_experts(context(), "m");
+  const TempDir second;
+  ASSERT_TRUE(write_tensors(second / "model.safetensors", {other.blocks, other.scales}).ok());
+  const auto source = TensorSource::open(second.path());
+  auto wider = *import_experts({*source, config_, pool_}, "m");
+  experts[1] = wider[1];
+  EXPECT_EQ(writer.write_experts(experts, "m", pool_).error().code, "export.experts");
+  EXPECT_EQ(writer.write_experts({}, "m", pool_).error().code, "export.experts");
+  wider[1].view.tensor_scale = 2;
+  EXPECT_EQ(writer.write_experts(wider, "m", pool_).error().code, "export.tensor_scale");
 }
 
 TEST_F(Mxfp4, refuses_another_method) {

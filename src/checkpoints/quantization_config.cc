@@ -1,10 +1,8 @@
 #include "checkpoints/quantization_config.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <limits>
 
+#include "checkpoints/quantization_methods.h"
 #include "json/strict_json.h"
 
 namespace subbyte {
@@ -106,9 +104,19 @@ Result<QuantizationConfig> read_section(const json::Object& object, std::string_
     SUBBYTE_CHECK(read_gptq(object, config));
   } else if (method == "mxfp4") {
     config.method = Method::kMxfp4;
+  } else if (method == "compressed-tensors") {
+    config.method = Method::kCompressedTensors;
+    SUBBYTE_CHECK(read_compressed_tensors(object, config));
+  } else if (method == "modelopt") {
+    config.method = Method::kModelopt;
+    SUBBYTE_CHECK(read_modelopt(object, config));
+  } else if (method == "bitsandbytes") {
+    config.method = Method::kBitsandbytes;
+    SUBBYTE_CHECK(read_bitsandbytes(object, config));
   } else {
     return object.error("quantization.method", "quant_method",
-                        "\"awq\", \"gptq\" or \"mxfp4\" (what this version supports)");
+                        "\"awq\", \"gptq\", \"mxfp4\", \"compressed-tensors\", \"modelopt\" or "
+                        "\"bitsandbytes\" (what this version supports)");
   }
   return config;
 }
@@ -129,6 +137,12 @@ std::string QuantizationConfig::method_name() const {
       return "gptq";
     case Method::kMxfp4:
       return "mxfp4";
+    case Method::kCompressedTensors:
+      return "compressed-tensors";
+    case Method::kModelopt:
+      return "modelopt";
+    case Method::kBitsandbytes:
+      return "bitsandbytes";
     case Method::kNone:
       break;
   }
@@ -151,10 +165,7 @@ Result<QuantizationConfig> read_quantization_config(const json::Object& config,
     return read_side_file(directory / "quant_config.json", "awq");
   }
   if (fs::exists(directory / "hf_quant_config.json", ignored)) {
-    return Error{"quantization.method",
-                 fmt::format("{}: ModelOpt checkpoints are not supported yet; supported are awq, "
-                             "gptq, mxfp4 and unquantized weights",
-                             (directory / "hf_quant_config.json").string())};
+    return read_side_file(directory / "hf_quant_config.json", "modelopt");
   }
   QuantizationConfig none;
   none.where = config.where();

@@ -1,7 +1,8 @@
 #pragma once
 // What a model directory says about how its weights are quantized: config.json's
-// quantization_config, or the side files of older tools (quantize_config.json of GPTQ,
-// quant_config.json of AWQ). The tensors decide; this is what they are checked against.
+// quantization_config, or the side files of other tools (quantize_config.json of GPTQ,
+// quant_config.json of AWQ, hf_quant_config.json of ModelOpt). The tensors decide; this is what
+// they are checked against.
 
 #include <cstdint>
 #include <filesystem>
@@ -17,15 +18,39 @@ namespace json {
 class Object;
 }
 
+/// The weights of one config group of compressed-tensors.
+struct CompressedScheme {
+  enum class Format : uint8_t { kPackQuantized, kNvfp4, kMxfp4 };
+
+  Format format = Format::kPackQuantized;
+  int64_t bits = 4;
+  bool symmetric = true;
+  int64_t group_size = -1;  // -1: the whole row
+  bool act_order = false;
+
+  bool operator==(const CompressedScheme&) const = default;
+};
+
+/// For people: "pack-quantized 4 bits symmetric group 128".
+std::string to_string(const CompressedScheme& scheme);
+
 struct QuantizationConfig {
-  enum class Method : uint8_t { kNone, kAwq, kGptq, kMxfp4 };
+  enum class Method : uint8_t {
+    kNone,
+    kAwq,
+    kGptq,
+    kMxfp4,
+    kCompressedTensors,
+    kModelopt,
+    kBitsandbytes
+  };
 
   Method method = Method::kNone;
   std::string where = "config.json";  // the file that said so, for messages
 
-  // AWQ and GPTQ. `bits` and `group_sizes` hold the general value and those of the overrides
-  // ("dynamic"), which name single modules by regular expressions: the tensors of a module may
-  // agree with any of them.
+  // AWQ and GPTQ (fixed for ModelOpt). `bits` and `group_sizes` hold the general value and those of
+  // the overrides ("dynamic"), which name single modules by regular expressions: the tensors of a
+  // module may agree with any of them.
   std::vector<int64_t> bits;
   std::vector<int64_t> group_sizes;   // -1: the whole row
   bool zero_point = true;             // AWQ
@@ -33,12 +58,15 @@ struct QuantizationConfig {
   bool desc_act = false;              // GPTQ
   bool stores_zero_minus_one = true;  // GPTQ: checkpoint_format "gptq" (v1), not "gptq_v2"
 
+  std::vector<CompressedScheme> schemes;  // compressed-tensors: agree with any of them
+  bool double_quant = false;              // bitsandbytes: the scales are quantized too
+
   std::string method_name() const;
 };
 
 /// Reads the section out of a parsed config.json, or the side file in `directory` when there is
 /// none. Codes: quantization.method, quantization.version, quantization.bits,
-/// quantization.group_size, json.*.
+/// quantization.group_size, those of quantization_methods.h, json.*.
 Result<QuantizationConfig> read_quantization_config(const json::Object& config,
                                                     const std::filesystem::path& directory);
 

@@ -96,14 +96,14 @@ TEST_F(QuantizationConfigTest, reads_mxfp4_and_none) {
 }
 
 TEST_F(QuantizationConfigTest, refuses_other_methods) {
-  for (const char* method : {"bitsandbytes", "fp8", "AWQ", "hqq", "compressed-tensors", ""}) {
+  for (const char* method : {"quark", "fp8", "AWQ", "hqq", "torchao", ""}) {
     EXPECT_EQ(code(R"({"quant_method": ")" + std::string(method) + "\"}"), "quantization.method");
   }
   EXPECT_EQ(code("{}"), "json.missing");
   EXPECT_EQ(code(R"({"quant_method": 4})"), "json.type");
   EXPECT_EQ(code("[]"), "json.type");
   EXPECT_EQ(read(R"({"compression_config": {"quant_method": "compressed-tensors"}})").error().code,
-            "quantization.method");
+            "json.missing");
 }
 
 TEST_F(QuantizationConfigTest, refuses_bits_that_do_not_exist) {
@@ -164,9 +164,42 @@ TEST_F(QuantizationConfigTest, reads_the_side_files_of_older_tools) {
   EXPECT_EQ(read("{}").error().code, "json.syntax");
 }
 
-TEST_F(QuantizationConfigTest, says_that_modelopt_is_not_supported) {
-  dir_.write("hf_quant_config.json", R"({"quantization": {"quant_algo": "NVFP4"}})");
-  EXPECT_EQ(read("{}").error().code, "quantization.method");
+TEST_F(QuantizationConfigTest, reads_modelopt_from_both_files) {
+  dir_.write("hf_quant_config.json",
+             R"({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4",
+                 "group_size": 16, "kv_cache_quant_algo": "FP8",
+                 "exclude_modules": ["lm_head"]}})");
+  const auto side = read("{}");
+  ASSERT_TRUE(side.ok()) << side.error().message;
+  EXPECT_EQ(side->method, Method::kModelopt);
+  EXPECT_EQ(side->method_name(), "modelopt");
+  EXPECT_EQ(code(R"({"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4"})"), "");
+  EXPECT_EQ(code(R"({"quant_method": "modelopt", "quantization": {"quant_algo": "NVFP4"}})"), "");
+  for (const char* algorithm : {"FP8", "W4A8_AWQ", "MIXED_PRECISION", "nvfp4", ""}) {
+    EXPECT_EQ(
+        code(R"({"quant_method": "modelopt", "quant_algo": ")" + std::string(algorithm) + "\"}"),
+        "quantization.algorithm");
+  }
+  EXPECT_EQ(code(R"({"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 32})"),
+            "quantization.group_size");
+  EXPECT_EQ(code(R"({"quant_method": "modelopt"})"), "json.missing");
+}
+
+TEST_F(QuantizationConfigTest, reads_bitsandbytes) {
+  const std::string nf4 = R"({"quant_method": "bitsandbytes", "load_in_4bit": true,
+                              "load_in_8bit": false, "bnb_4bit_quant_type": "nf4")";
+  const auto config = read_section(nf4 + R"(, "bnb_4bit_use_double_quant": true})");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->method, Method::kBitsandbytes);
+  EXPECT_TRUE(config->double_quant);
+  EXPECT_FALSE(read_section(nf4 + "}")->double_quant);
+  const std::string start = R"({"quant_method": "bitsandbytes", )";
+  EXPECT_EQ(code(start + R"("load_in_8bit": true, "load_in_4bit": false})"), "quantization.bits");
+  EXPECT_EQ(code(start + R"("load_in_4bit": false})"), "quantization.bits");
+  EXPECT_EQ(code(start + R"("load_in_4bit": true})"), "quantization.quant_type");
+  EXPECT_EQ(code(start + R"("load_in_4bit": true, "bnb_4bit_quant_type": "fp4"})"),
+            "quantization.quant_type");
+  EXPECT_EQ(code(start + R"("load_in_4bit": 1})"), "json.type");
 }
 
 TEST_F(QuantizationConfigTest, messages_name_the_key_and_both_values) {

@@ -148,7 +148,7 @@ class ModelQuantizer {
                                       info.cols, options_.group_size));
     }
     const WeightFormat format = {Format::kU4, Format::kF16, Zero::kU8, options_.group_size};
-    SUBBYTE_TRY(const auto tensors, exporter_.describe(format, info.rows, info.cols, module));
+    SUBBYTE_TRY(const auto tensors, exporter_.describe({format, info.rows, info.cols}, module));
     for (const ExportedTensor& tensor : tensors) {
       const std::string name = module + std::string(tensor.suffix);
       declarations_.push_back({name, tensor.dtype, tensor.shape});

@@ -93,7 +93,7 @@ class TensorList {
       return {};
     }
     const WeightFormat format = {Format::kU4, Format::kF16, Zero::kU8, options_.group_size};
-    const auto described = exporter_->describe(format, rows, cols, module);
+    const auto described = exporter_->describe({format, rows, cols}, module);
     if (!described.ok()) return Error{"synth.group_size", described.error().message};
     for (const ExportedTensor& tensor : *described) {
       SynthTensor& added = tensors_.emplace_back();

@@ -33,8 +33,9 @@ struct MatrixView {
   std::span<const std::byte> codes;   // rows * row_bytes()
   std::span<const std::byte> scales;  // [rows][groups] of format.scale; empty for dense formats
   std::span<const std::byte> zeros;   // [rows][groups] of format.zero; empty when there are none
-  /// One more factor of all weights: NVFP4's scales are too coarse to hold it.
-  float tensor_scale = 1;
+  /// One more factor of all weights: NVFP4's scales are too coarse to hold it. A float, or what
+  /// divides by a float (compressed-tensors), which only a double keeps exactly enough to go back.
+  double tensor_scale = 1;
   /// Act-order: stored column k multiplies input input_order[k]. Empty means k itself.
   std::span<const uint32_t> input_order;
 

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
+#include "layouts/zero_points.h"
 #include "models/head_bits.h"
 #include "ops/linear.h"
 
@@ -51,7 +53,8 @@ Result<Linear> WeightLoader::linear(std::string_view module, int64_t rows, int64
 
 Result<Matrix> WeightLoader::matrix(std::string_view module, int64_t rows, int64_t cols) {
   SUBBYTE_TRY(const ModuleInfo info, use_module(module));
-  SUBBYTE_TRY(auto matrix, import_matrix(context_, module));
+  SUBBYTE_TRY(auto imported, import_matrix(context_, module));
+  Matrix matrix = with_zero_points(std::move(imported));
   SUBBYTE_CHECK(check(module, matrix.view, rows, cols));
   report(info.bytes());
   return matrix;
@@ -160,13 +163,16 @@ Status WeightLoader::finish(Model& model) const {
   for (const auto& [name, tensor] : context_.tensors.tensors()) {
     // Older tools saved a table of the rotary embedding, which follows from config.json.
     if (used_tensors_.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
+    // Scales for a key-value cache in FP8 (ModelOpt, compressed-tensors); here it holds floats.
+    if (name.ends_with(".k_scale") || name.ends_with(".v_scale")) continue;
     return Error{"model.surplus",
                  fmt::format("{}: tensor '{}': not part of the model that config.json describes",
                              tensor.file->path().string(), name)};
   }
   const QuantizationConfig& config = context_.config;
-  if (config.method != QuantizationConfig::Method::kNone &&
-      !used_importers_.contains(config.method_name())) {
+  const bool quantized =
+      std::ranges::any_of(used_importers_, [](std::string_view name) { return name != "dense"; });
+  if (config.method != QuantizationConfig::Method::kNone && !quantized) {
     return Error{"import.config",
                  fmt::format("{}: the method is \"{}\", but no weight is quantized", config.where,
                              config.method_name())};

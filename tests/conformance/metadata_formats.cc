@@ -1,6 +1,7 @@
 // Classes 67 to 70: AWQ, contradicting methods, MXFP4, NF4, scales that are no numbers.
 
 #include "conformance/metadata_set.h"
+#include "formats/format.h"
 
 namespace subbyte::conformance {
 namespace {
@@ -121,16 +122,52 @@ void add_mxfp4(MetadataList& list) {
   list.add("mxfp4_rows_other_than_config", "model.weight_shape", model, {"gate_up_proj"});
 }
 
-void add_nf4(MetadataList& list) {
-  list.section(69);
+/// NF4 of bitsandbytes with blocks of 32, as many as a row has inputs.
+TinyModel nf4_model(uint64_t blocksize = kHidden) {
   TinyModel model = dense_model(DType::kBF16);
   model.quantization() = {
       {"quant_method", "bitsandbytes"}, {"load_in_4bit", true}, {"bnb_4bit_quant_type", "nf4"}};
   model.up(".weight") =
       filled<uint8_t>(kName + ".weight", DType::kU8, {kInner * kHidden / 2, 1}, 0x77);
-  list.add("nf4_is_not_supported", "quantization.method", model, {"bitsandbytes"});
+  const uint64_t blocks = kInner * kHidden / blocksize;
+  model.tensors.push_back(filled<float>(kName + ".weight.absmax", DType::kF32, {blocks}, 0.5F));
+  TestTensor map = filled<float>(kName + ".weight.quant_map", DType::kF32, {16}, 0);
+  for (std::size_t i = 0; i < 16; ++i) {
+    map.set(i, static_cast<float>(info(Format::kNF4).decode(static_cast<uint32_t>(i))));
+  }
+  model.tensors.push_back(map);
+  const std::string state = R"({"quant_type": "nf4", "blocksize": )" + std::to_string(blocksize) +
+                            R"(, "dtype": "bfloat16", "shape": [64, 32]})";
+  model.tensors.push_back(
+      {kName + ".weight.quant_state.bitsandbytes__nf4", DType::kU8, {state.size()}, state});
+  return model;
+}
+
+void add_nf4(MetadataList& list) {
+  list.section(69);
+  TinyModel model = dense_model(DType::kBF16);
+  model.up(".weight") =
+      filled<uint8_t>(kName + ".weight", DType::kU8, {kInner * kHidden / 2, 1}, 0x77);
+  list.add("nf4_bytes_alone", "dense.dtype", model, {"up_proj", "U8"});
+  list.add("nf4_blocks_across_rows", "import.shape", nf4_model(2 * kHidden), {"blocks of 64"});
+  model = nf4_model();
+  model.up(".weight.quant_map").set(4, 0.25F);
+  list.add("nf4_another_table", "bnb_nf4.quant_map", model, {"code 4", "0.25"});
+  model = nf4_model();
+  model.up(".weight.absmax").set<uint32_t>(7, 0x7FC00000u);
+  list.add("nf4_scale_nan", "import.scale_not_finite", model, {"block 7"});
+  model = nf4_model();
+  model.quantization()["bnb_4bit_use_double_quant"] = true;
+  list.add("nf4_double_quant_by_label_only", "import.config", model, {"nested_absmax"});
+  model = nf4_model();
+  model.quantization()["bnb_4bit_quant_type"] = "fp4";
+  list.add("nf4_labelled_fp4", "quantization.quant_type", model, {"fp4"});
+  model = nf4_model();
+  model.remove(kName + ".weight.absmax");
+  list.add("nf4_without_absmax", "import.missing", model, {"absmax"});
+  model = nf4_model();
   model.config.erase("quantization_config");
-  list.add("nf4_without_quantization_config", "dense.dtype", model, {"up_proj", "U8"});
+  list.add("nf4_without_quantization_config", "import.config", model, {"\"none\""});
 }
 
 void add_scales(MetadataList& list) {

@@ -40,7 +40,7 @@ Weights weights_of(const MatrixView& matrix) {
           .row_bytes = matrix.row_bytes(),
           .groups = matrix.groups(),
           .group_size = matrix.group_size(),
-          .tensor_scale = matrix.tensor_scale};
+          .tensor_scale = static_cast<float>(matrix.tensor_scale)};
 }
 
 const MatmulKernel* find_matmul(const Kernels& kernels, const WeightFormat& format) {
