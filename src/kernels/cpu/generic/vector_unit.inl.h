@@ -1,5 +1,5 @@
-// The unit of an instruction set that multiplies with its vectors of floats and bytes alone. Included
-// inside its namespace, before kernel_list.inl.h.
+// The unit of an instruction set that multiplies with its vectors of floats and bytes alone.
+// Included inside its namespace, before kernel_list.inl.h.
 
 struct Unit {
   template <class Weight>
