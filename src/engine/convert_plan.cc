@@ -153,7 +153,10 @@ class Planner {
     const ModuleInfo& info = *module.info;
     ExportShape from = {info.format, info.rows, info.cols, info.act_order};
     from.symmetric = symmetric_ || info.format.zero == Zero::kNone;
-    if (info.act_order && !exporter_->form(from).act_order) {
+    const MatrixForm form = exporter_->form(from);
+    if (info.act_order && !form.act_order) {
+      // What no order would help is said first, and without reading the weights.
+      SUBBYTE_CHECK(check_described({form.format, info.rows, info.cols}, module.name));
       SUBBYTE_TRY(Matrix matrix, import_matrix(context_, module.name));
       const auto ordered = with_inputs_in_order(std::move(matrix));
       if (!ordered.ok()) return module_error(ordered.error(), module.name);
@@ -161,6 +164,11 @@ class Planner {
       from.act_order = false;
     }
     return from;
+  }
+
+  Status check_described(const ExportShape& shape, std::string_view module) const {
+    const auto described = exporter_->describe(shape, module);
+    return described.ok() ? Status() : Status(described.error());
   }
 
   /// Groups of all modules as large as the smallest allow, where a config has one size for all.
