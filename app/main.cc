@@ -34,7 +34,8 @@ void handle_signals() {
 int report(const Error& error) {
   std::fputs(fmt::format("subbyte: error: {} [{}]\n", error.message, error.code).c_str(), stderr);
   // What is wrong with an option or a variable, and not with a file.
-  for (const char* prefix : {"usage.", "isa.", "sampling.range", "synth.", "quantize.format"}) {
+  for (const char* prefix :
+       {"usage.", "isa.", "sampling.range", "synth.", "quantize.format", "convert.format"}) {
     if (error.code.starts_with(prefix)) return kUsage;
   }
   return kFailure;

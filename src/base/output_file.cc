@@ -167,6 +167,18 @@ Status OutputFile::write(std::span<const std::byte> bytes) {
   return {};
 }
 
+Status OutputFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
+  if (file_ < 0) return file_error(EBADF, path_, "write");
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(file_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return file_error(written < 0 ? errno : EIO, path_, "write");
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+    offset += static_cast<uint64_t>(written);
+  }
+  return {};
+}
+
 Status OutputFile::write(std::string_view text) {
   return write(std::as_bytes(std::span(text)));
 }

@@ -3,6 +3,7 @@
 // then renamed. An error, an exception or a signal leaves what was there before.
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -29,6 +30,9 @@ class OutputFile {
   /// Appends. Short writes and EINTR are handled.
   Status write(std::span<const std::byte> bytes);
   Status write(std::string_view text);
+
+  /// Writes at a place of its own, beyond the end too, and leaves where write() appends as it is.
+  Status write_at(uint64_t offset, std::span<const std::byte> bytes);
 
   /// fsync, close, rename, fsync of the directory. The file is at `path` when this succeeds.
   Status commit();

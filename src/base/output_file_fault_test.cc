@@ -45,6 +45,12 @@ ssize_t write(int file, const void* data, size_t size) {
   return ::syscall(SYS_write, file, data, size);
 }
 
+ssize_t pwrite(int file, const void* data, size_t size, off_t offset) {
+  if (fails('p')) return -1;
+  if (fault != nullptr && fault->short_writes && size > 1) size = size / 2;
+  return ::syscall(SYS_pwrite64, file, data, size, offset);
+}
+
 int fsync(int file) {
   return fails('s') ? -1 : static_cast<int>(::syscall(SYS_fsync, file));
 }
@@ -90,6 +96,38 @@ TEST(OutputFileFaults, syncs_the_file_before_and_the_directory_after_the_rename)
   const TempDir dir;
   EXPECT_EQ(write_file(dir / "new", false, {}).log, "wwsns");
   EXPECT_EQ(write_file(dir / "new", true, {}).log, "wwsrs");
+}
+
+/// The same bytes, the second half first.
+Outcome write_out_of_order(const std::filesystem::path& path, Fault with) {
+  fault = &with;
+  const Status status = [&]() -> Status {
+    const std::string text = "first,second";
+    const auto bytes = std::as_bytes(std::span(text));
+    SUBBYTE_TRY(OutputFile file, OutputFile::create(path, false));
+    SUBBYTE_CHECK(file.write_at(6, bytes.subspan(6)));
+    SUBBYTE_CHECK(file.write_at(0, bytes.first(6)));
+    return file.commit();
+  }();
+  fault = nullptr;
+  return {status.ok() ? "ok" : status.error().code, with.log};
+}
+
+TEST(OutputFileFaults, writes_at_places_whole_or_not_at_all) {
+  const TempDir dir;
+  EXPECT_EQ(write_out_of_order(dir / "whole", {}).log, "ppsns");
+  EXPECT_EQ(dir.read("whole"), "first,second");
+  Fault with;
+  with.short_writes = true;
+  EXPECT_EQ(write_out_of_order(dir / "short", with).code, "ok");
+  EXPECT_EQ(dir.read("short"), "first,second");
+  EXPECT_EQ(write_out_of_order(dir / "interrupted", {1, EINTR, false, "", 0}).code, "ok");
+  EXPECT_EQ(dir.read("interrupted"), "first,second");
+  const Names before = dir.names();
+  for (const int call : {1, 2, 3, 4}) {
+    EXPECT_EQ(write_out_of_order(dir / "full", {call, ENOSPC, false, "", 0}).code, "file.no_space");
+    EXPECT_EQ(dir.names(), before) << call;
+  }
 }
 
 TEST(OutputFileFaults, continues_after_short_writes) {

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "checkpoints/export_parts.h"
+#include "checkpoints/exported_config.h"
 
 namespace subbyte {
 namespace {
@@ -14,7 +15,7 @@ constexpr uint32_t kMaxZero = 15;
 Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
   SUBBYTE_CHECK(require_one_expert(shape, module));
   SUBBYTE_CHECK(require_input_order(shape, module));
-  const auto& [format, rows, cols, act_order, experts] = shape;
+  const auto& [format, rows, cols, act_order, experts, symmetric] = shape;
   if (format.element != Format::kU4 || format.zero != Zero::kU8) {
     return export_error(
         "export.format", module,
@@ -33,6 +34,28 @@ Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::stri
       {".qweight", DType::kI32, {static_cast<uint64_t>(cols), words}, {}},
       {".qzeros", DType::kI32, {num_groups, words}, {}},
       {".scales", scale, {num_groups, static_cast<uint64_t>(rows)}, {}}};
+}
+
+/// Its readers want f16 scales and a zero point in every group, symmetric or not.
+MatrixForm form(const ExportShape& from) {
+  MatrixForm result = {with_zero_points(from.format), TensorFactor::kNone, false};
+  if (float_bits(from.format.scale) != 0) result.format.scale = Format::kF16;
+  return result;
+}
+
+ExportedConfig config(const ExportedModel& model) {
+  // lm_head is never quantized in AWQ, and its readers know that.
+  json::Value kept = json::Value::array();
+  for (const std::string& name : model.kept) {
+    if (name != "lm_head") kept.push_back(name);
+  }
+  if (kept.empty()) kept = nullptr;
+  return {{{"quant_method", "awq"},
+           {"bits", 4},
+           {"group_size", config_group_size(model.modules.front().shape.format)},
+           {"version", "gemm"},
+           {"zero_point", true},
+           {"modules_to_not_convert", kept}}};
 }
 
 /// Exchanges, in words `distance` apart, the bits that `mask` << shift selects in the first with
@@ -110,6 +133,11 @@ Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_
 }  // namespace
 
 extern const Exporter awq_exporter;
-const Exporter awq_exporter = {"awq", describe, write};
+const Exporter awq_exporter = {.name = "awq",
+                               .one_group_size = true,
+                               .describe = describe,
+                               .form = form,
+                               .config = config,
+                               .write = write};
 
 }  // namespace subbyte

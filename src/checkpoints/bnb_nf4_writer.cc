@@ -3,6 +3,7 @@
 
 #include "checkpoints/bnb_state.h"
 #include "checkpoints/export_parts.h"
+#include "checkpoints/exported_config.h"
 
 namespace subbyte {
 namespace {
@@ -52,9 +53,31 @@ Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_
   return tensors;
 }
 
+/// Of one row after the other, so a row's only scale is that of a block of its size.
+MatrixForm form(const ExportShape& from) {
+  return {from.format, TensorFactor::kNone, false};
+}
+
+ExportedConfig config(const ExportedModel& model) {
+  return {{{"quant_method", "bitsandbytes"},
+           {"load_in_4bit", true},
+           {"load_in_8bit", false},
+           {"_load_in_4bit", true},
+           {"_load_in_8bit", false},
+           {"bnb_4bit_quant_type", "nf4"},
+           {"bnb_4bit_use_double_quant", false},
+           {"bnb_4bit_compute_dtype", "bfloat16"},
+           {"bnb_4bit_quant_storage", "uint8"},
+           {"llm_int8_enable_fp32_cpu_offload", false},
+           {"llm_int8_has_fp16_weight", false},
+           {"llm_int8_skip_modules", model.kept},
+           {"llm_int8_threshold", 6.0}}};
+}
+
 }  // namespace
 
 extern const Exporter bnb_nf4_exporter;
-const Exporter bnb_nf4_exporter = {"bnb_nf4", describe, write};
+const Exporter bnb_nf4_exporter = {
+    .name = "bnb_nf4", .describe = describe, .form = form, .config = config, .write = write};
 
 }  // namespace subbyte

@@ -1,9 +1,10 @@
 #pragma once
-// What the importers of compressed-tensors share.
+// What the importers and exporters of compressed-tensors share.
 
 #include <string>
 #include <string_view>
 
+#include "checkpoints/exported_config.h"
 #include "checkpoints/import_parts.h"
 
 namespace subbyte {
@@ -15,5 +16,9 @@ std::string list_of(const std::vector<CompressedScheme>& schemes);
 /// import.config.
 Status require_scheme(const ImportContext& context, std::string_view module,
                       CompressedScheme::Format format);
+
+/// The quantization_config of a checkpoint all of whose modules have `format`
+/// ("pack-quantized"): a config group for each kind of weights.
+ExportedConfig compressed_config(const ExportedModel& model, std::string_view format);
 
 }  // namespace subbyte

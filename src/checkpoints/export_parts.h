@@ -19,6 +19,12 @@ Status require_input_order(const ExportShape& shape, std::string_view module);
 /// Code export.tensor_scale: for flavours whose scales are all there is.
 Status require_tensor_scale_1(const MatrixView& matrix, std::string_view module);
 
+/// iN as uN with zero points; other formats stay what they are.
+WeightFormat with_zero_points(WeightFormat format);
+
+/// 16 or 32 for F16, BF16 and F32, 0 for others.
+int float_bits(Format format);
+
 /// The dtype of scales in `format`, or an error export.format unless they are F16, BF16 or F32.
 Result<DType> scale_dtype(Format format, std::string_view module);
 

@@ -28,7 +28,18 @@ uint64_t ExportedTensor::num_bytes() const {
 }
 
 ExportShape shape_of(const MatrixView& matrix) {
-  return {matrix.format, matrix.rows, matrix.cols, !matrix.input_order.empty(), 1};
+  ExportShape shape = {matrix.format, matrix.rows, matrix.cols, !matrix.input_order.empty()};
+  shape.symmetric = is_symmetric(matrix);
+  return shape;
+}
+
+std::vector<SafetensorsWriter::Declaration> declarations(std::span<const ExportedTensor> tensors,
+                                                         std::string_view module) {
+  std::vector<SafetensorsWriter::Declaration> result;
+  for (const ExportedTensor& tensor : tensors) {
+    result.push_back({fmt::format("{}{}", module, tensor.suffix), tensor.dtype, tensor.shape});
+  }
+  return result;
 }
 
 std::span<const Exporter* const> all_exporters() {
@@ -61,6 +72,19 @@ Status require_tensor_scale_1(const MatrixView& matrix, std::string_view module)
   return export_error(
       "export.tensor_scale", module,
       fmt::format("expected no factor of the whole tensor, found {}", matrix.tensor_scale));
+}
+
+WeightFormat with_zero_points(WeightFormat format) {
+  const Format element = unsigned_element(format.element);
+  if (element == format.element) return format;
+  format.element = element;
+  format.zero = element == Format::kU8 ? Zero::kU16 : Zero::kU8;
+  return format;
+}
+
+int float_bits(Format format) {
+  const bool dense = format == Format::kF16 || format == Format::kBF16 || format == Format::kF32;
+  return dense ? info(format).bits : 0;
 }
 
 Result<DType> scale_dtype(Format format, std::string_view module) {

@@ -5,13 +5,14 @@
 // A new flavour is one file with one Exporter and one line in exporters.def.
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/executor.h"
 #include "base/status.h"
 #include "checkpoints/safetensors.h"
-#include "layouts/matrix.h"
+#include "layouts/restate.h"
 
 namespace subbyte {
 
@@ -32,19 +33,41 @@ struct ExportShape {
   int64_t cols = 0;  // K, inputs
   bool act_order = false;
   int64_t experts = 1;
+  bool symmetric = false;  // is_symmetric() of the matrix; the config of some flavours says so
 };
 
 ExportShape shape_of(const MatrixView& matrix);
 
+/// A module that is written, and what it looks like then.
+struct ExportedModule {
+  std::string name;
+  ExportShape shape;
+};
+
+/// What the config of a checkpoint is about.
+struct ExportedModel {
+  std::vector<ExportedModule> modules;
+  std::vector<std::string> kept;  // linear layers that stay floats, lm_head among them
+};
+
+struct ExportedConfig;  // exported_config.h
+
 struct Exporter {
-  std::string_view name;  // "awq"
+  std::string_view name;        // "awq"
+  bool tells_symmetry = false;  // whether form or config looks at ExportShape::symmetric
+  bool one_group_size = false;  // whether all modules must have the same
   /// What the tensors of a matrix will be, without their bytes. `module` is for messages.
   /// Codes: export.format when the flavour cannot hold that format, export.shape when rows, cols
   /// or the group size do not fit its words, export.act_order when it has no order of inputs of its
   /// own, export.experts when it has one matrix in a tensor.
   Result<std::vector<ExportedTensor>> (*describe)(const ExportShape& shape,
                                                   std::string_view module);
-  /// The same tensors with their bytes; identical for any number of threads.
+  /// How this flavour has weights such as those of `from`: the same codes, with scales and zero
+  /// points as its readers want them. describe() says whether it holds the result.
+  MatrixForm (*form)(const ExportShape& from);
+  /// The quantization_config of a checkpoint; its modules are not empty.
+  ExportedConfig (*config)(const ExportedModel& model);
+  /// The tensors of describe() with their bytes; identical for any number of threads.
   /// Codes: as describe; export.zero_range when the flavour cannot store a zero point,
   /// export.tensor_scale when it cannot store that factor.
   Result<std::vector<ExportedTensor>> (*write)(const MatrixView& matrix, std::string_view module,
@@ -55,6 +78,10 @@ struct Exporter {
                                                        std::string_view module,
                                                        Executor& pool) = nullptr;
 };
+
+/// The tensors of a module by their full names.
+std::vector<SafetensorsWriter::Declaration> declarations(std::span<const ExportedTensor> tensors,
+                                                         std::string_view module);
 
 std::span<const Exporter* const> all_exporters();
 

@@ -4,6 +4,7 @@
 #include "checkpoints/act_order.h"
 #include "checkpoints/code_stream.h"
 #include "checkpoints/export_parts.h"
+#include "checkpoints/exported_config.h"
 
 namespace subbyte {
 namespace {
@@ -12,7 +13,7 @@ constexpr int64_t kColumnsPerTile = 16;  // a cache line of qweight
 
 Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
   SUBBYTE_CHECK(require_one_expert(shape, module));
-  const auto& [format, rows, cols, act_order, experts] = shape;
+  const auto& [format, rows, cols, act_order, experts, symmetric] = shape;
   const bool known = format.element == Format::kU2 || format.element == Format::kU3 ||
                      format.element == Format::kU4 || format.element == Format::kU8;
   const Zero zero = format.element == Format::kU8 ? Zero::kU16 : Zero::kU8;
@@ -105,11 +106,81 @@ Result<std::vector<ExportedTensor>> write_v2(const MatrixView& matrix, std::stri
   return write_version(matrix, module, pool, 0);
 }
 
+/// Its readers want scales of 16 bits and a zero point in every group, symmetric or not.
+MatrixForm form(const ExportShape& from) {
+  MatrixForm result = {with_zero_points(from.format), TensorFactor::kNone, true};
+  if (float_bits(from.format.scale) == 32) result.format.scale = Format::kF16;
+  return result;
+}
+
+/// A module's name as a regular expression for nothing else.
+std::string exactly(std::string_view name) {
+  std::string pattern = "^";
+  for (const char c : name) {
+    if (c == '.') pattern += '\\';
+    pattern += c;
+  }
+  return pattern + "$";
+}
+
+ExportedConfig config(const ExportedModel& model, std::string_view version) {
+  struct Sizes {
+    int bits;
+    int64_t group_size;
+    bool operator==(const Sizes&) const = default;
+  };
+  const auto alike = group_alike(model.modules, [](const ExportShape& shape) {
+    return Sizes{info(shape.format.element).bits, config_group_size(shape.format)};
+  });
+  json::Value dynamic = json::Value::object();
+  for (std::size_t i = 1; i < alike.size(); ++i) {
+    for (const ExportedModule* module : alike[i].modules) {
+      dynamic["+:" + exactly(module->name)] = {{"bits", alike[i].key.bits},
+                                               {"group_size", alike[i].key.group_size}};
+    }
+  }
+  for (const std::string& name : model.kept) {
+    if (name != "lm_head") dynamic["-:" + exactly(name)] = json::Value::object();
+  }
+  const auto& modules = model.modules;
+  json::Value section = {
+      {"quant_method", "gptq"},
+      {"bits", alike.front().key.bits},
+      {"group_size", alike.front().key.group_size},
+      {"desc_act", std::ranges::any_of(modules, [](const auto& m) { return m.shape.act_order; })},
+      {"sym", std::ranges::all_of(modules, [](const auto& m) { return m.shape.symmetric; })},
+      {"lm_head", std::ranges::any_of(modules, [](const auto& m) { return m.name == "lm_head"; })},
+      {"true_sequential", true},
+      {"static_groups", false},
+      {"checkpoint_format", version},
+      {"pack_dtype", "int32"}};
+  if (!dynamic.empty()) section["dynamic"] = dynamic;
+  return {section, "quantize_config.json", section};
+}
+
+ExportedConfig config_v1(const ExportedModel& model) {
+  return config(model, "gptq");
+}
+
+ExportedConfig config_v2(const ExportedModel& model) {
+  return config(model, "gptq_v2");
+}
+
 }  // namespace
 
 extern const Exporter gptq_exporter;
 extern const Exporter gptq_v2_exporter;
-const Exporter gptq_exporter = {"gptq", describe, write_v1};
-const Exporter gptq_v2_exporter = {"gptq_v2", describe, write_v2};
+const Exporter gptq_exporter = {.name = "gptq",
+                                .tells_symmetry = true,
+                                .describe = describe,
+                                .form = form,
+                                .config = config_v1,
+                                .write = write_v1};
+const Exporter gptq_v2_exporter = {.name = "gptq_v2",
+                                   .tells_symmetry = true,
+                                   .describe = describe,
+                                   .form = form,
+                                   .config = config_v2,
+                                   .write = write_v2};
 
 }  // namespace subbyte

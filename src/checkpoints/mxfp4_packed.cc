@@ -85,12 +85,25 @@ Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_
   return tensors;
 }
 
+MatrixForm form(const ExportShape& from) {
+  const bool fp4 = from.format.element == Format::kE2M1;
+  return {fp4 ? kFormat : from.format, TensorFactor::kNone, false};
+}
+
+ExportedConfig config(const ExportedModel& model) {
+  return compressed_config(model, "mxfp4-pack-quantized");
+}
+
 }  // namespace
 
 extern const Importer mxfp4_pack_quantized_importer;
 extern const Exporter mxfp4_pack_quantized_exporter;
 const Importer mxfp4_pack_quantized_importer = {"mxfp4_pack_quantized", ".weight_packed", matches,
                                                 describe, import};
-const Exporter mxfp4_pack_quantized_exporter = {"mxfp4_pack_quantized", describe_tensors, write};
+const Exporter mxfp4_pack_quantized_exporter = {.name = "mxfp4_pack_quantized",
+                                                .describe = describe_tensors,
+                                                .form = form,
+                                                .config = config,
+                                                .write = write};
 
 }  // namespace subbyte

@@ -2,6 +2,7 @@
 // layout is drawn in mxfp4.cc, whose inverse this is. One matrix is written as one expert.
 
 #include "checkpoints/export_parts.h"
+#include "checkpoints/exported_config.h"
 
 namespace subbyte {
 namespace {
@@ -73,9 +74,23 @@ Result<std::vector<ExportedTensor>> write_experts(std::span<const Matrix> expert
   return write_views<names>(views, module);
 }
 
+MatrixForm form(const ExportShape& from) {
+  const bool fp4 = from.format.element == Format::kE2M1;
+  return {fp4 ? kFormat : from.format, TensorFactor::kNone, false};
+}
+
+ExportedConfig config(const ExportedModel& model) {
+  return {{{"quant_method", "mxfp4"}, {"modules_to_not_convert", model.kept}}};
+}
+
 template <const Names& names>
 constexpr Exporter make_exporter() {
-  return {names.exporter, describe<names>, write<names>, write_experts<names>};
+  return {.name = names.exporter,
+          .describe = describe<names>,
+          .form = form,
+          .config = config,
+          .write = write<names>,
+          .write_experts = write_experts<names>};
 }
 
 }  // namespace

@@ -162,6 +162,33 @@ Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_
 }
 
 template <const Names& names>
+MatrixForm form(const ExportShape& from) {
+  const bool divides = &names == &kCompressed;
+  const bool fp4 = from.format.element == Format::kE2M1;
+  return {fp4 ? kFormat : from.format, divides ? TensorFactor::kDivides : TensorFactor::kMultiplies,
+          false};
+}
+
+ExportedConfig config_compressed(const ExportedModel& model) {
+  return compressed_config(model, "nvfp4-pack-quantized");
+}
+
+/// Activations stay floats, so it is W4A16.
+ExportedConfig config_modelopt(const ExportedModel& model) {
+  const json::Value producer = {{"name", "modelopt"}, {"version", "subbyte"}};
+  const json::Value quantization = {{"quant_algo", "W4A16_NVFP4"},
+                                    {"kv_cache_quant_algo", nullptr},
+                                    {"group_size", kGroup},
+                                    {"exclude_modules", model.kept}};
+  json::Value section = {{"quant_method", "modelopt"}};
+  section.update(quantization);
+  section["ignore"] = model.kept;
+  section["producer"] = producer;
+  return {
+      section, "hf_quant_config.json", {{"producer", producer}, {"quantization", quantization}}};
+}
+
+template <const Names& names>
 Result<std::vector<ExportedTensor>> describe_export(const ExportShape& shape,
                                                     std::string_view module) {
   return describe_tensors(shape, module, names);
@@ -183,9 +210,15 @@ const Importer nvfp4_pack_quantized_importer = {kCompressed.importer, kCompresse
                                                 matches_compressed, describe_compressed, import};
 const Importer modelopt_nvfp4_importer = {kModelopt.importer, kModelopt.codes, matches_modelopt,
                                           describe_modelopt, import};
-const Exporter nvfp4_pack_quantized_exporter = {kCompressed.importer, describe_export<kCompressed>,
-                                                write_export<kCompressed>};
-const Exporter modelopt_nvfp4_exporter = {kModelopt.importer, describe_export<kModelopt>,
-                                          write_export<kModelopt>};
+const Exporter nvfp4_pack_quantized_exporter = {.name = kCompressed.importer,
+                                                .describe = describe_export<kCompressed>,
+                                                .form = form<kCompressed>,
+                                                .config = config_compressed,
+                                                .write = write_export<kCompressed>};
+const Exporter modelopt_nvfp4_exporter = {.name = kModelopt.importer,
+                                          .describe = describe_export<kModelopt>,
+                                          .form = form<kModelopt>,
+                                          .config = config_modelopt,
+                                          .write = write_export<kModelopt>};
 
 }  // namespace subbyte

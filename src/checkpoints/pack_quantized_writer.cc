@@ -3,6 +3,7 @@
 // inverse this is. g_idx is written with act-order only: the config says whether there is one.
 
 #include "checkpoints/act_order.h"
+#include "checkpoints/compressed_tensors.h"
 #include "checkpoints/export_parts.h"
 #include "checkpoints/pack_quantized.h"
 
@@ -113,15 +114,31 @@ Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_
   return tensors;
 }
 
+/// Symmetric weights have no zero points here, which is what the fast kernels of readers want.
+MatrixForm form(const ExportShape& from) {
+  MatrixForm result = {from.format, TensorFactor::kNone, true};
+  const Format element = signed_element(from.format.element);
+  if (from.symmetric && element != from.format.element) {
+    result.format.element = element;
+    result.format.zero = Zero::kNone;
+  }
+  return result;
+}
+
+ExportedConfig config(const ExportedModel& model) {
+  return compressed_config(model, "pack-quantized");
+}
+
 template <Packing packing>
 constexpr Exporter make_exporter(std::string_view name) {
-  return {name,
-          [](const ExportShape& shape, std::string_view module) {
-            return describe(shape, module, packing);
-          },
-          [](const MatrixView& matrix, std::string_view module, Executor& pool) {
-            return write(matrix, module, pool, packing);
-          }};
+  return {.name = name,
+          .tells_symmetry = true,
+          .describe = [](const ExportShape& shape,
+                         std::string_view module) { return describe(shape, module, packing); },
+          .form = form,
+          .config = config,
+          .write = [](const MatrixView& matrix, std::string_view module,
+                      Executor& pool) { return write(matrix, module, pool, packing); }};
 }
 
 }  // namespace

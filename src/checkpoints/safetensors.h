@@ -110,7 +110,8 @@ class SafetensorsFile {
   SafetensorsHeader header_;
 };
 
-/// Writes one file: declare all tensors, then append their bytes in the order of layout().
+/// Writes one file: declare all tensors, then append their bytes in the order of layout(), or write
+/// each where it belongs.
 class SafetensorsWriter {
  public:
   struct Declaration {
@@ -133,14 +134,19 @@ class SafetensorsWriter {
   /// tensors hold: safetensors.incomplete.
   Status append(std::span<const std::byte> bytes);
 
+  /// Bytes of `tensor`, one of layout(), from `offset` on. Not to be mixed with append(), and no
+  /// byte twice. Beyond the tensor: safetensors.incomplete.
+  Status write(const TensorEntry& tensor, uint64_t offset, std::span<const std::byte> bytes);
+
   /// Fails (safetensors.incomplete) unless every byte of every tensor was appended.
   Status commit();
 
  private:
-  SafetensorsWriter(OutputFile file, std::vector<TensorEntry> layout);
+  SafetensorsWriter(OutputFile file, std::vector<TensorEntry> layout, uint64_t data_offset);
 
   OutputFile file_;
   std::vector<TensorEntry> layout_;
+  uint64_t data_offset_ = 0;
   uint64_t total_ = 0;
   uint64_t written_ = 0;
 };

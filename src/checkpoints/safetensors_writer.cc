@@ -106,12 +106,14 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::filesystem::path&
   const uint64_t size = text.size();  // little-endian, as every machine this runs on
   SUBBYTE_CHECK(file.write(std::as_bytes(std::span(&size, 1))));
   SUBBYTE_CHECK(file.write(text));
-  return SafetensorsWriter(std::move(file), std::move(layout));
+  return SafetensorsWriter(std::move(file), std::move(layout), sizeof size + size);
 }
 
-SafetensorsWriter::SafetensorsWriter(OutputFile file, std::vector<TensorEntry> layout)
+SafetensorsWriter::SafetensorsWriter(OutputFile file, std::vector<TensorEntry> layout,
+                                     uint64_t data_offset)
     : file_(std::move(file)),
       layout_(std::move(layout)),
+      data_offset_(data_offset),
       total_(layout_.empty() ? 0 : layout_.back().end) {}
 
 Status SafetensorsWriter::append(std::span<const std::byte> bytes) {
@@ -121,6 +123,19 @@ Status SafetensorsWriter::append(std::span<const std::byte> bytes) {
                              total_ - written_, bytes.size())};
   }
   SUBBYTE_CHECK(file_.write(bytes));
+  written_ += bytes.size();
+  return {};
+}
+
+Status SafetensorsWriter::write(const TensorEntry& tensor, uint64_t offset,
+                                std::span<const std::byte> bytes) {
+  const uint64_t size = tensor.end - tensor.begin;
+  if (offset > size || bytes.size() > size - offset) {
+    return Error{codes::kIncomplete,
+                 fmt::format("tensor {}: expected {} bytes, found {} from byte {} on",
+                             json::quote(tensor.name), size, bytes.size(), offset)};
+  }
+  SUBBYTE_CHECK(file_.write_at(data_offset_ + tensor.begin + offset, bytes));
   written_ += bytes.size();
   return {};
 }

@@ -13,26 +13,33 @@ namespace subbyte {
 
 using ByteProgress = std::function<void(uint64_t done, uint64_t total)>;
 
-/// Appends bytes to the tensor that is being written.
-using AppendBytes = std::function<Status(std::span<const std::byte>)>;
+/// Tensors that are made together, such as those of one linear layer. A shard has all of them.
+using TensorGroup = std::vector<SafetensorsWriter::Declaration>;
 
-/// Writes all bytes of one tensor, in as many pieces as it likes.
-using WriteTensor = std::function<Status(const TensorEntry& tensor, const AppendBytes& append)>;
+/// Takes the next bytes of tensor `index` of the group that is being written.
+using PutBytes = std::function<Status(std::size_t index, std::span<const std::byte> bytes)>;
 
-/// Cuts `tensors`, which are in the order of the model, into shards of at most `shard_bytes`
-/// (a larger tensor has a shard of its own) and asks for the tensors of one shard after the other,
-/// in the order of the file. One shard is model.safetensors, several have
+/// Puts all bytes of the tensors of one group, in any order and in as many pieces as it likes.
+using WriteGroup = std::function<Status(std::size_t group, const PutBytes& put)>;
+
+/// Cuts `groups`, which are in the order of the model, into shards of at most `shard_bytes` (a
+/// larger group has a shard of its own) and asks for one group after the other. Nothing but what is
+/// being put is in memory. One shard is model.safetensors, several have
 /// model.safetensors.index.json.
 /// Codes: those of SafetensorsWriter and of `write`.
 Status write_checkpoint(const std::filesystem::path& directory,
-                        const std::vector<SafetensorsWriter::Declaration>& tensors,
-                        uint64_t shard_bytes, const WriteTensor& write,
-                        const ByteProgress& progress = nullptr);
+                        const std::vector<TensorGroup>& groups, uint64_t shard_bytes,
+                        const WriteGroup& write, const ByteProgress& progress = nullptr);
 
 /// Bytes of all tensors.
 uint64_t count_bytes(std::span<const SafetensorsWriter::Declaration> tensors);
+uint64_t count_bytes(std::span<const TensorGroup> groups);
 
 /// Writes a text file into a directory. Codes: those of OutputFile.
 Status write_text(const std::filesystem::path& path, std::string_view text);
+
+/// Copies what stands beside the weights of a model: tokenizer, chat template, generation_config,
+/// README and licence. config.json is not among them. Codes: those of MappedFile and OutputFile.
+Status copy_side_files(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace subbyte

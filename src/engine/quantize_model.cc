@@ -7,7 +7,6 @@
 #include <limits>
 #include <map>
 
-#include "base/mapped_file.h"
 #include "base/output_file.h"
 #include "checkpoints/exporter.h"
 #include "checkpoints/import_parts.h"
@@ -28,21 +27,6 @@ constexpr uint64_t kShardBytes = uint64_t{4} << 30;
 constexpr std::array kLinears = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
                                  "self_attn.o_proj", "mlp.gate_proj",    "mlp.up_proj",
                                  "mlp.down_proj"};
-
-constexpr std::array kSideFiles = {"tokenizer.json",
-                                   "tokenizer_config.json",
-                                   "tokenizer.model",
-                                   "vocab.json",
-                                   "merges.txt",
-                                   "added_tokens.json",
-                                   "special_tokens_map.json",
-                                   "generation_config.json",
-                                   "chat_template.json",
-                                   "chat_template.jinja",
-                                   "README.md",
-                                   "LICENSE",
-                                   "LICENSE.txt",
-                                   "LICENSE.md"};
 
 struct Source {
   ModelConfig model;
@@ -85,24 +69,24 @@ Status check_options(const QuantizeOptions& options) {
 }
 
 /// The work on one checkpoint: which tensors there will be, and their bytes when they are asked
-/// for. A module's tensors are made together, but its scales are written much later than its
-/// codes: what is not asked for yet waits in `ready_`, 1/32 of the codes at group size 128.
+/// for.
 class ModelQuantizer {
  public:
   ModelQuantizer(const Source& source, const QuantizeOptions& options, Executor& pool)
       : context_{source.tensors, source.quantization, pool}, options_(options) {}
 
   Status plan(int64_t layers) {
+    std::map<std::string, std::string, std::less<>> modules;  // by the name of their weight
     for (int64_t i = 0; i < layers; ++i) {
       for (const char* linear : kLinears) {
         const std::string module = fmt::format("model.layers.{}.{}", i, linear);
         SUBBYTE_TRY(const Tensor* weight, require_tensor(context_.tensors, module, ".weight"));
-        modules_.emplace(weight->name, module);
+        modules.emplace(weight->name, module);
       }
     }
     for (const auto& [name, tensor] : context_.tensors.tensors()) {
-      const auto found = modules_.find(name);
-      if (found != modules_.end()) {
+      const auto found = modules.find(name);
+      if (found != modules.end()) {
         SUBBYTE_CHECK(plan_linear(found->second));
       } else {
         SUBBYTE_CHECK(plan_kept(tensor));
@@ -111,35 +95,34 @@ class ModelQuantizer {
     return {};
   }
 
-  const std::vector<SafetensorsWriter::Declaration>& declarations() const { return declarations_; }
+  const std::vector<TensorGroup>& groups() const { return groups_; }
 
-  Status write(const TensorEntry& entry, const AppendBytes& append) {
-    const auto origin = module_of_.find(entry.name);
-    if (origin == module_of_.end()) {
-      return write_as_float16(*context_.tensors.find(entry.name), context_.pool, append);
-    }
-    auto ready = ready_.find(entry.name);
-    if (ready == ready_.end()) {
-      SUBBYTE_CHECK(quantize(origin->second));
-      ready = ready_.find(entry.name);
-    }
-    const std::vector<std::byte> bytes = std::move(ready->second);
-    ready_.erase(ready);
-    return append(bytes);
+  Status write(std::size_t group, const PutBytes& put) {
+    const Origin& origin = origins_[group];
+    if (!origin.module.empty()) return quantize(origin.module, put);
+    return write_as_float16(*origin.tensor, context_.pool,
+                            [&](std::span<const std::byte> bytes) { return put(0, bytes); });
   }
 
   QuantizeReport report() const {
     QuantizeReport report;
-    report.quantized_tensors = static_cast<int64_t>(modules_.size());
-    report.kept_tensors = static_cast<int64_t>(context_.tensors.tensors().size() - modules_.size());
+    for (const Origin& origin : origins_) {
+      ++(origin.module.empty() ? report.kept_tensors : report.quantized_tensors);
+    }
     report.source_bytes = context_.tensors.total_bytes();
-    report.result_bytes = count_bytes(declarations_);
+    report.result_bytes = count_bytes(groups_);
     report.signal_to_noise_db = error_.noise == 0 ? std::numeric_limits<double>::infinity()
                                                   : 10 * std::log10(error_.signal / error_.noise);
     return report;
   }
 
  private:
+  /// What a group of tensors is made of.
+  struct Origin {
+    std::string module;              // a linear layer; empty when
+    const Tensor* tensor = nullptr;  // it is this tensor
+  };
+
   Status plan_linear(const std::string& module) {
     SUBBYTE_TRY(const ModuleInfo info, describe_module(context_, module));
     if (info.cols % options_.group_size != 0) {
@@ -149,11 +132,8 @@ class ModelQuantizer {
     }
     const WeightFormat format = {Format::kU4, Format::kF16, Zero::kU8, options_.group_size};
     SUBBYTE_TRY(const auto tensors, exporter_.describe({format, info.rows, info.cols}, module));
-    for (const ExportedTensor& tensor : tensors) {
-      const std::string name = module + std::string(tensor.suffix);
-      declarations_.push_back({name, tensor.dtype, tensor.shape});
-      module_of_.emplace(name, module);
-    }
+    groups_.push_back(declarations(tensors, module));
+    origins_.push_back({module, nullptr});
     return {};
   }
 
@@ -164,11 +144,12 @@ class ModelQuantizer {
                                       "found {}",
                                       name(tensor.dtype)));
     }
-    declarations_.push_back({tensor.name, DType::kF16, tensor.shape});
+    groups_.push_back({{tensor.name, DType::kF16, tensor.shape}});
+    origins_.push_back({"", &tensor});
     return {};
   }
 
-  Status quantize(const std::string& module) {
+  Status quantize(const std::string& module, const PutBytes& put) {
     const Tensor& weight = *context_.tensors.find(module + ".weight");
     const auto rows = static_cast<int64_t>(weight.shape[0]);
     const auto cols = static_cast<int64_t>(weight.shape[1]);
@@ -177,21 +158,17 @@ class ModelQuantizer {
     auto matrix = quantize_min_max(rows, cols, options_.group_size, kBits, read_row, context_.pool);
     if (!matrix.ok()) return tensor_error(matrix.error().code, weight, matrix.error().message);
     error_ += quantization_error(matrix->view, read_row, context_.pool);
-    SUBBYTE_TRY(auto tensors, exporter_.write(matrix->view, module, context_.pool));
-    for (ExportedTensor& tensor : tensors) {
-      ready_[module + std::string(tensor.suffix)] = std::move(tensor.bytes);
-    }
     weight.file->release(weight.bytes);
+    SUBBYTE_TRY(const auto tensors, exporter_.write(matrix->view, module, context_.pool));
+    for (std::size_t i = 0; i < tensors.size(); ++i) SUBBYTE_CHECK(put(i, tensors[i].bytes));
     return {};
   }
 
   ImportContext context_;
   QuantizeOptions options_;
   const Exporter& exporter_ = *find_exporter("awq");
-  std::map<std::string, std::string, std::less<>> modules_;    // by the name of their weight
-  std::map<std::string, std::string, std::less<>> module_of_;  // by the names of the new tensors
-  std::vector<SafetensorsWriter::Declaration> declarations_;
-  std::map<std::string, std::vector<std::byte>, std::less<>> ready_;
+  std::vector<TensorGroup> groups_;
+  std::vector<Origin> origins_;  // of each group
   SignalAndNoise error_;
 };
 
@@ -207,18 +184,6 @@ std::string rewritten_config(json::Value config, const QuantizeOptions& options)
   return config.dump(2) + "\n";
 }
 
-Status copy_side_files(const fs::path& from, const fs::path& to) {
-  for (const char* name : kSideFiles) {
-    std::error_code ignored;
-    if (!fs::is_regular_file(from / name, ignored)) continue;  // follows links, as in the HF cache
-    SUBBYTE_TRY(const MappedFile file, MappedFile::open(from / name));
-    const auto bytes = file.bytes();
-    SUBBYTE_CHECK(
-        write_text(to / name, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<QuantizeReport> quantize_model(const fs::path& source_directory, const fs::path& destination,
@@ -232,10 +197,10 @@ Result<QuantizeReport> quantize_model(const fs::path& source_directory, const fs
   const fs::path& path = directory.path();
   SUBBYTE_CHECK(write_text(path / "config.json", rewritten_config(source.config, options)));
   SUBBYTE_CHECK(copy_side_files(source_directory, path));
-  const WriteTensor write = [&](const TensorEntry& entry, const AppendBytes& append) {
-    return quantizer.write(entry, append);
+  const WriteGroup write = [&](std::size_t group, const PutBytes& put) {
+    return quantizer.write(group, put);
   };
-  SUBBYTE_CHECK(write_checkpoint(path, quantizer.declarations(), kShardBytes, write, progress));
+  SUBBYTE_CHECK(write_checkpoint(path, quantizer.groups(), kShardBytes, write, progress));
   SUBBYTE_CHECK(directory.commit());
   return quantizer.report();
 }

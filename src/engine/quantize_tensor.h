@@ -29,6 +29,9 @@ struct SignalAndNoise {
 SignalAndNoise quantization_error(const MatrixView& matrix, const RowReader& read_row,
                                   Executor& pool);
 
+/// Appends bytes to the tensor that is being written.
+using AppendBytes = std::function<Status(std::span<const std::byte>)>;
+
 /// Appends a tensor of F16, BF16 or F32 as F16, piece by piece. Codes: quantize.f16_overflow for a
 /// number beyond 65504, quantize.not_finite for NaN and infinity; both name the tensor.
 Status write_as_float16(const Tensor& tensor, Executor& pool, const AppendBytes& append);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
 #include "base/output_file.h"
 #include "engine/synth_config.h"
@@ -53,7 +52,7 @@ Status check_options(const ModelShape& shape, const SynthOptions& options) {
 }
 
 Status write_tensor(const SynthTensor& tensor, uint64_t seed, Executor& pool,
-                    std::vector<std::byte>& buffer, const AppendBytes& append) {
+                    std::vector<std::byte>& buffer, const PutBytes& put) {
   const uint64_t size = count_bytes({&tensor.declaration, 1});
   for (uint64_t begin = 0; begin < size; begin += kChunkBytes) {
     const std::span<std::byte> chunk(buffer.data(), std::min(kChunkBytes, size - begin));
@@ -63,24 +62,20 @@ Status write_tensor(const SynthTensor& tensor, uint64_t seed, Executor& pool,
       const uint64_t to = std::min<uint64_t>(last * kPieceBytes, chunk.size());
       tensor.fill(chunk.subspan(from, to - from), begin + from, seed);
     });
-    SUBBYTE_CHECK(append(chunk));
+    SUBBYTE_CHECK(put(0, chunk));
   }
   return {};
 }
 
 Status write_weights(const fs::path& directory, const std::vector<SynthTensor>& tensors,
                      const SynthOptions& options, Executor& pool, const ByteProgress& progress) {
-  std::vector<SafetensorsWriter::Declaration> declarations;
-  std::map<std::string_view, const SynthTensor*> by_name;
-  for (const SynthTensor& tensor : tensors) {
-    declarations.push_back(tensor.declaration);
-    by_name[tensor.declaration.name] = &tensor;
-  }
-  std::vector<std::byte> buffer(std::min(kChunkBytes, count_bytes(declarations)));
-  const WriteTensor write = [&](const TensorEntry& entry, const AppendBytes& append) {
-    return write_tensor(*by_name.at(entry.name), options.seed, pool, buffer, append);
+  std::vector<TensorGroup> groups;
+  for (const SynthTensor& tensor : tensors) groups.push_back({tensor.declaration});
+  std::vector<std::byte> buffer(std::min(kChunkBytes, count_bytes(groups)));
+  const WriteGroup write = [&](std::size_t group, const PutBytes& put) {
+    return write_tensor(tensors[group], options.seed, pool, buffer, put);
   };
-  return write_checkpoint(directory, declarations, options.shard_bytes, write, progress);
+  return write_checkpoint(directory, groups, options.shard_bytes, write, progress);
 }
 
 }  // namespace

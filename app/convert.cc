@@ -1,0 +1,118 @@
+// subbyte convert: the same weights in another format.
+
+#include "engine/convert_model.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "app/command.h"
+#include "engine/model_path.h"
+#include "json/quote.h"
+
+namespace subbyte::app {
+namespace {
+
+struct Options {
+  std::string source;
+  std::string destination;
+  ConvertOptions convert;
+  bool json = false;
+};
+
+std::string as_json(const ConvertReport& report, double seconds) {
+  const double noise = report.loss.signal_to_noise_db();
+  nlohmann::ordered_json root = {{"format", report.format},
+                                 {"converted_modules", report.converted_modules},
+                                 {"kept_tensors", report.kept_tensors},
+                                 {"source_bytes", report.source_bytes},
+                                 {"result_bytes", report.result_bytes},
+                                 {"rounded_modules", report.rounded_modules},
+                                 {"max_difference", report.loss.max},
+                                 {"mean_difference", report.loss.mean()}};
+  root["signal_to_noise_db"] = std::isfinite(noise) ? nlohmann::ordered_json(noise) : nullptr;
+  root["dropped_activation_scales"] = report.dropped_activation_scales;
+  root["seconds"] = seconds;
+  return root.dump(2) + "\n";
+}
+
+std::string loss_of(const ConvertReport& report) {
+  std::string text = "every weight the same";
+  if (report.rounded_modules > 0) {
+    text = fmt::format("{} of them rounded (max difference {:.3g}, mean {:.3g}, SQNR {:.1f} dB)",
+                       report.rounded_modules, report.loss.max, report.loss.mean(),
+                       report.loss.signal_to_noise_db());
+  }
+  if (report.dropped_activation_scales > 0) {
+    text += fmt::format(", {} scales of activations left out", report.dropped_activation_scales);
+  }
+  return text;
+}
+
+/// Whether the option would have helped, or led to the next obstacle.
+bool may_be_rounded(const Error& error) {
+  for (const char* code :
+       {"convert.inexact", "convert.activation_scale", "restate.scale", "restate.factor"}) {
+    if (error.code == code) return true;
+  }
+  return false;
+}
+
+Result<ExitCode> run(const Invocation& invocation, const Options& options) {
+  SUBBYTE_TRY(const auto source, find_model(options.source));
+  SUBBYTE_TRY(const auto execution, create_execution(invocation));
+  const auto start = std::chrono::steady_clock::now();
+  Result<ConvertReport> converted = [&] {
+    Progress progress(invocation, "converting");
+    return convert_model(
+        source, options.destination, options.convert, execution->pool(),
+        [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); });
+  }();
+  if (!converted.ok() && !options.convert.allow_lossy && may_be_rounded(converted.error())) {
+    return Error{converted.error().code,
+                 converted.error().message + " (--allow-lossy converts anyway)"};
+  }
+  SUBBYTE_TRY(const ConvertReport report, std::move(converted));
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (options.json) std::fputs(as_json(report, seconds).c_str(), stdout);
+  fmt::print(stderr,
+             "{}: {} modules as {}, {}; {} tensors kept, {:.1f} MB from {:.1f} MB, {:.1f} s\n",
+             json::quote(options.destination), report.converted_modules, report.format,
+             loss_of(report), report.kept_tensors, static_cast<double>(report.result_bytes) / 1e6,
+             static_cast<double>(report.source_bytes) / 1e6, seconds);
+  return kOk;
+}
+
+}  // namespace
+
+void add_convert(CLI::App& app, Invocation& invocation) {
+  CLI::App* command =
+      add_command(app, "convert", "Store the same weights in another format, without loss",
+                  "  subbyte convert ./Qwen3-8B-AWQ ./Qwen3-8B-CT --to compressed-tensors\n"
+                  "  subbyte convert ./Qwen3-8B-GPTQ ./Qwen3-8B-AWQ --to awq\n"
+                  "  subbyte convert openai/gpt-oss-20b ./gpt-oss-bf16 --to bf16\n"
+                  "  subbyte convert ./Qwen3-8B-NF4 ./Qwen3-8B --to bf16 --allow-lossy --json");
+  auto options = std::make_shared<Options>();
+  command->add_option("SRC", options->source, "directory or org/name[@revision]")->required();
+  command->add_option("DST", options->destination, "directory to make; it must not exist")
+      ->required();
+  command
+      ->add_option("--to", options->convert.format,
+                   fmt::format("one of {}; the last three are unquantized",
+                               fmt::join(conversion_formats(), ", ")))
+      ->required();
+  command->add_flag("--allow-lossy", options->convert.allow_lossy,
+                    "round scales or weights that the format does not hold, and say how much is "
+                    "lost; without it such a conversion is refused");
+  command->add_flag("--json", options->json, "print one JSON object");
+  command->callback([options, &invocation] {
+    invocation.run = [options, &invocation] { return run(invocation, *options); };
+  });
+}
+
+}  // namespace subbyte::app

@@ -1,0 +1,118 @@
+// subbyte diff: whether two directories hold the same model.
+
+#include "engine/diff_models.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "app/command.h"
+#include "engine/model_path.h"
+
+namespace subbyte::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Verdict = ComparedWeight::Verdict;
+
+constexpr Verdict kVerdicts[] = {Verdict::kSameBytes, Verdict::kSameValues, Verdict::kDifferent,
+                                 Verdict::kShape,     Verdict::kOnlyFirst,  Verdict::kOnlySecond};
+
+struct Options {
+  std::string first;
+  std::string second;
+  bool json = false;
+};
+
+const char* summary_of(const ModelDiff& diff) {
+  return diff.same_bytes() ? "same bytes" : diff.same_values() ? "same values" : "different";
+}
+
+Json finite(double value) {
+  return std::isfinite(value) ? Json(value) : Json(nullptr);
+}
+
+std::string as_json(const ModelDiff& diff) {
+  Json root = {{"verdict", summary_of(diff)}};
+  for (const Verdict verdict : kVerdicts) {
+    root["counts"][std::string(name_of(verdict))] = diff.count(verdict);
+  }
+  root["weights"] = Json::array();
+  for (const ComparedWeight& weight : diff.weights) {
+    Json entry = {{"name", weight.name},
+                  {"verdict", name_of(weight.verdict)},
+                  {"first", weight.first},
+                  {"second", weight.second}};
+    if (weight.difference.unequal > 0) {
+      entry["unequal"] = weight.difference.unequal;
+      entry["max_difference"] = finite(weight.difference.max);
+      entry["mean_difference"] = finite(weight.difference.mean());
+      entry["signal_to_noise_db"] = finite(weight.difference.signal_to_noise_db());
+    }
+    root["weights"].push_back(std::move(entry));
+  }
+  return root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string line_of(const ComparedWeight& weight) {
+  std::string text = fmt::format("{:<18} {}", name_of(weight.verdict), weight.name);
+  const std::string& both = weight.first.empty() ? weight.second : weight.first;
+  text += weight.first == weight.second || weight.first.empty() || weight.second.empty()
+              ? fmt::format("  {}", both)
+              : fmt::format("  {} and {}", weight.first, weight.second);
+  if (weight.difference.unequal > 0) {
+    text += fmt::format("  {} of {} weights, max {:.3g}, mean {:.3g}, SQNR {:.1f} dB",
+                        weight.difference.unequal, weight.difference.weights, weight.difference.max,
+                        weight.difference.mean(), weight.difference.signal_to_noise_db());
+  }
+  return text + "\n";
+}
+
+std::string as_text(const ModelDiff& diff) {
+  std::string text;
+  for (const ComparedWeight& weight : diff.weights) {
+    const bool same =
+        weight.verdict == Verdict::kSameBytes || weight.verdict == Verdict::kSameValues;
+    if (!same) text += line_of(weight);
+  }
+  text += summary_of(diff);
+  const char* separator = ": ";
+  for (const Verdict verdict : kVerdicts) {
+    if (diff.count(verdict) == 0) continue;
+    text += fmt::format("{}{} {}", separator, diff.count(verdict), name_of(verdict));
+    separator = ", ";
+  }
+  return text + "\n";
+}
+
+Result<ExitCode> run(const Invocation& invocation, const Options& options) {
+  SUBBYTE_TRY(const auto first, find_model(options.first));
+  SUBBYTE_TRY(const auto second, find_model(options.second));
+  SUBBYTE_TRY(const auto execution, create_execution(invocation));
+  SUBBYTE_TRY(const ModelDiff diff, diff_models(first, second, execution->pool()));
+  const std::string text = options.json ? as_json(diff) : as_text(diff);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return diff.same_values() ? kOk : kProblemsFound;
+}
+
+}  // namespace
+
+void add_diff(CLI::App& app, Invocation& invocation) {
+  CLI::App* command = add_command(
+      app, "diff",
+      "Say whether two directories hold the same weights; exit code 0 when all values are equal, 3 "
+      "when they are not",
+      "  subbyte diff ./Qwen3-8B-AWQ ./Qwen3-8B-GPTQ\n"
+      "  subbyte diff ./Qwen3-8B ./Qwen3-8B-AWQ --json");
+  auto options = std::make_shared<Options>();
+  command->add_option("A", options->first, "directory or org/name[@revision]")->required();
+  command->add_option("B", options->second, "directory or org/name[@revision]")->required();
+  command->add_flag("--json", options->json, "print one JSON object");
+  command->callback([options, &invocation] {
+    invocation.run = [options, &invocation] { return run(invocation, *options); };
+  });
+}
+
+}  // namespace subbyte::app

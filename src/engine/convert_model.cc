@@ -1,0 +1,268 @@
+#include "engine/convert_model.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/output_file.h"
+#include "checkpoints/exported_config.h"
+#include "checkpoints/import_parts.h"
+#include "engine/convert_plan.h"
+#include "engine/dense_writer.h"
+#include "json/strict_json.h"
+#include "models/model_config.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kPieceBytes = std::size_t{16} << 20;  // of a tensor that is copied
+constexpr std::string_view kCompressedTensors = "compressed-tensors";
+constexpr std::pair<std::string_view, DType> kDense[] = {
+    {"f32", DType::kF32}, {"bf16", DType::kBF16}, {"f16", DType::kF16}};
+
+struct Source {
+  json::Value config;
+  QuantizationConfig quantization;
+  TensorSource tensors;
+};
+
+Result<Source> open_source(const fs::path& directory) {
+  const std::string where = (directory / "config.json").string();
+  SUBBYTE_TRY(json::Value config, json::parse_file(where, kMaxConfigBytes));
+  SUBBYTE_TRY(const json::Object object, json::Object::of(config, where));
+  SUBBYTE_TRY(QuantizationConfig quantization, read_quantization_config(object, directory));
+  SUBBYTE_TRY(TensorSource tensors, TensorSource::open(directory));
+  return Source{std::move(config), std::move(quantization), std::move(tensors)};
+}
+
+/// The format of compressed-tensors that holds the first quantized module; the integers' one when
+/// none does, which will say why.
+const Exporter* choose_compressed(const ImportContext& context) {
+  const auto modules = find_modules(context);
+  const auto first = std::ranges::find_if(modules, [](const FoundModule& module) {
+    return module.info.ok() && !is_dense(*module.info);
+  });
+  const bool fp4 = first != modules.end() && first->info->format.element == Format::kE2M1;
+  if (!fp4) return find_exporter("pack_quantized");
+  return find_exporter(first->info->format.scale == Format::kE4M3 ? "nvfp4_pack_quantized"
+                                                                  : "mxfp4_pack_quantized");
+}
+
+Result<ConvertTarget> choose_target(const ImportContext& context, std::string name) {
+  for (const auto& [dense, dtype] : kDense) {
+    if (name == dense) return ConvertTarget{nullptr, dtype};
+  }
+  ConvertTarget target;
+  if (name == kCompressedTensors) {
+    target.exporter = choose_compressed(context);
+    return target;
+  }
+  std::ranges::replace(name, '-', '_');
+  target.exporter = find_exporter(name);
+  if (target.exporter != nullptr) return target;
+  return Error{"convert.format", fmt::format("unknown format \"{}\", expected one of {}", name,
+                                             fmt::join(conversion_formats(), ", "))};
+}
+
+/// The work on one checkpoint: the bytes of each group of the plan when they are asked for.
+class ModelConverter {
+ public:
+  ModelConverter(const ImportContext& context, const ConvertTarget& target, const ConvertPlan& plan,
+                 bool allow_lossy)
+      : context_(context), target_(target), plan_(plan) {
+    rounding_.allowed = allow_lossy;
+  }
+
+  Status write(std::size_t group, const PutBytes& put) {
+    const ConvertJob& job = plan_.jobs[group];
+    if (job.modules.empty()) return write_tensor(job, plan_.groups[group].front().dtype, put);
+    for (const FoundModule* module : job.modules) SUBBYTE_CHECK(verify_unchanged(*module));
+    SUBBYTE_CHECK(target_.exporter == nullptr ? write_floats(job, put) : write_module(job, put));
+    for (const FoundModule* module : job.modules) {
+      for (const Tensor* tensor : module->info->tensors) tensor->file->release(tensor->bytes);
+    }
+    return {};
+  }
+
+  ConvertReport report() const {
+    ConvertReport report;
+    report.format = target_.exporter != nullptr ? target_.exporter->name : name_of(target_.dense);
+    for (const ConvertJob& job : plan_.jobs) {
+      report.converted_modules += static_cast<int64_t>(job.modules.size());
+      if (job.modules.empty()) ++report.kept_tensors;
+    }
+    report.source_bytes = context_.tensors.total_bytes();
+    report.result_bytes = count_bytes(plan_.groups);
+    report.rounded_modules = rounding_.rounded;
+    report.loss = rounding_.loss;
+    report.dropped_activation_scales = plan_.activation_scales;
+    return report;
+  }
+
+  static std::string_view name_of(DType dense) {
+    return std::ranges::find(kDense, dense, [](const auto& entry) { return entry.second; })->first;
+  }
+
+ private:
+  static Status verify_unchanged(const FoundModule& module) {
+    for (const Tensor* tensor : module.info->tensors) {
+      SUBBYTE_CHECK(tensor->file->verify_unchanged());
+    }
+    return {};
+  }
+
+  Status write_tensor(const ConvertJob& job, DType dtype, const PutBytes& put) {
+    const Tensor& tensor = *job.tensor;
+    SUBBYTE_CHECK(tensor.file->verify_unchanged());
+    if (dtype != tensor.dtype) return write_other_floats(tensor, dtype, put);
+    for (std::size_t i = 0; i < tensor.bytes.size(); i += kPieceBytes) {
+      const auto piece = tensor.bytes.subspan(i, std::min(kPieceBytes, tensor.bytes.size() - i));
+      SUBBYTE_CHECK(put(0, piece));
+      tensor.file->release(piece);
+    }
+    return {};
+  }
+
+  Status write_other_floats(const Tensor& tensor, DType dtype, const PutBytes& put) {
+    DenseRounding rounding = {rounding_.allowed, {}, 0};
+    for (const MatrixView& view : flat_views(tensor)) {
+      SUBBYTE_CHECK(write_dense(view, tensor.name, dtype, false, rounding, context_.pool,
+                                [&](std::span<const std::byte> bytes) { return put(0, bytes); }));
+      tensor.file->release(view.codes);
+    }
+    rounding_.loss += rounding.loss;
+    rounding_.rounded += rounding.rounded > 0 ? 1 : 0;
+    return {};
+  }
+
+  Status write_floats(const ConvertJob& job, const PutBytes& put) {
+    const FoundModule& module = *job.modules.front();
+    SUBBYTE_TRY(const auto matrices, import_experts(context_, module.name));
+    DenseRounding rounding = {rounding_.allowed, {}, 0};
+    for (const Matrix& matrix : matrices) {
+      SUBBYTE_CHECK(write_dense(matrix.view, module.name, target_.dense, matrices.size() > 1,
+                                rounding, context_.pool,
+                                [&](std::span<const std::byte> bytes) { return put(0, bytes); }));
+    }
+    rounding_.loss += rounding.loss;
+    rounding_.rounded += rounding.rounded > 0 ? 1 : 0;
+    return {};
+  }
+
+  Status write_module(const ConvertJob& job, const PutBytes& put) {
+    std::vector<Matrix> matrices;
+    bool rounded = false;
+    for (const FoundModule* module : job.modules) {
+      SUBBYTE_TRY(auto imported, import_experts(context_, module->name));
+      for (Matrix& matrix : imported) {
+        SUBBYTE_TRY(matrix, in_new_form(std::move(matrix), job.form, module->name, rounded));
+        matrices.push_back(std::move(matrix));
+      }
+    }
+    rounding_.rounded += rounded ? 1 : 0;
+    const Exporter& exporter = *target_.exporter;
+    std::size_t index = 0;
+    for (std::size_t i = 0; i < job.names.size(); ++i) {
+      SUBBYTE_TRY(const auto tensors,
+                  exporter.write_experts != nullptr
+                      ? exporter.write_experts(matrices, job.names[i], context_.pool)
+                      : exporter.write(matrices[i].view, job.names[i], context_.pool));
+      for (const ExportedTensor& tensor : tensors) SUBBYTE_CHECK(put(index++, tensor.bytes));
+    }
+    return {};
+  }
+
+  Result<Matrix> in_new_form(Matrix matrix, const MatrixForm& form, std::string_view module,
+                             bool& rounded) {
+    auto exact = restate(matrix, form);
+    if (exact.ok()) return exact;
+    const auto refused = [&](const Error& error) {
+      return Error{error.code, fmt::format("'{}': {}", module, error.message)};
+    };
+    if (!rounding_.allowed) return refused(exact.error());
+    auto near = restate(matrix, form, Rounded::kScales);
+    if (!near.ok()) return refused(near.error());
+    rounding_.loss += difference(matrix.view, near->view, context_.pool);
+    rounded = true;
+    return near;
+  }
+
+  const ImportContext& context_;
+  const ConvertTarget& target_;
+  const ConvertPlan& plan_;
+  DenseRounding rounding_;  // of all modules
+};
+
+/// config.json with its keys in their order. Floats have no quantization_config, and a dtype.
+std::string rewritten_config(json::Value config, const ConvertTarget& target,
+                             const ExportedConfig* quantization) {
+  config.erase("compression_config");
+  if (quantization != nullptr) {
+    config["quantization_config"] = quantization->section;
+    return config.dump(2) + "\n";
+  }
+  config.erase("quantization_config");
+  const char* dtype = target.dense == DType::kF32    ? "float32"
+                      : target.dense == DType::kBF16 ? "bfloat16"
+                                                     : "float16";
+  if (config.contains("dtype")) config["dtype"] = dtype;
+  if (config.contains("torch_dtype") || !config.contains("dtype")) config["torch_dtype"] = dtype;
+  return config.dump(2) + "\n";
+}
+
+Status write_configs(const fs::path& directory, const Source& source, const ConvertTarget& target,
+                     const ConvertPlan& plan) {
+  if (target.exporter == nullptr) {
+    return write_text(directory / "config.json", rewritten_config(source.config, target, nullptr));
+  }
+  const ExportedConfig config = target.exporter->config(plan.exported);
+  SUBBYTE_CHECK(
+      write_text(directory / "config.json", rewritten_config(source.config, target, &config)));
+  if (config.side_file.empty()) return {};
+  return write_text(directory / config.side_file, config.side_content.dump(2) + "\n");
+}
+
+Status check_activation_scales(const ImportContext& context, const ConvertTarget& target,
+                               const ConvertPlan& plan, bool allow_lossy) {
+  if (plan.activation_scales == 0 || allow_lossy || target.exporter == nullptr) return {};
+  return Error{"convert.activation_scale",
+               fmt::format("{}: {} scales of activations would be left out, since {} is written "
+                           "for weights only",
+                           context.tensors.files().front().string(), plan.activation_scales,
+                           target.exporter->name)};
+}
+
+}  // namespace
+
+std::vector<std::string> conversion_formats() {
+  std::vector<std::string> names = {std::string(kCompressedTensors)};
+  for (const Exporter* exporter : all_exporters()) names.emplace_back(exporter->name);
+  for (const auto& [name, dtype] : kDense) names.emplace_back(name);
+  return names;
+}
+
+Result<ConvertReport> convert_model(const fs::path& source_directory, const fs::path& destination,
+                                    const ConvertOptions& options, Executor& pool,
+                                    const ByteProgress& progress) {
+  SUBBYTE_TRY(const Source source, open_source(source_directory));
+  const ImportContext context = {source.tensors, source.quantization, pool};
+  SUBBYTE_TRY(const ConvertTarget target, choose_target(context, options.format));
+  SUBBYTE_TRY(const ConvertPlan plan, plan_conversion(context, target));
+  SUBBYTE_CHECK(check_activation_scales(context, target, plan, options.allow_lossy));
+  SUBBYTE_TRY(OutputDirectory directory, OutputDirectory::create(destination));
+  SUBBYTE_CHECK(write_configs(directory.path(), source, target, plan));
+  SUBBYTE_CHECK(copy_side_files(source_directory, directory.path()));
+  ModelConverter converter(context, target, plan, options.allow_lossy);
+  const WriteGroup write = [&](std::size_t group, const PutBytes& put) {
+    return converter.write(group, put);
+  };
+  SUBBYTE_CHECK(
+      write_checkpoint(directory.path(), plan.groups, options.shard_bytes, write, progress));
+  SUBBYTE_CHECK(directory.commit());
+  return converter.report();
+}
+
+}  // namespace subbyte

@@ -1,0 +1,61 @@
+#pragma once
+// Converting a whole model directory from one way of storing quantized weights to another, or to
+// floats.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/status.h"
+#include "engine/checkpoint_writer.h"
+#include "engine/difference.h"
+
+namespace subbyte {
+
+struct ConvertOptions {
+  /// The name of an exporter ("-" may stand for "_"), "compressed-tensors" for the one of its
+  /// formats that has such weights, or "f32", "bf16", "f16", which dequantize.
+  std::string format;
+  /// Scales, factors and dequantized weights may be rounded to nearest even, and scales of
+  /// activations left out.
+  bool allow_lossy = false;
+  uint64_t shard_bytes = uint64_t{4} << 30;
+};
+
+struct ConvertReport {
+  std::string format;  // the name that was chosen
+  int64_t converted_modules = 0;
+  int64_t kept_tensors = 0;
+  uint64_t source_bytes = 0;
+  uint64_t result_bytes = 0;
+  int64_t rounded_modules = 0;  // 0: every weight is what it was, to the bit
+  Difference loss;              // of these modules
+  int64_t dropped_activation_scales = 0;
+};
+
+/// The values of ConvertOptions::format.
+std::vector<std::string> conversion_formats();
+
+/// Reads a model directory of any architecture and writes one that appears at `destination` whole
+/// or not at all. Dequantized weights are the same bits before and after, unless `allow_lossy`;
+/// what cannot be said exactly is refused, naming the tensor.
+///
+/// Everything that is not quantized is kept byte for byte; only where nothing is quantized are
+/// floats turned into f32, bf16 or f16. config.json gets the quantization_config of the new format
+/// (or none, and the type of floats as its dtype), GPTQ and ModelOpt their side file too;
+/// tokenizer and other side files are copied. A stack of experts becomes modules
+/// "experts.E.NAME" where a format has one matrix in a tensor, and back.
+///
+/// Streams: beside the mapped source no more than one module and its result are in memory.
+/// Identical bytes for any number of threads.
+/// Codes: convert.format, convert.not_quantized, convert.activation_scale, convert.group_size,
+/// convert.inexact, convert.overflow, restate.* (what does not fit the new format, and where),
+/// export.*, import.*, quantization.*, file.*.
+Result<ConvertReport> convert_model(const std::filesystem::path& source,
+                                    const std::filesystem::path& destination,
+                                    const ConvertOptions& options, Executor& pool,
+                                    const ByteProgress& progress = nullptr);
+
+}  // namespace subbyte

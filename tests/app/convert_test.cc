@@ -1,0 +1,179 @@
+// convert and diff as a user runs them: exit codes, what is printed, what is left behind.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "app/process.h"
+#include "base/random.h"
+#include "support/temp_dir.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+std::string golden(const std::string& name) {
+  return (fs::path(SUBBYTE_TEST_DATA) / "goldens" / name).string();
+}
+
+TEST(Convert, there_and_back_and_diff_says_that_nothing_changed) {
+  const TempDir folder;
+  const std::string there = (folder / "there").string();
+  const std::string back = (folder / "back").string();
+  const ProcessResult first =
+      run_program({"convert", golden("qwen3-awq"), there, "--to", "compressed-tensors", "--json"});
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const Json report = Json::parse(first.out);
+  EXPECT_EQ(report["format"], "pack_quantized");
+  EXPECT_EQ(report["converted_modules"], 14);
+  EXPECT_EQ(report["rounded_modules"], 0);
+  EXPECT_EQ(report["signal_to_noise_db"], nullptr);
+  EXPECT_NE(first.err.find("every weight the same"), std::string::npos) << first.err;
+  ASSERT_EQ(run_program({"convert", there, back, "--to", "awq"}).exit_code, 0);
+  const ProcessResult values = run_program({"diff", golden("qwen3-awq"), there});
+  EXPECT_EQ(values.exit_code, 0);
+  EXPECT_EQ(values.out, "same values: 11 same bytes, 14 same values\n");
+  const ProcessResult bytes = run_program({"diff", golden("qwen3-awq"), back});
+  EXPECT_EQ(bytes.exit_code, 0);
+  EXPECT_EQ(bytes.out, "same bytes: 25 same bytes\n");
+}
+
+TEST(Convert, refuses_loss_with_one_line_and_leaves_nothing) {
+  const TempDir folder;
+  const std::string out = (folder / "new").string();
+  const ProcessResult refused = run_program({"convert", golden("qwen3-awq"), out, "--to", "bf16"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_TRUE(refused.out.empty());
+  EXPECT_EQ(std::ranges::count(refused.err, '\n'), 1) << refused.err;
+  EXPECT_NE(refused.err.find("'model.layers.0.mlp.down_proj'"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("--allow-lossy"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("[convert.inexact]"), std::string::npos) << refused.err;
+  EXPECT_TRUE(folder.names().empty());
+  const ProcessResult lossy =
+      run_program({"convert", golden("qwen3-awq"), out, "--to", "bf16", "--allow-lossy", "--json"});
+  ASSERT_EQ(lossy.exit_code, 0) << lossy.err;
+  const Json report = Json::parse(lossy.out);
+  EXPECT_EQ(report["rounded_modules"], 14);
+  EXPECT_NE(lossy.err.find("14 of them rounded"), std::string::npos) << lossy.err;
+  const ProcessResult diff = run_program({"diff", golden("qwen3-awq"), out, "--json"});
+  EXPECT_EQ(diff.exit_code, 3);
+  const Json found = Json::parse(diff.out);
+  EXPECT_EQ(found["verdict"], "different");
+  EXPECT_EQ(found["counts"]["different"], 14);
+  double largest = 0;
+  for (const Json& weight : found["weights"]) {
+    largest = std::max(largest, weight.value("max_difference", 0.0));
+  }
+  EXPECT_EQ(largest, report["max_difference"]);
+}
+
+TEST(Convert, mistakes_exit_with_2_and_name_the_formats) {
+  const TempDir folder;
+  const std::string out = (folder / "new").string();
+  EXPECT_EQ(run_program({"convert", golden("qwen3-awq"), out}).exit_code, 2);
+  const ProcessResult unknown = run_program({"convert", golden("qwen3-awq"), out, "--to", "gguf"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  const ProcessResult help = run_program({"convert", "--help"});
+  for (const char* format : {"awq", "gptq_v2", "compressed-tensors", "mxfp4", "bnb_nf4", "bf16"}) {
+    EXPECT_NE(unknown.err.find(format), std::string::npos) << unknown.err;
+    EXPECT_NE(help.out.find(format), std::string::npos) << help.out;
+  }
+  EXPECT_EQ(run_program({"convert", golden("qwen3-awq"), golden("qwen3-bf16"), "--to", "gptq_v2"})
+                .exit_code,
+            1);  // is there already
+  EXPECT_EQ(run_program({"diff", golden("qwen3-awq")}).exit_code, 2);
+  EXPECT_EQ(run_program({"diff", golden("qwen3-awq"), out}).exit_code, 1);
+}
+
+TEST(Convert, a_full_disk_is_an_error_that_leaves_nothing_behind) {
+  const TempDir folder;
+  for (const int64_t bytes : {600, 4096, 300'000}) {
+    const ProcessResult full =
+        run_program({"convert", golden("qwen3-awq"), (folder / "new").string(), "--to", "f32"},
+                    {.max_file_bytes = bytes});
+    EXPECT_EQ(full.exit_code, 1);
+    EXPECT_NE(full.err.find("[file.no_space]"), std::string::npos) << full.err;
+    EXPECT_TRUE(folder.names().empty()) << bytes;
+  }
+}
+
+/// How many times to kill: SUBBYTE_KILLS, else 24.
+int kills() {
+  const char* text = std::getenv("SUBBYTE_KILLS");
+  return text == nullptr ? 24 : std::atoi(text);
+}
+
+TEST(Convert, killed_at_any_moment_leaves_nothing_under_the_final_name) {
+  const TempDir folder;
+  const fs::path source = folder / "source";
+  ASSERT_EQ(run_program({"synth", source.string(), "--format", "awq", "--shape", "tiny"}).exit_code,
+            0);
+  const std::vector<std::string> convert = {"convert", source.string(), (folder / "new").string(),
+                                            "--to", "f32"};
+  ASSERT_EQ(run_program(convert).exit_code, 0);
+  const std::string whole = folder.read("new/model.safetensors");
+  ASSERT_GT(whole.size(), 1000u);
+  Random random(7);
+  int killed = 0;
+  for (int i = 0; i < kills(); ++i) {
+    fs::remove_all(folder / "new");
+    const auto delay = static_cast<useconds_t>(random.below(i % 2 == 0 ? 20'000 : 100'000));
+    const ProcessResult result = run_program(convert, {.watch = [&](int pid) {
+                                               ::usleep(delay);
+                                               ::kill(pid, SIGKILL);
+                                               return true;
+                                             }});
+    killed += result.exit_code == 128 + SIGKILL ? 1 : 0;
+    for (const std::string& name : folder.names()) {  // what the dead leave behind
+      if (name.starts_with("new.partial-")) fs::remove_all(folder / name);
+    }
+    if (!fs::exists(folder / "new")) continue;
+    // It had its name before the signal came: then it is whole.
+    ASSERT_TRUE(folder.read("new/model.safetensors") == whole);
+    ASSERT_TRUE(fs::exists(folder / "new/config.json"));
+    ASSERT_TRUE(fs::exists(folder / "new/tokenizer.json"));
+  }
+  EXPECT_GT(killed, 0);
+}
+
+TEST(Convert, an_interrupt_removes_what_was_begun) {
+  const TempDir folder;
+  ASSERT_EQ(run_program({"synth", (folder / "source").string(), "--format", "awq", "--shape",
+                         "0.6b", "--layers", "4"})
+                .exit_code,
+            0);
+  const ProcessResult result = run_program(
+      {"convert", (folder / "source").string(), (folder / "new").string(), "--to", "f32"},
+      {.watch = [&](int pid) {
+        if (folder.names().size() < 2) return false;  // the directory is not there yet
+        ::kill(pid, SIGINT);
+        return true;
+      }});
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_EQ(folder.names(), std::set<std::string>{"source"});
+}
+
+TEST(Convert, streams_in_memory_bounded_by_the_largest_tensor) {
+  const TempDir folder;
+  ASSERT_EQ(
+      run_program({"synth", (folder / "source").string(), "--format", "gptq", "--shape", "0.6b"})
+          .exit_code,
+      0);
+  const ProcessResult result = run_program(
+      {"convert", (folder / "source").string(), (folder / "new").string(), "--to", "awq"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  // The largest tensor that is made anew has 3072 * 1024 codes of 4 bits; the embedding of 311 MB
+  // is copied in pieces. All weights together are more than the bound.
+  const int64_t largest = 3072 * 1024 / 2;
+  EXPECT_LT(result.max_resident_bytes, 2 * largest + (int64_t{256} << 20));
+  EXPECT_GT(fs::file_size(folder / "new/model.safetensors"), uint64_t{400} << 20);
+}
+
+}  // namespace
+}  // namespace subbyte
