@@ -132,7 +132,7 @@ TEST_F(Int4packGolden, transform_cpu_gives_the_weight_that_was_multiplied) {
         double sum = 0, magnitude = 0;
         for (int64_t k = 0; k < cols; ++k) {
           const NibblePlace at = int4pack_cpu_place(n, k, rows, cols, tile);
-          const int q = std::to_integer<int>(fused->weight[at.byte]) >> at.shift & 0xF;
+          const double q = std::to_integer<int>(fused->weight[at.byte]) >> at.shift & 0xF;
           const int64_t pair = k / (cols / groups) * rows + n;
           const double weight = (q - 8) * load_f32(sz, 2 * pair) + load_f32(sz, 2 * pair + 1);
           const double product = load_f32(tensor("3.x.float32"), m * cols + k) * weight;

@@ -51,8 +51,8 @@ void pack_int4_cuda(std::byte* to, const std::byte* codes, int64_t rows, int64_t
 void unpack_int4_cuda(std::byte* codes, const std::byte* from, int64_t rows, int64_t cols,
                       int inner_k_tiles);
 
-/// From which scale z is computed: the one of the matrix, or that rounded to the type of the tensor,
-/// which makes a code that is its zero point exactly 0.
+/// From which scale z is computed: the one of the matrix, or that rounded to the type of the
+/// tensor.
 enum class OffsetScale : uint8_t { kStored, kRounded };
 
 /// scales_and_zeros of a matrix of u4 with zero points, in f16, bf16 or f32; s and z are rounded to
