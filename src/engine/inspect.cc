@@ -60,7 +60,8 @@ void add_plain_tensors(const TensorSource& tensors, const std::set<std::string, 
   }
 }
 
-/// The config of a directory or a model file. What this version cannot run is a problem, and no error here.
+/// The config of a directory or a model file. What this version cannot run is a problem, and no
+/// error here.
 Result<QuantizationConfig> read_configs(const fs::path& path, Inspection& inspection) {
   SUBBYTE_TRY(const ConfigFile file, read_config_file(path));
   SUBBYTE_TRY(const json::Object config, file.object());
