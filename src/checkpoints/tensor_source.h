@@ -16,8 +16,9 @@ class TensorSource {
  public:
   /// Opens `path`: a .safetensors file, a model file of OrinMLLM (checkpoints/orin_model.h, codes
   /// orin.*), or a directory with model.safetensors.index.json or model.safetensors. Every shard
-  /// named in the index is opened and must hold exactly the tensors that the index says; shard names must be plain file names inside the directory, and a
-  /// symbolic link may lead only to a blob of the same Hugging Face cache entry (../../blobs/).
+  /// named in the index is opened and must hold exactly the tensors that the index says; shard
+  /// names must be plain file names inside the directory, and a symbolic link may lead only to a
+  /// blob of the same Hugging Face cache entry (../../blobs/).
   /// The codes of the index begin with "index." and are listed in docs/safetensors.md.
   static Result<TensorSource> open(const std::filesystem::path& path);
 
