@@ -101,13 +101,14 @@ Result<std::unique_ptr<Execution>> create_execution(const Invocation& invocation
 Result<LoadedModel> load(const Invocation& invocation, const std::string& name, int head_bits) {
   const double start = now();
   LoadedModel loaded;
-  SUBBYTE_TRY(loaded.directory, find_model(name));
+  SUBBYTE_TRY(const std::filesystem::path path, find_model(name));
+  loaded.directory = model_directory(path);
   SUBBYTE_TRY(loaded.execution, create_execution(invocation));
   Progress progress(invocation, "loading");
   LoadOptions options;
   options.head_bits = head_bits;
   options.progress = [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); };
-  SUBBYTE_TRY(loaded.model, load_model(loaded.directory, *loaded.execution, options));
+  SUBBYTE_TRY(loaded.model, load_model(path, *loaded.execution, options));
   loaded.load_seconds = now() - start;
   return loaded;
 }

@@ -59,7 +59,7 @@ class Progress {
 
 /// Everything that a command with a model needs.
 struct LoadedModel {
-  std::filesystem::path directory;
+  std::filesystem::path directory;  // of tokenizer.json and generation_config.json
   std::unique_ptr<Execution> execution;
   std::unique_ptr<Model> model;
   double load_seconds = 0;

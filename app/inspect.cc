@@ -98,7 +98,7 @@ void add_inspect(CLI::App& app, Invocation& invocation) {
   auto options = std::make_shared<Options>();
   command
       ->add_option("PATH", options->path,
-                   "model directory, .safetensors file or org/name[@revision]")
+                   "model directory, .safetensors, ak42, ak47 or ak48 file, or org/name[@revision]")
       ->required();
   command->add_flag("--json", options->json, "print one JSON object");
   command->callback([options, &invocation] {

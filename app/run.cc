@@ -86,7 +86,9 @@ void add_run(CLI::App& app, Invocation& invocation) {
                   "  subbyte run Qwen/Qwen3-8B-AWQ -f letter.txt --temp 0\n"
                   "  echo \"Once upon a time\" | subbyte run ./model --stop \"THE END\"");
   auto options = std::make_shared<Options>();
-  command->add_option("MODEL", options->model, "directory or org/name[@revision]")->required();
+  command
+      ->add_option("MODEL", options->model, "directory, ak47 or ak48 file, or org/name[@revision]")
+      ->required();
   auto* prompt = command->add_option("-p,--prompt", options->prompt, "the text to continue");
   command->add_option("-f,--file", options->file, "read the text from a file (- is stdin)")
       ->excludes(prompt);

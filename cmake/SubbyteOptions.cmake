@@ -1,6 +1,7 @@
 # Options, warnings and sanitizers that every target of the project shares.
 option(SUBBYTE_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(SUBBYTE_BUILD_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
+option(SUBBYTE_BUILD_FUZZERS "Build the fuzz targets (clang)" OFF)
 option(SUBBYTE_SCALAR_ONLY "Build the scalar kernels only, for any x86-64 machine" OFF)
 set(SUBBYTE_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread")
 

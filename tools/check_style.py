@@ -28,7 +28,7 @@ MAX_LINES = 500
 MAX_COLUMNS = 100
 MAX_FUNCTION_LINES = 60
 
-FOLDERS = ["src", "app", "bench", "tests", "conformance", "tools", "cmake"]
+FOLDERS = ["src", "app", "bench", "tests", "conformance", "fuzz", "tools", "cmake"]
 DATA_FOLDERS = {"data"}  # what is in tests/data is what others wrote
 CPP = {".h", ".cc", ".def"}
 OTHER_CODE = {".py", ".cmake"}

@@ -46,7 +46,7 @@ TEST_F(Importers, are_tried_in_the_order_of_the_list) {
   EXPECT_EQ(
       names,
       "awq gptq pack_quantized nvfp4_pack_quantized mxfp4_pack_quantized modelopt_nvfp4 bnb_nf4 "
-      "mxfp4 mxfp4_original dense ");
+      "mxfp4 mxfp4_original q8_0 dense ");
 }
 
 TEST_F(Importers, are_chosen_by_the_tensors) {

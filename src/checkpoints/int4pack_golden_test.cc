@@ -11,6 +11,7 @@
 
 #include "checkpoints/import_parts.h"
 #include "checkpoints/tensor_source.h"
+#include "layouts/fused_int4.h"
 #include "layouts/int4pack.h"
 
 namespace subbyte {
@@ -99,6 +100,49 @@ TEST_F(Int4packGolden, the_product_says_what_scales_and_zeros_mean) {
       // cancel are small beside them: twice that covers them).
       const double bound = 2 * static_cast<double>(cols + 3) * 0x1p-24 * magnitude;
       EXPECT_NEAR(load_f32(tensor("3.y.float32"), m * rows + n), sum, bound);
+    }
+  }
+}
+
+/// transform_cpu of the codes with any scales, its weight multiplied with the golden's own scales
+/// and offsets (which no zero points give: they were drawn freely), against the golden product.
+TEST_F(Int4packGolden, transform_cpu_gives_the_weight_that_was_multiplied) {
+  const Tensor& w = tensor("3.w");
+  const Tensor& sz = tensor("3.sz.float32");
+  const auto rows = static_cast<int64_t>(w.shape[0]);
+  const auto cols = static_cast<int64_t>(w.shape[1]);
+  const auto groups = static_cast<int64_t>(sz.shape[0]);
+  const std::vector<std::byte> canonical = codes("3");
+  const std::vector<float> ones(rows * groups, 1.0F);
+  const std::vector<std::byte> zeros(rows * groups, std::byte{8});
+  MatrixView view;
+  view.format = {Format::kU4, Format::kF32, Zero::kU8, cols / groups};
+  view.rows = rows;
+  view.cols = cols;
+  view.codes = canonical;
+  view.scales = std::as_bytes(std::span(ones));
+  view.zeros = zeros;
+  for (const auto& [capability, tile] :
+       {std::pair{"avx2", CpuTile::kHalves32}, {"avx512", CpuTile::kHalves64}}) {
+    const auto fused = transform_cpu(view, tile, Format::kF32);
+    ASSERT_TRUE(fused.ok()) << fused.error().message;
+    EXPECT_TRUE(std::ranges::equal(fused->weight, tensor(std::string("3.") + capability).bytes));
+    for (int64_t m = 0; m < 5; ++m) {
+      for (int64_t n = 0; n < rows; ++n) {
+        double sum = 0, magnitude = 0;
+        for (int64_t k = 0; k < cols; ++k) {
+          const NibblePlace at = int4pack_cpu_place(n, k, rows, cols, tile);
+          const double q = std::to_integer<int>(fused->weight[at.byte]) >> at.shift & 0xF;
+          const int64_t pair = k / (cols / groups) * rows + n;
+          const double weight = (q - 8) * load_f32(sz, 2 * pair) + load_f32(sz, 2 * pair + 1);
+          const double product = load_f32(tensor("3.x.float32"), m * cols + k) * weight;
+          sum += product;
+          magnitude += std::abs(product);
+        }
+        // As above.
+        EXPECT_NEAR(load_f32(tensor("3.y.float32"), m * rows + n), sum,
+                    2 * static_cast<double>(cols + 3) * 0x1p-24 * magnitude);
+      }
     }
   }
 }

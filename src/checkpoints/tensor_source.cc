@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "checkpoints/orin_model.h"
 #include "checkpoints/safetensors_codes.h"
 #include "json/quote.h"
 #include "json/strict_json.h"
@@ -197,6 +198,21 @@ Error no_checkpoint(const fs::path& directory) {
                                             directory.native(), kSingleName, kIndexName)};
 }
 
+/// The tensors of a model file of OrinMLLM, under the names that Hugging Face gives them.
+Result<std::vector<Tensor>> open_orin_model(const fs::path& path) {
+  SUBBYTE_TRY(MappedFile mapped, MappedFile::open(path));
+  SUBBYTE_TRY(const OrinModel model,
+              read_orin_model(mapped.bytes(), mapped.bytes().size(), path.native()));
+  const auto file = std::make_shared<const MappedFile>(std::move(mapped));
+  const auto data = file->bytes().subspan(kOrinHeaderBytes);
+  std::vector<Tensor> tensors;
+  for (const TensorEntry& entry : model.tensors) {
+    tensors.push_back({entry.name, entry.dtype, entry.shape,
+                       data.subspan(entry.begin, entry.end - entry.begin), file});
+  }
+  return tensors;
+}
+
 }  // namespace
 
 Result<TensorSource> TensorSource::open(const fs::path& path) {
@@ -208,6 +224,12 @@ Result<TensorSource> TensorSource::open(const fs::path& path) {
     }
   };
   std::error_code ignored;
+  if (is_orin_model(path)) {
+    SUBBYTE_TRY(const auto tensors, open_orin_model(path));
+    source.files_.push_back(path);
+    for (const Tensor& tensor : tensors) source.tensors_.emplace(tensor.name, tensor);
+    return source;
+  }
   if (!fs::is_directory(path, ignored)) {
     SUBBYTE_TRY(const SafetensorsFile file, SafetensorsFile::open(path));
     add(file);

@@ -1,5 +1,6 @@
 #pragma once
-// The tensors of a model directory by name, from one safetensors file or from shards.
+// The tensors of a model by name, from one safetensors file, from shards, or from a model file of
+// OrinMLLM.
 
 #include <filesystem>
 #include <map>
@@ -13,10 +14,11 @@ namespace subbyte {
 
 class TensorSource {
  public:
-  /// Opens `path`: a .safetensors file, or a directory with model.safetensors.index.json or
-  /// model.safetensors. Every shard named in the index is opened and must hold exactly the tensors
-  /// that the index says; shard names must be plain file names inside the directory, and a
-  /// symbolic link may lead only to a blob of the same Hugging Face cache entry (../../blobs/).
+  /// Opens `path`: a .safetensors file, a model file of OrinMLLM (checkpoints/orin_model.h, codes
+  /// orin.*), or a directory with model.safetensors.index.json or model.safetensors. Every shard
+  /// named in the index is opened and must hold exactly the tensors that the index says; shard
+  /// names must be plain file names inside the directory, and a symbolic link may lead only to a
+  /// blob of the same Hugging Face cache entry (../../blobs/).
   /// The codes of the index begin with "index." and are listed in docs/safetensors.md.
   static Result<TensorSource> open(const std::filesystem::path& path);
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "checkpoints/orin_model.h"
 #include "engine/modules.h"
-#include "json/strict_json.h"
 #include "models/model_config.h"
 
 namespace subbyte {
@@ -52,16 +52,16 @@ void add_plain_tensors(const TensorSource& tensors, const std::set<std::string, 
   }
 }
 
-/// The config of a directory. What this version cannot run is a problem, and no error here.
-Result<QuantizationConfig> read_configs(const fs::path& directory, Inspection& inspection) {
-  const std::string path = (directory / "config.json").string();
-  SUBBYTE_TRY(const json::Value value, json::parse_file(path, kMaxConfigBytes));
-  SUBBYTE_TRY(const json::Object config, json::Object::of(value, path));
+/// The config of a directory or a model file. What this version cannot run is a problem, and no
+/// error here.
+Result<QuantizationConfig> read_configs(const fs::path& path, Inspection& inspection) {
+  SUBBYTE_TRY(const ConfigFile file, read_config_file(path));
+  SUBBYTE_TRY(const json::Object config, file.object());
   SUBBYTE_TRY(const auto type, config.string("model_type"));
   inspection.architecture = type.value_or("unknown");
-  const auto model = read_model_config(directory);
+  const auto model = read_model_config(path);
   if (!model.ok()) inspection.problems.push_back(model.error().message);
-  auto quantization = read_quantization_config(config, directory);
+  auto quantization = read_quantization_config(config, path);
   if (quantization.ok()) {
     inspection.quantization = quantization->method_name();
     return quantization;
@@ -81,7 +81,7 @@ Result<Inspection> inspect(const fs::path& path, Executor& pool) {
   Inspection inspection;
   QuantizationConfig quantization;
   std::error_code ignored;
-  if (fs::is_directory(path, ignored) && fs::exists(path / "config.json", ignored)) {
+  if (fs::exists(path / "config.json", ignored) || is_orin_model(path)) {
     SUBBYTE_TRY(quantization, read_configs(path, inspection));
   }
   SUBBYTE_TRY(const TensorSource tensors, TensorSource::open(path));

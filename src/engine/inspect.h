@@ -1,5 +1,6 @@
 #pragma once
-// What is in a model directory or a safetensors file, read from the headers (and g_idx) alone.
+// What is in a model directory, a safetensors file or a model file of OrinMLLM, read from the
+// headers (and g_idx) alone.
 
 #include <cstdint>
 #include <filesystem>

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "checkpoints/orin_model.h"
+
 namespace subbyte {
 namespace {
 
@@ -76,6 +78,12 @@ Result<fs::path> find_model(std::string_view name) {
   std::error_code ignored;
   const fs::path path(name);
   if (fs::exists(path / "config.json", ignored)) return path;
+  if (is_orin_model(path)) return path;
+  if (fs::is_regular_file(path, ignored)) {
+    return Error{"model.not_found",
+                 fmt::format("{}: expected a directory or a model file of OrinMLLM (ak47, ak48)",
+                             path.string())};
+  }
   if (fs::is_directory(path, ignored)) {
     return Error{"model.not_found",
                  fmt::format("{}: this directory has no config.json", path.string())};

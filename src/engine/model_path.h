@@ -1,5 +1,5 @@
 #pragma once
-// Where a model is: a directory, or an entry of the Hugging Face cache.
+// Where a model is: a directory, a model file of OrinMLLM, or an entry of the Hugging Face cache.
 
 #include <filesystem>
 #include <string_view>
@@ -8,7 +8,8 @@
 
 namespace subbyte {
 
-/// `name` is a directory that holds config.json, or `org/name[@revision]`, which is looked up in
+/// `name` is a directory that holds config.json, a file that is_orin_model() knows (its
+/// tokenizer.json lies beside it), or `org/name[@revision]`, which is looked up in
 /// the cache (read only, nothing is downloaded): HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME/hub,
 /// XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub, the first that is set. A revision is
 /// a branch or tag (through refs/) or a commit; main when not given.

@@ -126,38 +126,47 @@ void unpack_int4_cuda(std::byte* codes, const std::byte* from, int64_t rows, int
   });
 }
 
-Result<std::vector<std::byte>> pack_scales_and_zeros(const MatrixView& matrix) {
+Result<std::vector<std::byte>> pack_scales_and_zeros(const MatrixView& matrix, Format type,
+                                                     OffsetScale offset) {
   if (matrix.format.element != Format::kU4 || matrix.format.zero != Zero::kU8 ||
-      !is_float(matrix.format.scale) || matrix.tensor_scale != 1) {
+      !is_float(matrix.format.scale) || !is_float(type) || matrix.tensor_scale != 1) {
     return Error{
         "layout.format",
         "scales_and_zeros are of u4 with zero points and scales in f16, bf16 or f32, not " +
             to_string(matrix.format)};
   }
-  const FormatInfo& type = info(matrix.format.scale);
-  const int64_t width = type.bits / 8;
+  const FormatInfo& from = info(matrix.format.scale);
+  const FormatInfo& to = info(type);
+  const int64_t width = to.bits / 8;
   const int64_t groups = matrix.groups();
   std::vector<std::byte> tensor(2 * matrix.rows * groups * width);
   for (int64_t n = 0; n < matrix.rows; ++n) {
     for (int64_t g = 0; g < groups; ++g) {
-      const uint32_t scale = load(matrix.scales.data() + (n * groups + g) * width, width);
+      const std::byte* at = matrix.scales.data() + (n * groups + g) * (from.bits / 8);
+      const double stored = from.decode(load(at, from.bits / 8));
+      const uint32_t scale = to.encode(stored, Rounding::kNearestEven);
+      const double rounded = to.decode(scale);
       const int zero = std::to_integer<int>(matrix.zeros[n * groups + g]);
       if (zero > kMaxZero) {
         return Error{"layout.zero_range",
                      "zero point " + std::to_string(zero) + place_of(n, g) + ": expected 0 to 16"};
       }
-      const uint32_t offset = offset_of(type, type.decode(scale), zero);
-      if (!std::isfinite(type.decode(offset))) {
-        return Error{"layout.scale_range", "8 times the scale" + place_of(n, g) +
-                                               " is beyond what " + std::string(type.name) +
-                                               " holds"};
+      const uint32_t z = offset_of(to, offset == OffsetScale::kStored ? stored : rounded, zero);
+      if (!std::isfinite(rounded) || !std::isfinite(to.decode(z))) {
+        return Error{"layout.scale_range", "the scale" + place_of(n, g) +
+                                               ", or its offset, is beyond what " +
+                                               std::string(to.name) + " holds"};
       }
-      std::byte* to = tensor.data() + (g * matrix.rows + n) * 2 * width;
-      store(to, scale, width);
-      store(to + width, offset, width);
+      std::byte* pair = tensor.data() + (g * matrix.rows + n) * 2 * width;
+      store(pair, scale, width);
+      store(pair + width, z, width);
     }
   }
   return tensor;
+}
+
+Result<std::vector<std::byte>> pack_scales_and_zeros(const MatrixView& matrix) {
+  return pack_scales_and_zeros(matrix, matrix.format.scale, OffsetScale::kStored);
 }
 
 Result<ScalesAndZeros> unpack_scales_and_zeros(std::span<const std::byte> tensor, Format type,

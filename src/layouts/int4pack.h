@@ -51,9 +51,16 @@ void pack_int4_cuda(std::byte* to, const std::byte* codes, int64_t rows, int64_t
 void unpack_int4_cuda(std::byte* codes, const std::byte* from, int64_t rows, int64_t cols,
                       int inner_k_tiles);
 
-/// scales_and_zeros of a matrix of u4 with zero points, in the type of its scales (f16, bf16 or
-/// f32): z is rounded to that type once. Codes: layout.format; layout.zero_range above 16;
-/// layout.scale_range when z is beyond the type.
+/// From which scale z is computed: the one of the matrix, or that rounded to the type of the
+/// tensor.
+enum class OffsetScale : uint8_t { kStored, kRounded };
+
+/// scales_and_zeros of a matrix of u4 with zero points, in f16, bf16 or f32; s and z are rounded to
+/// that type once. Codes: layout.format; layout.zero_range above 16; layout.scale_range when s or z
+/// is beyond the type.
+Result<std::vector<std::byte>> pack_scales_and_zeros(const MatrixView& matrix, Format type,
+                                                     OffsetScale offset);
+/// The same in the type of the scales, which then are not rounded.
 Result<std::vector<std::byte>> pack_scales_and_zeros(const MatrixView& matrix);
 
 /// Scales and zero points, as a canonical matrix has them, of such a tensor [groups][rows][2].

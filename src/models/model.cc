@@ -4,7 +4,6 @@
 
 #include <array>
 
-#include "json/strict_json.h"
 #include "models/head_bits.h"
 #include "models/model_family.h"
 
@@ -71,16 +70,14 @@ Status Model::forward(Execution& execution, std::span<const int32_t> tokens, KvC
   return {};
 }
 
-Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& directory,
-                                          Execution& execution, const LoadOptions& options) {
+Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Execution& execution,
+                                          const LoadOptions& options) {
   SUBBYTE_CHECK(check_head_bits(options.head_bits));
-  SUBBYTE_TRY(const ModelConfig config, read_model_config(directory));
-  SUBBYTE_TRY(const json::Value value,
-              json::parse_file((directory / "config.json").string(), kMaxConfigBytes));
-  SUBBYTE_TRY(const json::Object object,
-              json::Object::of(value, (directory / "config.json").string()));
-  SUBBYTE_TRY(const QuantizationConfig quantization, read_quantization_config(object, directory));
-  SUBBYTE_TRY(const TensorSource tensors, TensorSource::open(directory));
+  SUBBYTE_TRY(const ModelConfig config, read_model_config(path));
+  SUBBYTE_TRY(const ConfigFile file, read_config_file(path));
+  SUBBYTE_TRY(const json::Object object, file.object());
+  SUBBYTE_TRY(const QuantizationConfig quantization, read_quantization_config(object, path));
+  SUBBYTE_TRY(const TensorSource tensors, TensorSource::open(path));
   WeightLoader loader({tensors, quantization, execution.pool()}, execution, options);
   SUBBYTE_TRY(auto model, find_family(config.model_type)->load(config, loader));
   SUBBYTE_CHECK(loader.finish(*model));

@@ -67,11 +67,11 @@ struct LoadOptions {
   LoadProgress progress = nullptr;
 };
 
-/// Opens a model directory: config.json says which model, the tensors are imported and checked
-/// against it. Codes: those of read_model_config, TensorSource and the importers;
-/// model.unsupported for other model types, model.weight_shape when a tensor disagrees with
-/// config.json, model.head_bits for bits that there are not.
-Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& directory,
-                                          Execution& execution, const LoadOptions& options = {});
+/// Opens a model directory or a model file of OrinMLLM: its config says which model, the tensors
+/// are imported and checked against it. Codes: those of read_model_config, TensorSource and the
+/// importers; model.unsupported for other model types, model.weight_shape when a tensor disagrees
+/// with config.json, model.head_bits for bits that there are not.
+Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Execution& execution,
+                                          const LoadOptions& options = {});
 
 }  // namespace subbyte

@@ -203,19 +203,18 @@ Result<ModelConfig> parse_model_config(const json::Object& config) {
   return model;
 }
 
-Result<ModelConfig> read_model_config(const fs::path& directory) {
-  const fs::path path = directory / "config.json";
-  SUBBYTE_TRY(const json::Value value, json::parse_file(path.string(), kMaxConfigBytes));
-  SUBBYTE_TRY(const json::Object object, json::Object::of(value, path.string()));
-  SUBBYTE_TRY(ModelConfig model, parse_model_config(object));
-  const fs::path generation = directory / "generation_config.json";
+Result<ModelConfig> read_model_config(const fs::path& model) {
+  SUBBYTE_TRY(const ConfigFile file, read_config_file(model));
+  SUBBYTE_TRY(const json::Object object, file.object());
+  SUBBYTE_TRY(ModelConfig config, parse_model_config(object));
+  const fs::path generation = model_directory(model) / "generation_config.json";
   std::error_code ignored;
   if (fs::exists(generation, ignored)) {
     SUBBYTE_TRY(const json::Value defaults, json::parse_file(generation.string(), kMaxConfigBytes));
     SUBBYTE_TRY(const json::Object section, json::Object::of(defaults, generation.string()));
-    SUBBYTE_CHECK(read_eos(section, model));
+    SUBBYTE_CHECK(read_eos(section, config));
   }
-  return model;
+  return config;
 }
 
 }  // namespace subbyte

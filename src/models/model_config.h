@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "checkpoints/config_file.h"
 #include "ops/rope.h"
 
 namespace subbyte {
@@ -16,8 +17,6 @@ namespace subbyte {
 namespace json {
 class Object;
 }
-
-inline constexpr uint64_t kMaxConfigBytes = 16 << 20;
 
 struct ModelConfig {
   std::string model_type;  // "qwen3", "gpt_oss"
@@ -44,9 +43,10 @@ struct ModelConfig {
   std::vector<int32_t> eos_tokens;
 };
 
-/// Reads `directory`/config.json and, where it is there, generation_config.json.
-/// Codes: config.* (model_type, rope, range, ...), json.*, file.*.
-Result<ModelConfig> read_model_config(const std::filesystem::path& directory);
+/// Reads the config of a model directory or of a model file (checkpoints/config_file.h) and, where
+/// it is there, generation_config.json.
+/// Codes: config.* (model_type, rope, range, ...), json.*, file.*, orin.*.
+Result<ModelConfig> read_model_config(const std::filesystem::path& model);
 
 /// The same from a parsed config.json, without generation_config.json.
 Result<ModelConfig> parse_model_config(const json::Object& config);

@@ -1,0 +1,28 @@
+// tokenizer.json. The input is the file; a tokenizer that is accepted must encode and decode.
+
+#include "fuzz/fuzz.h"
+#include "text/tokenizer.h"
+
+using namespace subbyte;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
+  static const fuzz::Scratch scratch;
+  const fuzz::Exact file(data, size);
+  const auto path = scratch.write("tokenizer.json", file.text());
+  const auto tokenizer = Tokenizer::load(path);
+  if (!tokenizer.ok()) {
+    fuzz::require_line(tokenizer.error(), "tokenizer.json");
+    return 0;
+  }
+  constexpr std::string_view kText = "Grace <|end|> \xC3\xA9\xFF 12345\n";
+  for (const auto special : {SpecialTokens::kAsText, SpecialTokens::kRecognize}) {
+    const auto ids = tokenizer->encode(kText, special);
+    if (!ids.ok()) {
+      fuzz::require_line(ids.error(), "");
+      continue;
+    }
+    for (const TokenId id : *ids) fuzz::require(id >= 0 && id < tokenizer->size(), "an id");
+    fuzz::require(tokenizer->decode(*ids, false).ok(), "its own ids");
+  }
+  return 0;
+}
