@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "checkpoints/importer.h"
+#include "engine/find_modules.h"
 #include "json/strict_json.h"
 #include "models/model_config.h"
 
@@ -12,33 +12,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Modules as the importers see them, by the tensor that gives each away.
 void add_modules(const ImportContext& context, std::set<std::string, std::less<>>& used,
                  Inspection& inspection) {
-  for (const auto& [name, tensor] : context.tensors.tensors()) {
-    for (const Importer* importer : all_importers()) {
-      if (used.contains(name) || !name.ends_with(importer->anchor)) continue;
-      const std::string module = name.substr(0, name.size() - importer->anchor.size());
-      const bool matrix = importer->anchor != ".weight" || tensor.shape.size() == 2;
-      if (!matrix || !importer->matches(context.tensors, module)) continue;
-      const auto described = importer->describe(context, module);
-      if (!described.ok()) {
-        inspection.problems.push_back(described.error().message);
-        break;
-      }
-      const ModuleInfo& info = *described;
-      InspectedWeight weight;
-      weight.name = module;
-      weight.importer = info.importer;
-      weight.format = to_string(info.format);
-      weight.shape = {static_cast<uint64_t>(info.rows), static_cast<uint64_t>(info.cols)};
-      if (info.experts > 1) weight.shape.insert(weight.shape.begin(), info.experts);
-      weight.parameters = info.experts * info.rows * info.cols;
-      weight.bytes = info.bytes();
-      weight.act_order = info.act_order;
-      for (const Tensor* part : info.tensors) used.insert(part->name);
-      inspection.weights.push_back(std::move(weight));
+  for (const FoundModule& module : find_modules(context, used)) {
+    if (!module.info.ok()) {
+      inspection.problems.push_back(module.info.error().message);
+      continue;
     }
+    const ModuleInfo& info = *module.info;
+    InspectedWeight weight;
+    weight.name = module.name;
+    weight.importer = info.importer;
+    weight.format = to_string(info.format);
+    weight.shape = {static_cast<uint64_t>(info.rows), static_cast<uint64_t>(info.cols)};
+    if (info.experts > 1) weight.shape.insert(weight.shape.begin(), info.experts);
+    weight.parameters = info.experts * info.rows * info.cols;
+    weight.bytes = info.bytes();
+    weight.act_order = info.act_order;
+    inspection.weights.push_back(std::move(weight));
   }
 }
 
