@@ -15,7 +15,8 @@ constexpr std::array kCodes = {
 #undef SUBBYTE_VERIFY_CODE
 };
 
-/// What stands around the name of a tensor in the messages of importers and of the container.
+/// What stands around the name of a tensor in messages of importers, and of the index of shards.
+/// Those about one file are about the file first.
 constexpr std::pair<std::string_view, std::string_view> kTensorMarks[] = {
     {"tensor '", "': "},
     {"tensor '", "' "},
@@ -83,6 +84,7 @@ void Findings::add(const Error& error, std::string_view where) {
   Finding finding = {error.code, severity_of(error.code), std::string(where), {}, {}};
   std::string_view rest = after_file(error.message, where);
   for (const auto& [before, after] : kTensorMarks) {
+    if (error.code.starts_with("safetensors.")) break;
     const auto at = error.message.find(before);
     const auto end = at == std::string::npos ? at : error.message.find(after, at + before.size());
     if (end == std::string::npos) continue;
@@ -92,6 +94,10 @@ void Findings::add(const Error& error, std::string_view where) {
   }
   split(rest, finding);
   findings_.push_back(std::move(finding));
+}
+
+bool Findings::has(std::string_view where) const {
+  return std::ranges::find(findings_, where, &Finding::where) != findings_.end();
 }
 
 std::vector<Finding> Findings::take() {

@@ -25,6 +25,9 @@ class Findings {
   /// A refusal of another layer. Where: the tensor that its message names, else `where`.
   void add(const Error& error, std::string_view where);
 
+  /// Whether something was found there.
+  bool has(std::string_view where) const;
+
   /// All of them, errors first; else in the order in which they were added.
   std::vector<Finding> take();
 

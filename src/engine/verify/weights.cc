@@ -81,7 +81,7 @@ class WeightChecker {
   Status check(const std::string& module, const Result<ModuleInfo>& info) {
     if (!info.ok()) {
       refused_ = true;
-      const bool absent = use_all_of(module) == 0;
+      const bool absent = claim_all_of(module) == 0;
       if (!absent || context_.complete) context_.findings.add(info.error(), module);
       return {};
     }
@@ -108,14 +108,14 @@ class WeightChecker {
   }
 
   /// Tensors of a module that was refused are no surplus. Returns how many there are.
-  std::size_t use_all_of(const std::string& module) {
+  std::size_t claim_all_of(const std::string& module) {
     std::size_t count = 0;
     const auto& tensors = context_.tensors.tensors();
     for (auto at = tensors.lower_bound(module); at != tensors.end(); ++at) {
       if (!at->first.starts_with(module)) break;
       const std::string_view rest = std::string_view(at->first).substr(module.size());
       if (!rest.empty() && rest[0] != '.' && rest[0] != '_') continue;
-      count += used_.insert(at->first).second;
+      count += claimed_.insert(at->first).second;
     }
     return count;
   }
@@ -143,6 +143,7 @@ class WeightChecker {
   }
 
   void check_numbers(const Tensor& tensor, Format format) {
+    if (context_.findings.has(tensor.name)) return;  // an importer said so
     const Tally bad = count_not_finite(tensor.bytes, format, context_.pool);
     if (bad.count == 0) return;
     const std::size_t total = tensor.bytes.size() * 8 / info(format).bits;
@@ -170,7 +171,7 @@ class WeightChecker {
   Status check_others(bool all_known) {
     for (const auto& [name, tensor] : context_.tensors.tensors()) {
       if (used_.contains(name)) continue;
-      if (all_known && !is_ignored_tensor(name)) {
+      if (all_known && !claimed_.contains(name) && !is_ignored_tensor(name)) {
         context_.findings.add("model.surplus", name, "a tensor of the model of config.json",
                               "another one");
       }
@@ -191,6 +192,7 @@ class WeightChecker {
   const QuantizationConfig none_;
   ImportContext import_;
   std::set<std::string, std::less<>> used_;
+  std::set<std::string, std::less<>> claimed_;  // of modules that were refused
   bool quantized_ = false;
   bool refused_ = false;  // some module
 };
@@ -198,6 +200,7 @@ class WeightChecker {
 }  // namespace
 
 Status check_weights(VerifyContext& context) {
+  if (context.tensors.files().empty()) return {};  // the container is broken, and that was said
   return WeightChecker(context).run();
 }
 
