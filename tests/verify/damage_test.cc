@@ -156,6 +156,54 @@ std::vector<Damage> weight_damages() {
   };
 }
 
+std::vector<Damage> format_damages() {
+  const std::string weight = kModule + ".weight";
+  return {
+      {"scale_e4m3_nan", sound_nvfp4,
+       [](TinyModel& m) {
+         m.up(".weight_scale").set<uint8_t>(9, 0xFF);
+         m.up(".weight_scale").set<uint8_t>(50, 0x7F);
+       },
+       "error import.scale_not_finite " + weight + "_scale",
+       "0xFF (NaN) at index 9, the first of 2 among 128"},
+      {"scale_e4m3_zero", sound_nvfp4,
+       [](TinyModel& m) { m.up(".weight_scale").set<uint8_t>(9, 0x80); },
+       "warning verify.scale_zero " + weight + "_scale", "output 4, group 1"},
+      {"scale_of_tensor_nan", sound_nvfp4,
+       [](TinyModel& m) { m.up(".weight_scale_2").set<uint32_t>(0, 0x7FC00000); },
+       "error import.scale_not_finite " + weight + "_scale_2", "nan"},
+      {"scale_of_tensor_zero", sound_nvfp4,
+       [](TinyModel& m) { m.up(".weight_scale_2").set<float>(0, 0); },
+       "warning verify.dead_rows " + weight, "64 of 64 outputs"},
+      {"scale_of_blocks_nan", sound_nf4,
+       [](TinyModel& m) { m.up(".weight.absmax").set<uint32_t>(7, 0x7FC00000); },
+       "error import.scale_not_finite " + weight + ".absmax", "block 7"},
+      {"scale_of_blocks_negative", sound_nf4,
+       [](TinyModel& m) { m.up(".weight.absmax").set<float>(7, -1); },
+       "warning verify.scale_negative " + weight + ".absmax", "1 of 64"},
+      {"table_of_codes", sound_nf4,
+       [](TinyModel& m) { m.up(".weight.quant_map").set<float>(3, 0); },
+       "error bnb_nf4.quant_map " + weight + ".quant_map", "code 3"},
+      {"state_of_blocks", sound_nf4,
+       [](TinyModel& m) {
+         TestTensor& state = m.up(".weight.quant_state.bitsandbytes__nf4");
+         state.bytes.replace(state.bytes.find("[64"), 3, "[63");
+       },
+       "error import.shape " + weight, "[1008, 1]"},
+      {"packed_scale_infinite", sound_packed,
+       [](TinyModel& m) { m.up(".weight_scale").set<uint16_t>(2, 0x7F80); },
+       "error import.scale_not_finite " + weight + "_scale", "1 of 128"},
+      {"packed_unused_codes", sound_packed,
+       [](TinyModel& m) {
+         for (char& byte : m.up(".weight_packed").bytes) byte = static_cast<char>(byte | 0x11);
+       },
+       "note verify.unused_codes " + weight + "_packed", "8 of 16"},
+      {"packed_shape", sound_packed,
+       [](TinyModel& m) { m.up(".weight_shape").set<int64_t>(0, 63); },
+       "error import.shape " + weight + "_shape", "63"},
+  };
+}
+
 std::vector<Damage> tensor_damages() {
   const auto sized = [](std::string name, Shape shape) {
     Random random(3);
@@ -292,8 +340,8 @@ std::vector<Damage> tokenizer_damages() {
 
 std::vector<Damage> all_damages() {
   std::vector<Damage> all;
-  for (const auto& part : {scale_damages(), weight_damages(), tensor_damages(), config_damages(),
-                           tokenizer_damages()}) {
+  for (const auto& part : {scale_damages(), weight_damages(), format_damages(), tensor_damages(),
+                           config_damages(), tokenizer_damages()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;
@@ -322,6 +370,9 @@ TEST(Sound, models_give_no_finding) {
   EXPECT_EQ(lines(verify_model(sound_gptq(false))), std::vector<std::string>{});
   EXPECT_EQ(lines(verify_model(asymmetric_gptq())), std::vector<std::string>{});
   EXPECT_EQ(lines(verify_model(sound_mxfp4())), std::vector<std::string>{});
+  EXPECT_EQ(lines(verify_model(sound_nvfp4())), std::vector<std::string>{});
+  EXPECT_EQ(lines(verify_model(sound_nf4())), std::vector<std::string>{});
+  EXPECT_EQ(lines(verify_model(sound_packed())), std::vector<std::string>{});
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/thread_pool.h"
+#include "formats/format.h"
 
 namespace subbyte::conformance {
 namespace {
@@ -46,6 +47,67 @@ TinyModel sound_gptq(bool v1) {
 
 TinyModel sound_mxfp4() {
   return sound(mxfp4_model());
+}
+
+TinyModel sound_nvfp4() {
+  TinyModel model = sound_dense();
+  Random random(4);
+  const std::string name(kUp);
+  model.quantization() = {{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}};
+  model.up(".weight") = random_bits(name + ".weight", DType::kU8, {kInner, kHidden / 2}, random);
+  model.tensors.push_back(
+      filled<uint8_t>(name + ".weight_scale", DType::kF8E4M3, {kInner, kHidden / 16}, 0x38));
+  model.tensors.push_back(filled<float>(name + ".weight_scale_2", DType::kF32, {}, 0.5F));
+  return model;
+}
+
+TinyModel sound_nf4() {
+  TinyModel model = sound_dense();
+  Random random(5);
+  const std::string name = std::string(kUp) + ".weight";
+  model.quantization() = {
+      {"quant_method", "bitsandbytes"}, {"load_in_4bit", true}, {"bnb_4bit_quant_type", "nf4"}};
+  model.up(".weight") = random_bits(name, DType::kU8, {kInner * kHidden / 2, 1}, random);
+  model.tensors.push_back(filled<float>(name + ".absmax", DType::kF32, {kInner}, 0.5F));
+  TestTensor map = filled<float>(name + ".quant_map", DType::kF32, {16}, 0);
+  for (uint32_t code = 0; code < 16; ++code) {
+    map.set(code, static_cast<float>(info(Format::kNF4).decode(code)));
+  }
+  model.tensors.push_back(map);
+  const std::string state =
+      R"({"quant_type": "nf4", "blocksize": 32, "dtype": "bfloat16", "shape": [64, 32]})";
+  model.tensors.push_back(
+      {name + ".quant_state.bitsandbytes__nf4", DType::kU8, {state.size()}, state});
+  return model;
+}
+
+TinyModel sound_packed() {
+  TinyModel model = sound_dense();
+  Random random(6);
+  const std::string name = std::string(kUp) + ".weight";
+  model.quantization() = {{"quant_method", "compressed-tensors"},
+                          {"format", "pack-quantized"},
+                          {"config_groups",
+                           {{"group_0",
+                             {{"targets", {"Linear"}},
+                              {"weights",
+                               {{"num_bits", 4},
+                                {"type", "int"},
+                                {"symmetric", false},
+                                {"strategy", "group"},
+                                {"group_size", 16}}}}}}}};
+  model.remove(name);
+  const uint64_t groups = kHidden / 16;
+  model.tensors.push_back(
+      random_bits(name + "_packed", DType::kI32, {kInner, kHidden / 8}, random));
+  model.tensors.push_back(
+      filled<uint16_t>(name + "_scale", DType::kBF16, {kInner, groups}, 0x3C00));
+  model.tensors.push_back(
+      random_bits(name + "_zero_point", DType::kI32, {kInner / 8, groups}, random));
+  TestTensor shape = filled<int64_t>(name + "_shape", DType::kI64, {2}, kInner);
+  shape.set<int64_t>(1, kHidden);
+  model.tensors.push_back(shape);
+  return model;
 }
 
 TokenizerJson tokenizer_of(const TinyModel& model) {

@@ -20,6 +20,11 @@ TinyModel sound_dense();
 TinyModel sound_awq();
 TinyModel sound_gptq(bool v1 = true);  // symmetric
 TinyModel sound_mxfp4();
+/// Dense but for kUp, which is quantized: NVFP4 of ModelOpt, NF4 of bitsandbytes, or 4 bits of
+/// compressed-tensors with zero points.
+TinyModel sound_nvfp4();
+TinyModel sound_nf4();
+TinyModel sound_packed();
 
 /// The tokenizer.json of a model.
 TokenizerJson tokenizer_of(const TinyModel& model);
