@@ -46,6 +46,18 @@ BadScales find_bad_scales(const Tensor& scales, int64_t begin, int64_t end) {
   }
 }
 
+/// Refuses bytes with all bits of `nan` set.
+Status refuse_nan_bytes(const Tensor& scales, std::byte nan) {
+  const auto is_nan = [nan](std::byte scale) { return (scale & nan) == nan; };
+  const auto first = std::ranges::find_if(scales.bytes, is_nan);
+  if (first == scales.bytes.end()) return {};
+  return tensor_error(
+      "import.scale_not_finite", scales,
+      fmt::format("scale byte 0x{:02X} (NaN) at index {}, the first of {} among {}",
+                  std::to_integer<int>(*first), first - scales.bytes.begin(),
+                  std::count_if(first, scales.bytes.end(), is_nan), scales.bytes.size()));
+}
+
 int64_t groups_for(int64_t group_size, int64_t cols) {
   return group_size == -1 ? 1 : static_cast<int64_t>(ceil_div(cols, group_size));
 }
@@ -125,20 +137,11 @@ Status check_scales(const Tensor& scales, Executor& pool) {
 }
 
 Status check_e8m0_scales(const Tensor& scales) {
-  const void* nan = std::memchr(scales.bytes.data(), 0xFF, scales.bytes.size());
-  if (nan == nullptr) return {};
-  const auto index = static_cast<const std::byte*>(nan) - scales.bytes.data();
-  return tensor_error("import.scale_not_finite", scales,
-                      fmt::format("scale byte 0xFF (NaN) at index {}", index));
+  return refuse_nan_bytes(scales, std::byte{0xFF});
 }
 
 Status check_e4m3_scales(const Tensor& scales) {
-  const auto nan = std::ranges::find_if(
-      scales.bytes, [](std::byte scale) { return (scale & std::byte{0x7F}) == std::byte{0x7F}; });
-  if (nan == scales.bytes.end()) return {};
-  return tensor_error("import.scale_not_finite", scales,
-                      fmt::format("scale byte {:#04X} (NaN) at index {}",
-                                  std::to_integer<int>(*nan), nan - scales.bytes.begin()));
+  return refuse_nan_bytes(scales, std::byte{0x7F});
 }
 
 std::span<const std::byte> aligned_bytes(const Tensor& tensor,

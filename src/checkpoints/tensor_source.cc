@@ -133,51 +133,71 @@ Result<WeightMap> read_index(const fs::path& path) {
 
 using Shards = std::map<std::string, SafetensorsFile, std::less<>>;
 
-/// The index and the shards must name the same tensors in the same places.
-Status check_shards(const WeightMap& shard_of, const Shards& shards, const fs::path& index) {
+/// An error, or one more of `problems` where those are collected.
+Status refuse_or_collect(Error error, std::vector<Error>* problems) {
+  if (problems == nullptr) return error;
+  problems->push_back(std::move(error));
+  return {};
+}
+
+/// The index and the shards must name the same tensors in the same places. What the index says of
+/// shards that are not in `shards` is not looked at.
+Status check_shards(const WeightMap& shard_of, const Shards& shards, const fs::path& index,
+                    std::vector<Error>* problems) {
   const auto refuse = [&](std::string_view code, std::string_view tensor,
                           const std::string& problem) {
-    return Error{code,
-                 fmt::format("{}: tensor {}: {}", index.native(), json::quote(tensor), problem)};
+    return refuse_or_collect(
+        Error{code, fmt::format("{}: tensor {}: {}", index.native(), json::quote(tensor), problem)},
+        problems);
   };
   std::map<std::string_view, std::string_view> found_in;
   for (const auto& [shard, file] : shards) {
     for (const TensorEntry& tensor : file.header().tensors) {
       const auto [first, added] = found_in.emplace(tensor.name, shard);
       if (!added) {
-        return refuse(
+        SUBBYTE_CHECK(refuse(
             codes::kTensorTwice, tensor.name,
-            fmt::format("expected it once, found it in {} and in {}", first->second, shard));
-      }
-      if (!shard_of.contains(tensor.name)) {
-        return refuse(codes::kTensorUnlisted, tensor.name,
-                      fmt::format("expected it in the index, found it only in {}", shard));
+            fmt::format("expected it once, found it in {} and in {}", first->second, shard)));
+      } else if (!shard_of.contains(tensor.name)) {
+        SUBBYTE_CHECK(refuse(codes::kTensorUnlisted, tensor.name,
+                             fmt::format("expected it in the index, found it only in {}", shard)));
       }
     }
   }
   for (const auto& [tensor, shard] : shard_of) {
+    if (!shards.contains(shard)) continue;
     const auto found = found_in.find(tensor);
     const std::string_view where = found == found_in.end() ? "no shard" : found->second;
     if (where != shard) {
-      return refuse(codes::kTensorMissing, tensor,
-                    fmt::format("expected it in {}, found it in {}", shard, where));
+      SUBBYTE_CHECK(refuse(codes::kTensorMissing, tensor,
+                           fmt::format("expected it in {}, found it in {}", shard, where)));
     }
   }
   return {};
 }
 
-Result<Shards> open_shards(const WeightMap& shard_of, const fs::path& directory) {
+/// `tensor` is one that the index says is in the shard.
+Result<SafetensorsFile> open_shard(const fs::path& directory, std::string_view shard,
+                                   std::string_view tensor) {
+  SUBBYTE_TRY(const fs::path path, file_inside(directory, shard));
+  Result<SafetensorsFile> file = SafetensorsFile::open(path);
+  if (file.ok() || file.error().code != "file.not_found") return file;
+  return Error{codes::kShardMissing, fmt::format("{} (the index names it for tensor {})",
+                                                 file.error().message, json::quote(tensor))};
+}
+
+Result<Shards> open_shards(const WeightMap& shard_of, const fs::path& directory,
+                           std::vector<Error>* problems) {
   Shards shards;
+  std::set<std::string_view> tried;
   for (const auto& [tensor, shard] : shard_of) {
-    if (shards.contains(shard)) continue;
-    SUBBYTE_TRY(const fs::path path, file_inside(directory, shard));
-    Result<SafetensorsFile> file = SafetensorsFile::open(path);
-    if (!file.ok() && file.error().code == "file.not_found") {
-      return Error{codes::kShardMissing, fmt::format("{} (the index names it for tensor {})",
-                                                     file.error().message, json::quote(tensor))};
+    if (!tried.insert(shard).second) continue;
+    Result<SafetensorsFile> file = open_shard(directory, shard, tensor);
+    if (file.ok()) {
+      shards.emplace(shard, *std::move(file));
+    } else {
+      SUBBYTE_CHECK(refuse_or_collect(std::move(file).error(), problems));
     }
-    if (!file.ok()) return std::move(file).error();
-    shards.emplace(shard, *std::move(file));
   }
   return shards;
 }
@@ -215,7 +235,7 @@ Result<std::vector<Tensor>> open_orin_model(const fs::path& path) {
 
 }  // namespace
 
-Result<TensorSource> TensorSource::open(const fs::path& path) {
+Result<TensorSource> TensorSource::open(const fs::path& path, std::vector<Error>* problems) {
   TensorSource source;
   const auto add = [&](const SafetensorsFile& file) {
     source.files_.push_back(file.path());
@@ -245,8 +265,8 @@ Result<TensorSource> TensorSource::open(const fs::path& path) {
   if (!is_there(path / kIndexName)) return no_checkpoint(path);
   SUBBYTE_TRY(const fs::path index, file_inside(path, kIndexName));
   SUBBYTE_TRY(const WeightMap shard_of, read_index(index));
-  SUBBYTE_TRY(const Shards shards, open_shards(shard_of, path));
-  SUBBYTE_CHECK(check_shards(shard_of, shards, index));
+  SUBBYTE_TRY(const Shards shards, open_shards(shard_of, path, problems));
+  SUBBYTE_CHECK(check_shards(shard_of, shards, index, problems));
   for (const auto& [name, file] : shards) add(file);
   return source;
 }

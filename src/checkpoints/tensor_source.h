@@ -20,7 +20,12 @@ class TensorSource {
   /// names must be plain file names inside the directory, and a symbolic link may lead only to a
   /// blob of the same Hugging Face cache entry (../../blobs/).
   /// The codes of the index begin with "index." and are listed in docs/safetensors.md.
-  static Result<TensorSource> open(const std::filesystem::path& path);
+  /// With `problems`, what is wrong with single shards, and where index and shards disagree, is
+  /// added there and the rest is opened; of a tensor in two shards the first counts.
+  static Result<TensorSource> open(const std::filesystem::path& path,
+                                   std::vector<Error>* problems = nullptr);
+  /// No tensors at all.
+  static TensorSource empty() { return {}; }
 
   /// nullptr when there is no such tensor.
   const Tensor* find(std::string_view name) const;

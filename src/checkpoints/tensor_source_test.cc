@@ -9,6 +9,7 @@
 #include "checkpoints/safetensors_codes.h"
 #include "support/safetensors_bytes.h"
 #include "support/temp_dir.h"
+#include "support/test_tensors.h"
 
 namespace subbyte {
 namespace {
@@ -82,6 +83,34 @@ TEST(TensorSource, prefers_the_single_file_to_the_index) {
   ASSERT_TRUE(source.ok());
   EXPECT_EQ(text(source->find("single")), "1");
   EXPECT_EQ(source->tensors().size(), 1u);
+}
+
+TEST(TensorSource, collects_problems_and_opens_the_rest) {
+  const TempDir dir;
+  const auto shard = [&](const char* name, const std::vector<std::string>& tensors) {
+    std::vector<TestTensor> made;
+    for (const std::string& tensor : tensors) made.push_back({tensor, DType::kU8, {1}, "x"});
+    dir.write(name, tensor_file(made));
+  };
+  shard("1.safetensors", {"a", "twice"});
+  shard("2.safetensors", {"b", "twice", "unlisted"});
+  dir.write("3.safetensors", "cut");
+  dir.write(kIndex, R"({"weight_map": {"a": "1.safetensors", "twice": "1.safetensors",
+      "b": "2.safetensors", "gone": "2.safetensors", "c": "3.safetensors", "d": "4.safetensors",
+      "e": "4.safetensors"}})");
+  EXPECT_EQ(code(TensorSource::open(dir.path())), safetensors_codes::kTooSmall);
+  std::vector<Error> problems;
+  const auto source = TensorSource::open(dir.path(), &problems);
+  ASSERT_TRUE(source.ok()) << source.error().message;
+  EXPECT_EQ(source->tensors().size(), 4u);
+  EXPECT_EQ(source->find("twice")->file->path().filename(), "1.safetensors");
+  std::vector<std::string_view> codes;
+  for (const Error& problem : problems) codes.push_back(problem.code);
+  EXPECT_EQ(codes,
+            (std::vector<std::string_view>{safetensors_codes::kTooSmall, index_codes::kShardMissing,
+                                           index_codes::kTensorTwice, index_codes::kTensorUnlisted,
+                                           index_codes::kTensorMissing}));
+  EXPECT_NE(problems[4].message.find("\"gone\""), std::string::npos) << problems[4].message;
 }
 
 TEST(TensorSource, takes_a_total_size_that_was_written_as_a_float) {

@@ -11,6 +11,11 @@
 
 namespace subbyte {
 
+bool is_ignored_tensor(std::string_view name) {
+  return name.ends_with("rotary_emb.inv_freq") || name.ends_with(".k_scale") ||
+         name.ends_with(".v_scale");
+}
+
 WeightLoader::WeightLoader(const ImportContext& context, const Execution& execution,
                            const LoadOptions& options)
     : context_(context), execution_(&execution), options_(options) {}
@@ -161,10 +166,7 @@ Status WeightLoader::check_tied_head() {
 
 Status WeightLoader::finish(Model& model) const {
   for (const auto& [name, tensor] : context_.tensors.tensors()) {
-    // Older tools saved a table of the rotary embedding, which follows from config.json.
-    if (used_tensors_.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
-    // Scales for a key-value cache in FP8 (ModelOpt, compressed-tensors); here it holds floats.
-    if (name.ends_with(".k_scale") || name.ends_with(".v_scale")) continue;
+    if (used_tensors_.contains(name) || is_ignored_tensor(name)) continue;
     return Error{"model.surplus",
                  fmt::format("{}: tensor '{}': not part of the model that config.json describes",
                              tensor.file->path().string(), name)};

@@ -18,6 +18,10 @@ struct Linear {
 
 enum class Bias : uint8_t { kNone, kRequired };
 
+/// Tensors that some tools save and no model here reads: tables of the rotary embedding, which
+/// follow from config.json, and scales for a key-value cache in FP8, which holds floats here.
+bool is_ignored_tensor(std::string_view name);
+
 class WeightLoader {
  public:
   WeightLoader(const ImportContext& context, const Execution& execution,

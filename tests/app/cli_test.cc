@@ -57,8 +57,8 @@ TEST(Usage, mistakes_exit_with_2) {
 }
 
 TEST(Usage, help_has_examples_and_exits_with_0) {
-  for (const char* command : {"run", "chat", "inspect", "logits", "tokenize", "detokenize",
-                              "perplexity", "quantize", "convert", "diff", "synth"}) {
+  for (const char* command : {"run", "chat", "inspect", "verify", "convert", "diff", "logits",
+                              "tokenize", "detokenize", "perplexity", "quantize", "synth"}) {
     const ProcessResult result = run_program({command, "--help"});
     EXPECT_EQ(result.exit_code, 0) << command;
     EXPECT_NE(result.out.find("Examples:\n  "), std::string::npos) << command;
@@ -251,6 +251,78 @@ TEST(Inspect, contradictions_are_listed_and_exit_with_3) {
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_NE(result.out.find("group_size is 64, but"), std::string::npos) << result.out;
   EXPECT_EQ(run_program({"run", model.string(), "-p", "x"}).exit_code, 1);
+}
+
+/// A copy of a golden in which the first 16-bit number of a tensor is infinite or zero.
+fs::path damaged_golden(const TempDir& folder, const std::string& tensor, uint16_t number) {
+  fs::copy(golden("qwen3-awq"), folder.path() / "model");
+  const fs::path file = folder.path() / "model/model.safetensors";
+  std::streamoff offset = 0;
+  {
+    auto source = TensorSource::open(file);
+    const Tensor* found = source->find(tensor);
+    offset = found->bytes.data() - found->file->bytes().data();
+  }
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  stream.seekp(offset);
+  stream.write(reinterpret_cast<const char*>(&number), 2);
+  return folder.path() / "model";
+}
+
+TEST(Verify, a_sound_model_exits_with_0) {
+  const ProcessResult result = run_program({"verify", golden("qwen3-awq")});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("0 errors, 1 warning, 0 notes"), std::string::npos) << result.out;
+  EXPECT_EQ(run_program({"verify", golden("qwen3-awq"), "--strict"}).exit_code, 3);
+  EXPECT_EQ(run_program({"verify", "/no/such/model"}).exit_code, 1);
+  EXPECT_EQ(run_program({"verify"}).exit_code, 2);
+}
+
+TEST(Verify, errors_exit_with_3_and_stand_in_the_json) {
+  const TempDir folder;
+  const std::string tensor = "model.layers.1.mlp.up_proj.scales";
+  const std::string model = damaged_golden(folder, tensor, 0x7C00).string();
+  const ProcessResult text = run_program({"verify", model});
+  EXPECT_EQ(text.exit_code, 3);
+  EXPECT_TRUE(text.out.starts_with("error    import.scale_not_finite ")) << text.out;
+  EXPECT_NE(text.out.find(tensor + ": 1 of 1024 scales"), std::string::npos) << text.out;
+  const ProcessResult result = run_program({"verify", model, "--json"});
+  EXPECT_EQ(result.exit_code, 3);
+  const Json root = Json::parse(result.out);
+  EXPECT_EQ(root.at("architecture"), "qwen3");
+  EXPECT_EQ(root.at("quantization"), "awq");
+  EXPECT_EQ(root.at("tensors"), 53);
+  EXPECT_EQ(root.at("errors"), 1);
+  EXPECT_EQ(root.at("warnings"), 1);
+  const Json& finding = root.at("findings").at(0);
+  EXPECT_EQ(finding.at("code"), "import.scale_not_finite");
+  EXPECT_EQ(finding.at("severity"), "error");
+  EXPECT_EQ(finding.at("where"), tensor);
+  EXPECT_EQ(root.at("sha256").size(), 53u);
+  EXPECT_EQ(root.at("sha256").at(tensor).get<std::string>().size(), 64u);
+}
+
+TEST(Verify, warnings_exit_with_3_only_when_told) {
+  const TempDir folder;
+  const std::string model = damaged_golden(folder, "model.layers.1.mlp.up_proj.scales", 0).string();
+  const ProcessResult result = run_program({"verify", model});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_NE(result.out.find("warning  verify.scale_zero"), std::string::npos) << result.out;
+  EXPECT_EQ(run_program({"verify", model, "--strict"}).exit_code, 3);
+}
+
+TEST(Verify, checksums_are_those_of_the_bytes) {
+  const TempDir folder;
+  // "abc" as a tensor; the digest is that of FIPS 180-2.
+  const std::string header = R"({"x":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}})";
+  std::string bytes(8, '\0');
+  bytes[0] = static_cast<char>(header.size());
+  const fs::path file = folder.write("a.safetensors", bytes + header + "abc");
+  const ProcessResult result = run_program({"verify", file.string(), "--checksums"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(result.out.starts_with(
+      "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  x\n"))
+      << result.out;
 }
 
 TEST(Synth, run_continues_with_any_format_and_stays_in_memory) {

@@ -1,0 +1,154 @@
+// subbyte verify: what is wrong with a checkpoint, weights included.
+
+#include "engine/verify.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "app/command.h"
+#include "engine/model_path.h"
+#include "json/quote.h"
+
+namespace subbyte::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string path;
+  bool json = false;
+  bool checksums = false;
+  bool notes = false;
+  bool strict = false;
+};
+
+std::string as_json(const VerifyReport& report) {
+  Json root = {{"architecture", report.architecture},
+               {"quantization", report.quantization},
+               {"tensors", report.num_tensors},
+               {"bytes", report.bytes},
+               {"errors", report.count(Severity::kError)},
+               {"warnings", report.count(Severity::kWarning)},
+               {"notes", report.count(Severity::kNote)}};
+  root["findings"] = Json::array();
+  for (const Finding& finding : report.findings) {
+    root["findings"].push_back({{"code", finding.code},
+                                {"severity", name(finding.severity)},
+                                {"where", finding.where},
+                                {"expected", finding.expected},
+                                {"found", finding.found}});
+  }
+  root["sha256"] = Json::object();
+  for (const TensorChecksum& checksum : report.checksums) {
+    root["sha256"][checksum.tensor] = checksum.sha256;
+  }
+  // Names come from files: what is not UTF-8 must not stop the report.
+  return root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+/// Names come from files: no line may end early, and no terminal be told anything.
+std::string plain(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  }
+  return out;
+}
+
+std::string as_line(const Finding& finding) {
+  return fmt::format("{:<8} {:<24} {}: {}\n", name(finding.severity), finding.code,
+                     plain(finding.where), plain(to_string(finding)));
+}
+
+/// Notes of one code in one line, as sound models have one for each module.
+std::string notes_as_lines(const VerifyReport& report) {
+  std::map<std::string_view, std::pair<std::size_t, const Finding*>> kinds;
+  for (const Finding& finding : report.findings) {
+    if (finding.severity != Severity::kNote) continue;
+    const auto kind = kinds.try_emplace(finding.code, 0, &finding).first;
+    ++kind->second.first;
+  }
+  std::string text;
+  for (const auto& [code, kind] : kinds) {
+    const auto& [count, first] = kind;
+    std::string line = as_line(*first);
+    if (count > 1) {
+      line.pop_back();
+      line += fmt::format(" (and {} more, see --notes)\n", count - 1);
+    }
+    text += line;
+  }
+  return text;
+}
+
+std::string as_text(const VerifyReport& report, const Options& options) {
+  std::string text;
+  for (const TensorChecksum& checksum : report.checksums) {
+    text += fmt::format("{}  {}\n", checksum.sha256, plain(checksum.tensor));
+  }
+  for (const Finding& finding : report.findings) {
+    if (finding.severity != Severity::kNote || options.notes) text += as_line(finding);
+  }
+  if (!options.notes) text += notes_as_lines(report);
+  const auto counted = [&](Severity severity) {
+    const std::size_t count = report.count(severity);
+    return fmt::format("{} {}{}", count, name(severity), count == 1 ? "" : "s");
+  };
+  return text + fmt::format("{}: {} tensors, {:.1f} MB: {}, {}, {}\n", json::quote(options.path),
+                            report.num_tensors, static_cast<double>(report.bytes) / 1e6,
+                            counted(Severity::kError), counted(Severity::kWarning),
+                            counted(Severity::kNote));
+}
+
+Result<ExitCode> run(const Invocation& invocation, const Options& options) {
+  std::filesystem::path path = options.path;
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) {
+    SUBBYTE_TRY(path, find_model(options.path));
+  }
+  SUBBYTE_TRY(const auto execution, create_execution(invocation));
+  Result<VerifyReport> verified = [&] {
+    Progress progress(invocation, "verifying");
+    VerifyOptions verify_options;
+    verify_options.checksums = options.checksums || options.json;
+    verify_options.progress = [&](uint64_t done, uint64_t total) {
+      progress.update_bytes(done, total);
+    };
+    return verify(path, verify_options, execution->pool());
+  }();
+  SUBBYTE_TRY(const VerifyReport report, std::move(verified));
+  const std::string text = options.json ? as_json(report) : as_text(report, options);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  const bool bad = report.count(Severity::kError) > 0 ||
+                   (options.strict && report.count(Severity::kWarning) > 0);
+  return bad ? kProblemsFound : kOk;
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app, Invocation& invocation) {
+  CLI::App* command = add_command(
+      app, "verify",
+      "Read a whole checkpoint and list what is wrong; exit code 3 when there are errors",
+      "  subbyte verify demo/model\n"
+      "  subbyte verify Qwen/Qwen3-8B-AWQ --strict\n"
+      "  subbyte verify ./Qwen3-8B-GPTQ --json\n"
+      "  subbyte verify model-00001-of-00002.safetensors --checksums");
+  auto options = std::make_shared<Options>();
+  command
+      ->add_option("PATH", options->path,
+                   "model directory, .safetensors file or org/name[@revision]")
+      ->required();
+  command->add_flag("--json", options->json, "print one JSON object, with the SHA-256 of tensors");
+  command->add_flag("--checksums", options->checksums, "print the SHA-256 of every tensor");
+  command->add_flag("--notes", options->notes, "print all notes, not the first of each kind");
+  command->add_flag("--strict", options->strict, "exit with 3 for warnings, too");
+  command->callback([options, &invocation] {
+    invocation.run = [options, &invocation] { return run(invocation, *options); };
+  });
+}
+
+}  // namespace subbyte::app

@@ -1,0 +1,38 @@
+#pragma once
+// Where the checks put what they find.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/verify.h"
+
+namespace subbyte {
+
+/// A code and how bad it is; codes.def lists them.
+struct VerifyCode {
+  std::string_view code;
+  Severity severity;
+};
+
+std::span<const VerifyCode> verify_codes();
+
+class Findings {
+ public:
+  /// `code` lives forever.
+  void add(std::string_view code, std::string_view where, std::string expected, std::string found);
+
+  /// A refusal of another layer. Where: the tensor that its message names, else `where`.
+  void add(const Error& error, std::string_view where);
+
+  /// Whether something was found there.
+  bool has(std::string_view where) const;
+
+  /// All of them, errors first; else in the order in which they were added.
+  std::vector<Finding> take();
+
+ private:
+  std::vector<Finding> findings_;
+};
+
+}  // namespace subbyte

@@ -1,0 +1,280 @@
+// Containers, goldens, the conformance set, and what does not depend on how it was computed.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+#include "base/thread_pool.h"
+#include "conformance/metadata_set.h"
+#include "engine/synth.h"
+#include "engine/verify/expected_tensors.h"
+#include "engine/verify/findings.h"
+#include "verify/sound_models.h"
+
+namespace subbyte::conformance {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Lines = std::vector<std::string>;
+
+const std::string kModule(kUp);
+
+std::string code_of(const fs::path& path) {
+  ThreadPool pool(1);
+  const auto report = verify(path, {}, pool);
+  return report.ok() ? "" : std::string(report.error().code);
+}
+
+/// The model in two shards with an index; `in_both` is in both of them.
+void write_shards(const TinyModel& model, const TempDir& dir, const std::string& in_both = {}) {
+  write_model(model, dir);
+  fs::remove(dir / "model.safetensors");
+  std::vector<TestTensor> parts[2];
+  json::Value map = json::Value::object();
+  for (std::size_t i = 0; i < model.tensors.size(); ++i) {
+    const TestTensor& tensor = model.tensors[i];
+    parts[i % 2].push_back(tensor);
+    map[tensor.name] = std::to_string(i % 2) + ".safetensors";
+    if (tensor.name == in_both) parts[1 - i % 2].push_back(tensor);
+  }
+  for (int i : {0, 1}) dir.write(std::to_string(i) + ".safetensors", tensor_file(parts[i]));
+  dir.write("model.safetensors.index.json", json::Value({{"weight_map", map}}).dump());
+}
+
+TEST(Containers, shards_are_as_good_as_one_file) {
+  const TempDir dir;
+  write_shards(sound_awq(), dir);
+  EXPECT_EQ(lines(verify_path(dir.path())), Lines{});
+}
+
+TEST(Containers, a_tensor_in_two_shards_is_named) {
+  const TempDir dir;
+  write_shards(sound_awq(), dir, "model.norm.weight");
+  EXPECT_EQ(lines(verify_path(dir.path())), Lines{"error index.tensor_twice model.norm.weight"});
+}
+
+TEST(Containers, a_tensor_that_the_index_lacks_is_named) {
+  const TempDir dir;
+  write_shards(sound_awq(), dir);
+  auto index = json::Value::parse(dir.read("model.safetensors.index.json"));
+  index["weight_map"].erase("model.norm.weight");
+  index["weight_map"]["model.other.weight"] = "1.safetensors";
+  dir.write("model.safetensors.index.json", index.dump());
+  EXPECT_EQ(lines(verify_path(dir.path())),
+            (Lines{"error index.tensor_unlisted model.norm.weight",
+                   "error index.tensor_missing model.other.weight"}));
+}
+
+TEST(Containers, the_rest_is_checked_when_a_shard_is_missing) {
+  const TempDir dir;
+  TinyModel model = sound_dense();
+  model.tensor("model.norm.weight").set<uint16_t>(0, 0x7F80);
+  write_shards(model, dir);
+  const bool norm_in_first =
+      dir.read("0.safetensors").find("\"model.norm.weight\"") != std::string::npos;
+  fs::remove(dir / (norm_in_first ? "1.safetensors" : "0.safetensors"));
+  const Lines found = lines(verify_path(dir.path()));
+  ASSERT_EQ(found.size(), 2u) << found[0];
+  EXPECT_TRUE(found[0].starts_with("error index.shard_missing ")) << found[0];
+  EXPECT_EQ(found[1], "error import.not_finite model.norm.weight");
+}
+
+TEST(Containers, a_file_that_is_cut_is_a_finding) {
+  const TempDir dir;
+  write_model(sound_awq(), dir);
+  const std::string file = dir.read("model.safetensors");
+  dir.write("model.safetensors", file.substr(0, file.size() - 1));
+  EXPECT_EQ(lines(verify_path(dir.path())),
+            Lines{"error safetensors.truncated_data model.safetensors"});
+  EXPECT_EQ(lines(verify_path(dir / "model.safetensors")),
+            Lines{"error safetensors.truncated_data model.safetensors"});
+}
+
+TEST(Containers, a_lone_file_is_checked_for_numbers) {
+  const TempDir dir;
+  TinyModel model = sound_awq();
+  write_model(model, dir);
+  EXPECT_EQ(lines(verify_path(dir / "model.safetensors")), Lines{});
+  model.up(".scales").set<uint16_t>(1, 0x7C00);
+  write_model(model, dir);
+  EXPECT_EQ(lines(verify_path(dir / "model.safetensors")),
+            Lines{"error import.not_finite " + kModule + ".scales"});
+}
+
+TEST(Containers, what_is_not_there_cannot_be_verified) {
+  const TempDir dir;
+  EXPECT_EQ(code_of(dir / "none"), "file.not_found");
+  EXPECT_EQ(code_of(dir.path()), "index.no_checkpoint");
+  dir.write("pytorch_model.bin", "PK");
+  EXPECT_EQ(code_of(dir.path()), "index.pickle_only");
+}
+
+TEST(Containers, weights_are_checked_without_a_config) {
+  const TempDir dir;
+  TinyModel model = sound_dense();
+  model.up(".weight").set<uint16_t>(1, 0x7F80);
+  write_model(model, dir);
+  fs::remove(dir / "config.json");
+  EXPECT_EQ(lines(verify_path(dir.path())),
+            (Lines{"error file.not_found config.json",
+                   "error import.not_finite " + kModule + ".weight"}));
+}
+
+TEST(Several, findings_stand_side_by_side_errors_first) {
+  TinyModel model = sound_awq();
+  model.up(".scales").set<uint16_t>(0, 0);
+  model.tensor("model.layers.0.mlp.gate_proj.scales").set<uint16_t>(0, 0x7C00);
+  model.remove("model.layers.0.self_attn.q_proj.qzeros");
+  model.tensor("model.norm.weight").set<uint16_t>(0, 0x7C00);
+  model.config["auto_map"] = {{"a", "b"}};
+  EXPECT_EQ(lines(verify_model(model)),
+            (Lines{"error import.missing model.layers.0.self_attn.q_proj.qzeros",
+                   "error import.scale_not_finite model.layers.0.mlp.gate_proj.scales",
+                   "error import.not_finite model.norm.weight",
+                   "warning verify.scale_zero " + kModule + ".scales",
+                   "note verify.remote_code config.json"}));
+}
+
+TEST(Several, modules_of_unknown_architectures_are_checked) {
+  TinyModel model = sound_gptq();
+  model.config["model_type"] = "llama";
+  model.up(".g_idx").set<int32_t>(0, 9);
+  model.up(".scales").set<uint16_t>(0, 0x7C00);  // of a module that was refused already
+  model.tensor("model.layers.0.mlp.down_proj.scales").set<uint16_t>(3, 0x7C00);
+  EXPECT_EQ(lines(verify_model(model)),
+            (Lines{"error import.scale_not_finite model.layers.0.mlp.down_proj.scales",
+                   "error gptq.g_idx_range " + kModule + ".g_idx",
+                   "error import.not_finite " + kModule + ".scales",
+                   "warning config.model_type config.json"}));
+}
+
+TEST(Synthetic, models_have_no_errors_and_no_warnings) {
+  ThreadPool pool(2);
+  for (const auto& [arch, format] : {std::pair("qwen3", "awq"),
+                                     {"qwen3", "gptq"},
+                                     {"qwen3", "bf16"},
+                                     {"gpt-oss", "mxfp4"},
+                                     {"gpt-oss", "bf16"}}) {
+    const TempDir dir;
+    SynthOptions options;
+    options.arch = arch;
+    options.shape = "tiny";
+    options.format = format;
+    ASSERT_TRUE(synthesize(dir / "model", options, pool).ok());
+    EXPECT_EQ(lines(verify_path(dir / "model")), Lines{}) << arch << " " << format;
+  }
+}
+
+TEST(Goldens, lack_a_tokenizer_and_nothing_else) {
+  for (const char* name : {"gpt-oss-mxfp4", "qwen3-awq", "qwen3-bf16", "qwen3-gptq-act-order",
+                           "qwen3-gptq-v1", "qwen3-gptq-v2"}) {
+    EXPECT_EQ(lines(verify_path(fs::path(SUBBYTE_TEST_DATA) / "goldens" / name)),
+              Lines{"warning verify.no_tokenizer tokenizer.json"})
+        << name;
+  }
+}
+
+TEST(ConformanceSet, what_loaders_refuse_is_found_with_their_code) {
+  int refused = 0;
+  for (const MetadataCase& one : metadata_cases()) {
+    const TempDir dir;
+    for (const auto& [name, content] : one.files) dir.write(name, content);
+    const VerifyReport report = verify_path(dir.path(), 1);
+    if (one.code.empty()) {
+      EXPECT_EQ(report.count(Severity::kError), 0u) << one.name << ": " << lines(report)[0];
+      continue;
+    }
+    ++refused;
+    const bool found = std::ranges::any_of(
+        report.findings, [&](const Finding& finding) { return finding.code == one.code; });
+    EXPECT_TRUE(found) << one.name << " lacks " << one.code
+                       << (report.findings.empty() ? "" : ", has " + lines(report)[0]);
+  }
+  EXPECT_GE(refused, 150);
+}
+
+TEST(Report, does_not_depend_on_the_number_of_threads) {
+  TinyModel model = sound_mxfp4();
+  for (const std::size_t i : {3u, 100u, 200u}) {
+    model.tensor("model.layers.0.mlp.experts.down_proj_blocks").set<uint8_t>(i, 0);
+  }
+  model.tensor("lm_head.weight").set<uint16_t>(77, 0x7F80);
+  model.tensor("lm_head.weight").set<uint16_t>(7000, 0x7F80);
+  const TempDir dir;
+  write_model(model, dir);
+  const auto text = [&](int threads) {
+    ThreadPool pool(threads);
+    const auto report = verify(dir.path(), {.checksums = true}, pool);
+    std::string all;
+    for (const Finding& finding : report->findings)
+      all += finding.where + to_string(finding) + "\n";
+    for (const TensorChecksum& sum : report->checksums) all += sum.tensor + sum.sha256 + "\n";
+    return all;
+  };
+  const std::string expected = text(1);
+  EXPECT_NE(expected.find("2 of 8704"), std::string::npos) << expected;
+  for (const int threads : {2, 3, 8}) EXPECT_EQ(text(threads), expected) << threads;
+}
+
+TEST(Report, has_a_checksum_for_every_tensor) {
+  const TempDir dir;
+  dir.write("a.safetensors",
+            tensor_file({{"empty", DType::kU8, {0}, ""}, {"letters", DType::kU8, {3}, "abc"}}));
+  ThreadPool pool(2);
+  uint64_t done = 0;
+  uint64_t total = 0;
+  VerifyOptions options;
+  options.checksums = true;
+  options.progress = [&](uint64_t now, uint64_t all) {
+    EXPECT_GE(now, done);
+    done = now;
+    total = all;
+  };
+  const auto report = verify(dir / "a.safetensors", options, pool);
+  ASSERT_TRUE(report.ok());
+  ASSERT_EQ(report->checksums.size(), 2u);
+  EXPECT_EQ(report->checksums[0].sha256,
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(report->checksums[1].tensor, "letters");
+  EXPECT_EQ(report->checksums[1].sha256,
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(total, 6u);  // read twice
+  EXPECT_EQ(done, total);
+}
+
+TEST(Models, of_every_family_are_checked_for_their_tensors) {
+  const auto is_checked = [](std::string_view type) {
+    ModelConfig config;
+    config.model_type = type;
+    config.num_layers = 1;
+    return expected_tensors(config).has_value();
+  };
+#define SUBBYTE_MODEL(name) EXPECT_TRUE(is_checked(#name));
+#include "models/models.def"
+#undef SUBBYTE_MODEL
+  EXPECT_FALSE(is_checked("llama"));
+}
+
+TEST(Docs, have_one_row_for_each_code_of_verify) {
+  std::ifstream file(SUBBYTE_TEST_DATA "/../../docs/verify.md");
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  for (const VerifyCode& code : verify_codes()) {
+    const std::string row =
+        "\n| `" + std::string(code.code) + "` | " + std::string(name(code.severity)) + " | ";
+    EXPECT_NE(text.find(row), std::string::npos) << "docs/verify.md lacks:" << row;
+  }
+  // And none that does not exist.
+  for (std::size_t at = text.find("`verify."); at != std::string::npos;
+       at = text.find("`verify.", at + 1)) {
+    const std::string code = text.substr(at + 1, text.find('`', at + 1) - at - 1);
+    EXPECT_TRUE(std::ranges::any_of(verify_codes(), [&](const VerifyCode& known) {
+      return known.code == code;
+    })) << code;
+  }
+}
+
+}  // namespace
+}  // namespace subbyte::conformance
