@@ -1,7 +1,7 @@
 // tokenizer.json. The input is the file; a tokenizer that is accepted must encode and decode.
 
-#include "fuzz/fuzz.h"
 #include "text/tokenizer.h"
+#include "fuzz/fuzz.h"
 
 using namespace subbyte;
 
