@@ -67,7 +67,7 @@ void declare(CLI::App& app, Invocation& invocation) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Runs, inspects and quantizes language models with weights below eight bits.",
+  CLI::App app("Runs, verifies and converts language models with weights below eight bits.",
                "subbyte");
   Invocation invocation;
   declare(app, invocation);
