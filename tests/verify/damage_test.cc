@@ -198,6 +198,16 @@ std::vector<Damage> format_damages() {
          for (char& byte : m.up(".weight_packed").bytes) byte = static_cast<char>(byte | 0x11);
        },
        "note verify.unused_codes " + weight + "_packed", "8 of 16"},
+      {"experts_of_another_number", sound_mxfp4,
+       [](TinyModel& m) {
+         Random random(8);
+         m.tensor(kExpertsName + "_blocks") = random_bits(
+             kExpertsName + "_blocks", DType::kU8, {kExperts + 1, 2 * kInner, 1, 16}, random);
+         m.tensor(kExpertsName + "_scales") = filled<uint8_t>(kExpertsName + "_scales", DType::kU8,
+                                                              {kExperts + 1, 2 * kInner, 1}, 122);
+       },
+       "error model.weight_shape " + kExpertsName + "_blocks",
+       "expected 2 experts of 128 outputs and 32 inputs (config.json), found 3 experts"},
       {"packed_shape", sound_packed,
        [](TinyModel& m) { m.up(".weight_shape").set<int64_t>(0, 63); },
        "error import.shape " + weight + "_shape", "63"},

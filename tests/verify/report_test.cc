@@ -138,6 +138,13 @@ TEST(Several, findings_stand_side_by_side_errors_first) {
                    "note verify.remote_code config.json"}));
 }
 
+TEST(Several, surplus_tensors_are_checked_for_numbers) {
+  TinyModel model = sound_dense();
+  model.tensors.push_back(filled<uint16_t>("extra", DType::kBF16, {2}, 0x7F80));
+  EXPECT_EQ(lines(verify_model(model)),
+            (Lines{"error model.surplus extra", "error import.not_finite extra"}));
+}
+
 TEST(Several, modules_of_unknown_architectures_are_checked) {
   TinyModel model = sound_gptq();
   model.config["model_type"] = "llama";

@@ -93,11 +93,8 @@ void Findings::add(const Error& error, std::string_view where) {
     break;
   }
   split(rest, finding);
+  refused_.insert(finding.where);
   findings_.push_back(std::move(finding));
-}
-
-bool Findings::has(std::string_view where) const {
-  return std::ranges::find(findings_, where, &Finding::where) != findings_.end();
 }
 
 std::vector<Finding> Findings::take() {

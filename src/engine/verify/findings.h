@@ -1,6 +1,8 @@
 #pragma once
 // Where the checks put what they find.
 
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,14 +27,15 @@ class Findings {
   /// A refusal of another layer. Where: the tensor that its message names, else `where`.
   void add(const Error& error, std::string_view where);
 
-  /// Whether something was found there.
-  bool has(std::string_view where) const;
+  /// Whether another layer refused this tensor.
+  bool has_refusal(std::string_view where) const { return refused_.contains(where); }
 
   /// All of them, errors first; else in the order in which they were added.
   std::vector<Finding> take();
 
  private:
   std::vector<Finding> findings_;
+  std::set<std::string, std::less<>> refused_;
 };
 
 }  // namespace subbyte

@@ -151,6 +151,13 @@ TEST(Statistics, of_rows_with_an_odd_number_of_codes) {
   compare({Format::kU3, Format::kF16, Zero::kU8, 0}, 9, 37, [](RandomMatrix&) {});
 }
 
+TEST(Statistics, see_the_last_code_of_an_odd_row) {
+  compare({Format::kI4, Format::kF16, Zero::kNone, 0}, 3, 5, [](RandomMatrix& matrix) {
+    std::memset(matrix.codes->data(), 0x88, matrix.view.codes.size());  // 8 means 0
+    matrix.codes->data()[2] = std::byte{0x83};                          // and 3 does not
+  });
+}
+
 TEST(Statistics, find_what_is_not_finite) {
   for (const Format format : {Format::kF32, Format::kF16, Format::kBF16}) {
     compare({format}, 5, 24, [&](RandomMatrix& matrix) {

@@ -143,7 +143,7 @@ class WeightChecker {
   }
 
   void check_numbers(const Tensor& tensor, Format format) {
-    if (context_.findings.has(tensor.name)) return;  // an importer said so
+    if (context_.findings.has_refusal(tensor.name)) return;  // an importer said so
     const Tally bad = count_not_finite(tensor.bytes, format, context_.pool);
     if (bad.count == 0) return;
     const std::size_t total = tensor.bytes.size() * 8 / info(format).bits;
