@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <set>
 
@@ -17,6 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using Verdict = ComparedWeight::Verdict;
+
+constexpr std::size_t kPieceBytes = std::size_t{16} << 20;  // compared at once
 
 /// A matrix by the name of its stack and its number in it, -1 for one that is in none.
 struct UnitKey {
@@ -72,8 +75,7 @@ class Side {
   /// The matrix of a unit; the module of the last one stays imported.
   Result<MatrixView> matrix(const Unit& unit, Executor& pool) {
     if (imported_ != static_cast<int64_t>(unit.module)) {
-      imported_ = -1;
-      matrices_.clear();
+      release();
       const FoundModule& module = modules_[unit.module];
       for (const Tensor* tensor : module.info->tensors) {
         SUBBYTE_CHECK(tensor->file->verify_unchanged());
@@ -113,6 +115,16 @@ class Side {
     }
   }
 
+  /// Gives up the imported module and its pages of the file.
+  void release() {
+    matrices_.clear();
+    if (imported_ < 0) return;
+    for (const Tensor* tensor : modules_[imported_].info->tensors) {
+      tensor->file->release(tensor->bytes);
+    }
+    imported_ = -1;
+  }
+
   TensorSource tensors_;
   QuantizationConfig config_;
   std::vector<FoundModule> modules_;
@@ -123,8 +135,17 @@ class Side {
 };
 
 bool same_tensor(const Tensor& a, const Tensor& b) {
-  return a.name == b.name && a.dtype == b.dtype && a.shape == b.shape &&
-         std::ranges::equal(a.bytes, b.bytes);
+  if (a.name != b.name || a.dtype != b.dtype || a.shape != b.shape) return false;
+  bool same = true;
+  for (std::size_t i = 0; same && i < a.bytes.size(); i += kPieceBytes) {
+    const std::size_t size = std::min(kPieceBytes, a.bytes.size() - i);
+    const auto x = a.bytes.subspan(i, size);
+    const auto y = b.bytes.subspan(i, size);
+    same = std::memcmp(x.data(), y.data(), size) == 0;
+    a.file->release(x);
+    b.file->release(y);
+  }
+  return same;
 }
 
 /// Whether two modules are the same tensors, read in the same way: the two versions of GPTQ differ
@@ -223,6 +244,8 @@ class Comparison {
     const auto v = flat_views(a);
     const auto w = flat_views(b);
     for (std::size_t i = 0; i < v.size(); ++i) weight.difference += difference(v[i], w[i], pool_);
+    a.file->release(a.bytes);
+    b.file->release(b.bytes);
     if (weight.difference.unequal == 0) weight.verdict = Verdict::kSameValues;
     return {};
   }

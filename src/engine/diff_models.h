@@ -41,7 +41,8 @@ struct ModelDiff {
 
 /// Compares what importers make of `first` and `second`, module by module, and the other tensors by
 /// name; floats of different types by value. Configs and side files are only used for reading.
-/// Memory: one module of each. Codes: those of config.json, of TensorSource and of importers.
+/// Memory: one module or tensor of each.
+/// Codes: those of config.json, of TensorSource and of importers.
 Result<ModelDiff> diff_models(const std::filesystem::path& first,
                               const std::filesystem::path& second, Executor& pool);
 
