@@ -25,7 +25,7 @@ struct OrinBytes {
     std::memcpy(bytes.data(), &magic, 4);
     std::memcpy(bytes.data() + 4, fields, sizeof fields);
     bytes[36] = static_cast<char>(tied);
-    std::memcpy(bytes.data() + 37, rest.data(), 4 * rest.size());
+    if (!rest.empty()) std::memcpy(bytes.data() + 37, rest.data(), 4 * rest.size());
     return bytes + std::string(data, '\0');
   }
 };
