@@ -107,7 +107,7 @@ struct MatmulKernel {
   Method many_small_groups;  // `many` for groups that do not cover whole blocks; none: `many`
   Method bf16;
   Method int8;
-  int64_t few_rows = 4;            // up to this M `few` is faster than `many`
+  int64_t few_rows = 4;           // up to this M `few` is faster than `many`
   int64_t int8_rows = INT64_MAX;  // and `int8` than `bf16`
 };
 
