@@ -223,14 +223,56 @@ Result<OutputDirectory> OutputDirectory::create(const fs::path& path) {
   return output;
 }
 
+Result<OutputDirectory> OutputDirectory::resume(const fs::path& path, std::string_view record,
+                                                std::string_view kept) {
+  SUBBYTE_TRY(const fs::path target, absolute_target(path));
+  SUBBYTE_CHECK(verify_target(target, false));
+  leftover::Directory found = leftover::find(target, record);
+  if (!found.path.empty()) {
+    OutputDirectory output;
+    output.target_ = target;
+    output.lock_ = std::move(found.lock);
+    SUBBYTE_CHECK(output.take_over(found.path));
+    leftover::clean(output.temporary_, kept);
+    return output;
+  }
+  SUBBYTE_TRY(OutputDirectory output, create(target));
+  // Locked before it has a record: without one nobody takes it over.
+  output.lock_ = leftover::Lock::take(output.temporary_);
+  SUBBYTE_TRY(OutputFile file,
+              OutputFile::create(output.temporary_ / leftover::kRecordName, false));
+  SUBBYTE_CHECK(file.write(record));
+  SUBBYTE_CHECK(file.commit());
+  return output;
+}
+
+/// Gives it a name of this process, under which a signal handler finds it.
+Status OutputDirectory::take_over(const fs::path& leftover) {
+  const fs::path temporary = temporary_name(target_);
+  if (!partial_outputs::add(temporary.native(), partial_outputs::Kind::kDirectory)) {
+    return registry_error(target_);
+  }
+  const int failure = rename_exclusive(leftover, temporary, true);
+  if (failure != 0) {
+    partial_outputs::forget(temporary.native());
+    return file_error(failure, leftover, "rename");
+  }
+  temporary_ = temporary;
+  if (partial_outputs::stopping()) return registry_error(target_);
+  return {};
+}
+
 OutputDirectory::OutputDirectory(OutputDirectory&& other) noexcept
-    : target_(std::move(other.target_)), temporary_(std::exchange(other.temporary_, {})) {}
+    : target_(std::move(other.target_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      lock_(std::move(other.lock_)) {}
 
 OutputDirectory& OutputDirectory::operator=(OutputDirectory&& other) noexcept {
   if (this == &other) return *this;
   discard();
   target_ = std::move(other.target_);
   temporary_ = std::exchange(other.temporary_, {});
+  lock_ = std::move(other.lock_);
   return *this;
 }
 
@@ -248,6 +290,9 @@ void OutputDirectory::discard() {
 
 Status OutputDirectory::commit() {
   if (temporary_.empty()) return file_error(EBADF, target_, "commit");
+  if (lock_ && ::unlink((temporary_ / leftover::kRecordName).c_str()) != 0) {
+    return file_error(errno, target_, "remove the record of");
+  }
   SUBBYTE_CHECK(sync_directory(temporary_));
   int failure = 0;
   {

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/leftover.h"
 #include "base/status.h"
 
 namespace subbyte {
@@ -54,6 +55,13 @@ class OutputDirectory {
   /// Code file.exists when `path` is there already: a directory is never written over.
   static Result<OutputDirectory> create(const std::filesystem::path& path);
 
+  /// As create(), but goes on where a killed process stopped. `record` says what is being made and
+  /// from what; it is kept in a file until commit(). A directory that was left behind with exactly
+  /// that record, and that no living process holds, is taken over: files in it that end in `kept`
+  /// and were committed stay, all others are removed.
+  static Result<OutputDirectory> resume(const std::filesystem::path& path, std::string_view record,
+                                        std::string_view kept);
+
   OutputDirectory(OutputDirectory&& other) noexcept;
   OutputDirectory& operator=(OutputDirectory&& other) noexcept;
   OutputDirectory(const OutputDirectory&) = delete;
@@ -66,10 +74,12 @@ class OutputDirectory {
 
  private:
   OutputDirectory() = default;
+  Status take_over(const std::filesystem::path& leftover);
   void discard();
 
   std::filesystem::path target_;
   std::filesystem::path temporary_;
+  leftover::Lock lock_;  // only with a record
 };
 
 /// Removes every temporary output of this process, and lets it create no others. For handlers of

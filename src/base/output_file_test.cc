@@ -197,6 +197,53 @@ TEST(OutputDirectory, never_replaces_anything) {
   EXPECT_EQ(dir.names(), Names{"model"});
 }
 
+/// What a killed process leaves: a directory with a record, a finished shard, and more.
+void leave_behind(const TempDir& dir, const std::string& record) {
+  dir.write("model.partial-1-2/resume.json", record);
+  dir.write("model.partial-1-2/a.shard", "whole");
+  dir.write("model.partial-1-2/b.shard.partial-1-3", "half");
+  dir.write("model.partial-1-2/config", "old");
+}
+
+TEST(ResumedDirectory, keeps_what_a_killed_process_finished) {
+  const TempDir dir;
+  leave_behind(dir, "this");
+  auto out = OutputDirectory::resume(dir / "model", "this", ".shard");
+  ASSERT_TRUE(out.ok());
+  EXPECT_FALSE(fs::exists(dir / "model.partial-1-2"));  // it has a name of this process
+  EXPECT_TRUE(write_file(out->path() / "config", false, "new").ok());
+  ASSERT_TRUE(out->commit().ok());
+  EXPECT_EQ(dir.names(), Names{"model"});
+  EXPECT_EQ(dir.read("model/a.shard"), "whole");
+  EXPECT_EQ(dir.read("model/config"), "new");
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir / "model"), {}), 2);
+}
+
+TEST(ResumedDirectory, begins_anew_when_something_else_was_made) {
+  const TempDir dir;
+  leave_behind(dir, "that");
+  {
+    auto out = OutputDirectory::resume(dir / "model", "this", ".shard");
+    ASSERT_TRUE(out.ok());
+    EXPECT_FALSE(fs::exists(out->path() / "a.shard"));
+    EXPECT_EQ(dir.names().size(), 2u);
+  }
+  EXPECT_EQ(dir.names(), Names{"model.partial-1-2"});  // not ours to remove
+}
+
+TEST(ResumedDirectory, is_not_taken_from_the_living) {
+  const TempDir dir;
+  auto first = OutputDirectory::resume(dir / "model", "this", ".shard");
+  ASSERT_TRUE(first.ok() && write_file(first->path() / "a.shard", false, "A").ok());
+  auto second = OutputDirectory::resume(dir / "model", "this", ".shard");
+  ASSERT_TRUE(second.ok());
+  EXPECT_NE(first->path(), second->path());
+  ASSERT_TRUE(first->commit().ok());
+  EXPECT_EQ(code_of(second->commit()), "file.exists");
+  EXPECT_EQ(dir.names(), Names{"model"});
+  EXPECT_EQ(dir.read("model/a.shard"), "A");
+}
+
 TEST(PartialOutputs, vanish_when_an_interrupt_ends_the_process) {
   const TempDir dir;
   dir.write("old", "old");

@@ -25,7 +25,7 @@ using WriteGroup = std::function<Status(std::size_t group, const PutBytes& put)>
 /// Cuts `groups`, which are in the order of the model, into shards of at most `shard_bytes` (a
 /// larger group has a shard of its own) and asks for one group after the other. Nothing but what is
 /// being put is in memory. One shard is model.safetensors, several have
-/// model.safetensors.index.json.
+/// model.safetensors.index.json. Shards that are there already are kept (OutputDirectory::resume).
 /// Codes: those of SafetensorsWriter and of `write`.
 Status write_checkpoint(const std::filesystem::path& directory,
                         const std::vector<TensorGroup>& groups, uint64_t shard_bytes,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/file_error.h"
 #include "base/output_file.h"
 #include "checkpoints/exported_config.h"
 #include "checkpoints/import_parts.h"
@@ -18,6 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Of the bytes that are written: to be raised when the same source becomes other bytes.
+constexpr int kResumeRevision = 1;
 constexpr std::size_t kPieceBytes = std::size_t{16} << 20;  // of a tensor that is copied
 constexpr std::string_view kCompressedTensors = "compressed-tensors";
 constexpr std::pair<std::string_view, DType> kDense[] = {
@@ -225,6 +228,41 @@ Status write_configs(const fs::path& directory, const Source& source, const Conv
   return write_text(directory / config.side_file, config.side_content.dump(2) + "\n");
 }
 
+/// What must not have changed for the shards of a killed conversion to be of use: the files that
+/// are read, and what they become.
+Result<std::string> resume_record(const fs::path& source, const Source& opened,
+                                  const ConvertTarget& target, const ConvertOptions& options) {
+  json::Value files = json::Value::array();
+  std::vector<fs::path> paths = opened.tensors.files();
+  paths.push_back(source / "config.json");
+  for (const fs::path& path : paths) {
+    std::error_code failure;
+    const uint64_t size = fs::file_size(path, failure);
+    if (failure) return file_error(failure.value(), path, "look at");
+    const auto time = fs::last_write_time(path, failure);
+    if (failure) return file_error(failure.value(), path, "look at");
+    const fs::path name = fs::weakly_canonical(path, failure);
+    files.push_back(
+        {{"path", name.native()}, {"bytes", size}, {"modified", time.time_since_epoch().count()}});
+  }
+  const std::string_view format =
+      target.exporter != nullptr ? target.exporter->name : ModelConverter::name_of(target.dense);
+  const json::Value record = {{"revision", kResumeRevision},
+                              {"format", format},
+                              {"shard_bytes", options.shard_bytes},
+                              {"files", files}};
+  return record.dump(2, ' ', false, json::Value::error_handler_t::replace) + "\n";
+}
+
+/// Only what is exact goes on where it was killed: the loss of a finished shard is not known.
+Result<OutputDirectory> open_destination(const fs::path& source, const Source& opened,
+                                         const fs::path& destination, const ConvertTarget& target,
+                                         const ConvertOptions& options) {
+  if (options.allow_lossy) return OutputDirectory::create(destination);
+  SUBBYTE_TRY(const std::string record, resume_record(source, opened, target, options));
+  return OutputDirectory::resume(destination, record, ".safetensors");
+}
+
 Status check_activation_scales(const ImportContext& context, const ConvertTarget& target,
                                const ConvertPlan& plan, bool allow_lossy) {
   if (plan.activation_scales == 0 || allow_lossy || target.exporter == nullptr) return {};
@@ -252,7 +290,8 @@ Result<ConvertReport> convert_model(const fs::path& source_directory, const fs::
   SUBBYTE_TRY(const ConvertTarget target, choose_target(context, options.format));
   SUBBYTE_TRY(const ConvertPlan plan, plan_conversion(context, target));
   SUBBYTE_CHECK(check_activation_scales(context, target, plan, options.allow_lossy));
-  SUBBYTE_TRY(OutputDirectory directory, OutputDirectory::create(destination));
+  SUBBYTE_TRY(OutputDirectory directory,
+              open_destination(source_directory, source, destination, target, options));
   SUBBYTE_CHECK(write_configs(directory.path(), source, target, plan));
   SUBBYTE_CHECK(copy_side_files(source_directory, directory.path()));
   ModelConverter converter(context, target, plan, options.allow_lossy);

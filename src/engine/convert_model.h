@@ -48,6 +48,9 @@ std::vector<std::string> conversion_formats();
 /// tokenizer and other side files are copied. A stack of experts becomes modules
 /// "experts.E.NAME" where a format has one matrix in a tensor, and back.
 ///
+/// An exact conversion that was killed is gone on with: shards that it finished are kept, if the
+/// source and the options are the same (OutputDirectory::resume).
+///
 /// Streams: beside the mapped source no more than one module and its result are in memory.
 /// Identical bytes for any number of threads.
 /// Codes: convert.format, convert.not_quantized, convert.activation_scale, convert.group_size,

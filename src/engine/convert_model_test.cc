@@ -347,6 +347,87 @@ TEST(ConvertModel, shards_hold_the_same_weights) {
   expect_weights_of(model, folder / "new");
 }
 
+/// A conversion into shards, of which a copy is taken when half of the bytes are written: what a
+/// kill would have left. The first shard of the copy is marked, to be known again.
+class ResumedConversion : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fs::copy(kGoldens / "qwen3-awq", folder_ / "source");
+    const auto snapshot = [&](uint64_t done, uint64_t total) {
+      if (done < total / 2 || fs::exists(killed_)) return;
+      for (const auto& entry : fs::directory_iterator(folder_.path())) {
+        if (entry.path().filename().native().starts_with("new.partial-")) {
+          fs::copy(entry.path(), killed_);
+        }
+      }
+    };
+    ASSERT_TRUE(convert_model(folder_ / "source", folder_ / "new", options_, pool_, snapshot).ok());
+    fs::rename(folder_ / "new", folder_ / "clean");
+    ASSERT_TRUE(fs::exists(killed_ / "resume.json"));
+    first_shard_ = "model-00001-of-" + last_part_of_first_shard();
+    std::fstream shard(killed_ / first_shard_, std::ios::binary | std::ios::in | std::ios::out);
+    ASSERT_TRUE(shard.good());
+    shard.seekp(-1, std::ios::end);
+    shard.put('!');
+  }
+
+  std::string last_part_of_first_shard() const {
+    for (const auto& entry : fs::directory_iterator(folder_ / "clean")) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with("model-00001-of-")) return name.substr(15);
+    }
+    return {};
+  }
+
+  /// The files of the new directory that are not as in the undisturbed one.
+  std::set<std::string> differing() const {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder_ / "clean")) {
+      const std::string name = entry.path().filename();
+      if (folder_.read("new/" + name) != folder_.read("clean/" + name)) names.insert(name);
+    }
+    EXPECT_FALSE(fs::exists(folder_ / "new/resume.json"));
+    return names;
+  }
+
+  Status convert_again(const std::string& format) {
+    ConvertOptions options = options_;
+    options.format = format;
+    SUBBYTE_TRY(const auto report,
+                convert_model(folder_ / "source", folder_ / "new", options, pool_));
+    return {};
+  }
+
+  TempDir folder_;
+  fs::path killed_ = folder_ / "new.partial-1-1";
+  ConvertOptions options_ = {.format = "gptq_v2", .shard_bytes = 20'000};
+  std::string first_shard_;
+  ThreadPool pool_{2};
+};
+
+TEST_F(ResumedConversion, keeps_finished_shards_and_makes_the_others) {
+  ASSERT_TRUE(convert_again("gptq_v2").ok());
+  EXPECT_EQ(differing(), std::set<std::string>{first_shard_});
+  EXPECT_FALSE(fs::exists(killed_));
+}
+
+TEST_F(ResumedConversion, begins_anew_when_the_source_has_changed) {
+  const fs::path weights = folder_ / "source/model.safetensors";
+  fs::last_write_time(weights, fs::last_write_time(weights) + std::chrono::seconds(1));
+  ASSERT_TRUE(convert_again("gptq_v2").ok());
+  EXPECT_EQ(differing(), std::set<std::string>{});
+  EXPECT_TRUE(fs::exists(killed_));
+}
+
+TEST_F(ResumedConversion, begins_anew_for_another_format) {
+  ASSERT_TRUE(convert_again("gptq").ok());
+  EXPECT_TRUE(differing().contains("config.json"));
+  EXPECT_TRUE(fs::exists(killed_));
+  const auto diff = diff_models(folder_ / "new", folder_ / "clean", pool_);
+  ASSERT_TRUE(diff.ok());
+  EXPECT_TRUE(diff->same_values());
+}
+
 TEST(ConvertModel, refuses_what_there_is_nothing_to_do_for) {
   const TempDir folder;
   EXPECT_EQ(code_of(kGoldens / "qwen3-bf16", folder / "x", "awq"), "convert.not_quantized");
