@@ -1,0 +1,82 @@
+#pragma once
+// What a kernel is given: plain data, filled by the host (launch.cu), passed by value.
+
+#include <cstdint>
+
+#include "kernels/cuda/tile_order.h"
+
+namespace subbyte::cuda {
+
+/// How a byte, or two, or four, of a scale are read.
+enum class ScaleKind : uint8_t { kF32, kF16, kBF16, kE8M0, kE4M3, kE4M4 };
+
+SUBBYTE_DEVICE constexpr int scale_bytes(ScaleKind kind) {
+  return kind == ScaleKind::kF32 ? 4 : kind == ScaleKind::kF16 || kind == ScaleKind::kBF16 ? 2 : 1;
+}
+
+/// Which row of the matrix is row `row` of strip `strip`. The two that interleave put the gate and
+/// the up projection of 8 hidden units into one strip, 8 rows above 8 rows, so that one lane has
+/// both in its registers and the activation costs no traffic.
+enum class RowOrder : uint8_t {
+  kNatural,
+  kGateAboveUp,  // the matrix has all gate rows first: two matrices, one below the other
+  kGateUpPairs,  // even rows are gate, odd rows up: gpt-oss
+};
+
+SUBBYTE_DEVICE constexpr int64_t source_row(RowOrder order, int64_t strip, int row, int64_t rows) {
+  const int64_t unit = strip * 8 + row % 8;
+  switch (order) {
+    case RowOrder::kGateAboveUp: return unit >= rows / 2 ? rows : row / 8 * (rows / 2) + unit;
+    case RowOrder::kGateUpPairs: return 2 * unit + row / 8;
+    default: return strip * kStripRows + row;
+  }
+}
+
+enum class Activation : uint8_t {
+  kNone,
+  kSwiGLU,         // silu(gate) * up
+  kClampedSwiGLU,  // gpt-oss: gate <= 7, -7 <= up <= 7, gate sigmoid(1.702 gate) (up + 1)
+};
+
+/// The packed matrix.
+struct WeightArguments {
+  const uint8_t* codes;
+  const uint8_t* scales;
+  const uint8_t* zeros;      // nullptr: `zero` everywhere
+  const uint32_t* gather;    // act-order: input of each column; nullptr: itself
+  int32_t rows;              // N
+  int32_t cols;              // K
+  int32_t strips;
+  int32_t tiles;             // of a strip
+  int32_t blocks;            // of scales, of a strip
+  int32_t tiles_per_block;   // of scales; 1 where groups are no longer than tiles
+  int32_t zero;
+  int32_t zero_bytes;        // 1 or 2
+  float gain;                // a last factor of every weight
+  ScaleKind scale_kind;
+  RowOrder row_order;
+  uint16_t codebook[32];     // numbers of the activations' type
+};
+
+struct LinearArguments {
+  WeightArguments weights;
+  const void* x;         // [m][x_stride]
+  void* y;               // [m][y_stride]
+  const void* bias;      // [rows] or nullptr
+  const void* residual;  // [m][residual_stride] or nullptr
+  int64_t x_stride;
+  int64_t y_stride;
+  int64_t residual_stride;
+  int32_t m;
+  Activation activation;
+};
+
+/// How narrow.cuh divides the work.
+struct NarrowPartition {
+  int32_t splits;       // blocks of a cluster, each with its part of the inputs
+  int32_t groups;       // clusters, each with its part of the strips
+  int32_t warps_in_k;   // of a block, which share a strip: a power of two
+  int32_t chunk_tiles;  // inputs in shared memory at a time, in tiles
+};
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,166 @@
+#pragma once
+// From packed codes to the registers of a tensor core instruction, exactly: one text for CUDA, for
+// Metal and for the host, which tests it.
+//
+// A decoder turns the words that a lane holds of a tile into the four registers of one step of 16
+// inputs (tile_order.h). Its values times kGain are the elements of the format; the scale of the
+// group is somebody else's business.
+//
+//   Integers<Number, b>  code - zero for b = 2, 3, 4, 8. The code is put into the mantissa of a
+//                        float whose last bit is worth 1 (1024 in f16, 128 in bf16), so that one
+//                        subtraction, which is exact, leaves code - zero
+//   E2M1<Number>         sign and three bits moved to where exponent and mantissa are; what the two
+//                        biases differ by, 2^14 or 2^126, is a factor
+//   Codebook<Number, b>  a table: of pairs up to 4 bits, by the registers of the warp for 5
+//
+// Instructions for each pair of weights (f16 / bf16): Integers 4: 2.25 / 2.75, E2M1 4 / 5,
+// Codebook 4: 3 and a load.
+
+#include "kernels/cuda/device/words.h"
+
+namespace subbyte::cuda {
+
+/// Constants that subtract the zero points of a lane's two outputs: g for the even registers, g + 8
+/// for the odd ones.
+struct ZeroPair {
+  uint32_t even;
+  uint32_t odd;
+};
+
+template <class Number, int kCodeBits>
+struct Integers {
+  static constexpr int kBits = kCodeBits;
+  static constexpr bool kHasZeros = true;
+  static constexpr bool kHasTable = false;
+  static constexpr float kGain = 1;
+  /// Every second register of 4-bit codes in f16 comes 16 times too large, without a shift.
+  static constexpr bool kTimes16 = kBits == 4 && Number::kIsF16;
+  /// 8 bits do not fit into the mantissa of bf16.
+  static constexpr bool kSplit = kBits == 8 && !Number::kIsF16;
+
+  static SUBBYTE_KERNEL_FUNCTION ZeroPair zeros(int even, int odd) {
+    if constexpr (kTimes16) {
+      return {Number::pair_of(Number::kMagicValue + even),
+              Number::pair_of(-Number::kMagicValue / 16 - odd)};
+    } else if constexpr (kSplit) {
+      return {Number::pair_of(even), Number::pair_of(odd)};
+    } else {
+      return {Number::pair_of(Number::kMagicValue + even),
+              Number::pair_of(Number::kMagicValue + odd)};
+    }
+  }
+
+  static SUBBYTE_KERNEL_FUNCTION void decode(const uint32_t* words, int step, ZeroPair zero,
+                                             uint32_t* registers) {
+    if constexpr (kTimes16) {
+      decode_by_fours(words[step], zero, registers);
+    } else {
+      for (int r = 0; r < 4; ++r) {
+        registers[r] = decode_pair(words, step, r, r % 2 == 0 ? zero.even : zero.odd);
+      }
+    }
+  }
+
+ private:
+  static SUBBYTE_KERNEL_FUNCTION void decode_by_fours(uint32_t word, ZeroPair zero,
+                                                      uint32_t* registers) {
+    for (int r = 0; r < 4; r += 2) {
+      const uint32_t w = r == 0 ? word : word >> 8;
+      registers[r] = Number::sub(and_or(w, 0x000f000f, Number::kMagic), zero.even);
+      registers[r + 1] =
+          Number::fma(and_or(w, 0x00f000f0, Number::kMagic), Number::kSixteenth, zero.odd);
+    }
+  }
+
+  static SUBBYTE_KERNEL_FUNCTION uint32_t decode_pair(const uint32_t* words, int step, int r,
+                                                      uint32_t zero) {
+    if constexpr (kBits == 8) {
+      const uint32_t word = words[2 * step + r / 2];
+      if constexpr (kSplit) {
+        const uint32_t bytes = spread_bytes(word, r % 2, 0);
+        const uint32_t low = Number::sub(and_or(bytes, 0x000f000f, Number::kMagic), Number::kMagic);
+        const uint32_t high =
+            Number::sub(and_or(bytes >> 4, 0x000f000f, Number::kMagic), Number::kMagic);
+        return Number::fma(high, Number::kSixteen, Number::sub(low, zero));
+      } else {
+        return Number::sub(spread_bytes(word, r % 2, 0x64), zero);
+      }
+    } else {
+      return Number::sub(code_in_mantissa(words, step, r), zero);
+    }
+  }
+
+  static SUBBYTE_KERNEL_FUNCTION uint32_t code_in_mantissa(const uint32_t* words, int step, int r) {
+    if constexpr (kBits == 4) {
+      return and_or(words[step] >> (4 * r), 0x000f000f, Number::kMagic);
+    } else {
+      const uint32_t low = and_or(words[step / 2] >> (8 * (step % 2) + 2 * r), 0x00030003,
+                                  Number::kMagic);
+      if constexpr (kBits == 2) return low;
+      const int bit = 4 * step + r;
+      const uint32_t high = bit < 2 ? words[2] << (2 - bit) : words[2] >> (bit - 2);
+      return and_or(high, 0x00040004, low);
+    }
+  }
+};
+
+template <class Number>
+struct E2M1 {
+  static constexpr int kBits = 4;
+  static constexpr bool kHasZeros = false;
+  static constexpr bool kHasTable = false;
+  static constexpr float kGain = Number::kIsF16 ? 16384.0f : 1.0f;
+
+  static SUBBYTE_KERNEL_FUNCTION void decode(const uint32_t* words, int step, uint32_t* registers) {
+    for (int r = 0; r < 4; ++r) {
+      const uint32_t w = words[step] << (12 - 4 * r);  // sign at the top of each half
+      if constexpr (Number::kIsF16) {
+        registers[r] = and_or(w, 0x80008000, (w >> 3) & 0x0e000e00);
+      } else {
+        // Products with the raw value, 2^-126 of the true one, would underflow.
+        registers[r] = Number::mul(and_or(w, 0x80008000, (w >> 6) & 0x01c001c0), 0x7e807e80);
+      }
+    }
+  }
+};
+
+template <class Number, int kCodeBits>
+struct Codebook {
+  static constexpr int kBits = kCodeBits;
+  static constexpr bool kHasZeros = false;
+  static constexpr bool kHasTable = true;
+  static constexpr float kGain = 1;
+  /// Pairs in the table; none for 5 bits.
+  static constexpr int kPairs = kBits == 5 ? 0 : 1 << (2 * kBits);
+
+  /// The codes of a pair, as its index has them.
+  static constexpr int low_code(int index) {
+    return kBits == 3 ? (index & 3) | (index >> 4 & 1) << 2 : index & ((1 << kBits) - 1);
+  }
+  static constexpr int high_code(int index) {
+    return kBits == 3 ? (index >> 2 & 3) | (index >> 5 & 1) << 2 : index >> kBits;
+  }
+
+  static SUBBYTE_KERNEL_FUNCTION void decode(const uint32_t* words, int step, const Table& table,
+                                             uint32_t* registers) {
+    for (int r = 0; r < 4; ++r) registers[r] = decode_pair(words, step, r, table);
+  }
+
+ private:
+  static SUBBYTE_KERNEL_FUNCTION uint32_t decode_pair(const uint32_t* words, int step, int r,
+                                                      const Table& table) {
+    if constexpr (kBits == 5) {
+      const uint32_t codes = (words[step] >> (4 * r) & 0x000f000f) |
+                             (words[4] >> (4 * step + r) & 0x00010001) << 4;
+      return table.single(codes & 0xff) | table.single(codes >> 16) << 16;
+    } else if constexpr (kBits == 4) {
+      return table.pair(words[step] >> (8 * r) & 0xff);
+    } else {
+      const uint32_t low = words[step / 2] >> (16 * (step % 2) + 4 * r) & 0xf;
+      if constexpr (kBits == 2) return table.pair(low);
+      return table.pair(low | (words[2] >> (8 * step + 2 * r) & 3) << 4);
+    }
+  }
+};
+
+}  // namespace subbyte::cuda

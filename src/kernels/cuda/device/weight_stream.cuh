@@ -1,0 +1,165 @@
+#pragma once
+// One warp's way through its weights: codes come in registers kDepth tiles ahead of their use,
+// scales and zero points in shared memory a segment (kDepth tiles) ahead. Nothing else of a kernel
+// depends on the format.
+
+#include <cstdint>
+
+#include "kernels/cuda/device/arguments.h"
+#include "kernels/cuda/device/decoders.h"
+#include "kernels/cuda/device/mma.cuh"
+
+namespace subbyte::cuda {
+
+/// Tiles of one strip that one warp reads together; count 0: none.
+struct Segment {
+  int strip = 0;
+  int tile = 0;
+  int count = 0;
+};
+
+__device__ __forceinline__ float scale_value(const uint8_t* p, ScaleKind kind) {
+  switch (kind) {
+    case ScaleKind::kF16: return F16::to_float(*reinterpret_cast<const uint16_t*>(p));
+    case ScaleKind::kBF16: return BF16::to_float(*reinterpret_cast<const uint16_t*>(p));
+    case ScaleKind::kE8M0: {
+      const uint32_t e = *p;  // 2^(e - 127): 0 is subnormal, 255 is NaN
+      return __uint_as_float(e == 0 ? 0x00400000u : e == 255 ? 0x7fc00000u : e << 23);
+    }
+    case ScaleKind::kE4M3: {
+      const uint32_t code = *p & 0x7f;
+      const float magnitude = __uint_as_float(code << 20) * 0x1p120f;  // the bias is 7, not 127
+      const float value = code == 0x7f ? __uint_as_float(0x7fc00000u) : magnitude;
+      return *p & 0x80 ? -value : value;
+    }
+    case ScaleKind::kE4M4: return __uint_as_float(uint32_t{*p} << 19) * 0x1p116f;
+    default: return *reinterpret_cast<const float*>(p);
+  }
+}
+
+/// kGroups: groups of a tile (1, 2 or 4); with 1 a group may also be several tiles.
+template <class Decoder, int kGroups>
+class WeightStream {
+ public:
+  static constexpr int kWords = Decoder::kBits;
+  static constexpr int kDepth = kWords <= 2 ? 16 : kWords <= 4 ? 8 : 4;
+  static constexpr int kFirst = first_piece(kWords);
+  static constexpr int kSecond = second_piece(kWords);
+
+  /// Bytes of shared memory for each warp.
+  static __host__ __device__ constexpr int shared_bytes(int scale_size, int zero_size) {
+    return 2 * kDepth * kGroups * kStripRows * (scale_size + zero_size);
+  }
+
+  __device__ WeightStream(const WeightArguments& weights, uint8_t* shared, int lane)
+      : w_(weights),
+        scale_size_(scale_bytes(weights.scale_kind)),
+        zero_size_(Decoder::kHasZeros && weights.zeros != nullptr ? weights.zero_bytes : 0),
+        shared_(shared),
+        lane_(lane) {}
+
+  /// Starts the copies of a segment's scales and zero points into buffer `buffer` (0 or 1).
+  __device__ void load_scales(const Segment& s, int buffer) {
+    if (s.count > 0) {
+      const int begin = s.tile / w_.tiles_per_block;
+      const int end = (s.tile + s.count - 1) / w_.tiles_per_block + 1;
+      const int64_t block = int64_t{s.strip} * w_.blocks + begin;
+      copy(buffer_at(buffer), w_.scales, block, end - begin, kGroups * kStripRows * scale_size_);
+      if (zero_size_ != 0) {
+        copy(zeros_at(buffer), w_.zeros, block, end - begin, kGroups * kStripRows * zero_size_);
+      }
+    }
+    commit_copies();
+  }
+
+  /// Reads slot `slot` of the segment: the codes of tile `slot`.
+  __device__ void load_codes(const Segment& s, int slot, uint32_t (&words)[kWords]) const {
+    const uint8_t* tile = w_.codes + (int64_t{s.strip} * w_.tiles + s.tile + slot) *
+                                         tile_bytes(Decoder::kBits);
+    load_once<kFirst>(words, tile + lane_ * kFirst * 4);
+    if constexpr (kSecond > 0) {
+      load_once<kSecond>(words + kFirst, tile + kLanes * kFirst * 4 + lane_ * kSecond * 4);
+    }
+  }
+
+  /// Scale of row lane / 4 (+ 8 if `upper`) in group `group` of tile `slot` of the segment whose
+  /// scales are in `buffer`.
+  __device__ float scale(const Segment& s, int buffer, int slot, int group, int upper) const {
+    return scale_value(buffer_at(buffer) + index(s, slot, group, upper) * scale_size_,
+                       w_.scale_kind);
+  }
+  __device__ ZeroPair zeros(const Segment& s, int buffer, int slot, int group) const {
+    if (zero_size_ == 0) return Decoder::zeros(w_.zero, w_.zero);
+    const uint8_t* at = zeros_at(buffer);
+    const int even = index(s, slot, group, 0);
+    const int odd = index(s, slot, group, 1);
+    if (zero_size_ == 1) return Decoder::zeros(at[even], at[odd]);
+    const uint16_t* wide = reinterpret_cast<const uint16_t*>(at);
+    return Decoder::zeros(wide[even], wide[odd]);
+  }
+
+ private:
+  /// Of a scale, counted from the first of the segment: [block][row % 8][group][row / 8].
+  __device__ int index(const Segment& s, int slot, int group, int upper) const {
+    const int block =
+        kGroups > 1 ? slot : (s.tile + slot) / w_.tiles_per_block - s.tile / w_.tiles_per_block;
+    return block * kGroups * kStripRows + (lane_ / 4 * kGroups + group) * 2 + upper;
+  }
+  __device__ uint8_t* buffer_at(int buffer) const {
+    return shared_ + buffer * kDepth * kGroups * kStripRows * (scale_size_ + zero_size_);
+  }
+  __device__ uint8_t* zeros_at(int buffer) const {
+    return buffer_at(buffer) + kDepth * kGroups * kStripRows * scale_size_;
+  }
+  __device__ void copy(uint8_t* to, const uint8_t* from, int64_t block, int blocks,
+                       int block_bytes) const {
+    const uint8_t* source = from + block * block_bytes;
+    for (int at = lane_ * 16; at < blocks * block_bytes; at += kLanes * 16) {
+      copy_16_bytes_async(shared_address(to + at), source + at);
+    }
+  }
+
+  const WeightArguments& w_;
+  const int scale_size_;
+  const int zero_size_;
+  uint8_t* const shared_;
+  const int lane_;
+};
+
+/// decode() of every decoder, with what it needs besides words.
+template <class Decoder>
+__device__ __forceinline__ void decode_step(const uint32_t* words, int step, const ZeroPair& zero,
+                                            const Table& table, uint32_t (&registers)[4]) {
+  if constexpr (Decoder::kHasZeros) {
+    Decoder::decode(words, step, zero, registers);
+  } else if constexpr (Decoder::kHasTable) {
+    Decoder::decode(words, step, table, registers);
+  } else {
+    Decoder::decode(words, step, registers);
+  }
+}
+
+/// Bytes of shared memory that fill_table() fills.
+template <class Decoder>
+__host__ __device__ constexpr int table_bytes() {
+  if constexpr (Decoder::kHasTable) return Decoder::kPairs * kLanes * 4;
+  return 0;
+}
+
+/// By all threads of a block, which then wait for each other.
+template <class Decoder>
+__device__ Table fill_table(const WeightArguments& weights, uint32_t* shared) {
+  const int lane = threadIdx.x % kLanes;
+  Table table = {shared_address(shared + lane), 0};
+  if constexpr (Decoder::kHasTable) {
+    for (int i = threadIdx.x; i < Decoder::kPairs * kLanes; i += blockDim.x) {
+      const int index = i / kLanes;
+      shared[i] = weights.codebook[Decoder::low_code(index)] |
+                  uint32_t{weights.codebook[Decoder::high_code(index)]} << 16;
+    }
+    if constexpr (Decoder::kPairs == 0) table.value = weights.codebook[lane];
+  }
+  return table;
+}
+
+}  // namespace subbyte::cuda

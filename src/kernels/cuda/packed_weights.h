@@ -1,0 +1,74 @@
+#pragma once
+// A weight matrix in the form that the CUDA kernels read: one form for all of them, from one token
+// to a long prompt. tile_order.h has the picture of the codes.
+//
+//   codes   [strip][tile][piece][lane][word]
+//   scales  [strip][block][row % 8][group][row / 8], a block being the groups of a tile, or, where
+//           groups are longer than tiles, one group: so a lane finds the scales of its two rows
+//           side by side
+//   zeros   as the scales
+//   gather  [cols] uint32, act-order: the input of each column
+//
+// The four follow each other in one allocation, each at a multiple of 256 bytes. Codes of signed
+// integers are stored with an offset, as unsigned ones with the zero point 2^(bits - 1).
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/status.h"
+#include "kernels/cuda/device/arguments.h"
+#include "layouts/matrix.h"
+
+namespace subbyte::cuda {
+
+/// Type of activations and results; sums are float32.
+enum class Number : uint8_t { kF16, kBF16 };
+
+/// Which decoder reads the codes (device/decoders.h).
+enum class DecoderKind : uint8_t { kIntegers, kE2M1, kCodebook };
+
+/// Sizes and meaning of a packed matrix. All bytes are from the begin of the allocation.
+struct PackedFormat {
+  WeightFormat source;
+  RowOrder row_order = RowOrder::kNatural;
+  DecoderKind decoder = DecoderKind::kIntegers;
+  int bits = 4;
+  int groups_per_tile = 1;  // 1, 2 or 4; 1 also where a group is several tiles
+  int64_t tiles_per_block = 1;
+  ScaleKind scale_kind = ScaleKind::kF16;
+  int zero_bytes = 0;  // 0: zero point `zero` everywhere
+  int zero = 0;
+  int64_t rows = 0;  // N
+  int64_t cols = 0;  // K
+  int64_t strips = 0;
+  int64_t tiles = 0;   // of a strip
+  int64_t blocks = 0;  // of scales, of a strip
+  int64_t scales_begin = 0;
+  int64_t zeros_begin = 0;   // = bytes when there are none
+  int64_t gather_begin = 0;  // = bytes when there is none
+  int64_t bytes = 0;         // of all
+};
+
+/// The packed form of a matrix of that format, or why there is none. Supported: u2, u3, u4, u8 and
+/// i2, i3, i4, i8 with groups of 32 or of multiples of 64 inputs or the whole row; e2m1 with groups
+/// of 16 or 32; nf4 and nfl4 with groups of 32 or 64, nfl2, nfl3, nfl5 with groups of 32; scales
+/// f32, f16, bf16, e8m0, e4m3 or e4m4. Row orders with gate and up need an even number of rows.
+/// Codes: cuda.format, cuda.shape.
+Result<PackedFormat> packed_format(const MatrixView& matrix,
+                                   RowOrder row_order = RowOrder::kNatural);
+
+/// Packs on the host into to[0, format.bytes). Every byte is written.
+void pack_on_host(std::byte* to, const MatrixView& matrix, const PackedFormat& format);
+
+/// Code (row, col) of a packed matrix, for tests. Row and col are those of the canonical matrix.
+uint32_t packed_code_at(const std::byte* packed, const PackedFormat& format, int64_t row,
+                        int64_t col);
+
+/// The kernels' view of a packed matrix that lies at `packed`; `codebook` becomes numbers of type
+/// `number`.
+WeightArguments weight_arguments(const std::byte* packed, const PackedFormat& format,
+                                 double tensor_scale, Number number);
+
+}  // namespace subbyte::cuda
