@@ -53,6 +53,9 @@ struct WeightArguments {
   int32_t zero;
   int32_t zero_bytes;        // 1 or 2
   float gain;                // a last factor of every weight
+  /// Where scales are multiplied into 16-bit weights they are first multiplied by this, a power of
+  /// two, so that the largest are near the top of f16. 1 for bf16.
+  float scale_factor;
   ScaleKind scale_kind;
   RowOrder row_order;
   uint16_t codebook[32];     // numbers of the activations' type
@@ -77,6 +80,14 @@ struct NarrowPartition {
   int32_t groups;       // clusters, each with its part of the strips
   int32_t warps_in_k;   // of a block, which share a strip: a power of two
   int32_t chunk_tiles;  // inputs in shared memory at a time, in tiles
+};
+
+/// How wide.cuh divides the work.
+struct WidePartition {
+  int32_t cluster;       // blocks, 1 or 2, that share tokens
+  int32_t row_blocks;    // a multiple of `cluster`
+  int32_t token_blocks;
+  int32_t group;         // token blocks that are neighbours in time, to share what is in L2
 };
 
 }  // namespace subbyte::cuda

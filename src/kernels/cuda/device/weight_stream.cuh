@@ -38,11 +38,11 @@ __device__ __forceinline__ float scale_value(const uint8_t* p, ScaleKind kind) {
 }
 
 /// kGroups: groups of a tile (1, 2 or 4); with 1 a group may also be several tiles.
-template <class Decoder, int kGroups>
+template <class Decoder, int kGroups, int kTilesAhead>
 class WeightStream {
  public:
   static constexpr int kWords = Decoder::kBits;
-  static constexpr int kDepth = kWords <= 2 ? 16 : kWords <= 4 ? 8 : 4;
+  static constexpr int kDepth = kTilesAhead;
   static constexpr int kFirst = first_piece(kWords);
   static constexpr int kSecond = second_piece(kWords);
 

@@ -1,0 +1,88 @@
+#pragma once
+// How the kernels lay out the shared memory of a block. Host and device compute the same.
+
+#include <cstdint>
+
+#include "kernels/cuda/tile_order.h"
+
+namespace subbyte::cuda {
+
+// --- narrow.cuh ---
+
+/// With 64 tokens a thread needs twice the registers.
+SUBBYTE_DEVICE constexpr int narrow_warps(int tokens) {
+  return tokens <= 16 ? 16 : 8;
+}
+/// Sums of one round are added while the next one begins, if there is memory for both.
+SUBBYTE_DEVICE constexpr int narrow_round_buffers(int tokens) {
+  return tokens <= 16 ? 2 : 1;
+}
+/// Tiles of codes that a warp has under way: about 32 registers.
+SUBBYTE_DEVICE constexpr int narrow_depth(int bits) {
+  return bits <= 2 ? 16 : bits <= 4 ? 8 : 4;
+}
+
+/// Floats from one token to the next in the sums of a strip: 16 rows, and 4 so that a warp's
+/// stores go to different banks.
+inline constexpr int kSumStride = 20;
+
+/// Offsets in bytes.
+struct NarrowShared {
+  int scales;    // of all warps; the table is before them
+  int x;         // [tokens][chunk_tiles * 64 + 8] numbers, then 8 zeros
+  int x_stride;  // bytes
+  int sums;      // [round buffer][warp][token][kSumStride]
+  int partial;   // [strip of the block][token][kSumStride]
+  int bytes;
+};
+
+/// `table` and `scales` (of one warp) are bytes.
+SUBBYTE_DEVICE constexpr NarrowShared narrow_shared(int table, int scales, int tokens,
+                                                    int chunk_tiles, int partial_strips) {
+  NarrowShared s = {};
+  s.scales = table;
+  s.x = s.scales + scales * narrow_warps(tokens);
+  s.x_stride = (chunk_tiles * kTileCols + 8) * 2;
+  s.sums = s.x + tokens * s.x_stride + 16;
+  const int sums = tokens * kSumStride * 4;
+  s.partial = s.sums + narrow_round_buffers(tokens) * narrow_warps(tokens) * sums;
+  s.bytes = s.partial + partial_strips * sums;
+  return s;
+}
+
+// --- wide.cuh ---
+
+template <int kTokens, int kStrips>
+struct WideShape {
+  static constexpr int kRows = 2 * 64 * kStrips;
+  static constexpr int kTileBytes = kTokens * kTileCols * 2;
+  static constexpr int kStages = kTokens == 64 ? 12 : 8;
+  static constexpr int kDepth = kTokens == 64 ? 8 : kStrips == 1 ? 4 : 2;  // tiles of codes ahead
+  static constexpr int kStagedTokens = 16;
+  static constexpr int kStagedStride = 64 * kStrips + 4;  // floats
+  static constexpr int kStagedBytes = 2 * kStagedTokens * kStagedStride * 4;
+};
+
+/// Offsets in bytes, after alignment to 1024. The ring of activations is before all.
+struct WideShared {
+  int barriers;
+  int staged;
+  int table;
+  int scales;
+  int bytes;
+};
+
+/// `table` and `scales` (of one strip) are bytes.
+template <int kTokens, int kStrips>
+SUBBYTE_DEVICE constexpr WideShared wide_shared(int table, int scales) {
+  using Shape = WideShape<kTokens, kStrips>;
+  WideShared s = {};
+  s.barriers = Shape::kStages * Shape::kTileBytes;
+  s.staged = s.barriers + Shape::kStages * 16;
+  s.table = s.staged + Shape::kStagedBytes;
+  s.scales = s.table + table;
+  s.bytes = s.scales + scales * 8 * kStrips + 1024;
+  return s;
+}
+
+}  // namespace subbyte::cuda

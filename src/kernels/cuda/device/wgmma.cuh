@@ -1,0 +1,144 @@
+#pragma once
+// Hopper's instructions: matrix products of a warpgroup with weights from registers, barriers in
+// shared memory, and tiles copied by the tensor memory accelerator.
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/device/words.h"
+
+namespace subbyte::cuda {
+
+/// A tile of [tokens][64] numbers in shared memory, 128 bytes a row, whose 16-byte pieces lie
+/// swizzled over groups of 8 rows as the accelerator writes them. `address` is 1024-byte aligned.
+/// 32 bytes further are the next 16 inputs: add 2.
+__device__ __forceinline__ uint64_t tile_descriptor(uint32_t address) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+  constexpr uint64_t kGroupStride = uint64_t{1024 >> 4} << 32;
+  return kSwizzle128 | kGroupStride | uint64_t{1} << 16 | (address >> 4 & 0x3fff);
+}
+
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int kPending>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+#define SUBBYTE_F8(d, i)                                                                        \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+      "+f"(d[i + 6]), "+f"(d[i + 7])
+#define SUBBYTE_F32(d, i) \
+  SUBBYTE_F8(d, i), SUBBYTE_F8(d, i + 8), SUBBYTE_F8(d, i + 16), SUBBYTE_F8(d, i + 24)
+
+// The sums are overwritten if `add` is 0.
+#define SUBBYTE_WGMMA_64(TYPE)                                                                   \
+  asm volatile(                                                                                  \
+      "{.reg .pred p; setp.ne.b32 p, %37, 0;"                                                    \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE                                \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"                  \
+      " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},"        \
+      " {%32, %33, %34, %35}, %36, p, 1, 1, 0;}"                                                 \
+      : SUBBYTE_F32(d, 0)                                                                        \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
+
+#define SUBBYTE_WGMMA_128(TYPE)                                                                  \
+  asm volatile(                                                                                  \
+      "{.reg .pred p; setp.ne.b32 p, %69, 0;"                                                    \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE                               \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"                  \
+      " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"         \
+      " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"         \
+      " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},"        \
+      " {%64, %65, %66, %67}, %68, p, 1, 1, 0;}"                                                 \
+      : SUBBYTE_F32(d, 0), SUBBYTE_F32(d, 32)                                                    \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
+
+/// d += a b; a: 64 x 16 weights, 16 rows in each warp, b: 16 inputs x kTokens tokens.
+template <class Number, int kTokens>
+__device__ __forceinline__ void wgmma(float (&d)[kTokens / 2], const uint32_t (&a)[4], uint64_t b,
+                                      int add) {
+  static_assert(kTokens == 64 || kTokens == 128);
+  if constexpr (kTokens == 64) {
+    if constexpr (Number::kIsF16) {
+      SUBBYTE_WGMMA_64("f16");
+    } else {
+      SUBBYTE_WGMMA_64("bf16");
+    }
+  } else {
+    if constexpr (Number::kIsF16) {
+      SUBBYTE_WGMMA_128("f16");
+    } else {
+      SUBBYTE_WGMMA_128("bf16");
+    }
+  }
+}
+
+#undef SUBBYTE_WGMMA_64
+#undef SUBBYTE_WGMMA_128
+#undef SUBBYTE_F32
+#undef SUBBYTE_F8
+
+template <int kRegisters>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+__device__ __forceinline__ void init_barrier(uint32_t barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
+}
+__device__ __forceinline__ void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ __forceinline__ void expect_bytes(uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+/// At the barrier that block `rank` of the cluster has at that address.
+__device__ __forceinline__ void arrive_at_block(uint32_t barrier, int rank) {
+  asm volatile(
+      "{.reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1;"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];}" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
+}
+__device__ __forceinline__ void wait_barrier(uint32_t barrier, int phase) {
+  asm volatile(
+      "{.reg .pred done;"
+      "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;"
+      "@done bra over;"
+      "bra again;"
+      "over: }" ::"r"(barrier),
+      "r"(phase)
+      : "memory");
+}
+
+/// Copies the map's box at (col, row) to `to` of every block in `blocks`, a bit for each, and
+/// counts its bytes at the barrier of each.
+__device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap& map, int col, int row,
+                                          uint32_t barrier, int blocks) {
+  if (blocks == 1) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+        "[%1, {%2, %3}], [%4];" ::"r"(to),
+        "l"(&map), "r"(col), "r"(row), "r"(barrier)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+        "l"(&map), "r"(col), "r"(row), "r"(barrier), "h"(static_cast<uint16_t>(blocks))
+        : "memory");
+  }
+}
+
+}  // namespace subbyte::cuda

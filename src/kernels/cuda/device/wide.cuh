@@ -1,0 +1,318 @@
+#pragma once
+// Many tokens, Hopper: the weights go from device memory to registers, become numbers there and
+// enter the tensor cores from there (wgmma with operand A from registers); outputs are the rows of
+// the product, tokens its columns. So no weight, packed or not, passes through shared memory.
+//
+//   warpgroup 0     one thread copies [kTokens][64] tiles of activations into a ring of kStages
+//   warpgroups 1, 2 multiply: 64 * kStrips outputs each, by kTokens tokens
+//
+//             tokens ------>                 two blocks of a cluster have the same tokens: each
+//   outputs   +-----------+                  copies one half of a tile to both
+//   |  wg 1   |           |
+//   v  wg 2   |           |                  scales are multiplied into the weights, which are
+//             +-----------+                  rounded to 16 bits by that
+//
+// Blocks stay and take tile after tile; each sum is added up by one thread in the order of the
+// inputs, so results do not depend on anything but the shape of the product.
+
+#include <cstdint>
+
+#include "kernels/cuda/device/epilogue.cuh"
+#include "kernels/cuda/device/shared_sizes.h"
+#include "kernels/cuda/device/weight_stream.cuh"
+#include "kernels/cuda/device/wgmma.cuh"
+
+namespace subbyte::cuda {
+
+inline constexpr int kWideThreads = 384;
+
+struct WideTile {
+  int row_block;
+  int token_block;
+};
+
+/// Tile `index` of this block's cluster: groups of token blocks, in them all rows, in them tokens.
+__device__ __forceinline__ WideTile wide_tile(const WidePartition& p, int index, int rank) {
+  const int row_pairs = p.row_blocks / p.cluster;
+  const int whole = p.group * row_pairs;
+  const int group = index / whole;
+  const int first = group * p.group;
+  const int width = min(p.group, p.token_blocks - first);
+  const int rest = index - group * whole;
+  return {rest / width * p.cluster + rank, first + rest % width};
+}
+
+/// A position in the ring of tiles of activations.
+template <int kStages>
+struct Ring {
+  int stage = 0;
+  int phase = 0;
+  __device__ void next() {
+    if (++stage == kStages) {
+      stage = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+/// The thread that copies activations.
+template <int kTokens, int kStrips>
+__device__ void copy_activations(const CUtensorMap& x, const WidePartition& p, int tiles,
+                                 uint32_t shared, uint32_t full, uint32_t empty) {
+  using Shape = WideShape<kTokens, kStrips>;
+  const int rank = blockIdx.x % p.cluster;
+  const int part = kTokens / p.cluster;
+  const int count = p.row_blocks / p.cluster * p.token_blocks;
+  Ring<Shape::kStages> ring;
+  for (int i = blockIdx.x / p.cluster; i < count; i += gridDim.x / p.cluster) {
+    const int token = wide_tile(p, i, rank).token_block * kTokens + rank * part;
+    for (int tile = 0; tile < tiles; ++tile, ring.next()) {
+      wait_barrier(empty + ring.stage * 8, ring.phase ^ 1);
+      expect_bytes(full + ring.stage * 8, Shape::kTileBytes);
+      copy_tile(shared + ring.stage * Shape::kTileBytes + rank * part * kTileCols * 2, x,
+                tile * kTileCols, token, full + ring.stage * 8, (1 << p.cluster) - 1);
+    }
+  }
+}
+
+/// One warp's part of the product: kStrips strips, 64 rows apart, and all tokens of a tile.
+template <class Number, class Decoder, int kGroups, int kTokens, int kStrips>
+class WideWarp {
+ public:
+  using Shape = WideShape<kTokens, kStrips>;
+  using Stream = WeightStream<Decoder, kGroups, Shape::kDepth>;
+  static constexpr int kStepsPerGroup = kSteps / kGroups;
+
+  __device__ WideWarp(const WeightArguments& w, uint8_t* scales, int scales_of_strip, int lane,
+                      const Table& table, float factor)
+      : w_(w), stream_{make_stream(w, scales, scales_of_strip, lane)}, table_(table),
+        factor_(factor) {}
+
+  /// Asks for the first weights of strips first, first + 4, ...
+  __device__ void begin(int first_strip) {
+    first_strip_ = first_strip;
+    buffer_ = 0;
+#pragma unroll
+    for (int j = 0; j < kStrips; ++j) {
+      const Segment s = segment(j, 0);
+      stream_[j].load_scales(s, 0);
+#pragma unroll
+      for (int i = 0; i < Shape::kDepth; ++i) {
+        if (i < s.count) stream_[j].load_codes(s, i, codes_[j][i]);
+      }
+    }
+  }
+
+  /// Multiplies all tiles. Every warp of the cluster arrives at `empty` of both blocks when it has
+  /// read a tile of activations.
+  __device__ void multiply(Ring<Shape::kStages>& ring, uint32_t shared, uint32_t full,
+                           uint32_t empty, int cluster) {
+    int before = -1;  // stage whose products may still be under way
+    for (int tile = 0; tile < w_.tiles; tile += Shape::kDepth) {
+      __syncwarp();
+#pragma unroll
+      for (int j = 0; j < kStrips; ++j) {
+        stream_[j].load_scales(segment(j, tile + Shape::kDepth), buffer_ ^ 1);
+      }
+      wait_copies<kStrips>();
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < Shape::kDepth; ++i) {
+        if (tile + i >= w_.tiles) break;
+        wait_barrier(full + ring.stage * 8, ring.phase);
+        multiply_tile(tile, i, tile_descriptor(shared + ring.stage * Shape::kTileBytes), before,
+                      empty, cluster);
+        before = ring.stage;
+        ring.next();
+#pragma unroll
+        for (int j = 0; j < kStrips; ++j) {
+          const Segment ahead = segment(j, tile + Shape::kDepth);
+          if (i < ahead.count) stream_[j].load_codes(ahead, i, codes_[j][i]);
+        }
+      }
+      buffer_ ^= 1;
+    }
+    wgmma_wait<0>();
+    release(before, empty, cluster);
+    wait_copies<0>();
+  }
+
+  /// Sum i of strip j: i = 4 (token / 8) + (row >= 8 ? 2 : 0) + token % 2.
+  float sums[kStrips][kTokens / 2];
+
+ private:
+  struct Streams {
+    Stream s[kStrips];
+    __device__ Stream& operator[](int j) { return s[j]; }
+  };
+  static __device__ Streams make_stream(const WeightArguments& w, uint8_t* scales, int bytes,
+                                        int lane) {
+    if constexpr (kStrips == 1) {
+      return {{Stream(w, scales, lane)}};
+    } else {
+      return {{Stream(w, scales, lane), Stream(w, scales + bytes, lane)}};
+    }
+  }
+
+  /// Rows beyond the matrix repeat its last strip; nobody stores them.
+  __device__ Segment segment(int j, int tile) const {
+    return {min(first_strip_ + 4 * j, w_.strips - 1), tile,
+            max(0, min(Shape::kDepth, w_.tiles - tile))};
+  }
+
+  __device__ void release(int stage, uint32_t empty, int cluster) const {
+    if (stage >= 0 && threadIdx.x % kLanes < cluster) {
+      arrive_at_block(empty + stage * 8, threadIdx.x % kLanes);
+    }
+  }
+
+  __device__ void multiply_tile(int tile, int slot, uint64_t b, int before, uint32_t empty,
+                                int cluster) {
+    ZeroPair zero[kStrips] = {};
+    uint32_t scale[kStrips][2];
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      uint32_t a[kStrips][4];
+#pragma unroll
+      for (int j = 0; j < kStrips; ++j) {
+        const int g = step / kStepsPerGroup;
+        if (step % kStepsPerGroup == 0) {
+          const Segment s = segment(j, tile);
+          if constexpr (Decoder::kHasZeros) zero[j] = stream_[j].zeros(s, buffer_, slot, g);
+          for (int u = 0; u < 2; ++u) {
+            scale[j][u] =
+                Number::pair_of_float(stream_[j].scale(s, buffer_, slot, g, u) * factor_);
+          }
+        }
+        decode_step<Decoder>(codes_[j][slot], step, zero[j], table_, a[j]);
+#pragma unroll
+        for (int r = 0; r < 4; ++r) a[j][r] = Number::mul(a[j][r], scale[j][r % 2]);
+      }
+      wgmma_fence();
+#pragma unroll
+      for (int j = 0; j < kStrips; ++j) {
+        wgmma<Number, kTokens>(sums[j], a[j], b + 2 * step, tile + slot + step > 0);
+      }
+      wgmma_commit();
+      wgmma_wait<1>();
+      if (step == 0) release(before, empty, cluster);
+    }
+  }
+
+  const WeightArguments& w_;
+  Streams stream_;
+  const Table& table_;
+  const float factor_;
+  int first_strip_ = 0;
+  int buffer_ = 0;
+  uint32_t codes_[kStrips][Shape::kDepth][Stream::kWords];
+};
+
+/// Results of one warpgroup, 16 tokens at a time through shared memory, so that neighbours in
+/// memory are written together.
+template <class Number, int kTokens, int kStrips>
+__device__ void store_tile(const LinearArguments& a, const WidePartition& p,
+                           const float (&sums)[kStrips][kTokens / 2], float* staged, int group,
+                           int first_strip, int64_t first_token) {
+  using Shape = WideShape<kTokens, kStrips>;
+  const int thread = threadIdx.x % 128;
+  const int lane = thread % kLanes;
+  const int row = thread / kLanes * kStripRows + lane / 4;
+  for (int part = 0; part < kTokens / Shape::kStagedTokens; ++part) {
+    const int64_t token0 = first_token + part * Shape::kStagedTokens;
+    if (token0 >= a.m) break;
+    asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
+#pragma unroll
+    for (int q = 0; q < kTokens / Shape::kStagedTokens; ++q) {
+      if (q != part) continue;  // registers want constant indices
+#pragma unroll
+      for (int j = 0; j < kStrips; ++j) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
+          staged[token * Shape::kStagedStride + j * 64 + row + i % 4 / 2 * 8] =
+              sums[j][q * 8 + i] / a.weights.scale_factor;
+        }
+      }
+    }
+    asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
+    for (int i = thread; i < Shape::kStagedTokens * 4 * kStrips * 8; i += 128) {
+      const int strip = i / 8 % (4 * kStrips);
+      const int token = i / (32 * kStrips);
+      if (token0 + token >= a.m) continue;
+      const float* from = staged + token * Shape::kStagedStride + strip * kStripRows + i % 8;
+      finish<Number>(a, first_strip + strip, i % 8, token0 + token, from[0], from[8]);
+    }
+  }
+}
+
+template <class Number, class Decoder, int kGroups, int kTokens, int kStrips>
+__global__ void __launch_bounds__(kWideThreads, 1)
+    wide_kernel(const __grid_constant__ LinearArguments a, const __grid_constant__ WidePartition p,
+                const __grid_constant__ CUtensorMap x) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL  // other GPUs have no wgmma, and the host does not choose this
+  using Shape = WideShape<kTokens, kStrips>;
+  using Warp = WideWarp<Number, Decoder, kGroups, kTokens, kStrips>;
+  extern __shared__ uint8_t unaligned[];
+  uint8_t* const shared = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
+  const WeightArguments& w = a.weights;
+  const int zero_size = Decoder::kHasZeros && w.zeros != nullptr ? w.zero_bytes : 0;
+  const int scales_of_strip = Warp::Stream::shared_bytes(scale_bytes(w.scale_kind), zero_size);
+  const WideShared at = wide_shared<kTokens, kStrips>(table_bytes<Decoder>(), scales_of_strip);
+  const uint32_t full = shared_address(shared + at.barriers);
+  const uint32_t empty = full + Shape::kStages * 8;
+  const int rank = blockIdx.x % p.cluster;
+
+  let_next_kernel_start();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Shape::kStages; ++i) {
+      init_barrier(full + i * 8, 1);
+      init_barrier(empty + i * 8, 8 * p.cluster);
+    }
+    publish_barriers();
+  }
+  const Table table = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared + at.table));
+  __syncthreads();
+  if (p.cluster > 1) {
+    cluster_arrive();
+    cluster_wait();
+  }
+
+  const int warpgroup = threadIdx.x / 128;
+  if (warpgroup == 0) {
+    give_registers<40>();
+    wait_for_previous_kernel();
+    if (threadIdx.x == 0) {
+      copy_activations<kTokens, kStrips>(x, p, w.tiles, shared_address(shared), full, empty);
+    }
+  } else {
+    take_registers<232>();
+    const int group = warpgroup - 1;
+    const int warp = threadIdx.x / kLanes % 4;
+    const int count = p.row_blocks / p.cluster * p.token_blocks;
+    Warp warp_work(w, shared + at.scales + (group * 4 + warp) * kStrips * scales_of_strip,
+                   scales_of_strip, threadIdx.x % kLanes, table, w.scale_factor);
+    Ring<Shape::kStages> ring;
+    bool waited = false;
+    for (int i = blockIdx.x / p.cluster; i < count; i += gridDim.x / p.cluster) {
+      const WideTile tile = wide_tile(p, i, rank);
+      const int first_strip = (tile.row_block * 2 + group) * 4 * kStrips;
+      warp_work.begin(first_strip + warp);
+      if (!waited) wait_for_previous_kernel();
+      waited = true;
+      warp_work.multiply(ring, shared_address(shared), full, empty, p.cluster);
+      store_tile<Number, kTokens, kStrips>(
+          a, p, warp_work.sums,
+          reinterpret_cast<float*>(shared + at.staged) +
+              group * Shape::kStagedTokens * Shape::kStagedStride,
+          group, first_strip, int64_t{tile.token_block} * kTokens);
+    }
+  }
+  if (p.cluster > 1) {  // nobody leaves while others write into its memory
+    cluster_arrive();
+    cluster_wait();
+  }
+#endif
+}
+
+}  // namespace subbyte::cuda

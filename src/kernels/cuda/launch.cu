@@ -1,0 +1,228 @@
+// Launches: everything between a plan and the GPU.
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "kernels/cuda/device/kernel_set.h"
+#include "kernels/cuda/linear.h"
+
+namespace subbyte::cuda {
+
+#define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups) \
+  const KernelSet& name##_f16();                          \
+  const KernelSet& name##_bf16();
+#include "kernels/cuda/weights.def"
+#undef SUBBYTE_CUDA_WEIGHTS
+
+namespace {
+
+struct WeightKernels {
+  DecoderKind decoder;
+  int bits;
+  int groups;
+  const KernelSet& (*f16)();
+  const KernelSet& (*bf16)();
+};
+
+constexpr WeightKernels kWeightKernels[] = {
+#define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups) \
+  {DecoderKind::k##decoder, bits, groups, &name##_f16, &name##_bf16},
+#include "kernels/cuda/weights.def"
+#undef SUBBYTE_CUDA_WEIGHTS
+};
+
+Error failure(const char* what, cudaError_t error) {
+  return {"cuda.launch", std::string(what) + ": " + cudaGetErrorString(error)};
+}
+
+/// Copies rows of x to aligned ones, in the order of the columns.
+__global__ void gather_activations(uint16_t* to, const uint16_t* x, const uint32_t* gather,
+                                   int64_t m, int cols, int64_t x_stride, int64_t to_stride) {
+  const int64_t size = m * to_stride;
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < size; i += step) {
+    const int64_t row = i / to_stride;
+    const int64_t col = i % to_stride;
+    to[i] = col < cols ? x[row * x_stride + (gather != nullptr ? gather[col] : col)] : 0;
+  }
+}
+
+using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
+
+EncodeTiled encode_tiled() {
+  static const EncodeTiled function = [] {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    const cudaError_t error = cudaGetDriverEntryPointByVersion(
+        "cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found);
+    const bool ok = error == cudaSuccess && found == cudaDriverEntryPointSuccess;
+    return ok ? reinterpret_cast<EncodeTiled>(entry) : nullptr;
+  }();
+  return function;
+}
+
+/// A map of boxes of 64 inputs by `tokens` tokens; what is outside of x reads as zero.
+Status describe_activations(CUtensorMap& map, const void* x, int64_t m, int64_t cols,
+                            int64_t stride, int tokens, Number number) {
+  const CUtensorMapDataType type =
+      number == Number::kF16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  const cuuint64_t size[2] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(m)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(stride) * 2};
+  const cuuint32_t box[2] = {kTileCols, static_cast<cuuint32_t>(tokens)};
+  const cuuint32_t steps[2] = {1, 1};
+  const EncodeTiled encode = encode_tiled();
+  if (encode == nullptr) {
+    return Error{"cuda.launch", "linear: the driver has no cuTensorMapEncodeTiled"};
+  }
+  const CUresult result =
+      encode(&map, type, 2, const_cast<void*>(x), size, strides, box, steps,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    return Error{"cuda.launch", "linear: the driver refused the tensor map, error " +
+                                    std::to_string(static_cast<int>(result))};
+  }
+  return {};
+}
+
+Status allow_shared_memory(const void* kernel, int bytes) {
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (error != cudaSuccess) return failure("linear: shared memory", error);
+  return {};
+}
+
+Status launch(const void* kernel, const Plan& plan, void** arguments, bool dependent,
+              Stream stream) {
+  SUBBYTE_CHECK(allow_shared_memory(kernel, plan.shared_bytes));
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(plan.grid_x, plan.grid_y);
+  config.blockDim = dim3(plan.threads);
+  config.dynamicSmemBytes = plan.shared_bytes;
+  config.stream = stream;
+  std::array<cudaLaunchAttribute, 2> attributes = {};
+  config.attrs = attributes.data();
+  if (plan.cluster > 1) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs++].val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
+  }
+  if (dependent) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  const cudaError_t error = cudaLaunchKernelExC(&config, kernel, arguments);
+  if (error != cudaSuccess) return failure("linear", error);
+  return {};
+}
+
+Status check_call(const LinearCall& call) {
+  const bool interleaved = call.weights.row_order != RowOrder::kNatural;
+  if (call.activation != Activation::kNone && !interleaved) {
+    return Error{"cuda.shape",
+                 "linear: an activation needs weights packed with gate and up side by side "
+                 "(RowOrder::kGateAboveUp or kGateUpPairs), found RowOrder::kNatural"};
+  }
+  return {};
+}
+
+LinearArguments arguments_of(const LinearCall& call) {
+  LinearArguments a = {};
+  a.weights = call.weights;
+  a.x = call.x;
+  a.y = call.y;
+  a.bias = call.bias;
+  a.residual = call.residual;
+  a.x_stride = call.x_stride;
+  a.y_stride = call.y_stride;
+  a.residual_stride = call.residual_stride;
+  a.m = static_cast<int32_t>(call.m);
+  a.activation = call.activation;
+  return a;
+}
+
+Status run_wide(const void* kernel, const Plan& plan, const LinearCall& call, Number number,
+                void* workspace, Stream stream) {
+  LinearArguments a = arguments_of(call);
+  if (plan.workspace_bytes > 0) {
+    const int64_t stride = (call.weights.cols + 7) / 8 * 8;
+    const int64_t blocks = std::min<int64_t>((call.m * stride + 1023) / 1024, 4096);
+    gather_activations<<<static_cast<unsigned>(blocks), 256, 0, stream>>>(
+        static_cast<uint16_t*>(workspace), static_cast<const uint16_t*>(call.x),
+        call.weights.gather, call.m, call.weights.cols, call.x_stride, stride);
+    const cudaError_t error = cudaGetLastError();
+    if (error != cudaSuccess) return failure("linear: gather", error);
+    a.x = workspace;
+    a.x_stride = stride;
+  }
+  CUtensorMap map;
+  SUBBYTE_CHECK(describe_activations(map, a.x, call.m, call.weights.cols, a.x_stride,
+                                     tokens_of(plan.kernel) / plan.wide.cluster, number));
+  WidePartition partition = plan.wide;
+  std::array<void*, 3> arguments = {&a, &partition, &map};
+  return launch(kernel, plan, arguments.data(),
+                call.dependent_launch && plan.workspace_bytes == 0, stream);
+}
+
+}  // namespace
+
+const KernelSet* find_kernels(const PackedFormat& format, Number number) {
+  for (const WeightKernels& kernels : kWeightKernels) {
+    if (kernels.decoder == format.decoder && kernels.bits == format.bits &&
+        kernels.groups == format.groups_per_tile) {
+      return number == Number::kF16 ? &kernels.f16() : &kernels.bf16();
+    }
+  }
+  return nullptr;
+}
+
+Result<Device> query_device(int index) {
+  cudaDeviceProp properties;
+  const cudaError_t error = cudaGetDeviceProperties(&properties, index);
+  if (error != cudaSuccess) {
+    return Error{"cuda.device", "device " + std::to_string(index) + ": " +
+                                    cudaGetErrorString(error)};
+  }
+  Device device;
+  device.compute_capability = 10 * properties.major + properties.minor;
+  if (device.compute_capability < 80) {
+    return Error{"cuda.device", "device " + std::to_string(index) + " (" + properties.name +
+                                    "): expected compute capability 8.0 or newer, found " +
+                                    std::to_string(properties.major) + "." +
+                                    std::to_string(properties.minor)};
+  }
+  device.multiprocessors = properties.multiProcessorCount;
+  device.shared_bytes = static_cast<int>(properties.sharedMemPerBlockOptin);
+  int kilohertz = 0;
+  if (cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, index) == cudaSuccess) {
+    device.clock_hz = kilohertz * 1e3;
+  }
+  int memory_kilohertz = 0;
+  if (cudaDeviceGetAttribute(&memory_kilohertz, cudaDevAttrMemoryClockRate, index) ==
+          cudaSuccess &&
+      memory_kilohertz > 0) {
+    device.bytes_per_second =
+        0.93 * 2e3 * memory_kilohertz * (properties.memoryBusWidth / 8);
+  }
+  return device;
+}
+
+Status run_linear(const Plan& plan, const LinearCall& call, Number number, void* workspace,
+                  Stream stream) {
+  SUBBYTE_CHECK(check_call(call));
+  const KernelSet* set = find_kernels(*call.format, number);
+  if (set == nullptr) return Error{"cuda.kernel", "linear: no kernel for this format"};
+  const void* kernel = set->kernels[static_cast<int>(plan.kernel)];
+  if (plan.kernel >= KernelKind::kWide64) {
+    return run_wide(kernel, plan, call, number, workspace, stream);
+  }
+  LinearArguments a = arguments_of(call);
+  NarrowPartition partition = plan.narrow;
+  std::array<void*, 2> arguments = {&a, &partition};
+  return launch(kernel, plan, arguments.data(), call.dependent_launch, stream);
+}
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,52 @@
+#pragma once
+// y = x W^T + bias on a GPU, for every packed weight format. A call allocates nothing and waits for
+// nothing, so it can be captured in a graph.
+//
+//   SUBBYTE_TRY(PackedFormat format, packed_format(matrix));
+//   ... allocate format.bytes on the device, pack_on_host() and copy, or pack_on_device() ...
+//   SUBBYTE_TRY(Plan plan, plan_linear({format, Number::kBF16, m}, device));
+//   SUBBYTE_CHECK(run_linear(plan, arguments, Number::kBF16, workspace, stream));
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.h"
+#include "kernels/cuda/plan.h"
+
+struct CUstream_st;  // cudaStream_t, without the toolkit's headers
+
+namespace subbyte::cuda {
+
+using Stream = CUstream_st*;
+
+/// Device `index`. Codes: cuda.device (there is none, or it is older than sm_80).
+Result<Device> query_device(int index = 0);
+
+/// Packs a canonical matrix that lies in device memory (all spans of `matrix` are device pointers)
+/// to `to`, format.bytes in device memory, on the stream. Codes: cuda.launch.
+Status pack_on_device(std::byte* to, const MatrixView& matrix, const PackedFormat& format,
+                      Stream stream);
+
+struct LinearCall {
+  WeightArguments weights;           // weight_arguments() of the packed matrix
+  const PackedFormat* format = nullptr;
+  const void* x = nullptr;           // [m][x_stride]
+  void* y = nullptr;                 // [m][y_stride]
+  const void* bias = nullptr;        // [rows] or nullptr
+  const void* residual = nullptr;    // [m][residual_stride], added to y, or nullptr; may be y
+  int64_t x_stride = 0;
+  int64_t y_stride = 0;
+  int64_t residual_stride = 0;
+  int64_t m = 0;
+  Activation activation = Activation::kNone;
+  /// The kernel may begin before the one before it on the stream has ended; it waits for it before
+  /// it reads x. The one before must not write these weights.
+  bool dependent_launch = false;
+};
+
+/// Launches. `workspace` has plan.workspace_bytes, 256-byte aligned, or is nullptr if that is 0.
+/// Codes: cuda.launch, cuda.shape (the activation needs gate and up side by side: row_order).
+Status run_linear(const Plan& plan, const LinearCall& call, Number number, void* workspace,
+                  Stream stream);
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,243 @@
+#include "kernels/cuda/plan.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+
+#include "kernels/cuda/device/shared_sizes.h"
+
+namespace subbyte::cuda {
+namespace {
+
+constexpr std::array<std::string_view, kKernelKinds> kNames = {"narrow8", "narrow16", "narrow64",
+                                                               "wide64",  "wide128",  "wide256"};
+
+bool is_narrow(KernelKind kind) {
+  return kind <= KernelKind::kNarrow64;
+}
+
+int64_t divide_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+double scale_bytes_of_tile(const PackedFormat& f) {
+  return static_cast<double>(kStripRows * f.groups_per_tile) *
+         (scale_bytes(f.scale_kind) + f.zero_bytes) / static_cast<double>(f.tiles_per_block);
+}
+
+double bytes_of_tile(const PackedFormat& f) {
+  return tile_bytes(f.bits) + scale_bytes_of_tile(f);
+}
+
+/// Shared memory of a table in front of everything else.
+int table_of(const PackedFormat& f) {
+  return f.decoder == DecoderKind::kCodebook && f.bits < 5 ? (1 << (2 * f.bits)) * kLanes * 4 : 0;
+}
+
+int scales_of_warp(const PackedFormat& f, int depth) {
+  return 2 * depth * f.groups_per_tile * kStripRows * (scale_bytes(f.scale_kind) + f.zero_bytes);
+}
+
+/// A block of `narrow`: what it needs and how long it takes.
+struct NarrowCost {
+  int shared_bytes;
+  double seconds;
+};
+
+/// Fixed times, in seconds: measured on an H200, see docs/kernels/cuda.md.
+constexpr double kLaunch = 2.0e-6;
+constexpr double kRound = 0.12e-6;
+constexpr double kClusterEnd = 0.9e-6;
+constexpr double kWideLaunch = 4.0e-6;
+constexpr double kWideTileEnd = 1.0e-6;
+
+NarrowCost narrow_cost(const Problem& problem, const Device& device, const NarrowPartition& p,
+                       int tokens, int token_blocks) {
+  const PackedFormat& f = problem.weights;
+  const int warps = narrow_warps(tokens);
+  const int64_t strips = divide_up(f.strips, p.groups);
+  const int64_t tiles = divide_up(f.tiles, p.splits);
+  const bool is_partial = p.splits > 1 || tiles > p.chunk_tiles;
+  const NarrowShared shared =
+      narrow_shared(table_of(f), scales_of_warp(f, narrow_depth(f.bits)), tokens, p.chunk_tiles,
+                    is_partial ? static_cast<int>(strips) : 0);
+  const double blocks_at_once = std::max(
+      1.0, static_cast<double>(p.groups * p.splits) * token_blocks / device.multiprocessors);
+  // Tensor cores, decoding: about 80 instructions a tile, 10 more for each 8 tokens, four
+  // schedulers.
+  const int64_t rounds = divide_up(strips, warps / p.warps_in_k);
+  const int64_t warp_tiles = rounds * divide_up(tiles, p.warps_in_k);
+  const double issue = static_cast<double>(warp_tiles) * (80 + 1.25 * tokens) * (warps / 4.0) /
+                       device.clock_hz;
+  const double share = device.bytes_per_second / device.multiprocessors;
+  const double read = static_cast<double>(strips * tiles) * bytes_of_tile(f) / share;
+  const double stage = static_cast<double>(std::min<int64_t>(tokens, problem.m) * tiles) *
+                       kTileCols * 2 / (1.3 * share);
+  const double end = static_cast<double>(rounds) * kRound + (p.splits > 1 ? kClusterEnd : 0);
+  return {shared.bytes, kLaunch + std::ceil(blocks_at_once) * (std::max(issue, read) + stage + end)};
+}
+
+/// The largest chunk of inputs that fits; 0: none.
+int chunk_that_fits(const Problem& problem, const Device& device, NarrowPartition p, int tokens) {
+  const int64_t tiles = divide_up(problem.weights.tiles, p.splits);
+  for (int64_t parts = 1; parts <= tiles; ++parts) {
+    p.chunk_tiles = static_cast<int>(divide_up(tiles, parts));
+    if (narrow_cost(problem, device, p, tokens, 1).shared_bytes <= device.shared_bytes) {
+      return p.chunk_tiles;
+    }
+    if (p.chunk_tiles == 1) break;
+  }
+  return 0;
+}
+
+void add_narrow(std::vector<Plan>& plans, const Problem& problem, const Device& device,
+                KernelKind kind, bool batch_invariant) {
+  const int tokens = tokens_of(kind);
+  const int token_blocks = static_cast<int>(divide_up(problem.m, tokens));
+  // A partition that is to serve any number of tokens is made for one block of them.
+  const int blocks_in_plan = batch_invariant ? 1 : token_blocks;
+  const PackedFormat& f = problem.weights;
+  for (int splits = 1; splits <= (device.compute_capability >= 90 ? 8 : 1); splits *= 2) {
+    if (splits > f.tiles) break;
+    const int64_t clusters =
+        std::max(1, device.multiprocessors / splits / std::min(blocks_in_plan, 4));
+    for (int warps_in_k = 1; warps_in_k <= narrow_warps(tokens); warps_in_k *= 2) {
+      Plan plan;
+      plan.kernel = kind;
+      plan.narrow = {splits, static_cast<int>(std::min(clusters, f.strips)), warps_in_k, 0};
+      plan.narrow.chunk_tiles = chunk_that_fits(problem, device, plan.narrow, tokens);
+      if (plan.narrow.chunk_tiles == 0) continue;
+      const NarrowCost cost =
+          narrow_cost(problem, device, plan.narrow, tokens, token_blocks);
+      plan.grid_x = plan.narrow.groups * splits;
+      plan.grid_y = token_blocks;
+      plan.threads = narrow_warps(tokens) * kLanes;
+      plan.cluster = splits;
+      plan.shared_bytes = cost.shared_bytes;
+      plan.microseconds = cost.seconds * 1e6;
+      plans.push_back(plan);
+    }
+  }
+}
+
+int wide_rows(KernelKind kind) {
+  return kind == KernelKind::kWide256 ? 256 : 128;
+}
+
+int wide_shared_bytes(const PackedFormat& f, KernelKind kind) {
+  const int table = table_of(f);
+  const auto scales = [&](int depth) { return scales_of_warp(f, depth); };
+  switch (kind) {
+    case KernelKind::kWide64:
+      return wide_shared<64, 1>(table, scales(WideShape<64, 1>::kDepth)).bytes;
+    case KernelKind::kWide128:
+      return wide_shared<128, 1>(table, scales(WideShape<128, 1>::kDepth)).bytes;
+    default: return wide_shared<128, 2>(table, scales(WideShape<128, 2>::kDepth)).bytes;
+  }
+}
+
+void add_wide(std::vector<Plan>& plans, const Problem& problem, const Device& device,
+              KernelKind kind) {
+  const PackedFormat& f = problem.weights;
+  const int tokens = tokens_of(kind);
+  const int rows = wide_rows(kind);
+  Plan plan;
+  plan.kernel = kind;
+  plan.shared_bytes = wide_shared_bytes(f, kind);
+  if (plan.shared_bytes > device.shared_bytes) return;
+  const int64_t row_blocks = divide_up(f.strips * kStripRows, rows);
+  const int64_t token_blocks = divide_up(problem.m, tokens);
+  plan.cluster = row_blocks * token_blocks >= 2 * device.multiprocessors ? 2 : 1;
+  plan.wide.cluster = plan.cluster;
+  plan.wide.row_blocks = static_cast<int>(divide_up(row_blocks, plan.cluster) * plan.cluster);
+  plan.wide.token_blocks = static_cast<int>(token_blocks);
+  plan.wide.group = 2048 / tokens;
+  const int64_t all = plan.wide.row_blocks * token_blocks;
+  const int64_t resident = device.multiprocessors / plan.cluster * plan.cluster;
+  plan.grid_x = static_cast<int>(std::min(all, resident));
+  plan.threads = 384;
+  const double compute =
+      static_cast<double>(rows) * tokens * kTileCols / 2048 / device.clock_hz / 0.8;
+  const double share = device.bytes_per_second / device.multiprocessors;
+  const double read = rows / 16.0 * bytes_of_tile(f) / share;
+  const double tile = static_cast<double>(f.tiles) * std::max(compute, read) + kWideTileEnd;
+  plan.microseconds =
+      1e6 * (kWideLaunch + static_cast<double>(divide_up(all, plan.grid_x)) * tile);
+  if (!problem.aligned_x || f.gather_begin != f.bytes) {
+    plan.workspace_bytes = problem.m * divide_up(f.cols, 8) * 16;
+    plan.microseconds += 2;
+  }
+  plans.push_back(plan);
+}
+
+}  // namespace
+
+std::string_view name(KernelKind kind) {
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+int tokens_of(KernelKind kind) {
+  constexpr std::array<int, kKernelKinds> kTokens = {8, 16, 64, 64, 128, 128};
+  return kTokens[static_cast<std::size_t>(kind)];
+}
+
+std::vector<Plan> plan_candidates(const Problem& problem, const Device& device,
+                                  const PlanOptions& options) {
+  std::vector<Plan> plans;
+  for (int i = 0; i < kKernelKinds; ++i) {
+    const KernelKind kind = static_cast<KernelKind>(i);
+    if (!options.kernel.empty() && options.kernel != name(kind)) continue;
+    if (options.batch_invariant && kind != KernelKind::kNarrow64) continue;
+    if (is_narrow(kind)) {
+      add_narrow(plans, problem, device, kind, options.batch_invariant);
+    } else if (device.compute_capability == 90) {
+      add_wide(plans, problem, device, kind);
+    }
+  }
+  std::stable_sort(plans.begin(), plans.end(), [](const Plan& a, const Plan& b) {
+    return a.microseconds < b.microseconds;
+  });
+  return plans;
+}
+
+Result<Plan> plan_linear(const Problem& problem, const Device& device,
+                         const PlanOptions& options) {
+  constexpr int64_t kMax = INT32_MAX;
+  const PackedFormat& f = problem.weights;
+  if (problem.m < 1 || problem.m > kMax || f.rows > kMax || f.cols > kMax) {
+    return Error{"cuda.shape", "linear: expected 1 to 2^31 - 1 tokens, outputs and inputs, found " +
+                                   std::to_string(problem.m) + ", " + std::to_string(f.rows) +
+                                   " and " + std::to_string(f.cols)};
+  }
+  const std::vector<Plan> plans = plan_candidates(problem, device, options);
+  if (plans.empty()) {
+    std::string names;
+    for (const std::string_view known : kNames) names += " " + std::string(known);
+    return Error{"cuda.kernel", "linear: no kernel '" + std::string(options.kernel) +
+                                    "' for this problem and device; there are" + names +
+                                    " (wide ones on sm_90 only)"};
+  }
+  return plans.front();
+}
+
+std::string to_string(const Problem& problem, const Plan& plan) {
+  const PackedFormat& f = problem.weights;
+  std::string text = std::string(name(plan.kernel)) + " " + std::to_string(f.cols) + "x" +
+                     std::to_string(f.rows) + " " + to_string(f.source) +
+                     " m=" + std::to_string(problem.m) + ": ";
+  if (is_narrow(plan.kernel)) {
+    text += std::to_string(plan.narrow.groups) + " clusters of " +
+            std::to_string(plan.narrow.splits) + ", " + std::to_string(plan.narrow.warps_in_k) +
+            " warps in k, chunks of " + std::to_string(plan.narrow.chunk_tiles * kTileCols) +
+            " inputs, ";
+  } else {
+    text += std::to_string(plan.wide.row_blocks) + " x " + std::to_string(plan.wide.token_blocks) +
+            " tiles, clusters of " + std::to_string(plan.cluster) + ", ";
+  }
+  const int64_t tenths = std::llround(plan.microseconds * 10);
+  return text + std::to_string(plan.shared_bytes / 1024) + " KiB, expected " +
+         std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " us";
+}
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,72 @@
+#pragma once
+// Which kernel multiplies, and how it divides the work: what the problem is, what is possible, what
+// each choice should cost, and the choice. All of it is arithmetic on the host, without a GPU.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "kernels/cuda/device/arguments.h"
+#include "kernels/cuda/device/kernel_set.h"
+#include "kernels/cuda/packed_weights.h"
+
+namespace subbyte::cuda {
+
+/// What the plans need to know of a GPU.
+struct Device {
+  int compute_capability = 90;     // 10 major + minor
+  int multiprocessors = 132;
+  int shared_bytes = 227 * 1024;   // that a block can have
+  double clock_hz = 1.755e9;
+  double bytes_per_second = 4.5e12;  // of its memory, readable
+};
+
+/// y[m][rows] = x[m][cols] W^T, or [rows / 2] columns with an activation.
+struct Problem {
+  PackedFormat weights;
+  Number number = Number::kF16;
+  int64_t m = 1;
+  /// x, its rows and their distance are multiples of 16 bytes, as the copy engine wants them.
+  bool aligned_x = true;
+};
+
+struct PlanOptions {
+  /// The same sums for a row whatever m is: one kernel, one partition. Slower for many tokens.
+  bool batch_invariant = false;
+  /// "narrow8", "wide128", ...: only that kernel. Empty: the fastest.
+  std::string_view kernel = {};
+};
+
+struct Plan {
+  KernelKind kernel = KernelKind::kNarrow8;
+  NarrowPartition narrow = {};
+  WidePartition wide = {};
+  int grid_x = 1;
+  int grid_y = 1;
+  int threads = 0;
+  int cluster = 1;
+  int shared_bytes = 0;
+  int64_t workspace_bytes = 0;  // for activations in another order or at other addresses
+  double microseconds = 0;      // by the cost model
+};
+
+std::string_view name(KernelKind kind);
+
+/// Tokens that a kernel has in one block.
+int tokens_of(KernelKind kind);
+
+/// All that this device can do, cheapest first.
+std::vector<Plan> plan_candidates(const Problem& problem, const Device& device,
+                                  const PlanOptions& options);
+
+/// The cheapest. Codes: cuda.shape (m < 1, or sizes beyond 2^31), cuda.kernel (unknown, or it
+/// cannot do this).
+Result<Plan> plan_linear(const Problem& problem, const Device& device,
+                         const PlanOptions& options = {});
+
+/// "narrow16 4096x6144 u4 g128 ... m=7: 66 clusters of 2, 8 warps in k, 55 KiB, 4.9 us".
+std::string to_string(const Problem& problem, const Plan& plan);
+
+}  // namespace subbyte::cuda
