@@ -59,6 +59,35 @@ struct PackedFormat {
 Result<PackedFormat> packed_format(const MatrixView& matrix,
                                    RowOrder row_order = RowOrder::kNatural);
 
+/// How the codes of a lane lie in its words, which the decoder decides.
+constexpr CodeOrder code_order(DecoderKind decoder, int bits) {
+  return decoder == DecoderKind::kCodebook && bits != 5 ? CodeOrder::kPairs : CodeOrder::kHalves;
+}
+constexpr CodeOrder code_order(const PackedFormat& format) {
+  return code_order(format.decoder, format.bits);
+}
+
+/// Where row `row` of the canonical matrix went: the inverse of source_row().
+struct PackedRow {
+  int64_t strip;
+  int row;  // of the strip
+};
+constexpr PackedRow packed_row(RowOrder order, int64_t row, int64_t rows) {
+  if (order == RowOrder::kNatural) return {row / kStripRows, static_cast<int>(row % kStripRows)};
+  const bool pairs = order == RowOrder::kGateUpPairs;
+  const int64_t unit = pairs ? row / 2 : row % (rows / 2);
+  const int64_t is_up = pairs ? row % 2 : row / (rows / 2);
+  return {unit / 8, static_cast<int>(8 * is_up + unit % 8)};
+}
+
+/// Index of the scale, and of the zero point, of row `row` of a strip and canonical group `group`.
+constexpr int64_t scale_index(const PackedFormat& format, int64_t strip, int row, int64_t group) {
+  const int64_t block = group / format.groups_per_tile;
+  const int64_t in_tile = group % format.groups_per_tile;
+  return (((strip * format.blocks + block) * 8 + row % 8) * format.groups_per_tile + in_tile) * 2 +
+         row / 8;
+}
+
 /// Packs on the host into to[0, format.bytes). Every byte is written.
 void pack_on_host(std::byte* to, const MatrixView& matrix, const PackedFormat& format);
 
