@@ -20,30 +20,24 @@
 // two halves of a register (h = 0: low, 1: high):
 //
 //   kHalves   code (step, r, h) of a plane of p bits lies in half h of its word: for arithmetic
-//             p = 4: word step, bits 16h + 4r           p = 2: word step / 2, 16h + 8 (step % 2) + 2r
-//             p = 1: one word, 16h + 4 step + r         8 bits: word 2 step + r / 2, byte 2 (r % 2) + h
+//             p = 4: word step, bit 16h + 4r      p = 2: word step / 2, bit 16h + 8 (step % 2) + 2r
+//             p = 1: bit 16h + 4 step + r         8 bits: word 2 step + r / 2, byte 2 (r % 2) + h
 //   kPairs    codes (step, r, 0) and (step, r, 1) are neighbours: for tables of pairs
-//             p = 4: word step, bits 8r + 4h            p = 2: word step / 2, 16 (step % 2) + 4r + 2h
-//             p = 1: one word, 8 step + 2r + h
+//             p = 4: word step, bit 8r + 4h       p = 2: word step / 2, bit 16 (step % 2) + 4r + 2h
+//             p = 1: bit 8 step + 2r + h
 //
 // 3 bits are a plane of the two low bits and one of the high bit; 5 bits are planes of 4 and 1.
 // What a matrix lacks to full strips and tiles is zero.
 
-#include <cstdint>
-
-#ifdef __CUDACC__
-#define SUBBYTE_DEVICE __host__ __device__ __forceinline__
-#else
-#define SUBBYTE_DEVICE inline
-#endif
+#include "kernels/cuda/device/dialect.h"
 
 namespace subbyte::cuda {
 
-inline constexpr int kStripRows = 16;
-inline constexpr int kTileCols = 64;
-inline constexpr int kStepCols = 16;
-inline constexpr int kSteps = kTileCols / kStepCols;
-inline constexpr int kLanes = 32;
+SUBBYTE_CONSTANT int kStripRows = 16;
+SUBBYTE_CONSTANT int kTileCols = 64;
+SUBBYTE_CONSTANT int kStepCols = 16;
+SUBBYTE_CONSTANT int kSteps = kTileCols / kStepCols;
+SUBBYTE_CONSTANT int kLanes = 32;
 
 enum class CodeOrder : uint8_t { kHalves, kPairs };
 
@@ -66,32 +60,35 @@ SUBBYTE_DEVICE constexpr Slot slot_of(int row, int col) {
   return {(row % 8) * 4 + k % 8 / 2, col / kStepCols, row / 8 + k / 8 * 2, k % 2};
 }
 
-SUBBYTE_DEVICE constexpr int row_of(const Slot& slot) {
+SUBBYTE_DEVICE constexpr int row_of(Slot slot) {
   return slot.lane / 4 + slot.reg % 2 * 8;
 }
 
-SUBBYTE_DEVICE constexpr int col_of(const Slot& slot) {
+SUBBYTE_DEVICE constexpr int col_of(Slot slot) {
   return slot.step * kStepCols + slot.lane % 4 * 2 + slot.half + slot.reg / 2 * 8;
 }
 
 namespace internal {
 
-SUBBYTE_DEVICE constexpr BitPlace place_in_plane(const Slot& s, int bits, CodeOrder order) {
+SUBBYTE_DEVICE constexpr BitPlace place_in_plane(Slot s, int bits, CodeOrder order) {
   const bool halves = order == CodeOrder::kHalves;
   switch (bits) {
-    case 8: return {2 * s.step + s.reg / 2, 8 * (2 * (s.reg % 2) + s.half)};
-    case 4: return {s.step, halves ? 16 * s.half + 4 * s.reg : 8 * s.reg + 4 * s.half};
+    case 8:
+      return {2 * s.step + s.reg / 2, 8 * (2 * (s.reg % 2) + s.half)};
+    case 4:
+      return {s.step, halves ? 16 * s.half + 4 * s.reg : 8 * s.reg + 4 * s.half};
     case 2:
       return {s.step / 2, halves ? 16 * s.half + 8 * (s.step % 2) + 2 * s.reg
                                  : 16 * (s.step % 2) + 4 * s.reg + 2 * s.half};
-    default: return {0, halves ? 16 * s.half + 4 * s.step + s.reg : 8 * s.step + 2 * s.reg + s.half};
+    default:
+      return {0, halves ? 16 * s.half + 4 * s.step + s.reg : 8 * s.step + 2 * s.reg + s.half};
   }
 }
 
 }  // namespace internal
 
 /// Place of bit `bit` of a code of `bits` (2, 3, 4, 5 or 8) in its lane's words.
-SUBBYTE_DEVICE constexpr BitPlace bit_place(const Slot& slot, int bit, int bits, CodeOrder order) {
+SUBBYTE_DEVICE constexpr BitPlace bit_place(Slot slot, int bit, int bits, CodeOrder order) {
   const int low_bits = bits == 3 ? 2 : bits == 5 ? 4 : bits;
   if (bit >= low_bits) {
     const BitPlace high = internal::place_in_plane(slot, 1, order);

@@ -3,18 +3,11 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/tile_order.h"
+#include "kernels/cuda/device/matrix_kinds.h"
 
 namespace subbyte::cuda {
 
-/// How a byte, or two, or four, of a scale are read.
-enum class ScaleKind : uint8_t { kF32, kF16, kBF16, kE8M0, kE4M3, kE4M4 };
-
-SUBBYTE_DEVICE constexpr int scale_bytes(ScaleKind kind) {
-  return kind == ScaleKind::kF32 ? 4 : kind == ScaleKind::kF16 || kind == ScaleKind::kBF16 ? 2 : 1;
-}
-
-/// The same for a lane, without branches. Of a code of `bytes` bytes: magnitude and sign are moved
+/// How a lane reads a scale, without branches. Of a code of `bytes` bytes: magnitude and sign are moved
 /// to where float32 has them and multiplied by `factor`, which corrects the bias of the exponent
 /// and makes subnormal numbers normal.
 struct ScaleRule {
@@ -36,24 +29,6 @@ constexpr ScaleRule scale_rule(ScaleKind kind) {
     case ScaleKind::kE4M3: return {0x7f, 0x80, 20, 24, 0x7f, 0x1p120f, 0, 1};
     case ScaleKind::kE4M4: return {0xff, 0, 19, 0, 0x100, 0x1p116f, 0, 1};
     default: return {0x7fffffff, 0x80000000, 0, 0, 0x7f800000, 1, 0, 4};
-  }
-}
-
-/// Which row of the matrix is row `row` of strip `strip`. The two that interleave put the gate and
-/// the up projection of 8 hidden units into one strip, 8 rows above 8 rows, so that one lane has
-/// both in its registers and the activation costs no traffic.
-enum class RowOrder : uint8_t {
-  kNatural,
-  kGateAboveUp,  // the matrix has all gate rows first: two matrices, one below the other
-  kGateUpPairs,  // even rows are gate, odd rows up: gpt-oss
-};
-
-SUBBYTE_DEVICE constexpr int64_t source_row(RowOrder order, int64_t strip, int row, int64_t rows) {
-  const int64_t unit = strip * 8 + row % 8;
-  switch (order) {
-    case RowOrder::kGateAboveUp: return unit >= rows / 2 ? rows : row / 8 * (rows / 2) + unit;
-    case RowOrder::kGateUpPairs: return 2 * unit + row / 8;
-    default: return strip * kStripRows + row;
   }
 }
 

@@ -10,12 +10,14 @@
 //                        float whose last bit is worth 1 (1024 in f16, 128 in bf16), so that one
 //                        subtraction, which is exact, leaves code - zero
 //   E2M1<Number>         sign and three bits moved to where exponent and mantissa are; what the two
-//                        biases differ by, 2^14 or 2^126, is a factor
+//                        biases differ by, 2^14 or 2^126, is a factor. 0.5 is a subnormal then, so
+//                        machines that may flush those have another way
 //   Codebook<Number, b>  a table: of pairs up to 4 bits, by the registers of the warp for 5
 //
 // Instructions for each pair of weights (f16 / bf16): Integers 4: 2.25 / 2.75, E2M1 4 / 5,
 // Codebook 4: 3 and a load.
 
+#include "kernels/cuda/device/dialect.h"
 #include "kernels/cuda/device/words.h"
 
 namespace subbyte::cuda {
@@ -23,6 +25,10 @@ namespace subbyte::cuda {
 SUBBYTE_KERNEL_FUNCTION uint32_t both_halves(uint32_t value) {
   return value * 0x10001u;
 }
+
+/// The words that a lane holds of a tile, and the four registers of a step.
+using Words = SUBBYTE_THREAD const uint32_t*;
+using Registers = SUBBYTE_THREAD uint32_t*;
 
 /// Constants that subtract the zero points of a lane's two outputs: g for the even registers, g + 8
 /// for the odd ones.
@@ -33,14 +39,14 @@ struct ZeroPair {
 
 template <class Number, int kCodeBits>
 struct Integers {
-  static constexpr int kBits = kCodeBits;
-  static constexpr bool kHasZeros = true;
-  static constexpr bool kHasTable = false;
-  static constexpr float kGain = 1;
+  static SUBBYTE_CONSTANT int kBits = kCodeBits;
+  static SUBBYTE_CONSTANT bool kHasZeros = true;
+  static SUBBYTE_CONSTANT bool kHasTable = false;
+  static SUBBYTE_CONSTANT float kGain = 1;
   /// Every second register of 4-bit codes in f16 comes 16 times too large, without a shift.
-  static constexpr bool kTimes16 = kBits == 4 && Number::kIsF16;
+  static SUBBYTE_CONSTANT bool kTimes16 = kBits == 4 && Number::kIsF16;
   /// 8 bits do not fit into the mantissa of bf16.
-  static constexpr bool kSplit = kBits == 8 && !Number::kIsF16;
+  static SUBBYTE_CONSTANT bool kSplit = kBits == 8 && !Number::kIsF16;
 
   static SUBBYTE_KERNEL_FUNCTION ZeroPair zeros(uint32_t even, uint32_t odd) {
     // The last bit of the magic numbers is worth 1, that of 64 in f16 a sixteenth.
@@ -53,8 +59,8 @@ struct Integers {
     }
   }
 
-  static SUBBYTE_KERNEL_FUNCTION void decode(const uint32_t* words, int step, ZeroPair zero,
-                                             uint32_t* registers) {
+  static SUBBYTE_KERNEL_FUNCTION void decode(Words words, int step, ZeroPair zero,
+                                             Registers registers) {
     if constexpr (kTimes16) {
       decode_by_fours(words[step], zero, registers);
     } else {
@@ -66,7 +72,7 @@ struct Integers {
 
  private:
   static SUBBYTE_KERNEL_FUNCTION void decode_by_fours(uint32_t word, ZeroPair zero,
-                                                      uint32_t* registers) {
+                                                      Registers registers) {
     for (int r = 0; r < 4; r += 2) {
       const uint32_t w = r == 0 ? word : word >> 8;
       registers[r] = Number::sub(and_or(w, 0x000f000f, Number::kMagic), zero.even);
@@ -75,8 +81,7 @@ struct Integers {
     }
   }
 
-  static SUBBYTE_KERNEL_FUNCTION uint32_t decode_pair(const uint32_t* words, int step, int r,
-                                                      uint32_t zero) {
+  static SUBBYTE_KERNEL_FUNCTION uint32_t decode_pair(Words words, int step, int r, uint32_t zero) {
     if constexpr (kBits == 8) {
       const uint32_t word = words[2 * step + r / 2];
       if constexpr (kSplit) {
@@ -93,12 +98,12 @@ struct Integers {
     }
   }
 
-  static SUBBYTE_KERNEL_FUNCTION uint32_t code_in_mantissa(const uint32_t* words, int step, int r) {
+  static SUBBYTE_KERNEL_FUNCTION uint32_t code_in_mantissa(Words words, int step, int r) {
     if constexpr (kBits == 4) {
       return and_or(words[step] >> (4 * r), 0x000f000f, Number::kMagic);
     } else {
-      const uint32_t low = and_or(words[step / 2] >> (8 * (step % 2) + 2 * r), 0x00030003,
-                                  Number::kMagic);
+      const uint32_t low =
+          and_or(words[step / 2] >> (8 * (step % 2) + 2 * r), 0x00030003, Number::kMagic);
       if constexpr (kBits == 2) return low;
       const int bit = 4 * step + r;
       const uint32_t high = bit < 2 ? words[2] << (2 - bit) : words[2] >> (bit - 2);
@@ -109,15 +114,20 @@ struct Integers {
 
 template <class Number>
 struct E2M1 {
-  static constexpr int kBits = 4;
-  static constexpr bool kHasZeros = false;
-  static constexpr bool kHasTable = false;
-  static constexpr float kGain = Number::kIsF16 ? 16384.0f : 1.0f;
+  static SUBBYTE_CONSTANT int kBits = 4;
+  static SUBBYTE_CONSTANT bool kHasZeros = false;
+  static SUBBYTE_CONSTANT bool kHasTable = false;
+  /// Raw values are 2^-14 and 2^-126 of the true ones; those without subnormals four times.
+  static SUBBYTE_CONSTANT float kGain = !Number::kHasSubnormals ? 0.25f
+                                        : Number::kIsF16        ? 16384.0f
+                                                                : 1.0f;
 
-  static SUBBYTE_KERNEL_FUNCTION void decode(const uint32_t* words, int step, uint32_t* registers) {
+  static SUBBYTE_KERNEL_FUNCTION void decode(Words words, int step, Registers registers) {
     for (int r = 0; r < 4; ++r) {
       const uint32_t w = words[step] << (12 - 4 * r);  // sign at the top of each half
-      if constexpr (Number::kIsF16) {
+      if constexpr (!Number::kHasSubnormals) {
+        registers[r] = and_or(w, 0x80008000, magnitude_by_minimum(w));
+      } else if constexpr (Number::kIsF16) {
         registers[r] = and_or(w, 0x80008000, (w >> 3) & 0x0e000e00);
       } else {
         // Products with the raw value, 2^-126 of the true one, would underflow.
@@ -125,16 +135,25 @@ struct E2M1 {
       }
     }
   }
+
+ private:
+  /// With the top bit of the exponent set, a value v >= 1 reads as 4v, but 0 and 0.5, whose leading
+  /// 1 is not there, as 2 and 3: min(x, 2x - 4) makes that 0 and 2 and leaves the others.
+  static SUBBYTE_KERNEL_FUNCTION uint32_t magnitude_by_minimum(uint32_t w) {
+    const uint32_t x = Number::kIsF16 ? and_or(w >> 3, 0x0e000e00, 0x40004000)
+                                      : and_or(w >> 6, 0x01c001c0, 0x40004000);
+    return Number::min(x, Number::fma(x, Number::kTwo, Number::kMinusFour));
+  }
 };
 
 template <class Number, int kCodeBits>
 struct Codebook {
-  static constexpr int kBits = kCodeBits;
-  static constexpr bool kHasZeros = false;
-  static constexpr bool kHasTable = true;
-  static constexpr float kGain = 1;
+  static SUBBYTE_CONSTANT int kBits = kCodeBits;
+  static SUBBYTE_CONSTANT bool kHasZeros = false;
+  static SUBBYTE_CONSTANT bool kHasTable = true;
+  static SUBBYTE_CONSTANT float kGain = 1;
   /// Pairs in the table; none for 5 bits.
-  static constexpr int kPairs = kBits == 5 ? 0 : 1 << (2 * kBits);
+  static SUBBYTE_CONSTANT int kPairs = kBits == 5 ? 0 : 1 << (2 * kBits);
 
   /// The codes of a pair, as its index has them.
   static SUBBYTE_KERNEL_FUNCTION int low_code(int index) {
@@ -144,17 +163,16 @@ struct Codebook {
     return kBits == 3 ? (index >> 2 & 3) | (index >> 5 & 1) << 2 : index >> kBits;
   }
 
-  static SUBBYTE_KERNEL_FUNCTION void decode(const uint32_t* words, int step, const Table& table,
-                                             uint32_t* registers) {
+  static SUBBYTE_KERNEL_FUNCTION void decode(Words words, int step, Table table,
+                                             Registers registers) {
     for (int r = 0; r < 4; ++r) registers[r] = decode_pair(words, step, r, table);
   }
 
  private:
-  static SUBBYTE_KERNEL_FUNCTION uint32_t decode_pair(const uint32_t* words, int step, int r,
-                                                      const Table& table) {
+  static SUBBYTE_KERNEL_FUNCTION uint32_t decode_pair(Words words, int step, int r, Table table) {
     if constexpr (kBits == 5) {
-      const uint32_t codes = (words[step] >> (4 * r) & 0x000f000f) |
-                             (words[4] >> (4 * step + r) & 0x00010001) << 4;
+      const uint32_t codes =
+          (words[step] >> (4 * r) & 0x000f000f) | (words[4] >> (4 * step + r) & 0x00010001) << 4;
       return table.single(codes & 0xff) | table.single(codes >> 16) << 16;
     } else if constexpr (kBits == 4) {
       return table.pair(words[step] >> (8 * r) & 0xff);

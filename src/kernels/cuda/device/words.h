@@ -5,7 +5,8 @@
 //
 //   and_or(a, b, c)          (a & b) | c
 //   spread_bytes(w, j, high) bytes 2j and 2j + 1 of w in the low halves, `high` above each
-//   F16, BF16                pairs of floats: sub, mul, fma, each rounded once, to nearest even
+//   F16, BF16                pairs of floats: sub, mul, fma, each rounded once, to nearest even, and
+//                            min where subnormals may be flushed to zero (not kHasSubnormals)
 //   Table                    of a codebook: pair(index), single(code)
 
 #if defined(__CUDACC__)

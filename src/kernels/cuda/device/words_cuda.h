@@ -22,6 +22,7 @@ struct F16 {
   static constexpr int kMagicValue = 1024;
   static constexpr uint32_t kSixteenth = 0x2c002c00;
   static constexpr bool kIsF16 = true;
+  static constexpr bool kHasSubnormals = true;
 
   static SUBBYTE_KERNEL_FUNCTION uint32_t sub(uint32_t a, uint32_t b) {
     uint32_t d;
@@ -63,6 +64,7 @@ struct BF16 {
   static constexpr int kMagicValue = 128;
   static constexpr uint32_t kSixteen = 0x41804180;
   static constexpr bool kIsF16 = false;
+  static constexpr bool kHasSubnormals = true;
 
   static SUBBYTE_KERNEL_FUNCTION uint32_t sub(uint32_t a, uint32_t b) {
     return fma(b, 0xbf80bf80, a);

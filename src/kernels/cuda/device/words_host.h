@@ -27,15 +27,11 @@ struct HostPairs {
   static double high(uint32_t pair) { return info(kFormat).decode(pair >> 16); }
   static uint32_t join(double low, double high) {
     const FormatInfo& format = info(kFormat);
-    return format.encode(low, Rounding::kNearestEven) |
-           format.encode(high, Rounding::kNearestEven) << 16;
+    return format.encode(low, Rounding::kNearestEven) | format.encode(high, Rounding::kNearestEven)
+                                                            << 16;
   }
-  static uint32_t sub(uint32_t a, uint32_t b) {
-    return join(low(a) - low(b), high(a) - high(b));
-  }
-  static uint32_t mul(uint32_t a, uint32_t b) {
-    return join(low(a) * low(b), high(a) * high(b));
-  }
+  static uint32_t sub(uint32_t a, uint32_t b) { return join(low(a) - low(b), high(a) - high(b)); }
+  static uint32_t mul(uint32_t a, uint32_t b) { return join(low(a) * low(b), high(a) * high(b)); }
   static uint32_t fma(uint32_t a, uint32_t b, uint32_t c) {
     return join(std::fma(low(a), low(b), low(c)), std::fma(high(a), high(b), high(c)));
   }
@@ -48,6 +44,7 @@ struct F16 : HostPairs<Format::kF16> {
   static constexpr int kMagicValue = 1024;
   static constexpr uint32_t kSixteenth = 0x2c002c00;
   static constexpr bool kIsF16 = true;
+  static constexpr bool kHasSubnormals = true;
 };
 
 struct BF16 : HostPairs<Format::kBF16> {
@@ -55,6 +52,7 @@ struct BF16 : HostPairs<Format::kBF16> {
   static constexpr int kMagicValue = 128;
   static constexpr uint32_t kSixteen = 0x41804180;
   static constexpr bool kIsF16 = false;
+  static constexpr bool kHasSubnormals = true;
 };
 
 struct Table {
