@@ -5,13 +5,22 @@
 #include <dlfcn.h>
 
 namespace subbyte::bench {
+namespace {
+
+/// The header overloads the name.
+using GemmEx = cublasStatus_t (*)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int,
+                                  int, const void* alpha, const void* a, cudaDataType, int lda,
+                                  const void* b, cudaDataType, int ldb, const void* beta, void* c,
+                                  cudaDataType, int ldc, cublasComputeType_t, cublasGemmAlgo_t);
+
+}  // namespace
 
 struct Cublas::Functions {
   decltype(&cublasCreate_v2) create = nullptr;
   decltype(&cublasDestroy_v2) destroy = nullptr;
   decltype(&cublasSetStream_v2) set_stream = nullptr;
   decltype(&cublasSetWorkspace_v2) set_workspace = nullptr;
-  decltype(&cublasGemmEx) gemm = nullptr;
+  GemmEx gemm = nullptr;
 };
 
 namespace {

@@ -30,8 +30,8 @@ std::vector<std::byte> scale_pattern(Format scale) {
 }  // namespace
 
 WeightsPool::WeightsPool(std::size_t bytes) : bytes_(bytes) {
-  must(cudaMalloc(&data_, bytes), "weights");
-  must(cudaMalloc(&pattern_, kPattern), "weights");
+  must(cudaMalloc(reinterpret_cast<void**>(&data_), bytes), "weights");
+  must(cudaMalloc(reinterpret_cast<void**>(&pattern_), kPattern), "weights");
 }
 
 WeightsPool::~WeightsPool() {

@@ -21,7 +21,7 @@ class DeviceBytes {
 
   /// Filled with `poison`.
   explicit DeviceBytes(std::size_t size, int poison = 0xFF) : size_(size) {
-    expect_ok(cudaMalloc(&memory_, size + 2 * kCanary));
+    expect_ok(cudaMalloc(reinterpret_cast<void**>(&memory_), size + 2 * kCanary));
     expect_ok(cudaMemset(memory_, 0xA5, size + 2 * kCanary));
     expect_ok(cudaMemset(data(), poison, size));
   }

@@ -97,8 +97,10 @@ Status check_size(const MatrixView& matrix, const std::string& name, std::size_t
 
 Status check_shape(const MatrixView& matrix, RowOrder row_order) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max() - kTileCols;
-  if (matrix.rows < 1 || matrix.cols < 1 || matrix.rows > kMost || matrix.cols > kMost) {
-    return wrong_shape(matrix, "expected 1 to " + std::to_string(kMost) + " rows and columns");
+  constexpr int64_t kMostCols = int64_t{1} << 22;  // see blocks_per_tile
+  if (matrix.rows < 1 || matrix.cols < 1 || matrix.rows > kMost || matrix.cols > kMostCols) {
+    return wrong_shape(matrix, "expected 1 to " + std::to_string(kMost) + " rows and 1 to " +
+                                   std::to_string(kMostCols) + " columns");
   }
   if (row_order != RowOrder::kNatural && matrix.rows % 2 != 0) {
     return wrong_shape(matrix, "expected an even number of rows, gate and up");
@@ -261,6 +263,11 @@ float scale_factor_of(const PackedFormat& format, Number number) {
   return std::ldexp(1.0f, std::clamp(headroom - std::ilogb(format.largest_scale), -120, 120));
 }
 
+/// ceil(2^32 / tiles): t * that / 2^32, cut, is t / tiles for t * tiles < 2^32 (check_shape).
+uint32_t blocks_per_tile(int64_t tiles) {
+  return tiles == 1 ? 0 : static_cast<uint32_t>(((uint64_t{1} << 32) + tiles - 1) / tiles);
+}
+
 uint16_t number_of(double value, Number number) {
   const FormatInfo& type = info(number == Number::kF16 ? Format::kF16 : Format::kBF16);
   return static_cast<uint16_t>(type.encode(value, Rounding::kNearestEven));
@@ -345,7 +352,7 @@ WeightArguments weight_arguments(const std::byte* packed, const PackedFormat& fo
   weights.strips = static_cast<int32_t>(format.strips);
   weights.tiles = static_cast<int32_t>(format.tiles);
   weights.blocks = static_cast<int32_t>(format.blocks);
-  weights.tiles_per_block = static_cast<int32_t>(format.tiles_per_block);
+  weights.blocks_per_tile = blocks_per_tile(format.tiles_per_block);
   weights.zero = format.zero;
   weights.zero_bytes = format.zero_bytes;
   weights.gain = static_cast<float>(tensor_scale * gain_of(format.decoder, number));

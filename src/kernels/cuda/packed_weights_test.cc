@@ -258,7 +258,7 @@ TEST(PackedWeights, tell_the_kernels_their_sizes_zero_point_and_gain) {
   EXPECT_EQ(weights.strips, 2);
   EXPECT_EQ(weights.tiles, 4);
   EXPECT_EQ(weights.blocks, 2);
-  EXPECT_EQ(weights.tiles_per_block, 2);
+  EXPECT_EQ(weights.blocks_per_tile, 0x80000000u);
   EXPECT_EQ(weights.zero, 4);
   EXPECT_EQ(weights.zeros, nullptr);
   EXPECT_EQ(weights.gather, nullptr);

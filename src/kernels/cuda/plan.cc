@@ -35,8 +35,9 @@ int table_of(const PackedFormat& f) {
   return f.decoder == DecoderKind::kCodebook && f.bits < 5 ? (1 << (2 * f.bits)) * kLanes * 4 : 0;
 }
 
-int scales_of_warp(const PackedFormat& f, int depth) {
-  return 2 * depth * f.groups_per_tile * kStripRows * (scale_bytes(f.scale_kind) + f.zero_bytes);
+int stream_of_warp(const PackedFormat& f, int depth) {
+  return stream_bytes(depth, f.bits, f.groups_per_tile, scale_bytes(f.scale_kind), f.zero_bytes,
+                      f.decoder == DecoderKind::kIntegers);
 }
 
 /// A block of `narrow`: what it needs and how long it takes.
@@ -48,6 +49,7 @@ struct NarrowCost {
 /// Fixed times, in seconds: measured on an H200, see docs/kernels/cuda.md.
 constexpr double kLaunch = 2.0e-6;
 constexpr double kRound = 0.12e-6;
+constexpr double kLatency = 1.0e-6;
 constexpr double kClusterEnd = 0.9e-6;
 constexpr double kWideLaunch = 4.0e-6;
 constexpr double kWideTileEnd = 1.0e-6;
@@ -60,18 +62,25 @@ NarrowCost narrow_cost(const Problem& problem, const Device& device, const Narro
   const int64_t tiles = divide_up(f.tiles, p.splits);
   const bool is_partial = p.splits > 1 || tiles > p.chunk_tiles;
   const NarrowShared shared =
-      narrow_shared(table_of(f), scales_of_warp(f, narrow_depth(f.bits)), tokens, p.chunk_tiles,
+      narrow_shared(table_of(f), stream_of_warp(f, narrow_depth(f.bits)), tokens,
+                    static_cast<int>(std::min<int64_t>(tokens, problem.m)), p.chunk_tiles,
                     is_partial ? static_cast<int>(strips) : 0);
   const double blocks_at_once = std::max(
       1.0, static_cast<double>(p.groups * p.splits) * token_blocks / device.multiprocessors);
-  // Tensor cores, decoding: about 80 instructions a tile, 10 more for each 8 tokens, four
+  // Tensor cores, decoding: about 60 instructions a tile, 10 more for each 8 tokens, four
   // schedulers.
   const int64_t rounds = divide_up(strips, warps / p.warps_in_k);
   const int64_t warp_tiles = rounds * divide_up(tiles, p.warps_in_k);
-  const double issue = static_cast<double>(warp_tiles) * (80 + 1.25 * tokens) * (warps / 4.0) /
+  const double issue = static_cast<double>(warp_tiles) * (60 + 1.25 * tokens) * (warps / 4.0) /
                        device.clock_hz;
   const double share = device.bytes_per_second / device.multiprocessors;
-  const double read = static_cast<double>(strips * tiles) * bytes_of_tile(f) / share;
+  // Loads under way, against what the memory's latency asks for.
+  const double ahead = static_cast<double>(warps) * tile_bytes(f.bits) *
+                       static_cast<double>(std::min<int64_t>(
+                           narrow_depth(f.bits), std::max<int64_t>(1, tiles / p.warps_in_k)));
+  const double slowdown = std::max(1.0, share * kLatency / ahead);
+  const double read =
+      static_cast<double>(strips * tiles) * bytes_of_tile(f) / share * slowdown;
   const double stage = static_cast<double>(std::min<int64_t>(tokens, problem.m) * tiles) *
                        kTileCols * 2 / (1.3 * share);
   const double end = static_cast<double>(rounds) * kRound + (p.splits > 1 ? kClusterEnd : 0);
@@ -127,7 +136,7 @@ int wide_rows(KernelKind kind) {
 
 int wide_shared_bytes(const PackedFormat& f, KernelKind kind) {
   const int table = table_of(f);
-  const auto scales = [&](int depth) { return scales_of_warp(f, depth); };
+  const auto scales = [&](int depth) { return stream_of_warp(f, depth); };
   switch (kind) {
     case KernelKind::kWide64:
       return wide_shared<64, 1>(table, scales(WideShape<64, 1>::kDepth)).bytes;
@@ -154,7 +163,8 @@ void add_wide(std::vector<Plan>& plans, const Problem& problem, const Device& de
   plan.wide.token_blocks = static_cast<int>(token_blocks);
   plan.wide.group = 2048 / tokens;
   const int64_t all = plan.wide.row_blocks * token_blocks;
-  const int64_t resident = device.multiprocessors / plan.cluster * plan.cluster;
+  const int at_once = kind == KernelKind::kWide64 ? WideShape<64, 1>::kBlocks : 1;
+  const int64_t resident = at_once * device.multiprocessors / plan.cluster * plan.cluster;
   plan.grid_x = static_cast<int>(std::min(all, resident));
   plan.threads = 384;
   const double compute =

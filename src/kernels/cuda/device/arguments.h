@@ -49,7 +49,8 @@ struct WeightArguments {
   int32_t strips;
   int32_t tiles;             // of a strip
   int32_t blocks;            // of scales, of a strip
-  int32_t tiles_per_block;   // of scales; 1 where groups are no longer than tiles
+  /// Block of scales of a tile: high 32 bits of tile * blocks_per_tile; 0: the tile's own number.
+  uint32_t blocks_per_tile;
   int32_t zero;
   int32_t zero_bytes;        // 1 or 2
   float gain;                // a last factor of every weight

@@ -36,32 +36,25 @@ __device__ __forceinline__ void load_matrices(uint32_t (&d)[4], uint32_t address
                : "memory");
 }
 
-__device__ __forceinline__ void copy_16_bytes_async(uint32_t to_shared, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to_shared), "l"(from) : "memory");
+/// kBytes: 4, 8 or 16. Sixteen pass the first-level cache by: weights are read once.
+template <int kBytes>
+__device__ __forceinline__ void copy_async(uint32_t to_shared, const void* from) {
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(to_shared), "l"(from)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global.L2::256B [%0], [%1], %2;" ::"r"(to_shared), "l"(from),
+                 "n"(kBytes)
+                 : "memory");
+  }
 }
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/// Waits until at most kPending of this thread's groups of copies are under way.
+/// Waits until at most kPending of this thread's groups of copies, the last ones, are under way.
 template <int kPending>
 __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-/// Weights are read once: they should not push activations out of the caches.
-template <int kWords>
-__device__ __forceinline__ void load_once(uint32_t* to, const uint8_t* from) {
-  if constexpr (kWords == 4) {
-    asm volatile("ld.global.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "l"(from));
-  } else if constexpr (kWords == 2) {
-    asm volatile("ld.global.L1::no_allocate.L2::256B.v2.u32 {%0,%1}, [%2];"
-                 : "=r"(to[0]), "=r"(to[1])
-                 : "l"(from));
-  } else {
-    asm volatile("ld.global.L1::no_allocate.L2::128B.u32 %0, [%1];" : "=r"(to[0]) : "l"(from));
-  }
 }
 
 /// Programmatic dependent launch: what a kernel does before wait_for_previous_kernel() overlaps

@@ -146,15 +146,13 @@ class NarrowSums {
     }
   }
 
-  /// `x` is the shared address of this lane's row of ldmatrix for the tile, for the first 8 tokens;
-  /// x_step bytes further is it for the next 8. Lanes without a token have both at zeros.
+  /// `x` is the shared address of this lane's row of ldmatrix for the tile, for each 8 tokens.
   template <class Stream>
-  __device__ void add_tile(const Stream& stream, const Segment& s, int buffer, int slot,
-                           const uint32_t* words, const Table& table, const uint32_t (&x)[kTokens8],
-                           const uint32_t (&x_bytes)[kTokens8]) {
+  __device__ void add_tile(const Stream& stream, int slot, const uint32_t* words, const Table& table,
+                           const uint32_t (&x)[kTokens8]) {
     uint32_t b[kTokens8][4];
     float group[kTokens8][4];
-    ZeroPair zero = {};
+    typename Stream::Prepared prepared;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const int g = step / kStepsPerGroup;
@@ -164,20 +162,20 @@ class NarrowSums {
 #pragma unroll
           for (int i = 0; i < 4; ++i) group[n][i] = 0;
         }
-        if constexpr (Decoder::kHasZeros) zero = stream.zeros(s, buffer, slot, g);
+        prepared = stream.prepared(slot, g);
       }
       if (step % 2 == 0) {
 #pragma unroll
-        for (int n = 0; n < kTokens8; ++n) load_matrices(b[n], x[n] + (step / 2) * x_bytes[n]);
+        for (int n = 0; n < kTokens8; ++n) load_matrices(b[n], x[n] + step * kStepCols * 2);
       }
       uint32_t registers[4];
-      decode_step<Decoder>(words, step, zero, table, registers);
+      decode_step<Decoder>(words, step, prepared, table, registers);
 #pragma unroll
       for (int n = 0; n < kTokens8; ++n) {
         mma<Number>(group[n], registers, b[n][step % 2 * 2], b[n][step % 2 * 2 + 1]);
       }
       if ((step + 1) % kStepsPerGroup == 0) {
-        const float2 scale = stream.scales(s, buffer, slot, g);
+        const float2 scale = prepared.scales;
 #pragma unroll
         for (int n = 0; n < kTokens8; ++n) {
 #pragma unroll
@@ -213,10 +211,12 @@ __device__ void end_round(const LinearArguments& a, const NarrowPartition& p,
                           const NarrowWork& work, const float* sums, float* partial, int round,
                           bool first_chunk, int64_t token0, int tokens, int sum_floats) {
   const int strips = min(work.strips_in_round, work.strips - round * work.strips_in_round);
-  for (int i = threadIdx.x; i < strips * tokens * 8; i += blockDim.x) {
+  const int strip_bits = 31 - __clz(work.strips_in_round);  // a power of two
+  for (int i = threadIdx.x; i < tokens * 8 << strip_bits; i += blockDim.x) {
     const int row = i % 8;
-    const int token = i / 8 % tokens;
-    const int strip = i / 8 / tokens;
+    const int strip = i / 8 & (work.strips_in_round - 1);
+    const int token = i / 8 >> strip_bits;
+    if (strip >= strips) continue;
     const float* from = sums + strip * p.warps_in_k * sum_floats + token * kSumStride + row;
     float low = 0;
     float high = 0;
@@ -270,8 +270,11 @@ __global__ void __launch_bounds__(narrow_warps(kTokens8 * 8) * kLanes, 1)
   const int64_t token0 = int64_t{blockIdx.y} * kTokens8 * 8;
   const int tokens = static_cast<int>(min(int64_t{kTokens8} * 8, a.m - token0));
   const int zero_size = Decoder::kHasZeros && w.zeros != nullptr ? w.zero_bytes : 0;
-  const int scale_bytes_of_warp = Stream::shared_bytes(w.scale.bytes, zero_size);
-  const NarrowShared at = narrow_shared(table_bytes<Decoder>(), scale_bytes_of_warp, kTokens8 * 8,
+  const int stream_size =
+      stream_bytes(Stream::kDepth, Decoder::kBits, kGroups, w.scale.bytes, zero_size,
+                   Decoder::kHasZeros);
+  const int x_rows = min(kTokens8 * 8, a.m);
+  const NarrowShared at = narrow_shared(table_bytes<Decoder>(), stream_size, kTokens8 * 8, x_rows,
                                         p.chunk_tiles, 0);
   const NarrowWork work = narrow_work(w, p, kWarps);
   constexpr int kSumFloats = kTokens8 * 8 * kSumStride;
@@ -280,20 +283,25 @@ __global__ void __launch_bounds__(narrow_warps(kTokens8 * 8) * kLanes, 1)
   float* const partial = is_partial ? reinterpret_cast<float*>(shared + at.partial) : nullptr;
 
   let_next_kernel_start();
-  Stream stream(w, shared + at.scales + warp * scale_bytes_of_warp, lane);
+  Stream stream(w, shared + at.streams + warp * stream_size, lane);
   NarrowCursor<Stream::kDepth> next(work, p, warp);
-  uint32_t codes[Stream::kDepth][Stream::kWords];
   {
     const Segment s = next.segment();
+    const uint8_t* from = stream.codes_of(s);
     stream.load_scales(s, 0);
 #pragma unroll
-    for (int i = 0; i < Stream::kDepth; ++i) {
-      if (i < s.count) stream.load_codes(s, i, codes[i]);
-    }
+    for (int i = 0; i < Stream::kDepth; ++i) stream.load_codes(from, i, i < s.count);
   }
   const Table table = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared));
-  if (threadIdx.x < 4) {
-    reinterpret_cast<uint32_t*>(shared + at.x + kTokens8 * 8 * at.x_stride)[threadIdx.x] = 0;
+  for (int i = threadIdx.x * 16; i < at.x_stride; i += blockDim.x * 16) {
+    *reinterpret_cast<uint4*>(shared + at.x + x_rows * at.x_stride + i) = uint4{};
+  }
+  uint32_t x_row[kTokens8];  // of this lane, for ldmatrix; tokens that are not there read zeros
+#pragma unroll
+  for (int n = 0; n < kTokens8; ++n) {
+    const int token = n * 8 + lane % 8;
+    x_row[n] = shared_address(shared + at.x) +
+               (token < tokens ? token : x_rows) * at.x_stride + lane / 8 * 16;
   }
   wait_for_previous_kernel();
 
@@ -318,27 +326,23 @@ __global__ void __launch_bounds__(narrow_warps(kTokens8 * 8) * kLanes, 1)
         const Segment ahead = next.segment();
         __syncwarp();  // all lanes are done with the buffer that is filled now
         stream.load_scales(ahead, buffer ^ 1);
-        wait_copies<1>();
+        wait_copies<Stream::kPendingAtScales>();
         __syncwarp();
-        uint32_t x[kTokens8];
-        uint32_t x_bytes[kTokens8];
-#pragma unroll
-        for (int n = 0; n < kTokens8; ++n) {
-          const int token = n * 8 + lane % 8;
-          const bool there = token < tokens;
-          x_bytes[n] = there ? 64 : 0;
-          x[n] = shared_address(shared + at.x) + (there ? token * at.x_stride + x_tile * 128 +
-                                                              lane / 8 * 16
-                                                        : kTokens8 * 8 * at.x_stride);
-        }
+        stream.prepare_scales(s, buffer);
+        __syncwarp();
+        const uint8_t* from = stream.codes_of(ahead);
 #pragma unroll
         for (int i = 0; i < Stream::kDepth; ++i) {
           if (i < s.count) {
-            sum.add_tile(stream, s, buffer, i, codes[i], table, x, x_bytes);
+            uint32_t codes[Stream::kWords];
+            wait_copies<Stream::kPendingAtTile>();
+            stream.read_codes(i, codes);
+            uint32_t x[kTokens8];
 #pragma unroll
-            for (int n = 0; n < kTokens8; ++n) x[n] += 2 * x_bytes[n];
+            for (int n = 0; n < kTokens8; ++n) x[n] = x_row[n] + (x_tile + i) * kTileCols * 2;
+            sum.add_tile(stream, i, codes, table, x);
           }
-          if (i < ahead.count) stream.load_codes(ahead, i, codes[i]);
+          stream.load_codes(from, i, i < ahead.count);
         }
         buffer ^= 1;
       }

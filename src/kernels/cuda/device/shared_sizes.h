@@ -7,6 +7,14 @@
 
 namespace subbyte::cuda {
 
+/// One warp's way through a strip (weight_stream.cuh): the codes of `depth` tiles; their scales and
+/// zero points twice as they are in memory, and as floats and constants of the decoder.
+SUBBYTE_DEVICE constexpr int stream_bytes(int depth, int bits, int groups, int scale_size,
+                                          int zero_size, bool has_zeros) {
+  return depth * (tile_bytes(bits) + groups * kStripRows * (2 * (scale_size + zero_size) +
+                                                            (has_zeros ? 8 : 4)));
+}
+
 // --- narrow.cuh ---
 
 /// With 64 tokens a thread needs twice the registers.
@@ -17,9 +25,9 @@ SUBBYTE_DEVICE constexpr int narrow_warps(int tokens) {
 SUBBYTE_DEVICE constexpr int narrow_round_buffers(int tokens) {
   return tokens <= 16 ? 2 : 1;
 }
-/// Tiles of codes that a warp has under way: about 32 registers.
+/// Tiles of codes that a warp has under way: 4 KiB, or 8 of 8 bits.
 SUBBYTE_DEVICE constexpr int narrow_depth(int bits) {
-  return bits <= 2 ? 16 : bits <= 4 ? 8 : 4;
+  return bits <= 2 ? 16 : 8;
 }
 
 /// Floats from one token to the next in the sums of a strip: 16 rows, and 4 so that a warp's
@@ -28,22 +36,22 @@ inline constexpr int kSumStride = 20;
 
 /// Offsets in bytes.
 struct NarrowShared {
-  int scales;    // of all warps; the table is before them
-  int x;         // [tokens][chunk_tiles * 64 + 8] numbers, then 8 zeros
+  int streams;   // of all warps; the table is before them
+  int x;         // [x_rows + 1][chunk_tiles * 64 + 8] numbers, the last row zeros
   int x_stride;  // bytes
   int sums;      // [round buffer][warp][token][kSumStride]
   int partial;   // [strip of the block][token][kSumStride]
   int bytes;
 };
 
-/// `table` and `scales` (of one warp) are bytes.
-SUBBYTE_DEVICE constexpr NarrowShared narrow_shared(int table, int scales, int tokens,
+/// `table` and `stream` (of one warp) are bytes; x_rows <= tokens are there.
+SUBBYTE_DEVICE constexpr NarrowShared narrow_shared(int table, int stream, int tokens, int x_rows,
                                                     int chunk_tiles, int partial_strips) {
   NarrowShared s = {};
-  s.scales = table;
-  s.x = s.scales + scales * narrow_warps(tokens);
+  s.streams = table;
+  s.x = s.streams + stream * narrow_warps(tokens);
   s.x_stride = (chunk_tiles * kTileCols + 8) * 2;
-  s.sums = s.x + tokens * s.x_stride + 16;
+  s.sums = s.x + (x_rows + 1) * s.x_stride;
   const int sums = tokens * kSumStride * 4;
   s.partial = s.sums + narrow_round_buffers(tokens) * narrow_warps(tokens) * sums;
   s.bytes = s.partial + partial_strips * sums;
@@ -56,8 +64,9 @@ template <int kTokens, int kStrips>
 struct WideShape {
   static constexpr int kRows = 2 * 64 * kStrips;
   static constexpr int kTileBytes = kTokens * kTileCols * 2;
-  static constexpr int kStages = kTokens == 64 ? 12 : 8;
-  static constexpr int kDepth = kTokens == 64 ? 8 : kStrips == 1 ? 4 : 2;  // tiles of codes ahead
+  static constexpr int kBlocks = kTokens == 64 ? 2 : 1;  // that a multiprocessor is to have
+  static constexpr int kStages = kTokens == 64 ? 5 : 8;
+  static constexpr int kDepth = kTokens == 64 ? 8 : 4;  // tiles of codes ahead
   static constexpr int kStagedTokens = 16;
   static constexpr int kStagedStride = 64 * kStrips + 4;  // floats
   static constexpr int kStagedBytes = 2 * kStagedTokens * kStagedStride * 4;
@@ -68,20 +77,20 @@ struct WideShared {
   int barriers;
   int staged;
   int table;
-  int scales;
+  int streams;
   int bytes;
 };
 
-/// `table` and `scales` (of one strip) are bytes.
+/// `table` and `stream` (of one strip) are bytes.
 template <int kTokens, int kStrips>
-SUBBYTE_DEVICE constexpr WideShared wide_shared(int table, int scales) {
+SUBBYTE_DEVICE constexpr WideShared wide_shared(int table, int stream) {
   using Shape = WideShape<kTokens, kStrips>;
   WideShared s = {};
   s.barriers = Shape::kStages * Shape::kTileBytes;
   s.staged = s.barriers + Shape::kStages * 16;
   s.table = s.staged + Shape::kStagedBytes;
-  s.scales = s.table + table;
-  s.bytes = s.scales + scales * 8 * kStrips + 1024;
+  s.streams = s.table + table;
+  s.bytes = s.streams + stream * 8 * kStrips + 1024;
   return s;
 }
 

@@ -1,7 +1,16 @@
 #pragma once
-// One warp's way through its weights: codes come in registers kDepth tiles ahead of their use,
-// scales and zero points in shared memory a segment (kDepth tiles) ahead. Nothing else of a kernel
-// depends on the format.
+// One warp's way through its weights, all of which are copied to shared memory asynchronously:
+// codes kDepth tiles ahead of their use, scales and zero points a segment (kDepth tiles) ahead.
+// Nothing else of a kernel depends on the format.
+//
+// Copies are waited for in the order in which they were begun, by number. (Loads to registers would
+// share the few scoreboards of a warp, so that waiting for the oldest is waiting for all.) The
+// order of the groups of copies is
+//
+//   scales of segment 0 | tile 0 | tile 1 | ... | scales of segment 1 | tile 0 | ...
+//
+// and a kernel that uses tile i has begun all up to tile i - 1 of the next segment. A lane copies
+// what it reads itself, so codes need no barrier.
 
 #include <cstdint>
 
@@ -18,22 +27,23 @@ struct Segment {
   int count = 0;
 };
 
-/// Scales or zero points of a lane's two rows.
-struct RowPair {
-  uint32_t even;  // row g
-  uint32_t odd;   // row g + 8
+/// Two neighbours of `bytes` (1, 2 or 4) bytes in shared memory: of rows g and g + 8.
+struct CodePair {
+  uint32_t even;
+  uint32_t odd;
 };
 
-/// Two neighbours of `bytes` (1, 2 or 4) bytes each, with whatever is above them in their words.
-__device__ __forceinline__ RowPair load_pair(const uint8_t* p, int bytes) {
-  const uint32_t address = shared_address(p);
-  uint32_t low;
-  uint32_t high;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(low) : "r"(address & ~3u));
-  low >>= address % 4 * 8;
-  high = low >> (8 * bytes % 32);
-  if (bytes == 4) asm volatile("ld.shared.u32 %0, [%1];" : "=r"(high) : "r"(address + 4));
-  return {low, high};
+__device__ __forceinline__ CodePair load_pair(const uint8_t* p, int bytes) {
+  if (bytes == 1) {
+    const uint32_t both = *reinterpret_cast<const uint16_t*>(p);
+    return {both & 0xff, both >> 8};
+  }
+  if (bytes == 2) {
+    const uint32_t both = *reinterpret_cast<const uint32_t*>(p);
+    return {both & 0xffff, both >> 16};
+  }
+  const uint2 both = *reinterpret_cast<const uint2*>(p);
+  return {both.x, both.y};
 }
 
 __device__ __forceinline__ float scale_value(uint32_t code, const ScaleRule& rule) {
@@ -43,6 +53,34 @@ __device__ __forceinline__ float scale_value(uint32_t code, const ScaleRule& rul
   return magnitude >= rule.special ? __uint_as_float(0x7fc00000u) : value;
 }
 
+template <int kWords>
+__device__ __forceinline__ void read_shared(uint32_t* to, uint32_t address) {
+  if constexpr (kWords == 4) {
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(address)
+                 : "memory");
+  } else if constexpr (kWords == 2) {
+    asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];"
+                 : "=r"(to[0]), "=r"(to[1])
+                 : "r"(address)
+                 : "memory");
+  } else {
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(to[0]) : "r"(address) : "memory");
+  }
+}
+
+/// Scales of two rows, and their zero points as the decoder wants them, if it has any.
+template <bool kHasZeros>
+struct alignas(16) PreparedScales {
+  float2 scales;
+  uint2 zeros;
+};
+template <>
+struct alignas(8) PreparedScales<false> {
+  float2 scales;
+};
+
 /// kGroups: groups of a tile (1, 2 or 4); with 1 a group may also be several tiles.
 template <class Decoder, int kGroups, int kTilesAhead>
 class WeightStream {
@@ -51,92 +89,139 @@ class WeightStream {
   static constexpr int kDepth = kTilesAhead;
   static constexpr int kFirst = first_piece(kWords);
   static constexpr int kSecond = second_piece(kWords);
-
-  /// Bytes of shared memory for each warp.
-  static __host__ __device__ constexpr int shared_bytes(int scale_size, int zero_size) {
-    return 2 * kDepth * kGroups * kStripRows * (scale_size + zero_size);
-  }
+  static constexpr int kBlock = kGroups * kStripRows;  // scales of a block
+  static constexpr int kValues = kDepth * kBlock;      // of a segment, at most
+  using Prepared = PreparedScales<Decoder::kHasZeros>;
 
   __device__ WeightStream(const WeightArguments& weights, uint8_t* shared, int lane)
       : w_(weights),
         scale_size_(weights.scale.bytes),
         zero_size_(Decoder::kHasZeros && weights.zeros != nullptr ? weights.zero_bytes : 0),
-        shared_(shared),
-        lane_(lane) {}
+        ready_(reinterpret_cast<Prepared*>(shared + kDepth * tile_bytes(kWords))),
+        shared_(shared + kDepth * tile_bytes(kWords) + kValues / 2 * sizeof(Prepared)),
+        ring_(shared_address(shared) + lane * kFirst * 4),
+        lane_(lane) {
+    constant_zero_ = make_zeros(weights.zero, weights.zero);
+  }
 
   /// Starts the copies of a segment's scales and zero points into buffer `buffer` (0 or 1).
   __device__ void load_scales(const Segment& s, int buffer) {
     if (s.count > 0) {
-      const int begin = s.tile / w_.tiles_per_block;
-      const int end = (s.tile + s.count - 1) / w_.tiles_per_block + 1;
-      const int64_t block = int64_t{s.strip} * w_.blocks + begin;
-      copy(buffer_at(buffer), w_.scales, block, end - begin, kGroups * kStripRows * scale_size_);
+      const int begin = block_of(s.tile);
+      const int blocks = block_of(s.tile + s.count - 1) + 1 - begin;
+      const int64_t first = (int64_t{s.strip} * w_.blocks + begin) * kBlock;
+      copy(raw(buffer), w_.scales + first * scale_size_, blocks * kBlock * scale_size_);
       if (zero_size_ != 0) {
-        copy(zeros_at(buffer), w_.zeros, block, end - begin, kGroups * kStripRows * zero_size_);
+        copy(raw_zeros(buffer), w_.zeros + first * zero_size_, blocks * kBlock * zero_size_);
       }
     }
     commit_copies();
   }
 
-  /// Reads slot `slot` of the segment: the codes of tile `slot`.
-  __device__ void load_codes(const Segment& s, int slot, uint32_t (&words)[kWords]) const {
-    const uint8_t* tile = w_.codes + (int64_t{s.strip} * w_.tiles + s.tile + slot) *
-                                         tile_bytes(Decoder::kBits);
-    load_once<kFirst>(words, tile + lane_ * kFirst * 4);
-    if constexpr (kSecond > 0) {
-      load_once<kSecond>(words + kFirst, tile + kLanes * kFirst * 4 + lane_ * kSecond * 4);
+  /// What buffer `buffer` has got becomes floats and constants of the decoder, for each tile its
+  /// own. The lanes must have waited for the copies, and afterwards wait for each other.
+  __device__ void prepare_scales(const Segment& s, int buffer) {
+    const int first = block_of(s.tile);
+#pragma unroll
+    for (int j = 0; j < kValues / 2 / kLanes; ++j) {
+      const int i = lane_ + j * kLanes;  // pair: [slot][row % 8][group]
+      const int slot = i / (kBlock / 2);
+      if (slot >= s.count) break;
+      const int from = ((block_of(s.tile + slot) - first) * (kBlock / 2) + i % (kBlock / 2)) * 2;
+      const CodePair code = load_pair(raw(buffer) + from * scale_size_, scale_size_);
+      ready_[i].scales = {scale_value(code.even, w_.scale), scale_value(code.odd, w_.scale)};
+      if constexpr (Decoder::kHasZeros) {
+        ZeroPair zero = constant_zero_;
+        if (zero_size_ != 0) {
+          const CodePair z = load_pair(raw_zeros(buffer) + from * zero_size_, zero_size_);
+          zero = make_zeros(z.even, z.odd);
+        }
+        ready_[i].zeros = {zero.even, zero.odd};
+      }
     }
   }
 
-  /// Scales of rows lane / 4 and lane / 4 + 8 in group `group` of tile `slot` of the segment whose
-  /// scales are in `buffer`.
-  __device__ float2 scales(const Segment& s, int buffer, int slot, int group) const {
-    const RowPair codes =
-        load_pair(buffer_at(buffer) + index(s, slot, group) * scale_size_, scale_size_);
-    return {scale_value(codes.even, w_.scale), scale_value(codes.odd, w_.scale)};
+  /// Groups of copies that may be under way when the scales of a segment are needed, those of the
+  /// next having been begun; and when a tile is needed.
+  static constexpr int kPendingAtScales = kDepth + 1;
+  static constexpr int kPendingAtTile = kDepth;
+
+  /// This lane's words of the first tile of a segment; the next tiles follow.
+  __device__ const uint8_t* codes_of(const Segment& s) const {
+    return w_.codes + (int64_t{s.strip} * w_.tiles + s.tile) * tile_bytes(kWords) +
+           lane_ * kFirst * 4;
   }
-  __device__ ZeroPair zeros(const Segment& s, int buffer, int slot, int group) const {
-    if (zero_size_ == 0) return Decoder::zeros(w_.zero, w_.zero);
-    const RowPair z = load_pair(zeros_at(buffer) + index(s, slot, group) * zero_size_, zero_size_);
-    const uint32_t mask = zero_size_ == 1 ? 0xff : 0xffff;
-    return Decoder::zeros(z.even & mask, z.odd & mask);
+
+  /// Starts the copy of tile `slot` of the segment at `codes`, if `there`.
+  __device__ void load_codes(const uint8_t* codes, int slot, bool there) {
+    if (there) {
+      const uint8_t* from = codes + slot * tile_bytes(kWords);
+      copy_async<kFirst * 4>(ring_ + slot * tile_bytes(kWords), from);
+      if constexpr (kSecond > 0) {
+        constexpr int kToSecond = kLanes * kFirst * 4;
+        const int step = lane_ * (kSecond - kFirst) * 4;
+        copy_async<kSecond * 4>(ring_ + slot * tile_bytes(kWords) + kToSecond + step,
+                                from + kToSecond + step);
+      }
+    }
+    commit_copies();
+  }
+
+  /// The words of tile `slot`, which must have been waited for.
+  __device__ void read_codes(int slot, uint32_t (&words)[kWords]) const {
+    const uint32_t at = ring_ + slot * tile_bytes(kWords);
+    read_shared<kFirst>(words, at);
+    if constexpr (kSecond > 0) {
+      read_shared<kSecond>(words + kFirst,
+                           at + kLanes * kFirst * 4 + lane_ * (kSecond - kFirst) * 4);
+    }
+  }
+
+  /// Scales and zero points of rows lane / 4 and lane / 4 + 8 in a group of tile `slot` of the
+  /// segment.
+  __device__ Prepared prepared(int slot, int group) const {
+    return ready_[slot * (kBlock / 2) + lane_ / 4 * kGroups + group];
   }
 
  private:
-  /// Of the scale of the lane's first row, counted from the first of the segment:
-  /// [block][row % 8][group][row / 8].
-  __device__ int index(const Segment& s, int slot, int group) const {
-    const int block =
-        kGroups > 1 ? slot : (s.tile + slot) / w_.tiles_per_block - s.tile / w_.tiles_per_block;
-    return block * kGroups * kStripRows + (lane_ / 4 * kGroups + group) * 2;
+  __device__ int block_of(int tile) const {
+    if (kGroups > 1 || w_.blocks_per_tile == 0) return tile;
+    return static_cast<int>(__umulhi(tile, w_.blocks_per_tile));
   }
-  __device__ uint8_t* buffer_at(int buffer) const {
-    return shared_ + buffer * kDepth * kGroups * kStripRows * (scale_size_ + zero_size_);
+  /// [2][values] scales, [2][values] zero points: stream_bytes() has the sizes.
+  __device__ uint8_t* raw(int buffer) const { return shared_ + buffer * kValues * scale_size_; }
+  __device__ uint8_t* raw_zeros(int buffer) const {
+    return raw(2) + buffer * kValues * zero_size_;
   }
-  __device__ uint8_t* zeros_at(int buffer) const {
-    return buffer_at(buffer) + kDepth * kGroups * kStripRows * scale_size_;
+  static __device__ ZeroPair make_zeros(uint32_t even, uint32_t odd) {
+    if constexpr (Decoder::kHasZeros) return Decoder::zeros(even, odd);
+    return {};
   }
-  __device__ void copy(uint8_t* to, const uint8_t* from, int64_t block, int blocks,
-                       int block_bytes) const {
-    const uint8_t* source = from + block * block_bytes;
-    for (int at = lane_ * 16; at < blocks * block_bytes; at += kLanes * 16) {
-      copy_16_bytes_async(shared_address(to + at), source + at);
+  __device__ void copy(uint8_t* to, const uint8_t* from, int bytes) const {
+#pragma unroll
+    for (int j = 0; j < (kValues * 4 + kLanes * 16 - 1) / (kLanes * 16); ++j) {
+      const int at = (j * kLanes + lane_) * 16;
+      if (at < bytes) copy_async<16>(shared_address(to + at), from + at);
     }
   }
 
   const WeightArguments& w_;
   const int scale_size_;
   const int zero_size_;
-  uint8_t* const shared_;
+  Prepared* const ready_;  // [slot][row % 8][group]
+  uint8_t* const shared_;  // of the scales as they are in memory
+  const uint32_t ring_;    // of the codes: address of this lane's words of tile 0
   const int lane_;
+  ZeroPair constant_zero_;
 };
 
 /// decode() of every decoder, with what it needs besides words.
 template <class Decoder>
-__device__ __forceinline__ void decode_step(const uint32_t* words, int step, const ZeroPair& zero,
+__device__ __forceinline__ void decode_step(const uint32_t* words, int step,
+                                            const PreparedScales<Decoder::kHasZeros>& prepared,
                                             const Table& table, uint32_t (&registers)[4]) {
   if constexpr (Decoder::kHasZeros) {
-    Decoder::decode(words, step, zero, registers);
+    Decoder::decode(words, step, {prepared.zeros.x, prepared.zeros.y}, registers);
   } else if constexpr (Decoder::kHasTable) {
     Decoder::decode(words, step, table, registers);
   } else {

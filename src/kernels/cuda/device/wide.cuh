@@ -83,23 +83,26 @@ class WideWarp {
   using Stream = WeightStream<Decoder, kGroups, Shape::kDepth>;
   static constexpr int kStepsPerGroup = kSteps / kGroups;
 
-  __device__ WideWarp(const WeightArguments& w, uint8_t* scales, int scales_of_strip, int lane,
+  __device__ WideWarp(const WeightArguments& w, uint8_t* shared, int stream_size, int lane,
                       const Table& table, float factor)
-      : w_(w), stream_{make_stream(w, scales, scales_of_strip, lane)}, table_(table),
+      : w_(w), stream_{make_stream(w, shared, stream_size, lane)}, table_(table),
         factor_(factor) {}
 
   /// Asks for the first weights of strips first, first + 4, ...
   __device__ void begin(int first_strip) {
     first_strip_ = first_strip;
     buffer_ = 0;
+    const uint8_t* from[kStrips];
 #pragma unroll
     for (int j = 0; j < kStrips; ++j) {
       const Segment s = segment(j, 0);
+      from[j] = stream_[j].codes_of(s);
       stream_[j].load_scales(s, 0);
+    }
 #pragma unroll
-      for (int i = 0; i < Shape::kDepth; ++i) {
-        if (i < s.count) stream_[j].load_codes(s, i, codes_[j][i]);
-      }
+    for (int i = 0; i < Shape::kDepth; ++i) {
+#pragma unroll
+      for (int j = 0; j < kStrips; ++j) stream_[j].load_codes(from[j], i, i < w_.tiles);
     }
   }
 
@@ -114,20 +117,26 @@ class WideWarp {
       for (int j = 0; j < kStrips; ++j) {
         stream_[j].load_scales(segment(j, tile + Shape::kDepth), buffer_ ^ 1);
       }
-      wait_copies<kStrips>();
+      wait_copies<kStrips * Stream::kPendingAtScales>();
+      __syncwarp();
+      const uint8_t* from[kStrips];
+#pragma unroll
+      for (int j = 0; j < kStrips; ++j) {
+        stream_[j].prepare_scales(segment(j, tile), buffer_);
+        from[j] = stream_[j].codes_of(segment(j, tile + Shape::kDepth));
+      }
       __syncwarp();
 #pragma unroll
       for (int i = 0; i < Shape::kDepth; ++i) {
         if (tile + i >= w_.tiles) break;
         wait_barrier(full + ring.stage * 8, ring.phase);
-        multiply_tile(tile, i, tile_descriptor(shared + ring.stage * Shape::kTileBytes), before,
+        multiply_tile(tile + i == 0, i, tile_descriptor(shared + ring.stage * Shape::kTileBytes), before,
                       empty, cluster);
         before = ring.stage;
         ring.next();
 #pragma unroll
         for (int j = 0; j < kStrips; ++j) {
-          const Segment ahead = segment(j, tile + Shape::kDepth);
-          if (i < ahead.count) stream_[j].load_codes(ahead, i, codes_[j][i]);
+          stream_[j].load_codes(from[j], i, tile + Shape::kDepth + i < w_.tiles);
         }
       }
       buffer_ ^= 1;
@@ -145,12 +154,12 @@ class WideWarp {
     Stream s[kStrips];
     __device__ Stream& operator[](int j) { return s[j]; }
   };
-  static __device__ Streams make_stream(const WeightArguments& w, uint8_t* scales, int bytes,
+  static __device__ Streams make_stream(const WeightArguments& w, uint8_t* shared, int bytes,
                                         int lane) {
     if constexpr (kStrips == 1) {
-      return {{Stream(w, scales, lane)}};
+      return {{Stream(w, shared, lane)}};
     } else {
-      return {{Stream(w, scales, lane), Stream(w, scales + bytes, lane)}};
+      return {{Stream(w, shared, lane), Stream(w, shared + bytes, lane)}};
     }
   }
 
@@ -166,35 +175,39 @@ class WideWarp {
     }
   }
 
-  __device__ void multiply_tile(int tile, int slot, uint64_t b, int before, uint32_t empty,
+  /// Products of up to three steps are under way while the next weights are decoded, so a step has
+  /// its registers to itself until its number comes again.
+  __device__ void multiply_tile(bool first, int slot, uint64_t b, int before, uint32_t empty,
                                 int cluster) {
-    ZeroPair zero[kStrips] = {};
+    typename Stream::Prepared prepared[kStrips];
     uint32_t scale[kStrips][2];
+    uint32_t codes[kStrips][Stream::kWords];
+    wait_copies<kStrips * Stream::kPendingAtTile>();
+#pragma unroll
+    for (int j = 0; j < kStrips; ++j) stream_[j].read_codes(slot, codes[j]);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      uint32_t a[kStrips][4];
 #pragma unroll
       for (int j = 0; j < kStrips; ++j) {
-        const int g = step / kStepsPerGroup;
         if (step % kStepsPerGroup == 0) {
-          const Segment s = segment(j, tile);
-          if constexpr (Decoder::kHasZeros) zero[j] = stream_[j].zeros(s, buffer_, slot, g);
-          const float2 scales = stream_[j].scales(s, buffer_, slot, g);
-          scale[j][0] = Number::pair_of_float(scales.x * factor_);
-          scale[j][1] = Number::pair_of_float(scales.y * factor_);
+          prepared[j] = stream_[j].prepared(slot, step / kStepsPerGroup);
+          scale[j][0] = Number::pair_of_float(prepared[j].scales.x * factor_);
+          scale[j][1] = Number::pair_of_float(prepared[j].scales.y * factor_);
         }
-        decode_step<Decoder>(codes_[j][slot], step, zero[j], table_, a[j]);
+        decode_step<Decoder>(codes[j], step, prepared[j], table_, a_[step][j]);
 #pragma unroll
-        for (int r = 0; r < 4; ++r) a[j][r] = Number::mul(a[j][r], scale[j][r % 2]);
+        for (int r = 0; r < 4; ++r) {
+          a_[step][j][r] = Number::mul(a_[step][j][r], scale[j][r % 2]);
+        }
       }
       wgmma_fence();
 #pragma unroll
       for (int j = 0; j < kStrips; ++j) {
-        wgmma<Number, kTokens>(sums[j], a[j], b + 2 * step, tile + slot + step > 0);
+        wgmma<Number, kTokens>(sums[j], a_[step][j], b + 2 * step, step > 0 || !first);
       }
       wgmma_commit();
-      wgmma_wait<1>();
-      if (step == 0) release(before, empty, cluster);
+      wgmma_wait<3>();
+      if (step == 2) release(before, empty, cluster);
     }
   }
 
@@ -204,7 +217,7 @@ class WideWarp {
   const float factor_;
   int first_strip_ = 0;
   int buffer_ = 0;
-  uint32_t codes_[kStrips][Shape::kDepth][Stream::kWords];
+  uint32_t a_[kSteps][kStrips][4];
 };
 
 /// Results of one warpgroup from [16 tokens][rows]. Not inlined: it is there for every 16 tokens.
@@ -252,7 +265,7 @@ __device__ void store_tile(const LinearArguments& a, const float (&sums)[kStrips
 }
 
 template <class Number, class Decoder, int kGroups, int kTokens, int kStrips>
-__global__ void __launch_bounds__(kWideThreads, 1)
+__global__ void __launch_bounds__(kWideThreads, WideShape<kTokens, kStrips>::kBlocks)
     wide_kernel(const __grid_constant__ LinearArguments a, const __grid_constant__ WidePartition p,
                 const __grid_constant__ CUtensorMap x) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // other GPUs have no wgmma, and the host does not choose this
@@ -262,8 +275,10 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   uint8_t* const shared = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
   const WeightArguments& w = a.weights;
   const int zero_size = Decoder::kHasZeros && w.zeros != nullptr ? w.zero_bytes : 0;
-  const int scales_of_strip = Warp::Stream::shared_bytes(w.scale.bytes, zero_size);
-  const WideShared at = wide_shared<kTokens, kStrips>(table_bytes<Decoder>(), scales_of_strip);
+  const int stream_size =
+      stream_bytes(Shape::kDepth, Decoder::kBits, kGroups, w.scale.bytes, zero_size,
+                   Decoder::kHasZeros);
+  const WideShared at = wide_shared<kTokens, kStrips>(table_bytes<Decoder>(), stream_size);
   const uint32_t full = shared_address(shared + at.barriers);
   const uint32_t empty = full + Shape::kStages * 8;
   const int rank = blockIdx.x % p.cluster;
@@ -285,32 +300,38 @@ __global__ void __launch_bounds__(kWideThreads, 1)
 
   const int warpgroup = threadIdx.x / 128;
   if (warpgroup == 0) {
-    give_registers<40>();
+    give_registers<Shape::kBlocks == 2 ? 24 : 40>();
     wait_for_previous_kernel();
     if (threadIdx.x == 0) {
       copy_activations<kTokens, kStrips>(x, p, w.tiles, shared_address(shared), full, empty);
     }
   } else {
-    take_registers<232>();
+    take_registers<Shape::kBlocks == 2 ? 104 : 232>();
     const int group = warpgroup - 1;
     const int warp = threadIdx.x / kLanes % 4;
     const int count = p.row_blocks / p.cluster * p.token_blocks;
-    Warp warp_work(w, shared + at.scales + (group * 4 + warp) * kStrips * scales_of_strip,
-                   scales_of_strip, threadIdx.x % kLanes, table, w.scale_factor);
+    Warp warp_work(w, shared + at.streams + (group * 4 + warp) * kStrips * stream_size,
+                   stream_size, threadIdx.x % kLanes, table, w.scale_factor);
     Ring<Shape::kStages> ring;
-    bool waited = false;
-    for (int i = blockIdx.x / p.cluster; i < count; i += gridDim.x / p.cluster) {
-      const WideTile tile = wide_tile(p, i, rank);
-      const int first_strip = (tile.row_block * 2 + group) * 4 * kStrips;
-      warp_work.begin(first_strip + warp);
-      if (!waited) wait_for_previous_kernel();
-      waited = true;
+    const int step = gridDim.x / p.cluster;
+    int i = blockIdx.x / p.cluster;
+    int first_strip = (wide_tile(p, i, rank).row_block * 2 + group) * 4 * kStrips;
+    warp_work.begin(first_strip + warp);
+    wait_for_previous_kernel();
+    while (i < count) {
+      const int64_t first_token = int64_t{wide_tile(p, i, rank).token_block} * kTokens;
       warp_work.multiply(ring, shared_address(shared), full, empty, p.cluster);
+      const int strip_to_store = first_strip;
+      i += step;
+      if (i < count) {  // the next weights come while these results go
+        first_strip = (wide_tile(p, i, rank).row_block * 2 + group) * 4 * kStrips;
+        warp_work.begin(first_strip + warp);
+      }
       store_tile<Number, kTokens, kStrips>(
           a, warp_work.sums,
           reinterpret_cast<float*>(shared + at.staged) +
               group * Shape::kStagedTokens * Shape::kStagedStride,
-          group, first_strip, int64_t{tile.token_block} * kTokens);
+          group, strip_to_store, first_token);
     }
   }
   if (p.cluster > 1) {  // nobody leaves while others write into its memory
