@@ -26,7 +26,7 @@ constexpr int kSlots = kSteps * 8;  // of a lane: step, register, half
 using Codes = std::array<uint32_t, kSlots>;
 
 Slot slot_at(int i) {
-  return {.lane = 0, .step = i / 8, .reg = i / 2 % 4, .half = i % 2};
+  return {.lane = 0, .step = i / 8, .reg = i / 2 % 4, .high = i % 2};
 }
 
 /// Where a bit of a code is put. Tests of the tests put it elsewhere.
@@ -263,25 +263,25 @@ std::vector<Fault> faults() {
       {"halves swapped",
        [](int bits, CodeOrder order) -> Place {
          return [=](Slot s, int bit) {
-           return bit_place({s.lane, s.step, s.reg, 1 - s.half}, bit, bits, order);
+           return bit_place({s.lane, s.step, s.reg, 1 - s.high}, bit, bits, order);
          };
        }},
       {"rows swapped",
        [](int bits, CodeOrder order) -> Place {
          return [=](Slot s, int bit) {
-           return bit_place({s.lane, s.step, s.reg ^ 1, s.half}, bit, bits, order);
+           return bit_place({s.lane, s.step, s.reg ^ 1, s.high}, bit, bits, order);
          };
        }},
       {"inputs 8 apart swapped",
        [](int bits, CodeOrder order) -> Place {
          return [=](Slot s, int bit) {
-           return bit_place({s.lane, s.step, s.reg ^ 2, s.half}, bit, bits, order);
+           return bit_place({s.lane, s.step, s.reg ^ 2, s.high}, bit, bits, order);
          };
        }},
       {"steps swapped",
        [](int bits, CodeOrder order) -> Place {
          return [=](Slot s, int bit) {
-           return bit_place({s.lane, s.step ^ 1, s.reg, s.half}, bit, bits, order);
+           return bit_place({s.lane, s.step ^ 1, s.reg, s.high}, bit, bits, order);
          };
        }},
       {"shifted by a bit",
