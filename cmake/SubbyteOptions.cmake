@@ -3,6 +3,7 @@ option(SUBBYTE_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(SUBBYTE_BUILD_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
 option(SUBBYTE_BUILD_FUZZERS "Build the fuzz targets (clang)" OFF)
 option(SUBBYTE_SCALAR_ONLY "Build the scalar kernels only, for any x86-64 machine" OFF)
+option(SUBBYTE_CUDA "Build the CUDA kernels where nvcc is found" ON)
 set(SUBBYTE_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread")
 
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
@@ -10,10 +11,11 @@ find_package(Threads REQUIRED)
 
 add_library(subbyte_options INTERFACE)
 target_compile_features(subbyte_options INTERFACE cxx_std_20)
-target_compile_options(subbyte_options INTERFACE
+# For nvcc see SubbyteCuda.cmake.
+target_compile_options(subbyte_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -fvisibility=hidden
   # Results must not depend on whether the compiler contracts a*b+c: kernels ask for FMA by name.
-  -ffp-contract=off)
+  -ffp-contract=off>)
 target_link_libraries(subbyte_options INTERFACE Threads::Threads)
 
 if(SUBBYTE_SANITIZE)

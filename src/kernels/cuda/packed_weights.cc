@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -238,6 +240,27 @@ void pack_groups(std::byte* to, std::span<const std::byte> from, int width,
   }
 }
 
+double largest_finite_scale(const MatrixView& matrix) {
+  const FormatInfo& scale = info(matrix.format.scale);
+  const int width = scale.bits / 8;
+  double largest = 0;
+  for (std::size_t at = 0; at < matrix.scales.size(); at += width) {
+    uint32_t code = 0;
+    std::memcpy(&code, matrix.scales.data() + at, width);
+    const double value = std::fabs(scale.decode(code));
+    if (value <= std::numeric_limits<float>::max()) largest = std::max(largest, value);
+  }
+  return largest;
+}
+
+/// A power of two that brings the products of scales and raw codes just below 2^15, the last one
+/// that f16 holds with all they can be rounded to. Within what a float can be divided by.
+float scale_factor_of(const PackedFormat& format, Number number) {
+  if (number != Number::kF16 || format.largest_scale == 0) return 1;
+  const int headroom = format.decoder == DecoderKind::kIntegers ? 14 - format.bits : 14;
+  return std::ldexp(1.0f, std::clamp(headroom - std::ilogb(format.largest_scale), -120, 120));
+}
+
 uint16_t number_of(double value, Number number) {
   const FormatInfo& type = info(number == Number::kF16 ? Format::kF16 : Format::kBF16);
   return static_cast<uint16_t>(type.encode(value, Rounding::kNearestEven));
@@ -272,6 +295,7 @@ Result<PackedFormat> packed_format(const MatrixView& matrix, RowOrder row_order)
   format.cols = matrix.cols;
   set_partition(&format, row_order != RowOrder::kNatural);
   set_places(&format, !matrix.input_order.empty());
+  format.largest_scale = largest_finite_scale(matrix);
   return format;
 }
 
@@ -325,7 +349,8 @@ WeightArguments weight_arguments(const std::byte* packed, const PackedFormat& fo
   weights.zero = format.zero;
   weights.zero_bytes = format.zero_bytes;
   weights.gain = static_cast<float>(tensor_scale * gain_of(format.decoder, number));
-  weights.scale_kind = format.scale_kind;
+  weights.scale_factor = scale_factor_of(format, number);
+  weights.scale = scale_rule(format.scale_kind);
   weights.row_order = format.row_order;
   if (format.decoder == DecoderKind::kCodebook) {
     for (uint32_t code = 0; code < 1u << format.bits; ++code) {

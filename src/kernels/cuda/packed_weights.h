@@ -49,6 +49,7 @@ struct PackedFormat {
   int64_t zeros_begin = 0;   // = bytes when there are none
   int64_t gather_begin = 0;  // = bytes when there is none
   int64_t bytes = 0;         // of all
+  double largest_scale = 0;  // finite; 0: there is none
 };
 
 /// The packed form of a matrix of that format, or why there is none. Supported: u2, u3, u4, u8 and

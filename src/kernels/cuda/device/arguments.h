@@ -7,6 +7,31 @@
 
 namespace subbyte::cuda {
 
+/// How a lane reads a scale, without branches. Of a code of `bytes` bytes: magnitude and sign are moved
+/// to where float32 has them and multiplied by `factor`, which corrects the bias of the exponent
+/// and makes subnormal numbers normal.
+struct ScaleRule {
+  uint32_t magnitude;  // bits of the code
+  uint32_t sign;       // its sign bit, or 0
+  int32_t shift;       // of the magnitude to the left
+  int32_t sign_shift;
+  uint32_t special;    // this magnitude and those beyond are NaN (infinity, too)
+  float factor;
+  float zero;          // of magnitude 0
+  int32_t bytes;
+};
+
+constexpr ScaleRule scale_rule(ScaleKind kind) {
+  switch (kind) {
+    case ScaleKind::kF16: return {0x7fff, 0x8000, 13, 16, 0x7c00, 0x1p112f, 0, 2};
+    case ScaleKind::kBF16: return {0x7fff, 0x8000, 16, 16, 0x7f80, 1, 0, 2};
+    case ScaleKind::kE8M0: return {0xff, 0, 23, 0, 0xff, 1, 0x1p-127f, 1};
+    case ScaleKind::kE4M3: return {0x7f, 0x80, 20, 24, 0x7f, 0x1p120f, 0, 1};
+    case ScaleKind::kE4M4: return {0xff, 0, 19, 0, 0x100, 0x1p116f, 0, 1};
+    default: return {0x7fffffff, 0x80000000, 0, 0, 0x7f800000, 1, 0, 4};
+  }
+}
+
 enum class Activation : uint8_t {
   kNone,
   kSwiGLU,         // silu(gate) * up
@@ -31,7 +56,7 @@ struct WeightArguments {
   /// Where scales are multiplied into 16-bit weights they are first multiplied by this, a power of
   /// two, so that the largest are near the top of f16. 1 for bf16.
   float scale_factor;
-  ScaleKind scale_kind;
+  ScaleRule scale;
   RowOrder row_order;
   uint16_t codebook[32];     // numbers of the activations' type
 };

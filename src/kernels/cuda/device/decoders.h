@@ -22,6 +22,10 @@
 
 namespace subbyte::cuda {
 
+SUBBYTE_KERNEL_FUNCTION uint32_t both_halves(uint32_t value) {
+  return value * 0x10001u;
+}
+
 /// The words that a lane holds of a tile, and the four registers of a step.
 using Words = SUBBYTE_THREAD const uint32_t*;
 using Registers = SUBBYTE_THREAD uint32_t*;
@@ -44,15 +48,14 @@ struct Integers {
   /// 8 bits do not fit into the mantissa of bf16.
   static SUBBYTE_CONSTANT bool kSplit = kBits == 8 && !Number::kIsF16;
 
-  static SUBBYTE_KERNEL_FUNCTION ZeroPair zeros(int even, int odd) {
+  static SUBBYTE_KERNEL_FUNCTION ZeroPair zeros(uint32_t even, uint32_t odd) {
+    // The last bit of the magic numbers is worth 1, that of 64 in f16 a sixteenth.
     if constexpr (kTimes16) {
-      return {Number::pair_of(Number::kMagicValue + even),
-              Number::pair_of(-Number::kMagicValue / 16 - odd)};
+      return {both_halves(0x6400u + even), both_halves(0xd400u + 16 * odd)};
     } else if constexpr (kSplit) {
-      return {Number::pair_of(even), Number::pair_of(odd)};
+      return {Number::pair_of(static_cast<int>(even)), Number::pair_of(static_cast<int>(odd))};
     } else {
-      return {Number::pair_of(Number::kMagicValue + even),
-              Number::pair_of(Number::kMagicValue + odd)};
+      return {Number::kMagic + both_halves(even), Number::kMagic + both_halves(odd)};
     }
   }
 
@@ -153,10 +156,10 @@ struct Codebook {
   static SUBBYTE_CONSTANT int kPairs = kBits == 5 ? 0 : 1 << (2 * kBits);
 
   /// The codes of a pair, as its index has them.
-  static constexpr int low_code(int index) {
+  static SUBBYTE_KERNEL_FUNCTION int low_code(int index) {
     return kBits == 3 ? (index & 3) | (index >> 4 & 1) << 2 : index & ((1 << kBits) - 1);
   }
-  static constexpr int high_code(int index) {
+  static SUBBYTE_KERNEL_FUNCTION int high_code(int index) {
     return kBits == 3 ? (index >> 2 & 3) | (index >> 5 & 1) << 2 : index >> kBits;
   }
 

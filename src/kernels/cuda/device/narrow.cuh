@@ -177,13 +177,12 @@ class NarrowSums {
         mma<Number>(group[n], registers, b[n][step % 2 * 2], b[n][step % 2 * 2 + 1]);
       }
       if ((step + 1) % kStepsPerGroup == 0) {
-        const float even = stream.scale(s, buffer, slot, g, 0);
-        const float odd = stream.scale(s, buffer, slot, g, 1);
+        const float2 scale = stream.scales(s, buffer, slot, g);
 #pragma unroll
         for (int n = 0; n < kTokens8; ++n) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            sums_[n][i] = fmaf(i < 2 ? even : odd, group[n][i], sums_[n][i]);
+            sums_[n][i] = fmaf(i < 2 ? scale.x : scale.y, group[n][i], sums_[n][i]);
           }
         }
       }
@@ -271,7 +270,7 @@ __global__ void __launch_bounds__(narrow_warps(kTokens8 * 8) * kLanes, 1)
   const int64_t token0 = int64_t{blockIdx.y} * kTokens8 * 8;
   const int tokens = static_cast<int>(min(int64_t{kTokens8} * 8, a.m - token0));
   const int zero_size = Decoder::kHasZeros && w.zeros != nullptr ? w.zero_bytes : 0;
-  const int scale_bytes_of_warp = Stream::shared_bytes(scale_bytes(w.scale_kind), zero_size);
+  const int scale_bytes_of_warp = Stream::shared_bytes(w.scale.bytes, zero_size);
   const NarrowShared at = narrow_shared(table_bytes<Decoder>(), scale_bytes_of_warp, kTokens8 * 8,
                                         p.chunk_tiles, 0);
   const NarrowWork work = narrow_work(w, p, kWarps);

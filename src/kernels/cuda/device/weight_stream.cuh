@@ -18,23 +18,29 @@ struct Segment {
   int count = 0;
 };
 
-__device__ __forceinline__ float scale_value(const uint8_t* p, ScaleKind kind) {
-  switch (kind) {
-    case ScaleKind::kF16: return F16::to_float(*reinterpret_cast<const uint16_t*>(p));
-    case ScaleKind::kBF16: return BF16::to_float(*reinterpret_cast<const uint16_t*>(p));
-    case ScaleKind::kE8M0: {
-      const uint32_t e = *p;  // 2^(e - 127): 0 is subnormal, 255 is NaN
-      return __uint_as_float(e == 0 ? 0x00400000u : e == 255 ? 0x7fc00000u : e << 23);
-    }
-    case ScaleKind::kE4M3: {
-      const uint32_t code = *p & 0x7f;
-      const float magnitude = __uint_as_float(code << 20) * 0x1p120f;  // the bias is 7, not 127
-      const float value = code == 0x7f ? __uint_as_float(0x7fc00000u) : magnitude;
-      return *p & 0x80 ? -value : value;
-    }
-    case ScaleKind::kE4M4: return __uint_as_float(uint32_t{*p} << 19) * 0x1p116f;
-    default: return *reinterpret_cast<const float*>(p);
-  }
+/// Scales or zero points of a lane's two rows.
+struct RowPair {
+  uint32_t even;  // row g
+  uint32_t odd;   // row g + 8
+};
+
+/// Two neighbours of `bytes` (1, 2 or 4) bytes each, with whatever is above them in their words.
+__device__ __forceinline__ RowPair load_pair(const uint8_t* p, int bytes) {
+  const uint32_t address = shared_address(p);
+  uint32_t low;
+  uint32_t high;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(low) : "r"(address & ~3u));
+  low >>= address % 4 * 8;
+  high = low >> (8 * bytes % 32);
+  if (bytes == 4) asm volatile("ld.shared.u32 %0, [%1];" : "=r"(high) : "r"(address + 4));
+  return {low, high};
+}
+
+__device__ __forceinline__ float scale_value(uint32_t code, const ScaleRule& rule) {
+  const uint32_t magnitude = code & rule.magnitude;
+  const uint32_t bits = magnitude << rule.shift | (code & rule.sign) << rule.sign_shift;
+  const float value = magnitude == 0 ? rule.zero : __uint_as_float(bits) * rule.factor;
+  return magnitude >= rule.special ? __uint_as_float(0x7fc00000u) : value;
 }
 
 /// kGroups: groups of a tile (1, 2 or 4); with 1 a group may also be several tiles.
@@ -53,7 +59,7 @@ class WeightStream {
 
   __device__ WeightStream(const WeightArguments& weights, uint8_t* shared, int lane)
       : w_(weights),
-        scale_size_(scale_bytes(weights.scale_kind)),
+        scale_size_(weights.scale.bytes),
         zero_size_(Decoder::kHasZeros && weights.zeros != nullptr ? weights.zero_bytes : 0),
         shared_(shared),
         lane_(lane) {}
@@ -82,28 +88,27 @@ class WeightStream {
     }
   }
 
-  /// Scale of row lane / 4 (+ 8 if `upper`) in group `group` of tile `slot` of the segment whose
+  /// Scales of rows lane / 4 and lane / 4 + 8 in group `group` of tile `slot` of the segment whose
   /// scales are in `buffer`.
-  __device__ float scale(const Segment& s, int buffer, int slot, int group, int upper) const {
-    return scale_value(buffer_at(buffer) + index(s, slot, group, upper) * scale_size_,
-                       w_.scale_kind);
+  __device__ float2 scales(const Segment& s, int buffer, int slot, int group) const {
+    const RowPair codes =
+        load_pair(buffer_at(buffer) + index(s, slot, group) * scale_size_, scale_size_);
+    return {scale_value(codes.even, w_.scale), scale_value(codes.odd, w_.scale)};
   }
   __device__ ZeroPair zeros(const Segment& s, int buffer, int slot, int group) const {
     if (zero_size_ == 0) return Decoder::zeros(w_.zero, w_.zero);
-    const uint8_t* at = zeros_at(buffer);
-    const int even = index(s, slot, group, 0);
-    const int odd = index(s, slot, group, 1);
-    if (zero_size_ == 1) return Decoder::zeros(at[even], at[odd]);
-    const uint16_t* wide = reinterpret_cast<const uint16_t*>(at);
-    return Decoder::zeros(wide[even], wide[odd]);
+    const RowPair z = load_pair(zeros_at(buffer) + index(s, slot, group) * zero_size_, zero_size_);
+    const uint32_t mask = zero_size_ == 1 ? 0xff : 0xffff;
+    return Decoder::zeros(z.even & mask, z.odd & mask);
   }
 
  private:
-  /// Of a scale, counted from the first of the segment: [block][row % 8][group][row / 8].
-  __device__ int index(const Segment& s, int slot, int group, int upper) const {
+  /// Of the scale of the lane's first row, counted from the first of the segment:
+  /// [block][row % 8][group][row / 8].
+  __device__ int index(const Segment& s, int slot, int group) const {
     const int block =
         kGroups > 1 ? slot : (s.tile + slot) / w_.tiles_per_block - s.tile / w_.tiles_per_block;
-    return block * kGroups * kStripRows + (lane_ / 4 * kGroups + group) * 2 + upper;
+    return block * kGroups * kStripRows + (lane_ / 4 * kGroups + group) * 2;
   }
   __device__ uint8_t* buffer_at(int buffer) const {
     return shared_ + buffer * kDepth * kGroups * kStripRows * (scale_size_ + zero_size_);

@@ -103,18 +103,19 @@ __device__ __forceinline__ void expect_bytes(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
-/// At the barrier that block `rank` of the cluster has at that address.
+/// No fence: what the barrier guards is read by wgmma, which has been waited for. At the barrier
+/// that block `rank` of the cluster has at that address.
 __device__ __forceinline__ void arrive_at_block(uint32_t barrier, int rank) {
   asm volatile(
       "{.reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1;"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];}" ::"r"(barrier),
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];}" ::"r"(barrier),
       "r"(rank)
       : "memory");
 }
 __device__ __forceinline__ void wait_barrier(uint32_t barrier, int phase) {
   asm volatile(
       "{.reg .pred done;"
-      "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;"
+      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;"
       "@done bra over;"
       "bra again;"
       "over: }" ::"r"(barrier),

@@ -179,10 +179,9 @@ class WideWarp {
         if (step % kStepsPerGroup == 0) {
           const Segment s = segment(j, tile);
           if constexpr (Decoder::kHasZeros) zero[j] = stream_[j].zeros(s, buffer_, slot, g);
-          for (int u = 0; u < 2; ++u) {
-            scale[j][u] =
-                Number::pair_of_float(stream_[j].scale(s, buffer_, slot, g, u) * factor_);
-          }
+          const float2 scales = stream_[j].scales(s, buffer_, slot, g);
+          scale[j][0] = Number::pair_of_float(scales.x * factor_);
+          scale[j][1] = Number::pair_of_float(scales.y * factor_);
         }
         decode_step<Decoder>(codes_[j][slot], step, zero[j], table_, a[j]);
 #pragma unroll
@@ -208,41 +207,47 @@ class WideWarp {
   uint32_t codes_[kStrips][Shape::kDepth][Stream::kWords];
 };
 
+/// Results of one warpgroup from [16 tokens][rows]. Not inlined: it is there for every 16 tokens.
+template <class Number, int kStrips>
+__device__ __noinline__ void finish_staged(const LinearArguments& a, const float* staged,
+                                           int first_strip, int64_t token0) {
+  constexpr int kStride = WideShape<128, kStrips>::kStagedStride;
+  const float factor = 1 / a.weights.scale_factor;
+  for (int i = threadIdx.x % 128; i < 16 * 4 * kStrips * 8; i += 128) {
+    const int strip = i / 8 % (4 * kStrips);
+    const int token = i / (32 * kStrips);
+    if (token0 + token >= a.m) continue;
+    const float* from = staged + token * kStride + strip * kStripRows + i % 8;
+    finish<Number>(a, first_strip + strip, i % 8, token0 + token, from[0] * factor,
+                   from[8] * factor);
+  }
+}
+
 /// Results of one warpgroup, 16 tokens at a time through shared memory, so that neighbours in
 /// memory are written together.
 template <class Number, int kTokens, int kStrips>
-__device__ void store_tile(const LinearArguments& a, const WidePartition& p,
-                           const float (&sums)[kStrips][kTokens / 2], float* staged, int group,
+__device__ void store_tile(const LinearArguments& a, const float (&sums)[kStrips][kTokens / 2], float* staged, int group,
                            int first_strip, int64_t first_token) {
   using Shape = WideShape<kTokens, kStrips>;
   const int thread = threadIdx.x % 128;
   const int lane = thread % kLanes;
   const int row = thread / kLanes * kStripRows + lane / 4;
+#pragma unroll
   for (int part = 0; part < kTokens / Shape::kStagedTokens; ++part) {
     const int64_t token0 = first_token + part * Shape::kStagedTokens;
     if (token0 >= a.m) break;
     asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
 #pragma unroll
-    for (int q = 0; q < kTokens / Shape::kStagedTokens; ++q) {
-      if (q != part) continue;  // registers want constant indices
+    for (int j = 0; j < kStrips; ++j) {
 #pragma unroll
-      for (int j = 0; j < kStrips; ++j) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
-          staged[token * Shape::kStagedStride + j * 64 + row + i % 4 / 2 * 8] =
-              sums[j][q * 8 + i] / a.weights.scale_factor;
-        }
+      for (int i = 0; i < 8; ++i) {
+        const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        staged[token * Shape::kStagedStride + j * 64 + row + i % 4 / 2 * 8] =
+            sums[j][part * 8 + i];
       }
     }
     asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
-    for (int i = thread; i < Shape::kStagedTokens * 4 * kStrips * 8; i += 128) {
-      const int strip = i / 8 % (4 * kStrips);
-      const int token = i / (32 * kStrips);
-      if (token0 + token >= a.m) continue;
-      const float* from = staged + token * Shape::kStagedStride + strip * kStripRows + i % 8;
-      finish<Number>(a, first_strip + strip, i % 8, token0 + token, from[0], from[8]);
-    }
+    finish_staged<Number, kStrips>(a, staged, first_strip, token0);
   }
 }
 
@@ -257,7 +262,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   uint8_t* const shared = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
   const WeightArguments& w = a.weights;
   const int zero_size = Decoder::kHasZeros && w.zeros != nullptr ? w.zero_bytes : 0;
-  const int scales_of_strip = Warp::Stream::shared_bytes(scale_bytes(w.scale_kind), zero_size);
+  const int scales_of_strip = Warp::Stream::shared_bytes(w.scale.bytes, zero_size);
   const WideShared at = wide_shared<kTokens, kStrips>(table_bytes<Decoder>(), scales_of_strip);
   const uint32_t full = shared_address(shared + at.barriers);
   const uint32_t empty = full + Shape::kStages * 8;
@@ -302,7 +307,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
       waited = true;
       warp_work.multiply(ring, shared_address(shared), full, empty, p.cluster);
       store_tile<Number, kTokens, kStrips>(
-          a, p, warp_work.sums,
+          a, warp_work.sums,
           reinterpret_cast<float*>(shared + at.staged) +
               group * Shape::kStagedTokens * Shape::kStagedStride,
           group, first_strip, int64_t{tile.token_block} * kTokens);

@@ -1,0 +1,280 @@
+// ./dev gpu-bench: the GPU's own read bandwidth, cuBLAS and our kernels in one process, as tables in
+// Markdown. Weights rotate over far more bytes than the caches hold.
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "bench/cuda/bandwidth.h"
+#include "bench/cuda/cublas.h"
+#include "bench/cuda/graph_timer.h"
+#include "bench/cuda/weights_pool.h"
+
+namespace subbyte::bench {
+namespace {
+
+struct Shape {
+  std::string name;
+  int64_t cols;  // K
+  int64_t rows;  // N
+};
+
+const std::vector<Shape> kShapes = {
+    {"qkv", 4096, 6144},        {"o", 4096, 4096},          {"gate_up", 4096, 24576},
+    {"down", 12288, 4096},      {"8192", 8192, 8192},       {"oss_gate_up", 2880, 5760},
+    {"oss_down", 2880, 2880},
+};
+
+struct NamedFormat {
+  std::string name;
+  WeightFormat format;
+};
+
+const std::vector<NamedFormat> kFormats = {
+    {"int4", {Format::kU4, Format::kF16, Zero::kU8, 128}},
+    {"mxfp4", {Format::kE2M1, Format::kE8M0, Zero::kNone, 32}},
+    {"nvfp4", {Format::kE2M1, Format::kE4M3, Zero::kNone, 16}},
+    {"nf4", {Format::kNF4, Format::kF32, Zero::kNone, 64}},
+    {"kbit2", {Format::kNFL2, Format::kE4M4, Zero::kNone, 32}},
+    {"kbit3", {Format::kNFL3, Format::kE4M4, Zero::kNone, 32}},
+    {"kbit4", {Format::kNFL4, Format::kE4M4, Zero::kNone, 32}},
+    {"kbit5", {Format::kNFL5, Format::kE4M4, Zero::kNone, 32}},
+};
+
+struct Options {
+  std::vector<std::string> shapes;
+  std::vector<std::string> formats;
+  std::vector<int64_t> m = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096};
+  std::string kernel;
+  bool dependent = false;
+  bool batch_invariant = false;
+  bool sweep = false;
+  bool bf16 = false;
+  bool no_cublas = false;
+  int replays = 9;
+};
+
+class Bench {
+ public:
+  explicit Bench(const Options& options)
+      : options_(options), pool_(std::size_t{700} << 20), device_(*cuda::query_device()) {
+    must(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
+    must(cudaMalloc(&x_, kActivations), "activations");
+    must(cudaMalloc(&y_, kActivations), "results");
+    must(cudaMalloc(&workspace_, kActivations), "workspace");
+    must(cudaMalloc(&sink_, 4), "sink");
+    // Numbers of either type between 2^-7 and 2: sign and mantissa random, exponent near one.
+    fill_random(x_, kActivations, 5, 0xbbffbbffu, nullptr);
+    std::string why;
+    if (!options.no_cublas) {
+      cublas_ = Cublas::load(why);
+      if (cublas_ == nullptr) fmt::print("cuBLAS: {}\n\n", why);
+    }
+    must(cudaDeviceSynchronize(), "set-up");
+  }
+
+  void run() {
+    measure_bandwidth();
+    for (const Shape& shape : kShapes) {
+      if (wanted(options_.shapes, shape.name)) measure_shape(shape);
+    }
+  }
+
+  /// The four products of a layer of Qwen3 8B one after the other.
+  void measure_chain() {
+    const cuda::Number number = cuda::Number::kF16;
+    std::vector<cuda::PackedFormat> formats;
+    std::vector<cuda::Plan> plans;
+    int64_t bytes = 0;
+    for (int i = 0; i < 4; ++i) {
+      formats.push_back(format_of(kFormats[0].format, kShapes[i].rows, kShapes[i].cols));
+      cuda::PlanOptions plan_options;
+      plan_options.kernel = options_.kernel;
+      plans.push_back(*cuda::plan_linear({formats.back(), number, 1}, device_, plan_options));
+      bytes += formats.back().bytes;
+    }
+    pool_.fill(formats[2]);  // scales of all in places of their own would not be read faster
+    for (const bool dependent : {false, true}) {
+      const double us = 4 * time_calls(40, options_.replays, stream_, [&](int i) {
+        const cuda::PackedFormat& format = formats[i % 4];
+        launch(plans[i % 4], format, pool_.copy(i), 1, dependent);
+      });
+      fmt::print("chain of qkv, o, gate_up, down ({:.0f} MB), M = 1, {}: {:.1f} us, {:.0f} % of B\n",
+                 bytes * 1e-6, dependent ? "dependent launches" : "plain launches", us,
+                 100 * bytes / us * 1e6 / bandwidth_);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kActivations = std::size_t{256} << 20;
+
+  static bool wanted(const std::vector<std::string>& names, const std::string& name) {
+    return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+  }
+
+  void measure_bandwidth() {
+    const std::size_t sizes[] = {std::size_t{640} << 20, 53500000, 26700000, 13400000, 8900000};
+    for (const std::size_t size : sizes) {
+      const std::size_t bytes = size / 16 * 16;
+      const int count = static_cast<int>(std::max<std::size_t>(1, pool_.bytes() / bytes));
+      double us[2];
+      for (const bool dependent : {false, true}) {
+        us[dependent] = time_calls(std::max(count, 10), options_.replays, stream_, [&](int i) {
+          launch_read(pool_.data() + i % count * bytes, bytes, sink_, dependent, stream_);
+        });
+      }
+      if (bandwidth_ == 0) bandwidth_ = 1e6 * bytes / us[0];
+      fmt::print("read {:.1f} MB: {:.2f} us, {:.2f} us with dependent launches\n", bytes * 1e-6,
+                 us[0], us[1]);
+    }
+    fmt::print("B = {:.0f} GB/s\n", bandwidth_ * 1e-9);
+  }
+
+  void measure_shape(const Shape& shape) {
+    fmt::print("\n{}: K = {}, N = {}; us, and % of the limit (bytes / B){}\n\n| M | cuBLAS |",
+               shape.name, shape.cols, shape.rows,
+               options_.dependent ? ", dependent launches" : "");
+    for (const NamedFormat& format : kFormats) {
+      if (wanted(options_.formats, format.name)) fmt::print(" {} |", format.name);
+    }
+    fmt::print("\n|---|---|");
+    std::vector<std::vector<std::string>> columns;
+    std::vector<double> vendor;
+    for (const int64_t m : options_.m) vendor.push_back(measure_cublas(shape, m));
+    for (const NamedFormat& format : kFormats) {
+      if (!wanted(options_.formats, format.name)) continue;
+      fmt::print("---|");
+      columns.push_back(measure_format(shape, format.format, vendor));
+    }
+    fmt::print("\n");
+    for (std::size_t i = 0; i < options_.m.size(); ++i) {
+      fmt::print("| {} | {:.1f} |", options_.m[i], vendor[i]);
+      for (const auto& column : columns) fmt::print(" {} |", column[i]);
+      fmt::print("\n");
+    }
+    std::fflush(stdout);
+  }
+
+  double measure_cublas(const Shape& shape, int64_t m) {
+    if (cublas_ == nullptr) return 0;
+    const std::size_t bytes = shape.rows * shape.cols * 2;
+    const int count = static_cast<int>(std::max<std::size_t>(1, pool_.bytes() / bytes));
+    fill_random(pool_.data(), pool_.bytes(), 11, 0xbbffbbffu, stream_);
+    return time_calls(calls_for(shape, m), options_.replays, stream_, [&](int i) {
+      if (!cublas_->multiply(y_, x_, pool_.data() + i % count * bytes, m, shape.rows, shape.cols,
+                             stream_)) {
+        must(cudaErrorUnknown, "cublasGemmEx");
+      }
+    });
+  }
+
+  static int calls_for(const Shape& shape, int64_t m) {
+    const double work = 2.0 * m * shape.rows * shape.cols;
+    return work > 2e11 ? 8 : 40;
+  }
+
+  std::vector<std::string> measure_format(const Shape& shape, const WeightFormat& source,
+                                          const std::vector<double>& vendor) {
+    const cuda::PackedFormat format = format_of(source, shape.rows, shape.cols);
+    pool_.fill(format);
+    std::vector<std::string> cells;
+    for (std::size_t i = 0; i < options_.m.size(); ++i) {
+      const int64_t m = options_.m[i];
+      const double limit = 1e6 * format.bytes / bandwidth_;
+      const double us = options_.sweep ? sweep(shape, format, m) : measure_best(shape, format, m);
+      cells.push_back(fmt::format("{:.1f} ({:.0f} %, {:.2f}x)", us, 100 * limit / us,
+                                  vendor[i] / us));
+    }
+    return cells;
+  }
+
+  cuda::Number number() const { return options_.bf16 ? cuda::Number::kBF16 : cuda::Number::kF16; }
+
+  double time_plan(const Shape& shape, const cuda::PackedFormat& format, int64_t m,
+                   const cuda::Plan& plan) {
+    return time_calls(calls_for(shape, m), options_.replays, stream_, [&](int i) {
+      launch(plan, format, pool_.copy(i), m, options_.dependent);
+    });
+  }
+
+  double measure_best(const Shape& shape, const cuda::PackedFormat& format, int64_t m) {
+    cuda::PlanOptions plan_options;
+    plan_options.kernel = options_.kernel;
+    plan_options.batch_invariant = options_.batch_invariant;
+    const cuda::Problem problem = {format, number(), m};
+    const Result<cuda::Plan> plan = cuda::plan_linear(problem, device_, plan_options);
+    if (!plan) return 0;
+    return time_plan(shape, format, m, *plan);
+  }
+
+  /// Every candidate, with what the cost model expected: to see where it is wrong.
+  double sweep(const Shape& shape, const cuda::PackedFormat& format, int64_t m) {
+    const cuda::Problem problem = {format, number(), m};
+    cuda::PlanOptions plan_options;
+    plan_options.kernel = options_.kernel;
+    double best = 1e9;
+    for (const cuda::Plan& plan : cuda::plan_candidates(problem, device_, plan_options)) {
+      const double us = time_plan(shape, format, m, plan);
+      fmt::print(stderr, "{:8.2f} us  {}\n", us, to_string(problem, plan));
+      best = std::min(best, us);
+    }
+    return best;
+  }
+
+  void launch(const cuda::Plan& plan, const cuda::PackedFormat& format, const std::byte* weights,
+              int64_t m, bool dependent) {
+    cuda::LinearCall call;
+    call.weights = cuda::weight_arguments(weights, format, 1, number());
+    call.format = &format;
+    call.x = x_;
+    call.y = y_;
+    call.x_stride = format.cols;
+    call.y_stride = format.rows;
+    call.m = m;
+    call.dependent_launch = dependent;
+    const Status status = cuda::run_linear(plan, call, number(), workspace_, stream_);
+    if (status.ok()) return;
+    fmt::print(stderr, "subbyte_gpu_bench: {}\n", status.error().message);
+    std::exit(1);
+  }
+
+  const Options& options_;
+  WeightsPool pool_;
+  cuda::Device device_;
+  std::unique_ptr<Cublas> cublas_;
+  cudaStream_t stream_ = nullptr;
+  std::byte* x_ = nullptr;
+  std::byte* y_ = nullptr;
+  std::byte* workspace_ = nullptr;
+  unsigned* sink_ = nullptr;
+  double bandwidth_ = 0;
+};
+
+}  // namespace
+}  // namespace subbyte::bench
+
+int main(int argc, char** argv) {
+  subbyte::bench::Options options;
+  bool chain = false;
+  CLI::App app("Measures the CUDA kernels beside the GPU's read bandwidth and cuBLAS");
+  app.add_option("--shape", options.shapes, "qkv o gate_up down 8192 oss_gate_up oss_down");
+  app.add_option("--format", options.formats, "int4 mxfp4 nvfp4 nf4 kbit2 kbit3 kbit4 kbit5");
+  app.add_option("--m", options.m, "Numbers of tokens");
+  app.add_option("--kernel", options.kernel, "Only this kernel: narrow8, wide128, ...")
+      ->envname("SUBBYTE_KERNEL");
+  app.add_option("--replays", options.replays, "Of which the median is taken");
+  app.add_flag("--dependent", options.dependent, "With programmatic dependent launches");
+  app.add_flag("--batch-invariant", options.batch_invariant, "In the batch-invariant mode");
+  app.add_flag("--sweep", options.sweep, "Time all plans and print them");
+  app.add_flag("--bf16", options.bf16, "bf16 activations (default: fp16)");
+  app.add_flag("--chain", chain, "Also the four products of a layer in a chain");
+  app.add_flag("--no-cublas", options.no_cublas, "Without the vendor's library");
+  CLI11_PARSE(app, argc, argv);
+  subbyte::bench::Bench bench(options);
+  bench.run();
+  if (chain) bench.measure_chain();
+}

@@ -1,0 +1,53 @@
+# subbyte_cuda(<layer>): library subbyte_<layer>_cuda of the *.cu files in cuda/ of the layer, and
+# of one made file for each line of cuda/weights.def. Without nvcc there is no such library and
+# nothing else is missing.
+#
+# Code is made for sm_80 and for sm_90a (wgmma exists only there), and PTX of sm_80 for GPUs to
+# come. The runtime is linked statically: a program needs nothing but the driver.
+include(CheckLanguage)
+set(SUBBYTE_CUDA_ARCHITECTURES 80 90a CACHE STRING "GPUs that the CUDA kernels are compiled for")
+
+if(SUBBYTE_CUDA AND NOT SUBBYTE_SANITIZE)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+    set(CMAKE_CUDA_ARCHITECTURES OFF)  # named below
+    enable_language(CUDA)
+    find_package(CUDAToolkit REQUIRED)
+  else()
+    message(STATUS "No nvcc: the CUDA kernels are left out")
+  endif()
+endif()
+
+function(subbyte_cuda layer)
+  if(NOT CMAKE_CUDA_COMPILER)
+    return()
+  endif()
+  set(folder ${CMAKE_CURRENT_SOURCE_DIR}/cuda)
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cu)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/weights.def)
+  file(STRINGS ${folder}/weights.def lines REGEX "^SUBBYTE_CUDA_WEIGHTS")
+  foreach(line IN LISTS lines)
+    string(REGEX MATCH "\\((.+), (.+), (.+), (.+)\\)" matched "${line}")
+    set(WEIGHTS_NAME ${CMAKE_MATCH_1})
+    set(WEIGHTS_DECODER ${CMAKE_MATCH_2})
+    set(WEIGHTS_BITS ${CMAKE_MATCH_3})
+    set(WEIGHTS_GROUPS ${CMAKE_MATCH_4})
+    set(made ${CMAKE_CURRENT_BINARY_DIR}/cuda/${WEIGHTS_NAME}.cu)
+    configure_file(${folder}/weights.cu.in ${made} @ONLY)
+    list(APPEND sources ${made})
+  endforeach()
+  add_library(subbyte_${layer}_cuda STATIC ${sources})
+  add_library(subbyte::${layer}_cuda ALIAS subbyte_${layer}_cuda)
+  target_link_libraries(subbyte_${layer}_cuda PUBLIC subbyte::${layer} PRIVATE CUDA::cudart_static)
+  foreach(arch IN LISTS SUBBYTE_CUDA_ARCHITECTURES)
+    set(code sm_${arch})
+    if(NOT arch MATCHES "a$")
+      set(code [sm_${arch},compute_${arch}])
+    endif()
+    target_compile_options(subbyte_${layer}_cuda PRIVATE
+      "SHELL:-gencode arch=compute_${arch},code=${code}")
+  endforeach()
+  target_compile_options(subbyte_${layer}_cuda PRIVATE -std=c++20
+    -Xcompiler=-Wall,-Wextra,-fvisibility=hidden -Wno-deprecated-gpu-targets)
+endfunction()

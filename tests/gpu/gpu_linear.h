@@ -1,0 +1,145 @@
+#pragma once
+// Products on the GPU through the public interface, with everything around them watched.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "device_bytes.h"
+#include "kernels/cuda/linear.h"
+#include "support/random_matrix.h"
+
+namespace subbyte::testing {
+
+inline constexpr cuda::Number kNumbers[] = {cuda::Number::kF16, cuda::Number::kBF16};
+
+inline const FormatInfo& info_of(cuda::Number number) {
+  return info(number == cuda::Number::kF16 ? Format::kF16 : Format::kBF16);
+}
+
+/// Unit roundoff.
+inline double unit_of(cuda::Number number) {
+  return number == cuda::Number::kF16 ? 0x1p-11 : 0x1p-8;
+}
+
+inline std::vector<uint16_t> to_numbers(const std::vector<float>& values, cuda::Number number) {
+  std::vector<uint16_t> numbers(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    numbers[i] =
+        static_cast<uint16_t>(info_of(number).encode(values[i], Rounding::kNearestEven));
+  }
+  return numbers;
+}
+
+inline std::vector<float> to_floats(std::span<const uint16_t> numbers, cuda::Number number) {
+  std::vector<float> values(numbers.size());
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    values[i] = static_cast<float>(info_of(number).decode(numbers[i]));
+  }
+  return values;
+}
+
+inline const cuda::Device& this_device() {
+  static const cuda::Device device = [] {
+    const Result<cuda::Device> found = cuda::query_device();
+    if (!found) {
+      ADD_FAILURE() << found.error().message;
+      std::abort();
+    }
+    return *found;
+  }();
+  return device;
+}
+
+/// A matrix packed in device memory.
+class PackedOnDevice {
+ public:
+  explicit PackedOnDevice(const MatrixView& matrix,
+                          cuda::RowOrder order = cuda::RowOrder::kNatural)
+      : format_(*cuda::packed_format(matrix, order)),
+        tensor_scale_(matrix.tensor_scale),
+        bytes_(pack(matrix, format_)) {}
+
+  const cuda::PackedFormat& format() const { return format_; }
+  const DeviceBytes& bytes() const { return bytes_; }
+  cuda::WeightArguments arguments(cuda::Number number) const {
+    return cuda::weight_arguments(bytes_.data(), format_, tensor_scale_, number);
+  }
+
+ private:
+  static std::vector<std::byte> pack(const MatrixView& matrix, const cuda::PackedFormat& format) {
+    std::vector<std::byte> bytes(format.bytes);
+    cuda::pack_on_host(bytes.data(), matrix, format);
+    return bytes;
+  }
+  cuda::PackedFormat format_;
+  double tensor_scale_;
+  DeviceBytes bytes_;
+};
+
+struct GpuProduct {
+  const PackedOnDevice* weights = nullptr;
+  cuda::Number number = cuda::Number::kF16;
+  std::vector<uint16_t> x;  // [m][cols]
+  int64_t m = 1;
+  std::vector<uint16_t> bias = {};      // [rows] or empty
+  std::vector<uint16_t> residual = {};  // [m][outputs] or empty
+  cuda::Activation activation = cuda::Activation::kNone;
+  int64_t extra_stride = 0;  // numbers between rows of x
+  int64_t offset = 0;        // numbers before x, which spoils its alignment
+
+  int64_t outputs() const {
+    const int64_t rows = weights->format().rows;
+    return activation == cuda::Activation::kNone ? rows : rows / 2;
+  }
+  cuda::Problem problem() const {
+    const bool aligned = (weights->format().cols + extra_stride) % 8 == 0 && offset % 8 == 0;
+    return {weights->format(), number, m, aligned};
+  }
+};
+
+inline std::span<const std::byte> bytes_of(const std::vector<uint16_t>& numbers) {
+  return std::as_bytes(std::span(numbers));
+}
+
+/// [m][outputs]. Fails the test where a canary is broken.
+inline std::vector<uint16_t> run(const GpuProduct& product, const cuda::Plan& plan) {
+  const int64_t cols = product.weights->format().cols;
+  const int64_t stride = cols + product.extra_stride;
+  std::vector<uint16_t> spread(product.offset + product.m * stride, 0x7fff);  // NaN between rows
+  for (int64_t i = 0; i < product.m; ++i) {
+    std::copy_n(&product.x[i * cols], cols, &spread[product.offset + i * stride]);
+  }
+  const DeviceBytes x(bytes_of(spread));
+  const DeviceBytes y(product.m * product.outputs() * 2);
+  const DeviceBytes bias(bytes_of(product.bias));
+  const DeviceBytes residual(bytes_of(product.residual));
+  const DeviceBytes workspace(plan.workspace_bytes);
+  cuda::LinearCall call;
+  call.weights = product.weights->arguments(product.number);
+  call.format = &product.weights->format();
+  call.x = x.data() + 2 * product.offset;
+  call.x_stride = stride;
+  call.y = y.data();
+  call.y_stride = product.outputs();
+  call.m = product.m;
+  call.activation = product.activation;
+  if (!product.bias.empty()) call.bias = bias.data();
+  if (!product.residual.empty()) {
+    call.residual = residual.data();
+    call.residual_stride = product.outputs();
+  }
+  const Status status = cuda::run_linear(plan, call, product.number, workspace.data(), nullptr);
+  EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
+  expect_ok(cudaDeviceSynchronize());
+  for (const DeviceBytes* buffer : {&x, &y, &bias, &residual, &workspace}) {
+    EXPECT_TRUE(buffer->canaries_are_whole());
+  }
+  EXPECT_TRUE(product.weights->bytes().canaries_are_whole());
+  const std::vector<std::byte> bytes = y.read();
+  std::vector<uint16_t> result(bytes.size() / 2);
+  std::memcpy(result.data(), bytes.data(), bytes.size());
+  return result;
+}
+
+}  // namespace subbyte::testing

@@ -1,0 +1,164 @@
+// Every kernel, for every kind of weights and both types of activations, against products in double
+// precision on the same bytes.
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "gpu_linear.h"
+#include "support/compare.h"
+
+namespace subbyte::testing {
+namespace {
+
+using cuda::KernelKind;
+using cuda::Number;
+using cuda::Plan;
+using cuda::PlanOptions;
+
+/// One of each line of weights.def, and each type of scale and zero point.
+std::vector<WeightFormat> all_formats() {
+  return {
+      {Format::kU4, Format::kF16, Zero::kU8, 128},  {Format::kU4, Format::kBF16, Zero::kU8, 64},
+      {Format::kI4, Format::kF16, Zero::kNone, 128}, {Format::kU4, Format::kF16, Zero::kU8, 32},
+      {Format::kI4, Format::kF32, Zero::kNone, 32}, {Format::kU4, Format::kF16, Zero::kU8, 0},
+      {Format::kU8, Format::kF16, Zero::kU16, 128}, {Format::kI8, Format::kBF16, Zero::kNone, 32},
+      {Format::kU2, Format::kF16, Zero::kU8, 64},   {Format::kU2, Format::kF16, Zero::kU8, 32},
+      {Format::kU3, Format::kF16, Zero::kU8, 128},  {Format::kI3, Format::kF16, Zero::kNone, 32},
+      {Format::kE2M1, Format::kE8M0, Zero::kNone, 32},
+      {Format::kE2M1, Format::kE4M3, Zero::kNone, 16},
+      {Format::kNFL2, Format::kE4M4, Zero::kNone, 32},
+      {Format::kNFL3, Format::kF16, Zero::kNone, 32},
+      {Format::kNF4, Format::kF32, Zero::kNone, 64},
+      {Format::kNFL4, Format::kE4M4, Zero::kNone, 32},
+      {Format::kNFL5, Format::kF32, Zero::kNone, 32},
+  };
+}
+
+bool has_table(const WeightFormat& format) {
+  return format.element >= Format::kNF4;
+}
+
+/// Plans of every kernel and of every partition that differs in kind: the cheapest of each number
+/// of blocks in a cluster and of warps in k.
+std::vector<Plan> plans_of(const cuda::Problem& problem) {
+  std::vector<Plan> plans = cuda::plan_candidates(problem, this_device(), {});
+  return plans;
+}
+
+/// How far a kernel may be from the exact product, relative to A = sum |s| (|q - c| + |z - c|) |x|.
+/// Tensor cores cut what they add to 24 bits or more: 17 times for 16 inputs, 2^-23 each. Sums of
+/// `narrow` end with a tile at the latest; what follows are FMAs and additions of binary32.
+double relative_bound(const WeightFormat& format, int64_t cols, KernelKind kernel, Number number) {
+  const double table = has_table(format) ? 1.01 * unit_of(number) : 0;
+  if (kernel >= KernelKind::kWide64) {
+    // Scale and product are rounded to 16 bits.
+    return table + 2.02 * unit_of(number) + 17.0 / 16 * static_cast<double>(cols) * 0x1p-23;
+  }
+  const int64_t group = format.group_size == 0 ? 64 : std::min<int64_t>(format.group_size, 64);
+  const double sums = static_cast<double>(cols / group + 1 + 16 + 8 + 8);
+  return table + 17.0 / 16 * static_cast<double>(group) * 0x1p-23 + rounding_bound(sums);
+}
+
+/// Bounds of all outputs: the sum, and its rounding to 16 bits. In f16 the smallest weights of
+/// `wide` are rounded to multiples of 2^-24 where the largest are at least 2^-1... of 2^15 / 2^8.
+std::vector<double> bounds_of(const WeightFormat& format, const Oracle& oracle, int64_t cols,
+                              KernelKind kernel, Number number) {
+  const double relative = relative_bound(format, cols, kernel, number);
+  std::vector<double> bounds(oracle.y.size());
+  for (std::size_t i = 0; i < bounds.size(); ++i) {
+    const double sum = relative * oracle.magnitude[i];
+    bounds[i] = sum + 1.01 * unit_of(number) * (std::fabs(oracle.y[i]) + sum) + 0x1p-25;
+  }
+  return bounds;
+}
+
+struct Shape {
+  int64_t rows;
+  int64_t cols;
+};
+
+std::vector<Shape> shapes_for(const WeightFormat& format) {
+  const int64_t group = format.group_size == 0 ? 24 : format.group_size;
+  return {{1, group}, {8, 2 * group}, {17, 5 * group}, {128, 512}, {272, 1152}, {1000, 384}};
+}
+
+std::string describe(const WeightFormat& format, const Shape& shape, const Plan& plan, int64_t m,
+                     Number number) {
+  return to_string(format) + " " + std::to_string(shape.rows) + " x " +
+         std::to_string(shape.cols) + " " + std::string(name(plan.kernel)) + " M " +
+         std::to_string(m) + " " + std::string(info_of(number).name) + " splits " +
+         std::to_string(plan.narrow.splits) + " warps_in_k " +
+         std::to_string(plan.narrow.warps_in_k) + " cluster " + std::to_string(plan.cluster);
+}
+
+class GpuLinear : public ::testing::TestWithParam<WeightFormat> {};
+
+TEST_P(GpuLinear, is_within_the_bound_of_the_double_oracle) {
+  const WeightFormat format = GetParam();
+  uint64_t seed = 7;
+  double worst[cuda::kKernelKinds] = {};
+  for (const Shape& shape : shapes_for(format)) {
+    const RandomMatrix matrix =
+        random_matrix(format, shape.rows, shape.cols, Contents::kReal, ++seed);
+    const PackedOnDevice packed(matrix.view);
+    for (const int64_t m : {1, 3, 8, 16, 40, 129}) {
+      for (const Number number : kNumbers) {
+        const std::vector<uint16_t> x =
+            to_numbers(random_inputs(m, shape.cols, Contents::kReal, ++seed), number);
+        const Oracle oracle = multiply_in_double(matrix.view, to_floats(x, number), m);
+        const GpuProduct product = {&packed, number, x, m};
+        for (const Plan& plan : plans_of(product.problem())) {
+          const Comparison comparison = compare_matmul(
+              to_floats(run(product, plan), number), oracle.y,
+              bounds_of(format, oracle, shape.cols, plan.kernel, number));
+          double& ratio = worst[static_cast<int>(plan.kernel)];
+          ratio = std::max(ratio, comparison.worst_ratio);
+          ASSERT_TRUE(comparison) << describe(format, shape, plan, m, number) << "\n"
+                                  << comparison.message;
+        }
+      }
+    }
+  }
+  for (int i = 0; i < cuda::kKernelKinds; ++i) {
+    RecordProperty(std::string(name(static_cast<KernelKind>(i))), std::to_string(worst[i]));
+  }
+}
+
+TEST_P(GpuLinear, products_of_small_integers_are_exact) {
+  const WeightFormat format = GetParam();
+  if (has_table(format)) return;  // their elements are rounded: see the bound
+  uint64_t seed = 77;
+  for (const Shape& shape : shapes_for(format)) {
+    const RandomMatrix matrix =
+        random_matrix(format, shape.rows, shape.cols, Contents::kExact, ++seed);
+    const PackedOnDevice packed(matrix.view);
+    for (const int64_t m : {2, 9, 70}) {
+      for (const Number number : kNumbers) {
+        const std::vector<uint16_t> x =
+            to_numbers(random_inputs(m, shape.cols, Contents::kExact, ++seed), number);
+        const Oracle oracle = multiply_in_double(matrix.view, to_floats(x, number), m);
+        const GpuProduct product = {&packed, number, x, m};
+        for (const Plan& plan : plans_of(product.problem())) {
+          const std::vector<uint16_t> y = run(product, plan);
+          for (std::size_t i = 0; i < y.size(); ++i) {
+            ASSERT_EQ(y[i], info_of(number).encode(oracle.y[i], Rounding::kNearestEven))
+                << describe(format, shape, plan, m, number) << " element " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(all, GpuLinear, ::testing::ValuesIn(all_formats()),
+                         [](const ::testing::TestParamInfo<WeightFormat>& p) {
+                           std::string text = to_string(p.param);
+                           std::replace_if(
+                               text.begin(), text.end(), [](char c) { return !isalnum(c); }, '_');
+                           return text;
+                         });
+
+}  // namespace
+}  // namespace subbyte::testing
