@@ -176,8 +176,8 @@ void expect_integers(Format element, Format with_offset, int largest_zero) {
   EXPECT_EQ(offset.mismatches(1 << (kBits - 1), 1 << (kBits - 1)), 0);
 }
 
-// Zero points up to where the bits below a magic number end: 64 + zero for 4 bits in f16, 128 + zero
-// in bf16. Formats have at most 2^bits. 8 bits: up to 256, which GPTQ v1 can mean.
+// Zero points up to where the bits below a magic number end: 64 + zero for 4 bits in f16, 128 +
+// zero in bf16. Formats have at most 2^bits. 8 bits: up to 256, which GPTQ v1 can mean.
 TEST(Decoders, integers_are_exact_for_every_code_and_zero_point_in_f16) {
   expect_integers<F16, 2>(Format::kU2, Format::kI2, 255);
   expect_integers<F16, 3>(Format::kU3, Format::kI3, 255);
