@@ -30,7 +30,7 @@ MAX_FUNCTION_LINES = 60
 
 FOLDERS = ["src", "app", "bench", "tests", "conformance", "fuzz", "tools", "cmake"]
 DATA_FOLDERS = {"data"}  # what is in tests/data is what others wrote
-CPP = {".h", ".cc", ".def"}
+CPP = {".h", ".cc", ".def", ".metal"}
 OTHER_CODE = {".py", ".cmake"}
 FILES = ["dev", "CMakeLists.txt"]
 

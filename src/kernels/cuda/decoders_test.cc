@@ -26,7 +26,7 @@ constexpr int kSlots = kSteps * 8;  // of a lane: step, register, half
 using Codes = std::array<uint32_t, kSlots>;
 
 Slot slot_at(int i) {
-  return {.lane = 0, .step = i / 8, .reg = i / 2 % 4, .half = i % 2};
+  return {.lane = 0, .step = i / 8, .reg = i / 2 % 4, .high = i % 2};
 }
 
 /// Where a bit of a code is put. Tests of the tests put it elsewhere.
@@ -176,12 +176,12 @@ void expect_integers(Format element, Format with_offset, int largest_zero) {
   EXPECT_EQ(offset.mismatches(1 << (kBits - 1), 1 << (kBits - 1)), 0);
 }
 
-// Zero points: all that a byte can hold in f16, and 256 for 8 bits. 128 + zero is exact in bf16
-// only up to 256, so up to 128, far above the 2^bits that formats of up to 4 bits have.
+// Zero points up to where the bits below a magic number end: 64 + zero for 4 bits in f16, 128 +
+// zero in bf16. Formats have at most 2^bits. 8 bits: up to 256, which GPTQ v1 can mean.
 TEST(Decoders, integers_are_exact_for_every_code_and_zero_point_in_f16) {
   expect_integers<F16, 2>(Format::kU2, Format::kI2, 255);
   expect_integers<F16, 3>(Format::kU3, Format::kI3, 255);
-  expect_integers<F16, 4>(Format::kU4, Format::kI4, 255);
+  expect_integers<F16, 4>(Format::kU4, Format::kI4, 64);
   expect_integers<F16, 8>(Format::kU8, Format::kI8, 256);
 }
 
@@ -263,25 +263,25 @@ std::vector<Fault> faults() {
       {"halves swapped",
        [](int bits, CodeOrder order) -> Place {
          return [=](Slot s, int bit) {
-           return bit_place({s.lane, s.step, s.reg, 1 - s.half}, bit, bits, order);
+           return bit_place({s.lane, s.step, s.reg, 1 - s.high}, bit, bits, order);
          };
        }},
       {"rows swapped",
        [](int bits, CodeOrder order) -> Place {
          return [=](Slot s, int bit) {
-           return bit_place({s.lane, s.step, s.reg ^ 1, s.half}, bit, bits, order);
+           return bit_place({s.lane, s.step, s.reg ^ 1, s.high}, bit, bits, order);
          };
        }},
       {"inputs 8 apart swapped",
        [](int bits, CodeOrder order) -> Place {
          return [=](Slot s, int bit) {
-           return bit_place({s.lane, s.step, s.reg ^ 2, s.half}, bit, bits, order);
+           return bit_place({s.lane, s.step, s.reg ^ 2, s.high}, bit, bits, order);
          };
        }},
       {"steps swapped",
        [](int bits, CodeOrder order) -> Place {
          return [=](Slot s, int bit) {
-           return bit_place({s.lane, s.step ^ 1, s.reg, s.half}, bit, bits, order);
+           return bit_place({s.lane, s.step ^ 1, s.reg, s.high}, bit, bits, order);
          };
        }},
       {"shifted by a bit",

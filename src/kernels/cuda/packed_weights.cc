@@ -120,6 +120,21 @@ Status check_shape(const MatrixView& matrix, RowOrder row_order) {
   return wrong_shape(matrix, "input_order holds " + std::to_string(last));
 }
 
+/// The decoders are exact up to 2^bits, which GPTQ v1 can mean.
+Status check_zero_points(const MatrixView& matrix) {
+  const int width = zero_bytes(matrix.format.zero);
+  const uint32_t most = 1u << info(matrix.format.element).bits;
+  for (std::size_t at = 0; at < matrix.zeros.size(); at += width) {
+    uint32_t zero = 0;
+    std::memcpy(&zero, matrix.zeros.data() + at, width);
+    if (zero <= most) continue;
+    return Error{"cuda.format", "zero point " + std::to_string(at / width) + " of " +
+                                    to_string(matrix.format) + " is " + std::to_string(zero) +
+                                    ", expected at most " + std::to_string(most)};
+  }
+  return {};
+}
+
 void set_partition(PackedFormat* format, bool interleaves) {
   const int64_t group = format->source.group_size;
   const int64_t rows_of_strips = interleaves ? format->rows / 2 : format->rows;
@@ -290,6 +305,7 @@ Result<PackedFormat> packed_format(const MatrixView& matrix, RowOrder row_order)
     return unsupported(matrix.format);
   }
   SUBBYTE_CHECK(check_shape(matrix, row_order));
+  SUBBYTE_CHECK(check_zero_points(matrix));
   PackedFormat format;
   format.source = matrix.format;
   format.row_order = row_order;

@@ -343,6 +343,23 @@ TEST(PackedWeights, are_refused_with_what_is_supported) {
   }
 }
 
+TEST(PackedWeights, are_refused_with_a_zero_point_beyond_the_codes) {
+  using enum Format;
+  for (const Zero width : {Zero::kU8, Zero::kU16}) {
+    RandomMatrix matrix = random_matrix({kU4, kF16, width, 32}, 2, 64, Contents::kReal, 9);
+    std::byte* third = matrix.zeros->data() + 3 * zero_bytes(width);
+    *third = std::byte{16};
+    EXPECT_TRUE(packed_format(matrix.view).ok());
+    *third = std::byte{17};
+    const auto result = packed_format(matrix.view);
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().code, "cuda.format");
+    EXPECT_NE(result.error().message.find("zero point 3 of u4 g32 scale f16 zero u"),
+              std::string::npos);
+    EXPECT_NE(result.error().message.find("is 17, expected at most 16"), std::string::npos);
+  }
+}
+
 void expect_wrong_shape(const MatrixView& matrix, const std::string& part,
                         RowOrder order = RowOrder::kNatural) {
   const auto result = packed_format(matrix, order);

@@ -52,7 +52,7 @@ struct Slot {
   int lane;
   int step;
   int reg;
-  int half;
+  int high;  // half of the register
 };
 
 SUBBYTE_DEVICE constexpr Slot slot_of(int row, int col) {
@@ -65,7 +65,7 @@ SUBBYTE_DEVICE constexpr int row_of(Slot slot) {
 }
 
 SUBBYTE_DEVICE constexpr int col_of(Slot slot) {
-  return slot.step * kStepCols + slot.lane % 4 * 2 + slot.half + slot.reg / 2 * 8;
+  return slot.step * kStepCols + slot.lane % 4 * 2 + slot.high + slot.reg / 2 * 8;
 }
 
 namespace internal {
@@ -74,14 +74,14 @@ SUBBYTE_DEVICE constexpr BitPlace place_in_plane(Slot s, int bits, CodeOrder ord
   const bool halves = order == CodeOrder::kHalves;
   switch (bits) {
     case 8:
-      return {2 * s.step + s.reg / 2, 8 * (2 * (s.reg % 2) + s.half)};
+      return {2 * s.step + s.reg / 2, 8 * (2 * (s.reg % 2) + s.high)};
     case 4:
-      return {s.step, halves ? 16 * s.half + 4 * s.reg : 8 * s.reg + 4 * s.half};
+      return {s.step, halves ? 16 * s.high + 4 * s.reg : 8 * s.reg + 4 * s.high};
     case 2:
-      return {s.step / 2, halves ? 16 * s.half + 8 * (s.step % 2) + 2 * s.reg
-                                 : 16 * (s.step % 2) + 4 * s.reg + 2 * s.half};
+      return {s.step / 2, halves ? 16 * s.high + 8 * (s.step % 2) + 2 * s.reg
+                                 : 16 * (s.step % 2) + 4 * s.reg + 2 * s.high};
     default:
-      return {0, halves ? 16 * s.half + 4 * s.step + s.reg : 8 * s.step + 2 * s.reg + s.half};
+      return {0, halves ? 16 * s.high + 4 * s.step + s.reg : 8 * s.step + 2 * s.reg + s.high};
   }
 }
 

@@ -38,7 +38,7 @@ TEST(TileOrder, a_slot_and_its_place_are_each_others_inverse) {
       EXPECT_EQ(row_of(slot), row);
       EXPECT_EQ(col_of(slot), col);
       EXPECT_TRUE(slot.lane >= 0 && slot.lane < kLanes && slot.step >= 0 && slot.step < kSteps);
-      EXPECT_TRUE(slot.reg >= 0 && slot.reg < 4 && slot.half >= 0 && slot.half < 2);
+      EXPECT_TRUE(slot.reg >= 0 && slot.reg < 4 && slot.high >= 0 && slot.high < 2);
     }
   }
 }
@@ -89,7 +89,7 @@ TEST(TileOrder, holds_the_codes_where_the_picture_has_them) {
     const BitPlace place = bit_place(slot, bit, bits, order);
     return std::pair(place.word, place.bit);
   };
-  const Slot slot = {.lane = 7, .step = 3, .reg = 2, .half = 1};
+  const Slot slot = {.lane = 7, .step = 3, .reg = 2, .high = 1};
   EXPECT_EQ(at(slot, 0, 4, CodeOrder::kHalves), std::pair(3, 24));
   EXPECT_EQ(at(slot, 3, 4, CodeOrder::kPairs), std::pair(3, 23));
   EXPECT_EQ(at(slot, 1, 2, CodeOrder::kHalves), std::pair(1, 16 + 8 + 4 + 1));

@@ -1,0 +1,72 @@
+// One kernel for each decoder, which decodes one tile: 32 weights of a lane. tools/count_sass.py
+// compiles it and counts the instructions between the loads and the stores.
+
+#include "kernels/cuda/device/decoders.h"
+
+namespace subbyte::cuda {
+namespace {
+
+/// The usual table of 16 entries in shared memory: two loads for a pair. 16 entries are in 16 banks
+/// and lanes that want the same one share it, so they do not wait for each other.
+struct SingleTable {
+  static constexpr bool kHasZeros = false;
+  static constexpr bool kHasTable = true;
+
+  static __device__ __forceinline__ void decode(const uint32_t* words, int step, Table table,
+                                                uint32_t* registers) {
+    for (int r = 0; r < 4; ++r) {
+      registers[r] = load(table, words[step] >> (8 * r) & 15) |
+                     load(table, words[step] >> (8 * r + 4) & 15) << 16;
+    }
+  }
+  static __device__ __forceinline__ uint32_t load(Table table, uint32_t code) {
+    uint32_t d;
+    asm("ld.shared.u32 %0, [%1];" : "=r"(d) : "r"(table.shared + code * 4));
+    return d;
+  }
+};
+
+template <class Decoder>
+__device__ __forceinline__ void decode_tile(const uint4* in, uint4* out, ZeroPair zero) {
+  const uint4 a = in[threadIdx.x];
+  const uint4 b = in[threadIdx.x + 32];
+  const uint4 c = in[threadIdx.x + 64];
+  const Table table = {c.x, c.y};  // each lane's own
+  const uint32_t words[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+  for (int step = 0; step < 4; ++step) {
+    uint32_t r[4];
+    if constexpr (Decoder::kHasZeros) {
+      Decoder::decode(words, step, zero, r);
+    } else if constexpr (Decoder::kHasTable) {
+      Decoder::decode(words, step, table, r);
+    } else {
+      Decoder::decode(words, step, r);
+    }
+    out[32 * step + threadIdx.x] = make_uint4(r[0], r[1], r[2], r[3]);
+  }
+}
+
+}  // namespace
+}  // namespace subbyte::cuda
+
+#define SUBBYTE_PROBE(name, ...)                                                         \
+  extern "C" __global__ void name(const uint4* __restrict__ in, uint4* __restrict__ out, \
+                                  subbyte::cuda::ZeroPair zero) {                        \
+    using namespace subbyte::cuda;                                                       \
+    decode_tile<__VA_ARGS__>(in, out, zero);                                             \
+  }
+#define SUBBYTE_PROBE_BOTH(name, Decoder, bits) \
+  SUBBYTE_PROBE(name##_f16, Decoder<F16, bits>) \
+  SUBBYTE_PROBE(name##_bf16, Decoder<BF16, bits>)
+
+SUBBYTE_PROBE_BOTH(integers2, Integers, 2)
+SUBBYTE_PROBE_BOTH(integers3, Integers, 3)
+SUBBYTE_PROBE_BOTH(integers4, Integers, 4)
+SUBBYTE_PROBE_BOTH(integers8, Integers, 8)
+SUBBYTE_PROBE(e2m1_f16, E2M1<F16>)
+SUBBYTE_PROBE(e2m1_bf16, E2M1<BF16>)
+SUBBYTE_PROBE(codebook2, Codebook<F16, 2>)
+SUBBYTE_PROBE(codebook3, Codebook<F16, 3>)
+SUBBYTE_PROBE(codebook4, Codebook<F16, 4>)
+SUBBYTE_PROBE(codebook5, Codebook<F16, 5>)
+SUBBYTE_PROBE(single_table4, SingleTable)
