@@ -335,7 +335,9 @@ class Commands {
 
 void expect_refusal(const char* command, const Status& status, std::string_view code = {}) {
   ASSERT_FALSE(status.ok()) << command;
-  if (!code.empty()) EXPECT_EQ(status.error().code, code) << command << status.error().message;
+  if (!code.empty()) {
+    EXPECT_EQ(status.error().code, code) << command << ": " << status.error().message;
+  }
   EXPECT_FALSE(status.error().message.empty()) << command;
   EXPECT_LT(status.error().message.size(), 1000u) << command;
   for (const char c : status.error().message) {
