@@ -181,6 +181,34 @@ TEST_F(OrinConversion, the_tokens_of_end_come_along) {
   EXPECT_EQ(refusal(), "export.format");
 }
 
+TEST_F(OrinConversion, the_tokens_of_end_of_qwen3_are_those_of_its_vocabulary) {
+  constexpr int kVocabulary = 151936;
+  const OrinBytes bytes = {.vocabulary = kVocabulary,
+                           .data = 3984 + std::size_t{2} * 2 * 16 * (kVocabulary - 10)};
+  folder_.write("qwen3.bin", bytes.text());
+  const std::vector<int32_t> end = {151645, 151643};
+  const auto config = read_model_config(folder_ / "qwen3.bin");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->eos_tokens, end);
+  ASSERT_EQ(code_of(folder_ / "qwen3.bin", folder_ / "awq", "awq"), "ok");
+  EXPECT_EQ(read_model_config(folder_ / "awq")->eos_tokens, end);
+  ASSERT_EQ(code_of(folder_ / "awq", folder_ / "new", "ak48"), "ok");
+  EXPECT_TRUE(folder_.read("new/model.ak48") == bytes.text());
+  EXPECT_FALSE(fs::exists(folder_ / "new/generation_config.json"));
+
+  // Other tokens, and none, are written beside the file.
+  for (const json::Value& other : {json::Value(7u), json::Value(nullptr)}) {
+    auto changed = json::parse(folder_.read("awq/config.json"), "config.json");
+    ASSERT_TRUE(changed.ok());
+    (*changed)["eos_token_id"] = other;
+    folder_.write("awq/config.json", changed->dump());
+    fs::remove_all(folder_ / "new");
+    ASSERT_EQ(code_of(folder_ / "awq", folder_ / "new", "ak48"), "ok");
+    EXPECT_EQ(read_model_config(folder_ / "new/model.ak48")->eos_tokens,
+              other.is_null() ? std::vector<int32_t>() : std::vector<int32_t>{7});
+  }
+}
+
 TEST_F(OrinConversion, floats_become_f16_when_that_holds_them) {
   copy("qwen3-awq");
   constexpr std::string_view kNorm = "model.norm.weight";
