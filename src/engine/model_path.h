@@ -12,8 +12,8 @@ namespace subbyte {
 /// tokenizer.json lies beside it), a directory with such a file called model.ak48, or
 /// `org/name[@revision]`, which is looked up in the cache (read only, nothing is downloaded):
 /// HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub,
-/// ~/.cache/huggingface/hub, the first that is set. A revision is a branch or tag (through refs/) or
-/// a commit; main when not given.
+/// ~/.cache/huggingface/hub, the first that is set. A revision is a branch or tag (through refs/)
+/// or a commit; main when not given.
 /// Code model.not_found, which says where it was looked for.
 Result<std::filesystem::path> find_model(std::string_view name);
 
