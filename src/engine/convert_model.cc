@@ -181,7 +181,7 @@ class ModelConverter {
     for (const FoundModule* module : job.modules) {
       SUBBYTE_TRY(auto imported, import_experts(context_, module->name));
       for (Matrix& matrix : imported) {
-        SUBBYTE_TRY(matrix, in_new_form(std::move(matrix), job.form, module->name, rounded));
+        SUBBYTE_TRY(matrix, in_new_form(matrix, job.form, module->name, rounded));
         matrices.push_back(std::move(matrix));
       }
     }
@@ -198,7 +198,7 @@ class ModelConverter {
     return {};
   }
 
-  Result<Matrix> in_new_form(Matrix matrix, const MatrixForm& form, std::string_view module,
+  Result<Matrix> in_new_form(const Matrix& matrix, const MatrixForm& form, std::string_view module,
                              bool& rounded) {
     auto exact = restate(matrix, form);
     if (exact.ok()) return exact;

@@ -133,7 +133,9 @@ std::string renamed(std::string name, std::string_view to) {
 /// The names that llm-compressor writes: gate and up apart, biases with their expert.
 std::vector<TestTensor> as_llm_compressor(const TensorSource& source) {
   std::vector<TestTensor> tensors;
-  for (const auto& [name, tensor] : source.tensors()) {
+  for (const auto& entry : source.tensors()) {
+    const std::string& name = entry.first;
+    const Tensor& tensor = entry.second;
     const auto text = [&](std::size_t begin, std::size_t size) {
       return std::string(reinterpret_cast<const char*>(tensor.bytes.data()) + begin, size);
     };

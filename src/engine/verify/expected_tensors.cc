@@ -90,7 +90,8 @@ std::optional<ExpectedTensors> expected_tensors(const ModelConfig& config,
   ExpectedTensors expected;
   std::string stack;  // the last one
   for (const SynthTensor& tensor : *list) {
-    const auto& [name, dtype, sizes] = tensor.declaration;
+    const std::string& name = tensor.declaration.name;
+    const Shape& sizes = tensor.declaration.shape;
     const auto size = [&](std::size_t i) { return static_cast<int64_t>(sizes[i]); };
     if (sizes.size() == 3) {  // [experts][inputs][outputs], and its bias comes next
       const ExpertTensors experts(tensors, {name, size(0), size(2), size(1)});
