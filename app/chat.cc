@@ -209,7 +209,9 @@ void add_chat(CLI::App& app, Invocation& invocation) {
       "  subbyte chat ./qwen3 --no-think --system \"Answer in one sentence.\"\n"
       "  subbyte chat openai/gpt-oss-20b -p \"Why is the sky blue?\" --reasoning-effort low");
   auto options = std::make_shared<Options>();
-  command->add_option("MODEL", options->model, "directory or org/name[@revision]")->required();
+  command
+      ->add_option("MODEL", options->model, "directory, ak47 or ak48 file, or org/name[@revision]")
+      ->required();
   command->add_option("-p,--prompt", options->prompt, "ask this, print the answer and exit");
   command->add_option("--system,-S", options->system, "instructions that come first");
   command->add_flag("--no-think", options->no_think, "Qwen3: answer without reasoning");

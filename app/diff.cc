@@ -107,8 +107,10 @@ void add_diff(CLI::App& app, Invocation& invocation) {
       "  subbyte diff ./Qwen3-8B-AWQ ./Qwen3-8B-GPTQ\n"
       "  subbyte diff ./Qwen3-8B ./Qwen3-8B-AWQ --json");
   auto options = std::make_shared<Options>();
-  command->add_option("A", options->first, "directory or org/name[@revision]")->required();
-  command->add_option("B", options->second, "directory or org/name[@revision]")->required();
+  command->add_option("A", options->first, "directory, ak47 or ak48 file, or org/name[@revision]")
+      ->required();
+  command->add_option("B", options->second, "directory, ak47 or ak48 file, or org/name[@revision]")
+      ->required();
   command->add_flag("--json", options->json, "print one JSON object");
   command->callback([options, &invocation] {
     invocation.run = [options, &invocation] { return run(invocation, *options); };

@@ -74,11 +74,7 @@ std::string as_table(const Inspection& inspection) {
 }
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
-  std::filesystem::path path = options.path;
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) {
-    SUBBYTE_TRY(path, find_model(options.path));
-  }
+  SUBBYTE_TRY(const auto path, find_checkpoint(options.path));
   SUBBYTE_TRY(const auto execution, create_execution(invocation));
   SUBBYTE_TRY(const Inspection inspection, inspect(path, execution->pool()));
   const std::string text = options.json ? as_json(inspection) : as_table(inspection);

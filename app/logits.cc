@@ -50,7 +50,9 @@ void add_logits(CLI::App& app, Invocation& invocation) {
       app, "logits", "Write the logits of given tokens to a safetensors file",
       "  subbyte logits ./model --ids 1,2,3 --out logits.safetensors   # logits: F32 [3, vocab]");
   auto options = std::make_shared<Options>();
-  command->add_option("MODEL", options->model, "directory or org/name[@revision]")->required();
+  command
+      ->add_option("MODEL", options->model, "directory, ak47 or ak48 file, or org/name[@revision]")
+      ->required();
   command->add_option("--ids", options->ids, "token ids, separated by commas")->required();
   command->add_option("-o,--out", options->output, "the file to write")->required();
   command->add_flag("--force", options->force, "replace the file if it is there");

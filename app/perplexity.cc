@@ -56,7 +56,9 @@ void add_perplexity(CLI::App& app, Invocation& invocation) {
       "  subbyte perplexity demo/model novel.txt\n"
       "  subbyte perplexity ./model novel.txt --window 2048 --json");
   auto options = std::make_shared<Options>();
-  command->add_option("MODEL", options->model, "directory or org/name[@revision]")->required();
+  command
+      ->add_option("MODEL", options->model, "directory, ak47 or ak48 file, or org/name[@revision]")
+      ->required();
   command->add_option("FILE", options->file, "the text (- is stdin)")->required();
   command->add_option("-c,--window", options->window, "tokens per window; the first is not scored")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 20))

@@ -104,11 +104,7 @@ std::string as_text(const VerifyReport& report, const Options& options) {
 }
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
-  std::filesystem::path path = options.path;
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) {
-    SUBBYTE_TRY(path, find_model(options.path));
-  }
+  SUBBYTE_TRY(const auto path, find_checkpoint(options.path));
   SUBBYTE_TRY(const auto execution, create_execution(invocation));
   Result<VerifyReport> verified = [&] {
     Progress progress(invocation, "verifying");
@@ -140,7 +136,7 @@ void add_verify(CLI::App& app, Invocation& invocation) {
   auto options = std::make_shared<Options>();
   command
       ->add_option("PATH", options->path,
-                   "model directory, .safetensors file or org/name[@revision]")
+                   "model directory, .safetensors or ak48 file, or org/name[@revision]")
       ->required();
   command->add_flag("--json", options->json, "print one JSON object, with the SHA-256 of tensors");
   command->add_flag("--checksums", options->checksums, "print the SHA-256 of every tensor");

@@ -1,74 +1,16 @@
-// Fails every system call of an output in turn. The definitions of write, fsync and so on in this
-// program take the place of the C library's.
+// Fails every system call of an output in turn.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <csignal>
 #include <string>
 
 #include "base/output_file.h"
+#include "support/failing_calls.h"
 #include "support/temp_dir.h"
-
-namespace {
-
-/// What the next calls meet: the `countdown`-th one from now fails with `error_number`.
-struct Fault {
-  int countdown = 0;  // 0: none
-  int error_number = 0;
-  bool short_writes = false;
-  std::string log;  // the calls in order, by their first letters
-  int signal_at_rename = 0;
-};
-
-Fault* fault = nullptr;
-
-bool fails(char letter) {
-  if (fault == nullptr) return false;
-  fault->log.push_back(letter);
-  if (fault->countdown == 0 || --fault->countdown != 0) return false;
-  errno = fault->error_number;
-  return true;
-}
-
-}  // namespace
-
-extern "C" {
-
-ssize_t write(int file, const void* data, size_t size) {
-  if (fails('w')) return -1;
-  if (fault != nullptr && fault->short_writes && size > 1) size = size / 2;
-  return ::syscall(SYS_write, file, data, size);
-}
-
-ssize_t pwrite(int file, const void* data, size_t size, off_t offset) {
-  if (fails('p')) return -1;
-  if (fault != nullptr && fault->short_writes && size > 1) size = size / 2;
-  return ::syscall(SYS_pwrite64, file, data, size, offset);
-}
-
-int fsync(int file) {
-  return fails('s') ? -1 : static_cast<int>(::syscall(SYS_fsync, file));
-}
-
-int rename(const char* from, const char* to) noexcept {
-  return fails('r') ? -1 : static_cast<int>(::syscall(SYS_rename, from, to));
-}
-
-int renameat2(int from_dir, const char* from, int to_dir, const char* to, unsigned flags) noexcept {
-  if (fails('n')) return -1;
-  if (fault != nullptr && fault->signal_at_rename != 0) ::raise(fault->signal_at_rename);
-  return static_cast<int>(::syscall(SYS_renameat2, from_dir, from, to_dir, to, flags));
-}
-
-int link(const char* from, const char* to) noexcept {
-  return fails('l') ? -1 : static_cast<int>(::syscall(SYS_link, from, to));
-}
-}
 
 namespace subbyte {
 namespace {
@@ -121,11 +63,11 @@ TEST(OutputFileFaults, writes_at_places_whole_or_not_at_all) {
   with.short_writes = true;
   EXPECT_EQ(write_out_of_order(dir / "short", with).code, "ok");
   EXPECT_EQ(dir.read("short"), "first,second");
-  EXPECT_EQ(write_out_of_order(dir / "interrupted", {1, EINTR, false, "", 0}).code, "ok");
+  EXPECT_EQ(write_out_of_order(dir / "interrupted", {1, EINTR}).code, "ok");
   EXPECT_EQ(dir.read("interrupted"), "first,second");
   const Names before = dir.names();
   for (const int call : {1, 2, 3, 4}) {
-    EXPECT_EQ(write_out_of_order(dir / "full", {call, ENOSPC, false, "", 0}).code, "file.no_space");
+    EXPECT_EQ(write_out_of_order(dir / "full", {call, ENOSPC}).code, "file.no_space");
     EXPECT_EQ(dir.names(), before) << call;
   }
 }
@@ -143,7 +85,7 @@ TEST(OutputFileFaults, continues_after_short_writes) {
 TEST(OutputFileFaults, continues_after_an_interruption) {
   const TempDir dir;
   for (const int call : {1, 2, 3}) {
-    EXPECT_EQ(write_file(dir / "out", true, {call, EINTR, false, "", 0}).code, "ok");
+    EXPECT_EQ(write_file(dir / "out", true, {call, EINTR}).code, "ok");
     EXPECT_EQ(dir.read("out"), "first,second");
   }
 }
@@ -155,12 +97,12 @@ TEST(OutputFileFaults, keeps_the_old_file_whichever_call_fails) {
   for (const auto& [error_number, code] : errors) {
     for (const int call : {1, 2, 3, 4}) {
       dir.write("out", "old");
-      EXPECT_EQ(write_file(dir / "out", true, {call, error_number, false, "", 0}).code, code);
+      EXPECT_EQ(write_file(dir / "out", true, {call, error_number}).code, code);
       EXPECT_EQ(dir.read("out"), "old");
       EXPECT_EQ(dir.names(), Names{"out"}) << call;
     }
     // The sync of the directory comes when the new file is there already, whole.
-    EXPECT_EQ(write_file(dir / "out", true, {5, error_number, false, "", 0}).code, code);
+    EXPECT_EQ(write_file(dir / "out", true, {5, error_number}).code, code);
     EXPECT_EQ(dir.read("out"), "first,second");
     EXPECT_EQ(dir.names(), Names{"out"});
   }
@@ -168,7 +110,7 @@ TEST(OutputFileFaults, keeps_the_old_file_whichever_call_fails) {
 
 TEST(OutputFileFaults, links_where_an_exclusive_rename_is_not_supported) {
   const TempDir dir;
-  const Outcome outcome = write_file(dir / "out", false, {4, EINVAL, false, "", 0});
+  const Outcome outcome = write_file(dir / "out", false, {4, EINVAL});
   EXPECT_EQ(outcome.code, "ok");
   EXPECT_EQ(outcome.log, "wwsnls");
   EXPECT_EQ(dir.read("out"), "first,second");
@@ -199,7 +141,7 @@ TEST(OutputFileFaults, a_directory_gets_its_name_before_a_signal_is_heard) {
 
 TEST(OutputFileFaults, commits_on_file_systems_that_cannot_sync_a_directory) {
   const TempDir dir;
-  EXPECT_EQ(write_file(dir / "out", false, {5, EINVAL, false, "", 0}).code, "ok");
+  EXPECT_EQ(write_file(dir / "out", false, {5, EINVAL}).code, "ok");
 }
 
 }  // namespace

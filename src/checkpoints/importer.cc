@@ -1,5 +1,6 @@
 #include "checkpoints/importer.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -52,6 +53,11 @@ uint64_t ModuleInfo::bytes() const {
 
 std::span<const Importer* const> all_importers() {
   return kImporters;
+}
+
+bool has_module(const TensorSource& tensors, std::string_view module) {
+  return std::ranges::any_of(
+      kImporters, [&](const Importer* importer) { return importer->matches(tensors, module); });
 }
 
 Result<ModuleInfo> describe_module(const ImportContext& context, std::string_view module) {

@@ -47,6 +47,9 @@ struct Importer {
 
 std::span<const Importer* const> all_importers();
 
+/// Whether there are tensors of that name that some importer knows, sound or not.
+bool has_module(const TensorSource& tensors, std::string_view module);
+
 /// Codes: import.missing when no importer knows tensors of that name, those of the importers, and
 /// import.config for contradictions.
 Result<ModuleInfo> describe_module(const ImportContext& context, std::string_view module);

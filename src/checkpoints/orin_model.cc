@@ -28,8 +28,8 @@ constexpr int kQwen3Version = 4;
 constexpr int kAwqVersion = 5;
 
 constexpr int64_t kQwen3Positions = 40960;
-constexpr int kQwen3End = 151645;
-constexpr int kQwen3EndOfText = 151643;
+constexpr uint32_t kQwen3End = 151645;  // unsigned, as ids are in a config that was read
+constexpr uint32_t kQwen3EndOfText = 151643;
 
 int32_t load_i32(std::span<const std::byte> bytes, std::size_t at) {
   int32_t value = 0;
@@ -324,7 +324,7 @@ json::Value orin_config(const OrinHeader& header) {
         fmt::format("not in such a file, and unknown for {} positions (known up to {})",
                     header.max_positions, kQwen3Positions);
   }
-  if (header.vocab_size > kQwen3End) config["eos_token_id"] = {kQwen3End, kQwen3EndOfText};
+  if (header.vocab_size > int64_t{kQwen3End}) config["eos_token_id"] = {kQwen3End, kQwen3EndOfText};
   if (header.version == kAwqVersion) {
     config["quantization_config"] = {{"quant_method", "awq"},
                                      {"bits", 4},

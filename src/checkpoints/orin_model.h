@@ -37,6 +37,8 @@
 namespace subbyte {
 
 inline constexpr uint64_t kOrinHeaderBytes = 256;
+/// What such a file is called in a directory that subbyte writes, beside tokenizer.json.
+inline constexpr std::string_view kOrinFileName = "model.ak48";
 
 struct OrinHeader {
   int version = 5;
@@ -86,6 +88,9 @@ json::Value orin_config(const OrinHeader& header);
 /// The header for a checkpoint of Qwen3 in AWQ, from its config.json. Code export.format when
 /// anything in it is not what readers of the file take for granted.
 Result<OrinHeader> orin_header(const json::Object& config);
+
+/// The 256 bytes in front of the tensors of version 5.
+std::vector<std::byte> orin_header_bytes(const OrinHeader& header);
 
 /// Writes version 5: the tensors as they are in the checkpoint, byte for byte. Codes:
 /// import.missing, import.dtype, import.shape for a tensor that is not what the header says;

@@ -50,7 +50,9 @@ void store_i32(std::vector<std::byte>& bytes, std::size_t at, int64_t value) {
   std::memcpy(bytes.data() + at, &field, 4);
 }
 
-std::vector<std::byte> header_bytes(const OrinHeader& header) {
+}  // namespace
+
+std::vector<std::byte> orin_header_bytes(const OrinHeader& header) {
   std::vector<std::byte> bytes(kOrinHeaderBytes);
   const int64_t fields[] = {kMagic,
                             header.version,
@@ -71,8 +73,6 @@ std::vector<std::byte> header_bytes(const OrinHeader& header) {
   store_i32(bytes, at + 5, header.group_size);
   return bytes;
 }
-
-}  // namespace
 
 Result<OrinHeader> orin_header(const json::Object& config) {
   SUBBYTE_CHECK(require_qwen3(config));
@@ -119,7 +119,7 @@ Status write_orin_model(const std::filesystem::path& path, bool overwrite, const
     return tensor_error("export.surplus", tensor, "ak48 has no place for this tensor");
   }
   SUBBYTE_TRY(OutputFile file, OutputFile::create(path, overwrite));
-  SUBBYTE_CHECK(file.write(header_bytes(header)));
+  SUBBYTE_CHECK(file.write(orin_header_bytes(header)));
   for (const TensorEntry& entry : entries) {
     const Tensor& tensor = *tensors.find(entry.name);
     SUBBYTE_CHECK(file.write(tensor.bytes));

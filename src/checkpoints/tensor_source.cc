@@ -83,18 +83,25 @@ Error rename_code(Error error) {
   return error;
 }
 
-/// "metadata" is optional; "total_size" is checked for its type alone, since writers disagree on
-/// whether tensors that share memory count twice. Some write it as a float.
-Status check_metadata(const json::Object& root) {
+/// metadata.total_size. "metadata" is optional; the size is checked for its type alone, since
+/// writers disagree on whether tensors that share memory count twice. Some write it as a float.
+Result<std::optional<uint64_t>> read_total_size(const json::Object& root) {
   const json::Value* metadata = root.find("metadata");
-  if (metadata == nullptr || metadata->is_null()) return {};
+  if (metadata == nullptr || metadata->is_null()) return std::optional<uint64_t>();
   if (!metadata->is_object()) return root.error(codes::kMetadata, "metadata", "an object");
   SUBBYTE_TRY(const json::Object object, json::Object::of(*metadata, root.where() + ": metadata"));
-  if (object.integer("total_size", 0, INT64_MAX).ok()) return {};
-  return object.error(codes::kTotalSize, "total_size", "a number of bytes");
+  const auto size = object.integer("total_size", 0, INT64_MAX);
+  if (!size.ok()) return object.error(codes::kTotalSize, "total_size", "a number of bytes");
+  if (!*size) return std::optional<uint64_t>();
+  return std::optional(static_cast<uint64_t>(**size));
 }
 
-Result<WeightMap> read_index(const fs::path& path) {
+struct Index {
+  WeightMap shard_of;
+  std::optional<uint64_t> total_size;
+};
+
+Result<Index> read_index(const fs::path& path) {
   Result<json::Value> text = json::parse_file(path.native(), kMaxIndexBytes);
   if (!text.ok()) return rename_code(std::move(text).error());
   const auto refuse = [&](std::string_view code, const std::string& problem) {
@@ -102,12 +109,12 @@ Result<WeightMap> read_index(const fs::path& path) {
   };
   const Result<json::Object> root = json::Object::of(*text, path.native());
   if (!root.ok()) return Error{codes::kNotObject, root.error().message};
-  SUBBYTE_CHECK(check_metadata(*root));
+  Index index;
+  SUBBYTE_TRY(index.total_size, read_total_size(*root));
   const json::Value* map = root->find("weight_map");
   if (map == nullptr || !map->is_object() || map->empty()) {
     return root->error(codes::kWeightMap, "weight_map", "an object that is not empty");
   }
-  WeightMap shard_of;
   std::set<std::string_view> shards;
   for (const auto& [tensor, shard] : map->get_ref<const json::Value::object_t&>()) {
     const auto* const name = shard.get_ptr<const std::string*>();
@@ -126,9 +133,9 @@ Result<WeightMap> read_index(const fs::path& path) {
       return refuse(codes::kTooManyShards,
                     fmt::format("expected at most {} shards, found more", kMaxShards));
     }
-    shard_of.emplace_hint(shard_of.end(), tensor, *name);
+    index.shard_of.emplace_hint(index.shard_of.end(), tensor, *name);
   }
-  return shard_of;
+  return index;
 }
 
 using Shards = std::map<std::string, SafetensorsFile, std::less<>>;
@@ -263,10 +270,11 @@ Result<TensorSource> TensorSource::open(const fs::path& path, std::vector<Error>
     return source;
   }
   if (!is_there(path / kIndexName)) return no_checkpoint(path);
-  SUBBYTE_TRY(const fs::path index, file_inside(path, kIndexName));
-  SUBBYTE_TRY(const WeightMap shard_of, read_index(index));
-  SUBBYTE_TRY(const Shards shards, open_shards(shard_of, path, problems));
-  SUBBYTE_CHECK(check_shards(shard_of, shards, index, problems));
+  SUBBYTE_TRY(const fs::path index_file, file_inside(path, kIndexName));
+  SUBBYTE_TRY(const Index index, read_index(index_file));
+  SUBBYTE_TRY(const Shards shards, open_shards(index.shard_of, path, problems));
+  SUBBYTE_CHECK(check_shards(index.shard_of, shards, index_file, problems));
+  source.stated_bytes_ = index.total_size;
   for (const auto& [name, file] : shards) add(file);
   return source;
 }

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,12 +35,15 @@ class TensorSource {
   const std::map<std::string, Tensor, std::less<>>& tensors() const { return tensors_; }
   const std::vector<std::filesystem::path>& files() const { return files_; }
   uint64_t total_bytes() const;  // of the tensors, without headers
+  /// What the index says total_bytes() is; nullopt without an index, or when it does not.
+  std::optional<uint64_t> stated_bytes() const { return stated_bytes_; }
 
  private:
   TensorSource() = default;
 
   std::map<std::string, Tensor, std::less<>> tensors_;
   std::vector<std::filesystem::path> files_;
+  std::optional<uint64_t> stated_bytes_;
 };
 
 }  // namespace subbyte

@@ -7,8 +7,10 @@
 
 #include "base/file_error.h"
 #include "base/output_file.h"
+#include "checkpoints/config_file.h"
 #include "checkpoints/exported_config.h"
 #include "checkpoints/import_parts.h"
+#include "engine/convert_orin.h"
 #include "engine/convert_plan.h"
 #include "engine/dense_writer.h"
 #include "json/strict_json.h"
@@ -23,21 +25,35 @@ namespace fs = std::filesystem;
 constexpr int kResumeRevision = 1;
 constexpr std::size_t kPieceBytes = std::size_t{16} << 20;  // of a tensor that is copied
 constexpr std::string_view kCompressedTensors = "compressed-tensors";
+constexpr std::string_view kOrin = "ak48";
 constexpr std::pair<std::string_view, DType> kDense[] = {
     {"f32", DType::kF32}, {"bf16", DType::kBF16}, {"f16", DType::kF16}};
 
 struct Source {
-  json::Value config;
+  ConfigFile config;
   QuantizationConfig quantization;
   TensorSource tensors;
 };
 
-Result<Source> open_source(const fs::path& directory) {
-  const std::string where = (directory / "config.json").string();
-  SUBBYTE_TRY(json::Value config, json::parse_file(where, kMaxConfigBytes));
-  SUBBYTE_TRY(const json::Object object, json::Object::of(config, where));
-  SUBBYTE_TRY(QuantizationConfig quantization, read_quantization_config(object, directory));
-  SUBBYTE_TRY(TensorSource tensors, TensorSource::open(directory));
+/// What a model file of OrinMLLM has to say for a config.json, and what readers of that ask for in
+/// addition.
+Status complete_config(json::Value& config, const json::Object& object) {
+  SUBBYTE_TRY(const auto theta, object.number("rope_theta", 0, 1e300));
+  if (!theta) {
+    return object.error("convert.config", "rope_theta",
+                        "a number, which config.json needs and versions 1 to 3 do not have");
+  }
+  config["architectures"] = json::Value::array({"Qwen3ForCausalLM"});
+  config["torch_dtype"] = "float16";
+  return {};
+}
+
+Result<Source> open_source(const fs::path& model) {
+  SUBBYTE_TRY(ConfigFile config, read_config_file(model));
+  SUBBYTE_TRY(const json::Object object, config.object());
+  SUBBYTE_TRY(QuantizationConfig quantization, read_quantization_config(object, model));
+  SUBBYTE_TRY(TensorSource tensors, TensorSource::open(model));
+  if (is_orin_model(model)) SUBBYTE_CHECK(complete_config(config.value, object));
   return Source{std::move(config), std::move(quantization), std::move(tensors)};
 }
 
@@ -58,6 +74,7 @@ Result<ConvertTarget> choose_target(const ImportContext& context, std::string na
   for (const auto& [dense, dtype] : kDense) {
     if (name == dense) return ConvertTarget{nullptr, dtype};
   }
+  if (name == kOrin) return ConvertTarget{find_exporter("awq"), DType::kF16, true};
   ConvertTarget target;
   if (name == kCompressedTensors) {
     target.exporter = choose_compressed(context);
@@ -68,6 +85,13 @@ Result<ConvertTarget> choose_target(const ImportContext& context, std::string na
   if (target.exporter != nullptr) return target;
   return Error{"convert.format", fmt::format("unknown format \"{}\", expected one of {}", name,
                                              fmt::join(conversion_formats(), ", "))};
+}
+
+std::string_view name_of(const ConvertTarget& target) {
+  if (target.orin) return kOrin;
+  if (target.exporter != nullptr) return target.exporter->name;
+  return std::ranges::find(kDense, target.dense, [](const auto& entry) { return entry.second; })
+      ->first;
 }
 
 /// The work on one checkpoint: the bytes of each group of the plan when they are asked for.
@@ -92,7 +116,7 @@ class ModelConverter {
 
   ConvertReport report() const {
     ConvertReport report;
-    report.format = target_.exporter != nullptr ? target_.exporter->name : name_of(target_.dense);
+    report.format = name_of(target_);
     for (const ConvertJob& job : plan_.jobs) {
       report.converted_modules += static_cast<int64_t>(job.modules.size());
       if (job.modules.empty()) ++report.kept_tensors;
@@ -103,10 +127,6 @@ class ModelConverter {
     report.loss = rounding_.loss;
     report.dropped_activation_scales = plan_.activation_scales;
     return report;
-  }
-
-  static std::string_view name_of(DType dense) {
-    return std::ranges::find(kDense, dense, [](const auto& entry) { return entry.second; })->first;
   }
 
  private:
@@ -161,7 +181,7 @@ class ModelConverter {
     for (const FoundModule* module : job.modules) {
       SUBBYTE_TRY(auto imported, import_experts(context_, module->name));
       for (Matrix& matrix : imported) {
-        SUBBYTE_TRY(matrix, in_new_form(std::move(matrix), job.form, module->name, rounded));
+        SUBBYTE_TRY(matrix, in_new_form(matrix, job.form, module->name, rounded));
         matrices.push_back(std::move(matrix));
       }
     }
@@ -178,7 +198,7 @@ class ModelConverter {
     return {};
   }
 
-  Result<Matrix> in_new_form(Matrix matrix, const MatrixForm& form, std::string_view module,
+  Result<Matrix> in_new_form(const Matrix& matrix, const MatrixForm& form, std::string_view module,
                              bool& rounded) {
     auto exact = restate(matrix, form);
     if (exact.ok()) return exact;
@@ -219,11 +239,12 @@ std::string rewritten_config(json::Value config, const ConvertTarget& target,
 Status write_configs(const fs::path& directory, const Source& source, const ConvertTarget& target,
                      const ConvertPlan& plan) {
   if (target.exporter == nullptr) {
-    return write_text(directory / "config.json", rewritten_config(source.config, target, nullptr));
+    return write_text(directory / "config.json",
+                      rewritten_config(source.config.value, target, nullptr));
   }
   const ExportedConfig config = target.exporter->config(plan.exported);
-  SUBBYTE_CHECK(
-      write_text(directory / "config.json", rewritten_config(source.config, target, &config)));
+  SUBBYTE_CHECK(write_text(directory / "config.json",
+                           rewritten_config(source.config.value, target, &config)));
   if (config.side_file.empty()) return {};
   return write_text(directory / config.side_file, config.side_content.dump(2) + "\n");
 }
@@ -234,7 +255,7 @@ Result<std::string> resume_record(const fs::path& source, const Source& opened,
                                   const ConvertTarget& target, const ConvertOptions& options) {
   json::Value files = json::Value::array();
   std::vector<fs::path> paths = opened.tensors.files();
-  paths.push_back(source / "config.json");
+  if (!is_orin_model(source)) paths.push_back(source / "config.json");
   for (const fs::path& path : paths) {
     std::error_code failure;
     const uint64_t size = fs::file_size(path, failure);
@@ -245,10 +266,8 @@ Result<std::string> resume_record(const fs::path& source, const Source& opened,
     files.push_back(
         {{"path", name.native()}, {"bytes", size}, {"modified", time.time_since_epoch().count()}});
   }
-  const std::string_view format =
-      target.exporter != nullptr ? target.exporter->name : ModelConverter::name_of(target.dense);
   const json::Value record = {{"revision", kResumeRevision},
-                              {"format", format},
+                              {"format", name_of(target)},
                               {"shard_bytes", options.shard_bytes},
                               {"files", files}};
   return record.dump(2, ' ', false, json::Value::error_handler_t::replace) + "\n";
@@ -260,7 +279,7 @@ Result<OutputDirectory> open_destination(const fs::path& source, const Source& o
                                          const ConvertOptions& options) {
   if (options.allow_lossy) return OutputDirectory::create(destination);
   SUBBYTE_TRY(const std::string record, resume_record(source, opened, target, options));
-  return OutputDirectory::resume(destination, record, ".safetensors");
+  return OutputDirectory::resume(destination, record, target.orin ? ".ak48" : ".safetensors");
 }
 
 Status check_activation_scales(const ImportContext& context, const ConvertTarget& target,
@@ -273,33 +292,56 @@ Status check_activation_scales(const ImportContext& context, const ConvertTarget
                            target.exporter->name)};
 }
 
+/// The weights and what stands for them in config.json, as shards or as one file of OrinMLLM.
+Status write_model(const fs::path& model, const Source& source, const ConvertTarget& target,
+                   const ConvertPlan& plan, const std::optional<OrinPlan>& orin,
+                   const fs::path& directory, uint64_t shard_bytes, const WriteGroup& write,
+                   const ByteProgress& progress) {
+  if (orin) {
+    SUBBYTE_CHECK(write_end_tokens(model, *orin, directory));
+    return write_orin_checkpoint(directory / kOrinFileName, *orin, plan.groups, write, progress);
+  }
+  SUBBYTE_CHECK(write_configs(directory, source, target, plan));
+  return write_checkpoint(directory, plan.groups, shard_bytes, write, progress);
+}
+
+Result<std::optional<OrinPlan>> plan_orin(const fs::path& model, const Source& source,
+                                          const ConvertTarget& target, const ConvertPlan& plan) {
+  if (!target.orin) return std::optional<OrinPlan>();
+  ConfigFile config = source.config;
+  config.value["quantization_config"] = target.exporter->config(plan.exported).section;
+  SUBBYTE_TRY(OrinPlan orin, plan_orin_model(model, config, plan.groups));
+  return std::optional(std::move(orin));
+}
+
 }  // namespace
 
 std::vector<std::string> conversion_formats() {
   std::vector<std::string> names = {std::string(kCompressedTensors)};
   for (const Exporter* exporter : all_exporters()) names.emplace_back(exporter->name);
+  names.emplace_back(kOrin);
   for (const auto& [name, dtype] : kDense) names.emplace_back(name);
   return names;
 }
 
-Result<ConvertReport> convert_model(const fs::path& source_directory, const fs::path& destination,
+Result<ConvertReport> convert_model(const fs::path& model, const fs::path& destination,
                                     const ConvertOptions& options, Executor& pool,
                                     const ByteProgress& progress) {
-  SUBBYTE_TRY(const Source source, open_source(source_directory));
+  SUBBYTE_TRY(const Source source, open_source(model));
   const ImportContext context = {source.tensors, source.quantization, pool};
   SUBBYTE_TRY(const ConvertTarget target, choose_target(context, options.format));
   SUBBYTE_TRY(const ConvertPlan plan, plan_conversion(context, target));
+  SUBBYTE_TRY(const auto orin, plan_orin(model, source, target, plan));
   SUBBYTE_CHECK(check_activation_scales(context, target, plan, options.allow_lossy));
   SUBBYTE_TRY(OutputDirectory directory,
-              open_destination(source_directory, source, destination, target, options));
-  SUBBYTE_CHECK(write_configs(directory.path(), source, target, plan));
-  SUBBYTE_CHECK(copy_side_files(source_directory, directory.path()));
+              open_destination(model, source, destination, target, options));
+  SUBBYTE_CHECK(copy_side_files(model_directory(model), directory.path()));
   ModelConverter converter(context, target, plan, options.allow_lossy);
   const WriteGroup write = [&](std::size_t group, const PutBytes& put) {
     return converter.write(group, put);
   };
-  SUBBYTE_CHECK(
-      write_checkpoint(directory.path(), plan.groups, options.shard_bytes, write, progress));
+  SUBBYTE_CHECK(write_model(model, source, target, plan, orin, directory.path(),
+                            options.shard_bytes, write, progress));
   SUBBYTE_CHECK(directory.commit());
   return converter.report();
 }

@@ -16,7 +16,8 @@ namespace subbyte {
 
 struct ConvertOptions {
   /// The name of an exporter ("-" may stand for "_"), "compressed-tensors" for the one of its
-  /// formats that has such weights, or "f32", "bf16", "f16", which dequantize.
+  /// formats that has such weights, "ak48" (a model file of OrinMLLM, for Qwen3), or "f32", "bf16",
+  /// "f16", which dequantize.
   std::string format;
   /// Scales, factors and dequantized weights may be rounded to nearest even, and scales of
   /// activations left out.
@@ -38,9 +39,9 @@ struct ConvertReport {
 /// The values of ConvertOptions::format.
 std::vector<std::string> conversion_formats();
 
-/// Reads a model directory of any architecture and writes one that appears at `destination` whole
-/// or not at all. Dequantized weights are the same bits before and after, unless `allow_lossy`;
-/// what cannot be said exactly is refused, naming the tensor.
+/// Reads a model directory of any architecture, or a model file of OrinMLLM, and writes a directory
+/// that appears at `destination` whole or not at all. Dequantized weights are the same bits before
+/// and after, unless `allow_lossy`; what cannot be said exactly is refused, naming the tensor.
 ///
 /// Everything that is not quantized is kept byte for byte; only where nothing is quantized are
 /// floats turned into f32, bf16 or f16. config.json gets the quantization_config of the new format
@@ -53,9 +54,10 @@ std::vector<std::string> conversion_formats();
 ///
 /// Streams: beside the mapped source no more than one module and its result are in memory.
 /// Identical bytes for any number of threads.
-/// Codes: convert.format, convert.not_quantized, convert.activation_scale, convert.group_size,
-/// convert.inexact, convert.overflow, restate.* (what does not fit the new format, and where),
-/// export.*, import.*, quantization.*, file.*.
+/// Codes: convert.format, convert.config (a file that lacks what config.json must say),
+/// convert.not_quantized, convert.activation_scale, convert.group_size, convert.inexact,
+/// convert.overflow, restate.* (what does not fit the new format, and where), export.*, import.*,
+/// quantization.*, file.*, and for ak48 config.*.
 Result<ConvertReport> convert_model(const std::filesystem::path& source,
                                     const std::filesystem::path& destination,
                                     const ConvertOptions& options, Executor& pool,

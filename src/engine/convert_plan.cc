@@ -241,6 +241,7 @@ class Planner {
   /// conversion is about.
   DType kept_dtype(const Tensor& tensor) const {
     const bool floats = float_format(tensor.dtype) != Format::kNone;
+    if (target_.orin && floats) return DType::kF16;
     return exporter_ == nullptr && by_tensor_.empty() && floats ? target_.dense : tensor.dtype;
   }
 

@@ -11,6 +11,7 @@ namespace subbyte {
 struct ConvertTarget {
   const Exporter* exporter = nullptr;
   DType dense = DType::kF32;  // without an exporter
+  bool orin = false;          // ak48: what the exporter of AWQ makes and F16, in a file of its own
 };
 
 /// Makes the tensors of one group, out of modules or of one tensor that no module uses.

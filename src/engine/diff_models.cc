@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "checkpoints/config_file.h"
 #include "checkpoints/import_parts.h"
 #include "engine/dense_writer.h"
 #include "engine/modules.h"
@@ -39,9 +40,8 @@ struct Unit {
 class Side {
  public:
   static Result<Side> open(const fs::path& directory) {
-    const std::string where = (directory / "config.json").string();
-    SUBBYTE_TRY(const json::Value value, json::parse_file(where, kMaxConfigBytes));
-    SUBBYTE_TRY(const json::Object object, json::Object::of(value, where));
+    SUBBYTE_TRY(const ConfigFile file, read_config_file(directory));
+    SUBBYTE_TRY(const json::Object object, file.object());
     SUBBYTE_TRY(QuantizationConfig config, read_quantization_config(object, directory));
     SUBBYTE_TRY(TensorSource tensors, TensorSource::open(directory));
     return Side(std::move(tensors), std::move(config));

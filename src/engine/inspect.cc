@@ -81,7 +81,10 @@ Result<Inspection> inspect(const fs::path& path, Executor& pool) {
   Inspection inspection;
   QuantizationConfig quantization;
   std::error_code ignored;
-  if (fs::exists(path / "config.json", ignored) || is_orin_model(path)) {
+  // A link that leads nowhere is there: reading it says what is wrong.
+  const bool has_config =
+      fs::symlink_status(path / "config.json", ignored).type() != fs::file_type::not_found;
+  if ((has_config && fs::is_directory(path, ignored)) || is_orin_model(path)) {
     SUBBYTE_TRY(quantization, read_configs(path, inspection));
   }
   SUBBYTE_TRY(const TensorSource tensors, TensorSource::open(path));

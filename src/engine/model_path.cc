@@ -79,6 +79,7 @@ Result<fs::path> find_model(std::string_view name) {
   const fs::path path(name);
   if (fs::exists(path / "config.json", ignored)) return path;
   if (is_orin_model(path)) return path;
+  if (is_orin_model(path / kOrinFileName)) return path / kOrinFileName;
   if (fs::is_regular_file(path, ignored)) {
     return Error{"model.not_found",
                  fmt::format("{}: expected a directory or a model file of OrinMLLM (ak47, ak48)",
@@ -104,6 +105,15 @@ Result<fs::path> find_model(std::string_view name) {
       fmt::format("{}: no such directory, and not in the Hugging Face cache (looked for {}); "
                   "subbyte does not download",
                   path.string(), snapshot.string())};
+}
+
+Result<fs::path> find_checkpoint(std::string_view name) {
+  std::error_code ignored;
+  const fs::path path(name);
+  if (!fs::exists(path, ignored)) return find_model(name);
+  const bool has_config = fs::exists(path / "config.json", ignored);
+  if (!has_config && is_orin_model(path / kOrinFileName)) return path / kOrinFileName;
+  return path;
 }
 
 }  // namespace subbyte

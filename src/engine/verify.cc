@@ -1,8 +1,12 @@
 #include "engine/verify.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
+#include "checkpoints/config_file.h"
+#include "checkpoints/orin_model.h"
 #include "checkpoints/safetensors_codes.h"
 #include "engine/verify/checksums.h"
 #include "engine/verify/context.h"
@@ -14,7 +18,7 @@ namespace fs = std::filesystem;
 
 using Check = Status (*)(VerifyContext& context);
 
-constexpr std::array kDirectoryChecks = {&check_config, &check_weights, &check_tokenizer};
+constexpr std::array kModelChecks = {&check_config, &check_weights, &check_tokenizer};
 constexpr std::array kFileChecks = {&check_weights};
 
 /// There is nothing at `path` that could be checked; else what is there is broken, a finding.
@@ -31,6 +35,12 @@ Result<TensorSource> open_tensors(const fs::path& path, std::vector<Error>& prob
   return TensorSource::empty();
 }
 
+/// A directory, or a model file of OrinMLLM whose header is sound: it stands for config.json.
+bool has_config(const fs::path& path, const TensorSource& tensors) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored) || (is_orin_model(path) && !tensors.files().empty());
+}
+
 /// Whether nothing but the order of tensors among the shards is wrong.
 bool all_files_open(std::span<const Error> problems) {
   return std::ranges::all_of(problems, [](const Error& problem) {
@@ -43,6 +53,17 @@ bool all_files_open(std::span<const Error> problems) {
 /// Messages about a container begin with the path of the file.
 std::string file_of(const Error& problem) {
   return fs::path(problem.message.substr(0, problem.message.find(": "))).filename().native();
+}
+
+/// What the index says of the bytes of all tensors. Writers disagree on tensors that share memory,
+/// so it is no more than a note.
+void check_total_size(VerifyContext& context) {
+  const auto stated = context.tensors.stated_bytes();
+  const uint64_t found = context.tensors.total_bytes();
+  if (!stated || *stated == found) return;
+  context.findings.add("verify.total_size", "model.safetensors.index.json",
+                       fmt::format("metadata.total_size of {} bytes, as all tensors have", found),
+                       std::to_string(*stated));
 }
 
 VerifyReport make_report(VerifyContext& context) {
@@ -64,15 +85,15 @@ std::size_t VerifyReport::count(Severity severity) const {
 Result<VerifyReport> verify(const fs::path& path, const VerifyOptions& options, Executor& pool) {
   std::vector<Error> problems;
   SUBBYTE_TRY(TensorSource tensors, open_tensors(path, problems));
-  std::error_code ignored;
-  const bool is_directory = fs::is_directory(path, ignored);
-  VerifyContext context{is_directory ? path : fs::path(), pool, tensors};
+  const bool is_model = has_config(path, tensors);
+  VerifyContext context{path, is_model ? model_directory(path) : fs::path(), pool, tensors};
   context.complete = all_files_open(problems);
   context.progress = options.progress;
   context.total_bytes = tensors.total_bytes() * (options.checksums ? 2 : 1);
   for (const Error& problem : problems) context.findings.add(problem, file_of(problem));
   const std::span<const Check> checks =
-      is_directory ? std::span<const Check>(kDirectoryChecks) : std::span<const Check>(kFileChecks);
+      is_model ? std::span<const Check>(kModelChecks) : std::span<const Check>(kFileChecks);
+  if (problems.empty()) check_total_size(context);
   for (const Check check : checks) SUBBYTE_CHECK(check(context));
   VerifyReport report = make_report(context);
   if (!options.checksums) return report;

@@ -53,7 +53,8 @@ struct VerifyOptions {
   LoadProgress progress = nullptr;
 };
 
-/// `path` is a model directory or a safetensors file, of which only the container and the numbers
+/// `path` is a model directory, a model file of OrinMLLM (its header stands for config.json, other
+/// files lie beside it), or a safetensors file, of which only the container and the numbers
 /// are looked at. The report is the same for any number of threads; at most one module is in memory
 /// at a time. Codes, for what cannot be opened at all: file.*, index.no_checkpoint,
 /// index.pickle_only; file.changed when somebody writes to it meanwhile.

@@ -21,10 +21,8 @@ struct Layer {
   SelfAttention attention;
   std::vector<float> post_attention_norm;  // [hidden]
   Linear router;                           // [experts][hidden]
-  std::vector<Matrix> gate_up;             // [experts] of [2 * intermediate][hidden]
-  std::vector<float> gate_up_bias;         // [experts][2 * intermediate]
-  std::vector<Matrix> down;                // [experts] of [hidden][intermediate]
-  std::vector<float> down_bias;            // [experts][hidden]
+  ExpertLinears gate_up;                   // of [2 * intermediate][hidden]
+  ExpertLinears down;                      // of [hidden][intermediate]
 };
 
 class GptOss : public Model {
@@ -67,11 +65,9 @@ class GptOss : public Model {
     SUBBYTE_TRY(layer.router,
                 loader.linear(prefix + "mlp.router", experts, hidden, Bias::kRequired));
     SUBBYTE_TRY(layer.gate_up,
-                loader.experts(name + "gate_up_proj", experts, 2 * inner, hidden, used));
-    SUBBYTE_TRY(layer.gate_up_bias,
-                loader.matrix_as_vector(name + "gate_up_proj_bias", experts, 2 * inner));
-    SUBBYTE_TRY(layer.down, loader.experts(name + "down_proj", experts, hidden, inner, used));
-    SUBBYTE_TRY(layer.down_bias, loader.matrix_as_vector(name + "down_proj_bias", experts, hidden));
+                loader.alternating_experts(name + "gate_up_proj", name + "gate_proj",
+                                           name + "up_proj", {experts, 2 * inner, hidden, used}));
+    SUBBYTE_TRY(layer.down, loader.experts(name + "down_proj", {experts, hidden, inner, used}));
     return {};
   }
 
@@ -95,8 +91,8 @@ class GptOss : public Model {
                    layer.router.bias);
       route_top_k(routes, logits, config_.num_experts, config_.experts_per_token);
       mixture_of_experts(execution, work.delta, work.h, routes, config_.experts_per_token,
-                         {layer.gate_up, layer.gate_up_bias, layer.down, layer.down_bias,
-                          kSwigluAlpha, config_.swiglu_limit});
+                         {layer.gate_up.matrices, layer.gate_up.bias, layer.down.matrices,
+                          layer.down.bias, kSwigluAlpha, config_.swiglu_limit});
     }
     work.finish(execution, x);
   }

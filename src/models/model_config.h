@@ -41,6 +41,8 @@ struct ModelConfig {
 
   /// Tokens that end a generation: generation_config.json's, else those of config.json.
   std::vector<int32_t> eos_tokens;
+
+  bool operator==(const ModelConfig&) const = default;
 };
 
 /// Reads the config of a model directory or of a model file (checkpoints/config_file.h) and, where

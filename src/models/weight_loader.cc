@@ -5,11 +5,21 @@
 #include <algorithm>
 #include <cstring>
 
+#include "checkpoints/expert_names.h"
+#include "layouts/alternate_rows.h"
 #include "layouts/zero_points.h"
 #include "models/head_bits.h"
 #include "ops/linear.h"
 
 namespace subbyte {
+namespace {
+
+/// Of the bytes of an expert that a token reads, in the mean.
+double share_of(const ExpertShape& shape) {
+  return static_cast<double>(shape.used) / static_cast<double>(shape.experts);
+}
+
+}  // namespace
 
 bool is_ignored_tensor(std::string_view name) {
   return name.ends_with("rotary_emb.inv_freq") || name.ends_with(".k_scale") ||
@@ -65,20 +75,81 @@ Result<Matrix> WeightLoader::matrix(std::string_view module, int64_t rows, int64
   return matrix;
 }
 
-Result<std::vector<Matrix>> WeightLoader::experts(std::string_view module, int64_t experts,
-                                                  int64_t rows, int64_t cols, int64_t used) {
+Result<ExpertLinears> WeightLoader::experts(std::string_view module, const ExpertShape& shape) {
+  ExpertLinears linears;
+  const bool apart =
+      !has_module(context_.tensors, module) && has_module(context_.tensors, expert_name(module, 0));
+  if (apart) {
+    for (int64_t e = 0; e < shape.experts; ++e) {
+      SUBBYTE_TRY(Matrix one, matrix(expert_name(module, e), shape.rows, shape.cols));
+      linears.matrices.push_back(std::move(one));
+    }
+  } else {
+    SUBBYTE_TRY(linears.matrices, stack(module, shape));
+  }
+  for (const Matrix& matrix : linears.matrices) count(matrix.view, share_of(shape));
+  SUBBYTE_TRY(linears.bias, expert_bias(module, shape));
+  return linears;
+}
+
+Result<ExpertLinears> WeightLoader::alternating_experts(std::string_view module,
+                                                        std::string_view even, std::string_view odd,
+                                                        const ExpertShape& shape) {
+  if (!has_module(context_.tensors, expert_name(even, 0))) return experts(module, shape);
+  ExpertLinears linears;
+  const bool has_stack_bias = context_.tensors.find(fmt::format("{}_bias", module)) != nullptr;
+  if (has_stack_bias) {
+    SUBBYTE_TRY(linears.bias, expert_bias(module, shape));
+  }
+  const int64_t rows = shape.rows / 2;
+  for (int64_t e = 0; e < shape.experts; ++e) {
+    const std::string names[] = {expert_name(even, e), expert_name(odd, e)};
+    SUBBYTE_TRY(const Matrix first, matrix(names[0], rows, shape.cols));
+    SUBBYTE_TRY(const Matrix second, matrix(names[1], rows, shape.cols));
+    auto both = alternate_rows(first.view, second.view);
+    if (!both.ok()) {
+      return Error{both.error().code,
+                   fmt::format("'{}', '{}': {}", names[0], names[1], both.error().message)};
+    }
+    count(both->view, share_of(shape));
+    linears.matrices.push_back(std::move(both).value());
+    if (has_stack_bias) continue;
+    SUBBYTE_TRY(const auto first_bias, vector(names[0] + ".bias", rows));
+    SUBBYTE_TRY(const auto second_bias, vector(names[1] + ".bias", rows));
+    for (int64_t i = 0; i < rows; ++i) {
+      linears.bias.push_back(first_bias[i]);
+      linears.bias.push_back(second_bias[i]);
+    }
+  }
+  return linears;
+}
+
+Result<std::vector<Matrix>> WeightLoader::stack(std::string_view module, const ExpertShape& shape) {
   SUBBYTE_TRY(const ModuleInfo info, use_module(module));
   SUBBYTE_TRY(auto matrices, import_experts(context_, module));
-  if (static_cast<int64_t>(matrices.size()) != experts) {
+  if (static_cast<int64_t>(matrices.size()) != shape.experts) {
     return Error{"model.weight_shape", fmt::format("'{}' has {} experts, config.json asks for {}",
-                                                   module, matrices.size(), experts)};
+                                                   module, matrices.size(), shape.experts)};
   }
   for (const Matrix& matrix : matrices) {
-    SUBBYTE_CHECK(check(module, matrix.view, rows, cols));
-    count(matrix.view, static_cast<double>(used) / static_cast<double>(experts));
+    SUBBYTE_CHECK(check(module, matrix.view, shape.rows, shape.cols));
   }
   report(info.bytes());
   return matrices;
+}
+
+Result<std::vector<float>> WeightLoader::expert_bias(std::string_view module,
+                                                     const ExpertShape& shape) {
+  const std::string name = fmt::format("{}_bias", module);
+  const bool apart = context_.tensors.find(name) == nullptr &&
+                     context_.tensors.find(expert_name(module, 0) + ".bias") != nullptr;
+  if (!apart) return matrix_as_vector(name, shape.experts, shape.rows);
+  std::vector<float> bias;
+  for (int64_t e = 0; e < shape.experts; ++e) {
+    SUBBYTE_TRY(const auto one, vector(expert_name(module, e) + ".bias", shape.rows));
+    bias.insert(bias.end(), one.begin(), one.end());
+  }
+  return bias;
 }
 
 Result<Matrix> WeightLoader::table(std::string_view module, int64_t rows, int64_t cols) {

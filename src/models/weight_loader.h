@@ -16,6 +16,19 @@ struct Linear {
   std::vector<float> bias;  // [rows] or empty
 };
 
+/// A mixture of experts: so many matrices, of which a token uses some.
+struct ExpertShape {
+  int64_t experts = 0;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t used = 0;
+};
+
+struct ExpertLinears {
+  std::vector<Matrix> matrices;  // [experts] of [rows][cols]
+  std::vector<float> bias;       // [experts][rows]
+};
+
 enum class Bias : uint8_t { kNone, kRequired };
 
 /// Tensors that some tools save and no model here reads: tables of the rotary embedding, which
@@ -31,9 +44,14 @@ class WeightLoader {
   Result<Linear> linear(std::string_view module, int64_t rows, int64_t cols,
                         Bias bias = Bias::kNone);
 
-  /// All experts of a layer; a token uses `used` of them.
-  Result<std::vector<Matrix>> experts(std::string_view module, int64_t experts, int64_t rows,
-                                      int64_t cols, int64_t used);
+  /// All experts of a layer with their biases, under the names of any flavour: a stack "experts.M"
+  /// with "experts.M_bias", or modules "experts.E.M" with that or with "experts.E.M.bias".
+  Result<ExpertLinears> experts(std::string_view module, const ExpertShape& shape);
+
+  /// The same for a matrix that may also be there as two modules of each expert, which have its
+  /// even and its odd rows. Code layout.format when these differ in more than their numbers.
+  Result<ExpertLinears> alternating_experts(std::string_view module, std::string_view even,
+                                            std::string_view odd, const ExpertShape& shape);
 
   /// A dense table whose rows are looked up, quantized as LoadOptions::head_bits says. Not counted
   /// among the bytes that a token reads.
@@ -58,6 +76,8 @@ class WeightLoader {
   void report(uint64_t bytes);
   Result<ModuleInfo> use_module(std::string_view module);
   Result<Matrix> matrix(std::string_view module, int64_t rows, int64_t cols);
+  Result<std::vector<Matrix>> stack(std::string_view module, const ExpertShape& shape);
+  Result<std::vector<float>> expert_bias(std::string_view module, const ExpertShape& shape);
   Result<Matrix> with_head_bits(Matrix matrix, std::string_view module);
   Status refuse_bias(std::string_view module) const;
   Status check_tied_head();

@@ -44,6 +44,37 @@ TEST(Convert, there_and_back_and_diff_says_that_nothing_changed) {
   EXPECT_EQ(bytes.out, "same bytes: 25 same bytes\n");
 }
 
+TEST(Convert, to_a_model_file_and_back_every_command_sees_the_same_model) {
+  const TempDir folder;
+  const std::string source = (folder / "source").string();
+  const std::string there = (folder / "there").string();
+  const std::string back = (folder / "back").string();
+  ASSERT_EQ(run_program({"synth", source, "--format", "awq", "--shape", "tiny"}).exit_code, 0);
+  const ProcessResult first = run_program({"convert", source, there, "--to", "ak48"});
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_NE(first.err.find("as ak48, every weight the same"), std::string::npos) << first.err;
+  EXPECT_TRUE(fs::exists(folder / "there/tokenizer.json"));
+  EXPECT_FALSE(fs::exists(folder / "there/config.json"));
+  ASSERT_EQ(run_program({"convert", there, back, "--to", "awq"}).exit_code, 0);
+  EXPECT_TRUE(folder.read("back/model.safetensors") == folder.read("source/model.safetensors"));
+  EXPECT_EQ(run_program({"diff", source, there}).exit_code, 0);
+  EXPECT_EQ(run_program({"verify", there, "--strict"}).exit_code, 0);
+  EXPECT_EQ(run_program({"inspect", there}).exit_code, 0);
+  const auto text = [](const std::string& model) {
+    return run_program({"run", model, "-p", "Once upon", "-n", "8", "--temperature", "0"}).out;
+  };
+  EXPECT_FALSE(text(source).empty());
+  EXPECT_EQ(text(there), text(source));
+  EXPECT_EQ(text(there + "/model.ak48"), text(source));
+  for (const std::string& model : {source, there, back}) {
+    ASSERT_EQ(run_program({"logits", model, "--ids", "3,1,4", "-o", model + ".logits"}).exit_code,
+              0);
+  }
+  EXPECT_FALSE(folder.read("source.logits").empty());
+  EXPECT_TRUE(folder.read("there.logits") == folder.read("source.logits"));
+  EXPECT_TRUE(folder.read("back.logits") == folder.read("source.logits"));
+}
+
 TEST(Convert, refuses_loss_with_one_line_and_leaves_nothing) {
   const TempDir folder;
   const std::string out = (folder / "new").string();

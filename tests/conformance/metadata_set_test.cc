@@ -86,6 +86,27 @@ TEST(MetadataSet, names_are_unique_and_every_class_is_there) {
   EXPECT_EQ(counts.size(), 1u + kLastMetadataClass - kFirstMetadataClass + 1);
 }
 
+/// The README says how many there are.
+TEST(MetadataSet, has_as_many_directories_as_it_says) {
+  constexpr int kFirstOfConfig = 71;  // classes before it are about quantized weights
+  int quantization = 0, config = 0, sound = 0;
+  for (const MetadataCase& one : metadata_cases()) {
+    if (one.code.empty()) {
+      ++sound;
+    } else {
+      ++(one.number < kFirstOfConfig ? quantization : config);
+    }
+  }
+  EXPECT_GE(quantization, 60);
+  std::ifstream stream(kPublished / "README.md");
+  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  const std::string line = std::to_string(quantization) + " directories are malformed in what " +
+                           "they say about quantized weights\n(classes 63 to 70), " +
+                           std::to_string(config) + " in config.json (class 71), and " +
+                           std::to_string(sound) + " must load.";
+  EXPECT_NE(text.find(line), std::string::npos) << line;
+}
+
 TEST(MetadataSet, has_the_manifest_that_is_published) {
   std::ifstream stream(kPublished / "manifest.json", std::ios::binary);
   const std::string content{std::istreambuf_iterator<char>(stream),

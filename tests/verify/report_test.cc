@@ -8,6 +8,7 @@
 
 #include "base/thread_pool.h"
 #include "conformance/metadata_set.h"
+#include "engine/convert_model.h"
 #include "engine/synth.h"
 #include "engine/verify/expected_tensors.h"
 #include "engine/verify/findings.h"
@@ -82,6 +83,26 @@ TEST(Containers, the_rest_is_checked_when_a_shard_is_missing) {
   EXPECT_EQ(found[1], "error import.not_finite model.norm.weight");
 }
 
+TEST(Containers, the_size_that_the_index_states_is_compared) {
+  const TempDir dir;
+  const TinyModel model = sound_awq();
+  write_shards(model, dir);
+  uint64_t bytes = 0;
+  for (const TestTensor& tensor : model.tensors) bytes += tensor.bytes.size();
+  auto index = json::Value::parse(dir.read("model.safetensors.index.json"));
+  const auto found_with = [&](uint64_t size) {
+    index["metadata"] = {{"total_size", size}};
+    dir.write("model.safetensors.index.json", index.dump());
+    return verify_path(dir.path());
+  };
+  EXPECT_EQ(lines(found_with(bytes)), Lines{});
+  const VerifyReport report = found_with(bytes + 512);
+  ASSERT_EQ(lines(report), Lines{"note verify.total_size model.safetensors.index.json"});
+  EXPECT_EQ(to_string(report.findings[0]),
+            "expected metadata.total_size of " + std::to_string(bytes) +
+                " bytes, as all tensors have, found " + std::to_string(bytes + 512));
+}
+
 TEST(Containers, a_file_that_is_cut_is_a_finding) {
   const TempDir dir;
   write_model(sound_awq(), dir);
@@ -145,6 +166,48 @@ TEST(Several, surplus_tensors_are_checked_for_numbers) {
             (Lines{"error model.surplus extra", "error import.not_finite extra"}));
 }
 
+TEST(Several, tensors_of_refused_modules_are_checked_for_what_their_names_say) {
+  TinyModel model = sound_gptq();
+  model.quantization()["bits"] = 8;  // all modules contradict it
+  model.up(".scales").set<uint16_t>(3, 0);
+  model.up(".scales").set<uint16_t>(9, 0xBC00);
+  model.up(".g_idx").set<int32_t>(4, -1);
+  const VerifyReport report = verify_model(model);
+  Lines found;
+  for (const std::string& line : lines(report)) {
+    if (line.find(kModule + ".") != std::string::npos) found.push_back(line);
+  }
+  EXPECT_EQ(found, (Lines{"error gptq.g_idx_range " + kModule + ".g_idx",
+                          "warning verify.scale_zero " + kModule + ".scales",
+                          "warning verify.scale_negative " + kModule + ".scales"}));
+  const auto zero = std::ranges::find(report.findings, "verify.scale_zero", &Finding::code);
+  EXPECT_EQ(to_string(*zero),
+            "expected positive scales, found 1 of 128 that are 0, the first at index 3");
+}
+
+TEST(Several, bytes_of_scales_of_refused_modules_are_checked) {
+  TinyModel model = sound_mxfp4();
+  const std::string scales = "model.layers.0.mlp.experts.gate_up_proj_scales";
+  model.tensor("model.layers.0.mlp.experts.gate_up_proj_blocks").shape = {kExperts, 2 * kInner, 2,
+                                                                          8};
+  model.tensor(scales).set<uint8_t>(77, 0xFF);
+  EXPECT_EQ(lines(verify_model(model)),
+            (Lines{"error import.shape model.layers.0.mlp.experts.gate_up_proj_blocks",
+                   "error import.scale_not_finite " + scales}));
+  model = sound_nvfp4();
+  model.up(".weight_scale_2").set<uint32_t>(0, 0x7FC00000);
+  model.up(".weight").shape = {kInner / 2, kHidden};
+  model.up(".weight_scale").set<uint8_t>(9, 0x7F);
+  model.up(".weight_scale").set<uint8_t>(10, 0);
+  const Lines found = lines(verify_model(model));
+  EXPECT_TRUE(
+      std::ranges::count(found, "error import.scale_not_finite " + kModule + ".weight_scale") == 1)
+      << found[0];
+  EXPECT_TRUE(std::ranges::count(found, "warning verify.scale_zero " + kModule + ".weight_scale") ==
+              1)
+      << found[0];
+}
+
 TEST(Several, modules_of_unknown_architectures_are_checked) {
   TinyModel model = sound_gptq();
   model.config["model_type"] = "llama";
@@ -182,6 +245,28 @@ TEST(Goldens, lack_a_tokenizer_and_nothing_else) {
               Lines{"warning verify.no_tokenizer tokenizer.json"})
         << name;
   }
+}
+
+TEST(Containers, model_files_are_checked_as_directories_are) {
+  const TempDir dir;
+  ThreadPool pool(1);
+  const fs::path golden = fs::path(SUBBYTE_TEST_DATA) / "goldens/qwen3-awq";
+  ASSERT_TRUE(convert_model(golden, dir / "new", {"ak48"}, pool).ok());
+  const fs::path file = dir / "new/model.ak48";
+  const Lines no_tokenizer = {"warning verify.no_tokenizer tokenizer.json"};
+  const VerifyReport report = verify_path(file);
+  EXPECT_EQ(lines(report), no_tokenizer);
+  EXPECT_EQ(report.architecture, "qwen3");
+  EXPECT_EQ(report.quantization, "awq");
+  EXPECT_EQ(report.num_tensors, 25u + 28);
+  std::string bytes = dir.read("new/model.ak48");
+  const std::size_t norm = 256 + 4 * 256 * 2;  // behind the norms of two layers
+  bytes.replace(norm + 2, 2, "\x01\x7e");      // NaN
+  dir.write("new/model.ak48", bytes);
+  EXPECT_EQ(lines(verify_path(file)),
+            (Lines{"error import.not_finite model.norm.weight", no_tokenizer[0]}));
+  dir.write("new/model.ak48", bytes.substr(0, bytes.size() - 1));
+  EXPECT_EQ(lines(verify_path(file)), Lines{"error orin.truncated model.ak48"});
 }
 
 TEST(ConformanceSet, what_loaders_refuse_is_found_with_their_code) {
@@ -257,7 +342,7 @@ TEST(Models, of_every_family_are_checked_for_their_tensors) {
     ModelConfig config;
     config.model_type = type;
     config.num_layers = 1;
-    return expected_tensors(config).has_value();
+    return expected_tensors(config, TensorSource::empty()).has_value();
   };
 #define SUBBYTE_MODEL(name) EXPECT_TRUE(is_checked(#name));
 #include "models/models.def"

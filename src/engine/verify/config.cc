@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "checkpoints/config_file.h"
 #include "engine/verify/context.h"
 #include "json/strict_json.h"
 
@@ -69,7 +70,7 @@ void check_config_object(VerifyContext& context, const json::Object& config,
                          "auto_map names code of the checkpoint; it is never run");
   }
   check_model(context, value, config.where());
-  auto quantization = read_quantization_config(config, context.directory);
+  auto quantization = read_quantization_config(config, context.path);
   if (quantization.ok()) {
     context.quantization = std::move(quantization).value();
   } else {
@@ -78,28 +79,35 @@ void check_config_object(VerifyContext& context, const json::Object& config,
   check_special_tokens(context, config, kConfig);
 }
 
-/// Reads a file and calls check(object, value).
+/// Calls check(object, value) with what `file` holds.
 template <typename F>
-void with_json(VerifyContext& context, std::string_view file, F&& check) {
-  const std::string path = (context.directory / file).string();
-  const auto value = json::parse_file(path, kMaxConfigBytes);
-  if (!value.ok()) return context.findings.add(value.error(), file);
-  const auto object = json::Object::of(*value, path);
+void with_json(VerifyContext& context, std::string_view file, const Result<ConfigFile>& config,
+               F&& check) {
+  if (!config.ok()) return context.findings.add(config.error(), file);
+  const auto object = config->object();
   if (!object.ok()) return context.findings.add(object.error(), file);
-  check(*object, *value);
+  check(*object, config->value);
+}
+
+Result<ConfigFile> read_generation_config(const fs::path& directory) {
+  const std::string path = (directory / kGeneration).string();
+  SUBBYTE_TRY(json::Value value, json::parse_file(path, kMaxConfigBytes));
+  return ConfigFile{std::move(value), path};
 }
 
 }  // namespace
 
 Status check_config(VerifyContext& context) {
-  with_json(context, kConfig, [&](const json::Object& config, const json::Value& value) {
-    check_config_object(context, config, value);
-  });
+  with_json(context, kConfig, read_config_file(context.path),
+            [&](const json::Object& config, const json::Value& value) {
+              check_config_object(context, config, value);
+            });
   std::error_code ignored;
   if (!fs::exists(context.directory / kGeneration, ignored)) return {};
-  with_json(context, kGeneration, [&](const json::Object& config, const json::Value&) {
-    check_special_tokens(context, config, kGeneration);
-  });
+  with_json(context, kGeneration, read_generation_config(context.directory),
+            [&](const json::Object& config, const json::Value&) {
+              check_special_tokens(context, config, kGeneration);
+            });
   return {};
 }
 

@@ -20,7 +20,8 @@ struct SpecialToken {
 };
 
 struct VerifyContext {
-  std::filesystem::path directory;  // empty for a lone safetensors file
+  std::filesystem::path path;       // of the model: a directory or a file
+  std::filesystem::path directory;  // with its other files; empty for a lone safetensors file
   Executor& pool;
   TensorSource& tensors;  // of a broken container: what could be opened
   /// Whether all files could be opened: else that a tensor is missing says nothing new.

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoints/safetensors.h"
+#include "checkpoints/tensor_source.h"
 #include "models/model_config.h"
 
 namespace subbyte {
@@ -30,7 +30,9 @@ struct ExpectedTensors {
   std::vector<ExpectedTensor> plain;
 };
 
-/// nullopt for families whose tensors are not known here.
-std::optional<ExpectedTensors> expected_tensors(const ModelConfig& config);
+/// nullopt for families whose tensors are not known here. Experts have the names that `tensors` has
+/// for the first one: a stack, or modules of their own (WeightLoader::experts).
+std::optional<ExpectedTensors> expected_tensors(const ModelConfig& config,
+                                                const TensorSource& tensors);
 
 }  // namespace subbyte

@@ -13,6 +13,7 @@
 #include "engine/verify/context.h"
 #include "engine/verify/expected_tensors.h"
 #include "engine/verify/module_checks.h"
+#include "engine/verify/refused_tensors.h"
 #include "models/weight_loader.h"
 
 namespace subbyte {
@@ -26,7 +27,8 @@ class WeightChecker {
                 context.pool} {}
 
   Status run() {
-    const auto expected = context_.model ? expected_tensors(*context_.model) : std::nullopt;
+    const auto expected =
+        context_.model ? expected_tensors(*context_.model, context_.tensors) : std::nullopt;
     // Without a quantization config nobody says how to read the modules.
     if (context_.quantization && expected) SUBBYTE_CHECK(check_expected(*expected));
     if (context_.quantization && !expected) {
@@ -175,6 +177,8 @@ class WeightChecker {
         context_.findings.add("model.surplus", name, "a tensor of the model of config.json",
                               "another one");
       }
+      SUBBYTE_CHECK(tensor.file->verify_unchanged());
+      check_refused_tensor(context_, tensor);
       SUBBYTE_CHECK(check_plain(tensor, nullptr));
     }
     return {};
