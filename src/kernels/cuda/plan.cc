@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 
@@ -114,9 +115,17 @@ void add_narrow(std::vector<Plan>& plans, const Problem& problem, const Device& 
     for (int warps_in_k = 1; warps_in_k <= narrow_warps(tokens); warps_in_k *= 2) {
       Plan plan;
       plan.kernel = kind;
-      plan.narrow = {splits, static_cast<int>(std::min(clusters, f.strips)), warps_in_k, 0};
-      plan.narrow.chunk_tiles = chunk_that_fits(problem, device, plan.narrow, tokens);
-      if (plan.narrow.chunk_tiles == 0) continue;
+      NarrowPartition& p = plan.narrow;
+      p.splits = splits;
+      p.groups = static_cast<int>(std::min(clusters, f.strips));
+      p.warps_in_k = warps_in_k;
+      p.chunk_tiles = chunk_that_fits(problem, device, p, tokens);
+      if (p.chunk_tiles == 0) continue;
+      p.chunks = static_cast<int>(divide_up(divide_up(f.tiles, splits), p.chunk_tiles));
+      p.splits_log2 = std::countr_zero(static_cast<unsigned>(splits));
+      p.warps_in_k_log2 = std::countr_zero(static_cast<unsigned>(warps_in_k));
+      p.strips = parts_of(f.strips, p.groups);
+      p.tiles = parts_of(f.tiles, splits);
       const NarrowCost cost =
           narrow_cost(problem, device, plan.narrow, tokens, token_blocks);
       plan.grid_x = plan.narrow.groups * splits;

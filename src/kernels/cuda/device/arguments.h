@@ -75,12 +75,31 @@ struct LinearArguments {
   Activation activation;
 };
 
+/// [0, size) in `parts` neighbours: the first `more` have each + 1, the others `each`. Divided by
+/// the host, because a GPU takes a hundred instructions for it.
+struct Parts {
+  int32_t each;
+  int32_t more;
+
+  SUBBYTE_DEVICE constexpr int begin(int i) const { return i * each + (i < more ? i : more); }
+  SUBBYTE_DEVICE constexpr int size(int i) const { return each + (i < more ? 1 : 0); }
+};
+
+constexpr Parts parts_of(int64_t size, int64_t parts) {
+  return {static_cast<int32_t>(size / parts), static_cast<int32_t>(size % parts)};
+}
+
 /// How narrow.cuh divides the work.
 struct NarrowPartition {
-  int32_t splits;       // blocks of a cluster, each with its part of the inputs
+  int32_t splits;       // blocks of a cluster, each with its part of the inputs: a power of two
   int32_t groups;       // clusters, each with its part of the strips
   int32_t warps_in_k;   // of a block, which share a strip: a power of two
   int32_t chunk_tiles;  // inputs in shared memory at a time, in tiles
+  int32_t chunks;       // that a block has, at most
+  int32_t splits_log2;
+  int32_t warps_in_k_log2;
+  Parts strips;  // by groups
+  Parts tiles;   // by splits
 };
 
 /// How wide.cuh divides the work.

@@ -59,4 +59,36 @@ __device__ __forceinline__ void finish(const LinearArguments& a, int strip, int 
   if (n1 < w.rows) store_number<Number>(a.y, token * a.y_stride + n1, high);
 }
 
+/// Eight neighbours, 16 bytes.
+template <class Number>
+__device__ __forceinline__ void store_numbers(void* p, int64_t i, const float* values) {
+  uint4 v;
+  v.x = Number::pair_of_floats(values[0], values[1]);
+  v.y = Number::pair_of_floats(values[2], values[3]);
+  v.z = Number::pair_of_floats(values[4], values[5]);
+  v.w = Number::pair_of_floats(values[6], values[7]);
+  *reinterpret_cast<uint4*>(static_cast<uint16_t*>(p) + i) = v;
+}
+
+/// The sums of a whole strip, of one token.
+template <class Number>
+__device__ __forceinline__ void finish_strip(const LinearArguments& a, int strip, int64_t token,
+                                             float (&values)[kStripRows]) {
+  const int64_t at = token * a.y_stride + strip * int64_t{kStripRows};
+  const bool plain = a.weights.row_order == RowOrder::kNatural && a.residual == nullptr &&
+                     a.bias == nullptr && (strip + 1) * kStripRows <= a.weights.rows &&
+                     (a.y_stride % 8 | reinterpret_cast<uintptr_t>(a.y) % 16) == 0;
+  if (plain) {
+#pragma unroll
+    for (int i = 0; i < kStripRows; ++i) values[i] *= a.weights.gain;
+    store_numbers<Number>(a.y, at, values);
+    store_numbers<Number>(a.y, at + 8, values + 8);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kStripRows / 2; ++i) {
+    finish<Number>(a, strip, i, token, values[i], values[i + 8]);
+  }
+}
+
 }  // namespace subbyte::cuda

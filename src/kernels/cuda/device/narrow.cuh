@@ -23,11 +23,6 @@
 
 namespace subbyte::cuda {
 
-/// Range `i` of `n` nearly equal parts of [0, size).
-__host__ __device__ constexpr int part_begin(int size, int i, int n) {
-  return static_cast<int>(int64_t{size} * i / n);
-}
-
 /// What one block has to do.
 struct NarrowWork {
   int first_strip;
@@ -35,22 +30,20 @@ struct NarrowWork {
   int first_tile;
   int tiles;
   int rounds;
-  int chunks;
-  int strips_in_round;
+  int strips_in_round_log2;
 };
 
-__device__ __forceinline__ NarrowWork narrow_work(const WeightArguments& w,
-                                                  const NarrowPartition& p, int warps) {
-  const int group = blockIdx.x / p.splits;
-  const int rank = blockIdx.x % p.splits;
+__device__ __forceinline__ NarrowWork narrow_work(const NarrowPartition& p, int warps_log2) {
+  const int group = blockIdx.x >> p.splits_log2;
+  const int rank = blockIdx.x & (p.splits - 1);
   NarrowWork work;
-  work.first_strip = part_begin(w.strips, group, p.groups);
-  work.strips = part_begin(w.strips, group + 1, p.groups) - work.first_strip;
-  work.first_tile = part_begin(w.tiles, rank, p.splits);
-  work.tiles = part_begin(w.tiles, rank + 1, p.splits) - work.first_tile;
-  work.strips_in_round = warps / p.warps_in_k;
-  work.rounds = (work.strips + work.strips_in_round - 1) / work.strips_in_round;
-  work.chunks = (work.tiles + p.chunk_tiles - 1) / p.chunk_tiles;
+  work.first_strip = p.strips.begin(group);
+  work.strips = p.strips.size(group);
+  work.first_tile = p.tiles.begin(rank);
+  work.tiles = p.tiles.size(rank);
+  work.strips_in_round_log2 = warps_log2 - p.warps_in_k_log2;
+  const int strips_in_round = 1 << work.strips_in_round_log2;
+  work.rounds = (work.strips + strips_in_round - 1) >> work.strips_in_round_log2;
   return work;
 }
 
@@ -59,18 +52,21 @@ template <int kDepth>
 class NarrowCursor {
  public:
   __device__ NarrowCursor(const NarrowWork& work, const NarrowPartition& p, int warp)
-      : work_(work), p_(p), strip_in_round_(warp / p.warps_in_k), part_(warp % p.warps_in_k) {
+      : work_(work),
+        p_(p),
+        strip_in_round_(warp >> p.warps_in_k_log2),
+        part_(warp & (p.warps_in_k - 1)) {
     begin_item();
   }
 
   __device__ Segment segment() const {
     return {work_.first_strip + strip(), work_.first_tile + tile_,
-            done() || strip() >= work_.strips ? 0 : min(kDepth, end_ - tile_)};
+            done() || strip() >= work_.strips ? 0 : max(0, min(kDepth, end_ - tile_))};
   }
   /// First tile of the item's chunk, from which x is counted.
   __device__ int chunk_begin() const { return work_.first_tile + chunk_ * p_.chunk_tiles; }
   __device__ bool ends_item() const { return tile_ + kDepth >= end_; }
-  __device__ bool done() const { return chunk_ >= work_.chunks; }
+  __device__ bool done() const { return chunk_ >= p_.chunks; }
 
   __device__ void advance() {
     if (done()) return;
@@ -84,12 +80,12 @@ class NarrowCursor {
   }
 
  private:
-  __device__ int strip() const { return round_ * work_.strips_in_round + strip_in_round_; }
+  __device__ int strip() const { return (round_ << work_.strips_in_round_log2) + strip_in_round_; }
   __device__ void begin_item() {
     const int begin = chunk_ * p_.chunk_tiles;
-    const int tiles = min(p_.chunk_tiles, work_.tiles - begin);
-    tile_ = begin + part_begin(tiles, part_, p_.warps_in_k);
-    end_ = begin + part_begin(tiles, part_ + 1, p_.warps_in_k);
+    const int tiles = min(p_.chunk_tiles, work_.tiles - begin);  // may be none in the last chunk
+    tile_ = begin + (tiles * part_ >> p_.warps_in_k_log2);
+    end_ = begin + (tiles * (part_ + 1) >> p_.warps_in_k_log2);
   }
 
   const NarrowWork& work_;
@@ -138,51 +134,47 @@ class NarrowSums {
  public:
   static constexpr int kStepsPerGroup = kSteps / kGroups;
 
-  __device__ void clear() {
-#pragma unroll
-    for (int n = 0; n < kTokens8; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sums_[n][i] = 0;
-    }
-  }
+  __device__ void clear() { clear(sums_); }
 
-  /// `x` is the shared address of this lane's row of ldmatrix for the tile, for each 8 tokens.
-  template <class Stream>
-  __device__ void add_tile(const Stream& stream, int slot, const uint32_t* words, const Table& table,
-                           const uint32_t (&x)[kTokens8]) {
-    uint32_t b[kTokens8][4];
-    float group[kTokens8][4];
-    typename Stream::Prepared prepared;
+  /// Adds kTiles neighbours from slot `slot`, whose copies have been waited for. Their products do
+  /// not depend on each other: so one has something to do while the other waits. `x` is the shared
+  /// address of this lane's row of ldmatrix for the first, for each 8 tokens.
+  template <int kTiles, class Stream>
+  __device__ void add_tiles(const Stream& stream, int slot, const Table& table,
+                            const uint32_t (&x)[kTokens8]) {
+    uint32_t codes[kTiles][Stream::kWords];
+    uint32_t b[kTiles][kTokens8][4];
+    float group[kTiles][kTokens8][4];
+    typename Stream::Prepared prepared[kTiles];
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) stream.read_codes(slot + i, codes[i]);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      const int g = step / kStepsPerGroup;
-      if (step % kStepsPerGroup == 0) {
 #pragma unroll
-        for (int n = 0; n < kTokens8; ++n) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) group[n][i] = 0;
+      for (int i = 0; i < kTiles; ++i) {
+        if (step % kStepsPerGroup == 0) {
+          prepared[i] = stream.prepared(slot + i, step / kStepsPerGroup);
+          clear(group[i]);
         }
-        prepared = stream.prepared(slot, g);
-      }
-      if (step % 2 == 0) {
+        if (step % 2 == 0) {
 #pragma unroll
-        for (int n = 0; n < kTokens8; ++n) load_matrices(b[n], x[n] + step * kStepCols * 2);
-      }
-      uint32_t registers[4];
-      decode_step<Decoder>(words, step, prepared, table, registers);
-#pragma unroll
-      for (int n = 0; n < kTokens8; ++n) {
-        mma<Number>(group[n], registers, b[n][step % 2 * 2], b[n][step % 2 * 2 + 1]);
-      }
-      if ((step + 1) % kStepsPerGroup == 0) {
-        const float2 scale = prepared.scales;
-#pragma unroll
-        for (int n = 0; n < kTokens8; ++n) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            sums_[n][i] = fmaf(i < 2 ? scale.x : scale.y, group[n][i], sums_[n][i]);
+          for (int n = 0; n < kTokens8; ++n) {
+            load_matrices(b[i][n], x[n] + (i * kTileCols + step * kStepCols) * 2);
           }
         }
+      }
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        uint32_t registers[4];
+        decode_step<Decoder>(codes[i], step, prepared[i], table, registers);
+#pragma unroll
+        for (int n = 0; n < kTokens8; ++n) {
+          mma<Number>(group[i][n], registers, b[i][n][step % 2 * 2], b[i][n][step % 2 * 2 + 1]);
+        }
+      }
+      if ((step + 1) % kStepsPerGroup == 0) {
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) add_scaled(group[i], prepared[i].scales);
       }
     }
   }
@@ -201,35 +193,59 @@ class NarrowSums {
   }
 
  private:
+  static __device__ void clear(float (&sums)[kTokens8][4]) {
+#pragma unroll
+    for (int n = 0; n < kTokens8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[n][i] = 0;
+    }
+  }
+
+  __device__ void add_scaled(const float (&group)[kTokens8][4], float2 scale) {
+#pragma unroll
+    for (int n = 0; n < kTokens8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        sums_[n][i] = fmaf(i < 2 ? scale.x : scale.y, group[n][i], sums_[n][i]);
+      }
+    }
+  }
+
   float sums_[kTokens8][4];
 };
 
-/// Adds the sums of the warps of each strip of a round, in their order, and finishes the results or
-/// adds them to the block's partial sums.
+/// The warps that share a strip wait for each other.
+__device__ __forceinline__ void wait_for_strip(const NarrowPartition& p, int strip_in_round) {
+  if (p.warps_in_k == 1) {
+    __syncwarp();
+  } else {
+    asm volatile("bar.sync %0, %1;" ::"r"(strip_in_round + 1), "r"(p.warps_in_k * kLanes)
+                 : "memory");
+  }
+}
+
+/// Adds the sums of the warps that share a strip, in their order, and finishes the results or adds
+/// them to the block's partial sums. By these warps.
 template <class Number>
-__device__ void end_round(const LinearArguments& a, const NarrowPartition& p,
-                          const NarrowWork& work, const float* sums, float* partial, int round,
+__device__ void end_strip(const LinearArguments& a, const NarrowPartition& p,
+                          const NarrowWork& work, const float* sums, float* partial, int strip,
                           bool first_chunk, int64_t token0, int tokens, int sum_floats) {
-  const int strips = min(work.strips_in_round, work.strips - round * work.strips_in_round);
-  const int strip_bits = 31 - __clz(work.strips_in_round);  // a power of two
-  for (int i = threadIdx.x; i < tokens * 8 << strip_bits; i += blockDim.x) {
-    const int row = i % 8;
-    const int strip = i / 8 & (work.strips_in_round - 1);
-    const int token = i / 8 >> strip_bits;
-    if (strip >= strips) continue;
-    const float* from = sums + strip * p.warps_in_k * sum_floats + token * kSumStride + row;
+  const int threads = p.warps_in_k * kLanes;
+  for (int i = threadIdx.x & (threads - 1); i < tokens * 8; i += threads) {
+    const int row = i & 7;
+    const int token = i >> 3;
+    const float* from = sums + token * kSumStride + row;
     float low = 0;
     float high = 0;
     for (int k = 0; k < p.warps_in_k; ++k) {
       low += from[k * sum_floats];
       high += from[k * sum_floats + 8];
     }
-    const int strip_of_block = round * work.strips_in_round + strip;
     if (partial == nullptr) {
-      finish<Number>(a, work.first_strip + strip_of_block, row, token0 + token, low, high);
+      finish<Number>(a, work.first_strip + strip, row, token0 + token, low, high);
       continue;
     }
-    float* to = partial + strip_of_block * sum_floats + token * kSumStride + row;
+    float* to = partial + strip * sum_floats + token * kSumStride + row;
     to[0] = first_chunk ? low : to[0] + low;
     to[8] = first_chunk ? high : to[8] + high;
   }
@@ -240,7 +256,7 @@ template <class Number>
 __device__ void end_cluster(const LinearArguments& a, const NarrowPartition& p,
                             const NarrowWork& work, const float* partial, int64_t token0,
                             int tokens, int sum_floats) {
-  const int rank = blockIdx.x % p.splits;
+  const int rank = blockIdx.x & (p.splits - 1);
   const int all = work.strips * tokens * 8;
   for (int i = rank * blockDim.x + threadIdx.x; i < all; i += p.splits * blockDim.x) {
     const int row = i % 8;
@@ -276,14 +292,15 @@ __global__ void __launch_bounds__(narrow_warps(kTokens8 * 8) * kLanes, 1)
   const int x_rows = min(kTokens8 * 8, a.m);
   const NarrowShared at = narrow_shared(table_bytes<Decoder>(), stream_size, kTokens8 * 8, x_rows,
                                         p.chunk_tiles, 0);
-  const NarrowWork work = narrow_work(w, p, kWarps);
+  const NarrowWork work = narrow_work(p, kWarps == 16 ? 4 : 3);
   constexpr int kSumFloats = kTokens8 * 8 * kSumStride;
   float* const sums = reinterpret_cast<float*>(shared + at.sums);
-  const bool is_partial = p.splits > 1 || work.chunks > 1;
+  const bool is_partial = p.splits > 1 || p.chunks > 1;
   float* const partial = is_partial ? reinterpret_cast<float*>(shared + at.partial) : nullptr;
 
   let_next_kernel_start();
-  Stream stream(w, shared + at.streams + warp * stream_size, lane);
+  float* const scale_values = reinterpret_cast<float*>(shared + at.scale_values);
+  Stream stream(w, scale_values, shared + at.streams + warp * stream_size, lane);
   NarrowCursor<Stream::kDepth> next(work, p, warp);
   {
     const Segment s = next.segment();
@@ -292,6 +309,7 @@ __global__ void __launch_bounds__(narrow_warps(kTokens8 * 8) * kLanes, 1)
 #pragma unroll
     for (int i = 0; i < Stream::kDepth; ++i) stream.load_codes(from, i, i < s.count);
   }
+  fill_scale_values(scale_values, w.scale);
   const Table table = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared));
   for (int i = threadIdx.x * 16; i < at.x_stride; i += blockDim.x * 16) {
     *reinterpret_cast<uint4*>(shared + at.x + x_rows * at.x_stride + i) = uint4{};
@@ -308,9 +326,9 @@ __global__ void __launch_bounds__(narrow_warps(kTokens8 * 8) * kLanes, 1)
   NarrowSums<Number, Decoder, kGroups, kTokens8> sum;
   int buffer = 0;
   int round_buffer = 0;
-  for (int chunk = 0; chunk < work.chunks; ++chunk) {
+  for (int chunk = 0; chunk < p.chunks; ++chunk) {
     const int chunk_begin = chunk * p.chunk_tiles;
-    const int chunk_tiles = min(p.chunk_tiles, work.tiles - chunk_begin);
+    const int chunk_tiles = max(0, min(p.chunk_tiles, work.tiles - chunk_begin));
     __syncthreads();  // nobody reads the chunk before
     stage_activations<Number>(a, shared + at.x, at.x_stride, token0, tokens,
                               (work.first_tile + chunk_begin) * kTileCols,
@@ -331,30 +349,39 @@ __global__ void __launch_bounds__(narrow_warps(kTokens8 * 8) * kLanes, 1)
         stream.prepare_scales(s, buffer);
         __syncwarp();
         const uint8_t* from = stream.codes_of(ahead);
+        uint32_t x[kTokens8];
 #pragma unroll
-        for (int i = 0; i < Stream::kDepth; ++i) {
-          if (i < s.count) {
-            uint32_t codes[Stream::kWords];
+        for (int n = 0; n < kTokens8; ++n) x[n] = x_row[n] + x_tile * kTileCols * 2;
+#pragma unroll 1
+        for (int i = 0; i < Stream::kDepth; i += 2) {
+          if (i + 1 < s.count) {
+            wait_copies<Stream::kPendingAtTwoTiles>();
+            sum.template add_tiles<2>(stream, i, table, x);
+          } else if (i < s.count) {
             wait_copies<Stream::kPendingAtTile>();
-            stream.read_codes(i, codes);
-            uint32_t x[kTokens8];
-#pragma unroll
-            for (int n = 0; n < kTokens8; ++n) x[n] = x_row[n] + (x_tile + i) * kTileCols * 2;
-            sum.add_tile(stream, i, codes, table, x);
+            sum.template add_tiles<1>(stream, i, table, x);
           }
+#pragma unroll
+          for (int n = 0; n < kTokens8; ++n) x[n] += 2 * kTileCols * 2;
           stream.load_codes(from, i, i < ahead.count);
+          stream.load_codes(from, i + 1, i + 1 < ahead.count);
         }
         buffer ^= 1;
       }
       float* const round_sums = sums + round_buffer * kWarps * kSumFloats;
+      const int strip_in_round = warp >> p.warps_in_k_log2;
+      const int strip = (round << work.strips_in_round_log2) + strip_in_round;
       sum.store(round_sums + warp * kSumFloats, lane, tokens);
-      __syncthreads();
-      end_round<Number>(a, p, work, round_sums, partial, round, chunk == 0, token0, tokens,
-                        kSumFloats);
+      wait_for_strip(p, strip_in_round);
+      if (strip < work.strips) {
+        end_strip<Number>(a, p, work,
+                          round_sums + (strip_in_round << p.warps_in_k_log2) * kSumFloats, partial,
+                          strip, chunk == 0, token0, tokens, kSumFloats);
+      }
       if constexpr (narrow_round_buffers(kTokens8 * 8) == 2) {
         round_buffer ^= 1;
       } else {
-        __syncthreads();
+        wait_for_strip(p, strip_in_round);
       }
     }
   }

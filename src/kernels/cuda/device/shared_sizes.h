@@ -15,6 +15,9 @@ SUBBYTE_DEVICE constexpr int stream_bytes(int depth, int bits, int groups, int s
                                                             (has_zeros ? 8 : 4)));
 }
 
+/// Values of the codes of a one-byte scale.
+inline constexpr int kScaleValuesBytes = 256 * 4;
+
 // --- narrow.cuh ---
 
 /// With 64 tokens a thread needs twice the registers.
@@ -36,7 +39,8 @@ inline constexpr int kSumStride = 20;
 
 /// Offsets in bytes.
 struct NarrowShared {
-  int streams;   // of all warps; the table is before them
+  int scale_values;  // the table is before them
+  int streams;       // of all warps
   int x;         // [x_rows + 1][chunk_tiles * 64 + 8] numbers, the last row zeros
   int x_stride;  // bytes
   int sums;      // [round buffer][warp][token][kSumStride]
@@ -48,7 +52,8 @@ struct NarrowShared {
 SUBBYTE_DEVICE constexpr NarrowShared narrow_shared(int table, int stream, int tokens, int x_rows,
                                                     int chunk_tiles, int partial_strips) {
   NarrowShared s = {};
-  s.streams = table;
+  s.scale_values = table;
+  s.streams = s.scale_values + kScaleValuesBytes;
   s.x = s.streams + stream * narrow_warps(tokens);
   s.x_stride = (chunk_tiles * kTileCols + 8) * 2;
   s.sums = s.x + (x_rows + 1) * s.x_stride;
@@ -65,8 +70,8 @@ struct WideShape {
   static constexpr int kRows = 2 * 64 * kStrips;
   static constexpr int kTileBytes = kTokens * kTileCols * 2;
   static constexpr int kBlocks = kTokens == 64 ? 2 : 1;  // that a multiprocessor is to have
-  static constexpr int kStages = kTokens == 64 ? 5 : 8;
-  static constexpr int kDepth = kTokens == 64 ? 8 : 4;  // tiles of codes ahead
+  static constexpr int kStages = kTokens == 64 ? 5 : kStrips == 1 ? 8 : 6;
+  static constexpr int kDepth = 8;  // tiles of codes ahead
   static constexpr int kStagedTokens = 16;
   static constexpr int kStagedStride = 64 * kStrips + 4;  // floats
   static constexpr int kStagedBytes = 2 * kStagedTokens * kStagedStride * 4;
@@ -77,6 +82,7 @@ struct WideShared {
   int barriers;
   int staged;
   int table;
+  int scale_values;
   int streams;
   int bytes;
 };
@@ -89,7 +95,8 @@ SUBBYTE_DEVICE constexpr WideShared wide_shared(int table, int stream) {
   s.barriers = Shape::kStages * Shape::kTileBytes;
   s.staged = s.barriers + Shape::kStages * 16;
   s.table = s.staged + Shape::kStagedBytes;
-  s.streams = s.table + table;
+  s.scale_values = s.table + table;
+  s.streams = s.scale_values + kScaleValuesBytes;
   s.bytes = s.streams + stream * 8 * kStrips + 1024;
   return s;
 }

@@ -27,23 +27,26 @@ struct Segment {
   int count = 0;
 };
 
-/// Two neighbours of `bytes` (1, 2 or 4) bytes in shared memory: of rows g and g + 8.
+/// Two neighbours of kBytes (1, 2 or 4) bytes in shared memory: of rows g and g + 8.
 struct CodePair {
   uint32_t even;
   uint32_t odd;
 };
 
-__device__ __forceinline__ CodePair load_pair(const uint8_t* p, int bytes) {
-  if (bytes == 1) {
+template <int kBytes>
+__device__ __forceinline__ CodePair load_pair(const uint8_t* p) {
+  if constexpr (kBytes == 1) {
     const uint32_t both = *reinterpret_cast<const uint16_t*>(p);
     return {both & 0xff, both >> 8};
   }
-  if (bytes == 2) {
+  if constexpr (kBytes == 2) {
     const uint32_t both = *reinterpret_cast<const uint32_t*>(p);
     return {both & 0xffff, both >> 16};
   }
-  const uint2 both = *reinterpret_cast<const uint2*>(p);
-  return {both.x, both.y};
+  if constexpr (kBytes == 4) {
+    const uint2 both = *reinterpret_cast<const uint2*>(p);
+    return {both.x, both.y};
+  }
 }
 
 __device__ __forceinline__ float scale_value(uint32_t code, const ScaleRule& rule) {
@@ -51,6 +54,13 @@ __device__ __forceinline__ float scale_value(uint32_t code, const ScaleRule& rul
   const uint32_t bits = magnitude << rule.shift | (code & rule.sign) << rule.sign_shift;
   const float value = magnitude == 0 ? rule.zero : __uint_as_float(bits) * rule.factor;
   return magnitude >= rule.special ? __uint_as_float(0x7fc00000u) : value;
+}
+
+/// Values of all codes of a one-byte scale, by all threads of a block, which then wait for each
+/// other.
+__device__ __forceinline__ void fill_scale_values(float* values, const ScaleRule& rule) {
+  if (rule.bytes != 1) return;
+  for (int i = threadIdx.x; i < 256; i += blockDim.x) values[i] = scale_value(i, rule);
 }
 
 template <int kWords>
@@ -93,8 +103,11 @@ class WeightStream {
   static constexpr int kValues = kDepth * kBlock;      // of a segment, at most
   using Prepared = PreparedScales<Decoder::kHasZeros>;
 
-  __device__ WeightStream(const WeightArguments& weights, uint8_t* shared, int lane)
+  /// `scale_values` of fill_scale_values(); `shared` has stream_bytes().
+  __device__ WeightStream(const WeightArguments& weights, const float* scale_values,
+                          uint8_t* shared, int lane)
       : w_(weights),
+        scale_values_(scale_values),
         scale_size_(weights.scale.bytes),
         zero_size_(Decoder::kHasZeros && weights.zeros != nullptr ? weights.zero_bytes : 0),
         ready_(reinterpret_cast<Prepared*>(shared + kDepth * tile_bytes(kWords))),
@@ -109,10 +122,11 @@ class WeightStream {
     if (s.count > 0) {
       const int begin = block_of(s.tile);
       const int blocks = block_of(s.tile + s.count - 1) + 1 - begin;
-      const int64_t first = (int64_t{s.strip} * w_.blocks + begin) * kBlock;
-      copy(raw(buffer), w_.scales + first * scale_size_, blocks * kBlock * scale_size_);
+      const uint32_t first = (static_cast<uint32_t>(s.strip) * w_.blocks + begin) * kBlock;
+      const uint32_t size = blocks * kBlock;
+      copy(raw(buffer), w_.scales + uint64_t{first} * scale_size_, size * scale_size_);
       if (zero_size_ != 0) {
-        copy(raw_zeros(buffer), w_.zeros + first * zero_size_, blocks * kBlock * zero_size_);
+        copy(raw_zeros(buffer), w_.zeros + uint64_t{first} * zero_size_, size * zero_size_);
       }
     }
     commit_copies();
@@ -121,35 +135,21 @@ class WeightStream {
   /// What buffer `buffer` has got becomes floats and constants of the decoder, for each tile its
   /// own. The lanes must have waited for the copies, and afterwards wait for each other.
   __device__ void prepare_scales(const Segment& s, int buffer) {
-    const int first = block_of(s.tile);
-#pragma unroll
-    for (int j = 0; j < kValues / 2 / kLanes; ++j) {
-      const int i = lane_ + j * kLanes;  // pair: [slot][row % 8][group]
-      const int slot = i / (kBlock / 2);
-      if (slot >= s.count) break;
-      const int from = ((block_of(s.tile + slot) - first) * (kBlock / 2) + i % (kBlock / 2)) * 2;
-      const CodePair code = load_pair(raw(buffer) + from * scale_size_, scale_size_);
-      ready_[i].scales = {scale_value(code.even, w_.scale), scale_value(code.odd, w_.scale)};
-      if constexpr (Decoder::kHasZeros) {
-        ZeroPair zero = constant_zero_;
-        if (zero_size_ != 0) {
-          const CodePair z = load_pair(raw_zeros(buffer) + from * zero_size_, zero_size_);
-          zero = make_zeros(z.even, z.odd);
-        }
-        ready_[i].zeros = {zero.even, zero.odd};
-      }
-    }
+    if (scale_size_ == 1) return prepare<1>(s, buffer);
+    if (scale_size_ == 2) return prepare<2>(s, buffer);
+    prepare<4>(s, buffer);
   }
 
   /// Groups of copies that may be under way when the scales of a segment are needed, those of the
-  /// next having been begun; and when a tile is needed.
+  /// next having been begun; and when a tile is needed, or two together.
   static constexpr int kPendingAtScales = kDepth + 1;
   static constexpr int kPendingAtTile = kDepth;
+  static constexpr int kPendingAtTwoTiles = kDepth - 1;
 
   /// This lane's words of the first tile of a segment; the next tiles follow.
   __device__ const uint8_t* codes_of(const Segment& s) const {
-    return w_.codes + (int64_t{s.strip} * w_.tiles + s.tile) * tile_bytes(kWords) +
-           lane_ * kFirst * 4;
+    const uint32_t tile = static_cast<uint32_t>(s.strip) * w_.tiles + s.tile;
+    return w_.codes + uint64_t{tile} * tile_bytes(kWords) + lane_ * kFirst * 4;
   }
 
   /// Starts the copy of tile `slot` of the segment at `codes`, if `there`.
@@ -193,6 +193,46 @@ class WeightStream {
   __device__ uint8_t* raw_zeros(int buffer) const {
     return raw(2) + buffer * kValues * zero_size_;
   }
+  template <int kScaleBytes>
+  __device__ float scale_of(uint32_t code) const {
+    if constexpr (kScaleBytes == 1) return scale_values_[code];
+    if constexpr (kScaleBytes == 2) {
+      const uint16_t bits = static_cast<uint16_t>(code);
+      return w_.scale.shift == 16 ? BF16::to_float(bits) : F16::to_float(bits);
+    }
+    return __uint_as_float(code);
+  }
+
+  template <int kScaleBytes>
+  __device__ void prepare(const Segment& s, int buffer) {
+    const int first = block_of(s.tile);
+    const int pairs = s.count * (kBlock / 2);
+    const uint8_t* const scales = shared_ + buffer * kValues * kScaleBytes;
+    const uint8_t* const zeros = shared_ + 2 * kValues * kScaleBytes + buffer * kValues * zero_size_;
+#pragma unroll
+    for (int j = 0; j < kValues / 2 / kLanes; ++j) {
+      const int i = lane_ + j * kLanes;  // pair: [slot][row % 8][group]
+      if (i >= pairs) break;
+      const int block = kGroups > 1 ? i / (kBlock / 2) : block_of(s.tile + i / (kBlock / 2)) - first;
+      const int from = (block * (kBlock / 2) + i % (kBlock / 2)) * 2;
+      const CodePair code = load_pair<kScaleBytes>(scales + from * kScaleBytes);
+      Prepared prepared;
+      prepared.scales = {scale_of<kScaleBytes>(code.even), scale_of<kScaleBytes>(code.odd)};
+      if constexpr (Decoder::kHasZeros) {
+        ZeroPair zero = constant_zero_;
+        if (zero_size_ == 1) {
+          const CodePair z = load_pair<1>(zeros + from);
+          zero = Decoder::zeros(z.even, z.odd);
+        } else if (zero_size_ == 2) {
+          const CodePair z = load_pair<2>(zeros + from * 2);
+          zero = Decoder::zeros(z.even, z.odd);
+        }
+        prepared.zeros = {zero.even, zero.odd};
+      }
+      ready_[i] = prepared;
+    }
+  }
+
   static __device__ ZeroPair make_zeros(uint32_t even, uint32_t odd) {
     if constexpr (Decoder::kHasZeros) return Decoder::zeros(even, odd);
     return {};
@@ -206,6 +246,7 @@ class WeightStream {
   }
 
   const WeightArguments& w_;
+  const float* const scale_values_;
   const int scale_size_;
   const int zero_size_;
   Prepared* const ready_;  // [slot][row % 8][group]

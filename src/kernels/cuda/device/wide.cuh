@@ -83,10 +83,10 @@ class WideWarp {
   using Stream = WeightStream<Decoder, kGroups, Shape::kDepth>;
   static constexpr int kStepsPerGroup = kSteps / kGroups;
 
-  __device__ WideWarp(const WeightArguments& w, uint8_t* shared, int stream_size, int lane,
-                      const Table& table, float factor)
-      : w_(w), stream_{make_stream(w, shared, stream_size, lane)}, table_(table),
-        factor_(factor) {}
+  __device__ WideWarp(const WeightArguments& w, const float* scale_values, uint8_t* shared,
+                      int stream_size, int lane, const Table& table)
+      : w_(w), stream_{make_stream(w, scale_values, shared, stream_size, lane)}, table_(table),
+        factor_(w.scale_factor) {}
 
   /// Asks for the first weights of strips first, first + 4, ...
   __device__ void begin(int first_strip) {
@@ -126,7 +126,7 @@ class WideWarp {
         from[j] = stream_[j].codes_of(segment(j, tile + Shape::kDepth));
       }
       __syncwarp();
-#pragma unroll
+#pragma unroll 1
       for (int i = 0; i < Shape::kDepth; ++i) {
         if (tile + i >= w_.tiles) break;
         wait_barrier(full + ring.stage * 8, ring.phase);
@@ -154,12 +154,13 @@ class WideWarp {
     Stream s[kStrips];
     __device__ Stream& operator[](int j) { return s[j]; }
   };
-  static __device__ Streams make_stream(const WeightArguments& w, uint8_t* shared, int bytes,
-                                        int lane) {
+  static __device__ Streams make_stream(const WeightArguments& w, const float* scale_values,
+                                        uint8_t* shared, int bytes, int lane) {
     if constexpr (kStrips == 1) {
-      return {{Stream(w, shared, lane)}};
+      return {{Stream(w, scale_values, shared, lane)}};
     } else {
-      return {{Stream(w, shared, lane), Stream(w, shared + bytes, lane)}};
+      return {{Stream(w, scale_values, shared, lane),
+               Stream(w, scale_values, shared + bytes, lane)}};
     }
   }
 
@@ -226,13 +227,22 @@ __device__ __noinline__ void finish_staged(const LinearArguments& a, const float
                                            int first_strip, int64_t token0) {
   constexpr int kStride = WideShape<128, kStrips>::kStagedStride;
   const float factor = 1 / a.weights.scale_factor;
-  for (int i = threadIdx.x % 128; i < 16 * 4 * kStrips * 8; i += 128) {
-    const int strip = i / 8 % (4 * kStrips);
-    const int token = i / (32 * kStrips);
+  for (int i = threadIdx.x % 128; i < 16 * 4 * kStrips; i += 128) {
+    const int strip = i % (4 * kStrips);
+    const int token = i / (4 * kStrips);
     if (token0 + token >= a.m) continue;
-    const float* from = staged + token * kStride + strip * kStripRows + i % 8;
-    finish<Number>(a, first_strip + strip, i % 8, token0 + token, from[0] * factor,
-                   from[8] * factor);
+    float values[kStripRows];
+    const float4* from =
+        reinterpret_cast<const float4*>(staged + token * kStride + strip * kStripRows);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float4 v = from[j];
+      values[4 * j] = v.x * factor;
+      values[4 * j + 1] = v.y * factor;
+      values[4 * j + 2] = v.z * factor;
+      values[4 * j + 3] = v.w * factor;
+    }
+    finish_strip<Number>(a, first_strip + strip, token0 + token, values);
   }
 }
 
@@ -291,6 +301,8 @@ __global__ void __launch_bounds__(kWideThreads, WideShape<kTokens, kStrips>::kBl
     }
     publish_barriers();
   }
+  float* const scale_values = reinterpret_cast<float*>(shared + at.scale_values);
+  fill_scale_values(scale_values, w.scale);
   const Table table = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared + at.table));
   __syncthreads();
   if (p.cluster > 1) {
@@ -310,8 +322,8 @@ __global__ void __launch_bounds__(kWideThreads, WideShape<kTokens, kStrips>::kBl
     const int group = warpgroup - 1;
     const int warp = threadIdx.x / kLanes % 4;
     const int count = p.row_blocks / p.cluster * p.token_blocks;
-    Warp warp_work(w, shared + at.streams + (group * 4 + warp) * kStrips * stream_size,
-                   stream_size, threadIdx.x % kLanes, table, w.scale_factor);
+    Warp warp_work(w, scale_values, shared + at.streams + (group * 4 + warp) * kStrips * stream_size,
+                   stream_size, threadIdx.x % kLanes, table);
     Ring<Shape::kStages> ring;
     const int step = gridDim.x / p.cluster;
     int i = blockIdx.x / p.cluster;
