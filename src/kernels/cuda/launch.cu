@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cstddef>
 #include <string>
 
 #include "kernels/cuda/device/kernel_set.h"
@@ -34,6 +36,20 @@ constexpr WeightKernels kWeightKernels[] = {
 #include "kernels/cuda/weights.def"
 #undef SUBBYTE_CUDA_WEIGHTS
 };
+
+/// Of all kernels of all weights, in the order of weights.def.
+int kernel_index(const void* kernel) {
+  int index = 0;
+  for (const WeightKernels& weights : kWeightKernels) {
+    for (const KernelSet* set : {&weights.f16(), &weights.bf16()}) {
+      for (const void* known : set->kernels) {
+        if (known == kernel) return index;
+        ++index;
+      }
+    }
+  }
+  return 0;
+}
 
 Error failure(const char* what, cudaError_t error) {
   return {"cuda.launch", std::string(what) + ": " + cudaGetErrorString(error)};
@@ -89,10 +105,19 @@ Status describe_activations(CUtensorMap& map, const void* x, int64_t m, int64_t 
   return {};
 }
 
+/// Asks the runtime once for each kernel, device and size that is larger than those before.
 Status allow_shared_memory(const void* kernel, int bytes) {
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  constexpr int kDevices = 64;
+  static std::array<std::atomic<int>, kDevices * kKernelKinds * 2 * std::size(kWeightKernels)>
+      allowed;
+  int device = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return failure("linear", error);
+  const std::size_t index = static_cast<std::size_t>(kernel_index(kernel)) * kDevices + device;
+  if (device < kDevices && allowed[index].load(std::memory_order_relaxed) >= bytes) return {};
+  error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return failure("linear: shared memory", error);
+  if (device < kDevices) allowed[index].store(bytes, std::memory_order_relaxed);
   return {};
 }
 

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 
 #include "kernels/cuda/device/shared_sizes.h"
 
@@ -41,19 +42,26 @@ int stream_of_warp(const PackedFormat& f, int depth) {
                       f.decoder == DecoderKind::kIntegers);
 }
 
-/// A block of `narrow`: what it needs and how long it takes.
+/// What a block of `narrow` needs and how long all of it takes.
 struct NarrowCost {
   int shared_bytes;
   double seconds;
 };
 
-/// Fixed times, in seconds: measured on an H200, see docs/kernels/cuda.md.
-constexpr double kLaunch = 2.0e-6;
-constexpr double kRound = 0.12e-6;
+// What an H200 showed (docs/kernels/cuda.md): fixed times, and instructions for each tile of a warp
+// by narrow8, narrow16 and narrow64, with the share of the time in which one is issued.
+constexpr double kLaunch = 2.5e-6;
+constexpr double kRound = 0.3e-6;
+constexpr double kClusterEnd = 1.0e-6;
 constexpr double kLatency = 1.0e-6;
-constexpr double kClusterEnd = 0.9e-6;
+constexpr double kTileInstructions[] = {100, 140, 420};
+constexpr double kIssued = 0.62;
+// Seconds for 64 inputs of a block of wide64, wide128 and wide256; wide64 has a neighbour on its
+// multiprocessor that costs it more.
+constexpr double kWideTile[] = {0.42e-6, 0.52e-6, 0.9e-6};
+constexpr double kWideTileWithNeighbour = 0.66e-6;
 constexpr double kWideLaunch = 4.0e-6;
-constexpr double kWideTileEnd = 1.0e-6;
+constexpr double kWideTileEnd = 1.5e-6;
 
 NarrowCost narrow_cost(const Problem& problem, const Device& device, const NarrowPartition& p,
                        int tokens, int token_blocks) {
@@ -68,12 +76,11 @@ NarrowCost narrow_cost(const Problem& problem, const Device& device, const Narro
                     is_partial ? static_cast<int>(strips) : 0);
   const double blocks_at_once = std::max(
       1.0, static_cast<double>(p.groups * p.splits) * token_blocks / device.multiprocessors);
-  // Tensor cores, decoding: about 60 instructions a tile, 10 more for each 8 tokens, four
-  // schedulers.
   const int64_t rounds = divide_up(strips, warps / p.warps_in_k);
   const int64_t warp_tiles = rounds * divide_up(tiles, p.warps_in_k);
-  const double issue = static_cast<double>(warp_tiles) * (60 + 1.25 * tokens) * (warps / 4.0) /
-                       device.clock_hz;
+  const double instructions = kTileInstructions[tokens == 8 ? 0 : tokens == 16 ? 1 : 2];
+  const double issue = static_cast<double>(warp_tiles) * instructions * (warps / 4.0) /
+                       (device.clock_hz * kIssued);
   const double share = device.bytes_per_second / device.multiprocessors;
   // Loads under way, against what the memory's latency asks for.
   const double ahead = static_cast<double>(warps) * tile_bytes(f.bits) *
@@ -101,41 +108,81 @@ int chunk_that_fits(const Problem& problem, const Device& device, NarrowPartitio
   return 0;
 }
 
-void add_narrow(std::vector<Plan>& plans, const Problem& problem, const Device& device,
-                KernelKind kind, bool batch_invariant) {
-  const int tokens = tokens_of(kind);
-  const int token_blocks = static_cast<int>(divide_up(problem.m, tokens));
-  // A partition that is to serve any number of tokens is made for one block of them.
-  const int blocks_in_plan = batch_invariant ? 1 : token_blocks;
+/// The plan of a kernel that has this partition, or none if it does not fit. chunk_tiles 0: the
+/// largest chunk.
+std::optional<Plan> narrow_plan(const Problem& problem, const Device& device, KernelKind kind,
+                                int splits, int warps_in_k, int chunk_tiles) {
   const PackedFormat& f = problem.weights;
-  for (int splits = 1; splits <= (device.compute_capability >= 90 ? 8 : 1); splits *= 2) {
-    if (splits > f.tiles) break;
-    const int64_t clusters =
-        std::max(1, device.multiprocessors / splits / std::min(blocks_in_plan, 4));
-    for (int warps_in_k = 1; warps_in_k <= narrow_warps(tokens); warps_in_k *= 2) {
-      Plan plan;
-      plan.kernel = kind;
-      NarrowPartition& p = plan.narrow;
-      p.splits = splits;
-      p.groups = static_cast<int>(std::min(clusters, f.strips));
-      p.warps_in_k = warps_in_k;
-      p.chunk_tiles = chunk_that_fits(problem, device, p, tokens);
-      if (p.chunk_tiles == 0) continue;
-      p.chunks = static_cast<int>(divide_up(divide_up(f.tiles, splits), p.chunk_tiles));
-      p.splits_log2 = std::countr_zero(static_cast<unsigned>(splits));
-      p.warps_in_k_log2 = std::countr_zero(static_cast<unsigned>(warps_in_k));
-      p.strips = parts_of(f.strips, p.groups);
-      p.tiles = parts_of(f.tiles, splits);
-      const NarrowCost cost =
-          narrow_cost(problem, device, plan.narrow, tokens, token_blocks);
-      plan.grid_x = plan.narrow.groups * splits;
-      plan.grid_y = token_blocks;
-      plan.threads = narrow_warps(tokens) * kLanes;
-      plan.cluster = splits;
-      plan.shared_bytes = cost.shared_bytes;
-      plan.microseconds = cost.seconds * 1e6;
-      plans.push_back(plan);
+  const int tokens = tokens_of(kind);
+  const int64_t token_blocks = divide_up(problem.m, tokens);
+  const int64_t clusters =
+      std::max<int64_t>(1, device.multiprocessors / splits / std::min<int64_t>(token_blocks, 4));
+  Plan plan;
+  plan.kernel = kind;
+  NarrowPartition& p = plan.narrow;
+  p.splits = splits;
+  p.groups = static_cast<int>(std::min(clusters, f.strips));
+  p.warps_in_k = warps_in_k;
+  p.chunk_tiles =
+      chunk_tiles != 0 ? chunk_tiles : chunk_that_fits(problem, device, p, tokens);
+  if (p.chunk_tiles == 0) return std::nullopt;
+  p.chunks = static_cast<int>(divide_up(divide_up(f.tiles, splits), p.chunk_tiles));
+  p.splits_log2 = std::countr_zero(static_cast<unsigned>(splits));
+  p.warps_in_k_log2 = std::countr_zero(static_cast<unsigned>(warps_in_k));
+  p.strips_in_round = narrow_warps(tokens) / warps_in_k;
+  p.rounds = static_cast<int>(divide_up(divide_up(f.strips, p.groups), p.strips_in_round));
+  p.strips = parts_of(f.strips, p.groups);
+  p.tiles = parts_of(f.tiles, splits);
+  const NarrowCost cost =
+      narrow_cost(problem, device, p, tokens, static_cast<int>(token_blocks));
+  if (cost.shared_bytes > device.shared_bytes) return std::nullopt;
+  plan.grid_x = p.groups * splits;
+  plan.grid_y = static_cast<int>(token_blocks);
+  plan.threads = narrow_warps(tokens) * kLanes;
+  plan.cluster = splits;
+  plan.shared_bytes = cost.shared_bytes;
+  plan.microseconds = cost.seconds * 1e6;
+  return plan;
+}
+
+int largest_cluster(const Device& device) {
+  return device.compute_capability >= 90 ? 8 : 1;
+}
+
+void add_narrow(std::vector<Plan>& plans, const Problem& problem, const Device& device,
+                KernelKind kind) {
+  if (divide_up(problem.m, tokens_of(kind)) > 65535) return;  // blocks in y
+  const int warps = narrow_warps(tokens_of(kind));
+  for (int splits = 1; splits <= largest_cluster(device); splits *= 2) {
+    if (splits > problem.weights.tiles) break;
+    for (int warps_in_k = 1; warps % warps_in_k == 0; warps_in_k *= 2) {
+      const auto plan = narrow_plan(problem, device, kind, splits, warps_in_k, 0);
+      if (plan) plans.push_back(*plan);
     }
+  }
+}
+
+/// Sums depend on splits, warps_in_k and chunk_tiles. So these are made for 16 tokens, whatever m
+/// is, and such that narrow8 has them too.
+void add_batch_invariant(std::vector<Plan>& plans, const Problem& problem, const Device& device) {
+  Problem sixteen = problem;
+  sixteen.m = 16;
+  std::vector<Plan> models;
+  add_narrow(models, sixteen, device, KernelKind::kNarrow16);
+  std::erase_if(models, [](const Plan& plan) { return plan.narrow.warps_in_k > 8; });
+  std::stable_sort(models.begin(), models.end(), [](const Plan& a, const Plan& b) {
+    return a.microseconds < b.microseconds;
+  });
+  for (const Plan& model : models) {
+    const NarrowPartition& p = model.narrow;
+    const auto eight = narrow_plan(sixteen, device, KernelKind::kNarrow8, p.splits, p.warps_in_k,
+                                   p.chunk_tiles);
+    if (!eight) continue;
+    const KernelKind kind = problem.m <= 8 ? KernelKind::kNarrow8 : KernelKind::kNarrow16;
+    const auto plan =
+        narrow_plan(problem, device, kind, p.splits, p.warps_in_k, p.chunk_tiles);
+    if (plan && plan->grid_y <= 65535) plans.push_back(*plan);
+    return;
   }
 }
 
@@ -176,10 +223,13 @@ void add_wide(std::vector<Plan>& plans, const Problem& problem, const Device& de
   const int64_t resident = at_once * device.multiprocessors / plan.cluster * plan.cluster;
   plan.grid_x = static_cast<int>(std::min(all, resident));
   plan.threads = 384;
-  const double compute =
-      static_cast<double>(rows) * tokens * kTileCols / 2048 / device.clock_hz / 0.8;
   const double share = device.bytes_per_second / device.multiprocessors;
   const double read = rows / 16.0 * bytes_of_tile(f) / share;
+  const bool has_neighbour = at_once > 1 && all > device.multiprocessors;
+  const double compute = has_neighbour
+                             ? kWideTileWithNeighbour
+                             : kWideTile[static_cast<int>(kind) - static_cast<int>(
+                                                                      KernelKind::kWide64)];
   const double tile = static_cast<double>(f.tiles) * std::max(compute, read) + kWideTileEnd;
   plan.microseconds =
       1e6 * (kWideLaunch + static_cast<double>(divide_up(all, plan.grid_x)) * tile);
@@ -204,12 +254,12 @@ int tokens_of(KernelKind kind) {
 std::vector<Plan> plan_candidates(const Problem& problem, const Device& device,
                                   const PlanOptions& options) {
   std::vector<Plan> plans;
-  for (int i = 0; i < kKernelKinds; ++i) {
+  if (options.batch_invariant) add_batch_invariant(plans, problem, device);
+  for (int i = 0; i < kKernelKinds && !options.batch_invariant; ++i) {
     const KernelKind kind = static_cast<KernelKind>(i);
     if (!options.kernel.empty() && options.kernel != name(kind)) continue;
-    if (options.batch_invariant && kind != KernelKind::kNarrow64) continue;
     if (is_narrow(kind)) {
-      add_narrow(plans, problem, device, kind, options.batch_invariant);
+      add_narrow(plans, problem, device, kind);
     } else if (device.compute_capability == 90) {
       add_wide(plans, problem, device, kind);
     }

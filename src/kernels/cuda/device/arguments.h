@@ -93,11 +93,13 @@ constexpr Parts parts_of(int64_t size, int64_t parts) {
 struct NarrowPartition {
   int32_t splits;       // blocks of a cluster, each with its part of the inputs: a power of two
   int32_t groups;       // clusters, each with its part of the strips
-  int32_t warps_in_k;   // of a block, which share a strip: a power of two
+  int32_t warps_in_k;   // of a block, which share a strip: a power of two that divides its warps
   int32_t chunk_tiles;  // inputs in shared memory at a time, in tiles
   int32_t chunks;       // that a block has, at most
   int32_t splits_log2;
   int32_t warps_in_k_log2;
+  int32_t strips_in_round;  // warps of a block / warps_in_k
+  int32_t rounds;           // that a block has, at most
   Parts strips;  // by groups
   Parts tiles;   // by splits
 };

@@ -4,7 +4,7 @@
 //
 //   cluster g of `groups`   has strips [g S / groups, (g + 1) S / groups)
 //   block r of the cluster  has the r-th part of the inputs of those strips
-//   warps (16 or 8)         warps_in_k of them share a strip, each with its part of those inputs;
+//   warps (24, 16 or 8)     warps_in_k of them share a strip, each with its part of those inputs;
 //                           as many strips as that leaves are a round
 //
 // A warp multiplies 16 outputs x 64 inputs by 8 * kTokens8 tokens with m16n8k16 and adds up in
@@ -29,22 +29,12 @@ struct NarrowWork {
   int strips;
   int first_tile;
   int tiles;
-  int rounds;
-  int strips_in_round_log2;
 };
 
-__device__ __forceinline__ NarrowWork narrow_work(const NarrowPartition& p, int warps_log2) {
+__device__ __forceinline__ NarrowWork narrow_work(const NarrowPartition& p) {
   const int group = blockIdx.x >> p.splits_log2;
   const int rank = blockIdx.x & (p.splits - 1);
-  NarrowWork work;
-  work.first_strip = p.strips.begin(group);
-  work.strips = p.strips.size(group);
-  work.first_tile = p.tiles.begin(rank);
-  work.tiles = p.tiles.size(rank);
-  work.strips_in_round_log2 = warps_log2 - p.warps_in_k_log2;
-  const int strips_in_round = 1 << work.strips_in_round_log2;
-  work.rounds = (work.strips + strips_in_round - 1) >> work.strips_in_round_log2;
-  return work;
+  return {p.strips.begin(group), p.strips.size(group), p.tiles.begin(rank), p.tiles.size(rank)};
 }
 
 /// A warp's segments one after the other: chunk after chunk, round after round.
@@ -72,7 +62,7 @@ class NarrowCursor {
     if (done()) return;
     tile_ += kDepth;
     if (tile_ < end_) return;
-    if (++round_ >= work_.rounds) {
+    if (++round_ >= p_.rounds) {
       round_ = 0;
       ++chunk_;
     }
@@ -80,7 +70,7 @@ class NarrowCursor {
   }
 
  private:
-  __device__ int strip() const { return (round_ << work_.strips_in_round_log2) + strip_in_round_; }
+  __device__ int strip() const { return round_ * p_.strips_in_round + strip_in_round_; }
   __device__ void begin_item() {
     const int begin = chunk_ * p_.chunk_tiles;
     const int tiles = min(p_.chunk_tiles, work_.tiles - begin);  // may be none in the last chunk
@@ -292,7 +282,7 @@ __global__ void __launch_bounds__(narrow_warps(kTokens8 * 8) * kLanes, 1)
   const int x_rows = min(kTokens8 * 8, a.m);
   const NarrowShared at = narrow_shared(table_bytes<Decoder>(), stream_size, kTokens8 * 8, x_rows,
                                         p.chunk_tiles, 0);
-  const NarrowWork work = narrow_work(p, kWarps == 16 ? 4 : 3);
+  const NarrowWork work = narrow_work(p);
   constexpr int kSumFloats = kTokens8 * 8 * kSumStride;
   float* const sums = reinterpret_cast<float*>(shared + at.sums);
   const bool is_partial = p.splits > 1 || p.chunks > 1;
@@ -334,7 +324,7 @@ __global__ void __launch_bounds__(narrow_warps(kTokens8 * 8) * kLanes, 1)
                               (work.first_tile + chunk_begin) * kTileCols,
                               chunk_tiles * kTileCols);
     __syncthreads();
-    for (int round = 0; round < work.rounds; ++round) {
+    for (int round = 0; round < p.rounds; ++round) {
       sum.clear();
       for (bool last = false; !last;) {
         const Segment s = next.segment();
@@ -370,7 +360,7 @@ __global__ void __launch_bounds__(narrow_warps(kTokens8 * 8) * kLanes, 1)
       }
       float* const round_sums = sums + round_buffer * kWarps * kSumFloats;
       const int strip_in_round = warp >> p.warps_in_k_log2;
-      const int strip = (round << work.strips_in_round_log2) + strip_in_round;
+      const int strip = round * p.strips_in_round + strip_in_round;
       sum.store(round_sums + warp * kSumFloats, lane, tokens);
       wait_for_strip(p, strip_in_round);
       if (strip < work.strips) {

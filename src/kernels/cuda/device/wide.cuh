@@ -176,8 +176,7 @@ class WideWarp {
     }
   }
 
-  /// Products of up to three steps are under way while the next weights are decoded, so a step has
-  /// its registers to itself until its number comes again.
+  /// The products of two steps are under way while the weights of the next two are decoded.
   __device__ void multiply_tile(bool first, int slot, uint64_t b, int before, uint32_t empty,
                                 int cluster) {
     typename Stream::Prepared prepared[kStrips];
@@ -187,29 +186,37 @@ class WideWarp {
 #pragma unroll
     for (int j = 0; j < kStrips; ++j) stream_[j].read_codes(slot, codes[j]);
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kSteps; step += 2) {
 #pragma unroll
       for (int j = 0; j < kStrips; ++j) {
-        if (step % kStepsPerGroup == 0) {
-          prepared[j] = stream_[j].prepared(slot, step / kStepsPerGroup);
-          scale[j][0] = Number::pair_of_float(prepared[j].scales.x * factor_);
-          scale[j][1] = Number::pair_of_float(prepared[j].scales.y * factor_);
-        }
-        decode_step<Decoder>(codes[j], step, prepared[j], table_, a_[step][j]);
-#pragma unroll
-        for (int r = 0; r < 4; ++r) {
-          a_[step][j][r] = Number::mul(a_[step][j][r], scale[j][r % 2]);
-        }
+        decode(slot, step, j, codes[j], prepared[j], scale[j]);
+        decode(slot, step + 1, j, codes[j], prepared[j], scale[j]);
       }
       wgmma_fence();
 #pragma unroll
-      for (int j = 0; j < kStrips; ++j) {
-        wgmma<Number, kTokens>(sums[j], a_[step][j], b + 2 * step, step > 0 || !first);
+      for (int i = step; i < step + 2; ++i) {
+#pragma unroll
+        for (int j = 0; j < kStrips; ++j) {
+          wgmma<Number, kTokens>(sums[j], a_[i][j], b + 2 * i, i > 0 || !first);
+        }
       }
       wgmma_commit();
-      wgmma_wait<3>();
-      if (step == 2) release(before, empty, cluster);
+      wgmma_wait<1>();
+      if (step == 0) release(before, empty, cluster);
     }
+  }
+
+  /// One step of one strip to a_[step][j].
+  __device__ void decode(int slot, int step, int j, const uint32_t* codes,
+                         typename Stream::Prepared& prepared, uint32_t (&scale)[2]) {
+    if (step % kStepsPerGroup == 0) {
+      prepared = stream_[j].prepared(slot, step / kStepsPerGroup);
+      scale[0] = Number::pair_of_float(prepared.scales.x * factor_);
+      scale[1] = Number::pair_of_float(prepared.scales.y * factor_);
+    }
+    decode_step<Decoder>(codes, step, prepared, table_, a_[step][j]);
+#pragma unroll
+    for (int r = 0; r < 4; ++r) a_[step][j][r] = Number::mul(a_[step][j][r], scale[r % 2]);
   }
 
   const WeightArguments& w_;

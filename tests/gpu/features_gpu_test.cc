@@ -1,0 +1,330 @@
+// What the kernels do besides the product: epilogues, act-order, odd addresses, the same bits each
+// time and for any number of neighbours; packing on the GPU; the C interface.
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "gpu_linear.h"
+#include "kernels/cuda/cuda_c.h"
+#include "support/compare.h"
+
+namespace subbyte::testing {
+namespace {
+
+using cuda::Activation;
+using cuda::Number;
+using cuda::Plan;
+using cuda::PlanOptions;
+using cuda::RowOrder;
+
+const WeightFormat kInt4 = {Format::kU4, Format::kF16, Zero::kU8, 128};
+const WeightFormat kMxfp4 = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
+
+/// One plan of each kernel.
+std::vector<Plan> one_of_each(const cuda::Problem& problem) {
+  std::vector<Plan> plans;
+  for (const char* kernel : {"narrow8", "narrow16", "narrow64", "wide64", "wide128", "wide256"}) {
+    PlanOptions options;
+    options.kernel = kernel;
+    const auto plan = cuda::plan_linear(problem, this_device(), options);
+    EXPECT_TRUE(plan.ok()) << kernel;
+    if (plan) plans.push_back(*plan);
+  }
+  return plans;
+}
+
+double silu(double x) {
+  return x / (1 + std::exp(-x));
+}
+
+double gate_up(Activation activation, double gate, double up) {
+  if (activation == Activation::kSwiGLU) return silu(gate) * up;
+  gate = std::min(gate, 7.0);
+  up = std::clamp(up, -7.0, 7.0);
+  return gate / (1 + std::exp(-1.702 * gate)) * (up + 1);
+}
+
+TEST(GpuEpilogue, bias_residual_and_activation_follow_the_product) {
+  constexpr int64_t kRows = 176;  // 88 hidden units, no multiple of a block
+  constexpr int64_t kCols = 512;
+  constexpr int64_t kM = 19;
+  // Small enough that gates and the two clamps are met on both sides.
+  const RandomMatrix matrix = random_matrix(kInt4, kRows, kCols, Contents::kReal, 5);
+  for (const RowOrder order :
+       {RowOrder::kNatural, RowOrder::kGateAboveUp, RowOrder::kGateUpPairs}) {
+    const PackedOnDevice packed(matrix.view, order);
+    for (const Activation activation :
+         {Activation::kNone, Activation::kSwiGLU, Activation::kClampedSwiGLU}) {
+      if (order == RowOrder::kNatural && activation != Activation::kNone) continue;
+      for (const Number number : kNumbers) {
+        GpuProduct product = {&packed, number, {}, kM};
+        product.x = to_numbers(random_inputs(kM, kCols, Contents::kReal, 8), number);
+        product.activation = activation;
+        product.bias = to_numbers(random_inputs(1, kRows, Contents::kReal, 9), number);
+        product.residual =
+            to_numbers(random_inputs(kM, product.outputs(), Contents::kReal, 10), number);
+        const Oracle oracle = multiply_in_double(matrix.view, to_floats(product.x, number), kM);
+        const std::vector<float> bias = to_floats(product.bias, number);
+        const std::vector<float> residual = to_floats(product.residual, number);
+        std::vector<double> expected;
+        std::vector<double> bounds;
+        const double unit = unit_of(number);
+        for (int64_t m = 0; m < kM; ++m) {
+          for (int64_t n = 0; n < product.outputs(); ++n) {
+            // Weights rounded twice and summed in float32 (relative_bound of linear_gpu_test).
+            const auto error = [&](int64_t row) {
+              return (2.02 * unit + 17.0 / 16 * kCols * 0x1p-23) *
+                     oracle.magnitude[m * kRows + row];
+            };
+            const auto sum = [&](int64_t row) { return oracle.y[m * kRows + row] + bias[row]; };
+            double value = sum(n);
+            double bound = error(n);
+            if (activation != Activation::kNone) {
+              const bool pairs = order == RowOrder::kGateUpPairs;
+              const int64_t gate = pairs ? 2 * n : n;
+              const int64_t up = pairs ? 2 * n + 1 : n + kRows / 2;
+              value = gate_up(activation, sum(gate), sum(up));
+              // The gate's slope is below 1.1 (1.7-fold steeper: 1.2) and its value below |gate| + 1.
+              const double u = std::fabs(sum(up)) + error(up) + 1;
+              bound = 1.2 * error(gate) * u + (std::fabs(sum(gate)) + error(gate) + 1) * error(up);
+              bound += 0x1p-20 * (std::fabs(value) + 1);  // expf and the division, in float32
+            }
+            value += residual[m * product.outputs() + n];
+            expected.push_back(value);
+            bounds.push_back(bound + 1.01 * unit * (std::fabs(value) + bound) + 0x1p-20);
+          }
+        }
+        for (const Plan& plan : one_of_each(product.problem())) {
+          const Comparison comparison =
+              compare_matmul(to_floats(run(product, plan), number), expected, bounds);
+          ASSERT_TRUE(comparison) << cuda::name(plan.kernel) << " order " << int(order)
+                                  << " activation " << int(activation) << "\n"
+                                  << comparison.message;
+        }
+      }
+    }
+  }
+}
+
+TEST(GpuInputs, act_order_and_odd_addresses_change_nothing) {
+  constexpr int64_t kRows = 40;
+  constexpr int64_t kCols = 384;
+  constexpr int64_t kM = 21;
+  RandomMatrix matrix = random_matrix(kInt4, kRows, kCols, Contents::kExact, 15);
+  std::vector<uint32_t> order(kCols);
+  std::iota(order.begin(), order.end(), 0u);
+  Random random(4);
+  for (int64_t i = kCols - 1; i > 0; --i) std::swap(order[i], order[random.below(i + 1)]);
+  for (const bool act_order : {false, true}) {
+    if (act_order) matrix.view.input_order = order;
+    const PackedOnDevice packed(matrix.view);
+    for (const Number number : kNumbers) {
+      GpuProduct product = {&packed, number, {}, kM};
+      product.x = to_numbers(random_inputs(kM, kCols, Contents::kExact, 16), number);
+      const Oracle oracle = multiply_in_double(matrix.view, to_floats(product.x, number), kM);
+      for (const int64_t offset : {0, 1, 3, 8}) {
+        for (const int64_t extra : {0, 5, 8}) {
+          product.offset = offset;
+          product.extra_stride = extra;
+          for (const Plan& plan : one_of_each(product.problem())) {
+            const std::vector<uint16_t> y = run(product, plan);
+            for (std::size_t i = 0; i < y.size(); ++i) {
+              ASSERT_EQ(y[i], info_of(number).encode(oracle.y[i], Rounding::kNearestEven))
+                  << cuda::name(plan.kernel) << " offset " << offset << " extra " << extra;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(GpuBits, are_the_same_in_ten_thousand_runs_of_split_shapes) {
+  constexpr int64_t kRows = 80;
+  constexpr int64_t kCols = 2048;
+  constexpr int64_t kM = 5;
+  const RandomMatrix matrix = random_matrix(kMxfp4, kRows, kCols, Contents::kReal, 25);
+  const PackedOnDevice packed(matrix.view);
+  const Number number = Number::kBF16;
+  const std::vector<uint16_t> x = to_numbers(random_inputs(kM, kCols, Contents::kReal, 26), number);
+  const cuda::Problem problem = {packed.format(), number, kM};
+  for (const Plan& plan : cuda::plan_candidates(problem, this_device(), {})) {
+    if (plan.cluster < 4 || plan.narrow.warps_in_k < 4) continue;
+    const DeviceBytes x_on_device(bytes_of(x));
+    const DeviceBytes y(kM * kRows * 2);
+    cuda::LinearCall call;
+    call.weights = packed.arguments(number);
+    call.format = &packed.format();
+    call.x = x_on_device.data();
+    call.x_stride = kCols;
+    call.y = y.data();
+    call.y_stride = kRows;
+    call.m = kM;
+    std::vector<std::byte> first;
+    for (int i = 0; i < 10000; ++i) {
+      ASSERT_TRUE(cuda::run_linear(plan, call, number, nullptr, nullptr).ok());
+      const std::vector<std::byte> now = y.read();
+      if (i == 0) first = now;
+      ASSERT_EQ(now, first) << "run " << i;
+    }
+    return;  // one plan is enough of a test: it has clusters and warps that share sums
+  }
+  FAIL() << "no plan splits";
+}
+
+TEST(GpuBits, of_a_row_do_not_depend_on_its_neighbours_in_batch_invariant_mode) {
+  constexpr int64_t kRows = 300;
+  constexpr int64_t kCols = 1536;
+  for (const WeightFormat& format : {kInt4, kMxfp4}) {
+    const RandomMatrix matrix = random_matrix(format, kRows, kCols, Contents::kReal, 35);
+    const PackedOnDevice packed(matrix.view);
+    for (const Number number : kNumbers) {
+      const std::vector<uint16_t> all =
+          to_numbers(random_inputs(131, kCols, Contents::kReal, 36), number);
+      std::vector<uint16_t> whole;
+      for (const int64_t m : {131, 1, 2, 8, 9, 16, 17, 64}) {
+        GpuProduct product = {&packed, number, {}, m};
+        product.x.assign(all.begin(), all.begin() + m * kCols);
+        PlanOptions options;
+        options.batch_invariant = true;
+        const auto plan = cuda::plan_linear(product.problem(), this_device(), options);
+        ASSERT_TRUE(plan.ok()) << plan.error().message;
+        const std::vector<uint16_t> y = run(product, *plan);
+        if (whole.empty()) whole = y;
+        ASSERT_TRUE(std::equal(y.begin(), y.end(), whole.begin())) << "M " << m;
+      }
+    }
+  }
+}
+
+TEST(GpuFaults, a_wrong_nibble_scale_or_zero_point_is_noticed) {
+  constexpr int64_t kRows = 48;
+  constexpr int64_t kCols = 512;
+  RandomMatrix matrix = random_matrix(kInt4, kRows, kCols, Contents::kExact, 45);
+  const std::vector<uint16_t> x =
+      to_numbers(random_inputs(3, kCols, Contents::kExact, 46), Number::kF16);
+  const auto result = [&] {
+    const PackedOnDevice packed(matrix.view);
+    const GpuProduct product = {&packed, Number::kF16, x, 3};
+    return run(product, *cuda::plan_linear(product.problem(), this_device(), {}));
+  };
+  const std::vector<uint16_t> right = result();
+  std::byte& code = matrix.codes->data()[1234];
+  const std::byte nibbles = code;
+  code = (nibbles << 4) | (nibbles >> 4);
+  if (code == nibbles) code ^= std::byte{0x10};
+  EXPECT_NE(result(), right) << "swapped nibbles";
+  code = nibbles;
+  uint16_t scale;
+  std::memcpy(&scale, matrix.scales->data() + 20, 2);
+  const uint16_t twice = scale + 0x400;
+  std::memcpy(matrix.scales->data() + 20, &twice, 2);
+  EXPECT_NE(result(), right) << "twice the scale";
+  std::memcpy(matrix.scales->data() + 20, &scale, 2);
+  matrix.zeros->data()[7] ^= std::byte{1};
+  EXPECT_NE(result(), right) << "zero point off by one";
+  matrix.zeros->data()[7] ^= std::byte{1};
+  EXPECT_EQ(result(), right);
+}
+
+TEST(GpuPacking, gives_the_bytes_of_the_host) {
+  const std::vector<WeightFormat> formats = {
+      kInt4, kMxfp4, {Format::kU2, Format::kF16, Zero::kU8, 32},
+      {Format::kI3, Format::kF16, Zero::kNone, 64}, {Format::kU8, Format::kF16, Zero::kU16, 32},
+      {Format::kE2M1, Format::kE4M3, Zero::kNone, 16}, {Format::kNFL2, Format::kE4M4, Zero::kNone, 32},
+      {Format::kNFL3, Format::kF16, Zero::kNone, 32}, {Format::kNF4, Format::kF32, Zero::kNone, 64},
+      {Format::kNFL5, Format::kE4M4, Zero::kNone, 32}, {Format::kU3, Format::kBF16, Zero::kU8, 0}};
+  uint64_t seed = 50;
+  for (const WeightFormat& format : formats) {
+    for (const int64_t rows : {1, 24, 130}) {
+      for (const int64_t cols : {64, 192, 1000}) {
+        const int64_t group = format.group_size == 0 ? cols : format.group_size;
+        const int64_t whole = (cols + group - 1) / group * group;
+        const RandomMatrix matrix = random_matrix(format, rows, whole, Contents::kReal, ++seed);
+        for (const RowOrder order :
+             {RowOrder::kNatural, RowOrder::kGateAboveUp, RowOrder::kGateUpPairs}) {
+          if (order != RowOrder::kNatural && rows % 2 != 0) continue;
+          const auto packed = cuda::packed_format(matrix.view, order);
+          ASSERT_TRUE(packed.ok()) << packed.error().message;
+          std::vector<std::byte> expected(packed->bytes);
+          cuda::pack_on_host(expected.data(), matrix.view, *packed);
+          const DeviceBytes codes(matrix.view.codes);
+          const DeviceBytes scales(matrix.view.scales);
+          const DeviceBytes zeros(matrix.view.zeros);
+          MatrixView on_device = matrix.view;
+          on_device.codes = {codes.data(), codes.size()};
+          on_device.scales = {scales.data(), scales.size()};
+          on_device.zeros = {zeros.data(), zeros.size()};
+          const DeviceBytes to(packed->bytes);
+          ASSERT_TRUE(cuda::pack_on_device(to.data(), on_device, *packed, nullptr).ok());
+          expect_ok(cudaDeviceSynchronize());
+          ASSERT_EQ(to.read(), expected) << to_string(format) << " " << rows << " x " << whole;
+          ASSERT_TRUE(to.canaries_are_whole());
+        }
+      }
+    }
+  }
+}
+
+TEST(CInterface, multiplies_and_refuses_with_a_line) {
+  const RandomMatrix matrix = random_matrix(kInt4, 64, 256, Contents::kExact, 60);
+  SubbyteCudaMatrixDescription d = {};
+  d.element = "u4";
+  d.scale = "f16";
+  d.zero_bytes = 1;
+  d.group_size = 128;
+  d.rows = 64;
+  d.cols = 256;
+  d.codes = matrix.view.codes.data();
+  d.scales = matrix.view.scales.data();
+  d.zeros = matrix.view.zeros.data();
+  d.tensor_scale = 1;
+  const char* error = nullptr;
+  SubbyteCudaMatrix* weights = subbyte_cuda_matrix_create(&d, &error);
+  ASSERT_NE(weights, nullptr) << error;
+  const DeviceBytes packed(subbyte_cuda_matrix_bytes(weights));
+  ASSERT_EQ(subbyte_cuda_matrix_pack(weights, packed.data(), nullptr, &error), 0) << error;
+  for (const int64_t m : {1, 100}) {
+    const std::vector<uint16_t> x =
+        to_numbers(random_inputs(m, 256, Contents::kExact, 61), Number::kF16);
+    const DeviceBytes x_on_device(bytes_of(x));
+    const DeviceBytes y(m * 64 * 2);
+    SubbyteCudaLinear call = {};
+    call.x = x_on_device.data();
+    call.y = y.data();
+    call.m = m;
+    call.x_stride = 256;
+    call.y_stride = 64;
+    int64_t workspace_bytes = -1;
+    ASSERT_EQ(subbyte_cuda_linear_workspace(weights, &call, &workspace_bytes, &error), 0) << error;
+    const DeviceBytes workspace(workspace_bytes);
+    for (int repeat = 0; repeat < 2; ++repeat) {  // the second with the kept plan
+      ASSERT_EQ(subbyte_cuda_linear(weights, packed.data(), &call, workspace.data(), nullptr,
+                                    &error),
+                0)
+          << error;
+    }
+    expect_ok(cudaDeviceSynchronize());
+    const Oracle oracle = multiply_in_double(matrix.view, to_floats(x, Number::kF16), m);
+    const std::vector<std::byte> bytes = y.read();
+    for (std::size_t i = 0; i < oracle.y.size(); ++i) {
+      uint16_t found;
+      std::memcpy(&found, &bytes[2 * i], 2);
+      ASSERT_EQ(found, info(Format::kF16).encode(oracle.y[i], Rounding::kNearestEven));
+    }
+    call.activation = 1;  // these weights have no gate beside up
+    EXPECT_EQ(subbyte_cuda_linear(weights, packed.data(), &call, workspace.data(), nullptr, &error),
+              -1);
+    EXPECT_NE(std::string(error).find("side by side"), std::string::npos) << error;
+  }
+  subbyte_cuda_matrix_destroy(weights);
+  d.element = "u7";
+  EXPECT_EQ(subbyte_cuda_matrix_create(&d, &error), nullptr);
+  EXPECT_NE(std::string(error).find("u4"), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace subbyte::testing
