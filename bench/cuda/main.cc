@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -109,7 +110,66 @@ class Bench {
     }
   }
 
+  /// Packing on the GPU beside a copy of as many bytes.
+  void measure_packing() {
+    const WeightFormat source = kFormats[0].format;
+    const cuda::PackedFormat format = format_of(source, 8192, 8192);
+    pool_.fill(format);
+    MatrixView view;
+    view.format = source;
+    view.rows = format.rows;
+    view.cols = format.cols;
+    const std::size_t codes = view.rows * view.row_bytes();
+    const std::size_t groups = view.rows * view.groups();
+    const double us = time_calls(8, options_.replays, stream_, [&](int i) {
+      const std::byte* from = pool_.copy(2 * i);
+      view.codes = {from, codes};
+      view.scales = {from + codes, groups * 2};
+      view.zeros = {from + codes + groups * 2, groups};
+      const Status status = cuda::pack_on_device(const_cast<std::byte*>(pool_.copy(2 * i + 1)),
+                                                 view, format, stream_);
+      if (!status) must(cudaErrorUnknown, "pack_on_device");
+    });
+    const double copy = time_calls(8, options_.replays, stream_, [&](int i) {
+      must(cudaMemcpyAsync(const_cast<std::byte*>(pool_.copy(2 * i + 1)), pool_.copy(2 * i),
+                           format.bytes, cudaMemcpyDeviceToDevice, stream_),
+           "copy");
+    });
+    fmt::print("packing 8192 x 8192 int4: {:.1f} us; a copy of its bytes: {:.1f} us; {:.0f} % of "
+               "the copy's bandwidth\n",
+               us, copy, 100 * copy / us);
+  }
+
+  /// Host time of a call, beside that of a bare launch.
+  void measure_host() {
+    const cuda::PackedFormat format = format_of(kFormats[0].format, 64, 256);
+    for (const int64_t m : {1, 100}) {
+      const cuda::Plan plan = *cuda::plan_linear({format, number(), m}, device_, {});
+      const double ours =
+          host_time([&] { launch(plan, format, pool_.data(), m, false); });
+      const double bare =
+          host_time([&] { launch_read(pool_.data(), 16, sink_, false, stream_); });
+      fmt::print("host time of a call, {} tokens: {:.2f} us; of a bare launch: {:.2f} us\n", m, ours,
+                 bare);
+    }
+  }
+
  private:
+  template <typename Call>
+  double host_time(const Call& call) {
+    constexpr int kCalls = 200;  // fewer than a stream's queue holds
+    std::vector<double> times;
+    for (int i = 0; i < 21; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      for (int j = 0; j < kCalls; ++j) call();
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+      must(cudaStreamSynchronize(stream_), "launch");
+      times.push_back(seconds.count());
+    }
+    std::nth_element(times.begin(), times.begin() + 10, times.end());
+    return times[10] / kCalls * 1e6;
+  }
+
   static constexpr std::size_t kActivations = std::size_t{256} << 20;
 
   static bool wanted(const std::vector<std::string>& names, const std::string& name) {
@@ -274,10 +334,13 @@ int main(int argc, char** argv) {
   app.add_flag("--batch-invariant", options.batch_invariant, "In the batch-invariant mode");
   app.add_flag("--sweep", options.sweep, "Time all plans and print them");
   app.add_flag("--bf16", options.bf16, "bf16 activations (default: fp16)");
-  app.add_flag("--chain", chain, "Also the four products of a layer in a chain");
+  app.add_flag("--chain", chain, "Also a layer's four products in a chain, packing, and host time");
   app.add_flag("--no-cublas", options.no_cublas, "Without the vendor's library");
   CLI11_PARSE(app, argc, argv);
   subbyte::bench::Bench bench(options);
   bench.run();
-  if (chain) bench.measure_chain();
+  if (!chain) return 0;
+  bench.measure_chain();
+  bench.measure_packing();
+  bench.measure_host();
 }

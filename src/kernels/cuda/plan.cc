@@ -54,7 +54,8 @@ constexpr double kLaunch = 2.5e-6;
 constexpr double kRound = 0.3e-6;
 constexpr double kClusterEnd = 1.0e-6;
 constexpr double kLatency = 1.0e-6;
-constexpr double kTileInstructions[] = {100, 140, 420};
+constexpr double kTileInstructions[] = {100, 140, 700};
+constexpr double kChunk = 1.0e-6;  // two barriers and the way to the second-level cache
 constexpr double kIssued = 0.62;
 // Seconds for 64 inputs of a block of wide64, wide128 and wide256; wide64 has a neighbour on its
 // multiprocessor that costs it more.
@@ -91,7 +92,8 @@ NarrowCost narrow_cost(const Problem& problem, const Device& device, const Narro
       static_cast<double>(strips * tiles) * bytes_of_tile(f) / share * slowdown;
   const double stage = static_cast<double>(std::min<int64_t>(tokens, problem.m) * tiles) *
                        kTileCols * 2 / (1.3 * share);
-  const double end = static_cast<double>(rounds) * kRound + (p.splits > 1 ? kClusterEnd : 0);
+  const double end = static_cast<double>(rounds) * kRound + (p.splits > 1 ? kClusterEnd : 0) +
+                     static_cast<double>(divide_up(tiles, p.chunk_tiles) - 1) * kChunk;
   return {shared.bytes, kLaunch + std::ceil(blocks_at_once) * (std::max(issue, read) + stage + end)};
 }
 
@@ -145,8 +147,9 @@ std::optional<Plan> narrow_plan(const Problem& problem, const Device& device, Ke
   return plan;
 }
 
+/// Larger clusters leave multiprocessors idle, whose number in their groups is not divisible by 4.
 int largest_cluster(const Device& device) {
-  return device.compute_capability >= 90 ? 8 : 1;
+  return device.compute_capability >= 90 ? 2 : 1;
 }
 
 void add_narrow(std::vector<Plan>& plans, const Problem& problem, const Device& device,

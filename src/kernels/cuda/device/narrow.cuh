@@ -4,7 +4,7 @@
 //
 //   cluster g of `groups`   has strips [g S / groups, (g + 1) S / groups)
 //   block r of the cluster  has the r-th part of the inputs of those strips
-//   warps (24, 16 or 8)     warps_in_k of them share a strip, each with its part of those inputs;
+//   warps (16 or 8)         warps_in_k of them share a strip, each with its part of those inputs;
 //                           as many strips as that leaves are a round
 //
 // A warp multiplies 16 outputs x 64 inputs by 8 * kTokens8 tokens with m16n8k16 and adds up in
@@ -53,8 +53,6 @@ class NarrowCursor {
     return {work_.first_strip + strip(), work_.first_tile + tile_,
             done() || strip() >= work_.strips ? 0 : max(0, min(kDepth, end_ - tile_))};
   }
-  /// First tile of the item's chunk, from which x is counted.
-  __device__ int chunk_begin() const { return work_.first_tile + chunk_ * p_.chunk_tiles; }
   __device__ bool ends_item() const { return tile_ + kDepth >= end_; }
   __device__ bool done() const { return chunk_ >= p_.chunks; }
 
@@ -97,24 +95,34 @@ __device__ void stage_activations(const LinearArguments& a, uint8_t* shared, int
   const bool wide = w.gather == nullptr && w.cols % 8 == 0 && a.x_stride % 8 == 0 &&
                     reinterpret_cast<uintptr_t>(a.x) % 16 == 0;
   if (wide) {
-    const int pieces = cols / 8;
-    for (int i = threadIdx.x; i < tokens * pieces; i += blockDim.x) {
-      const int token = i / pieces;
-      const int col = i % pieces * 8;
-      uint4 v = {};
-      if (first_col + col < w.cols) {
-        v = *reinterpret_cast<const uint4*>(x + token * a.x_stride + first_col + col);
+    constexpr int kAtOnce = 4;  // tokens: loads that are under way together
+    for (int token = 0; token < tokens; token += kAtOnce) {
+      for (int i = threadIdx.x * 8; i < cols; i += blockDim.x * 8) {
+        uint4 v[kAtOnce];
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          const bool there = token + j < tokens && first_col + i < w.cols;
+          v[j] = there ? *reinterpret_cast<const uint4*>(x + (token + j) * a.x_stride +
+                                                         first_col + i)
+                       : uint4{};
+        }
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          if (token + j < tokens) {
+            *reinterpret_cast<uint4*>(shared + (token + j) * stride + i * 2) = v[j];
+          }
+        }
       }
-      *reinterpret_cast<uint4*>(shared + token * stride + col * 2) = v;
     }
     return;
   }
-  for (int i = threadIdx.x; i < tokens * cols; i += blockDim.x) {
-    const int token = i / cols;
-    const int col = first_col + i % cols;
-    uint16_t v = 0;
-    if (col < w.cols) v = x[token * a.x_stride + (w.gather != nullptr ? w.gather[col] : col)];
-    *reinterpret_cast<uint16_t*>(shared + token * stride + i % cols * 2) = v;
+  for (int token = 0; token < tokens; ++token) {
+    for (int i = threadIdx.x; i < cols; i += blockDim.x) {
+      const int col = first_col + i;
+      uint16_t v = 0;
+      if (col < w.cols) v = x[token * a.x_stride + (w.gather != nullptr ? w.gather[col] : col)];
+      *reinterpret_cast<uint16_t*>(shared + token * stride + i * 2) = v;
+    }
   }
 }
 
@@ -292,13 +300,11 @@ __global__ void __launch_bounds__(narrow_warps(kTokens8 * 8) * kLanes, 1)
   float* const scale_values = reinterpret_cast<float*>(shared + at.scale_values);
   Stream stream(w, scale_values, shared + at.streams + warp * stream_size, lane);
   NarrowCursor<Stream::kDepth> next(work, p, warp);
-  {
-    const Segment s = next.segment();
-    const uint8_t* from = stream.codes_of(s);
-    stream.load_scales(s, 0);
+  Segment s = next.segment();
+  const uint8_t* from = stream.codes_of(s);
+  stream.load_scales(s, 0);
 #pragma unroll
-    for (int i = 0; i < Stream::kDepth; ++i) stream.load_codes(from, i, i < s.count);
-  }
+  for (int i = 0; i < Stream::kDepth; ++i) stream.load_codes(from, i, i < s.count);
   fill_scale_values(scale_values, w.scale);
   const Table table = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared));
   for (int i = threadIdx.x * 16; i < at.x_stride; i += blockDim.x * 16) {
@@ -327,9 +333,8 @@ __global__ void __launch_bounds__(narrow_warps(kTokens8 * 8) * kLanes, 1)
     for (int round = 0; round < p.rounds; ++round) {
       sum.clear();
       for (bool last = false; !last;) {
-        const Segment s = next.segment();
         last = next.ends_item();
-        const int x_tile = s.tile - next.chunk_begin();
+        const int x_tile = s.tile - (work.first_tile + chunk_begin);
         next.advance();
         const Segment ahead = next.segment();
         __syncwarp();  // all lanes are done with the buffer that is filled now
@@ -338,7 +343,7 @@ __global__ void __launch_bounds__(narrow_warps(kTokens8 * 8) * kLanes, 1)
         __syncwarp();
         stream.prepare_scales(s, buffer);
         __syncwarp();
-        const uint8_t* from = stream.codes_of(ahead);
+        from = stream.codes_of(ahead);
         uint32_t x[kTokens8];
 #pragma unroll
         for (int n = 0; n < kTokens8; ++n) x[n] = x_row[n] + x_tile * kTileCols * 2;
@@ -357,6 +362,7 @@ __global__ void __launch_bounds__(narrow_warps(kTokens8 * 8) * kLanes, 1)
           stream.load_codes(from, i + 1, i + 1 < ahead.count);
         }
         buffer ^= 1;
+        s = ahead;
       }
       float* const round_sums = sums + round_buffer * kWarps * kSumFloats;
       const int strip_in_round = warp >> p.warps_in_k_log2;

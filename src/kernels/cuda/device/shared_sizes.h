@@ -20,9 +20,9 @@ inline constexpr int kScaleValuesBytes = 256 * 4;
 
 // --- narrow.cuh ---
 
-/// As many as their registers allow.
+/// With 64 tokens a thread needs twice the registers.
 SUBBYTE_DEVICE constexpr int narrow_warps(int tokens) {
-  return tokens <= 8 ? 24 : tokens <= 16 ? 16 : 8;
+  return tokens <= 16 ? 16 : 8;
 }
 /// Sums of one round are added while the next one begins, if there is memory for both.
 SUBBYTE_DEVICE constexpr int narrow_round_buffers(int tokens) {
