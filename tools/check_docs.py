@@ -29,7 +29,7 @@ FOLDERS = "src|app|bench|tests|conformance|tools|cmake|demo|docs"
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`]+)`")
 PATH = re.compile(rf"^(?:{FOLDERS})/[\w./-]*$")
-DEV = re.compile(r"(?<![\w/])\./dev +([a-z]+)")
+DEV = re.compile(r"(?<![\w/])\./dev +([a-z]+(?:-[a-z]+)*)")
 # The name of the program at the start of a command, alone or with the folders before it.
 PROGRAM = re.compile(r"^(?:\$ +)?(?:\w+=\S* +)*(?:[\w./]+/)?subbyte +([a-z]+)(.*)")
 OPTION = re.compile(r"(?<!\S)(--[a-z][a-z-]*|-[a-zA-Z])\b")
@@ -133,7 +133,8 @@ def check_page(page: Path, root: Path, program: Program,
 
 
 def dev_commands(root: Path) -> set[str]:
-    return set(re.findall(r"^command_(\w+)\(\)", (root / "dev").read_text(), re.MULTILINE))
+    functions = re.findall(r"^command_(\w+)\(\)", (root / "dev").read_text(), re.MULTILINE)
+    return {name.replace("_", "-") for name in functions}
 
 
 def check_tree(root: Path, program: Program) -> list[str]:
