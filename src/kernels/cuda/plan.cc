@@ -110,6 +110,23 @@ int chunk_that_fits(const Problem& problem, const Device& device, NarrowPartitio
   return 0;
 }
 
+/// A block that has not all inputs at once keeps the sums of all its strips. Where they do not fit
+/// (with chunk_tiles, or with chunks of one tile), there are more blocks with fewer strips.
+void take_fewer_strips(const Problem& problem, const Device& device, int tokens, int chunk_tiles,
+                       NarrowPartition* p) {
+  const PackedFormat& f = problem.weights;
+  const int stream = stream_of_warp(f, narrow_depth(f.bits));
+  const int x_rows = static_cast<int>(std::min<int64_t>(tokens, problem.m));
+  const auto shared_bytes = [&] {
+    const int strips = static_cast<int>(divide_up(f.strips, p->groups));
+    return narrow_shared(table_of(f), stream, tokens, x_rows, std::max(chunk_tiles, 1), strips)
+        .bytes;
+  };
+  while (p->groups < f.strips && shared_bytes() > device.shared_bytes) {
+    p->groups = static_cast<int>(std::min<int64_t>(2 * p->groups, f.strips));
+  }
+}
+
 /// The plan of a kernel that has this partition, or none if it does not fit. chunk_tiles 0: the
 /// largest chunk.
 std::optional<Plan> narrow_plan(const Problem& problem, const Device& device, KernelKind kind,
@@ -125,6 +142,7 @@ std::optional<Plan> narrow_plan(const Problem& problem, const Device& device, Ke
   p.splits = splits;
   p.groups = static_cast<int>(std::min(clusters, f.strips));
   p.warps_in_k = warps_in_k;
+  take_fewer_strips(problem, device, tokens, chunk_tiles, &p);
   p.chunk_tiles =
       chunk_tiles != 0 ? chunk_tiles : chunk_that_fits(problem, device, p, tokens);
   if (p.chunk_tiles == 0) return std::nullopt;
@@ -165,28 +183,34 @@ void add_narrow(std::vector<Plan>& plans, const Problem& problem, const Device& 
   }
 }
 
-/// Sums depend on splits, warps_in_k and chunk_tiles. So these are made for 16 tokens, whatever m
-/// is, and such that narrow8 has them too.
-void add_batch_invariant(std::vector<Plan>& plans, const Problem& problem, const Device& device) {
-  Problem sixteen = problem;
-  sixteen.m = 16;
+/// Sums depend on splits, warps_in_k and chunk_tiles. So these are made for the most tokens of
+/// `large`, whatever m is, and such that `small`, which is for fewer, has them too.
+bool add_invariant(std::vector<Plan>& plans, const Problem& problem, const Device& device,
+                   KernelKind small, KernelKind large) {
+  Problem most = problem;
+  most.m = tokens_of(large);
   std::vector<Plan> models;
-  add_narrow(models, sixteen, device, KernelKind::kNarrow16);
+  add_narrow(models, most, device, large);
   std::erase_if(models, [](const Plan& plan) { return plan.narrow.warps_in_k > 8; });
-  std::stable_sort(models.begin(), models.end(), [](const Plan& a, const Plan& b) {
-    return a.microseconds < b.microseconds;
-  });
+  std::stable_sort(models.begin(), models.end(),
+                   [](const Plan& a, const Plan& b) { return a.microseconds < b.microseconds; });
   for (const Plan& model : models) {
     const NarrowPartition& p = model.narrow;
-    const auto eight = narrow_plan(sixteen, device, KernelKind::kNarrow8, p.splits, p.warps_in_k,
-                                   p.chunk_tiles);
-    if (!eight) continue;
-    const KernelKind kind = problem.m <= 8 ? KernelKind::kNarrow8 : KernelKind::kNarrow16;
-    const auto plan =
-        narrow_plan(problem, device, kind, p.splits, p.warps_in_k, p.chunk_tiles);
+    const auto plan_with = [&](const Problem& of, KernelKind kind) {
+      return narrow_plan(of, device, kind, p.splits, p.warps_in_k, p.chunk_tiles);
+    };
+    if (!plan_with(most, small)) continue;
+    const auto plan = plan_with(problem, problem.m <= tokens_of(small) ? small : large);
     if (plan && plan->grid_y <= 65535) plans.push_back(*plan);
-    return;
+    return true;
   }
+  return false;
+}
+
+/// narrow64 for all where narrow16, which has more warps, does not fit.
+void add_batch_invariant(std::vector<Plan>& plans, const Problem& problem, const Device& device) {
+  if (add_invariant(plans, problem, device, KernelKind::kNarrow8, KernelKind::kNarrow16)) return;
+  add_invariant(plans, problem, device, KernelKind::kNarrow64, KernelKind::kNarrow64);
 }
 
 int wide_rows(KernelKind kind) {
@@ -243,6 +267,39 @@ void add_wide(std::vector<Plan>& plans, const Problem& problem, const Device& de
   plans.push_back(plan);
 }
 
+std::string shape_of(const Problem& problem) {
+  const PackedFormat& f = problem.weights;
+  return std::to_string(f.cols) + "x" + std::to_string(f.rows) + " " + to_string(f.source) +
+         " m=" + std::to_string(problem.m);
+}
+
+/// Why plan_candidates() has none.
+Error no_plan(const Problem& problem, const Device& device, const PlanOptions& options) {
+  const std::string quoted = "linear: '" + std::string(options.kernel) + "'";
+  const auto* const found = std::find(kNames.begin(), kNames.end(), options.kernel);
+  if (!options.kernel.empty() && found == kNames.end()) {
+    std::string names;
+    for (const std::string_view known : kNames) names += " " + std::string(known);
+    return {"cuda.kernel", "linear: no kernel '" + std::string(options.kernel) + "'; there are" +
+                               names};
+  }
+  const bool is_wide =
+      !options.kernel.empty() && !is_narrow(static_cast<KernelKind>(found - kNames.begin()));
+  if (is_wide && device.compute_capability != 90) {
+    return {"cuda.kernel", quoted + " needs compute capability 9.0, found " +
+                               std::to_string(device.compute_capability / 10) + "." +
+                               std::to_string(device.compute_capability % 10)};
+  }
+  if (options.batch_invariant && !options.kernel.empty()) {
+    return {"cuda.kernel", quoted + " is not batch-invariant for " + shape_of(problem) +
+                               "; leave the choice to the plan"};
+  }
+  return {"cuda.kernel", "linear: " + shape_of(problem) + ": no kernel" +
+                             (options.kernel.empty() ? "" : quoted.substr(7)) + " fits into " +
+                             std::to_string(device.shared_bytes / 1024) +
+                             " KiB of shared memory and 65535 blocks of tokens"};
+}
+
 }  // namespace
 
 std::string_view name(KernelKind kind) {
@@ -257,7 +314,12 @@ int tokens_of(KernelKind kind) {
 std::vector<Plan> plan_candidates(const Problem& problem, const Device& device,
                                   const PlanOptions& options) {
   std::vector<Plan> plans;
-  if (options.batch_invariant) add_batch_invariant(plans, problem, device);
+  if (options.batch_invariant) {
+    add_batch_invariant(plans, problem, device);
+    std::erase_if(plans, [&](const Plan& plan) {
+      return !options.kernel.empty() && options.kernel != name(plan.kernel);
+    });
+  }
   for (int i = 0; i < kKernelKinds && !options.batch_invariant; ++i) {
     const KernelKind kind = static_cast<KernelKind>(i);
     if (!options.kernel.empty() && options.kernel != name(kind)) continue;
@@ -283,21 +345,12 @@ Result<Plan> plan_linear(const Problem& problem, const Device& device,
                                    " and " + std::to_string(f.cols)};
   }
   const std::vector<Plan> plans = plan_candidates(problem, device, options);
-  if (plans.empty()) {
-    std::string names;
-    for (const std::string_view known : kNames) names += " " + std::string(known);
-    return Error{"cuda.kernel", "linear: no kernel '" + std::string(options.kernel) +
-                                    "' for this problem and device; there are" + names +
-                                    " (wide ones on sm_90 only)"};
-  }
+  if (plans.empty()) return no_plan(problem, device, options);
   return plans.front();
 }
 
 std::string to_string(const Problem& problem, const Plan& plan) {
-  const PackedFormat& f = problem.weights;
-  std::string text = std::string(name(plan.kernel)) + " " + std::to_string(f.cols) + "x" +
-                     std::to_string(f.rows) + " " + to_string(f.source) +
-                     " m=" + std::to_string(problem.m) + ": ";
+  std::string text = std::string(name(plan.kernel)) + " " + shape_of(problem) + ": ";
   if (is_narrow(plan.kernel)) {
     text += std::to_string(plan.narrow.groups) + " clusters of " +
             std::to_string(plan.narrow.splits) + ", " + std::to_string(plan.narrow.warps_in_k) +

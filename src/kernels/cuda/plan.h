@@ -62,7 +62,7 @@ std::vector<Plan> plan_candidates(const Problem& problem, const Device& device,
                                   const PlanOptions& options);
 
 /// The cheapest. Codes: cuda.shape (m < 1, or sizes beyond 2^31), cuda.kernel (unknown, or it
-/// cannot do this).
+/// cannot do this, or none can: the message says why).
 Result<Plan> plan_linear(const Problem& problem, const Device& device,
                          const PlanOptions& options = {});
 

@@ -1,0 +1,326 @@
+#include "kernels/cuda/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "kernels/cuda/device/shared_sizes.h"
+
+namespace subbyte::cuda {
+namespace {
+
+/// Decoder, bits, groups of a tile: what a line of weights.def says.
+using WeightsLine = std::tuple<DecoderKind, int, int>;
+
+std::vector<WeightsLine> weights_lines() {
+  return {
+#define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups) {DecoderKind::k##decoder, bits, groups},
+#include "kernels/cuda/weights.def"
+#undef SUBBYTE_CUDA_WEIGHTS
+  };
+}
+
+/// Every line of weights.def, each with the scales and zero points that take the most memory and
+/// with those that models have.
+std::vector<WeightFormat> all_formats() {
+  using enum Format;
+  std::vector<WeightFormat> formats;
+  for (const Format element : {kU2, kU3, kU4, kU8}) {
+    for (const int64_t group : {32, 64, 128, 0}) {
+      formats.push_back({element, kF16, Zero::kU8, group});
+      formats.push_back({element, kF32, Zero::kU16, group});
+    }
+  }
+  formats.push_back({kI4, kBF16, Zero::kNone, 128});
+  formats.push_back({kI8, kBF16, Zero::kNone, 0});
+  formats.push_back({kE2M1, kE8M0, Zero::kNone, 32});
+  formats.push_back({kE2M1, kE4M3, Zero::kNone, 16});
+  for (const Format element : {kNF4, kNFL4}) {
+    for (const int64_t group : {32, 64}) formats.push_back({element, kF32, Zero::kNone, group});
+  }
+  for (const Format element : {kNFL2, kNFL3, kNFL5}) {
+    formats.push_back({element, kE4M4, Zero::kNone, 32});
+    formats.push_back({element, kF32, Zero::kNone, 32});
+  }
+  return formats;
+}
+
+/// The packed form of a matrix that is not there: of one row of zeros, with as many strips as
+/// `rows` need. Plans ask for no more.
+PackedFormat format_of(const WeightFormat& format, int64_t rows, int64_t cols) {
+  MatrixView view;
+  view.format = format;
+  view.rows = 1;
+  view.cols = cols;
+  const std::vector<std::byte> zeros(view.row_bytes() + view.groups() * 4);
+  const std::span<const std::byte> bytes(zeros);
+  view.codes = bytes.first(view.row_bytes());
+  view.scales = bytes.first(view.groups() * info(format.scale).bits / 8);
+  view.zeros = bytes.first(view.groups() * zero_bytes(format.zero));
+  PackedFormat packed = *packed_format(view);
+  packed.rows = rows;
+  packed.strips = (rows + kStripRows - 1) / kStripRows;
+  return packed;
+}
+
+struct NamedDevice {
+  const char* name;
+  Device device;
+};
+
+constexpr NamedDevice kH200 = {"H200", {90, 132, 227 * 1024, 1.755e9, 4.5e12}};
+constexpr NamedDevice kA100 = {"A100", {80, 108, 163 * 1024, 1.41e9, 1.9e12}};
+constexpr NamedDevice kRtx3090 = {"RTX 3090", {86, 82, 99 * 1024, 1.7e9, 0.87e12}};
+constexpr NamedDevice kDevices[] = {kH200, kA100, kRtx3090};
+
+constexpr int64_t kTokenCounts[] = {1,  2,   7,   8,   9,   16,   17,    64,
+                                    65, 127, 128, 129, 256, 1000, 65536, 100000};
+
+/// Calls visit(problem) for every format, with matrices from one output and one group of inputs to
+/// a head, and all numbers of tokens.
+template <class Visit>
+void for_each_problem(const Visit& visit) {
+  for (const WeightFormat& format : all_formats()) {
+    const int64_t group = format.group_size == 0 ? 8 : format.group_size;
+    for (const int64_t cols : {group, 3 * group, int64_t{1152}, int64_t{4096}, int64_t{28672}}) {
+      for (const int64_t rows : {1, 17, 4096, 24576, 151936}) {
+        Problem problem = {format_of(format, rows, cols)};
+        for (const int64_t m : kTokenCounts) {
+          problem.m = m;
+          visit(problem);
+          if (::testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+/// Every one of [0, size) belongs to exactly one part, and none is empty.
+void expect_parts(const Parts& parts, int count, int64_t size) {
+  int next = 0;
+  for (int i = 0; i < count; ++i) {
+    ASSERT_EQ(parts.begin(i), next);
+    ASSERT_GE(parts.size(i), 1);
+    next += parts.size(i);
+  }
+  ASSERT_EQ(next, size);
+}
+
+int largest(const Parts& parts) {
+  return parts.size(0);
+}
+
+/// Blocks of `each` are just enough for `size`.
+void expect_blocks(int64_t count, int64_t each, int64_t size) {
+  ASSERT_GE(count * each, size);
+  ASSERT_LT((count - 1) * each, size);
+}
+
+/// The largest things in shared memory, which what a block gets must hold: activations, a row more
+/// for zeros and 8 numbers more in each, and the sums of a block that has not all inputs at once.
+int64_t least_shared_bytes(const Problem& problem, const Plan& plan) {
+  const NarrowPartition& p = plan.narrow;
+  const int64_t tokens = tokens_of(plan.kernel);
+  const bool is_partial = p.splits > 1 || p.chunks > 1;
+  return (std::min(tokens, problem.m) + 1) * (p.chunk_tiles * 64 + 8) * 2 +
+         (is_partial ? largest(p.strips) * tokens * kStripRows * 4 : 0);
+}
+
+void expect_narrow(const Problem& problem, const Plan& plan) {
+  const NarrowPartition& p = plan.narrow;
+  const int tokens = tokens_of(plan.kernel);
+  ASSERT_NO_FATAL_FAILURE(expect_parts(p.strips, p.groups, problem.weights.strips));
+  ASSERT_NO_FATAL_FAILURE(expect_parts(p.tiles, p.splits, problem.weights.tiles));
+  ASSERT_EQ(p.splits, 1 << p.splits_log2);
+  ASSERT_EQ(p.warps_in_k, 1 << p.warps_in_k_log2);
+  ASSERT_EQ(p.warps_in_k * p.strips_in_round, narrow_warps(tokens));
+  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.rounds, p.strips_in_round, largest(p.strips)));
+  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.chunks, p.chunk_tiles, largest(p.tiles)));
+  ASSERT_NO_FATAL_FAILURE(expect_blocks(plan.grid_y, tokens, problem.m));
+  ASSERT_LE(plan.grid_y, 65535);
+  ASSERT_EQ(plan.grid_x, p.groups * p.splits);
+  ASSERT_EQ(plan.cluster, p.splits);
+  ASSERT_EQ(plan.threads, narrow_warps(tokens) * 32);
+  ASSERT_EQ(plan.workspace_bytes, 0);
+  ASSERT_GT(plan.shared_bytes, least_shared_bytes(problem, plan));
+}
+
+void expect_wide(const Problem& problem, const Device& device, const Plan& plan) {
+  const WidePartition& p = plan.wide;
+  const int64_t rows = plan.kernel == KernelKind::kWide256 ? 256 : 128;
+  ASSERT_EQ(device.compute_capability, 90);
+  ASSERT_EQ(p.cluster, plan.cluster);
+  ASSERT_EQ(p.row_blocks % p.cluster, 0);
+  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.row_blocks / p.cluster, rows * p.cluster,
+                                        problem.weights.strips * kStripRows));
+  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.token_blocks, tokens_of(plan.kernel), problem.m));
+  ASSERT_EQ(plan.grid_x % plan.cluster, 0);
+  ASSERT_GE(plan.grid_x, 1);
+  ASSERT_LE(plan.grid_x, int64_t{p.row_blocks} * p.token_blocks);
+  ASSERT_EQ(plan.grid_y, 1);
+  ASSERT_GE(p.group, 1);
+}
+
+TEST(CudaWeights, are_15_lines_and_180_kernels) {
+  const std::vector<WeightsLine> lines = weights_lines();
+  EXPECT_EQ(lines.size(), 15u);
+  EXPECT_EQ(lines.size() * 2 * kKernelKinds, 180u);
+  std::set<WeightsLine> of_formats;
+  for (const WeightFormat& format : all_formats()) {
+    const PackedFormat packed = format_of(format, 1, 128);
+    of_formats.insert({packed.decoder, packed.bits, packed.groups_per_tile});
+  }
+  EXPECT_EQ(of_formats, std::set<WeightsLine>(lines.begin(), lines.end()));
+}
+
+TEST(CudaPlan, every_candidate_fits_and_covers_all_exactly_once) {
+  for (const NamedDevice& on : kDevices) {
+    for_each_problem([&](const Problem& problem) {
+      for (const Plan& plan : plan_candidates(problem, on.device, {})) {
+        SCOPED_TRACE(std::string(on.name) + ": " + to_string(problem, plan));
+        ASSERT_LE(plan.shared_bytes, on.device.shared_bytes);
+        ASSERT_GT(plan.microseconds, 0);
+        if (plan.kernel < KernelKind::kWide64) {
+          ASSERT_NO_FATAL_FAILURE(expect_narrow(problem, plan));
+        } else {
+          ASSERT_NO_FATAL_FAILURE(expect_wide(problem, on.device, plan));
+        }
+      }
+    });
+  }
+}
+
+void expect_error(const Result<Plan>& plan, std::string_view code, std::string_view words) {
+  ASSERT_FALSE(plan.ok()) << words;
+  EXPECT_EQ(plan.error().code, code);
+  EXPECT_NE(plan.error().message.find(words), std::string::npos) << plan.error().message;
+}
+
+/// What quantizers write has plans on the large GPUs. Groups of 32 with f32 scales and 16-bit zero
+/// points need more shared memory than some GPUs have, and small GPUs have too little for others.
+TEST(CudaPlan, there_is_one_for_every_problem_or_an_error_that_says_why) {
+  for (const NamedDevice& on : kDevices) {
+    for_each_problem([&](const Problem& problem) {
+      for (const bool batch_invariant : {false, true}) {
+        const auto plan = plan_linear(problem, on.device, {.batch_invariant = batch_invariant});
+        const bool must =
+            on.device.shared_bytes > 100 * 1024 && problem.weights.source.zero != Zero::kU16;
+        ASSERT_TRUE(plan.ok() || !must) << on.name << ": " << plan.error().message;
+        const std::string limit = std::to_string(on.device.shared_bytes / 1024);
+        if (!plan) expect_error(plan, "cuda.kernel", limit + " KiB of shared memory");
+      }
+    });
+  }
+}
+
+TEST(CudaPlan, is_the_cheapest_candidate) {
+  for_each_problem([](const Problem& problem) {
+    const Plan plan = *plan_linear(problem, kH200.device);
+    for (const Plan& other : plan_candidates(problem, kH200.device, {})) {
+      ASSERT_LE(plan.microseconds, other.microseconds) << to_string(problem, other);
+    }
+  });
+}
+
+/// Sums depend on these three.
+TEST(CudaPlan, divides_the_inputs_in_one_way_in_batch_invariant_mode) {
+  for (const NamedDevice& on : kDevices) {
+    std::tuple<int, int, int> first;
+    for_each_problem([&](const Problem& problem) {
+      const auto plan = plan_linear(problem, on.device, {.batch_invariant = true});
+      const NarrowPartition& p = plan ? plan->narrow : NarrowPartition{};
+      const std::tuple<int, int, int> now = {p.splits, p.warps_in_k, p.chunk_tiles};
+      if (problem.m == kTokenCounts[0]) first = now;
+      ASSERT_EQ(now, first) << on.name << " m " << problem.m;
+      if (!plan) return;
+      ASSERT_NO_FATAL_FAILURE(expect_narrow(problem, *plan));
+      ASSERT_LE(plan->shared_bytes, on.device.shared_bytes);
+    });
+  }
+}
+
+const WeightFormat kInt4 = {Format::kU4, Format::kF16, Zero::kU8, 128};
+
+constexpr KernelKind kAllKernels[] = {KernelKind::kNarrow8,  KernelKind::kNarrow16,
+                                      KernelKind::kNarrow64, KernelKind::kWide64,
+                                      KernelKind::kWide128,  KernelKind::kWide256};
+static_assert(std::size(kAllKernels) == kKernelKinds);
+
+TEST(CudaPlan, takes_the_kernel_that_is_asked_for) {
+  for (const int64_t m : {1, 100, 4096}) {
+    const Problem problem = {format_of(kInt4, 4096, 4096), Number::kF16, m};
+    for (const KernelKind kernel : kAllKernels) {
+      const auto plan = plan_linear(problem, kH200.device, {.kernel = name(kernel)});
+      ASSERT_TRUE(plan.ok()) << plan.error().message;
+      EXPECT_EQ(plan->kernel, kernel);
+    }
+  }
+}
+
+TEST(CudaPlan, refuses_kernels_that_are_not_there) {
+  Problem problem = {format_of(kInt4, 4096, 4096)};
+  expect_error(plan_linear(problem, kH200.device, {.kernel = "narrow32"}), "cuda.kernel",
+               "'narrow32'; there are narrow8 narrow16 narrow64 wide64 wide128 wide256");
+  for (const int capability : {80, 86, 100, 120}) {
+    Device device = kH200.device;
+    device.compute_capability = capability;
+    expect_error(plan_linear(problem, device, {.kernel = "wide128"}), "cuda.kernel",
+                 "'wide128' needs compute capability 9.0");
+  }
+  expect_error(plan_linear(problem, kH200.device, {.batch_invariant = true, .kernel = "wide128"}),
+               "cuda.kernel", "'wide128' is not batch-invariant");
+  problem.m = int64_t{8} * 65535;
+  EXPECT_TRUE(plan_linear(problem, kA100.device, {.kernel = "narrow8"}).ok());
+  ++problem.m;
+  expect_error(plan_linear(problem, kA100.device, {.kernel = "narrow8"}), "cuda.kernel",
+               "m=524281: no kernel");
+}
+
+TEST(CudaPlan, refuses_a_device_with_too_little_shared_memory) {
+  Device device = kRtx3090.device;
+  device.shared_bytes = 16 * 1024;
+  expect_error(plan_linear({format_of(kInt4, 4096, 4096)}, device), "cuda.kernel",
+               "16 KiB of shared memory");
+}
+
+TEST(CudaPlan, refuses_sizes_beyond_31_bits) {
+  Problem problem = {format_of(kInt4, 128, 128)};
+  for (const int64_t m : {int64_t{0}, int64_t{-1}, int64_t{1} << 31}) {
+    problem.m = m;
+    expect_error(plan_linear(problem, kH200.device), "cuda.shape", std::to_string(m));
+  }
+  problem.m = 1;
+  problem.weights.rows = int64_t{1} << 31;
+  expect_error(plan_linear(problem, kH200.device), "cuda.shape", "2147483648");
+}
+
+TEST(CudaPlan, asks_for_a_workspace_where_the_copy_engine_cannot_read_x) {
+  Problem problem = {format_of(kInt4, 4096, 4096 + 128), Number::kF16, 1000};
+  const PlanOptions wide = {.kernel = "wide128"};
+  EXPECT_EQ(plan_linear(problem, kH200.device, wide)->workspace_bytes, 0);
+  problem.aligned_x = false;
+  EXPECT_EQ(plan_linear(problem, kH200.device, wide)->workspace_bytes, 1000 * 4224 * 2);
+}
+
+TEST(CudaPlan, reads_as_a_line) {
+  for (const int64_t m : {1, 4096}) {
+    const Problem problem = {format_of(kInt4, 6144, 4096), Number::kF16, m};
+    for (const Plan& plan : plan_candidates(problem, kH200.device, {})) {
+      const std::string text = to_string(problem, plan);
+      const std::string begin = std::string(name(plan.kernel)) + " 4096x6144 " + to_string(kInt4) +
+                                " m=" + std::to_string(m) + ": ";
+      EXPECT_TRUE(text.starts_with(begin)) << text;
+      EXPECT_NE(text.find(" KiB, expected "), std::string::npos) << text;
+      EXPECT_TRUE(text.ends_with(" us")) << text;
+      EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace subbyte::cuda
