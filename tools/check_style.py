@@ -30,7 +30,7 @@ MAX_FUNCTION_LINES = 60
 
 FOLDERS = ["src", "app", "bench", "tests", "conformance", "fuzz", "tools", "cmake"]
 DATA_FOLDERS = {"data"}  # what is in tests/data is what others wrote
-CPP = {".h", ".cc", ".def", ".metal"}
+CPP = {".h", ".cc", ".def", ".metal", ".cu", ".cuh"}
 OTHER_CODE = {".py", ".cmake"}
 FILES = ["dev", "CMakeLists.txt"]
 
@@ -168,6 +168,8 @@ CASES = [
     ("src/ops/a.cc", "__m256 f();\n", "1: intrinsics"),
     ("src/kernels/cpu/generic/a.h", "#include <immintrin.h>\n", "1: intrinsics"),
     ("src/base/a.cc", LONG_BODY, "1: function of 61 lines"),
+    ("src/base/a.cuh", "__global__ void\n" + LONG_BODY, "2: function of 61 lines"),
+    ("src/base/a.cu", "void f() { printf(a); }\n", "1: the library does not print"),
     ("src/base/a.cc", "struct A {\n A() : b_{0} {}\n" + LONG_BODY + "};\n", "3: function of 61"),
     ("src/base/a.cc", "namespace n {\n" + LONG_BODY.replace("  g();\n", "", 1) + "}\n", ""),
     ("src/base/a.cc", 'const char* a = "std::cout {"; // printf(\nint b = 1\'000;\n', ""),

@@ -12,8 +12,8 @@ constexpr int kThreads = 512;
 constexpr int kLoads = 8;
 
 /// Each block reads a slab of 64 KiB; a thread has eight loads of 16 bytes under way.
-__global__ void __launch_bounds__(kThreads) read_kernel(const uint4* data, int64_t pieces,
-                                                        unsigned* sink) {
+__global__ void __launch_bounds__(kThreads)
+    read_kernel(const uint4* data, int64_t pieces, unsigned* sink) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
@@ -57,8 +57,8 @@ void launch_read(const std::byte* data, std::size_t bytes, unsigned* sink, bool 
                  void* stream) {
   const int64_t pieces = static_cast<int64_t>(bytes / 16);
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>((pieces + kThreads * kLoads - 1) /
-                                              (kThreads * kLoads)));
+  config.gridDim =
+      dim3(static_cast<unsigned>((pieces + kThreads * kLoads - 1) / (kThreads * kLoads)));
   config.blockDim = dim3(kThreads);
   config.stream = static_cast<cudaStream_t>(stream);
   cudaLaunchAttribute attribute;

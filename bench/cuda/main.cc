@@ -1,9 +1,9 @@
-// ./dev gpu-bench: the GPU's own read bandwidth, cuBLAS and our kernels in one process, as tables in
-// Markdown. Weights rotate over far more bytes than the caches hold.
+// ./dev gpu-bench: the GPU's own read bandwidth, cuBLAS and our kernels in one process, as tables
+// in Markdown. Weights rotate over far more bytes than the caches hold.
 
-#include <CLI/CLI.hpp>
-#include <fmt/format.h>
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -25,8 +25,8 @@ struct Shape {
 };
 
 const std::vector<Shape> kShapes = {
-    {"qkv", 4096, 6144},        {"o", 4096, 4096},          {"gate_up", 4096, 24576},
-    {"down", 12288, 4096},      {"8192", 8192, 8192},       {"oss_gate_up", 2880, 5760},
+    {"qkv", 4096, 6144},      {"o", 4096, 4096},    {"gate_up", 4096, 24576},
+    {"down", 12288, 4096},    {"8192", 8192, 8192}, {"oss_gate_up", 2880, 5760},
     {"oss_down", 2880, 2880},
 };
 
@@ -56,6 +56,7 @@ struct Options {
   bool sweep = false;
   bool bf16 = false;
   bool no_cublas = false;
+  bool print_plan = false;
   int replays = 9;
 };
 
@@ -95,18 +96,21 @@ class Bench {
       formats.push_back(format_of(kFormats[0].format, kShapes[i].rows, kShapes[i].cols));
       cuda::PlanOptions plan_options;
       plan_options.kernel = options_.kernel;
-      plans.push_back(*cuda::plan_linear({formats.back(), number, 1}, device_, plan_options));
+      const cuda::Problem problem = {formats.back(), number, 1};
+      plans.push_back(*cuda::plan_linear(problem, device_, plan_options));
+      print_plan(problem, plans.back());
       bytes += formats.back().bytes;
     }
     pool_.fill(formats[2]);  // scales of all in places of their own would not be read faster
     for (const bool dependent : {false, true}) {
       const double us = 4 * time_calls(40, options_.replays, stream_, [&](int i) {
-        const cuda::PackedFormat& format = formats[i % 4];
-        launch(plans[i % 4], format, pool_.copy(i), 1, dependent);
-      });
-      fmt::print("chain of qkv, o, gate_up, down ({:.0f} MB), M = 1, {}: {:.1f} us, {:.0f} % of B\n",
-                 bytes * 1e-6, dependent ? "dependent launches" : "plain launches", us,
-                 100 * bytes / us * 1e6 / bandwidth_);
+                          const cuda::PackedFormat& format = formats[i % 4];
+                          launch(plans[i % 4], format, pool_.copy(i), 1, dependent);
+                        });
+      fmt::print(
+          "chain of qkv, o, gate_up, down ({:.0f} MB), M = 1, {}: {:.1f} us, {:.0f} % of B\n",
+          bytes * 1e-6, dependent ? "dependent launches" : "plain launches", us,
+          100 * bytes / us * 1e6 / bandwidth_);
     }
   }
 
@@ -135,9 +139,10 @@ class Bench {
                            format.bytes, cudaMemcpyDeviceToDevice, stream_),
            "copy");
     });
-    fmt::print("packing 8192 x 8192 int4: {:.1f} us; a copy of its bytes: {:.1f} us; {:.0f} % of "
-               "the copy's bandwidth\n",
-               us, copy, 100 * copy / us);
+    fmt::print(
+        "packing 8192 x 8192 int4: {:.1f} us; a copy of its bytes: {:.1f} us; {:.0f} % of "
+        "the copy's bandwidth\n",
+        us, copy, 100 * copy / us);
   }
 
   /// Host time of a call, beside that of a bare launch.
@@ -145,12 +150,10 @@ class Bench {
     const cuda::PackedFormat format = format_of(kFormats[0].format, 64, 256);
     for (const int64_t m : {1, 100}) {
       const cuda::Plan plan = *cuda::plan_linear({format, number(), m}, device_, {});
-      const double ours =
-          host_time([&] { launch(plan, format, pool_.data(), m, false); });
-      const double bare =
-          host_time([&] { launch_read(pool_.data(), 16, sink_, false, stream_); });
-      fmt::print("host time of a call, {} tokens: {:.2f} us; of a bare launch: {:.2f} us\n", m, ours,
-                 bare);
+      const double ours = host_time([&] { launch(plan, format, pool_.data(), m, false); });
+      const double bare = host_time([&] { launch_read(pool_.data(), 16, sink_, false, stream_); });
+      fmt::print("host time of a call, {} tokens: {:.2f} us; of a bare launch: {:.2f} us\n", m,
+                 ours, bare);
     }
   }
 
@@ -246,8 +249,8 @@ class Bench {
       const int64_t m = options_.m[i];
       const double limit = 1e6 * format.bytes / bandwidth_;
       const double us = options_.sweep ? sweep(shape, format, m) : measure_best(shape, format, m);
-      cells.push_back(fmt::format("{:.1f} ({:.0f} %, {:.2f}x)", us, 100 * limit / us,
-                                  vendor[i] / us));
+      cells.push_back(
+          fmt::format("{:.1f} ({:.0f} %, {:.2f}x)", us, 100 * limit / us, vendor[i] / us));
     }
     return cells;
   }
@@ -256,9 +259,8 @@ class Bench {
 
   double time_plan(const Shape& shape, const cuda::PackedFormat& format, int64_t m,
                    const cuda::Plan& plan) {
-    return time_calls(calls_for(shape, m), options_.replays, stream_, [&](int i) {
-      launch(plan, format, pool_.copy(i), m, options_.dependent);
-    });
+    return time_calls(calls_for(shape, m), options_.replays, stream_,
+                      [&](int i) { launch(plan, format, pool_.copy(i), m, options_.dependent); });
   }
 
   double measure_best(const Shape& shape, const cuda::PackedFormat& format, int64_t m) {
@@ -267,8 +269,16 @@ class Bench {
     plan_options.batch_invariant = options_.batch_invariant;
     const cuda::Problem problem = {format, number(), m};
     const Result<cuda::Plan> plan = cuda::plan_linear(problem, device_, plan_options);
-    if (!plan) return 0;
+    if (!plan) {
+      fmt::print(stderr, "subbyte_gpu_bench: {}\n", plan.error().message);
+      return 0;
+    }
+    print_plan(problem, *plan);
     return time_plan(shape, format, m, *plan);
+  }
+
+  void print_plan(const cuda::Problem& problem, const cuda::Plan& plan) const {
+    if (options_.print_plan) fmt::print(stderr, "{}\n", to_string(problem, plan));
   }
 
   /// Every candidate, with what the cost model expected: to see where it is wrong.
@@ -333,6 +343,8 @@ int main(int argc, char** argv) {
   app.add_flag("--dependent", options.dependent, "With programmatic dependent launches");
   app.add_flag("--batch-invariant", options.batch_invariant, "In the batch-invariant mode");
   app.add_flag("--sweep", options.sweep, "Time all plans and print them");
+  app.add_flag("--print-plan", options.print_plan, "Print what was chosen, on standard error")
+      ->envname("SUBBYTE_PRINT_PLAN");
   app.add_flag("--bf16", options.bf16, "bf16 activations (default: fp16)");
   app.add_flag("--chain", chain, "Also a layer's four products in a chain, packing, and host time");
   app.add_flag("--no-cublas", options.no_cublas, "Without the vendor's library");

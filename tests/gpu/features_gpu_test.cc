@@ -47,6 +47,53 @@ double gate_up(Activation activation, double gate, double up) {
   return gate / (1 + std::exp(-1.702 * gate)) * (up + 1);
 }
 
+struct Expected {
+  std::vector<double> y;       // [m][outputs]
+  std::vector<double> bounds;  // what y may be off
+};
+
+/// Rows of the canonical matrix that hidden unit `n` is made of.
+int64_t gate_row(RowOrder order, int64_t n) {
+  return order == RowOrder::kGateUpPairs ? 2 * n : n;
+}
+
+int64_t up_row(RowOrder order, int64_t n, int64_t rows) {
+  return order == RowOrder::kGateUpPairs ? 2 * n + 1 : n + rows / 2;
+}
+
+Expected expected_epilogue(const MatrixView& matrix, const GpuProduct& product, RowOrder order) {
+  const Oracle oracle = multiply_in_double(matrix, to_floats(product.x, product.number), product.m);
+  const std::vector<float> bias = to_floats(product.bias, product.number);
+  const std::vector<float> residual = to_floats(product.residual, product.number);
+  const double unit = unit_of(product.number);
+  Expected expected;
+  for (int64_t m = 0; m < product.m; ++m) {
+    // Weights rounded twice and summed in float32 (relative_bound of linear_gpu_test).
+    const auto error = [&](int64_t row) {
+      return (2.02 * unit + 17.0 / 16 * static_cast<double>(matrix.cols) * 0x1p-23) *
+             oracle.magnitude[m * matrix.rows + row];
+    };
+    const auto sum = [&](int64_t row) { return oracle.y[m * matrix.rows + row] + bias[row]; };
+    for (int64_t n = 0; n < product.outputs(); ++n) {
+      double value = sum(n);
+      double bound = error(n);
+      if (product.activation != Activation::kNone) {
+        const int64_t gate = gate_row(order, n);
+        const int64_t up = up_row(order, n, matrix.rows);
+        value = gate_up(product.activation, sum(gate), sum(up));
+        // The gate's slope is below 1.1 (1.7-fold steeper: 1.2) and its value below |gate| + 1.
+        const double u = std::fabs(sum(up)) + error(up) + 1;
+        bound = 1.2 * error(gate) * u + (std::fabs(sum(gate)) + error(gate) + 1) * error(up);
+        bound += 0x1p-20 * (std::fabs(value) + 1);  // expf and the division, in float32
+      }
+      value += residual[m * product.outputs() + n];
+      expected.y.push_back(value);
+      expected.bounds.push_back(bound + 1.01 * unit * (std::fabs(value) + bound) + 0x1p-20);
+    }
+  }
+  return expected;
+}
+
 TEST(GpuEpilogue, bias_residual_and_activation_follow_the_product) {
   constexpr int64_t kRows = 176;  // 88 hidden units, no multiple of a block
   constexpr int64_t kCols = 512;
@@ -66,40 +113,10 @@ TEST(GpuEpilogue, bias_residual_and_activation_follow_the_product) {
         product.bias = to_numbers(random_inputs(1, kRows, Contents::kReal, 9), number);
         product.residual =
             to_numbers(random_inputs(kM, product.outputs(), Contents::kReal, 10), number);
-        const Oracle oracle = multiply_in_double(matrix.view, to_floats(product.x, number), kM);
-        const std::vector<float> bias = to_floats(product.bias, number);
-        const std::vector<float> residual = to_floats(product.residual, number);
-        std::vector<double> expected;
-        std::vector<double> bounds;
-        const double unit = unit_of(number);
-        for (int64_t m = 0; m < kM; ++m) {
-          for (int64_t n = 0; n < product.outputs(); ++n) {
-            // Weights rounded twice and summed in float32 (relative_bound of linear_gpu_test).
-            const auto error = [&](int64_t row) {
-              return (2.02 * unit + 17.0 / 16 * kCols * 0x1p-23) *
-                     oracle.magnitude[m * kRows + row];
-            };
-            const auto sum = [&](int64_t row) { return oracle.y[m * kRows + row] + bias[row]; };
-            double value = sum(n);
-            double bound = error(n);
-            if (activation != Activation::kNone) {
-              const bool pairs = order == RowOrder::kGateUpPairs;
-              const int64_t gate = pairs ? 2 * n : n;
-              const int64_t up = pairs ? 2 * n + 1 : n + kRows / 2;
-              value = gate_up(activation, sum(gate), sum(up));
-              // The gate's slope is below 1.1 (1.7-fold steeper: 1.2) and its value below |gate| + 1.
-              const double u = std::fabs(sum(up)) + error(up) + 1;
-              bound = 1.2 * error(gate) * u + (std::fabs(sum(gate)) + error(gate) + 1) * error(up);
-              bound += 0x1p-20 * (std::fabs(value) + 1);  // expf and the division, in float32
-            }
-            value += residual[m * product.outputs() + n];
-            expected.push_back(value);
-            bounds.push_back(bound + 1.01 * unit * (std::fabs(value) + bound) + 0x1p-20);
-          }
-        }
+        const Expected expected = expected_epilogue(matrix.view, product, order);
         for (const Plan& plan : one_of_each(product.problem())) {
           const Comparison comparison =
-              compare_matmul(to_floats(run(product, plan), number), expected, bounds);
+              compare_matmul(to_floats(run(product, plan), number), expected.y, expected.bounds);
           ASSERT_TRUE(comparison) << cuda::name(plan.kernel) << " order " << int(order)
                                   << " activation " << int(activation) << "\n"
                                   << comparison.message;
@@ -231,12 +248,17 @@ TEST(GpuFaults, a_wrong_nibble_scale_or_zero_point_is_noticed) {
 }
 
 TEST(GpuPacking, gives_the_bytes_of_the_host) {
-  const std::vector<WeightFormat> formats = {
-      kInt4, kMxfp4, {Format::kU2, Format::kF16, Zero::kU8, 32},
-      {Format::kI3, Format::kF16, Zero::kNone, 64}, {Format::kU8, Format::kF16, Zero::kU16, 32},
-      {Format::kE2M1, Format::kE4M3, Zero::kNone, 16}, {Format::kNFL2, Format::kE4M4, Zero::kNone, 32},
-      {Format::kNFL3, Format::kF16, Zero::kNone, 32}, {Format::kNF4, Format::kF32, Zero::kNone, 64},
-      {Format::kNFL5, Format::kE4M4, Zero::kNone, 32}, {Format::kU3, Format::kBF16, Zero::kU8, 0}};
+  const std::vector<WeightFormat> formats = {kInt4,
+                                             kMxfp4,
+                                             {Format::kU2, Format::kF16, Zero::kU8, 32},
+                                             {Format::kI3, Format::kF16, Zero::kNone, 64},
+                                             {Format::kU8, Format::kF16, Zero::kU16, 32},
+                                             {Format::kE2M1, Format::kE4M3, Zero::kNone, 16},
+                                             {Format::kNFL2, Format::kE4M4, Zero::kNone, 32},
+                                             {Format::kNFL3, Format::kF16, Zero::kNone, 32},
+                                             {Format::kNF4, Format::kF32, Zero::kNone, 64},
+                                             {Format::kNFL5, Format::kE4M4, Zero::kNone, 32},
+                                             {Format::kU3, Format::kBF16, Zero::kU8, 0}};
   uint64_t seed = 50;
   for (const WeightFormat& format : formats) {
     for (const int64_t rows : {1, 24, 130}) {
@@ -302,9 +324,8 @@ TEST(CInterface, multiplies_and_refuses_with_a_line) {
     ASSERT_EQ(subbyte_cuda_linear_workspace(weights, &call, &workspace_bytes, &error), 0) << error;
     const DeviceBytes workspace(workspace_bytes);
     for (int repeat = 0; repeat < 2; ++repeat) {  // the second with the kept plan
-      ASSERT_EQ(subbyte_cuda_linear(weights, packed.data(), &call, workspace.data(), nullptr,
-                                    &error),
-                0)
+      ASSERT_EQ(
+          subbyte_cuda_linear(weights, packed.data(), &call, workspace.data(), nullptr, &error), 0)
           << error;
     }
     expect_ok(cudaDeviceSynchronize());

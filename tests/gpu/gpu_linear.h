@@ -25,8 +25,7 @@ inline double unit_of(cuda::Number number) {
 inline std::vector<uint16_t> to_numbers(const std::vector<float>& values, cuda::Number number) {
   std::vector<uint16_t> numbers(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
-    numbers[i] =
-        static_cast<uint16_t>(info_of(number).encode(values[i], Rounding::kNearestEven));
+    numbers[i] = static_cast<uint16_t>(info_of(number).encode(values[i], Rounding::kNearestEven));
   }
   return numbers;
 }
@@ -54,8 +53,7 @@ inline const cuda::Device& this_device() {
 /// A matrix packed in device memory.
 class PackedOnDevice {
  public:
-  explicit PackedOnDevice(const MatrixView& matrix,
-                          cuda::RowOrder order = cuda::RowOrder::kNatural)
+  explicit PackedOnDevice(const MatrixView& matrix, cuda::RowOrder order = cuda::RowOrder::kNatural)
       : format_(*cuda::packed_format(matrix, order)),
         tensor_scale_(matrix.tensor_scale),
         bytes_(pack(matrix, format_)) {}

@@ -20,12 +20,18 @@ using cuda::PlanOptions;
 /// One of each line of weights.def, and each type of scale and zero point.
 std::vector<WeightFormat> all_formats() {
   return {
-      {Format::kU4, Format::kF16, Zero::kU8, 128},  {Format::kU4, Format::kBF16, Zero::kU8, 64},
-      {Format::kI4, Format::kF16, Zero::kNone, 128}, {Format::kU4, Format::kF16, Zero::kU8, 32},
-      {Format::kI4, Format::kF32, Zero::kNone, 32}, {Format::kU4, Format::kF16, Zero::kU8, 0},
-      {Format::kU8, Format::kF16, Zero::kU16, 128}, {Format::kI8, Format::kBF16, Zero::kNone, 32},
-      {Format::kU2, Format::kF16, Zero::kU8, 64},   {Format::kU2, Format::kF16, Zero::kU8, 32},
-      {Format::kU3, Format::kF16, Zero::kU8, 128},  {Format::kI3, Format::kF16, Zero::kNone, 32},
+      {Format::kU4, Format::kF16, Zero::kU8, 128},
+      {Format::kU4, Format::kBF16, Zero::kU8, 64},
+      {Format::kI4, Format::kF16, Zero::kNone, 128},
+      {Format::kU4, Format::kF16, Zero::kU8, 32},
+      {Format::kI4, Format::kF32, Zero::kNone, 32},
+      {Format::kU4, Format::kF16, Zero::kU8, 0},
+      {Format::kU8, Format::kF16, Zero::kU16, 128},
+      {Format::kI8, Format::kBF16, Zero::kNone, 32},
+      {Format::kU2, Format::kF16, Zero::kU8, 64},
+      {Format::kU2, Format::kF16, Zero::kU8, 32},
+      {Format::kU3, Format::kF16, Zero::kU8, 128},
+      {Format::kI3, Format::kF16, Zero::kNone, 32},
       {Format::kE2M1, Format::kE8M0, Zero::kNone, 32},
       {Format::kE2M1, Format::kE4M3, Zero::kNone, 16},
       {Format::kNFL2, Format::kE4M4, Zero::kNone, 32},
@@ -86,11 +92,11 @@ std::vector<Shape> shapes_for(const WeightFormat& format) {
 
 std::string describe(const WeightFormat& format, const Shape& shape, const Plan& plan, int64_t m,
                      Number number) {
-  return to_string(format) + " " + std::to_string(shape.rows) + " x " +
-         std::to_string(shape.cols) + " " + std::string(name(plan.kernel)) + " M " +
-         std::to_string(m) + " " + std::string(info_of(number).name) + " splits " +
-         std::to_string(plan.narrow.splits) + " warps_in_k " +
-         std::to_string(plan.narrow.warps_in_k) + " cluster " + std::to_string(plan.cluster);
+  return to_string(format) + " " + std::to_string(shape.rows) + " x " + std::to_string(shape.cols) +
+         " " + std::string(name(plan.kernel)) + " M " + std::to_string(m) + " " +
+         std::string(info_of(number).name) + " splits " + std::to_string(plan.narrow.splits) +
+         " warps_in_k " + std::to_string(plan.narrow.warps_in_k) + " cluster " +
+         std::to_string(plan.cluster);
 }
 
 class GpuLinear : public ::testing::TestWithParam<WeightFormat> {};
@@ -110,9 +116,9 @@ TEST_P(GpuLinear, is_within_the_bound_of_the_double_oracle) {
         const Oracle oracle = multiply_in_double(matrix.view, to_floats(x, number), m);
         const GpuProduct product = {&packed, number, x, m};
         for (const Plan& plan : plans_of(product.problem())) {
-          const Comparison comparison = compare_matmul(
-              to_floats(run(product, plan), number), oracle.y,
-              bounds_of(format, oracle, shape.cols, plan.kernel, number));
+          const Comparison comparison =
+              compare_matmul(to_floats(run(product, plan), number), oracle.y,
+                             bounds_of(format, oracle, shape.cols, plan.kernel, number));
           double& ratio = worst[static_cast<int>(plan.kernel)];
           ratio = std::max(ratio, comparison.worst_ratio);
           ASSERT_TRUE(comparison) << describe(format, shape, plan, m, number) << "\n"

@@ -39,8 +39,9 @@ Result<MatrixView> view_of(const SubbyteCudaMatrixDescription& d) {
   const auto* scale = d.scale == nullptr ? nullptr : subbyte::find_format(d.scale);
   if (element == nullptr || scale == nullptr || d.zero_bytes < 0 || d.zero_bytes > 2 ||
       d.group_size < 0 || d.rows < 1 || d.cols < 1 || d.rows > INT32_MAX || d.cols > INT32_MAX) {
-    return Error{"cuda.format", "matrix: expected names of formats, zero_bytes of 0 to 2 and sizes "
-                                "of 1 to 2^31 - 1"};
+    return Error{"cuda.format",
+                 "matrix: expected names of formats, zero_bytes of 0 to 2 and sizes "
+                 "of 1 to 2^31 - 1"};
   }
   MatrixView view;
   view.format = {element->id, scale->id, static_cast<subbyte::Zero>(d.zero_bytes), d.group_size};
@@ -53,8 +54,7 @@ Result<MatrixView> view_of(const SubbyteCudaMatrixDescription& d) {
   };
   view.codes = bytes(d.codes, d.rows * view.row_bytes());
   view.scales = bytes(d.scales, d.rows * view.groups() * scale->bits / 8);
-  view.zeros = bytes(d.zero_bytes == 0 ? nullptr : d.zeros,
-                     d.rows * view.groups() * d.zero_bytes);
+  view.zeros = bytes(d.zero_bytes == 0 ? nullptr : d.zeros, d.rows * view.groups() * d.zero_bytes);
   if (d.input_order != nullptr) {
     view.input_order = {d.input_order, static_cast<std::size_t>(d.cols)};
   }
@@ -82,8 +82,8 @@ Result<cuda::Plan> plan_of(const SubbyteCudaMatrix& matrix, const SubbyteCudaLin
     cuda::Plan plan;
   };
   thread_local std::array<Kept, 1024> kept;
-  const bool aligned =
-      (call.x_stride | matrix.format.cols) % 8 == 0 && reinterpret_cast<uintptr_t>(call.x) % 16 == 0;
+  const bool aligned = (call.x_stride | matrix.format.cols) % 8 == 0 &&
+                       reinterpret_cast<uintptr_t>(call.x) % 16 == 0;
   const PlanKey key = {matrix.id, call.m, call.is_bf16 != 0, aligned, call.batch_invariant != 0};
   const auto mixed = static_cast<uint64_t>(call.m) * 0x9E3779B97F4A7C15u + matrix.id * 4 +
                      2 * aligned + key.batch_invariant;
@@ -91,8 +91,8 @@ Result<cuda::Plan> plan_of(const SubbyteCudaMatrix& matrix, const SubbyteCudaLin
   if (slot.key == key) return slot.plan;
   cuda::PlanOptions options;
   options.batch_invariant = key.batch_invariant;
-  const auto plan = cuda::plan_linear({matrix.format, number_of(call), call.m, aligned},
-                                      matrix.device, options);
+  const auto plan =
+      cuda::plan_linear({matrix.format, number_of(call), call.m, aligned}, matrix.device, options);
   if (plan) slot = {key, *plan};
   return plan;
 }

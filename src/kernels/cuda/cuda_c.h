@@ -24,12 +24,12 @@ typedef struct SubbyteCudaMatrix SubbyteCudaMatrix;
 /* A canonical matrix [rows][cols] whose codes, scales and zero points lie in HOST memory: row after
  * row, codes of consecutive inputs from the low bits up; scales and zero points [rows][groups]. */
 typedef struct {
-  const char* element;       /* "u4", "i4", "e2m1", "nf4", "nfl3", ... */
-  const char* scale;         /* "f16", "bf16", "f32", "e8m0", "e4m3", "e4m4" */
-  int zero_bytes;            /* 0 (none), 1 or 2 */
-  int64_t group_size;        /* inputs; 0: the whole row */
-  int64_t rows;              /* N */
-  int64_t cols;              /* K */
+  const char* element; /* "u4", "i4", "e2m1", "nf4", "nfl3", ... */
+  const char* scale;   /* "f16", "bf16", "f32", "e8m0", "e4m3", "e4m4" */
+  int zero_bytes;      /* 0 (none), 1 or 2 */
+  int64_t group_size;  /* inputs; 0: the whole row */
+  int64_t rows;        /* N */
+  int64_t cols;        /* K */
   const void* codes;
   const void* scales;
   const void* zeros;
@@ -38,8 +38,8 @@ typedef struct {
   int row_order;               /* 0 natural, 1 gate rows above up rows, 2 gate and up in turns */
 } SubbyteCudaMatrixDescription;
 
-/* NULL, with a line in *error, if there is no kernel for it. The description is copied, its bytes are
- * not: they must live until subbyte_cuda_matrix_pack() has returned. */
+/* NULL, with a line in *error, if there is no kernel for it. The description is copied, its bytes
+ * are not: they must live until subbyte_cuda_matrix_pack() has returned. */
 SubbyteCudaMatrix* subbyte_cuda_matrix_create(const SubbyteCudaMatrixDescription* description,
                                               const char** error);
 void subbyte_cuda_matrix_destroy(SubbyteCudaMatrix* matrix);
@@ -53,18 +53,18 @@ int subbyte_cuda_matrix_pack(const SubbyteCudaMatrix* matrix, void* packed, void
                              const char** error);
 
 typedef struct {
-  int is_bf16;             /* x, y, bias and residual: 0 fp16, 1 bf16 */
-  const void* x;           /* device, [m][x_stride] */
-  void* y;                 /* device, [m][y_stride] */
-  const void* bias;        /* device, [rows], or NULL */
-  const void* residual;    /* device, [m][residual_stride], or NULL; may be y */
+  int is_bf16;          /* x, y, bias and residual: 0 fp16, 1 bf16 */
+  const void* x;        /* device, [m][x_stride] */
+  void* y;              /* device, [m][y_stride] */
+  const void* bias;     /* device, [rows], or NULL */
+  const void* residual; /* device, [m][residual_stride], or NULL; may be y */
   int64_t m;
-  int64_t x_stride;        /* numbers */
+  int64_t x_stride; /* numbers */
   int64_t y_stride;
   int64_t residual_stride;
-  int activation;          /* 0 none, 1 SwiGLU, 2 clamped SwiGLU (gpt-oss): y has rows / 2 */
-  int batch_invariant;     /* 1: a row's result does not depend on m */
-  int dependent_launch;    /* 1: may begin before the kernel before it on the stream has ended */
+  int activation;       /* 0 none, 1 SwiGLU, 2 clamped SwiGLU (gpt-oss): y has rows / 2 */
+  int batch_invariant;  /* 1: a row's result does not depend on m */
+  int dependent_launch; /* 1: may begin before the kernel before it on the stream has ended */
 } SubbyteCudaLinear;
 
 /* Bytes of workspace that this call needs, often 0. */

@@ -73,8 +73,8 @@ EncodeTiled encode_tiled() {
   static const EncodeTiled function = [] {
     void* entry = nullptr;
     cudaDriverEntryPointQueryResult found;
-    const cudaError_t error = cudaGetDriverEntryPointByVersion(
-        "cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found);
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry,
+                                                               12000, cudaEnableDefault, &found);
     const bool ok = error == cudaSuccess && found == cudaDriverEntryPointSuccess;
     return ok ? reinterpret_cast<EncodeTiled>(entry) : nullptr;
   }();
@@ -188,8 +188,8 @@ Status run_wide(const void* kernel, const Plan& plan, const LinearCall& call, Nu
                                      tokens_of(plan.kernel) / plan.wide.cluster, number));
   WidePartition partition = plan.wide;
   std::array<void*, 3> arguments = {&a, &partition, &map};
-  return launch(kernel, plan, arguments.data(),
-                call.dependent_launch && plan.workspace_bytes == 0, stream);
+  return launch(kernel, plan, arguments.data(), call.dependent_launch && plan.workspace_bytes == 0,
+                stream);
 }
 
 }  // namespace
@@ -208,8 +208,8 @@ Result<Device> query_device(int index) {
   cudaDeviceProp properties;
   const cudaError_t error = cudaGetDeviceProperties(&properties, index);
   if (error != cudaSuccess) {
-    return Error{"cuda.device", "device " + std::to_string(index) + ": " +
-                                    cudaGetErrorString(error)};
+    return Error{"cuda.device",
+                 "device " + std::to_string(index) + ": " + cudaGetErrorString(error)};
   }
   Device device;
   device.compute_capability = 10 * properties.major + properties.minor;
@@ -226,11 +226,9 @@ Result<Device> query_device(int index) {
     device.clock_hz = kilohertz * 1e3;
   }
   int memory_kilohertz = 0;
-  if (cudaDeviceGetAttribute(&memory_kilohertz, cudaDevAttrMemoryClockRate, index) ==
-          cudaSuccess &&
+  if (cudaDeviceGetAttribute(&memory_kilohertz, cudaDevAttrMemoryClockRate, index) == cudaSuccess &&
       memory_kilohertz > 0) {
-    device.bytes_per_second =
-        0.93 * 2e3 * memory_kilohertz * (properties.memoryBusWidth / 8);
+    device.bytes_per_second = 0.93 * 2e3 * memory_kilohertz * (properties.memoryBusWidth / 8);
   }
   return device;
 }

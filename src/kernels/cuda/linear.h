@@ -28,12 +28,12 @@ Status pack_on_device(std::byte* to, const MatrixView& matrix, const PackedForma
                       Stream stream);
 
 struct LinearCall {
-  WeightArguments weights;           // weight_arguments() of the packed matrix
+  WeightArguments weights;  // weight_arguments() of the packed matrix
   const PackedFormat* format = nullptr;
-  const void* x = nullptr;           // [m][x_stride]
-  void* y = nullptr;                 // [m][y_stride]
-  const void* bias = nullptr;        // [rows] or nullptr
-  const void* residual = nullptr;    // [m][residual_stride], added to y, or nullptr; may be y
+  const void* x = nullptr;         // [m][x_stride]
+  void* y = nullptr;               // [m][y_stride]
+  const void* bias = nullptr;      // [rows] or nullptr
+  const void* residual = nullptr;  // [m][residual_stride], added to y, or nullptr; may be y
   int64_t x_stride = 0;
   int64_t y_stride = 0;
   int64_t residual_stride = 0;

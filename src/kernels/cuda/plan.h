@@ -16,9 +16,9 @@ namespace subbyte::cuda {
 
 /// What the plans need to know of a GPU.
 struct Device {
-  int compute_capability = 90;     // 10 major + minor
+  int compute_capability = 90;  // 10 major + minor
   int multiprocessors = 132;
-  int shared_bytes = 227 * 1024;   // that a block can have
+  int shared_bytes = 227 * 1024;  // that a block can have
   double clock_hz = 1.755e9;
   double bytes_per_second = 4.5e12;  // of its memory, readable
 };
