@@ -262,7 +262,8 @@ TEST(PackedWeights, tell_the_kernels_their_sizes_zero_point_and_gain) {
   EXPECT_EQ(weights.zero, 4);
   EXPECT_EQ(weights.zeros, nullptr);
   EXPECT_EQ(weights.gather, nullptr);
-  EXPECT_EQ(weights.scale_kind, ScaleKind::kBF16);
+  EXPECT_EQ(weights.scale.bytes, 2);
+  EXPECT_EQ(weights.scale.shift, 16);
   EXPECT_EQ(weights.gain, 3);
 
   const RandomMatrix fp4 =
