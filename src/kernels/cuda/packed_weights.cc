@@ -317,6 +317,10 @@ Result<PackedFormat> packed_format(const MatrixView& matrix, RowOrder row_order)
   format.rows = matrix.rows;
   format.cols = matrix.cols;
   set_partition(&format, row_order != RowOrder::kNatural);
+  const int64_t scales = format.strips * format.blocks * format.groups_per_tile * kStripRows;
+  if (std::max(scales, format.strips * format.tiles) > int64_t{UINT32_MAX}) {
+    return wrong_shape(matrix, "expected fewer than 2^32 groups and tiles of 16 x 64");
+  }
   set_places(&format, !matrix.input_order.empty());
   format.largest_scale = largest_finite_scale(matrix);
   return format;

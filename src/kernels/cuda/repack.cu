@@ -65,6 +65,18 @@ __device__ uint32_t pair_of(const uint8_t* row, int col) {
   return bytes >> bit % 8 & ((1u << 2 * kBits) - 1);
 }
 
+/// The words of a piece with one instruction.
+template <int kWords>
+__device__ void store_piece(uint32_t* to, const uint32_t* words) {
+  if constexpr (kWords == 4) {
+    *reinterpret_cast<uint4*>(to) = {words[0], words[1], words[2], words[3]};
+  } else if constexpr (kWords == 2) {
+    *reinterpret_cast<uint2*>(to) = {words[0], words[1]};
+  } else {
+    to[0] = words[0];
+  }
+}
+
 /// A warp packs a tile: rows to shared memory, words from there.
 template <int kBits, CodeOrder kOrder>
 __global__ void __launch_bounds__(kThreads) pack_codes(const __grid_constant__ PackArguments a) {
@@ -78,20 +90,20 @@ __global__ void __launch_bounds__(kThreads) pack_codes(const __grid_constant__ P
   const int64_t step = int64_t{gridDim.x} * kWarps;
   for (int64_t t = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes; t < a.strips * a.tiles;
        t += step) {
-    const int64_t strip = t / a.tiles;
-    const int64_t tile = t % a.tiles;
+    const uint32_t strip = static_cast<uint32_t>(t) / static_cast<uint32_t>(a.tiles);
+    const uint32_t tile = static_cast<uint32_t>(t) - strip * static_cast<uint32_t>(a.tiles);
     __syncwarp();
     load_row<kBits>(rows + lane / 2 * kRowBytes, a,
                     source_row(a.row_order, strip, lane / 2, a.rows), tile, lane % 2);
     __syncwarp();
-    const bool is_last = (tile + 1) * kTileCols > a.cols;
+    const bool is_last = (int64_t{tile} + 1) * kTileCols > a.cols;
     uint32_t words[kBits] = {};
 #pragma unroll
     for (int i = 0; i < kSteps * 4; ++i) {
       const Slot slot = {lane, i / 4, i % 4, 0};
       uint32_t pair = pair_of<kBits>(rows + row_of(slot) * kRowBytes, col_of(slot));
       if (is_last) {  // what follows the last code in its byte is anything
-        const int64_t left = a.cols - tile * kTileCols - col_of(slot);
+        const int64_t left = a.cols - int64_t{tile} * kTileCols - col_of(slot);
         pair = left <= 0 ? 0 : left == 1 ? pair & ((1u << kBits) - 1) : pair;
       }
 #pragma unroll
@@ -107,8 +119,11 @@ __global__ void __launch_bounds__(kThreads) pack_codes(const __grid_constant__ P
       }
     }
     uint32_t* const to = reinterpret_cast<uint32_t*>(a.to + t * tile_bytes(kBits));
-#pragma unroll
-    for (int word = 0; word < kBits; ++word) to[word_in_tile(lane, word, kBits)] = words[word];
+    store_piece<first_piece(kBits)>(to + word_in_tile(lane, 0, kBits), words);
+    if constexpr (second_piece(kBits) > 0) {
+      store_piece<second_piece(kBits)>(to + word_in_tile(lane, first_piece(kBits), kBits),
+                                       words + first_piece(kBits));
+    }
   }
 }
 

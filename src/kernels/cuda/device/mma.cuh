@@ -81,6 +81,11 @@ __device__ __forceinline__ void cluster_wait() {
 #endif
 }
 
+__device__ __forceinline__ void wait_for_cluster() {
+  cluster_arrive();
+  cluster_wait();
+}
+
 /// A float in the shared memory of block `rank` of the cluster, at the address it has in ours.
 __device__ __forceinline__ float load_from_block(uint32_t address, int rank) {
   float value = 0;

@@ -76,7 +76,7 @@ class NarrowCursor {
     end_ = begin + (tiles * (part_ + 1) >> p_.warps_in_k_log2);
   }
 
-  const NarrowWork& work_;
+  const NarrowWork work_;
   const NarrowPartition& p_;
   const int strip_in_round_;
   const int part_;
@@ -271,128 +271,186 @@ __device__ void end_cluster(const LinearArguments& a, const NarrowPartition& p,
   }
 }
 
+/// A block at work. Every warp has one, with its own way through the weights.
+template <class Number, class Decoder, int kGroups, int kTokens8>
+class NarrowBlock {
+ public:
+  static constexpr int kTokens = 8 * kTokens8;
+  static constexpr int kWarps = narrow_warps(kTokens);
+  static constexpr int kSumFloats = kTokens * kSumStride;
+  using Stream = WeightStream<Decoder, kGroups, narrow_depth(Decoder::kBits)>;
+
+  __device__ NarrowBlock(const LinearArguments& a, const NarrowPartition& p, uint8_t* shared)
+      : a_(a),
+        p_(p),
+        shared_(shared),
+        token0_(int64_t{blockIdx.y} * kTokens),
+        tokens_(static_cast<int>(min(int64_t{kTokens}, a.m - token0_))),
+        x_rows_(min(kTokens, a.m)),
+        stream_size_(stream_size(a.weights)),
+        at_(narrow_shared(table_bytes<Decoder>(), stream_size_, kTokens, x_rows_, p.chunk_tiles, 0)),
+        work_(narrow_work(p)),
+        stream_(a.weights, reinterpret_cast<float*>(shared + at_.scale_values),
+                shared + at_.streams + warp() * stream_size_, lane()),
+        next_(work_, p, warp()) {}
+
+  __device__ void run() {
+    begin_stream();
+    prepare_shared();
+    wait_for_previous_kernel();
+    for (int chunk = 0; chunk < p_.chunks; ++chunk) {
+      stage_chunk(chunk);
+      for (int round = 0; round < p_.rounds; ++round) {
+        multiply_item(chunk);
+        end_item(chunk, round);
+      }
+    }
+    wait_copies<0>();
+    if (partial() != nullptr) end_block();
+  }
+
+ private:
+  static __device__ int warp() { return threadIdx.x / kLanes; }
+  static __device__ int lane() { return threadIdx.x % kLanes; }
+  static __device__ int stream_size(const WeightArguments& w) {
+    const int zero_size = Decoder::kHasZeros && w.zeros != nullptr ? w.zero_bytes : 0;
+    return stream_bytes(Stream::kDepth, Decoder::kBits, kGroups, w.scale.bytes, zero_size,
+                        Decoder::kHasZeros);
+  }
+  __device__ float* sums() const { return reinterpret_cast<float*>(shared_ + at_.sums); }
+  /// Sums of all strips of the block, where one pass over a strip does not finish it; or nullptr.
+  __device__ float* partial() const {
+    const bool is_needed = p_.splits > 1 || p_.chunks > 1;
+    return is_needed ? reinterpret_cast<float*>(shared_ + at_.partial) : nullptr;
+  }
+
+  /// Asks for the first weights.
+  __device__ void begin_stream() {
+    segment_ = next_.segment();
+    const uint8_t* from = stream_.codes_of(segment_);
+    stream_.load_scales(segment_, 0);
+#pragma unroll
+    for (int i = 0; i < Stream::kDepth; ++i) stream_.load_codes(from, i, i < segment_.count);
+  }
+
+  /// Tables, and a row of zeros for the tokens that are not there.
+  __device__ void prepare_shared() {
+    const WeightArguments& w = a_.weights;
+    fill_scale_values(reinterpret_cast<float*>(shared_ + at_.scale_values), w.scale);
+    table_ = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared_));
+    uint8_t* const zeros = shared_ + at_.x + x_rows_ * at_.x_stride;
+    for (int i = threadIdx.x * 16; i < at_.x_stride; i += blockDim.x * 16) {
+      *reinterpret_cast<uint4*>(zeros + i) = uint4{};
+    }
+#pragma unroll
+    for (int n = 0; n < kTokens8; ++n) {
+      const int token = n * 8 + lane() % 8;
+      x_row_[n] = shared_address(shared_ + at_.x) +
+                  (token < tokens_ ? token : x_rows_) * at_.x_stride + lane() / 8 * 16;
+    }
+  }
+
+  __device__ void stage_chunk(int chunk) {
+    const int begin = chunk * p_.chunk_tiles;
+    const int tiles = max(0, min(p_.chunk_tiles, work_.tiles - begin));
+    __syncthreads();  // nobody reads the chunk before
+    stage_activations<Number>(a_, shared_ + at_.x, at_.x_stride, token0_, tokens_,
+                              (work_.first_tile + begin) * kTileCols, tiles * kTileCols);
+    __syncthreads();
+  }
+
+  /// This warp's part of a strip and chunk, and the beginning of what comes next.
+  __device__ void multiply_item(int chunk) {
+    sum_.clear();
+    for (bool last = false; !last;) {
+      last = next_.ends_item();
+      const int x_tile = segment_.tile - (work_.first_tile + chunk * p_.chunk_tiles);
+      next_.advance();
+      const Segment ahead = next_.segment();
+      __syncwarp();  // all lanes are done with the buffer that is filled now
+      stream_.load_scales(ahead, buffer_ ^ 1);
+      wait_copies<Stream::kPendingAtScales>();
+      __syncwarp();
+      stream_.prepare_scales(segment_, buffer_);
+      __syncwarp();
+      multiply_segment(x_tile, ahead);
+      buffer_ ^= 1;
+      segment_ = ahead;
+    }
+  }
+
+  __device__ void multiply_segment(int x_tile, const Segment& ahead) {
+    const uint8_t* from = stream_.codes_of(ahead);
+    uint32_t x[kTokens8];
+#pragma unroll
+    for (int n = 0; n < kTokens8; ++n) x[n] = x_row_[n] + x_tile * kTileCols * 2;
+#pragma unroll 1
+    for (int i = 0; i < Stream::kDepth; i += 2) {
+      if (i + 1 < segment_.count) {
+        wait_copies<Stream::kPendingAtTwoTiles>();
+        sum_.template add_tiles<2>(stream_, i, table_, x);
+      } else if (i < segment_.count) {
+        wait_copies<Stream::kPendingAtTile>();
+        sum_.template add_tiles<1>(stream_, i, table_, x);
+      }
+#pragma unroll
+      for (int n = 0; n < kTokens8; ++n) x[n] += 2 * kTileCols * 2;
+      stream_.load_codes(from, i, i < ahead.count);
+      stream_.load_codes(from, i + 1, i + 1 < ahead.count);
+    }
+  }
+
+  __device__ void end_item(int chunk, int round) {
+    float* const round_sums = sums() + round_buffer_ * kWarps * kSumFloats;
+    const int strip_in_round = warp() >> p_.warps_in_k_log2;
+    const int strip = round * p_.strips_in_round + strip_in_round;
+    sum_.store(round_sums + warp() * kSumFloats, lane(), tokens_);
+    wait_for_strip(p_, strip_in_round);
+    if (strip < work_.strips) {
+      const float* from = round_sums + (strip_in_round << p_.warps_in_k_log2) * kSumFloats;
+      end_strip<Number>(a_, p_, work_, from, partial(), strip, chunk == 0, token0_, tokens_,
+                        kSumFloats);
+    }
+    if constexpr (narrow_round_buffers(kTokens) == 2) {
+      round_buffer_ ^= 1;
+    } else {
+      wait_for_strip(p_, strip_in_round);
+    }
+  }
+
+  __device__ void end_block() {
+    __syncthreads();
+    if (p_.splits > 1) wait_for_cluster();
+    end_cluster<Number>(a_, p_, work_, partial(), token0_, tokens_, kSumFloats);
+    if (p_.splits > 1) wait_for_cluster();  // nobody leaves while others read its sums
+  }
+
+  const LinearArguments& a_;
+  const NarrowPartition& p_;
+  uint8_t* const shared_;
+  const int64_t token0_;
+  const int tokens_;
+  const int x_rows_;
+  const int stream_size_;
+  const NarrowShared at_;
+  const NarrowWork work_;
+  Stream stream_;
+  NarrowCursor<Stream::kDepth> next_;
+  Segment segment_;
+  Table table_;
+  NarrowSums<Number, Decoder, kGroups, kTokens8> sum_;
+  uint32_t x_row_[kTokens8];  // of this lane, for ldmatrix
+  int buffer_ = 0;
+  int round_buffer_ = 0;
+};
+
 template <class Number, class Decoder, int kGroups, int kTokens8>
 __global__ void __launch_bounds__(narrow_warps(kTokens8 * 8) * kLanes, 1)
     narrow_kernel(const __grid_constant__ LinearArguments a,
                   const __grid_constant__ NarrowPartition p) {
-  using Stream = WeightStream<Decoder, kGroups, narrow_depth(Decoder::kBits)>;
-  constexpr int kWarps = narrow_warps(kTokens8 * 8);
   extern __shared__ __align__(128) uint8_t shared[];
-  const WeightArguments& w = a.weights;
-  const int warp = threadIdx.x / kLanes;
-  const int lane = threadIdx.x % kLanes;
-  const int64_t token0 = int64_t{blockIdx.y} * kTokens8 * 8;
-  const int tokens = static_cast<int>(min(int64_t{kTokens8} * 8, a.m - token0));
-  const int zero_size = Decoder::kHasZeros && w.zeros != nullptr ? w.zero_bytes : 0;
-  const int stream_size =
-      stream_bytes(Stream::kDepth, Decoder::kBits, kGroups, w.scale.bytes, zero_size,
-                   Decoder::kHasZeros);
-  const int x_rows = min(kTokens8 * 8, a.m);
-  const NarrowShared at = narrow_shared(table_bytes<Decoder>(), stream_size, kTokens8 * 8, x_rows,
-                                        p.chunk_tiles, 0);
-  const NarrowWork work = narrow_work(p);
-  constexpr int kSumFloats = kTokens8 * 8 * kSumStride;
-  float* const sums = reinterpret_cast<float*>(shared + at.sums);
-  const bool is_partial = p.splits > 1 || p.chunks > 1;
-  float* const partial = is_partial ? reinterpret_cast<float*>(shared + at.partial) : nullptr;
-
   let_next_kernel_start();
-  float* const scale_values = reinterpret_cast<float*>(shared + at.scale_values);
-  Stream stream(w, scale_values, shared + at.streams + warp * stream_size, lane);
-  NarrowCursor<Stream::kDepth> next(work, p, warp);
-  Segment s = next.segment();
-  const uint8_t* from = stream.codes_of(s);
-  stream.load_scales(s, 0);
-#pragma unroll
-  for (int i = 0; i < Stream::kDepth; ++i) stream.load_codes(from, i, i < s.count);
-  fill_scale_values(scale_values, w.scale);
-  const Table table = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared));
-  for (int i = threadIdx.x * 16; i < at.x_stride; i += blockDim.x * 16) {
-    *reinterpret_cast<uint4*>(shared + at.x + x_rows * at.x_stride + i) = uint4{};
-  }
-  uint32_t x_row[kTokens8];  // of this lane, for ldmatrix; tokens that are not there read zeros
-#pragma unroll
-  for (int n = 0; n < kTokens8; ++n) {
-    const int token = n * 8 + lane % 8;
-    x_row[n] = shared_address(shared + at.x) +
-               (token < tokens ? token : x_rows) * at.x_stride + lane / 8 * 16;
-  }
-  wait_for_previous_kernel();
-
-  NarrowSums<Number, Decoder, kGroups, kTokens8> sum;
-  int buffer = 0;
-  int round_buffer = 0;
-  for (int chunk = 0; chunk < p.chunks; ++chunk) {
-    const int chunk_begin = chunk * p.chunk_tiles;
-    const int chunk_tiles = max(0, min(p.chunk_tiles, work.tiles - chunk_begin));
-    __syncthreads();  // nobody reads the chunk before
-    stage_activations<Number>(a, shared + at.x, at.x_stride, token0, tokens,
-                              (work.first_tile + chunk_begin) * kTileCols,
-                              chunk_tiles * kTileCols);
-    __syncthreads();
-    for (int round = 0; round < p.rounds; ++round) {
-      sum.clear();
-      for (bool last = false; !last;) {
-        last = next.ends_item();
-        const int x_tile = s.tile - (work.first_tile + chunk_begin);
-        next.advance();
-        const Segment ahead = next.segment();
-        __syncwarp();  // all lanes are done with the buffer that is filled now
-        stream.load_scales(ahead, buffer ^ 1);
-        wait_copies<Stream::kPendingAtScales>();
-        __syncwarp();
-        stream.prepare_scales(s, buffer);
-        __syncwarp();
-        from = stream.codes_of(ahead);
-        uint32_t x[kTokens8];
-#pragma unroll
-        for (int n = 0; n < kTokens8; ++n) x[n] = x_row[n] + x_tile * kTileCols * 2;
-#pragma unroll 1
-        for (int i = 0; i < Stream::kDepth; i += 2) {
-          if (i + 1 < s.count) {
-            wait_copies<Stream::kPendingAtTwoTiles>();
-            sum.template add_tiles<2>(stream, i, table, x);
-          } else if (i < s.count) {
-            wait_copies<Stream::kPendingAtTile>();
-            sum.template add_tiles<1>(stream, i, table, x);
-          }
-#pragma unroll
-          for (int n = 0; n < kTokens8; ++n) x[n] += 2 * kTileCols * 2;
-          stream.load_codes(from, i, i < ahead.count);
-          stream.load_codes(from, i + 1, i + 1 < ahead.count);
-        }
-        buffer ^= 1;
-        s = ahead;
-      }
-      float* const round_sums = sums + round_buffer * kWarps * kSumFloats;
-      const int strip_in_round = warp >> p.warps_in_k_log2;
-      const int strip = round * p.strips_in_round + strip_in_round;
-      sum.store(round_sums + warp * kSumFloats, lane, tokens);
-      wait_for_strip(p, strip_in_round);
-      if (strip < work.strips) {
-        end_strip<Number>(a, p, work,
-                          round_sums + (strip_in_round << p.warps_in_k_log2) * kSumFloats, partial,
-                          strip, chunk == 0, token0, tokens, kSumFloats);
-      }
-      if constexpr (narrow_round_buffers(kTokens8 * 8) == 2) {
-        round_buffer ^= 1;
-      } else {
-        wait_for_strip(p, strip_in_round);
-      }
-    }
-  }
-  wait_copies<0>();
-  if (!is_partial) return;
-  __syncthreads();
-  if (p.splits > 1) {
-    cluster_arrive();
-    cluster_wait();
-  }
-  end_cluster<Number>(a, p, work, partial, token0, tokens, kSumFloats);
-  if (p.splits > 1) {  // nobody leaves while others read its sums
-    cluster_arrive();
-    cluster_wait();
-  }
+  NarrowBlock<Number, Decoder, kGroups, kTokens8>(a, p, shared).run();
 }
 
 }  // namespace subbyte::cuda

@@ -26,7 +26,7 @@ SUBBYTE_DEVICE constexpr int narrow_warps(int tokens) {
 }
 /// Sums of one round are added while the next one begins, if there is memory for both.
 SUBBYTE_DEVICE constexpr int narrow_round_buffers(int tokens) {
-  return tokens <= 16 ? 2 : 1;
+  return tokens == 8 ? 2 : 1;
 }
 /// Tiles of codes that a warp has under way: 4 KiB, or 8 of 8 bits.
 SUBBYTE_DEVICE constexpr int narrow_depth(int bits) {

@@ -281,24 +281,55 @@ __device__ void store_tile(const LinearArguments& a, const float (&sums)[kStrips
   }
 }
 
+/// What a warpgroup that multiplies does: tile after tile.
+template <class Number, class Decoder, int kGroups, int kTokens, int kStrips>
+__device__ void multiply_tiles(const LinearArguments& a, const WidePartition& p,
+                               const WideShared& at, uint8_t* shared, int stream_size,
+                               const Table& table, uint32_t full, uint32_t empty) {
+  using Shape = WideShape<kTokens, kStrips>;
+  const int group = threadIdx.x / 128 - 1;
+  const int warp = threadIdx.x / kLanes % 4;
+  const int rank = blockIdx.x % p.cluster;
+  const int count = p.row_blocks / p.cluster * p.token_blocks;
+  const int step = gridDim.x / p.cluster;
+  const auto first_strip_of = [&](int i) {
+    return (wide_tile(p, i, rank).row_block * 2 + group) * 4 * kStrips;
+  };
+  WideWarp<Number, Decoder, kGroups, kTokens, kStrips> work(
+      a.weights, reinterpret_cast<const float*>(shared + at.scale_values),
+      shared + at.streams + (group * 4 + warp) * kStrips * stream_size, stream_size,
+      threadIdx.x % kLanes, table);
+  float* const staged = reinterpret_cast<float*>(shared + at.staged) +
+                        group * Shape::kStagedTokens * Shape::kStagedStride;
+  Ring<Shape::kStages> ring;
+  int i = blockIdx.x / p.cluster;
+  work.begin(first_strip_of(i) + warp);
+  wait_for_previous_kernel();
+  while (i < count) {
+    const int strip = first_strip_of(i);
+    const int64_t token = int64_t{wide_tile(p, i, rank).token_block} * kTokens;
+    work.multiply(ring, shared_address(shared), full, empty, p.cluster);
+    i += step;
+    if (i < count) work.begin(first_strip_of(i) + warp);  // comes while these results go
+    store_tile<Number, kTokens, kStrips>(a, work.sums, staged, group, strip, token);
+  }
+}
+
 template <class Number, class Decoder, int kGroups, int kTokens, int kStrips>
 __global__ void __launch_bounds__(kWideThreads, WideShape<kTokens, kStrips>::kBlocks)
     wide_kernel(const __grid_constant__ LinearArguments a, const __grid_constant__ WidePartition p,
                 const __grid_constant__ CUtensorMap x) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // other GPUs have no wgmma, and the host does not choose this
   using Shape = WideShape<kTokens, kStrips>;
-  using Warp = WideWarp<Number, Decoder, kGroups, kTokens, kStrips>;
   extern __shared__ uint8_t unaligned[];
   uint8_t* const shared = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
   const WeightArguments& w = a.weights;
   const int zero_size = Decoder::kHasZeros && w.zeros != nullptr ? w.zero_bytes : 0;
-  const int stream_size =
-      stream_bytes(Shape::kDepth, Decoder::kBits, kGroups, w.scale.bytes, zero_size,
-                   Decoder::kHasZeros);
+  const int stream_size = stream_bytes(Shape::kDepth, Decoder::kBits, kGroups, w.scale.bytes,
+                                       zero_size, Decoder::kHasZeros);
   const WideShared at = wide_shared<kTokens, kStrips>(table_bytes<Decoder>(), stream_size);
   const uint32_t full = shared_address(shared + at.barriers);
   const uint32_t empty = full + Shape::kStages * 8;
-  const int rank = blockIdx.x % p.cluster;
 
   let_next_kernel_start();
   if (threadIdx.x == 0) {
@@ -308,17 +339,12 @@ __global__ void __launch_bounds__(kWideThreads, WideShape<kTokens, kStrips>::kBl
     }
     publish_barriers();
   }
-  float* const scale_values = reinterpret_cast<float*>(shared + at.scale_values);
-  fill_scale_values(scale_values, w.scale);
+  fill_scale_values(reinterpret_cast<float*>(shared + at.scale_values), w.scale);
   const Table table = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared + at.table));
   __syncthreads();
-  if (p.cluster > 1) {
-    cluster_arrive();
-    cluster_wait();
-  }
+  if (p.cluster > 1) wait_for_cluster();
 
-  const int warpgroup = threadIdx.x / 128;
-  if (warpgroup == 0) {
+  if (threadIdx.x < 128) {
     give_registers<Shape::kBlocks == 2 ? 24 : 40>();
     wait_for_previous_kernel();
     if (threadIdx.x == 0) {
@@ -326,37 +352,10 @@ __global__ void __launch_bounds__(kWideThreads, WideShape<kTokens, kStrips>::kBl
     }
   } else {
     take_registers<Shape::kBlocks == 2 ? 104 : 232>();
-    const int group = warpgroup - 1;
-    const int warp = threadIdx.x / kLanes % 4;
-    const int count = p.row_blocks / p.cluster * p.token_blocks;
-    Warp warp_work(w, scale_values, shared + at.streams + (group * 4 + warp) * kStrips * stream_size,
-                   stream_size, threadIdx.x % kLanes, table);
-    Ring<Shape::kStages> ring;
-    const int step = gridDim.x / p.cluster;
-    int i = blockIdx.x / p.cluster;
-    int first_strip = (wide_tile(p, i, rank).row_block * 2 + group) * 4 * kStrips;
-    warp_work.begin(first_strip + warp);
-    wait_for_previous_kernel();
-    while (i < count) {
-      const int64_t first_token = int64_t{wide_tile(p, i, rank).token_block} * kTokens;
-      warp_work.multiply(ring, shared_address(shared), full, empty, p.cluster);
-      const int strip_to_store = first_strip;
-      i += step;
-      if (i < count) {  // the next weights come while these results go
-        first_strip = (wide_tile(p, i, rank).row_block * 2 + group) * 4 * kStrips;
-        warp_work.begin(first_strip + warp);
-      }
-      store_tile<Number, kTokens, kStrips>(
-          a, warp_work.sums,
-          reinterpret_cast<float*>(shared + at.staged) +
-              group * Shape::kStagedTokens * Shape::kStagedStride,
-          group, strip_to_store, first_token);
-    }
+    multiply_tiles<Number, Decoder, kGroups, kTokens, kStrips>(a, p, at, shared, stream_size, table,
+                                                               full, empty);
   }
-  if (p.cluster > 1) {  // nobody leaves while others write into its memory
-    cluster_arrive();
-    cluster_wait();
-  }
+  if (p.cluster > 1) wait_for_cluster();  // nobody leaves while others write into its memory
 #endif
 }
 
