@@ -80,21 +80,21 @@ NarrowCost narrow_cost(const Problem& problem, const Device& device, const Narro
   const int64_t rounds = divide_up(strips, warps / p.warps_in_k);
   const int64_t warp_tiles = rounds * divide_up(tiles, p.warps_in_k);
   const double instructions = kTileInstructions[tokens == 8 ? 0 : tokens == 16 ? 1 : 2];
-  const double issue = static_cast<double>(warp_tiles) * instructions * (warps / 4.0) /
-                       (device.clock_hz * kIssued);
+  const double issue =
+      static_cast<double>(warp_tiles) * instructions * (warps / 4.0) / (device.clock_hz * kIssued);
   const double share = device.bytes_per_second / device.multiprocessors;
   // Loads under way, against what the memory's latency asks for.
   const double ahead = static_cast<double>(warps) * tile_bytes(f.bits) *
                        static_cast<double>(std::min<int64_t>(
                            narrow_depth(f.bits), std::max<int64_t>(1, tiles / p.warps_in_k)));
   const double slowdown = std::max(1.0, share * kLatency / ahead);
-  const double read =
-      static_cast<double>(strips * tiles) * bytes_of_tile(f) / share * slowdown;
+  const double read = static_cast<double>(strips * tiles) * bytes_of_tile(f) / share * slowdown;
   const double stage = static_cast<double>(std::min<int64_t>(tokens, problem.m) * tiles) *
                        kTileCols * 2 / (1.3 * share);
   const double end = static_cast<double>(rounds) * kRound + (p.splits > 1 ? kClusterEnd : 0) +
                      static_cast<double>(divide_up(tiles, p.chunk_tiles) - 1) * kChunk;
-  return {shared.bytes, kLaunch + std::ceil(blocks_at_once) * (std::max(issue, read) + stage + end)};
+  return {shared.bytes,
+          kLaunch + std::ceil(blocks_at_once) * (std::max(issue, read) + stage + end)};
 }
 
 /// The largest chunk of inputs that fits; 0: none.
@@ -143,8 +143,7 @@ std::optional<Plan> narrow_plan(const Problem& problem, const Device& device, Ke
   p.groups = static_cast<int>(std::min(clusters, f.strips));
   p.warps_in_k = warps_in_k;
   take_fewer_strips(problem, device, tokens, chunk_tiles, &p);
-  p.chunk_tiles =
-      chunk_tiles != 0 ? chunk_tiles : chunk_that_fits(problem, device, p, tokens);
+  p.chunk_tiles = chunk_tiles != 0 ? chunk_tiles : chunk_that_fits(problem, device, p, tokens);
   if (p.chunk_tiles == 0) return std::nullopt;
   p.chunks = static_cast<int>(divide_up(divide_up(f.tiles, splits), p.chunk_tiles));
   p.splits_log2 = std::countr_zero(static_cast<unsigned>(splits));
@@ -153,8 +152,7 @@ std::optional<Plan> narrow_plan(const Problem& problem, const Device& device, Ke
   p.rounds = static_cast<int>(divide_up(divide_up(f.strips, p.groups), p.strips_in_round));
   p.strips = parts_of(f.strips, p.groups);
   p.tiles = parts_of(f.tiles, splits);
-  const NarrowCost cost =
-      narrow_cost(problem, device, p, tokens, static_cast<int>(token_blocks));
+  const NarrowCost cost = narrow_cost(problem, device, p, tokens, static_cast<int>(token_blocks));
   if (cost.shared_bytes > device.shared_bytes) return std::nullopt;
   plan.grid_x = p.groups * splits;
   plan.grid_y = static_cast<int>(token_blocks);
@@ -225,7 +223,8 @@ int wide_shared_bytes(const PackedFormat& f, KernelKind kind) {
       return wide_shared<64, 1>(table, scales(WideShape<64, 1>::kDepth)).bytes;
     case KernelKind::kWide128:
       return wide_shared<128, 1>(table, scales(WideShape<128, 1>::kDepth)).bytes;
-    default: return wide_shared<128, 2>(table, scales(WideShape<128, 2>::kDepth)).bytes;
+    default:
+      return wide_shared<128, 2>(table, scales(WideShape<128, 2>::kDepth)).bytes;
   }
 }
 
@@ -253,13 +252,11 @@ void add_wide(std::vector<Plan>& plans, const Problem& problem, const Device& de
   const double share = device.bytes_per_second / device.multiprocessors;
   const double read = rows / 16.0 * bytes_of_tile(f) / share;
   const bool has_neighbour = at_once > 1 && all > device.multiprocessors;
-  const double compute = has_neighbour
-                             ? kWideTileWithNeighbour
-                             : kWideTile[static_cast<int>(kind) - static_cast<int>(
-                                                                      KernelKind::kWide64)];
+  const double compute =
+      has_neighbour ? kWideTileWithNeighbour
+                    : kWideTile[static_cast<int>(kind) - static_cast<int>(KernelKind::kWide64)];
   const double tile = static_cast<double>(f.tiles) * std::max(compute, read) + kWideTileEnd;
-  plan.microseconds =
-      1e6 * (kWideLaunch + static_cast<double>(divide_up(all, plan.grid_x)) * tile);
+  plan.microseconds = 1e6 * (kWideLaunch + static_cast<double>(divide_up(all, plan.grid_x)) * tile);
   if (!problem.aligned_x || f.gather_begin != f.bytes) {
     plan.workspace_bytes = problem.m * divide_up(f.cols, 8) * 16;
     plan.microseconds += 2;
@@ -280,8 +277,8 @@ Error no_plan(const Problem& problem, const Device& device, const PlanOptions& o
   if (!options.kernel.empty() && found == kNames.end()) {
     std::string names;
     for (const std::string_view known : kNames) names += " " + std::string(known);
-    return {"cuda.kernel", "linear: no kernel '" + std::string(options.kernel) + "'; there are" +
-                               names};
+    return {"cuda.kernel",
+            "linear: no kernel '" + std::string(options.kernel) + "'; there are" + names};
   }
   const bool is_wide =
       !options.kernel.empty() && !is_narrow(static_cast<KernelKind>(found - kNames.begin()));
@@ -329,14 +326,12 @@ std::vector<Plan> plan_candidates(const Problem& problem, const Device& device,
       add_wide(plans, problem, device, kind);
     }
   }
-  std::stable_sort(plans.begin(), plans.end(), [](const Plan& a, const Plan& b) {
-    return a.microseconds < b.microseconds;
-  });
+  std::stable_sort(plans.begin(), plans.end(),
+                   [](const Plan& a, const Plan& b) { return a.microseconds < b.microseconds; });
   return plans;
 }
 
-Result<Plan> plan_linear(const Problem& problem, const Device& device,
-                         const PlanOptions& options) {
+Result<Plan> plan_linear(const Problem& problem, const Device& device, const PlanOptions& options) {
   constexpr int64_t kMax = INT32_MAX;
   const PackedFormat& f = problem.weights;
   if (problem.m < 1 || problem.m > kMax || f.rows > kMax || f.cols > kMax) {

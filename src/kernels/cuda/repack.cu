@@ -109,7 +109,8 @@ __global__ void __launch_bounds__(kThreads) pack_codes(const __grid_constant__ P
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const uint32_t code = pair >> h * kBits & ((1u << kBits) - 1);
-        const Slot place = {0, i / 4, i % 4, h};  // in its words a code has the same place in all lanes
+        const Slot place = {0, i / 4, i % 4,
+                            h};  // in its words a code has the same place in all lanes
         const BitPlace low = bit_place(place, 0, kBits, kOrder);
         words[low.word] |= (code & kLowMask) << low.bit;
         if constexpr (kBits > kLowBits) {
@@ -157,11 +158,16 @@ PackKernel kernel_for(const PackedFormat& format) {
                               : pack_codes<4, CodeOrder::kPairs>;
   }
   switch (format.bits) {
-    case 2: return pack_codes<2, CodeOrder::kHalves>;
-    case 3: return pack_codes<3, CodeOrder::kHalves>;
-    case 4: return pack_codes<4, CodeOrder::kHalves>;
-    case 5: return pack_codes<5, CodeOrder::kHalves>;
-    default: return pack_codes<8, CodeOrder::kHalves>;
+    case 2:
+      return pack_codes<2, CodeOrder::kHalves>;
+    case 3:
+      return pack_codes<3, CodeOrder::kHalves>;
+    case 4:
+      return pack_codes<4, CodeOrder::kHalves>;
+    case 5:
+      return pack_codes<5, CodeOrder::kHalves>;
+    default:
+      return pack_codes<8, CodeOrder::kHalves>;
   }
 }
 

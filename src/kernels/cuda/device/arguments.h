@@ -7,28 +7,34 @@
 
 namespace subbyte::cuda {
 
-/// How a lane reads a scale, without branches. Of a code of `bytes` bytes: magnitude and sign are moved
-/// to where float32 has them and multiplied by `factor`, which corrects the bias of the exponent
-/// and makes subnormal numbers normal.
+/// How a lane reads a scale, without branches. Of a code of `bytes` bytes: magnitude and sign are
+/// moved to where float32 has them and multiplied by `factor`, which corrects the bias of the
+/// exponent and makes subnormal numbers normal.
 struct ScaleRule {
   uint32_t magnitude;  // bits of the code
   uint32_t sign;       // its sign bit, or 0
   int32_t shift;       // of the magnitude to the left
   int32_t sign_shift;
-  uint32_t special;    // this magnitude and those beyond are NaN (infinity, too)
+  uint32_t special;  // this magnitude and those beyond are NaN (infinity, too)
   float factor;
-  float zero;          // of magnitude 0
+  float zero;  // of magnitude 0
   int32_t bytes;
 };
 
 constexpr ScaleRule scale_rule(ScaleKind kind) {
   switch (kind) {
-    case ScaleKind::kF16: return {0x7fff, 0x8000, 13, 16, 0x7c00, 0x1p112f, 0, 2};
-    case ScaleKind::kBF16: return {0x7fff, 0x8000, 16, 16, 0x7f80, 1, 0, 2};
-    case ScaleKind::kE8M0: return {0xff, 0, 23, 0, 0xff, 1, 0x1p-127f, 1};
-    case ScaleKind::kE4M3: return {0x7f, 0x80, 20, 24, 0x7f, 0x1p120f, 0, 1};
-    case ScaleKind::kE4M4: return {0xff, 0, 19, 0, 0x100, 0x1p116f, 0, 1};
-    default: return {0x7fffffff, 0x80000000, 0, 0, 0x7f800000, 1, 0, 4};
+    case ScaleKind::kF16:
+      return {0x7fff, 0x8000, 13, 16, 0x7c00, 0x1p112f, 0, 2};
+    case ScaleKind::kBF16:
+      return {0x7fff, 0x8000, 16, 16, 0x7f80, 1, 0, 2};
+    case ScaleKind::kE8M0:
+      return {0xff, 0, 23, 0, 0xff, 1, 0x1p-127f, 1};
+    case ScaleKind::kE4M3:
+      return {0x7f, 0x80, 20, 24, 0x7f, 0x1p120f, 0, 1};
+    case ScaleKind::kE4M4:
+      return {0xff, 0, 19, 0, 0x100, 0x1p116f, 0, 1};
+    default:
+      return {0x7fffffff, 0x80000000, 0, 0, 0x7f800000, 1, 0, 4};
   }
 }
 
@@ -42,24 +48,24 @@ enum class Activation : uint8_t {
 struct WeightArguments {
   const uint8_t* codes;
   const uint8_t* scales;
-  const uint8_t* zeros;      // nullptr: `zero` everywhere
-  const uint32_t* gather;    // act-order: input of each column; nullptr: itself
-  int32_t rows;              // N
-  int32_t cols;              // K
+  const uint8_t* zeros;    // nullptr: `zero` everywhere
+  const uint32_t* gather;  // act-order: input of each column; nullptr: itself
+  int32_t rows;            // N
+  int32_t cols;            // K
   int32_t strips;
-  int32_t tiles;             // of a strip
-  int32_t blocks;            // of scales, of a strip
+  int32_t tiles;   // of a strip
+  int32_t blocks;  // of scales, of a strip
   /// Block of scales of a tile: high 32 bits of tile * blocks_per_tile; 0: the tile's own number.
   uint32_t blocks_per_tile;
   int32_t zero;
-  int32_t zero_bytes;        // 1 or 2
-  float gain;                // a last factor of every weight
+  int32_t zero_bytes;  // 1 or 2
+  float gain;          // a last factor of every weight
   /// Where scales are multiplied into 16-bit weights they are first multiplied by this, a power of
   /// two, so that the largest are near the top of f16. 1 for bf16.
   float scale_factor;
   ScaleRule scale;
   RowOrder row_order;
-  uint16_t codebook[32];     // numbers of the activations' type
+  uint16_t codebook[32];  // numbers of the activations' type
 };
 
 struct LinearArguments {
@@ -100,16 +106,16 @@ struct NarrowPartition {
   int32_t warps_in_k_log2;
   int32_t strips_in_round;  // warps of a block / warps_in_k
   int32_t rounds;           // that a block has, at most
-  Parts strips;  // by groups
-  Parts tiles;   // by splits
+  Parts strips;             // by groups
+  Parts tiles;              // by splits
 };
 
 /// How wide.cuh divides the work.
 struct WidePartition {
-  int32_t cluster;       // blocks, 1 or 2, that share tokens
-  int32_t row_blocks;    // a multiple of `cluster`
+  int32_t cluster;     // blocks, 1 or 2, that share tokens
+  int32_t row_blocks;  // a multiple of `cluster`
   int32_t token_blocks;
-  int32_t group;         // token blocks that are neighbours in time, to share what is in L2
+  int32_t group;  // token blocks that are neighbours in time, to share what is in L2
 };
 
 }  // namespace subbyte::cuda
