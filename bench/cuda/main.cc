@@ -91,7 +91,7 @@ class Bench {
     const cuda::Number number = cuda::Number::kF16;
     std::vector<cuda::PackedFormat> formats;
     std::vector<cuda::Plan> plans;
-    int64_t bytes = 0;
+    double bytes = 0;
     for (int i = 0; i < 4; ++i) {
       formats.push_back(format_of(kFormats[0].format, kShapes[i].rows, kShapes[i].cols));
       cuda::PlanOptions plan_options;
@@ -99,7 +99,7 @@ class Bench {
       const cuda::Problem problem = {formats.back(), number, 1};
       plans.push_back(*cuda::plan_linear(problem, device_, plan_options));
       print_plan(problem, plans.back());
-      bytes += formats.back().bytes;
+      bytes += static_cast<double>(formats.back().bytes);
     }
     pool_.fill(formats[2]);  // scales of all in places of their own would not be read faster
     for (const bool dependent : {false, true}) {
@@ -190,9 +190,10 @@ class Bench {
           launch_read(pool_.data() + i % count * bytes, bytes, sink_, dependent, stream_);
         });
       }
-      if (bandwidth_ == 0) bandwidth_ = 1e6 * bytes / us[0];
-      fmt::print("read {:.1f} MB: {:.2f} us, {:.2f} us with dependent launches\n", bytes * 1e-6,
-                 us[0], us[1]);
+      const double megabytes = static_cast<double>(bytes) * 1e-6;
+      if (bandwidth_ == 0) bandwidth_ = 1e12 * megabytes / us[0];
+      fmt::print("read {:.1f} MB: {:.2f} us, {:.2f} us with dependent launches\n", megabytes, us[0],
+                 us[1]);
     }
     fmt::print("B = {:.0f} GB/s\n", bandwidth_ * 1e-9);
   }
@@ -236,7 +237,7 @@ class Bench {
   }
 
   static int calls_for(const Shape& shape, int64_t m) {
-    const double work = 2.0 * m * shape.rows * shape.cols;
+    const double work = 2.0 * static_cast<double>(m * shape.rows * shape.cols);
     return work > 2e11 ? 8 : 40;
   }
 
@@ -247,7 +248,7 @@ class Bench {
     std::vector<std::string> cells;
     for (std::size_t i = 0; i < options_.m.size(); ++i) {
       const int64_t m = options_.m[i];
-      const double limit = 1e6 * format.bytes / bandwidth_;
+      const double limit = 1e6 * static_cast<double>(format.bytes) / bandwidth_;
       const double us = options_.sweep ? sweep(shape, format, m) : measure_best(shape, format, m);
       cells.push_back(
           fmt::format("{:.1f} ({:.0f} %, {:.2f}x)", us, 100 * limit / us, vendor[i] / us));

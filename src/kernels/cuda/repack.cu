@@ -109,8 +109,8 @@ __global__ void __launch_bounds__(kThreads) pack_codes(const __grid_constant__ P
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const uint32_t code = pair >> h * kBits & ((1u << kBits) - 1);
-        const Slot place = {0, i / 4, i % 4,
-                            h};  // in its words a code has the same place in all lanes
+        // In its words a code has the same place in all lanes.
+        const Slot place = {0, i / 4, i % 4, h};
         const BitPlace low = bit_place(place, 0, kBits, kOrder);
         words[low.word] |= (code & kLowMask) << low.bit;
         if constexpr (kBits > kLowBits) {
