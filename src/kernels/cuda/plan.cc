@@ -48,8 +48,8 @@ struct NarrowCost {
   double seconds;
 };
 
-// What an H200 showed (docs/kernels/cuda.md): fixed times, and instructions of a warp, for each tile
-// by narrow8, narrow16 and narrow64, with the share of the time in which one is issued.
+// What an H200 showed (docs/kernels/cuda.md): fixed times, and instructions of a warp, those for a
+// tile by narrow8, narrow16 and narrow64, with the share of the time in which one is issued.
 constexpr double kLaunch = 1.5e-6;
 constexpr double kRound = 0.3e-6;
 constexpr double kClusterEnd = 1.0e-6;
