@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "bench/cuda/bandwidth.h"
@@ -236,6 +237,9 @@ class Bench {
     });
   }
 
+  /// After long products of many tokens the clock is lower for a while.
+  static void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(400)); }
+
   static int calls_for(const Shape& shape, int64_t m) {
     const double work = 2.0 * static_cast<double>(m * shape.rows * shape.cols);
     return work > 2e11 ? 8 : 40;
@@ -245,6 +249,7 @@ class Bench {
                                           const std::vector<double>& vendor) {
     const cuda::PackedFormat format = format_of(source, shape.rows, shape.cols);
     pool_.fill(format);
+    rest();
     std::vector<std::string> cells;
     for (std::size_t i = 0; i < options_.m.size(); ++i) {
       const int64_t m = options_.m[i];

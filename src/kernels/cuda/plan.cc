@@ -48,13 +48,15 @@ struct NarrowCost {
   double seconds;
 };
 
-// What an H200 showed (docs/kernels/cuda.md): fixed times, and instructions for each tile of a warp
-// by narrow8, narrow16 and narrow64, with the share of the time in which one is issued.
-constexpr double kLaunch = 2.5e-6;
+// What an H200 showed (docs/kernels/cuda.md): fixed times, and instructions of a warp, those for a
+// tile by narrow8, narrow16 and narrow64, with the share of the time in which one is issued.
+constexpr double kLaunch = 1.5e-6;
 constexpr double kRound = 0.3e-6;
 constexpr double kClusterEnd = 1.0e-6;
 constexpr double kLatency = 1.0e-6;
-constexpr double kTileInstructions[] = {100, 140, 700};
+constexpr double kTileInstructions[] = {66, 92, 560};
+constexpr double kSegmentInstructions = 240;  // for each narrow_depth() tiles, or fewer
+constexpr double kWarpInstructions = 500;
 constexpr double kChunk = 1.0e-6;  // two barriers and the way to the second-level cache
 constexpr double kIssued = 0.62;
 // Seconds for 64 inputs of a block of wide64, wide128 and wide256; wide64 has a neighbour on its
@@ -78,10 +80,18 @@ NarrowCost narrow_cost(const Problem& problem, const Device& device, const Narro
   const double blocks_at_once = std::max(
       1.0, static_cast<double>(p.groups * p.splits) * token_blocks / device.multiprocessors);
   const int64_t rounds = divide_up(strips, warps / p.warps_in_k);
-  const int64_t warp_tiles = rounds * divide_up(tiles, p.warps_in_k);
-  const double instructions = kTileInstructions[tokens == 8 ? 0 : tokens == 16 ? 1 : 2];
-  const double issue =
-      static_cast<double>(warp_tiles) * instructions * (warps / 4.0) / (device.clock_hz * kIssued);
+  const int64_t item_tiles = divide_up(tiles, p.warps_in_k);
+  const int64_t segments =
+      divide_up(std::min<int64_t>(item_tiles, divide_up(p.chunk_tiles, p.warps_in_k)),
+                narrow_depth(f.bits)) *
+      divide_up(tiles, p.chunk_tiles);
+  const double instructions =
+      kWarpInstructions +
+      static_cast<double>(rounds * item_tiles) * kTileInstructions[tokens == 8    ? 0
+                                                                   : tokens == 16 ? 1
+                                                                                  : 2] +
+      static_cast<double>(rounds * segments) * kSegmentInstructions;
+  const double issue = instructions * (warps / 4.0) / (device.clock_hz * kIssued);
   const double share = device.bytes_per_second / device.multiprocessors;
   // Loads under way, against what the memory's latency asks for.
   const double ahead = static_cast<double>(warps) * tile_bytes(f.bits) *

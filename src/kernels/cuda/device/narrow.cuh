@@ -102,9 +102,9 @@ __device__ void stage_activations(const LinearArguments& a, uint8_t* shared, int
 #pragma unroll
         for (int j = 0; j < kAtOnce; ++j) {
           const bool there = token + j < tokens && first_col + i < w.cols;
-          v[j] = there ? *reinterpret_cast<const uint4*>(x + (token + j) * a.x_stride +
-                                                         first_col + i)
-                       : uint4{};
+          v[j] = there
+                     ? *reinterpret_cast<const uint4*>(x + (token + j) * a.x_stride + first_col + i)
+                     : uint4{};
         }
 #pragma unroll
         for (int j = 0; j < kAtOnce; ++j) {
@@ -288,7 +288,8 @@ class NarrowBlock {
         tokens_(static_cast<int>(min(int64_t{kTokens}, a.m - token0_))),
         x_rows_(min(kTokens, a.m)),
         stream_size_(stream_size(a.weights)),
-        at_(narrow_shared(table_bytes<Decoder>(), stream_size_, kTokens, x_rows_, p.chunk_tiles, 0)),
+        at_(narrow_shared(table_bytes<Decoder>(), stream_size_, kTokens, x_rows_, p.chunk_tiles,
+                          0)),
         work_(narrow_work(p)),
         stream_(a.weights, reinterpret_cast<float*>(shared + at_.scale_values),
                 shared + at_.streams + warp() * stream_size_, lane()),

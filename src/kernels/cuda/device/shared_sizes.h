@@ -11,8 +11,8 @@ namespace subbyte::cuda {
 /// zero points twice as they are in memory, and as floats and constants of the decoder.
 SUBBYTE_DEVICE constexpr int stream_bytes(int depth, int bits, int groups, int scale_size,
                                           int zero_size, bool has_zeros) {
-  return depth * (tile_bytes(bits) + groups * kStripRows * (2 * (scale_size + zero_size) +
-                                                            (has_zeros ? 8 : 4)));
+  return depth * (tile_bytes(bits) +
+                  groups * kStripRows * (2 * (scale_size + zero_size) + (has_zeros ? 8 : 4)));
 }
 
 /// Values of the codes of a one-byte scale.
@@ -41,10 +41,10 @@ inline constexpr int kSumStride = 20;
 struct NarrowShared {
   int scale_values;  // the table is before them
   int streams;       // of all warps
-  int x;         // [x_rows + 1][chunk_tiles * 64 + 8] numbers, the last row zeros
-  int x_stride;  // bytes
-  int sums;      // [round buffer][warp][token][kSumStride]
-  int partial;   // [strip of the block][token][kSumStride]
+  int x;             // [x_rows + 1][chunk_tiles * 64 + 8] numbers, the last row zeros
+  int x_stride;      // bytes
+  int sums;          // [round buffer][warp][token][kSumStride]
+  int partial;       // [strip of the block][token][kSumStride]
   int bytes;
 };
 

@@ -190,9 +190,7 @@ class WeightStream {
   }
   /// [2][values] scales, [2][values] zero points: stream_bytes() has the sizes.
   __device__ uint8_t* raw(int buffer) const { return shared_ + buffer * kValues * scale_size_; }
-  __device__ uint8_t* raw_zeros(int buffer) const {
-    return raw(2) + buffer * kValues * zero_size_;
-  }
+  __device__ uint8_t* raw_zeros(int buffer) const { return raw(2) + buffer * kValues * zero_size_; }
   template <int kScaleBytes>
   __device__ float scale_of(uint32_t code) const {
     if constexpr (kScaleBytes == 1) return scale_values_[code];
@@ -208,12 +206,14 @@ class WeightStream {
     const int first = block_of(s.tile);
     const int pairs = s.count * (kBlock / 2);
     const uint8_t* const scales = shared_ + buffer * kValues * kScaleBytes;
-    const uint8_t* const zeros = shared_ + 2 * kValues * kScaleBytes + buffer * kValues * zero_size_;
+    const uint8_t* const zeros =
+        shared_ + 2 * kValues * kScaleBytes + buffer * kValues * zero_size_;
 #pragma unroll
     for (int j = 0; j < kValues / 2 / kLanes; ++j) {
       const int i = lane_ + j * kLanes;  // pair: [slot][row % 8][group]
       if (i >= pairs) break;
-      const int block = kGroups > 1 ? i / (kBlock / 2) : block_of(s.tile + i / (kBlock / 2)) - first;
+      const int block =
+          kGroups > 1 ? i / (kBlock / 2) : block_of(s.tile + i / (kBlock / 2)) - first;
       const int from = (block * (kBlock / 2) + i % (kBlock / 2)) * 2;
       const CodePair code = load_pair<kScaleBytes>(scales + from * kScaleBytes);
       Prepared prepared;

@@ -30,33 +30,33 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-#define SUBBYTE_F8(d, i)                                                                        \
+#define SUBBYTE_F8(d, i)                                                                      \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
       "+f"(d[i + 6]), "+f"(d[i + 7])
 #define SUBBYTE_F32(d, i) \
   SUBBYTE_F8(d, i), SUBBYTE_F8(d, i + 8), SUBBYTE_F8(d, i + 16), SUBBYTE_F8(d, i + 24)
 
 // The sums are overwritten if `add` is 0.
-#define SUBBYTE_WGMMA_64(TYPE)                                                                   \
-  asm volatile(                                                                                  \
-      "{.reg .pred p; setp.ne.b32 p, %37, 0;"                                                    \
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE                                \
-      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"                  \
-      " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31},"        \
-      " {%32, %33, %34, %35}, %36, p, 1, 1, 0;}"                                                 \
-      : SUBBYTE_F32(d, 0)                                                                        \
+#define SUBBYTE_WGMMA_64(TYPE)                                                            \
+  asm volatile(                                                                           \
+      "{.reg .pred p; setp.ne.b32 p, %37, 0;"                                             \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE                         \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"           \
+      " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}," \
+      " {%32, %33, %34, %35}, %36, p, 1, 1, 0;}"                                          \
+      : SUBBYTE_F32(d, 0)                                                                 \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
 
-#define SUBBYTE_WGMMA_128(TYPE)                                                                  \
-  asm volatile(                                                                                  \
-      "{.reg .pred p; setp.ne.b32 p, %69, 0;"                                                    \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE                               \
-      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"                  \
-      " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"         \
-      " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"         \
-      " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63},"        \
-      " {%64, %65, %66, %67}, %68, p, 1, 1, 0;}"                                                 \
-      : SUBBYTE_F32(d, 0), SUBBYTE_F32(d, 32)                                                    \
+#define SUBBYTE_WGMMA_128(TYPE)                                                           \
+  asm volatile(                                                                           \
+      "{.reg .pred p; setp.ne.b32 p, %69, 0;"                                             \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE                        \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"           \
+      " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"  \
+      " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"  \
+      " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}," \
+      " {%64, %65, %66, %67}, %68, p, 1, 1, 0;}"                                          \
+      : SUBBYTE_F32(d, 0), SUBBYTE_F32(d, 32)                                             \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
 
 /// d += a b; a: 64 x 16 weights, 16 rows in each warp, b: 16 inputs x kTokens tokens.

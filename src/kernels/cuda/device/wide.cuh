@@ -85,7 +85,9 @@ class WideWarp {
 
   __device__ WideWarp(const WeightArguments& w, const float* scale_values, uint8_t* shared,
                       int stream_size, int lane, const Table& table)
-      : w_(w), stream_{make_stream(w, scale_values, shared, stream_size, lane)}, table_(table),
+      : w_(w),
+        stream_{make_stream(w, scale_values, shared, stream_size, lane)},
+        table_(table),
         factor_(w.scale_factor) {}
 
   /// Asks for the first weights of strips first, first + 4, ...
@@ -130,8 +132,8 @@ class WideWarp {
       for (int i = 0; i < Shape::kDepth; ++i) {
         if (tile + i >= w_.tiles) break;
         wait_barrier(full + ring.stage * 8, ring.phase);
-        multiply_tile(tile + i == 0, i, tile_descriptor(shared + ring.stage * Shape::kTileBytes), before,
-                      empty, cluster);
+        multiply_tile(tile + i == 0, i, tile_descriptor(shared + ring.stage * Shape::kTileBytes),
+                      before, empty, cluster);
         before = ring.stage;
         ring.next();
 #pragma unroll
@@ -159,8 +161,8 @@ class WideWarp {
     if constexpr (kStrips == 1) {
       return {{Stream(w, scale_values, shared, lane)}};
     } else {
-      return {{Stream(w, scale_values, shared, lane),
-               Stream(w, scale_values, shared + bytes, lane)}};
+      return {
+          {Stream(w, scale_values, shared, lane), Stream(w, scale_values, shared + bytes, lane)}};
     }
   }
 
@@ -256,8 +258,8 @@ __device__ __noinline__ void finish_staged(const LinearArguments& a, const float
 /// Results of one warpgroup, 16 tokens at a time through shared memory, so that neighbours in
 /// memory are written together.
 template <class Number, int kTokens, int kStrips>
-__device__ void store_tile(const LinearArguments& a, const float (&sums)[kStrips][kTokens / 2], float* staged, int group,
-                           int first_strip, int64_t first_token) {
+__device__ void store_tile(const LinearArguments& a, const float (&sums)[kStrips][kTokens / 2],
+                           float* staged, int group, int first_strip, int64_t first_token) {
   using Shape = WideShape<kTokens, kStrips>;
   const int thread = threadIdx.x % 128;
   const int lane = thread % kLanes;
@@ -272,8 +274,7 @@ __device__ void store_tile(const LinearArguments& a, const float (&sums)[kStrips
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
-        staged[token * Shape::kStagedStride + j * 64 + row + i % 4 / 2 * 8] =
-            sums[j][part * 8 + i];
+        staged[token * Shape::kStagedStride + j * 64 + row + i % 4 / 2 * 8] = sums[j][part * 8 + i];
       }
     }
     asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
