@@ -127,13 +127,16 @@ void take_fewer_strips(const Problem& problem, const Device& device, int tokens,
   const PackedFormat& f = problem.weights;
   const int stream = stream_of_warp(f, narrow_depth(f.bits));
   const int x_rows = static_cast<int>(std::min<int64_t>(tokens, problem.m));
-  const auto shared_bytes = [&] {
-    const int strips = static_cast<int>(divide_up(f.strips, p->groups));
-    return narrow_shared(table_of(f), stream, tokens, x_rows, std::max(chunk_tiles, 1), strips)
-        .bytes;
+  const int tiles = static_cast<int>(divide_up(f.tiles, p->splits));
+  const auto fits = [&](int chunk) {
+    const bool is_partial = p->splits > 1 || chunk < tiles;
+    const int strips = is_partial ? static_cast<int>(divide_up(f.strips, p->groups)) : 0;
+    return narrow_shared(table_of(f), stream, tokens, x_rows, chunk, strips).bytes <=
+           device.shared_bytes;
   };
-  while (p->groups < f.strips && shared_bytes() > device.shared_bytes) {
-    p->groups = static_cast<int>(std::min<int64_t>(2 * p->groups, f.strips));
+  if (chunk_tiles == 0 && fits(tiles)) return;
+  while (p->groups < f.strips && !fits(std::max(chunk_tiles, 1))) {
+    p->groups = static_cast<int>(std::min<int64_t>(int64_t{2} * p->groups, f.strips));
   }
 }
 

@@ -281,6 +281,22 @@ TEST(CudaPlan, refuses_kernels_that_are_not_there) {
                "m=524281: no kernel");
 }
 
+/// 9496 strips: the sums of 72 of them for 64 tokens are 360 KiB, more than a block has. They are
+/// kept only where a block has its inputs in chunks.
+TEST(CudaPlan, has_more_blocks_only_where_sums_do_not_fit) {
+  const PlanOptions options = {.kernel = "narrow64"};
+  for (const int64_t cols : {512, 4096}) {
+    const Problem problem = {format_of(kInt4, 151936, cols), Number::kF16, 60};
+    const std::vector<Plan> plans = plan_candidates(problem, kH200.device, options);
+    ASSERT_FALSE(plans.empty());
+    for (const Plan& plan : plans) {
+      const bool is_partial = plan.narrow.splits > 1 || plan.narrow.chunks > 1;
+      EXPECT_EQ(plan.narrow.groups > 132, is_partial) << to_string(problem, plan);
+    }
+    EXPECT_EQ(plans.front().narrow.chunks > 1, cols == 4096);
+  }
+}
+
 TEST(CudaPlan, refuses_a_device_with_too_little_shared_memory) {
   Device device = kRtx3090.device;
   device.shared_bytes = 16 * 1024;
