@@ -57,6 +57,7 @@ struct PackedFormat {
 /// of 16 or 32; nf4 and nfl4 with groups of 32 or 64, nfl2, nfl3, nfl5 with groups of 32; scales
 /// f32, f16, bf16, e8m0, e4m3 or e4m4; zero points of at most 2^bits. Row orders with gate and up
 /// need an even number of rows.
+/// Reads scales, zero points and input_order, which must be in host memory; not the codes.
 /// Codes: cuda.format, cuda.shape.
 Result<PackedFormat> packed_format(const MatrixView& matrix,
                                    RowOrder row_order = RowOrder::kNatural);
