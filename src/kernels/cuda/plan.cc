@@ -289,7 +289,7 @@ Error no_plan(const Problem& problem, const Device& device, const PlanOptions& o
   const auto* const found = std::find(kNames.begin(), kNames.end(), options.kernel);
   if (!options.kernel.empty() && found == kNames.end()) {
     std::string names;
-    for (const std::string_view known : kNames) names += " " + std::string(known);
+    for (const std::string_view known : kNames) names.append(1, ' ').append(known);
     return {"cuda.kernel",
             "linear: no kernel '" + std::string(options.kernel) + "'; there are" + names};
   }
