@@ -20,7 +20,6 @@ class WeightsPool {
   /// Fills it with as many packed matrices as fit: random codes, scales around 0.01 and zero
   /// points.
   void fill(const cuda::PackedFormat& format);
-  int copies() const { return copies_; }
   const std::byte* copy(int i) const { return data_ + i % copies_ * copy_bytes_; }
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }

@@ -144,12 +144,35 @@ Status launch(const void* kernel, const Plan& plan, void** arguments, bool depen
   return {};
 }
 
-Status check_call(const LinearCall& call) {
-  const bool interleaved = call.weights.row_order != RowOrder::kNatural;
-  if (call.activation != Activation::kNone && !interleaved) {
-    return Error{"cuda.shape",
-                 "linear: an activation needs weights packed with gate and up side by side "
-                 "(RowOrder::kGateAboveUp or kGateUpPairs), found RowOrder::kNatural"};
+Error wrong_call(const std::string& what) {
+  return {"cuda.shape", "linear: " + what};
+}
+
+/// What would make the GPU read or write where nothing is.
+Status check_call(const Plan& plan, const LinearCall& call, const void* workspace) {
+  const bool is_gated = call.activation != Activation::kNone;
+  if (is_gated && call.weights.row_order == RowOrder::kNatural) {
+    return wrong_call(
+        "an activation needs weights packed with gate and up side by side "
+        "(RowOrder::kGateAboveUp or kGateUpPairs), found RowOrder::kNatural");
+  }
+  if (plan.m != call.m) {
+    return wrong_call("expected the " + std::to_string(plan.m) + " tokens of the plan, found " +
+                      std::to_string(call.m));
+  }
+  const int64_t outputs = is_gated ? call.weights.rows / 2 : call.weights.rows;
+  const bool is_short = call.x_stride < call.weights.cols || call.y_stride < outputs ||
+                        (call.residual != nullptr && call.residual_stride < outputs);
+  if (is_short && call.m > 1) {
+    return wrong_call("expected strides of at least " + std::to_string(call.weights.cols) +
+                      " (x) and " + std::to_string(outputs) + " (y, residual), found " +
+                      std::to_string(call.x_stride) + ", " + std::to_string(call.y_stride) +
+                      " and " + std::to_string(call.residual_stride));
+  }
+  if (call.x == nullptr || call.y == nullptr ||
+      (plan.workspace_bytes > 0 && workspace == nullptr)) {
+    return wrong_call("expected x, y and " + std::to_string(plan.workspace_bytes) +
+                      " bytes of workspace, found a null pointer");
   }
   return {};
 }
@@ -235,7 +258,7 @@ Result<Device> query_device(int index) {
 
 Status run_linear(const Plan& plan, const LinearCall& call, Number number, void* workspace,
                   Stream stream) {
-  SUBBYTE_CHECK(check_call(call));
+  SUBBYTE_CHECK(check_call(plan, call, workspace));
   const KernelSet* set = find_kernels(*call.format, number);
   if (set == nullptr) return Error{"cuda.kernel", "linear: no kernel for this format"};
   const void* kernel = set->kernels[static_cast<int>(plan.kernel)];

@@ -46,7 +46,8 @@ struct LinearCall {
 };
 
 /// Launches. `workspace` has plan.workspace_bytes, 256-byte aligned, or is nullptr if that is 0.
-/// Codes: cuda.launch, cuda.shape (the activation needs gate and up side by side: row_order).
+/// Codes: cuda.launch, cuda.shape (another m than the plan's, strides that are too short, a null
+/// pointer, an activation without gate and up side by side: row_order).
 Status run_linear(const Plan& plan, const LinearCall& call, Number number, void* workspace,
                   Stream stream);
 

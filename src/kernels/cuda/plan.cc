@@ -339,6 +339,7 @@ std::vector<Plan> plan_candidates(const Problem& problem, const Device& device,
       add_wide(plans, problem, device, kind);
     }
   }
+  for (Plan& plan : plans) plan.m = problem.m;
   std::stable_sort(plans.begin(), plans.end(),
                    [](const Plan& a, const Plan& b) { return a.microseconds < b.microseconds; });
   return plans;

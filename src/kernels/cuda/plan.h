@@ -40,6 +40,7 @@ struct PlanOptions {
 };
 
 struct Plan {
+  int64_t m = 0;  // tokens that it is for
   KernelKind kernel = KernelKind::kNarrow8;
   NarrowPartition narrow = {};
   WidePartition wide = {};

@@ -25,7 +25,6 @@ SUBBYTE_KERNEL_FUNCTION uint32_t spread_bytes(uint32_t w, int j, uint32_t high) 
 
 struct F16 {
   static SUBBYTE_CONSTANT uint32_t kMagic = 0x64006400;  // 1024
-  static SUBBYTE_CONSTANT int kMagicValue = 1024;
   static SUBBYTE_CONSTANT uint32_t kSixteenth = 0x2c002c00;
   static SUBBYTE_CONSTANT uint32_t kTwo = 0x40004000;
   static SUBBYTE_CONSTANT uint32_t kMinusFour = 0xc400c400;
@@ -58,7 +57,6 @@ struct F16 {
 
 struct BF16 {
   static SUBBYTE_CONSTANT uint32_t kMagic = 0x43004300;  // 128
-  static SUBBYTE_CONSTANT int kMagicValue = 128;
   static SUBBYTE_CONSTANT uint32_t kSixteen = 0x41804180;
   static SUBBYTE_CONSTANT uint32_t kTwo = 0x40004000;
   static SUBBYTE_CONSTANT uint32_t kMinusFour = 0xc080c080;

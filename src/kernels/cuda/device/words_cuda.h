@@ -19,7 +19,6 @@ SUBBYTE_KERNEL_FUNCTION uint32_t spread_bytes(uint32_t w, int j, uint32_t high) 
 
 struct F16 {
   static constexpr uint32_t kMagic = 0x64006400;  // 1024, whose mantissa holds 10 bits
-  static constexpr int kMagicValue = 1024;
   static constexpr uint32_t kSixteenth = 0x2c002c00;
   static constexpr bool kIsF16 = true;
   static constexpr bool kHasSubnormals = true;
@@ -61,7 +60,6 @@ struct F16 {
 
 struct BF16 {
   static constexpr uint32_t kMagic = 0x43004300;  // 128, whose mantissa holds 7 bits
-  static constexpr int kMagicValue = 128;
   static constexpr uint32_t kSixteen = 0x41804180;
   static constexpr bool kIsF16 = false;
   static constexpr bool kHasSubnormals = true;

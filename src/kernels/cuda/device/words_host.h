@@ -41,7 +41,6 @@ struct HostPairs {
 
 struct F16 : HostPairs<Format::kF16> {
   static constexpr uint32_t kMagic = 0x64006400;
-  static constexpr int kMagicValue = 1024;
   static constexpr uint32_t kSixteenth = 0x2c002c00;
   static constexpr bool kIsF16 = true;
   static constexpr bool kHasSubnormals = true;
@@ -49,7 +48,6 @@ struct F16 : HostPairs<Format::kF16> {
 
 struct BF16 : HostPairs<Format::kBF16> {
   static constexpr uint32_t kMagic = 0x43004300;
-  static constexpr int kMagicValue = 128;
   static constexpr uint32_t kSixteen = 0x41804180;
   static constexpr bool kIsF16 = false;
   static constexpr bool kHasSubnormals = true;
