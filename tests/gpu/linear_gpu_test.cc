@@ -56,18 +56,32 @@ std::vector<WeightFormat> exact_formats() {
   return formats;
 }
 
+/// Tensor cores cut what they add to 24 bits or more: 17 times for 16 inputs, 2^-23 each.
+double tensor_core_bound(int64_t inputs) {
+  return 17.0 / 16 * static_cast<double>(inputs) * 0x1p-23;
+}
+
 /// How far a kernel may be from the exact product, relative to A = sum |s| (|q - c| + |z - c|) |x|.
-/// Tensor cores cut what they add to 24 bits or more: 17 times for 16 inputs, 2^-23 each. Sums of
-/// `narrow` end with a tile at the latest; what follows are FMAs and additions of binary32.
+/// Sums of `narrow` end with a pair of tiles at the latest; what follows are FMAs and additions of
+/// binary32.
 double relative_bound(const WeightFormat& format, int64_t cols, KernelKind kernel, Number number) {
   const double table = has_table(format) ? 1.01 * unit_of(number) : 0;
   if (kernel >= KernelKind::kWide64) {
     // Scale and product are rounded to 16 bits.
-    return table + 2.02 * unit_of(number) + 17.0 / 16 * static_cast<double>(cols) * 0x1p-23;
+    return table + 2.02 * unit_of(number) + tensor_core_bound(cols);
   }
-  const int64_t group = format.group_size == 0 ? 64 : std::min<int64_t>(format.group_size, 64);
+  const int64_t group = format.group_size == 0 ? 128 : std::min<int64_t>(format.group_size, 128);
   const double sums = static_cast<double>(cols / group + 1 + 16 + 8 + 8);
-  return table + 17.0 / 16 * static_cast<double>(group) * 0x1p-23 + rounding_bound(sums);
+  return table + tensor_core_bound(group) + rounding_bound(sums);
+}
+
+/// `narrow` multiplies codes of integers as they are, with 128 more in bf16, and adds the zero point
+/// times the sum of the inputs. So what is added, and the error of that sum, is up to three times
+/// this for each scaled input.
+double largest_raw_code(const WeightFormat& format, Number number) {
+  if (has_table(format) || format.element == Format::kE2M1) return 0;
+  const int bits = info(format.element).bits;
+  return (number == Number::kF16 || bits == 8 ? 0 : 128) + std::ldexp(1, bits);
 }
 
 /// Bounds of all outputs: of the sum, of its rounding to 16 bits, half of f16's smallest step at
@@ -76,12 +90,17 @@ double relative_bound(const WeightFormat& format, int64_t cols, KernelKind kerne
 std::vector<double> bounds_of(const PackedOnDevice& weights, const Oracle& oracle,
                               const std::vector<float>& x, KernelKind kernel, Number number) {
   const cuda::PackedFormat& format = weights.format();
+  const bool is_wide = kernel >= KernelKind::kWide64;
   const double relative = relative_bound(format.source, format.cols, kernel, number);
-  const bool may_be_subnormal = kernel >= KernelKind::kWide64 && number == Number::kF16;
+  const int64_t group = format.source.group_size == 0
+                            ? 128
+                            : std::min<int64_t>(format.source.group_size, 128);
+  const double raw =
+      is_wide ? 0 : 3 * largest_raw_code(format.source, number) * tensor_core_bound(group);
   std::vector<double> bounds(oracle.y.size());
   for (std::size_t i = 0; i < bounds.size(); ++i) {
-    double sum = relative * oracle.magnitude[i];
-    if (may_be_subnormal) {
+    double sum = relative * oracle.magnitude[i] + raw * oracle.scaled_inputs[i];
+    if (is_wide && number == Number::kF16) {
       const auto row = x.begin() + static_cast<int64_t>(i) / format.rows * format.cols;
       sum += 0x1p-25 * format.largest_scale *
              std::accumulate(row, row + format.cols, 0.0,
@@ -107,7 +126,7 @@ std::string describe(const WeightFormat& format, const Shape& shape, const Plan&
   return to_string(format) + " " + std::to_string(shape.rows) + " x " + std::to_string(shape.cols) +
          " " + std::string(name(plan.kernel)) + " M " + std::to_string(m) + " " +
          std::string(info_of(number).name) + " splits " + std::to_string(plan.narrow.splits) +
-         " warps_in_k " + std::to_string(plan.narrow.warps_in_k) + " cluster " +
+         " ahead " + std::to_string(plan.narrow.depth) + " cluster " +
          std::to_string(plan.cluster);
 }
 

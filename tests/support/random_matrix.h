@@ -121,47 +121,61 @@ inline std::vector<float> random_inputs(int64_t m, int64_t k, Contents contents,
 }
 
 /// y = W x in double precision, and A = sum |scale| (|element - c| + |zero - c|) |x|, which the
-/// error bounds of the kernels multiply. [m][rows] both.
+/// error bounds of the kernels multiply, or sum |scale| |x|, if codes are added as they are.
+/// [m][rows] all.
 struct Oracle {
   std::vector<double> y;
   std::vector<double> magnitude;
+  std::vector<double> scaled_inputs;  // nothing for dense weights
 };
+
+/// The scale of a weight, without the tensor's.
+inline double scale_at(const MatrixView& weights, int64_t n, int64_t k) {
+  const int64_t group = n * weights.groups() + k / weights.group_size();
+  uint32_t code = 0;
+  const int width = info(weights.format.scale).bits / 8;
+  std::memcpy(&code, weights.scales.data() + group * width, width);
+  return info(weights.format.scale).decode(code);
+}
 
 inline Oracle multiply_in_double(const MatrixView& weights, const std::vector<float>& x,
                                  int64_t m) {
   Oracle oracle;
   oracle.y.assign(m * weights.rows, 0);
   oracle.magnitude.assign(m * weights.rows, 0);
+  oracle.scaled_inputs.assign(is_dense(weights.format) ? 0 : m * weights.rows, 0);
   const int center = center_of(weights.format.element);
   std::vector<double> w(weights.cols);
   std::vector<double> size(weights.cols);
+  std::vector<double> scales(weights.cols);
   for (int64_t n = 0; n < weights.rows; ++n) {
     for (int64_t k = 0; k < weights.cols; ++k) {
       w[k] = weight_at(weights, n, k);
       size[k] = std::fabs(w[k]);
+      if (is_dense(weights.format)) continue;
+      scales[k] = std::fabs(scale_at(weights, n, k));
       if (weights.format.zero == Zero::kNone) continue;
       const int64_t group = n * weights.groups() + k / weights.group_size();
-      uint32_t code = 0;
-      const int scale_width = info(weights.format.scale).bits / 8;
-      std::memcpy(&code, weights.scales.data() + group * scale_width, scale_width);
-      const double scale = std::fabs(info(weights.format.scale).decode(code));
       uint32_t zero = 0;
       const int zero_width = zero_bytes(weights.format.zero);
       std::memcpy(&zero, weights.zeros.data() + group * zero_width, zero_width);
       const double element = info(weights.format.element).decode(code_at(weights, n, k));
       size[k] =
-          scale * (std::fabs(element - center) + std::fabs(static_cast<double>(zero) - center));
+          scales[k] * (std::fabs(element - center) + std::fabs(static_cast<double>(zero) - center));
     }
     for (int64_t i = 0; i < m; ++i) {
       double sum = 0;
       double magnitude = 0;
+      double scaled_inputs = 0;
       for (int64_t k = 0; k < weights.cols; ++k) {
         const int64_t input = weights.input_order.empty() ? k : weights.input_order[k];
         sum += w[k] * x[i * weights.cols + input];
         magnitude += size[k] * std::fabs(x[i * weights.cols + input]);
+        scaled_inputs += scales[k] * std::fabs(x[i * weights.cols + input]);
       }
       oracle.y[i * weights.rows + n] = sum;
       oracle.magnitude[i * weights.rows + n] = magnitude;
+      if (!is_dense(weights.format)) oracle.scaled_inputs[i * weights.rows + n] = scaled_inputs;
     }
   }
   return oracle;

@@ -192,6 +192,52 @@ TEST(Decoders, integers_are_exact_for_every_code_and_zero_point_in_bf16) {
   expect_integers<BF16, 8>(Format::kU8, Format::kI8, 256);
 }
 
+/// Raw registers that are not kRawUnit (kRawOffset + code), times kRawOdd for odd ones, for every
+/// code at every place.
+template <class Number, int kBits>
+int64_t raw_mismatches(const Place& place) {
+  using Decoder = Integers<Number, kBits>;
+  constexpr uint32_t kCodes = 1u << kBits;
+  Random random(6);
+  Codes offsets;
+  for (uint32_t& offset : offsets) offset = static_cast<uint32_t>(random.below(kCodes));
+  int64_t bad = 0;
+  for (uint32_t first = 0; first < kCodes; ++first) {
+    Codes codes;
+    for (int i = 0; i < kSlots; ++i) {
+      codes[i] = (first + offsets[i]) % kCodes;
+    }
+    const auto words = pack(codes, kBits, place);
+    for (int step = 0; step < kSteps; ++step) {
+      std::array<uint32_t, 4> registers{};
+      Decoder::decode_raw(words.data(), step, registers.data());
+      for (int i = 0; i < 8; ++i) {
+        const double code = codes[8 * step + i] * (i / 2 % 2 == 0 ? 1.0 : Decoder::kRawOdd);
+        const double value = type_of<Number>().decode(registers[i / 2] >> 16 * (i % 2) & 0xffff);
+        bad += value != Decoder::kRawUnit * (Decoder::kRawOffset + code);
+      }
+    }
+  }
+  return bad;
+}
+
+template <class Number>
+void expect_raw() {
+  const CodeOrder halves = CodeOrder::kHalves;
+  EXPECT_EQ((raw_mismatches<Number, 2>(place_of(2, halves))), 0);
+  EXPECT_EQ((raw_mismatches<Number, 3>(place_of(3, halves))), 0);
+  EXPECT_EQ((raw_mismatches<Number, 4>(place_of(4, halves))), 0);
+  EXPECT_EQ((raw_mismatches<Number, 8>(place_of(8, halves))), 0);
+  EXPECT_GT((raw_mismatches<Number, 2>(place_of(2, CodeOrder::kPairs))), 0);
+  EXPECT_GT((raw_mismatches<Number, 3>(place_of(3, CodeOrder::kPairs))), 0);
+  EXPECT_GT((raw_mismatches<Number, 4>(place_of(4, CodeOrder::kPairs))), 0);
+}
+
+TEST(Decoders, raw_integers_are_exact_for_every_code) {
+  expect_raw<F16>();
+  expect_raw<BF16>();
+}
+
 /// Arithmetic that flushes subnormals, operands and results.
 template <class Number>
 struct Flushing : Number {

@@ -125,7 +125,7 @@ Status launch(const void* kernel, const Plan& plan, void** arguments, bool depen
               Stream stream) {
   SUBBYTE_CHECK(allow_shared_memory(kernel, plan.shared_bytes));
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(plan.grid_x, plan.grid_y);
+  config.gridDim = dim3(plan.blocks);
   config.blockDim = dim3(plan.threads);
   config.dynamicSmemBytes = plan.shared_bytes;
   config.stream = stream;
@@ -189,6 +189,7 @@ LinearArguments arguments_of(const LinearCall& call) {
   a.residual_stride = call.residual_stride;
   a.m = static_cast<int32_t>(call.m);
   a.activation = call.activation;
+  a.is_dependent = call.dependent_launch;
   return a;
 }
 

@@ -241,8 +241,9 @@ void pack_codes(std::byte* to, const MatrixView& matrix, const PackedFormat& for
   }
 }
 
-/// Scales or zero points of `width` bytes.
-void pack_groups(std::byte* to, std::span<const std::byte> from, int width,
+/// Scales or zero points of `width` bytes, which become `to_width`: more are zero, fewer are the low
+/// ones.
+void pack_groups(std::byte* to, int to_width, std::span<const std::byte> from, int width,
                  const MatrixView& matrix, const PackedFormat& format) {
   const int64_t groups = matrix.groups();
   for (int64_t strip = 0; strip < format.strips; ++strip) {
@@ -250,8 +251,8 @@ void pack_groups(std::byte* to, std::span<const std::byte> from, int width,
       const int64_t source = source_row(format.row_order, strip, row, format.rows);
       if (source >= format.rows) continue;
       for (int64_t group = 0; group < groups; ++group) {
-        std::memcpy(to + scale_index(format, strip, row, group) * width,
-                    from.data() + (source * groups + group) * width, width);
+        std::memcpy(to + scale_index(format, strip, row, group) * to_width,
+                    from.data() + (source * groups + group) * width, std::min(width, to_width));
       }
     }
   }
@@ -312,7 +313,7 @@ Result<PackedFormat> packed_format(const MatrixView& matrix, RowOrder row_order)
   format.decoder = element->decoder;
   format.bits = info(element->id).bits;
   format.scale_kind = *scale_kind;
-  format.zero_bytes = zero_bytes(matrix.format.zero);
+  format.zero_bytes = !has_zeros ? 0 : format.bits == 8 ? 2 : 1;  // 8 bits have 256
   format.zero = is_signed_integer(*element) ? 1 << (format.bits - 1) : 0;
   format.rows = matrix.rows;
   format.cols = matrix.cols;
@@ -330,10 +331,11 @@ void pack_on_host(std::byte* to, const MatrixView& matrix, const PackedFormat& f
   pack_codes(to, matrix, format);
   const int64_t codes_end = format.strips * format.tiles * tile_bytes(format.bits);
   std::memset(to + codes_end, 0, format.bytes - codes_end);
-  pack_groups(to + format.scales_begin, matrix.scales, scale_bytes(format.scale_kind), matrix,
-              format);
+  const int scale_size = scale_bytes(format.scale_kind);
+  pack_groups(to + format.scales_begin, scale_size, matrix.scales, scale_size, matrix, format);
   if (format.zero_bytes != 0) {
-    pack_groups(to + format.zeros_begin, matrix.zeros, format.zero_bytes, matrix, format);
+    pack_groups(to + format.zeros_begin, format.zero_bytes, matrix.zeros,
+                zero_bytes(matrix.format.zero), matrix, format);
   }
   if (!matrix.input_order.empty()) {
     std::memcpy(to + format.gather_begin, matrix.input_order.data(),
@@ -373,6 +375,7 @@ WeightArguments weight_arguments(const std::byte* packed, const PackedFormat& fo
   weights.tiles = static_cast<int32_t>(format.tiles);
   weights.blocks = static_cast<int32_t>(format.blocks);
   weights.blocks_per_tile = blocks_per_tile(format.tiles_per_block);
+  weights.tiles_per_block = static_cast<int32_t>(format.tiles_per_block);
   weights.zero = format.zero;
   weights.zero_bytes = format.zero_bytes;
   weights.gain = static_cast<float>(tensor_scale * gain_of(format.decoder, number));

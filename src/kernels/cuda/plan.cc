@@ -37,25 +37,20 @@ int table_of(const PackedFormat& f) {
   return f.decoder == DecoderKind::kCodebook && f.bits < 5 ? (1 << (2 * f.bits)) * kLanes * 4 : 0;
 }
 
+/// Of one warp, in `wide`.
 int stream_of_warp(const PackedFormat& f, int depth) {
   return stream_bytes(depth, f.bits, f.groups_per_tile, scale_bytes(f.scale_kind), f.zero_bytes,
                       f.decoder == DecoderKind::kIntegers);
 }
 
-/// What a block of `narrow` needs and how long all of it takes.
-struct NarrowCost {
-  int shared_bytes;
-  double seconds;
-};
-
 // What an H200 showed (docs/kernels/cuda.md): fixed times, and instructions of a warp, those for a
-// tile by narrow8, narrow16 and narrow64, with the share of the time in which one is issued.
+// pair of tiles by narrow8, narrow16 and narrow64, with the share of the time in which one is
+// issued.
 constexpr double kLaunch = 1.5e-6;
-constexpr double kRound = 0.3e-6;
 constexpr double kClusterEnd = 1.0e-6;
 constexpr double kLatency = 1.0e-6;
-constexpr double kTileInstructions[] = {66, 92, 560};
-constexpr double kSegmentInstructions = 240;  // for each narrow_depth() tiles, or fewer
+constexpr double kPairInstructions[] = {110, 160, 900};
+constexpr double kRunInstructions = 100;
 constexpr double kWarpInstructions = 500;
 constexpr double kChunk = 1.0e-6;  // two barriers and the way to the second-level cache
 constexpr double kIssued = 0.62;
@@ -66,113 +61,131 @@ constexpr double kWideTileWithNeighbour = 0.66e-6;
 constexpr double kWideLaunch = 4.0e-6;
 constexpr double kWideTileEnd = 1.5e-6;
 
-NarrowCost narrow_cost(const Problem& problem, const Device& device, const NarrowPartition& p,
-                       int tokens, int token_blocks) {
+/// The two tiles of a pair, the first of which is even, have the same scales.
+bool pair_is_one_group(const PackedFormat& f) {
+  return f.groups_per_tile == 1 && (f.tiles_per_block % 2 == 0 || f.blocks == 1);
+}
+
+/// What a partition needs of shared memory, and where.
+void set_shared(const Problem& problem, int tokens, NarrowPartition* p) {
+  const PackedFormat& f = problem.weights;
+  const bool has_zeros = f.decoder == DecoderKind::kIntegers;
+  const int blocks = p->one_group != 0 ? 1 : 2;
+  const int block = blocks * f.groups_per_tile * kStripRows;
+  const int zero_size = !has_zeros ? 0 : f.bits == 8 ? 2 : 1;
+  p->pairs_per_block = f.tiles_per_block == blocks % 2 + 1 ? 1 : 2;
+  p->sums_of_pair = has_zeros ? blocks * f.groups_per_tile : 0;
+  p->pair_scales = block * scale_bytes(f.scale_kind);
+  p->pair_zeros = f.zero_bytes != 0 ? block * zero_size : 0;
+  p->slot_bytes = 2 * tile_bytes(f.bits) + p->pair_scales + block * zero_size;
+  p->ring_bytes = p->depth * p->slot_bytes;
+  NarrowSizes sizes = {};
+  sizes.table = table_of(f);
+  sizes.ring = p->ring_bytes;
+  sizes.tokens = tokens;
+  sizes.x_rows = static_cast<int>(std::min<int64_t>(tokens, problem.m));
+  sizes.chunk_pairs = p->chunk_pairs;
+  sizes.sums_of_pair = p->sums_of_pair;
+  sizes.is_partial = p->splits > 1 || p->chunks > 1;
+  sizes.strips = p->strips.size(0);
+  p->shared = narrow_shared(sizes);
+}
+
+double narrow_seconds(const Problem& problem, const Device& device, const NarrowPartition& p,
+                      int tokens) {
   const PackedFormat& f = problem.weights;
   const int warps = narrow_warps(tokens);
-  const int64_t strips = divide_up(f.strips, p.groups);
-  const int64_t tiles = divide_up(f.tiles, p.splits);
-  const bool is_partial = p.splits > 1 || tiles > p.chunk_tiles;
-  const NarrowShared shared =
-      narrow_shared(table_of(f), stream_of_warp(f, narrow_depth(f.bits)), tokens,
-                    static_cast<int>(std::min<int64_t>(tokens, problem.m)), p.chunk_tiles,
-                    is_partial ? static_cast<int>(strips) : 0);
+  const double strips = p.strips.size(0);
+  const double pairs = p.pairs.size(0);
   const double blocks_at_once = std::max(
-      1.0, static_cast<double>(p.groups * p.splits) * token_blocks / device.multiprocessors);
-  const int64_t rounds = divide_up(strips, warps / p.warps_in_k);
-  const int64_t item_tiles = divide_up(tiles, p.warps_in_k);
-  const int64_t segments =
-      divide_up(std::min<int64_t>(item_tiles, divide_up(p.chunk_tiles, p.warps_in_k)),
-                narrow_depth(f.bits)) *
-      divide_up(tiles, p.chunk_tiles);
+      1.0,
+      static_cast<double>(p.groups) * p.splits * p.token_blocks / device.multiprocessors);
+  const double pairs_of_warp = std::ceil(strips * pairs / warps);
+  const double runs = p.chunks + strips * p.chunks / warps;
   const double instructions =
-      kWarpInstructions +
-      static_cast<double>(rounds * item_tiles) * kTileInstructions[tokens == 8    ? 0
-                                                                   : tokens == 16 ? 1
-                                                                                  : 2] +
-      static_cast<double>(rounds * segments) * kSegmentInstructions;
+      kWarpInstructions + runs * kRunInstructions +
+      pairs_of_warp * kPairInstructions[tokens == 8 ? 0 : tokens == 16 ? 1 : 2];
   const double issue = instructions * (warps / 4.0) / (device.clock_hz * kIssued);
   const double share = device.bytes_per_second / device.multiprocessors;
   // Loads under way, against what the memory's latency asks for.
-  const double ahead = static_cast<double>(warps) * tile_bytes(f.bits) *
-                       static_cast<double>(std::min<int64_t>(
-                           narrow_depth(f.bits), std::max<int64_t>(1, tiles / p.warps_in_k)));
+  const double ahead =
+      warps * 2.0 * tile_bytes(f.bits) * std::min<double>(p.depth, pairs_of_warp);
   const double slowdown = std::max(1.0, share * kLatency / ahead);
-  const double read = static_cast<double>(strips * tiles) * bytes_of_tile(f) / share * slowdown;
-  const double stage = static_cast<double>(std::min<int64_t>(tokens, problem.m) * tiles) *
+  const double read = strips * pairs * 2 * bytes_of_tile(f) / share * slowdown;
+  const double stage = static_cast<double>(std::min<int64_t>(tokens, problem.m)) * pairs * 2 *
                        kTileCols * 2 / (1.3 * share);
-  const double end = static_cast<double>(rounds) * kRound + (p.splits > 1 ? kClusterEnd : 0) +
-                     static_cast<double>(divide_up(tiles, p.chunk_tiles) - 1) * kChunk;
-  return {shared.bytes,
-          kLaunch + std::ceil(blocks_at_once) * (std::max(issue, read) + stage + end)};
+  const double end = (p.splits > 1 ? kClusterEnd : 0) + (p.chunks - 1) * kChunk;
+  return kLaunch + std::ceil(blocks_at_once) * (std::max(issue, read) + stage + end);
 }
 
-/// The largest chunk of inputs that fits; 0: none.
-int chunk_that_fits(const Problem& problem, const Device& device, NarrowPartition p, int tokens) {
-  const int64_t tiles = divide_up(problem.weights.tiles, p.splits);
-  for (int64_t parts = 1; parts <= tiles; ++parts) {
-    p.chunk_tiles = static_cast<int>(divide_up(tiles, parts));
-    if (narrow_cost(problem, device, p, tokens, 1).shared_bytes <= device.shared_bytes) {
-      return p.chunk_tiles;
-    }
-    if (p.chunk_tiles == 1) break;
+/// What decides in which order sums are added.
+struct NarrowChoice {
+  int splits = 1;
+  int depth = kNarrowDepth;
+  int groups = 0;       // 0: as many as keep the multiprocessors busy
+  int chunk_pairs = 0;  // 0: the largest that fits
+};
+
+/// Sets the chunks to the largest that fit, if there is one.
+bool set_chunk_that_fits(const Problem& problem, const Device& device, int tokens,
+                         NarrowPartition* p) {
+  const int pairs = p->pairs.size(0);
+  for (int chunks = 1; chunks <= pairs; ++chunks) {
+    p->chunk_pairs = static_cast<int>(divide_up(pairs, chunks));
+    p->chunks = static_cast<int>(divide_up(pairs, p->chunk_pairs));
+    set_shared(problem, tokens, p);
+    if (p->shared.bytes <= device.shared_bytes) return true;
   }
-  return 0;
+  return false;
 }
 
 /// A block that has not all inputs at once keeps the sums of all its strips. Where they do not fit
-/// (with chunk_tiles, or with chunks of one tile), there are more blocks with fewer strips.
-void take_fewer_strips(const Problem& problem, const Device& device, int tokens, int chunk_tiles,
-                       NarrowPartition* p) {
-  const PackedFormat& f = problem.weights;
-  const int stream = stream_of_warp(f, narrow_depth(f.bits));
-  const int x_rows = static_cast<int>(std::min<int64_t>(tokens, problem.m));
-  const int tiles = static_cast<int>(divide_up(f.tiles, p->splits));
-  const auto fits = [&](int chunk) {
-    const bool is_partial = p->splits > 1 || chunk < tiles;
-    const int strips = is_partial ? static_cast<int>(divide_up(f.strips, p->groups)) : 0;
-    return narrow_shared(table_of(f), stream, tokens, x_rows, chunk, strips).bytes <=
-           device.shared_bytes;
-  };
-  if (chunk_tiles == 0 && fits(tiles)) return;
-  while (p->groups < f.strips && !fits(std::max(chunk_tiles, 1))) {
-    p->groups = static_cast<int>(std::min<int64_t>(int64_t{2} * p->groups, f.strips));
+/// there are more blocks with fewer strips.
+bool set_groups_and_chunks(const Problem& problem, const Device& device, int tokens,
+                           const NarrowChoice& choice, NarrowPartition* p) {
+  const int64_t strips = problem.weights.strips;
+  const int64_t clusters = std::max<int64_t>(
+      1, device.multiprocessors / p->splits / std::min<int64_t>(p->token_blocks, 4));
+  int64_t groups = choice.groups != 0 ? choice.groups : std::min(clusters, strips);
+  for (;;) {
+    p->groups = static_cast<int>(groups);
+    p->strips = parts_of(strips, groups);
+    if (choice.chunk_pairs != 0) {
+      p->chunk_pairs = choice.chunk_pairs;
+      p->chunks = static_cast<int>(divide_up(p->pairs.size(0), p->chunk_pairs));
+      set_shared(problem, tokens, p);
+      return p->shared.bytes <= device.shared_bytes;
+    }
+    if (set_chunk_that_fits(problem, device, tokens, p)) return true;
+    if (choice.groups != 0 || groups == strips) return false;
+    groups = std::min(2 * groups, strips);
   }
 }
 
-/// The plan of a kernel that has this partition, or none if it does not fit. chunk_tiles 0: the
-/// largest chunk.
+/// The plan of a kernel that has this partition, or none if it does not fit.
 std::optional<Plan> narrow_plan(const Problem& problem, const Device& device, KernelKind kind,
-                                int splits, int warps_in_k, int chunk_tiles) {
+                                const NarrowChoice& choice) {
   const PackedFormat& f = problem.weights;
   const int tokens = tokens_of(kind);
-  const int64_t token_blocks = divide_up(problem.m, tokens);
-  const int64_t clusters =
-      std::max<int64_t>(1, device.multiprocessors / splits / std::min<int64_t>(token_blocks, 4));
+  const int64_t pairs = divide_up(f.tiles, 2);
+  if (choice.splits > pairs) return std::nullopt;
   Plan plan;
   plan.kernel = kind;
   NarrowPartition& p = plan.narrow;
-  p.splits = splits;
-  p.groups = static_cast<int>(std::min(clusters, f.strips));
-  p.warps_in_k = warps_in_k;
-  take_fewer_strips(problem, device, tokens, chunk_tiles, &p);
-  p.chunk_tiles = chunk_tiles != 0 ? chunk_tiles : chunk_that_fits(problem, device, p, tokens);
-  if (p.chunk_tiles == 0) return std::nullopt;
-  p.chunks = static_cast<int>(divide_up(divide_up(f.tiles, splits), p.chunk_tiles));
-  p.splits_log2 = std::countr_zero(static_cast<unsigned>(splits));
-  p.warps_in_k_log2 = std::countr_zero(static_cast<unsigned>(warps_in_k));
-  p.strips_in_round = narrow_warps(tokens) / warps_in_k;
-  p.rounds = static_cast<int>(divide_up(divide_up(f.strips, p.groups), p.strips_in_round));
-  p.strips = parts_of(f.strips, p.groups);
-  p.tiles = parts_of(f.tiles, splits);
-  const NarrowCost cost = narrow_cost(problem, device, p, tokens, static_cast<int>(token_blocks));
-  if (cost.shared_bytes > device.shared_bytes) return std::nullopt;
-  plan.grid_x = p.groups * splits;
-  plan.grid_y = static_cast<int>(token_blocks);
+  p.splits = choice.splits;
+  p.splits_log2 = std::countr_zero(static_cast<unsigned>(p.splits));
+  p.token_blocks = static_cast<int>(divide_up(problem.m, tokens));
+  p.depth = choice.depth;
+  p.one_group = pair_is_one_group(f) ? 1 : 0;
+  p.pairs = parts_of(pairs, p.splits);
+  if (!set_groups_and_chunks(problem, device, tokens, choice, &p)) return std::nullopt;
+  const int64_t blocks = int64_t{p.groups} * p.splits * p.token_blocks;
+  if (blocks > INT32_MAX) return std::nullopt;
+  plan.blocks = static_cast<int>(blocks);
   plan.threads = narrow_warps(tokens) * kLanes;
-  plan.cluster = splits;
-  plan.shared_bytes = cost.shared_bytes;
-  plan.microseconds = cost.seconds * 1e6;
+  plan.cluster = p.splits;
+  plan.shared_bytes = p.shared.bytes;
+  plan.microseconds = narrow_seconds(problem, device, p, tokens) * 1e6;
   return plan;
 }
 
@@ -183,36 +196,33 @@ int largest_cluster(const Device& device) {
 
 void add_narrow(std::vector<Plan>& plans, const Problem& problem, const Device& device,
                 KernelKind kind) {
-  if (divide_up(problem.m, tokens_of(kind)) > 65535) return;  // blocks in y
-  const int warps = narrow_warps(tokens_of(kind));
   for (int splits = 1; splits <= largest_cluster(device); splits *= 2) {
-    if (splits > problem.weights.tiles) break;
-    for (int warps_in_k = 1; warps % warps_in_k == 0; warps_in_k *= 2) {
-      const auto plan = narrow_plan(problem, device, kind, splits, warps_in_k, 0);
+    for (const int depth : {kNarrowDepth, kNarrowDepth / 2}) {
+      const auto plan = narrow_plan(problem, device, kind, {splits, depth});
       if (plan) plans.push_back(*plan);
     }
   }
 }
 
-/// Sums depend on splits, warps_in_k and chunk_tiles. So these are made for the most tokens of
-/// `large`, whatever m is, and such that `small`, which is for fewer, has them too.
+/// Sums depend on what NarrowChoice has. So that is chosen for the most tokens of `large`, whatever
+/// m is, and such that `small`, which is for fewer, has it too.
 bool add_invariant(std::vector<Plan>& plans, const Problem& problem, const Device& device,
                    KernelKind small, KernelKind large) {
   Problem most = problem;
   most.m = tokens_of(large);
   std::vector<Plan> models;
   add_narrow(models, most, device, large);
-  std::erase_if(models, [](const Plan& plan) { return plan.narrow.warps_in_k > 8; });
   std::stable_sort(models.begin(), models.end(),
                    [](const Plan& a, const Plan& b) { return a.microseconds < b.microseconds; });
   for (const Plan& model : models) {
     const NarrowPartition& p = model.narrow;
-    const auto plan_with = [&](const Problem& of, KernelKind kind) {
-      return narrow_plan(of, device, kind, p.splits, p.warps_in_k, p.chunk_tiles);
-    };
-    if (!plan_with(most, small)) continue;
-    const auto plan = plan_with(problem, problem.m <= tokens_of(small) ? small : large);
-    if (plan && plan->grid_y <= 65535) plans.push_back(*plan);
+    const NarrowChoice choice = {p.splits, p.depth, p.groups, p.chunk_pairs};
+    Problem few = problem;
+    few.m = tokens_of(small);
+    if (!narrow_plan(few, device, small, choice)) continue;
+    const auto plan = narrow_plan(problem, device,
+                                  problem.m <= tokens_of(small) ? small : large, choice);
+    if (plan) plans.push_back(*plan);
     return true;
   }
   return false;
@@ -260,7 +270,7 @@ void add_wide(std::vector<Plan>& plans, const Problem& problem, const Device& de
   const int64_t all = plan.wide.row_blocks * token_blocks;
   const int at_once = kind == KernelKind::kWide64 ? WideShape<64, 1>::kBlocks : 1;
   const int64_t resident = at_once * device.multiprocessors / plan.cluster * plan.cluster;
-  plan.grid_x = static_cast<int>(std::min(all, resident));
+  plan.blocks = static_cast<int>(std::min(all, resident));
   plan.threads = 384;
   const double share = device.bytes_per_second / device.multiprocessors;
   const double read = rows / 16.0 * bytes_of_tile(f) / share;
@@ -269,7 +279,7 @@ void add_wide(std::vector<Plan>& plans, const Problem& problem, const Device& de
       has_neighbour ? kWideTileWithNeighbour
                     : kWideTile[static_cast<int>(kind) - static_cast<int>(KernelKind::kWide64)];
   const double tile = static_cast<double>(f.tiles) * std::max(compute, read) + kWideTileEnd;
-  plan.microseconds = 1e6 * (kWideLaunch + static_cast<double>(divide_up(all, plan.grid_x)) * tile);
+  plan.microseconds = 1e6 * (kWideLaunch + static_cast<double>(divide_up(all, plan.blocks)) * tile);
   if (!problem.aligned_x || f.gather_begin != f.bytes) {
     plan.workspace_bytes = problem.m * divide_up(f.cols, 8) * 16;
     plan.microseconds += 2;
@@ -307,7 +317,7 @@ Error no_plan(const Problem& problem, const Device& device, const PlanOptions& o
   return {"cuda.kernel", "linear: " + shape_of(problem) + ": no kernel" +
                              (options.kernel.empty() ? "" : quoted.substr(7)) + " fits into " +
                              std::to_string(device.shared_bytes / 1024) +
-                             " KiB of shared memory and 65535 blocks of tokens"};
+                             " KiB of shared memory and 2^31 blocks"};
 }
 
 }  // namespace
@@ -362,9 +372,9 @@ std::string to_string(const Problem& problem, const Plan& plan) {
   std::string text = std::string(name(plan.kernel)) + " " + shape_of(problem) + ": ";
   if (is_narrow(plan.kernel)) {
     text += std::to_string(plan.narrow.groups) + " clusters of " +
-            std::to_string(plan.narrow.splits) + ", " + std::to_string(plan.narrow.warps_in_k) +
-            " warps in k, chunks of " + std::to_string(plan.narrow.chunk_tiles * kTileCols) +
-            " inputs, ";
+            std::to_string(plan.narrow.splits) + ", " + std::to_string(plan.narrow.depth) +
+            " pairs ahead, chunks of " +
+            std::to_string(int64_t{2} * plan.narrow.chunk_pairs * kTileCols) + " inputs, ";
   } else {
     text += std::to_string(plan.wide.row_blocks) + " x " + std::to_string(plan.wide.token_blocks) +
             " tiles, clusters of " + std::to_string(plan.cluster) + ", ";

@@ -44,8 +44,7 @@ struct Plan {
   KernelKind kernel = KernelKind::kNarrow8;
   NarrowPartition narrow = {};
   WidePartition wide = {};
-  int grid_x = 1;
-  int grid_y = 1;
+  int blocks = 1;
   int threads = 0;
   int cluster = 1;
   int shared_bytes = 0;
@@ -67,7 +66,7 @@ std::vector<Plan> plan_candidates(const Problem& problem, const Device& device,
 Result<Plan> plan_linear(const Problem& problem, const Device& device,
                          const PlanOptions& options = {});
 
-/// "narrow16 4096x6144 u4 g128 ... m=7: 66 clusters of 2, 8 warps in k, 55 KiB, 4.9 us".
+/// "narrow16 4096x6144 u4 g128 ... m=7: 66 clusters of 2, 4 pairs ahead, chunks of 4096 inputs, 155 KiB, expected 4.9 us".
 std::string to_string(const Problem& problem, const Plan& plan);
 
 }  // namespace subbyte::cuda

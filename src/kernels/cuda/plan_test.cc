@@ -121,13 +121,13 @@ void expect_blocks(int64_t count, int64_t each, int64_t size) {
   ASSERT_LT((count - 1) * each, size);
 }
 
-/// The largest things in shared memory, which what a block gets must hold: activations, a row more
-/// for zeros and 8 numbers more in each, and the sums of a block that has not all inputs at once.
+/// The largest things in shared memory, which what a block gets must hold: activations, 8 numbers
+/// more in each row, and the sums of a block that has not all inputs at once.
 int64_t least_shared_bytes(const Problem& problem, const Plan& plan) {
   const NarrowPartition& p = plan.narrow;
-  const int64_t tokens = tokens_of(plan.kernel);
+  const int64_t tokens = std::min<int64_t>(tokens_of(plan.kernel), problem.m);
   const bool is_partial = p.splits > 1 || p.chunks > 1;
-  return (std::min(tokens, problem.m) + 1) * (p.chunk_tiles * 64 + 8) * 2 +
+  return tokens * (p.chunk_pairs * 128 + 8) * 2 +
          (is_partial ? largest(p.strips) * tokens * kStripRows * 4 : 0);
 }
 
@@ -135,15 +135,12 @@ void expect_narrow(const Problem& problem, const Plan& plan) {
   const NarrowPartition& p = plan.narrow;
   const int tokens = tokens_of(plan.kernel);
   ASSERT_NO_FATAL_FAILURE(expect_parts(p.strips, p.groups, problem.weights.strips));
-  ASSERT_NO_FATAL_FAILURE(expect_parts(p.tiles, p.splits, problem.weights.tiles));
+  ASSERT_NO_FATAL_FAILURE(expect_parts(p.pairs, p.splits, (problem.weights.tiles + 1) / 2));
   ASSERT_EQ(p.splits, 1 << p.splits_log2);
-  ASSERT_EQ(p.warps_in_k, 1 << p.warps_in_k_log2);
-  ASSERT_EQ(p.warps_in_k * p.strips_in_round, narrow_warps(tokens));
-  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.rounds, p.strips_in_round, largest(p.strips)));
-  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.chunks, p.chunk_tiles, largest(p.tiles)));
-  ASSERT_NO_FATAL_FAILURE(expect_blocks(plan.grid_y, tokens, problem.m));
-  ASSERT_LE(plan.grid_y, 65535);
-  ASSERT_EQ(plan.grid_x, p.groups * p.splits);
+  ASSERT_TRUE(p.depth == kNarrowDepth || 2 * p.depth == kNarrowDepth);
+  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.chunks, p.chunk_pairs, largest(p.pairs)));
+  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.token_blocks, tokens, problem.m));
+  ASSERT_EQ(plan.blocks, p.groups * p.splits * p.token_blocks);
   ASSERT_EQ(plan.cluster, p.splits);
   ASSERT_EQ(plan.threads, narrow_warps(tokens) * 32);
   ASSERT_EQ(plan.workspace_bytes, 0);
@@ -159,10 +156,9 @@ void expect_wide(const Problem& problem, const Device& device, const Plan& plan)
   ASSERT_NO_FATAL_FAILURE(expect_blocks(p.row_blocks / p.cluster, rows * p.cluster,
                                         problem.weights.strips * kStripRows));
   ASSERT_NO_FATAL_FAILURE(expect_blocks(p.token_blocks, tokens_of(plan.kernel), problem.m));
-  ASSERT_EQ(plan.grid_x % plan.cluster, 0);
-  ASSERT_GE(plan.grid_x, 1);
-  ASSERT_LE(plan.grid_x, int64_t{p.row_blocks} * p.token_blocks);
-  ASSERT_EQ(plan.grid_y, 1);
+  ASSERT_EQ(plan.blocks % plan.cluster, 0);
+  ASSERT_GE(plan.blocks, 1);
+  ASSERT_LE(plan.blocks, int64_t{p.row_blocks} * p.token_blocks);
   ASSERT_GE(p.group, 1);
 }
 
@@ -227,14 +223,14 @@ TEST(CudaPlan, is_the_cheapest_candidate) {
   });
 }
 
-/// Sums depend on these three.
+/// Sums depend on these.
 TEST(CudaPlan, divides_the_inputs_in_one_way_in_batch_invariant_mode) {
   for (const NamedDevice& on : kDevices) {
-    std::tuple<int, int, int> first;
+    std::tuple<int, int, int, int> first;
     for_each_problem([&](const Problem& problem) {
       const auto plan = plan_linear(problem, on.device, {.batch_invariant = true});
       const NarrowPartition& p = plan ? plan->narrow : NarrowPartition{};
-      const std::tuple<int, int, int> now = {p.splits, p.warps_in_k, p.chunk_tiles};
+      const std::tuple<int, int, int, int> now = {p.splits, p.groups, p.depth, p.chunk_pairs};
       if (problem.m == kTokenCounts[0]) first = now;
       ASSERT_EQ(now, first) << on.name << " m " << problem.m;
       if (!plan) return;
@@ -274,11 +270,6 @@ TEST(CudaPlan, refuses_kernels_that_are_not_there) {
   }
   expect_error(plan_linear(problem, kH200.device, {.batch_invariant = true, .kernel = "wide128"}),
                "cuda.kernel", "'wide128' is not batch-invariant");
-  problem.m = int64_t{8} * 65535;
-  EXPECT_TRUE(plan_linear(problem, kA100.device, {.kernel = "narrow8"}).ok());
-  ++problem.m;
-  expect_error(plan_linear(problem, kA100.device, {.kernel = "narrow8"}), "cuda.kernel",
-               "m=524281: no kernel");
 }
 
 /// 9496 strips: the sums of 72 of them for 64 tokens are 360 KiB, more than a block has. They are

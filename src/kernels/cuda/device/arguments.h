@@ -57,8 +57,9 @@ struct WeightArguments {
   int32_t blocks;  // of scales, of a strip
   /// Block of scales of a tile: high 32 bits of tile * blocks_per_tile; 0: the tile's own number.
   uint32_t blocks_per_tile;
+  int32_t tiles_per_block;
   int32_t zero;
-  int32_t zero_bytes;  // 1 or 2
+  int32_t zero_bytes;  // 1, or 2 for 8 bits
   float gain;          // a last factor of every weight
   /// Where scales are multiplied into 16-bit weights they are first multiplied by this, a power of
   /// two, so that the largest are near the top of f16. 1 for bf16.
@@ -79,6 +80,7 @@ struct LinearArguments {
   int64_t residual_stride;
   int32_t m;
   Activation activation;
+  bool is_dependent;  // the kernel before may not have ended yet
 };
 
 /// [0, size) in `parts` neighbours: the first `more` have each + 1, the others `each`. Divided by
@@ -95,19 +97,38 @@ constexpr Parts parts_of(int64_t size, int64_t parts) {
   return {static_cast<int32_t>(size / parts), static_cast<int32_t>(size % parts)};
 }
 
-/// How narrow.cuh divides the work.
+/// Where things are in the shared memory of a block of narrow.cuh, in bytes.
+struct NarrowShared {
+  int scale_values;  // the table is before them
+  int barrier;       // of the activations, 16 bytes
+  int rings;         // of all warps
+  int x;             // [x_rows][chunk_pairs * 128 + 8] numbers
+  int x_stride;      // bytes
+  int x_sums;        // [pair][sums_of_pair][tokens]
+  int pieces;        // [heads, tails][warp][x_rows][kSumStride]: of strips that warps share
+  int partial;       // [strip of the block][x_rows][kSumStride], instead of tails
+  int bytes;
+};
+
+/// How narrow.cuh divides the work. Tiles come in pairs, of the same strip.
 struct NarrowPartition {
-  int32_t splits;       // blocks of a cluster, each with its part of the inputs: a power of two
-  int32_t groups;       // clusters, each with its part of the strips
-  int32_t warps_in_k;   // of a block, which share a strip: a power of two that divides its warps
-  int32_t chunk_tiles;  // inputs in shared memory at a time, in tiles
-  int32_t chunks;       // that a block has, at most
+  int32_t splits;  // blocks of a cluster, each with its part of the inputs: a power of two
   int32_t splits_log2;
-  int32_t warps_in_k_log2;
-  int32_t strips_in_round;  // warps of a block / warps_in_k
-  int32_t rounds;           // that a block has, at most
-  Parts strips;             // by groups
-  Parts tiles;              // by splits
+  int32_t groups;  // clusters, each with its part of the strips
+  int32_t token_blocks;
+  int32_t chunk_pairs;  // inputs in shared memory at a time, in pairs of tiles
+  int32_t chunks;       // that a block has, at most
+  int32_t depth;        // pairs that a warp has under way: kNarrowDepth or half of it
+  int32_t one_group;    // the two tiles of a pair have the same scales
+  int32_t pairs_per_block;  // 1: each pair has its own block of scales, or two; else it may not
+  int32_t sums_of_pair;     // groups of a pair whose inputs are summed, or 0
+  int32_t pair_scales;      // bytes
+  int32_t pair_zeros;       // bytes that are copied
+  int32_t slot_bytes;       // of a pair: codes, scales, zero points
+  int32_t ring_bytes;       // of a warp: `depth` slots
+  Parts strips;         // by groups
+  Parts pairs;          // of a strip, by splits
+  NarrowShared shared;
 };
 
 /// How wide.cuh divides the work.

@@ -14,8 +14,13 @@
 //                        machines that may flush those have another way
 //   Codebook<Number, b>  a table: of pairs up to 4 bits, by the registers of the warp for 5
 //
-// Instructions for each pair of weights (f16 / bf16): Integers 4: 2.25 / 2.75, E2M1 4 / 5,
-// Codebook 4: 3 and a load.
+// Integers also come raw, with the zero point left in: whoever knows the sum of the inputs of a
+// group subtracts it once for the group. In f16 the code itself is a number then, a subnormal of
+// units of 2^-24, in bf16 it is 128 + code. Registers 1 and 3, which are one row, may come 4 or 16
+// times too large where that saves a shift.
+//
+// Instructions for each pair of weights (f16 / bf16): Integers 4: 2.25 / 2.75, raw 1.25 / 1.75,
+// E2M1 3.75 / 4.75, Codebook 4: 3 and a load.
 
 #include "kernels/cuda/device/dialect.h"
 #include "kernels/cuda/device/words.h"
@@ -47,6 +52,11 @@ struct Integers {
   static SUBBYTE_CONSTANT bool kTimes16 = kBits == 4 && Number::kIsF16;
   /// 8 bits do not fit into the mantissa of bf16.
   static SUBBYTE_CONSTANT bool kSplit = kBits == 8 && !Number::kIsF16;
+  /// Raw values are kRawUnit (kRawOffset + code), in odd registers kRawUnit (kRawOffset + kRawOdd
+  /// code).
+  static SUBBYTE_CONSTANT float kRawUnit = Number::kIsF16 ? 0x1p-24f : 1.0f;
+  static SUBBYTE_CONSTANT float kRawOffset = Number::kIsF16 || kSplit ? 0.0f : 128.0f;
+  static SUBBYTE_CONSTANT int kRawOdd = kBits <= 3 ? 4 : kTimes16 ? 16 : 1;
 
   static SUBBYTE_KERNEL_FUNCTION ZeroPair zeros(uint32_t even, uint32_t odd) {
     // The last bit of the magic numbers is worth 1, that of 64 in f16 a sixteenth.
@@ -70,7 +80,42 @@ struct Integers {
     }
   }
 
+  static SUBBYTE_KERNEL_FUNCTION void decode_raw(Words words, int step, Registers registers) {
+    for (int r = 0; r < 4; ++r) registers[r] = raw_pair(words, step, r);
+  }
+
  private:
+  static SUBBYTE_CONSTANT uint32_t kRawMagic = Number::kIsF16 ? 0 : Number::kMagic;
+
+  static SUBBYTE_KERNEL_FUNCTION uint32_t raw_pair(Words words, int step, int r) {
+    const int even = r / 2 * 2;
+    if constexpr (kBits == 8) {
+      const uint32_t bytes = spread_bytes(words[2 * step + r / 2], r % 2, 0);
+      if constexpr (kSplit) return join_nibbles(bytes);
+      return bytes;
+    } else if constexpr (kBits == 4) {
+      if (r % 2 != 0 && kRawOdd == 16) {
+        return and_or(words[step] >> (4 * even), 0x00f000f0, kRawMagic);
+      }
+      return and_or(words[step] >> (4 * r), 0x000f000f, kRawMagic);
+    } else {
+      const uint32_t w = words[step / 2] >> (8 * (step % 2) + 2 * even);
+      const uint32_t low = and_or(w, r % 2 == 0 ? 0x00030003 : 0x000c000c, kRawMagic);
+      if constexpr (kBits == 2) return low;
+      const int shift = 4 * step + r - (r % 2 == 0 ? 2 : 4);  // of the high bit, to the right
+      const uint32_t high = shift < 0 ? words[2] << -shift : words[2] >> shift;
+      return and_or(high, r % 2 == 0 ? 0x00040004 : 0x00100010, low);
+    }
+  }
+
+  /// Bytes above nothing, as numbers of bf16.
+  static SUBBYTE_KERNEL_FUNCTION uint32_t join_nibbles(uint32_t bytes) {
+    const uint32_t low = Number::sub(and_or(bytes, 0x000f000f, Number::kMagic), Number::kMagic);
+    const uint32_t high =
+        Number::sub(and_or(bytes >> 4, 0x000f000f, Number::kMagic), Number::kMagic);
+    return Number::fma(high, Number::kSixteen, low);
+  }
+
   static SUBBYTE_KERNEL_FUNCTION void decode_by_fours(uint32_t word, ZeroPair zero,
                                                       Registers registers) {
     for (int r = 0; r < 4; r += 2) {

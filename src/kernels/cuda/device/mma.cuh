@@ -48,6 +48,29 @@ __device__ __forceinline__ void copy_async(uint32_t to_shared, const void* from)
                  : "memory");
   }
 }
+/// Zeros instead, if nothing is `there`.
+template <int kBytes>
+__device__ __forceinline__ void copy_async_or_zero(uint32_t to_shared, const void* from,
+                                                   bool there) {
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(to_shared),
+                 "l"(from), "r"(there ? 16 : 0)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global.L2::256B [%0], [%1], %2, %3;" ::"r"(to_shared),
+                 "l"(from), "n"(kBytes), "r"(there ? kBytes : 0)
+                 : "memory");
+  }
+}
+/// 16 bytes, or zeros if they are not `there`, by the lanes that work.
+__device__ __forceinline__ void copy_16_if(bool works, uint32_t to_shared, const void* from,
+                                           bool there) {
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %3, 0;"
+      "@p cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;}" ::"r"(to_shared),
+      "l"(from), "r"(there ? 16 : 0), "r"(static_cast<int>(works))
+      : "memory");
+}
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -95,6 +118,55 @@ __device__ __forceinline__ float load_from_block(uint32_t address, int rank) {
   asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(remote) : "memory");
 #endif
   return value;
+}
+
+// --- barriers in shared memory that count bytes, and copies that they count (sm_90 on) ---
+
+#if __CUDA_ARCH__ >= 900
+inline constexpr bool kHasCopyEngine = true;
+#else
+inline constexpr bool kHasCopyEngine = false;
+#endif
+
+__device__ __forceinline__ void init_barrier(uint32_t barrier, int arrivals) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
+#endif
+}
+__device__ __forceinline__ void publish_barriers() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void expect_bytes(uint32_t barrier, int bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+#endif
+}
+__device__ __forceinline__ void wait_barrier(uint32_t barrier, int phase) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{.reg .pred done;"
+      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;"
+      "@done bra over;"
+      "bra again;"
+      "over: }" ::"r"(barrier),
+      "r"(phase)
+      : "memory");
+#endif
+}
+
+/// A multiple of 16 bytes between addresses that are. Issued by one thread.
+__device__ __forceinline__ void copy_bulk(uint32_t to_shared, const void* from, int bytes,
+                                          uint32_t barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to_shared),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+#endif
 }
 
 }  // namespace subbyte::cuda

@@ -1,128 +1,132 @@
 #pragma once
 // Few tokens: the time is that of reading the weights, so everything serves to have many loads
-// under way from the first moment to the last.
+// under way from the first moment to the last, and few instructions for each.
 //
-//   cluster g of `groups`   has strips [g S / groups, (g + 1) S / groups)
+//   cluster g of `groups`   has strips [g S / groups, (g + 1) S / groups); where there are more
+//                           tokens than a kernel takes, neighbours do the same for others
 //   block r of the cluster  has the r-th part of the inputs of those strips
-//   warps (16 or 8)         warps_in_k of them share a strip, each with its part of those inputs;
-//                           as many strips as that leaves are a round
+//   warps (16 or 8)         have parts of the same size of all that, strip after strip:
 //
-// A warp multiplies 16 outputs x 64 inputs by 8 * kTokens8 tokens with m16n8k16 and adds up in
-// float32; scales are applied to the sums at the end of each group. After a round the sums of the
-// warps are added in their order, at the end those of the blocks, through distributed shared
-// memory, in theirs. So the order depends on the partition alone, and results are the same bits
-// each time.
+//                inputs ->
+//     strip 0    [  warp 0   |  warp 1  ]     A run is what a warp has of one strip. If that is the
+//     strip 1    [   |  warp 2   | warp ]     whole strip the warp finishes it. Else it is a piece:
+//     strip 2    [ 3   |    warp 4      ]     a head, which goes on with what the warp before has
+//                                             begun, or a tail.
+//
+// A warp multiplies pairs of tiles of 16 outputs x 64 inputs by 8 * kTokens8 tokens with m16n8k16
+// and adds up in float32; scales are applied to the sums at the end of each group, and zero points
+// too: sum (q - z) x = sum q x - z sum x, where the sums of x are made once for a block. At the end
+// the pieces of a strip are added in their order, then the sums of the blocks, through distributed
+// shared memory, in theirs. So the order depends on the partition alone, and results are the same
+// bits each time.
 //
 // The first weights are asked for before the kernel waits for the one that writes its activations.
 
 #include <cstdint>
 
 #include "kernels/cuda/device/epilogue.cuh"
+#include "kernels/cuda/device/pair_stream.cuh"
 #include "kernels/cuda/device/shared_sizes.h"
-#include "kernels/cuda/device/weight_stream.cuh"
 
 namespace subbyte::cuda {
 
-/// What one block has to do.
+/// What one block has to do. Pairs are of tiles, of a strip.
 struct NarrowWork {
   int first_strip;
   int strips;
-  int first_tile;
-  int tiles;
+  int first_pair;
+  int pairs;
+  int token_block;
 };
 
 __device__ __forceinline__ NarrowWork narrow_work(const NarrowPartition& p) {
-  const int group = blockIdx.x >> p.splits_log2;
+  const int cluster = blockIdx.x >> p.splits_log2;
   const int rank = blockIdx.x & (p.splits - 1);
-  return {p.strips.begin(group), p.strips.size(group), p.tiles.begin(rank), p.tiles.size(rank)};
+  const int group = p.token_blocks == 1 ? cluster : cluster / p.token_blocks;
+  return {p.strips.begin(group), p.strips.size(group), p.pairs.begin(rank), p.pairs.size(rank),
+          cluster - group * p.token_blocks};
 }
 
-/// A warp's segments one after the other: chunk after chunk, round after round.
-template <int kDepth>
-class NarrowCursor {
- public:
-  __device__ NarrowCursor(const NarrowWork& work, const NarrowPartition& p, int warp)
-      : work_(work),
-        p_(p),
-        strip_in_round_(warp >> p.warps_in_k_log2),
-        part_(warp & (p.warps_in_k - 1)) {
-    begin_item();
-  }
+/// The pairs of all strips in a chunk of inputs, strip after strip, and the parts of the warps.
+template <int kWarps>
+struct NarrowChunk {
+  int pairs;  // of a strip
+  int each;   // of a warp
+  int more;   // warps that have one more
 
-  __device__ Segment segment() const {
-    return {work_.first_strip + strip(), work_.first_tile + tile_,
-            done() || strip() >= work_.strips ? 0 : max(0, min(kDepth, end_ - tile_))};
-  }
-  __device__ bool ends_item() const { return tile_ + kDepth >= end_; }
-  __device__ bool done() const { return chunk_ >= p_.chunks; }
+  __device__ NarrowChunk(const NarrowWork& work, const NarrowPartition& p, int chunk)
+      : pairs(max(0, min(p.chunk_pairs, work.pairs - chunk * p.chunk_pairs))),
+        each(work.strips * pairs / kWarps),
+        more(work.strips * pairs % kWarps) {}
 
-  __device__ void advance() {
-    if (done()) return;
-    tile_ += kDepth;
-    if (tile_ < end_) return;
-    if (++round_ >= p_.rounds) {
-      round_ = 0;
-      ++chunk_;
-    }
-    begin_item();
-  }
-
- private:
-  __device__ int strip() const { return round_ * p_.strips_in_round + strip_in_round_; }
-  __device__ void begin_item() {
-    const int begin = chunk_ * p_.chunk_tiles;
-    const int tiles = min(p_.chunk_tiles, work_.tiles - begin);  // may be none in the last chunk
-    tile_ = begin + (tiles * part_ >> p_.warps_in_k_log2);
-    end_ = begin + (tiles * (part_ + 1) >> p_.warps_in_k_log2);
-  }
-
-  const NarrowWork work_;
-  const NarrowPartition& p_;
-  const int strip_in_round_;
-  const int part_;
-  int chunk_ = 0;
-  int round_ = 0;
-  int tile_ = 0;
-  int end_ = 0;
+  __device__ int begin(int warp) const { return warp * each + min(warp, more); }
 };
 
-/// Copies tokens [token0, token0 + tokens) of a chunk of inputs to shared memory, zeros beyond K.
-template <class Number>
-__device__ void stage_activations(const LinearArguments& a, uint8_t* shared, int stride,
-                                  int64_t token0, int tokens, int first_col, int cols) {
-  const WeightArguments& w = a.weights;
-  const uint16_t* x = static_cast<const uint16_t*>(a.x) + token0 * a.x_stride;
-  const bool wide = w.gather == nullptr && w.cols % 8 == 0 && a.x_stride % 8 == 0 &&
-                    reinterpret_cast<uintptr_t>(a.x) % 16 == 0;
-  if (wide) {
-    constexpr int kAtOnce = 4;  // tokens: loads that are under way together
-    for (int token = 0; token < tokens; token += kAtOnce) {
-      for (int i = threadIdx.x * 8; i < cols; i += blockDim.x * 8) {
-        uint4 v[kAtOnce];
+/// The runs of a warp in a chunk one after the other. count 0: there are no more.
+struct NarrowRun {
+  int strip = 0;
+  int pair = 0;
+  int count = 0;
+  int left = 0;  // of the warp's part, this run and what follows
+
+  template <int kWarps>
+  __device__ void begin(const NarrowChunk<kWarps>& chunk, int warp) {
+    const int first = chunk.begin(warp);
+    left = chunk.begin(warp + 1) - first;
+    strip = left > 0 ? static_cast<unsigned>(first) / static_cast<unsigned>(chunk.pairs) : 0;
+    pair = first - strip * chunk.pairs;
+    count = min(chunk.pairs - pair, left);
+  }
+  __device__ void next(int pairs_of_strip) {
+    left -= count;
+    ++strip;
+    pair = 0;
+    count = min(pairs_of_strip, left);
+  }
+};
+
+/// Rows of x can be copied 16 bytes at a time.
+__device__ __forceinline__ bool is_aligned(const LinearArguments& a) {
+  return a.weights.gather == nullptr && a.weights.cols % 8 == 0 && a.x_stride % 8 == 0 &&
+         reinterpret_cast<uintptr_t>(a.x) % 16 == 0;
+}
+
+/// Copies tokens [0, tokens) of x in steps of kStep inputs, those beyond K as zeros.
+template <class Step, class Load>
+__device__ __forceinline__ void stage_rows(uint8_t* shared, int stride, int tokens, int cols,
+                                           const Load& load) {
+  constexpr int kStep = sizeof(Step) / 2;
+  constexpr int kAtOnce = 4;  // tokens: loads that are under way together
+  for (int token = 0; token < tokens; token += kAtOnce) {
+    for (int i = threadIdx.x * kStep; i < cols; i += blockDim.x * kStep) {
+      Step v[kAtOnce];
 #pragma unroll
-        for (int j = 0; j < kAtOnce; ++j) {
-          const bool there = token + j < tokens && first_col + i < w.cols;
-          v[j] = there
-                     ? *reinterpret_cast<const uint4*>(x + (token + j) * a.x_stride + first_col + i)
-                     : uint4{};
-        }
+      for (int j = 0; j < kAtOnce; ++j) v[j] = token + j < tokens ? load(token + j, i) : Step{};
 #pragma unroll
-        for (int j = 0; j < kAtOnce; ++j) {
-          if (token + j < tokens) {
-            *reinterpret_cast<uint4*>(shared + (token + j) * stride + i * 2) = v[j];
-          }
-        }
+      for (int j = 0; j < kAtOnce; ++j) {
+        if (token + j >= tokens) break;
+        *reinterpret_cast<Step*>(shared + (token + j) * stride + i * 2) = v[j];
       }
     }
-    return;
   }
-  for (int token = 0; token < tokens; ++token) {
-    for (int i = threadIdx.x; i < cols; i += blockDim.x) {
+}
+
+/// Tokens [token0, token0 + tokens) of a chunk of inputs, by all threads.
+__device__ inline void stage_activations(const LinearArguments& a, uint8_t* shared, int stride,
+                                         int64_t token0, int tokens, int first_col, int cols) {
+  const WeightArguments& w = a.weights;
+  const uint16_t* x = static_cast<const uint16_t*>(a.x) + token0 * a.x_stride;
+  if (is_aligned(a)) {
+    stage_rows<uint4>(shared, stride, tokens, cols, [&](int token, int i) {
+      const uint16_t* from = x + token * a.x_stride + first_col + i;
+      return first_col + i < w.cols ? *reinterpret_cast<const uint4*>(from) : uint4{};
+    });
+  } else {
+    stage_rows<uint16_t>(shared, stride, tokens, cols, [&](int token, int i) {
       const int col = first_col + i;
-      uint16_t v = 0;
-      if (col < w.cols) v = x[token * a.x_stride + (w.gather != nullptr ? w.gather[col] : col)];
-      *reinterpret_cast<uint16_t*>(shared + token * stride + i * 2) = v;
-    }
+      if (col >= w.cols) return uint16_t{};
+      return x[token * a.x_stride + (w.gather != nullptr ? w.gather[col] : col)];
+    });
   }
 }
 
@@ -130,72 +134,120 @@ __device__ void stage_activations(const LinearArguments& a, uint8_t* shared, int
 template <class Number, class Decoder, int kGroups, int kTokens8>
 class NarrowSums {
  public:
+  static constexpr int kTokens = 8 * kTokens8;
   static constexpr int kStepsPerGroup = kSteps / kGroups;
+  /// Tiles whose products are interleaved: one has something to do while the other waits. With
+  /// many tokens there is enough to do in one.
+  static constexpr int kTogether = kTokens8 <= 2 ? 2 : 1;
+  using Stream = PairStream<Decoder, kGroups>;
 
-  __device__ void clear() { clear(sums_); }
-
-  /// Adds kTiles neighbours from slot `slot`, whose copies have been waited for. Their products do
-  /// not depend on each other: so one has something to do while the other waits. `x` is the shared
-  /// address of this lane's row of ldmatrix for the first, for each 8 tokens.
-  template <int kTiles, class Stream>
-  __device__ void add_tiles(const Stream& stream, int slot, const Table& table,
-                            const uint32_t (&x)[kTokens8]) {
-    uint32_t codes[kTiles][Stream::kWords];
-    uint32_t b[kTiles][kTokens8][4];
-    float group[kTiles][kTokens8][4];
-    typename Stream::Prepared prepared[kTiles];
+  __device__ void clear() {
 #pragma unroll
-    for (int i = 0; i < kTiles; ++i) stream.read_codes(slot + i, codes[i]);
+    for (int n = 0; n < kTokens8; ++n) {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-        if (step % kStepsPerGroup == 0) {
-          prepared[i] = stream.prepared(slot + i, step / kStepsPerGroup);
-          clear(group[i]);
-        }
-        if (step % 2 == 0) {
-#pragma unroll
-          for (int n = 0; n < kTokens8; ++n) {
-            load_matrices(b[i][n], x[n] + (i * kTileCols + step * kStepCols) * 2);
-          }
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-        uint32_t registers[4];
-        decode_step<Decoder>(codes[i], step, prepared[i], table, registers);
-#pragma unroll
-        for (int n = 0; n < kTokens8; ++n) {
-          mma<Number>(group[i][n], registers, b[i][n][step % 2 * 2], b[i][n][step % 2 * 2 + 1]);
-        }
-      }
-      if ((step + 1) % kStepsPerGroup == 0) {
-#pragma unroll
-        for (int i = 0; i < kTiles; ++i) add_scaled(group[i], prepared[i].scales);
-      }
+      for (int i = 0; i < 4; ++i) sums_[n][i] = 0;
     }
   }
 
-  /// To [token][kSumStride].
-  __device__ void store(float* to, int lane, int tokens) const {
+  /// Adds the pair that the stream is at. `x` is the shared
+  /// address of this lane's row of ldmatrix for the first tile, for each 8 tokens, x_sums that of
+  /// the sums of inputs of this lane's two tokens in the first group. kOneGroup: the pair has one
+  /// scale for each row.
+  template <bool kOneGroup>
+  __device__ void add_pair(const Stream& stream, const Table& table,
+                           const uint32_t (&x)[kTokens8], uint32_t x_sums) {
+    typename Stream::Scales scales;
+    stream.template read_scales<kOneGroup ? 1 : 2>(scales);
+    float group[kTogether][kTokens8][4];
+#pragma unroll
+    for (int first = 0; first < 2; first += kTogether) {
+      uint32_t codes[kTogether][Stream::kWords];
+      uint32_t b[kTogether][kTokens8][4];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) stream.read_codes(first + i, codes[i]);
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+          const int tile = first + i;
+          if (step % kStepsPerGroup == 0 && (!kOneGroup || tile == 0)) {
+            const int g = step / kStepsPerGroup;
+            begin_group(group[i], scales.zeros[tile][g],
+                        x_sums + (tile * kGroups + g) * kTokens * 4);
+          } else if (step == 0 && kTogether == 2) {
+            fill(group[i], 0);
+          }
+          if (step % 2 == 0) {
+#pragma unroll
+            for (int n = 0; n < kTokens8; ++n) {
+              load_matrices(b[i][n], x[n] + (tile * kTileCols + step * kStepCols) * 2);
+            }
+          }
+          uint32_t registers[4];
+          decode_raw<Decoder>(codes[i], step, table, registers);
+#pragma unroll
+          for (int n = 0; n < kTokens8; ++n) {
+            mma<Number>(group[i][n], registers, b[i][n][step % 2 * 2], b[i][n][step % 2 * 2 + 1]);
+          }
+          if ((step + 1) % kStepsPerGroup == 0 && !kOneGroup) {
+            add_scaled(group[i], scales.scales[tile][step / kStepsPerGroup]);
+          }
+        }
+      }
+    }
+    if constexpr (kOneGroup) {
+      if constexpr (kTogether == 2) add(group[0], group[1]);
+      add_scaled(group[0], scales.scales[0][0]);
+    }
+  }
+
+  /// To [token][kSumStride], or added to what is there.
+  __device__ void store(float* to, int lane, int tokens, bool adds) const {
+    constexpr float kUnit = 1 / raw_unit<Decoder>();
     const int row = lane / 4;
 #pragma unroll
     for (int n = 0; n < kTokens8; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int token = n * 8 + lane % 4 * 2 + i % 2;
-        if (token < tokens) to[token * kSumStride + row + i / 2 * 8] = sums_[n][i];
+        if (token >= tokens) continue;
+        float& at = to[token * kSumStride + row + i / 2 * 8];
+        at = adds ? at + sums_[n][i] * kUnit : sums_[n][i] * kUnit;
       }
     }
   }
 
  private:
-  static __device__ void clear(float (&sums)[kTokens8][4]) {
+  static __device__ void fill(float (&sums)[kTokens8][4], float value) {
 #pragma unroll
     for (int n = 0; n < kTokens8; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) sums[n][i] = 0;
+      for (int i = 0; i < 4; ++i) sums[n][i] = value;
+    }
+  }
+
+  /// Sums begin with what the zero points contribute.
+  static __device__ void begin_group(float (&group)[kTokens8][4], float2 zeros, uint32_t x_sums) {
+    if constexpr (!Decoder::kHasZeros) {
+      fill(group, 0);
+    } else {
+#pragma unroll
+      for (int n = 0; n < kTokens8; ++n) {
+        uint32_t sums[2];
+        read_shared<2>(sums, x_sums + n * 8 * 4);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          group[n][i] = (i < 2 ? zeros.x : zeros.y) * __uint_as_float(sums[i % 2]);
+        }
+      }
+    }
+  }
+
+  static __device__ void add(float (&to)[kTokens8][4], const float (&from)[kTokens8][4]) {
+#pragma unroll
+    for (int n = 0; n < kTokens8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) to[n][i] += from[n][i];
     }
   }
 
@@ -212,55 +264,18 @@ class NarrowSums {
   float sums_[kTokens8][4];
 };
 
-/// The warps that share a strip wait for each other.
-__device__ __forceinline__ void wait_for_strip(const NarrowPartition& p, int strip_in_round) {
-  if (p.warps_in_k == 1) {
-    __syncwarp();
-  } else {
-    asm volatile("bar.sync %0, %1;" ::"r"(strip_in_round + 1), "r"(p.warps_in_k * kLanes)
-                 : "memory");
-  }
-}
-
-/// Adds the sums of the warps that share a strip, in their order, and finishes the results or adds
-/// them to the block's partial sums. By these warps.
-template <class Number>
-__device__ void end_strip(const LinearArguments& a, const NarrowPartition& p,
-                          const NarrowWork& work, const float* sums, float* partial, int strip,
-                          bool first_chunk, int64_t token0, int tokens, int sum_floats) {
-  const int threads = p.warps_in_k * kLanes;
-  for (int i = threadIdx.x & (threads - 1); i < tokens * 8; i += threads) {
-    const int row = i & 7;
-    const int token = i >> 3;
-    const float* from = sums + token * kSumStride + row;
-    float low = 0;
-    float high = 0;
-    for (int k = 0; k < p.warps_in_k; ++k) {
-      low += from[k * sum_floats];
-      high += from[k * sum_floats + 8];
-    }
-    if (partial == nullptr) {
-      finish<Number>(a, work.first_strip + strip, row, token0 + token, low, high);
-      continue;
-    }
-    float* to = partial + strip * sum_floats + token * kSumStride + row;
-    to[0] = first_chunk ? low : to[0] + low;
-    to[8] = first_chunk ? high : to[8] + high;
-  }
-}
-
 /// Adds the partial sums of the blocks of a cluster, in their order; each block does a part.
 template <class Number>
 __device__ void end_cluster(const LinearArguments& a, const NarrowPartition& p,
-                            const NarrowWork& work, const float* partial, int64_t token0,
-                            int tokens, int sum_floats) {
+                            const NarrowWork& work, const float* partial, int x_rows,
+                            int64_t token0, int tokens) {
   const int rank = blockIdx.x & (p.splits - 1);
   const int all = work.strips * tokens * 8;
   for (int i = rank * blockDim.x + threadIdx.x; i < all; i += p.splits * blockDim.x) {
     const int row = i % 8;
     const int token = i / 8 % tokens;
     const int strip = i / 8 / tokens;
-    const float* at = partial + strip * sum_floats + token * kSumStride + row;
+    const float* at = partial + (strip * x_rows + token) * kSumStride + row;
     float low = 0;
     float high = 0;
     for (int r = 0; r < p.splits; ++r) {
@@ -277,172 +292,302 @@ class NarrowBlock {
  public:
   static constexpr int kTokens = 8 * kTokens8;
   static constexpr int kWarps = narrow_warps(kTokens);
-  static constexpr int kSumFloats = kTokens * kSumStride;
-  using Stream = WeightStream<Decoder, kGroups, narrow_depth(Decoder::kBits)>;
+  using Stream = PairStream<Decoder, kGroups>;
+  using Chunk = NarrowChunk<kWarps>;
 
   __device__ NarrowBlock(const LinearArguments& a, const NarrowPartition& p, uint8_t* shared)
       : a_(a),
         p_(p),
         shared_(shared),
-        token0_(int64_t{blockIdx.y} * kTokens),
+        work_(narrow_work(p)),
+        token0_(int64_t{work_.token_block} * kTokens),
         tokens_(static_cast<int>(min(int64_t{kTokens}, a.m - token0_))),
         x_rows_(min(kTokens, a.m)),
-        stream_size_(stream_size(a.weights)),
-        at_(narrow_shared(table_bytes<Decoder>(), stream_size_, kTokens, x_rows_, p.chunk_tiles,
-                          0)),
-        work_(narrow_work(p)),
-        stream_(a.weights, reinterpret_cast<float*>(shared + at_.scale_values),
-                shared + at_.streams + warp() * stream_size_, lane()),
-        next_(work_, p, warp()) {}
+        by_bulk_(kHasCopyEngine && is_aligned(a)),
+        chunk_(work_, p, 0),
+        stream_(a.weights, p, shared_address(shared) + p.shared.rings + warp() * p.ring_bytes,
+                shared_address(shared) + p.shared.scale_values, lane()) {}
 
   __device__ void run() {
+    if (threadIdx.x == 0) init_barrier(x_barrier(), 1);
+    if (!a_.is_dependent) copy_chunk(0);
     begin_stream();
     prepare_shared();
-    wait_for_previous_kernel();
+    if (a_.is_dependent) {
+      wait_for_previous_kernel();
+      copy_chunk(0);
+    }
     for (int chunk = 0; chunk < p_.chunks; ++chunk) {
-      stage_chunk(chunk);
-      for (int round = 0; round < p_.rounds; ++round) {
-        multiply_item(chunk);
-        end_item(chunk, round);
+      begin_chunk(chunk);
+      if (kGroups == 1 && p_.one_group) {
+        multiply_chunk<kGroups == 1>(chunk);
+      } else {
+        multiply_chunk<false>(chunk);
       }
+      __syncthreads();
+      add_pieces();
     }
     wait_copies<0>();
-    if (partial() != nullptr) end_block();
+    if (is_partial()) end_block();
   }
 
  private:
   static __device__ int warp() { return threadIdx.x / kLanes; }
   static __device__ int lane() { return threadIdx.x % kLanes; }
-  static __device__ int stream_size(const WeightArguments& w) {
-    const int zero_size = Decoder::kHasZeros && w.zeros != nullptr ? w.zero_bytes : 0;
-    return stream_bytes(Stream::kDepth, Decoder::kBits, kGroups, w.scale.bytes, zero_size,
-                        Decoder::kHasZeros);
+  __device__ float* head(int warp) const {
+    return reinterpret_cast<float*>(shared_ + p_.shared.pieces) + warp * x_rows_ * kSumStride;
   }
-  __device__ float* sums() const { return reinterpret_cast<float*>(shared_ + at_.sums); }
-  /// Sums of all strips of the block, where one pass over a strip does not finish it; or nullptr.
-  __device__ float* partial() const {
-    const bool is_needed = p_.splits > 1 || p_.chunks > 1;
-    return is_needed ? reinterpret_cast<float*>(shared_ + at_.partial) : nullptr;
+  __device__ float* tail(int warp) const { return head(kWarps + warp); }
+  /// One pass over a strip does not finish it: the block keeps the sums of all its strips.
+  __device__ bool is_partial() const { return p_.splits > 1 || p_.chunks > 1; }
+  __device__ float* partial(int strip) const {
+    return reinterpret_cast<float*>(shared_ + p_.shared.partial) + strip * x_rows_ * kSumStride;
   }
 
   /// Asks for the first weights.
   __device__ void begin_stream() {
-    segment_ = next_.segment();
-    const uint8_t* from = stream_.codes_of(segment_);
-    stream_.load_scales(segment_, 0);
-#pragma unroll
-    for (int i = 0; i < Stream::kDepth; ++i) stream_.load_codes(from, i, i < segment_.count);
+    ahead_.begin(chunk_, warp());
+    ahead_pairs_ = chunk_.pairs;
+    find_run_ahead();
+    stream_.fill_zeros();
+#pragma unroll 1
+    for (int i = 0; i < p_.depth; ++i) {
+      load_next();
+      stream_.next_slot();
+    }
   }
 
-  /// Tables, and a row of zeros for the tokens that are not there.
+  /// If nothing is left in a chunk, the run ahead is the first of the next chunk that has any.
+  __device__ void find_run_ahead() {
+    while (ahead_.count == 0) {
+      if (++ahead_chunk_ >= p_.chunks) return;
+      const Chunk next(work_, p_, ahead_chunk_);
+      ahead_pairs_ = next.pairs;
+      ahead_.begin(next, warp());
+    }
+    ahead_left_ = ahead_.count;
+    stream_.begin(work_.first_strip + ahead_.strip, first_tile(ahead_chunk_, ahead_));
+  }
+  __device__ int first_tile(int chunk, const NarrowRun& run) const {
+    return 2 * (work_.first_pair + chunk * p_.chunk_pairs + run.pair);
+  }
+
+  /// Into the slot that is read now.
+  __device__ void load_next() {
+    if (ahead_left_ > 0) {
+      stream_.load();
+      if (--ahead_left_ == 0) {
+        ahead_.next(ahead_pairs_);
+        find_run_ahead();
+      }
+    }
+    commit_copies();
+    // So that kNarrowDepth groups are always `depth` pairs.
+    if (p_.depth < kNarrowDepth) commit_copies();
+  }
+
+  /// Tables, and where this lane's activations will be.
   __device__ void prepare_shared() {
     const WeightArguments& w = a_.weights;
-    fill_scale_values(reinterpret_cast<float*>(shared_ + at_.scale_values), w.scale);
+    fill_scale_values(reinterpret_cast<float*>(shared_ + p_.shared.scale_values), w.scale);
     table_ = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared_));
-    uint8_t* const zeros = shared_ + at_.x + x_rows_ * at_.x_stride;
-    for (int i = threadIdx.x * 16; i < at_.x_stride; i += blockDim.x * 16) {
-      *reinterpret_cast<uint4*>(zeros + i) = uint4{};
-    }
 #pragma unroll
     for (int n = 0; n < kTokens8; ++n) {
-      const int token = n * 8 + lane() % 8;
-      x_row_[n] = shared_address(shared_ + at_.x) +
-                  (token < tokens_ ? token : x_rows_) * at_.x_stride + lane() / 8 * 16;
+      // Tokens that are not there have results that nobody stores.
+      const int token = min(n * 8 + lane() % 8, tokens_ - 1);
+      x_row_[n] = x_at() + token * p_.shared.x_stride + lane() / 8 * 16;
     }
   }
 
-  __device__ void stage_chunk(int chunk) {
-    const int begin = chunk * p_.chunk_tiles;
-    const int tiles = max(0, min(p_.chunk_tiles, work_.tiles - begin));
-    __syncthreads();  // nobody reads the chunk before
-    stage_activations<Number>(a_, shared_ + at_.x, at_.x_stride, token0_, tokens_,
-                              (work_.first_tile + begin) * kTileCols, tiles * kTileCols);
-    __syncthreads();
+  __device__ uint32_t x_barrier() const { return shared_address(shared_ + p_.shared.barrier); }
+  __device__ uint32_t x_at() const { return shared_address(shared_ + p_.shared.x); }
+  __device__ int first_col(int chunk) const {
+    return (work_.first_pair + chunk * p_.chunk_pairs) * 2 * kTileCols;
   }
 
-  /// This warp's part of a strip and chunk, and the beginning of what comes next.
-  __device__ void multiply_item(int chunk) {
-    sum_.clear();
-    for (bool last = false; !last;) {
-      last = next_.ends_item();
-      const int x_tile = segment_.tile - (work_.first_tile + chunk * p_.chunk_tiles);
-      next_.advance();
-      const Segment ahead = next_.segment();
-      __syncwarp();  // all lanes are done with the buffer that is filled now
-      stream_.load_scales(ahead, buffer_ ^ 1);
-      wait_copies<Stream::kPendingAtScales>();
-      __syncwarp();
-      stream_.prepare_scales(segment_, buffer_);
-      __syncwarp();
-      multiply_segment(x_tile, ahead);
-      buffer_ ^= 1;
-      segment_ = ahead;
+  /// Starts the copies of a chunk of activations, if the copy engine can.
+  __device__ void copy_chunk(int chunk) {
+    if (!by_bulk_ || warp() != 0) return;
+    const Chunk of(work_, p_, chunk);
+    const int cols = max(0, min(of.pairs * 2 * kTileCols, a_.weights.cols - first_col(chunk)));
+    if (lane() == 0) {
+      publish_barriers();
+      expect_bytes(x_barrier(), tokens_ * cols * 2);
+    }
+    __syncwarp();
+    const uint16_t* from = static_cast<const uint16_t*>(a_.x) + first_col(chunk);
+    for (int i = lane(); i < tokens_ && cols > 0; i += kLanes) {
+      copy_bulk(x_at() + i * p_.shared.x_stride, from + (token0_ + i) * a_.x_stride, cols * 2,
+                x_barrier());
     }
   }
 
-  __device__ void multiply_segment(int x_tile, const Segment& ahead) {
-    const uint8_t* from = stream_.codes_of(ahead);
-    uint32_t x[kTokens8];
-#pragma unroll
-    for (int n = 0; n < kTokens8; ++n) x[n] = x_row_[n] + x_tile * kTileCols * 2;
-#pragma unroll 1
-    for (int i = 0; i < Stream::kDepth; i += 2) {
-      if (i + 1 < segment_.count) {
-        wait_copies<Stream::kPendingAtTwoTiles>();
-        sum_.template add_tiles<2>(stream_, i, table_, x);
-      } else if (i < segment_.count) {
-        wait_copies<Stream::kPendingAtTile>();
-        sum_.template add_tiles<1>(stream_, i, table_, x);
-      }
-#pragma unroll
-      for (int n = 0; n < kTokens8; ++n) x[n] += 2 * kTileCols * 2;
-      stream_.load_codes(from, i, i < ahead.count);
-      stream_.load_codes(from, i + 1, i + 1 < ahead.count);
+  /// What is beyond K in the last pair of a chunk reads as zero.
+  __device__ void fill_beyond(int chunk) {
+    const int begin = max(0, a_.weights.cols - first_col(chunk));
+    const int cols = chunk_.pairs * 2 * kTileCols - begin;
+    for (int i = threadIdx.x; i < tokens_ * cols; i += blockDim.x) {
+      *reinterpret_cast<uint16_t*>(shared_ + p_.shared.x + i / cols * p_.shared.x_stride +
+                                   (begin + i % cols) * 2) = 0;
     }
   }
 
-  __device__ void end_item(int chunk, int round) {
-    float* const round_sums = sums() + round_buffer_ * kWarps * kSumFloats;
-    const int strip_in_round = warp() >> p_.warps_in_k_log2;
-    const int strip = round * p_.strips_in_round + strip_in_round;
-    sum_.store(round_sums + warp() * kSumFloats, lane(), tokens_);
-    wait_for_strip(p_, strip_in_round);
-    if (strip < work_.strips) {
-      const float* from = round_sums + (strip_in_round << p_.warps_in_k_log2) * kSumFloats;
-      end_strip<Number>(a_, p_, work_, from, partial(), strip, chunk == 0, token0_, tokens_,
-                        kSumFloats);
+  __device__ void begin_chunk(int chunk) {
+    chunk_ = Chunk(work_, p_, chunk);
+    if (chunk > 0) {
+      __syncthreads();  // nobody reads the chunk before
+      copy_chunk(chunk);
     }
-    if constexpr (narrow_round_buffers(kTokens) == 2) {
-      round_buffer_ ^= 1;
+    if (by_bulk_) {
+      fill_beyond(chunk);
     } else {
-      wait_for_strip(p_, strip_in_round);
+      stage_activations(a_, shared_ + p_.shared.x, p_.shared.x_stride, token0_, tokens_,
+                                first_col(chunk), chunk_.pairs * 2 * kTileCols);
     }
+    __syncthreads();
+    if (by_bulk_) wait_barrier(x_barrier(), chunk & 1);
+    if constexpr (Decoder::kHasZeros) {
+      sum_activations();
+      __syncthreads();
+    }
+  }
+
+  /// Sums of the inputs of each group, or of each pair: products with ones.
+  __device__ void sum_activations() {
+    if (kGroups == 1 && p_.one_group) {
+      sum_groups<2 * kSteps>();
+    } else {
+      sum_groups<kSteps / kGroups>();
+    }
+  }
+  template <int kGroupSteps>
+  __device__ void sum_groups() {
+    const uint32_t one = Number::pair_of_float(1);
+    const uint32_t ones[4] = {one, one, one, one};
+    const int groups = chunk_.pairs * (2 * kSteps / kGroupSteps);
+    float* to = reinterpret_cast<float*>(shared_ + p_.shared.x_sums) + lane() * 2;
+#pragma unroll 1
+    for (int i = warp(); i < groups; i += kWarps) {
+#pragma unroll
+      for (int n = 0; n < kTokens8; ++n) {
+        float d[2][4] = {};
+#pragma unroll
+        for (int step = 0; step < kGroupSteps; step += 2) {
+          uint32_t b[4];
+          load_matrices(b, x_row_[n] + (i * kGroupSteps + step) * kStepCols * 2);
+          mma<Number>(d[0], ones, b[0], b[1]);
+          if constexpr (kGroupSteps > 1) mma<Number>(d[1], ones, b[2], b[3]);
+        }
+        if (lane() < 4) {
+          *reinterpret_cast<float2*>(to + i * kTokens + n * 8) = {d[0][0] + d[1][0],
+                                                                  d[0][1] + d[1][1]};
+        }
+      }
+    }
+  }
+
+  /// This warp's part of a chunk.
+  template <bool kOneGroup>
+  __device__ void multiply_chunk(int chunk) {
+    NarrowRun run;
+    run.begin(chunk_, warp());
+    const uint32_t x_sums = shared_address(shared_ + p_.shared.x_sums) + lane() % 4 * 8;
+    const int sums_bytes = p_.sums_of_pair * kTokens * 4;
+    for (; run.count > 0; run.next(chunk_.pairs)) {
+      uint32_t x[kTokens8];
+#pragma unroll
+      for (int n = 0; n < kTokens8; ++n) x[n] = x_row_[n] + run.pair * 4 * kTileCols;
+      uint32_t sums = x_sums + run.pair * sums_bytes;
+      sum_.clear();
+#pragma unroll 1
+      for (int i = run.count; i > 0; --i) {
+        wait_copies<kNarrowDepth - 1>();
+        __syncwarp();  // so have the copies of all lanes
+        sum_.template add_pair<kOneGroup>(stream_, table_, x, sums);
+        __syncwarp();  // all lanes are done with the slot that is filled now
+        load_next();
+        stream_.next_slot();
+        sums += sums_bytes;
+#pragma unroll
+        for (int n = 0; n < kTokens8; ++n) x[n] += 4 * kTileCols;
+      }
+      end_run(run, chunk);
+    }
+  }
+
+  /// A whole strip is finished, or added to the partial sums; what is less waits for add_pieces().
+  __device__ void end_run(const NarrowRun& run, int chunk) {
+    const bool is_head = run.pair > 0;
+    const bool to_partial = !is_head && is_partial();
+    float* const sums = is_head      ? head(warp())
+                        : to_partial ? partial(run.strip)
+                                     : tail(warp());
+    sum_.store(sums, lane(), tokens_, to_partial && chunk > 0);
+    if (is_head || to_partial || run.count < chunk_.pairs) return;
+    __syncwarp();
+    for (int i = lane(); i < tokens_ * 8; i += kLanes) {
+      const float* from = sums + (i >> 3) * kSumStride + (i & 7);
+      finish<Number>(a_, work_.first_strip + run.strip, i & 7, token0_ + (i >> 3), from[0],
+                     from[8]);
+    }
+    __syncwarp();
+  }
+
+  /// Adds the pieces of the strips that several warps share, in their order: a strip by a warp.
+  __device__ void add_pieces() {
+    for (int strip = warp(); strip < work_.strips && chunk_.pairs > 0; strip += kWarps) {
+      const int first = owner(strip * chunk_.pairs);
+      const int last = owner((strip + 1) * chunk_.pairs - 1);
+      if (first == last) continue;  // it is whole
+      for (int i = lane(); i < tokens_ * 8; i += kLanes) {
+        const int at = (i >> 3) * kSumStride + (i & 7);
+        float* const sums = (is_partial() ? partial(strip) : tail(first)) + at;
+        float low = sums[0];
+        float high = sums[8];
+        for (int warp = first + 1; warp <= last; ++warp) {
+          low += head(warp)[at];
+          high += head(warp)[at + 8];
+        }
+        if (is_partial()) {
+          sums[0] = low;
+          sums[8] = high;
+        } else {
+          finish<Number>(a_, work_.first_strip + strip, i & 7, token0_ + (i >> 3), low, high);
+        }
+      }
+    }
+  }
+
+  /// The warp that has pair `pair` of the chunk: the last that begins at or before it.
+  __device__ int owner(int pair) const {
+    const bool begins = lane() < kWarps && chunk_.begin(lane()) <= pair;
+    return 31 - __clz(__ballot_sync(~0u, begins));
   }
 
   __device__ void end_block() {
     __syncthreads();
     if (p_.splits > 1) wait_for_cluster();
-    end_cluster<Number>(a_, p_, work_, partial(), token0_, tokens_, kSumFloats);
+    end_cluster<Number>(a_, p_, work_, partial(0), x_rows_, token0_, tokens_);
     if (p_.splits > 1) wait_for_cluster();  // nobody leaves while others read its sums
   }
 
   const LinearArguments& a_;
   const NarrowPartition& p_;
   uint8_t* const shared_;
+  const NarrowWork work_;
   const int64_t token0_;
   const int tokens_;
   const int x_rows_;
-  const int stream_size_;
-  const NarrowShared at_;
-  const NarrowWork work_;
+  const bool by_bulk_;  // activations come by the copy engine
+  Chunk chunk_;
   Stream stream_;
-  NarrowCursor<Stream::kDepth> next_;
-  Segment segment_;
+  NarrowRun ahead_;  // whose pairs are copied now
+  int ahead_chunk_ = 0;
+  int ahead_pairs_ = 0;
+  int ahead_left_ = 0;
   Table table_;
   NarrowSums<Number, Decoder, kGroups, kTokens8> sum_;
   uint32_t x_row_[kTokens8];  // of this lane, for ldmatrix
-  int buffer_ = 0;
-  int round_buffer_ = 0;
 };
 
 template <class Number, class Decoder, int kGroups, int kTokens8>

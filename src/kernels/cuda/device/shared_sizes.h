@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/tile_order.h"
+#include "kernels/cuda/device/arguments.h"
 
 namespace subbyte::cuda {
 
@@ -24,42 +24,37 @@ inline constexpr int kScaleValuesBytes = 256 * 4;
 SUBBYTE_DEVICE constexpr int narrow_warps(int tokens) {
   return tokens <= 16 ? 16 : 8;
 }
-/// Sums of one round are added while the next one begins, if there is memory for both.
-SUBBYTE_DEVICE constexpr int narrow_round_buffers(int tokens) {
-  return tokens == 8 ? 2 : 1;
-}
-/// Tiles of codes that a warp has under way: 4 KiB, or 8 of 8 bits.
-SUBBYTE_DEVICE constexpr int narrow_depth(int bits) {
-  return bits <= 2 ? 16 : 8;
-}
+/// Pairs of tiles that a warp has under way at most. More would only wait in line, and the warp with
+/// them.
+inline constexpr int kNarrowDepth = 4;
 
 /// Floats from one token to the next in the sums of a strip: 16 rows, and 4 so that a warp's
 /// stores go to different banks.
 inline constexpr int kSumStride = 20;
 
-/// Offsets in bytes.
-struct NarrowShared {
-  int scale_values;  // the table is before them
-  int streams;       // of all warps
-  int x;             // [x_rows + 1][chunk_tiles * 64 + 8] numbers, the last row zeros
-  int x_stride;      // bytes
-  int sums;          // [round buffer][warp][token][kSumStride]
-  int partial;       // [strip of the block][token][kSumStride]
-  int bytes;
+struct NarrowSizes {
+  int table;
+  int ring;  // of a warp
+  int tokens;
+  int x_rows;  // tokens that are there
+  int chunk_pairs;
+  int sums_of_pair;    // groups of a pair whose inputs are summed, or 0
+  bool is_partial;     // partial sums of all strips are kept
+  int strips;
 };
 
-/// `table` and `stream` (of one warp) are bytes; x_rows <= tokens are there.
-SUBBYTE_DEVICE constexpr NarrowShared narrow_shared(int table, int stream, int tokens, int x_rows,
-                                                    int chunk_tiles, int partial_strips) {
+constexpr NarrowShared narrow_shared(const NarrowSizes& sizes) {
   NarrowShared s = {};
-  s.scale_values = table;
-  s.streams = s.scale_values + kScaleValuesBytes;
-  s.x = s.streams + stream * narrow_warps(tokens);
-  s.x_stride = (chunk_tiles * kTileCols + 8) * 2;
-  s.sums = s.x + (x_rows + 1) * s.x_stride;
-  const int sums = tokens * kSumStride * 4;
-  s.partial = s.sums + narrow_round_buffers(tokens) * narrow_warps(tokens) * sums;
-  s.bytes = s.partial + partial_strips * sums;
+  s.scale_values = sizes.table;
+  s.barrier = s.scale_values + kScaleValuesBytes;
+  s.rings = s.barrier + 16;
+  s.x = s.rings + sizes.ring * narrow_warps(sizes.tokens);
+  s.x_stride = (sizes.chunk_pairs * 2 * kTileCols + 8) * 2;
+  s.x_sums = s.x + sizes.x_rows * s.x_stride;
+  s.pieces = s.x_sums + sizes.chunk_pairs * sizes.sums_of_pair * sizes.tokens * 4;
+  const int sums = sizes.x_rows * kSumStride * 4;
+  s.partial = s.pieces + narrow_warps(sizes.tokens) * sums;  // where tails would be
+  s.bytes = s.partial + (sizes.is_partial ? sizes.strips : narrow_warps(sizes.tokens)) * sums;
   return s;
 }
 

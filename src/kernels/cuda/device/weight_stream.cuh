@@ -75,9 +75,20 @@ __device__ __forceinline__ void read_shared(uint32_t* to, uint32_t address) {
                  : "=r"(to[0]), "=r"(to[1])
                  : "r"(address)
                  : "memory");
+  } else if constexpr (kWords == 8) {
+    read_shared<4>(to, address);
+    read_shared<4>(to + 4, address + 16);
   } else {
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(to[0]) : "r"(address) : "memory");
   }
+}
+__device__ __forceinline__ void write_shared(uint32_t address, uint32_t value) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+__device__ __forceinline__ uint32_t read_shared_u16(uint32_t address) {
+  uint16_t value;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address) : "memory");
+  return value;
 }
 
 /// Scales of two rows, and their zero points as the decoder wants them, if it has any.
@@ -268,6 +279,25 @@ __device__ __forceinline__ void decode_step(const uint32_t* words, int step,
   } else {
     Decoder::decode(words, step, registers);
   }
+}
+
+/// decode_raw() of integers, decode() of all others.
+template <class Decoder>
+__device__ __forceinline__ void decode_raw(const uint32_t* words, int step, const Table& table,
+                                           uint32_t (&registers)[4]) {
+  if constexpr (Decoder::kHasZeros) {
+    Decoder::decode_raw(words, step, registers);
+  } else if constexpr (Decoder::kHasTable) {
+    Decoder::decode(words, step, table, registers);
+  } else {
+    Decoder::decode(words, step, registers);
+  }
+}
+
+template <class Decoder>
+__device__ constexpr float raw_unit() {
+  if constexpr (Decoder::kHasZeros) return Decoder::kRawUnit;
+  return 1;
 }
 
 /// Bytes of shared memory that fill_table() fills.

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/device/words.h"
+#include "kernels/cuda/device/mma.cuh"
 
 namespace subbyte::cuda {
 
@@ -93,16 +93,6 @@ __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-__device__ __forceinline__ void init_barrier(uint32_t barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
-}
-__device__ __forceinline__ void publish_barriers() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-__device__ __forceinline__ void expect_bytes(uint32_t barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
 /// No fence: what the barrier guards is read by wgmma, which has been waited for. At the barrier
 /// that block `rank` of the cluster has at that address.
 __device__ __forceinline__ void arrive_at_block(uint32_t barrier, int rank) {
@@ -112,17 +102,6 @@ __device__ __forceinline__ void arrive_at_block(uint32_t barrier, int rank) {
       "r"(rank)
       : "memory");
 }
-__device__ __forceinline__ void wait_barrier(uint32_t barrier, int phase) {
-  asm volatile(
-      "{.reg .pred done;"
-      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;"
-      "@done bra over;"
-      "bra again;"
-      "over: }" ::"r"(barrier),
-      "r"(phase)
-      : "memory");
-}
-
 /// Copies the map's box at (col, row) to `to` of every block in `blocks`, a bit for each, and
 /// counts its bytes at the barrier of each.
 __device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap& map, int col, int row,
