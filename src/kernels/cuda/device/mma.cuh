@@ -40,10 +40,10 @@ __device__ __forceinline__ void load_matrices(uint32_t (&d)[4], uint32_t address
 template <int kBytes>
 __device__ __forceinline__ void copy_async(uint32_t to_shared, const void* from) {
   if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(to_shared), "l"(from)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to_shared), "l"(from)
                  : "memory");
   } else {
-    asm volatile("cp.async.ca.shared.global.L2::256B [%0], [%1], %2;" ::"r"(to_shared), "l"(from),
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to_shared), "l"(from),
                  "n"(kBytes)
                  : "memory");
   }
@@ -53,11 +53,11 @@ template <int kBytes>
 __device__ __forceinline__ void copy_async_or_zero(uint32_t to_shared, const void* from,
                                                    bool there) {
   if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(to_shared),
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to_shared),
                  "l"(from), "r"(there ? 16 : 0)
                  : "memory");
   } else {
-    asm volatile("cp.async.ca.shared.global.L2::256B [%0], [%1], %2, %3;" ::"r"(to_shared),
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to_shared),
                  "l"(from), "n"(kBytes), "r"(there ? kBytes : 0)
                  : "memory");
   }
@@ -67,12 +67,16 @@ __device__ __forceinline__ void copy_16_if(bool works, uint32_t to_shared, const
                                            bool there) {
   asm volatile(
       "{.reg .pred p; setp.ne.b32 p, %3, 0;"
-      "@p cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;}" ::"r"(to_shared),
+      "@p cp.async.cg.shared.global [%0], [%1], 16, %2;}" ::"r"(to_shared),
       "l"(from), "r"(there ? 16 : 0), "r"(static_cast<int>(works))
       : "memory");
 }
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
+}
+__device__ __forceinline__ void commit_copies_if(int condition) {
+  asm volatile("{.reg .pred p; setp.ne.s32 p, %0, 0; @p cp.async.commit_group;}" ::"r"(condition)
+               : "memory");
 }
 /// Waits until at most kPending of this thread's groups of copies, the last ones, are under way.
 template <int kPending>

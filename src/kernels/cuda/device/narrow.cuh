@@ -149,16 +149,15 @@ class NarrowSums {
     }
   }
 
-  /// Adds the pair that the stream is at. `x` is the shared
-  /// address of this lane's row of ldmatrix for the first tile, for each 8 tokens, x_sums that of
-  /// the sums of inputs of this lane's two tokens in the first group. kOneGroup: the pair has one
-  /// scale for each row.
+  /// Adds the pair that the stream is at. `x` is the shared address of this lane's row of ldmatrix
+  /// for the first tile, for each 8 tokens, x_sums that of the sums of inputs of this lane's two
+  /// tokens in the first group. kOneGroup: the pair has one scale for each row.
   template <bool kOneGroup>
   __device__ void add_pair(const Stream& stream, const Table& table,
                            const uint32_t (&x)[kTokens8], uint32_t x_sums) {
     typename Stream::Scales scales;
     stream.template read_scales<kOneGroup ? 1 : 2>(scales);
-    float group[kTogether][kTokens8][4];
+    float group[kOneGroup ? 1 : kTogether][kTokens8][4];
 #pragma unroll
     for (int first = 0; first < 2; first += kTogether) {
       uint32_t codes[kTogether][Stream::kWords];
@@ -170,12 +169,10 @@ class NarrowSums {
 #pragma unroll
         for (int i = 0; i < kTogether; ++i) {
           const int tile = first + i;
+          const int g = step / kStepsPerGroup;
+          float(&sums)[kTokens8][4] = group[kOneGroup ? 0 : i];
           if (step % kStepsPerGroup == 0 && (!kOneGroup || tile == 0)) {
-            const int g = step / kStepsPerGroup;
-            begin_group(group[i], scales.zeros[tile][g],
-                        x_sums + (tile * kGroups + g) * kTokens * 4);
-          } else if (step == 0 && kTogether == 2) {
-            fill(group[i], 0);
+            begin_group(sums, scales.zeros[tile][g], x_sums + (tile * kGroups + g) * kTokens * 4);
           }
           if (step % 2 == 0) {
 #pragma unroll
@@ -187,23 +184,20 @@ class NarrowSums {
           decode_raw<Decoder>(codes[i], step, table, registers);
 #pragma unroll
           for (int n = 0; n < kTokens8; ++n) {
-            mma<Number>(group[i][n], registers, b[i][n][step % 2 * 2], b[i][n][step % 2 * 2 + 1]);
+            mma<Number>(sums[n], registers, b[i][n][step % 2 * 2], b[i][n][step % 2 * 2 + 1]);
           }
-          if ((step + 1) % kStepsPerGroup == 0 && !kOneGroup) {
-            add_scaled(group[i], scales.scales[tile][step / kStepsPerGroup]);
+          if ((step + 1) % kStepsPerGroup == 0 && (!kOneGroup || (tile == 1 && step == 3))) {
+            add_scaled(sums, scales.scales[kOneGroup ? 0 : tile][g]);
           }
         }
       }
-    }
-    if constexpr (kOneGroup) {
-      if constexpr (kTogether == 2) add(group[0], group[1]);
-      add_scaled(group[0], scales.scales[0][0]);
     }
   }
 
   /// To [token][kSumStride], or added to what is there.
   __device__ void store(float* to, int lane, int tokens, bool adds) const {
-    constexpr float kUnit = 1 / raw_unit<Decoder>();
+    constexpr float kUnits[] = {1 / raw_unit<Decoder>(),
+                                1 / (raw_unit<Decoder>() * raw_odd<Decoder>())};
     const int row = lane / 4;
 #pragma unroll
     for (int n = 0; n < kTokens8; ++n) {
@@ -212,7 +206,8 @@ class NarrowSums {
         const int token = n * 8 + lane % 4 * 2 + i % 2;
         if (token >= tokens) continue;
         float& at = to[token * kSumStride + row + i / 2 * 8];
-        at = adds ? at + sums_[n][i] * kUnit : sums_[n][i] * kUnit;
+        const float sum = sums_[n][i] * kUnits[i / 2];
+        at = adds ? at + sum : sum;
       }
     }
   }
@@ -240,14 +235,6 @@ class NarrowSums {
           group[n][i] = (i < 2 ? zeros.x : zeros.y) * __uint_as_float(sums[i % 2]);
         }
       }
-    }
-  }
-
-  static __device__ void add(float (&to)[kTokens8][4], const float (&from)[kTokens8][4]) {
-#pragma unroll
-    for (int n = 0; n < kTokens8; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) to[n][i] += from[n][i];
     }
   }
 
@@ -299,13 +286,15 @@ class NarrowBlock {
       : a_(a),
         p_(p),
         shared_(shared),
+        warp_(__shfl_sync(~0u, threadIdx.x / kLanes, 0)),  // so the compiler knows it is uniform
         work_(narrow_work(p)),
         token0_(int64_t{work_.token_block} * kTokens),
         tokens_(static_cast<int>(min(int64_t{kTokens}, a.m - token0_))),
         x_rows_(min(kTokens, a.m)),
         by_bulk_(kHasCopyEngine && is_aligned(a)),
+        commits_twice_(in_register(p.depth < kNarrowDepth)),
         chunk_(work_, p, 0),
-        stream_(a.weights, p, shared_address(shared) + p.shared.rings + warp() * p.ring_bytes,
+        stream_(a.weights, p, shared_address(shared) + p.shared.rings + warp_ * p.ring_bytes,
                 shared_address(shared) + p.shared.scale_values, lane()) {}
 
   __device__ void run() {
@@ -332,7 +321,7 @@ class NarrowBlock {
   }
 
  private:
-  static __device__ int warp() { return threadIdx.x / kLanes; }
+  __device__ int warp() const { return warp_; }
   static __device__ int lane() { return threadIdx.x % kLanes; }
   __device__ float* head(int warp) const {
     return reinterpret_cast<float*>(shared_ + p_.shared.pieces) + warp * x_rows_ * kSumStride;
@@ -382,8 +371,7 @@ class NarrowBlock {
       }
     }
     commit_copies();
-    // So that kNarrowDepth groups are always `depth` pairs.
-    if (p_.depth < kNarrowDepth) commit_copies();
+    commit_copies_if(commits_twice_);  // so that kNarrowDepth groups are always `depth` pairs
   }
 
   /// Tables, and where this lane's activations will be.
@@ -574,11 +562,13 @@ class NarrowBlock {
   const LinearArguments& a_;
   const NarrowPartition& p_;
   uint8_t* const shared_;
+  const int warp_;
   const NarrowWork work_;
   const int64_t token0_;
   const int tokens_;
   const int x_rows_;
   const bool by_bulk_;  // activations come by the copy engine
+  const int commits_twice_;
   Chunk chunk_;
   Stream stream_;
   NarrowRun ahead_;  // whose pairs are copied now

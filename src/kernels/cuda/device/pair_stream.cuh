@@ -58,6 +58,8 @@ class PairStream {
         to_zeros_(in_register(2 * kTileBytes + p.pair_scales - lane * kFirst * 4 +
                               lane / 4 * 2 * kGroups * kZeroBytes)),
         scale_kind_(in_register(weights.scale.shift == 16 ? 3 : weights.scale.bytes)),
+        steps_(in_register(p.pairs_per_block == 1)),
+        last_slot_(ring_ + p.ring_bytes - p.slot_bytes),
         lane_(lane) {
 #pragma unroll
     for (int i = 0; i < kRounds; ++i) set_role(roles_[i], (i * kLanes + lane) * 16);
@@ -108,7 +110,7 @@ class PairStream {
     codes_from_ += 2 * kTileBytes;
 #pragma unroll
     for (int i = 0; i < kRounds; ++i) {
-      if (p_.pairs_per_block == 1) {
+      if (steps_ != 0) {
         roles_[i].from += roles_[i].step;
       } else {
         place(roles_[i], w_.tiles - tiles_left_);
@@ -118,8 +120,7 @@ class PairStream {
 
   /// The next slot is read.
   __device__ void next_slot() {
-    at_ += p_.slot_bytes;
-    if (at_ == ring_ + p_.ring_bytes) at_ = ring_;
+    at_ = at_ == last_slot_ ? ring_ : at_ + p_.slot_bytes;
   }
 
   /// The words of tile `tile` (0 or 1) of the pair.
@@ -201,7 +202,6 @@ class PairStream {
 
   template <class Number, int kSize, int kTiles>
   __device__ void read_scales_of(Scales& to) const {
-    constexpr float kOdd = 1.0f / odd_factor();
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       uint32_t rows[kGroups][2];
@@ -209,7 +209,7 @@ class PairStream {
 #pragma unroll
       for (int g = 0; g < kGroups; ++g) {
         to.scales[tile][g] = {scale_of<Number, kSize>(rows[g][0]),
-                              scale_of<Number, kSize>(rows[g][1]) * kOdd};
+                              scale_of<Number, kSize>(rows[g][1])};
       }
     }
   }
@@ -225,30 +225,34 @@ class PairStream {
     return __uint_as_float(code);
   }
 
-  static __device__ constexpr float odd_factor() {
-    if constexpr (Decoder::kHasZeros) return Decoder::kRawOdd;
-    return 1;
-  }
-
   template <int kTiles>
   __device__ void read_zeros(Scales& to) const {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      uint32_t rows[kGroups][2];
-      read_rows<kZeroBytes>(at_ + to_zeros_ + tile * kBlock * kZeroBytes, rows);
+      constexpr int kBytes = 2 * kGroups * kZeroBytes;  // of a lane
+      const uint32_t at = at_ + to_zeros_ + tile * kBlock * kZeroBytes;
+      uint32_t words[(kBytes + 3) / 4];
+      if constexpr (kBytes == 2) {
+        words[0] = read_shared_u16(at);
+      } else {
+        read_shared<kBytes / 4>(words, at);
+      }
 #pragma unroll
-      for (int g = 0; g < kGroups; ++g) {
-        to.zeros[tile][g] = {to_add(rows[g][0], 1), to_add(rows[g][1], Decoder::kRawOdd)};
+      for (int i = 0; i < 2 * kGroups; ++i) {
+        // One or two bytes below 0x4b00 or 0x4b: the number 2^23 + zero.
+        const uint32_t select = kZeroBytes == 1 ? 0x7650 + i % 4 : i % 2 == 0 ? 0x7610 : 0x7632;
+        const uint32_t mantissa = __byte_perm(words[i * kZeroBytes / 4], 0x4b000000u, select);
+        float& zero = i % 2 == 0 ? to.zeros[tile][i / 2].x : to.zeros[tile][i / 2].y;
+        zero = to_add(mantissa, i % 2 == 0 ? 1 : Decoder::kRawOdd);
       }
     }
   }
 
-  /// -kRawUnit (kRawOffset + factor zero). An integer below 2^23 becomes a float by being the
-  /// mantissa of 2^23: all of this is exact, and one FMA.
-  static __device__ float to_add(uint32_t zero, int factor) {
+  /// -kRawUnit (kRawOffset + factor zero), of the zero in the mantissa of 2^23: exact, and one FMA.
+  static __device__ float to_add(uint32_t mantissa, int factor) {
     constexpr float kUnit = Decoder::kRawUnit;
     const float f = static_cast<float>(factor);
-    return fmaf(__uint_as_float(0x4b000000u | zero), -kUnit * f,
+    return fmaf(__uint_as_float(mantissa), -kUnit * f,
                 kUnit * (f * 0x1p23f - Decoder::kRawOffset));
   }
 
@@ -260,6 +264,8 @@ class PairStream {
   const int to_scales_;  // from there
   const int to_zeros_;
   const int scale_kind_;  // bytes, or 3: bf16
+  const int steps_;       // each pair has scales of its own: they follow each other
+  const uint32_t last_slot_;
   const int lane_;
 
   // What is copied next.

@@ -300,6 +300,12 @@ __device__ constexpr float raw_unit() {
   return 1;
 }
 
+template <class Decoder>
+__device__ constexpr float raw_odd() {
+  if constexpr (Decoder::kHasZeros) return Decoder::kRawOdd;
+  return 1;
+}
+
 /// Bytes of shared memory that fill_table() fills.
 template <class Decoder>
 __host__ __device__ constexpr int table_bytes() {
