@@ -289,6 +289,7 @@ TEST(GpuPacking, gives_the_bytes_of_the_host) {
   const std::vector<WeightFormat> formats = {kInt4,
                                              kMxfp4,
                                              {Format::kU2, Format::kF16, Zero::kU8, 32},
+                                             {Format::kU4, Format::kF16, Zero::kU8, 16},
                                              {Format::kI3, Format::kF16, Zero::kNone, 64},
                                              {Format::kU8, Format::kF16, Zero::kU16, 32},
                                              {Format::kE2M1, Format::kE4M3, Zero::kNone, 16},

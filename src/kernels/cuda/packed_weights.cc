@@ -62,7 +62,7 @@ std::optional<ScaleKind> scale_kind_of(Format scale) {
 bool supports_group(const Element& element, int64_t group) {
   switch (element.decoder) {
     case DecoderKind::kIntegers:
-      return group == 32 || (group >= 0 && group % kTileCols == 0);
+      return group == 16 || group == 32 || (group >= 0 && group % kTileCols == 0);
     case DecoderKind::kE2M1:
       return group == 16 || group == 32;
     default:
@@ -77,9 +77,9 @@ bool is_signed_integer(const Element& element) {
 Error unsupported(const WeightFormat& format) {
   return {"cuda.format",
           "the CUDA kernels have no " + to_string(format) +
-              "; they have u2 u3 u4 u8 (with or without zero points) and i2 i3 i4 i8, g32, groups "
-              "of multiples of 64 or per row; e2m1 g16 g32; nf4 nfl4 g32 g64; nfl2 nfl3 nfl5 g32; "
-              "scales f32 f16 bf16 e8m0 e4m3 e4m4"};
+              "; they have u2 u3 u4 u8 (with or without zero points) and i2 i3 i4 i8, g16, g32, "
+              "groups of multiples of 64 or per row; e2m1 g16 g32; nf4 nfl4 g32 g64; nfl2 nfl3 "
+              "nfl5 g32; scales f32 f16 bf16 e8m0 e4m3 e4m4"};
 }
 
 Error wrong_shape(const MatrixView& matrix, const std::string& what) {

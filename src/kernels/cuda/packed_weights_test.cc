@@ -25,7 +25,7 @@ std::vector<WeightFormat> supported_formats() {
   using enum Format;
   std::vector<WeightFormat> formats;
   for (const Format element : {kU2, kU3, kU4, kU8, kI2, kI3, kI4, kI8}) {
-    for (const int64_t group : {32, 64, 128, 0}) {
+    for (const int64_t group : {16, 32, 64, 128, 0}) {
       formats.push_back({element, kF16, Zero::kNone, group});
       if (info(element).min == 0) formats.push_back({element, kBF16, Zero::kU8, group});
     }
@@ -198,6 +198,7 @@ TEST(PackedWeights, divide_the_inputs_into_blocks_of_scales) {
       {{kE2M1, kE8M0, Zero::kNone, 32}, 2880, 2, 1, 45},
       {{kE2M1, kE8M0, Zero::kNone, 32}, 32, 2, 1, 1},
       {{kNF4, kF32, Zero::kNone, 64}, 4096, 1, 1, 64},
+      {{kU4, kF16, Zero::kU8, 16}, 4096, 4, 1, 64},
       {{kU4, kF16, Zero::kU8, 128}, 4096, 1, 2, 32},
       {{kU4, kF16, Zero::kU8, 128}, 4160, 1, 2, 33},
       {{kU4, kF16, Zero::kU8, 1024}, 4096, 1, 16, 4},
@@ -322,7 +323,7 @@ TEST(PackedWeights, agree_with_bytes_computed_by_hand) {
 TEST(PackedWeights, are_refused_with_what_is_supported) {
   using enum Format;
   const WeightFormat formats[] = {
-      {kU5, kF16, Zero::kNone, 32},    {kU4, kF16, Zero::kNone, 16},
+      {kU5, kF16, Zero::kNone, 32},    {kU4, kF16, Zero::kNone, 8},
       {kU4, kF16, Zero::kNone, 96},    {kU4, kF16, Zero::kNone, -64},
       {kU4, kE5M2, Zero::kNone, 32},   {kE2M1, kE8M0, Zero::kNone, 64},
       {kE2M1, kE8M0, Zero::kNone, 0},  {kE2M1, kE8M0, Zero::kU8, 32},

@@ -103,6 +103,7 @@ std::vector<WeightFormat> formats() {
       {kE2M1, kE4M3, Zero::kNone, 16}, {kNF4, kF32, Zero::kNone, 64},
       {kNFL4, kE4M4, Zero::kNone, 32}, {kNFL2, kE4M4, Zero::kNone, 32},
       {kNFL3, kE4M4, Zero::kNone, 32}, {kNFL5, kE4M4, Zero::kNone, 32},
+      {kU4, kF16, Zero::kU8, 16},
   };
 }
 
