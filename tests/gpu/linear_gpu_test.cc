@@ -22,7 +22,7 @@ using cuda::PlanOptions;
 
 /// One of each line of weights.def, and each type of scale and zero point.
 std::vector<WeightFormat> all_formats() {
-  return {
+  std::vector<WeightFormat> formats = {
       {Format::kU4, Format::kF16, Zero::kU8, 128},
       {Format::kU4, Format::kBF16, Zero::kU8, 64},
       {Format::kI4, Format::kF16, Zero::kNone, 128},
@@ -47,6 +47,14 @@ std::vector<WeightFormat> all_formats() {
       {Format::kNFL4, Format::kE4M4, Zero::kNone, 32},
       {Format::kNFL5, Format::kF32, Zero::kNone, 32},
   };
+  if (cuda::kHasFloatZeros) {
+    formats.push_back({Format::kI4, Format::kBF16, Zero::kBF16, 128});
+    formats.push_back({Format::kI4, Format::kF16, Zero::kF16, 32});
+    formats.push_back({Format::kI8, Format::kF16, Zero::kF16, 0});
+    formats.push_back({Format::kU3, Format::kF32, Zero::kBF16, 64});
+    formats.push_back({Format::kI2, Format::kF16, Zero::kF16, 16});
+  }
+  return formats;
 }
 
 bool has_table(const WeightFormat& format) {
@@ -60,7 +68,8 @@ std::vector<WeightFormat> exact_formats() {
   return formats;
 }
 
-/// How far a kernel may be from the exact product, relative to A = sum |s| (|q - c| + |z - c|) |x|.
+/// How far a kernel may be from the exact product, relative to A = sum |s| (|q - c| + |z - c|) |x|,
+/// or sum (|s| |q| + |z|) |x| with offsets z.
 /// Tensor cores cut what they add to 24 bits or more: 17 times for 16 inputs, 2^-23 each. Sums of
 /// `narrow` end with a tile at the latest; what follows are FMAs and additions of binary32.
 double relative_bound(const WeightFormat& format, int64_t cols, KernelKind kernel, Number number) {

@@ -146,6 +146,15 @@ TEST(MetalKernels, are_as_many_as_decoders_types_and_uses) {
 }
 
 // Bit for bit: the product of element and scale in float, rounded to the type.
+TEST(MetalKernels, none_takes_offsets_for_zero_points) {
+  cuda::PackedFormat format;
+  format.source = {kI4, kF16, Zero::kF16, 32};
+  for (const int tokens : {1, 8}) {
+    EXPECT_FALSE(testing::run_metal_kernel(narrow_kernel(format, Number::kF16, tokens), {}));
+  }
+  EXPECT_FALSE(testing::run_metal_kernel(dequantize_kernel(format, Number::kF16), {}));
+}
+
 TEST(MetalKernels, dequantize_as_the_formats_do) {
   std::set<std::string> seen;
   for (const WeightFormat& format : formats()) {
