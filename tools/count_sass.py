@@ -66,7 +66,7 @@ def main() -> int:
         (include / "kernels").symlink_to(ROOT / "src" / "kernels")
         cubin = Path(folder) / "decoders.cubin"
         subprocess.run([args.nvcc, "-std=c++20", f"-arch={args.arch}", "-cubin", "-I", include,
-                        ROOT / "bench/cuda/decoder_sass.cu", "-o", cubin], check=True)
+                        "-I", ROOT, ROOT / "bench/cuda/decoder_sass.cu", "-o", cubin], check=True)
         sass = subprocess.run([args.cuobjdump, "-sass", cubin], check=True, text=True,
                               stdout=subprocess.PIPE).stdout
     print(f"{args.arch}: instructions for each pair of weights")

@@ -1,30 +1,11 @@
 // One kernel for each decoder, which decodes one tile: 32 weights of a lane. tools/count_sass.py
 // compiles it and counts the instructions between the loads and the stores.
 
+#include "bench/cuda/single_table.h"
 #include "kernels/cuda/device/decoders.h"
 
 namespace subbyte::cuda {
 namespace {
-
-/// The usual table of 16 entries in shared memory: two loads for a pair. 16 entries are in 16 banks
-/// and lanes that want the same one share it, so they do not wait for each other.
-struct SingleTable {
-  static constexpr bool kHasZeros = false;
-  static constexpr bool kHasTable = true;
-
-  static __device__ __forceinline__ void decode(const uint32_t* words, int step, Table table,
-                                                uint32_t* registers) {
-    for (int r = 0; r < 4; ++r) {
-      registers[r] = load(table, words[step] >> (8 * r) & 15) |
-                     load(table, words[step] >> (8 * r + 4) & 15) << 16;
-    }
-  }
-  static __device__ __forceinline__ uint32_t load(Table table, uint32_t code) {
-    uint32_t d;
-    asm("ld.shared.u32 %0, [%1];" : "=r"(d) : "r"(table.shared + code * 4));
-    return d;
-  }
-};
 
 template <class Decoder>
 __device__ __forceinline__ void decode_tile(const uint4* in, uint4* out, ZeroPair zero) {
@@ -69,4 +50,4 @@ SUBBYTE_PROBE(codebook2, Codebook<F16, 2>)
 SUBBYTE_PROBE(codebook3, Codebook<F16, 3>)
 SUBBYTE_PROBE(codebook4, Codebook<F16, 4>)
 SUBBYTE_PROBE(codebook5, Codebook<F16, 5>)
-SUBBYTE_PROBE(single_table4, SingleTable)
+SUBBYTE_PROBE(single_table4, subbyte::bench::SingleTable)

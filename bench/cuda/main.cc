@@ -13,6 +13,7 @@
 
 #include "bench/cuda/bandwidth.h"
 #include "bench/cuda/cublas.h"
+#include "bench/cuda/decoder_time.h"
 #include "bench/cuda/graph_timer.h"
 #include "bench/cuda/weights_pool.h"
 
@@ -144,6 +145,31 @@ class Bench {
         "packing 8192 x 8192 int4: {:.1f} us; a copy of its bytes: {:.1f} us; {:.0f} % of "
         "the copy's bandwidth\n",
         us, copy, 100 * copy / us);
+  }
+
+  /// Decoders without anything else: bits against tables. A clock of a scheduler is what one
+  /// instruction of a warp takes at best, so it compares with tools/count_sass.py.
+  void measure_decoders() {
+    const int blocks = device_.multiprocessors * kDecodeBlocks;
+    const int warps = kDecodeBlocks * kDecodeThreads / 32;  // of a multiprocessor
+    const DecodeCall call = {4096, reinterpret_cast<int64_t*>(workspace_), sink_, 0x51ed270b};
+    std::vector<int64_t> cycles(blocks);
+    double loop[9] = {};  // by bits
+    fmt::print(
+        "| decoder | clocks of a scheduler for a pair | less the loop | weights for a clock of a "
+        "multiprocessor | ps for a weight |\n|---|---|---|---|---|\n");
+    for (const TimedDecoder& decoder : timed_decoders()) {
+      const double us = time_calls(3, options_.replays, stream_,
+                                   [&](int) { decoder.launch(blocks, call, stream_); });
+      must(cudaMemcpy(cycles.data(), call.cycles, blocks * 8, cudaMemcpyDeviceToHost), "cycles");
+      const double clocks = static_cast<double>(*std::max_element(cycles.begin(), cycles.end()));
+      const double weights = 1.0 * warps * call.tiles * kDecodeTileWeights;
+      const double of_pair = clocks * 4 * 64 / weights;  // 4 schedulers, 32 lanes
+      if (decoder.is_loop) loop[decoder.bits] = of_pair;
+      fmt::print("| {} | {:.2f} | {:.2f} | {:.1f} | {:.5f} |\n", decoder.name, of_pair,
+                 of_pair - loop[decoder.bits], weights / clocks,
+                 us * 1e6 / (weights * device_.multiprocessors));
+    }
   }
 
   /// Host time of a call, beside that of a bare launch.
@@ -339,6 +365,7 @@ class Bench {
 int main(int argc, char** argv) {
   subbyte::bench::Options options;
   bool chain = false;
+  bool decoders = false;
   CLI::App app("Measures the CUDA kernels beside the GPU's read bandwidth and cuBLAS");
   app.add_option("--shape", options.shapes, "qkv o gate_up down 8192 oss_gate_up oss_down");
   app.add_option("--format", options.formats, "int4 mxfp4 nvfp4 nf4 kbit2 kbit3 kbit4 kbit5");
@@ -353,9 +380,14 @@ int main(int argc, char** argv) {
       ->envname("SUBBYTE_PRINT_PLAN");
   app.add_flag("--bf16", options.bf16, "bf16 activations (default: fp16)");
   app.add_flag("--chain", chain, "Also a layer's four products in a chain, packing, and host time");
+  app.add_flag("--decoders", decoders, "Only the decoders, without loads, products and stores");
   app.add_flag("--no-cublas", options.no_cublas, "Without the vendor's library");
   CLI11_PARSE(app, argc, argv);
   subbyte::bench::Bench bench(options);
+  if (decoders) {
+    bench.measure_decoders();
+    return 0;
+  }
   bench.run();
   if (!chain) return 0;
   bench.measure_chain();

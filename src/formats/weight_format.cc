@@ -19,6 +19,8 @@ std::string to_string(const WeightFormat& format) {
   text += info(format.scale).name;
   if (format.zero == Zero::kU8) text += " zero u8";
   if (format.zero == Zero::kU16) text += " zero u16";
+  if (is_offset(format.zero))
+    text += " offset " + std::string(info(offset_format(format.zero)).name);
   return text;
 }
 

@@ -11,9 +11,14 @@
 
 namespace subbyte {
 
-/// How a zero point is stored, one for each scale. kU16 is for 8-bit codes, where GPTQ v1 can
-/// mean 256.
-enum class Zero : uint8_t { kNone, kU8, kU16 };
+/// What is stored beside each scale, and what it means:
+///
+///   kNone         w = element(code) * scale
+///   kU8, kU16     w = (element(code) - zero) * scale; kU16 is for 8-bit codes, where GPTQ v1 can
+///                 mean 256
+///   kF16, kBF16   w = element(code) * scale + offset, a float zero point, of integers: with iN
+///                 that is tinygemm's (q - 2^(N-1)) * s + z
+enum class Zero : uint8_t { kNone, kU8, kU16, kF16, kBF16 };
 
 struct WeightFormat {
   Format element = Format::kF32;
@@ -28,6 +33,15 @@ inline bool is_dense(const WeightFormat& format) {
   return format.scale == Format::kNone;
 }
 
+constexpr bool is_offset(Zero zero) {
+  return zero == Zero::kF16 || zero == Zero::kBF16;
+}
+
+/// The number that an offset is.
+constexpr Format offset_format(Zero zero) {
+  return zero == Zero::kBF16 ? Format::kBF16 : Format::kF16;
+}
+
 constexpr int zero_bytes(Zero zero) {
   return zero == Zero::kNone ? 0 : zero == Zero::kU8 ? 1 : 2;
 }
@@ -37,7 +51,8 @@ constexpr int zero_bytes(Zero zero) {
 /// when the group is the whole row.
 double bits_per_weight(const WeightFormat& format, int64_t cols);
 
-/// For people: "u4 g128 scale f16 zero u8", "bf16".
+/// For people: "u4 g128 scale f16 zero u8", "i4 g32 scale bf16 offset bf16",
+/// "bf16".
 std::string to_string(const WeightFormat& format);
 
 }  // namespace subbyte

@@ -13,6 +13,7 @@ TEST(WeightFormat, counts_bits_with_scales_and_zero_points) {
   EXPECT_EQ(bits_per_weight(kAwq, 4096), 4.1875);
   EXPECT_EQ(bits_per_weight({Format::kE2M1, Format::kE4M3, Zero::kNone, 16}, 4096), 4.5);
   EXPECT_EQ(bits_per_weight({Format::kU8, Format::kF16, Zero::kU16, 32}, 64), 9.0);
+  EXPECT_EQ(bits_per_weight({Format::kI4, Format::kF16, Zero::kF16, 32}, 64), 5.0);
   EXPECT_EQ(bits_per_weight({.element = Format::kBF16}, 100), 16);
 }
 
@@ -29,6 +30,9 @@ TEST(WeightFormat, names_what_it_is) {
   EXPECT_EQ(to_string(kMxfp4), "e2m1 g32 scale e8m0");
   EXPECT_EQ(to_string({Format::kU8, Format::kF16, Zero::kU16, 64}), "u8 g64 scale f16 zero u16");
   EXPECT_EQ(to_string({Format::kI4, Format::kBF16, Zero::kNone, 0}), "i4 per row scale bf16");
+  EXPECT_EQ(to_string({Format::kI4, Format::kBF16, Zero::kBF16, 32}),
+            "i4 g32 scale bf16 offset bf16");
+  EXPECT_EQ(to_string({Format::kU2, Format::kF16, Zero::kF16, 64}), "u2 g64 scale f16 offset f16");
   EXPECT_EQ(to_string({.element = Format::kBF16}), "bf16");
 }
 

@@ -36,9 +36,19 @@ double Dequantizer::factor(int64_t group) const {
   return scale.decode(load_code(matrix_.scales.data(), group, scale.bits / 8));
 }
 
-double Dequantizer::zero(int64_t group) const {
-  if (matrix_.format.zero == Zero::kNone) return 0;
+uint32_t Dequantizer::zero_code(int64_t group) const {
   return load_code(matrix_.zeros.data(), group, zero_bytes(matrix_.format.zero));
+}
+
+double Dequantizer::zero(int64_t group) const {
+  const Zero kind = matrix_.format.zero;
+  return kind == Zero::kNone || is_offset(kind) ? 0 : zero_code(group);
+}
+
+/// Adding -0 changes nothing, not even a -0.
+double Dequantizer::offset(int64_t group) const {
+  const Zero kind = matrix_.format.zero;
+  return is_offset(kind) ? info(offset_format(kind)).decode(zero_code(group)) : -0.0;
 }
 
 void Dequantizer::dense_row(int64_t row, double* out) const {
@@ -65,10 +75,12 @@ void Dequantizer::row(int64_t row, double* out) const {
     const int64_t group = row * matrix_.groups() + g;
     const double factor = this->factor(group);
     const double zero = this->zero(group);
+    const double offset = this->offset(group);
     const int64_t end = std::min(matrix_.cols, (g + 1) * size);
     for (int64_t k = g * size; k < end; ++k) {
       // In the order of weight_at().
-      put(out, k, (values_[code_at(matrix_, row, k)] - zero) * factor * matrix_.tensor_scale);
+      const double value = (values_[code_at(matrix_, row, k)] - zero) * factor + offset;
+      put(out, k, value * matrix_.tensor_scale);
     }
   }
 }

@@ -20,6 +20,8 @@ const WeightFormat kFormats[] = {{Format::kU4, Format::kF16, Zero::kU8, 32},
                                  {Format::kE2M1, Format::kE8M0, Zero::kNone, 32},
                                  {Format::kE2M1, Format::kE4M3, Zero::kNone, 16},
                                  {Format::kNF4, Format::kF32, Zero::kNone, 64},
+                                 {Format::kI4, Format::kBF16, Zero::kBF16, 32},
+                                 {Format::kU3, Format::kF32, Zero::kF16, 64},
                                  {Format::kF32, Format::kNone, Zero::kNone, 0},
                                  {Format::kF16, Format::kNone, Zero::kNone, 0},
                                  {Format::kBF16, Format::kNone, Zero::kNone, 0}};

@@ -166,7 +166,26 @@ Result<std::vector<std::byte>> pack_scales_and_zeros(const MatrixView& matrix, F
 }
 
 Result<std::vector<std::byte>> pack_scales_and_zeros(const MatrixView& matrix) {
-  return pack_scales_and_zeros(matrix, matrix.format.scale, OffsetScale::kStored);
+  const WeightFormat& format = matrix.format;
+  if (!is_offset(format.zero)) {
+    return pack_scales_and_zeros(matrix, format.scale, OffsetScale::kStored);
+  }
+  if (format.element != Format::kI4 || format.scale != offset_format(format.zero) ||
+      matrix.tensor_scale != 1) {
+    return Error{"layout.format",
+                 "scales_and_zeros with offsets are of i4 with scales of the same type, not " +
+                     to_string(format)};
+  }
+  std::vector<std::byte> tensor(matrix.scales.size() + matrix.zeros.size());
+  for (int64_t n = 0; n < matrix.rows; ++n) {
+    for (int64_t g = 0; g < matrix.groups(); ++g) {
+      const int64_t index = n * matrix.groups() + g;
+      std::byte* pair = tensor.data() + (g * matrix.rows + n) * 4;
+      store(pair, load(matrix.scales.data() + index * 2, 2), 2);
+      store(pair + 2, load(matrix.zeros.data() + index * 2, 2), 2);
+    }
+  }
+  return tensor;
 }
 
 Result<ScalesAndZeros> unpack_scales_and_zeros(std::span<const std::byte> tensor, Format type,
@@ -197,6 +216,29 @@ Result<ScalesAndZeros> unpack_scales_and_zeros(std::span<const std::byte> tensor
       }
       store(result.scales.data() + (n * groups + g) * width, scale, width);
       result.zeros[n * groups + g] = std::byte(zero);
+    }
+  }
+  return result;
+}
+
+Result<ScalesAndZeros> unpack_scales_and_offsets(std::span<const std::byte> tensor, Format type,
+                                                 int64_t rows, int64_t groups) {
+  if (type != Format::kF16 && type != Format::kBF16) {
+    return Error{"layout.format",
+                 "expected offsets in f16 or bf16, found " + std::string(info(type).name)};
+  }
+  if (static_cast<int64_t>(tensor.size()) != 4 * rows * groups) {
+    return shape_error("scales_and_zeros of " + std::to_string(tensor.size()) + " bytes", rows,
+                       groups);
+  }
+  ScalesAndZeros result;
+  result.scales.resize(tensor.size() / 2);
+  result.zeros.resize(tensor.size() / 2);
+  for (int64_t n = 0; n < rows; ++n) {
+    for (int64_t g = 0; g < groups; ++g) {
+      const std::byte* from = tensor.data() + (g * rows + n) * 4;
+      store(result.scales.data() + (n * groups + g) * 2, load(from, 2), 2);
+      store(result.zeros.data() + (n * groups + g) * 2, load(from + 2, 2), 2);
     }
   }
   return result;

@@ -60,19 +60,26 @@ enum class OffsetScale : uint8_t { kStored, kRounded };
 /// is beyond the type.
 Result<std::vector<std::byte>> pack_scales_and_zeros(const MatrixView& matrix, Format type,
                                                      OffsetScale offset);
-/// The same in the type of the scales, which then are not rounded.
+/// The same in the type of the scales, which then are not rounded. Also of a matrix of i4 with
+/// offsets of that type, which become z as they are.
 Result<std::vector<std::byte>> pack_scales_and_zeros(const MatrixView& matrix);
 
 /// Scales and zero points, as a canonical matrix has them, of such a tensor [groups][rows][2].
 struct ScalesAndZeros {
   std::vector<std::byte> scales;  // [rows][groups] of the same type
-  std::vector<std::byte> zeros;   // [rows][groups], 0 to 16; 8 where the scale is 0
+  std::vector<std::byte> zeros;   // [rows][groups], 0 to 16; 8 where the scale is 0; or offsets
 };
 
 /// Code layout.zero_range when some z is not what (8 - zero) * s rounds to for a zero from 0 to 16,
 /// as z that were fitted freely are not.
 Result<ScalesAndZeros> unpack_scales_and_zeros(std::span<const std::byte> tensor, Format type,
                                                int64_t rows, int64_t groups);
+
+/// Scales and offsets, as a canonical matrix of i4 with Zero::kF16 or kBF16 has them, of any such
+/// tensor in f16 or bf16: no bit is changed, so z that were fitted freely come, too. `zeros` are
+/// the offsets. Codes: layout.format, layout.shape.
+Result<ScalesAndZeros> unpack_scales_and_offsets(std::span<const std::byte> tensor, Format type,
+                                                 int64_t rows, int64_t groups);
 
 /// XPU: canonical scales of `width` bytes, or zero points, [rows][groups] to [groups][rows] and
 /// back.

@@ -167,6 +167,50 @@ TEST(Int4pack, offsets_are_the_nearest_to_their_definition_and_come_back) {
   }
 }
 
+/// Random bits, NaN and infinities among them: 256 outputs, 256 groups.
+TEST(Int4pack, offsets_come_and_go_as_they_are) {
+  for (const Format type : {Format::kF16, Format::kBF16}) {
+    const Bytes tensor = random_bytes(256 * 256 * 4, 17);
+    const auto parts = unpack_scales_and_offsets(tensor, type, 256, 256);
+    ASSERT_TRUE(parts.ok()) << parts.error().message;
+    MatrixView view;
+    view.format = {Format::kI4, type, type == Format::kF16 ? Zero::kF16 : Zero::kBF16, 32};
+    view.rows = 256;
+    view.cols = 256 * 32;
+    view.scales = parts->scales;
+    view.zeros = parts->zeros;
+    const Bytes codes = random_bytes(256 * view.row_bytes(), 18);
+    view.codes = codes;
+    // w = (q - 8) s + z, with s and z where PyTorch has them.
+    const FormatInfo& number = info(type);
+    for (int64_t n = 0; n < 256; n += 5) {
+      for (int64_t k = 0; k < view.cols; k += 7) {
+        uint32_t pair = 0;
+        std::memcpy(&pair, tensor.data() + (k / 32 * 256 + n) * 4, 4);
+        const double s = number.decode(pair & 0xFFFF);
+        const double z = number.decode(pair >> 16);
+        const double expected = (code_of(codes, view.cols, n, k) - 8) * s + z;
+        const double found = weight_at(view, n, k);
+        ASSERT_TRUE(found == expected || (std::isnan(found) && std::isnan(expected))) << n << k;
+      }
+    }
+    const auto back = pack_scales_and_zeros(view);
+    ASSERT_TRUE(back.ok()) << back.error().message;
+    EXPECT_EQ(*back, tensor);
+    EXPECT_EQ(pack_scales_and_zeros(view, type, OffsetScale::kStored).error().code,
+              "layout.format");
+    view.tensor_scale = 2;
+    EXPECT_EQ(pack_scales_and_zeros(view).error().code, "layout.format");
+    view.tensor_scale = 1;
+    view.format.element = Format::kU4;
+    EXPECT_EQ(pack_scales_and_zeros(view).error().code, "layout.format");
+    view.format = {Format::kI4, Format::kF32, Zero::kF16, 32};
+    EXPECT_EQ(pack_scales_and_zeros(view).error().code, "layout.format");
+  }
+  EXPECT_EQ(unpack_scales_and_offsets(Bytes(8), Format::kF32, 1, 1).error().code, "layout.format");
+  EXPECT_EQ(unpack_scales_and_offsets(Bytes(8), Format::kF16, 1, 1).error().code, "layout.shape");
+}
+
 TEST(Int4pack, offsets_that_no_zero_point_gives_are_refused) {
   const auto code_of_pair = [](float scale, float z) {
     const float pair[2] = {scale, z};

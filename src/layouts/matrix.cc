@@ -44,11 +44,13 @@ double weight_at(const MatrixView& matrix, int64_t row, int64_t col) {
   if (is_dense(matrix.format)) return value;
   const std::size_t group = row * matrix.groups() + col / matrix.group_size();
   const FormatInfo& scale = info(matrix.format.scale);
-  double zero = 0;
-  if (matrix.format.zero != Zero::kNone) {
-    zero = load_code(matrix.zeros, group, zero_bytes(matrix.format.zero));
-  }
   const double factor = scale.decode(load_code(matrix.scales, group, scale.bits / 8));
+  if (matrix.format.zero == Zero::kNone) return value * factor * matrix.tensor_scale;
+  const uint32_t zero = load_code(matrix.zeros, group, zero_bytes(matrix.format.zero));
+  if (is_offset(matrix.format.zero)) {
+    const double offset = info(offset_format(matrix.format.zero)).decode(zero);
+    return (value * factor + offset) * matrix.tensor_scale;
+  }
   return (value - zero) * factor * matrix.tensor_scale;
 }
 

@@ -14,6 +14,10 @@
 //
 // Scales and zero points are [rows][groups]; group g covers inputs [g*group_size, ...).
 //   dequantized w(n, k) = (element(code) - zero(n, g)) * scale(n, g) * tensor_scale
+//
+// or, where float zero points are kept (Zero::kF16, kBF16: offsets, which are in `zeros` then),
+//
+//                w(n, k) = (element(code) * scale(n, g) + offset(n, g)) * tensor_scale
 
 #include <cstddef>
 #include <cstdint>

@@ -131,6 +131,32 @@ TEST(Matrix, sixteen_bit_zero_points_reach_256) {
   EXPECT_EQ(weight_at(matrix, 0, 1), -2);
 }
 
+/// tinygemm's (q - 8) s + z, and q s + z.
+TEST(Matrix, offsets_are_added_after_scaling) {
+  const Bytes codes = bytes_of({0x21, 0x43, 0x98, 0xFA});
+  const Bytes scales = bytes_of({0x00, 0x3C, 0x00, 0x40, 0x00, 0x38, 0x00, 0xBC});
+  const Bytes f16 = bytes_of({0x00, 0x3E, 0x00, 0xC0, 0x00, 0x80, 0x00, 0x34});   // 1.5 -2 -0 0.25
+  const Bytes bf16 = bytes_of({0xC0, 0x3F, 0x00, 0xC0, 0x00, 0x80, 0x80, 0x3E});  // the same
+  const double with_signed[2][4] = {{-5.5, -4.5, -12, -10}, {0, 0.5, -1.75, -6.75}};
+  const double with_unsigned[2][4] = {{2.5, 3.5, 4, 6}, {4, 4.5, -9.75, -14.75}};
+  for (const Zero zero : {Zero::kF16, Zero::kBF16}) {
+    MatrixView matrix = view_of({Format::kI4, Format::kF16, zero, 2}, 2, 4, codes, scales,
+                                zero == Zero::kF16 ? f16 : bf16);
+    EXPECT_EQ(matrix.bytes(), 4 + 8 + 8);
+    for (int64_t row = 0; row < 2; ++row) {
+      for (int64_t col = 0; col < 4; ++col) {
+        matrix.format.element = Format::kI4;
+        matrix.tensor_scale = 1;
+        EXPECT_EQ(weight_at(matrix, row, col), with_signed[row][col]) << row << " " << col;
+        matrix.tensor_scale = 0.5;
+        EXPECT_EQ(weight_at(matrix, row, col), 0.5 * with_signed[row][col]);
+        matrix.format.element = Format::kU4;
+        EXPECT_EQ(weight_at(matrix, row, col), 0.5 * with_unsigned[row][col]);
+      }
+    }
+  }
+}
+
 TEST(Matrix, mxfp4_block_by_hand) {
   // The block that transformers reads as -0.25, 0.1875, ...: byte 0x5E with scale 123 (2^-4).
   const WeightFormat format = {Format::kE2M1, Format::kE8M0, Zero::kNone, 2};

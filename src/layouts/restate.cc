@@ -178,6 +178,7 @@ Format signed_element(Format element) {
 
 bool is_symmetric(const MatrixView& matrix) {
   if (matrix.format.zero == Zero::kNone) return true;
+  if (is_offset(matrix.format.zero)) return false;
   const uint32_t middle = 1u << (info(matrix.format.element).bits - 1);
   const int width = zero_bytes(matrix.format.zero);
   for (int64_t i = 0; i < matrix.rows * matrix.groups(); ++i) {
@@ -213,6 +214,14 @@ Result<Matrix> with_inputs_in_order(Matrix matrix) {
 
 Result<Matrix> with_zero_rule(Matrix matrix, Zero zero) {
   if (matrix.view.format.zero == zero) return matrix;
+  if (is_offset(zero) || is_offset(matrix.view.format.zero)) {
+    WeightFormat wanted = matrix.view.format;
+    wanted.zero = zero;
+    return Error{"restate.zero_point", to_string(matrix.view.format) + " is not " +
+                                           to_string(wanted) +
+                                           ": offsets are not restated as zero points, nor zero "
+                                           "points as offsets"};
+  }
   if (zero != Zero::kNone) return with_zero_points(std::move(matrix));
   matrix = without_zero_points(std::move(matrix));
   const MatrixView& view = matrix.view;
@@ -274,6 +283,11 @@ Result<Matrix> with_scales(Matrix matrix, Format scale, TensorFactor factor, Rou
     view.tensor_scale = kept;
   }
   if (view.format.scale == scale && multiplier == 1) return matrix;
+  if (is_offset(view.format.zero) && multiplier != 1) {
+    return Error{"restate.factor", "a factor of " + number(multiplier) + " would have to go into " +
+                                       "the offsets of " + to_string(view.format) +
+                                       ", too, and would round them"};
+  }
   return convert_scales(std::move(matrix), scale, multiplier, rounded);
 }
 

@@ -37,7 +37,8 @@ Result<Matrix> restate(Matrix matrix, const MatrixForm& form, Rounded rounded = 
 /// restate.act_order when these are not multiples of 8.
 Result<Matrix> with_inputs_in_order(Matrix matrix);
 
-/// uN with zero points, or iN without. Code restate.zero_point when one is not 2^(N-1).
+/// uN with zero points, or iN without. Code restate.zero_point when one is not 2^(N-1), and where
+/// float zero points (offsets) would have to become others or the others offsets.
 Result<Matrix> with_zero_rule(Matrix matrix, Zero zero);
 
 /// Inputs that share a scale, 0 for the whole row. Code restate.group_size when neither size
@@ -45,7 +46,8 @@ Result<Matrix> with_zero_rule(Matrix matrix, Zero zero);
 Result<Matrix> with_group_size(Matrix matrix, int64_t group_size);
 
 /// Scales of `scale`, and the factor where `factor` puts it. Codes restate.scale when a scale is no
-/// number of that type, restate.factor when the factor is no float, or none was to be left.
+/// number of that type, restate.factor when the factor is no float, or none was to be left, or it
+/// would have to go into offsets.
 Result<Matrix> with_scales(Matrix matrix, Format scale, TensorFactor factor,
                            Rounded rounded = Rounded::kNever);
 

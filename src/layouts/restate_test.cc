@@ -248,6 +248,39 @@ TEST(Restate, act_order_of_whole_groups_or_of_one_keeps_their_size) {
   EXPECT_EQ(reversed->view.format.group_size, 0);
 }
 
+TEST(Restate, offsets_stay_offsets) {
+  const WeightFormat format = {Format::kI4, Format::kF16, Zero::kF16, 32};
+  const auto random = random_matrix(format, kRows, kCols, Contents::kReal, 13);
+  const Matrix matrix = matrix_of(random);
+  EXPECT_FALSE(is_symmetric(matrix.view));
+  const Result<Matrix> smaller = with_group_size(matrix, 16);
+  expect_same_weights(matrix, smaller);
+  expect_same_weights(matrix, with_group_size(*smaller, 32));
+  expect_same_weights(matrix, with_zero_rule(matrix, Zero::kF16));
+  expect_same_weights(matrix, with_scales(matrix, Format::kF32, TensorFactor::kNone));
+  for (const Zero zero : {Zero::kNone, Zero::kU8, Zero::kU16, Zero::kBF16}) {
+    EXPECT_EQ(code_of(with_zero_rule(matrix, zero)), "restate.zero_point");
+  }
+  const auto with_integers =
+      random_matrix({Format::kU4, Format::kF16, Zero::kU8, 32}, kRows, kCols, Contents::kReal, 14);
+  EXPECT_EQ(code_of(with_zero_rule(matrix_of(with_integers), Zero::kF16)), "restate.zero_point");
+  const auto none = random_matrix({Format::kI4, Format::kF16, Zero::kNone, 32}, kRows, kCols,
+                                  Contents::kReal, 15);
+  EXPECT_EQ(code_of(with_zero_rule(matrix_of(none), Zero::kF16)), "restate.zero_point");
+}
+
+TEST(Restate, no_factor_goes_into_offsets) {
+  const WeightFormat format = {Format::kI4, Format::kF16, Zero::kF16, 32};
+  const auto random = random_matrix(format, kRows, kCols, Contents::kReal, 16);
+  Matrix matrix = matrix_of(random);
+  matrix.view.tensor_scale = 0.5;
+  expect_same_weights(matrix, with_scales(matrix, Format::kF16, TensorFactor::kMultiplies));
+  EXPECT_EQ(code_of(with_scales(matrix, Format::kF16, TensorFactor::kNone)), "restate.factor");
+  EXPECT_EQ(
+      code_of(with_scales(matrix, Format::kBF16, TensorFactor::kMultiplies, Rounded::kScales)),
+      "restate.factor");
+}
+
 TEST(Restate, does_not_change_what_codes_mean) {
   const auto random = random_matrix({Format::kNF4, Format::kF32, Zero::kNone, 64}, kRows, kCols,
                                     Contents::kReal, 12);

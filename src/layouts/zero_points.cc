@@ -16,7 +16,9 @@ constexpr std::array kUnsigned = {Format::kU2, Format::kU3, Format::kU4, Format:
 Matrix with_zero_points(Matrix matrix) {
   MatrixView& view = matrix.view;
   const auto found = std::ranges::find(kSigned, view.format.element);
-  if (found == kSigned.end() || is_dense(view.format)) return matrix;
+  if (found == kSigned.end() || is_dense(view.format) || view.format.zero != Zero::kNone) {
+    return matrix;
+  }
   const int bits = info(view.format.element).bits;
   view.format.element = kUnsigned[found - kSigned.begin()];
   view.format.zero = bits == 8 ? Zero::kU16 : Zero::kU8;
@@ -33,7 +35,9 @@ Matrix with_zero_points(Matrix matrix) {
 Matrix without_zero_points(Matrix matrix) {
   MatrixView& view = matrix.view;
   const auto found = std::ranges::find(kUnsigned, view.format.element);
-  if (found == kUnsigned.end() || view.format.zero == Zero::kNone) return matrix;
+  if (found == kUnsigned.end() || view.format.zero == Zero::kNone || is_offset(view.format.zero)) {
+    return matrix;
+  }
   const uint32_t middle = 1u << (info(view.format.element).bits - 1);
   const int width = zero_bytes(view.format.zero);
   for (int64_t i = 0; i < view.rows * view.groups(); ++i) {

@@ -1,7 +1,7 @@
 #pragma once
 // Symmetric integers in two forms: iN, whose codes have 2^(N-1) subtracted, and uN with that zero
 // point for every group. The codes are the same bytes. compressed-tensors stores the first, GPTQ
-// and AWQ the second, which is also what kernels read.
+// and AWQ the second, which is also what kernels read. Float zero points (offsets) are neither.
 
 #include "layouts/matrix.h"
 

@@ -57,6 +57,17 @@ TEST(ZeroPoints, what_has_another_zero_point_stays) {
 }
 
 TEST(ZeroPoints, other_formats_stay) {
+  for (const Format element : {Format::kI4, Format::kU4}) {
+    Matrix offsets = symmetric(Format::kI4);
+    const auto bytes = allocate_bytes(40);  // as integers, all of them 8
+    for (int64_t i = 0; i < 20; ++i) bytes[2 * i] = std::byte{8};
+    offsets.view.format.element = element;
+    offsets.view.format.zero = Zero::kF16;
+    offsets.view.zeros = {bytes.get(), 40};
+    EXPECT_EQ(with_zero_points(offsets).view.format, offsets.view.format);
+    EXPECT_EQ(with_zero_points(offsets).view.zeros.data(), bytes.get());
+    EXPECT_EQ(without_zero_points(offsets).view.format, offsets.view.format);
+  }
   Matrix fp4 = symmetric(Format::kI4);
   fp4.view.format.element = Format::kE2M1;
   EXPECT_EQ(with_zero_points(fp4).view.format, fp4.view.format);

@@ -48,9 +48,10 @@ class RowDecoder {
       const int64_t index = row * groups + g;
       const float zero = zero_at(index);
       const float scale = scale_at(index);
+      const float offset = offset_at(index);
       for (int64_t k = g * size; k < std::min((g + 1) * size, table_->cols); ++k) {
         const int64_t input = table_->input_order.empty() ? k : table_->input_order[k];
-        y[input] = (element_at(row, k) - zero) * scale;
+        y[input] = (element_at(row, k) - zero) * scale + offset;
       }
     }
   }
@@ -63,11 +64,20 @@ class RowDecoder {
     if (!values_.empty()) return values_[code];
     return static_cast<float>(info(table_->format.element).decode(code));
   }
-  float zero_at(int64_t index) const {
+  uint16_t zero_code(int64_t index) const {
     uint16_t zero = 0;
     const int width = zero_bytes(table_->format.zero);
     if (width > 0) std::memcpy(&zero, table_->zeros.data() + index * width, width);
     return zero;
+  }
+  float zero_at(int64_t index) const {
+    return is_offset(table_->format.zero) ? 0 : zero_code(index);
+  }
+  /// Adding -0 changes nothing.
+  float offset_at(int64_t index) const {
+    const Zero kind = table_->format.zero;
+    if (!is_offset(kind)) return -0.0F;
+    return static_cast<float>(info(offset_format(kind)).decode(zero_code(index)));
   }
   float scale_at(int64_t index) const {
     const FormatInfo& scale = info(table_->format.scale);

@@ -32,10 +32,14 @@ TEST(Embed, copies_rows_of_every_dense_format) {
 }
 
 TEST(Embed, rows_of_quantized_tables_are_the_floats_next_to_the_weights) {
-  const WeightFormat formats[] = {
-      {Format::kU4, Format::kF16, Zero::kU8, 32}, {Format::kU8, Format::kF16, Zero::kU16, 64},
-      {Format::kU8, Format::kF32, Zero::kU16, 0}, {Format::kU3, Format::kBF16, Zero::kU8, 8},
-      {Format::kU2, Format::kF16, Zero::kU8, 0},  {Format::kE2M1, Format::kE8M0, Zero::kNone, 32}};
+  const WeightFormat formats[] = {{Format::kU4, Format::kF16, Zero::kU8, 32},
+                                  {Format::kU8, Format::kF16, Zero::kU16, 64},
+                                  {Format::kU8, Format::kF32, Zero::kU16, 0},
+                                  {Format::kU3, Format::kBF16, Zero::kU8, 8},
+                                  {Format::kU2, Format::kF16, Zero::kU8, 0},
+                                  {Format::kE2M1, Format::kE8M0, Zero::kNone, 32},
+                                  {Format::kI4, Format::kBF16, Zero::kBF16, 32},
+                                  {Format::kU3, Format::kF16, Zero::kF16, 0}};
   for (const WeightFormat& format : formats) {
     for (const int64_t hidden : {64, 192}) {
       const RandomMatrix table = random_matrix(format, 9, hidden, Contents::kReal, 3);
@@ -44,7 +48,8 @@ TEST(Embed, rows_of_quantized_tables_are_the_floats_next_to_the_weights) {
       embed(y, ids, table.view);
       for (std::size_t i = 0; i < ids.size(); ++i) {
         for (int64_t k = 0; k < hidden; ++k) {
-          // The difference is exact in either type, so both round the same product once.
+          // The difference is exact in either type, so both round the same product once, as is a
+          // product before an offset, so both round the same sum once.
           EXPECT_EQ(y[i * hidden + k], static_cast<float>(weight_at(table.view, ids[i], k)))
               << to_string(format) << ", row " << ids[i] << ", column " << k;
         }

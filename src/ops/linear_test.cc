@@ -160,6 +160,13 @@ class CheckLinear : public ::testing::Test {
 };
 
 TEST_F(CheckLinear, names_what_is_supported) {
+  const std::vector<std::byte> offsets(16);
+  view_.zeros = offsets;
+  for (const Zero zero : {Zero::kF16, Zero::kBF16}) {
+    view_.format.zero = zero;
+    expect_refused(to_string(view_.format));
+    expect_refused("u4 scale f16 zero u8, u4 scale bf16 zero u8");
+  }
   view_.format.zero = Zero::kU16;
   expect_refused("u4 scale f16 zero u8, u4 scale bf16 zero u8");
   expect_refused("e2m1 scale e8m0, e2m1 scale e4m3, nf4 scale f32, nfl2 scale e4m4");

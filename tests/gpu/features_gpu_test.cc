@@ -247,10 +247,49 @@ TEST(GpuFaults, a_wrong_nibble_scale_or_zero_point_is_noticed) {
   EXPECT_EQ(result(), right);
 }
 
+/// A copy in device memory, `offset` bytes behind a multiple of 256.
+class Shifted {
+ public:
+  Shifted(std::span<const std::byte> bytes, int64_t offset)
+      : memory_(bytes.size() + offset), span_(memory_.data() + offset, bytes.size()) {
+    expect_ok(
+        cudaMemcpy(memory_.data() + offset, bytes.data(), bytes.size(), cudaMemcpyHostToDevice));
+  }
+  std::span<const std::byte> span() const { return span_; }
+
+ private:
+  DeviceBytes memory_;
+  std::span<const std::byte> span_;
+};
+
+void expect_bytes_of_the_host(const MatrixView& matrix, RowOrder order, int64_t offset) {
+  const auto packed = cuda::packed_format(matrix, order);
+  ASSERT_TRUE(packed.ok()) << packed.error().message;
+  std::vector<std::byte> expected(packed->bytes);
+  cuda::pack_on_host(expected.data(), matrix, *packed);
+  const Shifted codes(matrix.codes, offset);
+  const Shifted scales(matrix.scales, offset);
+  const Shifted zeros(matrix.zeros, offset);
+  const DeviceBytes inputs(std::as_bytes(matrix.input_order));
+  MatrixView on_device = matrix;
+  on_device.codes = codes.span();
+  on_device.scales = scales.span();
+  on_device.zeros = zeros.span();
+  on_device.input_order = {reinterpret_cast<const uint32_t*>(inputs.data()),
+                           matrix.input_order.size()};
+  const DeviceBytes to(packed->bytes);
+  ASSERT_TRUE(cuda::pack_on_device(to.data(), on_device, *packed, nullptr).ok());
+  expect_ok(cudaDeviceSynchronize());
+  ASSERT_EQ(to.read(), expected);
+  ASSERT_TRUE(to.canaries_are_whole());
+}
+
+/// Rows that begin at multiples of 16 bytes and rows that do not, tiles and strips that end early.
 TEST(GpuPacking, gives_the_bytes_of_the_host) {
   const std::vector<WeightFormat> formats = {kInt4,
                                              kMxfp4,
                                              {Format::kU2, Format::kF16, Zero::kU8, 32},
+                                             {Format::kU4, Format::kF16, Zero::kU8, 16},
                                              {Format::kI3, Format::kF16, Zero::kNone, 64},
                                              {Format::kU8, Format::kF16, Zero::kU16, 32},
                                              {Format::kE2M1, Format::kE4M3, Zero::kNone, 16},
@@ -262,29 +301,20 @@ TEST(GpuPacking, gives_the_bytes_of_the_host) {
   uint64_t seed = 50;
   for (const WeightFormat& format : formats) {
     for (const int64_t rows : {1, 24, 130}) {
-      for (const int64_t cols : {64, 192, 1000}) {
-        const int64_t group = format.group_size == 0 ? cols : format.group_size;
-        const int64_t whole = (cols + group - 1) / group * group;
-        const RandomMatrix matrix = random_matrix(format, rows, whole, Contents::kReal, ++seed);
+      for (const int64_t cols : {37, 64, 200, 768, 1000, 1001}) {
+        RandomMatrix matrix = random_matrix(format, rows, cols, Contents::kReal, ++seed);
+        std::vector<uint32_t> inputs(cols);
+        std::iota(inputs.rbegin(), inputs.rend(), 0u);
+        if (seed % 2 == 0) matrix.view.input_order = inputs;
         for (const RowOrder order :
              {RowOrder::kNatural, RowOrder::kGateAboveUp, RowOrder::kGateUpPairs}) {
           if (order != RowOrder::kNatural && rows % 2 != 0) continue;
-          const auto packed = cuda::packed_format(matrix.view, order);
-          ASSERT_TRUE(packed.ok()) << packed.error().message;
-          std::vector<std::byte> expected(packed->bytes);
-          cuda::pack_on_host(expected.data(), matrix.view, *packed);
-          const DeviceBytes codes(matrix.view.codes);
-          const DeviceBytes scales(matrix.view.scales);
-          const DeviceBytes zeros(matrix.view.zeros);
-          MatrixView on_device = matrix.view;
-          on_device.codes = {codes.data(), codes.size()};
-          on_device.scales = {scales.data(), scales.size()};
-          on_device.zeros = {zeros.data(), zeros.size()};
-          const DeviceBytes to(packed->bytes);
-          ASSERT_TRUE(cuda::pack_on_device(to.data(), on_device, *packed, nullptr).ok());
-          expect_ok(cudaDeviceSynchronize());
-          ASSERT_EQ(to.read(), expected) << to_string(format) << " " << rows << " x " << whole;
-          ASSERT_TRUE(to.canaries_are_whole());
+          for (const int64_t offset : {0, 1}) {
+            SCOPED_TRACE(to_string(format) + " " + std::to_string(rows) + " x " +
+                         std::to_string(cols) + " order " + std::to_string(int(order)) +
+                         " offset " + std::to_string(offset));
+            ASSERT_NO_FATAL_FAILURE(expect_bytes_of_the_host(matrix.view, order, offset));
+          }
         }
       }
     }

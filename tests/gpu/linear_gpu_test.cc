@@ -22,19 +22,23 @@ using cuda::PlanOptions;
 
 /// One of each line of weights.def, and each type of scale and zero point.
 std::vector<WeightFormat> all_formats() {
-  return {
+  std::vector<WeightFormat> formats = {
       {Format::kU4, Format::kF16, Zero::kU8, 128},
       {Format::kU4, Format::kBF16, Zero::kU8, 64},
       {Format::kI4, Format::kF16, Zero::kNone, 128},
       {Format::kU4, Format::kF16, Zero::kU8, 32},
       {Format::kI4, Format::kF32, Zero::kNone, 32},
+      {Format::kU4, Format::kF16, Zero::kU8, 16},
       {Format::kU4, Format::kF16, Zero::kU8, 0},
       {Format::kU8, Format::kF16, Zero::kU16, 128},
       {Format::kI8, Format::kBF16, Zero::kNone, 32},
+      {Format::kU8, Format::kF16, Zero::kU8, 16},
       {Format::kU2, Format::kF16, Zero::kU8, 64},
       {Format::kU2, Format::kF16, Zero::kU8, 32},
+      {Format::kU2, Format::kBF16, Zero::kU8, 16},
       {Format::kU3, Format::kF16, Zero::kU8, 128},
       {Format::kI3, Format::kF16, Zero::kNone, 32},
+      {Format::kI3, Format::kF16, Zero::kNone, 16},
       {Format::kE2M1, Format::kE8M0, Zero::kNone, 32},
       {Format::kE2M1, Format::kE4M3, Zero::kNone, 16},
       {Format::kNFL2, Format::kE4M4, Zero::kNone, 32},
@@ -43,6 +47,14 @@ std::vector<WeightFormat> all_formats() {
       {Format::kNFL4, Format::kE4M4, Zero::kNone, 32},
       {Format::kNFL5, Format::kF32, Zero::kNone, 32},
   };
+  if (cuda::kHasFloatZeros) {
+    formats.push_back({Format::kI4, Format::kBF16, Zero::kBF16, 128});
+    formats.push_back({Format::kI4, Format::kF16, Zero::kF16, 32});
+    formats.push_back({Format::kI8, Format::kF16, Zero::kF16, 0});
+    formats.push_back({Format::kU3, Format::kF32, Zero::kBF16, 64});
+    formats.push_back({Format::kI2, Format::kF16, Zero::kF16, 16});
+  }
+  return formats;
 }
 
 bool has_table(const WeightFormat& format) {
@@ -61,9 +73,9 @@ double tensor_core_bound(int64_t inputs) {
   return 17.0 / 16 * static_cast<double>(inputs) * 0x1p-23;
 }
 
-/// How far a kernel may be from the exact product, relative to A = sum |s| (|q - c| + |z - c|) |x|.
-/// Sums of `narrow` end with a pair of tiles at the latest; what follows are FMAs and additions of
-/// binary32.
+/// How far a kernel may be from the exact product, relative to A = sum |s| (|q - c| + |z - c|) |x|,
+/// or sum (|s| |q| + |z|) |x| with offsets z. Sums of `narrow` end with a pair of tiles at the
+/// latest; what follows are FMAs and additions of binary32.
 double relative_bound(const WeightFormat& format, int64_t cols, KernelKind kernel, Number number) {
   const double table = has_table(format) ? 1.01 * unit_of(number) : 0;
   if (kernel >= KernelKind::kWide64) {

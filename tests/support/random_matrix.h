@@ -57,6 +57,18 @@ inline uint32_t random_scale(Random& random, Format scale, Contents contents) {
   return info(scale).encode(value, Rounding::kNearestEven);
 }
 
+/// Every zero point that the format's codes can have, 2^bits included: GPTQ v1 means it. Offsets
+/// are halves from -4 to 4, or what those of scales around 0.01 can be.
+inline uint32_t random_zero(Random& random, const WeightFormat& format, Contents contents) {
+  if (!is_offset(format.zero)) {
+    return static_cast<uint32_t>(random.below((uint64_t{1} << info(format.element).bits) + 1));
+  }
+  const double value = contents == Contents::kExact
+                           ? 0.5 * (static_cast<double>(random.below(17)) - 8)
+                           : 0.05 * random.normal();
+  return info(offset_format(format.zero)).encode(value, Rounding::kNearestEven);
+}
+
 inline void fill_codes(Random& random, const WeightFormat& format, Contents contents,
                        std::span<std::byte> bytes) {
   if (!is_dense(format)) {
@@ -98,11 +110,10 @@ inline RandomMatrix random_matrix(const WeightFormat& format, int64_t rows, int6
   view.scales = matrix.scales->span();
   if (format.zero == Zero::kNone) return matrix;
 
-  // Every zero point that the format's codes can have, 2^bits included: GPTQ v1 means it.
   const int zero_width = zero_bytes(format.zero);
   matrix.zeros = std::make_unique<GuardedBytes>(count * zero_width);
   for (int64_t i = 0; i < count; ++i) {
-    const uint64_t zero = random.below((uint64_t{1} << info(format.element).bits) + 1);
+    const uint32_t zero = detail::random_zero(random, format, contents);
     std::memcpy(matrix.zeros->data() + i * zero_width, &zero, zero_width);
   }
   view.zeros = matrix.zeros->span();
@@ -120,9 +131,9 @@ inline std::vector<float> random_inputs(int64_t m, int64_t k, Contents contents,
   return x;
 }
 
-/// y = W x in double precision, and A = sum |scale| (|element - c| + |zero - c|) |x|, which the
-/// error bounds of the kernels multiply, or sum |scale| |x|, if codes are added as they are.
-/// [m][rows] all.
+/// y = W x in double precision, and A = sum |scale| (|element - c| + |zero - c|) |x|, or with
+/// offsets sum (|scale| |element| + |offset|) |x|, which the error bounds of the kernels multiply,
+/// or sum |scale| |x|, if codes are added as they are. [m][rows] all.
 struct Oracle {
   std::vector<double> y;
   std::vector<double> magnitude;
@@ -160,6 +171,11 @@ inline Oracle multiply_in_double(const MatrixView& weights, const std::vector<fl
       const int zero_width = zero_bytes(weights.format.zero);
       std::memcpy(&zero, weights.zeros.data() + group * zero_width, zero_width);
       const double element = info(weights.format.element).decode(code_at(weights, n, k));
+      if (is_offset(weights.format.zero)) {
+        const double offset = info(offset_format(weights.format.zero)).decode(zero);
+        size[k] = scales[k] * std::fabs(element) + std::fabs(offset);
+        continue;
+      }
       size[k] =
           scales[k] * (std::fabs(element - center) + std::fabs(static_cast<double>(zero) - center));
     }

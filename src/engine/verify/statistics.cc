@@ -71,7 +71,7 @@ class QuantizedRows {
       const int64_t end = std::min(view_.cols, (g + 1) * group_size);
       const CodeSet used = codes_in(codes, g * group_size, end, element_.bits);
       for (std::size_t i = 0; i < used.size(); ++i) statistics.used_codes[i] |= used[i];
-      const bool scaled = count_scale(row, g, statistics);
+      const bool scaled = count_scale(row, g, statistics) || is_offset(view_.format.zero);
       const CodeSet zero = count_zero_point(row, g, statistics);
       dead = dead && (!scaled || !has_others(used, zero));
     }
@@ -93,6 +93,7 @@ class QuantizedRows {
   /// The codes that mean 0.
   CodeSet count_zero_point(int64_t row, int64_t g, MatrixStatistics& statistics) const {
     if (view_.format.zero == Zero::kNone) return zero_codes_;
+    if (is_offset(view_.format.zero)) return codes_of_zero(row * view_.groups() + g);
     const uint32_t zero =
         load(view_.zeros, row * view_.groups() + g, zero_bytes(view_.format.zero));
     statistics.smallest_zero_point = std::min(statistics.smallest_zero_point, zero);
@@ -102,6 +103,19 @@ class QuantizedRows {
       statistics.zero_points_beyond.add(index_of(row, g));
     } else {
       codes[zero / 64] = uint64_t{1} << (zero % 64);  // elements beside zero points are uN
+    }
+    return codes;
+  }
+
+  /// Beside an offset.
+  CodeSet codes_of_zero(int64_t index) const {
+    const FormatInfo& number = info(offset_format(view_.format.zero));
+    const double offset = number.decode(load(view_.zeros, index, number.bits / 8));
+    const double scale = scale_.decode(load(view_.scales, index, scale_.bits / 8));
+    CodeSet codes{};
+    for (uint32_t code = 0; code < uint32_t{1} << element_.bits; ++code) {
+      const bool is_zero = (element_.decode(code) * scale + offset) * view_.tensor_scale == 0;
+      if (is_zero) codes[code / 64] |= uint64_t{1} << (code % 64);
     }
     return codes;
   }

@@ -50,7 +50,7 @@ Naive count_slowly(const MatrixView& view, int64_t first_row) {
       const double scale = format.decode(element_at(view.scales, at, format.bits / 8));
       if (scale == 0) naive.zero_scales.insert(index);
       if (scale < 0) naive.negative_scales.insert(index);
-      if (view.format.zero == Zero::kNone) continue;
+      if (view.format.zero == Zero::kNone || is_offset(view.format.zero)) continue;
       const uint32_t zero = element_at(view.zeros, at, zero_bytes(view.format.zero));
       naive.zeros.insert(zero);
       if (zero >= 1u << info(view.format.element).bits) naive.beyond.insert(index);
@@ -118,8 +118,9 @@ TEST_P(Statistics, are_those_of_a_slow_count) {
       std::memset(scales, 0, width);
     });
     compare(format, rows, cols, [&](RandomMatrix& matrix) {
-      // One row of equal codes; with zero points to match, it is dead.
-      std::memset(matrix.codes->data() + matrix.view.row_bytes() * 2, 0, matrix.view.row_bytes());
+      // One row of equal codes; with zero points to match, it is dead. 8 is the 0 of i4.
+      std::memset(matrix.codes->data() + matrix.view.row_bytes() * 2,
+                  is_offset(format.zero) ? 0x88 : 0, matrix.view.row_bytes());
       if (format.zero == Zero::kNone) return;
       const int64_t row = matrix.view.groups() * zero_bytes(format.zero);
       std::memset(matrix.zeros->data() + 2 * row, 0, row);
@@ -135,6 +136,7 @@ INSTANTIATE_TEST_SUITE_P(
                       WeightFormat{Format::kU2, Format::kF32, Zero::kU8, 16},
                       WeightFormat{Format::kU8, Format::kF16, Zero::kU16, 32},
                       WeightFormat{Format::kI4, Format::kBF16, Zero::kNone, 32},
+                      WeightFormat{Format::kI4, Format::kBF16, Zero::kBF16, 32},
                       WeightFormat{Format::kI5, Format::kF16, Zero::kNone, 8},
                       WeightFormat{Format::kE2M1, Format::kE8M0, Zero::kNone, 32},
                       WeightFormat{Format::kE2M1, Format::kE4M3, Zero::kNone, 16},

@@ -62,7 +62,7 @@ std::optional<ScaleKind> scale_kind_of(Format scale) {
 bool supports_group(const Element& element, int64_t group) {
   switch (element.decoder) {
     case DecoderKind::kIntegers:
-      return group == 32 || (group >= 0 && group % kTileCols == 0);
+      return group == 16 || group == 32 || (group >= 0 && group % kTileCols == 0);
     case DecoderKind::kE2M1:
       return group == 16 || group == 32;
     default:
@@ -74,12 +74,21 @@ bool is_signed_integer(const Element& element) {
   return element.decoder == DecoderKind::kIntegers && info(element.id).min < 0;
 }
 
+/// Zero points stand beside unsigned integers, offsets beside all.
+bool supports_zero(const Element& element, Zero zero) {
+  if (zero == Zero::kNone) return true;
+  if (element.decoder != DecoderKind::kIntegers) return false;
+  return is_offset(zero) ? kHasFloatZeros : !is_signed_integer(element);
+}
+
 Error unsupported(const WeightFormat& format) {
   return {"cuda.format",
           "the CUDA kernels have no " + to_string(format) +
-              "; they have u2 u3 u4 u8 (with or without zero points) and i2 i3 i4 i8, g32, groups "
-              "of multiples of 64 or per row; e2m1 g16 g32; nf4 nfl4 g32 g64; nfl2 nfl3 nfl5 g32; "
-              "scales f32 f16 bf16 e8m0 e4m3 e4m4"};
+              "; they have u2 u3 u4 u8 (with or without zero points) and i2 i3 i4 i8" +
+              (kHasFloatZeros ? ", with offsets too" : ", none with offsets") +
+              ", g16, g32, "
+              "groups of multiples of 64 or per row; e2m1 g16 g32; nf4 nfl4 g32 g64; nfl2 nfl3 "
+              "nfl5 g32; scales f32 f16 bf16 e8m0 e4m3 e4m4"};
 }
 
 Error wrong_shape(const MatrixView& matrix, const std::string& what) {
@@ -122,6 +131,7 @@ Status check_shape(const MatrixView& matrix, RowOrder row_order) {
 
 /// The decoders are exact up to 2^bits, which GPTQ v1 can mean.
 Status check_zero_points(const MatrixView& matrix) {
+  if (is_offset(matrix.format.zero)) return {};
   const int width = zero_bytes(matrix.format.zero);
   const uint32_t most = 1u << info(matrix.format.element).bits;
   for (std::size_t at = 0; at < matrix.zeros.size(); at += width) {
@@ -258,17 +268,23 @@ void pack_groups(std::byte* to, int to_width, std::span<const std::byte> from, i
   }
 }
 
-double largest_finite_scale(const MatrixView& matrix) {
-  const FormatInfo& scale = info(matrix.format.scale);
-  const int width = scale.bits / 8;
+double largest_finite(std::span<const std::byte> numbers, const FormatInfo& type) {
+  const int width = type.bits / 8;
   double largest = 0;
-  for (std::size_t at = 0; at < matrix.scales.size(); at += width) {
+  for (std::size_t at = 0; at < numbers.size(); at += width) {
     uint32_t code = 0;
-    std::memcpy(&code, matrix.scales.data() + at, width);
-    const double value = std::fabs(scale.decode(code));
+    std::memcpy(&code, numbers.data() + at, width);
+    const double value = std::fabs(type.decode(code));
     if (value <= std::numeric_limits<float>::max()) largest = std::max(largest, value);
   }
   return largest;
+}
+
+double largest_finite_scale(const MatrixView& matrix) {
+  const double scale = largest_finite(matrix.scales, info(matrix.format.scale));
+  if (!is_offset(matrix.format.zero)) return scale;
+  const double offset = largest_finite(matrix.zeros, info(offset_format(matrix.format.zero)));
+  return std::max(scale, std::ldexp(offset, 1 - info(matrix.format.element).bits));
 }
 
 /// A power of two that brings the products of scales and raw codes just below 2^15, the last one
@@ -289,6 +305,17 @@ uint16_t number_of(double value, Number number) {
   return static_cast<uint16_t>(type.encode(value, Rounding::kNearestEven));
 }
 
+ZeroKind zero_kind_of(Zero zero) {
+  if (!is_offset(zero)) return ZeroKind::kInteger;
+  return zero == Zero::kF16 ? ZeroKind::kF16 : ZeroKind::kBF16;
+}
+
+/// Zero points of 8 bits may be 256.
+int packed_zero_bytes(Zero zero, int bits) {
+  if (zero == Zero::kNone) return 0;
+  return bits == 8 || is_offset(zero) ? 2 : 1;
+}
+
 double gain_of(DecoderKind decoder, Number number) {
   if (decoder != DecoderKind::kE2M1) return 1;
   return number == Number::kF16 ? E2M1<F16>::kGain : E2M1<BF16>::kGain;
@@ -299,10 +326,8 @@ double gain_of(DecoderKind decoder, Number number) {
 Result<PackedFormat> packed_format(const MatrixView& matrix, RowOrder row_order) {
   const Element* element = find_element(matrix.format.element);
   const auto scale_kind = scale_kind_of(matrix.format.scale);
-  const bool has_zeros = matrix.format.zero != Zero::kNone;
   if (element == nullptr || !scale_kind || !supports_group(*element, matrix.format.group_size) ||
-      (has_zeros && element->decoder != DecoderKind::kIntegers) ||
-      (has_zeros && is_signed_integer(*element))) {
+      !supports_zero(*element, matrix.format.zero)) {
     return unsupported(matrix.format);
   }
   SUBBYTE_CHECK(check_shape(matrix, row_order));
@@ -313,7 +338,7 @@ Result<PackedFormat> packed_format(const MatrixView& matrix, RowOrder row_order)
   format.decoder = element->decoder;
   format.bits = info(element->id).bits;
   format.scale_kind = *scale_kind;
-  format.zero_bytes = !has_zeros ? 0 : format.bits == 8 ? 2 : 1;  // 8 bits have 256
+  format.zero_bytes = packed_zero_bytes(matrix.format.zero, format.bits);
   format.zero = is_signed_integer(*element) ? 1 << (format.bits - 1) : 0;
   format.rows = matrix.rows;
   format.cols = matrix.cols;
@@ -378,6 +403,7 @@ WeightArguments weight_arguments(const std::byte* packed, const PackedFormat& fo
   weights.tiles_per_block = static_cast<int32_t>(format.tiles_per_block);
   weights.zero = format.zero;
   weights.zero_bytes = format.zero_bytes;
+  weights.zero_kind = zero_kind_of(format.source.zero);
   weights.gain = static_cast<float>(tensor_scale * gain_of(format.decoder, number));
   weights.scale_factor = scale_factor_of(format, number);
   weights.scale = scale_rule(format.scale_kind);

@@ -6,7 +6,7 @@
 //   scales  [strip][block][row % 8][group][row / 8], a block being the groups of a tile, or, where
 //           groups are longer than tiles, one group: so a lane finds the scales of its two rows
 //           side by side
-//   zeros   as the scales
+//   zeros   as the scales: zero points, or float zero points (offsets)
 //   gather  [cols] uint32, act-order: the input of each column
 //
 // The four follow each other in one allocation, each at a multiple of 256 bytes. Codes of signed
@@ -26,6 +26,10 @@ namespace subbyte::cuda {
 /// Type of activations and results; sums are float32.
 enum class Number : uint8_t { kF16, kBF16 };
 
+/// Whether the kernels have float zero points (offsets), w = element * scale + offset. Without them
+/// packed_format() refuses such matrices; all else here is ready.
+constexpr bool kHasFloatZeros = false;
+
 /// Which decoder reads the codes (device/decoders.h).
 enum class DecoderKind : uint8_t { kIntegers, kE2M1, kCodebook };
 
@@ -39,9 +43,9 @@ struct PackedFormat {
   int64_t tiles_per_block = 1;
   ScaleKind scale_kind = ScaleKind::kF16;
   int zero_bytes = 0;  // 0: zero point `zero` everywhere
-  int zero = 0;
-  int64_t rows = 0;  // N
-  int64_t cols = 0;  // K
+  int zero = 0;        // beside offsets, too: source.zero says what is stored
+  int64_t rows = 0;    // N
+  int64_t cols = 0;    // K
   int64_t strips = 0;
   int64_t tiles = 0;   // of a strip
   int64_t blocks = 0;  // of scales, of a strip
@@ -49,14 +53,16 @@ struct PackedFormat {
   int64_t zeros_begin = 0;   // = bytes when there are none
   int64_t gather_begin = 0;  // = bytes when there is none
   int64_t bytes = 0;         // of all
-  double largest_scale = 0;  // finite; 0: there is none
+  /// Finite; 0: there is none. An offset counts as one of |offset| / 2^(bits - 1), with which a
+  /// code can become as large.
+  double largest_scale = 0;
 };
 
 /// The packed form of a matrix of that format, or why there is none. Supported: u2, u3, u4, u8 and
-/// i2, i3, i4, i8 with groups of 32 or of multiples of 64 inputs or the whole row; e2m1 with groups
-/// of 16 or 32; nf4 and nfl4 with groups of 32 or 64, nfl2, nfl3, nfl5 with groups of 32; scales
-/// f32, f16, bf16, e8m0, e4m3 or e4m4; zero points of at most 2^bits. Row orders with gate and up
-/// need an even number of rows.
+/// i2, i3, i4, i8 with groups of 16, 32 or multiples of 64 inputs or the whole row; e2m1 with
+/// groups of 16 or 32; nf4 and nfl4 with groups of 32 or 64, nfl2, nfl3, nfl5 with groups of 32;
+/// scales f32, f16, bf16, e8m0, e4m3 or e4m4; zero points of at most 2^bits; offsets beside any
+/// integers, if kHasFloatZeros. Row orders with gate and up need an even number of rows.
 /// Reads scales, zero points and input_order, which must be in host memory; not the codes.
 /// Codes: cuda.format, cuda.shape.
 Result<PackedFormat> packed_format(const MatrixView& matrix,

@@ -25,7 +25,7 @@ std::vector<WeightFormat> supported_formats() {
   using enum Format;
   std::vector<WeightFormat> formats;
   for (const Format element : {kU2, kU3, kU4, kU8, kI2, kI3, kI4, kI8}) {
-    for (const int64_t group : {32, 64, 128, 0}) {
+    for (const int64_t group : {16, 32, 64, 128, 0}) {
       formats.push_back({element, kF16, Zero::kNone, group});
       if (info(element).min == 0) formats.push_back({element, kBF16, Zero::kU8, group});
     }
@@ -42,6 +42,12 @@ std::vector<WeightFormat> supported_formats() {
   }
   formats.push_back({kU8, kF16, Zero::kU16, 192});
   formats.push_back({kE2M1, kE8M0, Zero::kNone, 32});
+  if (kHasFloatZeros) {
+    for (const Format element : {kI2, kI3, kI4, kI8, kU4}) {
+      formats.push_back({element, kBF16, Zero::kBF16, 32});
+      formats.push_back({element, kF16, Zero::kF16, 0});
+    }
+  }
   return formats;
 }
 
@@ -91,13 +97,13 @@ void for_each_scale(const PackedFormat& format, const Visit& visit) {
 }
 
 void expect_groups(const Packed& packed, const MatrixView& matrix, std::span<const std::byte> from,
-                   int64_t begin, int width, const std::string& what) {
+                   int64_t begin, int to_width, int width, const std::string& what) {
   std::vector<int> seen(matrix.rows * matrix.groups());
   for_each_scale(packed.format, [&](int64_t index, int64_t row, int64_t group) {
     const bool inside = row < matrix.rows && group < matrix.groups();
     const int64_t source = row * matrix.groups() + group;
     if (inside) ++seen[source];
-    ASSERT_EQ(value_at(packed.bytes->data() + begin, index, width),
+    ASSERT_EQ(value_at(packed.bytes->data() + begin, index, to_width),
               inside ? value_at(from.data(), source, width) : 0)
         << what << " row " << row << " group " << group;
   });
@@ -140,10 +146,11 @@ void expect_packed(const MatrixView& matrix, RowOrder order, const std::string& 
   const PackedFormat& format = packed.format;
   expect_codes(packed, matrix, what);
   expect_groups(packed, matrix, matrix.scales, format.scales_begin,
-                info(matrix.format.scale).bits / 8, what + " scales");
+                info(matrix.format.scale).bits / 8, info(matrix.format.scale).bits / 8,
+                what + " scales");
   if (matrix.format.zero != Zero::kNone) {
-    expect_groups(packed, matrix, matrix.zeros, format.zeros_begin, zero_bytes(matrix.format.zero),
-                  what + " zeros");
+    expect_groups(packed, matrix, matrix.zeros, format.zeros_begin, format.zero_bytes,
+                  zero_bytes(matrix.format.zero), what + " zeros");
   }
   const Packed other = pack(matrix, order, 0x5a);
   EXPECT_EQ(std::memcmp(packed.bytes->data(), other.bytes->data(), format.bytes), 0)
@@ -198,6 +205,7 @@ TEST(PackedWeights, divide_the_inputs_into_blocks_of_scales) {
       {{kE2M1, kE8M0, Zero::kNone, 32}, 2880, 2, 1, 45},
       {{kE2M1, kE8M0, Zero::kNone, 32}, 32, 2, 1, 1},
       {{kNF4, kF32, Zero::kNone, 64}, 4096, 1, 1, 64},
+      {{kU4, kF16, Zero::kU8, 16}, 4096, 4, 1, 64},
       {{kU4, kF16, Zero::kU8, 128}, 4096, 1, 2, 32},
       {{kU4, kF16, Zero::kU8, 128}, 4160, 1, 2, 33},
       {{kU4, kF16, Zero::kU8, 1024}, 4096, 1, 16, 4},
@@ -273,6 +281,33 @@ TEST(PackedWeights, tell_the_kernels_their_sizes_zero_point_and_gain) {
   EXPECT_EQ(weight_arguments(nullptr, format, 0.25, Number::kBF16).gain, 0.25F);
 }
 
+TEST(PackedWeights, tell_the_kernels_what_offsets_are) {
+  using enum Format;
+  for (const Zero zero : {Zero::kF16, Zero::kBF16}) {
+    const FormatInfo& number = info(offset_format(zero));
+    RandomMatrix matrix = random_matrix({kI4, kF16, zero, 32}, 2, 64, Contents::kExact, 8);
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t offset = number.encode(i == 2 ? -96 : 1, Rounding::kNearestEven);
+      std::memcpy(matrix.zeros->data() + 2 * i, &offset, 2);
+    }
+    const auto format = packed_format(matrix.view);
+    ASSERT_EQ(format.ok(), kHasFloatZeros);
+    if (!format.ok()) continue;
+    EXPECT_EQ(format->largest_scale, 12);  // 8 times that is 96
+    EXPECT_EQ(format->zero_bytes, 2);
+    const WeightArguments weights = weight_arguments(nullptr, *format, 1, Number::kF16);
+    EXPECT_EQ(weights.zero, 8);
+    EXPECT_EQ(weights.zero_bytes, 2);
+    EXPECT_EQ(weights.zero_kind, zero == Zero::kF16 ? ZeroKind::kF16 : ZeroKind::kBF16);
+    // (15 - 8) * 12 and 96 stay below 65504 together.
+    EXPECT_LE((7 * 12 + 96) * weights.scale_factor, 65504);
+    EXPECT_GE((7 * 12 + 96) * weights.scale_factor, 4096);
+  }
+  const RandomMatrix u4 = random_matrix({kU4, kF16, Zero::kU8, 32}, 2, 64, Contents::kExact, 8);
+  EXPECT_EQ(weight_arguments(nullptr, *packed_format(u4.view), 1, Number::kF16).zero_kind,
+            ZeroKind::kInteger);
+}
+
 TEST(PackedWeights, round_codebooks_to_the_nearest_number) {
   using enum Format;
   for (const Format element : {kNF4, kNFL2, kNFL3, kNFL4, kNFL5}) {
@@ -321,15 +356,20 @@ TEST(PackedWeights, agree_with_bytes_computed_by_hand) {
 
 TEST(PackedWeights, are_refused_with_what_is_supported) {
   using enum Format;
-  const WeightFormat formats[] = {
-      {kU5, kF16, Zero::kNone, 32},    {kU4, kF16, Zero::kNone, 16},
+  std::vector<WeightFormat> formats = {
+      {kU5, kF16, Zero::kNone, 32},    {kU4, kF16, Zero::kNone, 8},
       {kU4, kF16, Zero::kNone, 96},    {kU4, kF16, Zero::kNone, -64},
       {kU4, kE5M2, Zero::kNone, 32},   {kE2M1, kE8M0, Zero::kNone, 64},
       {kE2M1, kE8M0, Zero::kNone, 0},  {kE2M1, kE8M0, Zero::kU8, 32},
       {kNF4, kF32, Zero::kNone, 128},  {kNFL3, kE4M4, Zero::kNone, 64},
       {kI4, kF16, Zero::kU8, 32},      {kBF16, Format::kNone, Zero::kNone, 0},
-      {kE4M3, kF32, Zero::kNone, 128},
+      {kE4M3, kF32, Zero::kNone, 128}, {kE2M1, kE8M0, Zero::kF16, 32},
+      {kNF4, kF32, Zero::kBF16, 64},
   };
+  if (!kHasFloatZeros) {
+    formats.push_back({kI4, kF16, Zero::kF16, 32});
+    formats.push_back({kU4, kBF16, Zero::kBF16, 32});
+  }
   for (const WeightFormat& format : formats) {
     MatrixView matrix;
     matrix.format = format;

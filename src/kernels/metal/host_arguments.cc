@@ -16,6 +16,7 @@ std::string suffix(const cuda::PackedFormat& format, cuda::Number number) {
       name = "_codebook" + std::to_string(format.bits);
       break;
   }
+  if (is_offset(format.source.zero)) name += "_offsets";
   return name + (number == cuda::Number::kF16 ? "_f16" : "_bf16");
 }
 

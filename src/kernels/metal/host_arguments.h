@@ -14,7 +14,8 @@ namespace subbyte::apple {
 /// are what a caller may change.
 Arguments arguments_of(const cuda::PackedFormat& format, double tensor_scale, int tokens);
 
-/// "narrow1_integers4_f16": for 1 token, or narrow8 for 2 to kMostTokens.
+/// "narrow1_integers4_f16": for 1 token, or narrow8 for 2 to kMostTokens. No kernel has the name of
+/// a matrix with offsets (float zero points).
 std::string narrow_kernel(const cuda::PackedFormat& format, cuda::Number number, int tokens);
 
 /// "dequantize_integers4_f16"; y_stride is then that of the dense matrix.

@@ -103,6 +103,7 @@ std::vector<WeightFormat> formats() {
       {kE2M1, kE4M3, Zero::kNone, 16}, {kNF4, kF32, Zero::kNone, 64},
       {kNFL4, kE4M4, Zero::kNone, 32}, {kNFL2, kE4M4, Zero::kNone, 32},
       {kNFL3, kE4M4, Zero::kNone, 32}, {kNFL5, kE4M4, Zero::kNone, 32},
+      {kU4, kF16, Zero::kU8, 16},
   };
 }
 
@@ -145,6 +146,15 @@ TEST(MetalKernels, are_as_many_as_decoders_types_and_uses) {
 }
 
 // Bit for bit: the product of element and scale in float, rounded to the type.
+TEST(MetalKernels, none_takes_offsets_for_zero_points) {
+  cuda::PackedFormat format;
+  format.source = {kI4, kF16, Zero::kF16, 32};
+  for (const int tokens : {1, 8}) {
+    EXPECT_FALSE(testing::run_metal_kernel(narrow_kernel(format, Number::kF16, tokens), {}));
+  }
+  EXPECT_FALSE(testing::run_metal_kernel(dequantize_kernel(format, Number::kF16), {}));
+}
+
 TEST(MetalKernels, dequantize_as_the_formats_do) {
   std::set<std::string> seen;
   for (const WeightFormat& format : formats()) {

@@ -44,6 +44,10 @@ enum class Activation : uint8_t {
   kClampedSwiGLU,  // gpt-oss: gate <= 7, -7 <= up <= 7, gate sigmoid(1.702 gate) (up + 1)
 };
 
+/// What `zeros` of a packed matrix are: zero points, w = (code - zero) * scale, or offsets, two
+/// bytes each, w = (code - constant zero) * scale + offset.
+enum class ZeroKind : uint8_t { kInteger, kF16, kBF16 };
+
 /// The packed matrix.
 struct WeightArguments {
   const uint8_t* codes;
@@ -66,6 +70,7 @@ struct WeightArguments {
   float scale_factor;
   ScaleRule scale;
   RowOrder row_order;
+  ZeroKind zero_kind;
   uint16_t codebook[32];  // numbers of the activations' type
 };
 
