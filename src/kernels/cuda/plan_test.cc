@@ -154,14 +154,16 @@ void expect_wide(const Problem& problem, const Device& device, const Plan& plan)
   const WidePartition& p = plan.wide;
   const int64_t rows = plan.kernel == KernelKind::kWide256 ? 256 : 128;
   ASSERT_EQ(device.compute_capability, 90);
-  ASSERT_EQ(p.cluster, plan.cluster);
+  ASSERT_EQ(p.cluster * p.splits, plan.cluster);
+  ASSERT_LE(plan.cluster, 8);  // what every GPU with clusters can do
+  ASSERT_NO_FATAL_FAILURE(expect_parts(p.tiles, p.splits, problem.weights.tiles));
   ASSERT_EQ(p.row_blocks % p.cluster, 0);
   ASSERT_NO_FATAL_FAILURE(expect_blocks(p.row_blocks / p.cluster, rows * p.cluster,
                                         problem.weights.strips * kStripRows));
   ASSERT_NO_FATAL_FAILURE(expect_blocks(p.token_blocks, tokens_of(plan.kernel), problem.m));
   ASSERT_EQ(plan.grid_x % plan.cluster, 0);
   ASSERT_GE(plan.grid_x, 1);
-  ASSERT_LE(plan.grid_x, int64_t{p.row_blocks} * p.token_blocks);
+  ASSERT_LE(plan.grid_x, int64_t{p.row_blocks} * p.token_blocks * p.splits);
   ASSERT_EQ(plan.grid_y, 1);
   ASSERT_GE(p.group, 1);
 }

@@ -110,12 +110,15 @@ struct NarrowPartition {
   Parts tiles;              // by splits
 };
 
-/// How wide.cuh divides the work.
+/// How wide.cuh divides the work. A cluster of the GPU has cluster * splits blocks, at most 8:
+/// block part * cluster + row.
 struct WidePartition {
   int32_t cluster;     // blocks, 1 or 2, that share tokens
+  int32_t splits;      // blocks, each with its part of the inputs, that share outputs: 1, 2, 4, 8
   int32_t row_blocks;  // a multiple of `cluster`
   int32_t token_blocks;
   int32_t group;  // token blocks that are neighbours in time, to share what is in L2
+  Parts tiles;    // by splits, none of them empty
 };
 
 }  // namespace subbyte::cuda

@@ -71,11 +71,24 @@ struct WideShape {
   static constexpr int kTileBytes = kTokens * kTileCols * 2;
   static constexpr int kBlocks = kTokens == 64 ? 2 : 1;  // that a multiprocessor is to have
   static constexpr int kStages = kTokens == 64 ? 5 : kStrips == 1 ? 8 : 6;
+  static constexpr int kRingBytes = kStages * kTileBytes;
   static constexpr int kDepth = 8;  // tiles of codes ahead
   static constexpr int kStagedTokens = 16;
   static constexpr int kStagedStride = 64 * kStrips + 4;  // floats
   static constexpr int kStagedBytes = 2 * kStagedTokens * kStagedStride * 4;
 };
+
+/// Blocks that share outputs exchange sums through the ring, 16 bytes of each of 256 threads at a
+/// time; 16 tokens have one owner, who keeps his own in registers.
+inline constexpr int kExchangeTokens = 16;
+inline constexpr int kExchangeSlice = 256 * 16;
+
+template <int kTokens, int kStrips>
+constexpr bool can_split(int splits) {
+  constexpr int kParts = kTokens / kExchangeTokens;
+  const int others = kParts - kParts / splits;
+  return others * kStrips * 2 * kExchangeSlice <= WideShape<kTokens, kStrips>::kRingBytes;
+}
 
 /// Offsets in bytes, after alignment to 1024. The ring of activations is before all.
 struct WideShared {
@@ -92,7 +105,7 @@ template <int kTokens, int kStrips>
 SUBBYTE_DEVICE constexpr WideShared wide_shared(int table, int stream) {
   using Shape = WideShape<kTokens, kStrips>;
   WideShared s = {};
-  s.barriers = Shape::kStages * Shape::kTileBytes;
+  s.barriers = Shape::kRingBytes;
   s.staged = s.barriers + Shape::kStages * 16;
   s.table = s.staged + Shape::kStagedBytes;
   s.scale_values = s.table + table;

@@ -123,11 +123,11 @@ __device__ __forceinline__ void wait_barrier(uint32_t barrier, int phase) {
       : "memory");
 }
 
-/// Copies the map's box at (col, row) to `to` of every block in `blocks`, a bit for each, and
-/// counts its bytes at the barrier of each.
+/// Copies the map's box at (col, row) to `to`, and counts its bytes at the barrier; with `several`
+/// of every block in `blocks`, a bit for each.
 __device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap& map, int col, int row,
-                                          uint32_t barrier, int blocks) {
-  if (blocks == 1) {
+                                          uint32_t barrier, int blocks, bool several) {
+  if (!several) {
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
         "[%1, {%2, %3}], [%4];" ::"r"(to),

@@ -13,7 +13,9 @@
 //             +-----------+                  rounded to 16 bits by that
 //
 // Blocks stay and take tile after tile; each sum is added up by one thread in the order of the
-// inputs, so results do not depend on anything but the shape of the product.
+// inputs, so results do not depend on anything but the shape of the product. Where there are fewer
+// tiles than multiprocessors, several blocks share one, each with its part of the inputs, and add
+// their sums in their order (wide_exchange.cuh).
 
 #include <cstdint>
 
@@ -21,10 +23,28 @@
 #include "kernels/cuda/device/shared_sizes.h"
 #include "kernels/cuda/device/weight_stream.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
+#include "kernels/cuda/device/wide_exchange.cuh"
 
 namespace subbyte::cuda {
 
 inline constexpr int kWideThreads = 384;
+
+/// What this block does: its place in its cluster, and the tiles of its cluster.
+struct WideBlock {
+  int row;   // among the blocks that share tokens
+  int part;  // among those that share outputs
+  int first_index;
+  int index_step;
+  int count;
+};
+
+__device__ __forceinline__ WideBlock wide_block(const WidePartition& p) {
+  const int blocks = p.cluster * p.splits;
+  const int rank = blockIdx.x % blocks;
+  const int part = rank / p.cluster;
+  return {rank - part * p.cluster, part, static_cast<int>(blockIdx.x) / blocks,
+          static_cast<int>(gridDim.x) / blocks, p.row_blocks / p.cluster * p.token_blocks};
+}
 
 struct WideTile {
   int row_block;
@@ -32,14 +52,14 @@ struct WideTile {
 };
 
 /// Tile `index` of this block's cluster: groups of token blocks, in them all rows, in them tokens.
-__device__ __forceinline__ WideTile wide_tile(const WidePartition& p, int index, int rank) {
+__device__ __forceinline__ WideTile wide_tile(const WidePartition& p, int index, int row) {
   const int row_pairs = p.row_blocks / p.cluster;
   const int whole = p.group * row_pairs;
   const int group = index / whole;
   const int first = group * p.group;
   const int width = min(p.group, p.token_blocks - first);
   const int rest = index - group * whole;
-  return {rest / width * p.cluster + rank, first + rest % width};
+  return {rest / width * p.cluster + row, first + rest % width};
 }
 
 /// A position in the ring of tiles of activations.
@@ -55,23 +75,29 @@ struct Ring {
   }
 };
 
-/// The thread that copies activations.
+/// The warpgroup that copies activations, by one thread. While sums are exchanged, their memory is
+/// not the ring's.
 template <int kTokens, int kStrips>
-__device__ void copy_activations(const CUtensorMap& x, const WidePartition& p, int tiles,
-                                 uint32_t shared, uint32_t full, uint32_t empty) {
+__device__ void copy_activations(const CUtensorMap& x, const WidePartition& p, uint32_t shared,
+                                 uint32_t full, uint32_t empty) {
   using Shape = WideShape<kTokens, kStrips>;
-  const int rank = blockIdx.x % p.cluster;
-  const int part = kTokens / p.cluster;
-  const int count = p.row_blocks / p.cluster * p.token_blocks;
+  const WideBlock block = wide_block(p);
+  const int rows = kTokens / p.cluster;
+  const int begin = p.tiles.begin(block.part);
+  const int end = begin + p.tiles.size(block.part);
+  const int to = ((1 << p.cluster) - 1) << block.part * p.cluster;
   Ring<Shape::kStages> ring;
-  for (int i = blockIdx.x / p.cluster; i < count; i += gridDim.x / p.cluster) {
-    const int token = wide_tile(p, i, rank).token_block * kTokens + rank * part;
-    for (int tile = 0; tile < tiles; ++tile, ring.next()) {
-      wait_barrier(empty + ring.stage * 8, ring.phase ^ 1);
-      expect_bytes(full + ring.stage * 8, Shape::kTileBytes);
-      copy_tile(shared + ring.stage * Shape::kTileBytes + rank * part * kTileCols * 2, x,
-                tile * kTileCols, token, full + ring.stage * 8, (1 << p.cluster) - 1);
+  for (int i = block.first_index; i < block.count; i += block.index_step) {
+    if (threadIdx.x == 0) {
+      const int token = wide_tile(p, i, block.row).token_block * kTokens + block.row * rows;
+      for (int tile = begin; tile < end; ++tile, ring.next()) {
+        wait_barrier(empty + ring.stage * 8, ring.phase ^ 1);
+        expect_bytes(full + ring.stage * 8, Shape::kTileBytes);
+        copy_tile(shared + ring.stage * Shape::kTileBytes + block.row * rows * kTileCols * 2, x,
+                  tile * kTileCols, token, full + ring.stage * 8, to, p.cluster > 1);
+      }
     }
+    if (p.splits > 1) lend_ring();
   }
 }
 
@@ -83,12 +109,18 @@ class WideWarp {
   using Stream = WeightStream<Decoder, kGroups, Shape::kDepth>;
   static constexpr int kStepsPerGroup = kSteps / kGroups;
 
-  __device__ WideWarp(const WeightArguments& w, const float* scale_values, uint8_t* shared,
-                      int stream_size, int lane, const Table& table)
+  /// Of part `part` of the inputs.
+  __device__ WideWarp(const WeightArguments& w, const WidePartition& p, int part,
+                      const float* scale_values, uint8_t* shared, int stream_size, int lane,
+                      const Table& table)
       : w_(w),
         stream_{make_stream(w, scale_values, shared, stream_size, lane)},
         table_(table),
-        factor_(w.scale_factor) {}
+        factor_(w.scale_factor),
+        begin_(p.tiles.begin(part)),
+        end_(begin_ + p.tiles.size(part)),
+        peers_(p.cluster),
+        first_peer_(part * p.cluster) {}
 
   /// Asks for the first weights of strips first, first + 4, ...
   __device__ void begin(int first_strip) {
@@ -97,23 +129,23 @@ class WideWarp {
     const uint8_t* from[kStrips];
 #pragma unroll
     for (int j = 0; j < kStrips; ++j) {
-      const Segment s = segment(j, 0);
+      const Segment s = segment(j, begin_);
       from[j] = stream_[j].codes_of(s);
       stream_[j].load_scales(s, 0);
     }
 #pragma unroll
     for (int i = 0; i < Shape::kDepth; ++i) {
 #pragma unroll
-      for (int j = 0; j < kStrips; ++j) stream_[j].load_codes(from[j], i, i < w_.tiles);
+      for (int j = 0; j < kStrips; ++j) stream_[j].load_codes(from[j], i, begin_ + i < end_);
     }
   }
 
-  /// Multiplies all tiles. Every warp of the cluster arrives at `empty` of both blocks when it has
-  /// read a tile of activations.
+  /// Multiplies all tiles. Every warp of the blocks that share tokens arrives at `empty` of them
+  /// all when it has read a tile of activations.
   __device__ void multiply(Ring<Shape::kStages>& ring, uint32_t shared, uint32_t full,
-                           uint32_t empty, int cluster) {
+                           uint32_t empty) {
     int before = -1;  // stage whose products may still be under way
-    for (int tile = 0; tile < w_.tiles; tile += Shape::kDepth) {
+    for (int tile = begin_; tile < end_; tile += Shape::kDepth) {
       __syncwarp();
 #pragma unroll
       for (int j = 0; j < kStrips; ++j) {
@@ -130,21 +162,21 @@ class WideWarp {
       __syncwarp();
 #pragma unroll 1
       for (int i = 0; i < Shape::kDepth; ++i) {
-        if (tile + i >= w_.tiles) break;
+        if (tile + i >= end_) break;
         wait_barrier(full + ring.stage * 8, ring.phase);
-        multiply_tile(tile + i == 0, i, tile_descriptor(shared + ring.stage * Shape::kTileBytes),
-                      before, empty, cluster);
+        multiply_tile(tile + i == begin_, i,
+                      tile_descriptor(shared + ring.stage * Shape::kTileBytes), before, empty);
         before = ring.stage;
         ring.next();
 #pragma unroll
         for (int j = 0; j < kStrips; ++j) {
-          stream_[j].load_codes(from[j], i, tile + Shape::kDepth + i < w_.tiles);
+          stream_[j].load_codes(from[j], i, tile + Shape::kDepth + i < end_);
         }
       }
       buffer_ ^= 1;
     }
     wgmma_wait<0>();
-    release(before, empty, cluster);
+    release(before, empty);
     wait_copies<0>();
   }
 
@@ -169,18 +201,16 @@ class WideWarp {
   /// Rows beyond the matrix repeat its last strip; nobody stores them.
   __device__ Segment segment(int j, int tile) const {
     return {min(first_strip_ + 4 * j, w_.strips - 1), tile,
-            max(0, min(Shape::kDepth, w_.tiles - tile))};
+            max(0, min(Shape::kDepth, end_ - tile))};
   }
 
-  __device__ void release(int stage, uint32_t empty, int cluster) const {
-    if (stage >= 0 && threadIdx.x % kLanes < cluster) {
-      arrive_at_block(empty + stage * 8, threadIdx.x % kLanes);
-    }
+  __device__ void release(int stage, uint32_t empty) const {
+    const int peer = threadIdx.x % kLanes;
+    if (stage >= 0 && peer < peers_) arrive_at_block(empty + stage * 8, first_peer_ + peer);
   }
 
   /// The products of two steps are under way while the weights of the next two are decoded.
-  __device__ void multiply_tile(bool first, int slot, uint64_t b, int before, uint32_t empty,
-                                int cluster) {
+  __device__ void multiply_tile(bool first, int slot, uint64_t b, int before, uint32_t empty) {
     typename Stream::Prepared prepared[kStrips];
     uint32_t scale[kStrips][2];
     uint32_t codes[kStrips][Stream::kWords];
@@ -204,7 +234,7 @@ class WideWarp {
       }
       wgmma_commit();
       wgmma_wait<1>();
-      if (step == 0) release(before, empty, cluster);
+      if (step == 0) release(before, empty);
     }
   }
 
@@ -225,6 +255,10 @@ class WideWarp {
   Streams stream_;
   const Table& table_;
   const float factor_;
+  const int begin_;  // tiles
+  const int end_;
+  const int peers_;  // blocks that share tokens
+  const int first_peer_;
   int first_strip_ = 0;
   int buffer_ = 0;
   uint32_t a_[kSteps][kStrips][4];
@@ -255,11 +289,12 @@ __device__ __noinline__ void finish_staged(const LinearArguments& a, const float
   }
 }
 
-/// Results of one warpgroup, 16 tokens at a time through shared memory, so that neighbours in
-/// memory are written together.
+/// Results of one warpgroup that are this block's, 16 tokens at a time through shared memory, so
+/// that neighbours in memory are written together.
 template <class Number, int kTokens, int kStrips>
 __device__ void store_tile(const LinearArguments& a, const float (&sums)[kStrips][kTokens / 2],
-                           float* staged, int group, int first_strip, int64_t first_token) {
+                           float* staged, int group, int first_strip, int64_t first_token,
+                           const Exchange& exchange) {
   using Shape = WideShape<kTokens, kStrips>;
   const int thread = threadIdx.x % 128;
   const int lane = thread % kLanes;
@@ -268,6 +303,7 @@ __device__ void store_tile(const LinearArguments& a, const float (&sums)[kStrips
   for (int part = 0; part < kTokens / Shape::kStagedTokens; ++part) {
     const int64_t token0 = first_token + part * Shape::kStagedTokens;
     if (token0 >= a.m) break;
+    if (!exchange.owns(part)) continue;
     asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
 #pragma unroll
     for (int j = 0; j < kStrips; ++j) {
@@ -290,29 +326,30 @@ __device__ void multiply_tiles(const LinearArguments& a, const WidePartition& p,
   using Shape = WideShape<kTokens, kStrips>;
   const int group = threadIdx.x / 128 - 1;
   const int warp = threadIdx.x / kLanes % 4;
-  const int rank = blockIdx.x % p.cluster;
-  const int count = p.row_blocks / p.cluster * p.token_blocks;
-  const int step = gridDim.x / p.cluster;
+  const WideBlock block = wide_block(p);
   const auto first_strip_of = [&](int i) {
-    return (wide_tile(p, i, rank).row_block * 2 + group) * 4 * kStrips;
+    return (wide_tile(p, i, block.row).row_block * 2 + group) * 4 * kStrips;
   };
   WideWarp<Number, Decoder, kGroups, kTokens, kStrips> work(
-      a.weights, reinterpret_cast<const float*>(shared + at.scale_values),
+      a.weights, p, block.part, reinterpret_cast<const float*>(shared + at.scale_values),
       shared + at.streams + (group * 4 + warp) * kStrips * stream_size, stream_size,
       threadIdx.x % kLanes, table);
   float* const staged = reinterpret_cast<float*>(shared + at.staged) +
                         group * Shape::kStagedTokens * Shape::kStagedStride;
+  const Exchange exchange(p, block.part, block.row, shared_address(shared));
   Ring<Shape::kStages> ring;
-  int i = blockIdx.x / p.cluster;
+  int i = block.first_index;
   work.begin(first_strip_of(i) + warp);
   wait_for_previous_kernel();
-  while (i < count) {
+  while (i < block.count) {
     const int strip = first_strip_of(i);
-    const int64_t token = int64_t{wide_tile(p, i, rank).token_block} * kTokens;
-    work.multiply(ring, shared_address(shared), full, empty, p.cluster);
-    i += step;
-    if (i < count) work.begin(first_strip_of(i) + warp);  // comes while these results go
-    store_tile<Number, kTokens, kStrips>(a, work.sums, staged, group, strip, token);
+    const int64_t token = int64_t{wide_tile(p, i, block.row).token_block} * kTokens;
+    work.multiply(ring, shared_address(shared), full, empty);
+    if (p.splits > 1) exchange.add_sums<kTokens, kStrips>(work.sums, a.m - token);
+    i += block.index_step;
+    if (i < block.count) work.begin(first_strip_of(i) + warp);  // comes while these results go
+    store_tile<Number, kTokens, kStrips>(a, work.sums, staged, group, strip, token, exchange);
+    if (p.splits > 1) exchange.end();
   }
 }
 
@@ -348,9 +385,7 @@ __global__ void __launch_bounds__(kWideThreads, WideShape<kTokens, kStrips>::kBl
   if (threadIdx.x < 128) {
     give_registers<Shape::kBlocks == 2 ? 24 : 40>();
     wait_for_previous_kernel();
-    if (threadIdx.x == 0) {
-      copy_activations<kTokens, kStrips>(x, p, w.tiles, shared_address(shared), full, empty);
-    }
+    copy_activations<kTokens, kStrips>(x, p, shared_address(shared), full, empty);
   } else {
     take_registers<Shape::kBlocks == 2 ? 104 : 232>();
     multiply_tiles<Number, Decoder, kGroups, kTokens, kStrips>(a, p, at, shared, stream_size, table,
