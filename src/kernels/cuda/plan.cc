@@ -236,17 +236,17 @@ struct WideKernel {
 };
 
 template <int kTokens, int kStrips>
-WideKernel wide_kernel(const PackedFormat& f, int splits) {
+WideKernel wide_kernel(const PackedFormat& f) {
   using Shape = WideShape<kTokens, kStrips>;
   return {Shape::kRows,
           wide_shared<kTokens, kStrips>(table_of(f), stream_of_warp(f, Shape::kDepth)).bytes,
-          Shape::kBlocks, can_split<kTokens, kStrips>(splits)};
+          Shape::kBlocks, Shape::kCanSplit};
 }
 
-WideKernel wide_kernel(const PackedFormat& f, KernelKind kind, int splits) {
-  if (kind == KernelKind::kWide64) return wide_kernel<64, 1>(f, splits);
-  if (kind == KernelKind::kWide128) return wide_kernel<128, 1>(f, splits);
-  return wide_kernel<128, 2>(f, splits);
+WideKernel wide_kernel(const PackedFormat& f, KernelKind kind) {
+  if (kind == KernelKind::kWide64) return wide_kernel<64, 1>(f);
+  if (kind == KernelKind::kWide128) return wide_kernel<128, 1>(f);
+  return wide_kernel<128, 2>(f);
 }
 
 /// Multiprocessors that clusters of `blocks` can have: theirs are in groups of 16 or 18, and larger
@@ -276,11 +276,11 @@ double wide_tile_seconds(const PackedFormat& f, const Device& device, const Plan
 std::optional<Plan> wide_plan(const Problem& problem, const Device& device, KernelKind kind,
                               int cluster, int splits) {
   const PackedFormat& f = problem.weights;
-  const WideKernel kernel = wide_kernel(f, kind, splits);
+  const WideKernel kernel = wide_kernel(f, kind);
   const int64_t row_blocks = divide_up(f.strips * kStripRows, kernel.rows);
   const int64_t token_blocks = divide_up(problem.m, tokens_of(kind));
-  if (kernel.shared_bytes > device.shared_bytes || !kernel.can_split || splits > f.tiles ||
-      cluster > row_blocks) {
+  if (kernel.shared_bytes > device.shared_bytes || (splits > 1 && !kernel.can_split) ||
+      splits > f.tiles || cluster > row_blocks) {
     return std::nullopt;
   }
   Plan plan;

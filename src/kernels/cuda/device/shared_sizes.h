@@ -75,20 +75,10 @@ struct WideShape {
   static constexpr int kDepth = 8;  // tiles of codes ahead
   static constexpr int kStagedTokens = 16;
   static constexpr int kStagedStride = 64 * kStrips + 4;  // floats
+  // Blocks that share outputs put their sums where the ring was.
+  static constexpr bool kCanSplit = kRows * kTokens * 4 <= kRingBytes;
   static constexpr int kStagedBytes = 2 * kStagedTokens * kStagedStride * 4;
 };
-
-/// Blocks that share outputs exchange sums through the ring, 16 bytes of each of 256 threads at a
-/// time; 16 tokens have one owner, who keeps his own in registers.
-inline constexpr int kExchangeTokens = 16;
-inline constexpr int kExchangeSlice = 256 * 16;
-
-template <int kTokens, int kStrips>
-constexpr bool can_split(int splits) {
-  constexpr int kParts = kTokens / kExchangeTokens;
-  const int others = kParts - kParts / splits;
-  return others * kStrips * 2 * kExchangeSlice <= WideShape<kTokens, kStrips>::kRingBytes;
-}
 
 /// Offsets in bytes, after alignment to 1024. The ring of activations is before all.
 struct WideShared {

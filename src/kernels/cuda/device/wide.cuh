@@ -15,7 +15,7 @@
 // Blocks stay and take tile after tile; each sum is added up by one thread in the order of the
 // inputs, so results do not depend on anything but the shape of the product. Where there are fewer
 // tiles than multiprocessors, several blocks share one, each with its part of the inputs, and add
-// their sums in their order (wide_exchange.cuh).
+// their sums in their order (wide_results.cuh).
 
 #include <cstdint>
 
@@ -23,7 +23,7 @@
 #include "kernels/cuda/device/shared_sizes.h"
 #include "kernels/cuda/device/weight_stream.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
-#include "kernels/cuda/device/wide_exchange.cuh"
+#include "kernels/cuda/device/wide_results.cuh"
 
 namespace subbyte::cuda {
 
@@ -264,60 +264,6 @@ class WideWarp {
   uint32_t a_[kSteps][kStrips][4];
 };
 
-/// Results of one warpgroup from [16 tokens][rows]. Not inlined: it is there for every 16 tokens.
-template <class Number, int kStrips>
-__device__ __noinline__ void finish_staged(const LinearArguments& a, const float* staged,
-                                           int first_strip, int64_t token0) {
-  constexpr int kStride = WideShape<128, kStrips>::kStagedStride;
-  const float factor = 1 / a.weights.scale_factor;
-  for (int i = threadIdx.x % 128; i < 16 * 4 * kStrips; i += 128) {
-    const int strip = i % (4 * kStrips);
-    const int token = i / (4 * kStrips);
-    if (token0 + token >= a.m) continue;
-    float values[kStripRows];
-    const float4* from =
-        reinterpret_cast<const float4*>(staged + token * kStride + strip * kStripRows);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const float4 v = from[j];
-      values[4 * j] = v.x * factor;
-      values[4 * j + 1] = v.y * factor;
-      values[4 * j + 2] = v.z * factor;
-      values[4 * j + 3] = v.w * factor;
-    }
-    finish_strip<Number>(a, first_strip + strip, token0 + token, values);
-  }
-}
-
-/// Results of one warpgroup that are this block's, 16 tokens at a time through shared memory, so
-/// that neighbours in memory are written together.
-template <class Number, int kTokens, int kStrips>
-__device__ void store_tile(const LinearArguments& a, const float (&sums)[kStrips][kTokens / 2],
-                           float* staged, int group, int first_strip, int64_t first_token,
-                           const Exchange& exchange) {
-  using Shape = WideShape<kTokens, kStrips>;
-  const int thread = threadIdx.x % 128;
-  const int lane = thread % kLanes;
-  const int row = thread / kLanes * kStripRows + lane / 4;
-#pragma unroll
-  for (int part = 0; part < kTokens / Shape::kStagedTokens; ++part) {
-    const int64_t token0 = first_token + part * Shape::kStagedTokens;
-    if (token0 >= a.m) break;
-    if (!exchange.owns(part)) continue;
-    asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
-#pragma unroll
-    for (int j = 0; j < kStrips; ++j) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
-        staged[token * Shape::kStagedStride + j * 64 + row + i % 4 / 2 * 8] = sums[j][part * 8 + i];
-      }
-    }
-    asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
-    finish_staged<Number, kStrips>(a, staged, first_strip, token0);
-  }
-}
-
 /// What a warpgroup that multiplies does: tile after tile.
 template <class Number, class Decoder, int kGroups, int kTokens, int kStrips>
 __device__ void multiply_tiles(const LinearArguments& a, const WidePartition& p,
@@ -334,8 +280,7 @@ __device__ void multiply_tiles(const LinearArguments& a, const WidePartition& p,
       a.weights, p, block.part, reinterpret_cast<const float*>(shared + at.scale_values),
       shared + at.streams + (group * 4 + warp) * kStrips * stream_size, stream_size,
       threadIdx.x % kLanes, table);
-  float* const staged = reinterpret_cast<float*>(shared + at.staged) +
-                        group * Shape::kStagedTokens * Shape::kStagedStride;
+  const Results<kTokens, kStrips> results(a, reinterpret_cast<float*>(shared + at.staged), group);
   const Exchange exchange(p, block.part, block.row, shared_address(shared));
   Ring<Shape::kStages> ring;
   int i = block.first_index;
@@ -345,11 +290,15 @@ __device__ void multiply_tiles(const LinearArguments& a, const WidePartition& p,
     const int strip = first_strip_of(i);
     const int64_t token = int64_t{wide_tile(p, i, block.row).token_block} * kTokens;
     work.multiply(ring, shared_address(shared), full, empty);
-    if (p.splits > 1) exchange.add_sums<kTokens, kStrips>(work.sums, a.m - token);
+    const bool is_split = Shape::kCanSplit && p.splits > 1;
+    if (is_split) exchange.put_sums(work.sums[0]);
     i += block.index_step;
     if (i < block.count) work.begin(first_strip_of(i) + warp);  // comes while these results go
-    store_tile<Number, kTokens, kStrips>(a, work.sums, staged, group, strip, token, exchange);
-    if (p.splits > 1) exchange.end();
+    if (is_split) {
+      results.template store_shared<Number>(exchange, strip, token);
+    } else {
+      results.template store<Number>(work.sums, strip, token);
+    }
   }
 }
 
