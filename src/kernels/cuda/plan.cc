@@ -238,9 +238,10 @@ struct WideKernel {
 template <int kTokens, int kStrips>
 WideKernel wide_kernel(const PackedFormat& f) {
   using Shape = WideShape<kTokens, kStrips>;
-  return {Shape::kRows,
-          wide_shared<kTokens, kStrips>(table_of(f), stream_of_warp(f, Shape::kDepth)).bytes,
-          Shape::kBlocks, Shape::kCanSplit};
+  const int stream = wide_stream_bytes(Shape::kDepth, f.bits, f.groups_per_tile,
+                                       scale_bytes(f.scale_kind), f.zero_bytes);
+  return {Shape::kRows, wide_shared<kTokens, kStrips>(table_of(f), stream).bytes, Shape::kBlocks,
+          Shape::kCanSplit};
 }
 
 WideKernel wide_kernel(const PackedFormat& f, KernelKind kind) {

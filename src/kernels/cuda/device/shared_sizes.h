@@ -65,6 +65,13 @@ SUBBYTE_DEVICE constexpr NarrowShared narrow_shared(int table, int stream, int t
 
 // --- wide.cuh ---
 
+/// One warp's way through a strip (wide_weights.cuh): the codes of `depth` tiles; their scales and
+/// zero points twice as they are in memory.
+SUBBYTE_DEVICE constexpr int wide_stream_bytes(int depth, int bits, int groups, int scale_size,
+                                               int zero_size) {
+  return depth * (tile_bytes(bits) + groups * kStripRows * 2 * (scale_size + zero_size));
+}
+
 template <int kTokens, int kStrips>
 struct WideShape {
   static constexpr int kRows = 2 * 64 * kStrips;

@@ -21,9 +21,9 @@
 
 #include "kernels/cuda/device/epilogue.cuh"
 #include "kernels/cuda/device/shared_sizes.h"
-#include "kernels/cuda/device/weight_stream.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
 #include "kernels/cuda/device/wide_results.cuh"
+#include "kernels/cuda/device/wide_weights.cuh"
 
 namespace subbyte::cuda {
 
@@ -106,77 +106,41 @@ template <class Number, class Decoder, int kGroups, int kTokens, int kStrips>
 class WideWarp {
  public:
   using Shape = WideShape<kTokens, kStrips>;
-  using Stream = WeightStream<Decoder, kGroups, Shape::kDepth>;
-  static constexpr int kStepsPerGroup = kSteps / kGroups;
+  using Weights = WideWeights<Number, Decoder, kGroups, kStrips, Shape::kDepth>;
 
-  /// Of part `part` of the inputs.
-  __device__ WideWarp(const WeightArguments& w, const WidePartition& p, int part,
-                      const float* scale_values, uint8_t* shared, int stream_size, int lane,
-                      const Table& table)
-      : w_(w),
-        stream_{make_stream(w, scale_values, shared, stream_size, lane)},
-        table_(table),
-        factor_(w.scale_factor),
-        begin_(p.tiles.begin(part)),
-        end_(begin_ + p.tiles.size(part)),
-        peers_(p.cluster),
-        first_peer_(part * p.cluster) {}
+  /// Of part `part` of the inputs. `shared`: the ring of activations; `full`: its barriers.
+  __device__ WideWarp(const WidePartition& p, int part, const Weights& weights, uint32_t shared,
+                      uint32_t full)
+      : p_(p), part_(part), weights_(weights), shared_(shared), full_(full) {}
 
   /// Asks for the first weights of strips first, first + 4, ...
   __device__ void begin(int first_strip) {
-    first_strip_ = first_strip;
-    buffer_ = 0;
-    const uint8_t* from[kStrips];
-#pragma unroll
-    for (int j = 0; j < kStrips; ++j) {
-      const Segment s = segment(j, begin_);
-      from[j] = stream_[j].codes_of(s);
-      stream_[j].load_scales(s, 0);
-    }
-#pragma unroll
-    for (int i = 0; i < Shape::kDepth; ++i) {
-#pragma unroll
-      for (int j = 0; j < kStrips; ++j) stream_[j].load_codes(from[j], i, begin_ + i < end_);
-    }
+    weights_.begin(first_strip, p_.tiles.begin(part_), end());
   }
 
   /// Multiplies all tiles. Every warp of the blocks that share tokens arrives at `empty` of them
   /// all when it has read a tile of activations.
-  __device__ void multiply(Ring<Shape::kStages>& ring, uint32_t shared, uint32_t full,
-                           uint32_t empty) {
+  __device__ void multiply() {
     int before = -1;  // stage whose products may still be under way
-    for (int tile = begin_; tile < end_; tile += Shape::kDepth) {
+    int buffer = 0;
+    const int end = this->end();
+    for (int tile = p_.tiles.begin(part_); tile < end; tile += Shape::kDepth, buffer ^= 1) {
       __syncwarp();
-#pragma unroll
-      for (int j = 0; j < kStrips; ++j) {
-        stream_[j].load_scales(segment(j, tile + Shape::kDepth), buffer_ ^ 1);
-      }
-      wait_copies<kStrips * Stream::kPendingAtScales>();
-      __syncwarp();
-      const uint8_t* from[kStrips];
-#pragma unroll
-      for (int j = 0; j < kStrips; ++j) {
-        stream_[j].prepare_scales(segment(j, tile), buffer_);
-        from[j] = stream_[j].codes_of(segment(j, tile + Shape::kDepth));
-      }
+      weights_.load_scales(tile + Shape::kDepth, end, buffer ^ 1);
+      wait_copies<Weights::kPendingAtScales>();
       __syncwarp();
 #pragma unroll 1
       for (int i = 0; i < Shape::kDepth; ++i) {
-        if (tile + i >= end_) break;
-        wait_barrier(full + ring.stage * 8, ring.phase);
-        multiply_tile(tile + i == begin_, i,
-                      tile_descriptor(shared + ring.stage * Shape::kTileBytes), before, empty);
-        before = ring.stage;
-        ring.next();
-#pragma unroll
-        for (int j = 0; j < kStrips; ++j) {
-          stream_[j].load_codes(from[j], i, tile + Shape::kDepth + i < end_);
-        }
+        if (tile + i >= end) break;
+        if (i % Weights::kReady == 0) weights_.prepare(tile, i, buffer);
+        multiply_tile(i, before);
+        before = ring_.stage;
+        ring_.next();
+        weights_.load_codes(i, tile + Shape::kDepth + i < end);
       }
-      buffer_ ^= 1;
     }
     wgmma_wait<0>();
-    release(before, empty);
+    release(before);
     wait_copies<0>();
   }
 
@@ -184,83 +148,57 @@ class WideWarp {
   float sums[kStrips][kTokens / 2];
 
  private:
-  struct Streams {
-    Stream s[kStrips];
-    __device__ Stream& operator[](int j) { return s[j]; }
-  };
-  static __device__ Streams make_stream(const WeightArguments& w, const float* scale_values,
-                                        uint8_t* shared, int bytes, int lane) {
-    if constexpr (kStrips == 1) {
-      return {{Stream(w, scale_values, shared, lane)}};
-    } else {
-      return {
-          {Stream(w, scale_values, shared, lane), Stream(w, scale_values, shared + bytes, lane)}};
-    }
+  __device__ int end() const {
+    return p_.tiles.begin(part_) + p_.tiles.size(part_);
   }
 
-  /// Rows beyond the matrix repeat its last strip; nobody stores them.
-  __device__ Segment segment(int j, int tile) const {
-    return {min(first_strip_ + 4 * j, w_.strips - 1), tile,
-            max(0, min(Shape::kDepth, end_ - tile))};
-  }
-
-  __device__ void release(int stage, uint32_t empty) const {
+  /// The ring may fill stage `stage`, if it is one.
+  __device__ void release(int stage) const {
     const int peer = threadIdx.x % kLanes;
-    if (stage >= 0 && peer < peers_) arrive_at_block(empty + stage * 8, first_peer_ + peer);
+    if (stage < 0 || peer >= p_.cluster) return;
+    arrive_at_block(full_ + (Shape::kStages + stage) * 8, part_ * p_.cluster + peer);
   }
 
-  /// The products of two steps are under way while the weights of the next two are decoded.
-  __device__ void multiply_tile(bool first, int slot, uint64_t b, int before, uint32_t empty) {
-    typename Stream::Prepared prepared[kStrips];
-    uint32_t scale[kStrips][2];
-    uint32_t codes[kStrips][Stream::kWords];
-    wait_copies<kStrips * Stream::kPendingAtTile>();
-#pragma unroll
-    for (int j = 0; j < kStrips; ++j) stream_[j].read_codes(slot, codes[j]);
+  /// The products of two steps are under way while the weights of the next two are decoded, also
+  /// from one tile to the next: `before` is the stage of the last one, or -1.
+  __device__ void multiply_tile(int slot, int before) {
+    typename Weights::Group group[kStrips];
+    uint32_t codes[kStrips][Weights::kWords];
+    wait_copies<Weights::kPendingAtTile>();
+    weights_.read_codes(slot, codes);
+    const uint64_t b = tile_descriptor(shared_ + ring_.stage * Shape::kTileBytes);
 #pragma unroll
     for (int step = 0; step < kSteps; step += 2) {
+      wgmma_wait<1>();  // registers of these steps
+      if (step == 2) release(before);
 #pragma unroll
-      for (int j = 0; j < kStrips; ++j) {
-        decode(slot, step, j, codes[j], prepared[j], scale[j]);
-        decode(slot, step + 1, j, codes[j], prepared[j], scale[j]);
+      for (int i = step; i < step + 2; ++i) {
+#pragma unroll
+        for (int j = 0; j < kStrips; ++j) {
+          constexpr int kStepsPerGroup = Weights::kStepsPerGroup;
+          if (i % kStepsPerGroup == 0) group[j] = weights_.group(j, slot, i / kStepsPerGroup);
+          weights_.decode(codes[j], i, group[j], a_[i][j]);
+        }
       }
+      if (step == 0) wait_barrier(full_ + ring_.stage * 8, ring_.phase);
       wgmma_fence();
 #pragma unroll
       for (int i = step; i < step + 2; ++i) {
 #pragma unroll
         for (int j = 0; j < kStrips; ++j) {
-          wgmma<Number, kTokens>(sums[j], a_[i][j], b + 2 * i, i > 0 || !first);
+          wgmma<Number, kTokens>(sums[j], a_[i][j], b + 2 * i, i > 0 || before >= 0);
         }
       }
       wgmma_commit();
-      wgmma_wait<1>();
-      if (step == 0) release(before, empty);
     }
   }
 
-  /// One step of one strip to a_[step][j].
-  __device__ void decode(int slot, int step, int j, const uint32_t* codes,
-                         typename Stream::Prepared& prepared, uint32_t (&scale)[2]) {
-    if (step % kStepsPerGroup == 0) {
-      prepared = stream_[j].prepared(slot, step / kStepsPerGroup);
-      scale[0] = Number::pair_of_float(prepared.scales.x * factor_);
-      scale[1] = Number::pair_of_float(prepared.scales.y * factor_);
-    }
-    decode_step<Decoder>(codes, step, prepared, table_, a_[step][j]);
-#pragma unroll
-    for (int r = 0; r < 4; ++r) a_[step][j][r] = Number::mul(a_[step][j][r], scale[r % 2]);
-  }
-
-  const WeightArguments& w_;
-  Streams stream_;
-  const Table& table_;
-  const float factor_;
-  const int begin_;  // tiles
-  const int end_;
-  const int peers_;  // blocks that share tokens
-  const int first_peer_;
-  int first_strip_ = 0;
-  int buffer_ = 0;
+  const WidePartition& p_;
+  const int part_;
+  Weights weights_;
+  const uint32_t shared_;
+  const uint32_t full_;
+  Ring<Shape::kStages> ring_;
   uint32_t a_[kSteps][kStrips][4];
 };
 
@@ -268,7 +206,7 @@ class WideWarp {
 template <class Number, class Decoder, int kGroups, int kTokens, int kStrips>
 __device__ void multiply_tiles(const LinearArguments& a, const WidePartition& p,
                                const WideShared& at, uint8_t* shared, int stream_size,
-                               const Table& table, uint32_t full, uint32_t empty) {
+                               const Table& table, uint32_t full) {
   using Shape = WideShape<kTokens, kStrips>;
   const int group = threadIdx.x / 128 - 1;
   const int warp = threadIdx.x / kLanes % 4;
@@ -276,20 +214,20 @@ __device__ void multiply_tiles(const LinearArguments& a, const WidePartition& p,
   const auto first_strip_of = [&](int i) {
     return (wide_tile(p, i, block.row).row_block * 2 + group) * 4 * kStrips;
   };
-  WideWarp<Number, Decoder, kGroups, kTokens, kStrips> work(
-      a.weights, p, block.part, reinterpret_cast<const float*>(shared + at.scale_values),
-      shared + at.streams + (group * 4 + warp) * kStrips * stream_size, stream_size,
-      threadIdx.x % kLanes, table);
+  using Warp = WideWarp<Number, Decoder, kGroups, kTokens, kStrips>;
+  const typename Warp::Weights weights(
+      a.weights, table, reinterpret_cast<const float*>(shared + at.scale_values),
+      shared + at.streams + (group * 4 + warp) * kStrips * stream_size);
+  Warp work(p, block.part, weights, shared_address(shared), full);
   const Results<kTokens, kStrips> results(a, reinterpret_cast<float*>(shared + at.staged), group);
   const Exchange exchange(p, block.part, block.row, shared_address(shared));
-  Ring<Shape::kStages> ring;
   int i = block.first_index;
   work.begin(first_strip_of(i) + warp);
   wait_for_previous_kernel();
   while (i < block.count) {
     const int strip = first_strip_of(i);
     const int64_t token = int64_t{wide_tile(p, i, block.row).token_block} * kTokens;
-    work.multiply(ring, shared_address(shared), full, empty);
+    work.multiply();
     const bool is_split = Shape::kCanSplit && p.splits > 1;
     if (is_split) exchange.put_sums(work.sums[0]);
     i += block.index_step;
@@ -312,8 +250,8 @@ __global__ void __launch_bounds__(kWideThreads, WideShape<kTokens, kStrips>::kBl
   uint8_t* const shared = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
   const WeightArguments& w = a.weights;
   const int zero_size = Decoder::kHasZeros && w.zeros != nullptr ? w.zero_bytes : 0;
-  const int stream_size = stream_bytes(Shape::kDepth, Decoder::kBits, kGroups, w.scale.bytes,
-                                       zero_size, Decoder::kHasZeros);
+  const int stream_size =
+      wide_stream_bytes(Shape::kDepth, Decoder::kBits, kGroups, w.scale.bytes, zero_size);
   const WideShared at = wide_shared<kTokens, kStrips>(table_bytes<Decoder>(), stream_size);
   const uint32_t full = shared_address(shared + at.barriers);
   const uint32_t empty = full + Shape::kStages * 8;
@@ -338,7 +276,7 @@ __global__ void __launch_bounds__(kWideThreads, WideShape<kTokens, kStrips>::kBl
   } else {
     take_registers<Shape::kBlocks == 2 ? 104 : 232>();
     multiply_tiles<Number, Decoder, kGroups, kTokens, kStrips>(a, p, at, shared, stream_size, table,
-                                                               full, empty);
+                                                               full);
   }
   if (p.cluster > 1) wait_for_cluster();  // nobody leaves while others write into its memory
 #endif

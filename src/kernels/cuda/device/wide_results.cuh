@@ -153,9 +153,7 @@ class Results {
 
   /// `staged`: of all warpgroups; `group`: which this is.
   __device__ Results(const LinearArguments& a, float* staged, int group)
-      : a_(a),
-        staged_(staged + group * Shape::kStagedTokens * Shape::kStagedStride),
-        barrier_(group + 1) {}
+      : a_(a), staged_(staged + group * Shape::kStagedTokens * Shape::kStagedStride) {}
 
   /// Of the tile whose first strip of this warpgroup and first token these are.
   template <class Number>
@@ -194,9 +192,9 @@ class Results {
   }
 
  private:
-  /// Of 128 threads, with a barrier of their own.
+  /// Of 128 threads, with a barrier of their own, 1 or 2.
   __device__ void wait_for_group() const {
-    asm volatile("bar.sync %0, 128;" ::"r"(barrier_) : "memory");
+    asm volatile("bar.sync %0, 128;" ::"r"(threadIdx.x / 128) : "memory");
   }
 
   /// 16 tokens of 64 rows.
@@ -212,7 +210,6 @@ class Results {
 
   const LinearArguments& a_;
   float* const staged_;
-  const int barrier_;
 };
 
 }  // namespace subbyte::cuda
