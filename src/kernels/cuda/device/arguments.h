@@ -119,6 +119,7 @@ struct WidePartition {
   int32_t token_blocks;
   int32_t group;  // token blocks that are neighbours in time, to share what is in L2
   Parts tiles;    // by splits, none of them empty
+  int32_t slots;  // of weights in shared memory
 };
 
 }  // namespace subbyte::cuda

@@ -65,11 +65,16 @@ SUBBYTE_DEVICE constexpr NarrowShared narrow_shared(int table, int stream, int t
 
 // --- wide.cuh ---
 
-/// One warp's way through a strip (wide_weights.cuh): the codes of `depth` tiles; their scales and
-/// zero points twice as they are in memory.
-SUBBYTE_DEVICE constexpr int wide_stream_bytes(int depth, int bits, int groups, int scale_size,
+/// Weights are copied that many tiles at a time.
+inline constexpr int kWideBatch = 4;
+/// Batches that are in shared memory at a time.
+inline constexpr int kMostWideSlots = 4;
+inline constexpr int kLeastWideSlots = 2;
+
+/// A batch of one strip (wide_weights.cuh): codes, scales and zero points as they are in memory.
+SUBBYTE_DEVICE constexpr int wide_stream_bytes(int bits, int groups, int scale_size,
                                                int zero_size) {
-  return depth * (tile_bytes(bits) + groups * kStripRows * 2 * (scale_size + zero_size));
+  return kWideBatch * (tile_bytes(bits) + groups * kStripRows * (scale_size + zero_size));
 }
 
 template <int kTokens, int kStrips>
@@ -79,7 +84,6 @@ struct WideShape {
   static constexpr int kBlocks = kTokens == 64 ? 2 : 1;  // that a multiprocessor is to have
   static constexpr int kStages = kTokens == 64 ? 5 : kStrips == 1 ? 8 : 6;
   static constexpr int kRingBytes = kStages * kTileBytes;
-  static constexpr int kDepth = 8;  // tiles of codes ahead
   static constexpr int kStagedTokens = 16;
   static constexpr int kStagedStride = 64 * kStrips + 4;  // floats
   // Blocks that share outputs put their sums where the ring was.
@@ -89,25 +93,25 @@ struct WideShape {
 
 /// Offsets in bytes, after alignment to 1024. The ring of activations is before all.
 struct WideShared {
-  int barriers;
+  int barriers;  // full and empty of the ring's stages, then of the slots of weights
   int staged;
   int table;
   int scale_values;
-  int streams;
+  int weights;  // [slots][8 * kStrips] streams
   int bytes;
 };
 
-/// `table` and `stream` (of one strip) are bytes.
+/// `table` and `stream` (a batch of one strip) are bytes.
 template <int kTokens, int kStrips>
-SUBBYTE_DEVICE constexpr WideShared wide_shared(int table, int stream) {
+SUBBYTE_DEVICE constexpr WideShared wide_shared(int table, int stream, int slots) {
   using Shape = WideShape<kTokens, kStrips>;
   WideShared s = {};
   s.barriers = Shape::kRingBytes;
-  s.staged = s.barriers + Shape::kStages * 16;
+  s.staged = s.barriers + (Shape::kStages + kMostWideSlots) * 16;
   s.table = s.staged + Shape::kStagedBytes;
   s.scale_values = s.table + table;
-  s.streams = s.scale_values + kScaleValuesBytes;
-  s.bytes = s.streams + stream * 8 * kStrips + 1024;
+  s.weights = s.scale_values + kScaleValuesBytes;
+  s.bytes = s.weights + slots * 8 * kStrips * stream + 1024;
   return s;
 }
 

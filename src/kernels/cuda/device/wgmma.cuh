@@ -103,6 +103,9 @@ __device__ __forceinline__ void expect_bytes(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
+__device__ __forceinline__ void arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
 /// No fence: what the barrier guards is read by wgmma, which has been waited for. At the barrier
 /// that block `rank` of the cluster has at that address.
 __device__ __forceinline__ void arrive_at_block(uint32_t barrier, int rank) {
@@ -120,6 +123,16 @@ __device__ __forceinline__ void wait_barrier(uint32_t barrier, int phase) {
       "bra again;"
       "over: }" ::"r"(barrier),
       "r"(phase)
+      : "memory");
+}
+
+/// Copies bytes, a multiple of 16, as are both addresses, and counts them at the barrier.
+__device__ __forceinline__ void copy_bytes(uint32_t to, const void* from, int bytes,
+                                           uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
       : "memory");
 }
 

@@ -1,9 +1,10 @@
 #pragma once
 // Many tokens, Hopper: the weights go from device memory to registers, become numbers there and
 // enter the tensor cores from there (wgmma with operand A from registers); outputs are the rows of
-// the product, tokens its columns. So no weight, packed or not, passes through shared memory.
+// the product, tokens its columns.
 //
-//   warpgroup 0     one thread copies [kTokens][64] tiles of activations into a ring of kStages
+//   warpgroup 0     one thread copies [kTokens][64] tiles of activations into a ring of kStages,
+//                   one warp copies packed weights into another (wide_weights.cuh)
 //   warpgroups 1, 2 multiply: 64 * kStrips outputs each, by kTokens tokens
 //
 //             tokens ------>                 two blocks of a cluster have the same tokens: each
@@ -75,28 +76,59 @@ struct Ring {
   }
 };
 
-/// The warpgroup that copies activations, by one thread. While sums are exchanged, their memory is
-/// not the ring's.
+/// The thread that copies activations.
 template <int kTokens, int kStrips>
-__device__ void copy_activations(const CUtensorMap& x, const WidePartition& p, uint32_t shared,
-                                 uint32_t full, uint32_t empty) {
+class ActivationCopies {
+ public:
   using Shape = WideShape<kTokens, kStrips>;
+
+  /// `shared`: address of the ring; `full`: of its barriers.
+  __device__ ActivationCopies(const CUtensorMap& x, const WidePartition& p, const WideBlock& block,
+                              uint32_t shared, uint32_t full)
+      : x_(x),
+        to_(shared + block.row * (kTokens / p.cluster) * kTileCols * 2),
+        full_(full),
+        several_(p.cluster > 1),
+        blocks_(((1 << p.cluster) - 1) << block.part * p.cluster) {}
+
+  /// Tiles begin to end - 1 of this block's share of the tokens, whose first is `token`.
+  __device__ void copy(int token, int begin, int end) {
+    for (int tile = begin; tile < end; ++tile, ring_.next()) {
+      const uint32_t full = full_ + ring_.stage * 8;
+      wait_barrier(full + Shape::kStages * 8, ring_.phase ^ 1);
+      expect_bytes(full, Shape::kTileBytes);
+      copy_tile(to_ + ring_.stage * Shape::kTileBytes, x_, tile * kTileCols, token, full, blocks_,
+                several_);
+    }
+  }
+
+ private:
+  const CUtensorMap& x_;
+  const uint32_t to_;
+  const uint32_t full_;
+  const bool several_;
+  const int blocks_;  // a bit for each that gets the tokens
+  Ring<Shape::kStages> ring_;
+};
+
+/// What the warpgroup that copies does. While blocks exchange sums, the ring of activations is not
+/// its own.
+template <class Decoder, int kGroups, int kTokens, int kStrips>
+__device__ void copy_tiles(const WeightArguments& w, const WidePartition& p, const CUtensorMap& x,
+                           uint32_t shared, uint32_t weights, uint32_t full,
+                           const WeightRing& ring) {
   const WideBlock block = wide_block(p);
-  const int rows = kTokens / p.cluster;
   const int begin = p.tiles.begin(block.part);
   const int end = begin + p.tiles.size(block.part);
-  const int to = ((1 << p.cluster) - 1) << block.part * p.cluster;
-  Ring<Shape::kStages> ring;
+  ActivationCopies<kTokens, kStrips> activations(x, p, block, shared, full);
+  WeightCopies<Decoder, kGroups, kStrips> copies(w, weights, ring);
+  if (threadIdx.x == 0) wait_for_previous_kernel();  // which weights do not come from
   for (int i = block.first_index; i < block.count; i += block.index_step) {
+    const WideTile tile = wide_tile(p, i, block.row);
     if (threadIdx.x == 0) {
-      const int token = wide_tile(p, i, block.row).token_block * kTokens + block.row * rows;
-      for (int tile = begin; tile < end; ++tile, ring.next()) {
-        wait_barrier(empty + ring.stage * 8, ring.phase ^ 1);
-        expect_bytes(full + ring.stage * 8, Shape::kTileBytes);
-        copy_tile(shared + ring.stage * Shape::kTileBytes + block.row * rows * kTileCols * 2, x,
-                  tile * kTileCols, token, full + ring.stage * 8, to, p.cluster > 1);
-      }
+      activations.copy(tile.token_block * kTokens + block.row * (kTokens / p.cluster), begin, end);
     }
+    if (threadIdx.x / kLanes == 1) copies.copy(tile.row_block, begin, end);
     if (p.splits > 1) lend_ring();
   }
 }
@@ -106,42 +138,32 @@ template <class Number, class Decoder, int kGroups, int kTokens, int kStrips>
 class WideWarp {
  public:
   using Shape = WideShape<kTokens, kStrips>;
-  using Weights = WideWeights<Number, Decoder, kGroups, kStrips, Shape::kDepth>;
+  using Weights = WideWeights<Number, Decoder, kGroups, kStrips>;
 
   /// Of part `part` of the inputs. `shared`: the ring of activations; `full`: its barriers.
   __device__ WideWarp(const WidePartition& p, int part, const Weights& weights, uint32_t shared,
                       uint32_t full)
       : p_(p), part_(part), weights_(weights), shared_(shared), full_(full) {}
 
-  /// Asks for the first weights of strips first, first + 4, ...
-  __device__ void begin(int first_strip) {
-    weights_.begin(first_strip, p_.tiles.begin(part_), end());
-  }
-
-  /// Multiplies all tiles. Every warp of the blocks that share tokens arrives at `empty` of them
-  /// all when it has read a tile of activations.
+  /// Multiplies all tiles. Every warp of the blocks that share tokens arrives at the barriers of
+  /// them all when it has read a tile of activations.
   __device__ void multiply() {
     int before = -1;  // stage whose products may still be under way
-    int buffer = 0;
-    const int end = this->end();
-    for (int tile = p_.tiles.begin(part_); tile < end; tile += Shape::kDepth, buffer ^= 1) {
-      __syncwarp();
-      weights_.load_scales(tile + Shape::kDepth, end, buffer ^ 1);
-      wait_copies<Weights::kPendingAtScales>();
-      __syncwarp();
+    const int begin = p_.tiles.begin(part_);
+    const int end = begin + p_.tiles.size(part_);
+    for (int tile = begin; tile < end; tile += kWideBatch) {
+      const int tiles = min(kWideBatch, end - tile);
+      weights_.begin_batch(tile);
 #pragma unroll 1
-      for (int i = 0; i < Shape::kDepth; ++i) {
-        if (tile + i >= end) break;
-        if (i % Weights::kReady == 0) weights_.prepare(tile, i, buffer);
+      for (int i = 0; i < tiles; ++i) {
         multiply_tile(i, before);
         before = ring_.stage;
         ring_.next();
-        weights_.load_codes(i, tile + Shape::kDepth + i < end);
       }
+      weights_.end_batch();
     }
     wgmma_wait<0>();
     release(before);
-    wait_copies<0>();
   }
 
   /// Sum i of strip j: i = 4 (token / 8) + (row >= 8 ? 2 : 0) + token % 2.
@@ -161,12 +183,11 @@ class WideWarp {
 
   /// The products of two steps are under way while the weights of the next two are decoded, also
   /// from one tile to the next: `before` is the stage of the last one, or -1.
-  __device__ void multiply_tile(int slot, int before) {
+  __device__ void multiply_tile(int tile, int before) {
     typename Weights::Group group[kStrips];
     uint32_t codes[kStrips][Weights::kWords];
-    wait_copies<Weights::kPendingAtTile>();
-    weights_.read_codes(slot, codes);
-    const uint64_t b = tile_descriptor(shared_ + ring_.stage * Shape::kTileBytes);
+    weights_.read_codes(tile, codes);
+    const uint64_t b = tile_descriptor(shared_) + ring_.stage * (Shape::kTileBytes >> 4);
 #pragma unroll
     for (int step = 0; step < kSteps; step += 2) {
       wgmma_wait<1>();  // registers of these steps
@@ -176,7 +197,7 @@ class WideWarp {
 #pragma unroll
         for (int j = 0; j < kStrips; ++j) {
           constexpr int kStepsPerGroup = Weights::kStepsPerGroup;
-          if (i % kStepsPerGroup == 0) group[j] = weights_.group(j, slot, i / kStepsPerGroup);
+          if (i % kStepsPerGroup == 0) group[j] = weights_.group(j, tile, i / kStepsPerGroup);
           weights_.decode(codes[j], i, group[j], a_[i][j]);
         }
       }
@@ -205,39 +226,46 @@ class WideWarp {
 /// What a warpgroup that multiplies does: tile after tile.
 template <class Number, class Decoder, int kGroups, int kTokens, int kStrips>
 __device__ void multiply_tiles(const LinearArguments& a, const WidePartition& p,
-                               const WideShared& at, uint8_t* shared, int stream_size,
-                               const Table& table, uint32_t full) {
+                               const WideShared& at, uint8_t* shared, const Table& table,
+                               uint32_t full, const WeightRing& ring) {
   using Shape = WideShape<kTokens, kStrips>;
   const int group = threadIdx.x / 128 - 1;
-  const int warp = threadIdx.x / kLanes % 4;
   const WideBlock block = wide_block(p);
-  const auto first_strip_of = [&](int i) {
-    return (wide_tile(p, i, block.row).row_block * 2 + group) * 4 * kStrips;
-  };
   using Warp = WideWarp<Number, Decoder, kGroups, kTokens, kStrips>;
   const typename Warp::Weights weights(
       a.weights, table, reinterpret_cast<const float*>(shared + at.scale_values),
-      shared + at.streams + (group * 4 + warp) * kStrips * stream_size);
+      shared + at.weights, ring, threadIdx.x / kLanes - 4);
   Warp work(p, block.part, weights, shared_address(shared), full);
   const Results<kTokens, kStrips> results(a, reinterpret_cast<float*>(shared + at.staged), group);
   const Exchange exchange(p, block.part, block.row, shared_address(shared));
-  int i = block.first_index;
-  work.begin(first_strip_of(i) + warp);
   wait_for_previous_kernel();
-  while (i < block.count) {
-    const int strip = first_strip_of(i);
-    const int64_t token = int64_t{wide_tile(p, i, block.row).token_block} * kTokens;
+  for (int i = block.first_index; i < block.count; i += block.index_step) {
     work.multiply();
-    const bool is_split = Shape::kCanSplit && p.splits > 1;
-    if (is_split) exchange.put_sums(work.sums[0]);
-    i += block.index_step;
-    if (i < block.count) work.begin(first_strip_of(i) + warp);  // comes while these results go
-    if (is_split) {
+    const WideTile tile = wide_tile(p, i, block.row);
+    const int strip = (tile.row_block * 2 + group) * 4 * kStrips;
+    const int64_t token = int64_t{tile.token_block} * kTokens;
+    if (Shape::kCanSplit && p.splits > 1) {
+      exchange.put_sums(work.sums[0]);
       results.template store_shared<Number>(exchange, strip, token);
     } else {
       results.template store<Number>(work.sums, strip, token);
     }
   }
+}
+
+/// By one thread; all have to wait before they use them.
+template <int kTokens, int kStrips>
+__device__ void init_barriers(const WidePartition& p, uint32_t full, const WeightRing& ring) {
+  constexpr int kStages = WideShape<kTokens, kStrips>::kStages;
+  for (int i = 0; i < kStages; ++i) {
+    init_barrier(full + i * 8, 1);
+    init_barrier(full + (kStages + i) * 8, 8 * p.cluster);
+  }
+  for (int i = 0; i < ring.slots; ++i) {
+    init_barrier(ring.full + i * 8, 1);
+    init_barrier(ring.empty + i * 8, 8);
+  }
+  publish_barriers();
 }
 
 template <class Number, class Decoder, int kGroups, int kTokens, int kStrips>
@@ -249,34 +277,27 @@ __global__ void __launch_bounds__(kWideThreads, WideShape<kTokens, kStrips>::kBl
   extern __shared__ uint8_t unaligned[];
   uint8_t* const shared = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
   const WeightArguments& w = a.weights;
-  const int zero_size = Decoder::kHasZeros && w.zeros != nullptr ? w.zero_bytes : 0;
-  const int stream_size =
-      wide_stream_bytes(Shape::kDepth, Decoder::kBits, kGroups, w.scale.bytes, zero_size);
-  const WideShared at = wide_shared<kTokens, kStrips>(table_bytes<Decoder>(), stream_size);
+  const WideShared at = wide_shared<kTokens, kStrips>(
+      table_bytes<Decoder>(), wide_sizes<Decoder, kGroups>(w).stream, p.slots);
   const uint32_t full = shared_address(shared + at.barriers);
-  const uint32_t empty = full + Shape::kStages * 8;
+  const uint32_t full_weights = full + 2 * Shape::kStages * 8;
+  const WeightRing ring = {full_weights, full_weights + kMostWideSlots * 8, p.slots};
 
   let_next_kernel_start();
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < Shape::kStages; ++i) {
-      init_barrier(full + i * 8, 1);
-      init_barrier(empty + i * 8, 8 * p.cluster);
-    }
-    publish_barriers();
-  }
+  if (threadIdx.x == 0) init_barriers<kTokens, kStrips>(p, full, ring);
   fill_scale_values(reinterpret_cast<float*>(shared + at.scale_values), w.scale);
   const Table table = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared + at.table));
   __syncthreads();
   if (p.cluster > 1) wait_for_cluster();
 
   if (threadIdx.x < 128) {
-    give_registers<Shape::kBlocks == 2 ? 24 : 40>();
-    wait_for_previous_kernel();
-    copy_activations<kTokens, kStrips>(x, p, shared_address(shared), full, empty);
+    give_registers<Shape::kBlocks == 2 ? 32 : 40>();
+    copy_tiles<Decoder, kGroups, kTokens, kStrips>(
+        w, p, x, shared_address(shared), shared_address(shared + at.weights), full, ring);
+    __syncwarp();
   } else {
     take_registers<Shape::kBlocks == 2 ? 104 : 232>();
-    multiply_tiles<Number, Decoder, kGroups, kTokens, kStrips>(a, p, at, shared, stream_size, table,
-                                                               full);
+    multiply_tiles<Number, Decoder, kGroups, kTokens, kStrips>(a, p, at, shared, table, full, ring);
   }
   if (p.cluster > 1) wait_for_cluster();  // nobody leaves while others write into its memory
 #endif

@@ -1,27 +1,29 @@
 #pragma once
-// The weights of one warp of wide.cuh, on their way from device memory to the registers of the
-// tensor cores: kStrips strips, 64 rows apart.
+// The weights of wide.cuh on their way from device memory to the registers of the tensor cores.
 //
-// Copies to shared memory are begun and waited for as in weight_stream.cuh: codes kDepth tiles
-// ahead, scales and zero points a segment (kDepth tiles) ahead, in groups of copies
+// One warp copies them to shared memory, kWideBatch tiles at a time of all strips that the block
+// multiplies, with their scales and zero points as they are: one lane for each strip, one bulk copy
+// for each kind of bytes. `slots` of such batches are a ring.
 //
-//   scales of segment 0 | tile 0 | tile 1 | ... | scales of segment 1 | tile 0 | ...
+//   slot   [stream: warp, strip of the warp] [codes of 4 tiles | scales | zero points]
 //
-// Four lanes, 4 g to 4 g + 3, decode weights of rows g and g + 8 and need the same scales. Every
-// four tiles each of them makes what one tile needs ready in its registers (both scales as 16-bit
-// numbers, and what the decoder wants to know of both zero points), and gives it to the others when
-// that tile's turn comes:
+// A warp that multiplies decodes kStrips strips, 64 rows apart. Four lanes, 4 g to 4 g + 3, decode
+// weights of rows g and g + 8 and need the same scales. At the begin of a batch each of them makes
+// what one tile needs ready in its registers (both scales as 16-bit numbers, and what the decoder
+// wants to know of both zero points), and gives it to the others when that tile's turn comes:
 //
-//   tile          s      s + 1  s + 2  s + 3
-//   lane 4 g + 0  ready  <----  <----  <----     (a shuffle for each group and strip)
-//   lane 4 g + 1  ---->  ready  <----  <----
+//   tile of the batch  0      1      2      3
+//   lane 4 g + 0       ready  <----  <----  <----     (a shuffle for each group and strip)
+//   lane 4 g + 1       ---->  ready  <----  <----
 
 #include <cstdint>
 
 #include "kernels/cuda/device/arguments.h"
 #include "kernels/cuda/device/decoders.h"
 #include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/device/shared_sizes.h"
 #include "kernels/cuda/device/weight_stream.cuh"
+#include "kernels/cuda/device/wgmma.cuh"
 
 namespace subbyte::cuda {
 
@@ -37,24 +39,99 @@ __device__ __forceinline__ uint32_t high_twice(uint32_t pair) {
   return d;
 }
 
-template <class Number, class Decoder, int kGroups, int kStrips, int kTilesAhead>
+/// Sizes in bytes that depend on the types of scales and zero points.
+struct WideSizes {
+  int scale;
+  int zero;    // 0: none in memory
+  int stream;  // of a batch of one strip
+};
+
+template <class Decoder, int kGroups>
+__device__ __forceinline__ WideSizes wide_sizes(const WeightArguments& w) {
+  const int zero = Decoder::kHasZeros && w.zeros != nullptr ? w.zero_bytes : 0;
+  return {w.scale.bytes, zero, wide_stream_bytes(Decoder::kBits, kGroups, w.scale.bytes, zero)};
+}
+
+/// Block of scales of a tile.
+template <int kGroups>
+__device__ __forceinline__ int block_of(const WeightArguments& w, int tile) {
+  if (kGroups > 1 || w.blocks_per_tile == 0) return tile;
+  return static_cast<int>(__umulhi(tile, w.blocks_per_tile));
+}
+
+/// Barriers of the ring of weights, and a position in it.
+struct WeightRing {
+  uint32_t full;   // [slots], each 8 bytes
+  uint32_t empty;  // [slots]
+  int slots;
+  int slot = 0;
+  int phase = 0;
+  __device__ void next() {
+    if (++slot == slots) {
+      slot = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+/// The warp that copies weights.
+template <class Decoder, int kGroups, int kStrips>
+class WeightCopies {
+ public:
+  /// `to`: address of the ring's first slot.
+  __device__ WeightCopies(const WeightArguments& w, uint32_t to, const WeightRing& ring)
+      : w_(w), to_(to), ring_(ring), lane_(threadIdx.x % kLanes) {}
+
+  /// Tiles begin to end - 1 of the strips of one block of rows.
+  __device__ void copy(int row_block, int begin, int end) {
+    constexpr int kTile = tile_bytes(Decoder::kBits);
+    constexpr int kBlock = kGroups * kStripRows;
+    const WideSizes size = wide_sizes<Decoder, kGroups>(w_);
+    const uint32_t strip = strip_of(row_block);
+    for (int tile = begin; tile < end; tile += kWideBatch, ring_.next()) {
+      const int tiles = min(kWideBatch, end - tile);
+      const int first = block_of<kGroups>(w_, tile);
+      const int values = (block_of<kGroups>(w_, tile + tiles - 1) + 1 - first) * kBlock;
+      const uint32_t full = ring_.full + ring_.slot * 8;
+      wait_barrier(ring_.empty + ring_.slot * 8, ring_.phase ^ 1);
+      if (lane_ == 0) {
+        expect_bytes(full, kStreams * (tiles * kTile + values * (size.scale + size.zero)));
+      }
+      __syncwarp();
+      if (lane_ >= kStreams) continue;
+      const uint32_t to = to_ + (ring_.slot * kStreams + lane_) * size.stream;
+      const uint64_t from = uint64_t{strip * w_.blocks + first} * kBlock;
+      copy_bytes(to, w_.codes + uint64_t{strip * w_.tiles + tile} * kTile, tiles * kTile, full);
+      const uint32_t to_scales = to + kWideBatch * kTile;
+      copy_bytes(to_scales, w_.scales + from * size.scale, values * size.scale, full);
+      if (size.zero == 0) continue;
+      copy_bytes(to_scales + kWideBatch * kBlock * size.scale, w_.zeros + from * size.zero,
+                 values * size.zero, full);
+    }
+  }
+
+ private:
+  static constexpr int kStreams = 8 * kStrips;
+
+  /// This lane's. Strips beyond the matrix repeat its last one; nobody stores them.
+  __device__ int strip_of(int row_block) const {
+    const int warp = lane_ / kStrips;
+    return min((row_block * 2 + warp / 4) * 4 * kStrips + warp % 4 + lane_ % kStrips * 4,
+               w_.strips - 1);
+  }
+
+  const WeightArguments& w_;
+  const uint32_t to_;
+  WeightRing ring_;
+  const int lane_;
+};
+
+/// What a warp that multiplies sees of its strips.
+template <class Number, class Decoder, int kGroups, int kStrips>
 class WideWeights {
  public:
-  static constexpr int kDepth = kTilesAhead;
   static constexpr int kWords = Decoder::kBits;
-  static constexpr int kTileBytes = tile_bytes(kWords);
-  static constexpr int kFirst = first_piece(kWords);
-  static constexpr int kSecond = second_piece(kWords);
-  static constexpr int kBlock = kGroups * kStripRows;  // scales of a block
-  static constexpr int kValues = kDepth * kBlock;      // of a segment, at most
   static constexpr int kStepsPerGroup = kSteps / kGroups;
-  /// Tiles whose scales are ready at a time.
-  static constexpr int kReady = 4;
-
-  /// Groups of copies that may be under way when the scales of a segment are needed, those of the
-  /// next having been begun; and when a tile is needed.
-  static constexpr int kPendingAtScales = kDepth + 1;
-  static constexpr int kPendingAtTile = kDepth;
 
   /// Of a group of the tile whose turn it is, of both rows.
   struct Group {
@@ -62,94 +139,61 @@ class WideWeights {
     uint32_t zeros;
   };
 
-  /// `scale_values` of fill_scale_values(); `shared` has kStrips * wide_stream_bytes().
+  /// Of warp `warp` of eight. `scale_values` of fill_scale_values(); `shared`: the ring's slots.
   __device__ WideWeights(const WeightArguments& weights, const Table& table,
-                         const float* scale_values, uint8_t* shared)
+                         const float* scale_values, uint8_t* shared, const WeightRing& ring,
+                         int warp)
       : w_(weights),
         table_(table),
         scale_values_(scale_values),
-        zero_size_(Decoder::kHasZeros && weights.zeros != nullptr ? weights.zero_bytes : 0),
+        size_(wide_sizes<Decoder, kGroups>(weights)),
+        shared_(shared + warp * kStrips * size_.stream),
         lane_(threadIdx.x % kLanes),
-        ring_(shared_address(shared) + lane_ * kFirst * 4),
-        raw_(shared + kStrips * kDepth * kTileBytes) {}
+        ring_(ring) {}
 
-  /// Begins the copies of the first segment of strips first_strip, first_strip + 4, ... Strips
-  /// beyond the matrix repeat its last one; nobody stores them.
-  __device__ void begin(int first_strip, int tile, int end) {
-#pragma unroll
-    for (int j = 0; j < kStrips; ++j) {
-      const uint32_t strip = min(first_strip + 4 * j, w_.strips - 1);
-      next_[j] = w_.codes + uint64_t{strip * w_.tiles + tile} * kTileBytes + lane_ * kFirst * 4;
-      first_block_[j] = strip * w_.blocks;
-    }
-    load_scales(tile, end, 0);
-#pragma unroll
-    for (int i = 0; i < kDepth; ++i) load_codes(i, tile + i < end);
-  }
-
-  /// Begins the copies of the scales of the segment at `tile`, if that is before `end`, into buffer
-  /// `buffer` (0 or 1).
-  __device__ void load_scales(int tile, int end, int buffer) {
-    if (tile < end) {
-      const int begin = block_of(tile);
-      const uint32_t size = (block_of(min(tile + kDepth, end) - 1) + 1 - begin) * kBlock;
-#pragma unroll
-      for (int j = 0; j < kStrips; ++j) {
-        const uint64_t first = uint64_t{first_block_[j] + begin} * kBlock;
-        copy<4>(raw_scales(j, buffer), w_.scales + first * w_.scale.bytes, size * w_.scale.bytes);
-        if (zero_size_ != 0) {
-          copy<2>(raw_zeros(j, buffer), w_.zeros + first * zero_size_, size * zero_size_);
-        }
-      }
-    }
-    commit_copies();
-  }
-
-  /// Begins the copies of the next tile of each strip to slot `slot`, if `there`.
-  __device__ void load_codes(int slot, bool there) {
-#pragma unroll
-    for (int j = 0; j < kStrips; ++j) {
-      if (there) {
-        const uint32_t to = ring_ + (j * kDepth + slot) * kTileBytes;
-        copy_async<kFirst * 4>(to, next_[j]);
-        if constexpr (kSecond > 0) {
-          copy_async<kSecond * 4>(to + second_piece_at(), next_[j] + second_piece_at());
-        }
-      }
-      next_[j] += kTileBytes;
-    }
-    commit_copies();
-  }
-
-  /// Makes the scales of tiles slot to slot + 3 of the segment at `tile` ready. All lanes must have
-  /// waited for their copies, and for each other.
-  __device__ void prepare(int tile, int slot, int buffer) {
-    const int mine = slot + lane_ % kReady;
-    const int block = kGroups > 1 ? mine : block_of(tile + mine) - block_of(tile);
+  /// Waits for the next batch, which begins with tile `tile`.
+  __device__ void begin_batch(int tile) {
+    wait_barrier(ring_.full + ring_.slot * 8, ring_.phase);
+    batch_ = shared_ + ring_.slot * (8 * kStrips) * size_.stream;
+    const int mine = lane_ % kWideBatch;
+    const int block = kGroups > 1 ? mine
+                                  : block_of<kGroups>(w_, tile + mine) - block_of<kGroups>(w_, tile);
     const int at = (block * (kBlock / 2) + lane_ / 4 * kGroups) * 2;
-    if (w_.scale.bytes == 1) {
-      prepare_scales<1>(at, buffer);
-    } else if (w_.scale.bytes == 2) {
-      prepare_scales<2>(at, buffer);
+    if (size_.scale == 1) {
+      prepare_scales<1>(at);
+    } else if (size_.scale == 2) {
+      prepare_scales<2>(at);
     } else {
-      prepare_scales<4>(at, buffer);
+      prepare_scales<4>(at);
     }
-    if constexpr (Decoder::kHasZeros) prepare_zeros(at, buffer);
+    if constexpr (Decoder::kHasZeros) prepare_zeros(at);
   }
 
-  /// The words of the tile in slot `slot`, which must have been waited for.
-  __device__ void read_codes(int slot, uint32_t (&words)[kStrips][kWords]) const {
+  /// The batch has been read.
+  __device__ void end_batch() {
+    __syncwarp();
+    if (lane_ == 0) arrive(ring_.empty + ring_.slot * 8);
+    ring_.next();
+  }
+
+  /// The words of tile `tile` of the batch.
+  __device__ void read_codes(int tile, uint32_t (&words)[kStrips][kWords]) const {
+    constexpr int kFirst = first_piece(kWords);
+    constexpr int kSecond = second_piece(kWords);
 #pragma unroll
     for (int j = 0; j < kStrips; ++j) {
-      const uint32_t at = ring_ + (j * kDepth + slot) * kTileBytes;
-      read_shared<kFirst>(words[j], at);
-      if constexpr (kSecond > 0) read_shared<kSecond>(words[j] + kFirst, at + second_piece_at());
+      const uint32_t at =
+          shared_address(batch_ + j * size_.stream) + tile * tile_bytes(kWords);
+      read_shared<kFirst>(words[j], at + lane_ * kFirst * 4);
+      if constexpr (kSecond > 0) {
+        read_shared<kSecond>(words[j] + kFirst, at + kLanes * kFirst * 4 + lane_ * kSecond * 4);
+      }
     }
   }
 
-  /// Of group `group` of strip j's tile in slot `slot`.
-  __device__ Group group(int j, int slot, int group) const {
-    const int from = (lane_ & ~(kReady - 1)) | (slot & (kReady - 1));
+  /// Of group `group` of strip j's tile `tile` of the batch.
+  __device__ Group group(int j, int tile, int group) const {
+    const int from = (lane_ & ~(kWideBatch - 1)) | tile;
     Group now = {__shfl_sync(~0u, scales_[j][group], from), 0};
     if constexpr (Decoder::kHasZeros) now.zeros = __shfl_sync(~0u, zeros_[j][group], from);
     return now;
@@ -172,31 +216,7 @@ class WideWeights {
   }
 
  private:
-  __device__ int block_of(int tile) const {
-    if (kGroups > 1 || w_.blocks_per_tile == 0) return tile;
-    return static_cast<int>(__umulhi(tile, w_.blocks_per_tile));
-  }
-  /// From this lane's words of the first piece.
-  __device__ int second_piece_at() const {
-    return kLanes * kFirst * 4 + lane_ * (kSecond - kFirst) * 4;
-  }
-  /// [strip][2][values] scales, [strip][2][values] zero points: wide_stream_bytes() has the sizes.
-  __device__ uint8_t* raw_scales(int j, int buffer) const {
-    return raw_ + (2 * j + buffer) * kValues * w_.scale.bytes;
-  }
-  __device__ uint8_t* raw_zeros(int j, int buffer) const {
-    return raw_scales(kStrips, 0) + (2 * j + buffer) * kValues * zero_size_;
-  }
-
-  /// kMostBytes: of a value, at most.
-  template <int kMostBytes>
-  __device__ void copy(uint8_t* to, const uint8_t* from, int bytes) const {
-#pragma unroll
-    for (int i = 0; i < (kValues * kMostBytes + kLanes * 16 - 1) / (kLanes * 16); ++i) {
-      const int at = (i * kLanes + lane_) * 16;
-      if (at < bytes) copy_async<16>(shared_address(to + at), from + at);
-    }
-  }
+  static constexpr int kBlock = kGroups * kStripRows;  // scales of a block
 
   template <int kBytes>
   __device__ float scale_of(uint32_t code) const {
@@ -208,29 +228,36 @@ class WideWeights {
     return __uint_as_float(code);
   }
 
+  /// Of strip j in the batch.
+  __device__ const uint8_t* raw_scales(int j) const {
+    return batch_ + j * size_.stream + kWideBatch * tile_bytes(kWords);
+  }
+  __device__ const uint8_t* raw_zeros(int j) const {
+    return raw_scales(j) + kWideBatch * kBlock * size_.scale;
+  }
+
+  /// From value `at`, of row lane / 4.
   template <int kBytes>
-  __device__ void prepare_scales(int at, int buffer) {
+  __device__ void prepare_scales(int at) {
 #pragma unroll
     for (int j = 0; j < kStrips; ++j) {
-      const uint8_t* const from = raw_scales(j, buffer) + at * kBytes;
 #pragma unroll
       for (int i = 0; i < kGroups; ++i) {
-        const CodePair code = load_pair<kBytes>(from + 2 * i * kBytes);
+        const CodePair code = load_pair<kBytes>(raw_scales(j) + (at + 2 * i) * kBytes);
         scales_[j][i] = Number::pair_of_floats(scale_of<kBytes>(code.even) * w_.scale_factor,
                                                scale_of<kBytes>(code.odd) * w_.scale_factor);
       }
     }
   }
 
-  __device__ void prepare_zeros(int at, int buffer) {
+  __device__ void prepare_zeros(int at) {
 #pragma unroll
     for (int j = 0; j < kStrips; ++j) {
-      const uint8_t* const from = raw_zeros(j, buffer) + at * zero_size_;
 #pragma unroll
       for (int i = 0; i < kGroups; ++i) {
         CodePair zero = {static_cast<uint32_t>(w_.zero), static_cast<uint32_t>(w_.zero)};
-        if (zero_size_ == 1) zero = load_pair<1>(from + 2 * i);
-        if (zero_size_ == 2) zero = load_pair<2>(from + 4 * i);
+        if (size_.zero == 1) zero = load_pair<1>(raw_zeros(j) + at + 2 * i);
+        if (size_.zero == 2) zero = load_pair<2>(raw_zeros(j) + (at + 2 * i) * 2);
         const ZeroPair constants = Decoder::zeros(zero.even, zero.odd);
         zeros_[j][i] = __byte_perm(constants.even, constants.odd, 0x5410);
       }
@@ -240,12 +267,11 @@ class WideWeights {
   const WeightArguments& w_;
   const Table& table_;
   const float* const scale_values_;
-  const int zero_size_;
+  const WideSizes size_;
+  uint8_t* const shared_;  // of the first slot
   const int lane_;
-  const uint32_t ring_;  // of the codes: address of this lane's words of tile 0
-  uint8_t* const raw_;   // scales and zero points as they are in memory
-  const uint8_t* next_[kStrips];
-  uint32_t first_block_[kStrips];
+  WeightRing ring_;
+  const uint8_t* batch_ = nullptr;
   uint32_t scales_[kStrips][kGroups];
   uint32_t zeros_[kStrips][Decoder::kHasZeros ? kGroups : 1];
 };
