@@ -230,24 +230,34 @@ void add_batch_invariant(std::vector<Plan>& plans, const Problem& problem, const
 /// What the templates of wide.cuh say of a kernel.
 struct WideKernel {
   int rows;
+  int slots;  // of weights
   int shared_bytes;
   int blocks;  // that a multiprocessor has
   bool can_split;
 };
 
+/// With as many slots as leave room for the blocks that there should be, or else for one.
 template <int kTokens, int kStrips>
-WideKernel wide_kernel(const PackedFormat& f) {
+WideKernel wide_kernel(const PackedFormat& f, const Device& device) {
   using Shape = WideShape<kTokens, kStrips>;
-  const int stream = wide_stream_bytes(Shape::kDepth, f.bits, f.groups_per_tile,
-                                       scale_bytes(f.scale_kind), f.zero_bytes);
-  return {Shape::kRows, wide_shared<kTokens, kStrips>(table_of(f), stream).bytes, Shape::kBlocks,
-          Shape::kCanSplit};
+  constexpr int kReserved = 1024;  // by the system, for each block
+  const int stream =
+      wide_stream_bytes(f.bits, f.groups_per_tile, scale_bytes(f.scale_kind), f.zero_bytes);
+  WideKernel kernel = {Shape::kRows, kLeastWideSlots, 0, 0, Shape::kCanSplit};
+  for (kernel.blocks = Shape::kBlocks; kernel.blocks >= 1; --kernel.blocks) {
+    const int most = (device.shared_bytes + kReserved) / kernel.blocks - kReserved;
+    for (kernel.slots = kMostWideSlots; kernel.slots >= kLeastWideSlots; --kernel.slots) {
+      kernel.shared_bytes = wide_shared<kTokens, kStrips>(table_of(f), stream, kernel.slots).bytes;
+      if (kernel.shared_bytes <= most) return kernel;
+    }
+  }
+  return kernel;  // does not fit
 }
 
-WideKernel wide_kernel(const PackedFormat& f, KernelKind kind) {
-  if (kind == KernelKind::kWide64) return wide_kernel<64, 1>(f);
-  if (kind == KernelKind::kWide128) return wide_kernel<128, 1>(f);
-  return wide_kernel<128, 2>(f);
+WideKernel wide_kernel(const PackedFormat& f, const Device& device, KernelKind kind) {
+  if (kind == KernelKind::kWide64) return wide_kernel<64, 1>(f, device);
+  if (kind == KernelKind::kWide128) return wide_kernel<128, 1>(f, device);
+  return wide_kernel<128, 2>(f, device);
 }
 
 /// Multiprocessors that clusters of `blocks` can have: theirs are in groups of 16 or 18, and larger
@@ -277,11 +287,11 @@ double wide_tile_seconds(const PackedFormat& f, const Device& device, const Plan
 std::optional<Plan> wide_plan(const Problem& problem, const Device& device, KernelKind kind,
                               int cluster, int splits) {
   const PackedFormat& f = problem.weights;
-  const WideKernel kernel = wide_kernel(f, kind);
+  const WideKernel kernel = wide_kernel(f, device, kind);
   const int64_t row_blocks = divide_up(f.strips * kStripRows, kernel.rows);
   const int64_t token_blocks = divide_up(problem.m, tokens_of(kind));
-  if (kernel.shared_bytes > device.shared_bytes || (splits > 1 && !kernel.can_split) ||
-      splits > f.tiles || cluster > row_blocks) {
+  if (kernel.blocks == 0 || (splits > 1 && !kernel.can_split) || splits > f.tiles ||
+      cluster > row_blocks) {
     return std::nullopt;
   }
   Plan plan;
@@ -295,6 +305,7 @@ std::optional<Plan> wide_plan(const Problem& problem, const Device& device, Kern
   p.token_blocks = static_cast<int>(token_blocks);
   p.group = 2048 / tokens_of(kind);
   p.tiles = parts_of(f.tiles, splits);
+  p.slots = kernel.slots;
   const int64_t all = p.row_blocks * token_blocks;
   const int64_t resident = kernel.blocks * usable_multiprocessors(device, plan.cluster);
   plan.grid_x = static_cast<int>(std::min(all * splits, resident));

@@ -106,14 +106,15 @@ __device__ __forceinline__ void expect_bytes(uint32_t barrier, int bytes) {
 __device__ __forceinline__ void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-/// No fence: what the barrier guards is read by wgmma, which has been waited for. At the barrier
-/// that block `rank` of the cluster has at that address.
-__device__ __forceinline__ void arrive_at_block(uint32_t barrier, int rank) {
-  asm volatile(
-      "{.reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1;"
-      "mbarrier.arrive.shared::cluster.b64 _, [remote];}" ::"r"(barrier),
-      "r"(rank)
-      : "memory");
+/// Where block `rank` of the cluster has what this block has at `address`.
+__device__ __forceinline__ uint32_t address_in_block(uint32_t address, int rank) {
+  uint32_t remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
+  return remote;
+}
+/// No fence: what the barrier guards is read by wgmma, which has been waited for.
+__device__ __forceinline__ void arrive_in_cluster(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 __device__ __forceinline__ void wait_barrier(uint32_t barrier, int phase) {
   asm volatile(

@@ -93,6 +93,7 @@ class ActivationCopies {
 
   /// Tiles begin to end - 1 of this block's share of the tokens, whose first is `token`.
   __device__ void copy(int token, int begin, int end) {
+#pragma unroll 1
     for (int tile = begin; tile < end; ++tile, ring_.next()) {
       const uint32_t full = full_ + ring_.stage * 8;
       wait_barrier(full + Shape::kStages * 8, ring_.phase ^ 1);
@@ -143,7 +144,14 @@ class WideWarp {
   /// Of part `part` of the inputs. `shared`: the ring of activations; `full`: its barriers.
   __device__ WideWarp(const WidePartition& p, int part, const Weights& weights, uint32_t shared,
                       uint32_t full)
-      : p_(p), part_(part), weights_(weights), shared_(shared), full_(full) {}
+      : p_(p),
+        part_(part),
+        weights_(weights),
+        first_stage_(kept(static_cast<uint32_t>(tile_descriptor(shared)))),
+        full_(kept(full)),
+        releases_(threadIdx.x % kLanes < p.cluster),
+        empty_(kept(address_in_block(full + Shape::kStages * 8,
+                                     part * p.cluster + threadIdx.x % kLanes % p.cluster))) {}
 
   /// Multiplies all tiles. Every warp of the blocks that share tokens arrives at the barriers of
   /// them all when it has read a tile of activations.
@@ -174,11 +182,9 @@ class WideWarp {
     return p_.tiles.begin(part_) + p_.tiles.size(part_);
   }
 
-  /// The ring may fill stage `stage`, if it is one.
+  /// The ring may fill stage `stage`, if it is one. A lane arrives for each block.
   __device__ void release(int stage) const {
-    const int peer = threadIdx.x % kLanes;
-    if (stage < 0 || peer >= p_.cluster) return;
-    arrive_at_block(full_ + (Shape::kStages + stage) * 8, part_ * p_.cluster + peer);
+    if (stage >= 0 && releases_) arrive_in_cluster(empty_ + stage * 8);
   }
 
   /// The products of two steps are under way while the weights of the next two are decoded, also
@@ -187,7 +193,8 @@ class WideWarp {
     typename Weights::Group group[kStrips];
     uint32_t codes[kStrips][Weights::kWords];
     weights_.read_codes(tile, codes);
-    const uint64_t b = tile_descriptor(shared_) + ring_.stage * (Shape::kTileBytes >> 4);
+    const uint64_t b =
+        (tile_descriptor(0) >> 32 << 32) | (first_stage_ + ring_.stage * (Shape::kTileBytes >> 4));
 #pragma unroll
     for (int step = 0; step < kSteps; step += 2) {
       wgmma_wait<1>();  // registers of these steps
@@ -217,8 +224,10 @@ class WideWarp {
   const WidePartition& p_;
   const int part_;
   Weights weights_;
-  const uint32_t shared_;
-  const uint32_t full_;
+  const uint32_t first_stage_;  // low half of its descriptor
+  const uint32_t full_;         // barriers, each 8 bytes, in this block
+  const bool releases_;
+  const uint32_t empty_;  // in a block that shares tokens, for each lane another
   Ring<Shape::kStages> ring_;
   uint32_t a_[kSteps][kStrips][4];
 };
@@ -234,7 +243,7 @@ __device__ void multiply_tiles(const LinearArguments& a, const WidePartition& p,
   using Warp = WideWarp<Number, Decoder, kGroups, kTokens, kStrips>;
   const typename Warp::Weights weights(
       a.weights, table, reinterpret_cast<const float*>(shared + at.scale_values),
-      shared + at.weights, ring, threadIdx.x / kLanes - 4);
+      shared_address(shared + at.weights), ring, threadIdx.x / kLanes - 4);
   Warp work(p, block.part, weights, shared_address(shared), full);
   const Results<kTokens, kStrips> results(a, reinterpret_cast<float*>(shared + at.staged), group);
   const Exchange exchange(p, block.part, block.row, shared_address(shared));
@@ -292,8 +301,8 @@ __global__ void __launch_bounds__(kWideThreads, WideShape<kTokens, kStrips>::kBl
 
   if (threadIdx.x < 128) {
     give_registers<Shape::kBlocks == 2 ? 32 : 40>();
-    copy_tiles<Decoder, kGroups, kTokens, kStrips>(
-        w, p, x, shared_address(shared), shared_address(shared + at.weights), full, ring);
+    copy_tiles<Decoder, kGroups, kTokens, kStrips>(w, p, x, shared_address(shared),
+                                                   shared_address(shared + at.weights), full, ring);
     __syncwarp();
   } else {
     take_registers<Shape::kBlocks == 2 ? 104 : 232>();

@@ -27,6 +27,30 @@
 
 namespace subbyte::cuda {
 
+/// The same, but the compiler keeps it in a register instead of computing it again at each use.
+__device__ __forceinline__ uint32_t kept(uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
+/// load_pair() from an address in shared memory.
+template <int kBytes>
+__device__ __forceinline__ CodePair load_shared_pair(uint32_t address) {
+  if constexpr (kBytes == 4) {
+    uint32_t words[2];
+    read_shared<2>(words, address);
+    return {words[0], words[1]};
+  } else if constexpr (kBytes == 2) {
+    uint32_t both;
+    read_shared<1>(&both, address);
+    return {both & 0xffff, both >> 16};
+  } else {
+    uint16_t both;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(both) : "r"(address) : "memory");
+    return {both & 0xffu, uint32_t{both} >> 8};
+  }
+}
+
 /// The low or the high half of `pair` in both halves. Instructions for pairs have that for free.
 __device__ __forceinline__ uint32_t low_twice(uint32_t pair) {
   uint32_t d;
@@ -88,6 +112,7 @@ class WeightCopies {
     constexpr int kBlock = kGroups * kStripRows;
     const WideSizes size = wide_sizes<Decoder, kGroups>(w_);
     const uint32_t strip = strip_of(row_block);
+#pragma unroll 1
     for (int tile = begin; tile < end; tile += kWideBatch, ring_.next()) {
       const int tiles = min(kWideBatch, end - tile);
       const int first = block_of<kGroups>(w_, tile);
@@ -139,29 +164,33 @@ class WideWeights {
     uint32_t zeros;
   };
 
-  /// Of warp `warp` of eight. `scale_values` of fill_scale_values(); `shared`: the ring's slots.
+  /// Of warp `warp` of eight. `scale_values` of fill_scale_values(); `shared`: address of the
+  /// ring's slots.
   __device__ WideWeights(const WeightArguments& weights, const Table& table,
-                         const float* scale_values, uint8_t* shared, const WeightRing& ring,
+                         const float* scale_values, uint32_t shared, const WeightRing& ring,
                          int warp)
-      : w_(weights),
-        table_(table),
-        scale_values_(scale_values),
-        size_(wide_sizes<Decoder, kGroups>(weights)),
-        shared_(shared + warp * kStrips * size_.stream),
-        lane_(threadIdx.x % kLanes),
-        ring_(ring) {}
+      : w_(weights), table_(table), scale_values_(scale_values), ring_(ring) {
+    const WideSizes size = wide_sizes<Decoder, kGroups>(weights);
+    ring_.full = kept(ring.full);
+    ring_.empty = kept(ring.empty);
+    lane_ = kept(threadIdx.x % kLanes);
+    zero_size_ = kept(size.zero);
+    stream_ = kept(size.stream);
+    first_ = kept(shared + warp * kStrips * size.stream);
+  }
 
   /// Waits for the next batch, which begins with tile `tile`.
   __device__ void begin_batch(int tile) {
     wait_barrier(ring_.full + ring_.slot * 8, ring_.phase);
-    batch_ = shared_ + ring_.slot * (8 * kStrips) * size_.stream;
-    const int mine = lane_ % kWideBatch;
-    const int block = kGroups > 1 ? mine
-                                  : block_of<kGroups>(w_, tile + mine) - block_of<kGroups>(w_, tile);
-    const int at = (block * (kBlock / 2) + lane_ / 4 * kGroups) * 2;
-    if (size_.scale == 1) {
+    batch_ = first_ + ring_.slot * (8 * kStrips) * stream_;
+    codes_ = kept(batch_ + lane_ * (kFirst * 4));
+    const uint32_t mine = lane_ % kWideBatch;
+    const uint32_t block =
+        kGroups > 1 ? mine : block_of<kGroups>(w_, tile + mine) - block_of<kGroups>(w_, tile);
+    const uint32_t at = (block * (kBlock / 2) + lane_ / 4 * kGroups) * 2;
+    if (w_.scale.bytes == 1) {
       prepare_scales<1>(at);
-    } else if (size_.scale == 2) {
+    } else if (w_.scale.bytes == 2) {
       prepare_scales<2>(at);
     } else {
       prepare_scales<4>(at);
@@ -178,15 +207,13 @@ class WideWeights {
 
   /// The words of tile `tile` of the batch.
   __device__ void read_codes(int tile, uint32_t (&words)[kStrips][kWords]) const {
-    constexpr int kFirst = first_piece(kWords);
-    constexpr int kSecond = second_piece(kWords);
 #pragma unroll
     for (int j = 0; j < kStrips; ++j) {
-      const uint32_t at =
-          shared_address(batch_ + j * size_.stream) + tile * tile_bytes(kWords);
-      read_shared<kFirst>(words[j], at + lane_ * kFirst * 4);
+      const uint32_t at = codes_ + j * stream_ + tile * tile_bytes(kWords);
+      read_shared<kFirst>(words[j], at);
       if constexpr (kSecond > 0) {
-        read_shared<kSecond>(words[j] + kFirst, at + kLanes * kFirst * 4 + lane_ * kSecond * 4);
+        constexpr int kSecondAt = kLanes * kFirst * 4;
+        read_shared<kSecond>(words[j] + kFirst, at + kSecondAt + lane_ * (kSecond - kFirst) * 4);
       }
     }
   }
@@ -216,6 +243,8 @@ class WideWeights {
   }
 
  private:
+  static constexpr int kFirst = first_piece(kWords);
+  static constexpr int kSecond = second_piece(kWords);
   static constexpr int kBlock = kGroups * kStripRows;  // scales of a block
 
   template <int kBytes>
@@ -228,36 +257,34 @@ class WideWeights {
     return __uint_as_float(code);
   }
 
-  /// Of strip j in the batch.
-  __device__ const uint8_t* raw_scales(int j) const {
-    return batch_ + j * size_.stream + kWideBatch * tile_bytes(kWords);
-  }
-  __device__ const uint8_t* raw_zeros(int j) const {
-    return raw_scales(j) + kWideBatch * kBlock * size_.scale;
+  /// Scales of strip j in the batch.
+  __device__ uint32_t raw_scales(int j) const {
+    return batch_ + j * stream_ + kWideBatch * tile_bytes(kWords);
   }
 
   /// From value `at`, of row lane / 4.
   template <int kBytes>
-  __device__ void prepare_scales(int at) {
+  __device__ void prepare_scales(uint32_t at) {
 #pragma unroll
     for (int j = 0; j < kStrips; ++j) {
 #pragma unroll
       for (int i = 0; i < kGroups; ++i) {
-        const CodePair code = load_pair<kBytes>(raw_scales(j) + (at + 2 * i) * kBytes);
+        const CodePair code = load_shared_pair<kBytes>(raw_scales(j) + (at + 2 * i) * kBytes);
         scales_[j][i] = Number::pair_of_floats(scale_of<kBytes>(code.even) * w_.scale_factor,
                                                scale_of<kBytes>(code.odd) * w_.scale_factor);
       }
     }
   }
 
-  __device__ void prepare_zeros(int at) {
+  __device__ void prepare_zeros(uint32_t at) {
 #pragma unroll
     for (int j = 0; j < kStrips; ++j) {
+      const uint32_t from = raw_scales(j) + kWideBatch * kBlock * w_.scale.bytes;
 #pragma unroll
       for (int i = 0; i < kGroups; ++i) {
         CodePair zero = {static_cast<uint32_t>(w_.zero), static_cast<uint32_t>(w_.zero)};
-        if (size_.zero == 1) zero = load_pair<1>(raw_zeros(j) + at + 2 * i);
-        if (size_.zero == 2) zero = load_pair<2>(raw_zeros(j) + (at + 2 * i) * 2);
+        if (zero_size_ == 1) zero = load_shared_pair<1>(from + at + 2 * i);
+        if (zero_size_ == 2) zero = load_shared_pair<2>(from + (at + 2 * i) * 2);
         const ZeroPair constants = Decoder::zeros(zero.even, zero.odd);
         zeros_[j][i] = __byte_perm(constants.even, constants.odd, 0x5410);
       }
@@ -267,11 +294,13 @@ class WideWeights {
   const WeightArguments& w_;
   const Table& table_;
   const float* const scale_values_;
-  const WideSizes size_;
-  uint8_t* const shared_;  // of the first slot
-  const int lane_;
   WeightRing ring_;
-  const uint8_t* batch_ = nullptr;
+  uint32_t lane_;
+  uint32_t zero_size_;  // 0: none in memory
+  uint32_t stream_;     // bytes of a batch of one strip
+  uint32_t first_;      // addresses: of this warp's first batch in slot 0,
+  uint32_t batch_;      // in the slot that is read,
+  uint32_t codes_;      // of this lane's words in that
   uint32_t scales_[kStrips][kGroups];
   uint32_t zeros_[kStrips][Decoder::kHasZeros ? kGroups : 1];
 };
