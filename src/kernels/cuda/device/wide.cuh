@@ -178,10 +178,6 @@ class WideWarp {
   float sums[kStrips][kTokens / 2];
 
  private:
-  __device__ int end() const {
-    return p_.tiles.begin(part_) + p_.tiles.size(part_);
-  }
-
   /// The ring may fill stage `stage`, if it is one. A lane arrives for each block.
   __device__ void release(int stage) const {
     if (stage >= 0 && releases_) arrive_in_cluster(empty_ + stage * 8);

@@ -220,7 +220,7 @@ class WideWeights {
 
   /// Of group `group` of strip j's tile `tile` of the batch.
   __device__ Group group(int j, int tile, int group) const {
-    const int from = (lane_ & ~(kWideBatch - 1)) | tile;
+    const int from = lane_ / kWideBatch * kWideBatch + tile;
     Group now = {__shfl_sync(~0u, scales_[j][group], from), 0};
     if constexpr (Decoder::kHasZeros) now.zeros = __shfl_sync(~0u, zeros_[j][group], from);
     return now;
