@@ -65,9 +65,11 @@ constexpr double kIssued = 0.62;
 constexpr double kWideTile[] = {0.25e-6, 0.42e-6, 0.8e-6};
 constexpr double kWideTileWithNeighbour = 0.58e-6;
 constexpr double kWideBytesPerSecond = 6.0e12;
+constexpr double kWideHidden = 0.05;  // what products or copies cost that the other one hides
 constexpr double kWideLaunch = 4.0e-6;
 constexpr double kWideTileEnd = 1.5e-6;
 constexpr double kWideExchange = 2.0e-6;
+constexpr double kWideCluster = 0.3e-6;  // for each doubling of the blocks that start together
 
 NarrowCost narrow_cost(const Problem& problem, const Device& device, const NarrowPartition& p,
                        int tokens, int token_blocks) {
@@ -257,7 +259,7 @@ WideKernel wide_kernel(const PackedFormat& f, const Device& device) {
 WideKernel wide_kernel(const PackedFormat& f, const Device& device, KernelKind kind) {
   if (kind == KernelKind::kWide64) return wide_kernel<64, 1>(f, device);
   if (kind == KernelKind::kWide128) return wide_kernel<128, 1>(f, device);
-  return wide_kernel<128, 2>(f, device);
+  return wide_kernel<256, 1>(f, device);
 }
 
 /// Multiprocessors that clusters of `blocks` can have: theirs are in groups of 16 or 18, and larger
@@ -280,8 +282,8 @@ double wide_tile_seconds(const PackedFormat& f, const Device& device, const Plan
   const double read = std::max((weights + activations) * plan.grid_x / kWideBytesPerSecond,
                                weights * device.multiprocessors / device.bytes_per_second);
   const double exchange = plan.wide.splits > 1 ? kWideExchange : 0;
-  return static_cast<double>(plan.wide.tiles.size(0)) * std::max(compute, read) + kWideTileEnd +
-         exchange;
+  const double tile = std::max(compute, read) + kWideHidden * std::min(compute, read);
+  return static_cast<double>(plan.wide.tiles.size(0)) * tile + kWideTileEnd + exchange;
 }
 
 std::optional<Plan> wide_plan(const Problem& problem, const Device& device, KernelKind kind,
@@ -311,8 +313,8 @@ std::optional<Plan> wide_plan(const Problem& problem, const Device& device, Kern
   plan.grid_x = static_cast<int>(std::min(all * splits, resident));
   plan.threads = 384;
   const double tile = wide_tile_seconds(f, device, plan, kernel, all);
-  plan.microseconds =
-      1e6 * (kWideLaunch + static_cast<double>(divide_up(all * splits, plan.grid_x)) * tile);
+  const double rounds = static_cast<double>(divide_up(all * splits, plan.grid_x));
+  plan.microseconds = 1e6 * (kWideLaunch + kWideCluster * std::log2(plan.cluster) + rounds * tile);
   if (!problem.aligned_x || f.gather_begin != f.bytes) {
     plan.workspace_bytes = problem.m * divide_up(f.cols, 8) * 16;
     plan.microseconds += 2;
@@ -370,7 +372,7 @@ std::string_view name(KernelKind kind) {
 }
 
 int tokens_of(KernelKind kind) {
-  constexpr std::array<int, kKernelKinds> kTokens = {8, 16, 64, 64, 128, 128};
+  constexpr std::array<int, kKernelKinds> kTokens = {8, 16, 64, 64, 128, 256};
   return kTokens[static_cast<std::size_t>(kind)];
 }
 

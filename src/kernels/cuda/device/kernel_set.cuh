@@ -21,7 +21,7 @@ KernelSet make_kernel_set() {
            pointer(narrow_kernel<Number, Decoder, kGroups, 8>),
            pointer(wide_kernel<Number, Decoder, kGroups, 64, 1>),
            pointer(wide_kernel<Number, Decoder, kGroups, 128, 1>),
-           pointer(wide_kernel<Number, Decoder, kGroups, 128, 2>)}};
+           pointer(wide_kernel<Number, Decoder, kGroups, 256, 1>)}};
 }
 
 }  // namespace subbyte::cuda

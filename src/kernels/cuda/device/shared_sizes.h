@@ -82,7 +82,7 @@ struct WideShape {
   static constexpr int kRows = 2 * 64 * kStrips;
   static constexpr int kTileBytes = kTokens * kTileCols * 2;
   static constexpr int kBlocks = kTokens == 64 ? 2 : 1;  // that a multiprocessor is to have
-  static constexpr int kStages = kTokens == 64 ? 5 : kStrips == 1 ? 8 : 6;
+  static constexpr int kStages = kTokens == 64 ? 5 : kTokens == 256 ? 4 : kStrips == 1 ? 8 : 6;
   static constexpr int kRingBytes = kStages * kTileBytes;
   static constexpr int kStagedTokens = 16;
   static constexpr int kStagedStride = 64 * kStrips + 4;  // floats
