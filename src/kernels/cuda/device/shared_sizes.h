@@ -84,7 +84,7 @@ struct WideShape {
   static constexpr int kBlocks = kTokens == 64 ? 2 : 1;  // that a multiprocessor is to have
   static constexpr int kStages = kTokens == 64 ? 5 : kTokens == 256 ? 4 : kStrips == 1 ? 8 : 6;
   static constexpr int kRingBytes = kStages * kTileBytes;
-  static constexpr int kStagedTokens = 16;
+  static constexpr int kStagedTokens = kTokens == 64 ? 16 : 32;
   static constexpr int kStagedStride = 64 * kStrips + 4;  // floats
   // Blocks that share outputs put their sums where the ring was.
   static constexpr bool kCanSplit = kRows * kTokens * 4 <= kRingBytes;

@@ -21,8 +21,8 @@
 
 namespace subbyte::cuda {
 
-/// Tokens that are finished together.
-inline constexpr int kResultTokens = 16;
+/// Tokens of which a thread has 8 sums of a strip, and which one part finishes.
+inline constexpr int kSumTokens = 16;
 
 /// What was done to shared memory before it and what the copy engine does after it, which a barrier
 /// separates, keep their order.
@@ -120,13 +120,13 @@ class Exchange {
   const uint32_t at_;  // of this thread's first 16 bytes
 };
 
-/// Results of one warpgroup from [16 tokens][rows]. Not inlined: it is there for every 16 tokens.
-template <class Number, int kStrips>
+/// Results of one warpgroup from [tokens][rows]. Not inlined: it is there for all tokens.
+template <class Number, int kStrips, int kTokens>
 __device__ __noinline__ void finish_staged(const LinearArguments& a, const float* staged,
                                            int first_strip, int64_t token0) {
   constexpr int kStride = WideShape<128, kStrips>::kStagedStride;
   const float factor = 1 / a.weights.scale_factor;
-  for (int i = threadIdx.x % 128; i < 16 * 4 * kStrips; i += 128) {
+  for (int i = threadIdx.x % 128; i < kTokens * 4 * kStrips; i += 128) {
     const int strip = i % (4 * kStrips);
     const int token = i / (4 * kStrips);
     if (token0 + token >= a.m) continue;
@@ -145,7 +145,7 @@ __device__ __noinline__ void finish_staged(const LinearArguments& a, const float
   }
 }
 
-/// Results of one warpgroup, 16 tokens at a time.
+/// Results of one warpgroup.
 template <int kTokens, int kStrips>
 class Results {
  public:
@@ -160,14 +160,17 @@ class Results {
   __device__ void store(const float (&sums)[kStrips][kTokens / 2], int first_strip,
                         int64_t first_token) const {
 #pragma unroll
-    for (int part = 0; part < kTokens / kResultTokens; ++part) {
-      const int64_t token0 = first_token + part * kResultTokens;
-      if (token0 >= a_.m) break;
+    for (int token = 0; token < kTokens; token += Shape::kStagedTokens) {
+      if (first_token + token >= a_.m) break;
       wait_for_group();
 #pragma unroll
-      for (int j = 0; j < kStrips; ++j) stage(&sums[j][8 * part], j);
+      for (int i = 0; i < Shape::kStagedTokens; i += kSumTokens) {
+#pragma unroll
+        for (int j = 0; j < kStrips; ++j) stage(&sums[j][(token + i) / 2], i, j);
+      }
       wait_for_group();
-      finish_staged<Number, kStrips>(a_, staged_, first_strip, token0);
+      finish_staged<Number, kStrips, Shape::kStagedTokens>(a_, staged_, first_strip,
+                                                           first_token + token);
     }
   }
 
@@ -176,7 +179,7 @@ class Results {
   __device__ void store_shared(const Exchange& exchange, int first_strip,
                                int64_t first_token) const {
     const int64_t tokens = min(int64_t{kTokens}, a_.m - first_token);
-    const int parts = static_cast<int>((tokens + kResultTokens - 1) / kResultTokens);
+    const int parts = static_cast<int>((tokens + kSumTokens - 1) / kSumTokens);
     if (exchange.part() >= parts) exchange.end_fetching();
 #pragma unroll 1
     for (int i = exchange.part(); i < parts; i += exchange.splits()) {
@@ -184,9 +187,10 @@ class Results {
       exchange.fetch_sums(sums, i);
       if (i + exchange.splits() >= parts) exchange.end_fetching();
       wait_for_group();
-      stage(sums, 0);
+      stage(sums, 0, 0);
       wait_for_group();
-      finish_staged<Number, kStrips>(a_, staged_, first_strip, first_token + i * kResultTokens);
+      finish_staged<Number, kStrips, kSumTokens>(a_, staged_, first_strip,
+                                                 first_token + i * kSumTokens);
     }
     exchange.end();
   }
@@ -197,13 +201,13 @@ class Results {
     asm volatile("bar.sync %0, 128;" ::"r"(threadIdx.x / 128) : "memory");
   }
 
-  /// 16 tokens of 64 rows.
-  __device__ void stage(const float* sums, int j) const {
+  /// kSumTokens tokens of 64 rows.
+  __device__ void stage(const float* sums, int first_token, int j) const {
     const int lane = threadIdx.x % kLanes;
     const int row = threadIdx.x % 128 / kLanes * kStripRows + lane / 4;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
+      const int token = first_token + i / 4 * 8 + lane % 4 * 2 + i % 2;
       staged_[token * Shape::kStagedStride + j * 64 + row + i % 4 / 2 * 8] = sums[i];
     }
   }
