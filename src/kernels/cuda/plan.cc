@@ -231,25 +231,23 @@ void add_batch_invariant(std::vector<Plan>& plans, const Problem& problem, const
 
 /// What the templates of wide.cuh say of a kernel.
 struct WideKernel {
-  int rows;
   int slots;  // of weights
   int shared_bytes;
   int blocks;  // that a multiprocessor has
-  bool can_split;
 };
 
 /// With as many slots as leave room for the blocks that there should be, or else for one.
-template <int kTokens, int kStrips>
+template <int kTokens>
 WideKernel wide_kernel(const PackedFormat& f, const Device& device) {
-  using Shape = WideShape<kTokens, kStrips>;
+  using Shape = WideShape<kTokens>;
   constexpr int kReserved = 1024;  // by the system, for each block
   const int stream =
       wide_stream_bytes(f.bits, f.groups_per_tile, scale_bytes(f.scale_kind), f.zero_bytes);
-  WideKernel kernel = {Shape::kRows, kLeastWideSlots, 0, 0, Shape::kCanSplit};
+  WideKernel kernel = {};
   for (kernel.blocks = Shape::kBlocks; kernel.blocks >= 1; --kernel.blocks) {
     const int most = (device.shared_bytes + kReserved) / kernel.blocks - kReserved;
     for (kernel.slots = kMostWideSlots; kernel.slots >= kLeastWideSlots; --kernel.slots) {
-      kernel.shared_bytes = wide_shared<kTokens, kStrips>(table_of(f), stream, kernel.slots).bytes;
+      kernel.shared_bytes = wide_shared<kTokens>(table_of(f), stream, kernel.slots).bytes;
       if (kernel.shared_bytes <= most) return kernel;
     }
   }
@@ -257,9 +255,9 @@ WideKernel wide_kernel(const PackedFormat& f, const Device& device) {
 }
 
 WideKernel wide_kernel(const PackedFormat& f, const Device& device, KernelKind kind) {
-  if (kind == KernelKind::kWide64) return wide_kernel<64, 1>(f, device);
-  if (kind == KernelKind::kWide128) return wide_kernel<128, 1>(f, device);
-  return wide_kernel<256, 1>(f, device);
+  if (kind == KernelKind::kWide64) return wide_kernel<64>(f, device);
+  if (kind == KernelKind::kWide128) return wide_kernel<128>(f, device);
+  return wide_kernel<256>(f, device);
 }
 
 /// Multiprocessors that clusters of `blocks` can have: theirs are in groups of 16 or 18, and larger
@@ -277,7 +275,7 @@ double wide_tile_seconds(const PackedFormat& f, const Device& device, const Plan
       has_neighbour
           ? kWideTileWithNeighbour
           : kWideTile[static_cast<int>(plan.kernel) - static_cast<int>(KernelKind::kWide64)];
-  const double weights = kernel.rows / 16.0 * bytes_of_tile(f);
+  const double weights = kWideRows / 16.0 * bytes_of_tile(f);
   const double activations = tokens_of(plan.kernel) * kTileCols * 2.0 / plan.wide.cluster;
   const double read = std::max((weights + activations) * plan.grid_x / kWideBytesPerSecond,
                                weights * device.multiprocessors / device.bytes_per_second);
@@ -290,12 +288,9 @@ std::optional<Plan> wide_plan(const Problem& problem, const Device& device, Kern
                               int cluster, int splits) {
   const PackedFormat& f = problem.weights;
   const WideKernel kernel = wide_kernel(f, device, kind);
-  const int64_t row_blocks = divide_up(f.strips * kStripRows, kernel.rows);
+  const int64_t row_blocks = divide_up(f.strips * kStripRows, kWideRows);
   const int64_t token_blocks = divide_up(problem.m, tokens_of(kind));
-  if (kernel.blocks == 0 || (splits > 1 && !kernel.can_split) || splits > f.tiles ||
-      cluster > row_blocks) {
-    return std::nullopt;
-  }
+  if (kernel.blocks == 0 || splits > f.tiles || cluster > row_blocks) return std::nullopt;
   Plan plan;
   plan.kernel = kind;
   plan.shared_bytes = kernel.shared_bytes;

@@ -77,18 +77,21 @@ SUBBYTE_DEVICE constexpr int wide_stream_bytes(int bits, int groups, int scale_s
   return kWideBatch * (tile_bytes(bits) + groups * kStripRows * (scale_size + zero_size));
 }
 
-template <int kTokens, int kStrips>
+/// Outputs of a block, floats from one token to the next of the 64 of a warpgroup where results are
+/// staged.
+inline constexpr int kWideRows = 128;
+inline constexpr int kWideStagedStride = 64 + 4;
+
+template <int kTokens>
 struct WideShape {
-  static constexpr int kRows = 2 * 64 * kStrips;
   static constexpr int kTileBytes = kTokens * kTileCols * 2;
   static constexpr int kBlocks = kTokens == 64 ? 2 : 1;  // that a multiprocessor is to have
-  static constexpr int kStages = kTokens == 64 ? 5 : kTokens == 256 ? 4 : kStrips == 1 ? 8 : 6;
+  static constexpr int kStages = kTokens == 64 ? 5 : kTokens == 128 ? 8 : 4;
   static constexpr int kRingBytes = kStages * kTileBytes;
   static constexpr int kStagedTokens = kTokens == 64 ? 16 : 32;
-  static constexpr int kStagedStride = 64 * kStrips + 4;  // floats
+  static constexpr int kStagedBytes = 2 * kStagedTokens * kWideStagedStride * 4;
   // Blocks that share outputs put their sums where the ring was.
-  static constexpr bool kCanSplit = kRows * kTokens * 4 <= kRingBytes;
-  static constexpr int kStagedBytes = 2 * kStagedTokens * kStagedStride * 4;
+  static_assert(kWideRows * kTokens * 4 <= kRingBytes);
 };
 
 /// Offsets in bytes, after alignment to 1024. The ring of activations is before all.
@@ -97,21 +100,21 @@ struct WideShared {
   int staged;
   int table;
   int scale_values;
-  int weights;  // [slots][8 * kStrips] streams
+  int weights;  // [slots][8] streams
   int bytes;
 };
 
 /// `table` and `stream` (a batch of one strip) are bytes.
-template <int kTokens, int kStrips>
+template <int kTokens>
 SUBBYTE_DEVICE constexpr WideShared wide_shared(int table, int stream, int slots) {
-  using Shape = WideShape<kTokens, kStrips>;
+  using Shape = WideShape<kTokens>;
   WideShared s = {};
   s.barriers = Shape::kRingBytes;
   s.staged = s.barriers + (Shape::kStages + kMostWideSlots) * 16;
   s.table = s.staged + Shape::kStagedBytes;
   s.scale_values = s.table + table;
   s.weights = s.scale_values + kScaleValuesBytes;
-  s.bytes = s.weights + slots * 8 * kStrips * stream + 1024;
+  s.bytes = s.weights + slots * (kWideRows / kStripRows) * stream + 1024;
   return s;
 }
 

@@ -5,7 +5,7 @@
 //
 //   warpgroup 0     one thread copies [kTokens][64] tiles of activations into a ring of kStages,
 //                   one warp copies packed weights into another (wide_weights.cuh)
-//   warpgroups 1, 2 multiply: 64 * kStrips outputs each, by kTokens tokens
+//   warpgroups 1, 2 multiply: 64 outputs each, by kTokens tokens
 //
 //             tokens ------>                 two blocks of a cluster have the same tokens: each
 //   outputs   +-----------+                  copies one half of a tile to both
@@ -77,10 +77,10 @@ struct Ring {
 };
 
 /// The thread that copies activations.
-template <int kTokens, int kStrips>
+template <int kTokens>
 class ActivationCopies {
  public:
-  using Shape = WideShape<kTokens, kStrips>;
+  using Shape = WideShape<kTokens>;
 
   /// `shared`: address of the ring; `full`: of its barriers.
   __device__ ActivationCopies(const CUtensorMap& x, const WidePartition& p, const WideBlock& block,
@@ -114,15 +114,15 @@ class ActivationCopies {
 
 /// What the warpgroup that copies does. While blocks exchange sums, the ring of activations is not
 /// its own.
-template <class Decoder, int kGroups, int kTokens, int kStrips>
+template <class Decoder, int kGroups, int kTokens>
 __device__ void copy_tiles(const WeightArguments& w, const WidePartition& p, const CUtensorMap& x,
                            uint32_t shared, uint32_t weights, uint32_t full,
                            const WeightRing& ring) {
   const WideBlock block = wide_block(p);
   const int begin = p.tiles.begin(block.part);
   const int end = begin + p.tiles.size(block.part);
-  ActivationCopies<kTokens, kStrips> activations(x, p, block, shared, full);
-  WeightCopies<Decoder, kGroups, kStrips> copies(w, weights, ring);
+  ActivationCopies<kTokens> activations(x, p, block, shared, full);
+  WeightCopies<Decoder, kGroups> copies(w, weights, ring);
   if (threadIdx.x == 0) wait_for_previous_kernel();  // which weights do not come from
   for (int i = block.first_index; i < block.count; i += block.index_step) {
     const WideTile tile = wide_tile(p, i, block.row);
@@ -134,12 +134,12 @@ __device__ void copy_tiles(const WeightArguments& w, const WidePartition& p, con
   }
 }
 
-/// One warp's part of the product: kStrips strips, 64 rows apart, and all tokens of a tile.
-template <class Number, class Decoder, int kGroups, int kTokens, int kStrips>
+/// One warp's part of the product: a strip, and all tokens of a tile.
+template <class Number, class Decoder, int kGroups, int kTokens>
 class WideWarp {
  public:
-  using Shape = WideShape<kTokens, kStrips>;
-  using Weights = WideWeights<Number, Decoder, kGroups, kStrips>;
+  using Shape = WideShape<kTokens>;
+  using Weights = WideWeights<Number, Decoder, kGroups>;
 
   /// Of part `part` of the inputs. `shared`: the ring of activations; `full`: its barriers.
   __device__ WideWarp(const WidePartition& p, int part, const Weights& weights, uint32_t shared,
@@ -174,8 +174,8 @@ class WideWarp {
     release(before);
   }
 
-  /// Sum i of strip j: i = 4 (token / 8) + (row >= 8 ? 2 : 0) + token % 2.
-  float sums[kStrips][kTokens / 2];
+  /// Sum i = 4 (token / 8) + (row >= 8 ? 2 : 0) + token % 2.
+  float sums[kTokens / 2];
 
  private:
   /// The ring may fill stage `stage`, if it is one. A lane arrives for each block.
@@ -186,8 +186,8 @@ class WideWarp {
   /// The products of two steps are under way while the weights of the next two are decoded, also
   /// from one tile to the next: `before` is the stage of the last one, or -1.
   __device__ void multiply_tile(int tile, int before) {
-    typename Weights::Group group[kStrips];
-    uint32_t codes[kStrips][Weights::kWords];
+    typename Weights::Group group;
+    uint32_t codes[Weights::kWords];
     weights_.read_codes(tile, codes);
     const uint64_t b =
         (tile_descriptor(0) >> 32 << 32) | (first_stage_ + ring_.stage * (Shape::kTileBytes >> 4));
@@ -197,21 +197,15 @@ class WideWarp {
       if (step == 2) release(before);
 #pragma unroll
       for (int i = step; i < step + 2; ++i) {
-#pragma unroll
-        for (int j = 0; j < kStrips; ++j) {
-          constexpr int kStepsPerGroup = Weights::kStepsPerGroup;
-          if (i % kStepsPerGroup == 0) group[j] = weights_.group(j, tile, i / kStepsPerGroup);
-          weights_.decode(codes[j], i, group[j], a_[i][j]);
-        }
+        constexpr int kStepsPerGroup = Weights::kStepsPerGroup;
+        if (i % kStepsPerGroup == 0) group = weights_.group(tile, i / kStepsPerGroup);
+        weights_.decode(codes, i, group, a_[i]);
       }
       if (step == 0) wait_barrier(full_ + ring_.stage * 8, ring_.phase);
       wgmma_fence();
 #pragma unroll
       for (int i = step; i < step + 2; ++i) {
-#pragma unroll
-        for (int j = 0; j < kStrips; ++j) {
-          wgmma<Number, kTokens>(sums[j], a_[i][j], b + 2 * i, i > 0 || before >= 0);
-        }
+        wgmma<Number, kTokens>(sums, a_[i], b + 2 * i, i > 0 || before >= 0);
       }
       wgmma_commit();
     }
@@ -225,32 +219,31 @@ class WideWarp {
   const bool releases_;
   const uint32_t empty_;  // in a block that shares tokens, for each lane another
   Ring<Shape::kStages> ring_;
-  uint32_t a_[kSteps][kStrips][4];
+  uint32_t a_[kSteps][4];
 };
 
 /// What a warpgroup that multiplies does: tile after tile.
-template <class Number, class Decoder, int kGroups, int kTokens, int kStrips>
+template <class Number, class Decoder, int kGroups, int kTokens>
 __device__ void multiply_tiles(const LinearArguments& a, const WidePartition& p,
                                const WideShared& at, uint8_t* shared, const Table& table,
                                uint32_t full, const WeightRing& ring) {
-  using Shape = WideShape<kTokens, kStrips>;
   const int group = threadIdx.x / 128 - 1;
   const WideBlock block = wide_block(p);
-  using Warp = WideWarp<Number, Decoder, kGroups, kTokens, kStrips>;
+  using Warp = WideWarp<Number, Decoder, kGroups, kTokens>;
   const typename Warp::Weights weights(
       a.weights, table, reinterpret_cast<const float*>(shared + at.scale_values),
       shared_address(shared + at.weights), ring, threadIdx.x / kLanes - 4);
   Warp work(p, block.part, weights, shared_address(shared), full);
-  const Results<kTokens, kStrips> results(a, reinterpret_cast<float*>(shared + at.staged), group);
+  const Results<kTokens> results(a, reinterpret_cast<float*>(shared + at.staged), group);
   const Exchange exchange(p, block.part, block.row, shared_address(shared));
   wait_for_previous_kernel();
   for (int i = block.first_index; i < block.count; i += block.index_step) {
     work.multiply();
     const WideTile tile = wide_tile(p, i, block.row);
-    const int strip = (tile.row_block * 2 + group) * 4 * kStrips;
+    const int strip = (tile.row_block * 2 + group) * 4;
     const int64_t token = int64_t{tile.token_block} * kTokens;
-    if (Shape::kCanSplit && p.splits > 1) {
-      exchange.put_sums(work.sums[0]);
+    if (p.splits > 1) {
+      exchange.put_sums(work.sums);
       results.template store_shared<Number>(exchange, strip, token);
     } else {
       results.template store<Number>(work.sums, strip, token);
@@ -259,9 +252,9 @@ __device__ void multiply_tiles(const LinearArguments& a, const WidePartition& p,
 }
 
 /// By one thread; all have to wait before they use them.
-template <int kTokens, int kStrips>
+template <int kTokens>
 __device__ void init_barriers(const WidePartition& p, uint32_t full, const WeightRing& ring) {
-  constexpr int kStages = WideShape<kTokens, kStrips>::kStages;
+  constexpr int kStages = WideShape<kTokens>::kStages;
   for (int i = 0; i < kStages; ++i) {
     init_barrier(full + i * 8, 1);
     init_barrier(full + (kStages + i) * 8, 8 * p.cluster);
@@ -273,23 +266,23 @@ __device__ void init_barriers(const WidePartition& p, uint32_t full, const Weigh
   publish_barriers();
 }
 
-template <class Number, class Decoder, int kGroups, int kTokens, int kStrips>
-__global__ void __launch_bounds__(kWideThreads, WideShape<kTokens, kStrips>::kBlocks)
+template <class Number, class Decoder, int kGroups, int kTokens>
+__global__ void __launch_bounds__(kWideThreads, WideShape<kTokens>::kBlocks)
     wide_kernel(const __grid_constant__ LinearArguments a, const __grid_constant__ WidePartition p,
                 const __grid_constant__ CUtensorMap x) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // other GPUs have no wgmma, and the host does not choose this
-  using Shape = WideShape<kTokens, kStrips>;
+  using Shape = WideShape<kTokens>;
   extern __shared__ uint8_t unaligned[];
   uint8_t* const shared = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
   const WeightArguments& w = a.weights;
-  const WideShared at = wide_shared<kTokens, kStrips>(
-      table_bytes<Decoder>(), wide_sizes<Decoder, kGroups>(w).stream, p.slots);
+  const WideShared at =
+      wide_shared<kTokens>(table_bytes<Decoder>(), wide_sizes<Decoder, kGroups>(w).stream, p.slots);
   const uint32_t full = shared_address(shared + at.barriers);
   const uint32_t full_weights = full + 2 * Shape::kStages * 8;
   const WeightRing ring = {full_weights, full_weights + kMostWideSlots * 8, p.slots};
 
   let_next_kernel_start();
-  if (threadIdx.x == 0) init_barriers<kTokens, kStrips>(p, full, ring);
+  if (threadIdx.x == 0) init_barriers<kTokens>(p, full, ring);
   fill_scale_values(reinterpret_cast<float*>(shared + at.scale_values), w.scale);
   const Table table = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared + at.table));
   __syncthreads();
@@ -297,12 +290,12 @@ __global__ void __launch_bounds__(kWideThreads, WideShape<kTokens, kStrips>::kBl
 
   if (threadIdx.x < 128) {
     give_registers<Shape::kBlocks == 2 ? 32 : 40>();
-    copy_tiles<Decoder, kGroups, kTokens, kStrips>(w, p, x, shared_address(shared),
-                                                   shared_address(shared + at.weights), full, ring);
+    copy_tiles<Decoder, kGroups, kTokens>(w, p, x, shared_address(shared),
+                                          shared_address(shared + at.weights), full, ring);
     __syncwarp();
   } else {
     take_registers<Shape::kBlocks == 2 ? 104 : 232>();
-    multiply_tiles<Number, Decoder, kGroups, kTokens, kStrips>(a, p, at, shared, table, full, ring);
+    multiply_tiles<Number, Decoder, kGroups, kTokens>(a, p, at, shared, table, full, ring);
   }
   if (p.cluster > 1) wait_for_cluster();  // nobody leaves while others write into its memory
 #endif

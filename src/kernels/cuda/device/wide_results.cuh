@@ -121,18 +121,17 @@ class Exchange {
 };
 
 /// Results of one warpgroup from [tokens][rows]. Not inlined: it is there for all tokens.
-template <class Number, int kStrips, int kTokens>
+template <class Number, int kTokens>
 __device__ __noinline__ void finish_staged(const LinearArguments& a, const float* staged,
                                            int first_strip, int64_t token0) {
-  constexpr int kStride = WideShape<128, kStrips>::kStagedStride;
   const float factor = 1 / a.weights.scale_factor;
-  for (int i = threadIdx.x % 128; i < kTokens * 4 * kStrips; i += 128) {
-    const int strip = i % (4 * kStrips);
-    const int token = i / (4 * kStrips);
+  for (int i = threadIdx.x % 128; i < kTokens * 4; i += 128) {
+    const int strip = i % 4;
+    const int token = i / 4;
     if (token0 + token >= a.m) continue;
     float values[kStripRows];
     const float4* from =
-        reinterpret_cast<const float4*>(staged + token * kStride + strip * kStripRows);
+        reinterpret_cast<const float4*>(staged + token * kWideStagedStride + strip * kStripRows);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const float4 v = from[j];
@@ -146,18 +145,18 @@ __device__ __noinline__ void finish_staged(const LinearArguments& a, const float
 }
 
 /// Results of one warpgroup.
-template <int kTokens, int kStrips>
+template <int kTokens>
 class Results {
  public:
-  using Shape = WideShape<kTokens, kStrips>;
+  using Shape = WideShape<kTokens>;
 
   /// `staged`: of all warpgroups; `group`: which this is.
   __device__ Results(const LinearArguments& a, float* staged, int group)
-      : a_(a), staged_(staged + group * Shape::kStagedTokens * Shape::kStagedStride) {}
+      : a_(a), staged_(staged + group * Shape::kStagedTokens * kWideStagedStride) {}
 
   /// Of the tile whose first strip of this warpgroup and first token these are.
   template <class Number>
-  __device__ void store(const float (&sums)[kStrips][kTokens / 2], int first_strip,
+  __device__ void store(const float (&sums)[kTokens / 2], int first_strip,
                         int64_t first_token) const {
 #pragma unroll
     for (int token = 0; token < kTokens; token += Shape::kStagedTokens) {
@@ -165,12 +164,10 @@ class Results {
       wait_for_group();
 #pragma unroll
       for (int i = 0; i < Shape::kStagedTokens; i += kSumTokens) {
-#pragma unroll
-        for (int j = 0; j < kStrips; ++j) stage(&sums[j][(token + i) / 2], i, j);
+        stage(&sums[(token + i) / 2], i);
       }
       wait_for_group();
-      finish_staged<Number, kStrips, Shape::kStagedTokens>(a_, staged_, first_strip,
-                                                           first_token + token);
+      finish_staged<Number, Shape::kStagedTokens>(a_, staged_, first_strip, first_token + token);
     }
   }
 
@@ -187,10 +184,9 @@ class Results {
       exchange.fetch_sums(sums, i);
       if (i + exchange.splits() >= parts) exchange.end_fetching();
       wait_for_group();
-      stage(sums, 0, 0);
+      stage(sums, 0);
       wait_for_group();
-      finish_staged<Number, kStrips, kSumTokens>(a_, staged_, first_strip,
-                                                 first_token + i * kSumTokens);
+      finish_staged<Number, kSumTokens>(a_, staged_, first_strip, first_token + i * kSumTokens);
     }
     exchange.end();
   }
@@ -202,13 +198,13 @@ class Results {
   }
 
   /// kSumTokens tokens of 64 rows.
-  __device__ void stage(const float* sums, int first_token, int j) const {
+  __device__ void stage(const float* sums, int first_token) const {
     const int lane = threadIdx.x % kLanes;
     const int row = threadIdx.x % 128 / kLanes * kStripRows + lane / 4;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int token = first_token + i / 4 * 8 + lane % 4 * 2 + i % 2;
-      staged_[token * Shape::kStagedStride + j * 64 + row + i % 4 / 2 * 8] = sums[i];
+      staged_[token * kWideStagedStride + row + i % 4 / 2 * 8] = sums[i];
     }
   }
 

@@ -5,15 +5,15 @@
 // multiplies, with their scales and zero points as they are: one lane for each strip, one bulk copy
 // for each kind of bytes. `slots` of such batches are a ring.
 //
-//   slot   [stream: warp, strip of the warp] [codes of 4 tiles | scales | zero points]
+//   slot   [strip, one for each warp that multiplies] [codes of 4 tiles | scales | zero points]
 //
-// A warp that multiplies decodes kStrips strips, 64 rows apart. Four lanes, 4 g to 4 g + 3, decode
-// weights of rows g and g + 8 and need the same scales. At the begin of a batch each of them makes
-// what one tile needs ready in its registers (both scales as 16-bit numbers, and what the decoder
-// wants to know of both zero points), and gives it to the others when that tile's turn comes:
+// Four lanes, 4 g to 4 g + 3, decode weights of rows g and g + 8 and need the same scales. At the
+// begin of a batch each of them makes what one tile needs ready in its registers (both scales as
+// 16-bit numbers, and what the decoder wants to know of both zero points), and gives it to the
+// others when that tile's turn comes:
 //
 //   tile of the batch  0      1      2      3
-//   lane 4 g + 0       ready  <----  <----  <----     (a shuffle for each group and strip)
+//   lane 4 g + 0       ready  <----  <----  <----     (a shuffle for each group)
 //   lane 4 g + 1       ---->  ready  <----  <----
 
 #include <cstdint>
@@ -99,7 +99,7 @@ struct WeightRing {
 };
 
 /// The warp that copies weights.
-template <class Decoder, int kGroups, int kStrips>
+template <class Decoder, int kGroups>
 class WeightCopies {
  public:
   /// `to`: address of the ring's first slot.
@@ -108,41 +108,41 @@ class WeightCopies {
 
   /// Tiles begin to end - 1 of the strips of one block of rows.
   __device__ void copy(int row_block, int begin, int end) {
-    constexpr int kTile = tile_bytes(Decoder::kBits);
-    constexpr int kBlock = kGroups * kStripRows;
     const WideSizes size = wide_sizes<Decoder, kGroups>(w_);
-    const uint32_t strip = strip_of(row_block);
+    // Strips beyond the matrix repeat its last one; nobody stores them.
+    const uint32_t strip = min(row_block * kStreams + lane_ % kStreams, w_.strips - 1);
 #pragma unroll 1
     for (int tile = begin; tile < end; tile += kWideBatch, ring_.next()) {
       const int tiles = min(kWideBatch, end - tile);
       const int first = block_of<kGroups>(w_, tile);
       const int values = (block_of<kGroups>(w_, tile + tiles - 1) + 1 - first) * kBlock;
-      const uint32_t full = ring_.full + ring_.slot * 8;
       wait_barrier(ring_.empty + ring_.slot * 8, ring_.phase ^ 1);
       if (lane_ == 0) {
-        expect_bytes(full, kStreams * (tiles * kTile + values * (size.scale + size.zero)));
+        expect_bytes(ring_.full + ring_.slot * 8,
+                     kStreams * (tiles * kTile + values * (size.scale + size.zero)));
       }
       __syncwarp();
-      if (lane_ >= kStreams) continue;
-      const uint32_t to = to_ + (ring_.slot * kStreams + lane_) * size.stream;
-      const uint64_t from = uint64_t{strip * w_.blocks + first} * kBlock;
-      copy_bytes(to, w_.codes + uint64_t{strip * w_.tiles + tile} * kTile, tiles * kTile, full);
-      const uint32_t to_scales = to + kWideBatch * kTile;
-      copy_bytes(to_scales, w_.scales + from * size.scale, values * size.scale, full);
-      if (size.zero == 0) continue;
-      copy_bytes(to_scales + kWideBatch * kBlock * size.scale, w_.zeros + from * size.zero,
-                 values * size.zero, full);
+      if (lane_ < kStreams) copy_batch(size, strip, tile, tiles, first, values);
     }
   }
 
  private:
-  static constexpr int kStreams = 8 * kStrips;
+  static constexpr int kStreams = 8;
+  static constexpr int kTile = tile_bytes(Decoder::kBits);
+  static constexpr int kBlock = kGroups * kStripRows;  // scales of a block
 
-  /// This lane's. Strips beyond the matrix repeat its last one; nobody stores them.
-  __device__ int strip_of(int row_block) const {
-    const int warp = lane_ / kStrips;
-    return min((row_block * 2 + warp / 4) * 4 * kStrips + warp % 4 + lane_ % kStrips * 4,
-               w_.strips - 1);
+  /// `tiles` tiles from `tile` on, and `values` scales from block `first` on.
+  __device__ void copy_batch(const WideSizes& size, uint32_t strip, int tile, int tiles, int first,
+                             int values) const {
+    const uint32_t full = ring_.full + ring_.slot * 8;
+    const uint32_t to = to_ + (ring_.slot * kStreams + lane_) * size.stream;
+    const uint32_t to_scales = to + kWideBatch * kTile;
+    const uint64_t from = uint64_t{strip * w_.blocks + first} * kBlock;
+    copy_bytes(to, w_.codes + uint64_t{strip * w_.tiles + tile} * kTile, tiles * kTile, full);
+    copy_bytes(to_scales, w_.scales + from * size.scale, values * size.scale, full);
+    if (size.zero == 0) return;
+    copy_bytes(to_scales + kWideBatch * kBlock * size.scale, w_.zeros + from * size.zero,
+               values * size.zero, full);
   }
 
   const WeightArguments& w_;
@@ -151,8 +151,8 @@ class WeightCopies {
   const int lane_;
 };
 
-/// What a warp that multiplies sees of its strips.
-template <class Number, class Decoder, int kGroups, int kStrips>
+/// What a warp that multiplies sees of its strip.
+template <class Number, class Decoder, int kGroups>
 class WideWeights {
  public:
   static constexpr int kWords = Decoder::kBits;
@@ -176,13 +176,13 @@ class WideWeights {
     lane_ = kept(threadIdx.x % kLanes);
     zero_size_ = kept(size.zero);
     stream_ = kept(size.stream);
-    first_ = kept(shared + warp * kStrips * size.stream);
+    first_ = kept(shared + warp * size.stream);
   }
 
   /// Waits for the next batch, which begins with tile `tile`.
   __device__ void begin_batch(int tile) {
     wait_barrier(ring_.full + ring_.slot * 8, ring_.phase);
-    batch_ = first_ + ring_.slot * (8 * kStrips) * stream_;
+    batch_ = first_ + ring_.slot * 8 * stream_;
     codes_ = kept(batch_ + lane_ * (kFirst * 4));
     const uint32_t mine = lane_ % kWideBatch;
     const uint32_t block =
@@ -206,23 +206,20 @@ class WideWeights {
   }
 
   /// The words of tile `tile` of the batch.
-  __device__ void read_codes(int tile, uint32_t (&words)[kStrips][kWords]) const {
-#pragma unroll
-    for (int j = 0; j < kStrips; ++j) {
-      const uint32_t at = codes_ + j * stream_ + tile * tile_bytes(kWords);
-      read_shared<kFirst>(words[j], at);
-      if constexpr (kSecond > 0) {
-        constexpr int kSecondAt = kLanes * kFirst * 4;
-        read_shared<kSecond>(words[j] + kFirst, at + kSecondAt + lane_ * (kSecond - kFirst) * 4);
-      }
+  __device__ void read_codes(int tile, uint32_t (&words)[kWords]) const {
+    const uint32_t at = codes_ + tile * tile_bytes(kWords);
+    read_shared<kFirst>(words, at);
+    if constexpr (kSecond > 0) {
+      constexpr int kSecondAt = kLanes * kFirst * 4;
+      read_shared<kSecond>(words + kFirst, at + kSecondAt + lane_ * (kSecond - kFirst) * 4);
     }
   }
 
-  /// Of group `group` of strip j's tile `tile` of the batch.
-  __device__ Group group(int j, int tile, int group) const {
+  /// Of group `group` of tile `tile` of the batch.
+  __device__ Group group(int tile, int group) const {
     const int from = lane_ / kWideBatch * kWideBatch + tile;
-    Group now = {__shfl_sync(~0u, scales_[j][group], from), 0};
-    if constexpr (Decoder::kHasZeros) now.zeros = __shfl_sync(~0u, zeros_[j][group], from);
+    Group now = {__shfl_sync(~0u, scales_[group], from), 0};
+    if constexpr (Decoder::kHasZeros) now.zeros = __shfl_sync(~0u, zeros_[group], from);
     return now;
   }
 
@@ -257,37 +254,31 @@ class WideWeights {
     return __uint_as_float(code);
   }
 
-  /// Scales of strip j in the batch.
-  __device__ uint32_t raw_scales(int j) const {
-    return batch_ + j * stream_ + kWideBatch * tile_bytes(kWords);
+  /// Scales of the batch.
+  __device__ uint32_t raw_scales() const {
+    return batch_ + kWideBatch * tile_bytes(kWords);
   }
 
   /// From value `at`, of row lane / 4.
   template <int kBytes>
   __device__ void prepare_scales(uint32_t at) {
 #pragma unroll
-    for (int j = 0; j < kStrips; ++j) {
-#pragma unroll
-      for (int i = 0; i < kGroups; ++i) {
-        const CodePair code = load_shared_pair<kBytes>(raw_scales(j) + (at + 2 * i) * kBytes);
-        scales_[j][i] = Number::pair_of_floats(scale_of<kBytes>(code.even) * w_.scale_factor,
-                                               scale_of<kBytes>(code.odd) * w_.scale_factor);
-      }
+    for (int i = 0; i < kGroups; ++i) {
+      const CodePair code = load_shared_pair<kBytes>(raw_scales() + (at + 2 * i) * kBytes);
+      scales_[i] = Number::pair_of_floats(scale_of<kBytes>(code.even) * w_.scale_factor,
+                                          scale_of<kBytes>(code.odd) * w_.scale_factor);
     }
   }
 
   __device__ void prepare_zeros(uint32_t at) {
+    const uint32_t from = raw_scales() + kWideBatch * kBlock * w_.scale.bytes;
 #pragma unroll
-    for (int j = 0; j < kStrips; ++j) {
-      const uint32_t from = raw_scales(j) + kWideBatch * kBlock * w_.scale.bytes;
-#pragma unroll
-      for (int i = 0; i < kGroups; ++i) {
-        CodePair zero = {static_cast<uint32_t>(w_.zero), static_cast<uint32_t>(w_.zero)};
-        if (zero_size_ == 1) zero = load_shared_pair<1>(from + at + 2 * i);
-        if (zero_size_ == 2) zero = load_shared_pair<2>(from + (at + 2 * i) * 2);
-        const ZeroPair constants = Decoder::zeros(zero.even, zero.odd);
-        zeros_[j][i] = __byte_perm(constants.even, constants.odd, 0x5410);
-      }
+    for (int i = 0; i < kGroups; ++i) {
+      CodePair zero = {static_cast<uint32_t>(w_.zero), static_cast<uint32_t>(w_.zero)};
+      if (zero_size_ == 1) zero = load_shared_pair<1>(from + at + 2 * i);
+      if (zero_size_ == 2) zero = load_shared_pair<2>(from + (at + 2 * i) * 2);
+      const ZeroPair constants = Decoder::zeros(zero.even, zero.odd);
+      zeros_[i] = __byte_perm(constants.even, constants.odd, 0x5410);
     }
   }
 
@@ -301,8 +292,8 @@ class WideWeights {
   uint32_t first_;      // addresses: of this warp's first batch in slot 0,
   uint32_t batch_;      // in the slot that is read,
   uint32_t codes_;      // of this lane's words in that
-  uint32_t scales_[kStrips][kGroups];
-  uint32_t zeros_[kStrips][Decoder::kHasZeros ? kGroups : 1];
+  uint32_t scales_[kGroups];
+  uint32_t zeros_[Decoder::kHasZeros ? kGroups : 1];
 };
 
 }  // namespace subbyte::cuda
