@@ -211,7 +211,8 @@ class WideWeights {
     read_shared<kFirst>(words, at);
     if constexpr (kSecond > 0) {
       constexpr int kSecondAt = kLanes * kFirst * 4;
-      read_shared<kSecond>(words + kFirst, at + kSecondAt + lane_ * (kSecond - kFirst) * 4);
+      const int step = static_cast<int>(lane_) * ((kSecond - kFirst) * 4);
+      read_shared<kSecond>(words + kFirst, at + kSecondAt + step);
     }
   }
 
