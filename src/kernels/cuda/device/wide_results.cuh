@@ -27,7 +27,7 @@ inline constexpr int kSumTokens = 16;
 /// What was done to shared memory before it and what the copy engine does after it, which a barrier
 /// separates, keep their order.
 __device__ __forceinline__ void fence_copy_engine() {
-  asm volatile("fence.proxy.async;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 /// What threads that copy activations do between two tiles: the two barriers of an exchange.
