@@ -1,6 +1,6 @@
 #include "decode_on_gpu.h"
 
-#include "kernels/cuda/device/weight_stream.cuh"
+#include "kernels/cuda/device/tables.cuh"
 
 namespace subbyte::testing {
 namespace {
@@ -39,14 +39,11 @@ __global__ void decode(const uint32_t* words, int lanes, Zeros zeros, const uint
   if (lane >= lanes) return;  // whole warps: lanes is a multiple of 32
   uint32_t mine[Decoder::kBits];
   for (int i = 0; i < Decoder::kBits; ++i) mine[i] = words[lane * Decoder::kBits + i];
-  cuda::PreparedScales<Decoder::kHasZeros> prepared = {};
-  if constexpr (Decoder::kHasZeros) {
-    const cuda::ZeroPair zero = Decoder::zeros(zeros.even, zeros.odd);
-    prepared.zeros = {zero.even, zero.odd};
-  }
+  cuda::ZeroPair zero = {};
+  if constexpr (Decoder::kHasZeros) zero = Decoder::zeros(zeros.even, zeros.odd);
   for (int step = 0; step < 4; ++step) {
     uint32_t r[4];
-    cuda::decode_step<Decoder>(mine, step, prepared, table, r);
+    cuda::decode_step<Decoder>(mine, step, zero, table, r);
     for (int i = 0; i < 4; ++i) registers[(lane * 4 + step) * 4 + i] = r[i];
   }
 }

@@ -37,12 +37,6 @@ int table_of(const PackedFormat& f) {
   return f.decoder == DecoderKind::kCodebook && f.bits < 5 ? (1 << (2 * f.bits)) * kLanes * 4 : 0;
 }
 
-/// Of one warp, in `wide`.
-int stream_of_warp(const PackedFormat& f, int depth) {
-  return stream_bytes(depth, f.bits, f.groups_per_tile, scale_bytes(f.scale_kind), f.zero_bytes,
-                      f.decoder == DecoderKind::kIntegers);
-}
-
 // What an H200 showed (docs/kernels/cuda.md): fixed times, and instructions of a warp, those for a
 // pair of tiles by narrow8, narrow16 and narrow64, with the share of the time in which one is
 // issued.
@@ -55,11 +49,16 @@ constexpr double kWarpInstructions = 500;
 constexpr double kChunk = 1.0e-6;  // two barriers and the way to the second-level cache
 constexpr double kIssued = 0.62;
 // Seconds for 64 inputs of a block of wide64, wide128 and wide256; wide64 has a neighbour on its
-// multiprocessor that costs it more.
-constexpr double kWideTile[] = {0.42e-6, 0.52e-6, 0.9e-6};
-constexpr double kWideTileWithNeighbour = 0.66e-6;
+// multiprocessor that costs it more. What all blocks read together comes from the second-level
+// cache at kWideBytesPerSecond.
+constexpr double kWideTile[] = {0.25e-6, 0.42e-6, 0.8e-6};
+constexpr double kWideTileWithNeighbour = 0.58e-6;
+constexpr double kWideBytesPerSecond = 6.0e12;
+constexpr double kWideHidden = 0.05;  // what products or copies cost that the other one hides
 constexpr double kWideLaunch = 4.0e-6;
 constexpr double kWideTileEnd = 1.5e-6;
+constexpr double kWideExchange = 2.0e-6;
+constexpr double kWideCluster = 0.3e-6;  // for each doubling of the blocks that start together
 
 /// The two tiles of a pair, the first of which is even, have the same scales.
 bool pair_is_one_group(const PackedFormat& f) {
@@ -98,18 +97,17 @@ double narrow_seconds(const Problem& problem, const Device& device, const Narrow
   const double strips = p.strips.size(0);
   const double pairs = p.pairs.size(0);
   const double blocks_at_once = std::max(
-      1.0,
-      static_cast<double>(p.groups) * p.splits * p.token_blocks / device.multiprocessors);
+      1.0, static_cast<double>(p.groups) * p.splits * p.token_blocks / device.multiprocessors);
   const double pairs_of_warp = std::ceil(strips * pairs / warps);
   const double runs = p.chunks + strips * p.chunks / warps;
-  const double instructions =
-      kWarpInstructions + runs * kRunInstructions +
-      pairs_of_warp * kPairInstructions[tokens == 8 ? 0 : tokens == 16 ? 1 : 2];
+  const double instructions = kWarpInstructions + runs * kRunInstructions +
+                              pairs_of_warp * kPairInstructions[tokens == 8    ? 0
+                                                                : tokens == 16 ? 1
+                                                                               : 2];
   const double issue = instructions * (warps / 4.0) / (device.clock_hz * kIssued);
   const double share = device.bytes_per_second / device.multiprocessors;
   // Loads under way, against what the memory's latency asks for.
-  const double ahead =
-      warps * 2.0 * tile_bytes(f.bits) * std::min<double>(p.depth, pairs_of_warp);
+  const double ahead = warps * 2.0 * tile_bytes(f.bits) * std::min<double>(p.depth, pairs_of_warp);
   const double slowdown = std::max(1.0, share * kLatency / ahead);
   const double read = strips * pairs * 2 * bytes_of_tile(f) / share * slowdown;
   const double stage = static_cast<double>(std::min<int64_t>(tokens, problem.m)) * pairs * 2 *
@@ -220,8 +218,8 @@ bool add_invariant(std::vector<Plan>& plans, const Problem& problem, const Devic
     Problem few = problem;
     few.m = tokens_of(small);
     if (!narrow_plan(few, device, small, choice)) continue;
-    const auto plan = narrow_plan(problem, device,
-                                  problem.m <= tokens_of(small) ? small : large, choice);
+    const auto plan =
+        narrow_plan(problem, device, problem.m <= tokens_of(small) ? small : large, choice);
     if (plan) plans.push_back(*plan);
     return true;
   }
@@ -234,57 +232,102 @@ void add_batch_invariant(std::vector<Plan>& plans, const Problem& problem, const
   add_invariant(plans, problem, device, KernelKind::kNarrow64, KernelKind::kNarrow64);
 }
 
-int wide_rows(KernelKind kind) {
-  return kind == KernelKind::kWide256 ? 256 : 128;
-}
+/// What the templates of wide.cuh say of a kernel.
+struct WideKernel {
+  int slots;  // of weights
+  int shared_bytes;
+  int blocks;  // that a multiprocessor has
+};
 
-int wide_shared_bytes(const PackedFormat& f, KernelKind kind) {
-  const int table = table_of(f);
-  const auto scales = [&](int depth) { return stream_of_warp(f, depth); };
-  switch (kind) {
-    case KernelKind::kWide64:
-      return wide_shared<64, 1>(table, scales(WideShape<64, 1>::kDepth)).bytes;
-    case KernelKind::kWide128:
-      return wide_shared<128, 1>(table, scales(WideShape<128, 1>::kDepth)).bytes;
-    default:
-      return wide_shared<128, 2>(table, scales(WideShape<128, 2>::kDepth)).bytes;
+/// With as many slots as leave room for the blocks that there should be, or else for one.
+template <int kTokens>
+WideKernel wide_kernel(const PackedFormat& f, const Device& device) {
+  using Shape = WideShape<kTokens>;
+  constexpr int kReserved = 1024;  // by the system, for each block
+  const int stream =
+      wide_stream_bytes(f.bits, f.groups_per_tile, scale_bytes(f.scale_kind), f.zero_bytes);
+  WideKernel kernel = {};
+  for (kernel.blocks = Shape::kBlocks; kernel.blocks >= 1; --kernel.blocks) {
+    const int most = (device.shared_bytes + kReserved) / kernel.blocks - kReserved;
+    for (kernel.slots = kMostWideSlots; kernel.slots >= kLeastWideSlots; --kernel.slots) {
+      kernel.shared_bytes = wide_shared<kTokens>(table_of(f), stream, kernel.slots).bytes;
+      if (kernel.shared_bytes <= most) return kernel;
+    }
   }
+  return kernel;  // does not fit
 }
 
-void add_wide(std::vector<Plan>& plans, const Problem& problem, const Device& device,
-              KernelKind kind) {
+WideKernel wide_kernel(const PackedFormat& f, const Device& device, KernelKind kind) {
+  if (kind == KernelKind::kWide64) return wide_kernel<64>(f, device);
+  if (kind == KernelKind::kWide128) return wide_kernel<128>(f, device);
+  return wide_kernel<256>(f, device);
+}
+
+/// Multiprocessors that clusters of `blocks` can have: theirs are in groups of 16 or 18, and larger
+/// clusters use 16 of them.
+int64_t usable_multiprocessors(const Device& device, int blocks) {
+  const int unit = blocks <= 2 ? blocks : 16;
+  return std::max(device.multiprocessors / unit * unit, blocks);
+}
+
+/// Seconds of the products of one block with one tile of outputs.
+double wide_tile_seconds(const PackedFormat& f, const Device& device, const Plan& plan,
+                         const WideKernel& kernel, int64_t all) {
+  const bool has_neighbour = kernel.blocks > 1 && all * plan.wide.splits > device.multiprocessors;
+  const double compute =
+      has_neighbour
+          ? kWideTileWithNeighbour
+          : kWideTile[static_cast<int>(plan.kernel) - static_cast<int>(KernelKind::kWide64)];
+  const double weights = kWideRows / 16.0 * bytes_of_tile(f);
+  const double activations = tokens_of(plan.kernel) * kTileCols * 2.0 / plan.wide.cluster;
+  const double read = std::max((weights + activations) * plan.blocks / kWideBytesPerSecond,
+                               weights * device.multiprocessors / device.bytes_per_second);
+  const double exchange = plan.wide.splits > 1 ? kWideExchange : 0;
+  const double tile = std::max(compute, read) + kWideHidden * std::min(compute, read);
+  return static_cast<double>(plan.wide.tiles.size(0)) * tile + kWideTileEnd + exchange;
+}
+
+std::optional<Plan> wide_plan(const Problem& problem, const Device& device, KernelKind kind,
+                              int cluster, int splits) {
   const PackedFormat& f = problem.weights;
-  const int tokens = tokens_of(kind);
-  const int rows = wide_rows(kind);
+  const WideKernel kernel = wide_kernel(f, device, kind);
+  const int64_t row_blocks = divide_up(f.strips * kStripRows, kWideRows);
+  const int64_t token_blocks = divide_up(problem.m, tokens_of(kind));
+  if (kernel.blocks == 0 || splits > f.tiles || cluster > row_blocks) return std::nullopt;
   Plan plan;
   plan.kernel = kind;
-  plan.shared_bytes = wide_shared_bytes(f, kind);
-  if (plan.shared_bytes > device.shared_bytes) return;
-  const int64_t row_blocks = divide_up(f.strips * kStripRows, rows);
-  const int64_t token_blocks = divide_up(problem.m, tokens);
-  plan.cluster = row_blocks * token_blocks >= 2 * device.multiprocessors ? 2 : 1;
-  plan.wide.cluster = plan.cluster;
-  plan.wide.row_blocks = static_cast<int>(divide_up(row_blocks, plan.cluster) * plan.cluster);
-  plan.wide.token_blocks = static_cast<int>(token_blocks);
-  plan.wide.group = 2048 / tokens;
-  const int64_t all = plan.wide.row_blocks * token_blocks;
-  const int at_once = kind == KernelKind::kWide64 ? WideShape<64, 1>::kBlocks : 1;
-  const int64_t resident = at_once * device.multiprocessors / plan.cluster * plan.cluster;
-  plan.blocks = static_cast<int>(std::min(all, resident));
+  plan.shared_bytes = kernel.shared_bytes;
+  plan.cluster = cluster * splits;
+  WidePartition& p = plan.wide;
+  p.cluster = cluster;
+  p.splits = splits;
+  p.row_blocks = static_cast<int>(divide_up(row_blocks, cluster) * cluster);
+  p.token_blocks = static_cast<int>(token_blocks);
+  p.group = 2048 / tokens_of(kind);
+  p.tiles = parts_of(f.tiles, splits);
+  p.slots = kernel.slots;
+  const int64_t all = p.row_blocks * token_blocks;
+  const int64_t resident = kernel.blocks * usable_multiprocessors(device, plan.cluster);
+  plan.blocks = static_cast<int>(std::min(all * splits, resident));
   plan.threads = 384;
-  const double share = device.bytes_per_second / device.multiprocessors;
-  const double read = rows / 16.0 * bytes_of_tile(f) / share;
-  const bool has_neighbour = at_once > 1 && all > device.multiprocessors;
-  const double compute =
-      has_neighbour ? kWideTileWithNeighbour
-                    : kWideTile[static_cast<int>(kind) - static_cast<int>(KernelKind::kWide64)];
-  const double tile = static_cast<double>(f.tiles) * std::max(compute, read) + kWideTileEnd;
-  plan.microseconds = 1e6 * (kWideLaunch + static_cast<double>(divide_up(all, plan.blocks)) * tile);
+  const double tile = wide_tile_seconds(f, device, plan, kernel, all);
+  const double rounds = static_cast<double>(divide_up(all * splits, plan.blocks));
+  plan.microseconds = 1e6 * (kWideLaunch + kWideCluster * std::log2(plan.cluster) + rounds * tile);
   if (!problem.aligned_x || f.gather_begin != f.bytes) {
     plan.workspace_bytes = problem.m * divide_up(f.cols, 8) * 16;
     plan.microseconds += 2;
   }
-  plans.push_back(plan);
+  return plan;
+}
+
+void add_wide(std::vector<Plan>& plans, const Problem& problem, const Device& device,
+              KernelKind kind) {
+  for (const int cluster : {1, 2}) {
+    for (int splits = 1; cluster * splits <= 8; splits *= 2) {
+      const auto plan = wide_plan(problem, device, kind, cluster, splits);
+      if (plan) plans.push_back(*plan);
+    }
+  }
 }
 
 std::string shape_of(const Problem& problem) {
@@ -327,7 +370,7 @@ std::string_view name(KernelKind kind) {
 }
 
 int tokens_of(KernelKind kind) {
-  constexpr std::array<int, kKernelKinds> kTokens = {8, 16, 64, 64, 128, 128};
+  constexpr std::array<int, kKernelKinds> kTokens = {8, 16, 64, 64, 128, 256};
   return kTokens[static_cast<std::size_t>(kind)];
 }
 
@@ -377,7 +420,8 @@ std::string to_string(const Problem& problem, const Plan& plan) {
             std::to_string(int64_t{2} * plan.narrow.chunk_pairs * kTileCols) + " inputs, ";
   } else {
     text += std::to_string(plan.wide.row_blocks) + " x " + std::to_string(plan.wide.token_blocks) +
-            " tiles, clusters of " + std::to_string(plan.cluster) + ", ";
+            " tiles, " + std::to_string(plan.wide.cluster) + " that share tokens, " +
+            std::to_string(plan.wide.splits) + " splits, ";
   }
   const int64_t tenths = std::llround(plan.microseconds * 10);
   return text + std::to_string(plan.shared_bytes / 1024) + " KiB, expected " +

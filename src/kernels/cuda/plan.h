@@ -66,7 +66,9 @@ std::vector<Plan> plan_candidates(const Problem& problem, const Device& device,
 Result<Plan> plan_linear(const Problem& problem, const Device& device,
                          const PlanOptions& options = {});
 
-/// "narrow16 4096x6144 u4 g128 ... m=7: 66 clusters of 2, 4 pairs ahead, chunks of 4096 inputs, 155 KiB, expected 4.9 us".
+/// "narrow16 4096x6144 u4 g128 ... m=7: 66 clusters of 2, 4 pairs ahead, chunks of 4096 inputs,
+/// 155 KiB, expected 4.9 us",
+/// "wide64 ... m=64: 48 x 1 tiles, 1 that share tokens, 2 splits, 96 KiB, expected 15.0 us".
 std::string to_string(const Problem& problem, const Plan& plan);
 
 }  // namespace subbyte::cuda

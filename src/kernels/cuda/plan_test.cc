@@ -149,17 +149,24 @@ void expect_narrow(const Problem& problem, const Plan& plan) {
 
 void expect_wide(const Problem& problem, const Device& device, const Plan& plan) {
   const WidePartition& p = plan.wide;
-  const int64_t rows = plan.kernel == KernelKind::kWide256 ? 256 : 128;
+  const int64_t rows = 128;
   ASSERT_EQ(device.compute_capability, 90);
-  ASSERT_EQ(p.cluster, plan.cluster);
+  ASSERT_EQ(p.cluster * p.splits, plan.cluster);
+  ASSERT_LE(plan.cluster, 8);  // what every GPU with clusters can do
+  ASSERT_NO_FATAL_FAILURE(expect_parts(p.tiles, p.splits, problem.weights.tiles));
   ASSERT_EQ(p.row_blocks % p.cluster, 0);
   ASSERT_NO_FATAL_FAILURE(expect_blocks(p.row_blocks / p.cluster, rows * p.cluster,
                                         problem.weights.strips * kStripRows));
   ASSERT_NO_FATAL_FAILURE(expect_blocks(p.token_blocks, tokens_of(plan.kernel), problem.m));
   ASSERT_EQ(plan.blocks % plan.cluster, 0);
   ASSERT_GE(plan.blocks, 1);
-  ASSERT_LE(plan.blocks, int64_t{p.row_blocks} * p.token_blocks);
+  ASSERT_LE(plan.blocks, int64_t{p.row_blocks} * p.token_blocks * p.splits);
   ASSERT_GE(p.group, 1);
+  // Codes of 4 tiles of all strips in each slot, and at least 4 tiles of activations.
+  ASSERT_GE(p.slots, 2);
+  ASSERT_LE(p.slots, 4);
+  ASSERT_GT(plan.shared_bytes, rows * 4 * 64 * problem.weights.bits / 8 * p.slots +
+                                   4 * tokens_of(plan.kernel) * 64 * 2);
 }
 
 TEST(CudaWeights, are_19_lines_and_228_kernels) {

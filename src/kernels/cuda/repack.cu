@@ -298,8 +298,7 @@ PackArguments arguments_of(std::byte* to, const MatrixView& matrix, const Packed
   };
   const int scale_size = scale_bytes(format.scale_kind);
   a.padding = section(codes_end, format.scales_begin, nullptr, 1, 1);
-  a.scales =
-      section(format.scales_begin, scales_end, matrix.scales.data(), scale_size, scale_size);
+  a.scales = section(format.scales_begin, scales_end, matrix.scales.data(), scale_size, scale_size);
   if (format.zero_bytes != 0) {
     a.zeros = section(format.zeros_begin, format.gather_begin, matrix.zeros.data(),
                       format.zero_bytes, zero_bytes(matrix.format.zero));

@@ -121,27 +121,31 @@ struct NarrowPartition {
   int32_t splits_log2;
   int32_t groups;  // clusters, each with its part of the strips
   int32_t token_blocks;
-  int32_t chunk_pairs;  // inputs in shared memory at a time, in pairs of tiles
-  int32_t chunks;       // that a block has, at most
-  int32_t depth;        // pairs that a warp has under way: kNarrowDepth or half of it
-  int32_t one_group;    // the two tiles of a pair have the same scales
+  int32_t chunk_pairs;      // inputs in shared memory at a time, in pairs of tiles
+  int32_t chunks;           // that a block has, at most
+  int32_t depth;            // pairs that a warp has under way: kNarrowDepth or half of it
+  int32_t one_group;        // the two tiles of a pair have the same scales
   int32_t pairs_per_block;  // 1: each pair has its own block of scales, or two; else it may not
   int32_t sums_of_pair;     // groups of a pair whose inputs are summed, or 0
   int32_t pair_scales;      // bytes
   int32_t pair_zeros;       // bytes that are copied
   int32_t slot_bytes;       // of a pair: codes, scales, zero points
   int32_t ring_bytes;       // of a warp: `depth` slots
-  Parts strips;         // by groups
-  Parts pairs;          // of a strip, by splits
+  Parts strips;             // by groups
+  Parts pairs;              // of a strip, by splits
   NarrowShared shared;
 };
 
-/// How wide.cuh divides the work.
+/// How wide.cuh divides the work. A cluster of the GPU has cluster * splits blocks, at most 8:
+/// block part * cluster + row.
 struct WidePartition {
   int32_t cluster;     // blocks, 1 or 2, that share tokens
+  int32_t splits;      // blocks, each with its part of the inputs, that share outputs: 1, 2, 4, 8
   int32_t row_blocks;  // a multiple of `cluster`
   int32_t token_blocks;
   int32_t group;  // token blocks that are neighbours in time, to share what is in L2
+  Parts tiles;    // by splits, none of them empty
+  int32_t slots;  // of weights in shared memory
 };
 
 }  // namespace subbyte::cuda

@@ -19,9 +19,9 @@ KernelSet make_kernel_set() {
   return {{pointer(narrow_kernel<Number, Decoder, kGroups, 1>),
            pointer(narrow_kernel<Number, Decoder, kGroups, 2>),
            pointer(narrow_kernel<Number, Decoder, kGroups, 8>),
-           pointer(wide_kernel<Number, Decoder, kGroups, 64, 1>),
-           pointer(wide_kernel<Number, Decoder, kGroups, 128, 1>),
-           pointer(wide_kernel<Number, Decoder, kGroups, 128, 2>)}};
+           pointer(wide_kernel<Number, Decoder, kGroups, 64>),
+           pointer(wide_kernel<Number, Decoder, kGroups, 128>),
+           pointer(wide_kernel<Number, Decoder, kGroups, 256>)}};
 }
 
 }  // namespace subbyte::cuda

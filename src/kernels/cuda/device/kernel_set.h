@@ -5,8 +5,8 @@
 
 namespace subbyte::cuda {
 
-/// narrow8, narrow16, narrow64: tokens at a time, any GPU from sm_80 on. wide64, wide128: tokens by
-/// 128 outputs, wide256: 128 tokens by 256 outputs, Hopper only.
+/// narrow8, narrow16, narrow64: tokens at a time, any GPU from sm_80 on. wide64, wide128, wide256:
+/// tokens by 128 outputs, Hopper only.
 enum class KernelKind : uint8_t { kNarrow8, kNarrow16, kNarrow64, kWide64, kWide128, kWide256 };
 inline constexpr int kKernelKinds = 6;
 

@@ -36,6 +36,34 @@ __device__ __forceinline__ void load_matrices(uint32_t (&d)[4], uint32_t address
                : "memory");
 }
 
+template <int kWords>
+__device__ __forceinline__ void read_shared(uint32_t* to, uint32_t address) {
+  if constexpr (kWords == 4) {
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(address)
+                 : "memory");
+  } else if constexpr (kWords == 2) {
+    asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];"
+                 : "=r"(to[0]), "=r"(to[1])
+                 : "r"(address)
+                 : "memory");
+  } else if constexpr (kWords == 8) {
+    read_shared<4>(to, address);
+    read_shared<4>(to + 4, address + 16);
+  } else {
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(to[0]) : "r"(address) : "memory");
+  }
+}
+__device__ __forceinline__ void write_shared(uint32_t address, uint32_t value) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+__device__ __forceinline__ uint32_t read_shared_u16(uint32_t address) {
+  uint16_t value;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address) : "memory");
+  return value;
+}
+
 /// kBytes: 4, 8 or 16. Sixteen pass the first-level cache by: weights are read once.
 template <int kBytes>
 __device__ __forceinline__ void copy_async(uint32_t to_shared, const void* from) {
@@ -53,12 +81,12 @@ template <int kBytes>
 __device__ __forceinline__ void copy_async_or_zero(uint32_t to_shared, const void* from,
                                                    bool there) {
   if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to_shared),
-                 "l"(from), "r"(there ? 16 : 0)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to_shared), "l"(from),
+                 "r"(there ? 16 : 0)
                  : "memory");
   } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to_shared),
-                 "l"(from), "n"(kBytes), "r"(there ? kBytes : 0)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to_shared), "l"(from),
+                 "n"(kBytes), "r"(there ? kBytes : 0)
                  : "memory");
   }
 }

@@ -168,8 +168,12 @@ class NarrowBlock {
     }
   }
 
-  __device__ uint32_t x_barrier() const { return shared_address(shared_ + p_.shared.barrier); }
-  __device__ uint32_t x_at() const { return shared_address(shared_ + p_.shared.x); }
+  __device__ uint32_t x_barrier() const {
+    return shared_address(shared_ + p_.shared.barrier);
+  }
+  __device__ uint32_t x_at() const {
+    return shared_address(shared_ + p_.shared.x);
+  }
   __device__ int first_col(int chunk) const {
     return (work_.first_pair + chunk * p_.chunk_pairs) * 2 * kTileCols;
   }
@@ -211,7 +215,7 @@ class NarrowBlock {
       fill_beyond(chunk);
     } else {
       stage_activations(a_, shared_ + p_.shared.x, p_.shared.x_stride, token0_, tokens_,
-                                first_col(chunk), chunk_.pairs * 2 * kTileCols);
+                        first_col(chunk), chunk_.pairs * 2 * kTileCols);
     }
     __syncthreads();
     if (by_bulk_) wait_barrier(x_barrier(), chunk & 1);
@@ -288,9 +292,7 @@ class NarrowBlock {
   __device__ void end_run(const NarrowRun& run, int chunk) {
     const bool is_head = run.pair > 0;
     const bool to_partial = !is_head && is_partial();
-    float* const sums = is_head      ? head(warp())
-                        : to_partial ? partial(run.strip)
-                                     : tail(warp());
+    float* const sums = is_head ? head(warp()) : to_partial ? partial(run.strip) : tail(warp());
     sum_.store(sums, lane(), tokens_, to_partial && chunk > 0);
     if (is_head || to_partial || run.count < chunk_.pairs) return;
     __syncwarp();

@@ -31,8 +31,8 @@ class NarrowSums {
   /// for the first tile, for each 8 tokens, x_sums that of the sums of inputs of this lane's two
   /// tokens in the first group. kOneGroup: the pair has one scale for each row.
   template <bool kOneGroup>
-  __device__ void add_pair(const Stream& stream, const Table& table,
-                           const uint32_t (&x)[kTokens8], uint32_t x_sums) {
+  __device__ void add_pair(const Stream& stream, const Table& table, const uint32_t (&x)[kTokens8],
+                           uint32_t x_sums) {
     typename Stream::Scales scales;
     stream.template read_scales<kOneGroup ? 1 : 2>(scales);
     float group[kOneGroup ? 1 : kTogether][kTokens8][4];

@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/shared_sizes.h"
-#include "kernels/cuda/device/weight_stream.cuh"
+#include "kernels/cuda/device/tables.cuh"
 
 namespace subbyte::cuda {
 
@@ -252,8 +252,7 @@ class PairStream {
   static __device__ float to_add(uint32_t mantissa, int factor) {
     constexpr float kUnit = Decoder::kRawUnit;
     const float f = static_cast<float>(factor);
-    return fmaf(__uint_as_float(mantissa), -kUnit * f,
-                kUnit * (f * 0x1p23f - Decoder::kRawOffset));
+    return fmaf(__uint_as_float(mantissa), -kUnit * f, kUnit * (f * 0x1p23f - Decoder::kRawOffset));
   }
 
   const WeightArguments& w_;

@@ -7,14 +7,6 @@
 
 namespace subbyte::cuda {
 
-/// One warp's way through a strip (weight_stream.cuh): the codes of `depth` tiles; their scales and
-/// zero points twice as they are in memory, and as floats and constants of the decoder.
-SUBBYTE_DEVICE constexpr int stream_bytes(int depth, int bits, int groups, int scale_size,
-                                          int zero_size, bool has_zeros) {
-  return depth * (tile_bytes(bits) +
-                  groups * kStripRows * (2 * (scale_size + zero_size) + (has_zeros ? 8 : 4)));
-}
-
 /// Values of the codes of a one-byte scale.
 inline constexpr int kScaleValuesBytes = 256 * 4;
 
@@ -38,8 +30,8 @@ struct NarrowSizes {
   int tokens;
   int x_rows;  // tokens that are there
   int chunk_pairs;
-  int sums_of_pair;    // groups of a pair whose inputs are summed, or 0
-  bool is_partial;     // partial sums of all strips are kept
+  int sums_of_pair;  // groups of a pair whose inputs are summed, or 0
+  bool is_partial;   // partial sums of all strips are kept
   int strips;
 };
 
@@ -60,39 +52,56 @@ constexpr NarrowShared narrow_shared(const NarrowSizes& sizes) {
 
 // --- wide.cuh ---
 
-template <int kTokens, int kStrips>
+/// Weights are copied that many tiles at a time.
+inline constexpr int kWideBatch = 4;
+/// Batches that are in shared memory at a time.
+inline constexpr int kMostWideSlots = 4;
+inline constexpr int kLeastWideSlots = 2;
+
+/// A batch of one strip (wide_weights.cuh): codes, scales and zero points as they are in memory.
+SUBBYTE_DEVICE constexpr int wide_stream_bytes(int bits, int groups, int scale_size,
+                                               int zero_size) {
+  return kWideBatch * (tile_bytes(bits) + groups * kStripRows * (scale_size + zero_size));
+}
+
+/// Outputs of a block, floats from one token to the next of the 64 of a warpgroup where results are
+/// staged.
+inline constexpr int kWideRows = 128;
+inline constexpr int kWideStagedStride = 64 + 4;
+
+template <int kTokens>
 struct WideShape {
-  static constexpr int kRows = 2 * 64 * kStrips;
   static constexpr int kTileBytes = kTokens * kTileCols * 2;
   static constexpr int kBlocks = kTokens == 64 ? 2 : 1;  // that a multiprocessor is to have
-  static constexpr int kStages = kTokens == 64 ? 5 : kStrips == 1 ? 8 : 6;
-  static constexpr int kDepth = 8;  // tiles of codes ahead
-  static constexpr int kStagedTokens = 16;
-  static constexpr int kStagedStride = 64 * kStrips + 4;  // floats
-  static constexpr int kStagedBytes = 2 * kStagedTokens * kStagedStride * 4;
+  static constexpr int kStages = kTokens == 64 ? 5 : kTokens == 128 ? 8 : 4;
+  static constexpr int kRingBytes = kStages * kTileBytes;
+  static constexpr int kStagedTokens = kTokens == 64 ? 16 : 32;
+  static constexpr int kStagedBytes = 2 * kStagedTokens * kWideStagedStride * 4;
+  // Blocks that share outputs put their sums where the ring was.
+  static_assert(kWideRows * kTokens * 4 <= kRingBytes);
 };
 
 /// Offsets in bytes, after alignment to 1024. The ring of activations is before all.
 struct WideShared {
-  int barriers;
+  int barriers;  // full and empty of the ring's stages, then of the slots of weights
   int staged;
   int table;
   int scale_values;
-  int streams;
+  int weights;  // [slots][8] streams
   int bytes;
 };
 
-/// `table` and `stream` (of one strip) are bytes.
-template <int kTokens, int kStrips>
-SUBBYTE_DEVICE constexpr WideShared wide_shared(int table, int stream) {
-  using Shape = WideShape<kTokens, kStrips>;
+/// `table` and `stream` (a batch of one strip) are bytes.
+template <int kTokens>
+SUBBYTE_DEVICE constexpr WideShared wide_shared(int table, int stream, int slots) {
+  using Shape = WideShape<kTokens>;
   WideShared s = {};
-  s.barriers = Shape::kStages * Shape::kTileBytes;
-  s.staged = s.barriers + Shape::kStages * 16;
+  s.barriers = Shape::kRingBytes;
+  s.staged = s.barriers + (Shape::kStages + kMostWideSlots) * 16;
   s.table = s.staged + Shape::kStagedBytes;
   s.scale_values = s.table + table;
-  s.streams = s.scale_values + kScaleValuesBytes;
-  s.bytes = s.streams + stream * 8 * kStrips + 1024;
+  s.weights = s.scale_values + kScaleValuesBytes;
+  s.bytes = s.weights + slots * (kWideRows / kStripRows) * stream + 1024;
   return s;
 }
 

@@ -1,10 +1,11 @@
 #pragma once
 // Many tokens, Hopper: the weights go from device memory to registers, become numbers there and
 // enter the tensor cores from there (wgmma with operand A from registers); outputs are the rows of
-// the product, tokens its columns. So no weight, packed or not, passes through shared memory.
+// the product, tokens its columns.
 //
-//   warpgroup 0     one thread copies [kTokens][64] tiles of activations into a ring of kStages
-//   warpgroups 1, 2 multiply: 64 * kStrips outputs each, by kTokens tokens
+//   warpgroup 0     one thread copies [kTokens][64] tiles of activations into a ring of kStages,
+//                   one warp copies packed weights into another (wide_weights.cuh)
+//   warpgroups 1, 2 multiply: 64 outputs each, by kTokens tokens
 //
 //             tokens ------>                 two blocks of a cluster have the same tokens: each
 //   outputs   +-----------+                  copies one half of a tile to both
@@ -13,18 +14,38 @@
 //             +-----------+                  rounded to 16 bits by that
 //
 // Blocks stay and take tile after tile; each sum is added up by one thread in the order of the
-// inputs, so results do not depend on anything but the shape of the product.
+// inputs, so results do not depend on anything but the shape of the product. Where there are fewer
+// tiles than multiprocessors, several blocks share one, each with its part of the inputs, and add
+// their sums in their order (wide_results.cuh).
 
 #include <cstdint>
 
 #include "kernels/cuda/device/epilogue.cuh"
 #include "kernels/cuda/device/shared_sizes.h"
-#include "kernels/cuda/device/weight_stream.cuh"
 #include "kernels/cuda/device/wgmma.cuh"
+#include "kernels/cuda/device/wide_results.cuh"
+#include "kernels/cuda/device/wide_weights.cuh"
 
 namespace subbyte::cuda {
 
 inline constexpr int kWideThreads = 384;
+
+/// What this block does: its place in its cluster, and the tiles of its cluster.
+struct WideBlock {
+  int row;   // among the blocks that share tokens
+  int part;  // among those that share outputs
+  int first_index;
+  int index_step;
+  int count;
+};
+
+__device__ __forceinline__ WideBlock wide_block(const WidePartition& p) {
+  const int blocks = p.cluster * p.splits;
+  const int rank = blockIdx.x % blocks;
+  const int part = rank / p.cluster;
+  return {rank - part * p.cluster, part, static_cast<int>(blockIdx.x) / blocks,
+          static_cast<int>(gridDim.x) / blocks, p.row_blocks / p.cluster * p.token_blocks};
+}
 
 struct WideTile {
   int row_block;
@@ -32,14 +53,14 @@ struct WideTile {
 };
 
 /// Tile `index` of this block's cluster: groups of token blocks, in them all rows, in them tokens.
-__device__ __forceinline__ WideTile wide_tile(const WidePartition& p, int index, int rank) {
+__device__ __forceinline__ WideTile wide_tile(const WidePartition& p, int index, int row) {
   const int row_pairs = p.row_blocks / p.cluster;
   const int whole = p.group * row_pairs;
   const int group = index / whole;
   const int first = group * p.group;
   const int width = min(p.group, p.token_blocks - first);
   const int rest = index - group * whole;
-  return {rest / width * p.cluster + rank, first + rest % width};
+  return {rest / width * p.cluster + row, first + rest % width};
 }
 
 /// A position in the ring of tiles of activations.
@@ -56,305 +77,225 @@ struct Ring {
 };
 
 /// The thread that copies activations.
-template <int kTokens, int kStrips>
-__device__ void copy_activations(const CUtensorMap& x, const WidePartition& p, int tiles,
-                                 uint32_t shared, uint32_t full, uint32_t empty) {
-  using Shape = WideShape<kTokens, kStrips>;
-  const int rank = blockIdx.x % p.cluster;
-  const int part = kTokens / p.cluster;
-  const int count = p.row_blocks / p.cluster * p.token_blocks;
-  Ring<Shape::kStages> ring;
-  for (int i = blockIdx.x / p.cluster; i < count; i += gridDim.x / p.cluster) {
-    const int token = wide_tile(p, i, rank).token_block * kTokens + rank * part;
-    for (int tile = 0; tile < tiles; ++tile, ring.next()) {
-      wait_barrier(empty + ring.stage * 8, ring.phase ^ 1);
-      expect_bytes(full + ring.stage * 8, Shape::kTileBytes);
-      copy_tile(shared + ring.stage * Shape::kTileBytes + rank * part * kTileCols * 2, x,
-                tile * kTileCols, token, full + ring.stage * 8, (1 << p.cluster) - 1);
+template <int kTokens>
+class ActivationCopies {
+ public:
+  using Shape = WideShape<kTokens>;
+
+  /// `shared`: address of the ring; `full`: of its barriers.
+  __device__ ActivationCopies(const CUtensorMap& x, const WidePartition& p, const WideBlock& block,
+                              uint32_t shared, uint32_t full)
+      : x_(x),
+        to_(shared + block.row * (kTokens / p.cluster) * kTileCols * 2),
+        full_(full),
+        several_(p.cluster > 1),
+        blocks_(((1 << p.cluster) - 1) << block.part * p.cluster) {}
+
+  /// Tiles begin to end - 1 of this block's share of the tokens, whose first is `token`.
+  __device__ void copy(int token, int begin, int end) {
+#pragma unroll 1
+    for (int tile = begin; tile < end; ++tile, ring_.next()) {
+      const uint32_t full = full_ + ring_.stage * 8;
+      wait_barrier(full + Shape::kStages * 8, ring_.phase ^ 1);
+      expect_bytes(full, Shape::kTileBytes);
+      copy_tile(to_ + ring_.stage * Shape::kTileBytes, x_, tile * kTileCols, token, full, blocks_,
+                several_);
     }
+  }
+
+ private:
+  const CUtensorMap& x_;
+  const uint32_t to_;
+  const uint32_t full_;
+  const bool several_;
+  const int blocks_;  // a bit for each that gets the tokens
+  Ring<Shape::kStages> ring_;
+};
+
+/// What the warpgroup that copies does. While blocks exchange sums, the ring of activations is not
+/// its own.
+template <class Decoder, int kGroups, int kTokens>
+__device__ void copy_tiles(const WeightArguments& w, const WidePartition& p, const CUtensorMap& x,
+                           uint32_t shared, uint32_t weights, uint32_t full,
+                           const WeightRing& ring) {
+  const WideBlock block = wide_block(p);
+  const int begin = p.tiles.begin(block.part);
+  const int end = begin + p.tiles.size(block.part);
+  ActivationCopies<kTokens> activations(x, p, block, shared, full);
+  WeightCopies<Decoder, kGroups> copies(w, weights, ring);
+  if (threadIdx.x == 0) wait_for_previous_kernel();  // which weights do not come from
+  for (int i = block.first_index; i < block.count; i += block.index_step) {
+    const WideTile tile = wide_tile(p, i, block.row);
+    if (threadIdx.x == 0) {
+      activations.copy(tile.token_block * kTokens + block.row * (kTokens / p.cluster), begin, end);
+    }
+    if (threadIdx.x / kLanes == 1) copies.copy(tile.row_block, begin, end);
+    if (p.splits > 1) lend_ring();
   }
 }
 
-/// One warp's part of the product: kStrips strips, 64 rows apart, and all tokens of a tile.
-template <class Number, class Decoder, int kGroups, int kTokens, int kStrips>
+/// One warp's part of the product: a strip, and all tokens of a tile.
+template <class Number, class Decoder, int kGroups, int kTokens>
 class WideWarp {
  public:
-  using Shape = WideShape<kTokens, kStrips>;
-  using Stream = WeightStream<Decoder, kGroups, Shape::kDepth>;
-  static constexpr int kStepsPerGroup = kSteps / kGroups;
+  using Shape = WideShape<kTokens>;
+  using Weights = WideWeights<Number, Decoder, kGroups>;
 
-  __device__ WideWarp(const WeightArguments& w, const float* scale_values, uint8_t* shared,
-                      int stream_size, int lane, const Table& table)
-      : w_(w),
-        stream_{make_stream(w, scale_values, shared, stream_size, lane)},
-        table_(table),
-        factor_(w.scale_factor) {}
+  /// Of part `part` of the inputs. `shared`: the ring of activations; `full`: its barriers.
+  __device__ WideWarp(const WidePartition& p, int part, const Weights& weights, uint32_t shared,
+                      uint32_t full)
+      : p_(p),
+        part_(part),
+        weights_(weights),
+        first_stage_(kept(static_cast<uint32_t>(tile_descriptor(shared)))),
+        full_(kept(full)),
+        releases_(threadIdx.x % kLanes < p.cluster),
+        empty_(kept(address_in_block(full + Shape::kStages * 8,
+                                     part * p.cluster + threadIdx.x % kLanes % p.cluster))) {}
 
-  /// Asks for the first weights of strips first, first + 4, ...
-  __device__ void begin(int first_strip) {
-    first_strip_ = first_strip;
-    buffer_ = 0;
-    const uint8_t* from[kStrips];
-#pragma unroll
-    for (int j = 0; j < kStrips; ++j) {
-      const Segment s = segment(j, 0);
-      from[j] = stream_[j].codes_of(s);
-      stream_[j].load_scales(s, 0);
-    }
-#pragma unroll
-    for (int i = 0; i < Shape::kDepth; ++i) {
-#pragma unroll
-      for (int j = 0; j < kStrips; ++j) stream_[j].load_codes(from[j], i, i < w_.tiles);
-    }
-  }
-
-  /// Multiplies all tiles. Every warp of the cluster arrives at `empty` of both blocks when it has
-  /// read a tile of activations.
-  __device__ void multiply(Ring<Shape::kStages>& ring, uint32_t shared, uint32_t full,
-                           uint32_t empty, int cluster) {
+  /// Multiplies all tiles. Every warp of the blocks that share tokens arrives at the barriers of
+  /// them all when it has read a tile of activations.
+  __device__ void multiply() {
     int before = -1;  // stage whose products may still be under way
-    for (int tile = 0; tile < w_.tiles; tile += Shape::kDepth) {
-      __syncwarp();
-#pragma unroll
-      for (int j = 0; j < kStrips; ++j) {
-        stream_[j].load_scales(segment(j, tile + Shape::kDepth), buffer_ ^ 1);
-      }
-      wait_copies<kStrips * Stream::kPendingAtScales>();
-      __syncwarp();
-      const uint8_t* from[kStrips];
-#pragma unroll
-      for (int j = 0; j < kStrips; ++j) {
-        stream_[j].prepare_scales(segment(j, tile), buffer_);
-        from[j] = stream_[j].codes_of(segment(j, tile + Shape::kDepth));
-      }
-      __syncwarp();
+    const int begin = p_.tiles.begin(part_);
+    const int end = begin + p_.tiles.size(part_);
+    for (int tile = begin; tile < end; tile += kWideBatch) {
+      const int tiles = min(kWideBatch, end - tile);
+      weights_.begin_batch(tile);
 #pragma unroll 1
-      for (int i = 0; i < Shape::kDepth; ++i) {
-        if (tile + i >= w_.tiles) break;
-        wait_barrier(full + ring.stage * 8, ring.phase);
-        multiply_tile(tile + i == 0, i, tile_descriptor(shared + ring.stage * Shape::kTileBytes),
-                      before, empty, cluster);
-        before = ring.stage;
-        ring.next();
-#pragma unroll
-        for (int j = 0; j < kStrips; ++j) {
-          stream_[j].load_codes(from[j], i, tile + Shape::kDepth + i < w_.tiles);
-        }
+      for (int i = 0; i < tiles; ++i) {
+        multiply_tile(i, before);
+        before = ring_.stage;
+        ring_.next();
       }
-      buffer_ ^= 1;
+      weights_.end_batch();
     }
     wgmma_wait<0>();
-    release(before, empty, cluster);
-    wait_copies<0>();
+    release(before);
   }
 
-  /// Sum i of strip j: i = 4 (token / 8) + (row >= 8 ? 2 : 0) + token % 2.
-  float sums[kStrips][kTokens / 2];
+  /// Sum i = 4 (token / 8) + (row >= 8 ? 2 : 0) + token % 2.
+  float sums[kTokens / 2];
 
  private:
-  struct Streams {
-    Stream s[kStrips];
-    __device__ Stream& operator[](int j) { return s[j]; }
-  };
-  static __device__ Streams make_stream(const WeightArguments& w, const float* scale_values,
-                                        uint8_t* shared, int bytes, int lane) {
-    if constexpr (kStrips == 1) {
-      return {{Stream(w, scale_values, shared, lane)}};
-    } else {
-      return {
-          {Stream(w, scale_values, shared, lane), Stream(w, scale_values, shared + bytes, lane)}};
-    }
+  /// The ring may fill stage `stage`, if it is one. A lane arrives for each block.
+  __device__ void release(int stage) const {
+    if (stage >= 0 && releases_) arrive_in_cluster(empty_ + stage * 8);
   }
 
-  /// Rows beyond the matrix repeat its last strip; nobody stores them.
-  __device__ Segment segment(int j, int tile) const {
-    return {min(first_strip_ + 4 * j, w_.strips - 1), tile,
-            max(0, min(Shape::kDepth, w_.tiles - tile))};
-  }
-
-  __device__ void release(int stage, uint32_t empty, int cluster) const {
-    if (stage >= 0 && threadIdx.x % kLanes < cluster) {
-      arrive_at_block(empty + stage * 8, threadIdx.x % kLanes);
-    }
-  }
-
-  /// The products of two steps are under way while the weights of the next two are decoded.
-  __device__ void multiply_tile(bool first, int slot, uint64_t b, int before, uint32_t empty,
-                                int cluster) {
-    typename Stream::Prepared prepared[kStrips];
-    uint32_t scale[kStrips][2];
-    uint32_t codes[kStrips][Stream::kWords];
-    wait_copies<kStrips * Stream::kPendingAtTile>();
-#pragma unroll
-    for (int j = 0; j < kStrips; ++j) stream_[j].read_codes(slot, codes[j]);
+  /// The products of two steps are under way while the weights of the next two are decoded, also
+  /// from one tile to the next: `before` is the stage of the last one, or -1.
+  __device__ void multiply_tile(int tile, int before) {
+    typename Weights::Group group;
+    uint32_t codes[Weights::kWords];
+    weights_.read_codes(tile, codes);
+    const uint64_t b =
+        (tile_descriptor(0) >> 32 << 32) | (first_stage_ + ring_.stage * (Shape::kTileBytes >> 4));
 #pragma unroll
     for (int step = 0; step < kSteps; step += 2) {
+      wgmma_wait<1>();  // registers of these steps
+      if (step == 2) release(before);
 #pragma unroll
-      for (int j = 0; j < kStrips; ++j) {
-        decode(slot, step, j, codes[j], prepared[j], scale[j]);
-        decode(slot, step + 1, j, codes[j], prepared[j], scale[j]);
+      for (int i = step; i < step + 2; ++i) {
+        constexpr int kStepsPerGroup = Weights::kStepsPerGroup;
+        if (i % kStepsPerGroup == 0) group = weights_.group(tile, i / kStepsPerGroup);
+        weights_.decode(codes, i, group, a_[i]);
       }
+      if (step == 0) wait_barrier(full_ + ring_.stage * 8, ring_.phase);
       wgmma_fence();
 #pragma unroll
       for (int i = step; i < step + 2; ++i) {
-#pragma unroll
-        for (int j = 0; j < kStrips; ++j) {
-          wgmma<Number, kTokens>(sums[j], a_[i][j], b + 2 * i, i > 0 || !first);
-        }
+        wgmma<Number, kTokens>(sums, a_[i], b + 2 * i, i > 0 || before >= 0);
       }
       wgmma_commit();
-      wgmma_wait<1>();
-      if (step == 0) release(before, empty, cluster);
     }
   }
 
-  /// One step of one strip to a_[step][j].
-  __device__ void decode(int slot, int step, int j, const uint32_t* codes,
-                         typename Stream::Prepared& prepared, uint32_t (&scale)[2]) {
-    if (step % kStepsPerGroup == 0) {
-      prepared = stream_[j].prepared(slot, step / kStepsPerGroup);
-      scale[0] = Number::pair_of_float(prepared.scales.x * factor_);
-      scale[1] = Number::pair_of_float(prepared.scales.y * factor_);
-    }
-    decode_step<Decoder>(codes, step, prepared, table_, a_[step][j]);
-#pragma unroll
-    for (int r = 0; r < 4; ++r) a_[step][j][r] = Number::mul(a_[step][j][r], scale[r % 2]);
-  }
-
-  const WeightArguments& w_;
-  Streams stream_;
-  const Table& table_;
-  const float factor_;
-  int first_strip_ = 0;
-  int buffer_ = 0;
-  uint32_t a_[kSteps][kStrips][4];
+  const WidePartition& p_;
+  const int part_;
+  Weights weights_;
+  const uint32_t first_stage_;  // low half of its descriptor
+  const uint32_t full_;         // barriers, each 8 bytes, in this block
+  const bool releases_;
+  const uint32_t empty_;  // in a block that shares tokens, for each lane another
+  Ring<Shape::kStages> ring_;
+  uint32_t a_[kSteps][4];
 };
 
-/// Results of one warpgroup from [16 tokens][rows]. Not inlined: it is there for every 16 tokens.
-template <class Number, int kStrips>
-__device__ __noinline__ void finish_staged(const LinearArguments& a, const float* staged,
-                                           int first_strip, int64_t token0) {
-  constexpr int kStride = WideShape<128, kStrips>::kStagedStride;
-  const float factor = 1 / a.weights.scale_factor;
-  for (int i = threadIdx.x % 128; i < 16 * 4 * kStrips; i += 128) {
-    const int strip = i % (4 * kStrips);
-    const int token = i / (4 * kStrips);
-    if (token0 + token >= a.m) continue;
-    float values[kStripRows];
-    const float4* from =
-        reinterpret_cast<const float4*>(staged + token * kStride + strip * kStripRows);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const float4 v = from[j];
-      values[4 * j] = v.x * factor;
-      values[4 * j + 1] = v.y * factor;
-      values[4 * j + 2] = v.z * factor;
-      values[4 * j + 3] = v.w * factor;
-    }
-    finish_strip<Number>(a, first_strip + strip, token0 + token, values);
-  }
-}
-
-/// Results of one warpgroup, 16 tokens at a time through shared memory, so that neighbours in
-/// memory are written together.
-template <class Number, int kTokens, int kStrips>
-__device__ void store_tile(const LinearArguments& a, const float (&sums)[kStrips][kTokens / 2],
-                           float* staged, int group, int first_strip, int64_t first_token) {
-  using Shape = WideShape<kTokens, kStrips>;
-  const int thread = threadIdx.x % 128;
-  const int lane = thread % kLanes;
-  const int row = thread / kLanes * kStripRows + lane / 4;
-#pragma unroll
-  for (int part = 0; part < kTokens / Shape::kStagedTokens; ++part) {
-    const int64_t token0 = first_token + part * Shape::kStagedTokens;
-    if (token0 >= a.m) break;
-    asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
-#pragma unroll
-    for (int j = 0; j < kStrips; ++j) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
-        staged[token * Shape::kStagedStride + j * 64 + row + i % 4 / 2 * 8] = sums[j][part * 8 + i];
-      }
-    }
-    asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
-    finish_staged<Number, kStrips>(a, staged, first_strip, token0);
-  }
-}
-
 /// What a warpgroup that multiplies does: tile after tile.
-template <class Number, class Decoder, int kGroups, int kTokens, int kStrips>
+template <class Number, class Decoder, int kGroups, int kTokens>
 __device__ void multiply_tiles(const LinearArguments& a, const WidePartition& p,
-                               const WideShared& at, uint8_t* shared, int stream_size,
-                               const Table& table, uint32_t full, uint32_t empty) {
-  using Shape = WideShape<kTokens, kStrips>;
+                               const WideShared& at, uint8_t* shared, const Table& table,
+                               uint32_t full, const WeightRing& ring) {
   const int group = threadIdx.x / 128 - 1;
-  const int warp = threadIdx.x / kLanes % 4;
-  const int rank = blockIdx.x % p.cluster;
-  const int count = p.row_blocks / p.cluster * p.token_blocks;
-  const int step = gridDim.x / p.cluster;
-  const auto first_strip_of = [&](int i) {
-    return (wide_tile(p, i, rank).row_block * 2 + group) * 4 * kStrips;
-  };
-  WideWarp<Number, Decoder, kGroups, kTokens, kStrips> work(
-      a.weights, reinterpret_cast<const float*>(shared + at.scale_values),
-      shared + at.streams + (group * 4 + warp) * kStrips * stream_size, stream_size,
-      threadIdx.x % kLanes, table);
-  float* const staged = reinterpret_cast<float*>(shared + at.staged) +
-                        group * Shape::kStagedTokens * Shape::kStagedStride;
-  Ring<Shape::kStages> ring;
-  int i = blockIdx.x / p.cluster;
-  work.begin(first_strip_of(i) + warp);
+  const WideBlock block = wide_block(p);
+  using Warp = WideWarp<Number, Decoder, kGroups, kTokens>;
+  const typename Warp::Weights weights(
+      a.weights, table, reinterpret_cast<const float*>(shared + at.scale_values),
+      shared_address(shared + at.weights), ring, threadIdx.x / kLanes - 4);
+  Warp work(p, block.part, weights, shared_address(shared), full);
+  const Results<kTokens> results(a, reinterpret_cast<float*>(shared + at.staged), group);
+  const Exchange exchange(p, block.part, block.row, shared_address(shared));
   wait_for_previous_kernel();
-  while (i < count) {
-    const int strip = first_strip_of(i);
-    const int64_t token = int64_t{wide_tile(p, i, rank).token_block} * kTokens;
-    work.multiply(ring, shared_address(shared), full, empty, p.cluster);
-    i += step;
-    if (i < count) work.begin(first_strip_of(i) + warp);  // comes while these results go
-    store_tile<Number, kTokens, kStrips>(a, work.sums, staged, group, strip, token);
+  for (int i = block.first_index; i < block.count; i += block.index_step) {
+    work.multiply();
+    const WideTile tile = wide_tile(p, i, block.row);
+    const int strip = (tile.row_block * 2 + group) * 4;
+    const int64_t token = int64_t{tile.token_block} * kTokens;
+    if (p.splits > 1) {
+      exchange.put_sums(work.sums);
+      results.template store_shared<Number>(exchange, strip, token);
+    } else {
+      results.template store<Number>(work.sums, strip, token);
+    }
   }
 }
 
-template <class Number, class Decoder, int kGroups, int kTokens, int kStrips>
-__global__ void __launch_bounds__(kWideThreads, WideShape<kTokens, kStrips>::kBlocks)
+/// By one thread; all have to wait before they use them.
+template <int kTokens>
+__device__ void init_barriers(const WidePartition& p, uint32_t full, const WeightRing& ring) {
+  constexpr int kStages = WideShape<kTokens>::kStages;
+  for (int i = 0; i < kStages; ++i) {
+    init_barrier(full + i * 8, 1);
+    init_barrier(full + (kStages + i) * 8, 8 * p.cluster);
+  }
+  for (int i = 0; i < ring.slots; ++i) {
+    init_barrier(ring.full + i * 8, 1);
+    init_barrier(ring.empty + i * 8, 8);
+  }
+  publish_barriers();
+}
+
+template <class Number, class Decoder, int kGroups, int kTokens>
+__global__ void __launch_bounds__(kWideThreads, WideShape<kTokens>::kBlocks)
     wide_kernel(const __grid_constant__ LinearArguments a, const __grid_constant__ WidePartition p,
                 const __grid_constant__ CUtensorMap x) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // other GPUs have no wgmma, and the host does not choose this
-  using Shape = WideShape<kTokens, kStrips>;
+  using Shape = WideShape<kTokens>;
   extern __shared__ uint8_t unaligned[];
   uint8_t* const shared = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
   const WeightArguments& w = a.weights;
-  const int zero_size = Decoder::kHasZeros && w.zeros != nullptr ? w.zero_bytes : 0;
-  const int stream_size = stream_bytes(Shape::kDepth, Decoder::kBits, kGroups, w.scale.bytes,
-                                       zero_size, Decoder::kHasZeros);
-  const WideShared at = wide_shared<kTokens, kStrips>(table_bytes<Decoder>(), stream_size);
+  const WideShared at =
+      wide_shared<kTokens>(table_bytes<Decoder>(), wide_sizes<Decoder, kGroups>(w).stream, p.slots);
   const uint32_t full = shared_address(shared + at.barriers);
-  const uint32_t empty = full + Shape::kStages * 8;
+  const uint32_t full_weights = full + 2 * Shape::kStages * 8;
+  const WeightRing ring = {full_weights, full_weights + kMostWideSlots * 8, p.slots};
 
   let_next_kernel_start();
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < Shape::kStages; ++i) {
-      init_barrier(full + i * 8, 1);
-      init_barrier(empty + i * 8, 8 * p.cluster);
-    }
-    publish_barriers();
-  }
+  if (threadIdx.x == 0) init_barriers<kTokens>(p, full, ring);
   fill_scale_values(reinterpret_cast<float*>(shared + at.scale_values), w.scale);
   const Table table = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared + at.table));
   __syncthreads();
   if (p.cluster > 1) wait_for_cluster();
 
   if (threadIdx.x < 128) {
-    give_registers<Shape::kBlocks == 2 ? 24 : 40>();
-    wait_for_previous_kernel();
-    if (threadIdx.x == 0) {
-      copy_activations<kTokens, kStrips>(x, p, w.tiles, shared_address(shared), full, empty);
-    }
+    give_registers<Shape::kBlocks == 2 ? 32 : 40>();
+    copy_tiles<Decoder, kGroups, kTokens>(w, p, x, shared_address(shared),
+                                          shared_address(shared + at.weights), full, ring);
+    __syncwarp();
   } else {
     take_registers<Shape::kBlocks == 2 ? 104 : 232>();
-    multiply_tiles<Number, Decoder, kGroups, kTokens, kStrips>(a, p, at, shared, stream_size, table,
-                                                               full, empty);
+    multiply_tiles<Number, Decoder, kGroups, kTokens>(a, p, at, shared, table, full, ring);
   }
   if (p.cluster > 1) wait_for_cluster();  // nobody leaves while others write into its memory
 #endif

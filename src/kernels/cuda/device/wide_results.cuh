@@ -1,0 +1,215 @@
+#pragma once
+// From the sums of wide.cuh to results, through shared memory, so that neighbours in device memory
+// are written together.
+//
+// Where the inputs are split, the blocks of a cluster, its parts, have sums of the same outputs and
+// tokens. Each puts its own where its ring was, and finishes every splits-th 16 tokens: it fetches
+// those sums of all parts and adds them in the order of the parts.
+//
+//             tokens  0        16       32       48
+//   part 0          | adds   |        | adds   |        |
+//   part 1          |        | adds   |        | adds   |
+//
+// A thread has the same rows and tokens in every part, so it reads what the thread with its number
+// has written: 16 bytes each, neighbours by neighbours.
+
+#include <cstdint>
+
+#include "kernels/cuda/device/epilogue.cuh"
+#include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/device/shared_sizes.h"
+
+namespace subbyte::cuda {
+
+/// Tokens of which a thread has 8 sums of a strip, and which one part finishes.
+inline constexpr int kSumTokens = 16;
+
+/// What was done to shared memory before it and what the copy engine does after it, which a barrier
+/// separates, keep their order.
+__device__ __forceinline__ void fence_copy_engine() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/// What threads that copy activations do between two tiles: the two barriers of an exchange.
+__device__ __forceinline__ void lend_ring() {
+  __syncwarp();
+  wait_for_cluster();
+  wait_for_cluster();
+  fence_copy_engine();
+}
+
+__device__ __forceinline__ void store_shared(uint32_t address, const float* v) {
+  asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(address), "f"(v[0]), "f"(v[1]),
+               "f"(v[2]), "f"(v[3])
+               : "memory");
+}
+
+/// Four floats in the shared memory of block `rank` of the cluster, at the address of ours.
+__device__ __forceinline__ void load_from_block(float* v, uint32_t address, int rank) {
+  asm volatile(
+      "{.reg .b32 remote; mapa.shared::cluster.u32 remote, %4, %5;"
+      "ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [remote];}"
+      : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
+      : "r"(address), "r"(rank)
+      : "memory");
+}
+
+/// Sums of one tile that several blocks have; of a thread that multiplies.
+class Exchange {
+ public:
+  /// Of part `part`, in row `row` of the cluster. `ring`: of activations.
+  __device__ Exchange(const WidePartition& p, int part, int row, uint32_t ring)
+      : p_(p), part_(part), row_(row), at_(ring + (threadIdx.x - 128) * 16) {}
+
+  /// When this block's products are done. Afterwards all parts have put theirs.
+  template <int kSums>
+  __device__ void put_sums(const float (&sums)[kSums]) const {
+    asm volatile("bar.sync 3, 256;" ::: "memory");  // both warpgroups have read the ring
+#pragma unroll
+    for (int i = 0; i < kSums; i += 4) store_shared(at_ + i / 4 * kSlice, &sums[i]);
+    fence_copy_engine();
+    __syncwarp();
+    wait_for_cluster();
+  }
+
+  /// Of tokens 16 i to 16 i + 15: all parts' sums. Four parts at a time, to wait for them together.
+  __device__ void fetch_sums(float (&sums)[8], int i) const {
+#pragma unroll
+    for (int e = 0; e < 8; ++e) sums[e] = 0;
+    for (int first = 0; first < p_.splits; first += 4) {
+      float v[4][8] = {};
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        if (first + k >= p_.splits) break;
+        const int rank = (first + k) * p_.cluster + row_;
+        load_from_block(v[k], at_ + 2 * i * kSlice, rank);
+        load_from_block(v[k] + 4, at_ + (2 * i + 1) * kSlice, rank);
+      }
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+#pragma unroll
+        for (int e = 0; e < 8; ++e) sums[e] += v[k][e];
+      }
+    }
+  }
+
+  /// This block fetches no more; and waits until that is true of all, whose rings may be filled
+  /// again then.
+  __device__ void end_fetching() const {
+    __syncwarp();
+    cluster_arrive();
+  }
+  __device__ void end() const {
+    __syncwarp();
+    cluster_wait();
+  }
+
+  __device__ int part() const {
+    return part_;
+  }
+  __device__ int splits() const {
+    return p_.splits;
+  }
+
+ private:
+  static constexpr int kSlice = 256 * 16;  // 16 bytes of each thread that multiplies
+
+  const WidePartition& p_;
+  const int part_;
+  const int row_;
+  const uint32_t at_;  // of this thread's first 16 bytes
+};
+
+/// Results of one warpgroup from [tokens][rows]. Not inlined: it is there for all tokens.
+template <class Number, int kTokens>
+__device__ __noinline__ void finish_staged(const LinearArguments& a, const float* staged,
+                                           int first_strip, int64_t token0) {
+  const float factor = 1 / a.weights.scale_factor;
+  for (int i = threadIdx.x % 128; i < kTokens * 4; i += 128) {
+    const int strip = i % 4;
+    const int token = i / 4;
+    if (token0 + token >= a.m) continue;
+    float values[kStripRows];
+    const float4* from =
+        reinterpret_cast<const float4*>(staged + token * kWideStagedStride + strip * kStripRows);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float4 v = from[j];
+      values[4 * j] = v.x * factor;
+      values[4 * j + 1] = v.y * factor;
+      values[4 * j + 2] = v.z * factor;
+      values[4 * j + 3] = v.w * factor;
+    }
+    finish_strip<Number>(a, first_strip + strip, token0 + token, values);
+  }
+}
+
+/// Results of one warpgroup.
+template <int kTokens>
+class Results {
+ public:
+  using Shape = WideShape<kTokens>;
+
+  /// `staged`: of all warpgroups; `group`: which this is.
+  __device__ Results(const LinearArguments& a, float* staged, int group)
+      : a_(a), staged_(staged + group * Shape::kStagedTokens * kWideStagedStride) {}
+
+  /// Of the tile whose first strip of this warpgroup and first token these are.
+  template <class Number>
+  __device__ void store(const float (&sums)[kTokens / 2], int first_strip,
+                        int64_t first_token) const {
+#pragma unroll
+    for (int token = 0; token < kTokens; token += Shape::kStagedTokens) {
+      if (first_token + token >= a_.m) break;
+      wait_for_group();
+#pragma unroll
+      for (int i = 0; i < Shape::kStagedTokens; i += kSumTokens) {
+        stage(&sums[(token + i) / 2], i);
+      }
+      wait_for_group();
+      finish_staged<Number, Shape::kStagedTokens>(a_, staged_, first_strip, first_token + token);
+    }
+  }
+
+  /// The same, of sums that several blocks have put.
+  template <class Number>
+  __device__ void store_shared(const Exchange& exchange, int first_strip,
+                               int64_t first_token) const {
+    const int64_t tokens = min(int64_t{kTokens}, a_.m - first_token);
+    const int parts = static_cast<int>((tokens + kSumTokens - 1) / kSumTokens);
+    if (exchange.part() >= parts) exchange.end_fetching();
+#pragma unroll 1
+    for (int i = exchange.part(); i < parts; i += exchange.splits()) {
+      float sums[8];
+      exchange.fetch_sums(sums, i);
+      if (i + exchange.splits() >= parts) exchange.end_fetching();
+      wait_for_group();
+      stage(sums, 0);
+      wait_for_group();
+      finish_staged<Number, kSumTokens>(a_, staged_, first_strip, first_token + i * kSumTokens);
+    }
+    exchange.end();
+  }
+
+ private:
+  /// Of 128 threads, with a barrier of their own, 1 or 2.
+  __device__ void wait_for_group() const {
+    asm volatile("bar.sync %0, 128;" ::"r"(threadIdx.x / 128) : "memory");
+  }
+
+  /// kSumTokens tokens of 64 rows.
+  __device__ void stage(const float* sums, int first_token) const {
+    const int lane = threadIdx.x % kLanes;
+    const int row = threadIdx.x % 128 / kLanes * kStripRows + lane / 4;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int token = first_token + i / 4 * 8 + lane % 4 * 2 + i % 2;
+      staged_[token * kWideStagedStride + row + i % 4 / 2 * 8] = sums[i];
+    }
+  }
+
+  const LinearArguments& a_;
+  float* const staged_;
+};
+
+}  // namespace subbyte::cuda
