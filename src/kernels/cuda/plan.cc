@@ -48,16 +48,16 @@ constexpr double kRunInstructions = 100;
 constexpr double kWarpInstructions = 500;
 constexpr double kChunk = 1.0e-6;  // two barriers and the way to the second-level cache
 constexpr double kIssued = 0.62;
-// Seconds for 64 inputs of a block of wide64, wide128 and wide256; wide64 has a neighbour on its
-// multiprocessor that costs it more. What all blocks read together comes from the second-level
-// cache at kWideBytesPerSecond.
-constexpr double kWideTile[] = {0.25e-6, 0.42e-6, 0.8e-6};
-constexpr double kWideTileWithNeighbour = 0.58e-6;
+// Seconds for 64 inputs of a block of wide64, wide128 and wide256; two blocks of wide64 on one
+// multiprocessor take longer each. What all blocks read together comes from the second-level cache
+// at kWideBytesPerSecond.
+constexpr double kWideTile[] = {0.36e-6, 0.46e-6, 0.755e-6};
+constexpr double kWideTileOfTwo = 0.565e-6;
 constexpr double kWideBytesPerSecond = 6.0e12;
 constexpr double kWideHidden = 0.05;  // what products or copies cost that the other one hides
 constexpr double kWideLaunch = 4.0e-6;
 constexpr double kWideTileEnd = 1.5e-6;
-constexpr double kWideExchange = 2.0e-6;
+constexpr double kWideExchange = 2.2e-6 / 128;  // for each token of a tile
 constexpr double kWideCluster = 0.3e-6;  // for each doubling of the blocks that start together
 
 /// The two tiles of a pair, the first of which is even, have the same scales.
@@ -263,32 +263,60 @@ WideKernel wide_kernel(const PackedFormat& f, const Device& device, KernelKind k
   return wide_kernel<256>(f, device);
 }
 
-/// Multiprocessors that clusters of `blocks` can have: theirs are in groups of 16 or 18, and larger
-/// clusters use 16 of them.
+/// Multiprocessors that clusters of `blocks` can have. Larger ones leave some idle, as these are in
+/// groups whose sizes are not divisible by 4.
 int64_t usable_multiprocessors(const Device& device, int blocks) {
-  const int unit = blocks <= 2 ? blocks : 16;
-  return std::max(device.multiprocessors / unit * unit, blocks);
+  const int usable = blocks <= 2 ? device.multiprocessors : device.multiprocessors * 9 / 10;
+  return std::max(usable / blocks * blocks, blocks);
 }
 
-/// Seconds of the products of one block with one tile of outputs.
+/// Two blocks of a kernel are on a multiprocessor. Clusters of 4 have theirs side by side even if
+/// there is room elsewhere.
+bool has_neighbours(const Device& device, const Plan& plan, const WideKernel& kernel) {
+  return kernel.blocks > 1 && (plan.blocks > device.multiprocessors || plan.cluster >= 4);
+}
+
+/// Seconds in which each block multiplies 64 inputs.
 double wide_tile_seconds(const PackedFormat& f, const Device& device, const Plan& plan,
-                         const WideKernel& kernel, int64_t all) {
-  const bool has_neighbour = kernel.blocks > 1 && all * plan.wide.splits > device.multiprocessors;
-  const double compute =
-      has_neighbour
-          ? kWideTileWithNeighbour
-          : kWideTile[static_cast<int>(plan.kernel) - static_cast<int>(KernelKind::kWide64)];
+                         const WideKernel& kernel) {
+  const int kind = static_cast<int>(plan.kernel) - static_cast<int>(KernelKind::kWide64);
+  const double compute = has_neighbours(device, plan, kernel) ? kWideTileOfTwo : kWideTile[kind];
   const double weights = kWideRows / 16.0 * bytes_of_tile(f);
   const double activations = tokens_of(plan.kernel) * kTileCols * 2.0 / plan.wide.cluster;
   const double read = std::max((weights + activations) * plan.blocks / kWideBytesPerSecond,
                                weights * device.multiprocessors / device.bytes_per_second);
-  const double exchange = plan.wide.splits > 1 ? kWideExchange : 0;
-  const double tile = std::max(compute, read) + kWideHidden * std::min(compute, read);
-  return static_cast<double>(plan.wide.tiles.size(0)) * tile + kWideTileEnd + exchange;
+  return std::max(compute, read) + kWideHidden * std::min(compute, read);
 }
 
+/// Tiles, or parts of tiles of the same size, that a multiprocessor has.
+double wide_tiles_of_each(const Device& device, const Plan& plan, const WideKernel& kernel,
+                          int64_t split_items) {
+  const WidePartition& p = plan.wide;
+  const int64_t at_once = usable_multiprocessors(device, plan.cluster);
+  const double whole = static_cast<double>(divide_up(int64_t{p.whole} * plan.cluster, at_once));
+  const double parts = static_cast<double>(divide_up(split_items * plan.cluster, at_once));
+  const bool is_packed = has_neighbours(device, plan, kernel) && plan.cluster >= 4;
+  return whole + std::max(parts, is_packed ? 2.0 : 0.0) / p.splits;
+}
+
+double wide_seconds(const PackedFormat& f, const Device& device, const Plan& plan,
+                    const WideKernel& kernel, int64_t split_items) {
+  const WidePartition& p = plan.wide;
+  const double tiles = wide_tiles_of_each(device, plan, kernel, split_items);
+  const double at_once = has_neighbours(device, plan, kernel) ? 2 : 1;
+  const double rounds =
+      std::ceil((static_cast<double>(p.whole) + static_cast<double>(split_items)) * plan.cluster /
+                plan.blocks);
+  const double exchange = p.splits > 1 ? kWideExchange * tokens_of(plan.kernel) : 0;
+  return kWideLaunch + kWideCluster * std::log2(plan.cluster) +
+         tiles * static_cast<double>(f.tiles) * wide_tile_seconds(f, device, plan, kernel) /
+             at_once +
+         rounds * kWideTileEnd + std::max(1.0, rounds - (p.whole > 0 ? 1 : 0)) * exchange;
+}
+
+/// `mixes`: as many tiles are not split as all multiprocessors can have in equal numbers.
 std::optional<Plan> wide_plan(const Problem& problem, const Device& device, KernelKind kind,
-                              int cluster, int splits) {
+                              int cluster, int splits, bool mixes) {
   const PackedFormat& f = problem.weights;
   const WideKernel kernel = wide_kernel(f, device, kind);
   const int64_t row_blocks = divide_up(f.strips * kStripRows, kWideRows);
@@ -306,13 +334,18 @@ std::optional<Plan> wide_plan(const Problem& problem, const Device& device, Kern
   p.group = 2048 / tokens_of(kind);
   p.tiles = parts_of(f.tiles, splits);
   p.slots = kernel.slots;
-  const int64_t all = p.row_blocks * token_blocks;
-  const int64_t resident = kernel.blocks * usable_multiprocessors(device, plan.cluster);
-  plan.blocks = static_cast<int>(std::min(all * splits, resident));
+  const int64_t multiprocessors = usable_multiprocessors(device, plan.cluster);
+  const int64_t tiles = p.row_blocks / cluster * token_blocks;  // of clusters
+  if (mixes) {
+    const int64_t at_once = multiprocessors / cluster;
+    p.whole = static_cast<int>(tiles / at_once * at_once / splits);
+    if (p.whole == 0 || int64_t{p.whole} * splits == tiles) return std::nullopt;
+  }
+  const int64_t split_items = tiles - int64_t{p.whole} * splits;
+  const int64_t resident = kernel.blocks * multiprocessors / plan.cluster;
+  plan.blocks = static_cast<int>(std::min(p.whole + split_items, resident)) * plan.cluster;
   plan.threads = 384;
-  const double tile = wide_tile_seconds(f, device, plan, kernel, all);
-  const double rounds = static_cast<double>(divide_up(all * splits, plan.blocks));
-  plan.microseconds = 1e6 * (kWideLaunch + kWideCluster * std::log2(plan.cluster) + rounds * tile);
+  plan.microseconds = 1e6 * wide_seconds(f, device, plan, kernel, split_items);
   if (!problem.aligned_x || f.gather_begin != f.bytes) {
     plan.workspace_bytes = problem.m * divide_up(f.cols, 8) * 16;
     plan.microseconds += 2;
@@ -323,9 +356,12 @@ std::optional<Plan> wide_plan(const Problem& problem, const Device& device, Kern
 void add_wide(std::vector<Plan>& plans, const Problem& problem, const Device& device,
               KernelKind kind) {
   for (const int cluster : {1, 2}) {
-    for (int splits = 1; cluster * splits <= 8; splits *= 2) {
-      const auto plan = wide_plan(problem, device, kind, cluster, splits);
-      if (plan) plans.push_back(*plan);
+    for (int splits = 1; cluster * splits <= 4; splits *= 2) {
+      for (const bool mixes : {false, true}) {
+        if (mixes && splits == 1) continue;
+        const auto plan = wide_plan(problem, device, kind, cluster, splits, mixes);
+        if (plan) plans.push_back(*plan);
+      }
     }
   }
 }
@@ -421,7 +457,8 @@ std::string to_string(const Problem& problem, const Plan& plan) {
   } else {
     text += std::to_string(plan.wide.row_blocks) + " x " + std::to_string(plan.wide.token_blocks) +
             " tiles, " + std::to_string(plan.wide.cluster) + " that share tokens, " +
-            std::to_string(plan.wide.splits) + " splits, ";
+            std::to_string(plan.wide.splits) + " splits" +
+            (plan.wide.whole > 0 ? " after " + std::to_string(plan.wide.whole) + " whole, " : ", ");
   }
   const int64_t tenths = std::llround(plan.microseconds * 10);
   return text + std::to_string(plan.shared_bytes / 1024) + " KiB, expected " +

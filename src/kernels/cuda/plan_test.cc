@@ -152,7 +152,7 @@ void expect_wide(const Problem& problem, const Device& device, const Plan& plan)
   const int64_t rows = 128;
   ASSERT_EQ(device.compute_capability, 90);
   ASSERT_EQ(p.cluster * p.splits, plan.cluster);
-  ASSERT_LE(plan.cluster, 8);  // what every GPU with clusters can do
+  ASSERT_LE(plan.cluster, 4);
   ASSERT_NO_FATAL_FAILURE(expect_parts(p.tiles, p.splits, problem.weights.tiles));
   ASSERT_EQ(p.row_blocks % p.cluster, 0);
   ASSERT_NO_FATAL_FAILURE(expect_blocks(p.row_blocks / p.cluster, rows * p.cluster,
@@ -161,6 +161,8 @@ void expect_wide(const Problem& problem, const Device& device, const Plan& plan)
   ASSERT_EQ(plan.blocks % plan.cluster, 0);
   ASSERT_GE(plan.blocks, 1);
   ASSERT_LE(plan.blocks, int64_t{p.row_blocks} * p.token_blocks * p.splits);
+  ASSERT_LE(int64_t{p.whole} * p.splits, int64_t{p.row_blocks} / p.cluster * p.token_blocks);
+  ASSERT_TRUE(p.whole == 0 || p.splits > 1);
   ASSERT_GE(p.group, 1);
   // Codes of 4 tiles of all strips in each slot, and at least 4 tiles of activations.
   ASSERT_GE(p.slots, 2);

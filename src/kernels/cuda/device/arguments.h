@@ -140,7 +140,8 @@ struct NarrowPartition {
 /// block part * cluster + row.
 struct WidePartition {
   int32_t cluster;     // blocks, 1 or 2, that share tokens
-  int32_t splits;      // blocks, each with its part of the inputs, that share outputs: 1, 2, 4, 8
+  int32_t splits;      // blocks, each with its part of the inputs, that share outputs: 1, 2 or 4
+  int32_t whole;       // times that a cluster first takes `splits` tiles, which are not split
   int32_t row_blocks;  // a multiple of `cluster`
   int32_t token_blocks;
   int32_t group;  // token blocks that are neighbours in time, to share what is in L2

@@ -16,7 +16,11 @@
 // Blocks stay and take tile after tile; each sum is added up by one thread in the order of the
 // inputs, so results do not depend on anything but the shape of the product. Where there are fewer
 // tiles than multiprocessors, several blocks share one, each with its part of the inputs, and add
-// their sums in their order (wide_results.cuh).
+// their sums in their order (wide_results.cuh). So they do with the tiles that are left when all
+// multiprocessors have had the same number of whole ones:
+//
+//   round 0   tile 0 | tile 1 | tile 2 | tile 3      two clusters of two blocks, six tiles
+//   round 1   tile 4, halves  | tile 5, halves
 
 #include <cstdint>
 
@@ -32,35 +36,45 @@ inline constexpr int kWideThreads = 384;
 
 /// What this block does: its place in its cluster, and the tiles of its cluster.
 struct WideBlock {
-  int row;   // among the blocks that share tokens
-  int part;  // among those that share outputs
-  int first_index;
-  int index_step;
-  int count;
+  int row;    // among the blocks that share tokens
+  int part;   // among those that share outputs
+  int first;  // item of this cluster
+  int step;
+  int count;  // of items
 };
 
 __device__ __forceinline__ WideBlock wide_block(const WidePartition& p) {
   const int blocks = p.cluster * p.splits;
   const int rank = blockIdx.x % blocks;
   const int part = rank / p.cluster;
+  const int tiles = p.row_blocks / p.cluster * p.token_blocks;
   return {rank - part * p.cluster, part, static_cast<int>(blockIdx.x) / blocks,
-          static_cast<int>(gridDim.x) / blocks, p.row_blocks / p.cluster * p.token_blocks};
+          static_cast<int>(gridDim.x) / blocks, p.whole + tiles - p.whole * p.splits};
 }
 
-struct WideTile {
+/// What a block does next: a tile of the product, or a part of its inputs, in tiles.
+struct WideItem {
   int row_block;
   int token_block;
+  int begin;
+  int end;
+  bool is_split;
 };
 
-/// Tile `index` of this block's cluster: groups of token blocks, in them all rows, in them tokens.
-__device__ __forceinline__ WideTile wide_tile(const WidePartition& p, int index, int row) {
-  const int row_pairs = p.row_blocks / p.cluster;
-  const int whole = p.group * row_pairs;
+/// Item `i`. Tiles come in groups of token blocks, in them all rows, in them tokens.
+__device__ __forceinline__ WideItem wide_item(const WidePartition& p, const WideBlock& block,
+                                              int tiles, int i) {
+  const bool is_split = i >= p.whole && p.splits > 1;
+  const int index = i < p.whole ? i * p.splits + block.part : i + p.whole * (p.splits - 1);
+  const int row_groups = p.row_blocks / p.cluster;
+  const int whole = p.group * row_groups;
   const int group = index / whole;
   const int first = group * p.group;
   const int width = min(p.group, p.token_blocks - first);
   const int rest = index - group * whole;
-  return {rest / width * p.cluster + row, first + rest % width};
+  const int begin = is_split ? p.tiles.begin(block.part) : 0;
+  return {rest / width * p.cluster + block.row, first + rest % width, begin,
+          is_split ? begin + p.tiles.size(block.part) : tiles, is_split};
 }
 
 /// A position in the ring of tiles of activations.
@@ -119,18 +133,17 @@ __device__ void copy_tiles(const WeightArguments& w, const WidePartition& p, con
                            uint32_t shared, uint32_t weights, uint32_t full,
                            const WeightRing& ring) {
   const WideBlock block = wide_block(p);
-  const int begin = p.tiles.begin(block.part);
-  const int end = begin + p.tiles.size(block.part);
   ActivationCopies<kTokens> activations(x, p, block, shared, full);
   WeightCopies<Decoder, kGroups> copies(w, weights, ring);
   if (threadIdx.x == 0) wait_for_previous_kernel();  // which weights do not come from
-  for (int i = block.first_index; i < block.count; i += block.index_step) {
-    const WideTile tile = wide_tile(p, i, block.row);
+  for (int i = block.first; i < block.count; i += block.step) {
+    const WideItem item = wide_item(p, block, w.tiles, i);
     if (threadIdx.x == 0) {
-      activations.copy(tile.token_block * kTokens + block.row * (kTokens / p.cluster), begin, end);
+      activations.copy(item.token_block * kTokens + block.row * (kTokens / p.cluster), item.begin,
+                       item.end);
     }
-    if (threadIdx.x / kLanes == 1) copies.copy(tile.row_block, begin, end);
-    if (p.splits > 1) lend_ring();
+    if (threadIdx.x / kLanes == 1) copies.copy(item.row_block, item.begin, item.end);
+    if (item.is_split) lend_ring();
   }
 }
 
@@ -144,21 +157,17 @@ class WideWarp {
   /// Of part `part` of the inputs. `shared`: the ring of activations; `full`: its barriers.
   __device__ WideWarp(const WidePartition& p, int part, const Weights& weights, uint32_t shared,
                       uint32_t full)
-      : p_(p),
-        part_(part),
-        weights_(weights),
+      : weights_(weights),
         first_stage_(kept(static_cast<uint32_t>(tile_descriptor(shared)))),
         full_(kept(full)),
         releases_(threadIdx.x % kLanes < p.cluster),
         empty_(kept(address_in_block(full + Shape::kStages * 8,
                                      part * p.cluster + threadIdx.x % kLanes % p.cluster))) {}
 
-  /// Multiplies all tiles. Every warp of the blocks that share tokens arrives at the barriers of
+  /// Multiplies tiles begin to end - 1 of the inputs. Every warp of the blocks that share tokens arrives at the barriers of
   /// them all when it has read a tile of activations.
-  __device__ void multiply() {
+  __device__ void multiply(int begin, int end) {
     int before = -1;  // stage whose products may still be under way
-    const int begin = p_.tiles.begin(part_);
-    const int end = begin + p_.tiles.size(part_);
     for (int tile = begin; tile < end; tile += kWideBatch) {
       const int tiles = min(kWideBatch, end - tile);
       weights_.begin_batch(tile);
@@ -211,8 +220,6 @@ class WideWarp {
     }
   }
 
-  const WidePartition& p_;
-  const int part_;
   Weights weights_;
   const uint32_t first_stage_;  // low half of its descriptor
   const uint32_t full_;         // barriers, each 8 bytes, in this block
@@ -237,12 +244,12 @@ __device__ void multiply_tiles(const LinearArguments& a, const WidePartition& p,
   const Results<kTokens> results(a, reinterpret_cast<float*>(shared + at.staged), group);
   const Exchange exchange(p, block.part, block.row, shared_address(shared));
   wait_for_previous_kernel();
-  for (int i = block.first_index; i < block.count; i += block.index_step) {
-    work.multiply();
-    const WideTile tile = wide_tile(p, i, block.row);
-    const int strip = (tile.row_block * 2 + group) * 4;
-    const int64_t token = int64_t{tile.token_block} * kTokens;
-    if (p.splits > 1) {
+  for (int i = block.first; i < block.count; i += block.step) {
+    const WideItem item = wide_item(p, block, a.weights.tiles, i);
+    work.multiply(item.begin, item.end);
+    const int strip = (item.row_block * 2 + group) * 4;
+    const int64_t token = int64_t{item.token_block} * kTokens;
+    if (item.is_split) {
       exchange.put_sums(work.sums);
       results.template store_shared<Number>(exchange, strip, token);
     } else {

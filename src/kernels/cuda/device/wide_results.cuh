@@ -21,6 +21,9 @@
 
 namespace subbyte::cuda {
 
+/// Parts of the inputs, at most: terms of add_sums().
+inline constexpr int kMostSplits = 4;
+
 /// Tokens of which a thread has 8 sums of a strip, and which one part finishes.
 inline constexpr int kSumTokens = 16;
 
@@ -72,24 +75,28 @@ class Exchange {
     wait_for_cluster();
   }
 
-  /// Of tokens 16 i to 16 i + 15: all parts' sums. Four parts at a time, to wait for them together.
-  __device__ void fetch_sums(float (&sums)[8], int i) const {
+  /// What a thread fetches of 16 tokens: sums of all parts, as they come.
+  struct Fetched {
+    float of_part[kMostSplits][8];
+  };
+
+  /// Begins to fetch sums of tokens 16 i to 16 i + 15.
+  __device__ void fetch_sums(Fetched& to, int i) const {
 #pragma unroll
-    for (int e = 0; e < 8; ++e) sums[e] = 0;
-    for (int first = 0; first < p_.splits; first += 4) {
-      float v[4][8] = {};
+    for (int part = 0; part < kMostSplits; ++part) {
+      if (part >= p_.splits) break;
+      const int rank = part * p_.cluster + row_;
+      load_from_block(to.of_part[part], at_ + 2 * i * kSlice, rank);
+      load_from_block(to.of_part[part] + 4, at_ + (2 * i + 1) * kSlice, rank);
+    }
+  }
+
+  /// Adds what has come, in the order of the parts. Those that are not there are zero.
+  __device__ void add_sums(float (&sums)[8], const Fetched& fetched) const {
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        if (first + k >= p_.splits) break;
-        const int rank = (first + k) * p_.cluster + row_;
-        load_from_block(v[k], at_ + 2 * i * kSlice, rank);
-        load_from_block(v[k] + 4, at_ + (2 * i + 1) * kSlice, rank);
-      }
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-#pragma unroll
-        for (int e = 0; e < 8; ++e) sums[e] += v[k][e];
-      }
+    for (int e = 0; e < 8; ++e) {
+      sums[e] = fetched.of_part[0][e] + fetched.of_part[1][e] + fetched.of_part[2][e] +
+                fetched.of_part[3][e];
     }
   }
 
@@ -177,17 +184,29 @@ class Results {
                                int64_t first_token) const {
     const int64_t tokens = min(int64_t{kTokens}, a_.m - first_token);
     const int parts = static_cast<int>((tokens + kSumTokens - 1) / kSumTokens);
-    if (exchange.part() >= parts) exchange.end_fetching();
+    constexpr bool kAhead = kTokens > 64;  // for fewer there are no registers for it
+    Exchange::Fetched fetched = {};
+    int i = exchange.part();
+    if (kAhead && i < parts) exchange.fetch_sums(fetched, i);
 #pragma unroll 1
-    for (int i = exchange.part(); i < parts; i += exchange.splits()) {
+    while (i < parts) {
       float sums[8];
-      exchange.fetch_sums(sums, i);
-      if (i + exchange.splits() >= parts) exchange.end_fetching();
+      const int next = i + exchange.splits();
+      if constexpr (kAhead) {
+        exchange.add_sums(sums, fetched);
+        if (next < parts) exchange.fetch_sums(fetched, next);  // comes while these results go
+      } else {
+        Exchange::Fetched now = {};
+        exchange.fetch_sums(now, i);
+        exchange.add_sums(sums, now);
+      }
       wait_for_group();
       stage(sums, 0);
       wait_for_group();
       finish_staged<Number, kSumTokens>(a_, staged_, first_strip, first_token + i * kSumTokens);
+      i = next;
     }
+    exchange.end_fetching();
     exchange.end();
   }
 
