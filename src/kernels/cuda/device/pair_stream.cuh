@@ -1,13 +1,14 @@
 #pragma once
 // One warp's way through its weights in `narrow`: pairs of neighbouring tiles of a strip, whose
-// codes, scales and zero points are copied to a ring in shared memory some pairs ahead of their use.
+// codes, scales and zero points are copied to a ring in shared memory some pairs ahead of their
+// use.
 //
 //   slot of the ring   codes of tile 0 | of tile 1 | scales of 0 | of 1 | zero points of 0 | of 1
 //
 // of which the scales and zero points of tile 1 are left out where those of tile 0 are the same.
 // Copies are waited for by number, not by register: loads to registers would share the few
-// scoreboards of a warp, so that waiting for the oldest is waiting for all. Where a strip has an odd
-// number of tiles its last pair is filled up with zeros.
+// scoreboards of a warp, so that waiting for the oldest is waiting for all. Where a strip has an
+// odd number of tiles its last pair is filled up with zeros.
 
 #include <cstdint>
 
