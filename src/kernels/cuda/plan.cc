@@ -41,7 +41,7 @@ int table_of(const PackedFormat& f) {
 // pair of tiles by narrow8, narrow16 and narrow64, with the share of the time in which one is
 // issued.
 constexpr double kLaunch = 1.5e-6;
-constexpr double kClusterEnd = 1.0e-6;
+constexpr double kClusterEnd = 1.6e-6;
 constexpr double kLatency = 1.0e-6;
 constexpr double kPairInstructions[] = {110, 160, 900};
 constexpr double kRunInstructions = 100;
