@@ -33,8 +33,9 @@ class NarrowSums {
   template <bool kOneGroup>
   __device__ void add_pair(const Stream& stream, const Table& table, const uint32_t (&x)[kTokens8],
                            uint32_t x_sums) {
+    constexpr int kTiles = kOneGroup ? 1 : 2;
     typename Stream::Scales scales;
-    stream.template read_scales<kOneGroup ? 1 : 2>(scales);
+    stream.template read_scales<kTiles>(scales, [&] { add_offsets<kTiles>(stream, x_sums); });
     float group[kOneGroup ? 1 : kTogether][kTokens8][4];
 #pragma unroll
     for (int first = 0; first < 2; first += kTogether) {
@@ -96,6 +97,24 @@ class NarrowSums {
     for (int n = 0; n < kTokens8; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) sums[n][i] = value;
+    }
+  }
+
+  /// Adds offset * sum of x of each group, in the units of the sums.
+  template <int kTiles>
+  __device__ void add_offsets(const Stream& stream, uint32_t x_sums) {
+    constexpr float kEven = raw_unit<Decoder>();
+    constexpr float kOdd = raw_unit<Decoder>() * raw_odd<Decoder>();
+#pragma unroll 1
+    for (int tile = 0; tile < kTiles; ++tile) {
+      float2 offsets[kGroups];
+      stream.read_offsets(tile, offsets);
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) {
+        float group[kTokens8][4];
+        begin_group(group, {1, 1}, x_sums + (tile * kGroups + g) * kTokens * 4);
+        add_scaled(group, {offsets[g].x * kEven, offsets[g].y * kOdd});
+      }
     }
   }
 
