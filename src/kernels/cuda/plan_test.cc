@@ -34,6 +34,7 @@ std::vector<WeightFormat> all_formats() {
     for (const int64_t group : {16, 32, 64, 128, 0}) {
       formats.push_back({element, kF16, Zero::kU8, group});
       formats.push_back({element, kF32, Zero::kU16, group});
+      formats.push_back({element, kF16, Zero::kF16, group});
     }
   }
   formats.push_back({kI4, kBF16, Zero::kNone, 128});
@@ -214,6 +215,21 @@ bool must_have_plan(const PackedFormat& format, const Device& device) {
   if (format.source.zero == Zero::kU16) return false;
   const bool is_large = format.source.group_size == 16 && (format.bits == 2 || format.bits == 8);
   return !is_large || device.shared_bytes >= kH200.device.shared_bytes;
+}
+
+/// Offsets are copied, constant zero points lie behind them: 2 bytes, and 1 or, for 8 bits, 2.
+TEST(CudaPlan, has_room_for_offsets_and_constant_zero_points) {
+  for (const Format element : {Format::kI4, Format::kI8}) {
+    const Problem problem = {format_of({element, Format::kF16, Zero::kBF16, 32}, 4096, 4096)};
+    const int bits = problem.weights.bits;
+    for (const Plan& plan : plan_candidates(problem, kH200.device, {})) {
+      if (plan.kernel >= KernelKind::kWide64) continue;
+      // Of 16 outputs and 128 inputs: codes, and 4 groups of each output.
+      const int of_group = 2 + 2 + (bits == 8 ? 2 : 1);
+      EXPECT_EQ(plan.narrow.pair_zeros, 16 * 4 * 2);
+      EXPECT_EQ(plan.narrow.slot_bytes, 16 * 128 * bits / 8 + 16 * 4 * of_group);
+    }
+  }
 }
 
 TEST(CudaPlan, there_is_one_for_every_problem_or_an_error_that_says_why) {
