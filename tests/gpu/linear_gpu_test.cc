@@ -97,9 +97,9 @@ double relative_bound(const WeightFormat& format, int64_t cols, KernelKind kerne
   return table + tensor_core_bound(group) + rounding_bound(sums);
 }
 
-/// `narrow` multiplies codes of integers as they are, with 128 more in bf16, and adds the zero point
-/// times the sum of the inputs. So what is added, and the error of that sum, is up to three times
-/// this for each scaled input.
+/// `narrow` multiplies codes of integers as they are, with 128 more in bf16, and adds the zero
+/// point times the sum of the inputs. So what is added, and the error of that sum, is up to three
+/// times this for each scaled input.
 double largest_raw_code(const WeightFormat& format, Number number) {
   if (has_table(format) || format.element == Format::kE2M1) return 0;
   const int bits = info(format.element).bits;

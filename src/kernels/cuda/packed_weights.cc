@@ -249,8 +249,8 @@ void pack_codes(std::byte* to, const MatrixView& matrix, const PackedFormat& for
   }
 }
 
-/// Scales or zero points of `width` bytes, which become `to_width`: more are zero, fewer are the low
-/// ones.
+/// Scales or zero points of `width` bytes, which become `to_width`: more are zero, fewer are the
+/// low ones.
 void pack_groups(std::byte* to, int to_width, std::span<const std::byte> from, int width,
                  const MatrixView& matrix, const PackedFormat& format) {
   const int64_t groups = matrix.groups();

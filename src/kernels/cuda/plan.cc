@@ -41,13 +41,15 @@ int table_of(const PackedFormat& f) {
 // pair of tiles by narrow8, narrow16 and narrow64, with the share of the time in which one is
 // issued.
 constexpr double kLaunch = 1.5e-6;
-constexpr double kClusterEnd = 1.0e-6;
+constexpr double kClusterEnd = 1.6e-6;
 constexpr double kLatency = 1.0e-6;
 constexpr double kPairInstructions[] = {110, 160, 900};
 constexpr double kRunInstructions = 100;
 constexpr double kWarpInstructions = 500;
 constexpr double kChunk = 1.0e-6;  // two barriers and the way to the second-level cache
 constexpr double kIssued = 0.62;
+constexpr double kNarrowSlower = 1.33;  // than all of that: warps that wait, blocks that end late
+constexpr double kOtherDepth = 0.4e-6;  // integers are faster with kNarrowDepth, others with half
 // Seconds for 64 inputs of a block of wide64, wide128 and wide256; two blocks of wide64 on one
 // multiprocessor take longer each. What all blocks read together comes from the second-level cache
 // at kWideBytesPerSecond.
@@ -115,7 +117,10 @@ double narrow_seconds(const Problem& problem, const Device& device, const Narrow
   const double stage = static_cast<double>(std::min<int64_t>(tokens, problem.m)) * pairs * 2 *
                        kTileCols * 2 / (1.3 * share);
   const double end = (p.splits > 1 ? kClusterEnd : 0) + (p.chunks - 1) * kChunk;
-  return kLaunch + std::ceil(blocks_at_once) * (std::max(issue, read) + stage + end);
+  const bool wants_depth = f.decoder == DecoderKind::kIntegers;
+  const double depth = (p.depth == kNarrowDepth) == wants_depth ? 0 : kOtherDepth;
+  return kLaunch + depth +
+         kNarrowSlower * std::ceil(blocks_at_once) * (std::max(issue, read) + stage + end);
 }
 
 /// What decides in which order sums are added.

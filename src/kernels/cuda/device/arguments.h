@@ -62,7 +62,7 @@ struct WeightArguments {
   /// Block of scales of a tile: high 32 bits of tile * blocks_per_tile; 0: the tile's own number.
   uint32_t blocks_per_tile;
   int32_t tiles_per_block;
-  int32_t zero;  // the constant zero point, also beside offsets
+  int32_t zero;        // the constant zero point, also beside offsets
   int32_t zero_bytes;  // 1, or 2 for 8 bits and offsets
   float gain;          // a last factor of every weight
   /// Where scales are multiplied into 16-bit weights they are first multiplied by this, a power of

@@ -19,13 +19,7 @@ class NarrowSums {
   static constexpr int kTogether = kTokens8 <= 2 ? 2 : 1;
   using Stream = PairStream<Decoder, kGroups>;
 
-  __device__ void clear() {
-#pragma unroll
-    for (int n = 0; n < kTokens8; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sums_[n][i] = 0;
-    }
-  }
+  __device__ void clear() { clear(sums_); }
 
   /// Adds the pair that the stream is at. `x` is the shared address of this lane's row of ldmatrix
   /// for the first tile, for each 8 tokens, x_sums that of the sums of inputs of this lane's two
@@ -36,7 +30,7 @@ class NarrowSums {
     constexpr int kTiles = kOneGroup ? 1 : 2;
     typename Stream::Scales scales;
     stream.template read_scales<kTiles>(scales, [&] { add_offsets<kTiles>(stream, x_sums); });
-    float group[kOneGroup ? 1 : kTogether][kTokens8][4];
+    float group[kTogether][kTokens8][4];
 #pragma unroll
     for (int first = 0; first < 2; first += kTogether) {
       uint32_t codes[kTogether][Stream::kWords];
@@ -49,10 +43,8 @@ class NarrowSums {
         for (int i = 0; i < kTogether; ++i) {
           const int tile = first + i;
           const int g = step / kStepsPerGroup;
-          float(&sums)[kTokens8][4] = group[kOneGroup ? 0 : i];
-          if (step % kStepsPerGroup == 0 && (!kOneGroup || tile == 0)) {
-            begin_group(sums, scales.zeros[tile][g], x_sums + (tile * kGroups + g) * kTokens * 4);
-          }
+          const bool is_begin = kOneGroup ? step == 0 && first == 0 : step % kStepsPerGroup == 0;
+          if (is_begin) clear(group[i]);
           if (step % 2 == 0) {
 #pragma unroll
             for (int n = 0; n < kTokens8; ++n) {
@@ -63,13 +55,18 @@ class NarrowSums {
           decode_raw<Decoder>(codes[i], step, table, registers);
 #pragma unroll
           for (int n = 0; n < kTokens8; ++n) {
-            mma<Number>(sums[n], registers, b[i][n][step % 2 * 2], b[i][n][step % 2 * 2 + 1]);
+            mma<Number>(group[i][n], registers, b[i][n][step % 2 * 2], b[i][n][step % 2 * 2 + 1]);
           }
-          if ((step + 1) % kStepsPerGroup == 0 && (!kOneGroup || (tile == 1 && step == 3))) {
-            add_scaled(sums, scales.scales[kOneGroup ? 0 : tile][g]);
+          if (!kOneGroup && (step + 1) % kStepsPerGroup == 0) {
+            end_group(group[i], scales.scales[tile][g], scales.zeros[tile][g],
+                      x_sums + (tile * kGroups + g) * kTokens * 4);
           }
         }
       }
+    }
+    if constexpr (kOneGroup) {
+      if constexpr (kTogether == 2) add(group[0], group[1]);
+      end_group(group[0], scales.scales[0][0], scales.zeros[0][0], x_sums);
     }
   }
 
@@ -92,55 +89,61 @@ class NarrowSums {
   }
 
  private:
-  static __device__ void fill(float (&sums)[kTokens8][4], float value) {
+  static __device__ void clear(float (&sums)[kTokens8][4]) {
 #pragma unroll
     for (int n = 0; n < kTokens8; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) sums[n][i] = value;
+      for (int i = 0; i < 4; ++i) sums[n][i] = 0;
+    }
+  }
+
+  static __device__ void add(float (&to)[kTokens8][4], const float (&from)[kTokens8][4]) {
+#pragma unroll
+    for (int n = 0; n < kTokens8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) to[n][i] += from[n][i];
+    }
+  }
+
+  /// Adds to the sums of a group what its zero points contribute, and all that, scaled, to the
+  /// rest.
+  __device__ void end_group(const float (&group)[kTokens8][4], float2 scale, float2 zeros,
+                            uint32_t x_sums) {
+#pragma unroll
+    for (int n = 0; n < kTokens8; ++n) {
+      uint32_t inputs[2] = {};
+      if constexpr (Decoder::kHasZeros) read_shared<2>(inputs, x_sums + n * 8 * 4);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float sum = group[n][i];
+        if constexpr (Decoder::kHasZeros) {
+          sum = fmaf(i < 2 ? zeros.x : zeros.y, __uint_as_float(inputs[i % 2]), sum);
+        }
+        sums_[n][i] = fmaf(i < 2 ? scale.x : scale.y, sum, sums_[n][i]);
+      }
     }
   }
 
   /// Adds offset * sum of x of each group, in the units of the sums.
   template <int kTiles>
   __device__ void add_offsets(const Stream& stream, uint32_t x_sums) {
-    constexpr float kEven = raw_unit<Decoder>();
-    constexpr float kOdd = raw_unit<Decoder>() * raw_odd<Decoder>();
 #pragma unroll 1
     for (int tile = 0; tile < kTiles; ++tile) {
       float2 offsets[kGroups];
       stream.read_offsets(tile, offsets);
 #pragma unroll
       for (int g = 0; g < kGroups; ++g) {
-        float group[kTokens8][4];
-        begin_group(group, {1, 1}, x_sums + (tile * kGroups + g) * kTokens * 4);
-        add_scaled(group, {offsets[g].x * kEven, offsets[g].y * kOdd});
-      }
-    }
-  }
-
-  /// Sums begin with what the zero points contribute.
-  static __device__ void begin_group(float (&group)[kTokens8][4], float2 zeros, uint32_t x_sums) {
-    if constexpr (!Decoder::kHasZeros) {
-      fill(group, 0);
-    } else {
+        const float low = offsets[g].x * raw_unit<Decoder>();
+        const float high = offsets[g].y * (raw_unit<Decoder>() * raw_odd<Decoder>());
 #pragma unroll
-      for (int n = 0; n < kTokens8; ++n) {
-        uint32_t sums[2];
-        read_shared<2>(sums, x_sums + n * 8 * 4);
+        for (int n = 0; n < kTokens8; ++n) {
+          uint32_t inputs[2];
+          read_shared<2>(inputs, x_sums + ((tile * kGroups + g) * kTokens + n * 8) * 4);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          group[n][i] = (i < 2 ? zeros.x : zeros.y) * __uint_as_float(sums[i % 2]);
+          for (int i = 0; i < 4; ++i) {
+            sums_[n][i] = fmaf(i < 2 ? low : high, __uint_as_float(inputs[i % 2]), sums_[n][i]);
+          }
         }
-      }
-    }
-  }
-
-  __device__ void add_scaled(const float (&group)[kTokens8][4], float2 scale) {
-#pragma unroll
-    for (int n = 0; n < kTokens8; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        sums_[n][i] = fmaf(i < 2 ? scale.x : scale.y, group[n][i], sums_[n][i]);
       }
     }
   }

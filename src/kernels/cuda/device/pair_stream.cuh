@@ -1,6 +1,7 @@
 #pragma once
 // One warp's way through its weights in `narrow`: pairs of neighbouring tiles of a strip, whose
-// codes, scales and zero points are copied to a ring in shared memory some pairs ahead of their use.
+// codes, scales and zero points are copied to a ring in shared memory some pairs ahead of their
+// use.
 //
 //   slot of the ring   codes of tile 0 | of tile 1 | scales of 0 | of 1 | zero points of 0 | of 1
 //   with offsets       codes of tile 0 | of tile 1 | scales of 0 | of 1 | offsets of 0 | of 1 |
@@ -9,8 +10,8 @@
 // of which the scales, zero points and offsets of tile 1 are left out where those of tile 0 are the
 // same. Zero points that are the same everywhere are written once: so all have the same way.
 // Copies are waited for by number, not by register: loads to registers would share the few
-// scoreboards of a warp, so that waiting for the oldest is waiting for all. Where a strip has an odd
-// number of tiles its last pair is filled up with zeros.
+// scoreboards of a warp, so that waiting for the oldest is waiting for all. Where a strip has an
+// odd number of tiles its last pair is filled up with zeros.
 
 #include <cstdint>
 
@@ -64,7 +65,7 @@ class PairStream {
         scale_kind_(in_register((weights.scale.shift == 16 ? 3 : weights.scale.bytes) +
                                 (weights.zero_kind == ZeroKind::kInteger ? 0 : kOffsets))),
         steps_(in_register(p.pairs_per_block == 1)),
-        last_slot_(ring_ + p.ring_bytes - p.slot_bytes),
+        last_slot_(in_register(ring_ + p.ring_bytes - p.slot_bytes)),
         lane_(lane) {
 #pragma unroll
     for (int i = 0; i < kRounds; ++i) set_role(roles_[i], (i * kLanes + lane) * 16);
@@ -146,12 +147,8 @@ class PairStream {
     if (scale_kind_ == 2) {
       read_scales_of<F16, 2, kTiles>(to);
     } else {
-      int kind = scale_kind_;
-      if (Decoder::kHasZeros && kind >= kOffsets) {
-        add_offsets();
-        kind -= kOffsets;
-      }
-      read_other_scales<kTiles>(to, kind);
+      if (Decoder::kHasZeros && scale_kind_ >= kOffsets) add_offsets();
+      read_other_scales<kTiles>(to, scale_kind_ % kOffsets);
     }
     if constexpr (Decoder::kHasZeros) read_zeros<kTiles>(to);
   }

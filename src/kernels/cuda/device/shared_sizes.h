@@ -16,8 +16,8 @@ inline constexpr int kScaleValuesBytes = 256 * 4;
 SUBBYTE_DEVICE constexpr int narrow_warps(int tokens) {
   return tokens <= 16 ? 16 : 8;
 }
-/// Pairs of tiles that a warp has under way at most. More would only wait in line, and the warp with
-/// them.
+/// Pairs of tiles that a warp has under way at most. More would only wait in line, and the warp
+/// with them.
 inline constexpr int kNarrowDepth = 4;
 
 /// Floats from one token to the next in the sums of a strip: 16 rows, and 4 so that a warp's

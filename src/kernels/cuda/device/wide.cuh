@@ -164,8 +164,8 @@ class WideWarp {
         empty_(kept(address_in_block(full + Shape::kStages * 8,
                                      part * p.cluster + threadIdx.x % kLanes % p.cluster))) {}
 
-  /// Multiplies tiles begin to end - 1 of the inputs. Every warp of the blocks that share tokens arrives at the barriers of
-  /// them all when it has read a tile of activations.
+  /// Multiplies tiles begin to end - 1 of the inputs. Every warp of the blocks that share tokens
+  /// arrives at the barriers of them all when it has read a tile of activations.
   __device__ void multiply(int begin, int end) {
     int before = -1;  // stage whose products may still be under way
     for (int tile = begin; tile < end; tile += kWideBatch) {
