@@ -313,6 +313,8 @@ TEST(GpuPacking, gives_the_bytes_of_the_host) {
                                              {Format::kNFL3, Format::kF16, Zero::kNone, 32},
                                              {Format::kNF4, Format::kF32, Zero::kNone, 64},
                                              {Format::kNFL5, Format::kE4M4, Zero::kNone, 32},
+                                             {Format::kI4, Format::kBF16, Zero::kBF16, 32},
+                                             {Format::kI8, Format::kF16, Zero::kF16, 64},
                                              {Format::kU3, Format::kBF16, Zero::kU8, 0}};
   uint64_t seed = 50;
   for (const WeightFormat& format : formats) {

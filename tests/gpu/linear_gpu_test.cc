@@ -22,7 +22,7 @@ using cuda::PlanOptions;
 
 /// One of each line of weights.def, and each type of scale and zero point.
 std::vector<WeightFormat> all_formats() {
-  std::vector<WeightFormat> formats = {
+  return {
       {Format::kU4, Format::kF16, Zero::kU8, 128},
       {Format::kU4, Format::kBF16, Zero::kU8, 64},
       {Format::kI4, Format::kF16, Zero::kNone, 128},
@@ -46,15 +46,16 @@ std::vector<WeightFormat> all_formats() {
       {Format::kNF4, Format::kF32, Zero::kNone, 64},
       {Format::kNFL4, Format::kE4M4, Zero::kNone, 32},
       {Format::kNFL5, Format::kF32, Zero::kNone, 32},
+      // With offsets; scales of every size.
+      {Format::kI4, Format::kBF16, Zero::kBF16, 128},
+      {Format::kI4, Format::kF16, Zero::kF16, 32},
+      {Format::kU4, Format::kF16, Zero::kF16, 64},
+      {Format::kU4, Format::kE8M0, Zero::kBF16, 16},
+      {Format::kI8, Format::kF16, Zero::kF16, 0},
+      {Format::kU8, Format::kF32, Zero::kBF16, 32},
+      {Format::kU3, Format::kF32, Zero::kBF16, 64},
+      {Format::kI2, Format::kF16, Zero::kF16, 16},
   };
-  if (cuda::kHasFloatZeros) {
-    formats.push_back({Format::kI4, Format::kBF16, Zero::kBF16, 128});
-    formats.push_back({Format::kI4, Format::kF16, Zero::kF16, 32});
-    formats.push_back({Format::kI8, Format::kF16, Zero::kF16, 0});
-    formats.push_back({Format::kU3, Format::kF32, Zero::kBF16, 64});
-    formats.push_back({Format::kI2, Format::kF16, Zero::kF16, 16});
-  }
-  return formats;
 }
 
 bool has_table(const WeightFormat& format) {
@@ -68,6 +69,11 @@ std::vector<WeightFormat> exact_formats() {
   return formats;
 }
 
+/// Whether those of a group, scaled and with offsets of halves, are: bf16 has 8 bits.
+bool is_exact(const WeightFormat& format, Number number) {
+  return number == Number::kF16 || !is_offset(format.zero) || info(format.element).bits < 8;
+}
+
 /// Tensor cores cut what they add to 24 bits or more: 17 times for 16 inputs, 2^-23 each.
 double tensor_core_bound(int64_t inputs) {
   return 17.0 / 16 * static_cast<double>(inputs) * 0x1p-23;
@@ -75,16 +81,19 @@ double tensor_core_bound(int64_t inputs) {
 
 /// How far a kernel may be from the exact product, relative to A = sum |s| (|q - c| + |z - c|) |x|,
 /// or sum (|s| |q| + |z|) |x| with offsets z. Sums of `narrow` end with a pair of tiles at the
-/// latest; what follows are FMAs and additions of binary32.
+/// latest; what follows are FMAs and additions of binary32. Each group has one more FMA for its
+/// offset, which is multiplied with a sum of inputs as exact as the others.
 double relative_bound(const WeightFormat& format, int64_t cols, KernelKind kernel, Number number) {
   const double table = has_table(format) ? 1.01 * unit_of(number) : 0;
   if (kernel >= KernelKind::kWide64) {
-    // Scale and product are rounded to 16 bits. Blocks that split the inputs add their sums, but
-    // have one addition less each, as their first product is added to nothing.
+    // Scale and product are rounded to 16 bits, or scale, offset and their sum: each part twice.
+    // Blocks that split the inputs add their sums, but have one addition less each, as their first
+    // product is added to nothing.
     return table + 2.02 * unit_of(number) + tensor_core_bound(cols);
   }
   const int64_t group = format.group_size == 0 ? 128 : std::min<int64_t>(format.group_size, 128);
-  const double sums = static_cast<double>(cols / group + 1 + 16 + 8 + 8);
+  const int64_t sums_of_group = is_offset(format.zero) ? 2 : 1;
+  const auto sums = static_cast<double>(sums_of_group * (cols / group + 1) + 16 + 8 + 8);
   return table + tensor_core_bound(group) + rounding_bound(sums);
 }
 
@@ -203,6 +212,7 @@ TEST_P(ExactGpuLinear, products_of_small_integers_are_exact) {
     const PackedOnDevice packed(matrix.view);
     for (const int64_t m : {2, 9, 70}) {
       for (const Number number : kNumbers) {
+        if (!is_exact(format, number)) continue;
         const std::vector<uint16_t> x =
             to_numbers(random_inputs(m, shape.cols, Contents::kExact, ++seed), number);
         const Oracle oracle = multiply_in_double(matrix.view, to_floats(x, number), m);

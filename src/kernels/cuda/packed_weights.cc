@@ -78,17 +78,15 @@ bool is_signed_integer(const Element& element) {
 bool supports_zero(const Element& element, Zero zero) {
   if (zero == Zero::kNone) return true;
   if (element.decoder != DecoderKind::kIntegers) return false;
-  return is_offset(zero) ? kHasFloatZeros : !is_signed_integer(element);
+  return is_offset(zero) || !is_signed_integer(element);
 }
 
 Error unsupported(const WeightFormat& format) {
   return {"cuda.format",
           "the CUDA kernels have no " + to_string(format) +
-              "; they have u2 u3 u4 u8 (with or without zero points) and i2 i3 i4 i8" +
-              (kHasFloatZeros ? ", with offsets too" : ", none with offsets") +
-              ", g16, g32, "
-              "groups of multiples of 64 or per row; e2m1 g16 g32; nf4 nfl4 g32 g64; nfl2 nfl3 "
-              "nfl5 g32; scales f32 f16 bf16 e8m0 e4m3 e4m4"};
+              "; they have u2 u3 u4 u8 (with or without zero points) and i2 i3 i4 i8, all with "
+              "offsets too, g16, g32, groups of multiples of 64 or per row; e2m1 g16 g32; nf4 nfl4 "
+              "g32 g64; nfl2 nfl3 nfl5 g32; scales f32 f16 bf16 e8m0 e4m3 e4m4"};
 }
 
 Error wrong_shape(const MatrixView& matrix, const std::string& what) {

@@ -26,10 +26,6 @@ namespace subbyte::cuda {
 /// Type of activations and results; sums are float32.
 enum class Number : uint8_t { kF16, kBF16 };
 
-/// Whether the kernels have float zero points (offsets), w = element * scale + offset. Without them
-/// packed_format() refuses such matrices; all else here is ready.
-constexpr bool kHasFloatZeros = false;
-
 /// Which decoder reads the codes (device/decoders.h).
 enum class DecoderKind : uint8_t { kIntegers, kE2M1, kCodebook };
 
@@ -61,8 +57,9 @@ struct PackedFormat {
 /// The packed form of a matrix of that format, or why there is none. Supported: u2, u3, u4, u8 and
 /// i2, i3, i4, i8 with groups of 16, 32 or multiples of 64 inputs or the whole row; e2m1 with
 /// groups of 16 or 32; nf4 and nfl4 with groups of 32 or 64, nfl2, nfl3, nfl5 with groups of 32;
-/// scales f32, f16, bf16, e8m0, e4m3 or e4m4; zero points of at most 2^bits; offsets beside any
-/// integers, if kHasFloatZeros. Row orders with gate and up need an even number of rows.
+/// scales f32, f16, bf16, e8m0, e4m3 or e4m4; zero points of at most 2^bits; offsets, w =
+/// element * scale + offset, f16 or bf16, beside any integers. Row orders with gate and up need an
+/// even number of rows.
 /// Reads scales, zero points and input_order, which must be in host memory; not the codes.
 /// Codes: cuda.format, cuda.shape.
 Result<PackedFormat> packed_format(const MatrixView& matrix,

@@ -73,12 +73,14 @@ void set_shared(const Problem& problem, int tokens, NarrowPartition* p) {
   const bool has_zeros = f.decoder == DecoderKind::kIntegers;
   const int blocks = p->one_group != 0 ? 1 : 2;
   const int block = blocks * f.groups_per_tile * kStripRows;
+  // Beside offsets there are constant zero points.
+  const int offset_size = is_offset(f.source.zero) ? f.zero_bytes : 0;
   const int zero_size = !has_zeros ? 0 : f.bits == 8 ? 2 : 1;
   p->pairs_per_block = f.tiles_per_block == blocks % 2 + 1 ? 1 : 2;
   p->sums_of_pair = has_zeros ? blocks * f.groups_per_tile : 0;
   p->pair_scales = block * scale_bytes(f.scale_kind);
-  p->pair_zeros = f.zero_bytes != 0 ? block * zero_size : 0;
-  p->slot_bytes = 2 * tile_bytes(f.bits) + p->pair_scales + block * zero_size;
+  p->pair_zeros = block * f.zero_bytes;
+  p->slot_bytes = 2 * tile_bytes(f.bits) + p->pair_scales + block * (offset_size + zero_size);
   p->ring_bytes = p->depth * p->slot_bytes;
   NarrowSizes sizes = {};
   sizes.table = table_of(f);

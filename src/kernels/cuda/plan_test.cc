@@ -34,6 +34,7 @@ std::vector<WeightFormat> all_formats() {
     for (const int64_t group : {16, 32, 64, 128, 0}) {
       formats.push_back({element, kF16, Zero::kU8, group});
       formats.push_back({element, kF32, Zero::kU16, group});
+      formats.push_back({element, kF16, Zero::kF16, group});
     }
   }
   formats.push_back({kI4, kBF16, Zero::kNone, 128});
@@ -206,15 +207,31 @@ void expect_error(const Result<Plan>& plan, std::string_view code, std::string_v
   EXPECT_NE(plan.error().message.find(words), std::string::npos) << plan.error().message;
 }
 
-/// GPUs of 163 KiB and more have plans for all. With 99 KiB there is too little for 8-bit codes with
-/// groups of 16, or with f32 scales of 32, and in batch-invariant mode, whose kernel for 16 tokens
-/// must fit for one token too, for 8 bits and tables of pairs of 4 bits.
+/// GPUs of 163 KiB and more have plans for all. With 99 KiB there is too little for 8-bit codes
+/// with groups of 16, or of 32 with f32 scales or offsets, and in batch-invariant mode, whose
+/// kernel for 16 tokens must fit for one token too, for 8 bits and tables of pairs of 4 bits.
 bool must_have_plan(const PackedFormat& format, const Device& device, bool batch_invariant) {
   if (device.shared_bytes >= kA100.device.shared_bytes) return true;
   const bool is_table = format.decoder == DecoderKind::kCodebook && format.bits == 4;
   if (batch_invariant) return format.bits < 8 && !is_table;
   const int64_t group = format.source.group_size;
-  return format.bits < 8 || (group != 16 && !(group == 32 && format.source.scale == Format::kF32));
+  const bool has_more = format.source.scale == Format::kF32 || is_offset(format.source.zero);
+  return format.bits < 8 || (group != 16 && !(group == 32 && has_more));
+}
+
+/// Offsets are copied, constant zero points lie behind them: 2 bytes, and 1 or, for 8 bits, 2.
+TEST(CudaPlan, has_room_for_offsets_and_constant_zero_points) {
+  for (const Format element : {Format::kI4, Format::kI8}) {
+    const Problem problem = {format_of({element, Format::kF16, Zero::kBF16, 32}, 4096, 4096)};
+    const int bits = problem.weights.bits;
+    for (const Plan& plan : plan_candidates(problem, kH200.device, {})) {
+      if (plan.kernel >= KernelKind::kWide64) continue;
+      // Of 16 outputs and 128 inputs: codes, and 4 groups of each output.
+      const int of_group = 2 + 2 + (bits == 8 ? 2 : 1);
+      EXPECT_EQ(plan.narrow.pair_zeros, 16 * 4 * 2);
+      EXPECT_EQ(plan.narrow.slot_bytes, 16 * 128 * bits / 8 + 16 * 4 * of_group);
+    }
+  }
 }
 
 TEST(CudaPlan, there_is_one_for_every_problem_or_an_error_that_says_why) {

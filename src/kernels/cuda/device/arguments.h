@@ -52,7 +52,7 @@ enum class ZeroKind : uint8_t { kInteger, kF16, kBF16 };
 struct WeightArguments {
   const uint8_t* codes;
   const uint8_t* scales;
-  const uint8_t* zeros;    // nullptr: `zero` everywhere
+  const uint8_t* zeros;    // zero points or offsets (zero_kind); nullptr: `zero` everywhere
   const uint32_t* gather;  // act-order: input of each column; nullptr: itself
   int32_t rows;            // N
   int32_t cols;            // K
@@ -62,8 +62,8 @@ struct WeightArguments {
   /// Block of scales of a tile: high 32 bits of tile * blocks_per_tile; 0: the tile's own number.
   uint32_t blocks_per_tile;
   int32_t tiles_per_block;
-  int32_t zero;
-  int32_t zero_bytes;  // 1, or 2 for 8 bits
+  int32_t zero;        // the constant zero point, also beside offsets
+  int32_t zero_bytes;  // 1, or 2 for 8 bits and offsets
   float gain;          // a last factor of every weight
   /// Where scales are multiplied into 16-bit weights they are first multiplied by this, a power of
   /// two, so that the largest are near the top of f16. 1 for bf16.
@@ -128,8 +128,8 @@ struct NarrowPartition {
   int32_t pairs_per_block;  // 1: each pair has its own block of scales, or two; else it may not
   int32_t sums_of_pair;     // groups of a pair whose inputs are summed, or 0
   int32_t pair_scales;      // bytes
-  int32_t pair_zeros;       // bytes that are copied
-  int32_t slot_bytes;       // of a pair: codes, scales, zero points
+  int32_t pair_zeros;       // bytes that are copied, of zero points or offsets
+  int32_t slot_bytes;       // of a pair: codes, scales, offsets, zero points
   int32_t ring_bytes;       // of a warp: `depth` slots
   Parts strips;             // by groups
   Parts pairs;              // of a strip, by splits

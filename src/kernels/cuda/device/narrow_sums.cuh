@@ -27,8 +27,9 @@ class NarrowSums {
   template <bool kOneGroup>
   __device__ void add_pair(const Stream& stream, const Table& table, const uint32_t (&x)[kTokens8],
                            uint32_t x_sums) {
+    constexpr int kTiles = kOneGroup ? 1 : 2;
     typename Stream::Scales scales;
-    stream.template read_scales<kOneGroup ? 1 : 2>(scales);
+    stream.template read_scales<kTiles>(scales, [&] { add_offsets<kTiles>(stream, x_sums); });
     float group[kTogether][kTokens8][4];
 #pragma unroll
     for (int first = 0; first < 2; first += kTogether) {
@@ -104,7 +105,8 @@ class NarrowSums {
     }
   }
 
-  /// Adds to the sums of a group what its zero points contribute, and all that, scaled, to the rest.
+  /// Adds to the sums of a group what its zero points contribute, and all that, scaled, to the
+  /// rest.
   __device__ void end_group(const float (&group)[kTokens8][4], float2 scale, float2 zeros,
                             uint32_t x_sums) {
 #pragma unroll
@@ -118,6 +120,30 @@ class NarrowSums {
           sum = fmaf(i < 2 ? zeros.x : zeros.y, __uint_as_float(inputs[i % 2]), sum);
         }
         sums_[n][i] = fmaf(i < 2 ? scale.x : scale.y, sum, sums_[n][i]);
+      }
+    }
+  }
+
+  /// Adds offset * sum of x of each group, in the units of the sums.
+  template <int kTiles>
+  __device__ void add_offsets(const Stream& stream, uint32_t x_sums) {
+#pragma unroll 1
+    for (int tile = 0; tile < kTiles; ++tile) {
+      float2 offsets[kGroups];
+      stream.read_offsets(tile, offsets);
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) {
+        const float low = offsets[g].x * raw_unit<Decoder>();
+        const float high = offsets[g].y * (raw_unit<Decoder>() * raw_odd<Decoder>());
+#pragma unroll
+        for (int n = 0; n < kTokens8; ++n) {
+          uint32_t inputs[2];
+          read_shared<2>(inputs, x_sums + ((tile * kGroups + g) * kTokens + n * 8) * 4);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            sums_[n][i] = fmaf(i < 2 ? low : high, __uint_as_float(inputs[i % 2]), sums_[n][i]);
+          }
+        }
       }
     }
   }

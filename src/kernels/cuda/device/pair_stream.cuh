@@ -4,8 +4,11 @@
 // use.
 //
 //   slot of the ring   codes of tile 0 | of tile 1 | scales of 0 | of 1 | zero points of 0 | of 1
+//   with offsets       codes of tile 0 | of tile 1 | scales of 0 | of 1 | offsets of 0 | of 1 |
+//                      constant zero points of 0 | of 1
 //
-// of which the scales and zero points of tile 1 are left out where those of tile 0 are the same.
+// of which the scales, zero points and offsets of tile 1 are left out where those of tile 0 are the
+// same. Zero points that are the same everywhere are written once: so all have the same way.
 // Copies are waited for by number, not by register: loads to registers would share the few
 // scoreboards of a warp, so that waiting for the oldest is waiting for all. Where a strip has an
 // odd number of tiles its last pair is filled up with zeros.
@@ -56,11 +59,13 @@ class PairStream {
         at_(ring_),
         to_scales_(in_register(2 * kTileBytes - lane * kFirst * 4 +
                                lane / 4 * 2 * kGroups * weights.scale.bytes)),
-        to_zeros_(in_register(2 * kTileBytes + p.pair_scales - lane * kFirst * 4 +
+        to_zeros_(in_register(2 * kTileBytes + p.pair_scales +
+                              (has_constant_zeros() ? p.pair_zeros : 0) - lane * kFirst * 4 +
                               lane / 4 * 2 * kGroups * kZeroBytes)),
-        scale_kind_(in_register(weights.scale.shift == 16 ? 3 : weights.scale.bytes)),
+        scale_kind_(in_register((weights.scale.shift == 16 ? 3 : weights.scale.bytes) +
+                                (weights.zero_kind == ZeroKind::kInteger ? 0 : kOffsets))),
         steps_(in_register(p.pairs_per_block == 1)),
-        last_slot_(ring_ + p.ring_bytes - p.slot_bytes),
+        last_slot_(in_register(ring_ + p.ring_bytes - p.slot_bytes)),
         lane_(lane) {
 #pragma unroll
     for (int i = 0; i < kRounds; ++i) set_role(roles_[i], (i * kLanes + lane) * 16);
@@ -68,9 +73,9 @@ class PairStream {
 
   /// Where zero points are the same everywhere they are not copied: fills the slots with them.
   __device__ void fill_zeros() const {
-    if (!Decoder::kHasZeros || w_.zeros != nullptr) return;
+    if (!Decoder::kHasZeros || !has_constant_zeros()) return;
     const uint32_t zeros = w_.zero * (kZeroBytes == 1 ? 0x01010101u : 0x00010001u);
-    const int begin = 2 * kTileBytes + p_.pair_scales;
+    const int begin = 2 * kTileBytes + p_.pair_scales + p_.pair_zeros;
     for (int i = 0; i < p_.depth; ++i) {
       const uint32_t slot = ring_ - lane_ * kFirst * 4 + i * p_.slot_bytes;
       for (int j = begin + lane_ * 4; j < p_.slot_bytes; j += kLanes * 4) {
@@ -134,26 +139,46 @@ class PairStream {
     }
   }
 
-  /// kTiles: 1 if both tiles have the same scales, which come as those of the first.
-  template <int kTiles>
-  __device__ void read_scales(Scales& to) const {
+  /// kTiles: 1 if both tiles have the same scales, which come as those of the first. Calls
+  /// add_offsets() if there are offsets; to ask costs nothing where scales are f16 and there are
+  /// none.
+  template <int kTiles, class AddOffsets>
+  __device__ void read_scales(Scales& to, const AddOffsets& add_offsets) const {
     if (scale_kind_ == 2) {
       read_scales_of<F16, 2, kTiles>(to);
-    } else if (scale_kind_ == 1) {
-      read_scales_of<F16, 1, kTiles>(to);
-    } else if (scale_kind_ == 3) {
-      read_scales_of<BF16, 2, kTiles>(to);
     } else {
-      read_scales_of<F16, 4, kTiles>(to);
+      if (Decoder::kHasZeros && scale_kind_ >= kOffsets) add_offsets();
+      read_other_scales<kTiles>(to, scale_kind_ % kOffsets);
     }
     if constexpr (Decoder::kHasZeros) read_zeros<kTiles>(to);
   }
 
+  /// Those of tile `tile`, of the two rows of a lane.
+  __device__ void read_offsets(int tile, float2 (&to)[kGroups]) const {
+    uint32_t rows[kGroups][2];
+    read_rows<2>(at_ + 2 * kTileBytes + p_.pair_scales - lane_ * kFirst * 4 +
+                     (lane_ / 4 * 2 * kGroups + tile * kBlock) * 2,
+                 rows);
+    const bool is_f16 = w_.zero_kind == ZeroKind::kF16;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      to[g] = is_f16 ? float2{scale_of<F16, 2>(rows[g][0]), scale_of<F16, 2>(rows[g][1])}
+                     : float2{scale_of<BF16, 2>(rows[g][0]), scale_of<BF16, 2>(rows[g][1])};
+    }
+  }
+
  private:
   static constexpr int kBlock = kGroups * kStripRows;  // scales of a tile's block
+  static constexpr int kOffsets = 8;                   // in scale_kind_
+
+  /// Zero points are the same everywhere: none are in memory, or offsets instead.
+  __device__ bool has_constant_zeros() const {
+    return w_.zeros == nullptr || w_.zero_kind != ZeroKind::kInteger;
+  }
 
   /// Copies of 16 bytes that a lane has to do for the scales and zero points of a pair.
-  static constexpr int kRounds = (2 * kBlock * (4 + kZeroBytes) + kLanes * 16 - 1) / (kLanes * 16);
+  static constexpr int kMostBytes = 4 + (Decoder::kHasZeros ? 2 : 0);  // of a scale and an offset
+  static constexpr int kRounds = (2 * kBlock * kMostBytes + kLanes * 16 - 1) / (kLanes * 16);
 
   /// One of them.
   struct Role {
@@ -164,7 +189,7 @@ class PairStream {
   };
   __device__ void set_role(Role& role, int at) const {
     const bool is_zeros = at >= p_.pair_scales;
-    const int block = is_zeros ? kBlock * kZeroBytes : kBlock * w_.scale.bytes;
+    const int block = kBlock * (is_zeros ? w_.zero_bytes : w_.scale.bytes);
     const int in_pair = is_zeros ? at - p_.pair_scales : at;
     const bool works = in_pair < (is_zeros ? p_.pair_zeros : p_.pair_scales);
     const int tile = in_pair >= block ? 1 : 0;
@@ -198,6 +223,19 @@ class PairStream {
         constexpr uint32_t kMask = kSize == 4 ? ~0u : (1u << 8 * kSize % 32) - 1;
         rows[i / 2][i % 2] = words[i * kSize / 4] >> i * kSize % 4 * 8 & kMask;
       }
+    }
+  }
+
+  template <int kTiles>
+  __device__ void read_other_scales(Scales& to, int kind) const {
+    if (kind == 1) {
+      read_scales_of<F16, 1, kTiles>(to);
+    } else if (kind == 3) {
+      read_scales_of<BF16, 2, kTiles>(to);
+    } else if (Decoder::kHasZeros && kind == 2) {
+      read_scales_of<F16, 2, kTiles>(to);
+    } else {
+      read_scales_of<F16, 4, kTiles>(to);
     }
   }
 
@@ -263,7 +301,7 @@ class PairStream {
   uint32_t at_;          // in the slot that is read
   const int to_scales_;  // from there
   const int to_zeros_;
-  const int scale_kind_;  // bytes, or 3: bf16
+  const int scale_kind_;  // bytes, or 3: bf16; and kOffsets
   const int steps_;       // each pair has scales of its own: they follow each other
   const uint32_t last_slot_;
   const int lane_;

@@ -8,9 +8,9 @@
 //   slot   [strip, one for each warp that multiplies] [codes of 4 tiles | scales | zero points]
 //
 // Four lanes, 4 g to 4 g + 3, decode weights of rows g and g + 8 and need the same scales. At the
-// begin of a batch each of them makes what one tile needs ready in its registers (both scales as
-// 16-bit numbers, and what the decoder wants to know of both zero points), and gives it to the
-// others when that tile's turn comes:
+// begin of a batch each of them makes what one tile needs ready in its registers (both scales and
+// offsets as 16-bit numbers, and what the decoder wants to know of both zero points), and gives it
+// to the others when that tile's turn comes:
 //
 //   tile of the batch  0      1      2      3
 //   lane 4 g + 0       ready  <----  <----  <----     (a shuffle for each group)
@@ -69,7 +69,7 @@ __device__ __forceinline__ uint32_t high_twice(uint32_t pair) {
 /// Sizes in bytes that depend on the types of scales and zero points.
 struct WideSizes {
   int scale;
-  int zero;    // 0: none in memory
+  int zero;    // or offset; 0: none in memory
   int stream;  // of a batch of one strip
 };
 
@@ -165,6 +165,7 @@ class WideWeights {
   struct Group {
     uint32_t scales;
     uint32_t zeros;
+    uint32_t offsets;
   };
 
   /// Of warp `warp` of eight. `scale_values` of fill_scale_values(); `shared`: address of the
@@ -222,25 +223,33 @@ class WideWeights {
   /// Of group `group` of tile `tile` of the batch.
   __device__ Group group(int tile, int group) const {
     const int from = lane_ / kWideBatch * kWideBatch + tile;
-    Group now = {__shfl_sync(~0u, scales_[group], from), 0};
-    if constexpr (Decoder::kHasZeros) now.zeros = __shfl_sync(~0u, zeros_[group], from);
+    Group now = {__shfl_sync(~0u, scales_[group], from), 0, 0};
+    if constexpr (Decoder::kHasZeros) {
+      now.zeros = __shfl_sync(~0u, zeros_[group], from);
+      now.offsets = __shfl_sync(~0u, offsets_[group], from);
+    }
     return now;
   }
 
-  /// Step `step` of a tile: weights times scales.
+  /// Step `step` of a tile: weights times scales, plus offsets.
   __device__ void decode(const uint32_t (&words)[kWords], int step, const Group& group,
                          uint32_t (&registers)[4]) const {
     const ZeroPair zeros = {low_twice(group.zeros), high_twice(group.zeros)};
     decode_step<Decoder>(words, step, zeros, table_, registers);
     const uint32_t scales[2] = {low_twice(group.scales), high_twice(group.scales)};
+    const uint32_t offsets[2] = {low_twice(group.offsets), high_twice(group.offsets)};
 #pragma unroll
-    for (int r = 0; r < 4; ++r) registers[r] = Number::mul(registers[r], scales[r % 2]);
+    for (int r = 0; r < 4; ++r) {
+      registers[r] = Decoder::kHasZeros ? Number::fma(registers[r], scales[r % 2], offsets[r % 2])
+                                        : Number::mul(registers[r], scales[r % 2]);
+    }
   }
 
  private:
   static constexpr int kFirst = first_piece(kWords);
   static constexpr int kSecond = second_piece(kWords);
   static constexpr int kBlock = kGroups * kStripRows;  // scales of a block
+  static constexpr uint32_t kNothing = 0x80008000;     // -0, with which a sum is the same bits
 
   template <int kBytes>
   __device__ float scale_of(uint32_t code) const {
@@ -270,14 +279,27 @@ class WideWeights {
 
   __device__ void prepare_zeros(uint32_t at) {
     const uint32_t from = raw_scales() + kWideBatch * kBlock * w_.scale.bytes;
+    const bool has_offsets = w_.zero_kind != ZeroKind::kInteger;
+    const uint32_t constant = w_.zero;
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
-      CodePair zero = {static_cast<uint32_t>(w_.zero), static_cast<uint32_t>(w_.zero)};
+      CodePair zero = {constant, constant};
       if (zero_size_ == 1) zero = load_shared_pair<1>(from + at + 2 * i);
       if (zero_size_ == 2) zero = load_shared_pair<2>(from + (at + 2 * i) * 2);
+      offsets_[i] = kNothing;
+      if (has_offsets) {
+        offsets_[i] = Number::pair_of_floats(offset_of(zero.even), offset_of(zero.odd));
+        zero = {constant, constant};
+      }
       const ZeroPair constants = Decoder::zeros(zero.even, zero.odd);
       zeros_[i] = __byte_perm(constants.even, constants.odd, 0x5410);
     }
+  }
+
+  __device__ float offset_of(uint32_t code) const {
+    const uint16_t bits = static_cast<uint16_t>(code);
+    const bool is_f16 = w_.zero_kind == ZeroKind::kF16;
+    return (is_f16 ? F16::to_float(bits) : BF16::to_float(bits)) * w_.scale_factor;
   }
 
   const WeightArguments& w_;
@@ -285,13 +307,14 @@ class WideWeights {
   const float* const scale_values_;
   WeightRing ring_;
   uint32_t lane_;
-  uint32_t zero_size_;  // 0: none in memory
+  uint32_t zero_size_;  // or of an offset; 0: none in memory
   uint32_t stream_;     // bytes of a batch of one strip
   uint32_t first_;      // addresses: of this warp's first batch in slot 0,
   uint32_t batch_;      // in the slot that is read,
   uint32_t codes_;      // of this lane's words in that
   uint32_t scales_[kGroups];
   uint32_t zeros_[Decoder::kHasZeros ? kGroups : 1];
+  uint32_t offsets_[Decoder::kHasZeros ? kGroups : 1];
 };
 
 }  // namespace subbyte::cuda
