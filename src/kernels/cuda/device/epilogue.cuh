@@ -69,6 +69,58 @@ __device__ __forceinline__ void store_numbers(void* p, int64_t i, const float* v
   v.w = Number::pair_of_floats(values[6], values[7]);
   *reinterpret_cast<uint4*>(static_cast<uint16_t*>(p) + i) = v;
 }
+template <class Number>
+__device__ __forceinline__ void add_numbers(const void* p, int64_t i, float* values) {
+  const uint4 v = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(p) + i);
+  const uint32_t pairs[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    values[j] += Number::to_float(static_cast<uint16_t>(pairs[j / 2] >> 16 * (j % 2)));
+  }
+}
+
+/// The results of a strip can be stored 16 bytes at a time: all are in the matrix, side by side.
+__device__ __forceinline__ bool is_whole(const LinearArguments& a, int strip) {
+  const bool is_gated = a.activation != Activation::kNone;
+  const bool in_order = is_gated || a.weights.row_order == RowOrder::kNatural;
+  const int64_t end = (strip + int64_t{1}) * (is_gated ? kStripRows / 2 : kStripRows);
+  const int64_t outputs = is_gated ? a.weights.rows / 2 : a.weights.rows;
+  const uint64_t places =
+      reinterpret_cast<uintptr_t>(a.y) | reinterpret_cast<uintptr_t>(a.residual);
+  const int64_t strides = a.y_stride | (a.residual != nullptr ? a.residual_stride : 0);
+  return in_order && end <= outputs && places % 16 == 0 && strides % 8 == 0;
+}
+
+/// The sums of a strip, of one token, with bias, residual or an activation, or beyond the matrix.
+template <class Number>
+__device__ __noinline__ void finish_more(const LinearArguments& a, int strip, int64_t token,
+                                         float* values) {
+  const WeightArguments& w = a.weights;
+  const bool is_gated = a.activation != Activation::kNone;
+  const int outputs = is_gated ? kStripRows / 2 : kStripRows;
+  if (!is_whole(a, strip)) {
+    for (int i = 0; i < kStripRows / 2; ++i) {
+      finish<Number>(a, strip, i, token, values[i], values[i + 8]);
+    }
+    return;
+  }
+  const auto bias = static_cast<const uint16_t*>(a.bias);
+  for (int i = 0; i < kStripRows; ++i) {
+    values[i] *= w.gain;
+    if (bias == nullptr) continue;
+    values[i] += Number::to_float(bias[source_row(w.row_order, strip, i, w.rows)]);
+  }
+  for (int i = 0; i < kStripRows / 2 && is_gated; ++i) {
+    values[i] = gated(a.activation, values[i], values[i + 8]);
+  }
+  const int64_t first = strip * int64_t{outputs};
+  for (int i = 0; i < outputs; i += 8) {
+    if (a.residual != nullptr) {
+      add_numbers<Number>(a.residual, token * a.residual_stride + first + i, values + i);
+    }
+    store_numbers<Number>(a.y, token * a.y_stride + first + i, values + i);
+  }
+}
 
 /// The sums of a whole strip, of one token.
 template <class Number>
@@ -78,17 +130,16 @@ __device__ __forceinline__ void finish_strip(const LinearArguments& a, int strip
   const bool plain = a.weights.row_order == RowOrder::kNatural && a.residual == nullptr &&
                      a.bias == nullptr && (strip + 1) * kStripRows <= a.weights.rows &&
                      (a.y_stride % 8 | reinterpret_cast<uintptr_t>(a.y) % 16) == 0;
-  if (plain) {
+  if (!plain) {
+    float copy[kStripRows];  // whose address is taken, while `values` stay in registers
 #pragma unroll
-    for (int i = 0; i < kStripRows; ++i) values[i] *= a.weights.gain;
-    store_numbers<Number>(a.y, at, values);
-    store_numbers<Number>(a.y, at + 8, values + 8);
-    return;
+    for (int i = 0; i < kStripRows; ++i) copy[i] = values[i];
+    return finish_more<Number>(a, strip, token, copy);
   }
 #pragma unroll
-  for (int i = 0; i < kStripRows / 2; ++i) {
-    finish<Number>(a, strip, i, token, values[i], values[i + 8]);
-  }
+  for (int i = 0; i < kStripRows; ++i) values[i] *= a.weights.gain;
+  store_numbers<Number>(a.y, at, values);
+  store_numbers<Number>(a.y, at + 8, values + 8);
 }
 
 }  // namespace subbyte::cuda

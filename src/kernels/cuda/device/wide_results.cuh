@@ -135,7 +135,7 @@ __device__ __noinline__ void finish_staged(const LinearArguments& a, const float
   for (int i = threadIdx.x % 128; i < kTokens * 4; i += 128) {
     const int strip = i % 4;
     const int token = i / 4;
-    if (token0 + token >= a.m) continue;
+    if (token0 + token >= a.m || first_strip + strip >= a.weights.strips) continue;
     float values[kStripRows];
     const float4* from =
         reinterpret_cast<const float4*>(staged + token * kWideStagedStride + strip * kStripRows);
