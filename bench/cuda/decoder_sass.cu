@@ -2,7 +2,7 @@
 // compiles it and counts the instructions between the loads and the stores.
 
 #include "bench/cuda/single_table.h"
-#include "kernels/cuda/device/decoders.h"
+#include "kernels/cuda/device/tables.cuh"
 
 namespace subbyte::cuda {
 namespace {
@@ -16,13 +16,7 @@ __device__ __forceinline__ void decode_tile(const uint4* in, uint4* out, ZeroPai
   const uint32_t words[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
   for (int step = 0; step < 4; ++step) {
     uint32_t r[4];
-    if constexpr (Decoder::kHasZeros) {
-      Decoder::decode(words, step, zero, r);
-    } else if constexpr (Decoder::kHasTable) {
-      Decoder::decode(words, step, table, r);
-    } else {
-      Decoder::decode(words, step, r);
-    }
+    decode_step<Decoder>(words, step, zero, table, r);
     out[32 * step + threadIdx.x] = make_uint4(r[0], r[1], r[2], r[3]);
   }
 }

@@ -1,7 +1,7 @@
 #include "bench/cuda/decoder_time.h"
 
 #include "bench/cuda/single_table.h"
-#include "kernels/cuda/device/decoders.h"
+#include "kernels/cuda/device/tables.cuh"
 #include "kernels/cuda/tile_order.h"
 
 namespace subbyte::bench {
@@ -68,13 +68,7 @@ __device__ __forceinline__ void decode_and_join(const uint32_t* tile, int lane, 
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
     uint32_t r[4];
-    if constexpr (Decoder::kHasZeros) {
-      Decoder::decode(words, step, zero, r);
-    } else if constexpr (Decoder::kHasTable) {
-      Decoder::decode(words, step, table, r);
-    } else {
-      Decoder::decode(words, step, r);
-    }
+    decode_step<Decoder>(words, step, zero, table, r);
     join(joined, r[0], r[1]);
     join(joined, r[2], r[3]);
   }
