@@ -57,18 +57,17 @@ const MatmulKernel* find_matmul(const Kernels& kernels, const WeightFormat& form
 const Method& choose_method(const Kernels& kernels, const MatmulKernel& kernel,
                             const Weights& weights, int64_t m, Precision precision,
                             bool batch_invariant) {
-  const bool many = m > kernel.few_rows && !batch_invariant;
   if (precision == Precision::kInt8 && kernel.int8.multiply != nullptr) {
     return m <= kernel.int8_rows || batch_invariant ? kernel.int8 : kernel.bf16;
   }
-  if (precision == Precision::kBF16 && many && kernel.bf16.multiply != nullptr) return kernel.bf16;
-  if (!many) return kernel.few;
-  const bool small_groups =
-      weights.group_size < weights.cols && weights.group_size % (8 * kernels.lanes) != 0;
-  if (small_groups && kernel.many_small_groups.multiply != nullptr) {
-    return kernel.many_small_groups;
-  }
-  return kernel.many;
+  const bool small_groups = kernel.many_small_groups.multiply != nullptr &&
+                            weights.group_size < weights.cols &&
+                            weights.group_size % (8 * kernels.lanes) != 0;
+  const int64_t few_rows = small_groups ? kernel.few_rows_small_groups : kernel.few_rows;
+  if (m <= few_rows || batch_invariant) return kernel.few;
+  const bool rounds = precision == Precision::kBF16 && kernel.bf16.multiply != nullptr;
+  if (rounds && (small_groups || m > kernel.many_rows)) return kernel.bf16;
+  return small_groups ? kernel.many_small_groups : kernel.many;
 }
 
 std::span<const Kernels* const> all_kernels() {

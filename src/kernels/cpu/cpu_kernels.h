@@ -14,7 +14,8 @@
 //                then their sums as int32, the scales, and the sums as floats; scale[i] is the
 //                largest magnitude of the octet / 127
 //   kTiles       for tiles of 16 rows of activations: [j = 0..3][lane i][row][2] bf16 as kPairs
-//   kSplitTiles  three times as many: x = high + middle + low, 24 bits
+//   kSplitTiles  tiles of 8 rows, x = high + low, 16 bits: row m of the tile is the high part of row m,
+//                row 8 + m the low part
 //
 // The last block is filled up with zeros.
 
@@ -42,15 +43,16 @@ enum class ActivationOrder : uint8_t {
 struct Activations {
   const uint8_t* data = nullptr;
   int64_t rows = 0;    // M
-  int64_t stride = 0;  // bytes from one row, or from one tile of kTileRows rows, to the next
+  int64_t stride = 0;  // bytes from one row, or from one tile of rows_per_pack(), to the next
 };
 
 inline constexpr int64_t kTileRows = 16;
+inline constexpr int64_t kSplitRows = kTileRows / 2;
 
-/// Rows of activations that are packed as one: kTileRows or 1.
+/// Rows of activations that are packed as one.
 constexpr int64_t rows_per_pack(ActivationOrder order) {
-  const bool tiles = order == ActivationOrder::kTiles || order == ActivationOrder::kSplitTiles;
-  return tiles ? kTileRows : 1;
+  if (order == ActivationOrder::kTiles) return kTileRows;
+  return order == ActivationOrder::kSplitTiles ? kSplitRows : 1;
 }
 
 /// A MatrixView as the kernels see it: plain data, because files compiled for one instruction set
@@ -86,8 +88,8 @@ struct MatmulTask {
 /// What a product rounds its activations to.
 enum class Precision : uint8_t {
   kF32,   // float32, or what differs from it by 2^-16 of each activation
-  kBF16,  // prompts (M > few_rows): bfloat16, as the models' own software has them, where the
-          // machine has units for it; else as kF32
+  kBF16,  // prompts (M > few_rows and many_rows): bfloat16, as the models' own software has them,
+          // where the machine has units for it; else as kF32
   kInt8,  // 8 bits with a scale for each 8 inputs, for integer and E2M1 weights; others as kF32.
           // Prompts as kBF16 where that is faster (AMX)
 };
@@ -108,7 +110,9 @@ struct MatmulKernel {
   Method bf16;
   Method int8;
   int64_t few_rows = 4;           // up to this M `few` is faster than `many`
-  int64_t int8_rows = INT64_MAX;  // and `int8` than `bf16`
+  int64_t few_rows_small_groups = 4;
+  int64_t many_rows = 0;          // up to this M `many` is as fast as `bf16`
+  int64_t int8_rows = INT64_MAX;  // up to this M `int8` is faster than `bf16`
 };
 
 struct Kernels {

@@ -45,9 +45,9 @@ double relative_bound(const Kernels& kernels, const NamedMethod& method, int64_t
     case ActivationOrder::kSplitPairs:
       return 0x1.02p-16 + 0x1p-17 + rounding_bound(29 + blocks + levels);
     case ActivationOrder::kTiles:
-      return 0x1.02p-7 + rounding_bound(k + blocks + 4);
+      return 0x1.02p-7 + rounding_bound(k + blocks + 5);
     case ActivationOrder::kSplitTiles:
-      return rounding_bound(3 * k + blocks + 4);
+      return 0x1.02p-16 + rounding_bound(k + blocks + 5);
     default:
       break;
   }

@@ -25,6 +25,8 @@ namespace {
 //
 #include "kernels/cpu/generic/tile_decoders.inl.h"
 //
+#include "kernels/cpu/generic/tile_panels.inl.h"
+//
 #include "kernels/cpu/generic/tiles.inl.h"
 //
 #include "kernels/cpu/generic/tile_unit.inl.h"

@@ -39,47 +39,105 @@ inline void zero_tiles() {
   asm volatile("tilezero %%tmm0\n\ttilezero %%tmm1\n\ttilezero %%tmm2\n\ttilezero %%tmm3" : : :);
 }
 
+// What passes by once in a panel, activations and sums, is loaded with a hint (t1) that spares the
+// first-level cache for what stays: the panel.
+
+// Tiles of weights at %0 to %3, of activations at %4, 64 in %5. Registers take turns, so that loads
+// need not wait for products. `sums_N` is done to sums N before they are added to.
+#define SUBBYTE_TILE_STEP(sums_0, sums_1, sums_2, sums_3) \
+  "tileloaddt1 (%4,%5,1), %%tmm7\n\t"                     \
+  "tileloadd (%0,%5,1), %%tmm4\n\t" sums_0                \
+  "tdpbf16ps %%tmm7, %%tmm4, %%tmm0\n\t"                  \
+  "tileloadd (%1,%5,1), %%tmm5\n\t" sums_1                \
+  "tdpbf16ps %%tmm7, %%tmm5, %%tmm1\n\t"                  \
+  "tileloadd (%2,%5,1), %%tmm6\n\t" sums_2                \
+  "tdpbf16ps %%tmm7, %%tmm6, %%tmm2\n\t"                  \
+  "tileloadd (%3,%5,1), %%tmm4\n\t" sums_3 "tdpbf16ps %%tmm7, %%tmm4, %%tmm3"
+#define SUBBYTE_TILE_STEP_INPUTS(weights, tile_stride, x)                           \
+  "r"(weights), "r"((weights) + (tile_stride)), "r"((weights) + 2 * (tile_stride)), \
+      "r"((weights) + 3 * (tile_stride)), "r"(x), "r"(int64_t{64})
+
 /// sums += four tiles of weights, `tile_stride` bytes apart, by one of activations: 16 by 32 by 16
-/// bf16 each. Registers take turns, so that loads need not wait for products.
+/// bf16 each.
 [[gnu::always_inline]] inline void multiply_step(const uint8_t* weights, int64_t tile_stride,
                                                  const uint8_t* x) {
-  const int64_t stride = 64;
-  const uint8_t* w1 = weights + tile_stride;
-  const uint8_t* w2 = w1 + tile_stride;
-  const uint8_t* w3 = w2 + tile_stride;
+  asm volatile(SUBBYTE_TILE_STEP("", "", "", "")
+               :
+               : SUBBYTE_TILE_STEP_INPUTS(weights, tile_stride, x)
+               : "memory");
+}
+
+/// The same, but before the sums go to `to`, [4][16][16], and become zero.
+[[gnu::always_inline]] inline void multiply_step_from_zero(const uint8_t* weights,
+                                                           int64_t tile_stride, const uint8_t* x,
+                                                           float* to) {
+  asm volatile(SUBBYTE_TILE_STEP("tilestored %%tmm0, (%6,%5,1)\n\ttilezero %%tmm0\n\t",
+                                 "tilestored %%tmm1, 1024(%6,%5,1)\n\ttilezero %%tmm1\n\t",
+                                 "tilestored %%tmm2, 2048(%6,%5,1)\n\ttilezero %%tmm2\n\t",
+                                 "tilestored %%tmm3, 3072(%6,%5,1)\n\ttilezero %%tmm3\n\t")
+               :
+               : SUBBYTE_TILE_STEP_INPUTS(weights, tile_stride, x), "r"(to)
+               : "memory");
+}
+
+/// The same, but then they are those at `from`.
+[[gnu::always_inline]] inline void multiply_step_from(const uint8_t* weights, int64_t tile_stride,
+                                                      const uint8_t* x, float* to,
+                                                      const float* from) {
   asm volatile(
-      "tileloadd (%4,%5,1), %%tmm7\n\t"
-      "tileloadd (%0,%5,1), %%tmm4\n\t"
-      "tdpbf16ps %%tmm7, %%tmm4, %%tmm0\n\t"
-      "tileloadd (%1,%5,1), %%tmm5\n\t"
-      "tdpbf16ps %%tmm7, %%tmm5, %%tmm1\n\t"
-      "tileloadd (%2,%5,1), %%tmm6\n\t"
-      "tdpbf16ps %%tmm7, %%tmm6, %%tmm2\n\t"
-      "tileloadd (%3,%5,1), %%tmm4\n\t"
-      "tdpbf16ps %%tmm7, %%tmm4, %%tmm3"
+      SUBBYTE_TILE_STEP("tilestored %%tmm0, (%6,%5,1)\n\ttileloaddt1 (%7,%5,1), %%tmm0\n\t",
+                        "tilestored %%tmm1, 1024(%6,%5,1)\n\ttileloaddt1 1024(%7,%5,1), %%tmm1\n\t",
+                        "tilestored %%tmm2, 2048(%6,%5,1)\n\ttileloaddt1 2048(%7,%5,1), %%tmm2\n\t",
+                        "tilestored %%tmm3, 3072(%6,%5,1)\n\ttileloaddt1 3072(%7,%5,1), %%tmm3\n\t")
       :
-      : "r"(weights), "r"(w1), "r"(w2), "r"(w3), "r"(x), "r"(stride)
+      : SUBBYTE_TILE_STEP_INPUTS(weights, tile_stride, x), "r"(to), "r"(from)
       : "memory");
 }
 
+#undef SUBBYTE_TILE_STEP_INPUTS
+#undef SUBBYTE_TILE_STEP
+
 /// The sums to p, [4][16][16], and back.
 inline void store_sums(float* p) {
-  const int64_t stride = 64;
   asm volatile(
-      "tilestored %%tmm0, (%0,%4,1)\n\ttilestored %%tmm1, (%1,%4,1)\n\t"
-      "tilestored %%tmm2, (%2,%4,1)\n\ttilestored %%tmm3, (%3,%4,1)"
+      "tilestored %%tmm0, (%0,%1,1)\n\ttilestored %%tmm1, 1024(%0,%1,1)\n\t"
+      "tilestored %%tmm2, 2048(%0,%1,1)\n\ttilestored %%tmm3, 3072(%0,%1,1)"
       :
-      : "r"(p), "r"(p + 256), "r"(p + 2 * 256), "r"(p + 3 * 256), "r"(stride)
+      : "r"(p), "r"(int64_t{64})
       : "memory");
 }
 inline void load_sums(const float* p) {
-  const int64_t stride = 64;
   asm volatile(
-      "tileloadd (%0,%4,1), %%tmm0\n\ttileloadd (%1,%4,1), %%tmm1\n\t"
-      "tileloadd (%2,%4,1), %%tmm2\n\ttileloadd (%3,%4,1), %%tmm3"
+      "tileloaddt1 (%0,%1,1), %%tmm0\n\ttileloaddt1 1024(%0,%1,1), %%tmm1\n\t"
+      "tileloaddt1 2048(%0,%1,1), %%tmm2\n\ttileloaddt1 3072(%0,%1,1), %%tmm3"
       :
-      : "r"(p), "r"(p + 256), "r"(p + 2 * 256), "r"(p + 3 * 256), "r"(stride)
+      : "r"(p), "r"(int64_t{64})
       : "memory");
+}
+
+// Half a vector: 8 floats.
+
+inline __m256 zero_half() {
+  return _mm256_setzero_ps();
+}
+inline __m256 load_half(const float* p) {
+  return _mm256_loadu_ps(p);
+}
+inline void store_half(float* p, __m256 v) {
+  _mm256_storeu_ps(p, v);
+}
+/// p[i] + p[8 + i]
+inline __m256 add_halves(const float* p) {
+  return _mm256_add_ps(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8));
+}
+inline __m256 fma_half(float a, __m256 b, __m256 c) {
+  return _mm256_fmadd_ps(_mm256_set1_ps(a), b, c);
+}
+/// The floats p[0], p[kStride], p[2 kStride] and so on.
+template <int kStride>
+inline Float load_column(const float* p) {
+  const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  return _mm512_i32gather_ps(_mm512_mullo_epi32(lane, _mm512_set1_epi32(kStride)), p, 4);
 }
 
 /// 16 floats rounded to bf16, twice over.
@@ -99,26 +157,31 @@ inline Pairs repeat_pairs(const uint16_t* p) {
   }
 }
 
-/// Whether 0.5 to 6 times each of these four E8M0 scales are normal numbers.
-inline bool exponents_fit(const uint8_t* scales) {
-  for (int i = 0; i < 4; ++i) {
-    if (scales[i] < 2 || scales[i] > 252) return false;
-  }
-  return true;
+// MXFP4 by exponents: the words of a table stand for their values times 2^125, and a scale
+// subtracts what it lacks to 2^125, its code being 252. Zero, which has no sign here, stays zero, as
+// the subtraction stops there.
+
+/// What four E8M0 scales, one for each four lanes, lack to code 252, in each byte of their lanes.
+inline Pairs missing_exponents(const uint8_t* scales) {
+  const __m512i four =
+      _mm512_set1_epi32(static_cast<int>(_mm_cvtsi128_si32(_mm_loadu_si32(scales))));
+  const __m512i octets =
+      _mm512_set_epi64(0x0303030303030303, 0x0303030303030303, 0x0202020202020202,
+                       0x0202020202020202, 0x0101010101010101, 0x0101010101010101, 0, 0);
+  return _mm512_shuffle_epi8(_mm512_sub_epi8(_mm512_set1_epi8(static_cast<char>(252)), four),
+                             octets);
 }
-/// What these four scales, of four octets each, add to the exponent of both bf16 of a lane.
-inline Pairs exponent_steps(const uint8_t* scales) {
-  const __m128i four = _mm_loadu_si32(scales);
-  const __m128i octets =
-      _mm_shuffle_epi8(four, _mm_setr_epi8(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3));
-  const __m512i powers = _mm512_sub_epi32(_mm512_cvtepu8_epi32(octets), _mm512_set1_epi32(127));
-  const __m512i low = _mm512_and_si512(_mm512_slli_epi32(powers, 7), _mm512_set1_epi32(0xFFFF));
-  return _mm512_or_si512(low, _mm512_slli_epi32(low, 16));
+/// Whether 0.5 to 6 times each scale are normal numbers: the codes 2 to 252.
+inline bool exponents_fit(Pairs missing) {
+  return _mm512_cmpgt_epu8_mask(missing, _mm512_set1_epi8(static_cast<char>(250))) == 0;
 }
-/// Zeros stay zero.
-inline Pairs add_exponents(Pairs v, Pairs steps) {
-  const __mmask32 numbers = _mm512_test_epi16_mask(v, _mm512_set1_epi16(0x7FFF));
-  return _mm512_mask_add_epi16(v, numbers, v, steps);
+/// 252 - code, in the place of the exponent.
+inline Pairs exponent_steps(Pairs missing) {
+  const __m512i high = _mm512_and_si512(missing, _mm512_set1_epi16(static_cast<short>(0xFF00)));
+  return _mm512_srli_epi16(high, 1);
+}
+inline Pairs subtract_exponents(Pairs words, Pairs steps) {
+  return _mm512_subs_epu16(words, steps);
 }
 
 /// The first `count` <= 16 lanes to p.

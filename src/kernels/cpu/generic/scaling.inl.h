@@ -37,9 +37,8 @@ constexpr int64_t activation_bytes(ActivationOrder order) {
     case ActivationOrder::kPairs:
       return 5 * kVector;
     case ActivationOrder::kTiles:
-      return 4 * kTileRows * kVector;
     case ActivationOrder::kSplitTiles:
-      return 12 * kTileRows * kVector;
+      return 4 * kTileRows * kVector;
     default:
       return 9 * kVector;
   }

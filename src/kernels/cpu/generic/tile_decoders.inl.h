@@ -44,8 +44,8 @@ struct TileOutput {
   uint8_t* panel;
   const float* scales;      // staged, of the strip: [row][staged_floats]; only with `stage`
   float* staged;            // room for one row's
-  int64_t prefetch_rows;    // what will be needed soon lies so many rows
-  int64_t prefetch_blocks;  // and so many blocks further on
+  bool prefetch_strip;      // ask for the next strip, in the order of memory
+  int64_t prefetch_blocks;  // or else for what lies so many blocks further on
 };
 
 using DecodeTiles = void (*)(const Weights& weights, const StripRows& rows,
@@ -66,9 +66,27 @@ inline uint8_t* panel_row(const TileOutput& out, const BlockRange& blocks, int64
          i % kTileRows * 64;
 }
 
+/// What decoders ask for while they are at a row: it will be needed soon.
+struct TilePrefetch {
+  const uint8_t* at;  // for row 0 of the strip
+  int64_t row_step;
+
+  const uint8_t* of_row(int64_t i) const {
+    // It may lie behind the end of the matrix, where no pointer may point.
+    return reinterpret_cast<const uint8_t*>(reinterpret_cast<uintptr_t>(at) +
+                                            static_cast<uintptr_t>(i * row_step));
+  }
+};
 template <class E>
-inline int64_t prefetch_distance(const Weights& weights, const TileOutput& out) {
-  return out.prefetch_rows * weights.row_bytes + out.prefetch_blocks * E::kBits * kLanes;
+inline TilePrefetch tile_prefetch(const Weights& weights, int64_t n, const BlockRange& blocks,
+                                  const TileOutput& out) {
+  constexpr int64_t kBlockBytes = E::kBits * kLanes;
+  const uint8_t* strip = weights.codes + n * weights.row_bytes;
+  if (!out.prefetch_strip) {
+    return {strip + (blocks.begin + out.prefetch_blocks) * kBlockBytes, weights.row_bytes};
+  }
+  return {strip + kStripRows * (weights.row_bytes + blocks.begin * kBlockBytes),
+          (blocks.end - blocks.begin) * kBlockBytes};
 }
 
 /// The four steps of a block of codes, looked up.
@@ -96,31 +114,56 @@ inline void store_last_steps(const Weights& weights, int64_t b, const uint8_t* c
   }
 }
 
+/// A block that rows have whole: decode(row of the strip, codes, steps) for each row.
+template <class E, class Decode>
+[[gnu::always_inline]] inline void decode_block_of_rows(const Weights& weights,
+                                                        const StripRows& rows,
+                                                        const BlockRange& blocks, int64_t b,
+                                                        const TileOutput& out,
+                                                        const Decode& decode) {
+  constexpr int64_t kBlockBytes = E::kBits * kLanes;
+  const TilePrefetch ahead = tile_prefetch<E>(weights, rows.n, blocks, out);
+  const int64_t row_bytes = weights.row_bytes;  // in a register: stores could change the other
+  const int64_t in_panel = b - blocks.begin;
+  const uint8_t* codes = weights.codes + (rows.n + rows.begin) * row_bytes + b * kBlockBytes;
+  const uint8_t* soon = ahead.of_row(rows.begin);
+  for (int64_t begin = rows.begin, end; begin < rows.end; begin = end) {
+    const int64_t tile_end = (begin / kTileRows + 1) * kTileRows;
+    end = tile_end < rows.end ? tile_end : rows.end;
+    uint8_t* steps = panel_row(out, blocks, begin) + in_panel * kBlockTileBytes;
+    for (int64_t i = begin; i < end; ++i) {
+      prefetch<kBlockBytes>(soon, in_panel * kBlockBytes);
+      decode(i, codes, steps);
+      soon += ahead.row_step;
+      codes += row_bytes;
+      steps += 64;
+    }
+  }
+}
+
 /// Rows of codes, each group with a codebook of its own: table(row, group).
 template <class E, class Table>
 [[gnu::always_inline]] inline void decode_with_tables(const Weights& weights, const StripRows& rows,
                                                       const BlockRange& blocks,
                                                       const TileOutput& out, const Table& table) {
-  constexpr int64_t kBlockBytes = E::kBits * kLanes;
-  const int64_t ahead = prefetch_distance<E>(weights, out);
-  for (int64_t i = rows.begin; i < rows.end; ++i) {
-    const uint8_t* codes_of_row = weights.codes + (rows.n + i) * weights.row_bytes;
-    uint8_t* steps = panel_row(out, blocks, i);
-    int64_t group = blocks.group;
-    int64_t left = blocks.left;
-    for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-      const uint8_t* block = codes_of_row + b * kBlockBytes;
-      prefetch<kBlockBytes>(block, ahead);
-      if (b < blocks.whole_blocks) {
-        store_steps<E>(steps, block, table(i, group));
-      } else {
-        store_last_steps<E>(weights, b, codes_of_row, table(i, group), steps);
+  int64_t group = blocks.group;
+  int64_t left = blocks.left;
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    if (b < blocks.whole_blocks) {
+      decode_block_of_rows<E>(weights, rows, blocks, b, out,
+                              [&](int64_t i, const uint8_t* codes, uint8_t* steps) {
+                                store_steps<E>(steps, codes, table(i, group));
+                              });
+    } else {
+      for (int64_t i = rows.begin; i < rows.end; ++i) {
+        const uint8_t* codes = weights.codes + (rows.n + i) * weights.row_bytes;
+        store_last_steps<E>(weights, b, codes, table(i, group),
+                            panel_row(out, blocks, i) + (b - blocks.begin) * kBlockTileBytes);
       }
-      steps += kBlockTileBytes;
-      if (--left == 0) {
-        ++group;
-        left = blocks.group_blocks;
-      }
+    }
+    if (--left == 0) {
+      ++group;
+      left = blocks.group_blocks;
     }
   }
 }
@@ -145,10 +188,11 @@ void decode_codes(const Weights& weights, const StripRows& rows, const BlockRang
                   const TileOutput& out) {
   using E = PairElement<kElement>;
   const Pairs table = load_pairs(reinterpret_cast<const uint8_t*>(kPairTable<kElement>.words));
-  const uint8_t* zeros = weights.zeros + rows.n * weights.groups * zero_bytes(kZero);
-  decode_with_tables<E>(weights, rows, blocks, out, [&](int64_t i, int64_t group) {
+  const int64_t groups = weights.groups;
+  const uint8_t* zeros = weights.zeros + rows.n * groups * zero_bytes(kZero);
+  decode_with_tables<E>(weights, rows, blocks, out, [=](int64_t i, int64_t group) {
     if constexpr (kZero == Zero::kNone) return table;
-    const int zero = zeros[i * weights.groups + group];
+    const int64_t zero = zeros[i * groups + group];
     return repeat_pairs<E::kBits>(kIntegerPairs.words + 256 - zero);
   });
 }
@@ -161,71 +205,87 @@ void decode_scaled(const Weights& weights, const StripRows& rows, const BlockRan
   const Float values = load(kFloatTable<kElement, 16>.values);
   const int64_t staged = staged_floats(weights.groups);
   const int64_t half = staged_half(weights.groups);
-  decode_with_tables<E>(weights, rows, blocks, out, [&](int64_t i, int64_t group) {
-    const float* scale = out.scales + i * staged + group;
+  const float* scales = out.scales;
+  decode_with_tables<E>(weights, rows, blocks, out, [=](int64_t i, int64_t group) {
+    const float* scale = scales + i * staged + group;
     Float value = values;
     if constexpr (kZero != Zero::kNone) value = sub(value, broadcast(scale[half]));
     return round_and_repeat(mul(broadcast(*scale), value));
   });
 }
 
-/// Whole weights, rounded to bf16, a panel at a time.
+/// A block of weights as floats, rounded to bf16.
 template <class Element, class Scaling>
-void decode_weights(const Weights& weights, const StripRows& rows, const BlockRange& blocks,
-                    const TileOutput& out) {
+void decode_weights_of_block(const Weights& weights, const StripRows& rows,
+                             const BlockRange& blocks, int64_t b, const TileOutput& out) {
   constexpr int64_t kBlockBytes = Element::kBits * kLanes;
-  const int64_t ahead = prefetch_distance<Element>(weights, out);
+  const TilePrefetch ahead = tile_prefetch<Element>(weights, rows.n, blocks, out);
+  const int64_t in_panel = b - blocks.begin;
   for (int64_t i = rows.begin; i < rows.end; ++i) {
-    const uint8_t* codes = weights.codes + (rows.n + i) * weights.row_bytes;
-    uint8_t* steps = panel_row(out, blocks, i);
-    for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-      alignas(64) float decoded[kBlockInputs];
-      prefetch<kBlockBytes>(codes + b * kBlockBytes, ahead);
-      decode_row<Element, Scaling>(weights, rows.n + i, b, 1, out.staged, decoded);
-      Float v[8];
-      if (Element::kOrder == ActivationOrder::kOctets) {
-        for (int j = 0; j < 8; ++j) v[j] = load(decoded + j * kLanes);
-      } else {
-        transpose_octets(decoded, v);
-      }
-      for (int j = 0; j < 4; ++j) {
-        store_pairs(steps + j * kStepBytes, round_to_pairs(v[j], v[4 + j]));
-      }
-      steps += kBlockTileBytes;
+    alignas(64) float decoded[kBlockInputs];
+    prefetch<kBlockBytes>(ahead.of_row(i), in_panel * kBlockBytes);
+    decode_row<Element, Scaling>(weights, rows.n + i, b, 1, out.staged, decoded);
+    Float v[8];
+    if (Element::kOrder == ActivationOrder::kOctets) {
+      for (int j = 0; j < 8; ++j) v[j] = load(decoded + j * kLanes);
+    } else {
+      transpose_octets(decoded, v);
+    }
+    uint8_t* steps = panel_row(out, blocks, i) + in_panel * kBlockTileBytes;
+    for (int j = 0; j < 4; ++j) {
+      store_pairs(steps + j * kStepBytes, round_to_pairs(v[j], v[4 + j]));
     }
   }
 }
 
-/// MXFP4 with its groups of 32. Blocks with a scale at the edges of the range, or at the end of the
-/// row, go the long way.
+template <class Element, class Scaling>
+void decode_weights(const Weights& weights, const StripRows& rows, const BlockRange& blocks,
+                    const TileOutput& out) {
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    decode_weights_of_block<Element, Scaling>(weights, rows, blocks, b, out);
+  }
+}
+
+/// The words of subtract_exponents() for the codes of E2M1.
+constexpr PairTable make_mxfp4_table() {
+  PairTable table = kPairTable<Format::kE2M1>;
+  for (uint16_t& word : table.words) {
+    word = (word & 0x7FFF) == 0 ? 0 : static_cast<uint16_t>(word + (125 << 7));
+  }
+  return table;
+}
+constexpr PairTable kMxfp4Table = make_mxfp4_table();
+
+/// A block of MXFP4 with its groups of 32. Returns whether its scales fit; else it is to be written
+/// again.
+[[gnu::always_inline]] inline bool store_mxfp4_steps(uint8_t* steps, const uint8_t* block,
+                                                     const uint8_t* scales, Pairs table) {
+  using E = PairElement<Format::kE2M1>;
+  const Pairs missing = missing_exponents(scales);
+  const Pairs e = exponent_steps(missing);
+  const auto codes = E::load(block);
+  store_pairs(steps, subtract_exponents(E::template value_of<0>(codes, table), e));
+  store_pairs(steps + kStepBytes, subtract_exponents(E::template value_of<1>(codes, table), e));
+  store_pairs(steps + 2 * kStepBytes, subtract_exponents(E::template value_of<2>(codes, table), e));
+  store_pairs(steps + 3 * kStepBytes, subtract_exponents(E::template value_of<3>(codes, table), e));
+  return exponents_fit(missing);
+}
+
+/// Blocks with a scale at the edges of the range, or at the end of the row, go the long way.
 template <class Element, class Scaling>
 void decode_mxfp4(const Weights& weights, const StripRows& rows, const BlockRange& blocks,
                   const TileOutput& out) {
-  using E = PairElement<Format::kE2M1>;
-  const int64_t ahead = prefetch_distance<E>(weights, out);
-  const Pairs table = load_pairs(reinterpret_cast<const uint8_t*>(kPairTable<Format::kE2M1>.words));
-  for (int64_t i = rows.begin; i < rows.end; ++i) {
-    const uint8_t* codes = weights.codes + (rows.n + i) * weights.row_bytes;
-    const uint8_t* scales = weights.scales + (rows.n + i) * weights.groups;
-    uint8_t* steps = panel_row(out, blocks, i);
-    for (int64_t b = blocks.begin; b < blocks.end; ++b, steps += kBlockTileBytes) {
-      const uint8_t* block = codes + b * 4 * kLanes;
-      prefetch<4 * kLanes>(block, ahead);
-      if (b >= blocks.whole_blocks || !exponents_fit(scales + 4 * b)) {
-        TileOutput one = out;
-        one.panel = steps - i % kTileRows * 64 - i / kTileRows * kBlockTileBytes;
-        decode_weights<Element, Scaling>(weights, {rows.n, i, i + 1}, {.begin = b, .end = b + 1},
-                                         one);
-        continue;
-      }
-      const Pairs powers = exponent_steps(scales + 4 * b);
-      const auto four = E::load(block);
-      store_pairs(steps, add_exponents(E::template value_of<0>(four, table), powers));
-      store_pairs(steps + kStepBytes, add_exponents(E::template value_of<1>(four, table), powers));
-      store_pairs(steps + 2 * kStepBytes,
-                  add_exponents(E::template value_of<2>(four, table), powers));
-      store_pairs(steps + 3 * kStepBytes,
-                  add_exponents(E::template value_of<3>(four, table), powers));
+  const Pairs table = load_pairs(reinterpret_cast<const uint8_t*>(kMxfp4Table.words));
+  const int64_t groups = weights.groups;
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    const uint8_t* scales = weights.scales + rows.n * groups + 4 * b;
+    bool fit = b < blocks.whole_blocks;
+    if (fit) {
+      decode_block_of_rows<Element>(
+          weights, rows, blocks, b, out, [&](int64_t i, const uint8_t* codes, uint8_t* steps) {
+            fit &= store_mxfp4_steps(steps, codes, scales + i * groups, table);
+          });
     }
+    if (!fit) decode_weights_of_block<Element, Scaling>(weights, rows, blocks, b, out);
   }
 }

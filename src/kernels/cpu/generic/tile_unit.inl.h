@@ -1,30 +1,29 @@
 // The unit of an instruction set with tiles: which weights it decodes how, and how activations are
 // packed for it. Included inside its namespace, before kernel_list.inl.h.
 
-/// Packs up to 16 rows for kTiles or kSplitTiles: block after block, each step a tile of
+/// Packs rows for kTiles (up to 16) or kSplitTiles (up to 8): block after block, each step a tile of
 /// [lane][row][2]; rows that are not there are zeros.
-template <int kTerms>
+template <bool kSplit>
 void pack_tiles(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather, int64_t k) {
   for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
-    alignas(64) uint8_t steps[kTerms * 4][kTileRows][64] = {};
+    alignas(64) uint8_t steps[4][kTileRows][64] = {};
     for (int64_t m = 0; m < rows; ++m) {
       alignas(64) float block[kBlockInputs];
       Float v[8];
       transpose_octets(block_inputs(x + m * k, gather, begin, k, block), v);
-      for (int t = 0; t < kTerms; ++t) {
-        for (int j = 0; j < 4; ++j) {
-          const Pairs pair = round_to_pairs(v[j], v[4 + j]);
-          store_pairs(steps[4 * t + j][m], pair);
-          v[j] = sub(v[j], low_of_pairs(pair));
-          v[4 + j] = sub(v[4 + j], high_of_pairs(pair));
-        }
+      for (int j = 0; j < 4; ++j) {
+        const Pairs high = round_to_pairs(v[j], v[4 + j]);
+        store_pairs(steps[j][m], high);
+        if (!kSplit) continue;
+        store_pairs(steps[j][kSplitRows + m], round_to_pairs(sub(v[j], low_of_pairs(high)),
+                                                             sub(v[4 + j], high_of_pairs(high))));
       }
     }
-    for (int s = 0; s < kTerms * 4; ++s) {
-      transpose_16x16(reinterpret_cast<const float*>(steps[s]),
-                      reinterpret_cast<float*>(packed + s * kStepBytes));
+    for (int j = 0; j < 4; ++j) {
+      transpose_16x16(reinterpret_cast<const float*>(steps[j]),
+                      reinterpret_cast<float*>(packed + j * kStepBytes));
     }
-    packed += kTerms * kBlockTileBytes;
+    packed += kBlockTileBytes;
   }
 }
 
@@ -69,9 +68,11 @@ struct TileMethods {
     return {cover ? &decode_weights<E, Broadcast> : &decode_weights<E, Spread>, false, 0, nullptr};
   }
   static void multiply_rounded(const MatmulTask& task) {
-    tile_rows<1>(task, rounded(task.weights));
+    tile_rows(task, rounded(task.weights), kTileRows);
   }
-  static void multiply_exact(const MatmulTask& task) { tile_rows<3>(task, exact(task.weights)); }
+  static void multiply_exact(const MatmulTask& task) {
+    tile_rows(task, exact(task.weights), kSplitRows);
+  }
   static constexpr Method kRounded = {ActivationOrder::kTiles, &multiply_rounded};
   static constexpr Method kExact = {ActivationOrder::kSplitTiles, &multiply_exact};
 };
@@ -79,7 +80,6 @@ struct TileMethods {
 struct Unit {
   template <class Weight>
   static constexpr void add_methods(MatmulKernel& kernel) {
-    kernel.few_rows = kTileFewRows;
     kernel.int8_rows = kTileInt8Rows;
     kernel.bf16 = TileMethods<Weight>::kRounded;
     if constexpr (exact_pairs<Weight::kElement>() || Weight::kElement == Format::kBF16) {
@@ -89,13 +89,17 @@ struct Unit {
                                      Weight::kScale == Format::kNone;
       if constexpr (!kExactWeights) kernel.many_small_groups = kernel.many;
       kernel.many = TileMethods<Weight>::kExact;
+      if constexpr (Weight::kScale != Format::kE4M3 && Weight::kScale != Format::kNone) {
+        kernel.few_rows = kTileFewRows;  // codes are decoded fast
+        kernel.many_rows = kSplitRows;
+      }
     }
   }
   static int64_t scratch_bytes(int64_t k) { return tile_scratch_bytes(k); }
   static void pack(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather, int64_t k,
                    ActivationOrder order) {
-    if (order == ActivationOrder::kTiles) return pack_tiles<1>(packed, x, rows, gather, k);
-    if (order == ActivationOrder::kSplitTiles) return pack_tiles<3>(packed, x, rows, gather, k);
+    if (order == ActivationOrder::kTiles) return pack_tiles<false>(packed, x, rows, gather, k);
+    if (order == ActivationOrder::kSplitTiles) return pack_tiles<true>(packed, x, rows, gather, k);
     pack_row(packed, x, gather, k, order);
   }
 };

@@ -1,5 +1,5 @@
 // The mainloop of matrix units: tiles of 16 rows of weights by 32 inputs, bf16. Included inside the
-// namespace of an instruction set with tiles, after tile_decoders.inl.h.
+// namespace of an instruction set with tiles, after tile_panels.inl.h.
 //
 //                     16 m             C = A * B: rows are outputs, columns are activations, so
 //                 +--------+           that weights are never transposed: a row of A is what one
@@ -19,275 +19,252 @@
 // other; a stretch is one strip, so that rows of codes are read from end to end. Many columns: the
 // inputs of a panel for all activations, and the sums of a stretch, stay in the second-level cache.
 //
-// kSplitTiles: x = high + middle + low, three steps for one. Accuracy, u = 2^-24:
-//   |y - exact| <= g * sum |w| |x|,  g = r + n u / (1 - n u),  n = 3 K + blocks + 4 (K: kTiles)
-//   r = 2^-8 for kTiles (activations), and 2^-8 more where weights are rounded
+// kSplitTiles: x = high + low, each a column, so that a tile has 8 rows of activations. Up to 8 rows
+// cost as much as one. Accuracy, u = 2^-24:
+//   |y - exact| <= g * sum |w| |x|,  g = r + n u / (1 - n u),  n = K + blocks + 5
+//   r = 2^-8 for kTiles (activations), and 2^-8 more where weights are rounded; 2^-16 for kSplitTiles
 // A tile adds two products at a time to each sum and rounds each time; it counts subnormal bf16 as
 // zero.
 
-constexpr int64_t kTileFewRows = 4;   // up to so many go through FMA
-constexpr int64_t kTileInt8Rows = 8;  // or through dot products of bytes
-constexpr int64_t kMostPanelBlocks = 2;
-constexpr int64_t kPanelBytes = kStripTiles * kMostPanelBlocks * kBlockTileBytes;
-constexpr int64_t kStretchStrips = 4;
-constexpr int64_t kMostColumns = 32;               // in one pass over the weights
-constexpr int64_t kAheadColumns = 4;               // up to so many: decode between products
-constexpr int64_t kSumFloats = kStripTiles * 256;  // of a strip and a column: [tile][n][m]
-
-/// Where the parts of a thread's scratch memory lie.
-struct TileScratch {
-  uint8_t* panels[2];
-  float* sums;    // of one group
-  float* totals;  // [strip of the stretch][column][kSumFloats]
-  float* scales;  // [strip of the stretch][64][staged_floats]
-  float* staged;  // of a row with the smallest groups
-};
-
-inline TileScratch tile_scratch(uint8_t* scratch) {
-  TileScratch parts{};
-  parts.panels[0] = scratch;
-  parts.panels[1] = scratch + kPanelBytes;
-  parts.sums = reinterpret_cast<float*>(scratch + 2 * kPanelBytes);
-  parts.totals = parts.sums + kSumFloats;
-  parts.staged = parts.totals + kStretchStrips * kMostColumns * kSumFloats;
-  return parts;
-}
-
-/// The scales of a stretch are staged only where groups cover blocks.
-inline int64_t tile_scratch_bytes(int64_t k) {
-  const int64_t blocks = (k + kBlockInputs - 1) / kBlockInputs;
-  const int64_t floats = kSumFloats * (1 + kStretchStrips * kMostColumns) +
-                         staged_floats((k + 7) / 8) +
-                         kStretchStrips * kStripRows * staged_floats(blocks);
-  return 2 * kPanelBytes + 4 * floats;
-}
-
-/// One pass over the rows of a task, for the columns [first_column, first_column + columns).
-struct TilePass {
-  const MatmulTask* task;
-  const TileDecoding* decoding;
-  TileScratch scratch;
-  int64_t first_column;
-  int64_t columns;
-  int64_t blocks;        // of a row
-  int64_t group_blocks;  // INT64_MAX: the whole row, or not known to sums
-  int64_t panel_blocks;
-  int64_t stretch_strips;
-  bool ahead;     // decode the next panel between products
-  bool resident;  // sums stay in the tiles from one panel to the next
-};
-
-/// Some blocks of one strip.
-struct TilePanel {
-  int64_t stretch = 0;  // its first row
-  int64_t strip = 0;    // in the stretch
-  int64_t block = 0;    // the first
-
-  int64_t n() const { return stretch + strip * kStripRows; }
-};
-
-/// Moves on to the panel after this one; false behind the last.
-inline bool next_panel(const TilePass& pass, TilePanel& panel) {
-  const int64_t row_end = pass.task->row_end;
-  ++panel.strip;
-  if (panel.strip < pass.stretch_strips && panel.n() < row_end) return true;
-  panel.strip = 0;
-  panel.block += pass.panel_blocks;
-  if (panel.block < pass.blocks) return true;
-  panel.block = 0;
-  panel.stretch += pass.stretch_strips * kStripRows;
-  return panel.stretch < row_end;
-}
-
-inline BlockRange blocks_of(const TilePass& pass, const TilePanel& panel) {
-  const int64_t left = pass.blocks - panel.block;
-  BlockRange range = {.begin = panel.block, .whole_blocks = pass.decoding->whole_blocks};
-  range.end = panel.block + (left < pass.panel_blocks ? left : pass.panel_blocks);
-  range.group_blocks = pass.group_blocks;
-  range.group = range.begin / range.group_blocks;
-  range.left = range.group_blocks - range.begin % range.group_blocks;
-  return range;
-}
-
-inline int64_t rows_of(const TilePass& pass, const TilePanel& panel) {
-  const int64_t left = pass.task->row_end - panel.n();
-  return left < kStripRows ? left : kStripRows;
-}
-
-inline float* scales_of(const TilePass& pass, const TilePanel& panel) {
-  // With one strip in a stretch the next one's scales are staged while these are in use.
-  const int64_t slot = panel.n() / kStripRows % kStretchStrips;
-  return pass.scratch.scales + slot * kStripRows * staged_floats(pass.task->weights.groups);
-}
-
-/// Decodes one panel, at once or a few rows at a time. Rows that the strip does not have stay what
-/// they were: what comes of them is not stored.
-class PanelDecoder {
+/// Products of panels and columns. What the tiles hold when a column, or a group, is through is
+/// stored between the first products of the next, and scaled and added during those that follow:
+/// so neither waits for the other.
+class TileProducts {
  public:
-  PanelDecoder(const TilePass& pass, const TilePanel& panel, uint8_t* to)
-      : pass_(pass), blocks_(blocks_of(pass, panel)), rows_(rows_of(pass, panel)), n_(panel.n()) {
-    const bool stretch = pass.stretch_strips > 1;
-    out_ = {.panel = to,
-            .scales = scales_of(pass, panel),
-            .staged = pass.scratch.staged,
-            .prefetch_rows = stretch ? 0 : kStripRows,
-            .prefetch_blocks = stretch ? pass.panel_blocks : 0};
-    if (panel.block == 0 && pass.decoding->stage != nullptr) stage(scales_of(pass, panel));
+  explicit TileProducts(const TilePass& pass) : pass_(pass) {}
+
+  /// All columns of one panel. Between the products the rows of `next`, if there is one, are
+  /// decoded.
+  void multiply_columns(const TilePanel& panel, const uint8_t* tiles, PanelDecoder* next) {
+    const int64_t steps = 4 * pass_.panel_blocks * pass_.columns;
+    const int64_t decode_rows = (kStripRows + steps - 1) / steps;
+    for (int64_t c = 0; c < pass_.columns; ++c) {
+      multiply_panel(panel, tiles, c, next, decode_rows);
+    }
   }
-  void decode_rows(int64_t count) {
-    const int64_t end = next_ + count < rows_ ? next_ + count : rows_;
-    if (next_ == end) return;
-    pass_.decoding->decode(pass_.task->weights, {n_, next_, end}, blocks_, out_);
-    next_ = end;
+
+  /// Stores what is left in the tiles.
+  void end() {
+    if (held_.to != nullptr) store_sums(held_.to);
+    take_held();
+    add_rows(kStripRows);
   }
 
  private:
-  void stage(float* scales) const {
-    const Weights& weights = pass_.task->weights;
-    const int64_t staged = staged_floats(weights.groups);
-    for (int64_t i = 0; i < rows_; ++i) {
-      pass_.decoding->stage(weights, n_ + i, 0, weights.groups, scales + i * staged);
-    }
+  /// Sums, and what is to become of them.
+  struct Sums {
+    float* to = nullptr;            // where tiles are stored; nullptr: these are none
+    float* totals = nullptr;        // of the column: the same, but for the sums of a group
+    const float* scales = nullptr;  // of the group, or of the rows
+    int64_t rows = 0;               // that are to be scaled and added
+    bool adds = false;              // to the totals: they are not the first
+    bool is_last = false;           // the column is complete
+    int64_t n = 0;                  // first row of weights
+    int64_t column = 0;
+  };
+
+  Sums sums_of(const TilePanel& panel, int64_t column, int64_t group) const {
+    float* totals = pass_.scratch.totals + (panel.strip * pass_.columns + column) * kSumFloats;
+    const bool is_group = pass_.scaling == SumScaling::kGroups;
+    return {.to = is_group ? pass_.scratch.sums : totals,
+            .totals = totals,
+            .scales = scales_of(pass_, panel) + group,
+            .rows = is_group ? rows_of(pass_, panel) : 0,
+            .adds = panel.block > 0,
+            .n = panel.n(),
+            .column = column};
   }
 
-  const TilePass& pass_;
-  BlockRange blocks_;
-  int64_t rows_;
-  int64_t n_;
-  TileOutput out_;
-  int64_t next_ = 0;  // row of the strip
-};
-
-/// totals += scale * sums, the scale of each row of C being that of its output.
-inline void add_scaled(const TilePass& pass, const float* scales, int64_t rows, float* totals) {
-  const int64_t staged = staged_floats(pass.task->weights.groups);
-  store_sums(pass.scratch.sums);
-  for (int64_t i = 0; i < rows; ++i) {
-    const Float sums = load(pass.scratch.sums + i * kTileRows);
-    float* total = totals + i * kTileRows;
-    store(total, fma(broadcast(scales[i * staged]), sums, load(total)));
-  }
-}
-
-/// One panel times one column of activations, added to `totals`. Every few products, `decode_rows`
-/// rows of another panel are decoded.
-template <int kTerms>
-void multiply_panel(const TilePass& pass, const TilePanel& panel, const uint8_t* tiles,
-                    int64_t column, float* totals, PanelDecoder* next, int64_t decode_rows) {
-  const TileDecoding& decoding = *pass.decoding;
-  const BlockRange range = blocks_of(pass, panel);
-  const int64_t tile_stride = (range.end - range.begin) * kBlockTileBytes;
-  const uint8_t* x = pass.task->x.data + (pass.first_column + column) * pass.task->x.stride +
-                     range.begin * kTerms * kBlockTileBytes;
-  const float* scales = scales_of(pass, panel) + range.group;
-  const int64_t rows = rows_of(pass, panel);
-  if (range.begin == 0) {
-    for (int64_t i = 0; i < kSumFloats; i += kLanes) store(totals + i, zero());
-  }
-  const bool last = range.end == pass.blocks;
-  if (decoding.scales_sums || (pass.resident && range.begin == 0)) {
-    zero_tiles();
-  } else if (!pass.resident) {
-    load_sums(totals);
-  }
-  int64_t left = range.left;
-  for (int64_t b = range.begin; b < range.end; ++b) {
-    for (int t = 0; t < kTerms; ++t) {
+  void multiply_panel(const TilePanel& panel, const uint8_t* tiles, int64_t column,
+                      PanelDecoder* next, int64_t decode_rows) {
+    const BlockRange range = blocks_of(pass_, panel);
+    const int64_t tile_stride = (range.end - range.begin) * kBlockTileBytes;
+    const uint8_t* x = pass_.task->x.data + (pass_.first_column + column) * pass_.task->x.stride +
+                       range.begin * kBlockTileBytes;
+    const bool scales_groups = pass_.scaling == SumScaling::kGroups;
+    Sums sums = sums_of(panel, column, range.group);
+    const float* from = scales_groups || range.begin == 0 ? nullptr : sums.totals;
+    bool begins = scales_groups || !pass_.resident || range.begin == 0;
+    int64_t left = range.left;
+    for (int64_t b = range.begin; b < range.end; ++b) {
       for (int j = 0; j < 4; ++j) {
-        multiply_step(tiles + j * kStepBytes, tile_stride, x);
-        if (next != nullptr) next->decode_rows(decode_rows);
+        if (begins) {
+          begin_sums(tiles + j * kStepBytes, tile_stride, x, from);
+          begins = false;
+        } else {
+          multiply_step(tiles + j * kStepBytes, tile_stride, x);
+        }
         x += kStepBytes;
+        if (next != nullptr) next->decode_rows(decode_rows);
+        add_rows(kAddedRows);
+      }
+      tiles += kBlockTileBytes;
+      sums.is_last = b + 1 == pass_.blocks;
+      if (scales_groups && (--left == 0 || b + 1 == range.end)) {
+        hold(sums);
+        ++sums.scales;
+        sums.adds = true;
+        left = range.group_blocks;
+        begins = true;
       }
     }
-    tiles += kBlockTileBytes;
-    if (decoding.scales_sums && (--left == 0 || b + 1 == range.end)) {
-      add_scaled(pass, scales, rows, totals);
-      zero_tiles();
-      ++scales;
-      left = range.group_blocks;
-    }
+    if (!scales_groups && (sums.is_last || !pass_.resident)) hold(sums);
   }
-  if (!decoding.scales_sums && (last || !pass.resident)) store_sums(totals);
-}
 
-/// y[m][n] from the totals of one strip and column.
-inline void store_tiles(const TilePass& pass, const float* totals, int64_t n, int64_t column) {
-  const MatmulTask& task = *pass.task;
-  const float factor = task.weights.tensor_scale;
-  const int64_t first_m = (pass.first_column + column) * kTileRows;
-  const int64_t count = task.x.rows - first_m < 16 ? task.x.rows - first_m : 16;
-  for (int64_t tile = 0; tile < kStripTiles; ++tile) {
-    const int64_t first_n = n + tile * kTileRows;
-    if (first_n >= task.row_end) return;
-    alignas(64) float transposed[256];
-    transpose_16x16(totals + tile * 256, transposed);
-    const int64_t rows = task.row_end - first_n < 16 ? task.row_end - first_n : 16;
-    Float bias = zero();
-    if (task.bias != nullptr) bias = load_first(task.bias + first_n, rows);
+  /// The first products of new sums, which begin with those at `from`, or at zero.
+  void begin_sums(const uint8_t* tiles, int64_t tile_stride, const uint8_t* x, const float* from) {
+    if (held_.to == nullptr) {
+      from == nullptr ? zero_tiles() : load_sums(from);
+      multiply_step(tiles, tile_stride, x);
+    } else if (from == nullptr) {
+      multiply_step_from_zero(tiles, tile_stride, x, held_.to);
+    } else {
+      multiply_step_from(tiles, tile_stride, x, held_.to, from);
+    }
+    take_held();
+  }
+
+  void hold(const Sums& sums) {
+    add_rows(kStripRows);  // those before use the same memory
+    held_ = sums;
+  }
+  void take_held() {
+    adding_ = held_;
+    next_row_ = 0;
+    held_ = {};
+    if (adding_.rows == 0) end_column();
+  }
+
+  /// Adds `count` more rows of the sums of a group to the totals.
+  [[gnu::always_inline]] void add_rows(int64_t count) {
+    if (next_row_ == adding_.rows) return;
+    const int64_t left = adding_.rows - next_row_;
+    const int64_t end = next_row_ + (count < left ? count : left);
+    const int64_t staged = staged_floats(pass_.task->weights.groups);
+    const float* scale = adding_.scales + next_row_ * staged;
+    const float* sums = adding_.to + next_row_ * kTileRows;
+    float* total = adding_.totals + next_row_ * kSplitRows;
+    float* const total_end = adding_.totals + end * kSplitRows;
+    if (adding_.adds) {
+      for (; total < total_end; total += kSplitRows, sums += kTileRows, scale += staged) {
+        store_half(total, fma_half(*scale, add_halves(sums), load_half(total)));
+      }
+    } else {
+      for (; total < total_end; total += kSplitRows, sums += kTileRows, scale += staged) {
+        store_half(total, fma_half(*scale, add_halves(sums), zero_half()));
+      }
+    }
+    next_row_ = end;
+    if (end == adding_.rows) end_column();
+  }
+  void end_column() {
+    if (adding_.is_last) store_results();
+    adding_ = {};
+    next_row_ = 0;
+  }
+
+  /// y[m][n] of a strip and a column, all that belongs to one m at a time.
+  void store_results() const {
+    const MatmulTask& task = *pass_.task;
+    const int64_t rows =
+        task.row_end - adding_.n < kStripRows ? task.row_end - adding_.n : kStripRows;
+    const int64_t first_m = (pass_.first_column + adding_.column) * pass_.rows_of_x;
+    const int64_t left = task.x.rows - first_m;
+    const int64_t count = left < pass_.rows_of_x ? left : pass_.rows_of_x;
+    alignas(64) float sums[kStripTiles][kTileRows][kTileRows];  // [tile][m][n]
+    for (int64_t tile = 0; tile * kTileRows < rows; ++tile) transpose_sums(tile, sums[tile][0]);
     for (int64_t m = 0; m < count; ++m) {
-      const Float result = add(mul(load(transposed + m * 16), broadcast(factor)), bias);
-      store_first(task.y + (first_m + m) * task.y_stride + first_n, result, rows);
+      float* y = task.y + (first_m + m) * task.y_stride + adding_.n;
+      for (int64_t n = 0; n < rows; n += kTileRows) {
+        const int64_t lanes = rows - n < kTileRows ? rows - n : kTileRows;
+        const Float bias =
+            task.bias == nullptr ? zero() : load_first(task.bias + adding_.n + n, lanes);
+        store_first(y + n, add(mul(load(sums[n / kTileRows][m]), factors(n, lanes)), bias), lanes);
+      }
     }
   }
-}
-
-/// All columns of one panel, and the results after the last panel of a strip.
-template <int kTerms>
-void multiply_columns(const TilePass& pass, const TilePanel& panel, const uint8_t* tiles,
-                      PanelDecoder* next) {
-  const int64_t steps = 4 * kTerms * pass.panel_blocks * pass.columns;
-  const int64_t decode_rows = (kStripRows + steps - 1) / steps;
-  float* totals = pass.scratch.totals + panel.strip * pass.columns * kSumFloats;
-  for (int64_t c = 0; c < pass.columns; ++c, totals += kSumFloats) {
-    multiply_panel<kTerms>(pass, panel, tiles, c, totals, next, decode_rows);
-    if (panel.block + pass.panel_blocks >= pass.blocks) store_tiles(pass, totals, panel.n(), c);
+  void transpose_sums(int64_t tile, float* sums) const {
+    if (pass_.scaling == SumScaling::kGroups) {
+      const float* totals = adding_.totals + tile * kTileRows * kSplitRows;
+      for (int64_t m = 0; m < kSplitRows; ++m) {
+        store(sums + m * kTileRows, load_column<kSplitRows>(totals + m));
+      }
+      return;
+    }
+    transpose_16x16(adding_.totals + tile * 256, sums);
+    if (pass_.rows_of_x == kTileRows) return;
+    for (int64_t m = 0; m < kSplitRows; ++m) {
+      float* high = sums + m * kTileRows;
+      store(high, add(load(high), load(high + kSplitRows * kTileRows)));
+    }
   }
-}
+  /// What the sums of `count` rows of weights from `row` of the strip on are to be multiplied by.
+  Float factors(int64_t row, int64_t count) const {
+    const Float factor = broadcast(pass_.task->weights.tensor_scale);
+    if (pass_.scaling != SumScaling::kRows) return factor;
+    alignas(64) float scales[kTileRows] = {};
+    const int64_t staged = staged_floats(pass_.task->weights.groups);
+    for (int64_t i = 0; i < count; ++i) scales[i] = adding_.scales[(row + i) * staged];
+    return mul(load(scales), factor);
+  }
 
-template <int kTerms>
-void run_pass(const TilePass& pass) {
+  /// Rows of a strip for each of the steps that follow the first of a group, of which there are
+  /// at least three.
+  static constexpr int64_t kAddedRows = (kStripRows + 2) / 3;
+
+  const TilePass& pass_;
+  Sums held_;    // in the tiles
+  Sums adding_;  // stored, not yet all added
+  int64_t next_row_ = 0;
+};
+
+inline void run_pass(const TilePass& pass) {
   const TileSession session;
+  TileProducts products(pass);
   TilePanel panel = {.stretch = pass.task->row_begin};
   int buffer = 0;
   PanelDecoder(pass, panel, pass.scratch.panels[0]).decode_rows(kStripRows);
   for (;;) {
     TilePanel following = panel;
     if (!next_panel(pass, following)) {
-      return multiply_columns<kTerms>(pass, panel, pass.scratch.panels[buffer], nullptr);
+      products.multiply_columns(panel, pass.scratch.panels[buffer], nullptr);
+      return products.end();
     }
     const int other = pass.ahead ? 1 - buffer : buffer;
     PanelDecoder next(pass, following, pass.scratch.panels[other]);
-    multiply_columns<kTerms>(pass, panel, pass.scratch.panels[buffer],
-                             pass.ahead ? &next : nullptr);
+    products.multiply_columns(panel, pass.scratch.panels[buffer], pass.ahead ? &next : nullptr);
     next.decode_rows(kStripRows);
     panel = following;
     buffer = other;
   }
 }
 
-template <int kTerms>
-void tile_rows(const MatmulTask& task, const TileDecoding& decoding) {
+/// `rows_of_x`: rows of activations in a tile: kTileRows or kSplitRows.
+inline void tile_rows(const MatmulTask& task, const TileDecoding& decoding, int64_t rows_of_x) {
   const Weights& weights = task.weights;
   TilePass pass{};
   pass.task = &task;
   pass.decoding = &decoding;
+  pass.rows_of_x = rows_of_x;
   pass.scratch = tile_scratch(task.scratch);
   pass.scratch.scales = pass.scratch.staged + staged_floats((weights.cols + 7) / 8);
   pass.blocks = (weights.cols + kBlockInputs - 1) / kBlockInputs;
   const bool groups = decoding.stage != nullptr && weights.group_size < weights.cols;
   pass.group_blocks = groups ? weights.group_size / kBlockInputs : INT64_MAX;
-  const int64_t columns = (task.x.rows + kTileRows - 1) / kTileRows;
+  const int64_t columns = (task.x.rows + rows_of_x - 1) / rows_of_x;
   const int64_t passes = (columns + kMostColumns - 1) / kMostColumns;
   const int64_t each = (columns + passes - 1) / passes;
   pass.ahead = each <= kAheadColumns;
   pass.stretch_strips = pass.ahead ? 1 : kStretchStrips;
-  // Sums end with a panel, which must not depend on the number of columns.
-  const bool one_block = pass.ahead && (!decoding.scales_sums || pass.group_blocks == 1);
+  if (decoding.scales_sums) pass.scaling = groups ? SumScaling::kGroups : SumScaling::kRows;
+  // Where the sums of a group end with a block, longer panels would save nothing. Where they end
+  // with a panel, it must not depend on the number of columns.
+  const bool one_block = pass.scaling == SumScaling::kGroups ? pass.group_blocks == 1 : pass.ahead;
   pass.panel_blocks = one_block ? 1 : kMostPanelBlocks;
   for (int64_t c = 0; c < columns; c += each) {
     pass.first_column = c;
     pass.columns = columns - c < each ? columns - c : each;
     pass.resident = pass.columns == 1 && pass.stretch_strips == 1;
-    run_pass<kTerms>(pass);
+    run_pass(pass);
   }
 }
