@@ -42,10 +42,9 @@ struct StripRows {
 /// Where decoded tiles go, and what decoders may use.
 struct TileOutput {
   uint8_t* panel;
-  const float* scales;      // staged, of the strip: [row][staged_floats]; only with `stage`
-  float* staged;            // room for one row's
-  bool prefetch_strip;      // ask for the next strip, in the order of memory
-  int64_t prefetch_blocks;  // or else for what lies so many blocks further on
+  const float* scales;  // staged, of the strip: [row][staged_floats]; only with `stage`
+  float* staged;        // room for one row's
+  bool prefetch_strip;  // ask for the codes of the next strip, in the order of memory
 };
 
 using DecodeTiles = void (*)(const Weights& weights, const StripRows& rows,
@@ -66,25 +65,20 @@ inline uint8_t* panel_row(const TileOutput& out, const BlockRange& blocks, int64
          i % kTileRows * 64;
 }
 
-/// What decoders ask for while they are at a row: it will be needed soon.
+/// What decoders ask for while they are at a row: the next strip, in the order of memory. An
+/// address as an integer, as it may lie behind the end of the matrix, where no pointer may point.
 struct TilePrefetch {
-  const uint8_t* at;  // for row 0 of the strip
+  int64_t at;  // for row 0 of the strip
   int64_t row_step;
 
-  const uint8_t* of_row(int64_t i) const {
-    // It may lie behind the end of the matrix, where no pointer may point.
-    return reinterpret_cast<const uint8_t*>(reinterpret_cast<uintptr_t>(at) +
-                                            static_cast<uintptr_t>(i * row_step));
-  }
+  int64_t of_row(int64_t i) const { return at + i * row_step; }
 };
 template <class E>
 inline TilePrefetch tile_prefetch(const Weights& weights, int64_t n, const BlockRange& blocks,
                                   const TileOutput& out) {
   constexpr int64_t kBlockBytes = E::kBits * kLanes;
-  const uint8_t* strip = weights.codes + n * weights.row_bytes;
-  if (!out.prefetch_strip) {
-    return {strip + (blocks.begin + out.prefetch_blocks) * kBlockBytes, weights.row_bytes};
-  }
+  const auto strip = reinterpret_cast<int64_t>(weights.codes + n * weights.row_bytes);
+  if (!out.prefetch_strip) return {strip, 0};  // which is in a cache
   return {strip + kStripRows * (weights.row_bytes + blocks.begin * kBlockBytes),
           (blocks.end - blocks.begin) * kBlockBytes};
 }
@@ -126,13 +120,13 @@ template <class E, class Decode>
   const int64_t row_bytes = weights.row_bytes;  // in a register: stores could change the other
   const int64_t in_panel = b - blocks.begin;
   const uint8_t* codes = weights.codes + (rows.n + rows.begin) * row_bytes + b * kBlockBytes;
-  const uint8_t* soon = ahead.of_row(rows.begin);
+  int64_t soon = ahead.of_row(rows.begin) + in_panel * kBlockBytes;
   for (int64_t begin = rows.begin, end; begin < rows.end; begin = end) {
     const int64_t tile_end = (begin / kTileRows + 1) * kTileRows;
     end = tile_end < rows.end ? tile_end : rows.end;
     uint8_t* steps = panel_row(out, blocks, begin) + in_panel * kBlockTileBytes;
     for (int64_t i = begin; i < end; ++i) {
-      prefetch<kBlockBytes>(soon, in_panel * kBlockBytes);
+      prefetch<kBlockBytes>(nullptr, soon);
       decode(i, codes, steps);
       soon += ahead.row_step;
       codes += row_bytes;
@@ -151,7 +145,7 @@ template <class E, class Table>
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
     if (b < blocks.whole_blocks) {
       decode_block_of_rows<E>(weights, rows, blocks, b, out,
-                              [&](int64_t i, const uint8_t* codes, uint8_t* steps) {
+                              [=](int64_t i, const uint8_t* codes, uint8_t* steps) {
                                 store_steps<E>(steps, codes, table(i, group));
                               });
     } else {
@@ -223,7 +217,7 @@ void decode_weights_of_block(const Weights& weights, const StripRows& rows,
   const int64_t in_panel = b - blocks.begin;
   for (int64_t i = rows.begin; i < rows.end; ++i) {
     alignas(64) float decoded[kBlockInputs];
-    prefetch<kBlockBytes>(ahead.of_row(i), in_panel * kBlockBytes);
+    prefetch<kBlockBytes>(nullptr, ahead.of_row(i) + in_panel * kBlockBytes);
     decode_row<Element, Scaling>(weights, rows.n + i, b, 1, out.staged, decoded);
     Float v[8];
     if (Element::kOrder == ActivationOrder::kOctets) {

@@ -118,9 +118,24 @@ class PanelDecoder {
     out_ = {.panel = to,
             .scales = scales_of(pass, panel),
             .staged = pass.scratch.staged,
-            .prefetch_strip = !stretch,
-            .prefetch_blocks = pass.panel_blocks};
+            .prefetch_strip = !stretch};
+    const Weights& weights = pass.task->weights;
+    const auto bytes_before = [&](int64_t b) {
+      return b < pass.blocks ? weights.row_bytes * b * kBlockInputs / weights.cols
+                             : weights.row_bytes;
+    };
+    codes_ = weights.codes + n_ * weights.row_bytes + bytes_before(blocks_.begin);
+    code_bytes_ = bytes_before(blocks_.end) - bytes_before(blocks_.begin);
     if (panel.block == 0 && pass.decoding->stage != nullptr) stage(scales_of(pass, panel));
+  }
+  /// Asks for the codes of some more rows: in time for what decodes them, not so early that they
+  /// would leave the second-level cache again.
+  void fetch_rows(int64_t count) {
+    for (; count > 0 && fetched_ < rows_; --count, ++fetched_) {
+      const uint8_t* codes = codes_ + fetched_ * pass_.task->weights.row_bytes;
+      for (int64_t i = 0; i < code_bytes_; i += 64) prefetch<64>(codes, i);
+      prefetch<64>(codes, code_bytes_ - 1);
+    }
   }
   void decode_rows(int64_t count) {
     const int64_t end = next_ + count < rows_ ? next_ + count : rows_;
@@ -143,5 +158,8 @@ class PanelDecoder {
   int64_t rows_;
   int64_t n_;
   TileOutput out_;
-  int64_t next_ = 0;  // row of the strip
+  const uint8_t* codes_;  // of the panel's first row, and how many bytes of each row
+  int64_t code_bytes_;
+  int64_t fetched_ = 0;  // rows of the strip
+  int64_t next_ = 0;
 };

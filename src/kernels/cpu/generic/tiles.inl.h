@@ -34,12 +34,14 @@ class TileProducts {
   explicit TileProducts(const TilePass& pass) : pass_(pass) {}
 
   /// All columns of one panel. Between the products the rows of `next`, if there is one, are
-  /// decoded.
+  /// decoded, or only asked for.
   void multiply_columns(const TilePanel& panel, const uint8_t* tiles, PanelDecoder* next) {
     const int64_t steps = 4 * pass_.panel_blocks * pass_.columns;
     const int64_t decode_rows = (kStripRows + steps - 1) / steps;
+    const int64_t fetch_rows = (kStripRows + pass_.columns - 1) / pass_.columns;
     for (int64_t c = 0; c < pass_.columns; ++c) {
-      multiply_panel(panel, tiles, c, next, decode_rows);
+      if (next != nullptr && !pass_.ahead) next->fetch_rows(fetch_rows);
+      multiply_panel(panel, tiles, c, pass_.ahead ? next : nullptr, decode_rows);
     }
   }
 
@@ -81,6 +83,9 @@ class TileProducts {
     const int64_t tile_stride = (range.end - range.begin) * kBlockTileBytes;
     const uint8_t* x = pass_.task->x.data + (pass_.first_column + column) * pass_.task->x.stride +
                        range.begin * kBlockTileBytes;
+    constexpr int64_t kFetched = kStepBytes / kStretchStrips;
+    const int64_t fetch_ahead = pass_.panel_blocks * kBlockTileBytes;
+    const bool fetches_x = pass_.stretch_strips > 1;
     const bool scales_groups = pass_.scaling == SumScaling::kGroups;
     Sums sums = sums_of(panel, column, range.group);
     const float* from = scales_groups || range.begin == 0 ? nullptr : sums.totals;
@@ -95,6 +100,7 @@ class TileProducts {
           multiply_step(tiles + j * kStepBytes, tile_stride, x);
         }
         x += kStepBytes;
+        if (fetches_x) prefetch<kFetched>(x - kStepBytes + panel.strip * kFetched, fetch_ahead);
         if (next != nullptr) next->decode_rows(decode_rows);
         add_rows(kAddedRows);
       }
@@ -232,7 +238,7 @@ inline void run_pass(const TilePass& pass) {
     }
     const int other = pass.ahead ? 1 - buffer : buffer;
     PanelDecoder next(pass, following, pass.scratch.panels[other]);
-    products.multiply_columns(panel, pass.scratch.panels[buffer], pass.ahead ? &next : nullptr);
+    products.multiply_columns(panel, pass.scratch.panels[buffer], &next);
     next.decode_rows(kStripRows);
     panel = following;
     buffer = other;
