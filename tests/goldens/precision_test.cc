@@ -102,6 +102,7 @@ TEST_P(Precision, tokens_alone_and_in_batches_give_the_same_bits_in_the_invarian
 
 TEST_P(Precision, rounded_activations_stay_within_the_stated_error) {
   const double exact = decibels(logits(cpu::Precision::kF32, false, ids_.size()));
+  RecordProperty("f32_db", std::to_string(exact));
   EXPECT_GT(exact, 80);
   for (const cpu::Precision precision : {cpu::Precision::kBF16, cpu::Precision::kInt8}) {
     const double found = decibels(logits(precision, false, ids_.size()));

@@ -14,8 +14,8 @@
 //                then their sums as int32, the scales, and the sums as floats; scale[i] is the
 //                largest magnitude of the octet / 127
 //   kTiles       for tiles of 16 rows of activations: [j = 0..3][lane i][row][2] bf16 as kPairs
-//   kSplitTiles  tiles of 8 rows, x = high + low, 16 bits: row m of the tile is the high part of row m,
-//                row 8 + m the low part
+//   kSplitTiles  tiles of 8 rows, x = high + low, 16 bits: row m of the tile is the high part of
+//                row m, row 8 + m the low part
 //
 // The last block is filled up with zeros.
 

@@ -158,8 +158,8 @@ inline Pairs repeat_pairs(const uint16_t* p) {
 }
 
 // MXFP4 by exponents: the words of a table stand for their values times 2^125, and a scale
-// subtracts what it lacks to 2^125, its code being 252. Zero, which has no sign here, stays zero, as
-// the subtraction stops there.
+// subtracts what it lacks to 2^125, its code being 252. Zero, which has no sign here, stays zero,
+// as the subtraction stops there.
 
 /// What four E8M0 scales, one for each four lanes, lack to code 252, in each byte of their lanes.
 inline Pairs missing_exponents(const uint8_t* scales) {

@@ -1,8 +1,8 @@
 // The unit of an instruction set with tiles: which weights it decodes how, and how activations are
 // packed for it. Included inside its namespace, before kernel_list.inl.h.
 
-/// Packs rows for kTiles (up to 16) or kSplitTiles (up to 8): block after block, each step a tile of
-/// [lane][row][2]; rows that are not there are zeros.
+/// Packs rows for kTiles (up to 16) or kSplitTiles (up to 8): block after block, each step a tile
+/// of [lane][row][2]; rows that are not there are zeros.
 template <bool kSplit>
 void pack_tiles(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather, int64_t k) {
   for (int64_t begin = 0; begin < k; begin += kBlockInputs) {

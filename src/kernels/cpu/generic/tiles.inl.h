@@ -16,13 +16,15 @@
 //           products; after the last block of a group    y += scale * sums
 //
 // Few columns: the next panel is decoded between the products of this one, which wait for each
-// other; a stretch is one strip, so that rows of codes are read from end to end. Many columns: the
-// inputs of a panel for all activations, and the sums of a stretch, stay in the second-level cache.
+// other; a stretch is one strip, and the codes of the next strip are asked for in the order of
+// memory. Many columns: the inputs of a panel for all activations, and the sums of a stretch, stay
+// in the second-level cache; those of the next panel, and its codes, are asked for meanwhile.
 //
-// kSplitTiles: x = high + low, each a column, so that a tile has 8 rows of activations. Up to 8 rows
-// cost as much as one. Accuracy, u = 2^-24:
+// kSplitTiles: x = high + low, each a column, so that a tile has 8 rows of activations, and 8 rows
+// take as long as one. Accuracy, u = 2^-24:
 //   |y - exact| <= g * sum |w| |x|,  g = r + n u / (1 - n u),  n = K + blocks + 5
-//   r = 2^-8 for kTiles (activations), and 2^-8 more where weights are rounded; 2^-16 for kSplitTiles
+//   r = 2^-8 for kTiles (activations), and 2^-8 more where weights are rounded;
+//       2^-16 for kSplitTiles
 // A tile adds two products at a time to each sum and rounds each time; it counts subnormal bf16 as
 // zero.
 
