@@ -15,9 +15,9 @@ constexpr int64_t kSumFloats = kStripTiles * 256;  // of a strip and a column: [
 struct TileScratch {
   uint8_t* panels[2];
   float* sums;  // of one group
-  float*
-      totals;  // [strip of the stretch][column][kSumFloats], as tiles or, with SumScaling::kGroups,
-               // [row][kSplitRows]
+  /// [strip of the stretch][column][kSumFloats], as tiles or, with SumScaling::kGroups,
+  /// [row][kSplitRows].
+  float* totals;
   float* scales;  // [strip of the stretch][64][staged_floats]
   float* staged;  // of a row with the smallest groups
 };
@@ -57,6 +57,7 @@ struct TilePass {
   int64_t first_column;
   int64_t columns;
   int64_t blocks;        // of a row
+  int64_t block_bytes;   // of codes, about
   int64_t group_blocks;  // INT64_MAX: the whole row, or not known to sums
   SumScaling scaling;
   int64_t panel_blocks;
@@ -119,22 +120,18 @@ class PanelDecoder {
             .scales = scales_of(pass, panel),
             .staged = pass.scratch.staged,
             .prefetch_strip = !stretch};
-    const Weights& weights = pass.task->weights;
-    const auto bytes_before = [&](int64_t b) {
-      return b < pass.blocks ? weights.row_bytes * b * kBlockInputs / weights.cols
-                             : weights.row_bytes;
-    };
-    codes_ = weights.codes + n_ * weights.row_bytes + bytes_before(blocks_.begin);
-    code_bytes_ = bytes_before(blocks_.end) - bytes_before(blocks_.begin);
     if (panel.block == 0 && pass.decoding->stage != nullptr) stage(scales_of(pass, panel));
   }
   /// Asks for the codes of some more rows: in time for what decodes them, not so early that they
   /// would leave the second-level cache again.
   void fetch_rows(int64_t count) {
+    const Weights& weights = pass_.task->weights;
+    const int64_t bytes = (blocks_.end - blocks_.begin) * pass_.block_bytes;
     for (; count > 0 && fetched_ < rows_; --count, ++fetched_) {
-      const uint8_t* codes = codes_ + fetched_ * pass_.task->weights.row_bytes;
-      for (int64_t i = 0; i < code_bytes_; i += 64) prefetch<64>(codes, i);
-      prefetch<64>(codes, code_bytes_ - 1);
+      const uint8_t* row = weights.codes + (n_ + fetched_) * weights.row_bytes;
+      const int64_t begin = blocks_.begin * pass_.block_bytes;
+      for (int64_t i = 0; i < bytes; i += 64) prefetch<64>(row, begin + i);
+      prefetch<64>(row, begin + bytes - 1);
     }
   }
   void decode_rows(int64_t count) {
@@ -158,8 +155,6 @@ class PanelDecoder {
   int64_t rows_;
   int64_t n_;
   TileOutput out_;
-  const uint8_t* codes_;  // of the panel's first row, and how many bytes of each row
-  int64_t code_bytes_;
   int64_t fetched_ = 0;  // rows of the strip
   int64_t next_ = 0;
 };

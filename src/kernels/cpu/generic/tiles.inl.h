@@ -85,6 +85,7 @@ class TileProducts {
     const int64_t tile_stride = (range.end - range.begin) * kBlockTileBytes;
     const uint8_t* x = pass_.task->x.data + (pass_.first_column + column) * pass_.task->x.stride +
                        range.begin * kBlockTileBytes;
+    // Activations of the next panel, a quarter of them at each strip of the stretch.
     constexpr int64_t kFetched = kStepBytes / kStretchStrips;
     const int64_t fetch_ahead = pass_.panel_blocks * kBlockTileBytes;
     const bool fetches_x = pass_.stretch_strips > 1;
@@ -257,6 +258,7 @@ inline void tile_rows(const MatmulTask& task, const TileDecoding& decoding, int6
   pass.scratch = tile_scratch(task.scratch);
   pass.scratch.scales = pass.scratch.staged + staged_floats((weights.cols + 7) / 8);
   pass.blocks = (weights.cols + kBlockInputs - 1) / kBlockInputs;
+  pass.block_bytes = weights.row_bytes * kBlockInputs / weights.cols;
   const bool groups = decoding.stage != nullptr && weights.group_size < weights.cols;
   pass.group_blocks = groups ? weights.group_size / kBlockInputs : INT64_MAX;
   const int64_t columns = (task.x.rows + rows_of_x - 1) / rows_of_x;

@@ -80,6 +80,7 @@ class NarrowBlock {
 
   __device__ void run() {
     if (threadIdx.x == 0) init_barrier(x_barrier(), 1);
+    __syncwarp();
     if (!a_.is_dependent) copy_chunk(0);
     begin_stream();
     prepare_shared();

@@ -202,7 +202,9 @@ class WideWeights {
     if constexpr (Decoder::kHasZeros) prepare_zeros(at);
   }
 
-  /// The batch has been read.
+  /// The batch has been read. One lane says so for all, behind __syncwarp(), which orders what
+  /// they have read. (racecheck does not follow that, and reports the others' reads; if all lanes
+  /// arrive it reports nothing.)
   __device__ void end_batch() {
     __syncwarp();
     if (lane_ == 0) arrive(ring_.empty + ring_.slot * 8);
