@@ -109,10 +109,10 @@ struct MatmulKernel {
   Method many_small_groups;  // `many` for groups that do not cover whole blocks; none: `many`
   Method bf16;
   Method int8;
-  int64_t few_rows = 4;           // up to this M `few` is faster than `many`
-  int64_t few_rows_small_groups = 4;
-  int64_t many_rows = 0;          // up to this M `many` is as fast as `bf16`
-  int64_t int8_rows = INT64_MAX;  // up to this M `int8` is faster than `bf16`
+  int64_t few_rows = 4;               // up to this M `few` is faster than `many`
+  int64_t few_rows_small_groups = 4;  // than `many_small_groups`
+  int64_t many_rows = 0;              // up to this M `many` is as fast as `bf16`
+  int64_t int8_rows = INT64_MAX;      // up to this M `int8` is faster than `bf16`
 };
 
 struct Kernels {

@@ -111,6 +111,25 @@ TEST(ChooseMethod, obeys_the_precision_and_keeps_rows_apart_when_asked) {
 }
 
 /// The layout that cpu_kernels.h draws, element by element.
+TEST(ChooseMethod, takes_tiles_for_a_few_tokens_only_where_they_are_faster) {
+  for (const Kernels* kernels : all_kernels()) {
+    if (kernels->name != "amx") continue;
+    const MatmulKernel& kernel =
+        *find_matmul(*kernels, {Format::kU4, Format::kF16, Zero::kU8, 128});
+    const auto chosen = [&](int64_t group_size, int64_t m, Precision precision) {
+      const Weights weights = {.cols = 1024, .group_size = group_size};
+      return choose_method(*kernels, kernel, weights, m, precision, false).multiply;
+    };
+    EXPECT_EQ(chosen(128, 2, Precision::kF32), kernel.few.multiply);
+    EXPECT_EQ(chosen(128, 3, Precision::kF32), kernel.many.multiply);
+    EXPECT_EQ(chosen(128, 8, Precision::kBF16), kernel.many.multiply);
+    EXPECT_EQ(chosen(128, 9, Precision::kBF16), kernel.bf16.multiply);
+    EXPECT_EQ(chosen(32, 4, Precision::kF32), kernel.few.multiply);
+    EXPECT_EQ(chosen(32, 5, Precision::kF32), kernel.many_small_groups.multiply);
+    EXPECT_EQ(chosen(32, 5, Precision::kBF16), kernel.bf16.multiply);
+  }
+}
+
 TEST(Pack, puts_inputs_where_the_header_says) {
   for (const Kernels* kernels : all_kernels()) {
     if (!runs_here(*kernels)) continue;

@@ -45,7 +45,7 @@ double relative_bound(const Kernels& kernels, const NamedMethod& method, int64_t
     case ActivationOrder::kSplitPairs:
       return 0x1.02p-16 + 0x1p-17 + rounding_bound(29 + blocks + levels);
     case ActivationOrder::kTiles:
-      return 0x1.02p-7 + rounding_bound(k + blocks + 5);
+      return 0x1.02p-7 + rounding_bound(k + blocks + 4);
     case ActivationOrder::kSplitTiles:
       return 0x1.02p-16 + rounding_bound(k + blocks + 5);
     default:

@@ -22,7 +22,7 @@
 //
 // kSplitTiles: x = high + low, each a column, so that a tile has 8 rows of activations, and 8 rows
 // take as long as one. Accuracy, u = 2^-24:
-//   |y - exact| <= g * sum |w| |x|,  g = r + n u / (1 - n u),  n = K + blocks + 5
+//   |y - exact| <= g * sum |w| |x|,  g = r + n u / (1 - n u),  n = K + blocks + 4 (kSplitTiles: 5)
 //   r = 2^-8 for kTiles (activations), and 2^-8 more where weights are rounded;
 //       2^-16 for kSplitTiles
 // A tile adds two products at a time to each sum and rounds each time; it counts subnormal bf16 as
