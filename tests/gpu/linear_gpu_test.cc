@@ -81,7 +81,8 @@ double tensor_core_bound(int64_t inputs) {
 
 /// How far a kernel may be from the exact product, relative to A = sum |s| (|q - c| + |z - c|) |x|,
 /// or sum (|s| |q| + |z|) |x| with offsets z. Sums of `narrow` end with a pair of tiles at the
-/// latest; what follows are FMAs and additions of binary32. Each group has one more FMA for its
+/// latest, and so do those of `gemv`; what follows are FMAs and additions of binary32, in `gemv` an
+/// FMA for each group of 256 inputs and an addition for every fourth 256. Each group has one more FMA for its
 /// offset, which is multiplied with a sum of inputs as exact as the others.
 double relative_bound(const WeightFormat& format, int64_t cols, KernelKind kernel, Number number) {
   const double table = has_table(format) ? 1.01 * unit_of(number) : 0;
@@ -97,7 +98,7 @@ double relative_bound(const WeightFormat& format, int64_t cols, KernelKind kerne
   return table + tensor_core_bound(group) + rounding_bound(sums);
 }
 
-/// `narrow` multiplies codes of integers as they are, with 128 more in bf16, and adds the zero
+/// `narrow` and `gemv` multiply codes of integers as they are, with 128 more in bf16, and adds the zero
 /// point times the sum of the inputs. So what is added, and the error of that sum, is up to three
 /// times this for each scaled input.
 double largest_raw_code(const WeightFormat& format, Number number) {
@@ -139,7 +140,8 @@ struct Shape {
 
 std::vector<Shape> shapes_for(const WeightFormat& format) {
   const int64_t group = format.group_size == 0 ? 24 : format.group_size;
-  return {{1, group}, {8, 2 * group}, {17, 5 * group}, {128, 512}, {272, 1152}, {1000, 384}};
+  return {{1, group}, {8, 2 * group}, {17, 5 * group}, {128, 512}, {272, 1152}, {1000, 384},
+          {40, 8704}};
 }
 
 std::string describe(const WeightFormat& format, const Shape& shape, const Plan& plan, int64_t m,
@@ -149,14 +151,22 @@ std::string describe(const WeightFormat& format, const Shape& shape, const Plan&
          std::string(info_of(number).name) + " splits " +
          std::to_string(plan.narrow.splits + plan.wide.splits) + " ahead " +
          std::to_string(plan.narrow.depth) + " cluster " + std::to_string(plan.cluster) + " grid " +
-         std::to_string(plan.blocks);
+         std::to_string(plan.blocks) + " batch " + std::to_string(plan.gemv.batch);
 }
 
-/// All candidates, and those of `wide` once more with a single cluster that does all tiles, one
-/// after the other, as with matrices that are larger than a GPU.
+/// All candidates, and as with matrices that are larger than a GPU: those of `wide` once more with a
+/// single cluster that does all tiles, one after the other, and `gemv` with a single block for all
+/// strips, the sums of two of which are kept at a time.
 std::vector<Plan> plans_with_few_blocks(const cuda::Problem& problem) {
   std::vector<Plan> plans = cuda::plan_candidates(problem, this_device(), {});
   for (std::size_t i = 0, count = plans.size(); i < count; ++i) {
+    if (plans[i].kernel == KernelKind::kGemv && plans[i].gemv.groups > 1) {
+      Plan& plan = plans.emplace_back(plans[i]);
+      plan.gemv.groups = 1;
+      plan.gemv.strips = cuda::parts_of(problem.weights.strips, 1);
+      plan.gemv.batch = std::min(plan.gemv.batch, 2);
+      plan.blocks = plan.gemv.token_blocks;
+    }
     if (plans[i].kernel < KernelKind::kWide64 || plans[i].blocks == plans[i].cluster) continue;
     plans.push_back(plans[i]);
     plans.back().blocks = plans[i].cluster;

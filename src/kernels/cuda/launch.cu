@@ -267,8 +267,10 @@ Status run_linear(const Plan& plan, const LinearCall& call, Number number, void*
     return run_wide(kernel, plan, call, number, workspace, stream);
   }
   LinearArguments a = arguments_of(call);
-  NarrowPartition partition = plan.narrow;
-  std::array<void*, 2> arguments = {&a, &partition};
+  NarrowPartition narrow = plan.narrow;
+  GemvPartition gemv = plan.gemv;
+  const bool is_gemv = plan.kernel == KernelKind::kGemv;
+  std::array<void*, 2> arguments = {&a, is_gemv ? static_cast<void*>(&gemv) : &narrow};
   return launch(kernel, plan, arguments.data(), call.dependent_launch, stream);
 }
 

@@ -8,33 +8,17 @@
 #include <optional>
 
 #include "kernels/cuda/device/shared_sizes.h"
+#include "kernels/cuda/plan_gemv.h"
+#include "kernels/cuda/plan_sizes.h"
 
 namespace subbyte::cuda {
 namespace {
 
-constexpr std::array<std::string_view, kKernelKinds> kNames = {"narrow8", "narrow16", "narrow64",
-                                                               "wide64",  "wide128",  "wide256"};
+constexpr std::array<std::string_view, kKernelKinds> kNames = {
+    "gemv", "narrow8", "narrow16", "narrow64", "wide64", "wide128", "wide256"};
 
 bool is_narrow(KernelKind kind) {
-  return kind <= KernelKind::kNarrow64;
-}
-
-int64_t divide_up(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
-double scale_bytes_of_tile(const PackedFormat& f) {
-  return static_cast<double>(kStripRows * f.groups_per_tile) *
-         (scale_bytes(f.scale_kind) + f.zero_bytes) / static_cast<double>(f.tiles_per_block);
-}
-
-double bytes_of_tile(const PackedFormat& f) {
-  return tile_bytes(f.bits) + scale_bytes_of_tile(f);
-}
-
-/// Shared memory of a table in front of everything else.
-int table_of(const PackedFormat& f) {
-  return f.decoder == DecoderKind::kCodebook && f.bits < 5 ? (1 << (2 * f.bits)) * kLanes * 4 : 0;
+  return kind >= KernelKind::kNarrow8 && kind <= KernelKind::kNarrow64;
 }
 
 // What an H200 showed (docs/kernels/cuda.md): fixed times, and instructions of a warp, those for a
@@ -61,11 +45,6 @@ constexpr double kWideLaunch = 4.0e-6;
 constexpr double kWideTileEnd = 1.5e-6;
 constexpr double kWideExchange = 2.2e-6 / 128;  // for each token of a tile
 constexpr double kWideCluster = 0.3e-6;  // for each doubling of the blocks that start together
-
-/// The two tiles of a pair, the first of which is even, have the same scales.
-bool pair_is_one_group(const PackedFormat& f) {
-  return f.groups_per_tile == 1 && (f.tiles_per_block % 2 == 0 || f.blocks == 1);
-}
 
 /// What a partition needs of shared memory, and where.
 void set_shared(const Problem& problem, int tokens, NarrowPartition* p) {
@@ -390,7 +369,7 @@ Error no_plan(const Problem& problem, const Device& device, const PlanOptions& o
             "linear: no kernel '" + std::string(options.kernel) + "'; there are" + names};
   }
   const bool is_wide =
-      !options.kernel.empty() && !is_narrow(static_cast<KernelKind>(found - kNames.begin()));
+      !options.kernel.empty() && static_cast<KernelKind>(found - kNames.begin()) >= KernelKind::kWide64;
   if (is_wide && device.compute_capability != 90) {
     return {"cuda.kernel", quoted + " needs compute capability 9.0, found " +
                                std::to_string(device.compute_capability / 10) + "." +
@@ -413,7 +392,7 @@ std::string_view name(KernelKind kind) {
 }
 
 int tokens_of(KernelKind kind) {
-  constexpr std::array<int, kKernelKinds> kTokens = {8, 16, 64, 64, 128, 256};
+  constexpr std::array<int, kKernelKinds> kTokens = {8, 8, 16, 64, 64, 128, 256};
   return kTokens[static_cast<std::size_t>(kind)];
 }
 
@@ -429,7 +408,10 @@ std::vector<Plan> plan_candidates(const Problem& problem, const Device& device,
   for (int i = 0; i < kKernelKinds && !options.batch_invariant; ++i) {
     const KernelKind kind = static_cast<KernelKind>(i);
     if (!options.kernel.empty() && options.kernel != name(kind)) continue;
-    if (is_narrow(kind)) {
+    if (kind == KernelKind::kGemv) {
+      const auto plan = gemv_plan(problem, device);
+      if (plan) plans.push_back(*plan);
+    } else if (is_narrow(kind)) {
       add_narrow(plans, problem, device, kind);
     } else if (device.compute_capability == 90) {
       add_wide(plans, problem, device, kind);
@@ -456,7 +438,10 @@ Result<Plan> plan_linear(const Problem& problem, const Device& device, const Pla
 
 std::string to_string(const Problem& problem, const Plan& plan) {
   std::string text = std::string(name(plan.kernel)) + " " + shape_of(problem) + ": ";
-  if (is_narrow(plan.kernel)) {
+  if (plan.kernel == KernelKind::kGemv) {
+    text += std::to_string(plan.blocks) + " blocks, " + std::to_string(plan.gemv.batch) +
+            " strips at a time, ";
+  } else if (is_narrow(plan.kernel)) {
     text += std::to_string(plan.narrow.groups) + " clusters of " +
             std::to_string(plan.narrow.splits) + ", " + std::to_string(plan.narrow.depth) +
             " pairs ahead, chunks of " +

@@ -35,13 +35,14 @@ struct Problem {
 struct PlanOptions {
   /// The same sums for a row whatever m is: one kernel, one partition. Slower for many tokens.
   bool batch_invariant = false;
-  /// "narrow8", "wide128", ...: only that kernel. Empty: the fastest.
+  /// "gemv", "narrow8", "wide128", ...: only that kernel. Empty: the fastest.
   std::string_view kernel = {};
 };
 
 struct Plan {
   int64_t m = 0;  // tokens that it is for
   KernelKind kernel = KernelKind::kNarrow8;
+  GemvPartition gemv = {};
   NarrowPartition narrow = {};
   WidePartition wide = {};
   int blocks = 1;
@@ -66,6 +67,7 @@ std::vector<Plan> plan_candidates(const Problem& problem, const Device& device,
 Result<Plan> plan_linear(const Problem& problem, const Device& device,
                          const PlanOptions& options = {});
 
+/// "gemv 4096x6144 u4 g128 ... m=1: 132 blocks, 3 strips at a time, 75 KiB, expected 6.3 us",
 /// "narrow16 4096x6144 u4 g128 ... m=7: 66 clusters of 2, 4 pairs ahead, chunks of 4096 inputs,
 /// 155 KiB, expected 4.9 us",
 /// "wide64 ... m=64: 48 x 1 tiles, 1 that share tokens, 2 splits, 96 KiB, expected 15.0 us".

@@ -148,6 +148,23 @@ void expect_narrow(const Problem& problem, const Plan& plan) {
   ASSERT_GT(plan.shared_bytes, least_shared_bytes(problem, plan));
 }
 
+void expect_gemv(const Problem& problem, const Plan& plan) {
+  const GemvPartition& p = plan.gemv;
+  const int64_t tokens = std::min<int64_t>(8, problem.m);
+  ASSERT_NO_FATAL_FAILURE(expect_parts(p.strips, p.groups, problem.weights.strips));
+  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.segments, 4, problem.weights.tiles));
+  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.token_blocks, 8, problem.m));
+  ASSERT_EQ(plan.blocks, p.groups * p.token_blocks);
+  ASSERT_EQ(plan.cluster, 1);
+  ASSERT_EQ(plan.threads, 512);
+  ASSERT_EQ(plan.workspace_bytes, 0);
+  ASSERT_GE(p.batch, 1);
+  ASSERT_LE(p.batch, largest(p.strips));
+  // Sums, and of 16 warps: activations, and codes of three segments.
+  ASSERT_GT(plan.shared_bytes, tokens * p.batch * p.segments * kStripRows * 4 +
+                                   16 * (tokens * 256 * 2 + 3 * 16 * 256 * problem.weights.bits / 8));
+}
+
 void expect_wide(const Problem& problem, const Device& device, const Plan& plan) {
   const WidePartition& p = plan.wide;
   const int64_t rows = 128;
@@ -172,10 +189,10 @@ void expect_wide(const Problem& problem, const Device& device, const Plan& plan)
                                    4 * tokens_of(plan.kernel) * 64 * 2);
 }
 
-TEST(CudaWeights, are_19_lines_and_228_kernels) {
+TEST(CudaWeights, are_19_lines_and_266_kernels) {
   const std::vector<WeightsLine> lines = weights_lines();
   EXPECT_EQ(lines.size(), 19u);
-  EXPECT_EQ(lines.size() * 2 * kKernelKinds, 228u);
+  EXPECT_EQ(lines.size() * 2 * kKernelKinds, 266u);
   std::set<WeightsLine> of_formats;
   for (const WeightFormat& format : all_formats()) {
     const PackedFormat packed = format_of(format, 1, 128);
@@ -191,7 +208,9 @@ TEST(CudaPlan, every_candidate_fits_and_covers_all_exactly_once) {
         SCOPED_TRACE(std::string(on.name) + ": " + to_string(problem, plan));
         ASSERT_LE(plan.shared_bytes, on.device.shared_bytes);
         ASSERT_GT(plan.microseconds, 0);
-        if (plan.kernel < KernelKind::kWide64) {
+        if (plan.kernel == KernelKind::kGemv) {
+          ASSERT_NO_FATAL_FAILURE(expect_gemv(problem, plan));
+        } else if (plan.kernel < KernelKind::kWide64) {
           ASSERT_NO_FATAL_FAILURE(expect_narrow(problem, plan));
         } else {
           ASSERT_NO_FATAL_FAILURE(expect_wide(problem, on.device, plan));
@@ -226,6 +245,12 @@ TEST(CudaPlan, has_room_for_offsets_and_constant_zero_points) {
     const int bits = problem.weights.bits;
     for (const Plan& plan : plan_candidates(problem, kH200.device, {})) {
       if (plan.kernel >= KernelKind::kWide64) continue;
+      if (plan.kernel == KernelKind::kGemv) {
+        // Of 16 outputs and 256 inputs.
+        EXPECT_EQ(plan.gemv.zeros, 16 * 8 * 2);
+        EXPECT_EQ(plan.gemv.slot_bytes, 16 * 256 * bits / 8 + 16 * 8 * (bits == 8 ? 6 : 5));
+        continue;
+      }
       // Of 16 outputs and 128 inputs: codes, and 4 groups of each output.
       const int of_group = 2 + 2 + (bits == 8 ? 2 : 1);
       EXPECT_EQ(plan.narrow.pair_zeros, 16 * 4 * 2);
@@ -276,9 +301,10 @@ TEST(CudaPlan, divides_the_inputs_in_one_way_in_batch_invariant_mode) {
 
 const WeightFormat kInt4 = {Format::kU4, Format::kF16, Zero::kU8, 128};
 
-constexpr KernelKind kAllKernels[] = {KernelKind::kNarrow8,  KernelKind::kNarrow16,
-                                      KernelKind::kNarrow64, KernelKind::kWide64,
-                                      KernelKind::kWide128,  KernelKind::kWide256};
+constexpr KernelKind kAllKernels[] = {KernelKind::kGemv,     KernelKind::kNarrow8,
+                                      KernelKind::kNarrow16, KernelKind::kNarrow64,
+                                      KernelKind::kWide64,   KernelKind::kWide128,
+                                      KernelKind::kWide256};
 static_assert(std::size(kAllKernels) == kKernelKinds);
 
 TEST(CudaPlan, takes_the_kernel_that_is_asked_for) {
@@ -295,7 +321,7 @@ TEST(CudaPlan, takes_the_kernel_that_is_asked_for) {
 TEST(CudaPlan, refuses_kernels_that_are_not_there) {
   Problem problem = {format_of(kInt4, 4096, 4096)};
   expect_error(plan_linear(problem, kH200.device, {.kernel = "narrow32"}), "cuda.kernel",
-               "'narrow32'; there are narrow8 narrow16 narrow64 wide64 wide128 wide256");
+               "'narrow32'; there are gemv narrow8 narrow16 narrow64 wide64 wide128 wide256");
   for (const int capability : {80, 86, 100, 120}) {
     Device device = kH200.device;
     device.compute_capability = capability;

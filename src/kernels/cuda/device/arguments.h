@@ -136,6 +136,32 @@ struct NarrowPartition {
   NarrowShared shared;
 };
 
+/// Where things are in the shared memory of a block of gemv.cuh, in bytes.
+struct GemvShared {
+  int scale_values;  // the table is before them
+  int rings;         // of all warps
+  int x;             // of each warp: [tokens][kGemvInputStride]
+  int x_sums;        // of each warp: [2][sums_of_pair][kGemvTokens]
+  int sums;          // [segment][strip of the batch][token][kSumStride]
+  int bytes;
+};
+
+/// How gemv.cuh divides the work. Segments are four tiles of a strip.
+struct GemvPartition {
+  int32_t groups;  // blocks, each with its part of the strips
+  int32_t token_blocks;
+  int32_t segments;
+  int32_t batch;         // strips whose sums are in shared memory at a time
+  int32_t one_group;     // the two tiles of a pair have the same scales
+  int32_t sums_of_pair;  // groups of a pair whose inputs are summed, or 0
+  int32_t scales;        // bytes of a segment's, at most
+  int32_t zeros;         // bytes of a segment's zero points or offsets that are copied, at most
+  int32_t slot_bytes;    // of a segment: codes, scales, offsets, zero points
+  int32_t ring_bytes;    // of a warp: kGemvSlots slots
+  Parts strips;          // by groups
+  GemvShared shared;
+};
+
 /// How wide.cuh divides the work. A cluster of the GPU has cluster * splits blocks, at most 8:
 /// block part * cluster + row.
 struct WidePartition {

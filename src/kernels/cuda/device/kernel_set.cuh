@@ -1,6 +1,7 @@
 #pragma once
 // Instantiates the kernels of one kind of weights.
 
+#include "kernels/cuda/device/gemv.cuh"
 #include "kernels/cuda/device/kernel_set.h"
 #include "kernels/cuda/device/narrow.cuh"
 #include "kernels/cuda/device/wide.cuh"
@@ -16,7 +17,8 @@ Decoder<Number> decoder_of();
 template <class Number, class Decoder, int kGroups>
 KernelSet make_kernel_set() {
   const auto pointer = [](auto* kernel) { return reinterpret_cast<const void*>(kernel); };
-  return {{pointer(narrow_kernel<Number, Decoder, kGroups, 1>),
+  return {{pointer(gemv_kernel<Number, Decoder, kGroups>),
+           pointer(narrow_kernel<Number, Decoder, kGroups, 1>),
            pointer(narrow_kernel<Number, Decoder, kGroups, 2>),
            pointer(narrow_kernel<Number, Decoder, kGroups, 8>),
            pointer(wide_kernel<Number, Decoder, kGroups, 64>),

@@ -277,7 +277,11 @@ class NarrowBlock {
       for (int i = run.count; i > 0; --i) {
         wait_copies<kNarrowDepth - 1>();
         __syncwarp();  // so have the copies of all lanes
-        sum_.template add_pair<kOneGroup>(stream_, table_, x, sums);
+        sum_.template add_pair<kOneGroup>(
+            stream_.reader(), stream_.place(), table_, sums,
+            [&](int tile, int step, int n, uint32_t(&b)[4]) {
+              load_matrices(b, x[n] + (tile * kTileCols + step * kStepCols) * 2);
+            });
         __syncwarp();  // all lanes are done with the slot that is filled now
         load_next();
         stream_.next_slot();

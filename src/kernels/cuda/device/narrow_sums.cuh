@@ -1,10 +1,11 @@
 #pragma once
-// What a warp of narrow.cuh adds up: decoded weights times activations, scaled group by group.
+// What a warp of narrow.cuh or gemv.cuh adds up: decoded weights times activations, scaled group by group.
 
 #include <cstdint>
 
 #include "kernels/cuda/device/mma.cuh"
-#include "kernels/cuda/device/pair_stream.cuh"
+#include "kernels/cuda/device/pair_reader.cuh"
+#include "kernels/cuda/device/shared_sizes.h"
 
 namespace subbyte::cuda {
 
@@ -17,26 +18,27 @@ class NarrowSums {
   /// Tiles whose products are interleaved: one has something to do while the other waits. With
   /// many tokens there is enough to do in one.
   static constexpr int kTogether = kTokens8 <= 2 ? 2 : 1;
-  using Stream = PairStream<Decoder, kGroups>;
+  using Reader = PairReader<Decoder, kGroups>;
 
   __device__ void clear() { clear(sums_); }
 
-  /// Adds the pair that the stream is at. `x` is the shared address of this lane's row of ldmatrix
-  /// for the first tile, for each 8 tokens, x_sums that of the sums of inputs of this lane's two
-  /// tokens in the first group. kOneGroup: the pair has one scale for each row.
-  template <bool kOneGroup>
-  __device__ void add_pair(const Stream& stream, const Table& table, const uint32_t (&x)[kTokens8],
-                           uint32_t x_sums) {
+  /// Adds a pair. load_inputs(tile, step, n, b) sets b to the inputs of two steps of a tile, of
+  /// the n-th 8 tokens; x_sums is the shared address of the sums of inputs of this lane's two tokens
+  /// in the first group. kOneGroup: the pair has one scale for each row.
+  template <bool kOneGroup, class LoadInputs>
+  __device__ void add_pair(const Reader& reader, const PairPlace& place, const Table& table,
+                           uint32_t x_sums, const LoadInputs& load_inputs) {
     constexpr int kTiles = kOneGroup ? 1 : 2;
-    typename Stream::Scales scales;
-    stream.template read_scales<kTiles>(scales, [&] { add_offsets<kTiles>(stream, x_sums); });
+    typename Reader::Scales scales;
+    reader.template read_scales<kTiles>(place, scales,
+                                        [&] { add_offsets<kTiles>(reader, place, x_sums); });
     float group[kTogether][kTokens8][4];
 #pragma unroll
     for (int first = 0; first < 2; first += kTogether) {
-      uint32_t codes[kTogether][Stream::kWords];
+      uint32_t codes[kTogether][Reader::kWords];
       uint32_t b[kTogether][kTokens8][4];
 #pragma unroll
-      for (int i = 0; i < kTogether; ++i) stream.read_codes(first + i, codes[i]);
+      for (int i = 0; i < kTogether; ++i) reader.read_codes(place, first + i, codes[i]);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
@@ -48,7 +50,7 @@ class NarrowSums {
           if (step % 2 == 0) {
 #pragma unroll
             for (int n = 0; n < kTokens8; ++n) {
-              load_matrices(b[i][n], x[n] + (tile * kTileCols + step * kStepCols) * 2);
+              load_inputs(tile, step, n, b[i][n]);
             }
           }
           uint32_t registers[4];
@@ -126,11 +128,11 @@ class NarrowSums {
 
   /// Adds offset * sum of x of each group, in the units of the sums.
   template <int kTiles>
-  __device__ void add_offsets(const Stream& stream, uint32_t x_sums) {
+  __device__ void add_offsets(const Reader& reader, const PairPlace& place, uint32_t x_sums) {
 #pragma unroll 1
     for (int tile = 0; tile < kTiles; ++tile) {
       float2 offsets[kGroups];
-      stream.read_offsets(tile, offsets);
+      reader.read_offsets(place, tile, offsets);
 #pragma unroll
       for (int g = 0; g < kGroups; ++g) {
         const float low = offsets[g].x * raw_unit<Decoder>();

@@ -50,6 +50,33 @@ constexpr NarrowShared narrow_shared(const NarrowSizes& sizes) {
   return s;
 }
 
+// --- gemv.cuh ---
+
+inline constexpr int kGemvWarps = 16;
+inline constexpr int kGemvTokens = 8;
+/// What a warp multiplies at a time, of a strip.
+inline constexpr int kSegmentTiles = 4;
+inline constexpr int kSegmentCols = kSegmentTiles * kTileCols;
+/// Segments that a warp has under way.
+inline constexpr int kGemvDepth = 2;
+/// Of its ring: one more is read.
+inline constexpr int kGemvSlots = kGemvDepth + 1;
+/// Bytes from one token to the next in a warp's inputs: 16 more, so that neighbours lie in different
+/// banks.
+inline constexpr int kGemvInputStride = kSegmentCols * 2 + 16;
+
+/// `table` is bytes, of `batch` strips and `tokens` tokens.
+constexpr GemvShared gemv_shared(const GemvPartition& p, int table, int tokens) {
+  GemvShared s = {};
+  s.scale_values = table;
+  s.rings = s.scale_values + kScaleValuesBytes;
+  s.x = s.rings + kGemvWarps * p.ring_bytes;
+  s.x_sums = s.x + kGemvWarps * tokens * kGemvInputStride;
+  s.sums = s.x_sums + kGemvWarps * 2 * p.sums_of_pair * kGemvTokens * 4;
+  s.bytes = s.sums + p.segments * p.batch * tokens * kSumStride * 4;
+  return s;
+}
+
 // --- wide.cuh ---
 
 /// Weights are copied that many tiles at a time.

@@ -1,0 +1,35 @@
+#pragma once
+// What the plans of several kernels ask of a format.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/device/shared_sizes.h"
+#include "kernels/cuda/packed_weights.h"
+
+namespace subbyte::cuda {
+
+inline int64_t divide_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+inline double scale_bytes_of_tile(const PackedFormat& f) {
+  return static_cast<double>(kStripRows * f.groups_per_tile) *
+         (scale_bytes(f.scale_kind) + f.zero_bytes) / static_cast<double>(f.tiles_per_block);
+}
+
+inline double bytes_of_tile(const PackedFormat& f) {
+  return tile_bytes(f.bits) + scale_bytes_of_tile(f);
+}
+
+/// Shared memory of a table in front of everything else.
+inline int table_of(const PackedFormat& f) {
+  return f.decoder == DecoderKind::kCodebook && f.bits < 5 ? (1 << (2 * f.bits)) * kLanes * 4 : 0;
+}
+
+/// The two tiles of a pair, the first of which is even, have the same scales.
+inline bool pair_is_one_group(const PackedFormat& f) {
+  return f.groups_per_tile == 1 && (f.tiles_per_block % 2 == 0 || f.blocks == 1);
+}
+
+}  // namespace subbyte::cuda
