@@ -27,7 +27,8 @@ const WeightFormat kMxfp4 = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
 /// The cheapest plan of each kernel, and all in which blocks of `wide` share outputs or tokens.
 std::vector<Plan> one_of_each(const cuda::Problem& problem) {
   std::vector<Plan> plans;
-  for (const char* kernel : {"gemv", "narrow8", "narrow16", "narrow64", "wide64", "wide128", "wide256"}) {
+  for (const char* kernel :
+       {"gemv", "narrow8", "narrow16", "narrow64", "wide64", "wide128", "wide256"}) {
     PlanOptions options;
     options.kernel = kernel;
     const std::vector<Plan> candidates = cuda::plan_candidates(problem, this_device(), options);

@@ -82,7 +82,7 @@ double tensor_core_bound(int64_t inputs) {
 /// How far a kernel may be from the exact product, relative to A = sum |s| (|q - c| + |z - c|) |x|,
 /// or sum (|s| |q| + |z|) |x| with offsets z. Sums of `narrow` end with a pair of tiles at the
 /// latest, and so do those of `gemv`; what follows are FMAs and additions of binary32, in `gemv` an
-/// FMA for each group of 256 inputs and an addition for every fourth 256. Each group has one more FMA for its
+/// FMA for each group and an addition for every 256. Each group has one more FMA for its
 /// offset, which is multiplied with a sum of inputs as exact as the others.
 double relative_bound(const WeightFormat& format, int64_t cols, KernelKind kernel, Number number) {
   const double table = has_table(format) ? 1.01 * unit_of(number) : 0;
@@ -140,8 +140,8 @@ struct Shape {
 
 std::vector<Shape> shapes_for(const WeightFormat& format) {
   const int64_t group = format.group_size == 0 ? 24 : format.group_size;
-  return {{1, group}, {8, 2 * group}, {17, 5 * group}, {128, 512}, {272, 1152}, {1000, 384},
-          {40, 8704}};
+  return {{1, group},  {8, 2 * group}, {17, 5 * group}, {128, 512},
+          {272, 1152}, {1000, 384},    {40, 8704}};
 }
 
 std::string describe(const WeightFormat& format, const Shape& shape, const Plan& plan, int64_t m,

@@ -368,8 +368,8 @@ Error no_plan(const Problem& problem, const Device& device, const PlanOptions& o
     return {"cuda.kernel",
             "linear: no kernel '" + std::string(options.kernel) + "'; there are" + names};
   }
-  const bool is_wide =
-      !options.kernel.empty() && static_cast<KernelKind>(found - kNames.begin()) >= KernelKind::kWide64;
+  const bool is_wide = !options.kernel.empty() &&
+                       static_cast<KernelKind>(found - kNames.begin()) >= KernelKind::kWide64;
   if (is_wide && device.compute_capability != 90) {
     return {"cuda.kernel", quoted + " needs compute capability 9.0, found " +
                                std::to_string(device.compute_capability / 10) + "." +

@@ -161,8 +161,9 @@ void expect_gemv(const Problem& problem, const Plan& plan) {
   ASSERT_GE(p.batch, 1);
   ASSERT_LE(p.batch, largest(p.strips));
   // Sums, and of 16 warps: activations, and codes of three segments.
-  ASSERT_GT(plan.shared_bytes, tokens * p.batch * p.segments * kStripRows * 4 +
-                                   16 * (tokens * 256 * 2 + 3 * 16 * 256 * problem.weights.bits / 8));
+  ASSERT_GT(plan.shared_bytes,
+            tokens * p.batch * p.segments * kStripRows * 4 +
+                16 * (tokens * 256 * 2 + 3 * 16 * 256 * problem.weights.bits / 8));
 }
 
 void expect_wide(const Problem& problem, const Device& device, const Plan& plan) {
@@ -301,10 +302,9 @@ TEST(CudaPlan, divides_the_inputs_in_one_way_in_batch_invariant_mode) {
 
 const WeightFormat kInt4 = {Format::kU4, Format::kF16, Zero::kU8, 128};
 
-constexpr KernelKind kAllKernels[] = {KernelKind::kGemv,     KernelKind::kNarrow8,
-                                      KernelKind::kNarrow16, KernelKind::kNarrow64,
-                                      KernelKind::kWide64,   KernelKind::kWide128,
-                                      KernelKind::kWide256};
+constexpr KernelKind kAllKernels[] = {
+    KernelKind::kGemv,   KernelKind::kNarrow8, KernelKind::kNarrow16, KernelKind::kNarrow64,
+    KernelKind::kWide64, KernelKind::kWide128, KernelKind::kWide256};
 static_assert(std::size(kAllKernels) == kKernelKinds);
 
 TEST(CudaPlan, takes_the_kernel_that_is_asked_for) {

@@ -86,6 +86,7 @@ struct LinearArguments {
   int32_t m;
   Activation activation;
   bool is_dependent;  // the kernel before may not have ended yet
+  bool is_aligned;    // rows of x can be copied 16 bytes at a time
 };
 
 /// [0, size) in `parts` neighbours: the first `more` have each + 1, the others `each`. Divided by
@@ -140,7 +141,7 @@ struct NarrowPartition {
 struct GemvShared {
   int scale_values;  // the table is before them
   int rings;         // of all warps
-  int x;             // of each warp: [tokens][kGemvInputStride]
+  int x;             // of each warp: [buffers][tokens][kGemvInputStride]
   int x_sums;        // of each warp: [2][sums_of_pair][kGemvTokens]
   int sums;          // [segment][strip of the batch][token][kSumStride]
   int bytes;
@@ -154,11 +155,17 @@ struct GemvPartition {
   int32_t batch;         // strips whose sums are in shared memory at a time
   int32_t one_group;     // the two tiles of a pair have the same scales
   int32_t sums_of_pair;  // groups of a pair whose inputs are summed, or 0
-  int32_t scales;        // bytes of a segment's, at most
-  int32_t zeros;         // bytes of a segment's zero points or offsets that are copied, at most
-  int32_t slot_bytes;    // of a segment: codes, scales, offsets, zero points
-  int32_t ring_bytes;    // of a warp: kGemvSlots slots
-  Parts strips;          // by groups
+  int32_t buffers;       // of each warp, for the inputs of its segments: all, or one
+  uint32_t strip_codes;  // bytes
+  uint32_t strip_scales;
+  uint32_t strip_zeros;
+  uint32_t block_scales;  // bytes of a block of scales
+  uint32_t block_zeros;   // of zero points or offsets; 0: there are none
+  int32_t scales;         // bytes of a segment's, at most
+  int32_t zeros;          // bytes of a segment's zero points or offsets that are copied, at most
+  int32_t slot_bytes;     // of a segment: codes, scales, offsets, zero points
+  int32_t ring_bytes;     // of a warp: kGemvSlots slots
+  Parts strips;           // by groups
   GemvShared shared;
 };
 

@@ -122,15 +122,19 @@ __device__ __noinline__ void finish_more(const LinearArguments& a, int strip, in
   }
 }
 
+/// Nothing is added to the results of a strip, and all are in the matrix, side by side.
+__device__ __forceinline__ bool is_plain(const LinearArguments& a, int strip) {
+  return a.weights.row_order == RowOrder::kNatural && a.residual == nullptr && a.bias == nullptr &&
+         (strip + 1) * kStripRows <= a.weights.rows;
+}
+
 /// The sums of a whole strip, of one token.
 template <class Number>
 __device__ __forceinline__ void finish_strip(const LinearArguments& a, int strip, int64_t token,
                                              float (&values)[kStripRows]) {
   const int64_t at = token * a.y_stride + strip * int64_t{kStripRows};
-  const bool plain = a.weights.row_order == RowOrder::kNatural && a.residual == nullptr &&
-                     a.bias == nullptr && (strip + 1) * kStripRows <= a.weights.rows &&
-                     (a.y_stride % 8 | reinterpret_cast<uintptr_t>(a.y) % 16) == 0;
-  if (!plain) {
+  const bool is_aligned = (a.y_stride % 8 | reinterpret_cast<uintptr_t>(a.y) % 16) == 0;
+  if (!is_plain(a, strip) || !is_aligned) {
     float copy[kStripRows];  // whose address is taken, while `values` stay in registers
 #pragma unroll
     for (int i = 0; i < kStripRows; ++i) copy[i] = values[i];

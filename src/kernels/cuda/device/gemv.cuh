@@ -44,22 +44,28 @@ class GemvBlock {
         group_(p.token_blocks == 1 ? blockIdx.x : blockIdx.x / p.token_blocks),
         first_strip_(p.strips.begin(group_)),
         strips_(p.strips.size(group_)),
-        token0_(int64_t{blockIdx.x - group_ * p.token_blocks} * kGemvTokens),
-        tokens_(static_cast<int>(min(int64_t{kGemvTokens}, a.m - token0_))),
-        by_copies_(is_aligned(a)),
+        token0_((blockIdx.x - group_ * p.token_blocks) * kGemvTokens),
+        tokens_(min(kGemvTokens, a.m - token0_)),
         stream_(a.weights, p, shared_address(shared) + p.shared.rings + warp_ * p.ring_bytes,
                 lane_),
         reader_(a.weights, shared_address(shared) + p.shared.scale_values, lane_) {}
 
   __device__ void run() {
-    if (!a_.is_dependent) copy_inputs(warp_);
+    // First the inputs: behind the weights of all warps they would wait for a microsecond.
+    if (!a_.is_dependent) copy_first_inputs();
     commit_copies();
-    begin_stream();
+    ahead_segment_ = warp_;
+    begin_ahead();
+#pragma unroll 1
+    for (int i = 0; i < kGemvDepth; ++i) {
+      load_next();
+      stream_.next_slot_to_fill();
+    }
     stream_.fill_zeros(reader_);
     prepare_shared();
     if (a_.is_dependent) {
       wait_for_previous_kernel();
-      copy_inputs(warp_);
+      copy_first_inputs();
       commit_copies();
       wait_copies<0>();
     } else {
@@ -80,13 +86,6 @@ class GemvBlock {
   }
 
  private:
-  /// Asks for the first weights.
-  __device__ void begin_stream() {
-    ahead_segment_ = warp_;
-    begin_ahead();
-#pragma unroll 1
-    for (int i = 0; i < kGemvDepth; ++i) load_next();
-  }
   __device__ void begin_ahead() {
     ahead_left_ = ahead_segment_ < p_.segments ? min(p_.batch, strips_ - ahead_strip_) : 0;
     if (ahead_left_ > 0) stream_.begin_copies(first_strip_ + ahead_strip_, ahead_segment_);
@@ -114,19 +113,25 @@ class GemvBlock {
     if (Decoder::kHasTable || w.scale.bytes == 1) __syncthreads();
   }
 
-  /// Of this warp's inputs, in shared memory: rows of a segment, and 16 bytes so that neighbours
-  /// are in different banks.
-  __device__ uint8_t* inputs() const {
-    return shared_ + p_.shared.x + warp_ * min(a_.m, kGemvTokens) * kGemvInputStride;
+  /// Of the inputs of one of this warp's segments, in shared memory.
+  __device__ uint8_t* inputs(int segment) const {
+    const int buffer = warp_ * p_.buffers + (p_.buffers == 1 ? 0 : segment / kGemvWarps);
+    return shared_ + p_.shared.x + buffer * min(a_.m, kGemvTokens) * kGemvInputStride;
+  }
+
+  __device__ void copy_first_inputs() {
+    const int end = p_.buffers == 1 ? warp_ + 1 : p_.segments;
+#pragma unroll 1
+    for (int segment = warp_; segment < end; segment += kGemvWarps) copy_inputs(segment);
   }
 
   /// Starts to copy a segment of activations, if they can be copied.
   __device__ void copy_inputs(int segment) {
-    if (!by_copies_ || segment >= p_.segments) return;
+    if (!a_.is_aligned || segment >= p_.segments) return;
     const int col = segment * kSegmentCols + lane_ * 8;
     const bool there = col < a_.weights.cols;
-    const uint16_t* x = static_cast<const uint16_t*>(a_.x) + token0_ * a_.x_stride;
-    const uint32_t to = shared_address(inputs()) + lane_ * 16;
+    const uint16_t* x = static_cast<const uint16_t*>(a_.x) + int64_t{token0_} * a_.x_stride;
+    const uint32_t to = shared_address(inputs(segment)) + lane_ * 16;
 #pragma unroll 1
     for (int i = 0; i < tokens_; ++i) {
       copy_async_or_zero<16>(to + i * kGemvInputStride, there ? x + i * a_.x_stride + col : x,
@@ -137,7 +142,7 @@ class GemvBlock {
   /// Loads them one by one.
   __device__ void gather_inputs(int segment) {
     const WeightArguments& w = a_.weights;
-    const uint16_t* x = static_cast<const uint16_t*>(a_.x) + token0_ * a_.x_stride;
+    const uint16_t* x = static_cast<const uint16_t*>(a_.x) + int64_t{token0_} * a_.x_stride;
 #pragma unroll 1
     for (int i = 0; i < tokens_; ++i) {
 #pragma unroll
@@ -145,17 +150,17 @@ class GemvBlock {
         const int col = segment * kSegmentCols + j + lane_;
         uint16_t value = 0;
         if (col < w.cols) value = x[i * a_.x_stride + (w.gather != nullptr ? w.gather[col] : col)];
-        reinterpret_cast<uint16_t*>(inputs() + i * kGemvInputStride)[j + lane_] = value;
+        reinterpret_cast<uint16_t*>(inputs(segment) + i * kGemvInputStride)[j + lane_] = value;
       }
     }
   }
 
   /// Brings a segment of activations, which have been copied, to registers, and makes their sums.
   __device__ void hold_inputs(int segment) {
-    if (!by_copies_) gather_inputs(segment);
+    if (!a_.is_aligned) gather_inputs(segment);
     __syncwarp();
     // Tokens that are not there have results that nobody stores.
-    const uint32_t row = shared_address(inputs()) +
+    const uint32_t row = shared_address(inputs(segment)) +
                          min(lane_ % 8, tokens_ - 1) * kGemvInputStride + lane_ / 8 * 16;
 #pragma unroll
     for (int i = 0; i < kHalves; ++i) load_matrices(x_[i], row + i * 2 * kStepCols * 2);
@@ -185,7 +190,7 @@ class GemvBlock {
       }
       if (lane_ < 4) {
         *reinterpret_cast<float2*>(to + step / kGroupSteps * kGemvTokens) = {d[0][0] + d[1][0],
-                                                                           d[0][1] + d[1][1]};
+                                                                             d[0][1] + d[1][1]};
       }
     }
   }
@@ -234,10 +239,11 @@ class GemvBlock {
     }
   }
 
-  /// Inputs of the next segment are copied while this one is at work.
+  /// With one buffer the inputs of the next segment are copied while this one is at work.
   __device__ void begin_segment(int segment, int strips, bool is_last) {
-    if (held_ >= 0) {
-      // Those of this one were asked for before the first weights that are read now.
+    const bool has_one = p_.buffers == 1;
+    if (has_one && held_ >= 0) {
+      // Those of this one were asked for before the first weights of the segment before.
       if (strips >= kGemvDepth) {
         wait_copies<kGemvDepth - 1>();
       } else {
@@ -247,36 +253,36 @@ class GemvBlock {
     stream_.begin_reads(segment);
     hold_inputs(segment);
     const int next = segment + kGemvWarps;
-    if (next < p_.segments) {
+    if (has_one && next < p_.segments) {
       copy_inputs(next);
-    } else if (!is_last && segment != warp_) {
+    } else if (has_one && !is_last && segment != warp_) {
       copy_inputs(warp_);
     }
   }
 
-  /// Adds the sums of all segments, in their order: a warp for each strip and token.
+  /// Adds the sums of all segments, in their order: a thread for two rows of a strip and a token.
   __device__ void add_segments(int begin, int strips) {
-    constexpr int kParts = 4;  // of the segments, each added by eight lanes
-    const int row = lane_ % 8;
     const int stride = p_.batch * tokens_ * kSumStride;
-    for (int i = warp_; i < strips * tokens_; i += kGemvWarps) {
-      const float* at = sums_at(0, 0) + i * kSumStride + row + lane_ / 8 * stride;
+    const int row = lane_ % 8;
+    for (int i = threadIdx.x / 8; i < strips * tokens_; i += kGemvWarps * kLanes / 8) {
+      const int of_batch = tokens_ == 1 ? i : i / tokens_;
+      const int strip = first_strip_ + begin + of_batch;
+      const int token = token0_ + i - of_batch * tokens_;
+      const float* at = sums_at(0, 0) + i * kSumStride + row;
       float low = 0;
       float high = 0;
-      for (int segment = lane_ / 8; segment < p_.segments; segment += kParts) {
+#pragma unroll 8
+      for (int segment = 0; segment < p_.segments; ++segment) {
         low += at[0];
         high += at[8];
-        at += kParts * stride;
+        at += stride;
       }
-#pragma unroll
-      for (int part = kParts / 2; part > 0; part /= 2) {
-        low += __shfl_down_sync(~0u, low, part * 8);
-        high += __shfl_down_sync(~0u, high, part * 8);
-      }
-      const int strip = tokens_ == 1 ? i : i / tokens_;
-      if (lane_ < 8) {
-        finish<Number>(a_, first_strip_ + begin + strip, row, token0_ + i - strip * tokens_, low,
-                       high);
+      if (is_plain(a_, strip)) {
+        auto* const y = static_cast<uint16_t*>(a_.y) + token * a_.y_stride + strip * kStripRows;
+        store_number<Number>(y, row, low * a_.weights.gain);
+        store_number<Number>(y, row + 8, high * a_.weights.gain);
+      } else {
+        finish<Number>(a_, strip, row, token, low, high);
       }
     }
   }
@@ -291,9 +297,8 @@ class GemvBlock {
   const int group_;
   const int first_strip_;
   const int strips_;
-  const int64_t token0_;
+  const int token0_;
   const int tokens_;
-  const bool by_copies_;  // activations come by asynchronous copies
   Stream stream_;
   const Reader reader_;
   Table table_;
@@ -306,7 +311,8 @@ class GemvBlock {
 
 template <class Number, class Decoder, int kGroups>
 __global__ void __launch_bounds__(kGemvWarps* kLanes, 1)
-    gemv_kernel(const __grid_constant__ LinearArguments a, const __grid_constant__ GemvPartition p) {
+    gemv_kernel(const __grid_constant__ LinearArguments a,
+                const __grid_constant__ GemvPartition p) {
   extern __shared__ __align__(128) uint8_t shared[];
   let_next_kernel_start();
   GemvBlock<Number, Decoder, kGroups>(a, p, shared).run();

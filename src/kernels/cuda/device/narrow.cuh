@@ -72,7 +72,7 @@ class NarrowBlock {
         token0_(int64_t{work_.token_block} * kTokens),
         tokens_(static_cast<int>(min(int64_t{kTokens}, a.m - token0_))),
         x_rows_(min(kTokens, a.m)),
-        by_bulk_(kHasCopyEngine && is_aligned(a)),
+        by_bulk_(kHasCopyEngine && a.is_aligned),
         commits_twice_(in_register(p.depth < kNarrowDepth)),
         chunk_(work_, p, 0),
         stream_(a.weights, p, shared_address(shared) + p.shared.rings + warp_ * p.ring_bytes,

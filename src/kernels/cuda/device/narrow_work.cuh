@@ -63,12 +63,6 @@ struct NarrowRun {
   }
 };
 
-/// Rows of x can be copied 16 bytes at a time.
-__device__ __forceinline__ bool is_aligned(const LinearArguments& a) {
-  return a.weights.gather == nullptr && a.weights.cols % 8 == 0 && a.x_stride % 8 == 0 &&
-         reinterpret_cast<uintptr_t>(a.x) % 16 == 0;
-}
-
 /// Copies tokens [0, tokens) of x in steps of kStep inputs, those beyond K as zeros.
 template <class Step, class Load>
 __device__ __forceinline__ void stage_rows(uint8_t* shared, int stride, int tokens, int cols,
@@ -94,7 +88,7 @@ __device__ inline void stage_activations(const LinearArguments& a, uint8_t* shar
                                          int64_t token0, int tokens, int first_col, int cols) {
   const WeightArguments& w = a.weights;
   const uint16_t* x = static_cast<const uint16_t*>(a.x) + token0 * a.x_stride;
-  if (is_aligned(a)) {
+  if (a.is_aligned) {
     stage_rows<uint4>(shared, stride, tokens, cols, [&](int token, int i) {
       const uint16_t* from = x + token * a.x_stride + first_col + i;
       return first_col + i < w.cols ? *reinterpret_cast<const uint4*>(from) : uint4{};

@@ -66,8 +66,7 @@ class PairReader {
   }
 
   /// The words of tile `tile` (0 or 1) of the pair.
-  __device__ void read_codes(const PairPlace& place, int tile,
-                             uint32_t (&words)[kWords]) const {
+  __device__ void read_codes(const PairPlace& place, int tile, uint32_t (&words)[kWords]) const {
     const uint32_t at = place.codes + tile * kTileBytes;
     read_shared<kFirst>(words, at);
     if constexpr (kSecond > 0) {
@@ -92,8 +91,7 @@ class PairReader {
   }
 
   /// Those of tile `tile`, of the two rows of a lane.
-  __device__ void read_offsets(const PairPlace& place, int tile,
-                               float2 (&to)[kGroups]) const {
+  __device__ void read_offsets(const PairPlace& place, int tile, float2 (&to)[kGroups]) const {
     uint32_t rows[kGroups][2];
     read_rows<2>(place.offsets + tile * place.next_block * kBlock * 2, rows);
     const bool is_f16 = w_.zero_kind == ZeroKind::kF16;

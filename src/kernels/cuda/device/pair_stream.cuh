@@ -111,7 +111,9 @@ class PairStream {
             at_ + 2 * kTileBytes + p_.pair_scales - lane_ * kFirst * 4 + lane_ / 4 * 4 * kGroups,
             1};
   }
-  __device__ const Reader& reader() const { return reader_; }
+  __device__ const Reader& reader() const {
+    return reader_;
+  }
 
  private:
   static constexpr int kBlock = Reader::kBlock;
@@ -154,7 +156,7 @@ class PairStream {
   uint32_t at_;          // in the slot that is read
   const int to_scales_;  // from there
   const int to_zeros_;
-  const int steps_;       // each pair has scales of its own: they follow each other
+  const int steps_;  // each pair has scales of its own: they follow each other
   const uint32_t last_slot_;
   const int lane_;
 

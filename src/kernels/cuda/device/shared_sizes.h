@@ -71,7 +71,7 @@ constexpr GemvShared gemv_shared(const GemvPartition& p, int table, int tokens) 
   s.scale_values = table;
   s.rings = s.scale_values + kScaleValuesBytes;
   s.x = s.rings + kGemvWarps * p.ring_bytes;
-  s.x_sums = s.x + kGemvWarps * tokens * kGemvInputStride;
+  s.x_sums = s.x + kGemvWarps * p.buffers * tokens * kGemvInputStride;
   s.sums = s.x_sums + kGemvWarps * 2 * p.sums_of_pair * kGemvTokens * 4;
   s.bytes = s.sums + p.segments * p.batch * tokens * kSumStride * 4;
   return s;
