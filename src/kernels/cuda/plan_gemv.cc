@@ -8,15 +8,15 @@
 namespace subbyte::cuda {
 namespace {
 
-// What an H200 showed (docs/kernels/cuda.md), in seconds.
-constexpr double kFixed = 3.1e-6;             // launch, first loads, last sums
-constexpr double kSlower = 1.14;              // than reading alone
-constexpr double kPass = 0.8e-6;              // for each time that a warp changes its inputs
-constexpr double kPassOfOneBuffer = 0.15e-6;  // more, for each token
+// What an H200 showed (docs/kernels/cuda.md), in seconds. As for the other kernels, formats that take
+// more instructions are not told apart.
+constexpr double kFixed = 3.1e-6;            // launch, first loads, last sums
+constexpr double kSlower = 1.14;             // than reading alone
+constexpr double kPass = 0.8e-6;             // for each time that a warp changes its inputs
+constexpr double kPassOfOneBuffer = 0.3e-6;  // more, for each token
 constexpr double kBatch = 0.6e-6;
 constexpr double kMoreTokens = 0.4e-6;     // than one
 constexpr double kInputsPerSecond = 40e9;  // bytes of activations that a multiprocessor gets
-constexpr double kTableCost = 1.25;        // codebooks, which take more instructions
 
 /// Blocks of scales that a segment touches, at most.
 int blocks_of_segment(const PackedFormat& f) {
@@ -54,7 +54,6 @@ double seconds(const Problem& problem, const Device& device, const Plan& plan) {
   const double strips = p.strips.size(0);
   const double rounds = static_cast<double>(divide_up(plan.blocks, device.multiprocessors));
   const double read = strips * static_cast<double>(f.tiles) * bytes_of_tile(f) / share;
-  const double table = f.decoder == DecoderKind::kCodebook ? kTableCost : 1;
   const double tokens = static_cast<double>(std::min<int64_t>(problem.m, kGemvTokens));
   const double inputs = (tokens - 1) * static_cast<double>(f.cols) * 2 / kInputsPerSecond +
                         (tokens > 1 ? kMoreTokens : 0);
@@ -62,8 +61,7 @@ double seconds(const Problem& problem, const Device& device, const Plan& plan) {
   const double batches = static_cast<double>(divide_up(p.strips.size(0), p.batch));
   const double change = kPass + (p.buffers == 1 ? kPassOfOneBuffer * tokens : 0);
   const double changes = passes > 1 ? passes * batches - 1 : 0;
-  return kFixed +
-         rounds * (kSlower * table * read + inputs + changes * change + (batches - 1) * kBatch);
+  return kFixed + rounds * (kSlower * read + inputs + changes * change + (batches - 1) * kBatch);
 }
 
 /// With the inputs of all segments at once, if that leaves room for the sums of all strips.

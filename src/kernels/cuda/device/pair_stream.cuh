@@ -52,11 +52,13 @@ class PairStream {
 
   /// Where zero points are the same everywhere they are not copied: fills the slots with them.
   __device__ void fill_zeros() const {
-    if (!Decoder::kHasZeros || !Reader::has_constant_zeros(w_)) return;
-    const int begin = 2 * kTileBytes + p_.pair_scales + p_.pair_zeros;
-    for (int i = 0; i < p_.depth; ++i) {
-      const uint32_t slot = ring_ - lane_ * kFirst * 4 + i * p_.slot_bytes;
-      reader_.fill_zeros(slot + begin, slot + p_.slot_bytes);
+    if constexpr (Decoder::kHasZeros) {
+      if (!Reader::has_constant_zeros(w_)) return;
+      const int begin = 2 * kTileBytes + p_.pair_scales + p_.pair_zeros;
+      for (int i = 0; i < p_.depth; ++i) {
+        const uint32_t slot = ring_ - lane_ * kFirst * 4 + i * p_.slot_bytes;
+        reader_.fill_zeros(slot + begin, slot + p_.slot_bytes);
+      }
     }
   }
 

@@ -36,10 +36,12 @@ class StripStream {
 
   /// Where zero points are the same everywhere they are not copied: fills the slots with them.
   __device__ void fill_zeros(const Reader& reader) const {
-    if (!Decoder::kHasZeros || !Reader::has_constant_zeros(w_)) return;
-    for (int i = 0; i < kGemvSlots; ++i) {
-      const uint32_t slot = ring_ + i * p_.slot_bytes;
-      reader.fill_zeros(slot + kCodeBytes + p_.scales + p_.zeros, slot + p_.slot_bytes);
+    if constexpr (Decoder::kHasZeros) {
+      if (!Reader::has_constant_zeros(w_)) return;
+      for (int i = 0; i < kGemvSlots; ++i) {
+        const uint32_t slot = ring_ + i * p_.slot_bytes;
+        reader.fill_zeros(slot + kCodeBytes + p_.scales + p_.zeros, slot + p_.slot_bytes);
+      }
     }
   }
 
