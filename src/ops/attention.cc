@@ -12,6 +12,7 @@ namespace {
 constexpr int64_t kEnoughItems = 32;
 constexpr int64_t kWantedItems = cpu::kMaxAttentionSplits;
 constexpr int64_t kMinSplitPositions = 128;
+constexpr int64_t kLeastTileRows = 64;
 // Output floats below which merging is not worth a second thread.
 constexpr int64_t kMergeGrain = 1 << 14;
 
@@ -26,10 +27,14 @@ struct Plan {
   int64_t splits;
 };
 
-Plan make_plan(const AttentionShape& shape, int64_t tokens, int64_t first_position) {
+Plan make_plan(const AttentionShape& shape, int64_t tokens, int64_t first_position,
+               int64_t most_rows) {
   Plan plan;
   plan.rows = tokens * (shape.heads / shape.kv_heads);
-  plan.tile_rows = std::min(plan.rows, cpu::kMaxAttentionRows);
+  // As large as they may be, unless that leaves too few for many threads.
+  const int64_t even = static_cast<int64_t>(ceil_div(plan.rows * shape.kv_heads, kEnoughItems));
+  const int64_t wanted = static_cast<int64_t>(round_up(even, kLeastTileRows));
+  plan.tile_rows = std::min(plan.rows, std::min(wanted, most_rows));
   plan.tiles = static_cast<int64_t>(ceil_div(plan.rows, plan.tile_rows));
   plan.first = shape.window > 0 ? std::max<int64_t>(0, first_position - shape.window + 1) : 0;
   const int64_t positions = first_position + tokens - plan.first;
@@ -60,7 +65,8 @@ class Attention {
         sinks_(sinks),
         group_(shape.heads / shape.kv_heads),
         token_floats_(shape.heads * shape.head_dim),
-        plan_(make_plan(shape, static_cast<int64_t>(q.size()) / token_floats_, first_position)),
+        plan_(make_plan(shape, static_cast<int64_t>(q.size()) / token_floats_, first_position,
+                        kernels_.attention_rows)),
         record_(kernels_.attention_record_floats(shape.head_dim)),
         scratch_floats_(
             static_cast<int64_t>(round_up(kernels_.attention_scratch_floats(shape.head_dim), 16))),

@@ -53,26 +53,64 @@ Problem make_problem(const AttentionShape& shape, int64_t tokens, int64_t first_
   return problem;
 }
 
-/// Output element of one token, head and dimension.
-double oracle(const Problem& problem, int64_t token, int64_t head, int64_t d) {
+/// What one token and head should give, and how much an element may differ.
+struct Expected {
+  std::vector<double> values;
+  std::vector<double> bounds;
+};
+
+/// The textbook formula. The bounds are those that the kernels state (attention.inl.h,
+/// attention_tiles.inl.h), for products of which each is off by `product_error` of itself: an error
+/// of the scores makes e^error of it in each weight, and as much in their sum. The 200 roundings
+/// are those of the sum of weights in a block, of merging and of dividing.
+Expected expect_row(const Problem& problem, int64_t token, int64_t head, double product_error) {
+  constexpr double u = 0x1p-24;
   const AttentionShape& shape = problem.shape;
+  const int64_t dim = shape.head_dim;
   const int64_t kv_head = head * shape.kv_heads / shape.heads;
   const int64_t position = problem.first_position + token;
-  const auto row = [&](int64_t p) { return (kv_head * problem.capacity + p) * shape.head_dim; };
-  double numerator = 0;
-  double denominator = problem.sinks.empty() ? 0 : std::exp(double(problem.sinks[head]));
-  for (int64_t p = 0; p <= position; ++p) {
-    if (shape.window > 0 && position - p >= shape.window) continue;
+  const int64_t first =
+      shape.window > 0 ? std::max<int64_t>(0, position - shape.window + 1) : int64_t{0};
+  const auto row = [&](int64_t p) { return (kv_head * problem.capacity + p) * dim; };
+  const float* q = &problem.q[(token * shape.heads + head) * dim];
+  std::vector<double> scores;
+  double magnitude = 0;
+  for (int64_t p = first; p <= position; ++p) {
     double score = 0;
-    for (int64_t i = 0; i < shape.head_dim; ++i) {
-      score += double(problem.q[(token * shape.heads + head) * shape.head_dim + i]) *
-               problem.keys[row(p) + i];
+    double sum = 0;
+    for (int64_t i = 0; i < dim; ++i) {
+      score += double(q[i]) * problem.keys[row(p) + i];
+      sum += std::abs(double(q[i]) * problem.keys[row(p) + i]);
     }
-    const double weight = std::exp(score * shape.scale);
-    numerator += weight * problem.values[row(p) + d];
-    denominator += weight;
+    scores.push_back(score * shape.scale);
+    magnitude = std::max(magnitude, sum * std::abs(shape.scale));
   }
-  return numerator / denominator;
+  double largest = problem.sinks.empty() ? -INFINITY : double(problem.sinks[head]);
+  for (const double score : scores) largest = std::max(largest, score);
+  Expected expected{std::vector<double>(dim), std::vector<double>(dim)};
+  double denominator = problem.sinks.empty() ? 0 : std::exp(problem.sinks[head] - largest);
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    const double weight = std::exp(scores[i] - largest);
+    denominator += weight;
+    for (int64_t d = 0; d < dim; ++d) {
+      const double value = problem.values[row(first + static_cast<int64_t>(i)) + d];
+      if (weight > 0) expected.values[d] += weight * value;
+      if (weight > 0) expected.bounds[d] += weight * std::abs(value);
+    }
+  }
+  const auto n = static_cast<double>(scores.size());
+  const double score_error = (product_error + (3.0 * double(dim) + 4) * u) * magnitude;
+  const double relative =
+      std::expm1(2 * (score_error + (6 + n) * u)) + product_error + (4 * n + 200) * u;
+  for (int64_t d = 0; d < dim; ++d) {
+    expected.values[d] /= denominator;
+    expected.bounds[d] = relative * expected.bounds[d] / denominator + 1e-37;
+  }
+  return expected;
+}
+
+double oracle(const Problem& problem, int64_t token, int64_t head, int64_t d) {
+  return expect_row(problem, token, head, 0).values[d];
 }
 
 class Attention : public subbyte::testing::IsaTest {
@@ -88,21 +126,20 @@ class Attention : public subbyte::testing::IsaTest {
     const std::vector<float> out = run(problem, 1);
     EXPECT_TRUE(same_bits(out, run(problem, 2))) << "threads must not matter";
     EXPECT_TRUE(same_bits(out, run(problem, 8))) << "threads must not matter";
-    const int64_t row = problem.shape.heads * problem.shape.head_dim;
-    double worst = 0;
-    for (int64_t i = 0; i < problem.tokens * row; ++i) {
-      const double expected =
-          oracle(problem, i / row, i % row / problem.shape.head_dim, i % problem.shape.head_dim);
-      const double error = std::abs(out[i] - expected);
-      worst = error <= worst ? worst : error;
+    // Two bf16 for each number: an error of 2^-16 of both, and the product of the low parts.
+    const double product_error = GetParam() == "amx" ? 3 * 0x1p-16 : 0;
+    const float* y = out.data();
+    int wrong = 0;
+    for (int64_t token = 0; token < problem.tokens; ++token) {
+      for (int64_t head = 0; head < problem.shape.heads; ++head) {
+        const Expected expected = expect_row(problem, token, head, product_error);
+        for (int64_t d = 0; d < problem.shape.head_dim; ++d, ++y) {
+          wrong += !(std::abs(*y - expected.values[d]) <= expected.bounds[d]);
+        }
+      }
     }
-    // Values of size 4 at most, weights that sum to 1, scores of size 10 with 128 float32
-    // roundings: exp turns an absolute error of 10 * 130 * 2^-24 of the score into a relative one.
-    // Sums of more than 64 values, of which the running ones are of size 4 at most too, bring a
-    // rounding for each position and each block (64 positions at least).
-    const int64_t positions = problem.first_position + problem.tokens;
-    const double more = positions <= 64 ? 0 : 4 * 65.0 / 64 * static_cast<double>(positions);
-    EXPECT_LE(worst, (2 * 4 * 10 * 130 + more) * 0x1p-24);
+    EXPECT_EQ(wrong, 0) << problem.tokens << " tokens from " << problem.first_position << ", head "
+                        << problem.shape.head_dim << ", window " << problem.shape.window;
   }
 
   static bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
@@ -271,6 +308,121 @@ TEST_P(Attention, what_comes_later_does_not_show) {
         }
       }
     }
+  }
+}
+
+TEST_P(Attention, long_prompts_agree) {
+  // More rows than a tile has, and numbers of rows and positions that no block divides.
+  expect_oracle(make_problem(shape_of(4, 2, 128), 301, 0, false, 71, 301));
+  expect_oracle(make_problem(shape_of(3, 1, 64), 403, 17, true, 72, 500));
+  expect_oracle(make_problem(shape_of(2, 2, 80), 290, 3, true, 73, 300));
+  expect_oracle(make_problem(shape_of(2, 1, 33), 130, 700, false, 74, 900));
+  for (const int64_t window : {1, 7, 33, 64, 129}) {
+    const auto seed = static_cast<uint64_t>(window);
+    expect_oracle(make_problem(shape_of(6, 2, 48, window), 211, 95, true, seed, 400));
+  }
+}
+
+TEST_P(Attention, prompts_of_many_sharers_agree) {
+  for (const int64_t group : {7, 8, 16, 31, 32, 33, 65}) {
+    expect_oracle(make_problem(shape_of(group, 1, 40), 21, 50, true, group, 100));
+  }
+}
+
+TEST_P(Attention, extreme_scores_agree) {
+  for (const double size : {1e-30, 1e-4, 20.0, 300.0}) {
+    Problem problem = make_problem(shape_of(2, 1, 64), 90, 5, true, 81, 100);
+    for (float& x : problem.q) x = static_cast<float>(x * size);
+    expect_oracle(problem);
+    for (float& x : problem.values) x = static_cast<float>(x * 1e30);
+    expect_oracle(problem);
+  }
+  // Scores that rise and fall by more than a block of weights can hold, for each token of its own.
+  for (const double slope : {-3.0, -0.1, 0.1, 3.0}) {
+    Problem problem = make_problem(shape_of(2, 1, 8), 150, 60, true, 82, 256);
+    for (int64_t p = 0; p < 210; ++p) {
+      problem.keys[p * 8] = static_cast<float>(slope * static_cast<double>(p));
+    }
+    expect_oracle(problem);
+  }
+}
+
+TEST_P(Attention, numbers_of_any_size_agree) {
+  // Too large for what tiles hold, of keys, queries and values, and too small.
+  Problem problem = make_problem(shape_of(4, 2, 20), 40, 60, true, 83, 128);
+  for (const int64_t p : {0, 40, 63, 64, 77}) {
+    problem.keys[p * 20 + 3] = 1e25F;
+    problem.values[p * 20 + 7] = -1e37F;
+    problem.values[p * 20 + 8] = 1e-42F;
+  }
+  for (std::size_t i = 3; i < problem.q.size(); i += 20) problem.q[i] *= 1e-25F;
+  expect_oracle(problem);
+  for (std::size_t i = 0; i < 20; ++i) problem.q[9 * 80 + i] *= 1e20F;  // one row
+  problem.keys[90 * 20] = 1e-40F;
+  expect_oracle(problem);
+}
+
+TEST_P(Attention, nan_in_a_prompt_stays_in_its_row) {
+  const Problem clean = make_problem(shape_of(4, 2, 32), 70, 3, false, 84, 100);
+  const std::vector<float> expected = run(clean, 1);
+  for (const float poison : {NAN, INFINITY}) {
+    Problem problem = clean;
+    problem.q[(33 * 4 + 1) * 32 + 5] = poison;  // token 33, head 1
+    const std::vector<float> out = run(problem, 2);
+    for (int64_t i = 0; i < std::ssize(out); ++i) {
+      if (i / 32 == 33 * 4 + 1) {
+        EXPECT_TRUE(std::isnan(out[i])) << i;
+      } else {
+        EXPECT_EQ(out[i], expected[i]) << i;
+      }
+    }
+  }
+}
+
+TEST_P(Attention, an_infinite_value_stays_in_its_column) {
+  Problem problem = make_problem(shape_of(2, 1, 24), 80, 0, false, 85, 100);
+  problem.values[20 * 24 + 9] = -INFINITY;
+  const std::vector<float> out = run(problem, 2);
+  for (int64_t i = 0; i < std::ssize(out); ++i) {
+    const bool sees = i / 48 >= 20 && i % 24 == 9;
+    EXPECT_EQ(out[i] == -INFINITY, sees) << i;
+    EXPECT_TRUE(sees || std::isfinite(out[i])) << i;
+  }
+}
+
+TEST_P(Attention, a_token_by_itself_is_the_same_when_batches_must_not_matter) {
+  auto execution =
+      Execution::create({.num_threads = 2, .isa = GetParam(), .batch_invariant = true});
+  ASSERT_TRUE(execution.ok());
+  for (const int64_t heads : {2, 40}) {  // that share one: with 40 a token is a tile
+    const Problem problem = make_problem(shape_of(heads, 1, 32), 50, 200, true, 86, 300);
+    const auto run_some = [&](int64_t token, int64_t count) {
+      const int64_t row = heads * 32;
+      std::vector<float> out(count * row);
+      attention(**execution, out, {&problem.q[token * row], static_cast<std::size_t>(count * row)},
+                problem.cache(), 200 + token, problem.shape, problem.sinks);
+      return out;
+    };
+    std::vector<float> one_by_one;
+    for (int64_t token = 0; token < 50; ++token) {
+      const std::vector<float> out = run_some(token, 1);
+      one_by_one.insert(one_by_one.end(), out.begin(), out.end());
+    }
+    EXPECT_TRUE(same_bits(one_by_one, run_some(0, 50)));
+  }
+}
+
+TEST_P(Attention, writes_nothing_but_its_results) {
+  for (const int64_t dim : {20, 64}) {
+    const Problem problem = make_problem(shape_of(4, 2, dim), 45, 9, false, 87);
+    std::vector<float> out(problem.q.size() + 64, 12345);
+    attention(execution(2), std::span(out).subspan(32, problem.q.size()), problem.q,
+              problem.cache(), 9, problem.shape);
+    for (std::size_t i = 0; i < 32; ++i) {
+      EXPECT_EQ(out[i], 12345);
+      EXPECT_EQ(out[out.size() - 1 - i], 12345);
+    }
+    EXPECT_TRUE(same_bits({out.begin() + 32, out.end() - 32}, run(problem, 1)));
   }
 }
 

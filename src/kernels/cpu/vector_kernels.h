@@ -7,8 +7,7 @@
 
 namespace subbyte::cpu {
 
-/// Query rows that one tile of attention may have, and the partial results that may be merged.
-inline constexpr int64_t kMaxAttentionRows = 64;
+/// Partial results that may be merged.
 inline constexpr int64_t kMaxAttentionSplits = 64;
 
 /// Some query rows of one key-value head against some positions of its cache. The query heads that
@@ -20,7 +19,7 @@ struct AttentionTile {
   int64_t q_stride = 0;      // floats from one token to the next; heads are head_dim apart
   int64_t group = 1;
   int64_t row_begin = 0;
-  int64_t row_end = 0;            // at most kMaxAttentionRows behind row_begin
+  int64_t row_end = 0;            // at most attention_rows behind row_begin
   const float* keys = nullptr;    // [position][head_dim]
   const float* values = nullptr;  // the same
   int64_t head_dim = 0;
@@ -34,6 +33,7 @@ struct AttentionTile {
 };
 
 struct VectorKernels {
+  int64_t attention_rows;  // that an AttentionTile may have
   /// Floats of a record: the sum of weighted values, then the largest score and the sum of weights
   /// relative to it.
   int64_t (*attention_record_floats)(int64_t head_dim);

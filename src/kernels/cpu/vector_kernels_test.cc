@@ -1,16 +1,18 @@
-// The exponential of every table against double precision. What else is in the tables is compared
-// with oracles by the tests of the operations that use it.
+// The exponential of every table against double precision, and the memory that attention may use.
+// What else is in the tables is compared with oracles by the tests of the operations that use it.
 
 #include "kernels/cpu/vector_kernels.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "support/guarded_bytes.h"
 
 namespace subbyte::cpu {
 namespace {
@@ -100,6 +102,47 @@ TEST(Exp, of_any_length_is_the_same_and_writes_nothing_else) {
       std::vector<float> y(x.size(), -1);
       kernels->vectors->exp(y.data(), x.data(), static_cast<int64_t>(n));
       for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(y[i], i < n ? all[i] : -1);
+    }
+  }
+}
+
+TEST(Attend, stays_within_its_memory) {
+  constexpr int64_t kGroup = 3;
+  for (const Kernels* kernels : tables_of_this_machine()) {
+    const VectorKernels& vectors = *kernels->vectors;
+    for (const int64_t dim : {1, 16, 33, 64, 100, 256}) {
+      for (const int64_t rows : {int64_t{1}, int64_t{17}, int64_t{45}, vectors.attention_rows}) {
+        const int64_t tokens = (rows + kGroup - 1) / kGroup;
+        const int64_t record = vectors.attention_record_floats(dim);
+        const auto floats = [](int64_t count) {
+          return testing::GuardedBytes(static_cast<std::size_t>(count) * sizeof(float));
+        };
+        const auto start = [](testing::GuardedBytes& bytes) {
+          return reinterpret_cast<float*>(bytes.data());
+        };
+        testing::GuardedBytes q = floats(tokens * kGroup * dim), keys = floats(tokens * dim),
+                              values = floats(tokens * dim), records = floats(rows * record),
+                              scratch = floats(vectors.attention_scratch_floats(dim));
+        std::fill_n(start(values), tokens * dim, 2.0F);
+        vectors.attend({.q = start(q),
+                        .q_stride = kGroup * dim,
+                        .group = kGroup,
+                        .row_end = rows,
+                        .keys = start(keys),
+                        .values = start(values),
+                        .head_dim = dim,
+                        .end = tokens,
+                        .records = start(records),
+                        .scratch = start(scratch)});
+        // All weights are alike: twice as many as positions.
+        for (int64_t r = 0; r < rows; ++r) {
+          const float* sums = start(records) + r * record;
+          const int64_t seen = r / kGroup + 1;
+          for (int64_t d = 0; d < dim; ++d) {
+            EXPECT_EQ(sums[d], 2 * static_cast<float>(seen)) << kernels->name;
+          }
+        }
+      }
     }
   }
 }

@@ -3,11 +3,10 @@
 
 #include "base/cpu_features.h"
 
-namespace subbyte::cpu::avx512 {
-extern const VectorKernels kVectorKernels;  // avx512_vectors.cc
-}
-
 namespace subbyte::cpu::amx {
+
+extern const VectorKernels kVectorKernels;  // amx_vectors.cc
+
 namespace {
 
 // One after the other: each uses what those before it define.

@@ -18,6 +18,7 @@
 // between blocks, where it is in double precision; the weighted values get (n + b) u of the largest
 // running sum.
 
+constexpr int64_t kMaxAttentionRows = 128;
 constexpr int64_t kFewRows = 15;
 constexpr int64_t kFewRowsBlock = 128;  // positions; long runs for the hardware's prefetcher
 constexpr int64_t kManyRowsBlock = 64;  // all panels together stay in the second cache
@@ -305,7 +306,6 @@ inline void start_rows(AttentionRow* rows, const AttentionTile& tile, int64_t bl
                tile.scratch + i * block_size,
                kLowest,
                0};
-    for (int64_t d = 0; d < record_floats; ++d) rows[i].record[d] = 0;
   }
 }
 
@@ -315,6 +315,9 @@ inline void attend(const AttentionTile& tile) {
   const int64_t block_size = num_rows <= kFewRows ? kFewRowsBlock : kManyRowsBlock;
   AttentionRow rows[kMaxAttentionRows];
   start_rows(rows, tile, block_size);
+  for (int64_t i = 0; i < num_rows * attention_record_floats(dim); i += kLanes) {
+    store(tile.records + i, zero());
+  }
   float* panel = tile.scratch + kPanelFloats;
   float* padded = panel + dim * kManyRowsBlock;
   const int64_t end = rows[num_rows - 1].end;

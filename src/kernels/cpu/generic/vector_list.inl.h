@@ -2,6 +2,7 @@
 // attention.inl.h.
 
 constexpr VectorKernels kVectorTable = {
+    .attention_rows = kMaxAttentionRows,
     .attention_record_floats = &attention_record_floats,
     .attention_scratch_floats = &attention_scratch_floats,
     .attend = &attend,

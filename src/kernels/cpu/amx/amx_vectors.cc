@@ -1,0 +1,23 @@
+// The vector operations of one instruction set: generic/ over the vectors and tiles of this folder.
+#include "kernels/cpu/amx/vector_math.h"
+#include "kernels/cpu/vector_kernels.h"
+
+namespace subbyte::cpu::amx {
+namespace {
+
+#include "kernels/cpu/generic/elementwise.inl.h"
+// One after the other: each uses what the one before it defines.
+#include "kernels/cpu/generic/attention.inl.h"
+//
+#include "kernels/cpu/generic/vector_list.inl.h"
+//
+#include "kernels/cpu/generic/attention_panels.inl.h"
+//
+#include "kernels/cpu/generic/attention_tiles.inl.h"
+
+}  // namespace
+
+extern const VectorKernels kVectorKernels;
+constinit const VectorKernels kVectorKernels = with_tiles(kVectorTable);
+
+}  // namespace subbyte::cpu::amx

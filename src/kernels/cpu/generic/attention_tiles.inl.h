@@ -1,0 +1,400 @@
+// Attention of a prompt with a matrix unit: tiles of 16 rows by 32 bf16. Included inside the
+// namespace of an instruction set with tiles, after attention_panels.inl.h. The running softmax is
+// that of attention.inl.h.
+//
+// All is transposed: a query row is a lane, so that the largest score and the sum of weights of 16
+// rows are one vector each, and weights leave the softmax in the order that the next product wants.
+//
+//     scores [position][row]  = keys   [position][d] * queries [d][row]
+//     sums   [d][row]        += values [d][position] * weights [position][row]
+//
+//   for each block of kTilePositions    keys and values become panels that stay in the caches
+//     for each group of 32 rows         scores, and between these products the weights of the
+//                                       group before
+//     for each 32 d                     a panel's share, in the first-level cache
+//       for each group of 32 rows       weighted values
+//
+// Every number x is two bf16, x = high + low + error: each rounds to nearest, |low| <= 2^-8 |x| and
+// |error| <= 2^-16 |x|. A product of two numbers is three of bf16, without low * low. Scores are
+// exponents of 2, because queries are multiplied by scale * log2(e) first. Weights are relative to
+// a score that the largest exceeds by kSlack at most, so that sums are seldom rescaled.
+//
+// Accuracy of a row, with u = 2^-24, d the head_dim, n the positions and b the blocks, to first
+// order: a product is off by 3 * 2^-16 of itself (an error of each number, and low * low), a sum by
+// u for each of its additions. So a score is off by (3 * 2^-16 + (3 d + 4) u) sum |q k scale| at
+// most. The exponential makes that a relative error of the weight, and adds 6 u and b u for the
+// rescalings. The weighted values are off by (3 * 2^-16 + (3 n + b) u) sum |weight value| besides;
+// the sum of weights, which is that of the floats, by kTilePositions u. Tiles count subnormal bf16
+// as zero: 2^-126 for each number; weights below 2^-125 are zero.
+//
+// What the two terms cannot hold, infinities, NaN and magnitudes from kTileLimit on, is zero in the
+// panels and added by itself to the rows that see it: other rows get the same bits as without it.
+
+/// v = 2^v for v <= 16, within 6 u: the polynomial, which interpolates 2^f at Chebyshev's points,
+/// is within 3.4 u for |f| <= 0.5, and its last two additions round. Below 2^-125 it is zero,
+/// because results that underflow take many times as long. NaN stays. Several vectors at a time,
+/// step by step: one alone waits for each of its instructions.
+template <int kVectors>
+[[gnu::always_inline]] inline void powers_of_two(Float (&v)[kVectors]) {
+  constexpr float kTerms[] = {0.00966636837F, 0.0555038117F, 0.240223497F, 0.693147182F, 1};
+  Float n[kVectors];
+  Float p[kVectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) n[i] = nearest(v[i]);
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) v[i] = sub(v[i], n[i]);
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) p[i] = broadcast(0.00133813126F);
+#pragma GCC unroll 8
+  for (const float term : kTerms) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) p[i] = fma(p[i], v[i], broadcast(term));
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) v[i] = times_power_above(p[i], n[i], -126);
+}
+
+inline float dot(const float* a, const float* b, int64_t dim) {
+  Float total = zero();
+  int64_t d = 0;
+  for (; d + kLanes <= dim; d += kLanes) total = fma(load(a + d), load(b + d), total);
+  if (d < dim) total = fma(load_part(a + d, dim - d), load_part(b + d, dim - d), total);
+  return sum(total);
+}
+
+inline bool sees(const TileGroup& group, const AttentionBlock& block) {
+  return group.first < block.begin + block.count && group.last > block.begin;
+}
+/// How many positions of the block some row of the group may see, from its first.
+inline int64_t seen_of(const TileGroup& group, const AttentionBlock& block) {
+  return group.last - block.begin < block.count ? group.last - block.begin : block.count;
+}
+
+/// The softmax of one group and block, a few positions at a time.
+class TileWeights {
+ public:
+  TileWeights(TileAttention& work, const AttentionBlock& block) : work_(work), block_(block) {}
+
+  /// The scores of `group` are there. They are to be weights after `parts` calls of advance().
+  void begin(TileGroup& group, float* scores, int64_t parts) {
+    group_ = &group;
+    scores_ = scores;
+    next_ = 0;
+    end_ = (seen_of(group, block_) + 1) / 2 * 2;
+    share_ = end_ * 65536 / parts + 1;
+    shared_ = 0;
+    partial_ = group.common_first > block_.begin || group.common_last < block_.begin + end_;
+    if (partial_) {
+      for (int64_t n = 0; n < kGroupRows; ++n) {
+        first_[n] = static_cast<float>(block_.first(*group.rows[n]));
+        last_[n] = static_cast<float>(block_.last(*group.rows[n]));
+      }
+    }
+    if (group.special || work_.any_special_key) add_special_scores();
+    for (int half = 0; half < 2; ++half) {
+      partial_ ? find_largest<true>(half) : find_largest<false>(half);
+      total_[half] = zero();
+    }
+  }
+
+  [[gnu::always_inline]] void advance() {
+    shared_ += share_;
+    const int64_t end = shared_ / 65536 < end_ ? shared_ / 65536 : end_;
+    partial_ ? weigh_to<true>(end) : weigh_to<false>(end);
+  }
+
+  void end() {
+    partial_ ? weigh_to<true>(end_) : weigh_to<false>(end_);
+    // The products go on to the end of a step.
+    for (int64_t p = end_; p % kTileDepth != 0; p += 2) {
+      for (int64_t tile = 0; tile < 4; ++tile) {
+        store_pairs(weights_at(p) + tile * kTileBytes, no_pairs().low);
+      }
+    }
+    float lanes[kGroupRows];
+    store(lanes, total_[0]);
+    store(lanes + kLanes, total_[1]);
+    for (int64_t n = 0; n < kGroupRows; ++n) group_->total[n] += static_cast<double>(lanes[n]);
+  }
+
+ private:
+  template <bool kPartial>
+  Float seen_or(Float v, int64_t p, int half, float other) const {
+    if constexpr (!kPartial) return v;
+    return between_or(static_cast<float>(p), load(first_ + half * kLanes),
+                      load(last_ + half * kLanes), v, broadcast(other));
+  }
+
+  const float* scores_at(int64_t position, int half) const {
+    const auto p = static_cast<uint64_t>(position);
+    return scores_ + p / kTileDepth * kSumFloats + half * kHalfFloats + p % kTileDepth * kLanes;
+  }
+  /// Of an even position.
+  uint8_t* weights_at(int64_t position) const {
+    const auto p = static_cast<uint64_t>(position);
+    return group_->weights + p / kTileDepth * kSplitBytes + p % kTileDepth * 32;
+  }
+
+  template <bool kPartial>
+  void find_largest(int half) {
+    const Float old = load(group_->largest + half * kLanes);
+    Float top[2] = {old, old};
+    for (int64_t p = 0; p < end_; p += 2) {
+      const float* scores = scores_at(p, half);
+      for (int i = 0; i < 2; ++i) {
+        const Float v = load(scores + i * kLanes);
+        top[i] = max(seen_or<kPartial>(v, p + i, half, kLowest), top[i]);
+      }
+    }
+    top[0] = max(top[0], top[1]);
+    const Float largest = above_or(top[0], add(old, broadcast(kSlack)), top[0], old);
+    largest_[half] = largest;
+    if (!same_lanes(largest, old)) rescale(half, old);
+  }
+
+  /// Everything so far becomes relative to the new largest scores.
+  void rescale(int half, Float old) {
+    store(group_->largest + half * kLanes, largest_[half]);
+    if (group_->fresh) return;
+    Float shrink[1] = {sub(old, largest_[half])};
+    powers_of_two(shrink);
+    float lanes[kLanes];
+    store(lanes, shrink[0]);
+    double* total = group_->total + half * kLanes;
+    for (int64_t n = 0; n < kLanes; ++n) total[n] *= static_cast<double>(lanes[n]);
+    for (int64_t step = 0; step < work_.steps; ++step) {
+      float* sums = group_->sums + step * kSumFloats + half * kHalfFloats;
+      float* const sums_end = sums + kHalfFloats;
+      for (; sums < sums_end; sums += kLanes) store(sums, mul(load(sums), shrink[0]));
+    }
+  }
+
+  template <bool kPartial>
+  [[gnu::always_inline]] void weigh_to(int64_t end) {
+    for (; next_ < end; next_ += 2) {
+      Float v[4];
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        v[i] = sub(load(scores_at(next_, i / 2) + i % 2 * kLanes), largest_[i / 2]);
+      }
+      powers_of_two(v);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) v[i] = seen_or<kPartial>(v[i], next_ + i % 2, i / 2, 0);
+      uint8_t* to = weights_at(next_);
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        total_[half] = add(total_[half], add(v[2 * half], v[2 * half + 1]));
+        const SplitPairs pairs = split_to_pairs(v[2 * half], v[2 * half + 1]);
+        store_pairs(to + half * kTileBytes, pairs.high);
+        store_pairs(to + half * kTileBytes + kTermBytes, pairs.low);
+      }
+    }
+  }
+
+  void add_special_scores() {
+    for (int64_t n = 0; n < kGroupRows; ++n) {
+      const AttentionRow& row = *group_->rows[n];
+      const bool all = work_.special_query[&row - work_.rows];
+      for (int64_t p = block_.first(row); p < block_.last(row); ++p) {
+        if (!all && !work_.special_key[p]) continue;
+        const float* key = work_.tile->keys + (block_.begin + p) * work_.dim;
+        scores_[p / kTileDepth * kSumFloats + n / kLanes * kHalfFloats + p % kTileDepth * kLanes +
+                n % kLanes] = dot(row.query, key, work_.dim) * work_.factor;
+      }
+    }
+  }
+
+  TileAttention& work_;
+  const AttentionBlock& block_;
+  TileGroup* group_ = nullptr;
+  float* scores_ = nullptr;
+  int64_t next_ = 0;  // position of the block
+  int64_t end_ = 0;
+  int64_t share_ = 0;  // of each part, in positions / 65536
+  int64_t shared_ = 0;
+  bool partial_ = false;  // not all rows see all positions
+  float first_[kGroupRows];
+  float last_[kGroupRows];
+  Float largest_[2];
+  Float total_[2];
+};
+
+/// Scores and weights of all groups that see something of the block. Between the products of a
+/// group the scores of the one before become weights, a while after they have left the tiles.
+class TileScores {
+ public:
+  TileScores(TileAttention& work, const AttentionBlock& block)
+      : work_(work), block_(block), weights_(work, block) {}
+
+  void run() {
+    for (int64_t g = 0; g < work_.num_groups; ++g) {
+      TileGroup& group = work_.groups[g];
+      if (!sees(group, block_)) continue;
+      const int64_t parts = (seen_of(group, block_) + kTileDepth - 1) / kTileDepth;
+      turns_ = 3 * (parts * work_.steps - 1);
+      for (int64_t i = 0; i < parts; ++i) {
+        before_ == nullptr ? multiply<false>(group, i) : multiply<true>(group, i);
+      }
+      if (before_ != nullptr) finish();
+      before_ = &group;
+    }
+    if (before_ == nullptr) return;
+    store_sums(held_);
+    weights_.begin(*before_, work_.scores[buffer_], 1);
+    weights_.end();
+  }
+
+ private:
+  void finish() {
+    if (turns_ == 0) weights_.begin(*before_, work_.scores[buffer_], 1);
+    weights_.end();
+    buffer_ = 1 - buffer_;
+  }
+
+  /// The group's scores with part `i` of the keys.
+  template <bool kWeighs>
+  void multiply(const TileGroup& group, int64_t i) {
+    const uint8_t* keys = work_.keys + i * work_.steps * kSplitBytes;
+    const uint8_t* queries = group.queries;
+    const auto weigh = [this, first = i == 0](int64_t step) {
+      if (kWeighs && (!first || step > 0)) weights_.advance();
+    };
+    for (int64_t step = 0; step < work_.steps; ++step) {
+      if (step > 0) {
+        multiply_high(keys, queries);
+      } else if (held_ != nullptr) {
+        multiply_high_from_zero(keys, queries, held_);
+      } else {
+        zero_tiles();
+        multiply_high(keys, queries);
+      }
+      weigh(step);
+      multiply_high_low(queries);
+      weigh(step);
+      multiply_low_high(keys, queries);
+      weigh(step);
+      if (kWeighs && i == 0 && step == 0 && turns_ > 0) {
+        weights_.begin(*before_, work_.scores[buffer_], turns_);
+      }
+      keys += kSplitBytes;
+      queries += kSplitBytes;
+    }
+    held_ = work_.scores[kWeighs ? 1 - buffer_ : buffer_] + i * kSumFloats;
+  }
+
+  TileAttention& work_;
+  const AttentionBlock& block_;
+  TileWeights weights_;
+  TileGroup* before_ = nullptr;
+  int64_t buffer_ = 0;  // where its scores are
+  int64_t turns_ = 0;
+  float* held_ = nullptr;  // where the sums in the tiles belong
+};
+
+/// Adds what the panel of values lacks.
+inline void add_special_values(TileAttention& work, TileGroup& group, const AttentionBlock& block) {
+  for (int64_t p = 0; p < block.count; ++p) {
+    if (!work.special_value[p]) continue;
+    const float* value = work.tile->values + (block.begin + p) * work.dim;
+    for (int64_t n = 0; n < kGroupRows; ++n) {
+      if (p < block.first(*group.rows[n]) || p >= block.last(*group.rows[n])) continue;
+      const uint8_t* at = group.weights + p / kTileDepth * kSplitBytes + n / kLanes * kTileBytes +
+                          p % kTileDepth / 2 * 64 + n % kLanes * 4 + p % 2 * 2;
+      const float weight = float_of_bf16(at) + float_of_bf16(at + kTermBytes);
+      float* sums = group.sums + n / kLanes * kHalfFloats + n % kLanes;
+      for (int64_t d = 0; d < work.dim; ++d) {
+        sums[d / kTileDepth * kSumFloats + d % kTileDepth * kLanes] += weight * value[d];
+      }
+    }
+  }
+}
+
+inline void add_tile_values(TileAttention& work, const AttentionBlock& block) {
+  float* held = nullptr;  // where the sums in the tiles belong
+  for (int64_t d = 0; d < work.steps; ++d) {
+    for (int64_t g = 0; g < work.num_groups; ++g) {
+      TileGroup& group = work.groups[g];
+      if (!sees(group, block)) continue;
+      float* sums = group.sums + d * kSumFloats;
+      const uint8_t* values = work.values + d * kTileSteps * kSplitBytes;
+      const uint8_t* weights = group.weights;
+      if (held == nullptr) group.fresh ? zero_tiles() : load_sums(sums);
+      const int64_t end = seen_of(group, block);
+      for (int64_t p = 0; p < end; p += kTileDepth) {
+        if (p > 0 || held == nullptr) {
+          multiply_high(values, weights);
+        } else if (group.fresh) {
+          multiply_high_from_zero(values, weights, held);
+        } else {
+          multiply_high_from(values, weights, held, sums);
+        }
+        multiply_high_low(weights);
+        multiply_low_high(values, weights);
+        values += kSplitBytes;
+        weights += kSplitBytes;
+      }
+      held = sums;
+      if (d + 1 == work.steps) group.fresh = false;
+    }
+  }
+  if (held != nullptr) store_sums(held);
+  if (!work.any_special_value) return;
+  for (int64_t g = 0; g < work.num_groups; ++g) {
+    if (sees(work.groups[g], block)) add_special_values(work, work.groups[g], block);
+  }
+}
+
+/// Back to a record for each row.
+inline void end_tile_group(const TileAttention& work, const TileGroup& group, int64_t rows) {
+  alignas(64) float part[kTileBytes / 4];
+  for (int64_t half = 0; half * kLanes < rows; ++half) {
+    const int64_t left = rows - half * kLanes;
+    const int64_t count = left < kLanes ? left : kLanes;
+    const AttentionRow* const* to = group.rows + half * kLanes;
+    for (int64_t d = 0; d < work.dim; d += kLanes) {
+      transpose_16x16(
+          group.sums + d / kTileDepth * kSumFloats + half * kHalfFloats + d % kTileDepth * kLanes,
+          part);
+      for (int64_t n = 0; n < count; ++n) store(to[n]->record + d, load(part + n * kLanes));
+    }
+  }
+  const int64_t at = sums_floats(work.dim);
+  for (int64_t n = 0; n < rows; ++n) {
+    group.rows[n]->record[at] = group.largest[n] * kLn2;
+    group.rows[n]->record[at + 1] = static_cast<float>(group.total[n]);
+  }
+}
+
+inline void attend_tiles(const AttentionTile& tile) {
+  const int64_t num_rows = tile.row_end - tile.row_begin;
+  if (num_rows <= kVectorRows) return attend(tile);
+  TileAttention work;
+  work.tile = &tile;
+  work.dim = tile.head_dim;
+  work.steps = depth_steps(tile.head_dim);
+  work.factor = tile.scale * kLog2E;
+  start_rows(work.rows, tile, 0);
+  start_tile_groups(work, num_rows);
+  const TileSession session;
+  const int64_t end = work.rows[num_rows - 1].end;
+  for (int64_t begin = work.rows[0].begin; begin < end; begin += kTilePositions) {
+    const int64_t left = end - begin;
+    const AttentionBlock block = {begin, left < kTilePositions ? left : kTilePositions};
+    pack_keys(work, block);
+    work.any_special_value = false;
+    for (int64_t step = 0; step * kTileDepth < block.count; ++step) pack_values(work, block, step);
+    TileScores(work, block).run();
+    add_tile_values(work, block);
+  }
+  for (int64_t g = 0; g < work.num_groups; ++g) {
+    const int64_t rows = num_rows - g * kGroupRows;
+    end_tile_group(work, work.groups[g], rows < kGroupRows ? rows : kGroupRows);
+  }
+}
+
+constexpr VectorKernels with_tiles(VectorKernels table) {
+  table.attention_rows = kTileAttentionRows;
+  table.attention_scratch_floats = &tile_attention_scratch_floats;
+  table.attend = &attend_tiles;
+  return table;
+}
