@@ -21,7 +21,9 @@ struct ExecutionOptions {
   Executor* executor = nullptr;
   /// What products round their activations to.
   cpu::Precision precision = cpu::Precision::kF32;
-  /// A token's results are the same bits however many tokens are computed with it.
+  /// A token's results are the same bits however many tokens are computed with it. Products cost
+  /// prompts up to 1.5 times as much, formats without exact tiles on AMX up to 8 times; on AMX a
+  /// single token costs up to twice as much (docs/benchmarks/cpu.md). See cpu::choose_method().
   bool batch_invariant = false;
 };
 

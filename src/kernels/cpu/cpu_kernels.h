@@ -140,7 +140,9 @@ struct Kernels {
 const MatmulKernel* find_matmul(const Kernels& kernels, const WeightFormat& format);
 
 /// How to multiply m rows of activations by `weights`. With `batch_invariant`, a row's result is
-/// the same bits whatever m is.
+/// the same bits whatever m is, as one method serves every m: on AMX tiles where they multiply by
+/// exact weights (with kBF16 rounded as in prompts, for a single row too), elsewhere `few`; with
+/// kInt8 `int8` where there is one.
 const Method& choose_method(const Kernels& kernels, const MatmulKernel& kernel,
                             const Weights& weights, int64_t m, Precision precision,
                             bool batch_invariant);
