@@ -208,7 +208,7 @@ void decode_scaled(const Weights& weights, const StripRows& rows, const BlockRan
   });
 }
 
-/// A block of weights as floats, rounded to bf16.
+/// A block of weights as floats, rounded to bf16: the long way, for the end of a row.
 template <class Element, class Scaling>
 void decode_weights_of_block(const Weights& weights, const StripRows& rows,
                              const BlockRange& blocks, int64_t b, const TileOutput& out) {
@@ -232,11 +232,67 @@ void decode_weights_of_block(const Weights& weights, const StripRows& rows,
   }
 }
 
-template <class Element, class Scaling>
+/// Step j of a block: codes times what `lanes` has.
+template <int j, class Element, class Scaling, bool kExact>
+[[gnu::always_inline]] inline void store_weights(uint8_t* steps,
+                                                 const typename Element::Codes& codes,
+                                                 const typename Scaling::Lanes& lanes) {
+  const Float low = Scaling::weight(Element::template value<j>(codes), lanes);
+  const Float high = Scaling::weight(Element::template value<4 + j>(codes), lanes);
+  store_pairs(steps + j * kStepBytes, kExact ? upper_halves(low, high) : round_to_pairs(low, high));
+}
+
+/// A block that rows have whole; never through memory.
+template <class Element, class Scaling, bool kExact>
+void decode_weights_of_whole_block(const Weights& weights, const StripRows& rows,
+                                   const BlockRange& blocks, int64_t b, const TileOutput& out) {
+  const Scaling scaling(weights, b);
+  const int64_t first = b * kBlockInputs / weights.group_size;
+  const int64_t last = ((b + 1) * kBlockInputs - 1) / weights.group_size;
+  float* staged = out.staged;
+  decode_block_of_rows<Element>(weights, rows, blocks, b, out,
+                                [=, &weights](int64_t i, const uint8_t* block, uint8_t* steps) {
+                                  Scaling::stage(weights, rows.n + i, first, last + 1, staged);
+                                  const auto codes = Element::load(block);
+                                  const auto lanes = scaling.at(staged, kLanes);
+                                  store_weights<0, Element, Scaling, kExact>(steps, codes, lanes);
+                                  store_weights<1, Element, Scaling, kExact>(steps, codes, lanes);
+                                  store_weights<2, Element, Scaling, kExact>(steps, codes, lanes);
+                                  store_weights<3, Element, Scaling, kExact>(steps, codes, lanes);
+                                });
+}
+
+template <class Element, class Scaling, bool kExact>
 void decode_weights(const Weights& weights, const StripRows& rows, const BlockRange& blocks,
                     const TileOutput& out) {
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    if constexpr (Element::kOrder == ActivationOrder::kOctets) {
+      if (b < blocks.whole_blocks) {
+        decode_weights_of_whole_block<Element, Scaling, kExact>(weights, rows, blocks, b, out);
+        continue;
+      }
+    }
     decode_weights_of_block<Element, Scaling>(weights, rows, blocks, b, out);
+  }
+}
+
+/// Dense bf16: only the order changes.
+template <class Element, class Scaling>
+void decode_dense_pairs(const Weights& weights, const StripRows& rows, const BlockRange& blocks,
+                        const TileOutput& out) {
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    if (b >= blocks.whole_blocks) {
+      decode_weights_of_block<Element, Scaling>(weights, rows, blocks, b, out);
+      continue;
+    }
+    decode_block_of_rows<Element>(weights, rows, blocks, b, out,
+                                  [=](int64_t, const uint8_t* block, uint8_t* steps) {
+                                    Pairs v[4];
+                                    split_octets(block, v);
+                                    for (int j = 0; j < 4; ++j) {
+                                      store_pairs(steps + j * kStepBytes, v[j]);
+                                    }
+                                  });
   }
 }
 

@@ -35,6 +35,10 @@ struct TileMethods {
   using Broadcast = typename Weight::Broadcast;
   using Spread = typename Weight::Spread;
   using E = typename Weight::E;
+  /// bf16 holds the products of E2M1 with these scales, but not those of integers with any.
+  static constexpr bool kExactWeights =
+      kElement == Format::kE2M1 &&
+      (Weight::kScale == Format::kE8M0 || Weight::kScale == Format::kE4M3);
 
   /// Codes, whose scales wait for the sums.
   static TileDecoding exact(const Weights& weights) {
@@ -64,8 +68,14 @@ struct TileMethods {
         return {&decode_mxfp4<E, Spread>, false, whole_blocks, nullptr};
       }
     }
+    if constexpr (kElement == Format::kBF16) {
+      return {&decode_dense_pairs<E, Spread>, false, weights.cols / kBlockInputs, nullptr};
+    }
+    const int64_t whole_blocks = loadable_blocks<E>(weights);
     const bool cover = groups_cover_blocks(weights);
-    return {cover ? &decode_weights<E, Broadcast> : &decode_weights<E, Spread>, false, 0, nullptr};
+    return {cover ? &decode_weights<E, Broadcast, kExactWeights>
+                  : &decode_weights<E, Spread, kExactWeights>,
+            false, whole_blocks, nullptr};
   }
   static void multiply_rounded(const MatmulTask& task) {
     tile_rows(task, rounded(task.weights), kTileRows);
@@ -83,11 +93,8 @@ struct Unit {
     kernel.int8_rows = kTileInt8Rows;
     kernel.bf16 = TileMethods<Weight>::kRounded;
     if constexpr (exact_pairs<Weight::kElement>() || Weight::kElement == Format::kBF16) {
-      // bf16 holds the products of E2M1 with these scales, but not those of integers with any.
-      constexpr bool kExactWeights = Weight::kScale == Format::kE8M0 ||
-                                     Weight::kScale == Format::kE4M3 ||
-                                     Weight::kScale == Format::kNone;
-      if constexpr (!kExactWeights) kernel.many_small_groups = kernel.many;
+      constexpr bool kExact = TileMethods<Weight>::kExactWeights || Weight::kScale == Format::kNone;
+      if constexpr (!kExact) kernel.many_small_groups = kernel.many;
       kernel.many = TileMethods<Weight>::kExact;
       if constexpr (Weight::kScale != Format::kE4M3 && Weight::kScale != Format::kNone) {
         kernel.few_rows = kTileFewRows;  // codes are decoded fast
