@@ -1,5 +1,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 
+#include <algorithm>
+
 #include "base/cpu_features.h"
 
 namespace subbyte::cpu {
@@ -32,10 +34,9 @@ bool runs_here(const Kernels& kernels) {
 
 /// Any method gives a row of activations the same bits whatever the others are, so that the mode
 /// need only keep to one. `few` is the best for a single row, but costs seven times as much as
-/// tiles for many; tiles, where there are exact ones, cost one row up to twice as much.
+/// tiles for many; tiles of exact weights cost one row up to twice as much, of others four times.
 const Method& invariant_method(const MatmulKernel& kernel, bool small_groups, Precision precision) {
-  const bool has_tiles = rows_per_pack(kernel.many.order) > 1;
-  if (!has_tiles || small_groups) return kernel.few;
+  if (!kernel.many_for_one || small_groups) return kernel.few;
   return precision == Precision::kBF16 ? kernel.bf16 : kernel.many;
 }
 
@@ -74,8 +75,8 @@ const Method& choose_method(const Kernels& kernels, const MatmulKernel& kernel,
                             weights.group_size % (8 * kernels.lanes) != 0;
   const int64_t few_rows = small_groups ? kernel.few_rows_small_groups : kernel.few_rows;
   if (batch_invariant) return invariant_method(kernel, small_groups, precision);
-  if (m <= few_rows) return kernel.few;
   const bool rounds = precision == Precision::kBF16 && kernel.bf16.multiply != nullptr;
+  if (m <= (rounds ? std::min(few_rows, kernel.few_rows_bf16) : few_rows)) return kernel.few;
   if (rounds && (small_groups || m > kernel.many_rows)) return kernel.bf16;
   return small_groups ? kernel.many_small_groups : kernel.many;
 }

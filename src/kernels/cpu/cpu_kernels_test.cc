@@ -88,7 +88,7 @@ TEST(ChooseMethod, obeys_the_precision_and_keeps_to_one_method_when_asked) {
       const auto chosen = [&](int64_t m, Precision precision, bool invariant) {
         return choose_method(*kernels, kernel, weights, m, precision, invariant).multiply;
       };
-      const bool tiles = kernel.many.order == ActivationOrder::kSplitTiles;
+      const bool tiles = kernel.many_for_one;
       const Method& exact = tiles ? kernel.many : kernel.few;
       const Method& rounded = tiles ? kernel.bf16 : kernel.few;
       const Method& bytes = kernel.int8.multiply != nullptr ? kernel.int8 : exact;
@@ -127,8 +127,9 @@ TEST(ChooseMethod, takes_tiles_for_a_few_tokens_only_where_they_are_faster) {
     EXPECT_EQ(chosen(128, 3, Precision::kF32), kernel.many.multiply);
     EXPECT_EQ(chosen(128, 8, Precision::kBF16), kernel.many.multiply);
     EXPECT_EQ(chosen(128, 9, Precision::kBF16), kernel.bf16.multiply);
-    EXPECT_EQ(chosen(32, 4, Precision::kF32), kernel.few.multiply);
-    EXPECT_EQ(chosen(32, 5, Precision::kF32), kernel.many_small_groups.multiply);
+    EXPECT_EQ(chosen(32, 7, Precision::kF32), kernel.few.multiply);
+    EXPECT_EQ(chosen(32, 8, Precision::kF32), kernel.many_small_groups.multiply);
+    EXPECT_EQ(chosen(32, 4, Precision::kBF16), kernel.few.multiply);
     EXPECT_EQ(chosen(32, 5, Precision::kBF16), kernel.bf16.multiply);
     EXPECT_EQ(chosen(128, 1, Precision::kF32, true), kernel.many.multiply);
     EXPECT_EQ(chosen(32, 512, Precision::kF32, true), kernel.few.multiply);
