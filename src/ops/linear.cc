@@ -9,9 +9,10 @@
 namespace subbyte {
 namespace {
 
-// Rows of weights that a thread takes at a time: a multiple of every kernel's strip, or half of it
-// (AMX).
-constexpr int64_t kRowGrain = 32;
+// Rows of weights that a thread takes at a time: half of a strip of tiles; for other methods a
+// multiple of their strips, and few, so that threads have equal shares of small matrices.
+constexpr int64_t kRowGrain = 8;
+constexpr int64_t kTileRowGrain = 32;
 // Activations that a thread takes at a time to pack them: one or two microseconds.
 constexpr int64_t kPackGrain = 1 << 14;
 // Bytes between packed rows of activations, so that their length is no power of two and the rows
@@ -244,15 +245,23 @@ class Group {
           const int64_t left = grains_of(set) % shares;
           const int64_t first = turn * each + std::min(turn, left);
           const int64_t last = first + each + (turn < left ? 1 : 0);
-          if (last > first) multiply_rows(set, first * kRowGrain, last * kRowGrain, thread, after);
+          const int64_t grain = grain_of(set);
+          if (last > first) multiply_rows(set, first * grain, last * grain, thread, after);
           turn = (turn + shares - left) % shares;
         }
       }
     });
   }
 
+  int64_t grain_of(int64_t set) const {
+    const std::span steps = std::span(steps_).subspan(set * set_size_, set_size_);
+    return std::ranges::any_of(
+               steps, [](const Step& step) { return cpu::rows_per_pack(step.method.order) > 1; })
+               ? kTileRowGrain
+               : kRowGrain;
+  }
   int64_t grains_of(int64_t set) const {
-    return ceil_div(steps_[set * set_size_].task.row_end, kRowGrain);
+    return ceil_div(steps_[set * set_size_].task.row_end, grain_of(set));
   }
 
   void multiply_rows(int64_t set, int64_t begin, int64_t end, int thread, AfterRows after) const {

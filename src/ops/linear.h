@@ -32,7 +32,7 @@ struct LinearProduct {
 void linear_group(Execution& execution, std::span<const LinearProduct> products);
 
 /// Called on any thread, while others go on, with rows [begin, end) of the weights of a set, which
-/// are columns of its y. begin is a multiple of 32, and so is end unless it is the last row.
+/// are columns of its y. begin is a multiple of 8, and so is end unless it is the last row.
 using AfterRows = FunctionRef<void(int64_t set, int64_t begin, int64_t end)>;
 
 /// The same, and what follows from a part of the results is done while they are in the cache:

@@ -228,7 +228,7 @@ TEST_P(LinearGroup, after_is_called_once_for_rows_of_a_set_that_are_there) {
                                              std::vector<std::atomic<int>>(kRows[2])};
     std::atomic<int> wrong = 0;
     linear_group(*make(threads), products.group(), 2, [&](int64_t set, int64_t begin, int64_t end) {
-      if (begin % 32 != 0 || (end % 32 != 0 && end != kRows[set])) ++wrong;
+      if (begin % 8 != 0 || (end % 8 != 0 && end != kRows[set])) ++wrong;
       for (int64_t n = begin; n < end; ++n) {
         ++calls[set][n];
         for (int64_t at = n; at < 3 * kRows[set]; at += kRows[set]) {
@@ -246,10 +246,10 @@ TEST_P(LinearGroup, after_is_called_once_for_rows_of_a_set_that_are_there) {
 }
 
 TEST_P(LinearGroup, all_threads_get_as_many_grains_to_within_one) {
-  // Grains of 32 rows: 5, 1, 3, 4 and 3, which are 16 for 4 threads.
+  // Grains of 8 rows: 5, 1, 3, 4 and 3, which are 16 for 4 threads.
   Products products;
   products.add_input(1, 64);
-  for (const int64_t rows : {160, 1, 96, 128, 70}) products.add(kU4, rows, 0);
+  for (const int64_t rows : {40, 1, 24, 32, 22}) products.add(kU4, rows, 0);
   struct Serial : Executor {
     int current = 0;
     int size() const override { return 4; }
@@ -262,7 +262,7 @@ TEST_P(LinearGroup, all_threads_get_as_many_grains_to_within_one) {
   ASSERT_TRUE(run.ok());
   std::vector<int64_t> grains(4);
   linear_group(**run, products.group(), 1, [&](int64_t, int64_t begin, int64_t end) {
-    grains[serial.current] += (end - begin + 31) / 32;
+    grains[serial.current] += (end - begin + 7) / 8;
   });
   EXPECT_EQ(grains, std::vector<int64_t>(4, 4));
 }

@@ -91,7 +91,8 @@ class Precision : public testing::TestWithParam<const char*> {
 
 TEST_P(Precision, tokens_alone_and_in_batches_give_the_same_bits_in_the_invariant_mode) {
   ASSERT_GT(ids_.size(), 16u);  // more than the kernels for few rows take
-  for (const cpu::Precision precision : {cpu::Precision::kF32, cpu::Precision::kInt8}) {
+  for (const cpu::Precision precision :
+       {cpu::Precision::kF32, cpu::Precision::kBF16, cpu::Precision::kInt8}) {
     const std::vector<float> together = logits(precision, true, ids_.size());
     const std::vector<float> alone = logits(precision, true, 1);
     const std::vector<float> in_threes = logits(precision, true, 3);

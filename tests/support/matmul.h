@@ -28,6 +28,7 @@ inline std::vector<const cpu::Kernels*> kernels_of_this_machine() {
 struct NamedMethod {
   std::string_view name;
   cpu::Method method;
+  bool two_terms = false;  // each weight is two bf16
 };
 
 /// Those that a kernel has for groups like these: what choose_method() can pick.
@@ -36,10 +37,12 @@ inline std::vector<NamedMethod> methods_of(const cpu::Kernels& kernels,
   const cpu::MatmulKernel& kernel = *cpu::find_matmul(kernels, format);
   const bool small_groups = format.group_size % (8 * kernels.lanes) != 0;
   const bool other = small_groups && kernel.many_small_groups.multiply != nullptr;
+  const cpu::Method& many = other ? kernel.many_small_groups : kernel.many;
+  const bool two_terms =
+      many.order == cpu::ActivationOrder::kSplitTiles && (other || !kernel.many_for_one);
   std::vector<NamedMethod> methods;
   for (const NamedMethod& named :
-       {NamedMethod{"few", kernel.few},
-        NamedMethod{"many", other ? kernel.many_small_groups : kernel.many},
+       {NamedMethod{"few", kernel.few}, NamedMethod{"many", many, two_terms},
         NamedMethod{"bf16", kernel.bf16}, NamedMethod{"int8", kernel.int8}}) {
     if (named.method.multiply != nullptr) methods.push_back(named);
   }

@@ -1,5 +1,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 
+#include <algorithm>
+
 #include "base/cpu_features.h"
 
 namespace subbyte::cpu {
@@ -28,6 +30,14 @@ std::string names() {
 
 bool runs_here(const Kernels& kernels) {
   return (kernels.required_features & ~cpu_features()) == 0;
+}
+
+/// Any method gives a row of activations the same bits whatever the others are, so that the mode
+/// need only keep to one. `few` is the best for a single row, but costs seven times as much as
+/// tiles for many; tiles of exact weights cost one row up to twice as much, of others four times.
+const Method& invariant_method(const MatmulKernel& kernel, bool small_groups, Precision precision) {
+  if (!kernel.many_for_one || small_groups) return kernel.few;
+  return precision == Precision::kBF16 ? kernel.bf16 : kernel.many;
 }
 
 }  // namespace
@@ -64,8 +74,9 @@ const Method& choose_method(const Kernels& kernels, const MatmulKernel& kernel,
                             weights.group_size < weights.cols &&
                             weights.group_size % (8 * kernels.lanes) != 0;
   const int64_t few_rows = small_groups ? kernel.few_rows_small_groups : kernel.few_rows;
-  if (m <= few_rows || batch_invariant) return kernel.few;
+  if (batch_invariant) return invariant_method(kernel, small_groups, precision);
   const bool rounds = precision == Precision::kBF16 && kernel.bf16.multiply != nullptr;
+  if (m <= (rounds ? std::min(few_rows, kernel.few_rows_bf16) : few_rows)) return kernel.few;
   if (rounds && (small_groups || m > kernel.many_rows)) return kernel.bf16;
   return small_groups ? kernel.many_small_groups : kernel.many;
 }

@@ -111,8 +111,10 @@ struct MatmulKernel {
   Method int8;
   int64_t few_rows = 4;               // up to this M `few` is faster than `many`
   int64_t few_rows_small_groups = 4;  // than `many_small_groups`
+  int64_t few_rows_bf16 = 4;          // than `bf16`, where that is less
   int64_t many_rows = 0;              // up to this M `many` is as fast as `bf16`
   int64_t int8_rows = INT64_MAX;      // up to this M `int8` is faster than `bf16`
+  bool many_for_one = false;  // `many` costs a single row little more than `few`, about twice
 };
 
 struct Kernels {
@@ -140,7 +142,9 @@ struct Kernels {
 const MatmulKernel* find_matmul(const Kernels& kernels, const WeightFormat& format);
 
 /// How to multiply m rows of activations by `weights`. With `batch_invariant`, a row's result is
-/// the same bits whatever m is.
+/// the same bits whatever m is, as one method serves every m: `many` where it is `many_for_one`,
+/// with kBF16 `bf16`, so that single rows are rounded as prompts are; elsewhere `few`; with kInt8
+/// `int8` where there is one.
 const Method& choose_method(const Kernels& kernels, const MatmulKernel& kernel,
                             const Weights& weights, int64_t m, Precision precision,
                             bool batch_invariant);

@@ -81,19 +81,21 @@ TEST(FindMatmul, refuses_what_has_no_kernel) {
   EXPECT_EQ(find_matmul(kernels, {Format::kE4M3, Format::kNone, Zero::kNone, 0}), nullptr);
 }
 
-TEST(ChooseMethod, obeys_the_precision_and_keeps_rows_apart_when_asked) {
+TEST(ChooseMethod, obeys_the_precision_and_keeps_to_one_method_when_asked) {
   for (const Kernels* kernels : all_kernels()) {
     for (const MatmulKernel& kernel : kernels->matmuls) {
       const Weights weights = {.cols = 1024, .group_size = 128};
       const auto chosen = [&](int64_t m, Precision precision, bool invariant) {
         return choose_method(*kernels, kernel, weights, m, precision, invariant).multiply;
       };
+      const bool tiles = kernel.many_for_one;
+      const Method& exact = tiles ? kernel.many : kernel.few;
+      const Method& rounded = tiles ? kernel.bf16 : kernel.few;
+      const Method& bytes = kernel.int8.multiply != nullptr ? kernel.int8 : exact;
       for (const int64_t m : {1, 4, 5, 512}) {
-        EXPECT_EQ(chosen(m, Precision::kF32, true), kernel.few.multiply);
-        EXPECT_EQ(chosen(m, Precision::kBF16, true), kernel.few.multiply);
-        const bool bytes = kernel.int8.multiply != nullptr;
-        EXPECT_EQ(chosen(m, Precision::kInt8, true),
-                  bytes ? kernel.int8.multiply : kernel.few.multiply);
+        EXPECT_EQ(chosen(m, Precision::kF32, true), exact.multiply);
+        EXPECT_EQ(chosen(m, Precision::kBF16, true), rounded.multiply);
+        EXPECT_EQ(chosen(m, Precision::kInt8, true), bytes.multiply);
       }
       if (kernel.bf16.multiply != nullptr) {
         EXPECT_EQ(chosen(17, Precision::kBF16, false), kernel.bf16.multiply);
@@ -116,17 +118,21 @@ TEST(ChooseMethod, takes_tiles_for_a_few_tokens_only_where_they_are_faster) {
     if (kernels->name != "amx") continue;
     const MatmulKernel& kernel =
         *find_matmul(*kernels, {Format::kU4, Format::kF16, Zero::kU8, 128});
-    const auto chosen = [&](int64_t group_size, int64_t m, Precision precision) {
+    const auto chosen = [&](int64_t group_size, int64_t m, Precision precision,
+                            bool invariant = false) {
       const Weights weights = {.cols = 1024, .group_size = group_size};
-      return choose_method(*kernels, kernel, weights, m, precision, false).multiply;
+      return choose_method(*kernels, kernel, weights, m, precision, invariant).multiply;
     };
     EXPECT_EQ(chosen(128, 2, Precision::kF32), kernel.few.multiply);
     EXPECT_EQ(chosen(128, 3, Precision::kF32), kernel.many.multiply);
     EXPECT_EQ(chosen(128, 8, Precision::kBF16), kernel.many.multiply);
     EXPECT_EQ(chosen(128, 9, Precision::kBF16), kernel.bf16.multiply);
-    EXPECT_EQ(chosen(32, 4, Precision::kF32), kernel.few.multiply);
-    EXPECT_EQ(chosen(32, 5, Precision::kF32), kernel.many_small_groups.multiply);
+    EXPECT_EQ(chosen(32, 7, Precision::kF32), kernel.few.multiply);
+    EXPECT_EQ(chosen(32, 8, Precision::kF32), kernel.many_small_groups.multiply);
+    EXPECT_EQ(chosen(32, 4, Precision::kBF16), kernel.few.multiply);
     EXPECT_EQ(chosen(32, 5, Precision::kBF16), kernel.bf16.multiply);
+    EXPECT_EQ(chosen(128, 1, Precision::kF32, true), kernel.many.multiply);
+    EXPECT_EQ(chosen(32, 512, Precision::kF32, true), kernel.few.multiply);
   }
 }
 

@@ -47,6 +47,8 @@ double relative_bound(const Kernels& kernels, const NamedMethod& method, int64_t
     case ActivationOrder::kTiles:
       return 0x1.02p-7 + rounding_bound(k + blocks + 4);
     case ActivationOrder::kSplitTiles:
+      // Weights of two terms have as many bits as activations, and twice as many products.
+      if (method.two_terms) return 0x1.02p-15 + rounding_bound(2 * k + blocks + 5);
       return 0x1.02p-16 + rounding_bound(k + blocks + 5);
     default:
       break;

@@ -184,6 +184,27 @@ inline Pairs subtract_exponents(Pairs words, Pairs steps) {
   return _mm512_subs_epu16(words, steps);
 }
 
+/// Lane i of steps[j]: the words j and 4 + j of octet i of the 128 words at p.
+inline void split_octets(const uint8_t* p, Pairs* steps) {
+  const __m512i index = _mm512_setr_epi32(0x00040000, 0x000C0008, 0x00140010, 0x001C0018,  //
+                                          0x00050001, 0x000D0009, 0x00150011, 0x001D0019,  //
+                                          0x00060002, 0x000E000A, 0x00160012, 0x001E001A,  //
+                                          0x00070003, 0x000F000B, 0x00170013, 0x001F001B);
+  __m512i four[4];  // octets 4 i to 4 i + 3, step j in quarter j
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    four[i] = _mm512_permutexvar_epi16(index, _mm512_loadu_si512(p + 64 * i));
+  }
+  const __m512i low01 = _mm512_shuffle_i32x4(four[0], four[1], 0x44);
+  const __m512i low23 = _mm512_shuffle_i32x4(four[2], four[3], 0x44);
+  const __m512i high01 = _mm512_shuffle_i32x4(four[0], four[1], 0xEE);
+  const __m512i high23 = _mm512_shuffle_i32x4(four[2], four[3], 0xEE);
+  steps[0] = _mm512_shuffle_i32x4(low01, low23, 0x88);
+  steps[1] = _mm512_shuffle_i32x4(low01, low23, 0xDD);
+  steps[2] = _mm512_shuffle_i32x4(high01, high23, 0x88);
+  steps[3] = _mm512_shuffle_i32x4(high01, high23, 0xDD);
+}
+
 /// The first `count` <= 16 lanes to p.
 inline void store_first(float* p, Float v, int64_t count) {
   _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << count) - 1), v);

@@ -23,6 +23,14 @@ namespace {
 template <Format kElement>
 struct Element;
 
+/// 64 bytes that the compiler must keep in a register: it would rather read them again for each
+/// shift, and in most rows that are no multiple of 64 bytes each read is of two cache lines.
+inline __m512i load_once(const uint8_t* p) {
+  __m512i v = _mm512_loadu_si512(p);
+  asm("" : "+v"(v));
+  return v;
+}
+
 /// Lane i: the two bytes at p + 2 * i.
 inline __m512i load_16_bit_lanes(const uint8_t* p) {
   return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
@@ -102,7 +110,7 @@ struct TableElement {
   static Codes load(const uint8_t* p) {
     if constexpr (kBits == 2) return load_16_bit_lanes(p);
     if constexpr (kBits == 3) return load_24_bit_lanes(p);
-    return _mm512_loadu_si512(p);
+    return load_once(p);
   }
   template <int j>
   static Float value(Codes codes) {

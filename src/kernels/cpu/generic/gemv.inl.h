@@ -83,59 +83,87 @@ template <class Product, class Scaling, int kM, int kRows>
 template <int kM, int kRows>
 constexpr int kNumSums = (kM * kRows + 3) / 4 * 4;
 
+/// Bytes of one row that is copied, with what loads may read behind it.
+inline int64_t copied_row_bytes(int64_t row_bytes) {
+  return (row_bytes + 3 * 64 + 63) / 64 * 64;
+}
+
+/// Where the codes of row n are to be read. Loads of its last block may reach into the rows behind
+/// it: finite numbers, which meet inputs of zero. At the end of the rows there are none, so the row
+/// is copied. That is cheaper than a loop of its own for the last block of each row, which took
+/// three times as long as another block.
+template <class Decoder>
+inline const uint8_t* readable_row(const MatmulTask& task, int64_t n, uint8_t* copy) {
+  constexpr int64_t kBlockBytes = Decoder::kBits * kLanes;
+  static_assert(kBlockBytes <= 128 && load_bytes<Decoder>() <= 128);
+  const int64_t row_bytes = task.weights.row_bytes;
+  const uint8_t* codes = task.weights.codes + n * row_bytes;
+  const int64_t blocks = (task.weights.cols + kBlockInputs - 1) / kBlockInputs;
+  const int64_t read = (blocks - 1) * kBlockBytes + load_bytes<Decoder>();
+  if ((task.row_end - n) * row_bytes >= read) return codes;
+  __builtin_memset(copy + row_bytes, 0, 2 * 64);
+  __builtin_memcpy(copy, codes, static_cast<unsigned long>(row_bytes));
+  return copy;
+}
+
+/// sums[r][m] += all blocks of some rows. kWhole: each has its 8 * kLanes inputs.
+template <class Product, class Scaling, int kM, int kRows, bool kWhole>
+[[gnu::always_inline]] inline void add_blocks(const MatmulTask& task, RowBytes (&rows)[kRows],
+                                              Float* sums) {
+  using Decoder = typename Product::Decoder;
+  constexpr bool kPads = !kWhole && Decoder::kOrder != ActivationOrder::kOctets;
+  constexpr int64_t kBlockBytes = Product::kBlockBytes;
+  const int64_t blocks = (task.weights.cols + kBlockInputs - 1) / kBlockInputs;
+  const int last_lanes = lanes_of_block(task.weights, blocks - 1);
+  alignas(64) uint8_t padded[kRows][kPads ? kBlockBytes : 1];
+  const uint8_t* x[kM];
+#pragma GCC unroll 4
+  for (int m = 0; m < kM; ++m) x[m] = task.x.data + m * task.x.stride;
+  Scaling scaling(task.weights, 0);
+  for (int64_t b = 0; b < blocks; ++b) {
+    const bool is_last = !kWhole && b + 1 == blocks;
+    if (kPads && is_last) {  // dense: what is behind a row may be NaN
+      for (int r = 0; r < kRows; ++r) {
+        __builtin_memset(padded[r], 0, sizeof(padded[r]));
+        copy_block<Decoder>(task.weights, rows[r].codes - b * kBlockBytes, b, padded[r]);
+        rows[r].codes = padded[r];
+      }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) prefetch<kBlockBytes>(rows[r].codes, kPrefetchBytes);
+    add_block<Product, Scaling, kM, kRows>(rows, scaling, is_last ? last_lanes : kLanes, x, sums);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) rows[r].codes += kBlockBytes;
+#pragma GCC unroll 4
+    for (int m = 0; m < kM; ++m) x[m] += Product::kActivationBytes;
+    scaling.next();
+  }
+}
+
 /// results[r][m] of kRows rows, n[r] their numbers, and kM activations.
 template <class Product, class Scaling, int kM, int kRows>
 inline void multiply_rows(const MatmulTask& task, const int64_t (&n)[kRows],
                           float (&results)[kNumSums<kM, kRows>]) {
+  using Decoder = typename Product::Decoder;
   constexpr int kSums = kNumSums<kM, kRows>;
-  constexpr int64_t kBlockBytes = Product::kBlockBytes;
-  const int64_t whole_blocks = loadable_blocks<typename Product::Decoder>(task.weights);
+  const Weights& weights = task.weights;
   RowBytes rows[kRows];
   auto* staged = reinterpret_cast<float*>(task.scratch);
+  uint8_t* copies = task.scratch + 4 * kRows * staged_floats(weights.groups);
   for (int r = 0; r < kRows; ++r) {
-    rows[r] =
-        begin_row<Scaling>(task.weights, n[r], staged + r * staged_floats(task.weights.groups));
+    rows[r] = begin_row<Scaling>(weights, n[r], staged + r * staged_floats(weights.groups));
+    if constexpr (Decoder::kOrder == ActivationOrder::kOctets) {
+      rows[r].codes =
+          readable_row<Decoder>(task, n[r], copies + r * copied_row_bytes(weights.row_bytes));
+    }
   }
-  const uint8_t* x[kM];
-#pragma GCC unroll 4
-  for (int m = 0; m < kM; ++m) x[m] = task.x.data + m * task.x.stride;
   Float sums[kSums];  // [kRows][kM]
 #pragma GCC unroll 16
   for (int i = 0; i < kSums; ++i) sums[i] = zero();
-  Scaling scaling(task.weights, 0);
-  for (int64_t b = 0; b < whole_blocks; ++b) {
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) prefetch<kBlockBytes>(rows[r].codes, kPrefetchBytes);
-    add_block<Product, Scaling, kM, kRows>(rows, scaling, kLanes, x, sums);
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) rows[r].codes += kBlockBytes;
-#pragma GCC unroll 4
-    for (int m = 0; m < kM; ++m) x[m] += Product::kActivationBytes;
-    scaling.next();
-  }
-  const int64_t blocks = (task.weights.cols + kBlockInputs - 1) / kBlockInputs;
-  for (int64_t b = whole_blocks; b < blocks; ++b) {
-    constexpr int64_t kLoadBytes = load_bytes<typename Product::Decoder>();
-    alignas(64) uint8_t padded[kRows][kLoadBytes];
-    RowBytes last[kRows];
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      last[r] = rows[r];
-      // What follows a row of codes is the next row: finite numbers, which meet inputs of zero.
-      const int64_t behind = (task.row_end - n[r]) * task.weights.row_bytes - b * kBlockBytes;
-      if (Product::Decoder::kOrder == ActivationOrder::kOctets && behind >= kLoadBytes) continue;
-      __builtin_memset(padded[r], 0, sizeof(padded[r]));
-      const uint8_t* codes = task.weights.codes + n[r] * task.weights.row_bytes;
-      copy_block<typename Product::Decoder>(task.weights, codes, b, padded[r]);
-      last[r].codes = padded[r];
-    }
-    const int valid_lanes = lanes_of_block(task.weights, b);
-    add_block<Product, Scaling, kM, kRows>(last, scaling, valid_lanes, x, sums);
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) rows[r].codes += kBlockBytes;
-#pragma GCC unroll 4
-    for (int m = 0; m < kM; ++m) x[m] += Product::kActivationBytes;
-    scaling.next();
+  if (weights.cols % kBlockInputs == 0) {
+    add_blocks<Product, Scaling, kM, kRows, true>(task, rows, sums);
+  } else {
+    add_blocks<Product, Scaling, kM, kRows, false>(task, rows, sums);
   }
 #pragma GCC unroll 4
   for (int i = 0; i < kSums; i += 4) sum4(sums + i, results + i);

@@ -87,11 +87,13 @@ constexpr MatmulKernel kMatmuls[] = {
     make_kernel<Dense<Format::kF32>>(),
 };
 
-/// A panel of decoded weights or none, and the scales of four rows with the smallest groups, 8; or
-/// what the unit needs.
+/// A panel of decoded weights, or copies of four rows, of 8 bits at most; and the scales of four
+/// rows with the smallest groups, 8. Or what the unit needs.
 inline int64_t scratch_bytes(int64_t k) {
   const int64_t staged = staged_floats((k + 7) / 8) * 4;
-  const int64_t panel = kGemmTileOutputs * kPanelStride * 4 + 4 * staged;
+  const int64_t decoded = kGemmTileOutputs * kPanelStride * 4;
+  const int64_t copied = 4 * copied_row_bytes(k);
+  const int64_t panel = (decoded < copied ? copied : decoded) + 4 * staged;
   const int64_t unit = Unit::scratch_bytes(k);
   return panel < unit ? unit : panel;
 }

@@ -178,7 +178,10 @@ class GroupScaling {
   [[gnu::always_inline]] Lanes at(const float* staged, int valid_lanes) const {
     Lanes lanes;
     lanes.scale = groups_.at(staged);
-    if (valid_lanes < kLanes) lanes.scale = keep_first(lanes.scale, valid_lanes);
+    // Where the number is not known when this is compiled, a mask costs less than a branch.
+    if (!__builtin_constant_p(valid_lanes) || valid_lanes < kLanes) {
+      lanes.scale = keep_first(lanes.scale, valid_lanes);
+    }
     lanes.zero = kZero != Zero::kNone ? groups_.at(staged + zeros_) : zero();
     return lanes;
   }

@@ -14,8 +14,10 @@
 //   scaled   the same groups and any codebook of at most 16 entries: scale * (element - zero),
 //            rounded to bf16. A codebook is rounded for each group, then looked up like codes
 //   mxfp4    E2M1 with E8M0 scales of 32: scales are added to the exponents. Exact
-//   weights  everything else: weights as floats, rounded. Exact when the product has 8 bits:
-//            E2M1 with E8M0 or E4M3 scales, and dense bf16
+//   dense    bf16 as they are, in another order
+//   weights  everything else: weights as floats, then bf16. Exact when the product has 8 bits: E2M1
+//            with E8M0 or E4M3 scales. Else rounded, or two terms, high + low: then a block is
+//            eight steps, and the last four meet the same activations as the first
 
 constexpr int64_t kStripTiles = 4;
 constexpr int64_t kStripRows = kStripTiles * kTileRows;
@@ -45,6 +47,7 @@ struct TileOutput {
   const float* scales;  // staged, of the strip: [row][staged_floats]; only with `stage`
   float* staged;        // room for one row's
   bool prefetch_strip;  // ask for the codes of the next strip, in the order of memory
+  int64_t block_bytes;  // of a tile's rows: kBlockTileBytes for each term of the weights
 };
 
 using DecodeTiles = void (*)(const Weights& weights, const StripRows& rows,
@@ -57,12 +60,13 @@ struct TileDecoding {
   int64_t whole_blocks;
   /// Floats of the scales of one row, or nullptr where no group covers whole blocks.
   void (*stage)(const Weights& weights, int64_t row, int64_t begin, int64_t end, float* staged);
+  int64_t terms = 1;  // tiles of weights for each tile of activations
 };
 
-/// Where row i of a strip begins in a panel of so many blocks.
-inline uint8_t* panel_row(const TileOutput& out, const BlockRange& blocks, int64_t i) {
-  return out.panel + i / kTileRows * (blocks.end - blocks.begin) * kBlockTileBytes +
-         i % kTileRows * 64;
+/// Where the steps of block b of row i of a strip lie.
+inline uint8_t* panel_steps(const TileOutput& out, const BlockRange& blocks, int64_t i, int64_t b) {
+  const int64_t block = i / kTileRows * (blocks.end - blocks.begin) + b - blocks.begin;
+  return out.panel + block * out.block_bytes + i % kTileRows * 64;
 }
 
 /// What decoders ask for while they are at a row: the next strip, in the order of memory. An
@@ -124,7 +128,7 @@ template <class E, class Decode>
   for (int64_t begin = rows.begin, end; begin < rows.end; begin = end) {
     const int64_t tile_end = (begin / kTileRows + 1) * kTileRows;
     end = tile_end < rows.end ? tile_end : rows.end;
-    uint8_t* steps = panel_row(out, blocks, begin) + in_panel * kBlockTileBytes;
+    uint8_t* steps = panel_steps(out, blocks, begin, b);
     for (int64_t i = begin; i < end; ++i) {
       prefetch<kBlockBytes>(nullptr, soon);
       decode(i, codes, steps);
@@ -151,8 +155,7 @@ template <class E, class Table>
     } else {
       for (int64_t i = rows.begin; i < rows.end; ++i) {
         const uint8_t* codes = weights.codes + (rows.n + i) * weights.row_bytes;
-        store_last_steps<E>(weights, b, codes, table(i, group),
-                            panel_row(out, blocks, i) + (b - blocks.begin) * kBlockTileBytes);
+        store_last_steps<E>(weights, b, codes, table(i, group), panel_steps(out, blocks, i, b));
       }
     }
     if (--left == 0) {
@@ -208,8 +211,26 @@ void decode_scaled(const Weights& weights, const StripRows& rows, const BlockRan
   });
 }
 
-/// A block of weights as floats, rounded to bf16.
-template <class Element, class Scaling>
+/// What becomes of weights: bf16 that are exact, or rounded, or two of them: high + low.
+enum class WeightTerms : uint8_t { kExact, kRounded, kTwo };
+
+/// One step of a row, from the first weights of each pair and the second.
+template <WeightTerms kTerms>
+[[gnu::always_inline]] inline void store_terms(uint8_t* step, Float first, Float second) {
+  if constexpr (kTerms == WeightTerms::kExact) {
+    store_pairs(step, upper_halves(first, second));
+  } else {
+    const Pairs high = round_to_pairs(first, second);
+    store_pairs(step, high);
+    if constexpr (kTerms == WeightTerms::kTwo) {
+      store_pairs(step + kBlockTileBytes,
+                  round_to_pairs(sub(first, low_of_pairs(high)), sub(second, high_of_pairs(high))));
+    }
+  }
+}
+
+/// A block of weights as floats, then bf16: the long way, for the end of a row.
+template <class Element, class Scaling, WeightTerms kTerms>
 void decode_weights_of_block(const Weights& weights, const StripRows& rows,
                              const BlockRange& blocks, int64_t b, const TileOutput& out) {
   constexpr int64_t kBlockBytes = Element::kBits * kLanes;
@@ -225,18 +246,74 @@ void decode_weights_of_block(const Weights& weights, const StripRows& rows,
     } else {
       transpose_octets(decoded, v);
     }
-    uint8_t* steps = panel_row(out, blocks, i) + in_panel * kBlockTileBytes;
+    uint8_t* steps = panel_steps(out, blocks, i, b);
     for (int j = 0; j < 4; ++j) {
-      store_pairs(steps + j * kStepBytes, round_to_pairs(v[j], v[4 + j]));
+      store_terms<kTerms>(steps + j * kStepBytes, v[j], v[4 + j]);
     }
   }
 }
 
-template <class Element, class Scaling>
+/// Step j of a block: codes times what `lanes` has.
+template <int j, class Element, class Scaling, WeightTerms kTerms>
+[[gnu::always_inline]] inline void store_weights(uint8_t* steps,
+                                                 const typename Element::Codes& codes,
+                                                 const typename Scaling::Lanes& lanes) {
+  const Float first = Scaling::weight(Element::template value<j>(codes), lanes);
+  const Float second = Scaling::weight(Element::template value<4 + j>(codes), lanes);
+  store_terms<kTerms>(steps + j * kStepBytes, first, second);
+}
+
+/// A block that rows have whole; never through memory.
+template <class Element, class Scaling, WeightTerms kTerms>
+void decode_weights_of_whole_block(const Weights& weights, const StripRows& rows,
+                                   const BlockRange& blocks, int64_t b, const TileOutput& out) {
+  const Scaling scaling(weights, b);
+  const int64_t first = b * kBlockInputs / weights.group_size;
+  const int64_t last = ((b + 1) * kBlockInputs - 1) / weights.group_size;
+  float* staged = out.staged;
+  decode_block_of_rows<Element>(weights, rows, blocks, b, out,
+                                [=, &weights](int64_t i, const uint8_t* block, uint8_t* steps) {
+                                  Scaling::stage(weights, rows.n + i, first, last + 1, staged);
+                                  const auto codes = Element::load(block);
+                                  const auto lanes = scaling.at(staged, kLanes);
+                                  store_weights<0, Element, Scaling, kTerms>(steps, codes, lanes);
+                                  store_weights<1, Element, Scaling, kTerms>(steps, codes, lanes);
+                                  store_weights<2, Element, Scaling, kTerms>(steps, codes, lanes);
+                                  store_weights<3, Element, Scaling, kTerms>(steps, codes, lanes);
+                                });
+}
+
+template <class Element, class Scaling, WeightTerms kTerms>
 void decode_weights(const Weights& weights, const StripRows& rows, const BlockRange& blocks,
                     const TileOutput& out) {
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-    decode_weights_of_block<Element, Scaling>(weights, rows, blocks, b, out);
+    if constexpr (Element::kOrder == ActivationOrder::kOctets) {
+      if (b < blocks.whole_blocks) {
+        decode_weights_of_whole_block<Element, Scaling, kTerms>(weights, rows, blocks, b, out);
+        continue;
+      }
+    }
+    decode_weights_of_block<Element, Scaling, kTerms>(weights, rows, blocks, b, out);
+  }
+}
+
+/// Dense bf16: only the order changes.
+template <class Element, class Scaling>
+void decode_dense_pairs(const Weights& weights, const StripRows& rows, const BlockRange& blocks,
+                        const TileOutput& out) {
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    if (b >= blocks.whole_blocks) {
+      decode_weights_of_block<Element, Scaling, WeightTerms::kExact>(weights, rows, blocks, b, out);
+      continue;
+    }
+    decode_block_of_rows<Element>(weights, rows, blocks, b, out,
+                                  [=](int64_t, const uint8_t* block, uint8_t* steps) {
+                                    Pairs v[4];
+                                    split_octets(block, v);
+                                    for (int j = 0; j < 4; ++j) {
+                                      store_pairs(steps + j * kStepBytes, v[j]);
+                                    }
+                                  });
   }
 }
 
@@ -280,6 +357,8 @@ void decode_mxfp4(const Weights& weights, const StripRows& rows, const BlockRang
             fit &= store_mxfp4_steps(steps, codes, scales + i * groups, table);
           });
     }
-    if (!fit) decode_weights_of_block<Element, Scaling>(weights, rows, blocks, b, out);
+    if (!fit) {
+      decode_weights_of_block<Element, Scaling, WeightTerms::kExact>(weights, rows, blocks, b, out);
+    }
   }
 }

@@ -2,8 +2,9 @@
 // Included inside the namespace of an instruction set with tiles, after tile_decoders.inl.h.
 // tiles.inl.h, which comes next, says how they are used.
 
-constexpr int64_t kTileFewRows = 2;   // up to so many go through FMA
-constexpr int64_t kTileInt8Rows = 8;  // or through dot products of bytes
+constexpr int64_t kTileFewRows = 2;      // up to so many go through FMA
+constexpr int64_t kTileTwoTermRows = 7;  // the same where weights take two terms
+constexpr int64_t kTileInt8Rows = 8;     // or through dot products of bytes
 constexpr int64_t kMostPanelBlocks = 2;
 constexpr int64_t kPanelBytes = kStripTiles * kMostPanelBlocks * kBlockTileBytes;
 constexpr int64_t kStretchStrips = 4;
@@ -61,6 +62,7 @@ struct TilePass {
   int64_t group_blocks;  // INT64_MAX: the whole row, or not known to sums
   SumScaling scaling;
   int64_t panel_blocks;
+  int64_t terms;  // of the weights
   int64_t stretch_strips;
   bool ahead;     // decode the next panel between products
   bool resident;  // sums stay in the tiles from one panel to the next
@@ -119,7 +121,8 @@ class PanelDecoder {
     out_ = {.panel = to,
             .scales = scales_of(pass, panel),
             .staged = pass.scratch.staged,
-            .prefetch_strip = !stretch};
+            .prefetch_strip = !stretch,
+            .block_bytes = pass.terms * kBlockTileBytes};
     if (panel.block == 0 && pass.decoding->stage != nullptr) stage(scales_of(pass, panel));
   }
   /// Asks for the codes of some more rows: in time for what decodes them, not so early that they

@@ -35,6 +35,10 @@ struct TileMethods {
   using Broadcast = typename Weight::Broadcast;
   using Spread = typename Weight::Spread;
   using E = typename Weight::E;
+  /// bf16 holds the products of E2M1 with these scales, but not those of integers with any.
+  static constexpr bool kExactWeights =
+      kElement == Format::kE2M1 &&
+      (Weight::kScale == Format::kE8M0 || Weight::kScale == Format::kE4M3);
 
   /// Codes, whose scales wait for the sums.
   static TileDecoding exact(const Weights& weights) {
@@ -64,8 +68,17 @@ struct TileMethods {
         return {&decode_mxfp4<E, Spread>, false, whole_blocks, nullptr};
       }
     }
-    const bool cover = groups_cover_blocks(weights);
-    return {cover ? &decode_weights<E, Broadcast> : &decode_weights<E, Spread>, false, 0, nullptr};
+    if constexpr (kElement == Format::kBF16) {
+      return {&decode_dense_pairs<E, Spread>, false, weights.cols / kBlockInputs, nullptr};
+    }
+    constexpr WeightTerms kTerms = kExactWeights ? WeightTerms::kExact : WeightTerms::kRounded;
+    return floats<kTerms>(weights);
+  }
+  template <WeightTerms kTerms>
+  static TileDecoding floats(const Weights& weights) {
+    return {groups_cover_blocks(weights) ? &decode_weights<E, Broadcast, kTerms>
+                                         : &decode_weights<E, Spread, kTerms>,
+            false, loadable_blocks<E>(weights), nullptr, kTerms == WeightTerms::kTwo ? 2 : 1};
   }
   static void multiply_rounded(const MatmulTask& task) {
     tile_rows(task, rounded(task.weights), kTileRows);
@@ -73,8 +86,12 @@ struct TileMethods {
   static void multiply_exact(const MatmulTask& task) {
     tile_rows(task, exact(task.weights), kSplitRows);
   }
+  static void multiply_two_terms(const MatmulTask& task) {
+    tile_rows(task, floats<WeightTerms::kTwo>(task.weights), kSplitRows);
+  }
   static constexpr Method kRounded = {ActivationOrder::kTiles, &multiply_rounded};
   static constexpr Method kExact = {ActivationOrder::kSplitTiles, &multiply_exact};
+  static constexpr Method kTwoTerms = {ActivationOrder::kSplitTiles, &multiply_two_terms};
 };
 
 struct Unit {
@@ -83,16 +100,20 @@ struct Unit {
     kernel.int8_rows = kTileInt8Rows;
     kernel.bf16 = TileMethods<Weight>::kRounded;
     if constexpr (exact_pairs<Weight::kElement>() || Weight::kElement == Format::kBF16) {
-      // bf16 holds the products of E2M1 with these scales, but not those of integers with any.
-      constexpr bool kExactWeights = Weight::kScale == Format::kE8M0 ||
-                                     Weight::kScale == Format::kE4M3 ||
-                                     Weight::kScale == Format::kNone;
-      if constexpr (!kExactWeights) kernel.many_small_groups = kernel.many;
+      constexpr bool kExact = TileMethods<Weight>::kExactWeights || Weight::kScale == Format::kNone;
+      if constexpr (!kExact) {
+        kernel.many_small_groups = TileMethods<Weight>::kTwoTerms;
+        kernel.few_rows_small_groups = kTileTwoTermRows;
+      }
       kernel.many = TileMethods<Weight>::kExact;
+      kernel.many_for_one = true;
       if constexpr (Weight::kScale != Format::kE4M3 && Weight::kScale != Format::kNone) {
         kernel.few_rows = kTileFewRows;  // codes are decoded fast
         kernel.many_rows = kSplitRows;
       }
+    } else if constexpr (Weight::kScale != Format::kNone) {
+      kernel.many = TileMethods<Weight>::kTwoTerms;
+      kernel.few_rows = kTileTwoTermRows;
     }
   }
   static int64_t scratch_bytes(int64_t k) { return tile_scratch_bytes(k); }

@@ -24,9 +24,10 @@
 // take as long as one. Accuracy, u = 2^-24:
 //   |y - exact| <= g * sum |w| |x|,  g = r + n u / (1 - n u),  n = K + blocks + 4 (kSplitTiles: 5)
 //   r = 2^-8 for kTiles (activations), and 2^-8 more where weights are rounded;
-//       2^-16 for kSplitTiles
+//       2^-16 for kSplitTiles, and 2^-16 more, and K more in n, where weights take two terms
 // A tile adds two products at a time to each sum and rounds each time; it counts subnormal bf16 as
-// zero.
+// zero. Of two terms the second of an infinite number is NaN, and so is infinity by the second term
+// of another: what would be infinite is NaN.
 
 /// Products of panels and columns. What the tiles hold when a column, or a group, is through is
 /// stored between the first products of the next, and scaled and added during those that follow:
@@ -38,7 +39,7 @@ class TileProducts {
   /// All columns of one panel. Between the products the rows of `next`, if there is one, are
   /// decoded, or only asked for.
   void multiply_columns(const TilePanel& panel, const uint8_t* tiles, PanelDecoder* next) {
-    const int64_t steps = 4 * pass_.panel_blocks * pass_.columns;
+    const int64_t steps = 4 * pass_.terms * pass_.panel_blocks * pass_.columns;
     const int64_t decode_rows = (kStripRows + steps - 1) / steps;
     const int64_t fetch_rows = (kStripRows + pass_.columns - 1) / pass_.columns;
     for (int64_t c = 0; c < pass_.columns; ++c) {
@@ -82,7 +83,7 @@ class TileProducts {
   void multiply_panel(const TilePanel& panel, const uint8_t* tiles, int64_t column,
                       PanelDecoder* next, int64_t decode_rows) {
     const BlockRange range = blocks_of(pass_, panel);
-    const int64_t tile_stride = (range.end - range.begin) * kBlockTileBytes;
+    const int64_t tile_stride = (range.end - range.begin) * pass_.terms * kBlockTileBytes;
     const uint8_t* x = pass_.task->x.data + (pass_.first_column + column) * pass_.task->x.stride +
                        range.begin * kBlockTileBytes;
     // Activations of the next panel, a quarter of them at each strip of the stretch.
@@ -95,19 +96,20 @@ class TileProducts {
     bool begins = scales_groups || !pass_.resident || range.begin == 0;
     int64_t left = range.left;
     for (int64_t b = range.begin; b < range.end; ++b) {
-      for (int j = 0; j < 4; ++j) {
+      for (int64_t j = 0; j < 4 * pass_.terms; ++j) {
+        const uint8_t* step = x + j % 4 * kStepBytes;
         if (begins) {
-          begin_sums(tiles + j * kStepBytes, tile_stride, x, from);
+          begin_sums(tiles, tile_stride, step, from);
           begins = false;
         } else {
-          multiply_step(tiles + j * kStepBytes, tile_stride, x);
+          multiply_step(tiles, tile_stride, step);
         }
-        x += kStepBytes;
-        if (fetches_x) prefetch<kFetched>(x - kStepBytes + panel.strip * kFetched, fetch_ahead);
+        tiles += kStepBytes;
+        if (fetches_x) prefetch<kFetched>(step + panel.strip * kFetched, fetch_ahead);
         if (next != nullptr) next->decode_rows(decode_rows);
         add_rows(kAddedRows);
       }
-      tiles += kBlockTileBytes;
+      x += kBlockTileBytes;
       sums.is_last = b + 1 == pass_.blocks;
       if (scales_groups && (--left == 0 || b + 1 == range.end)) {
         hold(sums);
@@ -270,7 +272,8 @@ inline void tile_rows(const MatmulTask& task, const TileDecoding& decoding, int6
   // Where the sums of a group end with a block, longer panels would save nothing. Where they end
   // with a panel, it must not depend on the number of columns.
   const bool one_block = pass.scaling == SumScaling::kGroups ? pass.group_blocks == 1 : pass.ahead;
-  pass.panel_blocks = one_block ? 1 : kMostPanelBlocks;
+  pass.terms = decoding.terms;
+  pass.panel_blocks = one_block ? 1 : kMostPanelBlocks / pass.terms;
   for (int64_t c = 0; c < columns; c += each) {
     pass.first_column = c;
     pass.columns = columns - c < each ? columns - c : each;
