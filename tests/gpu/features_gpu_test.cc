@@ -186,8 +186,8 @@ void expect_same_bits(const PackedOnDevice& packed, const std::vector<uint16_t>&
   }
 }
 
-/// One plan of `narrow` is enough of a test, with clusters and warps that share sums, that of `gemv`,
-/// whose warps do, and those of each kernel of `wide` with the most blocks that do.
+/// One plan of `narrow` is enough of a test, with clusters and warps that share sums, that of
+/// `gemv`, whose warps do, and those of each kernel of `wide` with the most blocks that do.
 TEST(GpuBits, are_the_same_in_ten_thousand_runs_of_split_shapes) {
   constexpr int64_t kRows = 80;
   constexpr int64_t kCols = 2048;

@@ -98,9 +98,9 @@ double relative_bound(const WeightFormat& format, int64_t cols, KernelKind kerne
   return table + tensor_core_bound(group) + rounding_bound(sums);
 }
 
-/// `narrow` and `gemv` multiply codes of integers as they are, with 128 more in bf16, and adds the zero
-/// point times the sum of the inputs. So what is added, and the error of that sum, is up to three
-/// times this for each scaled input.
+/// `narrow` and `gemv` multiply codes of integers as they are, with 128 more in bf16, and add the
+/// zero point times the sum of the inputs. So what is added, and the error of that sum, is up to
+/// three times this for each scaled input.
 double largest_raw_code(const WeightFormat& format, Number number) {
   if (has_table(format) || format.element == Format::kE2M1) return 0;
   const int bits = info(format.element).bits;
@@ -154,9 +154,9 @@ std::string describe(const WeightFormat& format, const Shape& shape, const Plan&
          std::to_string(plan.blocks) + " batch " + std::to_string(plan.gemv.batch);
 }
 
-/// All candidates, and as with matrices that are larger than a GPU: those of `wide` once more with a
-/// single cluster that does all tiles, one after the other, and `gemv` with a single block for all
-/// strips, the sums of two of which are kept at a time.
+/// All candidates, and as with matrices that are larger than a GPU: those of `wide` once more with
+/// a single cluster that does all tiles, one after the other, and `gemv` with a single block for
+/// all strips, the sums of two of which are kept at a time.
 std::vector<Plan> plans_with_few_blocks(const cuda::Problem& problem) {
   std::vector<Plan> plans = cuda::plan_candidates(problem, this_device(), {});
   for (std::size_t i = 0, count = plans.size(); i < count; ++i) {

@@ -8,8 +8,8 @@
 namespace subbyte::cuda {
 namespace {
 
-// What an H200 showed (docs/kernels/cuda.md), in seconds. As for the other kernels, formats that take
-// more instructions are not told apart.
+// What an H200 showed (docs/kernels/cuda.md), in seconds. As for the other kernels, formats that
+// take more instructions are not told apart.
 constexpr double kFixed = 3.1e-6;            // launch, first loads, last sums
 constexpr double kSlower = 1.14;             // than reading alone
 constexpr double kPass = 0.8e-6;             // for each time that a warp changes its inputs

@@ -1,5 +1,6 @@
 #pragma once
-// What a warp of narrow.cuh or gemv.cuh adds up: decoded weights times activations, scaled group by group.
+// What a warp of narrow.cuh or gemv.cuh adds up: decoded weights times activations, scaled group
+// by group.
 
 #include <cstdint>
 
@@ -23,8 +24,8 @@ class NarrowSums {
   __device__ void clear() { clear(sums_); }
 
   /// Adds a pair. load_inputs(tile, step, n, b) sets b to the inputs of two steps of a tile, of
-  /// the n-th 8 tokens; x_sums is the shared address of the sums of inputs of this lane's two tokens
-  /// in the first group. kOneGroup: the pair has one scale for each row.
+  /// the n-th 8 tokens; x_sums is the shared address of the sums of inputs of this lane's two
+  /// tokens in the first group. kOneGroup: the pair has one scale for each row.
   template <bool kOneGroup, class LoadInputs>
   __device__ void add_pair(const Reader& reader, const PairPlace& place, const Table& table,
                            uint32_t x_sums, const LoadInputs& load_inputs) {

@@ -1,6 +1,7 @@
 #pragma once
 // A warp's pair of neighbouring tiles in shared memory: how its codes, scales and zero points come
-// to registers. Streams (pair_stream.cuh, strip_stream.cuh) bring them there and say where they lie.
+// to registers. Streams (pair_stream.cuh, strip_stream.cuh) bring them there and say where they
+// lie.
 
 #include <cstdint>
 

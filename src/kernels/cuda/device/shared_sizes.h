@@ -61,7 +61,7 @@ inline constexpr int kSegmentCols = kSegmentTiles * kTileCols;
 inline constexpr int kGemvDepth = 2;
 /// Of its ring: one more is read.
 inline constexpr int kGemvSlots = kGemvDepth + 1;
-/// Bytes from one token to the next in a warp's inputs: 16 more, so that neighbours lie in different
+/// Bytes from one token to the next in a warp's inputs: 16 more, so that neighbours lie in other
 /// banks.
 inline constexpr int kGemvInputStride = kSegmentCols * 2 + 16;
 
