@@ -12,9 +12,8 @@
 // So activations are loaded once, into registers, by the warp that needs them, and nobody waits for
 // anybody until the end, when the sums of all segments of a strip, which lie in shared memory, are
 // added in their order. If they do not fit for all strips, this is done for a batch of strips at a
-// time. Compared with narrow.cuh there is nothing to compute before the first weights are asked
-// for, and a third less for each of them; but a block has whole strips, so their number should
-// divide well.
+// time. Compared with narrow.cuh there is less to compute before the first weights and for each of
+// them; but a block has whole strips, so their number should divide well.
 //
 // The first weights are asked for before the kernel waits for the one that writes its activations.
 
