@@ -243,7 +243,8 @@ class Bench {
     }
     fmt::print("\n");
     for (std::size_t i = 0; i < options_.m.size(); ++i) {
-      fmt::print("| {} | {:.1f} |", options_.m[i], vendor[i]);
+      fmt::print("| {} | {} |", options_.m[i],
+                 vendor[i] == 0 ? "-" : fmt::format("{:.1f}", vendor[i]));
       for (const auto& column : columns) fmt::print(" {} |", column[i]);
       fmt::print("\n");
     }
@@ -281,10 +282,16 @@ class Bench {
       const int64_t m = options_.m[i];
       const double limit = 1e6 * static_cast<double>(format.bytes) / bandwidth_;
       const double us = options_.sweep ? sweep(shape, format, m) : measure_best(shape, format, m);
-      cells.push_back(
-          fmt::format("{:.1f} ({:.0f} %, {:.2f}x)", us, 100 * limit / us, vendor[i] / us));
+      cells.push_back(cell(us, limit, vendor[i]));
     }
     return cells;
+  }
+
+  /// Times of 0 are those of what could not be measured, or was not asked for.
+  static std::string cell(double us, double limit, double vendor) {
+    if (us == 0) return "-";
+    const std::string ratio = vendor == 0 ? "" : fmt::format(", {:.2f}x", vendor / us);
+    return fmt::format("{:.1f} ({:.0f} %{})", us, 100 * limit / us, ratio);
   }
 
   cuda::Number number() const { return options_.bf16 ? cuda::Number::kBF16 : cuda::Number::kF16; }
