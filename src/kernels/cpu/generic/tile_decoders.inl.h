@@ -69,22 +69,41 @@ inline uint8_t* panel_steps(const TileOutput& out, const BlockRange& blocks, int
   return out.panel + block * out.block_bytes + i % kTileRows * 64;
 }
 
-/// What decoders ask for while they are at a row: the next strip, in the order of memory. An
+/// What decoders ask for while they are at row i of block b: one of the lines that they will need
+/// kAheadWindows windows of kWindowBlocks blocks later, in this strip or the next.
+///
+///              window of 4 blocks    window after the next
+///   row 0     | b | b |   |   |  ...  | 0 | 1 | 2 | 3 |      of_row(0..3) of its first block
+///   row 1     | b | b |   |   |  ...  | 4 | 5 | 6 | 7 |      of_row(4..7)
+///
+/// Four neighbours in a row, as memory likes, and never more than 32 KB (4 bits) on their way: what
+/// is asked for a whole strip ahead may have left the second-level cache when it is needed. An
 /// address as an integer, as it may lie behind the end of the matrix, where no pointer may point.
+constexpr int64_t kWindowBlocks = 4;
+constexpr int64_t kAheadWindows = 2;
 struct TilePrefetch {
   int64_t at;  // for row 0 of the strip
-  int64_t row_step;
+  int64_t row_bytes;
+  int64_t block_bytes;
 
-  int64_t of_row(int64_t i) const { return at + i * row_step; }
+  int64_t of_row(int64_t i) const {
+    return at + i / kWindowBlocks * row_bytes + i % kWindowBlocks * block_bytes;
+  }
 };
 template <class E>
-inline TilePrefetch tile_prefetch(const Weights& weights, int64_t n, const BlockRange& blocks,
+inline TilePrefetch tile_prefetch(const Weights& weights, int64_t n, int64_t b,
                                   const TileOutput& out) {
   constexpr int64_t kBlockBytes = E::kBits * kLanes;
-  const auto strip = reinterpret_cast<int64_t>(weights.codes + n * weights.row_bytes);
-  if (!out.prefetch_strip) return {strip, 0};  // which is in a cache
-  return {strip + kStripRows * (weights.row_bytes + blocks.begin * kBlockBytes),
-          (blocks.end - blocks.begin) * kBlockBytes};
+  const int64_t row_bytes = weights.row_bytes;
+  auto at = reinterpret_cast<int64_t>(weights.codes + n * row_bytes);
+  if (!out.prefetch_strip) return {at, 0, 0};  // which is in a cache
+  const int64_t blocks = (weights.cols + kBlockInputs - 1) / kBlockInputs;
+  const int64_t windows = (blocks + kWindowBlocks - 1) / kWindowBlocks;
+  int64_t window = b / kWindowBlocks + kAheadWindows;
+  for (; window >= windows; window -= windows) at += kStripRows * row_bytes;
+  at += window * kWindowBlocks * kBlockBytes;
+  at += b % kWindowBlocks * (kStripRows / kWindowBlocks) * row_bytes;
+  return {at, row_bytes, kBlockBytes};
 }
 
 /// The four steps of a block of codes, looked up.
@@ -120,19 +139,16 @@ template <class E, class Decode>
                                                         const TileOutput& out,
                                                         const Decode& decode) {
   constexpr int64_t kBlockBytes = E::kBits * kLanes;
-  const TilePrefetch ahead = tile_prefetch<E>(weights, rows.n, blocks, out);
+  const TilePrefetch ahead = tile_prefetch<E>(weights, rows.n, b, out);
   const int64_t row_bytes = weights.row_bytes;  // in a register: stores could change the other
-  const int64_t in_panel = b - blocks.begin;
   const uint8_t* codes = weights.codes + (rows.n + rows.begin) * row_bytes + b * kBlockBytes;
-  int64_t soon = ahead.of_row(rows.begin) + in_panel * kBlockBytes;
   for (int64_t begin = rows.begin, end; begin < rows.end; begin = end) {
     const int64_t tile_end = (begin / kTileRows + 1) * kTileRows;
     end = tile_end < rows.end ? tile_end : rows.end;
     uint8_t* steps = panel_steps(out, blocks, begin, b);
     for (int64_t i = begin; i < end; ++i) {
-      prefetch<kBlockBytes>(nullptr, soon);
+      prefetch<kBlockBytes>(nullptr, ahead.of_row(i));
       decode(i, codes, steps);
-      soon += ahead.row_step;
       codes += row_bytes;
       steps += 64;
     }
@@ -234,11 +250,10 @@ template <class Element, class Scaling, WeightTerms kTerms>
 void decode_weights_of_block(const Weights& weights, const StripRows& rows,
                              const BlockRange& blocks, int64_t b, const TileOutput& out) {
   constexpr int64_t kBlockBytes = Element::kBits * kLanes;
-  const TilePrefetch ahead = tile_prefetch<Element>(weights, rows.n, blocks, out);
-  const int64_t in_panel = b - blocks.begin;
+  const TilePrefetch ahead = tile_prefetch<Element>(weights, rows.n, b, out);
   for (int64_t i = rows.begin; i < rows.end; ++i) {
     alignas(64) float decoded[kBlockInputs];
-    prefetch<kBlockBytes>(nullptr, ahead.of_row(i) + in_panel * kBlockBytes);
+    prefetch<kBlockBytes>(nullptr, ahead.of_row(i));
     decode_row<Element, Scaling>(weights, rows.n + i, b, 1, out.staged, decoded);
     Float v[8];
     if (Element::kOrder == ActivationOrder::kOctets) {
