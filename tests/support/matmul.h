@@ -36,6 +36,7 @@ inline std::vector<NamedMethod> methods_of(const cpu::Kernels& kernels,
                                            const WeightFormat& format) {
   const cpu::MatmulKernel& kernel = *cpu::find_matmul(kernels, format);
   const bool small_groups = format.group_size % (8 * kernels.lanes) != 0;
+  const cpu::Method several = small_groups ? cpu::Method{} : kernel.several;
   const bool other = small_groups && kernel.many_small_groups.multiply != nullptr;
   const cpu::Method& many = other ? kernel.many_small_groups : kernel.many;
   const bool two_terms =
@@ -43,7 +44,8 @@ inline std::vector<NamedMethod> methods_of(const cpu::Kernels& kernels,
   std::vector<NamedMethod> methods;
   for (const NamedMethod& named :
        {NamedMethod{"few", kernel.few}, NamedMethod{"many", many, two_terms},
-        NamedMethod{"bf16", kernel.bf16}, NamedMethod{"int8", kernel.int8}}) {
+        NamedMethod{"several", several}, NamedMethod{"bf16", kernel.bf16},
+        NamedMethod{"int8", kernel.int8}}) {
     if (named.method.multiply != nullptr) methods.push_back(named);
   }
   return methods;

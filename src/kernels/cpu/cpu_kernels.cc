@@ -70,13 +70,14 @@ const Method& choose_method(const Kernels& kernels, const MatmulKernel& kernel,
   if (precision == Precision::kInt8 && kernel.int8.multiply != nullptr) {
     return m <= kernel.int8_rows || batch_invariant ? kernel.int8 : kernel.bf16;
   }
-  const bool small_groups = kernel.many_small_groups.multiply != nullptr &&
-                            weights.group_size < weights.cols &&
-                            weights.group_size % (8 * kernels.lanes) != 0;
+  const bool cuts_blocks =
+      weights.group_size < weights.cols && weights.group_size % (8 * kernels.lanes) != 0;
+  const bool small_groups = cuts_blocks && kernel.many_small_groups.multiply != nullptr;
   const int64_t few_rows = small_groups ? kernel.few_rows_small_groups : kernel.few_rows;
   if (batch_invariant) return invariant_method(kernel, small_groups, precision);
   const bool rounds = precision == Precision::kBF16 && kernel.bf16.multiply != nullptr;
   if (m <= (rounds ? std::min(few_rows, kernel.few_rows_bf16) : few_rows)) return kernel.few;
+  if (m <= kernel.several_rows && !cuts_blocks) return kernel.several;
   if (rounds && (small_groups || m > kernel.many_rows)) return kernel.bf16;
   return small_groups ? kernel.many_small_groups : kernel.many;
 }

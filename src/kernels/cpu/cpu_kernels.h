@@ -16,6 +16,8 @@
 //   kTiles       for tiles of 16 rows of activations: [j = 0..3][lane i][row][2] bf16 as kPairs
 //   kSplitTiles  tiles of 8 rows, x = high + low, 16 bits: row m of the tile is the high part of
 //                row m, row 8 + m the low part
+//   kDigitTiles  tiles of bytes of 5 rows, three signed digits for each number: see
+//                generic/digit_tiles.inl.h
 //
 // The last block is filled up with zeros.
 
@@ -37,6 +39,7 @@ enum class ActivationOrder : uint8_t {
   kBytes,
   kTiles,
   kSplitTiles,
+  kDigitTiles,
 };
 
 /// Packed activations, 64-byte aligned.
@@ -48,10 +51,12 @@ struct Activations {
 
 inline constexpr int64_t kTileRows = 16;
 inline constexpr int64_t kSplitRows = kTileRows / 2;
+inline constexpr int64_t kDigitRows = kTileRows / 3;
 
 /// Rows of activations that are packed as one.
 constexpr int64_t rows_per_pack(ActivationOrder order) {
   if (order == ActivationOrder::kTiles) return kTileRows;
+  if (order == ActivationOrder::kDigitTiles) return kDigitRows;
   return order == ActivationOrder::kSplitTiles ? kSplitRows : 1;
 }
 
@@ -107,9 +112,11 @@ struct MatmulKernel {
   Method few;   // any M, each row of activations by itself: its result depends on no other
   Method many;  // any M: decodes a strip of weights once for all rows of activations
   Method many_small_groups;  // `many` for groups that do not cover whole blocks; none: `many`
+  Method several;            // between `few` and `many`, for groups that cover whole blocks
   Method bf16;
   Method int8;
   int64_t few_rows = 4;               // up to this M `few` is faster than `many`
+  int64_t several_rows = 0;           // up to this M `several` is faster than `many` and `bf16`
   int64_t few_rows_small_groups = 4;  // than `many_small_groups`
   int64_t few_rows_bf16 = 4;          // than `bf16`, where that is less
   int64_t many_rows = 0;              // up to this M `many` is as fast as `bf16`

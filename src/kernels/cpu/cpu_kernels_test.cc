@@ -124,9 +124,12 @@ TEST(ChooseMethod, takes_tiles_for_a_few_tokens_only_where_they_are_faster) {
       return choose_method(*kernels, kernel, weights, m, precision, invariant).multiply;
     };
     EXPECT_EQ(chosen(128, 2, Precision::kF32), kernel.few.multiply);
-    EXPECT_EQ(chosen(128, 3, Precision::kF32), kernel.many.multiply);
-    EXPECT_EQ(chosen(128, 8, Precision::kBF16), kernel.many.multiply);
-    EXPECT_EQ(chosen(128, 9, Precision::kBF16), kernel.bf16.multiply);
+    EXPECT_EQ(chosen(128, 3, Precision::kF32), kernel.several.multiply);
+    EXPECT_EQ(chosen(1024, 10, Precision::kF32), kernel.several.multiply);
+    EXPECT_EQ(chosen(128, 11, Precision::kF32), kernel.many.multiply);
+    EXPECT_EQ(chosen(128, 3, Precision::kBF16), kernel.several.multiply);
+    EXPECT_EQ(chosen(128, 10, Precision::kBF16), kernel.several.multiply);
+    EXPECT_EQ(chosen(128, 11, Precision::kBF16), kernel.bf16.multiply);
     EXPECT_EQ(chosen(32, 7, Precision::kF32), kernel.few.multiply);
     EXPECT_EQ(chosen(32, 8, Precision::kF32), kernel.many_small_groups.multiply);
     EXPECT_EQ(chosen(32, 4, Precision::kBF16), kernel.few.multiply);

@@ -145,21 +145,53 @@ TEST(SpecialValues, an_infinite_scale_gives_infinity_when_the_row_ends_inside_a_
 
 TEST(SpecialValues, an_input_that_is_not_finite_shows_in_every_output) {
   for (const MatmulKernel& listed : all_kernels().back()->matmuls) {
-    const WeightFormat format = {listed.element, listed.scale, listed.zero, 32};
-    const RandomMatrix matrix = random_matrix(format, 9, 136, Contents::kExact, 4);
-    for (const float value :
-         {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
-          std::numeric_limits<float>::quiet_NaN()}) {
-      for_all_kernels(format, [&](const Kernels& kernels, const Method& method, int64_t m) {
-        std::vector<float> x = random_inputs(m, 136, Contents::kReal, 5);
-        x[(m - 1) * 136 + 135] = value;
-        const std::vector<float> y = multiply(kernels, method, matrix.view, x, m);
-        for (int64_t i = 0; i < m; ++i) {
-          for (int64_t n = 0; n < 9; ++n) {
-            EXPECT_EQ(std::isfinite(y[i * 9 + n]), i != m - 1) << kernels.name;
+    for (const int64_t group : {32, 128}) {
+      const WeightFormat format = {listed.element, listed.scale, listed.zero, group};
+      const RandomMatrix matrix = random_matrix(format, 9, 136, Contents::kExact, 4);
+      for (const float value :
+           {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+            std::numeric_limits<float>::quiet_NaN()}) {
+        for_all_kernels(format, [&](const Kernels& kernels, const Method& method, int64_t m) {
+          std::vector<float> x = random_inputs(m, 136, Contents::kReal, 5);
+          x[(m - 1) * 136 + 135] = value;
+          const std::vector<float> y = multiply(kernels, method, matrix.view, x, m);
+          for (int64_t i = 0; i < m; ++i) {
+            for (int64_t n = 0; n < 9; ++n) {
+              EXPECT_EQ(std::isfinite(y[i * 9 + n]), i != m - 1) << kernels.name;
+            }
           }
+        });
+      }
+    }
+  }
+}
+
+TEST(SpecialValues, inputs_of_any_magnitude_keep_their_digits) {
+  // Weights of one or none, a single input: y is that input, as far as the method rounds it, from
+  // the smallest normal number to where codes times inputs may overflow before zero points are
+  // subtracted (digit_tiles.inl.h).
+  const WeightFormat format = {Format::kU4, Format::kF16, Zero::kU8, 128};
+  RandomMatrix matrix = random_matrix(format, 3, 128, Contents::kExact, 7);
+  for (std::byte& byte : matrix.codes->span()) byte = std::byte{0x99};
+  for (std::byte& byte : matrix.zeros->span()) byte = std::byte{8};
+  const uint16_t one = 0x3C00;
+  for (int64_t i = 0; i < 3; ++i) std::memcpy(matrix.scales->data() + 2 * i, &one, 2);
+  for (const Kernels* kernels : kernels_of_this_machine()) {
+    for (const NamedMethod& method : methods_of(*kernels, format)) {
+      for (int exponent = -126; exponent < 114; ++exponent) {
+        std::vector<float> x(4 * 128);
+        for (int64_t m = 0; m < 4; ++m)
+          x[m * 129] = std::ldexp(m % 2 == 0 ? 1.0F : -1.0F, exponent);
+        const std::vector<float> y = multiply(*kernels, method.method, matrix.view, x, 4);
+        // One byte for each activation counts what is below 2^-120 as zero.
+        const double bound = method.name == "int8" ? std::ldexp(1.0, exponent) * 0x1p-20 : 0;
+        for (int64_t i = 0; i < 12; ++i) {
+          const float expected = x[i / 3 * 129];
+          if (method.name == "int8" && exponent < -119) continue;
+          ASSERT_NEAR(y[i], expected, bound)
+              << kernels->name << ", " << method.name << ", 2^" << exponent;
         }
-      });
+      }
     }
   }
 }

@@ -115,6 +115,77 @@ inline void load_sums(const float* p) {
       : "memory");
 }
 
+// Tiles of bytes, for digit_tiles.inl.h: sums 0 and 1, one for each pack of activations; codes 2 and
+// 3, activations 4 to 7, of two steps each.
+
+/// The activations of one block, `pack_stride` bytes apart.
+template <int kPacks>
+inline void load_digit_inputs(const uint8_t* x, int64_t pack_stride) {
+  asm volatile("tileloaddt1 (%0,%1,1), %%tmm4\n\ttileloaddt1 1024(%0,%1,1), %%tmm5"
+               :
+               : "r"(x), "r"(int64_t{64})
+               : "memory");
+  if constexpr (kPacks == 2) {
+    asm volatile("tileloaddt1 (%0,%1,1), %%tmm6\n\ttileloaddt1 1024(%0,%1,1), %%tmm7"
+                 :
+                 : "r"(x + pack_stride), "r"(int64_t{64})
+                 : "memory");
+  }
+}
+
+/// The sums to `to`, [pack][16][16].
+template <int kPacks>
+inline void store_digit_sums(int32_t* to) {
+  asm volatile("tilestored %%tmm0, (%0,%1,1)" : : "r"(to), "r"(int64_t{64}) : "memory");
+  if constexpr (kPacks == 2) {
+    asm volatile("tilestored %%tmm1, 1024(%0,%1,1)" : : "r"(to), "r"(int64_t{64}) : "memory");
+  }
+}
+
+/// The sums to `to`; then they are two steps of codes by the activations.
+template <int kPacks>
+[[gnu::always_inline]] inline void multiply_digits(const uint8_t* codes, int32_t* to) {
+  asm volatile(
+      "tilestored %%tmm0, (%1,%2,1)\n\ttilezero %%tmm0\n\t"
+      "tileloadd (%0,%2,1), %%tmm2\n\ttdpbusd %%tmm4, %%tmm2, %%tmm0\n\t"
+      "tileloadd 1024(%0,%2,1), %%tmm3\n\ttdpbusd %%tmm5, %%tmm3, %%tmm0"
+      :
+      : "r"(codes), "r"(to), "r"(int64_t{64})
+      : "memory");
+  if constexpr (kPacks == 2) {
+    asm volatile(
+        "tilestored %%tmm1, 1024(%0,%1,1)\n\ttilezero %%tmm1\n\t"
+        "tdpbusd %%tmm6, %%tmm2, %%tmm1\n\ttdpbusd %%tmm7, %%tmm3, %%tmm1"
+        :
+        : "r"(to), "r"(int64_t{64})
+        : "memory");
+  }
+}
+
+/// A power of two such that numbers up to `largest` are at most 2^22 steps, and its reciprocal;
+/// at least 2^-126.
+struct DigitStep {
+  float step;
+  float inverse;
+};
+inline DigitStep digit_step(Float largest) {
+  const float most = _mm512_reduce_max_ps(largest);
+  const int exponent = static_cast<int>(__builtin_bit_cast(uint32_t, most) >> 23);  // biased
+  const uint32_t step = exponent - 21 < 1 ? 1 : static_cast<uint32_t>(exponent - 21);
+  return {__builtin_bit_cast(float, step << 23), __builtin_bit_cast(float, (254 - step) << 23)};
+}
+/// v = digits[2] * 2^16 + digits[1] * 2^8 + digits[0], from -128 to 127 each.
+inline void split_digits(Int v, Int (&digits)[3]) {
+  const __m512i half = _mm512_set1_epi32(128);
+  const __m512i upper = _mm512_srai_epi32(_mm512_add_epi32(v, half), 8);
+  digits[2] = _mm512_srai_epi32(_mm512_add_epi32(upper, half), 8);
+  digits[1] = _mm512_sub_epi32(upper, _mm512_slli_epi32(digits[2], 8));
+  digits[0] = _mm512_sub_epi32(v, _mm512_slli_epi32(upper, 8));
+}
+inline int sum_lanes(Int v) {
+  return _mm512_reduce_add_epi32(v);
+}
+
 // Half a vector: 8 floats.
 
 inline __m256 zero_half() {

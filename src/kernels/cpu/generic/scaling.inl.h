@@ -39,6 +39,8 @@ constexpr int64_t activation_bytes(ActivationOrder order) {
     case ActivationOrder::kTiles:
     case ActivationOrder::kSplitTiles:
       return 4 * kTileRows * kVector;
+    case ActivationOrder::kDigitTiles:
+      return 2 * kTileRows * kVector + 2 * kVector;
     default:
       return 9 * kVector;
   }

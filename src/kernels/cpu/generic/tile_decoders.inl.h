@@ -46,7 +46,7 @@ struct TileOutput {
   uint8_t* panel;
   const float* scales;  // staged, of the strip: [row][staged_floats]; only with `stage`
   float* staged;        // room for one row's
-  bool prefetch_strip;  // ask for the codes of the next strip, in the order of memory
+  bool prefetch;        // ask for the codes that come next
   int64_t block_bytes;  // of a tile's rows: kBlockTileBytes for each term of the weights
 };
 
@@ -91,12 +91,11 @@ struct TilePrefetch {
   }
 };
 template <class E>
-inline TilePrefetch tile_prefetch(const Weights& weights, int64_t n, int64_t b,
-                                  const TileOutput& out) {
+inline TilePrefetch tile_prefetch(const Weights& weights, int64_t n, int64_t b, bool wanted) {
   constexpr int64_t kBlockBytes = E::kBits * kLanes;
   const int64_t row_bytes = weights.row_bytes;
   auto at = reinterpret_cast<int64_t>(weights.codes + n * row_bytes);
-  if (!out.prefetch_strip) return {at, 0, 0};  // which is in a cache
+  if (!wanted) return {at, 0, 0};  // which is in a cache
   const int64_t blocks = (weights.cols + kBlockInputs - 1) / kBlockInputs;
   const int64_t windows = (blocks + kWindowBlocks - 1) / kWindowBlocks;
   int64_t window = b / kWindowBlocks + kAheadWindows;
@@ -139,7 +138,7 @@ template <class E, class Decode>
                                                         const TileOutput& out,
                                                         const Decode& decode) {
   constexpr int64_t kBlockBytes = E::kBits * kLanes;
-  const TilePrefetch ahead = tile_prefetch<E>(weights, rows.n, b, out);
+  const TilePrefetch ahead = tile_prefetch<E>(weights, rows.n, b, out.prefetch);
   const int64_t row_bytes = weights.row_bytes;  // in a register: stores could change the other
   const uint8_t* codes = weights.codes + (rows.n + rows.begin) * row_bytes + b * kBlockBytes;
   for (int64_t begin = rows.begin, end; begin < rows.end; begin = end) {
@@ -250,7 +249,7 @@ template <class Element, class Scaling, WeightTerms kTerms>
 void decode_weights_of_block(const Weights& weights, const StripRows& rows,
                              const BlockRange& blocks, int64_t b, const TileOutput& out) {
   constexpr int64_t kBlockBytes = Element::kBits * kLanes;
-  const TilePrefetch ahead = tile_prefetch<Element>(weights, rows.n, b, out);
+  const TilePrefetch ahead = tile_prefetch<Element>(weights, rows.n, b, out.prefetch);
   for (int64_t i = rows.begin; i < rows.end; ++i) {
     alignas(64) float decoded[kBlockInputs];
     prefetch<kBlockBytes>(nullptr, ahead.of_row(i));

@@ -5,6 +5,7 @@
 constexpr int64_t kTileFewRows = 2;      // up to so many go through FMA
 constexpr int64_t kTileTwoTermRows = 7;  // the same where weights take two terms
 constexpr int64_t kTileInt8Rows = 8;     // or through dot products of bytes
+constexpr int64_t kTileDigitRows = 10;   // or through digit_tiles.inl.h
 constexpr int64_t kMostPanelBlocks = 2;
 constexpr int64_t kPanelBytes = kStripTiles * kMostPanelBlocks * kBlockTileBytes;
 constexpr int64_t kStretchStrips = 4;
@@ -121,7 +122,7 @@ class PanelDecoder {
     out_ = {.panel = to,
             .scales = scales_of(pass, panel),
             .staged = pass.scratch.staged,
-            .prefetch_strip = !stretch,
+            .prefetch = !stretch,
             .block_bytes = pass.terms * kBlockTileBytes};
     if (panel.block == 0 && pass.decoding->stage != nullptr) stage(scales_of(pass, panel));
   }

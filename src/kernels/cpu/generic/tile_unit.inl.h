@@ -27,6 +27,12 @@ void pack_tiles(uint8_t* packed, const float* x, int64_t rows, const uint32_t* g
   }
 }
 
+/// Integers whose codes are bytes after a shift and a mask.
+template <Format kElement>
+constexpr bool is_integer() {
+  return kElement == Format::kU2 || kElement == Format::kU3 || kElement == Format::kU4;
+}
+
 /// The methods of one format.
 template <class Weight>
 struct TileMethods {
@@ -89,9 +95,13 @@ struct TileMethods {
   static void multiply_two_terms(const MatmulTask& task) {
     tile_rows(task, floats<WeightTerms::kTwo>(task.weights), kSplitRows);
   }
+  static void multiply_digits(const MatmulTask& task) {
+    digit_rows<kElement>(task, &stage_digit_row<Broadcast>);
+  }
   static constexpr Method kRounded = {ActivationOrder::kTiles, &multiply_rounded};
   static constexpr Method kExact = {ActivationOrder::kSplitTiles, &multiply_exact};
   static constexpr Method kTwoTerms = {ActivationOrder::kSplitTiles, &multiply_two_terms};
+  static constexpr Method kDigits = {ActivationOrder::kDigitTiles, &multiply_digits};
 };
 
 struct Unit {
@@ -99,6 +109,10 @@ struct Unit {
   static constexpr void add_methods(MatmulKernel& kernel) {
     kernel.int8_rows = kTileInt8Rows;
     kernel.bf16 = TileMethods<Weight>::kRounded;
+    if constexpr (is_integer<Weight::kElement>()) {
+      kernel.several = TileMethods<Weight>::kDigits;
+      kernel.several_rows = kTileDigitRows;
+    }
     if constexpr (exact_pairs<Weight::kElement>() || Weight::kElement == Format::kBF16) {
       constexpr bool kExact = TileMethods<Weight>::kExactWeights || Weight::kScale == Format::kNone;
       if constexpr (!kExact) {
@@ -119,6 +133,7 @@ struct Unit {
   static int64_t scratch_bytes(int64_t k) { return tile_scratch_bytes(k); }
   static void pack(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather, int64_t k,
                    ActivationOrder order) {
+    if (order == ActivationOrder::kDigitTiles) return pack_digits(packed, x, rows, gather, k);
     if (order == ActivationOrder::kTiles) return pack_tiles<false>(packed, x, rows, gather, k);
     if (order == ActivationOrder::kSplitTiles) return pack_tiles<true>(packed, x, rows, gather, k);
     pack_row(packed, x, gather, k, order);

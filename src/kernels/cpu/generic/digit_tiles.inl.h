@@ -1,0 +1,311 @@
+// The mainloop of matrix units for 3 to 10 rows of activations and integer weights: tiles of bytes.
+// Included inside the namespace of an instruction set with tiles, after tile_panels.inl.h.
+//
+// An activation is a whole number of steps, written with three signed digits; each digit is a
+// column, so that a tile has 5 rows of activations and the products are exact integers:
+//
+//   x = step * (d2 * 2^16 + d1 * 2^8 + d0)      step: a power of two, for each row and block of 128
+//
+//              d0 of 5 rows  d1   d2  -         weights less nothing: codes, as they are;
+//             +-------------+----+---+-+        scale * (code - zero) comes with the sums:
+//    16 quads |             |    |   |0|
+//             +-------------+----+---+-+        total += scale * (step * 2^(8 i) * sums
+//   16   +--+ +-------------+----+---+-+                         - zero * sum of the inputs)
+//   rows |A | |   16 sums of each row  |
+//        +--+ +------------------------+
+//
+//   for each strip of 64 rows, for each block of 128 inputs, for each tile of 16 rows:
+//     products of this tile; meanwhile the next is decoded, and sums of the one before the last
+//     are scaled and added
+//
+// Accuracy, u = 2^-24, b blocks: products and what they are summed up to in a block are exact. With
+// q what an activation is rounded by, half a step, which is 2^-22 of the largest of its block (or
+// 2^-127), and as the digits of x are together at most 3 |x|:
+//   |y - exact| <= sum |w| q + 3 n u / (1 - n u) * sum |w| (|x| + q),   n = b + 5
+// An infinite scale that meets a digit that is zero is NaN; an activation that is not finite makes
+// its row NaN, and one of 2^114 or more may.
+
+/// One step of activations: [quad of inputs][column][4 bytes]; lane q of a block's codes is octet
+/// q, and its bytes in step h are inputs 8 q + 2 b + h.
+constexpr int64_t kDigitTileBytes = 1024;
+constexpr int64_t kDigitTerms = 3;
+constexpr int64_t kDigitFactors = 2 * kDigitTileBytes;  // where step * 2^(8 i) of each column lies
+constexpr int64_t kDigitSums = kDigitFactors + 64;      // the same times the sum of the digits
+constexpr int64_t kDigitPacks = 2;                      // that go through together
+
+/// The digits of some rows of one block, and what belongs to them.
+struct DigitBlock {
+  alignas(64) uint8_t bytes[2][kTileRows][64];  // [step][column][quad]
+  alignas(64) float factors[kTileRows];
+  alignas(64) float sums[kTileRows];
+};
+
+/// Octets v, transposed, of row m of a pack.
+inline void pack_digits_of_row(DigitBlock& block, int64_t m, const Float* v) {
+  Float largest = magnitude(v[0]);
+  Float poison = mul(v[0], zero());  // NaN where an input is NaN or infinite, else zero
+  for (int j = 1; j < 8; ++j) {
+    largest = max(largest, magnitude(v[j]));
+    poison = fma(v[j], zero(), poison);
+  }
+  const DigitStep step = digit_step(largest);
+  Int words[2][kDigitTerms];
+  Int sums[kDigitTerms];
+  for (int i = 0; i < kDigitTerms; ++i) words[0][i] = words[1][i] = sums[i] = zero_int();
+  for (int j = 7; j >= 0; --j) {
+    Int digits[kDigitTerms];
+    split_digits(round_to_int(mul(v[j], broadcast(step.inverse))), digits);
+    for (int i = 0; i < kDigitTerms; ++i) {
+      Int& word = words[j % 2][i];
+      sums[i] = add_int(sums[i], digits[i]);
+      word = or_bits(shift_left<8>(word), and_bits(digits[i], 0xFFu));
+    }
+  }
+  float factor = step.step + sum(poison);
+  for (int i = 0; i < kDigitTerms; ++i) {
+    const int64_t column = i * kDigitRows + m;
+    store_int(block.bytes[0][column], words[0][i]);
+    store_int(block.bytes[1][column], words[1][i]);
+    block.factors[column] = factor;
+    block.sums[column] = factor * static_cast<float>(sum_lanes(sums[i]));
+    factor *= 256;
+  }
+}
+
+/// Packs up to kDigitRows rows for kDigitTiles.
+inline void pack_digits(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather,
+                        int64_t k) {
+  for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
+    DigitBlock block{};
+    for (int64_t m = 0; m < rows; ++m) {
+      alignas(64) float inputs[kBlockInputs];
+      Float v[8];
+      transpose_octets(block_inputs(x + m * k, gather, begin, k, inputs), v);
+      pack_digits_of_row(block, m, v);
+    }
+    for (int h = 0; h < 2; ++h) {
+      transpose_16x16(reinterpret_cast<const float*>(block.bytes[h]),
+                      reinterpret_cast<float*>(packed + h * kDigitTileBytes));
+    }
+    store(reinterpret_cast<float*>(packed + kDigitFactors), load(block.factors));
+    store(reinterpret_cast<float*>(packed + kDigitSums), load(block.sums));
+    packed += activation_bytes(ActivationOrder::kDigitTiles);
+  }
+}
+
+/// The scales and zero points of one row, as floats; those of the row a strip later are asked for.
+template <class Scaling>
+void stage_digit_row(const Weights& weights, int64_t row, float* staged) {
+  const int64_t ahead = (row + kStripRows) * weights.groups;
+  const int64_t scale_bytes = weights.groups * Scaling::kScaleBytes;
+  const int64_t zero_bytes = weights.groups * Scaling::kZeroBytes;
+  for (int64_t i = 0; i < scale_bytes; i += 64) {
+    prefetch<64>(weights.scales, ahead * Scaling::kScaleBytes + i);
+  }
+  for (int64_t i = 0; i < zero_bytes; i += 64) {
+    prefetch<64>(weights.zeros, ahead * Scaling::kZeroBytes + i);
+  }
+  Scaling::stage(weights, row, 0, weights.groups, staged);
+}
+using StageDigitRow = void (*)(const Weights& weights, int64_t row, float* staged);
+
+/// Scratch memory of a thread; less than tile_scratch_bytes().
+struct DigitScratch {
+  alignas(64) uint8_t panels[2][2 * kDigitTileBytes];  // a tile of codes: two steps
+  alignas(64) int32_t sums[2][kDigitPacks][kTileRows][kTileRows];
+  alignas(64) float totals[kDigitPacks][kStripRows][kTileRows];
+  // Behind it: scales of a strip, [row][staged_floats]
+};
+
+/// All rows of a task by kPacks packs of activations. kGroups: scales belong to groups of blocks;
+/// else to the row, and multiply its total.
+template <Format kElement, int kPacks, bool kGroups>
+class DigitTiles {
+  using E = Element<kElement>;
+
+ public:
+  DigitTiles(const MatmulTask& task, StageDigitRow stage)
+      : task_(task),
+        stage_(stage),
+        scratch_(*reinterpret_cast<DigitScratch*>(task.scratch)),
+        staged_(reinterpret_cast<float*>(task.scratch + sizeof(DigitScratch))),
+        staged_stride_(staged_floats(task.weights.groups)),
+        zeros_(staged_half(task.weights.groups)),
+        blocks_((task.weights.cols + kBlockInputs - 1) / kBlockInputs),
+        whole_blocks_(loadable_blocks<E>(task.weights)),
+        group_blocks_(kGroups ? task.weights.group_size / kBlockInputs : INT64_MAX) {}
+
+  void run() {
+    for (int64_t n = task_.row_begin; n < task_.row_end; n += kStripRows) multiply_strip(n);
+  }
+
+ private:
+  /// What becomes of the sums of a tile.
+  struct Sums {
+    int64_t row = -1;               // of the strip; -1: there are none
+    const float* staged = nullptr;  // scales of that row, at the group
+    const uint8_t* inputs = nullptr;
+  };
+
+  void multiply_strip(int64_t n) {
+    const int64_t left = task_.row_end - n;
+    const int64_t rows = left < kStripRows ? left : kStripRows;
+    const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
+    for (int64_t i = 0; i < rows; ++i) stage_(task_.weights, n + i, staged_ + i * staged_stride_);
+    __builtin_memset(scratch_.totals, 0, sizeof(scratch_.totals));
+    Sums held;    // in the tiles
+    Sums adding;  // in scratch memory
+    int turn = 0;
+    decode_tile(n, rows, 0, 0, scratch_.panels[0]);
+    const uint8_t* inputs = task_.x.data;
+    const float* staged = staged_;
+    int64_t group_left = group_blocks_;
+    for (int64_t b = 0; b < blocks_; ++b) {
+      load_digit_inputs<kPacks>(inputs, task_.x.stride);
+      for (int64_t i = 0; i < tiles; ++i) {
+        multiply_digits<kPacks>(scratch_.panels[turn], scratch_.sums[turn][0][0]);
+        const bool last = i + 1 == tiles;
+        decode_tile(n, rows, last ? b + 1 : b, last ? 0 : i + 1, scratch_.panels[1 - turn]);
+        add_tile(adding, 1 - turn);
+        adding = held;
+        held = {.row = i * kTileRows,
+                .staged = staged + i * kTileRows * staged_stride_,
+                .inputs = inputs};
+        turn = 1 - turn;
+      }
+      inputs += activation_bytes(ActivationOrder::kDigitTiles);
+      if (--group_left == 0) {
+        ++staged;
+        group_left = group_blocks_;
+      }
+    }
+    store_digit_sums<kPacks>(scratch_.sums[turn][0][0]);
+    add_tile(adding, 1 - turn);
+    add_tile(held, turn);
+    for (int pack = 0; pack < kPacks; ++pack) store_results(n, rows, pack);
+  }
+
+  /// Tile i of block b, if there is one. Rows that it does not have stay what they were: what comes
+  /// of them is not stored.
+  void decode_tile(int64_t n, int64_t rows, int64_t b, int64_t i, uint8_t* panel) const {
+    if (b == blocks_) return;
+    constexpr int64_t kBlockBytes = E::kBits * kLanes;
+    const int64_t row_bytes = task_.weights.row_bytes;
+    const int64_t first = i * kTileRows;
+    const uint8_t* codes = task_.weights.codes + (n + first) * row_bytes + b * kBlockBytes;
+    const int64_t count = rows - first < kTileRows ? rows - first : kTileRows;
+    if (b < whole_blocks_ && count == kTileRows) {
+      const TilePrefetch ahead = tile_prefetch<E>(task_.weights, n, b, true);
+      int64_t soon = ahead.of_row(first);
+      static_assert(kTileRows % kWindowBlocks == 0);
+#pragma GCC unroll 4
+      for (int64_t r = 0; r < kTileRows; r += kWindowBlocks) {
+#pragma GCC unroll 4
+        for (int64_t j = 0; j < kWindowBlocks; ++j) {
+          prefetch<kBlockBytes>(nullptr, soon + j * kBlockBytes);
+          decode_row(codes, panel + 64 * (r + j));
+          codes += row_bytes;
+        }
+        soon += row_bytes;
+      }
+      return;
+    }
+    for (int64_t r = 0; r < count; ++r) {
+      alignas(64) uint8_t padded[load_bytes<E>()] = {};
+      copy_block<E>(task_.weights, codes - b * kBlockBytes, b, padded);
+      decode_row(padded, panel + 64 * r);
+      codes += row_bytes;
+    }
+  }
+  [[gnu::always_inline]] static void decode_row(const uint8_t* codes, uint8_t* panel) {
+    const Int all = E::load(codes);
+    store_int(panel, code_bytes<E::kBits, 0>(all));
+    store_int(panel + kDigitTileBytes, code_bytes<E::kBits, 1>(all));
+  }
+
+  void add_tile(const Sums& to, int turn) {
+    if (to.row < 0) return;
+    const int64_t stride = staged_stride_;
+    const int64_t zeros = zeros_;
+    for (int pack = 0; pack < kPacks; ++pack) {
+      const auto* inputs = reinterpret_cast<const float*>(to.inputs + pack * task_.x.stride);
+      const Float factors = load(inputs + kDigitFactors / 4);
+      const Float input_sums = load(inputs + kDigitSums / 4);
+      const Float center = mul(input_sums, broadcast(-E::kCenter));
+      const auto* sums = reinterpret_cast<const uint8_t*>(scratch_.sums[turn][pack][0]);
+      float* totals = scratch_.totals[pack][to.row];
+      const float* staged = to.staged;
+#pragma GCC unroll 8
+      for (int64_t r = 0; r < kTileRows; ++r) {
+        Float part = fma(int_to_float(load_int(sums + 64 * r)), factors, center);
+        part = fnma(broadcast(staged[zeros]), input_sums, part);
+        const Float total = load(totals + kTileRows * r);
+        store(totals + kTileRows * r,
+              kGroups ? fma(broadcast(*staged), part, total) : add(part, total));
+        staged += stride;
+      }
+    }
+  }
+
+  /// y[m][n] of a strip.
+  void store_results(int64_t n, int64_t rows, int pack) const {
+    const int64_t first_m = pack * kDigitRows;
+    const int64_t left = task_.x.rows - first_m;
+    const int64_t count = left < kDigitRows ? left : kDigitRows;
+    for (int64_t row = 0; row < rows; row += kTileRows) {
+      alignas(64) float digits[kTileRows][kTileRows];  // [column][n]
+      transpose_16x16(scratch_.totals[pack][row], digits[0]);
+      const int64_t lanes = rows - row < kTileRows ? rows - row : kTileRows;
+      const Float factor = factors(row, lanes);
+      const Float bias = task_.bias == nullptr ? zero() : load_first(task_.bias + n + row, lanes);
+      for (int64_t m = 0; m < count; ++m) {
+        const Float low = add(load(digits[m]), load(digits[kDigitRows + m]));
+        const Float all = add(low, load(digits[2 * kDigitRows + m]));
+        store_first(task_.y + (first_m + m) * task_.y_stride + n + row, add(mul(all, factor), bias),
+                    lanes);
+      }
+    }
+  }
+  /// What the totals of `count` rows from `row` of the strip on are to be multiplied by.
+  Float factors(int64_t row, int64_t count) const {
+    const Float factor = broadcast(task_.weights.tensor_scale);
+    if (kGroups) return factor;
+    alignas(64) float scales[kTileRows] = {};
+    for (int64_t i = 0; i < count; ++i) scales[i] = staged_[(row + i) * staged_stride_];
+    return mul(load(scales), factor);
+  }
+
+  const MatmulTask& task_;
+  StageDigitRow stage_;
+  DigitScratch& scratch_;
+  float* staged_;
+  int64_t staged_stride_;
+  int64_t zeros_;  // where zero points are staged
+  int64_t blocks_;
+  int64_t whole_blocks_;
+  int64_t group_blocks_;
+};
+
+template <Format kElement, int kPacks>
+void digit_rows_of_packs(const MatmulTask& task, StageDigitRow stage) {
+  if (task.weights.group_size < task.weights.cols) {
+    DigitTiles<kElement, kPacks, true>(task, stage).run();
+  } else {
+    DigitTiles<kElement, kPacks, false>(task, stage).run();
+  }
+}
+
+/// Groups cover whole blocks, or the row.
+template <Format kElement>
+void digit_rows(const MatmulTask& task, StageDigitRow stage) {
+  const TileSession session;
+  constexpr int64_t kMost = kDigitPacks * kDigitRows;
+  for (int64_t m = 0; m < task.x.rows; m += kMost) {
+    MatmulTask part = task;
+    part.x.data += m / kDigitRows * task.x.stride;
+    part.x.rows = task.x.rows - m < kMost ? task.x.rows - m : kMost;
+    part.y += m * task.y_stride;
+    part.x.rows <= kDigitRows ? digit_rows_of_packs<kElement, 1>(part, stage)
+                              : digit_rows_of_packs<kElement, 2>(part, stage);
+  }
+}
