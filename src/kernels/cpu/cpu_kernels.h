@@ -13,6 +13,9 @@
 //   kBytes       [h = 0, 1] signed bytes, four for each lane, of x[8*i + 2*b + h] / scale[i];
 //                then their sums as int32, the scales, and the sums as floats; scale[i] is the
 //                largest magnitude of the octet / 127
+//   kThreeBytes  three signed digits instead of one byte: [digit][h = 0, 1], highest first, of
+//                t[8*i + j] = x[8*i + j] / scale[i]; then minus the sums of t as int32, the
+//                scales, and the sums of x as floats; see triple_products.inl.h
 //   kTiles       for tiles of 16 rows of activations: [j = 0..3][lane i][row][2] bf16 as kPairs
 //   kSplitTiles  tiles of 8 rows, x = high + low, 16 bits: row m of the tile is the high part of
 //                row m, row 8 + m the low part
@@ -35,6 +38,7 @@ enum class ActivationOrder : uint8_t {
   kPairs,
   kSplitPairs,
   kBytes,
+  kThreeBytes,
   kTiles,
   kSplitTiles,
 };

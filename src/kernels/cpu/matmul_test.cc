@@ -31,8 +31,8 @@ using testing::rounding_bound;
 
 constexpr int64_t kMaxM = 37;  // two tiles and a part of one
 
-/// The roundings of one product: the formulas at the top of gemv.inl.h, gemm.inl.h and
-/// tiles.inl.h, relative to sum |w| |x|.
+/// The roundings of one product: the formulas at the top of gemv.inl.h, gemm.inl.h, tiles.inl.h and
+/// triple_products.inl.h, relative to sum |w| |x|.
 double relative_bound(const Kernels& kernels, const NamedMethod& method, int64_t cols) {
   const double lanes = kernels.lanes;
   const auto k = static_cast<double>(cols);
@@ -50,6 +50,8 @@ double relative_bound(const Kernels& kernels, const NamedMethod& method, int64_t
       // Weights of two terms have as many bits as activations, and twice as many products.
       if (method.two_terms) return 0x1.02p-15 + rounding_bound(2 * k + blocks + 5);
       return 0x1.02p-16 + rounding_bound(k + blocks + 5);
+    case ActivationOrder::kThreeBytes:
+      return rounding_bound(6 + blocks + levels);
     default:
       break;
   }
@@ -70,6 +72,27 @@ std::vector<float> octet_maxima(const std::vector<float>& x, int64_t cols) {
     }
   }
   return maxima;
+}
+
+/// Half a step of an activation for those that are integers under one scale for each octet,
+/// relative to the largest of the octet; 0 for others.
+double octet_step(const NamedMethod& method) {
+  if (method.method.order == ActivationOrder::kBytes) return 1.001 / 254;
+  return method.method.order == ActivationOrder::kThreeBytes ? 0x1.02p-23 : 0;
+}
+
+/// How far each result may be from the oracle's, `octets` being that of octet_maxima().
+std::vector<double> bounds_of(const Kernels& kernels, const NamedMethod& method,
+                              const Oracle& oracle, const Oracle& octets, int64_t cols) {
+  const double g = relative_bound(kernels, method, cols);
+  const double step = octet_step(method);
+  std::vector<double> bounds(oracle.magnitude.size());
+  for (std::size_t i = 0; i < bounds.size(); ++i) {
+    // The rounded activations, which may be larger by a step, meet the roundings of the sums.
+    bounds[i] =
+        g * (oracle.magnitude[i] + 2 * step * octets.magnitude[i]) + step * octets.magnitude[i];
+  }
+  return bounds;
 }
 
 struct Case {
@@ -163,16 +186,8 @@ TEST_P(Matmul, real_products_stay_within_the_documented_bound) {
         test.format, {1, 2, 4, 8, 37},
         [&](const Kernels& kernels, const NamedMethod& method, int64_t m) {
           const std::vector<float> y = multiply(kernels, method.method, matrix.view, x, m);
-          const auto size = static_cast<int64_t>(y.size());
-          const double g = relative_bound(kernels, method, test.cols);
-          std::vector<double> bounds(oracle.magnitude.begin(), oracle.magnitude.begin() + size);
-          for (int64_t i = 0; i < size; ++i) {
-            bounds[i] *= g;
-            // Half a step of 1/127 of the octet's largest for each input, and what that is rounded.
-            if (method.name == "int8") {
-              bounds[i] = octets.magnitude[i] * (1.001 / 254 + g * (1 + 1.0 / 127));
-            }
-          }
+          std::vector<double> bounds = bounds_of(kernels, method, oracle, octets, test.cols);
+          bounds.resize(y.size());
           const Comparison result = compare_matmul(y, std::span(oracle.y.data(), y.size()), bounds);
           EXPECT_TRUE(result) << describe(kernels, method, test, m) << ": " << result.message;
           worst = std::max(worst, result.worst_ratio);
@@ -182,6 +197,35 @@ TEST_P(Matmul, real_products_stay_within_the_documented_bound) {
   RecordProperty("worst_ratio_to_bound", std::to_string(worst));
   // Far below the bound nothing would be compared: rounding errors must show.
   EXPECT_GT(worst, 1e-3);
+}
+
+TEST_P(Matmul, inputs_of_all_magnitudes_stay_within_the_documented_bound) {
+  // Each row of activations has its own magnitude, neighbours are far apart, some octets are zeros,
+  // and some largest inputs lie just below a power of two, where scales of octets change.
+  constexpr int64_t kCols = 1160;
+  const WeightFormat format = {GetParam().element, GetParam().scale, GetParam().zero, 32};
+  const RandomMatrix matrix = random_matrix(format, 9, kCols, Contents::kExact, 30);
+  Random random(31);
+  std::vector<float> x(kMaxM * kCols);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (i / 8 % 11 == 0) continue;
+    const int exponent = static_cast<int>(i / kCols * 37 % 120) - 70;
+    const double mantissa =
+        i % 3 == 0 ? 2 - 0x1p-23 * static_cast<double>(random.below(100000)) : 1 + random.uniform();
+    const double value = std::ldexp(mantissa, exponent - static_cast<int>(random.below(24)));
+    x[i] = static_cast<float>(i % 2 == 0 ? value : -value);
+  }
+  const Oracle oracle = multiply_in_double(matrix.view, x, kMaxM);
+  const Oracle octets = multiply_in_double(matrix.view, octet_maxima(x, kCols), kMaxM);
+  for_all_methods(
+      format, {1, 2, 3, 37}, [&](const Kernels& kernels, const NamedMethod& method, int64_t m) {
+        const std::vector<float> y = multiply(kernels, method.method, matrix.view, x, m);
+        std::vector<double> bounds = bounds_of(kernels, method, oracle, octets, kCols);
+        bounds.resize(y.size());
+        const Comparison result = compare_matmul(y, std::span(oracle.y.data(), y.size()), bounds);
+        EXPECT_TRUE(result) << kernels.name << ", " << method.name << ", M " << m << ": "
+                            << result.message;
+      });
 }
 
 TEST_P(Matmul, results_do_not_depend_on_how_rows_are_divided) {
@@ -360,9 +404,8 @@ class SeededFaults : public ::testing::Test {
                       const MatrixView& oracle_weights, int64_t m) const {
     const std::vector<float> y = multiply(kernels, method.method, right_.view, x_, m);
     const Oracle oracle = multiply_in_double(oracle_weights, x_, m);
-    std::vector<double> bounds = oracle.magnitude;
-    for (double& bound : bounds) bound *= relative_bound(kernels, method, kCols);
-    return compare_matmul(y, oracle.y, bounds);
+    const Oracle octets = multiply_in_double(oracle_weights, octet_maxima(x_, kCols), m);
+    return compare_matmul(y, oracle.y, bounds_of(kernels, method, oracle, octets, kCols));
   }
 };
 

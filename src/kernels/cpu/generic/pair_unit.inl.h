@@ -26,8 +26,13 @@ struct Unit {
     constexpr Format kElement = Weight::kElement;
     if constexpr (has_pairs<kElement>()) {
       kernel.few_rows = 16;
-      kernel.few = {ActivationOrder::kSplitPairs,
-                    &Weight::template each_row<PairProduct<kElement, 2>>};
+      if constexpr (OctetBytes<kElement>::kExists) {
+        kernel.few = {ActivationOrder::kThreeBytes,
+                      &Weight::template each_row<TripleProduct<kElement>>};
+      } else {
+        kernel.few = {ActivationOrder::kSplitPairs,
+                      &Weight::template each_row<PairProduct<kElement, 2>>};
+      }
       kernel.bf16 = {ActivationOrder::kPairs, &Weight::template each_row<PairProduct<kElement, 1>>};
     }
   }
@@ -39,6 +44,9 @@ struct Unit {
     }
     if (order == ActivationOrder::kSplitPairs) {
       return pack_octet_row(packed, x, gather, k, order, pack_pairs<2>);
+    }
+    if (order == ActivationOrder::kThreeBytes) {
+      return pack_octet_row(packed, x, gather, k, order, pack_triples);
     }
     pack_row(packed, x, gather, k, order);
   }

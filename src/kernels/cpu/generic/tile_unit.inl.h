@@ -99,6 +99,10 @@ struct Unit {
   static constexpr void add_methods(MatmulKernel& kernel) {
     kernel.int8_rows = kTileInt8Rows;
     kernel.bf16 = TileMethods<Weight>::kRounded;
+    if constexpr (OctetBytes<Weight::kElement>::kExists) {
+      kernel.few = {ActivationOrder::kThreeBytes,
+                    &Weight::template each_row<TripleProduct<Weight::kElement>>};
+    }
     if constexpr (exact_pairs<Weight::kElement>() || Weight::kElement == Format::kBF16) {
       constexpr bool kExact = TileMethods<Weight>::kExactWeights || Weight::kScale == Format::kNone;
       if constexpr (!kExact) {
@@ -121,6 +125,9 @@ struct Unit {
                    ActivationOrder order) {
     if (order == ActivationOrder::kTiles) return pack_tiles<false>(packed, x, rows, gather, k);
     if (order == ActivationOrder::kSplitTiles) return pack_tiles<true>(packed, x, rows, gather, k);
+    if (order == ActivationOrder::kThreeBytes) {
+      return pack_octet_row(packed, x, gather, k, order, pack_triples);
+    }
     pack_row(packed, x, gather, k, order);
   }
 };
