@@ -123,12 +123,12 @@ TEST(ChooseMethod, takes_tiles_for_a_few_tokens_only_where_they_are_faster) {
       const Weights weights = {.cols = 1024, .group_size = group_size};
       return choose_method(*kernels, kernel, weights, m, precision, invariant).multiply;
     };
-    EXPECT_EQ(chosen(128, 2, Precision::kF32), kernel.few.multiply);
-    EXPECT_EQ(chosen(128, 3, Precision::kF32), kernel.many.multiply);
+    EXPECT_EQ(chosen(128, 3, Precision::kF32), kernel.few.multiply);
+    EXPECT_EQ(chosen(128, 4, Precision::kF32), kernel.many.multiply);
     EXPECT_EQ(chosen(128, 8, Precision::kBF16), kernel.many.multiply);
     EXPECT_EQ(chosen(128, 9, Precision::kBF16), kernel.bf16.multiply);
-    EXPECT_EQ(chosen(32, 7, Precision::kF32), kernel.few.multiply);
-    EXPECT_EQ(chosen(32, 8, Precision::kF32), kernel.many_small_groups.multiply);
+    EXPECT_EQ(chosen(32, 11, Precision::kF32), kernel.few.multiply);
+    EXPECT_EQ(chosen(32, 12, Precision::kF32), kernel.many_small_groups.multiply);
     EXPECT_EQ(chosen(32, 4, Precision::kBF16), kernel.few.multiply);
     EXPECT_EQ(chosen(32, 5, Precision::kBF16), kernel.bf16.multiply);
     EXPECT_EQ(chosen(128, 1, Precision::kF32, true), kernel.many.multiply);

@@ -138,19 +138,19 @@ struct OctetBytes<Format::kU4> {
   }
 };
 
-/// 64 bytes that repeat the first sixteen: vpermb ignores two bits of its index, this table two
-/// more, so that codes of four bits may bring their neighbours.
-struct NibbleTable {
+/// What vpermb looks up: it ignores two bits of an index of eight.
+struct ByteTable {
   alignas(64) uint8_t bytes[64];
 };
-constexpr NibbleTable make_e2m1_bytes() {
-  NibbleTable table{};
+/// Codes of four bits, which may bring their neighbours.
+constexpr ByteTable make_e2m1_bytes() {
+  ByteTable table{};
   for (int i = 0; i < 64; ++i) {
     table.bytes[i] = static_cast<uint8_t>(2 * Codebook<Format::kE2M1>::value(i % 16) + 16);
   }
   return table;
 }
-constexpr NibbleTable kE2m1Bytes = make_e2m1_bytes();
+constexpr ByteTable kE2m1Bytes = make_e2m1_bytes();
 
 template <>
 struct OctetBytes<Format::kE2M1> {
@@ -168,14 +168,20 @@ struct OctetBytes<Format::kE2M1> {
   }
 };
 
-/// Where the codes 2 * b + h of two lanes begin in their 64 bits.
-template <int kBits, int h>
-inline __m512i code_offsets() {
-  constexpr int64_t kLane = h * kBits * 0x01010101 + 2 * kBits * 0x03020100;
-  return _mm512_set1_epi64(kLane | ((kLane + 0x20202020) << 32));
+/// The second of two codes.
+template <int kBits>
+constexpr ByteTable make_second_codes() {
+  ByteTable table{};
+  for (int i = 0; i < 64; ++i) {
+    table.bytes[i] = static_cast<uint8_t>((i >> kBits) % (1 << kBits));
+  }
+  return table;
 }
+template <int kBits>
+constexpr ByteTable kSecondCodes = make_second_codes<kBits>();
 
 /// Codes of two and three bits: an instruction of VBMI takes any eight bits out of 64 for a byte.
+/// These are two codes, and their neighbours.
 template <Format kElement>
 struct ShortOctetBytes {
   static constexpr bool kExists = true;
@@ -186,10 +192,11 @@ struct ShortOctetBytes {
   static constexpr int64_t kLoadBytes = TableElement<kElement>::kLoadBytes;
   using Codes = ByteCodes;
   static Codes load(const uint8_t* p) {
-    constexpr uint32_t kMask = ((1u << kBits) - 1) * 0x01010101u;
-    const __m512i octets = TableElement<kElement>::load(p);
-    return {and_bits(_mm512_multishift_epi64_epi8(code_offsets<kBits, 0>(), octets), kMask),
-            and_bits(_mm512_multishift_epi64_epi8(code_offsets<kBits, 1>(), octets), kMask)};
+    constexpr int64_t kLane = 2 * kBits * 0x03020100;  // where pairs of codes begin in 64 bits
+    const __m512i begins = _mm512_set1_epi64(kLane | ((kLane + 0x20202020) << 32));
+    const __m512i pairs = _mm512_multishift_epi64_epi8(begins, TableElement<kElement>::load(p));
+    return {and_bits(pairs, ((1u << kBits) - 1) * 0x01010101u),
+            _mm512_permutexvar_epi8(pairs, _mm512_load_si512(kSecondCodes<kBits>.bytes))};
   }
 };
 template <>

@@ -99,7 +99,8 @@ struct Unit {
   static constexpr void add_methods(MatmulKernel& kernel) {
     kernel.int8_rows = kTileInt8Rows;
     kernel.bf16 = TileMethods<Weight>::kRounded;
-    if constexpr (OctetBytes<Weight::kElement>::kExists) {
+    constexpr bool kTriples = OctetBytes<Weight::kElement>::kExists;
+    if constexpr (kTriples) {
       kernel.few = {ActivationOrder::kThreeBytes,
                     &Weight::template each_row<TripleProduct<Weight::kElement>>};
     }
@@ -107,7 +108,7 @@ struct Unit {
       constexpr bool kExact = TileMethods<Weight>::kExactWeights || Weight::kScale == Format::kNone;
       if constexpr (!kExact) {
         kernel.many_small_groups = TileMethods<Weight>::kTwoTerms;
-        kernel.few_rows_small_groups = kTileTwoTermRows;
+        kernel.few_rows_small_groups = kTileTripleRows;
       }
       kernel.many = TileMethods<Weight>::kExact;
       kernel.many_for_one = true;
@@ -117,7 +118,7 @@ struct Unit {
       }
     } else if constexpr (Weight::kScale != Format::kNone) {
       kernel.many = TileMethods<Weight>::kTwoTerms;
-      kernel.few_rows = kTileTwoTermRows;
+      kernel.few_rows = kTriples ? kTileTripleRows : kTileTwoTermRows;
     }
   }
   static int64_t scratch_bytes(int64_t k) { return tile_scratch_bytes(k); }

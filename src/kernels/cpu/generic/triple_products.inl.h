@@ -26,8 +26,9 @@
 // The first is half a step of t. (At its worst the largest is just above 127 * 0x010101 steps, of
 // which the next are twice as long: 2^22 / (127 * 0x010101 / 2) = 1.004. Below 2^-104 scales stay
 // at 2^-126.) The roundings are those of the octet's sum, two with 8 bits, and of the inputs' for
-// the zero, of their difference, b, those of sum4, the tensor's scale and the bias. A float holds 24 bits, so inputs
-// that are integers below 2^22 times a power of two, the same for the octet, meet no rounding.
+// the zero, of their difference, b, those of sum4, the tensor's scale and the bias. The sums for
+// the zero are those of t, so that both terms have the same rounded inputs. Inputs that are
+// integers below 2^22 times a power of two, the same for the octet, meet no rounding.
 // An input that is not finite makes its scale NaN, and with it every result.
 
 /// Where things lie in one block of kThreeBytes, in bytes: the digits, highest first, each as the
