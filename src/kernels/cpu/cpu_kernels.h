@@ -13,6 +13,9 @@
 //   kBytes       [h = 0, 1] signed bytes, four for each lane, of x[8*i + 2*b + h] / scale[i];
 //                then their sums as int32, the scales, and the sums as floats; scale[i] is the
 //                largest magnitude of the octet / 127
+//   kThreeBytes  three signed digits instead of one byte: [digit][h = 0, 1], highest first, of
+//                t[8*i + j] = x[8*i + j] / scale[i]; then minus the sums of t as int32, the
+//                scales, and the sums of x as floats; see triple_products.inl.h
 //   kTiles       for tiles of 16 rows of activations: [j = 0..3][lane i][row][2] bf16 as kPairs
 //   kSplitTiles  tiles of 8 rows, x = high + low, 16 bits: row m of the tile is the high part of
 //                row m, row 8 + m the low part
@@ -37,6 +40,7 @@ enum class ActivationOrder : uint8_t {
   kPairs,
   kSplitPairs,
   kBytes,
+  kThreeBytes,
   kTiles,
   kSplitTiles,
   kDigitTiles,
@@ -92,7 +96,8 @@ struct MatmulTask {
 
 /// What a product rounds its activations to.
 enum class Precision : uint8_t {
-  kF32,   // float32, or what differs from it by 2^-16 of each activation
+  kF32,   // float32, or what differs from it by 2^-16 of each activation or 2^-22.9 of the
+          // largest of each 8
   kBF16,  // prompts (M > few_rows and many_rows): bfloat16, as the models' own software has them,
           // where the machine has units for it; else as kF32
   kInt8,  // 8 bits with a scale for each 8 inputs, for integer and E2M1 weights; others as kF32.

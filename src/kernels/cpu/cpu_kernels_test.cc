@@ -130,8 +130,8 @@ TEST(ChooseMethod, takes_tiles_for_a_few_tokens_only_where_they_are_faster) {
     EXPECT_EQ(chosen(128, 3, Precision::kBF16), kernel.several.multiply);
     EXPECT_EQ(chosen(128, 10, Precision::kBF16), kernel.several.multiply);
     EXPECT_EQ(chosen(128, 11, Precision::kBF16), kernel.bf16.multiply);
-    EXPECT_EQ(chosen(32, 7, Precision::kF32), kernel.few.multiply);
-    EXPECT_EQ(chosen(32, 8, Precision::kF32), kernel.many_small_groups.multiply);
+    EXPECT_EQ(chosen(32, 11, Precision::kF32), kernel.few.multiply);
+    EXPECT_EQ(chosen(32, 12, Precision::kF32), kernel.many_small_groups.multiply);
     EXPECT_EQ(chosen(32, 4, Precision::kBF16), kernel.few.multiply);
     EXPECT_EQ(chosen(32, 5, Precision::kBF16), kernel.bf16.multiply);
     EXPECT_EQ(chosen(128, 1, Precision::kF32, true), kernel.many.multiply);
@@ -179,6 +179,46 @@ TEST(Pack, puts_inputs_where_the_header_says) {
           }
         }
       }
+    }
+  }
+}
+
+TEST(Pack, three_digits_are_the_inputs_in_steps_of_a_power_of_two) {
+  struct Octet {
+    float inputs[8];
+    float scale;  // expected
+  };
+  // 127 * 0x010101 is the largest number of steps; just above it they are twice as long.
+  constexpr float kLargest = 127 * 0x010101;
+  const Octet octets[] = {
+      {{1, -2, 3, -4, 5, -6, 7, 0.5F}, 0x1p-20F},
+      {{0, 0, 0, 0, 0, 0, 0, 0}, 0x1p-126F},
+      {{kLargest, -kLargest, 1, -1, 127, 128, -128, -129}, 1},
+      {{kLargest + 0.5F, -1, 2, -2, 3, -3, 32768, -32768}, 2},
+      {{0x1.FFFFFEp127F, -0x1p127F, 0x1p104F, 0, 0x1p106F, 0, 0, -0x1p107F}, 0x1p106F},
+      {{0x1p-149F, -0x1p-149F, 0x1p-127F, 0x1p-126F, 0, 0, 0, 0x1p-110F}, 0x1p-126F}};
+  for (const Kernels* kernels : all_kernels()) {
+    if (!runs_here(*kernels) || (kernels->required_features & kCpuAvx512Vnni) == 0) continue;
+    const int64_t lanes = kernels->lanes;
+    const int64_t bytes = kernels->packed_bytes(8, ActivationOrder::kThreeBytes);
+    ASSERT_EQ(bytes, 9 * 4 * lanes);
+    testing::GuardedBytes packed(bytes);
+    for (const Octet& octet : octets) {
+      kernels->pack(reinterpret_cast<uint8_t*>(packed.data()), octet.inputs, 1, nullptr, 8,
+                    ActivationOrder::kThreeBytes);
+      const auto* digits = reinterpret_cast<const int8_t*>(packed.data());
+      const auto* last = reinterpret_cast<const float*>(packed.data());
+      EXPECT_EQ(last[7 * lanes], octet.scale);
+      double sum = 0;
+      for (int64_t i = 0; i < 8; ++i) {
+        double t = 0;
+        for (int64_t digit = 0; digit < 3; ++digit) {
+          t = 256 * t + digits[(2 * digit + i % 2) * 4 * lanes + i / 2];
+        }
+        EXPECT_EQ(t, std::nearbyint(octet.inputs[i] / octet.scale)) << octet.inputs[i];
+        sum += t;
+      }
+      EXPECT_EQ(last[8 * lanes], static_cast<float>(sum * octet.scale));
     }
   }
 }

@@ -32,7 +32,7 @@ using testing::rounding_bound;
 constexpr int64_t kMaxM = 37;  // two tiles and a part of one
 
 /// The roundings of one product: the formulas at the top of gemv.inl.h, gemm.inl.h, tiles.inl.h and
-/// digit_tiles.inl.h, relative to sum |w| |x|.
+/// triple_products.inl.h and digit_tiles.inl.h, relative to sum |w| |x|.
 double relative_bound(const Kernels& kernels, const NamedMethod& method, int64_t cols) {
   const double lanes = kernels.lanes;
   const auto k = static_cast<double>(cols);
@@ -52,6 +52,8 @@ double relative_bound(const Kernels& kernels, const NamedMethod& method, int64_t
       return 0x1.02p-16 + rounding_bound(k + blocks + 5);
     case ActivationOrder::kDigitTiles:
       return 3 * rounding_bound(blocks + 5);
+    case ActivationOrder::kThreeBytes:
+      return rounding_bound(6 + blocks + levels);
     default:
       break;
   }
@@ -72,6 +74,49 @@ std::vector<float> local_maxima(const std::vector<float>& x, int64_t cols, int64
     }
   }
   return maxima;
+}
+
+/// Products in double precision, and what they would be were every activation the largest of its
+/// octet, or of its block of 128.
+struct Expected {
+  Oracle exact;
+  Oracle octets;
+  Oracle blocks;
+};
+Expected expect(const MatrixView& weights, const std::vector<float>& x, int64_t m) {
+  return {multiply_in_double(weights, x, m),
+          multiply_in_double(weights, local_maxima(x, weights.cols, 8), m),
+          multiply_in_double(weights, local_maxima(x, weights.cols, 128), m)};
+}
+
+/// Half a step of an activation for those that are integers under one scale for their octet or
+/// block, relative to the largest there; 0 for others.
+double half_step(const NamedMethod& method) {
+  switch (method.method.order) {
+    case ActivationOrder::kBytes:
+      return 1.001 / 254;
+    case ActivationOrder::kThreeBytes:
+      return 0x1.02p-23;
+    case ActivationOrder::kDigitTiles:
+      return 0x1p-22;
+    default:
+      return 0;
+  }
+}
+
+/// How far each result may be from the exact one.
+std::vector<double> bounds_of(const Kernels& kernels, const NamedMethod& method,
+                              const Expected& expected, int64_t cols) {
+  const double g = relative_bound(kernels, method, cols);
+  const double step = half_step(method);
+  const bool blocks = method.method.order == ActivationOrder::kDigitTiles;
+  const std::vector<double>& local = blocks ? expected.blocks.magnitude : expected.octets.magnitude;
+  std::vector<double> bounds(expected.exact.magnitude.size());
+  for (std::size_t i = 0; i < bounds.size(); ++i) {
+    // The rounded activations, which may be larger by a step, meet the roundings of the sums.
+    bounds[i] = g * (expected.exact.magnitude[i] + 2 * step * local[i]) + step * local[i];
+  }
+  return bounds;
 }
 
 struct Case {
@@ -159,26 +204,15 @@ TEST_P(Matmul, real_products_stay_within_the_documented_bound) {
     const RandomMatrix matrix =
         random_matrix(test.format, test.rows, test.cols, Contents::kReal, ++seed);
     const std::vector<float> x = random_inputs(kMaxM, test.cols, Contents::kReal, ++seed);
-    const Oracle oracle = multiply_in_double(matrix.view, x, kMaxM);
-    const Oracle octets = multiply_in_double(matrix.view, local_maxima(x, test.cols, 8), kMaxM);
-    const Oracle blocks = multiply_in_double(matrix.view, local_maxima(x, test.cols, 128), kMaxM);
+    const Expected expected = expect(matrix.view, x, kMaxM);
     for_all_methods(
         test.format, {1, 2, 4, 8, 37},
         [&](const Kernels& kernels, const NamedMethod& method, int64_t m) {
           const std::vector<float> y = multiply(kernels, method.method, matrix.view, x, m);
-          const auto size = static_cast<int64_t>(y.size());
-          const double g = relative_bound(kernels, method, test.cols);
-          std::vector<double> bounds(oracle.magnitude.begin(), oracle.magnitude.begin() + size);
-          for (int64_t i = 0; i < size; ++i) {
-            bounds[i] *= g;
-            // Half a step of 1/127 of the octet's largest for each input, and what that is rounded.
-            if (method.name == "int8") {
-              bounds[i] = octets.magnitude[i] * (1.001 / 254 + g * (1 + 1.0 / 127));
-            }
-            // Half a step of 2^-21 of the block's largest for each input.
-            if (method.name == "several") bounds[i] += blocks.magnitude[i] * 0x1p-22 * (1 + g);
-          }
-          const Comparison result = compare_matmul(y, std::span(oracle.y.data(), y.size()), bounds);
+          std::vector<double> bounds = bounds_of(kernels, method, expected, test.cols);
+          bounds.resize(y.size());
+          const Comparison result =
+              compare_matmul(y, std::span(expected.exact.y.data(), y.size()), bounds);
           EXPECT_TRUE(result) << describe(kernels, method, test, m) << ": " << result.message;
           worst = std::max(worst, result.worst_ratio);
         });
@@ -187,6 +221,37 @@ TEST_P(Matmul, real_products_stay_within_the_documented_bound) {
   RecordProperty("worst_ratio_to_bound", std::to_string(worst));
   // Far below the bound nothing would be compared: rounding errors must show.
   EXPECT_GT(worst, 1e-3);
+}
+
+TEST_P(Matmul, inputs_of_all_magnitudes_stay_within_the_documented_bound) {
+  // Each row of activations has its own magnitude, neighbours are far apart, some octets are zeros,
+  // and some largest inputs lie just below a power of two, where scales of octets change.
+  constexpr int64_t kCols = 1160;
+  Random random(31);
+  std::vector<float> x(kMaxM * kCols);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (i / 8 % 11 == 0) continue;
+    const int exponent = static_cast<int>(i / kCols * 37 % 120) - 70;
+    const double mantissa =
+        i % 3 == 0 ? 2 - 0x1p-23 * static_cast<double>(random.below(100000)) : 1 + random.uniform();
+    const double value = std::ldexp(mantissa, exponent - static_cast<int>(random.below(24)));
+    x[i] = static_cast<float>(i % 2 == 0 ? value : -value);
+  }
+  for (const int64_t group : {32, 128}) {
+    const WeightFormat format = {GetParam().element, GetParam().scale, GetParam().zero, group};
+    const RandomMatrix matrix = random_matrix(format, 9, kCols, Contents::kExact, 30);
+    const Expected expected = expect(matrix.view, x, kMaxM);
+    for_all_methods(
+        format, {1, 2, 3, 37}, [&](const Kernels& kernels, const NamedMethod& method, int64_t m) {
+          const std::vector<float> y = multiply(kernels, method.method, matrix.view, x, m);
+          std::vector<double> bounds = bounds_of(kernels, method, expected, kCols);
+          bounds.resize(y.size());
+          const Comparison result =
+              compare_matmul(y, std::span(expected.exact.y.data(), y.size()), bounds);
+          EXPECT_TRUE(result) << kernels.name << ", " << method.name << ", M " << m << ", group "
+                              << group << ": " << result.message;
+        });
+  }
 }
 
 TEST_P(Matmul, results_do_not_depend_on_how_rows_are_divided) {
@@ -368,10 +433,8 @@ class SeededFaults : public ::testing::Test {
   Comparison compared(const Kernels& kernels, const NamedMethod& method,
                       const MatrixView& oracle_weights, int64_t m) const {
     const std::vector<float> y = multiply(kernels, method.method, right_.view, x_, m);
-    const Oracle oracle = multiply_in_double(oracle_weights, x_, m);
-    std::vector<double> bounds = oracle.magnitude;
-    for (double& bound : bounds) bound *= relative_bound(kernels, method, kCols);
-    return compare_matmul(y, oracle.y, bounds);
+    const Expected expected = expect(oracle_weights, x_, m);
+    return compare_matmul(y, expected.exact.y, bounds_of(kernels, method, expected, kCols));
   }
 };
 

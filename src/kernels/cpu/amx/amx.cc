@@ -14,6 +14,8 @@ namespace {
 //
 #include "kernels/cpu/generic/products.inl.h"
 //
+#include "kernels/cpu/generic/triple_products.inl.h"
+//
 #include "kernels/cpu/generic/gemv.inl.h"
 //
 #include "kernels/cpu/generic/gemm.inl.h"

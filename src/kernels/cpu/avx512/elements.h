@@ -114,6 +114,10 @@ struct TableElement {
   }
   template <int j>
   static Float value(Codes codes) {
+    if constexpr (kBits == 2 && j % 2 == 1) {  // four bits are two codes: one shift for both
+      return permute(cpu::avx512::load(kSecondFloatTable<kElement>.values),
+                     _mm512_srli_epi32(codes, kBits * (j - 1)));
+    }
     return permute(cpu::avx512::load(kFloatTable<kElement, 16>.values),
                    _mm512_srli_epi32(codes, kBits * j));
   }

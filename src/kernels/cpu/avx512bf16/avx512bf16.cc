@@ -17,6 +17,8 @@ namespace {
 //
 #include "kernels/cpu/generic/products.inl.h"
 //
+#include "kernels/cpu/generic/triple_products.inl.h"
+//
 #include "kernels/cpu/generic/pair_products.inl.h"
 //
 #include "kernels/cpu/generic/gemv.inl.h"

@@ -13,6 +13,27 @@ inline Float plus(Float a, Float b) {
   return add(a, b);
 }
 
+inline Int broadcast_int(uint32_t bits) {
+  return _mm512_set1_epi32(static_cast<int>(bits));
+}
+inline Int max_int(Int a, Int b) {
+  return _mm512_max_epi32(a, b);
+}
+inline Int xor_bits(Int v, uint32_t bits) {
+  return _mm512_xor_si512(v, broadcast_int(bits));
+}
+/// The sign comes in from the left.
+template <int n>
+inline Int shift_right_signed(Int v) {
+  return _mm512_srai_epi32(v, n);
+}
+inline Int bits_of(Float v) {
+  return _mm512_castps_si512(v);
+}
+inline Float float_of_bits(Int bits) {
+  return _mm512_castsi512_ps(bits);
+}
+
 using Pairs = __m512i;  // two bf16 for each lane
 
 inline Pairs load_pairs(const uint8_t* p) {

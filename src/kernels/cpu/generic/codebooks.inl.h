@@ -75,6 +75,19 @@ constexpr FloatTable<kSize> make_float_table() {
 template <Format kElement, int kSize>
 constexpr FloatTable<kSize> kFloatTable = make_float_table<kElement, kSize>();
 
+/// Sixteen floats for two codes of two bits: what the second stands for.
+template <Format kElement>
+constexpr FloatTable<16> make_second_float_table() {
+  FloatTable<16> table{};
+  for (int i = 0; i < 16; ++i) {
+    table.values[i] = static_cast<float>(Codebook<kElement>::value(i / 4));
+  }
+  return table;
+}
+
+template <Format kElement>
+constexpr FloatTable<16> kSecondFloatTable = make_second_float_table<kElement>();
+
 template <Format kElement>
 constexpr bool has_codebook() {
   return requires {

@@ -18,6 +18,7 @@
 // b + 1 for the blocks, those of sum4, the tensor's scale and the bias.
 // With ByteProduct there is the rounding of the activations besides: half a step for each input,
 //   sum_k |scale| * |element - zero| * max |x of its octet| / 254.
+// TripleProduct's bound is in triple_products.inl.h.
 
 constexpr int64_t kPrefetchBytes = 4096;
 
@@ -171,7 +172,7 @@ inline void multiply_rows(const MatmulTask& task, const int64_t (&n)[kRows],
 
 template <class Product, class Scaling, int kM>
 void gemv_rows(const MatmulTask& task) {
-  constexpr int kRows = kM <= 2 ? kGemvRows : kGemvRowsManyM;
+  constexpr int kRows = kM <= 2 ? kGemvRows : Product::kRowsManyM;
   const int64_t count = task.row_end - task.row_begin;
   const int64_t run = (count + kRows - 1) / kRows;
   const float factor = Product::kFactor * task.weights.tensor_scale;

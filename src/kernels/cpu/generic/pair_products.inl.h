@@ -20,6 +20,7 @@ struct PairProduct {
   static constexpr int64_t kActivationBytes = activation_bytes(kOrder);
   static constexpr int64_t kBlockBytes = E::kBits * kLanes;
   static constexpr float kFactor = PairCodebook<kElement>::kFactor;
+  static constexpr int kRowsManyM = kGemvRowsManyM;
 
   static Codes codes_at(const uint8_t* p) { return E::load(p); }
   static const float* sums(const uint8_t* x) {

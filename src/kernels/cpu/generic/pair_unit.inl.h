@@ -26,9 +26,14 @@ struct Unit {
     constexpr Format kElement = Weight::kElement;
     if constexpr (has_pairs<kElement>()) {
       kernel.few_rows = 16;
+      kernel.bf16 = {ActivationOrder::kPairs, &Weight::template each_row<PairProduct<kElement, 1>>};
+    }
+    if constexpr (OctetBytes<kElement>::kExists) {
+      kernel.few = {ActivationOrder::kThreeBytes,
+                    &Weight::template each_row<TripleProduct<kElement>>};
+    } else if constexpr (has_pairs<kElement>()) {
       kernel.few = {ActivationOrder::kSplitPairs,
                     &Weight::template each_row<PairProduct<kElement, 2>>};
-      kernel.bf16 = {ActivationOrder::kPairs, &Weight::template each_row<PairProduct<kElement, 1>>};
     }
   }
   static int64_t scratch_bytes(int64_t) { return 0; }
@@ -39,6 +44,9 @@ struct Unit {
     }
     if (order == ActivationOrder::kSplitPairs) {
       return pack_octet_row(packed, x, gather, k, order, pack_pairs<2>);
+    }
+    if (order == ActivationOrder::kThreeBytes) {
+      return pack_octet_row(packed, x, gather, k, order, pack_triples);
     }
     pack_row(packed, x, gather, k, order);
   }

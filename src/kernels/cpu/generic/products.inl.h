@@ -4,11 +4,14 @@
 //
 //   FloatProduct   float32 activations, eight fused multiply-adds per lane
 //   ByteProduct    activations in 8 bits with a scale for each octet, exact integer sums
+// and where there are instructions for them PairProduct (pair_products.inl.h) and TripleProduct
+// (triple_products.inl.h).
 //
 // A product has
 //   kOrder, kActivationBytes   how activations are packed, and the bytes of one block
 //   kBlockBytes                of codes
 //   kFactor                    what results are to be multiplied by
+//   kRowsManyM                 rows of weights that go through together with M = 3 and 4
 //   Decoder                    whose load() reads the codes
 //   Codes codes_at(p)
 //   add(codes, x, part)        part[r][m] = sum over the lane's octet of (element - centre) * x
@@ -22,6 +25,7 @@ struct FloatProduct {
   static constexpr int64_t kActivationBytes = activation_bytes(kOrder);
   static constexpr int64_t kBlockBytes = E::kBits * kLanes;
   static constexpr float kFactor = 1;
+  static constexpr int kRowsManyM = kGemvRowsManyM;
 
   static Codes codes_at(const uint8_t* p) { return E::load(p); }
   static const float* sums(const uint8_t* x) {
@@ -142,6 +146,7 @@ struct ByteProduct {
   static constexpr int64_t kActivationBytes = activation_bytes(kOrder);
   static constexpr int64_t kBlockBytes = E::kBits * kLanes;
   static constexpr float kFactor = 1;
+  static constexpr int kRowsManyM = kGemvRowsManyM;
 
   static Codes codes_at(const uint8_t* p) { return E::load(p); }
   static const float* sums(const uint8_t* x) {

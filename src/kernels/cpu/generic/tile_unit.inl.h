@@ -113,21 +113,27 @@ struct Unit {
       kernel.several = TileMethods<Weight>::kDigits;
       kernel.several_rows = kTileDigitRows;
     }
+    constexpr bool kTriples = OctetBytes<Weight::kElement>::kExists;
+    if constexpr (kTriples) {
+      kernel.few = {ActivationOrder::kThreeBytes,
+                    &Weight::template each_row<TripleProduct<Weight::kElement>>};
+    }
     if constexpr (exact_pairs<Weight::kElement>() || Weight::kElement == Format::kBF16) {
       constexpr bool kExact = TileMethods<Weight>::kExactWeights || Weight::kScale == Format::kNone;
       if constexpr (!kExact) {
         kernel.many_small_groups = TileMethods<Weight>::kTwoTerms;
-        kernel.few_rows_small_groups = kTileTwoTermRows;
+        kernel.few_rows_small_groups = kTileTripleRows;
       }
       kernel.many = TileMethods<Weight>::kExact;
       kernel.many_for_one = true;
       if constexpr (Weight::kScale != Format::kE4M3 && Weight::kScale != Format::kNone) {
-        kernel.few_rows = kTileFewRows;  // codes are decoded fast
+        // Codes are decoded fast.
+        kernel.few_rows = is_integer<Weight::kElement>() ? kTileDigitFewRows : kTileFewRows;
         kernel.many_rows = kSplitRows;
       }
     } else if constexpr (Weight::kScale != Format::kNone) {
       kernel.many = TileMethods<Weight>::kTwoTerms;
-      kernel.few_rows = kTileTwoTermRows;
+      kernel.few_rows = kTriples ? kTileTripleRows : kTileTwoTermRows;
     }
   }
   static int64_t scratch_bytes(int64_t k) { return tile_scratch_bytes(k); }
@@ -136,6 +142,9 @@ struct Unit {
     if (order == ActivationOrder::kDigitTiles) return pack_digits(packed, x, rows, gather, k);
     if (order == ActivationOrder::kTiles) return pack_tiles<false>(packed, x, rows, gather, k);
     if (order == ActivationOrder::kSplitTiles) return pack_tiles<true>(packed, x, rows, gather, k);
+    if (order == ActivationOrder::kThreeBytes) {
+      return pack_octet_row(packed, x, gather, k, order, pack_triples);
+    }
     pack_row(packed, x, gather, k, order);
   }
 };

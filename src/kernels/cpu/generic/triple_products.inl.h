@@ -1,0 +1,162 @@
+// The product of instruction sets with VNNI: float32 activations by dot products of bytes, for
+// weights that are small integers. Included inside the namespace of such an instruction set, after
+// products.inl.h.
+//
+// An octet of activations becomes integers of 24 bits under one scale, a power of two, and these
+// become three signed digits:
+//
+//   x[j] ~ scale * t[j],    t[j] = 2^16 d2[j] + 2^8 d1[j] + d0[j],    d from -128 to 127
+//
+//   bits     23 .. 16  15 .. 8   7 .. 0      t + 0x808080 has d2 + 128, d1 + 128 and d0 + 128 in
+//           +---------+---------+---------+  these bits, so that no carry has to be thought of
+//           |   d2    |   d1    |   d0    |
+//           +---------+---------+---------+
+//
+// With e the exponent of the octet's largest magnitude the scale is 2^(e - 22), or twice that if
+// t would be more than 127 * 0x010101. Then a dot product of bytes adds four products to each
+// lane, and six are all that 128 weights need. Their sums are integers without any rounding:
+// (code - centre) * t is 12 * 2^23 (E2M1, doubled) or less, eight of them below 2^31, and what
+// overflows on the way comes back, as sums are modulo 2^32. Codes of 8 bits would need 34, so that
+// their upper 26 and the sums of d0 become floats by themselves.
+//
+// Accuracy, with u = 2^-24, b blocks and c the centre:
+//   |y - exact| <= sum_k |scale| * |element - zero| * (1.004 * 2^-23 max |x of its octet| + 2^-127)
+//                + g * sum_k |scale| * (|element - c| + |zero - c|) * |x|,
+//   g = n u / (1 - n u),  n = 6 + b + log2(kLanes)
+// The first is half a step of t. (At its worst the largest is just above 127 * 0x010101 steps, of
+// which the next are twice as long: 2^22 / (127 * 0x010101 / 2) = 1.004. Below 2^-104 scales stay
+// at 2^-126.) The roundings are those of the octet's sum, two with 8 bits, and of the inputs' for
+// the zero, of their difference, b, those of sum4, the tensor's scale and the bias. The sums for
+// the zero are those of t, so that both terms have the same rounded inputs. Inputs that are
+// integers below 2^22 times a power of two, the same for the octet, meet no rounding.
+// An input that is not finite makes its scale NaN, and with it every result.
+
+/// Where things lie in one block of kThreeBytes, in bytes: the digits, highest first, each as the
+/// inputs 2 * b and 2 * b + 1 of the octets; the sums of t, negated; scales; sums as floats.
+constexpr int64_t kTripleSums = 6 * kVectorBytes;
+constexpr int64_t kTripleScales = 7 * kVectorBytes;
+constexpr int64_t kTripleFloatSums = 8 * kVectorBytes;
+
+template <Format kElement>
+struct TripleProduct {
+  using Bytes = OctetBytes<kElement>;
+  using Decoder = Bytes;
+  using Codes = typename Bytes::Codes;
+  static constexpr ActivationOrder kOrder = ActivationOrder::kThreeBytes;
+  static constexpr int64_t kActivationBytes = activation_bytes(kOrder);
+  static constexpr int64_t kBlockBytes = Bytes::kBits * kLanes;
+  static constexpr float kFactor = 1;  // Bytes' would let large results overflow on the way
+  // With four, activations are read half as often as with two. M = 4 of them do not fit into the
+  // first-level cache, and sums that do not fit into registers cost less than that.
+  static constexpr int kRowsManyM = kGemvRows;
+
+  static Codes codes_at(const uint8_t* p) { return Bytes::load(p); }
+  static const float* sums(const uint8_t* x) {
+    return reinterpret_cast<const float*>(x + kTripleFloatSums);
+  }
+  template <int kM, int kRows>
+  [[gnu::always_inline]] static void add(const Codes (&codes)[kRows], const uint8_t* const (&x)[kM],
+                                         Float (&part)[kRows][kM]) {
+#pragma GCC unroll 4
+    for (int m = 0; m < kM; ++m) {
+      // Two chains, as each addition waits for the one before it: 2^8 d2 + d1, and d0.
+      Int high[kRows];
+      Int low[kRows];
+      begin<kRows>(load_int(x[m] + kTripleSums), high, low);
+      add_digit<0, kRows>(codes, x[m], high);
+      add_digit<2, kRows>(codes, x[m], low);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) high[r] = shift_left<8>(high[r]);
+      add_digit<1, kRows>(codes, x[m], high);
+      Float scale = load(reinterpret_cast<const float*>(x[m] + kTripleScales));
+      if constexpr (Bytes::kFactor != 1) scale = mul(scale, broadcast(Bytes::kFactor));
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) part[r][m] = end(high[r], low[r], scale);
+    }
+  }
+
+ private:
+  /// Whether sums of eight products are below 2^31.
+  static constexpr bool kFits = Bytes::kBits <= 4;
+
+  /// What the sums begin with: minus the products of the centre. Those of 8-bit codes have too many
+  /// bits for `low`; what 2^16 of them are is one in `high` before that is shifted.
+  template <int kRows>
+  [[gnu::always_inline]] static void begin(Int minus_sums, Int (&high)[kRows], Int (&low)[kRows]) {
+    constexpr int kShift = Bytes::kShift;
+    const Int first = kFits ? zero_int() : shift_right_signed<16 - kShift>(minus_sums);
+    const Int rest = kFits ? minus_sums : and_bits(minus_sums, (1u << (16 - kShift)) - 1);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      high[r] = first;
+      low[r] = shift_left<kShift>(rest);
+    }
+  }
+  static Float end(Int high, Int low, Float scale) {
+    if (kFits) return mul(int_to_float(add_int(shift_left<8>(high), low)), scale);
+    return fma(int_to_float(high), mul(scale, broadcast(256)), mul(int_to_float(low), scale));
+  }
+
+  /// sums += the products with one digit.
+  template <int kDigit, int kRows>
+  [[gnu::always_inline]] static void add_digit(const Codes (&codes)[kRows], const uint8_t* x,
+                                               Int (&sums)[kRows]) {
+    const Int even = load_int(x + 2 * kDigit * kVectorBytes);
+    const Int odd = load_int(x + (2 * kDigit + 1) * kVectorBytes);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) sums[r] = dot_bytes(sums[r], codes[r].even, even);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) sums[r] = dot_bytes(sums[r], codes[r].odd, odd);
+  }
+};
+
+/// The bytes 0, 1 and 2 of four integers, none of which has a byte 3.
+struct DigitBytes {
+  Int digits[3];  // byte b is from integer b
+};
+inline DigitBytes deal_bytes(const Int (&t)[4]) {
+  Int outer[2];  // bytes 0 of t[0], 0 of t[1], 2 of t[0], 2 of t[1]; the same of t[2] and t[3]
+  Int inner[2];  // bytes 1 of t[0], 1 of t[1]
+  for (int i = 0; i < 2; ++i) {
+    const Int a = t[2 * i];
+    const Int b = t[2 * i + 1];
+    outer[i] = or_bits(and_bits(a, 0x00FF00FFu), shift_left<8>(and_bits(b, 0x00FF00FFu)));
+    inner[i] = or_bits(and_bits(shift_right<8>(a), 0x000000FFu), and_bits(b, 0x0000FF00u));
+  }
+  return {{or_bits(and_bits(outer[0], 0x0000FFFFu), shift_left<16>(outer[1])),
+           or_bits(inner[0], shift_left<16>(inner[1])),
+           or_bits(shift_right<16>(outer[0]), and_bits(outer[1], 0xFFFF0000u))}};
+}
+
+/// One block of kThreeBytes from octets that are transposed: v[j] holds element j of each.
+inline void pack_triples(uint8_t* packed, const Float* v) {
+  Float largest = magnitude(v[0]);
+  Float poison = mul(v[0], zero());  // NaN where an input is NaN or infinite, else zero
+  for (int j = 1; j < 8; ++j) {
+    largest = max(largest, magnitude(v[j]));
+    poison = fma(v[j], zero(), poison);
+  }
+  // The exponent in its place, and one more from 127 * 0x010101 steps on: mantissa 0x7EFEFF.
+  constexpr uint32_t kRoundUp = 0x800000u - 0x7EFEFFu;
+  const Int next = and_bits(add_int(bits_of(largest), broadcast_int(kRoundUp)), 0x7F800000u);
+  const Int exponent = max_int(next, broadcast_int(23u << 23));  // both scales stay normal
+  const Float scale = add(float_of_bits(sub_int(exponent, broadcast_int(22u << 23))), poison);
+  const Float inverse = float_of_bits(sub_int(broadcast_int(276u << 23), exponent));
+  Int sum = zero_int();
+  for (int h = 0; h < 2; ++h) {
+    Int shifted[4];
+    for (int b = 0; b < 4; ++b) {
+      const Int t = round_to_int(mul(v[2 * b + h], inverse));
+      sum = add_int(sum, t);
+      shifted[b] = add_int(t, broadcast_int(0x808080u));
+    }
+    const DigitBytes bytes = deal_bytes(shifted);
+    for (int digit = 0; digit < 3; ++digit) {
+      store_int(packed + (2 * (2 - digit) + h) * kVectorBytes,
+                xor_bits(bytes.digits[digit], 0x80808080u));
+    }
+  }
+  store_int(packed + kTripleSums, sub_int(zero_int(), sum));
+  store(reinterpret_cast<float*>(packed + kTripleScales), scale);
+  store(reinterpret_cast<float*>(packed + kTripleFloatSums), mul(int_to_float(sum), scale));
+}
