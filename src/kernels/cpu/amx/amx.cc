@@ -26,6 +26,8 @@ namespace {
 //
 #include "kernels/cpu/generic/tile_panels.inl.h"
 //
+#include "kernels/cpu/generic/tile_squares.inl.h"
+//
 #include "kernels/cpu/generic/tiles.inl.h"
 //
 #include "kernels/cpu/generic/tile_unit.inl.h"
