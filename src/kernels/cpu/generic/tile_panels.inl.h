@@ -1,6 +1,6 @@
 // The panels of the tiles' mainloop: which part of the weights is decoded when, and where to.
 // Included inside the namespace of an instruction set with tiles, after tile_decoders.inl.h.
-// tiles.inl.h, which comes next, says how they are used.
+// tile_squares.inl.h and tiles.inl.h, which come next, say how they are used.
 
 constexpr int64_t kTileFewRows = 2;      // up to so many go through FMA
 constexpr int64_t kTileTwoTermRows = 7;  // the same where weights take two terms
@@ -20,11 +20,12 @@ static_assert(kSquareRows * kSquareBlocks == kStripRows * kMostPanelBlocks);
 
 constexpr int64_t kMostSums = kSquareStrips * kMostColumns / 2;
 static_assert(kMostSums >= kStretchStrips * kMostColumns);
+static_assert(kSumFloats >= kSquareStrips * kSquareRows);
 
 /// Where the parts of a thread's scratch memory lie.
 struct TileScratch {
   uint8_t* panels[2];
-  float* sums;  // of one group
+  float* sums;  // of one group; of squares: what the results of each row of a stretch are times
   /// [strip of the stretch][column][kSumFloats], as tiles or, with SumScaling::kGroups,
   /// [row][kSplitRows]. Of squares: [strip][two columns][kSumFloats].
   float* totals;

@@ -115,7 +115,10 @@ class SquareDecoder {
 class SquareProducts {
  public:
   explicit SquareProducts(const TilePass& pass)
-      : pass_(pass), pairs_((pass.columns + 1) / 2), block_steps_(4 * pass.terms) {}
+      : pass_(pass),
+        pairs_((pass.columns + 1) / 2),
+        block_steps_(4 * pass.terms),
+        streams_(4 * pass.task->x.rows * pass.task->y_stride >= kStreamedBytes) {}
 
   /// One panel by all columns. `decoder` may have some of it left to decode.
   void multiply(const TilePanel& panel, SquareDecoder& decoder, SquareDecoder& next) {
@@ -154,10 +157,14 @@ class SquareProducts {
                       factors + i);
       }
     }
+    end_streams();
   }
 
  private:
   static constexpr int64_t kTileFloats = 256;
+  // So many results would not stay in a second-level cache: they are not read into it, as a store
+  // does, before they are written.
+  static constexpr int64_t kStreamedBytes = 1 << 20;
   static constexpr int64_t kFetchedFloats = 64;  // of the next sums, at each step
 
   float* totals_of(int64_t strip, int64_t pair) const {
@@ -245,13 +252,19 @@ class SquareProducts {
     for (int64_t m = 0; m < count; ++m, y += task.y_stride) {
       Float sum = load(sums[m]);
       if (pass_.rows_of_x == kSplitRows) sum = add(sum, load(sums[kSplitRows + m]));
-      store_first(y, add(mul(sum, factor), bias), rows);
+      sum = add(mul(sum, factor), bias);
+      if (streams_ && rows == kTileRows && reinterpret_cast<uintptr_t>(y) % 64 == 0) {
+        stream(y, sum);
+      } else {
+        store_first(y, sum, rows);
+      }
     }
   }
 
   const TilePass& pass_;
-  int64_t pairs_;          // of columns
-  int64_t block_steps_;    // of a block
+  int64_t pairs_;        // of columns
+  int64_t block_steps_;  // of a block
+  bool streams_;
   float* held_ = nullptr;  // where the sums in the tiles go
 };
 

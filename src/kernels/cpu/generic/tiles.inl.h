@@ -1,5 +1,6 @@
 // The mainloop of matrix units: tiles of 16 rows of weights by 32 inputs, bf16. Included inside the
-// namespace of an instruction set with tiles, after tile_panels.inl.h.
+// namespace of an instruction set with tiles, after tile_squares.inl.h, which has another one for
+// many columns whose sums need no scales of groups. Here:
 //
 //                     16 m             C = A * B: rows are outputs, columns are activations, so
 //                 +--------+           that weights are never transposed: a row of A is what one
