@@ -18,6 +18,8 @@ function(subbyte_isa layer isa)
     # g++ 12 takes the deliberately undefined operands of its own AVX-512 headers for mistakes.
     list(APPEND ARGN -Wno-maybe-uninitialized -Wno-uninitialized)
   endif()
+  # Else M = 1 gains or loses up to 15 % with where its loop comes to lie.
+  list(APPEND ARGN -falign-functions=64 -falign-loops=32)
   set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${ARGN}")
   if(SUBBYTE_BUILD_TESTS)
     find_package(Python3 REQUIRED COMPONENTS Interpreter)

@@ -298,7 +298,7 @@ TEST_P(Matmul, results_of_a_row_of_activations_do_not_depend_on_the_others) {
 
 TEST_P(Matmul, results_do_not_depend_on_how_many_rows_go_through_together) {
   // More rows of both kinds than any mainloop keeps in a cache, so that it takes them in parts.
-  constexpr int64_t kRows = 330;
+  constexpr int64_t kRows = 555;
   constexpr int64_t kCols = 648;
   constexpr int64_t kM = 530;
   const std::vector<float> x = random_inputs(kM, kCols, Contents::kReal, 8);

@@ -28,6 +28,8 @@ namespace {
 //
 #include "kernels/cpu/generic/tile_panels.inl.h"
 //
+#include "kernels/cpu/generic/tile_squares.inl.h"
+//
 #include "kernels/cpu/generic/tiles.inl.h"
 //
 #include "kernels/cpu/generic/digit_tiles.inl.h"

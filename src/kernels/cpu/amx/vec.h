@@ -97,6 +97,56 @@ inline void zero_tiles() {
 #undef SUBBYTE_TILE_STEP_INPUTS
 #undef SUBBYTE_TILE_STEP
 
+// Two tiles of weights at %0 and %1 by two of activations at %2 and %3, 64 in %4. Sums are loaded
+// without the hint: they have been asked for, and are in the first-level cache.
+#define SUBBYTE_TILE_SQUARE(sums_0, sums_1, sums_2, sums_3)                      \
+  "tileloaddt1 (%2,%4,1), %%tmm6\n\ttileloadd (%0,%4,1), %%tmm4\n\t" sums_0      \
+  "tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n\ttileloaddt1 (%3,%4,1), %%tmm7\n\t" sums_1 \
+  "tdpbf16ps %%tmm7, %%tmm4, %%tmm1\n\ttileloadd (%1,%4,1), %%tmm5\n\t" sums_2   \
+  "tdpbf16ps %%tmm6, %%tmm5, %%tmm2\n\t" sums_3 "tdpbf16ps %%tmm7, %%tmm5, %%tmm3"
+#define SUBBYTE_TILE_SQUARE_INPUTS(weights, tile_stride, x0, x1) \
+  "r"(weights), "r"((weights) + (tile_stride)), "r"(x0), "r"(x1), "r"(int64_t{64})
+
+/// sums += two tiles of weights, `tile_stride` bytes apart, by the activations at x0 and x1. Sum
+/// 2 i + j is that of weights i and activations j.
+[[gnu::always_inline]] inline void multiply_square(const uint8_t* weights, int64_t tile_stride,
+                                                   const uint8_t* x0, const uint8_t* x1) {
+  asm volatile(SUBBYTE_TILE_SQUARE("", "", "", "")
+               :
+               : SUBBYTE_TILE_SQUARE_INPUTS(weights, tile_stride, x0, x1)
+               : "memory");
+}
+
+/// The same, but before the sums go to `to`, [4][16][16], and become zero.
+[[gnu::always_inline]] inline void multiply_square_from_zero(const uint8_t* weights,
+                                                             int64_t tile_stride, const uint8_t* x0,
+                                                             const uint8_t* x1, float* to) {
+  asm volatile(SUBBYTE_TILE_SQUARE("tilestored %%tmm0, (%5,%4,1)\n\ttilezero %%tmm0\n\t",
+                                   "tilestored %%tmm1, 1024(%5,%4,1)\n\ttilezero %%tmm1\n\t",
+                                   "tilestored %%tmm2, 2048(%5,%4,1)\n\ttilezero %%tmm2\n\t",
+                                   "tilestored %%tmm3, 3072(%5,%4,1)\n\ttilezero %%tmm3\n\t")
+               :
+               : SUBBYTE_TILE_SQUARE_INPUTS(weights, tile_stride, x0, x1), "r"(to)
+               : "memory");
+}
+
+/// The same, but then they are those at `from`.
+[[gnu::always_inline]] inline void multiply_square_from(const uint8_t* weights, int64_t tile_stride,
+                                                        const uint8_t* x0, const uint8_t* x1,
+                                                        float* to, const float* from) {
+  asm volatile(
+      SUBBYTE_TILE_SQUARE("tilestored %%tmm0, (%5,%4,1)\n\ttileloadd (%6,%4,1), %%tmm0\n\t",
+                          "tilestored %%tmm1, 1024(%5,%4,1)\n\ttileloadd 1024(%6,%4,1), %%tmm1\n\t",
+                          "tilestored %%tmm2, 2048(%5,%4,1)\n\ttileloadd 2048(%6,%4,1), %%tmm2\n\t",
+                          "tilestored %%tmm3, 3072(%5,%4,1)\n\ttileloadd 3072(%6,%4,1), %%tmm3\n\t")
+      :
+      : SUBBYTE_TILE_SQUARE_INPUTS(weights, tile_stride, x0, x1), "r"(to), "r"(from)
+      : "memory");
+}
+
+#undef SUBBYTE_TILE_SQUARE_INPUTS
+#undef SUBBYTE_TILE_SQUARE
+
 /// The sums to p, [4][16][16], and back.
 inline void store_sums(float* p) {
   asm volatile(
@@ -279,6 +329,14 @@ inline void split_octets(const uint8_t* p, Pairs* steps) {
 /// The first `count` <= 16 lanes to p.
 inline void store_first(float* p, Float v, int64_t count) {
   _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << count) - 1), v);
+}
+
+/// To memory at p, aligned to 64 bytes, past the caches. Other threads see it after end_streams().
+inline void stream(float* p, Float v) {
+  _mm512_stream_ps(p, v);
+}
+inline void end_streams() {
+  _mm_sfence();
 }
 
 /// to[j][i] = from[i][j], 16 by 16 lanes of any contents.

@@ -1,6 +1,6 @@
 // The panels of the tiles' mainloop: which part of the weights is decoded when, and where to.
 // Included inside the namespace of an instruction set with tiles, after tile_decoders.inl.h.
-// tiles.inl.h, which comes next, says how they are used.
+// tile_squares.inl.h and tiles.inl.h, which come next, say how they are used.
 
 constexpr int64_t kTileFewRows = 3;       // up to so many go through the vector units
 constexpr int64_t kTileTwoTermRows = 7;   // the same where weights take two terms
@@ -14,13 +14,23 @@ constexpr int64_t kStretchStrips = 4;
 constexpr int64_t kMostColumns = 32;               // in one pass over the weights
 constexpr int64_t kAheadColumns = 2;               // up to so many: decode between products
 constexpr int64_t kSumFloats = kStripTiles * 256;  // of a strip and a column: [tile][n][m]
+// Of tile_squares.inl.h:
+constexpr int64_t kSquareRows = 2 * kTileRows;  // of a strip
+constexpr int64_t kSquareStrips = 16;           // of a stretch
+constexpr int64_t kSquareBlocks = 4;            // of a panel, which takes kPanelBytes
+constexpr int64_t kSquareColumns = 4;           // in one pass, at least
+static_assert(kSquareRows * kSquareBlocks == kStripRows * kMostPanelBlocks);
+
+constexpr int64_t kMostSums = kSquareStrips * kMostColumns / 2;
+static_assert(kMostSums >= kStretchStrips * kMostColumns);
+static_assert(kSumFloats >= kSquareStrips * kSquareRows);
 
 /// Where the parts of a thread's scratch memory lie.
 struct TileScratch {
   uint8_t* panels[2];
-  float* sums;  // of one group
+  float* sums;  // of one group; of squares: what the results of each row of a stretch are times
   /// [strip of the stretch][column][kSumFloats], as tiles or, with SumScaling::kGroups,
-  /// [row][kSplitRows].
+  /// [row][kSplitRows]. Of squares: [strip][two columns][kSumFloats].
   float* totals;
   float* scales;  // [strip of the stretch][64][staged_floats]
   float* staged;  // of a row with the smallest groups
@@ -32,15 +42,14 @@ inline TileScratch tile_scratch(uint8_t* scratch) {
   parts.panels[1] = scratch + kPanelBytes;
   parts.sums = reinterpret_cast<float*>(scratch + 2 * kPanelBytes);
   parts.totals = parts.sums + kSumFloats;
-  parts.staged = parts.totals + kStretchStrips * kMostColumns * kSumFloats;
+  parts.staged = parts.totals + kMostSums * kSumFloats;
   return parts;
 }
 
 /// The scales of a stretch are staged only where groups cover blocks.
 inline int64_t tile_scratch_bytes(int64_t k) {
   const int64_t blocks = (k + kBlockInputs - 1) / kBlockInputs;
-  const int64_t floats = kSumFloats * (1 + kStretchStrips * kMostColumns) +
-                         staged_floats((k + 7) / 8) +
+  const int64_t floats = kSumFloats * (1 + kMostSums) + staged_floats((k + 7) / 8) +
                          kStretchStrips * kStripRows * staged_floats(blocks);
   return 2 * kPanelBytes + 4 * floats;
 }
@@ -76,8 +85,9 @@ struct TilePanel {
   int64_t stretch = 0;  // its first row
   int64_t strip = 0;    // in the stretch
   int64_t block = 0;    // the first
+  int64_t strip_rows = kStripRows;
 
-  int64_t n() const { return stretch + strip * kStripRows; }
+  int64_t n() const { return stretch + strip * strip_rows; }
 };
 
 /// Moves on to the panel after this one; false behind the last.
@@ -89,7 +99,7 @@ inline bool next_panel(const TilePass& pass, TilePanel& panel) {
   panel.block += pass.panel_blocks;
   if (panel.block < pass.blocks) return true;
   panel.block = 0;
-  panel.stretch += pass.stretch_strips * kStripRows;
+  panel.stretch += pass.stretch_strips * panel.strip_rows;
   return panel.stretch < row_end;
 }
 
@@ -105,7 +115,7 @@ inline BlockRange blocks_of(const TilePass& pass, const TilePanel& panel) {
 
 inline int64_t rows_of(const TilePass& pass, const TilePanel& panel) {
   const int64_t left = pass.task->row_end - panel.n();
-  return left < kStripRows ? left : kStripRows;
+  return left < panel.strip_rows ? left : panel.strip_rows;
 }
 
 inline float* scales_of(const TilePass& pass, const TilePanel& panel) {

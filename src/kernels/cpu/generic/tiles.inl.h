@@ -1,5 +1,6 @@
 // The mainloop of matrix units: tiles of 16 rows of weights by 32 inputs, bf16. Included inside the
-// namespace of an instruction set with tiles, after tile_panels.inl.h.
+// namespace of an instruction set with tiles, after tile_squares.inl.h, which has another one for
+// many columns whose sums need no scales of groups. Here:
 //
 //                     16 m             C = A * B: rows are outputs, columns are activations, so
 //                 +--------+           that weights are never transposed: a row of A is what one
@@ -274,10 +275,15 @@ inline void tile_rows(const MatmulTask& task, const TileDecoding& decoding, int6
   const bool one_block = pass.scaling == SumScaling::kGroups ? pass.group_blocks == 1 : pass.ahead;
   pass.terms = decoding.terms;
   pass.panel_blocks = one_block ? 1 : kMostPanelBlocks / pass.terms;
+  const bool squares = each >= kSquareColumns && pass.scaling != SumScaling::kGroups;
+  if (squares) {
+    pass.panel_blocks = kSquareBlocks / pass.terms;
+    pass.stretch_strips = kSquareStrips;
+  }
   for (int64_t c = 0; c < columns; c += each) {
     pass.first_column = c;
     pass.columns = columns - c < each ? columns - c : each;
     pass.resident = pass.columns == 1 && pass.stretch_strips == 1;
-    run_pass(pass);
+    squares ? run_squares(pass) : run_pass(pass);
   }
 }
