@@ -17,6 +17,9 @@ constexpr int kGemvRowsManyM = 1;    // M = 3 and 4
 constexpr int kGemmTileRows = 2;     // activations
 constexpr int kGemmTileOutputs = 4;  // a multiple of 4
 
+constexpr int kGemvPrefetchLevel = 2;  // not used: see prefetch()
+constexpr int64_t kGemvPrefetchBytes = 0;
+
 inline Float zero() {
   return 0;
 }
