@@ -41,7 +41,7 @@ constexpr int64_t kScalesAhead = 128;
 /// stream. p points to those of this row.
 inline void prefetch_scales(const uint8_t* p, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) {
-    prefetch<64, kGemvPrefetchLevel>(p, bytes + kScalesAhead + i);
+    prefetch<64, kPrefetchLevel>(p, bytes + kScalesAhead + i);
   }
 }
 
@@ -135,7 +135,7 @@ template <class Product, class Scaling, int kM, int kRows, bool kWhole>
     }
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-      prefetch<kBlockBytes, kGemvPrefetchLevel>(rows[r].codes, kGemvPrefetchBytes);
+      prefetch<kBlockBytes, kPrefetchLevel>(rows[r].codes, kGemvPrefetchBytes);
     }
     add_block<Product, Scaling, kM, kRows>(rows, scaling, is_last ? last_lanes : kLanes, x, sums);
 #pragma GCC unroll 4
