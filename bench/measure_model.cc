@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "bench/timing.h"
+#include "engine/sampler.h"
 #include "kernels/cpu/read_bandwidth.h"
 #include "models/model.h"
 
@@ -54,10 +55,10 @@ Result<Round> run_round(const Model& model, Execution& execution, const ModelRun
   double start = now();
   SUBBYTE_CHECK(model.forward(execution, prompt, cache, logits));
   round.prefill_seconds = now() - start;
+  Sampler sampler(SamplingOptions{.temperature = 0});
   start = now();
   for (int i = 0; i < run.decode; ++i) {
-    const auto best = std::ranges::max_element(logits) - logits.begin();
-    const auto token = static_cast<int32_t>(best);
+    SUBBYTE_TRY(const int32_t token, sampler.sample(logits, {}));
     SUBBYTE_CHECK(model.forward(execution, {&token, 1}, cache, logits));
   }
   round.decode_seconds = now() - start;

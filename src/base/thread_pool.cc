@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -46,7 +47,7 @@ void relax() {
 }
 
 /// A number that one thread moves on and others wait for.
-struct alignas(64) Gate {
+struct Gate {
   std::atomic<uint32_t> value{0};
   std::atomic<uint32_t> sleepers{0};
 
@@ -79,6 +80,19 @@ struct alignas(64) Gate {
   }
 };
 
+/// The last job that a thread has done. A line for each: a barrier moves every line once and does
+/// not get slower by threads that fight for one counter.
+struct alignas(64) Finished {
+  Gate gate;
+};
+
+/// Written before the gate moves on, read after: in one line with it, so that it comes along.
+struct alignas(64) Job {
+  Gate gate;
+  int num_tasks = 0;
+  std::optional<Executor::Task> task;  // none: go home
+};
+
 }  // namespace
 
 struct ThreadPool::State {
@@ -88,24 +102,18 @@ struct ThreadPool::State {
   int size;
   bool spin = true;
   std::vector<std::thread> threads;  // thread i is threads[i - 1]
-  // The last job that each has done. A line for each: a barrier moves every line once and does not
-  // get slower by threads that fight for one counter.
-  std::vector<Gate> finished;
-
-  // The job. Written before `job` moves on, read after.
-  const Task* task = nullptr;  // nullptr: go home
-  int num_tasks = 0;
-  Gate job;
+  std::vector<Finished> finished;
+  Job job;
 
   cpu_set_t unpinned;       // the processors of the thread that made the pool
   pid_t pinned_thread = 0;  // that thread; 0: it is not pinned
 
   void work(int thread) {
     for (uint32_t seen = 0;;) {
-      seen = job.wait(seen, spin);
-      if (task == nullptr) return;
-      if (thread < num_tasks) (*task)(thread);
-      finished[thread - 1].set(seen);
+      seen = job.gate.wait(seen, spin);
+      if (!job.task) return;
+      if (thread < job.num_tasks) (*job.task)(thread);
+      finished[thread - 1].gate.set(seen);
     }
   }
 
@@ -143,8 +151,9 @@ ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
 }
 
 ThreadPool::~ThreadPool() {
-  state_->task = nullptr;
-  state_->job.set(state_->job.value.load() + 1);
+  Job& job = state_->job;
+  job.task.reset();
+  job.gate.set(job.gate.value.load() + 1);
   for (std::thread& thread : state_->threads) {
     if (thread.joinable()) thread.join();
   }
@@ -159,14 +168,14 @@ int ThreadPool::size() const {
 }
 
 void ThreadPool::run(int num_tasks, Task task) {
-  State& state = *state_;
   if (num_tasks > 1) {
-    state.task = &task;
-    state.num_tasks = num_tasks;
-    const uint32_t job = state.job.value.load(std::memory_order_relaxed) + 1;
-    state.job.set(job);
+    State& state = *state_;
+    state.job.task = task;
+    state.job.num_tasks = num_tasks;
+    const uint32_t last = state.job.gate.value.load(std::memory_order_relaxed);
+    state.job.gate.set(last + 1);
     task(0);
-    for (int i = 0; i + 1 < state.size; ++i) state.finished[i].wait(job - 1, state.spin);
+    for (int i = 0; i + 1 < state.size; ++i) state.finished[i].gate.wait(last, state.spin);
     return;
   }
   task(0);

@@ -42,12 +42,20 @@ class Sampler {
     double value;  // logit, later probability
   };
 
-  void apply_penalty(std::span<const float> logits, std::span<const int32_t> history);
-  void keep_top_k();
+  /// Fills `largest_`.
+  Status scan(std::span<const float> logits);
+  /// Makes candidates of tokens among which the `wanted` best are.
+  void collect(std::span<const float> logits, std::size_t wanted);
+  std::size_t count_occurred(std::span<const int32_t> history, std::size_t vocabulary);
+  void penalize(std::span<const float> logits);
+  void keep_best(std::size_t wanted);
   void keep_probable();
 
   SamplingOptions options_;
   Random random_;
+  std::vector<float> largest_;  // of each block of logits
+  std::vector<int32_t> occurred_;
+  std::vector<bool> has_occurred_;  // [token]
   std::vector<Candidate> candidates_;
 };
 

@@ -2,10 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
+#include <set>
 
+#include "base/random.h"
 #include "support/temp_dir.h"
 
 namespace subbyte {
@@ -148,6 +153,41 @@ TEST(Sampler, a_seed_gives_the_same_tokens_again) {
   EXPECT_NE(run(7), run(8));
 }
 
+/// The k best tokens by sorting all, those of `history` with a penalty of 2.
+std::set<int32_t> best_of(const std::vector<float>& logits, const std::vector<int32_t>& history,
+                          std::size_t k) {
+  std::vector<double> values(logits.begin(), logits.end());
+  for (const int32_t token : history) values[token] = logits[token] * (logits[token] > 0 ? 0.5 : 2);
+  std::vector<int32_t> tokens(logits.size());
+  std::iota(tokens.begin(), tokens.end(), 0);
+  std::ranges::stable_sort(tokens, std::greater(), [&](int32_t token) { return values[token]; });
+  return {tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(k)};
+}
+
+TEST(Sampler, the_best_of_a_large_vocabulary_are_those_of_a_full_sort) {
+  Random random(1);
+  for (const int levels : {5, 1000, 1'000'000}) {  // few levels: many ties
+    std::vector<float> logits(5000);
+    for (float& logit : logits)
+      logit = static_cast<float>(random.below(levels)) * 9.0F / levels - 4;
+    const std::set<int32_t> largest = best_of(logits, {}, 6);
+    std::vector<int32_t> history(largest.begin(), largest.end());
+    history.insert(history.end(), {0, 4999, 4999});
+    SamplingOptions options = plain();
+    options.repetition_penalty = 2;
+    options.temperature = 0;
+    EXPECT_EQ(*Sampler(options).sample(logits, history), *best_of(logits, history, 1).begin());
+    options.temperature = 100;  // all of the best are about as likely
+    for (const int64_t k : {1, 3, 60}) {
+      options.top_k = k;
+      Sampler sampler(options);
+      std::set<int32_t> drawn;
+      for (int i = 0; i < 1500; ++i) drawn.insert(*sampler.sample(logits, history));
+      EXPECT_EQ(drawn, best_of(logits, history, k)) << levels << " levels, k " << k;
+    }
+  }
+}
+
 TEST(Sampler, never_draws_what_is_excluded) {
   expect_frequencies(plain(), {-kInfinity, 1, -kInfinity, 1, -kInfinity}, {0, 0.5, 0, 0.5, 0});
   SamplingOptions options = plain();
@@ -169,6 +209,15 @@ TEST(Sampler, logits_that_are_not_finite_are_an_error) {
     EXPECT_EQ(code({1, kInfinity}), "sampling.not_finite");
     EXPECT_EQ(code({-kInfinity, -kInfinity}), "sampling.not_finite");
     EXPECT_EQ(code({-kInfinity, 0}), "");
+    std::vector<float> many(300, 1);
+    for (const std::size_t at : {0, 100, 255, 256, 299}) {
+      for (const float value : {NAN, kInfinity}) {
+        many[at] = value;
+        EXPECT_EQ(code(many), "sampling.not_finite") << at;
+        many[at] = -kInfinity;
+      }
+    }
+    EXPECT_EQ(code(many), "");
   }
 }
 

@@ -1,16 +1,9 @@
 #include "layouts/matrix.h"
 
-#include <sys/mman.h>
-
 #include <cstring>
-#include <new>
-
-#include "base/checked.h"
 
 namespace subbyte {
 namespace {
-
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 uint32_t load_code(std::span<const std::byte> bytes, std::size_t index, int width) {
   uint32_t code = 0;
@@ -19,15 +12,6 @@ uint32_t load_code(std::span<const std::byte> bytes, std::size_t index, int widt
 }
 
 }  // namespace
-
-std::shared_ptr<std::byte[]> allocate_bytes(std::size_t size, Pages pages) {
-  const bool huge = pages == Pages::kHuge && size >= kHugePage;
-  const std::size_t mapped = round_up(size + 1, huge ? kHugePage : 4096);
-  void* data = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) throw std::bad_alloc();
-  madvise(data, mapped, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
-  return {static_cast<std::byte*>(data), [mapped](std::byte* p) { munmap(p, mapped); }};
-}
 
 uint32_t code_at(const MatrixView& matrix, int64_t row, int64_t col) {
   const int width = info(matrix.format.element).bits;

@@ -60,8 +60,8 @@ struct Matrix {
   std::vector<std::shared_ptr<const void>> owners;
 };
 
-/// kHuge asks for 2 MiB pages, for what will be filled and streamed; kSmall keeps to small pages,
-/// for what is filled bit by bit and may stay half empty.
+/// kHuge asks for 2 MiB pages, which small buffers share, for what will be filled and streamed;
+/// kSmall keeps to small pages, for what is filled bit by bit and may stay half empty.
 enum class Pages : uint8_t { kHuge, kSmall };
 
 /// Zeroed bytes, page aligned, resident only once they are written. Throws std::bad_alloc.

@@ -215,17 +215,5 @@ TEST(Matrix, act_order_does_not_move_stored_columns) {
   EXPECT_EQ(matrix.bytes(), 1 + 2 + 8);
 }
 
-TEST(Matrix, buffers_are_aligned_zeroed_and_readable_beyond_the_end) {
-  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{4096},
-                                 std::size_t{5000}, std::size_t{3} << 20}) {
-    for (const Pages pages : {Pages::kHuge, Pages::kSmall}) {
-      const auto buffer = allocate_bytes(size, pages);
-      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.get()) % 64, 0u);
-      for (std::size_t i = 0; i < size + 64; ++i) ASSERT_EQ(buffer[i], std::byte{0});
-      if (size != 0) buffer[size - 1] = std::byte{1};
-    }
-  }
-}
-
 }  // namespace
 }  // namespace subbyte

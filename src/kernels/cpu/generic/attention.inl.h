@@ -127,11 +127,28 @@ inline void multiply(float* const (&to)[kRows], const float* const (&a)[kRows], 
   if (v < vectors) columns.template operator()<1>();
 }
 
+/// Asks for `count` floats from p[begin] on, which may lie behind the end of what p points to.
+inline void prefetch_floats(const float* p, int64_t begin, int64_t count) {
+  if (kLanes == 1) return;
+  const auto first = reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(4 * begin);
+  for (int64_t i = 0; i < 4 * count; i += 64) {
+    __builtin_prefetch(reinterpret_cast<const void*>(first + static_cast<uintptr_t>(i)), 0,
+                       4 - kPrefetchLevel);
+  }
+}
+
 /// Scores of kRows queries with four keys at a time. Behind the last key it is taken again: the
-/// panel has room.
+/// panel has room. The next keys are asked for on the way, and the values of these, as the
+/// hardware's prefetcher stops at the end of a small page; unless `values` is null, because others
+/// have come by before.
 template <int kRows>
-inline void dot_scores(const AttentionRow* rows, const float* keys, int64_t count, int64_t dim) {
+inline void dot_scores(const AttentionRow* rows, const float* keys, const float* values,
+                       int64_t count, int64_t dim) {
   for (int64_t p = 0; p < count; p += 4) {
+    if (values != nullptr) {
+      prefetch_floats(keys, (p + 4) * dim, 4 * dim);
+      prefetch_floats(values, p * dim, 4 * dim);
+    }
     const float* key[4];
     for (int j = 0; j < 4; ++j) key[j] = keys + (p + j < count ? p + j : count - 1) * dim;
     Float acc[kRows][4];
@@ -189,7 +206,8 @@ inline void score_block(AttentionRow* rows, int64_t num_rows, const AttentionBlo
   const float* keys = tile.keys + block.begin * dim;
   if (num_rows <= kFewRows) {
     in_runs<kDotRows>(0, num_rows, [&]<int kRows>(int64_t r) {
-      dot_scores<kRows>(rows + r, keys, block.count, dim);
+      const float* values = r == 0 ? tile.values + block.begin * dim : nullptr;
+      dot_scores<kRows>(rows + r, keys, values, block.count, dim);
     });
     return;
   }

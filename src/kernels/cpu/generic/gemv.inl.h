@@ -20,26 +20,30 @@
 //   sum_k |scale| * |element - zero| * max |x of its octet| / 254.
 // TripleProduct's bound is in triple_products.inl.h.
 
-constexpr int64_t kPrefetchBytes = 4096;
-
-/// Asks for the kBytes that lie `ahead` of p, into the second-level cache: the first level has few
-/// places for lines on their way, which alone would halve the bandwidth of a core (Zen 4: 16
-/// against 27 GB/s). The bytes may lie behind the end of the matrix, where no pointer may point
-/// but a prefetch does no harm: hence the integers.
-template <int64_t kBytes>
+/// Asks for the kBytes that lie `ahead` of p, into the cache of that level. The bytes may lie behind
+/// the end of the matrix, where no pointer may point but a prefetch does no harm: hence the
+/// integers.
+template <int64_t kBytes, int kLevel = 2>
 [[gnu::always_inline]] inline void prefetch(const uint8_t* p, int64_t ahead) {
   if (kLanes == 1) return;  // one block would be a fraction of a line
   const uintptr_t address = reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(ahead);
 #pragma GCC unroll 8
   for (int64_t i = 0; i < kBytes; i += 64) {
-    __builtin_prefetch(reinterpret_cast<const void*>(address + static_cast<uintptr_t>(i)), 0, 2);
+    __builtin_prefetch(reinterpret_cast<const void*>(address + static_cast<uintptr_t>(i)), 0,
+                       4 - kLevel);
   }
 }
 
-/// Asks for `bytes` bytes behind p: the scales or zero points of the row after this one, too few
-/// in a row for the hardware to see a stream.
-inline void prefetch_next_row(const uint8_t* p, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 64) prefetch<64>(p, bytes + i);
+// A short row is through before a line can come from memory: so lines of scales are asked for this
+// many bytes earlier.
+constexpr int64_t kScalesAhead = 128;
+
+/// Asks for scales or zero points of rows to come, `bytes` a row: too few for the hardware to see a
+/// stream. p points to those of this row.
+inline void prefetch_scales(const uint8_t* p, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) {
+    prefetch<64, kPrefetchLevel>(p, bytes + kScalesAhead + i);
+  }
 }
 
 /// One row of codes, and its scales and zero points as floats.
@@ -53,8 +57,8 @@ template <class Scaling>
 inline RowBytes begin_row(const Weights& weights, int64_t n, float* staged) {
   const uint8_t* scales = weights.scales + n * weights.groups * Scaling::kScaleBytes;
   const uint8_t* zeros = weights.zeros + n * weights.groups * Scaling::kZeroBytes;
-  prefetch_next_row(scales, weights.groups * Scaling::kScaleBytes);
-  prefetch_next_row(zeros, weights.groups * Scaling::kZeroBytes);
+  prefetch_scales(scales, weights.groups * Scaling::kScaleBytes);
+  prefetch_scales(zeros, weights.groups * Scaling::kZeroBytes);
   Scaling::stage(weights, n, 0, weights.groups, staged);
   return {weights.codes + n * weights.row_bytes, staged};
 }
@@ -131,7 +135,9 @@ template <class Product, class Scaling, int kM, int kRows, bool kWhole>
       }
     }
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) prefetch<kBlockBytes>(rows[r].codes, kPrefetchBytes);
+    for (int r = 0; r < kRows; ++r) {
+      prefetch<kBlockBytes, kPrefetchLevel>(rows[r].codes, kGemvPrefetchBytes);
+    }
     add_block<Product, Scaling, kM, kRows>(rows, scaling, is_last ? last_lanes : kLanes, x, sums);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) rows[r].codes += kBlockBytes;

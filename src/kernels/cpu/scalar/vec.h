@@ -17,6 +17,9 @@ constexpr int kGemvRowsManyM = 1;    // M = 3 and 4
 constexpr int kGemmTileRows = 2;     // activations
 constexpr int kGemmTileOutputs = 4;  // a multiple of 4
 
+constexpr int kPrefetchLevel = 2;  // nothing is asked for
+constexpr int64_t kGemvPrefetchBytes = 0;
+
 inline Float zero() {
   return 0;
 }
