@@ -77,7 +77,7 @@ class SquareDecoder {
     const TileOutput out = {.panel = pass_->scratch.panels[0] + 2 * block_ * block_bytes,
                             .scales = pass_->scratch.scales,
                             .staged = pass_->scratch.staged,
-                            .prefetch_strip = false,
+                            .prefetch = false,
                             .block_bytes = block_bytes};
     pass_->decoding->decode(pass_->task->weights, {n_, row_, end}, block, out);
     row_ = end;
