@@ -13,10 +13,22 @@ namespace {
 using Words [[gnu::vector_size(64)]] = uint64_t;
 
 constexpr std::size_t kStep = 512;  // bytes of one stream before the next has its turn
-constexpr std::size_t kWindow = std::size_t{16} << 20;
-constexpr std::size_t kPrefetch = 2048;  // bytes ahead
+constexpr std::size_t kWindow = std::size_t{32} << 20;
 
-enum class Ahead : uint8_t { kHardware, kSoftware };
+/// What asks for lines before they are read.
+enum class Ahead : uint8_t {
+  kHardware,
+  kNear,  // 2 KB ahead, into the first-level cache
+  kFar,   // 8 KB ahead, into the second
+};
+constexpr std::size_t kNearBytes = 2048;
+constexpr std::size_t kFarBytes = 8192;
+
+template <Ahead kAhead>
+[[gnu::always_inline]] inline void prefetch_line(const std::byte* p) {
+  if constexpr (kAhead == Ahead::kNear) __builtin_prefetch(p + kNearBytes, 0, 3);
+  if constexpr (kAhead == Ahead::kFar) __builtin_prefetch(p + kFarBytes, 0, 2);
+}
 
 /// Sums `streams` equal runs of [begin, begin + size), a step of each in turn. `size` is a multiple
 /// of streams * kStep.
@@ -29,10 +41,8 @@ uint64_t read_streams(const std::byte* begin, std::size_t size, std::size_t stre
       const std::byte* p = begin + stream * run + at;
 #pragma GCC unroll 4
       for (std::size_t i = 0; i < kStep; i += 128) {
-        if constexpr (kAhead == Ahead::kSoftware) {
-          __builtin_prefetch(p + i + kPrefetch);
-          __builtin_prefetch(p + i + kPrefetch + 64);
-        }
+        prefetch_line<kAhead>(p + i);
+        prefetch_line<kAhead>(p + i + 64);
         Words first;
         Words second;
         __builtin_memcpy(&first, p + i, 64);
@@ -48,6 +58,17 @@ uint64_t read_streams(const std::byte* begin, std::size_t size, std::size_t stre
   return sum;
 }
 
+uint64_t read_streams(const std::byte* begin, std::size_t size, std::size_t streams, Ahead ahead) {
+  switch (ahead) {
+    case Ahead::kNear:
+      return read_streams<Ahead::kNear>(begin, size, streams);
+    case Ahead::kFar:
+      return read_streams<Ahead::kFar>(begin, size, streams);
+    default:
+      return read_streams<Ahead::kHardware>(begin, size, streams);
+  }
+}
+
 /// One reading of `memory` by all threads; seconds.
 double time_reading(std::span<const std::byte> memory, Executor& pool, std::size_t streams,
                     Ahead ahead) {
@@ -57,8 +78,7 @@ double time_reading(std::span<const std::byte> memory, Executor& pool, std::size
   pool.parallel_for(pool.size(), 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const std::byte* p = memory.data() + static_cast<std::size_t>(i) * share;
-      sums[i] = ahead == Ahead::kSoftware ? read_streams<Ahead::kSoftware>(p, share, streams)
-                                          : read_streams<Ahead::kHardware>(p, share, streams);
+      sums[i] = read_streams(p, share, streams, ahead);
     }
   });
   const auto stop = std::chrono::steady_clock::now();
@@ -90,7 +110,7 @@ ReadBandwidth measure_read_bandwidth(std::span<const std::byte> memory, Executor
   ReadBandwidth best;
   if (memory.size() < 8 * kStep * static_cast<std::size_t>(pool.size())) return best;
   for (const int streams : {1, 2, 4, 8}) {
-    for (const Ahead ahead : {Ahead::kHardware, Ahead::kSoftware}) {
+    for (const Ahead ahead : {Ahead::kHardware, Ahead::kNear, Ahead::kFar}) {
       const double rate =
           median_rate(memory, pool, static_cast<std::size_t>(streams), ahead, repeats);
       if (rate > best.bytes_per_second) best = {rate, streams};
