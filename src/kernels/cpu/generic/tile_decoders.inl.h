@@ -72,15 +72,15 @@ inline uint8_t* panel_steps(const TileOutput& out, const BlockRange& blocks, int
 /// What decoders ask for while they are at row i of block b: one of the lines that they will need
 /// kAheadWindows windows of kWindowBlocks blocks later, in this strip or the next.
 ///
-///              window of 4 blocks    window after the next
-///   row 0     | b | b |   |   |  ...  | 0 | 1 | 2 | 3 |      of_row(0..3) of its first block
-///   row 1     | b | b |   |   |  ...  | 4 | 5 | 6 | 7 |      of_row(4..7)
+///              window of 4 blocks, and the next
+///   row 0     | b | b |   |   | 0 | 1 | 2 | 3 |      of_row(0..3) of its first block
+///   row 1     | b | b |   |   | 4 | 5 | 6 | 7 |      of_row(4..7)
 ///
-/// Four neighbours in a row, as memory likes, and never more than 32 KB (4 bits) on their way: what
+/// Four neighbours in a row, as memory likes, and never more than 16 KB (4 bits) on their way: what
 /// is asked for a whole strip ahead may have left the second-level cache when it is needed. An
 /// address as an integer, as it may lie behind the end of the matrix, where no pointer may point.
 constexpr int64_t kWindowBlocks = 4;
-constexpr int64_t kAheadWindows = 2;
+constexpr int64_t kAheadWindows = 1;
 struct TilePrefetch {
   int64_t at;  // for row 0 of the strip
   int64_t row_bytes;
