@@ -130,8 +130,8 @@ void Sampler::collect(std::span<const float> logits, std::size_t wanted) {
   }
 }
 
-/// Fills `occurred_`, with each token once, and `has_occurred_`; returns how many. Without a penalty
-/// none is looked for.
+/// Fills `occurred_`, with each token once, and `has_occurred_`; returns how many. Without a
+/// penalty none is looked for.
 std::size_t Sampler::count_occurred(std::span<const int32_t> history, std::size_t vocabulary) {
   occurred_.clear();
   if (options_.repetition_penalty == 1.0) return 0;

@@ -169,8 +169,8 @@ inline void load_sums(const float* p) {
       : "memory");
 }
 
-// Tiles of bytes, for digit_tiles.inl.h: sums 0 and 1, one for each pack of activations; codes 2 and
-// 3, activations 4 to 7, of two steps each.
+// Tiles of bytes, for digit_tiles.inl.h: sums 0 and 1, one for each pack of activations; codes 2
+// and 3, activations 4 to 7, of two steps each.
 
 /// The activations of one block, `pack_stride` bytes apart.
 template <int kPacks>

@@ -20,8 +20,8 @@
 //   sum_k |scale| * |element - zero| * max |x of its octet| / 254.
 // TripleProduct's bound is in triple_products.inl.h.
 
-/// Asks for the kBytes that lie `ahead` of p, into the cache of that level. The bytes may lie behind
-/// the end of the matrix, where no pointer may point but a prefetch does no harm: hence the
+/// Asks for the kBytes that lie `ahead` of p, into the cache of that level. The bytes may lie
+/// behind the end of the matrix, where no pointer may point but a prefetch does no harm: hence the
 /// integers.
 template <int64_t kBytes, int kLevel = 2>
 [[gnu::always_inline]] inline void prefetch(const uint8_t* p, int64_t ahead) {
