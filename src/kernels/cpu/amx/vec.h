@@ -335,14 +335,6 @@ inline void store_first(float* p, Float v, int64_t count) {
   _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << count) - 1), v);
 }
 
-/// To memory at p, aligned to 64 bytes, past the caches. Other threads see it after end_streams().
-inline void stream(float* p, Float v) {
-  _mm512_stream_ps(p, v);
-}
-inline void end_streams() {
-  _mm_sfence();
-}
-
 /// to[j][i] = from[i][j], 16 by 16 lanes of any contents.
 inline void transpose_16x16(const float* from, float* to) {
   __m512i a[16], b[16];

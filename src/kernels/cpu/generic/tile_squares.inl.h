@@ -115,10 +115,7 @@ class SquareDecoder {
 class SquareProducts {
  public:
   explicit SquareProducts(const TilePass& pass)
-      : pass_(pass),
-        pairs_((pass.columns + 1) / 2),
-        block_steps_(4 * pass.terms),
-        streams_(4 * pass.task->x.rows * pass.task->y_stride >= kStreamedBytes) {}
+      : pass_(pass), pairs_((pass.columns + 1) / 2), block_steps_(4 * pass.terms) {}
 
   /// One panel by all columns. `decoder` may have some of it left to decode.
   void multiply(const TilePanel& panel, SquareDecoder& decoder, SquareDecoder& next) {
@@ -157,14 +154,10 @@ class SquareProducts {
                       factors + i);
       }
     }
-    end_streams();
   }
 
  private:
   static constexpr int64_t kTileFloats = 256;
-  // So many results would not stay in a second-level cache: they are not read into it, as a store
-  // does, before they are written.
-  static constexpr int64_t kStreamedBytes = 1 << 20;
   static constexpr int64_t kFetchedFloats = 64;  // of the next sums, at each step
 
   float* totals_of(int64_t strip, int64_t pair) const {
@@ -253,18 +246,13 @@ class SquareProducts {
       Float sum = load(sums[m]);
       if (pass_.rows_of_x == kSplitRows) sum = add(sum, load(sums[kSplitRows + m]));
       sum = add(mul(sum, factor), bias);
-      if (streams_ && rows == kTileRows && reinterpret_cast<uintptr_t>(y) % 64 == 0) {
-        stream(y, sum);
-      } else {
-        store_first(y, sum, rows);
-      }
+      store_first(y, sum, rows);
     }
   }
 
   const TilePass& pass_;
-  int64_t pairs_;        // of columns
-  int64_t block_steps_;  // of a block
-  bool streams_;
+  int64_t pairs_;          // of columns
+  int64_t block_steps_;    // of a block
   float* held_ = nullptr;  // where the sums in the tiles go
 };
 
