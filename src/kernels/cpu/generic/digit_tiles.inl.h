@@ -6,13 +6,13 @@
 //
 //   x = step * (d2 * 2^16 + d1 * 2^8 + d0)      step: a power of two, for each row and block of 128
 //
-//              d0 of 5 rows  d1   d2  -         weights less nothing: codes, as they are;
-//             +-------------+----+---+-+        scale * (code - zero) comes with the sums:
-//    16 quads |             |    |   |0|
-//             +-------------+----+---+-+        total += scale * (step * 2^(8 i) * sums
-//   16   +--+ +-------------+----+---+-+                         - zero * sum of the inputs)
-//   rows |A | |   16 sums of each row  |
-//        +--+ +------------------------+
+//             d0 of 5 rows   d1   d2   0
+//             +-------------+----+----+-+     A: codes as they are, 16 rows by 64 inputs
+//    16 quads |      B      |    |    | |     B: digits, 64 inputs in quads by 15 columns
+//             +-------------+----+----+-+
+//   16   +--+ +-------------+----+----+-+     scales and zero points come with the sums C:
+//   rows |A | |      C      |    |    | |     total += scale * (step * 2^(8 i) * sum
+//        +--+ +-------------+----+----+-+                      - zero * sum of the inputs)
 //
 //   for each strip of 64 rows, for each block of 128 inputs, for each tile of 16 rows:
 //     products of this tile; meanwhile the next is decoded, and sums of the one before the last
