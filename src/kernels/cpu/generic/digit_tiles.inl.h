@@ -42,12 +42,7 @@ struct DigitBlock {
 
 /// Octets v, transposed, of row m of a pack.
 inline void pack_digits_of_row(DigitBlock& block, int64_t m, const Float* v) {
-  Float largest = magnitude(v[0]);
-  Float poison = mul(v[0], zero());  // NaN where an input is NaN or infinite, else zero
-  for (int j = 1; j < 8; ++j) {
-    largest = max(largest, magnitude(v[j]));
-    poison = fma(v[j], zero(), poison);
-  }
+  const auto [largest, poison] = largest_of_octets(v);
   const DigitStep step = digit_step(largest);
   Int words[2][kDigitTerms];
   Int sums[kDigitTerms];

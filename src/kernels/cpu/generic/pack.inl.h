@@ -25,12 +25,7 @@ inline Float add8(const Float* v) {
 
 /// One block of kBytes from octets that are transposed: v[j] holds element j of each.
 inline void pack_bytes(uint8_t* packed, const Float* v) {
-  Float largest = magnitude(v[0]);
-  Float poison = mul(v[0], zero());  // NaN where an input is NaN or infinite, else zero
-  for (int j = 1; j < 8; ++j) {
-    largest = max(largest, magnitude(v[j]));
-    poison = fma(v[j], zero(), poison);
-  }
+  const auto [largest, poison] = largest_of_octets(v);
   const Float scale = add(mul(largest, broadcast(1.0f / 127)), poison);
   // Tiny magnitudes, whose reciprocal would overflow, count as zero.
   const Float inverse = reciprocal_above(largest, 0x1p-120f, 127.0f);

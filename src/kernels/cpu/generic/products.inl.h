@@ -63,6 +63,21 @@ struct FloatProduct {
   }
 };
 
+/// What scales of octets are made from: v[j] holds element j of each.
+struct LargestOfOctets {
+  Float largest;  // magnitude
+  Float poison;   // NaN where an input is NaN or infinite, else zero
+};
+inline LargestOfOctets largest_of_octets(const Float* v) {
+  Float largest = magnitude(v[0]);
+  Float poison = mul(v[0], zero());
+  for (int j = 1; j < 8; ++j) {
+    largest = max(largest, magnitude(v[j]));
+    poison = fma(v[j], zero(), poison);
+  }
+  return {largest, poison};
+}
+
 /// Byte b of each lane: code 2 * b + h of its octet. Codes of an octet lie in the low bits.
 template <int kBits, int h>
 inline Int code_bytes(Int codes) {

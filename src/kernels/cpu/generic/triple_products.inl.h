@@ -130,12 +130,7 @@ inline DigitBytes deal_bytes(const Int (&t)[4]) {
 
 /// One block of kThreeBytes from octets that are transposed: v[j] holds element j of each.
 inline void pack_triples(uint8_t* packed, const Float* v) {
-  Float largest = magnitude(v[0]);
-  Float poison = mul(v[0], zero());  // NaN where an input is NaN or infinite, else zero
-  for (int j = 1; j < 8; ++j) {
-    largest = max(largest, magnitude(v[j]));
-    poison = fma(v[j], zero(), poison);
-  }
+  const auto [largest, poison] = largest_of_octets(v);
   // The exponent in its place, and one more from 127 * 0x010101 steps on: mantissa 0x7EFEFF.
   constexpr uint32_t kRoundUp = 0x800000u - 0x7EFEFFu;
   const Int next = and_bits(add_int(bits_of(largest), broadcast_int(kRoundUp)), 0x7F800000u);
