@@ -45,8 +45,10 @@ inline std::vector<NamedMethod> methods_of(const cpu::Kernels& kernels,
   for (const NamedMethod& named :
        {NamedMethod{"few", kernel.few}, NamedMethod{"many", many, two_terms},
         NamedMethod{"several", several}, NamedMethod{"bf16", kernel.bf16},
-        NamedMethod{"int8", kernel.int8}}) {
-    if (named.method.multiply != nullptr) methods.push_back(named);
+        NamedMethod{"int8", kernel.int8}, NamedMethod{"int8_many", kernel.int8_many}}) {
+    if (named.method.multiply == nullptr) continue;
+    if (named.name == "int8_many" && named.method.multiply == kernel.bf16.multiply) continue;
+    methods.push_back(named);
   }
   return methods;
 }

@@ -68,7 +68,7 @@ const Method& choose_method(const Kernels& kernels, const MatmulKernel& kernel,
                             const Weights& weights, int64_t m, Precision precision,
                             bool batch_invariant) {
   if (precision == Precision::kInt8 && kernel.int8.multiply != nullptr) {
-    return m <= kernel.int8_rows || batch_invariant ? kernel.int8 : kernel.bf16;
+    return m <= kernel.int8_rows || batch_invariant ? kernel.int8 : kernel.int8_many;
   }
   const bool cuts_blocks =
       weights.group_size < weights.cols && weights.group_size % (8 * kernels.lanes) != 0;

@@ -8,19 +8,22 @@
 //
 //   kOctets      [j = 0..7] floats x[8*i + j], [8] the sum of each octet, for zero points
 //   kNatural     [j = 0..7] floats x[lanes*j + i]: for dense weights. No sums
-//   kPairs       [j = 0..3] two bf16 for each lane, x[8*i + j] and x[8*i + 4 + j], then the sums
-//   kSplitPairs  the same twice, x = high + low, of 16 bits together, then the sums
+//   kSplitPairs  [j = 0..3] two bf16 for each lane, x[8*i + j] and x[8*i + 4 + j], twice:
+//                x = high + low, of 16 bits together; then the sums
 //   kBytes       [h = 0, 1] signed bytes, four for each lane, of x[8*i + 2*b + h] / scale[i];
 //                then their sums as int32, the scales, and the sums as floats; scale[i] is the
 //                largest magnitude of the octet / 127
 //   kThreeBytes  three signed digits instead of one byte: [digit][h = 0, 1], highest first, of
 //                t[8*i + j] = x[8*i + j] / scale[i]; then minus the sums of t as int32, the
 //                scales, and the sums of x as floats; see triple_products.inl.h
-//   kTiles       for tiles of 16 rows of activations: [j = 0..3][lane i][row][2] bf16 as kPairs
+//   kTiles       for tiles of 16 rows of activations: [j = 0..3][lane i][row][2] bf16 as there
 //   kSplitTiles  tiles of 8 rows, x = high + low, 16 bits: row m of the tile is the high part of
 //                row m, row 8 + m the low part
 //   kDigitTiles  tiles of bytes of 5 rows, three signed digits for each number: see
 //                generic/digit_tiles.inl.h
+//   kDotBytes, kDotDigits, kDotPairs
+//                for panels, 6 rows side by side: signed bytes with a scale for each 32 inputs; two
+//                rows of three signed digits; bf16: see generic/dot_packing.inl.h
 //
 // The last block is filled up with zeros.
 
@@ -37,13 +40,15 @@ namespace subbyte::cpu {
 enum class ActivationOrder : uint8_t {
   kOctets,
   kNatural,
-  kPairs,
   kSplitPairs,
   kBytes,
   kThreeBytes,
   kTiles,
   kSplitTiles,
   kDigitTiles,
+  kDotBytes,
+  kDotDigits,
+  kDotPairs,
 };
 
 /// Packed activations, 64-byte aligned.
@@ -56,12 +61,26 @@ struct Activations {
 inline constexpr int64_t kTileRows = 16;
 inline constexpr int64_t kSplitRows = kTileRows / 2;
 inline constexpr int64_t kDigitRows = kTileRows / 3;
+inline constexpr int64_t kDotRows = 6;
+inline constexpr int64_t kDotDigitRows = kDotRows / 3;
 
 /// Rows of activations that are packed as one.
 constexpr int64_t rows_per_pack(ActivationOrder order) {
-  if (order == ActivationOrder::kTiles) return kTileRows;
-  if (order == ActivationOrder::kDigitTiles) return kDigitRows;
-  return order == ActivationOrder::kSplitTiles ? kSplitRows : 1;
+  switch (order) {
+    case ActivationOrder::kTiles:
+      return kTileRows;
+    case ActivationOrder::kSplitTiles:
+      return kSplitRows;
+    case ActivationOrder::kDigitTiles:
+      return kDigitRows;
+    case ActivationOrder::kDotBytes:
+    case ActivationOrder::kDotPairs:
+      return kDotRows;
+    case ActivationOrder::kDotDigits:
+      return kDotDigitRows;
+    default:
+      return 1;
+  }
 }
 
 /// A MatrixView as the kernels see it: plain data, because files compiled for one instruction set
@@ -101,7 +120,7 @@ enum class Precision : uint8_t {
   kBF16,  // prompts (M > few_rows and many_rows): bfloat16, as the models' own software has them,
           // where the machine has units for it; else as kF32
   kInt8,  // 8 bits with a scale for each 8 inputs, for integer and E2M1 weights; others as kF32.
-          // Prompts as kBF16 where that is faster (AMX)
+          // Prompts with a scale for each 32 (avx512bf16), or as kBF16 (AMX)
 };
 
 /// One way to multiply by weights of one format.
@@ -120,12 +139,13 @@ struct MatmulKernel {
   Method several;            // between `few` and `many`, for groups that cover whole blocks
   Method bf16;
   Method int8;
+  Method int8_many;
   int64_t few_rows = 4;               // up to this M `few` is faster than `many`
   int64_t several_rows = 0;           // up to this M `several` is faster than `many` and `bf16`
   int64_t few_rows_small_groups = 4;  // than `many_small_groups`
   int64_t few_rows_bf16 = 4;          // than `bf16`, where that is less
   int64_t many_rows = 0;              // up to this M `many` is as fast as `bf16`
-  int64_t int8_rows = INT64_MAX;      // up to this M `int8` is faster than `bf16`
+  int64_t int8_rows = INT64_MAX;      // up to this M `int8` is faster than `int8_many`
   bool many_for_one = false;  // `many` costs a single row little more than `few`, about twice
 };
 

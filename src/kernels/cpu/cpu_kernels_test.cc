@@ -101,9 +101,9 @@ TEST(ChooseMethod, obeys_the_precision_and_keeps_to_one_method_when_asked) {
         EXPECT_EQ(chosen(17, Precision::kBF16, false), kernel.bf16.multiply);
       }
       if (kernel.int8.multiply != nullptr) {
-        const auto prompts = kernels->name == "amx" ? kernel.bf16 : kernel.int8;
+        const auto& prompts = kernel.int8_many.multiply != nullptr ? kernel.int8_many : kernel.int8;
         EXPECT_EQ(chosen(8, Precision::kInt8, false), kernel.int8.multiply);
-        EXPECT_EQ(chosen(9, Precision::kInt8, false), prompts.multiply);
+        EXPECT_EQ(chosen(11, Precision::kInt8, false), prompts.multiply);
       }
       EXPECT_EQ(chosen(1, Precision::kBF16, false), kernel.few.multiply);
       EXPECT_EQ(chosen(1, Precision::kF32, false), kernel.few.multiply);
@@ -136,6 +136,26 @@ TEST(ChooseMethod, takes_tiles_for_a_few_tokens_only_where_they_are_faster) {
     EXPECT_EQ(chosen(32, 5, Precision::kBF16), kernel.bf16.multiply);
     EXPECT_EQ(chosen(128, 1, Precision::kF32, true), kernel.many.multiply);
     EXPECT_EQ(chosen(32, 512, Precision::kF32, true), kernel.few.multiply);
+  }
+}
+
+TEST(ChooseMethod, takes_panels_for_many_tokens_and_floats_for_small_groups) {
+  for (const Kernels* kernels : all_kernels()) {
+    if (kernels->name != "avx512bf16") continue;
+    const MatmulKernel& kernel =
+        *find_matmul(*kernels, {Format::kU4, Format::kF16, Zero::kU8, 128});
+    const auto chosen = [&](int64_t group_size, int64_t m, Precision precision) {
+      const Weights weights = {.cols = 1024, .group_size = group_size};
+      return choose_method(*kernels, kernel, weights, m, precision, false).order;
+    };
+    EXPECT_EQ(chosen(128, 12, Precision::kF32), ActivationOrder::kThreeBytes);
+    EXPECT_EQ(chosen(128, 13, Precision::kF32), ActivationOrder::kDotDigits);
+    EXPECT_EQ(chosen(32, 16, Precision::kF32), ActivationOrder::kThreeBytes);
+    EXPECT_EQ(chosen(32, 17, Precision::kF32), ActivationOrder::kOctets);
+    EXPECT_EQ(chosen(32, 8, Precision::kBF16), ActivationOrder::kThreeBytes);
+    EXPECT_EQ(chosen(32, 9, Precision::kBF16), ActivationOrder::kDotPairs);
+    EXPECT_EQ(chosen(32, 10, Precision::kInt8), ActivationOrder::kBytes);
+    EXPECT_EQ(chosen(32, 11, Precision::kInt8), ActivationOrder::kDotBytes);
   }
 }
 

@@ -32,6 +32,8 @@ namespace {
 //
 #include "kernels/cpu/generic/tiles.inl.h"
 //
+#include "kernels/cpu/generic/digits.inl.h"
+//
 #include "kernels/cpu/generic/digit_tiles.inl.h"
 //
 #include "kernels/cpu/generic/tile_unit.inl.h"

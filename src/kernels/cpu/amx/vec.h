@@ -216,30 +216,6 @@ template <int kPacks>
   }
 }
 
-/// A power of two such that numbers up to `largest` are at most 2^22 steps, and its reciprocal;
-/// at least 2^-126.
-struct DigitStep {
-  float step;
-  float inverse;
-};
-inline DigitStep digit_step(Float largest) {
-  const float most = _mm512_reduce_max_ps(largest);
-  const int exponent = static_cast<int>(__builtin_bit_cast(uint32_t, most) >> 23);  // biased
-  const uint32_t step = exponent - 21 < 1 ? 1 : static_cast<uint32_t>(exponent - 21);
-  return {__builtin_bit_cast(float, step << 23), __builtin_bit_cast(float, (254 - step) << 23)};
-}
-/// v = digits[2] * 2^16 + digits[1] * 2^8 + digits[0], from -128 to 127 each.
-inline void split_digits(Int v, Int (&digits)[3]) {
-  const __m512i half = _mm512_set1_epi32(128);
-  const __m512i upper = _mm512_srai_epi32(_mm512_add_epi32(v, half), 8);
-  digits[2] = _mm512_srai_epi32(_mm512_add_epi32(upper, half), 8);
-  digits[1] = _mm512_sub_epi32(upper, _mm512_slli_epi32(digits[2], 8));
-  digits[0] = _mm512_sub_epi32(v, _mm512_slli_epi32(upper, 8));
-}
-inline int sum_lanes(Int v) {
-  return _mm512_reduce_add_epi32(v);
-}
-
 // Half a vector: 8 floats.
 
 inline __m256 zero_half() {
@@ -328,41 +304,6 @@ inline void split_octets(const uint8_t* p, Pairs* steps) {
   steps[1] = _mm512_shuffle_i32x4(low01, low23, 0xDD);
   steps[2] = _mm512_shuffle_i32x4(high01, high23, 0x88);
   steps[3] = _mm512_shuffle_i32x4(high01, high23, 0xDD);
-}
-
-/// The first `count` <= 16 lanes to p.
-inline void store_first(float* p, Float v, int64_t count) {
-  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << count) - 1), v);
-}
-
-/// to[j][i] = from[i][j], 16 by 16 lanes of any contents.
-inline void transpose_16x16(const float* from, float* to) {
-  __m512i a[16], b[16];
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) a[i] = _mm512_loadu_si512(from + 16 * i);
-#pragma GCC unroll 8
-  for (int i = 0; i < 16; i += 2) {  // lanes of two rows in turn
-    b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
-    b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4) {  // of four rows: a[i + k] has column 4 q + k in quarter q
-    a[i] = _mm512_unpacklo_epi64(b[i], b[i + 2]);
-    a[i + 1] = _mm512_unpackhi_epi64(b[i], b[i + 2]);
-    a[i + 2] = _mm512_unpacklo_epi64(b[i + 1], b[i + 3]);
-    a[i + 3] = _mm512_unpackhi_epi64(b[i + 1], b[i + 3]);
-  }
-#pragma GCC unroll 4
-  for (int k = 0; k < 4; ++k) {
-    const __m512i low01 = _mm512_shuffle_i32x4(a[k], a[4 + k], 0x44);
-    const __m512i low23 = _mm512_shuffle_i32x4(a[k], a[4 + k], 0xEE);
-    const __m512i high01 = _mm512_shuffle_i32x4(a[8 + k], a[12 + k], 0x44);
-    const __m512i high23 = _mm512_shuffle_i32x4(a[8 + k], a[12 + k], 0xEE);
-    _mm512_storeu_si512(to + 16 * k, _mm512_shuffle_i32x4(low01, high01, 0x88));
-    _mm512_storeu_si512(to + 16 * (4 + k), _mm512_shuffle_i32x4(low01, high01, 0xDD));
-    _mm512_storeu_si512(to + 16 * (8 + k), _mm512_shuffle_i32x4(low23, high23, 0x88));
-    _mm512_storeu_si512(to + 16 * (12 + k), _mm512_shuffle_i32x4(low23, high23, 0xDD));
-  }
 }
 
 }  // namespace

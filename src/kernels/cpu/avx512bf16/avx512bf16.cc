@@ -29,7 +29,15 @@ namespace {
 //
 #include "kernels/cpu/generic/vectors.inl.h"
 //
-#include "kernels/cpu/generic/pair_unit.inl.h"
+#include "kernels/cpu/generic/digits.inl.h"
+//
+#include "kernels/cpu/generic/dot_packing.inl.h"
+//
+#include "kernels/cpu/generic/dot_panels.inl.h"
+//
+#include "kernels/cpu/generic/dot_decoders.inl.h"
+//
+#include "kernels/cpu/generic/dot_unit.inl.h"
 //
 #include "kernels/cpu/generic/kernel_list.inl.h"
 

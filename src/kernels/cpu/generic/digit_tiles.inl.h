@@ -1,10 +1,9 @@
 // The mainloop of matrix units for 3 to 10 rows of activations and integer weights: tiles of bytes.
-// Included inside the namespace of an instruction set with tiles, after tile_panels.inl.h.
+// Included inside the namespace of an instruction set with tiles, after tile_panels.inl.h and
+// digits.inl.h.
 //
-// An activation is a whole number of steps, written with three signed digits; each digit is a
-// column, so that a tile has 5 rows of activations and the products are exact integers:
-//
-//   x = step * (d2 * 2^16 + d1 * 2^8 + d0)      step: a power of two, for each row and block of 128
+// Each of the three digits of an activation is a column, so that a tile has 5 rows of activations
+// and the products are exact integers:
 //
 //             d0 of 5 rows   d1   d2   0
 //             +-------------+----+----+-+     A: codes as they are, 16 rows by 64 inputs
@@ -28,7 +27,6 @@
 /// One step of activations: [quad of inputs][column][4 bytes]; lane q of a block's codes is octet
 /// q, and its bytes in step h are inputs 8 q + 2 b + h.
 constexpr int64_t kDigitTileBytes = 1024;
-constexpr int64_t kDigitTerms = 3;
 constexpr int64_t kDigitFactors = 2 * kDigitTileBytes;  // where step * 2^(8 i) of each column lies
 constexpr int64_t kDigitSums = kDigitFactors + 64;      // the same times the sum of the digits
 constexpr int64_t kDigitPacks = 2;                      // that go through together
@@ -42,27 +40,14 @@ struct DigitBlock {
 
 /// Octets v, transposed, of row m of a pack.
 inline void pack_digits_of_row(DigitBlock& block, int64_t m, const Float* v) {
-  const auto [largest, poison] = largest_of_octets(v);
-  const DigitStep step = digit_step(largest);
-  Int words[2][kDigitTerms];
-  Int sums[kDigitTerms];
-  for (int i = 0; i < kDigitTerms; ++i) words[0][i] = words[1][i] = sums[i] = zero_int();
-  for (int j = 7; j >= 0; --j) {
-    Int digits[kDigitTerms];
-    split_digits(round_to_int(mul(v[j], broadcast(step.inverse))), digits);
-    for (int i = 0; i < kDigitTerms; ++i) {
-      Int& word = words[j % 2][i];
-      sums[i] = add_int(sums[i], digits[i]);
-      word = or_bits(shift_left<8>(word), and_bits(digits[i], 0xFFu));
-    }
-  }
-  float factor = step.step + sum(poison);
+  const BlockDigits digits = digits_of_block(v);
+  float factor = digits.step;
   for (int i = 0; i < kDigitTerms; ++i) {
     const int64_t column = i * kDigitRows + m;
-    store_int(block.bytes[0][column], words[0][i]);
-    store_int(block.bytes[1][column], words[1][i]);
+    store_int(block.bytes[0][column], digits.words[i][0]);
+    store_int(block.bytes[1][column], digits.words[i][1]);
     block.factors[column] = factor;
-    block.sums[column] = factor * static_cast<float>(sum_lanes(sums[i]));
+    block.sums[column] = factor * static_cast<float>(sum_lanes(digits.sums[i]));
     factor *= 256;
   }
 }

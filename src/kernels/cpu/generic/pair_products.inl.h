@@ -1,22 +1,22 @@
 // The products of instruction sets with bf16 dot products. Included inside the namespace of such an
 // instruction set, after products.inl.h.
 //
-//   PairProduct<element, 1>   activations rounded to bf16: |error| <= 2^-8 |x| for each
-//   PairProduct<element, 2>   x = high + low, both bf16: |error| <= 2^-16 |x| (and 2^-126, below
-//                             which bf16 counts as zero)
+//   PairProduct<element>   x = high + low, both bf16: |error| <= 2^-16 |x| (and 2^-126, below
+//                          which bf16 counts as zero)
 // (A codebook that bf16 holds up to a factor only has |error| <= 2^-17 |weight| besides: kbit 2.)
 //
 // A dot product adds two products to each lane, so that half as many instructions do as with
 // floats; decoding, too, yields twice as many weights at a time.
 
-template <Format kElement, int kTerms>
+constexpr int kPairTerms = 2;
+
+template <Format kElement>
 struct PairProduct {
   static_assert(has_pairs<kElement>());
   using E = PairElement<kElement>;
   using Decoder = E;
   using Codes = typename E::Codes;
-  static constexpr ActivationOrder kOrder =
-      kTerms == 1 ? ActivationOrder::kPairs : ActivationOrder::kSplitPairs;
+  static constexpr ActivationOrder kOrder = ActivationOrder::kSplitPairs;
   static constexpr int64_t kActivationBytes = activation_bytes(kOrder);
   static constexpr int64_t kBlockBytes = E::kBits * kLanes;
   static constexpr float kFactor = PairCodebook<kElement>::kFactor;
@@ -24,13 +24,13 @@ struct PairProduct {
 
   static Codes codes_at(const uint8_t* p) { return E::load(p); }
   static const float* sums(const uint8_t* x) {
-    return reinterpret_cast<const float*>(x + kTerms * 4 * kVectorBytes);
+    return reinterpret_cast<const float*>(x + kPairTerms * 4 * kVectorBytes);
   }
   template <int kM, int kRows>
   [[gnu::always_inline]] static void add(const Codes (&codes)[kRows], const uint8_t* const (&x)[kM],
                                          Float (&part)[kRows][kM]) {
-    // Two sums for each part: with one, each addition would wait for the one before it (6 cycles).
-    Float sums[2][kRows][kM];
+    // A sum for each term: with one, each addition would wait for the one before it (6 cycles).
+    Float sums[kPairTerms][kRows][kM];
     add_vector<0, kM, kRows>(codes, x, sums);
     add_vector<1, kM, kRows>(codes, x, sums);
     add_vector<2, kM, kRows>(codes, x, sums);
@@ -46,23 +46,39 @@ struct PairProduct {
   template <int j, int kM, int kRows>
   [[gnu::always_inline]] static void add_vector(const Codes (&codes)[kRows],
                                                 const uint8_t* const (&x)[kM],
-                                                Float (&sums)[2][kRows][kM]) {
+                                                Float (&sums)[kPairTerms][kRows][kM]) {
     Pairs values[kRows];
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) values[r] = E::template value<j>(codes[r]);
 #pragma GCC unroll 4
     for (int m = 0; m < kM; ++m) {
 #pragma GCC unroll 2
-      for (int t = 0; t < kTerms; ++t) {
-        const int chain = kTerms == 2 ? t : j % 2;
-        const bool first = kTerms == 2 ? j == 0 : j < 2;
+      for (int t = 0; t < kPairTerms; ++t) {
         const Pairs inputs = load_pairs(x[m] + (4 * t + j) * kVectorBytes);
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
-          Float& sum = sums[chain][r][m];
-          sum = dot_pairs(first ? zero() : sum, values[r], inputs);
+          Float& sum = sums[t][r][m];
+          sum = dot_pairs(j == 0 ? zero() : sum, values[r], inputs);
         }
       }
     }
   }
 };
+
+/// One block of kSplitPairs from octets that are transposed. The sums are those of what the pairs
+/// stand for.
+inline void pack_split_pairs(uint8_t* packed, const Float* v) {
+  Float rest[8];
+  Float sum = zero();
+  for (int j = 0; j < 8; ++j) rest[j] = v[j];
+  for (int t = 0; t < kPairTerms; ++t) {
+    for (int j = 0; j < 4; ++j) {
+      const Pairs pair = round_to_pairs(rest[j], rest[4 + j]);
+      store_pairs(packed + (4 * t + j) * kVectorBytes, pair);
+      sum = add(sum, add(low_of_pairs(pair), high_of_pairs(pair)));
+      rest[j] = sub(rest[j], low_of_pairs(pair));
+      rest[4 + j] = sub(rest[4 + j], high_of_pairs(pair));
+    }
+  }
+  store(reinterpret_cast<float*>(packed + kPairTerms * 4 * kVectorBytes), sum);
+}

@@ -34,13 +34,17 @@ constexpr int64_t activation_bytes(ActivationOrder order) {
     case ActivationOrder::kNatural:
       return 8 * kVector;
     case ActivationOrder::kBytes:
-    case ActivationOrder::kPairs:
       return 5 * kVector;
     case ActivationOrder::kTiles:
     case ActivationOrder::kSplitTiles:
       return 4 * kTileRows * kVector;
     case ActivationOrder::kDigitTiles:
       return 2 * kTileRows * kVector + 2 * kVector;
+    case ActivationOrder::kDotBytes:
+    case ActivationOrder::kDotDigits:
+      return (8 + 2 + 2 * kDotRows) * kVector;
+    case ActivationOrder::kDotPairs:
+      return (8 + 4 * kDotRows) * kVector;
     default:
       return 9 * kVector;
   }

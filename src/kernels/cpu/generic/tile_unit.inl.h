@@ -109,6 +109,7 @@ struct Unit {
   static constexpr void add_methods(MatmulKernel& kernel) {
     kernel.int8_rows = kTileInt8Rows;
     kernel.bf16 = TileMethods<Weight>::kRounded;
+    kernel.int8_many = kernel.bf16;
     if constexpr (is_integer<Weight::kElement>()) {
       kernel.several = TileMethods<Weight>::kDigits;
       kernel.several_rows = kTileDigitRows;

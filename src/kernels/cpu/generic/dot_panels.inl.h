@@ -1,0 +1,338 @@
+// The mainloop for many rows of activations with dot products of four bytes or two bf16. Included
+// inside the namespace of such an instruction set, after gemm.inl.h and dot_packing.inl.h.
+//
+// Lanes are outputs: a word of weights is four bytes or two bf16 of one row along K, and meets the
+// same word of an activation in all lanes. A tile is 6 rows of activations by 32 outputs:
+//
+//                                   32 outputs
+//                             +--------------------+
+//                   word 0    | n = 0 | 1 | ... |31|   panel of weights, decoded: [step][32 words],
+//                   word 1    |       |   |     |  |   16 KB, in the first-level cache
+//                             +--------------------+
+//     words 0 1 ..
+//    +------------+           +--------------------+
+//  6 | x          |           | sums               |   12 vectors, and 12 of what they add up to
+//    +------------+           +--------------------+   after each span of inputs under one scale
+//
+//   for some packs of activations, for some strips of 32 outputs
+//     for each panel of inputs                  (all totals stay in the second-level cache)
+//       for each of these strips:  decode
+//         for each of these packs: multiply, add to totals
+//     y = totals
+//
+// A span are the inputs that share a scale of weights and a factor of activations, 128 at most:
+//   total += scale * (factor * sum - zero * sum of the inputs)
+// Pairs that are weights, not codes, need none of it.
+//
+// Accuracy, u = 2^-24, g = n u / (1 - n u), s spans. Bytes: what they add up to in a span is exact;
+// half a step of an activation is q = 1.001 / 254 of the largest of its 32, with digits 2^-22 of
+// that of its 128 (or 2^-127), and digits are together at most 3 |x|:
+//   |y - exact| <= sum |w| q + 3 g * sum |w| (|x| + q),  n = s + 10
+// With one byte, g meets |scale| (|byte| + |zero|) instead, once. Pairs: 2^-8 |x| for each
+// activation, 2^-8 |w| for weights that are not codes, and
+//   g * sum |scale| (|element| + |zero|) |x|,  n = K + s + 30.
+// An infinite scale that meets a zero is NaN. An activation that is not finite makes its row NaN.
+
+// Up to so many rows go one by one: with digits, beside products of floats, pairs, bytes.
+constexpr int64_t kDotDigitFewRows = 12;
+constexpr int64_t kDotFloatFewRows = 16;
+constexpr int64_t kDotPairFewRows = 8;
+constexpr int64_t kDotByteFewRows = 10;
+
+constexpr int64_t kDotVectors = 2;                     // of outputs
+constexpr int64_t kDotOutputs = kDotVectors * kLanes;  // in a strip
+constexpr int64_t kDotStepBytes = kDotOutputs * 4;     // one word of each
+constexpr int64_t kDotPanelBytes = 16 << 10;
+constexpr int64_t kDotPacks = 64;
+constexpr int64_t kDotStrips = 4;  // 192 KB of totals
+
+/// What a word is, and how words are multiplied.
+struct DotOfBytes {
+  using Sum = Int;
+  static constexpr int64_t kSteps = 2;  // of an octet
+  static constexpr int64_t kWordsAt = kDotBytesAt;
+  static Sum zero_sum() { return zero_int(); }
+  static void add(Sum& sum, Int weights, Int x) { add_dot_bytes(sum, weights, x); }
+};
+struct DotOfPairs {
+  using Sum = Float;
+  static constexpr int64_t kSteps = 4;
+  static constexpr int64_t kWordsAt = kDotPairsAt;
+  static Sum zero_sum() { return zero(); }
+  static void add(Sum& sum, Int weights, Int x) { add_dot_pairs(sum, weights, x); }
+};
+
+/// How one format comes into a panel.
+struct DotDecoding {
+  /// Decodes blocks of a row into steps: [block][step of a block][16 lanes: octets].
+  void (*decode)(const Weights& weights, int64_t row, int64_t first_block, int64_t num_blocks,
+                 float* staged, uint8_t* steps);
+  /// Scales and zero points of a row as floats; nullptr: what is decoded are weights.
+  void (*stage)(const Weights& weights, int64_t row, int64_t begin, int64_t end, float* staged);
+  bool has_zeros;  // whether that has zero points
+  // weight = scale * factor * (what is decoded - offset - zero point)
+  float factor = 1;
+  float offset = 0;
+};
+
+/// The kinds of activations.
+template <class DotProduct, ActivationOrder kActivations, int64_t kOctets>
+struct DotKind : DotProduct {
+  static constexpr ActivationOrder kOrder = kActivations;
+  static constexpr int64_t kSpanOctets = kOctets;  // at most
+  static constexpr int64_t kBlockSteps = kLanes * DotProduct::kSteps;
+  static constexpr int64_t kPanelBlocks = kDotPanelBytes / (kBlockSteps * kDotStepBytes);
+};
+using DotWithBytes = DotKind<DotOfBytes, ActivationOrder::kDotBytes, 4>;
+using DotWithDigits = DotKind<DotOfBytes, ActivationOrder::kDotDigits, 16>;
+using DotWithPairs = DotKind<DotOfPairs, ActivationOrder::kDotPairs, 16>;
+
+constexpr int64_t kDotPanelBlocks = DotWithBytes::kPanelBlocks;  // the most
+/// Groups of the smallest size, 8, that a panel has, and a part of one.
+constexpr int64_t kDotPanelGroups = kDotPanelBlocks * kLanes + 1;
+
+/// Scratch memory of a thread.
+struct DotScratch {
+  alignas(64) uint8_t panel[kDotPanelBytes];
+  alignas(64) float scales[kDotPanelGroups][kDotOutputs];
+  alignas(64) float zeros[kDotPanelGroups][kDotOutputs];
+  alignas(64) uint8_t rows[kLanes][kDotPanelBytes / kDotOutputs];  // decoded, not yet transposed
+  alignas(64) float totals[kDotStrips][kDotPacks][kDotRows][kDotOutputs];
+  // Behind it: the staged scales of a row.
+};
+
+template <class Kind>
+class DotPanels {
+ public:
+  DotPanels(const MatmulTask& task, const DotDecoding& decoding)
+      : task_(task),
+        decoding_(decoding),
+        scratch_(*reinterpret_cast<DotScratch*>(task.scratch)),
+        staged_(reinterpret_cast<float*>(task.scratch + sizeof(DotScratch))),
+        octets_((task.weights.cols + 7) / 8),
+        group_octets_(task.weights.group_size >= task.weights.cols ? octets_
+                                                                   : task.weights.group_size / 8),
+        packs_((task.x.rows + kPackRows - 1) / kPackRows) {}
+
+  void run() {
+    constexpr int64_t kOutputs = kDotStrips * kDotOutputs;
+    for (int64_t pack = 0; pack < packs_; pack += kDotPacks) {
+      const int64_t count = packs_ - pack < kDotPacks ? packs_ - pack : kDotPacks;
+      for (int64_t n = task_.row_begin; n < task_.row_end; n += kOutputs) {
+        const int64_t end = task_.row_end - n < kOutputs ? task_.row_end : n + kOutputs;
+        multiply_block(pack, count, n, end);
+        store_results(pack, count, n, end);
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t kPackRows = rows_per_pack(Kind::kOrder);
+  using Totals = Float[kDotRows][kDotVectors];
+
+  /// A strip that is short repeats its last row: what is computed from it is not stored.
+  int64_t row_at(int64_t n) const { return n < task_.row_end ? n : task_.row_end - 1; }
+
+  void decode_panel(int64_t n) {
+    const int64_t first = begin_ / kLanes;
+    const int64_t blocks = (end_ + kLanes - 1) / kLanes - first;
+    constexpr int64_t kRowBytes = sizeof(scratch_.rows[0]);
+    for (int64_t v = 0; v < kDotVectors; ++v) {
+      for (int64_t i = 0; i < kLanes; ++i) {
+        decoding_.decode(task_.weights, row_at(n + v * kLanes + i), first, blocks, staged_,
+                         scratch_.rows[i]);
+      }
+      for (int64_t step = 0; step < blocks * Kind::kSteps; ++step) {
+        uint8_t* to =
+            scratch_.panel + v * 4 * kLanes +
+            (step / Kind::kSteps * Kind::kBlockSteps + step % Kind::kSteps) * kDotStepBytes;
+        transpose_16x16(reinterpret_cast<const float*>(scratch_.rows[0] + step * 4 * kLanes),
+                        kRowBytes / 4, reinterpret_cast<float*>(to),
+                        Kind::kSteps * kDotStepBytes / 4);
+      }
+    }
+  }
+
+  /// The scales of the groups of this panel: [group][output].
+  void stage_scales(int64_t n) {
+    const int64_t begin = begin_ / group_octets_;
+    const int64_t end = (end_ - 1) / group_octets_ + 1;
+    const int64_t zeros = staged_half(task_.weights.groups);
+    for (int64_t i = 0; i < kDotOutputs; ++i) {
+      decoding_.stage(task_.weights, row_at(n + i), begin, end, staged_);
+      for (int64_t g = begin; g < end; ++g) {
+        scratch_.scales[g - begin][i] = staged_[g] * decoding_.factor;
+        scratch_.zeros[g - begin][i] =
+            decoding_.offset + (decoding_.has_zeros ? staged_[zeros + g] : 0.0f);
+      }
+    }
+  }
+
+  /// Totals of `count` packs by the rows [n, end).
+  void multiply_block(int64_t pack, int64_t count, int64_t n, int64_t end) {
+    constexpr int64_t kPanelOctets = Kind::kPanelBlocks * kLanes;
+    for (begin_ = 0; begin_ < octets_; begin_ += kPanelOctets) {
+      end_ = octets_ - begin_ < kPanelOctets ? octets_ : begin_ + kPanelOctets;
+      const uint8_t* x = task_.x.data + begin_ / kLanes * activation_bytes(Kind::kOrder);
+      for (int64_t strip = 0; n + strip * kDotOutputs < end; ++strip) {
+        decode_panel(n + strip * kDotOutputs);
+        if (decoding_.stage != nullptr) stage_scales(n + strip * kDotOutputs);
+        for (int64_t i = 0; i < count; ++i) {
+          multiply_pack(x + (pack + i) * task_.x.stride, scratch_.totals[strip][i][0]);
+        }
+      }
+    }
+  }
+
+  void multiply_pack(const uint8_t* x, float* sums) const {
+    const bool first = begin_ == 0;
+    Totals totals;
+#pragma GCC unroll 6
+    for (int r = 0; r < kDotRows; ++r) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kDotVectors; ++v) {
+        totals[r][v] = first ? zero() : load(sums + r * kDotOutputs + v * kLanes);
+      }
+    }
+    decoding_.stage == nullptr ? add_weights(x, totals) : add_spans(x, totals);
+#pragma GCC unroll 6
+    for (int r = 0; r < kDotRows; ++r) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kDotVectors; ++v) {
+        store(sums + r * kDotOutputs + v * kLanes, totals[r][v]);
+      }
+    }
+  }
+
+  /// sums += `octets` octets of a panel, from `weights` on, by those at `words`.
+  [[gnu::always_inline]] static void add_octets(const uint8_t* weights, const uint8_t* words,
+                                                int64_t octets,
+                                                typename Kind::Sum (&sums)[kDotRows][kDotVectors]) {
+    const uint8_t* end = words + octets * Kind::kSteps * kDotRows * 4;
+    while (words != end) {
+      Int w[kDotVectors];
+#pragma GCC unroll 2
+      for (int v = 0; v < kDotVectors; ++v) w[v] = load_int(weights + v * 4 * kLanes);
+#pragma GCC unroll 6
+      for (int r = 0; r < kDotRows; ++r) {
+        const Int word = broadcast_word(words + 4 * r);
+#pragma GCC unroll 2
+        for (int v = 0; v < kDotVectors; ++v) Kind::add(sums[r][v], w[v], word);
+      }
+      weights += kDotStepBytes;
+      words += 4 * kDotRows;
+    }
+  }
+
+  /// Weights as they are.
+  [[gnu::always_inline]] void add_weights(const uint8_t* x, Totals& totals) const {
+    const uint8_t* weights = scratch_.panel;
+    for (int64_t octet = begin_; octet < end_; octet += kLanes) {
+      const int64_t count = end_ - octet < kLanes ? end_ - octet : kLanes;
+      if constexpr (Kind::kOrder == ActivationOrder::kDotPairs) {
+        add_octets(weights, x + Kind::kWordsAt, count, totals);
+      }
+      weights += Kind::kBlockSteps * kDotStepBytes;
+      x += activation_bytes(Kind::kOrder);
+    }
+  }
+
+  /// Codes and their scales.
+  [[gnu::always_inline]] void add_spans(const uint8_t* x, Totals& totals) const {
+    const uint8_t* weights = scratch_.panel;
+    int64_t group_left = group_octets_ - begin_ % group_octets_;
+    const float* scales = scratch_.scales[0];
+    const float* zeros = scratch_.zeros[0];
+    for (int64_t octet = begin_; octet < end_;) {
+      const int64_t lane = octet % kLanes;
+      int64_t count = Kind::kSpanOctets - lane % Kind::kSpanOctets;
+      if (group_left < count) count = group_left;
+      if (end_ - octet < count) count = end_ - octet;
+      typename Kind::Sum sums[kDotRows][kDotVectors];
+#pragma GCC unroll 6
+      for (int r = 0; r < kDotRows; ++r) {
+#pragma GCC unroll 2
+        for (int v = 0; v < kDotVectors; ++v) sums[r][v] = Kind::zero_sum();
+      }
+      add_octets(weights, x + Kind::kWordsAt + lane * Kind::kSteps * kDotRows * 4, count, sums);
+      add_span(x, lane, count, scales, zeros, sums, totals);
+      weights += count * Kind::kSteps * kDotStepBytes;
+      octet += count;
+      if (octet % kLanes == 0) x += activation_bytes(Kind::kOrder);
+      group_left -= count;
+      if (group_left == 0) {
+        group_left = group_octets_;
+        scales += kDotOutputs;
+        zeros += kDotOutputs;
+      }
+    }
+  }
+
+  /// totals += scale * (factor * sum - zero * sum of the inputs)
+  [[gnu::always_inline]] static void add_span(
+      const uint8_t* x, int64_t lane, int64_t count, const float* scales, const float* zeros,
+      const typename Kind::Sum (&sums)[kDotRows][kDotVectors], Totals& totals) {
+    const auto* octet_sums = reinterpret_cast<const float*>(x) + 8 * lane;
+    Float of_inputs = zero();  // lane r: of row r
+    for (int64_t i = 0; i < count; ++i) of_inputs = plus(of_inputs, load(octet_sums + 8 * i));
+    alignas(64) float inputs[kLanes];
+    store(inputs, of_inputs);
+    const auto* factors = reinterpret_cast<const float*>(x + kDotFactorsAt) + lane / 4 * 8;
+    Float scale[kDotVectors], zero_point[kDotVectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < kDotVectors; ++v) {
+      scale[v] = load(scales + v * kLanes);
+      zero_point[v] = load(zeros + v * kLanes);
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < kDotRows; ++r) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kDotVectors; ++v) {
+        Float part;
+        if constexpr (Kind::kOrder == ActivationOrder::kDotPairs) {
+          part = sums[r][v];
+        } else {
+          part = mul(int_to_float(sums[r][v]), broadcast(factors[r]));
+        }
+        part = fnma(zero_point[v], broadcast(inputs[r]), part);
+        totals[r][v] = fma(scale[v], part, totals[r][v]);
+      }
+    }
+  }
+
+  /// y[m][n .. end) of `count` packs.
+  void store_results(int64_t pack, int64_t count, int64_t n, int64_t end) const {
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t m = (pack + i) * kPackRows;
+      const int64_t rows = task_.x.rows - m < kPackRows ? task_.x.rows - m : kPackRows;
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t begin = n; begin < end; begin += kLanes) {
+          const int64_t strip = (begin - n) / kDotOutputs;
+          store_vector(scratch_.totals[strip][i][row] + (begin - n) % kDotOutputs, m + row, begin,
+                       end - begin < kLanes ? end - begin : kLanes);
+        }
+      }
+    }
+  }
+  /// With digits, a result is the sum of three totals.
+  void store_vector(const float* totals, int64_t m, int64_t n, int64_t lanes) const {
+    Float sum = load(totals);
+    if constexpr (Kind::kOrder == ActivationOrder::kDotDigits) {
+      constexpr int64_t kDigit = kDotDigitRows * kDotOutputs;
+      sum = add(add(sum, load(totals + kDigit)), load(totals + 2 * kDigit));
+    }
+    sum = mul(sum, broadcast(task_.weights.tensor_scale));
+    if (task_.bias != nullptr) sum = add(sum, load_lanes(task_.bias + n, lanes));
+    store_first(task_.y + m * task_.y_stride + n, sum, lanes);
+  }
+
+  const MatmulTask& task_;
+  DotDecoding decoding_;
+  DotScratch& scratch_;
+  float* staged_;
+  int64_t octets_;
+  int64_t group_octets_;
+  int64_t packs_;
+  int64_t begin_ = 0;  // of the panel, in octets
+  int64_t end_ = 0;
+};

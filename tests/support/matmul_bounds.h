@@ -1,0 +1,123 @@
+#pragma once
+// How far the results of a method may be from products in double precision.
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "support/compare.h"
+#include "support/matmul.h"
+
+namespace subbyte::testing {
+
+/// The roundings of one product: the formulas at the top of gemv.inl.h, gemm.inl.h, tiles.inl.h and
+/// triple_products.inl.h, digit_tiles.inl.h and dot_panels.inl.h, relative to sum |w| |x|.
+inline double relative_bound(const cpu::Kernels& kernels, const NamedMethod& method, int64_t cols) {
+  const double lanes = kernels.lanes;
+  const auto k = static_cast<double>(cols);
+  const double fma = kernels.lanes == 1 ? 2 : 1;
+  const double levels = std::log2(lanes);
+  const double blocks = std::ceil(k / (8 * lanes));
+  const double spans = std::ceil(k / 8);  // of dot_panels.inl.h, were every group one octet
+  switch (method.method.order) {
+    case cpu::ActivationOrder::kDotPairs:
+      return 0x1.02p-7 + rounding_bound(k + spans + 30);
+    case cpu::ActivationOrder::kDotBytes:
+      return rounding_bound(spans + 10);
+    case cpu::ActivationOrder::kDotDigits:
+      return 3 * rounding_bound(spans + 10);
+    case cpu::ActivationOrder::kSplitPairs:
+      return 0x1.02p-16 + 0x1p-17 + rounding_bound(29 + blocks + levels);
+    case cpu::ActivationOrder::kTiles:
+      return 0x1.02p-7 + rounding_bound(k + blocks + 4);
+    case cpu::ActivationOrder::kSplitTiles:
+      // Weights of two terms have as many bits as activations, and twice as many products.
+      if (method.two_terms) return 0x1.02p-15 + rounding_bound(2 * k + blocks + 5);
+      return 0x1.02p-16 + rounding_bound(k + blocks + 5);
+    case cpu::ActivationOrder::kDigitTiles:
+      return 3 * rounding_bound(blocks + 5);
+    case cpu::ActivationOrder::kThreeBytes:
+      return rounding_bound(6 + blocks + levels);
+    default:
+      break;
+  }
+  if (method.name == "few") {
+    return rounding_bound(19 + 8 * (fma - 1) + fma * blocks + levels);
+  }
+  return rounding_bound(5 + fma * std::ceil(k / lanes) + levels + std::ceil(k / 1024));
+}
+
+/// The largest magnitude of its `size` neighbours for each input.
+inline std::vector<float> local_maxima(const std::vector<float>& x, int64_t cols, int64_t size) {
+  std::vector<float> maxima(x.size());
+  for (std::size_t row = 0; row < x.size(); row += cols) {
+    for (int64_t k = 0; k < cols; ++k) {
+      for (int64_t i = k / size * size; i < std::min(k / size * size + size, cols); ++i) {
+        maxima[row + k] = std::max(maxima[row + k], std::fabs(x[row + i]));
+      }
+    }
+  }
+  return maxima;
+}
+
+/// Products in double precision, and what they would be were every activation the largest of its
+/// octet, of its 32, or of its block of 128.
+struct Expected {
+  Oracle exact;
+  Oracle octets;
+  Oracle quads;
+  Oracle blocks;
+};
+inline Expected expect(const MatrixView& weights, const std::vector<float>& x, int64_t m) {
+  return {multiply_in_double(weights, x, m),
+          multiply_in_double(weights, local_maxima(x, weights.cols, 8), m),
+          multiply_in_double(weights, local_maxima(x, weights.cols, 32), m),
+          multiply_in_double(weights, local_maxima(x, weights.cols, 128), m)};
+}
+
+/// Half a step of an activation for those that are integers under one scale for their octet or
+/// block, relative to the largest there; 0 for others.
+inline double half_step(const NamedMethod& method) {
+  switch (method.method.order) {
+    case cpu::ActivationOrder::kBytes:
+    case cpu::ActivationOrder::kDotBytes:
+      return 1.001 / 254;
+    case cpu::ActivationOrder::kThreeBytes:
+      return 0x1.02p-23;
+    case cpu::ActivationOrder::kDigitTiles:
+    case cpu::ActivationOrder::kDotDigits:
+      return 0x1p-22;
+    default:
+      return 0;
+  }
+}
+
+/// What inputs share a step with.
+inline const Oracle& local_oracle(const NamedMethod& method, const Expected& expected) {
+  switch (method.method.order) {
+    case cpu::ActivationOrder::kDigitTiles:
+    case cpu::ActivationOrder::kDotDigits:
+      return expected.blocks;
+    case cpu::ActivationOrder::kDotBytes:
+      return expected.quads;
+    default:
+      return expected.octets;
+  }
+}
+
+/// How far each result may be from the exact one.
+inline std::vector<double> bounds_of(const cpu::Kernels& kernels, const NamedMethod& method,
+                                     const Expected& expected, int64_t cols) {
+  const double g = relative_bound(kernels, method, cols);
+  const double step = half_step(method);
+  const std::vector<double>& local = local_oracle(method, expected).magnitude;
+  std::vector<double> bounds(expected.exact.magnitude.size());
+  for (std::size_t i = 0; i < bounds.size(); ++i) {
+    // The rounded activations, which may be larger by a step, meet the roundings of the sums.
+    bounds[i] = g * (expected.exact.magnitude[i] + 2 * step * local[i]) + step * local[i];
+  }
+  return bounds;
+}
+
+}  // namespace subbyte::testing
