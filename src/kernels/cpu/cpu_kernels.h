@@ -115,8 +115,8 @@ struct MatmulTask {
 
 /// What a product rounds its activations to.
 enum class Precision : uint8_t {
-  kF32,   // float32, or what differs from it by 2^-16 of each activation or 2^-22.9 of the
-          // largest of each 8
+  kF32,   // float32, or what differs from it by 2^-16 of each activation, 2^-22.9 of the largest
+          // of each 8 or 2^-22 of the largest of each 128
   kBF16,  // prompts (M > few_rows and many_rows): bfloat16, as the models' own software has them,
           // where the machine has units for it; else as kF32
   kInt8,  // 8 bits with a scale for each 8 inputs, for integer and E2M1 weights; others as kF32.
