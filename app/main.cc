@@ -50,8 +50,8 @@ void declare(CLI::App& app, Invocation& invocation) {
       ->check(CLI::Range(1, 1024));
   app.add_option("--activations", invocation.activations,
                  "what products round activations to: f32 (exact); bf16, for prompts, on machines "
-                 "with AMX or Zen 4 and later; int8, a scale for each 8 numbers, for "
-                 "prompts up to 32")
+                 "with AMX or Zen 4 and later; int8, a scale for each 8 numbers, in "
+                 "prompts for up to 32")
       ->check(CLI::IsMember(subbyte::app::kActivations))
       ->capture_default_str();
   app.add_flag("--batch-invariant", invocation.batch_invariant,

@@ -11,22 +11,23 @@
 
 namespace subbyte::testing {
 
-/// The roundings of one product: the formulas at the top of gemv.inl.h, gemm.inl.h, tiles.inl.h and
-/// triple_products.inl.h, digit_tiles.inl.h and dot_panels.inl.h, relative to sum |w| |x|.
-inline double relative_bound(const cpu::Kernels& kernels, const NamedMethod& method, int64_t cols) {
+/// The roundings of one product relative to sum |w| |x|, by the formulas at the top of the mainloops
+/// in kernels/cpu/generic/. Groups end spans of dot_panels.inl.h.
+inline double relative_bound(const cpu::Kernels& kernels, const NamedMethod& method, int64_t cols,
+                             int64_t groups_of_row) {
   const double lanes = kernels.lanes;
   const auto k = static_cast<double>(cols);
+  const auto groups = static_cast<double>(groups_of_row);
   const double fma = kernels.lanes == 1 ? 2 : 1;
   const double levels = std::log2(lanes);
   const double blocks = std::ceil(k / (8 * lanes));
-  const double spans = std::ceil(k / 8);  // of dot_panels.inl.h, were every group one octet
   switch (method.method.order) {
     case cpu::ActivationOrder::kDotPairs:
-      return 0x1.02p-7 + rounding_bound(k + spans + 30);
+      return 0x1.02p-7 + rounding_bound(k + blocks + groups + 30);
     case cpu::ActivationOrder::kDotBytes:
-      return rounding_bound(spans + 10);
+      return rounding_bound(std::ceil(k / 32) + groups + 10);
     case cpu::ActivationOrder::kDotDigits:
-      return 3 * rounding_bound(spans + 10);
+      return 3.02 * rounding_bound(blocks + groups + 10);
     case cpu::ActivationOrder::kSplitPairs:
       return 0x1.02p-16 + 0x1p-17 + rounding_bound(29 + blocks + levels);
     case cpu::ActivationOrder::kTiles:
@@ -36,7 +37,7 @@ inline double relative_bound(const cpu::Kernels& kernels, const NamedMethod& met
       if (method.two_terms) return 0x1.02p-15 + rounding_bound(2 * k + blocks + 5);
       return 0x1.02p-16 + rounding_bound(k + blocks + 5);
     case cpu::ActivationOrder::kDigitTiles:
-      return 3 * rounding_bound(blocks + 5);
+      return 3.02 * rounding_bound(blocks + 5);
     case cpu::ActivationOrder::kThreeBytes:
       return rounding_bound(6 + blocks + levels);
     default:
@@ -68,16 +69,17 @@ struct Expected {
   Oracle octets;
   Oracle quads;
   Oracle blocks;
+  int64_t groups;  // of a row of weights
 };
 inline Expected expect(const MatrixView& weights, const std::vector<float>& x, int64_t m) {
   return {multiply_in_double(weights, x, m),
           multiply_in_double(weights, local_maxima(x, weights.cols, 8), m),
           multiply_in_double(weights, local_maxima(x, weights.cols, 32), m),
-          multiply_in_double(weights, local_maxima(x, weights.cols, 128), m)};
+          multiply_in_double(weights, local_maxima(x, weights.cols, 128), m), weights.groups()};
 }
 
-/// Half a step of an activation for those that are integers under one scale for their octet or
-/// block, relative to the largest there; 0 for others.
+/// Half a step of an activation for those that are integers under one scale for their octet, quad
+/// of octets or block, relative to the largest there; 0 for others.
 inline double half_step(const NamedMethod& method) {
   switch (method.method.order) {
     case cpu::ActivationOrder::kBytes:
@@ -109,7 +111,7 @@ inline const Oracle& local_oracle(const NamedMethod& method, const Expected& exp
 /// How far each result may be from the exact one.
 inline std::vector<double> bounds_of(const cpu::Kernels& kernels, const NamedMethod& method,
                                      const Expected& expected, int64_t cols) {
-  const double g = relative_bound(kernels, method, cols);
+  const double g = relative_bound(kernels, method, cols, expected.groups);
   const double step = half_step(method);
   const std::vector<double>& local = local_oracle(method, expected).magnitude;
   std::vector<double> bounds(expected.exact.magnitude.size());

@@ -19,8 +19,8 @@
 //
 // Accuracy, u = 2^-24, b blocks: products and what they are summed up to in a block are exact. With
 // q what an activation is rounded by, half a step, which is 2^-22 of the largest of its block (or
-// 2^-127), and as the digits of x are together at most 3 |x|:
-//   |y - exact| <= sum |w| q + 3 n u / (1 - n u) * sum |w| (|x| + q),   n = b + 5
+// 2^-127), and as the digits of x are together at most 3.02 |x|:
+//   |y - exact| <= sum |w| q + 3.02 n u / (1 - n u) * sum |w| (|x| + q),   n = b + 5
 // An infinite scale that meets a digit that is zero is NaN; an activation that is not finite makes
 // its row NaN, and one of 2^114 or more may.
 

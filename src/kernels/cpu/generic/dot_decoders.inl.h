@@ -54,7 +54,7 @@ template <class E, class Scaling>
 void decode_dot_weights(const Weights& weights, int64_t row, int64_t first_block,
                         int64_t num_blocks, float* staged, uint8_t* steps) {
   alignas(64) float decoded[DotWithPairs::kPanelBlocks * kBlockInputs];
-  decode_row<E, Scaling>(weights, row, first_block, num_blocks, staged, decoded);
+  decode_row<E, Scaling, kDotOutputs>(weights, row, first_block, num_blocks, staged, decoded);
   for (int64_t b = 0; b < num_blocks; ++b) {
     Float v[8];
     const float* block = decoded + b * kBlockInputs;

@@ -20,24 +20,26 @@
 //         for each of these packs: multiply, add to totals
 //     y = totals
 //
-// A span are the inputs that share a scale of weights and a factor of activations, 128 at most:
+// A span is the inputs that share a scale of weights and a factor of activations, 128 at most:
 //   total += scale * (factor * sum - zero * sum of the inputs)
 // Pairs that are weights, not codes, need none of it.
 //
 // Accuracy, u = 2^-24, g = n u / (1 - n u), s spans. Bytes: what they add up to in a span is exact;
 // half a step of an activation is q = 1.001 / 254 of the largest of its 32, with digits 2^-22 of
-// that of its 128 (or 2^-127), and digits are together at most 3 |x|:
-//   |y - exact| <= sum |w| q + 3 g * sum |w| (|x| + q),  n = s + 10
-// With one byte, g meets |scale| (|byte| + |zero|) instead, once. Pairs: 2^-8 |x| for each
-// activation, 2^-8 |w| for weights that are not codes, and
+// that of its 128 (or 2^-127), and digits are together at most 3.02 |x|:
+//   |y - exact| <= sum |w| q + 3.02 g * sum |w| (|x| + q),  n = s + 10
+// With one byte, g meets |scale| (|byte| + |zero|) instead, once, and 32 inputs of 2^-120 and less
+// are zeros. Pairs: 2^-8 |x| for each activation, 2^-8 |w| for weights that are not codes (2^-17 for
+// kbit 2), bf16 below 2^-126 are zeros, and
 //   g * sum |scale| (|element| + |zero|) |x|,  n = K + s + 30.
-// An infinite scale that meets a zero is NaN. An activation that is not finite makes its row NaN.
+// An infinite scale that meets a zero is NaN. An activation that is not finite shows in its whole
+// row of results, as NaN or infinity; so may those of 2^112 and more, as scales come last.
 
-// Up to so many rows go one by one: with digits, beside products of floats, pairs, bytes.
-constexpr int64_t kDotDigitFewRows = 12;
-constexpr int64_t kDotFloatFewRows = 16;
-constexpr int64_t kDotPairFewRows = 8;
-constexpr int64_t kDotByteFewRows = 10;
+// Up to so many rows of activations go one by one,
+constexpr int64_t kDotDigitFewRows = 12;  // beside panels with digits,
+constexpr int64_t kDotPairFewRows = 8;    // with pairs,
+constexpr int64_t kDotByteFewRows = 10;   // with bytes,
+constexpr int64_t kDotFloatFewRows = 16;  // and beside the panels of floats of gemm.inl.h
 
 constexpr int64_t kDotVectors = 2;                     // of outputs
 constexpr int64_t kDotOutputs = kDotVectors * kLanes;  // in a strip
@@ -87,9 +89,8 @@ using DotWithBytes = DotKind<DotOfBytes, ActivationOrder::kDotBytes, 4>;
 using DotWithDigits = DotKind<DotOfBytes, ActivationOrder::kDotDigits, 16>;
 using DotWithPairs = DotKind<DotOfPairs, ActivationOrder::kDotPairs, 16>;
 
-constexpr int64_t kDotPanelBlocks = DotWithBytes::kPanelBlocks;  // the most
-/// Groups of the smallest size, 8, that a panel has, and a part of one.
-constexpr int64_t kDotPanelGroups = kDotPanelBlocks * kLanes + 1;
+/// The most groups that a panel has: of the smallest size, 8.
+constexpr int64_t kDotPanelGroups = DotWithBytes::kPanelBlocks * kLanes;
 
 /// Scratch memory of a thread.
 struct DotScratch {
@@ -194,7 +195,11 @@ class DotPanels {
         totals[r][v] = first ? zero() : load(sums + r * kDotOutputs + v * kLanes);
       }
     }
-    decoding_.stage == nullptr ? add_weights(x, totals) : add_spans(x, totals);
+    if constexpr (Kind::kOrder == ActivationOrder::kDotPairs) {
+      decoding_.stage == nullptr ? add_weights(x, totals) : add_spans(x, totals);
+    } else {
+      add_spans(x, totals);
+    }
 #pragma GCC unroll 6
     for (int r = 0; r < kDotRows; ++r) {
 #pragma GCC unroll 2
@@ -229,9 +234,7 @@ class DotPanels {
     const uint8_t* weights = scratch_.panel;
     for (int64_t octet = begin_; octet < end_; octet += kLanes) {
       const int64_t count = end_ - octet < kLanes ? end_ - octet : kLanes;
-      if constexpr (Kind::kOrder == ActivationOrder::kDotPairs) {
-        add_octets(weights, x + Kind::kWordsAt, count, totals);
-      }
+      add_octets(weights, x + Kind::kWordsAt, count, totals);
       weights += Kind::kBlockSteps * kDotStepBytes;
       x += activation_bytes(Kind::kOrder);
     }
@@ -274,7 +277,7 @@ class DotPanels {
       const typename Kind::Sum (&sums)[kDotRows][kDotVectors], Totals& totals) {
     const auto* octet_sums = reinterpret_cast<const float*>(x) + 8 * lane;
     Float of_inputs = zero();  // lane r: of row r
-    for (int64_t i = 0; i < count; ++i) of_inputs = plus(of_inputs, load(octet_sums + 8 * i));
+    for (int64_t i = 0; i < count; ++i) of_inputs = add(of_inputs, load(octet_sums + 8 * i));
     alignas(64) float inputs[kLanes];
     store(inputs, of_inputs);
     const auto* factors = reinterpret_cast<const float*>(x + kDotFactorsAt) + lane / 4 * 8;
@@ -306,14 +309,20 @@ class DotPanels {
       const int64_t m = (pack + i) * kPackRows;
       const int64_t rows = task_.x.rows - m < kPackRows ? task_.x.rows - m : kPackRows;
       for (int64_t row = 0; row < rows; ++row) {
-        for (int64_t begin = n; begin < end; begin += kLanes) {
-          const int64_t strip = (begin - n) / kDotOutputs;
-          store_vector(scratch_.totals[strip][i][row] + (begin - n) % kDotOutputs, m + row, begin,
-                       end - begin < kLanes ? end - begin : kLanes);
+        for (int64_t strip = 0; n + strip * kDotOutputs < end; ++strip) {
+          store_row(scratch_.totals[strip][i][row], m + row, n + strip * kDotOutputs, end);
         }
       }
     }
   }
+  void store_row(const float* totals, int64_t m, int64_t n, int64_t end) const {
+    for (int64_t v = 0; v < kDotVectors && n < end; ++v) {
+      store_vector(totals, m, n, end - n < kLanes ? end - n : kLanes);
+      totals += kLanes;
+      n += kLanes;
+    }
+  }
+
   /// With digits, a result is the sum of three totals.
   void store_vector(const float* totals, int64_t m, int64_t n, int64_t lanes) const {
     Float sum = load(totals);

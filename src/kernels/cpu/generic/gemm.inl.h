@@ -45,7 +45,7 @@ void stage_blocks(const Weights& weights, int64_t row, int64_t first_block, int6
   Scaling::stage(weights, row, begin, end < weights.groups ? end : weights.groups, staged);
 }
 
-template <class Element, class Scaling>
+template <class Element, class Scaling, int64_t kStripOutputs = kGemmTileOutputs>
 void decode_row(const Weights& weights, int64_t row, int64_t first_block, int64_t num_blocks,
                 float* staged, float* decoded) {
   constexpr int64_t kBlockBytes = Element::kBits * kLanes;
@@ -57,7 +57,7 @@ void decode_row(const Weights& weights, int64_t row, int64_t first_block, int64_
     const uint8_t* block = codes_of_row + b * kBlockBytes;
     // The same piece of the next strip: a panel is too short a stretch of a row for the hardware
     // to see a stream in it. 30 % at M = 8 on Zen 5.
-    prefetch<kBlockBytes>(block, kGemmTileOutputs * weights.row_bytes);
+    prefetch<kBlockBytes>(block, kStripOutputs * weights.row_bytes);
     int valid_lanes = kLanes;
     alignas(64) uint8_t padded[load_bytes<Element>()] = {};
     if (b >= whole_blocks) {

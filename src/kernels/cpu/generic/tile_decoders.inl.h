@@ -2,7 +2,7 @@
 // namespace of an instruction set with tiles, after gemm.inl.h.
 //
 // A panel is some blocks of kStripRows rows; a block of 128 inputs is four steps of 32, in the
-// order of kPairs (lane i of a step holds inputs 8 i + j and 8 i + 4 + j):
+// order of kSplitPairs (lane i of a step holds inputs 8 i + j and 8 i + 4 + j):
 //
 //   panel [tile of rows: 4][block][step: 4] of      input pair 0   1  ...  15
 //                                              row 0   | 4 bytes |   |    |   |
