@@ -11,8 +11,8 @@
 
 namespace subbyte::testing {
 
-/// The roundings of one product relative to sum |w| |x|, by the formulas at the top of the mainloops
-/// in kernels/cpu/generic/. Groups end spans of dot_panels.inl.h.
+/// The roundings of one product relative to sum |w| |x|, by the formulas at the top of the
+/// mainloops in kernels/cpu/generic/. Groups end spans of dot_panels.inl.h.
 inline double relative_bound(const cpu::Kernels& kernels, const NamedMethod& method, int64_t cols,
                              int64_t groups_of_row) {
   const double lanes = kernels.lanes;

@@ -16,7 +16,8 @@
 //   kThreeBytes  three signed digits instead of one byte: [digit][h = 0, 1], highest first, of
 //                t[8*i + j] = x[8*i + j] / scale[i]; then minus the sums of t as int32, the
 //                scales, and the sums of x as floats; see triple_products.inl.h
-//   kTiles       for tiles of 16 rows of activations: [j = 0..3][lane i][row][2] bf16 as in kSplitPairs
+//   kTiles       for tiles of 16 rows of activations: [j = 0..3][lane i][row][2] bf16 of the
+//                inputs that a lane of kSplitPairs has
 //   kSplitTiles  tiles of 8 rows, x = high + low, 16 bits: row m of the tile is the high part of
 //                row m, row 8 + m the low part
 //   kDigitTiles  tiles of bytes of 5 rows, three signed digits for each number: see
@@ -117,8 +118,8 @@ struct MatmulTask {
 enum class Precision : uint8_t {
   kF32,   // float32, or what differs from it by 2^-16 of each activation, 2^-22.9 of the largest
           // of each 8 or 2^-22 of the largest of each 128
-  kBF16,  // prompts (M > few_rows, few_rows_bf16 and many_rows): bfloat16, as the models' own software has them,
-          // where the machine has units for it; else as kF32
+  kBF16,  // prompts (M > few_rows, few_rows_bf16 and many_rows): bfloat16, as the models' own
+          // software has them, where the machine has units for it; else as kF32
   kInt8,  // 8 bits with a scale for each 8 inputs, for integer and E2M1 weights; others as kF32.
           // Prompts with a scale for each 32 (avx512bf16), or as kBF16 (AMX)
 };

@@ -29,8 +29,8 @@
 // that of its 128 (or 2^-127), and digits are together at most 3.02 |x|:
 //   |y - exact| <= sum |w| q + 3.02 g * sum |w| (|x| + q),  n = s + 10
 // With one byte, g meets |scale| (|byte| + |zero|) instead, once, and 32 inputs of 2^-120 and less
-// are zeros. Pairs: 2^-8 |x| for each activation, 2^-8 |w| for weights that are not codes (2^-17 for
-// kbit 2), bf16 below 2^-126 are zeros, and
+// are zeros. Pairs: 2^-8 |x| for each activation, 2^-8 |w| for weights that are not codes (2^-17
+// for kbit 2), bf16 below 2^-126 are zeros, and
 //   g * sum |scale| (|element| + |zero|) |x|,  n = K + s + 30.
 // An infinite scale that meets a zero is NaN. An activation that is not finite shows in its whole
 // row of results, as NaN or infinity; so may those of 2^112 and more, as scales come last.
