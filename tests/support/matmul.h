@@ -28,8 +28,24 @@ inline std::vector<const cpu::Kernels*> kernels_of_this_machine() {
 struct NamedMethod {
   std::string_view name;
   cpu::Method method;
-  bool two_terms = false;  // each weight is two bf16
+  bool two_terms = false;      // each weight is two bf16
+  bool exact_weights = false;  // pairs are codes, or weights that bf16 holds
 };
+
+/// Formats whose codes, or whose weights if they are dense, bf16 holds.
+inline bool has_exact_pairs(Format element) {
+  switch (element) {
+    case Format::kU2:
+    case Format::kU3:
+    case Format::kU4:
+    case Format::kE2M1:
+    case Format::kNFL2:
+    case Format::kBF16:
+      return true;
+    default:
+      return false;
+  }
+}
 
 /// Those that a kernel has for groups like these: what choose_method() can pick.
 inline std::vector<NamedMethod> methods_of(const cpu::Kernels& kernels,
@@ -44,7 +60,8 @@ inline std::vector<NamedMethod> methods_of(const cpu::Kernels& kernels,
   std::vector<NamedMethod> methods;
   for (const NamedMethod& named :
        {NamedMethod{"few", kernel.few}, NamedMethod{"many", many, two_terms},
-        NamedMethod{"several", several}, NamedMethod{"bf16", kernel.bf16},
+        NamedMethod{"several", several},
+        NamedMethod{"bf16", kernel.bf16, false, has_exact_pairs(kernel.element)},
         NamedMethod{"int8", kernel.int8}, NamedMethod{"int8_many", kernel.int8_many}}) {
     if (named.method.multiply == nullptr) continue;
     if (named.name == "int8_many" && named.method.multiply == kernel.bf16.multiply) continue;

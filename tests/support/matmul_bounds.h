@@ -23,7 +23,8 @@ inline double relative_bound(const cpu::Kernels& kernels, const NamedMethod& met
   const double blocks = std::ceil(k / (8 * lanes));
   switch (method.method.order) {
     case cpu::ActivationOrder::kDotPairs:
-      return 0x1.02p-7 + rounding_bound(k + blocks + groups + 30);
+      return (method.exact_weights ? 0x1.02p-8 : 0x1.02p-7) +
+             rounding_bound(k + blocks + groups + 30);
     case cpu::ActivationOrder::kDotBytes:
       return rounding_bound(std::ceil(k / 32) + groups + 10);
     case cpu::ActivationOrder::kDotDigits:
