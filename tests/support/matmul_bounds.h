@@ -38,6 +38,7 @@ inline double relative_bound(const cpu::Kernels& kernels, const NamedMethod& met
       if (method.two_terms) return 0x1.02p-15 + rounding_bound(2 * k + blocks + 5);
       return 0x1.02p-16 + rounding_bound(k + blocks + 5);
     case cpu::ActivationOrder::kDigitTiles:
+    case cpu::ActivationOrder::kShortDigitTiles:
       return 3.02 * rounding_bound(blocks + 5);
     case cpu::ActivationOrder::kThreeBytes:
       return rounding_bound(6 + blocks + levels);
@@ -91,6 +92,8 @@ inline double half_step(const NamedMethod& method) {
     case cpu::ActivationOrder::kDigitTiles:
     case cpu::ActivationOrder::kDotDigits:
       return 0x1p-22;
+    case cpu::ActivationOrder::kShortDigitTiles:
+      return 0x1p-14;
     default:
       return 0;
   }
@@ -100,6 +103,7 @@ inline double half_step(const NamedMethod& method) {
 inline const Oracle& local_oracle(const NamedMethod& method, const Expected& expected) {
   switch (method.method.order) {
     case cpu::ActivationOrder::kDigitTiles:
+    case cpu::ActivationOrder::kShortDigitTiles:
     case cpu::ActivationOrder::kDotDigits:
       return expected.blocks;
     case cpu::ActivationOrder::kDotBytes:

@@ -77,6 +77,7 @@ const Method& choose_method(const Kernels& kernels, const MatmulKernel& kernel,
   if (batch_invariant) return invariant_method(kernel, small_groups, precision);
   const bool rounds = precision == Precision::kBF16 && kernel.bf16.multiply != nullptr;
   if (m <= (rounds ? std::min(few_rows, kernel.few_rows_bf16) : few_rows)) return kernel.few;
+  if (rounds && m <= kernel.several_rows_bf16 && !cuts_blocks) return kernel.several_bf16;
   if (m <= kernel.several_rows && !cuts_blocks) return kernel.several;
   if (rounds && (small_groups || m > kernel.many_rows)) return kernel.bf16;
   return small_groups ? kernel.many_small_groups : kernel.many;

@@ -22,6 +22,8 @@
 //                row m, row 8 + m the low part
 //   kDigitTiles  tiles of bytes of 5 rows, three signed digits for each number: see
 //                generic/digit_tiles.inl.h
+//   kShortDigitTiles
+//                tiles of bytes of 8 rows, two signed digits for each number
 //   kDotBytes, kDotDigits, kDotPairs
 //                for panels, 6 rows side by side: signed bytes with a scale for each 32 inputs; two
 //                rows of three signed digits; bf16: see generic/dot_packing.inl.h
@@ -47,6 +49,7 @@ enum class ActivationOrder : uint8_t {
   kTiles,
   kSplitTiles,
   kDigitTiles,
+  kShortDigitTiles,
   kDotBytes,
   kDotDigits,
   kDotPairs,
@@ -62,6 +65,7 @@ struct Activations {
 inline constexpr int64_t kTileRows = 16;
 inline constexpr int64_t kSplitRows = kTileRows / 2;
 inline constexpr int64_t kDigitRows = kTileRows / 3;
+inline constexpr int64_t kShortDigitRows = kTileRows / 2;
 inline constexpr int64_t kDotRows = 6;
 inline constexpr int64_t kDotDigitRows = kDotRows / 3;
 
@@ -74,6 +78,8 @@ constexpr int64_t rows_per_pack(ActivationOrder order) {
       return kSplitRows;
     case ActivationOrder::kDigitTiles:
       return kDigitRows;
+    case ActivationOrder::kShortDigitTiles:
+      return kShortDigitRows;
     case ActivationOrder::kDotBytes:
     case ActivationOrder::kDotPairs:
       return kDotRows;
@@ -119,7 +125,8 @@ enum class Precision : uint8_t {
   kF32,   // float32, or what differs from it by 2^-16 of each activation, 2^-22.9 of the largest
           // of each 8 or 2^-22 of the largest of each 128
   kBF16,  // prompts (M > few_rows, few_rows_bf16 and many_rows): bfloat16, as the models' own
-          // software has them, where the machine has units for it; else as kF32
+          // software has them, where the machine has units for it, or for some tokens what differs
+          // by 2^-14 of the largest of each 128; else as kF32
   kInt8,  // 8 bits with a scale for each 8 inputs, for integer and E2M1 weights; others as kF32.
           // Prompts with a scale for each 32 (avx512bf16), or as kBF16 (AMX)
 };
@@ -138,11 +145,13 @@ struct MatmulKernel {
   Method many;  // any M: decodes a strip of weights once for all rows of activations
   Method many_small_groups;  // `many` for groups that do not cover whole blocks; none: `many`
   Method several;            // between `few` and `many`, for groups that cover whole blocks
+  Method several_bf16;       // the same with kBF16; none: `several`
   Method bf16;
   Method int8;
   Method int8_many;
   int64_t few_rows = 4;               // up to this M `few` is faster than `many`
   int64_t several_rows = 0;           // up to this M `several` is faster than `many` and `bf16`
+  int64_t several_rows_bf16 = 0;      // up to this M `several_bf16` is faster than `bf16`
   int64_t few_rows_small_groups = 4;  // than `many_small_groups`
   int64_t few_rows_bf16 = 4;          // than `bf16`, where that is less
   int64_t many_rows = 0;              // up to this M `many` is as fast as `bf16`

@@ -127,9 +127,10 @@ TEST(ChooseMethod, takes_tiles_for_a_few_tokens_only_where_they_are_faster) {
     EXPECT_EQ(chosen(128, 3, Precision::kF32), kernel.several.multiply);
     EXPECT_EQ(chosen(1024, 10, Precision::kF32), kernel.several.multiply);
     EXPECT_EQ(chosen(128, 11, Precision::kF32), kernel.many.multiply);
-    EXPECT_EQ(chosen(128, 3, Precision::kBF16), kernel.several.multiply);
-    EXPECT_EQ(chosen(128, 10, Precision::kBF16), kernel.several.multiply);
-    EXPECT_EQ(chosen(128, 11, Precision::kBF16), kernel.bf16.multiply);
+    EXPECT_EQ(chosen(128, 2, Precision::kBF16), kernel.few.multiply);
+    EXPECT_EQ(chosen(128, 3, Precision::kBF16), kernel.several_bf16.multiply);
+    EXPECT_EQ(chosen(1024, 16, Precision::kBF16), kernel.several_bf16.multiply);
+    EXPECT_EQ(chosen(128, 17, Precision::kBF16), kernel.bf16.multiply);
     EXPECT_EQ(chosen(32, 11, Precision::kF32), kernel.few.multiply);
     EXPECT_EQ(chosen(32, 12, Precision::kF32), kernel.many_small_groups.multiply);
     EXPECT_EQ(chosen(32, 4, Precision::kBF16), kernel.few.multiply);

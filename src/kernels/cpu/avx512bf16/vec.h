@@ -102,25 +102,29 @@ inline Float sum_of_quads(Float v) {
   return add(pairs, _mm512_permute_ps(pairs, 0xB1));
 }
 
-/// A power of two such that numbers up to `largest` are at most 2^22 steps, and its reciprocal;
+/// A power of two such that numbers up to `largest` are at most 2^kBits steps, and its reciprocal;
 /// at least 2^-126.
 struct DigitStep {
   float step;
   float inverse;
 };
+template <int kBits>
 inline DigitStep digit_step(Float largest) {
   const float most = _mm512_reduce_max_ps(largest);
   const int exponent = static_cast<int>(__builtin_bit_cast(uint32_t, most) >> 23);  // biased
-  const uint32_t step = exponent - 21 < 1 ? 1 : static_cast<uint32_t>(exponent - 21);
+  const uint32_t step = exponent < kBits ? 1 : static_cast<uint32_t>(exponent - kBits + 1);
   return {__builtin_bit_cast(float, step << 23), __builtin_bit_cast(float, (254 - step) << 23)};
 }
-/// v = digits[2] * 2^16 + digits[1] * 2^8 + digits[0], from -128 to 127 each.
-inline void split_digits(Int v, Int (&digits)[3]) {
-  const __m512i half = _mm512_set1_epi32(128);
-  const __m512i upper = _mm512_srai_epi32(_mm512_add_epi32(v, half), 8);
-  digits[2] = _mm512_srai_epi32(_mm512_add_epi32(upper, half), 8);
-  digits[1] = _mm512_sub_epi32(upper, _mm512_slli_epi32(digits[2], 8));
-  digits[0] = _mm512_sub_epi32(v, _mm512_slli_epi32(upper, 8));
+/// v = digits[0] + digits[1] * 2^8 and so on, all but the last from -128 to 127.
+template <int kTerms>
+inline void split_digits(Int v, Int (&digits)[kTerms]) {
+#pragma GCC unroll 3
+  for (int i = 0; i + 1 < kTerms; ++i) {
+    const __m512i upper = _mm512_srai_epi32(_mm512_add_epi32(v, _mm512_set1_epi32(128)), 8);
+    digits[i] = _mm512_sub_epi32(v, _mm512_slli_epi32(upper, 8));
+    v = upper;
+  }
+  digits[kTerms - 1] = v;
 }
 inline int sum_lanes(Int v) {
   return _mm512_reduce_add_epi32(v);

@@ -1,9 +1,9 @@
-// The mainloop of matrix units for 3 to 10 rows of activations and integer weights: tiles of bytes.
+// The mainloop of matrix units for a few rows of activations and integer weights: tiles of bytes.
 // Included inside the namespace of an instruction set with tiles, after tile_panels.inl.h and
 // digits.inl.h.
 //
-// Each of the three digits of an activation is a column, so that a tile has 5 rows of activations
-// and the products are exact integers:
+// Each of the three digits of an activation is a column, so that a tile has 5 rows of activations,
+// with two digits 8, and the products are exact integers:
 //
 //             d0 of 5 rows   d1   d2   0
 //             +-------------+----+----+-+     A: codes as they are, 16 rows by 64 inputs
@@ -18,8 +18,8 @@
 //     are scaled and added
 //
 // Accuracy, u = 2^-24, b blocks: products and what they are summed up to in a block are exact. With
-// q what an activation is rounded by, half a step, which is 2^-22 of the largest of its block (or
-// 2^-127), and as the digits of x are together at most 3.02 |x|:
+// q what an activation is rounded by, half a step, 2^-22 (two digits: 2^-14) of the largest of its
+// block, or 2^-127, and as the digits of x are together at most 3.02 |x|:
 //   |y - exact| <= sum |w| q + 3.02 n u / (1 - n u) * sum |w| (|x| + q),   n = b + 5
 // An infinite scale that meets a digit that is zero is NaN; an activation that is not finite makes
 // its row NaN, and one of 2^114 or more may.
@@ -39,11 +39,12 @@ struct DigitBlock {
 };
 
 /// Octets v, transposed, of row m of a pack.
+template <int kTerms>
 inline void pack_digits_of_row(DigitBlock& block, int64_t m, const Float* v) {
-  const BlockDigits digits = digits_of_block(v);
+  const auto digits = digits_of_block<kTerms>(v);
   float factor = digits.step;
-  for (int i = 0; i < kDigitTerms; ++i) {
-    const int64_t column = i * kDigitRows + m;
+  for (int i = 0; i < kTerms; ++i) {
+    const int64_t column = i * (kTileRows / kTerms) + m;
     store_int(block.bytes[0][column], digits.words[i][0]);
     store_int(block.bytes[1][column], digits.words[i][1]);
     block.factors[column] = factor;
@@ -52,7 +53,8 @@ inline void pack_digits_of_row(DigitBlock& block, int64_t m, const Float* v) {
   }
 }
 
-/// Packs up to kDigitRows rows for kDigitTiles.
+/// Packs rows for kDigitTiles (three digits, up to 5) or kShortDigitTiles (two, up to 8).
+template <int kTerms>
 inline void pack_digits(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather,
                         int64_t k) {
   for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
@@ -61,7 +63,7 @@ inline void pack_digits(uint8_t* packed, const float* x, int64_t rows, const uin
       alignas(64) float inputs[kBlockInputs];
       Float v[8];
       transpose_octets(block_inputs(x + m * k, gather, begin, k, inputs), v);
-      pack_digits_of_row(block, m, v);
+      pack_digits_of_row<kTerms>(block, m, v);
     }
     for (int h = 0; h < 2; ++h) {
       transpose_16x16(reinterpret_cast<const float*>(block.bytes[h]),
@@ -97,11 +99,12 @@ struct DigitScratch {
   // Behind it: scales of a strip, [row][staged_floats]
 };
 
-/// All rows of a task by kPacks packs of activations. kGroups: scales belong to groups of blocks;
-/// else to the row, and multiply its total.
-template <Format kElement, int kPacks, bool kGroups>
+/// All rows of a task by kPacks packs of activations of kTerms digits. kGroups: scales belong to
+/// groups of blocks; else to the row, and multiply its total.
+template <Format kElement, int kTerms, int kPacks, bool kGroups>
 class DigitTiles {
   using E = Element<kElement>;
+  static constexpr int64_t kRows = kTileRows / kTerms;  // of activations, in a pack
 
  public:
   DigitTiles(const MatmulTask& task, StageDigitRow stage)
@@ -229,9 +232,9 @@ class DigitTiles {
 
   /// y[m][n] of a strip.
   void store_results(int64_t n, int64_t rows, int pack) const {
-    const int64_t first_m = pack * kDigitRows;
+    const int64_t first_m = pack * kRows;
     const int64_t left = task_.x.rows - first_m;
-    const int64_t count = left < kDigitRows ? left : kDigitRows;
+    const int64_t count = left < kRows ? left : kRows;
     for (int64_t row = 0; row < rows; row += kTileRows) {
       alignas(64) float digits[kTileRows][kTileRows];  // [column][n]
       transpose_16x16(scratch_.totals[pack][row], digits[0]);
@@ -239,8 +242,8 @@ class DigitTiles {
       const Float factor = factors(row, lanes);
       const Float bias = task_.bias == nullptr ? zero() : load_first(task_.bias + n + row, lanes);
       for (int64_t m = 0; m < count; ++m) {
-        const Float low = add(load(digits[m]), load(digits[kDigitRows + m]));
-        const Float all = add(low, load(digits[2 * kDigitRows + m]));
+        Float all = load(digits[m]);
+        for (int i = 1; i < kTerms; ++i) all = add(all, load(digits[i * kRows + m]));
         store_first(task_.y + (first_m + m) * task_.y_stride + n + row, add(mul(all, factor), bias),
                     lanes);
       }
@@ -266,26 +269,27 @@ class DigitTiles {
   int64_t group_blocks_;
 };
 
-template <Format kElement, int kPacks>
+template <Format kElement, int kTerms, int kPacks>
 void digit_rows_of_packs(const MatmulTask& task, StageDigitRow stage) {
   if (task.weights.group_size < task.weights.cols) {
-    DigitTiles<kElement, kPacks, true>(task, stage).run();
+    DigitTiles<kElement, kTerms, kPacks, true>(task, stage).run();
   } else {
-    DigitTiles<kElement, kPacks, false>(task, stage).run();
+    DigitTiles<kElement, kTerms, kPacks, false>(task, stage).run();
   }
 }
 
 /// Groups cover whole blocks, or the row.
-template <Format kElement>
+template <Format kElement, int kTerms>
 void digit_rows(const MatmulTask& task, StageDigitRow stage) {
   const TileSession session;
-  constexpr int64_t kMost = kDigitPacks * kDigitRows;
+  constexpr int64_t kRows = kTileRows / kTerms;
+  constexpr int64_t kMost = kDigitPacks * kRows;
   for (int64_t m = 0; m < task.x.rows; m += kMost) {
     MatmulTask part = task;
-    part.x.data += m / kDigitRows * task.x.stride;
+    part.x.data += m / kRows * task.x.stride;
     part.x.rows = task.x.rows - m < kMost ? task.x.rows - m : kMost;
     part.y += m * task.y_stride;
-    part.x.rows <= kDigitRows ? digit_rows_of_packs<kElement, 1>(part, stage)
-                              : digit_rows_of_packs<kElement, 2>(part, stage);
+    part.x.rows <= kRows ? digit_rows_of_packs<kElement, kTerms, 1>(part, stage)
+                         : digit_rows_of_packs<kElement, kTerms, 2>(part, stage);
   }
 }

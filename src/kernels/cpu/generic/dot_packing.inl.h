@@ -60,7 +60,7 @@ inline void pack_dot_bytes(uint8_t* block, int64_t m, const Float* v) {
 }
 
 inline void pack_dot_digits(uint8_t* block, int64_t m, const Float* v) {
-  const BlockDigits digits = digits_of_block(v);
+  const auto digits = digits_of_block<kDigitTerms>(v);
   float factor = digits.step;
   for (int64_t i = 0; i < kDigitTerms; ++i) {
     store_dot_bytes(block, kDotDigitRows * i + m, digits.words[i], digits.sums[i],

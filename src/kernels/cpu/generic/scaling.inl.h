@@ -39,6 +39,7 @@ constexpr int64_t activation_bytes(ActivationOrder order) {
     case ActivationOrder::kSplitTiles:
       return 4 * kTileRows * kVector;
     case ActivationOrder::kDigitTiles:
+    case ActivationOrder::kShortDigitTiles:
       return 2 * kTileRows * kVector + 2 * kVector;
     case ActivationOrder::kDotBytes:
     case ActivationOrder::kDotDigits:

@@ -7,6 +7,7 @@ constexpr int64_t kTileTwoTermRows = 7;   // the same where weights take two ter
 constexpr int64_t kTileTripleRows = 11;   // or else dot products of bytes
 constexpr int64_t kTileInt8Rows = 8;      // or through dot products of bytes
 constexpr int64_t kTileDigitRows = 10;    // or through digit_tiles.inl.h
+constexpr int64_t kTileShortDigitRows = 16;  // the same with two digits
 constexpr int64_t kTileDigitFewRows = 2;  // from the next on
 constexpr int64_t kMostPanelBlocks = 2;
 constexpr int64_t kPanelBytes = kStripTiles * kMostPanelBlocks * kBlockTileBytes;

@@ -95,13 +95,15 @@ struct TileMethods {
   static void multiply_two_terms(const MatmulTask& task) {
     tile_rows(task, floats<WeightTerms::kTwo>(task.weights), kSplitRows);
   }
+  template <int kTerms>
   static void multiply_digits(const MatmulTask& task) {
-    digit_rows<kElement>(task, &stage_digit_row<Broadcast>);
+    digit_rows<kElement, kTerms>(task, &stage_digit_row<Broadcast>);
   }
   static constexpr Method kRounded = {ActivationOrder::kTiles, &multiply_rounded};
   static constexpr Method kExact = {ActivationOrder::kSplitTiles, &multiply_exact};
   static constexpr Method kTwoTerms = {ActivationOrder::kSplitTiles, &multiply_two_terms};
-  static constexpr Method kDigits = {ActivationOrder::kDigitTiles, &multiply_digits};
+  static constexpr Method kDigits = {ActivationOrder::kDigitTiles, &multiply_digits<3>};
+  static constexpr Method kShortDigits = {ActivationOrder::kShortDigitTiles, &multiply_digits<2>};
 };
 
 struct Unit {
@@ -113,6 +115,8 @@ struct Unit {
     if constexpr (is_integer<Weight::kElement>()) {
       kernel.several = TileMethods<Weight>::kDigits;
       kernel.several_rows = kTileDigitRows;
+      kernel.several_bf16 = TileMethods<Weight>::kShortDigits;
+      kernel.several_rows_bf16 = kTileShortDigitRows;
     }
     constexpr bool kTriples = OctetBytes<Weight::kElement>::kExists;
     if constexpr (kTriples) {
@@ -140,7 +144,10 @@ struct Unit {
   static int64_t scratch_bytes(int64_t k) { return tile_scratch_bytes(k); }
   static void pack(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather, int64_t k,
                    ActivationOrder order) {
-    if (order == ActivationOrder::kDigitTiles) return pack_digits(packed, x, rows, gather, k);
+    if (order == ActivationOrder::kDigitTiles) return pack_digits<3>(packed, x, rows, gather, k);
+    if (order == ActivationOrder::kShortDigitTiles) {
+      return pack_digits<2>(packed, x, rows, gather, k);
+    }
     if (order == ActivationOrder::kTiles) return pack_tiles<false>(packed, x, rows, gather, k);
     if (order == ActivationOrder::kSplitTiles) return pack_tiles<true>(packed, x, rows, gather, k);
     if (order == ActivationOrder::kThreeBytes) {
