@@ -53,6 +53,7 @@ inline std::vector<NamedMethod> methods_of(const cpu::Kernels& kernels,
   const cpu::MatmulKernel& kernel = *cpu::find_matmul(kernels, format);
   const bool small_groups = format.group_size % (8 * kernels.lanes) != 0;
   const cpu::Method several = small_groups ? cpu::Method{} : kernel.several;
+  const cpu::Method several_wide = small_groups ? cpu::Method{} : kernel.several_wide;
   const cpu::Method several_bf16 = small_groups ? cpu::Method{} : kernel.several_bf16;
   const bool other = small_groups && kernel.many_small_groups.multiply != nullptr;
   const cpu::Method& many = other ? kernel.many_small_groups : kernel.many;
@@ -61,7 +62,8 @@ inline std::vector<NamedMethod> methods_of(const cpu::Kernels& kernels,
   std::vector<NamedMethod> methods;
   for (const NamedMethod& named :
        {NamedMethod{"few", kernel.few}, NamedMethod{"many", many, two_terms},
-        NamedMethod{"several", several}, NamedMethod{"several_bf16", several_bf16},
+        NamedMethod{"several", several}, NamedMethod{"several_wide", several_wide},
+        NamedMethod{"several_bf16", several_bf16},
         NamedMethod{"bf16", kernel.bf16, false, has_exact_pairs(kernel.element)},
         NamedMethod{"int8", kernel.int8}, NamedMethod{"int8_many", kernel.int8_many}}) {
     if (named.method.multiply == nullptr) continue;

@@ -40,6 +40,8 @@ inline double relative_bound(const cpu::Kernels& kernels, const NamedMethod& met
     case cpu::ActivationOrder::kDigitTiles:
     case cpu::ActivationOrder::kShortDigitTiles:
       return 3.02 * rounding_bound(blocks + 5);
+    case cpu::ActivationOrder::kWideDigitTiles:
+      return 3.02 * rounding_bound(blocks + 7);
     case cpu::ActivationOrder::kThreeBytes:
       return rounding_bound(6 + blocks + levels);
     default:
@@ -90,6 +92,7 @@ inline double half_step(const NamedMethod& method) {
     case cpu::ActivationOrder::kThreeBytes:
       return 0x1.02p-23;
     case cpu::ActivationOrder::kDigitTiles:
+    case cpu::ActivationOrder::kWideDigitTiles:
     case cpu::ActivationOrder::kDotDigits:
       return 0x1p-22;
     case cpu::ActivationOrder::kShortDigitTiles:
@@ -103,6 +106,7 @@ inline double half_step(const NamedMethod& method) {
 inline const Oracle& local_oracle(const NamedMethod& method, const Expected& expected) {
   switch (method.method.order) {
     case cpu::ActivationOrder::kDigitTiles:
+    case cpu::ActivationOrder::kWideDigitTiles:
     case cpu::ActivationOrder::kShortDigitTiles:
     case cpu::ActivationOrder::kDotDigits:
       return expected.blocks;

@@ -40,6 +40,13 @@ const Method& invariant_method(const MatmulKernel& kernel, bool small_groups, Pr
   return precision == Precision::kBF16 ? kernel.bf16 : kernel.many;
 }
 
+const Method& exact_several(const MatmulKernel& kernel, int64_t m) {
+  const bool wide = kernel.several_wide.multiply != nullptr &&
+                    m > rows_per_pack(kernel.several.order) &&
+                    m <= rows_per_pack(kernel.several_wide.order);
+  return wide ? kernel.several_wide : kernel.several;
+}
+
 }  // namespace
 
 Weights weights_of(const MatrixView& matrix) {
@@ -78,7 +85,7 @@ const Method& choose_method(const Kernels& kernels, const MatmulKernel& kernel,
   const bool rounds = precision == Precision::kBF16 && kernel.bf16.multiply != nullptr;
   if (m <= (rounds ? std::min(few_rows, kernel.few_rows_bf16) : few_rows)) return kernel.few;
   if (rounds && m <= kernel.several_rows_bf16 && !cuts_blocks) return kernel.several_bf16;
-  if (m <= kernel.several_rows && !cuts_blocks) return kernel.several;
+  if (m <= kernel.several_rows && !cuts_blocks) return exact_several(kernel, m);
   if (rounds && (small_groups || m > kernel.many_rows)) return kernel.bf16;
   return small_groups ? kernel.many_small_groups : kernel.many;
 }

@@ -22,8 +22,8 @@
 //                row m, row 8 + m the low part
 //   kDigitTiles  tiles of bytes of 5 rows, three signed digits for each number: see
 //                generic/digit_tiles.inl.h
-//   kShortDigitTiles
-//                tiles of bytes of 8 rows, two signed digits for each number
+//   kWideDigitTiles, kShortDigitTiles
+//                8 rows: the same in two tiles; two digits in one tile
 //   kDotBytes, kDotDigits, kDotPairs
 //                for panels, 6 rows side by side: signed bytes with a scale for each 32 inputs; two
 //                rows of three signed digits; bf16: see generic/dot_packing.inl.h
@@ -49,6 +49,7 @@ enum class ActivationOrder : uint8_t {
   kTiles,
   kSplitTiles,
   kDigitTiles,
+  kWideDigitTiles,
   kShortDigitTiles,
   kDotBytes,
   kDotDigits,
@@ -65,7 +66,7 @@ struct Activations {
 inline constexpr int64_t kTileRows = 16;
 inline constexpr int64_t kSplitRows = kTileRows / 2;
 inline constexpr int64_t kDigitRows = kTileRows / 3;
-inline constexpr int64_t kShortDigitRows = kTileRows / 2;
+inline constexpr int64_t kWideDigitRows = kTileRows / 2;
 inline constexpr int64_t kDotRows = 6;
 inline constexpr int64_t kDotDigitRows = kDotRows / 3;
 
@@ -78,8 +79,9 @@ constexpr int64_t rows_per_pack(ActivationOrder order) {
       return kSplitRows;
     case ActivationOrder::kDigitTiles:
       return kDigitRows;
+    case ActivationOrder::kWideDigitTiles:
     case ActivationOrder::kShortDigitTiles:
-      return kShortDigitRows;
+      return kWideDigitRows;
     case ActivationOrder::kDotBytes:
     case ActivationOrder::kDotPairs:
       return kDotRows;
@@ -145,6 +147,7 @@ struct MatmulKernel {
   Method many;  // any M: decodes a strip of weights once for all rows of activations
   Method many_small_groups;  // `many` for groups that do not cover whole blocks; none: `many`
   Method several;            // between `few` and `many`, for groups that cover whole blocks
+  Method several_wide;       // the same from rows_per_pack() of `several` to its own
   Method several_bf16;       // the same with kBF16; none: `several`
   Method bf16;
   Method int8;

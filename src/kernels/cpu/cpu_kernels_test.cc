@@ -125,6 +125,10 @@ TEST(ChooseMethod, takes_tiles_for_a_few_tokens_only_where_they_are_faster) {
     };
     EXPECT_EQ(chosen(128, 2, Precision::kF32), kernel.few.multiply);
     EXPECT_EQ(chosen(128, 3, Precision::kF32), kernel.several.multiply);
+    EXPECT_EQ(chosen(128, 5, Precision::kF32), kernel.several.multiply);
+    EXPECT_EQ(chosen(128, 6, Precision::kF32), kernel.several_wide.multiply);
+    EXPECT_EQ(chosen(1024, 8, Precision::kF32), kernel.several_wide.multiply);
+    EXPECT_EQ(chosen(128, 9, Precision::kF32), kernel.several.multiply);
     EXPECT_EQ(chosen(1024, 10, Precision::kF32), kernel.several.multiply);
     EXPECT_EQ(chosen(128, 11, Precision::kF32), kernel.many.multiply);
     EXPECT_EQ(chosen(128, 2, Precision::kBF16), kernel.few.multiply);

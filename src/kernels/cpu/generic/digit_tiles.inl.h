@@ -3,7 +3,7 @@
 // digits.inl.h.
 //
 // Each of the three digits of an activation is a column, so that a tile has 5 rows of activations,
-// with two digits 8, and the products are exact integers:
+// and the products are exact integers:
 //
 //             d0 of 5 rows   d1   d2   0
 //             +-------------+----+----+-+     A: codes as they are, 16 rows by 64 inputs
@@ -17,10 +17,14 @@
 //     products of this tile; meanwhile the next is decoded, and sums of the one before the last
 //     are scaled and added
 //
+// Eight rows take two tiles, d1 and d2 in one and d0 in the other, whose sums join those of d1
+// before they are scaled. With two digits they take one.
+//
 // Accuracy, u = 2^-24, b blocks: products and what they are summed up to in a block are exact. With
 // q what an activation is rounded by, half a step, 2^-22 (two digits: 2^-14) of the largest of its
 // block, or 2^-127, and as the digits of x are together at most 3.02 |x|:
-//   |y - exact| <= sum |w| q + 3.02 n u / (1 - n u) * sum |w| (|x| + q),   n = b + 5
+//   |y - exact| <= sum |w| q + 3.02 n u / (1 - n u) * sum |w| (|x| + q)
+// n = b + 5, with two tiles, which d0 and its sum join, b + 7.
 // An infinite scale that meets a digit that is zero is NaN; an activation that is not finite makes
 // its row NaN, and one of 2^114 or more may.
 
@@ -29,49 +33,65 @@
 constexpr int64_t kDigitTileBytes = 1024;
 constexpr int64_t kDigitFactors = 2 * kDigitTileBytes;  // where step * 2^(8 i) of each column lies
 constexpr int64_t kDigitSums = kDigitFactors + 64;      // the same times the sum of the digits
-constexpr int64_t kDigitPacks = 2;                      // that go through together
+constexpr int64_t kDigitBlockBytes = kDigitSums + 64;
+constexpr int64_t kDigitTilesOfBlock = 2;  // that go through together: packs, or halves of one
 
-/// The digits of some rows of one block, and what belongs to them.
+/// What a pack is in each order.
+template <ActivationOrder kOrder>
+struct DigitPack {
+  static constexpr int64_t kRows = rows_per_pack(kOrder);
+  static constexpr int kTerms = kOrder == ActivationOrder::kShortDigitTiles ? 2 : 3;
+  static constexpr int kTiles = kOrder == ActivationOrder::kWideDigitTiles ? 2 : 1;
+  /// Tile and first column of digit i.
+  static constexpr int tile(int i) { return kTiles == 2 && i == 0 ? 1 : 0; }
+  static constexpr int64_t column(int i) { return (kTiles == 2 && i > 0 ? i - 1 : i) * kRows; }
+};
+
+/// The digits of some rows of one block that share a tile, and what belongs to them.
 struct DigitBlock {
   alignas(64) uint8_t bytes[2][kTileRows][64];  // [step][column][quad]
   alignas(64) float factors[kTileRows];
-  alignas(64) float sums[kTileRows];
+  alignas(64) float sums[kTileRows];  // with two tiles those of both are in the first
 };
 
 /// Octets v, transposed, of row m of a pack.
-template <int kTerms>
-inline void pack_digits_of_row(DigitBlock& block, int64_t m, const Float* v) {
-  const auto digits = digits_of_block<kTerms>(v);
+template <ActivationOrder kOrder>
+inline void pack_digits_of_row(DigitBlock* blocks, int64_t m, const Float* v) {
+  using Pack = DigitPack<kOrder>;
+  const auto digits = digits_of_block<Pack::kTerms>(v);
   float factor = digits.step;
-  for (int i = 0; i < kTerms; ++i) {
-    const int64_t column = i * (kTileRows / kTerms) + m;
+  for (int i = 0; i < Pack::kTerms; ++i) {
+    DigitBlock& block = blocks[Pack::tile(i)];
+    const int64_t column = Pack::column(i) + m;
     store_int(block.bytes[0][column], digits.words[i][0]);
     store_int(block.bytes[1][column], digits.words[i][1]);
     block.factors[column] = factor;
-    block.sums[column] = factor * static_cast<float>(sum_lanes(digits.sums[i]));
+    blocks[0].sums[column] += factor * static_cast<float>(sum_lanes(digits.sums[i]));
     factor *= 256;
   }
 }
 
-/// Packs rows for kDigitTiles (three digits, up to 5) or kShortDigitTiles (two, up to 8).
-template <int kTerms>
+template <ActivationOrder kOrder>
 inline void pack_digits(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather,
                         int64_t k) {
+  constexpr int kTiles = DigitPack<kOrder>::kTiles;
   for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
-    DigitBlock block{};
+    DigitBlock blocks[kTiles] = {};
     for (int64_t m = 0; m < rows; ++m) {
       alignas(64) float inputs[kBlockInputs];
       Float v[8];
       transpose_octets(block_inputs(x + m * k, gather, begin, k, inputs), v);
-      pack_digits_of_row<kTerms>(block, m, v);
+      pack_digits_of_row<kOrder>(blocks, m, v);
     }
-    for (int h = 0; h < 2; ++h) {
-      transpose_16x16(reinterpret_cast<const float*>(block.bytes[h]),
-                      reinterpret_cast<float*>(packed + h * kDigitTileBytes));
+    for (const DigitBlock& block : blocks) {
+      for (int h = 0; h < 2; ++h) {
+        transpose_16x16(reinterpret_cast<const float*>(block.bytes[h]),
+                        reinterpret_cast<float*>(packed + h * kDigitTileBytes));
+      }
+      store(reinterpret_cast<float*>(packed + kDigitFactors), load(block.factors));
+      store(reinterpret_cast<float*>(packed + kDigitSums), load(block.sums));
+      packed += kDigitBlockBytes;
     }
-    store(reinterpret_cast<float*>(packed + kDigitFactors), load(block.factors));
-    store(reinterpret_cast<float*>(packed + kDigitSums), load(block.sums));
-    packed += activation_bytes(ActivationOrder::kDigitTiles);
   }
 }
 
@@ -94,17 +114,20 @@ using StageDigitRow = void (*)(const Weights& weights, int64_t row, float* stage
 /// Scratch memory of a thread; less than tile_scratch_bytes().
 struct DigitScratch {
   alignas(64) uint8_t panels[2][2 * kDigitTileBytes];  // a tile of codes: two steps
-  alignas(64) int32_t sums[2][kDigitPacks][kTileRows][kTileRows];
-  alignas(64) float totals[kDigitPacks][kStripRows][kTileRows];
+  alignas(64) int32_t sums[2][kDigitTilesOfBlock][kTileRows][kTileRows];
+  alignas(64) float totals[kDigitTilesOfBlock][kStripRows][kTileRows];
   // Behind it: scales of a strip, [row][staged_floats]
 };
 
-/// All rows of a task by kPacks packs of activations of kTerms digits. kGroups: scales belong to
-/// groups of blocks; else to the row, and multiply its total.
-template <Format kElement, int kTerms, int kPacks, bool kGroups>
+/// All rows of a task by kPacks packs of activations. kGroups: scales belong to groups of blocks;
+/// else to the row, and multiply its total.
+template <Format kElement, ActivationOrder kOrder, int kPacks, bool kGroups>
 class DigitTiles {
   using E = Element<kElement>;
-  static constexpr int64_t kRows = kTileRows / kTerms;  // of activations, in a pack
+  static constexpr int64_t kRows = DigitPack<kOrder>::kRows;
+  static constexpr bool kWide = DigitPack<kOrder>::kTiles == 2;
+  static constexpr int kTiles = kPacks * DigitPack<kOrder>::kTiles;
+  static_assert(kTiles <= kDigitTilesOfBlock);
 
  public:
   DigitTiles(const MatmulTask& task, StageDigitRow stage)
@@ -142,11 +165,12 @@ class DigitTiles {
     decode_tile(n, rows, 0, 0, scratch_.panels[0]);
     const uint8_t* inputs = task_.x.data;
     const float* staged = staged_;
+    const int64_t tile_stride = kWide ? kDigitBlockBytes : task_.x.stride;
     int64_t group_left = group_blocks_;
     for (int64_t b = 0; b < blocks_; ++b) {
-      load_digit_inputs<kPacks>(inputs, task_.x.stride);
+      load_digit_inputs<kTiles>(inputs, tile_stride);
       for (int64_t i = 0; i < tiles; ++i) {
-        multiply_digits<kPacks>(scratch_.panels[turn], scratch_.sums[turn][0][0]);
+        multiply_digits<kTiles>(scratch_.panels[turn], scratch_.sums[turn][0][0]);
         const bool last = i + 1 == tiles;
         decode_tile(n, rows, last ? b + 1 : b, last ? 0 : i + 1, scratch_.panels[1 - turn]);
         add_tile(adding, 1 - turn);
@@ -156,13 +180,13 @@ class DigitTiles {
                 .inputs = inputs};
         turn = 1 - turn;
       }
-      inputs += activation_bytes(ActivationOrder::kDigitTiles);
+      inputs += activation_bytes(kOrder);
       if (--group_left == 0) {
         ++staged;
         group_left = group_blocks_;
       }
     }
-    store_digit_sums<kPacks>(scratch_.sums[turn][0][0]);
+    store_digit_sums<kTiles>(scratch_.sums[turn][0][0]);
     add_tile(adding, 1 - turn);
     add_tile(held, turn);
     for (int pack = 0; pack < kPacks; ++pack) store_results(n, rows, pack);
@@ -215,12 +239,17 @@ class DigitTiles {
       const Float factors = load(inputs + kDigitFactors / 4);
       const Float input_sums = load(inputs + kDigitSums / 4);
       const Float center = mul(input_sums, broadcast(-E::kCenter));
+      const Float low_factors =
+          kWide ? load(inputs + (kDigitBlockBytes + kDigitFactors) / 4) : zero();
       const auto* sums = reinterpret_cast<const uint8_t*>(scratch_.sums[turn][pack][0]);
       float* totals = scratch_.totals[pack][to.row];
       const float* staged = to.staged;
 #pragma GCC unroll 8
       for (int64_t r = 0; r < kTileRows; ++r) {
         Float part = fma(int_to_float(load_int(sums + 64 * r)), factors, center);
+        if constexpr (kWide) {
+          part = fma(int_to_float(load_int(sums + 64 * (kTileRows + r))), low_factors, part);
+        }
         part = fnma(broadcast(staged[zeros]), input_sums, part);
         const Float total = load(totals + kTileRows * r);
         store(totals + kTileRows * r,
@@ -243,7 +272,9 @@ class DigitTiles {
       const Float bias = task_.bias == nullptr ? zero() : load_first(task_.bias + n + row, lanes);
       for (int64_t m = 0; m < count; ++m) {
         Float all = load(digits[m]);
-        for (int i = 1; i < kTerms; ++i) all = add(all, load(digits[i * kRows + m]));
+        for (int64_t c = kRows + m; c < kTileRows / kRows * kRows; c += kRows) {
+          all = add(all, load(digits[c]));
+        }
         store_first(task_.y + (first_m + m) * task_.y_stride + n + row, add(mul(all, factor), bias),
                     lanes);
       }
@@ -269,27 +300,28 @@ class DigitTiles {
   int64_t group_blocks_;
 };
 
-template <Format kElement, int kTerms, int kPacks>
+template <Format kElement, ActivationOrder kOrder, int kPacks>
 void digit_rows_of_packs(const MatmulTask& task, StageDigitRow stage) {
   if (task.weights.group_size < task.weights.cols) {
-    DigitTiles<kElement, kTerms, kPacks, true>(task, stage).run();
+    DigitTiles<kElement, kOrder, kPacks, true>(task, stage).run();
   } else {
-    DigitTiles<kElement, kTerms, kPacks, false>(task, stage).run();
+    DigitTiles<kElement, kOrder, kPacks, false>(task, stage).run();
   }
 }
 
 /// Groups cover whole blocks, or the row.
-template <Format kElement, int kTerms>
+template <Format kElement, ActivationOrder kOrder>
 void digit_rows(const MatmulTask& task, StageDigitRow stage) {
   const TileSession session;
-  constexpr int64_t kRows = kTileRows / kTerms;
-  constexpr int64_t kMost = kDigitPacks * kRows;
+  constexpr int64_t kRows = rows_per_pack(kOrder);
+  constexpr int kPacks = kDigitTilesOfBlock / DigitPack<kOrder>::kTiles;
+  constexpr int64_t kMost = kPacks * kRows;
   for (int64_t m = 0; m < task.x.rows; m += kMost) {
     MatmulTask part = task;
     part.x.data += m / kRows * task.x.stride;
     part.x.rows = task.x.rows - m < kMost ? task.x.rows - m : kMost;
     part.y += m * task.y_stride;
-    part.x.rows <= kRows ? digit_rows_of_packs<kElement, kTerms, 1>(part, stage)
-                         : digit_rows_of_packs<kElement, kTerms, 2>(part, stage);
+    part.x.rows <= kRows ? digit_rows_of_packs<kElement, kOrder, 1>(part, stage)
+                         : digit_rows_of_packs<kElement, kOrder, kPacks>(part, stage);
   }
 }

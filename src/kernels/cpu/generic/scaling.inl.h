@@ -41,6 +41,8 @@ constexpr int64_t activation_bytes(ActivationOrder order) {
     case ActivationOrder::kDigitTiles:
     case ActivationOrder::kShortDigitTiles:
       return 2 * kTileRows * kVector + 2 * kVector;
+    case ActivationOrder::kWideDigitTiles:
+      return 2 * (2 * kTileRows * kVector + 2 * kVector);
     case ActivationOrder::kDotBytes:
     case ActivationOrder::kDotDigits:
       return (8 + 2 + 2 * kDotRows) * kVector;

@@ -95,15 +95,15 @@ struct TileMethods {
   static void multiply_two_terms(const MatmulTask& task) {
     tile_rows(task, floats<WeightTerms::kTwo>(task.weights), kSplitRows);
   }
-  template <int kTerms>
+  template <ActivationOrder kOrder>
   static void multiply_digits(const MatmulTask& task) {
-    digit_rows<kElement, kTerms>(task, &stage_digit_row<Broadcast>);
+    digit_rows<kElement, kOrder>(task, &stage_digit_row<Broadcast>);
   }
+  template <ActivationOrder kOrder>
+  static constexpr Method kDigits = {kOrder, &multiply_digits<kOrder>};
   static constexpr Method kRounded = {ActivationOrder::kTiles, &multiply_rounded};
   static constexpr Method kExact = {ActivationOrder::kSplitTiles, &multiply_exact};
   static constexpr Method kTwoTerms = {ActivationOrder::kSplitTiles, &multiply_two_terms};
-  static constexpr Method kDigits = {ActivationOrder::kDigitTiles, &multiply_digits<3>};
-  static constexpr Method kShortDigits = {ActivationOrder::kShortDigitTiles, &multiply_digits<2>};
 };
 
 struct Unit {
@@ -113,9 +113,11 @@ struct Unit {
     kernel.bf16 = TileMethods<Weight>::kRounded;
     kernel.int8_many = kernel.bf16;
     if constexpr (is_integer<Weight::kElement>()) {
-      kernel.several = TileMethods<Weight>::kDigits;
+      using Methods = TileMethods<Weight>;
+      kernel.several = Methods::template kDigits<ActivationOrder::kDigitTiles>;
+      kernel.several_wide = Methods::template kDigits<ActivationOrder::kWideDigitTiles>;
       kernel.several_rows = kTileDigitRows;
-      kernel.several_bf16 = TileMethods<Weight>::kShortDigits;
+      kernel.several_bf16 = Methods::template kDigits<ActivationOrder::kShortDigitTiles>;
       kernel.several_rows_bf16 = kTileShortDigitRows;
     }
     constexpr bool kTriples = OctetBytes<Weight::kElement>::kExists;
@@ -144,9 +146,14 @@ struct Unit {
   static int64_t scratch_bytes(int64_t k) { return tile_scratch_bytes(k); }
   static void pack(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather, int64_t k,
                    ActivationOrder order) {
-    if (order == ActivationOrder::kDigitTiles) return pack_digits<3>(packed, x, rows, gather, k);
+    if (order == ActivationOrder::kDigitTiles) {
+      return pack_digits<ActivationOrder::kDigitTiles>(packed, x, rows, gather, k);
+    }
+    if (order == ActivationOrder::kWideDigitTiles) {
+      return pack_digits<ActivationOrder::kWideDigitTiles>(packed, x, rows, gather, k);
+    }
     if (order == ActivationOrder::kShortDigitTiles) {
-      return pack_digits<2>(packed, x, rows, gather, k);
+      return pack_digits<ActivationOrder::kShortDigitTiles>(packed, x, rows, gather, k);
     }
     if (order == ActivationOrder::kTiles) return pack_tiles<false>(packed, x, rows, gather, k);
     if (order == ActivationOrder::kSplitTiles) return pack_tiles<true>(packed, x, rows, gather, k);
