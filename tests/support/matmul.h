@@ -55,6 +55,9 @@ inline std::vector<NamedMethod> methods_of(const cpu::Kernels& kernels,
   const cpu::Method several = small_groups ? cpu::Method{} : kernel.several;
   const cpu::Method several_wide = small_groups ? cpu::Method{} : kernel.several_wide;
   const cpu::Method several_bf16 = small_groups ? cpu::Method{} : kernel.several_bf16;
+  const bool thirties = small_groups && format.group_size > 0 && format.group_size % 32 == 0;
+  const cpu::Method groups = thirties ? kernel.several_small_groups : cpu::Method{};
+  const cpu::Method groups_bf16 = thirties ? kernel.several_small_groups_bf16 : cpu::Method{};
   const bool other = small_groups && kernel.many_small_groups.multiply != nullptr;
   const cpu::Method& many = other ? kernel.many_small_groups : kernel.many;
   const bool two_terms =
@@ -63,7 +66,8 @@ inline std::vector<NamedMethod> methods_of(const cpu::Kernels& kernels,
   for (const NamedMethod& named :
        {NamedMethod{"few", kernel.few}, NamedMethod{"many", many, two_terms},
         NamedMethod{"several", several}, NamedMethod{"several_wide", several_wide},
-        NamedMethod{"several_bf16", several_bf16},
+        NamedMethod{"several_bf16", several_bf16}, NamedMethod{"groups", groups},
+        NamedMethod{"groups_bf16", groups_bf16, false, has_exact_pairs(kernel.element)},
         NamedMethod{"bf16", kernel.bf16, false, has_exact_pairs(kernel.element)},
         NamedMethod{"int8", kernel.int8}, NamedMethod{"int8_many", kernel.int8_many}}) {
     if (named.method.multiply == nullptr) continue;

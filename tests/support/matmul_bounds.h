@@ -33,6 +33,11 @@ inline double relative_bound(const cpu::Kernels& kernels, const NamedMethod& met
       return 0x1.02p-16 + 0x1p-17 + rounding_bound(29 + blocks + levels);
     case cpu::ActivationOrder::kTiles:
       return 0x1.02p-7 + rounding_bound(k + blocks + 4);
+    case cpu::ActivationOrder::kGroupTiles:
+      return (method.exact_weights ? 0x1.02p-8 : 0x1.02p-7) +
+             rounding_bound(std::ceil(k / 32) + 42);
+    case cpu::ActivationOrder::kSplitGroupTiles:
+      return 0x1.02p-16 + rounding_bound(std::ceil(k / 32) + 42);
     case cpu::ActivationOrder::kSplitTiles:
       // Weights of two terms have as many bits as activations, and twice as many products.
       if (method.two_terms) return 0x1.02p-15 + rounding_bound(2 * k + blocks + 5);

@@ -83,6 +83,10 @@ const Method& choose_method(const Kernels& kernels, const MatmulKernel& kernel,
   const int64_t few_rows = small_groups ? kernel.few_rows_small_groups : kernel.few_rows;
   if (batch_invariant) return invariant_method(kernel, small_groups, precision);
   const bool rounds = precision == Precision::kBF16 && kernel.bf16.multiply != nullptr;
+  if (cuts_blocks && m > kernel.few_rows_of_groups && weights.group_size % 32 == 0) {
+    const Method& method = rounds ? kernel.several_small_groups_bf16 : kernel.several_small_groups;
+    if (method.multiply != nullptr && m <= rows_per_pack(method.order)) return method;
+  }
   if (m <= (rounds ? std::min(few_rows, kernel.few_rows_bf16) : few_rows)) return kernel.few;
   if (rounds && m <= kernel.several_rows_bf16 && !cuts_blocks) return kernel.several_bf16;
   if (m <= kernel.several_rows && !cuts_blocks) return exact_several(kernel, m);

@@ -24,6 +24,9 @@
 //                generic/digit_tiles.inl.h
 //   kWideDigitTiles, kShortDigitTiles
 //                8 rows: the same in two tiles; two digits in one tile
+//   kGroupTiles, kSplitGroupTiles
+//                as kTiles and kSplitTiles, but each step has 32 inputs that follow each other, and
+//                the sums of its rows: see generic/group_tiles.inl.h
 //   kDotBytes, kDotDigits, kDotPairs
 //                for panels, 6 rows side by side: signed bytes with a scale for each 32 inputs; two
 //                rows of three signed digits; bf16: see generic/dot_packing.inl.h
@@ -51,6 +54,8 @@ enum class ActivationOrder : uint8_t {
   kDigitTiles,
   kWideDigitTiles,
   kShortDigitTiles,
+  kGroupTiles,
+  kSplitGroupTiles,
   kDotBytes,
   kDotDigits,
   kDotPairs,
@@ -74,8 +79,10 @@ inline constexpr int64_t kDotDigitRows = kDotRows / 3;
 constexpr int64_t rows_per_pack(ActivationOrder order) {
   switch (order) {
     case ActivationOrder::kTiles:
+    case ActivationOrder::kGroupTiles:
       return kTileRows;
     case ActivationOrder::kSplitTiles:
+    case ActivationOrder::kSplitGroupTiles:
       return kSplitRows;
     case ActivationOrder::kDigitTiles:
       return kDigitRows;
@@ -149,6 +156,10 @@ struct MatmulKernel {
   Method several;            // between `few` and `many`, for groups that cover whole blocks
   Method several_wide;       // the same from rows_per_pack() of `several` to its own
   Method several_bf16;       // the same with kBF16; none: `several`
+  // Up to rows_per_pack() of each, for groups of a multiple of 32 that do not cover blocks, and for
+  // more than few_rows_of_groups.
+  Method several_small_groups;
+  Method several_small_groups_bf16;
   Method bf16;
   Method int8;
   Method int8_many;
@@ -157,6 +168,7 @@ struct MatmulKernel {
   int64_t several_rows_bf16 = 0;      // up to this M `several_bf16` is faster than `bf16`
   int64_t few_rows_small_groups = 4;  // than `many_small_groups`
   int64_t few_rows_bf16 = 4;          // than `bf16`, where that is less
+  int64_t few_rows_of_groups = 2;     // than `several_small_groups`
   int64_t many_rows = 0;              // up to this M `many` is as fast as `bf16`
   int64_t int8_rows = INT64_MAX;      // up to this M `int8` is faster than `int8_many`
   bool many_for_one = false;  // `many` costs a single row little more than `few`, about twice

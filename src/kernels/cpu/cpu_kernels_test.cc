@@ -135,10 +135,17 @@ TEST(ChooseMethod, takes_tiles_for_a_few_tokens_only_where_they_are_faster) {
     EXPECT_EQ(chosen(128, 3, Precision::kBF16), kernel.several_bf16.multiply);
     EXPECT_EQ(chosen(1024, 16, Precision::kBF16), kernel.several_bf16.multiply);
     EXPECT_EQ(chosen(128, 17, Precision::kBF16), kernel.bf16.multiply);
+    EXPECT_EQ(chosen(32, 2, Precision::kF32), kernel.few.multiply);
+    EXPECT_EQ(chosen(32, 3, Precision::kF32), kernel.several_small_groups.multiply);
+    EXPECT_EQ(chosen(96, 8, Precision::kF32), kernel.several_small_groups.multiply);
+    EXPECT_EQ(chosen(24, 8, Precision::kF32), kernel.few.multiply);
     EXPECT_EQ(chosen(32, 11, Precision::kF32), kernel.few.multiply);
     EXPECT_EQ(chosen(32, 12, Precision::kF32), kernel.many_small_groups.multiply);
-    EXPECT_EQ(chosen(32, 4, Precision::kBF16), kernel.few.multiply);
-    EXPECT_EQ(chosen(32, 5, Precision::kBF16), kernel.bf16.multiply);
+    EXPECT_EQ(chosen(24, 4, Precision::kBF16), kernel.few.multiply);
+    EXPECT_EQ(chosen(24, 5, Precision::kBF16), kernel.bf16.multiply);
+    EXPECT_EQ(chosen(32, 2, Precision::kBF16), kernel.few.multiply);
+    EXPECT_EQ(chosen(32, 16, Precision::kBF16), kernel.several_small_groups_bf16.multiply);
+    EXPECT_EQ(chosen(32, 17, Precision::kBF16), kernel.bf16.multiply);
     EXPECT_EQ(chosen(128, 1, Precision::kF32, true), kernel.many.multiply);
     EXPECT_EQ(chosen(32, 512, Precision::kF32, true), kernel.few.multiply);
   }

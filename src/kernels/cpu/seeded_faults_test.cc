@@ -46,7 +46,8 @@ class SeededFaults : public ::testing::TestWithParam<int64_t> {
     for (const Kernels* kernels : kernels_of_this_machine()) {
       for (const NamedMethod& method : methods_of(*kernels, format_)) {
         // Rounded to 8 bits, activations hide a code that is off by one.
-        if (method.name == "bf16" || method.name.starts_with("int8")) continue;
+        if (method.name == "bf16" || method.name == "groups_bf16") continue;
+        if (method.name.starts_with("int8")) continue;
         for (const int64_t m : {1, 4, 37}) {
           EXPECT_TRUE(compared(*kernels, method, right_.view, m))
               << kernels->name << ", " << method.name << ", M " << m;

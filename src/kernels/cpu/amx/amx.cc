@@ -36,6 +36,8 @@ namespace {
 //
 #include "kernels/cpu/generic/digit_tiles.inl.h"
 //
+#include "kernels/cpu/generic/group_tiles.inl.h"
+//
 #include "kernels/cpu/generic/tile_unit.inl.h"
 //
 #include "kernels/cpu/generic/kernel_list.inl.h"

@@ -216,6 +216,63 @@ template <int kPacks>
   }
 }
 
+// Tiles of bf16, for group_tiles.inl.h: sums 0 and 1 in turns, one for each step of 32 inputs;
+// weights 2 and 3; activations 4 to 7, one for each step of a block.
+
+inline void load_group_inputs(const uint8_t* x) {
+  asm volatile(
+      "tileloaddt1 (%0,%1,1), %%tmm4\n\ttileloaddt1 1024(%0,%1,1), %%tmm5\n\t"
+      "tileloaddt1 2048(%0,%1,1), %%tmm6\n\ttileloaddt1 3072(%0,%1,1), %%tmm7"
+      :
+      : "r"(x), "r"(int64_t{64})
+      : "memory");
+}
+
+/// Four steps of weights by the activations. The sums of the last two steps before go to `last`,
+/// those of the first two to `first`, [2][16][16] each; the others stay.
+[[gnu::always_inline]] inline void multiply_groups(const uint8_t* weights, float* last,
+                                                   float* first) {
+  asm volatile(
+      "tilestored %%tmm0, (%1,%3,1)\n\ttilezero %%tmm0\n\t"
+      "tileloadd (%0,%3,1), %%tmm2\n\ttdpbf16ps %%tmm4, %%tmm2, %%tmm0\n\t"
+      "tilestored %%tmm1, 1024(%1,%3,1)\n\ttilezero %%tmm1\n\t"
+      "tileloadd 1024(%0,%3,1), %%tmm3\n\ttdpbf16ps %%tmm5, %%tmm3, %%tmm1\n\t"
+      "tilestored %%tmm0, (%2,%3,1)\n\ttilezero %%tmm0\n\t"
+      "tileloadd 2048(%0,%3,1), %%tmm2\n\ttdpbf16ps %%tmm6, %%tmm2, %%tmm0\n\t"
+      "tilestored %%tmm1, 1024(%2,%3,1)\n\ttilezero %%tmm1\n\t"
+      "tileloadd 3072(%0,%3,1), %%tmm3\n\ttdpbf16ps %%tmm7, %%tmm3, %%tmm1"
+      :
+      : "r"(weights), "r"(last), "r"(first), "r"(int64_t{64})
+      : "memory");
+}
+inline void store_group_sums(float* last) {
+  asm volatile("tilestored %%tmm0, (%0,%1,1)\n\ttilestored %%tmm1, 1024(%0,%1,1)"
+               :
+               : "r"(last), "r"(int64_t{64})
+               : "memory");
+}
+
+/// The 32 codes of four bits at p, looked up. Word 8 l + 4 h + w is that of code 16 h + 4 l + w.
+inline Pairs look_up(const uint8_t* p, Pairs table) {
+  // Byte 2 w of either half of quarter l: the bits from 16 l + 4 w on. What else is in the word
+  // does not count, as the table is repeated.
+  const __m512i begins = _mm512_set_epi64(
+      0x003C003800340030, 0x003C003800340030, 0x002C002800240020, 0x002C002800240020,
+      0x001C001800140010, 0x001C001800140010, 0x000C000800040000, 0x000C000800040000);
+  const __m512i codes =
+      _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return _mm512_permutexvar_epi16(_mm512_multishift_epi64_epi8(begins, codes), table);
+}
+/// The first, or the second, floats of the pairs of the 32 at p, in that order.
+template <int kSecond>
+inline Float load_looked_up(const float* p) {
+  const __m512i index =
+      _mm512_setr_epi32(0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30);
+  return _mm512_permutex2var_ps(_mm512_loadu_ps(p),
+                                _mm512_add_epi32(index, _mm512_set1_epi32(kSecond)),
+                                _mm512_loadu_ps(p + 16));
+}
+
 // Half a vector: 8 floats.
 
 inline __m256 zero_half() {

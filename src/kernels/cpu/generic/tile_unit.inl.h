@@ -107,8 +107,24 @@ struct TileMethods {
 };
 
 struct Unit {
+  /// Codes of four bits, of which bf16 holds integers. Those of E2M1 are faster with the exponents
+  /// of their scales in them (decode_mxfp4).
+  template <class Weight>
+  static constexpr void add_group_methods(MatmulKernel& kernel) {
+    constexpr Format kElement = Weight::kElement;
+    constexpr auto kPairs = ActivationOrder::kGroupTiles;
+    constexpr auto kSplit = ActivationOrder::kSplitGroupTiles;
+    if constexpr (kElement == Format::kU4) {
+      kernel.several_small_groups = {kSplit, &group_rows<Weight, kSplit>};
+    }
+    if constexpr (kElement == Format::kU4 || kElement == Format::kNF4 ||
+                  kElement == Format::kNFL4) {
+      kernel.several_small_groups_bf16 = {kPairs, &group_rows<Weight, kPairs>};
+    }
+  }
   template <class Weight>
   static constexpr void add_methods(MatmulKernel& kernel) {
+    add_group_methods<Weight>(kernel);
     kernel.int8_rows = kTileInt8Rows;
     kernel.bf16 = TileMethods<Weight>::kRounded;
     kernel.int8_many = kernel.bf16;
@@ -154,6 +170,12 @@ struct Unit {
     }
     if (order == ActivationOrder::kShortDigitTiles) {
       return pack_digits<ActivationOrder::kShortDigitTiles>(packed, x, rows, gather, k);
+    }
+    if (order == ActivationOrder::kGroupTiles) {
+      return pack_groups<false>(packed, x, rows, gather, k);
+    }
+    if (order == ActivationOrder::kSplitGroupTiles) {
+      return pack_groups<true>(packed, x, rows, gather, k);
     }
     if (order == ActivationOrder::kTiles) return pack_tiles<false>(packed, x, rows, gather, k);
     if (order == ActivationOrder::kSplitTiles) return pack_tiles<true>(packed, x, rows, gather, k);
