@@ -50,9 +50,9 @@ inline void pack_groups(uint8_t* packed, const float* x, int64_t rows, const uin
         const Pairs high = round_to_pairs(first, second);
         pack_group_column(block, step, m, high);
         if (!kSplit) continue;
-        pack_group_column(block, step, kSplitRows + m,
-                          round_to_pairs(sub(first, low_of_pairs(high)),
-                                         sub(second, high_of_pairs(high))));
+        pack_group_column(
+            block, step, kSplitRows + m,
+            round_to_pairs(sub(first, low_of_pairs(high)), sub(second, high_of_pairs(high))));
       }
     }
     for (int64_t step = 0; step < kGroupSteps; ++step) {
@@ -163,8 +163,7 @@ class GroupTiles {
     const int64_t first = i * kTileRows;
     const uint8_t* codes = task_.weights.codes + (n + first) * row_bytes + b * kBlockBytes;
     const int64_t count = rows - first < kTileRows ? rows - first : kTileRows;
-    const Pairs table =
-        load_pairs(reinterpret_cast<const uint8_t*>(kRoundedTable<kElement>.words));
+    const Pairs table = load_pairs(reinterpret_cast<const uint8_t*>(kRoundedTable<kElement>.words));
     if (b < whole_blocks_) {
       const TilePrefetch ahead = tile_prefetch<E>(task_.weights, n, b, true);
 #pragma GCC unroll 4
@@ -206,8 +205,8 @@ class GroupTiles {
     Float input_sums[kSteps];
     for (int64_t step = 0; step < kSteps; ++step) {
       groups[step] = (to.block * kBlockInputs + 32 * step) / task_.weights.group_size;
-      input_sums[step] = load(reinterpret_cast<const float*>(to.inputs + kGroupSums) +
-                              kTileRows * step);
+      input_sums[step] =
+          load(reinterpret_cast<const float*>(to.inputs + kGroupSums) + kTileRows * step);
     }
     const float* sums = scratch_.sums[turn][0][0];
     float* totals = scratch_.totals[to.row];
