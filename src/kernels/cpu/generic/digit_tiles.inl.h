@@ -192,37 +192,14 @@ class DigitTiles {
     for (int pack = 0; pack < kPacks; ++pack) store_results(n, rows, pack);
   }
 
-  /// Tile i of block b, if there is one. Rows that it does not have stay what they were: what comes
-  /// of them is not stored.
+  /// Tile i of block b, if there is one.
   void decode_tile(int64_t n, int64_t rows, int64_t b, int64_t i, uint8_t* panel) const {
     if (b == blocks_) return;
-    constexpr int64_t kBlockBytes = E::kBits * kLanes;
-    const int64_t row_bytes = task_.weights.row_bytes;
-    const int64_t first = i * kTileRows;
-    const uint8_t* codes = task_.weights.codes + (n + first) * row_bytes + b * kBlockBytes;
-    const int64_t count = rows - first < kTileRows ? rows - first : kTileRows;
-    if (b < whole_blocks_ && count == kTileRows) {
-      const TilePrefetch ahead = tile_prefetch<E>(task_.weights, n, b, true);
-      int64_t soon = ahead.of_row(first);
-      static_assert(kTileRows % kWindowBlocks == 0);
-#pragma GCC unroll 4
-      for (int64_t r = 0; r < kTileRows; r += kWindowBlocks) {
-#pragma GCC unroll 4
-        for (int64_t j = 0; j < kWindowBlocks; ++j) {
-          prefetch<kBlockBytes>(nullptr, soon + j * kBlockBytes);
-          decode_row(codes, panel + 64 * (r + j));
-          codes += row_bytes;
-        }
-        soon += row_bytes;
-      }
-      return;
-    }
-    for (int64_t r = 0; r < count; ++r) {
-      alignas(64) uint8_t padded[load_bytes<E>()] = {};
-      copy_block<E>(task_.weights, codes - b * kBlockBytes, b, padded);
-      decode_row(padded, panel + 64 * r);
-      codes += row_bytes;
-    }
+    decode_rows_of_tile<E>(
+        task_.weights, {n, i * kTileRows, rows}, b,
+        whole_blocks_, [panel](int64_t r, const uint8_t* codes) __attribute__((always_inline)) {
+          decode_row(codes, panel + 64 * r);
+        });
   }
   [[gnu::always_inline]] static void decode_row(const uint8_t* codes, uint8_t* panel) {
     const Int all = E::load(codes);

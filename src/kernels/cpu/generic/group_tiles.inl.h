@@ -154,32 +154,14 @@ class GroupTiles {
     add_tile(held, 1 - turn);
   }
 
-  /// Tile i of block b, if there is one. Rows that it does not have stay what they were: what comes
-  /// of them is not stored.
+  /// Tile i of block b, if there is one.
   void decode_tile(int64_t n, int64_t rows, int64_t b, int64_t i, uint8_t* panel) const {
     if (b == blocks_) return;
-    constexpr int64_t kBlockBytes = E::kBits * kLanes;
-    const int64_t row_bytes = task_.weights.row_bytes;
-    const int64_t first = i * kTileRows;
-    const uint8_t* codes = task_.weights.codes + (n + first) * row_bytes + b * kBlockBytes;
-    const int64_t count = rows - first < kTileRows ? rows - first : kTileRows;
     const Pairs table = load_pairs(reinterpret_cast<const uint8_t*>(kRoundedTable<kElement>.words));
-    if (b < whole_blocks_) {
-      const TilePrefetch ahead = tile_prefetch<E>(task_.weights, n, b, true);
-#pragma GCC unroll 4
-      for (int64_t r = 0; r < count; ++r) {
-        prefetch<kBlockBytes>(nullptr, ahead.of_row(first + r));
-        look_up_block(codes, table, panel + 64 * r);
-        codes += row_bytes;
-      }
-      return;
-    }
-    for (int64_t r = 0; r < count; ++r) {
-      alignas(64) uint8_t padded[load_bytes<E>()] = {};
-      copy_block<E>(task_.weights, codes - b * kBlockBytes, b, padded);
-      look_up_block(padded, table, panel + 64 * r);
-      codes += row_bytes;
-    }
+    decode_rows_of_tile<E>(
+        task_.weights, {n, i * kTileRows, rows}, b, whole_blocks_,
+        [ panel, table ](int64_t r, const uint8_t* codes)
+            __attribute__((always_inline)) { look_up_block(codes, table, panel + 64 * r); });
   }
   [[gnu::always_inline]] static void look_up_block(const uint8_t* codes, Pairs table,
                                                    uint8_t* panel) {

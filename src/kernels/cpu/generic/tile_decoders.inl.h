@@ -105,6 +105,41 @@ inline TilePrefetch tile_prefetch(const Weights& weights, int64_t n, int64_t b, 
   return {at, row_bytes, kBlockBytes};
 }
 
+/// Block b of a tile: 16 rows of the strip from rows.begin on, up to rows.end, by
+/// decode(row of the tile, codes). Rows that the strip does not have stay what they were: what
+/// comes of them is not stored.
+template <class E, class Decode>
+[[gnu::always_inline]] inline void decode_rows_of_tile(const Weights& weights,
+                                                       const StripRows& rows, int64_t b,
+                                                       int64_t whole_blocks, const Decode& decode) {
+  constexpr int64_t kBlockBytes = E::kBits * kLanes;
+  const int64_t row_bytes = weights.row_bytes;
+  const uint8_t* codes = weights.codes + (rows.n + rows.begin) * row_bytes + b * kBlockBytes;
+  const int64_t left = rows.end - rows.begin;
+  if (b < whole_blocks && left >= kTileRows) {
+    const TilePrefetch ahead = tile_prefetch<E>(weights, rows.n, b, true);
+    int64_t soon = ahead.of_row(rows.begin);
+    static_assert(kTileRows % kWindowBlocks == 0);
+#pragma GCC unroll 4
+    for (int64_t r = 0; r < kTileRows; r += kWindowBlocks) {
+#pragma GCC unroll 4
+      for (int64_t j = 0; j < kWindowBlocks; ++j) {
+        prefetch<kBlockBytes>(nullptr, soon + j * kBlockBytes);
+        decode(r + j, codes);
+        codes += row_bytes;
+      }
+      soon += row_bytes;
+    }
+    return;
+  }
+  for (int64_t r = 0; r < (left < kTileRows ? left : kTileRows); ++r) {
+    alignas(64) uint8_t padded[load_bytes<E>()] = {};
+    copy_block<E>(weights, codes - b * kBlockBytes, b, padded);
+    decode(r, padded);
+    codes += row_bytes;
+  }
+}
+
 /// The four steps of a block of codes, looked up.
 template <class E>
 [[gnu::always_inline]] inline void store_steps(uint8_t* steps, const uint8_t* block, Pairs table) {
