@@ -24,57 +24,48 @@ inline std::vector<const cpu::Kernels*> kernels_of_this_machine() {
   return list;
 }
 
-/// A method under its name in MatmulKernel.
-struct NamedMethod {
-  std::string_view name;
-  cpu::Method method;
-  bool two_terms = false;      // each weight is two bf16
-  bool exact_weights = false;  // pairs are codes, or weights that bf16 holds
-};
-
-/// Formats whose codes, or whose weights if they are dense, bf16 holds.
-inline bool has_exact_pairs(Format element) {
-  switch (element) {
-    case Format::kU2:
-    case Format::kU3:
-    case Format::kU4:
-    case Format::kE2M1:
-    case Format::kNFL2:
-    case Format::kBF16:
-      return true;
-    default:
-      return false;
-  }
-}
-
-/// Those that a kernel has for groups like these: what choose_method() can pick.
-inline std::vector<NamedMethod> methods_of(const cpu::Kernels& kernels,
-                                           const WeightFormat& format) {
-  const cpu::MatmulKernel& kernel = *cpu::find_matmul(kernels, format);
-  const bool small_groups = format.group_size % (8 * kernels.lanes) != 0;
-  const cpu::Method several = small_groups ? cpu::Method{} : kernel.several;
-  const cpu::Method several_wide = small_groups ? cpu::Method{} : kernel.several_wide;
-  const cpu::Method several_bf16 = small_groups ? cpu::Method{} : kernel.several_bf16;
-  const bool thirties = small_groups && format.group_size > 0 && format.group_size % 32 == 0;
-  const cpu::Method groups = thirties ? kernel.several_small_groups : cpu::Method{};
-  const cpu::Method groups_bf16 = thirties ? kernel.several_small_groups_bf16 : cpu::Method{};
-  const bool other = small_groups && kernel.many_small_groups.multiply != nullptr;
-  const cpu::Method& many = other ? kernel.many_small_groups : kernel.many;
-  const bool two_terms =
-      many.order == cpu::ActivationOrder::kSplitTiles && (other || !kernel.many_for_one);
-  std::vector<NamedMethod> methods;
-  for (const NamedMethod& named :
-       {NamedMethod{"few", kernel.few}, NamedMethod{"many", many, two_terms},
-        NamedMethod{"several", several}, NamedMethod{"several_wide", several_wide},
-        NamedMethod{"several_bf16", several_bf16}, NamedMethod{"groups", groups},
-        NamedMethod{"groups_bf16", groups_bf16, false, has_exact_pairs(kernel.element)},
-        NamedMethod{"bf16", kernel.bf16, false, has_exact_pairs(kernel.element)},
-        NamedMethod{"int8", kernel.int8}, NamedMethod{"int8_many", kernel.int8_many}}) {
-    if (named.method.multiply == nullptr) continue;
-    if (named.name == "int8_many" && named.method.multiply == kernel.bf16.multiply) continue;
-    methods.push_back(named);
+/// Each method that a kernel has for such weights, once: what choose_method() can pick, and where a
+/// group is longer than the row, what it can pick for longer rows, too.
+inline std::vector<cpu::Method> methods_of(const cpu::Kernels& kernels, const MatrixView& weights) {
+  const cpu::MatmulKernel& kernel = *cpu::find_matmul(kernels, weights.format);
+  const cpu::Weights row = cpu::weights_of(weights);
+  cpu::Weights longer = row;
+  if (weights.format.group_size != 0) longer.cols = std::numeric_limits<int64_t>::max();
+  std::vector<cpu::Method> methods;
+  const auto add = [&](const cpu::Method& method) {
+    for (const cpu::Method& other : methods) {
+      if (other.multiply == method.multiply) return;
+    }
+    if (method.multiply != nullptr) methods.push_back(method);
+  };
+  for (const cpu::GroupKind groups :
+       {cpu::group_kind(kernels, row), cpu::group_kind(kernels, longer)}) {
+    for (const auto precision :
+         {cpu::Precision::kF32, cpu::Precision::kBF16, cpu::Precision::kInt8}) {
+      const cpu::MethodList& list = kernel.list(groups, precision);
+      for (const cpu::MethodList::Entry& entry : list.entries) add(entry.method);
+      add(list.invariant);
+    }
   }
   return methods;
+}
+
+/// Whether activations become bytes.
+inline bool takes_bytes(const cpu::Method& method) {
+  return method.order == cpu::ActivationOrder::kBytes ||
+         method.order == cpu::ActivationOrder::kDotBytes;
+}
+
+/// Whether they become single bf16.
+inline bool takes_bf16(const cpu::Method& method) {
+  return method.order == cpu::ActivationOrder::kTiles ||
+         method.order == cpu::ActivationOrder::kGroupTiles ||
+         method.order == cpu::ActivationOrder::kDotPairs;
+}
+
+/// Whether each row of activations is multiplied by itself.
+inline bool takes_rows_alone(const cpu::Method& method) {
+  return std::string_view(method.name) == "rows" || method.order == cpu::ActivationOrder::kBytes;
 }
 
 constexpr float kCanary = 12345.5F;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 #include <vector>
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -11,51 +12,19 @@
 
 namespace subbyte::testing {
 
-/// The roundings of one product relative to sum |w| |x|, by the formulas at the top of the
-/// mainloops in kernels/cpu/generic/. Groups end spans of dot_panels.inl.h.
-inline double relative_bound(const cpu::Kernels& kernels, const NamedMethod& method, int64_t cols,
-                             int64_t groups_of_row) {
-  const double lanes = kernels.lanes;
-  const auto k = static_cast<double>(cols);
-  const auto groups = static_cast<double>(groups_of_row);
-  const double fma = kernels.lanes == 1 ? 2 : 1;
-  const double levels = std::log2(lanes);
-  const double blocks = std::ceil(k / (8 * lanes));
-  switch (method.method.order) {
-    case cpu::ActivationOrder::kDotPairs:
-      return (method.exact_weights ? 0x1.02p-8 : 0x1.02p-7) +
-             rounding_bound(k + blocks + groups + 30);
-    case cpu::ActivationOrder::kDotBytes:
-      return rounding_bound(std::ceil(k / 32) + groups + 10);
-    case cpu::ActivationOrder::kDotDigits:
-      return 3.02 * rounding_bound(blocks + groups + 10);
-    case cpu::ActivationOrder::kSplitPairs:
-      return 0x1.02p-16 + 0x1p-17 + rounding_bound(29 + blocks + levels);
-    case cpu::ActivationOrder::kTiles:
-      return 0x1.02p-7 + rounding_bound(k + blocks + 4);
-    case cpu::ActivationOrder::kGroupTiles:
-      return (method.exact_weights ? 0x1.02p-8 : 0x1.02p-7) +
-             rounding_bound(std::ceil(k / 32) + 42);
-    case cpu::ActivationOrder::kSplitGroupTiles:
-      return 0x1.02p-16 + rounding_bound(std::ceil(k / 32) + 42);
-    case cpu::ActivationOrder::kSplitTiles:
-      // Weights of two terms have as many bits as activations, and twice as many products.
-      if (method.two_terms) return 0x1.02p-15 + rounding_bound(2 * k + blocks + 5);
-      return 0x1.02p-16 + rounding_bound(k + blocks + 5);
-    case cpu::ActivationOrder::kDigitTiles:
-    case cpu::ActivationOrder::kShortDigitTiles:
-      return 3.02 * rounding_bound(blocks + 5);
-    case cpu::ActivationOrder::kWideDigitTiles:
-      return 3.02 * rounding_bound(blocks + 7);
-    case cpu::ActivationOrder::kThreeBytes:
-      return rounding_bound(6 + blocks + levels);
+/// Formats whose codes, or whose weights if they are dense, bf16 holds.
+inline bool has_exact_pairs(Format element) {
+  switch (element) {
+    case Format::kU2:
+    case Format::kU3:
+    case Format::kU4:
+    case Format::kE2M1:
+    case Format::kNFL2:
+    case Format::kBF16:
+      return true;
     default:
-      break;
+      return false;
   }
-  if (method.name == "few") {
-    return rounding_bound(19 + 8 * (fma - 1) + fma * blocks + levels);
-  }
-  return rounding_bound(5 + fma * std::ceil(k / lanes) + levels + std::ceil(k / 1024));
 }
 
 /// The largest magnitude of its `size` neighbours for each input.
@@ -78,19 +47,69 @@ struct Expected {
   Oracle octets;
   Oracle quads;
   Oracle blocks;
-  int64_t groups;  // of a row of weights
+  int64_t groups;    // of a row of weights
+  bool exact_pairs;  // bf16 holds the codes, or the weights if they are dense
 };
 inline Expected expect(const MatrixView& weights, const std::vector<float>& x, int64_t m) {
   return {multiply_in_double(weights, x, m),
           multiply_in_double(weights, local_maxima(x, weights.cols, 8), m),
           multiply_in_double(weights, local_maxima(x, weights.cols, 32), m),
-          multiply_in_double(weights, local_maxima(x, weights.cols, 128), m), weights.groups()};
+          multiply_in_double(weights, local_maxima(x, weights.cols, 128), m),
+          weights.groups(),
+          has_exact_pairs(weights.format.element)};
+}
+
+/// The roundings of one product relative to sum |w| |x|, by the formulas at the top of the
+/// mainloops in kernels/cpu/generic/. Groups end spans of dot_panels.inl.h.
+inline double relative_bound(const cpu::Kernels& kernels, const cpu::Method& method, int64_t cols,
+                             const Expected& expected) {
+  const double lanes = kernels.lanes;
+  const auto k = static_cast<double>(cols);
+  const auto groups = static_cast<double>(expected.groups);
+  const double fma = kernels.lanes == 1 ? 2 : 1;
+  const double levels = std::log2(lanes);
+  const double blocks = std::ceil(k / (8 * lanes));
+  switch (method.order) {
+    case cpu::ActivationOrder::kDotPairs:
+      return (expected.exact_pairs ? 0x1.02p-8 : 0x1.02p-7) +
+             rounding_bound(k + blocks + groups + 30);
+    case cpu::ActivationOrder::kDotBytes:
+      return rounding_bound(std::ceil(k / 32) + groups + 10);
+    case cpu::ActivationOrder::kDotDigits:
+      return 3.02 * rounding_bound(blocks + groups + 10);
+    case cpu::ActivationOrder::kSplitPairs:
+      return 0x1.02p-16 + 0x1p-17 + rounding_bound(29 + blocks + levels);
+    case cpu::ActivationOrder::kTiles:
+      return 0x1.02p-7 + rounding_bound(k + blocks + 4);
+    case cpu::ActivationOrder::kGroupTiles:
+      return (expected.exact_pairs ? 0x1.02p-8 : 0x1.02p-7) +
+             rounding_bound(std::ceil(k / 32) + 42);
+    case cpu::ActivationOrder::kSplitGroupTiles:
+      return 0x1.02p-16 + rounding_bound(std::ceil(k / 32) + 42);
+    case cpu::ActivationOrder::kSplitTiles:
+      // Weights of two terms have as many bits as activations, and twice as many products.
+      if (method.weight_terms == 2) return 0x1.02p-15 + rounding_bound(2 * k + blocks + 5);
+      return 0x1.02p-16 + rounding_bound(k + blocks + 5);
+    case cpu::ActivationOrder::kDigitTiles:
+    case cpu::ActivationOrder::kShortDigitTiles:
+      return 3.02 * rounding_bound(blocks + 5);
+    case cpu::ActivationOrder::kWideDigitTiles:
+      return 3.02 * rounding_bound(blocks + 7);
+    case cpu::ActivationOrder::kThreeBytes:
+      return rounding_bound(6 + blocks + levels);
+    default:
+      break;
+  }
+  if (std::string_view(method.name) == "rows") {
+    return rounding_bound(19 + 8 * (fma - 1) + fma * blocks + levels);
+  }
+  return rounding_bound(5 + fma * std::ceil(k / lanes) + levels + std::ceil(k / 1024));
 }
 
 /// Half a step of an activation for those that are integers under one scale for their octet, quad
 /// of octets or block, relative to the largest there; 0 for others.
-inline double half_step(const NamedMethod& method) {
-  switch (method.method.order) {
+inline double half_step(const cpu::Method& method) {
+  switch (method.order) {
     case cpu::ActivationOrder::kBytes:
     case cpu::ActivationOrder::kDotBytes:
       return 1.001 / 254;
@@ -108,8 +127,8 @@ inline double half_step(const NamedMethod& method) {
 }
 
 /// What inputs share a step with.
-inline const Oracle& local_oracle(const NamedMethod& method, const Expected& expected) {
-  switch (method.method.order) {
+inline const Oracle& local_oracle(const cpu::Method& method, const Expected& expected) {
+  switch (method.order) {
     case cpu::ActivationOrder::kDigitTiles:
     case cpu::ActivationOrder::kWideDigitTiles:
     case cpu::ActivationOrder::kShortDigitTiles:
@@ -123,9 +142,9 @@ inline const Oracle& local_oracle(const NamedMethod& method, const Expected& exp
 }
 
 /// How far each result may be from the exact one.
-inline std::vector<double> bounds_of(const cpu::Kernels& kernels, const NamedMethod& method,
+inline std::vector<double> bounds_of(const cpu::Kernels& kernels, const cpu::Method& method,
                                      const Expected& expected, int64_t cols) {
-  const double g = relative_bound(kernels, method, cols, expected.groups);
+  const double g = relative_bound(kernels, method, cols, expected);
   const double step = half_step(method);
   const std::vector<double>& local = local_oracle(method, expected).magnitude;
   std::vector<double> bounds(expected.exact.magnitude.size());

@@ -1,7 +1,5 @@
 #include "kernels/cpu/cpu_kernels.h"
 
-#include <algorithm>
-
 #include "base/cpu_features.h"
 
 namespace subbyte::cpu {
@@ -32,21 +30,6 @@ bool runs_here(const Kernels& kernels) {
   return (kernels.required_features & ~cpu_features()) == 0;
 }
 
-/// Any method gives a row of activations the same bits whatever the others are, so that the mode
-/// need only keep to one. `few` is the best for a single row, but costs seven times as much as
-/// tiles for many; tiles of exact weights cost one row up to twice as much, of others four times.
-const Method& invariant_method(const MatmulKernel& kernel, bool small_groups, Precision precision) {
-  if (!kernel.many_for_one || small_groups) return kernel.few;
-  return precision == Precision::kBF16 ? kernel.bf16 : kernel.many;
-}
-
-const Method& exact_several(const MatmulKernel& kernel, int64_t m) {
-  const bool wide = kernel.several_wide.multiply != nullptr &&
-                    m > rows_per_pack(kernel.several.order) &&
-                    m <= rows_per_pack(kernel.several_wide.order);
-  return wide ? kernel.several_wide : kernel.several;
-}
-
 }  // namespace
 
 Weights weights_of(const MatrixView& matrix) {
@@ -71,27 +54,21 @@ const MatmulKernel* find_matmul(const Kernels& kernels, const WeightFormat& form
   return nullptr;
 }
 
+GroupKind group_kind(const Kernels& kernels, const Weights& weights) {
+  if (weights.group_size >= weights.cols || weights.group_size % (8 * kernels.lanes) == 0) {
+    return GroupKind::kWhole;
+  }
+  return weights.group_size % 32 == 0 ? GroupKind::kThirtyTwos : GroupKind::kOther;
+}
+
 const Method& choose_method(const Kernels& kernels, const MatmulKernel& kernel,
                             const Weights& weights, int64_t m, Precision precision,
                             bool batch_invariant) {
-  if (precision == Precision::kInt8 && kernel.int8.multiply != nullptr) {
-    return m <= kernel.int8_rows || batch_invariant ? kernel.int8 : kernel.int8_many;
-  }
-  const bool cuts_blocks =
-      weights.group_size < weights.cols && weights.group_size % (8 * kernels.lanes) != 0;
-  const bool small_groups = cuts_blocks && kernel.many_small_groups.multiply != nullptr;
-  const int64_t few_rows = small_groups ? kernel.few_rows_small_groups : kernel.few_rows;
-  if (batch_invariant) return invariant_method(kernel, small_groups, precision);
-  const bool rounds = precision == Precision::kBF16 && kernel.bf16.multiply != nullptr;
-  if (cuts_blocks && m > kernel.few_rows_of_groups && weights.group_size % 32 == 0) {
-    const Method& method = rounds ? kernel.several_small_groups_bf16 : kernel.several_small_groups;
-    if (method.multiply != nullptr && m <= rows_per_pack(method.order)) return method;
-  }
-  if (m <= (rounds ? std::min(few_rows, kernel.few_rows_bf16) : few_rows)) return kernel.few;
-  if (rounds && m <= kernel.several_rows_bf16 && !cuts_blocks) return kernel.several_bf16;
-  if (m <= kernel.several_rows && !cuts_blocks) return exact_several(kernel, m);
-  if (rounds && (small_groups || m > kernel.many_rows)) return kernel.bf16;
-  return small_groups ? kernel.many_small_groups : kernel.many;
+  const MethodList& list = kernel.list(group_kind(kernels, weights), precision);
+  if (batch_invariant) return list.invariant;
+  const MethodList::Entry* entry = list.entries;
+  while (entry->most_rows < m) ++entry;
+  return entry->method;
 }
 
 std::span<const Kernels* const> all_kernels() {

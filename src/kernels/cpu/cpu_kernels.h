@@ -133,45 +133,49 @@ struct MatmulTask {
 enum class Precision : uint8_t {
   kF32,   // float32, or what differs from it by 2^-16 of each activation, 2^-22.9 of the largest
           // of each 8 or 2^-22 of the largest of each 128
-  kBF16,  // prompts (M > few_rows, few_rows_bf16 and many_rows): bfloat16, as the models' own
-          // software has them, where the machine has units for it, or for some tokens what differs
-          // by 2^-14 of the largest of each 128; else as kF32
+  kBF16,  // prompts (more rows than a few): bfloat16, as the models' own software has them, where
+          // the machine has units for it, or for some tokens what differs by 2^-14 of the largest
+          // of each 128; else as kF32
   kInt8,  // 8 bits with a scale for each 8 inputs, for integer and E2M1 weights; others as kF32.
           // Prompts with a scale for each 32 (avx512bf16), or as kBF16 (AMX)
 };
+inline constexpr int kPrecisions = 3;
 
-/// One way to multiply by weights of one format.
+/// How the groups of a row of weights lie in its blocks.
+enum class GroupKind : uint8_t {
+  kWhole,       // each covers whole blocks, or is the row; and dense weights
+  kThirtyTwos,  // multiples of 32 inputs that cut blocks
+  kOther,       // any other multiple of 8
+};
+inline constexpr int kGroupKinds = 3;
+
+/// One way to multiply by weights of one format, for any M.
 struct Method {
   ActivationOrder order = ActivationOrder::kOctets;
-  void (*multiply)(const MatmulTask& task) = nullptr;  // nullptr: there is none
+  void (*multiply)(const MatmulTask& task) = nullptr;
+  const char* name = "";  // what tests call it; methods of one format have different ones
+  int weight_terms = 1;   // bf16 numbers that stand for each weight; 2: high + low
+};
+
+/// Methods for growing M: the first whose most_rows is not below M serves.
+struct MethodList {
+  struct Entry {
+    Method method;
+    int64_t most_rows = INT64_MAX;  // the last one that is used has this
+  };
+  Entry entries[5];
+  Method invariant;  // batch-invariant mode: for every M
 };
 
 struct MatmulKernel {
   Format element = Format::kNone;
   Format scale = Format::kNone;  // kNone: dense
   Zero zero = Zero::kNone;
-  Method few;   // any M, each row of activations by itself: its result depends on no other
-  Method many;  // any M: decodes a strip of weights once for all rows of activations
-  Method many_small_groups;  // `many` for groups that do not cover whole blocks; none: `many`
-  Method several;            // between `few` and `many`, for groups that cover whole blocks
-  Method several_wide;       // the same from rows_per_pack() of `several` to its own
-  Method several_bf16;       // the same with kBF16; none: `several`
-  // Up to rows_per_pack() of each, for groups of a multiple of 32 that do not cover blocks, and for
-  // more than few_rows_of_groups.
-  Method several_small_groups;
-  Method several_small_groups_bf16;
-  Method bf16;
-  Method int8;
-  Method int8_many;
-  int64_t few_rows = 4;               // up to this M `few` is faster than `many`
-  int64_t several_rows = 0;           // up to this M `several` is faster than `many` and `bf16`
-  int64_t several_rows_bf16 = 0;      // up to this M `several_bf16` is faster than `bf16`
-  int64_t few_rows_small_groups = 4;  // than `many_small_groups`
-  int64_t few_rows_bf16 = 4;          // than `bf16`, where that is less
-  int64_t few_rows_of_groups = 2;     // than `several_small_groups`
-  int64_t many_rows = 0;              // up to this M `many` is as fast as `bf16`
-  int64_t int8_rows = INT64_MAX;      // up to this M `int8` is faster than `int8_many`
-  bool many_for_one = false;  // `many` costs a single row little more than `few`, about twice
+  MethodList lists[kGroupKinds][kPrecisions];  // filled by the Unit: generic/*_unit.inl.h
+
+  constexpr const MethodList& list(GroupKind groups, Precision precision) const {
+    return lists[static_cast<int>(groups)][static_cast<int>(precision)];
+  }
 };
 
 struct Kernels {
@@ -198,10 +202,10 @@ struct Kernels {
 /// of 8 works, and so does the whole row; any rows >= 1; cols any multiple of 8.
 const MatmulKernel* find_matmul(const Kernels& kernels, const WeightFormat& format);
 
+GroupKind group_kind(const Kernels& kernels, const Weights& weights);
+
 /// How to multiply m rows of activations by `weights`. With `batch_invariant`, a row's result is
-/// the same bits whatever m is, as one method serves every m: `many` where it is `many_for_one`,
-/// with kBF16 `bf16`, so that single rows are rounded as prompts are; elsewhere `few`; with kInt8
-/// `int8` where there is one.
+/// the same bits whatever m is, as one method serves every m.
 const Method& choose_method(const Kernels& kernels, const MatmulKernel& kernel,
                             const Weights& weights, int64_t m, Precision precision,
                             bool batch_invariant);

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/cpu_features.h"
@@ -81,96 +83,207 @@ TEST(FindMatmul, refuses_what_has_no_kernel) {
   EXPECT_EQ(find_matmul(kernels, {Format::kE4M3, Format::kNone, Zero::kNone, 0}), nullptr);
 }
 
-TEST(ChooseMethod, obeys_the_precision_and_keeps_to_one_method_when_asked) {
+TEST(MatmulKernels, have_a_method_for_every_number_of_rows_and_a_name_for_every_method) {
   for (const Kernels* kernels : all_kernels()) {
     for (const MatmulKernel& kernel : kernels->matmuls) {
-      const Weights weights = {.cols = 1024, .group_size = 128};
-      const auto chosen = [&](int64_t m, Precision precision, bool invariant) {
-        return choose_method(*kernels, kernel, weights, m, precision, invariant).multiply;
+      std::map<std::string_view, void (*)(const MatmulTask&)> by_name;
+      const auto check = [&](const Method& method) {
+        ASSERT_NE(method.multiply, nullptr);
+        ASSERT_NE(method.name, std::string_view());
+        EXPECT_EQ(by_name.try_emplace(method.name, method.multiply).first->second, method.multiply)
+            << kernels->name << ", " << method.name;
       };
-      const bool tiles = kernel.many_for_one;
-      const Method& exact = tiles ? kernel.many : kernel.few;
-      const Method& rounded = tiles ? kernel.bf16 : kernel.few;
-      const Method& bytes = kernel.int8.multiply != nullptr ? kernel.int8 : exact;
-      for (const int64_t m : {1, 4, 5, 512}) {
-        EXPECT_EQ(chosen(m, Precision::kF32, true), exact.multiply);
-        EXPECT_EQ(chosen(m, Precision::kBF16, true), rounded.multiply);
-        EXPECT_EQ(chosen(m, Precision::kInt8, true), bytes.multiply);
+      for (const auto& lists : kernel.lists) {
+        for (const MethodList& list : lists) {
+          check(list.invariant);
+          int64_t rows = 0;
+          for (const MethodList::Entry& entry : list.entries) {
+            check(entry.method);
+            EXPECT_GT(entry.most_rows, rows) << kernels->name;
+            rows = entry.most_rows;
+            if (rows == INT64_MAX) break;
+          }
+          EXPECT_EQ(rows, INT64_MAX) << kernels->name;
+        }
       }
-      if (kernel.bf16.multiply != nullptr) {
-        EXPECT_EQ(chosen(17, Precision::kBF16, false), kernel.bf16.multiply);
-      }
-      if (kernel.int8.multiply != nullptr) {
-        const auto& prompts = kernel.int8_many.multiply != nullptr ? kernel.int8_many : kernel.int8;
-        EXPECT_EQ(chosen(8, Precision::kInt8, false), kernel.int8.multiply);
-        EXPECT_EQ(chosen(11, Precision::kInt8, false), prompts.multiply);
-      }
-      EXPECT_EQ(chosen(1, Precision::kBF16, false), kernel.few.multiply);
-      EXPECT_EQ(chosen(1, Precision::kF32, false), kernel.few.multiply);
-      EXPECT_EQ(chosen(17, Precision::kF32, false), kernel.many.multiply);
     }
   }
 }
 
-/// The layout that cpu_kernels.h draws, element by element.
-TEST(ChooseMethod, takes_tiles_for_a_few_tokens_only_where_they_are_faster) {
-  for (const Kernels* kernels : all_kernels()) {
-    if (kernels->name != "amx") continue;
-    const MatmulKernel& kernel =
-        *find_matmul(*kernels, {Format::kU4, Format::kF16, Zero::kU8, 128});
-    const auto chosen = [&](int64_t group_size, int64_t m, Precision precision,
-                            bool invariant = false) {
-      const Weights weights = {.cols = 1024, .group_size = group_size};
-      return choose_method(*kernels, kernel, weights, m, precision, invariant).multiply;
-    };
-    EXPECT_EQ(chosen(128, 2, Precision::kF32), kernel.few.multiply);
-    EXPECT_EQ(chosen(128, 3, Precision::kF32), kernel.several.multiply);
-    EXPECT_EQ(chosen(128, 5, Precision::kF32), kernel.several.multiply);
-    EXPECT_EQ(chosen(128, 6, Precision::kF32), kernel.several_wide.multiply);
-    EXPECT_EQ(chosen(1024, 8, Precision::kF32), kernel.several_wide.multiply);
-    EXPECT_EQ(chosen(128, 9, Precision::kF32), kernel.several.multiply);
-    EXPECT_EQ(chosen(1024, 10, Precision::kF32), kernel.several.multiply);
-    EXPECT_EQ(chosen(128, 11, Precision::kF32), kernel.many.multiply);
-    EXPECT_EQ(chosen(128, 2, Precision::kBF16), kernel.few.multiply);
-    EXPECT_EQ(chosen(128, 3, Precision::kBF16), kernel.several_bf16.multiply);
-    EXPECT_EQ(chosen(1024, 16, Precision::kBF16), kernel.several_bf16.multiply);
-    EXPECT_EQ(chosen(128, 17, Precision::kBF16), kernel.bf16.multiply);
-    EXPECT_EQ(chosen(32, 2, Precision::kF32), kernel.few.multiply);
-    EXPECT_EQ(chosen(32, 3, Precision::kF32), kernel.several_small_groups.multiply);
-    EXPECT_EQ(chosen(96, 8, Precision::kF32), kernel.several_small_groups.multiply);
-    EXPECT_EQ(chosen(24, 8, Precision::kF32), kernel.few.multiply);
-    EXPECT_EQ(chosen(32, 11, Precision::kF32), kernel.few.multiply);
-    EXPECT_EQ(chosen(32, 12, Precision::kF32), kernel.many_small_groups.multiply);
-    EXPECT_EQ(chosen(24, 4, Precision::kBF16), kernel.few.multiply);
-    EXPECT_EQ(chosen(24, 5, Precision::kBF16), kernel.bf16.multiply);
-    EXPECT_EQ(chosen(32, 2, Precision::kBF16), kernel.few.multiply);
-    EXPECT_EQ(chosen(32, 16, Precision::kBF16), kernel.several_small_groups_bf16.multiply);
-    EXPECT_EQ(chosen(32, 17, Precision::kBF16), kernel.bf16.multiply);
-    EXPECT_EQ(chosen(128, 1, Precision::kF32, true), kernel.many.multiply);
-    EXPECT_EQ(chosen(32, 512, Precision::kF32, true), kernel.few.multiply);
+bool is_integer_or_e2m1(Format element) {
+  return element == Format::kU2 || element == Format::kU3 || element == Format::kU4 ||
+         element == Format::kU8 || element == Format::kE2M1;
+}
+
+/// Names of the methods that whole groups expect.
+struct Names {
+  std::string_view f32;        // of prompts
+  std::string_view bf16;       // of prompts
+  std::string_view int8;       // from 11 rows on, of formats with bytes
+  std::string_view invariant;  // f32
+  std::string_view invariant_bf16;
+};
+
+Names names_of(std::string_view isa, const MatmulKernel& kernel) {
+  const Format element = kernel.element;
+  const bool dense = kernel.scale == Format::kNone;
+  if (isa == "amx") {
+    const bool exact =
+        element == Format::kBF16 || (is_integer_or_e2m1(element) && element != Format::kU8);
+    if (exact) return {"tiles", "rounded tiles", "rounded tiles", "tiles", "rounded tiles"};
+    return {dense ? "strips" : "two-term tiles", "rounded tiles", "rounded tiles", "rows", "rows"};
   }
+  if (isa == "avx512bf16") {
+    return {is_integer_or_e2m1(element) ? "panels of digits" : "strips", "panels of pairs",
+            "panels of bytes", "rows", "rows"};
+  }
+  return {"strips", "strips", "bytes", "rows", "rows"};
+}
+
+TEST(ChooseMethod, obeys_the_precision_and_keeps_to_one_method_when_asked) {
+  for (const Kernels* kernels : all_kernels()) {
+    for (const MatmulKernel& kernel : kernels->matmuls) {
+      const Weights weights = {.cols = 1024, .group_size = 128};
+      const auto chosen = [&](int64_t m, Precision precision, bool invariant) -> std::string_view {
+        return choose_method(*kernels, kernel, weights, m, precision, invariant).name;
+      };
+      const Names names = names_of(kernels->name, kernel);
+      const bool bytes = is_integer_or_e2m1(kernel.element);
+      for (const int64_t m : {1, 4, 5, 512}) {
+        EXPECT_EQ(chosen(m, Precision::kF32, true), names.invariant) << kernels->name;
+        EXPECT_EQ(chosen(m, Precision::kBF16, true), names.invariant_bf16) << kernels->name;
+        EXPECT_EQ(chosen(m, Precision::kInt8, true), bytes ? "bytes" : names.invariant);
+      }
+      EXPECT_EQ(chosen(1, Precision::kF32, false), "rows");
+      EXPECT_EQ(chosen(1, Precision::kBF16, false), "rows");
+      EXPECT_EQ(chosen(1, Precision::kInt8, false), bytes ? "bytes" : "rows");
+      EXPECT_EQ(chosen(8, Precision::kInt8, false),
+                bytes ? "bytes" : chosen(8, Precision::kF32, false));
+      EXPECT_EQ(chosen(11, Precision::kInt8, false),
+                bytes ? names.int8 : chosen(11, Precision::kF32, false));
+      EXPECT_EQ(chosen(17, Precision::kF32, false), names.f32) << kernels->name;
+      EXPECT_EQ(chosen(17, Precision::kBF16, false), names.bf16) << kernels->name;
+    }
+  }
+}
+
+/// The method for a matrix of 1024 columns.
+Method chosen_of(std::string_view isa, const WeightFormat& format, int64_t m, Precision precision,
+                 bool invariant = false) {
+  for (const Kernels* kernels : all_kernels()) {
+    if (kernels->name != isa) continue;
+    const Weights weights = {.cols = 1024, .group_size = format.group_size};
+    return choose_method(*kernels, *find_matmul(*kernels, format), weights, m, precision,
+                         invariant);
+  }
+  return {};
+}
+
+bool is_compiled_in(std::string_view isa) {
+  for (const Kernels* kernels : all_kernels()) {
+    if (kernels->name == isa) return true;
+  }
+  return false;
+}
+
+TEST(ChooseMethod, takes_tiles_for_a_few_tokens_only_where_they_are_faster) {
+  if (!is_compiled_in("amx")) GTEST_SKIP();
+  const auto chosen = [&](int64_t group_size, int64_t m, Precision precision,
+                          bool invariant = false) -> std::string_view {
+    const WeightFormat format = {Format::kU4, Format::kF16, Zero::kU8, group_size};
+    return chosen_of("amx", format, m, precision, invariant).name;
+  };
+  EXPECT_EQ(chosen(128, 2, Precision::kF32), "rows");
+  EXPECT_EQ(chosen(128, 3, Precision::kF32), "digits");
+  EXPECT_EQ(chosen(128, 5, Precision::kF32), "digits");
+  EXPECT_EQ(chosen(128, 6, Precision::kF32), "wide digits");
+  EXPECT_EQ(chosen(1024, 8, Precision::kF32), "wide digits");
+  EXPECT_EQ(chosen(128, 9, Precision::kF32), "digits");
+  EXPECT_EQ(chosen(1024, 10, Precision::kF32), "digits");
+  EXPECT_EQ(chosen(128, 11, Precision::kF32), "tiles");
+  EXPECT_EQ(chosen(128, 2, Precision::kBF16), "rows");
+  EXPECT_EQ(chosen(128, 3, Precision::kBF16), "short digits");
+  EXPECT_EQ(chosen(1024, 16, Precision::kBF16), "short digits");
+  EXPECT_EQ(chosen(128, 17, Precision::kBF16), "rounded tiles");
+  EXPECT_EQ(chosen(32, 2, Precision::kF32), "rows");
+  EXPECT_EQ(chosen(32, 3, Precision::kF32), "split group tiles");
+  EXPECT_EQ(chosen(96, 8, Precision::kF32), "split group tiles");
+  EXPECT_EQ(chosen(24, 8, Precision::kF32), "rows");
+  EXPECT_EQ(chosen(32, 11, Precision::kF32), "rows");
+  EXPECT_EQ(chosen(32, 12, Precision::kF32), "two-term tiles");
+  EXPECT_EQ(chosen(24, 4, Precision::kBF16), "rows");
+  EXPECT_EQ(chosen(24, 5, Precision::kBF16), "rounded tiles");
+  EXPECT_EQ(chosen(32, 2, Precision::kBF16), "rows");
+  EXPECT_EQ(chosen(32, 16, Precision::kBF16), "group tiles");
+  EXPECT_EQ(chosen(32, 17, Precision::kBF16), "rounded tiles");
+  EXPECT_EQ(chosen(32, 8, Precision::kInt8), "bytes");
+  EXPECT_EQ(chosen(32, 9, Precision::kInt8), "rounded tiles");
+  EXPECT_EQ(chosen(128, 1, Precision::kF32, true), "tiles");
+  EXPECT_EQ(chosen(32, 512, Precision::kF32, true), "rows");
+}
+
+TEST(ChooseMethod, knows_which_weights_tiles_decode_fast_or_exactly) {
+  if (!is_compiled_in("amx")) GTEST_SKIP();
+  const auto chosen = [](const WeightFormat& format, int64_t m, Precision precision,
+                         bool invariant = false) -> std::string_view {
+    return chosen_of("amx", format, m, precision, invariant).name;
+  };
+  const WeightFormat mxfp4 = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
+  EXPECT_EQ(chosen(mxfp4, 3, Precision::kF32), "rows");
+  EXPECT_EQ(chosen(mxfp4, 4, Precision::kF32), "tiles");
+  EXPECT_EQ(chosen(mxfp4, 8, Precision::kBF16), "tiles");
+  EXPECT_EQ(chosen(mxfp4, 9, Precision::kBF16), "rounded tiles");
+  EXPECT_EQ(chosen(mxfp4, 1, Precision::kF32, true), "tiles");
+  const WeightFormat nvfp4 = {Format::kE2M1, Format::kE4M3, Zero::kNone, 16};
+  EXPECT_EQ(chosen(nvfp4, 4, Precision::kF32), "rows");
+  EXPECT_EQ(chosen(nvfp4, 5, Precision::kF32), "tiles");
+  EXPECT_EQ(chosen(nvfp4, 5, Precision::kBF16), "rounded tiles");
+  const WeightFormat u3 = {Format::kU3, Format::kF16, Zero::kU8, 32};
+  EXPECT_EQ(chosen(u3, 11, Precision::kF32), "rows");
+  EXPECT_EQ(chosen(u3, 12, Precision::kF32), "two-term tiles");
+  EXPECT_EQ(chosen(u3, 5, Precision::kBF16), "rounded tiles");
+  const WeightFormat u8 = {Format::kU8, Format::kF16, Zero::kU16, 128};
+  EXPECT_EQ(chosen(u8, 11, Precision::kF32), "rows");
+  EXPECT_EQ(chosen(u8, 12, Precision::kF32), "two-term tiles");
+  const WeightFormat nf4 = {Format::kNF4, Format::kF32, Zero::kNone, 64};
+  EXPECT_EQ(chosen(nf4, 7, Precision::kF32), "rows");
+  EXPECT_EQ(chosen(nf4, 8, Precision::kF32), "two-term tiles");
+  EXPECT_EQ(chosen(nf4, 3, Precision::kBF16), "group tiles");
+  EXPECT_EQ(chosen(nf4, 17, Precision::kBF16), "rounded tiles");
+  EXPECT_EQ(chosen(nf4, 8, Precision::kInt8), "two-term tiles");
+  EXPECT_EQ(chosen(nf4, 8, Precision::kBF16, true), "rows");
 }
 
 TEST(ChooseMethod, takes_panels_for_many_tokens_and_floats_for_small_groups) {
-  for (const Kernels* kernels : all_kernels()) {
-    if (kernels->name != "avx512bf16") continue;
-    const MatmulKernel& kernel =
-        *find_matmul(*kernels, {Format::kU4, Format::kF16, Zero::kU8, 128});
-    const auto chosen = [&](int64_t group_size, int64_t m, Precision precision) {
-      const Weights weights = {.cols = 1024, .group_size = group_size};
-      return choose_method(*kernels, kernel, weights, m, precision, false).order;
-    };
-    EXPECT_EQ(chosen(128, 12, Precision::kF32), ActivationOrder::kThreeBytes);
-    EXPECT_EQ(chosen(128, 13, Precision::kF32), ActivationOrder::kDotDigits);
-    EXPECT_EQ(chosen(32, 16, Precision::kF32), ActivationOrder::kThreeBytes);
-    EXPECT_EQ(chosen(32, 17, Precision::kF32), ActivationOrder::kOctets);
-    EXPECT_EQ(chosen(32, 8, Precision::kBF16), ActivationOrder::kThreeBytes);
-    EXPECT_EQ(chosen(32, 9, Precision::kBF16), ActivationOrder::kDotPairs);
-    EXPECT_EQ(chosen(32, 10, Precision::kInt8), ActivationOrder::kBytes);
-    EXPECT_EQ(chosen(32, 11, Precision::kInt8), ActivationOrder::kDotBytes);
-  }
+  if (!is_compiled_in("avx512bf16")) GTEST_SKIP();
+  const auto expect = [&](int64_t group_size, int64_t m, Precision precision, std::string_view name,
+                          ActivationOrder order) {
+    const WeightFormat format = {Format::kU4, Format::kF16, Zero::kU8, group_size};
+    const Method method = chosen_of("avx512bf16", format, m, precision);
+    EXPECT_EQ(method.name, name) << "group " << group_size << ", M " << m;
+    EXPECT_EQ(method.order, order) << "group " << group_size << ", M " << m;
+  };
+  expect(128, 12, Precision::kF32, "rows", ActivationOrder::kThreeBytes);
+  expect(128, 13, Precision::kF32, "panels of digits", ActivationOrder::kDotDigits);
+  expect(32, 16, Precision::kF32, "rows", ActivationOrder::kThreeBytes);
+  expect(32, 17, Precision::kF32, "strips", ActivationOrder::kOctets);
+  expect(32, 8, Precision::kBF16, "rows", ActivationOrder::kThreeBytes);
+  expect(32, 9, Precision::kBF16, "panels of pairs", ActivationOrder::kDotPairs);
+  expect(32, 10, Precision::kInt8, "bytes", ActivationOrder::kBytes);
+  expect(32, 11, Precision::kInt8, "panels of bytes", ActivationOrder::kDotBytes);
+  const auto name = [](const WeightFormat& format, int64_t m,
+                       Precision precision) -> std::string_view {
+    return chosen_of("avx512bf16", format, m, precision).name;
+  };
+  const WeightFormat nf4 = {Format::kNF4, Format::kF32, Zero::kNone, 128};
+  EXPECT_EQ(name(nf4, 16, Precision::kF32), "rows");
+  EXPECT_EQ(name(nf4, 17, Precision::kF32), "strips");
+  const WeightFormat bf16 = {Format::kBF16};
+  EXPECT_EQ(name(bf16, 4, Precision::kBF16), "rows");
+  EXPECT_EQ(name(bf16, 5, Precision::kBF16), "panels of pairs");
 }
 
+/// The layout that cpu_kernels.h draws, element by element.
 TEST(Pack, puts_inputs_where_the_header_says) {
   for (const Kernels* kernels : all_kernels()) {
     if (!runs_here(*kernels)) continue;

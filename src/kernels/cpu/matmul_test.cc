@@ -26,11 +26,12 @@ using testing::kernels_of_this_machine;
 using testing::methods_of;
 using testing::multiply;
 using testing::multiply_in_double;
-using testing::NamedMethod;
 using testing::Oracle;
 using testing::random_inputs;
 using testing::random_matrix;
 using testing::RandomMatrix;
+using testing::takes_bytes;
+using testing::takes_rows_alone;
 
 constexpr int64_t kMaxM = 37;  // two tiles and a part of one
 
@@ -64,24 +65,23 @@ std::vector<Case> all_cases(const MatmulKernel& kernel) {
   return cases;
 }
 
-std::string describe(const Kernels& kernels, const NamedMethod& method, const Case& test,
-                     int64_t m) {
-  return std::string(kernels.name) + ", " + std::string(method.name) + ", " +
-         to_string(test.format) + ", " + std::to_string(test.rows) + " x " +
-         std::to_string(test.cols) + ", M " + std::to_string(m);
+std::string describe(const Kernels& kernels, const Method& method, const Case& test, int64_t m) {
+  return std::string(kernels.name) + ", " + method.name + ", " + to_string(test.format) + ", " +
+         std::to_string(test.rows) + " x " + std::to_string(test.cols) + ", M " + std::to_string(m);
 }
 
 class Matmul : public ::testing::TestWithParam<MatmulKernel> {};
 class ExactMatmul : public Matmul {};
 class ByteMatmul : public Matmul {};
 
-/// Calls check(kernels, method, m) for every method that any instruction set has for the format.
+/// Calls check(kernels, method, m) for every method that any instruction set has for such weights.
 template <typename Check>
-void for_all_methods(const WeightFormat& format, std::initializer_list<int64_t> all_m,
+void for_all_methods(const MatrixView& weights, std::initializer_list<int64_t> all_m,
                      const Check& check) {
   for (const Kernels* kernels : kernels_of_this_machine()) {
-    ASSERT_NE(find_matmul(*kernels, format), nullptr) << kernels->name << to_string(format);
-    for (const NamedMethod& method : methods_of(*kernels, format)) {
+    ASSERT_NE(find_matmul(*kernels, weights.format), nullptr)
+        << kernels->name << to_string(weights.format);
+    for (const Method& method : methods_of(*kernels, weights)) {
       for (const int64_t m : all_m) {
         check(*kernels, method, m);
         if (::testing::Test::HasFailure()) return;
@@ -101,10 +101,10 @@ TEST_P(ExactMatmul, products_of_small_integers_are_exact) {
     const std::vector<float> x = random_inputs(kMaxM, test.cols, Contents::kExact, ++seed);
     const Oracle oracle = multiply_in_double(matrix.view, x, kMaxM);
     for_all_methods(
-        test.format, {1, 2, 3, 4, 5, 17, 37},
-        [&](const Kernels& kernels, const NamedMethod& method, int64_t m) {
-          if (method.name.starts_with("int8")) return;
-          const std::vector<float> y = multiply(kernels, method.method, matrix.view, x, m);
+        matrix.view, {1, 2, 3, 4, 5, 17, 37},
+        [&](const Kernels& kernels, const Method& method, int64_t m) {
+          if (takes_bytes(method)) return;
+          const std::vector<float> y = multiply(kernels, method, matrix.view, x, m);
           const std::span expected(oracle.y.data(), y.size());
           const Comparison result = compare_matmul(y, expected, std::vector<double>(y.size(), 0.0));
           EXPECT_TRUE(result) << describe(kernels, method, test, m) << ": " << result.message;
@@ -120,17 +120,17 @@ TEST_P(Matmul, real_products_stay_within_the_documented_bound) {
         random_matrix(test.format, test.rows, test.cols, Contents::kReal, ++seed);
     const std::vector<float> x = random_inputs(kMaxM, test.cols, Contents::kReal, ++seed);
     const Expected expected = expect(matrix.view, x, kMaxM);
-    for_all_methods(
-        test.format, {1, 2, 4, 8, 37},
-        [&](const Kernels& kernels, const NamedMethod& method, int64_t m) {
-          const std::vector<float> y = multiply(kernels, method.method, matrix.view, x, m);
-          std::vector<double> bounds = bounds_of(kernels, method, expected, test.cols);
-          bounds.resize(y.size());
-          const Comparison result =
-              compare_matmul(y, std::span(expected.exact.y.data(), y.size()), bounds);
-          EXPECT_TRUE(result) << describe(kernels, method, test, m) << ": " << result.message;
-          worst = std::max(worst, result.worst_ratio);
-        });
+    for_all_methods(matrix.view, {1, 2, 4, 8, 37},
+                    [&](const Kernels& kernels, const Method& method, int64_t m) {
+                      const std::vector<float> y = multiply(kernels, method, matrix.view, x, m);
+                      std::vector<double> bounds = bounds_of(kernels, method, expected, test.cols);
+                      bounds.resize(y.size());
+                      const Comparison result =
+                          compare_matmul(y, std::span(expected.exact.y.data(), y.size()), bounds);
+                      EXPECT_TRUE(result)
+                          << describe(kernels, method, test, m) << ": " << result.message;
+                      worst = std::max(worst, result.worst_ratio);
+                    });
     if (HasFailure()) return;
   }
   RecordProperty("worst_ratio_to_bound", std::to_string(worst));
@@ -156,16 +156,16 @@ TEST_P(Matmul, inputs_of_all_magnitudes_stay_within_the_documented_bound) {
     const WeightFormat format = {GetParam().element, GetParam().scale, GetParam().zero, group};
     const RandomMatrix matrix = random_matrix(format, 9, kCols, Contents::kExact, 30);
     const Expected expected = expect(matrix.view, x, kMaxM);
-    for_all_methods(
-        format, {1, 2, 3, 37}, [&](const Kernels& kernels, const NamedMethod& method, int64_t m) {
-          const std::vector<float> y = multiply(kernels, method.method, matrix.view, x, m);
-          std::vector<double> bounds = bounds_of(kernels, method, expected, kCols);
-          bounds.resize(y.size());
-          const Comparison result =
-              compare_matmul(y, std::span(expected.exact.y.data(), y.size()), bounds);
-          EXPECT_TRUE(result) << kernels.name << ", " << method.name << ", M " << m << ", group "
-                              << group << ": " << result.message;
-        });
+    for_all_methods(matrix.view, {1, 2, 3, 37},
+                    [&](const Kernels& kernels, const Method& method, int64_t m) {
+                      const std::vector<float> y = multiply(kernels, method, matrix.view, x, m);
+                      std::vector<double> bounds = bounds_of(kernels, method, expected, kCols);
+                      bounds.resize(y.size());
+                      const Comparison result =
+                          compare_matmul(y, std::span(expected.exact.y.data(), y.size()), bounds);
+                      EXPECT_TRUE(result) << kernels.name << ", " << method.name << ", M " << m
+                                          << ", group " << group << ": " << result.message;
+                    });
   }
 }
 
@@ -175,13 +175,12 @@ TEST_P(Matmul, results_do_not_depend_on_how_rows_are_divided) {
     const WeightFormat format = {GetParam().element, GetParam().scale, GetParam().zero, group};
     const RandomMatrix matrix = random_matrix(format, 77, 1160, Contents::kReal, 5);
     for_all_methods(
-        format, {1, 2, 3, 4, 5, 37},
-        [&](const Kernels& kernels, const NamedMethod& method, int64_t m) {
-          const std::vector<float> whole = multiply(kernels, method.method, matrix.view, x, m);
+        matrix.view, {1, 2, 3, 4, 5, 37},
+        [&](const Kernels& kernels, const Method& method, int64_t m) {
+          const std::vector<float> whole = multiply(kernels, method, matrix.view, x, m);
           for (const std::vector<int64_t>& splits :
                {std::vector<int64_t>{16}, {1, 2, 3}, {5, 21, 36}, {0, 19, 19}, {32, 64}}) {
-            const std::vector<float> parts =
-                multiply(kernels, method.method, matrix.view, x, m, splits);
+            const std::vector<float> parts = multiply(kernels, method, matrix.view, x, m, splits);
             for (std::size_t i = 0; i < whole.size(); ++i) {
               ASSERT_EQ(std::bit_cast<uint32_t>(whole[i]), std::bit_cast<uint32_t>(parts[i]))
                   << kernels.name << ", " << method.name << ", M " << m << ", element " << i;
@@ -197,10 +196,10 @@ TEST_P(Matmul, results_of_a_row_of_activations_do_not_depend_on_the_others) {
     const RandomMatrix matrix = random_matrix(format, 19, 1160, Contents::kReal, 7);
     const std::vector<float> x = random_inputs(kMaxM, 1160, Contents::kReal, 8);
     for (const Kernels* kernels : kernels_of_this_machine()) {
-      for (const NamedMethod& method : methods_of(*kernels, format)) {
-        const std::vector<float> all = multiply(*kernels, method.method, matrix.view, x, kMaxM);
+      for (const Method& method : methods_of(*kernels, matrix.view)) {
+        const std::vector<float> all = multiply(*kernels, method, matrix.view, x, kMaxM);
         for (const int64_t m : {1, 2, 3, 4, 5, 8, 16, 33}) {
-          const std::vector<float> some = multiply(*kernels, method.method, matrix.view, x, m);
+          const std::vector<float> some = multiply(*kernels, method, matrix.view, x, m);
           for (std::size_t i = 0; i < some.size(); ++i) {
             ASSERT_EQ(some[i], all[i])
                 << kernels->name << ", " << method.name << ", M " << m << ", element " << i;
@@ -220,11 +219,11 @@ TEST_P(Matmul, results_do_not_depend_on_how_many_rows_go_through_together) {
   for (const int64_t group : {0, 32, 128, 384}) {
     const WeightFormat format = {GetParam().element, GetParam().scale, GetParam().zero, group};
     const RandomMatrix matrix = random_matrix(format, kRows, kCols, Contents::kReal, 7);
-    for_all_methods(format, {5, 37, 70, 128},
-                    [&](const Kernels& kernels, const NamedMethod& method, int64_t m) {
-                      if (method.name == "few" || method.name == "int8") return;
-                      const auto all = multiply(kernels, method.method, matrix.view, x, kM);
-                      const auto some = multiply(kernels, method.method, matrix.view, x, m);
+    for_all_methods(matrix.view, {5, 37, 70, 128},
+                    [&](const Kernels& kernels, const Method& method, int64_t m) {
+                      if (takes_rows_alone(method)) return;
+                      const auto all = multiply(kernels, method, matrix.view, x, kM);
+                      const auto some = multiply(kernels, method, matrix.view, x, m);
                       for (std::size_t i = 0; i < some.size(); ++i) {
                         ASSERT_EQ(some[i], all[i]) << kernels.name << ", " << method.name << ", M "
                                                    << m << ", group " << group << ", element " << i;
@@ -238,18 +237,18 @@ TEST_P(ExactMatmul, bias_is_added_once_and_the_factor_of_the_tensor_multiplies) 
   RandomMatrix matrix = random_matrix(format, 9, 2080, Contents::kExact, 9);
   const std::vector<float> x = random_inputs(kMaxM, 2080, Contents::kExact, 10);
   const std::vector<float> bias = {1, -2, 3, -4, 5, -6, 7, -8, 9};
-  for_all_methods(
-      format, {1, 4, 37}, [&](const Kernels& kernels, const NamedMethod& method, int64_t m) {
-        matrix.view.tensor_scale = 1;
-        const std::vector<float> without = multiply(kernels, method.method, matrix.view, x, m);
-        matrix.view.tensor_scale = 0.25F;
-        const std::vector<float> with =
-            multiply(kernels, method.method, matrix.view, x, m, {4}, bias.data());
-        for (std::size_t i = 0; i < with.size(); ++i) {
-          ASSERT_EQ(with[i], without[i] * 0.25F + bias[i % 9])
-              << kernels.name << ", " << method.name << ", element " << i;
-        }
-      });
+  for_all_methods(matrix.view, {1, 4, 37},
+                  [&](const Kernels& kernels, const Method& method, int64_t m) {
+                    matrix.view.tensor_scale = 1;
+                    const std::vector<float> without = multiply(kernels, method, matrix.view, x, m);
+                    matrix.view.tensor_scale = 0.25F;
+                    const std::vector<float> with =
+                        multiply(kernels, method, matrix.view, x, m, {4}, bias.data());
+                    for (std::size_t i = 0; i < with.size(); ++i) {
+                      ASSERT_EQ(with[i], without[i] * 0.25F + bias[i % 9])
+                          << kernels.name << ", " << method.name << ", element " << i;
+                    }
+                  });
 }
 
 TEST_P(ByteMatmul, products_of_bytes_are_exact) {
@@ -264,10 +263,10 @@ TEST_P(ByteMatmul, products_of_bytes_are_exact) {
       }
       const Oracle oracle = multiply_in_double(matrix.view, x, kMaxM);
       for (const Kernels* kernels : kernels_of_this_machine()) {
-        for (const NamedMethod& method : methods_of(*kernels, format)) {
-          if (!method.name.starts_with("int8")) continue;
+        for (const Method& method : methods_of(*kernels, matrix.view)) {
+          if (!takes_bytes(method)) continue;
           for (const int64_t m : {1, 2, 3, 4, 5, 37}) {
-            const std::vector<float> y = multiply(*kernels, method.method, matrix.view, x, m);
+            const std::vector<float> y = multiply(*kernels, method, matrix.view, x, m);
             const Comparison result = compare_matmul(y, std::span(oracle.y.data(), y.size()),
                                                      std::vector<double>(y.size(), 0.0));
             ASSERT_TRUE(result) << kernels->name << ", " << method.name << ", M " << m << ", group "
@@ -318,7 +317,8 @@ INSTANTIATE_TEST_SUITE_P(AllButCodebooks, ExactMatmul,
                          kernel_name);
 INSTANTIATE_TEST_SUITE_P(WithBytes, ByteMatmul,
                          ::testing::ValuesIn(kernels_where([](const MatmulKernel& kernel) {
-                           return kernel.int8.multiply != nullptr;
+                           return takes_bytes(
+                               kernel.list(GroupKind::kWhole, Precision::kInt8).invariant);
                          })),
                          kernel_name);
 

@@ -17,18 +17,17 @@ using testing::Contents;
 using testing::kernels_of_this_machine;
 using testing::methods_of;
 using testing::multiply;
-using testing::NamedMethod;
 using testing::random_inputs;
 using testing::random_matrix;
 using testing::RandomMatrix;
+using testing::takes_bytes;
 
-/// Calls check(kernels, method, m) for every method of the format but those in `except`.
+/// Calls check(kernels, method, m) for every method for such weights.
 template <typename Check>
-void for_all_kernels(const WeightFormat& format, const Check& check, std::string_view except = "") {
+void for_all_kernels(const MatrixView& weights, const Check& check) {
   for (const Kernels* kernels : kernels_of_this_machine()) {
-    for (const NamedMethod& method : methods_of(*kernels, format)) {
-      if (method.name == except) continue;
-      for (const int64_t m : {1, 5}) check(*kernels, method.method, m);
+    for (const Method& method : methods_of(*kernels, weights)) {
+      for (const int64_t m : {1, 5}) check(*kernels, method, m);
     }
   }
 }
@@ -40,7 +39,7 @@ TEST(SpecialValues, every_scale_code_of_e8m0_is_exact) {
   RandomMatrix matrix = random_matrix(format, 256, 32, Contents::kExact, 1);
   for (std::byte& byte : matrix.codes->span()) byte = std::byte{0x22};
   for (int i = 0; i < 256; ++i) matrix.scales->data()[i] = static_cast<std::byte>(i);
-  for_all_kernels(format, [&](const Kernels& kernels, const Method& method, int64_t m) {
+  for_all_kernels(matrix.view, [&](const Kernels& kernels, const Method& method, int64_t m) {
     std::vector<float> x(m * 32);
     for (int64_t i = 0; i < m; ++i) x[i * 32 + 13] = 1;
     const std::vector<float> y = multiply(kernels, method, matrix.view, x, m);
@@ -69,7 +68,7 @@ TEST(SpecialValues, every_scale_code_of_one_byte_is_exact) {
       RandomMatrix matrix = random_matrix(format, 256, 16, Contents::kExact, 6);
       for (std::byte& byte : matrix.codes->span()) byte = test.ones;
       for (int i = 0; i < 256; ++i) matrix.scales->data()[i] = static_cast<std::byte>(i);
-      for_all_kernels(format, [&](const Kernels& kernels, const Method& method, int64_t m) {
+      for_all_kernels(matrix.view, [&](const Kernels& kernels, const Method& method, int64_t m) {
         std::vector<float> x(m * 16);
         for (int64_t i = 0; i < m; ++i) x[i * 16 + 9] = 1;
         const std::vector<float> y = multiply(kernels, method, matrix.view, x, m);
@@ -94,7 +93,7 @@ TEST(SpecialValues, every_scale_code_of_f16_and_bf16_is_exact) {
       for (std::byte& byte : matrix.codes->span()) byte = std::byte{0x99};
       for (std::byte& byte : matrix.zeros->span()) byte = std::byte{8};
       for (uint32_t i = 0; i < 65536; ++i) std::memcpy(matrix.scales->data() + 2 * i, &i, 2);
-      for_all_kernels(format, [&](const Kernels& kernels, const Method& method, int64_t m) {
+      for_all_kernels(matrix.view, [&](const Kernels& kernels, const Method& method, int64_t m) {
         std::vector<float> x(m * 8);
         for (int64_t i = 0; i < m; ++i) x[i * 8 + 5] = 1;
         const std::vector<float> y = multiply(kernels, method, matrix.view, x, m);
@@ -130,7 +129,7 @@ TEST(SpecialValues, an_infinite_scale_gives_infinity_when_the_row_ends_inside_a_
     for (int64_t i = 0; i < 2 * matrix.view.groups(); ++i) {
       std::memcpy(matrix.scales->data() + 4 * i, &scales[i / matrix.view.groups()], 4);
     }
-    for_all_kernels(format, [&](const Kernels& kernels, const Method& method, int64_t m) {
+    for_all_kernels(matrix.view, [&](const Kernels& kernels, const Method& method, int64_t m) {
       const std::vector<float> y =
           multiply(kernels, method, matrix.view, std::vector<float>(m * 40, 1.0F), m);
       if ((method.order == ActivationOrder::kSplitTiles && group != 0) ||
@@ -153,7 +152,7 @@ TEST(SpecialValues, an_input_that_is_not_finite_shows_in_every_output) {
       for (const float value :
            {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
             std::numeric_limits<float>::quiet_NaN()}) {
-        for_all_kernels(format, [&](const Kernels& kernels, const Method& method, int64_t m) {
+        for_all_kernels(matrix.view, [&](const Kernels& kernels, const Method& method, int64_t m) {
           std::vector<float> x = random_inputs(m, 136, Contents::kReal, 5);
           x[(m - 1) * 136 + 135] = value;
           const std::vector<float> y = multiply(kernels, method, matrix.view, x, m);
@@ -179,18 +178,17 @@ TEST(SpecialValues, inputs_of_any_magnitude_keep_their_digits) {
   const uint16_t one = 0x3C00;
   for (int64_t i = 0; i < 3; ++i) std::memcpy(matrix.scales->data() + 2 * i, &one, 2);
   for (const Kernels* kernels : kernels_of_this_machine()) {
-    for (const NamedMethod& method : methods_of(*kernels, format)) {
+    for (const Method& method : methods_of(*kernels, matrix.view)) {
       for (int exponent = -126; exponent < 114; ++exponent) {
         std::vector<float> x(4 * 128);
         for (int64_t m = 0; m < 4; ++m)
           x[m * 129] = std::ldexp(m % 2 == 0 ? 1.0F : -1.0F, exponent);
-        const std::vector<float> y = multiply(*kernels, method.method, matrix.view, x, 4);
+        const std::vector<float> y = multiply(*kernels, method, matrix.view, x, 4);
         // One byte for each activation counts what is below 2^-120 as zero.
-        const double bound =
-            method.name.starts_with("int8") ? std::ldexp(1.0, exponent) * 0x1p-20 : 0;
+        const double bound = takes_bytes(method) ? std::ldexp(1.0, exponent) * 0x1p-20 : 0;
         for (int64_t i = 0; i < 12; ++i) {
           const float expected = x[i / 3 * 129];
-          if (method.name.starts_with("int8") && exponent < -119) continue;
+          if (takes_bytes(method) && exponent < -119) continue;
           ASSERT_NEAR(y[i], expected, bound)
               << kernels->name << ", " << method.name << ", 2^" << exponent;
         }

@@ -38,6 +38,8 @@ namespace {
 //
 #include "kernels/cpu/generic/group_tiles.inl.h"
 //
+#include "kernels/cpu/generic/method_table.inl.h"
+//
 #include "kernels/cpu/generic/tile_unit.inl.h"
 //
 #include "kernels/cpu/generic/kernel_list.inl.h"

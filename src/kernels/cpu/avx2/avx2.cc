@@ -21,6 +21,8 @@ namespace {
 //
 #include "kernels/cpu/generic/vectors.inl.h"
 //
+#include "kernels/cpu/generic/method_table.inl.h"
+//
 #include "kernels/cpu/generic/vector_unit.inl.h"
 //
 #include "kernels/cpu/generic/kernel_list.inl.h"

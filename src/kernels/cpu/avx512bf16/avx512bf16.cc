@@ -37,6 +37,8 @@ namespace {
 //
 #include "kernels/cpu/generic/dot_decoders.inl.h"
 //
+#include "kernels/cpu/generic/method_table.inl.h"
+//
 #include "kernels/cpu/generic/dot_unit.inl.h"
 //
 #include "kernels/cpu/generic/kernel_list.inl.h"

@@ -107,7 +107,8 @@ struct DotMethods {
   static void multiply_pairs(const MatmulTask& task) {
     DotPanels<DotWithPairs>(task, pairs(task.weights)).run();
   }
-  static constexpr Method kBytes = {ActivationOrder::kDotBytes, &multiply_bytes};
-  static constexpr Method kDigits = {ActivationOrder::kDotDigits, &multiply_digits};
-  static constexpr Method kPairs = {ActivationOrder::kDotPairs, &multiply_pairs};
+  static constexpr Method kBytes = {ActivationOrder::kDotBytes, &multiply_bytes, "panels of bytes"};
+  static constexpr Method kDigits = {ActivationOrder::kDotDigits, &multiply_digits,
+                                     "panels of digits"};
+  static constexpr Method kPairs = {ActivationOrder::kDotPairs, &multiply_pairs, "panels of pairs"};
 };

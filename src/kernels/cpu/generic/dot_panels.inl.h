@@ -35,12 +35,6 @@
 // An infinite scale that meets a zero is NaN. An activation that is not finite shows in its whole
 // row of results, as NaN or infinity; so may those of 2^112 and more, as scales come last.
 
-// Up to so many rows of activations go one by one,
-constexpr int64_t kDotDigitFewRows = 12;  // beside panels with digits,
-constexpr int64_t kDotPairFewRows = 8;    // with pairs,
-constexpr int64_t kDotByteFewRows = 10;   // with bytes,
-constexpr int64_t kDotFloatFewRows = 16;  // and beside the panels of floats of gemm.inl.h
-
 constexpr int64_t kDotVectors = 2;                     // of outputs
 constexpr int64_t kDotOutputs = kDotVectors * kLanes;  // in a strip
 constexpr int64_t kDotStepBytes = kDotOutputs * 4;     // one word of each

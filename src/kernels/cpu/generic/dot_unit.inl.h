@@ -1,27 +1,35 @@
 // The unit of an instruction set with dot products of bytes and bf16. Included inside its
-// namespace, before kernel_list.inl.h.
+// namespace, after method_table.inl.h.
 
 struct Unit {
   template <class Weight>
-  static constexpr void add_methods(MatmulKernel& kernel) {
+  static constexpr Method rows() {
     constexpr Format kElement = Weight::kElement;
-    using Methods = DotMethods<Weight>;
-    kernel.bf16 = Methods::kPairs;
-    kernel.few_rows_bf16 = kDotPairFewRows;
-    if (Weight::kScale != Format::kNone) kernel.few_rows = kDotFloatFewRows;
     if constexpr (OctetBytes<kElement>::kExists) {
-      kernel.few = {ActivationOrder::kThreeBytes,
-                    &Weight::template each_row<TripleProduct<kElement>>};
-      // Small groups would end spans too often.
-      kernel.many_small_groups = kernel.many;
-      kernel.few_rows_small_groups = kDotFloatFewRows;
-      kernel.many = Methods::kDigits;
-      kernel.few_rows = kDotDigitFewRows;
-      kernel.int8_many = Methods::kBytes;
-      kernel.int8_rows = kDotByteFewRows;
+      return each_row<Weight, TripleProduct<kElement>>(ActivationOrder::kThreeBytes);
     } else if constexpr (has_pairs<kElement>()) {
-      kernel.few = {ActivationOrder::kSplitPairs,
-                    &Weight::template each_row<PairProduct<kElement>>};
+      return each_row<Weight, PairProduct<kElement>>(ActivationOrder::kSplitPairs);
+    } else {
+      return VectorMethods<Weight>::kRows;
+    }
+  }
+  /// Which method runs when.
+  template <class Weight>
+  static constexpr void fill(const MethodTable& table) {
+    using Vectors = VectorMethods<Weight>;
+    using Panels = DotMethods<Weight>;
+    constexpr Method kRows = rows<Weight>();
+    if constexpr (Weight::kScale == Format::kNone) {
+      table.f32({{kRows, 4}, {Vectors::kStrips}}, kRows);
+      table.bf16({{kRows, 4}, {Panels::kPairs}}, kRows);
+    } else {
+      table.f32({{kRows, 16}, {Vectors::kStrips}}, kRows);
+      table.bf16({{kRows, 8}, {Panels::kPairs}}, kRows);
+    }
+    if constexpr (OctetBytes<Weight::kElement>::kExists) {
+      // Other groups would end spans too often.
+      table.f32(kWhole, {{kRows, 12}, {Panels::kDigits}}, kRows);
+      table.int8({{Vectors::kBytes, 10}, {Panels::kBytes}}, Vectors::kBytes);
     }
   }
   static int64_t scratch_bytes(int64_t k) {

@@ -19,13 +19,6 @@ struct Quantized {
     groups_cover_blocks(task.weights) ? gemm_any_m<E, Broadcast>(task)
                                       : gemm_any_m<E, Spread>(task);
   }
-  static constexpr Method int8() {
-    if constexpr (ByteElement<kElement>::kExists) {
-      return {ActivationOrder::kBytes, &each_row<ByteProduct<kElement>>};
-    } else {
-      return {};
-    }
-  }
 };
 
 template <Format kElementFormat>
@@ -42,7 +35,6 @@ struct Dense {
     gemv_any_m<Product, DenseScaling>(task);
   }
   static void strips(const MatmulTask& task) { gemm_any_m<E, DenseScaling>(task); }
-  static constexpr Method int8() { return {}; }
 };
 
 template <class Weight>
@@ -51,10 +43,9 @@ constexpr MatmulKernel make_kernel() {
   kernel.element = Weight::kElement;
   kernel.scale = Weight::kScale;
   kernel.zero = Weight::kZero;
-  kernel.few = {Weight::E::kOrder, &Weight::template each_row<FloatProduct<typename Weight::E>>};
-  kernel.many = {Weight::E::kOrder, &Weight::strips};
-  kernel.int8 = Weight::int8();
-  Unit::add_methods<Weight>(kernel);
+  const MethodTable table = {kernel};
+  Unit::fill<Weight>(table);
+  table.complete();
   return kernel;
 }
 

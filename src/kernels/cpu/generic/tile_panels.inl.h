@@ -2,13 +2,6 @@
 // Included inside the namespace of an instruction set with tiles, after tile_decoders.inl.h.
 // tile_squares.inl.h and tiles.inl.h, which come next, say how they are used.
 
-constexpr int64_t kTileFewRows = 3;          // up to so many go through the vector units
-constexpr int64_t kTileTwoTermRows = 7;      // the same where weights take two terms
-constexpr int64_t kTileTripleRows = 11;      // or else dot products of bytes
-constexpr int64_t kTileInt8Rows = 8;         // or through dot products of bytes
-constexpr int64_t kTileDigitRows = 10;       // or through digit_tiles.inl.h
-constexpr int64_t kTileShortDigitRows = 16;  // the same with two digits
-constexpr int64_t kTileDigitFewRows = 2;     // from the next on
 constexpr int64_t kMostPanelBlocks = 2;
 constexpr int64_t kPanelBytes = kStripTiles * kMostPanelBlocks * kBlockTileBytes;
 constexpr int64_t kStretchStrips = 4;

@@ -1,5 +1,5 @@
 // The unit of an instruction set with tiles: which weights it decodes how, and how activations are
-// packed for it. Included inside its namespace, before kernel_list.inl.h.
+// packed for it. Included inside its namespace, after method_table.inl.h.
 
 /// Packs rows for kTiles (up to 16) or kSplitTiles (up to 8): block after block, each step a tile
 /// of [lane][row][2]; rows that are not there are zeros.
@@ -43,8 +43,8 @@ struct TileMethods {
   using E = typename Weight::E;
   /// bf16 holds the products of E2M1 with these scales, but not those of integers with any.
   static constexpr bool kExactWeights =
-      kElement == Format::kE2M1 &&
-      (Weight::kScale == Format::kE8M0 || Weight::kScale == Format::kE4M3);
+      kElement == Format::kBF16 || (kElement == Format::kE2M1 && (Weight::kScale == Format::kE8M0 ||
+                                                                  Weight::kScale == Format::kE4M3));
 
   /// Codes, whose scales wait for the sums.
   static TileDecoding exact(const Weights& weights) {
@@ -100,64 +100,106 @@ struct TileMethods {
     digit_rows<kElement, kOrder>(task, &stage_digit_row<Broadcast>);
   }
   template <ActivationOrder kOrder>
-  static constexpr Method kDigits = {kOrder, &multiply_digits<kOrder>};
-  static constexpr Method kRounded = {ActivationOrder::kTiles, &multiply_rounded};
-  static constexpr Method kExact = {ActivationOrder::kSplitTiles, &multiply_exact};
-  static constexpr Method kTwoTerms = {ActivationOrder::kSplitTiles, &multiply_two_terms};
+  static constexpr Method digits(const char* name) {
+    return {kOrder, &multiply_digits<kOrder>, name};
+  }
+  template <ActivationOrder kOrder>
+  static constexpr Method groups(const char* name) {
+    return {kOrder, &group_rows<Weight, kOrder>, name};
+  }
+  static constexpr Method rows() {
+    if constexpr (OctetBytes<kElement>::kExists) {
+      return each_row<Weight, TripleProduct<kElement>>(ActivationOrder::kThreeBytes);
+    } else {
+      return VectorMethods<Weight>::kRows;
+    }
+  }
+  static constexpr Method kRows = rows();
+  static constexpr Method kDigits = digits<ActivationOrder::kDigitTiles>("digits");
+  static constexpr Method kWideDigits = digits<ActivationOrder::kWideDigitTiles>("wide digits");
+  static constexpr Method kShortDigits = digits<ActivationOrder::kShortDigitTiles>("short digits");
+  static constexpr Method kGroups = groups<ActivationOrder::kGroupTiles>("group tiles");
+  static constexpr Method kSplitGroups =
+      groups<ActivationOrder::kSplitGroupTiles>("split group tiles");
+  static constexpr Method kRounded = {ActivationOrder::kTiles, &multiply_rounded, "rounded tiles"};
+  static constexpr Method kExact = {ActivationOrder::kSplitTiles, &multiply_exact, "tiles"};
+  static constexpr Method kTwoTerms = {ActivationOrder::kSplitTiles, &multiply_two_terms,
+                                       "two-term tiles", 2};
+};
+
+/// Which method runs when, by the kind of weights.
+///
+/// Any method gives a row of activations the same bits whatever the others are, so that the
+/// batch-invariant mode need only keep to one. Rows are the best for a single one, but cost seven
+/// times as much as tiles for many; tiles of exact weights cost one row up to twice as much, of two
+/// terms four times.
+template <class Weight>
+struct TileTable : TileMethods<Weight> {
+  using T = TileMethods<Weight>;
+  using T::kRounded, T::kExact, T::kTwoTerms, T::kElement;
+  using T::kRows, T::kDigits, T::kWideDigits, T::kShortDigits, T::kGroups, T::kSplitGroups;
+  /// Up to so many, three digits of activations by codes are faster than weights of two terms.
+  static constexpr int64_t kTripleRows = 11;
+
+  /// Integers of 2 to 4 bits.
+  static constexpr void fill_integers(const MethodTable& table) {
+    table.f32({{kRows, kTripleRows}, {kTwoTerms}}, kRows);
+    table.bf16({{kRows, 4}, {kRounded}}, kRows);
+    // Tiles of digits have 5 rows, wide ones 8: more than that take two.
+    table.f32(kWhole, {{kRows, 2}, {kDigits, 5}, {kWideDigits, 8}, {kDigits, 10}, {kExact}},
+              kExact);
+    table.bf16(kWhole, {{kRows, 2}, {kShortDigits, 16}, {kRounded}}, kRounded);
+    if constexpr (kElement == Format::kU4) {
+      // One tile of activations.
+      table.f32(kThirtyTwos, {{kRows, 2}, {kSplitGroups, 8}, {kRows, kTripleRows}, {kTwoTerms}},
+                kRows);
+      table.bf16(kThirtyTwos, {{kRows, 2}, {kGroups, 16}, {kRounded}}, kRows);
+    }
+  }
+
+  /// Weights that bf16 holds: E2M1 and bf16.
+  static constexpr void fill_exact(const MethodTable& table) {
+    if constexpr (Weight::kScale == Format::kE8M0) {
+      // decode_mxfp4 is so fast that one tile need not round.
+      table.f32({{kRows, 3}, {kExact}}, kExact);
+      table.bf16({{kRows, 3}, {kExact, 8}, {kRounded}}, kRounded);
+    } else {
+      table.f32({{kRows, 4}, {kExact}}, kExact);
+      table.bf16({{kRows, 4}, {kRounded}}, kRounded);
+    }
+  }
+
+  /// Other weights with scales.
+  static constexpr void fill_others(const MethodTable& table) {
+    constexpr bool kTriples = kRows.order == ActivationOrder::kThreeBytes;
+    table.f32({{kRows, kTriples ? kTripleRows : 7}, {kTwoTerms}}, kRows);
+    table.bf16({{kRows, 4}, {kRounded}}, kRows);
+    if constexpr (kElement == Format::kNF4 || kElement == Format::kNFL4) {
+      table.bf16(kThirtyTwos, {{kRows, 2}, {kGroups, 16}, {kRounded}}, kRows);
+    }
+  }
+
+  static constexpr void fill(const MethodTable& table) {
+    using Vectors = VectorMethods<Weight>;
+    if constexpr (is_integer<kElement>()) {
+      fill_integers(table);
+    } else if constexpr (T::kExactWeights) {
+      fill_exact(table);
+    } else if constexpr (Weight::kScale != Format::kNone) {
+      fill_others(table);
+    } else {
+      table.f32({{kRows, 4}, {Vectors::kStrips}}, kRows);
+      table.bf16({{kRows, 4}, {kRounded}}, kRows);
+    }
+    if constexpr (Vectors::kHasBytes)
+      table.int8({{Vectors::kBytes, 8}, {kRounded}}, Vectors::kBytes);
+  }
 };
 
 struct Unit {
-  /// Codes of four bits, of which bf16 holds integers. Those of E2M1 are faster with the exponents
-  /// of their scales in them (decode_mxfp4).
   template <class Weight>
-  static constexpr void add_group_methods(MatmulKernel& kernel) {
-    constexpr Format kElement = Weight::kElement;
-    constexpr auto kPairs = ActivationOrder::kGroupTiles;
-    constexpr auto kSplit = ActivationOrder::kSplitGroupTiles;
-    if constexpr (kElement == Format::kU4) {
-      kernel.several_small_groups = {kSplit, &group_rows<Weight, kSplit>};
-    }
-    if constexpr (kElement == Format::kU4 || kElement == Format::kNF4 ||
-                  kElement == Format::kNFL4) {
-      kernel.several_small_groups_bf16 = {kPairs, &group_rows<Weight, kPairs>};
-    }
-  }
-  template <class Weight>
-  static constexpr void add_methods(MatmulKernel& kernel) {
-    add_group_methods<Weight>(kernel);
-    kernel.int8_rows = kTileInt8Rows;
-    kernel.bf16 = TileMethods<Weight>::kRounded;
-    kernel.int8_many = kernel.bf16;
-    if constexpr (is_integer<Weight::kElement>()) {
-      using Methods = TileMethods<Weight>;
-      kernel.several = Methods::template kDigits<ActivationOrder::kDigitTiles>;
-      kernel.several_wide = Methods::template kDigits<ActivationOrder::kWideDigitTiles>;
-      kernel.several_rows = kTileDigitRows;
-      kernel.several_bf16 = Methods::template kDigits<ActivationOrder::kShortDigitTiles>;
-      kernel.several_rows_bf16 = kTileShortDigitRows;
-    }
-    constexpr bool kTriples = OctetBytes<Weight::kElement>::kExists;
-    if constexpr (kTriples) {
-      kernel.few = {ActivationOrder::kThreeBytes,
-                    &Weight::template each_row<TripleProduct<Weight::kElement>>};
-    }
-    if constexpr (exact_pairs<Weight::kElement>() || Weight::kElement == Format::kBF16) {
-      constexpr bool kExact = TileMethods<Weight>::kExactWeights || Weight::kScale == Format::kNone;
-      if constexpr (!kExact) {
-        kernel.many_small_groups = TileMethods<Weight>::kTwoTerms;
-        kernel.few_rows_small_groups = kTileTripleRows;
-      }
-      kernel.many = TileMethods<Weight>::kExact;
-      kernel.many_for_one = true;
-      if constexpr (Weight::kScale != Format::kE4M3 && Weight::kScale != Format::kNone) {
-        // Codes are decoded fast.
-        kernel.few_rows = is_integer<Weight::kElement>() ? kTileDigitFewRows : kTileFewRows;
-        kernel.many_rows = kSplitRows;
-      }
-    } else if constexpr (Weight::kScale != Format::kNone) {
-      kernel.many = TileMethods<Weight>::kTwoTerms;
-      kernel.few_rows = kTriples ? kTileTripleRows : kTileTwoTermRows;
-    }
+  static constexpr void fill(const MethodTable& table) {
+    TileTable<Weight>::fill(table);
   }
   static int64_t scratch_bytes(int64_t k) { return tile_scratch_bytes(k); }
   static void pack(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather, int64_t k,

@@ -1,9 +1,14 @@
 // The unit of an instruction set that multiplies with its vectors of floats and bytes alone.
-// Included inside its namespace, before kernel_list.inl.h.
+// Included inside its namespace, after method_table.inl.h.
 
 struct Unit {
+  /// Which method runs when.
   template <class Weight>
-  static constexpr void add_methods(MatmulKernel&) {}
+  static constexpr void fill(const MethodTable& table) {
+    using Vectors = VectorMethods<Weight>;
+    table.f32({{Vectors::kRows, 4}, {Vectors::kStrips}}, Vectors::kRows);
+    if constexpr (Vectors::kHasBytes) table.int8({{Vectors::kBytes}}, Vectors::kBytes);
+  }
   static int64_t scratch_bytes(int64_t) { return 0; }
   static void pack(uint8_t* packed, const float* x, int64_t, const uint32_t* gather, int64_t k,
                    ActivationOrder order) {

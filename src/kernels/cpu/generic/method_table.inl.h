@@ -1,0 +1,74 @@
+// What a Unit fills the tables of methods with. Included inside the namespace of an instruction
+// set, after its mainloops. A Weight is Quantized or Dense of kernel_list.inl.h.
+
+using enum GroupKind;
+
+/// Each row of activations by itself.
+template <class Weight, class Product>
+constexpr Method each_row(ActivationOrder order) {
+  return {order, &Weight::template each_row<Product>, "rows"};
+}
+
+/// What needs no more than vectors of floats and bytes.
+template <class Weight>
+struct VectorMethods {
+  using E = typename Weight::E;
+  static constexpr bool kHasBytes = ByteElement<Weight::kElement>::kExists;
+  static constexpr Method kRows = each_row<Weight, FloatProduct<E>>(E::kOrder);
+  /// Decodes a strip of weights once for all rows of activations.
+  static constexpr Method kStrips = {E::kOrder, &Weight::strips, "strips"};
+  /// Of formats that kHasBytes.
+  static constexpr Method kBytes = {
+      ActivationOrder::kBytes, &Weight::template each_row<ByteProduct<Weight::kElement>>, "bytes"};
+};
+
+/// The table of one kernel. What bf16() and int8() do not say is as f32() says; a later call
+/// overwrites what an earlier one of the same name has said.
+struct MethodTable {
+  MatmulKernel& kernel;
+
+  template <int n>
+  constexpr void f32(GroupKind groups, const MethodList::Entry (&entries)[n],
+                     const Method& invariant) const {
+    set(groups, Precision::kF32, entries, invariant);
+  }
+  template <int n>
+  constexpr void bf16(GroupKind groups, const MethodList::Entry (&entries)[n],
+                      const Method& invariant) const {
+    set(groups, Precision::kBF16, entries, invariant);
+  }
+
+  /// The same for groups of every kind.
+  template <int n>
+  constexpr void f32(const MethodList::Entry (&entries)[n], const Method& invariant) const {
+    for (const GroupKind groups : kAll) set(groups, Precision::kF32, entries, invariant);
+  }
+  template <int n>
+  constexpr void bf16(const MethodList::Entry (&entries)[n], const Method& invariant) const {
+    for (const GroupKind groups : kAll) set(groups, Precision::kBF16, entries, invariant);
+  }
+  template <int n>
+  constexpr void int8(const MethodList::Entry (&entries)[n], const Method& invariant) const {
+    for (const GroupKind groups : kAll) set(groups, Precision::kInt8, entries, invariant);
+  }
+
+  constexpr void complete() const {
+    for (auto& lists : kernel.lists) {
+      for (MethodList& list : lists) {
+        if (list.invariant.multiply == nullptr) list = lists[static_cast<int>(Precision::kF32)];
+      }
+    }
+  }
+
+ private:
+  static constexpr GroupKind kAll[] = {kWhole, kThirtyTwos, kOther};
+
+  template <int n>
+  constexpr void set(GroupKind groups, Precision precision, const MethodList::Entry (&entries)[n],
+                     const Method& invariant) const {
+    MethodList list;
+    for (int i = 0; i < n; ++i) list.entries[i] = entries[i];
+    list.invariant = invariant;
+    kernel.lists[static_cast<int>(groups)][static_cast<int>(precision)] = list;
+  }
+};
