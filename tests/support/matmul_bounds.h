@@ -49,6 +49,7 @@ struct Expected {
   Oracle blocks;
   int64_t groups;    // of a row of weights
   bool exact_pairs;  // bf16 holds the codes, or the weights if they are dense
+  double passes;     // over a block of digit_codes.inl.h, at most
 };
 inline Expected expect(const MatrixView& weights, const std::vector<float>& x, int64_t m) {
   return {multiply_in_double(weights, x, m),
@@ -56,7 +57,16 @@ inline Expected expect(const MatrixView& weights, const std::vector<float>& x, i
           multiply_in_double(weights, local_maxima(x, weights.cols, 32), m),
           multiply_in_double(weights, local_maxima(x, weights.cols, 128), m),
           weights.groups(),
-          has_exact_pairs(weights.format.element)};
+          has_exact_pairs(weights.format.element),
+          weights.format.element == Format::kE2M1 ? 4.0 : 1.0};
+}
+
+/// group_tiles.inl.h, or tiles.inl.h with the same order of inputs.
+inline double group_tiles_rounding(const cpu::Method& method, double k) {
+  if (std::string_view(method.name).ends_with("group tiles")) {
+    return rounding_bound(std::ceil(k / 32) + 10 + 64 * method.weight_terms);
+  }
+  return rounding_bound(k + std::ceil(k / 128) + 5);
 }
 
 /// The roundings of one product relative to sum |w| |x|, by the formulas at the top of the
@@ -82,19 +92,18 @@ inline double relative_bound(const cpu::Kernels& kernels, const cpu::Method& met
     case cpu::ActivationOrder::kTiles:
       return 0x1.02p-7 + rounding_bound(k + blocks + 4);
     case cpu::ActivationOrder::kGroupTiles:
-      return (expected.exact_pairs ? 0x1.02p-8 : 0x1.02p-7) +
-             rounding_bound(std::ceil(k / 32) + 42);
+      return (expected.exact_pairs ? 0x1.02p-8 : 0x1.02p-7) + group_tiles_rounding(method, k);
     case cpu::ActivationOrder::kSplitGroupTiles:
-      return 0x1.02p-16 + rounding_bound(std::ceil(k / 32) + 42);
+      return (method.weight_terms == 2 ? 0x1.02p-15 : 0x1.02p-16) + group_tiles_rounding(method, k);
     case cpu::ActivationOrder::kSplitTiles:
       // Weights of two terms have as many bits as activations, and twice as many products.
       if (method.weight_terms == 2) return 0x1.02p-15 + rounding_bound(2 * k + blocks + 5);
       return 0x1.02p-16 + rounding_bound(k + blocks + 5);
     case cpu::ActivationOrder::kDigitTiles:
     case cpu::ActivationOrder::kShortDigitTiles:
-      return 3.02 * rounding_bound(blocks + 5);
+      return 3.02 * rounding_bound(expected.passes * blocks + 5);
     case cpu::ActivationOrder::kWideDigitTiles:
-      return 3.02 * rounding_bound(blocks + 7);
+      return 3.02 * rounding_bound(expected.passes * blocks + 7);
     case cpu::ActivationOrder::kThreeBytes:
       return rounding_bound(6 + blocks + levels);
     default:

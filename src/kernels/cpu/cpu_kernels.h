@@ -25,8 +25,8 @@
 //   kWideDigitTiles, kShortDigitTiles
 //                8 rows: the same in two tiles; two digits in one tile
 //   kGroupTiles, kSplitGroupTiles
-//                as kTiles and kSplitTiles, but each step has 32 inputs that follow each other, and
-//                the sums of its rows: see generic/group_tiles.inl.h
+//                as kTiles and kSplitTiles, but each step has 32 inputs that follow each other:
+//                see generic/group_tiles.inl.h
 //   kDotBytes, kDotDigits, kDotPairs
 //                for panels, 6 rows side by side: signed bytes with a scale for each 32 inputs; two
 //                rows of three signed digits; bf16: see generic/dot_packing.inl.h

@@ -161,8 +161,8 @@ TEST(ChooseMethod, obeys_the_precision_and_keeps_to_one_method_when_asked) {
                 bytes ? "bytes" : chosen(8, Precision::kF32, false));
       EXPECT_EQ(chosen(11, Precision::kInt8, false),
                 bytes ? names.int8 : chosen(11, Precision::kF32, false));
-      EXPECT_EQ(chosen(17, Precision::kF32, false), names.f32) << kernels->name;
-      EXPECT_EQ(chosen(17, Precision::kBF16, false), names.bf16) << kernels->name;
+      EXPECT_EQ(chosen(65, Precision::kF32, false), names.f32) << kernels->name;
+      EXPECT_EQ(chosen(65, Precision::kBF16, false), names.bf16) << kernels->name;
     }
   }
 }
@@ -209,8 +209,8 @@ TEST(ChooseMethod, takes_tiles_for_a_few_tokens_only_where_they_are_faster) {
   EXPECT_EQ(chosen(32, 3, Precision::kF32), "split group tiles");
   EXPECT_EQ(chosen(96, 8, Precision::kF32), "split group tiles");
   EXPECT_EQ(chosen(24, 8, Precision::kF32), "rows");
-  EXPECT_EQ(chosen(32, 11, Precision::kF32), "rows");
-  EXPECT_EQ(chosen(32, 12, Precision::kF32), "two-term tiles");
+  EXPECT_EQ(chosen(32, 32, Precision::kF32), "split group tiles");
+  EXPECT_EQ(chosen(32, 33, Precision::kF32), "two-term tiles");
   EXPECT_EQ(chosen(24, 4, Precision::kBF16), "rows");
   EXPECT_EQ(chosen(24, 5, Precision::kBF16), "rounded tiles");
   EXPECT_EQ(chosen(32, 2, Precision::kBF16), "rows");
@@ -229,28 +229,36 @@ TEST(ChooseMethod, knows_which_weights_tiles_decode_fast_or_exactly) {
     return chosen_of("amx", format, m, precision, invariant).name;
   };
   const WeightFormat mxfp4 = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
-  EXPECT_EQ(chosen(mxfp4, 3, Precision::kF32), "rows");
-  EXPECT_EQ(chosen(mxfp4, 4, Precision::kF32), "tiles");
-  EXPECT_EQ(chosen(mxfp4, 8, Precision::kBF16), "tiles");
-  EXPECT_EQ(chosen(mxfp4, 9, Precision::kBF16), "rounded tiles");
+  EXPECT_EQ(chosen(mxfp4, 2, Precision::kF32), "rows");
+  EXPECT_EQ(chosen(mxfp4, 3, Precision::kF32), "digits");
+  EXPECT_EQ(chosen(mxfp4, 8, Precision::kF32), "wide digits");
+  EXPECT_EQ(chosen(mxfp4, 11, Precision::kF32), "tiles");
+  EXPECT_EQ(chosen(mxfp4, 16, Precision::kBF16), "short digits");
+  EXPECT_EQ(chosen(mxfp4, 17, Precision::kBF16), "rounded tiles");
   EXPECT_EQ(chosen(mxfp4, 1, Precision::kF32, true), "tiles");
   const WeightFormat nvfp4 = {Format::kE2M1, Format::kE4M3, Zero::kNone, 16};
-  EXPECT_EQ(chosen(nvfp4, 4, Precision::kF32), "rows");
-  EXPECT_EQ(chosen(nvfp4, 5, Precision::kF32), "tiles");
-  EXPECT_EQ(chosen(nvfp4, 5, Precision::kBF16), "rounded tiles");
+  EXPECT_EQ(chosen(nvfp4, 3, Precision::kF32), "rows");
+  EXPECT_EQ(chosen(nvfp4, 4, Precision::kF32), "tiles");
+  EXPECT_EQ(chosen(nvfp4, 4, Precision::kBF16), "rounded tiles");
   const WeightFormat u3 = {Format::kU3, Format::kF16, Zero::kU8, 32};
   EXPECT_EQ(chosen(u3, 11, Precision::kF32), "rows");
   EXPECT_EQ(chosen(u3, 12, Precision::kF32), "two-term tiles");
   EXPECT_EQ(chosen(u3, 5, Precision::kBF16), "rounded tiles");
   const WeightFormat u8 = {Format::kU8, Format::kF16, Zero::kU16, 128};
-  EXPECT_EQ(chosen(u8, 11, Precision::kF32), "rows");
-  EXPECT_EQ(chosen(u8, 12, Precision::kF32), "two-term tiles");
+  EXPECT_EQ(chosen(u8, 2, Precision::kF32), "rows");
+  EXPECT_EQ(chosen(u8, 3, Precision::kF32), "digits");
+  EXPECT_EQ(chosen(u8, 8, Precision::kF32), "wide digits");
+  EXPECT_EQ(chosen(u8, 64, Precision::kF32), "digits");
+  EXPECT_EQ(chosen(u8, 65, Precision::kF32), "two-term tiles");
+  EXPECT_EQ(chosen(u8, 32, Precision::kBF16), "short digits");
+  EXPECT_EQ(chosen(u8, 33, Precision::kBF16), "rounded tiles");
   const WeightFormat nf4 = {Format::kNF4, Format::kF32, Zero::kNone, 64};
-  EXPECT_EQ(chosen(nf4, 7, Precision::kF32), "rows");
-  EXPECT_EQ(chosen(nf4, 8, Precision::kF32), "two-term tiles");
+  EXPECT_EQ(chosen(nf4, 3, Precision::kF32), "rows");
+  EXPECT_EQ(chosen(nf4, 4, Precision::kF32), "split group tiles");
+  EXPECT_EQ(chosen(nf4, 33, Precision::kF32), "two-term tiles");
   EXPECT_EQ(chosen(nf4, 3, Precision::kBF16), "group tiles");
   EXPECT_EQ(chosen(nf4, 17, Precision::kBF16), "rounded tiles");
-  EXPECT_EQ(chosen(nf4, 8, Precision::kInt8), "two-term tiles");
+  EXPECT_EQ(chosen(nf4, 8, Precision::kInt8), "split group tiles");
   EXPECT_EQ(chosen(nf4, 8, Precision::kBF16, true), "rows");
 }
 

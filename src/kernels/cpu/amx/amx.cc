@@ -26,6 +26,8 @@ namespace {
 //
 #include "kernels/cpu/generic/tile_decoders.inl.h"
 //
+#include "kernels/cpu/generic/e2m1_decoders.inl.h"
+//
 #include "kernels/cpu/generic/tile_panels.inl.h"
 //
 #include "kernels/cpu/generic/tile_squares.inl.h"
@@ -33,6 +35,8 @@ namespace {
 #include "kernels/cpu/generic/tiles.inl.h"
 //
 #include "kernels/cpu/generic/digits.inl.h"
+//
+#include "kernels/cpu/generic/digit_codes.inl.h"
 //
 #include "kernels/cpu/generic/digit_tiles.inl.h"
 //

@@ -1,267 +1,42 @@
 #pragma once
-// What AMX adds to the vocabulary of avx512bf16/vec.h: tiles of 16 rows by 64 bytes.
-//
-//   tiles 0 to 3   sums: 4 tiles of weights by one of activations
-//   tiles 4 to 6   weights; tile 7: activations
-//
-// The instructions are spelled out, because the intrinsics of g++ 12 do not tell the compiler
-// which memory they read and write: stores before them were dropped or came too late.
+// What AMX adds to the vocabulary of avx512bf16/vec.h: tiles, and how codes become their rows.
 
-#include "kernels/cpu/avx512bf16/vec.h"
+#include "kernels/cpu/amx/tiles.h"
 
 namespace subbyte::cpu::amx {
 namespace {
-
-using namespace avx512;
-using namespace avx512bf16;
 
 // Machines with AMX fill the first level as fast as the second: 3 to 5 % of M = 1.
 constexpr int kPrefetchLevel = 1;
 constexpr int64_t kGemvPrefetchBytes = 2048;
 
-/// Tiles are set up when it begins and given back when it ends: what a thread still holds is saved
-/// at every switch.
-class TileSession {
- public:
-  TileSession() {
-    struct {
-      uint8_t palette = 1;
-      uint8_t start_row = 0;
-      uint8_t reserved[14] = {};
-      uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-    } config;
-    static_assert(sizeof(config) == 64);
-    asm volatile("ldtilecfg %0" : : "m"(config) : "memory");
-  }
-  TileSession(const TileSession&) = delete;
-  TileSession& operator=(const TileSession&) = delete;
-  ~TileSession() { asm volatile("tilerelease" : : : "memory"); }
-};
+// Codes of four bits as the words of tiles, in the order of kGroupTiles.
 
-inline void zero_tiles() {
-  asm volatile("tilezero %%tmm0\n\ttilezero %%tmm1\n\ttilezero %%tmm2\n\ttilezero %%tmm3" : : :);
-}
-
-// What passes by once in a panel, activations and sums, is loaded with a hint (t1) that spares the
-// first-level cache for what stays: the panel.
-
-// Tiles of weights at %0 to %3, of activations at %4, 64 in %5. Registers take turns, so that loads
-// need not wait for products. `sums_N` is done to sums N before they are added to.
-#define SUBBYTE_TILE_STEP(sums_0, sums_1, sums_2, sums_3) \
-  "tileloaddt1 (%4,%5,1), %%tmm7\n\t"                     \
-  "tileloadd (%0,%5,1), %%tmm4\n\t" sums_0                \
-  "tdpbf16ps %%tmm7, %%tmm4, %%tmm0\n\t"                  \
-  "tileloadd (%1,%5,1), %%tmm5\n\t" sums_1                \
-  "tdpbf16ps %%tmm7, %%tmm5, %%tmm1\n\t"                  \
-  "tileloadd (%2,%5,1), %%tmm6\n\t" sums_2                \
-  "tdpbf16ps %%tmm7, %%tmm6, %%tmm2\n\t"                  \
-  "tileloadd (%3,%5,1), %%tmm4\n\t" sums_3 "tdpbf16ps %%tmm7, %%tmm4, %%tmm3"
-#define SUBBYTE_TILE_STEP_INPUTS(weights, tile_stride, x)                           \
-  "r"(weights), "r"((weights) + (tile_stride)), "r"((weights) + 2 * (tile_stride)), \
-      "r"((weights) + 3 * (tile_stride)), "r"(x), "r"(int64_t{64})
-
-/// sums += four tiles of weights, `tile_stride` bytes apart, by one of activations: 16 by 32 by 16
-/// bf16 each.
-[[gnu::always_inline]] inline void multiply_step(const uint8_t* weights, int64_t tile_stride,
-                                                 const uint8_t* x) {
-  asm volatile(SUBBYTE_TILE_STEP("", "", "", "")
-               :
-               : SUBBYTE_TILE_STEP_INPUTS(weights, tile_stride, x)
-               : "memory");
-}
-
-/// The same, but before the sums go to `to`, [4][16][16], and become zero.
-[[gnu::always_inline]] inline void multiply_step_from_zero(const uint8_t* weights,
-                                                           int64_t tile_stride, const uint8_t* x,
-                                                           float* to) {
-  asm volatile(SUBBYTE_TILE_STEP("tilestored %%tmm0, (%6,%5,1)\n\ttilezero %%tmm0\n\t",
-                                 "tilestored %%tmm1, 1024(%6,%5,1)\n\ttilezero %%tmm1\n\t",
-                                 "tilestored %%tmm2, 2048(%6,%5,1)\n\ttilezero %%tmm2\n\t",
-                                 "tilestored %%tmm3, 3072(%6,%5,1)\n\ttilezero %%tmm3\n\t")
-               :
-               : SUBBYTE_TILE_STEP_INPUTS(weights, tile_stride, x), "r"(to)
-               : "memory");
-}
-
-/// The same, but then they are those at `from`.
-[[gnu::always_inline]] inline void multiply_step_from(const uint8_t* weights, int64_t tile_stride,
-                                                      const uint8_t* x, float* to,
-                                                      const float* from) {
-  asm volatile(
-      SUBBYTE_TILE_STEP("tilestored %%tmm0, (%6,%5,1)\n\ttileloaddt1 (%7,%5,1), %%tmm0\n\t",
-                        "tilestored %%tmm1, 1024(%6,%5,1)\n\ttileloaddt1 1024(%7,%5,1), %%tmm1\n\t",
-                        "tilestored %%tmm2, 2048(%6,%5,1)\n\ttileloaddt1 2048(%7,%5,1), %%tmm2\n\t",
-                        "tilestored %%tmm3, 3072(%6,%5,1)\n\ttileloaddt1 3072(%7,%5,1), %%tmm3\n\t")
-      :
-      : SUBBYTE_TILE_STEP_INPUTS(weights, tile_stride, x), "r"(to), "r"(from)
-      : "memory");
-}
-
-#undef SUBBYTE_TILE_STEP_INPUTS
-#undef SUBBYTE_TILE_STEP
-
-// Two tiles of weights at %0 and %1 by two of activations at %2 and %3, 64 in %4. Sums are loaded
-// without the hint: they have been asked for, and are in the first-level cache.
-#define SUBBYTE_TILE_SQUARE(sums_0, sums_1, sums_2, sums_3)                      \
-  "tileloaddt1 (%2,%4,1), %%tmm6\n\ttileloadd (%0,%4,1), %%tmm4\n\t" sums_0      \
-  "tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n\ttileloaddt1 (%3,%4,1), %%tmm7\n\t" sums_1 \
-  "tdpbf16ps %%tmm7, %%tmm4, %%tmm1\n\ttileloadd (%1,%4,1), %%tmm5\n\t" sums_2   \
-  "tdpbf16ps %%tmm6, %%tmm5, %%tmm2\n\t" sums_3 "tdpbf16ps %%tmm7, %%tmm5, %%tmm3"
-#define SUBBYTE_TILE_SQUARE_INPUTS(weights, tile_stride, x0, x1) \
-  "r"(weights), "r"((weights) + (tile_stride)), "r"(x0), "r"(x1), "r"(int64_t{64})
-
-/// sums += two tiles of weights, `tile_stride` bytes apart, by the activations at x0 and x1. Sum
-/// 2 i + j is that of weights i and activations j.
-[[gnu::always_inline]] inline void multiply_square(const uint8_t* weights, int64_t tile_stride,
-                                                   const uint8_t* x0, const uint8_t* x1) {
-  asm volatile(SUBBYTE_TILE_SQUARE("", "", "", "")
-               :
-               : SUBBYTE_TILE_SQUARE_INPUTS(weights, tile_stride, x0, x1)
-               : "memory");
-}
-
-/// The same, but before the sums go to `to`, [4][16][16], and become zero.
-[[gnu::always_inline]] inline void multiply_square_from_zero(const uint8_t* weights,
-                                                             int64_t tile_stride, const uint8_t* x0,
-                                                             const uint8_t* x1, float* to) {
-  asm volatile(SUBBYTE_TILE_SQUARE("tilestored %%tmm0, (%5,%4,1)\n\ttilezero %%tmm0\n\t",
-                                   "tilestored %%tmm1, 1024(%5,%4,1)\n\ttilezero %%tmm1\n\t",
-                                   "tilestored %%tmm2, 2048(%5,%4,1)\n\ttilezero %%tmm2\n\t",
-                                   "tilestored %%tmm3, 3072(%5,%4,1)\n\ttilezero %%tmm3\n\t")
-               :
-               : SUBBYTE_TILE_SQUARE_INPUTS(weights, tile_stride, x0, x1), "r"(to)
-               : "memory");
-}
-
-/// The same, but then they are those at `from`.
-[[gnu::always_inline]] inline void multiply_square_from(const uint8_t* weights, int64_t tile_stride,
-                                                        const uint8_t* x0, const uint8_t* x1,
-                                                        float* to, const float* from) {
-  asm volatile(
-      SUBBYTE_TILE_SQUARE("tilestored %%tmm0, (%5,%4,1)\n\ttileloadd (%6,%4,1), %%tmm0\n\t",
-                          "tilestored %%tmm1, 1024(%5,%4,1)\n\ttileloadd 1024(%6,%4,1), %%tmm1\n\t",
-                          "tilestored %%tmm2, 2048(%5,%4,1)\n\ttileloadd 2048(%6,%4,1), %%tmm2\n\t",
-                          "tilestored %%tmm3, 3072(%5,%4,1)\n\ttileloadd 3072(%6,%4,1), %%tmm3\n\t")
-      :
-      : SUBBYTE_TILE_SQUARE_INPUTS(weights, tile_stride, x0, x1), "r"(to), "r"(from)
-      : "memory");
-}
-
-#undef SUBBYTE_TILE_SQUARE_INPUTS
-#undef SUBBYTE_TILE_SQUARE
-
-/// The sums to p, [4][16][16], and back.
-inline void store_sums(float* p) {
-  asm volatile(
-      "tilestored %%tmm0, (%0,%1,1)\n\ttilestored %%tmm1, 1024(%0,%1,1)\n\t"
-      "tilestored %%tmm2, 2048(%0,%1,1)\n\ttilestored %%tmm3, 3072(%0,%1,1)"
-      :
-      : "r"(p), "r"(int64_t{64})
-      : "memory");
-}
-inline void load_sums(const float* p) {
-  asm volatile(
-      "tileloaddt1 (%0,%1,1), %%tmm0\n\ttileloaddt1 1024(%0,%1,1), %%tmm1\n\t"
-      "tileloaddt1 2048(%0,%1,1), %%tmm2\n\ttileloaddt1 3072(%0,%1,1), %%tmm3"
-      :
-      : "r"(p), "r"(int64_t{64})
-      : "memory");
-}
-
-// Tiles of bytes, for digit_tiles.inl.h: sums 0 and 1, one for each pack of activations; codes 2
-// and 3, activations 4 to 7, of two steps each.
-
-/// The activations of one block, `pack_stride` bytes apart.
-template <int kPacks>
-inline void load_digit_inputs(const uint8_t* x, int64_t pack_stride) {
-  asm volatile("tileloaddt1 (%0,%1,1), %%tmm4\n\ttileloaddt1 1024(%0,%1,1), %%tmm5"
-               :
-               : "r"(x), "r"(int64_t{64})
-               : "memory");
-  if constexpr (kPacks == 2) {
-    asm volatile("tileloaddt1 (%0,%1,1), %%tmm6\n\ttileloaddt1 1024(%0,%1,1), %%tmm7"
-                 :
-                 : "r"(x + pack_stride), "r"(int64_t{64})
-                 : "memory");
-  }
-}
-
-/// The sums to `to`, [pack][16][16].
-template <int kPacks>
-inline void store_digit_sums(int32_t* to) {
-  asm volatile("tilestored %%tmm0, (%0,%1,1)" : : "r"(to), "r"(int64_t{64}) : "memory");
-  if constexpr (kPacks == 2) {
-    asm volatile("tilestored %%tmm1, 1024(%0,%1,1)" : : "r"(to), "r"(int64_t{64}) : "memory");
-  }
-}
-
-/// The sums to `to`; then they are two steps of codes by the activations.
-template <int kPacks>
-[[gnu::always_inline]] inline void multiply_digits(const uint8_t* codes, int32_t* to) {
-  asm volatile(
-      "tilestored %%tmm0, (%1,%2,1)\n\ttilezero %%tmm0\n\t"
-      "tileloadd (%0,%2,1), %%tmm2\n\ttdpbusd %%tmm4, %%tmm2, %%tmm0\n\t"
-      "tileloadd 1024(%0,%2,1), %%tmm3\n\ttdpbusd %%tmm5, %%tmm3, %%tmm0"
-      :
-      : "r"(codes), "r"(to), "r"(int64_t{64})
-      : "memory");
-  if constexpr (kPacks == 2) {
-    asm volatile(
-        "tilestored %%tmm1, 1024(%0,%1,1)\n\ttilezero %%tmm1\n\t"
-        "tdpbusd %%tmm6, %%tmm2, %%tmm1\n\ttdpbusd %%tmm7, %%tmm3, %%tmm1"
-        :
-        : "r"(to), "r"(int64_t{64})
-        : "memory");
-  }
-}
-
-// Tiles of bf16, for group_tiles.inl.h: sums 0 and 1 in turns, one for each step of 32 inputs;
-// weights 2 and 3; activations 4 to 7, one for each step of a block.
-
-inline void load_group_inputs(const uint8_t* x) {
-  asm volatile(
-      "tileloaddt1 (%0,%1,1), %%tmm4\n\ttileloaddt1 1024(%0,%1,1), %%tmm5\n\t"
-      "tileloaddt1 2048(%0,%1,1), %%tmm6\n\ttileloaddt1 3072(%0,%1,1), %%tmm7"
-      :
-      : "r"(x), "r"(int64_t{64})
-      : "memory");
-}
-
-/// Four steps of weights by the activations. The sums of the last two steps before go to `last`,
-/// those of the first two to `first`, [2][16][16] each; the others stay.
-[[gnu::always_inline]] inline void multiply_groups(const uint8_t* weights, float* last,
-                                                   float* first) {
-  asm volatile(
-      "tilestored %%tmm0, (%1,%3,1)\n\ttilezero %%tmm0\n\t"
-      "tileloadd (%0,%3,1), %%tmm2\n\ttdpbf16ps %%tmm4, %%tmm2, %%tmm0\n\t"
-      "tilestored %%tmm1, 1024(%1,%3,1)\n\ttilezero %%tmm1\n\t"
-      "tileloadd 1024(%0,%3,1), %%tmm3\n\ttdpbf16ps %%tmm5, %%tmm3, %%tmm1\n\t"
-      "tilestored %%tmm0, (%2,%3,1)\n\ttilezero %%tmm0\n\t"
-      "tileloadd 2048(%0,%3,1), %%tmm2\n\ttdpbf16ps %%tmm6, %%tmm2, %%tmm0\n\t"
-      "tilestored %%tmm1, 1024(%2,%3,1)\n\ttilezero %%tmm1\n\t"
-      "tileloadd 3072(%0,%3,1), %%tmm3\n\ttdpbf16ps %%tmm7, %%tmm3, %%tmm1"
-      :
-      : "r"(weights), "r"(last), "r"(first), "r"(int64_t{64})
-      : "memory");
-}
-inline void store_group_sums(float* last) {
-  asm volatile("tilestored %%tmm0, (%0,%1,1)\n\ttilestored %%tmm1, 1024(%0,%1,1)"
-               :
-               : "r"(last), "r"(int64_t{64})
-               : "memory");
-}
-
-/// The 32 codes of four bits at p, looked up. Word 8 l + 4 h + w is that of code 16 h + 4 l + w.
-inline Pairs look_up(const uint8_t* p, Pairs table) {
-  // Byte 2 w of either half of quarter l: the bits from 16 l + 4 w on. What else is in the word
-  // does not count, as the table is repeated.
+/// The 32 codes of four bits at p: bits 0 to 3 of word 8 l + 4 h + w are code 16 h + 4 l + w. What
+/// else is in the word does not count for look_up(), as tables are repeated.
+inline Pairs code_words(const uint8_t* p) {
+  // Byte 2 w of either half of quarter l: the bits from 16 l + 4 w on.
   const __m512i begins = _mm512_set_epi64(
       0x003C003800340030, 0x003C003800340030, 0x002C002800240020, 0x002C002800240020,
       0x001C001800140010, 0x001C001800140010, 0x000C000800040000, 0x000C000800040000);
   const __m512i codes =
       _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  return _mm512_permutexvar_epi16(_mm512_multishift_epi64_epi8(begins, codes), table);
+  return _mm512_multishift_epi64_epi8(begins, codes);
+}
+inline Pairs look_up(Pairs words, Pairs table) {
+  return _mm512_permutexvar_epi16(words, table);
+}
+/// The same codes times two, plus h, in the bits 0 to 4.
+inline Pairs paired_code_words(const uint8_t* p) {
+  const __m512i begins = _mm512_set_epi64(
+      0x003B00370033002F, 0x003B00370033002F, 0x002B00270023001F, 0x002B00270023001F,
+      0x001B00170013000F, 0x001B00170013000F, 0x000B00070003003F, 0x000B00070003003F);
+  const __m512i codes =
+      _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m512i halves = _mm512_set_epi64(0x0001000100010001, 0, 0x0001000100010001, 0,
+                                          0x0001000100010001, 0, 0x0001000100010001, 0);
+  return _mm512_ternarylogic_epi32(_mm512_multishift_epi64_epi8(begins, codes), halves,
+                                   _mm512_set1_epi16(1), 0xD8);  // c ? b : a
 }
 /// The first, or the second, floats of the pairs of the 32 at p, in that order.
 template <int kSecond>
@@ -340,6 +115,93 @@ inline Pairs exponent_steps(Pairs missing) {
 }
 inline Pairs subtract_exponents(Pairs words, Pairs steps) {
   return _mm512_subs_epu16(words, steps);
+}
+
+// NVFP4 in the same way: bf16 of 2^9 less those of a scale, and of 2^10 less those of 1.5 times the
+// scale, which elements of 1.5, 3 and 6 take.
+
+inline __m128i join_words(uint64_t first, uint64_t second) {
+  return _mm_set_epi64x(static_cast<int64_t>(second), static_cast<int64_t>(first));
+}
+/// Whether none is negative or NaN.
+inline bool scales_fit(__m128i codes) {
+  return _mm_cmpge_epu8_mask(codes, _mm_set1_epi8(0x7F)) == 0;
+}
+/// The two words for each scale; -1 where it is zero, which leaves nothing of any element.
+inline Int scale_steps(__m128i codes) {
+  // As f16 they are 2^-8 of what they should be.
+  const __m256i halves = _mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 7);
+  const Float scale = _mm512_cvtph_ps(halves);
+  const Pairs both = upper_halves(scale, mul(scale, broadcast(1.5f)));
+  const Int steps = _mm512_sub_epi16(_mm512_set1_epi32(0x40804000), both);  // bf16 of 4 and of 2
+  const __mmask16 zeros = _mm512_testn_epi32_mask(both, both);
+  return _mm512_mask_mov_epi32(steps, zeros, _mm512_set1_epi32(-1));
+}
+/// A codebook as make_nvfp4_table() has it, times the two scales that lack `missing`.
+inline Pairs subtract_scale_steps(Pairs table, const uint32_t* missing) {
+  uint64_t both;
+  __builtin_memcpy(&both, missing, 8);
+  // Words of the codes 0 to 3, of 4 to 7, of 8 to 11 and 12 to 15: for powers of two the first of a
+  // scale's, for the others the second.
+  const __m512i words = _mm512_set_epi64(0x0706030205040100, 0x0706030205040100, 0x0706030205040100,
+                                         0x0504010005040100, 0x0706030205040100, 0x0706030205040100,
+                                         0x0706030205040100, 0x0504010005040100);
+  return _mm512_subs_epu16(
+      table, _mm512_shuffle_epi8(_mm512_set1_epi64(static_cast<int64_t>(both)), words));
+}
+
+// MXFP4 as bytes, for digit_codes.inl.h: four scales in a lane are those of a block.
+
+/// Byte q of each lane in all bytes of quarter q.
+inline Int spread_bytes(Int lanes) {
+  return _mm512_shuffle_epi8(
+      lanes, _mm512_set_epi64(0x0303030303030303, 0x0303030303030303, 0x0202020202020202,
+                              0x0202020202020202, 0x0101010101010101, 0x0101010101010101, 0, 0));
+}
+/// The bits of `bits`, of whose bytes the lower four must be in `low`, too.
+inline Int keep_low_bits(Int low, Int bits) {
+  return _mm512_ternarylogic_epi32(low, bits, _mm512_set1_epi8(0x0F), 0xC4);  // b & (a | ~c)
+}
+/// The byte of a table of 64 for each byte's lower six bits.
+inline Int look_up_bytes(Int indices, Int table) {
+  return _mm512_permutexvar_epi8(indices, table);
+}
+/// The `count` bytes at p, then zeros; 64 if there are more.
+inline Int load_first_bytes(const uint8_t* p, int64_t count) {
+  return _mm512_maskz_loadu_epi8(count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1, p);
+}
+/// The largest of each lane's bytes in all of them.
+inline Int max_byte_of_lane(Int v) {
+  const Int pairs = _mm512_max_epu8(v, _mm512_rol_epi32(v, 16));
+  return _mm512_max_epu8(pairs, _mm512_rol_epi32(pairs, 8));
+}
+/// For each byte 16 * (3 - difference) + 15, difference being what it lacks to `tops`, or 0 where
+/// that is more than 3; and whether it is for one of the first `count`.
+struct ByteShifts {
+  Int bytes;
+  bool behind;
+};
+inline ByteShifts shift_bytes(Int v, Int tops, int64_t count) {
+  const Int difference = _mm512_sub_epi8(tops, v);
+  const Int three = _mm512_set1_epi8(3);
+  const uint64_t first = count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
+  const __mmask64 near = _mm512_cmple_epu8_mask(difference, three);
+  // No byte shifts into the next, as what it shifts is 3 at most.
+  const Int shifts = _mm512_slli_epi32(_mm512_maskz_sub_epi8(near, three, difference), 4);
+  return {or_bits(shifts, _mm512_maskz_set1_epi8(near, 15)), (~near & first) != 0};
+}
+/// 2^(c + kOffset) for the lowest byte c of each lane, NaN for 255: scales of E8M0.
+template <int kOffset>
+inline Float powers_of_two(Int codes) {
+  const Int low = and_bits(codes, 0xFFu);
+  const Float power = _mm512_scalef_ps(
+      broadcast(1), _mm512_cvtepi32_ps(_mm512_add_epi32(low, _mm512_set1_epi32(kOffset))));
+  const __mmask16 nan = _mm512_cmpeq_epi32_mask(low, _mm512_set1_epi32(255));
+  return _mm512_mask_mov_ps(power, nan, broadcast(__builtin_nanf("")));
+}
+template <int kOffset>
+inline float power_of_two(int code) {
+  return _mm512_cvtss_f32(powers_of_two<kOffset>(_mm512_set1_epi32(code)));
 }
 
 /// Lane i of steps[j]: the words j and 4 + j of octet i of the 128 words at p.

@@ -1,6 +1,6 @@
-// The mainloop of matrix units for a few rows of activations and integer weights: tiles of bytes.
-// Included inside the namespace of an instruction set with tiles, after tile_panels.inl.h and
-// digits.inl.h.
+// The mainloop of matrix units for a few rows of activations and weights that are integers, or
+// MXFP4: tiles of bytes. Included inside the namespace of an instruction set with tiles, after
+// digits.inl.h and digit_codes.inl.h.
 //
 // Each of the three digits of an activation is a column, so that a tile has 5 rows of activations,
 // and the products are exact integers:
@@ -24,7 +24,8 @@
 // q what an activation is rounded by, half a step, 2^-22 (two digits: 2^-14) of the largest of its
 // block, or 2^-127, and as the digits of x are together at most 3.02 |x|:
 //   |y - exact| <= sum |w| q + 3.02 n u / (1 - n u) * sum |w| (|x| + q)
-// n = b + 5, with two tiles, which d0 and its sum join, b + 7.
+// n = p b + 5, with two tiles, which d0 and its sum join, p b + 7; p passes, 1 for integers, 4 or
+// less for MXFP4 (digit_codes.inl.h).
 // An infinite scale that meets a digit that is zero is NaN; an activation that is not finite makes
 // its row NaN, and one of 2^114 or more may.
 
@@ -95,22 +96,6 @@ inline void pack_digits(uint8_t* packed, const float* x, int64_t rows, const uin
   }
 }
 
-/// The scales and zero points of one row, as floats; those of the row a strip later are asked for.
-template <class Scaling>
-void stage_digit_row(const Weights& weights, int64_t row, float* staged) {
-  const int64_t ahead = (row + kStripRows) * weights.groups;
-  const int64_t scale_bytes = weights.groups * Scaling::kScaleBytes;
-  const int64_t zero_bytes = weights.groups * Scaling::kZeroBytes;
-  for (int64_t i = 0; i < scale_bytes; i += 64) {
-    prefetch<64>(weights.scales, ahead * Scaling::kScaleBytes + i);
-  }
-  for (int64_t i = 0; i < zero_bytes; i += 64) {
-    prefetch<64>(weights.zeros, ahead * Scaling::kZeroBytes + i);
-  }
-  Scaling::stage(weights, row, 0, weights.groups, staged);
-}
-using StageDigitRow = void (*)(const Weights& weights, int64_t row, float* staged);
-
 /// Scratch memory of a thread; less than tile_scratch_bytes().
 struct DigitScratch {
   alignas(64) uint8_t panels[2][2 * kDigitTileBytes];  // a tile of codes: two steps
@@ -123,7 +108,8 @@ struct DigitScratch {
 /// else to the row, and multiply its total.
 template <Format kElement, ActivationOrder kOrder, int kPacks, bool kGroups>
 class DigitTiles {
-  using E = Element<kElement>;
+  using Codes = DigitCodes<kElement>;
+  using E = typename Codes::E;
   static constexpr int64_t kRows = DigitPack<kOrder>::kRows;
   static constexpr bool kWide = DigitPack<kOrder>::kTiles == 2;
   static constexpr int kTiles = kPacks * DigitPack<kOrder>::kTiles;
@@ -135,11 +121,11 @@ class DigitTiles {
         stage_(stage),
         scratch_(*reinterpret_cast<DigitScratch*>(task.scratch)),
         staged_(reinterpret_cast<float*>(task.scratch + sizeof(DigitScratch))),
-        staged_stride_(staged_floats(task.weights.groups)),
-        zeros_(staged_half(task.weights.groups)),
+        staged_stride_(staged_floats(Codes::scales_of_row(task.weights))),
+        zeros_(staged_half(Codes::scales_of_row(task.weights))),
         blocks_((task.weights.cols + kBlockInputs - 1) / kBlockInputs),
         whole_blocks_(loadable_blocks<E>(task.weights)),
-        group_blocks_(kGroups ? task.weights.group_size / kBlockInputs : INT64_MAX) {}
+        group_blocks_(kGroups ? Codes::group_blocks(task.weights) : INT64_MAX) {}
 
   void run() {
     for (int64_t n = task_.row_begin; n < task_.row_end; n += kStripRows) multiply_strip(n);
@@ -157,7 +143,10 @@ class DigitTiles {
     const int64_t left = task_.row_end - n;
     const int64_t rows = left < kStripRows ? left : kStripRows;
     const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
-    for (int64_t i = 0; i < rows; ++i) stage_(task_.weights, n + i, staged_ + i * staged_stride_);
+    bool more_passes = false;
+    for (int64_t i = 0; i < rows; ++i) {
+      more_passes |= stage_(task_.weights, n + i, staged_ + i * staged_stride_);
+    }
     __builtin_memset(scratch_.totals, 0, sizeof(scratch_.totals));
     Sums held;    // in the tiles
     Sums adding;  // in scratch memory
@@ -165,12 +154,11 @@ class DigitTiles {
     decode_tile(n, rows, 0, 0, scratch_.panels[0]);
     const uint8_t* inputs = task_.x.data;
     const float* staged = staged_;
-    const int64_t tile_stride = kWide ? kDigitBlockBytes : task_.x.stride;
     int64_t group_left = group_blocks_;
     for (int64_t b = 0; b < blocks_; ++b) {
-      load_digit_inputs<kTiles>(inputs, tile_stride);
+      load_digit_inputs<kTiles>(inputs, tile_stride());
       for (int64_t i = 0; i < tiles; ++i) {
-        multiply_digits<kTiles>(scratch_.panels[turn], scratch_.sums[turn][0][0]);
+        multiply_digits<kTiles, Codes::kSigned>(scratch_.panels[turn], scratch_.sums[turn][0][0]);
         const bool last = i + 1 == tiles;
         decode_tile(n, rows, last ? b + 1 : b, last ? 0 : i + 1, scratch_.panels[1 - turn]);
         add_tile(adding, 1 - turn);
@@ -189,22 +177,49 @@ class DigitTiles {
     store_digit_sums<kTiles>(scratch_.sums[turn][0][0]);
     add_tile(adding, 1 - turn);
     add_tile(held, turn);
+    if (more_passes) multiply_rest(n, rows);
     for (int pack = 0; pack < kPacks; ++pack) store_results(n, rows, pack);
   }
+
+  /// Further passes over blocks whose scales are too far apart for one.
+  void multiply_rest(int64_t n, int64_t rows) {
+    if constexpr (kElement != Format::kE2M1) return;
+    for (int64_t b = 0; b < blocks_; ++b) {
+      const uint8_t* inputs = task_.x.data + b * activation_bytes(kOrder);
+      load_digit_inputs<kTiles>(inputs, tile_stride());
+      for (int64_t row = 0; row < rows; row += kTileRows) {
+        for (int pass = 1; stage_pass(n, row, rows, b, pass); ++pass) {
+          decode_tile(n, rows, b, row / kTileRows, scratch_.panels[0]);
+          multiply_digits<kTiles, Codes::kSigned>(scratch_.panels[0], scratch_.sums[1][0][0]);
+          store_digit_sums<kTiles>(scratch_.sums[0][0][0]);
+          add_tile({.row = row, .staged = staged_ + row * staged_stride_ + b, .inputs = inputs}, 0);
+        }
+      }
+    }
+  }
+  /// In the place of what the strip no longer needs. Returns whether some row of the tile has such
+  /// a pass.
+  bool stage_pass(int64_t n, int64_t row, int64_t rows, int64_t b, int pass) {
+    bool any = false;
+    for (int64_t i = row; i < rows && i < row + kTileRows; ++i) {
+      any |= stage_mxfp4_pass(task_.weights, n + i, b, pass, staged_ + i * staged_stride_);
+    }
+    return any;
+  }
+  /// From one tile of a block's activations to the next.
+  int64_t tile_stride() const { return kWide ? kDigitBlockBytes : task_.x.stride; }
 
   /// Tile i of block b, if there is one.
   void decode_tile(int64_t n, int64_t rows, int64_t b, int64_t i, uint8_t* panel) const {
     if (b == blocks_) return;
+    const float* staged = staged_ + i * kTileRows * staged_stride_ + zeros_ + b;
+    const int64_t stride = staged_stride_;
     decode_rows_of_tile<E>(
-        task_.weights, {n, i * kTileRows, rows}, b,
-        whole_blocks_, [panel](int64_t r, const uint8_t* codes) __attribute__((always_inline)) {
-          decode_row(codes, panel + 64 * r);
+        task_.weights, {n, i * kTileRows, rows}, b, whole_blocks_,
+        [ panel, staged, stride ](int64_t r, const uint8_t* codes) __attribute__((always_inline)) {
+          Codes::decode(codes, staged + r * stride, panel + 64 * r,
+                        panel + kDigitTileBytes + 64 * r);
         });
-  }
-  [[gnu::always_inline]] static void decode_row(const uint8_t* codes, uint8_t* panel) {
-    const Int all = E::load(codes);
-    store_int(panel, code_bytes<E::kBits, 0>(all));
-    store_int(panel + kDigitTileBytes, code_bytes<E::kBits, 1>(all));
   }
 
   void add_tile(const Sums& to, int turn) {
@@ -215,7 +230,7 @@ class DigitTiles {
       const auto* inputs = reinterpret_cast<const float*>(to.inputs + pack * task_.x.stride);
       const Float factors = load(inputs + kDigitFactors / 4);
       const Float input_sums = load(inputs + kDigitSums / 4);
-      const Float center = mul(input_sums, broadcast(-E::kCenter));
+      const Float center = mul(input_sums, broadcast(-Codes::kCenter));
       const Float low_factors =
           kWide ? load(inputs + (kDigitBlockBytes + kDigitFactors) / 4) : zero();
       const auto* sums = reinterpret_cast<const uint8_t*>(scratch_.sums[turn][pack][0]);
@@ -223,11 +238,12 @@ class DigitTiles {
       const float* staged = to.staged;
 #pragma GCC unroll 8
       for (int64_t r = 0; r < kTileRows; ++r) {
-        Float part = fma(int_to_float(load_int(sums + 64 * r)), factors, center);
+        const Float sum = int_to_float(load_int(sums + 64 * r));
+        Float part = Codes::kZeros ? fma(sum, factors, center) : mul(sum, factors);
         if constexpr (kWide) {
           part = fma(int_to_float(load_int(sums + 64 * (kTileRows + r))), low_factors, part);
         }
-        part = fnma(broadcast(staged[zeros]), input_sums, part);
+        if constexpr (Codes::kZeros) part = fnma(broadcast(staged[zeros]), input_sums, part);
         const Float total = load(totals + kTileRows * r);
         store(totals + kTileRows * r,
               kGroups ? fma(broadcast(*staged), part, total) : add(part, total));
@@ -279,7 +295,7 @@ class DigitTiles {
 
 template <Format kElement, ActivationOrder kOrder, int kPacks>
 void digit_rows_of_packs(const MatmulTask& task, StageDigitRow stage) {
-  if (task.weights.group_size < task.weights.cols) {
+  if (kElement == Format::kE2M1 || task.weights.group_size < task.weights.cols) {
     DigitTiles<kElement, kOrder, kPacks, true>(task, stage).run();
   } else {
     DigitTiles<kElement, kOrder, kPacks, false>(task, stage).run();

@@ -1,46 +1,37 @@
-// The mainloop of matrix units for a few rows of activations and codes of 4 bits whose groups are
-// smaller than a block: tiles of bf16. Included inside the namespace of an instruction set with
-// tiles, after digit_tiles.inl.h.
+// The mainloop of matrix units for a few rows of activations and codes of 4 bits in groups of a
+// multiple of 32: tiles of bf16. Included inside the namespace of an instruction set with tiles,
+// after digit_tiles.inl.h.
 //
 // A step is 32 inputs that follow each other, so that a step has one scale, which can wait for the
-// sums. Codes are looked up as they are: three instructions for 32 weights.
+// sums of one step, or of two. Codes are looked up as they are, in the table of their zero point:
+// three instructions for 32 weights, or five where what they stand for takes two bf16.
 //
 //                 +-------------+
 //    16 pairs     |      B      |     A: 16 rows by 32 inputs of what codes stand for, as bf16
 //                 +-------------+     B: 32 inputs in pairs by 16 rows of activations as bf16, or
 //   16   +------+ +-------------+        by 8 as two bf16 each, x = high + low
-//   rows |  A   | |      C      |     total += scale * (C - zero * sum of the inputs)
+//   rows |  A   | |      C      |     total += scale * C
 //        +------+ +-------------+
 //
 //   for each strip of 64 rows, for each block of 128 inputs, for each tile of 16 rows:
 //     four products of this tile; the next is decoded; sums of the one before are added
 //
 // Accuracy, u = 2^-24, k inputs: with q what an activation is rounded by (2^-9 of it, of two bf16
-// 2^-17), and w as the table has it (rounded to 2^-9 where bf16 does not hold it):
-//   |y - exact| <= sum |w| q + n u / (1 - n u) * sum |w| (|x| + q),   n = k / 32 + 42
-// as a step adds up 32 products. An infinite scale that meets a low part of zero is NaN.
+// 2^-17), and w as the table has it (where bf16 does not hold it, rounded to 2^-9, or two, 2^-17):
+//   |y - exact| <= sum |w| q + n u / (1 - n u) * sum |w| (|x| + q),   n = k / 32 + 10 + 64 t
+// as a sum adds up 64 products at most for each of the t terms of a weight. An infinite scale that
+// meets a low part of zero is NaN.
 
-/// Lane q of a step of activations has inputs 16 h + 4 l + w and the next, q being 4 l + 2 h + w/2:
-/// the order in which look_up() leaves 32 codes. Sums of the steps lie behind them.
 constexpr int64_t kGroupSteps = 4;  // of a block
-constexpr int64_t kGroupSums = kGroupSteps * kStepBytes;
 
-struct GroupBlock {
-  alignas(64) uint8_t pairs[kGroupSteps][kTileRows][64];  // [step][column][pair]
-  alignas(64) float sums[kGroupSteps][kTileRows];
-};
-
-inline void pack_group_column(GroupBlock& block, int64_t step, int64_t column, Pairs pairs) {
-  store_pairs(block.pairs[step][column], pairs);
-  block.sums[step][column] = sum(add(low_of_pairs(pairs), high_of_pairs(pairs)));
-}
-
-/// Packs up to 8 rows for kSplitGroupTiles, 16 for kGroupTiles.
+/// Packs up to 8 rows for kSplitGroupTiles, 16 for kGroupTiles. Lane q of a step has its inputs
+/// 16 h + 4 l + w and the next, q being 4 l + 2 h + w / 2: the order in which look_up() leaves 32
+/// codes.
 template <bool kSplit>
 inline void pack_groups(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather,
                         int64_t k) {
   for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
-    GroupBlock block{};
+    alignas(64) uint8_t steps[kGroupSteps][kTileRows][64] = {};  // [step][column][pair]
     for (int64_t m = 0; m < rows; ++m) {
       alignas(64) float inputs[kBlockInputs];
       const float* from = block_inputs(x + m * k, gather, begin, k, inputs);
@@ -48,49 +39,80 @@ inline void pack_groups(uint8_t* packed, const float* x, int64_t rows, const uin
         const Float first = load_looked_up<0>(from);
         const Float second = load_looked_up<1>(from);
         const Pairs high = round_to_pairs(first, second);
-        pack_group_column(block, step, m, high);
+        store_pairs(steps[step][m], high);
         if (!kSplit) continue;
-        pack_group_column(
-            block, step, kSplitRows + m,
-            round_to_pairs(sub(first, low_of_pairs(high)), sub(second, high_of_pairs(high))));
+        store_pairs(steps[step][kSplitRows + m], round_to_pairs(sub(first, low_of_pairs(high)),
+                                                                sub(second, high_of_pairs(high))));
       }
     }
     for (int64_t step = 0; step < kGroupSteps; ++step) {
-      transpose_16x16(reinterpret_cast<const float*>(block.pairs[step]),
+      transpose_16x16(reinterpret_cast<const float*>(steps[step]),
                       reinterpret_cast<float*>(packed + step * kStepBytes));
     }
-    __builtin_memcpy(packed + kGroupSums, block.sums, sizeof(block.sums));
-    packed += activation_bytes(ActivationOrder::kGroupTiles);
+    packed += kBlockTileBytes;
   }
 }
 
-/// A codebook as bf16, to nearest, repeated.
+/// A codebook as bf16, to nearest, repeated, and what is left as another.
 template <Format kElement>
-constexpr PairTable make_rounded_table() {
-  PairTable table{};
-  for (int i = 0; i < 32; ++i) {
-    const auto value = static_cast<float>(Codebook<kElement>::value(i % 16));
-    const auto bits = __builtin_bit_cast(uint32_t, value);
-    table.words[i] = static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
-  }
-  return table;
+struct RoundedTables {
+  PairTable high;
+  PairTable low;
+};
+constexpr uint16_t rounded_to_pair(float value) {
+  const auto bits = __builtin_bit_cast(uint32_t, value);
+  return static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
 }
 template <Format kElement>
-constexpr PairTable kRoundedTable = make_rounded_table<kElement>();
+constexpr RoundedTables<kElement> make_rounded_tables() {
+  RoundedTables<kElement> tables{};
+  for (int i = 0; i < 32; ++i) {
+    const auto value = static_cast<float>(Codebook<kElement>::value(i % 16));
+    const uint16_t high = rounded_to_pair(value);
+    tables.high.words[i] = high;
+    tables.low.words[i] =
+        rounded_to_pair(value - __builtin_bit_cast(float, static_cast<uint32_t>(high) << 16));
+  }
+  return tables;
+}
+template <Format kElement>
+constexpr RoundedTables<kElement> kRoundedTables = make_rounded_tables<kElement>();
+
+/// Codes of four bits less each zero point, which bf16 holds.
+struct ZeroTables {
+  PairTable of_zero[256];
+};
+constexpr ZeroTables make_zero_tables() {
+  ZeroTables tables{};
+  for (int zero = 0; zero < 256; ++zero) {
+    for (int i = 0; i < 32; ++i) {
+      tables.of_zero[zero].words[i] = rounded_to_pair(static_cast<float>(i % 16 - zero));
+    }
+  }
+  return tables;
+}
+constexpr ZeroTables kZeroTables = make_zero_tables();
+
+inline Pairs table_of(const PairTable& table) {
+  return load_pairs(reinterpret_cast<const uint8_t*>(table.words));
+}
 
 /// Scratch memory of a thread; less than tile_scratch_bytes().
 struct GroupScratch {
-  alignas(64) uint8_t panels[2][kGroupSteps * kStepBytes];  // a tile of weights
+  alignas(64) uint8_t panels[2][2 * kGroupSteps * kStepBytes];  // a tile of weights, two terms
   alignas(64) float sums[2][kGroupSteps][kTileRows][kTileRows];
   alignas(64) float totals[kStripRows][kTileRows];
   // Behind it: scales of a strip, [row][staged_floats]
 };
 
-/// All rows of a task by one pack of activations.
-template <class Weight>
+/// All rows of a task by one pack of activations. kTerms: bf16 for each weight; kStepsOfSum: steps
+/// that share a scale, for groups of a multiple of so many times 32.
+template <class Weight, int kTerms, int kStepsOfSum>
 class GroupTiles {
   static constexpr Format kElement = Weight::kElement;
   static constexpr bool kZeros = Weight::kZero != Zero::kNone;
+  static constexpr int64_t kSumInputs = 32 * kStepsOfSum;
+  static constexpr int kSums = kGroupSteps / kStepsOfSum;  // of a block
   using E = Element<kElement>;
   static_assert(E::kBits == 4);
 
@@ -100,7 +122,6 @@ class GroupTiles {
         scratch_(*reinterpret_cast<GroupScratch*>(task.scratch)),
         staged_(reinterpret_cast<float*>(task.scratch + sizeof(GroupScratch))),
         staged_stride_(staged_floats(task.weights.groups)),
-        zeros_(staged_half(task.weights.groups)),
         blocks_((task.weights.cols + kBlockInputs - 1) / kBlockInputs),
         whole_blocks_(loadable_blocks<E>(task.weights)) {}
 
@@ -117,7 +138,6 @@ class GroupTiles {
   struct Sums {
     int64_t row = -1;  // of the strip; -1: there are none
     int64_t block = 0;
-    const uint8_t* inputs = nullptr;
   };
 
   int64_t rows_of_strip(int64_t n) const {
@@ -140,55 +160,92 @@ class GroupTiles {
     for (int64_t b = 0; b < blocks_; ++b) {
       load_group_inputs(inputs);
       for (int64_t i = 0; i < tiles; ++i) {
-        multiply_groups(scratch_.panels[turn], scratch_.sums[1 - turn][2][0],
-                        scratch_.sums[turn][0][0]);
+        multiply_groups<kTerms, kStepsOfSum>(scratch_.panels[turn], scratch_.sums[1 - turn][0][0],
+                                             scratch_.sums[turn][0][0]);
         const bool last = i + 1 == tiles;
         decode_tile(n, rows, last ? b + 1 : b, last ? 0 : i + 1, scratch_.panels[1 - turn]);
         add_tile(held, 1 - turn);
-        held = {.row = i * kTileRows, .block = b, .inputs = inputs};
+        held = {.row = i * kTileRows, .block = b};
         turn = 1 - turn;
       }
-      inputs += activation_bytes(ActivationOrder::kGroupTiles);
+      inputs += kBlockTileBytes;
     }
-    store_group_sums(scratch_.sums[1 - turn][2][0]);
+    store_group_sums<kStepsOfSum>(scratch_.sums[1 - turn][0][0]);
     add_tile(held, 1 - turn);
   }
 
   /// Tile i of block b, if there is one.
   void decode_tile(int64_t n, int64_t rows, int64_t b, int64_t i, uint8_t* panel) const {
     if (b == blocks_) return;
-    const Pairs table = load_pairs(reinterpret_cast<const uint8_t*>(kRoundedTable<kElement>.words));
-    decode_rows_of_tile<E>(
-        task_.weights, {n, i * kTileRows, rows}, b, whole_blocks_,
-        [ panel, table ](int64_t r, const uint8_t* codes)
-            __attribute__((always_inline)) { look_up_block(codes, table, panel + 64 * r); });
+    const StripRows tile = {n, i * kTileRows, rows};
+    if constexpr (kZeros) {
+      const ZeroPoints zeros(task_.weights, n + i * kTileRows, b);
+      decode_rows_of_tile<E>(
+          task_.weights, tile, b, whole_blocks_,
+          [ panel, zeros ](int64_t r, const uint8_t* codes) __attribute__((always_inline)) {
+            look_up_integers(codes, zeros, r, panel + 64 * r);
+          });
+    } else {
+      const Pairs high = table_of(kRoundedTables<kElement>.high);
+      const Pairs low = table_of(kRoundedTables<kElement>.low);
+      decode_rows_of_tile<E>(
+          task_.weights, tile, b, whole_blocks_,
+          [ panel, high, low ](int64_t r, const uint8_t* codes)
+              __attribute__((always_inline)) { look_up_block(codes, high, low, panel + 64 * r); });
+    }
   }
-  [[gnu::always_inline]] static void look_up_block(const uint8_t* codes, Pairs table,
+  [[gnu::always_inline]] static void look_up_block(const uint8_t* codes, Pairs high, Pairs low,
                                                    uint8_t* panel) {
 #pragma GCC unroll 4
     for (int64_t step = 0; step < kGroupSteps; ++step) {
-      store_pairs(panel + step * kStepBytes, look_up(codes + 16 * step, table));
+      const Pairs words = code_words(codes + 16 * step);
+      store_pairs(panel + step * kStepBytes, look_up(words, high));
+      if constexpr (kTerms == 2) {
+        store_pairs(panel + (kGroupSteps + step) * kStepBytes, look_up(words, low));
+      }
+    }
+  }
+
+  /// The zero points of the steps of one block, for a tile of rows.
+  struct ZeroPoints {
+    ZeroPoints(const Weights& weights, int64_t row, int64_t b)
+        : zeros(weights.zeros + row * weights.groups), groups(weights.groups) {
+      for (int64_t step = 0; step < kGroupSteps; ++step) {
+        const int64_t group = (b * kBlockInputs + 32 * step) / weights.group_size;
+        of_step[step] = group < groups ? group : groups - 1;  // any, where inputs are zeros
+      }
+    }
+    const uint8_t* zeros;
+    int64_t groups;
+    int64_t of_step[kGroupSteps];
+  };
+  [[gnu::always_inline]] static void look_up_integers(const uint8_t* codes, const ZeroPoints& zeros,
+                                                      int64_t r, uint8_t* panel) {
+    const uint8_t* of_row = zeros.zeros + r * zeros.groups;
+#pragma GCC unroll 4
+    for (int64_t step = 0; step < kGroupSteps; ++step) {
+      const Pairs table = table_of(kZeroTables.of_zero[of_row[zeros.of_step[step]]]);
+      store_pairs(panel + step * kStepBytes, look_up(code_words(codes + 16 * step), table));
     }
   }
 
   void add_tile(const Sums& to, int turn) {
     if (to.row < 0) return;
     const int64_t left = task_.weights.cols - to.block * kBlockInputs;
-    if (left >= kBlockInputs) return add_steps<kGroupSteps>(to, turn);
-    // Scales of steps that the row does not have are not known.
-    if (left > 64) return add_steps<3>(to, turn);
-    left > 32 ? add_steps<2>(to, turn) : add_steps<1>(to, turn);
+    if (left > kBlockInputs - kSumInputs) return add_sums<kSums>(to, turn);
+    // Scales of groups that the row does not have are not known.
+    if constexpr (kSums == 4) {
+      if (left > 64) return add_sums<3>(to, turn);
+      if (left > 32) return add_sums<2>(to, turn);
+    }
+    add_sums<1>(to, turn);
   }
-  template <int kSteps>
-  void add_steps(const Sums& to, int turn) {
+  template <int kCount>
+  void add_sums(const Sums& to, int turn) {
     const int64_t stride = staged_stride_;
-    const int64_t zeros = zeros_;
-    int64_t groups[kSteps];
-    Float input_sums[kSteps];
-    for (int64_t step = 0; step < kSteps; ++step) {
-      groups[step] = (to.block * kBlockInputs + 32 * step) / task_.weights.group_size;
-      input_sums[step] =
-          load(reinterpret_cast<const float*>(to.inputs + kGroupSums) + kTileRows * step);
+    int64_t groups[kCount];
+    for (int64_t i = 0; i < kCount; ++i) {
+      groups[i] = (to.block * kBlockInputs + kSumInputs * i) / task_.weights.group_size;
     }
     const float* sums = scratch_.sums[turn][0][0];
     float* totals = scratch_.totals[to.row];
@@ -197,12 +254,9 @@ class GroupTiles {
     for (int64_t r = 0; r < kTileRows; ++r) {
       Float total = load(totals + kTileRows * r);
 #pragma GCC unroll 4
-      for (int64_t step = 0; step < kSteps; ++step) {
-        Float part = load(sums + kTileRows * (kTileRows * step + r));
-        if constexpr (kZeros) {
-          part = fnma(broadcast(staged[zeros + groups[step]]), input_sums[step], part);
-        }
-        total = fma(broadcast(staged[groups[step]]), part, total);
+      for (int64_t i = 0; i < kCount; ++i) {
+        const Float sum = load(sums + kTileRows * (kTileRows * i + r));
+        total = fma(broadcast(staged[groups[i]]), sum, total);
       }
       store(totals + kTileRows * r, total);
       staged += stride;
@@ -230,21 +284,31 @@ class GroupTiles {
   GroupScratch& scratch_;
   float* staged_;
   int64_t staged_stride_;
-  int64_t zeros_;  // where zero points are staged
   int64_t blocks_;
   int64_t whole_blocks_;
 };
 
-/// Groups of a multiple of 32.
+/// Where activations take two terms weights do, unless bf16 holds them.
+template <Format kElement, ActivationOrder kOrder>
+constexpr int group_terms() {
+  return kOrder == ActivationOrder::kSplitGroupTiles && !exact_pairs<kElement>() ? 2 : 1;
+}
+
+/// Groups of a multiple of 32, or the row.
 template <class Weight, ActivationOrder kOrder>
 void group_rows(const MatmulTask& task) {
   const TileSession session;
   constexpr int64_t kRows = rows_per_pack(kOrder);
+  constexpr int kTerms = group_terms<Weight::kElement, kOrder>();
   for (int64_t m = 0; m < task.x.rows; m += kRows) {
     MatmulTask part = task;
     part.x.data += m / kRows * task.x.stride;
     part.x.rows = task.x.rows - m < kRows ? task.x.rows - m : kRows;
     part.y += m * task.y_stride;
-    GroupTiles<Weight>(part).run(kRows);
+    if (task.weights.group_size % 64 == 0 || task.weights.group_size >= task.weights.cols) {
+      GroupTiles<Weight, kTerms, 2>(part).run(kRows);
+    } else {
+      GroupTiles<Weight, kTerms, 1>(part).run(kRows);
+    }
   }
 }

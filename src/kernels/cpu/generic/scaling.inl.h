@@ -37,15 +37,14 @@ constexpr int64_t activation_bytes(ActivationOrder order) {
       return 5 * kVector;
     case ActivationOrder::kTiles:
     case ActivationOrder::kSplitTiles:
+    case ActivationOrder::kGroupTiles:
+    case ActivationOrder::kSplitGroupTiles:
       return 4 * kTileRows * kVector;
     case ActivationOrder::kDigitTiles:
     case ActivationOrder::kShortDigitTiles:
       return 2 * kTileRows * kVector + 2 * kVector;
     case ActivationOrder::kWideDigitTiles:
       return 2 * (2 * kTileRows * kVector + 2 * kVector);
-    case ActivationOrder::kGroupTiles:
-    case ActivationOrder::kSplitGroupTiles:
-      return 4 * kTileRows * kVector + 4 * kVector;
     case ActivationOrder::kDotBytes:
     case ActivationOrder::kDotDigits:
       return (8 + 2 + 2 * kDotRows) * kVector;

@@ -13,11 +13,12 @@
 //            which are exact; scales multiply the sums
 //   scaled   the same groups and any codebook of at most 16 entries: scale * (element - zero),
 //            rounded to bf16. A codebook is rounded for each group, then looked up like codes
-//   mxfp4    E2M1 with E8M0 scales of 32: scales are added to the exponents. Exact
 //   dense    bf16 as they are, in another order
 //   weights  everything else: weights as floats, then bf16. Exact when the product has 8 bits: E2M1
 //            with E8M0 or E4M3 scales. Else rounded, or two terms, high + low: then a block is
 //            eight steps, and the last four meet the same activations as the first
+//
+// e2m1_decoders.inl.h has those of MXFP4 and NVFP4.
 
 constexpr int64_t kStripTiles = 4;
 constexpr int64_t kStripRows = kStripTiles * kTileRows;
@@ -363,51 +364,5 @@ void decode_dense_pairs(const Weights& weights, const StripRows& rows, const Blo
                                       store_pairs(steps + j * kStepBytes, v[j]);
                                     }
                                   });
-  }
-}
-
-/// The words of subtract_exponents() for the codes of E2M1.
-constexpr PairTable make_mxfp4_table() {
-  PairTable table = kPairTable<Format::kE2M1>;
-  for (uint16_t& word : table.words) {
-    word = (word & 0x7FFF) == 0 ? 0 : static_cast<uint16_t>(word + (125 << 7));
-  }
-  return table;
-}
-constexpr PairTable kMxfp4Table = make_mxfp4_table();
-
-/// A block of MXFP4 with its groups of 32. Returns whether its scales fit; else it is to be written
-/// again.
-[[gnu::always_inline]] inline bool store_mxfp4_steps(uint8_t* steps, const uint8_t* block,
-                                                     const uint8_t* scales, Pairs table) {
-  using E = PairElement<Format::kE2M1>;
-  const Pairs missing = missing_exponents(scales);
-  const Pairs e = exponent_steps(missing);
-  const auto codes = E::load(block);
-  store_pairs(steps, subtract_exponents(E::template value_of<0>(codes, table), e));
-  store_pairs(steps + kStepBytes, subtract_exponents(E::template value_of<1>(codes, table), e));
-  store_pairs(steps + 2 * kStepBytes, subtract_exponents(E::template value_of<2>(codes, table), e));
-  store_pairs(steps + 3 * kStepBytes, subtract_exponents(E::template value_of<3>(codes, table), e));
-  return exponents_fit(missing);
-}
-
-/// Blocks with a scale at the edges of the range, or at the end of the row, go the long way.
-template <class Element, class Scaling>
-void decode_mxfp4(const Weights& weights, const StripRows& rows, const BlockRange& blocks,
-                  const TileOutput& out) {
-  const Pairs table = load_pairs(reinterpret_cast<const uint8_t*>(kMxfp4Table.words));
-  const int64_t groups = weights.groups;
-  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-    const uint8_t* scales = weights.scales + rows.n * groups + 4 * b;
-    bool fit = b < blocks.whole_blocks;
-    if (fit) {
-      decode_block_of_rows<Element>(
-          weights, rows, blocks, b, out, [&](int64_t i, const uint8_t* codes, uint8_t* steps) {
-            fit &= store_mxfp4_steps(steps, codes, scales + i * groups, table);
-          });
-    }
-    if (!fit) {
-      decode_weights_of_block<Element, Scaling, WeightTerms::kExact>(weights, rows, blocks, b, out);
-    }
   }
 }

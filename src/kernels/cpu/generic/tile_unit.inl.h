@@ -27,10 +27,10 @@ void pack_tiles(uint8_t* packed, const float* x, int64_t rows, const uint32_t* g
   }
 }
 
-/// Integers whose codes are bytes after a shift and a mask.
 template <Format kElement>
 constexpr bool is_integer() {
-  return kElement == Format::kU2 || kElement == Format::kU3 || kElement == Format::kU4;
+  return kElement == Format::kU2 || kElement == Format::kU3 || kElement == Format::kU4 ||
+         kElement == Format::kU8;
 }
 
 /// The methods of one format.
@@ -42,12 +42,13 @@ struct TileMethods {
   using Spread = typename Weight::Spread;
   using E = typename Weight::E;
   /// bf16 holds the products of E2M1 with these scales, but not those of integers with any.
-  static constexpr bool kExactWeights =
-      kElement == Format::kBF16 || (kElement == Format::kE2M1 && (Weight::kScale == Format::kE8M0 ||
-                                                                  Weight::kScale == Format::kE4M3));
+  static constexpr bool kMxfp4 = kElement == Format::kE2M1 && Weight::kScale == Format::kE8M0;
+  static constexpr bool kNvfp4 = kElement == Format::kE2M1 && Weight::kScale == Format::kE4M3;
+  static constexpr bool kExactWeights = kElement == Format::kBF16 || kMxfp4 || kNvfp4;
 
   /// Codes, whose scales wait for the sums.
   static TileDecoding exact(const Weights& weights) {
+    if constexpr (kNvfp4) return nvfp4(weights);
     if constexpr (exact_pairs<kElement>()) {
       if (groups_cover_blocks(weights)) {
         const int64_t whole_blocks = loadable_blocks<PairElement<kElement>>(weights);
@@ -57,6 +58,7 @@ struct TileMethods {
     return whole(weights);
   }
   static TileDecoding rounded(const Weights& weights) {
+    if constexpr (kNvfp4) return nvfp4(weights);
     if constexpr (has_codebook<kElement>()) {
       if constexpr (Codebook<kElement>::kBits <= 4) {
         if (groups_cover_blocks(weights)) {
@@ -67,8 +69,11 @@ struct TileMethods {
     }
     return whole(weights);
   }
+  static TileDecoding nvfp4(const Weights& weights) {
+    return {&decode_nvfp4<E, Spread>, false, loadable_blocks<E>(weights), nullptr};
+  }
   static TileDecoding whole(const Weights& weights) {
-    if constexpr (kElement == Format::kE2M1 && Weight::kScale == Format::kE8M0) {
+    if constexpr (kMxfp4) {
       if (weights.group_size == 32) {
         const int64_t whole_blocks = weights.cols / kBlockInputs;
         return {&decode_mxfp4<E, Spread>, false, whole_blocks, nullptr};
@@ -97,7 +102,8 @@ struct TileMethods {
   }
   template <ActivationOrder kOrder>
   static void multiply_digits(const MatmulTask& task) {
-    digit_rows<kElement, kOrder>(task, &stage_digit_row<Broadcast>);
+    constexpr StageDigitRow kStage = kMxfp4 ? &stage_mxfp4_row : &stage_digit_row<Broadcast>;
+    digit_rows<kElement, kOrder>(task, kStage);
   }
   template <ActivationOrder kOrder>
   static constexpr Method digits(const char* name) {
@@ -105,7 +111,7 @@ struct TileMethods {
   }
   template <ActivationOrder kOrder>
   static constexpr Method groups(const char* name) {
-    return {kOrder, &group_rows<Weight, kOrder>, name};
+    return {kOrder, &group_rows<Weight, kOrder>, name, group_terms<kElement, kOrder>()};
   }
   static constexpr Method rows() {
     if constexpr (OctetBytes<kElement>::kExists) {
@@ -121,8 +127,12 @@ struct TileMethods {
   static constexpr Method kGroups = groups<ActivationOrder::kGroupTiles>("group tiles");
   static constexpr Method kSplitGroups =
       groups<ActivationOrder::kSplitGroupTiles>("split group tiles");
-  static constexpr Method kRounded = {ActivationOrder::kTiles, &multiply_rounded, "rounded tiles"};
-  static constexpr Method kExact = {ActivationOrder::kSplitTiles, &multiply_exact, "tiles"};
+  static constexpr Method kRounded = {
+      kNvfp4 ? ActivationOrder::kGroupTiles : ActivationOrder::kTiles, &multiply_rounded,
+      "rounded tiles"};
+  static constexpr Method kExact = {
+      kNvfp4 ? ActivationOrder::kSplitGroupTiles : ActivationOrder::kSplitTiles, &multiply_exact,
+      "tiles"};
   static constexpr Method kTwoTerms = {ActivationOrder::kSplitTiles, &multiply_two_terms,
                                        "two-term tiles", 2};
 };
@@ -141,31 +151,38 @@ struct TileTable : TileMethods<Weight> {
   /// Up to so many, three digits of activations by codes are faster than weights of two terms.
   static constexpr int64_t kTripleRows = 11;
 
-  /// Integers of 2 to 4 bits.
+  /// Integers of 2 to 4 bits, and of 8.
   static constexpr void fill_integers(const MethodTable& table) {
     table.f32({{kRows, kTripleRows}, {kTwoTerms}}, kRows);
     table.bf16({{kRows, 4}, {kRounded}}, kRows);
-    // Tiles of digits have 5 rows, wide ones 8: more than that take two.
-    table.f32(kWhole, {{kRows, 2}, {kDigits, 5}, {kWideDigits, 8}, {kDigits, 10}, {kExact}},
-              kExact);
-    table.bf16(kWhole, {{kRows, 2}, {kShortDigits, 16}, {kRounded}}, kRounded);
-    if constexpr (kElement == Format::kU4) {
-      // One tile of activations.
-      table.f32(kThirtyTwos, {{kRows, 2}, {kSplitGroups, 8}, {kRows, kTripleRows}, {kTwoTerms}},
+    if constexpr (kElement == Format::kU8) {
+      // Nothing else multiplies by weights of two terms as fast.
+      table.f32(kWhole, {{kRows, 2}, {kDigits, 5}, {kWideDigits, 8}, {kDigits, 64}, {kTwoTerms}},
                 kRows);
+      table.bf16(kWhole, {{kRows, 2}, {kShortDigits, 32}, {kRounded}}, kRows);
+    } else {
+      fill_digits(table, kWhole);
+    }
+    if constexpr (kElement == Format::kU4) {
+      table.f32(kThirtyTwos, {{kRows, 2}, {kSplitGroups, 32}, {kTwoTerms}}, kRows);
       table.bf16(kThirtyTwos, {{kRows, 2}, {kGroups, 16}, {kRounded}}, kRows);
     }
+  }
+  /// Tiles of digits have 5 rows, wide ones 8: more than that take two.
+  static constexpr void fill_digits(const MethodTable& table, GroupKind groups) {
+    table.f32(groups, {{kRows, 2}, {kDigits, 5}, {kWideDigits, 8}, {kDigits, 10}, {kExact}},
+              kExact);
+    table.bf16(groups, {{kRows, 2}, {kShortDigits, 16}, {kRounded}}, kRounded);
   }
 
   /// Weights that bf16 holds: E2M1 and bf16.
   static constexpr void fill_exact(const MethodTable& table) {
-    if constexpr (Weight::kScale == Format::kE8M0) {
-      // decode_mxfp4 is so fast that one tile need not round.
-      table.f32({{kRows, 3}, {kExact}}, kExact);
-      table.bf16({{kRows, 3}, {kExact, 8}, {kRounded}}, kRounded);
-    } else {
-      table.f32({{kRows, 4}, {kExact}}, kExact);
-      table.bf16({{kRows, 4}, {kRounded}}, kRounded);
+    constexpr int64_t kFew = Weight::kScale == Format::kNone ? 4 : 3;
+    table.f32({{kRows, kFew}, {kExact}}, kExact);
+    table.bf16({{kRows, kFew}, {kRounded}}, kRounded);
+    if constexpr (T::kMxfp4) {
+      fill_digits(table, kWhole);
+      fill_digits(table, kThirtyTwos);
     }
   }
 
@@ -175,6 +192,8 @@ struct TileTable : TileMethods<Weight> {
     table.f32({{kRows, kTriples ? kTripleRows : 7}, {kTwoTerms}}, kRows);
     table.bf16({{kRows, 4}, {kRounded}}, kRows);
     if constexpr (kElement == Format::kNF4 || kElement == Format::kNFL4) {
+      table.f32(kWhole, {{kRows, 3}, {kSplitGroups, 32}, {kTwoTerms}}, kRows);
+      table.f32(kThirtyTwos, {{kRows, 3}, {kSplitGroups, 32}, {kTwoTerms}}, kRows);
       table.bf16(kThirtyTwos, {{kRows, 2}, {kGroups, 16}, {kRounded}}, kRows);
     }
   }
