@@ -10,23 +10,74 @@ namespace {
 constexpr int kPrefetchLevel = 1;
 constexpr int64_t kGemvPrefetchBytes = 2048;
 
-// Codes of four bits as the words of tiles, in the order of kGroupTiles.
+// Codes of 2 to 5 bits as the words of tiles, in the order of kGroupTiles: word 8 l + 4 h + w of a
+// step is code 16 h + 4 l + w of its 32.
 
-/// The 32 codes of four bits at p: bits 0 to 3 of word 8 l + 4 h + w are code 16 h + 4 l + w. What
-/// else is in the word does not count for look_up(), as tables are repeated.
-inline Pairs code_words(const uint8_t* p) {
-  // Byte 2 w of either half of quarter l: the bits from 16 l + 4 w on.
-  const __m512i begins = _mm512_set_epi64(
-      0x003C003800340030, 0x003C003800340030, 0x002C002800240020, 0x002C002800240020,
-      0x001C001800140010, 0x001C001800140010, 0x000C000800040000, 0x000C000800040000);
-  const __m512i codes =
-      _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  return _mm512_multishift_epi64_epi8(begins, codes);
+struct StepBytes {
+  alignas(64) uint8_t bytes[64];
+};
+/// Where the words' codes begin in 64 bits: of two bits in those of all 32 codes, of three and four
+/// in those of half h, of five in those from the byte on where code 16 h + 4 l begins.
+template <int kBits>
+constexpr StepBytes make_code_begins() {
+  StepBytes begins{};
+  for (int word = 0; word < 32; ++word) {
+    const int l = word / 8;
+    const int w = word % 4;
+    const int code = kBits == 2 ? word / 4 % 2 * 16 + 4 * l + w : 4 * l + w;
+    begins.bytes[2 * word] =
+        static_cast<uint8_t>(kBits == 5 ? kBits * 4 * l % 8 + kBits * w : kBits * code);
+  }
+  return begins;
+}
+template <int kBits>
+constexpr StepBytes kCodeBegins = make_code_begins<kBits>();
+
+/// Which of the bytes from `skipped` before a step on go where for three and five bits; 0x80: none.
+template <int kBits>
+constexpr StepBytes make_code_bytes(int skipped) {
+  StepBytes indices{};
+  for (int byte = 0; byte < 64; ++byte) {
+    const int l = byte / 16;
+    const int h = byte / 8 % 2;
+    const int first = kBits == 5 ? 10 * h + kBits * 4 * l / 8 : 6 * h;
+    const int index = skipped + first + byte % 8;
+    indices.bytes[byte] = static_cast<uint8_t>(index < (kBits == 5 ? 32 : 16) ? index : 0x80);
+  }
+  return indices;
+}
+template <int kBits, int kSkipped>
+constexpr StepBytes kCodeBytes = make_code_bytes<kBits>(kSkipped);
+
+/// The codes of one step of a block in the low bits of words. What else is in the words does not
+/// count for look_up(), as tables are repeated. Nothing behind the block is read.
+template <int kBits, int kStep>
+[[gnu::always_inline]] inline Pairs code_words(const uint8_t* block) {
+  const uint8_t* p = block + 4 * kBits * kStep;
+  Int bytes;
+  if constexpr (kBits == 2) {
+    int64_t all;
+    __builtin_memcpy(&all, p, 8);
+    bytes = _mm512_set1_epi64(all);
+  } else if constexpr (kBits == 5) {
+    constexpr int kSkipped = kStep == 3 ? 12 : 0;
+    const auto* from = reinterpret_cast<const __m256i*>(p - kSkipped);
+    bytes = _mm512_permutexvar_epi8(load_int(kCodeBytes<kBits, kSkipped>.bytes),
+                                    _mm512_zextsi256_si512(_mm256_loadu_si256(from)));
+  } else {
+    constexpr int kSkipped = kBits == 3 && kStep == 3 ? 4 : 0;
+    const auto* from = reinterpret_cast<const __m128i*>(p - kSkipped);
+    bytes = _mm512_broadcast_i32x4(_mm_loadu_si128(from));
+    if constexpr (kBits == 3) {
+      bytes = _mm512_shuffle_epi8(bytes, load_int(kCodeBytes<kBits, kSkipped>.bytes));
+    }
+  }
+  return _mm512_multishift_epi64_epi8(load_int(kCodeBegins<kBits>.bytes), bytes);
 }
 inline Pairs look_up(Pairs words, Pairs table) {
   return _mm512_permutexvar_epi16(words, table);
 }
-/// The same codes times two, plus h, in the bits 0 to 4.
+/// Codes of four bits times two, plus h, in the bits 0 to 4.
 inline Pairs paired_code_words(const uint8_t* p) {
   const __m512i begins = _mm512_set_epi64(
       0x003B00370033002F, 0x003B00370033002F, 0x002B00270023001F, 0x002B00270023001F,

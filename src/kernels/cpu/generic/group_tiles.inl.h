@@ -1,10 +1,10 @@
-// The mainloop of matrix units for a few rows of activations and codes of 4 bits in groups of a
-// multiple of 32: tiles of bf16. Included inside the namespace of an instruction set with tiles,
+// The mainloop of matrix units for a few rows of activations and codes of 2 to 5 bits in groups of
+// a multiple of 32: tiles of bf16. Included inside the namespace of an instruction set with tiles,
 // after digit_tiles.inl.h.
 //
 // A step is 32 inputs that follow each other, so that a step has one scale, which can wait for the
 // sums of one step, or of two. Codes are looked up as they are, in the table of their zero point:
-// three instructions for 32 weights, or five where what they stand for takes two bf16.
+// three instructions for 32 weights of 4 bits, or five where what they stand for takes two bf16.
 //
 //                 +-------------+
 //    16 pairs     |      B      |     A: 16 rows by 32 inputs of what codes stand for, as bf16
@@ -67,7 +67,8 @@ template <Format kElement>
 constexpr RoundedTables<kElement> make_rounded_tables() {
   RoundedTables<kElement> tables{};
   for (int i = 0; i < 32; ++i) {
-    const auto value = static_cast<float>(Codebook<kElement>::value(i % 16));
+    constexpr int kCodes = 1 << Codebook<kElement>::kBits;
+    const auto value = static_cast<float>(Codebook<kElement>::value(i % kCodes));
     const uint16_t high = rounded_to_pair(value);
     tables.high.words[i] = high;
     tables.low.words[i] =
@@ -77,21 +78,6 @@ constexpr RoundedTables<kElement> make_rounded_tables() {
 }
 template <Format kElement>
 constexpr RoundedTables<kElement> kRoundedTables = make_rounded_tables<kElement>();
-
-/// Codes of four bits less each zero point, which bf16 holds.
-struct ZeroTables {
-  PairTable of_zero[256];
-};
-constexpr ZeroTables make_zero_tables() {
-  ZeroTables tables{};
-  for (int zero = 0; zero < 256; ++zero) {
-    for (int i = 0; i < 32; ++i) {
-      tables.of_zero[zero].words[i] = rounded_to_pair(static_cast<float>(i % 16 - zero));
-    }
-  }
-  return tables;
-}
-constexpr ZeroTables kZeroTables = make_zero_tables();
 
 inline Pairs table_of(const PairTable& table) {
   return load_pairs(reinterpret_cast<const uint8_t*>(table.words));
@@ -107,18 +93,17 @@ struct GroupScratch {
 
 /// All rows of a task by one pack of activations. kTerms: bf16 for each weight; kStepsOfSum: steps
 /// that share a scale, for groups of a multiple of so many times 32.
-template <class Weight, int kTerms, int kStepsOfSum>
+template <Format kElement, int kTerms, int kStepsOfSum>
 class GroupTiles {
-  static constexpr Format kElement = Weight::kElement;
-  static constexpr bool kZeros = Weight::kZero != Zero::kNone;
   static constexpr int64_t kSumInputs = 32 * kStepsOfSum;
   static constexpr int kSums = kGroupSteps / kStepsOfSum;  // of a block
   using E = Element<kElement>;
-  static_assert(E::kBits == 4);
+  static constexpr bool kZeros = E::kCenter != 0;  // of integers
 
  public:
-  explicit GroupTiles(const MatmulTask& task)
+  GroupTiles(const MatmulTask& task, StageDigitRow stage)
       : task_(task),
+        stage_(stage),
         scratch_(*reinterpret_cast<GroupScratch*>(task.scratch)),
         staged_(reinterpret_cast<float*>(task.scratch + sizeof(GroupScratch))),
         staged_stride_(staged_floats(task.weights.groups)),
@@ -149,8 +134,7 @@ class GroupTiles {
     const int64_t rows = rows_of_strip(n);
     const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
     for (int64_t i = 0; i < rows; ++i) {
-      stage_digit_row<typename Weight::Broadcast>(task_.weights, n + i,
-                                                  staged_ + i * staged_stride_);
+      stage_(task_.weights, n + i, staged_ + i * staged_stride_);
     }
     __builtin_memset(scratch_.totals, 0, sizeof(scratch_.totals));
     Sums held;  // in part in the tiles
@@ -196,13 +180,18 @@ class GroupTiles {
   }
   [[gnu::always_inline]] static void look_up_block(const uint8_t* codes, Pairs high, Pairs low,
                                                    uint8_t* panel) {
-#pragma GCC unroll 4
-    for (int64_t step = 0; step < kGroupSteps; ++step) {
-      const Pairs words = code_words(codes + 16 * step);
-      store_pairs(panel + step * kStepBytes, look_up(words, high));
-      if constexpr (kTerms == 2) {
-        store_pairs(panel + (kGroupSteps + step) * kStepBytes, look_up(words, low));
-      }
+    look_up_step<0>(codes, high, low, panel);
+    look_up_step<1>(codes, high, low, panel);
+    look_up_step<2>(codes, high, low, panel);
+    look_up_step<3>(codes, high, low, panel);
+  }
+  template <int kStep>
+  [[gnu::always_inline]] static void look_up_step(const uint8_t* codes, Pairs high, Pairs low,
+                                                  uint8_t* panel) {
+    const Pairs words = code_words<E::kBits, kStep>(codes);
+    store_pairs(panel + kStep * kStepBytes, look_up(words, high));
+    if constexpr (kTerms == 2) {
+      store_pairs(panel + (kGroupSteps + kStep) * kStepBytes, look_up(words, low));
     }
   }
 
@@ -219,14 +208,17 @@ class GroupTiles {
     int64_t groups;
     int64_t of_step[kGroupSteps];
   };
+  /// Codes less their zero points: the table of each group starts at another integer.
   [[gnu::always_inline]] static void look_up_integers(const uint8_t* codes, const ZeroPoints& zeros,
                                                       int64_t r, uint8_t* panel) {
     const uint8_t* of_row = zeros.zeros + r * zeros.groups;
-#pragma GCC unroll 4
-    for (int64_t step = 0; step < kGroupSteps; ++step) {
-      const Pairs table = table_of(kZeroTables.of_zero[of_row[zeros.of_step[step]]]);
-      store_pairs(panel + step * kStepBytes, look_up(code_words(codes + 16 * step), table));
-    }
+    const auto table = [&](int64_t step) __attribute__((always_inline)) {
+      return repeat_pairs<E::kBits>(kIntegerPairs.words + 256 - of_row[zeros.of_step[step]]);
+    };
+    look_up_step<0>(codes, table(0), zero_int(), panel);
+    look_up_step<1>(codes, table(1), zero_int(), panel);
+    look_up_step<2>(codes, table(2), zero_int(), panel);
+    look_up_step<3>(codes, table(3), zero_int(), panel);
   }
 
   void add_tile(const Sums& to, int turn) {
@@ -281,6 +273,7 @@ class GroupTiles {
   }
 
   const MatmulTask& task_;
+  StageDigitRow stage_;
   GroupScratch& scratch_;
   float* staged_;
   int64_t staged_stride_;
@@ -295,20 +288,22 @@ constexpr int group_terms() {
 }
 
 /// Groups of a multiple of 32, or the row.
-template <class Weight, ActivationOrder kOrder>
-void group_rows(const MatmulTask& task) {
+template <Format kElement, ActivationOrder kOrder>
+void group_rows(const MatmulTask& task, StageDigitRow stage) {
   const TileSession session;
   constexpr int64_t kRows = rows_per_pack(kOrder);
-  constexpr int kTerms = group_terms<Weight::kElement, kOrder>();
+  constexpr int kTerms = group_terms<kElement, kOrder>();
+  const bool pairs =
+      task.weights.group_size % 64 == 0 || task.weights.group_size >= task.weights.cols;
   for (int64_t m = 0; m < task.x.rows; m += kRows) {
     MatmulTask part = task;
     part.x.data += m / kRows * task.x.stride;
     part.x.rows = task.x.rows - m < kRows ? task.x.rows - m : kRows;
     part.y += m * task.y_stride;
-    if (task.weights.group_size % 64 == 0 || task.weights.group_size >= task.weights.cols) {
-      GroupTiles<Weight, kTerms, 2>(part).run(kRows);
+    if (pairs) {
+      GroupTiles<kElement, kTerms, 2>(part, stage).run(kRows);
     } else {
-      GroupTiles<Weight, kTerms, 1>(part).run(kRows);
+      GroupTiles<kElement, kTerms, 1>(part, stage).run(kRows);
     }
   }
 }

@@ -110,8 +110,12 @@ struct TileMethods {
     return {kOrder, &multiply_digits<kOrder>, name};
   }
   template <ActivationOrder kOrder>
+  static void multiply_groups(const MatmulTask& task) {
+    group_rows<kElement, kOrder>(task, &stage_digit_row<Broadcast>);
+  }
+  template <ActivationOrder kOrder>
   static constexpr Method groups(const char* name) {
-    return {kOrder, &group_rows<Weight, kOrder>, name, group_terms<kElement, kOrder>()};
+    return {kOrder, &multiply_groups<kOrder>, name, group_terms<kElement, kOrder>()};
   }
   static constexpr Method rows() {
     if constexpr (OctetBytes<kElement>::kExists) {
@@ -162,10 +166,8 @@ struct TileTable : TileMethods<Weight> {
       table.bf16(kWhole, {{kRows, 2}, {kShortDigits, 32}, {kRounded}}, kRows);
     } else {
       fill_digits(table, kWhole);
-    }
-    if constexpr (kElement == Format::kU4) {
-      table.f32(kThirtyTwos, {{kRows, 2}, {kSplitGroups, 32}, {kTwoTerms}}, kRows);
-      table.bf16(kThirtyTwos, {{kRows, 2}, {kGroups, 16}, {kRounded}}, kRows);
+      table.f32(kThirtyTwos, {{kRows, 3}, {kSplitGroups, 32}, {kTwoTerms}}, kRows);
+      table.bf16(kThirtyTwos, {{kRows, 3}, {kGroups, 16}, {kRounded}}, kRows);
     }
   }
   /// Tiles of digits have 5 rows, wide ones 8: more than that take two.
@@ -191,11 +193,9 @@ struct TileTable : TileMethods<Weight> {
     constexpr bool kTriples = kRows.order == ActivationOrder::kThreeBytes;
     table.f32({{kRows, kTriples ? kTripleRows : 7}, {kTwoTerms}}, kRows);
     table.bf16({{kRows, 4}, {kRounded}}, kRows);
-    if constexpr (kElement == Format::kNF4 || kElement == Format::kNFL4) {
-      table.f32(kWhole, {{kRows, 3}, {kSplitGroups, 32}, {kTwoTerms}}, kRows);
-      table.f32(kThirtyTwos, {{kRows, 3}, {kSplitGroups, 32}, {kTwoTerms}}, kRows);
-      table.bf16(kThirtyTwos, {{kRows, 2}, {kGroups, 16}, {kRounded}}, kRows);
-    }
+    table.f32(kWhole, {{kRows, 3}, {kSplitGroups, 32}, {kTwoTerms}}, kRows);
+    table.f32(kThirtyTwos, {{kRows, 3}, {kSplitGroups, 32}, {kTwoTerms}}, kRows);
+    table.bf16(kThirtyTwos, {{kRows, 2}, {kGroups, 16}, {kRounded}}, kRows);
   }
 
   static constexpr void fill(const MethodTable& table) {
