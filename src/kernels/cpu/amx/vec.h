@@ -141,6 +141,40 @@ inline Pairs repeat_pairs(const uint16_t* p) {
   }
 }
 
+/// Codes of eight bits: scale * (code - zero), rounded to bf16.
+struct ScaleAndZero {
+  Float scale;
+  Float zero;
+};
+struct ScaledBytes {
+  static constexpr int kBits = 8;
+  struct Codes {
+    Int lower;  // octets 0 to 7
+    Int upper;  // octets 8 to 15
+  };
+  static Codes load(const uint8_t* p) { return {load_int(p), load_int(p + 64)}; }
+  /// Codes j and 4 + j of each octet.
+  template <int j>
+  static Pairs value_of(const Codes& codes, const ScaleAndZero& by) {
+    return reinterpret_cast<__m512i>(
+        _mm512_cvtne2ps_pbh(scaled<j>(codes.upper, by), scaled<j>(codes.lower, by)));
+  }
+
+ private:
+  /// Those of eight octets, which follow each other.
+  template <int j>
+  static Float scaled(Int octets, const ScaleAndZero& by) {
+    const __m512i index = _mm512_add_epi32(
+        _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60),
+        _mm512_set1_epi32(j));
+    // The last bits of a float between 2^23 and 2^24 are an integer.
+    const __m512i above = _mm512_set1_epi32(0x4B000000);
+    const Float sum =
+        float_of_bits(_mm512_mask_permutexvar_epi8(above, 0x1111111111111111, index, octets));
+    return mul(sub(sum, add(by.zero, broadcast(0x1p23f))), by.scale);
+  }
+};
+
 // MXFP4 by exponents: the words of a table stand for their values times 2^125, and a scale
 // subtracts what it lacks to 2^125, its code being 252. Zero, which has no sign here, stays zero,
 // as the subtraction stops there.
@@ -255,25 +289,10 @@ inline float power_of_two(int code) {
   return _mm512_cvtss_f32(powers_of_two<kOffset>(_mm512_set1_epi32(code)));
 }
 
-/// Lane i of steps[j]: the words j and 4 + j of octet i of the 128 words at p.
-inline void split_octets(const uint8_t* p, Pairs* steps) {
-  const __m512i index = _mm512_setr_epi32(0x00040000, 0x000C0008, 0x00140010, 0x001C0018,  //
-                                          0x00050001, 0x000D0009, 0x00150011, 0x001D0019,  //
-                                          0x00060002, 0x000E000A, 0x00160012, 0x001E001A,  //
-                                          0x00070003, 0x000F000B, 0x00170013, 0x001F001B);
-  __m512i four[4];  // octets 4 i to 4 i + 3, step j in quarter j
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    four[i] = _mm512_permutexvar_epi16(index, _mm512_loadu_si512(p + 64 * i));
-  }
-  const __m512i low01 = _mm512_shuffle_i32x4(four[0], four[1], 0x44);
-  const __m512i low23 = _mm512_shuffle_i32x4(four[2], four[3], 0x44);
-  const __m512i high01 = _mm512_shuffle_i32x4(four[0], four[1], 0xEE);
-  const __m512i high23 = _mm512_shuffle_i32x4(four[2], four[3], 0xEE);
-  steps[0] = _mm512_shuffle_i32x4(low01, low23, 0x88);
-  steps[1] = _mm512_shuffle_i32x4(low01, low23, 0xDD);
-  steps[2] = _mm512_shuffle_i32x4(high01, high23, 0x88);
-  steps[3] = _mm512_shuffle_i32x4(high01, high23, 0xDD);
+/// A step in the order of kGroupTiles of the 32 words at p.
+inline Pairs load_step(const uint8_t* p) {
+  const __m512i index = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);  // words 4 l and 16 + 4 l
+  return _mm512_permutexvar_epi64(index, _mm512_loadu_si512(p));
 }
 
 }  // namespace

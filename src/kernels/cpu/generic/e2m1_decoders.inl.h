@@ -115,23 +115,6 @@ inline bool stage_nvfp4(const Weights& weights, const StripRows& rows, int64_t b
   }
 }
 
-/// A block of weights as floats: the long way, in the same order.
-template <class Element, class Scaling>
-void decode_following_weights(const Weights& weights, const StripRows& rows,
-                              const BlockRange& blocks, int64_t b, const TileOutput& out) {
-  for (int64_t i = rows.begin; i < rows.end; ++i) {
-    alignas(64) float octets[kBlockInputs];  // [element][octet]
-    alignas(64) float decoded[kBlockInputs];
-    decode_row<Element, Scaling>(weights, rows.n + i, b, 1, out.staged, octets);
-    for (int64_t k = 0; k < kBlockInputs; ++k) decoded[k] = octets[k % 8 * kLanes + k / 8];
-    uint8_t* steps = panel_steps(out, blocks, i, b);
-    for (int j = 0; j < 4; ++j) {
-      store_pairs(steps + j * kStepBytes, upper_halves(load_looked_up<0>(decoded + 32 * j),
-                                                       load_looked_up<1>(decoded + 32 * j)));
-    }
-  }
-}
-
 /// Any groups; those of a multiple of 16 with ordinary scales fast.
 template <class Element, class Scaling>
 void decode_nvfp4(const Weights& weights, const StripRows& rows, const BlockRange& blocks,

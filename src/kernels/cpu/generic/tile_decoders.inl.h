@@ -12,8 +12,9 @@
 //   codes    a codebook that bf16 holds, groups of whole blocks: codes less their zero points,
 //            which are exact; scales multiply the sums
 //   scaled   the same groups and any codebook of at most 16 entries: scale * (element - zero),
-//            rounded to bf16. A codebook is rounded for each group, then looked up like codes
-//   dense    bf16 as they are, in another order
+//            rounded to bf16. A codebook is rounded for each group, then looked up like codes.
+//            And bytes, without a codebook
+//   dense    bf16 as they are, in the order of kGroupTiles
 //   weights  everything else: weights as floats, then bf16. Exact when the product has 8 bits: E2M1
 //            with E8M0 or E4M3 scales. Else rounded, or two terms, high + low: then a block is
 //            eight steps, and the last four meet the same activations as the first
@@ -141,9 +142,10 @@ template <class E, class Decode>
   }
 }
 
-/// The four steps of a block of codes, looked up.
-template <class E>
-[[gnu::always_inline]] inline void store_steps(uint8_t* steps, const uint8_t* block, Pairs table) {
+/// The four steps of a block of codes, looked up, or what E makes of them.
+template <class E, class Table>
+[[gnu::always_inline]] inline void store_steps(uint8_t* steps, const uint8_t* block,
+                                               const Table& table) {
   const auto codes = E::load(block);
   store_pairs(steps, E::template value_of<0>(codes, table));
   store_pairs(steps + kStepBytes, E::template value_of<1>(codes, table));
@@ -153,9 +155,9 @@ template <class E>
 
 /// The last block of a row, up to its last octet: behind it are zeros, which an infinite scale
 /// must not turn into NaN.
-template <class E>
+template <class E, class Table>
 inline void store_last_steps(const Weights& weights, int64_t b, const uint8_t* codes_of_row,
-                             Pairs table, uint8_t* steps) {
+                             const Table& table, uint8_t* steps) {
   alignas(64) uint8_t padded[load_bytes<E>()] = {};
   copy_block<E>(weights, codes_of_row, b, padded);
   store_steps<E>(steps, padded, table);
@@ -262,6 +264,20 @@ void decode_scaled(const Weights& weights, const StripRows& rows, const BlockRan
   });
 }
 
+/// The same for codes of eight bits, with arithmetic in the place of codebooks.
+template <Format kElement, Zero kZero>
+void decode_scaled_bytes(const Weights& weights, const StripRows& rows, const BlockRange& blocks,
+                         const TileOutput& out) {
+  const int64_t staged = staged_floats(weights.groups);
+  const int64_t half = staged_half(weights.groups);
+  const float* scales = out.scales;
+  decode_with_tables<ScaledBytes>(weights, rows, blocks, out, [=](int64_t i, int64_t group) {
+    const float* scale = scales + i * staged + group;
+    constexpr auto kCenter = static_cast<float>(Element<kElement>::kCenter);
+    return ScaleAndZero{broadcast(*scale), broadcast(scale[half] + kCenter)};
+  });
+}
+
 /// What becomes of weights: bf16 that are exact, or rounded, or two of them: high + low.
 enum class WeightTerms : uint8_t { kExact, kRounded, kTwo };
 
@@ -347,22 +363,40 @@ void decode_weights(const Weights& weights, const StripRows& rows, const BlockRa
   }
 }
 
-/// Dense bf16: only the order changes.
+/// A block of weights as floats, then bf16, in the order of kGroupTiles: the long way.
+template <class Element, class Scaling>
+void decode_following_weights(const Weights& weights, const StripRows& rows,
+                              const BlockRange& blocks, int64_t b, const TileOutput& out) {
+  for (int64_t i = rows.begin; i < rows.end; ++i) {
+    alignas(64) float decoded[kBlockInputs];
+    decode_row<Element, Scaling>(weights, rows.n + i, b, 1, out.staged, decoded);
+    alignas(64) float following[kBlockInputs];
+    for (int64_t k = 0; k < kBlockInputs; ++k) {
+      const bool octets = Element::kOrder == ActivationOrder::kOctets;
+      following[k] = decoded[octets ? k % 8 * kLanes + k / 8 : k];
+    }
+    uint8_t* steps = panel_steps(out, blocks, i, b);
+    for (int j = 0; j < 4; ++j) {
+      store_pairs(steps + j * kStepBytes, upper_halves(load_looked_up<0>(following + 32 * j),
+                                                       load_looked_up<1>(following + 32 * j)));
+    }
+  }
+}
+
+/// Dense bf16: only the order changes, and in that of kGroupTiles four neighbours stay together.
 template <class Element, class Scaling>
 void decode_dense_pairs(const Weights& weights, const StripRows& rows, const BlockRange& blocks,
                         const TileOutput& out) {
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
     if (b >= blocks.whole_blocks) {
-      decode_weights_of_block<Element, Scaling, WeightTerms::kExact>(weights, rows, blocks, b, out);
+      decode_following_weights<Element, Scaling>(weights, rows, blocks, b, out);
       continue;
     }
-    decode_block_of_rows<Element>(weights, rows, blocks, b, out,
-                                  [=](int64_t, const uint8_t* block, uint8_t* steps) {
-                                    Pairs v[4];
-                                    split_octets(block, v);
-                                    for (int j = 0; j < 4; ++j) {
-                                      store_pairs(steps + j * kStepBytes, v[j]);
-                                    }
-                                  });
+    decode_block_of_rows<Element>(
+        weights, rows, blocks, b, out, [=](int64_t, const uint8_t* block, uint8_t* steps) {
+          for (int j = 0; j < 4; ++j) {
+            store_pairs(steps + j * kStepBytes, load_step(block + 64 * j));
+          }
+        });
   }
 }

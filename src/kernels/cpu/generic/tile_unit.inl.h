@@ -59,7 +59,12 @@ struct TileMethods {
   }
   static TileDecoding rounded(const Weights& weights) {
     if constexpr (kNvfp4) return nvfp4(weights);
-    if constexpr (has_codebook<kElement>()) {
+    if constexpr (kElement == Format::kU8) {
+      if (groups_cover_blocks(weights)) {
+        const int64_t whole_blocks = loadable_blocks<ScaledBytes>(weights);
+        return {&decode_scaled_bytes<kElement, kZero>, false, whole_blocks, &Broadcast::stage};
+      }
+    } else if constexpr (has_codebook<kElement>()) {
       if constexpr (Codebook<kElement>::kBits <= 4) {
         if (groups_cover_blocks(weights)) {
           const int64_t whole_blocks = loadable_blocks<PairElement<kElement>>(weights);
@@ -131,12 +136,14 @@ struct TileMethods {
   static constexpr Method kGroups = groups<ActivationOrder::kGroupTiles>("group tiles");
   static constexpr Method kSplitGroups =
       groups<ActivationOrder::kSplitGroupTiles>("split group tiles");
+  /// Whose tiles have inputs that follow each other.
+  static constexpr bool kFollowing = kNvfp4 || kElement == Format::kBF16;
   static constexpr Method kRounded = {
-      kNvfp4 ? ActivationOrder::kGroupTiles : ActivationOrder::kTiles, &multiply_rounded,
+      kFollowing ? ActivationOrder::kGroupTiles : ActivationOrder::kTiles, &multiply_rounded,
       "rounded tiles"};
   static constexpr Method kExact = {
-      kNvfp4 ? ActivationOrder::kSplitGroupTiles : ActivationOrder::kSplitTiles, &multiply_exact,
-      "tiles"};
+      kFollowing ? ActivationOrder::kSplitGroupTiles : ActivationOrder::kSplitTiles,
+      &multiply_exact, "tiles"};
   static constexpr Method kTwoTerms = {ActivationOrder::kSplitTiles, &multiply_two_terms,
                                        "two-term tiles", 2};
 };
