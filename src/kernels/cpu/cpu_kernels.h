@@ -132,7 +132,8 @@ struct MatmulTask {
 /// What a product rounds its activations to.
 enum class Precision : uint8_t {
   kF32,   // float32, or what differs from it by 2^-16 of each activation, 2^-22.9 of the largest
-          // of each 8 or 2^-22 of the largest of each 128
+          // of each 8 or 2^-22 of the largest of each 128; and by 2^-17 of each weight, where it
+          // takes two terms
   kBF16,  // prompts (more rows than a few): bfloat16, as the models' own software has them, where
           // the machine has units for it, or for some tokens what differs by 2^-14 of the largest
           // of each 128; else as kF32

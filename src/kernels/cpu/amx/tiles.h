@@ -194,7 +194,7 @@ template <int kTile>
 [[gnu::always_inline]] inline void zero_tile() {
   asm volatile("tilezero %%tmm%c0" : : "i"(kTile) :);
 }
-/// sums += weights by inputs: bytes, of which inputs are signed, or bf16.
+/// sums += weights by inputs, bytes: inputs are signed, weights if kSigned.
 template <int kSums, int kWeights, int kInputs, bool kSigned>
 [[gnu::always_inline]] inline void add_byte_products() {
   if constexpr (kSigned) {
@@ -209,6 +209,7 @@ template <int kSums, int kWeights, int kInputs, bool kSigned>
                  :);
   }
 }
+/// The same of bf16.
 template <int kSums, int kWeights, int kInputs>
 [[gnu::always_inline]] inline void add_pair_products() {
   asm volatile("tdpbf16ps %%tmm%c0, %%tmm%c1, %%tmm%c2"
@@ -271,10 +272,11 @@ template <int kStep, int kTerms, int kStepsOfSum>
 [[gnu::always_inline]] inline void multiply_group_step(const uint8_t* weights, float* before,
                                                        float* sums) {
   constexpr int kCount = 4 / kStepsOfSum;
+  static_assert(kCount == 2 || kCount == 4);
   constexpr int kSum = kStep / kStepsOfSum;
   constexpr int kTile = kSum % 2;
   if constexpr (kStep % kStepsOfSum == 0) {
-    constexpr int kHeld = kSum - (kCount < 2 ? kCount : 2);
+    constexpr int kHeld = kSum - 2;
     store_tile<kTile>(kHeld < 0 ? before + 256 * (kHeld + kCount) : sums + 256 * kHeld);
     zero_tile<kTile>();
   }
@@ -285,7 +287,7 @@ template <int kStep, int kTerms, int kStepsOfSum>
     add_pair_products<kTile, 3, 4 + kStep>();
   }
 }
-/// A block; what the tiles still hold are its last two sums, or its only one.
+/// A block; what the tiles still hold are its last two sums.
 template <int kTerms, int kStepsOfSum>
 [[gnu::always_inline]] inline void multiply_groups(const uint8_t* weights, float* before,
                                                    float* sums) {
@@ -297,8 +299,8 @@ template <int kTerms, int kStepsOfSum>
 template <int kStepsOfSum>
 inline void store_group_sums(float* sums) {
   constexpr int kCount = 4 / kStepsOfSum;
-  store_tile<0>(sums + 256 * (kCount < 2 ? 0 : kCount - 2));
-  if constexpr (kCount > 1) store_tile<1>(sums + 256 * (kCount - 1));
+  store_tile<0>(sums + 256 * (kCount - 2));
+  store_tile<1>(sums + 256 * (kCount - 1));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 //
 // with `top` the largest e of the block: 2 * 6 * 2^3 is 96. Groups with e < top - 3 are zeros in
 // the first pass, and have another, in which `top` is the largest e of those that are left: four
-// passes at most. Weights whose sizes do not differ by 16 from one group to the next need one.
+// passes at most. A block whose scales lie within a factor of 8 needs one.
 
 constexpr int64_t kBlockQuads = kBlockInputs / 32;  // groups of MXFP4
 
@@ -131,30 +131,67 @@ inline bool stage_mxfp4_row(const Weights& weights, int64_t row, float* staged) 
   return more;
 }
 
-/// One more pass over a block of one row. Returns whether there is something for it to add.
-inline bool stage_mxfp4_pass(const Weights& weights, int64_t row, int64_t block, int pass,
-                             float* staged) {
-  const ScaleCodes codes(weights, row);
-  const int64_t first = block * kBlockQuads;
-  const int64_t left = codes.quads() - first;
-  const int64_t count = left < kBlockQuads ? left : kBlockQuads;
-  uint8_t shifts[kBlockQuads] = {};
-  bool done[kBlockQuads] = {};
-  int top = -1;
-  for (int i = 0; i <= pass; ++i) {
-    top = -1;
-    for (int64_t q = 0; q < count; ++q) {
-      if (!done[q] && codes.at(first + q) > top) top = codes.at(first + q);
-    }
-    for (int64_t q = 0; q < count; ++q) {
-      const int behind = top - codes.at(first + q);
-      const bool now = !done[q] && behind <= 3;
-      shifts[q] = now ? static_cast<uint8_t>((3 - behind) * 16 + 15) : 0;
-      done[q] |= now;
+/// What the first pass has left of one block in the rows of a tile: groups whose scales are too far
+/// below the largest of their row. Further passes are staged in the place of the first.
+class GroupsLeft {
+ public:
+  /// `staged` is that of `row`, the first of `rows`; the next row's lies `stride` floats behind.
+  GroupsLeft(const Weights& weights, int64_t row, int64_t rows, int64_t block, float* staged,
+             int64_t stride)
+      : rows_(rows),
+        scales_(staged + block),
+        shifts_(scales_ + staged_half(DigitCodes<Format::kE2M1>::scales_of_row(weights))),
+        stride_(stride) {
+    const int64_t first = block * kBlockQuads;
+    const int64_t left = (weights.cols + 31) / 32 - first;
+    const int64_t count = left < kBlockQuads ? left : kBlockQuads;
+    for (int64_t i = 0; i < rows; ++i) {
+      if (!leaves_groups(shifts_ + i * stride, count)) continue;
+      if (!any_) __builtin_memset(codes_, 0xFF, sizeof(codes_));
+      any_ = true;
+      const ScaleCodes codes(weights, row + i);
+      const auto* shifts = reinterpret_cast<const uint8_t*>(shifts_ + i * stride);
+      for (int64_t q = 0; q < count; ++q) {
+        if (shifts[q] == 0) codes_[i][q] = codes.at(first + q);
+      }
     }
   }
-  const int64_t half = staged_half(DigitCodes<Format::kE2M1>::scales_of_row(weights));
-  staged[block] = top < 0 ? 0 : power_of_two<-131>(top);
-  __builtin_memcpy(staged + half + block, shifts, sizeof(shifts));
-  return top >= 0;
-}
+
+  /// Returns whether there is something left for another pass, which is staged then.
+  bool stage_pass() {
+    if (!any_) return false;
+    any_ = false;
+    for (int64_t i = 0; i < rows_; ++i) any_ |= stage_row(i);
+    return any_;
+  }
+
+ private:
+  /// Whether one of the first `count` shifts is zero; the others end in four ones.
+  static bool leaves_groups(const float* shifts, int64_t count) {
+    uint32_t word = 0;
+    __builtin_memcpy(&word, shifts, sizeof(word));
+    const uint32_t groups = 0x0F0F0F0Fu >> (8 * (kBlockQuads - count));
+    return (word & groups) != groups;
+  }
+  bool stage_row(int64_t i) {
+    int top = -1;
+    for (const int16_t code : codes_[i]) top = code > top ? code : top;
+    uint8_t shifts[kBlockQuads] = {};
+    for (int64_t q = 0; q < kBlockQuads && top >= 0; ++q) {
+      const int behind = top - codes_[i][q];
+      if (codes_[i][q] < 0 || behind > 3) continue;
+      shifts[q] = static_cast<uint8_t>((3 - behind) * 16 + 15);
+      codes_[i][q] = -1;
+    }
+    scales_[i * stride_] = top < 0 ? 0 : power_of_two<-131>(top);
+    __builtin_memcpy(shifts_ + i * stride_, shifts, sizeof(shifts));
+    return top >= 0;
+  }
+
+  int64_t rows_;
+  float* scales_;
+  float* shifts_;
+  int64_t stride_;
+  bool any_ = false;
+  int16_t codes_[kTileRows][kBlockQuads];  // of their scales; -1: none, or done
+};

@@ -23,11 +23,12 @@
 // Accuracy, u = 2^-24, b blocks: products and what they are summed up to in a block are exact. With
 // q what an activation is rounded by, half a step, 2^-22 (two digits: 2^-14) of the largest of its
 // block, or 2^-127, and as the digits of x are together at most 3.02 |x|:
-//   |y - exact| <= sum |w| q + 3.02 n u / (1 - n u) * sum |w| (|x| + q)
-// n = p b + 5, with two tiles, which d0 and its sum join, p b + 7; p passes, 1 for integers, 4 or
-// less for MXFP4 (digit_codes.inl.h).
+//   |y - exact| <= sum |w| q + 3.02 n u / (1 - n u) * sum |v| (|x| + q)
+// |v| = |scale| (|element - centre| + |zero - centre|), as sums are rounded before the zero point
+// comes off; n = p b + 5, with two tiles, which d0 and its sum join, p b + 7; p passes, 1 for
+// integers, 4 or less for MXFP4 (digit_codes.inl.h).
 // An infinite scale that meets a digit that is zero is NaN; an activation that is not finite makes
-// its row NaN, and one of 2^114 or more may.
+// its row NaN, and one of 2^113 or more may.
 
 /// One step of activations: [quad of inputs][column][4 bytes]; lane q of a block's codes is octet
 /// q, and its bytes in step h are inputs 8 q + 2 b + h.
@@ -177,34 +178,31 @@ class DigitTiles {
     store_digit_sums<kTiles>(scratch_.sums[turn][0][0]);
     add_tile(adding, 1 - turn);
     add_tile(held, turn);
-    if (more_passes) multiply_rest(n, rows);
+    if constexpr (kElement == Format::kE2M1) {
+      if (more_passes) multiply_rest(n, rows);
+    }
     for (int pack = 0; pack < kPacks; ++pack) store_results(n, rows, pack);
   }
 
   /// Further passes over blocks whose scales are too far apart for one.
   void multiply_rest(int64_t n, int64_t rows) {
-    if constexpr (kElement != Format::kE2M1) return;
     for (int64_t b = 0; b < blocks_; ++b) {
       const uint8_t* inputs = task_.x.data + b * activation_bytes(kOrder);
-      load_digit_inputs<kTiles>(inputs, tile_stride());
+      bool loaded = false;
       for (int64_t row = 0; row < rows; row += kTileRows) {
-        for (int pass = 1; stage_pass(n, row, rows, b, pass); ++pass) {
+        const int64_t left = rows - row < kTileRows ? rows - row : kTileRows;
+        float* staged = staged_ + row * staged_stride_;
+        GroupsLeft groups(task_.weights, n + row, left, b, staged, staged_stride_);
+        while (groups.stage_pass()) {
+          if (!loaded) load_digit_inputs<kTiles>(inputs, tile_stride());
+          loaded = true;
           decode_tile(n, rows, b, row / kTileRows, scratch_.panels[0]);
           multiply_digits<kTiles, Codes::kSigned>(scratch_.panels[0], scratch_.sums[1][0][0]);
           store_digit_sums<kTiles>(scratch_.sums[0][0][0]);
-          add_tile({.row = row, .staged = staged_ + row * staged_stride_ + b, .inputs = inputs}, 0);
+          add_tile({.row = row, .staged = staged + b, .inputs = inputs}, 0);
         }
       }
     }
-  }
-  /// In the place of what the strip no longer needs. Returns whether some row of the tile has such
-  /// a pass.
-  bool stage_pass(int64_t n, int64_t row, int64_t rows, int64_t b, int pass) {
-    bool any = false;
-    for (int64_t i = row; i < rows && i < row + kTileRows; ++i) {
-      any |= stage_mxfp4_pass(task_.weights, n + i, b, pass, staged_ + i * staged_stride_);
-    }
-    return any;
   }
   /// From one tile of a block's activations to the next.
   int64_t tile_stride() const { return kWide ? kDigitBlockBytes : task_.x.stride; }

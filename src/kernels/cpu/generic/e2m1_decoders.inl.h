@@ -35,7 +35,7 @@ constexpr PairTable kMxfp4Table = make_mxfp4_table();
 template <class Element, class Scaling>
 void decode_mxfp4(const Weights& weights, const StripRows& rows, const BlockRange& blocks,
                   const TileOutput& out) {
-  const Pairs table = load_pairs(reinterpret_cast<const uint8_t*>(kMxfp4Table.words));
+  const Pairs table = table_of(kMxfp4Table);
   const int64_t groups = weights.groups;
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
     const uint8_t* scales = weights.scales + rows.n * groups + 4 * b;
@@ -119,7 +119,7 @@ inline bool stage_nvfp4(const Weights& weights, const StripRows& rows, int64_t b
 template <class Element, class Scaling>
 void decode_nvfp4(const Weights& weights, const StripRows& rows, const BlockRange& blocks,
                   const TileOutput& out) {
-  const Pairs table = load_pairs(reinterpret_cast<const uint8_t*>(kNvfp4Table.words));
+  const Pairs table = table_of(kNvfp4Table);
   const bool sixteens = weights.group_size % 16 == 0 || weights.group_size >= weights.cols;
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
     Nvfp4Steps missing;

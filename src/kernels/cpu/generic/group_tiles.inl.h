@@ -16,8 +16,9 @@
 //   for each strip of 64 rows, for each block of 128 inputs, for each tile of 16 rows:
 //     four products of this tile; the next is decoded; sums of the one before are added
 //
-// Accuracy, u = 2^-24, k inputs: with q what an activation is rounded by (2^-9 of it, of two bf16
-// 2^-17), and w as the table has it (where bf16 does not hold it, rounded to 2^-9, or two, 2^-17):
+// Accuracy, u = 2^-24, k inputs: with q what an activation is rounded by (2^-8 of it, of two bf16
+// 2^-17; subnormal bf16 are zero), and w as the table has it, scaled (where bf16 does not hold it,
+// rounded by 2^-8 of it, two by 2^-17):
 //   |y - exact| <= sum |w| q + n u / (1 - n u) * sum |w| (|x| + q),   n = k / 32 + 10 + 64 t
 // as a sum adds up 64 products at most for each of the t terms of a weight. An infinite scale that
 // meets a low part of zero is NaN.
@@ -79,10 +80,6 @@ constexpr RoundedTables<kElement> make_rounded_tables() {
 template <Format kElement>
 constexpr RoundedTables<kElement> kRoundedTables = make_rounded_tables<kElement>();
 
-inline Pairs table_of(const PairTable& table) {
-  return load_pairs(reinterpret_cast<const uint8_t*>(table.words));
-}
-
 /// Scratch memory of a thread; less than tile_scratch_bytes().
 struct GroupScratch {
   alignas(64) uint8_t panels[2][2 * kGroupSteps * kStepBytes];  // a tile of weights, two terms
@@ -108,7 +105,7 @@ class GroupTiles {
         staged_(reinterpret_cast<float*>(task.scratch + sizeof(GroupScratch))),
         staged_stride_(staged_floats(task.weights.groups)),
         blocks_((task.weights.cols + kBlockInputs - 1) / kBlockInputs),
-        whole_blocks_(loadable_blocks<E>(task.weights)) {}
+        whole_blocks_(task.weights.cols / kBlockInputs) {}  // code_words() reads no more
 
   /// `column_rows`: 8 if the columns from the eighth on are low parts, else 16.
   void run(int64_t column_rows) {

@@ -16,8 +16,8 @@
 //            And bytes, without a codebook
 //   dense    bf16 as they are, in the order of kGroupTiles
 //   weights  everything else: weights as floats, then bf16. Exact when the product has 8 bits: E2M1
-//            with E8M0 or E4M3 scales. Else rounded, or two terms, high + low: then a block is
-//            eight steps, and the last four meet the same activations as the first
+//            with E8M0 scales. Else rounded, or two terms, high + low: then a block is eight steps,
+//            and the last four meet the same activations as the first
 //
 // e2m1_decoders.inl.h has those of MXFP4 and NVFP4.
 
@@ -232,12 +232,16 @@ constexpr IntegerPairs make_integer_pairs() {
 }
 constexpr IntegerPairs kIntegerPairs = make_integer_pairs();
 
+inline Pairs table_of(const PairTable& table) {
+  return load_pairs(reinterpret_cast<const uint8_t*>(table.words));
+}
+
 /// Codes less their zero points: the codebook of each group starts at another integer.
 template <Format kElement, Zero kZero>
 void decode_codes(const Weights& weights, const StripRows& rows, const BlockRange& blocks,
                   const TileOutput& out) {
   using E = PairElement<kElement>;
-  const Pairs table = load_pairs(reinterpret_cast<const uint8_t*>(kPairTable<kElement>.words));
+  const Pairs table = table_of(kPairTable<kElement>);
   const int64_t groups = weights.groups;
   const uint8_t* zeros = weights.zeros + rows.n * groups * zero_bytes(kZero);
   decode_with_tables<E>(weights, rows, blocks, out, [=](int64_t i, int64_t group) {
