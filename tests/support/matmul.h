@@ -59,7 +59,7 @@ inline bool takes_bytes(const cpu::Method& method) {
 /// Whether they become single bf16.
 inline bool takes_bf16(const cpu::Method& method) {
   return method.order == cpu::ActivationOrder::kTiles ||
-         method.order == cpu::ActivationOrder::kGroupTiles ||
+         method.order == cpu::ActivationOrder::kFollowingTiles ||
          method.order == cpu::ActivationOrder::kDotPairs;
 }
 

@@ -93,10 +93,10 @@ inline double relative_bound(const cpu::Kernels& kernels, const cpu::Method& met
     case cpu::ActivationOrder::kTiles:
       return (expected.element == Format::kE2M1 ? 0x1.02p-8 : 0x1.02p-7) +
              rounding_bound(k + blocks + 4);
-    case cpu::ActivationOrder::kGroupTiles:
+    case cpu::ActivationOrder::kFollowingTiles:
       return (exact_pairs && expected.element != Format::kNFL2 ? 0x1.02p-8 : 0x1.02p-7) +
              group_tiles_rounding(method, k);
-    case cpu::ActivationOrder::kSplitGroupTiles:
+    case cpu::ActivationOrder::kSplitFollowingTiles:
       return (method.weight_terms == 2 ? 0x1.02p-16 : 0x1.02p-17) + group_tiles_rounding(method, k);
     case cpu::ActivationOrder::kSplitTiles:
       // Weights of two terms have as many bits as activations, and twice as many products.

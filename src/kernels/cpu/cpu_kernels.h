@@ -24,9 +24,9 @@
 //                generic/digit_tiles.inl.h
 //   kWideDigitTiles, kShortDigitTiles
 //                8 rows: the same in two tiles; two digits in one tile
-//   kGroupTiles, kSplitGroupTiles
+//   kFollowingTiles, kSplitFollowingTiles
 //                as kTiles and kSplitTiles, but each step has 32 inputs that follow each other:
-//                see generic/group_tiles.inl.h
+//                see generic/tile_unit.inl.h
 //   kDotBytes, kDotDigits, kDotPairs
 //                for panels, 6 rows side by side: signed bytes with a scale for each 32 inputs; two
 //                rows of three signed digits; bf16: see generic/dot_packing.inl.h
@@ -54,8 +54,8 @@ enum class ActivationOrder : uint8_t {
   kDigitTiles,
   kWideDigitTiles,
   kShortDigitTiles,
-  kGroupTiles,
-  kSplitGroupTiles,
+  kFollowingTiles,
+  kSplitFollowingTiles,
   kDotBytes,
   kDotDigits,
   kDotPairs,
@@ -79,10 +79,10 @@ inline constexpr int64_t kDotDigitRows = kDotRows / 3;
 constexpr int64_t rows_per_pack(ActivationOrder order) {
   switch (order) {
     case ActivationOrder::kTiles:
-    case ActivationOrder::kGroupTiles:
+    case ActivationOrder::kFollowingTiles:
       return kTileRows;
     case ActivationOrder::kSplitTiles:
-    case ActivationOrder::kSplitGroupTiles:
+    case ActivationOrder::kSplitFollowingTiles:
       return kSplitRows;
     case ActivationOrder::kDigitTiles:
       return kDigitRows;

@@ -10,8 +10,8 @@ namespace {
 constexpr int kPrefetchLevel = 1;
 constexpr int64_t kGemvPrefetchBytes = 2048;
 
-// Codes of 2 to 5 bits as the words of tiles, in the order of kGroupTiles: word 8 l + 4 h + w of a
-// step is code 16 h + 4 l + w of its 32.
+// Codes of 2 to 5 bits as the words of tiles, in the order of kFollowingTiles: word 8 l + 4 h + w
+// of a step is code 16 h + 4 l + w of its 32.
 
 struct StepBytes {
   alignas(64) uint8_t bytes[64];
@@ -289,7 +289,7 @@ inline float power_of_two(int code) {
   return _mm512_cvtss_f32(powers_of_two<kOffset>(_mm512_set1_epi32(code)));
 }
 
-/// A step in the order of kGroupTiles of the 32 words at p.
+/// A step in the order of kFollowingTiles of the 32 words at p.
 inline Pairs load_step(const uint8_t* p) {
   const __m512i index = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);  // words 4 l and 16 + 4 l
   return _mm512_permutexvar_epi64(index, _mm512_loadu_si512(p));

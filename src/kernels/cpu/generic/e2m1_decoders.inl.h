@@ -2,9 +2,9 @@
 // instruction set with tiles, after tile_decoders.inl.h, which draws the panels.
 //
 //   mxfp4    groups of 32: scales are added to the exponents of what codes stand for. Exact
-//   nvfp4    groups of 16, in the order of kGroupTiles: steps of 32 inputs that follow each other,
-//            two groups. Scales are added to the exponents of a codebook, as 1 and as 1.5 times
-//            the scale. Exact
+//   nvfp4    groups of 16, in the order of kFollowingTiles: steps of 32 inputs that follow each
+//            other, two groups. Scales are added to the exponents of a codebook, as 1 and as 1.5
+//            times the scale. Exact
 
 /// The words of subtract_exponents() for the codes of E2M1.
 constexpr PairTable make_mxfp4_table() {

@@ -25,35 +25,6 @@
 
 constexpr int64_t kGroupSteps = 4;  // of a block
 
-/// Packs up to 8 rows for kSplitGroupTiles, 16 for kGroupTiles. Lane q of a step has its inputs
-/// 16 h + 4 l + w and the next, q being 4 l + 2 h + w / 2: the order in which look_up() leaves 32
-/// codes.
-template <bool kSplit>
-inline void pack_groups(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather,
-                        int64_t k) {
-  for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
-    alignas(64) uint8_t steps[kGroupSteps][kTileRows][64] = {};  // [step][column][pair]
-    for (int64_t m = 0; m < rows; ++m) {
-      alignas(64) float inputs[kBlockInputs];
-      const float* from = block_inputs(x + m * k, gather, begin, k, inputs);
-      for (int64_t step = 0; step < kGroupSteps; ++step, from += 32) {
-        const Float first = load_looked_up<0>(from);
-        const Float second = load_looked_up<1>(from);
-        const Pairs high = round_to_pairs(first, second);
-        store_pairs(steps[step][m], high);
-        if (!kSplit) continue;
-        store_pairs(steps[step][kSplitRows + m], round_to_pairs(sub(first, low_of_pairs(high)),
-                                                                sub(second, high_of_pairs(high))));
-      }
-    }
-    for (int64_t step = 0; step < kGroupSteps; ++step) {
-      transpose_16x16(reinterpret_cast<const float*>(steps[step]),
-                      reinterpret_cast<float*>(packed + step * kStepBytes));
-    }
-    packed += kBlockTileBytes;
-  }
-}
-
 /// A codebook as bf16, to nearest, repeated, and what is left as another.
 template <Format kElement>
 struct RoundedTables {
@@ -281,7 +252,7 @@ class GroupTiles {
 /// Where activations take two terms weights do, unless bf16 holds them.
 template <Format kElement, ActivationOrder kOrder>
 constexpr int group_terms() {
-  return kOrder == ActivationOrder::kSplitGroupTiles && !exact_pairs<kElement>() ? 2 : 1;
+  return kOrder == ActivationOrder::kSplitFollowingTiles && !exact_pairs<kElement>() ? 2 : 1;
 }
 
 /// Groups of a multiple of 32, or the row.

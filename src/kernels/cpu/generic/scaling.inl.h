@@ -37,8 +37,8 @@ constexpr int64_t activation_bytes(ActivationOrder order) {
       return 5 * kVector;
     case ActivationOrder::kTiles:
     case ActivationOrder::kSplitTiles:
-    case ActivationOrder::kGroupTiles:
-    case ActivationOrder::kSplitGroupTiles:
+    case ActivationOrder::kFollowingTiles:
+    case ActivationOrder::kSplitFollowingTiles:
       return 4 * kTileRows * kVector;
     case ActivationOrder::kDigitTiles:
     case ActivationOrder::kShortDigitTiles:

@@ -14,7 +14,7 @@
 //   scaled   the same groups and any codebook of at most 16 entries: scale * (element - zero),
 //            rounded to bf16. A codebook is rounded for each group, then looked up like codes.
 //            And bytes, without a codebook
-//   dense    bf16 as they are, in the order of kGroupTiles
+//   dense    bf16 as they are, in the order of kFollowingTiles
 //   weights  everything else: weights as floats, then bf16. Exact when the product has 8 bits: E2M1
 //            with E8M0 scales. Else rounded, or two terms, high + low: then a block is eight steps,
 //            and the last four meet the same activations as the first
@@ -367,7 +367,7 @@ void decode_weights(const Weights& weights, const StripRows& rows, const BlockRa
   }
 }
 
-/// A block of weights as floats, then bf16, in the order of kGroupTiles: the long way.
+/// A block of weights as floats, then bf16, in the order of kFollowingTiles: the long way.
 template <class Element, class Scaling>
 void decode_following_weights(const Weights& weights, const StripRows& rows,
                               const BlockRange& blocks, int64_t b, const TileOutput& out) {
@@ -387,7 +387,7 @@ void decode_following_weights(const Weights& weights, const StripRows& rows,
   }
 }
 
-/// Dense bf16: only the order changes, and in that of kGroupTiles four neighbours stay together.
+/// Dense bf16: only the order changes, and in kFollowingTiles four neighbours stay together.
 template <class Element, class Scaling>
 void decode_dense_pairs(const Weights& weights, const StripRows& rows, const BlockRange& blocks,
                         const TileOutput& out) {

@@ -1,16 +1,32 @@
 // The unit of an instruction set with tiles: which weights it decodes how, and how activations are
 // packed for it. Included inside its namespace, after method_table.inl.h.
 
-/// Packs rows for kTiles (up to 16) or kSplitTiles (up to 8): block after block, each step a tile
-/// of [lane][row][2]; rows that are not there are zeros.
-template <bool kSplit>
+/// The inputs of a block, in pairs v[j][lane], v[4 + j][lane] of step j. kFollowing: lane q of a
+/// step has its inputs 16 h + 4 l + w and the next, q being 4 l + 2 h + w / 2: the order in which
+/// look_up() leaves 32 codes.
+template <bool kFollowing>
+[[gnu::always_inline]] inline void load_pairs_of_steps(const float* inputs, Float* v) {
+  if constexpr (kFollowing) {
+    for (int j = 0; j < 4; ++j) {
+      v[j] = load_looked_up<0>(inputs + 32 * j);
+      v[4 + j] = load_looked_up<1>(inputs + 32 * j);
+    }
+  } else {
+    transpose_octets(inputs, v);
+  }
+}
+
+/// Packs up to 16 rows for kTiles or kFollowingTiles, up to 8 (kSplit) for kSplitTiles or
+/// kSplitFollowingTiles: block after block, each step a tile of [lane][row][2]; rows that are not
+/// there are zeros.
+template <bool kFollowing, bool kSplit>
 void pack_tiles(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather, int64_t k) {
   for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
     alignas(64) uint8_t steps[4][kTileRows][64] = {};
     for (int64_t m = 0; m < rows; ++m) {
       alignas(64) float block[kBlockInputs];
       Float v[8];
-      transpose_octets(block_inputs(x + m * k, gather, begin, k, block), v);
+      load_pairs_of_steps<kFollowing>(block_inputs(x + m * k, gather, begin, k, block), v);
       for (int j = 0; j < 4; ++j) {
         const Pairs high = round_to_pairs(v[j], v[4 + j]);
         store_pairs(steps[j][m], high);
@@ -133,16 +149,16 @@ struct TileMethods {
   static constexpr Method kDigits = digits<ActivationOrder::kDigitTiles>("digits");
   static constexpr Method kWideDigits = digits<ActivationOrder::kWideDigitTiles>("wide digits");
   static constexpr Method kShortDigits = digits<ActivationOrder::kShortDigitTiles>("short digits");
-  static constexpr Method kGroups = groups<ActivationOrder::kGroupTiles>("group tiles");
+  static constexpr Method kGroups = groups<ActivationOrder::kFollowingTiles>("group tiles");
   static constexpr Method kSplitGroups =
-      groups<ActivationOrder::kSplitGroupTiles>("split group tiles");
+      groups<ActivationOrder::kSplitFollowingTiles>("split group tiles");
   /// Whose tiles have inputs that follow each other.
   static constexpr bool kFollowing = kNvfp4 || kElement == Format::kBF16;
   static constexpr Method kRounded = {
-      kFollowing ? ActivationOrder::kGroupTiles : ActivationOrder::kTiles, &multiply_rounded,
+      kFollowing ? ActivationOrder::kFollowingTiles : ActivationOrder::kTiles, &multiply_rounded,
       "rounded tiles"};
   static constexpr Method kExact = {
-      kFollowing ? ActivationOrder::kSplitGroupTiles : ActivationOrder::kSplitTiles,
+      kFollowing ? ActivationOrder::kSplitFollowingTiles : ActivationOrder::kSplitTiles,
       &multiply_exact, "tiles"};
   static constexpr Method kTwoTerms = {ActivationOrder::kSplitTiles, &multiply_two_terms,
                                        "two-term tiles", 2};
@@ -238,14 +254,18 @@ struct Unit {
     if (order == ActivationOrder::kShortDigitTiles) {
       return pack_digits<ActivationOrder::kShortDigitTiles>(packed, x, rows, gather, k);
     }
-    if (order == ActivationOrder::kGroupTiles) {
-      return pack_groups<false>(packed, x, rows, gather, k);
+    if (order == ActivationOrder::kFollowingTiles) {
+      return pack_tiles<true, false>(packed, x, rows, gather, k);
     }
-    if (order == ActivationOrder::kSplitGroupTiles) {
-      return pack_groups<true>(packed, x, rows, gather, k);
+    if (order == ActivationOrder::kSplitFollowingTiles) {
+      return pack_tiles<true, true>(packed, x, rows, gather, k);
     }
-    if (order == ActivationOrder::kTiles) return pack_tiles<false>(packed, x, rows, gather, k);
-    if (order == ActivationOrder::kSplitTiles) return pack_tiles<true>(packed, x, rows, gather, k);
+    if (order == ActivationOrder::kTiles) {
+      return pack_tiles<false, false>(packed, x, rows, gather, k);
+    }
+    if (order == ActivationOrder::kSplitTiles) {
+      return pack_tiles<false, true>(packed, x, rows, gather, k);
+    }
     if (order == ActivationOrder::kThreeBytes) {
       return pack_octet_row(packed, x, gather, k, order, pack_triples);
     }

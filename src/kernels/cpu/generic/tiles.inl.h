@@ -21,9 +21,9 @@
 // memory. Many columns: the inputs of a panel for all activations, and the sums of a stretch, stay
 // in the second-level cache; those of the next panel, and its codes, are asked for meanwhile.
 //
-// kGroupTiles and kSplitGroupTiles, in which NVFP4 and bf16 come, have the inputs of a block in
-// another order; bounds are the same. kSplitTiles: x = high + low, each a column, so that a tile
-// has 8 rows of activations, and 8 rows take as long as one. Accuracy, u = 2^-24:
+// kFollowingTiles and kSplitFollowingTiles, in which NVFP4 and bf16 come, have the inputs of a
+// block in another order; bounds are the same. kSplitTiles: x = high + low, each a column, so that
+// a tile has 8 rows of activations, and 8 rows take as long as one. Accuracy, u = 2^-24:
 //   |y - exact| <= g * sum |w| |x|,  g = r + n u / (1 - n u),  n = K + blocks + 4 (kSplitTiles: 5)
 //   r = 2^-8 for kTiles (activations), and 2^-8 more where weights are rounded;
 //       2^-16 for kSplitTiles, and 2^-16 more, and K more in n, where weights take two terms
