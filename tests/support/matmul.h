@@ -65,7 +65,8 @@ inline bool takes_bf16(const cpu::Method& method) {
 
 /// Whether each row of activations is multiplied by itself.
 inline bool takes_rows_alone(const cpu::Method& method) {
-  return std::string_view(method.name) == "rows" || method.order == cpu::ActivationOrder::kBytes;
+  return std::string_view(method.name).starts_with("rows") ||
+         method.order == cpu::ActivationOrder::kBytes;
 }
 
 constexpr float kCanary = 12345.5F;

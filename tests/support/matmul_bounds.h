@@ -112,7 +112,7 @@ inline double relative_bound(const cpu::Kernels& kernels, const cpu::Method& met
     default:
       break;
   }
-  if (std::string_view(method.name) == "rows") {
+  if (std::string_view(method.name).starts_with("rows")) {
     return rounding_bound(19 + 8 * (fma - 1) + fma * blocks + levels);
   }
   return rounding_bound(5 + fma * std::ceil(k / lanes) + levels + std::ceil(k / 1024));

@@ -294,6 +294,29 @@ TEST(ChooseMethod, takes_panels_for_many_tokens_and_floats_for_small_groups) {
   EXPECT_EQ(name(bf16, 5, Precision::kBF16), "panels of pairs");
 }
 
+TEST(ChooseMethod, takes_digits_for_one_or_two_tokens_without_dot_products) {
+  if (!is_compiled_in("avx2")) GTEST_SKIP();
+  const auto expect = [&](const WeightFormat& format, int64_t m, std::string_view name,
+                          ActivationOrder order, bool invariant = false) {
+    const Method method = chosen_of("avx2", format, m, Precision::kF32, invariant);
+    EXPECT_EQ(method.name, name) << "M " << m;
+    EXPECT_EQ(method.order, order) << "M " << m;
+  };
+  const WeightFormat u4 = {Format::kU4, Format::kF16, Zero::kU8, 128};
+  const WeightFormat nvfp4 = {Format::kE2M1, Format::kE4M3, Zero::kNone, 16};
+  for (const WeightFormat& format : {u4, nvfp4}) {
+    expect(format, 1, "rows", ActivationOrder::kThreeBytes);
+    expect(format, 2, "rows", ActivationOrder::kThreeBytes);
+    expect(format, 3, "rows of floats", ActivationOrder::kOctets);
+    expect(format, 8, "rows of floats", ActivationOrder::kOctets);
+    expect(format, 9, "strips", ActivationOrder::kOctets);
+    expect(format, 9, "rows", ActivationOrder::kThreeBytes, true);
+  }
+  const WeightFormat nf4 = {Format::kNF4, Format::kF32, Zero::kNone, 64};
+  expect(nf4, 1, "rows", ActivationOrder::kOctets);
+  expect(nf4, 5, "strips", ActivationOrder::kOctets);
+}
+
 /// The layout that cpu_kernels.h draws, element by element.
 TEST(Pack, puts_inputs_where_the_header_says) {
   for (const Kernels* kernels : all_kernels()) {
@@ -354,10 +377,11 @@ TEST(Pack, three_digits_are_the_inputs_in_steps_of_a_power_of_two) {
       {{0x1.FFFFFEp127F, -0x1p127F, 0x1p104F, 0, 0x1p106F, 0, 0, -0x1p107F}, 0x1p106F},
       {{0x1p-149F, -0x1p-149F, 0x1p-127F, 0x1p-126F, 0, 0, 0, 0x1p-110F}, 0x1p-126F}};
   for (const Kernels* kernels : all_kernels()) {
-    if (!runs_here(*kernels) || (kernels->required_features & kCpuAvx512Vnni) == 0) continue;
+    constexpr uint32_t kHaveDigits = kCpuAvx2 | kCpuAvx512Vnni;
+    if (!runs_here(*kernels) || (kernels->required_features & kHaveDigits) == 0) continue;
     const int64_t lanes = kernels->lanes;
     const int64_t bytes = kernels->packed_bytes(8, ActivationOrder::kThreeBytes);
-    ASSERT_EQ(bytes, 9 * 4 * lanes);
+    ASSERT_EQ(bytes, (9 * 4 * lanes + 63) / 64 * 64);
     testing::GuardedBytes packed(bytes);
     for (const Octet& octet : octets) {
       kernels->pack(reinterpret_cast<uint8_t*>(packed.data()), octet.inputs, 1, nullptr, 8,

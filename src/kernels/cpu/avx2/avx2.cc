@@ -13,6 +13,8 @@ namespace {
 //
 #include "kernels/cpu/generic/products.inl.h"
 //
+#include "kernels/cpu/generic/triple_products.inl.h"
+//
 #include "kernels/cpu/generic/gemv.inl.h"
 //
 #include "kernels/cpu/generic/gemm.inl.h"
@@ -23,7 +25,7 @@ namespace {
 //
 #include "kernels/cpu/generic/method_table.inl.h"
 //
-#include "kernels/cpu/generic/vector_unit.inl.h"
+#include "kernels/cpu/generic/byte_unit.inl.h"
 //
 #include "kernels/cpu/generic/kernel_list.inl.h"
 

@@ -31,21 +31,21 @@ inline __m128i load_16_bytes(const uint8_t* p) {
 template <Format kElement>
 struct Element;
 
+inline __m256i load_halves(const uint8_t* lower, const uint8_t* upper) {
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(load_16_bytes(lower)), load_16_bytes(upper),
+                                 1);
+}
+inline __m256i shuffle_halves(__m256i v, __m128i index) {
+  return _mm256_shuffle_epi8(v, _mm256_broadcastsi128_si256(index));
+}
+
 /// Lane i: the three bytes at p + 3 * i. Two loads overlap so that none passes the 24 bytes.
 inline __m256i load_24_bit_lanes(const uint8_t* p) {
-  const __m256i bytes =
-      _mm256_inserti128_si256(_mm256_castsi128_si256(load_16_bytes(p)), load_16_bytes(p + 8), 1);
+  const __m256i bytes = load_halves(p, p + 8);
   const __m256i spread =
       _mm256_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1,  // bytes 0 to 11
                        4, 5, 6, -1, 7, 8, 9, -1, 10, 11, 12, -1, 13, 14, 15, -1);
   return _mm256_shuffle_epi8(bytes, spread);
-}
-
-/// Lane i: the four bytes at p + 5 * i + offset, for offset 0 and 1.
-template <int offset>
-inline __m256i load_40_bit_lanes(const uint8_t* p) {
-  return _mm256_i32gather_epi32(reinterpret_cast<const int*>(p + offset),
-                                _mm256_setr_epi32(0, 5, 10, 15, 20, 25, 30, 35), 1);
 }
 
 /// Entry (index mod 2^kBits) of a table of kSize floats, kSize = 8, 16 or 32.
@@ -94,8 +94,8 @@ struct Element<Format::kNFL3> : TableElement<Format::kNFL3> {};
 template <>
 struct Element<Format::kNFL4> : TableElement<Format::kNFL4> {};
 
-/// Codes of five bits. An octet has 40, so two words for each lane: the codes 0 to 3 lie in the
-/// first 20 bits of `low`, 4 to 7 behind the first 12 of `high`.
+/// Codes of five bits. An octet has 40, so two words of three bytes for each lane: the codes 0 to 3
+/// lie in the first 20 bits of `low`, 4 to 7 behind the first 4 of `high`.
 template <>
 struct Element<Format::kNFL5> {
   static constexpr int kBits = 5;
@@ -105,11 +105,25 @@ struct Element<Format::kNFL5> {
     __m256i low;
     __m256i high;
   };
-  static Codes load(const uint8_t* p) { return {load_40_bit_lanes<0>(p), load_40_bit_lanes<1>(p)}; }
+  /// Four octets are 20 bytes: 16 from the first one on, and 16 from the fifth.
+  static Codes load(const uint8_t* p) {
+    const __m256i first = load_halves(p, p + 20);
+    const __m256i fifth = load_halves(p + 4, p + 24);
+    const __m128i low_first = _mm_setr_epi8(0, 1, 2, -1, 5, 6, 7, -1, 10, 11, 12, -1,  //
+                                            -1, -1, -1, -1);
+    const __m128i low_fifth = _mm_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,  //
+                                            11, 12, 13, -1);
+    const __m128i high_first = _mm_setr_epi8(2, 3, 4, -1, -1, -1, -1, -1, -1, -1, -1, -1,  //
+                                             -1, -1, -1, -1);
+    const __m128i high_fifth = _mm_setr_epi8(-1, -1, -1, -1, 3, 4, 5, -1, 8, 9, 10, -1,  //
+                                             13, 14, 15, -1);
+    return {_mm256_or_si256(shuffle_halves(first, low_first), shuffle_halves(fifth, low_fifth)),
+            _mm256_or_si256(shuffle_halves(first, high_first), shuffle_halves(fifth, high_fifth))};
+  }
   template <int j>
   static Float value(const Codes& codes) {
     const __m256i index =
-        _mm256_srli_epi32(j < 4 ? codes.low : codes.high, 5 * j - (j < 4 ? 0 : 8));
+        _mm256_srli_epi32(j < 4 ? codes.low : codes.high, 5 * j - (j < 4 ? 0 : 16));
     return look_up<32>(kFloatTable<Format::kNFL5, 32>.values, index);
   }
 };
@@ -143,6 +157,43 @@ struct Element<Format::kE2M1> {
     const Float signs = _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28 - 4 * j));
     return _mm256_xor_ps(permute(magnitudes, _mm256_srli_epi32(codes, 4 * j)),
                          _mm256_and_ps(signs, sign_bit));
+  }
+};
+
+/// Formats whose values are small integers up to a factor: the block as unsigned bytes, value /
+/// kFactor + (1 << kShift).
+template <Format kElement>
+struct OctetBytes {
+  static constexpr bool kExists = false;
+};
+
+template <>
+struct OctetBytes<Format::kU4> {
+  static constexpr bool kExists = true;
+  static constexpr int kBits = 4;
+  static constexpr int kShift = 3;
+  static constexpr float kFactor = 1;
+  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
+  using Codes = ByteCodes;
+  static Codes load(const uint8_t* p) {
+    const __m256i codes = load_32_bytes(p);
+    return {and_bits(codes, 0x0F0F0F0Fu), and_bits(shift_right<4>(codes), 0x0F0F0F0Fu)};
+  }
+};
+
+template <>
+struct OctetBytes<Format::kE2M1> {
+  static constexpr bool kExists = true;
+  static constexpr int kBits = 4;
+  static constexpr int kShift = 4;
+  static constexpr float kFactor = 0.5f;
+  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
+  using Codes = ByteCodes;
+  static Codes load(const uint8_t* p) {
+    alignas(16) static constexpr uint8_t kTable[16] = {16, 17, 18, 19, 20, 22, 24, 28,
+                                                       16, 15, 14, 13, 12, 10, 8,  4};
+    const Codes codes = OctetBytes<Format::kU4>::load(p);
+    return {lookup_bytes(kTable, codes.even), lookup_bytes(kTable, codes.odd)};
   }
 };
 

@@ -41,7 +41,9 @@ inline Float bf16_to_float(__m128i bits) {
 
 /// The `bytes` <= 16 at p, then zeros.
 inline __m128i load_part(const uint8_t* p, int bytes) {
-  if (bytes == 16) return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const auto* from = reinterpret_cast<const __m128i*>(p);
+  if (bytes == 16) return _mm_loadu_si128(from);
+  if (bytes == 8) return _mm_loadl_epi64(from);
   alignas(16) uint8_t padded[16] = {};
   __builtin_memcpy(padded, p, static_cast<unsigned long>(bytes));
   return _mm_load_si128(reinterpret_cast<const __m128i*>(padded));

@@ -74,6 +74,21 @@ inline Float reciprocal_above(Float v, float floor, float factor) {
 inline Int zero_int() {
   return _mm256_setzero_si256();
 }
+inline Int broadcast_int(uint32_t bits) {
+  return _mm256_set1_epi32(static_cast<int>(bits));
+}
+inline Int max_int(Int a, Int b) {
+  return _mm256_max_epi32(a, b);
+}
+inline Int xor_bits(Int v, uint32_t bits) {
+  return _mm256_xor_si256(v, broadcast_int(bits));
+}
+inline Int bits_of(Float v) {
+  return _mm256_castps_si256(v);
+}
+inline Float float_of_bits(Int bits) {
+  return _mm256_castsi256_ps(bits);
+}
 inline Int load_int(const uint8_t* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
@@ -100,6 +115,11 @@ template <int n>
 inline Int shift_right(Int v) {
   return _mm256_srli_epi32(v, n);
 }
+/// The sign comes in from the left.
+template <int n>
+inline Int shift_right_signed(Int v) {
+  return _mm256_srai_epi32(v, n);
+}
 inline Float int_to_float(Int v) {
   return _mm256_cvtepi32_ps(v);
 }
@@ -121,6 +141,27 @@ inline Int dot_bytes(Int sum, Int a, Int x) {
 /// The same with both signed; x is not -128.
 inline Int dot_signed_bytes(Int sum, Int a, Int x) {
   return dot_bytes(sum, _mm256_abs_epi8(a), _mm256_sign_epi8(x, a));
+}
+
+/// Codes in bytes, those with even and with odd numbers.
+struct ByteCodes {
+  Int even;
+  Int odd;
+};
+// All registers are taken by one row of weights and what it meets.
+constexpr int kDotRowsAtOnce = 1;
+
+/// sums[r] += the products of eight bytes a lane: codes are unsigned and at most 31, x signed, so
+/// that sums of four fit into 16 bits.
+template <int kRows>
+[[gnu::always_inline]] inline void add_octet_products(const ByteCodes (&codes)[kRows], Int even,
+                                                      Int odd, Int (&sums)[kRows]) {
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    const Int fours = _mm256_add_epi16(_mm256_maddubs_epi16(codes[r].even, even),
+                                       _mm256_maddubs_epi16(codes[r].odd, odd));
+    sums[r] = _mm256_add_epi32(sums[r], _mm256_madd_epi16(fours, _mm256_set1_epi16(1)));
+  }
 }
 
 inline __m256i lane_numbers() {

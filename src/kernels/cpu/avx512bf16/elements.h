@@ -118,6 +118,17 @@ struct ByteCodes {
   __m512i even;
   __m512i odd;
 };
+constexpr int kDotRowsAtOnce = 4;
+
+/// sums[r] += the products of eight bytes a lane, codes unsigned and x signed.
+template <int kRows>
+[[gnu::always_inline]] inline void add_octet_products(const ByteCodes (&codes)[kRows], Int even,
+                                                      Int odd, Int (&sums)[kRows]) {
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) sums[r] = dot_bytes(sums[r], codes[r].even, even);
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) sums[r] = dot_bytes(sums[r], codes[r].odd, odd);
+}
 
 template <Format kElement>
 struct OctetBytes {

@@ -87,10 +87,30 @@ class GroupTiles {
   }
 
  private:
+  /// The groups of a block's steps. Divisions would take as long as decoding a row, so that tiles
+  /// of a block share them.
+  struct BlockGroups {
+    int64_t of_step[kGroupSteps];
+    int sums;  // that the row has: scales of other groups are not known
+  };
+  BlockGroups groups_of(int64_t b) const {
+    const Weights& weights = task_.weights;
+    BlockGroups groups;
+    for (int64_t step = 0; step < kGroupSteps; ++step) {
+      const int64_t group = (b * kBlockInputs + 32 * step) / weights.group_size;
+      // Any, where inputs are zeros.
+      groups.of_step[step] = group < weights.groups ? group : weights.groups - 1;
+    }
+    const int64_t left = weights.cols - b * kBlockInputs;
+    const int64_t sums = (left + kSumInputs - 1) / kSumInputs;
+    groups.sums = static_cast<int>(sums < kSums ? sums : kSums);
+    return groups;
+  }
+
   /// A tile whose sums are to be added.
   struct Sums {
     int64_t row = -1;  // of the strip; -1: there are none
-    int64_t block = 0;
+    BlockGroups groups;
   };
 
   int64_t rows_of_strip(int64_t n) const {
@@ -107,31 +127,36 @@ class GroupTiles {
     __builtin_memset(scratch_.totals, 0, sizeof(scratch_.totals));
     Sums held;  // in part in the tiles
     int turn = 0;
-    decode_tile(n, rows, 0, 0, scratch_.panels[0]);
+    BlockGroups groups = groups_of(0);
+    decode_tile(n, rows, 0, 0, groups, scratch_.panels[0]);
     const uint8_t* inputs = task_.x.data;
     for (int64_t b = 0; b < blocks_; ++b) {
+      const BlockGroups next_groups = groups_of(b + 1);
       load_group_inputs(inputs);
       for (int64_t i = 0; i < tiles; ++i) {
         multiply_groups<kTerms, kStepsOfSum>(scratch_.panels[turn], scratch_.sums[1 - turn][0][0],
                                              scratch_.sums[turn][0][0]);
         const bool last = i + 1 == tiles;
-        decode_tile(n, rows, last ? b + 1 : b, last ? 0 : i + 1, scratch_.panels[1 - turn]);
+        decode_tile(n, rows, last ? b + 1 : b, last ? 0 : i + 1, last ? next_groups : groups,
+                    scratch_.panels[1 - turn]);
         add_tile(held, 1 - turn);
-        held = {.row = i * kTileRows, .block = b};
+        held = {.row = i * kTileRows, .groups = groups};
         turn = 1 - turn;
       }
       inputs += kBlockTileBytes;
+      groups = next_groups;
     }
     store_group_sums<kStepsOfSum>(scratch_.sums[1 - turn][0][0]);
     add_tile(held, 1 - turn);
   }
 
   /// Tile i of block b, if there is one.
-  void decode_tile(int64_t n, int64_t rows, int64_t b, int64_t i, uint8_t* panel) const {
+  void decode_tile(int64_t n, int64_t rows, int64_t b, int64_t i, const BlockGroups& groups,
+                   uint8_t* panel) const {
     if (b == blocks_) return;
     const StripRows tile = {n, i * kTileRows, rows};
     if constexpr (kZeros) {
-      const ZeroPoints zeros(task_.weights, n + i * kTileRows, b);
+      const ZeroPoints zeros(task_.weights, n + i * kTileRows, groups);
       decode_rows_of_tile<E>(
           task_.weights, tile, b, whole_blocks_,
           [ panel, zeros ](int64_t r, const uint8_t* codes) __attribute__((always_inline)) {
@@ -165,12 +190,9 @@ class GroupTiles {
 
   /// The zero points of the steps of one block, for a tile of rows.
   struct ZeroPoints {
-    ZeroPoints(const Weights& weights, int64_t row, int64_t b)
+    ZeroPoints(const Weights& weights, int64_t row, const BlockGroups& block)
         : zeros(weights.zeros + row * weights.groups), groups(weights.groups) {
-      for (int64_t step = 0; step < kGroupSteps; ++step) {
-        const int64_t group = (b * kBlockInputs + 32 * step) / weights.group_size;
-        of_step[step] = group < groups ? group : groups - 1;  // any, where inputs are zeros
-      }
+      __builtin_memcpy(of_step, block.of_step, sizeof(of_step));
     }
     const uint8_t* zeros;
     int64_t groups;
@@ -191,12 +213,10 @@ class GroupTiles {
 
   void add_tile(const Sums& to, int turn) {
     if (to.row < 0) return;
-    const int64_t left = task_.weights.cols - to.block * kBlockInputs;
-    if (left > kBlockInputs - kSumInputs) return add_sums<kSums>(to, turn);
-    // Scales of groups that the row does not have are not known.
+    if (to.groups.sums == kSums) return add_sums<kSums>(to, turn);
     if constexpr (kSums == 4) {
-      if (left > 64) return add_sums<3>(to, turn);
-      if (left > 32) return add_sums<2>(to, turn);
+      if (to.groups.sums == 3) return add_sums<3>(to, turn);
+      if (to.groups.sums == 2) return add_sums<2>(to, turn);
     }
     add_sums<1>(to, turn);
   }
@@ -204,9 +224,7 @@ class GroupTiles {
   void add_sums(const Sums& to, int turn) {
     const int64_t stride = staged_stride_;
     int64_t groups[kCount];
-    for (int64_t i = 0; i < kCount; ++i) {
-      groups[i] = (to.block * kBlockInputs + kSumInputs * i) / task_.weights.group_size;
-    }
+    for (int64_t i = 0; i < kCount; ++i) groups[i] = to.groups.of_step[kStepsOfSum * i];
     const float* sums = scratch_.sums[turn][0][0];
     float* totals = scratch_.totals[to.row];
     const float* staged = staged_ + to.row * stride;

@@ -5,8 +5,8 @@ using enum GroupKind;
 
 /// Each row of activations by itself.
 template <class Weight, class Product>
-constexpr Method each_row(ActivationOrder order) {
-  return {order, &Weight::template each_row<Product>, "rows"};
+constexpr Method each_row(ActivationOrder order, const char* name = "rows") {
+  return {order, &Weight::template each_row<Product>, name};
 }
 
 /// What needs no more than vectors of floats and bytes.

@@ -1,6 +1,6 @@
-// The product of instruction sets with VNNI: float32 activations by dot products of bytes, for
-// weights that are small integers. Included inside the namespace of such an instruction set, after
-// products.inl.h.
+// The product of instruction sets with dot products of bytes: float32 activations by three of them,
+// for weights that are small integers. Included inside the namespace of such an instruction set,
+// after products.inl.h.
 //
 // An octet of activations becomes integers of 24 bits under one scale, a power of two, and these
 // become three signed digits:
@@ -57,25 +57,42 @@ struct TripleProduct {
   template <int kM, int kRows>
   [[gnu::always_inline]] static void add(const Codes (&codes)[kRows], const uint8_t* const (&x)[kM],
                                          Float (&part)[kRows][kM]) {
+    constexpr int kAtOnce = kRows < kDotRowsAtOnce ? kRows : kDotRowsAtOnce;
+    static_assert(kRows % kAtOnce == 0);
 #pragma GCC unroll 4
     for (int m = 0; m < kM; ++m) {
-      // Two chains, as each addition waits for the one before it: 2^8 d2 + d1, and d0.
-      Int high[kRows];
-      Int low[kRows];
-      begin<kRows>(load_int(x[m] + kTripleSums), high, low);
-      add_digit<0, kRows>(codes, x[m], high);
-      add_digit<2, kRows>(codes, x[m], low);
 #pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) high[r] = shift_left<8>(high[r]);
-      add_digit<1, kRows>(codes, x[m], high);
-      Float scale = load(reinterpret_cast<const float*>(x[m] + kTripleScales));
-      if constexpr (Bytes::kFactor != 1) scale = mul(scale, broadcast(Bytes::kFactor));
+      for (int r = 0; r < kRows; r += kAtOnce) {
+        Codes some[kAtOnce];
 #pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) part[r][m] = end(high[r], low[r], scale);
+        for (int i = 0; i < kAtOnce; ++i) some[i] = codes[r + i];
+        Float sums[kAtOnce];
+        add_rows<kAtOnce>(some, x[m], sums);
+#pragma GCC unroll 4
+        for (int i = 0; i < kAtOnce; ++i) part[r + i][m] = sums[i];
+      }
     }
   }
 
  private:
+  template <int kRows>
+  [[gnu::always_inline]] static void add_rows(const Codes (&codes)[kRows], const uint8_t* x,
+                                              Float (&part)[kRows]) {
+    // Two chains, as each addition waits for the one before it: 2^8 d2 + d1, and d0.
+    Int high[kRows];
+    Int low[kRows];
+    begin<kRows>(load_int(x + kTripleSums), high, low);
+    add_digit<0, kRows>(codes, x, high);
+    add_digit<2, kRows>(codes, x, low);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) high[r] = shift_left<8>(high[r]);
+    add_digit<1, kRows>(codes, x, high);
+    Float scale = load(reinterpret_cast<const float*>(x + kTripleScales));
+    if constexpr (Bytes::kFactor != 1) scale = mul(scale, broadcast(Bytes::kFactor));
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) part[r] = end(high[r], low[r], scale);
+  }
+
   /// Whether sums of eight products are below 2^31.
   static constexpr bool kFits = Bytes::kBits <= 4;
 
@@ -103,10 +120,7 @@ struct TripleProduct {
                                                Int (&sums)[kRows]) {
     const Int even = load_int(x + 2 * kDigit * kVectorBytes);
     const Int odd = load_int(x + (2 * kDigit + 1) * kVectorBytes);
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) sums[r] = dot_bytes(sums[r], codes[r].even, even);
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) sums[r] = dot_bytes(sums[r], codes[r].odd, odd);
+    add_octet_products<kRows>(codes, even, odd, sums);
   }
 };
 

@@ -1,0 +1,30 @@
+// The unit of an instruction set that multiplies floats and bytes, but bytes not so fast that it
+// would pay for many rows. Included inside its namespace, after method_table.inl.h.
+
+struct Unit {
+  /// Which method runs when.
+  template <class Weight>
+  static constexpr void fill(const MethodTable& table) {
+    using Vectors = VectorMethods<Weight>;
+    constexpr Format kElement = Weight::kElement;
+    if constexpr (OctetBytes<kElement>::kExists) {
+      // Digits take less for a row of weights, floats for each row of activations.
+      constexpr Method kDigits =
+          each_row<Weight, TripleProduct<kElement>>(ActivationOrder::kThreeBytes);
+      constexpr Method kFloats =
+          each_row<Weight, FloatProduct<typename Weight::E>>(Weight::E::kOrder, "rows of floats");
+      table.f32({{kDigits, 2}, {kFloats, 8}, {Vectors::kStrips}}, kDigits);
+    } else {
+      table.f32({{Vectors::kRows, 4}, {Vectors::kStrips}}, Vectors::kRows);
+    }
+    if constexpr (Vectors::kHasBytes) table.int8({{Vectors::kBytes}}, Vectors::kBytes);
+  }
+  static int64_t scratch_bytes(int64_t) { return 0; }
+  static void pack(uint8_t* packed, const float* x, int64_t, const uint32_t* gather, int64_t k,
+                   ActivationOrder order) {
+    if (order == ActivationOrder::kThreeBytes) {
+      return pack_octet_row(packed, x, gather, k, order, pack_triples);
+    }
+    pack_row(packed, x, gather, k, order);
+  }
+};
