@@ -148,7 +148,7 @@ struct ByteCodes {
   Int even;
   Int odd;
 };
-// All registers are taken by one row of weights and what it meets.
+// Rows of weights that meet a digit together: one, and what it meets, take all registers.
 constexpr int kDotRowsAtOnce = 1;
 
 /// sums[r] += the products of eight bytes a lane: codes are unsigned and at most 31, x signed, so

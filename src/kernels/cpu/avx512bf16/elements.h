@@ -118,7 +118,7 @@ struct ByteCodes {
   __m512i even;
   __m512i odd;
 };
-constexpr int kDotRowsAtOnce = 4;
+constexpr int kDotRowsAtOnce = 4;  // rows of weights that meet a digit together
 
 /// sums[r] += the products of eight bytes a lane, codes unsigned and x signed.
 template <int kRows>
