@@ -190,10 +190,9 @@ struct OctetBytes<Format::kE2M1> {
   static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
   using Codes = ByteCodes;
   static Codes load(const uint8_t* p) {
-    alignas(16) static constexpr uint8_t kTable[16] = {16, 17, 18, 19, 20, 22, 24, 28,
-                                                       16, 15, 14, 13, 12, 10, 8,  4};
     const Codes codes = OctetBytes<Format::kU4>::load(p);
-    return {lookup_bytes(kTable, codes.even), lookup_bytes(kTable, codes.odd)};
+    return {lookup_bytes(kE2m1Unsigned.bytes, codes.even),
+            lookup_bytes(kE2m1Unsigned.bytes, codes.odd)};
   }
 };
 

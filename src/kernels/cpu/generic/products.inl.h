@@ -128,9 +128,7 @@ struct ByteElement<Format::kE2M1> {
   static constexpr float kFactor = 0.5f;  // which this takes back
   template <int h>
   static Int dot(Int sum, Int codes, Int x) {
-    alignas(16) static constexpr uint8_t kTable[16] = {16, 17, 18, 19, 20, 22, 24, 28,
-                                                       16, 15, 14, 13, 12, 10, 8,  4};
-    return dot_bytes(sum, lookup_bytes(kTable, code_bytes<4, h>(codes)), x);
+    return dot_bytes(sum, lookup_bytes(kE2m1Unsigned.bytes, code_bytes<4, h>(codes)), x);
   }
 };
 
