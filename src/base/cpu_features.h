@@ -6,11 +6,12 @@
 namespace subbyte {
 
 enum CpuFeature : uint32_t {
-  kCpuAvx2 = 1u << 0,        // AVX2, FMA and F16C
-  kCpuAvx512 = 1u << 1,      // AVX-512 F, BW, VL, DQ
-  kCpuAvx512Vnni = 1u << 2,  // AVX-512 VNNI and VBMI
-  kCpuAvx512Bf16 = 1u << 3,  // AVX-512 BF16
-  kCpuAmx = 1u << 4,         // AMX with BF16 and INT8 tiles, after the system has granted them
+  kCpuAvx2 = 1u << 0,          // AVX2, FMA and F16C
+  kCpuAvx512 = 1u << 1,        // AVX-512 F, BW, VL, DQ
+  kCpuAvx512Vnni = 1u << 2,    // AVX-512 VNNI and VBMI
+  kCpuAvx512Bf16 = 1u << 3,    // AVX-512 BF16
+  kCpuFastBf16Dots = 1u << 4,  // BF16's dot products take as long as an FMA, not four times
+  kCpuAmx = 1u << 5,           // AMX with BF16 and INT8 tiles, after the system has granted them
 };
 
 /// Bits of CpuFeature, with the state of the vector registers enabled by the system.

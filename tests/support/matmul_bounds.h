@@ -87,6 +87,7 @@ inline double relative_bound(const cpu::Kernels& kernels, const cpu::Method& met
     case cpu::ActivationOrder::kDotBytes:
       return rounding_bound(std::ceil(k / 32) + groups + 10);
     case cpu::ActivationOrder::kDotDigits:
+    case cpu::ActivationOrder::kDotShortDigits:
       return 3.02 * rounding_bound(blocks + groups + 10);
     case cpu::ActivationOrder::kSplitPairs:
       return 0x1.02p-16 + 0x1p-17 + rounding_bound(29 + blocks + levels);
@@ -132,6 +133,7 @@ inline double half_step(const cpu::Method& method) {
     case cpu::ActivationOrder::kDotDigits:
       return 0x1p-22;
     case cpu::ActivationOrder::kShortDigitTiles:
+    case cpu::ActivationOrder::kDotShortDigits:
       return 0x1p-14;
     default:
       return 0;
@@ -145,6 +147,7 @@ inline const Oracle& local_oracle(const cpu::Method& method, const Expected& exp
     case cpu::ActivationOrder::kWideDigitTiles:
     case cpu::ActivationOrder::kShortDigitTiles:
     case cpu::ActivationOrder::kDotDigits:
+    case cpu::ActivationOrder::kDotShortDigits:
       return expected.blocks;
     case cpu::ActivationOrder::kDotBytes:
       return expected.quads;

@@ -29,6 +29,9 @@ std::string names() {
 bool runs_here(const Kernels& kernels) {
   return (kernels.required_features & ~cpu_features()) == 0;
 }
+bool belongs_here(const Kernels& kernels) {
+  return runs_here(kernels) && (kernels.wanted_features & ~cpu_features()) == 0;
+}
 
 }  // namespace
 
@@ -82,7 +85,7 @@ std::span<const Kernels* const> all_kernels() {
 
 Result<const Kernels*> select_kernels(std::string_view forced) {
   for (const Kernels* kernels : all_kernels()) {
-    if (forced.empty() ? runs_here(*kernels) : kernels->name == forced) {
+    if (forced.empty() ? belongs_here(*kernels) : kernels->name == forced) {
       if (runs_here(*kernels)) return kernels;
       return Error{"isa.unsupported",
                    "instruction set " + std::string(forced) + ": this processor does not have it"};

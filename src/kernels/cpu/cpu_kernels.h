@@ -27,9 +27,9 @@
 //   kFollowingTiles, kSplitFollowingTiles
 //                as kTiles and kSplitTiles, but each step has 32 inputs that follow each other:
 //                see generic/tile_unit.inl.h
-//   kDotBytes, kDotDigits, kDotPairs
+//   kDotBytes, kDotDigits, kDotShortDigits, kDotPairs
 //                for panels, 6 rows side by side: signed bytes with a scale for each 32 inputs; two
-//                rows of three signed digits; bf16: see generic/dot_packing.inl.h
+//                rows of three signed digits; three of two; bf16: see generic/dot_packing.inl.h
 //
 // The last block is filled up with zeros.
 
@@ -58,6 +58,7 @@ enum class ActivationOrder : uint8_t {
   kSplitFollowingTiles,
   kDotBytes,
   kDotDigits,
+  kDotShortDigits,
   kDotPairs,
 };
 
@@ -74,6 +75,7 @@ inline constexpr int64_t kDigitRows = kTileRows / 3;
 inline constexpr int64_t kWideDigitRows = kTileRows / 2;
 inline constexpr int64_t kDotRows = 6;
 inline constexpr int64_t kDotDigitRows = kDotRows / 3;
+inline constexpr int64_t kDotShortDigitRows = kDotRows / 2;
 
 /// Rows of activations that are packed as one.
 constexpr int64_t rows_per_pack(ActivationOrder order) {
@@ -94,6 +96,8 @@ constexpr int64_t rows_per_pack(ActivationOrder order) {
       return kDotRows;
     case ActivationOrder::kDotDigits:
       return kDotDigitRows;
+    case ActivationOrder::kDotShortDigits:
+      return kDotShortDigitRows;
     default:
       return 1;
   }
@@ -180,8 +184,9 @@ struct MatmulKernel {
 };
 
 struct Kernels {
-  std::string_view name;       // "scalar", "avx2", "avx512"
+  std::string_view name;       // of the folder
   uint32_t required_features;  // bits of CpuFeature
+  uint32_t wanted_features;    // without which others are faster
   int lanes;                   // floats in a vector
   std::span<const MatmulKernel> matmuls;
 
@@ -214,7 +219,7 @@ const Method& choose_method(const Kernels& kernels, const MatmulKernel& kernel,
 /// All that are compiled in, best first.
 std::span<const Kernels* const> all_kernels();
 
-/// The best that this machine runs, or the one that `forced` names (the commands pass the
+/// The best for this machine, or the one that `forced` names (the commands pass the
 /// environment variable SUBBYTE_ISA). Codes: isa.unknown, isa.unsupported.
 Result<const Kernels*> select_kernels(std::string_view forced = {});
 

@@ -1,6 +1,6 @@
 // The kernels of one instruction set: the mainloops of generic/ over the vectors of this folder.
 // Zen 4 and 5: there a bf16 dot product is as fast as one fused multiply-add. (It is a quarter as
-// fast on Intel's, which have AMX instead.)
+// fast on Intel's.)
 #include "kernels/cpu/avx512bf16/elements.h"
 
 #include "base/cpu_features.h"
@@ -37,9 +37,13 @@ namespace {
 //
 #include "kernels/cpu/generic/dot_decoders.inl.h"
 //
+#include "kernels/cpu/generic/dot_pairs.inl.h"
+//
 #include "kernels/cpu/generic/method_table.inl.h"
 //
 #include "kernels/cpu/generic/dot_unit.inl.h"
+//
+#include "kernels/cpu/generic/pair_unit.inl.h"
 //
 #include "kernels/cpu/generic/kernel_list.inl.h"
 
@@ -47,6 +51,6 @@ namespace {
 
 extern const Kernels kKernels;
 constinit const Kernels kKernels =
-    make_kernels("avx512bf16", kCpuAvx512 | kCpuAvx512Vnni | kCpuAvx512Bf16);
+    make_kernels("avx512bf16", kCpuAvx512 | kCpuAvx512Vnni | kCpuAvx512Bf16, kCpuFastBf16Dots);
 
 }  // namespace subbyte::cpu::avx512bf16

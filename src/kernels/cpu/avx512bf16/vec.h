@@ -1,38 +1,13 @@
 #pragma once
-// What AVX-512 with BF16, VNNI and VBMI adds to the vocabulary of avx512/vec.h.
+// What BF16 adds to the vocabulary of avx512vnni/vec.h.
 
-#include "kernels/cpu/avx512/vec.h"
+#include "kernels/cpu/avx512vnni/vec.h"
 
 namespace subbyte::cpu::avx512bf16 {
 namespace {
 
 using namespace avx512;  // the same registers and names
-
-/// add(), for members of classes that have an add() of their own.
-inline Float plus(Float a, Float b) {
-  return add(a, b);
-}
-
-inline Int broadcast_int(uint32_t bits) {
-  return _mm512_set1_epi32(static_cast<int>(bits));
-}
-inline Int max_int(Int a, Int b) {
-  return _mm512_max_epi32(a, b);
-}
-inline Int xor_bits(Int v, uint32_t bits) {
-  return _mm512_xor_si512(v, broadcast_int(bits));
-}
-/// The sign comes in from the left.
-template <int n>
-inline Int shift_right_signed(Int v) {
-  return _mm512_srai_epi32(v, n);
-}
-inline Int bits_of(Float v) {
-  return _mm512_castps_si512(v);
-}
-inline Float float_of_bits(Int bits) {
-  return _mm512_castsi512_ps(bits);
-}
+using namespace avx512vnni;
 
 using Pairs = __m512i;  // two bf16 for each lane
 
@@ -73,104 +48,10 @@ inline Float high_of_pairs(Pairs v) {
   return _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))));
 }
 
-// Spelled out, because g++ 12 copies the sums of a loop from register to register around the
-// intrinsics.
-
-/// sum += the products of four bytes a lane, a unsigned and x signed.
-[[gnu::always_inline]] inline void add_dot_bytes(Int& sum, Int a, Int x) {
-  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(x));
-}
-/// sum += the products of two bf16 a lane, as dot_pairs().
+/// sum += the products of two bf16 a lane, as dot_pairs(), spelled out as
+/// add_dot_bytes() is.
 [[gnu::always_inline]] inline void add_dot_pairs(Float& sum, Pairs a, Pairs x) {
   asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(x));
-}
-
-/// The four bytes at p in every lane.
-inline Int broadcast_word(const uint8_t* p) {
-  int word;
-  __builtin_memcpy(&word, p, 4);
-  return _mm512_set1_epi32(word);
-}
-
-/// In each lane the largest, or the sum, of the four lanes of its quarter of a vector.
-inline Float max_of_quads(Float v) {
-  const Float pairs = max(v, _mm512_permute_ps(v, 0x4E));
-  return max(pairs, _mm512_permute_ps(pairs, 0xB1));
-}
-inline Float sum_of_quads(Float v) {
-  const Float pairs = add(v, _mm512_permute_ps(v, 0x4E));
-  return add(pairs, _mm512_permute_ps(pairs, 0xB1));
-}
-
-/// A power of two such that numbers up to `largest` are at most 2^kBits steps, and its reciprocal;
-/// at least 2^-126.
-struct DigitStep {
-  float step;
-  float inverse;
-};
-template <int kBits>
-inline DigitStep digit_step(Float largest) {
-  const float most = _mm512_reduce_max_ps(largest);
-  const int exponent = static_cast<int>(__builtin_bit_cast(uint32_t, most) >> 23);  // biased
-  const uint32_t step = exponent < kBits ? 1 : static_cast<uint32_t>(exponent - kBits + 1);
-  return {__builtin_bit_cast(float, step << 23), __builtin_bit_cast(float, (254 - step) << 23)};
-}
-/// v = digits[0] + digits[1] * 2^8 and so on, all but the last from -128 to 127.
-template <int kTerms>
-inline void split_digits(Int v, Int (&digits)[kTerms]) {
-#pragma GCC unroll 3
-  for (int i = 0; i + 1 < kTerms; ++i) {
-    const __m512i upper = _mm512_srai_epi32(_mm512_add_epi32(v, _mm512_set1_epi32(128)), 8);
-    digits[i] = _mm512_sub_epi32(v, _mm512_slli_epi32(upper, 8));
-    v = upper;
-  }
-  digits[kTerms - 1] = v;
-}
-inline int sum_lanes(Int v) {
-  return _mm512_reduce_add_epi32(v);
-}
-
-/// The `count` <= 16 floats at p, then zeros.
-inline Float load_lanes(const float* p, int64_t count) {
-  return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), p);
-}
-/// The first `count` <= 16 lanes to p.
-inline void store_first(float* p, Float v, int64_t count) {
-  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << count) - 1), v);
-}
-
-/// to[j][i] = from[i][j], 16 by 16 lanes of any contents; rows are so many floats apart.
-inline void transpose_16x16(const float* from, int64_t from_stride, float* to, int64_t stride) {
-  __m512i a[16], b[16];
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) a[i] = _mm512_loadu_si512(from + from_stride * i);
-#pragma GCC unroll 8
-  for (int i = 0; i < 16; i += 2) {  // lanes of two rows in turn
-    b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
-    b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4) {  // of four rows: a[i + k] has column 4 q + k in quarter q
-    a[i] = _mm512_unpacklo_epi64(b[i], b[i + 2]);
-    a[i + 1] = _mm512_unpackhi_epi64(b[i], b[i + 2]);
-    a[i + 2] = _mm512_unpacklo_epi64(b[i + 1], b[i + 3]);
-    a[i + 3] = _mm512_unpackhi_epi64(b[i + 1], b[i + 3]);
-  }
-#pragma GCC unroll 4
-  for (int k = 0; k < 4; ++k) {
-    const __m512i low01 = _mm512_shuffle_i32x4(a[k], a[4 + k], 0x44);
-    const __m512i low23 = _mm512_shuffle_i32x4(a[k], a[4 + k], 0xEE);
-    const __m512i high01 = _mm512_shuffle_i32x4(a[8 + k], a[12 + k], 0x44);
-    const __m512i high23 = _mm512_shuffle_i32x4(a[8 + k], a[12 + k], 0xEE);
-    _mm512_storeu_si512(to + stride * k, _mm512_shuffle_i32x4(low01, high01, 0x88));
-    _mm512_storeu_si512(to + stride * (4 + k), _mm512_shuffle_i32x4(low01, high01, 0xDD));
-    _mm512_storeu_si512(to + stride * (8 + k), _mm512_shuffle_i32x4(low23, high23, 0x88));
-    _mm512_storeu_si512(to + stride * (12 + k), _mm512_shuffle_i32x4(low23, high23, 0xDD));
-  }
-}
-
-inline void transpose_16x16(const float* from, float* to) {
-  transpose_16x16(from, 16, to, 16);
 }
 
 }  // namespace

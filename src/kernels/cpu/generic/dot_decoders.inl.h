@@ -1,6 +1,5 @@
-// How rows of weights come into the panels of dot_panels.inl.h: as bytes, as bf16 that stand for
-// codes, or as weights rounded to bf16. Included inside the namespace of an instruction set, after
-// dot_panels.inl.h.
+// How rows of weights come into the panels of dot_panels.inl.h as bytes. Included inside the
+// namespace of an instruction set, after dot_panels.inl.h.
 //
 // What a function writes is [block][step of an octet][16 lanes: octets], one word for each.
 
@@ -36,40 +35,7 @@ void decode_dot_bytes(const Weights& weights, int64_t row, int64_t first_block, 
       });
 }
 
-template <Format kElement>
-void decode_dot_pairs(const Weights& weights, int64_t row, int64_t first_block, int64_t num_blocks,
-                      float*, uint8_t* steps) {
-  using E = PairElement<kElement>;
-  decode_dot_row<E, DotOfPairs::kSteps>(
-      weights, row, first_block, num_blocks, steps, [](typename E::Codes codes, uint8_t* to) {
-        store_pairs(to, E::template value<0>(codes));
-        store_pairs(to + kVectorBytes, E::template value<1>(codes));
-        store_pairs(to + 2 * kVectorBytes, E::template value<2>(codes));
-        store_pairs(to + 3 * kVectorBytes, E::template value<3>(codes));
-      });
-}
-
-/// Weights, code times scale or dense, rounded.
-template <class E, class Scaling>
-void decode_dot_weights(const Weights& weights, int64_t row, int64_t first_block,
-                        int64_t num_blocks, float* staged, uint8_t* steps) {
-  alignas(64) float decoded[DotWithPairs::kPanelBlocks * kBlockInputs];
-  decode_row<E, Scaling, kDotOutputs>(weights, row, first_block, num_blocks, staged, decoded);
-  for (int64_t b = 0; b < num_blocks; ++b) {
-    Float v[8];
-    const float* block = decoded + b * kBlockInputs;
-    if constexpr (E::kOrder == ActivationOrder::kOctets) {
-      for (int j = 0; j < 8; ++j) v[j] = load(block + j * kLanes);
-    } else {
-      transpose_octets(block, v);
-    }
-    for (int j = 0; j < 4; ++j)
-      store_pairs(steps + j * kVectorBytes, round_to_pairs(v[j], v[4 + j]));
-    steps += DotOfPairs::kSteps * kVectorBytes;
-  }
-}
-
-/// The products of one format with each kind of activations.
+/// The products of one format with each kind of activations that are bytes.
 template <class Weight>
 struct DotMethods {
   static constexpr Format kElement = Weight::kElement;
@@ -83,32 +49,18 @@ struct DotMethods {
             .factor = Bytes::kFactor,
             .offset = 1 << Bytes::kShift};
   }
-  static DotDecoding pairs(const Weights& weights) {
-    if constexpr (has_pairs<kElement>()) {
-      return {.decode = &decode_dot_pairs<kElement>,
-              .stage = &Weight::Broadcast::stage,
-              .has_zeros = kHasZeros,
-              .factor = PairCodebook<kElement>::kFactor};
-    } else {
-      using E = typename Weight::E;
-      return {.decode = groups_cover_blocks(weights)
-                            ? &decode_dot_weights<E, typename Weight::Broadcast>
-                            : &decode_dot_weights<E, typename Weight::Spread>,
-              .stage = nullptr,
-              .has_zeros = false};
-    }
-  }
   static void multiply_bytes(const MatmulTask& task) {
     DotPanels<DotWithBytes>(task, bytes()).run();
   }
   static void multiply_digits(const MatmulTask& task) {
     DotPanels<DotWithDigits>(task, bytes()).run();
   }
-  static void multiply_pairs(const MatmulTask& task) {
-    DotPanels<DotWithPairs>(task, pairs(task.weights)).run();
+  static void multiply_short_digits(const MatmulTask& task) {
+    DotPanels<DotWithShortDigits>(task, bytes()).run();
   }
   static constexpr Method kBytes = {ActivationOrder::kDotBytes, &multiply_bytes, "panels of bytes"};
   static constexpr Method kDigits = {ActivationOrder::kDotDigits, &multiply_digits,
                                      "panels of digits"};
-  static constexpr Method kPairs = {ActivationOrder::kDotPairs, &multiply_pairs, "panels of pairs"};
+  static constexpr Method kShortDigits = {ActivationOrder::kDotShortDigits, &multiply_short_digits,
+                                          "panels of short digits"};
 };

@@ -1,12 +1,14 @@
 // Packing of activations for dot_panels.inl.h. Included inside the namespace of an instruction set
-// with dot products of bytes and bf16, after pack.inl.h and digits.inl.h.
+// with dot products of bytes, after pack.inl.h and digits.inl.h.
 //
 // Six rows lie side by side, so that a step of the mainloop reads six words in a row:
 //
 //   kDotBytes    signed bytes, with one scale for each 32 inputs: the largest of them / 127
 //   kDotDigits   three signed digits of two rows, one step for each 128 (digits.inl.h); digit i of
 //                activation m is row 2 * i + m
-//   kDotPairs    bf16
+//   kDotShortDigits
+//                two digits of three rows: row 3 * i + m
+//   kDotPairs    bf16 (dot_pairs.inl.h)
 //
 // A block of 128 inputs:
 //
@@ -19,7 +21,6 @@
 // Where they lie, in bytes.
 constexpr int64_t kDotFactorsAt = kLanes * 8 * 4;
 constexpr int64_t kDotBytesAt = kDotFactorsAt + kLanes / 4 * 8 * 4;
-constexpr int64_t kDotPairsAt = kDotFactorsAt;
 
 /// Lane i of v to to[stride * i].
 inline void scatter_lanes(uint8_t* to, int64_t stride, Int v) {
@@ -59,30 +60,23 @@ inline void pack_dot_bytes(uint8_t* block, int64_t m, const Float* v) {
   store_dot_bytes(block, m, words, sums, scale);
 }
 
+template <ActivationOrder kOrder>
 inline void pack_dot_digits(uint8_t* block, int64_t m, const Float* v) {
-  const auto digits = digits_of_block<kDigitTerms>(v);
+  constexpr int kTerms = kOrder == ActivationOrder::kDotDigits ? 3 : 2;
+  const auto digits = digits_of_block<kTerms>(v);
   float factor = digits.step;
-  for (int64_t i = 0; i < kDigitTerms; ++i) {
-    store_dot_bytes(block, kDotDigitRows * i + m, digits.words[i], digits.sums[i],
+  for (int64_t i = 0; i < kTerms; ++i) {
+    store_dot_bytes(block, rows_per_pack(kOrder) * i + m, digits.words[i], digits.sums[i],
                     broadcast(factor));
     factor *= 256;
   }
 }
 
-inline void pack_dot_pairs(uint8_t* block, int64_t m, const Float* v) {
-  Float sums = zero();
-  for (int64_t j = 0; j < 4; ++j) {
-    const Pairs pair = round_to_pairs(v[j], v[4 + j]);
-    scatter_lanes(block + kDotPairsAt + 4 * (kDotRows * j + m), 4 * kDotRows, pair);
-    sums = add(sums, add(low_of_pairs(pair), high_of_pairs(pair)));
-  }
-  scatter_lanes(block + 4 * m, 8, bits_of(sums));
-}
-
-/// Packs `rows` <= rows_per_pack(order) rows, block after block; those that are not there are
-/// zeros.
+/// Packs `rows` <= rows_per_pack(order) rows, block after block, octets by `pack_row`; rows that
+/// are not there are zeros.
 inline void pack_dot_rows(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather,
-                          int64_t k, ActivationOrder order) {
+                          int64_t k, ActivationOrder order,
+                          void (*pack_row)(uint8_t* block, int64_t m, const Float* v)) {
   const int64_t block_bytes = activation_bytes(order);
   alignas(64) float inputs[kBlockInputs];
   for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
@@ -90,9 +84,7 @@ inline void pack_dot_rows(uint8_t* packed, const float* x, int64_t rows, const u
     for (int64_t m = 0; m < rows; ++m) {
       Float v[8];
       transpose_octets(block_inputs(x + m * k, gather, begin, k, inputs), v);
-      if (order == ActivationOrder::kDotBytes) pack_dot_bytes(packed, m, v);
-      if (order == ActivationOrder::kDotDigits) pack_dot_digits(packed, m, v);
-      if (order == ActivationOrder::kDotPairs) pack_dot_pairs(packed, m, v);
+      pack_row(packed, m, v);
     }
     packed += block_bytes;
   }

@@ -1,5 +1,6 @@
-// The mainloop for many rows of activations with dot products of four bytes or two bf16. Included
-// inside the namespace of such an instruction set, after gemm.inl.h and dot_packing.inl.h.
+// The mainloop for many rows of activations with dot products of four bytes, or of two bf16
+// (dot_pairs.inl.h). Included inside the namespace of such an instruction set, after gemm.inl.h and
+// dot_packing.inl.h.
 //
 // Lanes are outputs: a word of weights is four bytes or two bf16 of one row along K, and meets the
 // same word of an activation in all lanes. A tile is 6 rows of activations by 32 outputs:
@@ -25,8 +26,8 @@
 // Pairs that are weights, not codes, need none of it.
 //
 // Accuracy, u = 2^-24, g = n u / (1 - n u), s spans. Bytes: what they add up to in a span is exact;
-// half a step of an activation is q = 1.001 / 254 of the largest of its 32, with digits 2^-22 of
-// that of its 128 (or 2^-127), and digits are together at most 3.02 |x|:
+// half a step of an activation is q = 1.001 / 254 of the largest of its 32, with three digits 2^-22
+// (two: 2^-14) of that of its 128, or 2^-127, and digits are together at most 3.02 |x|:
 //   |y - exact| <= sum |w| q + 3.02 g * sum |w| (|x| + q),  n = s + 10
 // With one byte, g meets |scale| (|byte| + |zero|) instead, once, and 32 inputs of 2^-120 and less
 // are zeros. Pairs: 2^-8 |x| for each activation, 2^-8 |w| for weights that are not codes (2^-17
@@ -49,13 +50,6 @@ struct DotOfBytes {
   static constexpr int64_t kWordsAt = kDotBytesAt;
   static Sum zero_sum() { return zero_int(); }
   static void add(Sum& sum, Int weights, Int x) { add_dot_bytes(sum, weights, x); }
-};
-struct DotOfPairs {
-  using Sum = Float;
-  static constexpr int64_t kSteps = 4;
-  static constexpr int64_t kWordsAt = kDotPairsAt;
-  static Sum zero_sum() { return zero(); }
-  static void add(Sum& sum, Int weights, Int x) { add_dot_pairs(sum, weights, x); }
 };
 
 /// How one format comes into a panel.
@@ -81,7 +75,7 @@ struct DotKind : DotProduct {
 };
 using DotWithBytes = DotKind<DotOfBytes, ActivationOrder::kDotBytes, 4>;
 using DotWithDigits = DotKind<DotOfBytes, ActivationOrder::kDotDigits, 16>;
-using DotWithPairs = DotKind<DotOfPairs, ActivationOrder::kDotPairs, 16>;
+using DotWithShortDigits = DotKind<DotOfBytes, ActivationOrder::kDotShortDigits, 16>;
 
 /// The most groups that a panel has: of the smallest size, 8.
 constexpr int64_t kDotPanelGroups = DotWithBytes::kPanelBlocks * kLanes;
@@ -317,12 +311,11 @@ class DotPanels {
     }
   }
 
-  /// With digits, a result is the sum of three totals.
+  /// With digits, a result is the sum of several totals.
   void store_vector(const float* totals, int64_t m, int64_t n, int64_t lanes) const {
     Float sum = load(totals);
-    if constexpr (Kind::kOrder == ActivationOrder::kDotDigits) {
-      constexpr int64_t kDigit = kDotDigitRows * kDotOutputs;
-      sum = add(add(sum, load(totals + kDigit)), load(totals + 2 * kDigit));
+    for (int64_t row = kPackRows; row < kDotRows; row += kPackRows) {
+      sum = add(sum, load(totals + row * kDotOutputs));
     }
     sum = mul(sum, broadcast(task_.weights.tensor_scale));
     if (task_.bias != nullptr) sum = add(sum, load_lanes(task_.bias + n, lanes));

@@ -1,14 +1,11 @@
-// The unit of an instruction set with dot products of bytes and bf16. Included inside its
-// namespace, after method_table.inl.h.
+// The unit of an instruction set with dot products of bytes. Included inside its namespace, after
+// method_table.inl.h.
 
-struct Unit {
+struct DotUnit {
   template <class Weight>
   static constexpr Method rows() {
-    constexpr Format kElement = Weight::kElement;
-    if constexpr (OctetBytes<kElement>::kExists) {
-      return each_row<Weight, TripleProduct<kElement>>(ActivationOrder::kThreeBytes);
-    } else if constexpr (has_pairs<kElement>()) {
-      return each_row<Weight, PairProduct<kElement>>(ActivationOrder::kSplitPairs);
+    if constexpr (OctetBytes<Weight::kElement>::kExists) {
+      return each_row<Weight, TripleProduct<Weight::kElement>>(ActivationOrder::kThreeBytes);
     } else {
       return VectorMethods<Weight>::kRows;
     }
@@ -19,16 +16,12 @@ struct Unit {
     using Vectors = VectorMethods<Weight>;
     using Panels = DotMethods<Weight>;
     constexpr Method kRows = rows<Weight>();
-    if constexpr (Weight::kScale == Format::kNone) {
-      table.f32({{kRows, 4}, {Vectors::kStrips}}, kRows);
-      table.bf16({{kRows, 4}, {Panels::kPairs}}, kRows);
-    } else {
-      table.f32({{kRows, 16}, {Vectors::kStrips}}, kRows);
-      table.bf16({{kRows, 8}, {Panels::kPairs}}, kRows);
-    }
+    constexpr int64_t kMostRows = Weight::kScale == Format::kNone ? 4 : 16;
+    table.f32({{kRows, kMostRows}, {Vectors::kStrips}}, kRows);
     if constexpr (OctetBytes<Weight::kElement>::kExists) {
       // Other groups would end spans too often.
       table.f32(kWhole, {{kRows, 12}, {Panels::kDigits}}, kRows);
+      table.bf16(kWhole, {{kRows, 8}, {Panels::kShortDigits}}, kRows);
       table.int8({{Vectors::kBytes, 10}, {Panels::kBytes}}, Vectors::kBytes);
     }
   }
@@ -37,11 +30,17 @@ struct Unit {
   }
   static void pack(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather, int64_t k,
                    ActivationOrder order) {
-    if (rows_per_pack(order) > 1) return pack_dot_rows(packed, x, rows, gather, k, order);
-    if (order == ActivationOrder::kSplitPairs) {
-      return pack_octet_row(packed, x, gather, k, order, pack_split_pairs);
+    using enum ActivationOrder;
+    if (order == kDotBytes) {
+      return pack_dot_rows(packed, x, rows, gather, k, order, &pack_dot_bytes);
     }
-    if (order == ActivationOrder::kThreeBytes) {
+    if (order == kDotDigits) {
+      return pack_dot_rows(packed, x, rows, gather, k, order, &pack_dot_digits<kDotDigits>);
+    }
+    if (order == kDotShortDigits) {
+      return pack_dot_rows(packed, x, rows, gather, k, order, &pack_dot_digits<kDotShortDigits>);
+    }
+    if (order == kThreeBytes) {
       return pack_octet_row(packed, x, gather, k, order, pack_triples);
     }
     pack_row(packed, x, gather, k, order);

@@ -89,7 +89,8 @@ inline int64_t scratch_bytes(int64_t k) {
   return panel < unit ? unit : panel;
 }
 
-constexpr Kernels make_kernels(const char* name, uint32_t required_features) {
-  return {name,           required_features, kLanes, kMatmuls,       &packed_bytes,
-          &scratch_bytes, &Unit::pack,       &axpy,  &kVectorKernels};
+constexpr Kernels make_kernels(const char* name, uint32_t required_features,
+                               uint32_t wanted_features = 0) {
+  return {name,          required_features, wanted_features, kLanes, kMatmuls,
+          &packed_bytes, &scratch_bytes,    &Unit::pack,     &axpy,  &kVectorKernels};
 }

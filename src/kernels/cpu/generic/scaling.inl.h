@@ -47,6 +47,7 @@ constexpr int64_t activation_bytes(ActivationOrder order) {
       return 2 * (2 * kTileRows * kVector + 2 * kVector);
     case ActivationOrder::kDotBytes:
     case ActivationOrder::kDotDigits:
+    case ActivationOrder::kDotShortDigits:
       return (8 + 2 + 2 * kDotRows) * kVector;
     case ActivationOrder::kDotPairs:
       return (8 + 4 * kDotRows) * kVector;

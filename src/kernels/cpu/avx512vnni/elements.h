@@ -1,0 +1,144 @@
+#pragma once
+// How codes become floats: as with AVX-512, and bytes.
+//
+// OctetBytes<format> for those whose values are small integers up to a factor.
+//   Codes load(p)          the block as unsigned bytes, value / kFactor + (1 << kShift): byte b of
+//                          lane i is code 2 * b of octet i in `even`, 2 * b + 1 in `odd`
+
+#include "kernels/cpu/avx512/elements.h"
+#include "kernels/cpu/avx512vnni/scales.h"
+#include "kernels/cpu/avx512vnni/vec.h"
+
+namespace subbyte::cpu::avx512vnni {
+namespace {
+
+/// Codes in bytes.
+struct ByteCodes {
+  __m512i even;
+  __m512i odd;
+};
+constexpr int kDotRowsAtOnce = 4;  // rows of weights that meet a digit together
+
+/// sums[r] += the products of eight bytes a lane, codes unsigned and x signed.
+template <int kRows>
+[[gnu::always_inline]] inline void add_octet_products(const ByteCodes (&codes)[kRows], Int even,
+                                                      Int odd, Int (&sums)[kRows]) {
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) sums[r] = dot_bytes(sums[r], codes[r].even, even);
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) sums[r] = dot_bytes(sums[r], codes[r].odd, odd);
+}
+
+template <Format kElement>
+struct OctetBytes {
+  static constexpr bool kExists = false;
+};
+
+template <>
+struct OctetBytes<Format::kU4> {
+  static constexpr bool kExists = true;
+  static constexpr int kBits = 4;
+  static constexpr int kShift = 3;
+  static constexpr float kFactor = 1;
+  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
+  using Codes = ByteCodes;
+  static Codes load(const uint8_t* p) {
+    const __m512i codes = load_once(p);
+    return {and_bits(codes, 0x0F0F0F0Fu), and_bits(shift_right<4>(codes), 0x0F0F0F0Fu)};
+  }
+};
+
+/// What vpermb looks up: it ignores two bits of an index of eight.
+struct ByteTable {
+  alignas(64) uint8_t bytes[64];
+};
+/// Codes of four bits, which may bring their neighbours.
+constexpr ByteTable make_e2m1_bytes() {
+  ByteTable table{};
+  for (int i = 0; i < 64; ++i) {
+    table.bytes[i] = static_cast<uint8_t>(2 * Codebook<Format::kE2M1>::value(i % 16) + 16);
+  }
+  return table;
+}
+constexpr ByteTable kE2m1Bytes = make_e2m1_bytes();
+
+template <>
+struct OctetBytes<Format::kE2M1> {
+  static constexpr bool kExists = true;
+  static constexpr int kBits = 4;
+  static constexpr int kShift = 4;
+  static constexpr float kFactor = 0.5f;
+  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
+  using Codes = ByteCodes;
+  static Codes load(const uint8_t* p) {
+    const __m512i table = _mm512_load_si512(kE2m1Bytes.bytes);
+    const __m512i codes = load_once(p);
+    return {_mm512_permutexvar_epi8(codes, table),
+            _mm512_permutexvar_epi8(shift_right<4>(codes), table)};
+  }
+};
+
+/// The second of two codes.
+template <int kBits>
+constexpr ByteTable make_second_codes() {
+  ByteTable table{};
+  for (int i = 0; i < 64; ++i) {
+    table.bytes[i] = static_cast<uint8_t>((i >> kBits) % (1 << kBits));
+  }
+  return table;
+}
+template <int kBits>
+constexpr ByteTable kSecondCodes = make_second_codes<kBits>();
+
+/// Codes of two and three bits: an instruction of VBMI takes any eight bits out of 64 for a byte.
+/// These are two codes, and their neighbours.
+template <Format kElement>
+struct ShortOctetBytes {
+  static constexpr bool kExists = true;
+  static constexpr int kBits = Codebook<kElement>::kBits;
+  static constexpr int kShift = kBits - 1;
+  static constexpr float kFactor = 1;
+  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
+  static constexpr int64_t kLoadBytes = TableElement<kElement>::kLoadBytes;
+  using Codes = ByteCodes;
+  static Codes load(const uint8_t* p) {
+    constexpr int64_t kLane = 2 * kBits * 0x03020100;  // where pairs of codes begin in 64 bits
+    const __m512i begins = _mm512_set1_epi64(kLane | ((kLane + 0x20202020) << 32));
+    const __m512i pairs = _mm512_multishift_epi64_epi8(begins, TableElement<kElement>::load(p));
+    return {and_bits(pairs, ((1u << kBits) - 1) * 0x01010101u),
+            _mm512_permutexvar_epi8(pairs, _mm512_load_si512(kSecondCodes<kBits>.bytes))};
+  }
+};
+template <>
+struct OctetBytes<Format::kU2> : ShortOctetBytes<Format::kU2> {};
+template <>
+struct OctetBytes<Format::kU3> : ShortOctetBytes<Format::kU3> {};
+
+template <>
+struct OctetBytes<Format::kU8> {
+  static constexpr bool kExists = true;
+  static constexpr int kBits = 8;
+  static constexpr int kShift = 7;
+  static constexpr float kFactor = 1;
+  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
+  using Codes = ByteCodes;
+  static Codes load(const uint8_t* p) {
+    const __m512i lower = load_once(p);
+    const __m512i upper = load_once(p + 64);
+    return {every_second<0>(lower, upper), every_second<1>(lower, upper)};
+  }
+
+ private:
+  /// The bytes 2 * i + h of 128. An index counts modulo 64, so that one serves both halves.
+  template <int h>
+  static __m512i every_second(__m512i lower, __m512i upper) {
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i index = _mm512_add_epi32(_mm512_set1_epi32(0x06040200 + h * 0x01010101),
+                                           _mm512_mullo_epi32(lane, _mm512_set1_epi32(0x08080808)));
+    return _mm512_mask_permutexvar_epi8(_mm512_permutexvar_epi8(index, lower), 0xFFFFFFFF00000000u,
+                                        index, upper);
+  }
+};
+
+}  // namespace
+}  // namespace subbyte::cpu::avx512vnni
