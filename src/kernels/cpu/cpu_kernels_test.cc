@@ -298,21 +298,33 @@ TEST(ChooseMethod, takes_panels_for_many_tokens_and_floats_for_small_groups) {
   EXPECT_EQ(name(bf16, 5, Precision::kBF16), "panels of pairs");
 }
 
-TEST(ChooseMethod, takes_two_digits_for_bf16_where_only_bytes_are_fast) {
+TEST(ChooseMethod, takes_digits_where_only_dot_products_of_bytes_are_fast) {
   if (!is_compiled_in("avx512vnni")) GTEST_SKIP();
   const auto chosen = [](const WeightFormat& format, int64_t m,
                          Precision precision) -> std::string_view {
     return chosen_of("avx512vnni", format, m, precision).name;
   };
   const WeightFormat u4 = {Format::kU4, Format::kF16, Zero::kU8, 128};
-  EXPECT_EQ(chosen(u4, 12, Precision::kF32), "rows");
-  EXPECT_EQ(chosen(u4, 13, Precision::kF32), "panels of digits");
-  EXPECT_EQ(chosen(u4, 8, Precision::kBF16), "rows");
-  EXPECT_EQ(chosen(u4, 9, Precision::kBF16), "panels of short digits");
+  EXPECT_EQ(chosen(u4, 3, Precision::kF32), "rows");
+  EXPECT_EQ(chosen(u4, 4, Precision::kF32), "panels of digits");
+  EXPECT_EQ(chosen(u4, 2, Precision::kBF16), "rows");
+  EXPECT_EQ(chosen(u4, 3, Precision::kBF16), "panels of short digits");
+  const WeightFormat u8 = {Format::kU8, Format::kF16, Zero::kU16, 128};
+  EXPECT_EQ(chosen(u8, 5, Precision::kF32), "rows");
+  EXPECT_EQ(chosen(u8, 6, Precision::kF32), "panels of digits");
+  EXPECT_EQ(chosen(u8, 4, Precision::kBF16), "rows");
+  EXPECT_EQ(chosen(u8, 5, Precision::kBF16), "panels of short digits");
   const WeightFormat mxfp4 = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
-  EXPECT_EQ(chosen(mxfp4, 16, Precision::kBF16), "rows");
-  EXPECT_EQ(chosen(mxfp4, 17, Precision::kBF16), "strips");
+  EXPECT_EQ(chosen(mxfp4, 5, Precision::kF32), "rows");
+  EXPECT_EQ(chosen(mxfp4, 12, Precision::kF32), "panels of digits");
+  EXPECT_EQ(chosen(mxfp4, 13, Precision::kF32), "strips");
+  EXPECT_EQ(chosen(mxfp4, 4, Precision::kBF16), "rows");
+  EXPECT_EQ(chosen(mxfp4, 5, Precision::kBF16), "panels of short digits");
+  EXPECT_EQ(chosen(mxfp4, 10, Precision::kInt8), "bytes");
   EXPECT_EQ(chosen(mxfp4, 11, Precision::kInt8), "panels of bytes");
+  const WeightFormat nvfp4 = {Format::kE2M1, Format::kE4M3, Zero::kNone, 16};
+  EXPECT_EQ(chosen(nvfp4, 8, Precision::kBF16), "rows");
+  EXPECT_EQ(chosen(nvfp4, 9, Precision::kBF16), "strips");
   EXPECT_EQ(chosen({Format::kBF16}, 5, Precision::kBF16), "strips");
 }
 

@@ -41,7 +41,8 @@ constexpr int64_t kGemvPrefetchBytes = 2048;
 #include "kernels/cpu/generic/method_table.inl.h"
 //
 #include "kernels/cpu/generic/dot_unit.inl.h"
-using Unit = DotUnit;
+//
+#include "kernels/cpu/generic/vnni_unit.inl.h"
 //
 #include "kernels/cpu/generic/kernel_list.inl.h"
 

@@ -42,8 +42,9 @@ struct OctetBytes<Format::kU4> {
   static constexpr float kFactor = 1;
   static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
   using Codes = ByteCodes;
-  static Codes load(const uint8_t* p) {
-    const __m512i codes = load_once(p);
+  static Codes load(const uint8_t* p) { return unpack(load_once(p)); }
+  /// Lanes are octets of any kind.
+  static Codes unpack(__m512i codes) {
     return {and_bits(codes, 0x0F0F0F0Fu), and_bits(shift_right<4>(codes), 0x0F0F0F0Fu)};
   }
 };
@@ -70,9 +71,9 @@ struct OctetBytes<Format::kE2M1> {
   static constexpr float kFactor = 0.5f;
   static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
   using Codes = ByteCodes;
-  static Codes load(const uint8_t* p) {
+  static Codes load(const uint8_t* p) { return unpack(load_once(p)); }
+  static Codes unpack(__m512i codes) {
     const __m512i table = _mm512_load_si512(kE2m1Bytes.bytes);
-    const __m512i codes = load_once(p);
     return {_mm512_permutexvar_epi8(codes, table),
             _mm512_permutexvar_epi8(shift_right<4>(codes), table)};
   }

@@ -85,6 +85,11 @@ inline int sum_lanes(Int v) {
   return _mm512_reduce_add_epi32(v);
 }
 
+/// Lane i < 8: v[i] + v[8 + i].
+inline Float add_upper_half(Float v) {
+  return add(v, _mm512_shuffle_f32x4(v, v, 0xEE));
+}
+
 /// The `count` <= 16 floats at p, then zeros.
 inline Float load_lanes(const float* p, int64_t count) {
   return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), p);
@@ -94,8 +99,11 @@ inline void store_first(float* p, Float v, int64_t count) {
   _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << count) - 1), v);
 }
 
-/// to[j][i] = from[i][j], 16 by 16 lanes of any contents; rows are so many floats apart.
-inline void transpose_16x16(const float* from, int64_t from_stride, float* to, int64_t stride) {
+/// Calls store(j, the lanes from[i][j] of all i), 16 by 16 lanes of any contents; rows are so many
+/// floats apart.
+template <class Store>
+[[gnu::always_inline]] inline void transposed_16x16(const float* from, int64_t from_stride,
+                                                    const Store& store) {
   __m512i a[16], b[16];
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) a[i] = _mm512_loadu_si512(from + from_stride * i);
@@ -117,13 +125,18 @@ inline void transpose_16x16(const float* from, int64_t from_stride, float* to, i
     const __m512i low23 = _mm512_shuffle_i32x4(a[k], a[4 + k], 0xEE);
     const __m512i high01 = _mm512_shuffle_i32x4(a[8 + k], a[12 + k], 0x44);
     const __m512i high23 = _mm512_shuffle_i32x4(a[8 + k], a[12 + k], 0xEE);
-    _mm512_storeu_si512(to + stride * k, _mm512_shuffle_i32x4(low01, high01, 0x88));
-    _mm512_storeu_si512(to + stride * (4 + k), _mm512_shuffle_i32x4(low01, high01, 0xDD));
-    _mm512_storeu_si512(to + stride * (8 + k), _mm512_shuffle_i32x4(low23, high23, 0x88));
-    _mm512_storeu_si512(to + stride * (12 + k), _mm512_shuffle_i32x4(low23, high23, 0xDD));
+    store(k, _mm512_shuffle_i32x4(low01, high01, 0x88));
+    store(4 + k, _mm512_shuffle_i32x4(low01, high01, 0xDD));
+    store(8 + k, _mm512_shuffle_i32x4(low23, high23, 0x88));
+    store(12 + k, _mm512_shuffle_i32x4(low23, high23, 0xDD));
   }
 }
 
+/// to[j][i] = from[i][j]
+inline void transpose_16x16(const float* from, int64_t from_stride, float* to, int64_t stride) {
+  transposed_16x16(from, from_stride,
+                   [&](int64_t j, Int lanes) { _mm512_storeu_si512(to + stride * j, lanes); });
+}
 inline void transpose_16x16(const float* from, float* to) {
   transpose_16x16(from, 16, to, 16);
 }

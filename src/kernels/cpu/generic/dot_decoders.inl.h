@@ -1,38 +1,87 @@
 // How rows of weights come into the panels of dot_panels.inl.h as bytes. Included inside the
 // namespace of an instruction set, after dot_panels.inl.h.
 //
-// What a function writes is [block][step of an octet][16 lanes: octets], one word for each.
+// A panel is [step][32 outputs], one word for each; an octet has kSteps steps.
 
-/// Calls store(codes, steps) for each block of a row.
-template <class Decoder, int64_t kSteps, class Store>
-[[gnu::always_inline]] inline void decode_dot_row(const Weights& weights, int64_t row,
-                                                  int64_t first_block, int64_t num_blocks,
-                                                  uint8_t* steps, const Store& store) {
-  constexpr int64_t kBlockBytes = Decoder::kBits * kLanes;
+/// Where the codes of block b of a row are: in the matrix, or in `padded`, behind which are zeros.
+template <class Decoder>
+[[gnu::always_inline]] inline const uint8_t* readable_block(
+    const Weights& weights, int64_t row, int64_t b, int64_t whole_blocks,
+    uint8_t (&padded)[load_bytes<Decoder>()]) {
   const uint8_t* codes_of_row = weights.codes + row * weights.row_bytes;
-  const int64_t whole_blocks = loadable_blocks<Decoder>(weights);
-  for (int64_t b = first_block; b < first_block + num_blocks; ++b) {
-    const uint8_t* block = codes_of_row + b * kBlockBytes;
-    prefetch<kBlockBytes>(block, kDotOutputs * weights.row_bytes);
-    alignas(64) uint8_t padded[load_bytes<Decoder>()];
-    if (b >= whole_blocks) {
-      __builtin_memset(padded, 0, sizeof(padded));
-      copy_block<Decoder>(weights, codes_of_row, b, padded);
-      block = padded;
-    }
-    store(Decoder::load(block), steps);
-    steps += kSteps * kVectorBytes;
+  if (b < whole_blocks) return codes_of_row + b * Decoder::kBits * kLanes;
+  __builtin_memset(padded, 0, sizeof(padded));
+  copy_block<Decoder>(weights, codes_of_row, b, padded);
+  return padded;
+}
+
+/// Rows of decoded blocks, [block][step of an octet][16 lanes: octets], into the panel.
+template <int64_t kSteps>
+inline void transpose_decoded(const DotPart& part) {
+  constexpr int64_t kBlockSteps = kSteps * kLanes;
+  for (int64_t step = 0; step < part.num_blocks * kSteps; ++step) {
+    uint8_t* to = part.panel + (step / kSteps * kBlockSteps + step % kSteps) * kDotStepBytes;
+    transpose_16x16(reinterpret_cast<const float*>(part.decoded + step * kVectorBytes),
+                    kDotRowBytes / 4, reinterpret_cast<float*>(to), kSteps * kDotStepBytes / 4);
   }
 }
 
+/// Calls store(codes, steps) for each block of each row.
+template <class Decoder, int64_t kSteps, class Store>
+[[gnu::always_inline]] inline void decode_dot_rows(const DotPart& part, const Store& store) {
+  const int64_t whole_blocks = loadable_blocks<Decoder>(part.weights);
+  for (int64_t i = 0; i < kLanes; ++i) {
+    uint8_t* steps = part.decoded + i * kDotRowBytes;
+    for (int64_t b = part.first_block; b < part.first_block + part.num_blocks; ++b) {
+      alignas(64) uint8_t padded[load_bytes<Decoder>()];
+      const uint8_t* block =
+          readable_block<Decoder>(part.weights, part.row_at(i), b, whole_blocks, padded);
+      store(Decoder::load(block), steps);
+      steps += kSteps * kVectorBytes;
+    }
+  }
+  transpose_decoded<kSteps>(part);
+}
+
 template <Format kElement>
-void decode_dot_bytes(const Weights& weights, int64_t row, int64_t first_block, int64_t num_blocks,
-                      float*, uint8_t* steps) {
-  decode_dot_row<OctetBytes<kElement>, DotOfBytes::kSteps>(
-      weights, row, first_block, num_blocks, steps, [](const ByteCodes& codes, uint8_t* to) {
+void decode_dot_bytes(const DotPart& part) {
+  decode_dot_rows<OctetBytes<kElement>, DotOfBytes::kSteps>(
+      part, [](const ByteCodes& codes, uint8_t* to) {
         store_int(to, codes.even);
         store_int(to + kVectorBytes, codes.odd);
       });
+}
+
+/// Codes of four bits: octets are words as they lie there, and are transposed before they become
+/// twice as many.
+template <Format kElement>
+void decode_dot_words(const DotPart& part) {
+  using Bytes = OctetBytes<kElement>;
+  static_assert(Bytes::kBits == 4);
+  constexpr int64_t kBlockBytes = Bytes::kBits * kLanes;
+  const int64_t row_bytes = part.weights.row_bytes;
+  const bool neighbours = part.row + kLanes - 1 <= part.last_row;
+  const int64_t whole_blocks = neighbours ? loadable_blocks<Bytes>(part.weights) : 0;
+  uint8_t* to = part.panel;
+  const auto unpack = [&](int64_t octet, Int codes) __attribute__((always_inline)) {
+    const ByteCodes bytes = Bytes::unpack(codes);
+    store_int(to + 2 * octet * kDotStepBytes, bytes.even);
+    store_int(to + (2 * octet + 1) * kDotStepBytes, bytes.odd);
+  };
+  for (int64_t b = part.first_block; b < part.first_block + part.num_blocks; ++b) {
+    if (b < whole_blocks) {
+      const uint8_t* blocks = part.weights.codes + part.row * row_bytes + b * kBlockBytes;
+      transposed_16x16(reinterpret_cast<const float*>(blocks), row_bytes / 4, unpack);
+    } else {
+      alignas(64) uint8_t padded[kLanes][kVectorBytes] = {};
+      for (int64_t i = 0; i < kLanes; ++i) {
+        copy_block<Bytes>(part.weights, part.weights.codes + part.row_at(i) * row_bytes, b,
+                          padded[i]);
+      }
+      transposed_16x16(reinterpret_cast<const float*>(padded[0]), kLanes, unpack);
+    }
+    to += kLanes * DotOfBytes::kSteps * kDotStepBytes;
+  }
 }
 
 /// The products of one format with each kind of activations that are bytes.
@@ -41,10 +90,14 @@ struct DotMethods {
   static constexpr Format kElement = Weight::kElement;
   static constexpr bool kHasZeros = Weight::kZero != Zero::kNone;
 
+  static constexpr auto decode() {
+    if constexpr (OctetBytes<kElement>::kBits == 4) return &decode_dot_words<kElement>;
+    return &decode_dot_bytes<kElement>;
+  }
   static DotDecoding bytes() {
     using Bytes = OctetBytes<kElement>;
-    return {.decode = &decode_dot_bytes<kElement>,
-            .stage = &Weight::Broadcast::stage,
+    return {.decode = decode(),
+            .stage = &Weight::Broadcast::stage_vector,
             .has_zeros = kHasZeros,
             .factor = Bytes::kFactor,
             .offset = 1 << Bytes::kShift};

@@ -24,36 +24,39 @@ inline void pack_dot_pairs(uint8_t* block, int64_t m, const Float* v) {
 }
 
 template <Format kElement>
-void decode_dot_pairs(const Weights& weights, int64_t row, int64_t first_block, int64_t num_blocks,
-                      float*, uint8_t* steps) {
+void decode_dot_pairs(const DotPart& part) {
   using E = PairElement<kElement>;
-  decode_dot_row<E, DotOfPairs::kSteps>(
-      weights, row, first_block, num_blocks, steps, [](typename E::Codes codes, uint8_t* to) {
-        store_pairs(to, E::template value<0>(codes));
-        store_pairs(to + kVectorBytes, E::template value<1>(codes));
-        store_pairs(to + 2 * kVectorBytes, E::template value<2>(codes));
-        store_pairs(to + 3 * kVectorBytes, E::template value<3>(codes));
-      });
+  decode_dot_rows<E, DotOfPairs::kSteps>(part, [](typename E::Codes codes, uint8_t* to) {
+    store_pairs(to, E::template value<0>(codes));
+    store_pairs(to + kVectorBytes, E::template value<1>(codes));
+    store_pairs(to + 2 * kVectorBytes, E::template value<2>(codes));
+    store_pairs(to + 3 * kVectorBytes, E::template value<3>(codes));
+  });
 }
 
 /// Weights, code times scale or dense, rounded.
 template <class E, class Scaling>
-void decode_dot_weights(const Weights& weights, int64_t row, int64_t first_block,
-                        int64_t num_blocks, float* staged, uint8_t* steps) {
+void decode_dot_weights(const DotPart& part) {
   alignas(64) float decoded[DotWithPairs::kPanelBlocks * kBlockInputs];
-  decode_row<E, Scaling, kDotOutputs>(weights, row, first_block, num_blocks, staged, decoded);
-  for (int64_t b = 0; b < num_blocks; ++b) {
-    Float v[8];
-    const float* block = decoded + b * kBlockInputs;
-    if constexpr (E::kOrder == ActivationOrder::kOctets) {
-      for (int j = 0; j < 8; ++j) v[j] = load(block + j * kLanes);
-    } else {
-      transpose_octets(block, v);
+  for (int64_t i = 0; i < kLanes; ++i) {
+    decode_row<E, Scaling, kDotOutputs>(part.weights, part.row_at(i), part.first_block,
+                                        part.num_blocks, part.staged, decoded);
+    uint8_t* steps = part.decoded + i * kDotRowBytes;
+    for (int64_t b = 0; b < part.num_blocks; ++b) {
+      Float v[8];
+      const float* block = decoded + b * kBlockInputs;
+      if constexpr (E::kOrder == ActivationOrder::kOctets) {
+        for (int j = 0; j < 8; ++j) v[j] = load(block + j * kLanes);
+      } else {
+        transpose_octets(block, v);
+      }
+      for (int j = 0; j < 4; ++j) {
+        store_pairs(steps + j * kVectorBytes, round_to_pairs(v[j], v[4 + j]));
+      }
+      steps += DotOfPairs::kSteps * kVectorBytes;
     }
-    for (int j = 0; j < 4; ++j)
-      store_pairs(steps + j * kVectorBytes, round_to_pairs(v[j], v[4 + j]));
-    steps += DotOfPairs::kSteps * kVectorBytes;
   }
+  transpose_decoded<DotOfPairs::kSteps>(part);
 }
 
 /// The products of one format with activations as bf16.
@@ -64,7 +67,7 @@ struct PairMethods {
   static DotDecoding pairs(const Weights& weights) {
     if constexpr (has_pairs<kElement>()) {
       return {.decode = &decode_dot_pairs<kElement>,
-              .stage = &Weight::Broadcast::stage,
+              .stage = &Weight::Broadcast::stage_vector,
               .has_zeros = Weight::kZero != Zero::kNone,
               .factor = PairCodebook<kElement>::kFactor};
     } else {

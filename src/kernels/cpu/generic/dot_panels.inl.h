@@ -40,6 +40,8 @@ constexpr int64_t kDotVectors = 2;                     // of outputs
 constexpr int64_t kDotOutputs = kDotVectors * kLanes;  // in a strip
 constexpr int64_t kDotStepBytes = kDotOutputs * 4;     // one word of each
 constexpr int64_t kDotPanelBytes = 16 << 10;
+constexpr int64_t kDotRowBytes = kDotPanelBytes / kDotOutputs;  // of a panel
+
 constexpr int64_t kDotPacks = 64;
 constexpr int64_t kDotStrips = 4;  // 192 KB of totals
 
@@ -52,13 +54,26 @@ struct DotOfBytes {
   static void add(Sum& sum, Int weights, Int x) { add_dot_bytes(sum, weights, x); }
 };
 
+/// 16 rows of a panel.
+struct DotPart {
+  const Weights& weights;
+  int64_t row;
+  int64_t last_row;  // of the task: those behind it repeat it
+  int64_t first_block;
+  int64_t num_blocks;
+  float* staged;     // for scales of a row
+  uint8_t* decoded;  // of 16 rows, kDotRowBytes each, not yet transposed
+  uint8_t* panel;
+
+  int64_t row_at(int64_t i) const { return row + i < last_row ? row + i : last_row; }
+};
+
 /// How one format comes into a panel.
 struct DotDecoding {
-  /// Decodes blocks of a row into steps: [block][step of a block][16 lanes: octets].
-  void (*decode)(const Weights& weights, int64_t row, int64_t first_block, int64_t num_blocks,
-                 float* staged, uint8_t* steps);
-  /// Scales and zero points of a row as floats; nullptr: what is decoded are weights.
-  void (*stage)(const Weights& weights, int64_t row, int64_t begin, int64_t end, float* staged);
+  void (*decode)(const DotPart& part);
+  /// Scales and zero points of groups as floats; nullptr: what is decoded are weights.
+  void (*stage)(const Weights& weights, int64_t row, int64_t group, int count, float* scales,
+                float* zeros);
   bool has_zeros;  // whether that has zero points
   // weight = scale * factor * (what is decoded - offset - zero point)
   float factor = 1;
@@ -83,9 +98,9 @@ constexpr int64_t kDotPanelGroups = DotWithBytes::kPanelBlocks * kLanes;
 /// Scratch memory of a thread.
 struct DotScratch {
   alignas(64) uint8_t panel[kDotPanelBytes];
-  alignas(64) float scales[kDotPanelGroups][kDotOutputs];
-  alignas(64) float zeros[kDotPanelGroups][kDotOutputs];
-  alignas(64) uint8_t rows[kLanes][kDotPanelBytes / kDotOutputs];  // decoded, not yet transposed
+  alignas(64) float scales[kDotStrips][kDotPanelGroups][kDotOutputs];
+  alignas(64) float zeros[kDotStrips][kDotPanelGroups][kDotOutputs];
+  alignas(64) uint8_t decoded[kLanes * kDotRowBytes];
   alignas(64) float totals[kDotStrips][kDotPacks][kDotRows][kDotOutputs];
   // Behind it: the staged scales of a row.
 };
@@ -101,7 +116,8 @@ class DotPanels {
         octets_((task.weights.cols + 7) / 8),
         group_octets_(task.weights.group_size >= task.weights.cols ? octets_
                                                                    : task.weights.group_size / 8),
-        packs_((task.x.rows + kPackRows - 1) / kPackRows) {}
+        packs_((task.x.rows + kPackRows - 1) / kPackRows),
+        next_bytes_(kPanelOctets * 8 * task.weights.row_bytes / task.weights.cols) {}
 
   void run() {
     constexpr int64_t kOutputs = kDotStrips * kDotOutputs;
@@ -117,64 +133,92 @@ class DotPanels {
 
  private:
   static constexpr int64_t kPackRows = rows_per_pack(Kind::kOrder);
+  static constexpr int64_t kPanelOctets = Kind::kPanelBlocks * kLanes;
   using Totals = Float[kDotRows][kDotVectors];
-
-  /// A strip that is short repeats its last row: what is computed from it is not stored.
-  int64_t row_at(int64_t n) const { return n < task_.row_end ? n : task_.row_end - 1; }
 
   void decode_panel(int64_t n) {
     const int64_t first = begin_ / kLanes;
-    const int64_t blocks = (end_ + kLanes - 1) / kLanes - first;
-    constexpr int64_t kRowBytes = sizeof(scratch_.rows[0]);
     for (int64_t v = 0; v < kDotVectors; ++v) {
-      for (int64_t i = 0; i < kLanes; ++i) {
-        decoding_.decode(task_.weights, row_at(n + v * kLanes + i), first, blocks, staged_,
-                         scratch_.rows[i]);
-      }
-      for (int64_t step = 0; step < blocks * Kind::kSteps; ++step) {
-        uint8_t* to =
-            scratch_.panel + v * 4 * kLanes +
-            (step / Kind::kSteps * Kind::kBlockSteps + step % Kind::kSteps) * kDotStepBytes;
-        transpose_16x16(reinterpret_cast<const float*>(scratch_.rows[0] + step * 4 * kLanes),
-                        kRowBytes / 4, reinterpret_cast<float*>(to),
-                        Kind::kSteps * kDotStepBytes / 4);
+      decoding_.decode({.weights = task_.weights,
+                        .row = n + v * kLanes,
+                        .last_row = task_.row_end - 1,
+                        .first_block = first,
+                        .num_blocks = (end_ + kLanes - 1) / kLanes - first,
+                        .staged = staged_,
+                        .decoded = scratch_.decoded,
+                        .panel = scratch_.panel + v * 4 * kLanes});
+    }
+  }
+  /// Where the codes of the panel after that of `row` begin: of the next strip before `end`, else
+  /// of the next inputs of the first, else of the strips behind these.
+  const uint8_t* codes_after(int64_t row, int64_t n, int64_t end) const {
+    const uint8_t* codes = task_.weights.codes;
+    const int64_t row_bytes = task_.weights.row_bytes;
+    const int64_t panel = begin_ / kPanelOctets;
+    if (row + kDotOutputs < end)
+      return codes + (row + kDotOutputs) * row_bytes + panel * next_bytes_;
+    if (end_ < octets_) return codes + n * row_bytes + (panel + 1) * next_bytes_;
+    return codes + end * row_bytes;
+  }
+
+  /// The scales of a strip, [group][output], for this panel and, if groups are wide, for some more:
+  /// a vector of them is as soon staged as one.
+  void stage_scales(int64_t n, int64_t strip) {
+    const int64_t panels = group_octets_ >= kLanes ? 4 : 1;
+    if (begin_ / kPanelOctets % panels != 0) return;
+    const int64_t all = begin_ + panels * kPanelOctets;
+    const int64_t begin = begin_ / group_octets_;
+    const int64_t end = ((octets_ < all ? octets_ : all) - 1) / group_octets_ + 1;
+    staged_group_ = begin;
+    for (int64_t g = begin; g < end; g += kLanes) {
+      const int count = static_cast<int>(end - g < kLanes ? end - g : kLanes);
+      for (int64_t v = 0; v < kDotVectors; ++v) {
+        stage_groups(n + v * kLanes, g, count, scratch_.scales[strip][g - begin] + v * kLanes,
+                     scratch_.zeros[strip][g - begin] + v * kLanes);
       }
     }
   }
-
-  /// The scales of the groups of this panel: [group][output].
-  void stage_scales(int64_t n) {
-    const int64_t begin = begin_ / group_octets_;
-    const int64_t end = (end_ - 1) / group_octets_ + 1;
-    const int64_t zeros = staged_half(task_.weights.groups);
-    for (int64_t i = 0; i < kDotOutputs; ++i) {
-      decoding_.stage(task_.weights, row_at(n + i), begin, end, staged_);
-      for (int64_t g = begin; g < end; ++g) {
-        scratch_.scales[g - begin][i] = staged_[g] * decoding_.factor;
-        scratch_.zeros[g - begin][i] =
-            decoding_.offset + (decoding_.has_zeros ? staged_[zeros + g] : 0.0f);
-      }
+  void stage_groups(int64_t n, int64_t g, int count, float* scales, float* zeros) {
+    alignas(64) float row_scales[kLanes][kLanes];
+    alignas(64) float row_zeros[kLanes][kLanes];
+    for (int64_t i = 0; i < kLanes; ++i) {
+      const int64_t row = n + i < task_.row_end ? n + i : task_.row_end - 1;
+      decoding_.stage(task_.weights, row, g, count, row_scales[i], row_zeros[i]);
+    }
+    transpose_16x16(row_scales[0], kLanes, scales, kDotOutputs);
+    if (decoding_.has_zeros) transpose_16x16(row_zeros[0], kLanes, zeros, kDotOutputs);
+    const Float factor = broadcast(decoding_.factor);
+    const Float offset = broadcast(decoding_.offset);
+    for (int i = 0; i < count; ++i) {
+      store(scales, mul(load(scales), factor));
+      store(zeros, decoding_.has_zeros ? add(load(zeros), offset) : offset);
+      scales += kDotOutputs;
+      zeros += kDotOutputs;
     }
   }
 
   /// Totals of `count` packs by the rows [n, end).
   void multiply_block(int64_t pack, int64_t count, int64_t n, int64_t end) {
-    constexpr int64_t kPanelOctets = Kind::kPanelBlocks * kLanes;
     for (begin_ = 0; begin_ < octets_; begin_ += kPanelOctets) {
       end_ = octets_ - begin_ < kPanelOctets ? octets_ : begin_ + kPanelOctets;
       const uint8_t* x = task_.x.data + begin_ / kLanes * activation_bytes(Kind::kOrder);
-      for (int64_t strip = 0; n + strip * kDotOutputs < end; ++strip) {
-        decode_panel(n + strip * kDotOutputs);
-        if (decoding_.stage != nullptr) stage_scales(n + strip * kDotOutputs);
-        for (int64_t i = 0; i < count; ++i) {
-          multiply_pack(x + (pack + i) * task_.x.stride, scratch_.totals[strip][i][0]);
+      for (int64_t row = n; row < end; row += kDotOutputs) {
+        decode_panel(row);
+        const int64_t strip = (row - n) / kDotOutputs;
+        if (decoding_.stage != nullptr) stage_scales(row, strip);
+        next_ = codes_after(row, n, end);
+        multiply_pack<true>(x + pack * task_.x.stride, strip, 0);
+        for (int64_t i = 1; i < count; ++i) {
+          multiply_pack<false>(x + (pack + i) * task_.x.stride, strip, i);
         }
       }
     }
   }
 
-  void multiply_pack(const uint8_t* x, float* sums) const {
+  template <bool kAsk>
+  void multiply_pack(const uint8_t* x, int64_t strip, int64_t pack) {
     const bool first = begin_ == 0;
+    float* sums = scratch_.totals[strip][pack][0];
     Totals totals;
 #pragma GCC unroll 6
     for (int r = 0; r < kDotRows; ++r) {
@@ -184,9 +228,9 @@ class DotPanels {
       }
     }
     if constexpr (Kind::kOrder == ActivationOrder::kDotPairs) {
-      decoding_.stage == nullptr ? add_weights(x, totals) : add_spans(x, totals);
+      decoding_.stage == nullptr ? add_weights<kAsk>(x, totals) : add_spans<kAsk>(x, strip, totals);
     } else {
-      add_spans(x, totals);
+      add_spans<kAsk>(x, strip, totals);
     }
 #pragma GCC unroll 6
     for (int r = 0; r < kDotRows; ++r) {
@@ -197,43 +241,57 @@ class DotPanels {
     }
   }
 
-  /// sums += `octets` octets of a panel, from `weights` on, by those at `words`.
-  [[gnu::always_inline]] static void add_octets(const uint8_t* weights, const uint8_t* words,
-                                                int64_t octets,
-                                                typename Kind::Sum (&sums)[kDotRows][kDotVectors]) {
-    const uint8_t* end = words + octets * Kind::kSteps * kDotRows * 4;
-    while (words != end) {
-      Int w[kDotVectors];
+  /// sums += one step of a panel by one of activations; both move on.
+  [[gnu::always_inline]] static void add_step(const uint8_t*& weights, const uint8_t*& words,
+                                              typename Kind::Sum (&sums)[kDotRows][kDotVectors]) {
+    Int w[kDotVectors];
 #pragma GCC unroll 2
-      for (int v = 0; v < kDotVectors; ++v) w[v] = load_int(weights + v * 4 * kLanes);
+    for (int v = 0; v < kDotVectors; ++v) w[v] = load_int(weights + v * 4 * kLanes);
 #pragma GCC unroll 6
-      for (int r = 0; r < kDotRows; ++r) {
-        const Int word = broadcast_word(words + 4 * r);
+    for (int r = 0; r < kDotRows; ++r) {
+      const Int word = broadcast_word(words + 4 * r);
 #pragma GCC unroll 2
-        for (int v = 0; v < kDotVectors; ++v) Kind::add(sums[r][v], w[v], word);
-      }
-      weights += kDotStepBytes;
-      words += 4 * kDotRows;
+      for (int v = 0; v < kDotVectors; ++v) Kind::add(sums[r][v], w[v], word);
     }
+    weights += kDotStepBytes;
+    words += 4 * kDotRows;
+  }
+  /// sums += `octets` octets. kAsk: the codes of the next panel are asked for, a row every four
+  /// steps, so that all are on their way when the panel is through.
+  template <bool kAsk>
+  [[gnu::always_inline]] void add_octets(const uint8_t* weights, const uint8_t* words,
+                                         int64_t octets,
+                                         typename Kind::Sum (&sums)[kDotRows][kDotVectors]) {
+    for (int64_t step = 0; step < octets * Kind::kSteps; ++step) {
+      if (kAsk && step % 4 == 0) ask_for_row();
+      add_step(weights, words, sums);
+    }
+  }
+  [[gnu::always_inline]] void ask_for_row() {
+    for (int64_t i = 0; i < next_bytes_; i += 64) prefetch<64>(next_, i);
+    next_ += task_.weights.row_bytes;
   }
 
   /// Weights as they are.
-  [[gnu::always_inline]] void add_weights(const uint8_t* x, Totals& totals) const {
+  template <bool kAsk>
+  [[gnu::always_inline]] void add_weights(const uint8_t* x, Totals& totals) {
     const uint8_t* weights = scratch_.panel;
     for (int64_t octet = begin_; octet < end_; octet += kLanes) {
       const int64_t count = end_ - octet < kLanes ? end_ - octet : kLanes;
-      add_octets(weights, x + Kind::kWordsAt, count, totals);
+      add_octets<kAsk>(weights, x + Kind::kWordsAt, count, totals);
       weights += Kind::kBlockSteps * kDotStepBytes;
       x += activation_bytes(Kind::kOrder);
     }
   }
 
   /// Codes and their scales.
-  [[gnu::always_inline]] void add_spans(const uint8_t* x, Totals& totals) const {
+  template <bool kAsk>
+  [[gnu::always_inline]] void add_spans(const uint8_t* x, int64_t strip, Totals& totals) {
     const uint8_t* weights = scratch_.panel;
     int64_t group_left = group_octets_ - begin_ % group_octets_;
-    const float* scales = scratch_.scales[0];
-    const float* zeros = scratch_.zeros[0];
+    const int64_t group = begin_ / group_octets_ - staged_group_;
+    const float* scales = scratch_.scales[strip][group];
+    const float* zeros = scratch_.zeros[strip][group];
     for (int64_t octet = begin_; octet < end_;) {
       const int64_t lane = octet % kLanes;
       int64_t count = Kind::kSpanOctets - lane % Kind::kSpanOctets;
@@ -245,7 +303,8 @@ class DotPanels {
 #pragma GCC unroll 2
         for (int v = 0; v < kDotVectors; ++v) sums[r][v] = Kind::zero_sum();
       }
-      add_octets(weights, x + Kind::kWordsAt + lane * Kind::kSteps * kDotRows * 4, count, sums);
+      const uint8_t* words = x + Kind::kWordsAt + lane * Kind::kSteps * kDotRows * 4;
+      add_octets<kAsk>(weights, words, count, sums);
       add_span(x, lane, count, scales, zeros, sums, totals);
       weights += count * Kind::kSteps * kDotStepBytes;
       octet += count;
@@ -331,4 +390,7 @@ class DotPanels {
   int64_t packs_;
   int64_t begin_ = 0;  // of the panel, in octets
   int64_t end_ = 0;
+  const uint8_t* next_ = nullptr;  // codes to ask for
+  int64_t next_bytes_;             // of a row
+  int64_t staged_group_ = 0;       // the first whose scales are staged
 };

@@ -1,5 +1,5 @@
-// The unit of an instruction set with dot products of bytes. Included inside its namespace, after
-// method_table.inl.h.
+// What the units of instruction sets with dot products of bytes have in common. Included inside
+// the namespace of one, after method_table.inl.h.
 
 struct DotUnit {
   template <class Weight>
@@ -8,21 +8,6 @@ struct DotUnit {
       return each_row<Weight, TripleProduct<Weight::kElement>>(ActivationOrder::kThreeBytes);
     } else {
       return VectorMethods<Weight>::kRows;
-    }
-  }
-  /// Which method runs when.
-  template <class Weight>
-  static constexpr void fill(const MethodTable& table) {
-    using Vectors = VectorMethods<Weight>;
-    using Panels = DotMethods<Weight>;
-    constexpr Method kRows = rows<Weight>();
-    constexpr int64_t kMostRows = Weight::kScale == Format::kNone ? 4 : 16;
-    table.f32({{kRows, kMostRows}, {Vectors::kStrips}}, kRows);
-    if constexpr (OctetBytes<Weight::kElement>::kExists) {
-      // Other groups would end spans too often.
-      table.f32(kWhole, {{kRows, 12}, {Panels::kDigits}}, kRows);
-      table.bf16(kWhole, {{kRows, 8}, {Panels::kShortDigits}}, kRows);
-      table.int8({{Vectors::kBytes, 10}, {Panels::kBytes}}, Vectors::kBytes);
     }
   }
   static int64_t scratch_bytes(int64_t k) {

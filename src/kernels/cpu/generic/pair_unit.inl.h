@@ -2,22 +2,19 @@
 // namespace, after dot_unit.inl.h.
 
 struct Unit : DotUnit {
-  /// Which method runs when.
+  /// Which method runs when: figures of Zen 4.
   template <class Weight>
   static constexpr void fill(const MethodTable& table) {
-    constexpr Format kElement = Weight::kElement;
     using Vectors = VectorMethods<Weight>;
-    constexpr Method kPanels = PairMethods<Weight>::kPairs;
-    DotUnit::fill<Weight>(table);
-    if constexpr (has_pairs<kElement>() && !OctetBytes<kElement>::kExists) {
-      constexpr Method kPairs =
-          each_row<Weight, PairProduct<kElement>>(ActivationOrder::kSplitPairs);
-      table.f32({{kPairs, 16}, {Vectors::kStrips}}, kPairs);
-      table.bf16({{kPairs, 8}, {kPanels}}, kPairs);
-    } else {
-      constexpr Method kRows = rows<Weight>();
-      constexpr int64_t kMostRows = Weight::kScale == Format::kNone ? 4 : 8;
-      table.bf16({{kRows, kMostRows}, {kPanels}}, kRows);
+    constexpr bool kDense = Weight::kScale == Format::kNone;
+    constexpr Method kRows = few_rows<Weight>();
+    table.f32({{kRows, kDense ? 4 : 16}, {Vectors::kStrips}}, kRows);
+    table.bf16({{kRows, kDense ? 4 : 8}, {PairMethods<Weight>::kPairs}}, kRows);
+    if constexpr (OctetBytes<Weight::kElement>::kExists) {
+      using Panels = DotMethods<Weight>;
+      // Other groups would end spans too often.
+      table.f32(kWhole, {{kRows, 12}, {Panels::kDigits}}, kRows);
+      table.int8({{Vectors::kBytes, 10}, {Panels::kBytes}}, Vectors::kBytes);
     }
   }
   static void pack(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather, int64_t k,
@@ -29,5 +26,16 @@ struct Unit : DotUnit {
       return pack_octet_row(packed, x, gather, k, order, pack_split_pairs);
     }
     DotUnit::pack(packed, x, rows, gather, k, order);
+  }
+
+ private:
+  template <class Weight>
+  static constexpr Method few_rows() {
+    constexpr Format kElement = Weight::kElement;
+    if constexpr (has_pairs<kElement>() && !OctetBytes<kElement>::kExists) {
+      return each_row<Weight, PairProduct<kElement>>(ActivationOrder::kSplitPairs);
+    } else {
+      return rows<Weight>();
+    }
   }
 };

@@ -175,16 +175,20 @@ class GroupScaling {
 
   static void stage(const Weights& weights, int64_t row, int64_t begin, int64_t end,
                     float* staged) {
-    const uint8_t* scales = weights.scales + row * weights.groups * kScaleBytes;
-    const uint8_t* zeros = weights.zeros + row * weights.groups * kZeroBytes;
     float* staged_zeros = staged + staged_half(weights.groups);
     for (int64_t g = begin; g < end; g += kLanes) {
       const int count = static_cast<int>(end - g < kLanes ? end - g : kLanes);
-      store(staged + g, load_scales<kScale>(scales + g * kScaleBytes, count));
-      if constexpr (kZero != Zero::kNone) {
-        const Float zero = load_zeros<kZero>(zeros + g * kZeroBytes, count);
-        store(staged_zeros + g, sub(zero, broadcast(kCenter)));
-      }
+      stage_vector(weights, row, g, count, staged + g, staged_zeros + g);
+    }
+  }
+  /// The same of `count` <= kLanes groups from g on, to whole vectors.
+  static void stage_vector(const Weights& weights, int64_t row, int64_t g, int count, float* scales,
+                           float* zeros) {
+    const int64_t group = row * weights.groups + g;
+    store(scales, load_scales<kScale>(weights.scales + group * kScaleBytes, count));
+    if constexpr (kZero != Zero::kNone) {
+      const Float zero = load_zeros<kZero>(weights.zeros + group * kZeroBytes, count);
+      store(zeros, sub(zero, broadcast(kCenter)));
     }
   }
   [[gnu::always_inline]] Lanes at(const float* staged, int valid_lanes) const {
