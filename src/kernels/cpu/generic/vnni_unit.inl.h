@@ -13,8 +13,8 @@ struct Unit : DotUnit {
   }
 
  private:
-  /// Integers and E2M1. Panels of four bits cost least; with groups of 32 more than 12 rows of three
-  /// digits take longer than floats.
+  /// Integers and E2M1. Panels of four bits cost least; with groups of 32 more than 12 rows of
+  /// three digits take longer than floats.
   template <class Weight>
   static constexpr void fill_bytes(const MethodTable& table, const Method& rows) {
     using Vectors = VectorMethods<Weight>;
