@@ -213,7 +213,8 @@ int main(int argc, char** argv) {
   app.add_option("--folder", arguments.folder, "where synthetic models are kept (8 GB)")
       ->capture_default_str();
   app.add_option("--only", arguments.only, "only formats or models whose name contains this");
-  app.add_option("--isa", arguments.isa, "kernels to use; default: the best of this machine");
+  app.add_option("--isa", arguments.isa, "kernels to use; default: the best of this machine")
+      ->envname("SUBBYTE_ISA");
   app.add_option("--activations", arguments.activations, "as for subbyte run")
       ->check(CLI::IsMember({"f32", "bf16", "int8"}))
       ->capture_default_str();
