@@ -151,14 +151,13 @@ class DotPanels {
   }
   /// Where the codes of the panel after that of `row` begin: of the next strip before `end`, else
   /// of the next inputs of the first, else of the strips behind these.
-  const uint8_t* codes_after(int64_t row, int64_t n, int64_t end) const {
-    const uint8_t* codes = task_.weights.codes;
+  int64_t codes_after(int64_t row, int64_t n, int64_t end) const {
     const int64_t row_bytes = task_.weights.row_bytes;
+    const int64_t next_strip = row + kDotOutputs;
     const int64_t panel = begin_ / kPanelOctets;
-    if (row + kDotOutputs < end)
-      return codes + (row + kDotOutputs) * row_bytes + panel * next_bytes_;
-    if (end_ < octets_) return codes + n * row_bytes + (panel + 1) * next_bytes_;
-    return codes + end * row_bytes;
+    if (next_strip < end) return next_strip * row_bytes + panel * next_bytes_;
+    if (end_ < octets_) return n * row_bytes + (panel + 1) * next_bytes_;
+    return end * row_bytes;
   }
 
   /// The scales of a strip, [group][output], for this panel and, if groups are wide, for some more:
@@ -256,19 +255,20 @@ class DotPanels {
     weights += kDotStepBytes;
     words += 4 * kDotRows;
   }
-  /// sums += `octets` octets. kAsk: the codes of the next panel are asked for, a row every four
-  /// steps, so that all are on their way when the panel is through.
+  /// sums += `octets` octets from `lane` of a block on. kAsk: the codes of the next panel are asked
+  /// for, a row every four steps, so that all are on their way when this one is through.
   template <bool kAsk>
-  [[gnu::always_inline]] void add_octets(const uint8_t* weights, const uint8_t* words,
+  [[gnu::always_inline]] void add_octets(const uint8_t* weights, const uint8_t* words, int64_t lane,
                                          int64_t octets,
                                          typename Kind::Sum (&sums)[kDotRows][kDotVectors]) {
-    for (int64_t step = 0; step < octets * Kind::kSteps; ++step) {
+    const int64_t end = (lane + octets) * Kind::kSteps;
+    for (int64_t step = lane * Kind::kSteps; step < end; ++step) {
       if (kAsk && step % 4 == 0) ask_for_row();
       add_step(weights, words, sums);
     }
   }
   [[gnu::always_inline]] void ask_for_row() {
-    for (int64_t i = 0; i < next_bytes_; i += 64) prefetch<64>(next_, i);
+    for (int64_t i = 0; i < next_bytes_; i += 64) prefetch<64>(task_.weights.codes, next_ + i);
     next_ += task_.weights.row_bytes;
   }
 
@@ -278,7 +278,7 @@ class DotPanels {
     const uint8_t* weights = scratch_.panel;
     for (int64_t octet = begin_; octet < end_; octet += kLanes) {
       const int64_t count = end_ - octet < kLanes ? end_ - octet : kLanes;
-      add_octets<kAsk>(weights, x + Kind::kWordsAt, count, totals);
+      add_octets<kAsk>(weights, x + Kind::kWordsAt, 0, count, totals);
       weights += Kind::kBlockSteps * kDotStepBytes;
       x += activation_bytes(Kind::kOrder);
     }
@@ -304,7 +304,7 @@ class DotPanels {
         for (int v = 0; v < kDotVectors; ++v) sums[r][v] = Kind::zero_sum();
       }
       const uint8_t* words = x + Kind::kWordsAt + lane * Kind::kSteps * kDotRows * 4;
-      add_octets<kAsk>(weights, words, count, sums);
+      add_octets<kAsk>(weights, words, lane, count, sums);
       add_span(x, lane, count, scales, zeros, sums, totals);
       weights += count * Kind::kSteps * kDotStepBytes;
       octet += count;
@@ -390,7 +390,7 @@ class DotPanels {
   int64_t packs_;
   int64_t begin_ = 0;  // of the panel, in octets
   int64_t end_ = 0;
-  const uint8_t* next_ = nullptr;  // codes to ask for
-  int64_t next_bytes_;             // of a row
-  int64_t staged_group_ = 0;       // the first whose scales are staged
+  int64_t next_ = 0;          // where codes to ask for begin
+  int64_t next_bytes_;        // of a row
+  int64_t staged_group_ = 0;  // the first whose scales are staged
 };
