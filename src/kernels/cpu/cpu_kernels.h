@@ -139,10 +139,10 @@ enum class Precision : uint8_t {
           // of each 8 or 2^-22 of the largest of each 128; and by 2^-17 of each weight, where it
           // takes two terms
   kBF16,  // prompts (more rows than a few): bfloat16, as the models' own software has them, where
-          // the machine has units for it, or for some tokens what differs by 2^-14 of the largest
-          // of each 128; else as kF32
+          // the machine has units for it, or, for some tokens and where only dot products of bytes
+          // are fast, what differs by 2^-14 of the largest of each 128; else as kF32
   kInt8,  // 8 bits with a scale for each 8 inputs, for integer and E2M1 weights; others as kF32.
-          // Prompts with a scale for each 32 (avx512bf16), or as kBF16 (AMX)
+          // Prompts with a scale for each 32 (avx512bf16, avx512vnni), or as kBF16 (AMX)
 };
 inline constexpr int kPrecisions = 3;
 

@@ -5,8 +5,6 @@
 //
 // What rounding to a step adds is 2^-22 (two digits: 2^-14) of the largest of the block, or 2^-127.
 
-constexpr int kDigitTerms = 3;
-
 /// One block of a row, lowest digit first.
 template <int kTerms>
 struct BlockDigits {
