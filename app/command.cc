@@ -10,7 +10,7 @@
 #include <iostream>
 #include <iterator>
 
-#include "engine/model_path.h"
+#include "checkpoints/model_path.h"
 
 namespace subbyte::app {
 namespace {

@@ -1,6 +1,6 @@
 // subbyte convert: the same weights in another format.
 
-#include "engine/convert_model.h"
+#include "transform/convert_model.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
-#include "engine/model_path.h"
+#include "checkpoints/model_path.h"
 #include "json/quote.h"
 
 namespace subbyte::app {

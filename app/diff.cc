@@ -1,6 +1,6 @@
 // subbyte diff: whether two directories hold the same model.
 
-#include "engine/diff_models.h"
+#include "transform/diff_models.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
-#include "engine/model_path.h"
+#include "checkpoints/model_path.h"
 
 namespace subbyte::app {
 namespace {

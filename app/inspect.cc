@@ -1,6 +1,6 @@
 // subbyte inspect: what is in a checkpoint.
 
-#include "engine/inspect.h"
+#include "verify/inspect.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
-#include "engine/model_path.h"
+#include "checkpoints/model_path.h"
 
 namespace subbyte::app {
 namespace {

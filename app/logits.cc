@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "app/command.h"
-#include "checkpoints/safetensors.h"
+#include "checkpoints/containers/safetensors.h"
 
 namespace subbyte::app {
 namespace {

@@ -1,6 +1,6 @@
 // subbyte quantize: a model directory with weights of 4 bits.
 
-#include "engine/quantize_model.h"
+#include "transform/quantize_model.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <cstdio>
 
 #include "app/command.h"
-#include "engine/model_path.h"
+#include "checkpoints/model_path.h"
 #include "json/quote.h"
 
 namespace subbyte::app {

@@ -1,6 +1,6 @@
 // subbyte synth: a checkpoint of a real shape with random weights.
 
-#include "engine/synth.h"
+#include "synth/synth.h"
 
 #include <fmt/format.h>
 

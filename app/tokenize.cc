@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
-#include "engine/model_path.h"
+#include "checkpoints/model_path.h"
 
 namespace subbyte::app {
 namespace {

@@ -1,6 +1,6 @@
 // subbyte verify: what is wrong with a checkpoint, weights included.
 
-#include "engine/verify.h"
+#include "verify/verify.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
-#include "engine/model_path.h"
+#include "checkpoints/model_path.h"
 #include "json/quote.h"
 
 namespace subbyte::app {

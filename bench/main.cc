@@ -15,8 +15,8 @@
 #include "bench/measure_load.h"
 #include "bench/measure_model.h"
 #include "bench/peaks.h"
-#include "engine/synth.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "synth/synth.h"
 
 namespace subbyte::bench {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoints/tensor_source.h"
+#include "checkpoints/containers/tensor_source.h"
 #include "models/model.h"
 
 namespace subbyte::bench {

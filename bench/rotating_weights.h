@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "base/thread_pool.h"
-#include "layouts/matrix.h"
+#include "matrix/matrix.h"
 
 namespace subbyte::bench {
 

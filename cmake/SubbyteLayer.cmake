@@ -1,8 +1,9 @@
-# subbyte_layer(<name> [DEPENDS <lower layer>...] [LIBRARIES <external library>...])
+# subbyte_layer(<name> [DEPENDS <lower layer>...] [LIBRARIES <external library>...]
+#   [TEST_DEPENDS <lower layer>...])
 #
 # Makes the folder that calls it one layer of the stack:
 #   *.cc            library subbyte_<name>
-#   *_test.cc       program <name>_test, run by ctest
+#   *_test.cc       program <name>_test, run by ctest; it sees TEST_DEPENDS, too
 #
 # An include always reads "<layer>/<file>.h". To let the build enforce the direction of
 # the stack, each layer has an include root of its own that holds one symbolic link, so
@@ -10,7 +11,7 @@
 #
 #   build/include/formats/formats -> src/formats
 function(subbyte_layer name)
-  cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES;TEST_DEPENDS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
@@ -30,11 +31,12 @@ function(subbyte_layer name)
   add_library(subbyte::${name} ALIAS subbyte_${name})
   target_include_directories(subbyte_${name} ${scope} ${root})
   list(TRANSFORM ARG_DEPENDS PREPEND subbyte::)
+  list(TRANSFORM ARG_TEST_DEPENDS PREPEND subbyte::)
   target_link_libraries(subbyte_${name} ${scope} subbyte_options ${ARG_DEPENDS}
     ${ARG_LIBRARIES})
 
   if(SUBBYTE_BUILD_TESTS AND tests)
-    subbyte_test(${name}_test ${tests} LIBRARIES subbyte::${name})
+    subbyte_test(${name}_test ${tests} LIBRARIES subbyte::${name} ${ARG_TEST_DEPENDS})
   endif()
 endfunction()
 

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "checkpoints/tensor_source.h"
+#include "checkpoints/containers/tensor_source.h"
 #include "fuzz/fuzz.h"
 
 using namespace subbyte;

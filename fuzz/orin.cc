@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "checkpoints/orin_model.h"
+#include "checkpoints/containers/orin_model.h"
 #include "fuzz/fuzz.h"
 
 using namespace subbyte;

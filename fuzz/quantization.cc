@@ -1,6 +1,6 @@
 // The quantization section of a config.json. The input is the file.
 
-#include "checkpoints/quantization_config.h"
+#include "checkpoints/config/quantization_config.h"
 #include "fuzz/fuzz.h"
 #include "json/strict_json.h"
 

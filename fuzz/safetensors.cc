@@ -1,6 +1,6 @@
 // The header of a safetensors file. The input is the file.
 
-#include "checkpoints/safetensors.h"
+#include "checkpoints/containers/safetensors.h"
 
 #include "base/checked.h"
 #include "fuzz/fuzz.h"

@@ -3,7 +3,7 @@
 
 The one source of truth is what the build uses: `subbyte_layer(<name> DEPENDS <layer>...)` in
 src/<name>/CMakeLists.txt, and the `subbyte::<layer>` libraries in app/CMakeLists.txt. Dependencies
-are transitive. The include path already enforces this for what is compiled; this check also sees
+are transitive. Tests of a layer see its TEST_DEPENDS, too. The include path already enforces this for what is compiled; this check also sees
 files that a build leaves out, and relative includes, which would slip past the include path.
 
     tools/check_layers.py [--root DIR]    check the tree, print file:line for each bad include
@@ -21,6 +21,7 @@ from pathlib import Path
 SUFFIXES = {".h", ".cc", ".def"}
 TOP = "app"  # the only folder outside src/ that is checked
 TEST_ONLY = {"support", "gtest", "gmock"}  # for *_test.cc; support is tests/support
+KEYWORDS = {"DEPENDS", "LIBRARIES", "TEST_DEPENDS"}
 LAYER_CALL = re.compile(r"subbyte_layer\(\s*(\w+)([^)]*)\)")
 LIBRARY = re.compile(r"subbyte::(\w+)")
 DIRECTIVE = re.compile(r"^\s*#\s*include\s*(.*)")
@@ -35,17 +36,29 @@ def without_comments(cmake: str) -> str:
     return re.sub(r"#.*", "", cmake)
 
 
-def read_direct_dependencies(root: Path) -> dict[str, list[str]]:
-    """Layer -> the layers its CMakeLists.txt names."""
+def keyword_lists(arguments: str) -> dict[str, list[str]]:
+    """What follows each keyword of a subbyte_layer() call."""
+    lists: dict[str, list[str]] = {keyword: [] for keyword in KEYWORDS}
+    keyword = ""
+    for word in arguments.split():
+        if word in KEYWORDS:
+            keyword = word
+        elif keyword:
+            lists[keyword].append(word)
+    return lists
+
+
+def read_direct_dependencies(root: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Layer -> the layers that its CMakeLists.txt names, for all of it and for its tests alone."""
     direct: dict[str, list[str]] = {}
+    test_only: dict[str, list[str]] = {}
     for path in sorted((root / "src").glob("*/CMakeLists.txt")):
         call = LAYER_CALL.search(without_comments(path.read_text()))
         if not call or call[1] != path.parent.name:
             raise Broken(f"{path}: expected subbyte_layer({path.parent.name} ...)")
-        words = call[2].split()
-        if "LIBRARIES" in words:
-            words = words[: words.index("LIBRARIES")]
-        direct[call[1]] = words[1:] if words[:1] == ["DEPENDS"] else []
+        lists = keyword_lists(call[2])
+        direct[call[1]] = lists["DEPENDS"]
+        test_only[call[1]] = lists["TEST_DEPENDS"]
     if not direct:
         raise Broken(f"{root}/src: no layer found")
     for folder in (root / "src").iterdir():
@@ -54,11 +67,11 @@ def read_direct_dependencies(root: Path) -> dict[str, list[str]]:
     app = root / TOP / "CMakeLists.txt"
     if app.exists():
         direct[TOP] = sorted(set(LIBRARY.findall(without_comments(app.read_text()))))
-    for layer, names in direct.items():
+    for layer, names in (*direct.items(), *test_only.items()):
         for name in names:
             if name not in direct or name == TOP:
                 raise Broken(f"layer {layer} depends on {name}, which is not a layer")
-    return direct
+    return direct, test_only
 
 
 def visible_layers(layer: str, direct: dict[str, list[str]],
@@ -93,10 +106,12 @@ def check_include(spelling: str, layer: str, visible: set[str], layers: set[str]
 
 def check_tree(root: Path) -> list[str]:
     """One line for each bad include."""
-    direct = read_direct_dependencies(root)
+    direct, test_only = read_direct_dependencies(root)
     problems = []
     for layer in direct:
         visible = visible_layers(layer, direct)
+        visible_to_tests = visible.union(
+            *(visible_layers(name, direct) for name in test_only.get(layer, [])))
         folder = root / TOP if layer == TOP else root / "src" / layer
         for path in sorted(folder.rglob("*")):
             if path.suffix not in SUFFIXES:
@@ -106,7 +121,8 @@ def check_tree(root: Path) -> list[str]:
                 directive = DIRECTIVE.match(line)
                 if not directive:
                     continue
-                problem = check_include(directive[1], layer, visible, set(direct), is_test)
+                problem = check_include(directive[1], layer, visible_to_tests if is_test else visible,
+                                        set(direct), is_test)
                 if problem:
                     problems.append(f"{path.relative_to(root)}:{number}: {problem}")
     return problems
@@ -117,6 +133,7 @@ PLANTS = [
     ("src/formats/planted.h", '#include "engine/engine.h"', "layer formats must not include"),
     ("src/quantize/planted.cc", '#include "checkpoints/a.h"', "layer quantize must not include"),
     ("src/base/planted_test.cc", "#  include <json/strict_json.h>", "layer base must not include"),
+    ("src/synth/planted.cc", '#include "models/model.h"', "layer synth must not include"),
     ("src/ops/planted.cc", '#include "../text/tokenizer.h"', 'does not read "<layer>/<file>"'),
     ("src/models/planted.cc", "#include SOME_MACRO", "write a file name"),
     ("src/models/planted.h", '#include "support/random_model.h"', "for tests only"),

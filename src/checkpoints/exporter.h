@@ -11,8 +11,8 @@
 
 #include "base/executor.h"
 #include "base/status.h"
-#include "checkpoints/safetensors.h"
-#include "layouts/restate.h"
+#include "checkpoints/containers/safetensors.h"
+#include "matrix/restate.h"
 
 namespace subbyte {
 

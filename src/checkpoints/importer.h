@@ -11,9 +11,9 @@
 
 #include "base/executor.h"
 #include "base/status.h"
-#include "checkpoints/quantization_config.h"
-#include "checkpoints/tensor_source.h"
-#include "layouts/matrix.h"
+#include "checkpoints/config/quantization_config.h"
+#include "checkpoints/containers/tensor_source.h"
+#include "matrix/matrix.h"
 
 namespace subbyte {
 

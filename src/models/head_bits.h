@@ -7,7 +7,7 @@
 #include "base/executor.h"
 #include "base/status.h"
 #include "checkpoints/importer.h"
-#include "layouts/matrix.h"
+#include "matrix/matrix.h"
 
 namespace subbyte {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "layouts/matrix.h"
+#include "matrix/matrix.h"
 #include "models/model_config.h"
 #include "ops/attention.h"
 

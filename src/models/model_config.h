@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "checkpoints/config_file.h"
+#include "checkpoints/config/config_file.h"
 #include "ops/rope.h"
 
 namespace subbyte {
@@ -45,7 +45,7 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-/// Reads the config of a model directory or of a model file (checkpoints/config_file.h) and, where
+/// Reads the config of a model directory or of a model file (checkpoints/config/config_file.h) and, where
 /// it is there, generation_config.json.
 /// Codes: config.* (model_type, rope, range, ...), json.*, file.*, orin.*.
 Result<ModelConfig> read_model_config(const std::filesystem::path& model);

@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "checkpoints/expert_names.h"
-#include "layouts/alternate_rows.h"
-#include "layouts/zero_points.h"
+#include "matrix/alternate_rows.h"
+#include "matrix/zero_points.h"
 #include "models/head_bits.h"
 #include "ops/linear.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "layouts/matrix.h"
+#include "matrix/matrix.h"
 
 namespace subbyte {
 

@@ -1,7 +1,7 @@
 #include "ops/execution.h"
 
 #include "base/thread_pool.h"
-#include "layouts/matrix.h"
+#include "matrix/matrix.h"
 
 namespace subbyte {
 

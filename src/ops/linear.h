@@ -6,7 +6,7 @@
 
 #include "base/function_ref.h"
 #include "base/status.h"
-#include "layouts/matrix.h"
+#include "matrix/matrix.h"
 #include "ops/execution.h"
 
 namespace subbyte {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "layouts/matrix.h"
+#include "matrix/matrix.h"
 #include "ops/execution.h"
 
 namespace subbyte {

@@ -24,7 +24,7 @@
 
 #include "base/executor.h"
 #include "base/status.h"
-#include "layouts/matrix.h"
+#include "matrix/matrix.h"
 #include "quantize/row_reader.h"
 
 namespace subbyte {

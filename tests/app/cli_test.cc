@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/process.h"
-#include "checkpoints/tensor_source.h"
+#include "checkpoints/containers/tensor_source.h"
 #include "support/temp_dir.h"
 
 namespace subbyte {

@@ -16,16 +16,16 @@
 
 #include "app/process.h"
 #include "base/thread_pool.h"
-#include "checkpoints/tensor_source.h"
-#include "engine/convert_model.h"
-#include "engine/inspect.h"
-#include "engine/model_path.h"
-#include "engine/synth.h"
-#include "engine/verify.h"
+#include "checkpoints/containers/tensor_source.h"
+#include "checkpoints/model_path.h"
 #include "models/model.h"
 #include "support/temp_dir.h"
 #include "support/test_tensors.h"
 #include "support/unprivileged.h"
+#include "synth/synth.h"
+#include "transform/convert_model.h"
+#include "verify/inspect.h"
+#include "verify/verify.h"
 
 namespace subbyte {
 namespace {

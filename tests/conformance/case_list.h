@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoints/safetensors_codes.h"
+#include "checkpoints/containers/safetensors_codes.h"
 #include "conformance/malformed_set.h"
 #include "support/safetensors_bytes.h"
 

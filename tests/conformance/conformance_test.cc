@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "checkpoints/safetensors.h"
-#include "checkpoints/safetensors_codes.h"
-#include "checkpoints/tensor_source.h"
+#include "checkpoints/containers/safetensors.h"
+#include "checkpoints/containers/safetensors_codes.h"
+#include "checkpoints/containers/tensor_source.h"
 #include "conformance/file_system_cases.h"
 #include "conformance/malformed_set.h"
 #include "conformance/oracle.h"

@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <string>
 
-#include "checkpoints/safetensors.h"
-#include "checkpoints/tensor_source.h"
+#include "checkpoints/containers/safetensors.h"
+#include "checkpoints/containers/tensor_source.h"
 #include "conformance/case_list.h"
 #include "support/unprivileged.h"
 

@@ -6,8 +6,8 @@
 #include <functional>
 #include <string>
 
-#include "checkpoints/safetensors.h"
-#include "checkpoints/safetensors_codes.h"
+#include "checkpoints/containers/safetensors.h"
+#include "checkpoints/containers/safetensors_codes.h"
 #include "conformance/allocation_counter.h"
 #include "conformance/case_list.h"
 

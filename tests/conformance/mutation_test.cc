@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoints/safetensors.h"
+#include "checkpoints/containers/safetensors.h"
 #include "conformance/case_list.h"
 #include "conformance/oracle.h"
 

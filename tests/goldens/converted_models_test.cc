@@ -7,12 +7,12 @@
 #include <filesystem>
 
 #include "base/thread_pool.h"
-#include "checkpoints/tensor_source.h"
-#include "engine/convert_model.h"
-#include "engine/verify.h"
+#include "checkpoints/containers/tensor_source.h"
 #include "models/model.h"
 #include "support/temp_dir.h"
 #include "support/test_tensors.h"
+#include "transform/convert_model.h"
+#include "verify/verify.h"
 
 namespace subbyte {
 namespace {

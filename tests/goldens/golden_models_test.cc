@@ -9,7 +9,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "checkpoints/tensor_source.h"
+#include "checkpoints/containers/tensor_source.h"
 #include "engine/generate.h"
 #include "models/model.h"
 

@@ -4,12 +4,12 @@
 
 #include <filesystem>
 
-#include "checkpoints/orin_model.h"
-#include "engine/inspect.h"
-#include "engine/model_path.h"
+#include "checkpoints/containers/orin_model.h"
+#include "checkpoints/model_path.h"
 #include "models/model.h"
 #include "support/orin_bytes.h"
 #include "support/temp_dir.h"
+#include "verify/inspect.h"
 
 namespace subbyte {
 namespace {

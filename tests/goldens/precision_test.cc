@@ -8,7 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "checkpoints/tensor_source.h"
+#include "checkpoints/containers/tensor_source.h"
 #include "models/model.h"
 
 namespace subbyte {

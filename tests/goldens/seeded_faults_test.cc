@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <functional>
 
-#include "checkpoints/tensor_source.h"
+#include "checkpoints/containers/tensor_source.h"
 #include "models/model.h"
 #include "support/temp_dir.h"
 #include "support/test_tensors.h"

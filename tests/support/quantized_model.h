@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "checkpoints/exported_config.h"
+#include "checkpoints/config/exported_config.h"
 #include "checkpoints/importer.h"
 #include "support/random_matrix.h"
 #include "support/temp_dir.h"

@@ -9,7 +9,7 @@
 
 #include "base/float16.h"
 #include "base/random.h"
-#include "layouts/matrix.h"
+#include "matrix/matrix.h"
 #include "support/guarded_bytes.h"
 
 namespace subbyte::testing {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "checkpoints/safetensors.h"
+#include "checkpoints/containers/safetensors.h"
 #include "support/safetensors_bytes.h"
 
 namespace subbyte {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "layouts/matrix.h"
+#include "matrix/matrix.h"
 #include "quantize/row_reader.h"
 
 namespace subbyte {

@@ -8,10 +8,10 @@
 
 #include "base/thread_pool.h"
 #include "conformance/metadata_set.h"
-#include "engine/convert_model.h"
-#include "engine/synth.h"
-#include "engine/verify/expected_tensors.h"
-#include "engine/verify/findings.h"
+#include "synth/synth.h"
+#include "transform/convert_model.h"
+#include "verify/expected_tensors.h"
+#include "verify/findings.h"
 #include "verify/sound_models.h"
 
 namespace subbyte::conformance {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "conformance/tiny_models.h"
-#include "engine/verify.h"
 #include "support/small_tokenizer.h"
 #include "support/temp_dir.h"
+#include "verify/verify.h"
 
 namespace subbyte::conformance {
 

@@ -39,7 +39,7 @@
 
 #include "base/status.h"
 #include "kernels/cpu/vector_kernels.h"
-#include "layouts/matrix.h"
+#include "matrix/matrix.h"
 
 namespace subbyte::cpu {
 

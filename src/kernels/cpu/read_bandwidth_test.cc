@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "layouts/matrix.h"
+#include "matrix/matrix.h"
 #include "support/guarded_bytes.h"
 
 namespace subbyte::cpu {

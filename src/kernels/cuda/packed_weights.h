@@ -19,7 +19,7 @@
 
 #include "base/status.h"
 #include "kernels/cuda/device/arguments.h"
-#include "layouts/matrix.h"
+#include "matrix/matrix.h"
 
 namespace subbyte::cuda {
 

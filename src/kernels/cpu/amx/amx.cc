@@ -24,27 +24,27 @@ namespace {
 //
 #include "kernels/cpu/generic/pack.inl.h"
 //
-#include "kernels/cpu/generic/tile_decoders.inl.h"
+#include "kernels/cpu/amx/tile_decoders.inl.h"
 //
-#include "kernels/cpu/generic/e2m1_decoders.inl.h"
+#include "kernels/cpu/amx/e2m1_decoders.inl.h"
 //
-#include "kernels/cpu/generic/tile_panels.inl.h"
+#include "kernels/cpu/amx/tile_panels.inl.h"
 //
-#include "kernels/cpu/generic/tile_squares.inl.h"
+#include "kernels/cpu/amx/tile_squares.inl.h"
 //
-#include "kernels/cpu/generic/tiles.inl.h"
+#include "kernels/cpu/amx/tiles.inl.h"
 //
 #include "kernels/cpu/generic/digits.inl.h"
 //
-#include "kernels/cpu/generic/digit_codes.inl.h"
+#include "kernels/cpu/amx/digit_codes.inl.h"
 //
-#include "kernels/cpu/generic/digit_tiles.inl.h"
+#include "kernels/cpu/amx/digit_tiles.inl.h"
 //
-#include "kernels/cpu/generic/group_tiles.inl.h"
+#include "kernels/cpu/amx/group_tiles.inl.h"
 //
 #include "kernels/cpu/generic/method_table.inl.h"
 //
-#include "kernels/cpu/generic/tile_unit.inl.h"
+#include "kernels/cpu/amx/tile_unit.inl.h"
 //
 #include "kernels/cpu/generic/kernel_list.inl.h"
 

@@ -11,9 +11,9 @@ namespace {
 //
 #include "kernels/cpu/generic/vector_list.inl.h"
 //
-#include "kernels/cpu/generic/attention_panels.inl.h"
+#include "kernels/cpu/amx/attention_panels.inl.h"
 //
-#include "kernels/cpu/generic/attention_tiles.inl.h"
+#include "kernels/cpu/amx/attention_tiles.inl.h"
 
 }  // namespace
 

@@ -25,7 +25,7 @@ namespace {
 //
 #include "kernels/cpu/generic/method_table.inl.h"
 //
-#include "kernels/cpu/generic/byte_unit.inl.h"
+#include "kernels/cpu/avx2/byte_unit.inl.h"
 //
 #include "kernels/cpu/generic/kernel_list.inl.h"
 

@@ -19,7 +19,7 @@ namespace {
 //
 #include "kernels/cpu/generic/triple_products.inl.h"
 //
-#include "kernels/cpu/generic/pair_products.inl.h"
+#include "kernels/cpu/avx512bf16/pair_products.inl.h"
 //
 #include "kernels/cpu/generic/gemv.inl.h"
 //
@@ -37,13 +37,13 @@ namespace {
 //
 #include "kernels/cpu/generic/dot_decoders.inl.h"
 //
-#include "kernels/cpu/generic/dot_pairs.inl.h"
+#include "kernels/cpu/avx512bf16/dot_pairs.inl.h"
 //
 #include "kernels/cpu/generic/method_table.inl.h"
 //
 #include "kernels/cpu/generic/dot_unit.inl.h"
 //
-#include "kernels/cpu/generic/pair_unit.inl.h"
+#include "kernels/cpu/avx512bf16/pair_unit.inl.h"
 //
 #include "kernels/cpu/generic/kernel_list.inl.h"
 

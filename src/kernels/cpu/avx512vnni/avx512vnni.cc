@@ -42,7 +42,7 @@ constexpr int64_t kGemvPrefetchBytes = 2048;
 //
 #include "kernels/cpu/generic/dot_unit.inl.h"
 //
-#include "kernels/cpu/generic/vnni_unit.inl.h"
+#include "kernels/cpu/avx512vnni/vnni_unit.inl.h"
 //
 #include "kernels/cpu/generic/kernel_list.inl.h"
 

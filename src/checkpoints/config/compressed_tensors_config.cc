@@ -1,0 +1,187 @@
+// The quantization_config of compressed-tensors:
+//
+//   {"quant_method": "compressed-tensors", "format": "pack-quantized",
+//    "config_groups": {"group_0": {"targets": ["Linear"], "format": null,
+//      "weights": {"num_bits": 4, "type": "int", "symmetric": true, "strategy": "group",
+//                  "group_size": 128, "dynamic": false, "actorder": null},
+//      "input_activations": null, "output_activations": null}},
+//    "ignore": ["lm_head"], "sparsity_config": {}, "transform_config": {}}
+//
+// A group may have a format of its own, or be the name of a preset: {"W4A16": ["Linear"]}. Which
+// modules a group is for is not read: the tensors of a module have to agree with some group.
+//
+// Activations stay floats here, whatever input_activations says, as in other weight-only readers.
+
+#include <limits>
+
+#include "checkpoints/config/quantization_methods.h"
+
+namespace subbyte {
+namespace {
+
+using Scheme = CompressedScheme;
+
+constexpr int64_t kMaxGroupSize = int64_t{1} << 24;
+constexpr int64_t kNvfp4Group = 16;
+constexpr int64_t kMxfp4Group = 32;
+
+struct Preset {
+  std::string_view name;
+  Scheme scheme;
+};
+
+const Preset kPresets[] = {
+    {"W8A16", {Scheme::Format::kPackQuantized, 8, true, -1, false}},
+    {"W4A16", {Scheme::Format::kPackQuantized, 4, true, 128, false}},
+    {"W4A16_ASYM", {Scheme::Format::kPackQuantized, 4, false, 128, false}},
+    {"NVFP4A16", {Scheme::Format::kNvfp4, 4, true, kNvfp4Group, false}},
+    {"NVFP4", {Scheme::Format::kNvfp4, 4, true, kNvfp4Group, false}},
+    {"MXFP4A16", {Scheme::Format::kMxfp4, 4, true, kMxfp4Group, false}},
+    {"MXFP4", {Scheme::Format::kMxfp4, 4, true, kMxfp4Group, false}},
+};
+
+Result<Scheme::Format> read_format(const json::Object& object, std::string_view format) {
+  if (format == "pack-quantized") return Scheme::Format::kPackQuantized;
+  if (format == "nvfp4-pack-quantized") return Scheme::Format::kNvfp4;
+  if (format == "mxfp4-pack-quantized") return Scheme::Format::kMxfp4;
+  return object.error("quantization.format", "format",
+                      "\"pack-quantized\", \"nvfp4-pack-quantized\" or \"mxfp4-pack-quantized\"");
+}
+
+Result<int64_t> read_integer(const json::Object& weights, std::string_view key, int64_t absent) {
+  SUBBYTE_TRY(const auto value, weights.integer(key, std::numeric_limits<int64_t>::min(),
+                                                std::numeric_limits<int64_t>::max()));
+  return value.value_or(absent);
+}
+
+/// Which inputs share a scale: strategy "group" with its size, or "channel", the whole row.
+Result<int64_t> read_group_size(const json::Object& weights, bool floats) {
+  SUBBYTE_TRY(const int64_t size, read_integer(weights, "group_size", 0));
+  SUBBYTE_TRY(const auto given, weights.string("strategy"));
+  const std::string strategy = given.value_or(size > 0 ? "group" : size == -1 ? "channel" : "");
+  if (strategy == "channel" && !floats) return int64_t{-1};
+  if (strategy != "group" && (strategy != "tensor_group" || !floats)) {
+    return weights.error("quantization.strategy", "strategy",
+                         floats ? "\"tensor_group\" or \"group\"" : "\"group\" or \"channel\"");
+  }
+  if (size < 8 || size % 8 != 0 || size > kMaxGroupSize) {
+    return weights.error("quantization.group_size", "group_size", "a positive multiple of 8");
+  }
+  return size;
+}
+
+/// null, false, "weight" and "static" leave groups contiguous; true, "group" and "dynamic" do not.
+Result<bool> read_act_order(const json::Object& weights) {
+  const json::Value* value = weights.find("actorder");
+  if (value == nullptr || value->is_null()) return false;
+  if (value->is_boolean()) return value->get<bool>();
+  SUBBYTE_TRY(const std::string order, weights.required_string("actorder"));
+  if (order == "group" || order == "dynamic") return true;
+  if (order == "weight" || order == "static") return false;
+  return weights.error("quantization.activation_order", "actorder",
+                       "null, \"group\" or \"weight\"");
+}
+
+Status check_floats(const json::Object& weights, const Scheme& scheme) {
+  const int64_t group = scheme.format == Scheme::Format::kNvfp4 ? kNvfp4Group : kMxfp4Group;
+  if (scheme.bits != 4) return weights.error("quantization.bits", "num_bits", "4");
+  if (scheme.group_size != group) {
+    return weights.error("quantization.group_size", "group_size", group == 16 ? "16" : "32");
+  }
+  if (!scheme.symmetric) return weights.error("quantization.format", "symmetric", "true");
+  return {};
+}
+
+Result<Scheme> read_weights(const json::Object& weights, Scheme::Format format) {
+  const bool floats = format != Scheme::Format::kPackQuantized;
+  Scheme scheme;
+  scheme.format = format;
+  SUBBYTE_TRY(const auto type, weights.string("type"));
+  if (type.value_or("int") != (floats ? "float" : "int")) {
+    return weights.error("quantization.format", "type", floats ? "\"float\"" : "\"int\"");
+  }
+  SUBBYTE_TRY(const auto dynamic, weights.boolean("dynamic"));
+  if (dynamic.value_or(false)) return weights.error("quantization.format", "dynamic", "false");
+  SUBBYTE_TRY(scheme.bits, read_integer(weights, "num_bits", 8));
+  if (scheme.bits < 2 || scheme.bits > 8) {
+    return weights.error("quantization.bits", "num_bits", "2 to 8");
+  }
+  SUBBYTE_TRY(const auto symmetric, weights.boolean("symmetric"));
+  scheme.symmetric = symmetric.value_or(true);
+  SUBBYTE_TRY(scheme.group_size, read_group_size(weights, floats));
+  SUBBYTE_TRY(scheme.act_order, read_act_order(weights));
+  if (floats) SUBBYTE_CHECK(check_floats(weights, scheme));
+  return scheme;
+}
+
+Status read_preset(const json::Object& groups, const std::string& name,
+                   QuantizationConfig& config) {
+  for (const Preset& preset : kPresets) {
+    if (preset.name != name) continue;
+    config.schemes.push_back(preset.scheme);
+    return {};
+  }
+  return groups.error("quantization.format", name,
+                      "an object, or targets of the preset W8A16, W4A16, W4A16_ASYM, NVFP4A16, "
+                      "NVFP4, MXFP4A16 or MXFP4");
+}
+
+Status read_group(const json::Object& object, const json::Object& group,
+                  QuantizationConfig& config) {
+  SUBBYTE_TRY(const auto weights, group.object("weights"));
+  if (!weights) return {};  // only activations
+  SUBBYTE_TRY(const auto own, group.string("format"));
+  SUBBYTE_TRY(const auto common, object.string("format"));
+  SUBBYTE_TRY(const auto format,
+              read_format(own ? group : object, own ? *own : common.value_or("")));
+  SUBBYTE_TRY(const Scheme scheme, read_weights(*weights, format));
+  config.schemes.push_back(scheme);
+  return {};
+}
+
+/// Weights that were rotated or made sparse mean something only together with what undoes it.
+Status refuse_transforms(const json::Object& object) {
+  const json::Value* transform = object.find("transform_config");
+  if (transform != nullptr && !transform->is_null() && !transform->empty()) {
+    return object.error("quantization.transform", "transform_config", "none");
+  }
+  SUBBYTE_TRY(const auto sparsity, object.object("sparsity_config"));
+  if (!sparsity) return {};
+  SUBBYTE_TRY(const auto format, sparsity->string("format"));
+  if (format.value_or("dense") != "dense") {
+    return sparsity->error("quantization.sparsity", "format", "\"dense\"");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status read_compressed_tensors(const json::Object& object, QuantizationConfig& config) {
+  SUBBYTE_CHECK(refuse_transforms(object));
+  SUBBYTE_TRY(const auto groups, object.object("config_groups"));
+  if (!groups) return object.error("json.missing", "config_groups", "an object");
+  for (const auto& [name, value] : object.find("config_groups")->items()) {
+    if (value.is_array()) {
+      SUBBYTE_CHECK(read_preset(*groups, name, config));
+      continue;
+    }
+    SUBBYTE_TRY(const auto group, json::Object::of(value, groups->where() + "." + name));
+    SUBBYTE_CHECK(read_group(object, group, config));
+  }
+  if (config.schemes.empty()) {
+    return object.error("json.missing", "config_groups", "a group with weights");
+  }
+  return {};
+}
+
+std::string to_string(const CompressedScheme& scheme) {
+  if (scheme.format == Scheme::Format::kNvfp4) return "nvfp4-pack-quantized";
+  if (scheme.format == Scheme::Format::kMxfp4) return "mxfp4-pack-quantized";
+  std::string text = "pack-quantized " + std::to_string(scheme.bits) + " bits ";
+  text += scheme.symmetric ? "symmetric " : "asymmetric ";
+  text += scheme.group_size == -1 ? "channel" : "group " + std::to_string(scheme.group_size);
+  if (scheme.act_order) text += " actorder group";
+  return text;
+}
+
+}  // namespace subbyte

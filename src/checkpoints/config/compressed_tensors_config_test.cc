@@ -1,0 +1,160 @@
+#include <gtest/gtest.h>
+
+#include "checkpoints/config/quantization_config.h"
+#include "json/strict_json.h"
+#include "support/temp_dir.h"
+
+namespace subbyte {
+namespace {
+
+using Scheme = CompressedScheme;
+
+class CompressedTensorsConfig : public testing::Test {
+ protected:
+  /// `members` of the section beside quant_method.
+  Result<QuantizationConfig> read(const std::string& members) {
+    const std::string config =
+        R"({"quantization_config": {"quant_method": "compressed-tensors", )" + members + "}}";
+    SUBBYTE_TRY(value_, json::parse(config, "config.json"));
+    SUBBYTE_TRY(const json::Object object, json::Object::of(value_, "config.json"));
+    return read_quantization_config(object, dir_.path());
+  }
+  std::string code(const std::string& members) {
+    const auto config = read(members);
+    return config.ok() ? "" : std::string(config.error().code);
+  }
+  static std::string with_group(const std::string& format, const std::string& weights) {
+    return R"("format": ")" + format + R"(", "config_groups": {"group_0": {"targets": ["Linear"],
+              "weights": {)" +
+           weights + "}}}";
+  }
+  std::string code(const std::string& format, const std::string& weights) {
+    return code(with_group(format, weights));
+  }
+  std::vector<Scheme> schemes(const std::string& members) {
+    const auto config = read(members);
+    EXPECT_TRUE(config.ok()) << config.error().message;
+    return config.ok() ? config->schemes : std::vector<Scheme>();
+  }
+
+  TempDir dir_;
+  json::Value value_;
+};
+
+TEST_F(CompressedTensorsConfig, reads_what_llm_compressor_writes) {
+  const auto found = schemes(R"("format": "pack-quantized", "quantization_status": "compressed",
+      "config_groups": {"group_0": {"targets": ["Linear"],
+        "weights": {"num_bits": 4, "type": "int", "symmetric": true, "strategy": "group",
+                    "group_size": 128, "dynamic": false, "actorder": null, "observer": "minmax",
+                    "observer_kwargs": {}, "block_structure": null},
+        "input_activations": null, "output_activations": null}},
+      "ignore": ["lm_head"], "kv_cache_scheme": null, "sparsity_config": {}, "version": "0.12")");
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0], (Scheme{Scheme::Format::kPackQuantized, 4, true, 128, false}));
+  EXPECT_EQ(to_string(found[0]), "pack-quantized 4 bits symmetric group 128");
+}
+
+TEST_F(CompressedTensorsConfig, reads_strategies_and_orders) {
+  const std::string start = R"("num_bits": 8, "symmetric": false, )";
+  const auto one = [&](const std::string& rest) {
+    return to_string(schemes(with_group("pack-quantized", start + rest)).at(0));
+  };
+  EXPECT_EQ(one(R"("strategy": "channel")"), "pack-quantized 8 bits asymmetric channel");
+  EXPECT_EQ(one(R"("group_size": -1)"), "pack-quantized 8 bits asymmetric channel");
+  EXPECT_EQ(one(R"("group_size": 32)"), "pack-quantized 8 bits asymmetric group 32");
+  for (const char* order : {"\"group\"", "\"dynamic\"", "true"}) {
+    EXPECT_EQ(one(R"("group_size": 32, "actorder": )" + std::string(order)),
+              "pack-quantized 8 bits asymmetric group 32 actorder group");
+  }
+  for (const char* order : {"\"weight\"", "\"static\"", "false", "null"}) {
+    EXPECT_EQ(one(R"("group_size": 32, "actorder": )" + std::string(order)),
+              "pack-quantized 8 bits asymmetric group 32");
+  }
+}
+
+TEST_F(CompressedTensorsConfig, reads_groups_with_formats_of_their_own_and_presets) {
+  const auto found = schemes(R"("format": "mixed-precision", "config_groups": {
+      "a": {"format": "nvfp4-pack-quantized", "weights": {"num_bits": 4, "type": "float",
+            "strategy": "tensor_group", "group_size": 16},
+            "input_activations": {"num_bits": 4, "type": "float", "dynamic": "local"}},
+      "b": {"format": "mxfp4-pack-quantized", "weights": {"num_bits": 4, "type": "float",
+            "strategy": "group", "group_size": 32}},
+      "c": {"weights": null, "output_activations": {"num_bits": 8}},
+      "W4A16": ["Linear"]})");
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(to_string(found[0]), "nvfp4-pack-quantized");
+  EXPECT_EQ(to_string(found[1]), "mxfp4-pack-quantized");
+  EXPECT_EQ(to_string(found[2]), "pack-quantized 4 bits symmetric group 128");
+}
+
+TEST_F(CompressedTensorsConfig, refuses_what_it_cannot_read) {
+  const std::string good = R"("num_bits": 4, "strategy": "group", "group_size": 128)";
+  EXPECT_EQ(code("pack-quantized", good), "");
+  for (const char* format : {"float-quantized", "int-quantized", "naive-quantized", "marlin-24",
+                             "mxfp8-quantized", "mixed-precision", ""}) {
+    EXPECT_EQ(code(format, good), "quantization.format") << format;
+  }
+  for (const char* bits : {"0", "1", "9", "-4", "4294967300"}) {
+    EXPECT_EQ(code("pack-quantized", R"("group_size": 128, "num_bits": )" + std::string(bits)),
+              "quantization.bits");
+  }
+  for (const char* size : {"0", "4", "12", "-128", "16777224"}) {
+    EXPECT_EQ(code("pack-quantized",
+                   R"("num_bits": 4, "strategy": "group", "group_size": )" + std::string(size)),
+              "quantization.group_size");
+  }
+  for (const char* strategy : {"tensor", "block", "token", "tensor_group", "attn_head"}) {
+    EXPECT_EQ(code("pack-quantized", R"("num_bits": 4, "group_size": 128, "strategy": ")" +
+                                         std::string(strategy) + "\""),
+              "quantization.strategy");
+  }
+  EXPECT_EQ(code("pack-quantized", R"("num_bits": 4)"), "quantization.strategy");
+  EXPECT_EQ(code("pack-quantized", good + R"(, "type": "float")"), "quantization.format");
+  EXPECT_EQ(code("pack-quantized", good + R"(, "dynamic": true)"), "quantization.format");
+  EXPECT_EQ(code("pack-quantized", good + R"(, "actorder": "up")"),
+            "quantization.activation_order");
+  EXPECT_EQ(code("pack-quantized", good + R"(, "actorder": 1)"), "json.type");
+}
+
+TEST_F(CompressedTensorsConfig, refuses_floats_of_other_shapes) {
+  const std::string floats = R"("type": "float", "strategy": "tensor_group", )";
+  EXPECT_EQ(code("nvfp4-pack-quantized", floats + R"("num_bits": 4, "group_size": 16)"), "");
+  EXPECT_EQ(code("nvfp4-pack-quantized", floats + R"("num_bits": 4, "group_size": 32)"),
+            "quantization.group_size");
+  EXPECT_EQ(code("mxfp4-pack-quantized", floats + R"("num_bits": 4, "group_size": 16)"),
+            "quantization.group_size");
+  EXPECT_EQ(code("nvfp4-pack-quantized", floats + R"("num_bits": 8, "group_size": 16)"),
+            "quantization.bits");
+  EXPECT_EQ(code("nvfp4-pack-quantized", R"("num_bits": 4, "group_size": 16)"),
+            "quantization.format");
+  EXPECT_EQ(code("nvfp4-pack-quantized",
+                 floats + R"("num_bits": 4, "group_size": 16, "symmetric": false)"),
+            "quantization.format");
+  EXPECT_EQ(
+      code("nvfp4-pack-quantized", R"("type": "float", "num_bits": 4, "strategy": "channel")"),
+      "quantization.strategy");
+}
+
+TEST_F(CompressedTensorsConfig, refuses_rotated_and_sparse_weights) {
+  const std::string good =
+      with_group("pack-quantized", R"("num_bits": 4, "strategy": "group", "group_size": 128)");
+  EXPECT_EQ(code(good + R"(, "transform_config": {}, "sparsity_config": {"format": "dense"})"), "");
+  EXPECT_EQ(code(good + R"(, "transform_config": {"config_groups": {"R1": {}}})"),
+            "quantization.transform");
+  EXPECT_EQ(code(good + R"(, "sparsity_config": {"format": "sparse-24-bitmask"})"),
+            "quantization.sparsity");
+}
+
+TEST_F(CompressedTensorsConfig, refuses_groups_that_are_none) {
+  EXPECT_EQ(code(R"("format": "pack-quantized")"), "json.missing");
+  EXPECT_EQ(code(R"("format": "pack-quantized", "config_groups": {})"), "json.missing");
+  EXPECT_EQ(code(R"("format": "pack-quantized", "config_groups": [])"), "json.type");
+  EXPECT_EQ(code(R"("format": "pack-quantized", "config_groups": {"a": 4})"), "json.type");
+  EXPECT_EQ(code(R"("format": "pack-quantized", "config_groups": {"W3A16": ["Linear"]})"),
+            "quantization.format");
+  EXPECT_EQ(code(R"("config_groups": {"a": {"weights": {"num_bits": 4, "group_size": 32}}})"),
+            "quantization.format");
+}
+
+}  // namespace
+}  // namespace subbyte

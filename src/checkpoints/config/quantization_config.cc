@@ -1,0 +1,175 @@
+#include "checkpoints/config/quantization_config.h"
+
+#include <limits>
+
+#include "checkpoints/config/quantization_methods.h"
+#include "json/strict_json.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+using Method = QuantizationConfig::Method;
+
+constexpr int64_t kMaxGroupSize = int64_t{1} << 24;
+constexpr uint64_t kMaxSideFile = 1 << 20;
+
+Status read_bits(const json::Object& object, std::string_view key, QuantizationConfig& config) {
+  SUBBYTE_TRY(const auto bits, object.integer(key, std::numeric_limits<int64_t>::min(),
+                                              std::numeric_limits<int64_t>::max()));
+  if (!bits) return {};
+  const bool supported = config.method == Method::kAwq
+                             ? *bits == 4
+                             : *bits == 2 || *bits == 3 || *bits == 4 || *bits == 8;
+  if (!supported) {
+    return object.error("quantization.bits", key,
+                        config.method == Method::kAwq ? "4" : "2, 3, 4 or 8");
+  }
+  config.bits.push_back(*bits);
+  return {};
+}
+
+Status read_group_size(const json::Object& object, std::string_view key,
+                       QuantizationConfig& config) {
+  SUBBYTE_TRY(const auto size, object.integer(key, std::numeric_limits<int64_t>::min(),
+                                              std::numeric_limits<int64_t>::max()));
+  if (!size) return {};
+  if (*size != -1 && (*size < 8 || *size % 8 != 0 || *size > kMaxGroupSize)) {
+    return object.error("quantization.group_size", key, "-1 or a positive multiple of 8");
+  }
+  config.group_sizes.push_back(*size);
+  return {};
+}
+
+/// GPTQ: {"+:regex": {"bits": 8}, "-:regex": {}}.
+Status read_overrides(const json::Object& object, QuantizationConfig& config) {
+  SUBBYTE_TRY(const auto dynamic, object.object("dynamic"));
+  if (!dynamic) return {};
+  for (const auto& [pattern, value] : object.find("dynamic")->items()) {
+    SUBBYTE_TRY(const auto rule, json::Object::of(value, dynamic->where() + "." + pattern));
+    SUBBYTE_CHECK(read_bits(rule, "bits", config));
+    SUBBYTE_CHECK(read_group_size(rule, "group_size", config));
+  }
+  return {};
+}
+
+Status require_sizes(const json::Object& object, const QuantizationConfig& config) {
+  if (config.bits.empty()) return object.error("json.missing", "bits", "a number");
+  if (config.group_sizes.empty()) return object.error("json.missing", "group_size", "a number");
+  return {};
+}
+
+Status read_awq(const json::Object& object, QuantizationConfig& config) {
+  SUBBYTE_CHECK(read_bits(object, object.has("bits") ? "bits" : "w_bit", config));
+  SUBBYTE_CHECK(
+      read_group_size(object, object.has("group_size") ? "group_size" : "q_group_size", config));
+  SUBBYTE_TRY(const auto zero_point, object.boolean("zero_point"));
+  config.zero_point = zero_point.value_or(true);
+  SUBBYTE_TRY(const auto version, object.string("version"));
+  if (const std::string v = version.value_or("gemm"); v != "gemm" && v != "GEMM") {
+    return object.error("quantization.version", "version",
+                        "\"gemm\" (the only AWQ layout supported)");
+  }
+  return require_sizes(object, config);
+}
+
+Status read_gptq(const json::Object& object, QuantizationConfig& config) {
+  SUBBYTE_CHECK(read_bits(object, "bits", config));
+  SUBBYTE_CHECK(read_group_size(object, "group_size", config));
+  SUBBYTE_CHECK(read_overrides(object, config));
+  SUBBYTE_TRY(const auto sym, object.boolean("sym"));
+  SUBBYTE_TRY(const auto desc_act, object.boolean("desc_act"));
+  SUBBYTE_TRY(const auto marlin, object.boolean("is_marlin_format"));
+  config.sym = sym.value_or(false);
+  config.desc_act = desc_act.value_or(false);
+  const char* key = object.has("checkpoint_format") ? "checkpoint_format" : "format";
+  SUBBYTE_TRY(const auto format, object.string(key));
+  const std::string version = format.value_or("gptq");
+  if (marlin.value_or(false) || (version != "gptq" && version != "gptq_v2")) {
+    return object.error("quantization.version", marlin.value_or(false) ? "is_marlin_format" : key,
+                        "\"gptq\" or \"gptq_v2\"");
+  }
+  config.stores_zero_minus_one = version == "gptq";
+  return require_sizes(object, config);
+}
+
+Result<QuantizationConfig> read_section(const json::Object& object, std::string_view method) {
+  QuantizationConfig config;
+  config.where = object.where();
+  if (method == "awq") {
+    config.method = Method::kAwq;
+    SUBBYTE_CHECK(read_awq(object, config));
+  } else if (method == "gptq") {
+    config.method = Method::kGptq;
+    SUBBYTE_CHECK(read_gptq(object, config));
+  } else if (method == "mxfp4") {
+    config.method = Method::kMxfp4;
+  } else if (method == "compressed-tensors") {
+    config.method = Method::kCompressedTensors;
+    SUBBYTE_CHECK(read_compressed_tensors(object, config));
+  } else if (method == "modelopt") {
+    config.method = Method::kModelopt;
+    SUBBYTE_CHECK(read_modelopt(object, config));
+  } else if (method == "bitsandbytes") {
+    config.method = Method::kBitsandbytes;
+    SUBBYTE_CHECK(read_bitsandbytes(object, config));
+  } else {
+    return object.error("quantization.method", "quant_method",
+                        "\"awq\", \"gptq\", \"mxfp4\", \"compressed-tensors\", \"modelopt\" or "
+                        "\"bitsandbytes\" (what this version supports)");
+  }
+  return config;
+}
+
+Result<QuantizationConfig> read_side_file(const fs::path& path, std::string_view method) {
+  SUBBYTE_TRY(const auto value, json::parse_file(path.string(), kMaxSideFile));
+  SUBBYTE_TRY(const auto object, json::Object::of(value, path.string()));
+  return read_section(object, method);
+}
+
+}  // namespace
+
+std::string QuantizationConfig::method_name() const {
+  switch (method) {
+    case Method::kAwq:
+      return "awq";
+    case Method::kGptq:
+      return "gptq";
+    case Method::kMxfp4:
+      return "mxfp4";
+    case Method::kCompressedTensors:
+      return "compressed-tensors";
+    case Method::kModelopt:
+      return "modelopt";
+    case Method::kBitsandbytes:
+      return "bitsandbytes";
+    case Method::kNone:
+      break;
+  }
+  return "none";
+}
+
+Result<QuantizationConfig> read_quantization_config(const json::Object& config,
+                                                    const fs::path& directory) {
+  for (const char* key : {"quantization_config", "compression_config"}) {
+    SUBBYTE_TRY(const auto section, config.object(key));
+    if (!section) continue;
+    SUBBYTE_TRY(const auto method, section->required_string("quant_method"));
+    return read_section(*section, method);
+  }
+  std::error_code ignored;
+  if (fs::exists(directory / "quantize_config.json", ignored)) {
+    return read_side_file(directory / "quantize_config.json", "gptq");
+  }
+  if (fs::exists(directory / "quant_config.json", ignored)) {
+    return read_side_file(directory / "quant_config.json", "awq");
+  }
+  if (fs::exists(directory / "hf_quant_config.json", ignored)) {
+    return read_side_file(directory / "hf_quant_config.json", "modelopt");
+  }
+  QuantizationConfig none;
+  none.where = config.where();
+  return none;
+}
+
+}  // namespace subbyte

@@ -1,0 +1,212 @@
+#include "checkpoints/config/quantization_config.h"
+
+#include <gtest/gtest.h>
+
+#include "json/strict_json.h"
+#include "support/temp_dir.h"
+
+namespace subbyte {
+namespace {
+
+using Method = QuantizationConfig::Method;
+
+class QuantizationConfigTest : public testing::Test {
+ protected:
+  Result<QuantizationConfig> read(const std::string& config) {
+    SUBBYTE_TRY(value_, json::parse(config, "config.json"));
+    SUBBYTE_TRY(const json::Object object, json::Object::of(value_, "config.json"));
+    return read_quantization_config(object, dir_.path());
+  }
+  /// The quantization_config is `section`.
+  Result<QuantizationConfig> read_section(const std::string& section) {
+    return read(R"({"quantization_config": )" + section + "}");
+  }
+  std::string code(const std::string& section) {
+    const auto config = read_section(section);
+    return config.ok() ? "" : std::string(config.error().code);
+  }
+  std::string awq_code(const std::string& members) {
+    return code(R"({"quant_method": "awq", )" + members + "}");
+  }
+  std::string gptq_code(const std::string& members) {
+    return code(R"({"quant_method": "gptq", )" + members + "}");
+  }
+
+  TempDir dir_;
+  json::Value value_;
+};
+
+TEST_F(QuantizationConfigTest, reads_awq) {
+  const auto config = read_section(
+      R"({"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": false,
+          "version": "gemm", "modules_to_not_convert": null, "backend": "autoawq"})");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->method, Method::kAwq);
+  EXPECT_EQ(config->method_name(), "awq");
+  EXPECT_EQ(config->bits, std::vector<int64_t>{4});
+  EXPECT_EQ(config->group_sizes, std::vector<int64_t>{64});
+  EXPECT_FALSE(config->zero_point);
+  EXPECT_EQ(config->where, "config.json: quantization_config");
+}
+
+TEST_F(QuantizationConfigTest, reads_awq_with_its_older_keys) {
+  const auto config =
+      read_section(R"({"quant_method": "awq", "w_bit": 4, "q_group_size": -1, "version": "GEMM"})");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->group_sizes, std::vector<int64_t>{-1});
+  EXPECT_TRUE(config->zero_point);
+}
+
+TEST_F(QuantizationConfigTest, reads_gptq_of_both_versions) {
+  const auto v1 = read_section(
+      R"({"quant_method": "gptq", "bits": 3, "group_size": -1, "sym": true, "desc_act": true})");
+  ASSERT_TRUE(v1.ok()) << v1.error().message;
+  EXPECT_EQ(v1->method, Method::kGptq);
+  EXPECT_EQ(v1->bits, std::vector<int64_t>{3});
+  EXPECT_TRUE(v1->sym);
+  EXPECT_TRUE(v1->desc_act);
+  EXPECT_TRUE(v1->stores_zero_minus_one);
+  for (const char* key : {"checkpoint_format", "format"}) {
+    const auto v2 = read_section(R"({"quant_method": "gptq", "bits": 4, "group_size": 128, ")" +
+                                 std::string(key) + R"(": "gptq_v2"})");
+    ASSERT_TRUE(v2.ok()) << v2.error().message;
+    EXPECT_FALSE(v2->stores_zero_minus_one);
+    EXPECT_FALSE(v2->sym);
+  }
+}
+
+TEST_F(QuantizationConfigTest, collects_the_overrides_of_gptq) {
+  const auto config = read_section(
+      R"({"quant_method": "gptq", "bits": 4, "group_size": 128,
+          "dynamic": {"+:.*down.*": {"bits": 8, "group_size": 32}, "-:.*gate.*": {}}})");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->bits, (std::vector<int64_t>{4, 8}));
+  EXPECT_EQ(config->group_sizes, (std::vector<int64_t>{128, 32}));
+  EXPECT_EQ(gptq_code(R"("bits": 4, "group_size": 128, "dynamic": {"+:a": {"bits": 5}})"),
+            "quantization.bits");
+  EXPECT_EQ(gptq_code(R"("bits": 4, "group_size": 128, "dynamic": {"+:a": 8})"), "json.type");
+  EXPECT_EQ(gptq_code(R"("bits": 4, "group_size": 128, "dynamic": [])"), "json.type");
+}
+
+TEST_F(QuantizationConfigTest, reads_mxfp4_and_none) {
+  EXPECT_EQ(read_section(R"({"quant_method": "mxfp4"})")->method, Method::kMxfp4);
+  EXPECT_EQ(read("{}")->method, Method::kNone);
+  EXPECT_EQ(read_section("null")->method, Method::kNone);
+  EXPECT_EQ(read("{}")->method_name(), "none");
+}
+
+TEST_F(QuantizationConfigTest, refuses_other_methods) {
+  for (const char* method : {"quark", "fp8", "AWQ", "hqq", "torchao", ""}) {
+    EXPECT_EQ(code(R"({"quant_method": ")" + std::string(method) + "\"}"), "quantization.method");
+  }
+  EXPECT_EQ(code("{}"), "json.missing");
+  EXPECT_EQ(code(R"({"quant_method": 4})"), "json.type");
+  EXPECT_EQ(code("[]"), "json.type");
+  EXPECT_EQ(read(R"({"compression_config": {"quant_method": "compressed-tensors"}})").error().code,
+            "json.missing");
+}
+
+TEST_F(QuantizationConfigTest, refuses_bits_that_do_not_exist) {
+  for (const char* bits : {"0", "1", "5", "6", "7", "9", "16", "-4", "4294967300"}) {
+    EXPECT_EQ(gptq_code(R"("group_size": 128, "bits": )" + std::string(bits)), "quantization.bits")
+        << bits;
+  }
+  for (const char* bits : {"0", "2", "3", "8"}) {
+    EXPECT_EQ(awq_code(R"("group_size": 128, "bits": )" + std::string(bits)), "quantization.bits");
+  }
+  EXPECT_EQ(gptq_code(R"("group_size": 128, "bits": "4")"), "json.type");
+  EXPECT_EQ(gptq_code(R"("group_size": 128, "bits": 4.5)"), "json.type");
+  EXPECT_EQ(gptq_code(R"("group_size": 128, "bits": true)"), "json.type");
+  EXPECT_EQ(gptq_code(R"("group_size": 128)"), "json.missing");
+  EXPECT_EQ(awq_code(R"("group_size": 128)"), "json.missing");
+}
+
+TEST_F(QuantizationConfigTest, refuses_group_sizes_that_do_not_exist) {
+  for (const char* size : {"0", "-2", "7", "4", "12", "16777224", "-128"}) {
+    EXPECT_EQ(gptq_code(R"("bits": 4, "group_size": )" + std::string(size)),
+              "quantization.group_size")
+        << size;
+    EXPECT_EQ(awq_code(R"("bits": 4, "group_size": )" + std::string(size)),
+              "quantization.group_size");
+  }
+  EXPECT_EQ(gptq_code(R"("bits": 4, "group_size": "128")"), "json.type");
+  EXPECT_EQ(gptq_code(R"("bits": 4)"), "json.missing");
+}
+
+TEST_F(QuantizationConfigTest, refuses_layouts_of_other_versions) {
+  const std::string sizes = R"("bits": 4, "group_size": 128, )";
+  for (const char* version : {"gemv", "gemv_fast", "marlin", "llm-awq", ""}) {
+    EXPECT_EQ(awq_code(sizes + R"("version": ")" + version + "\""), "quantization.version");
+  }
+  for (const char* format : {"marlin", "gptq_p", "bitblas", ""}) {
+    EXPECT_EQ(gptq_code(sizes + R"("checkpoint_format": ")" + format + "\""),
+              "quantization.version");
+  }
+  EXPECT_EQ(gptq_code(sizes + R"("is_marlin_format": true)"), "quantization.version");
+  EXPECT_EQ(gptq_code(sizes + R"("is_marlin_format": false)"), "");
+  EXPECT_EQ(awq_code(sizes + R"("version": 1)"), "json.type");
+  EXPECT_EQ(awq_code(sizes + R"("zero_point": 1)"), "json.type");
+}
+
+TEST_F(QuantizationConfigTest, reads_the_side_files_of_older_tools) {
+  dir_.write("quant_config.json", R"({"w_bit": 4, "q_group_size": 128, "version": "GEMM"})");
+  auto config = read("{}");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->method, Method::kAwq);
+  EXPECT_EQ(config->where, (dir_ / "quant_config.json").string());
+  dir_.write("quantize_config.json", R"({"bits": 4, "group_size": 128, "desc_act": false})");
+  config = read("{}");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->method, Method::kGptq);
+  // config.json goes before both.
+  EXPECT_EQ(read_section(R"({"quant_method": "mxfp4"})")->method, Method::kMxfp4);
+  dir_.write("quantize_config.json", "{");
+  EXPECT_EQ(read("{}").error().code, "json.syntax");
+}
+
+TEST_F(QuantizationConfigTest, reads_modelopt_from_both_files) {
+  dir_.write("hf_quant_config.json",
+             R"({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4",
+                 "group_size": 16, "kv_cache_quant_algo": "FP8",
+                 "exclude_modules": ["lm_head"]}})");
+  const auto side = read("{}");
+  ASSERT_TRUE(side.ok()) << side.error().message;
+  EXPECT_EQ(side->method, Method::kModelopt);
+  EXPECT_EQ(side->method_name(), "modelopt");
+  EXPECT_EQ(code(R"({"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4"})"), "");
+  EXPECT_EQ(code(R"({"quant_method": "modelopt", "quantization": {"quant_algo": "NVFP4"}})"), "");
+  for (const char* algorithm : {"FP8", "W4A8_AWQ", "MIXED_PRECISION", "nvfp4", ""}) {
+    EXPECT_EQ(
+        code(R"({"quant_method": "modelopt", "quant_algo": ")" + std::string(algorithm) + "\"}"),
+        "quantization.algorithm");
+  }
+  EXPECT_EQ(code(R"({"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 32})"),
+            "quantization.group_size");
+  EXPECT_EQ(code(R"({"quant_method": "modelopt"})"), "json.missing");
+}
+
+TEST_F(QuantizationConfigTest, reads_bitsandbytes) {
+  const std::string nf4 = R"({"quant_method": "bitsandbytes", "load_in_4bit": true,
+                              "load_in_8bit": false, "bnb_4bit_quant_type": "nf4")";
+  const auto config = read_section(nf4 + R"(, "bnb_4bit_use_double_quant": true})");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->method, Method::kBitsandbytes);
+  EXPECT_TRUE(config->double_quant);
+  EXPECT_FALSE(read_section(nf4 + "}")->double_quant);
+  const std::string start = R"({"quant_method": "bitsandbytes", )";
+  EXPECT_EQ(code(start + R"("load_in_8bit": true, "load_in_4bit": false})"), "quantization.bits");
+  EXPECT_EQ(code(start + R"("load_in_4bit": false})"), "quantization.bits");
+  EXPECT_EQ(code(start + R"("load_in_4bit": true})"), "quantization.quant_type");
+  EXPECT_EQ(code(start + R"("load_in_4bit": true, "bnb_4bit_quant_type": "fp4"})"),
+            "quantization.quant_type");
+  EXPECT_EQ(code(start + R"("load_in_4bit": 1})"), "json.type");
+}
+
+TEST_F(QuantizationConfigTest, messages_name_the_key_and_both_values) {
+  const auto config = read_section(R"({"quant_method": "gptq", "bits": 5, "group_size": 128})");
+  EXPECT_EQ(config.error().message,
+            "config.json: quantization_config.bits: expected 2, 3, 4 or 8, found 5");
+}
+
+}  // namespace
+}  // namespace subbyte

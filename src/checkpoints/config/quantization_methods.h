@@ -1,0 +1,20 @@
+#pragma once
+// The sections of single methods, each read in a file of its own.
+
+#include "checkpoints/config/quantization_config.h"
+#include "json/strict_json.h"
+
+namespace subbyte {
+
+/// Codes: quantization.format, .bits, .strategy, .group_size, .activation_order, .transform,
+/// .sparsity, json.*.
+Status read_compressed_tensors(const json::Object& object, QuantizationConfig& config);
+
+/// `object` is the quantization section of hf_quant_config.json or of config.json.
+/// Codes: quantization.algorithm, quantization.group_size, json.*.
+Status read_modelopt(const json::Object& object, QuantizationConfig& config);
+
+/// Codes: quantization.bits, quantization.quant_type, json.*.
+Status read_bitsandbytes(const json::Object& object, QuantizationConfig& config);
+
+}  // namespace subbyte

@@ -1,0 +1,161 @@
+#include "checkpoints/containers/checkpoint_writer.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/mapped_file.h"
+#include "base/output_file.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+using Declaration = SafetensorsWriter::Declaration;
+
+constexpr std::array kSideFiles = {"tokenizer.json",
+                                   "tokenizer_config.json",
+                                   "tokenizer.model",
+                                   "vocab.json",
+                                   "merges.txt",
+                                   "added_tokens.json",
+                                   "special_tokens_map.json",
+                                   "generation_config.json",
+                                   "chat_template.json",
+                                   "chat_template.jinja",
+                                   "README.md",
+                                   "LICENSE",
+                                   "LICENSE.txt",
+                                   "LICENSE.md"};
+
+/// Groups [begin, end).
+struct Shard {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+std::vector<Shard> cut(const std::vector<TensorGroup>& groups, uint64_t shard_bytes) {
+  std::vector<Shard> shards;
+  uint64_t used = 0;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const uint64_t size = count_bytes(groups[i]);
+    if (shards.empty() || used + size > shard_bytes) {
+      shards.push_back({i, i});
+      used = 0;
+    }
+    shards.back().end = i + 1;
+    used += size;
+  }
+  return shards;
+}
+
+std::string shard_name(std::size_t index, std::size_t count) {
+  if (count == 1) return "model.safetensors";
+  return fmt::format("model-{:05}-of-{:05}.safetensors", index + 1, count);
+}
+
+Status write_index(const fs::path& directory, const std::vector<TensorGroup>& groups,
+                   const std::vector<Shard>& shards) {
+  nlohmann::json names = nlohmann::json::object();
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    for (std::size_t g = shards[i].begin; g < shards[i].end; ++g) {
+      for (const Declaration& tensor : groups[g]) {
+        names[tensor.name] = shard_name(i, shards.size());
+      }
+    }
+  }
+  const uint64_t total = count_bytes(groups);
+  const nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", names}};
+  return write_text(directory / "model.safetensors.index.json", index.dump(2) + "\n");
+}
+
+using Written = std::function<void(std::size_t bytes)>;
+
+Status write_shard(const fs::path& path, const std::vector<TensorGroup>& groups, const Shard& shard,
+                   const WriteGroup& write, const Written& written) {
+  std::vector<Declaration> tensors;
+  for (std::size_t g = shard.begin; g < shard.end; ++g) {
+    tensors.insert(tensors.end(), groups[g].begin(), groups[g].end());
+  }
+  SUBBYTE_TRY(SafetensorsWriter writer,
+              SafetensorsWriter::create(path, false, std::move(tensors), {{"format", "pt"}}));
+  std::map<std::string_view, const TensorEntry*> entries;
+  for (const TensorEntry& entry : writer.layout()) entries[entry.name] = &entry;
+  for (std::size_t g = shard.begin; g < shard.end; ++g) {
+    std::vector<uint64_t> offsets(groups[g].size());
+    const PutBytes put = [&](std::size_t index, std::span<const std::byte> bytes) -> Status {
+      const TensorEntry& entry = *entries.at(groups[g][index].name);
+      SUBBYTE_CHECK(writer.write(entry, offsets[index], bytes));
+      offsets[index] += bytes.size();
+      written(bytes.size());
+      return {};
+    };
+    SUBBYTE_CHECK(write(g, put));
+  }
+  return writer.commit();
+}
+
+}  // namespace
+
+uint64_t count_bytes(std::span<const Declaration> tensors) {
+  uint64_t total = 0;
+  for (const Declaration& tensor : tensors) {
+    uint64_t elements = 1;
+    for (const uint64_t size : tensor.shape) elements *= size;
+    total += elements * static_cast<uint64_t>(bits(tensor.dtype)) / 8;
+  }
+  return total;
+}
+
+uint64_t count_bytes(std::span<const TensorGroup> groups) {
+  uint64_t total = 0;
+  for (const TensorGroup& group : groups) total += count_bytes(group);
+  return total;
+}
+
+Status write_text(const fs::path& path, std::string_view text) {
+  SUBBYTE_TRY(OutputFile file, OutputFile::create(path, false));
+  SUBBYTE_CHECK(file.write(text));
+  return file.commit();
+}
+
+Status write_checkpoint(const fs::path& directory, const std::vector<TensorGroup>& groups,
+                        uint64_t shard_bytes, const WriteGroup& write,
+                        const ByteProgress& progress) {
+  const std::vector<Shard> shards = cut(groups, shard_bytes);
+  const uint64_t total = count_bytes(groups);
+  uint64_t done = 0;
+  const Written written = [&](std::size_t bytes) {
+    done += bytes;
+    if (progress) progress(done, total);
+  };
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const fs::path path = directory / shard_name(i, shards.size());
+    std::error_code ignored;
+    if (fs::exists(path, ignored)) {  // whole, or it would not have that name
+      const auto groups_of_shard =
+          std::span(groups).subspan(shards[i].begin, shards[i].end - shards[i].begin);
+      written(count_bytes(groups_of_shard));
+      continue;
+    }
+    SUBBYTE_CHECK(write_shard(path, groups, shards[i], write, written));
+  }
+  if (shards.size() == 1) return {};
+  return write_index(directory, groups, shards);
+}
+
+Status copy_side_files(const fs::path& from, const fs::path& to) {
+  for (const char* name : kSideFiles) {
+    std::error_code ignored;
+    if (!fs::is_regular_file(from / name, ignored)) continue;  // follows links, as in the HF cache
+    SUBBYTE_TRY(const MappedFile file, MappedFile::open(from / name));
+    const auto bytes = file.bytes();
+    SUBBYTE_CHECK(
+        write_text(to / name, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
+  }
+  return {};
+}
+
+}  // namespace subbyte

@@ -1,0 +1,45 @@
+#pragma once
+// The weights of a model directory: model.safetensors, or shards with an index.
+
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "checkpoints/containers/safetensors.h"
+
+namespace subbyte {
+
+using ByteProgress = std::function<void(uint64_t done, uint64_t total)>;
+
+/// Tensors that are made together, such as those of one linear layer. A shard has all of them.
+using TensorGroup = std::vector<SafetensorsWriter::Declaration>;
+
+/// Takes the next bytes of tensor `index` of the group that is being written.
+using PutBytes = std::function<Status(std::size_t index, std::span<const std::byte> bytes)>;
+
+/// Puts all bytes of the tensors of one group, in any order and in as many pieces as it likes.
+using WriteGroup = std::function<Status(std::size_t group, const PutBytes& put)>;
+
+/// Cuts `groups`, which are in the order of the model, into shards of at most `shard_bytes` (a
+/// larger group has a shard of its own) and asks for one group after the other. Nothing but what is
+/// being put is in memory. One shard is model.safetensors, several have
+/// model.safetensors.index.json. Shards that are there already are kept (OutputDirectory::resume).
+/// Codes: those of SafetensorsWriter and of `write`.
+Status write_checkpoint(const std::filesystem::path& directory,
+                        const std::vector<TensorGroup>& groups, uint64_t shard_bytes,
+                        const WriteGroup& write, const ByteProgress& progress = nullptr);
+
+/// Bytes of all tensors.
+uint64_t count_bytes(std::span<const SafetensorsWriter::Declaration> tensors);
+uint64_t count_bytes(std::span<const TensorGroup> groups);
+
+/// Writes a text file into a directory. Codes: those of OutputFile.
+Status write_text(const std::filesystem::path& path, std::string_view text);
+
+/// Copies what stands beside the weights of a model: tokenizer, chat template, generation_config,
+/// README and licence. config.json is not among them. Codes: those of MappedFile and OutputFile.
+Status copy_side_files(const std::filesystem::path& from, const std::filesystem::path& to);
+
+}  // namespace subbyte

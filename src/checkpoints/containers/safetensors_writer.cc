@@ -1,0 +1,151 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
+
+#include "base/checked.h"
+#include "checkpoints/containers/safetensors.h"
+#include "checkpoints/containers/safetensors_codes.h"
+#include "checkpoints/containers/safetensors_rules.h"
+#include "json/quote.h"
+#include "json/utf8.h"
+
+namespace subbyte {
+namespace {
+
+namespace codes = safetensors_codes;
+using Declaration = SafetensorsWriter::Declaration;
+using Metadata = std::map<std::string, std::string>;
+
+Status check_utf8(std::string_view text, std::string_view where) {
+  if (!json::find_invalid_utf8(text)) return {};
+  return Error{codes::kUtf8, fmt::format("{}: expected UTF-8, found {}", where, json::quote(text))};
+}
+
+/// Widest elements first, so that each tensor is aligned to its own element when the data are.
+Result<std::vector<TensorEntry>> lay_out(std::vector<Declaration> tensors, std::string_view where) {
+  std::ranges::sort(tensors, {}, [](const Declaration& tensor) {
+    return std::tuple<int, const std::string&>(-bits(tensor.dtype), tensor.name);
+  });
+  std::vector<TensorEntry> layout;
+  layout.reserve(tensors.size());
+  uint64_t begin = 0;
+  for (Declaration& tensor : tensors) {
+    SUBBYTE_CHECK(check_tensor_name(tensor.name, where));
+    SUBBYTE_CHECK(check_utf8(tensor.name, where));
+    if (tensor.name == "__metadata__") {
+      return Error{codes::kBadName, fmt::format("{}: tensor \"__metadata__\": the name is taken "
+                                                "by the format",
+                                                where)};
+    }
+    SUBBYTE_TRY(const uint64_t size, tensor_bytes(tensor.name, tensor.dtype, tensor.shape, where));
+    const auto end = checked_add(begin, size);
+    if (!end) {
+      return Error{codes::kShapeOverflow,
+                   fmt::format("{}: tensor {}: expected fewer than 2^64 bytes in all", where,
+                               json::quote(tensor.name))};
+    }
+    layout.push_back({std::move(tensor.name), tensor.dtype, std::move(tensor.shape), begin, *end});
+    begin = *end;
+  }
+  return layout;
+}
+
+Status check_names(const std::vector<TensorEntry>& layout, std::string_view where) {
+  std::vector<std::string_view> names;
+  for (const TensorEntry& tensor : layout) names.emplace_back(tensor.name);
+  std::ranges::sort(names);
+  const auto twin = std::ranges::adjacent_find(names);
+  if (twin == names.end()) return {};
+  return Error{codes::kDuplicateName,
+               fmt::format("{}: tensor {}: appears twice", where, json::quote(*twin))};
+}
+
+Result<std::string> header_text(const std::vector<TensorEntry>& layout, const Metadata& metadata,
+                                std::string_view where) {
+  const auto quoted = [](const std::string& text) { return nlohmann::json(text).dump(); };
+  std::string text = "{";
+  if (!metadata.empty()) {
+    text += "\"__metadata__\":{";
+    for (const auto& [key, value] : metadata) {
+      SUBBYTE_CHECK(check_utf8(key, where));
+      SUBBYTE_CHECK(check_utf8(value, where));
+      if (text.back() != '{') text += ',';
+      text += quoted(key) + ":" + quoted(value);
+    }
+    text += '}';
+  }
+  for (const TensorEntry& tensor : layout) {
+    if (text.size() > 1) text += ',';
+    text += fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                        quoted(tensor.name), name(tensor.dtype), fmt::join(tensor.shape, ","),
+                        tensor.begin, tensor.end);
+  }
+  text += '}';
+  text.resize(round_up(text.size(), 8), ' ');
+  if (text.size() > kMaxHeaderBytes) {
+    return Error{codes::kHeaderTooLarge,
+                 fmt::format("{}: expected a header of at most {} bytes, found {} bytes", where,
+                             kMaxHeaderBytes, text.size())};
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<SafetensorsWriter> SafetensorsWriter::create(const std::filesystem::path& path,
+                                                    bool overwrite,
+                                                    std::vector<Declaration> tensors,
+                                                    const Metadata& metadata) {
+  SUBBYTE_TRY(std::vector<TensorEntry> layout, lay_out(std::move(tensors), path.native()));
+  SUBBYTE_CHECK(check_names(layout, path.native()));
+  SUBBYTE_TRY(const std::string text, header_text(layout, metadata, path.native()));
+  SUBBYTE_TRY(OutputFile file, OutputFile::create(path, overwrite));
+  const uint64_t size = text.size();  // little-endian, as every machine this runs on
+  SUBBYTE_CHECK(file.write(std::as_bytes(std::span(&size, 1))));
+  SUBBYTE_CHECK(file.write(text));
+  return SafetensorsWriter(std::move(file), std::move(layout), sizeof size + size);
+}
+
+SafetensorsWriter::SafetensorsWriter(OutputFile file, std::vector<TensorEntry> layout,
+                                     uint64_t data_offset)
+    : file_(std::move(file)),
+      layout_(std::move(layout)),
+      data_offset_(data_offset),
+      total_(layout_.empty() ? 0 : layout_.back().end) {}
+
+Status SafetensorsWriter::append(std::span<const std::byte> bytes) {
+  if (bytes.size() > total_ - written_) {
+    return Error{codes::kIncomplete,
+                 fmt::format("expected {} more bytes of tensors at most, found {}",
+                             total_ - written_, bytes.size())};
+  }
+  SUBBYTE_CHECK(file_.write(bytes));
+  written_ += bytes.size();
+  return {};
+}
+
+Status SafetensorsWriter::write(const TensorEntry& tensor, uint64_t offset,
+                                std::span<const std::byte> bytes) {
+  const uint64_t size = tensor.end - tensor.begin;
+  if (offset > size || bytes.size() > size - offset) {
+    return Error{codes::kIncomplete,
+                 fmt::format("tensor {}: expected {} bytes, found {} from byte {} on",
+                             json::quote(tensor.name), size, bytes.size(), offset)};
+  }
+  SUBBYTE_CHECK(file_.write_at(data_offset_ + tensor.begin + offset, bytes));
+  written_ += bytes.size();
+  return {};
+}
+
+Status SafetensorsWriter::commit() {
+  if (written_ != total_) {
+    return Error{codes::kIncomplete,
+                 fmt::format("expected {} bytes of tensors, found {}", total_, written_)};
+  }
+  return file_.commit();
+}
+
+}  // namespace subbyte

@@ -1,0 +1,293 @@
+#include "checkpoints/containers/tensor_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "checkpoints/containers/orin_model.h"
+#include "checkpoints/containers/safetensors_codes.h"
+#include "json/quote.h"
+#include "json/strict_json.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+namespace codes = index_codes;
+
+constexpr std::string_view kIndexName = "model.safetensors.index.json";
+constexpr std::string_view kSingleName = "model.safetensors";
+constexpr uint64_t kMaxIndexBytes = 32 * 1024 * 1024;  // the largest known is under 10 MB
+constexpr std::size_t kMaxShards = 10'000;
+
+/// Where tensors are said to be: name of the tensor -> name of the shard.
+using WeightMap = std::map<std::string, std::string, std::less<>>;
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::symlink_status(path, ignored).type() != fs::file_type::not_found;
+}
+
+/// Whether `target` is a blob of the cache entry that `directory` is a snapshot of:
+/// .../models--org--name/snapshots/<revision>[/...] and .../models--org--name/blobs/<hash>.
+/// Both are canonical.
+bool is_blob_of(const fs::path& directory, const fs::path& target) {
+  for (fs::path at = directory; at.has_relative_path(); at = at.parent_path()) {
+    const fs::path entry = at.parent_path();
+    if (at.filename() == "snapshots" && entry.filename().native().starts_with("models--")) {
+      return target.parent_path() == entry / "blobs";
+    }
+  }
+  return false;
+}
+
+/// The path of a file of a model directory, unless it is a link to somewhere else.
+Result<fs::path> file_inside(const fs::path& directory, std::string_view name) {
+  const fs::path path = directory / name;
+  std::error_code failure;
+  if (!fs::is_symlink(path, failure)) return path;
+  const fs::path home = fs::canonical(directory, failure);
+  const fs::path target = failure ? fs::path() : fs::canonical(path, failure);
+  if (failure) return path;  // dangling or a loop: opening it says so
+  if (is_blob_of(home, target)) return path;
+  return Error{codes::kLinkOutside,
+               fmt::format("{}: expected a file or a link into the blobs of the same cache entry, "
+                           "found a link to {}",
+                           path.native(), target.native())};
+}
+
+/// Why a name in an index is not the name of a shard, empty when it is one.
+std::string_view name_problem(std::string_view name) {
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
+  if (name.empty()) return "an empty name";
+  if (name.size() > 255) return "a name of more than 255 bytes";
+  if (name.find_first_of("/\\") != std::string_view::npos) return "a path";
+  if (std::ranges::any_of(name, is_control)) return "control characters";
+  if (!name.ends_with(".safetensors")) return "another ending";
+  return {};
+}
+
+Error rename_code(Error error) {
+  static constexpr std::pair<std::string_view, std::string_view> kCodes[] = {
+      {"json.syntax", codes::kJson},
+      {"json.utf8", codes::kUtf8},
+      {"json.duplicate_key", codes::kDuplicateKey},
+      {"json.depth", codes::kDepth},
+      {"json.too_large", codes::kTooLarge},
+  };
+  for (const auto& [from, to] : kCodes) {
+    if (error.code == from) error.code = to;
+  }
+  return error;
+}
+
+/// metadata.total_size. "metadata" is optional; the size is checked for its type alone, since
+/// writers disagree on whether tensors that share memory count twice. Some write it as a float.
+Result<std::optional<uint64_t>> read_total_size(const json::Object& root) {
+  const json::Value* metadata = root.find("metadata");
+  if (metadata == nullptr || metadata->is_null()) return std::optional<uint64_t>();
+  if (!metadata->is_object()) return root.error(codes::kMetadata, "metadata", "an object");
+  SUBBYTE_TRY(const json::Object object, json::Object::of(*metadata, root.where() + ": metadata"));
+  const auto size = object.integer("total_size", 0, INT64_MAX);
+  if (!size.ok()) return object.error(codes::kTotalSize, "total_size", "a number of bytes");
+  if (!*size) return std::optional<uint64_t>();
+  return std::optional(static_cast<uint64_t>(**size));
+}
+
+struct Index {
+  WeightMap shard_of;
+  std::optional<uint64_t> total_size;
+};
+
+Result<Index> read_index(const fs::path& path) {
+  Result<json::Value> text = json::parse_file(path.native(), kMaxIndexBytes);
+  if (!text.ok()) return rename_code(std::move(text).error());
+  const auto refuse = [&](std::string_view code, const std::string& problem) {
+    return Error{code, fmt::format("{}: {}", path.native(), problem)};
+  };
+  const Result<json::Object> root = json::Object::of(*text, path.native());
+  if (!root.ok()) return Error{codes::kNotObject, root.error().message};
+  Index index;
+  SUBBYTE_TRY(index.total_size, read_total_size(*root));
+  const json::Value* map = root->find("weight_map");
+  if (map == nullptr || !map->is_object() || map->empty()) {
+    return root->error(codes::kWeightMap, "weight_map", "an object that is not empty");
+  }
+  std::set<std::string_view> shards;
+  for (const auto& [tensor, shard] : map->get_ref<const json::Value::object_t&>()) {
+    const auto* const name = shard.get_ptr<const std::string*>();
+    if (name == nullptr) {
+      return refuse(codes::kShardType,
+                    fmt::format("tensor {}: expected the name of a shard, found {}",
+                                json::quote(tensor), shard.type_name()));
+    }
+    if (const std::string_view problem = name_problem(*name); !problem.empty()) {
+      return refuse(codes::kShardName,
+                    fmt::format("tensor {}: expected the plain name of a .safetensors file, found "
+                                "{} in {}",
+                                json::quote(tensor), problem, json::quote(*name)));
+    }
+    if (shards.insert(*name).second && shards.size() > kMaxShards) {
+      return refuse(codes::kTooManyShards,
+                    fmt::format("expected at most {} shards, found more", kMaxShards));
+    }
+    index.shard_of.emplace_hint(index.shard_of.end(), tensor, *name);
+  }
+  return index;
+}
+
+using Shards = std::map<std::string, SafetensorsFile, std::less<>>;
+
+/// An error, or one more of `problems` where those are collected.
+Status refuse_or_collect(Error error, std::vector<Error>* problems) {
+  if (problems == nullptr) return error;
+  problems->push_back(std::move(error));
+  return {};
+}
+
+/// The index and the shards must name the same tensors in the same places. What the index says of
+/// shards that are not in `shards` is not looked at.
+Status check_shards(const WeightMap& shard_of, const Shards& shards, const fs::path& index,
+                    std::vector<Error>* problems) {
+  const auto refuse = [&](std::string_view code, std::string_view tensor,
+                          const std::string& problem) {
+    return refuse_or_collect(
+        Error{code, fmt::format("{}: tensor {}: {}", index.native(), json::quote(tensor), problem)},
+        problems);
+  };
+  std::map<std::string_view, std::string_view> found_in;
+  for (const auto& [shard, file] : shards) {
+    for (const TensorEntry& tensor : file.header().tensors) {
+      const auto [first, added] = found_in.emplace(tensor.name, shard);
+      if (!added) {
+        SUBBYTE_CHECK(refuse(
+            codes::kTensorTwice, tensor.name,
+            fmt::format("expected it once, found it in {} and in {}", first->second, shard)));
+      } else if (!shard_of.contains(tensor.name)) {
+        SUBBYTE_CHECK(refuse(codes::kTensorUnlisted, tensor.name,
+                             fmt::format("expected it in the index, found it only in {}", shard)));
+      }
+    }
+  }
+  for (const auto& [tensor, shard] : shard_of) {
+    if (!shards.contains(shard)) continue;
+    const auto found = found_in.find(tensor);
+    const std::string_view where = found == found_in.end() ? "no shard" : found->second;
+    if (where != shard) {
+      SUBBYTE_CHECK(refuse(codes::kTensorMissing, tensor,
+                           fmt::format("expected it in {}, found it in {}", shard, where)));
+    }
+  }
+  return {};
+}
+
+/// `tensor` is one that the index says is in the shard.
+Result<SafetensorsFile> open_shard(const fs::path& directory, std::string_view shard,
+                                   std::string_view tensor) {
+  SUBBYTE_TRY(const fs::path path, file_inside(directory, shard));
+  Result<SafetensorsFile> file = SafetensorsFile::open(path);
+  if (file.ok() || file.error().code != "file.not_found") return file;
+  return Error{codes::kShardMissing, fmt::format("{} (the index names it for tensor {})",
+                                                 file.error().message, json::quote(tensor))};
+}
+
+Result<Shards> open_shards(const WeightMap& shard_of, const fs::path& directory,
+                           std::vector<Error>* problems) {
+  Shards shards;
+  std::set<std::string_view> tried;
+  for (const auto& [tensor, shard] : shard_of) {
+    if (!tried.insert(shard).second) continue;
+    Result<SafetensorsFile> file = open_shard(directory, shard, tensor);
+    if (file.ok()) {
+      shards.emplace(shard, *std::move(file));
+    } else {
+      SUBBYTE_CHECK(refuse_or_collect(std::move(file).error(), problems));
+    }
+  }
+  return shards;
+}
+
+Error no_checkpoint(const fs::path& directory) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+    const fs::path ending = entry.path().extension();
+    if (ending == ".bin" || ending == ".pt" || ending == ".pth" || ending == ".ckpt") {
+      return {codes::kPickleOnly,
+              fmt::format("{}: expected {} or {}, found {}: pickle files can run code and are not "
+                          "supported, convert them to safetensors",
+                          directory.native(), kSingleName, kIndexName,
+                          json::quote(entry.path().filename().native()))};
+    }
+  }
+  return {codes::kNoCheckpoint, fmt::format("{}: expected {} or {}, found neither",
+                                            directory.native(), kSingleName, kIndexName)};
+}
+
+/// The tensors of a model file of OrinMLLM, under the names that Hugging Face gives them.
+Result<std::vector<Tensor>> open_orin_model(const fs::path& path) {
+  SUBBYTE_TRY(MappedFile mapped, MappedFile::open(path));
+  SUBBYTE_TRY(const OrinModel model,
+              read_orin_model(mapped.bytes(), mapped.bytes().size(), path.native()));
+  const auto file = std::make_shared<const MappedFile>(std::move(mapped));
+  const auto data = file->bytes().subspan(kOrinHeaderBytes);
+  std::vector<Tensor> tensors;
+  for (const TensorEntry& entry : model.tensors) {
+    tensors.push_back({entry.name, entry.dtype, entry.shape,
+                       data.subspan(entry.begin, entry.end - entry.begin), file});
+  }
+  return tensors;
+}
+
+}  // namespace
+
+Result<TensorSource> TensorSource::open(const fs::path& path, std::vector<Error>* problems) {
+  TensorSource source;
+  const auto add = [&](const SafetensorsFile& file) {
+    source.files_.push_back(file.path());
+    for (const TensorEntry& entry : file.header().tensors) {
+      source.tensors_.emplace(entry.name, file.tensor(entry));
+    }
+  };
+  std::error_code ignored;
+  if (is_orin_model(path)) {
+    SUBBYTE_TRY(const auto tensors, open_orin_model(path));
+    source.files_.push_back(path);
+    for (const Tensor& tensor : tensors) source.tensors_.emplace(tensor.name, tensor);
+    return source;
+  }
+  if (!fs::is_directory(path, ignored)) {
+    SUBBYTE_TRY(const SafetensorsFile file, SafetensorsFile::open(path));
+    add(file);
+    return source;
+  }
+  // With both in the directory, the single file counts, as in the reference implementation.
+  if (is_there(path / kSingleName)) {
+    SUBBYTE_TRY(const fs::path single, file_inside(path, kSingleName));
+    SUBBYTE_TRY(const SafetensorsFile file, SafetensorsFile::open(single));
+    add(file);
+    return source;
+  }
+  if (!is_there(path / kIndexName)) return no_checkpoint(path);
+  SUBBYTE_TRY(const fs::path index_file, file_inside(path, kIndexName));
+  SUBBYTE_TRY(const Index index, read_index(index_file));
+  SUBBYTE_TRY(const Shards shards, open_shards(index.shard_of, path, problems));
+  SUBBYTE_CHECK(check_shards(index.shard_of, shards, index_file, problems));
+  source.stated_bytes_ = index.total_size;
+  for (const auto& [name, file] : shards) add(file);
+  return source;
+}
+
+const Tensor* TensorSource::find(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+uint64_t TensorSource::total_bytes() const {
+  uint64_t total = 0;  // of mappings that exist: the sum fits
+  for (const auto& [name, tensor] : tensors_) total += tensor.bytes.size();
+  return total;
+}
+
+}  // namespace subbyte

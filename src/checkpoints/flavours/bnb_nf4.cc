@@ -1,0 +1,217 @@
+// bitsandbytes, 4 bits, quant_type "nf4": blocks of 64 (or 32 to 4096) weights over a matrix [N, K]
+// read row after row; here K is a multiple of the block, so that no block crosses rows.
+//
+//   weight                U8 [N*K/2, 1]  (the same bytes may be labelled BF16, F16 or F32)
+//
+//     byte 0            byte 1            ...
+//     k=0:hi  k=1:lo    k=2:hi  k=3:lo          high nibble first: canonical bytes, nibbles swapped
+//
+//   weight.absmax         F32 [B]   the scales of the B = N*K/64 blocks
+//   weight.quant_map      F32 [16]  the values of the codes; must be those of NF4
+//   weight.quant_state.bitsandbytes__nf4  U8, JSON: {"quant_type": "nf4", "blocksize": 64,
+//                                   "dtype": "bfloat16", "shape": [N, K]}
+//   w(n, k) = quant_map[code] * absmax[block]
+//
+// With double quantization absmax is U8 [B], and the JSON has nested_blocksize and nested_offset:
+//
+//   weight.nested_quant_map  F32 [256]
+//   weight.nested_absmax     F32 [B/256]
+//   absmax[i] = nested_quant_map[byte i] * nested_absmax[i / 256] + nested_offset
+//
+// in float32, rounded after the product and after the sum, as bitsandbytes computes it. The
+// canonical scales are the results: what is written is without double quantization.
+
+#include <cmath>
+
+#include "checkpoints/flavours/bnb_nf4_state.h"
+#include "checkpoints/import_parts.h"
+
+namespace subbyte {
+namespace {
+
+constexpr int64_t kBytesAtOnce = 1 << 16;
+
+struct Parts {
+  const Tensor* weight;
+  const Tensor* state;
+  const Tensor* quant_map;
+  const Tensor* absmax;
+  const Tensor* nested_absmax;     // nullptr without double quantization
+  const Tensor* nested_quant_map;  // the same
+};
+
+const Tensor* find(const TensorSource& tensors, std::string_view module, std::string_view suffix) {
+  return tensors.find(fmt::format("{}{}", module, suffix));
+}
+
+bool matches(const TensorSource& tensors, std::string_view module) {
+  return find(tensors, module, ".weight.absmax") != nullptr ||
+         find(tensors, module, kBnbNf4State) != nullptr ||
+         find(tensors, module, kBnbFp4State) != nullptr;
+}
+
+Result<Parts> find_parts(const TensorSource& tensors, std::string_view module) {
+  if (const Tensor* fp4 = find(tensors, module, kBnbFp4State)) {
+    return tensor_error("bnb_nf4.quant_type", *fp4,
+                        "quant_type fp4 of bitsandbytes is not supported, nf4 is");
+  }
+  Parts parts = {};
+  SUBBYTE_TRY(parts.weight, require_tensor(tensors, module, ".weight"));
+  SUBBYTE_TRY(parts.state, require_tensor(tensors, module, kBnbNf4State));
+  SUBBYTE_TRY(parts.quant_map, require_tensor(tensors, module, ".weight.quant_map"));
+  SUBBYTE_TRY(parts.absmax, require_tensor(tensors, module, ".weight.absmax"));
+  parts.nested_absmax = find(tensors, module, ".weight.nested_absmax");
+  if (parts.nested_absmax != nullptr) {
+    SUBBYTE_TRY(parts.nested_quant_map,
+                require_tensor(tensors, module, ".weight.nested_quant_map"));
+  }
+  return parts;
+}
+
+Status check_weight(const Tensor& weight, const BnbState& state) {
+  if (weight.dtype != DType::kU8 && float_format(weight.dtype) == Format::kNone) {
+    return tensor_error(
+        "import.dtype", weight,
+        fmt::format("expected dtype U8, BF16, F16 or F32, found {}", name(weight.dtype)));
+  }
+  const auto elements = static_cast<uint64_t>(state.rows) * static_cast<uint64_t>(state.cols);
+  const auto width = static_cast<uint64_t>(bits(weight.dtype));
+  if (elements * 4 % width != 0) {
+    return tensor_error(
+        "import.shape", weight,
+        fmt::format("{} codes do not fill elements of {}", elements, name(weight.dtype)));
+  }
+  return require_shape(weight, {elements * 4 / width, 1});
+}
+
+Status check_quant_map(const Tensor& map) {
+  SUBBYTE_CHECK(require_dtype(map, DType::kF32));
+  SUBBYTE_CHECK(require_shape(map, {16}));
+  for (uint32_t code = 0; code < 16; ++code) {
+    const float found = load_f32(map, code);
+    const double expected = info(Format::kNF4).decode(code);
+    if (found == expected) continue;
+    return tensor_error(
+        "bnb_nf4.quant_map", map,
+        fmt::format("code {} means {}, which in NF4 means {}", code, found, expected));
+  }
+  return {};
+}
+
+Status check_scale_tensors(const Parts& parts, const BnbState& state) {
+  const auto blocks = static_cast<uint64_t>(state.rows * (state.cols / state.blocksize));
+  const bool nested = parts.nested_absmax != nullptr;
+  SUBBYTE_CHECK(require_dtype(*parts.absmax, nested ? DType::kU8 : DType::kF32));
+  SUBBYTE_CHECK(require_shape(*parts.absmax, {blocks}));
+  if (nested != state.nested_offset.has_value()) {
+    return tensor_error("import.shape", *parts.state,
+                        fmt::format("{} nested_offset, but there is {} nested_absmax",
+                                    nested ? "no" : "has a", nested ? "a" : "no"));
+  }
+  if (!nested) return {};
+  SUBBYTE_CHECK(require_dtype(*parts.nested_absmax, DType::kF32));
+  const auto nested_block = static_cast<uint64_t>(state.nested_blocksize);
+  SUBBYTE_CHECK(require_shape(*parts.nested_absmax, {(blocks - 1) / nested_block + 1}));
+  SUBBYTE_CHECK(require_dtype(*parts.nested_quant_map, DType::kF32));
+  return require_shape(*parts.nested_quant_map, {256});
+}
+
+Status check_label(const ImportContext& context, std::string_view module, bool nested) {
+  SUBBYTE_CHECK(require_method(context, module, QuantizationConfig::Method::kBitsandbytes));
+  if (context.config.double_quant == nested) return {};
+  return Error{
+      "import.config",
+      fmt::format("{}: bnb_4bit_use_double_quant is {}, but '{}' has {} nested_absmax",
+                  context.config.where, context.config.double_quant, module, nested ? "a" : "no")};
+}
+
+Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
+  SUBBYTE_TRY(const Parts parts, find_parts(context.tensors, module));
+  const bool nested = parts.nested_absmax != nullptr;
+  SUBBYTE_CHECK(check_label(context, module, nested));
+  SUBBYTE_TRY(const BnbState state, read_bnb_state(*parts.state));
+  SUBBYTE_CHECK(check_weight(*parts.weight, state));
+  SUBBYTE_CHECK(check_quant_map(*parts.quant_map));
+  SUBBYTE_CHECK(check_scale_tensors(parts, state));
+  ModuleInfo result;
+  result.importer = "bnb_nf4";
+  result.format = {Format::kNF4, Format::kF32, Zero::kNone, state.blocksize};
+  result.rows = state.rows;
+  result.cols = state.cols;
+  result.tensors = {parts.weight, parts.absmax, parts.state, parts.quant_map};
+  if (nested) {
+    result.tensors.push_back(parts.nested_absmax);
+    result.tensors.push_back(parts.nested_quant_map);
+  }
+  return result;
+}
+
+/// Float32 scales of double quantization. The product and the sum of two floats are exact enough in
+/// a double that rounding it gives what float arithmetic gives, whatever the compiler contracts.
+std::shared_ptr<std::byte[]> resolve_scales(const ModuleInfo& info, const BnbState& state) {
+  const Tensor& absmax = *info.tensors[1];
+  const Tensor& nested_absmax = *info.tensors[4];
+  const Tensor& map = *info.tensors[5];
+  auto scales = allocate_bytes(absmax.bytes.size() * 4);
+  for (std::size_t i = 0; i < absmax.bytes.size(); ++i) {
+    const double value = load_f32(map, std::to_integer<std::size_t>(absmax.bytes[i]));
+    const auto product =
+        static_cast<float>(value * load_f32(nested_absmax, i / state.nested_blocksize));
+    const auto scale = static_cast<float>(static_cast<double>(product) + *state.nested_offset);
+    __builtin_memcpy(scales.get() + 4 * i, &scale, 4);
+  }
+  return scales;
+}
+
+Status check_finite(const Tensor& absmax, std::span<const std::byte> scales) {
+  for (std::size_t i = 0; i < scales.size() / 4; ++i) {
+    float scale = 0;
+    __builtin_memcpy(&scale, scales.data() + 4 * i, 4);
+    if (std::isfinite(scale)) continue;
+    return tensor_error("import.scale_not_finite", absmax,
+                        fmt::format("the scale of block {} is {}", i, scale));
+  }
+  return {};
+}
+
+std::shared_ptr<std::byte[]> swap_nibbles(const Tensor& weight, Executor& pool) {
+  auto codes = allocate_bytes(weight.bytes.size());
+  const std::byte* from = weight.bytes.data();
+  std::byte* to = codes.get();
+  pool.parallel_for(static_cast<int64_t>(weight.bytes.size()), kBytesAtOnce,
+                    [=](int64_t begin, int64_t end, int) {
+                      for (int64_t i = begin; i < end; ++i) to[i] = from[i] << 4 | from[i] >> 4;
+                    });
+  weight.file->release(weight.bytes);
+  return codes;
+}
+
+Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
+  const Tensor& weight = *info.tensors[0];
+  const Tensor& absmax = *info.tensors[1];
+  Matrix matrix;
+  MatrixView& view = matrix.view;
+  view.format = info.format;
+  view.rows = info.rows;
+  view.cols = info.cols;
+  if (absmax.dtype == DType::kU8) {
+    SUBBYTE_TRY(const BnbState state, read_bnb_state(*info.tensors[2]));
+    const auto scales = resolve_scales(info, state);
+    view.scales = {scales.get(), absmax.bytes.size() * 4};
+    matrix.owners.push_back(scales);
+  } else {
+    view.scales = aligned_bytes(absmax, matrix.owners);
+  }
+  SUBBYTE_CHECK(check_finite(absmax, view.scales));
+  const auto codes = swap_nibbles(weight, context.pool);
+  view.codes = {codes.get(), weight.bytes.size()};
+  matrix.owners.push_back(codes);
+  return std::vector<Matrix>{std::move(matrix)};
+}
+
+}  // namespace
+
+extern const Importer bnb_nf4_importer;
+const Importer bnb_nf4_importer = {"bnb_nf4", ".weight", matches, describe, import};
+
+}  // namespace subbyte

@@ -1,0 +1,33 @@
+#pragma once
+// The JSON that bitsandbytes keeps in a tensor beside each 4-bit weight.
+
+#include <optional>
+
+#include "base/status.h"
+#include "checkpoints/containers/tensor_source.h"
+
+namespace subbyte {
+
+inline constexpr std::string_view kBnbNf4State = ".weight.quant_state.bitsandbytes__nf4";
+inline constexpr std::string_view kBnbFp4State = ".weight.quant_state.bitsandbytes__fp4";
+
+struct BnbState {
+  int64_t rows = 0;
+  int64_t cols = 0;       // a multiple of blocksize
+  int64_t blocksize = 0;  // a power of two from 32 to 4096
+  int64_t nested_blocksize = 0;
+  std::optional<float> nested_offset;  // with double quantization
+};
+
+/// A power of two from 32 to 4096.
+bool is_bnb_blocksize(int64_t size);
+
+/// Codes: import.dtype, import.shape (also when blocks would cross rows), bnb_nf4.quant_type,
+/// bnb_nf4.blocksize, json.*.
+Result<BnbState> read_bnb_state(const Tensor& tensor);
+
+/// What bitsandbytes writes for a matrix without double quantization. The type that the weights had
+/// before is not known here; bfloat16 is what most had.
+std::string bnb_state_json(int64_t rows, int64_t cols, int64_t blocksize);
+
+}  // namespace subbyte

@@ -1,0 +1,66 @@
+// compressed-tensors, format "mxfp4-pack-quantized": one matrix of MXFP4, in bytes as gpt-oss has
+// them.
+//
+//   weight_packed U8 [N, K/2]   element 2j in the low nibble of byte j, 2j+1 in the high one
+//   weight_scale  U8 [N, K/32]  E8M0: 2^(byte - 127), one for 32 elements; 255 (NaN) is refused
+//   w(n, k) = e * s
+//
+// This is the canonical form already, so the bytes are used where they lie in the file.
+
+#include "checkpoints/flavours/ct_parts.h"
+
+namespace subbyte {
+namespace {
+
+constexpr uint64_t kGroup = 32;
+constexpr WeightFormat kFormat = {Format::kE2M1, Format::kE8M0, Zero::kNone, kGroup};
+
+/// Tried after NVFP4, which has the same names and one more.
+bool matches(const TensorSource& tensors, std::string_view module) {
+  const Tensor* packed = tensors.find(fmt::format("{}.weight_packed", module));
+  return packed != nullptr && packed->dtype == DType::kU8;
+}
+
+Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
+  SUBBYTE_TRY(const Tensor* packed, require_tensor(context.tensors, module, ".weight_packed"));
+  SUBBYTE_TRY(const Tensor* scales, require_tensor(context.tensors, module, ".weight_scale"));
+  SUBBYTE_CHECK(require_scheme(context, module, CompressedScheme::Format::kMxfp4));
+  SUBBYTE_CHECK(require_rank(*packed, 2));
+  const uint64_t rows = packed->shape[0];
+  const uint64_t row_bytes = packed->shape[1];
+  if (row_bytes % (kGroup / 2) != 0) {
+    return tensor_error("import.shape", *packed,
+                        fmt::format("{} inputs are not a multiple of 32", 2 * row_bytes));
+  }
+  SUBBYTE_CHECK(require_dtype(*scales, DType::kU8));
+  SUBBYTE_CHECK(require_shape(*scales, {rows, row_bytes / (kGroup / 2)}));
+  ModuleInfo result;
+  result.importer = "mxfp4_pack_quantized";
+  result.format = kFormat;
+  result.rows = static_cast<int64_t>(rows);
+  result.cols = static_cast<int64_t>(row_bytes * 2);
+  result.tensors = {packed, scales};
+  return result;
+}
+
+Result<std::vector<Matrix>> import(const ImportContext&, const ModuleInfo& info) {
+  const Tensor& packed = *info.tensors[0];
+  const Tensor& scales = *info.tensors[1];
+  SUBBYTE_CHECK(check_e8m0_scales(scales));
+  Matrix matrix;
+  matrix.view.format = info.format;
+  matrix.view.rows = info.rows;
+  matrix.view.cols = info.cols;
+  matrix.view.codes = packed.bytes;
+  matrix.view.scales = scales.bytes;
+  matrix.owners = {packed.file, scales.file};
+  return std::vector<Matrix>{std::move(matrix)};
+}
+
+}  // namespace
+
+extern const Importer mxfp4_pack_quantized_importer;
+const Importer mxfp4_pack_quantized_importer = {"mxfp4_pack_quantized", ".weight_packed", matches,
+                                                describe, import};
+
+}  // namespace subbyte

@@ -1,0 +1,34 @@
+// compressed-tensors, format "nvfp4-pack-quantized": see nvfp4_parts.h.
+
+#include "checkpoints/flavours/ct_parts.h"
+#include "checkpoints/flavours/nvfp4_parts.h"
+
+namespace subbyte {
+namespace {
+
+using nvfp4::kCompressedTensors;
+
+bool matches(const TensorSource& tensors, std::string_view module) {
+  const Tensor* codes = nvfp4::find(tensors, module, kCompressedTensors.codes);
+  if (codes == nullptr || codes->dtype != DType::kU8) return false;
+  const Tensor* scale = nvfp4::find(tensors, module, ".weight_scale");
+  return nvfp4::find(tensors, module, kCompressedTensors.factor) != nullptr ||
+         (scale != nullptr && scale->dtype == DType::kF8E4M3);
+}
+
+Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
+  SUBBYTE_CHECK(require_scheme(context, module, CompressedScheme::Format::kNvfp4));
+  return nvfp4::describe(context, module, kCompressedTensors);
+}
+
+Result<std::vector<Matrix>> import(const ImportContext&, const ModuleInfo& info) {
+  return nvfp4::import(info, kCompressedTensors);
+}
+
+}  // namespace
+
+extern const Importer nvfp4_pack_quantized_importer;
+const Importer nvfp4_pack_quantized_importer = {
+    kCompressedTensors.importer, kCompressedTensors.codes, matches, describe, import};
+
+}  // namespace subbyte

@@ -1,0 +1,152 @@
+// Writes compressed-tensors, format "pack-quantized"; pack_quantized_lanes writes 3, 5, 6 and 7
+// bits as readers before June 2026 want them. The layout is drawn in pack_quantized.cc, whose
+// inverse this is. g_idx is written with act-order only: the config says whether there is one.
+
+#include "checkpoints/act_order.h"
+#include "checkpoints/export_parts.h"
+#include "checkpoints/flavours/ct_pack_quantized.h"
+#include "checkpoints/flavours/ct_parts.h"
+
+namespace subbyte {
+namespace {
+
+constexpr uint32_t kMaxZero = 255;
+
+/// iN without zero points, or uN with them, N from 2 to 8.
+bool holds(const WeightFormat& format) {
+  const Format e = format.element;
+  if (format.zero == Zero::kNone) return e >= Format::kI2 && e <= Format::kI8;
+  const Zero zero = e == Format::kU8 ? Zero::kU16 : Zero::kU8;
+  return e >= Format::kU2 && e <= Format::kU8 && format.zero == zero;
+}
+
+Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module,
+                                             Packing packing) {
+  SUBBYTE_CHECK(require_one_expert(shape, module));
+  const WeightFormat& format = shape.format;
+  if (!holds(format)) {
+    return export_error("export.format", module,
+                        fmt::format("pack-quantized holds i2 to i8, or u2 to u8 with zero points, "
+                                    "not {}",
+                                    to_string(format)));
+  }
+  SUBBYTE_TRY(const DType scale, scale_dtype(format.scale, module));
+  SUBBYTE_TRY(const int64_t groups, count_groups(format, shape.cols, module));
+  const int bits = info(format.element).bits;
+  if (shape.rows <= 0 || is_ambiguous(shape.cols, bits)) {
+    return export_error("export.shape", module,
+                        fmt::format("{} inputs of {} bits would take as many words in the packing "
+                                    "of other versions, so that readers could not tell",
+                                    shape.cols, bits));
+  }
+  const auto rows = static_cast<uint64_t>(shape.rows);
+  const auto cols = static_cast<uint64_t>(shape.cols);
+  const auto num_groups = static_cast<uint64_t>(groups);
+  const auto words = [&](int64_t count) {
+    return static_cast<uint64_t>(packed_words(count, bits, packing));
+  };
+  std::vector<ExportedTensor> tensors = {
+      {".weight_packed", DType::kI32, {rows, words(shape.cols)}, {}},
+      {".weight_scale", scale, {rows, num_groups}, {}},
+      {".weight_shape", DType::kI64, {2}, {}}};
+  if (format.zero != Zero::kNone) {
+    tensors.push_back({".weight_zero_point", DType::kI32, {words(shape.rows), num_groups}, {}});
+  }
+  if (shape.act_order) tensors.push_back({".weight_g_idx", DType::kI32, {cols}, {}});
+  return tensors;
+}
+
+void or_u32(std::byte* to, uint32_t bits) {
+  store_u32(to, load_u32(to) | bits);
+}
+
+void pack_rows(ExportedTensor& packed, const MatrixView& matrix, Packing packing, Executor& pool) {
+  const int bits = info(matrix.format.element).bits;
+  const auto words = static_cast<int64_t>(packed.shape[1]);
+  pool.parallel_for(matrix.rows, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t n = begin; n < end; ++n) {
+      std::byte* row = packed.bytes.data() + n * words * 4;
+      const auto or_word = [&](int64_t i, uint32_t value) { or_u32(row + 4 * i, value); };
+      for (int64_t k = 0; k < matrix.cols; ++k) {
+        const int64_t input = matrix.input_order.empty() ? k : matrix.input_order[k];
+        put_packed_code(or_word, input, bits, packing, code_at(matrix, n, k));
+      }
+    }
+  });
+}
+
+Status pack_zeros(ExportedTensor& packed, const MatrixView& matrix, Packing packing,
+                  std::string_view module) {
+  const int bits = info(matrix.format.element).bits;
+  const uint32_t max = kMaxZero >> (8 - bits);
+  const int64_t groups = matrix.groups();
+  for (int64_t g = 0; g < groups; ++g) {
+    const auto or_word = [&](int64_t i, uint32_t value) {
+      or_u32(packed.bytes.data() + (i * groups + g) * 4, value);
+    };
+    for (int64_t n = 0; n < matrix.rows; ++n) {
+      const uint32_t zero = load_zero(matrix, n, g);
+      if (zero > max) {
+        return export_error("export.zero_range", module,
+                            fmt::format("zero point {} of output {}, group {}: pack-quantized "
+                                        "stores 0 to {}",
+                                        zero, n, g, max));
+      }
+      put_packed_code(or_word, n, bits, packing, zero);
+    }
+  }
+  return {};
+}
+
+Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
+                                          Executor& pool, Packing packing) {
+  SUBBYTE_TRY(auto tensors, describe(shape_of(matrix), module, packing));
+  SUBBYTE_CHECK(require_tensor_scale_1(matrix, module));
+  allocate(tensors);
+  pack_rows(tensors[0], matrix, packing, pool);
+  std::ranges::copy(matrix.scales, tensors[1].bytes.begin());
+  const int64_t sizes[2] = {matrix.rows, matrix.cols};
+  __builtin_memcpy(tensors[2].bytes.data(), sizes, sizeof sizes);
+  if (matrix.format.zero != Zero::kNone) {
+    SUBBYTE_CHECK(pack_zeros(tensors[3], matrix, packing, module));
+  }
+  if (!matrix.input_order.empty()) write_group_indices(tensors.back().bytes.data(), matrix);
+  return tensors;
+}
+
+/// Symmetric weights have no zero points here, which is what the fast kernels of readers want.
+MatrixForm form(const ExportShape& from) {
+  MatrixForm result = {from.format, TensorFactor::kNone, true};
+  const Format element = signed_element(from.format.element);
+  if (from.symmetric && element != from.format.element) {
+    result.format.element = element;
+    result.format.zero = Zero::kNone;
+  }
+  return result;
+}
+
+ExportedConfig config(const ExportedModel& model) {
+  return compressed_config(model, "pack-quantized");
+}
+
+template <Packing packing>
+constexpr Exporter make_exporter(std::string_view name) {
+  return {.name = name,
+          .tells_symmetry = true,
+          .describe = [](const ExportShape& shape,
+                         std::string_view module) { return describe(shape, module, packing); },
+          .form = form,
+          .config = config,
+          .write = [](const MatrixView& matrix, std::string_view module,
+                      Executor& pool) { return write(matrix, module, pool, packing); }};
+}
+
+}  // namespace
+
+extern const Exporter pack_quantized_exporter;
+extern const Exporter pack_quantized_lanes_exporter;
+const Exporter pack_quantized_exporter = make_exporter<Packing::kDense>("pack_quantized");
+const Exporter pack_quantized_lanes_exporter =
+    make_exporter<Packing::kLanes>("pack_quantized_lanes");
+
+}  // namespace subbyte

@@ -1,0 +1,77 @@
+#include "checkpoints/flavours/ct_parts.h"
+
+#include <algorithm>
+
+namespace subbyte {
+
+std::string list_of(const std::vector<CompressedScheme>& schemes) {
+  std::string text;
+  for (const CompressedScheme& scheme : schemes) {
+    if (!text.empty()) text += ", or ";
+    text += to_string(scheme);
+  }
+  return text;
+}
+
+Status require_scheme(const ImportContext& context, std::string_view module,
+                      CompressedScheme::Format format) {
+  SUBBYTE_CHECK(require_method(context, module, QuantizationConfig::Method::kCompressedTensors));
+  const auto& schemes = context.config.schemes;
+  if (std::ranges::find(schemes, format, &CompressedScheme::format) != schemes.end()) return {};
+  CompressedScheme of_tensors;
+  of_tensors.format = format;
+  return Error{"import.config",
+               fmt::format("{}: the weights are {}, but the tensors of '{}' are {}",
+                           context.config.where, list_of(schemes), module, to_string(of_tensors))};
+}
+
+namespace {
+
+/// What one config group says of its weights.
+json::Value weights_of(const ExportShape& shape) {
+  const Format element = shape.format.element;
+  const bool floats = element == Format::kE2M1;
+  const bool channel = shape.format.group_size == 0;
+  const bool nvfp4 = shape.format.scale == Format::kE4M3;
+  json::Value weights = {
+      {"num_bits", info(element).bits},
+      {"type", floats ? "float" : "int"},
+      {"symmetric", shape.format.zero == Zero::kNone},
+      {"strategy", channel ? "channel"
+                   : nvfp4 ? "tensor_group"
+                           : "group"},
+      {"group_size", channel ? json::Value(nullptr) : json::Value(shape.format.group_size)},
+      {"dynamic", false},
+      {"actorder", shape.act_order ? json::Value("group") : json::Value(nullptr)}};
+  if (nvfp4) weights["scale_dtype"] = "torch.float8_e4m3fn";
+  if (floats && !nvfp4) weights["scale_dtype"] = "torch.uint8";
+  return weights;
+}
+
+}  // namespace
+
+ExportedConfig compressed_config(const ExportedModel& model, std::string_view format) {
+  const auto alike = group_alike(model.modules, weights_of);
+  json::Value groups = json::Value::object();
+  for (std::size_t i = 0; i < alike.size(); ++i) {
+    json::Value targets = json::Value::array();
+    if (alike.size() == 1) {
+      targets.push_back("Linear");
+    } else {
+      for (const ExportedModule* module : alike[i].modules) targets.push_back(module->name);
+    }
+    groups[fmt::format("group_{}", i)] = {{"targets", targets},
+                                          {"weights", alike[i].key},
+                                          {"input_activations", nullptr},
+                                          {"output_activations", nullptr},
+                                          {"format", format}};
+  }
+  return {{{"quant_method", "compressed-tensors"},
+           {"format", format},
+           {"quantization_status", "compressed"},
+           {"config_groups", groups},
+           {"ignore", model.kept},
+           {"kv_cache_scheme", nullptr}}};
+}
+
+}  // namespace subbyte

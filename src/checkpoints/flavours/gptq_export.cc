@@ -1,0 +1,186 @@
+// Writes GPTQ, versions 1 and 2. The layout is drawn in gptq.cc, whose inverse this is. g_idx is
+// always written: some readers want it, none minds it.
+
+#include "checkpoints/act_order.h"
+#include "checkpoints/code_stream.h"
+#include "checkpoints/config/exported_config.h"
+#include "checkpoints/export_parts.h"
+
+namespace subbyte {
+namespace {
+
+constexpr int64_t kColumnsPerTile = 16;  // a cache line of qweight
+
+Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
+  SUBBYTE_CHECK(require_one_expert(shape, module));
+  const auto& [format, rows, cols, act_order, experts, symmetric] = shape;
+  const bool known = format.element == Format::kU2 || format.element == Format::kU3 ||
+                     format.element == Format::kU4 || format.element == Format::kU8;
+  const Zero zero = format.element == Format::kU8 ? Zero::kU16 : Zero::kU8;
+  if (!known || format.zero != zero) {
+    return export_error("export.format", module,
+                        fmt::format("GPTQ holds u2, u3, u4 or u8 codes with zero points, not {}",
+                                    to_string(format)));
+  }
+  SUBBYTE_TRY(const DType scale, scale_dtype(format.scale, module));
+  SUBBYTE_TRY(const int64_t groups, count_groups(format, cols, module));
+  const int64_t bits = info(format.element).bits;
+  if (rows <= 0 || rows * bits % 32 != 0 || cols * bits % 32 != 0 || cols % 8 != 0) {
+    return export_error("export.shape", module,
+                        fmt::format("{} outputs and {} inputs of {} bits do not fill words of 32",
+                                    rows, cols, bits));
+  }
+  const auto num_groups = static_cast<uint64_t>(groups);
+  const auto num_rows = static_cast<uint64_t>(rows);
+  return std::vector<ExportedTensor>{
+      {".g_idx", DType::kI32, {static_cast<uint64_t>(cols)}, {}},
+      {".qweight", DType::kI32, {static_cast<uint64_t>(cols * bits / 32), num_rows}, {}},
+      {".qzeros", DType::kI32, {num_groups, static_cast<uint64_t>(rows * bits / 32)}, {}},
+      {".scales", scale, {num_groups, num_rows}, {}}};
+}
+
+void pack_codes(std::byte* qweight, const MatrixView& matrix, Executor& pool) {
+  const int64_t row_bytes = matrix.row_bytes();
+  const bool sorted = !matrix.input_order.empty();
+  pool.parallel_for(matrix.rows, kColumnsPerTile, [=](int64_t begin, int64_t end, int) {
+    std::vector<std::byte> unsorted(sorted ? kColumnsPerTile * row_bytes : 0);
+    for (int64_t first = begin; first < end; first += kColumnsPerTile) {
+      const int64_t last = std::min(first + kColumnsPerTile, end);
+      const std::byte* tile = matrix.codes.data() + first * row_bytes;
+      if (sorted) {
+        for (int64_t n = first; n < last; ++n) {
+          unsort_row(unsorted.data() + (n - first) * row_bytes, matrix, n);
+        }
+        tile = unsorted.data();
+      }
+      for (int64_t r = 0; r < row_bytes / 4; ++r) {
+        for (int64_t n = first; n < last; ++n) {
+          store_u32(qweight + (r * matrix.rows + n) * 4,
+                    load_u32(tile + (n - first) * row_bytes + r * 4));
+        }
+      }
+    }
+  });
+}
+
+/// Version 1 stores z - 1, so it can say 1 to 2^bits; version 2 says 0 to 2^bits - 1.
+Status pack_zeros(std::byte* qzeros, const MatrixView& matrix, uint32_t offset,
+                  std::string_view module) {
+  const int bits = info(matrix.format.element).bits;
+  const uint32_t max = (uint32_t{1} << bits) - 1 + offset;
+  const int64_t row_bytes = matrix.rows * bits / 8;
+  for (int64_t g = 0; g < matrix.groups(); ++g) {
+    for (int64_t n = 0; n < matrix.rows; ++n) {
+      const uint32_t zero = load_zero(matrix, n, g);
+      if (zero < offset || zero > max) {
+        return export_error("export.zero_range", module,
+                            fmt::format("zero point {} of output {}, group {}: this version of "
+                                        "GPTQ stores {} to {}",
+                                        zero, n, g, offset, max));
+      }
+      put_code(qzeros + g * row_bytes, n, bits, zero - offset);
+    }
+  }
+  return {};
+}
+
+Result<std::vector<ExportedTensor>> write_version(const MatrixView& matrix, std::string_view module,
+                                                  Executor& pool, uint32_t offset) {
+  SUBBYTE_TRY(auto tensors, describe(shape_of(matrix), module));
+  SUBBYTE_CHECK(require_tensor_scale_1(matrix, module));
+  allocate(tensors);
+  write_group_indices(tensors[0].bytes.data(), matrix);
+  pack_codes(tensors[1].bytes.data(), matrix, pool);
+  SUBBYTE_CHECK(pack_zeros(tensors[2].bytes.data(), matrix, offset, module));
+  transpose_scales(tensors[3].bytes, matrix);
+  return tensors;
+}
+
+Result<std::vector<ExportedTensor>> write_v1(const MatrixView& matrix, std::string_view module,
+                                             Executor& pool) {
+  return write_version(matrix, module, pool, 1);
+}
+
+Result<std::vector<ExportedTensor>> write_v2(const MatrixView& matrix, std::string_view module,
+                                             Executor& pool) {
+  return write_version(matrix, module, pool, 0);
+}
+
+/// Its readers want scales of 16 bits and a zero point in every group, symmetric or not.
+MatrixForm form(const ExportShape& from) {
+  MatrixForm result = {with_zero_points(from.format), TensorFactor::kNone, true};
+  if (float_bits(from.format.scale) == 32) result.format.scale = Format::kF16;
+  return result;
+}
+
+/// A module's name as a regular expression for nothing else.
+std::string exactly(std::string_view name) {
+  std::string pattern = "^";
+  for (const char c : name) {
+    if (c == '.') pattern += '\\';
+    pattern += c;
+  }
+  return pattern + "$";
+}
+
+ExportedConfig config(const ExportedModel& model, std::string_view version) {
+  struct Sizes {
+    int bits;
+    int64_t group_size;
+    bool operator==(const Sizes&) const = default;
+  };
+  const auto alike = group_alike(model.modules, [](const ExportShape& shape) {
+    return Sizes{info(shape.format.element).bits, config_group_size(shape.format)};
+  });
+  json::Value dynamic = json::Value::object();
+  for (std::size_t i = 1; i < alike.size(); ++i) {
+    for (const ExportedModule* module : alike[i].modules) {
+      dynamic["+:" + exactly(module->name)] = {{"bits", alike[i].key.bits},
+                                               {"group_size", alike[i].key.group_size}};
+    }
+  }
+  for (const std::string& name : model.kept) {
+    if (name != "lm_head") dynamic["-:" + exactly(name)] = json::Value::object();
+  }
+  const auto& modules = model.modules;
+  json::Value section = {
+      {"quant_method", "gptq"},
+      {"bits", alike.front().key.bits},
+      {"group_size", alike.front().key.group_size},
+      {"desc_act", std::ranges::any_of(modules, [](const auto& m) { return m.shape.act_order; })},
+      {"sym", std::ranges::all_of(modules, [](const auto& m) { return m.shape.symmetric; })},
+      {"lm_head", std::ranges::any_of(modules, [](const auto& m) { return m.name == "lm_head"; })},
+      {"true_sequential", true},
+      {"static_groups", false},
+      {"checkpoint_format", version},
+      {"pack_dtype", "int32"}};
+  if (!dynamic.empty()) section["dynamic"] = dynamic;
+  return {section, "quantize_config.json", section};
+}
+
+ExportedConfig config_v1(const ExportedModel& model) {
+  return config(model, "gptq");
+}
+
+ExportedConfig config_v2(const ExportedModel& model) {
+  return config(model, "gptq_v2");
+}
+
+}  // namespace
+
+extern const Exporter gptq_exporter;
+extern const Exporter gptq_v2_exporter;
+const Exporter gptq_exporter = {.name = "gptq",
+                                .tells_symmetry = true,
+                                .describe = describe,
+                                .form = form,
+                                .config = config_v1,
+                                .write = write_v1};
+const Exporter gptq_v2_exporter = {.name = "gptq_v2",
+                                   .tells_symmetry = true,
+                                   .describe = describe,
+                                   .form = form,
+                                   .config = config_v2,
+                                   .write = write_v2};
+
+}  // namespace subbyte

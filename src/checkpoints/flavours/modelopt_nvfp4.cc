@@ -1,0 +1,31 @@
+// NVFP4 of ModelOpt: see nvfp4_parts.h.
+
+#include "checkpoints/flavours/nvfp4_parts.h"
+
+namespace subbyte {
+namespace {
+
+using nvfp4::kModelopt;
+
+bool matches(const TensorSource& tensors, std::string_view module) {
+  const Tensor* codes = nvfp4::find(tensors, module, kModelopt.codes);
+  return codes != nullptr && codes->dtype == DType::kU8 &&
+         nvfp4::find(tensors, module, ".weight_scale") != nullptr;
+}
+
+Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
+  SUBBYTE_CHECK(require_method(context, module, QuantizationConfig::Method::kModelopt));
+  return nvfp4::describe(context, module, kModelopt);
+}
+
+Result<std::vector<Matrix>> import(const ImportContext&, const ModuleInfo& info) {
+  return nvfp4::import(info, kModelopt);
+}
+
+}  // namespace
+
+extern const Importer modelopt_nvfp4_importer;
+const Importer modelopt_nvfp4_importer = {kModelopt.importer, kModelopt.codes, matches, describe,
+                                          import};
+
+}  // namespace subbyte

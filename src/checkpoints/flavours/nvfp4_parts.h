@@ -1,0 +1,56 @@
+#pragma once
+// NVFP4: E2M1 elements, an E4M3 scale for 16 of them, and one more factor for the whole tensor.
+//
+//   compressed-tensors          ModelOpt
+//   weight_packed               weight           U8 [N, K/2]  element 2j in the low nibble of byte
+//                                                             j, 2j+1 in the high one
+//   weight_scale                weight_scale     F8_E4M3 [N, K/16]  NaN is refused
+//   weight_global_scale F32 [1] weight_scale_2   F32 [] or [1]
+//   input_global_scale          input_scale      F32; optional
+//
+//   w(n, k) = e * s / weight_global_scale  or  e * s * weight_scale_2
+//
+// The factor divides in one and multiplies in the other. Codes and scales are canonical already, so
+// they are used where they lie. The scale of the activations is for products of FP4 with FP4: here
+// activations stay floats, as in every weight-only reader (W4A16), and it is left aside.
+//
+// A factor that came as a divisor goes back to the same bits. From one flavour to the other it is
+// rounded to the nearest float, as all tools do: at most 2^-24 of it.
+
+#include "checkpoints/export_parts.h"
+#include "checkpoints/import_parts.h"
+
+namespace subbyte::nvfp4 {
+
+/// What the tensors of a flavour are called, and which way its factor goes.
+struct Names {
+  std::string_view importer;
+  std::string_view codes;
+  std::string_view factor;
+  bool factor_divides;
+  std::string_view activations;
+};
+
+inline constexpr Names kCompressedTensors = {"nvfp4_pack_quantized", ".weight_packed",
+                                             ".weight_global_scale", true, ".input_global_scale"};
+inline constexpr Names kModelopt = {"modelopt_nvfp4", ".weight", ".weight_scale_2", false,
+                                    ".input_scale"};
+
+/// The tensor of `module` with that suffix; nullptr if there is none.
+const Tensor* find(const TensorSource& tensors, std::string_view module, std::string_view suffix);
+
+Result<ModuleInfo> describe(const ImportContext& context, std::string_view module,
+                            const Names& names);
+
+Result<std::vector<Matrix>> import(const ModuleInfo& info, const Names& names);
+
+Result<std::vector<ExportedTensor>> describe_tensors(const ExportShape& shape,
+                                                     std::string_view module, const Names& names);
+
+Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
+                                          const Names& names);
+
+/// The form that E2M1 weights of any format are brought to.
+MatrixForm form(const ExportShape& from, const Names& names);
+
+}  // namespace subbyte::nvfp4

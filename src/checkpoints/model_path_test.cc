@@ -1,0 +1,134 @@
+#include "checkpoints/model_path.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+#include "support/temp_dir.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kVariables[] = {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME",
+                                      "XDG_CACHE_HOME", "HOME"};
+
+class FindModel : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : kVariables) {
+      const char* value = std::getenv(name);
+      saved_.push_back(value == nullptr ? std::nullopt : std::optional<std::string>(value));
+      ::unsetenv(name);
+    }
+    set("HF_HUB_CACHE", dir_ / "cache");
+  }
+  void TearDown() override {
+    for (std::size_t i = 0; i < saved_.size(); ++i) {
+      if (saved_[i]) {
+        ::setenv(kVariables[i], saved_[i]->c_str(), 1);
+      } else {
+        ::unsetenv(kVariables[i]);
+      }
+    }
+  }
+
+  static void set(const char* name, const fs::path& value) { ::setenv(name, value.c_str(), 1); }
+
+  /// A snapshot with a config.json in a cache below `cache`.
+  fs::path add_snapshot(const std::string& cache, const std::string& commit) {
+    const std::string place = cache + "/models--org--name/snapshots/" + commit;
+    return dir_.write(place + "/config.json", "{}").parent_path();
+  }
+  void add_ref(const std::string& name, const std::string& commit) {
+    dir_.write("cache/models--org--name/refs/" + name, commit);
+  }
+
+  std::string found(std::string_view name) {
+    const auto path = find_model(name);
+    return path.ok() ? path->string() : std::string(path.error().code);
+  }
+
+  TempDir dir_;
+  std::vector<std::optional<std::string>> saved_;
+};
+
+TEST_F(FindModel, takes_a_directory_as_it_is) {
+  dir_.write("here/config.json", "{}");
+  EXPECT_EQ(found((dir_ / "here").string()), (dir_ / "here").string());
+  fs::create_directories(dir_ / "empty");
+  const auto empty = find_model((dir_ / "empty").string());
+  EXPECT_EQ(empty.error().code, "model.not_found");
+  EXPECT_NE(empty.error().message.find("no config.json"), std::string::npos);
+}
+
+TEST_F(FindModel, follows_refs_to_snapshots) {
+  const fs::path first = add_snapshot("cache", "0123abc");
+  const fs::path second = add_snapshot("cache", "4567def");
+  add_ref("main", "0123abc");
+  add_ref("v2.0", "4567def\n");
+  EXPECT_EQ(found("org/name"), first.string());
+  EXPECT_EQ(found("org/name@main"), first.string());
+  EXPECT_EQ(found("org/name@v2.0"), second.string());
+  EXPECT_EQ(found("org/name@4567def"), second.string());  // a commit needs no ref
+  EXPECT_EQ(found("org/name@other"), "model.not_found");
+  EXPECT_EQ(found("org/other"), "model.not_found");
+}
+
+TEST_F(FindModel, a_ref_must_be_a_plain_name) {
+  dir_.write("outside/config.json", "{}");
+  dir_.write("cache/models--org--name/outside/config.json", "{}");
+  fs::create_directories(dir_ / "cache/models--org--name/snapshots");
+  for (const char* target : {"../outside", "../../../outside", "/etc", "..", ".", "", "a/b"}) {
+    add_ref("main", target);
+    EXPECT_EQ(found("org/name"), "model.not_found") << target;
+  }
+}
+
+TEST_F(FindModel, refuses_names_that_leave_the_cache) {
+  dir_.write("config.json", "{}");
+  dir_.write("cache/config.json", "{}");
+  for (const char* name :
+       {"../..", "org/..", "../name", "org/name@..", "org/name@../../x", "org/name@", "/name",
+        "org/", "org", "", "org/a/b", "org/na me", "org/name@a@b", "org\\name", "org/n\nme"}) {
+    EXPECT_EQ(found(name), "model.not_found") << name;
+  }
+}
+
+TEST_F(FindModel, the_first_variable_that_is_set_counts) {
+  // From the last place to the first: each new variable hides those behind it.
+  ::unsetenv("HF_HUB_CACHE");
+  const auto add = [&](const std::string& cache) { return add_snapshot(cache, "main").string(); };
+  set("HOME", dir_ / "home");
+  EXPECT_EQ(found("org/name"), "model.not_found");
+  const std::string home = add("home/.cache/huggingface/hub");
+  EXPECT_EQ(found("org/name"), home);
+  set("XDG_CACHE_HOME", dir_ / "xdg");
+  EXPECT_EQ(found("org/name"), "model.not_found");  // no falling back
+  const std::string xdg = add("xdg/huggingface/hub");
+  EXPECT_EQ(found("org/name"), xdg);
+  set("HF_HOME", dir_ / "hf");
+  const std::string hf = add("hf/hub");
+  EXPECT_EQ(found("org/name"), hf);
+  set("HUGGINGFACE_HUB_CACHE", dir_ / "older");
+  const std::string older = add("older");
+  EXPECT_EQ(found("org/name"), older);
+  set("HF_HUB_CACHE", dir_ / "newer");
+  const std::string newer = add("newer");
+  EXPECT_EQ(found("org/name"), newer);
+  ::setenv("HF_HUB_CACHE", "", 1);  // empty is not set
+  EXPECT_EQ(found("org/name"), older);
+}
+
+TEST_F(FindModel, says_where_it_looked) {
+  const auto path = find_model("org/name@v1");
+  ASSERT_FALSE(path.ok());
+  const std::string place = (dir_ / "cache/models--org--name/snapshots/v1").string();
+  EXPECT_NE(path.error().message.find(place), std::string::npos) << path.error().message;
+}
+
+}  // namespace
+}  // namespace subbyte

@@ -1,0 +1,78 @@
+#pragma once
+// Marlin: 4-bit weights in the order in which the threads of a warp feed them to the tensor cores.
+//
+// Weights, I32 [K/16][N*2], in tiles of 16 inputs and 64 outputs. Word w of a lane holds two
+// columns of B fragments of mma.m16n8k16, n0 = 64 nt + 16 w + lane/4 and n0 + 8, for the inputs
+// k0 = 16 kt + 2 (lane % 4), k0 + 1, k0 + 8 and k0 + 9:
+//
+//   index  ((kt * N/64 + nt) * 32 + lane) * 4 + w
+//   bits   28..31  24..27  20..23  16..19  12..15   8..11   4..7    0..3
+//   input  k0+9    k0+1    k0+9    k0+1    k0+8     k0      k0+8    k0
+//   output n0+8    n0+8    n0      n0      n0+8     n0+8    n0      n0
+//
+// INT4 and FP4 (MXFP4, NVFP4) have the same words.
+//
+// Scales, [G][N], row after row with the columns of each 64 transposed as 8 x 8:
+// s'[8i + j] = s[i + 8j]. With one group (the whole row) the columns of each 32 are instead
+// s'[8i + t] = s[2i + {0, 1, 8, 9, 16, 17, 24, 25}[t]].
+//
+// Zero points, I32 [G][N/8]: ordered as grouped scales are, then nibble i of a word is the one of
+// column {0, 2, 4, 6, 1, 3, 5, 7}[i] of eight.
+//
+// FP4 scales, bytes [G][N], G above 1: ordered as grouped scales are, then in each four the middle
+// two change places. E8M0 bytes stay what they are. E4M3 bytes become S0E5M3, the upper byte of a
+// binary16 shifted left by one, of 2^7 times the scale; the factor of the tensor is to be
+// multiplied by 2^7 for float16 activations and by 2^119 for bfloat16.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "base/status.h"
+#include "foreign_layouts/nibble_layout.h"
+
+namespace subbyte {
+
+/// Outputs are in 64s, inputs in 16s. Code layout.shape.
+Status check_marlin_shape(int64_t rows, int64_t cols);
+
+/// Where the code of output n and input k lies, in bytes of the words above.
+NibblePlace marlin_place(int64_t n, int64_t k, int64_t rows);
+
+/// Canonical codes [rows][cols / 2] to the words above and back; rows * cols / 2 bytes each. The
+/// shape has been checked, here and below.
+void pack_marlin(std::byte* words, const std::byte* codes, int64_t rows, int64_t cols);
+void unpack_marlin(std::byte* codes, const std::byte* words, int64_t rows, int64_t cols);
+
+/// Which output is at column `column` of a row of scales.
+int64_t marlin_scale_output(int64_t column, bool grouped);
+/// The same for nibbles of zero points, and for bytes of FP4 scales.
+int64_t marlin_zero_output(int64_t nibble);
+int64_t marlin_fp4_scale_output(int64_t column);
+
+/// Canonical scales [rows][groups] of `width` bytes to [groups][rows] in this order and back. One
+/// group that is the whole row is ordered in its own way.
+void pack_marlin_scales(std::byte* to, const std::byte* scales, int64_t rows, int64_t groups,
+                        int width);
+void unpack_marlin_scales(std::byte* scales, const std::byte* from, int64_t rows, int64_t groups,
+                          int width);
+
+/// Canonical zero points, bytes [rows][groups] of 0 to 15, to I32 [groups][rows / 8] and back.
+/// Code layout.zero_range.
+Status pack_marlin_zeros(std::byte* words, const std::byte* zeros, int64_t rows, int64_t groups);
+void unpack_marlin_zeros(std::byte* zeros, const std::byte* words, int64_t rows, int64_t groups);
+
+/// Canonical E8M0 scales [rows][groups] to bytes [groups][rows] and back.
+void pack_marlin_e8m0(std::byte* to, const std::byte* scales, int64_t rows, int64_t groups);
+void unpack_marlin_e8m0(std::byte* scales, const std::byte* from, int64_t rows, int64_t groups);
+
+/// S0E5M3 of an E4M3 code; nullopt for negative scales and NaN, which it does not hold. And back:
+/// nullopt for what is no E4M3 scale.
+std::optional<std::byte> marlin_scale_of_e4m3(std::byte e4m3);
+std::optional<std::byte> e4m3_of_marlin_scale(std::byte scale);
+
+/// The same for E4M3 scales. Code layout.scale_range.
+Status pack_marlin_e4m3(std::byte* to, const std::byte* scales, int64_t rows, int64_t groups);
+Status unpack_marlin_e4m3(std::byte* scales, const std::byte* from, int64_t rows, int64_t groups);
+
+}  // namespace subbyte

@@ -1,0 +1,61 @@
+#include "matrix/alternate_rows.h"
+
+#include <algorithm>
+#include <string>
+
+namespace subbyte {
+namespace {
+
+/// Rows of both in turns, in a buffer of their own; empty for what neither has.
+std::span<const std::byte> merge(std::span<const std::byte> first,
+                                 std::span<const std::byte> second, int64_t rows, Matrix& result) {
+  if (first.empty()) return {};
+  const std::size_t size = first.size() + second.size();
+  const auto bytes = allocate_bytes(size);
+  const std::size_t row = first.size() / static_cast<std::size_t>(rows);
+  for (std::size_t i = 0; i < first.size(); i += row) {
+    std::copy_n(first.data() + i, row, bytes.get() + 2 * i);
+    std::copy_n(second.data() + i, row, bytes.get() + 2 * i + row);
+  }
+  result.owners.push_back(bytes);
+  return {bytes.get(), size};
+}
+
+std::string describe(const MatrixView& view) {
+  return to_string(view.format) + " of " + std::to_string(view.rows) + " x " +
+         std::to_string(view.cols);
+}
+
+}  // namespace
+
+Result<Matrix> alternate_rows(const MatrixView& first, const MatrixView& second) {
+  if (first.format != second.format || first.rows != second.rows || first.cols != second.cols) {
+    return Error{"layout.format", "rows of " + describe(first) + " and of " + describe(second) +
+                                      " do not alternate"};
+  }
+  if (first.tensor_scale != second.tensor_scale) {
+    return Error{"layout.format", "rows of matrices with the factors " +
+                                      std::to_string(first.tensor_scale) + " and " +
+                                      std::to_string(second.tensor_scale) + " do not alternate"};
+  }
+  if (!std::ranges::equal(first.input_order, second.input_order)) {
+    return Error{"layout.format", "rows of matrices with two orders of inputs do not alternate"};
+  }
+  Matrix result;
+  result.view = first;
+  result.view.rows = 2 * first.rows;
+  result.view.codes = merge(first.codes, second.codes, first.rows, result);
+  result.view.scales = merge(first.scales, second.scales, first.rows, result);
+  result.view.zeros = merge(first.zeros, second.zeros, first.rows, result);
+  if (!first.input_order.empty()) {
+    const std::size_t size = first.input_order.size_bytes();
+    const auto order = allocate_bytes(size);
+    std::ranges::copy(std::as_bytes(first.input_order), order.get());
+    result.owners.push_back(order);
+    result.view.input_order = {reinterpret_cast<const uint32_t*>(order.get()),
+                               first.input_order.size()};
+  }
+  return result;
+}
+
+}  // namespace subbyte

@@ -1,0 +1,15 @@
+#pragma once
+// Two matrices of one shape as one whose rows are theirs in turns: gpt-oss has gate and up so, and
+// llm-compressor stores them apart.
+//
+//   row 2i = row i of the first     row 2i + 1 = row i of the second
+
+#include "base/status.h"
+#include "matrix/matrix.h"
+
+namespace subbyte {
+
+/// Code layout.format when format, shape, factor or order of inputs are not the same.
+Result<Matrix> alternate_rows(const MatrixView& first, const MatrixView& second);
+
+}  // namespace subbyte

@@ -1,0 +1,16 @@
+#pragma once
+// Symmetric integers in two forms: iN, whose codes have 2^(N-1) subtracted, and uN with that zero
+// point for every group. The codes are the same bytes. compressed-tensors stores the first, GPTQ
+// and AWQ the second, which is also what kernels read. Float zero points (offsets) are neither.
+
+#include "matrix/matrix.h"
+
+namespace subbyte {
+
+/// i2 to i8 without zero points become u2 to u8 with them; anything else stays what it is.
+Matrix with_zero_points(Matrix matrix);
+
+/// u2 to u8 become i2 to i8 when all zero points are 2^(N-1); anything else stays what it is.
+Matrix without_zero_points(Matrix matrix);
+
+}  // namespace subbyte

@@ -1,0 +1,98 @@
+#include "synth/synth.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/output_file.h"
+#include "synth/synth_config.h"
+#include "synth/synth_shapes.h"
+#include "synth/synth_tensors.h"
+#include "synth/synth_tokenizer.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kChunkBytes = uint64_t{16} << 20;  // made at once, then written
+constexpr uint64_t kPieceBytes = uint64_t{64} << 10;  // made by one thread; a multiple of 8
+
+Result<const ModelShape*> choose_shape(const SynthOptions& options) {
+  const std::string names = shape_names(options.arch);
+  if (names.empty()) {
+    return Error{"synth.arch", fmt::format("unknown architecture \"{}\", expected one of {}",
+                                           options.arch, shape_archs())};
+  }
+  const ModelShape* shape = find_shape(options.arch, options.shape);
+  if (shape == nullptr) {
+    return Error{"synth.shape", fmt::format("unknown {} shape \"{}\", expected one of {}",
+                                            options.arch, options.shape, names)};
+  }
+  return shape;
+}
+
+Status check_options(const ModelShape& shape, const SynthOptions& options) {
+  const bool dense = shape.experts == 0;
+  const bool grouped = dense && (options.format == "awq" || options.format == "gptq");
+  if (!grouped && options.format != "bf16" && (dense || options.format != "mxfp4")) {
+    return Error{"synth.format",
+                 fmt::format("unknown format \"{}\" for {}, expected one of {}", options.format,
+                             options.arch, dense ? "awq, gptq, bf16" : "mxfp4, bf16")};
+  }
+  if (options.layers < 0 || options.layers > shape.layers) {
+    return Error{"synth.layers", fmt::format("{} layers, but {} {} has {}", options.layers,
+                                             options.arch, options.shape, shape.layers)};
+  }
+  if (grouped && (options.group_size <= 0 || options.group_size % 8 != 0)) {
+    return Error{"synth.group_size", fmt::format("group size {}, expected a positive multiple of 8",
+                                                 options.group_size)};
+  }
+  return {};
+}
+
+Status write_tensor(const SynthTensor& tensor, uint64_t seed, Executor& pool,
+                    std::vector<std::byte>& buffer, const PutBytes& put) {
+  const uint64_t size = count_bytes({&tensor.declaration, 1});
+  for (uint64_t begin = 0; begin < size; begin += kChunkBytes) {
+    const std::span<std::byte> chunk(buffer.data(), std::min(kChunkBytes, size - begin));
+    const auto pieces = static_cast<int64_t>((chunk.size() + kPieceBytes - 1) / kPieceBytes);
+    pool.parallel_for(pieces, 1, [&](int64_t first, int64_t last, int) {
+      const uint64_t from = first * kPieceBytes;
+      const uint64_t to = std::min<uint64_t>(last * kPieceBytes, chunk.size());
+      tensor.fill(chunk.subspan(from, to - from), begin + from, seed);
+    });
+    SUBBYTE_CHECK(put(0, chunk));
+  }
+  return {};
+}
+
+Status write_weights(const fs::path& directory, const std::vector<SynthTensor>& tensors,
+                     const SynthOptions& options, Executor& pool, const ByteProgress& progress) {
+  std::vector<TensorGroup> groups;
+  for (const SynthTensor& tensor : tensors) groups.push_back({tensor.declaration});
+  std::vector<std::byte> buffer(std::min(kChunkBytes, count_bytes(groups)));
+  const WriteGroup write = [&](std::size_t group, const PutBytes& put) {
+    return write_tensor(tensors[group], options.seed, pool, buffer, put);
+  };
+  return write_checkpoint(directory, groups, options.shard_bytes, write, progress);
+}
+
+}  // namespace
+
+Status synthesize(const fs::path& destination, const SynthOptions& options, Executor& pool,
+                  const ByteProgress& progress) {
+  SUBBYTE_TRY(const ModelShape* shape, choose_shape(options));
+  SUBBYTE_CHECK(check_options(*shape, options));
+  const int64_t layers = options.layers == 0 ? shape->layers : options.layers;
+  SUBBYTE_TRY(const auto tensors, synthetic_tensors(*shape, layers, options));
+  SUBBYTE_TRY(OutputDirectory directory, OutputDirectory::create(destination));
+  const fs::path& path = directory.path();
+  SUBBYTE_CHECK(write_text(path / "config.json", synthetic_config(*shape, layers, options)));
+  SUBBYTE_CHECK(write_text(path / "generation_config.json", synthetic_generation_config(*shape)));
+  SUBBYTE_CHECK(write_text(path / "tokenizer.json", synthetic_tokenizer(*shape)));
+  SUBBYTE_CHECK(write_weights(path, tensors, options, pool, progress));
+  return directory.commit();
+}
+
+}  // namespace subbyte

@@ -1,0 +1,35 @@
+#pragma once
+// Checkpoints of real shapes with random weights, so that everything can be tried and timed
+// without a download.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "base/executor.h"
+#include "base/status.h"
+#include "checkpoints/containers/checkpoint_writer.h"
+
+namespace subbyte {
+
+struct SynthOptions {
+  std::string arch = "qwen3";  // qwen3, gpt-oss
+  std::string shape =
+      "0.6b";  // qwen3: tiny, 0.6b, 1.7b, 4b, 8b, 14b, 32b; gpt-oss: tiny, 20b, 120b
+  std::string format = "awq";  // qwen3: awq, gptq, bf16; gpt-oss: mxfp4, bf16
+  int64_t layers = 0;          // at most those of the shape; 0: all of them
+  int64_t group_size = 128;    // awq, gptq
+  uint64_t seed = 0;
+  uint64_t shard_bytes = uint64_t{4} << 30;  // larger models are written in shards with an index
+};
+
+/// Writes a complete model directory (config.json, generation_config.json, tokenizer.json,
+/// model.safetensors or shards with an index) that appears at `destination` whole or not at all.
+/// The same options give the same bytes for any number of threads. Weights are drawn so that
+/// logits stay finite and of ordinary size; every code of the format occurs.
+/// Codes: synth.arch, synth.shape, synth.format (each names what there is), synth.layers,
+/// synth.group_size, file.*.
+Status synthesize(const std::filesystem::path& destination, const SynthOptions& options,
+                  Executor& pool, const ByteProgress& progress = nullptr);
+
+}  // namespace subbyte

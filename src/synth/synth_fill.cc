@@ -1,0 +1,138 @@
+// The random contents of tensors. Eight bytes of a tensor come from one or two 64-bit words whose
+// place in the sequence follows from the place in the tensor, so any piece can be made alone.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/float16.h"
+#include "base/random.h"
+#include "synth/synth_tensors.h"
+
+namespace subbyte {
+namespace {
+
+using Contents = SynthTensor::Contents;
+
+constexpr uint64_t kEveryNibble = 0x1111111111111111u;
+constexpr uint64_t kEveryByte = 0x0101010101010101u;
+
+// Root mean squares of what is multiplied by a scale, from the definitions below.
+constexpr double kInt4Deviation = 4.64;        // q - z: q in 0..15, z 7 or 8
+constexpr double kE2M1Deviation = 4.63;        // e2m1 * (1 or 2)
+constexpr double kFourBytesDeviation = 147.8;  // sum of four bytes: 2 * sqrt((2^16 - 1) / 12)
+constexpr int kFourBytesMean = 510;
+
+/// FNV-1a.
+uint64_t hash(std::string_view text) {
+  uint64_t value = 0xCBF29CE484222325u;
+  for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+  return value;
+}
+
+/// The sequence of a tensor, as if `words` of its words were drawn already.
+Random sequence(uint64_t seed, std::string_view name, uint64_t words) {
+  Random random(Random(Random(seed).next() ^ hash(name)).next());
+  random.skip(words);
+  return random;
+}
+
+/// `make` gives the next eight bytes; the last may be cut.
+template <typename Make>
+void fill_words(std::span<std::byte> bytes, Make&& make) {
+  for (std::size_t i = 0; i < bytes.size(); i += 8) {
+    const uint64_t word = make();
+    if (bytes.size() - i >= 8) {
+      std::memcpy(bytes.data() + i, &word, 8);
+    } else {
+      std::memcpy(bytes.data() + i, &word, bytes.size() - i);
+    }
+  }
+}
+
+template <typename Round>
+void fill_dense(std::span<std::byte> bytes, Random random, double center, double deviation,
+                Round round) {
+  const auto step = static_cast<float>(deviation / kFourBytesDeviation);
+  const auto start = static_cast<float>(center) - step * kFourBytesMean;
+  fill_words(bytes, [&] {
+    uint64_t values = 0;
+    for (int half = 0; half < 2; ++half) {
+      const uint64_t word = random.next();
+      const uint64_t pairs = (word & 0x00FF00FF00FF00FFu) + ((word >> 8) & 0x00FF00FF00FF00FFu);
+      const uint64_t sums = pairs + (pairs >> 16);  // in bits 0..15 and 32..47
+      const auto first = static_cast<float>(sums & 0xFFFFu);
+      const auto second = static_cast<float>((sums >> 32) & 0xFFFFu);
+      const uint64_t two = static_cast<uint64_t>(round(start + step * first).bits) |
+                           static_cast<uint64_t>(round(start + step * second).bits) << 16;
+      values |= two << (32 * half);
+    }
+    return values;
+  });
+}
+
+/// Between 3/4 and 5/4 of what gives the deviation.
+void fill_scales(std::span<std::byte> bytes, Random random, double deviation) {
+  const auto middle = static_cast<float>(deviation / kInt4Deviation);
+  const float step = 0.5f * middle / 65536;
+  fill_words(bytes, [&] {
+    const uint64_t word = random.next();
+    uint64_t scales = 0;
+    for (int i = 0; i < 64; i += 16) {
+      const float scale = 0.75f * middle + step * static_cast<float>((word >> i) & 0xFFFFu);
+      scales |= static_cast<uint64_t>(to_float16(scale).bits) << i;
+    }
+    return scales;
+  });
+}
+
+/// One of two neighbouring powers of two.
+void fill_exponents(std::span<std::byte> bytes, Random random, double deviation) {
+  const double exponent = 127 + std::round(std::log2(deviation / kE2M1Deviation));
+  const auto base = static_cast<uint64_t>(std::clamp(exponent, 0.0, 253.0));
+  fill_words(bytes, [&] { return base * kEveryByte + (random.next() & kEveryByte); });
+}
+
+void fill_groups(std::span<std::byte> bytes, uint64_t offset, int64_t group_size) {
+  for (std::size_t i = 0; i + 4 <= bytes.size(); i += 4) {
+    const auto group = static_cast<uint32_t>((offset + i) / 4 / group_size);
+    std::memcpy(bytes.data() + i, &group, 4);
+  }
+}
+
+}  // namespace
+
+void SynthTensor::fill(std::span<std::byte> bytes, uint64_t offset, uint64_t seed) const {
+  const uint64_t words = offset / 8 * (contents == Contents::kDense ? 2 : 1);
+  Random random = sequence(seed, declaration.name, words);
+  switch (contents) {
+    case Contents::kCodes:
+      fill_words(bytes, [&] { return random.next(); });
+      break;
+    case Contents::kAwqZeros:
+      fill_words(bytes, [&] { return 7 * kEveryNibble + (random.next() & kEveryNibble); });
+      break;
+    case Contents::kGptqZeros:
+      fill_words(bytes, [&] { return 6 * kEveryNibble + (random.next() & kEveryNibble); });
+      break;
+    case Contents::kScales:
+      fill_scales(bytes, random, deviation);
+      break;
+    case Contents::kExponents:
+      fill_exponents(bytes, random, deviation);
+      break;
+    case Contents::kGroups:
+      fill_groups(bytes, offset, group_size);
+      break;
+    case Contents::kDense:
+      if (declaration.dtype == DType::kF16) {
+        fill_dense(bytes, random, center, deviation, [](float value) { return to_float16(value); });
+      } else {
+        fill_dense(bytes, random, center, deviation,
+                   [](float value) { return to_bfloat16(value); });
+      }
+      break;
+  }
+}
+
+}  // namespace subbyte

@@ -1,0 +1,219 @@
+#include "synth/synth_tokenizer.h"
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+
+#include "text/byte_alphabet.h"
+#include "text/utf8.h"
+
+namespace subbyte {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int64_t kBytes = 256;
+constexpr int kLetters = 26;
+
+struct Family {
+  const char* pattern;
+  bool nfc;
+  bool ignore_merges;
+  std::span<const std::string_view> added;
+};
+
+// Ids count up from the first one. Qwen marks those with | as special, the others not.
+constexpr std::array<std::string_view, 26> kQwenAdded = {"<|endoftext|>",
+                                                         "<|im_start|>",
+                                                         "<|im_end|>",
+                                                         "<|object_ref_start|>",
+                                                         "<|object_ref_end|>",
+                                                         "<|box_start|>",
+                                                         "<|box_end|>",
+                                                         "<|quad_start|>",
+                                                         "<|quad_end|>",
+                                                         "<|vision_start|>",
+                                                         "<|vision_end|>",
+                                                         "<|vision_pad|>",
+                                                         "<|image_pad|>",
+                                                         "<|video_pad|>",
+                                                         "<tool_call>",
+                                                         "</tool_call>",
+                                                         "<|fim_prefix|>",
+                                                         "<|fim_middle|>",
+                                                         "<|fim_suffix|>",
+                                                         "<|fim_pad|>",
+                                                         "<|repo_name|>",
+                                                         "<|file_sep|>",
+                                                         "<tool_response>",
+                                                         "</tool_response>",
+                                                         "<think>",
+                                                         "</think>"};
+constexpr std::size_t kQwenSpecial = 14;  // the first so many are marked special
+
+constexpr std::array<std::string_view, 21> kHarmonyAdded = {"<|startoftext|>",
+                                                            "<|endoftext|>",
+                                                            "<|reserved_200000|>",
+                                                            "<|reserved_200001|>",
+                                                            "<|return|>",
+                                                            "<|constrain|>",
+                                                            "<|reserved_200004|>",
+                                                            "<|channel|>",
+                                                            "<|start|>",
+                                                            "<|end|>",
+                                                            "<|message|>",
+                                                            "<|reserved_200009|>",
+                                                            "<|reserved_200010|>",
+                                                            "<|reserved_200011|>",
+                                                            "<|call|>",
+                                                            "<|reserved_200013|>",
+                                                            "<|reserved_200014|>",
+                                                            "<|reserved_200015|>",
+                                                            "<|reserved_200016|>",
+                                                            "<|reserved_200017|>",
+                                                            "<|endofprompt|>"};
+
+constexpr const char* kQwenPattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
+    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kHarmonyPattern =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+bool is_qwen(const ModelShape& shape) {
+  return shape.arch == "qwen3";
+}
+
+Family family_of(const ModelShape& shape) {
+  if (is_qwen(shape)) return {kQwenPattern, true, false, kQwenAdded};
+  return {kHarmonyPattern, false, true, kHarmonyAdded};
+}
+
+struct Merge {
+  std::string left;
+  std::string right;
+};
+
+std::string letters(int index, int count) {
+  std::string text(count, 'a');
+  for (int i = count - 1; i >= 0; --i, index /= kLetters) {
+    text[i] = static_cast<char>('a' + index % kLetters);
+  }
+  return text;
+}
+
+/// The first `count` merges: "ab", " a", " ab", "abc", " abc", "abcd". Each is made of parts that
+/// earlier merges make.
+std::vector<Merge> make_merges(std::size_t count) {
+  std::string space;
+  utf8::append(space, byte_alphabet::character_of(' '));
+  const int pairs = kLetters * kLetters;
+  std::vector<Merge> merges;
+  const auto add = [&](int number, auto&& make) {
+    for (int i = 0; i < number && merges.size() < count; ++i) merges.push_back(make(i));
+  };
+  add(pairs, [](int i) { return Merge{letters(i / kLetters, 1), letters(i % kLetters, 1)}; });
+  add(kLetters, [&](int i) { return Merge{space, letters(i, 1)}; });
+  add(pairs, [&](int i) { return Merge{space, letters(i, 2)}; });
+  add(pairs * kLetters, [](int i) {
+    return Merge{letters(i / kLetters, 2), letters(i % kLetters, 1)};
+  });
+  add(pairs * kLetters, [&](int i) { return Merge{space, letters(i, 3)}; });
+  add(pairs * pairs, [&](int i) { return Merge{letters(i / pairs, 2), letters(i % pairs, 2)}; });
+  return merges;
+}
+
+/// "vocab": {...}, "merges": [...]. Put together as text: there are 200 000 of each.
+std::string vocabulary_and_merges(const ModelShape& shape) {
+  const auto quoted = [](const std::string& text) { return ordered_json(text).dump(); };
+  const std::vector<Merge> merges = make_merges(shape.first_added - kBytes);
+  std::string vocab;
+  int64_t id = 0;
+  const auto add = [&](const std::string& token) {
+    vocab += (id == 0 ? "" : ",\n") + quoted(token) + ": " + std::to_string(id);
+    ++id;
+  };
+  // In the order of the characters, as the published files have it: those that stand for
+  // themselves first.
+  for (const bool own : {true, false}) {
+    for (int byte = 0; byte < kBytes; ++byte) {
+      const char32_t character = byte_alphabet::character_of(static_cast<uint8_t>(byte));
+      if ((character == static_cast<char32_t>(byte)) != own) continue;
+      std::string token;
+      utf8::append(token, character);
+      add(token);
+    }
+  }
+  std::string list;
+  for (const Merge& merge : merges) {
+    add(merge.left + merge.right);
+    list +=
+        (list.empty() ? "" : ",\n") + ("[" + quoted(merge.left)) + ", " + quoted(merge.right) + "]";
+  }
+  return "\"vocab\": {\n" + vocab + "\n},\n\"merges\": [\n" + list + "\n]";
+}
+
+ordered_json added_tokens(const ModelShape& shape, const Family& family) {
+  ordered_json list = ordered_json::array();
+  for (std::size_t i = 0; i < family.added.size(); ++i) {
+    list.push_back({{"id", shape.first_added + static_cast<int64_t>(i)},
+                    {"content", family.added[i]},
+                    {"single_word", false},
+                    {"lstrip", false},
+                    {"rstrip", false},
+                    {"normalized", false},
+                    {"special", !is_qwen(shape) || i < kQwenSpecial}});
+  }
+  return list;
+}
+
+ordered_json byte_level(bool use_regex) {
+  return {{"type", "ByteLevel"},
+          {"add_prefix_space", false},
+          {"trim_offsets", true},
+          {"use_regex", use_regex}};
+}
+
+}  // namespace
+
+std::string synthetic_tokenizer(const ModelShape& shape) {
+  const Family family = family_of(shape);
+  ordered_json root;
+  root["version"] = "1.0";
+  root["truncation"] = nullptr;
+  root["padding"] = nullptr;
+  root["added_tokens"] = added_tokens(shape, family);
+  root["normalizer"] = family.nfc ? ordered_json{{"type", "NFC"}} : ordered_json(nullptr);
+  const ordered_json split = {{"type", "Split"},
+                              {"pattern", {{"Regex", family.pattern}}},
+                              {"behavior", "Isolated"},
+                              {"invert", false}};
+  root["pre_tokenizer"] = {{"type", "Sequence"},
+                           {"pretokenizers", ordered_json::array({split, byte_level(false)})}};
+  root["post_processor"] = nullptr;
+  root["decoder"] = byte_level(true);
+  const ordered_json model = {{"type", "BPE"},
+                              {"dropout", nullptr},
+                              {"unk_token", nullptr},
+                              {"continuing_subword_prefix", nullptr},
+                              {"end_of_word_suffix", nullptr},
+                              {"fuse_unk", false},
+                              {"byte_fallback", false},
+                              {"ignore_merges", family.ignore_merges}};
+  std::string head = root.dump(1);
+  std::string model_head = model.dump(1);
+  head.erase(head.rfind("\n}"));
+  model_head.erase(model_head.rfind("\n}"));
+  return head + ",\n \"model\": " + model_head + ",\n" + vocabulary_and_merges(shape) + "\n}\n}\n";
+}
+
+SpecialIds special_ids(const ModelShape& shape) {
+  const int64_t first = shape.first_added;
+  if (is_qwen(shape)) return {first, first, {first + 2, first}};
+  return {first, first + 1, {first + 4, first + 1, first + 14}};
+}
+
+}  // namespace subbyte

@@ -1,0 +1,349 @@
+#include "transform/convert_model.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/file_error.h"
+#include "base/output_file.h"
+#include "checkpoints/config/config_file.h"
+#include "checkpoints/config/exported_config.h"
+#include "checkpoints/import_parts.h"
+#include "json/strict_json.h"
+#include "models/model_config.h"
+#include "transform/convert_orin.h"
+#include "transform/convert_plan.h"
+#include "transform/dense_writer.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of the bytes that are written: to be raised when the same source becomes other bytes.
+constexpr int kResumeRevision = 1;
+constexpr std::size_t kPieceBytes = std::size_t{16} << 20;  // of a tensor that is copied
+constexpr std::string_view kCompressedTensors = "compressed-tensors";
+constexpr std::string_view kOrin = "ak48";
+constexpr std::pair<std::string_view, DType> kDense[] = {
+    {"f32", DType::kF32}, {"bf16", DType::kBF16}, {"f16", DType::kF16}};
+
+struct Source {
+  ConfigFile config;
+  QuantizationConfig quantization;
+  TensorSource tensors;
+};
+
+/// What a model file of OrinMLLM has to say for a config.json, and what readers of that ask for in
+/// addition.
+Status complete_config(json::Value& config, const json::Object& object) {
+  SUBBYTE_TRY(const auto theta, object.number("rope_theta", 0, 1e300));
+  if (!theta) {
+    return object.error("convert.config", "rope_theta",
+                        "a number, which config.json needs and versions 1 to 3 do not have");
+  }
+  config["architectures"] = json::Value::array({"Qwen3ForCausalLM"});
+  config["torch_dtype"] = "float16";
+  return {};
+}
+
+Result<Source> open_source(const fs::path& model) {
+  SUBBYTE_TRY(ConfigFile config, read_config_file(model));
+  SUBBYTE_TRY(const json::Object object, config.object());
+  SUBBYTE_TRY(QuantizationConfig quantization, read_quantization_config(object, model));
+  SUBBYTE_TRY(TensorSource tensors, TensorSource::open(model));
+  if (is_orin_model(model)) SUBBYTE_CHECK(complete_config(config.value, object));
+  return Source{std::move(config), std::move(quantization), std::move(tensors)};
+}
+
+/// The format of compressed-tensors that holds the first quantized module; the integers' one when
+/// none does, which will say why.
+const Exporter* choose_compressed(const ImportContext& context) {
+  const auto modules = find_modules(context);
+  const auto first = std::ranges::find_if(modules, [](const FoundModule& module) {
+    return module.info.ok() && !is_dense(*module.info);
+  });
+  const bool fp4 = first != modules.end() && first->info->format.element == Format::kE2M1;
+  if (!fp4) return find_exporter("pack_quantized");
+  return find_exporter(first->info->format.scale == Format::kE4M3 ? "nvfp4_pack_quantized"
+                                                                  : "mxfp4_pack_quantized");
+}
+
+Result<ConvertTarget> choose_target(const ImportContext& context, std::string name) {
+  for (const auto& [dense, dtype] : kDense) {
+    if (name == dense) return ConvertTarget{nullptr, dtype};
+  }
+  if (name == kOrin) return ConvertTarget{find_exporter("awq"), DType::kF16, true};
+  ConvertTarget target;
+  if (name == kCompressedTensors) {
+    target.exporter = choose_compressed(context);
+    return target;
+  }
+  std::ranges::replace(name, '-', '_');
+  target.exporter = find_exporter(name);
+  if (target.exporter != nullptr) return target;
+  return Error{"convert.format", fmt::format("unknown format \"{}\", expected one of {}", name,
+                                             fmt::join(conversion_formats(), ", "))};
+}
+
+std::string_view name_of(const ConvertTarget& target) {
+  if (target.orin) return kOrin;
+  if (target.exporter != nullptr) return target.exporter->name;
+  return std::ranges::find(kDense, target.dense, [](const auto& entry) { return entry.second; })
+      ->first;
+}
+
+/// The work on one checkpoint: the bytes of each group of the plan when they are asked for.
+class ModelConverter {
+ public:
+  ModelConverter(const ImportContext& context, const ConvertTarget& target, const ConvertPlan& plan,
+                 bool allow_lossy)
+      : context_(context), target_(target), plan_(plan) {
+    rounding_.allowed = allow_lossy;
+  }
+
+  Status write(std::size_t group, const PutBytes& put) {
+    const ConvertJob& job = plan_.jobs[group];
+    if (job.modules.empty()) return write_tensor(job, plan_.groups[group].front().dtype, put);
+    for (const FoundModule* module : job.modules) SUBBYTE_CHECK(verify_unchanged(*module));
+    SUBBYTE_CHECK(target_.exporter == nullptr ? write_floats(job, put) : write_module(job, put));
+    for (const FoundModule* module : job.modules) {
+      for (const Tensor* tensor : module->info->tensors) tensor->file->release(tensor->bytes);
+    }
+    return {};
+  }
+
+  ConvertReport report() const {
+    ConvertReport report;
+    report.format = name_of(target_);
+    for (const ConvertJob& job : plan_.jobs) {
+      report.converted_modules += static_cast<int64_t>(job.modules.size());
+      if (job.modules.empty()) ++report.kept_tensors;
+    }
+    report.source_bytes = context_.tensors.total_bytes();
+    report.result_bytes = count_bytes(plan_.groups);
+    report.rounded_modules = rounding_.rounded;
+    report.loss = rounding_.loss;
+    report.dropped_activation_scales = plan_.activation_scales;
+    return report;
+  }
+
+ private:
+  static Status verify_unchanged(const FoundModule& module) {
+    for (const Tensor* tensor : module.info->tensors) {
+      SUBBYTE_CHECK(tensor->file->verify_unchanged());
+    }
+    return {};
+  }
+
+  Status write_tensor(const ConvertJob& job, DType dtype, const PutBytes& put) {
+    const Tensor& tensor = *job.tensor;
+    SUBBYTE_CHECK(tensor.file->verify_unchanged());
+    if (dtype != tensor.dtype) return write_other_floats(tensor, dtype, put);
+    for (std::size_t i = 0; i < tensor.bytes.size(); i += kPieceBytes) {
+      const auto piece = tensor.bytes.subspan(i, std::min(kPieceBytes, tensor.bytes.size() - i));
+      SUBBYTE_CHECK(put(0, piece));
+      tensor.file->release(piece);
+    }
+    return {};
+  }
+
+  Status write_other_floats(const Tensor& tensor, DType dtype, const PutBytes& put) {
+    DenseRounding rounding = {rounding_.allowed, {}, 0};
+    for (const MatrixView& view : flat_views(tensor)) {
+      SUBBYTE_CHECK(write_dense(view, tensor.name, dtype, false, rounding, context_.pool,
+                                [&](std::span<const std::byte> bytes) { return put(0, bytes); }));
+      tensor.file->release(view.codes);
+    }
+    rounding_.loss += rounding.loss;
+    rounding_.rounded += rounding.rounded > 0 ? 1 : 0;
+    return {};
+  }
+
+  Status write_floats(const ConvertJob& job, const PutBytes& put) {
+    const FoundModule& module = *job.modules.front();
+    SUBBYTE_TRY(const auto matrices, import_experts(context_, module.name));
+    DenseRounding rounding = {rounding_.allowed, {}, 0};
+    for (const Matrix& matrix : matrices) {
+      SUBBYTE_CHECK(write_dense(matrix.view, module.name, target_.dense, matrices.size() > 1,
+                                rounding, context_.pool,
+                                [&](std::span<const std::byte> bytes) { return put(0, bytes); }));
+    }
+    rounding_.loss += rounding.loss;
+    rounding_.rounded += rounding.rounded > 0 ? 1 : 0;
+    return {};
+  }
+
+  Status write_module(const ConvertJob& job, const PutBytes& put) {
+    std::vector<Matrix> matrices;
+    bool rounded = false;
+    for (const FoundModule* module : job.modules) {
+      SUBBYTE_TRY(auto imported, import_experts(context_, module->name));
+      for (Matrix& matrix : imported) {
+        SUBBYTE_TRY(matrix, in_new_form(matrix, job.form, module->name, rounded));
+        matrices.push_back(std::move(matrix));
+      }
+    }
+    rounding_.rounded += rounded ? 1 : 0;
+    const Exporter& exporter = *target_.exporter;
+    std::size_t index = 0;
+    for (std::size_t i = 0; i < job.names.size(); ++i) {
+      SUBBYTE_TRY(const auto tensors,
+                  exporter.write_experts != nullptr
+                      ? exporter.write_experts(matrices, job.names[i], context_.pool)
+                      : exporter.write(matrices[i].view, job.names[i], context_.pool));
+      for (const ExportedTensor& tensor : tensors) SUBBYTE_CHECK(put(index++, tensor.bytes));
+    }
+    return {};
+  }
+
+  Result<Matrix> in_new_form(const Matrix& matrix, const MatrixForm& form, std::string_view module,
+                             bool& rounded) {
+    auto exact = restate(matrix, form);
+    if (exact.ok()) return exact;
+    const auto refused = [&](const Error& error) {
+      return Error{error.code, fmt::format("'{}': {}", module, error.message)};
+    };
+    if (!rounding_.allowed) return refused(exact.error());
+    auto near = restate(matrix, form, Rounded::kScales);
+    if (!near.ok()) return refused(near.error());
+    rounding_.loss += difference(matrix.view, near->view, context_.pool);
+    rounded = true;
+    return near;
+  }
+
+  const ImportContext& context_;
+  const ConvertTarget& target_;
+  const ConvertPlan& plan_;
+  DenseRounding rounding_;  // of all modules
+};
+
+/// config.json with its keys in their order. Floats have no quantization_config, and a dtype.
+std::string rewritten_config(json::Value config, const ConvertTarget& target,
+                             const ExportedConfig* quantization) {
+  config.erase("compression_config");
+  if (quantization != nullptr) {
+    config["quantization_config"] = quantization->section;
+    return config.dump(2) + "\n";
+  }
+  config.erase("quantization_config");
+  const char* dtype = target.dense == DType::kF32    ? "float32"
+                      : target.dense == DType::kBF16 ? "bfloat16"
+                                                     : "float16";
+  if (config.contains("dtype")) config["dtype"] = dtype;
+  if (config.contains("torch_dtype") || !config.contains("dtype")) config["torch_dtype"] = dtype;
+  return config.dump(2) + "\n";
+}
+
+Status write_configs(const fs::path& directory, const Source& source, const ConvertTarget& target,
+                     const ConvertPlan& plan) {
+  if (target.exporter == nullptr) {
+    return write_text(directory / "config.json",
+                      rewritten_config(source.config.value, target, nullptr));
+  }
+  const ExportedConfig config = target.exporter->config(plan.exported);
+  SUBBYTE_CHECK(write_text(directory / "config.json",
+                           rewritten_config(source.config.value, target, &config)));
+  if (config.side_file.empty()) return {};
+  return write_text(directory / config.side_file, config.side_content.dump(2) + "\n");
+}
+
+/// What must not have changed for the shards of a killed conversion to be of use: the files that
+/// are read, and what they become.
+Result<std::string> resume_record(const fs::path& source, const Source& opened,
+                                  const ConvertTarget& target, const ConvertOptions& options) {
+  json::Value files = json::Value::array();
+  std::vector<fs::path> paths = opened.tensors.files();
+  if (!is_orin_model(source)) paths.push_back(source / "config.json");
+  for (const fs::path& path : paths) {
+    std::error_code failure;
+    const uint64_t size = fs::file_size(path, failure);
+    if (failure) return file_error(failure.value(), path, "look at");
+    const auto time = fs::last_write_time(path, failure);
+    if (failure) return file_error(failure.value(), path, "look at");
+    const fs::path name = fs::weakly_canonical(path, failure);
+    files.push_back(
+        {{"path", name.native()}, {"bytes", size}, {"modified", time.time_since_epoch().count()}});
+  }
+  const json::Value record = {{"revision", kResumeRevision},
+                              {"format", name_of(target)},
+                              {"shard_bytes", options.shard_bytes},
+                              {"files", files}};
+  return record.dump(2, ' ', false, json::Value::error_handler_t::replace) + "\n";
+}
+
+/// Only what is exact goes on where it was killed: the loss of a finished shard is not known.
+Result<OutputDirectory> open_destination(const fs::path& source, const Source& opened,
+                                         const fs::path& destination, const ConvertTarget& target,
+                                         const ConvertOptions& options) {
+  if (options.allow_lossy) return OutputDirectory::create(destination);
+  SUBBYTE_TRY(const std::string record, resume_record(source, opened, target, options));
+  return OutputDirectory::resume(destination, record, target.orin ? ".ak48" : ".safetensors");
+}
+
+Status check_activation_scales(const ImportContext& context, const ConvertTarget& target,
+                               const ConvertPlan& plan, bool allow_lossy) {
+  if (plan.activation_scales == 0 || allow_lossy || target.exporter == nullptr) return {};
+  return Error{"convert.activation_scale",
+               fmt::format("{}: {} scales of activations would be left out, since {} is written "
+                           "for weights only",
+                           context.tensors.files().front().string(), plan.activation_scales,
+                           target.exporter->name)};
+}
+
+/// The weights and what stands for them in config.json, as shards or as one file of OrinMLLM.
+Status write_model(const fs::path& model, const Source& source, const ConvertTarget& target,
+                   const ConvertPlan& plan, const std::optional<OrinPlan>& orin,
+                   const fs::path& directory, uint64_t shard_bytes, const WriteGroup& write,
+                   const ByteProgress& progress) {
+  if (orin) {
+    SUBBYTE_CHECK(write_end_tokens(model, *orin, directory));
+    return write_orin_checkpoint(directory / kOrinFileName, *orin, plan.groups, write, progress);
+  }
+  SUBBYTE_CHECK(write_configs(directory, source, target, plan));
+  return write_checkpoint(directory, plan.groups, shard_bytes, write, progress);
+}
+
+Result<std::optional<OrinPlan>> plan_orin(const fs::path& model, const Source& source,
+                                          const ConvertTarget& target, const ConvertPlan& plan) {
+  if (!target.orin) return std::optional<OrinPlan>();
+  ConfigFile config = source.config;
+  config.value["quantization_config"] = target.exporter->config(plan.exported).section;
+  SUBBYTE_TRY(OrinPlan orin, plan_orin_model(model, config, plan.groups));
+  return std::optional(std::move(orin));
+}
+
+}  // namespace
+
+std::vector<std::string> conversion_formats() {
+  std::vector<std::string> names = {std::string(kCompressedTensors)};
+  for (const Exporter* exporter : all_exporters()) names.emplace_back(exporter->name);
+  names.emplace_back(kOrin);
+  for (const auto& [name, dtype] : kDense) names.emplace_back(name);
+  return names;
+}
+
+Result<ConvertReport> convert_model(const fs::path& model, const fs::path& destination,
+                                    const ConvertOptions& options, Executor& pool,
+                                    const ByteProgress& progress) {
+  SUBBYTE_TRY(const Source source, open_source(model));
+  const ImportContext context = {source.tensors, source.quantization, pool};
+  SUBBYTE_TRY(const ConvertTarget target, choose_target(context, options.format));
+  SUBBYTE_TRY(const ConvertPlan plan, plan_conversion(context, target));
+  SUBBYTE_TRY(const auto orin, plan_orin(model, source, target, plan));
+  SUBBYTE_CHECK(check_activation_scales(context, target, plan, options.allow_lossy));
+  SUBBYTE_TRY(OutputDirectory directory,
+              open_destination(model, source, destination, target, options));
+  SUBBYTE_CHECK(copy_side_files(model_directory(model), directory.path()));
+  ModelConverter converter(context, target, plan, options.allow_lossy);
+  const WriteGroup write = [&](std::size_t group, const PutBytes& put) {
+    return converter.write(group, put);
+  };
+  SUBBYTE_CHECK(write_model(model, source, target, plan, orin, directory.path(),
+                            options.shard_bytes, write, progress));
+  SUBBYTE_CHECK(directory.commit());
+  return converter.report();
+}
+
+}  // namespace subbyte

@@ -1,0 +1,66 @@
+#pragma once
+// Converting a whole model directory from one way of storing quantized weights to another, or to
+// floats.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/status.h"
+#include "checkpoints/containers/checkpoint_writer.h"
+#include "transform/difference.h"
+
+namespace subbyte {
+
+struct ConvertOptions {
+  /// The name of an exporter ("-" may stand for "_"), "compressed-tensors" for the one of its
+  /// formats that has such weights, "ak48" (a model file of OrinMLLM, for Qwen3), or "f32", "bf16",
+  /// "f16", which dequantize.
+  std::string format;
+  /// Scales, factors and dequantized weights may be rounded to nearest even, and scales of
+  /// activations left out.
+  bool allow_lossy = false;
+  uint64_t shard_bytes = uint64_t{4} << 30;
+};
+
+struct ConvertReport {
+  std::string format;  // the name that was chosen
+  int64_t converted_modules = 0;
+  int64_t kept_tensors = 0;
+  uint64_t source_bytes = 0;
+  uint64_t result_bytes = 0;
+  int64_t rounded_modules = 0;  // 0: every weight is what it was, to the bit
+  Difference loss;              // of these modules
+  int64_t dropped_activation_scales = 0;
+};
+
+/// The values of ConvertOptions::format.
+std::vector<std::string> conversion_formats();
+
+/// Reads a model directory of any architecture, or a model file of OrinMLLM, and writes a directory
+/// that appears at `destination` whole or not at all. Dequantized weights are the same bits before
+/// and after, unless `allow_lossy`; what cannot be said exactly is refused, naming the tensor.
+///
+/// Everything that is not quantized is kept byte for byte; only where nothing is quantized are
+/// floats turned into f32, bf16 or f16. config.json gets the quantization_config of the new format
+/// (or none, and the type of floats as its dtype), GPTQ and ModelOpt their side file too;
+/// tokenizer and other side files are copied. A stack of experts becomes modules
+/// "experts.E.NAME" where a format has one matrix in a tensor, and back.
+///
+/// An exact conversion that was killed is gone on with: shards that it finished are kept, if the
+/// source and the options are the same (OutputDirectory::resume).
+///
+/// Streams: beside the mapped source no more than one module and its result are in memory.
+/// Identical bytes for any number of threads.
+/// Codes: convert.format, convert.config (a file that lacks what config.json must say),
+/// convert.not_quantized, convert.activation_scale, convert.group_size, convert.inexact,
+/// convert.overflow, restate.* (what does not fit the new format, and where), export.*, import.*,
+/// quantization.*, file.*, and for ak48 config.*.
+Result<ConvertReport> convert_model(const std::filesystem::path& source,
+                                    const std::filesystem::path& destination,
+                                    const ConvertOptions& options, Executor& pool,
+                                    const ByteProgress& progress = nullptr);
+
+}  // namespace subbyte

@@ -1,0 +1,37 @@
+#pragma once
+// What a conversion will write, decided before anything is written.
+
+#include "checkpoints/containers/checkpoint_writer.h"
+#include "checkpoints/exporter.h"
+#include "checkpoints/modules.h"
+
+namespace subbyte {
+
+/// Where to: an exporter, or a dense type of floats.
+struct ConvertTarget {
+  const Exporter* exporter = nullptr;
+  DType dense = DType::kF32;  // without an exporter
+  bool orin = false;          // ak48: what the exporter of AWQ makes and F16, in a file of its own
+};
+
+/// Makes the tensors of one group, out of modules or of one tensor that no module uses.
+struct ConvertJob {
+  std::vector<const FoundModule*> modules;  // several: experts that become one stack
+  const Tensor* tensor = nullptr;           // without modules
+  std::vector<std::string> names;           // of the new modules; several: experts of a stack
+  MatrixForm form;                          // for an exporter
+};
+
+struct ConvertPlan {
+  std::vector<FoundModule> modules;  // that the jobs point to
+  std::vector<ConvertJob> jobs;
+  std::vector<TensorGroup> groups;  // of each job
+  ExportedModel exported;           // for the config, when there is an exporter
+  int64_t activation_scales = 0;    // that will not be written
+};
+
+/// Codes: convert.not_quantized when an exporter finds nothing to do, convert.group_size when a
+/// flavour has one size and no common one exists, restate.act_order, export.*, those of importers.
+Result<ConvertPlan> plan_conversion(const ImportContext& context, const ConvertTarget& target);
+
+}  // namespace subbyte

@@ -1,0 +1,128 @@
+#include "transform/dense_writer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/float16.h"
+#include "checkpoints/import_parts.h"
+#include "formats/format.h"
+#include "matrix/dequantize.h"
+
+namespace subbyte {
+namespace {
+
+constexpr int64_t kChunkBytes = int64_t{16} << 20;  // made at once, then written
+constexpr int64_t kFlatCols = int64_t{1} << 15;
+
+template <typename Number>
+double store(std::byte* to, Number number) {
+  std::memcpy(to, &number, sizeof number);
+  return to_float(number);
+}
+
+/// Stores `value` rounded to nearest even; what is stored. Rounding to a float in between is
+/// harmless only when that is exact.
+double store(std::byte* to, double value, Format format) {
+  const auto single = static_cast<float>(value);
+  if (format == Format::kF32) return store(to, single);
+  if (static_cast<double>(single) == value || std::isnan(value)) {
+    return format == Format::kF16 ? store(to, to_float16(single)) : store(to, to_bfloat16(single));
+  }
+  const auto bits = static_cast<uint16_t>(info(format).encode(value, Rounding::kNearestEven));
+  return format == Format::kF16 ? store(to, Float16{bits}) : store(to, BFloat16{bits});
+}
+
+/// One row: how far it is from what was stored, and the first input that was not exact.
+struct RowResult {
+  Difference difference;
+  int64_t inexact = -1;
+  bool overflow = false;
+};
+
+RowResult store_row(const std::vector<double>& weights, Format format, std::byte* to,
+                    int64_t stride) {
+  RowResult result;
+  for (std::size_t k = 0; k < weights.size(); ++k) {
+    const double stored = store(to + static_cast<int64_t>(k) * stride, weights[k], format);
+    const int64_t unequal = result.difference.unequal;
+    result.difference.add(weights[k], stored);
+    if (result.difference.unequal == unequal || result.overflow) continue;
+    result.overflow = std::isinf(stored);
+    if (result.inexact < 0 || result.overflow) result.inexact = static_cast<int64_t>(k);
+  }
+  return result;
+}
+
+Error refusal(const MatrixView& matrix, std::string_view name, Format format, int64_t row,
+              const RowResult& result) {
+  std::vector<double> weights(matrix.cols);
+  Dequantizer(matrix).row(row, weights.data());
+  return {result.overflow ? "convert.overflow" : "convert.inexact",
+          fmt::format("'{}': weight {} of output {}, input {} is {} {}", name,
+                      weights[result.inexact], row, result.inexact,
+                      result.overflow ? "beyond" : "no number of", info(format).name)};
+}
+
+}  // namespace
+
+Status write_dense(const MatrixView& matrix, std::string_view name, DType dtype, bool transposed,
+                   DenseRounding& rounding, Executor& pool,
+                   const std::function<Status(std::span<const std::byte>)>& put) {
+  const Format format = float_format(dtype);
+  const int64_t width = bits(dtype) / 8;
+  const Dequantizer dequantizer(matrix);
+  const int64_t at_once =
+      transposed ? matrix.rows
+                 : std::clamp(kChunkBytes / (matrix.cols * width), int64_t{1}, matrix.rows);
+  const auto chunk = allocate_bytes(at_once * matrix.cols * width);
+  Difference sum;
+  for (int64_t first = 0; first < matrix.rows; first += at_once) {
+    const int64_t count = std::min(at_once, matrix.rows - first);
+    std::vector<RowResult> results(count);
+    pool.parallel_for(count, 1, [&](int64_t begin, int64_t end, int) {
+      std::vector<double> weights(matrix.cols);
+      for (int64_t i = begin; i < end; ++i) {
+        dequantizer.row(first + i, weights.data());
+        std::byte* to = chunk.get() + (transposed ? i : i * matrix.cols) * width;
+        results[i] = store_row(weights, format, to, transposed ? count * width : width);
+      }
+    });
+    for (int64_t i = 0; i < count; ++i) {
+      const RowResult& result = results[i];
+      if (result.overflow || (result.inexact >= 0 && !rounding.allowed)) {
+        return refusal(matrix, name, format, first + i, result);
+      }
+      sum += result.difference;
+    }
+    const int64_t size = count * matrix.cols * width;
+    SUBBYTE_CHECK(put({chunk.get(), static_cast<std::size_t>(size)}));
+  }
+  if (sum.unequal == 0) return {};
+  rounding.loss += sum;
+  ++rounding.rounded;
+  return {};
+}
+
+std::vector<MatrixView> flat_views(const Tensor& tensor) {
+  const Format format = float_format(tensor.dtype);
+  const auto width = static_cast<std::size_t>(bits(tensor.dtype) / 8);
+  const auto count = static_cast<int64_t>(tensor.bytes.size() / width);
+  std::vector<MatrixView> views;
+  const auto add = [&](int64_t first, int64_t rows, int64_t cols) {
+    if (rows == 0 || cols == 0) return;
+    MatrixView& view = views.emplace_back();
+    view.format.element = format;
+    view.rows = rows;
+    view.cols = cols;
+    view.codes = tensor.bytes.subspan(first * width, rows * cols * width);
+  };
+  const int64_t rows = count / kFlatCols;
+  add(0, rows, kFlatCols);
+  add(rows * kFlatCols, 1, count % kFlatCols);
+  return views;
+}
+
+}  // namespace subbyte

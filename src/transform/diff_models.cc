@@ -1,0 +1,304 @@
+#include "transform/diff_models.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "checkpoints/config/config_file.h"
+#include "checkpoints/import_parts.h"
+#include "checkpoints/modules.h"
+#include "json/strict_json.h"
+#include "models/model_config.h"
+#include "transform/dense_writer.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+using Verdict = ComparedWeight::Verdict;
+
+constexpr std::size_t kPieceBytes = std::size_t{16} << 20;  // compared at once
+
+/// A matrix by the name of its stack and its number in it, -1 for one that is in none.
+struct UnitKey {
+  std::string stack;
+  int64_t expert = -1;
+
+  auto operator<=>(const UnitKey&) const = default;
+  std::string name() const { return expert < 0 ? stack : expert_name(stack, expert); }
+};
+
+struct Unit {
+  std::size_t module = 0;
+  std::size_t index = 0;  // of the matrix in its module
+};
+
+/// One directory: its modules taken apart into matrices, and the tensors that are in none.
+class Side {
+ public:
+  static Result<Side> open(const fs::path& directory) {
+    SUBBYTE_TRY(const ConfigFile file, read_config_file(directory));
+    SUBBYTE_TRY(const json::Object object, file.object());
+    SUBBYTE_TRY(QuantizationConfig config, read_quantization_config(object, directory));
+    SUBBYTE_TRY(TensorSource tensors, TensorSource::open(directory));
+    return Side(std::move(tensors), std::move(config));
+  }
+
+  /// `stacks` are names that the other side has as experts: here they may be one plain tensor.
+  Status find_units(const std::set<std::string>& stacks, Executor& pool) {
+    const ImportContext context = {tensors_, config_, pool};
+    modules_ = find_modules(context);
+    for (const std::string& stack : stacks) {
+      const Tensor* tensor = tensors_.find(stack);
+      if (tensor == nullptr || tensor->shape.size() != 3) continue;
+      modules_.push_back({stack, describe_module(context, stack)});
+    }
+    for (std::size_t m = 0; m < modules_.size(); ++m) {
+      if (!modules_[m].info.ok()) return modules_[m].info.error();
+      add_units(m);
+      for (const Tensor* tensor : modules_[m].info->tensors) used_.insert(tensor->name);
+    }
+    return {};
+  }
+
+  std::set<std::string> stacks() const {
+    std::set<std::string> names;
+    for (const auto& [key, unit] : units_) {
+      if (key.expert >= 0) names.insert(key.stack);
+    }
+    return names;
+  }
+
+  /// The matrix of a unit; the module of the last one stays imported.
+  Result<MatrixView> matrix(const Unit& unit, Executor& pool) {
+    if (imported_ != static_cast<int64_t>(unit.module)) {
+      release();
+      const FoundModule& module = modules_[unit.module];
+      for (const Tensor* tensor : module.info->tensors) {
+        SUBBYTE_CHECK(tensor->file->verify_unchanged());
+      }
+      SUBBYTE_TRY(matrices_, import_experts({tensors_, config_, pool}, module.name));
+      imported_ = static_cast<int64_t>(unit.module);
+    }
+    return matrices_[unit.index].view;
+  }
+
+  std::string describe(const Unit& unit) const {
+    const ModuleInfo& info = *modules_[unit.module].info;
+    return fmt::format("{} {} [{}, {}]", info.importer, to_string(info.format), info.rows,
+                       info.cols);
+  }
+
+  const FoundModule& module(const Unit& unit) const { return modules_[unit.module]; }
+  const std::map<UnitKey, Unit>& units() const { return units_; }
+  const TensorSource& tensors() const { return tensors_; }
+  const QuantizationConfig& config() const { return config_; }
+  bool is_used(const std::string& tensor) const { return used_.contains(tensor); }
+
+ private:
+  Side(TensorSource tensors, QuantizationConfig config)
+      : tensors_(std::move(tensors)), config_(std::move(config)) {}
+
+  void add_units(std::size_t m) {
+    const FoundModule& module = modules_[m];
+    if (module.info->experts == 1) {
+      const auto expert = parse_expert_name(module.name);
+      const UnitKey key = expert ? UnitKey{expert->stack, expert->expert} : UnitKey{module.name};
+      units_[key] = {m, 0};
+      return;
+    }
+    for (int64_t e = 0; e < module.info->experts; ++e) {
+      units_[{module.name, e}] = {m, static_cast<std::size_t>(e)};
+    }
+  }
+
+  /// Gives up the imported module and its pages of the file.
+  void release() {
+    matrices_.clear();
+    if (imported_ < 0) return;
+    for (const Tensor* tensor : modules_[imported_].info->tensors) {
+      tensor->file->release(tensor->bytes);
+    }
+    imported_ = -1;
+  }
+
+  TensorSource tensors_;
+  QuantizationConfig config_;
+  std::vector<FoundModule> modules_;
+  std::map<UnitKey, Unit> units_;
+  std::set<std::string_view> used_;  // tensors of modules
+  int64_t imported_ = -1;
+  std::vector<Matrix> matrices_;
+};
+
+bool same_tensor(const Tensor& a, const Tensor& b) {
+  if (a.name != b.name || a.dtype != b.dtype || a.shape != b.shape) return false;
+  bool same = true;
+  for (std::size_t i = 0; same && i < a.bytes.size(); i += kPieceBytes) {
+    const std::size_t size = std::min(kPieceBytes, a.bytes.size() - i);
+    const auto x = a.bytes.subspan(i, size);
+    const auto y = b.bytes.subspan(i, size);
+    same = std::memcmp(x.data(), y.data(), size) == 0;
+    a.file->release(x);
+    b.file->release(y);
+  }
+  return same;
+}
+
+/// Whether two modules are the same tensors, read in the same way: the two versions of GPTQ differ
+/// in nothing but their label.
+bool same_bytes(const Side& first, const FoundModule& a, const Side& second, const FoundModule& b) {
+  const bool same_version = a.info->importer != "gptq" || first.config().stores_zero_minus_one ==
+                                                              second.config().stores_zero_minus_one;
+  return same_version && a.info->importer == b.info->importer && a.info->format == b.info->format &&
+         std::ranges::equal(a.info->tensors, b.info->tensors,
+                            [](const Tensor* x, const Tensor* y) { return same_tensor(*x, *y); });
+}
+
+class Comparison {
+ public:
+  Comparison(Side& first, Side& second, Executor& pool)
+      : first_(first), second_(second), pool_(pool) {}
+
+  Result<ModelDiff> run() {
+    for (const auto& [key, unit] : first_.units()) {
+      const auto other = second_.units().find(key);
+      if (other == second_.units().end()) {
+        add(key.name(), Verdict::kOnlyFirst, first_.describe(unit), "");
+      } else {
+        SUBBYTE_CHECK(compare_units(key, unit, other->second));
+      }
+    }
+    for (const auto& [key, unit] : second_.units()) {
+      if (first_.units().contains(key)) continue;
+      add(key.name(), Verdict::kOnlySecond, "", second_.describe(unit));
+    }
+    SUBBYTE_CHECK(compare_plain());
+    return std::move(diff_);
+  }
+
+ private:
+  ComparedWeight& add(std::string name, Verdict verdict, std::string first, std::string second) {
+    diff_.weights.push_back(
+        {std::move(name), verdict, std::move(first), std::move(second), Difference()});
+    return diff_.weights.back();
+  }
+
+  Status compare_units(const UnitKey& key, const Unit& a, const Unit& b) {
+    ComparedWeight& weight =
+        add(key.name(), Verdict::kSameBytes, first_.describe(a), second_.describe(b));
+    const ModuleInfo& x = *first_.module(a).info;
+    const ModuleInfo& y = *second_.module(b).info;
+    if (x.rows != y.rows || x.cols != y.cols) {
+      weight.verdict = Verdict::kShape;
+      return {};
+    }
+    const std::pair modules = {a.module, b.module};
+    if (compared_ != modules) {
+      compared_ = modules;
+      same_bytes_ = same_bytes(first_, first_.module(a), second_, second_.module(b));
+    }
+    if (same_bytes_) return {};
+    SUBBYTE_TRY(const MatrixView v, first_.matrix(a, pool_));
+    SUBBYTE_TRY(const MatrixView w, second_.matrix(b, pool_));
+    weight.difference = difference(v, w, pool_);
+    weight.verdict = weight.difference.unequal == 0 ? Verdict::kSameValues : Verdict::kDifferent;
+    return {};
+  }
+
+  Status compare_plain() {
+    for (const auto& [name, tensor] : first_.tensors().tensors()) {
+      if (first_.is_used(name)) continue;
+      const Tensor* other = second_.tensors().find(name);
+      if (other == nullptr || second_.is_used(name)) {
+        add(name, Verdict::kOnlyFirst, describe(tensor), "");
+      } else {
+        SUBBYTE_CHECK(compare_tensors(tensor, *other));
+      }
+    }
+    for (const auto& [name, tensor] : second_.tensors().tensors()) {
+      const bool in_first = first_.tensors().find(name) != nullptr && !first_.is_used(name);
+      if (second_.is_used(name) || in_first) continue;
+      add(name, Verdict::kOnlySecond, "", describe(tensor));
+    }
+    return {};
+  }
+
+  static std::string describe(const Tensor& tensor) {
+    return fmt::format("{} {}", name(tensor.dtype), to_string(tensor.shape));
+  }
+
+  Status compare_tensors(const Tensor& a, const Tensor& b) {
+    SUBBYTE_CHECK(a.file->verify_unchanged());
+    SUBBYTE_CHECK(b.file->verify_unchanged());
+    ComparedWeight& weight = add(a.name, Verdict::kSameBytes, describe(a), describe(b));
+    if (same_tensor(a, b)) return {};
+    weight.verdict = Verdict::kDifferent;
+    const bool floats =
+        float_format(a.dtype) != Format::kNone && float_format(b.dtype) != Format::kNone;
+    if (a.shape != b.shape || (!floats && a.dtype != b.dtype)) weight.verdict = Verdict::kShape;
+    if (weight.verdict == Verdict::kShape || !floats) return {};
+    const auto v = flat_views(a);
+    const auto w = flat_views(b);
+    for (std::size_t i = 0; i < v.size(); ++i) weight.difference += difference(v[i], w[i], pool_);
+    a.file->release(a.bytes);
+    b.file->release(b.bytes);
+    if (weight.difference.unequal == 0) weight.verdict = Verdict::kSameValues;
+    return {};
+  }
+
+  Side& first_;
+  Side& second_;
+  Executor& pool_;
+  ModelDiff diff_;
+  std::pair<std::size_t, std::size_t> compared_ = {~std::size_t{0}, 0};  // modules
+  bool same_bytes_ = false;                                              // of these
+};
+
+}  // namespace
+
+std::string_view name_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kSameBytes:
+      return "same bytes";
+    case Verdict::kSameValues:
+      return "same values";
+    case Verdict::kDifferent:
+      return "different";
+    case Verdict::kShape:
+      return "other shape";
+    case Verdict::kOnlyFirst:
+      return "only in the first";
+    case Verdict::kOnlySecond:
+      break;
+  }
+  return "only in the second";
+}
+
+int64_t ModelDiff::count(Verdict verdict) const {
+  return std::ranges::count(weights, verdict, &ComparedWeight::verdict);
+}
+
+bool ModelDiff::same_bytes() const {
+  return count(Verdict::kSameBytes) == static_cast<int64_t>(weights.size());
+}
+
+bool ModelDiff::same_values() const {
+  return count(Verdict::kSameBytes) + count(Verdict::kSameValues) ==
+         static_cast<int64_t>(weights.size());
+}
+
+Result<ModelDiff> diff_models(const fs::path& first, const fs::path& second, Executor& pool) {
+  SUBBYTE_TRY(Side a, Side::open(first));
+  SUBBYTE_TRY(Side b, Side::open(second));
+  SUBBYTE_CHECK(b.find_units({}, pool));
+  SUBBYTE_CHECK(a.find_units(b.stacks(), pool));
+  // Only now is it known which stacks the first side has.
+  SUBBYTE_CHECK(b.find_units(a.stacks(), pool));
+  return Comparison(a, b, pool).run();
+}
+
+}  // namespace subbyte

@@ -1,0 +1,39 @@
+#pragma once
+// Pieces of quantize_model: reading, converting and judging single tensors.
+
+#include "base/executor.h"
+#include "checkpoints/containers/checkpoint_writer.h"
+#include "checkpoints/containers/tensor_source.h"
+#include "matrix/matrix.h"
+#include "quantize/row_reader.h"
+
+namespace subbyte {
+
+/// Rows of a tensor [N][K] of F16, BF16 or F32 as floats. The tensor must outlive the reader.
+RowReader row_reader(const Tensor& tensor);
+
+/// Sums over weights: w^2, and (w - w')^2 with w' the dequantized one.
+struct SignalAndNoise {
+  double signal = 0;
+  double noise = 0;
+
+  SignalAndNoise& operator+=(const SignalAndNoise& other) {
+    signal += other.signal;
+    noise += other.noise;
+    return *this;
+  }
+};
+
+/// Of a matrix of 4-bit codes with f16 scales and u8 zero points. The same sum, in the same order,
+/// for any number of threads.
+SignalAndNoise quantization_error(const MatrixView& matrix, const RowReader& read_row,
+                                  Executor& pool);
+
+/// Appends bytes to the tensor that is being written.
+using AppendBytes = std::function<Status(std::span<const std::byte>)>;
+
+/// Appends a tensor of F16, BF16 or F32 as F16, piece by piece. Codes: quantize.f16_overflow for a
+/// number beyond 65504, quantize.not_finite for NaN and infinity; both name the tensor.
+Status write_as_float16(const Tensor& tensor, Executor& pool, const AppendBytes& append);
+
+}  // namespace subbyte

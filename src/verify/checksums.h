@@ -1,0 +1,11 @@
+#pragma once
+// The digests of all tensors of a checkpoint.
+
+#include "verify/context.h"
+
+namespace subbyte {
+
+/// By name. Tensors are hashed side by side, each by one thread. Code file.changed.
+Result<std::vector<TensorChecksum>> compute_checksums(VerifyContext& context);
+
+}  // namespace subbyte

@@ -1,0 +1,105 @@
+#include "verify/inspect.h"
+
+#include <algorithm>
+#include <set>
+
+#include "checkpoints/containers/orin_model.h"
+#include "checkpoints/modules.h"
+#include "models/model_config.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+
+void add_modules(const ImportContext& context, std::set<std::string, std::less<>>& used,
+                 Inspection& inspection) {
+  for (const FoundModule& module : find_modules(context)) {
+    if (!module.info.ok()) {
+      inspection.problems.push_back(module.info.error().message);
+      continue;
+    }
+    const ModuleInfo& info = *module.info;
+    InspectedWeight weight;
+    weight.name = module.name;
+    weight.importer = info.importer;
+    weight.format = to_string(info.format);
+    weight.shape = {static_cast<uint64_t>(info.rows), static_cast<uint64_t>(info.cols)};
+    if (info.experts > 1) weight.shape.insert(weight.shape.begin(), info.experts);
+    weight.parameters = info.experts * info.rows * info.cols;
+    weight.bytes = info.bytes();
+    weight.act_order = info.act_order;
+    for (const Tensor* part : info.tensors) used.insert(part->name);
+    inspection.weights.push_back(std::move(weight));
+  }
+}
+
+void add_plain_tensors(const TensorSource& tensors, const std::set<std::string, std::less<>>& used,
+                       Inspection& inspection) {
+  for (const auto& [name, tensor] : tensors.tensors()) {
+    if (used.contains(name)) continue;
+    InspectedWeight weight;
+    weight.name = name;
+    weight.importer = "tensor";
+    weight.format = std::string(subbyte::name(tensor.dtype));
+    std::ranges::transform(weight.format, weight.format.begin(), [](char c) {
+      return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+    });
+    weight.shape = tensor.shape;
+    weight.parameters = tensor.bytes.size() * 8 / bits(tensor.dtype);
+    weight.bytes = tensor.bytes.size();
+    inspection.weights.push_back(std::move(weight));
+  }
+}
+
+/// The config of a directory or a model file. What this version cannot run is a problem, and no
+/// error here.
+Result<QuantizationConfig> read_configs(const fs::path& path, Inspection& inspection) {
+  SUBBYTE_TRY(const ConfigFile file, read_config_file(path));
+  SUBBYTE_TRY(const json::Object config, file.object());
+  SUBBYTE_TRY(const auto type, config.string("model_type"));
+  inspection.architecture = type.value_or("unknown");
+  const auto model = read_model_config(path);
+  if (!model.ok()) inspection.problems.push_back(model.error().message);
+  auto quantization = read_quantization_config(config, path);
+  if (quantization.ok()) {
+    inspection.quantization = quantization->method_name();
+    return quantization;
+  }
+  inspection.quantization = "unsupported";
+  inspection.problems.push_back(quantization.error().message);
+  return QuantizationConfig{};
+}
+
+}  // namespace
+
+double InspectedWeight::bits_per_weight() const {
+  return parameters == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters);
+}
+
+Result<Inspection> inspect(const fs::path& path, Executor& pool) {
+  Inspection inspection;
+  QuantizationConfig quantization;
+  std::error_code ignored;
+  // A link that leads nowhere is there: reading it says what is wrong.
+  const bool has_config =
+      fs::symlink_status(path / "config.json", ignored).type() != fs::file_type::not_found;
+  if ((has_config && fs::is_directory(path, ignored)) || is_orin_model(path)) {
+    SUBBYTE_TRY(quantization, read_configs(path, inspection));
+  }
+  SUBBYTE_TRY(const TensorSource tensors, TensorSource::open(path));
+  for (const fs::path& file : tensors.files()) inspection.files.push_back(file.string());
+  std::set<std::string, std::less<>> used;
+  const bool understood =
+      !inspection.architecture.empty() && inspection.quantization != "unsupported";
+  if (understood) add_modules({tensors, quantization, pool}, used, inspection);
+  add_plain_tensors(tensors, used, inspection);
+  std::ranges::sort(inspection.weights, {}, &InspectedWeight::name);
+  for (const InspectedWeight& weight : inspection.weights) {
+    inspection.parameters += weight.parameters;
+    inspection.bytes += weight.bytes;
+  }
+  return inspection;
+}
+
+}  // namespace subbyte

@@ -1,0 +1,157 @@
+#include "verify/module_checks.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace subbyte {
+namespace {
+
+/// Fewer zero points than this may well be equal by chance.
+constexpr int64_t kManyZeroPoints = 64;
+/// With that many weights for each code, all codes occur unless something keeps them from it:
+/// of codes drawn evenly one is missing with a probability of 256 * e^-32.
+constexpr int64_t kWeightsPerCode = 32;
+constexpr std::size_t kMaxListedCodes = 16;
+
+/// The tensor of the module whose name holds `part`, else its first one.
+std::string_view tensor_with(const ModuleInfo& info, std::string_view part) {
+  for (const Tensor* tensor : info.tensors) {
+    if (tensor->name.find(part, tensor->name.rfind('.') + 1) != std::string::npos) {
+      return tensor->name;
+    }
+  }
+  return info.tensors.front()->name;
+}
+
+std::string_view scale_tensor(const ModuleInfo& info) {
+  const std::string_view absmax = tensor_with(info, "absmax");
+  return absmax != info.tensors.front()->name ? absmax : tensor_with(info, "scale");
+}
+
+/// "3 of 96 scales are negative, the first of output 5, group 0".
+std::string describe(const Tally& tally, int64_t total, std::string_view what,
+                     const ModuleInfo& info, int64_t per_row, std::string_view unit) {
+  const int64_t row = tally.first / per_row;
+  std::string text =
+      fmt::format("{} of {} {}, the first of output {}", tally.count, total, what, row % info.rows);
+  if (info.experts > 1) text += fmt::format(" of expert {}", row / info.rows);
+  if (!unit.empty()) text += fmt::format(", {} {}", unit, tally.first % per_row);
+  return text;
+}
+
+int64_t groups_of(const CheckedModule& module) {
+  return module.statistics.num_scales / module.statistics.num_rows;
+}
+
+void check_zero_scales(const CheckedModule& module, Findings& findings) {
+  const MatrixStatistics& s = module.statistics;
+  if (s.zero_scales.count == 0) return;
+  findings.add("verify.scale_zero", scale_tensor(module.info), "positive scales",
+               describe(s.zero_scales, s.num_scales, "scales that are 0", module.info,
+                        groups_of(module), "group"));
+}
+
+void check_negative_scales(const CheckedModule& module, Findings& findings) {
+  const MatrixStatistics& s = module.statistics;
+  if (s.negative_scales.count == 0) return;
+  findings.add("verify.scale_negative", scale_tensor(module.info), "positive scales",
+               describe(s.negative_scales, s.num_scales, "scales that are negative", module.info,
+                        groups_of(module), "group"));
+}
+
+/// GPTQ version 1 stores one less: a stored 15 is 16 to some readers and 0 to others.
+void check_zero_point_range(const CheckedModule& module, Findings& findings) {
+  const MatrixStatistics& s = module.statistics;
+  if (s.zero_points_beyond.count == 0) return;
+  const int largest = (1 << info(module.info.format.element).bits) - 1;
+  findings.add("verify.zero_point_range", tensor_with(module.info, "zero"),
+               fmt::format("zero points up to {}", largest),
+               describe(s.zero_points_beyond, s.num_scales,
+                        fmt::format("that are {}, which some readers take for 0", largest + 1),
+                        module.info, groups_of(module), "group"));
+}
+
+/// The zero points of a GPTQ module all have one value.
+bool is_constant(const MatrixStatistics& statistics) {
+  return statistics.smallest_zero_point == statistics.largest_zero_point;
+}
+
+void check_symmetric(const CheckedModule& module, Findings& findings) {
+  if (module.info.importer != "gptq" || !module.config.sym) return;
+  const MatrixStatistics& s = module.statistics;
+  const uint32_t middle = uint32_t{1} << (info(module.info.format.element).bits - 1);
+  if (is_constant(s) && s.largest_zero_point == middle) return;
+  findings.add("verify.not_symmetric", tensor_with(module.info, "zero"),
+               fmt::format("zero points of {}, as \"sym\" is true", middle),
+               fmt::format("{} to {}", s.smallest_zero_point, s.largest_zero_point));
+}
+
+/// With "sym" the importer knows; without it, zero points that all miss the middle by the one by
+/// which the versions differ.
+void check_gptq_version(const CheckedModule& module, Findings& findings) {
+  if (module.info.importer != "gptq" || module.config.sym) return;
+  const MatrixStatistics& s = module.statistics;
+  const bool v1 = module.config.stores_zero_minus_one;
+  const uint32_t middle = uint32_t{1} << (info(module.info.format.element).bits - 1);
+  const bool misses = s.largest_zero_point == (v1 ? middle + 1 : middle - 1);
+  if (s.num_scales < kManyZeroPoints || !is_constant(s) || !misses) return;
+  findings.add("verify.gptq_version", tensor_with(module.info, "zero"),
+               fmt::format("zero points of checkpoint_format \"{}\"", v1 ? "gptq" : "gptq_v2"),
+               fmt::format("all {} stored as {}, which is the middle in \"{}\"", s.num_scales,
+                           v1 ? middle : middle - 1, v1 ? "gptq_v2" : "gptq"));
+}
+
+/// Rows of a table of tokens are often left over, so that their number is a round one.
+void check_dead_rows(const CheckedModule& module, Findings& findings) {
+  const MatrixStatistics& s = module.statistics;
+  if (s.dead_rows.count == 0) return;
+  const bool table = module.name.ends_with("embed_tokens") || module.name.ends_with("lm_head");
+  findings.add(
+      table ? "verify.empty_tokens" : "verify.dead_rows", module.info.tensors.front()->name, {},
+      describe(s.dead_rows, s.num_rows,
+               table ? "tokens have weights that are all 0" : "outputs have weights that are all 0",
+               module.info, 1, {}));
+}
+
+void check_finite(const CheckedModule& module, Findings& findings) {
+  const MatrixStatistics& s = module.statistics;
+  if (s.not_finite.count == 0) return;
+  findings.add("import.not_finite", module.info.tensors.front()->name, "finite weights",
+               describe(s.not_finite, s.num_weights, "that are NaN or infinite", module.info,
+                        module.info.cols, "input"));
+}
+
+void check_unused_codes(const CheckedModule& module, Findings& findings) {
+  if (is_dense(module.info.format)) return;
+  const MatrixStatistics& s = module.statistics;
+  const uint32_t num_codes = uint32_t{1} << info(module.info.format.element).bits;
+  if (s.num_weights < kWeightsPerCode * num_codes) return;
+  std::vector<uint32_t> unused;
+  for (uint32_t code = 0; code < num_codes; ++code) {
+    if ((s.used_codes[code / 64] >> (code % 64) & 1) == 0) unused.push_back(code);
+  }
+  if (unused.empty()) return;
+  const std::size_t listed = std::min(unused.size(), kMaxListedCodes);
+  findings.add("verify.unused_codes", module.info.tensors.front()->name, {},
+               fmt::format("{} of {} codes never occur: {}{}", unused.size(), num_codes,
+                           fmt::join(std::span(unused).first(listed), ", "),
+                           listed < unused.size() ? ", ..." : ""));
+}
+
+using ModuleCheck = void (*)(const CheckedModule& module, Findings& findings);
+
+constexpr ModuleCheck kChecks[] = {
+    check_finite,    check_zero_scales,  check_negative_scales, check_zero_point_range,
+    check_symmetric, check_gptq_version, check_dead_rows,       check_unused_codes,
+};
+
+}  // namespace
+
+void check_module(const CheckedModule& module, Findings& findings) {
+  for (const ModuleCheck check : kChecks) check(module, findings);
+}
+
+}  // namespace subbyte

@@ -1,0 +1,239 @@
+#include "verify/statistics.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "checkpoints/code_stream.h"
+
+namespace subbyte {
+namespace {
+
+constexpr int64_t kNumbersAtOnce = 4096;
+
+/// Bit c: whether nibble c is one of the two of a byte.
+constexpr std::array<uint16_t, 256> kNibbles = [] {
+  std::array<uint16_t, 256> sets{};
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    sets[byte] = static_cast<uint16_t>(1u << (byte & 15) | 1u << (byte >> 4));
+  }
+  return sets;
+}();
+
+uint32_t load(std::span<const std::byte> bytes, int64_t index, int width) {
+  uint32_t value = 0;
+  std::memcpy(&value, bytes.data() + index * width, width);
+  return value;
+}
+
+/// The codes [begin, end) of a row; `begin` is even.
+CodeSet codes_in(const std::byte* row, int64_t begin, int64_t end, int bits) {
+  CodeSet set{};
+  if (bits == 4) {
+    for (int64_t i = begin / 2; i < end / 2; ++i) {
+      set[0] |= kNibbles[std::to_integer<unsigned>(row[i])];
+    }
+    begin = std::max(begin, end & ~int64_t{1});
+  }
+  for (int64_t k = begin; k < end; ++k) {
+    const uint32_t code = stream_code(row, k, bits);
+    set[code / 64] |= uint64_t{1} << (code % 64);
+  }
+  return set;
+}
+
+bool has_others(const CodeSet& set, const CodeSet& than) {
+  for (std::size_t i = 0; i < set.size(); ++i) {
+    if ((set[i] & ~than[i]) != 0) return true;
+  }
+  return false;
+}
+
+/// Counts the rows of one quantized matrix. `first_row` counts the experts before it.
+class QuantizedRows {
+ public:
+  QuantizedRows(const MatrixView& view, int64_t first_row)
+      : view_(view),
+        element_(info(view.format.element)),
+        scale_(info(view.format.scale)),
+        first_row_(first_row) {
+    for (uint32_t code = 0; code < uint32_t{1} << element_.bits; ++code) {
+      if (element_.decode(code) == 0) zero_codes_[code / 64] |= uint64_t{1} << (code % 64);
+    }
+  }
+
+  void count(int64_t row, MatrixStatistics& statistics) const {
+    bool dead = true;
+    const std::byte* codes = view_.codes.data() + row * view_.row_bytes();
+    const int64_t group_size = view_.group_size();
+    for (int64_t g = 0; g < view_.groups(); ++g) {
+      const int64_t end = std::min(view_.cols, (g + 1) * group_size);
+      const CodeSet used = codes_in(codes, g * group_size, end, element_.bits);
+      for (std::size_t i = 0; i < used.size(); ++i) statistics.used_codes[i] |= used[i];
+      const bool scaled = count_scale(row, g, statistics) || is_offset(view_.format.zero);
+      const CodeSet zero = count_zero_point(row, g, statistics);
+      dead = dead && (!scaled || !has_others(used, zero));
+    }
+    if (dead) statistics.dead_rows.add(first_row_ + row);
+  }
+
+ private:
+  int64_t index_of(int64_t row, int64_t g) const { return (first_row_ + row) * view_.groups() + g; }
+
+  /// Whether it is not zero.
+  bool count_scale(int64_t row, int64_t g, MatrixStatistics& statistics) const {
+    const uint32_t code = load(view_.scales, row * view_.groups() + g, scale_.bits / 8);
+    const double scale = scale_.decode(code);
+    if (scale == 0) statistics.zero_scales.add(index_of(row, g));
+    if (scale < 0) statistics.negative_scales.add(index_of(row, g));
+    return scale != 0 && view_.tensor_scale != 0;
+  }
+
+  /// The codes that mean 0.
+  CodeSet count_zero_point(int64_t row, int64_t g, MatrixStatistics& statistics) const {
+    if (view_.format.zero == Zero::kNone) return zero_codes_;
+    if (is_offset(view_.format.zero)) return codes_of_zero(row * view_.groups() + g);
+    const uint32_t zero =
+        load(view_.zeros, row * view_.groups() + g, zero_bytes(view_.format.zero));
+    statistics.smallest_zero_point = std::min(statistics.smallest_zero_point, zero);
+    statistics.largest_zero_point = std::max(statistics.largest_zero_point, zero);
+    CodeSet codes{};
+    if (zero >> element_.bits != 0) {
+      statistics.zero_points_beyond.add(index_of(row, g));
+    } else {
+      codes[zero / 64] = uint64_t{1} << (zero % 64);  // elements beside zero points are uN
+    }
+    return codes;
+  }
+
+  /// Beside an offset.
+  CodeSet codes_of_zero(int64_t index) const {
+    const FormatInfo& number = info(offset_format(view_.format.zero));
+    const double offset = number.decode(load(view_.zeros, index, number.bits / 8));
+    const double scale = scale_.decode(load(view_.scales, index, scale_.bits / 8));
+    CodeSet codes{};
+    for (uint32_t code = 0; code < uint32_t{1} << element_.bits; ++code) {
+      const bool is_zero = (element_.decode(code) * scale + offset) * view_.tensor_scale == 0;
+      if (is_zero) codes[code / 64] |= uint64_t{1} << (code % 64);
+    }
+    return codes;
+  }
+
+  const MatrixView& view_;
+  const FormatInfo& element_;
+  const FormatInfo& scale_;
+  int64_t first_row_;
+  CodeSet zero_codes_{};
+};
+
+/// NaN and infinities have all bits of the exponent set.
+uint32_t exponent_bits(Format format) {
+  if (format == Format::kF16) return 0x7C00;
+  return format == Format::kBF16 ? 0x7F80 : 0x7F800000;
+}
+
+template <typename Word>
+void count_words(const std::byte* words, int64_t begin, int64_t end, uint32_t exponent,
+                 Tally& not_finite) {
+  for (int64_t i = begin; i < end; ++i) {
+    Word word;
+    std::memcpy(&word, words + i * static_cast<int64_t>(sizeof word), sizeof word);
+    if ((word & exponent) == exponent) not_finite.add(i);
+  }
+}
+
+void count_numbers(std::span<const std::byte> numbers, Format format, int64_t begin, int64_t end,
+                   Tally& not_finite) {
+  const uint32_t exponent = exponent_bits(format);
+  if (format == Format::kF32) {
+    count_words<uint32_t>(numbers.data(), begin, end, exponent, not_finite);
+  } else {
+    count_words<uint16_t>(numbers.data(), begin, end, exponent, not_finite);
+  }
+}
+
+/// Whether all numbers of a row are zero, of either sign.
+bool is_dead(const std::byte* row, int64_t bytes, int width) {
+  const int64_t top = width - 1;  // little-endian: the sign is in the last byte
+  for (int64_t i = 0; i < bytes; ++i) {
+    const auto byte = std::to_integer<unsigned>(row[i]);
+    if ((i % width == top ? byte & 0x7F : byte) != 0) return false;
+  }
+  return true;
+}
+
+void count_dense_row(const MatrixView& view, int64_t first_row, int64_t row,
+                     MatrixStatistics& statistics) {
+  const Format format = view.format.element;
+  const std::byte* values = view.codes.data() + row * view.row_bytes();
+  if (is_dead(values, view.row_bytes(), info(format).bits / 8)) {
+    statistics.dead_rows.add(first_row + row);
+  }
+  Tally not_finite;
+  count_numbers({values, static_cast<std::size_t>(view.row_bytes())}, format, 0, view.cols,
+                not_finite);
+  if (not_finite.count == 0) return;
+  not_finite.first += (first_row + row) * view.cols;
+  statistics.not_finite.add(not_finite);
+}
+
+void merge(MatrixStatistics& all, const MatrixStatistics& part) {
+  all.zero_scales.add(part.zero_scales);
+  all.negative_scales.add(part.negative_scales);
+  all.smallest_zero_point = std::min(all.smallest_zero_point, part.smallest_zero_point);
+  all.largest_zero_point = std::max(all.largest_zero_point, part.largest_zero_point);
+  all.zero_points_beyond.add(part.zero_points_beyond);
+  all.dead_rows.add(part.dead_rows);
+  all.not_finite.add(part.not_finite);
+  for (std::size_t i = 0; i < all.used_codes.size(); ++i) all.used_codes[i] |= part.used_codes[i];
+}
+
+}  // namespace
+
+void Tally::add(int64_t index) {
+  if (count++ == 0 || index < first) first = index;
+}
+
+void Tally::add(const Tally& other) {
+  if (other.count == 0) return;
+  if (count == 0 || other.first < first) first = other.first;
+  count += other.count;
+}
+
+MatrixStatistics collect_statistics(std::span<const Matrix> experts, Executor& pool) {
+  MatrixStatistics all;
+  std::vector<MatrixStatistics> parts(pool.size());
+  for (const Matrix& expert : experts) {
+    const MatrixView& view = expert.view;
+    const int64_t first_row = all.num_rows;
+    all.num_rows += view.rows;
+    all.num_weights += view.rows * view.cols;
+    all.num_scales += view.rows * view.groups();
+    if (is_dense(view.format)) {
+      pool.parallel_for(view.rows, 1, [&](int64_t begin, int64_t end, int thread) {
+        for (int64_t n = begin; n < end; ++n) count_dense_row(view, first_row, n, parts[thread]);
+      });
+    } else {
+      const QuantizedRows rows(view, first_row);
+      pool.parallel_for(view.rows, 1, [&](int64_t begin, int64_t end, int thread) {
+        for (int64_t n = begin; n < end; ++n) rows.count(n, parts[thread]);
+      });
+    }
+  }
+  for (const MatrixStatistics& part : parts) merge(all, part);
+  return all;
+}
+
+Tally count_not_finite(std::span<const std::byte> numbers, Format format, Executor& pool) {
+  const auto count = static_cast<int64_t>(numbers.size()) / (info(format).bits / 8);
+  std::vector<Tally> parts(pool.size());
+  pool.parallel_for(count, kNumbersAtOnce, [&](int64_t begin, int64_t end, int thread) {
+    count_numbers(numbers, format, begin, end, parts[thread]);
+  });
+  Tally all;
+  for (const Tally& part : parts) all.add(part);
+  return all;
+}
+
+}  // namespace subbyte

@@ -1,0 +1,48 @@
+#pragma once
+// What a canonical matrix holds, counted: one pass over scales, zero points and codes.
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "base/executor.h"
+#include "matrix/matrix.h"
+
+namespace subbyte {
+
+/// How many there are, and the index of the first.
+struct Tally {
+  int64_t count = 0;
+  int64_t first = -1;
+
+  void add(int64_t index);
+  void add(const Tally& other);
+};
+
+/// Which codes of an element occur: bit c of word c / 64.
+using CodeSet = std::array<uint64_t, 4>;
+
+struct MatrixStatistics {
+  int64_t num_weights = 0;
+  int64_t num_rows = 0;
+
+  // Indices count over [experts][rows][groups].
+  int64_t num_scales = 0;
+  Tally zero_scales;
+  Tally negative_scales;
+  uint32_t smallest_zero_point = UINT32_MAX;
+  uint32_t largest_zero_point = 0;
+  Tally zero_points_beyond;  // the largest code
+
+  Tally dead_rows;          // all weights 0; indices over [experts][rows]
+  Tally not_finite;         // weights of dense matrices; indices over [experts][rows][cols]
+  CodeSet used_codes = {};  // of matrices that are not dense
+};
+
+/// Of all experts of a module, which have one format and one shape.
+MatrixStatistics collect_statistics(std::span<const Matrix> experts, Executor& pool);
+
+/// NaN and infinities among numbers of F16, BF16 or F32, which may lie at any address.
+Tally count_not_finite(std::span<const std::byte> numbers, Format format, Executor& pool);
+
+}  // namespace subbyte

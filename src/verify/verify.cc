@@ -1,0 +1,104 @@
+#include "verify/verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "checkpoints/config/config_file.h"
+#include "checkpoints/containers/orin_model.h"
+#include "checkpoints/containers/safetensors_codes.h"
+#include "verify/checksums.h"
+#include "verify/context.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Check = Status (*)(VerifyContext& context);
+
+constexpr std::array kModelChecks = {&check_config, &check_weights, &check_tokenizer};
+constexpr std::array kFileChecks = {&check_weights};
+
+/// There is nothing at `path` that could be checked; else what is there is broken, a finding.
+bool is_unopened(const Error& error) {
+  return error.code.starts_with("file.") || error.code == index_codes::kNoCheckpoint ||
+         error.code == index_codes::kPickleOnly;
+}
+
+/// What can be opened. Problems of the container go to `problems`.
+Result<TensorSource> open_tensors(const fs::path& path, std::vector<Error>& problems) {
+  auto source = TensorSource::open(path, &problems);
+  if (source.ok() || is_unopened(source.error())) return source;
+  problems.push_back(std::move(source).error());
+  return TensorSource::empty();
+}
+
+/// A directory, or a model file of OrinMLLM whose header is sound: it stands for config.json.
+bool has_config(const fs::path& path, const TensorSource& tensors) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored) || (is_orin_model(path) && !tensors.files().empty());
+}
+
+/// Whether nothing but the order of tensors among the shards is wrong.
+bool all_files_open(std::span<const Error> problems) {
+  return std::ranges::all_of(problems, [](const Error& problem) {
+    return problem.code == index_codes::kTensorTwice ||
+           problem.code == index_codes::kTensorUnlisted ||
+           problem.code == index_codes::kTensorMissing;
+  });
+}
+
+/// Messages about a container begin with the path of the file.
+std::string file_of(const Error& problem) {
+  return fs::path(problem.message.substr(0, problem.message.find(": "))).filename().native();
+}
+
+/// What the index says of the bytes of all tensors. Writers disagree on tensors that share memory,
+/// so it is no more than a note.
+void check_total_size(VerifyContext& context) {
+  const auto stated = context.tensors.stated_bytes();
+  const uint64_t found = context.tensors.total_bytes();
+  if (!stated || *stated == found) return;
+  context.findings.add("verify.total_size", "model.safetensors.index.json",
+                       fmt::format("metadata.total_size of {} bytes, as all tensors have", found),
+                       std::to_string(*stated));
+}
+
+VerifyReport make_report(VerifyContext& context) {
+  VerifyReport report;
+  report.architecture = context.architecture;
+  report.quantization = context.quantization ? context.quantization->method_name() : "unknown";
+  report.num_tensors = context.tensors.tensors().size();
+  report.bytes = context.tensors.total_bytes();
+  report.findings = context.findings.take();
+  return report;
+}
+
+}  // namespace
+
+std::size_t VerifyReport::count(Severity severity) const {
+  return static_cast<std::size_t>(std::ranges::count(findings, severity, &Finding::severity));
+}
+
+Result<VerifyReport> verify(const fs::path& path, const VerifyOptions& options, Executor& pool) {
+  std::vector<Error> problems;
+  SUBBYTE_TRY(TensorSource tensors, open_tensors(path, problems));
+  const bool is_model = has_config(path, tensors);
+  VerifyContext context{path, is_model ? model_directory(path) : fs::path(), pool, tensors};
+  context.complete = all_files_open(problems);
+  context.progress = options.progress;
+  context.total_bytes = tensors.total_bytes() * (options.checksums ? 2 : 1);
+  for (const Error& problem : problems) context.findings.add(problem, file_of(problem));
+  const std::span<const Check> checks =
+      is_model ? std::span<const Check>(kModelChecks) : std::span<const Check>(kFileChecks);
+  if (problems.empty()) check_total_size(context);
+  for (const Check check : checks) SUBBYTE_CHECK(check(context));
+  VerifyReport report = make_report(context);
+  if (!options.checksums) return report;
+  SUBBYTE_TRY(report.checksums, compute_checksums(context));
+  return report;
+}
+
+}  // namespace subbyte

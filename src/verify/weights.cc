@@ -1,0 +1,211 @@
+// All tensors: those that the model needs are there and have its shapes; what they hold is sound.
+//
+// Of an architecture that is not known here, the modules are those that the importers recognize,
+// and any shape is right that fits together.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "checkpoints/import_parts.h"
+#include "checkpoints/modules.h"
+#include "models/weight_loader.h"
+#include "verify/context.h"
+#include "verify/expected_tensors.h"
+#include "verify/module_checks.h"
+#include "verify/refused_tensors.h"
+
+namespace subbyte {
+namespace {
+
+class WeightChecker {
+ public:
+  explicit WeightChecker(VerifyContext& context)
+      : context_(context),
+        import_{context.tensors, context.quantization ? *context.quantization : none_,
+                context.pool} {}
+
+  Status run() {
+    const auto expected =
+        context_.model ? expected_tensors(*context_.model, context_.tensors) : std::nullopt;
+    // Without a quantization config nobody says how to read the modules.
+    if (context_.quantization && expected) SUBBYTE_CHECK(check_expected(*expected));
+    if (context_.quantization && !expected) {
+      for (const FoundModule& module : find_modules(import_)) {
+        SUBBYTE_CHECK(check(module.name, module.info));
+      }
+    }
+    SUBBYTE_CHECK(check_others(context_.quantization && expected));
+    if (context_.complete) check_method();
+    return {};
+  }
+
+ private:
+  Status check_expected(const ExpectedTensors& expected) {
+    for (const ExpectedModule& module : expected.modules) {
+      const auto info = describe_module(import_, module.name);
+      if (info.ok()) check_shape(module, *info);
+      SUBBYTE_CHECK(check(module.name, info));
+    }
+    for (const ExpectedTensor& tensor : expected.plain) {
+      const Tensor* found = context_.tensors.find(tensor.name);
+      if (found != nullptr) {
+        SUBBYTE_CHECK(check_plain(*found, &tensor.shape));
+      } else if (context_.complete) {
+        context_.findings.add("import.missing", tensor.name, "this tensor", "none of that name");
+      }
+    }
+    if (context_.model->tie_word_embeddings) check_tied_head();
+    return {};
+  }
+
+  void check_shape(const ExpectedModule& module, const ModuleInfo& info) {
+    const bool fits =
+        info.rows == module.rows && info.cols == module.cols && info.experts == module.experts;
+    const auto text = [](int64_t experts, int64_t rows, int64_t cols) {
+      const std::string sizes = fmt::format("{} outputs and {} inputs", rows, cols);
+      return experts == 1 ? sizes : fmt::format("{} experts of {}", experts, sizes);
+    };
+    const std::string& tensor = info.tensors.front()->name;
+    if (!fits) {
+      context_.findings.add("model.weight_shape", tensor,
+                            text(module.experts, module.rows, module.cols) + " (config.json)",
+                            text(info.experts, info.rows, info.cols));
+    }
+    if (module.name == "model.embed_tokens" && !is_dense(info.format)) {
+      context_.findings.add("model.unsupported", tensor, "an embedding of F16, BF16 or F32",
+                            to_string(info.format));
+    }
+  }
+
+  /// A module that an importer described, or refused to.
+  Status check(const std::string& module, const Result<ModuleInfo>& info) {
+    if (!info.ok()) {
+      refused_ = true;
+      const bool absent = claim_all_of(module) == 0;
+      if (!absent || context_.complete) context_.findings.add(info.error(), module);
+      return {};
+    }
+    quantized_ = quantized_ || !is_dense(info->format);
+    for (const Tensor* tensor : info->tensors) {
+      used_.insert(tensor->name);
+      SUBBYTE_CHECK(tensor->file->verify_unchanged());
+    }
+    check_values(module, *info);
+    for (const Tensor* tensor : info->tensors) tensor->file->release(tensor->bytes);
+    context_.advance(info->bytes());
+    return {};
+  }
+
+  void check_values(const std::string& module, const ModuleInfo& info) {
+    const auto matrices = find_importer(info)->import(import_, info);
+    if (!matrices.ok()) return context_.findings.add(matrices.error(), module);
+    const MatrixStatistics statistics = collect_statistics(*matrices, context_.pool);
+    check_module({module, info, import_.config, statistics}, context_.findings);
+  }
+
+  static const Importer* find_importer(const ModuleInfo& info) {
+    return *std::ranges::find(all_importers(), info.importer, &Importer::name);
+  }
+
+  /// Tensors of a module that was refused are no surplus. Returns how many there are.
+  std::size_t claim_all_of(const std::string& module) {
+    std::size_t count = 0;
+    const auto& tensors = context_.tensors.tensors();
+    for (auto at = tensors.lower_bound(module); at != tensors.end(); ++at) {
+      if (!at->first.starts_with(module)) break;
+      const std::string_view rest = std::string_view(at->first).substr(module.size());
+      if (!rest.empty() && rest[0] != '.' && rest[0] != '_') continue;
+      count += claimed_.insert(at->first).second;
+    }
+    return count;
+  }
+
+  /// A tensor that belongs to no module; `shape` is nullptr when any will do.
+  Status check_plain(const Tensor& tensor, const Shape* shape) {
+    used_.insert(tensor.name);
+    const Format format = float_format(tensor.dtype);
+    if (shape != nullptr && format == Format::kNone) {
+      context_.findings.add("dense.dtype", tensor.name, "dtype F16, BF16 or F32",
+                            std::string(subbyte::name(tensor.dtype)));
+    }
+    if (shape != nullptr && tensor.shape != *shape) {
+      context_.findings.add("import.shape", tensor.name,
+                            fmt::format("shape {} (config.json)", to_string(*shape)),
+                            to_string(tensor.shape));
+    }
+    if (format != Format::kNone) {
+      SUBBYTE_CHECK(tensor.file->verify_unchanged());
+      check_numbers(tensor, format);
+    }
+    tensor.file->release(tensor.bytes);
+    context_.advance(tensor.bytes.size());
+    return {};
+  }
+
+  void check_numbers(const Tensor& tensor, Format format) {
+    if (context_.findings.has_refusal(tensor.name)) return;  // an importer said so
+    const Tally bad = count_not_finite(tensor.bytes, format, context_.pool);
+    if (bad.count == 0) return;
+    const std::size_t total = tensor.bytes.size() * 8 / info(format).bits;
+    context_.findings.add("import.not_finite", tensor.name, "finite numbers",
+                          fmt::format("{} of {} that are NaN or infinite, the first at index {}",
+                                      bad.count, total, bad.first));
+  }
+
+  /// Some files hold the head although it is tied; then it must be the embedding.
+  void check_tied_head() {
+    const Tensor* head = context_.tensors.find("lm_head.weight");
+    const Tensor* table = context_.tensors.find("model.embed_tokens.weight");
+    if (head == nullptr || table == nullptr) return;
+    used_.insert(head->name);
+    if (!std::ranges::equal(head->bytes, table->bytes)) {
+      context_.findings.add("model.surplus", head->name,
+                            "the embedding, as config.json says tie_word_embeddings",
+                            "other numbers");
+    }
+    for (const Tensor* tensor : {head, table}) tensor->file->release(tensor->bytes);
+    context_.advance(head->bytes.size());
+  }
+
+  /// What no module used: surplus when all tensors of the model are known.
+  Status check_others(bool all_known) {
+    for (const auto& [name, tensor] : context_.tensors.tensors()) {
+      if (used_.contains(name)) continue;
+      if (all_known && !claimed_.contains(name) && !is_ignored_tensor(name)) {
+        context_.findings.add("model.surplus", name, "a tensor of the model of config.json",
+                              "another one");
+      }
+      SUBBYTE_CHECK(tensor.file->verify_unchanged());
+      check_refused_tensor(context_, tensor);
+      SUBBYTE_CHECK(check_plain(tensor, nullptr));
+    }
+    return {};
+  }
+
+  void check_method() {
+    const QuantizationConfig& config = import_.config;
+    if (config.method == QuantizationConfig::Method::kNone || quantized_ || refused_) return;
+    context_.findings.add("import.config", "config.json",
+                          fmt::format("weights of the method \"{}\"", config.method_name()),
+                          "none that is quantized");
+  }
+
+  VerifyContext& context_;
+  const QuantizationConfig none_;
+  ImportContext import_;
+  std::set<std::string, std::less<>> used_;
+  std::set<std::string, std::less<>> claimed_;  // of modules that were refused
+  bool quantized_ = false;
+  bool refused_ = false;  // some module
+};
+
+}  // namespace
+
+Status check_weights(VerifyContext& context) {
+  if (context.tensors.files().empty()) return {};  // the container is broken, and that was said
+  return WeightChecker(context).run();
+}
+
+}  // namespace subbyte
