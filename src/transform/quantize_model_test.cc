@@ -19,6 +19,7 @@
 #include "models/model.h"
 #include "support/temp_dir.h"
 #include "support/test_tensors.h"
+#include "synth/synth.h"
 
 namespace subbyte {
 namespace {
