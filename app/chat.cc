@@ -30,6 +30,7 @@ struct Options {
   bool hide_reasoning = false;
   int64_t max_tokens = -1;
   std::optional<int64_t> context;
+  std::string kv_cache_type = "f32";
   SamplingFlags sampling;
 };
 
@@ -91,15 +92,13 @@ class Output {
 class Conversation {
  public:
   Conversation(const LoadedModel& loaded, const Tokenizer& tokenizer, const Options& options,
-               const SamplingOptions& sampling)
+               const SamplingOptions& sampling, Sequence sequence)
       : loaded_(&loaded),
         tokenizer_(&tokenizer),
         options_(&options),
         format_(loaded.model->config().model_type == "gpt_oss" ? ChatFormat::kHarmony
                                                                : ChatFormat::kChatMl),
-        cache_(loaded.model->config(),
-               options.context.value_or(
-                   std::min<int64_t>(kDefaultContext, loaded.model->config().max_positions))) {
+        sequence_(std::move(sequence)) {
     generation_.sampling = sampling;
     generation_.max_tokens = options.max_tokens;
     generation_.stop_tokens = stop_tokens(format_, tokenizer);
@@ -112,21 +111,21 @@ class Conversation {
     const std::size_t reused = reuse_cache(prompt);
     Output output(format_, *tokenizer_, options_->hide_reasoning);
     SUBBYTE_TRY(const GenerateStats stats,
-                generate(*loaded_->model, *loaded_->execution, cache_,
+                generate(*loaded_->model, *loaded_->backend, sequence_,
                          std::span(prompt).subspan(reused), generation_, [&](TokenId id) {
                            output.push(id);
                            cached_.push_back(id);
                            return std::ferror(stdout) == 0;
                          }));
     output.finish();
-    cached_.resize(cache_.size());
+    cached_.resize(sequence_.length());
     messages_.push_back({ChatRole::kAssistant, output.answer()});
     stats_ = stats;
     return {};
   }
 
   void report() const {
-    if (stats_) print_statistics(*loaded_, cache_, *stats_);
+    if (stats_) print_statistics(*loaded_, sequence_.pool(), *stats_);
   }
 
  private:
@@ -146,7 +145,7 @@ class Conversation {
       const auto segments = render_chat(format_, messages_, chat_options());
       SUBBYTE_TRY(auto prompt, encode_segments(*tokenizer_, segments));
       const auto first = messages_.begin() + (messages_[0].role == ChatRole::kSystem ? 1 : 0);
-      const bool fits = std::ssize(prompt) < cache_.capacity();
+      const bool fits = std::ssize(prompt) < sequence_.max_length();
       if (fits || std::distance(first, messages_.end()) < 3) return prompt;
       std::fputs("(context full: the oldest question and answer are forgotten)\n", stderr);
       messages_.erase(first, first + 2);
@@ -161,7 +160,7 @@ class Conversation {
            cached_[common] == prompt[common]) {
       ++common;
     }
-    cache_.truncate(static_cast<int64_t>(common));
+    sequence_.truncate(static_cast<int64_t>(common));
     cached_ = prompt;
     return common;
   }
@@ -170,7 +169,7 @@ class Conversation {
   const Tokenizer* tokenizer_;
   const Options* options_;
   ChatFormat format_;
-  KvCache cache_;
+  Sequence sequence_;
   std::vector<TokenId> cached_;  // the tokens whose keys and values the cache holds
   std::vector<ChatMessage> messages_;
   GenerateOptions generation_;
@@ -182,7 +181,11 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
   SUBBYTE_TRY(const SamplingOptions sampling, options.sampling.resolve(loaded.directory));
   SUBBYTE_CHECK(check_context(loaded.model->config(), options.context.value_or(1)));
-  Conversation conversation(loaded, tokenizer, options, sampling);
+  const int64_t context = options.context.value_or(
+      std::min<int64_t>(kDefaultContext, loaded.model->config().max_positions));
+  SUBBYTE_TRY(KvPool pool, loaded.model->make_kv_pool(*loaded.backend,
+                                                      kKvTypes.at(options.kv_cache_type), context));
+  Conversation conversation(loaded, tokenizer, options, sampling, Sequence(pool, context));
   if (options.prompt) {
     SUBBYTE_CHECK(conversation.say(*options.prompt));
     conversation.report();
@@ -225,6 +228,7 @@ void add_chat(CLI::App& app, Invocation& invocation) {
   command->add_option("-c,--ctx-size", options->context, "positions of the context (4096)")
       ->check(CLI::Range(int64_t{16}, int64_t{1} << 26));
   add_head_bits(*command, options->head_bits);
+  add_kv_cache_type(*command, options->kv_cache_type);
   options->sampling.add_to(*command);
   command->callback([options, &invocation] {
     invocation.run = [options, &invocation] { return run(invocation, *options); };

@@ -44,6 +44,17 @@ Result<bool> pin_threads(const Invocation& invocation) {
   return Error{"usage.pin", fmt::format("SUBBYTE_PIN must be 0 or 1, found \"{}\"", value)};
 }
 
+Result<std::unique_ptr<Backend>> create_backend(const Invocation& invocation) {
+  SUBBYTE_TRY(const int threads, thread_count(invocation));
+  SUBBYTE_TRY(const bool pin, pin_threads(invocation));
+  const char* isa = std::getenv("SUBBYTE_ISA");
+  return make_backend({.num_threads = threads,
+                       .pin_threads = pin,
+                       .isa = isa == nullptr ? "" : isa,
+                       .activations = kActivations.at(invocation.activations),
+                       .batch_invariant = invocation.batch_invariant});
+}
+
 }  // namespace
 
 CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& summary,
@@ -56,6 +67,14 @@ CLI::App* add_command(CLI::App& app, const std::string& name, const std::string&
 void add_head_bits(CLI::App& command, int& bits) {
   command.add_option("--head-bits", bits, "quantize embedding and head to 4 or 8 bits; 16: as is")
       ->check(CLI::IsMember({4, 8, 16}))
+      ->capture_default_str();
+}
+
+void add_kv_cache_type(CLI::App& command, std::string& type) {
+  command
+      .add_option("--kv-cache-type", type,
+                  "what the key-value cache is stored as: f32, f16 or bf16")
+      ->check(CLI::IsMember(kKvTypes))
       ->capture_default_str();
 }
 
@@ -87,15 +106,10 @@ void Progress::update_bytes(uint64_t done, uint64_t total) {
                      static_cast<double>(total) / 1e6, rate / 1e6));
 }
 
-Result<std::unique_ptr<Execution>> create_execution(const Invocation& invocation) {
+Result<std::unique_ptr<Executor>> create_host(const Invocation& invocation) {
   SUBBYTE_TRY(const int threads, thread_count(invocation));
   SUBBYTE_TRY(const bool pin, pin_threads(invocation));
-  const char* isa = std::getenv("SUBBYTE_ISA");
-  return Execution::create({.num_threads = threads,
-                            .isa = isa == nullptr ? "" : isa,
-                            .pin_threads = pin,
-                            .precision = kActivations.at(invocation.activations),
-                            .batch_invariant = invocation.batch_invariant});
+  return make_host(threads, pin);
 }
 
 Result<LoadedModel> load(const Invocation& invocation, const std::string& name, int head_bits) {
@@ -103,12 +117,12 @@ Result<LoadedModel> load(const Invocation& invocation, const std::string& name, 
   LoadedModel loaded;
   SUBBYTE_TRY(const std::filesystem::path path, find_model(name));
   loaded.directory = model_directory(path);
-  SUBBYTE_TRY(loaded.execution, create_execution(invocation));
+  SUBBYTE_TRY(loaded.backend, create_backend(invocation));
   Progress progress(invocation, "loading");
   LoadOptions options;
   options.head_bits = head_bits;
   options.progress = [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); };
-  SUBBYTE_TRY(loaded.model, load_model(path, *loaded.execution, options));
+  SUBBYTE_TRY(loaded.model, load_model(path, *loaded.backend, options));
   loaded.load_seconds = now() - start;
   return loaded;
 }

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "devices/devices.h"
 #include "engine/sampler.h"
 #include "models/model.h"
 #include "text/tokenizer.h"
@@ -60,20 +61,25 @@ class Progress {
 /// Everything that a command with a model needs.
 struct LoadedModel {
   std::filesystem::path directory;  // of tokenizer.json and generation_config.json
-  std::unique_ptr<Execution> execution;
+  std::unique_ptr<Backend> backend;
   std::unique_ptr<Model> model;
   double load_seconds = 0;
 };
 
 /// The values of --activations.
-inline const std::map<std::string, cpu::Precision> kActivations = {{"f32", cpu::Precision::kF32},
-                                                                   {"bf16", cpu::Precision::kBF16},
-                                                                   {"int8", cpu::Precision::kInt8}};
+inline const std::map<std::string, Activations> kActivations = {
+    {"f32", Activations::kF32}, {"bf16", Activations::kBF16}, {"int8", Activations::kInt8}};
 
-/// Threads from --threads or SUBBYTE_THREADS, pinned by --pin or SUBBYTE_PIN, kernels from
-/// SUBBYTE_ISA.
-Result<std::unique_ptr<Execution>> create_execution(const Invocation& invocation);
-/// `head_bits` as LoadOptions has it.
+/// The values of --kv-cache-type.
+inline const std::map<std::string, KvType> kKvTypes = {
+    {"f32", KvType::kF32}, {"f16", KvType::kF16}, {"bf16", KvType::kBF16}};
+
+/// The option --kv-cache-type.
+void add_kv_cache_type(CLI::App& command, std::string& type);
+
+/// Threads from --threads or SUBBYTE_THREADS, pinned by --pin or SUBBYTE_PIN.
+Result<std::unique_ptr<Executor>> create_host(const Invocation& invocation);
+/// `head_bits` as LoadOptions has it. Threads as above, kernels from SUBBYTE_ISA.
 Result<LoadedModel> load(const Invocation& invocation, const std::string& name, int head_bits);
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
 

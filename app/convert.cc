@@ -64,12 +64,12 @@ bool may_be_rounded(const Error& error) {
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto source, find_model(options.source));
-  SUBBYTE_TRY(const auto execution, create_execution(invocation));
+  SUBBYTE_TRY(const auto host, create_host(invocation));
   const auto start = std::chrono::steady_clock::now();
   Result<ConvertReport> converted = [&] {
     Progress progress(invocation, "converting");
     return convert_model(
-        source, options.destination, options.convert, execution->pool(),
+        source, options.destination, options.convert, *host,
         [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); });
   }();
   if (!converted.ok() && !options.convert.allow_lossy && may_be_rounded(converted.error())) {

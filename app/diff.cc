@@ -90,8 +90,8 @@ std::string as_text(const ModelDiff& diff) {
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto first, find_model(options.first));
   SUBBYTE_TRY(const auto second, find_model(options.second));
-  SUBBYTE_TRY(const auto execution, create_execution(invocation));
-  SUBBYTE_TRY(const ModelDiff diff, diff_models(first, second, execution->pool()));
+  SUBBYTE_TRY(const auto host, create_host(invocation));
+  SUBBYTE_TRY(const ModelDiff diff, diff_models(first, second, *host));
   const std::string text = options.json ? as_json(diff) : as_text(diff);
   std::fwrite(text.data(), 1, text.size(), stdout);
   return diff.same_values() ? kOk : kProblemsFound;

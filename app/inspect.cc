@@ -75,8 +75,8 @@ std::string as_table(const Inspection& inspection) {
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto path, find_checkpoint(options.path));
-  SUBBYTE_TRY(const auto execution, create_execution(invocation));
-  SUBBYTE_TRY(const Inspection inspection, inspect(path, execution->pool()));
+  SUBBYTE_TRY(const auto host, create_host(invocation));
+  SUBBYTE_TRY(const Inspection inspection, inspect(path, *host));
   const std::string text = options.json ? as_json(inspection) : as_table(inspection);
   std::fwrite(text.data(), 1, text.size(), stdout);
   return inspection.problems.empty() ? kOk : kProblemsFound;

@@ -4,6 +4,7 @@
 
 #include "app/command.h"
 #include "checkpoints/containers/safetensors.h"
+#include "engine/generate.h"
 
 namespace subbyte::app {
 namespace {
@@ -14,19 +15,20 @@ struct Options {
   std::string ids;
   std::string output;
   bool force = false;
+  std::string kv_cache_type = "f32";
 };
 
 /// The logits are written chunk by chunk: all of them may be larger than the model.
-Status write_logits(const LoadedModel& loaded, std::span<const TokenId> ids,
+Status write_logits(const LoadedModel& loaded, KvType kv_type, std::span<const TokenId> ids,
                     SafetensorsWriter& writer) {
-  const int64_t vocab = loaded.model->config().vocab_size;
-  KvCache cache(loaded.model->config(), std::ssize(ids));
-  std::vector<float> logits;
-  for (std::size_t begin = 0; begin < ids.size(); begin += Model::kChunk) {
-    const auto chunk = ids.subspan(begin, std::min<std::size_t>(Model::kChunk, ids.size() - begin));
-    logits.resize(chunk.size() * vocab);
-    SUBBYTE_CHECK(loaded.model->forward(*loaded.execution, chunk, cache, logits));
-    SUBBYTE_CHECK(writer.append(std::as_bytes(std::span(logits))));
+  SUBBYTE_TRY(KvPool pool, loaded.model->make_kv_pool(*loaded.backend, kv_type, std::ssize(ids)));
+  Sequence sequence(pool, std::ssize(ids));
+  Logits logits;
+  for (int64_t begin = 0; begin < std::ssize(ids); begin += kPromptChunk) {
+    const int64_t count = std::min(kPromptChunk, std::ssize(ids) - begin);
+    const Part part = {&sequence, ids.subspan(begin, count), count};
+    SUBBYTE_CHECK(loaded.model->forward(*loaded.backend, {{&part, 1}}, logits));
+    SUBBYTE_CHECK(writer.append(std::as_bytes(std::span(logits.values))));
   }
   return writer.commit();
 }
@@ -39,7 +41,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(SafetensorsWriter writer,
               SafetensorsWriter::create(options.output, options.force,
                                         {{"logits", DType::kF32, {ids.size(), vocab}}}, {}));
-  SUBBYTE_CHECK(write_logits(loaded, ids, writer));
+  SUBBYTE_CHECK(write_logits(loaded, kKvTypes.at(options.kv_cache_type), ids, writer));
   return kOk;
 }
 
@@ -57,6 +59,7 @@ void add_logits(CLI::App& app, Invocation& invocation) {
   command->add_option("-o,--out", options->output, "the file to write")->required();
   command->add_flag("--force", options->force, "replace the file if it is there");
   add_head_bits(*command, options->head_bits);
+  add_kv_cache_type(*command, options->kv_cache_type);
   command->callback([options, &invocation] {
     invocation.run = [options, &invocation] { return run(invocation, *options); };
   });

@@ -16,6 +16,7 @@ struct Options {
   std::string file;
   int64_t window = 512;
   bool json = false;
+  std::string kv_cache_type = "f32";
 };
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
@@ -26,8 +27,8 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_CHECK(check_context(loaded.model->config(), options.window));
   Result<Perplexity> measured = [&] {
     Progress progress(invocation, "perplexity");
-    return perplexity(*loaded.model, *loaded.execution, tokens, options.window,
-                      [&](int64_t done, int64_t total, double value) {
+    return perplexity(*loaded.model, *loaded.backend, kKvTypes.at(options.kv_cache_type), tokens,
+                      options.window, [&](int64_t done, int64_t total, double value) {
                         progress.update(done, total, fmt::format("{:.3f}", value));
                       });
   }();
@@ -65,6 +66,7 @@ void add_perplexity(CLI::App& app, Invocation& invocation) {
       ->capture_default_str();
   command->add_flag("--json", options->json, "print one JSON object");
   add_head_bits(*command, options->head_bits);
+  add_kv_cache_type(*command, options->kv_cache_type);
   command->callback([options, &invocation] {
     invocation.run = [options, &invocation] { return run(invocation, *options); };
   });

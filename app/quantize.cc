@@ -24,12 +24,12 @@ struct Options {
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto source, find_model(options.source));
-  SUBBYTE_TRY(const auto execution, create_execution(invocation));
+  SUBBYTE_TRY(const auto host, create_host(invocation));
   const auto start = std::chrono::steady_clock::now();
   Result<QuantizeReport> quantized = [&] {
     Progress progress(invocation, "quantizing");
     return quantize_model(
-        source, options.destination, options.quantize, execution->pool(),
+        source, options.destination, options.quantize, *host,
         [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); });
   }();
   SUBBYTE_TRY(const QuantizeReport report, std::move(quantized));

@@ -7,6 +7,7 @@
 #include "app/command.h"
 #include "app/statistics.h"
 #include "engine/generate.h"
+#include "engine/stop_strings.h"
 
 namespace subbyte::app {
 namespace {
@@ -18,6 +19,7 @@ struct Options {
   std::string file;
   int64_t max_tokens = 128;
   int64_t context = 0;
+  std::string kv_cache_type = "f32";
   bool special = false;
   bool ignore_eos = false;
   std::vector<std::string> stops;
@@ -56,7 +58,9 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
     if (const auto id = tokenizer.find(stop)) generation.stop_tokens.push_back(*id);
   }
   SUBBYTE_TRY(const int64_t context, context_size(options, config, std::ssize(prompt)));
-  KvCache cache(config, context);
+  SUBBYTE_TRY(KvPool pool, loaded.model->make_kv_pool(*loaded.backend,
+                                                      kKvTypes.at(options.kv_cache_type), context));
+  Sequence sequence(pool, context);
 
   StreamDecoder decoder(tokenizer, /*skip_special=*/true);
   StopStrings stops(options.stops);
@@ -67,13 +71,13 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   show(text);
   SUBBYTE_TRY(
       const GenerateStats stats,
-      generate(*loaded.model, *loaded.execution, cache, prompt, generation, [&](int32_t token) {
+      generate(*loaded.model, *loaded.backend, sequence, prompt, generation, [&](int32_t token) {
         show(stops.push(decoder.push(token)));
         return !stops.stopped() && std::ferror(stdout) == 0;
       }));
   show(stops.push(decoder.finish()) + stops.finish());
   show("\n");
-  print_statistics(loaded, cache, stats);
+  print_statistics(loaded, pool, stats);
   return kOk;
 }
 
@@ -100,8 +104,9 @@ void add_run(CLI::App& app, Invocation& invocation) {
   command->add_option("--stop", options->stops, "end when this text appears (repeatable)")
       ->allow_extra_args(false);
   command->add_flag("--special", options->special, "recognise special tokens in the prompt");
-  command->add_flag("--ignore-eos", options->ignore_eos, "go on behind an end-of-text token");
+  command->add_flag("--ignore-eos", options->ignore_eos, "go on after an end-of-text token");
   add_head_bits(*command, options->head_bits);
+  add_kv_cache_type(*command, options->kv_cache_type);
   options->sampling.add_to(*command);
   command->callback([options, &invocation] {
     invocation.run = [options, &invocation] { return run(invocation, *options); };

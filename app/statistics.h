@@ -1,5 +1,5 @@
 #pragma once
-// The report behind a generation, on stderr.
+// The report after a generation, on stderr.
 
 #include "app/command.h"
 #include "engine/generate.h"
@@ -9,6 +9,6 @@ namespace subbyte::app {
 /// Tokens per second of prefill and decode, bytes that a token reads, and what share of the read
 /// bandwidth of this machine that is. The bandwidth is measured now, on the weights themselves,
 /// when they are well beyond the caches; else it is left out, since it would be a cache's.
-void print_statistics(const LoadedModel& loaded, const KvCache& cache, const GenerateStats& stats);
+void print_statistics(const LoadedModel& loaded, const KvPool& pool, const GenerateStats& stats);
 
 }  // namespace subbyte::app

@@ -21,12 +21,12 @@ struct Options {
 };
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
-  SUBBYTE_TRY(const auto execution, create_execution(invocation));
+  SUBBYTE_TRY(const auto host, create_host(invocation));
   const auto start = std::chrono::steady_clock::now();
   uint64_t bytes = 0;
   const Status written = [&] {
     Progress progress(invocation, "writing");
-    return synthesize(options.destination, options.synth, execution->pool(),
+    return synthesize(options.destination, options.synth, *host,
                       [&](uint64_t done, uint64_t total) {
                         bytes = total;
                         progress.update_bytes(done, total);

@@ -105,7 +105,7 @@ std::string as_text(const VerifyReport& report, const Options& options) {
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto path, find_checkpoint(options.path));
-  SUBBYTE_TRY(const auto execution, create_execution(invocation));
+  SUBBYTE_TRY(const auto host, create_host(invocation));
   Result<VerifyReport> verified = [&] {
     Progress progress(invocation, "verifying");
     VerifyOptions verify_options;
@@ -113,7 +113,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
     verify_options.progress = [&](uint64_t done, uint64_t total) {
       progress.update_bytes(done, total);
     };
-    return verify(path, verify_options, execution->pool());
+    return verify(path, verify_options, *host);
   }();
   SUBBYTE_TRY(const VerifyReport report, std::move(verified));
   const std::string text = options.json ? as_json(report) : as_text(report, options);

@@ -23,12 +23,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
+const std::map<std::string, KvType> kKvTypes = {
+    {"f32", KvType::kF32}, {"f16", KvType::kF16}, {"bf16", KvType::kBF16}};
+
 struct Arguments {
   std::string suite = "cpu";
   std::string folder = "build/bench-models";
   std::string only;
   std::string isa;
   std::string activations = "f32";
+  std::string kv_cache_type = "f32";
   bool pin = false;
   ModelRun run;
 
@@ -40,6 +44,15 @@ struct Arguments {
             .isa = isa,
             .pin_threads = pin,
             .precision = kNames.at(activations)};
+  }
+
+  DeviceOptions device() const {
+    static const std::map<std::string, Activations> kNames = {
+        {"f32", Activations::kF32}, {"bf16", Activations::kBF16}, {"int8", Activations::kInt8}};
+    return {.num_threads = run.threads,
+            .pin_threads = pin,
+            .isa = isa,
+            .activations = kNames.at(activations)};
   }
 };
 
@@ -136,7 +149,8 @@ Status run_models(const Arguments& arguments) {
     if (!arguments.only.empty() && subject.name.find(arguments.only) == std::string::npos) continue;
     SUBBYTE_CHECK(make(subject.directory, subject.synth));
     ModelRun run = arguments.run;
-    run.execution = arguments.execution();
+    run.device = arguments.device();
+    run.kv_type = kKvTypes.at(arguments.kv_cache_type);
     run.directory = subject.directory;
     run.head_bits = subject.head_bits;
     SUBBYTE_TRY(const ModelFigures figures, measure_model(run));
@@ -217,6 +231,9 @@ int main(int argc, char** argv) {
       ->envname("SUBBYTE_ISA");
   app.add_option("--activations", arguments.activations, "as for subbyte run")
       ->check(CLI::IsMember({"f32", "bf16", "int8"}))
+      ->capture_default_str();
+  app.add_option("--kv-cache-type", arguments.kv_cache_type, "as for subbyte run")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
       ->capture_default_str();
   app.add_flag("--pin", arguments.pin, "keep each thread on a processor of its own");
   app.add_option("-t,--threads", run.threads, "0: all processors")->capture_default_str();

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "ops/execution.h"
+#include "cpu_backend/execution.h"
 
 namespace subbyte::bench {
 

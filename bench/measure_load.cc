@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoints/containers/tensor_source.h"
+#include "devices/devices.h"
 #include "models/model.h"
 
 namespace subbyte::bench {
@@ -55,19 +56,19 @@ struct Times {
 };
 
 /// The bytes that are repacked, as they lie in the files.
-std::vector<const Tensor*> repacked_tensors(const TensorSource& tensors) {
-  std::vector<const Tensor*> result;
+std::vector<const FileTensor*> repacked_tensors(const TensorSource& tensors) {
+  std::vector<const FileTensor*> result;
   for (const auto& [name, tensor] : tensors.tensors()) {
     if (is_repacked(name)) result.push_back(&tensor);
   }
   return result;
 }
 
-Status run_round(const LoadRun& run, Execution& execution, LoadFigures& figures, Times& times) {
+Status run_round(const LoadRun& run, Backend& backend, LoadFigures& figures, Times& times) {
   const double before = process_bytes("VmRSS:");
   reset_peak();
   const double start = now();
-  SUBBYTE_TRY(const auto model, load_model(run.directory, execution));
+  SUBBYTE_TRY(const auto model, load_model(run.directory, backend));
   times.load.push_back(now() - start);
   figures.allocated_bytes = static_cast<double>(model->weight_bytes()) - figures.mapped_bytes;
   figures.resident_bytes = std::max(figures.resident_bytes, process_bytes("VmHWM:") - before);
@@ -81,10 +82,10 @@ double time_copy(std::byte* to, const std::byte* from, int64_t size, Executor& e
   return now() - start;
 }
 
-double time_file_copy(const std::vector<const Tensor*>& tensors, Executor& executor) {
+double time_file_copy(const std::vector<const FileTensor*>& tensors, Executor& executor) {
   const double start = now();
   std::vector<std::shared_ptr<std::byte[]>> copies;
-  for (const Tensor* tensor : tensors) {
+  for (const FileTensor* tensor : tensors) {
     copies.push_back(allocate_bytes(tensor->bytes.size()));
     copy(copies.back().get(), tensor->bytes.data(), std::ssize(tensor->bytes), executor);
     tensor->file->release(tensor->bytes);
@@ -98,11 +99,11 @@ Result<LoadFigures> measure_load(const LoadRun& run) {
   LoadFigures figures;
   SUBBYTE_TRY(const TensorSource tensors, TensorSource::open(run.directory));
   const auto repacked = repacked_tensors(tensors);
-  for (const Tensor* tensor : repacked) {
+  for (const FileTensor* tensor : repacked) {
     figures.repacked_bytes += static_cast<double>(tensor->bytes.size());
   }
   figures.mapped_bytes = static_cast<double>(tensors.total_bytes()) - figures.repacked_bytes;
-  SUBBYTE_TRY(const auto execution, Execution::create({.num_threads = run.threads}));
+  SUBBYTE_TRY(const auto backend, make_backend({.num_threads = run.threads}));
   const auto size = static_cast<int64_t>(figures.repacked_bytes);
   const auto from = allocate_bytes(size);
   const auto kept = allocate_bytes(size);
@@ -111,10 +112,10 @@ Result<LoadFigures> measure_load(const LoadRun& run) {
   Times times;
   for (int i = 0; i <= run.rounds; ++i) {
     if (i == 1) times = {};  // the first filled the page cache
-    SUBBYTE_CHECK(run_round(run, *execution, figures, times));
-    times.fresh.push_back(time_copy(nullptr, from.get(), size, execution->pool()));
-    times.warm.push_back(time_copy(kept.get(), from.get(), size, execution->pool()));
-    times.file.push_back(time_file_copy(repacked, execution->pool()));
+    SUBBYTE_CHECK(run_round(run, *backend, figures, times));
+    times.fresh.push_back(time_copy(nullptr, from.get(), size, backend->host()));
+    times.warm.push_back(time_copy(kept.get(), from.get(), size, backend->host()));
+    times.file.push_back(time_file_copy(repacked, backend->host()));
   }
   figures.load_rate = figures.repacked_bytes / median(times.load);
   figures.copy_warm_rate = figures.repacked_bytes / median(times.warm);

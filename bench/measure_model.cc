@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "bench/timing.h"
+#include "engine/generate.h"
 #include "engine/sampler.h"
 #include "kernels/cpu/read_bandwidth.h"
 #include "models/model.h"
@@ -43,23 +44,35 @@ struct Round {
   double decode_seconds = 0;
 };
 
-Result<Round> run_round(const Model& model, Execution& execution, const ModelRun& run,
-                        KvCache& cache) {
+/// Appends tokens in chunks; `logits` is that of the last one.
+Status append(const Model& model, Backend& backend, Sequence& sequence,
+              std::span<const int32_t> tokens, Logits& logits) {
+  for (int64_t begin = 0; begin < std::ssize(tokens); begin += kPromptChunk) {
+    const int64_t count = std::min(kPromptChunk, std::ssize(tokens) - begin);
+    const bool last = begin + count == std::ssize(tokens);
+    const Part part = {&sequence, tokens.subspan(begin, count), last ? 1 : 0};
+    SUBBYTE_CHECK(model.forward(backend, {{&part, 1}}, logits));
+  }
+  return {};
+}
+
+Result<Round> run_round(const Model& model, Backend& backend, const ModelRun& run,
+                        Sequence& sequence) {
   Random random(1);
   const auto vocab = static_cast<uint64_t>(model.config().vocab_size);
   std::vector<int32_t> prompt(run.prompt);
   for (int32_t& token : prompt) token = static_cast<int32_t>(random.below(vocab));
-  std::vector<float> logits(vocab);
-  cache.truncate(0);
+  Logits logits;
+  sequence.truncate(0);
   Round round;
   double start = now();
-  SUBBYTE_CHECK(model.forward(execution, prompt, cache, logits));
+  SUBBYTE_CHECK(append(model, backend, sequence, prompt, logits));
   round.prefill_seconds = now() - start;
   Sampler sampler(SamplingOptions{.temperature = 0});
   start = now();
   for (int i = 0; i < run.decode; ++i) {
-    SUBBYTE_TRY(const int32_t token, sampler.sample(logits, {}));
-    SUBBYTE_CHECK(model.forward(execution, {&token, 1}, cache, logits));
+    SUBBYTE_TRY(const int32_t token, sampler.sample(logits.row(0), {}));
+    SUBBYTE_CHECK(append(model, backend, sequence, {&token, 1}, logits));
   }
   round.decode_seconds = now() - start;
   return round;
@@ -67,13 +80,14 @@ Result<Round> run_round(const Model& model, Execution& execution, const ModelRun
 
 Result<ModelFigures> measure_here(const ModelRun& run) {
   ModelFigures figures;
-  SUBBYTE_TRY(const auto execution, Execution::create(run.execution));
+  SUBBYTE_TRY(const auto backend, make_backend(run.device));
   const double start = now();
-  SUBBYTE_TRY(const auto model,
-              load_model(run.directory, *execution, {.head_bits = run.head_bits}));
+  SUBBYTE_TRY(const auto model, load_model(run.directory, *backend, {.head_bits = run.head_bits}));
   figures.load_seconds = now() - start;
-  KvCache cache(model->config(), run.prompt + run.decode);
-  SUBBYTE_CHECK(run_round(*model, *execution, run, cache));
+  const int64_t capacity = run.prompt + run.decode;
+  SUBBYTE_TRY(KvPool pool, model->make_kv_pool(*backend, run.kv_type, capacity));
+  Sequence sequence(pool, capacity);
+  SUBBYTE_CHECK(run_round(*model, *backend, run, sequence));
   figures.resident_bytes = peak_resident_bytes();  // before the buffer below
 
   const auto buffer = allocate_bytes(kBandwidthBytes);
@@ -81,9 +95,9 @@ Result<ModelFigures> measure_here(const ModelRun& run) {
   std::vector<double> bandwidth, prefill, decode;
   for (int i = 0; i < run.rounds; ++i) {
     bandwidth.push_back(
-        cpu::measure_read_bandwidth({buffer.get(), kBandwidthBytes}, execution->pool(), 1)
+        cpu::measure_read_bandwidth({buffer.get(), kBandwidthBytes}, backend->host(), 1)
             .bytes_per_second);
-    SUBBYTE_TRY(const Round round, run_round(*model, *execution, run, cache));
+    SUBBYTE_TRY(const Round round, run_round(*model, *backend, run, sequence));
     prefill.push_back(run.prompt / round.prefill_seconds);
     decode.push_back(run.decode / round.decode_seconds);
   }
@@ -92,9 +106,9 @@ Result<ModelFigures> measure_here(const ModelRun& run) {
   figures.decode_tokens = median(decode);
   const double positions = run.prompt + run.decode / 2.0;  // that a token sees on average
   figures.bytes_per_token = static_cast<double>(model->bytes_per_token()) +
-                            positions * static_cast<double>(cache.bytes_per_position());
+                            positions * static_cast<double>(pool.bytes_per_position());
   figures.checkpoint_bytes = file_bytes(run.directory);
-  figures.kv_bytes = static_cast<double>(cache.bytes_per_position() * cache.capacity());
+  figures.kv_bytes = static_cast<double>(pool.bytes_per_position() * capacity);
   return figures;
 }
 

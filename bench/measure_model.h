@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "ops/execution.h"
+#include "devices/devices.h"
 
 namespace subbyte::bench {
 
@@ -24,7 +24,8 @@ struct ModelFigures {
 struct ModelRun {
   std::filesystem::path directory;
   int threads = 0;
-  ExecutionOptions execution = {};
+  DeviceOptions device = {};
+  KvType kv_type = KvType::kF32;
   int head_bits = 16;  // as LoadOptions has it
   int rounds = 9;      // bandwidth, prefill and decode alternate this often
   int prompt = 512;    // tokens of the prefill

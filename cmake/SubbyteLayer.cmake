@@ -1,5 +1,5 @@
 # subbyte_layer(<name> [DEPENDS <lower layer>...] [LIBRARIES <external library>...]
-#   [TEST_DEPENDS <lower layer>...])
+#   [HIDDEN_DEPENDS <lower layer>...] [TEST_DEPENDS <lower layer>...])
 #
 # Makes the folder that calls it one layer of the stack:
 #   *.cc            library subbyte_<name>
@@ -10,8 +10,10 @@
 # a header of a layer that is not in DEPENDS is simply not on the include path:
 #
 #   build/include/formats/formats -> src/formats
+#
+# What stands upon a layer sees its DEPENDS, too, but not its HIDDEN_DEPENDS.
 function(subbyte_layer name)
-  cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES;TEST_DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "DEPENDS;HIDDEN_DEPENDS;LIBRARIES;TEST_DEPENDS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
@@ -31,9 +33,13 @@ function(subbyte_layer name)
   add_library(subbyte::${name} ALIAS subbyte_${name})
   target_include_directories(subbyte_${name} ${scope} ${root})
   list(TRANSFORM ARG_DEPENDS PREPEND subbyte::)
+  list(TRANSFORM ARG_HIDDEN_DEPENDS PREPEND subbyte::)
   list(TRANSFORM ARG_TEST_DEPENDS PREPEND subbyte::)
   target_link_libraries(subbyte_${name} ${scope} subbyte_options ${ARG_DEPENDS}
     ${ARG_LIBRARIES})
+  if(ARG_HIDDEN_DEPENDS)
+    target_link_libraries(subbyte_${name} PRIVATE ${ARG_HIDDEN_DEPENDS})
+  endif()
 
   if(SUBBYTE_BUILD_TESTS AND tests)
     subbyte_test(${name}_test ${tests} LIBRARIES subbyte::${name} ${ARG_TEST_DEPENDS})

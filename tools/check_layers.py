@@ -3,7 +3,8 @@
 
 The one source of truth is what the build uses: `subbyte_layer(<name> DEPENDS <layer>...)` in
 src/<name>/CMakeLists.txt, and the `subbyte::<layer>` libraries in app/CMakeLists.txt. Dependencies
-are transitive. Tests of a layer see its TEST_DEPENDS, too. The include path already enforces this for what is compiled; this check also sees
+are transitive, but for HIDDEN_DEPENDS, which only the layer itself sees. Tests of a layer see its
+TEST_DEPENDS, too. The include path already enforces this for what is compiled; this check also sees
 files that a build leaves out, and relative includes, which would slip past the include path.
 
     tools/check_layers.py [--root DIR]    check the tree, print file:line for each bad include
@@ -21,7 +22,7 @@ from pathlib import Path
 SUFFIXES = {".h", ".cc", ".def"}
 TOP = "app"  # the only folder outside src/ that is checked
 TEST_ONLY = {"support", "gtest", "gmock"}  # for *_test.cc; support is tests/support
-KEYWORDS = {"DEPENDS", "LIBRARIES", "TEST_DEPENDS"}
+KEYWORDS = {"DEPENDS", "HIDDEN_DEPENDS", "LIBRARIES", "TEST_DEPENDS"}
 LAYER_CALL = re.compile(r"subbyte_layer\(\s*(\w+)([^)]*)\)")
 LIBRARY = re.compile(r"subbyte::(\w+)")
 DIRECTIVE = re.compile(r"^\s*#\s*include\s*(.*)")
@@ -48,17 +49,26 @@ def keyword_lists(arguments: str) -> dict[str, list[str]]:
     return lists
 
 
-def read_direct_dependencies(root: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Layer -> the layers that its CMakeLists.txt names, for all of it and for its tests alone."""
-    direct: dict[str, list[str]] = {}
-    test_only: dict[str, list[str]] = {}
+class Dependencies:
+    """Layer -> the layers that its CMakeLists.txt names."""
+
+    def __init__(self) -> None:
+        self.direct: dict[str, list[str]] = {}     # seen by what stands upon the layer, too
+        self.hidden: dict[str, list[str]] = {}     # seen by the layer alone
+        self.test_only: dict[str, list[str]] = {}  # seen by its tests alone
+
+
+def read_dependencies(root: Path) -> Dependencies:
+    found = Dependencies()
+    direct = found.direct
     for path in sorted((root / "src").glob("*/CMakeLists.txt")):
         call = LAYER_CALL.search(without_comments(path.read_text()))
         if not call or call[1] != path.parent.name:
             raise Broken(f"{path}: expected subbyte_layer({path.parent.name} ...)")
         lists = keyword_lists(call[2])
         direct[call[1]] = lists["DEPENDS"]
-        test_only[call[1]] = lists["TEST_DEPENDS"]
+        found.hidden[call[1]] = lists["HIDDEN_DEPENDS"]
+        found.test_only[call[1]] = lists["TEST_DEPENDS"]
     if not direct:
         raise Broken(f"{root}/src: no layer found")
     for folder in (root / "src").iterdir():
@@ -67,22 +77,23 @@ def read_direct_dependencies(root: Path) -> tuple[dict[str, list[str]], dict[str
     app = root / TOP / "CMakeLists.txt"
     if app.exists():
         direct[TOP] = sorted(set(LIBRARY.findall(without_comments(app.read_text()))))
-    for layer, names in (*direct.items(), *test_only.items()):
+    for layer, names in (*direct.items(), *found.hidden.items(), *found.test_only.items()):
         for name in names:
             if name not in direct or name == TOP:
                 raise Broken(f"layer {layer} depends on {name}, which is not a layer")
-    return direct, test_only
+    return found
 
 
-def visible_layers(layer: str, direct: dict[str, list[str]],
-                   path: tuple[str, ...] = ()) -> set[str]:
-    """The layer itself and all that it depends on."""
+def visible_layers(layer: str, direct: dict[str, list[str]]) -> set[str]:
+    """The layer itself and all that who stands upon it sees."""
+    return {layer}.union(*(visible_layers(name, direct) for name in direct[layer]))
+
+
+def refuse_circles(layer: str, found: Dependencies, path: tuple[str, ...] = ()) -> None:
     if layer in path:
         raise Broken("layers depend on each other in a circle: " + " -> ".join((*path, layer)))
-    visible = {layer}
-    for name in direct[layer]:
-        visible |= visible_layers(name, direct, (*path, layer))
-    return visible
+    for name in (*found.direct[layer], *found.hidden.get(layer, [])):
+        refuse_circles(name, found, (*path, layer))
 
 
 def check_include(spelling: str, layer: str, visible: set[str], layers: set[str],
@@ -106,12 +117,17 @@ def check_include(spelling: str, layer: str, visible: set[str], layers: set[str]
 
 def check_tree(root: Path) -> list[str]:
     """One line for each bad include."""
-    direct, test_only = read_direct_dependencies(root)
+    found = read_dependencies(root)
+    direct = found.direct
+    for layer in direct:
+        refuse_circles(layer, found)
     problems = []
     for layer in direct:
-        visible = visible_layers(layer, direct)
-        visible_to_tests = visible.union(
-            *(visible_layers(name, direct) for name in test_only.get(layer, [])))
+        def with_more(visible: set[str], more: dict[str, list[str]]) -> set[str]:
+            return visible.union(*(visible_layers(name, direct) for name in more.get(layer, [])))
+
+        visible = with_more(visible_layers(layer, direct), found.hidden)
+        visible_to_tests = with_more(visible, found.test_only)
         folder = root / TOP if layer == TOP else root / "src" / layer
         for path in sorted(folder.rglob("*")):
             if path.suffix not in SUFFIXES:
@@ -121,8 +137,8 @@ def check_tree(root: Path) -> list[str]:
                 directive = DIRECTIVE.match(line)
                 if not directive:
                     continue
-                problem = check_include(directive[1], layer, visible_to_tests if is_test else visible,
-                                        set(direct), is_test)
+                seen = visible_to_tests if is_test else visible
+                problem = check_include(directive[1], layer, seen, set(direct), is_test)
                 if problem:
                     problems.append(f"{path.relative_to(root)}:{number}: {problem}")
     return problems
@@ -132,6 +148,9 @@ def check_tree(root: Path) -> list[str]:
 PLANTS = [
     ("src/formats/planted.h", '#include "engine/engine.h"', "layer formats must not include"),
     ("src/quantize/planted.cc", '#include "checkpoints/a.h"', "layer quantize must not include"),
+    ("src/models/planted.cc", '#include "kernels/cpu/a.h"', "layer models must not include"),
+    ("src/engine/planted.cc", '#include "cpu_backend/a.h"', "layer engine must not include"),
+    ("app/planted.cc", '#include "cpu_backend/execution.h"', "layer app must not include"),
     ("src/base/planted_test.cc", "#  include <json/strict_json.h>", "layer base must not include"),
     ("src/synth/planted.cc", '#include "models/model.h"', "layer synth must not include"),
     ("src/ops/planted.cc", '#include "../text/tokenizer.h"', 'does not read "<layer>/<file>"'),
@@ -146,7 +165,8 @@ def self_test(root: Path) -> list[str]:
     failures = []
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
-        shutil.copytree(root / "src", copy / "src")
+        for folder_of_code in ("src", TOP):
+            shutil.copytree(root / folder_of_code, copy / folder_of_code)
         before = check_tree(copy)
         for file, line, words in PLANTS:
             planted = copy / file

@@ -7,7 +7,7 @@
 
 namespace subbyte {
 
-Result<std::vector<uint32_t>> input_order(const Tensor& g_idx, int64_t cols, int64_t groups,
+Result<std::vector<uint32_t>> input_order(const FileTensor& g_idx, int64_t cols, int64_t groups,
                                           int64_t group_size, const GroupIndexCodes& codes) {
   SUBBYTE_CHECK(require_dtype(g_idx, DType::kI32));
   SUBBYTE_CHECK(require_shape(g_idx, {static_cast<uint64_t>(cols)}));

@@ -20,7 +20,7 @@ struct GroupIndexCodes {
 /// Inputs in the order of their groups, empty when that is their own order. `g_idx` is I32 [cols];
 /// `group_size` 0 means that all inputs share one group. Codes: import.dtype, import.shape and
 /// `codes`.
-Result<std::vector<uint32_t>> input_order(const Tensor& g_idx, int64_t cols, int64_t groups,
+Result<std::vector<uint32_t>> input_order(const FileTensor& g_idx, int64_t cols, int64_t groups,
                                           int64_t group_size, const GroupIndexCodes& codes);
 
 /// Puts the codes of each row, which are in the order of the inputs, into `order`.

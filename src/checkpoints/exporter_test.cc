@@ -81,7 +81,7 @@ void expect_round_trip(const TensorSource& source, const QuantizationConfig& con
     ASSERT_TRUE(exported.ok()) << exported.error().message;
     std::size_t compared = 0;
     for (const ExportedTensor& tensor : *exported) {
-      const Tensor* original = source.find(module + std::string(tensor.suffix));
+      const FileTensor* original = source.find(module + std::string(tensor.suffix));
       ASSERT_NE(original, nullptr) << tensor.suffix;
       EXPECT_EQ(tensor.dtype, original->dtype);
       EXPECT_EQ(tensor.shape, original->shape) << tensor.suffix;
@@ -165,7 +165,7 @@ TEST(exporter, gives_the_experts_of_a_file_that_other_tools_wrote) {
     const auto written = find_exporter("mxfp4")->write_experts(*experts, module, pool);
     ASSERT_TRUE(written.ok()) << written.error().message;
     for (const ExportedTensor& tensor : *written) {
-      const Tensor* original = source->find(module + std::string(tensor.suffix));
+      const FileTensor* original = source->find(module + std::string(tensor.suffix));
       ASSERT_NE(original, nullptr) << tensor.suffix;
       EXPECT_EQ(tensor.shape, original->shape);
       EXPECT_TRUE(std::ranges::equal(tensor.bytes, original->bytes)) << tensor.suffix;

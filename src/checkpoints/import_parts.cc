@@ -34,7 +34,7 @@ BadScales find_bad_scales(const std::byte* scales, int64_t begin, int64_t end, W
   return bad;
 }
 
-BadScales find_bad_scales(const Tensor& scales, int64_t begin, int64_t end) {
+BadScales find_bad_scales(const FileTensor& scales, int64_t begin, int64_t end) {
   const std::byte* data = scales.bytes.data();
   switch (scales.dtype) {
     case DType::kF16:
@@ -47,7 +47,7 @@ BadScales find_bad_scales(const Tensor& scales, int64_t begin, int64_t end) {
 }
 
 /// Refuses bytes with all bits of `nan` set.
-Status refuse_nan_bytes(const Tensor& scales, std::byte nan) {
+Status refuse_nan_bytes(const FileTensor& scales, std::byte nan) {
   const auto is_nan = [nan](std::byte scale) { return (scale & nan) == nan; };
   const auto first = std::ranges::find_if(scales.bytes, is_nan);
   if (first == scales.bytes.end()) return {};
@@ -64,33 +64,33 @@ int64_t groups_for(int64_t group_size, int64_t cols) {
 
 }  // namespace
 
-Error tensor_error(std::string_view code, const Tensor& tensor, std::string_view what) {
+Error tensor_error(std::string_view code, const FileTensor& tensor, std::string_view what) {
   return {code,
           fmt::format("{}: tensor '{}': {}", tensor.file->path().string(), tensor.name, what)};
 }
 
-Result<const Tensor*> require_tensor(const TensorSource& tensors, std::string_view module,
-                                     std::string_view suffix) {
+Result<const FileTensor*> require_tensor(const TensorSource& tensors, std::string_view module,
+                                         std::string_view suffix) {
   const std::string name = fmt::format("{}{}", module, suffix);
-  if (const Tensor* tensor = tensors.find(name)) return tensor;
+  if (const FileTensor* tensor = tensors.find(name)) return tensor;
   return Error{"import.missing", fmt::format("tensor '{}' is missing from the checkpoint", name)};
 }
 
-Status require_dtype(const Tensor& tensor, DType expected) {
+Status require_dtype(const FileTensor& tensor, DType expected) {
   if (tensor.dtype == expected) return {};
   return tensor_error(
       "import.dtype", tensor,
       fmt::format("expected dtype {}, found {}", name(expected), name(tensor.dtype)));
 }
 
-Status require_shape(const Tensor& tensor, const Shape& expected) {
+Status require_shape(const FileTensor& tensor, const Shape& expected) {
   if (tensor.shape == expected) return {};
   return tensor_error(
       "import.shape", tensor,
       fmt::format("expected shape {}, found {}", to_string(expected), to_string(tensor.shape)));
 }
 
-Status require_rank(const Tensor& tensor, std::size_t rank) {
+Status require_rank(const FileTensor& tensor, std::size_t rank) {
   if (tensor.shape.size() == rank && std::ranges::find(tensor.shape, 0u) == tensor.shape.end()) {
     return {};
   }
@@ -99,7 +99,7 @@ Status require_rank(const Tensor& tensor, std::size_t rank) {
                                   to_string(tensor.shape)));
 }
 
-Status require_float(const Tensor& tensor) {
+Status require_float(const FileTensor& tensor) {
   if (float_format(tensor.dtype) != Format::kNone) return {};
   return tensor_error("import.dtype", tensor,
                       fmt::format("expected dtype F16, BF16 or F32, found {}", name(tensor.dtype)));
@@ -118,7 +118,7 @@ Format float_format(DType dtype) {
   }
 }
 
-Status check_scales(const Tensor& scales, Executor& pool) {
+Status check_scales(const FileTensor& scales, Executor& pool) {
   const auto row = static_cast<int64_t>(scales.shape[1]);
   const auto count = static_cast<int64_t>(scales.shape[0]) * row;
   std::vector<BadScales> found(pool.size());  // of shares in the order of their numbers
@@ -136,15 +136,15 @@ Status check_scales(const Tensor& scales, Executor& pool) {
                                   bad.count, count, bad.first / row, bad.first % row));
 }
 
-Status check_e8m0_scales(const Tensor& scales) {
+Status check_e8m0_scales(const FileTensor& scales) {
   return refuse_nan_bytes(scales, std::byte{0xFF});
 }
 
-Status check_e4m3_scales(const Tensor& scales) {
+Status check_e4m3_scales(const FileTensor& scales) {
   return refuse_nan_bytes(scales, std::byte{0x7F});
 }
 
-std::span<const std::byte> aligned_bytes(const Tensor& tensor,
+std::span<const std::byte> aligned_bytes(const FileTensor& tensor,
                                          std::vector<std::shared_ptr<const void>>& owners) {
   const std::size_t width = bits(tensor.dtype) / 8;
   if (reinterpret_cast<uintptr_t>(tensor.bytes.data()) % width == 0) {
@@ -157,7 +157,7 @@ std::span<const std::byte> aligned_bytes(const Tensor& tensor,
   return {copy.get(), tensor.bytes.size()};
 }
 
-Result<std::shared_ptr<std::byte[]>> transpose_scales(const Tensor& scales, Executor& pool) {
+Result<std::shared_ptr<std::byte[]>> transpose_scales(const FileTensor& scales, Executor& pool) {
   SUBBYTE_CHECK(require_float(scales));
   SUBBYTE_CHECK(check_scales(scales, pool));
   auto transposed = allocate_bytes(scales.bytes.size());
@@ -198,7 +198,7 @@ Status check_config(const ImportContext& context, std::string_view module,
   return {};
 }
 
-Result<int64_t> group_size_of(const ImportContext& context, const Tensor& scales, int64_t cols,
+Result<int64_t> group_size_of(const ImportContext& context, const FileTensor& scales, int64_t cols,
                               int64_t groups) {
   if (groups == 1) return 0;
   // An override may name a size that gives as many groups and does not divide the inputs.

@@ -10,27 +10,27 @@
 namespace subbyte {
 
 /// "FILE: tensor 'NAME': WHAT".
-Error tensor_error(std::string_view code, const Tensor& tensor, std::string_view what);
+Error tensor_error(std::string_view code, const FileTensor& tensor, std::string_view what);
 
 /// Code import.missing when absent.
-Result<const Tensor*> require_tensor(const TensorSource& tensors, std::string_view module,
-                                     std::string_view suffix);
+Result<const FileTensor*> require_tensor(const TensorSource& tensors, std::string_view module,
+                                         std::string_view suffix);
 
 /// Code import.dtype / import.shape, naming both.
-Status require_dtype(const Tensor& tensor, DType expected);
-Status require_shape(const Tensor& tensor, const Shape& expected);
-Status require_rank(const Tensor& tensor, std::size_t rank);
+Status require_dtype(const FileTensor& tensor, DType expected);
+Status require_shape(const FileTensor& tensor, const Shape& expected);
+Status require_rank(const FileTensor& tensor, std::size_t rank);
 /// F16, BF16 or F32; code import.dtype.
-Status require_float(const Tensor& tensor);
+Status require_float(const FileTensor& tensor);
 
 /// Word `index` of a tensor of 32-bit integers, which may lie at any address.
-inline uint32_t load_u32(const Tensor& tensor, std::size_t index) {
+inline uint32_t load_u32(const FileTensor& tensor, std::size_t index) {
   uint32_t word = 0;
   __builtin_memcpy(&word, tensor.bytes.data() + 4 * index, 4);
   return word;
 }
 
-inline float load_f32(const Tensor& tensor, std::size_t index) {
+inline float load_f32(const FileTensor& tensor, std::size_t index) {
   float value = 0;
   __builtin_memcpy(&value, tensor.bytes.data() + 4 * index, 4);
   return value;
@@ -41,20 +41,20 @@ Format float_format(DType dtype);
 
 /// Refuses NaN and infinity in scales of F16, BF16 or F32 with two dimensions (code
 /// import.scale_not_finite) and says how many there are.
-Status check_scales(const Tensor& scales, Executor& pool);
+Status check_scales(const FileTensor& scales, Executor& pool);
 
 /// Refuse NaN in scales of one byte (code import.scale_not_finite).
-Status check_e8m0_scales(const Tensor& scales);
-Status check_e4m3_scales(const Tensor& scales);
+Status check_e8m0_scales(const FileTensor& scales);
+Status check_e4m3_scales(const FileTensor& scales);
 
 /// The bytes of a tensor where they lie, or a copy when that address does not fit its elements.
 /// What keeps them alive is added to `owners`.
-std::span<const std::byte> aligned_bytes(const Tensor& tensor,
+std::span<const std::byte> aligned_bytes(const FileTensor& tensor,
                                          std::vector<std::shared_ptr<const void>>& owners);
 
 /// Scales stored [groups][rows] as canonical [rows][groups]; F16, BF16 or F32 stay what they are.
 /// Codes of require_float and check_scales.
-Result<std::shared_ptr<std::byte[]>> transpose_scales(const Tensor& scales, Executor& pool);
+Result<std::shared_ptr<std::byte[]>> transpose_scales(const FileTensor& scales, Executor& pool);
 
 /// Checks that the config names the method whose layout the tensors of `module` have (code
 /// import.config).
@@ -69,7 +69,7 @@ Status check_config(const ImportContext& context, std::string_view module,
 /// Inputs per scale as WeightFormat has it: 0 when one scale serves the whole row. Needs
 /// check_config first. Code import.shape when no size in the config, nor an even division, gives
 /// that many groups.
-Result<int64_t> group_size_of(const ImportContext& context, const Tensor& scales, int64_t cols,
+Result<int64_t> group_size_of(const ImportContext& context, const FileTensor& scales, int64_t cols,
                               int64_t groups);
 
 }  // namespace subbyte

@@ -47,7 +47,7 @@ float load_float(const std::byte* bytes, Format format) {
 
 uint64_t ModuleInfo::bytes() const {
   uint64_t sum = 0;
-  for (const Tensor* tensor : tensors) sum += tensor->bytes.size();
+  for (const FileTensor* tensor : tensors) sum += tensor->bytes.size();
   return sum;
 }
 
@@ -84,7 +84,7 @@ Result<Matrix> import_matrix(const ImportContext& context, std::string_view modu
 
 Result<std::vector<float>> import_vector(const TensorSource& tensors, std::string_view name,
                                          const Shape& shape) {
-  SUBBYTE_TRY(const Tensor* tensor, require_tensor(tensors, name, ""));
+  SUBBYTE_TRY(const FileTensor* tensor, require_tensor(tensors, name, ""));
   const Format format = float_format(tensor->dtype);
   if (format == Format::kNone) {
     return tensor_error(

@@ -31,7 +31,7 @@ struct ModuleInfo {
   int64_t rows = 0;  // N, outputs (of each expert)
   int64_t cols = 0;  // K, inputs
   bool act_order = false;
-  std::vector<const Tensor*> tensors;
+  std::vector<const FileTensor*> tensors;
 
   uint64_t bytes() const;  // in the file
 };

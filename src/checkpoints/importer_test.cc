@@ -81,7 +81,7 @@ TEST_F(Importers, each_takes_its_own_tensors_and_all_of_them) {
         const auto info = importer->describe(context(), module);
         names += info.ok() ? std::string(info->importer) : std::string(info.error().code);
         if (!info.ok()) break;
-        for (const Tensor* part : info->tensors) used.insert(part->name);
+        for (const FileTensor* part : info->tensors) used.insert(part->name);
       }
     }
     return names + (used.size() == tensors.size() ? "" : " and others");

@@ -5,7 +5,8 @@
 namespace subbyte {
 namespace {
 
-bool starts_module(const ImportContext& context, const Importer& importer, const Tensor& tensor) {
+bool starts_module(const ImportContext& context, const Importer& importer,
+                   const FileTensor& tensor) {
   if (!tensor.name.ends_with(importer.anchor)) return false;
   // Many tensors are named ".weight"; unless an importer says so they are no matrices.
   const bool matrix = importer.anchor != ".weight" || tensor.shape.size() == 2;
@@ -26,7 +27,7 @@ std::vector<FoundModule> find_modules(const ImportContext& context) {
       auto info = importer->describe(context, module);
       const bool understood = info.ok();
       if (understood) {
-        for (const Tensor* part : info->tensors) used.insert(part->name);
+        for (const FileTensor* part : info->tensors) used.insert(part->name);
       }
       modules.push_back({std::move(module), std::move(info)});
       if (!understood) break;

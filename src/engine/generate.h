@@ -1,23 +1,16 @@
 #pragma once
-// The loop: prefill a prompt, then decode token after token.
+// The loop for one request: prefill a prompt, then decode token after token.
 
 #include <functional>
 #include <span>
-#include <string>
-#include <vector>
 
-#include "engine/sampler.h"
+#include "engine/generation.h"
 #include "models/model.h"
 
 namespace subbyte {
 
-struct GenerateOptions {
-  SamplingOptions sampling;
-  int64_t max_tokens = -1;           // -1: until the context is full
-  std::vector<int32_t> stop_tokens;  // end the generation and are not handed out
-};
-
-enum class StopReason : uint8_t { kStopToken, kLength, kContextFull, kCaller };
+/// Tokens of a prompt that one step computes.
+inline constexpr int64_t kPromptChunk = 128;
 
 struct GenerateStats {
   int64_t prompt_tokens = 0;
@@ -33,29 +26,11 @@ struct GenerateStats {
 /// Called with each token; false ends the generation.
 using OnToken = std::function<bool(int32_t token)>;
 
-/// Appends `prompt` (at least one token) and what follows to the cache. Every token that was
-/// handed out is in the cache afterwards except the last one.
+/// Appends `prompt` (at least one token) and what follows to the sequence. Every token that was
+/// handed out is in it afterwards except the last one.
 /// Codes: generate.empty_prompt, those of Model::forward and Sampler::sample.
-Result<GenerateStats> generate(const Model& model, Execution& execution, KvCache& cache,
+Result<GenerateStats> generate(const Model& model, Backend& backend, Sequence& sequence,
                                std::span<const int32_t> prompt, const GenerateOptions& options,
                                const OnToken& on_token);
-
-/// Cuts a stream of text at that of several stop strings which is complete first. Text that may be
-/// the beginning of one is held back until it is clear.
-class StopStrings {
- public:
-  explicit StopStrings(std::vector<std::string> stops) : stops_(std::move(stops)) {}
-
-  /// Text that may be shown now. After a stop string was found, stopped() and nothing more.
-  std::string push(std::string_view text);
-  /// What is still held back when the stream ends.
-  std::string finish();
-  bool stopped() const { return stopped_; }
-
- private:
-  std::vector<std::string> stops_;
-  std::string held_;
-  bool stopped_ = false;
-};
 
 }  // namespace subbyte

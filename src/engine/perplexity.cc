@@ -6,6 +6,8 @@
 #include <cmath>
 #include <vector>
 
+#include "engine/generate.h"
+
 namespace subbyte {
 namespace {
 
@@ -19,7 +21,7 @@ double negative_log_likelihood(std::span<const float> logits, int32_t target) {
 
 }  // namespace
 
-Result<Perplexity> perplexity(const Model& model, Execution& execution,
+Result<Perplexity> perplexity(const Model& model, Backend& backend, KvType kv_type,
                               std::span<const int32_t> tokens, int64_t window,
                               const std::function<void(int64_t, int64_t, double)>& progress) {
   if (tokens.size() < 2) {
@@ -31,27 +33,21 @@ Result<Perplexity> perplexity(const Model& model, Execution& execution,
         fmt::format("a window of {} tokens predicts nothing: expected at least 2", window)};
   }
   const auto count = static_cast<int64_t>(tokens.size());
-  const int64_t vocab = model.config().vocab_size;
   // All at once: a token is looked up as a target one chunk before the model sees it.
-  for (const int32_t token : tokens) {
-    if (token < 0 || token >= vocab) {
-      return Error{"model.token_range",
-                   fmt::format("token {} is outside the vocabulary [0, {})", token, vocab)};
-    }
-  }
+  SUBBYTE_CHECK(model.check_tokens(tokens));
   Perplexity result;
-  KvCache cache(model.config(), window);
-  std::vector<float> logits;
+  SUBBYTE_TRY(KvPool pool, model.make_kv_pool(backend, kv_type, window));
+  Sequence sequence(pool, window);
+  Logits logits;
   for (int64_t begin = 0; begin + 1 < count; begin += window) {
     const int64_t end = std::min(begin + window, count);
-    cache.truncate(0);
-    for (int64_t first = begin; first < end; first += Model::kChunk) {
-      const int64_t chunk = std::min(Model::kChunk, end - first);
-      logits.resize(chunk * vocab);
-      SUBBYTE_CHECK(model.forward(execution, tokens.subspan(first, chunk), cache, logits));
+    sequence.truncate(0);
+    for (int64_t first = begin; first < end; first += kPromptChunk) {
+      const int64_t chunk = std::min(kPromptChunk, end - first);
+      const Part part = {&sequence, tokens.subspan(first, chunk), chunk};
+      SUBBYTE_CHECK(model.forward(backend, {{&part, 1}}, logits));
       for (int64_t i = 0; i < chunk && first + i + 1 < end; ++i) {
-        result.nats += negative_log_likelihood(std::span(logits).subspan(i * vocab, vocab),
-                                               tokens[first + i + 1]);
+        result.nats += negative_log_likelihood(logits.row(i), tokens[first + i + 1]);
         ++result.scored;
       }
     }

@@ -1,6 +1,7 @@
 // Against the reference logits of a golden, in double precision.
 
 #include "engine/perplexity.h"
+#include "support/test_context.h"
 
 #include <gtest/gtest.h>
 
@@ -13,14 +14,11 @@
 namespace subbyte {
 namespace {
 
-class PerplexityTest : public testing::Test {
+class PerplexityTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto directory = std::filesystem::path(SUBBYTE_TEST_DATA) / "goldens" / "qwen3-bf16";
-    auto execution = Execution::create({.num_threads = 2});
-    ASSERT_TRUE(execution.ok());
-    execution_ = std::move(execution).value();
-    auto model = load_model(directory, *execution_);
+    auto model = load_model(directory, *backend_);
     ASSERT_TRUE(model.ok()) << model.error().message;
     model_ = std::move(model).value();
     auto source = TensorSource::open(directory / "reference.safetensors");
@@ -32,7 +30,7 @@ class PerplexityTest : public testing::Test {
 
   template <typename T>
   static std::vector<T> read(const TensorSource& source, std::string_view name) {
-    const Tensor* tensor = source.find(name);
+    const FileTensor* tensor = source.find(name);
     std::vector<T> values(tensor->bytes.size() / sizeof(T));
     std::memcpy(values.data(), tensor->bytes.data(), tensor->bytes.size());
     return values;
@@ -46,14 +44,14 @@ class PerplexityTest : public testing::Test {
   }
 
   Result<Perplexity> run(std::span<const int32_t> tokens, int64_t window) {
-    return perplexity(*model_, *execution_, tokens, window);
+    return perplexity(*model_, *backend_, KvType::kF32, tokens, window);
   }
   std::string code(std::span<const int32_t> tokens, int64_t window) {
     const auto result = run(tokens, window);
     return result.ok() ? "" : std::string(result.error().code);
   }
 
-  std::unique_ptr<Execution> execution_;
+  std::unique_ptr<Backend> backend_ = testing::make_test_backend(2);
   std::unique_ptr<Model> model_;
   std::vector<int32_t> ids_;
   std::vector<float> logits_;
@@ -98,11 +96,11 @@ TEST_F(PerplexityTest, long_windows_are_worked_off_in_chunks) {
   ASSERT_TRUE(result.ok()) << result.error().message;
   EXPECT_EQ(result->scored, 299);
   // One token after the other, through the same cache.
-  KvCache cache(model_->config(), 300);
-  std::vector<float> logits(512);
+  testing::TestContext context(*model_, *backend_, 300);
   double sum = 0;
   for (int i = 0; i < 299; ++i) {
-    ASSERT_TRUE(model_->forward(*execution_, {&tokens[i], 1}, cache, logits).ok());
+    const std::vector<float> logits = context.forward({&tokens[i], 1});
+    ASSERT_EQ(logits.size(), 512u);
     double total = 0;
     for (const float logit : logits) total += std::exp(double(logit));
     sum += std::log(total) - logits[tokens[i + 1]];
@@ -113,12 +111,12 @@ TEST_F(PerplexityTest, long_windows_are_worked_off_in_chunks) {
 TEST_F(PerplexityTest, reports_progress) {
   std::vector<int64_t> done;
   double last = 0;
-  const auto result =
-      perplexity(*model_, *execution_, ids_, 16, [&](int64_t tokens, int64_t all, double so_far) {
-        done.push_back(tokens);
-        EXPECT_EQ(all, 40);
-        last = so_far;
-      });
+  const auto result = perplexity(*model_, *backend_, KvType::kF32, ids_, 16,
+                                 [&](int64_t tokens, int64_t all, double so_far) {
+                                   done.push_back(tokens);
+                                   EXPECT_EQ(all, 40);
+                                   last = so_far;
+                                 });
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(done, (std::vector<int64_t>{16, 32, 40}));
   EXPECT_EQ(last, result->per_token);

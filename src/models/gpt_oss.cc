@@ -6,10 +6,6 @@
 
 #include "models/model_family.h"
 #include "models/self_attention.h"
-#include "ops/embedding.h"
-#include "ops/linear.h"
-#include "ops/moe.h"
-#include "ops/norm.h"
 
 namespace subbyte {
 namespace {
@@ -17,12 +13,11 @@ namespace {
 constexpr float kSwigluAlpha = 1.702f;
 
 struct Layer {
-  std::vector<float> input_norm;  // [hidden]
+  Norm input_norm;
   SelfAttention attention;
-  std::vector<float> post_attention_norm;  // [hidden]
-  Linear router;                           // [experts][hidden]
-  ExpertLinears gate_up;                   // of [2 * intermediate][hidden]
-  ExpertLinears down;                      // of [hidden][intermediate]
+  Norm post_attention_norm;
+  Weight router;  // [experts][hidden]
+  Experts experts;
 };
 
 class GptOss : public Model {
@@ -39,16 +34,15 @@ class GptOss : public Model {
       SUBBYTE_CHECK(load_attention(loader, prefix, layers_.back()));
       SUBBYTE_CHECK(load_experts(loader, prefix, layers_.back()));
     }
-    SUBBYTE_TRY(final_norm_, loader.vector("model.norm.weight", config_.hidden_size));
+    SUBBYTE_TRY(final_norm_, loader.norm("model.norm.weight", config_));
     SUBBYTE_TRY(head_, loader.head(config_, embedding_));
     return {};
   }
 
  private:
   Status load_attention(WeightLoader& loader, const std::string& prefix, Layer& layer) const {
-    const int64_t hidden = config_.hidden_size;
     const std::string name = prefix + "self_attn.";
-    SUBBYTE_TRY(layer.input_norm, loader.vector(prefix + "input_layernorm.weight", hidden));
+    SUBBYTE_TRY(layer.input_norm, loader.norm(prefix + "input_layernorm.weight", config_));
     SUBBYTE_TRY(layer.attention, load_projections(loader, name, config_, Bias::kRequired));
     SUBBYTE_TRY(layer.attention.sinks, loader.vector(name + "sinks", config_.num_heads));
     return {};
@@ -61,56 +55,48 @@ class GptOss : public Model {
     const int64_t used = config_.experts_per_token;
     const std::string name = prefix + "mlp.experts.";
     SUBBYTE_TRY(layer.post_attention_norm,
-                loader.vector(prefix + "post_attention_layernorm.weight", hidden));
+                loader.norm(prefix + "post_attention_layernorm.weight", config_));
     SUBBYTE_TRY(layer.router,
                 loader.linear(prefix + "mlp.router", experts, hidden, Bias::kRequired));
-    SUBBYTE_TRY(layer.gate_up,
+    ExpertMatrices matrices;
+    SUBBYTE_TRY(auto gate_up,
                 loader.alternating_experts(name + "gate_up_proj", name + "gate_proj",
                                            name + "up_proj", {experts, 2 * inner, hidden, used}));
-    SUBBYTE_TRY(layer.down, loader.experts(name + "down_proj", {experts, hidden, inner, used}));
+    SUBBYTE_TRY(auto down, loader.experts(name + "down_proj", {experts, hidden, inner, used}));
+    matrices.gate_up = std::move(gate_up.matrices);
+    matrices.gate_up_bias = std::move(gate_up.bias);
+    matrices.down = std::move(down.matrices);
+    matrices.down_bias = std::move(down.bias);
+    matrices.top_k = used;
+    matrices.alpha = kSwigluAlpha;
+    matrices.limit = config_.swiglu_limit;
+    SUBBYTE_TRY(layer.experts, loader.upload(name, std::move(matrices)));
     return {};
   }
 
-  Norm norm(std::span<const float> weight) const {
-    return {weight, config_.rms_norm_eps, NormOrder::kScaleThenRound, ActivationType::kF32};
-  }
-
-  void run_layers(Execution& execution, std::span<const int32_t> tokens, KvCache& cache,
-                  std::span<float> x) const override {
-    embed(x, tokens, embedding_.view);
-    const int64_t num_tokens = std::ssize(tokens);
-    Workspace work(execution, config_, rope_, num_tokens, cache.size(), 0);
-    std::vector<float> logits(num_tokens * config_.num_experts);
-    std::vector<Route> routes(num_tokens * config_.experts_per_token);
+  void run(Backend& backend) const override {
+    const Tensor x = backend.tensor(config_.hidden_size);
+    const Tensor h = backend.tensor(config_.hidden_size);
+    const Tensor delta = backend.tensor(config_.hidden_size);
+    const Tensor router_logits = backend.tensor(config_.num_experts);
+    const AttentionTensors attention(backend, config_);
+    backend.embed(x, embedding_);
     for (int64_t i = 0; i < config_.num_layers; ++i) {
       const Layer& layer = layers_[i];
-      work.start_block(execution, x, norm(layer.input_norm));
-      run_self_attention(execution, layer.attention, config_.rms_norm_eps, config_, i, cache, work);
-      work.start_block(execution, x, norm(layer.post_attention_norm));
-      exact_linear(execution, logits, work.h, num_tokens, layer.router.matrix.view,
-                   layer.router.bias);
-      route_top_k(routes, logits, config_.num_experts, config_.experts_per_token);
-      mixture_of_experts(execution, work.delta, work.h, routes, config_.experts_per_token,
-                         {layer.gate_up.matrices, layer.gate_up.bias, layer.down.matrices,
-                          layer.down.bias, kSwigluAlpha, config_.swiglu_limit});
+      backend.add_norm(h, x, i == 0 ? Tensor{} : delta, layer.input_norm);
+      run_self_attention(backend, layer.attention, rope_, config_, i, attention, delta, h);
+      backend.add_norm(h, x, delta, layer.post_attention_norm);
+      backend.exact_linear(router_logits, h, layer.router);
+      backend.experts(delta, h, router_logits, layer.experts);
     }
-    work.finish(execution, x);
-  }
-
-  void run_head(Execution& execution, std::span<float> logits,
-                std::span<const float> hidden) const override {
-    float* buffer = execution.floats(Execution::Slot::kModel, static_cast<int64_t>(hidden.size()));
-    const std::span<float> h(buffer, hidden.size());
-    rms_norm(execution, h, hidden, norm(final_norm_));
-    linear(execution, logits, h, static_cast<int64_t>(hidden.size()) / config_.hidden_size,
-           head_.matrix.view);
+    backend.logits(x, delta, final_norm_, head_);
   }
 
   Rope rope_;
-  Matrix embedding_;  // [vocabulary][hidden]
+  Weight embedding_;  // [vocabulary][hidden]
   std::vector<Layer> layers_;
-  std::vector<float> final_norm_;
-  Linear head_;
+  Norm final_norm_;
+  Weight head_;
 };
 
 Result<std::unique_ptr<Model>> load(const ModelConfig& config, WeightLoader& loader) {

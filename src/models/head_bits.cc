@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "ops/embedding.h"
+#include "matrix/float_rows.h"
 #include "quantize/round_to_nearest.h"
 
 namespace subbyte {
@@ -21,7 +21,7 @@ Status check_head_bits(int bits) {
                fmt::format("expected 4, 8 or 16 bits for embedding and head, found {}", bits)};
 }
 
-Result<Matrix> quantize_table(const Matrix& table, const Tensor& tensor, int bits,
+Result<Matrix> quantize_table(const Matrix& table, const FileTensor& tensor, int bits,
                               Executor& executor) {
   const MatrixView& view = table.view;
   int64_t group = bits == 4 ? kGroupOf4Bits : kGroupOf8Bits;
@@ -34,9 +34,9 @@ Result<Matrix> quantize_table(const Matrix& table, const Tensor& tensor, int bit
   }
   const int64_t row_bytes = view.row_bytes();
   const int64_t rows_at_once = std::max<int64_t>(1, kReleaseBytes / row_bytes);
+  const FloatRows rows(view);
   const auto read_row = [&](int64_t row, float* out) {
-    const auto id = static_cast<int32_t>(row);
-    embed({out, static_cast<std::size_t>(view.cols)}, {&id, 1}, view);
+    rows.row(row, out);
     // What this thread has read is not needed any more. At the first row of a share it is another
     // thread's: then that one reads it again, from the cache of the system.
     if ((row + 1) % rows_at_once != 0) return;

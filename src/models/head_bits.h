@@ -22,7 +22,7 @@ Status check_head_bits(int bits);
 /// columns.
 /// Codes: model.head_bits where no group of at least 8 does, and those of quantize_min_max;
 /// messages name the tensor.
-Result<Matrix> quantize_table(const Matrix& table, const Tensor& tensor, int bits,
+Result<Matrix> quantize_table(const Matrix& table, const FileTensor& tensor, int bits,
                               Executor& executor);
 
 }  // namespace subbyte

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <vector>
 
 #include "models/head_bits.h"
 #include "models/model_family.h"
@@ -38,39 +40,55 @@ std::string family_names() {
   return names;
 }
 
-Status Model::forward(Execution& execution, std::span<const int32_t> tokens, KvCache& cache,
-                      std::span<float> logits) const {
-  for (const int32_t token : tokens) {
-    if (token < 0 || token >= config_.vocab_size) {
-      return Error{"model.token_range", fmt::format("token {} is outside the vocabulary [0, {})",
-                                                    token, config_.vocab_size)};
+Status Model::check(const Batch& batch) const {
+  if (batch.parts.empty()) return Error{"batch.parts", "a batch of no sequences"};
+  std::vector<const Sequence*> seen;
+  for (const Part& part : batch.parts) {
+    const auto tokens = std::ssize(part.tokens);
+    if (part.sequence == nullptr || tokens == 0 || part.num_logits < 0 ||
+        part.num_logits > tokens || &part.sequence->pool() != &batch.parts[0].sequence->pool()) {
+      return Error{
+          "batch.parts",
+          fmt::format("part {}: expected a sequence of the pool of the others, at least one "
+                      "token and 0 to {} logits, found {}",
+                      std::ssize(seen), tokens, part.num_logits)};
     }
-  }
-  const auto count = static_cast<int64_t>(tokens.size());
-  if (count > cache.capacity() - cache.size()) {
-    return Error{"model.context_full",
-                 fmt::format("{} tokens do not fit into the context: {} of {} positions are used",
-                             count, cache.size(), cache.capacity())};
-  }
-  const int64_t wanted = static_cast<int64_t>(logits.size()) / config_.vocab_size;
-  std::vector<float> hidden;
-  for (int64_t begin = 0; begin < count; begin += kChunk) {
-    const int64_t end = std::min(begin + kChunk, count);
-    hidden.resize((end - begin) * config_.hidden_size);
-    run_layers(execution, tokens.subspan(begin, end - begin), cache, hidden);
-    cache.advance(end - begin);
-    const int64_t first =
-        std::max(begin, count - wanted);  // first token whose logits are asked for
-    if (first >= end) continue;
-    run_head(execution,
-             logits.subspan((first - (count - wanted)) * config_.vocab_size,
-                            (end - first) * config_.vocab_size),
-             std::span(hidden).subspan((first - begin) * config_.hidden_size));
+    if (std::ranges::find(seen, part.sequence) != seen.end()) {
+      return Error{"batch.parts", "a sequence stands in two parts of a batch"};
+    }
+    seen.push_back(part.sequence);
+    SUBBYTE_CHECK(check_tokens(part.tokens));
   }
   return {};
 }
 
-Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Execution& execution,
+Status Model::check_tokens(std::span<const int32_t> tokens) const {
+  for (const int32_t token : tokens) {
+    if (token >= 0 && token < config_.vocab_size) continue;
+    return Error{"model.token_range", fmt::format("token {} is outside the vocabulary [0, {})",
+                                                  token, config_.vocab_size)};
+  }
+  return {};
+}
+
+Status Model::forward(Backend& backend, const Batch& batch, Logits& logits) const {
+  SUBBYTE_CHECK(check(batch));
+  for (const Part& part : batch.parts) {
+    SUBBYTE_CHECK(part.sequence->reserve(std::ssize(part.tokens)));
+  }
+  backend.begin(batch);
+  run(backend);
+  SUBBYTE_CHECK(backend.finish(logits));
+  for (const Part& part : batch.parts) part.sequence->advance(std::ssize(part.tokens));
+  return {};
+}
+
+Result<KvPool> Model::make_kv_pool(Backend& backend, KvType type, int64_t positions) const {
+  const KvShape shape = {config_.num_layers, config_.num_kv_heads, config_.head_dim, type};
+  return backend.make_kv_pool(shape, kv_pages(positions));
+}
+
+Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Backend& backend,
                                           const LoadOptions& options) {
   SUBBYTE_CHECK(check_head_bits(options.head_bits));
   SUBBYTE_TRY(const ModelConfig config, read_model_config(path));
@@ -78,7 +96,7 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Exe
   SUBBYTE_TRY(const json::Object object, file.object());
   SUBBYTE_TRY(const QuantizationConfig quantization, read_quantization_config(object, path));
   SUBBYTE_TRY(const TensorSource tensors, TensorSource::open(path));
-  WeightLoader loader({tensors, quantization, execution.pool()}, execution, options);
+  WeightLoader loader({tensors, quantization, backend.host()}, backend, options);
   SUBBYTE_TRY(auto model, find_family(config.model_type)->load(config, loader));
   SUBBYTE_CHECK(loader.finish(*model));
   return model;

@@ -7,9 +7,8 @@
 #include <memory>
 #include <span>
 
-#include "models/kv_cache.h"
 #include "models/model_config.h"
-#include "ops/execution.h"
+#include "ops/backend.h"
 
 namespace subbyte {
 
@@ -19,42 +18,44 @@ class Model {
 
   const ModelConfig& config() const { return config_; }
 
-  /// Runs `tokens` behind what is in the cache and writes the logits of the last
-  /// logits.size() / vocab_size of them, [n][vocab_size]; that may be none. Long inputs are worked
-  /// off in chunks of kChunk tokens.
-  /// Codes: model.token_range, model.context_full; nothing has happened then.
-  Status forward(Execution& execution, std::span<const int32_t> tokens, KvCache& cache,
-                 std::span<float> logits) const;
+  /// One step on the backend that the model was loaded with: appends the tokens of each part to its
+  /// sequence, and gives the logits that the parts ask for. The sequences have pages of one pool
+  /// and are different ones.
+  /// Codes: batch.parts (none, one without tokens, one with more logits than tokens, a sequence
+  /// twice, two pools), model.token_range, those of Sequence::reserve and of the backend. The
+  /// sequences are as long as before then.
+  Status forward(Backend& backend, const Batch& batch, Logits& logits) const;
+
+  /// Code model.token_range unless all are in the vocabulary.
+  Status check_tokens(std::span<const int32_t> tokens) const;
+
+  /// A pool for caches of `type` with room for at least `positions` positions of one sequence. Code
+  /// kv.memory.
+  Result<KvPool> make_kv_pool(Backend& backend, KvType type, int64_t positions) const;
 
   /// Bytes of weights that decoding one token reads (of experts: those that one token uses).
   int64_t bytes_per_token() const { return bytes_per_token_; }
   /// Bytes of all weights.
   int64_t weight_bytes() const { return weight_bytes_; }
-  /// The largest run of weight bytes in memory, to measure the read bandwidth on.
-  std::span<const std::byte> largest_weights() const { return largest_weights_; }
-
-  static constexpr int64_t kChunk = 128;
+  /// The largest one, to measure the read bandwidth on.
+  const Weight& largest_weight() const { return largest_weight_; }
 
  protected:
   explicit Model(const ModelConfig& config) : config_(config) {}
 
-  /// Runs at most kChunk tokens at the positions behind cache.size() and leaves the last hidden
-  /// states, before the final norm, in `hidden` [tokens][hidden_size]. Stores keys and values but
-  /// does not advance the cache.
-  virtual void run_layers(Execution& execution, std::span<const int32_t> tokens, KvCache& cache,
-                          std::span<float> hidden) const = 0;
-  /// Final norm and head: logits [n][vocab_size] from hidden [n][hidden_size].
-  virtual void run_head(Execution& execution, std::span<float> logits,
-                        std::span<const float> hidden) const = 0;
+  /// The operations of a step, between begin() and finish().
+  virtual void run(Backend& backend) const = 0;
 
   ModelConfig config_;
 
  private:
   friend class WeightLoader;  // fills these while it loads
 
+  Status check(const Batch& batch) const;
+
   int64_t bytes_per_token_ = 0;
   int64_t weight_bytes_ = 0;
-  std::span<const std::byte> largest_weights_;
+  Weight largest_weight_;
 };
 
 /// Called while loading with the bytes read so far and in all.
@@ -68,10 +69,11 @@ struct LoadOptions {
 };
 
 /// Opens a model directory or a model file of OrinMLLM: its config says which model, the tensors
-/// are imported and checked against it. Codes: those of read_model_config, TensorSource and the
-/// importers; model.unsupported for other model types, model.weight_shape when a tensor disagrees
-/// with config.json, model.head_bits for bits that there are not.
-Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Execution& execution,
+/// are imported, checked against it and put into the memory of `backend`. Codes: those of
+/// read_model_config, TensorSource, the importers and Backend::upload; model.unsupported for other
+/// model types, model.weight_shape when a tensor disagrees with config.json, model.head_bits for
+/// bits that there are not.
+Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Backend& backend,
                                           const LoadOptions& options = {});
 
 }  // namespace subbyte

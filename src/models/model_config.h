@@ -45,9 +45,9 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-/// Reads the config of a model directory or of a model file (checkpoints/config/config_file.h) and, where
-/// it is there, generation_config.json.
-/// Codes: config.* (model_type, rope, range, ...), json.*, file.*, orin.*.
+/// Reads the config of a model directory or of a model file (checkpoints/config/config_file.h) and,
+/// where it is there, generation_config.json. Codes: config.* (model_type, rope, range, ...),
+/// json.*, file.*, orin.*.
 Result<ModelConfig> read_model_config(const std::filesystem::path& model);
 
 /// The same from a parsed config.json, without generation_config.json.

@@ -9,10 +9,16 @@
 #include "matrix/alternate_rows.h"
 #include "matrix/zero_points.h"
 #include "models/head_bits.h"
-#include "ops/linear.h"
 
 namespace subbyte {
 namespace {
+
+/// The result with the name of the module in front of what it says.
+template <class T>
+Result<T> naming(std::string_view module, Result<T> result) {
+  if (result.ok()) return result;
+  return Error{result.error().code, fmt::format("'{}': {}", module, result.error().message)};
+}
 
 /// Of the bytes of an expert that a token reads, in the mean.
 double share_of(const ExpertShape& shape) {
@@ -26,26 +32,18 @@ bool is_ignored_tensor(std::string_view name) {
          name.ends_with(".v_scale");
 }
 
-WeightLoader::WeightLoader(const ImportContext& context, const Execution& execution,
+WeightLoader::WeightLoader(const ImportContext& context, Backend& backend,
                            const LoadOptions& options)
-    : context_(context), execution_(&execution), options_(options) {}
+    : context_(context), backend_(&backend), options_(options) {}
 
-Status WeightLoader::check(std::string_view module, const MatrixView& view, int64_t rows,
-                           int64_t cols) const {
-  if (view.rows != rows || view.cols != cols) {
-    return Error{"model.weight_shape",
-                 fmt::format("'{}' has {} outputs and {} inputs, config.json asks for {} and {}",
-                             module, view.rows, view.cols, rows, cols)};
-  }
-  const Status supported = check_linear(*execution_, view);
-  if (supported.ok()) return {};
-  return Error{supported.error().code, fmt::format("'{}': {}", module, supported.error().message)};
+void WeightLoader::count(int64_t bytes, double share) {
+  weight_bytes_ += bytes;
+  bytes_per_token_ += static_cast<double>(bytes) * share;
 }
 
-void WeightLoader::count(const MatrixView& view, double share) {
-  weight_bytes_ += view.bytes();
-  bytes_per_token_ += static_cast<double>(view.bytes()) * share;
-  if (view.codes.size() > largest_.size()) largest_ = view.codes;
+void WeightLoader::count(const Weight& weight, double share) {
+  count(weight.bytes, share);
+  if (weight.bytes > largest_.bytes) largest_ = weight;
 }
 
 void WeightLoader::report(uint64_t bytes) {
@@ -53,24 +51,62 @@ void WeightLoader::report(uint64_t bytes) {
   if (options_.progress) options_.progress(read_bytes_, context_.tensors.total_bytes());
 }
 
-Result<Linear> WeightLoader::linear(std::string_view module, int64_t rows, int64_t cols,
+Status WeightLoader::check_shape(std::string_view module, const MatrixView& view, int64_t rows,
+                                 int64_t cols) {
+  if (view.rows == rows && view.cols == cols) return {};
+  return Error{"model.weight_shape",
+               fmt::format("'{}' has {} outputs and {} inputs, config.json asks for {} and {}",
+                           module, view.rows, view.cols, rows, cols)};
+}
+
+Result<Weight> WeightLoader::upload(std::string_view module, Matrix matrix,
+                                    std::vector<float> bias) {
+  return naming(module, backend_->upload(std::move(matrix), std::move(bias)));
+}
+
+Result<Experts> WeightLoader::upload(std::string_view where, ExpertMatrices experts) {
+  return naming(where, backend_->upload(std::move(experts)));
+}
+
+Status WeightLoader::take_bias(std::string_view module, int64_t rows, Bias bias,
+                               std::vector<float>& to) {
+  if (bias == Bias::kNone) return refuse_bias(module);
+  SUBBYTE_TRY(const auto values, numbers(fmt::format("{}.bias", module), rows));
+  to.insert(to.end(), values.begin(), values.end());
+  return {};
+}
+
+Result<Weight> WeightLoader::linear(std::string_view module, int64_t rows, int64_t cols,
                                     Bias bias) {
-  Linear linear;
-  SUBBYTE_TRY(linear.matrix, matrix(module, rows, cols));
-  if (bias == Bias::kRequired) {
-    SUBBYTE_TRY(linear.bias, vector(fmt::format("{}.bias", module), rows));
-  } else {
-    SUBBYTE_CHECK(refuse_bias(module));
+  SUBBYTE_TRY(Matrix found, matrix(module, rows, cols));
+  std::vector<float> values;
+  SUBBYTE_CHECK(take_bias(module, rows, bias, values));
+  SUBBYTE_TRY(Weight weight, upload(module, std::move(found), std::move(values)));
+  count(weight, 1.0);
+  return weight;
+}
+
+Result<Weight> WeightLoader::joined(const std::vector<JoinedModule>& modules, int64_t cols,
+                                    Bias bias) {
+  std::vector<Matrix> matrices;
+  std::vector<float> values;
+  for (const JoinedModule& module : modules) {
+    SUBBYTE_TRY(Matrix found, matrix(module.name, module.rows, cols));
+    matrices.push_back(std::move(found));
+    SUBBYTE_CHECK(take_bias(module.name, module.rows, bias, values));
   }
-  count(linear.matrix.view, 1.0);
-  return linear;
+  SUBBYTE_TRY(Weight weight,
+              naming(modules.front().name,
+                     backend_->upload_joined(std::move(matrices), std::move(values))));
+  count(weight, 1.0);
+  return weight;
 }
 
 Result<Matrix> WeightLoader::matrix(std::string_view module, int64_t rows, int64_t cols) {
   SUBBYTE_TRY(const ModuleInfo info, use_module(module));
   SUBBYTE_TRY(auto imported, import_matrix(context_, module));
   Matrix matrix = with_zero_points(std::move(imported));
-  SUBBYTE_CHECK(check(module, matrix.view, rows, cols));
+  SUBBYTE_CHECK(check_shape(module, matrix.view, rows, cols));
   report(info.bytes());
   return matrix;
 }
@@ -87,7 +123,7 @@ Result<ExpertLinears> WeightLoader::experts(std::string_view module, const Exper
   } else {
     SUBBYTE_TRY(linears.matrices, stack(module, shape));
   }
-  for (const Matrix& matrix : linears.matrices) count(matrix.view, share_of(shape));
+  for (const Matrix& matrix : linears.matrices) count(matrix.view.bytes(), share_of(shape));
   SUBBYTE_TRY(linears.bias, expert_bias(module, shape));
   return linears;
 }
@@ -111,11 +147,11 @@ Result<ExpertLinears> WeightLoader::alternating_experts(std::string_view module,
       return Error{both.error().code,
                    fmt::format("'{}', '{}': {}", names[0], names[1], both.error().message)};
     }
-    count(both->view, share_of(shape));
+    count(both->view.bytes(), share_of(shape));
     linears.matrices.push_back(std::move(both).value());
     if (has_stack_bias) continue;
-    SUBBYTE_TRY(const auto first_bias, vector(names[0] + ".bias", rows));
-    SUBBYTE_TRY(const auto second_bias, vector(names[1] + ".bias", rows));
+    SUBBYTE_TRY(const auto first_bias, numbers(names[0] + ".bias", rows));
+    SUBBYTE_TRY(const auto second_bias, numbers(names[1] + ".bias", rows));
     for (int64_t i = 0; i < rows; ++i) {
       linears.bias.push_back(first_bias[i]);
       linears.bias.push_back(second_bias[i]);
@@ -132,7 +168,7 @@ Result<std::vector<Matrix>> WeightLoader::stack(std::string_view module, const E
                                                    module, matrices.size(), shape.experts)};
   }
   for (const Matrix& matrix : matrices) {
-    SUBBYTE_CHECK(check(module, matrix.view, shape.rows, shape.cols));
+    SUBBYTE_CHECK(check_shape(module, matrix.view, shape.rows, shape.cols));
   }
   report(info.bytes());
   return matrices;
@@ -143,16 +179,16 @@ Result<std::vector<float>> WeightLoader::expert_bias(std::string_view module,
   const std::string name = fmt::format("{}_bias", module);
   const bool apart = context_.tensors.find(name) == nullptr &&
                      context_.tensors.find(expert_name(module, 0) + ".bias") != nullptr;
-  if (!apart) return matrix_as_vector(name, shape.experts, shape.rows);
+  if (!apart) return matrix_as_numbers(name, shape.experts, shape.rows);
   std::vector<float> bias;
   for (int64_t e = 0; e < shape.experts; ++e) {
-    SUBBYTE_TRY(const auto one, vector(expert_name(module, e) + ".bias", shape.rows));
+    SUBBYTE_TRY(const auto one, numbers(expert_name(module, e) + ".bias", shape.rows));
     bias.insert(bias.end(), one.begin(), one.end());
   }
   return bias;
 }
 
-Result<Matrix> WeightLoader::table(std::string_view module, int64_t rows, int64_t cols) {
+Result<Weight> WeightLoader::table(std::string_view module, int64_t rows, int64_t cols) {
   SUBBYTE_TRY(Matrix found, matrix(module, rows, cols));
   if (!is_dense(found.view.format)) {
     return Error{"model.unsupported",
@@ -160,29 +196,37 @@ Result<Matrix> WeightLoader::table(std::string_view module, int64_t rows, int64_
   }
   SUBBYTE_TRY(const ModuleInfo info, describe_module(context_, module));
   table_ = info.tensors.front();
-  SUBBYTE_TRY(Matrix table, with_head_bits(std::move(found), module));
-  count(table.view, 0.0);
+  SUBBYTE_TRY(Matrix quantized, with_head_bits(std::move(found), module));
+  SUBBYTE_TRY(Weight table, upload(module, std::move(quantized)));
+  count(table, 0.0);
   return table;
 }
 
 Result<Matrix> WeightLoader::with_head_bits(Matrix matrix, std::string_view module) {
   if (options_.head_bits == 16 || !is_dense(matrix.view.format)) return matrix;
   SUBBYTE_TRY(const ModuleInfo info, describe_module(context_, module));
-  SUBBYTE_TRY(Matrix quantized,
-              quantize_table(matrix, *info.tensors.front(), options_.head_bits, context_.pool));
-  SUBBYTE_CHECK(check(module, quantized.view, matrix.view.rows, matrix.view.cols));
-  return quantized;
+  return quantize_table(matrix, *info.tensors.front(), options_.head_bits, context_.pool);
 }
 
-Result<std::vector<float>> WeightLoader::vector(std::string_view name, int64_t size) {
+Result<std::vector<float>> WeightLoader::numbers(std::string_view name, int64_t size) {
   SUBBYTE_TRY(auto values, import_vector(context_.tensors, name, {static_cast<uint64_t>(size)}));
   used_tensors_.insert(std::string(name));
   report(context_.tensors.find(name)->bytes.size());
   return values;
 }
 
-Result<std::vector<float>> WeightLoader::matrix_as_vector(std::string_view name, int64_t rows,
-                                                          int64_t cols) {
+Result<Vector> WeightLoader::vector(std::string_view name, int64_t size) {
+  SUBBYTE_TRY(auto values, numbers(name, size));
+  return naming(name, backend_->upload(std::move(values)));
+}
+
+Result<Norm> WeightLoader::norm(std::string_view name, const ModelConfig& config) {
+  SUBBYTE_TRY(Vector weight, vector(name, config.hidden_size));
+  return Norm{std::move(weight), config.rms_norm_eps};
+}
+
+Result<std::vector<float>> WeightLoader::matrix_as_numbers(std::string_view name, int64_t rows,
+                                                           int64_t cols) {
   SUBBYTE_TRY(auto values,
               import_vector(context_.tensors, name,
                             {static_cast<uint64_t>(rows), static_cast<uint64_t>(cols)}));
@@ -191,20 +235,19 @@ Result<std::vector<float>> WeightLoader::matrix_as_vector(std::string_view name,
   return values;
 }
 
-Result<Linear> WeightLoader::head(const ModelConfig& config, const Matrix& embedding) {
+Result<Weight> WeightLoader::head(const ModelConfig& config, const Weight& embedding) {
   constexpr std::string_view kModule = "lm_head";
-  Linear head;
   if (config.tie_word_embeddings) {
     SUBBYTE_CHECK(check_tied_head());
-    bytes_per_token_ += static_cast<double>(embedding.view.bytes());
-    head.matrix = embedding;
-    return head;
+    bytes_per_token_ += static_cast<double>(embedding.bytes);
+    return embedding;
   }
   if (options_.head_bits == 16) return linear(kModule, config.vocab_size, config.hidden_size);
   SUBBYTE_CHECK(refuse_bias(kModule));
   SUBBYTE_TRY(Matrix found, matrix(kModule, config.vocab_size, config.hidden_size));
-  SUBBYTE_TRY(head.matrix, with_head_bits(std::move(found), kModule));
-  count(head.matrix.view, 1.0);
+  SUBBYTE_TRY(Matrix quantized, with_head_bits(std::move(found), kModule));
+  SUBBYTE_TRY(Weight head, upload(kModule, std::move(quantized)));
+  count(head, 1.0);
   return head;
 }
 
@@ -217,13 +260,13 @@ Status WeightLoader::refuse_bias(std::string_view module) const {
 Result<ModuleInfo> WeightLoader::use_module(std::string_view module) {
   SUBBYTE_TRY(ModuleInfo info, describe_module(context_, module));
   used_importers_.insert(info.importer);
-  for (const Tensor* tensor : info.tensors) used_tensors_.insert(tensor->name);
+  for (const FileTensor* tensor : info.tensors) used_tensors_.insert(tensor->name);
   return info;
 }
 
 /// Some files hold the head although it is tied; then it must be the embedding.
 Status WeightLoader::check_tied_head() {
-  const Tensor* head = context_.tensors.find("lm_head.weight");
+  const FileTensor* head = context_.tensors.find("lm_head.weight");
   if (head == nullptr) return {};
   used_tensors_.insert(head->name);
   const bool equal = head->bytes.size() == table_->bytes.size() &&
@@ -252,7 +295,7 @@ Status WeightLoader::finish(Model& model) const {
   }
   model.bytes_per_token_ = static_cast<int64_t>(bytes_per_token_);
   model.weight_bytes_ = weight_bytes_;
-  model.largest_weights_ = largest_;
+  model.largest_weight_ = largest_;
   if (options_.progress) {
     options_.progress(context_.tensors.total_bytes(), context_.tensors.total_bytes());
   }

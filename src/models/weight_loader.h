@@ -11,11 +11,6 @@
 
 namespace subbyte {
 
-struct Linear {
-  Matrix matrix;
-  std::vector<float> bias;  // [rows] or empty
-};
-
 /// A mixture of experts: so many matrices, of which a token uses some.
 struct ExpertShape {
   int64_t experts = 0;
@@ -31,17 +26,26 @@ struct ExpertLinears {
 
 enum class Bias : uint8_t { kNone, kRequired };
 
+/// One of the matrices that are joined.
+struct JoinedModule {
+  std::string name;
+  int64_t rows = 0;
+};
+
 /// Tensors that some tools save and no model here reads: tables of the rotary embedding, which
 /// follow from config.json, and scales for a key-value cache in FP8, which holds floats here.
 bool is_ignored_tensor(std::string_view name);
 
 class WeightLoader {
  public:
-  WeightLoader(const ImportContext& context, const Execution& execution,
-               const LoadOptions& options);
+  WeightLoader(const ImportContext& context, Backend& backend, const LoadOptions& options);
 
   /// A linear layer with rows outputs and cols inputs; code model.weight_shape when it has others.
-  Result<Linear> linear(std::string_view module, int64_t rows, int64_t cols,
+  Result<Weight> linear(std::string_view module, int64_t rows, int64_t cols,
+                        Bias bias = Bias::kNone);
+
+  /// Several with as many inputs as one: their outputs follow each other.
+  Result<Weight> joined(const std::vector<JoinedModule>& modules, int64_t cols,
                         Bias bias = Bias::kNone);
 
   /// All experts of a layer with their biases, under the names of any flavour: a stack "experts.M"
@@ -55,15 +59,18 @@ class WeightLoader {
 
   /// A dense table whose rows are looked up, quantized as LoadOptions::head_bits says. Not counted
   /// among the bytes that a token reads.
-  Result<Matrix> table(std::string_view module, int64_t rows, int64_t cols);
+  Result<Weight> table(std::string_view module, int64_t rows, int64_t cols);
 
-  /// A vector, or a matrix taken as one: `size` numbers.
-  Result<std::vector<float>> vector(std::string_view name, int64_t size);
-  Result<std::vector<float>> matrix_as_vector(std::string_view name, int64_t rows, int64_t cols);
+  Result<Vector> vector(std::string_view name, int64_t size);
+  /// A norm of the hidden states.
+  Result<Norm> norm(std::string_view name, const ModelConfig& config);
+
+  /// Puts experts into the memory of the backend. `where` stands in front of what it says.
+  Result<Experts> upload(std::string_view where, ExpertMatrices experts);
 
   /// The head: the embedding once more when the model ties them, else quantized as
   /// LoadOptions::head_bits says. A head that the file holds quantized stays as it is.
-  Result<Linear> head(const ModelConfig& config, const Matrix& embedding);
+  Result<Weight> head(const ModelConfig& config, const Weight& embedding);
 
   /// Hands the accounts to the finished model. Refuses tensors that nobody asked for
   /// (model.surplus: they belong to another architecture or to layers that config.json does not
@@ -71,8 +78,15 @@ class WeightLoader {
   Status finish(Model& model) const;
 
  private:
-  Status check(std::string_view module, const MatrixView& view, int64_t rows, int64_t cols) const;
-  void count(const MatrixView& view, double share);
+  static Status check_shape(std::string_view module, const MatrixView& view, int64_t rows,
+                            int64_t cols);
+  Result<std::vector<float>> numbers(std::string_view name, int64_t size);
+  Result<std::vector<float>> matrix_as_numbers(std::string_view name, int64_t rows, int64_t cols);
+  Result<Weight> upload(std::string_view module, Matrix matrix, std::vector<float> bias = {});
+  Status take_bias(std::string_view module, int64_t rows, Bias bias, std::vector<float>& to);
+  /// Counts bytes of which a token reads a share.
+  void count(int64_t bytes, double share);
+  void count(const Weight& weight, double share);
   void report(uint64_t bytes);
   Result<ModuleInfo> use_module(std::string_view module);
   Result<Matrix> matrix(std::string_view module, int64_t rows, int64_t cols);
@@ -83,15 +97,15 @@ class WeightLoader {
   Status check_tied_head();
 
   ImportContext context_;
-  const Execution* execution_;
+  Backend* backend_;
   LoadOptions options_;
-  const Tensor* table_ = nullptr;  // of the embedding
+  const FileTensor* table_ = nullptr;  // of the embedding
   std::set<std::string, std::less<>> used_tensors_;
   std::set<std::string_view> used_importers_;
   uint64_t read_bytes_ = 0;
   double bytes_per_token_ = 0;
   int64_t weight_bytes_ = 0;
-  std::span<const std::byte> largest_;
+  Weight largest_;
 };
 
 }  // namespace subbyte

@@ -1,4 +1,5 @@
 #include "synth/synth.h"
+#include "support/test_context.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -82,15 +83,12 @@ INSTANTIATE_TEST_SUITE_P(formats, SynthTiny,
 TEST_P(SynthTiny, loads_and_gives_logits_of_ordinary_size) {
   const TempDir directory;
   make(directory / "model", tiny(GetParam()));
-  auto execution = Execution::create({.num_threads = 2});
-  ASSERT_TRUE(execution.ok()) << execution.error().message;
-  auto model = load_model(directory / "model", **execution);
+  const auto backend = testing::make_test_backend(2);
+  const auto model = load_model(directory / "model", *backend);
   ASSERT_TRUE(model.ok()) << model.error().message;
-  const ModelConfig& config = (*model)->config();
-  KvCache cache(config, 16);
   const std::vector<int32_t> tokens = {1, 300, 42, 7, 511};
-  std::vector<float> logits(tokens.size() * config.vocab_size);
-  ASSERT_TRUE((*model)->forward(**execution, tokens, cache, logits).ok());
+  const std::vector<float> logits = testing::logits_of(**model, *backend, tokens);
+  ASSERT_EQ(logits.size(), tokens.size() * (*model)->config().vocab_size);
   double sum = 0;
   for (const float logit : logits) {
     ASSERT_TRUE(std::isfinite(logit));
@@ -259,7 +257,7 @@ TEST(synth, writes_shards_with_an_index) {
   EXPECT_GT(shards->files().size(), 3u);
   ASSERT_EQ(shards->tensors().size(), whole->tensors().size());
   for (const auto& [name, tensor] : whole->tensors()) {
-    const Tensor* other = shards->find(name);
+    const FileTensor* other = shards->find(name);
     ASSERT_NE(other, nullptr) << name;
     EXPECT_TRUE(std::ranges::equal(tensor.bytes, other->bytes)) << name;
   }

@@ -109,7 +109,7 @@ class ModelConverter {
     for (const FoundModule* module : job.modules) SUBBYTE_CHECK(verify_unchanged(*module));
     SUBBYTE_CHECK(target_.exporter == nullptr ? write_floats(job, put) : write_module(job, put));
     for (const FoundModule* module : job.modules) {
-      for (const Tensor* tensor : module->info->tensors) tensor->file->release(tensor->bytes);
+      for (const FileTensor* tensor : module->info->tensors) tensor->file->release(tensor->bytes);
     }
     return {};
   }
@@ -131,14 +131,14 @@ class ModelConverter {
 
  private:
   static Status verify_unchanged(const FoundModule& module) {
-    for (const Tensor* tensor : module.info->tensors) {
+    for (const FileTensor* tensor : module.info->tensors) {
       SUBBYTE_CHECK(tensor->file->verify_unchanged());
     }
     return {};
   }
 
   Status write_tensor(const ConvertJob& job, DType dtype, const PutBytes& put) {
-    const Tensor& tensor = *job.tensor;
+    const FileTensor& tensor = *job.tensor;
     SUBBYTE_CHECK(tensor.file->verify_unchanged());
     if (dtype != tensor.dtype) return write_other_floats(tensor, dtype, put);
     for (std::size_t i = 0; i < tensor.bytes.size(); i += kPieceBytes) {
@@ -149,7 +149,7 @@ class ModelConverter {
     return {};
   }
 
-  Status write_other_floats(const Tensor& tensor, DType dtype, const PutBytes& put) {
+  Status write_other_floats(const FileTensor& tensor, DType dtype, const PutBytes& put) {
     DenseRounding rounding = {rounding_.allowed, {}, 0};
     for (const MatrixView& view : flat_views(tensor)) {
       SUBBYTE_CHECK(write_dense(view, tensor.name, dtype, false, rounding, context_.pool,

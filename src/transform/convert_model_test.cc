@@ -1,4 +1,5 @@
 #include "transform/convert_model.h"
+#include "support/test_context.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -115,14 +116,11 @@ TEST(ConvertModel, the_new_directory_gives_the_same_logits) {
     ASSERT_TRUE(convert(kGoldens / golden, folder / "new", format).ok());
     std::vector<std::vector<float>> logits;
     for (const fs::path& path : {kGoldens / golden, folder / "new"}) {
-      auto execution = Execution::create({.num_threads = 1, .isa = "scalar"});
-      ASSERT_TRUE(execution.ok());
-      auto model = load_model(path, **execution);
+      const auto backend = testing::make_test_backend(1, "scalar");
+      const auto model = load_model(path, *backend);
       ASSERT_TRUE(model.ok()) << model.error().message;
-      KvCache cache((*model)->config(), 8);
       const std::vector<int32_t> tokens = {3, 141, 59, 265};
-      logits.emplace_back(tokens.size() * (*model)->config().vocab_size);
-      ASSERT_TRUE((*model)->forward(**execution, tokens, cache, logits.back()).ok());
+      logits.push_back(testing::logits_of(**model, *backend, tokens));
     }
     double difference = 0, size = 0;
     for (std::size_t i = 0; i < logits[0].size(); ++i) {

@@ -1,6 +1,6 @@
 #pragma once
-// The part of a conversion to ak48 (checkpoints/containers/orin_model.h) that is not as with safetensors: one
-// file, whose header stands for config.json.
+// The part of a conversion to ak48 (checkpoints/containers/orin_model.h) that is not as with
+// safetensors: one file, whose header stands for config.json.
 
 #include <filesystem>
 #include <vector>

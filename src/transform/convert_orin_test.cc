@@ -13,6 +13,7 @@
 #include "models/model.h"
 #include "support/orin_bytes.h"
 #include "support/temp_dir.h"
+#include "support/test_context.h"
 #include "support/test_tensors.h"
 #include "transform/convert_model.h"
 #include "transform/diff_models.h"
@@ -37,16 +38,12 @@ std::string code_of(const fs::path& from, const fs::path& to, const std::string&
 }
 
 std::vector<float> logits_of(const fs::path& path) {
-  auto execution = Execution::create({.num_threads = 2});
-  EXPECT_TRUE(execution.ok());
-  const auto model = load_model(path, **execution);
+  const auto backend = testing::make_test_backend(2);
+  const auto model = load_model(path, *backend);
   EXPECT_TRUE(model.ok()) << model.error().message;
   if (!model.ok()) return {};
-  KvCache cache((*model)->config(), 16);
   const std::vector<int32_t> tokens = {3, 141, 59, 265, 358, 97};
-  std::vector<float> logits(tokens.size() * (*model)->config().vocab_size);
-  EXPECT_TRUE((*model)->forward(**execution, tokens, cache, logits).ok());
-  return logits;
+  return testing::logits_of(**model, *backend, tokens);
 }
 
 ModelDiff diff_of(const fs::path& a, const fs::path& b) {
@@ -57,7 +54,7 @@ ModelDiff diff_of(const fs::path& a, const fs::path& b) {
 }
 
 /// A golden in a directory of its own, to be changed.
-class OrinConversion : public testing::Test {
+class OrinConversion : public ::testing::Test {
  protected:
   void copy(const char* golden) {
     fs::remove_all(folder_ / "source");

@@ -74,7 +74,7 @@ class Planner {
     for (const FoundModule& module : plan_.modules) {
       if (!module.info.ok()) return module.info.error();
       if (is_dense(*module.info)) continue;
-      for (const Tensor* tensor : module.info->tensors) {
+      for (const FileTensor* tensor : module.info->tensors) {
         by_tensor_[tensor->name] = &module;
         if (is_activation_scale(tensor->name)) ++plan_.activation_scales;
       }
@@ -206,7 +206,7 @@ class Planner {
 
   Result<TensorGroup> declare(const ConvertJob& job) {
     if (job.modules.empty()) {
-      const Tensor& tensor = *job.tensor;
+      const FileTensor& tensor = *job.tensor;
       return TensorGroup{{tensor.name, kept_dtype(tensor), tensor.shape}};
     }
     const ModuleInfo& info = *job.modules.front()->info;
@@ -239,7 +239,7 @@ class Planner {
 
   /// Tensors beside quantized weights stay what they are; those of a model without any are what the
   /// conversion is about.
-  DType kept_dtype(const Tensor& tensor) const {
+  DType kept_dtype(const FileTensor& tensor) const {
     const bool floats = float_format(tensor.dtype) != Format::kNone;
     if (target_.orin && floats) return DType::kF16;
     return exporter_ == nullptr && by_tensor_.empty() && floats ? target_.dense : tensor.dtype;

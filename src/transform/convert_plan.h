@@ -17,7 +17,7 @@ struct ConvertTarget {
 /// Makes the tensors of one group, out of modules or of one tensor that no module uses.
 struct ConvertJob {
   std::vector<const FoundModule*> modules;  // several: experts that become one stack
-  const Tensor* tensor = nullptr;           // without modules
+  const FileTensor* tensor = nullptr;       // without modules
   std::vector<std::string> names;           // of the new modules; several: experts of a stack
   MatrixForm form;                          // for an exporter
 };

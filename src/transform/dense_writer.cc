@@ -106,7 +106,7 @@ Status write_dense(const MatrixView& matrix, std::string_view name, DType dtype,
   return {};
 }
 
-std::vector<MatrixView> flat_views(const Tensor& tensor) {
+std::vector<MatrixView> flat_views(const FileTensor& tensor) {
   const Format format = float_format(tensor.dtype);
   const auto width = static_cast<std::size_t>(bits(tensor.dtype) / 8);
   const auto count = static_cast<int64_t>(tensor.bytes.size() / width);

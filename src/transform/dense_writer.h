@@ -23,6 +23,6 @@ Status write_dense(const MatrixView& matrix, std::string_view name, DType dtype,
 
 /// The elements of a tensor of F32, BF16 or F16 as matrices in their order: all full rows of a
 /// fixed length, and what is left.
-std::vector<MatrixView> flat_views(const Tensor& tensor);
+std::vector<MatrixView> flat_views(const FileTensor& tensor);
 
 }  // namespace subbyte

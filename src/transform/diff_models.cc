@@ -52,14 +52,14 @@ class Side {
     const ImportContext context = {tensors_, config_, pool};
     modules_ = find_modules(context);
     for (const std::string& stack : stacks) {
-      const Tensor* tensor = tensors_.find(stack);
+      const FileTensor* tensor = tensors_.find(stack);
       if (tensor == nullptr || tensor->shape.size() != 3) continue;
       modules_.push_back({stack, describe_module(context, stack)});
     }
     for (std::size_t m = 0; m < modules_.size(); ++m) {
       if (!modules_[m].info.ok()) return modules_[m].info.error();
       add_units(m);
-      for (const Tensor* tensor : modules_[m].info->tensors) used_.insert(tensor->name);
+      for (const FileTensor* tensor : modules_[m].info->tensors) used_.insert(tensor->name);
     }
     return {};
   }
@@ -77,7 +77,7 @@ class Side {
     if (imported_ != static_cast<int64_t>(unit.module)) {
       release();
       const FoundModule& module = modules_[unit.module];
-      for (const Tensor* tensor : module.info->tensors) {
+      for (const FileTensor* tensor : module.info->tensors) {
         SUBBYTE_CHECK(tensor->file->verify_unchanged());
       }
       SUBBYTE_TRY(matrices_, import_experts({tensors_, config_, pool}, module.name));
@@ -119,7 +119,7 @@ class Side {
   void release() {
     matrices_.clear();
     if (imported_ < 0) return;
-    for (const Tensor* tensor : modules_[imported_].info->tensors) {
+    for (const FileTensor* tensor : modules_[imported_].info->tensors) {
       tensor->file->release(tensor->bytes);
     }
     imported_ = -1;
@@ -134,7 +134,7 @@ class Side {
   std::vector<Matrix> matrices_;
 };
 
-bool same_tensor(const Tensor& a, const Tensor& b) {
+bool same_tensor(const FileTensor& a, const FileTensor& b) {
   if (a.name != b.name || a.dtype != b.dtype || a.shape != b.shape) return false;
   bool same = true;
   for (std::size_t i = 0; same && i < a.bytes.size(); i += kPieceBytes) {
@@ -154,8 +154,9 @@ bool same_bytes(const Side& first, const FoundModule& a, const Side& second, con
   const bool same_version = a.info->importer != "gptq" || first.config().stores_zero_minus_one ==
                                                               second.config().stores_zero_minus_one;
   return same_version && a.info->importer == b.info->importer && a.info->format == b.info->format &&
-         std::ranges::equal(a.info->tensors, b.info->tensors,
-                            [](const Tensor* x, const Tensor* y) { return same_tensor(*x, *y); });
+         std::ranges::equal(
+             a.info->tensors, b.info->tensors,
+             [](const FileTensor* x, const FileTensor* y) { return same_tensor(*x, *y); });
 }
 
 class Comparison {
@@ -212,7 +213,7 @@ class Comparison {
   Status compare_plain() {
     for (const auto& [name, tensor] : first_.tensors().tensors()) {
       if (first_.is_used(name)) continue;
-      const Tensor* other = second_.tensors().find(name);
+      const FileTensor* other = second_.tensors().find(name);
       if (other == nullptr || second_.is_used(name)) {
         add(name, Verdict::kOnlyFirst, describe(tensor), "");
       } else {
@@ -227,11 +228,11 @@ class Comparison {
     return {};
   }
 
-  static std::string describe(const Tensor& tensor) {
+  static std::string describe(const FileTensor& tensor) {
     return fmt::format("{} {}", name(tensor.dtype), to_string(tensor.shape));
   }
 
-  Status compare_tensors(const Tensor& a, const Tensor& b) {
+  Status compare_tensors(const FileTensor& a, const FileTensor& b) {
     SUBBYTE_CHECK(a.file->verify_unchanged());
     SUBBYTE_CHECK(b.file->verify_unchanged());
     ComparedWeight& weight = add(a.name, Verdict::kSameBytes, describe(a), describe(b));

@@ -80,7 +80,7 @@ class ModelQuantizer {
     for (int64_t i = 0; i < layers; ++i) {
       for (const char* linear : kLinears) {
         const std::string module = fmt::format("model.layers.{}.{}", i, linear);
-        SUBBYTE_TRY(const Tensor* weight, require_tensor(context_.tensors, module, ".weight"));
+        SUBBYTE_TRY(const FileTensor* weight, require_tensor(context_.tensors, module, ".weight"));
         modules.emplace(weight->name, module);
       }
     }
@@ -119,8 +119,8 @@ class ModelQuantizer {
  private:
   /// What a group of tensors is made of.
   struct Origin {
-    std::string module;              // a linear layer; empty when
-    const Tensor* tensor = nullptr;  // it is this tensor
+    std::string module;                  // a linear layer; empty when
+    const FileTensor* tensor = nullptr;  // it is this tensor
   };
 
   Status plan_linear(const std::string& module) {
@@ -137,7 +137,7 @@ class ModelQuantizer {
     return {};
   }
 
-  Status plan_kept(const Tensor& tensor) {
+  Status plan_kept(const FileTensor& tensor) {
     if (float_format(tensor.dtype) == Format::kNone) {
       return tensor_error("dense.dtype", tensor,
                           fmt::format("expected dtype F16, BF16 or F32, "
@@ -150,7 +150,7 @@ class ModelQuantizer {
   }
 
   Status quantize(const std::string& module, const PutBytes& put) {
-    const Tensor& weight = *context_.tensors.find(module + ".weight");
+    const FileTensor& weight = *context_.tensors.find(module + ".weight");
     const auto rows = static_cast<int64_t>(weight.shape[0]);
     const auto cols = static_cast<int64_t>(weight.shape[1]);
     SUBBYTE_CHECK(weight.file->verify_unchanged());

@@ -1,4 +1,5 @@
 #include "transform/quantize_model.h"
+#include "support/test_context.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -52,7 +53,7 @@ std::vector<std::string> module_names(int layers) {
   return names;
 }
 
-double bfloat16_at(const Tensor& tensor, int64_t index) {
+double bfloat16_at(const FileTensor& tensor, int64_t index) {
   uint16_t bits = 0;
   std::memcpy(&bits, tensor.bytes.data() + 2 * index, 2);
   return std::bit_cast<float>(uint32_t{bits} << 16);
@@ -96,7 +97,7 @@ TEST(quantize_model, weights_are_those_of_the_formula_in_double_precision) {
     const auto matrix = import_matrix({*result, config, pool}, module);
     ASSERT_TRUE(matrix.ok()) << matrix.error().message;
     const MatrixView& view = matrix->view;
-    const Tensor& weight = *source->find(module + ".weight");
+    const FileTensor& weight = *source->find(module + ".weight");
     ASSERT_EQ(weight.shape,
               (Shape{static_cast<uint64_t>(view.rows), static_cast<uint64_t>(view.cols)}));
     for (int64_t n = 0; n < view.rows; ++n) {
@@ -140,7 +141,7 @@ TEST(quantize_model, keeps_everything_else_as_16_bit_floats) {
       EXPECT_EQ(result->find(name), nullptr) << name;
       continue;
     }
-    const Tensor* half = result->find(name);
+    const FileTensor* half = result->find(name);
     ASSERT_NE(half, nullptr) << name;
     EXPECT_EQ(half->dtype, DType::kF16);
     ASSERT_EQ(half->shape, tensor.shape);
@@ -204,14 +205,11 @@ TEST(quantize_model, logits_are_those_of_the_dequantized_weights) {
 
   std::vector<std::vector<float>> logits;
   for (const char* name : {"awq", "plain"}) {
-    auto execution = Execution::create({.num_threads = 1});
-    ASSERT_TRUE(execution.ok());
-    auto model = load_model(directory / name, **execution);
+    const auto backend = testing::make_test_backend(1);
+    const auto model = load_model(directory / name, *backend);
     ASSERT_TRUE(model.ok()) << model.error().message;
-    KvCache cache((*model)->config(), 8);
     const std::vector<int32_t> tokens = {3, 141, 59, 265};
-    logits.emplace_back(tokens.size() * (*model)->config().vocab_size);
-    ASSERT_TRUE((*model)->forward(**execution, tokens, cache, logits.back()).ok());
+    logits.push_back(testing::logits_of(**model, *backend, tokens));
   }
   double difference = 0, size = 0;
   for (std::size_t i = 0; i < logits[0].size(); ++i) {
@@ -317,8 +315,8 @@ TEST(quantize_model, takes_32_bit_floats_and_groups_of_8) {
   Small().write(directory);
   const auto report = quantize(directory / "source", directory / "awq", 8);
   ASSERT_TRUE(report.ok()) << report.error().message;
-  auto execution = Execution::create({.num_threads = 1});
-  const auto model = load_model(directory / "awq", **execution);
+  const auto backend = testing::make_test_backend(1);
+  const auto model = load_model(directory / "awq", *backend);
   EXPECT_TRUE(model.ok()) << model.error().message;
 }
 

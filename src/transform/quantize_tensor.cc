@@ -48,7 +48,7 @@ int64_t round_to_float16(const float* from, std::byte* to, int64_t count) {
   return bad;
 }
 
-Error overflow(const Tensor& tensor, int64_t index) {
+Error overflow(const FileTensor& tensor, int64_t index) {
   const int64_t width = bits(tensor.dtype) / 8;
   float value = 0;
   load_floats(tensor.dtype, tensor.bytes.data() + index * width, &value, 1);
@@ -59,7 +59,7 @@ Error overflow(const Tensor& tensor, int64_t index) {
 
 }  // namespace
 
-RowReader row_reader(const Tensor& tensor) {
+RowReader row_reader(const FileTensor& tensor) {
   const auto cols = static_cast<int64_t>(tensor.shape[1]);
   const std::byte* data = tensor.bytes.data();
   const DType dtype = tensor.dtype;
@@ -94,7 +94,7 @@ SignalAndNoise quantization_error(const MatrixView& matrix, const RowReader& rea
   return sum;
 }
 
-Status write_as_float16(const Tensor& tensor, Executor& pool, const AppendBytes& append) {
+Status write_as_float16(const FileTensor& tensor, Executor& pool, const AppendBytes& append) {
   const int64_t width = bits(tensor.dtype) / 8;
   const auto count = static_cast<int64_t>(tensor.bytes.size()) / width;
   SUBBYTE_CHECK(tensor.file->verify_unchanged());

@@ -10,7 +10,7 @@
 namespace subbyte {
 
 /// Rows of a tensor [N][K] of F16, BF16 or F32 as floats. The tensor must outlive the reader.
-RowReader row_reader(const Tensor& tensor);
+RowReader row_reader(const FileTensor& tensor);
 
 /// Sums over weights: w^2, and (w - w')^2 with w' the dequantized one.
 struct SignalAndNoise {
@@ -34,6 +34,6 @@ using AppendBytes = std::function<Status(std::span<const std::byte>)>;
 
 /// Appends a tensor of F16, BF16 or F32 as F16, piece by piece. Codes: quantize.f16_overflow for a
 /// number beyond 65504, quantize.not_finite for NaN and infinity; both name the tensor.
-Status write_as_float16(const Tensor& tensor, Executor& pool, const AppendBytes& append);
+Status write_as_float16(const FileTensor& tensor, Executor& pool, const AppendBytes& append);
 
 }  // namespace subbyte

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;  // in memory, of each tensor
 constexpr uint64_t kBatchBytes = uint64_t{512} << 20;      // between two reports of progress
 
-std::string hash_tensor(const Tensor& tensor) {
+std::string hash_tensor(const FileTensor& tensor) {
   Sha256 hash;
   for (std::size_t begin = 0; begin < tensor.bytes.size(); begin += kPieceBytes) {
     const auto piece =
@@ -25,7 +25,7 @@ std::string hash_tensor(const Tensor& tensor) {
 }  // namespace
 
 Result<std::vector<TensorChecksum>> compute_checksums(VerifyContext& context) {
-  std::vector<const Tensor*> tensors;
+  std::vector<const FileTensor*> tensors;
   for (const auto& [name, tensor] : context.tensors.tensors()) tensors.push_back(&tensor);
   std::vector<TensorChecksum> checksums(tensors.size());
   for (std::size_t begin = 0; begin < tensors.size();) {

@@ -29,7 +29,7 @@ void add_modules(const ImportContext& context, std::set<std::string, std::less<>
     weight.parameters = info.experts * info.rows * info.cols;
     weight.bytes = info.bytes();
     weight.act_order = info.act_order;
-    for (const Tensor* part : info.tensors) used.insert(part->name);
+    for (const FileTensor* part : info.tensors) used.insert(part->name);
     inspection.weights.push_back(std::move(weight));
   }
 }

@@ -18,7 +18,7 @@ constexpr std::size_t kMaxListedCodes = 16;
 
 /// The tensor of the module whose name holds `part`, else its first one.
 std::string_view tensor_with(const ModuleInfo& info, std::string_view part) {
-  for (const Tensor* tensor : info.tensors) {
+  for (const FileTensor* tensor : info.tensors) {
     if (tensor->name.find(part, tensor->name.rfind('.') + 1) != std::string::npos) {
       return tensor->name;
     }

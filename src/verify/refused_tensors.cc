@@ -16,7 +16,7 @@ constexpr std::string_view kScaleEndings[] = {".scales", "_scale", "_scales", ".
 constexpr std::string_view kGroups = "g_idx";
 
 /// kNone for what is no scale of a known type: the absmax that is quantized itself, for one.
-Format scale_format(const Tensor& tensor) {
+Format scale_format(const FileTensor& tensor) {
   const bool named = std::ranges::any_of(
       kScaleEndings, [&](std::string_view ending) { return tensor.name.ends_with(ending); });
   if (!named) return Format::kNone;
@@ -34,7 +34,7 @@ struct ScaleTallies {
   Tally negative;
 };
 
-ScaleTallies count_scales(const Tensor& tensor, Format format) {
+ScaleTallies count_scales(const FileTensor& tensor, Format format) {
   ScaleTallies tallies;
   const FormatInfo& number = info(format);
   const auto width = static_cast<std::size_t>(number.bits / 8);
@@ -50,7 +50,7 @@ ScaleTallies count_scales(const Tensor& tensor, Format format) {
   return tallies;
 }
 
-Tally count_negative(const Tensor& tensor) {
+Tally count_negative(const FileTensor& tensor) {
   Tally negative;
   for (std::size_t i = 0; i < tensor.bytes.size() / 4; ++i) {
     if (static_cast<int32_t>(load_u32(tensor, i)) < 0) negative.add(static_cast<int64_t>(i));
@@ -65,7 +65,7 @@ std::string describe(const Tally& tally, std::size_t total, std::string_view wha
 
 }  // namespace
 
-void check_refused_tensor(VerifyContext& context, const Tensor& tensor) {
+void check_refused_tensor(VerifyContext& context, const FileTensor& tensor) {
   Findings& findings = context.findings;
   if (tensor.dtype == DType::kI32 && tensor.name.ends_with(kGroups)) {
     if (findings.has_refusal(tensor.name)) return;  // importers look at these first

@@ -8,6 +8,6 @@ namespace subbyte {
 
 /// Scales (".scales", "_scale", ".absmax", ...): NaN, zero, negative. Groups of inputs (".g_idx"):
 /// negative. NaN of floats that are no scales is not looked for here.
-void check_refused_tensor(VerifyContext& context, const Tensor& tensor);
+void check_refused_tensor(VerifyContext& context, const FileTensor& tensor);
 
 }  // namespace subbyte

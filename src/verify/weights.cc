@@ -49,7 +49,7 @@ class WeightChecker {
       SUBBYTE_CHECK(check(module.name, info));
     }
     for (const ExpectedTensor& tensor : expected.plain) {
-      const Tensor* found = context_.tensors.find(tensor.name);
+      const FileTensor* found = context_.tensors.find(tensor.name);
       if (found != nullptr) {
         SUBBYTE_CHECK(check_plain(*found, &tensor.shape));
       } else if (context_.complete) {
@@ -88,12 +88,12 @@ class WeightChecker {
       return {};
     }
     quantized_ = quantized_ || !is_dense(info->format);
-    for (const Tensor* tensor : info->tensors) {
+    for (const FileTensor* tensor : info->tensors) {
       used_.insert(tensor->name);
       SUBBYTE_CHECK(tensor->file->verify_unchanged());
     }
     check_values(module, *info);
-    for (const Tensor* tensor : info->tensors) tensor->file->release(tensor->bytes);
+    for (const FileTensor* tensor : info->tensors) tensor->file->release(tensor->bytes);
     context_.advance(info->bytes());
     return {};
   }
@@ -123,7 +123,7 @@ class WeightChecker {
   }
 
   /// A tensor that belongs to no module; `shape` is nullptr when any will do.
-  Status check_plain(const Tensor& tensor, const Shape* shape) {
+  Status check_plain(const FileTensor& tensor, const Shape* shape) {
     used_.insert(tensor.name);
     const Format format = float_format(tensor.dtype);
     if (shape != nullptr && format == Format::kNone) {
@@ -144,7 +144,7 @@ class WeightChecker {
     return {};
   }
 
-  void check_numbers(const Tensor& tensor, Format format) {
+  void check_numbers(const FileTensor& tensor, Format format) {
     if (context_.findings.has_refusal(tensor.name)) return;  // an importer said so
     const Tally bad = count_not_finite(tensor.bytes, format, context_.pool);
     if (bad.count == 0) return;
@@ -156,8 +156,8 @@ class WeightChecker {
 
   /// Some files hold the head although it is tied; then it must be the embedding.
   void check_tied_head() {
-    const Tensor* head = context_.tensors.find("lm_head.weight");
-    const Tensor* table = context_.tensors.find("model.embed_tokens.weight");
+    const FileTensor* head = context_.tensors.find("lm_head.weight");
+    const FileTensor* table = context_.tensors.find("model.embed_tokens.weight");
     if (head == nullptr || table == nullptr) return;
     used_.insert(head->name);
     if (!std::ranges::equal(head->bytes, table->bytes)) {
@@ -165,7 +165,7 @@ class WeightChecker {
                             "the embedding, as config.json says tie_word_embeddings",
                             "other numbers");
     }
-    for (const Tensor* tensor : {head, table}) tensor->file->release(tensor->bytes);
+    for (const FileTensor* tensor : {head, table}) tensor->file->release(tensor->bytes);
     context_.advance(head->bytes.size());
   }
 

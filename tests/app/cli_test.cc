@@ -39,7 +39,7 @@ std::vector<fs::path> files_in(const fs::path& folder) {
 
 template <typename T>
 std::vector<T> tensor_values(const TensorSource& source, const std::string& name) {
-  const Tensor* tensor = source.find(name);
+  const FileTensor* tensor = source.find(name);
   EXPECT_NE(tensor, nullptr) << name;
   std::vector<T> values(tensor->bytes.size() / sizeof(T));
   std::memcpy(values.data(), tensor->bytes.data(), tensor->bytes.size());
@@ -75,8 +75,8 @@ TEST(Usage, a_missing_model_is_one_line_on_stderr_and_exit_code_1) {
 }
 
 TEST(Usage, an_unknown_instruction_set_is_refused) {
-  const ProcessResult result =
-      run_program({"inspect", golden("qwen3-awq")}, {.environment = {{"SUBBYTE_ISA", "mmx"}}});
+  const ProcessResult result = run_program({"run", golden("qwen3-awq"), "-p", "a"},
+                                           {.environment = {{"SUBBYTE_ISA", "mmx"}}});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_NE(result.err.find("isa.unknown"), std::string::npos);
 }
@@ -260,7 +260,7 @@ fs::path damaged_golden(const TempDir& folder, const std::string& tensor, uint16
   std::streamoff offset = 0;
   {
     auto source = TensorSource::open(file);
-    const Tensor* found = source->find(tensor);
+    const FileTensor* found = source->find(tensor);
     offset = found->bytes.data() - found->file->bytes().data();
   }
   std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);

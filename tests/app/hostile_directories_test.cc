@@ -18,6 +18,7 @@
 #include "base/thread_pool.h"
 #include "checkpoints/containers/tensor_source.h"
 #include "checkpoints/model_path.h"
+#include "devices/devices.h"
 #include "models/model.h"
 #include "support/temp_dir.h"
 #include "support/test_tensors.h"
@@ -322,8 +323,8 @@ class Commands {
   }
   Status run() {
     SUBBYTE_TRY(const auto path, find_model(model_.native()));
-    SUBBYTE_TRY(auto execution, Execution::create({.num_threads = 1}));
-    SUBBYTE_TRY(const auto model, load_model(path, *execution));
+    SUBBYTE_TRY(const auto backend, make_backend({.num_threads = 1}));
+    SUBBYTE_TRY(const auto model, load_model(path, *backend));
     return {};
   }
 

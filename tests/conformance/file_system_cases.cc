@@ -30,7 +30,7 @@ std::string_view changed_code(const TempDir& dir,
   const fs::path path = dir.write("m.safetensors", valid_file());
   const auto file = SafetensorsFile::open(path);
   if (!file.ok()) return file.error().code;
-  const Tensor tensor = file->tensor(file->header().tensors[0]);
+  const FileTensor tensor = file->tensor(file->header().tensors[0]);
   change(path);
   const Status status = tensor.file->verify_unchanged();
   return status.ok() ? "unchanged" : status.error().code;

@@ -14,6 +14,7 @@
 
 #include "models/model.h"
 #include "support/temp_dir.h"
+#include "support/test_context.h"
 
 namespace subbyte::conformance {
 namespace {
@@ -22,23 +23,17 @@ namespace fs = std::filesystem;
 
 const fs::path kPublished = SUBBYTE_METADATA_DIR;
 
-std::unique_ptr<Execution> make_execution() {
-  auto execution = Execution::create({.num_threads = 1});
-  EXPECT_TRUE(execution.ok());
-  return std::move(execution).value();
-}
-
 void write_files(const MetadataCase& one, const TempDir& dir) {
   for (const auto& [name, content] : one.files) dir.write(name, content);
 }
 
 TEST(MetadataSet, every_directory_is_refused_with_its_own_code_or_loads) {
-  const auto execution = make_execution();
+  const auto backend = testing::make_test_backend(1);
   for (const MetadataCase& one : metadata_cases()) {
     SCOPED_TRACE(one.name);
     const TempDir dir;
     write_files(one, dir);
-    const auto model = load_model(dir.path(), *execution);
+    const auto model = load_model(dir.path(), *backend);
     if (model.ok()) {
       EXPECT_EQ(one.code, "") << "loads";
       continue;
@@ -54,18 +49,17 @@ TEST(MetadataSet, every_directory_is_refused_with_its_own_code_or_loads) {
 }
 
 TEST(MetadataSet, what_loads_gives_finite_logits) {
-  const auto execution = make_execution();
+  const auto backend = testing::make_test_backend(1);
   int controls = 0;
   for (const MetadataCase& one : metadata_cases()) {
     if (!one.code.empty()) continue;
     const TempDir dir;
     write_files(one, dir);
-    const auto model = load_model(dir.path(), *execution);
+    const auto model = load_model(dir.path(), *backend);
     ASSERT_TRUE(model.ok()) << one.name << ": " << model.error().message;
-    KvCache cache((*model)->config(), 8);
-    std::vector<float> logits(3 * kVocabulary, NAN);
     const std::vector<int32_t> tokens = {0, 7, 15};
-    ASSERT_TRUE((*model)->forward(*execution, tokens, cache, logits).ok());
+    const std::vector<float> logits = testing::logits_of(**model, *backend, tokens);
+    ASSERT_EQ(logits.size(), 3u * kVocabulary);
     for (const float logit : logits) EXPECT_TRUE(std::isfinite(logit)) << one.name;
     ++controls;
   }

@@ -9,6 +9,7 @@
 
 #include "models/model.h"
 #include "support/temp_dir.h"
+#include "support/test_context.h"
 
 namespace subbyte {
 namespace {
@@ -24,8 +25,8 @@ std::string code_after(const std::string& golden, const std::function<void(Json&
   Json config = Json::parse(folder.read("model/config.json"));
   change(config);
   folder.write("model/config.json", config.dump());
-  auto execution = Execution::create({.num_threads = 1});
-  const auto model = load_model(folder / "model", **execution);
+  const auto backend = testing::make_test_backend(1);
+  const auto model = load_model(folder / "model", *backend);
   return model.ok() ? "" : std::string(model.error().code);
 }
 

@@ -10,6 +10,7 @@
 #include "checkpoints/containers/tensor_source.h"
 #include "models/model.h"
 #include "support/temp_dir.h"
+#include "support/test_context.h"
 #include "support/test_tensors.h"
 #include "transform/convert_model.h"
 #include "verify/verify.h"
@@ -22,13 +23,10 @@ namespace fs = std::filesystem;
 const fs::path kGoldens = fs::path(SUBBYTE_TEST_DATA) / "goldens";
 
 Result<std::vector<float>> logits_of(const fs::path& path) {
-  SUBBYTE_TRY(auto execution, Execution::create({.num_threads = 2}));
-  SUBBYTE_TRY(const auto model, load_model(path, *execution));
-  KvCache cache(model->config(), 32);
+  const auto backend = testing::make_test_backend(2);
+  SUBBYTE_TRY(const auto model, load_model(path, *backend));
   const std::vector<int32_t> tokens = {3, 141, 59, 265, 358, 97, 93, 238, 46, 264, 338, 327};
-  std::vector<float> logits(tokens.size() * model->config().vocab_size);
-  SUBBYTE_CHECK(model->forward(*execution, tokens, cache, logits));
-  return logits;
+  return testing::logits_of(*model, *backend, tokens);
 }
 
 std::vector<float> logits(const fs::path& path) {
@@ -74,7 +72,7 @@ struct Way {
   bool same_sums;  // the same groups in the same kernel: the same bits come out
 };
 
-class ConvertedModels : public testing::TestWithParam<Way> {};
+class ConvertedModels : public ::testing::TestWithParam<Way> {};
 
 TEST_P(ConvertedModels, give_the_logits_of_the_checkpoint) {
   const TempDir folder;
@@ -95,18 +93,17 @@ TEST_P(ConvertedModels, give_the_logits_of_the_checkpoint) {
 
 INSTANTIATE_TEST_SUITE_P(
     all, ConvertedModels,
-    testing::Values(Way{"gpt-oss-mxfp4", "compressed-tensors", true},
-                    Way{"gpt-oss-mxfp4", "mxfp4_pack_quantized", true},
-                    Way{"gpt-oss-mxfp4", "mxfp4_original", true},
-                    Way{"gpt-oss-mxfp4", "mxfp4", true},
-                    Way{"gpt-oss-mxfp4", "nvfp4_pack_quantized", false},
-                    Way{"gpt-oss-mxfp4", "modelopt_nvfp4", false},
-                    Way{"gpt-oss-mxfp4", "bf16", false}, Way{"gpt-oss-mxfp4", "f16", false},
-                    Way{"gpt-oss-mxfp4", "f32", false}, Way{"qwen3-awq", "gptq_v2", true},
-                    Way{"qwen3-awq", "compressed-tensors", true},
-                    Way{"qwen3-gptq-v1", "pack_quantized", true}, Way{"qwen3-gptq-v1", "awq", true},
-                    Way{"qwen3-gptq-act-order", "pack_quantized", true},
-                    Way{"qwen3-gptq-act-order", "gptq_v2", true}),
+    ::testing::Values(
+        Way{"gpt-oss-mxfp4", "compressed-tensors", true},
+        Way{"gpt-oss-mxfp4", "mxfp4_pack_quantized", true},
+        Way{"gpt-oss-mxfp4", "mxfp4_original", true}, Way{"gpt-oss-mxfp4", "mxfp4", true},
+        Way{"gpt-oss-mxfp4", "nvfp4_pack_quantized", false},
+        Way{"gpt-oss-mxfp4", "modelopt_nvfp4", false}, Way{"gpt-oss-mxfp4", "bf16", false},
+        Way{"gpt-oss-mxfp4", "f16", false}, Way{"gpt-oss-mxfp4", "f32", false},
+        Way{"qwen3-awq", "gptq_v2", true}, Way{"qwen3-awq", "compressed-tensors", true},
+        Way{"qwen3-gptq-v1", "pack_quantized", true}, Way{"qwen3-gptq-v1", "awq", true},
+        Way{"qwen3-gptq-act-order", "pack_quantized", true},
+        Way{"qwen3-gptq-act-order", "gptq_v2", true}),
     [](const auto& param) {
       std::string name = std::string(param.param.golden) + "_as_" + param.param.format;
       std::ranges::replace(name, '-', '_');
@@ -114,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 /// Every second row of a tensor [rows][...], from `first` on.
-TestTensor every_second_row(const std::string& name, const Tensor& from, std::size_t first) {
+TestTensor every_second_row(const std::string& name, const FileTensor& from, std::size_t first) {
   TestTensor part = {name, from.dtype, from.shape, {}};
   const std::size_t row = from.bytes.size() / from.shape[0];
   for (std::size_t i = first; i < from.shape[0]; i += 2) {
@@ -135,7 +132,7 @@ std::vector<TestTensor> as_llm_compressor(const TensorSource& source) {
   std::vector<TestTensor> tensors;
   for (const auto& entry : source.tensors()) {
     const std::string& name = entry.first;
-    const Tensor& tensor = entry.second;
+    const FileTensor& tensor = entry.second;
     const auto text = [&](std::size_t begin, std::size_t size) {
       return std::string(reinterpret_cast<const char*>(tensor.bytes.data()) + begin, size);
     };
@@ -169,7 +166,7 @@ std::vector<TestTensor> as_llm_compressor(const TensorSource& source) {
   return tensors;
 }
 
-class LlmCompressorNames : public testing::Test {
+class LlmCompressorNames : public ::testing::Test {
  protected:
   void SetUp() override {
     ASSERT_NO_FATAL_FAILURE(convert(golden_, folder_ / "joint", "compressed-tensors"));

@@ -12,6 +12,7 @@
 #include "checkpoints/containers/tensor_source.h"
 #include "engine/generate.h"
 #include "models/model.h"
+#include "support/test_context.h"
 
 namespace subbyte {
 namespace {
@@ -29,22 +30,20 @@ struct Golden {
 
 template <typename T>
 std::vector<T> read_tensor(const TensorSource& source, const std::string& name) {
-  const Tensor* tensor = source.find(name);
+  const FileTensor* tensor = source.find(name);
   EXPECT_NE(tensor, nullptr) << name;
   std::vector<T> values(tensor->bytes.size() / sizeof(T));
   std::memcpy(values.data(), tensor->bytes.data(), tensor->bytes.size());
   return values;
 }
 
-class GoldenModels : public testing::TestWithParam<const char*> {
+class GoldenModels : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     const auto directory = std::filesystem::path(SUBBYTE_TEST_DATA) / "goldens" / GetParam();
     const char* isa = std::getenv("SUBBYTE_ISA");  // ./dev test runs this with "scalar" as well
-    auto execution = Execution::create({.num_threads = 2, .isa = isa == nullptr ? "" : isa});
-    ASSERT_TRUE(execution.ok()) << execution.error().message;
-    execution_ = std::move(execution).value();
-    auto model = load_model(directory, *execution_);
+    backend_ = testing::make_test_backend(2, isa == nullptr ? "" : isa);
+    auto model = load_model(directory, *backend_);
     ASSERT_TRUE(model.ok()) << model.error().message;
     model_ = std::move(model).value();
     auto source = TensorSource::open(directory / "reference.safetensors");
@@ -59,13 +58,6 @@ class GoldenModels : public testing::TestWithParam<const char*> {
     }
   }
 
-  std::vector<float> forward(std::span<const int32_t> tokens, KvCache& cache) {
-    std::vector<float> logits(tokens.size() * model_->config().vocab_size, NAN);
-    const Status status = model_->forward(*execution_, tokens, cache, logits);
-    EXPECT_TRUE(status.ok()) << status.error().message;
-    return logits;
-  }
-
   static double worst_difference(std::span<const float> a, std::span<const float> b) {
     EXPECT_EQ(a.size(), b.size());
     double worst = 0;
@@ -76,7 +68,7 @@ class GoldenModels : public testing::TestWithParam<const char*> {
     return worst;
   }
 
-  std::unique_ptr<Execution> execution_;
+  std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
   std::vector<Golden> goldens_;
 };
@@ -84,8 +76,8 @@ class GoldenModels : public testing::TestWithParam<const char*> {
 TEST_P(GoldenModels, prefill_gives_the_reference_logits) {
   double worst = 0;
   for (const Golden& golden : goldens_) {
-    KvCache cache(model_->config(), 64);
-    const double difference = worst_difference(forward(golden.ids, cache), golden.logits);
+    const double difference =
+        worst_difference(testing::logits_of(*model_, *backend_, golden.ids), golden.logits);
     EXPECT_LE(difference, kTolerance);
     worst = std::max(worst, difference);
   }
@@ -95,9 +87,9 @@ TEST_P(GoldenModels, prefill_gives_the_reference_logits) {
 TEST_P(GoldenModels, token_by_token_gives_the_reference_logits) {
   const std::size_t vocab = model_->config().vocab_size;
   for (const Golden& golden : goldens_) {
-    KvCache cache(model_->config(), 64);
+    testing::TestContext context(*model_, *backend_, 64);
     for (std::size_t i = 0; i < golden.ids.size(); ++i) {
-      const auto logits = forward({&golden.ids[i], 1}, cache);
+      const auto logits = context.forward({&golden.ids[i], 1});
       const auto expected = std::span(golden.logits).subspan(i * vocab, vocab);
       EXPECT_LE(worst_difference(logits, expected), kTolerance) << "token " << i;
     }
@@ -108,10 +100,10 @@ TEST_P(GoldenModels, pieces_of_a_prompt_give_the_reference_logits) {
   const std::size_t vocab = model_->config().vocab_size;
   const Golden& golden = goldens_.back();
   for (const std::size_t piece : {2u, 3u, 5u, 17u}) {
-    KvCache cache(model_->config(), 64);
+    testing::TestContext context(*model_, *backend_, 64);
     for (std::size_t i = 0; i < golden.ids.size(); i += piece) {
       const std::size_t n = std::min(piece, golden.ids.size() - i);
-      const auto logits = forward(std::span(golden.ids).subspan(i, n), cache);
+      const auto logits = context.forward(std::span(golden.ids).subspan(i, n));
       const auto expected = std::span(golden.logits).subspan(i * vocab, n * vocab);
       EXPECT_LE(worst_difference(logits, expected), kTolerance) << "piece of " << piece;
     }
@@ -120,15 +112,16 @@ TEST_P(GoldenModels, pieces_of_a_prompt_give_the_reference_logits) {
 
 TEST_P(GoldenModels, greedy_tokens_through_the_cache_are_identical) {
   for (const Golden& golden : goldens_) {
-    KvCache cache(model_->config(), 128);
+    testing::TestContext context(*model_, *backend_, 128);
     GenerateOptions options;
     options.sampling.temperature = 0;
     options.max_tokens = 24;
     std::vector<int32_t> tokens;
-    const auto stats = generate(*model_, *execution_, cache, golden.ids, options, [&](int32_t t) {
-      tokens.push_back(t);
-      return true;
-    });
+    const auto stats =
+        generate(*model_, *backend_, context.sequence(), golden.ids, options, [&](int32_t t) {
+          tokens.push_back(t);
+          return true;
+        });
     ASSERT_TRUE(stats.ok()) << stats.error().message;
     EXPECT_EQ(tokens, golden.greedy);
   }
@@ -139,8 +132,7 @@ TEST_P(GoldenModels, greedy_tokens_by_prefill_are_identical) {
   for (const Golden& golden : goldens_) {
     std::vector<int32_t> tokens = golden.ids;
     for (const int32_t expected : golden.greedy) {
-      KvCache cache(model_->config(), 128);
-      const auto logits = forward(tokens, cache);
+      const auto logits = testing::logits_of(*model_, *backend_, tokens);
       const auto last = logits.end() - vocab;
       const auto best = static_cast<int32_t>(std::max_element(last, logits.end()) - last);
       ASSERT_EQ(best, expected) << "after " << tokens.size() << " tokens";
@@ -150,8 +142,9 @@ TEST_P(GoldenModels, greedy_tokens_by_prefill_are_identical) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AllCheckpoints, GoldenModels,
-                         testing::Values("qwen3-bf16", "qwen3-awq", "qwen3-gptq-v1",
-                                         "qwen3-gptq-v2", "qwen3-gptq-act-order", "gpt-oss-mxfp4"),
+                         ::testing::Values("qwen3-bf16", "qwen3-awq", "qwen3-gptq-v1",
+                                           "qwen3-gptq-v2", "qwen3-gptq-act-order",
+                                           "gpt-oss-mxfp4"),
                          [](const auto& test) {
                            std::string name = test.param;
                            std::ranges::replace(name, '-', '_');

@@ -13,6 +13,7 @@
 #include "checkpoints/containers/tensor_source.h"
 #include "models/model.h"
 #include "support/temp_dir.h"
+#include "support/test_context.h"
 #include "support/test_tensors.h"
 
 namespace subbyte {
@@ -75,14 +76,8 @@ struct Loaded {
   std::vector<float> logits;
 };
 
-class HeadBits : public testing::TestWithParam<std::tuple<const char*, Head, int>> {
+class HeadBits : public ::testing::TestWithParam<std::tuple<const char*, Head, int>> {
  protected:
-  void SetUp() override {
-    auto execution = Execution::create({.num_threads = 2});
-    ASSERT_TRUE(execution.ok());
-    execution_ = std::move(execution).value();
-  }
-
   /// The golden as it is, or with its head tied.
   std::vector<TestTensor> copy_golden(const std::string& name, Head head) {
     const fs::path from = fs::path(SUBBYTE_TEST_DATA) / "goldens" / name;
@@ -102,18 +97,16 @@ class HeadBits : public testing::TestWithParam<std::tuple<const char*, Head, int
 
   Loaded load(const std::vector<TestTensor>& tensors, int bits) {
     dir_.write("model.safetensors", tensor_file(tensors));
-    auto model = load_model(dir_.path(), *execution_, {.head_bits = bits});
+    auto model = load_model(dir_.path(), *backend_, {.head_bits = bits});
     EXPECT_TRUE(model.ok()) << model.error().message;
     Loaded loaded = {std::move(model).value(), {}};
     const std::vector<int32_t> tokens = {1, 17, 300, 511, 17};
-    loaded.logits.resize(tokens.size() * loaded.model->config().vocab_size);
-    KvCache cache(loaded.model->config(), 8);
-    EXPECT_TRUE(loaded.model->forward(*execution_, tokens, cache, loaded.logits).ok());
+    loaded.logits = testing::logits_of(*loaded.model, *backend_, tokens);
     return loaded;
   }
 
   TempDir dir_;
-  std::unique_ptr<Execution> execution_;
+  std::unique_ptr<Backend> backend_ = testing::make_test_backend(2);
 };
 
 double difference(const std::vector<float>& a, const std::vector<float>& b) {
@@ -169,14 +162,14 @@ TEST_P(HeadBits, count_as_what_a_token_reads) {
 
 INSTANTIATE_TEST_SUITE_P(
     Goldens, HeadBits,
-    testing::Combine(testing::Values("qwen3-bf16", "qwen3-awq", "gpt-oss-mxfp4"),
-                     testing::Values(Head::kOwn, Head::kTied, Head::kTiedAndStored),
-                     testing::Values(4, 8)));
+    ::testing::Combine(::testing::Values("qwen3-bf16", "qwen3-awq", "gpt-oss-mxfp4"),
+                       ::testing::Values(Head::kOwn, Head::kTied, Head::kTiedAndStored),
+                       ::testing::Values(4, 8)));
 
 TEST(HeadBitsErrors, refuses_other_numbers) {
-  auto execution = Execution::create({.num_threads = 1});
+  const auto backend = testing::make_test_backend(1);
   for (const int bits : {0, 2, 5, 32}) {
-    const auto model = load_model(fs::path(SUBBYTE_TEST_DATA) / "goldens/qwen3-awq", **execution,
+    const auto model = load_model(fs::path(SUBBYTE_TEST_DATA) / "goldens/qwen3-awq", *backend,
                                   {.head_bits = bits});
     ASSERT_FALSE(model.ok());
     EXPECT_EQ(model.error().code, "model.head_bits");
@@ -190,8 +183,8 @@ TEST(HeadBitsErrors, names_the_tensor_whose_weights_are_not_finite) {
   std::vector<TestTensor> tensors = read_tensors(from / "model.safetensors");
   find(tensors, "lm_head.weight").set<uint16_t>(77, 0x7FC0);
   dir.write("model.safetensors", tensor_file(tensors));
-  auto execution = Execution::create({.num_threads = 1});
-  const auto model = load_model(dir.path(), **execution, {.head_bits = 8});
+  const auto backend = testing::make_test_backend(1);
+  const auto model = load_model(dir.path(), *backend, {.head_bits = 8});
   ASSERT_FALSE(model.ok());
   EXPECT_EQ(model.error().code, "quantize.not_finite");
   EXPECT_NE(model.error().message.find("'lm_head.weight'"), std::string::npos);

@@ -26,15 +26,15 @@ class Int4packGolden : public testing::Test {
     source_ = std::move(source).value();
   }
 
-  const Tensor& tensor(const std::string& name) const {
-    const Tensor* found = source_->find(name);
+  const FileTensor& tensor(const std::string& name) const {
+    const FileTensor* found = source_->find(name);
     EXPECT_NE(found, nullptr) << name;
     return *found;
   }
 
   /// The codes of case `i` as a canonical matrix has them.
   std::vector<std::byte> codes(const std::string& i) const {
-    const Tensor& w = tensor(i + ".w");
+    const FileTensor& w = tensor(i + ".w");
     std::vector<std::byte> packed(w.bytes.size() / 2);
     for (std::size_t j = 0; j < packed.size(); ++j) {
       packed[j] = w.bytes[2 * j] | w.bytes[2 * j + 1] << 4;
@@ -49,12 +49,12 @@ TEST_F(Int4packGolden, bytes_of_cpus) {
   const std::pair<const char*, CpuTile> cases[] = {
       {"default", CpuTile::kPairs32}, {"avx2", CpuTile::kHalves32}, {"avx512", CpuTile::kHalves64}};
   for (const std::string i : {"0", "2", "3"}) {
-    const Tensor& w = tensor(i + ".w");
+    const FileTensor& w = tensor(i + ".w");
     const auto rows = static_cast<int64_t>(w.shape[0]);
     const auto cols = static_cast<int64_t>(w.shape[1]);
     for (const auto& [capability, tile] : cases) {
       SCOPED_TRACE(i + "." + capability);
-      const Tensor& expected = tensor(i + "." + capability);
+      const FileTensor& expected = tensor(i + "." + capability);
       std::vector<std::byte> packed(expected.bytes.size()), back(expected.bytes.size());
       pack_int4_cpu(packed.data(), codes(i).data(), rows, cols, tile);
       EXPECT_TRUE(std::ranges::equal(packed, expected.bytes));
@@ -66,10 +66,10 @@ TEST_F(Int4packGolden, bytes_of_cpus) {
 
 TEST_F(Int4packGolden, words_of_gpus) {
   for (const std::string i : {"0", "3"}) {
-    const Tensor& w = tensor(i + ".w");
+    const FileTensor& w = tensor(i + ".w");
     for (const int inner : {2, 4, 8}) {
       SCOPED_TRACE(i + ", inner_k_tiles " + std::to_string(inner));
-      const Tensor& expected = tensor(i + ".cuda_packed.inner" + std::to_string(inner));
+      const FileTensor& expected = tensor(i + ".cuda_packed.inner" + std::to_string(inner));
       std::vector<std::byte> packed(expected.bytes.size());
       pack_int4_cuda(packed.data(), codes(i).data(), static_cast<int64_t>(w.shape[0]),
                      static_cast<int64_t>(w.shape[1]), inner);
@@ -79,8 +79,8 @@ TEST_F(Int4packGolden, words_of_gpus) {
 }
 
 TEST_F(Int4packGolden, the_product_says_what_scales_and_zeros_mean) {
-  const Tensor& w = tensor("3.w");
-  const Tensor& sz = tensor("3.sz.float32");
+  const FileTensor& w = tensor("3.w");
+  const FileTensor& sz = tensor("3.sz.float32");
   const auto rows = static_cast<int64_t>(w.shape[0]);
   const auto cols = static_cast<int64_t>(w.shape[1]);
   const int64_t group = cols / static_cast<int64_t>(sz.shape[0]);
@@ -107,8 +107,8 @@ TEST_F(Int4packGolden, the_product_says_what_scales_and_zeros_mean) {
 /// transform_cpu of the codes with any scales, its weight multiplied with the golden's own scales
 /// and offsets (which no zero points give: they were drawn freely), against the golden product.
 TEST_F(Int4packGolden, transform_cpu_gives_the_weight_that_was_multiplied) {
-  const Tensor& w = tensor("3.w");
-  const Tensor& sz = tensor("3.sz.float32");
+  const FileTensor& w = tensor("3.w");
+  const FileTensor& sz = tensor("3.sz.float32");
   const auto rows = static_cast<int64_t>(w.shape[0]);
   const auto cols = static_cast<int64_t>(w.shape[1]);
   const auto groups = static_cast<int64_t>(sz.shape[0]);

@@ -9,6 +9,7 @@
 #include "models/model.h"
 #include "support/orin_bytes.h"
 #include "support/temp_dir.h"
+#include "support/test_context.h"
 #include "verify/inspect.h"
 
 namespace subbyte {
@@ -16,12 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class OrinModels : public testing::Test {
+class OrinModels : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto execution = Execution::create({.num_threads = 2});
-    ASSERT_TRUE(execution.ok()) << execution.error().message;
-    execution_ = std::move(execution).value();
     const auto source = TensorSource::open(golden_);
     const auto config = read_config_file(golden_);
     ASSERT_TRUE(source.ok() && config.ok());
@@ -33,19 +31,16 @@ class OrinModels : public testing::Test {
 
   std::vector<float> logits(const fs::path& path) {
     const std::vector<int32_t> tokens = {3, 1, 4, 1, 5, 9, 2, 6};
-    const auto model = load_model(path, *execution_);
+    const auto model = load_model(path, *backend_);
     EXPECT_TRUE(model.ok()) << model.error().message;
     if (!model.ok()) return {};
-    KvCache cache((*model)->config(), 16);
-    std::vector<float> result(tokens.size() * (*model)->config().vocab_size);
-    EXPECT_TRUE((*model)->forward(*execution_, tokens, cache, result).ok());
-    return result;
+    return testing::logits_of(**model, *backend_, tokens);
   }
 
   const fs::path golden_ = fs::path(SUBBYTE_TEST_DATA) / "goldens/qwen3-awq";
   TempDir dir_;
   const fs::path file_ = dir_ / "model.bin";
-  std::unique_ptr<Execution> execution_;
+  std::unique_ptr<Backend> backend_ = testing::make_test_backend(2);
 };
 
 TEST_F(OrinModels, give_the_logits_of_the_checkpoint) {
@@ -65,8 +60,8 @@ TEST_F(OrinModels, are_found_and_take_the_end_from_beside_them) {
 }
 
 TEST_F(OrinModels, are_inspected) {
-  const auto found = inspect(file_, execution_->pool());
-  const auto expected = inspect(golden_, execution_->pool());
+  const auto found = inspect(file_, backend_->host());
+  const auto expected = inspect(golden_, backend_->host());
   ASSERT_TRUE(found.ok() && expected.ok());
   EXPECT_EQ(found->architecture, "qwen3");
   EXPECT_EQ(found->quantization, "awq");
@@ -83,20 +78,20 @@ TEST_F(OrinModels, are_inspected) {
 TEST_F(OrinModels, that_cannot_run_are_inspected_all_the_same) {
   const OrinBytes q8 = {.magic = 0x616B3432, .version = 2, .rest = {8}, .data = 6560};
   const fs::path path = dir_.write("q8.bin", q8.text());
-  const auto found = inspect(path, execution_->pool());
+  const auto found = inspect(path, backend_->host());
   ASSERT_TRUE(found.ok()) << found.error().message;
   EXPECT_EQ(found->problems.size(), 1u);  // the architecture
   const auto weight =
       std::ranges::find(found->weights, "model.layers.1.mlp.up_proj", &InspectedWeight::name);
   ASSERT_NE(weight, found->weights.end());
   EXPECT_EQ(weight->importer, "q8_0");
-  EXPECT_EQ(load_model(path, *execution_).error().code, "config.model_type");
+  EXPECT_EQ(load_model(path, *backend_).error().code, "config.model_type");
 
   OrinBytes longer;
   longer.positions = 262144;
   const fs::path later = dir_.write("later.bin", longer.text());
-  EXPECT_EQ(inspect(later, execution_->pool())->problems.size(), 1u);
-  EXPECT_EQ(load_model(later, *execution_).error().code, "json.type");
+  EXPECT_EQ(inspect(later, backend_->host())->problems.size(), 1u);
+  EXPECT_EQ(load_model(later, *backend_).error().code, "json.type");
 }
 
 }  // namespace

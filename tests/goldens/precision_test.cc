@@ -10,6 +10,7 @@
 
 #include "checkpoints/containers/tensor_source.h"
 #include "models/model.h"
+#include "support/test_context.h"
 
 namespace subbyte {
 namespace {
@@ -19,14 +20,14 @@ namespace {
 constexpr double kStatedDecibels = 30;
 
 std::vector<float> read_floats(const TensorSource& source, const std::string& name) {
-  const Tensor* tensor = source.find(name);
+  const FileTensor* tensor = source.find(name);
   EXPECT_NE(tensor, nullptr) << name;
   std::vector<float> values(tensor->bytes.size() / sizeof(float));
   std::memcpy(values.data(), tensor->bytes.data(), tensor->bytes.size());
   return values;
 }
 
-class Precision : public testing::TestWithParam<const char*> {
+class Precision : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     const auto source = TensorSource::open(directory() / "reference.safetensors");
@@ -45,24 +46,21 @@ class Precision : public testing::TestWithParam<const char*> {
   }
 
   /// Logits of the whole prompt, `step` tokens at a time.
-  std::vector<float> logits(cpu::Precision precision, bool invariant, std::size_t step) const {
+  std::vector<float> logits(Activations activations, bool invariant, std::size_t step) const {
     const char* isa = std::getenv("SUBBYTE_ISA");
-    auto execution = Execution::create({.num_threads = 2,
-                                        .isa = isa == nullptr ? "" : isa,
-                                        .precision = precision,
-                                        .batch_invariant = invariant});
-    EXPECT_TRUE(execution.ok());
-    const auto model = load_model(directory(), **execution);
+    auto backend = make_backend({.num_threads = 2,
+                                 .isa = isa == nullptr ? "" : isa,
+                                 .activations = activations,
+                                 .batch_invariant = invariant});
+    EXPECT_TRUE(backend.ok());
+    const auto model = load_model(directory(), **backend);
     EXPECT_TRUE(model.ok());
-    const std::size_t vocab = (*model)->config().vocab_size;
-    KvCache cache((*model)->config(), static_cast<int64_t>(ids_.size()));
-    std::vector<float> all(ids_.size() * vocab, NAN);
+    testing::TestContext context(**model, **backend, std::ssize(ids_));
+    std::vector<float> all;
     for (std::size_t at = 0; at < ids_.size(); at += step) {
       const std::size_t count = std::min(step, ids_.size() - at);
-      const Status status =
-          (*model)->forward(**execution, std::span(ids_).subspan(at, count), cache,
-                            std::span(all).subspan(at * vocab, count * vocab));
-      EXPECT_TRUE(status.ok());
+      const std::vector<float> part = context.forward(std::span(ids_).subspan(at, count));
+      all.insert(all.end(), part.begin(), part.end());
     }
     return all;
   }
@@ -91,8 +89,7 @@ class Precision : public testing::TestWithParam<const char*> {
 
 TEST_P(Precision, tokens_alone_and_in_batches_give_the_same_bits_in_the_invariant_mode) {
   ASSERT_GT(ids_.size(), 16u);  // more than the kernels for few rows take
-  for (const cpu::Precision precision :
-       {cpu::Precision::kF32, cpu::Precision::kBF16, cpu::Precision::kInt8}) {
+  for (const Activations precision : {Activations::kF32, Activations::kBF16, Activations::kInt8}) {
     const std::vector<float> together = logits(precision, true, ids_.size());
     const std::vector<float> alone = logits(precision, true, 1);
     const std::vector<float> in_threes = logits(precision, true, 3);
@@ -102,24 +99,23 @@ TEST_P(Precision, tokens_alone_and_in_batches_give_the_same_bits_in_the_invarian
 }
 
 TEST_P(Precision, rounded_activations_stay_within_the_stated_error) {
-  const double exact = decibels(logits(cpu::Precision::kF32, false, ids_.size()));
+  const double exact = decibels(logits(Activations::kF32, false, ids_.size()));
   RecordProperty("f32_db", std::to_string(exact));
   EXPECT_GT(exact, 80);
   // Token after token, products round less than those of prompts may.
-  const double alone = decibels(logits(cpu::Precision::kF32, false, 1));
+  const double alone = decibels(logits(Activations::kF32, false, 1));
   RecordProperty("f32_alone_db", std::to_string(alone));
   EXPECT_GT(alone, 100);
-  for (const cpu::Precision precision : {cpu::Precision::kBF16, cpu::Precision::kInt8}) {
+  for (const Activations precision : {Activations::kBF16, Activations::kInt8}) {
     const double found = decibels(logits(precision, false, ids_.size()));
-    RecordProperty(precision == cpu::Precision::kInt8 ? "int8_db" : "bf16_db",
-                   std::to_string(found));
+    RecordProperty(precision == Activations::kInt8 ? "int8_db" : "bf16_db", std::to_string(found));
     EXPECT_GT(found, kStatedDecibels);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Goldens, Precision,
-                         testing::Values("qwen3-bf16", "qwen3-awq", "qwen3-gptq-act-order",
-                                         "gpt-oss-mxfp4"),
+                         ::testing::Values("qwen3-bf16", "qwen3-awq", "qwen3-gptq-act-order",
+                                           "gpt-oss-mxfp4"),
                          [](const auto& test) {
                            std::string name = test.param;
                            for (char& c : name) c = c == '-' ? '_' : c;

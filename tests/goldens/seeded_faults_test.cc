@@ -13,6 +13,7 @@
 #include "checkpoints/containers/tensor_source.h"
 #include "models/model.h"
 #include "support/temp_dir.h"
+#include "support/test_context.h"
 #include "support/test_tensors.h"
 
 namespace subbyte {
@@ -40,14 +41,8 @@ std::vector<TestTensor> read_tensors(const fs::path& from) {
   return tensors;
 }
 
-class SeededFaults : public testing::Test {
+class SeededFaults : public ::testing::Test {
  protected:
-  void SetUp() override {
-    auto execution = Execution::create({.num_threads = 1});
-    ASSERT_TRUE(execution.ok());
-    execution_ = std::move(execution).value();
-  }
-
   /// Copies a golden into dir_ with every tensor damaged whose name ends with `suffix`. At least
   /// one byte must change when there is damage.
   void copy(const char* golden, std::string_view suffix, const Damage& damage) {
@@ -72,7 +67,7 @@ class SeededFaults : public testing::Test {
   }
 
   double difference_of(const fs::path& directory, const fs::path& reference) {
-    auto model = load_model(directory, *execution_);
+    auto model = load_model(directory, *backend_);
     EXPECT_TRUE(model.ok()) << model.error().message;
     if (!model.ok()) return NAN;
     const std::vector<TestTensor> expected = read_tensors(reference);
@@ -83,9 +78,8 @@ class SeededFaults : public testing::Test {
     const TestTensor& logits = find("prompt1.logits");
     std::vector<int32_t> tokens;
     for (std::size_t i = 0; i < ids.bytes.size() / 4; ++i) tokens.push_back(ids.at<int32_t>(i));
-    std::vector<float> found(logits.bytes.size() / 4, NAN);
-    KvCache cache((*model)->config(), 64);
-    EXPECT_TRUE((*model)->forward(*execution_, tokens, cache, found).ok());
+    const std::vector<float> found = testing::logits_of(**model, *backend_, tokens);
+    EXPECT_EQ(found.size(), logits.bytes.size() / 4);
     double worst = 0;
     for (std::size_t i = 0; i < found.size(); ++i) {
       const double one = std::abs(double(found[i]) - logits.at<float>(i));
@@ -101,7 +95,7 @@ class SeededFaults : public testing::Test {
   }
 
   TempDir dir_;
-  std::unique_ptr<Execution> execution_;
+  std::unique_ptr<Backend> backend_ = testing::make_test_backend(1);
 };
 
 constexpr const char* kGptq[] = {"qwen3-gptq-v1", "qwen3-gptq-v2", "qwen3-gptq-act-order"};
@@ -172,7 +166,7 @@ TEST_F(SeededFaults, zero_points_off_by_one_are_seen) {
 TEST_F(SeededFaults, zero_points_off_by_one_in_a_symmetric_file_are_refused) {
   // Its zero points are all the same, and one more is what the other version would store.
   copy("qwen3-gptq-act-order", "v_proj.qzeros", raise_zeros);
-  const auto model = load_model(dir_.path(), *execution_);
+  const auto model = load_model(dir_.path(), *backend_);
   ASSERT_FALSE(model.ok());
   EXPECT_EQ(model.error().code, "gptq.version");
   // With one of them elsewhere nothing can be told from the words, and the logits tell.

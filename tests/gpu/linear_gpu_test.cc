@@ -74,7 +74,7 @@ bool is_exact(const WeightFormat& format, Number number) {
   return number == Number::kF16 || !is_offset(format.zero) || info(format.element).bits < 8;
 }
 
-/// Tensor cores cut what they add to 24 bits or more: 17 times for 16 inputs, 2^-23 each.
+/// FileTensor cores cut what they add to 24 bits or more: 17 times for 16 inputs, 2^-23 each.
 double tensor_core_bound(int64_t inputs) {
   return 17.0 / 16 * static_cast<double>(inputs) * 0x1p-23;
 }

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "ops/execution.h"
+#include "cpu_backend/execution.h"
 
 namespace subbyte::testing {
 

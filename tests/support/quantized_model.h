@@ -154,7 +154,7 @@ inline void expect_weights_of(const QuantizedModel& model, const std::filesystem
   }
   for (const TestTensor& tensor : kept_tensors(model.exporter)) {
     if (!kept) break;
-    const Tensor* found = opened->tensors.find(tensor.name);
+    const FileTensor* found = opened->tensors.find(tensor.name);
     ASSERT_NE(found, nullptr) << tensor.name;
     EXPECT_EQ(found->dtype, tensor.dtype) << tensor.name;
     EXPECT_TRUE(std::ranges::equal(found->bytes, std::as_bytes(std::span(tensor.bytes))));

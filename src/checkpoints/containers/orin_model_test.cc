@@ -253,7 +253,7 @@ TEST_F(OrinGolden, a_checkpoint_comes_back_byte_for_byte) {
   EXPECT_EQ(back->files(), std::vector{path});
   ASSERT_EQ(back->tensors().size(), source_->tensors().size());
   for (const auto& [name, tensor] : source_->tensors()) {
-    const Tensor* found = back->find(name);
+    const FileTensor* found = back->find(name);
     ASSERT_NE(found, nullptr) << name;
     EXPECT_EQ(found->dtype, tensor.dtype) << name;
     EXPECT_EQ(found->shape, tensor.shape) << name;

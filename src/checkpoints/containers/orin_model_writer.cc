@@ -109,7 +109,7 @@ Status write_orin_model(const std::filesystem::path& path, bool overwrite, const
   SUBBYTE_TRY(const auto entries, orin_tensors(header, path.native()));
   std::set<std::string_view> known;
   for (const TensorEntry& entry : entries) {
-    SUBBYTE_TRY(const Tensor* tensor, require_tensor(tensors, entry.name, ""));
+    SUBBYTE_TRY(const FileTensor* tensor, require_tensor(tensors, entry.name, ""));
     SUBBYTE_CHECK(require_dtype(*tensor, entry.dtype));
     SUBBYTE_CHECK(require_shape(*tensor, entry.shape));
     known.insert(entry.name);
@@ -121,7 +121,7 @@ Status write_orin_model(const std::filesystem::path& path, bool overwrite, const
   SUBBYTE_TRY(OutputFile file, OutputFile::create(path, overwrite));
   SUBBYTE_CHECK(file.write(orin_header_bytes(header)));
   for (const TensorEntry& entry : entries) {
-    const Tensor& tensor = *tensors.find(entry.name);
+    const FileTensor& tensor = *tensors.find(entry.name);
     SUBBYTE_CHECK(file.write(tensor.bytes));
     tensor.file->release(tensor.bytes);
   }

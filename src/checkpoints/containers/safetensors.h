@@ -85,7 +85,7 @@ Result<SafetensorsHeader> read_safetensors_header(std::span<const std::byte> hea
 
 /// A tensor and where its bytes lie: in the mapping of a file that `file` keeps open.
 /// The bytes need not be aligned to the size of the element.
-struct Tensor {
+struct FileTensor {
   std::string name;
   DType dtype = DType::kU8;
   Shape shape;
@@ -101,7 +101,7 @@ class SafetensorsFile {
 
   const SafetensorsHeader& header() const { return header_; }
   const std::filesystem::path& path() const { return file_->path(); }
-  Tensor tensor(const TensorEntry& entry) const;
+  FileTensor tensor(const TensorEntry& entry) const;
 
  private:
   SafetensorsFile(std::shared_ptr<const MappedFile> file, SafetensorsHeader header);

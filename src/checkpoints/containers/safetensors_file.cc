@@ -16,7 +16,7 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path)
 SafetensorsFile::SafetensorsFile(std::shared_ptr<const MappedFile> file, SafetensorsHeader header)
     : file_(std::move(file)), header_(std::move(header)) {}
 
-Tensor SafetensorsFile::tensor(const TensorEntry& entry) const {
+FileTensor SafetensorsFile::tensor(const TensorEntry& entry) const {
   // The header was accepted, so every entry lies inside the mapping.
   const auto begin = static_cast<std::size_t>(header_.data_offset + entry.begin);
   const auto size = static_cast<std::size_t>(entry.end - entry.begin);

@@ -126,10 +126,10 @@ TEST(SafetensorsFile, gives_the_bytes_of_each_tensor) {
       SafetensorsFile::open(dir.write("m.safetensors", safetensors_bytes(header, data)));
   ASSERT_TRUE(file.ok()) << file.error().message;
   EXPECT_EQ(file->path(), dir / "m.safetensors");
-  std::vector<Tensor> tensors;
+  std::vector<FileTensor> tensors;
   for (const TensorEntry& entry : file->header().tensors) tensors.push_back(file->tensor(entry));
   ASSERT_EQ(tensors.size(), 2u);
-  const auto text = [](const Tensor& tensor) {
+  const auto text = [](const FileTensor& tensor) {
     return std::string(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
   };
   EXPECT_EQ(text(tensors[0]), data.substr(0, 4));
@@ -141,7 +141,7 @@ TEST(SafetensorsFile, gives_the_bytes_of_each_tensor) {
 
 TEST(SafetensorsFile, tensors_keep_their_file_open) {
   const TempDir dir;
-  const Tensor tensor = [&] {
+  const FileTensor tensor = [&] {
     const auto file = SafetensorsFile::open(dir.write(
         "m", safetensors_bytes(R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}})", "xyz")));
     return file->tensor(file->header().tensors[0]);

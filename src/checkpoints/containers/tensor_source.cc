@@ -226,13 +226,13 @@ Error no_checkpoint(const fs::path& directory) {
 }
 
 /// The tensors of a model file of OrinMLLM, under the names that Hugging Face gives them.
-Result<std::vector<Tensor>> open_orin_model(const fs::path& path) {
+Result<std::vector<FileTensor>> open_orin_model(const fs::path& path) {
   SUBBYTE_TRY(MappedFile mapped, MappedFile::open(path));
   SUBBYTE_TRY(const OrinModel model,
               read_orin_model(mapped.bytes(), mapped.bytes().size(), path.native()));
   const auto file = std::make_shared<const MappedFile>(std::move(mapped));
   const auto data = file->bytes().subspan(kOrinHeaderBytes);
-  std::vector<Tensor> tensors;
+  std::vector<FileTensor> tensors;
   for (const TensorEntry& entry : model.tensors) {
     tensors.push_back({entry.name, entry.dtype, entry.shape,
                        data.subspan(entry.begin, entry.end - entry.begin), file});
@@ -254,7 +254,7 @@ Result<TensorSource> TensorSource::open(const fs::path& path, std::vector<Error>
   if (is_orin_model(path)) {
     SUBBYTE_TRY(const auto tensors, open_orin_model(path));
     source.files_.push_back(path);
-    for (const Tensor& tensor : tensors) source.tensors_.emplace(tensor.name, tensor);
+    for (const FileTensor& tensor : tensors) source.tensors_.emplace(tensor.name, tensor);
     return source;
   }
   if (!fs::is_directory(path, ignored)) {
@@ -279,7 +279,7 @@ Result<TensorSource> TensorSource::open(const fs::path& path, std::vector<Error>
   return source;
 }
 
-const Tensor* TensorSource::find(std::string_view name) const {
+const FileTensor* TensorSource::find(std::string_view name) const {
   const auto found = tensors_.find(name);
   return found == tensors_.end() ? nullptr : &found->second;
 }

@@ -15,24 +15,25 @@ namespace subbyte {
 
 class TensorSource {
  public:
-  /// Opens `path`: a .safetensors file, a model file of OrinMLLM (checkpoints/containers/orin_model.h, codes
-  /// orin.*), or a directory with model.safetensors.index.json or model.safetensors. Every shard
-  /// named in the index is opened and must hold exactly the tensors that the index says; shard
-  /// names must be plain file names inside the directory, and a symbolic link may lead only to a
-  /// blob of the same Hugging Face cache entry (../../blobs/).
-  /// The codes of the index begin with "index." and are listed in docs/safetensors.md.
-  /// With `problems`, what is wrong with single shards, and where index and shards disagree, is
-  /// added there and the rest is opened; of a tensor in two shards the first counts.
+  /// Opens `path`: a .safetensors file, a model file of OrinMLLM
+  /// (checkpoints/containers/orin_model.h, codes orin.*), or a directory with
+  /// model.safetensors.index.json or model.safetensors. Every shard named in the index is opened
+  /// and must hold exactly the tensors that the index says; shard names must be plain file names
+  /// inside the directory, and a symbolic link may lead only to a blob of the same Hugging Face
+  /// cache entry (../../blobs/). The codes of the index begin with "index." and are listed in
+  /// docs/safetensors.md. With `problems`, what is wrong with single shards, and where index and
+  /// shards disagree, is added there and the rest is opened; of a tensor in two shards the first
+  /// counts.
   static Result<TensorSource> open(const std::filesystem::path& path,
                                    std::vector<Error>* problems = nullptr);
   /// No tensors at all.
   static TensorSource empty() { return {}; }
 
   /// nullptr when there is no such tensor.
-  const Tensor* find(std::string_view name) const;
+  const FileTensor* find(std::string_view name) const;
 
   /// All tensors by name.
-  const std::map<std::string, Tensor, std::less<>>& tensors() const { return tensors_; }
+  const std::map<std::string, FileTensor, std::less<>>& tensors() const { return tensors_; }
   const std::vector<std::filesystem::path>& files() const { return files_; }
   uint64_t total_bytes() const;  // of the tensors, without headers
   /// What the index says total_bytes() is; nullopt without an index, or when it does not.
@@ -41,7 +42,7 @@ class TensorSource {
  private:
   TensorSource() = default;
 
-  std::map<std::string, Tensor, std::less<>> tensors_;
+  std::map<std::string, FileTensor, std::less<>> tensors_;
   std::vector<std::filesystem::path> files_;
   std::optional<uint64_t> stated_bytes_;
 };

@@ -34,7 +34,7 @@ void write_shards(const TempDir& dir, const std::string& prefix = "") {
   dir.write(prefix + kIndex, kTwoShards);
 }
 
-std::string text(const Tensor* tensor) {
+std::string text(const FileTensor* tensor) {
   if (tensor == nullptr) return "none";
   return {reinterpret_cast<const char*>(tensor->bytes.data()), tensor->bytes.size()};
 }

@@ -18,8 +18,8 @@ namespace subbyte {
 namespace {
 
 bool matches(const TensorSource& tensors, std::string_view module) {
-  const Tensor* qweight = tensors.find(fmt::format("{}.qweight", module));
-  const Tensor* scales = tensors.find(fmt::format("{}.scales", module));
+  const FileTensor* qweight = tensors.find(fmt::format("{}.qweight", module));
+  const FileTensor* scales = tensors.find(fmt::format("{}.scales", module));
   // GPTQ packs along the inputs: its words are as many as the outputs, and it may have g_idx.
   return qweight != nullptr && tensors.find(fmt::format("{}.g_idx", module)) == nullptr &&
          (scales == nullptr || scales->shape.empty() || qweight->shape.empty() ||
@@ -27,9 +27,9 @@ bool matches(const TensorSource& tensors, std::string_view module) {
 }
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
-  SUBBYTE_TRY(const Tensor* qweight, require_tensor(context.tensors, module, ".qweight"));
-  SUBBYTE_TRY(const Tensor* qzeros, require_tensor(context.tensors, module, ".qzeros"));
-  SUBBYTE_TRY(const Tensor* scales, require_tensor(context.tensors, module, ".scales"));
+  SUBBYTE_TRY(const FileTensor* qweight, require_tensor(context.tensors, module, ".qweight"));
+  SUBBYTE_TRY(const FileTensor* qzeros, require_tensor(context.tensors, module, ".qzeros"));
+  SUBBYTE_TRY(const FileTensor* scales, require_tensor(context.tensors, module, ".scales"));
   SUBBYTE_CHECK(require_dtype(*qweight, DType::kI32));
   SUBBYTE_CHECK(require_rank(*qweight, 2));
   SUBBYTE_CHECK(require_rank(*scales, 2));
@@ -62,9 +62,9 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
 }
 
 Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
-  const Tensor& qweight = *info.tensors[0];
-  const Tensor& qzeros = *info.tensors[1];
-  const Tensor& scales = *info.tensors[2];
+  const FileTensor& qweight = *info.tensors[0];
+  const FileTensor& qzeros = *info.tensors[1];
+  const FileTensor& scales = *info.tensors[2];
   const std::size_t num_scales = scales.shape[0] * scales.shape[1];
   SUBBYTE_TRY(auto transposed_scales, transpose_scales(scales, context.pool));
   auto codes = allocate_bytes(qweight.bytes.size());
@@ -83,7 +83,7 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   matrix.view.scales = {transposed_scales.get(), scales.bytes.size()};
   matrix.view.zeros = {zeros.get(), num_scales};
   matrix.owners = {codes, transposed_scales, zeros};
-  for (const Tensor* tensor : info.tensors) tensor->file->release(tensor->bytes);
+  for (const FileTensor* tensor : info.tensors) tensor->file->release(tensor->bytes);
   return std::vector<Matrix>{std::move(matrix)};
 }
 

@@ -32,15 +32,16 @@ namespace {
 constexpr int64_t kBytesAtOnce = 1 << 16;
 
 struct Parts {
-  const Tensor* weight;
-  const Tensor* state;
-  const Tensor* quant_map;
-  const Tensor* absmax;
-  const Tensor* nested_absmax;     // nullptr without double quantization
-  const Tensor* nested_quant_map;  // the same
+  const FileTensor* weight;
+  const FileTensor* state;
+  const FileTensor* quant_map;
+  const FileTensor* absmax;
+  const FileTensor* nested_absmax;     // nullptr without double quantization
+  const FileTensor* nested_quant_map;  // the same
 };
 
-const Tensor* find(const TensorSource& tensors, std::string_view module, std::string_view suffix) {
+const FileTensor* find(const TensorSource& tensors, std::string_view module,
+                       std::string_view suffix) {
   return tensors.find(fmt::format("{}{}", module, suffix));
 }
 
@@ -51,7 +52,7 @@ bool matches(const TensorSource& tensors, std::string_view module) {
 }
 
 Result<Parts> find_parts(const TensorSource& tensors, std::string_view module) {
-  if (const Tensor* fp4 = find(tensors, module, kBnbFp4State)) {
+  if (const FileTensor* fp4 = find(tensors, module, kBnbFp4State)) {
     return tensor_error("bnb_nf4.quant_type", *fp4,
                         "quant_type fp4 of bitsandbytes is not supported, nf4 is");
   }
@@ -68,7 +69,7 @@ Result<Parts> find_parts(const TensorSource& tensors, std::string_view module) {
   return parts;
 }
 
-Status check_weight(const Tensor& weight, const BnbState& state) {
+Status check_weight(const FileTensor& weight, const BnbState& state) {
   if (weight.dtype != DType::kU8 && float_format(weight.dtype) == Format::kNone) {
     return tensor_error(
         "import.dtype", weight,
@@ -84,7 +85,7 @@ Status check_weight(const Tensor& weight, const BnbState& state) {
   return require_shape(weight, {elements * 4 / width, 1});
 }
 
-Status check_quant_map(const Tensor& map) {
+Status check_quant_map(const FileTensor& map) {
   SUBBYTE_CHECK(require_dtype(map, DType::kF32));
   SUBBYTE_CHECK(require_shape(map, {16}));
   for (uint32_t code = 0; code < 16; ++code) {
@@ -149,9 +150,9 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
 /// Float32 scales of double quantization. The product and the sum of two floats are exact enough in
 /// a double that rounding it gives what float arithmetic gives, whatever the compiler contracts.
 std::shared_ptr<std::byte[]> resolve_scales(const ModuleInfo& info, const BnbState& state) {
-  const Tensor& absmax = *info.tensors[1];
-  const Tensor& nested_absmax = *info.tensors[4];
-  const Tensor& map = *info.tensors[5];
+  const FileTensor& absmax = *info.tensors[1];
+  const FileTensor& nested_absmax = *info.tensors[4];
+  const FileTensor& map = *info.tensors[5];
   auto scales = allocate_bytes(absmax.bytes.size() * 4);
   for (std::size_t i = 0; i < absmax.bytes.size(); ++i) {
     const double value = load_f32(map, std::to_integer<std::size_t>(absmax.bytes[i]));
@@ -163,7 +164,7 @@ std::shared_ptr<std::byte[]> resolve_scales(const ModuleInfo& info, const BnbSta
   return scales;
 }
 
-Status check_finite(const Tensor& absmax, std::span<const std::byte> scales) {
+Status check_finite(const FileTensor& absmax, std::span<const std::byte> scales) {
   for (std::size_t i = 0; i < scales.size() / 4; ++i) {
     float scale = 0;
     __builtin_memcpy(&scale, scales.data() + 4 * i, 4);
@@ -174,7 +175,7 @@ Status check_finite(const Tensor& absmax, std::span<const std::byte> scales) {
   return {};
 }
 
-std::shared_ptr<std::byte[]> swap_nibbles(const Tensor& weight, Executor& pool) {
+std::shared_ptr<std::byte[]> swap_nibbles(const FileTensor& weight, Executor& pool) {
   auto codes = allocate_bytes(weight.bytes.size());
   const std::byte* from = weight.bytes.data();
   std::byte* to = codes.get();
@@ -187,8 +188,8 @@ std::shared_ptr<std::byte[]> swap_nibbles(const Tensor& weight, Executor& pool) 
 }
 
 Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
-  const Tensor& weight = *info.tensors[0];
-  const Tensor& absmax = *info.tensors[1];
+  const FileTensor& weight = *info.tensors[0];
+  const FileTensor& absmax = *info.tensors[1];
   Matrix matrix;
   MatrixView& view = matrix.view;
   view.format = info.format;

@@ -51,7 +51,7 @@ bool is_bnb_blocksize(int64_t size) {
   return size >= 32 && size <= 4096 && (size & (size - 1)) == 0;
 }
 
-Result<BnbState> read_bnb_state(const Tensor& tensor) {
+Result<BnbState> read_bnb_state(const FileTensor& tensor) {
   SUBBYTE_CHECK(require_dtype(tensor, DType::kU8));
   SUBBYTE_CHECK(require_rank(tensor, 1));
   if (tensor.bytes.size() > kMaxStateBytes) {

@@ -24,7 +24,7 @@ bool is_bnb_blocksize(int64_t size);
 
 /// Codes: import.dtype, import.shape (also when blocks would cross rows), bnb_nf4.quant_type,
 /// bnb_nf4.blocksize, json.*.
-Result<BnbState> read_bnb_state(const Tensor& tensor);
+Result<BnbState> read_bnb_state(const FileTensor& tensor);
 
 /// What bitsandbytes writes for a matrix without double quantization. The type that the weights had
 /// before is not known here; bfloat16 is what most had.

@@ -17,13 +17,13 @@ constexpr WeightFormat kFormat = {Format::kE2M1, Format::kE8M0, Zero::kNone, kGr
 
 /// Tried after NVFP4, which has the same names and one more.
 bool matches(const TensorSource& tensors, std::string_view module) {
-  const Tensor* packed = tensors.find(fmt::format("{}.weight_packed", module));
+  const FileTensor* packed = tensors.find(fmt::format("{}.weight_packed", module));
   return packed != nullptr && packed->dtype == DType::kU8;
 }
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
-  SUBBYTE_TRY(const Tensor* packed, require_tensor(context.tensors, module, ".weight_packed"));
-  SUBBYTE_TRY(const Tensor* scales, require_tensor(context.tensors, module, ".weight_scale"));
+  SUBBYTE_TRY(const FileTensor* packed, require_tensor(context.tensors, module, ".weight_packed"));
+  SUBBYTE_TRY(const FileTensor* scales, require_tensor(context.tensors, module, ".weight_scale"));
   SUBBYTE_CHECK(require_scheme(context, module, CompressedScheme::Format::kMxfp4));
   SUBBYTE_CHECK(require_rank(*packed, 2));
   const uint64_t rows = packed->shape[0];
@@ -44,8 +44,8 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
 }
 
 Result<std::vector<Matrix>> import(const ImportContext&, const ModuleInfo& info) {
-  const Tensor& packed = *info.tensors[0];
-  const Tensor& scales = *info.tensors[1];
+  const FileTensor& packed = *info.tensors[0];
+  const FileTensor& scales = *info.tensors[1];
   SUBBYTE_CHECK(check_e8m0_scales(scales));
   Matrix matrix;
   matrix.view.format = info.format;

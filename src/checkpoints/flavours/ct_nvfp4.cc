@@ -9,9 +9,9 @@ namespace {
 using nvfp4::kCompressedTensors;
 
 bool matches(const TensorSource& tensors, std::string_view module) {
-  const Tensor* codes = nvfp4::find(tensors, module, kCompressedTensors.codes);
+  const FileTensor* codes = nvfp4::find(tensors, module, kCompressedTensors.codes);
   if (codes == nullptr || codes->dtype != DType::kU8) return false;
-  const Tensor* scale = nvfp4::find(tensors, module, ".weight_scale");
+  const FileTensor* scale = nvfp4::find(tensors, module, ".weight_scale");
   return nvfp4::find(tensors, module, kCompressedTensors.factor) != nullptr ||
          (scale != nullptr && scale->dtype == DType::kF8E4M3);
 }

@@ -33,17 +33,17 @@ constexpr Format kUnsigned[] = {Format::kU2, Format::kU3, Format::kU4, Format::k
                                 Format::kU6, Format::kU7, Format::kU8};
 
 struct Parts {
-  const Tensor* packed;
-  const Tensor* scale;
-  const Tensor* shape;
-  const Tensor* zero_point;  // nullptr when absent
-  const Tensor* g_idx;       // nullptr when absent
+  const FileTensor* packed;
+  const FileTensor* scale;
+  const FileTensor* shape;
+  const FileTensor* zero_point;  // nullptr when absent
+  const FileTensor* g_idx;       // nullptr when absent
   int64_t rows, cols, groups;
 };
 
 /// The tensors have it, unless they are FP4, whose bytes have the same name.
 bool matches(const TensorSource& tensors, std::string_view module) {
-  const Tensor* packed = tensors.find(fmt::format("{}.weight_packed", module));
+  const FileTensor* packed = tensors.find(fmt::format("{}.weight_packed", module));
   return packed != nullptr && packed->dtype != DType::kU8;
 }
 
@@ -84,7 +84,7 @@ Result<Parts> find_parts(const TensorSource& tensors, std::string_view module) {
   return parts;
 }
 
-Packing packing_of(const Tensor& packed, int64_t cols, int bits) {
+Packing packing_of(const FileTensor& packed, int64_t cols, int bits) {
   const auto words = static_cast<int64_t>(packed.shape[1]);
   return words == packed_words(cols, bits, Packing::kDense) ? Packing::kDense : Packing::kLanes;
 }
@@ -170,7 +170,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
 }
 
 /// Rows of words as rows of canonical codes, with column k from input order[k] (or k).
-std::shared_ptr<std::byte[]> unpack_rows(const Tensor& packed, const MatrixView& view,
+std::shared_ptr<std::byte[]> unpack_rows(const FileTensor& packed, const MatrixView& view,
                                          std::span<const uint32_t> order, Executor& pool) {
   const int bits = info(view.format.element).bits;
   const Packing packing = packing_of(packed, view.cols, bits);
@@ -190,7 +190,7 @@ std::shared_ptr<std::byte[]> unpack_rows(const Tensor& packed, const MatrixView&
   return codes;
 }
 
-std::shared_ptr<std::byte[]> unpack_zeros(const Tensor& zero_point, const Tensor& packed,
+std::shared_ptr<std::byte[]> unpack_zeros(const FileTensor& zero_point, const FileTensor& packed,
                                           const MatrixView& view) {
   const int bits = info(view.format.element).bits;
   const int width = zero_bytes(view.format.zero);
@@ -208,8 +208,8 @@ std::shared_ptr<std::byte[]> unpack_zeros(const Tensor& zero_point, const Tensor
 }
 
 Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
-  const Tensor& packed = *info.tensors[0];
-  const Tensor& scale = *info.tensors[1];
+  const FileTensor& packed = *info.tensors[0];
+  const FileTensor& scale = *info.tensors[1];
   SUBBYTE_CHECK(check_scales(scale, context.pool));
   Matrix matrix;
   MatrixView& view = matrix.view;

@@ -16,8 +16,8 @@ bool matches(const TensorSource& tensors, std::string_view module) {
 }
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
-  const Tensor* plain = context.tensors.find(fmt::format("{}.weight", module));
-  const Tensor& tensor = plain != nullptr ? *plain : *context.tensors.find(module);
+  const FileTensor* plain = context.tensors.find(fmt::format("{}.weight", module));
+  const FileTensor& tensor = plain != nullptr ? *plain : *context.tensors.find(module);
   const Format format = float_format(tensor.dtype);
   if (format == Format::kNone) {
     return tensor_error(
@@ -52,7 +52,7 @@ Matrix make_matrix(const ModuleInfo& info, std::span<const std::byte> codes,
 }
 
 Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
-  const Tensor& tensor = *info.tensors[0];
+  const FileTensor& tensor = *info.tensors[0];
   const int64_t width = subbyte::info(info.format.element).bits / 8;
   const bool transposed = tensor.shape.size() == 3;
   const bool aligned = reinterpret_cast<uintptr_t>(tensor.bytes.data()) % width == 0;

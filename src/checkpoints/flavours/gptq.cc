@@ -43,7 +43,7 @@ Format element_of(int64_t bits) {
 }
 
 /// Bits of a code: qzeros has N*b/32 words for N outputs.
-Result<int64_t> bits_of(const Tensor& qzeros, uint64_t rows) {
+Result<int64_t> bits_of(const FileTensor& qzeros, uint64_t rows) {
   const uint64_t words = qzeros.shape[1];
   for (const uint64_t bits : {2u, 3u, 4u, 8u}) {
     if (rows % 32 * bits % 32 == 0 && words == rows / 32 * bits + rows % 32 * bits / 32) {
@@ -57,10 +57,10 @@ Result<int64_t> bits_of(const Tensor& qzeros, uint64_t rows) {
 }
 
 struct Parts {
-  const Tensor* qweight;
-  const Tensor* qzeros;
-  const Tensor* scales;
-  const Tensor* g_idx;  // nullptr when absent
+  const FileTensor* qweight;
+  const FileTensor* qzeros;
+  const FileTensor* scales;
+  const FileTensor* g_idx;  // nullptr when absent
 };
 
 Result<Parts> find_parts(const TensorSource& tensors, std::string_view module) {
@@ -69,7 +69,7 @@ Result<Parts> find_parts(const TensorSource& tensors, std::string_view module) {
   SUBBYTE_TRY(parts.qzeros, require_tensor(tensors, module, ".qzeros"));
   SUBBYTE_TRY(parts.scales, require_tensor(tensors, module, ".scales"));
   parts.g_idx = tensors.find(fmt::format("{}.g_idx", module));
-  for (const Tensor* tensor : {parts.qweight, parts.qzeros}) {
+  for (const FileTensor* tensor : {parts.qweight, parts.qzeros}) {
     SUBBYTE_CHECK(require_dtype(*tensor, DType::kI32));
     SUBBYTE_CHECK(require_rank(*tensor, 2));
   }
@@ -80,7 +80,8 @@ Result<Parts> find_parts(const TensorSource& tensors, std::string_view module) {
 
 /// Published files exist that are labelled v1 and store what v2 stores. With sym every zero point
 /// is 2^(b-1), so the words themselves tell.
-Status check_version(const ImportContext& context, const Tensor& qzeros, int bits, int64_t rows) {
+Status check_version(const ImportContext& context, const FileTensor& qzeros, int bits,
+                     int64_t rows) {
   if (!context.config.sym) return {};
   const auto middle = uint32_t{1} << (bits - 1);
   const uint32_t of_label = context.config.stores_zero_minus_one ? middle - 1 : middle;
@@ -141,7 +142,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   return result;
 }
 
-std::shared_ptr<std::byte[]> transpose_zeros(const Tensor& qzeros, const MatrixView& view,
+std::shared_ptr<std::byte[]> transpose_zeros(const FileTensor& qzeros, const MatrixView& view,
                                              uint32_t offset, Executor& pool) {
   const int bits = info(view.format.element).bits;
   const int width = zero_bytes(view.format.zero);
@@ -163,9 +164,9 @@ std::shared_ptr<std::byte[]> transpose_zeros(const Tensor& qzeros, const MatrixV
 }
 
 Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
-  const Tensor& qweight = *info.tensors[0];
-  const Tensor& qzeros = *info.tensors[1];
-  const Tensor& scales = *info.tensors[2];
+  const FileTensor& qweight = *info.tensors[0];
+  const FileTensor& qzeros = *info.tensors[1];
+  const FileTensor& scales = *info.tensors[2];
   SUBBYTE_TRY(auto transposed_scales, transpose_scales(scales, context.pool));
 
   Matrix matrix;
@@ -192,7 +193,7 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
     view.input_order = *shared;
     matrix.owners.push_back(shared);
   }
-  for (const Tensor* tensor : info.tensors) tensor->file->release(tensor->bytes);
+  for (const FileTensor* tensor : info.tensors) tensor->file->release(tensor->bytes);
   return std::vector<Matrix>{std::move(matrix)};
 }
 

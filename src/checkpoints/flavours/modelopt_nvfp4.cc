@@ -8,7 +8,7 @@ namespace {
 using nvfp4::kModelopt;
 
 bool matches(const TensorSource& tensors, std::string_view module) {
-  const Tensor* codes = nvfp4::find(tensors, module, kModelopt.codes);
+  const FileTensor* codes = nvfp4::find(tensors, module, kModelopt.codes);
   return codes != nullptr && codes->dtype == DType::kU8 &&
          nvfp4::find(tensors, module, ".weight_scale") != nullptr;
 }

@@ -34,8 +34,8 @@ bool matches(const TensorSource& tensors, std::string_view module) {
 
 Result<ModuleInfo> describe_experts(const ImportContext& context, std::string_view module,
                                     const Names& names) {
-  SUBBYTE_TRY(const Tensor* blocks, require_tensor(context.tensors, module, names.blocks));
-  SUBBYTE_TRY(const Tensor* scales, require_tensor(context.tensors, module, names.scales));
+  SUBBYTE_TRY(const FileTensor* blocks, require_tensor(context.tensors, module, names.blocks));
+  SUBBYTE_TRY(const FileTensor* scales, require_tensor(context.tensors, module, names.scales));
   // The config of OpenAI's own directory does not say how weights are quantized.
   const bool silent = &names == &kOriginal && context.config.method == Method::kNone;
   if (context.config.method != Method::kMxfp4 && !silent) {
@@ -65,8 +65,8 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
 }
 
 Result<std::vector<Matrix>> import(const ImportContext&, const ModuleInfo& info) {
-  const Tensor& blocks = *info.tensors[0];
-  const Tensor& scales = *info.tensors[1];
+  const FileTensor& blocks = *info.tensors[0];
+  const FileTensor& scales = *info.tensors[1];
   SUBBYTE_CHECK(check_e8m0_scales(scales));
   const std::size_t code_bytes = blocks.bytes.size() / info.experts;
   const std::size_t scale_bytes = scales.bytes.size() / info.experts;

@@ -74,7 +74,7 @@ TEST_F(Mxfp4, uses_the_bytes_where_they_lie) {
   open({made.blocks, made.scales});
   const auto matrices = import_experts(context(), "m");
   ASSERT_TRUE(matrices.ok());
-  const Tensor* blocks = source_->find("m_blocks");
+  const FileTensor* blocks = source_->find("m_blocks");
   EXPECT_EQ((*matrices)[0].view.codes.data(), blocks->bytes.data());
   EXPECT_EQ((*matrices)[1].view.codes.data(), blocks->bytes.data() + 4 * 2 * 16);
   // The matrices keep the mapping alive without the source.

@@ -9,7 +9,7 @@ constexpr uint64_t kGroup = 16;
 constexpr WeightFormat kFormat = {Format::kE2M1, Format::kE4M3, Zero::kNone, kGroup};
 
 /// One positive number; 0 only where it is multiplied by.
-Status check_factor(const Tensor& tensor, bool divides) {
+Status check_factor(const FileTensor& tensor, bool divides) {
   SUBBYTE_CHECK(require_dtype(tensor, DType::kF32));
   if (!tensor.shape.empty()) SUBBYTE_CHECK(require_shape(tensor, {1}));
   float factor = 0;
@@ -21,16 +21,17 @@ Status check_factor(const Tensor& tensor, bool divides) {
 
 }  // namespace
 
-const Tensor* find(const TensorSource& tensors, std::string_view module, std::string_view suffix) {
+const FileTensor* find(const TensorSource& tensors, std::string_view module,
+                       std::string_view suffix) {
   return tensors.find(fmt::format("{}{}", module, suffix));
 }
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module,
                             const Names& names) {
   const TensorSource& tensors = context.tensors;
-  SUBBYTE_TRY(const Tensor* codes, require_tensor(tensors, module, names.codes));
-  SUBBYTE_TRY(const Tensor* scales, require_tensor(tensors, module, ".weight_scale"));
-  SUBBYTE_TRY(const Tensor* factor, require_tensor(tensors, module, names.factor));
+  SUBBYTE_TRY(const FileTensor* codes, require_tensor(tensors, module, names.codes));
+  SUBBYTE_TRY(const FileTensor* scales, require_tensor(tensors, module, ".weight_scale"));
+  SUBBYTE_TRY(const FileTensor* factor, require_tensor(tensors, module, names.factor));
   SUBBYTE_CHECK(require_dtype(*codes, DType::kU8));
   SUBBYTE_CHECK(require_rank(*codes, 2));
   const uint64_t rows = codes->shape[0];
@@ -48,15 +49,15 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   result.rows = static_cast<int64_t>(rows);
   result.cols = static_cast<int64_t>(row_bytes * 2);
   result.tensors = {codes, scales, factor};
-  if (const Tensor* unused = find(tensors, module, names.activations)) {
+  if (const FileTensor* unused = find(tensors, module, names.activations)) {
     result.tensors.push_back(unused);
   }
   return result;
 }
 
 Result<std::vector<Matrix>> import(const ModuleInfo& info, const Names& names) {
-  const Tensor& codes = *info.tensors[0];
-  const Tensor& scales = *info.tensors[1];
+  const FileTensor& codes = *info.tensors[0];
+  const FileTensor& scales = *info.tensors[1];
   SUBBYTE_CHECK(check_e4m3_scales(scales));
   float factor = 0;
   __builtin_memcpy(&factor, info.tensors[2]->bytes.data(), 4);

@@ -37,7 +37,8 @@ inline constexpr Names kModelopt = {"modelopt_nvfp4", ".weight", ".weight_scale_
                                     ".input_scale"};
 
 /// The tensor of `module` with that suffix; nullptr if there is none.
-const Tensor* find(const TensorSource& tensors, std::string_view module, std::string_view suffix);
+const FileTensor* find(const TensorSource& tensors, std::string_view module,
+                       std::string_view suffix);
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module,
                             const Names& names);

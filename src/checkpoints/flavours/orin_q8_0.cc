@@ -1,5 +1,5 @@
-// Q8_0 as llama2.c writes it (version 2 of ak42, src/checkpoints/containers/orin_model.h): two's complement in
-// blocks of G inputs.
+// Q8_0 as llama2.c writes it (version 2 of ak42, src/checkpoints/containers/orin_model.h): two's
+// complement in blocks of G inputs.
 //
 //   X.weight         I8  [N, K]
 //   X.weight.scales  F32 [N, K/G]   w = q * s
@@ -18,8 +18,8 @@ bool matches(const TensorSource& tensors, std::string_view module) {
 }
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
-  SUBBYTE_TRY(const Tensor* weight, require_tensor(context.tensors, module, ".weight"));
-  SUBBYTE_TRY(const Tensor* scales, require_tensor(context.tensors, module, ".weight.scales"));
+  SUBBYTE_TRY(const FileTensor* weight, require_tensor(context.tensors, module, ".weight"));
+  SUBBYTE_TRY(const FileTensor* scales, require_tensor(context.tensors, module, ".weight.scales"));
   SUBBYTE_CHECK(require_dtype(*weight, DType::kI8));
   SUBBYTE_CHECK(require_dtype(*scales, DType::kF32));
   SUBBYTE_CHECK(require_rank(*weight, 2));
@@ -41,8 +41,8 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
 }
 
 Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
-  const Tensor& weight = *info.tensors[0];
-  const Tensor& scales = *info.tensors[1];
+  const FileTensor& weight = *info.tensors[0];
+  const FileTensor& scales = *info.tensors[1];
   SUBBYTE_CHECK(check_scales(scales, context.pool));
   const auto codes = allocate_bytes(weight.bytes.size());
   for (std::size_t i = 0; i < weight.bytes.size(); ++i) {

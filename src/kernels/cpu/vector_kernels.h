@@ -10,7 +10,18 @@ namespace subbyte::cpu {
 /// Partial results that may be merged.
 inline constexpr int64_t kMaxAttentionSplits = 64;
 
-/// Some query rows of one key-value head against some positions of its cache. The query heads that
+/// Positions of a page of the key-value cache.
+inline constexpr int64_t kPagePositions = 128;
+
+/// What keys and values are stored as.
+enum class KvElement : uint8_t { kF32, kF16, kBF16 };
+inline constexpr int kKvElements = 3;
+
+/// Some query rows of one key-value head against some positions of its cache, which is in pages:
+/// page i begins at cache + i * page_bytes, position p lies in page pages[p / kPagePositions], and
+/// there the keys of this head begin at byte `keys` and its values at byte `values`, each
+/// [kPagePositions][head_dim].
+/// The query heads that
 /// share that head are `group` neighbours; row r is token r / group, head r % group of them. Row r
 /// sees the positions up to first_position + r / group, and of these only the last `window` when
 /// that is not 0.
@@ -19,9 +30,12 @@ struct AttentionTile {
   int64_t q_stride = 0;      // floats from one token to the next; heads are head_dim apart
   int64_t group = 1;
   int64_t row_begin = 0;
-  int64_t row_end = 0;            // at most attention_rows behind row_begin
-  const float* keys = nullptr;    // [position][head_dim]
-  const float* values = nullptr;  // the same
+  int64_t row_end = 0;  // at most attention_rows after row_begin
+  const uint8_t* cache = nullptr;
+  int64_t page_bytes = 0;
+  const int32_t* pages = nullptr;
+  int64_t keys = 0;
+  int64_t values = 0;
   int64_t head_dim = 0;
   float scale = 1;
   int64_t first_position = 0;
@@ -38,7 +52,7 @@ struct VectorKernels {
   /// relative to it.
   int64_t (*attention_record_floats)(int64_t head_dim);
   int64_t (*attention_scratch_floats)(int64_t head_dim);
-  void (*attend)(const AttentionTile& tile);
+  void (*attend[kKvElements])(const AttentionTile& tile);
   /// out[head_dim] from `count` records that lie `stride` floats apart, in their order. `sink` may
   /// be nullptr; else exp(*sink) joins the denominator.
   void (*merge_attention)(float* out, const float* records, int64_t count, int64_t stride,
@@ -56,6 +70,8 @@ struct VectorKernels {
   /// angle of cos[i], sin[i], i < n/2. The last element of an odd head stays. out may be x.
   void (*norm_rotate)(float* out, const float* x, const float* weight, float eps, const float* cos,
                       const float* sin, int64_t n);
+  /// y = x in the type that the cache has, rounded to nearest, ties to even.
+  void (*store_kv[kKvElements])(uint8_t* y, const float* x, int64_t n);
   /// gate = gate / (1 + exp(-gate)) * up
   void (*silu_gate)(float* gate, const float* up, int64_t n);
   /// g = min(gate_up[2i], limit), u = clamp(gate_up[2i+1], -limit, limit),

@@ -8,9 +8,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <numeric>
 #include <vector>
 
+#include "base/float16.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "support/guarded_bytes.h"
 
@@ -106,6 +109,60 @@ TEST(Exp, of_any_length_is_the_same_and_writes_nothing_else) {
   }
 }
 
+/// All magnitudes, ties of both types, what overflows and what is subnormal there.
+std::vector<float> numbers_to_store() {
+  std::vector<float> numbers = {0,         -0.0f,      INFINITY,   -INFINITY,   NAN,
+                                65504,     65519.99f,  65520,      1e30f,       3.4e38f,
+                                -3.39e38f, 1e-45f,     0x1p-133f,  0x1.8p-134f, 0x1p-24f,
+                                0x1p-25f,  0x1.8p-25f, 0x1.8p-24f, 0x1p-14f,    0x1.ffcp-15f};
+  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 99991) {
+    numbers.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+  }
+  for (uint32_t tie = 0; tie < 4096; ++tie) {  // halfway between two numbers of either type
+    numbers.push_back(std::bit_cast<float>(0x3F801000u + (tie << 12)));
+    numbers.push_back(std::bit_cast<float>(0x3F808000u + (tie << 15)));
+  }
+  return numbers;
+}
+
+TEST(StoreKv, rounds_as_the_scalar_conversions_do) {
+  const std::vector<float> x = numbers_to_store();
+  for (const Kernels* kernels : tables_of_this_machine()) {
+    const auto store = [&](KvElement element, int64_t bytes) {
+      std::vector<uint8_t> y(x.size() * bytes);
+      kernels->vectors->store_kv[static_cast<int>(element)](y.data(), x.data(), std::ssize(x));
+      return y;
+    };
+    const std::vector<uint8_t> f32 = store(KvElement::kF32, 4);
+    EXPECT_EQ(std::memcmp(f32.data(), x.data(), f32.size()), 0);
+    const std::vector<uint8_t> f16 = store(KvElement::kF16, 2);
+    const std::vector<uint8_t> bf16 = store(KvElement::kBF16, 2);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      uint16_t found = 0;
+      std::memcpy(&found, &f16[2 * i], 2);
+      ASSERT_EQ(found, to_float16(x[i]).bits) << kernels->name << " " << x[i];
+      std::memcpy(&found, &bf16[2 * i], 2);
+      ASSERT_EQ(found, to_bfloat16(x[i]).bits) << kernels->name << " " << x[i];
+    }
+  }
+}
+
+TEST(StoreKv, writes_as_many_numbers_as_it_is_told) {
+  const std::vector<float> x(40, 1);
+  for (const Kernels* kernels : tables_of_this_machine()) {
+    for (int element = 0; element < kKvElements; ++element) {
+      const int64_t bytes = element == 0 ? 4 : 2;
+      for (int64_t n = 0; n < 40; ++n) {
+        testing::GuardedBytes y(static_cast<std::size_t>(n * bytes));
+        kernels->vectors->store_kv[element](reinterpret_cast<uint8_t*>(y.data()), x.data(), n);
+        for (int64_t i = 0; i < n; ++i) {
+          EXPECT_NE(y.data()[(i + 1) * bytes - 1], std::byte{0}) << kernels->name;
+        }
+      }
+    }
+  }
+}
+
 TEST(Attend, stays_within_its_memory) {
   constexpr int64_t kGroup = 3;
   for (const Kernels* kernels : tables_of_this_machine()) {
@@ -120,20 +177,29 @@ TEST(Attend, stays_within_its_memory) {
         const auto start = [](testing::GuardedBytes& bytes) {
           return reinterpret_cast<float*>(bytes.data());
         };
-        testing::GuardedBytes q = floats(tokens * kGroup * dim), keys = floats(tokens * dim),
-                              values = floats(tokens * dim), records = floats(rows * record),
+        // Pages of one head: keys, then values, of which 128 positions are taken at most.
+        const int64_t run = kPagePositions * dim;
+        const int64_t pages = (tokens + kPagePositions - 1) / kPagePositions;
+        std::vector<int32_t> table(pages);
+        std::iota(table.rbegin(), table.rend(), 0);
+        testing::GuardedBytes q = floats(tokens * kGroup * dim), cache = floats(2 * run * pages),
+                              records = floats(rows * record),
                               scratch = floats(vectors.attention_scratch_floats(dim));
-        std::fill_n(start(values), tokens * dim, 2.0F);
-        vectors.attend({.q = start(q),
-                        .q_stride = kGroup * dim,
-                        .group = kGroup,
-                        .row_end = rows,
-                        .keys = start(keys),
-                        .values = start(values),
-                        .head_dim = dim,
-                        .end = tokens,
-                        .records = start(records),
-                        .scratch = start(scratch)});
+        for (int64_t page = 0; page < pages; ++page) {
+          std::fill_n(start(cache) + (2 * page + 1) * run, run, 2.0F);
+        }
+        vectors.attend[0]({.q = start(q),
+                           .q_stride = kGroup * dim,
+                           .group = kGroup,
+                           .row_end = rows,
+                           .cache = reinterpret_cast<const uint8_t*>(cache.data()),
+                           .page_bytes = 2 * run * static_cast<int64_t>(sizeof(float)),
+                           .pages = table.data(),
+                           .values = run * static_cast<int64_t>(sizeof(float)),
+                           .head_dim = dim,
+                           .end = tokens,
+                           .records = start(records),
+                           .scratch = start(scratch)});
         // All weights are alike: twice as many as positions.
         for (int64_t r = 0; r < rows; ++r) {
           const float* sums = start(records) + r * record;

@@ -39,6 +39,9 @@ struct TileGroup {
 /// A tile of attention, and where its parts lie.
 struct TileAttention {
   const AttentionTile* tile;
+  KvElement element;         // of keys and values
+  const void* block_keys;    // of the positions of the block, [position][dim]
+  const void* block_values;  // the same
   int64_t dim;
   int64_t steps;  // of 32 d
   float factor;   // of queries
@@ -57,6 +60,21 @@ struct TileAttention {
   bool any_special_value;
 };
 
+/// Calls visit() with numbers of the cache as what they are.
+template <class Visit>
+[[gnu::always_inline]] inline auto with_element(KvElement element, const void* numbers,
+                                                const Visit& visit) {
+  switch (element) {
+    case KvElement::kF16:
+      return visit(static_cast<const KvF16*>(numbers));
+    case KvElement::kBF16:
+      return visit(static_cast<const KvBF16*>(numbers));
+    case KvElement::kF32:
+      break;
+  }
+  return visit(static_cast<const float*>(numbers));
+}
+
 inline int64_t depth_steps(int64_t head_dim) {
   return (head_dim + kTileDepth - 1) / kTileDepth;
 }
@@ -73,24 +91,24 @@ inline int64_t tile_attention_scratch_floats(int64_t head_dim) {
   return floats > vectors ? floats : vectors;
 }
 
-/// Splits a row of floats, times `factor`, in pairs of i and 16 + i of each 32: to(step, pairs).
+/// Splits a row of numbers, times `factor`, in pairs of i and 16 + i of each 32: to(step, pairs).
 /// Beyond `dim` they are zeros. Returns whether all of it is below kTileLimit.
-template <class Store>
-[[gnu::always_inline]] inline bool split_row(const float* x, int64_t dim, float factor,
+template <class Number, class Store>
+[[gnu::always_inline]] inline bool split_row(const Number* x, int64_t dim, float factor,
                                              const Store& to) {
   const Float times = broadcast(factor);
   Float top = zero();
   int64_t step = 0;
   int64_t d = 0;
   for (; d + kTileDepth <= dim; d += kTileDepth) {
-    const Float a = mul(load(x + d), times);
-    const Float b = mul(load(x + d + kLanes), times);
+    const Float a = mul(load_kv(x + d), times);
+    const Float b = mul(load_kv(x + d + kLanes), times);
     top = larger_magnitude(larger_magnitude(top, a), b);
     to(step++, split_to_pairs(a, b));
   }
   if (const int64_t left = dim - d; left > 0) {
-    const Float first = left < kLanes ? load_part(x + d, left) : load(x + d);
-    const Float last = left <= kLanes ? zero() : load_part(x + d + kLanes, left - kLanes);
+    const Float first = left < kLanes ? load_kv_part(x + d, left) : load_kv(x + d);
+    const Float last = left <= kLanes ? zero() : load_kv_part(x + d + kLanes, left - kLanes);
     const Float a = mul(first, times);
     const Float b = mul(last, times);
     top = larger_magnitude(larger_magnitude(top, a), b);
@@ -121,8 +139,9 @@ inline void pack_queries(TileAttention& work, TileGroup& group, int64_t half) {
   }
 }
 
-/// Rows behind the last key keep what they had: scores that no one looks at come of them.
-inline void pack_keys(TileAttention& work, const AttentionBlock& block) {
+/// Rows after the last key keep what they had: scores that no one looks at come of them.
+template <class Kv>
+inline void pack_keys(TileAttention& work, const AttentionBlock& block, const Kv* keys) {
   work.any_special_key = false;
   for (int64_t p = 0; p < block.count; ++p) {
     uint8_t* to = work.keys + p / kTileDepth * work.steps * kSplitBytes + p % kTileDepth * 64;
@@ -130,8 +149,7 @@ inline void pack_keys(TileAttention& work, const AttentionBlock& block) {
       store_pairs(to + step * kSplitBytes, v.high);
       store_pairs(to + step * kSplitBytes + kTermBytes, v.low);
     };
-    const float* key = work.tile->keys + (block.begin + p) * work.dim;
-    work.special_key[p] = !split_row(key, work.dim, 1, store_split);
+    work.special_key[p] = !split_row(keys + p * work.dim, work.dim, 1, store_split);
     if (!work.special_key[p]) continue;
     work.any_special_key = true;
     for (int64_t step = 0; step < work.steps; ++step) store_split(step, no_pairs());
@@ -140,7 +158,8 @@ inline void pack_keys(TileAttention& work, const AttentionBlock& block) {
 
 /// Stages the values of two positions as pairs: row `i` of 16. Returns whether all of them are
 /// below kTileLimit.
-inline bool stage_values(TileAttention& work, const float* a, const float* b, int64_t i) {
+template <class Kv>
+inline bool stage_pair(TileAttention& work, const Kv* a, const Kv* b, int64_t i) {
   const int64_t dim = work.dim;
   uint8_t* to = work.staging + i * 64;
   Float top = zero();
@@ -152,34 +171,37 @@ inline bool stage_values(TileAttention& work, const float* a, const float* b, in
     to += kTermBytes;
   };
   int64_t d = 0;
-  for (; d + kLanes <= dim; d += kLanes) store_split(load(a + d), load(b + d));
+  for (; d + kLanes <= dim; d += kLanes) store_split(load_kv(a + d), load_kv(b + d));
   if (const int64_t left = dim - d; left > 0) {
-    store_split(load_part(a + d, left), load_part(b + d, left));
+    store_split(load_kv_part(a + d, left), load_kv_part(b + d, left));
   }
   return all_below(top, kTileLimit);
 }
 
-inline bool is_special(const float* x, int64_t dim) {
+template <class Kv>
+inline bool is_special(const Kv* x, int64_t dim) {
   return !split_row(x, dim, 1, [](int64_t, const SplitPairs&) {});
 }
 
-/// The values of positions [32 step, 32 step + 32) of the block; behind the last they are zeros.
-inline void pack_values(TileAttention& work, const AttentionBlock& block, int64_t step) {
-  const float* values = work.tile->values + block.begin * work.dim;
+/// The values of positions [32 step, 32 step + 32) of the block; after the last they are zeros.
+template <class Kv>
+inline void pack_values(TileAttention& work, const AttentionBlock& block, const Kv* values,
+                        int64_t step) {
+  const auto* zeros = reinterpret_cast<const Kv*>(work.zeros);
   for (int64_t i = 0; i < kLanes; ++i) {
     const int64_t p = step * kTileDepth + 2 * i;
-    const float* pair[2];
+    const Kv* pair[2];
     for (int64_t j = 0; j < 2; ++j) {
-      pair[j] = p + j < block.count ? values + (p + j) * work.dim : work.zeros;
+      pair[j] = p + j < block.count ? values + (p + j) * work.dim : zeros;
       work.special_value[p + j] = false;
     }
-    if (stage_values(work, pair[0], pair[1], i)) continue;
+    if (stage_pair(work, pair[0], pair[1], i)) continue;
     work.any_special_value = true;
     for (int64_t j = 0; j < 2; ++j) {
       work.special_value[p + j] = is_special(pair[j], work.dim);
-      if (work.special_value[p + j]) pair[j] = work.zeros;
+      if (work.special_value[p + j]) pair[j] = zeros;
     }
-    stage_values(work, pair[0], pair[1], i);
+    stage_pair(work, pair[0], pair[1], i);
   }
   for (int64_t tile = 0; tile * kLanes < work.dim; ++tile) {
     const auto* from = reinterpret_cast<const float*>(work.staging + tile * kTermBytes);

@@ -54,11 +54,12 @@ template <int kVectors>
   for (int i = 0; i < kVectors; ++i) v[i] = times_power_above(p[i], n[i], -126);
 }
 
-inline float dot(const float* a, const float* b, int64_t dim) {
+template <class Kv>
+inline float dot(const float* a, const Kv* b, int64_t dim) {
   Float total = zero();
   int64_t d = 0;
-  for (; d + kLanes <= dim; d += kLanes) total = fma(load(a + d), load(b + d), total);
-  if (d < dim) total = fma(load_part(a + d, dim - d), load_part(b + d, dim - d), total);
+  for (; d + kLanes <= dim; d += kLanes) total = fma(load(a + d), load_kv(b + d), total);
+  if (d < dim) total = fma(load_part(a + d, dim - d), load_kv_part(b + d, dim - d), total);
   return sum(total);
 }
 
@@ -197,9 +198,11 @@ class TileWeights {
       const bool all = work_.special_query[&row - work_.rows];
       for (int64_t p = block_.first(row); p < block_.last(row); ++p) {
         if (!all && !work_.special_key[p]) continue;
-        const float* key = work_.tile->keys + (block_.begin + p) * work_.dim;
+        const float score = with_element(work_.element, work_.block_keys, [&](const auto* keys) {
+          return dot(row.query, keys + p * work_.dim, work_.dim);
+        });
         scores_[p / kTileDepth * kSumFloats + n / kLanes * kHalfFloats + p % kTileDepth * kLanes +
-                n % kLanes] = dot(row.query, key, work_.dim) * work_.factor;
+                n % kLanes] = score * work_.factor;
       }
     }
   }
@@ -292,10 +295,12 @@ class TileScores {
 };
 
 /// Adds what the panel of values lacks.
-inline void add_special_values(TileAttention& work, TileGroup& group, const AttentionBlock& block) {
+template <class Kv>
+inline void add_special_values(TileAttention& work, TileGroup& group, const AttentionBlock& block,
+                               const Kv* values) {
   for (int64_t p = 0; p < block.count; ++p) {
     if (!work.special_value[p]) continue;
-    const float* value = work.tile->values + (block.begin + p) * work.dim;
+    const Kv* value = values + p * work.dim;
     for (int64_t n = 0; n < kGroupRows; ++n) {
       if (p < block.first(*group.rows[n]) || p >= block.last(*group.rows[n])) continue;
       const uint8_t* at = group.weights + p / kTileDepth * kSplitBytes + n / kLanes * kTileBytes +
@@ -303,7 +308,8 @@ inline void add_special_values(TileAttention& work, TileGroup& group, const Atte
       const float weight = float_of_bf16(at) + float_of_bf16(at + kTermBytes);
       float* sums = group.sums + n / kLanes * kHalfFloats + n % kLanes;
       for (int64_t d = 0; d < work.dim; ++d) {
-        sums[d / kTileDepth * kSumFloats + d % kTileDepth * kLanes] += weight * value[d];
+        const float number = first_lane(load_kv_part(value + d, 1));
+        sums[d / kTileDepth * kSumFloats + d % kTileDepth * kLanes] += weight * number;
       }
     }
   }
@@ -340,7 +346,10 @@ inline void add_tile_values(TileAttention& work, const AttentionBlock& block) {
   if (held != nullptr) store_sums(held);
   if (!work.any_special_value) return;
   for (int64_t g = 0; g < work.num_groups; ++g) {
-    if (sees(work.groups[g], block)) add_special_values(work, work.groups[g], block);
+    if (!sees(work.groups[g], block)) continue;
+    with_element(work.element, work.block_values, [&](const auto* values) {
+      add_special_values(work, work.groups[g], block, values);
+    });
   }
 }
 
@@ -365,11 +374,13 @@ inline void end_tile_group(const TileAttention& work, const TileGroup& group, in
   }
 }
 
+template <class Kv, KvElement kElement>
 inline void attend_tiles(const AttentionTile& tile) {
   const int64_t num_rows = tile.row_end - tile.row_begin;
-  if (num_rows <= kVectorRows) return attend(tile);
+  if (num_rows <= kVectorRows) return attend<Kv>(tile);
   TileAttention work;
   work.tile = &tile;
+  work.element = kElement;
   work.dim = tile.head_dim;
   work.steps = depth_steps(tile.head_dim);
   work.factor = tile.scale * kLog2E;
@@ -377,14 +388,20 @@ inline void attend_tiles(const AttentionTile& tile) {
   start_tile_groups(work, num_rows);
   const TileSession session;
   const int64_t end = work.rows[num_rows - 1].end;
-  for (int64_t begin = work.rows[0].begin; begin < end; begin += kTilePositions) {
-    const int64_t left = end - begin;
-    const AttentionBlock block = {begin, left < kTilePositions ? left : kTilePositions};
-    pack_keys(work, block);
+  for (int64_t begin = work.rows[0].begin; begin < end;) {
+    const AttentionBlock block = {begin, block_end(begin, end, kTilePositions) - begin};
+    const Kv* keys = keys_at<Kv>(tile, begin);
+    const Kv* values = values_at<Kv>(tile, begin);
+    work.block_keys = keys;
+    work.block_values = values;
+    pack_keys(work, block, keys);
     work.any_special_value = false;
-    for (int64_t step = 0; step * kTileDepth < block.count; ++step) pack_values(work, block, step);
+    for (int64_t step = 0; step * kTileDepth < block.count; ++step) {
+      pack_values(work, block, values, step);
+    }
     TileScores(work, block).run();
     add_tile_values(work, block);
+    begin += block.count;
   }
   for (int64_t g = 0; g < work.num_groups; ++g) {
     const int64_t rows = num_rows - g * kGroupRows;
@@ -395,6 +412,8 @@ inline void attend_tiles(const AttentionTile& tile) {
 constexpr VectorKernels with_tiles(VectorKernels table) {
   table.attention_rows = kTileAttentionRows;
   table.attention_scratch_floats = &tile_attention_scratch_floats;
-  table.attend = &attend_tiles;
+  table.attend[0] = &attend_tiles<float, KvElement::kF32>;
+  table.attend[1] = &attend_tiles<KvF16, KvElement::kF16>;
+  table.attend[2] = &attend_tiles<KvBF16, KvElement::kBF16>;
   return table;
 }

@@ -38,6 +38,29 @@ inline Float load_part(const float* p, int64_t count) {
 inline void store_part(float* p, Float v, int64_t count) {
   _mm512_mask_storeu_ps(p, mask_of(count), v);
 }
+
+inline Float load_f16(const uint8_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline void store_f16(uint8_t* p, Float v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+inline Float load_bf16(const uint8_t* p) {
+  const __m512i words =
+      _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+}
+/// To nearest, ties to even; NaN becomes quiet.
+inline void store_bf16(uint8_t* p, Float v) {
+  const __m512i bits = _mm512_castps_si512(v);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
+  const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+  const __m512i words =
+      _mm512_srli_epi32(_mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000)), 16);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(words));
+}
 /// The first `count` < kLanes lanes of v, then those of other.
 inline Float first_or(Float v, int64_t count, Float other) {
   return _mm512_mask_mov_ps(other, mask_of(count), v);

@@ -1,9 +1,10 @@
 // Attention of one tile of query rows over a run of positions, with a running softmax. Included
 // inside the namespace of an instruction set, after elementwise.inl.h.
 //
-// The tile walks over blocks of positions. Each block gives a panel of scores [row][position], the
-// scores of a row become weights relative to the largest score so far, and the weighted values are
-// added to the row's record. When a larger score appears, what is there is scaled down first.
+// The tile walks over blocks of positions, which lie in one page of the cache each. Each block
+// gives a panel of scores [row][position], the scores of a row become weights relative to the
+// largest score so far, and the weighted values are added to the row's record. When a larger score
+// appears, what is there is scaled down first.
 //
 //   few rows (a token that is decoded)   scores are dot products of four keys at a time with up to
 //                                        kDotRows queries: each key and value is read once
@@ -22,11 +23,78 @@ constexpr int64_t kMaxAttentionRows = 128;
 constexpr int64_t kFewRows = 15;
 constexpr int64_t kFewRowsBlock = 128;  // positions; long runs for the hardware's prefetcher
 constexpr int64_t kManyRowsBlock = 64;  // all panels together stay in the second cache
+static_assert(kPagePositions % kFewRowsBlock == 0 && kPagePositions % kManyRowsBlock == 0,
+              "a block lies in one page");
 constexpr int64_t kPanelFloats = kMaxAttentionRows * kManyRowsBlock;
 static_assert((kFewRows + 1) * kFewRowsBlock <= kPanelFloats);
 static_assert(kManyRowsBlock % kLanes == 0);
 
 constexpr float kLowest = -3.402823466e38F;
+
+/// Numbers of the cache in 16 bits.
+struct KvF16 {
+  uint8_t bytes[2];
+};
+struct KvBF16 {
+  uint8_t bytes[2];
+};
+
+inline Float load_kv(const float* p) {
+  return load(p);
+}
+inline Float load_kv(const KvF16* p) {
+  return load_f16(p->bytes);
+}
+inline Float load_kv(const KvBF16* p) {
+  return load_bf16(p->bytes);
+}
+/// The first `count` < kLanes numbers at p, then zeros.
+inline Float load_kv_part(const float* p, int64_t count) {
+  return load_part(p, count);
+}
+template <class Kv>
+inline Float load_kv_part(const Kv* p, int64_t count) {
+  Kv numbers[kLanes] = {};
+  __builtin_memcpy(numbers, p, static_cast<uint64_t>(count) * sizeof(Kv));
+  return load_kv(numbers);
+}
+
+inline void store_kv_vector(float* p, Float v) {
+  store(p, v);
+}
+inline void store_kv_vector(KvF16* p, Float v) {
+  store_f16(p->bytes, v);
+}
+inline void store_kv_vector(KvBF16* p, Float v) {
+  store_bf16(p->bytes, v);
+}
+
+template <class Kv>
+inline void store_kv(uint8_t* y, const float* x, int64_t n) {
+  auto* to = reinterpret_cast<Kv*>(y);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store_kv_vector(to + i, load(x + i));
+  if (i == n) return;
+  Kv numbers[kLanes];
+  store_kv_vector(numbers, load_part(x + i, n - i));
+  __builtin_memcpy(to + i, numbers, static_cast<uint64_t>(n - i) * sizeof(Kv));
+}
+
+/// Where the key of a position lies, and its value. Those after it in its page follow.
+template <class Kv>
+inline const Kv* run_at(const AttentionTile& tile, int64_t run, int64_t position) {
+  const int64_t page = tile.pages[position / kPagePositions];
+  return reinterpret_cast<const Kv*>(tile.cache + page * tile.page_bytes + run) +
+         position % kPagePositions * tile.head_dim;
+}
+template <class Kv>
+inline const Kv* keys_at(const AttentionTile& tile, int64_t position) {
+  return run_at<Kv>(tile, tile.keys, position);
+}
+template <class Kv>
+inline const Kv* values_at(const AttentionTile& tile, int64_t position) {
+  return run_at<Kv>(tile, tile.values, position);
+}
 
 inline int64_t vectors_of(int64_t floats) {
   return (floats + kLanes - 1) / kLanes;
@@ -41,10 +109,9 @@ inline int64_t attention_record_floats(int64_t head_dim) {
   return sums_floats(head_dim) + 16;
 }
 
-/// Scores; transposed keys; values with padded rows, where head_dim is no multiple of the lanes.
+/// Scores; transposed keys; values as floats, in rows that end at a whole vector.
 inline int64_t attention_scratch_floats(int64_t head_dim) {
-  const int64_t padded = head_dim % kLanes == 0 ? 0 : kFewRowsBlock * sums_floats(head_dim);
-  return kPanelFloats + head_dim * kManyRowsBlock + padded;
+  return kPanelFloats + head_dim * kManyRowsBlock + kFewRowsBlock * sums_floats(head_dim);
 }
 
 /// One row of the tile.
@@ -68,6 +135,12 @@ struct AttentionBlock {
   }
 };
 
+/// Blocks begin at multiples of their size, but for the first: so one lies in one page.
+inline int64_t block_end(int64_t begin, int64_t end, int64_t block_size) {
+  const int64_t next = begin - begin % block_size + block_size;
+  return next < end ? next : end;
+}
+
 /// Calls visit.template run<n>(first) for runs of kRows rows, then of half as many, ...
 template <int kRows, class Visit>
 inline void in_runs(int64_t first, int64_t rows, const Visit& visit) {
@@ -76,9 +149,9 @@ inline void in_runs(int64_t first, int64_t rows, const Visit& visit) {
 }
 
 /// c[r][kVectors] (+)= sum over i < k of a[r][i] * b[i][kVectors], in the order of i.
-template <int kRows, int kVectors>
-inline void multiply_vectors(float* const (&c)[kRows], const float* const (&a)[kRows],
-                             const float* b, int64_t b_stride, int64_t k, bool accumulate) {
+template <int kRows, int kVectors, class Kv>
+inline void multiply_vectors(float* const (&c)[kRows], const float* const (&a)[kRows], const Kv* b,
+                             int64_t b_stride, int64_t k, bool accumulate) {
   Float acc[kRows][kVectors];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -90,7 +163,7 @@ inline void multiply_vectors(float* const (&c)[kRows], const float* const (&a)[k
   for (int64_t i = 0; i < k; ++i, b += b_stride) {
     Float row[kVectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) row[v] = load(b + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) row[v] = load_kv(b + v * kLanes);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const Float factor = broadcast(a[r][i]);
@@ -106,8 +179,8 @@ inline void multiply_vectors(float* const (&c)[kRows], const float* const (&a)[k
 }
 
 /// The same for any number of vectors. One row alone has only its vectors to hide latencies with.
-template <int kRows>
-inline void multiply(float* const (&to)[kRows], const float* const (&a)[kRows], const float* b,
+template <int kRows, class Kv>
+inline void multiply(float* const (&to)[kRows], const float* const (&a)[kRows], const Kv* b,
                      int64_t b_stride, int64_t k, int64_t vectors, bool accumulate) {
   constexpr int kVectors = kAttentionSums / kRows < 8 ? kAttentionSums / kRows : 8;
   int64_t v = 0;
@@ -127,11 +200,13 @@ inline void multiply(float* const (&to)[kRows], const float* const (&a)[kRows], 
   if (v < vectors) columns.template operator()<1>();
 }
 
-/// Asks for `count` floats from p[begin] on, which may lie behind the end of what p points to.
-inline void prefetch_floats(const float* p, int64_t begin, int64_t count) {
+/// Prefetches `count` numbers from p[begin] on, which may lie after the end of what p points to.
+template <class Kv>
+inline void prefetch(const Kv* p, int64_t begin, int64_t count) {
   if (kLanes == 1) return;
-  const auto first = reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(4 * begin);
-  for (int64_t i = 0; i < 4 * count; i += 64) {
+  constexpr int64_t kBytes = sizeof(Kv);
+  const auto first = reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(kBytes * begin);
+  for (int64_t i = 0; i < kBytes * count; i += 64) {
     __builtin_prefetch(reinterpret_cast<const void*>(first + static_cast<uintptr_t>(i)), 0,
                        4 - kPrefetchLevel);
   }
@@ -141,15 +216,15 @@ inline void prefetch_floats(const float* p, int64_t begin, int64_t count) {
 /// panel has room. The next keys are asked for on the way, and the values of these, as the
 /// hardware's prefetcher stops at the end of a small page; unless `values` is null, because others
 /// have come by before.
-template <int kRows>
-inline void dot_scores(const AttentionRow* rows, const float* keys, const float* values,
-                       int64_t count, int64_t dim) {
+template <int kRows, class Kv>
+inline void dot_scores(const AttentionRow* rows, const Kv* keys, const Kv* values, int64_t count,
+                       int64_t dim) {
   for (int64_t p = 0; p < count; p += 4) {
     if (values != nullptr) {
-      prefetch_floats(keys, (p + 4) * dim, 4 * dim);
-      prefetch_floats(values, p * dim, 4 * dim);
+      prefetch(keys, (p + 4) * dim, 4 * dim);
+      prefetch(values, p * dim, 4 * dim);
     }
-    const float* key[4];
+    const Kv* key[4];
     for (int j = 0; j < 4; ++j) key[j] = keys + (p + j < count ? p + j : count - 1) * dim;
     Float acc[kRows][4];
 #pragma GCC unroll 4
@@ -161,7 +236,7 @@ inline void dot_scores(const AttentionRow* rows, const float* keys, const float*
     for (; i + kLanes <= dim; i += kLanes) {
       Float k[4];
 #pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) k[j] = load(key[j] + i);
+      for (int j = 0; j < 4; ++j) k[j] = load_kv(key[j] + i);
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
         const Float q = load(rows[r].query + i);
@@ -170,11 +245,14 @@ inline void dot_scores(const AttentionRow* rows, const float* keys, const float*
       }
     }
     if (i < dim) {
+      Float k[4];
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) k[j] = load_kv_part(key[j] + i, dim - i);
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
         const Float q = load_part(rows[r].query + i, dim - i);
 #pragma GCC unroll 4
-        for (int j = 0; j < 4; ++j) acc[r][j] = fma(q, load_part(key[j] + i, dim - i), acc[r][j]);
+        for (int j = 0; j < 4; ++j) acc[r][j] = fma(q, k[j], acc[r][j]);
       }
     }
 #pragma GCC unroll 4
@@ -183,13 +261,16 @@ inline void dot_scores(const AttentionRow* rows, const float* keys, const float*
 }
 
 /// panel[d][kManyRowsBlock]: element d of the keys, which are zero from `count` on.
-inline void transpose_keys(float* panel, const float* keys, int64_t count, int64_t dim) {
+template <class Kv>
+inline void transpose_keys(float* panel, const Kv* keys, int64_t count, int64_t dim) {
   for (int64_t p = 0; p < count; p += kLanes) {
     for (int64_t d = 0; d < dim; d += kLanes) {
       Float part[kLanes];
       for (int64_t i = 0; i < kLanes; ++i) {
-        const float* key = keys + (p + i) * dim + d;
-        part[i] = p + i >= count ? zero() : d + kLanes <= dim ? load(key) : load_part(key, dim - d);
+        const Kv* key = keys + (p + i) * dim + d;
+        part[i] = p + i >= count      ? zero()
+                  : d + kLanes <= dim ? load_kv(key)
+                                      : load_kv_part(key, dim - d);
       }
       transpose(part);
       for (int64_t j = 0; j < kLanes && d + j < dim; ++j) {
@@ -200,13 +281,14 @@ inline void transpose_keys(float* panel, const float* keys, int64_t count, int64
 }
 
 /// Scores of all rows with the keys of a block. What a row does not see is not looked at later.
+template <class Kv>
 inline void score_block(AttentionRow* rows, int64_t num_rows, const AttentionBlock& block,
                         const AttentionTile& tile, float* panel) {
   const int64_t dim = tile.head_dim;
-  const float* keys = tile.keys + block.begin * dim;
+  const Kv* keys = keys_at<Kv>(tile, block.begin);
   if (num_rows <= kFewRows) {
     in_runs<kDotRows>(0, num_rows, [&]<int kRows>(int64_t r) {
-      const float* values = r == 0 ? tile.values + block.begin * dim : nullptr;
+      const Kv* values = r == 0 ? values_at<Kv>(tile, block.begin) : nullptr;
       dot_scores<kRows>(rows + r, keys, values, block.count, dim);
     });
     return;
@@ -272,8 +354,9 @@ inline void weigh(AttentionRow& row, int64_t begin, int64_t end, float scale, in
 /// Adds the weighted values of a block. Positions that all rows of a run see are worked off
 /// together; those before and behind by each row that sees them, because what the others have there
 /// may be infinite or NaN and must not meet them with a weight of 0. A row's order is the same.
+template <class Kv>
 inline void add_values(const AttentionRow* rows, int64_t num_rows, const AttentionBlock& block,
-                       const float* values, int64_t stride, int64_t vectors) {
+                       const Kv* values, int64_t stride, int64_t vectors) {
   in_runs<kAttentionRows>(0, num_rows, [&]<int kRows>(int64_t r) {
     const auto alone = [&](int64_t row, int64_t begin, int64_t end) {
       if (begin >= end) return;
@@ -300,14 +383,22 @@ inline void add_values(const AttentionRow* rows, int64_t num_rows, const Attenti
   });
 }
 
-/// Copies rows of values to rows that end with zeros at a whole vector.
-inline void pad_values(float* padded, int64_t stride, const float* values, int64_t count,
-                       int64_t dim) {
-  for (int64_t p = 0; p < count; ++p, padded += stride, values += dim) {
+/// Copies rows of values to rows of floats that end with zeros at a whole vector.
+template <class Kv>
+inline void stage_values(float* staged, int64_t stride, const Kv* values, int64_t count,
+                         int64_t dim) {
+  for (int64_t p = 0; p < count; ++p, staged += stride, values += dim) {
     int64_t d = 0;
-    for (; d + kLanes <= dim; d += kLanes) store(padded + d, load(values + d));
-    if (d < dim) store(padded + d, load_part(values + d, dim - d));
+    for (; d + kLanes <= dim; d += kLanes) store(staged + d, load_kv(values + d));
+    if (d < dim) store(staged + d, load_kv_part(values + d, dim - d));
   }
+}
+
+/// Whether values are multiplied where they lie: whole vectors, which many rows would convert again
+/// and again.
+template <class Kv>
+inline bool takes_values_directly(int64_t num_rows, int64_t dim) {
+  return dim % kLanes == 0 && (sizeof(Kv) == sizeof(float) || num_rows <= kFewRows);
 }
 
 /// Fills `rows` with what `tile` says.
@@ -327,6 +418,7 @@ inline void start_rows(AttentionRow* rows, const AttentionTile& tile, int64_t bl
   }
 }
 
+template <class Kv>
 inline void attend(const AttentionTile& tile) {
   const int64_t dim = tile.head_dim;
   const int64_t num_rows = tile.row_end - tile.row_begin;
@@ -337,21 +429,22 @@ inline void attend(const AttentionTile& tile) {
     store(tile.records + i, zero());
   }
   float* panel = tile.scratch + kPanelFloats;
-  float* padded = panel + dim * kManyRowsBlock;
+  float* staged = panel + dim * kManyRowsBlock;
   const int64_t end = rows[num_rows - 1].end;
-  for (int64_t begin = rows[0].begin; begin < end; begin += block_size) {
-    const AttentionBlock block = {begin, end - begin < block_size ? end - begin : block_size};
-    score_block(rows, num_rows, block, tile, panel);
+  for (int64_t begin = rows[0].begin; begin < end;) {
+    const AttentionBlock block = {begin, block_end(begin, end, block_size) - begin};
+    score_block<Kv>(rows, num_rows, block, tile, panel);
     for (int64_t r = 0; r < num_rows; ++r) {
       weigh(rows[r], block.first(rows[r]), block.last(rows[r]), tile.scale, dim);
     }
-    const float* values = tile.values + begin * dim;
-    if (dim % kLanes == 0) {
+    const Kv* values = values_at<Kv>(tile, begin);
+    if (takes_values_directly<Kv>(num_rows, dim)) {
       add_values(rows, num_rows, block, values, dim, dim / kLanes);
     } else {
-      pad_values(padded, sums_floats(dim), values, block.count, dim);
-      add_values(rows, num_rows, block, padded, sums_floats(dim), vectors_of(dim));
+      stage_values(staged, sums_floats(dim), values, block.count, dim);
+      add_values(rows, num_rows, block, staged, sums_floats(dim), vectors_of(dim));
     }
+    begin += block.count;
   }
   for (int64_t r = 0; r < num_rows; ++r) {
     rows[r].record[sums_floats(dim)] = rows[r].largest;

@@ -1,6 +1,7 @@
 #pragma once
 // The vector vocabulary of generic/elementwise.inl.h and generic/attention.inl.h, vectors of one.
 
+#include "base/float16.h"
 #include "kernels/cpu/scalar/vec.h"
 
 namespace subbyte::cpu::scalar {
@@ -41,6 +42,26 @@ inline Float load_part(const float*, int64_t) {
   return 0;
 }
 inline void store_part(float*, Float, int64_t) {}
+
+inline Float load_f16(const uint8_t* p) {
+  Float16 value;
+  __builtin_memcpy(&value, p, sizeof(value));
+  return to_float(value);
+}
+inline void store_f16(uint8_t* p, Float v) {
+  const Float16 value = to_float16(v);
+  __builtin_memcpy(p, &value, sizeof(value));
+}
+inline Float load_bf16(const uint8_t* p) {
+  BFloat16 value;
+  __builtin_memcpy(&value, p, sizeof(value));
+  return to_float(value);
+}
+inline void store_bf16(uint8_t* p, Float v) {
+  const BFloat16 value = to_bfloat16(v);
+  __builtin_memcpy(p, &value, sizeof(value));
+}
+
 inline Float first_or(Float, int64_t, Float other) {
   return other;
 }

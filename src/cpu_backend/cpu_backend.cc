@@ -1,0 +1,326 @@
+#include "cpu_backend/cpu_backend.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/checked.h"
+#include "base/cpu_features.h"
+#include "cpu_backend/attention.h"
+#include "cpu_backend/experts.h"
+#include "cpu_backend/gates.h"
+#include "cpu_backend/heads.h"
+#include "cpu_backend/kv_memory.h"
+#include "cpu_backend/linear.h"
+#include "cpu_backend/norm.h"
+#include "kernels/cpu/read_bandwidth.h"
+#include "matrix/float_rows.h"
+
+namespace subbyte {
+namespace {
+
+constexpr uint64_t kCacheMultiple = 2;  // how far beyond the caches a measurement has to be
+constexpr int64_t kAngleGrain = 8;      // rows of angles that are worth a thread
+
+/// What is behind a Weight: matrices whose outputs follow each other.
+struct CpuWeight {
+  std::vector<Matrix> parts;
+  std::vector<float> bias;  // of all outputs, or empty
+};
+
+const CpuWeight& open(const Weight& weight) {
+  return *static_cast<const CpuWeight*>(weight.storage.get());
+}
+
+std::span<const float> open(const Vector& vector) {
+  if (vector.storage == nullptr) return {};
+  return *static_cast<const std::vector<float>*>(vector.storage.get());
+}
+
+float* data_of(const Tensor& tensor) {
+  return static_cast<float*>(tensor.data);
+}
+
+std::span<float> floats(const Tensor& tensor) {
+  return {data_of(tensor), static_cast<std::size_t>(tensor.rows * tensor.cols)};
+}
+
+/// The tensors of a step, in buffers that later steps use again.
+class TensorArena {
+ public:
+  void clear() { used_ = 0; }
+
+  float* take(int64_t count) {
+    if (used_ == buffers_.size()) buffers_.emplace_back();
+    Buffer& buffer = buffers_[used_++];
+    if (buffer.count < count) {
+      buffer.memory.reset();  // first: the contents are not kept
+      buffer.memory = allocate_bytes(static_cast<std::size_t>(count) * sizeof(float));
+      buffer.count = count;
+    }
+    return reinterpret_cast<float*>(buffer.memory.get());
+  }
+
+ private:
+  struct Buffer {
+    std::shared_ptr<std::byte[]> memory;
+    int64_t count = 0;
+  };
+  std::vector<Buffer> buffers_;
+  std::size_t used_ = 0;
+};
+
+class CpuBackend : public Backend {
+ public:
+  explicit CpuBackend(std::unique_ptr<Execution> execution) : execution_(std::move(execution)) {}
+
+  // --- the machine
+
+  std::string description() const override {
+    const int threads = execution_->pool().size();
+    return std::string(execution_->kernels().name) + " kernels, " + std::to_string(threads) +
+           (threads == 1 ? " thread" : " threads");
+  }
+
+  double measure_read_bandwidth(const Weight& weight) override {
+    std::span<const std::byte> memory;
+    for (const Matrix& part : open(weight).parts) {
+      if (part.view.codes.size() > memory.size()) memory = part.view.codes;
+    }
+    if (memory.size() < kCacheMultiple * last_level_cache_bytes()) return 0;
+    return cpu::measure_read_bandwidth(memory, execution_->pool()).bytes_per_second;
+  }
+
+  Executor& host() override { return execution_->pool(); }
+
+  // --- loading
+
+  Result<Weight> upload(Matrix matrix, std::vector<float> bias) override {
+    std::vector<Matrix> one;
+    one.push_back(std::move(matrix));
+    return upload_joined(std::move(one), std::move(bias));
+  }
+
+  Result<Weight> upload_joined(std::vector<Matrix> matrices, std::vector<float> bias) override {
+    Weight weight;
+    for (const Matrix& matrix : matrices) {
+      SUBBYTE_CHECK(check_linear(*execution_, matrix.view));
+      weight.rows += matrix.view.rows;
+      weight.cols = matrix.view.cols;
+      weight.bytes += matrix.view.bytes();
+    }
+    weight.storage =
+        std::make_shared<const CpuWeight>(CpuWeight{std::move(matrices), std::move(bias)});
+    return weight;
+  }
+
+  Result<Experts> upload(ExpertMatrices experts) override {
+    for (const auto* matrices : {&experts.gate_up, &experts.down}) {
+      for (const Matrix& matrix : *matrices) SUBBYTE_CHECK(check_linear(*execution_, matrix.view));
+    }
+    const auto count = std::ssize(experts.down);
+    return Experts{count, std::make_shared<const ExpertMatrices>(std::move(experts))};
+  }
+
+  Result<Vector> upload(std::vector<float> numbers) override {
+    const auto size = std::ssize(numbers);
+    return Vector{size, std::make_shared<const std::vector<float>>(std::move(numbers))};
+  }
+
+  Result<KvPool> make_kv_pool(const KvShape& shape, int64_t num_pages) override {
+    SUBBYTE_TRY(auto memory, CpuKvMemory::create(shape, num_pages));
+    return KvPool(shape, num_pages, std::move(memory));
+  }
+
+  // --- a step
+
+  void begin(const Batch& batch) override {
+    batch_ = batch;
+    arena_.clear();
+    angles_.clear();
+    tokens_.clear();
+    places_.clear();
+    logits_.clear();
+    error_ = {};
+    pool_ = &batch.parts.front().sequence->pool();
+    for (const Part& part : batch.parts) {
+      const std::span<const int32_t> pages = part.sequence->pages();
+      tokens_.insert(tokens_.end(), part.tokens.begin(), part.tokens.end());
+      for (int64_t t = 0; t < std::ssize(part.tokens); ++t) {
+        const int64_t position = part.sequence->length() + t;
+        places_.push_back({position, pages[position / kKvPagePositions]});
+      }
+    }
+  }
+
+  Tensor tensor(int64_t cols) override {
+    const int64_t rows = std::ssize(tokens_);
+    return {arena_.take(rows * cols), rows, cols};
+  }
+
+  void embed(Tensor y, const Weight& table) override {
+    const FloatRows rows(open(table).parts.front().view);
+    execution_->pool().parallel_for(y.rows, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) rows.row(tokens_[i], data_of(y) + i * y.cols);
+    });
+  }
+
+  void add_norm(Tensor y, Tensor x, Tensor delta, const Norm& norm) override {
+    if (delta.data == nullptr) {
+      rms_norm(*execution_, floats(y), floats(x), open(norm.weight), norm.eps);
+    } else {
+      add_rms_norm(*execution_, floats(y), floats(x), floats(delta), open(norm.weight), norm.eps);
+    }
+  }
+
+  void linear(Tensor y, Tensor x, const Weight& weight) override {
+    const std::vector<LinearProduct> products = products_of(floats(y), x, weight);
+    keep_error(linear_group(*execution_, products));
+  }
+
+  void exact_linear(Tensor y, Tensor x, const Weight& weight) override {
+    const CpuWeight& opened = open(weight);
+    keep_error(subbyte::exact_linear(*execution_, floats(y), floats(x), x.rows,
+                                     opened.parts.front().view, opened.bias));
+  }
+
+  void gated_linear(Tensor y, Tensor x, const Weight& gate_up) override {
+    const CpuWeight& opened = open(gate_up);
+    const Tensor up = {execution_->floats(Execution::Slot::kGate, y.rows * y.cols), y.rows, y.cols};
+    const LinearProduct products[] = {{floats(y), floats(x), x.rows, &opened.parts[0].view},
+                                      {floats(up), floats(x), x.rows, &opened.parts[1].view}};
+    keep_error(linear_group(*execution_, products, 2, [&](int64_t, int64_t begin, int64_t end) {
+      silu_gate(execution_->kernels(), floats(y), floats(up), x.rows, begin, end);
+    }));
+  }
+
+  void rotate_and_store(Tensor qkv, const HeadNorms& norms, const Rope& rope,
+                        const AttentionShape& shape, int64_t layer) override {
+    subbyte::rotate_and_store(*execution_, floats(qkv), shape,
+                              {open(norms.q), open(norms.k), norms.eps}, angles_of(rope), places_,
+                              cache(), element(), layer);
+  }
+
+  void attend(Tensor y, Tensor qkv, const AttentionShape& shape, int64_t layer,
+              const Vector& sinks) override {
+    std::vector<AttentionPart> parts;
+    int64_t row = 0;
+    for (const Part& part : batch_.parts) {
+      const auto tokens = std::ssize(part.tokens);
+      parts.push_back({data_of(qkv) + row * qkv.cols, data_of(y) + row * y.cols, tokens,
+                       part.sequence->length(), part.sequence->pages()});
+      row += tokens;
+    }
+    attention(*execution_, parts, qkv.cols, cache().layer(layer), shape, open(sinks));
+  }
+
+  void experts(Tensor y, Tensor x, Tensor router_logits, const Experts& experts) override {
+    const auto& opened = *static_cast<const ExpertMatrices*>(experts.storage.get());
+    std::vector<Route> routes(x.rows * opened.top_k);
+    route_top_k(routes, floats(router_logits), router_logits.cols, opened.top_k);
+    keep_error(mixture_of_experts(*execution_, floats(y), floats(x), routes, opened));
+  }
+
+  void logits(Tensor x, Tensor delta, const Norm& norm, const Weight& head) override {
+    const int64_t rows = batch_.num_logits();
+    logits_.resize(rows * head.rows);
+    if (rows == 0) return;
+    const Tensor chosen_x = last_rows(x);
+    const Tensor chosen_delta = last_rows(delta);
+    const Tensor h = {arena_.take(rows * x.cols), rows, x.cols};
+    add_norm(h, chosen_x, chosen_delta, norm);
+    const std::vector<LinearProduct> products = products_of(logits_, h, head);
+    keep_error(linear_group(*execution_, products));
+  }
+
+  Status finish(Logits& logits) override {
+    SUBBYTE_CHECK(std::exchange(error_, {}));
+    logits.values.swap(logits_);
+    logits.vocab_size =
+        batch_.num_logits() == 0 ? 0 : std::ssize(logits.values) / batch_.num_logits();
+    return {};
+  }
+
+ private:
+  /// The first error of a step is what finish() returns.
+  void keep_error(Status status) {
+    if (error_.ok()) error_ = std::move(status);
+  }
+
+  const CpuKvMemory& cache() const { return static_cast<const CpuKvMemory&>(pool_->memory()); }
+  cpu::KvElement element() const { return static_cast<cpu::KvElement>(pool_->shape().type); }
+
+  /// A product for each matrix of `weight`; their results lie side by side in the rows of y.
+  static std::vector<LinearProduct> products_of(std::span<float> y, const Tensor& x,
+                                                const Weight& weight) {
+    const CpuWeight& opened = open(weight);
+    std::vector<LinearProduct> products;
+    int64_t first = 0;
+    for (const Matrix& part : opened.parts) {
+      LinearProduct product = {y.subspan(first), floats(x), x.rows, &part.view};
+      if (!opened.bias.empty()) {
+        product.bias = std::span(opened.bias).subspan(first, part.view.rows);
+      }
+      product.y_stride = weight.rows;
+      products.push_back(product);
+      first += part.view.rows;
+    }
+    return products;
+  }
+
+  /// The angles of all rows, computed when a step first needs them.
+  RowAngles angles_of(const Rope& rope) {
+    const auto known = std::ranges::find(angles_, &rope, &StepAngles::rope);
+    if (known != angles_.end()) return known->angles;
+    const auto half = std::ssize(rope.inv_freq());
+    const Tensor cos = tensor(half);
+    const Tensor sin = tensor(half);
+    execution_->pool().parallel_for(cos.rows, kAngleGrain, [&](int64_t begin, int64_t end, int) {
+      for (int64_t row = begin; row < end; ++row) {
+        rope.angles(floats(cos).subspan(row * half, half), floats(sin).subspan(row * half, half),
+                    places_[row].position);
+      }
+    });
+    angles_.push_back({&rope, {floats(cos), floats(sin)}});
+    return angles_.back().angles;
+  }
+
+  /// The rows whose logits are asked for: all of `x`, or copies.
+  Tensor last_rows(const Tensor& x) {
+    const int64_t rows = batch_.num_logits();
+    if (rows == x.rows || x.data == nullptr) return x;
+    const Tensor chosen = {arena_.take(rows * x.cols), rows, x.cols};
+    float* to = data_of(chosen);
+    const float* end = data_of(x);  // of the part
+    for (const Part& part : batch_.parts) {
+      end += std::ssize(part.tokens) * x.cols;
+      to = std::copy(end - part.num_logits * x.cols, end, to);
+    }
+    return chosen;
+  }
+
+  struct StepAngles {
+    const Rope* rope;
+    RowAngles angles;
+  };
+
+  std::unique_ptr<Execution> execution_;
+  Batch batch_;
+  KvPool* pool_ = nullptr;
+  std::vector<int32_t> tokens_;   // of all parts
+  std::vector<RowPlace> places_;  // of each of them
+  std::vector<StepAngles> angles_;
+  std::vector<float> logits_;
+  TensorArena arena_;
+  Status error_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cpu_backend(const ExecutionOptions& options) {
+  SUBBYTE_TRY(auto execution, Execution::create(options));
+  return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(std::move(execution)));
+}
+
+}  // namespace subbyte

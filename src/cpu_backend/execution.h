@@ -1,0 +1,61 @@
+#pragma once
+// Where operations run: the threads, the kernels of this machine, and buffers that are reused.
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/status.h"
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace subbyte {
+
+struct ExecutionOptions {
+  int num_threads = 0;        // 0: all processors
+  std::string_view isa = {};  // empty: the best that this machine has
+  bool pin_threads = false;   // as ThreadPoolOptions has it
+  /// The threads of the calling program instead of own ones; must outlive the Execution. Then
+  /// num_threads stays 0 and pin_threads false. Results are the same.
+  Executor* executor = nullptr;
+  /// What products round their activations to.
+  cpu::Precision precision = cpu::Precision::kF32;
+  /// A token's results are the same bits however many tokens are computed with it. The products of
+  /// a prompt cost up to 1.5 times as much for it. On AMX they cost no more, but those of a single
+  /// token 1.4 to 2.3 times; with weights that bf16 does not hold a single token costs no more, but
+  /// a prompt many times (docs/kernels/cpu.md). See cpu::choose_method().
+  bool batch_invariant = false;
+};
+
+class Execution {
+ public:
+  /// Codes: isa.unknown, isa.unsupported; execution.options when an executor is given and threads
+  /// are asked for as well.
+  static Result<std::unique_ptr<Execution>> create(const ExecutionOptions& options = {});
+
+  Executor& pool() { return *pool_; }
+  const cpu::Kernels& kernels() const { return *kernels_; }
+
+  cpu::Precision precision() const { return precision_; }
+  bool batch_invariant() const { return batch_invariant_; }
+
+  /// A 64-byte aligned buffer of at least `bytes`, valid until the next call with the same slot.
+  /// linear() and attention() use the first two, experts the third, gates of dense layers the last.
+  enum class Slot : uint8_t { kActivations, kScratch, kExperts, kGate };
+  uint8_t* buffer(Slot slot, int64_t bytes);
+  float* floats(Slot slot, int64_t count);
+
+ private:
+  Execution(const ExecutionOptions& options, const cpu::Kernels* kernels);
+
+  std::unique_ptr<Executor> own_pool_;
+  Executor* pool_;
+  const cpu::Kernels* kernels_;
+  cpu::Precision precision_;
+  bool batch_invariant_;
+  std::shared_ptr<std::byte[]> buffers_[4];
+  int64_t sizes_[4] = {0, 0, 0, 0};
+};
+
+}  // namespace subbyte

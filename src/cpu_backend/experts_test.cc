@@ -1,0 +1,250 @@
+// Mixture of experts against the formula in double precision, one token after the other.
+
+#include "cpu_backend/experts.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "support/isa_test.h"
+#include "support/random_matrix.h"
+
+namespace subbyte {
+namespace {
+
+using subbyte::testing::Contents;
+using subbyte::testing::random_matrix;
+using subbyte::testing::RandomMatrix;
+
+std::vector<Route> route(const std::vector<float>& logits, int64_t experts, int64_t top_k) {
+  std::vector<Route> routes(logits.size() / experts * top_k);
+  route_top_k(routes, logits, experts, top_k);
+  return routes;
+}
+
+TEST(RouteTopK, softmax_runs_over_the_chosen_alone) {
+  const auto routes = route({1, 4, -2, 3}, 4, 2);
+  ASSERT_EQ(routes.size(), 2u);
+  EXPECT_EQ(routes[0].expert, 1);
+  EXPECT_EQ(routes[1].expert, 3);
+  EXPECT_FLOAT_EQ(routes[0].weight, static_cast<float>(1 / (1 + std::exp(-1.0))));
+  EXPECT_FLOAT_EQ(routes[1].weight, static_cast<float>(1 / (1 + std::exp(1.0))));
+}
+
+TEST(RouteTopK, each_token_has_its_own_routes) {
+  const auto routes = route({5, 0, 0, 9, 1, 1}, 3, 1);
+  EXPECT_EQ(routes[0].expert, 0);
+  EXPECT_EQ(routes[1].expert, 0);
+  EXPECT_EQ(routes[0].weight, 1);
+  EXPECT_EQ(route({0, 1, 2, 2, 1, 0}, 3, 1)[0].expert, 2);
+}
+
+TEST(RouteTopK, ties_go_to_the_lower_index) {
+  const auto routes = route({2, 7, 7, 2, 7, 2}, 6, 4);
+  EXPECT_EQ(routes[0].expert, 1);
+  EXPECT_EQ(routes[1].expert, 2);
+  EXPECT_EQ(routes[2].expert, 4);
+  EXPECT_EQ(routes[3].expert, 0);
+  EXPECT_EQ(routes[0].weight, routes[2].weight);
+}
+
+TEST(RouteTopK, all_experts_may_be_chosen) {
+  const auto routes = route({0, -1, 3}, 3, 3);
+  float sum = 0;
+  for (const Route& one : routes) sum += one.weight;
+  EXPECT_FLOAT_EQ(sum, 1);
+  EXPECT_EQ(routes[2].expert, 1);
+}
+
+TEST(RouteTopK, large_logits_do_not_overflow) {
+  const auto routes = route({1e30f, -1e30f, 1e30f}, 3, 2);
+  EXPECT_EQ(routes[0].weight, 0.5f);
+  EXPECT_EQ(routes[1].weight, 0.5f);
+}
+
+TEST(RouteTopK, nan_is_not_dropped_in_silence) {
+  const auto routes = route({1, 2, NAN, 4, 1, 2, 3, 4}, 4, 2);
+  EXPECT_TRUE(std::isnan(routes[0].weight));
+  EXPECT_TRUE(std::isnan(routes[1].weight));
+  for (const Route& one : routes) {
+    EXPECT_GE(one.expert, 0);
+    EXPECT_LT(one.expert, 4);
+  }
+  EXPECT_NE(routes[0].expert, routes[1].expert);
+  EXPECT_EQ(routes[2].expert, 3);  // the next token is not touched
+  EXPECT_FALSE(std::isnan(routes[2].weight));
+}
+
+constexpr int64_t kHidden = 64;
+constexpr int64_t kInner = 96;
+constexpr int64_t kExperts = 6;
+constexpr float kAlpha = 1.702f;
+constexpr float kLimit = 7;
+
+struct TestExperts {
+  std::vector<RandomMatrix> owners;
+  std::vector<Matrix> gate_up, down;
+  std::vector<float> gate_up_bias, down_bias;
+
+  ExpertMatrices matrices(int64_t top_k) const {
+    return {gate_up, gate_up_bias, down, down_bias, top_k, kAlpha, kLimit};
+  }
+};
+
+TestExperts random_experts(uint64_t seed) {
+  const WeightFormat format = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
+  TestExperts experts;
+  for (int64_t e = 0; e < kExperts; ++e) {
+    experts.owners.push_back(
+        random_matrix(format, 2 * kInner, kHidden, Contents::kExact, seed + 2 * e));
+    experts.gate_up.push_back({experts.owners.back().view, {}});
+    experts.owners.push_back(
+        random_matrix(format, kHidden, kInner, Contents::kExact, seed + 2 * e + 1));
+    experts.down.push_back({experts.owners.back().view, {}});
+  }
+  // Outputs of ordinary size: scales of 1/32 and 1/64 instead of about 1.
+  for (std::size_t i = 0; i < experts.owners.size(); ++i) {
+    for (std::byte& scale : experts.owners[i].scales->span()) scale = std::byte(i % 2 ? 120 : 122);
+  }
+  Random random(seed + 100);
+  experts.gate_up_bias.resize(kExperts * 2 * kInner);
+  experts.down_bias.resize(kExperts * kHidden);
+  for (float& bias : experts.gate_up_bias) bias = static_cast<float>(random.normal());
+  for (float& bias : experts.down_bias) bias = static_cast<float>(random.normal());
+  return experts;
+}
+
+/// The output of one expert for one token, element by element.
+std::vector<double> run_expert(const TestExperts& experts, int64_t e, std::span<const float> x) {
+  std::vector<double> h(kInner), out(kHidden);
+  const auto row = [&](int64_t n) {
+    double sum = experts.gate_up_bias[e * 2 * kInner + n];
+    for (int64_t k = 0; k < kHidden; ++k) sum += weight_at(experts.gate_up[e].view, n, k) * x[k];
+    return sum;
+  };
+  for (int64_t i = 0; i < kInner; ++i) {
+    const double g = std::fmin(row(2 * i), kLimit);
+    const double u = std::fmin(std::fmax(row(2 * i + 1), -kLimit), kLimit);
+    h[i] = g / (1 + std::exp(-kAlpha * g)) * (u + 1);
+  }
+  for (int64_t n = 0; n < kHidden; ++n) {
+    out[n] = experts.down_bias[e * kHidden + n];
+    for (int64_t k = 0; k < kInner; ++k) out[n] += weight_at(experts.down[e].view, n, k) * h[k];
+  }
+  return out;
+}
+
+class MixtureOfExperts : public subbyte::testing::IsaTest {
+ protected:
+  static std::vector<float> run(const TestExperts& experts, std::span<const float> x,
+                                std::span<const Route> routes, int64_t top_k, int threads) {
+    std::vector<float> y(x.size(), NAN);
+    EXPECT_TRUE(mixture_of_experts(execution(threads), y, x, routes, experts.matrices(top_k)).ok());
+    return y;
+  }
+
+  /// With 1, 2 and 8 threads.
+  static void expect_formula(const TestExperts& experts, std::span<const float> x,
+                             std::span<const Route> routes, int64_t top_k) {
+    const std::vector<float> y = run(experts, x, routes, top_k, 1);
+    EXPECT_EQ(y, run(experts, x, routes, top_k, 2));
+    EXPECT_EQ(y, run(experts, x, routes, top_k, 8));
+    for (int64_t t = 0; t < std::ssize(x) / kHidden; ++t) {
+      std::vector<double> expected(kHidden, 0);
+      for (int64_t i = 0; i < top_k; ++i) {
+        const Route& one = routes[t * top_k + i];
+        const auto out = run_expert(experts, one.expert, x.subspan(t * kHidden, kHidden));
+        for (int64_t n = 0; n < kHidden; ++n) expected[n] += one.weight * out[n];
+      }
+      for (int64_t n = 0; n < kHidden; ++n) {
+        ASSERT_NEAR(y[t * kHidden + n], expected[n], 2e-4) << "token " << t << ", " << n;
+      }
+    }
+  }
+};
+
+std::vector<float> random_tokens(int64_t tokens, uint64_t seed) {
+  return subbyte::testing::random_inputs(tokens, kHidden, Contents::kReal, seed);
+}
+
+TEST_P(MixtureOfExperts, matches_the_formula) {
+  const TestExperts experts = random_experts(1);
+  // 1 and 3 tokens go through the product for few rows, 40 through the one for many.
+  for (const int64_t tokens : {1, 3, 40}) {
+    for (const int64_t top_k : {1, 2, 4}) {
+      const std::vector<float> x = random_tokens(tokens, tokens + top_k);
+      Random random(tokens * 10 + top_k);
+      std::vector<float> logits(tokens * kExperts);
+      for (float& logit : logits) logit = static_cast<float>(random.normal());
+      const std::vector<Route> routes = route(logits, kExperts, top_k);
+      expect_formula(experts, x, routes, top_k);
+    }
+  }
+}
+
+TEST_P(MixtureOfExperts, batches_may_be_of_one_expert_or_of_all) {
+  const TestExperts experts = random_experts(5);
+  const std::vector<float> x = random_tokens(150, 5);
+  std::vector<Route> routes(150, Route{3, 0.5f});  // more rows than a batch
+  expect_formula(experts, x, routes, 1);
+  for (std::size_t i = 0; i < routes.size(); ++i) {
+    // One expert with many rows between others with few, and some with none.
+    routes[i].expert = i % 10 == 0 ? 0 : i % 10 == 1 ? 5 : 2;
+  }
+  expect_formula(experts, x, routes, 1);
+}
+
+TEST_P(MixtureOfExperts, one_token_may_go_to_an_expert_twice) {
+  const TestExperts experts = random_experts(6);
+  const std::vector<Route> routes = {{2, 0.5f}, {4, 0.25f}, {2, 0.25f}};
+  expect_formula(experts, random_tokens(1, 6), routes, 3);
+}
+
+TEST_P(MixtureOfExperts, the_bias_is_inside_the_weight_of_the_route) {
+  TestExperts experts = random_experts(2);
+  for (RandomMatrix& owner : experts.owners) {
+    for (std::byte& code : owner.codes->span()) code = std::byte{0};
+  }
+  const std::vector<Route> routes = {{1, 0.25f}, {4, 0.5f}};
+  const std::vector<float> y = run(experts, random_tokens(1, 1), routes, 2, 1);
+  for (int64_t n = 0; n < kHidden; ++n) {
+    EXPECT_FLOAT_EQ(
+        y[n], 0.25f * experts.down_bias[kHidden + n] + 0.5f * experts.down_bias[4 * kHidden + n]);
+  }
+}
+
+TEST_P(MixtureOfExperts, does_not_touch_experts_without_tokens) {
+  TestExperts experts = random_experts(3);
+  const std::vector<Route> routes = {{0, 0.5f}, {3, 0.5f}, {3, 0.75f}, {0, 0.25f}};
+  const std::vector<float> x = random_tokens(2, 3);
+  const std::vector<float> clean = run(experts, x, routes, 2, 2);
+  for (const int64_t e : {1, 2, 4, 5}) {
+    // 0xFF is NaN; and whoever even looks at the codes without scales gets a fault.
+    for (std::byte& scale : experts.owners[2 * e].scales->span()) scale = std::byte{0xFF};
+    for (std::byte& scale : experts.owners[2 * e + 1].scales->span()) scale = std::byte{0xFF};
+    experts.gate_up[e].view.codes = {};
+    experts.down[e].view.codes = {};
+  }
+  const std::vector<float> y = run(experts, x, routes, 2, 2);
+  EXPECT_EQ(y, clean);
+  // The inverse: a poisoned expert that is used shows.
+  for (std::byte& scale : experts.owners[0].scales->span()) scale = std::byte{0xFF};
+  for (const float value : run(experts, x, routes, 2, 1)) EXPECT_TRUE(std::isnan(value));
+}
+
+TEST_P(MixtureOfExperts, nan_stays_in_its_token) {
+  const TestExperts experts = random_experts(4);
+  std::vector<float> x = random_tokens(3, 4);
+  x[kHidden + 5] = NAN;
+  const std::vector<Route> routes = {{2, 1.0f}, {2, 1.0f}, {2, 1.0f}};
+  const std::vector<float> y = run(experts, x, routes, 1, 1);
+  for (int64_t i = 0; i < 3 * kHidden; ++i) {
+    EXPECT_EQ(std::isnan(y[i]), i / kHidden == 1) << i;
+  }
+}
+
+SUBBYTE_FOR_EVERY_ISA(MixtureOfExperts);
+
+}  // namespace
+}  // namespace subbyte

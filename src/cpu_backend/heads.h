@@ -1,0 +1,37 @@
+#pragma once
+// Between the projections of an attention block and attention itself: norms of the heads, rotary
+// embedding, and the way of keys and values into the cache.
+
+#include <span>
+
+#include "cpu_backend/execution.h"
+#include "cpu_backend/kv_memory.h"
+#include "ops/attention.h"
+
+namespace subbyte {
+
+/// A row of the batch: its position, and the page of its sequence that holds it.
+struct RowPlace {
+  int64_t position = 0;
+  int32_t page = 0;
+};
+
+/// Weights of the norms, [head_dim] or empty.
+struct HeadNormWeights {
+  std::span<const float> q, k;
+  float eps = 1e-6f;
+};
+
+/// cos and sin [rows][head_dim / 2] of the angles of each row.
+struct RowAngles {
+  std::span<const float> cos, sin;
+};
+
+/// qkv [rows][(heads + 2 * kv_heads) * head_dim]: queries and keys are normalised and turned in
+/// place; keys and values are stored in the cache of `layer`.
+void rotate_and_store(Execution& execution, std::span<float> qkv, const AttentionShape& shape,
+                      const HeadNormWeights& norms, const RowAngles& angles,
+                      std::span<const RowPlace> places, const CpuKvMemory& cache,
+                      cpu::KvElement element, int64_t layer);
+
+}  // namespace subbyte

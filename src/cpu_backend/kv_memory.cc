@@ -1,0 +1,54 @@
+#include "cpu_backend/kv_memory.h"
+
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "base/checked.h"
+
+namespace subbyte {
+
+static_assert(kKvPagePositions == cpu::kPagePositions,
+              "kernels and sequences count the same pages");
+
+Result<std::unique_ptr<CpuKvMemory>> CpuKvMemory::create(const KvShape& shape, int64_t num_pages) {
+  const auto bytes =
+      checked_mul(static_cast<uint64_t>(shape.page_bytes()), static_cast<uint64_t>(num_pages));
+  std::shared_ptr<std::byte[]> memory;
+  try {
+    if (bytes) memory = allocate_bytes(*bytes, Pages::kSmall);
+  } catch (const std::bad_alloc&) {
+    // Told below.
+  }
+  if (memory == nullptr) {
+    return Error{"kv.memory", "not enough memory for a key-value cache of " +
+                                  std::to_string(num_pages * kKvPagePositions) + " positions of " +
+                                  std::to_string(shape.bytes_per_position()) + " bytes"};
+  }
+  return std::unique_ptr<CpuKvMemory>(new CpuKvMemory(shape, std::move(memory)));
+}
+
+void CpuKvMemory::copy_page(int32_t from, int32_t to, int64_t positions) {
+  const int64_t bytes = positions * shape_.head_dim * shape_.element_bytes();
+  for (int64_t at = 0; at < shape_.page_bytes(); at += shape_.run_bytes()) {
+    std::memcpy(page_at(to) + at, page_at(from) + at, static_cast<std::size_t>(bytes));
+  }
+}
+
+KvLayer CpuKvMemory::layer(int64_t layer) const {
+  const int64_t keys = layer_offset(layer);
+  return {page_at(0),   shape_.page_bytes(),
+          keys,         keys + shape_.run_bytes(),
+          head_bytes(), static_cast<cpu::KvElement>(shape_.type)};
+}
+
+uint8_t* CpuKvMemory::key(int64_t layer, int32_t page, int64_t position) const {
+  return page_at(page) + layer_offset(layer) +
+         position % kKvPagePositions * shape_.head_dim * shape_.element_bytes();
+}
+
+uint8_t* CpuKvMemory::value(int64_t layer, int32_t page, int64_t position) const {
+  return key(layer, page, position) + shape_.run_bytes();
+}
+
+}  // namespace subbyte

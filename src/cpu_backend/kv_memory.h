@@ -1,0 +1,39 @@
+#pragma once
+// The pages of the key-value cache in the memory of the host. Memory becomes resident only as
+// positions are filled.
+
+#include <memory>
+
+#include "cpu_backend/attention.h"
+#include "ops/kv_pool.h"
+
+namespace subbyte {
+
+class CpuKvMemory : public KvMemory {
+ public:
+  /// Code kv.memory when the system does not give it.
+  static Result<std::unique_ptr<CpuKvMemory>> create(const KvShape& shape, int64_t num_pages);
+
+  void copy_page(int32_t from, int32_t to, int64_t positions) override;
+
+  KvLayer layer(int64_t layer) const;
+  /// Where the key of head 0 of a position of `layer` is stored, and its value.
+  uint8_t* key(int64_t layer, int32_t page, int64_t position) const;
+  uint8_t* value(int64_t layer, int32_t page, int64_t position) const;
+  /// Bytes from a head to the next.
+  int64_t head_bytes() const { return 2 * shape_.run_bytes(); }
+
+ private:
+  CpuKvMemory(const KvShape& shape, std::shared_ptr<std::byte[]> bytes)
+      : shape_(shape), bytes_(std::move(bytes)) {}
+
+  uint8_t* page_at(int64_t page) const {
+    return reinterpret_cast<uint8_t*>(bytes_.get()) + page * shape_.page_bytes();
+  }
+  int64_t layer_offset(int64_t layer) const { return layer * shape_.kv_heads * head_bytes(); }
+
+  KvShape shape_;
+  std::shared_ptr<std::byte[]> bytes_;
+};
+
+}  // namespace subbyte

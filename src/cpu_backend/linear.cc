@@ -1,0 +1,342 @@
+#include "cpu_backend/linear.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/checked.h"
+
+namespace subbyte {
+namespace {
+
+// Rows of weights that a thread takes at a time: half of a strip of tiles; for other methods a
+// multiple of their strips, and few, so that threads have equal shares of small matrices.
+constexpr int64_t kRowGrain = 8;
+constexpr int64_t kTileRowGrain = 32;
+// Activations that a thread takes at a time to pack them: one or two microseconds.
+constexpr int64_t kPackGrain = 1 << 14;
+// Bytes between packed rows of activations, so that their length is no power of two and the rows
+// of a tile do not meet in one set of the cache; between tiles, of which a mainloop reads 8 KB
+// each, enough that these do not meet either (half the speed of prompts on AMX).
+constexpr int64_t kRowPadding = 64;
+constexpr int64_t kTilePadding = (8 << 10) + 64;
+
+int64_t padding_of(cpu::ActivationOrder order) {
+  return cpu::rows_per_pack(order) > 1 ? kTilePadding : kRowPadding;
+}
+
+Error unsupported(const std::string& message) {
+  return {"linear.unsupported", message};
+}
+
+std::string shape_of(const MatrixView& weights) {
+  return "matrix " + std::to_string(weights.rows) + " x " + std::to_string(weights.cols) + ", " +
+         to_string(weights.format) + ": ";
+}
+
+/// "u4 scale f16 zero u8, e2m1 scale e8m0, bf16, ..."
+std::string supported_formats(const cpu::Kernels& kernels) {
+  std::string list;
+  for (const cpu::MatmulKernel& kernel : kernels.matmuls) {
+    if (!list.empty()) list += ", ";
+    list += info(kernel.element).name;
+    if (kernel.scale != Format::kNone) list += " scale " + std::string(info(kernel.scale).name);
+    if (kernel.zero != Zero::kNone) {
+      list += " zero u" + std::to_string(8 * zero_bytes(kernel.zero));
+    }
+  }
+  return list;
+}
+
+Error no_kernel(const cpu::Kernels& kernels, const MatrixView& weights) {
+  return unsupported(shape_of(weights) + "no kernel; expected one of " +
+                     supported_formats(kernels));
+}
+
+/// `found` must be the product of `rows` and `bytes_per_row`.
+Status check_size(const MatrixView& weights, const char* what, std::size_t found,
+                  std::optional<uint64_t> bytes_per_row) {
+  const auto expected = bytes_per_row ? checked_mul(weights.rows, *bytes_per_row) : std::nullopt;
+  if (expected && *expected == found) return {};
+  return unsupported(shape_of(weights) + "expected " +
+                     (expected ? std::to_string(*expected) : "more than 2^64") + " bytes of " +
+                     what + ", found " + std::to_string(found));
+}
+
+Status check_shape(const MatrixView& weights) {
+  if (weights.rows < 1 || weights.cols < 1) {
+    return unsupported(shape_of(weights) + "expected at least one row and one column");
+  }
+  if (!is_dense(weights.format)) {
+    if (weights.cols % 8 != 0) {
+      return unsupported(shape_of(weights) + "expected columns in multiples of 8");
+    }
+    if (weights.format.group_size < 0 || weights.format.group_size % 8 != 0) {
+      return unsupported(shape_of(weights) + "expected groups of a multiple of 8, or 0");
+    }
+  }
+  return {};
+}
+
+Status check_sizes(const MatrixView& weights) {
+  const uint64_t bits = info(weights.format.element).bits;
+  const auto row_bits = checked_mul(weights.cols, bits);
+  SUBBYTE_CHECK(
+      check_size(weights, "codes", weights.codes.size(),
+                 row_bits ? std::optional<uint64_t>(ceil_div(*row_bits, 8)) : std::nullopt));
+  const bool dense = is_dense(weights.format);
+  const uint64_t groups = dense ? 0 : ceil_div(weights.cols, weights.group_size());
+  const uint64_t scale_bytes = dense ? 0 : info(weights.format.scale).bits / 8;
+  SUBBYTE_CHECK(
+      check_size(weights, "scales", weights.scales.size(), checked_mul(groups, scale_bytes)));
+  return check_size(weights, "zero points", weights.zeros.size(),
+                    checked_mul(groups, zero_bytes(weights.format.zero)));
+}
+
+Status check_input_order(const MatrixView& weights) {
+  if (weights.input_order.empty()) return {};
+  if (weights.input_order.size() != static_cast<uint64_t>(weights.cols)) {
+    return unsupported(shape_of(weights) + "expected an input order of as many entries, found " +
+                       std::to_string(weights.input_order.size()));
+  }
+  for (const uint32_t input : weights.input_order) {
+    if (input >= static_cast<uint64_t>(weights.cols)) {
+      return unsupported(shape_of(weights) + "input order: expected inputs below " +
+                         std::to_string(weights.cols) + ", found " + std::to_string(input));
+    }
+  }
+  return {};
+}
+
+/// The activations that some products share, and where they are packed.
+struct Input {
+  const LinearProduct& product;  // the first of them
+  cpu::ActivationOrder order;
+  int64_t offset;  // bytes in the execution's buffer
+  int64_t stride;  // bytes of one pack
+
+  int64_t num_packs() const { return ceil_div(product.m, cpu::rows_per_pack(order)); }
+
+  bool serves(const LinearProduct& other, cpu::ActivationOrder its_order) const {
+    return order == its_order && product.x.data() == other.x.data() && product.m == other.m &&
+           product.weights->cols == other.weights->cols &&
+           std::ranges::equal(product.x_rows, other.x_rows) &&
+           std::ranges::equal(product.weights->input_order, other.weights->input_order);
+  }
+};
+
+/// A product that is ready but for its rows and its scratch memory.
+struct Step {
+  const cpu::Method& method;
+  cpu::MatmulTask task;
+  std::size_t input;
+};
+
+/// The work of one linear_group().
+class Group {
+ public:
+  Group(Execution& execution, cpu::Precision precision, int64_t set_size)
+      : execution_(execution),
+        kernels_(execution.kernels()),
+        precision_(precision),
+        set_size_(set_size) {}
+
+  Status add(const LinearProduct& product) {
+    const cpu::MatmulKernel* kernel = cpu::find_matmul(kernels_, product.weights->format);
+    if (kernel == nullptr) return no_kernel(kernels_, *product.weights);
+    if (product.m < 1) {
+      return unsupported(shape_of(*product.weights) + "expected at least one row of activations");
+    }
+    const cpu::Weights weights = cpu::weights_of(*product.weights);
+    const cpu::Method& method = cpu::choose_method(kernels_, *kernel, weights, product.m,
+                                                   precision_, execution_.batch_invariant());
+    cpu::MatmulTask task;
+    task.weights = weights;
+    task.y = product.y.data();
+    task.y_stride = product.y_stride > 0 ? product.y_stride : product.weights->rows;
+    task.bias = product.bias.empty() ? nullptr : product.bias.data();
+    task.row_end = product.weights->rows;
+    steps_.push_back({method, task, input_of(product, method.order)});
+    scratch_bytes_ = std::max(scratch_bytes_, kernels_.scratch_bytes(weights.cols));
+    return {};
+  }
+
+  void run(AfterRows after) {
+    scratch_bytes_ = round_up(scratch_bytes_, 64);
+    scratch_ =
+        execution_.buffer(Execution::Slot::kScratch, scratch_bytes_ * execution_.pool().size());
+    pack();
+    for (Step& step : steps_) {
+      const Input& input = inputs_[step.input];
+      step.task.x = {packed_ + input.offset, input.product.m, input.stride};
+    }
+    multiply(after);
+  }
+
+ private:
+  /// The number of the input that serves `product`, which is made if there is none.
+  std::size_t input_of(const LinearProduct& product, cpu::ActivationOrder order) {
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      if (inputs_[i].serves(product, order)) return i;
+    }
+    const int64_t k = product.weights->cols;
+    inputs_.push_back(
+        {product, order, packed_bytes_, kernels_.packed_bytes(k, order) + padding_of(order)});
+    packed_bytes_ += inputs_.back().num_packs() * inputs_.back().stride;
+    const int64_t copies = cpu::rows_per_pack(order) * k * static_cast<int64_t>(sizeof(float));
+    if (!product.x_rows.empty()) scratch_bytes_ = std::max(scratch_bytes_, copies);
+    return inputs_.size() - 1;
+  }
+
+  uint8_t* scratch_of(int thread) const { return scratch_ + thread * scratch_bytes_; }
+
+  void pack() {
+    packed_ = execution_.buffer(Execution::Slot::kActivations, packed_bytes_);
+    int64_t packs = 0;
+    int64_t floats = 0;
+    for (const Input& input : inputs_) {
+      packs += input.num_packs();
+      floats += input.product.m * input.product.weights->cols;
+    }
+    const int64_t grain = kPackGrain * packs / std::max<int64_t>(floats, 1);
+    execution_.pool().parallel_for(packs, grain, [this](int64_t begin, int64_t end, int thread) {
+      for (const Input& input : inputs_) {
+        const int64_t last = std::min(end, input.num_packs());
+        for (int64_t i = std::max<int64_t>(begin, 0); i < last; ++i) pack(input, i, thread);
+        begin -= input.num_packs();
+        end -= input.num_packs();
+      }
+    });
+  }
+
+  void pack(const Input& input, int64_t i, int thread) const {
+    const int64_t first = i * cpu::rows_per_pack(input.order);
+    const int64_t rows = std::min(cpu::rows_per_pack(input.order), input.product.m - first);
+    const MatrixView& weights = *input.product.weights;
+    const uint32_t* gather = weights.input_order.empty() ? nullptr : weights.input_order.data();
+    kernels_.pack(packed_ + input.offset + i * input.stride,
+                  rows_of(input.product, first, rows, scratch_of(thread)), rows, gather,
+                  weights.cols, input.order);
+  }
+
+  /// Rows of the product's activations, one after the other: in x, or copied to `scratch`.
+  static const float* rows_of(const LinearProduct& product, int64_t first, int64_t rows,
+                              uint8_t* scratch) {
+    const float* x = product.x.data();
+    const int64_t k = product.weights->cols;
+    if (product.x_rows.empty()) return x + first * k;
+    if (rows == 1) return x + product.x_rows[first] * k;
+    auto* copies = reinterpret_cast<float*>(scratch);
+    for (int64_t i = 0; i < rows; ++i) {
+      std::copy_n(x + product.x_rows[first + i] * k, k, copies + i * k);
+    }
+    return copies;
+  }
+
+  /// Each set is divided evenly among the threads, as it would be alone, and what is left over is
+  /// dealt on where the set before it has stopped. So all get as much to within one grain, whatever
+  /// a row costs: one range of the rows of all products, cut in equal pieces, would give one
+  /// thread the expert with many tokens and another the one with few.
+  ///
+  ///   3 threads, grains of sets a to c:  0: a a b c    1: a b b c    2: a b c c   (a 4, b 4, c 4)
+  void multiply(AfterRows after) const {
+    const int64_t num_sets = std::ssize(steps_) / set_size_;
+    int64_t grains = 0;
+    for (int64_t set = 0; set < num_sets; ++set) grains += grains_of(set);
+    const int64_t shares = std::min<int64_t>(grains, execution_.pool().size());
+    execution_.pool().parallel_for(shares, 1, [&](int64_t begin, int64_t end, int thread) {
+      for (int64_t share = begin; share < end; ++share) {
+        int64_t turn = share;  // how many others are before this one to get what is left over
+        for (int64_t set = 0; set < num_sets; ++set) {
+          const int64_t each = grains_of(set) / shares;
+          const int64_t left = grains_of(set) % shares;
+          const int64_t first = turn * each + std::min(turn, left);
+          const int64_t last = first + each + (turn < left ? 1 : 0);
+          const int64_t grain = grain_of(set);
+          if (last > first) multiply_rows(set, first * grain, last * grain, thread, after);
+          turn = (turn + shares - left) % shares;
+        }
+      }
+    });
+  }
+
+  int64_t grain_of(int64_t set) const {
+    const std::span steps = std::span(steps_).subspan(set * set_size_, set_size_);
+    return std::ranges::any_of(
+               steps, [](const Step& step) { return cpu::rows_per_pack(step.method.order) > 1; })
+               ? kTileRowGrain
+               : kRowGrain;
+  }
+  int64_t grains_of(int64_t set) const {
+    return ceil_div(steps_[set * set_size_].task.row_end, grain_of(set));
+  }
+
+  void multiply_rows(int64_t set, int64_t begin, int64_t end, int thread, AfterRows after) const {
+    const std::span steps = std::span(steps_).subspan(set * set_size_, set_size_);
+    end = std::min(end, steps.front().task.row_end);
+    for (const Step& step : steps) {
+      cpu::MatmulTask part = step.task;
+      part.row_begin = begin;
+      part.row_end = end;
+      part.scratch = scratch_of(thread);
+      step.method.multiply(part);
+    }
+    after(set, begin, end);
+  }
+
+  Execution& execution_;
+  const cpu::Kernels& kernels_;
+  cpu::Precision precision_;
+  int64_t set_size_;
+  std::vector<Input> inputs_;
+  std::vector<Step> steps_;
+  int64_t packed_bytes_ = 0;
+  uint8_t* packed_ = nullptr;
+  int64_t scratch_bytes_ = 0;  // of one thread
+  uint8_t* scratch_ = nullptr;
+};
+
+Status run_group(Execution& execution, cpu::Precision precision,
+                 std::span<const LinearProduct> products, int64_t set_size, AfterRows after) {
+  if (products.empty()) return {};
+  Group group(execution, precision, set_size);
+  for (const LinearProduct& product : products) SUBBYTE_CHECK(group.add(product));
+  group.run(after);
+  return {};
+}
+
+constexpr auto kNothingAfter = [](int64_t, int64_t, int64_t) {};
+
+}  // namespace
+
+Status check_linear(const Execution& execution, const MatrixView& weights) {
+  SUBBYTE_CHECK(check_shape(weights));
+  if (cpu::find_matmul(execution.kernels(), weights.format) == nullptr) {
+    return no_kernel(execution.kernels(), weights);
+  }
+  SUBBYTE_CHECK(check_sizes(weights));
+  return check_input_order(weights);
+}
+
+Status linear_group(Execution& execution, std::span<const LinearProduct> products) {
+  return run_group(execution, execution.precision(), products, 1, kNothingAfter);
+}
+
+Status linear_group(Execution& execution, std::span<const LinearProduct> products, int64_t set_size,
+                    AfterRows after) {
+  return run_group(execution, execution.precision(), products, set_size, after);
+}
+
+Status linear(Execution& execution, std::span<float> y, std::span<const float> x, int64_t m,
+              const MatrixView& weights, std::span<const float> bias) {
+  const LinearProduct product = {y, x, m, &weights, bias};
+  return run_group(execution, execution.precision(), {&product, 1}, 1, kNothingAfter);
+}
+
+Status exact_linear(Execution& execution, std::span<float> y, std::span<const float> x, int64_t m,
+                    const MatrixView& weights, std::span<const float> bias) {
+  const LinearProduct product = {y, x, m, &weights, bias};
+  return run_group(execution, cpu::Precision::kF32, {&product, 1}, 1, kNothingAfter);
+}
+
+}  // namespace subbyte

@@ -1,0 +1,57 @@
+#pragma once
+// y = W x + b for every weight format.
+
+#include <cstdint>
+#include <span>
+
+#include "base/function_ref.h"
+#include "base/status.h"
+#include "cpu_backend/execution.h"
+#include "matrix/matrix.h"
+
+namespace subbyte {
+
+/// Whether linear() can multiply by `weights`; code linear.unsupported names what is supported.
+/// Called once for each matrix when a model is loaded.
+Status check_linear(const Execution& execution, const MatrixView& weights);
+
+/// y[m][rows] = x[m][cols] W^T + bias[rows] with m >= 1 rows of activations.
+struct LinearProduct {
+  std::span<float> y;
+  std::span<const float> x;
+  int64_t m = 0;
+  const MatrixView* weights = nullptr;
+  std::span<const float> bias = {};  // may be empty
+  /// Where x has more rows than the product takes: its row i is row x_rows[i] of x, i < m. Empty:
+  /// row i itself.
+  std::span<const int64_t> x_rows = {};
+  int64_t y_stride = 0;  // floats from one row of y to the next; 0: the rows of the weights
+};
+
+/// All products in one parallel loop; what several of them read is packed once. No y may overlap
+/// another y or any x. Each result has the same bits as alone. Nothing is computed when one of them
+/// cannot be: code linear.unsupported.
+Status linear_group(Execution& execution, std::span<const LinearProduct> products);
+
+/// Called on any thread, while others go on, with rows [begin, end) of the weights of a set, which
+/// are columns of its y. begin is a multiple of 8, and so is end unless it is the last row.
+using AfterRows = FunctionRef<void(int64_t set, int64_t begin, int64_t end)>;
+
+/// The same, and what follows from a part of the results is done while they are in the cache:
+/// products come in sets of `set_size` neighbours that have as many rows of weights. The thread
+/// that computes some rows computes them for the whole set, and then calls `after` for them once.
+///
+///   gate, up:  sets of 2       thread 0: gate rows 0 .. 1023, up rows 0 .. 1023, after(0, 0, 1024)
+///                              thread 1: gate rows 1024 ..., up rows 1024 ..., after(0, 1024, ...)
+Status linear_group(Execution& execution, std::span<const LinearProduct> products, int64_t set_size,
+                    AfterRows after);
+
+/// One product. y must not overlap x.
+Status linear(Execution& execution, std::span<float> y, std::span<const float> x, int64_t m,
+              const MatrixView& weights, std::span<const float> bias = {});
+
+/// The same with float32 activations whatever the execution's precision.
+Status exact_linear(Execution& execution, std::span<float> y, std::span<const float> x, int64_t m,
+                    const MatrixView& weights, std::span<const float> bias = {});
+
+}  // namespace subbyte

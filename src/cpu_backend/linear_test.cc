@@ -1,0 +1,249 @@
+#include "cpu_backend/linear.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "support/compare.h"
+#include "support/random_matrix.h"
+
+namespace subbyte {
+namespace {
+
+using testing::compare_matmul;
+using testing::Contents;
+using testing::multiply_in_double;
+using testing::Oracle;
+using testing::random_inputs;
+using testing::random_matrix;
+using testing::RandomMatrix;
+
+constexpr WeightFormat kU4 = {Format::kU4, Format::kF16, Zero::kU8, 32};
+constexpr WeightFormat kMxfp4 = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
+constexpr WeightFormat kBf16 = {Format::kBF16, Format::kNone, Zero::kNone, 0};
+
+std::unique_ptr<Execution> execution(int threads) {
+  auto created = Execution::create({.num_threads = threads});
+  EXPECT_TRUE(created.ok());
+  return std::move(*created);
+}
+
+std::vector<float> multiply(Execution& run, const MatrixView& weights, const std::vector<float>& x,
+                            int64_t m, std::span<const float> bias = {}) {
+  std::vector<float> y(m * weights.rows, std::nanf(""));
+  EXPECT_TRUE(linear(run, y, std::span(x).first(m * weights.cols), m, weights, bias).ok());
+  return y;
+}
+
+TEST(Linear, products_of_small_integers_are_exact_with_any_number_of_threads) {
+  for (const WeightFormat& format : {kU4, kMxfp4, kBf16}) {
+    const RandomMatrix matrix = random_matrix(format, 101, 264, Contents::kExact, 1);
+    const std::vector<float> x = random_inputs(17, 264, Contents::kExact, 2);
+    const Oracle oracle = multiply_in_double(matrix.view, x, 17);
+    for (const int threads : {1, 2, 8}) {
+      const auto run = execution(threads);
+      ASSERT_TRUE(check_linear(*run, matrix.view).ok());
+      for (const int64_t m : {1, 2, 4, 5, 17}) {
+        const std::vector<float> y = multiply(*run, matrix.view, x, m);
+        const std::vector<double> exact(y.size());
+        const auto result = compare_matmul(y, std::span(oracle.y).first(y.size()), exact);
+        EXPECT_TRUE(result) << to_string(format) << ", M " << m << ": " << result.message;
+      }
+    }
+  }
+}
+
+TEST(Linear, results_do_not_depend_on_the_number_of_threads) {
+  const RandomMatrix matrix = random_matrix(kU4, 333, 1160, Contents::kReal, 3);
+  const std::vector<float> x = random_inputs(17, 1160, Contents::kReal, 4);
+  const auto one = execution(1);
+  for (const int64_t m : {1, 3, 17}) {
+    const std::vector<float> expected = multiply(*one, matrix.view, x, m);
+    for (const int threads : {2, 8}) {
+      const auto run = execution(threads);
+      for (int repeat = 0; repeat < 3; ++repeat) {
+        const std::vector<float> found = multiply(*run, matrix.view, x, m);
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          ASSERT_EQ(std::bit_cast<uint32_t>(found[i]), std::bit_cast<uint32_t>(expected[i]))
+              << threads << " threads, M " << m << ", element " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(Linear, act_order_is_the_same_as_permuting_the_inputs) {
+  RandomMatrix matrix = random_matrix(kU4, 40, 136, Contents::kReal, 5);
+  const std::vector<float> x = random_inputs(5, 136, Contents::kReal, 6);
+  std::vector<uint32_t> order(136);
+  for (uint32_t i = 0; i < 136; ++i) order[i] = (i * 37 + 11) % 136;  // 37 and 136 are coprime
+  std::vector<float> permuted(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) permuted[i] = x[i / 136 * 136 + order[i % 136]];
+  const auto run = execution(2);
+  const std::vector<float> expected = multiply(*run, matrix.view, permuted, 5);
+  const std::vector<float> expected_one = multiply(*run, matrix.view, permuted, 1);
+  matrix.view.input_order = order;
+  ASSERT_TRUE(check_linear(*run, matrix.view).ok());
+  EXPECT_EQ(multiply(*run, matrix.view, x, 5), expected);
+  EXPECT_EQ(multiply(*run, matrix.view, x, 1), expected_one);
+  EXPECT_NE(multiply(*run, matrix.view, permuted, 5), expected);
+}
+
+TEST(Linear, adds_the_bias_of_each_output) {
+  const RandomMatrix matrix = random_matrix(kMxfp4, 20, 64, Contents::kExact, 7);
+  const std::vector<float> x = random_inputs(6, 64, Contents::kExact, 8);
+  std::vector<float> bias(20);
+  for (int i = 0; i < 20; ++i) bias[i] = static_cast<float>(100 * i);
+  const auto run = execution(2);
+  for (const int64_t m : {1, 6}) {
+    const std::vector<float> without = multiply(*run, matrix.view, x, m);
+    const std::vector<float> with = multiply(*run, matrix.view, x, m, bias);
+    for (std::size_t i = 0; i < with.size(); ++i) EXPECT_EQ(with[i], without[i] + bias[i % 20]);
+  }
+}
+
+TEST(Linear, products_of_different_sizes_share_one_execution) {
+  const auto run = execution(2);
+  for (const int64_t cols : {2880, 8, 1024, 64}) {
+    const RandomMatrix matrix = random_matrix(kU4, 17, cols, Contents::kExact, 9);
+    const std::vector<float> x = random_inputs(9, cols, Contents::kExact, 10);
+    const Oracle oracle = multiply_in_double(matrix.view, x, 9);
+    for (const int64_t m : {9, 1}) {
+      const std::vector<float> y = multiply(*run, matrix.view, x, m);
+      const std::vector<double> exact(y.size());
+      EXPECT_TRUE(compare_matmul(y, std::span(oracle.y).first(y.size()), exact));
+    }
+  }
+}
+
+TEST(Linear, precision_of_the_execution_counts_but_not_where_it_must_be_exact) {
+  const WeightFormat format = {Format::kU4, Format::kF16, Zero::kU8, 32};
+  const auto matrix = random_matrix(format, 48, 256, Contents::kReal, 31);
+  const std::vector<float> x = random_inputs(20, 256, Contents::kReal, 32);
+  const auto product = [&](cpu::Precision precision, auto multiply) {
+    auto rounding = Execution::create({.num_threads = 1, .precision = precision});
+    EXPECT_TRUE(rounding.ok());
+    std::vector<float> y(20 * 48, NAN);
+    multiply(**rounding, y);
+    return y;
+  };
+  const auto usual = [&](Execution& run, std::span<float> y) {
+    ASSERT_TRUE(linear(run, y, x, 20, matrix.view).ok());
+  };
+  const auto exact = [&](Execution& run, std::span<float> y) {
+    ASSERT_TRUE(exact_linear(run, y, x, 20, matrix.view).ok());
+  };
+  const std::vector<float> expected = product(cpu::Precision::kF32, usual);
+  EXPECT_NE(product(cpu::Precision::kInt8, usual), expected);
+  EXPECT_EQ(product(cpu::Precision::kInt8, exact), expected);
+  EXPECT_EQ(product(cpu::Precision::kBF16, exact), expected);
+}
+
+class CheckLinear : public ::testing::Test {
+ protected:
+  std::unique_ptr<Execution> run_ = execution(1);
+  RandomMatrix matrix_ = random_matrix(kU4, 4, 64, Contents::kReal, 11);
+  MatrixView view_ = matrix_.view;
+
+  void SetUp() override { ASSERT_TRUE(check_linear(*run_, view_).ok()); }
+
+  void expect_refused(const std::string& part) {
+    const Status status = check_linear(*run_, view_);
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, "linear.unsupported");
+    EXPECT_NE(status.error().message.find(part), std::string::npos) << status.error().message;
+    EXPECT_EQ(status.error().message.find('\n'), std::string::npos);
+  }
+};
+
+TEST_F(CheckLinear, names_what_is_supported) {
+  const std::vector<std::byte> offsets(16);
+  view_.zeros = offsets;
+  for (const Zero zero : {Zero::kF16, Zero::kBF16}) {
+    view_.format.zero = zero;
+    expect_refused(to_string(view_.format));
+    expect_refused("u4 scale f16 zero u8, u4 scale bf16 zero u8");
+  }
+  view_.format.zero = Zero::kU16;
+  expect_refused("u4 scale f16 zero u8, u4 scale bf16 zero u8");
+  expect_refused("e2m1 scale e8m0, e2m1 scale e4m3, nf4 scale f32, nfl2 scale e4m4");
+  expect_refused("nfl5 scale f16, bf16, f16, f32");
+}
+
+TEST_F(CheckLinear, refuses_sizes_that_disagree) {
+  view_.codes = view_.codes.first(view_.codes.size() - 1);
+  expect_refused("expected 128 bytes of codes, found 127");
+  view_ = matrix_.view;
+  view_.scales = view_.scales.first(14);
+  expect_refused("expected 16 bytes of scales, found 14");
+  view_ = matrix_.view;
+  view_.zeros = {};
+  expect_refused("expected 8 bytes of zero points, found 0");
+  view_ = matrix_.view;
+  view_.format = kMxfp4;
+  view_.scales = view_.scales.first(8);
+  expect_refused("expected 0 bytes of zero points, found 8");
+}
+
+TEST_F(CheckLinear, refuses_shapes_that_no_kernel_reads) {
+  view_.cols = 60;
+  expect_refused("multiples of 8");
+  view_.cols = 0;
+  expect_refused("at least one");
+  view_ = matrix_.view;
+  view_.rows = -1;
+  expect_refused("at least one");
+  view_ = matrix_.view;
+  view_.format.group_size = 12;
+  expect_refused("multiple of 8");
+  view_.format.group_size = -32;
+  expect_refused("multiple of 8");
+}
+
+TEST_F(CheckLinear, does_not_wrap_around_on_absurd_sizes) {
+  // rows * row_bytes is 2^64 + 128, which wraps to the 128 bytes that are there.
+  view_.rows = (int64_t{1} << 59) + 4;
+  expect_refused("codes");
+  view_.rows = 4;
+  view_.cols = int64_t{1} << 62;
+  expect_refused("codes");
+}
+
+TEST_F(CheckLinear, refuses_an_input_order_that_points_outside) {
+  std::vector<uint32_t> order(64);
+  view_.input_order = order;
+  EXPECT_TRUE(check_linear(*run_, view_).ok());
+  order[63] = 64;
+  expect_refused("expected inputs below 64, found 64");
+  order[63] = 0;
+  view_.input_order = std::span(order).first(63);
+  expect_refused("found 63");
+}
+
+TEST(Execution, passes_on_what_select_kernels_says) {
+  const auto unknown = Execution::create({.num_threads = 1, .isa = "sse9"});
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_EQ(unknown.error().code, "isa.unknown");
+  auto scalar = Execution::create({.num_threads = 1, .isa = "scalar"});
+  ASSERT_TRUE(scalar.ok());
+  EXPECT_EQ((*scalar)->kernels().name, "scalar");
+  EXPECT_EQ((*scalar)->pool().size(), 1);
+}
+
+TEST(Execution, buffers_are_aligned_and_large_enough) {
+  const auto run = execution(1);
+  for (const int64_t floats : {1, 100, 1000000, 10}) {
+    for (const auto slot : {Execution::Slot::kActivations, Execution::Slot::kScratch}) {
+      float* buffer = run->floats(slot, floats);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer) % 64, 0);
+      buffer[0] = 1;
+      buffer[floats - 1] = 2;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace subbyte

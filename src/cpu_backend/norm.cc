@@ -1,0 +1,42 @@
+#include "cpu_backend/norm.h"
+
+#include <algorithm>
+
+namespace subbyte {
+namespace {
+
+constexpr int64_t kGrain = 1 << 13;  // floats, about two microseconds
+
+/// Rows that are worth a thread.
+int64_t row_grain(std::size_t size) {
+  return std::max<int64_t>(1, kGrain / static_cast<int64_t>(size));
+}
+
+}  // namespace
+
+void rms_norm(Execution& execution, std::span<float> y, std::span<const float> x,
+              std::span<const float> weight, float eps) {
+  const auto size = static_cast<int64_t>(weight.size());
+  const cpu::VectorKernels& kernels = *execution.kernels().vectors;
+  execution.pool().parallel_for(
+      std::ssize(x) / size, row_grain(weight.size()), [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin * size; i < end * size; i += size) {
+          kernels.rms_norm(y.data() + i, x.data() + i, weight.data(), size, eps);
+        }
+      });
+}
+
+void add_rms_norm(Execution& execution, std::span<float> y, std::span<float> x,
+                  std::span<const float> delta, std::span<const float> weight, float eps) {
+  const auto size = static_cast<int64_t>(weight.size());
+  const cpu::VectorKernels& kernels = *execution.kernels().vectors;
+  execution.pool().parallel_for(
+      std::ssize(x) / size, row_grain(weight.size()), [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin * size; i < end * size; i += size) {
+          kernels.add_rms_norm(y.data() + i, x.data() + i, delta.data() + i, weight.data(), size,
+                               eps);
+        }
+      });
+}
+
+}  // namespace subbyte

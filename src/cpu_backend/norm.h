@@ -1,0 +1,20 @@
+#pragma once
+// Root mean square normalisation: y = x / sqrt(mean(x^2) + eps) * weight.
+
+#include <cstdint>
+#include <span>
+
+#include "cpu_backend/execution.h"
+
+namespace subbyte {
+
+/// Normalises each row of x [rows][size], size = weight.size(); y may be x. The mean is accumulated
+/// in double precision.
+void rms_norm(Execution& execution, std::span<float> y, std::span<const float> x,
+              std::span<const float> weight, float eps);
+
+/// x += delta, then y = the normalised x, in one pass; y may not be x.
+void add_rms_norm(Execution& execution, std::span<float> y, std::span<float> x,
+                  std::span<const float> delta, std::span<const float> weight, float eps);
+
+}  // namespace subbyte

@@ -1,0 +1,36 @@
+#pragma once
+// The machines that models run on, behind one interface (ops/backend.h). Programs make a backend
+// here and name no kernel and no thread pool.
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "ops/backend.h"
+
+namespace subbyte {
+
+/// The precision of activations in matrix products; lower is faster.
+enum class Activations : uint8_t { kF32, kBF16, kInt8 };
+
+struct DeviceOptions {
+  int num_threads = 0;       // 0: one for each processor that this process may run on
+  bool pin_threads = false;  // each thread stays on a processor of its own
+  /// The threads of the calling program instead of own ones; must outlive the backend. Then
+  /// num_threads stays 0 and pin_threads false. Results are the same.
+  Executor* executor = nullptr;
+  std::string_view isa = {};  // CPU kernels of this name; empty: the best that this machine has
+  Activations activations = Activations::kF32;
+  /// A token's results are the same bits however many tokens are computed with it; what that costs
+  /// stands in docs/kernels/cpu.md.
+  bool batch_invariant = false;
+};
+
+/// Codes: isa.unknown, isa.unsupported; execution.options when an executor is given and threads are
+/// asked for as well.
+Result<std::unique_ptr<Backend>> make_backend(const DeviceOptions& options = {});
+
+/// Threads of the host alone, for work without a model.
+std::unique_ptr<Executor> make_host(int num_threads = 0, bool pin_threads = false);
+
+}  // namespace subbyte

@@ -1,0 +1,60 @@
+#pragma once
+// The state of one request: what goes into the next step, and what comes of its logits. Whoever
+// steps (generate(), a scheduler of many requests) puts the parts of several generations into one
+// batch:
+//
+//   next(chunk) -> Part -> Model::forward -> accept(logits) -> Event
+//
+// Parts that only go on with a prompt ask for no logits, and accept() is not called for them.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/sampler.h"
+#include "ops/batch.h"
+
+namespace subbyte {
+
+struct GenerateOptions {
+  SamplingOptions sampling;
+  int64_t max_tokens = -1;           // -1: until the context is full
+  std::vector<int32_t> stop_tokens;  // end the generation and are not handed out
+};
+
+enum class StopReason : uint8_t { kStopToken, kLength, kContextFull, kCaller };
+
+class Generation {
+ public:
+  /// Appends `prompt` (at least one token) and what follows to `sequence`, which must outlive this.
+  /// Every token that was handed out is in the sequence afterwards except the last one.
+  Generation(Sequence& sequence, std::span<const int32_t> prompt, const GenerateOptions& options);
+
+  /// What the next step is to compute: at most `max_tokens` more tokens of the prompt, or the last
+  /// token. The tokens stay where they are until accept().
+  Part next(int64_t max_tokens);
+
+  /// What came of a step: a token to hand out, the end, or both.
+  struct Event {
+    std::optional<int32_t> token;
+    std::optional<StopReason> stop;
+  };
+  /// `logits` [vocabulary]: of the last token of the part. Codes: those of Sampler::sample.
+  Result<Event> accept(std::span<const float> logits);
+
+  int64_t prompt_tokens() const { return prompt_tokens_; }
+  /// Those handed out and the stop token.
+  int64_t generated_tokens() const { return generated_tokens_; }
+
+ private:
+  Sequence& sequence_;
+  GenerateOptions options_;
+  Sampler sampler_;
+  int64_t first_position_;  // of the prompt
+  int64_t prompt_tokens_;
+  int64_t generated_tokens_ = 0;
+  std::vector<int32_t> tokens_;  // the prompt and what was handed out
+};
+
+}  // namespace subbyte

@@ -1,0 +1,93 @@
+#include "matrix/float_rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/float16.h"
+
+namespace subbyte {
+namespace {
+
+constexpr int kTableBits = 8;
+
+template <typename T>
+void convert_row(float* out, const std::byte* row, int64_t size) {
+  for (int64_t i = 0; i < size; ++i) {
+    T value;
+    std::memcpy(&value, row + i * sizeof(T), sizeof(T));
+    out[i] = to_float(value);
+  }
+}
+
+}  // namespace
+
+FloatRows::FloatRows(const MatrixView& matrix)
+    : matrix_(matrix), tensor_scale_(static_cast<float>(matrix.tensor_scale)) {
+  const FormatInfo& element = info(matrix.format.element);
+  if (is_dense(matrix.format) || element.bits > kTableBits) return;
+  values_.resize(std::size_t{1} << element.bits);
+  for (uint32_t code = 0; code < values_.size(); ++code) {
+    values_[code] = static_cast<float>(element.decode(code));
+  }
+}
+
+void FloatRows::row(int64_t row, float* out) const {
+  if (is_dense(matrix_.format)) return dense_row(row, out);
+  const int64_t groups = matrix_.groups();
+  const int64_t size = matrix_.group_size();
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t index = row * groups + g;
+    const float zero = zero_at(index);
+    const float scale = scale_at(index);
+    const float offset = offset_at(index);
+    for (int64_t k = g * size; k < std::min((g + 1) * size, matrix_.cols); ++k) {
+      const int64_t input = matrix_.input_order.empty() ? k : matrix_.input_order[k];
+      out[input] = ((element_at(row, k) - zero) * scale + offset) * tensor_scale_;
+    }
+  }
+}
+
+void FloatRows::dense_row(int64_t row, float* out) const {
+  const std::byte* codes = matrix_.codes.data() + row * matrix_.row_bytes();
+  switch (matrix_.format.element) {
+    case Format::kF16:
+      return convert_row<Float16>(out, codes, matrix_.cols);
+    case Format::kBF16:
+      return convert_row<BFloat16>(out, codes, matrix_.cols);
+    default:
+      return convert_row<float>(out, codes, matrix_.cols);
+  }
+}
+
+float FloatRows::element_at(int64_t row, int64_t col) const {
+  const uint32_t code = code_at(matrix_, row, col);
+  if (!values_.empty()) return values_[code];
+  return static_cast<float>(info(matrix_.format.element).decode(code));
+}
+
+uint16_t FloatRows::zero_code(int64_t index) const {
+  uint16_t zero = 0;
+  const int width = zero_bytes(matrix_.format.zero);
+  if (width > 0) std::memcpy(&zero, matrix_.zeros.data() + index * width, width);
+  return zero;
+}
+
+float FloatRows::zero_at(int64_t index) const {
+  return is_offset(matrix_.format.zero) ? 0 : zero_code(index);
+}
+
+/// Adding -0 changes nothing.
+float FloatRows::offset_at(int64_t index) const {
+  const Zero kind = matrix_.format.zero;
+  if (!is_offset(kind)) return -0.0F;
+  return static_cast<float>(info(offset_format(kind)).decode(zero_code(index)));
+}
+
+float FloatRows::scale_at(int64_t index) const {
+  const FormatInfo& scale = info(matrix_.format.scale);
+  uint32_t code = 0;
+  std::memcpy(&code, matrix_.scales.data() + index * (scale.bits / 8), scale.bits / 8);
+  return static_cast<float>(scale.decode(code));
+}
+
+}  // namespace subbyte

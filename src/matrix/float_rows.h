@@ -1,0 +1,33 @@
+#pragma once
+// Rows of a canonical matrix as floats: weight_at() for many at once.
+
+#include <vector>
+
+#include "matrix/matrix.h"
+
+namespace subbyte {
+
+class FloatRows {
+ public:
+  /// The bytes of `matrix` must outlive this.
+  explicit FloatRows(const MatrixView& matrix);
+
+  /// Writes row `row` to out[cols], out[k] being the weight of input k, with act-order too: the
+  /// float next to weight_at(), or, where the matrix has a tensor_scale, within two roundings.
+  /// May be called from several threads at a time.
+  void row(int64_t row, float* out) const;
+
+ private:
+  void dense_row(int64_t row, float* out) const;
+  float element_at(int64_t row, int64_t col) const;
+  uint16_t zero_code(int64_t index) const;
+  float zero_at(int64_t index) const;
+  float offset_at(int64_t index) const;
+  float scale_at(int64_t index) const;
+
+  MatrixView matrix_;
+  float tensor_scale_;
+  std::vector<float> values_;  // by code; empty for wide elements
+};
+
+}  // namespace subbyte

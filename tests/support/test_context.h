@@ -1,0 +1,57 @@
+#pragma once
+// Models on a backend, and one conversation with them, for tests that want logits.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "devices/devices.h"
+#include "models/model.h"
+
+namespace subbyte::testing {
+
+inline std::unique_ptr<Backend> make_test_backend(int threads, std::string_view isa = {}) {
+  auto backend = make_backend({.num_threads = threads, .isa = isa});
+  EXPECT_TRUE(backend.ok()) << backend.error().message;
+  return std::move(backend).value();
+}
+
+/// A sequence with a pool of its own.
+class TestContext {
+ public:
+  TestContext(const Model& model, Backend& backend, int64_t positions, KvType type = KvType::kF32)
+      : model_(model),
+        backend_(backend),
+        pool_(std::move(model.make_kv_pool(backend, type, positions)).value()),
+        sequence_(pool_, positions) {}
+  TestContext(const TestContext&) = delete;
+  TestContext& operator=(const TestContext&) = delete;
+
+  Sequence& sequence() { return sequence_; }
+  KvPool& pool() { return pool_; }
+
+  /// Appends `tokens` in one step: the logits of each, [tokens][vocabulary].
+  std::vector<float> forward(std::span<const int32_t> tokens) {
+    Logits logits;
+    const Part part = {&sequence_, tokens, std::ssize(tokens)};
+    const Status status = model_.forward(backend_, {{&part, 1}}, logits);
+    EXPECT_TRUE(status.ok()) << status.error().message;
+    return logits.values;
+  }
+
+ private:
+  const Model& model_;
+  Backend& backend_;
+  KvPool pool_;
+  Sequence sequence_;
+};
+
+/// The logits of each of `tokens` from an empty context on, in one step.
+inline std::vector<float> logits_of(const Model& model, Backend& backend,
+                                    std::span<const int32_t> tokens, KvType type = KvType::kF32) {
+  return TestContext(model, backend, std::ssize(tokens), type).forward(tokens);
+}
+
+}  // namespace subbyte::testing
