@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether the Metal shaders, and what they share with CUDA, respect Metal's address spaces.
+"""Whether the Metal shaders, and src/kernels/gpu, respect Metal's address spaces.
 
 The tests compile src/kernels/metal as C++, where a pointer is a pointer. In Metal each has an
 address space, and `half` is a keyword. clang knows address spaces in C++ too, so it can check this
@@ -20,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-FOLDERS = ["src/kernels/metal", "src/kernels/cuda"]
+FOLDERS = ["src/kernels/metal", "src/kernels/gpu"]  # the shaders must include nothing else
 ATTRIBUTE = re.compile(r"\[\[\w+(\(\d\))?\]\]")
 
 ADDRESS_SPACES = """
@@ -58,8 +58,8 @@ float simd_shuffle_xor(float, uint16_t);
 
 # Of the self-test: what is changed, and that it should be refused.
 MISTAKES = [
-    ("thread const uint32_t* words, int step", "device const uint32_t* words, int step"),
-    ("device const uint8_t* scales, cuda::ScaleKind", "const uint8_t* scales, cuda::ScaleKind"),
+    ("int lane, thread uint32_t* words", "int lane, device uint32_t* words"),
+    ("device const uint8_t* scales, gpu::ScaleKind", "const uint8_t* scales, gpu::ScaleKind"),
     ("SUBBYTE_DEVICE constexpr int row_of(Slot slot) {",
      "SUBBYTE_DEVICE constexpr int half(Slot slot) { return 0; }\n"
      "SUBBYTE_DEVICE constexpr int row_of(Slot slot) {"),

@@ -2,9 +2,10 @@
 // compiles it and counts the instructions between the loads and the stores.
 
 #include "bench/cuda/single_table.h"
-#include "kernels/cuda/device/tables.cuh"
+#include "kernels/gpu/decoders.h"
+#include "kernels/gpu/tile_order.h"
 
-namespace subbyte::cuda {
+namespace subbyte::gpu {
 namespace {
 
 template <class Decoder>
@@ -22,12 +23,12 @@ __device__ __forceinline__ void decode_tile(const uint4* in, uint4* out, ZeroPai
 }
 
 }  // namespace
-}  // namespace subbyte::cuda
+}  // namespace subbyte::gpu
 
 #define SUBBYTE_PROBE(name, ...)                                                         \
   extern "C" __global__ void name(const uint4* __restrict__ in, uint4* __restrict__ out, \
-                                  subbyte::cuda::ZeroPair zero) {                        \
-    using namespace subbyte::cuda;                                                       \
+                                  subbyte::gpu::ZeroPair zero) {                         \
+    using namespace subbyte::gpu;                                                        \
     decode_tile<__VA_ARGS__>(in, out, zero);                                             \
   }
 #define SUBBYTE_PROBE_BOTH(name, Decoder, bits) \

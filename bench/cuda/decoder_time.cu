@@ -1,13 +1,13 @@
 #include "bench/cuda/decoder_time.h"
 
 #include "bench/cuda/single_table.h"
-#include "kernels/cuda/device/tables.cuh"
-#include "kernels/cuda/tile_order.h"
+#include "kernels/gpu/decoders.h"
+#include "kernels/gpu/tile_order.h"
 
 namespace subbyte::bench {
 namespace {
 
-using namespace cuda;
+using namespace gpu;
 
 constexpr int kTiles = 8;  // in shared memory, for all warps
 

@@ -377,7 +377,7 @@ int main(int argc, char** argv) {
   app.add_option("--shape", options.shapes, "qkv o gate_up down 8192 oss_gate_up oss_down");
   app.add_option("--format", options.formats, "int4 mxfp4 nvfp4 nf4 kbit2 kbit3 kbit4 kbit5");
   app.add_option("--m", options.m, "Numbers of tokens");
-  app.add_option("--kernel", options.kernel, "Only this kernel: gemv, narrow8, wide128, ...")
+  app.add_option("--kernel", options.kernel, "Only this kernel: gemv, small_m8, large_m128, ...")
       ->envname("SUBBYTE_KERNEL");
   app.add_option("--replays", options.replays, "Of which the median is taken");
   app.add_flag("--dependent", options.dependent, "With programmatic dependent launches");

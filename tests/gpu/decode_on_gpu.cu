@@ -1,6 +1,6 @@
 #include "decode_on_gpu.h"
 
-#include "kernels/cuda/device/tables.cuh"
+#include "kernels/cuda/common/prologue_epilogue.cuh"
 
 namespace subbyte::testing {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "kernels/cuda/device/arguments.h"
+#include "kernels/cuda/common/arguments.h"
 
 // X(name, decoder, bits of a code)
 #define SUBBYTE_EACH_DECODER(X) \

@@ -12,7 +12,7 @@
 #include "decode_on_gpu.h"
 #include "device_bytes.h"
 #include "formats/format.h"
-#include "kernels/cuda/packed_weights.h"
+#include "kernels/gpu/packed_weights.h"
 
 namespace subbyte::testing {
 namespace {

@@ -24,18 +24,18 @@ using cuda::RowOrder;
 const WeightFormat kInt4 = {Format::kU4, Format::kF16, Zero::kU8, 128};
 const WeightFormat kMxfp4 = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
 
-/// The cheapest plan of each kernel, and all in which blocks of `wide` share outputs or tokens.
+/// The cheapest plan of each kernel, and all in which blocks of `large_m` share outputs or tokens.
 std::vector<Plan> one_of_each(const cuda::Problem& problem) {
   std::vector<Plan> plans;
   for (const char* kernel :
-       {"gemv", "narrow8", "narrow16", "narrow64", "wide64", "wide128", "wide256"}) {
+       {"gemv", "small_m8", "small_m16", "small_m64", "large_m64", "large_m128", "large_m256"}) {
     PlanOptions options;
     options.kernel = kernel;
     const std::vector<Plan> candidates = cuda::plan_candidates(problem, this_device(), options);
     EXPECT_FALSE(candidates.empty()) << kernel;
     for (std::size_t i = 0; i < candidates.size(); ++i) {
-      const bool is_wide = candidates[i].wide.splits > 0;
-      if (i == 0 || (is_wide && candidates[i].cluster > 1)) plans.push_back(candidates[i]);
+      const bool is_large_m = candidates[i].large_m.splits > 0;
+      if (i == 0 || (is_large_m && candidates[i].cluster > 1)) plans.push_back(candidates[i]);
     }
   }
   return plans;
@@ -186,8 +186,8 @@ void expect_same_bits(const PackedOnDevice& packed, const std::vector<uint16_t>&
   }
 }
 
-/// One plan of `narrow` is enough of a test, with clusters and warps that share sums, that of
-/// `gemv`, whose warps do, and those of each kernel of `wide` with the most blocks that do.
+/// One plan of `small_m` is enough of a test, with clusters and warps that share sums, that of
+/// `gemv`, whose warps do, and those of each kernel of `large_m` with the most blocks that do.
 TEST(GpuBits, are_the_same_in_ten_thousand_runs_of_split_shapes) {
   constexpr int64_t kRows = 80;
   constexpr int64_t kCols = 2048;
@@ -199,9 +199,9 @@ TEST(GpuBits, are_the_same_in_ten_thousand_runs_of_split_shapes) {
   const cuda::Problem problem = {packed.format(), number, kM};
   std::map<cuda::KernelKind, Plan> split;
   for (const Plan& plan : cuda::plan_candidates(problem, this_device(), {})) {
-    const bool is_narrow = plan.narrow.splits > 1;
-    const cuda::KernelKind kind = is_narrow ? cuda::KernelKind::kNarrow8 : plan.kernel;
-    if (!is_narrow && kind != cuda::KernelKind::kGemv && plan.wide.splits < 2) continue;
+    const bool is_small_m = plan.small_m.splits > 1;
+    const cuda::KernelKind kind = is_small_m ? cuda::KernelKind::kSmallM8 : plan.kernel;
+    if (!is_small_m && kind != cuda::KernelKind::kGemv && plan.large_m.splits < 2) continue;
     const auto known = split.find(kind);
     if (known == split.end() || known->second.cluster < plan.cluster) split[kind] = plan;
   }

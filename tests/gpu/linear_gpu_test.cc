@@ -80,13 +80,13 @@ double tensor_core_bound(int64_t inputs) {
 }
 
 /// How far a kernel may be from the exact product, relative to A = sum |s| (|q - c| + |z - c|) |x|,
-/// or sum (|s| |q| + |z|) |x| with offsets z. Sums of `narrow` end with a pair of tiles at the
+/// or sum (|s| |q| + |z|) |x| with offsets z. Sums of `small_m` end with a pair of tiles at the
 /// latest, and so do those of `gemv`; what follows are FMAs and additions of binary32, in `gemv` an
 /// FMA for each group and an addition for every 256. Each group has one more FMA for its
 /// offset, which is multiplied with a sum of inputs as exact as the others.
 double relative_bound(const WeightFormat& format, int64_t cols, KernelKind kernel, Number number) {
   const double table = has_table(format) ? 1.01 * unit_of(number) : 0;
-  if (kernel >= KernelKind::kWide64) {
+  if (kernel >= KernelKind::kLargeM64) {
     // Scale and product are rounded to 16 bits, or scale, offset and their sum: each part twice.
     // Blocks that split the inputs add their sums, but have one addition less each, as their first
     // product is added to nothing.
@@ -98,7 +98,7 @@ double relative_bound(const WeightFormat& format, int64_t cols, KernelKind kerne
   return table + tensor_core_bound(group) + rounding_bound(sums);
 }
 
-/// `narrow` and `gemv` multiply codes of integers as they are, with 128 more in bf16, and add the
+/// `small_m` and `gemv` multiply codes of integers as they are, with 128 more in bf16, and add the
 /// zero point times the sum of the inputs. So what is added, and the error of that sum, is up to
 /// three times this for each scaled input.
 double largest_raw_code(const WeightFormat& format, Number number) {
@@ -108,21 +108,21 @@ double largest_raw_code(const WeightFormat& format, Number number) {
 }
 
 /// Bounds of all outputs: of the sum, of its rounding to 16 bits, half of f16's smallest step at
-/// least, and, for f16 weights of `wide` so small that they are subnormal there, 2^-25 of the
+/// least, and, for f16 weights of `large_m` so small that they are subnormal there, 2^-25 of the
 /// largest scale for each |x| (scale_factor brings the largest products near 2^15).
 std::vector<double> bounds_of(const PackedOnDevice& weights, const Oracle& oracle,
                               const std::vector<float>& x, KernelKind kernel, Number number) {
   const cuda::PackedFormat& format = weights.format();
-  const bool is_wide = kernel >= KernelKind::kWide64;
+  const bool is_large_m = kernel >= KernelKind::kLargeM64;
   const double relative = relative_bound(format.source, format.cols, kernel, number);
   const int64_t group =
       format.source.group_size == 0 ? 128 : std::min<int64_t>(format.source.group_size, 128);
   const double raw =
-      is_wide ? 0 : 3 * largest_raw_code(format.source, number) * tensor_core_bound(group);
+      is_large_m ? 0 : 3 * largest_raw_code(format.source, number) * tensor_core_bound(group);
   std::vector<double> bounds(oracle.y.size());
   for (std::size_t i = 0; i < bounds.size(); ++i) {
     double sum = relative * oracle.magnitude[i] + raw * oracle.scaled_inputs[i];
-    if (is_wide && number == Number::kF16) {
+    if (is_large_m && number == Number::kF16) {
       const auto row = x.begin() + static_cast<int64_t>(i) / format.rows * format.cols;
       sum += 0x1p-25 * format.largest_scale *
              std::accumulate(row, row + format.cols, 0.0,
@@ -149,14 +149,14 @@ std::string describe(const WeightFormat& format, const Shape& shape, const Plan&
   return to_string(format) + " " + std::to_string(shape.rows) + " x " + std::to_string(shape.cols) +
          " " + std::string(name(plan.kernel)) + " M " + std::to_string(m) + " " +
          std::string(info_of(number).name) + " splits " +
-         std::to_string(plan.narrow.splits + plan.wide.splits) + " ahead " +
-         std::to_string(plan.narrow.depth) + " cluster " + std::to_string(plan.cluster) + " grid " +
-         std::to_string(plan.blocks) + " batch " + std::to_string(plan.gemv.batch);
+         std::to_string(plan.small_m.splits + plan.large_m.splits) + " ahead " +
+         std::to_string(plan.small_m.depth) + " cluster " + std::to_string(plan.cluster) +
+         " grid " + std::to_string(plan.blocks) + " batch " + std::to_string(plan.gemv.batch);
 }
 
-/// All candidates, and as with matrices that are larger than a GPU: those of `wide` once more with
-/// a single cluster that does all tiles, one after the other, and `gemv` with a single block for
-/// all strips, the sums of two of which are kept at a time.
+/// All candidates, and as with matrices that are larger than a GPU: those of `large_m` once more
+/// with a single cluster that does all tiles, one after the other, and `gemv` with a single block
+/// for all strips, the sums of two of which are kept at a time.
 std::vector<Plan> plans_with_few_blocks(const cuda::Problem& problem) {
   std::vector<Plan> plans = cuda::plan_candidates(problem, this_device(), {});
   for (std::size_t i = 0, count = plans.size(); i < count; ++i) {
@@ -167,7 +167,7 @@ std::vector<Plan> plans_with_few_blocks(const cuda::Problem& problem) {
       plan.gemv.batch = std::min(plan.gemv.batch, 2);
       plan.blocks = plan.gemv.token_blocks;
     }
-    if (plans[i].kernel < KernelKind::kWide64 || plans[i].blocks == plans[i].cluster) continue;
+    if (plans[i].kernel < KernelKind::kLargeM64 || plans[i].blocks == plans[i].cluster) continue;
     plans.push_back(plans[i]);
     plans.back().blocks = plans[i].cluster;
   }
@@ -192,14 +192,14 @@ TEST_P(GpuLinear, is_within_the_bound_of_the_double_oracle) {
         const std::vector<float> inputs = to_floats(x, number);
         const Oracle oracle = multiply_in_double(matrix.view, inputs, m);
         const GpuProduct product = {&packed, number, x, m};
-        const std::vector<double> narrow =
-            bounds_of(packed, oracle, inputs, KernelKind::kNarrow8, number);
-        const std::vector<double> wide =
-            bounds_of(packed, oracle, inputs, KernelKind::kWide64, number);
+        const std::vector<double> small_m =
+            bounds_of(packed, oracle, inputs, KernelKind::kSmallM8, number);
+        const std::vector<double> large_m =
+            bounds_of(packed, oracle, inputs, KernelKind::kLargeM64, number);
         for (const Plan& plan : cuda::plan_candidates(product.problem(), this_device(), {})) {
           const Comparison comparison =
               compare_matmul(to_floats(run(product, plan), number), oracle.y,
-                             plan.kernel >= KernelKind::kWide64 ? wide : narrow);
+                             plan.kernel >= KernelKind::kLargeM64 ? large_m : small_m);
           double& ratio = worst[static_cast<int>(plan.kernel)];
           ratio = std::max(ratio, comparison.worst_ratio);
           ASSERT_TRUE(comparison) << describe(format, shape, plan, m, number) << "\n"

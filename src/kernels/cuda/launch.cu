@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <string>
 
-#include "kernels/cuda/device/kernel_set.h"
+#include "kernels/cuda/kernel_set.h"
 #include "kernels/cuda/linear.h"
 
 namespace subbyte::cuda {
@@ -195,8 +195,8 @@ LinearArguments arguments_of(const LinearCall& call) {
   return a;
 }
 
-Status run_wide(const void* kernel, const Plan& plan, const LinearCall& call, Number number,
-                void* workspace, Stream stream) {
+Status run_large_m(const void* kernel, const Plan& plan, const LinearCall& call, Number number,
+                   void* workspace, Stream stream) {
   LinearArguments a = arguments_of(call);
   if (plan.workspace_bytes > 0) {
     const int64_t stride = (call.weights.cols + 7) / 8 * 8;
@@ -211,8 +211,8 @@ Status run_wide(const void* kernel, const Plan& plan, const LinearCall& call, Nu
   }
   CUtensorMap map;
   SUBBYTE_CHECK(describe_activations(map, a.x, call.m, call.weights.cols, a.x_stride,
-                                     tokens_of(plan.kernel) / plan.wide.cluster, number));
-  WidePartition partition = plan.wide;
+                                     tokens_of(plan.kernel) / plan.large_m.cluster, number));
+  LargeMPartition partition = plan.large_m;
   std::array<void*, 3> arguments = {&a, &partition, &map};
   return launch(kernel, plan, arguments.data(), call.dependent_launch && plan.workspace_bytes == 0,
                 stream);
@@ -265,14 +265,14 @@ Status run_linear(const Plan& plan, const LinearCall& call, Number number, void*
   const KernelSet* set = find_kernels(*call.format, number);
   if (set == nullptr) return Error{"cuda.kernel", "linear: no kernel for this format"};
   const void* kernel = set->kernels[static_cast<int>(plan.kernel)];
-  if (plan.kernel >= KernelKind::kWide64) {
-    return run_wide(kernel, plan, call, number, workspace, stream);
+  if (plan.kernel >= KernelKind::kLargeM64) {
+    return run_large_m(kernel, plan, call, number, workspace, stream);
   }
   LinearArguments a = arguments_of(call);
-  NarrowPartition narrow = plan.narrow;
+  SmallMPartition small_m = plan.small_m;
   GemvPartition gemv = plan.gemv;
   const bool is_gemv = plan.kernel == KernelKind::kGemv;
-  std::array<void*, 2> arguments = {&a, is_gemv ? static_cast<void*>(&gemv) : &narrow};
+  std::array<void*, 2> arguments = {&a, is_gemv ? static_cast<void*>(&gemv) : &small_m};
   return launch(kernel, plan, arguments.data(), call.dependent_launch, stream);
 }
 

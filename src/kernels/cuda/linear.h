@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "kernels/cuda/plan.h"
+#include "kernels/cuda/weight_arguments.h"
 
 struct CUstream_st;  // cudaStream_t, without the toolkit's headers
 

@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "base/status.h"
-#include "kernels/cuda/device/arguments.h"
-#include "kernels/cuda/device/kernel_set.h"
-#include "kernels/cuda/packed_weights.h"
+#include "kernels/cuda/gemv/partition.h"
+#include "kernels/cuda/kernel_set.h"
+#include "kernels/cuda/large_m/partition.h"
+#include "kernels/cuda/small_m/partition.h"
+#include "kernels/gpu/packed_weights.h"
 
 namespace subbyte::cuda {
 
@@ -35,16 +37,16 @@ struct Problem {
 struct PlanOptions {
   /// The same sums for a row whatever m is: one kernel, one partition. Slower for many tokens.
   bool batch_invariant = false;
-  /// "gemv", "narrow8", "wide128", ...: only that kernel. Empty: the fastest.
+  /// "gemv", "small_m8", "large_m128", ...: only that kernel. Empty: the fastest.
   std::string_view kernel = {};
 };
 
 struct Plan {
   int64_t m = 0;  // tokens that it is for
-  KernelKind kernel = KernelKind::kNarrow8;
+  KernelKind kernel = KernelKind::kSmallM8;
   GemvPartition gemv = {};
-  NarrowPartition narrow = {};
-  WidePartition wide = {};
+  SmallMPartition small_m = {};
+  LargeMPartition large_m = {};
   int blocks = 1;
   int threads = 0;
   int cluster = 1;
@@ -68,9 +70,9 @@ Result<Plan> plan_linear(const Problem& problem, const Device& device,
                          const PlanOptions& options = {});
 
 /// "gemv 4096x6144 u4 g128 ... m=1: 132 blocks, 3 strips at a time, 75 KiB, expected 6.3 us",
-/// "narrow16 4096x6144 u4 g128 ... m=7: 66 clusters of 2, 4 pairs ahead, chunks of 4096 inputs,
+/// "small_m16 4096x6144 u4 g128 ... m=7: 66 clusters of 2, 4 pairs ahead, chunks of 4096 inputs,
 /// 155 KiB, expected 4.9 us",
-/// "wide64 ... m=64: 48 x 1 tiles, 1 that share tokens, 2 splits, 96 KiB, expected 15.0 us".
+/// "large_m64 ... m=64: 48 x 1 tiles, 1 that share tokens, 2 splits, 96 KiB, expected 15.0 us".
 std::string to_string(const Problem& problem, const Plan& plan);
 
 }  // namespace subbyte::cuda

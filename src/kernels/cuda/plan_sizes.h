@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cuda/device/shared_sizes.h"
-#include "kernels/cuda/packed_weights.h"
+#include "kernels/gpu/packed_weights.h"
 
 namespace subbyte::cuda {
 

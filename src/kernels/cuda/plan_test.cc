@@ -9,8 +9,6 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/cuda/device/shared_sizes.h"
-
 namespace subbyte::cuda {
 namespace {
 
@@ -125,25 +123,25 @@ void expect_blocks(int64_t count, int64_t each, int64_t size) {
 /// The largest things in shared memory, which what a block gets must hold: activations, 8 numbers
 /// more in each row, and the sums of a block that has not all inputs at once.
 int64_t least_shared_bytes(const Problem& problem, const Plan& plan) {
-  const NarrowPartition& p = plan.narrow;
+  const SmallMPartition& p = plan.small_m;
   const int64_t tokens = std::min<int64_t>(tokens_of(plan.kernel), problem.m);
   const bool is_partial = p.splits > 1 || p.chunks > 1;
   return tokens * (p.chunk_pairs * 128 + 8) * 2 +
          (is_partial ? largest(p.strips) * tokens * kStripRows * 4 : 0);
 }
 
-void expect_narrow(const Problem& problem, const Plan& plan) {
-  const NarrowPartition& p = plan.narrow;
+void expect_small_m(const Problem& problem, const Plan& plan) {
+  const SmallMPartition& p = plan.small_m;
   const int tokens = tokens_of(plan.kernel);
   ASSERT_NO_FATAL_FAILURE(expect_parts(p.strips, p.groups, problem.weights.strips));
   ASSERT_NO_FATAL_FAILURE(expect_parts(p.pairs, p.splits, (problem.weights.tiles + 1) / 2));
   ASSERT_EQ(p.splits, 1 << p.splits_log2);
-  ASSERT_TRUE(p.depth == kNarrowDepth || 2 * p.depth == kNarrowDepth);
+  ASSERT_TRUE(p.depth == kSmallMDepth || 2 * p.depth == kSmallMDepth);
   ASSERT_NO_FATAL_FAILURE(expect_blocks(p.chunks, p.chunk_pairs, largest(p.pairs)));
   ASSERT_NO_FATAL_FAILURE(expect_blocks(p.token_blocks, tokens, problem.m));
   ASSERT_EQ(plan.blocks, p.groups * p.splits * p.token_blocks);
   ASSERT_EQ(plan.cluster, p.splits);
-  ASSERT_EQ(plan.threads, narrow_warps(tokens) * 32);
+  ASSERT_EQ(plan.threads, small_m_warps(tokens) * 32);
   ASSERT_EQ(plan.workspace_bytes, 0);
   ASSERT_GT(plan.shared_bytes, least_shared_bytes(problem, plan));
 }
@@ -166,8 +164,8 @@ void expect_gemv(const Problem& problem, const Plan& plan) {
                 16 * (tokens * 256 * 2 + 3 * 16 * 256 * problem.weights.bits / 8));
 }
 
-void expect_wide(const Problem& problem, const Device& device, const Plan& plan) {
-  const WidePartition& p = plan.wide;
+void expect_large_m(const Problem& problem, const Device& device, const Plan& plan) {
+  const LargeMPartition& p = plan.large_m;
   const int64_t rows = 128;
   ASSERT_EQ(device.compute_capability, 90);
   ASSERT_EQ(p.cluster * p.splits, plan.cluster);
@@ -211,10 +209,10 @@ TEST(CudaPlan, every_candidate_fits_and_covers_all_exactly_once) {
         ASSERT_GT(plan.microseconds, 0);
         if (plan.kernel == KernelKind::kGemv) {
           ASSERT_NO_FATAL_FAILURE(expect_gemv(problem, plan));
-        } else if (plan.kernel < KernelKind::kWide64) {
-          ASSERT_NO_FATAL_FAILURE(expect_narrow(problem, plan));
+        } else if (plan.kernel < KernelKind::kLargeM64) {
+          ASSERT_NO_FATAL_FAILURE(expect_small_m(problem, plan));
         } else {
-          ASSERT_NO_FATAL_FAILURE(expect_wide(problem, on.device, plan));
+          ASSERT_NO_FATAL_FAILURE(expect_large_m(problem, on.device, plan));
         }
       }
     });
@@ -245,7 +243,7 @@ TEST(CudaPlan, has_room_for_offsets_and_constant_zero_points) {
     const Problem problem = {format_of({element, Format::kF16, Zero::kBF16, 32}, 4096, 4096)};
     const int bits = problem.weights.bits;
     for (const Plan& plan : plan_candidates(problem, kH200.device, {})) {
-      if (plan.kernel >= KernelKind::kWide64) continue;
+      if (plan.kernel >= KernelKind::kLargeM64) continue;
       if (plan.kernel == KernelKind::kGemv) {
         // Of 16 outputs and 256 inputs.
         EXPECT_EQ(plan.gemv.zeros, 16 * 8 * 2);
@@ -254,8 +252,8 @@ TEST(CudaPlan, has_room_for_offsets_and_constant_zero_points) {
       }
       // Of 16 outputs and 128 inputs: codes, and 4 groups of each output.
       const int of_group = 2 + 2 + (bits == 8 ? 2 : 1);
-      EXPECT_EQ(plan.narrow.pair_zeros, 16 * 4 * 2);
-      EXPECT_EQ(plan.narrow.slot_bytes, 16 * 128 * bits / 8 + 16 * 4 * of_group);
+      EXPECT_EQ(plan.small_m.pair_zeros, 16 * 4 * 2);
+      EXPECT_EQ(plan.small_m.slot_bytes, 16 * 128 * bits / 8 + 16 * 4 * of_group);
     }
   }
 }
@@ -289,12 +287,12 @@ TEST(CudaPlan, divides_the_inputs_in_one_way_in_batch_invariant_mode) {
     std::tuple<int, int, int, int> first;
     for_each_problem([&](const Problem& problem) {
       const auto plan = plan_linear(problem, on.device, {.batch_invariant = true});
-      const NarrowPartition& p = plan ? plan->narrow : NarrowPartition{};
+      const SmallMPartition& p = plan ? plan->small_m : SmallMPartition{};
       const std::tuple<int, int, int, int> now = {p.splits, p.groups, p.depth, p.chunk_pairs};
       if (problem.m == kTokenCounts[0]) first = now;
       ASSERT_EQ(now, first) << on.name << " m " << problem.m;
       if (!plan) return;
-      ASSERT_NO_FATAL_FAILURE(expect_narrow(problem, *plan));
+      ASSERT_NO_FATAL_FAILURE(expect_small_m(problem, *plan));
       ASSERT_LE(plan->shared_bytes, on.device.shared_bytes);
     });
   }
@@ -303,8 +301,8 @@ TEST(CudaPlan, divides_the_inputs_in_one_way_in_batch_invariant_mode) {
 const WeightFormat kInt4 = {Format::kU4, Format::kF16, Zero::kU8, 128};
 
 constexpr KernelKind kAllKernels[] = {
-    KernelKind::kGemv,   KernelKind::kNarrow8, KernelKind::kNarrow16, KernelKind::kNarrow64,
-    KernelKind::kWide64, KernelKind::kWide128, KernelKind::kWide256};
+    KernelKind::kGemv,     KernelKind::kSmallM8,   KernelKind::kSmallM16, KernelKind::kSmallM64,
+    KernelKind::kLargeM64, KernelKind::kLargeM128, KernelKind::kLargeM256};
 static_assert(std::size(kAllKernels) == kKernelKinds);
 
 TEST(CudaPlan, takes_the_kernel_that_is_asked_for) {
@@ -320,31 +318,33 @@ TEST(CudaPlan, takes_the_kernel_that_is_asked_for) {
 
 TEST(CudaPlan, refuses_kernels_that_are_not_there) {
   Problem problem = {format_of(kInt4, 4096, 4096)};
-  expect_error(plan_linear(problem, kH200.device, {.kernel = "narrow32"}), "cuda.kernel",
-               "'narrow32'; there are gemv narrow8 narrow16 narrow64 wide64 wide128 wide256");
+  expect_error(
+      plan_linear(problem, kH200.device, {.kernel = "small_m32"}), "cuda.kernel",
+      "'small_m32'; there are gemv small_m8 small_m16 small_m64 large_m64 large_m128 large_m256");
   for (const int capability : {80, 86, 100, 120}) {
     Device device = kH200.device;
     device.compute_capability = capability;
-    expect_error(plan_linear(problem, device, {.kernel = "wide128"}), "cuda.kernel",
-                 "'wide128' needs compute capability 9.0");
+    expect_error(plan_linear(problem, device, {.kernel = "large_m128"}), "cuda.kernel",
+                 "'large_m128' needs compute capability 9.0");
   }
-  expect_error(plan_linear(problem, kH200.device, {.batch_invariant = true, .kernel = "wide128"}),
-               "cuda.kernel", "'wide128' is not batch-invariant");
+  expect_error(
+      plan_linear(problem, kH200.device, {.batch_invariant = true, .kernel = "large_m128"}),
+      "cuda.kernel", "'large_m128' is not batch-invariant");
 }
 
 /// 9496 strips: the sums of 72 of them for 64 tokens are 360 KiB, more than a block has. They are
 /// kept only where a block has its inputs in chunks.
 TEST(CudaPlan, has_more_blocks_only_where_sums_do_not_fit) {
-  const PlanOptions options = {.kernel = "narrow64"};
+  const PlanOptions options = {.kernel = "small_m64"};
   for (const int64_t cols : {512, 4096}) {
     const Problem problem = {format_of(kInt4, 151936, cols), Number::kF16, 60};
     const std::vector<Plan> plans = plan_candidates(problem, kH200.device, options);
     ASSERT_FALSE(plans.empty());
     for (const Plan& plan : plans) {
-      const bool is_partial = plan.narrow.splits > 1 || plan.narrow.chunks > 1;
-      EXPECT_EQ(plan.narrow.groups > 132, is_partial) << to_string(problem, plan);
+      const bool is_partial = plan.small_m.splits > 1 || plan.small_m.chunks > 1;
+      EXPECT_EQ(plan.small_m.groups > 132, is_partial) << to_string(problem, plan);
     }
-    EXPECT_EQ(plans.front().narrow.chunks > 1, cols == 4096);
+    EXPECT_EQ(plans.front().small_m.chunks > 1, cols == 4096);
   }
 }
 
@@ -368,10 +368,10 @@ TEST(CudaPlan, refuses_sizes_beyond_31_bits) {
 
 TEST(CudaPlan, asks_for_a_workspace_where_the_copy_engine_cannot_read_x) {
   Problem problem = {format_of(kInt4, 4096, 4096 + 128), Number::kF16, 1000};
-  const PlanOptions wide = {.kernel = "wide128"};
-  EXPECT_EQ(plan_linear(problem, kH200.device, wide)->workspace_bytes, 0);
+  const PlanOptions large_m = {.kernel = "large_m128"};
+  EXPECT_EQ(plan_linear(problem, kH200.device, large_m)->workspace_bytes, 0);
   problem.aligned_x = false;
-  EXPECT_EQ(plan_linear(problem, kH200.device, wide)->workspace_bytes, 1000 * 4224 * 2);
+  EXPECT_EQ(plan_linear(problem, kH200.device, large_m)->workspace_bytes, 1000 * 4224 * 2);
 }
 
 TEST(CudaPlan, reads_as_a_line) {

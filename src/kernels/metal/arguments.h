@@ -1,6 +1,6 @@
 #pragma once
 // What the Metal kernels are given, one text for the shaders and for the host. The weights are
-// packed as for CUDA (kernels/cuda/packed_weights.h).
+// packed as for CUDA (kernels/gpu/packed_weights.h).
 //
 //   buffer 0  Arguments              4  codebook, uint16: 2^bits numbers of the activations' type
 //          1  codes                  5  gather, uint32 [cols]: the input of each column
@@ -10,7 +10,7 @@
 // f16 and bf16 numbers are passed as their bits. A buffer that the matrix has not is never read;
 // Metal wants something bound to it all the same.
 
-#include "kernels/cuda/device/matrix_kinds.h"
+#include "kernels/gpu/tile_order.h"
 
 namespace subbyte::apple {
 
@@ -29,8 +29,8 @@ struct Arguments {
   int32_t tokens;
   int32_t x_stride;
   int32_t y_stride;
-  cuda::ScaleKind scale_kind;
-  cuda::RowOrder row_order;
+  gpu::ScaleKind scale_kind;
+  gpu::RowOrder row_order;
   uint16_t unused;
 };
 static_assert(sizeof(Arguments) == 60, "host and shader have the same Arguments");
@@ -38,12 +38,12 @@ static_assert(sizeof(Arguments) == 60, "host and shader have the same Arguments"
 /// Tokens of one call of a kernel for few tokens.
 SUBBYTE_CONSTANT int kMostTokens = 8;
 
-/// Bytes of threadgroup memory: 0, the table; 1, sums of narrow.metal for kMostTokens.
+/// Bytes of threadgroup memory: 0, the table; 1, sums of small_m.metal for kMostTokens.
 SUBBYTE_DEVICE constexpr int table_bytes() {
   return 256 * 4;
 }
 SUBBYTE_DEVICE constexpr int sums_bytes(int simdgroups) {
-  return simdgroups * cuda::kStripRows * kMostTokens * 4;
+  return simdgroups * gpu::kStripRows * kMostTokens * 4;
 }
 
 }  // namespace subbyte::apple

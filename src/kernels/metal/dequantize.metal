@@ -13,27 +13,27 @@ namespace subbyte::apple {
 
 template <class Decoder, class Number>
 inline void dequantize(Buffers b, Place p) {
-  const cuda::Table table = fill_table<Decoder>(b, p);
+  const gpu::Table table = fill_table<Decoder>(b, p);
   const Arguments a = b.arguments;
   const int64_t index = int64_t(p.threadgroup_index) * p.simdgroups + p.simdgroup;
   if (index >= int64_t(a.strips) * a.tiles) return;
   const int strip = int(index / a.tiles);
   const int tile = int(index % a.tiles);
-  const int steps_per_group = cuda::kSteps / a.groups_per_tile;
+  const int steps_per_group = gpu::kSteps / a.groups_per_tile;
 
   uint32_t words[Decoder::kBits];
   load_words<Decoder>(b, strip, tile, p.lane, words);
   Group group = {};
-  for (int step = 0; step < cuda::kSteps; ++step) {
+  for (int step = 0; step < gpu::kSteps; ++step) {
     if (step % steps_per_group == 0) {
       group = load_group<Decoder>(b, strip, tile, step / steps_per_group, p.lane);
     }
     uint32_t registers[4];
-    decode_step<Decoder>(words, step, group.zeros, table, registers);
+    gpu::decode_step<Decoder>(words, step, group.zeros, table, registers);
     for (int i = 0; i < 8; ++i) {
-      const cuda::Slot slot = {p.lane, step, i / 2, i % 2};
-      const int64_t row = cuda::source_row(a.row_order, strip, cuda::row_of(slot), a.rows);
-      const int col = tile * cuda::kTileCols + cuda::col_of(slot);
+      const gpu::Slot slot = {p.lane, step, i / 2, i % 2};
+      const int64_t row = gpu::source_row(a.row_order, strip, gpu::row_of(slot), a.rows);
+      const int col = tile * gpu::kTileCols + gpu::col_of(slot);
       if (row >= a.rows || col >= a.cols) continue;
       const uint32_t pair = registers[i / 2];
       const float element = i % 2 == 0 ? Number::low(pair) : Number::high(pair);

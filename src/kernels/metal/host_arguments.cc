@@ -3,26 +3,26 @@
 namespace subbyte::apple {
 namespace {
 
-std::string suffix(const cuda::PackedFormat& format, cuda::Number number) {
+std::string suffix(const gpu::PackedFormat& format, gpu::Number number) {
   std::string name;
   switch (format.decoder) {
-    case cuda::DecoderKind::kIntegers:
+    case gpu::DecoderKind::kIntegers:
       name = "_integers" + std::to_string(format.bits);
       break;
-    case cuda::DecoderKind::kE2M1:
+    case gpu::DecoderKind::kE2M1:
       name = "_e2m1";
       break;
-    case cuda::DecoderKind::kCodebook:
+    case gpu::DecoderKind::kCodebook:
       name = "_codebook" + std::to_string(format.bits);
       break;
   }
   if (is_offset(format.source.zero)) name += "_offsets";
-  return name + (number == cuda::Number::kF16 ? "_f16" : "_bf16");
+  return name + (number == gpu::Number::kF16 ? "_f16" : "_bf16");
 }
 
 }  // namespace
 
-Arguments arguments_of(const cuda::PackedFormat& format, double tensor_scale, int tokens) {
+Arguments arguments_of(const gpu::PackedFormat& format, double tensor_scale, int tokens) {
   Arguments a{};
   a.rows = static_cast<int32_t>(format.rows);
   a.cols = static_cast<int32_t>(format.cols);
@@ -43,11 +43,11 @@ Arguments arguments_of(const cuda::PackedFormat& format, double tensor_scale, in
   return a;
 }
 
-std::string narrow_kernel(const cuda::PackedFormat& format, cuda::Number number, int tokens) {
-  return (tokens == 1 ? "narrow1" : "narrow8") + suffix(format, number);
+std::string small_m_kernel(const gpu::PackedFormat& format, gpu::Number number, int tokens) {
+  return (tokens == 1 ? "small_m1" : "small_m8") + suffix(format, number);
 }
 
-std::string dequantize_kernel(const cuda::PackedFormat& format, cuda::Number number) {
+std::string dequantize_kernel(const gpu::PackedFormat& format, gpu::Number number) {
   return "dequantize" + suffix(format, number);
 }
 

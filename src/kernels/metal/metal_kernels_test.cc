@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -18,9 +19,9 @@
 namespace subbyte::apple {
 namespace {
 
-using cuda::Number;
-using cuda::PackedFormat;
-using cuda::RowOrder;
+using gpu::Number;
+using gpu::PackedFormat;
+using gpu::RowOrder;
 using testing::Contents;
 using testing::MetalCall;
 using testing::random_matrix;
@@ -48,17 +49,18 @@ struct Problem {
 
   Problem(const MatrixView& matrix, Number number, int tokens,
           RowOrder order = RowOrder::kNatural) {
-    format = *cuda::packed_format(matrix, order);
+    format = *gpu::packed_format(matrix, order);
     packed.resize(format.bytes);
-    cuda::pack_on_host(packed.data(), matrix, format);
+    gpu::pack_on_host(packed.data(), matrix, format);
     arguments = arguments_of(format, matrix.tensor_scale, tokens);
-    const cuda::WeightArguments weights =
-        cuda::weight_arguments(packed.data(), format, matrix.tensor_scale, number);
-    codebook.assign(std::begin(weights.codebook), std::end(weights.codebook));
-    call.codes = weights.codes;
-    call.scales = weights.scales;
-    call.zeros = weights.zeros;
-    call.gather = weights.gather;
+    const std::array<uint16_t, 32> values = gpu::codebook_of(format, number);
+    codebook.assign(values.begin(), values.end());
+    call.codes = packed.data();
+    call.scales = packed.data() + format.scales_begin;
+    // A section that the matrix lacks must not be read.
+    call.zeros = format.zero_bytes == 0 ? nullptr : packed.data() + format.zeros_begin;
+    call.gather =
+        format.gather_begin == format.bytes ? nullptr : packed.data() + format.gather_begin;
     call.codebook = codebook.data();
     call.table_bytes = table_bytes();
   }
@@ -88,7 +90,7 @@ struct Problem {
     call.simdgroups = simdgroups;
     call.threadgroups = static_cast<int>(format.strips);
     call.x = x.data();
-    return run(narrow_kernel(format, number, arguments.tokens), format.rows * arguments.tokens);
+    return run(small_m_kernel(format, number, arguments.tokens), format.rows * arguments.tokens);
   }
 };
 
@@ -142,15 +144,15 @@ bool same_number(uint16_t found, uint16_t expected, Number number) {
 TEST(MetalKernels, are_as_many_as_decoders_types_and_uses) {
   // 9 decoders, 2 types; dequantize, one token, up to 8 tokens.
   EXPECT_EQ(testing::metal_kernel_count(), 9 * 2 * 3);
-  EXPECT_FALSE(testing::run_metal_kernel("narrow1_integers5_f16", {}));
+  EXPECT_FALSE(testing::run_metal_kernel("small_m1_integers5_f16", {}));
 }
 
 // Bit for bit: the product of element and scale in float, rounded to the type.
 TEST(MetalKernels, none_takes_offsets_for_zero_points) {
-  cuda::PackedFormat format;
+  gpu::PackedFormat format;
   format.source = {kI4, kF16, Zero::kF16, 32};
   for (const int tokens : {1, 8}) {
-    EXPECT_FALSE(testing::run_metal_kernel(narrow_kernel(format, Number::kF16, tokens), {}));
+    EXPECT_FALSE(testing::run_metal_kernel(small_m_kernel(format, Number::kF16, tokens), {}));
   }
   EXPECT_FALSE(testing::run_metal_kernel(dequantize_kernel(format, Number::kF16), {}));
 }
@@ -287,7 +289,7 @@ double bound_of(const Problem& problem, Number number, double y, double magnitud
   const double groups = static_cast<double>(problem.format.tiles) * problem.format.groups_per_tile;
   const double sums = 16 + groups + 1 + 2 + problem.call.simdgroups;
   const double unit = number == Number::kF16 ? 0x1p-11 : 0x1p-8;
-  const bool is_codebook = problem.format.decoder == cuda::DecoderKind::kCodebook;
+  const bool is_codebook = problem.format.decoder == gpu::DecoderKind::kCodebook;
   const double before = (sums * 0x1p-24 + (is_codebook ? unit : 0)) * magnitude * (1 + 0x1p-10);
   return before + unit * (std::abs(y) + before) + 0x1p-14;
 }

@@ -1,5 +1,5 @@
 // The text of the shaders as C++. Their namespaces get other names here: an inline function of
-// subbyte::cuda that means Metal's numbers must not meet one that means the host's.
+// subbyte::gpu that means Metal's numbers must not meet one that means the host's.
 
 #include <gtest/gtest.h>
 
@@ -12,10 +12,10 @@
 #include "support/metal_kernels.h"
 #include "support/metal_shim.h"
 
-#define cuda cuda_in_metal
+#define gpu gpu_in_metal
 #define apple apple_in_metal
 #include "kernels/metal/dequantize.metal"
-#include "kernels/metal/narrow.metal"
+#include "kernels/metal/small_m.metal"
 
 namespace subbyte::testing {
 namespace {
@@ -31,10 +31,10 @@ struct NamedKernel {
 #define SUBBYTE_METAL_DECODER(name, ...)  \
   SUBBYTE_NAMED(dequantize_##name##_f16)  \
   SUBBYTE_NAMED(dequantize_##name##_bf16) \
-  SUBBYTE_NAMED(narrow1_##name##_f16)     \
-  SUBBYTE_NAMED(narrow1_##name##_bf16)    \
-  SUBBYTE_NAMED(narrow8_##name##_f16)     \
-  SUBBYTE_NAMED(narrow8_##name##_bf16)
+  SUBBYTE_NAMED(small_m1_##name##_f16)    \
+  SUBBYTE_NAMED(small_m1_##name##_bf16)   \
+  SUBBYTE_NAMED(small_m8_##name##_f16)    \
+  SUBBYTE_NAMED(small_m8_##name##_bf16)
 constexpr NamedKernel kKernels[] = {
 #include "kernels/metal/decoders.def"
 };

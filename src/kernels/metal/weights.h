@@ -2,7 +2,7 @@
 // How the Metal kernels read a packed matrix. One SIMD-group of 32 threads is what a warp is to
 // CUDA: its lanes hold the tile of 16 outputs x 64 inputs as tile_order.h has it.
 
-#include "kernels/cuda/device/decoders.h"
+#include "kernels/gpu/decoders.h"
 #include "kernels/metal/arguments.h"
 
 namespace subbyte::apple {
@@ -41,18 +41,18 @@ inline float half_bits_to_float(uint32_t bits) {
 
 /// Scale `index`. What is below 2^-126, alone or times Decoder::kGain, may be read as zero: codes 0
 /// to 2 of E8M0, 2^-127 to 2^-125, which only blocks of zeros have.
-inline float scale_at(device const uint8_t* scales, cuda::ScaleKind kind, int64_t index) {
+inline float scale_at(device const uint8_t* scales, gpu::ScaleKind kind, int64_t index) {
   switch (kind) {
-    case cuda::ScaleKind::kF16:
+    case gpu::ScaleKind::kF16:
       return half_bits_to_float(reinterpret_cast<device const uint16_t*>(scales)[index]);
-    case cuda::ScaleKind::kBF16:
+    case gpu::ScaleKind::kBF16:
       return as_type<float>(uint32_t(reinterpret_cast<device const uint16_t*>(scales)[index])
                             << 16);
-    case cuda::ScaleKind::kE8M0: {
+    case gpu::ScaleKind::kE8M0: {
       const uint32_t code = scales[index];
       return as_type<float>(code == 0 ? 0x00400000u : code == 255 ? 0x7fc00000u : code << 23);
     }
-    case cuda::ScaleKind::kE4M3: {
+    case gpu::ScaleKind::kE4M3: {
       const uint32_t code = scales[index] & 0x7f;
       const float subnormal = float(code) * 0.001953125f;  // 2^-9
       const float normal = as_type<float>((code << 20) + (120u << 23));
@@ -61,7 +61,7 @@ inline float scale_at(device const uint8_t* scales, cuda::ScaleKind kind, int64_
                                        : normal;
       return (scales[index] & 0x80) != 0 ? -value : value;
     }
-    case cuda::ScaleKind::kE4M4: {
+    case gpu::ScaleKind::kE4M4: {
       const uint32_t code = scales[index];
       const float subnormal = float(code) * 6.1035156e-5f;  // 2^-14
       return code < 16 ? subnormal : as_type<float>((code << 19) + (116u << 23));
@@ -91,7 +91,7 @@ inline int zero_at(Buffers b, int64_t index) {
 /// What a lane needs of a group: its two scales, with all constant factors, and its zero points.
 struct Group {
   float scales[2];
-  cuda::ZeroPair zeros;
+  gpu::ZeroPair zeros;
 };
 
 template <class Decoder>
@@ -111,37 +111,25 @@ inline Group load_group(Buffers b, int strip, int tile, int group, int lane) {
 template <class Decoder>
 inline void load_words(Buffers b, int strip, int tile, int lane, thread uint32_t* words) {
   const int64_t index = int64_t(strip) * b.arguments.tiles + tile;
-  device const uint32_t* codes = b.codes + index * (cuda::tile_bytes(Decoder::kBits) / 4);
+  device const uint32_t* codes = b.codes + index * (gpu::tile_bytes(Decoder::kBits) / 4);
   for (int i = 0; i < Decoder::kBits; ++i) {
-    words[i] = codes[cuda::word_in_tile(lane, i, Decoder::kBits)];
-  }
-}
-
-template <class Decoder>
-inline void decode_step(thread const uint32_t* words, int step, cuda::ZeroPair zeros,
-                        cuda::Table table, thread uint32_t* registers) {
-  if constexpr (Decoder::kHasZeros) {
-    Decoder::decode(words, step, zeros, registers);
-  } else if constexpr (Decoder::kHasTable) {
-    Decoder::decode(words, step, table, registers);
-  } else {
-    Decoder::decode(words, step, registers);
+    words[i] = codes[gpu::word_in_tile(lane, i, Decoder::kBits)];
   }
 }
 
 /// By all threads of a threadgroup, which then wait for each other.
 template <class Decoder>
-inline cuda::Table fill_table(Buffers b, Place p) {
+inline gpu::Table fill_table(Buffers b, Place p) {
   if constexpr (Decoder::kHasTable) {
     const int count = Decoder::kPairs == 0 ? 32 : Decoder::kPairs;
-    for (int i = p.simdgroup * cuda::kLanes + p.lane; i < count; i += p.simdgroups * cuda::kLanes) {
+    for (int i = p.simdgroup * gpu::kLanes + p.lane; i < count; i += p.simdgroups * gpu::kLanes) {
       b.table[i] = Decoder::kPairs == 0 ? uint32_t(b.codebook[i])
                                         : b.codebook[Decoder::low_code(i)] |
                                               uint32_t(b.codebook[Decoder::high_code(i)]) << 16;
     }
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
   }
-  return cuda::Table{b.table};
+  return gpu::Table{b.table};
 }
 
 }  // namespace subbyte::apple
@@ -161,7 +149,7 @@ inline cuda::Table fill_table(Buffers b, Place p) {
       uint32_t lane [[thread_index_in_simdgroup]],                                              \
       uint32_t simdgroups [[simdgroups_per_threadgroup]]) {                                     \
     using namespace subbyte;                                                                    \
-    using Number = cuda::NumberType;                                                            \
+    using Number = gpu::NumberType;                                                             \
     apple::function<__VA_ARGS__, Number>(                                                       \
         {arguments, codes, scales, zeros, codebook, gather, x, y, table, sums},                 \
         {int(threadgroup_index), int(simdgroup), int(lane), int(simdgroups)});                  \

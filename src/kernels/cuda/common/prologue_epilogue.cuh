@@ -1,0 +1,191 @@
+#pragma once
+// From sums to results: the last factor, bias, the gate's activation, residual, rounding.
+
+#include <cstdint>
+
+#include "kernels/cuda/common/arguments.h"
+#include "kernels/cuda/common/ptx.cuh"
+#include "kernels/gpu/decoders.h"
+
+namespace subbyte::cuda {
+
+// --- prologue ---
+
+__device__ __forceinline__ float scale_value(uint32_t code, const ScaleRule& rule) {
+  const uint32_t magnitude = code & rule.magnitude;
+  const uint32_t bits = magnitude << rule.shift | (code & rule.sign) << rule.sign_shift;
+  const float value = magnitude == 0 ? rule.zero : __uint_as_float(bits) * rule.factor;
+  return magnitude >= rule.special ? __uint_as_float(0x7fc00000u) : value;
+}
+
+/// Values of all codes of a one-byte scale, by all threads of a block, which then wait for each
+/// other.
+__device__ __forceinline__ void fill_scale_values(float* values, const ScaleRule& rule) {
+  if (rule.bytes != 1) return;
+  for (int i = threadIdx.x; i < 256; i += blockDim.x) values[i] = scale_value(i, rule);
+}
+
+/// Bytes of shared memory that fill_table() fills.
+template <class Decoder>
+__host__ __device__ constexpr int table_bytes() {
+  if constexpr (Decoder::kHasTable) return Decoder::kPairs * kLanes * 4;
+  return 0;
+}
+
+/// By all threads of a block, which then wait for each other.
+template <class Decoder>
+__device__ Table fill_table(const WeightArguments& weights, uint32_t* shared) {
+  const int lane = threadIdx.x % kLanes;
+  Table table = {shared_address(shared + lane), 0};
+  if constexpr (Decoder::kHasTable) {
+    for (int i = threadIdx.x; i < Decoder::kPairs * kLanes; i += blockDim.x) {
+      const int index = i / kLanes;
+      shared[i] = weights.codebook[Decoder::low_code(index)] |
+                  uint32_t{weights.codebook[Decoder::high_code(index)]} << 16;
+    }
+    if constexpr (Decoder::kPairs == 0) table.value = weights.codebook[lane];
+  }
+  return table;
+}
+
+// --- epilogue ---
+
+template <class Number>
+__device__ __forceinline__ float load_number(const void* p, int64_t i) {
+  return Number::to_float(static_cast<const uint16_t*>(p)[i]);
+}
+
+template <class Number>
+__device__ __forceinline__ void store_number(void* p, int64_t i, float value) {
+  static_cast<uint16_t*>(p)[i] = static_cast<uint16_t>(Number::pair_of_float(value));
+}
+
+__device__ __forceinline__ float gated(Activation activation, float gate, float up) {
+  if (activation == Activation::kClampedSwiGLU) {
+    gate = fminf(gate, 7.0f);  // NaN stays NaN: below, in up
+    up = fminf(fmaxf(up, -7.0f), 7.0f);
+    return gate / (1.0f + expf(-1.702f * gate)) * (up + 1.0f);
+  }
+  return gate / (1.0f + expf(-gate)) * up;
+}
+
+/// Sums of rows `row` and `row` + 8 of a strip, of one token.
+template <class Number>
+__device__ __forceinline__ void finish(const LinearArguments& a, int strip, int row, int64_t token,
+                                       float low, float high) {
+  const WeightArguments& w = a.weights;
+  const int64_t n0 = source_row(w.row_order, strip, row, w.rows);
+  const int64_t n1 = source_row(w.row_order, strip, row + 8, w.rows);
+  low *= w.gain;
+  high *= w.gain;
+  if (a.bias != nullptr) {
+    if (n0 < w.rows) low += load_number<Number>(a.bias, n0);
+    if (n1 < w.rows) high += load_number<Number>(a.bias, n1);
+  }
+  if (a.activation != Activation::kNone) {
+    const int64_t unit = strip * int64_t{8} + row;
+    if (unit >= w.rows / 2) return;
+    float value = gated(a.activation, low, high);
+    if (a.residual != nullptr) {
+      value += load_number<Number>(a.residual, token * a.residual_stride + unit);
+    }
+    store_number<Number>(a.y, token * a.y_stride + unit, value);
+    return;
+  }
+  if (a.residual != nullptr) {
+    const int64_t at = token * a.residual_stride;
+    if (n0 < w.rows) low += load_number<Number>(a.residual, at + n0);
+    if (n1 < w.rows) high += load_number<Number>(a.residual, at + n1);
+  }
+  if (n0 < w.rows) store_number<Number>(a.y, token * a.y_stride + n0, low);
+  if (n1 < w.rows) store_number<Number>(a.y, token * a.y_stride + n1, high);
+}
+
+/// Eight neighbours, 16 bytes.
+template <class Number>
+__device__ __forceinline__ void store_numbers(void* p, int64_t i, const float* values) {
+  uint4 v;
+  v.x = Number::pair_of_floats(values[0], values[1]);
+  v.y = Number::pair_of_floats(values[2], values[3]);
+  v.z = Number::pair_of_floats(values[4], values[5]);
+  v.w = Number::pair_of_floats(values[6], values[7]);
+  *reinterpret_cast<uint4*>(static_cast<uint16_t*>(p) + i) = v;
+}
+template <class Number>
+__device__ __forceinline__ void add_numbers(const void* p, int64_t i, float* values) {
+  const uint4 v = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(p) + i);
+  const uint32_t pairs[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    values[j] += Number::to_float(static_cast<uint16_t>(pairs[j / 2] >> 16 * (j % 2)));
+  }
+}
+
+/// The results of a strip can be stored 16 bytes at a time: all are in the matrix, side by side.
+__device__ __forceinline__ bool is_whole(const LinearArguments& a, int strip) {
+  const bool is_gated = a.activation != Activation::kNone;
+  const bool in_order = is_gated || a.weights.row_order == RowOrder::kNatural;
+  const int64_t end = (strip + int64_t{1}) * (is_gated ? kStripRows / 2 : kStripRows);
+  const int64_t outputs = is_gated ? a.weights.rows / 2 : a.weights.rows;
+  const uint64_t places =
+      reinterpret_cast<uintptr_t>(a.y) | reinterpret_cast<uintptr_t>(a.residual);
+  const int64_t strides = a.y_stride | (a.residual != nullptr ? a.residual_stride : 0);
+  return in_order && end <= outputs && places % 16 == 0 && strides % 8 == 0;
+}
+
+/// The sums of a strip, of one token, with bias, residual or an activation, or beyond the matrix.
+template <class Number>
+__device__ __noinline__ void finish_more(const LinearArguments& a, int strip, int64_t token,
+                                         float* values) {
+  const WeightArguments& w = a.weights;
+  const bool is_gated = a.activation != Activation::kNone;
+  const int outputs = is_gated ? kStripRows / 2 : kStripRows;
+  if (!is_whole(a, strip)) {
+    for (int i = 0; i < kStripRows / 2; ++i) {
+      finish<Number>(a, strip, i, token, values[i], values[i + 8]);
+    }
+    return;
+  }
+  const auto bias = static_cast<const uint16_t*>(a.bias);
+  for (int i = 0; i < kStripRows; ++i) {
+    values[i] *= w.gain;
+    if (bias == nullptr) continue;
+    values[i] += Number::to_float(bias[source_row(w.row_order, strip, i, w.rows)]);
+  }
+  for (int i = 0; i < kStripRows / 2 && is_gated; ++i) {
+    values[i] = gated(a.activation, values[i], values[i + 8]);
+  }
+  const int64_t first = strip * int64_t{outputs};
+  for (int i = 0; i < outputs; i += 8) {
+    if (a.residual != nullptr) {
+      add_numbers<Number>(a.residual, token * a.residual_stride + first + i, values + i);
+    }
+    store_numbers<Number>(a.y, token * a.y_stride + first + i, values + i);
+  }
+}
+
+/// Nothing is added to the results of a strip, and all are in the matrix, side by side.
+__device__ __forceinline__ bool is_plain(const LinearArguments& a, int strip) {
+  return a.weights.row_order == RowOrder::kNatural && a.residual == nullptr && a.bias == nullptr &&
+         (strip + 1) * kStripRows <= a.weights.rows;
+}
+
+/// The sums of a whole strip, of one token.
+template <class Number>
+__device__ __forceinline__ void finish_strip(const LinearArguments& a, int strip, int64_t token,
+                                             float (&values)[kStripRows]) {
+  const int64_t at = token * a.y_stride + strip * int64_t{kStripRows};
+  const bool is_aligned = (a.y_stride % 8 | reinterpret_cast<uintptr_t>(a.y) % 16) == 0;
+  if (!is_plain(a, strip) || !is_aligned) {
+    float copy[kStripRows];  // whose address is taken, while `values` stay in registers
+#pragma unroll
+    for (int i = 0; i < kStripRows; ++i) copy[i] = values[i];
+    return finish_more<Number>(a, strip, token, copy);
+  }
+#pragma unroll
+  for (int i = 0; i < kStripRows; ++i) values[i] *= a.weights.gain;
+  store_numbers<Number>(a.y, at, values);
+  store_numbers<Number>(a.y, at + 8, values + 8);
+}
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,29 @@
+#pragma once
+// The compiled kernels of one kind of weights and one type of activations.
+
+#include "kernels/cuda/common/arguments.h"
+#include "kernels/gpu/packed_weights.h"
+
+namespace subbyte::cuda {
+
+/// gemv: 8 tokens at a time, small_m8, small_m16, small_m64: so many, any GPU from sm_80 on.
+/// large_m64, large_m128, large_m256: tokens by 128 outputs, Hopper only.
+enum class KernelKind : uint8_t {
+  kGemv,
+  kSmallM8,
+  kSmallM16,
+  kSmallM64,
+  kLargeM64,
+  kLargeM128,
+  kLargeM256,
+};
+inline constexpr int kKernelKinds = 7;
+
+struct KernelSet {
+  const void* kernels[kKernelKinds];  // by KernelKind
+};
+
+/// nullptr: there is none.
+const KernelSet* find_kernels(const PackedFormat& format, Number number);
+
+}  // namespace subbyte::cuda

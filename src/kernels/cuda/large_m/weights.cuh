@@ -1,0 +1,322 @@
+#pragma once
+// The weights of large_m/kernel.cuh on their way from device memory to the registers of the tensor
+// cores.
+//
+// One warp copies them to shared memory, kLargeMBatch tiles at a time of all strips that the block
+// multiplies, with their scales and zero points as they are: one lane for each strip, one bulk copy
+// for each kind of bytes. `slots` of such batches are a ring.
+//
+//   slot   [strip, one for each warp that multiplies] [codes of 4 tiles | scales | zero points]
+//
+// Four lanes, 4 g to 4 g + 3, decode weights of rows g and g + 8 and need the same scales. At the
+// begin of a batch each of them makes what one tile needs ready in its registers (both scales and
+// offsets as 16-bit numbers, and what the decoder wants to know of both zero points), and gives it
+// to the others when that tile's turn comes:
+//
+//   tile of the batch  0      1      2      3
+//   lane 4 g + 0       ready  <----  <----  <----     (a shuffle for each group)
+//   lane 4 g + 1       ---->  ready  <----  <----
+
+#include <cstdint>
+
+#include "kernels/cuda/common/arguments.h"
+#include "kernels/cuda/common/prologue_epilogue.cuh"
+#include "kernels/cuda/common/ptx.cuh"
+#include "kernels/cuda/large_m/partition.h"
+
+namespace subbyte::cuda {
+
+/// The same, but the compiler keeps it in a register instead of computing it again at each use.
+__device__ __forceinline__ uint32_t kept(uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
+/// Two neighbours of kBytes (1, 2 or 4) bytes in shared memory: of rows g and g + 8.
+struct CodePair {
+  uint32_t even;
+  uint32_t odd;
+};
+
+template <int kBytes>
+__device__ __forceinline__ CodePair load_shared_pair(uint32_t address) {
+  if constexpr (kBytes == 4) {
+    uint32_t words[2];
+    read_shared<2>(words, address);
+    return {words[0], words[1]};
+  } else if constexpr (kBytes == 2) {
+    uint32_t both;
+    read_shared<1>(&both, address);
+    return {both & 0xffff, both >> 16};
+  } else {
+    const uint32_t both = read_shared_u16(address);
+    return {both & 0xff, both >> 8};
+  }
+}
+
+/// The low or the high half of `pair` in both halves. Instructions for pairs have that for free.
+__device__ __forceinline__ uint32_t low_twice(uint32_t pair) {
+  uint32_t d;
+  asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {l, l};}" : "=r"(d) : "r"(pair));
+  return d;
+}
+__device__ __forceinline__ uint32_t high_twice(uint32_t pair) {
+  uint32_t d;
+  asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {h, h};}" : "=r"(d) : "r"(pair));
+  return d;
+}
+
+/// Sizes in bytes that depend on the types of scales and zero points.
+struct LargeMSizes {
+  int scale;
+  int zero;    // or offset; 0: none in memory
+  int stream;  // of a batch of one strip
+};
+
+template <class Decoder, int kGroups>
+__device__ __forceinline__ LargeMSizes large_m_sizes(const WeightArguments& w) {
+  const int zero = Decoder::kHasZeros && w.zeros != nullptr ? w.zero_bytes : 0;
+  return {w.scale.bytes, zero, large_m_stream_bytes(Decoder::kBits, kGroups, w.scale.bytes, zero)};
+}
+
+/// Block of scales of a tile.
+template <int kGroups>
+__device__ __forceinline__ int block_of(const WeightArguments& w, int tile) {
+  if (kGroups > 1 || w.blocks_per_tile == 0) return tile;
+  return static_cast<int>(__umulhi(tile, w.blocks_per_tile));
+}
+
+/// Barriers of the ring of weights, and a position in it.
+struct WeightRing {
+  uint32_t full;   // [slots], each 8 bytes
+  uint32_t empty;  // [slots]
+  int slots;
+  int slot = 0;
+  int phase = 0;
+  __device__ void next() {
+    if (++slot == slots) {
+      slot = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+/// The warp that copies weights.
+template <class Decoder, int kGroups>
+class WeightCopies {
+ public:
+  /// `to`: address of the ring's first slot.
+  __device__ WeightCopies(const WeightArguments& w, uint32_t to, const WeightRing& ring)
+      : w_(w), to_(to), ring_(ring), lane_(threadIdx.x % kLanes) {}
+
+  /// Tiles begin to end - 1 of the strips of one block of rows.
+  __device__ void copy(int row_block, int begin, int end) {
+    const LargeMSizes size = large_m_sizes<Decoder, kGroups>(w_);
+    // Strips beyond the matrix repeat its last one; nobody stores them.
+    const uint32_t strip = min(row_block * kStreams + lane_ % kStreams, w_.strips - 1);
+#pragma unroll 1
+    for (int tile = begin; tile < end; tile += kLargeMBatch, ring_.next()) {
+      const int tiles = min(kLargeMBatch, end - tile);
+      const int first = block_of<kGroups>(w_, tile);
+      const int values = (block_of<kGroups>(w_, tile + tiles - 1) + 1 - first) * kBlock;
+      wait_barrier(ring_.empty + ring_.slot * 8, ring_.phase ^ 1);
+      if (lane_ == 0) {
+        expect_bytes(ring_.full + ring_.slot * 8,
+                     kStreams * (tiles * kTile + values * (size.scale + size.zero)));
+      }
+      __syncwarp();
+      if (lane_ < kStreams) copy_batch(size, strip, tile, tiles, first, values);
+    }
+  }
+
+ private:
+  static constexpr int kStreams = 8;
+  static constexpr int kTile = tile_bytes(Decoder::kBits);
+  static constexpr int kBlock = kGroups * kStripRows;  // scales of a block
+
+  /// `tiles` tiles from `tile` on, and `values` scales from block `first` on.
+  __device__ void copy_batch(const LargeMSizes& size, uint32_t strip, int tile, int tiles,
+                             int first, int values) const {
+    const uint32_t full = ring_.full + ring_.slot * 8;
+    const uint32_t to = to_ + (ring_.slot * kStreams + lane_) * size.stream;
+    const uint32_t to_scales = to + kLargeMBatch * kTile;
+    const uint64_t from = uint64_t{strip * w_.blocks + first} * kBlock;
+    copy_bulk(to, w_.codes + uint64_t{strip * w_.tiles + tile} * kTile, tiles * kTile, full);
+    copy_bulk(to_scales, w_.scales + from * size.scale, values * size.scale, full);
+    if (size.zero == 0) return;
+    copy_bulk(to_scales + kLargeMBatch * kBlock * size.scale, w_.zeros + from * size.zero,
+              values * size.zero, full);
+  }
+
+  const WeightArguments& w_;
+  const uint32_t to_;
+  WeightRing ring_;
+  const int lane_;
+};
+
+/// What a warp that multiplies sees of its strip.
+template <class Number, class Decoder, int kGroups>
+class LargeMWeights {
+ public:
+  static constexpr int kWords = Decoder::kBits;
+  static constexpr int kStepsPerGroup = kSteps / kGroups;
+
+  /// Of a group of the tile whose turn it is, of both rows.
+  struct Group {
+    uint32_t scales;
+    uint32_t zeros;
+    uint32_t offsets;
+  };
+
+  /// Of warp `warp` of eight. `scale_values` of fill_scale_values(); `shared`: address of the
+  /// ring's slots.
+  __device__ LargeMWeights(const WeightArguments& weights, const Table& table,
+                           const float* scale_values, uint32_t shared, const WeightRing& ring,
+                           int warp)
+      : w_(weights), table_(table), scale_values_(scale_values), ring_(ring) {
+    const LargeMSizes size = large_m_sizes<Decoder, kGroups>(weights);
+    ring_.full = kept(ring.full);
+    ring_.empty = kept(ring.empty);
+    lane_ = kept(threadIdx.x % kLanes);
+    zero_size_ = kept(size.zero);
+    stream_ = kept(size.stream);
+    first_ = kept(shared + warp * size.stream);
+  }
+
+  /// Waits for the next batch, which begins with tile `tile`.
+  __device__ void begin_batch(int tile) {
+    wait_barrier(ring_.full + ring_.slot * 8, ring_.phase);
+    batch_ = first_ + ring_.slot * 8 * stream_;
+    codes_ = kept(batch_ + lane_ * (kFirst * 4));
+    const uint32_t mine = lane_ % kLargeMBatch;
+    const uint32_t block =
+        kGroups > 1 ? mine : block_of<kGroups>(w_, tile + mine) - block_of<kGroups>(w_, tile);
+    const uint32_t at = (block * (kBlock / 2) + lane_ / 4 * kGroups) * 2;
+    if (w_.scale.bytes == 1) {
+      prepare_scales<1>(at);
+    } else if (w_.scale.bytes == 2) {
+      prepare_scales<2>(at);
+    } else {
+      prepare_scales<4>(at);
+    }
+    if constexpr (Decoder::kHasZeros) prepare_zeros(at);
+  }
+
+  /// The batch has been read. One lane says so for all, behind __syncwarp(), which orders what
+  /// they have read. (racecheck does not follow that, and reports the others' reads; if all lanes
+  /// arrive it reports nothing.)
+  __device__ void end_batch() {
+    __syncwarp();
+    if (lane_ == 0) arrive(ring_.empty + ring_.slot * 8);
+    ring_.next();
+  }
+
+  /// The words of tile `tile` of the batch.
+  __device__ void read_codes(int tile, uint32_t (&words)[kWords]) const {
+    const uint32_t at = codes_ + tile * tile_bytes(kWords);
+    read_shared<kFirst>(words, at);
+    if constexpr (kSecond > 0) {
+      constexpr int kSecondAt = kLanes * kFirst * 4;
+      const int step = static_cast<int>(lane_) * ((kSecond - kFirst) * 4);
+      read_shared<kSecond>(words + kFirst, at + kSecondAt + step);
+    }
+  }
+
+  /// Of group `group` of tile `tile` of the batch.
+  __device__ Group group(int tile, int group) const {
+    const int from = lane_ / kLargeMBatch * kLargeMBatch + tile;
+    Group now = {__shfl_sync(~0u, scales_[group], from), 0, 0};
+    if constexpr (Decoder::kHasZeros) {
+      now.zeros = __shfl_sync(~0u, zeros_[group], from);
+      now.offsets = __shfl_sync(~0u, offsets_[group], from);
+    }
+    return now;
+  }
+
+  /// Step `step` of a tile: weights times scales, plus offsets.
+  __device__ void decode(const uint32_t (&words)[kWords], int step, const Group& group,
+                         uint32_t (&registers)[4]) const {
+    const ZeroPair zeros = {low_twice(group.zeros), high_twice(group.zeros)};
+    decode_step<Decoder>(words, step, zeros, table_, registers);
+    const uint32_t scales[2] = {low_twice(group.scales), high_twice(group.scales)};
+    const uint32_t offsets[2] = {low_twice(group.offsets), high_twice(group.offsets)};
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      registers[r] = Decoder::kHasZeros ? Number::fma(registers[r], scales[r % 2], offsets[r % 2])
+                                        : Number::mul(registers[r], scales[r % 2]);
+    }
+  }
+
+ private:
+  static constexpr int kFirst = first_piece(kWords);
+  static constexpr int kSecond = second_piece(kWords);
+  static constexpr int kBlock = kGroups * kStripRows;  // scales of a block
+  static constexpr uint32_t kNothing = 0x80008000;     // -0, with which a sum is the same bits
+
+  template <int kBytes>
+  __device__ float scale_of(uint32_t code) const {
+    if constexpr (kBytes == 1) return scale_values_[code];
+    if constexpr (kBytes == 2) {
+      const uint16_t bits = static_cast<uint16_t>(code);
+      return w_.scale.shift == 16 ? BF16::to_float(bits) : F16::to_float(bits);
+    }
+    return __uint_as_float(code);
+  }
+
+  /// Scales of the batch.
+  __device__ uint32_t raw_scales() const {
+    return batch_ + kLargeMBatch * tile_bytes(kWords);
+  }
+
+  /// From value `at`, of row lane / 4.
+  template <int kBytes>
+  __device__ void prepare_scales(uint32_t at) {
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) {
+      const CodePair code = load_shared_pair<kBytes>(raw_scales() + (at + 2 * i) * kBytes);
+      scales_[i] = Number::pair_of_floats(scale_of<kBytes>(code.even) * w_.scale_factor,
+                                          scale_of<kBytes>(code.odd) * w_.scale_factor);
+    }
+  }
+
+  __device__ void prepare_zeros(uint32_t at) {
+    const uint32_t from = raw_scales() + kLargeMBatch * kBlock * w_.scale.bytes;
+    const bool has_offsets = w_.zero_kind != ZeroKind::kInteger;
+    const uint32_t constant = w_.zero;
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) {
+      CodePair zero = {constant, constant};
+      if (zero_size_ == 1) zero = load_shared_pair<1>(from + at + 2 * i);
+      if (zero_size_ == 2) zero = load_shared_pair<2>(from + (at + 2 * i) * 2);
+      offsets_[i] = kNothing;
+      if (has_offsets) {
+        offsets_[i] = Number::pair_of_floats(offset_of(zero.even), offset_of(zero.odd));
+        zero = {constant, constant};
+      }
+      const ZeroPair constants = Decoder::zeros(zero.even, zero.odd);
+      zeros_[i] = __byte_perm(constants.even, constants.odd, 0x5410);
+    }
+  }
+
+  __device__ float offset_of(uint32_t code) const {
+    const uint16_t bits = static_cast<uint16_t>(code);
+    const bool is_f16 = w_.zero_kind == ZeroKind::kF16;
+    return (is_f16 ? F16::to_float(bits) : BF16::to_float(bits)) * w_.scale_factor;
+  }
+
+  const WeightArguments& w_;
+  const Table& table_;
+  const float* const scale_values_;
+  WeightRing ring_;
+  uint32_t lane_;
+  uint32_t zero_size_;  // or of an offset; 0: none in memory
+  uint32_t stream_;     // bytes of a batch of one strip
+  uint32_t first_;      // addresses: of this warp's first batch in slot 0,
+  uint32_t batch_;      // in the slot that is read,
+  uint32_t codes_;      // of this lane's words in that
+  uint32_t scales_[kGroups];
+  uint32_t zeros_[Decoder::kHasZeros ? kGroups : 1];
+  uint32_t offsets_[Decoder::kHasZeros ? kGroups : 1];
+};
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,256 @@
+#pragma once
+// From packed codes to the registers of a tensor core instruction, exactly: one text for CUDA, for
+// Metal and for the host, which tests it.
+//
+// A decoder turns the words that a lane holds of a tile into the four registers of one step of 16
+// inputs (tile_order.h). Its values times kGain are the elements of the format; the scale of the
+// group is somebody else's business.
+//
+//   Integers<Number, b>  code - zero for b = 2, 3, 4, 8. The code is put into the mantissa of a
+//                        float whose last bit is worth 1 (1024 in f16, 128 in bf16), so that one
+//                        subtraction, which is exact, leaves code - zero
+//   E2M1<Number>         sign and three bits moved to where exponent and mantissa are; what the two
+//                        biases differ by, 2^14 or 2^126, is a factor. 0.5 is a subnormal then, so
+//                        machines that may flush those have another way
+//   Codebook<Number, b>  a table: of pairs up to 4 bits, by the registers of the warp for 5
+//
+// Integers also come raw, with the zero point left in: whoever knows the sum of the inputs of a
+// group subtracts it once for the group. In f16 the code itself is a number then, a subnormal of
+// units of 2^-24, in bf16 it is 128 + code. Registers 1 and 3, which are one row, may come 4 or 16
+// times too large where that saves a shift.
+//
+// Instructions for each pair of weights (f16 / bf16): Integers 4: 2.25 / 2.75, raw 1.25 / 1.75,
+// E2M1 3.75 / 4.75, Codebook 4: 3 and a load.
+
+#include "kernels/gpu/dialect.h"
+
+namespace subbyte::gpu {
+
+SUBBYTE_KERNEL_FUNCTION uint32_t both_halves(uint32_t value) {
+  return value * 0x10001u;
+}
+
+/// The words that a lane holds of a tile, and the four registers of a step.
+using Words = SUBBYTE_THREAD const uint32_t*;
+using Registers = SUBBYTE_THREAD uint32_t*;
+
+/// Constants that subtract the zero points of a lane's two outputs: g for the even registers, g + 8
+/// for the odd ones.
+struct ZeroPair {
+  uint32_t even;
+  uint32_t odd;
+};
+
+template <class Number, int kCodeBits>
+struct Integers {
+  static SUBBYTE_CONSTANT int kBits = kCodeBits;
+  static SUBBYTE_CONSTANT bool kHasZeros = true;
+  static SUBBYTE_CONSTANT bool kHasTable = false;
+  static SUBBYTE_CONSTANT float kGain = 1;
+  /// Every second register of 4-bit codes in f16 comes 16 times too large, without a shift.
+  static SUBBYTE_CONSTANT bool kTimes16 = kBits == 4 && Number::kIsF16;
+  /// 8 bits do not fit into the mantissa of bf16.
+  static SUBBYTE_CONSTANT bool kSplit = kBits == 8 && !Number::kIsF16;
+  /// Raw values are kRawUnit (kRawOffset + code), in odd registers kRawUnit (kRawOffset + kRawOdd
+  /// code).
+  static SUBBYTE_CONSTANT float kRawUnit = Number::kIsF16 ? 0x1p-24f : 1.0f;
+  static SUBBYTE_CONSTANT float kRawOffset = Number::kIsF16 || kSplit ? 0.0f : 128.0f;
+  static SUBBYTE_CONSTANT int kRawOdd = kBits <= 3 ? 4 : kTimes16 ? 16 : 1;
+
+  static SUBBYTE_KERNEL_FUNCTION ZeroPair zeros(uint32_t even, uint32_t odd) {
+    // The last bit of the magic numbers is worth 1, that of 64 in f16 a sixteenth.
+    if constexpr (kTimes16) {
+      return {both_halves(0x6400u + even), both_halves(0xd400u + 16 * odd)};
+    } else if constexpr (kSplit) {
+      return {Number::pair_of(static_cast<int>(even)), Number::pair_of(static_cast<int>(odd))};
+    } else {
+      return {Number::kMagic + both_halves(even), Number::kMagic + both_halves(odd)};
+    }
+  }
+
+  static SUBBYTE_KERNEL_FUNCTION void decode(Words words, int step, ZeroPair zero,
+                                             Registers registers) {
+    if constexpr (kTimes16) {
+      decode_by_fours(words[step], zero, registers);
+    } else {
+      for (int r = 0; r < 4; ++r) {
+        registers[r] = decode_pair(words, step, r, r % 2 == 0 ? zero.even : zero.odd);
+      }
+    }
+  }
+
+  static SUBBYTE_KERNEL_FUNCTION void decode_raw(Words words, int step, Registers registers) {
+    for (int r = 0; r < 4; ++r) registers[r] = raw_pair(words, step, r);
+  }
+
+ private:
+  static SUBBYTE_CONSTANT uint32_t kRawMagic = Number::kIsF16 ? 0 : Number::kMagic;
+
+  static SUBBYTE_KERNEL_FUNCTION uint32_t raw_pair(Words words, int step, int r) {
+    const int even = r / 2 * 2;
+    if constexpr (kBits == 8) {
+      const uint32_t bytes = spread_bytes(words[2 * step + r / 2], r % 2, 0);
+      if constexpr (kSplit) return join_nibbles(bytes);
+      return bytes;
+    } else if constexpr (kBits == 4) {
+      if (r % 2 != 0 && kRawOdd == 16) {
+        return and_or(words[step] >> (4 * even), 0x00f000f0, kRawMagic);
+      }
+      return and_or(words[step] >> (4 * r), 0x000f000f, kRawMagic);
+    } else {
+      const uint32_t w = words[step / 2] >> (8 * (step % 2) + 2 * even);
+      const uint32_t low = and_or(w, r % 2 == 0 ? 0x00030003 : 0x000c000c, kRawMagic);
+      if constexpr (kBits == 2) return low;
+      const int shift = 4 * step + r - (r % 2 == 0 ? 2 : 4);  // of the high bit, to the right
+      const uint32_t high = shift < 0 ? words[2] << -shift : words[2] >> shift;
+      return and_or(high, r % 2 == 0 ? 0x00040004 : 0x00100010, low);
+    }
+  }
+
+  /// Bytes above nothing, as numbers of bf16.
+  static SUBBYTE_KERNEL_FUNCTION uint32_t join_nibbles(uint32_t bytes) {
+    const uint32_t low = Number::sub(and_or(bytes, 0x000f000f, Number::kMagic), Number::kMagic);
+    const uint32_t high =
+        Number::sub(and_or(bytes >> 4, 0x000f000f, Number::kMagic), Number::kMagic);
+    return Number::fma(high, Number::kSixteen, low);
+  }
+
+  static SUBBYTE_KERNEL_FUNCTION void decode_by_fours(uint32_t word, ZeroPair zero,
+                                                      Registers registers) {
+    for (int r = 0; r < 4; r += 2) {
+      const uint32_t w = r == 0 ? word : word >> 8;
+      registers[r] = Number::sub(and_or(w, 0x000f000f, Number::kMagic), zero.even);
+      registers[r + 1] =
+          Number::fma(and_or(w, 0x00f000f0, Number::kMagic), Number::kSixteenth, zero.odd);
+    }
+  }
+
+  static SUBBYTE_KERNEL_FUNCTION uint32_t decode_pair(Words words, int step, int r, uint32_t zero) {
+    if constexpr (kBits == 8) {
+      const uint32_t word = words[2 * step + r / 2];
+      if constexpr (kSplit) {
+        const uint32_t bytes = spread_bytes(word, r % 2, 0);
+        const uint32_t low = Number::sub(and_or(bytes, 0x000f000f, Number::kMagic), Number::kMagic);
+        const uint32_t high =
+            Number::sub(and_or(bytes >> 4, 0x000f000f, Number::kMagic), Number::kMagic);
+        return Number::fma(high, Number::kSixteen, Number::sub(low, zero));
+      } else {
+        return Number::sub(spread_bytes(word, r % 2, 0x64), zero);
+      }
+    } else {
+      return Number::sub(code_in_mantissa(words, step, r), zero);
+    }
+  }
+
+  static SUBBYTE_KERNEL_FUNCTION uint32_t code_in_mantissa(Words words, int step, int r) {
+    if constexpr (kBits == 4) {
+      return and_or(words[step] >> (4 * r), 0x000f000f, Number::kMagic);
+    } else {
+      const uint32_t low =
+          and_or(words[step / 2] >> (8 * (step % 2) + 2 * r), 0x00030003, Number::kMagic);
+      if constexpr (kBits == 2) return low;
+      const int bit = 4 * step + r;
+      const uint32_t high = bit < 2 ? words[2] << (2 - bit) : words[2] >> (bit - 2);
+      return and_or(high, 0x00040004, low);
+    }
+  }
+};
+
+template <class Number>
+struct E2M1 {
+  static SUBBYTE_CONSTANT int kBits = 4;
+  static SUBBYTE_CONSTANT bool kHasZeros = false;
+  static SUBBYTE_CONSTANT bool kHasTable = false;
+  /// Raw values are 2^-14 and 2^-126 of the true ones; those without subnormals four times.
+  static SUBBYTE_CONSTANT float kGain = !Number::kHasSubnormals ? 0.25f
+                                        : Number::kIsF16        ? 16384.0f
+                                                                : 1.0f;
+
+  static SUBBYTE_KERNEL_FUNCTION void decode(Words words, int step, Registers registers) {
+    for (int r = 0; r < 4; ++r) {
+      const uint32_t w = words[step] << (12 - 4 * r);  // sign at the top of each half
+      if constexpr (!Number::kHasSubnormals) {
+        registers[r] = and_or(w, 0x80008000, magnitude_by_minimum(w));
+      } else if constexpr (Number::kIsF16) {
+        registers[r] = and_or(w, 0x80008000, (w >> 3) & 0x0e000e00);
+      } else {
+        // Products with the raw value, 2^-126 of the true one, would underflow.
+        registers[r] = Number::mul(and_or(w, 0x80008000, (w >> 6) & 0x01c001c0), 0x7e807e80);
+      }
+    }
+  }
+
+ private:
+  /// With the top bit of the exponent set, a value v >= 1 reads as 4v, but 0 and 0.5, whose leading
+  /// 1 is not there, as 2 and 3: min(x, 2x - 4) makes that 0 and 2 and leaves the others.
+  static SUBBYTE_KERNEL_FUNCTION uint32_t magnitude_by_minimum(uint32_t w) {
+    const uint32_t x = Number::kIsF16 ? and_or(w >> 3, 0x0e000e00, 0x40004000)
+                                      : and_or(w >> 6, 0x01c001c0, 0x40004000);
+    return Number::min(x, Number::fma(x, Number::kTwo, Number::kMinusFour));
+  }
+};
+
+template <class Number, int kCodeBits>
+struct Codebook {
+  static SUBBYTE_CONSTANT int kBits = kCodeBits;
+  static SUBBYTE_CONSTANT bool kHasZeros = false;
+  static SUBBYTE_CONSTANT bool kHasTable = true;
+  static SUBBYTE_CONSTANT float kGain = 1;
+  /// Pairs in the table; none for 5 bits.
+  static SUBBYTE_CONSTANT int kPairs = kBits == 5 ? 0 : 1 << (2 * kBits);
+
+  /// The codes of a pair, as its index has them.
+  static SUBBYTE_KERNEL_FUNCTION int low_code(int index) {
+    return kBits == 3 ? (index & 3) | (index >> 4 & 1) << 2 : index & ((1 << kBits) - 1);
+  }
+  static SUBBYTE_KERNEL_FUNCTION int high_code(int index) {
+    return kBits == 3 ? (index >> 2 & 3) | (index >> 5 & 1) << 2 : index >> kBits;
+  }
+
+  static SUBBYTE_KERNEL_FUNCTION void decode(Words words, int step, Table table,
+                                             Registers registers) {
+    for (int r = 0; r < 4; ++r) registers[r] = decode_pair(words, step, r, table);
+  }
+
+ private:
+  static SUBBYTE_KERNEL_FUNCTION uint32_t decode_pair(Words words, int step, int r, Table table) {
+    if constexpr (kBits == 5) {
+      const uint32_t codes =
+          (words[step] >> (4 * r) & 0x000f000f) | (words[4] >> (4 * step + r) & 0x00010001) << 4;
+      return table.single(codes & 0xff) | table.single(codes >> 16) << 16;
+    } else if constexpr (kBits == 4) {
+      return table.pair(words[step] >> (8 * r) & 0xff);
+    } else {
+      const uint32_t low = words[step / 2] >> (16 * (step % 2) + 4 * r) & 0xf;
+      if constexpr (kBits == 2) return table.pair(low);
+      return table.pair(low | (words[2] >> (8 * step + 2 * r) & 3) << 4);
+    }
+  }
+};
+
+/// decode() of every decoder, with what it needs besides words.
+template <class Decoder>
+SUBBYTE_KERNEL_FUNCTION void decode_step(Words words, int step, ZeroPair zero, Table table,
+                                         Registers registers) {
+  if constexpr (Decoder::kHasZeros) {
+    Decoder::decode(words, step, zero, registers);
+  } else if constexpr (Decoder::kHasTable) {
+    Decoder::decode(words, step, table, registers);
+  } else {
+    Decoder::decode(words, step, registers);
+  }
+}
+
+/// decode_raw() of integers, decode() of all others.
+template <class Decoder>
+SUBBYTE_KERNEL_FUNCTION void decode_raw(Words words, int step, Table table, Registers registers) {
+  if constexpr (Decoder::kHasZeros) {
+    Decoder::decode_raw(words, step, registers);
+  } else if constexpr (Decoder::kHasTable) {
+    Decoder::decode(words, step, table, registers);
+  } else {
+    Decoder::decode(words, step, registers);
+  }
+}
+
+}  // namespace subbyte::gpu

@@ -1,0 +1,396 @@
+// Every decoder on every code at every place, bit for bit against the formats' own decode(). The
+// words are filled by bit_place(), one bit at a time.
+
+#include "kernels/gpu/decoders.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "formats/format.h"
+#include "kernels/gpu/packed_weights.h"
+
+namespace subbyte::gpu {
+namespace {
+
+constexpr int kSlots = kSteps * 8;  // of a lane: step, register, half
+
+/// The codes of a lane, by (step, register, half).
+using Codes = std::array<uint32_t, kSlots>;
+
+Slot slot_at(int i) {
+  return {.lane = 0, .step = i / 8, .reg = i / 2 % 4, .high = i % 2};
+}
+
+/// Where a bit of a code is put. Tests of the tests put it elsewhere.
+using Place = std::function<BitPlace(Slot slot, int bit)>;
+
+Place place_of(int bits, CodeOrder order) {
+  return [=](Slot slot, int bit) { return bit_place(slot, bit, bits, order); };
+}
+
+std::array<uint32_t, 8> pack(const Codes& codes, int bits, const Place& place) {
+  std::array<uint32_t, 8> words{};
+  for (int i = 0; i < kSlots; ++i) {
+    for (int bit = 0; bit < bits; ++bit) {
+      const BitPlace at = place(slot_at(i), bit);
+      words[at.word % 8] |= (codes[i] >> bit & 1) << at.bit % 32;
+    }
+  }
+  return words;
+}
+
+template <class Number>
+const FormatInfo& type_of() {
+  return info(Number::kIsF16 ? Format::kF16 : Format::kBF16);
+}
+
+template <class Number>
+uint16_t number_of(double value) {
+  return static_cast<uint16_t>(type_of<Number>().encode(value, Rounding::kNearestEven));
+}
+
+/// The tables of a codebook as the kernels fill them.
+template <class Decoder, class Number>
+struct Tables {
+  std::vector<uint32_t> pairs;
+  std::array<uint16_t, 32> singles{};
+
+  explicit Tables(Format element) {
+    if constexpr (Decoder::kHasTable) {
+      for (uint32_t code = 0; code < 1u << Decoder::kBits; ++code) {
+        singles[code] = number_of<Number>(info(element).decode(code));
+      }
+      for (int i = 0; i < Decoder::kPairs; ++i) {
+        pairs.push_back(singles[Decoder::low_code(i)] | uint32_t{singles[Decoder::high_code(i)]}
+                                                            << 16);
+      }
+    }
+  }
+};
+
+template <class Decoder>
+CodeOrder order_of() {
+  const DecoderKind kind = Decoder::kHasTable ? DecoderKind::kCodebook : DecoderKind::kIntegers;
+  return code_order(kind, Decoder::kBits);
+}
+
+/// Decodes so that each slot has each code in turn, and counts the halves of registers that are not
+/// the bits of the element less its zero point, over kGain.
+template <class Decoder, class Number>
+class Comparison {
+ public:
+  explicit Comparison(Format element)
+      : element_(info(element)),
+        tables_(element),
+        place_(place_of(Decoder::kBits, order_of<Decoder>())) {
+    // Without a period, so that any two slots differ. Where registers are pairs from a table, all
+    // differences of two neighbours besides.
+    Random random(5);
+    offsets_.resize(4);
+    for (Codes& offsets : offsets_) {
+      for (uint32_t& offset : offsets) offset = static_cast<uint32_t>(random.below(kCodes));
+    }
+    for (uint32_t difference = 0; Decoder::kHasTable && difference < kCodes; ++difference) {
+      offsets_.emplace_back();
+      for (int i = 1; i < kSlots; i += 2) offsets_.back()[i] = difference;
+    }
+  }
+
+  void put_codes_by(Place place) { place_ = std::move(place); }
+
+  int64_t mismatches(int even_zero, int odd_zero) {
+    int64_t bad = 0;
+    for (const Codes& offsets : offsets_) {
+      for (uint32_t code = 0; code < kCodes; ++code) {
+        Codes codes;
+        for (int i = 0; i < kSlots; ++i) codes[i] = (code + offsets[i]) % kCodes;
+        bad += mismatches_of(codes, even_zero, odd_zero);
+      }
+    }
+    return bad;
+  }
+
+ private:
+  int64_t mismatches_of(const Codes& codes, int even_zero, int odd_zero) {
+    int64_t bad = 0;
+    const auto words = pack(codes, Decoder::kBits, place_);
+    ZeroPair zero = {};
+    if constexpr (Decoder::kHasZeros) zero = Decoder::zeros(even_zero, odd_zero);
+    for (int step = 0; step < kSteps; ++step) {
+      std::array<uint32_t, 4> registers{};
+      decode_step<Decoder>(words.data(), step, zero, {tables_.pairs.data(), tables_.singles.data()},
+                           registers.data());
+      for (int i = 0; i < 8; ++i) {
+        const double subtracted = i / 2 % 2 == 0 ? even_zero : odd_zero;
+        const double element = element_.decode(codes[8 * step + i]);
+        // -0.0 - 0 is -0.0, and its sign should be kept.
+        const double value = (element - subtracted) / Decoder::kGain;
+        const uint16_t found = static_cast<uint16_t>(registers[i / 2] >> 16 * (i % 2));
+        bad += found != number_of<Number>(value);
+        if (!Decoder::kHasTable) bad += type_of<Number>().decode(found) != value;
+      }
+    }
+    return bad;
+  }
+
+  static constexpr uint32_t kCodes = 1u << Decoder::kBits;
+
+  const FormatInfo& element_;
+  std::vector<Codes> offsets_;
+  Tables<Decoder, Number> tables_;
+  Place place_;
+};
+
+template <class Number, int kBits>
+void expect_integers(Format element, Format with_offset, int largest_zero) {
+  Comparison<Integers<Number, kBits>, Number> comparison(element);
+  for (int zero = 0; zero <= largest_zero; ++zero) {
+    EXPECT_EQ(comparison.mismatches(zero, largest_zero - zero), 0)
+        << kBits << " bits, f16 " << Number::kIsF16 << ", zero points " << zero << " and "
+        << largest_zero - zero;
+  }
+  // iN is uN with a constant zero point.
+  Comparison<Integers<Number, kBits>, Number> offset(element);
+  for (uint32_t code = 0; code < 1u << kBits; ++code) {
+    EXPECT_EQ(info(element).decode(code) - (1 << (kBits - 1)), info(with_offset).decode(code));
+  }
+  EXPECT_EQ(offset.mismatches(1 << (kBits - 1), 1 << (kBits - 1)), 0);
+}
+
+// Zero points up to where the bits below a magic number end: 64 + zero for 4 bits in f16, 128 +
+// zero in bf16. Formats have at most 2^bits. 8 bits: up to 256, which GPTQ v1 can mean.
+TEST(Decoders, integers_are_exact_for_every_code_and_zero_point_in_f16) {
+  expect_integers<F16, 2>(Format::kU2, Format::kI2, 255);
+  expect_integers<F16, 3>(Format::kU3, Format::kI3, 255);
+  expect_integers<F16, 4>(Format::kU4, Format::kI4, 64);
+  expect_integers<F16, 8>(Format::kU8, Format::kI8, 256);
+}
+
+TEST(Decoders, integers_are_exact_for_every_code_and_zero_point_in_bf16) {
+  expect_integers<BF16, 2>(Format::kU2, Format::kI2, 128);
+  expect_integers<BF16, 3>(Format::kU3, Format::kI3, 128);
+  expect_integers<BF16, 4>(Format::kU4, Format::kI4, 128);
+  expect_integers<BF16, 8>(Format::kU8, Format::kI8, 256);
+}
+
+/// Raw registers that are not kRawUnit (kRawOffset + code), times kRawOdd for odd ones, for every
+/// code at every place.
+template <class Number, int kBits>
+int64_t raw_mismatches(const Place& place) {
+  using Decoder = Integers<Number, kBits>;
+  constexpr uint32_t kCodes = 1u << kBits;
+  Random random(6);
+  Codes offsets;
+  for (uint32_t& offset : offsets) offset = static_cast<uint32_t>(random.below(kCodes));
+  int64_t bad = 0;
+  for (uint32_t first = 0; first < kCodes; ++first) {
+    Codes codes;
+    for (int i = 0; i < kSlots; ++i) {
+      codes[i] = (first + offsets[i]) % kCodes;
+    }
+    const auto words = pack(codes, kBits, place);
+    for (int step = 0; step < kSteps; ++step) {
+      std::array<uint32_t, 4> registers{};
+      Decoder::decode_raw(words.data(), step, registers.data());
+      for (int i = 0; i < 8; ++i) {
+        const double code = codes[8 * step + i] * (i / 2 % 2 == 0 ? 1.0 : Decoder::kRawOdd);
+        const double value = type_of<Number>().decode(registers[i / 2] >> 16 * (i % 2) & 0xffff);
+        bad += value != Decoder::kRawUnit * (Decoder::kRawOffset + code);
+      }
+    }
+  }
+  return bad;
+}
+
+template <class Number>
+void expect_raw() {
+  const CodeOrder halves = CodeOrder::kHalves;
+  EXPECT_EQ((raw_mismatches<Number, 2>(place_of(2, halves))), 0);
+  EXPECT_EQ((raw_mismatches<Number, 3>(place_of(3, halves))), 0);
+  EXPECT_EQ((raw_mismatches<Number, 4>(place_of(4, halves))), 0);
+  EXPECT_EQ((raw_mismatches<Number, 8>(place_of(8, halves))), 0);
+  EXPECT_GT((raw_mismatches<Number, 2>(place_of(2, CodeOrder::kPairs))), 0);
+  EXPECT_GT((raw_mismatches<Number, 3>(place_of(3, CodeOrder::kPairs))), 0);
+  EXPECT_GT((raw_mismatches<Number, 4>(place_of(4, CodeOrder::kPairs))), 0);
+}
+
+TEST(Decoders, raw_integers_are_exact_for_every_code) {
+  expect_raw<F16>();
+  expect_raw<BF16>();
+}
+
+/// Arithmetic that flushes subnormals, operands and results.
+template <class Number>
+struct Flushing : Number {
+  static constexpr bool kHasSubnormals = false;
+  static constexpr uint32_t kTwo = 0x40004000;
+  static constexpr uint32_t kMinusFour = Number::kIsF16 ? 0xc400c400 : 0xc080c080;
+
+  static uint32_t flush(uint32_t pair) {
+    const uint32_t exponent = Number::kIsF16 ? 0x7c00 : 0x7f80;
+    const uint32_t low = (pair & exponent) == 0 ? pair & 0x8000 : pair & 0xffff;
+    const uint32_t high = (pair >> 16 & exponent) == 0 ? pair & 0x80000000 : pair & 0xffff0000;
+    return low | high;
+  }
+  static uint32_t fma(uint32_t a, uint32_t b, uint32_t c) {
+    return flush(Number::fma(flush(a), flush(b), flush(c)));
+  }
+  static uint32_t min(uint32_t a, uint32_t b) {
+    a = flush(a);
+    b = flush(b);
+    return Number::join(std::fmin(Number::low(a), Number::low(b)),
+                        std::fmin(Number::high(a), Number::high(b)));
+  }
+};
+
+TEST(Decoders, e2m1_is_exact_for_every_code) {
+  EXPECT_EQ((Comparison<E2M1<F16>, F16>(Format::kE2M1).mismatches(0, 0)), 0);
+  EXPECT_EQ((Comparison<E2M1<BF16>, BF16>(Format::kE2M1).mismatches(0, 0)), 0);
+  EXPECT_EQ(E2M1<F16>::kGain, 16384);
+  EXPECT_EQ(E2M1<BF16>::kGain, 1);
+}
+
+TEST(Decoders, e2m1_is_exact_where_subnormals_are_flushed) {
+  using Half = Flushing<F16>;
+  using Brain = Flushing<BF16>;
+  EXPECT_EQ((Comparison<E2M1<Half>, Half>(Format::kE2M1).mismatches(0, 0)), 0);
+  EXPECT_EQ((Comparison<E2M1<Brain>, Brain>(Format::kE2M1).mismatches(0, 0)), 0);
+  EXPECT_EQ(E2M1<Half>::kGain, 0.25);
+  // The flushing is real: the raw value of 0.5 does not survive it.
+  EXPECT_EQ(Half::flush(0x82000200), 0x80000000);
+}
+
+template <class Number>
+void expect_codebooks() {
+  EXPECT_EQ((Comparison<Codebook<Number, 2>, Number>(Format::kNFL2).mismatches(0, 0)), 0);
+  EXPECT_EQ((Comparison<Codebook<Number, 3>, Number>(Format::kNFL3).mismatches(0, 0)), 0);
+  EXPECT_EQ((Comparison<Codebook<Number, 4>, Number>(Format::kNFL4).mismatches(0, 0)), 0);
+  EXPECT_EQ((Comparison<Codebook<Number, 4>, Number>(Format::kNF4).mismatches(0, 0)), 0);
+  EXPECT_EQ((Comparison<Codebook<Number, 5>, Number>(Format::kNFL5).mismatches(0, 0)), 0);
+  // A table is no more than its entries: it decodes FP4 and integers as well.
+  EXPECT_EQ((Comparison<Codebook<Number, 4>, Number>(Format::kE2M1).mismatches(0, 0)), 0);
+  EXPECT_EQ((Comparison<Codebook<Number, 3>, Number>(Format::kU3).mismatches(0, 0)), 0);
+}
+
+TEST(Decoders, codebooks_bring_every_pair_of_codes_in_f16) {
+  expect_codebooks<F16>();
+}
+TEST(Decoders, codebooks_bring_every_pair_of_codes_in_bf16) {
+  expect_codebooks<BF16>();
+}
+
+/// Ways to put a code where it does not belong.
+struct Fault {
+  std::string name;
+  std::function<Place(int bits, CodeOrder order)> place;
+};
+
+std::vector<Fault> faults() {
+  return {
+      {"halves swapped",
+       [](int bits, CodeOrder order) -> Place {
+         return [=](Slot s, int bit) {
+           return bit_place({s.lane, s.step, s.reg, 1 - s.high}, bit, bits, order);
+         };
+       }},
+      {"rows swapped",
+       [](int bits, CodeOrder order) -> Place {
+         return [=](Slot s, int bit) {
+           return bit_place({s.lane, s.step, s.reg ^ 1, s.high}, bit, bits, order);
+         };
+       }},
+      {"inputs 8 apart swapped",
+       [](int bits, CodeOrder order) -> Place {
+         return [=](Slot s, int bit) {
+           return bit_place({s.lane, s.step, s.reg ^ 2, s.high}, bit, bits, order);
+         };
+       }},
+      {"steps swapped",
+       [](int bits, CodeOrder order) -> Place {
+         return [=](Slot s, int bit) {
+           return bit_place({s.lane, s.step ^ 1, s.reg, s.high}, bit, bits, order);
+         };
+       }},
+      {"shifted by a bit",
+       [](int bits, CodeOrder order) -> Place {
+         return [=](Slot s, int bit) {
+           const BitPlace at = bit_place(s, bit, bits, order);
+           return BitPlace{at.word, (at.bit + 1) % 32};
+         };
+       }},
+      {"bits of the code reversed",
+       [](int bits, CodeOrder order) -> Place {
+         return [=](Slot s, int bit) { return bit_place(s, bits - 1 - bit, bits, order); };
+       }},
+      {"last bit missing",
+       [](int bits, CodeOrder order) -> Place {
+         return [=](Slot s, int bit) {
+           return bit + 1 == bits ? bit_place(s, 0, bits, order) : bit_place(s, bit, bits, order);
+         };
+       }},
+      {"pairs for halves",
+       [](int bits, CodeOrder order) -> Place {
+         const auto other = order == CodeOrder::kPairs ? CodeOrder::kHalves : CodeOrder::kPairs;
+         return place_of(bits, other);
+       }},
+  };
+}
+
+template <class Decoder, class Number>
+void expect_faults_are_found(Format element) {
+  for (const Fault& fault : faults()) {
+    // 8 bits have the same order in both.
+    if (Decoder::kBits == 8 && fault.name == "pairs for halves") continue;
+    Comparison<Decoder, Number> comparison(element);
+    comparison.put_codes_by(fault.place(Decoder::kBits, order_of<Decoder>()));
+    EXPECT_GT(comparison.mismatches(0, 0), 0) << info(element).name << ": " << fault.name;
+  }
+}
+
+TEST(Decoders, codes_in_a_wrong_place_are_noticed) {
+  expect_faults_are_found<Integers<F16, 2>, F16>(Format::kU2);
+  expect_faults_are_found<Integers<F16, 3>, F16>(Format::kU3);
+  expect_faults_are_found<Integers<F16, 4>, F16>(Format::kU4);
+  expect_faults_are_found<Integers<F16, 8>, F16>(Format::kU8);
+  expect_faults_are_found<Integers<BF16, 4>, BF16>(Format::kU4);
+  expect_faults_are_found<Integers<BF16, 8>, BF16>(Format::kU8);
+  expect_faults_are_found<E2M1<F16>, F16>(Format::kE2M1);
+  expect_faults_are_found<E2M1<BF16>, BF16>(Format::kE2M1);
+  expect_faults_are_found<Codebook<F16, 2>, F16>(Format::kNFL2);
+  expect_faults_are_found<Codebook<F16, 3>, F16>(Format::kNFL3);
+  expect_faults_are_found<Codebook<F16, 4>, F16>(Format::kNF4);
+  expect_faults_are_found<Codebook<F16, 5>, F16>(Format::kNFL5);
+}
+
+/// Numbers with a constant that is a bit off.
+struct WrongMagic : F16 {
+  static constexpr uint32_t kMagic = 0x64006401;
+};
+struct WrongSixteenth : F16 {
+  static constexpr uint32_t kSixteenth = 0x28002c00;
+};
+struct WrongSixteen : BF16 {
+  static constexpr uint32_t kSixteen = 0x41804181;
+};
+struct SwappedZeros : Integers<F16, 4> {
+  static ZeroPair zeros(int even, int odd) { return Integers<F16, 4>::zeros(odd, even); }
+};
+
+TEST(Decoders, wrong_constants_are_noticed) {
+  EXPECT_GT((Comparison<Integers<WrongMagic, 4>, F16>(Format::kU4).mismatches(0, 0)), 0);
+  EXPECT_GT((Comparison<Integers<WrongMagic, 2>, F16>(Format::kU2).mismatches(0, 0)), 0);
+  EXPECT_GT((Comparison<Integers<WrongSixteenth, 4>, F16>(Format::kU4).mismatches(0, 0)), 0);
+  EXPECT_GT((Comparison<Integers<WrongSixteen, 8>, BF16>(Format::kU8).mismatches(0, 0)), 0);
+  EXPECT_GT((Comparison<SwappedZeros, F16>(Format::kU4).mismatches(1, 2)), 0);
+}
+
+}  // namespace
+}  // namespace subbyte::gpu

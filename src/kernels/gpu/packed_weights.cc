@@ -1,0 +1,370 @@
+#include "kernels/gpu/packed_weights.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "base/checked.h"
+
+namespace subbyte::gpu {
+namespace {
+
+constexpr uint64_t kAlignment = 256;
+
+/// An element that the kernels read, and by what.
+struct Element {
+  Format id;
+  DecoderKind decoder;
+};
+
+constexpr Element kElements[] = {
+    {Format::kU2, DecoderKind::kIntegers},   {Format::kU3, DecoderKind::kIntegers},
+    {Format::kU4, DecoderKind::kIntegers},   {Format::kU8, DecoderKind::kIntegers},
+    {Format::kI2, DecoderKind::kIntegers},   {Format::kI3, DecoderKind::kIntegers},
+    {Format::kI4, DecoderKind::kIntegers},   {Format::kI8, DecoderKind::kIntegers},
+    {Format::kE2M1, DecoderKind::kE2M1},     {Format::kNF4, DecoderKind::kCodebook},
+    {Format::kNFL2, DecoderKind::kCodebook}, {Format::kNFL3, DecoderKind::kCodebook},
+    {Format::kNFL4, DecoderKind::kCodebook}, {Format::kNFL5, DecoderKind::kCodebook},
+};
+
+const Element* find_element(Format format) {
+  const auto* found = std::find_if(std::begin(kElements), std::end(kElements),
+                                   [&](const Element& element) { return element.id == format; });
+  return found == std::end(kElements) ? nullptr : found;
+}
+
+std::optional<ScaleKind> scale_kind_of(Format scale) {
+  switch (scale) {
+    case Format::kF32:
+      return ScaleKind::kF32;
+    case Format::kF16:
+      return ScaleKind::kF16;
+    case Format::kBF16:
+      return ScaleKind::kBF16;
+    case Format::kE8M0:
+      return ScaleKind::kE8M0;
+    case Format::kE4M3:
+      return ScaleKind::kE4M3;
+    case Format::kE4M4:
+      return ScaleKind::kE4M4;
+    default:
+      return std::nullopt;
+  }
+}
+
+bool supports_group(const Element& element, int64_t group) {
+  switch (element.decoder) {
+    case DecoderKind::kIntegers:
+      return group == 16 || group == 32 || (group >= 0 && group % kTileCols == 0);
+    case DecoderKind::kE2M1:
+      return group == 16 || group == 32;
+    default:
+      return group == 32 || (group == 64 && info(element.id).bits == 4);
+  }
+}
+
+bool is_signed_integer(const Element& element) {
+  return element.decoder == DecoderKind::kIntegers && info(element.id).min < 0;
+}
+
+/// Zero points stand beside unsigned integers, offsets beside all.
+bool supports_zero(const Element& element, Zero zero) {
+  if (zero == Zero::kNone) return true;
+  if (element.decoder != DecoderKind::kIntegers) return false;
+  return is_offset(zero) || !is_signed_integer(element);
+}
+
+Error unsupported(const WeightFormat& format) {
+  return {"cuda.format",
+          "the CUDA kernels have no " + to_string(format) +
+              "; they have u2 u3 u4 u8 (with or without zero points) and i2 i3 i4 i8, all with "
+              "offsets too, g16, g32, groups of multiples of 64 or per row; e2m1 g16 g32; nf4 nfl4 "
+              "g32 g64; nfl2 nfl3 nfl5 g32; scales f32 f16 bf16 e8m0 e4m3 e4m4"};
+}
+
+Error wrong_shape(const MatrixView& matrix, const std::string& what) {
+  return {"cuda.shape", "a matrix of " + std::to_string(matrix.rows) + " x " +
+                            std::to_string(matrix.cols) + ", " + to_string(matrix.format) + ": " +
+                            what};
+}
+
+Status check_size(const MatrixView& matrix, const std::string& name, std::size_t found,
+                  int64_t expected) {
+  if (found == static_cast<std::size_t>(expected)) return {};
+  return wrong_shape(matrix, "expected " + std::to_string(expected) + " bytes of " + name +
+                                 ", found " + std::to_string(found));
+}
+
+Status check_shape(const MatrixView& matrix, RowOrder row_order) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max() - kTileCols;
+  constexpr int64_t kMostCols = int64_t{1} << 22;  // see blocks_per_tile
+  if (matrix.rows < 1 || matrix.cols < 1 || matrix.rows > kMost || matrix.cols > kMostCols) {
+    return wrong_shape(matrix, "expected 1 to " + std::to_string(kMost) + " rows and 1 to " +
+                                   std::to_string(kMostCols) + " columns");
+  }
+  if (row_order != RowOrder::kNatural && matrix.rows % 2 != 0) {
+    return wrong_shape(matrix, "expected an even number of rows, gate and up");
+  }
+  // Both factors are below 2^31: no product of these wraps.
+  const int64_t scales = matrix.rows * matrix.groups();
+  const int64_t scale_size = info(matrix.format.scale).bits / 8;
+  SUBBYTE_CHECK(check_size(matrix, "codes", matrix.codes.size(), matrix.rows * matrix.row_bytes()));
+  SUBBYTE_CHECK(check_size(matrix, "scales", matrix.scales.size(), scales * scale_size));
+  SUBBYTE_CHECK(check_size(matrix, "zero points", matrix.zeros.size(),
+                           scales * zero_bytes(matrix.format.zero)));
+  if (matrix.input_order.empty()) return {};
+  SUBBYTE_CHECK(
+      check_size(matrix, "input order", matrix.input_order.size_bytes(), matrix.cols * 4));
+  const uint32_t last = *std::max_element(matrix.input_order.begin(), matrix.input_order.end());
+  if (last < matrix.cols) return {};
+  return wrong_shape(matrix, "input_order holds " + std::to_string(last));
+}
+
+/// The decoders are exact up to 2^bits, which GPTQ v1 can mean.
+Status check_zero_points(const MatrixView& matrix) {
+  if (is_offset(matrix.format.zero)) return {};
+  const int width = zero_bytes(matrix.format.zero);
+  const uint32_t most = 1u << info(matrix.format.element).bits;
+  for (std::size_t at = 0; at < matrix.zeros.size(); at += width) {
+    uint32_t zero = 0;
+    std::memcpy(&zero, matrix.zeros.data() + at, width);
+    if (zero <= most) continue;
+    return Error{"cuda.format", "zero point " + std::to_string(at / width) + " of " +
+                                    to_string(matrix.format) + " is " + std::to_string(zero) +
+                                    ", expected at most " + std::to_string(most)};
+  }
+  return {};
+}
+
+void set_partition(PackedFormat* format, bool interleaves) {
+  const int64_t group = format->source.group_size;
+  const int64_t rows_of_strips = interleaves ? format->rows / 2 : format->rows;
+  format->strips =
+      static_cast<int64_t>(ceil_div(rows_of_strips, interleaves ? kStripRows / 2 : kStripRows));
+  format->tiles = static_cast<int64_t>(ceil_div(format->cols, kTileCols));
+  if (group > 0 && group < kTileCols) {
+    format->groups_per_tile = kTileCols / static_cast<int>(group);
+  } else {
+    const int64_t tiles = group == 0 ? format->tiles : group / kTileCols;
+    format->tiles_per_block = std::min(tiles, format->tiles);
+  }
+  format->blocks = static_cast<int64_t>(ceil_div(format->tiles, format->tiles_per_block));
+}
+
+void set_places(PackedFormat* format, bool gathers) {
+  const int64_t groups = format->strips * format->blocks * format->groups_per_tile * kStripRows;
+  const auto align = [](int64_t bytes) {
+    return static_cast<int64_t>(round_up(bytes, kAlignment));
+  };
+  format->scales_begin = align(format->strips * format->tiles * tile_bytes(format->bits));
+  int64_t end = align(format->scales_begin + groups * scale_bytes(format->scale_kind));
+  const int64_t zeros = end;
+  end = align(end + groups * format->zero_bytes);
+  const int64_t gather = end;
+  if (gathers) end = align(end + format->cols * 4);
+  format->bytes = end;
+  format->zeros_begin = format->zero_bytes != 0 ? zeros : end;
+  format->gather_begin = gathers ? gather : end;
+}
+
+/// The canonical codes of columns [64 tile, 64 tile + 64) of a row; 0 beyond the last.
+std::array<uint8_t, kTileCols> read_codes(const MatrixView& matrix, int64_t row, int64_t tile) {
+  const int bits = info(matrix.format.element).bits;
+  const int64_t count = std::min<int64_t>(kTileCols, matrix.cols - tile * kTileCols);
+  // 64 codes are 8 * bits whole bytes; two more, so that a code can be read as a 16-bit word.
+  std::array<uint8_t, 8 * 8 + 2> bytes{};
+  std::memcpy(bytes.data(),
+              matrix.codes.data() + row * matrix.row_bytes() + tile * kTileCols / 8 * bits,
+              ceil_div(count * bits, 8));
+  std::array<uint8_t, kTileCols> codes{};
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t bit = i * bits;
+    const int two_bytes = bytes[bit / 8] | bytes[bit / 8 + 1] << 8;
+    codes[i] = static_cast<uint8_t>(two_bytes >> bit % 8 & ((1 << bits) - 1));
+  }
+  return codes;
+}
+
+/// Where the code of each (step, register, half) of a lane goes: the same for all lanes.
+struct Places {
+  struct Place {
+    BitPlace low;   // of bit 0, which the bits of the low plane follow
+    BitPlace high;  // of the last bit
+  };
+  int bits;
+  int low_bits;
+  std::array<Place, kSteps * 8> of_code;
+
+  explicit Places(const PackedFormat& format)
+      : bits(format.bits),
+        low_bits(bits == 3   ? 2
+                 : bits == 5 ? 4
+                             : bits) {
+    for (int i = 0; i < kSteps * 8; ++i) {
+      const Slot slot = {0, i / 8, i / 2 % 4, i % 2};
+      of_code[i] = {bit_place(slot, 0, bits, code_order(format)),
+                    bit_place(slot, bits - 1, bits, code_order(format))};
+    }
+  }
+};
+
+using TileCodes = std::array<std::array<uint8_t, kTileCols>, kStripRows>;
+
+void pack_tile(std::byte* to, const TileCodes& codes, const Places& places) {
+  for (int lane = 0; lane < kLanes; ++lane) {
+    std::array<uint32_t, 8> words{};
+    for (int i = 0; i < kSteps * 8; ++i) {
+      const Slot slot = {lane, i / 8, i / 2 % 4, i % 2};
+      const uint32_t code = codes[row_of(slot)][col_of(slot)];
+      const Places::Place& place = places.of_code[i];
+      words[place.low.word] |= (code & ((1u << places.low_bits) - 1)) << place.low.bit;
+      if (places.bits > places.low_bits) {
+        words[place.high.word] |= code >> places.low_bits << place.high.bit;
+      }
+    }
+    for (int word = 0; word < places.bits; ++word) {
+      std::memcpy(to + 4 * word_in_tile(lane, word, places.bits), &words[word], 4);
+    }
+  }
+}
+
+void pack_codes(std::byte* to, const MatrixView& matrix, const PackedFormat& format) {
+  const Places places(format);
+  for (int64_t strip = 0; strip < format.strips; ++strip) {
+    for (int64_t tile = 0; tile < format.tiles; ++tile) {
+      TileCodes codes{};
+      for (int row = 0; row < kStripRows; ++row) {
+        const int64_t source = source_row(format.row_order, strip, row, format.rows);
+        if (source < format.rows) codes[row] = read_codes(matrix, source, tile);
+      }
+      pack_tile(to + (strip * format.tiles + tile) * tile_bytes(format.bits), codes, places);
+    }
+  }
+}
+
+/// Scales or zero points of `width` bytes, which become `to_width`: more are zero, fewer are the
+/// low ones.
+void pack_groups(std::byte* to, int to_width, std::span<const std::byte> from, int width,
+                 const MatrixView& matrix, const PackedFormat& format) {
+  const int64_t groups = matrix.groups();
+  for (int64_t strip = 0; strip < format.strips; ++strip) {
+    for (int row = 0; row < kStripRows; ++row) {
+      const int64_t source = source_row(format.row_order, strip, row, format.rows);
+      if (source >= format.rows) continue;
+      for (int64_t group = 0; group < groups; ++group) {
+        std::memcpy(to + scale_index(format, strip, row, group) * to_width,
+                    from.data() + (source * groups + group) * width, std::min(width, to_width));
+      }
+    }
+  }
+}
+
+double largest_finite(std::span<const std::byte> numbers, const FormatInfo& type) {
+  const int width = type.bits / 8;
+  double largest = 0;
+  for (std::size_t at = 0; at < numbers.size(); at += width) {
+    uint32_t code = 0;
+    std::memcpy(&code, numbers.data() + at, width);
+    const double value = std::fabs(type.decode(code));
+    if (value <= std::numeric_limits<float>::max()) largest = std::max(largest, value);
+  }
+  return largest;
+}
+
+double largest_finite_scale(const MatrixView& matrix) {
+  const double scale = largest_finite(matrix.scales, info(matrix.format.scale));
+  if (!is_offset(matrix.format.zero)) return scale;
+  const double offset = largest_finite(matrix.zeros, info(offset_format(matrix.format.zero)));
+  return std::max(scale, std::ldexp(offset, 1 - info(matrix.format.element).bits));
+}
+
+uint16_t number_of(double value, Number number) {
+  const FormatInfo& type = info(number == Number::kF16 ? Format::kF16 : Format::kBF16);
+  return static_cast<uint16_t>(type.encode(value, Rounding::kNearestEven));
+}
+
+/// Zero points of 8 bits may be 256.
+int packed_zero_bytes(Zero zero, int bits) {
+  if (zero == Zero::kNone) return 0;
+  return bits == 8 || is_offset(zero) ? 2 : 1;
+}
+
+}  // namespace
+
+Result<PackedFormat> packed_format(const MatrixView& matrix, RowOrder row_order) {
+  const Element* element = find_element(matrix.format.element);
+  const auto scale_kind = scale_kind_of(matrix.format.scale);
+  if (element == nullptr || !scale_kind || !supports_group(*element, matrix.format.group_size) ||
+      !supports_zero(*element, matrix.format.zero)) {
+    return unsupported(matrix.format);
+  }
+  SUBBYTE_CHECK(check_shape(matrix, row_order));
+  SUBBYTE_CHECK(check_zero_points(matrix));
+  PackedFormat format;
+  format.source = matrix.format;
+  format.row_order = row_order;
+  format.decoder = element->decoder;
+  format.bits = info(element->id).bits;
+  format.scale_kind = *scale_kind;
+  format.zero_bytes = packed_zero_bytes(matrix.format.zero, format.bits);
+  format.zero = is_signed_integer(*element) ? 1 << (format.bits - 1) : 0;
+  format.rows = matrix.rows;
+  format.cols = matrix.cols;
+  set_partition(&format, row_order != RowOrder::kNatural);
+  const int64_t scales = format.strips * format.blocks * format.groups_per_tile * kStripRows;
+  if (std::max(scales, format.strips * format.tiles) > int64_t{UINT32_MAX}) {
+    return wrong_shape(matrix, "expected fewer than 2^32 groups and tiles of 16 x 64");
+  }
+  set_places(&format, !matrix.input_order.empty());
+  format.largest_scale = largest_finite_scale(matrix);
+  return format;
+}
+
+void pack_on_host(std::byte* to, const MatrixView& matrix, const PackedFormat& format) {
+  pack_codes(to, matrix, format);
+  const int64_t codes_end = format.strips * format.tiles * tile_bytes(format.bits);
+  std::memset(to + codes_end, 0, format.bytes - codes_end);
+  const int scale_size = scale_bytes(format.scale_kind);
+  pack_groups(to + format.scales_begin, scale_size, matrix.scales, scale_size, matrix, format);
+  if (format.zero_bytes != 0) {
+    pack_groups(to + format.zeros_begin, format.zero_bytes, matrix.zeros,
+                zero_bytes(matrix.format.zero), matrix, format);
+  }
+  if (!matrix.input_order.empty()) {
+    std::memcpy(to + format.gather_begin, matrix.input_order.data(),
+                matrix.input_order.size_bytes());
+  }
+}
+
+uint32_t packed_code_at(const std::byte* packed, const PackedFormat& format, int64_t row,
+                        int64_t col) {
+  const PackedRow place = packed_row(format.row_order, row, format.rows);
+  const std::byte* tile =
+      packed + (place.strip * format.tiles + col / kTileCols) * tile_bytes(format.bits);
+  const Slot slot = slot_of(place.row, static_cast<int>(col % kTileCols));
+  uint32_t code = 0;
+  for (int bit = 0; bit < format.bits; ++bit) {
+    const BitPlace place_of_bit = bit_place(slot, bit, format.bits, code_order(format));
+    uint32_t word = 0;
+    std::memcpy(&word, tile + 4 * word_in_tile(slot.lane, place_of_bit.word, format.bits), 4);
+    code |= (word >> place_of_bit.bit & 1) << bit;
+  }
+  return code;
+}
+
+std::array<uint16_t, 32> codebook_of(const PackedFormat& format, Number number) {
+  std::array<uint16_t, 32> values{};
+  if (format.decoder != DecoderKind::kCodebook) return values;
+  for (uint32_t code = 0; code < 1u << format.bits; ++code) {
+    values[code] = number_of(info(format.source.element).decode(code), number);
+  }
+  return values;
+}
+
+}  // namespace subbyte::gpu

@@ -1,0 +1,109 @@
+#pragma once
+// A weight matrix in the form that the CUDA kernels read: one form for all of them, from one token
+// to a long prompt. tile_order.h has the picture of the codes.
+//
+//   codes   [strip][tile][piece][lane][word]
+//   scales  [strip][block][row % 8][group][row / 8], a block being the groups of a tile, or, where
+//           groups are longer than tiles, one group: so a lane finds the scales of its two rows
+//           side by side
+//   zeros   as the scales: zero points, or float zero points (offsets)
+//   gather  [cols] uint32, act-order: the input of each column
+//
+// The four follow each other in one allocation, each at a multiple of 256 bytes. Codes of signed
+// integers are stored with an offset, as unsigned ones with the zero point 2^(bits - 1).
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/status.h"
+#include "kernels/gpu/tile_order.h"
+#include "matrix/matrix.h"
+
+namespace subbyte::gpu {
+
+/// Type of activations and results; sums are float32.
+enum class Number : uint8_t { kF16, kBF16 };
+
+/// Which decoder reads the codes (decoders.h).
+enum class DecoderKind : uint8_t { kIntegers, kE2M1, kCodebook };
+
+/// Sizes and meaning of a packed matrix. All bytes are from the begin of the allocation.
+struct PackedFormat {
+  WeightFormat source;
+  RowOrder row_order = RowOrder::kNatural;
+  DecoderKind decoder = DecoderKind::kIntegers;
+  int bits = 4;
+  int groups_per_tile = 1;  // 1, 2 or 4; 1 also where a group is several tiles
+  int64_t tiles_per_block = 1;
+  ScaleKind scale_kind = ScaleKind::kF16;
+  int zero_bytes = 0;  // 0: zero point `zero` everywhere
+  int zero = 0;        // beside offsets, too: source.zero says what is stored
+  int64_t rows = 0;    // N
+  int64_t cols = 0;    // K
+  int64_t strips = 0;
+  int64_t tiles = 0;   // of a strip
+  int64_t blocks = 0;  // of scales, of a strip
+  int64_t scales_begin = 0;
+  int64_t zeros_begin = 0;   // = bytes when there are none
+  int64_t gather_begin = 0;  // = bytes when there is none
+  int64_t bytes = 0;         // of all
+  /// Finite; 0: there is none. An offset counts as one of |offset| / 2^(bits - 1), with which a
+  /// code can become as large.
+  double largest_scale = 0;
+};
+
+/// The packed form of a matrix of that format, or why there is none. Supported: u2, u3, u4, u8 and
+/// i2, i3, i4, i8 with groups of 16, 32 or multiples of 64 inputs or the whole row; e2m1 with
+/// groups of 16 or 32; nf4 and nfl4 with groups of 32 or 64, nfl2, nfl3, nfl5 with groups of 32;
+/// scales f32, f16, bf16, e8m0, e4m3 or e4m4; zero points of at most 2^bits; offsets, w =
+/// element * scale + offset, f16 or bf16, beside any integers. Row orders with gate and up need an
+/// even number of rows.
+/// Reads scales, zero points and input_order, which must be in host memory; not the codes.
+/// Codes: cuda.format, cuda.shape.
+Result<PackedFormat> packed_format(const MatrixView& matrix,
+                                   RowOrder row_order = RowOrder::kNatural);
+
+/// How the codes of a lane lie in its words, which the decoder decides.
+constexpr CodeOrder code_order(DecoderKind decoder, int bits) {
+  return decoder == DecoderKind::kCodebook && bits != 5 ? CodeOrder::kPairs : CodeOrder::kHalves;
+}
+constexpr CodeOrder code_order(const PackedFormat& format) {
+  return code_order(format.decoder, format.bits);
+}
+
+/// Where row `row` of the canonical matrix went: the inverse of source_row().
+struct PackedRow {
+  int64_t strip;
+  int row;  // of the strip
+};
+constexpr PackedRow packed_row(RowOrder order, int64_t row, int64_t rows) {
+  if (order == RowOrder::kNatural) return {row / kStripRows, static_cast<int>(row % kStripRows)};
+  const bool pairs = order == RowOrder::kGateUpPairs;
+  const int64_t unit = pairs ? row / 2 : row % (rows / 2);
+  const int64_t is_up = pairs ? row % 2 : row / (rows / 2);
+  return {unit / 8, static_cast<int>(8 * is_up + unit % 8)};
+}
+
+/// Index of the scale, and of the zero point, of row `row` of a strip and canonical group `group`.
+constexpr int64_t scale_index(const PackedFormat& format, int64_t strip, int row, int64_t group) {
+  const int64_t block = group / format.groups_per_tile;
+  const int64_t in_tile = group % format.groups_per_tile;
+  return (((strip * format.blocks + block) * 8 + row % 8) * format.groups_per_tile + in_tile) * 2 +
+         row / 8;
+}
+
+/// Packs on the host into to[0, format.bytes). Every byte is written.
+void pack_on_host(std::byte* to, const MatrixView& matrix, const PackedFormat& format);
+
+/// Code (row, col) of a packed matrix, for tests. Row and col are those of the canonical matrix.
+uint32_t packed_code_at(const std::byte* packed, const PackedFormat& format, int64_t row,
+                        int64_t col);
+
+/// Values of the codes of a codebook, rounded to numbers of type `number`; zeros after the last,
+/// and for formats without one.
+std::array<uint16_t, 32> codebook_of(const PackedFormat& format, Number number);
+
+}  // namespace subbyte::gpu

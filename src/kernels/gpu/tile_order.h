@@ -1,0 +1,148 @@
+#pragma once
+// Where the code of a weight lies in the packed form that the CUDA kernels read.
+//
+// A tensor core instruction takes 16 outputs x 16 inputs of weights, eight of them from each lane
+// of a warp (g = lane / 4, t = lane % 4), two in each of four registers:
+//
+//            input  2t  2t+1     2t+8  2t+9
+//   output g      r0.lo r0.hi   r2.lo r2.hi        m16n8k16, and a warp's part of wgmma m64nNk16,
+//   output g + 8  r1.lo r1.hi   r3.lo r3.hi        which is the same: one packed form serves both
+//
+// A tile is 16 outputs x 64 inputs: four such steps, 32 codes of b bits for each lane, which are b
+// words of 32 bits. Tiles of the same 16 outputs (a strip) follow each other:
+//
+//   codes: [strip][tile][piece][lane][words of the piece]
+//
+// A piece is what one load instruction of a lane brings: 4, 2 or 1 words. 8 bits are two pieces of
+// 4 words, 5 bits are 4 + 1, 3 bits are 2 + 1, else there is one piece.
+//
+// Inside the words there are two orders, both so that few instructions bring two codes into the
+// two halves of a register (h = 0: low, 1: high):
+//
+//   kHalves   code (step, r, h) of a plane of p bits lies in half h of its word: for arithmetic
+//             p = 4: word step, bit 16h + 4r      p = 2: word step / 2, bit 16h + 8 (step % 2) + 2r
+//             p = 1: bit 16h + 4 step + r         8 bits: word 2 step + r / 2, byte 2 (r % 2) + h
+//   kPairs    codes (step, r, 0) and (step, r, 1) are neighbours: for tables of pairs
+//             p = 4: word step, bit 8r + 4h       p = 2: word step / 2, bit 16 (step % 2) + 4r + 2h
+//             p = 1: bit 8 step + 2r + h
+//
+// 3 bits are a plane of the two low bits and one of the high bit; 5 bits are planes of 4 and 1.
+// What a matrix lacks to full strips and tiles is zero.
+
+#include "kernels/gpu/dialect.h"
+
+namespace subbyte::gpu {
+
+SUBBYTE_CONSTANT int kStripRows = 16;
+SUBBYTE_CONSTANT int kTileCols = 64;
+SUBBYTE_CONSTANT int kStepCols = 16;
+SUBBYTE_CONSTANT int kSteps = kTileCols / kStepCols;
+SUBBYTE_CONSTANT int kLanes = 32;
+
+enum class CodeOrder : uint8_t { kHalves, kPairs };
+
+/// A bit of the packed tile, of a lane.
+struct BitPlace {
+  int word;
+  int bit;
+};
+
+/// Place of one weight in its tile. row < 16, col < 64.
+struct Slot {
+  int lane;
+  int step;
+  int reg;
+  int high;  // half of the register
+};
+
+SUBBYTE_DEVICE constexpr Slot slot_of(int row, int col) {
+  const int k = col % kStepCols;
+  return {(row % 8) * 4 + k % 8 / 2, col / kStepCols, row / 8 + k / 8 * 2, k % 2};
+}
+
+SUBBYTE_DEVICE constexpr int row_of(Slot slot) {
+  return slot.lane / 4 + slot.reg % 2 * 8;
+}
+
+SUBBYTE_DEVICE constexpr int col_of(Slot slot) {
+  return slot.step * kStepCols + slot.lane % 4 * 2 + slot.high + slot.reg / 2 * 8;
+}
+
+namespace internal {
+
+SUBBYTE_DEVICE constexpr BitPlace place_in_plane(Slot s, int bits, CodeOrder order) {
+  const bool halves = order == CodeOrder::kHalves;
+  switch (bits) {
+    case 8:
+      return {2 * s.step + s.reg / 2, 8 * (2 * (s.reg % 2) + s.high)};
+    case 4:
+      return {s.step, halves ? 16 * s.high + 4 * s.reg : 8 * s.reg + 4 * s.high};
+    case 2:
+      return {s.step / 2, halves ? 16 * s.high + 8 * (s.step % 2) + 2 * s.reg
+                                 : 16 * (s.step % 2) + 4 * s.reg + 2 * s.high};
+    default:
+      return {0, halves ? 16 * s.high + 4 * s.step + s.reg : 8 * s.step + 2 * s.reg + s.high};
+  }
+}
+
+}  // namespace internal
+
+/// Place of bit `bit` of a code of `bits` (2, 3, 4, 5 or 8) in its lane's words.
+SUBBYTE_DEVICE constexpr BitPlace bit_place(Slot slot, int bit, int bits, CodeOrder order) {
+  const int low_bits = bits == 3 ? 2 : bits == 5 ? 4 : bits;
+  if (bit >= low_bits) {
+    const BitPlace high = internal::place_in_plane(slot, 1, order);
+    return {low_bits, high.bit};
+  }
+  const BitPlace low = internal::place_in_plane(slot, low_bits, order);
+  return {low.word, low.bit + bit};
+}
+
+/// Words of the first piece and of the second, which may have none.
+SUBBYTE_DEVICE constexpr int first_piece(int bits) {
+  return bits == 3 ? 2 : bits > 4 ? 4 : bits;
+}
+SUBBYTE_DEVICE constexpr int second_piece(int bits) {
+  return bits - first_piece(bits);
+}
+
+/// Word `word` of a lane, in words from the begin of its tile.
+SUBBYTE_DEVICE constexpr int word_in_tile(int lane, int word, int bits) {
+  const int first = first_piece(bits);
+  return word < first ? lane * first + word
+                      : kLanes * first + lane * second_piece(bits) + word - first;
+}
+
+SUBBYTE_DEVICE constexpr int tile_bytes(int bits) {
+  return kLanes * 4 * bits;
+}
+
+/// How a byte, or two, or four, of a scale are read.
+enum class ScaleKind : uint8_t { kF32, kF16, kBF16, kE8M0, kE4M3, kE4M4 };
+
+SUBBYTE_DEVICE constexpr int scale_bytes(ScaleKind kind) {
+  return kind == ScaleKind::kF32 ? 4 : kind == ScaleKind::kF16 || kind == ScaleKind::kBF16 ? 2 : 1;
+}
+
+/// Which row of the matrix is row `row` of strip `strip`. The two that interleave put the gate and
+/// the up projection of 8 hidden units into one strip, 8 rows above 8 rows, so that one lane has
+/// both in its registers and the activation costs no traffic.
+enum class RowOrder : uint8_t {
+  kNatural,
+  kGateAboveUp,  // the matrix has all gate rows first: two matrices, one below the other
+  kGateUpPairs,  // even rows are gate, odd rows up: gpt-oss
+};
+
+SUBBYTE_DEVICE constexpr int64_t source_row(RowOrder order, int64_t strip, int row, int64_t rows) {
+  const int64_t unit = strip * 8 + row % 8;
+  switch (order) {
+    case RowOrder::kGateAboveUp:
+      return unit >= rows / 2 ? rows : row / 8 * (rows / 2) + unit;
+    case RowOrder::kGateUpPairs:
+      return 2 * unit + row / 8;
+    default:
+      return strip * kStripRows + row;
+  }
+}
+
+}  // namespace subbyte::gpu

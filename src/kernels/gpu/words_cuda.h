@@ -1,0 +1,108 @@
+#pragma once
+// words.h for CUDA. The instructions are named, so that the compiler neither fuses nor flushes.
+
+#include <cstdint>
+
+#define SUBBYTE_KERNEL_FUNCTION __device__ __forceinline__
+
+namespace subbyte::gpu {
+
+SUBBYTE_KERNEL_FUNCTION uint32_t and_or(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t d;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+
+SUBBYTE_KERNEL_FUNCTION uint32_t spread_bytes(uint32_t w, int j, uint32_t high) {
+  return __byte_perm(w, high, j == 0 ? 0x4140 : 0x4342);
+}
+
+struct F16 {
+  static constexpr uint32_t kMagic = 0x64006400;  // 1024, whose mantissa holds 10 bits
+  static constexpr uint32_t kSixteenth = 0x2c002c00;
+  static constexpr bool kIsF16 = true;
+  static constexpr bool kHasSubnormals = true;
+
+  static SUBBYTE_KERNEL_FUNCTION uint32_t sub(uint32_t a, uint32_t b) {
+    uint32_t d;
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+  }
+  static SUBBYTE_KERNEL_FUNCTION uint32_t mul(uint32_t a, uint32_t b) {
+    uint32_t d;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+  }
+  static SUBBYTE_KERNEL_FUNCTION uint32_t fma(uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t d;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+  }
+  /// The integer |value| <= 2048 in both halves.
+  static SUBBYTE_KERNEL_FUNCTION uint32_t pair_of(int value) { return pair_of_float(value); }
+  /// Rounded to nearest even.
+  static SUBBYTE_KERNEL_FUNCTION uint32_t pair_of_float(float value) {
+    uint32_t d;
+    asm("cvt.rn.f16x2.f32 %0, %1, %1;" : "=r"(d) : "f"(value));
+    return d;
+  }
+  static SUBBYTE_KERNEL_FUNCTION uint32_t pair_of_floats(float low, float high) {
+    uint32_t d;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
+    return d;
+  }
+  static SUBBYTE_KERNEL_FUNCTION float to_float(uint16_t bits) {
+    float d;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(d) : "h"(bits));
+    return d;
+  }
+};
+
+struct BF16 {
+  static constexpr uint32_t kMagic = 0x43004300;  // 128, whose mantissa holds 7 bits
+  static constexpr uint32_t kSixteen = 0x41804180;
+  static constexpr bool kIsF16 = false;
+  static constexpr bool kHasSubnormals = true;
+
+  static SUBBYTE_KERNEL_FUNCTION uint32_t sub(uint32_t a, uint32_t b) {
+    return fma(b, 0xbf80bf80, a);
+  }
+  static SUBBYTE_KERNEL_FUNCTION uint32_t mul(uint32_t a, uint32_t b) {
+    return fma(a, b, 0x80008000);
+  }
+  static SUBBYTE_KERNEL_FUNCTION uint32_t fma(uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t d;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+  }
+  static SUBBYTE_KERNEL_FUNCTION uint32_t pair_of(int value) { return pair_of_float(value); }
+  static SUBBYTE_KERNEL_FUNCTION uint32_t pair_of_float(float value) {
+    return pair_of_floats(value, value);
+  }
+  static SUBBYTE_KERNEL_FUNCTION uint32_t pair_of_floats(float low, float high) {
+    uint32_t d;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
+    return d;
+  }
+  static SUBBYTE_KERNEL_FUNCTION float to_float(uint16_t bits) {
+    return __uint_as_float(uint32_t{bits} << 16);
+  }
+};
+
+/// Pairs of values lie in shared memory, a copy in each bank, so that the lanes of a warp never
+/// wait for each other; 32 single values lie in the registers of the warp.
+struct Table {
+  uint32_t shared;  // address of this lane's copy of pair 0
+  uint32_t value;   // of code `lane`
+
+  SUBBYTE_KERNEL_FUNCTION uint32_t pair(uint32_t index) const {
+    uint32_t d;
+    asm("ld.shared.u32 %0, [%1];" : "=r"(d) : "r"(shared + index * 128));
+    return d;
+  }
+  SUBBYTE_KERNEL_FUNCTION uint32_t single(uint32_t code) const {
+    return __shfl_sync(~0u, value, static_cast<int>(code));
+  }
+};
+
+}  // namespace subbyte::gpu

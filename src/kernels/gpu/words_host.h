@@ -1,0 +1,64 @@
+#pragma once
+// words.h for the host: what the instructions of the GPU do, by the codecs of the formats layer.
+// It lets every decoder be tested without a GPU.
+
+#include <cmath>
+#include <cstdint>
+
+#include "formats/format.h"
+
+#define SUBBYTE_KERNEL_FUNCTION inline
+
+namespace subbyte::gpu {
+
+inline uint32_t and_or(uint32_t a, uint32_t b, uint32_t c) {
+  return (a & b) | c;
+}
+
+inline uint32_t spread_bytes(uint32_t w, int j, uint32_t high) {
+  const uint32_t bytes = w >> (16 * j);
+  return (bytes & 0xff) | (bytes & 0xff00) << 8 | (high & 0xff) << 8 | (high & 0xff) << 24;
+}
+
+/// Pairs of floats of `kFormat`. A double holds every sum and product of the decoders exactly.
+template <Format kFormat>
+struct HostPairs {
+  static double low(uint32_t pair) { return info(kFormat).decode(pair & 0xffff); }
+  static double high(uint32_t pair) { return info(kFormat).decode(pair >> 16); }
+  static uint32_t join(double low, double high) {
+    const FormatInfo& format = info(kFormat);
+    return format.encode(low, Rounding::kNearestEven) | format.encode(high, Rounding::kNearestEven)
+                                                            << 16;
+  }
+  static uint32_t sub(uint32_t a, uint32_t b) { return join(low(a) - low(b), high(a) - high(b)); }
+  static uint32_t mul(uint32_t a, uint32_t b) { return join(low(a) * low(b), high(a) * high(b)); }
+  static uint32_t fma(uint32_t a, uint32_t b, uint32_t c) {
+    return join(std::fma(low(a), low(b), low(c)), std::fma(high(a), high(b), high(c)));
+  }
+  static uint32_t pair_of(int value) { return join(value, value); }
+  static uint32_t pair_of_float(float value) { return join(value, value); }
+};
+
+struct F16 : HostPairs<Format::kF16> {
+  static constexpr uint32_t kMagic = 0x64006400;
+  static constexpr uint32_t kSixteenth = 0x2c002c00;
+  static constexpr bool kIsF16 = true;
+  static constexpr bool kHasSubnormals = true;
+};
+
+struct BF16 : HostPairs<Format::kBF16> {
+  static constexpr uint32_t kMagic = 0x43004300;
+  static constexpr uint32_t kSixteen = 0x41804180;
+  static constexpr bool kIsF16 = false;
+  static constexpr bool kHasSubnormals = true;
+};
+
+struct Table {
+  const uint32_t* pairs;
+  const uint16_t* singles;
+
+  uint32_t pair(uint32_t index) const { return pairs[index]; }
+  uint32_t single(uint32_t code) const { return singles[code & 31]; }
+};
+
+}  // namespace subbyte::gpu
