@@ -151,7 +151,7 @@ std::string describe(const WeightFormat& format, const Shape& shape, const Plan&
          std::string(info_of(number).name) + " splits " +
          std::to_string(plan.small_m.splits + plan.large_m.splits) + " ahead " +
          std::to_string(plan.small_m.depth) + " cluster " + std::to_string(plan.cluster) +
-         " grid " + std::to_string(plan.blocks) + " batch " + std::to_string(plan.gemv.batch);
+         " grid " + std::to_string(plan.ctas) + " batch " + std::to_string(plan.gemv.batch);
 }
 
 /// All candidates, and as with matrices that are larger than a GPU: those of `large_m` once more
@@ -160,16 +160,16 @@ std::string describe(const WeightFormat& format, const Shape& shape, const Plan&
 std::vector<Plan> plans_with_few_blocks(const cuda::Problem& problem) {
   std::vector<Plan> plans = cuda::plan_candidates(problem, this_device(), {});
   for (std::size_t i = 0, count = plans.size(); i < count; ++i) {
-    if (plans[i].kernel == KernelKind::kGemv && plans[i].gemv.groups > 1) {
+    if (plans[i].kernel == KernelKind::kGemv && plans[i].gemv.strip_ctas > 1) {
       Plan& plan = plans.emplace_back(plans[i]);
-      plan.gemv.groups = 1;
+      plan.gemv.strip_ctas = 1;
       plan.gemv.strips = cuda::parts_of(problem.weights.strips, 1);
       plan.gemv.batch = std::min(plan.gemv.batch, 2);
-      plan.blocks = plan.gemv.token_blocks;
+      plan.ctas = plan.gemv.token_tiles;
     }
-    if (plans[i].kernel < KernelKind::kLargeM64 || plans[i].blocks == plans[i].cluster) continue;
+    if (plans[i].kernel < KernelKind::kLargeM64 || plans[i].ctas == plans[i].cluster) continue;
     plans.push_back(plans[i]);
-    plans.back().blocks = plans[i].cluster;
+    plans.back().ctas = plans[i].cluster;
   }
   return plans;
 }

@@ -125,7 +125,7 @@ Status launch(const void* kernel, const Plan& plan, void** arguments, bool depen
               Stream stream) {
   SUBBYTE_CHECK(allow_shared_memory(kernel, plan.shared_bytes));
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(plan.blocks);
+  config.gridDim = dim3(plan.ctas);
   config.blockDim = dim3(plan.threads);
   config.dynamicSmemBytes = plan.shared_bytes;
   config.stream = stream;
@@ -211,7 +211,7 @@ Status run_large_m(const void* kernel, const Plan& plan, const LinearCall& call,
   }
   CUtensorMap map;
   SUBBYTE_CHECK(describe_activations(map, a.x, call.m, call.weights.cols, a.x_stride,
-                                     tokens_of(plan.kernel) / plan.large_m.cluster, number));
+                                     tokens_of(plan.kernel) / plan.large_m.multicast, number));
   LargeMPartition partition = plan.large_m;
   std::array<void*, 3> arguments = {&a, &partition, &map};
   return launch(kernel, plan, arguments.data(), call.dependent_launch && plan.workspace_bytes == 0,

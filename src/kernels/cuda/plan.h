@@ -16,11 +16,11 @@
 
 namespace subbyte::cuda {
 
-/// What the plans need to know of a GPU.
+/// What the plans need to know of a GPU. What its kernels cost is in cost_model.h.
 struct Device {
   int compute_capability = 90;  // 10 major + minor
   int multiprocessors = 132;
-  int shared_bytes = 227 * 1024;  // that a block can have
+  int shared_bytes = 227 * 1024;  // that a CTA can have
   double clock_hz = 1.755e9;
   double bytes_per_second = 4.5e12;  // of its memory, readable
 };
@@ -30,26 +30,28 @@ struct Problem {
   PackedFormat weights;
   Number number = Number::kF16;
   int64_t m = 1;
-  /// x, its rows and their distance are multiples of 16 bytes, as the copy engine wants them.
+  /// x and its row stride are 16-byte aligned, as cp.async.bulk and TMA require.
   bool aligned_x = true;
 };
 
 struct PlanOptions {
-  /// The same sums for a row whatever m is: one kernel, one partition. Slower for many tokens.
+  /// The order of additions for a row does not depend on m: one kernel, one partition. Slower for
+  /// many tokens.
   bool batch_invariant = false;
   /// "gemv", "small_m8", "large_m128", ...: only that kernel. Empty: the fastest.
   std::string_view kernel = {};
 };
 
+/// Of the partitions, that of `kernel` is set.
 struct Plan {
   int64_t m = 0;  // tokens that it is for
   KernelKind kernel = KernelKind::kSmallM8;
   GemvPartition gemv = {};
   SmallMPartition small_m = {};
   LargeMPartition large_m = {};
-  int blocks = 1;
+  int ctas = 1;  // of the grid
   int threads = 0;
-  int cluster = 1;
+  int cluster = 1;  // CTAs
   int shared_bytes = 0;
   int64_t workspace_bytes = 0;  // for activations in another order or at other addresses
   double microseconds = 0;      // by the cost model
@@ -57,7 +59,7 @@ struct Plan {
 
 std::string_view name(KernelKind kind);
 
-/// Tokens that a kernel has in one block.
+/// Tokens that a kernel has in one CTA.
 int tokens_of(KernelKind kind);
 
 /// All that this device can do, cheapest first.
@@ -69,10 +71,10 @@ std::vector<Plan> plan_candidates(const Problem& problem, const Device& device,
 Result<Plan> plan_linear(const Problem& problem, const Device& device,
                          const PlanOptions& options = {});
 
-/// "gemv 4096x6144 u4 g128 ... m=1: 132 blocks, 3 strips at a time, 75 KiB, expected 6.3 us",
-/// "small_m16 4096x6144 u4 g128 ... m=7: 66 clusters of 2, 4 pairs ahead, chunks of 4096 inputs,
-/// 155 KiB, expected 4.9 us",
-/// "large_m64 ... m=64: 48 x 1 tiles, 1 that share tokens, 2 splits, 96 KiB, expected 15.0 us".
+/// "gemv 4096x6144 u4 g128 ... m=1: 132 CTAs, 3 strips at a time, 75 KiB, expected 6.3 us",
+/// "small_m16 4096x6144 u4 g128 ... m=7: 66 clusters of 2, 4 pairs in flight, chunks of 4096
+/// inputs, 155 KiB, expected 4.9 us",
+/// "large_m64 ... m=64: 48 x 1 tiles, multicast to 1, split-K 2, 96 KiB, expected 15.0 us".
 std::string to_string(const Problem& problem, const Plan& plan);
 
 }  // namespace subbyte::cuda

@@ -133,13 +133,13 @@ int64_t least_shared_bytes(const Problem& problem, const Plan& plan) {
 void expect_small_m(const Problem& problem, const Plan& plan) {
   const SmallMPartition& p = plan.small_m;
   const int tokens = tokens_of(plan.kernel);
-  ASSERT_NO_FATAL_FAILURE(expect_parts(p.strips, p.groups, problem.weights.strips));
+  ASSERT_NO_FATAL_FAILURE(expect_parts(p.strips, p.clusters, problem.weights.strips));
   ASSERT_NO_FATAL_FAILURE(expect_parts(p.pairs, p.splits, (problem.weights.tiles + 1) / 2));
   ASSERT_EQ(p.splits, 1 << p.splits_log2);
   ASSERT_TRUE(p.depth == kSmallMDepth || 2 * p.depth == kSmallMDepth);
   ASSERT_NO_FATAL_FAILURE(expect_blocks(p.chunks, p.chunk_pairs, largest(p.pairs)));
-  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.token_blocks, tokens, problem.m));
-  ASSERT_EQ(plan.blocks, p.groups * p.splits * p.token_blocks);
+  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.token_tiles, tokens, problem.m));
+  ASSERT_EQ(plan.ctas, p.clusters * p.splits * p.token_tiles);
   ASSERT_EQ(plan.cluster, p.splits);
   ASSERT_EQ(plan.threads, small_m_warps(tokens) * 32);
   ASSERT_EQ(plan.workspace_bytes, 0);
@@ -149,10 +149,10 @@ void expect_small_m(const Problem& problem, const Plan& plan) {
 void expect_gemv(const Problem& problem, const Plan& plan) {
   const GemvPartition& p = plan.gemv;
   const int64_t tokens = std::min<int64_t>(8, problem.m);
-  ASSERT_NO_FATAL_FAILURE(expect_parts(p.strips, p.groups, problem.weights.strips));
+  ASSERT_NO_FATAL_FAILURE(expect_parts(p.strips, p.strip_ctas, problem.weights.strips));
   ASSERT_NO_FATAL_FAILURE(expect_blocks(p.segments, 4, problem.weights.tiles));
-  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.token_blocks, 8, problem.m));
-  ASSERT_EQ(plan.blocks, p.groups * p.token_blocks);
+  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.token_tiles, 8, problem.m));
+  ASSERT_EQ(plan.ctas, p.strip_ctas * p.token_tiles);
   ASSERT_EQ(plan.cluster, 1);
   ASSERT_EQ(plan.threads, 512);
   ASSERT_EQ(plan.workspace_bytes, 0);
@@ -168,23 +168,23 @@ void expect_large_m(const Problem& problem, const Device& device, const Plan& pl
   const LargeMPartition& p = plan.large_m;
   const int64_t rows = 128;
   ASSERT_EQ(device.compute_capability, 90);
-  ASSERT_EQ(p.cluster * p.splits, plan.cluster);
+  ASSERT_EQ(p.multicast * p.splits, plan.cluster);
   ASSERT_LE(plan.cluster, 4);
-  ASSERT_NO_FATAL_FAILURE(expect_parts(p.tiles, p.splits, problem.weights.tiles));
-  ASSERT_EQ(p.row_blocks % p.cluster, 0);
-  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.row_blocks / p.cluster, rows * p.cluster,
+  ASSERT_NO_FATAL_FAILURE(expect_parts(p.k_tiles, p.splits, problem.weights.tiles));
+  ASSERT_EQ(p.tiles_n % p.multicast, 0);
+  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.tiles_n / p.multicast, rows * p.multicast,
                                         problem.weights.strips * kStripRows));
-  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.token_blocks, tokens_of(plan.kernel), problem.m));
-  ASSERT_EQ(plan.blocks % plan.cluster, 0);
-  ASSERT_GE(plan.blocks, 1);
-  ASSERT_LE(plan.blocks, int64_t{p.row_blocks} * p.token_blocks * p.splits);
-  ASSERT_LE(int64_t{p.whole} * p.splits, int64_t{p.row_blocks} / p.cluster * p.token_blocks);
-  ASSERT_TRUE(p.whole == 0 || p.splits > 1);
-  ASSERT_GE(p.group, 1);
+  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.tiles_m, tokens_of(plan.kernel), problem.m));
+  ASSERT_EQ(plan.ctas % plan.cluster, 0);
+  ASSERT_GE(plan.ctas, 1);
+  ASSERT_LE(plan.ctas, int64_t{p.tiles_n} * p.tiles_m * p.splits);
+  ASSERT_LE(int64_t{p.full_waves} * p.splits, int64_t{p.tiles_n} / p.multicast * p.tiles_m);
+  ASSERT_TRUE(p.full_waves == 0 || p.splits > 1);
+  ASSERT_GE(p.swizzle_width, 1);
   // Codes of 4 tiles of all strips in each slot, and at least 4 tiles of activations.
-  ASSERT_GE(p.slots, 2);
-  ASSERT_LE(p.slots, 4);
-  ASSERT_GT(plan.shared_bytes, rows * 4 * 64 * problem.weights.bits / 8 * p.slots +
+  ASSERT_GE(p.weight_slots, 2);
+  ASSERT_LE(p.weight_slots, 4);
+  ASSERT_GT(plan.shared_bytes, rows * 4 * 64 * problem.weights.bits / 8 * p.weight_slots +
                                    4 * tokens_of(plan.kernel) * 64 * 2);
 }
 
@@ -246,7 +246,7 @@ TEST(CudaPlan, has_room_for_offsets_and_constant_zero_points) {
       if (plan.kernel >= KernelKind::kLargeM64) continue;
       if (plan.kernel == KernelKind::kGemv) {
         // Of 16 outputs and 256 inputs.
-        EXPECT_EQ(plan.gemv.zeros, 16 * 8 * 2);
+        EXPECT_EQ(plan.gemv.segment_zeros, 16 * 8 * 2);
         EXPECT_EQ(plan.gemv.slot_bytes, 16 * 256 * bits / 8 + 16 * 8 * (bits == 8 ? 6 : 5));
         continue;
       }
@@ -288,7 +288,7 @@ TEST(CudaPlan, divides_the_inputs_in_one_way_in_batch_invariant_mode) {
     for_each_problem([&](const Problem& problem) {
       const auto plan = plan_linear(problem, on.device, {.batch_invariant = true});
       const SmallMPartition& p = plan ? plan->small_m : SmallMPartition{};
-      const std::tuple<int, int, int, int> now = {p.splits, p.groups, p.depth, p.chunk_pairs};
+      const std::tuple<int, int, int, int> now = {p.splits, p.clusters, p.depth, p.chunk_pairs};
       if (problem.m == kTokenCounts[0]) first = now;
       ASSERT_EQ(now, first) << on.name << " m " << problem.m;
       if (!plan) return;
@@ -342,7 +342,7 @@ TEST(CudaPlan, has_more_blocks_only_where_sums_do_not_fit) {
     ASSERT_FALSE(plans.empty());
     for (const Plan& plan : plans) {
       const bool is_partial = plan.small_m.splits > 1 || plan.small_m.chunks > 1;
-      EXPECT_EQ(plan.small_m.groups > 132, is_partial) << to_string(problem, plan);
+      EXPECT_EQ(plan.small_m.clusters > 132, is_partial) << to_string(problem, plan);
     }
     EXPECT_EQ(plans.front().small_m.chunks > 1, cols == 4096);
   }
@@ -366,7 +366,7 @@ TEST(CudaPlan, refuses_sizes_beyond_31_bits) {
   expect_error(plan_linear(problem, kH200.device), "cuda.shape", "2147483648");
 }
 
-TEST(CudaPlan, asks_for_a_workspace_where_the_copy_engine_cannot_read_x) {
+TEST(CudaPlan, needs_a_workspace_where_tma_cannot_read_x) {
   Problem problem = {format_of(kInt4, 4096, 4096 + 128), Number::kF16, 1000};
   const PlanOptions large_m = {.kernel = "large_m128"};
   EXPECT_EQ(plan_linear(problem, kH200.device, large_m)->workspace_bytes, 0);

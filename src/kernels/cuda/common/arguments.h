@@ -109,8 +109,8 @@ constexpr Parts parts_of(int64_t size, int64_t parts) {
 /// Values of the codes of a one-byte scale.
 inline constexpr int kScaleValuesBytes = 256 * 4;
 
-/// Floats from one token to the next in the sums of a strip: 16 rows, and 4 so that a warp's
-/// stores go to different banks.
-inline constexpr int kSumStride = 20;
+/// Floats from one token to the next in the partials of a strip: 16 rows, and 4 more so that the
+/// stores of a warp go to different banks.
+inline constexpr int kPartialStride = 20;
 
 }  // namespace subbyte::cuda

@@ -277,7 +277,7 @@ class PairAccumulators {
     }
   }
 
-  /// To [token][kSumStride], or added to what is there.
+  /// To [token][kPartialStride], or added to what is there.
   __device__ void store(float* to, int lane, int tokens, bool adds) const {
     constexpr float kUnits[] = {1 / raw_unit<Decoder>(),
                                 1 / (raw_unit<Decoder>() * raw_odd<Decoder>())};
@@ -288,7 +288,7 @@ class PairAccumulators {
       for (int i = 0; i < 4; ++i) {
         const int token = n * 8 + lane % 4 * 2 + i % 2;
         if (token >= tokens) continue;
-        float& at = to[token * kSumStride + row + i / 2 * 8];
+        float& at = to[token * kPartialStride + row + i / 2 * 8];
         const float sum = sums_[n][i] * kUnits[i / 2];
         at = adds ? at + sum : sum;
       }

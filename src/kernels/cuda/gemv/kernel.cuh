@@ -12,7 +12,7 @@
 // So activations are loaded once, into registers, by the warp that needs them, and nobody waits for
 // anybody until the end, when the sums of all segments of a strip, which lie in shared memory, are
 // added in their order. If they do not fit for all strips, this is done for a batch of strips at a
-// time. Compared with small_m/kernel.cuh there is less to compute before the first weights and for
+// time. Compared with small_m there is less to compute before the first weights and for
 // each of them; but a block has whole strips, so their number should divide well.
 //
 // The first weights are asked for before the kernel waits for the one that writes its activations.
@@ -39,10 +39,10 @@ class GemvBlock {
         shared_(shared),
         warp_(__shfl_sync(~0u, threadIdx.x / kLanes, 0)),  // so the compiler knows it is uniform
         lane_(threadIdx.x % kLanes),
-        group_(p.token_blocks == 1 ? blockIdx.x : blockIdx.x / p.token_blocks),
+        group_(p.token_tiles == 1 ? blockIdx.x : blockIdx.x / p.token_tiles),
         first_strip_(p.strips.begin(group_)),
         strips_(p.strips.size(group_)),
-        token0_((blockIdx.x - group_ * p.token_blocks) * kGemvTokens),
+        token0_((blockIdx.x - group_ * p.token_tiles) * kGemvTokens),
         tokens_(min(kGemvTokens, a.m - token0_)),
         stream_(a.weights, p, shared_address(shared) + p.shared.rings + warp_ * p.ring_bytes,
                 lane_),
@@ -113,12 +113,12 @@ class GemvBlock {
 
   /// Of the inputs of one of this warp's segments, in shared memory.
   __device__ uint8_t* inputs(int segment) const {
-    const int buffer = warp_ * p_.buffers + (p_.buffers == 1 ? 0 : segment / kGemvWarps);
+    const int buffer = warp_ * p_.x_buffers + (p_.x_buffers == 1 ? 0 : segment / kGemvWarps);
     return shared_ + p_.shared.x + buffer * min(a_.m, kGemvTokens) * kGemvInputStride;
   }
 
   __device__ void copy_first_inputs() {
-    const int end = p_.buffers == 1 ? warp_ + 1 : p_.segments;
+    const int end = p_.x_buffers == 1 ? warp_ + 1 : p_.segments;
 #pragma unroll 1
     for (int segment = warp_; segment < end; segment += kGemvWarps) copy_inputs(segment);
   }
@@ -194,20 +194,20 @@ class GemvBlock {
   }
   __device__ float* sums_of_inputs() const {
     return reinterpret_cast<float*>(shared_ + p_.shared.x_sums) +
-           warp_ * 2 * p_.sums_of_pair * kGemvTokens;
+           warp_ * 2 * p_.pair_input_sums * kGemvTokens;
   }
 
   /// Sums of a segment of a strip of the batch.
   __device__ float* sums_at(int segment, int strip) const {
-    return reinterpret_cast<float*>(shared_ + p_.shared.sums) +
-           (segment * p_.batch + strip) * tokens_ * kSumStride;
+    return reinterpret_cast<float*>(shared_ + p_.shared.partials) +
+           (segment * p_.batch + strip) * tokens_ * kPartialStride;
   }
 
   /// This warp's segments of the strips of a batch.
   template <bool kOneGroup>
   __device__ void multiply_batch(int begin, int strips) {
     const uint32_t sums = shared_address(sums_of_inputs()) + lane_ % 4 * 8;
-    const int sums_bytes = p_.sums_of_pair * kGemvTokens * 4;
+    const int sums_bytes = p_.pair_input_sums * kGemvTokens * 4;
     const bool is_last = begin + p_.batch >= strips_;
 #pragma unroll 1
     for (int segment = warp_; segment < p_.segments; segment += kGemvWarps) {
@@ -232,14 +232,14 @@ class GemvBlock {
         }
         stream_.next_slot();
         sum.store(to, lane_, tokens_, false);
-        to += tokens_ * kSumStride;
+        to += tokens_ * kPartialStride;
       }
     }
   }
 
   /// With one buffer the inputs of the next segment are copied while this one is at work.
   __device__ void begin_segment(int segment, int strips, bool is_last) {
-    const bool has_one = p_.buffers == 1;
+    const bool has_one = p_.x_buffers == 1;
     if (has_one && held_ >= 0) {
       // Those of this one were asked for before the first weights of the segment before.
       if (strips >= kGemvDepth) {
@@ -260,13 +260,13 @@ class GemvBlock {
 
   /// Adds the sums of all segments, in their order: a thread for two rows of a strip and a token.
   __device__ void add_segments(int begin, int strips) {
-    const int stride = p_.batch * tokens_ * kSumStride;
+    const int stride = p_.batch * tokens_ * kPartialStride;
     const int row = lane_ % 8;
     for (int i = threadIdx.x / 8; i < strips * tokens_; i += kGemvWarps * kLanes / 8) {
       const int of_batch = tokens_ == 1 ? i : i / tokens_;
       const int strip = first_strip_ + begin + of_batch;
       const int token = token0_ + i - of_batch * tokens_;
-      const float* at = sums_at(0, 0) + i * kSumStride + row;
+      const float* at = sums_at(0, 0) + i * kPartialStride + row;
       float low = 0;
       float high = 0;
 #pragma unroll 8

@@ -1,13 +1,18 @@
 #pragma once
-// The plan of gemv/kernel.cuh.
+// The plan of gemv.
 
-#include <optional>
+#include <string>
+#include <vector>
 
-#include "kernels/cuda/plan.h"
+#include "kernels/cuda/planning.h"
 
 namespace subbyte::cuda {
 
-/// None if it does not fit into the shared memory of a block, or into 2^31 blocks.
-std::optional<Plan> gemv_plan(const Problem& problem, const Device& device);
+/// Appends the one plan of gemv, unless it does not fit into the shared memory of a CTA or into
+/// 2^31 CTAs.
+void add_gemv_plans(std::vector<Plan>& plans, const Planning& planning);
+
+/// "132 CTAs, 3 strips at a time".
+std::string describe_gemv(const Plan& plan);
 
 }  // namespace subbyte::cuda

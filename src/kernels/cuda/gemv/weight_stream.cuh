@@ -40,7 +40,8 @@ class StripStream {
       if (!Reader::has_constant_zeros(w_)) return;
       for (int i = 0; i < kGemvSlots; ++i) {
         const uint32_t slot = ring_ + i * p_.slot_bytes;
-        reader.fill_zeros(slot + kCodeBytes + p_.scales + p_.zeros, slot + p_.slot_bytes);
+        reader.fill_zeros(slot + kCodeBytes + p_.segment_scales + p_.segment_zeros,
+                          slot + p_.slot_bytes);
       }
     }
   }
@@ -57,9 +58,9 @@ class StripStream {
 #pragma unroll
     for (int i = 0; i < kRounds; ++i) {
       const uint32_t at = (i * kLanes + lane_) * 16;
-      const bool is_zeros = at >= static_cast<uint32_t>(p_.scales);
+      const bool is_zeros = at >= static_cast<uint32_t>(p_.segment_scales);
       const uint32_t block = is_zeros ? p_.block_zeros : p_.block_scales;
-      const uint32_t in_area = is_zeros ? at - p_.scales : at;
+      const uint32_t in_area = is_zeros ? at - p_.segment_scales : at;
       Role& role = roles_[i];
       role.step = is_zeros ? p_.strip_zeros : p_.strip_scales;
       role.works = in_area < blocks * block ? 1 : 0;
@@ -93,7 +94,8 @@ class StripStream {
     next_blocks_[1] = block_of(min(tile + 3, w_.tiles - 1)) - third;
     to_scales_[0] = kCodeBytes + lane_ / 4 * 2 * kGroups * w_.scale.bytes;
     to_scales_[1] = to_scales_[0] + block_of_pair1_ * p_.block_scales;
-    to_zeros_[0] = kCodeBytes + p_.scales + (Reader::has_constant_zeros(w_) ? p_.zeros : 0) +
+    to_zeros_[0] = kCodeBytes + p_.segment_scales +
+                   (Reader::has_constant_zeros(w_) ? p_.segment_zeros : 0) +
                    lane_ / 4 * 2 * kGroups * Reader::kZeroBytes;
     to_zeros_[1] = to_zeros_[0] + block_of_pair1_ * kBlock * Reader::kZeroBytes;
   }
@@ -103,7 +105,7 @@ class StripStream {
     const int before = pair == 0 ? 0 : block_of_pair1_ * kBlock;
     return {at_ + pair * 2 * kTileBytes + lane_ * Reader::kFirst * 4, at_ + to_scales_[pair],
             at_ + to_zeros_[pair],
-            at_ + kCodeBytes + p_.scales + lane_ / 4 * 4 * kGroups + before * 2,
+            at_ + kCodeBytes + p_.segment_scales + lane_ / 4 * 4 * kGroups + before * 2,
             next_blocks_[pair]};
   }
 

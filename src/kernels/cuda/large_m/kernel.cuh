@@ -32,8 +32,6 @@
 
 namespace subbyte::cuda {
 
-inline constexpr int kLargeMThreads = 384;
-
 /// What this block does: its place in its cluster, and the tiles of its cluster.
 struct LargeMBlock {
   int row;    // among the blocks that share tokens
@@ -44,12 +42,12 @@ struct LargeMBlock {
 };
 
 __device__ __forceinline__ LargeMBlock large_m_block(const LargeMPartition& p) {
-  const int blocks = p.cluster * p.splits;
+  const int blocks = p.multicast * p.splits;
   const int rank = blockIdx.x % blocks;
-  const int part = rank / p.cluster;
-  const int tiles = p.row_blocks / p.cluster * p.token_blocks;
-  return {rank - part * p.cluster, part, static_cast<int>(blockIdx.x) / blocks,
-          static_cast<int>(gridDim.x) / blocks, p.whole + tiles - p.whole * p.splits};
+  const int part = rank / p.multicast;
+  const int tiles = p.tiles_n / p.multicast * p.tiles_m;
+  return {rank - part * p.multicast, part, static_cast<int>(blockIdx.x) / blocks,
+          static_cast<int>(gridDim.x) / blocks, p.full_waves + tiles - p.full_waves * p.splits};
 }
 
 /// What a block does next: a tile of the product, or a part of its inputs, in tiles.
@@ -64,17 +62,18 @@ struct LargeMItem {
 /// Item `i`. Tiles come in groups of token blocks, in them all rows, in them tokens.
 __device__ __forceinline__ LargeMItem large_m_item(const LargeMPartition& p,
                                                    const LargeMBlock& block, int tiles, int i) {
-  const bool is_split = i >= p.whole && p.splits > 1;
-  const int index = i < p.whole ? i * p.splits + block.part : i + p.whole * (p.splits - 1);
-  const int row_groups = p.row_blocks / p.cluster;
-  const int whole = p.group * row_groups;
+  const bool is_split = i >= p.full_waves && p.splits > 1;
+  const int index =
+      i < p.full_waves ? i * p.splits + block.part : i + p.full_waves * (p.splits - 1);
+  const int row_groups = p.tiles_n / p.multicast;
+  const int whole = p.swizzle_width * row_groups;
   const int group = index / whole;
-  const int first = group * p.group;
-  const int width = min(p.group, p.token_blocks - first);
+  const int first = group * p.swizzle_width;
+  const int width = min(p.swizzle_width, p.tiles_m - first);
   const int rest = index - group * whole;
-  const int begin = is_split ? p.tiles.begin(block.part) : 0;
-  return {rest / width * p.cluster + block.row, first + rest % width, begin,
-          is_split ? begin + p.tiles.size(block.part) : tiles, is_split};
+  const int begin = is_split ? p.k_tiles.begin(block.part) : 0;
+  return {rest / width * p.multicast + block.row, first + rest % width, begin,
+          is_split ? begin + p.k_tiles.size(block.part) : tiles, is_split};
 }
 
 /// A position in the ring of tiles of activations.
@@ -100,10 +99,10 @@ class ActivationCopies {
   __device__ ActivationCopies(const CUtensorMap& x, const LargeMPartition& p,
                               const LargeMBlock& block, uint32_t shared, uint32_t full)
       : x_(x),
-        to_(shared + block.row * (kTokens / p.cluster) * kTileCols * 2),
+        to_(shared + block.row * (kTokens / p.multicast) * kTileCols * 2),
         full_(full),
-        several_(p.cluster > 1),
-        blocks_(((1 << p.cluster) - 1) << block.part * p.cluster) {}
+        several_(p.multicast > 1),
+        blocks_(((1 << p.multicast) - 1) << block.part * p.multicast) {}
 
   /// Tiles begin to end - 1 of this block's share of the tokens, whose first is `token`.
   __device__ void copy(int token, int begin, int end) {
@@ -139,7 +138,7 @@ __device__ void copy_tiles(const WeightArguments& w, const LargeMPartition& p, c
   for (int i = block.first; i < block.count; i += block.step) {
     const LargeMItem item = large_m_item(p, block, w.tiles, i);
     if (threadIdx.x == 0) {
-      activations.copy(item.token_block * kTokens + block.row * (kTokens / p.cluster), item.begin,
+      activations.copy(item.token_block * kTokens + block.row * (kTokens / p.multicast), item.begin,
                        item.end);
     }
     if (threadIdx.x / kLanes == 1) copies.copy(item.row_block, item.begin, item.end);
@@ -160,16 +159,16 @@ class LargeMWarp {
       : weights_(weights),
         first_stage_(kept(static_cast<uint32_t>(tile_descriptor(shared)))),
         full_(kept(full)),
-        releases_(threadIdx.x % kLanes < p.cluster),
+        releases_(threadIdx.x % kLanes < p.multicast),
         empty_(kept(address_in_block(full + Shape::kStages * 8,
-                                     part * p.cluster + threadIdx.x % kLanes % p.cluster))) {}
+                                     part * p.multicast + threadIdx.x % kLanes % p.multicast))) {}
 
   /// Multiplies tiles begin to end - 1 of the inputs. Every warp of the blocks that share tokens
   /// arrives at the barriers of them all when it has read a tile of activations.
   __device__ void multiply(int begin, int end) {
     int before = -1;  // stage whose products may still be under way
-    for (int tile = begin; tile < end; tile += kLargeMBatch) {
-      const int tiles = min(kLargeMBatch, end - tile);
+    for (int tile = begin; tile < end; tile += kWeightBatch) {
+      const int tiles = min(kWeightBatch, end - tile);
       weights_.begin_batch(tile);
 #pragma unroll 1
       for (int i = 0; i < tiles; ++i) {
@@ -264,7 +263,7 @@ __device__ void init_barriers(const LargeMPartition& p, uint32_t full, const Wei
   constexpr int kStages = LargeMShape<kTokens>::kStages;
   for (int i = 0; i < kStages; ++i) {
     init_barrier(full + i * 8, 1);
-    init_barrier(full + (kStages + i) * 8, 8 * p.cluster);
+    init_barrier(full + (kStages + i) * 8, 8 * p.multicast);
   }
   for (int i = 0; i < ring.slots; ++i) {
     init_barrier(ring.full + i * 8, 1);
@@ -274,7 +273,7 @@ __device__ void init_barriers(const LargeMPartition& p, uint32_t full, const Wei
 }
 
 template <class Number, class Decoder, int kGroups, int kTokens>
-__global__ void __launch_bounds__(kLargeMThreads, LargeMShape<kTokens>::kBlocks)
+__global__ void __launch_bounds__(kLargeMThreads, LargeMShape<kTokens>::kCtasPerMultiprocessor)
     large_m_kernel(const __grid_constant__ LinearArguments a,
                    const __grid_constant__ LargeMPartition p,
                    const __grid_constant__ CUtensorMap x) {
@@ -284,28 +283,28 @@ __global__ void __launch_bounds__(kLargeMThreads, LargeMShape<kTokens>::kBlocks)
   uint8_t* const shared = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
   const WeightArguments& w = a.weights;
   const LargeMShared at = large_m_shared<kTokens>(
-      table_bytes<Decoder>(), large_m_sizes<Decoder, kGroups>(w).stream, p.slots);
+      table_bytes<Decoder>(), large_m_sizes<Decoder, kGroups>(w).stream, p.weight_slots);
   const uint32_t full = shared_address(shared + at.barriers);
   const uint32_t full_weights = full + 2 * Shape::kStages * 8;
-  const WeightRing ring = {full_weights, full_weights + kMostLargeMSlots * 8, p.slots};
+  const WeightRing ring = {full_weights, full_weights + kMostWeightSlots * 8, p.weight_slots};
 
   let_next_kernel_start();
   if (threadIdx.x == 0) init_barriers<kTokens>(p, full, ring);
   fill_scale_values(reinterpret_cast<float*>(shared + at.scale_values), w.scale);
   const Table table = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared + at.table));
   __syncthreads();
-  if (p.cluster > 1) wait_for_cluster();
+  if (p.multicast > 1) wait_for_cluster();
 
   if (threadIdx.x < 128) {
-    give_registers<Shape::kBlocks == 2 ? 32 : 40>();
+    give_registers<Shape::kCtasPerMultiprocessor == 2 ? 32 : 40>();
     copy_tiles<Decoder, kGroups, kTokens>(w, p, x, shared_address(shared),
                                           shared_address(shared + at.weights), full, ring);
     __syncwarp();
   } else {
-    take_registers<Shape::kBlocks == 2 ? 104 : 232>();
+    take_registers<Shape::kCtasPerMultiprocessor == 2 ? 104 : 232>();
     multiply_tiles<Number, Decoder, kGroups, kTokens>(a, p, at, shared, table, full, ring);
   }
-  if (p.cluster > 1) wait_for_cluster();  // nobody leaves while others write into its memory
+  if (p.multicast > 1) wait_for_cluster();  // nobody leaves while others write into its memory
 #endif
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// How large_m divides the work, and what lies where in shared memory. Host and device compute the
-// same.
+// large_m: how the work is divided, and where things are in shared memory. Host and device compute
+// the same.
 
 #include <cstdint>
 
@@ -8,51 +8,54 @@
 
 namespace subbyte::cuda {
 
-/// How large_m/kernel.cuh divides the work. A cluster of the GPU has cluster * splits blocks, at
-/// most 8: block part * cluster + row.
+inline constexpr int kLargeMThreads = 384;
+/// Outputs of a CTA.
+inline constexpr int kLargeMRows = 128;
+
+/// K tiles whose weights are copied together.
+inline constexpr int kWeightBatch = 4;
+/// Such batches in shared memory.
+inline constexpr int kMostWeightSlots = 4;
+inline constexpr int kLeastWeightSlots = 2;
+
+/// Floats from one token to the next of the 64 outputs of a warpgroup in the staged results.
+inline constexpr int kStagedStride = 64 + 4;
+
+/// A cluster has multicast * splits CTAs: CTA part * multicast + row. Output tiles are kLargeMRows
+/// outputs (n) by the kernel's tokens (m).
 struct LargeMPartition {
-  int32_t cluster;     // blocks, 1 or 2, that share tokens
-  int32_t splits;      // blocks, each with its part of the inputs, that share outputs: 1, 2 or 4
-  int32_t whole;       // times that a cluster first takes `splits` tiles, which are not split
-  int32_t row_blocks;  // a multiple of `cluster`
-  int32_t token_blocks;
-  int32_t group;  // token blocks that are neighbours in time, to share what is in L2
-  Parts tiles;    // by splits, none of them empty
-  int32_t slots;  // of weights in shared memory
+  int32_t multicast;   // CTAs, 1 or 2, that share tokens
+  int32_t splits;      // split-K: CTAs that share outputs, each with its part of K: 1, 2 or 4
+  int32_t full_waves;  // waves of whole output tiles, `splits` of each cluster, before those
+                       // that are split
+  int32_t tiles_n;     // a multiple of `multicast`
+  int32_t tiles_m;
+  int32_t swizzle_width;  // tiles along m that run together, to share what is in L2
+  Parts k_tiles;          // by splits, none of them empty
+  int32_t weight_slots;   // batches of weights in shared memory
 };
 
-/// Weights are copied that many tiles at a time.
-inline constexpr int kLargeMBatch = 4;
-/// Batches that are in shared memory at a time.
-inline constexpr int kMostLargeMSlots = 4;
-inline constexpr int kLeastLargeMSlots = 2;
-
-/// A batch of one strip (large_m/weights.cuh): codes, scales and zero points as they are in memory.
+/// A batch of one strip (weights.cuh): codes, scales and zero points as they are in memory.
 SUBBYTE_DEVICE constexpr int large_m_stream_bytes(int bits, int groups, int scale_size,
                                                   int zero_size) {
-  return kLargeMBatch * (tile_bytes(bits) + groups * kStripRows * (scale_size + zero_size));
+  return kWeightBatch * (tile_bytes(bits) + groups * kStripRows * (scale_size + zero_size));
 }
-
-/// Outputs of a block, floats from one token to the next of the 64 of a warpgroup where results are
-/// staged.
-inline constexpr int kLargeMRows = 128;
-inline constexpr int kLargeMStagedStride = 64 + 4;
 
 template <int kTokens>
 struct LargeMShape {
   static constexpr int kTileBytes = kTokens * kTileCols * 2;
-  static constexpr int kBlocks = kTokens == 64 ? 2 : 1;  // that a multiprocessor is to have
+  static constexpr int kCtasPerMultiprocessor = kTokens == 64 ? 2 : 1;  // wanted
   static constexpr int kStages = kTokens == 64 ? 5 : kTokens == 128 ? 8 : 4;
   static constexpr int kRingBytes = kStages * kTileBytes;
   static constexpr int kStagedTokens = kTokens == 64 ? 16 : 32;
-  static constexpr int kStagedBytes = 2 * kStagedTokens * kLargeMStagedStride * 4;
-  // Blocks that share outputs put their sums where the ring was.
-  static_assert(kLargeMRows * kTokens * 4 <= kRingBytes);
+  static constexpr int kStagedBytes = 2 * kStagedTokens * kStagedStride * 4;
+  static_assert(kLargeMRows * kTokens * 4 <= kRingBytes,
+                "CTAs that share outputs put their partials where the ring of activations was");
 };
 
-/// Offsets in bytes, after alignment to 1024. The ring of activations is before all.
+/// Offsets in bytes, after alignment to 1024. The ring of activations comes first.
 struct LargeMShared {
-  int barriers;  // full and empty of the ring's stages, then of the slots of weights
+  int barriers;  // mbarriers, full and empty: of the ring's stages, then of the slots of weights
   int staged;
   int table;
   int scale_values;
@@ -66,7 +69,7 @@ SUBBYTE_DEVICE constexpr LargeMShared large_m_shared(int table, int stream, int 
   using Shape = LargeMShape<kTokens>;
   LargeMShared s = {};
   s.barriers = Shape::kRingBytes;
-  s.staged = s.barriers + (Shape::kStages + kMostLargeMSlots) * 16;
+  s.staged = s.barriers + (Shape::kStages + kMostWeightSlots) * 16;
   s.table = s.staged + Shape::kStagedBytes;
   s.scale_values = s.table + table;
   s.weights = s.scale_values + kScaleValuesBytes;

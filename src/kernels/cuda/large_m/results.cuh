@@ -85,7 +85,7 @@ class Exchange {
 #pragma unroll
     for (int part = 0; part < kMostSplits; ++part) {
       if (part >= p_.splits) break;
-      const int rank = part * p_.cluster + row_;
+      const int rank = part * p_.multicast + row_;
       load_from_block(to.of_part[part], at_ + 2 * i * kSlice, rank);
       load_from_block(to.of_part[part] + 4, at_ + (2 * i + 1) * kSlice, rank);
     }
@@ -138,7 +138,7 @@ __device__ __noinline__ void finish_staged(const LinearArguments& a, const float
     if (token0 + token >= a.m || first_strip + strip >= a.weights.strips) continue;
     float values[kStripRows];
     const float4* from =
-        reinterpret_cast<const float4*>(staged + token * kLargeMStagedStride + strip * kStripRows);
+        reinterpret_cast<const float4*>(staged + token * kStagedStride + strip * kStripRows);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const float4 v = from[j];
@@ -159,7 +159,7 @@ class Results {
 
   /// `staged`: of all warpgroups; `group`: which this is.
   __device__ Results(const LinearArguments& a, float* staged, int group)
-      : a_(a), staged_(staged + group * Shape::kStagedTokens * kLargeMStagedStride) {}
+      : a_(a), staged_(staged + group * Shape::kStagedTokens * kStagedStride) {}
 
   /// Of the tile whose first strip of this warpgroup and first token these are.
   template <class Number>
@@ -223,7 +223,7 @@ class Results {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int token = first_token + i / 4 * 8 + lane % 4 * 2 + i % 2;
-      staged_[token * kLargeMStagedStride + row + i % 4 / 2 * 8] = sums[i];
+      staged_[token * kStagedStride + row + i % 4 / 2 * 8] = sums[i];
     }
   }
 

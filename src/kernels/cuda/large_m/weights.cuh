@@ -2,7 +2,7 @@
 // The weights of large_m/kernel.cuh on their way from device memory to the registers of the tensor
 // cores.
 //
-// One warp copies them to shared memory, kLargeMBatch tiles at a time of all strips that the block
+// One warp copies them to shared memory, kWeightBatch tiles at a time of all strips that the block
 // multiplies, with their scales and zero points as they are: one lane for each strip, one bulk copy
 // for each kind of bytes. `slots` of such batches are a ring.
 //
@@ -115,8 +115,8 @@ class WeightCopies {
     // Strips beyond the matrix repeat its last one; nobody stores them.
     const uint32_t strip = min(row_block * kStreams + lane_ % kStreams, w_.strips - 1);
 #pragma unroll 1
-    for (int tile = begin; tile < end; tile += kLargeMBatch, ring_.next()) {
-      const int tiles = min(kLargeMBatch, end - tile);
+    for (int tile = begin; tile < end; tile += kWeightBatch, ring_.next()) {
+      const int tiles = min(kWeightBatch, end - tile);
       const int first = block_of<kGroups>(w_, tile);
       const int values = (block_of<kGroups>(w_, tile + tiles - 1) + 1 - first) * kBlock;
       wait_barrier(ring_.empty + ring_.slot * 8, ring_.phase ^ 1);
@@ -139,12 +139,12 @@ class WeightCopies {
                              int first, int values) const {
     const uint32_t full = ring_.full + ring_.slot * 8;
     const uint32_t to = to_ + (ring_.slot * kStreams + lane_) * size.stream;
-    const uint32_t to_scales = to + kLargeMBatch * kTile;
+    const uint32_t to_scales = to + kWeightBatch * kTile;
     const uint64_t from = uint64_t{strip * w_.blocks + first} * kBlock;
     copy_bulk(to, w_.codes + uint64_t{strip * w_.tiles + tile} * kTile, tiles * kTile, full);
     copy_bulk(to_scales, w_.scales + from * size.scale, values * size.scale, full);
     if (size.zero == 0) return;
-    copy_bulk(to_scales + kLargeMBatch * kBlock * size.scale, w_.zeros + from * size.zero,
+    copy_bulk(to_scales + kWeightBatch * kBlock * size.scale, w_.zeros + from * size.zero,
               values * size.zero, full);
   }
 
@@ -188,7 +188,7 @@ class LargeMWeights {
     wait_barrier(ring_.full + ring_.slot * 8, ring_.phase);
     batch_ = first_ + ring_.slot * 8 * stream_;
     codes_ = kept(batch_ + lane_ * (kFirst * 4));
-    const uint32_t mine = lane_ % kLargeMBatch;
+    const uint32_t mine = lane_ % kWeightBatch;
     const uint32_t block =
         kGroups > 1 ? mine : block_of<kGroups>(w_, tile + mine) - block_of<kGroups>(w_, tile);
     const uint32_t at = (block * (kBlock / 2) + lane_ / 4 * kGroups) * 2;
@@ -224,7 +224,7 @@ class LargeMWeights {
 
   /// Of group `group` of tile `tile` of the batch.
   __device__ Group group(int tile, int group) const {
-    const int from = lane_ / kLargeMBatch * kLargeMBatch + tile;
+    const int from = lane_ / kWeightBatch * kWeightBatch + tile;
     Group now = {__shfl_sync(~0u, scales_[group], from), 0, 0};
     if constexpr (Decoder::kHasZeros) {
       now.zeros = __shfl_sync(~0u, zeros_[group], from);
@@ -265,7 +265,7 @@ class LargeMWeights {
 
   /// Scales of the batch.
   __device__ uint32_t raw_scales() const {
-    return batch_ + kLargeMBatch * tile_bytes(kWords);
+    return batch_ + kWeightBatch * tile_bytes(kWords);
   }
 
   /// From value `at`, of row lane / 4.
@@ -280,7 +280,7 @@ class LargeMWeights {
   }
 
   __device__ void prepare_zeros(uint32_t at) {
-    const uint32_t from = raw_scales() + kLargeMBatch * kBlock * w_.scale.bytes;
+    const uint32_t from = raw_scales() + kWeightBatch * kBlock * w_.scale.bytes;
     const bool has_offsets = w_.zero_kind != ZeroKind::kInteger;
     const uint32_t constant = w_.zero;
 #pragma unroll

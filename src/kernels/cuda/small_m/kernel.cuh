@@ -43,9 +43,9 @@ struct SmallMWork {
 __device__ __forceinline__ SmallMWork small_m_work(const SmallMPartition& p) {
   const int cluster = blockIdx.x >> p.splits_log2;
   const int rank = blockIdx.x & (p.splits - 1);
-  const int group = p.token_blocks == 1 ? cluster : cluster / p.token_blocks;
+  const int group = p.token_tiles == 1 ? cluster : cluster / p.token_tiles;
   return {p.strips.begin(group), p.strips.size(group), p.pairs.begin(rank), p.pairs.size(rank),
-          cluster - group * p.token_blocks};
+          cluster - group * p.token_tiles};
 }
 
 /// The pairs of all strips in a chunk of inputs, strip after strip, and the parts of the warps.
@@ -136,7 +136,7 @@ __device__ void end_cluster(const LinearArguments& a, const SmallMPartition& p,
     const int row = i % 8;
     const int token = i / 8 % tokens;
     const int strip = i / 8 / tokens;
-    const float* at = partial + (strip * x_rows + token) * kSumStride + row;
+    const float* at = partial + (strip * x_rows + token) * kPartialStride + row;
     float low = 0;
     float high = 0;
     for (int r = 0; r < p.splits; ++r) {
@@ -199,13 +199,15 @@ class SmallMBlock {
   __device__ int warp() const { return warp_; }
   static __device__ int lane() { return threadIdx.x % kLanes; }
   __device__ float* head(int warp) const {
-    return reinterpret_cast<float*>(shared_ + p_.shared.pieces) + warp * x_rows_ * kSumStride;
+    return reinterpret_cast<float*>(shared_ + p_.shared.warp_partials) +
+           warp * x_rows_ * kPartialStride;
   }
   __device__ float* tail(int warp) const { return head(kWarps + warp); }
   /// One pass over a strip does not finish it: the block keeps the sums of all its strips.
   __device__ bool is_partial() const { return p_.splits > 1 || p_.chunks > 1; }
   __device__ float* partial(int strip) const {
-    return reinterpret_cast<float*>(shared_ + p_.shared.partial) + strip * x_rows_ * kSumStride;
+    return reinterpret_cast<float*>(shared_ + p_.shared.cta_partials) +
+           strip * x_rows_ * kPartialStride;
   }
 
   /// Asks for the first weights.
@@ -263,7 +265,7 @@ class SmallMBlock {
   }
 
   __device__ uint32_t x_barrier() const {
-    return shared_address(shared_ + p_.shared.barrier);
+    return shared_address(shared_ + p_.shared.x_barrier);
   }
   __device__ uint32_t x_at() const {
     return shared_address(shared_ + p_.shared.x);
@@ -359,7 +361,7 @@ class SmallMBlock {
     SmallMRun run;
     run.begin(chunk_, warp());
     const uint32_t x_sums = shared_address(shared_ + p_.shared.x_sums) + lane() % 4 * 8;
-    const int sums_bytes = p_.sums_of_pair * kTokens * 4;
+    const int sums_bytes = p_.pair_input_sums * kTokens * 4;
     for (; run.count > 0; run.next(chunk_.pairs)) {
       uint32_t x[kTokens8];
 #pragma unroll
@@ -395,7 +397,7 @@ class SmallMBlock {
     if (is_head || to_partial || run.count < chunk_.pairs) return;
     __syncwarp();
     for (int i = lane(); i < tokens_ * 8; i += kLanes) {
-      const float* from = sums + (i >> 3) * kSumStride + (i & 7);
+      const float* from = sums + (i >> 3) * kPartialStride + (i & 7);
       finish<Number>(a_, work_.first_strip + run.strip, i & 7, token0_ + (i >> 3), from[0],
                      from[8]);
     }
@@ -409,7 +411,7 @@ class SmallMBlock {
       const int last = owner((strip + 1) * chunk_.pairs - 1);
       if (first == last) continue;  // it is whole
       for (int i = lane(); i < tokens_ * 8; i += kLanes) {
-        const int at = (i >> 3) * kSumStride + (i & 7);
+        const int at = (i >> 3) * kPartialStride + (i & 7);
         float* const sums = (is_partial() ? partial(strip) : tail(first)) + at;
         float low = sums[0];
         float high = sums[8];

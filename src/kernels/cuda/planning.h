@@ -1,12 +1,20 @@
 #pragma once
-// What the plans of several kernels ask of a format.
+// What the plans of all kernels are made from.
 
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cuda/cost_model.h"
+#include "kernels/cuda/plan.h"
 #include "kernels/gpu/packed_weights.h"
 
 namespace subbyte::cuda {
+
+struct Planning {
+  const Problem& problem;
+  const Device& device;
+  const CostModel& cost;
+};
 
 inline int64_t divide_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -21,7 +29,7 @@ inline double bytes_of_tile(const PackedFormat& f) {
   return tile_bytes(f.bits) + scale_bytes_of_tile(f);
 }
 
-/// Shared memory of a table in front of everything else.
+/// Shared memory of the table of a codebook, which comes before everything else.
 inline int table_of(const PackedFormat& f) {
   return f.decoder == DecoderKind::kCodebook && f.bits < 5 ? (1 << (2 * f.bits)) * kLanes * 4 : 0;
 }

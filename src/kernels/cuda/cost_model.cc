@@ -1,0 +1,71 @@
+#include "kernels/cuda/cost_model.h"
+
+namespace subbyte::cuda {
+namespace {
+
+constexpr MeasuredGpu kH200 = {
+    .name = "H200",
+    .compute_capability = 90,
+    .multiprocessors = 132,
+    .clock_hz = 1.755e9,
+    .cost =
+        {
+            .gemv = {.fixed = 3.1e-6,
+                     .over_reading = 1.14,
+                     .segment_change = 0.8e-6,
+                     .segment_change_per_token = 0.3e-6,
+                     .batch = 0.6e-6,
+                     .several_tokens = 0.4e-6,
+                     .input_rate = 40e9},
+            .small_m = {.launch = 1.5e-6,
+                        .cluster_end = 1.6e-6,
+                        .memory_latency = 1.0e-6,
+                        .pair_instructions = {110, 160, 900},
+                        .run_instructions = 100,
+                        .warp_instructions = 500,
+                        .chunk = 1.0e-6,
+                        .issue_rate = 0.62,
+                        .overhead = 1.33,
+                        .other_depth = 0.4e-6},
+            .large_m = {.k_tile = {0.36e-6, 0.46e-6, 0.755e-6},
+                        .k_tile_two_ctas = 0.565e-6,
+                        .l2_rate = 6.0e12,
+                        .not_hidden = 0.05,
+                        .launch = 4.0e-6,
+                        .tile_end = 1.5e-6,
+                        .exchange_per_token = 2.2e-6 / 128,
+                        .cluster_doubling = 0.3e-6},
+        },
+};
+
+/// One for each GPU that was measured.
+constexpr const MeasuredGpu* kMeasured[] = {&kH200};
+
+CostModel scaled(const MeasuredGpu& from, const Device& to) {
+  const double faster = to.clock_hz / from.clock_hz;
+  CostModel cost = from.cost;
+  cost.gemv.input_rate *= faster;
+  for (double& seconds : cost.large_m.k_tile) seconds /= faster;
+  cost.large_m.k_tile_two_ctas /= faster;
+  cost.large_m.exchange_per_token /= faster;
+  cost.large_m.l2_rate *= faster * to.multiprocessors / from.multiprocessors;
+  return cost;
+}
+
+}  // namespace
+
+const MeasuredGpu& reference_gpu() {
+  return kH200;
+}
+
+CostModel cost_model(const Device& device) {
+  for (const MeasuredGpu* gpu : kMeasured) {
+    if (gpu->compute_capability == device.compute_capability &&
+        gpu->multiprocessors == device.multiprocessors) {
+      return gpu->cost;
+    }
+  }
+  return scaled(reference_gpu(), device);
+}
+
+}  // namespace subbyte::cuda

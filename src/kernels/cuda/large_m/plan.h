@@ -1,0 +1,17 @@
+#pragma once
+// The plans of large_m64, large_m128 and large_m256.
+
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/planning.h"
+
+namespace subbyte::cuda {
+
+/// Appends the plans of kernel `kind` that fit, if the device has wgmma.
+void add_large_m_plans(std::vector<Plan>& plans, const Planning& planning, KernelKind kind);
+
+/// "48 x 1 tiles, multicast to 1, split-K 2 after 1 full waves".
+std::string describe_large_m(const Plan& plan);
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,199 @@
+// What is chosen for the matrices of the benchmark on an H200, so that no change of the plans or of
+// the cost model goes unseen. A cell is a number of tokens (kTokenCounts):
+//
+//   g3       gemv, 3 strips at a time
+//   s16/2/4  small_m16, clusters of 2, 4 pairs in flight
+//   l64/1/2+5  large_m64, multicast to 1, split-K 2 after 5 full waves
+//
+// The last column is the sum of the times that the cost model expects, in microseconds.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/plan.h"
+
+namespace subbyte::cuda {
+namespace {
+
+constexpr Device kH200 = {90, 132, 227 * 1024, 1.755e9, 4.5e12};
+constexpr int64_t kTokenCounts[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096};
+
+struct Row {
+  int64_t cols;
+  int64_t rows;
+  const char* format;
+  const char* plans;
+};
+
+WeightFormat format_named(const std::string& name) {
+  using enum Format;
+  if (name == "int4") return {kU4, kF16, Zero::kU8, 128};
+  if (name == "int8") return {kI8, kF16, Zero::kNone, 128};
+  if (name == "mxfp4") return {kE2M1, kE8M0, Zero::kNone, 32};
+  if (name == "nvfp4") return {kE2M1, kE4M3, Zero::kNone, 16};
+  if (name == "nf4") return {kNF4, kF32, Zero::kNone, 64};
+  return {kNFL3, kE4M4, Zero::kNone, 32};
+}
+
+/// The packed form of a matrix that is not there, of one row of zeros: plans need no more.
+PackedFormat format_of(const WeightFormat& format, int64_t rows, int64_t cols) {
+  MatrixView view;
+  view.format = format;
+  view.rows = 1;
+  view.cols = cols;
+  const std::vector<std::byte> zeros(view.row_bytes() + view.groups() * 4);
+  const std::span<const std::byte> bytes(zeros);
+  view.codes = bytes.first(view.row_bytes());
+  view.scales = bytes.first(view.groups() * info(format.scale).bits / 8);
+  view.zeros = bytes.first(view.groups() * zero_bytes(format.zero));
+  PackedFormat packed = *packed_format(view);
+  packed.rows = rows;
+  packed.strips = (rows + kStripRows - 1) / kStripRows;
+  return packed;
+}
+
+std::string short_name(const Plan& plan) {
+  const auto join = [](int a, int b) { return std::to_string(a) + "/" + std::to_string(b); };
+  const std::string tokens = std::to_string(tokens_of(plan.kernel));
+  if (plan.kernel == KernelKind::kGemv) return "g" + std::to_string(plan.gemv.batch);
+  if (plan.kernel < KernelKind::kLargeM64) {
+    return "s" + tokens + "/" + join(plan.small_m.splits, plan.small_m.depth);
+  }
+  const LargeMPartition& p = plan.large_m;
+  const std::string waves = p.full_waves > 0 ? "+" + std::to_string(p.full_waves) : "";
+  return "l" + tokens + "/" + join(p.multicast, p.splits) + waves;
+}
+
+std::string plans_of(const Row& row) {
+  Problem problem = {format_of(format_named(row.format), row.rows, row.cols)};
+  std::string text;
+  double microseconds = 0;
+  for (const int64_t m : kTokenCounts) {
+    problem.m = m;
+    const auto plan = plan_linear(problem, kH200);
+    if (!plan) return plan.error().message;
+    text += short_name(*plan) + " ";
+    microseconds += plan->microseconds;
+  }
+  return text + std::to_string(std::llround(microseconds * 100));
+}
+
+// clang-format off
+constexpr Row kGolden[] = {
+    {4096, 6144, "int4",
+     "g3 g3 g3 g3 s8/1/4 l64/1/4 l64/1/4 l128/1/2 l256/2/2 l256/2/1 l256/1/2+66 l256/2/1 59493"},
+    {4096, 6144, "int8",
+     "s8/1/4 s8/1/4 s8/1/4 s8/1/4 s16/2/4 l64/1/2 l64/1/2 l128/1/2 l256/2/2 l256/2/1 "
+     "l128/2/1 l256/2/1 62023"},
+    {4096, 6144, "mxfp4",
+     "g3 g3 g3 g3 s8/1/2 l64/1/4 l64/1/4 l128/1/2 l256/2/2 l256/2/1 l256/1/2+66 l256/2/1 59531"},
+    {4096, 6144, "nvfp4",
+     "g3 g3 g3 g3 s8/1/2 l64/1/4 l64/1/4 l128/1/2 l256/2/2 l256/2/1 l256/1/2+66 l256/2/1 59682"},
+    {4096, 6144, "nf4",
+     "g3 g3 g3 g2 s8/1/2 s16/2/2 l64/1/2 l128/1/2 l256/2/2 l256/2/1 l256/1/2+66 l256/2/1 60131"},
+    {4096, 6144, "kbit3",
+     "g3 g3 g3 g3 g3 l64/1/4 l64/1/4 l128/1/2 l256/2/2 l256/2/1 l256/1/2+66 l256/2/1 58834"},
+    {4096, 4096, "int4",
+     "g2 g2 g2 g2 s8/1/4 s16/2/4 l64/1/4 l64/1/2 l128/1/2 l128/2/1 l256/2/1 l256/2/1 41063"},
+    {4096, 4096, "int8",
+     "s8/1/4 s8/1/4 s8/1/4 s8/1/4 s16/2/4 s16/2/2 l64/1/2 l64/1/2 l128/1/2 l128/2/1 "
+     "l256/2/1 l256/2/1 42473"},
+    {4096, 4096, "mxfp4",
+     "g2 g2 g2 g2 s8/1/2 s16/1/2 l64/1/4 l64/1/2 l128/1/2 l128/2/1 l256/2/1 l256/2/1 41052"},
+    {4096, 4096, "nvfp4",
+     "g2 g2 g2 g2 s8/1/2 s16/1/2 l64/1/4 l64/1/2 l128/1/2 l128/2/1 l256/2/1 l256/2/1 41120"},
+    {4096, 4096, "nf4",
+     "g2 g2 g2 g2 s8/1/2 s16/2/2 l64/1/2 l64/1/2 l128/1/2 l128/2/1 l256/2/1 l256/2/1 41366"},
+    {4096, 4096, "kbit3",
+     "g2 g2 g2 g2 g2 s16/1/2 l64/1/4 l64/1/2 l128/1/2 l128/2/1 l256/2/1 l256/2/1 40732"},
+    {4096, 24576, "int4",
+     "g12 g12 g12 s8/1/4 s16/1/2 l64/1/2+66 l64/1/2+66 l128/1/2+66 l256/1/2+66 l256/2/1 "
+     "l256/2/1 l256/2/1 202477"},
+    {4096, 24576, "int8",
+     "g12 g4 s8/1/4 s8/1/4 s16/2/2 l64/1/2+66 l64/1/2+66 l128/1/2+66 l128/2/1 l256/2/1 "
+     "l256/2/1 l256/2/1 213570"},
+    {4096, 24576, "mxfp4",
+     "g12 g12 g12 g5 s16/1/2 l64/1/2+66 l64/1/2+66 l128/1/2+66 l256/1/2+66 l256/2/1 "
+     "l256/2/1 l256/2/1 202572"},
+    {4096, 24576, "nvfp4",
+     "g12 g12 g12 g5 s16/1/2 l64/1/2+66 l64/1/2+66 l128/1/2+66 l256/1/2+66 l256/2/1 "
+     "l256/2/1 l256/2/1 203039"},
+    {4096, 24576, "nf4",
+     "g12 g12 g10 s8/1/4 s16/2/2 l64/1/2+66 l64/1/2+66 l128/1/2+66 l256/1/2+66 l256/2/1 "
+     "l256/2/1 l256/2/1 204972"},
+    {4096, 24576, "kbit3",
+     "g12 g12 g12 g7 s16/1/2 l64/1/2+66 l64/1/2+66 l128/1/2+66 l256/1/2+66 l256/2/1 "
+     "l256/2/1 l256/2/1 200711"},
+    {12288, 4096, "int4",
+     "g2 s8/1/4 s8/1/4 s8/2/4 s8/2/4 s16/2/4 l64/1/4 l64/1/2 l128/1/2 l256/1/2 l256/2/1 "
+     "l256/2/1 109449"},
+    {12288, 4096, "int8",
+     "s8/1/4 s8/1/4 s8/1/2 s8/2/2 s16/2/2 s16/2/2 l64/1/2 l64/1/2 l128/1/2 l128/2/1 "
+     "l256/2/1 l256/2/1 115953"},
+    {12288, 4096, "mxfp4",
+     "g2 s8/1/2 s8/1/2 s8/2/2 s8/2/4 s16/2/2 l64/1/4 l64/1/2 l128/1/2 l256/1/2 l256/2/1 "
+     "l256/2/1 109542"},
+    {12288, 4096, "nvfp4",
+     "s8/1/2 s8/1/2 s8/1/2 s8/2/2 s16/2/2 s16/2/2 l64/1/4 l64/1/2 l128/1/2 l256/1/2 "
+     "l256/2/1 l256/2/1 109691"},
+    {12288, 4096, "nf4",
+     "s8/1/2 s8/1/2 s8/1/2 s8/2/2 s16/2/2 s16/2/2 l64/1/2 l64/1/2 l128/1/2 l256/1/2 "
+     "l256/2/1 l256/2/1 110405"},
+    {12288, 4096, "kbit3",
+     "g2 g2 g2 s8/2/2 s8/2/4 s16/2/2 l64/1/4 l64/1/2 l128/1/2 l256/1/2 l256/2/1 l256/2/1 108715"},
+    {8192, 8192, "int4",
+     "g4 g4 g4 s8/1/4 s16/2/2 l64/1/2 l64/1/2 l128/1/2 l256/1/2 l256/2/1 l256/2/1 l256/2/1 137043"},
+    {8192, 8192, "int8",
+     "g4 s8/1/4 s8/1/4 s8/2/4 s16/2/2 l64/1/2 l64/1/2 l128/1/2 l128/2/1 l256/2/1 l256/2/1 "
+     "l256/2/1 142850"},
+    {8192, 8192, "mxfp4",
+     "g4 g4 g4 s8/1/2 s16/2/2 l64/1/2 l64/1/2 l128/1/2 l256/1/2 l256/2/1 l256/2/1 l256/2/1 137064"},
+    {8192, 8192, "nvfp4",
+     "g4 s8/1/2 g4 s8/1/2 s16/2/2 l64/1/2 l64/1/2 l128/1/2 l256/1/2 l256/2/1 l256/2/1 "
+     "l256/2/1 137328"},
+    {8192, 8192, "nf4",
+     "g4 s8/1/2 s8/1/2 s8/1/2 s16/2/2 l64/1/2 l64/1/2 l128/1/2 l256/1/2 l256/2/1 l256/2/1 "
+     "l256/2/1 137539"},
+    {8192, 8192, "kbit3",
+     "g4 g4 g4 s8/1/2 s16/2/2 l64/1/2 l64/1/2 l128/1/2 l256/1/2 l256/2/1 l256/2/1 l256/2/1 136088"},
+    {2880, 5760, "int4",
+     "g3 g3 g3 g3 g3 l64/1/4 l64/1/4 l128/1/2 l64/1/2+66 l256/2/1 l256/1/2+66 l256/2/1 44167"},
+    {2880, 5760, "int8",
+     "s8/1/4 s8/1/4 s8/1/4 s8/1/4 s16/1/2 l64/1/2 l64/1/2 l128/1/2 l128/1/1 l256/2/1 "
+     "l128/2/1 l256/2/1 45800"},
+    {2880, 5760, "mxfp4",
+     "g3 g3 g3 g3 g3 l64/1/4 l64/1/4 l128/1/2 l64/1/2+66 l256/2/1 l256/1/2+66 l256/2/1 44201"},
+    {2880, 5760, "nvfp4",
+     "g3 g3 g3 g3 s8/1/2 l64/1/4 l64/1/4 l128/1/2 l64/1/2+66 l256/2/1 l256/1/2+66 l256/2/1 44313"},
+    {2880, 5760, "nf4",
+     "g3 g3 g3 g2 s8/1/2 s16/1/2 l64/1/2 l128/1/2 l128/1/1 l256/2/1 l256/1/2+66 l256/2/1 44600"},
+    {2880, 5760, "kbit3",
+     "g3 g3 g3 g3 g3 l64/1/4 l64/1/4 l128/1/2 l64/1/2+66 l256/2/1 l256/1/2+66 l256/2/1 43657"},
+    {2880, 2880, "int4",
+     "g2 g2 g2 g2 s8/1/4 s8/1/4 l128/1/4 l128/1/4 l128/1/2 l64/1/2+66 l256/2/1 l256/2/1 26826"},
+    {2880, 2880, "int8",
+     "g2 s8/1/4 s8/1/4 s8/1/4 s8/1/4 l64/1/4 l64/1/4 l128/1/4 l128/1/2 l128/1/1 l256/2/1 "
+     "l256/2/1 27302"},
+    {2880, 2880, "mxfp4",
+     "g2 g2 g2 g2 s8/1/2 s8/1/2 l128/1/4 l128/1/4 l128/1/2 l64/1/2+66 l256/2/1 l256/2/1 26837"},
+    {2880, 2880, "nvfp4",
+     "g2 g2 g2 g2 s8/1/2 s8/1/2 l128/1/4 l128/1/4 l128/1/2 l64/1/2+66 l256/2/1 l256/2/1 26883"},
+    {2880, 2880, "nf4",
+     "g2 g2 g2 g2 s8/1/2 s8/1/2 l64/1/4 l128/1/4 l128/1/2 l128/1/1 l256/2/1 l256/2/1 26664"},
+    {2880, 2880, "kbit3",
+     "g2 g2 g2 g2 g2 s8/1/2 l128/1/4 l128/1/4 l128/1/2 l64/1/2+66 l256/2/1 l256/2/1 26633"},
+};
+// clang-format on
+
+TEST(CudaPlanGolden, choices_for_an_h200_are_those_that_were_measured) {
+  for (const Row& row : kGolden) {
+    EXPECT_EQ(plans_of(row), row.plans) << row.format << " " << row.cols << "x" << row.rows;
+  }
+}
+
+}  // namespace
+}  // namespace subbyte::cuda
