@@ -4,7 +4,9 @@
 All code:  at most 500 lines in a file, 100 columns in a line, ASCII, no tabs, no notes
            about work to do.
 C++:       functions of at most 60 lines (from the brace that opens the body to the one that closes
-           it), no '#if 0'.
+           it), no '#if 0'. The main loop of a CUDA kernel may have 150, where that shows a
+           protocol of copies and barriers in one view: its body begins with a comment "Main loop",
+           in a .cuh file, and has a title ("// --- ...") every 40 lines.
 src/:      the library never prints, aborts or exits (tests beside the code may).
 Vectors:   intrinsics only in src/kernels/cpu/<isa>/, which is compiled for that instruction set
            (a test may compare with an instruction).
@@ -27,6 +29,8 @@ from pathlib import Path
 MAX_LINES = 500
 MAX_COLUMNS = 100
 MAX_FUNCTION_LINES = 60
+MAX_MAIN_LOOP_LINES = 150
+MAX_UNTITLED_LINES = 40
 
 FOLDERS = ["src", "app", "bench", "tests", "conformance", "fuzz", "tools", "cmake"]
 DATA_FOLDERS = {"data"}  # what is in tests/data is what others wrote
@@ -51,6 +55,9 @@ ENDS = re.compile(r"(?<![\w.>])(std::|::)?(abort|exit|_exit|_Exit|quick_exit|ter
 INTRINSIC = re.compile(r"\b_mm\d*_\w+|\b__m(128|256|512)[di]?\b|\b_tile_\w+"
                        r"|#\s*include\s*<\w*intrin\.h>")
 ISA_FOLDER = re.compile(r"^src/kernels/cpu/(?!generic/)\w+/")
+
+MAIN_LOOP = re.compile(r"\{[ \t]*\n\s*// Main loop\b")
+TITLE = re.compile(r"^\s*// --- \S")
 
 NAMESPACE = re.compile(r"\bnamespace\b|\bextern\s*$")
 TYPE = re.compile(r"\b(class|struct|union|enum|concept)\b")
@@ -100,6 +107,27 @@ def functions(code: str) -> Iterator[tuple[int, int]]:
         before = "" if char in ";{}" else before + char
 
 
+def check_main_loop(body: list[str], first: int) -> Iterator[tuple[int, str]]:
+    """Lines of a body that is marked as a main loop, the first of which has number `first`."""
+    if len(body) > MAX_MAIN_LOOP_LINES:
+        yield first, f"main loop of {len(body)} lines, more than {MAX_MAIN_LOOP_LINES}"
+    titles = [0, *(i for i, line in enumerate(body) if TITLE.match(line)), len(body)]
+    for begin, end in zip(titles, titles[1:]):
+        if end - begin > MAX_UNTITLED_LINES:
+            yield first + begin, f"{end - begin} lines of a main loop without a title (// --- ...)"
+
+
+def check_function(name: str, lines: list[str], first: int,
+                   last: int) -> Iterator[tuple[int, str]]:
+    body = lines[first - 1:last]
+    if len(body) <= MAX_FUNCTION_LINES:
+        return
+    if name.endswith(".cuh") and MAIN_LOOP.search("\n".join(body[:2])):
+        yield from check_main_loop(body, first)
+    else:
+        yield first, f"function of {len(body)} lines, more than {MAX_FUNCTION_LINES}"
+
+
 def check_lines(lines: list[str]) -> Iterator[tuple[int, str]]:
     if len(lines) > MAX_LINES:
         yield len(lines), f"{len(lines)} lines, more than {MAX_LINES}"
@@ -128,8 +156,7 @@ def check_cpp(name: str, text: str) -> Iterator[tuple[int, str]]:
         if INTRINSIC.search(line) and not is_test and not ISA_FOLDER.match(name):
             yield number, "intrinsics belong into src/kernels/cpu/<isa>/"
     for first, last in functions(code):
-        if last - first + 1 > MAX_FUNCTION_LINES:
-            yield first, f"function of {last - first + 1} lines, more than {MAX_FUNCTION_LINES}"
+        yield from check_function(name, text.splitlines(), first, last)
 
 
 def code_files(root: Path) -> Iterator[Path]:
@@ -155,6 +182,15 @@ def check_tree(root: Path) -> list[str]:
 
 
 LONG_BODY = "int f() {\n" + "  g();\n" * 59 + "}\n"  # 61 lines
+
+
+def main_loop(lines: int, titled: bool = True) -> str:
+    """A body of so many lines that is marked as a main loop."""
+    title = "  // --- wait\n" if titled else "  g();\n"
+    return ("void f() {\n  // Main loop.\n" +
+            "".join(title if i % 30 == 0 else "  g();\n" for i in range(lines - 3)) + "}\n")
+
+
 # Each case: file, content, and the start of the complaint about it; "" for none.
 CASES = [
     ("src/base/a.cc", "int a;\n" * 501, "501: 501 lines"),
@@ -171,6 +207,10 @@ CASES = [
     ("src/base/a.cuh", "__global__ void\n" + LONG_BODY, "2: function of 61 lines"),
     ("src/base/a.cu", "void f() { printf(a); }\n", "1: the library does not print"),
     ("src/base/a.cc", "struct A {\n A() : b_{0} {}\n" + LONG_BODY + "};\n", "3: function of 61"),
+    ("src/base/a.cuh", main_loop(150), ""),
+    ("src/base/a.cuh", main_loop(151), "1: main loop of 151 lines"),
+    ("src/base/a.cuh", main_loop(61, titled=False), "1: 61 lines of a main loop without a title"),
+    ("src/base/a.cc", main_loop(61), "1: function of 61 lines"),
     ("src/base/a.cc", "namespace n {\n" + LONG_BODY.replace("  g();\n", "", 1) + "}\n", ""),
     ("src/base/a.cc", 'const char* a = "std::cout {"; // printf(\nint b = 1\'000;\n', ""),
     ("src/base/a_test.cc", "void f() { std::abort(); }\n", ""),

@@ -1,5 +1,5 @@
 #pragma once
-// What things cost on a GPU: the constants of the plans' cost model, one table for each measured GPU.
+// What things cost on a GPU: the constants of the plans' cost model, a table for each measured GPU.
 // docs/kernels/cuda.md says how they were found.
 
 #include <string_view>

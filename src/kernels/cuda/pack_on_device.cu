@@ -97,12 +97,12 @@ __device__ void load_rows(uint8_t* to, const PackArguments& a, uint32_t strip, i
     if (row < 0 || begin + at >= a.row_bytes) {
       *reinterpret_cast<Piece*>(piece) = Piece{};
     } else if constexpr (kSize == 16) {
-      copy_async<16>(shared_address(piece), a.codes + row + begin + at);
+      cp_async<16>(shared_address(piece), a.codes + row + begin + at);
     } else {
       *piece = a.codes[row + begin + at];
     }
   }
-  commit_copies();
+  cp_async_commit();
 }
 
 /// What follows the last code of a row in its byte is anything: it becomes zero. A lane a row.
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(kThreads) pack(const __grid_constant__ PackArg
     put(a.zeros, i, scale);
     put(a.gather, i, i < a.cols ? i : -1);
   }
-  wait_copies<0>();
+  cp_async_wait<0>();
   __syncwarp();
   if (lane < kStripRows) clear_after_last(rows + lane * kStride, a, kBits, begin, kRowBytes);
   __syncwarp();

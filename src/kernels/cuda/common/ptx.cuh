@@ -1,5 +1,8 @@
 #pragma once
-// The instructions of the tensor cores and of the copy engines, by name.
+// PTX instructions by their names in the manual: tensor cores (mma, ldmatrix, wgmma), copies to
+// shared memory (cp.async, cp.async.bulk, TMA), mbarriers, clusters, programmatic dependent launch.
+// What needs sm_90 is empty below it, so that one text compiles for all; the host does not choose
+// it.
 
 #include <cuda.h>
 
@@ -11,6 +14,14 @@ namespace subbyte::cuda {
 
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+/// The same 32-bit value, which the compiler keeps in a register instead of computing it again at
+/// each use.
+template <class T>
+__device__ __forceinline__ T keep_in_register(T value) {
+  asm volatile("" : "+r"(value));
+  return value;
 }
 
 /// d += a b; a: 16 x 16 weights, b: 16 inputs x 8 tokens.
@@ -31,7 +42,7 @@ __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint3
 }
 
 /// Four matrices of 8 x 8 16-bit numbers; lane l supplies the address of row l % 8 of matrix l / 8.
-__device__ __forceinline__ void load_matrices(uint32_t (&d)[4], uint32_t address) {
+__device__ __forceinline__ void ldmatrix_x4(uint32_t (&d)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
                : "r"(address)
@@ -39,7 +50,7 @@ __device__ __forceinline__ void load_matrices(uint32_t (&d)[4], uint32_t address
 }
 
 template <int kWords>
-__device__ __forceinline__ void read_shared(uint32_t* to, uint32_t address) {
+__device__ __forceinline__ void ld_shared(uint32_t* to, uint32_t address) {
   if constexpr (kWords == 4) {
     asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -51,24 +62,31 @@ __device__ __forceinline__ void read_shared(uint32_t* to, uint32_t address) {
                  : "r"(address)
                  : "memory");
   } else if constexpr (kWords == 8) {
-    read_shared<4>(to, address);
-    read_shared<4>(to + 4, address + 16);
+    ld_shared<4>(to, address);
+    ld_shared<4>(to + 4, address + 16);
   } else {
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(to[0]) : "r"(address) : "memory");
   }
 }
-__device__ __forceinline__ void write_shared(uint32_t address, uint32_t value) {
+__device__ __forceinline__ void st_shared(uint32_t address, uint32_t value) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
-__device__ __forceinline__ uint32_t read_shared_u16(uint32_t address) {
+__device__ __forceinline__ void st_shared_v4(uint32_t address, const float* v) {
+  asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(address), "f"(v[0]), "f"(v[1]),
+               "f"(v[2]), "f"(v[3])
+               : "memory");
+}
+__device__ __forceinline__ uint32_t ld_shared_u16(uint32_t address) {
   uint16_t value;
   asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address) : "memory");
   return value;
 }
 
-/// kBytes: 4, 8 or 16. Sixteen pass the first-level cache by: weights are read once.
+// --- cp.async: asynchronous copies by every lane, waited for by number (sm_80 on) ---
+
+/// kBytes: 4, 8 or 16. Those of 16 bypass the L1 cache: weights are read once.
 template <int kBytes>
-__device__ __forceinline__ void copy_async(uint32_t to_shared, const void* from) {
+__device__ __forceinline__ void cp_async(uint32_t to_shared, const void* from) {
   if constexpr (kBytes == 16) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to_shared), "l"(from)
                  : "memory");
@@ -78,10 +96,9 @@ __device__ __forceinline__ void copy_async(uint32_t to_shared, const void* from)
                  : "memory");
   }
 }
-/// Zeros instead, if nothing is `there`.
+/// Writes zeros instead unless it is `there`.
 template <int kBytes>
-__device__ __forceinline__ void copy_async_or_zero(uint32_t to_shared, const void* from,
-                                                   bool there) {
+__device__ __forceinline__ void cp_async_zfill(uint32_t to_shared, const void* from, bool there) {
   if constexpr (kBytes == 16) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to_shared), "l"(from),
                  "r"(there ? 16 : 0)
@@ -92,36 +109,38 @@ __device__ __forceinline__ void copy_async_or_zero(uint32_t to_shared, const voi
                  : "memory");
   }
 }
-/// 16 bytes, or zeros if they are not `there`, by the lanes that work.
-__device__ __forceinline__ void copy_16_if(bool works, uint32_t to_shared, const void* from,
-                                           bool there) {
+/// 16 bytes, or zeros unless they are `there`, if the lane is `active`.
+__device__ __forceinline__ void cp_async_16_if(bool active, uint32_t to_shared, const void* from,
+                                               bool there) {
   asm volatile(
       "{.reg .pred p; setp.ne.b32 p, %3, 0;"
       "@p cp.async.cg.shared.global [%0], [%1], 16, %2;}" ::"r"(to_shared),
-      "l"(from), "r"(there ? 16 : 0), "r"(static_cast<int>(works))
+      "l"(from), "r"(there ? 16 : 0), "r"(static_cast<int>(active))
       : "memory");
 }
-__device__ __forceinline__ void commit_copies() {
+__device__ __forceinline__ void cp_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-__device__ __forceinline__ void commit_copies_if(int condition) {
+__device__ __forceinline__ void cp_async_commit_if(int condition) {
   asm volatile("{.reg .pred p; setp.ne.s32 p, %0, 0; @p cp.async.commit_group;}" ::"r"(condition)
                : "memory");
 }
-/// Waits until at most kPending of this thread's groups of copies, the last ones, are under way.
+/// Waits until at most the last kPending committed groups of this thread are in flight.
 template <int kPending>
-__device__ __forceinline__ void wait_copies() {
+__device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-/// Programmatic dependent launch: what a kernel does before wait_for_previous_kernel() overlaps
-/// with the end of the one before it, and must not depend on it.
-__device__ __forceinline__ void let_next_kernel_start() {
+// --- programmatic dependent launch, clusters, DSMEM (sm_90 on) ---
+
+/// What a kernel does before griddepcontrol_wait() overlaps with the end of the kernel before it
+/// and must not depend on its results.
+__device__ __forceinline__ void griddepcontrol_launch_dependents() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-__device__ __forceinline__ void wait_for_previous_kernel() {
+__device__ __forceinline__ void griddepcontrol_wait() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
@@ -138,13 +157,13 @@ __device__ __forceinline__ void cluster_wait() {
 #endif
 }
 
-__device__ __forceinline__ void wait_for_cluster() {
+__device__ __forceinline__ void cluster_sync() {
   cluster_arrive();
   cluster_wait();
 }
 
-/// A float in the shared memory of block `rank` of the cluster, at the address it has in ours.
-__device__ __forceinline__ float load_from_block(uint32_t address, int rank) {
+/// A float in the shared memory of CTA `rank` of the cluster, at the address that it has in ours.
+__device__ __forceinline__ float ld_dsmem(uint32_t address, int rank) {
   float value = 0;
 #if __CUDA_ARCH__ >= 900
   uint32_t remote;
@@ -154,31 +173,41 @@ __device__ __forceinline__ float load_from_block(uint32_t address, int rank) {
   return value;
 }
 
-// --- barriers in shared memory that count bytes, and copies that they count (sm_90 on) ---
+/// Four floats in the shared memory of CTA `rank` of the cluster, at the address of ours.
+__device__ __forceinline__ void ld_dsmem_v4(float* v, uint32_t address, int rank) {
+  asm volatile(
+      "{.reg .b32 remote; mapa.shared::cluster.u32 remote, %4, %5;"
+      "ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [remote];}"
+      : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
+      : "r"(address), "r"(rank)
+      : "memory");
+}
+
+// --- mbarriers that count bytes, and the bulk copies that they count (sm_90 on) ---
 
 #if __CUDA_ARCH__ >= 900
-inline constexpr bool kHasCopyEngine = true;
+inline constexpr bool kHasBulkCopy = true;
 #else
-inline constexpr bool kHasCopyEngine = false;
+inline constexpr bool kHasBulkCopy = false;
 #endif
 
-__device__ __forceinline__ void init_barrier(uint32_t barrier, int arrivals) {
+__device__ __forceinline__ void mbarrier_init(uint32_t barrier, int arrivals) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 #endif
 }
-__device__ __forceinline__ void publish_barriers() {
+__device__ __forceinline__ void fence_mbarrier_init() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
-__device__ __forceinline__ void expect_bytes(uint32_t barrier, int bytes) {
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(uint32_t barrier, int bytes) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 #endif
 }
-__device__ __forceinline__ void wait_barrier(uint32_t barrier, int phase) {
+__device__ __forceinline__ void mbarrier_wait(uint32_t barrier, int phase) {
 #if __CUDA_ARCH__ >= 900
   asm volatile(
       "{.reg .pred done;"
@@ -191,9 +220,15 @@ __device__ __forceinline__ void wait_barrier(uint32_t barrier, int phase) {
 #endif
 }
 
-/// A multiple of 16 bytes between addresses that are. Issued by one thread.
-__device__ __forceinline__ void copy_bulk(uint32_t to_shared, const void* from, int bytes,
-                                          uint32_t barrier) {
+/// Orders accesses to shared memory before it with bulk copies after it (the async proxy), which a
+/// barrier separates.
+__device__ __forceinline__ void fence_proxy_async() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/// A multiple of 16 bytes between 16-byte aligned addresses. Issued by one thread.
+__device__ __forceinline__ void cp_async_bulk(uint32_t to_shared, const void* from, int bytes,
+                                              uint32_t barrier) {
 #if __CUDA_ARCH__ >= 900
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
@@ -203,15 +238,14 @@ __device__ __forceinline__ void copy_bulk(uint32_t to_shared, const void* from, 
 #endif
 }
 
-// --- Hopper only ---
+// --- TMA and wgmma (sm_90a) ---
 
-/// A tile of [tokens][64] numbers in shared memory, 128 bytes a row, whose 16-byte pieces lie
-/// swizzled over groups of 8 rows as the accelerator writes them. `address` is 1024-byte aligned.
-/// 32 bytes further are the next 16 inputs: add 2.
-__device__ __forceinline__ uint64_t tile_descriptor(uint32_t address) {
+/// Matrix descriptor of a tile of [tokens][64] numbers, K-major with the 128-byte swizzle in which
+/// TMA writes it. `address` is 1024-byte aligned. The next 16 inputs are 32 bytes further: add 2.
+__device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t address) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
-  constexpr uint64_t kGroupStride = uint64_t{1024 >> 4} << 32;
-  return kSwizzle128 | kGroupStride | uint64_t{1} << 16 | (address >> 4 & 0x3fff);
+  constexpr uint64_t kStrideOf8Rows = uint64_t{1024 >> 4} << 32;
+  return kSwizzle128 | kStrideOf8Rows | uint64_t{1} << 16 | (address >> 4 & 0x3fff);
 }
 
 __device__ __forceinline__ void wgmma_fence() {
@@ -231,7 +265,7 @@ __device__ __forceinline__ void wgmma_wait() {
 #define SUBBYTE_F32(d, i) \
   SUBBYTE_F8(d, i), SUBBYTE_F8(d, i + 8), SUBBYTE_F8(d, i + 16), SUBBYTE_F8(d, i + 24)
 
-// The sums are overwritten if `add` is 0.
+// The accumulators are overwritten if `accumulate` is 0.
 #define SUBBYTE_WGMMA_64(TYPE)                                                            \
   asm volatile(                                                                           \
       "{.reg .pred p; setp.ne.b32 p, %37, 0;"                                             \
@@ -240,7 +274,7 @@ __device__ __forceinline__ void wgmma_wait() {
       " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}," \
       " {%32, %33, %34, %35}, %36, p, 1, 1, 0;}"                                          \
       : SUBBYTE_F32(d, 0)                                                                 \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
 
 #define SUBBYTE_WGMMA_128(TYPE)                                                           \
   asm volatile(                                                                           \
@@ -252,7 +286,7 @@ __device__ __forceinline__ void wgmma_wait() {
       " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}," \
       " {%64, %65, %66, %67}, %68, p, 1, 1, 0;}"                                          \
       : SUBBYTE_F32(d, 0), SUBBYTE_F32(d, 32)                                             \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
 
 #define SUBBYTE_WGMMA_256(TYPE)                                                              \
   asm volatile(                                                                              \
@@ -269,12 +303,12 @@ __device__ __forceinline__ void wgmma_wait() {
       "%126, %127},"                                                                         \
       " {%128, %129, %130, %131}, %132, p, 1, 1, 0;}"                                        \
       : SUBBYTE_F32(d, 0), SUBBYTE_F32(d, 32), SUBBYTE_F32(d, 64), SUBBYTE_F32(d, 96)        \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
 
 /// d += a b; a: 64 x 16 weights, 16 rows in each warp, b: 16 inputs x kTokens tokens.
 template <class Number, int kTokens>
 __device__ __forceinline__ void wgmma(float (&d)[kTokens / 2], const uint32_t (&a)[4], uint64_t b,
-                                      int add) {
+                                      int accumulate) {
   static_assert(kTokens == 64 || kTokens == 128 || kTokens == 256);
   if constexpr (kTokens == 64 && Number::kIsF16) {
     SUBBYTE_WGMMA_64("f16");
@@ -298,32 +332,33 @@ __device__ __forceinline__ void wgmma(float (&d)[kTokens / 2], const uint32_t (&
 #undef SUBBYTE_F8
 
 template <int kRegisters>
-__device__ __forceinline__ void give_registers() {
+__device__ __forceinline__ void setmaxnreg_dec() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 template <int kRegisters>
-__device__ __forceinline__ void take_registers() {
+__device__ __forceinline__ void setmaxnreg_inc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-__device__ __forceinline__ void arrive(uint32_t barrier) {
+__device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-/// Where block `rank` of the cluster has what this block has at `address`.
-__device__ __forceinline__ uint32_t address_in_block(uint32_t address, int rank) {
+/// The address in CTA `rank` of the cluster of what this CTA has at `address`.
+__device__ __forceinline__ uint32_t mapa(uint32_t address, int rank) {
   uint32_t remote;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
   return remote;
 }
-/// No fence: what the barrier guards is read by wgmma, which has been waited for.
-__device__ __forceinline__ void arrive_in_cluster(uint32_t barrier) {
+/// On a barrier at an address of mapa(). No fence: what the barrier guards was read by a wgmma that
+/// has been waited for.
+__device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-/// Copies the map's box at (col, row) to `to`, and counts its bytes at the barrier; with `several`
-/// of every block in `blocks`, a bit for each.
-__device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap& map, int col, int row,
-                                          uint32_t barrier, int blocks, bool several) {
-  if (!several) {
+/// Copies the map's box at (col, row) to `to` and counts its bytes at the barrier; with `multicast`
+/// in every CTA of `ctas`, a bit for each.
+__device__ __forceinline__ void tma_load_2d(uint32_t to, const CUtensorMap& map, int col, int row,
+                                            uint32_t barrier, int ctas, bool multicast) {
+  if (!multicast) {
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
         "[%1, {%2, %3}], [%4];" ::"r"(to),
@@ -333,7 +368,7 @@ __device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap& map, i
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
         ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
-        "l"(&map), "r"(col), "r"(row), "r"(barrier), "h"(static_cast<uint16_t>(blocks))
+        "l"(&map), "r"(col), "r"(row), "r"(barrier), "h"(static_cast<uint16_t>(ctas))
         : "memory");
   }
 }

@@ -1,21 +1,23 @@
 #pragma once
-// Up to eight tokens: each warp keeps its inputs in registers and lets the weights pass by.
+// gemv: up to eight tokens. Each warp keeps its inputs in registers and lets the weights pass by.
 //
-//   block b of `groups`   has strips [b S / groups, (b + 1) S / groups); where there are more than
-//                         eight tokens, neighbours do the same for others
-//   warp w of 16          has segments w, w + 16, ... of 256 inputs of all those strips:
+//   CTA c of `strip_ctas`   has strips [c S / strip_ctas, (c + 1) S / strip_ctas); where there are
+//                           more than eight tokens, neighbouring CTAs do the same for others
+//   warp w of 16            has segments w, w + 16, ... of 256 inputs of all those strips:
 //
 //                inputs ->
 //     strip 0    [ warp 0 | warp 1 | ... | warp 15 | warp 0 | ... ]
 //     strip 1    [ warp 0 | warp 1 | ... | warp 15 | warp 0 | ... ]
 //
-// So activations are loaded once, into registers, by the warp that needs them, and nobody waits for
-// anybody until the end, when the sums of all segments of a strip, which lie in shared memory, are
-// added in their order. If they do not fit for all strips, this is done for a batch of strips at a
-// time. Compared with small_m there is less to compute before the first weights and for
-// each of them; but a block has whole strips, so their number should divide well.
+// So activations are loaded once, into registers, by the warp that needs them, and no warp waits
+// for another until the end, when the partials of all segments of a strip, which lie in shared
+// memory, are added in their order. If they do not fit for all strips, this is done for a batch of
+// strips at a time. Compared with small_m there is less to compute before the first weights and for
+// each of them; but a CTA has whole strips, so their number should divide well.
 //
-// The first weights are asked for before the kernel waits for the one that writes its activations.
+// To read it: this file from run() to main_loop(), then common/pair_mma.cuh, whose head has the
+// protocol of the ring (fill, wait, publish, release), and weight_stream.cuh, which says what is
+// in a slot.
 
 #include <cstdint>
 
@@ -26,85 +28,150 @@
 
 namespace subbyte::cuda {
 
-/// A block at work. Every warp has one, with its own way through the weights.
+/// A CTA at work. Every warp has one, with its own way through the weights.
 template <class Number, class Decoder, int kGroups>
-class GemvBlock {
+class GemvCta {
  public:
-  using Stream = StripStream<Decoder, kGroups>;
+  using Stream = GemvWeightStream<Decoder, kGroups>;
   using Reader = PairReader<Decoder, kGroups>;
 
-  __device__ GemvBlock(const LinearArguments& a, const GemvPartition& p, uint8_t* shared)
+  __device__ GemvCta(const LinearArguments& a, const GemvPartition& p, uint8_t* shared)
       : a_(a),
         p_(p),
         shared_(shared),
         warp_(__shfl_sync(~0u, threadIdx.x / kLanes, 0)),  // so the compiler knows it is uniform
         lane_(threadIdx.x % kLanes),
-        group_(p.token_tiles == 1 ? blockIdx.x : blockIdx.x / p.token_tiles),
-        first_strip_(p.strips.begin(group_)),
-        strips_(p.strips.size(group_)),
-        token0_((blockIdx.x - group_ * p.token_tiles) * kGemvTokens),
+        strip_cta_(p.token_tiles == 1 ? blockIdx.x : blockIdx.x / p.token_tiles),
+        first_strip_(p.strips.begin(strip_cta_)),
+        strips_(p.strips.size(strip_cta_)),
+        token0_((blockIdx.x - strip_cta_ * p.token_tiles) * kGemvTokens),
         tokens_(min(kGemvTokens, a.m - token0_)),
         stream_(a.weights, p, shared_address(shared) + p.shared.rings + warp_ * p.ring_bytes,
                 lane_),
         reader_(a.weights, shared_address(shared) + p.shared.scale_values, lane_) {}
 
   __device__ void run() {
-    // First the inputs: behind the weights of all warps they would wait for a microsecond.
+    // --- inputs first: after the weights of all warps they would wait for a microsecond ---
     if (!a_.is_dependent) copy_first_inputs();
-    commit_copies();
-    ahead_segment_ = warp_;
-    begin_ahead();
+    cp_async_commit();
+    // --- fill kGemvDepth slots, before the kernel waits for the one that writes its inputs ---
+    fill_segment_ = warp_;
+    begin_fills();
 #pragma unroll 1
     for (int i = 0; i < kGemvDepth; ++i) {
-      load_next();
+      fill_slot();
       stream_.next_slot_to_fill();
     }
-    stream_.fill_zeros(reader_);
-    prepare_shared();
+    stream_.fill_constant_zeros(reader_);
+    prepare_tables();
+    // --- wait for the inputs, whose group is before those of the slots unless they come late ---
     if (a_.is_dependent) {
-      wait_for_previous_kernel();
+      griddepcontrol_wait();
       copy_first_inputs();
-      commit_copies();
-      wait_copies<0>();
+      cp_async_commit();
+      cp_async_wait<0>();
     } else {
-      wait_copies<kGemvDepth>();
+      cp_async_wait<kGemvDepth>();
     }
+    // --- multiply batch after batch; reduce the partials of all warps after each ---
     for (int begin = 0; begin < strips_; begin += p_.batch) {
       const int strips = min(p_.batch, strips_ - begin);
       if (kGroups == 1 && p_.one_group) {
-        multiply_batch<kGroups == 1>(begin, strips);
+        main_loop<kGroups == 1>(begin, strips);
       } else {
-        multiply_batch<false>(begin, strips);
+        main_loop<false>(begin, strips);
       }
       __syncthreads();
-      add_segments(begin, strips);
-      if (begin + p_.batch < strips_) __syncthreads();  // before the sums are overwritten
+      reduce_segments(begin, strips);
+      if (begin + p_.batch < strips_) __syncthreads();  // before the partials are overwritten
     }
-    wait_copies<0>();
+    cp_async_wait<0>();  // of empty groups: no copy outlives the CTA
   }
 
  private:
-  __device__ void begin_ahead() {
-    ahead_left_ = ahead_segment_ < p_.segments ? min(p_.batch, strips_ - ahead_strip_) : 0;
-    if (ahead_left_ > 0) stream_.begin_copies(first_strip_ + ahead_strip_, ahead_segment_);
-  }
-  __device__ void load_next() {
-    if (ahead_left_ > 0) {
-      stream_.load();
-      if (--ahead_left_ == 0) {
-        ahead_segment_ += kGemvWarps;
-        if (ahead_segment_ >= p_.segments) {
-          ahead_segment_ = warp_;
-          ahead_strip_ += p_.batch;
+  /// The warp's segments of the strips of a batch. Each iteration of the inner loop is one slot.
+  template <bool kOneGroup>
+  __device__ void main_loop(int begin, int strips) {
+    const uint32_t x_sums = shared_address(input_sums()) + lane_ % 4 * 8;
+    const int x_sums_bytes = p_.pair_input_sums * kGemvTokens * 4;
+    const bool is_last = begin + p_.batch >= strips_;
+#pragma unroll 1
+    for (int segment = warp_; segment < p_.segments; segment += kGemvWarps) {
+      if (segment != x_segment_) change_segment(segment, strips, is_last);
+      float* to = partials(segment, 0);
+#pragma unroll 1
+      for (int strip = 0; strip < strips; ++strip) {
+        // --- wait for slot i; publish it; that also releases slot i - 1 ---
+        cp_async_wait<kGemvDepth - 1>();
+        __syncwarp();
+        // --- fill slot i - 1 with what is kGemvDepth ahead ---
+        fill_slot();
+        // --- read slot i and multiply ---
+        PairAccumulators<Number, Decoder, kGroups, 1> accumulators;
+        accumulators.clear();
+#pragma unroll
+        for (int pair = 0; pair < 2; ++pair) {
+          accumulators.template add_pair<kOneGroup>(
+              reader_, stream_.place(pair), table_, x_sums + pair * x_sums_bytes,
+              [&](int tile, int step, int, uint32_t(&b)[4]) {
+                const int i = (pair * 2 + tile) * (kSteps / 2) + step / 2;
+#pragma unroll
+                for (int j = 0; j < 4; ++j) b[j] = x_[i][j];
+              });
         }
-        begin_ahead();
+        stream_.next_slot();
+        // --- the partial of this segment of the strip ---
+        accumulators.store(to, lane_, tokens_, false);
+        to += tokens_ * kPartialStride;
       }
     }
-    commit_copies();
+  }
+
+  /// Fills one slot: the next strip of the batch, else the first of the next segment, else the
+  /// first of the next batch, else nothing. Commits one group in any case.
+  __device__ void fill_slot() {
+    if (fills_left_ > 0) {
+      stream_.load();
+      if (--fills_left_ == 0) {
+        fill_segment_ += kGemvWarps;
+        if (fill_segment_ >= p_.segments) {
+          fill_segment_ = warp_;
+          fill_strip_ += p_.batch;
+        }
+        begin_fills();
+      }
+    }
+    cp_async_commit();
+  }
+  __device__ void begin_fills() {
+    fills_left_ = fill_segment_ < p_.segments ? min(p_.batch, strips_ - fill_strip_) : 0;
+    if (fills_left_ > 0) stream_.begin_loads(first_strip_ + fill_strip_, fill_segment_);
+  }
+
+  /// Brings the inputs of `segment` to registers. With one buffer for inputs those of the next
+  /// segment are copied while this one is at work.
+  __device__ void change_segment(int segment, int strips, bool is_last) {
+    const bool one_buffer = p_.x_buffers == 1;
+    if (one_buffer && x_segment_ >= 0) {
+      // Its inputs were committed with the first slot of the segment before.
+      if (strips >= kGemvDepth) {
+        cp_async_wait<kGemvDepth - 1>();
+      } else {
+        cp_async_wait<0>();
+      }
+    }
+    stream_.begin_reads(segment);
+    hold_inputs(segment);
+    const int next = segment + kGemvWarps;
+    if (one_buffer && next < p_.segments) {
+      copy_inputs(next);
+    } else if (one_buffer && !is_last && segment != warp_) {
+      copy_inputs(warp_);
+    }
   }
 
   /// Tables, which all warps read.
-  __device__ void prepare_shared() {
+  __device__ void prepare_tables() {
     const WeightArguments& w = a_.weights;
     fill_scale_values(reinterpret_cast<float*>(shared_ + p_.shared.scale_values), w.scale);
     table_ = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared_));
@@ -123,7 +190,7 @@ class GemvBlock {
     for (int segment = warp_; segment < end; segment += kGemvWarps) copy_inputs(segment);
   }
 
-  /// Starts to copy a segment of activations, if they can be copied.
+  /// Starts to copy a segment of activations, if they are aligned.
   __device__ void copy_inputs(int segment) {
     if (!a_.is_aligned || segment >= p_.segments) return;
     const int col = segment * kSegmentCols + lane_ * 8;
@@ -132,8 +199,7 @@ class GemvBlock {
     const uint32_t to = shared_address(inputs(segment)) + lane_ * 16;
 #pragma unroll 1
     for (int i = 0; i < tokens_; ++i) {
-      copy_async_or_zero<16>(to + i * kGemvInputStride, there ? x + i * a_.x_stride + col : x,
-                             there);
+      cp_async_zfill<16>(to + i * kGemvInputStride, there ? x + i * a_.x_stride + col : x, there);
     }
   }
 
@@ -153,120 +219,61 @@ class GemvBlock {
     }
   }
 
-  /// Brings a segment of activations, which have been copied, to registers, and makes their sums.
+  /// Brings a segment of activations, whose copies have arrived, to registers, and sums them.
   __device__ void hold_inputs(int segment) {
     if (!a_.is_aligned) gather_inputs(segment);
     __syncwarp();
-    // Tokens that are not there have results that nobody stores.
+    // Rows of tokens that are not there repeat the last one; their results are not stored.
     const uint32_t row = shared_address(inputs(segment)) +
                          min(lane_ % 8, tokens_ - 1) * kGemvInputStride + lane_ / 8 * 16;
 #pragma unroll
-    for (int i = 0; i < kHalves; ++i) load_matrices(x_[i], row + i * 2 * kStepCols * 2);
+    for (int i = 0; i < kHalves; ++i) ldmatrix_x4(x_[i], row + i * 2 * kStepCols * 2);
     if constexpr (Decoder::kHasZeros) {
       if (kGroups == 1 && p_.one_group) {
-        sum_groups<2 * kSteps>();
+        sum_segment<2 * kSteps>();
       } else {
-        sum_groups<kSteps / kGroups>();
+        sum_segment<kSteps / kGroups>();
       }
     }
     __syncwarp();
-    held_ = segment;
+    x_segment_ = segment;
   }
 
-  /// Sums of the inputs of each group, or of each pair: products with ones.
+  /// The sums of the inputs of each group, or of each pair.
   template <int kGroupSteps>
-  __device__ void sum_groups() {
-    const uint32_t one = Number::pair_of_float(1);
-    const uint32_t ones[4] = {one, one, one, one};
-    float* const to = sums_of_inputs() + lane_ * 2;
+  __device__ void sum_segment() {
+    float* const to = input_sums() + lane_ * 2;
 #pragma unroll
-    for (int step = 0; step < 2 * kHalves; step += kGroupSteps) {
-      float d[2][4] = {};
-#pragma unroll
-      for (int i = step; i < step + kGroupSteps; ++i) {
-        mma<Number>(d[i % 2], ones, x_[i / 2][i % 2 * 2], x_[i / 2][i % 2 * 2 + 1]);
-      }
-      if (lane_ < 4) {
-        *reinterpret_cast<float2*>(to + step / kGroupSteps * kGemvTokens) = {d[0][0] + d[1][0],
-                                                                             d[0][1] + d[1][1]};
-      }
+    for (int first = 0; first < 2 * kHalves; first += kGroupSteps) {
+      sum_inputs<Number, kGroupSteps>(to + first / kGroupSteps * kGemvTokens, lane_,
+                                      [&](int step, uint32_t(&b)[2]) {
+                                        const int i = first + step;
+                                        b[0] = x_[i / 2][i % 2 * 2];
+                                        b[1] = x_[i / 2][i % 2 * 2 + 1];
+                                      });
     }
   }
-  __device__ float* sums_of_inputs() const {
+  __device__ float* input_sums() const {
     return reinterpret_cast<float*>(shared_ + p_.shared.x_sums) +
            warp_ * 2 * p_.pair_input_sums * kGemvTokens;
   }
 
-  /// Sums of a segment of a strip of the batch.
-  __device__ float* sums_at(int segment, int strip) const {
+  /// The partial of a segment of a strip of the batch.
+  __device__ float* partials(int segment, int strip) const {
     return reinterpret_cast<float*>(shared_ + p_.shared.partials) +
            (segment * p_.batch + strip) * tokens_ * kPartialStride;
   }
 
-  /// This warp's segments of the strips of a batch.
-  template <bool kOneGroup>
-  __device__ void multiply_batch(int begin, int strips) {
-    const uint32_t sums = shared_address(sums_of_inputs()) + lane_ % 4 * 8;
-    const int sums_bytes = p_.pair_input_sums * kGemvTokens * 4;
-    const bool is_last = begin + p_.batch >= strips_;
-#pragma unroll 1
-    for (int segment = warp_; segment < p_.segments; segment += kGemvWarps) {
-      if (segment != held_) begin_segment(segment, strips, is_last);
-      float* to = sums_at(segment, 0);
-#pragma unroll 1
-      for (int strip = 0; strip < strips; ++strip) {
-        wait_copies<kGemvDepth - 1>();
-        __syncwarp();  // so have the copies of all lanes, which are done with the slot before
-        load_next();
-        PairAccumulators<Number, Decoder, kGroups, 1> sum;
-        sum.clear();
-#pragma unroll
-        for (int pair = 0; pair < 2; ++pair) {
-          sum.template add_pair<kOneGroup>(
-              reader_, stream_.place(pair), table_, sums + pair * sums_bytes,
-              [&](int tile, int step, int, uint32_t(&b)[4]) {
-                const int i = (pair * 2 + tile) * (kSteps / 2) + step / 2;
-#pragma unroll
-                for (int j = 0; j < 4; ++j) b[j] = x_[i][j];
-              });
-        }
-        stream_.next_slot();
-        sum.store(to, lane_, tokens_, false);
-        to += tokens_ * kPartialStride;
-      }
-    }
-  }
-
-  /// With one buffer the inputs of the next segment are copied while this one is at work.
-  __device__ void begin_segment(int segment, int strips, bool is_last) {
-    const bool has_one = p_.x_buffers == 1;
-    if (has_one && held_ >= 0) {
-      // Those of this one were asked for before the first weights of the segment before.
-      if (strips >= kGemvDepth) {
-        wait_copies<kGemvDepth - 1>();
-      } else {
-        wait_copies<0>();
-      }
-    }
-    stream_.begin_reads(segment);
-    hold_inputs(segment);
-    const int next = segment + kGemvWarps;
-    if (has_one && next < p_.segments) {
-      copy_inputs(next);
-    } else if (has_one && !is_last && segment != warp_) {
-      copy_inputs(warp_);
-    }
-  }
-
-  /// Adds the sums of all segments, in their order: a thread for two rows of a strip and a token.
-  __device__ void add_segments(int begin, int strips) {
+  /// Adds the partials of all segments in their order: a thread for two rows of a strip and a
+  /// token.
+  __device__ void reduce_segments(int begin, int strips) {
     const int stride = p_.batch * tokens_ * kPartialStride;
     const int row = lane_ % 8;
     for (int i = threadIdx.x / 8; i < strips * tokens_; i += kGemvWarps * kLanes / 8) {
       const int of_batch = tokens_ == 1 ? i : i / tokens_;
       const int strip = first_strip_ + begin + of_batch;
       const int token = token0_ + i - of_batch * tokens_;
-      const float* at = sums_at(0, 0) + i * kPartialStride + row;
+      const float* at = partials(0, 0) + i * kPartialStride + row;
       float low = 0;
       float high = 0;
 #pragma unroll 8
@@ -285,14 +292,14 @@ class GemvBlock {
     }
   }
 
-  static constexpr int kHalves = kSegmentTiles * kSteps / 2;  // what load_matrices() loads at once
+  static constexpr int kHalves = kSegmentTiles * kSteps / 2;  // what ldmatrix_x4() loads at once
 
   const LinearArguments& a_;
   const GemvPartition& p_;
   uint8_t* const shared_;
   const int warp_;
   const int lane_;
-  const int group_;
+  const int strip_cta_;
   const int first_strip_;
   const int strips_;
   const int token0_;
@@ -300,10 +307,10 @@ class GemvBlock {
   Stream stream_;
   const Reader reader_;
   Table table_;
-  int ahead_segment_ = 0;  // that is copied now
-  int ahead_strip_ = 0;    // where its batch begins
-  int ahead_left_ = 0;     // strips
-  int held_ = -1;          // the segment of x_
+  int fill_segment_ = 0;  // that is copied now
+  int fill_strip_ = 0;    // where its batch begins
+  int fills_left_ = 0;    // strips
+  int x_segment_ = -1;    // whose inputs x_ has
   uint32_t x_[kHalves][4];
 };
 
@@ -312,8 +319,8 @@ __global__ void __launch_bounds__(kGemvWarps* kLanes, 1)
     gemv_kernel(const __grid_constant__ LinearArguments a,
                 const __grid_constant__ GemvPartition p) {
   extern __shared__ __align__(128) uint8_t shared[];
-  let_next_kernel_start();
-  GemvBlock<Number, Decoder, kGroups>(a, p, shared).run();
+  griddepcontrol_launch_dependents();
+  GemvCta<Number, Decoder, kGroups>(a, p, shared).run();
 }
 
 }  // namespace subbyte::cuda

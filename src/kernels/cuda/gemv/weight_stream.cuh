@@ -1,13 +1,14 @@
 #pragma once
-// One warp's way through its weights in `gemv`: the same four tiles (256 inputs, a segment) of one
-// strip after the other. So from one to the next all addresses grow by the same numbers.
+// The weights of a warp of gemv on their way to its ring: the same four tiles (256 inputs, a
+// segment) of one strip after the other, so that from one to the next all addresses grow by the
+// same numbers.
 //
-//   slot of the ring   codes of four tiles | blocks of scales | of zero points or offsets |
+//   slot of the ring   codes of four tiles | scale blocks | zero points or offsets of these |
 //                      constant zero points of as many blocks
 //
-// Tiles may share blocks; what a segment has at most is there in every slot. Zero points that are
-// the same everywhere are written once. Beyond the last tile of a strip codes are zero, and scales
-// those of the last tile.
+// Tiles may share scale blocks; every slot has room for as many as a segment has at most. Zero
+// points that are the same everywhere are written once. After the last tile of a strip codes are
+// zero, and scales those of the last tile. The protocol of the ring is in common/pair_mma.cuh.
 
 #include <cstdint>
 
@@ -17,15 +18,15 @@
 namespace subbyte::cuda {
 
 template <class Decoder, int kGroups>
-class StripStream {
+class GemvWeightStream {
  public:
   using Reader = PairReader<Decoder, kGroups>;
   static constexpr int kTileBytes = Reader::kTileBytes;
   static constexpr int kCodeBytes = kSegmentTiles * kTileBytes;
 
   /// `ring` of this warp is a shared address.
-  __device__ StripStream(const WeightArguments& weights, const GemvPartition& p, uint32_t ring,
-                         int lane)
+  __device__ GemvWeightStream(const WeightArguments& weights, const GemvPartition& p, uint32_t ring,
+                              int lane)
       : w_(weights),
         p_(p),
         ring_(ring),
@@ -34,8 +35,8 @@ class StripStream {
         to_(ring),
         lane_(lane) {}
 
-  /// Where zero points are the same everywhere they are not copied: fills the slots with them.
-  __device__ void fill_zeros(const Reader& reader) const {
+  /// Where zero points are the same everywhere they are not copied: writes them to all slots.
+  __device__ void fill_constant_zeros(const Reader& reader) const {
     if constexpr (Decoder::kHasZeros) {
       if (!Reader::has_constant_zeros(w_)) return;
       for (int i = 0; i < kGemvSlots; ++i) {
@@ -46,8 +47,8 @@ class StripStream {
     }
   }
 
-  /// Next to be copied is `segment` of `strip`, then of the strips that follow.
-  __device__ void begin_copies(uint32_t strip, int segment) {
+  /// The next loads are of `segment` of `strip`, then of the strips that follow.
+  __device__ void begin_loads(uint32_t strip, int segment) {
     const int tile = segment * kSegmentTiles;
     const int tiles = min(kSegmentTiles, w_.tiles - tile);
     codes_from_ = w_.codes + uint64_t{strip} * p_.strip_codes +
@@ -56,31 +57,32 @@ class StripStream {
     const uint32_t first = block_of(tile);
     const uint32_t blocks = block_of(tile + tiles - 1) - first + 1;
 #pragma unroll
-    for (int i = 0; i < kRounds; ++i) {
+    for (int i = 0; i < kCopies; ++i) {
       const uint32_t at = (i * kLanes + lane_) * 16;
       const bool is_zeros = at >= static_cast<uint32_t>(p_.segment_scales);
       const uint32_t block = is_zeros ? p_.block_zeros : p_.block_scales;
       const uint32_t in_area = is_zeros ? at - p_.segment_scales : at;
-      Role& role = roles_[i];
-      role.step = is_zeros ? p_.strip_zeros : p_.strip_scales;
-      role.works = in_area < blocks * block ? 1 : 0;
-      role.from = (is_zeros ? w_.zeros : w_.scales) + uint64_t{strip} * role.step +
+      ScaleCopy& copy = copies_[i];
+      copy.stride = is_zeros ? p_.strip_zeros : p_.strip_scales;
+      copy.active = in_area < blocks * block ? 1 : 0;
+      copy.from = (is_zeros ? w_.zeros : w_.scales) + uint64_t{strip} * copy.stride +
                   (first * block + in_area);
     }
   }
 
-  /// Starts the copies of a segment into the slot that was read before the one that is read now.
+  /// Starts the copies of a segment into the slot that is filled next: that which was read before
+  /// the one that is read now. The caller commits.
   __device__ void load() {
     const uint32_t to = to_ + lane_ * 16;
 #pragma unroll
     for (int i = 0; i < Reader::kWords; ++i) {
-      copy_async_or_zero<16>(to + i * 512, codes_from_ + i * 512, i * 512 < code_bytes_);
+      cp_async_zfill<16>(to + i * 512, codes_from_ + i * 512, i * 512 < code_bytes_);
     }
     codes_from_ += p_.strip_codes;
 #pragma unroll
-    for (int i = 0; i < kRounds; ++i) {
-      copy_16_if(roles_[i].works != 0, to + kCodeBytes + i * 512, roles_[i].from, true);
-      roles_[i].from += roles_[i].step;
+    for (int i = 0; i < kCopies; ++i) {
+      cp_async_16_if(copies_[i].active != 0, to + kCodeBytes + i * 512, copies_[i].from, true);
+      copies_[i].from += copies_[i].stride;
     }
   }
 
@@ -102,17 +104,18 @@ class StripStream {
 
   /// Where pair 0 or 1 of the segment lies that is read.
   __device__ PairPlace place(int pair) const {
-    const int before = pair == 0 ? 0 : block_of_pair1_ * kBlock;
+    const int scales_before = pair == 0 ? 0 : block_of_pair1_ * kBlock;
     return {at_ + pair * 2 * kTileBytes + lane_ * Reader::kFirst * 4, at_ + to_scales_[pair],
             at_ + to_zeros_[pair],
-            at_ + kCodeBytes + p_.segment_scales + lane_ / 4 * 4 * kGroups + before * 2,
+            at_ + kCodeBytes + p_.segment_scales + lane_ / 4 * 4 * kGroups + scales_before * 2,
             next_blocks_[pair]};
   }
 
-  /// The next slot is filled. Where slots are read as well, next_slot() does both.
+  /// Before the first read: the next slot is filled.
   __device__ void next_slot_to_fill() {
     to_ += p_.slot_bytes;
   }
+  /// From then on: the next slot is read, and the one that was read is filled.
   __device__ void next_slot() {
     to_ = at_;
     at_ = at_ == last_slot_ ? ring_ : at_ + p_.slot_bytes;
@@ -122,13 +125,13 @@ class StripStream {
   static constexpr int kBlock = Reader::kBlock;
   /// Copies of 16 bytes that a lane has to do for scales, and zero points or offsets.
   static constexpr int kMostBytes = 4 + (Decoder::kHasZeros ? 2 : 0);
-  static constexpr int kRounds =
+  static constexpr int kCopies =
       (kSegmentTiles * kBlock * kMostBytes + kLanes * 16 - 1) / (kLanes * 16);
 
-  struct Role {
+  struct ScaleCopy {
     const uint8_t* from;
-    uint32_t step;  // bytes from strip to strip
-    int works;      // 0: nothing to do
+    uint32_t stride;  // bytes from strip to strip
+    int active;       // 0: nothing to do
   };
 
   __device__ int block_of(int tile) const {
@@ -144,13 +147,13 @@ class StripStream {
   uint32_t to_;  // slot that is filled next
   const int lane_;
 
-  // What is copied next.
+  // What is loaded next.
   const uint8_t* codes_from_ = nullptr;
   int code_bytes_ = 0;  // there, from this lane's first on
-  Role roles_[kRounds];
+  ScaleCopy copies_[kCopies];
 
   // Of the segment that is read.
-  int block_of_pair1_;  // behind that of pair 0
+  int block_of_pair1_;  // after that of pair 0
   int next_blocks_[2];  // PairPlace::next_block
   int to_scales_[2];    // of this lane, from the begin of the slot
   int to_zeros_[2];

@@ -109,10 +109,10 @@ class ActivationCopies {
 #pragma unroll 1
     for (int tile = begin; tile < end; ++tile, ring_.next()) {
       const uint32_t full = full_ + ring_.stage * 8;
-      wait_barrier(full + Shape::kStages * 8, ring_.phase ^ 1);
-      expect_bytes(full, Shape::kTileBytes);
-      copy_tile(to_ + ring_.stage * Shape::kTileBytes, x_, tile * kTileCols, token, full, blocks_,
-                several_);
+      mbarrier_wait(full + Shape::kStages * 8, ring_.phase ^ 1);
+      mbarrier_arrive_expect_tx(full, Shape::kTileBytes);
+      tma_load_2d(to_ + ring_.stage * Shape::kTileBytes, x_, tile * kTileCols, token, full, blocks_,
+                  several_);
     }
   }
 
@@ -134,7 +134,7 @@ __device__ void copy_tiles(const WeightArguments& w, const LargeMPartition& p, c
   const LargeMBlock block = large_m_block(p);
   ActivationCopies<kTokens> activations(x, p, block, shared, full);
   WeightCopies<Decoder, kGroups> copies(w, weights, ring);
-  if (threadIdx.x == 0) wait_for_previous_kernel();  // which weights do not come from
+  if (threadIdx.x == 0) griddepcontrol_wait();  // which weights do not come from
   for (int i = block.first; i < block.count; i += block.step) {
     const LargeMItem item = large_m_item(p, block, w.tiles, i);
     if (threadIdx.x == 0) {
@@ -157,10 +157,10 @@ class LargeMWarp {
   __device__ LargeMWarp(const LargeMPartition& p, int part, const Weights& weights, uint32_t shared,
                         uint32_t full)
       : weights_(weights),
-        first_stage_(kept(static_cast<uint32_t>(tile_descriptor(shared)))),
-        full_(kept(full)),
+        first_stage_(keep_in_register(static_cast<uint32_t>(wgmma_descriptor(shared)))),
+        full_(keep_in_register(full)),
         releases_(threadIdx.x % kLanes < p.multicast),
-        empty_(kept(address_in_block(full + Shape::kStages * 8,
+        empty_(keep_in_register(mapa(full + Shape::kStages * 8,
                                      part * p.multicast + threadIdx.x % kLanes % p.multicast))) {}
 
   /// Multiplies tiles begin to end - 1 of the inputs. Every warp of the blocks that share tokens
@@ -188,7 +188,7 @@ class LargeMWarp {
  private:
   /// The ring may fill stage `stage`, if it is one. A lane arrives for each block.
   __device__ void release(int stage) const {
-    if (stage >= 0 && releases_) arrive_in_cluster(empty_ + stage * 8);
+    if (stage >= 0 && releases_) mbarrier_arrive_cluster(empty_ + stage * 8);
   }
 
   /// The products of two steps are under way while the weights of the next two are decoded, also
@@ -198,7 +198,7 @@ class LargeMWarp {
     uint32_t codes[Weights::kWords];
     weights_.read_codes(tile, codes);
     const uint64_t b =
-        (tile_descriptor(0) >> 32 << 32) | (first_stage_ + ring_.stage * (Shape::kTileBytes >> 4));
+        (wgmma_descriptor(0) >> 32 << 32) | (first_stage_ + ring_.stage * (Shape::kTileBytes >> 4));
 #pragma unroll
     for (int step = 0; step < kSteps; step += 2) {
       wgmma_wait<1>();  // registers of these steps
@@ -209,7 +209,7 @@ class LargeMWarp {
         if (i % kStepsPerGroup == 0) group = weights_.group(tile, i / kStepsPerGroup);
         weights_.decode(codes, i, group, a_[i]);
       }
-      if (step == 0) wait_barrier(full_ + ring_.stage * 8, ring_.phase);
+      if (step == 0) mbarrier_wait(full_ + ring_.stage * 8, ring_.phase);
       wgmma_fence();
 #pragma unroll
       for (int i = step; i < step + 2; ++i) {
@@ -242,7 +242,7 @@ __device__ void multiply_tiles(const LinearArguments& a, const LargeMPartition& 
   Warp work(p, block.part, weights, shared_address(shared), full);
   const Results<kTokens> results(a, reinterpret_cast<float*>(shared + at.staged), group);
   const Exchange exchange(p, block.part, block.row, shared_address(shared));
-  wait_for_previous_kernel();
+  griddepcontrol_wait();
   for (int i = block.first; i < block.count; i += block.step) {
     const LargeMItem item = large_m_item(p, block, a.weights.tiles, i);
     work.multiply(item.begin, item.end);
@@ -259,17 +259,17 @@ __device__ void multiply_tiles(const LinearArguments& a, const LargeMPartition& 
 
 /// By one thread; all have to wait before they use them.
 template <int kTokens>
-__device__ void init_barriers(const LargeMPartition& p, uint32_t full, const WeightRing& ring) {
+__device__ void init_mbarriers(const LargeMPartition& p, uint32_t full, const WeightRing& ring) {
   constexpr int kStages = LargeMShape<kTokens>::kStages;
   for (int i = 0; i < kStages; ++i) {
-    init_barrier(full + i * 8, 1);
-    init_barrier(full + (kStages + i) * 8, 8 * p.multicast);
+    mbarrier_init(full + i * 8, 1);
+    mbarrier_init(full + (kStages + i) * 8, 8 * p.multicast);
   }
   for (int i = 0; i < ring.slots; ++i) {
-    init_barrier(ring.full + i * 8, 1);
-    init_barrier(ring.empty + i * 8, 8);
+    mbarrier_init(ring.full + i * 8, 1);
+    mbarrier_init(ring.empty + i * 8, 8);
   }
-  publish_barriers();
+  fence_mbarrier_init();
 }
 
 template <class Number, class Decoder, int kGroups, int kTokens>
@@ -288,23 +288,23 @@ __global__ void __launch_bounds__(kLargeMThreads, LargeMShape<kTokens>::kCtasPer
   const uint32_t full_weights = full + 2 * Shape::kStages * 8;
   const WeightRing ring = {full_weights, full_weights + kMostWeightSlots * 8, p.weight_slots};
 
-  let_next_kernel_start();
-  if (threadIdx.x == 0) init_barriers<kTokens>(p, full, ring);
+  griddepcontrol_launch_dependents();
+  if (threadIdx.x == 0) init_mbarriers<kTokens>(p, full, ring);
   fill_scale_values(reinterpret_cast<float*>(shared + at.scale_values), w.scale);
   const Table table = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared + at.table));
   __syncthreads();
-  if (p.multicast > 1) wait_for_cluster();
+  if (p.multicast > 1) cluster_sync();
 
   if (threadIdx.x < 128) {
-    give_registers<Shape::kCtasPerMultiprocessor == 2 ? 32 : 40>();
+    setmaxnreg_dec<Shape::kCtasPerMultiprocessor == 2 ? 32 : 40>();
     copy_tiles<Decoder, kGroups, kTokens>(w, p, x, shared_address(shared),
                                           shared_address(shared + at.weights), full, ring);
     __syncwarp();
   } else {
-    take_registers<Shape::kCtasPerMultiprocessor == 2 ? 104 : 232>();
+    setmaxnreg_inc<Shape::kCtasPerMultiprocessor == 2 ? 104 : 232>();
     multiply_tiles<Number, Decoder, kGroups, kTokens>(a, p, at, shared, table, full, ring);
   }
-  if (p.multicast > 1) wait_for_cluster();  // nobody leaves while others write into its memory
+  if (p.multicast > 1) cluster_sync();  // nobody leaves while others write into its memory
 #endif
 }
 

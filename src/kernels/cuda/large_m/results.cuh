@@ -27,34 +27,12 @@ inline constexpr int kMostSplits = 4;
 /// Tokens of which a thread has 8 sums of a strip, and which one part finishes.
 inline constexpr int kSumTokens = 16;
 
-/// What was done to shared memory before it and what the copy engine does after it, which a barrier
-/// separates, keep their order.
-__device__ __forceinline__ void fence_copy_engine() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
 /// What threads that copy activations do between two tiles: the two barriers of an exchange.
 __device__ __forceinline__ void lend_ring() {
   __syncwarp();
-  wait_for_cluster();
-  wait_for_cluster();
-  fence_copy_engine();
-}
-
-__device__ __forceinline__ void store_shared(uint32_t address, const float* v) {
-  asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(address), "f"(v[0]), "f"(v[1]),
-               "f"(v[2]), "f"(v[3])
-               : "memory");
-}
-
-/// Four floats in the shared memory of block `rank` of the cluster, at the address of ours.
-__device__ __forceinline__ void load_from_block(float* v, uint32_t address, int rank) {
-  asm volatile(
-      "{.reg .b32 remote; mapa.shared::cluster.u32 remote, %4, %5;"
-      "ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [remote];}"
-      : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
-      : "r"(address), "r"(rank)
-      : "memory");
+  cluster_sync();
+  cluster_sync();
+  fence_proxy_async();
 }
 
 /// Sums of one tile that several blocks have; of a thread that multiplies.
@@ -69,10 +47,10 @@ class Exchange {
   __device__ void put_sums(const float (&sums)[kSums]) const {
     asm volatile("bar.sync 3, 256;" ::: "memory");  // both warpgroups have read the ring
 #pragma unroll
-    for (int i = 0; i < kSums; i += 4) store_shared(at_ + i / 4 * kSlice, &sums[i]);
-    fence_copy_engine();
+    for (int i = 0; i < kSums; i += 4) st_shared_v4(at_ + i / 4 * kSlice, &sums[i]);
+    fence_proxy_async();
     __syncwarp();
-    wait_for_cluster();
+    cluster_sync();
   }
 
   /// What a thread fetches of 16 tokens: sums of all parts, as they come.
@@ -86,8 +64,8 @@ class Exchange {
     for (int part = 0; part < kMostSplits; ++part) {
       if (part >= p_.splits) break;
       const int rank = part * p_.multicast + row_;
-      load_from_block(to.of_part[part], at_ + 2 * i * kSlice, rank);
-      load_from_block(to.of_part[part] + 4, at_ + (2 * i + 1) * kSlice, rank);
+      ld_dsmem_v4(to.of_part[part], at_ + 2 * i * kSlice, rank);
+      ld_dsmem_v4(to.of_part[part] + 4, at_ + (2 * i + 1) * kSlice, rank);
     }
   }
 

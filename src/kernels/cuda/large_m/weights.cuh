@@ -26,12 +26,6 @@
 
 namespace subbyte::cuda {
 
-/// The same, but the compiler keeps it in a register instead of computing it again at each use.
-__device__ __forceinline__ uint32_t kept(uint32_t value) {
-  asm volatile("" : "+r"(value));
-  return value;
-}
-
 /// Two neighbours of kBytes (1, 2 or 4) bytes in shared memory: of rows g and g + 8.
 struct CodePair {
   uint32_t even;
@@ -42,14 +36,14 @@ template <int kBytes>
 __device__ __forceinline__ CodePair load_shared_pair(uint32_t address) {
   if constexpr (kBytes == 4) {
     uint32_t words[2];
-    read_shared<2>(words, address);
+    ld_shared<2>(words, address);
     return {words[0], words[1]};
   } else if constexpr (kBytes == 2) {
     uint32_t both;
-    read_shared<1>(&both, address);
+    ld_shared<1>(&both, address);
     return {both & 0xffff, both >> 16};
   } else {
-    const uint32_t both = read_shared_u16(address);
+    const uint32_t both = ld_shared_u16(address);
     return {both & 0xff, both >> 8};
   }
 }
@@ -119,10 +113,10 @@ class WeightCopies {
       const int tiles = min(kWeightBatch, end - tile);
       const int first = block_of<kGroups>(w_, tile);
       const int values = (block_of<kGroups>(w_, tile + tiles - 1) + 1 - first) * kBlock;
-      wait_barrier(ring_.empty + ring_.slot * 8, ring_.phase ^ 1);
+      mbarrier_wait(ring_.empty + ring_.slot * 8, ring_.phase ^ 1);
       if (lane_ == 0) {
-        expect_bytes(ring_.full + ring_.slot * 8,
-                     kStreams * (tiles * kTile + values * (size.scale + size.zero)));
+        mbarrier_arrive_expect_tx(ring_.full + ring_.slot * 8,
+                                  kStreams * (tiles * kTile + values * (size.scale + size.zero)));
       }
       __syncwarp();
       if (lane_ < kStreams) copy_batch(size, strip, tile, tiles, first, values);
@@ -141,11 +135,11 @@ class WeightCopies {
     const uint32_t to = to_ + (ring_.slot * kStreams + lane_) * size.stream;
     const uint32_t to_scales = to + kWeightBatch * kTile;
     const uint64_t from = uint64_t{strip * w_.blocks + first} * kBlock;
-    copy_bulk(to, w_.codes + uint64_t{strip * w_.tiles + tile} * kTile, tiles * kTile, full);
-    copy_bulk(to_scales, w_.scales + from * size.scale, values * size.scale, full);
+    cp_async_bulk(to, w_.codes + uint64_t{strip * w_.tiles + tile} * kTile, tiles * kTile, full);
+    cp_async_bulk(to_scales, w_.scales + from * size.scale, values * size.scale, full);
     if (size.zero == 0) return;
-    copy_bulk(to_scales + kWeightBatch * kBlock * size.scale, w_.zeros + from * size.zero,
-              values * size.zero, full);
+    cp_async_bulk(to_scales + kWeightBatch * kBlock * size.scale, w_.zeros + from * size.zero,
+                  values * size.zero, full);
   }
 
   const WeightArguments& w_;
@@ -175,19 +169,19 @@ class LargeMWeights {
                            int warp)
       : w_(weights), table_(table), scale_values_(scale_values), ring_(ring) {
     const LargeMSizes size = large_m_sizes<Decoder, kGroups>(weights);
-    ring_.full = kept(ring.full);
-    ring_.empty = kept(ring.empty);
-    lane_ = kept(threadIdx.x % kLanes);
-    zero_size_ = kept(size.zero);
-    stream_ = kept(size.stream);
-    first_ = kept(shared + warp * size.stream);
+    ring_.full = keep_in_register(ring.full);
+    ring_.empty = keep_in_register(ring.empty);
+    lane_ = keep_in_register(threadIdx.x % kLanes);
+    zero_size_ = keep_in_register(size.zero);
+    stream_ = keep_in_register(size.stream);
+    first_ = keep_in_register(shared + warp * size.stream);
   }
 
   /// Waits for the next batch, which begins with tile `tile`.
   __device__ void begin_batch(int tile) {
-    wait_barrier(ring_.full + ring_.slot * 8, ring_.phase);
+    mbarrier_wait(ring_.full + ring_.slot * 8, ring_.phase);
     batch_ = first_ + ring_.slot * 8 * stream_;
-    codes_ = kept(batch_ + lane_ * (kFirst * 4));
+    codes_ = keep_in_register(batch_ + lane_ * (kFirst * 4));
     const uint32_t mine = lane_ % kWeightBatch;
     const uint32_t block =
         kGroups > 1 ? mine : block_of<kGroups>(w_, tile + mine) - block_of<kGroups>(w_, tile);
@@ -207,18 +201,18 @@ class LargeMWeights {
   /// arrive it reports nothing.)
   __device__ void end_batch() {
     __syncwarp();
-    if (lane_ == 0) arrive(ring_.empty + ring_.slot * 8);
+    if (lane_ == 0) mbarrier_arrive(ring_.empty + ring_.slot * 8);
     ring_.next();
   }
 
   /// The words of tile `tile` of the batch.
   __device__ void read_codes(int tile, uint32_t (&words)[kWords]) const {
     const uint32_t at = codes_ + tile * tile_bytes(kWords);
-    read_shared<kFirst>(words, at);
+    ld_shared<kFirst>(words, at);
     if constexpr (kSecond > 0) {
       constexpr int kSecondAt = kLanes * kFirst * 4;
       const int step = static_cast<int>(lane_) * ((kSecond - kFirst) * 4);
-      read_shared<kSecond>(words + kFirst, at + kSecondAt + step);
+      ld_shared<kSecond>(words + kFirst, at + kSecondAt + step);
     }
   }
 
