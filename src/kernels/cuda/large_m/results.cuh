@@ -1,17 +1,21 @@
 #pragma once
-// From the sums of large_m/kernel.cuh to results, through shared memory, so that neighbours in
-// device memory are written together.
+// From the accumulators of large_m to results, through shared memory, so that neighbours in device
+// memory are written together.
 //
-// Where the inputs are split, the blocks of a cluster, its parts, have sums of the same outputs and
-// tokens. Each puts its own where its ring was, and finishes every splits-th 16 tokens: it fetches
-// those sums of all parts and adds them in the order of the parts.
+// With split-K the CTAs of a cluster have partials of the same outputs and tokens. Each puts its
+// own where its ring of activations was, and finishes every splits-th 16 tokens: it loads their
+// partials of all parts through DSMEM and adds them in the order of the parts.
 //
 //             tokens  0        16       32       48
 //   part 0          | adds   |        | adds   |        |
 //   part 1          |        | adds   |        | adds   |
 //
-// A thread has the same rows and tokens in every part, so it reads what the thread with its number
+// A thread has the same rows and tokens in every part, so it reads what the thread of its number
 // has written: 16 bytes each, neighbours by neighbours.
+//
+// The exchange has two cluster barriers, in which the producers take part (wait_for_exchange()):
+// the first when all partials are put, the second when all have been loaded; then the rings may be
+// filled again. Between generic writes and TMA, fence.proxy.async.
 
 #include <cstdint>
 
@@ -21,45 +25,45 @@
 
 namespace subbyte::cuda {
 
-/// Parts of the inputs, at most: terms of add_sums().
+/// Parts of K, at most: terms of add_partials().
 inline constexpr int kMostSplits = 4;
 
-/// Tokens of which a thread has 8 sums of a strip, and which one part finishes.
-inline constexpr int kSumTokens = 16;
+/// Tokens of which a thread has 8 accumulators of a strip, and which one part finishes.
+inline constexpr int kExchangeTokens = 16;
 
-/// What threads that copy activations do between two tiles: the two barriers of an exchange.
-__device__ __forceinline__ void lend_ring() {
+/// What producers do in an exchange: its two barriers.
+__device__ __forceinline__ void wait_for_exchange() {
   __syncwarp();
   cluster_sync();
   cluster_sync();
   fence_proxy_async();
 }
 
-/// Sums of one tile that several blocks have; of a thread that multiplies.
+/// The partials of one output tile, of a consumer thread.
 class Exchange {
  public:
   /// Of part `part`, in row `row` of the cluster. `ring`: of activations.
   __device__ Exchange(const LargeMPartition& p, int part, int row, uint32_t ring)
       : p_(p), part_(part), row_(row), at_(ring + (threadIdx.x - 128) * 16) {}
 
-  /// When this block's products are done. Afterwards all parts have put theirs.
-  template <int kSums>
-  __device__ void put_sums(const float (&sums)[kSums]) const {
-    asm volatile("bar.sync 3, 256;" ::: "memory");  // both warpgroups have read the ring
+  /// When the products of this CTA are done. Afterwards all parts have put theirs.
+  template <int kCount>
+  __device__ void put_partials(const float (&partials)[kCount]) const {
+    asm volatile("bar.sync 3, 256;" ::: "memory");  // both consumer warpgroups have read the ring
 #pragma unroll
-    for (int i = 0; i < kSums; i += 4) st_shared_v4(at_ + i / 4 * kSlice, &sums[i]);
+    for (int i = 0; i < kCount; i += 4) st_shared_v4(at_ + i / 4 * kSlice, &partials[i]);
     fence_proxy_async();
     __syncwarp();
     cluster_sync();
   }
 
-  /// What a thread fetches of 16 tokens: sums of all parts, as they come.
-  struct Fetched {
+  /// What a thread loads of 16 tokens: partials of all parts.
+  struct Loaded {
     float of_part[kMostSplits][8];
   };
 
-  /// Begins to fetch sums of tokens 16 i to 16 i + 15.
-  __device__ void fetch_sums(Fetched& to, int i) const {
+  /// Starts the loads of the partials of tokens 16 i to 16 i + 15.
+  __device__ void load_partials(Loaded& to, int i) const {
 #pragma unroll
     for (int part = 0; part < kMostSplits; ++part) {
       if (part >= p_.splits) break;
@@ -69,18 +73,17 @@ class Exchange {
     }
   }
 
-  /// Adds what has come, in the order of the parts. Those that are not there are zero.
-  __device__ void add_sums(float (&sums)[8], const Fetched& fetched) const {
+  /// Adds them in the order of the parts. Parts that are not there are zero.
+  __device__ void add_partials(float (&sums)[8], const Loaded& loaded) const {
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-      sums[e] = fetched.of_part[0][e] + fetched.of_part[1][e] + fetched.of_part[2][e] +
-                fetched.of_part[3][e];
+      sums[e] =
+          loaded.of_part[0][e] + loaded.of_part[1][e] + loaded.of_part[2][e] + loaded.of_part[3][e];
     }
   }
 
-  /// This block fetches no more; and waits until that is true of all, whose rings may be filled
-  /// again then.
-  __device__ void end_fetching() const {
+  /// This CTA loads no more; end() waits until that is true of all.
+  __device__ void end_loads() const {
     __syncwarp();
     cluster_arrive();
   }
@@ -97,7 +100,7 @@ class Exchange {
   }
 
  private:
-  static constexpr int kSlice = 256 * 16;  // 16 bytes of each thread that multiplies
+  static constexpr int kSlice = 256 * 16;  // 16 bytes of each consumer thread
 
   const LargeMPartition& p_;
   const int part_;
@@ -105,7 +108,7 @@ class Exchange {
   const uint32_t at_;  // of this thread's first 16 bytes
 };
 
-/// Results of one warpgroup from [tokens][rows]. Not inlined: it is there for all tokens.
+/// Results of one warpgroup from [tokens][rows]. Not inlined: one copy serves all tokens.
 template <class Number, int kTokens>
 __device__ __noinline__ void finish_staged(const LinearArguments& a, const float* staged,
                                            int first_strip, int64_t token0) {
@@ -135,66 +138,67 @@ class Results {
  public:
   using Shape = LargeMShape<kTokens>;
 
-  /// `staged`: of all warpgroups; `group`: which this is.
-  __device__ Results(const LinearArguments& a, float* staged, int group)
-      : a_(a), staged_(staged + group * Shape::kStagedTokens * kStagedStride) {}
+  /// `staged`: of both consumer warpgroups; `warpgroup`: which of them this is.
+  __device__ Results(const LinearArguments& a, float* staged, int warpgroup)
+      : a_(a), staged_(staged + warpgroup * Shape::kStagedTokens * kStagedStride) {}
 
-  /// Of the tile whose first strip of this warpgroup and first token these are.
+  /// Of the output tile with these first strip of the warpgroup and first token.
   template <class Number>
-  __device__ void store(const float (&sums)[kTokens / 2], int first_strip,
+  __device__ void store(const float (&accumulators)[kTokens / 2], int first_strip,
                         int64_t first_token) const {
 #pragma unroll
     for (int token = 0; token < kTokens; token += Shape::kStagedTokens) {
       if (first_token + token >= a_.m) break;
-      wait_for_group();
+      sync_warpgroup();
 #pragma unroll
-      for (int i = 0; i < Shape::kStagedTokens; i += kSumTokens) {
-        stage(&sums[(token + i) / 2], i);
+      for (int i = 0; i < Shape::kStagedTokens; i += kExchangeTokens) {
+        stage(&accumulators[(token + i) / 2], i);
       }
-      wait_for_group();
+      sync_warpgroup();
       finish_staged<Number, Shape::kStagedTokens>(a_, staged_, first_strip, first_token + token);
     }
   }
 
-  /// The same, of sums that several blocks have put.
+  /// The same, of the partials of several CTAs.
   template <class Number>
-  __device__ void store_shared(const Exchange& exchange, int first_strip,
-                               int64_t first_token) const {
+  __device__ void store_reduced(const Exchange& exchange, int first_strip,
+                                int64_t first_token) const {
     const int64_t tokens = min(int64_t{kTokens}, a_.m - first_token);
-    const int parts = static_cast<int>((tokens + kSumTokens - 1) / kSumTokens);
-    constexpr bool kAhead = kTokens > 64;  // for fewer there are no registers for it
-    Exchange::Fetched fetched = {};
+    const int parts = static_cast<int>((tokens + kExchangeTokens - 1) / kExchangeTokens);
+    constexpr bool kPrefetches = kTokens > 64;  // for fewer there are no registers for it
+    Exchange::Loaded loaded = {};
     int i = exchange.part();
-    if (kAhead && i < parts) exchange.fetch_sums(fetched, i);
+    if (kPrefetches && i < parts) exchange.load_partials(loaded, i);
 #pragma unroll 1
     while (i < parts) {
       float sums[8];
       const int next = i + exchange.splits();
-      if constexpr (kAhead) {
-        exchange.add_sums(sums, fetched);
-        if (next < parts) exchange.fetch_sums(fetched, next);  // comes while these results go
+      if constexpr (kPrefetches) {
+        exchange.add_partials(sums, loaded);
+        if (next < parts) exchange.load_partials(loaded, next);  // arrive while these results go
       } else {
-        Exchange::Fetched now = {};
-        exchange.fetch_sums(now, i);
-        exchange.add_sums(sums, now);
+        Exchange::Loaded now = {};
+        exchange.load_partials(now, i);
+        exchange.add_partials(sums, now);
       }
-      wait_for_group();
+      sync_warpgroup();
       stage(sums, 0);
-      wait_for_group();
-      finish_staged<Number, kSumTokens>(a_, staged_, first_strip, first_token + i * kSumTokens);
+      sync_warpgroup();
+      finish_staged<Number, kExchangeTokens>(a_, staged_, first_strip,
+                                             first_token + i * kExchangeTokens);
       i = next;
     }
-    exchange.end_fetching();
+    exchange.end_loads();
     exchange.end();
   }
 
  private:
-  /// Of 128 threads, with a barrier of their own, 1 or 2.
-  __device__ void wait_for_group() const {
+  /// A named barrier of the 128 threads, 1 or 2.
+  __device__ void sync_warpgroup() const {
     asm volatile("bar.sync %0, 128;" ::"r"(threadIdx.x / 128) : "memory");
   }
 
-  /// kSumTokens tokens of 64 rows.
+  /// kExchangeTokens tokens of 64 rows.
   __device__ void stage(const float* sums, int first_token) const {
     const int lane = threadIdx.x % kLanes;
     const int row = threadIdx.x % 128 / kLanes * kStripRows + lane / 4;

@@ -1,17 +1,17 @@
 #pragma once
-// The weights of large_m/kernel.cuh on their way from device memory to the registers of the tensor
-// cores.
+// The weights of large_m on their way from device memory to operand A of wgmma.
 //
-// One warp copies them to shared memory, kWeightBatch tiles at a time of all strips that the block
-// multiplies, with their scales and zero points as they are: one lane for each strip, one bulk copy
-// for each kind of bytes. `slots` of such batches are a ring.
+// One producer warp copies them to shared memory, kWeightBatch K tiles at a time of all strips that
+// the CTA multiplies, with their scales and zero points as they are: one lane for each strip, one
+// cp.async.bulk for each kind of bytes. `weight_slots` of such batches are a ring with a full and
+// an empty mbarrier for each slot, as kernel.cuh says.
 //
-//   slot   [strip, one for each warp that multiplies] [codes of 4 tiles | scales | zero points]
+//   slot   [strip, one for each consumer warp] [codes of 4 tiles | scales | zero points]
 //
 // Four lanes, 4 g to 4 g + 3, decode weights of rows g and g + 8 and need the same scales. At the
-// begin of a batch each of them makes what one tile needs ready in its registers (both scales and
-// offsets as 16-bit numbers, and what the decoder wants to know of both zero points), and gives it
-// to the others when that tile's turn comes:
+// begin of a batch each of them prepares in its registers what one tile needs (both scales and
+// offsets as 16-bit numbers, and what the decoder needs of both zero points), and shares it when
+// the turn of that tile comes:
 //
 //   tile of the batch  0      1      2      3
 //   lane 4 g + 0       ready  <----  <----  <----     (a shuffle for each group)
@@ -27,13 +27,13 @@
 namespace subbyte::cuda {
 
 /// Two neighbours of kBytes (1, 2 or 4) bytes in shared memory: of rows g and g + 8.
-struct CodePair {
+struct TwoCodes {
   uint32_t even;
   uint32_t odd;
 };
 
 template <int kBytes>
-__device__ __forceinline__ CodePair load_shared_pair(uint32_t address) {
+__device__ __forceinline__ TwoCodes ld_shared_two(uint32_t address) {
   if constexpr (kBytes == 4) {
     uint32_t words[2];
     ld_shared<2>(words, address);
@@ -48,39 +48,39 @@ __device__ __forceinline__ CodePair load_shared_pair(uint32_t address) {
   }
 }
 
-/// The low or the high half of `pair` in both halves. Instructions for pairs have that for free.
-__device__ __forceinline__ uint32_t low_twice(uint32_t pair) {
+/// The low or the high half of `x2` in both halves. Instructions on two halves have that for free.
+__device__ __forceinline__ uint32_t low_twice(uint32_t x2) {
   uint32_t d;
-  asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {l, l};}" : "=r"(d) : "r"(pair));
+  asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {l, l};}" : "=r"(d) : "r"(x2));
   return d;
 }
-__device__ __forceinline__ uint32_t high_twice(uint32_t pair) {
+__device__ __forceinline__ uint32_t high_twice(uint32_t x2) {
   uint32_t d;
-  asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {h, h};}" : "=r"(d) : "r"(pair));
+  asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {h, h};}" : "=r"(d) : "r"(x2));
   return d;
 }
 
 /// Sizes in bytes that depend on the types of scales and zero points.
-struct LargeMSizes {
+struct StreamSizes {
   int scale;
   int zero;    // or offset; 0: none in memory
   int stream;  // of a batch of one strip
 };
 
 template <class Decoder, int kGroups>
-__device__ __forceinline__ LargeMSizes large_m_sizes(const WeightArguments& w) {
+__device__ __forceinline__ StreamSizes stream_sizes(const WeightArguments& w) {
   const int zero = Decoder::kHasZeros && w.zeros != nullptr ? w.zero_bytes : 0;
   return {w.scale.bytes, zero, large_m_stream_bytes(Decoder::kBits, kGroups, w.scale.bytes, zero)};
 }
 
-/// Block of scales of a tile.
+/// Scale block of a tile.
 template <int kGroups>
 __device__ __forceinline__ int block_of(const WeightArguments& w, int tile) {
   if (kGroups > 1 || w.blocks_per_tile == 0) return tile;
   return static_cast<int>(__umulhi(tile, w.blocks_per_tile));
 }
 
-/// Barriers of the ring of weights, and a position in it.
+/// The mbarriers of the ring of weights, and a position in it.
 struct WeightRing {
   uint32_t full;   // [slots], each 8 bytes
   uint32_t empty;  // [slots]
@@ -95,19 +95,19 @@ struct WeightRing {
   }
 };
 
-/// The warp that copies weights.
+/// The producer warp.
 template <class Decoder, int kGroups>
-class WeightCopies {
+class WeightProducer {
  public:
   /// `to`: address of the ring's first slot.
-  __device__ WeightCopies(const WeightArguments& w, uint32_t to, const WeightRing& ring)
+  __device__ WeightProducer(const WeightArguments& w, uint32_t to, const WeightRing& ring)
       : w_(w), to_(to), ring_(ring), lane_(threadIdx.x % kLanes) {}
 
-  /// Tiles begin to end - 1 of the strips of one block of rows.
-  __device__ void copy(int row_block, int begin, int end) {
-    const LargeMSizes size = large_m_sizes<Decoder, kGroups>(w_);
-    // Strips beyond the matrix repeat its last one; nobody stores them.
-    const uint32_t strip = min(row_block * kStreams + lane_ % kStreams, w_.strips - 1);
+  /// K tiles begin to end - 1 of the strips of an output tile.
+  __device__ void copy(int tile_n, int begin, int end) {
+    const StreamSizes size = stream_sizes<Decoder, kGroups>(w_);
+    // Strips beyond the matrix repeat its last one; their results are not stored.
+    const uint32_t strip = min(tile_n * kStreams + lane_ % kStreams, w_.strips - 1);
 #pragma unroll 1
     for (int tile = begin; tile < end; tile += kWeightBatch, ring_.next()) {
       const int tiles = min(kWeightBatch, end - tile);
@@ -126,10 +126,10 @@ class WeightCopies {
  private:
   static constexpr int kStreams = 8;
   static constexpr int kTile = tile_bytes(Decoder::kBits);
-  static constexpr int kBlock = kGroups * kStripRows;  // scales of a block
+  static constexpr int kBlock = kGroups * kStripRows;  // scales of a scale block
 
-  /// `tiles` tiles from `tile` on, and `values` scales from block `first` on.
-  __device__ void copy_batch(const LargeMSizes& size, uint32_t strip, int tile, int tiles,
+  /// `tiles` tiles from `tile` on, and `values` scales from scale block `first` on.
+  __device__ void copy_batch(const StreamSizes& size, uint32_t strip, int tile, int tiles,
                              int first, int values) const {
     const uint32_t full = ring_.full + ring_.slot * 8;
     const uint32_t to = to_ + (ring_.slot * kStreams + lane_) * size.stream;
@@ -148,14 +148,14 @@ class WeightCopies {
   const int lane_;
 };
 
-/// What a warp that multiplies sees of its strip.
+/// A consumer warp's view of its strip.
 template <class Number, class Decoder, int kGroups>
-class LargeMWeights {
+class WeightConsumer {
  public:
   static constexpr int kWords = Decoder::kBits;
   static constexpr int kStepsPerGroup = kSteps / kGroups;
 
-  /// Of a group of the tile whose turn it is, of both rows.
+  /// Of a group of the current tile, of both rows.
   struct Group {
     uint32_t scales;
     uint32_t zeros;
@@ -164,11 +164,11 @@ class LargeMWeights {
 
   /// Of warp `warp` of eight. `scale_values` of fill_scale_values(); `shared`: address of the
   /// ring's slots.
-  __device__ LargeMWeights(const WeightArguments& weights, const Table& table,
-                           const float* scale_values, uint32_t shared, const WeightRing& ring,
-                           int warp)
+  __device__ WeightConsumer(const WeightArguments& weights, const Table& table,
+                            const float* scale_values, uint32_t shared, const WeightRing& ring,
+                            int warp)
       : w_(weights), table_(table), scale_values_(scale_values), ring_(ring) {
-    const LargeMSizes size = large_m_sizes<Decoder, kGroups>(weights);
+    const StreamSizes size = stream_sizes<Decoder, kGroups>(weights);
     ring_.full = keep_in_register(ring.full);
     ring_.empty = keep_in_register(ring.empty);
     lane_ = keep_in_register(threadIdx.x % kLanes);
@@ -177,7 +177,7 @@ class LargeMWeights {
     first_ = keep_in_register(shared + warp * size.stream);
   }
 
-  /// Waits for the next batch, which begins with tile `tile`.
+  /// Waits for the next batch, which begins with K tile `tile`.
   __device__ void begin_batch(int tile) {
     mbarrier_wait(ring_.full + ring_.slot * 8, ring_.phase);
     batch_ = first_ + ring_.slot * 8 * stream_;
@@ -196,8 +196,8 @@ class LargeMWeights {
     if constexpr (Decoder::kHasZeros) prepare_zeros(at);
   }
 
-  /// The batch has been read. One lane says so for all, behind __syncwarp(), which orders what
-  /// they have read. (racecheck does not follow that, and reports the others' reads; if all lanes
+  /// Releases the slot. One lane arrives for all after __syncwarp(), which orders what they have
+  /// read. (racecheck does not follow that and reports the reads of the other lanes; if all lanes
   /// arrive it reports nothing.)
   __device__ void end_batch() {
     __syncwarp();
@@ -244,8 +244,8 @@ class LargeMWeights {
  private:
   static constexpr int kFirst = first_piece(kWords);
   static constexpr int kSecond = second_piece(kWords);
-  static constexpr int kBlock = kGroups * kStripRows;  // scales of a block
-  static constexpr uint32_t kNothing = 0x80008000;     // -0, with which a sum is the same bits
+  static constexpr int kBlock = kGroups * kStripRows;     // scales of a scale block
+  static constexpr uint32_t kNegativeZeros = 0x80008000;  // a sum with -0 keeps its bits
 
   template <int kBytes>
   __device__ float scale_of(uint32_t code) const {
@@ -267,7 +267,7 @@ class LargeMWeights {
   __device__ void prepare_scales(uint32_t at) {
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
-      const CodePair code = load_shared_pair<kBytes>(raw_scales() + (at + 2 * i) * kBytes);
+      const TwoCodes code = ld_shared_two<kBytes>(raw_scales() + (at + 2 * i) * kBytes);
       scales_[i] = Number::pair_of_floats(scale_of<kBytes>(code.even) * w_.scale_factor,
                                           scale_of<kBytes>(code.odd) * w_.scale_factor);
     }
@@ -279,10 +279,10 @@ class LargeMWeights {
     const uint32_t constant = w_.zero;
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
-      CodePair zero = {constant, constant};
-      if (zero_size_ == 1) zero = load_shared_pair<1>(from + at + 2 * i);
-      if (zero_size_ == 2) zero = load_shared_pair<2>(from + (at + 2 * i) * 2);
-      offsets_[i] = kNothing;
+      TwoCodes zero = {constant, constant};
+      if (zero_size_ == 1) zero = ld_shared_two<1>(from + at + 2 * i);
+      if (zero_size_ == 2) zero = ld_shared_two<2>(from + (at + 2 * i) * 2);
+      offsets_[i] = kNegativeZeros;
       if (has_offsets) {
         offsets_[i] = Number::pair_of_floats(offset_of(zero.even), offset_of(zero.odd));
         zero = {constant, constant};
@@ -307,7 +307,7 @@ class LargeMWeights {
   uint32_t stream_;     // bytes of a batch of one strip
   uint32_t first_;      // addresses: of this warp's first batch in slot 0,
   uint32_t batch_;      // in the slot that is read,
-  uint32_t codes_;      // of this lane's words in that
+  uint32_t codes_;      // of this lane's words in that batch
   uint32_t scales_[kGroups];
   uint32_t zeros_[Decoder::kHasZeros ? kGroups : 1];
   uint32_t offsets_[Decoder::kHasZeros ? kGroups : 1];
