@@ -16,6 +16,10 @@ Decoder<Number> decoder_of();
 
 template <class Number, class Decoder, int kGroups>
 KernelSet make_kernel_set() {
+  static_assert(IsNumber<Number>, "activations are F16 or BF16 of gpu/dialect.h");
+  static_assert(IsDecoder<Decoder>, "the decoder does not keep the contract of gpu/decoders.h");
+  static_assert(kGroups == 1 || kGroups == 2 || kGroups == 4,
+                "a tile of 64 inputs has 1, 2 or 4 groups; longer groups count as 1");
   const auto pointer = [](auto* kernel) { return reinterpret_cast<const void*>(kernel); };
   return {{pointer(gemv_kernel<Number, Decoder, kGroups>),
            pointer(small_m_kernel<Number, Decoder, kGroups, 1>),

@@ -6,8 +6,9 @@
 
 namespace subbyte::cuda {
 
-/// gemv: 8 tokens at a time, small_m8, small_m16, small_m64: so many, any GPU from sm_80 on.
-/// large_m64, large_m128, large_m256: tokens by 128 outputs, Hopper only.
+/// By tokens of a CTA: gemv has 8, small_m8, small_m16 and small_m64 have as many as the name says,
+/// on any GPU from sm_80 on; large_m64, large_m128 and large_m256 have that many tokens by 128
+/// outputs, on Hopper only.
 enum class KernelKind : uint8_t {
   kGemv,
   kSmallM8,
@@ -23,7 +24,7 @@ struct KernelSet {
   const void* kernels[kKernelKinds];  // by KernelKind
 };
 
-/// nullptr: there is none.
+/// nullptr if there is none.
 const KernelSet* find_kernels(const PackedFormat& format, Number number);
 
 }  // namespace subbyte::cuda

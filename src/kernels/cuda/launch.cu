@@ -105,7 +105,7 @@ Status describe_activations(CUtensorMap& map, const void* x, int64_t m, int64_t 
   return {};
 }
 
-/// Asks the runtime once for each kernel, device and size that is larger than those before.
+/// Sets the attribute once for each kernel, device and size larger than the ones before.
 Status allow_shared_memory(const void* kernel, int bytes) {
   constexpr int kDevices = 64;
   static std::array<std::atomic<int>, kDevices * kKernelKinds * 2 * std::size(kWeightKernels)>

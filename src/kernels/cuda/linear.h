@@ -1,6 +1,6 @@
 #pragma once
-// y = x W^T + bias on a GPU, for every packed weight format. A call allocates nothing and waits for
-// nothing, so it can be captured in a graph.
+// y = x W^T + bias on a GPU, for every packed weight format. A call allocates nothing and does not
+// wait, so it can be captured in a graph.
 //
 //   SUBBYTE_TRY(PackedFormat format, packed_format(matrix));
 //   ... allocate format.bytes on the device, pack_on_host() and copy, or pack_on_device() ...
@@ -41,8 +41,8 @@ struct LinearCall {
   int64_t residual_stride = 0;
   int64_t m = 0;
   Activation activation = Activation::kNone;
-  /// The kernel may begin before the one before it on the stream has ended; it waits for it before
-  /// it reads x. The one before must not write these weights.
+  /// Programmatic dependent launch: the kernel may begin before the one before it on the stream has
+  /// ended, and waits for that one before it reads x. The one before must not write these weights.
   bool dependent_launch = false;
 };
 

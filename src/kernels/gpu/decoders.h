@@ -3,23 +3,23 @@
 // Metal and for the host, which tests it.
 //
 // A decoder turns the words that a lane holds of a tile into the four registers of one step of 16
-// inputs (tile_order.h). Its values times kGain are the elements of the format; the scale of the
-// group is somebody else's business.
+// inputs (tile_order.h). Its values times kGain are the elements of the format; the caller applies
+// the scale of the group.
 //
 //   Integers<Number, b>  code - zero for b = 2, 3, 4, 8. The code is put into the mantissa of a
 //                        float whose last bit is worth 1 (1024 in f16, 128 in bf16), so that one
 //                        subtraction, which is exact, leaves code - zero
-//   E2M1<Number>         sign and three bits moved to where exponent and mantissa are; what the two
-//                        biases differ by, 2^14 or 2^126, is a factor. 0.5 is a subnormal then, so
-//                        machines that may flush those have another way
+//   E2M1<Number>         sign and three bits moved to where exponent and mantissa are; the
+//                        difference of the two biases, 2^14 or 2^126, is a factor. 0.5 is a
+//                        subnormal then, so machines that may flush subnormals use another formula
 //   Codebook<Number, b>  a table: of pairs up to 4 bits, by the registers of the warp for 5
 //
-// Integers also come raw, with the zero point left in: whoever knows the sum of the inputs of a
-// group subtracts it once for the group. In f16 the code itself is a number then, a subnormal of
-// units of 2^-24, in bf16 it is 128 + code. Registers 1 and 3, which are one row, may come 4 or 16
-// times too large where that saves a shift.
+// Integers are also decoded raw, with the zero point left in: a caller that knows the sum of the
+// inputs of a group subtracts zero * sum once for the group. In f16 the code itself is a number
+// then, a subnormal (code * 2^-24), in bf16 it is 128 + code. Registers 1 and 3, which are one row,
+// may come 4 or 16 times too large where that saves a shift.
 //
-// Instructions for each pair of weights (f16 / bf16): Integers 4: 2.25 / 2.75, raw 1.25 / 1.75,
+// Instructions for each two weights (f16 / bf16): Integers 4: 2.25 / 2.75, raw 1.25 / 1.75,
 // E2M1 3.75 / 4.75, Codebook 4: 3 and a load.
 
 #include "kernels/gpu/dialect.h"
@@ -51,9 +51,9 @@ struct Integers {
   static SUBBYTE_CONSTANT bool kTimes16 = kBits == 4 && Number::kIsF16;
   /// 8 bits do not fit into the mantissa of bf16.
   static SUBBYTE_CONSTANT bool kSplit = kBits == 8 && !Number::kIsF16;
-  /// Raw values are kRawUnit (kRawOffset + code), in odd registers kRawUnit (kRawOffset + kRawOdd
-  /// code).
-  static SUBBYTE_CONSTANT float kRawUnit = Number::kIsF16 ? 0x1p-24f : 1.0f;
+  /// Raw values are kRawFactor (kRawOffset + code), in odd registers kRawFactor (kRawOffset +
+  /// kRawOdd code).
+  static SUBBYTE_CONSTANT float kRawFactor = Number::kIsF16 ? 0x1p-24f : 1.0f;
   static SUBBYTE_CONSTANT float kRawOffset = Number::kIsF16 || kSplit ? 0.0f : 128.0f;
   static SUBBYTE_CONSTANT int kRawOdd = kBits <= 3 ? 4 : kTimes16 ? 16 : 1;
 
@@ -62,7 +62,7 @@ struct Integers {
     if constexpr (kTimes16) {
       return {both_halves(0x6400u + even), both_halves(0xd400u + 16 * odd)};
     } else if constexpr (kSplit) {
-      return {Number::pair_of(static_cast<int>(even)), Number::pair_of(static_cast<int>(odd))};
+      return {Number::splat(static_cast<int>(even)), Number::splat(static_cast<int>(odd))};
     } else {
       return {Number::kMagic + both_halves(even), Number::kMagic + both_halves(odd)};
     }
@@ -74,19 +74,19 @@ struct Integers {
       decode_by_fours(words[step], zero, registers);
     } else {
       for (int r = 0; r < 4; ++r) {
-        registers[r] = decode_pair(words, step, r, r % 2 == 0 ? zero.even : zero.odd);
+        registers[r] = decode_x2(words, step, r, r % 2 == 0 ? zero.even : zero.odd);
       }
     }
   }
 
   static SUBBYTE_KERNEL_FUNCTION void decode_raw(Words words, int step, Registers registers) {
-    for (int r = 0; r < 4; ++r) registers[r] = raw_pair(words, step, r);
+    for (int r = 0; r < 4; ++r) registers[r] = raw_x2(words, step, r);
   }
 
  private:
   static SUBBYTE_CONSTANT uint32_t kRawMagic = Number::kIsF16 ? 0 : Number::kMagic;
 
-  static SUBBYTE_KERNEL_FUNCTION uint32_t raw_pair(Words words, int step, int r) {
+  static SUBBYTE_KERNEL_FUNCTION uint32_t raw_x2(Words words, int step, int r) {
     const int even = r / 2 * 2;
     if constexpr (kBits == 8) {
       const uint32_t bytes = spread_bytes(words[2 * step + r / 2], r % 2, 0);
@@ -125,7 +125,7 @@ struct Integers {
     }
   }
 
-  static SUBBYTE_KERNEL_FUNCTION uint32_t decode_pair(Words words, int step, int r, uint32_t zero) {
+  static SUBBYTE_KERNEL_FUNCTION uint32_t decode_x2(Words words, int step, int r, uint32_t zero) {
     if constexpr (kBits == 8) {
       const uint32_t word = words[2 * step + r / 2];
       if constexpr (kSplit) {
@@ -209,11 +209,11 @@ struct Codebook {
 
   static SUBBYTE_KERNEL_FUNCTION void decode(Words words, int step, Table table,
                                              Registers registers) {
-    for (int r = 0; r < 4; ++r) registers[r] = decode_pair(words, step, r, table);
+    for (int r = 0; r < 4; ++r) registers[r] = decode_x2(words, step, r, table);
   }
 
  private:
-  static SUBBYTE_KERNEL_FUNCTION uint32_t decode_pair(Words words, int step, int r, Table table) {
+  static SUBBYTE_KERNEL_FUNCTION uint32_t decode_x2(Words words, int step, int r, Table table) {
     if constexpr (kBits == 5) {
       const uint32_t codes =
           (words[step] >> (4 * r) & 0x000f000f) | (words[4] >> (4 * step + r) & 0x00010001) << 4;
@@ -228,10 +228,52 @@ struct Codebook {
   }
 };
 
+#ifndef __METAL_VERSION__  // whose C++ has no concepts
+/// F16 or BF16: two 16-bit floats in a word, which the dialect of the machine defines.
+template <class N>
+concept IsNumber = requires(uint32_t x) {
+  N::kIsF16&& N::kHasSubnormals;
+  N::sub(x, x);
+  N::fma(x, x, x);
+  N::splat(1);
+};
+
+/// Raw values are kRawFactor (kRawOffset + code), in odd registers kRawFactor (kRawOffset + kRawOdd
+/// code), so a caller can subtract zero points later.
+template <class D>
+concept DecodesWithZeros = requires(Words words, Registers registers, ZeroPair zero) {
+  zero = D::zeros(0, 0);
+  D::decode(words, 0, zero, registers);
+  D::decode_raw(words, 0, registers);
+  D::kRawFactor + D::kRawOffset + D::kRawOdd;
+};
+
+template <class D>
+concept DecodesWithTable = requires(Words words, Registers registers, Table table) {
+  D::decode(words, 0, table, registers);
+};
+
+template <class D>
+concept DecodesAlone = requires(Words words, Registers registers) {
+  D::decode(words, 0, registers);
+};
+
+template <class D>
+concept IsDecoder = (D::kBits >= 2) && (D::kBits <= 8) &&
+                    ((D::kHasZeros && DecodesWithZeros<D>) ||
+                     (D::kHasTable && DecodesWithTable<D>) ||
+                     (!D::kHasZeros && !D::kHasTable && DecodesAlone<D>));
+#endif
+
 /// decode() of every decoder, with what it needs besides words.
 template <class Decoder>
 SUBBYTE_KERNEL_FUNCTION void decode_step(Words words, int step, ZeroPair zero, Table table,
                                          Registers registers) {
+#ifndef __METAL_VERSION__
+  static_assert(IsDecoder<Decoder>,
+                "a decoder has kBits from 2 to 8, kHasZeros, kHasTable and decode(words, step, "
+                "zeros or table or nothing, registers)");
+#endif
   if constexpr (Decoder::kHasZeros) {
     Decoder::decode(words, step, zero, registers);
   } else if constexpr (Decoder::kHasTable) {

@@ -181,7 +181,7 @@ TEST(Decoders, integers_are_exact_for_every_code_and_zero_point_in_bf16) {
   expect_integers<BF16, 8>(Format::kU8, Format::kI8, 256);
 }
 
-/// Raw registers that are not kRawUnit (kRawOffset + code), times kRawOdd for odd ones, for every
+/// Raw registers that are not kRawFactor (kRawOffset + code), times kRawOdd for odd ones, for every
 /// code at every place.
 template <class Number, int kBits>
 int64_t raw_mismatches(const Place& place) {
@@ -203,7 +203,7 @@ int64_t raw_mismatches(const Place& place) {
       for (int i = 0; i < 8; ++i) {
         const double code = codes[8 * step + i] * (i / 2 % 2 == 0 ? 1.0 : Decoder::kRawOdd);
         const double value = type_of<Number>().decode(registers[i / 2] >> 16 * (i % 2) & 0xffff);
-        bad += value != Decoder::kRawUnit * (Decoder::kRawOffset + code);
+        bad += value != Decoder::kRawFactor * (Decoder::kRawOffset + code);
       }
     }
   }

@@ -1,11 +1,11 @@
 #pragma once
-// A weight matrix in the form that the CUDA kernels read: one form for all of them, from one token
-// to a long prompt. tile_order.h has the picture of the codes.
+// A weight matrix in the form that the GPU kernels read: one form for all of them, CUDA's and
+// Metal's, from one token to a long prompt. tile_order.h has the picture of the codes.
 //
 //   codes   [strip][tile][piece][lane][word]
-//   scales  [strip][block][row % 8][group][row / 8], a block being the groups of a tile, or, where
-//           groups are longer than tiles, one group: so a lane finds the scales of its two rows
-//           side by side
+//   scales  [strip][scale block][row % 8][group][row / 8], a scale block being the groups of a
+//           tile, or, where groups are longer than tiles, one group: so a lane finds the scales of
+//           its two rows side by side
 //   zeros   as the scales: zero points, or float zero points (offsets)
 //   gather  [cols] uint32, act-order: the input of each column
 //
@@ -24,7 +24,7 @@
 
 namespace subbyte::gpu {
 
-/// Type of activations and results; sums are float32.
+/// Type of activations and results; products accumulate in float32.
 enum class Number : uint8_t { kF16, kBF16 };
 
 /// Which decoder reads the codes (decoders.h).
@@ -45,7 +45,7 @@ struct PackedFormat {
   int64_t cols = 0;    // K
   int64_t strips = 0;
   int64_t tiles = 0;   // of a strip
-  int64_t blocks = 0;  // of scales, of a strip
+  int64_t blocks = 0;  // scale blocks of a strip
   int64_t scales_begin = 0;
   int64_t zeros_begin = 0;   // = bytes when there are none
   int64_t gather_begin = 0;  // = bytes when there is none
@@ -82,9 +82,9 @@ struct PackedRow {
 constexpr PackedRow packed_row(RowOrder order, int64_t row, int64_t rows) {
   if (order == RowOrder::kNatural) return {row / kStripRows, static_cast<int>(row % kStripRows)};
   const bool pairs = order == RowOrder::kGateUpPairs;
-  const int64_t unit = pairs ? row / 2 : row % (rows / 2);
+  const int64_t hidden = pairs ? row / 2 : row % (rows / 2);
   const int64_t is_up = pairs ? row % 2 : row / (rows / 2);
-  return {unit / 8, static_cast<int>(8 * is_up + unit % 8)};
+  return {hidden / 8, static_cast<int>(8 * is_up + hidden % 8)};
 }
 
 /// Index of the scale, and of the zero point, of row `row` of a strip and canonical group `group`.

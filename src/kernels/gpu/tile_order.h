@@ -1,5 +1,6 @@
 #pragma once
-// Where the code of a weight lies in the packed form that the CUDA kernels read.
+// Where the code of a weight lies in the packed form that the GPU kernels read, and what else the
+// host and all GPUs agree on: orders of rows, kinds of scales.
 //
 // A tensor core instruction takes 16 outputs x 16 inputs of weights, eight of them from each lane
 // of a warp (g = lane / 4, t = lane % 4), two in each of four registers:
@@ -117,7 +118,7 @@ SUBBYTE_DEVICE constexpr int tile_bytes(int bits) {
   return kLanes * 4 * bits;
 }
 
-/// How a byte, or two, or four, of a scale are read.
+/// How the one, two or four bytes of a scale are read.
 enum class ScaleKind : uint8_t { kF32, kF16, kBF16, kE8M0, kE4M3, kE4M4 };
 
 SUBBYTE_DEVICE constexpr int scale_bytes(ScaleKind kind) {
@@ -125,7 +126,7 @@ SUBBYTE_DEVICE constexpr int scale_bytes(ScaleKind kind) {
 }
 
 /// Which row of the matrix is row `row` of strip `strip`. The two that interleave put the gate and
-/// the up projection of 8 hidden units into one strip, 8 rows above 8 rows, so that one lane has
+/// the up projection of 8 hidden values into one strip, 8 rows above 8 rows, so that one lane has
 /// both in its registers and the activation costs no traffic.
 enum class RowOrder : uint8_t {
   kNatural,
@@ -134,12 +135,12 @@ enum class RowOrder : uint8_t {
 };
 
 SUBBYTE_DEVICE constexpr int64_t source_row(RowOrder order, int64_t strip, int row, int64_t rows) {
-  const int64_t unit = strip * 8 + row % 8;
+  const int64_t hidden = strip * 8 + row % 8;
   switch (order) {
     case RowOrder::kGateAboveUp:
-      return unit >= rows / 2 ? rows : row / 8 * (rows / 2) + unit;
+      return hidden >= rows / 2 ? rows : row / 8 * (rows / 2) + hidden;
     case RowOrder::kGateUpPairs:
-      return 2 * unit + row / 8;
+      return 2 * hidden + row / 8;
     default:
       return strip * kStripRows + row;
   }

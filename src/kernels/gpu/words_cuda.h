@@ -39,14 +39,14 @@ struct F16 {
     return d;
   }
   /// The integer |value| <= 2048 in both halves.
-  static SUBBYTE_KERNEL_FUNCTION uint32_t pair_of(int value) { return pair_of_float(value); }
+  static SUBBYTE_KERNEL_FUNCTION uint32_t splat(int value) { return splat_float(value); }
   /// Rounded to nearest even.
-  static SUBBYTE_KERNEL_FUNCTION uint32_t pair_of_float(float value) {
+  static SUBBYTE_KERNEL_FUNCTION uint32_t splat_float(float value) {
     uint32_t d;
     asm("cvt.rn.f16x2.f32 %0, %1, %1;" : "=r"(d) : "f"(value));
     return d;
   }
-  static SUBBYTE_KERNEL_FUNCTION uint32_t pair_of_floats(float low, float high) {
+  static SUBBYTE_KERNEL_FUNCTION uint32_t pack_x2(float low, float high) {
     uint32_t d;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
     return d;
@@ -75,11 +75,9 @@ struct BF16 {
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
     return d;
   }
-  static SUBBYTE_KERNEL_FUNCTION uint32_t pair_of(int value) { return pair_of_float(value); }
-  static SUBBYTE_KERNEL_FUNCTION uint32_t pair_of_float(float value) {
-    return pair_of_floats(value, value);
-  }
-  static SUBBYTE_KERNEL_FUNCTION uint32_t pair_of_floats(float low, float high) {
+  static SUBBYTE_KERNEL_FUNCTION uint32_t splat(int value) { return splat_float(value); }
+  static SUBBYTE_KERNEL_FUNCTION uint32_t splat_float(float value) { return pack_x2(value, value); }
+  static SUBBYTE_KERNEL_FUNCTION uint32_t pack_x2(float low, float high) {
     uint32_t d;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
     return d;

@@ -22,7 +22,7 @@ inline uint32_t spread_bytes(uint32_t w, int j, uint32_t high) {
 
 /// Pairs of floats of `kFormat`. A double holds every sum and product of the decoders exactly.
 template <Format kFormat>
-struct HostPairs {
+struct HostX2 {
   static double low(uint32_t pair) { return info(kFormat).decode(pair & 0xffff); }
   static double high(uint32_t pair) { return info(kFormat).decode(pair >> 16); }
   static uint32_t join(double low, double high) {
@@ -35,18 +35,18 @@ struct HostPairs {
   static uint32_t fma(uint32_t a, uint32_t b, uint32_t c) {
     return join(std::fma(low(a), low(b), low(c)), std::fma(high(a), high(b), high(c)));
   }
-  static uint32_t pair_of(int value) { return join(value, value); }
-  static uint32_t pair_of_float(float value) { return join(value, value); }
+  static uint32_t splat(int value) { return join(value, value); }
+  static uint32_t splat_float(float value) { return join(value, value); }
 };
 
-struct F16 : HostPairs<Format::kF16> {
+struct F16 : HostX2<Format::kF16> {
   static constexpr uint32_t kMagic = 0x64006400;
   static constexpr uint32_t kSixteenth = 0x2c002c00;
   static constexpr bool kIsF16 = true;
   static constexpr bool kHasSubnormals = true;
 };
 
-struct BF16 : HostPairs<Format::kBF16> {
+struct BF16 : HostX2<Format::kBF16> {
   static constexpr uint32_t kMagic = 0x43004300;
   static constexpr uint32_t kSixteen = 0x41804180;
   static constexpr bool kIsF16 = false;

@@ -40,7 +40,7 @@ struct F16 {
   static SUBBYTE_KERNEL_FUNCTION uint32_t min(uint32_t a, uint32_t b) {
     return as_type<uint32_t>(metal::min(as_type<half2>(a), as_type<half2>(b)));
   }
-  static SUBBYTE_KERNEL_FUNCTION uint32_t pair_of(int value) {
+  static SUBBYTE_KERNEL_FUNCTION uint32_t splat(int value) {
     return as_type<uint32_t>(half2(half(value)));
   }
   static SUBBYTE_KERNEL_FUNCTION float low(uint32_t pair) {
@@ -80,7 +80,7 @@ struct BF16 {
   static SUBBYTE_KERNEL_FUNCTION uint32_t min(uint32_t a, uint32_t b) {
     return join(metal::min(low(a), low(b)), metal::min(high(a), high(b)));
   }
-  static SUBBYTE_KERNEL_FUNCTION uint32_t pair_of(int value) {
+  static SUBBYTE_KERNEL_FUNCTION uint32_t splat(int value) {
     return join(float(value), float(value));
   }
   /// Rounded to nearest even.

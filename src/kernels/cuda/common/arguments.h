@@ -1,5 +1,5 @@
 #pragma once
-// What a kernel is given: plain data, filled by the host (launch.cu), passed by value.
+// The arguments of all kernels: plain data, filled by the host (launch.cu), passed by value.
 
 #include <cstdint>
 
@@ -10,15 +10,15 @@ namespace subbyte::cuda {
 // The packed form and its decoders belong to all GPUs.
 using namespace gpu;
 
-/// How a lane reads a scale, without branches. Of a code of `bytes` bytes: magnitude and sign are
-/// moved to where float32 has them and multiplied by `factor`, which corrects the bias of the
-/// exponent and makes subnormal numbers normal.
+/// How a lane reads a scale of any kind without branches: magnitude and sign of a code of `bytes`
+/// bytes are moved to where float32 has them and multiplied by `factor`, which corrects the bias of
+/// the exponent and makes subnormal numbers normal.
 struct ScaleRule {
   uint32_t magnitude;  // bits of the code
   uint32_t sign;       // its sign bit, or 0
   int32_t shift;       // of the magnitude to the left
   int32_t sign_shift;
-  uint32_t special;  // this magnitude and those beyond are NaN (infinity, too)
+  uint32_t special;  // this magnitude and larger ones are NaN (infinity, too)
   float factor;
   float zero;  // of magnitude 0
   int32_t bytes;
@@ -61,8 +61,8 @@ struct WeightArguments {
   int32_t cols;            // K
   int32_t strips;
   int32_t tiles;   // of a strip
-  int32_t blocks;  // of scales, of a strip
-  /// Block of scales of a tile: high 32 bits of tile * blocks_per_tile; 0: the tile's own number.
+  int32_t blocks;  // scale blocks of a strip
+  /// Scale block of a tile: the high 32 bits of tile * blocks_per_tile; 0: the tile's own number.
   uint32_t blocks_per_tile;
   int32_t tiles_per_block;
   int32_t zero;        // the constant zero point, also beside offsets
@@ -88,18 +88,20 @@ struct LinearArguments {
   int64_t residual_stride;
   int32_t m;
   Activation activation;
-  bool is_dependent;  // the kernel before may not have ended yet
+  bool is_dependent;  // programmatic dependent launch: the kernel before may not have ended yet
   bool is_aligned;    // rows of x can be copied 16 bytes at a time
 };
 
-/// [0, size) in `parts` neighbours: the first `more` have each + 1, the others `each`. Divided by
-/// the host, because a GPU takes a hundred instructions for it.
+/// [0, size) split into contiguous ranges: the first `remainder` have base + 1 elements, the rest
+/// `base`. The host divides, because a GPU takes a hundred instructions for it.
 struct Parts {
-  int32_t each;
-  int32_t more;
+  int32_t base;
+  int32_t remainder;
 
-  SUBBYTE_DEVICE constexpr int begin(int i) const { return i * each + (i < more ? i : more); }
-  SUBBYTE_DEVICE constexpr int size(int i) const { return each + (i < more ? 1 : 0); }
+  SUBBYTE_DEVICE constexpr int begin(int i) const {
+    return i * base + (i < remainder ? i : remainder);
+  }
+  SUBBYTE_DEVICE constexpr int size(int i) const { return base + (i < remainder ? 1 : 0); }
 };
 
 constexpr Parts parts_of(int64_t size, int64_t parts) {

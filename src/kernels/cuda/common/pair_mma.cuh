@@ -210,9 +210,10 @@ class PairReader {
     }
   }
 
-  /// -kRawUnit (kRawOffset + factor * zero), of a zero in the mantissa of 2^23: exact, and one FMA.
+  /// -kRawFactor (kRawOffset + factor * zero), of a zero in the mantissa of 2^23: exact, and one
+  /// FMA.
   static __device__ float to_add(uint32_t mantissa, int factor) {
-    constexpr float kUnit = Decoder::kRawUnit;
+    constexpr float kUnit = Decoder::kRawFactor;
     const float f = static_cast<float>(factor);
     return fmaf(__uint_as_float(mantissa), -kUnit * f, kUnit * (f * 0x1p23f - Decoder::kRawOffset));
   }
@@ -228,7 +229,7 @@ class PairReader {
 /// each, to to[0] and to[1] of their own `to`.
 template <class Number, int kGroupSteps, class LoadB>
 __device__ __forceinline__ void sum_inputs(float* to, int lane, const LoadB& load_b) {
-  const uint32_t one = Number::pair_of_float(1);
+  const uint32_t one = Number::splat_float(1);
   const uint32_t ones[4] = {one, one, one, one};
   float d[2][4] = {};  // two chains of products, so that they overlap
 #pragma unroll
@@ -241,8 +242,8 @@ __device__ __forceinline__ void sum_inputs(float* to, int lane, const LoadB& loa
 }
 
 template <class Decoder>
-__device__ constexpr float raw_unit() {
-  if constexpr (Decoder::kHasZeros) return Decoder::kRawUnit;
+__device__ constexpr float raw_factor() {
+  if constexpr (Decoder::kHasZeros) return Decoder::kRawFactor;
   return 1;
 }
 
@@ -317,8 +318,8 @@ class PairAccumulators {
 
   /// Stores the sums to [token][kPartialStride], or adds them to what is there.
   __device__ void store(float* to, int lane, int tokens, bool adds) const {
-    constexpr float kUnits[] = {1 / raw_unit<Decoder>(),
-                                1 / (raw_unit<Decoder>() * raw_odd<Decoder>())};
+    constexpr float kFactors[] = {1 / raw_factor<Decoder>(),
+                                  1 / (raw_factor<Decoder>() * raw_odd<Decoder>())};
     const int row = lane / 4;
 #pragma unroll
     for (int n = 0; n < kTokens8; ++n) {
@@ -327,7 +328,7 @@ class PairAccumulators {
         const int token = n * 8 + lane % 4 * 2 + i % 2;
         if (token >= tokens) continue;
         float& at = to[token * kPartialStride + row + i / 2 * 8];
-        const float sum = accumulators_[n][i] * kUnits[i / 2];
+        const float sum = accumulators_[n][i] * kFactors[i / 2];
         at = adds ? at + sum : sum;
       }
     }
@@ -378,8 +379,8 @@ class PairAccumulators {
       reader.read_offsets(place, tile, offsets);
 #pragma unroll
       for (int g = 0; g < kGroups; ++g) {
-        const float low = offsets[g].x * raw_unit<Decoder>();
-        const float high = offsets[g].y * (raw_unit<Decoder>() * raw_odd<Decoder>());
+        const float low = offsets[g].x * raw_factor<Decoder>();
+        const float high = offsets[g].y * (raw_factor<Decoder>() * raw_odd<Decoder>());
 #pragma unroll
         for (int n = 0; n < kTokens8; ++n) {
           uint32_t inputs[2];

@@ -1,5 +1,6 @@
 #pragma once
-// From sums to results: the last factor, bias, the gate's activation, residual, rounding.
+// What every kernel does before and after its main loop: tables in shared memory; from accumulators
+// to results with the last factor, bias, the gate's activation, residual and rounding.
 
 #include <cstdint>
 
@@ -18,8 +19,8 @@ __device__ __forceinline__ float scale_value(uint32_t code, const ScaleRule& rul
   return magnitude >= rule.special ? __uint_as_float(0x7fc00000u) : value;
 }
 
-/// Values of all codes of a one-byte scale, by all threads of a block, which then wait for each
-/// other.
+/// Values of all codes of a one-byte scale, by all threads of a CTA, which must synchronize before
+/// they use them.
 __device__ __forceinline__ void fill_scale_values(float* values, const ScaleRule& rule) {
   if (rule.bytes != 1) return;
   for (int i = threadIdx.x; i < 256; i += blockDim.x) values[i] = scale_value(i, rule);
@@ -32,7 +33,7 @@ __host__ __device__ constexpr int table_bytes() {
   return 0;
 }
 
-/// By all threads of a block, which then wait for each other.
+/// The table of a codebook, by all threads of a CTA, which must synchronize before they use it.
 template <class Decoder>
 __device__ Table fill_table(const WeightArguments& weights, uint32_t* shared) {
   const int lane = threadIdx.x % kLanes;
@@ -57,7 +58,7 @@ __device__ __forceinline__ float load_number(const void* p, int64_t i) {
 
 template <class Number>
 __device__ __forceinline__ void store_number(void* p, int64_t i, float value) {
-  static_cast<uint16_t*>(p)[i] = static_cast<uint16_t>(Number::pair_of_float(value));
+  static_cast<uint16_t*>(p)[i] = static_cast<uint16_t>(Number::splat_float(value));
 }
 
 __device__ __forceinline__ float gated(Activation activation, float gate, float up) {
@@ -69,7 +70,7 @@ __device__ __forceinline__ float gated(Activation activation, float gate, float 
   return gate / (1.0f + expf(-gate)) * up;
 }
 
-/// Sums of rows `row` and `row` + 8 of a strip, of one token.
+/// Stores the sums of rows `row` and `row` + 8 of a strip, of one token.
 template <class Number>
 __device__ __forceinline__ void finish(const LinearArguments& a, int strip, int row, int64_t token,
                                        float low, float high) {
@@ -83,13 +84,13 @@ __device__ __forceinline__ void finish(const LinearArguments& a, int strip, int 
     if (n1 < w.rows) high += load_number<Number>(a.bias, n1);
   }
   if (a.activation != Activation::kNone) {
-    const int64_t unit = strip * int64_t{8} + row;
-    if (unit >= w.rows / 2) return;
+    const int64_t hidden = strip * int64_t{8} + row;
+    if (hidden >= w.rows / 2) return;
     float value = gated(a.activation, low, high);
     if (a.residual != nullptr) {
-      value += load_number<Number>(a.residual, token * a.residual_stride + unit);
+      value += load_number<Number>(a.residual, token * a.residual_stride + hidden);
     }
-    store_number<Number>(a.y, token * a.y_stride + unit, value);
+    store_number<Number>(a.y, token * a.y_stride + hidden, value);
     return;
   }
   if (a.residual != nullptr) {
@@ -101,14 +102,14 @@ __device__ __forceinline__ void finish(const LinearArguments& a, int strip, int 
   if (n1 < w.rows) store_number<Number>(a.y, token * a.y_stride + n1, high);
 }
 
-/// Eight neighbours, 16 bytes.
+/// Eight neighbours at once, 16 bytes.
 template <class Number>
 __device__ __forceinline__ void store_numbers(void* p, int64_t i, const float* values) {
   uint4 v;
-  v.x = Number::pair_of_floats(values[0], values[1]);
-  v.y = Number::pair_of_floats(values[2], values[3]);
-  v.z = Number::pair_of_floats(values[4], values[5]);
-  v.w = Number::pair_of_floats(values[6], values[7]);
+  v.x = Number::pack_x2(values[0], values[1]);
+  v.y = Number::pack_x2(values[2], values[3]);
+  v.z = Number::pack_x2(values[4], values[5]);
+  v.w = Number::pack_x2(values[6], values[7]);
   *reinterpret_cast<uint4*>(static_cast<uint16_t*>(p) + i) = v;
 }
 template <class Number>
@@ -133,7 +134,8 @@ __device__ __forceinline__ bool is_whole(const LinearArguments& a, int strip) {
   return in_order && end <= outputs && places % 16 == 0 && strides % 8 == 0;
 }
 
-/// The sums of a strip, of one token, with bias, residual or an activation, or beyond the matrix.
+/// Stores the sums of a strip, of one token: with bias, residual or an activation, or partly beyond
+/// the matrix.
 template <class Number>
 __device__ __noinline__ void finish_more(const LinearArguments& a, int strip, int64_t token,
                                          float* values) {
@@ -170,7 +172,7 @@ __device__ __forceinline__ bool is_plain(const LinearArguments& a, int strip) {
          (strip + 1) * kStripRows <= a.weights.rows;
 }
 
-/// The sums of a whole strip, of one token.
+/// Stores the sums of a strip, of one token.
 template <class Number>
 __device__ __forceinline__ void finish_strip(const LinearArguments& a, int strip, int64_t token,
                                              float (&values)[kStripRows]) {

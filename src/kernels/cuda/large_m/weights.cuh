@@ -268,8 +268,8 @@ class WeightConsumer {
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
       const TwoCodes code = ld_shared_two<kBytes>(raw_scales() + (at + 2 * i) * kBytes);
-      scales_[i] = Number::pair_of_floats(scale_of<kBytes>(code.even) * w_.scale_factor,
-                                          scale_of<kBytes>(code.odd) * w_.scale_factor);
+      scales_[i] = Number::pack_x2(scale_of<kBytes>(code.even) * w_.scale_factor,
+                                   scale_of<kBytes>(code.odd) * w_.scale_factor);
     }
   }
 
@@ -284,7 +284,7 @@ class WeightConsumer {
       if (zero_size_ == 2) zero = ld_shared_two<2>(from + (at + 2 * i) * 2);
       offsets_[i] = kNegativeZeros;
       if (has_offsets) {
-        offsets_[i] = Number::pair_of_floats(offset_of(zero.even), offset_of(zero.odd));
+        offsets_[i] = Number::pack_x2(offset_of(zero.even), offset_of(zero.odd));
         zero = {constant, constant};
       }
       const ZeroPair constants = Decoder::zeros(zero.even, zero.odd);
