@@ -11,7 +11,7 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kLoads = 8;
 
-/// Each block reads a slab of 64 KiB; a thread has eight loads of 16 bytes under way.
+/// Each CTA reads a slab of 64 KiB; a thread has eight loads of 16 bytes in flight.
 __global__ void __launch_bounds__(kThreads)
     read_kernel(const uint4* data, int64_t pieces, unsigned* sink) {
 #if __CUDA_ARCH__ >= 900

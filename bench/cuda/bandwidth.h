@@ -6,7 +6,7 @@
 namespace subbyte::bench {
 
 /// Reads `bytes` from `data` once with all multiprocessors; launched on the stream `stream` (a
-/// cudaStream_t), with programmatic dependent launch if asked for. `sink` is a word of device
+/// cudaStream_t), with programmatic dependent launch if `dependent`. `sink` is a word of device
 /// memory.
 void launch_read(const std::byte* data, std::size_t bytes, unsigned* sink, bool dependent,
                  void* stream);

@@ -25,7 +25,7 @@ struct Cublas::Functions {
 
 namespace {
 
-constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // what cuBLAS asks for on Hopper
+constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // what cuBLAS wants on Hopper
 
 template <typename Function>
 bool find(void* library, const char* name, Function& function) {

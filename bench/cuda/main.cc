@@ -287,7 +287,7 @@ class Bench {
     return cells;
   }
 
-  /// Times of 0 are those of what could not be measured, or was not asked for.
+  /// Times of 0 are those of what could not be measured, or is not wanted.
   static std::string cell(double us, double limit, double vendor) {
     if (us == 0) return "-";
     const std::string ratio = vendor == 0 ? "" : fmt::format(", {:.2f}x", vendor / us);

@@ -24,7 +24,7 @@ using cuda::RowOrder;
 const WeightFormat kInt4 = {Format::kU4, Format::kF16, Zero::kU8, 128};
 const WeightFormat kMxfp4 = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
 
-/// The cheapest plan of each kernel, and all in which blocks of `large_m` share outputs or tokens.
+/// The cheapest plan of each kernel, and all in which CTAs of large_m share outputs or tokens.
 std::vector<Plan> one_of_each(const cuda::Problem& problem) {
   std::vector<Plan> plans;
   for (const char* kernel :
@@ -100,7 +100,7 @@ Expected expected_epilogue(const MatrixView& matrix, const GpuProduct& product, 
 }
 
 TEST(GpuEpilogue, bias_residual_and_activation_follow_the_product) {
-  constexpr int64_t kRows = 176;  // 88 hidden units, no multiple of a block
+  constexpr int64_t kRows = 176;  // 88 hidden values, no multiple of a tile
   constexpr int64_t kCols = 512;
   constexpr int64_t kM = 19;
   // Small enough that gates and the two clamps are met on both sides.
@@ -187,7 +187,7 @@ void expect_same_bits(const PackedOnDevice& packed, const std::vector<uint16_t>&
 }
 
 /// One plan of `small_m` is enough of a test, with clusters and warps that share sums, that of
-/// `gemv`, whose warps do, and those of each kernel of `large_m` with the most blocks that do.
+/// `gemv`, whose warps do, and those of each kernel of `large_m` with the most CTAs that do.
 TEST(GpuBits, are_the_same_in_ten_thousand_runs_of_split_shapes) {
   constexpr int64_t kRows = 80;
   constexpr int64_t kCols = 2048;
@@ -264,7 +264,7 @@ TEST(GpuFaults, a_wrong_nibble_scale_or_zero_point_is_noticed) {
   EXPECT_EQ(result(), right);
 }
 
-/// A copy in device memory, `offset` bytes behind a multiple of 256.
+/// A copy in device memory, `offset` bytes after a multiple of 256.
 class Shifted {
  public:
   Shifted(std::span<const std::byte> bytes, int64_t offset)

@@ -88,7 +88,7 @@ double relative_bound(const WeightFormat& format, int64_t cols, KernelKind kerne
   const double table = has_table(format) ? 1.01 * unit_of(number) : 0;
   if (kernel >= KernelKind::kLargeM64) {
     // Scale and product are rounded to 16 bits, or scale, offset and their sum: each part twice.
-    // Blocks that split the inputs add their sums, but have one addition less each, as their first
+    // CTAs that split K add their partials, but have one addition less each, as their first
     // product is added to nothing.
     return table + 2.02 * unit_of(number) + tensor_core_bound(cols);
   }

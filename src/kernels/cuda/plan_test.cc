@@ -50,7 +50,7 @@ std::vector<WeightFormat> all_formats() {
 }
 
 /// The packed form of a matrix that is not there: of one row of zeros, with as many strips as
-/// `rows` need. Plans ask for no more.
+/// `rows` need. Plans need no more.
 PackedFormat format_of(const WeightFormat& format, int64_t rows, int64_t cols) {
   MatrixView view;
   view.format = format;
@@ -114,14 +114,14 @@ int largest(const Parts& parts) {
   return parts.size(0);
 }
 
-/// Blocks of `each` are just enough for `size`.
-void expect_blocks(int64_t count, int64_t each, int64_t size) {
+/// `count` ranges of `each` are just enough for `size`.
+void expect_ranges(int64_t count, int64_t each, int64_t size) {
   ASSERT_GE(count * each, size);
   ASSERT_LT((count - 1) * each, size);
 }
 
-/// The largest things in shared memory, which what a block gets must hold: activations, 8 numbers
-/// more in each row, and the sums of a block that has not all inputs at once.
+/// The largest things in shared memory, which what a CTA gets must hold: activations, 8 numbers
+/// more in each row, and the partials of a CTA that has not all inputs at once.
 int64_t least_shared_bytes(const Problem& problem, const Plan& plan) {
   const SmallMPartition& p = plan.small_m;
   const int64_t tokens = std::min<int64_t>(tokens_of(plan.kernel), problem.m);
@@ -137,8 +137,8 @@ void expect_small_m(const Problem& problem, const Plan& plan) {
   ASSERT_NO_FATAL_FAILURE(expect_parts(p.pairs, p.splits, (problem.weights.tiles + 1) / 2));
   ASSERT_EQ(p.splits, 1 << p.splits_log2);
   ASSERT_TRUE(p.depth == kSmallMDepth || 2 * p.depth == kSmallMDepth);
-  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.chunks, p.chunk_pairs, largest(p.pairs)));
-  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.token_tiles, tokens, problem.m));
+  ASSERT_NO_FATAL_FAILURE(expect_ranges(p.chunks, p.chunk_pairs, largest(p.pairs)));
+  ASSERT_NO_FATAL_FAILURE(expect_ranges(p.token_tiles, tokens, problem.m));
   ASSERT_EQ(plan.ctas, p.clusters * p.splits * p.token_tiles);
   ASSERT_EQ(plan.cluster, p.splits);
   ASSERT_EQ(plan.threads, small_m_warps(tokens) * 32);
@@ -150,8 +150,8 @@ void expect_gemv(const Problem& problem, const Plan& plan) {
   const GemvPartition& p = plan.gemv;
   const int64_t tokens = std::min<int64_t>(8, problem.m);
   ASSERT_NO_FATAL_FAILURE(expect_parts(p.strips, p.strip_ctas, problem.weights.strips));
-  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.segments, 4, problem.weights.tiles));
-  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.token_tiles, 8, problem.m));
+  ASSERT_NO_FATAL_FAILURE(expect_ranges(p.segments, 4, problem.weights.tiles));
+  ASSERT_NO_FATAL_FAILURE(expect_ranges(p.token_tiles, 8, problem.m));
   ASSERT_EQ(plan.ctas, p.strip_ctas * p.token_tiles);
   ASSERT_EQ(plan.cluster, 1);
   ASSERT_EQ(plan.threads, 512);
@@ -172,9 +172,9 @@ void expect_large_m(const Problem& problem, const Device& device, const Plan& pl
   ASSERT_LE(plan.cluster, 4);
   ASSERT_NO_FATAL_FAILURE(expect_parts(p.k_tiles, p.splits, problem.weights.tiles));
   ASSERT_EQ(p.tiles_n % p.multicast, 0);
-  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.tiles_n / p.multicast, rows * p.multicast,
+  ASSERT_NO_FATAL_FAILURE(expect_ranges(p.tiles_n / p.multicast, rows * p.multicast,
                                         problem.weights.strips * kStripRows));
-  ASSERT_NO_FATAL_FAILURE(expect_blocks(p.tiles_m, tokens_of(plan.kernel), problem.m));
+  ASSERT_NO_FATAL_FAILURE(expect_ranges(p.tiles_m, tokens_of(plan.kernel), problem.m));
   ASSERT_EQ(plan.ctas % plan.cluster, 0);
   ASSERT_GE(plan.ctas, 1);
   ASSERT_LE(plan.ctas, int64_t{p.tiles_n} * p.tiles_m * p.splits);
@@ -237,7 +237,7 @@ bool must_have_plan(const PackedFormat& format, const Device& device, bool batch
   return format.bits < 8 || (group != 16 && !(group == 32 && has_more));
 }
 
-/// Offsets are copied, constant zero points lie behind them: 2 bytes, and 1 or, for 8 bits, 2.
+/// Offsets are copied, constant zero points come after them: 2 bytes, and 1 or, for 8 bits, 2.
 TEST(CudaPlan, has_room_for_offsets_and_constant_zero_points) {
   for (const Format element : {Format::kI4, Format::kI8}) {
     const Problem problem = {format_of({element, Format::kF16, Zero::kBF16, 32}, 4096, 4096)};
@@ -305,7 +305,7 @@ constexpr KernelKind kAllKernels[] = {
     KernelKind::kLargeM64, KernelKind::kLargeM128, KernelKind::kLargeM256};
 static_assert(std::size(kAllKernels) == kKernelKinds);
 
-TEST(CudaPlan, takes_the_kernel_that_is_asked_for) {
+TEST(CudaPlan, takes_the_kernel_that_is_named) {
   for (const int64_t m : {1, 100, 4096}) {
     const Problem problem = {format_of(kInt4, 4096, 4096), Number::kF16, m};
     for (const KernelKind kernel : kAllKernels) {
@@ -332,9 +332,9 @@ TEST(CudaPlan, refuses_kernels_that_are_not_there) {
       "cuda.kernel", "'large_m128' is not batch-invariant");
 }
 
-/// 9496 strips: the sums of 72 of them for 64 tokens are 360 KiB, more than a block has. They are
-/// kept only where a block has its inputs in chunks.
-TEST(CudaPlan, has_more_blocks_only_where_sums_do_not_fit) {
+/// 9496 strips: the partials of 72 of them for 64 tokens are 360 KiB, more than a CTA has. They
+/// are kept only where a CTA has its inputs in chunks.
+TEST(CudaPlan, has_more_ctas_only_where_partials_do_not_fit) {
   const PlanOptions options = {.kernel = "small_m64"};
   for (const int64_t cols : {512, 4096}) {
     const Problem problem = {format_of(kInt4, 151936, cols), Number::kF16, 60};

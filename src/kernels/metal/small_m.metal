@@ -42,7 +42,7 @@ inline void add_step(Buffers b, int first_col, thread const uint32_t* registers,
 
 /// The lane's part of its two outputs: tiles simdgroup, simdgroup + simdgroups, ... of the strip.
 template <class Decoder, class Number, int kTokens>
-inline void multiply_tiles(Buffers b, Place p, thread float (*totals)[kTokens]) {
+inline void multiply_tiles(Buffers b, Place p, thread float (*accumulators)[kTokens]) {
   const gpu::Table table = fill_table<Decoder>(b, p);
   const Arguments a = b.arguments;
   const int steps_per_group = gpu::kSteps / a.groups_per_tile;
@@ -63,7 +63,8 @@ inline void multiply_tiles(Buffers b, Place p, thread float (*totals)[kTokens]) 
       for (int i = 0; i < 2 * kTokens; ++i) {
         const int row = i / kTokens;
         const int token = i % kTokens;
-        totals[row][token] = metal::fma(sums[row][token], group.scales[row], totals[row][token]);
+        accumulators[row][token] =
+            metal::fma(sums[row][token], group.scales[row], accumulators[row][token]);
         sums[row][token] = 0;
       }
     }
@@ -72,15 +73,15 @@ inline void multiply_tiles(Buffers b, Place p, thread float (*totals)[kTokens]) 
 
 template <class Decoder, class Number, int kTokens>
 inline void small_m(Buffers b, Place p) {
-  float totals[2][kTokens] = {};
-  multiply_tiles<Decoder, Number, kTokens>(b, p, totals);
+  float accumulators[2][kTokens] = {};
+  multiply_tiles<Decoder, Number, kTokens>(b, p, accumulators);
   for (int i = 0; i < 2 * kTokens; ++i) {
-    float total = totals[i / kTokens][i % kTokens];
-    total += metal::simd_shuffle_xor(total, uint16_t(1));
-    total += metal::simd_shuffle_xor(total, uint16_t(2));
+    float sum = accumulators[i / kTokens][i % kTokens];
+    sum += metal::simd_shuffle_xor(sum, uint16_t(1));
+    sum += metal::simd_shuffle_xor(sum, uint16_t(2));
     const int row = p.lane / 4 + 8 * (i / kTokens);
     if (p.lane % 4 == 0) {
-      b.sums[(p.simdgroup * gpu::kStripRows + row) * kTokens + i % kTokens] = total;
+      b.sums[(p.simdgroup * gpu::kStripRows + row) * kTokens + i % kTokens] = sum;
     }
   }
   metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
@@ -90,11 +91,11 @@ inline void small_m(Buffers b, Place p) {
     const int token = i % kTokens;
     const int64_t row = gpu::source_row(a.row_order, p.threadgroup_index, i / kTokens, a.rows);
     if (token >= a.tokens || row >= a.rows) continue;
-    float total = 0;
+    float sum = 0;
     for (int simdgroup = 0; simdgroup < p.simdgroups; ++simdgroup) {
-      total += b.sums[simdgroup * outputs + i];
+      sum += b.sums[simdgroup * outputs + i];
     }
-    b.y[int64_t(token) * a.y_stride + row] = Number::from_float(total);
+    b.y[int64_t(token) * a.y_stride + row] = Number::from_float(sum);
   }
 }
 
