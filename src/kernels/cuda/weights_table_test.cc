@@ -1,0 +1,82 @@
+// The table of docs/kernels/cuda.md, "What is compiled", has the lines of weights.def.
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/cuda/kernel_set.h"
+
+namespace subbyte::cuda {
+namespace {
+
+struct WeightsLine {
+  std::string name;
+  DecoderKind decoder;
+  int bits;
+  int groups;  // of a tile of 64 inputs
+};
+
+std::vector<WeightsLine> weights_lines() {
+  return {
+#define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups) \
+  {#name, DecoderKind::k##decoder, bits, groups},
+#include "kernels/cuda/weights.def"
+#undef SUBBYTE_CUDA_WEIGHTS
+  };
+}
+
+std::string elements_of(const WeightsLine& line) {
+  const std::string bits = std::to_string(line.bits);
+  if (line.decoder == DecoderKind::kIntegers) return "u" + bits + ", i" + bits;
+  if (line.decoder == DecoderKind::kE2M1) return "e2m1";
+  return (line.bits == 4 ? "nf4, nfl" : "nfl") + bits;
+}
+
+std::string group_of(const WeightsLine& line) {
+  if (line.groups == 1 && line.decoder == DecoderKind::kIntegers) return "multiples of 64, rows";
+  return std::to_string(kTileCols / line.groups);
+}
+
+/// How gemv and small_m decode, and large_m.
+std::string decoding_of(const WeightsLine& line) {
+  switch (line.decoder) {
+    case DecoderKind::kIntegers:
+      return "raw codes, input sums | codes less zero points";
+    case DecoderKind::kE2M1:
+      return "bits moved | bits moved";
+    default:
+      return line.bits == 5 ? "values in registers | values in registers"
+                            : "table of pairs | table of pairs";
+  }
+}
+
+std::string table() {
+  std::string text =
+      "| kind | elements | group | gemv, small_m8, small_m16, small_m64 | large_m64, large_m128, "
+      "large_m256 |\n|---|---|---|---|---|\n";
+  for (const WeightsLine& line : weights_lines()) {
+    text += "| `" + line.name + "` | " + elements_of(line) + " | " + group_of(line) + " | " +
+            decoding_of(line) + " |\n";
+  }
+  return text;
+}
+
+TEST(CudaWeightsTable, of_the_docs_has_every_line_and_the_number_of_kernels) {
+  std::ifstream file(SUBBYTE_TEST_DATA "/../../docs/kernels/cuda.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  const std::size_t lines = weights_lines().size();
+  const std::string count = std::to_string(lines) + " x 2 x " + std::to_string(kKernelKinds) +
+                            " = " + std::to_string(lines * 2 * kKernelKinds) + " kernels";
+  EXPECT_NE(text.str().find(count), std::string::npos) << "docs/kernels/cuda.md lacks: " << count;
+  EXPECT_NE(text.str().find("\n" + table() + "\n"), std::string::npos)
+      << "docs/kernels/cuda.md lacks this table:\n"
+      << table();
+}
+
+}  // namespace
+}  // namespace subbyte::cuda
