@@ -12,9 +12,9 @@
 #include <cmath>
 #include <cstddef>
 #include <string>
-#include <vector>
 
 #include "kernels/cuda/plan.h"
+#include "kernels/cuda/plan_test_format.h"
 
 namespace subbyte::cuda {
 namespace {
@@ -37,23 +37,6 @@ WeightFormat format_named(const std::string& name) {
   if (name == "nvfp4") return {kE2M1, kE4M3, Zero::kNone, 16};
   if (name == "nf4") return {kNF4, kF32, Zero::kNone, 64};
   return {kNFL3, kE4M4, Zero::kNone, 32};
-}
-
-/// The packed form of a matrix that is not there, of one row of zeros: plans need no more.
-PackedFormat format_of(const WeightFormat& format, int64_t rows, int64_t cols) {
-  MatrixView view;
-  view.format = format;
-  view.rows = 1;
-  view.cols = cols;
-  const std::vector<std::byte> zeros(view.row_bytes() + view.groups() * 4);
-  const std::span<const std::byte> bytes(zeros);
-  view.codes = bytes.first(view.row_bytes());
-  view.scales = bytes.first(view.groups() * info(format.scale).bits / 8);
-  view.zeros = bytes.first(view.groups() * zero_bytes(format.zero));
-  PackedFormat packed = *packed_format(view);
-  packed.rows = rows;
-  packed.strips = (rows + kStripRows - 1) / kStripRows;
-  return packed;
 }
 
 std::string short_name(const Plan& plan) {

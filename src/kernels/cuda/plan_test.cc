@@ -9,6 +9,8 @@
 #include <tuple>
 #include <vector>
 
+#include "kernels/cuda/plan_test_format.h"
+
 namespace subbyte::cuda {
 namespace {
 
@@ -47,24 +49,6 @@ std::vector<WeightFormat> all_formats() {
     formats.push_back({element, kF32, Zero::kNone, 32});
   }
   return formats;
-}
-
-/// The packed form of a matrix that is not there: of one row of zeros, with as many strips as
-/// `rows` need. Plans need no more.
-PackedFormat format_of(const WeightFormat& format, int64_t rows, int64_t cols) {
-  MatrixView view;
-  view.format = format;
-  view.rows = 1;
-  view.cols = cols;
-  const std::vector<std::byte> zeros(view.row_bytes() + view.groups() * 4);
-  const std::span<const std::byte> bytes(zeros);
-  view.codes = bytes.first(view.row_bytes());
-  view.scales = bytes.first(view.groups() * info(format.scale).bits / 8);
-  view.zeros = bytes.first(view.groups() * zero_bytes(format.zero));
-  PackedFormat packed = *packed_format(view);
-  packed.rows = rows;
-  packed.strips = (rows + kStripRows - 1) / kStripRows;
-  return packed;
 }
 
 struct NamedDevice {

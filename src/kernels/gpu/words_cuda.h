@@ -1,5 +1,5 @@
 #pragma once
-// words.h for CUDA. The instructions are named, so that the compiler neither fuses nor flushes.
+// dialect.h for CUDA. The instructions are named, so that the compiler neither fuses nor flushes.
 
 #include <cstdint>
 

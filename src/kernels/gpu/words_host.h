@@ -1,5 +1,5 @@
 #pragma once
-// words.h for the host: what the instructions of the GPU do, by the codecs of the formats layer.
+// dialect.h for the host: what the instructions of the GPU do, by the codecs of the formats layer.
 // It lets every decoder be tested without a GPU.
 
 #include <cmath>

@@ -1,10 +1,10 @@
 #pragma once
-// words.h for Metal. Its specification lets a GPU flush subnormal floats of all widths to zero, so
-// nothing here depends on them: kHasSubnormals is false, and scales and weights that may be
+// dialect.h for Metal. Its specification lets a GPU flush subnormal floats of all widths to zero,
+// so nothing here depends on them: kHasSubnormals is false, and scales and weights that may be
 // subnormal are converted by integer arithmetic.
 //
-// Apple's GPUs have no arithmetic on pairs of bf16; it goes through float. What decoders compute is
-// exact in bf16, so cutting off the low half of the float is no rounding.
+// Apple's GPUs have no arithmetic on bf16x2; it goes through float. What decoders compute is exact
+// in bf16, so cutting off the low half of the float is no rounding.
 
 #include <metal_stdlib>
 

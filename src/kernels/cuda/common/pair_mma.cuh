@@ -69,8 +69,7 @@ class PairReader {
   /// Of a lane's two rows in each group of two tiles.
   struct Scales {
     float2 scales[2][kGroups];
-    float2 zeros[2]
-                [kGroups];  // to add for each input, in units of raw products; unset without zeros
+    float2 zeros[2][kGroups];  // to add for each input, times kRawFactor; unset without zeros
   };
 
   /// `scale_values`: of fill_scale_values(), a shared address.
@@ -210,12 +209,12 @@ class PairReader {
     }
   }
 
-  /// -kRawFactor (kRawOffset + factor * zero), of a zero in the mantissa of 2^23: exact, and one
-  /// FMA.
+  /// -kRawFactor (kRawOffset + factor * zero), of a zero in the mantissa of 2^23: one FMA, exact.
   static __device__ float to_add(uint32_t mantissa, int factor) {
-    constexpr float kUnit = Decoder::kRawFactor;
+    constexpr float kFactor = Decoder::kRawFactor;
     const float f = static_cast<float>(factor);
-    return fmaf(__uint_as_float(mantissa), -kUnit * f, kUnit * (f * 0x1p23f - Decoder::kRawOffset));
+    return fmaf(__uint_as_float(mantissa), -kFactor * f,
+                kFactor * (f * 0x1p23f - Decoder::kRawOffset));
   }
 
   const WeightArguments& w_;
@@ -370,7 +369,7 @@ class PairAccumulators {
     }
   }
 
-  /// Adds offset * sum of x of each group, in the units of the accumulators.
+  /// Adds offset * sum of x of each group, times what raw products are too small or too large by.
   template <int kTiles>
   __device__ void add_offsets(const Reader& reader, const PairPlace& place, uint32_t x_sums) {
 #pragma unroll 1

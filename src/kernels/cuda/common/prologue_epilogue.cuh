@@ -49,6 +49,13 @@ __device__ Table fill_table(const WeightArguments& weights, uint32_t* shared) {
   return table;
 }
 
+/// The scale block of a tile.
+template <int kGroups>
+__device__ __forceinline__ int scale_block_of(const WeightArguments& w, int tile) {
+  if (kGroups > 1 || w.blocks_per_tile == 0) return tile;
+  return static_cast<int>(__umulhi(tile, w.blocks_per_tile));
+}
+
 // --- epilogue ---
 
 template <class Number>

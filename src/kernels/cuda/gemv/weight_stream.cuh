@@ -135,8 +135,7 @@ class GemvWeightStream {
   };
 
   __device__ int block_of(int tile) const {
-    if (kGroups > 1 || w_.blocks_per_tile == 0) return tile;
-    return __umulhi(tile, w_.blocks_per_tile);
+    return scale_block_of<kGroups>(w_, tile);
   }
 
   const WeightArguments& w_;

@@ -73,13 +73,6 @@ __device__ __forceinline__ StreamSizes stream_sizes(const WeightArguments& w) {
   return {w.scale.bytes, zero, large_m_stream_bytes(Decoder::kBits, kGroups, w.scale.bytes, zero)};
 }
 
-/// Scale block of a tile.
-template <int kGroups>
-__device__ __forceinline__ int block_of(const WeightArguments& w, int tile) {
-  if (kGroups > 1 || w.blocks_per_tile == 0) return tile;
-  return static_cast<int>(__umulhi(tile, w.blocks_per_tile));
-}
-
 /// The mbarriers of the ring of weights, and a position in it.
 struct WeightRing {
   uint32_t full;   // [slots], each 8 bytes
@@ -111,8 +104,8 @@ class WeightProducer {
 #pragma unroll 1
     for (int tile = begin; tile < end; tile += kWeightBatch, ring_.next()) {
       const int tiles = min(kWeightBatch, end - tile);
-      const int first = block_of<kGroups>(w_, tile);
-      const int values = (block_of<kGroups>(w_, tile + tiles - 1) + 1 - first) * kBlock;
+      const int first = scale_block_of<kGroups>(w_, tile);
+      const int values = (scale_block_of<kGroups>(w_, tile + tiles - 1) + 1 - first) * kBlock;
       mbarrier_wait(ring_.empty + ring_.slot * 8, ring_.phase ^ 1);
       if (lane_ == 0) {
         mbarrier_arrive_expect_tx(ring_.full + ring_.slot * 8,
@@ -184,7 +177,8 @@ class WeightConsumer {
     codes_ = keep_in_register(batch_ + lane_ * (kFirst * 4));
     const uint32_t mine = lane_ % kWeightBatch;
     const uint32_t block =
-        kGroups > 1 ? mine : block_of<kGroups>(w_, tile + mine) - block_of<kGroups>(w_, tile);
+        kGroups > 1 ? mine
+                    : scale_block_of<kGroups>(w_, tile + mine) - scale_block_of<kGroups>(w_, tile);
     const uint32_t at = (block * (kBlock / 2) + lane_ / 4 * kGroups) * 2;
     if (w_.scale.bytes == 1) {
       prepare_scales<1>(at);

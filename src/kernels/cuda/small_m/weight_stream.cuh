@@ -144,8 +144,7 @@ class SmallMWeightStream {
     copy.from = copy.begin + block * block_bytes;
   }
   __device__ uint32_t block_of(int tile) const {
-    if (kGroups > 1 || w_.blocks_per_tile == 0) return tile;
-    return __umulhi(tile, w_.blocks_per_tile);
+    return scale_block_of<kGroups>(w_, tile);
   }
 
   const WeightArguments& w_;
