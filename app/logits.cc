@@ -4,7 +4,7 @@
 
 #include "app/command.h"
 #include "checkpoints/containers/safetensors.h"
-#include "engine/generate.h"
+#include "engine/perplexity.h"
 
 namespace subbyte::app {
 namespace {
@@ -24,8 +24,8 @@ Status write_logits(const LoadedModel& loaded, KvType kv_type, std::span<const T
   SUBBYTE_TRY(KvPool pool, loaded.model->make_kv_pool(*loaded.backend, kv_type, std::ssize(ids)));
   Sequence sequence(pool, std::ssize(ids));
   Logits logits;
-  for (int64_t begin = 0; begin < std::ssize(ids); begin += kPromptChunk) {
-    const int64_t count = std::min(kPromptChunk, std::ssize(ids) - begin);
+  for (int64_t begin = 0; begin < std::ssize(ids); begin += kScoredChunk) {
+    const int64_t count = std::min(kScoredChunk, std::ssize(ids) - begin);
     const Part part = {&sequence, ids.subspan(begin, count), count};
     SUBBYTE_CHECK(loaded.model->forward(*loaded.backend, {{&part, 1}}, logits));
     SUBBYTE_CHECK(writer.append(std::as_bytes(std::span(logits.values))));

@@ -11,8 +11,9 @@
 //   };
 //
 // Tasks do not wait for each other, so they may run on any threads, in any order, one after the
-// other or at once. What a loop computes does not depend on it: work is divided statically, and
-// each number is computed by one task, in an order that does not depend on the division.
+// other or at once. Which task computes what is not determined: tasks claim the next part of a loop
+// when they have done the last. What is computed does not depend on it: each number is computed by
+// one task, in an order that does not depend on the division.
 
 #include <cstdint>
 
@@ -23,20 +24,24 @@ namespace subbyte {
 class Executor {
  public:
   using Task = FunctionRef<void(int task)>;
-  using Body = FunctionRef<void(int64_t begin, int64_t end, int thread)>;
+  using Body = FunctionRef<void(int64_t begin, int64_t end, int task)>;
 
   virtual ~Executor() = default;
 
-  /// In how many shares a loop is divided, at least 1: as many as can run at once. Must not change.
+  /// How many tasks can run at once, at least 1. Must not change.
   virtual int size() const = 0;
 
   /// Calls task(0) ... task(num_tasks - 1), each once, and returns when all have returned; what
   /// they wrote is visible to the caller then. 1 <= num_tasks <= size().
   virtual void run(int num_tasks, Task task) = 0;
 
-  /// Calls body(begin, end, thread) for disjoint ranges that cover [0, count), each a multiple of
-  /// `grain` long except the last, and returns when all are done. `thread` is the number of the
-  /// share, in [0, size()): no two calls of a loop have the same.
+  /// Until stay_awake(false) loops follow each other closely, so that threads that wait had better
+  /// not sleep. Executors may ignore it.
+  virtual void stay_awake(bool) {}
+
+  /// Calls body(begin, end, task) for disjoint ranges that cover [0, count), each a multiple of
+  /// `grain` long except the last, and returns when all are done. `task` is in [0, size()): calls
+  /// with the same number follow each other, so that they may share a buffer.
   /// Not reentrant: body must not call the executor, nor may two threads at a time. Exceptions in
   /// body are not allowed.
   void parallel_for(int64_t count, int64_t grain, Body body);

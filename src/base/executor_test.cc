@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -37,42 +40,98 @@ class ThreadPerTask : public Executor {
   }
 };
 
-std::vector<int> shares_of(Executor& executor, int64_t count, int64_t grain) {
-  std::vector<int> share(count, -1);
-  executor.parallel_for(count, grain, [&](int64_t begin, int64_t end, int thread) {
-    for (int64_t i = begin; i < end; ++i) share[i] = thread;
+struct Call {
+  int64_t begin, end;
+  int task;
+};
+
+/// The calls of a loop in the order of their ranges, which must cover [0, count) in multiples of the
+/// grain.
+std::vector<Call> calls_of(Executor& executor, int64_t count, int64_t grain) {
+  std::vector<Call> calls;
+  std::mutex mutex;
+  executor.parallel_for(count, grain, [&](int64_t begin, int64_t end, int task) {
+    const std::lock_guard lock(mutex);
+    calls.push_back({begin, end, task});
   });
-  return share;
+  std::ranges::sort(calls, {}, &Call::begin);
+  int64_t next = 0;
+  for (const Call& call : calls) {
+    EXPECT_EQ(call.begin, next);
+    EXPECT_LT(call.begin, call.end);
+    EXPECT_TRUE(call.end % grain == 0 || call.end == count);
+    next = call.end;
+  }
+  EXPECT_EQ(next, count);
+  return calls;
 }
 
-TEST(Executor, every_executor_divides_a_loop_alike) {
+TEST(Executor, every_executor_covers_a_loop_once) {
   Backwards backwards(3);
   ThreadPerTask per_task;
   ThreadPool pool(3);
   for (const int64_t count : {1, 2, 3, 10, 1000}) {
     for (const int64_t grain : {1, 4, 400}) {
-      const std::vector<int> expected = shares_of(backwards, count, grain);
-      EXPECT_EQ(shares_of(per_task, count, grain), expected) << count << " by " << grain;
-      EXPECT_EQ(shares_of(pool, count, grain), expected) << count << " by " << grain;
+      for (Executor* executor :
+           {static_cast<Executor*>(&backwards), static_cast<Executor*>(&per_task),
+            static_cast<Executor*>(&pool)}) {
+        for (const Call& call : calls_of(*executor, count, grain)) {
+          EXPECT_GE(call.task, 0);
+          EXPECT_LT(call.task, executor->size());
+        }
+      }
     }
   }
 }
 
+TEST(Executor, a_task_takes_what_others_leave) {
+  // The last task runs first here, and finds everything.
+  Backwards executor(4);
+  for (const Call& call : calls_of(executor, 100, 1)) EXPECT_EQ(call.task, 3);
+}
+
+TEST(Executor, parts_are_long_at_first_and_short_at_the_end) {
+  Backwards executor(4);
+  const std::vector<Call> calls = calls_of(executor, 1024, 2);
+  EXPECT_EQ(calls.front().end - calls.front().begin, 1024 / (2 * 4));
+  for (std::size_t i = 1; i < calls.size(); ++i) {
+    EXPECT_LE(calls[i].end - calls[i].begin, calls[i - 1].end - calls[i - 1].begin);
+  }
+  for (std::size_t i = calls.size() - 8; i < calls.size(); ++i) {
+    EXPECT_EQ(calls[i].end - calls[i].begin, 2);
+  }
+}
+
+TEST(Executor, a_slow_task_gets_less) {
+  // One task does not come back before the others have done all the rest.
+  ThreadPool pool(2);
+  std::atomic<int64_t> done = 0;
+  std::atomic<bool> first = true;
+  std::vector<int64_t> by_task(2);
+  pool.parallel_for(64, 1, [&](int64_t begin, int64_t end, int task) {
+    by_task[task] += end - begin;
+    const bool slow = first.exchange(false);
+    done += end - begin;
+    while (slow && done < 64) std::this_thread::yield();
+  });
+  EXPECT_EQ(std::ranges::min(by_task), 64 / 4);
+}
+
 TEST(Executor, is_asked_for_no_more_tasks_than_there_are_chunks) {
   Backwards executor(8);
-  EXPECT_EQ(shares_of(executor, 5, 2), (std::vector<int>{0, 0, 1, 1, 2}));
+  EXPECT_EQ(calls_of(executor, 5, 2).size(), 3u);
   EXPECT_EQ(executor.runs(), (std::vector<int>{3}));
 }
 
 TEST(Executor, is_not_troubled_for_one_chunk) {
   Backwards executor(8);
-  EXPECT_EQ(shares_of(executor, 5, 5), (std::vector<int>(5, 0)));
+  EXPECT_EQ(calls_of(executor, 5, 5).size(), 1u);
   EXPECT_TRUE(executor.runs().empty());
 }
 
 TEST(Executor, a_size_below_one_counts_as_one) {
   Backwards executor(0);
-  EXPECT_EQ(shares_of(executor, 3, 1), (std::vector<int>(3, 0)));
+  EXPECT_EQ(calls_of(executor, 3, 1).size(), 1u);
 }
 
 TEST(FunctionRef, calls_what_it_refers_to) {

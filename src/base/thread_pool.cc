@@ -15,8 +15,8 @@ namespace subbyte {
 namespace {
 
 // Waking a sleeping thread costs tens of microseconds, and operations of one token follow each
-// other within a few: so whoever waits looks for a moment before it sleeps. No longer than this,
-// since another thread may need the processor.
+// other within a few: so a thread that waits spins before it sleeps. No longer than this unless it
+// is to stay awake, since another thread may need the processor.
 constexpr std::chrono::microseconds kSpin{40};
 
 /// The processors that the calling thread may run on, in ascending order; empty when unknown.
@@ -59,19 +59,23 @@ struct Gate {
     if (sleepers.load() != 0) value.notify_all();
   }
 
-  /// Returns the value as soon as it is no longer `old`.
-  uint32_t wait(uint32_t old, bool spin) {
+  /// Returns the value as soon as it is no longer `old`. Sleeps once kSpin has gone by since
+  /// `awake` was last seen true, or at once without `spin`.
+  uint32_t wait(uint32_t old, bool spin, const std::atomic<bool>& awake) {
     uint32_t found = value.load(std::memory_order_acquire);
     if (found != old) return found;
     if (spin) {
-      const auto deadline = std::chrono::steady_clock::now() + kSpin;
-      do {
+      auto now = std::chrono::steady_clock::now();
+      auto deadline = now + kSpin;
+      while (now < deadline) {
         for (int i = 0; i < 32; ++i) {
           relax();
           found = value.load(std::memory_order_acquire);
           if (found != old) return found;
         }
-      } while (std::chrono::steady_clock::now() < deadline);
+        now = std::chrono::steady_clock::now();
+        if (awake.load(std::memory_order_relaxed)) deadline = now + kSpin;
+      }
     }
     sleepers.fetch_add(1);
     value.wait(old);
@@ -101,6 +105,7 @@ struct ThreadPool::State {
 
   int size;
   bool spin = true;
+  std::atomic<bool> awake{false};
   std::vector<std::thread> threads;  // thread i is threads[i - 1]
   std::vector<Finished> finished;
   Job job;
@@ -110,7 +115,7 @@ struct ThreadPool::State {
 
   void work(int thread) {
     for (uint32_t seen = 0;;) {
-      seen = job.gate.wait(seen, spin);
+      seen = job.gate.wait(seen, spin, awake);
       if (!job.task) return;
       if (thread < job.num_tasks) (*job.task)(thread);
       finished[thread - 1].gate.set(seen);
@@ -163,6 +168,10 @@ ThreadPool::~ThreadPool() {
   }
 }
 
+void ThreadPool::stay_awake(bool awake) {
+  state_->awake.store(awake, std::memory_order_relaxed);
+}
+
 int ThreadPool::size() const {
   return state_->size;
 }
@@ -175,7 +184,9 @@ void ThreadPool::run(int num_tasks, Task task) {
     const uint32_t last = state.job.gate.value.load(std::memory_order_relaxed);
     state.job.gate.set(last + 1);
     task(0);
-    for (int i = 0; i + 1 < state.size; ++i) state.finished[i].gate.wait(last, state.spin);
+    for (int i = 0; i + 1 < state.size; ++i) {
+      state.finished[i].gate.wait(last, state.spin, state.awake);
+    }
     return;
   }
   task(0);

@@ -19,6 +19,12 @@ constexpr int64_t kScalesAtOnce = 4096;
 struct BadScales {
   int64_t count = 0;
   int64_t first = 0;
+
+  void add(const BadScales& other) {
+    if (other.count == 0) return;
+    first = count == 0 ? other.first : std::min(first, other.first);
+    count += other.count;
+  }
 };
 
 /// The scales [begin, end); Word has their size and `exponent` all bits of their exponent.
@@ -121,15 +127,12 @@ Format float_format(DType dtype) {
 Status check_scales(const FileTensor& scales, Executor& pool) {
   const auto row = static_cast<int64_t>(scales.shape[1]);
   const auto count = static_cast<int64_t>(scales.shape[0]) * row;
-  std::vector<BadScales> found(pool.size());  // of shares in the order of their numbers
-  pool.parallel_for(count, kScalesAtOnce, [&](int64_t begin, int64_t end, int thread) {
-    found[thread] = find_bad_scales(scales, begin, end);
+  std::vector<BadScales> found(pool.size());
+  pool.parallel_for(count, kScalesAtOnce, [&](int64_t begin, int64_t end, int task) {
+    found[task].add(find_bad_scales(scales, begin, end));
   });
   BadScales bad;
-  for (const BadScales& share : found) {
-    if (bad.count == 0) bad.first = share.first;
-    bad.count += share.count;
-  }
+  for (const BadScales& part : found) bad.add(part);
   if (bad.count == 0) return {};
   return tensor_error("import.scale_not_finite", scales,
                       fmt::format("{} of {} scales are NaN or infinite, the first at [{}, {}]",

@@ -76,6 +76,8 @@ TEST_P(Attention, any_number_of_heads_may_share_keys) {
     }
   }
   expect_oracle(make_problem(shape_of(71 * 3, 71, 4), 1, 40, false, 5));  // no split is wanted
+  // All rows see the same positions, and the first block has an odd number of them.
+  expect_oracle(make_problem(shape_of(33, 1, 8, 100), 1, 900, true, 6, 901));
 }
 
 TEST_P(Attention, prompts_of_every_length_agree) {

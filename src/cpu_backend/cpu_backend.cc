@@ -136,6 +136,7 @@ class CpuBackend : public Backend {
   // --- a step
 
   void begin(const Batch& batch) override {
+    execution_->pool().stay_awake(true);
     batch_ = batch;
     arena_.clear();
     angles_.clear();
@@ -235,6 +236,7 @@ class CpuBackend : public Backend {
   }
 
   Status finish(Logits& logits) override {
+    execution_->pool().stay_awake(false);
     SUBBYTE_CHECK(std::exchange(error_, {}));
     logits.values.swap(logits_);
     logits.vocab_size =

@@ -233,31 +233,25 @@ class Group {
     return copies;
   }
 
-  /// Each set is divided evenly among the threads, as it would be alone, and what is left over is
-  /// dealt on where the set before it has stopped. So all get as much to within one grain, whatever
-  /// a row costs: one range of the rows of all products, cut in equal pieces, would give one
-  /// thread the expert with many tokens and another the one with few.
-  ///
-  ///   3 threads, grains of sets a to c:  0: a a b c    1: a b b c    2: a b c c   (a 4, b 4, c 4)
+  /// The rows of all sets, one set after the other, are one loop whose parts are claimed: a thread
+  /// that has got the expert with many tokens takes fewer of the others.
   void multiply(AfterRows after) const {
     const int64_t num_sets = std::ssize(steps_) / set_size_;
-    int64_t grains = 0;
-    for (int64_t set = 0; set < num_sets; ++set) grains += grains_of(set);
-    const int64_t shares = std::min<int64_t>(grains, execution_.pool().size());
-    execution_.pool().parallel_for(shares, 1, [&](int64_t begin, int64_t end, int thread) {
-      for (int64_t share = begin; share < end; ++share) {
-        int64_t turn = share;  // how many others are before this one to get what is left over
-        for (int64_t set = 0; set < num_sets; ++set) {
-          const int64_t each = grains_of(set) / shares;
-          const int64_t left = grains_of(set) % shares;
-          const int64_t first = turn * each + std::min(turn, left);
-          const int64_t last = first + each + (turn < left ? 1 : 0);
-          const int64_t grain = grain_of(set);
-          if (last > first) multiply_rows(set, first * grain, last * grain, thread, after);
-          turn = (turn + shares - left) % shares;
-        }
-      }
-    });
+    std::vector<int64_t> first_grain = {0};  // of each set, and the end
+    for (int64_t set = 0; set < num_sets; ++set) {
+      first_grain.push_back(first_grain.back() + grains_of(set));
+    }
+    execution_.pool().parallel_for(
+        first_grain.back(), 1, [&](int64_t begin, int64_t end, int task) {
+          int64_t set = std::ranges::upper_bound(first_grain, begin) - first_grain.begin() - 1;
+          for (; begin < end; ++set) {
+            const int64_t last = std::min(end, first_grain[set + 1]);
+            const int64_t grain = grain_of(set);
+            multiply_rows(set, (begin - first_grain[set]) * grain,
+                          (last - first_grain[set]) * grain, task, after);
+            begin = last;
+          }
+        });
   }
 
   int64_t grain_of(int64_t set) const {
@@ -271,14 +265,14 @@ class Group {
     return ceil_div(steps_[set * set_size_].task.row_end, grain_of(set));
   }
 
-  void multiply_rows(int64_t set, int64_t begin, int64_t end, int thread, AfterRows after) const {
+  void multiply_rows(int64_t set, int64_t begin, int64_t end, int task, AfterRows after) const {
     const std::span steps = std::span(steps_).subspan(set * set_size_, set_size_);
     end = std::min(end, steps.front().task.row_end);
     for (const Step& step : steps) {
       cpu::MatmulTask part = step.task;
       part.row_begin = begin;
       part.row_end = end;
-      part.scratch = scratch_of(thread);
+      part.scratch = scratch_of(task);
       step.method.multiply(part);
     }
     after(set, begin, end);

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <vector>
 
-#include "engine/generate.h"
 
 namespace subbyte {
 namespace {
@@ -42,8 +41,8 @@ Result<Perplexity> perplexity(const Model& model, Backend& backend, KvType kv_ty
   for (int64_t begin = 0; begin + 1 < count; begin += window) {
     const int64_t end = std::min(begin + window, count);
     sequence.truncate(0);
-    for (int64_t first = begin; first < end; first += kPromptChunk) {
-      const int64_t chunk = std::min(kPromptChunk, end - first);
+    for (int64_t first = begin; first < end; first += kScoredChunk) {
+      const int64_t chunk = std::min(kScoredChunk, end - first);
       const Part part = {&sequence, tokens.subspan(first, chunk), chunk};
       SUBBYTE_CHECK(model.forward(backend, {{&part, 1}}, logits));
       for (int64_t i = 0; i < chunk && first + i + 1 < end; ++i) {

@@ -142,8 +142,8 @@ Result<Matrix> quantize_into(Matrix matrix, const RowReader& read_row, Executor&
   const MatrixView& view = matrix.view;
   std::vector<Worker> workers = make_workers(pool.size(), view.cols);
   const int64_t grain = std::max<int64_t>(1, 65536 / view.cols);
-  pool.parallel_for(view.rows, grain, [&](int64_t begin, int64_t end, int thread) {
-    Worker& worker = workers[thread];
+  pool.parallel_for(view.rows, grain, [&](int64_t begin, int64_t end, int task) {
+    Worker& worker = workers[task];
     for (int64_t row = begin; row < end; ++row) {
       read_row(row, worker.weights.data());
       Status status = quantize_row(output, row, worker, quantize_group);

@@ -103,13 +103,13 @@ Status write_as_float16(const FileTensor& tensor, Executor& pool, const AppendBy
     const int64_t size = std::min(kChunkElements, count - first);
     const std::byte* from = tensor.bytes.data() + first * width;
     std::vector<int64_t> bad(pool.size(), size);
-    pool.parallel_for(size, kGrainElements, [&](int64_t begin, int64_t end, int thread) {
+    pool.parallel_for(size, kGrainElements, [&](int64_t begin, int64_t end, int task) {
       std::vector<float> floats(std::min(kGrainElements, end - begin));
       for (int64_t i = begin; i < end; i += kGrainElements) {
         const int64_t part = std::min(kGrainElements, end - i);
         load_floats(tensor.dtype, from + i * width, floats.data(), part);
         const int64_t found = round_to_float16(floats.data(), halves.data() + 2 * i, part);
-        if (found >= 0) bad[thread] = std::min(bad[thread], i + found);
+        if (found >= 0) bad[task] = std::min(bad[task], i + found);
       }
     });
     const int64_t first_bad = std::ranges::min(bad);

@@ -211,13 +211,13 @@ MatrixStatistics collect_statistics(std::span<const Matrix> experts, Executor& p
     all.num_weights += view.rows * view.cols;
     all.num_scales += view.rows * view.groups();
     if (is_dense(view.format)) {
-      pool.parallel_for(view.rows, 1, [&](int64_t begin, int64_t end, int thread) {
-        for (int64_t n = begin; n < end; ++n) count_dense_row(view, first_row, n, parts[thread]);
+      pool.parallel_for(view.rows, 1, [&](int64_t begin, int64_t end, int task) {
+        for (int64_t n = begin; n < end; ++n) count_dense_row(view, first_row, n, parts[task]);
       });
     } else {
       const QuantizedRows rows(view, first_row);
-      pool.parallel_for(view.rows, 1, [&](int64_t begin, int64_t end, int thread) {
-        for (int64_t n = begin; n < end; ++n) rows.count(n, parts[thread]);
+      pool.parallel_for(view.rows, 1, [&](int64_t begin, int64_t end, int task) {
+        for (int64_t n = begin; n < end; ++n) rows.count(n, parts[task]);
       });
     }
   }
@@ -228,8 +228,8 @@ MatrixStatistics collect_statistics(std::span<const Matrix> experts, Executor& p
 Tally count_not_finite(std::span<const std::byte> numbers, Format format, Executor& pool) {
   const auto count = static_cast<int64_t>(numbers.size()) / (info(format).bits / 8);
   std::vector<Tally> parts(pool.size());
-  pool.parallel_for(count, kNumbersAtOnce, [&](int64_t begin, int64_t end, int thread) {
-    count_numbers(numbers, format, begin, end, parts[thread]);
+  pool.parallel_for(count, kNumbersAtOnce, [&](int64_t begin, int64_t end, int task) {
+    count_numbers(numbers, format, begin, end, parts[task]);
   });
   Tally all;
   for (const Tally& part : parts) all.add(part);

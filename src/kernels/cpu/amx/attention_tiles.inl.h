@@ -84,7 +84,8 @@ class TileWeights {
     end_ = (seen_of(group, block_) + 1) / 2 * 2;
     share_ = end_ * 65536 / parts + 1;
     shared_ = 0;
-    partial_ = group.common_first > block_.begin || group.common_last < block_.begin + end_;
+    partial_ = group.common_first > block_.begin || group.common_last < block_.begin + end_ ||
+               end_ > block_.count;
     if (partial_) {
       for (int64_t n = 0; n < kGroupRows; ++n) {
         first_[n] = static_cast<float>(block_.first(*group.rows[n]));
@@ -353,7 +354,7 @@ inline void add_tile_values(TileAttention& work, const AttentionBlock& block) {
   }
 }
 
-/// Back to a record for each row.
+/// Back to a record for each row. A group that has seen nothing of these positions has no sums.
 inline void end_tile_group(const TileAttention& work, const TileGroup& group, int64_t rows) {
   alignas(64) float part[kTileBytes / 4];
   for (int64_t half = 0; half * kLanes < rows; ++half) {
@@ -364,7 +365,9 @@ inline void end_tile_group(const TileAttention& work, const TileGroup& group, in
       transpose_16x16(
           group.sums + d / kTileDepth * kSumFloats + half * kHalfFloats + d % kTileDepth * kLanes,
           part);
-      for (int64_t n = 0; n < count; ++n) store(to[n]->record + d, load(part + n * kLanes));
+      for (int64_t n = 0; n < count; ++n) {
+        store(to[n]->record + d, group.fresh ? zero() : load(part + n * kLanes));
+      }
     }
   }
   const int64_t at = sums_floats(work.dim);
