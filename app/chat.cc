@@ -30,7 +30,7 @@ struct Options {
   bool hide_reasoning = false;
   int64_t max_tokens = -1;
   std::optional<int64_t> context;
-  std::string kv_cache_type = "f32";
+  std::string kv_cache_type = "f16";
   SamplingFlags sampling;
 };
 

@@ -16,7 +16,7 @@ struct Options {
   std::string file;
   int64_t window = 512;
   bool json = false;
-  std::string kv_cache_type = "f32";
+  std::string kv_cache_type = "f16";
 };
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {

@@ -19,7 +19,7 @@ struct Options {
   std::string file;
   int64_t max_tokens = 128;
   int64_t context = 0;
-  std::string kv_cache_type = "f32";
+  std::string kv_cache_type = "f16";
   bool special = false;
   bool ignore_eos = false;
   std::vector<std::string> stops;

@@ -32,7 +32,7 @@ struct Arguments {
   std::string only;
   std::string isa;
   std::string activations = "f32";
-  std::string kv_cache_type = "f32";
+  std::string kv_cache_type = "f16";
   bool pin = false;
   ModelRun run;
 

@@ -51,7 +51,7 @@ void Executor::parallel_for(int64_t count, int64_t grain, Body body) {
     return;
   }
   Chunks chunks(num_chunks, tasks);
-  run(static_cast<int>(tasks), [&](int task) {
+  run_some(static_cast<int>(tasks), [&](int task) {
     for (auto [begin, end] = chunks.claim(); begin < end;) {
       body(begin * grain, std::min(count, end * grain), task);
       const auto next = chunks.claim();

@@ -45,8 +45,8 @@ struct Call {
   int task;
 };
 
-/// The calls of a loop in the order of their ranges, which must cover [0, count) in multiples of the
-/// grain.
+/// The calls of a loop in the order of their ranges, which must cover [0, count) in multiples of
+/// the grain.
 std::vector<Call> calls_of(Executor& executor, int64_t count, int64_t grain) {
   std::vector<Call> calls;
   std::mutex mutex;

@@ -66,6 +66,7 @@ struct Gate {
     if (found != old) return found;
     if (spin) {
       auto now = std::chrono::steady_clock::now();
+      const auto started = now;
       auto deadline = now + kSpin;
       while (now < deadline) {
         for (int i = 0; i < 32; ++i) {
@@ -75,6 +76,8 @@ struct Gate {
         }
         now = std::chrono::steady_clock::now();
         if (awake.load(std::memory_order_relaxed)) deadline = now + kSpin;
+        // The thread that is waited for may be one that has no processor.
+        if (now > started + kSpin) sched_yield();
       }
     }
     sleepers.fetch_add(1);
@@ -84,16 +87,25 @@ struct Gate {
   }
 };
 
-/// The last job that a thread has done. A line for each: a barrier moves every line once and does
-/// not get slower by threads that fight for one counter.
-struct alignas(64) Finished {
-  Gate gate;
+/// What a thread tells the one that calls run(). A line for each: a barrier moves every line once and
+/// does not get slower by threads that fight for one counter.
+struct alignas(64) Worker {
+  /// The last job that the thread has joined, or that the caller has closed before it did: whoever
+  /// sets it first decides.
+  std::atomic<uint32_t> ticket{0};
+  Gate finished;  // the last job that it has done
+
+  /// False when `job` is joined or closed, or over long ago.
+  bool take(uint32_t job) {
+    uint32_t last = ticket.load();
+    const bool newer = static_cast<int32_t>(job - last) > 0;
+    return newer && ticket.compare_exchange_strong(last, job);
+  }
 };
 
 /// Written before the gate moves on, read after: in one line with it, so that it comes along.
 struct alignas(64) Job {
   Gate gate;
-  int num_tasks = 0;
   std::optional<Executor::Task> task;  // none: go home
 };
 
@@ -101,24 +113,43 @@ struct alignas(64) Job {
 
 struct ThreadPool::State {
   explicit State(int num_threads)
-      : size(num_threads), threads(num_threads - 1), finished(num_threads - 1) {}
+      : size(num_threads), threads(num_threads - 1), workers(num_threads - 1) {}
 
   int size;
   bool spin = true;
   std::atomic<bool> awake{false};
   std::vector<std::thread> threads;  // thread i is threads[i - 1]
-  std::vector<Finished> finished;
+  std::vector<Worker> workers;
   Job job;
 
   cpu_set_t unpinned;       // the processors of the thread that made the pool
   pid_t pinned_thread = 0;  // that thread; 0: it is not pinned
 
   void work(int thread) {
+    Worker& worker = workers[thread - 1];
     for (uint32_t seen = 0;;) {
       seen = job.gate.wait(seen, spin, awake);
+      if (!worker.take(seen)) continue;  // closed, or not for this thread
       if (!job.task) return;
-      if (thread < job.num_tasks) (*job.task)(thread);
-      finished[thread - 1].gate.set(seen);
+      (*job.task)(thread);
+      worker.finished.set(seen);
+    }
+  }
+
+  /// Runs the tasks of threads 1 to num_tasks - 1; with `all`, waits for those that have not started
+  /// either.
+  void run(int num_tasks, Executor::Task task, bool all) {
+    const uint32_t number = job.gate.value.load(std::memory_order_relaxed) + 1;
+    for (int i = num_tasks; i < size; ++i) workers[i - 1].take(number);
+    job.task = task;
+    job.gate.set(number);
+    task(0);
+    for (int i = 1; i < num_tasks; ++i) {
+      Worker& worker = workers[i - 1];
+      if (!all && worker.take(number)) continue;
+      for (uint32_t done = worker.finished.value.load(std::memory_order_acquire); done != number;) {
+        done = worker.finished.wait(done, spin, awake);
+      }
     }
   }
 
@@ -177,19 +208,11 @@ int ThreadPool::size() const {
 }
 
 void ThreadPool::run(int num_tasks, Task task) {
-  if (num_tasks > 1) {
-    State& state = *state_;
-    state.job.task = task;
-    state.job.num_tasks = num_tasks;
-    const uint32_t last = state.job.gate.value.load(std::memory_order_relaxed);
-    state.job.gate.set(last + 1);
-    task(0);
-    for (int i = 0; i + 1 < state.size; ++i) {
-      state.finished[i].gate.wait(last, state.spin, state.awake);
-    }
-    return;
-  }
-  task(0);
+  num_tasks > 1 ? state_->run(num_tasks, task, true) : task(0);
+}
+
+void ThreadPool::run_some(int num_tasks, Task task) {
+  num_tasks > 1 ? state_->run(num_tasks, task, false) : task(0);
 }
 
 }  // namespace subbyte

@@ -1,8 +1,8 @@
 #pragma once
-// The library's own threads. A thread that waits spins for a moment, or as long as stay_awake() says,
-// and then sleeps: operations of one token follow each other within microseconds, and a barrier
-// costs less than one when nobody sleeps. The calling thread works too, so a pool of one has no
-// threads.
+// The library's own threads. A thread that waits spins for a moment, or as long as stay_awake()
+// says, and then sleeps: operations of one token follow each other within microseconds, and a
+// barrier costs less than one when nobody sleeps. The calling thread works too, so a pool of one
+// has no threads.
 
 #include <memory>
 
@@ -31,6 +31,7 @@ class ThreadPool : public Executor {
   int size() const override;
   /// Task i runs on thread i.
   void run(int num_tasks, Task task) override;
+  void run_some(int num_tasks, Task task) override;
   void stay_awake(bool awake) override;
 
  private:

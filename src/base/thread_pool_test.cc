@@ -43,6 +43,28 @@ TEST(ThreadPool, task_numbers_are_threads) {
   EXPECT_EQ(first[0], std::this_thread::get_id());
 }
 
+TEST(ThreadPool, some_tasks_may_be_left_out_but_none_runs_twice) {
+  ThreadPool pool(4);
+  for (int round = 0; round < 20000; ++round) {
+    std::vector<int> calls(4);
+    pool.run_some(1 + round % 4, [&](int task) { ++calls[task]; });
+    ASSERT_EQ(calls[0], 1);
+    for (int task = 0; task < 4; ++task) ASSERT_LE(calls[task], task <= round % 4 ? 1 : 0);
+  }
+}
+
+TEST(ThreadPool, kinds_of_loops_may_take_turns) {
+  ThreadPool pool(3);
+  for (int round = 0; round < 5000; ++round) {
+    std::vector<int> all(3);
+    std::vector<int> some(3);
+    pool.run_some(3, [&](int task) { ++some[task]; });
+    pool.run(1 + round % 3, [&](int task) { ++all[task]; });
+    ASSERT_EQ(all, (std::vector<int>{1, round % 3 > 0 ? 1 : 0, round % 3 > 1 ? 1 : 0}));
+    ASSERT_EQ(some[0], 1);
+  }
+}
+
 TEST(ThreadPool, threads_that_stay_awake_work_and_sleep_again) {
   ThreadPool pool(2);
   for (int round = 0; round < 3; ++round) {

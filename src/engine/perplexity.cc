@@ -6,7 +6,6 @@
 #include <cmath>
 #include <vector>
 
-
 namespace subbyte {
 namespace {
 
