@@ -35,9 +35,9 @@ class Executor {
   /// they wrote is visible to the caller then. 1 <= num_tasks <= size().
   virtual void run(int num_tasks, Task task) = 0;
 
-  /// The same for tasks of which any may be left out but task(0), because those that run do the work
-  /// of all: what parallel_for() asks for. Tasks that could not start in time are left out, so that
-  /// nobody waits for a thread that the system has put aside.
+  /// The same for tasks of which any may be left out but task(0), because those that run do the
+  /// work of all: what parallel_for() asks for. Tasks that could not start in time are left out, so
+  /// that nobody waits for a thread that the system has put aside.
   virtual void run_some(int num_tasks, Task task) { run(num_tasks, task); }
 
   /// Until stay_awake(false) loops follow each other closely, so that threads that wait had better

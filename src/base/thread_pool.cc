@@ -87,8 +87,8 @@ struct Gate {
   }
 };
 
-/// What a thread tells the one that calls run(). A line for each: a barrier moves every line once and
-/// does not get slower by threads that fight for one counter.
+/// What a thread tells the one that calls run(). A line for each: a barrier moves every line once
+/// and does not get slower by threads that fight for one counter.
 struct alignas(64) Worker {
   /// The last job that the thread has joined, or that the caller has closed before it did: whoever
   /// sets it first decides.
@@ -136,8 +136,8 @@ struct ThreadPool::State {
     }
   }
 
-  /// Runs the tasks of threads 1 to num_tasks - 1; with `all`, waits for those that have not started
-  /// either.
+  /// Runs the tasks of threads 1 to num_tasks - 1; with `all`, waits for those that have not
+  /// started either.
   void run(int num_tasks, Executor::Task task, bool all) {
     const uint32_t number = job.gate.value.load(std::memory_order_relaxed) + 1;
     for (int i = num_tasks; i < size; ++i) workers[i - 1].take(number);
