@@ -52,8 +52,7 @@ inline std::vector<cpu::Method> methods_of(const cpu::Kernels& kernels, const Ma
 
 /// Whether activations become bytes.
 inline bool takes_bytes(const cpu::Method& method) {
-  return method.order == cpu::ActivationOrder::kBytes ||
-         method.order == cpu::ActivationOrder::kDotBytes;
+  return method.order == cpu::ActivationOrder::kDotBytes;
 }
 
 /// Whether they become single bf16.
@@ -65,8 +64,7 @@ inline bool takes_bf16(const cpu::Method& method) {
 
 /// Whether each row of activations is multiplied by itself.
 inline bool takes_rows_alone(const cpu::Method& method) {
-  return std::string_view(method.name).starts_with("rows") ||
-         method.order == cpu::ActivationOrder::kBytes;
+  return std::string_view(method.name).starts_with("rows");
 }
 
 constexpr float kCanary = 12345.5F;

@@ -123,7 +123,6 @@ inline double relative_bound(const cpu::Kernels& kernels, const cpu::Method& met
 /// of octets or block, relative to the largest there; 0 for others.
 inline double half_step(const cpu::Method& method) {
   switch (method.order) {
-    case cpu::ActivationOrder::kBytes:
     case cpu::ActivationOrder::kDotBytes:
       return 1.001 / 254;
     case cpu::ActivationOrder::kThreeBytes:

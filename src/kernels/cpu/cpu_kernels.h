@@ -10,12 +10,7 @@
 //   kNatural     [j = 0..7] floats x[lanes*j + i]: for dense weights. No sums
 //   kSplitPairs  [j = 0..3] two bf16 for each lane, x[8*i + j] and x[8*i + 4 + j], twice:
 //                x = high + low, of 16 bits together; then the sums
-//   kBytes       [h = 0, 1] signed bytes, four for each lane, of x[8*i + 2*b + h] / scale[i];
-//                then their sums as int32, the scales, and the sums as floats; scale[i] is the
-//                largest magnitude of the octet / 127
-//   kThreeBytes  three signed digits instead of one byte: [digit][h = 0, 1], highest first, of
-//                t[8*i + j] = x[8*i + j] / scale[i]; then minus the sums of t as int32, the
-//                scales, and the sums of x as floats; see triple_products.inl.h
+//   kThreeBytes  three signed digits for each input: see triple_products.inl.h
 //   kTiles       for tiles of 16 rows of activations: [j = 0..3][lane i][row][2] bf16 of the
 //                inputs that a lane of kSplitPairs has
 //   kSplitTiles  tiles of 8 rows, x = high + low, 16 bits: row m of the tile is the high part of
@@ -47,7 +42,6 @@ enum class ActivationOrder : uint8_t {
   kOctets,
   kNatural,
   kSplitPairs,
-  kBytes,
   kThreeBytes,
   kTiles,
   kSplitTiles,
@@ -141,8 +135,8 @@ enum class Precision : uint8_t {
   kBF16,  // prompts (more rows than a few): bfloat16, as the models' own software has them, where
           // the machine has units for it, or, for some tokens and where only dot products of bytes
           // are fast, what differs by 2^-14 of the largest of each 128; else as kF32
-  kInt8,  // 8 bits with a scale for each 8 inputs, for integer and E2M1 weights; others as kF32.
-          // Prompts with a scale for each 32 (avx512bf16, avx512vnni), or as kBF16 (AMX)
+  kInt8,  // integer and E2M1 weights on avx512vnni and avx512bf16, from a few rows on: 8 bits with
+          // a scale for each 32 inputs; all else as kBF16
 };
 inline constexpr int kPrecisions = 3;
 

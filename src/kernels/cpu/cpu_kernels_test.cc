@@ -118,11 +118,12 @@ bool is_integer_or_e2m1(Format element) {
 
 /// Names of the methods that whole groups expect.
 struct Names {
-  std::string_view f32;        // of prompts
-  std::string_view bf16;       // of prompts
-  std::string_view int8;       // from 11 rows on, of formats with bytes
+  std::string_view f32;   // of prompts
+  std::string_view bf16;  // of prompts
+  std::string_view int8;
   std::string_view invariant;  // f32
   std::string_view invariant_bf16;
+  std::string_view invariant_int8;
 };
 
 Names names_of(std::string_view isa, const MatmulKernel& kernel) {
@@ -131,17 +132,22 @@ Names names_of(std::string_view isa, const MatmulKernel& kernel) {
   if (isa == "amx") {
     const bool exact =
         element == Format::kBF16 || (is_integer_or_e2m1(element) && element != Format::kU8);
-    if (exact) return {"tiles", "rounded tiles", "rounded tiles", "tiles", "rounded tiles"};
-    return {dense ? "strips" : "two-term tiles", "rounded tiles", "rounded tiles", "rows", "rows"};
+    constexpr std::string_view kRounded = "rounded tiles";
+    if (exact) return {"tiles", kRounded, kRounded, "tiles", kRounded, kRounded};
+    return {dense ? "strips" : "two-term tiles", kRounded, kRounded, "rows", "rows", "rows"};
+  }
+  const bool bytes = is_integer_or_e2m1(element);
+  constexpr std::string_view kBytes = "panels of bytes";
+  if (isa == "avx512bf16" && bytes) {
+    return {"panels of digits", "panels of pairs", kBytes, "rows", "rows", kBytes};
   }
   if (isa == "avx512bf16") {
-    return {is_integer_or_e2m1(element) ? "panels of digits" : "strips", "panels of pairs",
-            "panels of bytes", "rows", "rows"};
+    return {"strips", "panels of pairs", "panels of pairs", "rows", "rows", "rows"};
   }
-  if (isa == "avx512vnni" && is_integer_or_e2m1(element)) {
-    return {"panels of digits", "panels of short digits", "panels of bytes", "rows", "rows"};
+  if (isa == "avx512vnni" && bytes) {
+    return {"panels of digits", "panels of short digits", kBytes, "rows", "rows", kBytes};
   }
-  return {"strips", "strips", "bytes", "rows", "rows"};
+  return {"strips", "strips", "strips", "rows", "rows", "rows"};
 }
 
 TEST(ChooseMethod, obeys_the_precision_and_keeps_to_one_method_when_asked) {
@@ -152,21 +158,17 @@ TEST(ChooseMethod, obeys_the_precision_and_keeps_to_one_method_when_asked) {
         return choose_method(*kernels, kernel, weights, m, precision, invariant).name;
       };
       const Names names = names_of(kernels->name, kernel);
-      const bool bytes = is_integer_or_e2m1(kernel.element);
       for (const int64_t m : {1, 4, 5, 512}) {
         EXPECT_EQ(chosen(m, Precision::kF32, true), names.invariant) << kernels->name;
         EXPECT_EQ(chosen(m, Precision::kBF16, true), names.invariant_bf16) << kernels->name;
-        EXPECT_EQ(chosen(m, Precision::kInt8, true), bytes ? "bytes" : names.invariant);
+        EXPECT_EQ(chosen(m, Precision::kInt8, true), names.invariant_int8) << kernels->name;
       }
       EXPECT_EQ(chosen(1, Precision::kF32, false), "rows");
       EXPECT_EQ(chosen(1, Precision::kBF16, false), "rows");
-      EXPECT_EQ(chosen(1, Precision::kInt8, false), bytes ? "bytes" : "rows");
-      EXPECT_EQ(chosen(8, Precision::kInt8, false),
-                bytes ? "bytes" : chosen(8, Precision::kF32, false));
-      EXPECT_EQ(chosen(11, Precision::kInt8, false),
-                bytes ? names.int8 : chosen(11, Precision::kF32, false));
+      EXPECT_EQ(chosen(1, Precision::kInt8, false), "rows");
       EXPECT_EQ(chosen(65, Precision::kF32, false), names.f32) << kernels->name;
       EXPECT_EQ(chosen(65, Precision::kBF16, false), names.bf16) << kernels->name;
+      EXPECT_EQ(chosen(65, Precision::kInt8, false), names.int8) << kernels->name;
     }
   }
 }
@@ -221,8 +223,8 @@ TEST(ChooseMethod, takes_tiles_for_a_few_tokens_only_where_they_are_faster) {
   EXPECT_EQ(chosen(32, 4, Precision::kBF16), "group tiles");
   EXPECT_EQ(chosen(32, 16, Precision::kBF16), "group tiles");
   EXPECT_EQ(chosen(32, 17, Precision::kBF16), "rounded tiles");
-  EXPECT_EQ(chosen(32, 8, Precision::kInt8), "bytes");
-  EXPECT_EQ(chosen(32, 9, Precision::kInt8), "rounded tiles");
+  EXPECT_EQ(chosen(32, 8, Precision::kInt8), "group tiles");  // as bf16
+  EXPECT_EQ(chosen(32, 17, Precision::kInt8), "rounded tiles");
   EXPECT_EQ(chosen(128, 1, Precision::kF32, true), "tiles");
   EXPECT_EQ(chosen(32, 512, Precision::kF32, true), "rows");
 }
@@ -265,7 +267,7 @@ TEST(ChooseMethod, knows_which_weights_tiles_decode_fast_or_exactly) {
   EXPECT_EQ(chosen(nf4, 33, Precision::kF32), "two-term tiles");
   EXPECT_EQ(chosen(nf4, 3, Precision::kBF16), "group tiles");
   EXPECT_EQ(chosen(nf4, 17, Precision::kBF16), "rounded tiles");
-  EXPECT_EQ(chosen(nf4, 8, Precision::kInt8), "split group tiles");
+  EXPECT_EQ(chosen(nf4, 8, Precision::kInt8), "group tiles");
   EXPECT_EQ(chosen(nf4, 8, Precision::kBF16, true), "rows");
 }
 
@@ -284,8 +286,8 @@ TEST(ChooseMethod, takes_panels_for_many_tokens_and_floats_for_small_groups) {
   expect(32, 17, Precision::kF32, "strips", ActivationOrder::kOctets);
   expect(32, 8, Precision::kBF16, "rows", ActivationOrder::kThreeBytes);
   expect(32, 9, Precision::kBF16, "panels of pairs", ActivationOrder::kDotPairs);
-  expect(32, 10, Precision::kInt8, "bytes", ActivationOrder::kBytes);
-  expect(32, 11, Precision::kInt8, "panels of bytes", ActivationOrder::kDotBytes);
+  expect(32, 3, Precision::kInt8, "rows", ActivationOrder::kThreeBytes);
+  expect(32, 4, Precision::kInt8, "panels of bytes", ActivationOrder::kDotBytes);
   const auto name = [](const WeightFormat& format, int64_t m,
                        Precision precision) -> std::string_view {
     return chosen_of("avx512bf16", format, m, precision).name;
@@ -296,6 +298,7 @@ TEST(ChooseMethod, takes_panels_for_many_tokens_and_floats_for_small_groups) {
   const WeightFormat bf16 = {Format::kBF16};
   EXPECT_EQ(name(bf16, 4, Precision::kBF16), "rows");
   EXPECT_EQ(name(bf16, 5, Precision::kBF16), "panels of pairs");
+  EXPECT_EQ(name(bf16, 5, Precision::kInt8), "panels of pairs");
 }
 
 TEST(ChooseMethod, takes_digits_where_only_dot_products_of_bytes_are_fast) {
@@ -320,8 +323,8 @@ TEST(ChooseMethod, takes_digits_where_only_dot_products_of_bytes_are_fast) {
   EXPECT_EQ(chosen(mxfp4, 13, Precision::kF32), "strips");
   EXPECT_EQ(chosen(mxfp4, 4, Precision::kBF16), "rows");
   EXPECT_EQ(chosen(mxfp4, 5, Precision::kBF16), "panels of short digits");
-  EXPECT_EQ(chosen(mxfp4, 10, Precision::kInt8), "bytes");
-  EXPECT_EQ(chosen(mxfp4, 11, Precision::kInt8), "panels of bytes");
+  EXPECT_EQ(chosen(mxfp4, 3, Precision::kInt8), "rows");
+  EXPECT_EQ(chosen(mxfp4, 4, Precision::kInt8), "panels of bytes");
   const WeightFormat nvfp4 = {Format::kE2M1, Format::kE4M3, Zero::kNone, 16};
   EXPECT_EQ(chosen(nvfp4, 8, Precision::kBF16), "rows");
   EXPECT_EQ(chosen(nvfp4, 9, Precision::kBF16), "strips");

@@ -15,10 +15,10 @@ constexpr int64_t kBlockQuads = kBlockInputs / 32;  // groups of MXFP4
 /// How codes become bytes, of inputs 8 q + 2 b and of 8 q + 2 b + 1 for byte b of lane q.
 template <Format kElement>
 struct DigitCodes {
-  using E = Element<kElement>;
+  using E = OctetBytes<kElement>;
   static constexpr bool kSigned = false;
   static constexpr bool kZeros = true;
-  static constexpr float kCenter = E::kCenter;
+  static constexpr float kCenter = 1 << E::kShift;
 
   /// Blocks of a group, whose scale is staged once.
   static int64_t group_blocks(const Weights& weights) { return weights.group_size / kBlockInputs; }
@@ -26,15 +26,9 @@ struct DigitCodes {
   static int64_t scales_of_row(const Weights& weights) { return weights.groups; }
   [[gnu::always_inline]] static void decode(const uint8_t* codes, const float*, uint8_t* even,
                                             uint8_t* odd) {
-    if constexpr (E::kBits == 8) {
-      const auto bytes = OctetBytes<kElement>::load(codes);
-      store_int(even, bytes.even);
-      store_int(odd, bytes.odd);
-    } else {
-      const Int all = E::load(codes);
-      store_int(even, code_bytes<E::kBits, 0>(all));
-      store_int(odd, code_bytes<E::kBits, 1>(all));
-    }
+    const auto bytes = E::load(codes);
+    store_int(even, bytes.even);
+    store_int(odd, bytes.odd);
   }
 };
 

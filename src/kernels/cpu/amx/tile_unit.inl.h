@@ -232,8 +232,6 @@ struct TileTable : TileMethods<Weight> {
       table.f32({{kRows, 4}, {Vectors::kStrips}}, kRows);
       table.bf16({{kRows, 4}, {kRounded}}, kRows);
     }
-    if constexpr (Vectors::kHasBytes)
-      table.int8({{Vectors::kBytes, 8}, {kRounded}}, Vectors::kBytes);
   }
 };
 

@@ -17,7 +17,6 @@ struct Unit {
     } else {
       table.f32({{Vectors::kRows, 4}, {Vectors::kStrips}}, Vectors::kRows);
     }
-    if constexpr (Vectors::kHasBytes) table.int8({{Vectors::kBytes}}, Vectors::kBytes);
   }
   static int64_t scratch_bytes(int64_t) { return 0; }
   static void pack(uint8_t* packed, const float* x, int64_t, const uint32_t* gather, int64_t k,

@@ -181,6 +181,13 @@ struct OctetBytes<Format::kU4> {
   }
 };
 
+/// The codes of E2M1 as unsigned bytes: twice what they stand for, and 16.
+struct E2m1Bytes {
+  alignas(16) uint8_t bytes[16];
+};
+constexpr E2m1Bytes kE2m1Unsigned = {
+    {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4}};
+
 template <>
 struct OctetBytes<Format::kE2M1> {
   static constexpr bool kExists = true;
@@ -215,21 +222,6 @@ struct Element<Format::kU8> {
     const __m256i flip = _mm256_set1_epi32(static_cast<int>(0x80808080u));
     return {_mm256_xor_si256(_mm256_permute4x64_epi64(even, 0xD8), flip),
             _mm256_xor_si256(_mm256_permute4x64_epi64(odd, 0xD8), flip)};
-  }
-  /// Byte b of each lane: code 2 * b + h of its octet, less 128.
-  template <int h>
-  static __m256i octet_bytes(const Codes& codes) {
-    // Bytes 0 and 2, or 1 and 3, of each word in its lower half; the other word's in the upper.
-    const __m256i low = _mm256_setr_epi8(h, 2 + h, -1, -1, 4 + h, 6 + h, -1, -1,         //
-                                         8 + h, 10 + h, -1, -1, 12 + h, 14 + h, -1, -1,  //
-                                         h, 2 + h, -1, -1, 4 + h, 6 + h, -1, -1,         //
-                                         8 + h, 10 + h, -1, -1, 12 + h, 14 + h, -1, -1);
-    const __m256i high = _mm256_setr_epi8(-1, -1, h, 2 + h, -1, -1, 4 + h, 6 + h,         //
-                                          -1, -1, 8 + h, 10 + h, -1, -1, 12 + h, 14 + h,  //
-                                          -1, -1, h, 2 + h, -1, -1, 4 + h, 6 + h,         //
-                                          -1, -1, 8 + h, 10 + h, -1, -1, 12 + h, 14 + h);
-    return _mm256_or_si256(_mm256_shuffle_epi8(codes.low, low),
-                           _mm256_shuffle_epi8(codes.high, high));
   }
   template <int j>
   static Float value(const Codes& codes) {

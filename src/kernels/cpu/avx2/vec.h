@@ -65,12 +65,6 @@ inline Float max(Float a, Float b) {
 inline Float magnitude(Float v) {
   return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v);
 }
-/// factor / v where v > floor, else 0.
-inline Float reciprocal_above(Float v, float floor, float factor) {
-  const Float above = _mm256_cmp_ps(v, _mm256_set1_ps(floor), _CMP_GT_OQ);
-  return _mm256_and_ps(above, _mm256_div_ps(_mm256_set1_ps(factor), v));
-}
-
 inline Int zero_int() {
   return _mm256_setzero_si256();
 }
@@ -132,17 +126,6 @@ inline Int lookup_bytes(const uint8_t (&table)[16], Int v) {
   const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
   return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), v);
 }
-/// sum + the products of four bytes a lane, a unsigned and < 129, x signed. The sums of two, at
-/// most 2 * 128 * 127, stay below 2^15: nothing saturates.
-inline Int dot_bytes(Int sum, Int a, Int x) {
-  const __m256i pairs = _mm256_maddubs_epi16(a, x);
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-}
-/// The same with both signed; x is not -128.
-inline Int dot_signed_bytes(Int sum, Int a, Int x) {
-  return dot_bytes(sum, _mm256_abs_epi8(a), _mm256_sign_epi8(x, a));
-}
-
 /// Codes in bytes, those with even and with odd numbers.
 struct ByteCodes {
   Int even;

@@ -183,20 +183,6 @@ struct Element<Format::kU8> {
     return {_mm512_xor_si512(_mm512_permutex2var_epi32(a, even, b), flip),
             _mm512_xor_si512(_mm512_permutex2var_epi32(a, odd, b), flip)};
   }
-  /// Byte b of each lane: code 2 * b + h of its octet, less 128.
-  template <int h>
-  static __m512i octet_bytes(const Codes& codes) {
-    const __m512i low = _mm512_srli_epi32(codes.low, 8 * h);
-    const __m512i high = _mm512_srli_epi32(codes.high, 8 * h);
-    // Bytes 0 and 2 of each word in its lower half, then the two halves.
-    const __m512i even = _mm512_set1_epi32(0x00FF00FF);
-    const __m512i mask = _mm512_set1_epi32(0x0000FFFF);
-    const __m512i a = _mm512_and_si512(low, even);
-    const __m512i b = _mm512_and_si512(high, even);
-    const __m512i c = _mm512_and_si512(_mm512_or_si512(a, _mm512_srli_epi32(a, 8)), mask);
-    const __m512i d = _mm512_or_si512(b, _mm512_srli_epi32(b, 8));
-    return _mm512_or_si512(c, _mm512_slli_epi32(d, 16));
-  }
   template <int j>
   static Float value(const Codes& codes) {
     const __m512i word = j < 4 ? codes.low : codes.high;

@@ -107,27 +107,6 @@ inline Float int_to_float(Int v) {
 inline Int round_to_int(Float v) {
   return _mm512_cvtps_epi32(v);
 }
-/// Each byte < 16 of v as an index into the table.
-inline Int lookup_bytes(const uint8_t (&table)[16], Int v) {
-  const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
-  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), v);
-}
-/// sum + the products of four bytes a lane, a unsigned and < 129, x signed.
-inline Int dot_bytes(Int sum, Int a, Int x) {
-#ifdef __AVX512VNNI__
-  return _mm512_dpbusd_epi32(sum, a, x);
-#else
-  // Sums of two stay below 2^15: nothing saturates.
-  const __m512i pairs = _mm512_maddubs_epi16(a, x);
-  return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
-#endif
-}
-/// The same with both signed; x is not -128.
-inline Int dot_signed_bytes(Int sum, Int a, Int x) {
-  const __mmask64 negative = _mm512_movepi8_mask(a);
-  return dot_bytes(sum, _mm512_abs_epi8(a), _mm512_mask_sub_epi8(x, negative, zero_int(), x));
-}
-
 /// Lanes from `count` on become zero.
 inline Float keep_first(Float v, int count) {
   return _mm512_maskz_mov_ps(static_cast<__mmask16>((1u << count) - 1), v);

@@ -14,7 +14,7 @@ struct Unit : DotUnit {
       using Panels = DotMethods<Weight>;
       // Other groups would end spans too often.
       table.f32(kWhole, {{kRows, 12}, {Panels::kDigits}}, kRows);
-      table.int8({{Vectors::kBytes, 10}, {Panels::kBytes}}, Vectors::kBytes);
+      table.int8({{kRows, 3}, {Panels::kBytes}}, Panels::kBytes);
     }
   }
   static void pack(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather, int64_t k,

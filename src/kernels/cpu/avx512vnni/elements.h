@@ -24,9 +24,9 @@ template <int kRows>
 [[gnu::always_inline]] inline void add_octet_products(const ByteCodes (&codes)[kRows], Int even,
                                                       Int odd, Int (&sums)[kRows]) {
 #pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) sums[r] = dot_bytes(sums[r], codes[r].even, even);
+  for (int r = 0; r < kRows; ++r) sums[r] = _mm512_dpbusd_epi32(sums[r], codes[r].even, even);
 #pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) sums[r] = dot_bytes(sums[r], codes[r].odd, odd);
+  for (int r = 0; r < kRows; ++r) sums[r] = _mm512_dpbusd_epi32(sums[r], codes[r].odd, odd);
 }
 
 template <Format kElement>

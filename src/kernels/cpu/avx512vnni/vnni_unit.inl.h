@@ -26,6 +26,6 @@ struct Unit : DotUnit {
     if constexpr (kFourBits) {
       table.f32(kThirtyTwos, {{rows, 5}, {Panels::kDigits, 12}, {Vectors::kStrips}}, rows);
     }
-    table.int8({{Vectors::kBytes, 10}, {Panels::kBytes}}, Vectors::kBytes);
+    table.int8({{rows, 3}, {Panels::kBytes}}, Panels::kBytes);
   }
 };

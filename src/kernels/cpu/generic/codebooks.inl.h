@@ -55,13 +55,6 @@ struct Codebook<Format::kE2M1> {
   }
 };
 
-/// The codes of E2M1 as unsigned bytes: twice what they stand for, and 16.
-struct E2m1Bytes {
-  alignas(16) uint8_t bytes[16];
-};
-constexpr E2m1Bytes kE2m1Unsigned = {
-    {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4}};
-
 /// A codebook as floats, repeated until there are kSize: then the bits of the next code, which
 /// follow in the same word, may stay in an index.
 template <int kSize>

@@ -16,8 +16,6 @@
 //   g = n u / (1 - n u),  n = 19 + b + log2(kLanes)   (fma() counts twice where it is not fused)
 // from 8 additions in part and 7 in the lane's sum (which are not in sequence), one for the zero,
 // b + 1 for the blocks, those of sum4, the tensor's scale and the bias.
-// With ByteProduct there is the rounding of the activations besides: half a step for each input,
-//   sum_k |scale| * |element - zero| * max |x of its octet| / 254.
 // TripleProduct's bound is in triple_products.inl.h.
 
 /// Asks for the kBytes that lie `ahead` of p, into the cache of that level. The bytes may lie

@@ -13,17 +13,13 @@ constexpr Method each_row(ActivationOrder order, const char* name = "rows") {
 template <class Weight>
 struct VectorMethods {
   using E = typename Weight::E;
-  static constexpr bool kHasBytes = ByteElement<Weight::kElement>::kExists;
   static constexpr Method kRows = each_row<Weight, FloatProduct<E>>(E::kOrder);
   /// Decodes a strip of weights once for all rows of activations.
   static constexpr Method kStrips = {E::kOrder, &Weight::strips, "strips"};
-  /// Of formats that kHasBytes.
-  static constexpr Method kBytes = {
-      ActivationOrder::kBytes, &Weight::template each_row<ByteProduct<Weight::kElement>>, "bytes"};
 };
 
-/// The table of one kernel. What bf16() and int8() do not say is as f32() says; a later call
-/// overwrites what an earlier one of the same name has said.
+/// The table of one kernel. bf16() defaults to what f32() says, and int8() to what bf16() says; a
+/// later call overwrites what an earlier one of the same name has said.
 struct MethodTable {
   MatmulKernel& kernel;
 
@@ -54,10 +50,10 @@ struct MethodTable {
 
   constexpr void complete() const {
     for (auto& lists : kernel.lists) {
-      for (MethodList& list : lists) {
+      for (int precision = 1; precision < kPrecisions; ++precision) {
         // Not by `multiply`: where address or undefined sanitizers work, g++ 12 does not take the
         // comparison of such a function's address for a constant.
-        if (*list.invariant.name == '\0') list = lists[static_cast<int>(Precision::kF32)];
+        if (*lists[precision].invariant.name == '\0') lists[precision] = lists[precision - 1];
       }
     }
   }

@@ -23,28 +23,6 @@ inline Float add8(const Float* v) {
   return add(add(add(v[0], v[1]), add(v[2], v[3])), add(add(v[4], v[5]), add(v[6], v[7])));
 }
 
-/// One block of kBytes from octets that are transposed: v[j] holds element j of each.
-inline void pack_bytes(uint8_t* packed, const Float* v) {
-  const auto [largest, poison] = largest_of_octets(v);
-  const Float scale = add(mul(largest, broadcast(1.0f / 127)), poison);
-  // Tiny magnitudes, whose reciprocal would overflow, count as zero.
-  const Float inverse = reciprocal_above(largest, 0x1p-120f, 127.0f);
-  Int sum = zero_int();
-  Int bytes[2] = {zero_int(), zero_int()};
-  for (int b = 3; b >= 0; --b) {
-    for (int h = 0; h < 2; ++h) {
-      const Int code = round_to_int(mul(v[2 * b + h], inverse));
-      sum = add_int(sum, code);
-      bytes[h] = or_bits(shift_left<8>(bytes[h]), and_bits(code, 0xFFu));
-    }
-  }
-  store_int(packed, bytes[0]);
-  store_int(packed + kVectorBytes, bytes[1]);
-  store_int(packed + kByteSums, sum);
-  store(reinterpret_cast<float*>(packed + kByteScales), scale);
-  store(reinterpret_cast<float*>(packed + kByteFloatSums), mul(int_to_float(sum), scale));
-}
-
 /// One block of kOctets from octets that are transposed.
 inline void pack_octets(float* packed, const Float* v) {
   for (int j = 0; j < 8; ++j) store(packed + j * kLanes, v[j]);
@@ -75,9 +53,6 @@ inline void pack_natural_row(float* packed, const float* x, const uint32_t* gath
 /// The orders that every instruction set has; one row at a time.
 inline void pack_row(uint8_t* packed, const float* x, const uint32_t* gather, int64_t k,
                      ActivationOrder order) {
-  if (order == ActivationOrder::kBytes) {
-    return pack_octet_row(packed, x, gather, k, order, pack_bytes);
-  }
   if (order == ActivationOrder::kOctets) {
     return pack_octet_row(packed, x, gather, k, order, [](uint8_t* to, const Float* v) {
       pack_octets(reinterpret_cast<float*>(to), v);

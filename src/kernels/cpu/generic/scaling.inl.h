@@ -21,6 +21,7 @@
 //   next()                                    moves on to the next block
 
 constexpr int64_t kBlockInputs = 8 * kLanes;
+constexpr int64_t kVectorBytes = 4 * kLanes;
 
 constexpr int64_t scale_bytes(Format scale) {
   if (scale == Format::kF32) return 4;
@@ -33,8 +34,6 @@ constexpr int64_t activation_bytes(ActivationOrder order) {
   switch (order) {
     case ActivationOrder::kNatural:
       return 8 * kVector;
-    case ActivationOrder::kBytes:
-      return 5 * kVector;
     case ActivationOrder::kTiles:
     case ActivationOrder::kSplitTiles:
     case ActivationOrder::kFollowingTiles:

@@ -31,6 +31,21 @@
 // integers below 2^22 times a power of two, the same for the octet, meet no rounding.
 // An input that is not finite makes its scale NaN, and with it every result.
 
+/// What scales of octets are made from: v[j] holds element j of each.
+struct LargestOfOctets {
+  Float largest;  // magnitude
+  Float poison;   // NaN where an input is NaN or infinite, else zero
+};
+inline LargestOfOctets largest_of_octets(const Float* v) {
+  Float largest = magnitude(v[0]);
+  Float poison = mul(v[0], zero());
+  for (int j = 1; j < 8; ++j) {
+    largest = max(largest, magnitude(v[j]));
+    poison = fma(v[j], zero(), poison);
+  }
+  return {largest, poison};
+}
+
 /// Where things lie in one block of kThreeBytes, in bytes: the digits, highest first, each as the
 /// inputs 2 * b and 2 * b + 1 of the octets; the sums of t, negated; scales; sums as floats.
 constexpr int64_t kTripleSums = 6 * kVectorBytes;

@@ -7,7 +7,6 @@ struct Unit {
   static constexpr void fill(const MethodTable& table) {
     using Vectors = VectorMethods<Weight>;
     table.f32({{Vectors::kRows, 4}, {Vectors::kStrips}}, Vectors::kRows);
-    if constexpr (Vectors::kHasBytes) table.int8({{Vectors::kBytes}}, Vectors::kBytes);
   }
   static int64_t scratch_bytes(int64_t) { return 0; }
   static void pack(uint8_t* packed, const float* x, int64_t, const uint32_t* gather, int64_t k,

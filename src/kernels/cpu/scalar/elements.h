@@ -69,13 +69,6 @@ struct Element<Format::kU8> {
   static Float value(Codes codes) {
     return static_cast<Float>(codes[j] - kCenter);
   }
-  /// Byte b: code 2 * b + h, less 128.
-  template <int h>
-  static uint32_t octet_bytes(Codes codes) {
-    uint32_t bytes = 0;
-    for (int b = 0; b < 4; ++b) bytes |= static_cast<uint32_t>(codes[2 * b + h] ^ 0x80) << (8 * b);
-    return bytes;
-  }
 };
 
 template <typename T>
