@@ -9,21 +9,8 @@
 namespace subbyte {
 namespace {
 
-// Rows of weights that a thread takes at a time: half of a strip of tiles; for other methods a
-// multiple of their strips, and few, so that threads have equal shares of small matrices.
-constexpr int64_t kRowGrain = 8;
-constexpr int64_t kTileRowGrain = 32;
 // Activations that a thread takes at a time to pack them: one or two microseconds.
 constexpr int64_t kPackGrain = 1 << 14;
-// Bytes between packed rows of activations, so that their length is no power of two and the rows
-// of a tile do not meet in one set of the cache; between tiles, of which a mainloop reads 8 KB
-// each, enough that these do not meet either (half the speed of prompts on AMX).
-constexpr int64_t kRowPadding = 64;
-constexpr int64_t kTilePadding = (8 << 10) + 64;
-
-int64_t padding_of(cpu::ActivationOrder order) {
-  return cpu::rows_per_pack(order) > 1 ? kTilePadding : kRowPadding;
-}
 
 Error unsupported(const std::string& message) {
   return {"linear.unsupported", message};
@@ -111,14 +98,14 @@ Status check_input_order(const MatrixView& weights) {
 /// The activations that some products share, and where they are packed.
 struct Input {
   const LinearProduct& product;  // the first of them
-  cpu::ActivationOrder order;
+  const cpu::PackedLayout* layout;
   int64_t offset;  // bytes in the execution's buffer
   int64_t stride;  // bytes of one pack
 
-  int64_t num_packs() const { return ceil_div(product.m, cpu::rows_per_pack(order)); }
+  int64_t num_packs() const { return ceil_div(product.m, layout->rows_per_pack); }
 
-  bool serves(const LinearProduct& other, cpu::ActivationOrder its_order) const {
-    return order == its_order && product.x.data() == other.x.data() && product.m == other.m &&
+  bool serves(const LinearProduct& other, const cpu::PackedLayout* its_layout) const {
+    return layout == its_layout && product.x.data() == other.x.data() && product.m == other.m &&
            product.weights->cols == other.weights->cols &&
            std::ranges::equal(product.x_rows, other.x_rows) &&
            std::ranges::equal(product.weights->input_order, other.weights->input_order);
@@ -156,7 +143,7 @@ class Group {
     task.y_stride = product.y_stride > 0 ? product.y_stride : product.weights->rows;
     task.bias = product.bias.empty() ? nullptr : product.bias.data();
     task.row_end = product.weights->rows;
-    steps_.push_back({method, task, input_of(product, method.order)});
+    steps_.push_back({method, task, input_of(product, method.layout)});
     scratch_bytes_ = std::max(scratch_bytes_, kernels_.scratch_bytes(weights.cols));
     return {};
   }
@@ -175,15 +162,14 @@ class Group {
 
  private:
   /// The number of the input that serves `product`, which is made if there is none.
-  std::size_t input_of(const LinearProduct& product, cpu::ActivationOrder order) {
+  std::size_t input_of(const LinearProduct& product, const cpu::PackedLayout* layout) {
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      if (inputs_[i].serves(product, order)) return i;
+      if (inputs_[i].serves(product, layout)) return i;
     }
     const int64_t k = product.weights->cols;
-    inputs_.push_back(
-        {product, order, packed_bytes_, kernels_.packed_bytes(k, order) + padding_of(order)});
+    inputs_.push_back({product, layout, packed_bytes_, layout->bytes(k) + layout->padding});
     packed_bytes_ += inputs_.back().num_packs() * inputs_.back().stride;
-    const int64_t copies = cpu::rows_per_pack(order) * k * static_cast<int64_t>(sizeof(float));
+    const int64_t copies = layout->rows_per_pack * k * static_cast<int64_t>(sizeof(float));
     if (!product.x_rows.empty()) scratch_bytes_ = std::max(scratch_bytes_, copies);
     return inputs_.size() - 1;
   }
@@ -210,13 +196,13 @@ class Group {
   }
 
   void pack(const Input& input, int64_t i, int thread) const {
-    const int64_t first = i * cpu::rows_per_pack(input.order);
-    const int64_t rows = std::min(cpu::rows_per_pack(input.order), input.product.m - first);
+    const int64_t first = i * input.layout->rows_per_pack;
+    const int64_t rows = std::min(input.layout->rows_per_pack, input.product.m - first);
     const MatrixView& weights = *input.product.weights;
     const uint32_t* gather = weights.input_order.empty() ? nullptr : weights.input_order.data();
-    kernels_.pack(packed_ + input.offset + i * input.stride,
-                  rows_of(input.product, first, rows, scratch_of(thread)), rows, gather,
-                  weights.cols, input.order);
+    input.layout->pack(packed_ + input.offset + i * input.stride,
+                       rows_of(input.product, first, rows, scratch_of(thread)), rows, gather,
+                       weights.cols);
   }
 
   /// Rows of the product's activations, one after the other: in x, or copied to `scratch`.
@@ -256,10 +242,9 @@ class Group {
 
   int64_t grain_of(int64_t set) const {
     const std::span steps = std::span(steps_).subspan(set * set_size_, set_size_);
-    return std::ranges::any_of(
-               steps, [](const Step& step) { return cpu::rows_per_pack(step.method.order) > 1; })
-               ? kTileRowGrain
-               : kRowGrain;
+    int64_t grain = 1;
+    for (const Step& step : steps) grain = std::max(grain, step.method.layout->row_grain);
+    return grain;
   }
   int64_t grains_of(int64_t set) const {
     return ceil_div(steps_[set * set_size_].task.row_end, grain_of(set));

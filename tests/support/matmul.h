@@ -50,23 +50,6 @@ inline std::vector<cpu::Method> methods_of(const cpu::Kernels& kernels, const Ma
   return methods;
 }
 
-/// Whether activations become bytes.
-inline bool takes_bytes(const cpu::Method& method) {
-  return method.order == cpu::ActivationOrder::kDotBytes;
-}
-
-/// Whether they become single bf16.
-inline bool takes_bf16(const cpu::Method& method) {
-  return method.order == cpu::ActivationOrder::kTiles ||
-         method.order == cpu::ActivationOrder::kFollowingTiles ||
-         method.order == cpu::ActivationOrder::kDotPairs;
-}
-
-/// Whether each row of activations is multiplied by itself.
-inline bool takes_rows_alone(const cpu::Method& method) {
-  return std::string_view(method.name).starts_with("rows");
-}
-
 constexpr float kCanary = 12345.5F;
 constexpr int64_t kCanaryGap = 3;  // canaries between the rows of y
 
@@ -92,15 +75,16 @@ inline std::vector<float> multiply(const cpu::Kernels& kernels, const cpu::Metho
                                    const MatrixView& weights, const std::vector<float>& x,
                                    int64_t m, const std::vector<int64_t>& splits = {},
                                    const float* bias = nullptr) {
-  const int64_t per_pack = cpu::rows_per_pack(method.order);
+  const cpu::PackedLayout& layout = *method.layout;
+  const int64_t per_pack = layout.rows_per_pack;
   const int64_t packs = (m + per_pack - 1) / per_pack;
-  const int64_t packed = kernels.packed_bytes(weights.cols, method.order);
+  const int64_t packed = layout.bytes(weights.cols);
   GuardedBytes activations(packs * packed);
   auto* data = reinterpret_cast<uint8_t*>(activations.data());
   for (int64_t i = 0; i < packs; ++i) {
     const int64_t first = i * per_pack;
-    kernels.pack(data + i * packed, x.data() + first * weights.cols, std::min(per_pack, m - first),
-                 nullptr, weights.cols, method.order);
+    layout.pack(data + i * packed, x.data() + first * weights.cols, std::min(per_pack, m - first),
+                nullptr, weights.cols);
   }
   GuardedBytes scratch((kernels.scratch_bytes(weights.cols) + 63) / 64 * 64);
   const int64_t stride = weights.rows + kCanaryGap;

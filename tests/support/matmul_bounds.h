@@ -62,109 +62,175 @@ inline Expected expect(const MatrixView& weights, const std::vector<float>& x, i
           weights.format.element == Format::kE2M1 ? 4.0 : 1.0};
 }
 
-/// group_tiles.inl.h, or tiles.inl.h with the same order of inputs.
-inline double group_tiles_rounding(const cpu::Method& method, double k) {
-  if (std::string_view(method.name).ends_with("group tiles")) {
-    return rounding_bound(std::ceil(k / 32) + 10 + 64 * method.weight_terms);
+/// What the shape gives to the bounds.
+struct BoundTerms {
+  double k;
+  double blocks;  // of 8 * lanes inputs
+  double groups;
+  double levels;  // additions over the lanes of a vector
+  double lanes;
+  double fma;  // roundings of one
+  double passes;
+  double weight_terms;
+  bool exact_pairs;  // bf16 holds the codes, or dense weights
+  Format element;
+};
+
+/// A loop, as far as tests must know it: one entry for each name of a method.
+struct Loop {
+  std::string_view name;
+  /// The roundings of one product relative to sum |w| |x|, by the formula at the head of the loop.
+  double (*relative)(const BoundTerms& terms);
+  /// Half a step of an activation for those that are integers under one scale for so many
+  /// neighbours, relative to the largest of them.
+  double half_step = 0;
+  int64_t neighbours = 8;
+  /// Activations have 8 bits: as integers, or as bf16. A code that is off by one hides behind them.
+  bool takes_bytes = false;
+  bool takes_bf16 = false;
+  /// Each row of activations is multiplied by itself.
+  bool rows_alone = false;
+  /// Weights become bf16, scales included, of which subnormal ones count as zero.
+  bool rounds_weights = false;
+  bool flushes_weights = false;
+  /// An infinite scale meets a low part, or a digit, of zero.
+  bool infinity_is_nan = false;
+};
+
+inline constexpr Loop kLoops[] = {
+    {.name = "gemv/f32",
+     .relative =
+         [](const BoundTerms& t) {
+           return rounding_bound(19 + 8 * (t.fma - 1) + t.fma * t.blocks + t.levels);
+         },
+     .rows_alone = true},
+    {.name = "gemv/int8x3",
+     .relative = [](const BoundTerms& t) { return rounding_bound(6 + t.blocks + t.levels); },
+     .half_step = 0x1.02p-23,
+     .rows_alone = true},
+    {.name = "gemv/hi-lo",
+     .relative =
+         [](const BoundTerms& t) {
+           return 0x1.02p-16 + 0x1p-17 + rounding_bound(29 + t.blocks + t.levels);
+         },
+     .rows_alone = true},
+    {.name = "gemm/f32",
+     .relative =
+         [](const BoundTerms& t) {
+           return rounding_bound(5 + t.fma * std::ceil(t.k / t.lanes) + t.levels +
+                                 std::ceil(t.k / 1024));
+         }},
+    // Groups end spans of dot_panels.inl.h.
+    {.name = "dot_gemm/int8",
+     .relative =
+         [](const BoundTerms& t) { return rounding_bound(std::ceil(t.k / 32) + t.groups + 10); },
+     .half_step = 1.001 / 254,
+     .neighbours = 32,
+     .takes_bytes = true},
+    {.name = "dot_gemm/int8x3",
+     .relative =
+         [](const BoundTerms& t) { return 3.02 * rounding_bound(t.blocks + t.groups + 10); },
+     .half_step = 0x1p-22,
+     .neighbours = 128,
+     .infinity_is_nan = true},
+    {.name = "dot_gemm/int8x2",
+     .relative =
+         [](const BoundTerms& t) { return 3.02 * rounding_bound(t.blocks + t.groups + 10); },
+     .half_step = 0x1p-14,
+     .neighbours = 128,
+     .infinity_is_nan = true},
+    {.name = "dot_gemm/bf16",
+     .relative =
+         [](const BoundTerms& t) {
+           return (t.exact_pairs ? 0x1.02p-8 : 0x1.02p-7) +
+                  rounding_bound(t.k + t.blocks + t.groups + 30);
+         },
+     .takes_bf16 = true},
+    {.name = "few_rows/int8x3",
+     .relative = [](const BoundTerms& t) { return 3.02 * rounding_bound(t.passes * t.blocks + 5); },
+     .half_step = 0x1p-22,
+     .neighbours = 128},
+    {.name = "few_rows/int8x3-wide",
+     .relative = [](const BoundTerms& t) { return 3.02 * rounding_bound(t.passes * t.blocks + 7); },
+     .half_step = 0x1p-22,
+     .neighbours = 128},
+    {.name = "few_rows/int8x2",
+     .relative = [](const BoundTerms& t) { return 3.02 * rounding_bound(t.passes * t.blocks + 5); },
+     .half_step = 0x1p-14,
+     .neighbours = 128},
+    {.name = "few_rows/bf16",
+     .relative =
+         [](const BoundTerms& t) {
+           return (t.exact_pairs && t.element != Format::kNFL2 ? 0x1.02p-8 : 0x1.02p-7) +
+                  rounding_bound(std::ceil(t.k / 32) + 10 + 64 * t.weight_terms);
+         },
+     .takes_bf16 = true},
+    {.name = "few_rows/hi-lo",
+     .relative =
+         [](const BoundTerms& t) {
+           return (t.weight_terms == 2 ? 0x1.02p-16 : 0x1.02p-17) +
+                  rounding_bound(std::ceil(t.k / 32) + 10 + 64 * t.weight_terms);
+         },
+     .infinity_is_nan = true},
+    {.name = "many_rows/bf16",
+     .relative =
+         [](const BoundTerms& t) {
+           const bool exact = t.element == Format::kE2M1 || t.element == Format::kBF16;
+           return (exact ? 0x1.02p-8 : 0x1.02p-7) + rounding_bound(t.k + t.blocks + 4);
+         },
+     .takes_bf16 = true,
+     .rounds_weights = true,
+     .flushes_weights = true},
+    {.name = "many_rows/hi-lo",
+     .relative =
+         [](const BoundTerms& t) { return 0x1.02p-17 + rounding_bound(t.k + t.blocks + 5); }},
+    // Weights of two terms have as many bits as activations, and twice as many products.
+    {.name = "many_rows/both-hi-lo",
+     .relative =
+         [](const BoundTerms& t) { return 0x1.02p-15 + rounding_bound(2 * t.k + t.blocks + 5); },
+     .flushes_weights = true,
+     .infinity_is_nan = true},
+};
+
+inline const Loop& loop_of(const cpu::Method& method) {
+  static constexpr Loop kUnknown = {.name = "", .relative = [](const BoundTerms&) { return 0.0; }};
+  for (const Loop& loop : kLoops) {
+    if (loop.name == method.name) return loop;
   }
-  return rounding_bound(k + std::ceil(k / 128) + 5);
+  ADD_FAILURE() << "tests/support/matmul_bounds.h: no bound for \"" << method.name << '"';
+  return kUnknown;
 }
 
-/// The roundings of one product relative to sum |w| |x|, by the formulas at the top of the
-/// mainloops in kernels/cpu/generic/. Groups end spans of dot_panels.inl.h.
+/// The roundings of one product relative to sum |w| |x|.
 inline double relative_bound(const cpu::Kernels& kernels, const cpu::Method& method, int64_t cols,
                              const Expected& expected) {
   const double lanes = kernels.lanes;
   const auto k = static_cast<double>(cols);
-  const auto groups = static_cast<double>(expected.groups);
-  const double fma = kernels.lanes == 1 ? 2 : 1;
-  const double levels = std::log2(lanes);
-  const double blocks = std::ceil(k / (8 * lanes));
-  const bool exact_pairs = has_exact_pairs(expected.element);
-  switch (method.order) {
-    case cpu::ActivationOrder::kDotPairs:
-      return (exact_pairs ? 0x1.02p-8 : 0x1.02p-7) + rounding_bound(k + blocks + groups + 30);
-    case cpu::ActivationOrder::kDotBytes:
-      return rounding_bound(std::ceil(k / 32) + groups + 10);
-    case cpu::ActivationOrder::kDotDigits:
-    case cpu::ActivationOrder::kDotShortDigits:
-      return 3.02 * rounding_bound(blocks + groups + 10);
-    case cpu::ActivationOrder::kSplitPairs:
-      return 0x1.02p-16 + 0x1p-17 + rounding_bound(29 + blocks + levels);
-    case cpu::ActivationOrder::kTiles:
-      return (expected.element == Format::kE2M1 ? 0x1.02p-8 : 0x1.02p-7) +
-             rounding_bound(k + blocks + 4);
-    case cpu::ActivationOrder::kFollowingTiles:
-      return (exact_pairs && expected.element != Format::kNFL2 ? 0x1.02p-8 : 0x1.02p-7) +
-             group_tiles_rounding(method, k);
-    case cpu::ActivationOrder::kSplitFollowingTiles:
-      return (method.weight_terms == 2 ? 0x1.02p-16 : 0x1.02p-17) + group_tiles_rounding(method, k);
-    case cpu::ActivationOrder::kSplitTiles:
-      // Weights of two terms have as many bits as activations, and twice as many products.
-      if (method.weight_terms == 2) return 0x1.02p-15 + rounding_bound(2 * k + blocks + 5);
-      return 0x1.02p-16 + rounding_bound(k + blocks + 5);
-    case cpu::ActivationOrder::kDigitTiles:
-    case cpu::ActivationOrder::kShortDigitTiles:
-      return 3.02 * rounding_bound(expected.passes * blocks + 5);
-    case cpu::ActivationOrder::kWideDigitTiles:
-      return 3.02 * rounding_bound(expected.passes * blocks + 7);
-    case cpu::ActivationOrder::kThreeBytes:
-      return rounding_bound(6 + blocks + levels);
-    default:
-      break;
-  }
-  if (std::string_view(method.name).starts_with("rows")) {
-    return rounding_bound(19 + 8 * (fma - 1) + fma * blocks + levels);
-  }
-  return rounding_bound(5 + fma * std::ceil(k / lanes) + levels + std::ceil(k / 1024));
-}
-
-/// Half a step of an activation for those that are integers under one scale for their octet, quad
-/// of octets or block, relative to the largest there; 0 for others.
-inline double half_step(const cpu::Method& method) {
-  switch (method.order) {
-    case cpu::ActivationOrder::kDotBytes:
-      return 1.001 / 254;
-    case cpu::ActivationOrder::kThreeBytes:
-      return 0x1.02p-23;
-    case cpu::ActivationOrder::kDigitTiles:
-    case cpu::ActivationOrder::kWideDigitTiles:
-    case cpu::ActivationOrder::kDotDigits:
-      return 0x1p-22;
-    case cpu::ActivationOrder::kShortDigitTiles:
-    case cpu::ActivationOrder::kDotShortDigits:
-      return 0x1p-14;
-    default:
-      return 0;
-  }
-}
-
-/// What inputs share a step with.
-inline const Oracle& local_oracle(const cpu::Method& method, const Expected& expected) {
-  switch (method.order) {
-    case cpu::ActivationOrder::kDigitTiles:
-    case cpu::ActivationOrder::kWideDigitTiles:
-    case cpu::ActivationOrder::kShortDigitTiles:
-    case cpu::ActivationOrder::kDotDigits:
-    case cpu::ActivationOrder::kDotShortDigits:
-      return expected.blocks;
-    case cpu::ActivationOrder::kDotBytes:
-      return expected.quads;
-    default:
-      return expected.octets;
-  }
+  return loop_of(method).relative({.k = k,
+                                   .blocks = std::ceil(k / (8 * lanes)),
+                                   .groups = static_cast<double>(expected.groups),
+                                   .levels = std::log2(lanes),
+                                   .lanes = lanes,
+                                   .fma = kernels.lanes == 1 ? 2.0 : 1.0,
+                                   .passes = expected.passes,
+                                   .weight_terms = static_cast<double>(method.weight_terms),
+                                   .exact_pairs = has_exact_pairs(expected.element),
+                                   .element = expected.element});
 }
 
 /// How far each result may be from the exact one.
 inline std::vector<double> bounds_of(const cpu::Kernels& kernels, const cpu::Method& method,
                                      const Expected& expected, int64_t cols) {
+  const Loop& loop = loop_of(method);
   const double g = relative_bound(kernels, method, cols, expected);
-  const double step = half_step(method);
-  const std::vector<double>& local = local_oracle(method, expected).magnitude;
+  const Oracle& local = loop.neighbours == 8    ? expected.octets
+                        : loop.neighbours == 32 ? expected.quads
+                                                : expected.blocks;
   std::vector<double> bounds(expected.exact.magnitude.size());
   for (std::size_t i = 0; i < bounds.size(); ++i) {
+    const double step = loop.half_step * local.magnitude[i];
     // The rounded activations, which may be larger by a step, meet the roundings of the sums.
-    bounds[i] = g * (expected.exact.magnitude[i] + 2 * step * local[i]) + step * local[i];
+    bounds[i] = g * (expected.exact.magnitude[i] + 2 * step) + step;
   }
   return bounds;
 }

@@ -2,31 +2,8 @@
 // The CPU kernels of one instruction set, as a table of functions. Which one runs is decided once
 // (select_kernels); what is in it is the same everywhere.
 //
-// Activations are float32. Before a product they are packed into the order in which a vector of
-// codes comes apart. A block is 8 * lanes inputs; lane i of a block is its octet of consecutive
-// inputs 8*i .. 8*i+7, and [j] below is a vector:
-//
-//   kOctets      [j = 0..7] floats x[8*i + j], [8] the sum of each octet, for zero points
-//   kNatural     [j = 0..7] floats x[lanes*j + i]: for dense weights. No sums
-//   kSplitPairs  [j = 0..3] two bf16 for each lane, x[8*i + j] and x[8*i + 4 + j], twice:
-//                x = high + low, of 16 bits together; then the sums
-//   kThreeBytes  three signed digits for each input: see triple_products.inl.h
-//   kTiles       for tiles of 16 rows of activations: [j = 0..3][lane i][row][2] bf16 of the
-//                inputs that a lane of kSplitPairs has
-//   kSplitTiles  tiles of 8 rows, x = high + low, 16 bits: row m of the tile is the high part of
-//                row m, row 8 + m the low part
-//   kDigitTiles  tiles of bytes of 5 rows, three signed digits for each number: see
-//                generic/digit_tiles.inl.h
-//   kWideDigitTiles, kShortDigitTiles
-//                8 rows: the same in two tiles; two digits in one tile
-//   kFollowingTiles, kSplitFollowingTiles
-//                as kTiles and kSplitTiles, but each step has 32 inputs that follow each other:
-//                see generic/tile_unit.inl.h
-//   kDotBytes, kDotDigits, kDotShortDigits, kDotPairs
-//                for panels, 6 rows side by side: signed bytes with a scale for each 32 inputs; two
-//                rows of three signed digits; three of two; bf16: see generic/dot_packing.inl.h
-//
-// The last block is filled up with zeros.
+// Activations are float32. Before a product they are packed in the way in which its loop reads
+// them: a PackedLayout, which is declared beside that loop.
 
 #include <cstdint>
 #include <span>
@@ -38,64 +15,31 @@
 
 namespace subbyte::cpu {
 
-enum class ActivationOrder : uint8_t {
-  kOctets,
-  kNatural,
-  kSplitPairs,
-  kThreeBytes,
-  kTiles,
-  kSplitTiles,
-  kDigitTiles,
-  kWideDigitTiles,
-  kShortDigitTiles,
-  kFollowingTiles,
-  kSplitFollowingTiles,
-  kDotBytes,
-  kDotDigits,
-  kDotShortDigits,
-  kDotPairs,
+/// How the activations of one product are packed. One pack holds `rows_per_pack` rows; those that
+/// are not there are zeros, and so is what fills up its last block of inputs.
+struct PackedLayout {
+  const char* name = "";
+  int64_t rows_per_pack = 1;
+  /// Bytes to leave between packs, so that their length is no power of two and packs that a loop
+  /// reads together do not meet in one set of a cache.
+  int64_t padding = 64;
+  /// Rows of weights that a thread takes at a time: a multiple of 8, and few, so that threads have
+  /// equal shares of small matrices.
+  int64_t row_grain = 8;
+  /// Bytes of a pack of k inputs, a multiple of 64.
+  int64_t (*bytes)(int64_t k) = nullptr;
+  /// Packs `rows` <= rows_per_pack rows of k floats. `gather` (act-order) may be nullptr; else
+  /// input i is x[gather[i]].
+  void (*pack)(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather,
+               int64_t k) = nullptr;
 };
 
 /// Packed activations, 64-byte aligned.
 struct Activations {
   const uint8_t* data = nullptr;
   int64_t rows = 0;    // M
-  int64_t stride = 0;  // bytes from one row, or from one tile of rows_per_pack(), to the next
+  int64_t stride = 0;  // bytes from one pack to the next
 };
-
-inline constexpr int64_t kTileRows = 16;
-inline constexpr int64_t kSplitRows = kTileRows / 2;
-inline constexpr int64_t kDigitRows = kTileRows / 3;
-inline constexpr int64_t kWideDigitRows = kTileRows / 2;
-inline constexpr int64_t kDotRows = 6;
-inline constexpr int64_t kDotDigitRows = kDotRows / 3;
-inline constexpr int64_t kDotShortDigitRows = kDotRows / 2;
-
-/// Rows of activations that are packed as one.
-constexpr int64_t rows_per_pack(ActivationOrder order) {
-  switch (order) {
-    case ActivationOrder::kTiles:
-    case ActivationOrder::kFollowingTiles:
-      return kTileRows;
-    case ActivationOrder::kSplitTiles:
-    case ActivationOrder::kSplitFollowingTiles:
-      return kSplitRows;
-    case ActivationOrder::kDigitTiles:
-      return kDigitRows;
-    case ActivationOrder::kWideDigitTiles:
-    case ActivationOrder::kShortDigitTiles:
-      return kWideDigitRows;
-    case ActivationOrder::kDotBytes:
-    case ActivationOrder::kDotPairs:
-      return kDotRows;
-    case ActivationOrder::kDotDigits:
-      return kDotDigitRows;
-    case ActivationOrder::kDotShortDigits:
-      return kDotShortDigitRows;
-    default:
-      return 1;
-  }
-}
 
 /// A MatrixView as the kernels see it: plain data, because files compiled for one instruction set
 /// must not instantiate inline functions that others share.
@@ -150,7 +94,7 @@ inline constexpr int kGroupKinds = 3;
 
 /// One way to multiply by weights of one format, for any M.
 struct Method {
-  ActivationOrder order = ActivationOrder::kOctets;
+  const PackedLayout* layout = nullptr;
   void (*multiply)(const MatmulTask& task) = nullptr;
   const char* name = "";  // what tests call it; methods of one format have different ones
   int weight_terms = 1;   // bf16 numbers that stand for each weight; 2: high + low
@@ -184,15 +128,8 @@ struct Kernels {
   int lanes;                   // floats in a vector
   std::span<const MatmulKernel> matmuls;
 
-  /// Bytes that rows_per_pack(order) packed rows of k inputs take, a multiple of 64.
-  int64_t (*packed_bytes)(int64_t k, ActivationOrder order);
   /// Bytes of MatmulTask::scratch for weights with k inputs.
   int64_t (*scratch_bytes)(int64_t k);
-  /// Packs `rows` <= rows_per_pack(order) rows of k floats. `gather` (act-order) may be nullptr;
-  /// else input i is x[gather[i]].
-  void (*pack)(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather, int64_t k,
-               ActivationOrder order);
-
   void (*axpy)(float* y, float a, const float* x, int64_t n);  // y += a x
 
   const VectorKernels* vectors;  // attention, norms, rotary embedding, gates

@@ -24,6 +24,7 @@ using testing::Contents;
 using testing::expect;
 using testing::Expected;
 using testing::kernels_of_this_machine;
+using testing::loop_of;
 using testing::methods_of;
 using testing::multiply;
 using testing::multiply_in_double;
@@ -31,8 +32,6 @@ using testing::Oracle;
 using testing::random_inputs;
 using testing::random_matrix;
 using testing::RandomMatrix;
-using testing::takes_bytes;
-using testing::takes_rows_alone;
 
 constexpr int64_t kMaxM = 37;  // two tiles and a part of one
 
@@ -104,7 +103,7 @@ TEST_P(ExactMatmul, products_of_small_integers_are_exact) {
     for_all_methods(
         matrix.view, {1, 2, 3, 4, 5, 17, 37},
         [&](const Kernels& kernels, const Method& method, int64_t m) {
-          if (takes_bytes(method)) return;
+          if (loop_of(method).takes_bytes) return;
           const std::vector<float> y = multiply(kernels, method, matrix.view, x, m);
           const std::span expected(oracle.y.data(), y.size());
           const Comparison result = compare_matmul(y, expected, std::vector<double>(y.size(), 0.0));
@@ -222,7 +221,7 @@ TEST_P(Matmul, results_do_not_depend_on_how_many_rows_go_through_together) {
     const RandomMatrix matrix = random_matrix(format, kRows, kCols, Contents::kReal, 7);
     for_all_methods(matrix.view, {5, 37, 70, 128},
                     [&](const Kernels& kernels, const Method& method, int64_t m) {
-                      if (takes_rows_alone(method)) return;
+                      if (loop_of(method).rows_alone) return;
                       const auto all = multiply(kernels, method, matrix.view, x, kM);
                       const auto some = multiply(kernels, method, matrix.view, x, m);
                       for (std::size_t i = 0; i < some.size(); ++i) {
@@ -267,7 +266,7 @@ TEST_P(ByteMatmul, products_of_bytes_are_exact) {
       for (const Kernels* kernels : kernels_of_this_machine()) {
         bool has_bytes = false;
         for (const Method& method : methods_of(*kernels, matrix.view)) {
-          if (!takes_bytes(method)) continue;
+          if (!loop_of(method).takes_bytes) continue;
           has_bytes = true;
           for (const int64_t m : {1, 2, 3, 4, 5, 37}) {
             const std::vector<float> y = multiply(*kernels, method, matrix.view, x, m);

@@ -23,13 +23,12 @@ using testing::Contents;
 using testing::expect;
 using testing::Expected;
 using testing::kernels_of_this_machine;
+using testing::loop_of;
 using testing::methods_of;
 using testing::multiply;
 using testing::random_inputs;
 using testing::random_matrix;
 using testing::RandomMatrix;
-using testing::takes_bf16;
-using testing::takes_bytes;
 
 constexpr int64_t kMaxM = 37;
 
@@ -52,7 +51,7 @@ class FaultyProduct {
     for (const Kernels* kernels : kernels_of_this_machine()) {
       for (const Method& method : methods_of(*kernels, right_.view)) {
         // Rounded to 8 bits, activations hide a code that is off by one.
-        if (takes_bf16(method) || takes_bytes(method)) continue;
+        if (loop_of(method).takes_bf16 || loop_of(method).takes_bytes) continue;
         for (const int64_t m : {1, 4, 37}) {
           EXPECT_TRUE(compared(*kernels, method, right_.view, m))
               << kernels->name << ", " << method.name << ", M " << m;

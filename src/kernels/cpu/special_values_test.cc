@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "support/matmul.h"
+#include "support/matmul_bounds.h"
 #include "support/random_matrix.h"
 
 namespace subbyte::cpu {
@@ -15,12 +16,12 @@ namespace {
 
 using testing::Contents;
 using testing::kernels_of_this_machine;
+using testing::loop_of;
 using testing::methods_of;
 using testing::multiply;
 using testing::random_inputs;
 using testing::random_matrix;
 using testing::RandomMatrix;
-using testing::takes_bytes;
 
 /// Calls check(kernels, method, m) for every method for such weights.
 template <typename Check>
@@ -45,7 +46,7 @@ TEST(SpecialValues, every_scale_code_of_e8m0_is_exact) {
     const std::vector<float> y = multiply(kernels, method, matrix.view, x, m);
     for (int i = 0; i < 255; ++i) {
       // To tiles a subnormal bf16 is zero.
-      const bool zero = i == 0 && method.order == ActivationOrder::kTiles;
+      const bool zero = i == 0 && loop_of(method).rounds_weights;
       EXPECT_EQ(y[i], zero ? 0 : std::ldexp(1.0, i - 127)) << kernels.name << ", code " << i;
     }
     EXPECT_TRUE(std::isnan(y[255])) << kernels.name;
@@ -103,17 +104,18 @@ TEST(SpecialValues, every_scale_code_of_f16_and_bf16_is_exact) {
         std::vector<float> x(m * 8);
         for (int64_t i = 0; i < m; ++i) x[i * 8 + 5] = 1;
         const std::vector<float> y = multiply(kernels, method, matrix.view, x, m);
+        const testing::Loop& loop = loop_of(method);
         for (uint32_t i = 0; i < 65536; ++i) {
           const double expected = info(scale).decode(i);
           // Infinity meets the zero inputs of the other lanes only in other rows.
           const bool subnormal = std::fabs(expected) < 0x1p-126;
           if (!std::isfinite(expected)) {
             ASSERT_FALSE(std::isfinite(y[i])) << kernels.name << ", code " << i;
-          } else if (method.order == ActivationOrder::kTiles) {
+          } else if (loop.rounds_weights) {
             // Weights are rounded to bf16, half a step of 2^-8; subnormals are zero.
             ASSERT_NEAR(y[i], expected, std::fabs(expected) * 0x1p-8 + 0x1p-126)
                 << kernels.name << ", code " << i;
-          } else if (method.order == ActivationOrder::kSplitTiles && subnormal) {
+          } else if (loop.flushes_weights && subnormal) {
             // To tiles that multiply by weights, not by codes, a subnormal bf16 is zero.
             ASSERT_NEAR(y[i], expected, 0x1p-126) << kernels.name << ", code " << i;
           } else {
@@ -138,10 +140,7 @@ TEST(SpecialValues, an_infinite_scale_gives_infinity_when_the_row_ends_inside_a_
     for_all_kernels(matrix.view, [&](const Kernels& kernels, const Method& method, int64_t m) {
       const std::vector<float> y =
           multiply(kernels, method, matrix.view, std::vector<float>(m * 40, 1.0F), m);
-      if ((method.order == ActivationOrder::kSplitTiles && group != 0) ||
-          method.order == ActivationOrder::kSplitFollowingTiles ||
-          method.order == ActivationOrder::kDotDigits ||
-          method.order == ActivationOrder::kDotShortDigits) {
+      if (loop_of(method).infinity_is_nan) {
         // Infinity meets low parts, or digits, of zero.
         EXPECT_FALSE(std::isfinite(y[0])) << kernels.name;
       } else {
@@ -193,10 +192,10 @@ TEST(SpecialValues, inputs_of_any_magnitude_keep_their_digits) {
           x[m * 129] = std::ldexp(m % 2 == 0 ? 1.0F : -1.0F, exponent);
         const std::vector<float> y = multiply(*kernels, method, matrix.view, x, 4);
         // One byte for each activation counts what is below 2^-120 as zero.
-        const double bound = takes_bytes(method) ? std::ldexp(1.0, exponent) * 0x1p-20 : 0;
+        const double bound = loop_of(method).takes_bytes ? std::ldexp(1.0, exponent) * 0x1p-20 : 0;
         for (int64_t i = 0; i < 12; ++i) {
           const float expected = x[i / 3 * 129];
-          if (takes_bytes(method) && exponent < -119) continue;
+          if (loop_of(method).takes_bytes && exponent < -119) continue;
           ASSERT_NEAR(y[i], expected, bound)
               << kernels->name << ", " << method.name << ", 2^" << exponent;
         }

@@ -38,12 +38,13 @@ constexpr int64_t kDigitSums = kDigitFactors + 64;      // the same times the su
 constexpr int64_t kDigitBlockBytes = kDigitSums + 64;
 constexpr int64_t kDigitTilesOfBlock = 2;  // that go through together: packs, or halves of one
 
-/// What a pack is in each order.
-template <ActivationOrder kOrder>
+/// Activations as kNumDigits digits in kNumTiles tiles.
+template <int kNumDigits, int kNumTiles>
 struct DigitPack {
-  static constexpr int64_t kRows = rows_per_pack(kOrder);
-  static constexpr int kTerms = kOrder == ActivationOrder::kShortDigitTiles ? 2 : 3;
-  static constexpr int kTiles = kOrder == ActivationOrder::kWideDigitTiles ? 2 : 1;
+  static constexpr int kTerms = kNumDigits;
+  static constexpr int kTiles = kNumTiles;
+  static constexpr int64_t kRows = kTileRows / ((kTerms + kTiles - 1) / kTiles);
+  static constexpr int64_t kBytes = kTiles * kDigitBlockBytes;  // of a block
   /// Tile and first column of digit i.
   static constexpr int tile(int i) { return kTiles == 2 && i == 0 ? 1 : 0; }
   static constexpr int64_t column(int i) { return (kTiles == 2 && i > 0 ? i - 1 : i) * kRows; }
@@ -57,9 +58,8 @@ struct DigitBlock {
 };
 
 /// Octets v, transposed, of row m of a pack.
-template <ActivationOrder kOrder>
+template <class Pack>
 inline void pack_digits_of_row(DigitBlock* blocks, int64_t m, const Float* v) {
-  using Pack = DigitPack<kOrder>;
   const auto digits = digits_of_block<Pack::kTerms>(v);
   float factor = digits.step;
   for (int i = 0; i < Pack::kTerms; ++i) {
@@ -73,17 +73,16 @@ inline void pack_digits_of_row(DigitBlock* blocks, int64_t m, const Float* v) {
   }
 }
 
-template <ActivationOrder kOrder>
+template <class Pack>
 inline void pack_digits(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather,
                         int64_t k) {
-  constexpr int kTiles = DigitPack<kOrder>::kTiles;
   for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
-    DigitBlock blocks[kTiles] = {};
+    DigitBlock blocks[Pack::kTiles] = {};
     for (int64_t m = 0; m < rows; ++m) {
       alignas(64) float inputs[kBlockInputs];
       Float v[8];
       transpose_octets(block_inputs(x + m * k, gather, begin, k, inputs), v);
-      pack_digits_of_row<kOrder>(blocks, m, v);
+      pack_digits_of_row<Pack>(blocks, m, v);
     }
     for (const DigitBlock& block : blocks) {
       for (int h = 0; h < 2; ++h) {
@@ -97,6 +96,16 @@ inline void pack_digits(uint8_t* packed, const float* x, int64_t rows, const uin
   }
 }
 
+template <class Pack>
+constexpr PackedLayout kPackedDigits = {.name = Pack::kTiles == 2   ? "wide digits"
+                                                : Pack::kTerms == 3 ? "digits"
+                                                                    : "short digits",
+                                        .rows_per_pack = Pack::kRows,
+                                        .padding = kPackPadding,
+                                        .row_grain = kTileRowGrain,
+                                        .bytes = &packed_bytes<Pack::kBytes>,
+                                        .pack = &pack_digits<Pack>};
+
 /// Scratch memory of a thread; less than tile_scratch_bytes().
 struct DigitScratch {
   alignas(64) uint8_t panels[2][2 * kDigitTileBytes];  // a tile of codes: two steps
@@ -107,13 +116,13 @@ struct DigitScratch {
 
 /// All rows of a task by kPacks packs of activations. kGroups: scales belong to groups of blocks;
 /// else to the row, and multiply its total.
-template <Format kElement, ActivationOrder kOrder, int kPacks, bool kGroups>
+template <Format kElement, class Pack, int kPacks, bool kGroups>
 class DigitTiles {
   using Codes = DigitCodes<kElement>;
   using E = typename Codes::E;
-  static constexpr int64_t kRows = DigitPack<kOrder>::kRows;
-  static constexpr bool kWide = DigitPack<kOrder>::kTiles == 2;
-  static constexpr int kTiles = kPacks * DigitPack<kOrder>::kTiles;
+  static constexpr int64_t kRows = Pack::kRows;
+  static constexpr bool kWide = Pack::kTiles == 2;
+  static constexpr int kTiles = kPacks * Pack::kTiles;
   static_assert(kTiles <= kDigitTilesOfBlock);
 
  public:
@@ -169,7 +178,7 @@ class DigitTiles {
                 .inputs = inputs};
         turn = 1 - turn;
       }
-      inputs += activation_bytes(kOrder);
+      inputs += Pack::kBytes;
       if (--group_left == 0) {
         ++staged;
         group_left = group_blocks_;
@@ -187,7 +196,7 @@ class DigitTiles {
   /// Further passes over blocks whose scales are too far apart for one.
   void multiply_rest(int64_t n, int64_t rows) {
     for (int64_t b = 0; b < blocks_; ++b) {
-      const uint8_t* inputs = task_.x.data + b * activation_bytes(kOrder);
+      const uint8_t* inputs = task_.x.data + b * Pack::kBytes;
       bool loaded = false;
       for (int64_t row = 0; row < rows; row += kTileRows) {
         const int64_t left = rows - row < kTileRows ? rows - row : kTileRows;
@@ -291,28 +300,28 @@ class DigitTiles {
   int64_t group_blocks_;
 };
 
-template <Format kElement, ActivationOrder kOrder, int kPacks>
+template <Format kElement, class Pack, int kPacks>
 void digit_rows_of_packs(const MatmulTask& task, StageDigitRow stage) {
   if (kElement == Format::kE2M1 || task.weights.group_size < task.weights.cols) {
-    DigitTiles<kElement, kOrder, kPacks, true>(task, stage).run();
+    DigitTiles<kElement, Pack, kPacks, true>(task, stage).run();
   } else {
-    DigitTiles<kElement, kOrder, kPacks, false>(task, stage).run();
+    DigitTiles<kElement, Pack, kPacks, false>(task, stage).run();
   }
 }
 
 /// Groups cover whole blocks, or the row.
-template <Format kElement, ActivationOrder kOrder>
+template <Format kElement, class Pack>
 void digit_rows(const MatmulTask& task, StageDigitRow stage) {
   const TileSession session;
-  constexpr int64_t kRows = rows_per_pack(kOrder);
-  constexpr int kPacks = kDigitTilesOfBlock / DigitPack<kOrder>::kTiles;
+  constexpr int64_t kRows = Pack::kRows;
+  constexpr int kPacks = kDigitTilesOfBlock / Pack::kTiles;
   constexpr int64_t kMost = kPacks * kRows;
   for (int64_t m = 0; m < task.x.rows; m += kMost) {
     MatmulTask part = task;
     part.x.data += m / kRows * task.x.stride;
     part.x.rows = task.x.rows - m < kMost ? task.x.rows - m : kMost;
     part.y += m * task.y_stride;
-    part.x.rows <= kRows ? digit_rows_of_packs<kElement, kOrder, 1>(part, stage)
-                         : digit_rows_of_packs<kElement, kOrder, kPacks>(part, stage);
+    part.x.rows <= kRows ? digit_rows_of_packs<kElement, Pack, 1>(part, stage)
+                         : digit_rows_of_packs<kElement, Pack, kPacks>(part, stage);
   }
 }

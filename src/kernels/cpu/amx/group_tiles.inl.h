@@ -268,17 +268,17 @@ class GroupTiles {
 };
 
 /// Where activations take two terms weights do, unless bf16 holds them.
-template <Format kElement, ActivationOrder kOrder>
+template <Format kElement, bool kSplit>
 constexpr int group_terms() {
-  return kOrder == ActivationOrder::kSplitFollowingTiles && !exact_pairs<kElement>() ? 2 : 1;
+  return kSplit && !exact_pairs<kElement>() ? 2 : 1;
 }
 
 /// Groups of a multiple of 32, or the row.
-template <Format kElement, ActivationOrder kOrder>
+template <Format kElement, bool kSplit>
 void group_rows(const MatmulTask& task, StageDigitRow stage) {
   const TileSession session;
-  constexpr int64_t kRows = rows_per_pack(kOrder);
-  constexpr int kTerms = group_terms<kElement, kOrder>();
+  constexpr int64_t kRows = kSplit ? kSplitRows : kTileRows;
+  constexpr int kTerms = group_terms<kElement, kSplit>();
   const bool pairs =
       task.weights.group_size % 64 == 0 || task.weights.group_size >= task.weights.cols;
   for (int64_t m = 0; m < task.x.rows; m += kRows) {

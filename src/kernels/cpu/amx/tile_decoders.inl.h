@@ -21,6 +21,9 @@
 //
 // e2m1_decoders.inl.h has those of MXFP4 and NVFP4.
 
+constexpr int64_t kTileRows = 16;
+constexpr int64_t kSplitRows = kTileRows / 2;
+constexpr int64_t kTileRowGrain = 32;  // PackedLayout::row_grain: half of a strip
 constexpr int64_t kStripTiles = 4;
 constexpr int64_t kStripRows = kStripTiles * kTileRows;
 constexpr int64_t kStepBytes = kTileRows * 64;       // one tile
@@ -311,7 +314,7 @@ void decode_weights_of_block(const Weights& weights, const StripRows& rows,
     prefetch<kBlockBytes>(nullptr, ahead.of_row(i));
     decode_row<Element, Scaling>(weights, rows.n + i, b, 1, out.staged, decoded);
     Float v[8];
-    if (Element::kOrder == ActivationOrder::kOctets) {
+    if (Element::kOrder == InputOrder::kOctets) {
       for (int j = 0; j < 8; ++j) v[j] = load(decoded + j * kLanes);
     } else {
       transpose_octets(decoded, v);
@@ -357,7 +360,7 @@ template <class Element, class Scaling, WeightTerms kTerms>
 void decode_weights(const Weights& weights, const StripRows& rows, const BlockRange& blocks,
                     const TileOutput& out) {
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-    if constexpr (Element::kOrder == ActivationOrder::kOctets) {
+    if constexpr (Element::kOrder == InputOrder::kOctets) {
       if (b < blocks.whole_blocks) {
         decode_weights_of_whole_block<Element, Scaling, kTerms>(weights, rows, blocks, b, out);
         continue;
@@ -376,7 +379,7 @@ void decode_following_weights(const Weights& weights, const StripRows& rows,
     decode_row<Element, Scaling>(weights, rows.n + i, b, 1, out.staged, decoded);
     alignas(64) float following[kBlockInputs];
     for (int64_t k = 0; k < kBlockInputs; ++k) {
-      const bool octets = Element::kOrder == ActivationOrder::kOctets;
+      const bool octets = Element::kOrder == InputOrder::kOctets;
       following[k] = decoded[octets ? k % 8 * kLanes + k / 8 : k];
     }
     uint8_t* steps = panel_steps(out, blocks, i, b);

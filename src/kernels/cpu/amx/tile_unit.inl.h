@@ -16,9 +16,10 @@ template <bool kFollowing>
   }
 }
 
-/// Packs up to 16 rows for kTiles or kFollowingTiles, up to 8 (kSplit) for kSplitTiles or
-/// kSplitFollowingTiles: block after block, each step a tile of [lane][row][2]; rows that are not
-/// there are zeros.
+/// Packs up to 16 rows as bf16, or up to 8 (kSplit) as two, x = high + low, 16 bits: row m of the
+/// tile is the high part of row m, row 8 + m the low part. kFollowing: each step has 32 inputs that
+/// follow each other, else those that a lane of kPackedSplitPairs has. Block after block, each step
+/// a tile of [lane][row][2]; rows that are not there are zeros.
 template <bool kFollowing, bool kSplit>
 void pack_tiles(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather, int64_t k) {
   for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
@@ -42,6 +43,16 @@ void pack_tiles(uint8_t* packed, const float* x, int64_t rows, const uint32_t* g
     packed += kBlockTileBytes;
   }
 }
+
+template <bool kFollowing, bool kSplit>
+constexpr PackedLayout kPackedTiles = {
+    .name = kFollowing ? (kSplit ? "split following tiles" : "following tiles")
+                       : (kSplit ? "split tiles" : "tiles"),
+    .rows_per_pack = kSplit ? kSplitRows : kTileRows,
+    .padding = kPackPadding,
+    .row_grain = kTileRowGrain,
+    .bytes = &packed_bytes<kBlockTileBytes>,
+    .pack = &pack_tiles<kFollowing, kSplit>};
 
 template <Format kElement>
 constexpr bool is_integer() {
@@ -121,47 +132,45 @@ struct TileMethods {
   static void multiply_two_terms(const MatmulTask& task) {
     tile_rows(task, floats<WeightTerms::kTwo>(task.weights), kSplitRows);
   }
-  template <ActivationOrder kOrder>
+  template <class Pack>
   static void multiply_digits(const MatmulTask& task) {
     constexpr StageDigitRow kStage = kMxfp4 ? &stage_mxfp4_row : &stage_digit_row<Broadcast>;
-    digit_rows<kElement, kOrder>(task, kStage);
+    digit_rows<kElement, Pack>(task, kStage);
   }
-  template <ActivationOrder kOrder>
+  template <class Pack>
   static constexpr Method digits(const char* name) {
-    return {kOrder, &multiply_digits<kOrder>, name};
+    return {&kPackedDigits<Pack>, &multiply_digits<Pack>, name};
   }
-  template <ActivationOrder kOrder>
+  template <bool kSplit>
   static void multiply_groups(const MatmulTask& task) {
-    group_rows<kElement, kOrder>(task, &stage_digit_row<Broadcast>);
+    group_rows<kElement, kSplit>(task, &stage_digit_row<Broadcast>);
   }
-  template <ActivationOrder kOrder>
+  template <bool kSplit>
   static constexpr Method groups(const char* name) {
-    return {kOrder, &multiply_groups<kOrder>, name, group_terms<kElement, kOrder>()};
+    return {&kPackedTiles<true, kSplit>, &multiply_groups<kSplit>, name,
+            group_terms<kElement, kSplit>()};
   }
   static constexpr Method rows() {
     if constexpr (OctetBytes<kElement>::kExists) {
-      return each_row<Weight, TripleProduct<kElement>>(ActivationOrder::kThreeBytes);
+      return each_row<Weight, TripleProduct<kElement>>();
     } else {
       return VectorMethods<Weight>::kRows;
     }
   }
   static constexpr Method kRows = rows();
-  static constexpr Method kDigits = digits<ActivationOrder::kDigitTiles>("digits");
-  static constexpr Method kWideDigits = digits<ActivationOrder::kWideDigitTiles>("wide digits");
-  static constexpr Method kShortDigits = digits<ActivationOrder::kShortDigitTiles>("short digits");
-  static constexpr Method kGroups = groups<ActivationOrder::kFollowingTiles>("group tiles");
-  static constexpr Method kSplitGroups =
-      groups<ActivationOrder::kSplitFollowingTiles>("split group tiles");
+  static constexpr Method kDigits = digits<DigitPack<3, 1>>("few_rows/int8x3");
+  static constexpr Method kWideDigits = digits<DigitPack<3, 2>>("few_rows/int8x3-wide");
+  static constexpr Method kShortDigits = digits<DigitPack<2, 1>>("few_rows/int8x2");
+  static constexpr Method kGroups = groups<false>("few_rows/bf16");
+  static constexpr Method kSplitGroups = groups<true>("few_rows/hi-lo");
   /// Whose tiles have inputs that follow each other.
   static constexpr bool kFollowing = kNvfp4 || kElement == Format::kBF16;
-  static constexpr Method kRounded = {
-      kFollowing ? ActivationOrder::kFollowingTiles : ActivationOrder::kTiles, &multiply_rounded,
-      "rounded tiles"};
-  static constexpr Method kExact = {
-      kFollowing ? ActivationOrder::kSplitFollowingTiles : ActivationOrder::kSplitTiles,
-      &multiply_exact, "tiles"};
-  static constexpr Method kTwoTerms = {ActivationOrder::kSplitTiles, &multiply_two_terms,
-                                       "two-term tiles", 2};
+  static constexpr Method kRounded = {&kPackedTiles<kFollowing, false>, &multiply_rounded,
+                                      "many_rows/bf16"};
+  static constexpr Method kExact = {&kPackedTiles<kFollowing, true>, &multiply_exact,
+                                    "many_rows/hi-lo"};
+  static constexpr Method kTwoTerms = {&kPackedTiles<false, true>, &multiply_two_terms,
+                                       "many_rows/both-hi-lo", 2};
 };
 
 /// Which method runs when, by the kind of weights.
@@ -241,32 +250,4 @@ struct Unit {
     TileTable<Weight>::fill(table);
   }
   static int64_t scratch_bytes(int64_t k) { return tile_scratch_bytes(k); }
-  static void pack(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather, int64_t k,
-                   ActivationOrder order) {
-    if (order == ActivationOrder::kDigitTiles) {
-      return pack_digits<ActivationOrder::kDigitTiles>(packed, x, rows, gather, k);
-    }
-    if (order == ActivationOrder::kWideDigitTiles) {
-      return pack_digits<ActivationOrder::kWideDigitTiles>(packed, x, rows, gather, k);
-    }
-    if (order == ActivationOrder::kShortDigitTiles) {
-      return pack_digits<ActivationOrder::kShortDigitTiles>(packed, x, rows, gather, k);
-    }
-    if (order == ActivationOrder::kFollowingTiles) {
-      return pack_tiles<true, false>(packed, x, rows, gather, k);
-    }
-    if (order == ActivationOrder::kSplitFollowingTiles) {
-      return pack_tiles<true, true>(packed, x, rows, gather, k);
-    }
-    if (order == ActivationOrder::kTiles) {
-      return pack_tiles<false, false>(packed, x, rows, gather, k);
-    }
-    if (order == ActivationOrder::kSplitTiles) {
-      return pack_tiles<false, true>(packed, x, rows, gather, k);
-    }
-    if (order == ActivationOrder::kThreeBytes) {
-      return pack_octet_row(packed, x, gather, k, order, pack_triples);
-    }
-    pack_row(packed, x, gather, k, order);
-  }
 };

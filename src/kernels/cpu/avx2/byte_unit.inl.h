@@ -9,21 +9,11 @@ struct Unit {
     constexpr Format kElement = Weight::kElement;
     if constexpr (OctetBytes<kElement>::kExists) {
       // Digits take less for a row of weights, floats for each row of activations.
-      constexpr Method kDigits =
-          each_row<Weight, TripleProduct<kElement>>(ActivationOrder::kThreeBytes);
-      constexpr Method kFloats =
-          each_row<Weight, FloatProduct<typename Weight::E>>(Weight::E::kOrder, "rows of floats");
-      table.f32({{kDigits, 2}, {kFloats, 8}, {Vectors::kStrips}}, kDigits);
+      constexpr Method kDigits = each_row<Weight, TripleProduct<kElement>>();
+      table.f32({{kDigits, 2}, {Vectors::kRows, 8}, {Vectors::kStrips}}, kDigits);
     } else {
       table.f32({{Vectors::kRows, 4}, {Vectors::kStrips}}, Vectors::kRows);
     }
   }
   static int64_t scratch_bytes(int64_t) { return 0; }
-  static void pack(uint8_t* packed, const float* x, int64_t, const uint32_t* gather, int64_t k,
-                   ActivationOrder order) {
-    if (order == ActivationOrder::kThreeBytes) {
-      return pack_octet_row(packed, x, gather, k, order, pack_triples);
-    }
-    pack_row(packed, x, gather, k, order);
-  }
 };

@@ -67,7 +67,7 @@ template <Format kElement>
 struct TableElement {
   static constexpr int kBits = Codebook<kElement>::kBits;
   static constexpr int kCenter = Codebook<kElement>::kCenter;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kOctets;
   using Codes = __m256i;
   static Codes load(const uint8_t* p) {
     if constexpr (kBits == 2) return _mm256_cvtepu16_epi32(load_16_bytes(p));
@@ -100,7 +100,7 @@ template <>
 struct Element<Format::kNFL5> {
   static constexpr int kBits = 5;
   static constexpr int kCenter = 0;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kOctets;
   struct Codes {
     __m256i low;
     __m256i high;
@@ -132,7 +132,7 @@ template <>
 struct Element<Format::kU4> {
   static constexpr int kBits = 4;
   static constexpr int kCenter = 8;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kOctets;
   using Codes = __m256i;
   static Codes load(const uint8_t* p) { return load_32_bytes(p); }
   template <int j>
@@ -147,7 +147,7 @@ template <>
 struct Element<Format::kE2M1> {
   static constexpr int kBits = 4;
   static constexpr int kCenter = 0;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kOctets;
   using Codes = __m256i;
   static Codes load(const uint8_t* p) { return load_32_bytes(p); }
   template <int j>
@@ -173,7 +173,7 @@ struct OctetBytes<Format::kU4> {
   static constexpr int kBits = 4;
   static constexpr int kShift = 3;
   static constexpr float kFactor = 1;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kOctets;
   using Codes = ByteCodes;
   static Codes load(const uint8_t* p) {
     const __m256i codes = load_32_bytes(p);
@@ -194,7 +194,7 @@ struct OctetBytes<Format::kE2M1> {
   static constexpr int kBits = 4;
   static constexpr int kShift = 4;
   static constexpr float kFactor = 0.5f;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kOctets;
   using Codes = ByteCodes;
   static Codes load(const uint8_t* p) {
     const Codes codes = OctetBytes<Format::kU4>::load(p);
@@ -208,7 +208,7 @@ template <>
 struct Element<Format::kU8> {
   static constexpr int kBits = 8;
   static constexpr int kCenter = 128;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kOctets;
   struct Codes {
     __m256i low;
     __m256i high;
@@ -234,7 +234,7 @@ template <>
 struct Element<Format::kBF16> {
   static constexpr int kBits = 16;
   static constexpr int kCenter = 0;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kNatural;
+  static constexpr InputOrder kOrder = InputOrder::kNatural;
   using Codes = const uint8_t*;
   static Codes load(const uint8_t* p) { return p; }
   template <int j>
@@ -247,7 +247,7 @@ template <>
 struct Element<Format::kF16> {
   static constexpr int kBits = 16;
   static constexpr int kCenter = 0;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kNatural;
+  static constexpr InputOrder kOrder = InputOrder::kNatural;
   using Codes = const uint8_t*;
   static Codes load(const uint8_t* p) { return p; }
   template <int j>
@@ -260,7 +260,7 @@ template <>
 struct Element<Format::kF32> {
   static constexpr int kBits = 32;
   static constexpr int kCenter = 0;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kNatural;
+  static constexpr InputOrder kOrder = InputOrder::kNatural;
   using Codes = const uint8_t*;
   static Codes load(const uint8_t* p) { return p; }
   template <int j>

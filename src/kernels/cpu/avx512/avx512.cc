@@ -11,13 +11,13 @@ namespace {
 // One after the other: each uses what those before it define.
 #include "kernels/cpu/generic/scaling.inl.h"
 //
+#include "kernels/cpu/generic/pack.inl.h"
+//
 #include "kernels/cpu/generic/products.inl.h"
 //
 #include "kernels/cpu/generic/gemv.inl.h"
 //
 #include "kernels/cpu/generic/gemm.inl.h"
-//
-#include "kernels/cpu/generic/pack.inl.h"
 //
 #include "kernels/cpu/generic/vectors.inl.h"
 //

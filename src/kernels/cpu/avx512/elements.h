@@ -104,7 +104,7 @@ template <Format kElement>
 struct TableElement {
   static constexpr int kBits = Codebook<kElement>::kBits;
   static constexpr int kCenter = Codebook<kElement>::kCenter;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kOctets;
   static constexpr int64_t kLoadBytes = kBits == 3 ? kLoadBytes3 : kBits * kLanes;
   using Codes = __m512i;
   static Codes load(const uint8_t* p) {
@@ -146,7 +146,7 @@ template <>
 struct Element<Format::kNFL5> {
   static constexpr int kBits = 5;
   static constexpr int kCenter = 0;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kOctets;
   struct Codes {
     __m512i low;
     __m512i high;
@@ -167,7 +167,7 @@ template <>
 struct Element<Format::kU8> {
   static constexpr int kBits = 8;
   static constexpr int kCenter = 128;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kOctets;
   struct Codes {
     __m512i low;
     __m512i high;
@@ -194,7 +194,7 @@ template <>
 struct Element<Format::kBF16> {
   static constexpr int kBits = 16;
   static constexpr int kCenter = 0;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kNatural;
+  static constexpr InputOrder kOrder = InputOrder::kNatural;
   using Codes = const uint8_t*;
   static Codes load(const uint8_t* p) { return p; }
   template <int j>
@@ -208,7 +208,7 @@ template <>
 struct Element<Format::kF16> {
   static constexpr int kBits = 16;
   static constexpr int kCenter = 0;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kNatural;
+  static constexpr InputOrder kOrder = InputOrder::kNatural;
   using Codes = const uint8_t*;
   static Codes load(const uint8_t* p) { return p; }
   template <int j>
@@ -222,7 +222,7 @@ template <>
 struct Element<Format::kF32> {
   static constexpr int kBits = 32;
   static constexpr int kCenter = 0;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kNatural;
+  static constexpr InputOrder kOrder = InputOrder::kNatural;
   using Codes = const uint8_t*;
   static Codes load(const uint8_t* p) { return p; }
   template <int j>

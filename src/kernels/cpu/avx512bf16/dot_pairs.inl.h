@@ -2,15 +2,18 @@
 // inside the namespace of an instruction set with dot products of bf16, after dot_decoders.inl.h.
 
 constexpr int64_t kDotPairsAt = kDotFactorsAt;  // where words lie in a block
+constexpr int64_t kDotPairBlockBytes = kDotPairsAt + 4 * kDotRows * kVectorBytes;
 
 struct DotOfPairs {
   using Sum = Float;
+  static constexpr bool kIntegers = false;
+  static constexpr int64_t kBlockBytes = kDotPairBlockBytes;
   static constexpr int64_t kSteps = 4;
   static constexpr int64_t kWordsAt = kDotPairsAt;
   static Sum zero_sum() { return zero(); }
   static void add(Sum& sum, Int weights, Int x) { add_dot_pairs(sum, weights, x); }
 };
-using DotWithPairs = DotKind<DotOfPairs, ActivationOrder::kDotPairs, 16>;
+using DotWithPairs = DotKind<DotOfPairs, kDotRows, 16>;
 
 /// Octets v, transposed, of row m of a pack.
 inline void pack_dot_pairs(uint8_t* block, int64_t m, const Float* v) {
@@ -22,6 +25,9 @@ inline void pack_dot_pairs(uint8_t* block, int64_t m, const Float* v) {
   }
   scatter_lanes(block + 4 * m, 8, bits_of(sums));
 }
+
+constexpr PackedLayout kPackedDotPairs =
+    dot_layout<kDotRows, kDotPairBlockBytes, &pack_dot_pairs>("dot pairs");
 
 template <Format kElement>
 void decode_dot_pairs(const DotPart& part) {
@@ -45,7 +51,7 @@ void decode_dot_weights(const DotPart& part) {
     for (int64_t b = 0; b < part.num_blocks; ++b) {
       Float v[8];
       const float* block = decoded + b * kBlockInputs;
-      if constexpr (E::kOrder == ActivationOrder::kOctets) {
+      if constexpr (E::kOrder == InputOrder::kOctets) {
         for (int j = 0; j < 8; ++j) v[j] = load(block + j * kLanes);
       } else {
         transpose_octets(block, v);
@@ -82,5 +88,5 @@ struct PairMethods {
   static void multiply_pairs(const MatmulTask& task) {
     DotPanels<DotWithPairs>(task, pairs(task.weights)).run();
   }
-  static constexpr Method kPairs = {ActivationOrder::kDotPairs, &multiply_pairs, "panels of pairs"};
+  static constexpr Method kPairs = {&kPackedDotPairs, &multiply_pairs, "dot_gemm/bf16"};
 };

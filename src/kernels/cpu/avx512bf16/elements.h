@@ -87,7 +87,7 @@ inline __m512i load_24_bit_pairs(const uint8_t* p) {
 template <Format kElement>
 struct PairElement {
   static constexpr int kBits = Codebook<kElement>::kBits;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;  // octets in lanes, too
+  static constexpr InputOrder kOrder = InputOrder::kOctets;  // octets in lanes, too
   static constexpr int64_t kLoadBytes = kBits == 3 ? kLoadBytes3 : kBits * kLanes;
   using Codes = __m512i;
   static Codes load(const uint8_t* p) {

@@ -5,10 +5,36 @@
 //                          which bf16 counts as zero)
 // (A codebook that bf16 holds up to a factor only has |error| <= 2^-17 |weight| besides: kbit 2.)
 //
+// A block is four vectors of two bf16 for each lane, x[8 i + j] and x[8 i + 4 + j], twice: high, then
+// low; then the sums of the octets.
+//
 // A dot product adds two products to each lane, so that half as many instructions do as with
 // floats; decoding, too, yields twice as many weights at a time.
 
 constexpr int kPairTerms = 2;
+constexpr int64_t kSplitPairBlockBytes = (4 * kPairTerms + 1) * kVectorBytes;
+
+/// One block of kPackedSplitPairs from octets that are transposed. The sums are those of what the
+/// pairs stand for.
+inline void pack_split_pairs(uint8_t* packed, const Float* v) {
+  Float rest[8];
+  Float sum = zero();
+  for (int j = 0; j < 8; ++j) rest[j] = v[j];
+  for (int t = 0; t < kPairTerms; ++t) {
+    for (int j = 0; j < 4; ++j) {
+      const Pairs pair = round_to_pairs(rest[j], rest[4 + j]);
+      store_pairs(packed + (4 * t + j) * kVectorBytes, pair);
+      sum = add(sum, add(low_of_pairs(pair), high_of_pairs(pair)));
+      rest[j] = sub(rest[j], low_of_pairs(pair));
+      rest[4 + j] = sub(rest[4 + j], high_of_pairs(pair));
+    }
+  }
+  store(reinterpret_cast<float*>(packed + kPairTerms * 4 * kVectorBytes), sum);
+}
+constexpr PackedLayout kPackedSplitPairs = {
+    .name = "split pairs",
+    .bytes = &packed_bytes<kSplitPairBlockBytes>,
+    .pack = &pack_octets_of_row<kSplitPairBlockBytes, &pack_split_pairs>};
 
 template <Format kElement>
 struct PairProduct {
@@ -16,8 +42,9 @@ struct PairProduct {
   using E = PairElement<kElement>;
   using Decoder = E;
   using Codes = typename E::Codes;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kSplitPairs;
-  static constexpr int64_t kActivationBytes = activation_bytes(kOrder);
+  static constexpr const char* kName = "gemv/hi-lo";
+  static constexpr const PackedLayout& kLayout = kPackedSplitPairs;
+  static constexpr int64_t kActivationBytes = kSplitPairBlockBytes;
   static constexpr int64_t kBlockBytes = E::kBits * kLanes;
   static constexpr float kFactor = PairCodebook<kElement>::kFactor;
   static constexpr int kRowsManyM = kGemvRowsManyM;
@@ -64,21 +91,3 @@ struct PairProduct {
     }
   }
 };
-
-/// One block of kSplitPairs from octets that are transposed. The sums are those of what the pairs
-/// stand for.
-inline void pack_split_pairs(uint8_t* packed, const Float* v) {
-  Float rest[8];
-  Float sum = zero();
-  for (int j = 0; j < 8; ++j) rest[j] = v[j];
-  for (int t = 0; t < kPairTerms; ++t) {
-    for (int j = 0; j < 4; ++j) {
-      const Pairs pair = round_to_pairs(rest[j], rest[4 + j]);
-      store_pairs(packed + (4 * t + j) * kVectorBytes, pair);
-      sum = add(sum, add(low_of_pairs(pair), high_of_pairs(pair)));
-      rest[j] = sub(rest[j], low_of_pairs(pair));
-      rest[4 + j] = sub(rest[4 + j], high_of_pairs(pair));
-    }
-  }
-  store(reinterpret_cast<float*>(packed + kPairTerms * 4 * kVectorBytes), sum);
-}

@@ -17,23 +17,13 @@ struct Unit : DotUnit {
       table.int8({{kRows, 3}, {Panels::kBytes}}, Panels::kBytes);
     }
   }
-  static void pack(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather, int64_t k,
-                   ActivationOrder order) {
-    if (order == ActivationOrder::kDotPairs) {
-      return pack_dot_rows(packed, x, rows, gather, k, order, &pack_dot_pairs);
-    }
-    if (order == ActivationOrder::kSplitPairs) {
-      return pack_octet_row(packed, x, gather, k, order, pack_split_pairs);
-    }
-    DotUnit::pack(packed, x, rows, gather, k, order);
-  }
 
  private:
   template <class Weight>
   static constexpr Method few_rows() {
     constexpr Format kElement = Weight::kElement;
     if constexpr (has_pairs<kElement>() && !OctetBytes<kElement>::kExists) {
-      return each_row<Weight, PairProduct<kElement>>(ActivationOrder::kSplitPairs);
+      return each_row<Weight, PairProduct<kElement>>();
     } else {
       return rows<Weight>();
     }

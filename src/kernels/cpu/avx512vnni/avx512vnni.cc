@@ -18,6 +18,8 @@ constexpr int64_t kGemvPrefetchBytes = 2048;
 // One after the other: each uses what those before it define.
 #include "kernels/cpu/generic/scaling.inl.h"
 //
+#include "kernels/cpu/generic/pack.inl.h"
+//
 #include "kernels/cpu/generic/products.inl.h"
 //
 #include "kernels/cpu/generic/triple_products.inl.h"
@@ -25,8 +27,6 @@ constexpr int64_t kGemvPrefetchBytes = 2048;
 #include "kernels/cpu/generic/gemv.inl.h"
 //
 #include "kernels/cpu/generic/gemm.inl.h"
-//
-#include "kernels/cpu/generic/pack.inl.h"
 //
 #include "kernels/cpu/generic/vectors.inl.h"
 //

@@ -40,7 +40,7 @@ struct OctetBytes<Format::kU4> {
   static constexpr int kBits = 4;
   static constexpr int kShift = 3;
   static constexpr float kFactor = 1;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kOctets;
   using Codes = ByteCodes;
   static Codes load(const uint8_t* p) { return unpack(load_once(p)); }
   /// Lanes are octets of any kind.
@@ -69,7 +69,7 @@ struct OctetBytes<Format::kE2M1> {
   static constexpr int kBits = 4;
   static constexpr int kShift = 4;
   static constexpr float kFactor = 0.5f;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kOctets;
   using Codes = ByteCodes;
   static Codes load(const uint8_t* p) { return unpack(load_once(p)); }
   static Codes unpack(__m512i codes) {
@@ -99,7 +99,7 @@ struct ShortOctetBytes {
   static constexpr int kBits = Codebook<kElement>::kBits;
   static constexpr int kShift = kBits - 1;
   static constexpr float kFactor = 1;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kOctets;
   static constexpr int64_t kLoadBytes = TableElement<kElement>::kLoadBytes;
   using Codes = ByteCodes;
   static Codes load(const uint8_t* p) {
@@ -121,7 +121,7 @@ struct OctetBytes<Format::kU8> {
   static constexpr int kBits = 8;
   static constexpr int kShift = 7;
   static constexpr float kFactor = 1;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kOctets;
   using Codes = ByteCodes;
   static Codes load(const uint8_t* p) {
     const __m512i lower = load_once(p);

@@ -102,18 +102,13 @@ struct DotMethods {
             .factor = Bytes::kFactor,
             .offset = 1 << Bytes::kShift};
   }
-  static void multiply_bytes(const MatmulTask& task) {
-    DotPanels<DotWithBytes>(task, bytes()).run();
+  template <class Kind>
+  static void multiply(const MatmulTask& task) {
+    DotPanels<Kind>(task, bytes()).run();
   }
-  static void multiply_digits(const MatmulTask& task) {
-    DotPanels<DotWithDigits>(task, bytes()).run();
-  }
-  static void multiply_short_digits(const MatmulTask& task) {
-    DotPanels<DotWithShortDigits>(task, bytes()).run();
-  }
-  static constexpr Method kBytes = {ActivationOrder::kDotBytes, &multiply_bytes, "panels of bytes"};
-  static constexpr Method kDigits = {ActivationOrder::kDotDigits, &multiply_digits,
-                                     "panels of digits"};
-  static constexpr Method kShortDigits = {ActivationOrder::kDotShortDigits, &multiply_short_digits,
-                                          "panels of short digits"};
+  static constexpr Method kBytes = {&kPackedDotBytes, &multiply<DotWithBytes>, "dot_gemm/int8"};
+  static constexpr Method kDigits = {&kPackedDotDigits<3>, &multiply<DotWithDigits<3>>,
+                                     "dot_gemm/int8x3"};
+  static constexpr Method kShortDigits = {&kPackedDotDigits<2>, &multiply<DotWithDigits<2>>,
+                                          "dot_gemm/int8x2"};
 };

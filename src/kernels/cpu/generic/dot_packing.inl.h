@@ -3,12 +3,11 @@
 //
 // Six rows lie side by side, so that a step of the mainloop reads six words in a row:
 //
-//   kDotBytes    signed bytes, with one scale for each 32 inputs: the largest of them / 127
-//   kDotDigits   three signed digits of two rows, one step for each 128 (digits.inl.h); digit i of
-//                activation m is row 2 * i + m
-//   kDotShortDigits
-//                two digits of three rows: row 3 * i + m
-//   kDotPairs    bf16 (dot_pairs.inl.h)
+//   kPackedDotBytes       signed bytes, with one scale for each 32 inputs: the largest / 127
+//   kPackedDotDigits<3>   three signed digits of two rows, one step for each 128 (digits.inl.h);
+//                         digit i of activation m is row 2 * i + m
+//   kPackedDotDigits<2>   two digits of three rows: row 3 * i + m
+//   kPackedDotPairs       bf16 (dot_pairs.inl.h)
 //
 // A block of 128 inputs:
 //
@@ -18,9 +17,23 @@
 //                              8 * octet + 2 * b + h; or of two bf16 in four steps, inputs j and
 //                              4 + j of the octet
 
+constexpr int64_t kDotRows = 6;
+
 // Where they lie, in bytes.
 constexpr int64_t kDotFactorsAt = kLanes * 8 * 4;
 constexpr int64_t kDotBytesAt = kDotFactorsAt + kLanes / 4 * 8 * 4;
+constexpr int64_t kDotByteBlockBytes = kDotBytesAt + 2 * kDotRows * kVectorBytes;
+
+/// A mainloop reads kDotPacks packs for each strip of outputs.
+template <int64_t kRows, int64_t kBytes, void (*kPackRow)(uint8_t*, int64_t, const Float*)>
+constexpr PackedLayout dot_layout(const char* name) {
+  return {.name = name,
+          .rows_per_pack = kRows,
+          .padding = kPackPadding,
+          .row_grain = 32,
+          .bytes = &packed_bytes<kBytes>,
+          .pack = &pack_octets_of_rows<kBytes, kPackRow>};
+}
 
 /// Lane i of v to to[stride * i].
 inline void scatter_lanes(uint8_t* to, int64_t stride, Int v) {
@@ -60,32 +73,20 @@ inline void pack_dot_bytes(uint8_t* block, int64_t m, const Float* v) {
   store_dot_bytes(block, m, words, sums, scale);
 }
 
-template <ActivationOrder kOrder>
+constexpr PackedLayout kPackedDotBytes =
+    dot_layout<kDotRows, kDotByteBlockBytes, &pack_dot_bytes>("dot bytes");
+
+template <int kTerms>
 inline void pack_dot_digits(uint8_t* block, int64_t m, const Float* v) {
-  constexpr int kTerms = kOrder == ActivationOrder::kDotDigits ? 3 : 2;
   const auto digits = digits_of_block<kTerms>(v);
   float factor = digits.step;
   for (int64_t i = 0; i < kTerms; ++i) {
-    store_dot_bytes(block, rows_per_pack(kOrder) * i + m, digits.words[i], digits.sums[i],
+    store_dot_bytes(block, kDotRows / kTerms * i + m, digits.words[i], digits.sums[i],
                     broadcast(factor));
     factor *= 256;
   }
 }
-
-/// Packs `rows` <= rows_per_pack(order) rows, block after block, octets by `pack_row`; rows that
-/// are not there are zeros.
-inline void pack_dot_rows(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather,
-                          int64_t k, ActivationOrder order,
-                          void (*pack_row)(uint8_t* block, int64_t m, const Float* v)) {
-  const int64_t block_bytes = activation_bytes(order);
-  alignas(64) float inputs[kBlockInputs];
-  for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
-    __builtin_memset(packed, 0, static_cast<unsigned long>(block_bytes));
-    for (int64_t m = 0; m < rows; ++m) {
-      Float v[8];
-      transpose_octets(block_inputs(x + m * k, gather, begin, k, inputs), v);
-      pack_row(packed, m, v);
-    }
-    packed += block_bytes;
-  }
-}
+template <int kTerms>
+constexpr PackedLayout kPackedDotDigits =
+    dot_layout<kDotRows / kTerms, kDotByteBlockBytes, &pack_dot_digits<kTerms>>(
+        kTerms == 3 ? "dot digits" : "dot short digits");

@@ -48,7 +48,9 @@ constexpr int64_t kDotStrips = 4;  // 192 KB of totals
 /// What a word is, and how words are multiplied.
 struct DotOfBytes {
   using Sum = Int;
-  static constexpr int64_t kSteps = 2;  // of an octet
+  static constexpr bool kIntegers = true;
+  static constexpr int64_t kBlockBytes = kDotByteBlockBytes;  // of activations
+  static constexpr int64_t kSteps = 2;                        // of an octet
   static constexpr int64_t kWordsAt = kDotBytesAt;
   static Sum zero_sum() { return zero_int(); }
   static void add(Sum& sum, Int weights, Int x) { add_dot_bytes(sum, weights, x); }
@@ -81,16 +83,16 @@ struct DotDecoding {
 };
 
 /// The kinds of activations.
-template <class DotProduct, ActivationOrder kActivations, int64_t kOctets>
+template <class DotProduct, int64_t kRows, int64_t kOctets>
 struct DotKind : DotProduct {
-  static constexpr ActivationOrder kOrder = kActivations;
+  static constexpr int64_t kPackRows = kRows;
   static constexpr int64_t kSpanOctets = kOctets;  // at most
   static constexpr int64_t kBlockSteps = kLanes * DotProduct::kSteps;
   static constexpr int64_t kPanelBlocks = kDotPanelBytes / (kBlockSteps * kDotStepBytes);
 };
-using DotWithBytes = DotKind<DotOfBytes, ActivationOrder::kDotBytes, 4>;
-using DotWithDigits = DotKind<DotOfBytes, ActivationOrder::kDotDigits, 16>;
-using DotWithShortDigits = DotKind<DotOfBytes, ActivationOrder::kDotShortDigits, 16>;
+using DotWithBytes = DotKind<DotOfBytes, kDotRows, 4>;
+template <int kTerms>
+using DotWithDigits = DotKind<DotOfBytes, kDotRows / kTerms, 16>;
 
 /// The most groups that a panel has: of the smallest size, 8.
 constexpr int64_t kDotPanelGroups = DotWithBytes::kPanelBlocks * kLanes;
@@ -132,7 +134,7 @@ class DotPanels {
   }
 
  private:
-  static constexpr int64_t kPackRows = rows_per_pack(Kind::kOrder);
+  static constexpr int64_t kPackRows = Kind::kPackRows;
   static constexpr int64_t kPanelOctets = Kind::kPanelBlocks * kLanes;
   using Totals = Float[kDotRows][kDotVectors];
 
@@ -200,7 +202,7 @@ class DotPanels {
   void multiply_block(int64_t pack, int64_t count, int64_t n, int64_t end) {
     for (begin_ = 0; begin_ < octets_; begin_ += kPanelOctets) {
       end_ = octets_ - begin_ < kPanelOctets ? octets_ : begin_ + kPanelOctets;
-      const uint8_t* x = task_.x.data + begin_ / kLanes * activation_bytes(Kind::kOrder);
+      const uint8_t* x = task_.x.data + begin_ / kLanes * Kind::kBlockBytes;
       for (int64_t row = n; row < end; row += kDotOutputs) {
         decode_panel(row);
         const int64_t strip = (row - n) / kDotOutputs;
@@ -226,7 +228,7 @@ class DotPanels {
         totals[r][v] = first ? zero() : load(sums + r * kDotOutputs + v * kLanes);
       }
     }
-    if constexpr (Kind::kOrder == ActivationOrder::kDotPairs) {
+    if constexpr (!Kind::kIntegers) {
       decoding_.stage == nullptr ? add_weights<kAsk>(x, totals) : add_spans<kAsk>(x, strip, totals);
     } else {
       add_spans<kAsk>(x, strip, totals);
@@ -280,7 +282,7 @@ class DotPanels {
       const int64_t count = end_ - octet < kLanes ? end_ - octet : kLanes;
       add_octets<kAsk>(weights, x + Kind::kWordsAt, 0, count, totals);
       weights += Kind::kBlockSteps * kDotStepBytes;
-      x += activation_bytes(Kind::kOrder);
+      x += Kind::kBlockBytes;
     }
   }
 
@@ -308,7 +310,7 @@ class DotPanels {
       add_span(x, lane, count, scales, zeros, sums, totals);
       weights += count * Kind::kSteps * kDotStepBytes;
       octet += count;
-      if (octet % kLanes == 0) x += activation_bytes(Kind::kOrder);
+      if (octet % kLanes == 0) x += Kind::kBlockBytes;
       group_left -= count;
       if (group_left == 0) {
         group_left = group_octets_;
@@ -339,10 +341,10 @@ class DotPanels {
 #pragma GCC unroll 2
       for (int v = 0; v < kDotVectors; ++v) {
         Float part;
-        if constexpr (Kind::kOrder == ActivationOrder::kDotPairs) {
-          part = sums[r][v];
-        } else {
+        if constexpr (Kind::kIntegers) {
           part = mul(int_to_float(sums[r][v]), broadcast(factors[r]));
+        } else {
+          part = sums[r][v];
         }
         part = fnma(zero_point[v], broadcast(inputs[r]), part);
         totals[r][v] = fma(scale[v], part, totals[r][v]);

@@ -186,5 +186,5 @@ inline void gemm_rows(const MatmulTask& task, int64_t x_block, DecodeRow decode)
 
 template <class Element, class Scaling>
 void gemm_any_m(const MatmulTask& task) {
-  gemm_rows(task, activation_bytes(Element::kOrder) / 4, &decode_row<Element, Scaling>);
+  gemm_rows(task, kFloatBlockBytes<Element> / 4, &decode_row<Element, Scaling>);
 }

@@ -114,7 +114,7 @@ template <class Product, class Scaling, int kM, int kRows, bool kWhole>
 [[gnu::always_inline]] inline void add_blocks(const MatmulTask& task, RowBytes (&rows)[kRows],
                                               Float* sums) {
   using Decoder = typename Product::Decoder;
-  constexpr bool kPads = !kWhole && Decoder::kOrder != ActivationOrder::kOctets;
+  constexpr bool kPads = !kWhole && Decoder::kOrder != InputOrder::kOctets;
   constexpr int64_t kBlockBytes = Product::kBlockBytes;
   const int64_t blocks = (task.weights.cols + kBlockInputs - 1) / kBlockInputs;
   const int last_lanes = lanes_of_block(task.weights, blocks - 1);
@@ -157,7 +157,7 @@ inline void multiply_rows(const MatmulTask& task, const int64_t (&n)[kRows],
   uint8_t* copies = task.scratch + 4 * kRows * staged_floats(weights.groups);
   for (int r = 0; r < kRows; ++r) {
     rows[r] = begin_row<Scaling>(weights, n[r], staged + r * staged_floats(weights.groups));
-    if constexpr (Decoder::kOrder == ActivationOrder::kOctets) {
+    if constexpr (Decoder::kOrder == InputOrder::kOctets) {
       rows[r].codes =
           readable_row<Decoder>(task, n[r], copies + r * copied_row_bytes(weights.row_bytes));
     }

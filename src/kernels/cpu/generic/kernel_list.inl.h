@@ -91,6 +91,6 @@ inline int64_t scratch_bytes(int64_t k) {
 
 constexpr Kernels make_kernels(const char* name, uint32_t required_features,
                                uint32_t wanted_features = 0) {
-  return {name,          required_features, wanted_features, kLanes, kMatmuls,
-          &packed_bytes, &scratch_bytes,    &Unit::pack,     &axpy,  &kVectorKernels};
+  return {name,     required_features, wanted_features, kLanes,
+          kMatmuls, &scratch_bytes,    &axpy,           &kVectorKernels};
 }

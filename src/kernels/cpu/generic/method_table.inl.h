@@ -5,17 +5,17 @@ using enum GroupKind;
 
 /// Each row of activations by itself.
 template <class Weight, class Product>
-constexpr Method each_row(ActivationOrder order, const char* name = "rows") {
-  return {order, &Weight::template each_row<Product>, name};
+constexpr Method each_row() {
+  return {&Product::kLayout, &Weight::template each_row<Product>, Product::kName};
 }
 
 /// What needs no more than vectors of floats and bytes.
 template <class Weight>
 struct VectorMethods {
   using E = typename Weight::E;
-  static constexpr Method kRows = each_row<Weight, FloatProduct<E>>(E::kOrder);
+  static constexpr Method kRows = each_row<Weight, FloatProduct<E>>();
   /// Decodes a strip of weights once for all rows of activations.
-  static constexpr Method kStrips = {E::kOrder, &Weight::strips, "strips"};
+  static constexpr Method kStrips = {kPackedFloats<E>, &Weight::strips, "gemm/f32"};
 };
 
 /// The table of one kernel. bf16() defaults to what f32() says, and int8() to what bf16() says; a

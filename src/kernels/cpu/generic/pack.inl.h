@@ -1,10 +1,21 @@
-// Packing of activations: see cpu_kernels.h for the orders. Included inside the namespace of an
-// instruction set, after products.inl.h.
+// Packing of activations: the pieces that layouts are made of, and the two layouts of float32.
+// Included inside the namespace of an instruction set, after scaling.inl.h.
+//
+// A block is 8 * kLanes inputs; lane i of a block is its octet of consecutive inputs 8*i .. 8*i+7.
+// [j] is a vector, and the last block is filled up with zeros:
+//
+//   kPackedOctets   [j = 0..7] floats x[8*i + j], [8] the sum of each octet, for zero points
+//   kPackedNatural  [j = 0..7] floats x[kLanes*j + i]: for dense weights. No sums
 
-inline int64_t packed_bytes(int64_t k, ActivationOrder order) {
-  const int64_t bytes = (k + kBlockInputs - 1) / kBlockInputs * activation_bytes(order);
+/// Bytes of a pack of k inputs in blocks of kBytes.
+template <int64_t kBytes>
+int64_t packed_bytes(int64_t k) {
+  const int64_t bytes = (k + kBlockInputs - 1) / kBlockInputs * kBytes;
   return (bytes + 63) / 64 * 64;
 }
+
+/// PackedLayout::padding of packs of several rows, of which a mainloop reads some 8 KB each.
+constexpr int64_t kPackPadding = (8 << 10) + 64;
 
 /// The inputs [begin, begin + kBlockInputs) as they lie in x, or gathered and filled up with zeros
 /// into `block`.
@@ -19,44 +30,67 @@ inline const float* block_inputs(const float* x, const uint32_t* gather, int64_t
   return block;
 }
 
-inline Float add8(const Float* v) {
-  return add(add(add(v[0], v[1]), add(v[2], v[3])), add(add(v[4], v[5]), add(v[6], v[7])));
+/// Packs up to the `rows` of a pack, block after block of kBytes that begins as zeros:
+/// kPackRow(block, m, v), where v[j] holds element j of each octet of row m.
+template <int64_t kBytes, void (*kPackRow)(uint8_t* block, int64_t m, const Float* v)>
+void pack_octets_of_rows(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather,
+                         int64_t k) {
+  alignas(64) float block[kBlockInputs];
+  for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
+    __builtin_memset(packed, 0, static_cast<unsigned long>(kBytes));
+    for (int64_t m = 0; m < rows; ++m) {
+      Float v[8];
+      transpose_octets(block_inputs(x + m * k, gather, begin, k, block), v);
+      kPackRow(packed, m, v);
+    }
+    packed += kBytes;
+  }
 }
 
-/// One block of kOctets from octets that are transposed.
-inline void pack_octets(float* packed, const Float* v) {
-  for (int j = 0; j < 8; ++j) store(packed + j * kLanes, v[j]);
-  store(packed + kBlockInputs, add8(v));
-}
-
-/// Packs one row, block after block: pack_block(packed, v), v as transpose_octets() has them.
-template <class PackBlock>
-inline void pack_octet_row(uint8_t* packed, const float* x, const uint32_t* gather, int64_t k,
-                           ActivationOrder order, const PackBlock& pack_block) {
+/// The same of a single row, which fills its blocks.
+template <int64_t kBytes, void (*kPackBlock)(uint8_t* block, const Float* v)>
+void pack_octets_of_row(uint8_t* packed, const float* x, int64_t, const uint32_t* gather,
+                        int64_t k) {
   alignas(64) float block[kBlockInputs];
   for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
     Float v[8];
     transpose_octets(block_inputs(x, gather, begin, k, block), v);
-    pack_block(packed, v);
-    packed += activation_bytes(order);
+    kPackBlock(packed, v);
+    packed += kBytes;
   }
 }
 
-inline void pack_natural_row(float* packed, const float* x, const uint32_t* gather, int64_t k) {
+inline Float add8(const Float* v) {
+  return add(add(add(v[0], v[1]), add(v[2], v[3])), add(add(v[4], v[5]), add(v[6], v[7])));
+}
+inline void pack_float_octets(uint8_t* packed, const Float* v) {
+  auto* to = reinterpret_cast<float*>(packed);
+  for (int j = 0; j < 8; ++j) store(to + j * kLanes, v[j]);
+  store(to + kBlockInputs, add8(v));
+}
+constexpr int64_t kOctetBlockBytes = 9 * kVectorBytes;
+constexpr PackedLayout kPackedOctets = {
+    .name = "octets",
+    .bytes = &packed_bytes<kOctetBlockBytes>,
+    .pack = &pack_octets_of_row<kOctetBlockBytes, &pack_float_octets>};
+
+inline void pack_natural_row(uint8_t* packed, const float* x, int64_t, const uint32_t* gather,
+                             int64_t k) {
+  auto* to = reinterpret_cast<float*>(packed);
   alignas(64) float block[kBlockInputs];
   for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
     const float* inputs = block_inputs(x, gather, begin, k, block);
-    for (int64_t i = 0; i < kBlockInputs; i += kLanes) store(packed + begin + i, load(inputs + i));
+    for (int64_t i = 0; i < kBlockInputs; i += kLanes) store(to + begin + i, load(inputs + i));
   }
 }
+constexpr int64_t kNaturalBlockBytes = 8 * kVectorBytes;
+constexpr PackedLayout kPackedNatural = {
+    .name = "natural", .bytes = &packed_bytes<kNaturalBlockBytes>, .pack = &pack_natural_row};
 
-/// The orders that every instruction set has; one row at a time.
-inline void pack_row(uint8_t* packed, const float* x, const uint32_t* gather, int64_t k,
-                     ActivationOrder order) {
-  if (order == ActivationOrder::kOctets) {
-    return pack_octet_row(packed, x, gather, k, order, [](uint8_t* to, const Float* v) {
-      pack_octets(reinterpret_cast<float*>(to), v);
-    });
-  }
-  pack_natural_row(reinterpret_cast<float*>(packed), x, gather, k);
-}
+/// What meets the floats of an element.
+template <class E>
+constexpr int64_t kFloatBlockBytes =
+    E::kOrder == InputOrder::kOctets ? kOctetBlockBytes : kNaturalBlockBytes;
+template <class E>
+constexpr const PackedLayout* kPackedFloats =
+    E::kOrder == InputOrder::kOctets ? &kPackedOctets : &kPackedNatural;

@@ -1,5 +1,5 @@
 // Products: how one block of codes meets one block of activations. Included inside the namespace
-// of an instruction set, after scaling.inl.h. The mainloops take one of these, so that a number
+// of an instruction set, after pack.inl.h. The mainloops take one of these, so that a number
 // format, the arithmetic and the scales can be combined freely.
 //
 //   FloatProduct   float32 activations, eight fused multiply-adds per lane
@@ -7,7 +7,8 @@
 // (triple_products.inl.h).
 //
 // A product has
-//   kOrder, kActivationBytes   how activations are packed, and the bytes of one block
+//   kName                      of the variant that multiplies each row of activations so
+//   kLayout, kActivationBytes  how activations are packed, and the bytes of one block
 //   kBlockBytes                of codes
 //   kFactor                    what results are to be multiplied by
 //   kRowsManyM                 rows of weights that go through together with M = 3 and 4
@@ -20,8 +21,9 @@ template <class E>
 struct FloatProduct {
   using Decoder = E;
   using Codes = typename E::Codes;
-  static constexpr ActivationOrder kOrder = E::kOrder;
-  static constexpr int64_t kActivationBytes = activation_bytes(kOrder);
+  static constexpr const char* kName = "gemv/f32";
+  static constexpr const PackedLayout& kLayout = *kPackedFloats<E>;
+  static constexpr int64_t kActivationBytes = kFloatBlockBytes<E>;
   static constexpr int64_t kBlockBytes = E::kBits * kLanes;
   static constexpr float kFactor = 1;
   static constexpr int kRowsManyM = kGemvRowsManyM;

@@ -28,33 +28,6 @@ constexpr int64_t scale_bytes(Format scale) {
   return scale == Format::kF16 || scale == Format::kBF16 ? 2 : 1;
 }
 
-/// Bytes of one block of packed activations.
-constexpr int64_t activation_bytes(ActivationOrder order) {
-  constexpr int64_t kVector = 4 * kLanes;
-  switch (order) {
-    case ActivationOrder::kNatural:
-      return 8 * kVector;
-    case ActivationOrder::kTiles:
-    case ActivationOrder::kSplitTiles:
-    case ActivationOrder::kFollowingTiles:
-    case ActivationOrder::kSplitFollowingTiles:
-      return 4 * kTileRows * kVector;
-    case ActivationOrder::kDigitTiles:
-    case ActivationOrder::kShortDigitTiles:
-      return 2 * kTileRows * kVector + 2 * kVector;
-    case ActivationOrder::kWideDigitTiles:
-      return 2 * (2 * kTileRows * kVector + 2 * kVector);
-    case ActivationOrder::kDotBytes:
-    case ActivationOrder::kDotDigits:
-    case ActivationOrder::kDotShortDigits:
-      return (8 + 2 + 2 * kDotRows) * kVector;
-    case ActivationOrder::kDotPairs:
-      return (8 + 4 * kDotRows) * kVector;
-    default:
-      return 9 * kVector;
-  }
-}
-
 /// Bytes that Element::load() reads at a block, which may be more than the block has.
 template <class Element>
 constexpr int64_t load_bytes() {

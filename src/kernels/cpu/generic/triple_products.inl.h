@@ -46,19 +46,71 @@ inline LargestOfOctets largest_of_octets(const Float* v) {
   return {largest, poison};
 }
 
-/// Where things lie in one block of kThreeBytes, in bytes: the digits, highest first, each as the
+/// Where things lie in a block of kPackedTriples, in bytes: the digits, highest first, each as the
 /// inputs 2 * b and 2 * b + 1 of the octets; the sums of t, negated; scales; sums as floats.
 constexpr int64_t kTripleSums = 6 * kVectorBytes;
 constexpr int64_t kTripleScales = 7 * kVectorBytes;
 constexpr int64_t kTripleFloatSums = 8 * kVectorBytes;
+constexpr int64_t kTripleBlockBytes = 9 * kVectorBytes;
+
+/// The bytes 0, 1 and 2 of four integers, none of which has a byte 3.
+struct DigitBytes {
+  Int digits[3];  // byte b is from integer b
+};
+inline DigitBytes deal_bytes(const Int (&t)[4]) {
+  Int outer[2];  // bytes 0 of t[0], 0 of t[1], 2 of t[0], 2 of t[1]; the same of t[2] and t[3]
+  Int inner[2];  // bytes 1 of t[0], 1 of t[1]
+  for (int i = 0; i < 2; ++i) {
+    const Int a = t[2 * i];
+    const Int b = t[2 * i + 1];
+    outer[i] = or_bits(and_bits(a, 0x00FF00FFu), shift_left<8>(and_bits(b, 0x00FF00FFu)));
+    inner[i] = or_bits(and_bits(shift_right<8>(a), 0x000000FFu), and_bits(b, 0x0000FF00u));
+  }
+  return {{or_bits(and_bits(outer[0], 0x0000FFFFu), shift_left<16>(outer[1])),
+           or_bits(inner[0], shift_left<16>(inner[1])),
+           or_bits(shift_right<16>(outer[0]), and_bits(outer[1], 0xFFFF0000u))}};
+}
+
+/// One block of kPackedTriples from octets that are transposed: v[j] holds element j of each.
+inline void pack_triples(uint8_t* packed, const Float* v) {
+  const auto [largest, poison] = largest_of_octets(v);
+  // The exponent in its place, and one more from 127 * 0x010101 steps on: mantissa 0x7EFEFF.
+  constexpr uint32_t kRoundUp = 0x800000u - 0x7EFEFFu;
+  const Int next = and_bits(add_int(bits_of(largest), broadcast_int(kRoundUp)), 0x7F800000u);
+  const Int exponent = max_int(next, broadcast_int(23u << 23));  // both scales stay normal
+  const Float scale = add(float_of_bits(sub_int(exponent, broadcast_int(22u << 23))), poison);
+  const Float inverse = float_of_bits(sub_int(broadcast_int(276u << 23), exponent));
+  Int sum = zero_int();
+  for (int h = 0; h < 2; ++h) {
+    Int shifted[4];
+    for (int b = 0; b < 4; ++b) {
+      const Int t = round_to_int(mul(v[2 * b + h], inverse));
+      sum = add_int(sum, t);
+      shifted[b] = add_int(t, broadcast_int(0x808080u));
+    }
+    const DigitBytes bytes = deal_bytes(shifted);
+    for (int digit = 0; digit < 3; ++digit) {
+      store_int(packed + (2 * (2 - digit) + h) * kVectorBytes,
+                xor_bits(bytes.digits[digit], 0x80808080u));
+    }
+  }
+  store_int(packed + kTripleSums, sub_int(zero_int(), sum));
+  store(reinterpret_cast<float*>(packed + kTripleScales), scale);
+  store(reinterpret_cast<float*>(packed + kTripleFloatSums), mul(int_to_float(sum), scale));
+}
+constexpr PackedLayout kPackedTriples = {
+    .name = "triples",
+    .bytes = &packed_bytes<kTripleBlockBytes>,
+    .pack = &pack_octets_of_row<kTripleBlockBytes, &pack_triples>};
 
 template <Format kElement>
 struct TripleProduct {
   using Bytes = OctetBytes<kElement>;
   using Decoder = Bytes;
   using Codes = typename Bytes::Codes;
-  static constexpr ActivationOrder kOrder = ActivationOrder::kThreeBytes;
-  static constexpr int64_t kActivationBytes = activation_bytes(kOrder);
+  static constexpr const char* kName = "gemv/int8x3";
+  static constexpr const PackedLayout& kLayout = kPackedTriples;
+  static constexpr int64_t kActivationBytes = kTripleBlockBytes;
   static constexpr int64_t kBlockBytes = Bytes::kBits * kLanes;
   static constexpr float kFactor = 1;  // Bytes' would let large results overflow on the way
   // With four, activations are read half as often as with two. M = 4 of them do not fit into the
@@ -138,49 +190,3 @@ struct TripleProduct {
     add_octet_products<kRows>(codes, even, odd, sums);
   }
 };
-
-/// The bytes 0, 1 and 2 of four integers, none of which has a byte 3.
-struct DigitBytes {
-  Int digits[3];  // byte b is from integer b
-};
-inline DigitBytes deal_bytes(const Int (&t)[4]) {
-  Int outer[2];  // bytes 0 of t[0], 0 of t[1], 2 of t[0], 2 of t[1]; the same of t[2] and t[3]
-  Int inner[2];  // bytes 1 of t[0], 1 of t[1]
-  for (int i = 0; i < 2; ++i) {
-    const Int a = t[2 * i];
-    const Int b = t[2 * i + 1];
-    outer[i] = or_bits(and_bits(a, 0x00FF00FFu), shift_left<8>(and_bits(b, 0x00FF00FFu)));
-    inner[i] = or_bits(and_bits(shift_right<8>(a), 0x000000FFu), and_bits(b, 0x0000FF00u));
-  }
-  return {{or_bits(and_bits(outer[0], 0x0000FFFFu), shift_left<16>(outer[1])),
-           or_bits(inner[0], shift_left<16>(inner[1])),
-           or_bits(shift_right<16>(outer[0]), and_bits(outer[1], 0xFFFF0000u))}};
-}
-
-/// One block of kThreeBytes from octets that are transposed: v[j] holds element j of each.
-inline void pack_triples(uint8_t* packed, const Float* v) {
-  const auto [largest, poison] = largest_of_octets(v);
-  // The exponent in its place, and one more from 127 * 0x010101 steps on: mantissa 0x7EFEFF.
-  constexpr uint32_t kRoundUp = 0x800000u - 0x7EFEFFu;
-  const Int next = and_bits(add_int(bits_of(largest), broadcast_int(kRoundUp)), 0x7F800000u);
-  const Int exponent = max_int(next, broadcast_int(23u << 23));  // both scales stay normal
-  const Float scale = add(float_of_bits(sub_int(exponent, broadcast_int(22u << 23))), poison);
-  const Float inverse = float_of_bits(sub_int(broadcast_int(276u << 23), exponent));
-  Int sum = zero_int();
-  for (int h = 0; h < 2; ++h) {
-    Int shifted[4];
-    for (int b = 0; b < 4; ++b) {
-      const Int t = round_to_int(mul(v[2 * b + h], inverse));
-      sum = add_int(sum, t);
-      shifted[b] = add_int(t, broadcast_int(0x808080u));
-    }
-    const DigitBytes bytes = deal_bytes(shifted);
-    for (int digit = 0; digit < 3; ++digit) {
-      store_int(packed + (2 * (2 - digit) + h) * kVectorBytes,
-                xor_bits(bytes.digits[digit], 0x80808080u));
-    }
-  }
-  store_int(packed + kTripleSums, sub_int(zero_int(), sum));
-  store(reinterpret_cast<float*>(packed + kTripleScales), scale);
-  store(reinterpret_cast<float*>(packed + kTripleFloatSums), mul(int_to_float(sum), scale));
-}

@@ -9,8 +9,4 @@ struct Unit {
     table.f32({{Vectors::kRows, 4}, {Vectors::kStrips}}, Vectors::kRows);
   }
   static int64_t scratch_bytes(int64_t) { return 0; }
-  static void pack(uint8_t* packed, const float* x, int64_t, const uint32_t* gather, int64_t k,
-                   ActivationOrder order) {
-    pack_row(packed, x, gather, k, order);
-  }
 };
