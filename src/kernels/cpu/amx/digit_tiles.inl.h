@@ -268,16 +268,14 @@ class DigitTiles {
       alignas(64) float digits[kTileRows][kTileRows];  // [column][n]
       transpose_16x16(scratch_.totals[pack][row], digits[0]);
       const int64_t lanes = rows - row < kTileRows ? rows - row : kTileRows;
-      const Float factor = factors(row, lanes);
-      const Float bias = task_.bias == nullptr ? zero() : load_first(task_.bias + n + row, lanes);
-      for (int64_t m = 0; m < count; ++m) {
-        Float all = load(digits[m]);
-        for (int64_t c = kRows + m; c < kTileRows / kRows * kRows; c += kRows) {
-          all = add(all, load(digits[c]));
-        }
-        store_first(task_.y + (first_m + m) * task_.y_stride + n + row, add(mul(all, factor), bias),
-                    lanes);
-      }
+      alignas(64) float factor[kTileRows];
+      store(factor, factors(row, lanes));
+      write_results(task_, first_m, count, n + row, lanes,
+                    {.data = digits[0],
+                     .stride = kTileRows,
+                     .parts = kTileRows / kRows,
+                     .part_stride = kRows * kTileRows},
+                    factor);
     }
   }
   /// What the totals of `count` rows from `row` of the strip on are to be multiplied by.

@@ -244,17 +244,15 @@ class GroupTiles {
   /// y[m][n] of a strip.
   void store_results(int64_t n, int64_t column_rows) const {
     const int64_t rows = rows_of_strip(n);
-    const Float factor = broadcast(task_.weights.tensor_scale);
     for (int64_t row = 0; row < rows; row += kTileRows) {
       alignas(64) float columns[kTileRows][kTileRows];  // [column][n]
       transpose_16x16(scratch_.totals[row], columns[0]);
       const int64_t lanes = rows - row < kTileRows ? rows - row : kTileRows;
-      const Float bias = task_.bias == nullptr ? zero() : load_first(task_.bias + n + row, lanes);
-      for (int64_t m = 0; m < task_.x.rows; ++m) {
-        Float all = load(columns[m]);
-        if (column_rows < kTileRows) all = add(all, load(columns[column_rows + m]));
-        store_first(task_.y + m * task_.y_stride + n + row, add(mul(all, factor), bias), lanes);
-      }
+      write_results(task_, 0, task_.x.rows, n + row, lanes,
+                    {.data = columns[0],
+                     .stride = kTileRows,
+                     .parts = kTileRows / column_rows,
+                     .part_stride = column_rows * kTileRows});
     }
   }
 

@@ -239,15 +239,12 @@ class SquareProducts {
     const int64_t count = left < pass_.rows_of_x ? left : pass_.rows_of_x;
     alignas(64) float sums[kTileRows][kTileRows];
     transpose_16x16(totals, sums[0]);
-    const Float factor = load(factors);
-    const Float bias = task.bias == nullptr ? zero() : load_first(task.bias + n, rows);
-    float* y = task.y + first_m * task.y_stride + n;
-    for (int64_t m = 0; m < count; ++m, y += task.y_stride) {
-      Float sum = load(sums[m]);
-      if (pass_.rows_of_x == kSplitRows) sum = add(sum, load(sums[kSplitRows + m]));
-      sum = add(mul(sum, factor), bias);
-      store_first(y, sum, rows);
-    }
+    write_results(task, first_m, count, n, rows,
+                  {.data = sums[0],
+                   .stride = kTileRows,
+                   .parts = kTileRows / pass_.rows_of_x,
+                   .part_stride = kSplitRows * kTileRows},
+                  factors);
   }
 
   const TilePass& pass_;

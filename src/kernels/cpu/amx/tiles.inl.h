@@ -186,14 +186,12 @@ class TileProducts {
     const int64_t count = left < pass_.rows_of_x ? left : pass_.rows_of_x;
     alignas(64) float sums[kStripTiles][kTileRows][kTileRows];  // [tile][m][n]
     for (int64_t tile = 0; tile * kTileRows < rows; ++tile) transpose_sums(tile, sums[tile][0]);
-    for (int64_t m = 0; m < count; ++m) {
-      float* y = task.y + (first_m + m) * task.y_stride + adding_.n;
-      for (int64_t n = 0; n < rows; n += kTileRows) {
-        const int64_t lanes = rows - n < kTileRows ? rows - n : kTileRows;
-        const Float bias =
-            task.bias == nullptr ? zero() : load_first(task.bias + adding_.n + n, lanes);
-        store_first(y + n, add(mul(load(sums[n / kTileRows][m]), factors(n, lanes)), bias), lanes);
-      }
+    for (int64_t n = 0; n < rows; n += kTileRows) {
+      const int64_t lanes = rows - n < kTileRows ? rows - n : kTileRows;
+      alignas(64) float factor[kTileRows];
+      store(factor, factors(n, lanes));
+      write_results(task, first_m, count, adding_.n + n, lanes, {sums[n / kTileRows][0], kTileRows},
+                    factor);
     }
   }
   void transpose_sums(int64_t tile, float* sums) const {

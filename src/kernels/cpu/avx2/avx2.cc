@@ -13,6 +13,8 @@ namespace {
 //
 #include "kernels/cpu/generic/pack.inl.h"
 //
+#include "kernels/cpu/generic/results.inl.h"
+//
 #include "kernels/cpu/generic/products.inl.h"
 //
 #include "kernels/cpu/generic/triple_products.inl.h"

@@ -156,6 +156,14 @@ inline __m256i first_lanes(int count) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), lane_numbers());
 }
 
+/// The first `count` <= kLanes floats at p, then zeros. Nothing behind them is touched.
+inline Float load_part(const float* p, int64_t count) {
+  return _mm256_maskload_ps(p, first_lanes(static_cast<int>(count)));
+}
+inline void store_part(float* p, Float v, int64_t count) {
+  _mm256_maskstore_ps(p, first_lanes(static_cast<int>(count)), v);
+}
+
 /// Lanes from `count` on become zero.
 inline Float keep_first(Float v, int count) {
   return _mm256_and_ps(v, _mm256_castsi256_ps(first_lanes(count)));

@@ -37,14 +37,6 @@ inline Float times_power_of_two(Float v, Float n) {
   return _mm256_blendv_ps(product, v, _mm256_cmp_ps(n, n, _CMP_UNORD_Q));
 }
 
-/// The first `count` < kLanes floats at p, then zeros. Nothing behind them is touched.
-inline Float load_part(const float* p, int64_t count) {
-  return _mm256_maskload_ps(p, first_lanes(static_cast<int>(count)));
-}
-inline void store_part(float* p, Float v, int64_t count) {
-  _mm256_maskstore_ps(p, first_lanes(static_cast<int>(count)), v);
-}
-
 inline Float load_f16(const uint8_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
@@ -67,6 +59,7 @@ inline void store_bf16(uint8_t* p, Float v) {
   const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0x08);
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
 }
+
 /// The first `count` < kLanes lanes of v, then those of other.
 inline Float first_or(Float v, int64_t count, Float other) {
   return _mm256_blendv_ps(other, v, _mm256_castsi256_ps(first_lanes(static_cast<int>(count))));

@@ -38,6 +38,16 @@ inline Float load(const float* p) {
 inline void store(float* p, Float v) {
   _mm512_storeu_ps(p, v);
 }
+inline __mmask16 mask_of(int64_t count) {
+  return static_cast<__mmask16>((1u << count) - 1);
+}
+/// The first `count` <= kLanes floats at p, then zeros. Nothing behind them is touched.
+inline Float load_part(const float* p, int64_t count) {
+  return _mm512_maskz_loadu_ps(mask_of(count), p);
+}
+inline void store_part(float* p, Float v, int64_t count) {
+  _mm512_mask_storeu_ps(p, mask_of(count), v);
+}
 inline Float add(Float a, Float b) {
   return _mm512_add_ps(a, b);
 }

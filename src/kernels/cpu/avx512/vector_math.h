@@ -28,17 +28,6 @@ inline Float times_power_of_two(Float v, Float n) {
   return _mm512_scalef_ps(v, n);
 }
 
-inline __mmask16 mask_of(int64_t count) {
-  return static_cast<__mmask16>((1u << count) - 1);
-}
-/// The first `count` < kLanes floats at p, then zeros. Nothing behind them is touched.
-inline Float load_part(const float* p, int64_t count) {
-  return _mm512_maskz_loadu_ps(mask_of(count), p);
-}
-inline void store_part(float* p, Float v, int64_t count) {
-  _mm512_mask_storeu_ps(p, mask_of(count), v);
-}
-
 inline Float load_f16(const uint8_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
@@ -61,6 +50,7 @@ inline void store_bf16(uint8_t* p, Float v) {
       _mm512_srli_epi32(_mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000)), 16);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(words));
 }
+
 /// The first `count` < kLanes lanes of v, then those of other.
 inline Float first_or(Float v, int64_t count, Float other) {
   return _mm512_mask_mov_ps(other, mask_of(count), v);

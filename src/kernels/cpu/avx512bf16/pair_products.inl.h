@@ -5,8 +5,8 @@
 //                          which bf16 counts as zero)
 // (A codebook that bf16 holds up to a factor only has |error| <= 2^-17 |weight| besides: kbit 2.)
 //
-// A block is four vectors of two bf16 for each lane, x[8 i + j] and x[8 i + 4 + j], twice: high, then
-// low; then the sums of the octets.
+// A block is four vectors of two bf16 for each lane, x[8 i + j] and x[8 i + 4 + j], twice: high,
+// then low; then the sums of the octets.
 //
 // A dot product adds two products to each lane, so that half as many instructions do as with
 // floats; decoding, too, yields twice as many weights at a time.

@@ -20,6 +20,8 @@ constexpr int64_t kGemvPrefetchBytes = 2048;
 //
 #include "kernels/cpu/generic/pack.inl.h"
 //
+#include "kernels/cpu/generic/results.inl.h"
+//
 #include "kernels/cpu/generic/products.inl.h"
 //
 #include "kernels/cpu/generic/triple_products.inl.h"

@@ -90,15 +90,6 @@ inline Float add_upper_half(Float v) {
   return add(v, _mm512_shuffle_f32x4(v, v, 0xEE));
 }
 
-/// The `count` <= 16 floats at p, then zeros.
-inline Float load_lanes(const float* p, int64_t count) {
-  return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), p);
-}
-/// The first `count` <= 16 lanes to p.
-inline void store_first(float* p, Float v, int64_t count) {
-  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << count) - 1), v);
-}
-
 /// Calls store(j, the lanes from[i][j] of all i), 16 by 16 lanes of any contents; rows are so many
 /// floats apart.
 template <class Store>

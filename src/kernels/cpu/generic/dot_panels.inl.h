@@ -359,30 +359,17 @@ class DotPanels {
       const int64_t rows = task_.x.rows - m < kPackRows ? task_.x.rows - m : kPackRows;
       for (int64_t row = 0; row < rows; ++row) {
         for (int64_t strip = 0; n + strip * kDotOutputs < end; ++strip) {
-          store_row(scratch_.totals[strip][i][row], m + row, n + strip * kDotOutputs, end);
+          const int64_t first = n + strip * kDotOutputs;
+          const int64_t outputs = end - first < kDotOutputs ? end - first : kDotOutputs;
+          write_results(task_, m + row, 1, first, outputs,
+                        {.data = scratch_.totals[strip][i][row],
+                         .stride = 0,
+                         .parts = kDotRows / kPackRows,  // digits
+                         .part_stride = kPackRows * kDotOutputs});
         }
       }
     }
   }
-  void store_row(const float* totals, int64_t m, int64_t n, int64_t end) const {
-    for (int64_t v = 0; v < kDotVectors && n < end; ++v) {
-      store_vector(totals, m, n, end - n < kLanes ? end - n : kLanes);
-      totals += kLanes;
-      n += kLanes;
-    }
-  }
-
-  /// With digits, a result is the sum of several totals.
-  void store_vector(const float* totals, int64_t m, int64_t n, int64_t lanes) const {
-    Float sum = load(totals);
-    for (int64_t row = kPackRows; row < kDotRows; row += kPackRows) {
-      sum = add(sum, load(totals + row * kDotOutputs));
-    }
-    sum = mul(sum, broadcast(task_.weights.tensor_scale));
-    if (task_.bias != nullptr) sum = add(sum, load_lanes(task_.bias + n, lanes));
-    store_first(task_.y + m * task_.y_stride + n, sum, lanes);
-  }
-
   const MatmulTask& task_;
   DotDecoding decoding_;
   DotScratch& scratch_;

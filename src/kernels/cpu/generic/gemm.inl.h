@@ -152,9 +152,11 @@ inline void multiply_strip(const MatmulTask& task, const Panel& panel, int64_t x
       for (int64_t k = 0; k < outputs; ++k) {
         float sum = sums[i * kGemmTileOutputs + k];
         if (panel.first_block != 0) sum += y[k];
-        if (panel.last) sum *= task.weights.tensor_scale;
-        if (panel.last && task.bias != nullptr) sum += task.bias[n + k];
-        y[k] = sum;
+        if (!panel.last) {
+          y[k] = sum;
+        } else {
+          write_result(task, m + i, n + k, sum, task.weights.tensor_scale);
+        }
       }
     }
   }

@@ -190,11 +190,7 @@ void gemv_rows(const MatmulTask& task) {
     float results[kNumSums<kM, kRows>];
     multiply_rows<Product, Scaling, kM, kRows>(task, rows, results);
     for (int r = 0; r < kRows && i + r * run < count; ++r) {
-      const int64_t n = task.row_begin + i + r * run;
-      const float bias = task.bias != nullptr ? task.bias[n] : 0;
-      for (int m = 0; m < kM; ++m) {
-        task.y[m * task.y_stride + n] = results[r * kM + m] * factor + bias;
-      }
+      for (int m = 0; m < kM; ++m) write_result(task, m, rows[r], results[r * kM + m], factor);
     }
   }
 }

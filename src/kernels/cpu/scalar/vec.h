@@ -32,6 +32,13 @@ inline Float load(const float* p) {
 inline void store(float* p, Float v) {
   *p = v;
 }
+/// The first `count` <= kLanes floats at p, then zeros. Nothing behind them is touched.
+inline Float load_part(const float* p, int64_t count) {
+  return count > 0 ? *p : 0;
+}
+inline void store_part(float* p, Float v, int64_t count) {
+  if (count > 0) *p = v;
+}
 inline Float add(Float a, Float b) {
   return a + b;
 }

@@ -37,12 +37,6 @@ inline Float times_power_of_two(Float v, Float n) {
   return v * two_to(half) * two_to(power - half);
 }
 
-/// The first `count` < kLanes floats at p: none.
-inline Float load_part(const float*, int64_t) {
-  return 0;
-}
-inline void store_part(float*, Float, int64_t) {}
-
 inline Float load_f16(const uint8_t* p) {
   Float16 value;
   __builtin_memcpy(&value, p, sizeof(value));
