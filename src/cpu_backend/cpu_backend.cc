@@ -191,8 +191,8 @@ class CpuBackend : public Backend {
     const Tensor up = {execution_->floats(Execution::Slot::kGate, y.rows * y.cols), y.rows, y.cols};
     const LinearProduct products[] = {{floats(y), floats(x), x.rows, &opened.parts[0].view},
                                       {floats(up), floats(x), x.rows, &opened.parts[1].view}};
-    keep_error(linear_group(*execution_, products, 2, [&](int64_t, int64_t begin, int64_t end) {
-      silu_gate(execution_->kernels(), floats(y), floats(up), x.rows, begin, end);
+    keep_error(linear_group(*execution_, products, 2, [&](const DonePart& part) {
+      silu_gate(execution_->kernels(), floats(y), floats(up), y.cols, part);
     }));
   }
 

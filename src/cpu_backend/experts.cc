@@ -113,10 +113,11 @@ class Mixture {
                       m, &weights_.down[e].view,
                       std::span(weights_.down_bias).subspan(e * hidden_, hidden_)});
     }
-    const auto gate = [&](int64_t i, int64_t row_begin, int64_t row_end) {
-      float* activated = activated_ + (gate_up[i].y.data() - gate_up_) / 2;
-      clamped_swiglu(execution_.kernels(), {activated, gate_up[i].y.size() / 2}, gate_up[i].y,
-                     gate_up[i].m, row_begin / 2, row_end / 2, weights_.alpha, weights_.limit);
+    const auto gate = [&](const DonePart& part) {
+      const std::span<const float> y = gate_up[part.set].y;
+      float* activated = activated_ + (y.data() - gate_up_) / 2;
+      clamped_swiglu(execution_.kernels(), {activated, y.size() / 2}, y, intermediate_, part,
+                     weights_.alpha, weights_.limit);
     };
     SUBBYTE_CHECK(linear_group(execution_, gate_up, 1, gate));
     return linear_group(execution_, down);

@@ -3,20 +3,20 @@
 namespace subbyte {
 
 void silu_gate(const cpu::Kernels& kernels, std::span<float> gate, std::span<const float> up,
-               int64_t m, int64_t begin, int64_t end) {
-  const int64_t inner = std::ssize(gate) / m;
-  for (int64_t i = begin; i < m * inner; i += inner) {
-    kernels.vectors->silu_gate(gate.data() + i, up.data() + i, end - begin);
+               int64_t inner, const DonePart& part) {
+  for (int64_t m = part.first_m; m < part.first_m + part.num_m; ++m) {
+    const int64_t at = m * inner + part.begin;
+    kernels.vectors->silu_gate(gate.data() + at, up.data() + at, part.end - part.begin);
   }
 }
 
 void clamped_swiglu(const cpu::Kernels& kernels, std::span<float> out,
-                    std::span<const float> gate_up, int64_t m, int64_t begin, int64_t end,
+                    std::span<const float> gate_up, int64_t inner, const DonePart& part,
                     float alpha, float limit) {
-  const int64_t inner = std::ssize(out) / m;
-  for (int64_t i = begin; i < m * inner; i += inner) {
-    kernels.vectors->clamped_swiglu(out.data() + i, gate_up.data() + 2 * i, end - begin, alpha,
-                                    limit);
+  for (int64_t m = part.first_m; m < part.first_m + part.num_m; ++m) {
+    const int64_t at = m * inner + part.begin / 2;
+    kernels.vectors->clamped_swiglu(out.data() + at, gate_up.data() + 2 * at,
+                                    (part.end - part.begin) / 2, alpha, limit);
   }
 }
 

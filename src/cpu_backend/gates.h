@@ -1,25 +1,24 @@
 #pragma once
-// The gates of the feed-forward blocks, on the calling thread and for some columns: whoever has
-// just computed these goes on with them while they are in its cache (linear_group's `after`).
-// Element by element, so that the division into columns does not change a bit.
+// The gates of the feed-forward blocks, on the calling thread and for a part of the columns and
+// rows: a thread that has just computed these goes on with them while they are in its cache
+// (linear_group's `after`). Element by element, so that the parts do not change a bit.
 
 #include <cstdint>
 #include <span>
 
-#include "kernels/cpu/cpu_kernels.h"
+#include "cpu_backend/linear.h"
 
 namespace subbyte {
 
-/// Columns [begin, end) of gate and up [m][inner]:
-/// gate[i] = silu(gate[i]) * up[i], silu(x) = x / (1 + exp(-x)).
+/// A part of gate and up [m][inner]: gate[i] = silu(gate[i]) * up[i], silu(x) = x / (1 + exp(-x)).
 void silu_gate(const cpu::Kernels& kernels, std::span<float> gate, std::span<const float> up,
-               int64_t m, int64_t begin, int64_t end);
+               int64_t inner, const DonePart& part);
 
-/// gpt-oss: gate and up alternate in gate_up [m][2 * inner]. Columns [begin, end) of out
+/// gpt-oss: gate and up alternate in gate_up [m][2 * inner], of which `part` is. Its columns of out
 /// [m][inner]: g = min(gate, limit), u = clamp(up, -limit, limit),
 /// out[i] = g * sigmoid(alpha * g) * (u + 1). out may not overlap gate_up.
 void clamped_swiglu(const cpu::Kernels& kernels, std::span<float> out,
-                    std::span<const float> gate_up, int64_t m, int64_t begin, int64_t end,
+                    std::span<const float> gate_up, int64_t inner, const DonePart& part,
                     float alpha, float limit);
 
 }  // namespace subbyte

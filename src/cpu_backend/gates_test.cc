@@ -21,11 +21,12 @@ double sigmoid(double x) {
 class Gates : public subbyte::testing::IsaTest {
  protected:
   void silu_gate(std::span<float> gate, std::span<const float> up) {
-    subbyte::silu_gate(kernels_, gate, up, 1, 0, std::ssize(gate));
+    subbyte::silu_gate(kernels_, gate, up, std::ssize(gate), {0, 0, std::ssize(gate), 0, 1});
   }
   void clamped_swiglu(std::span<float> out, std::span<const float> gate_up, float alpha,
                       float limit) {
-    subbyte::clamped_swiglu(kernels_, out, gate_up, 1, 0, std::ssize(out), alpha, limit);
+    subbyte::clamped_swiglu(kernels_, out, gate_up, std::ssize(out),
+                            {0, 0, 2 * std::ssize(out), 0, 1}, alpha, limit);
   }
   /// In a full vector and in a rest of one.
   float silu(float gate, float up) {
@@ -117,7 +118,8 @@ TEST_P(Gates, silu_any_length_and_any_columns_give_the_same) {
   silu_gate(all, up);
   std::vector<float> parts = gate;
   for (std::size_t i = 1; i < std::size(kEnds); ++i) {
-    subbyte::silu_gate(kernels_, parts, up, 3, kEnds[i - 1], kEnds[i]);
+    subbyte::silu_gate(kernels_, parts, up, kWidth, {0, kEnds[i - 1], kEnds[i], 0, 1});
+    subbyte::silu_gate(kernels_, parts, up, kWidth, {0, kEnds[i - 1], kEnds[i], 1, 2});
   }
   EXPECT_EQ(parts, all);
   for (std::size_t n = 0; n < 50; ++n) {
@@ -145,7 +147,10 @@ TEST_P(Gates, swiglu_any_length_and_any_columns_give_the_formula) {
   }
   std::vector<float> parts(all.size());
   for (std::size_t i = 1; i < std::size(kEnds); ++i) {
-    subbyte::clamped_swiglu(kernels_, parts, gate_up, 3, kEnds[i - 1], kEnds[i], 1.702f, 7);
+    for (const auto& [first_m, num_m] : {std::pair{0, 2}, std::pair{2, 1}}) {
+      const DonePart part = {0, 2 * kEnds[i - 1], 2 * kEnds[i], first_m, num_m};
+      subbyte::clamped_swiglu(kernels_, parts, gate_up, kWidth, part, 1.702f, 7);
+    }
   }
   EXPECT_EQ(parts, all);
   for (std::size_t n = 0; n < 50; ++n) {

@@ -1,6 +1,7 @@
 #include "cpu_backend/linear.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,10 @@ namespace {
 
 // Activations that a thread takes at a time to pack them: one or two microseconds.
 constexpr int64_t kPackGrain = 1 << 14;
+// Items that a thread should have, so that the last ones are small; and the activations below which
+// a block is not worth decoding the weights once more.
+constexpr int64_t kItemsOfThread = 4;
+constexpr int64_t kLeastBlock = 128;
 
 Error unsupported(const std::string& message) {
   return {"linear.unsupported", message};
@@ -148,7 +153,7 @@ class Group {
     return {};
   }
 
-  void run(AfterRows after) {
+  void run(AfterPart after) {
     scratch_bytes_ = round_up(scratch_bytes_, 64);
     scratch_ =
         execution_.buffer(Execution::Slot::kScratch, scratch_bytes_ * execution_.pool().size());
@@ -219,48 +224,92 @@ class Group {
     return copies;
   }
 
-  /// The rows of all sets, one set after the other, are one loop whose parts are claimed: a thread
+  /// How the work of a set is cut up: grains of rows of weights, and each of these, where there are
+  /// few for so many threads, by blocks of activations.
+  ///
+  ///                     block 0    block 1
+  ///   grain 0 of rows   item 0     item 1        items of one grain follow each other, as its
+  ///   grain 1           item 2     item 3        weights are in the cache
+  struct Cut {
+    int64_t first_item;
+    int64_t grain;  // rows
+    int64_t block;  // activations
+    int64_t num_blocks;
+  };
+
+  std::span<const Step> steps_of(int64_t set) const {
+    return std::span(steps_).subspan(set * set_size_, set_size_);
+  }
+
+  Cut cut(int64_t set, int64_t first_item) const {
+    Cut cut = {first_item, 1, 1, 1};
+    for (const Step& step : steps_of(set)) {
+      cut.grain = std::max(cut.grain, step.method.layout->row_grain);
+      cut.block = std::lcm(cut.block, step.method.layout->rows_per_pack);
+    }
+    const Step& first = steps_of(set).front();
+    const int64_t m = first.task.x.rows;
+    const int64_t grains = ceil_div(first.task.row_end, cut.grain);
+    const int64_t wanted = ceil_div(kItemsOfThread * execution_.pool().size(), grains);
+    const int64_t most = std::max<int64_t>(1, m / kLeastBlock);
+    cut.block = round_up(ceil_div(m, std::min(wanted, most)), cut.block);
+    cut.num_blocks = ceil_div(m, cut.block);
+    return cut;
+  }
+
+  /// The items of all sets, one set after the other, are one loop whose parts are claimed: a thread
   /// that has got the expert with many tokens takes fewer of the others.
-  void multiply(AfterRows after) const {
-    const int64_t num_sets = std::ssize(steps_) / set_size_;
-    std::vector<int64_t> first_grain = {0};  // of each set, and the end
-    for (int64_t set = 0; set < num_sets; ++set) {
-      first_grain.push_back(first_grain.back() + grains_of(set));
+  void multiply(AfterPart after) const {
+    std::vector<Cut> cuts;
+    int64_t items = 0;
+    for (int64_t set = 0; set < std::ssize(steps_) / set_size_; ++set) {
+      cuts.push_back(cut(set, items));
+      const int64_t rows = steps_of(set).front().task.row_end;
+      items += static_cast<int64_t>(ceil_div(rows, cuts.back().grain)) * cuts.back().num_blocks;
     }
-    execution_.pool().parallel_for(
-        first_grain.back(), 1, [&](int64_t begin, int64_t end, int task) {
-          int64_t set = std::ranges::upper_bound(first_grain, begin) - first_grain.begin() - 1;
-          for (; begin < end; ++set) {
-            const int64_t last = std::min(end, first_grain[set + 1]);
-            const int64_t grain = grain_of(set);
-            multiply_rows(set, (begin - first_grain[set]) * grain,
-                          (last - first_grain[set]) * grain, task, after);
-            begin = last;
-          }
-        });
+    cuts.push_back({items, 1, 1, 1});
+    execution_.pool().parallel_for(items, 1, [&](int64_t begin, int64_t end, int task) {
+      int64_t set = std::ranges::upper_bound(cuts, begin, {}, &Cut::first_item) - cuts.begin() - 1;
+      for (; begin < end; ++set) {
+        const int64_t last = std::min(end, cuts[set + 1].first_item);
+        multiply_items(set, cuts[set], begin, last, task, after);
+        begin = last;
+      }
+    });
   }
 
-  int64_t grain_of(int64_t set) const {
-    const std::span steps = std::span(steps_).subspan(set * set_size_, set_size_);
-    int64_t grain = 1;
-    for (const Step& step : steps) grain = std::max(grain, step.method.layout->row_grain);
-    return grain;
-  }
-  int64_t grains_of(int64_t set) const {
-    return ceil_div(steps_[set * set_size_].task.row_end, grain_of(set));
+  /// Grains that are not cut are one run of rows.
+  void multiply_items(int64_t set, const Cut& cut, int64_t begin, int64_t end, int task,
+                      AfterPart after) const {
+    begin -= cut.first_item;
+    end -= cut.first_item;
+    const int64_t m = steps_of(set).front().task.x.rows;
+    if (cut.num_blocks == 1) {
+      multiply_part({set, begin * cut.grain, end * cut.grain, 0, m}, task, after);
+      return;
+    }
+    for (; begin < end; ++begin) {
+      const int64_t row = begin / cut.num_blocks * cut.grain;
+      const int64_t first_m = begin % cut.num_blocks * cut.block;
+      multiply_part({set, row, row + cut.grain, first_m, std::min(cut.block, m - first_m)}, task,
+                    after);
+    }
   }
 
-  void multiply_rows(int64_t set, int64_t begin, int64_t end, int task, AfterRows after) const {
-    const std::span steps = std::span(steps_).subspan(set * set_size_, set_size_);
-    end = std::min(end, steps.front().task.row_end);
-    for (const Step& step : steps) {
-      cpu::MatmulTask part = step.task;
-      part.row_begin = begin;
-      part.row_end = end;
-      part.scratch = scratch_of(task);
-      step.method.multiply(part);
+  void multiply_part(DonePart part, int task, AfterPart after) const {
+    part.end = std::min(part.end, steps_of(part.set).front().task.row_end);
+    for (const Step& step : steps_of(part.set)) {
+      cpu::MatmulTask one = step.task;
+      const int64_t packs = part.first_m / step.method.layout->rows_per_pack;
+      one.x.data += packs * one.x.stride;
+      one.x.rows = part.num_m;
+      one.y += part.first_m * one.y_stride;
+      one.row_begin = part.begin;
+      one.row_end = part.end;
+      one.scratch = scratch_of(task);
+      step.method.multiply(one);
     }
-    after(set, begin, end);
+    after(part);
   }
 
   Execution& execution_;
@@ -276,7 +325,7 @@ class Group {
 };
 
 Status run_group(Execution& execution, cpu::Precision precision,
-                 std::span<const LinearProduct> products, int64_t set_size, AfterRows after) {
+                 std::span<const LinearProduct> products, int64_t set_size, AfterPart after) {
   if (products.empty()) return {};
   Group group(execution, precision, set_size);
   for (const LinearProduct& product : products) SUBBYTE_CHECK(group.add(product));
@@ -284,7 +333,7 @@ Status run_group(Execution& execution, cpu::Precision precision,
   return {};
 }
 
-constexpr auto kNothingAfter = [](int64_t, int64_t, int64_t) {};
+constexpr auto kNothingAfter = [](const DonePart&) {};
 
 }  // namespace
 
@@ -302,7 +351,7 @@ Status linear_group(Execution& execution, std::span<const LinearProduct> product
 }
 
 Status linear_group(Execution& execution, std::span<const LinearProduct> products, int64_t set_size,
-                    AfterRows after) {
+                    AfterPart after) {
   return run_group(execution, execution.precision(), products, set_size, after);
 }
 

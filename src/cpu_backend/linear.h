@@ -33,18 +33,29 @@ struct LinearProduct {
 /// cannot be: code linear.unsupported.
 Status linear_group(Execution& execution, std::span<const LinearProduct> products);
 
-/// Called on any thread, while others go on, with rows [begin, end) of the weights of a set, which
-/// are columns of its y. begin is a multiple of 8, and so is end unless it is the last row.
-using AfterRows = FunctionRef<void(int64_t set, int64_t begin, int64_t end)>;
+/// A part of the results of a set of products: columns [begin, end) of y, which are rows of the
+/// weights, for some rows of activations. begin is a multiple of 8, and so is end unless it is the
+/// last.
+struct DonePart {
+  int64_t set = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t first_m = 0;
+  int64_t num_m = 0;
+};
+
+/// Called on any thread, while others go on.
+using AfterPart = FunctionRef<void(const DonePart&)>;
 
 /// The same, and what follows from a part of the results is done while they are in the cache:
-/// products come in sets of `set_size` neighbours that have as many rows of weights. The thread
-/// that computes some rows computes them for the whole set, and then calls `after` for them once.
+/// products come in sets of `set_size` neighbours that have as many rows of weights and as many of
+/// activations. The thread that computes a part computes it for the whole set, and then calls
+/// `after` for it once.
 ///
-///   gate, up:  sets of 2       thread 0: gate rows 0 .. 1023, up rows 0 .. 1023, after(0, 0, 1024)
-///                              thread 1: gate rows 1024 ..., up rows 1024 ..., after(0, 1024, ...)
+///   gate, up:  sets of 2       gate rows 0 .. 1023, up rows 0 .. 1023, after({0, 0, 1024, 0, m})
+///                              gate rows 1024 ..., up rows 1024 ..., after({0, 1024, ...})
 Status linear_group(Execution& execution, std::span<const LinearProduct> products, int64_t set_size,
-                    AfterRows after);
+                    AfterPart after);
 
 /// One product. y must not overlap x.
 Status linear(Execution& execution, std::span<float> y, std::span<const float> x, int64_t m,

@@ -228,7 +228,9 @@ TEST_P(LinearGroup, after_is_called_once_for_rows_of_a_set_that_are_there) {
                                              std::vector<std::atomic<int>>(kRows[1]),
                                              std::vector<std::atomic<int>>(kRows[2])};
     std::atomic<int> wrong = 0;
-    const auto after = [&](int64_t set, int64_t begin, int64_t end) {
+    const auto after = [&](const DonePart& part) {
+      const auto [set, begin, end, first_m, num_m] = part;
+      if (first_m != 0 || num_m != 3) ++wrong;
       if (begin % 8 != 0 || (end % 8 != 0 && end != kRows[set])) ++wrong;
       for (int64_t n = begin; n < end; ++n) {
         ++calls[set][n];
@@ -257,10 +259,10 @@ TEST_P(LinearGroup, rows_are_claimed_so_that_a_slow_task_gets_fewer) {
   std::atomic<int64_t> done = 0;
   std::atomic<bool> first = true;
   std::atomic<int64_t> of_the_slow = 0;
-  const auto after = [&](int64_t, int64_t begin, int64_t end) {
+  const auto after = [&](const DonePart& part) {
     const bool slow = first.exchange(false);
-    if (slow) of_the_slow = end - begin;
-    done += end - begin;
+    if (slow) of_the_slow = part.end - part.begin;
+    done += part.end - part.begin;
     while (slow && done < 40 + 1 + 24 + 32 + 22 - 3 * 8) std::this_thread::yield();
   };
   ASSERT_TRUE(linear_group(*run, products.group(), 1, after).ok());
@@ -278,11 +280,11 @@ TEST_P(LinearGroup, a_gate_in_the_same_pass_is_the_gate_after_the_products) {
     products.add(kU4, kInner, 0);
     products.add(kU4, kInner, 0, true);
     auto expected = products.one_by_one(*make(1));
-    silu_gate(make(1)->kernels(), expected[0], expected[1], 1, 0, m * kInner);
+    silu_gate(make(1)->kernels(), expected[0], expected[1], kInner, {0, 0, kInner, 0, m});
     for (const int threads : {1, 2, 8}) {
       const auto run = make(threads);
-      const auto gate = [&](int64_t, int64_t begin, int64_t end) {
-        silu_gate(run->kernels(), products.y(0), products.y(1), m, begin, end);
+      const auto gate = [&](const DonePart& part) {
+        silu_gate(run->kernels(), products.y(0), products.y(1), kInner, part);
       };
       ASSERT_TRUE(linear_group(*run, products.group(), 2, gate).ok());
       EXPECT_EQ(bits_of(products.y(0)), bits_of(expected[0])) << "M " << m;
@@ -301,14 +303,43 @@ TEST_P(LinearGroup, alternating_gates_in_the_same_pass_are_the_gates_after_the_p
     for (const int threads : {1, 2, 8}) {
       const auto run = make(threads);
       std::vector<std::vector<float>> found(3, std::vector<float>(m * kInner, NAN));
-      const auto gate = [&](int64_t i, int64_t begin, int64_t end) {
-        clamped_swiglu(run->kernels(), found[i], products.y(i), m, begin / 2, end / 2, 1.702f, 7);
+      const auto gate = [&](const DonePart& part) {
+        const auto i = part.set;
+        clamped_swiglu(run->kernels(), found[i], products.y(i), kInner, part, 1.702f, 7);
       };
       ASSERT_TRUE(linear_group(*run, products.group(), 1, gate).ok());
       for (int i = 0; i < 3; ++i) {
         std::vector<float> expected(m * kInner);
-        clamped_swiglu(run->kernels(), expected, gate_up[i], 1, 0, m * kInner, 1.702f, 7);
+        clamped_swiglu(run->kernels(), expected, gate_up[i], kInner, {i, 0, 2 * kInner, 0, m},
+                       1.702f, 7);
         EXPECT_EQ(bits_of(found[i]), bits_of(expected)) << "M " << m << ", product " << i;
+      }
+    }
+  }
+}
+
+TEST_P(LinearGroup, many_activations_are_cut_for_many_threads_without_a_trace) {
+  // Few rows of weights and 8 threads: blocks of activations, which no layout of packs divides.
+  for (const auto precision :
+       {cpu::Precision::kF32, cpu::Precision::kBF16, cpu::Precision::kInt8}) {
+    for (const int64_t m : {255, 256, 391, 700}) {
+      Products products;
+      products.add_input(m, 264);
+      products.add_input(m, 128);
+      products.add(kU4, 40, 0, true);
+      products.add(kBf16, 40, 0);
+      products.add(kU8, 40, 1);
+      products.add(kMxfp4, 40, 0);
+      const auto expected = products.one_by_one(*make(1, precision));
+      const auto run = make(8, precision);
+      std::array<std::atomic<int64_t>, 2> done = {};
+      const auto after = [&](const DonePart& part) {
+        done[part.set] += (part.end - part.begin) * part.num_m;
+      };
+      ASSERT_TRUE(linear_group(*run, products.group(), 2, after).ok());
+      for (const auto& count : done) EXPECT_EQ(count, 40 * m);
+      for (std::size_t i = 0; i < products.size(); ++i) {
+        EXPECT_EQ(bits_of(products.y(i)), bits_of(expected[i])) << "M " << m << ", product " << i;
       }
     }
   }
