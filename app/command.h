@@ -46,7 +46,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   ~Progress();  // clears the line
 
-  /// `note` stands behind the bar. Redraws at most 20 times a second.
+  /// `note` stands after the bar. Redraws at most 20 times a second.
   void update(uint64_t done, uint64_t total, const std::string& note = {});
   /// The same for bytes, with MB/s as the note.
   void update_bytes(uint64_t done, uint64_t total);

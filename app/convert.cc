@@ -56,7 +56,7 @@ std::string loss_of(const ConvertReport& report) {
 /// Whether the option would have helped, or led to the next obstacle.
 bool may_be_rounded(const Error& error) {
   for (const char* code :
-       {"convert.inexact", "convert.activation_scale", "restate.scale", "restate.factor"}) {
+       {"convert.inexact", "convert.activation_scale", "recast.scale", "recast.factor"}) {
     if (error.code == code) return true;
   }
   return false;

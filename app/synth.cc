@@ -71,7 +71,7 @@ void add_synth(CLI::App& app, Invocation& invocation) {
   command->add_option("--format", synth.format, "qwen3: awq, gptq, bf16; gpt-oss: mxfp4, bf16")
       ->capture_default_str();
   command->add_option("-s,--seed", synth.seed, "same seed, same bytes")->capture_default_str();
-  command->add_option("--layers", synth.layers, "only the first so many layers (0: all)")
+  command->add_option("--layers", synth.layers, "only the first layers, this many of them (0: all)")
       ->capture_default_str();
   command->add_option("--group-size", synth.group_size, "inputs that share a scale (awq, gptq)")
       ->capture_default_str();

@@ -26,7 +26,7 @@ struct LoadFigures {
 struct LoadRun {
   std::filesystem::path directory;
   int threads = 0;
-  int rounds = 9;  // loading and the copies alternate this often, behind one that is not counted
+  int rounds = 9;  // loading and the copies alternate this often, after one that is not counted
 };
 
 /// Codes: those of load_model.

@@ -98,7 +98,7 @@ def refuse_circles(layer: str, found: Dependencies, path: tuple[str, ...] = ()) 
 
 def check_include(spelling: str, layer: str, visible: set[str], layers: set[str],
                   is_test: bool) -> str | None:
-    """What is wrong with the text behind #include, if anything."""
+    """What is wrong with the text after #include, if anything."""
     header = HEADER.match(spelling)
     if not header:
         return f"cannot tell what '{spelling.strip()}' includes; write a file name"

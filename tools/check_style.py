@@ -185,7 +185,7 @@ LONG_BODY = "int f() {\n" + "  g();\n" * 59 + "}\n"  # 61 lines
 
 
 def main_loop(lines: int, titled: bool = True) -> str:
-    """A body of so many lines that is marked as a main loop."""
+    """A body of that many lines that is marked as a main loop."""
     title = "  // --- wait\n" if titled else "  g();\n"
     return ("void f() {\n  // Main loop.\n" +
             "".join(title if i % 30 == 0 else "  g();\n" for i in range(lines - 3)) + "}\n")

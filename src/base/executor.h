@@ -1,5 +1,5 @@
 #pragma once
-// Who runs data-parallel loops. The library asks for nothing but this interface, so that a program
+// Who runs data-parallel loops. The library needs nothing but this interface, so that a program
 // with threads of its own (TBB, OpenMP, a server's pool) can lend them:
 //
 //   class HostExecutor : public subbyte::Executor {

@@ -30,7 +30,7 @@ struct Directory {
   Lock lock;
 };
 
-/// A directory `<target>.partial-*` that nobody holds and whose record holds exactly `record`.
+/// A directory `<target>.partial-*` that no process holds and whose record holds exactly `record`.
 Directory find(const std::filesystem::path& target, std::string_view record);
 
 /// Removes everything but the record and files that end in `kept` under their final names.

@@ -237,7 +237,7 @@ Result<OutputDirectory> OutputDirectory::resume(const fs::path& path, std::strin
     return output;
   }
   SUBBYTE_TRY(OutputDirectory output, create(target));
-  // Locked before it has a record: without one nobody takes it over.
+  // Locked before it has a record: without one no process takes it over.
   output.lock_ = leftover::Lock::take(output.temporary_);
   SUBBYTE_TRY(OutputFile file,
               OutputFile::create(output.temporary_ / leftover::kRecordName, false));

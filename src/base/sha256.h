@@ -12,7 +12,7 @@ namespace subbyte {
 
 class Sha256 {
  public:
-  /// Adds bytes behind those added before.
+  /// Adds bytes after those added before.
   void update(std::span<const std::byte> bytes);
 
   /// The digest of everything added, as 64 lower-case hexadecimal digits. Call once.

@@ -27,7 +27,7 @@ TEST(Sha256, gives_the_digests_of_the_standard) {
 }
 
 TEST(Sha256, fills_every_length_of_a_block) {
-  // coreutils' sha256sum of so many letters "a", around the ends of the padding.
+  // coreutils' sha256sum of that many letters "a", around the ends of the padding.
   EXPECT_EQ(digest(std::string(55, 'a')),
             "9f4390f8d30c2dd92ec9f095b65e2b9ae9b0a925a5258e241c9f1e910f734318");
   EXPECT_EQ(digest(std::string(56, 'a')),

@@ -51,9 +51,9 @@ struct Gate {
   std::atomic<uint32_t> value{0};
   std::atomic<uint32_t> sleepers{0};
 
-  /// Whoever goes to sleep first counts itself and then looks at the value, whoever moves the value
-  /// on then looks at the count; both in the one order of all such operations, so that one of the
-  /// two sees the other.
+  /// A thread that goes to sleep first counts itself and then looks at the value, one that moves
+  /// the value on then looks at the count; both in the one order of all such operations, so that
+  /// one of the two sees the other.
   void set(uint32_t next) {
     value.store(next);
     if (sleepers.load() != 0) value.notify_all();
@@ -164,7 +164,7 @@ struct ThreadPool::State {
         });
       }
     } catch (const std::system_error&) {
-      // No more threads to be had: those that run are a pool too. Nobody reads size before a job.
+      // No more threads: those that run are a pool too. None of them reads size before a job.
       size = started;
     }
   }

@@ -1,7 +1,7 @@
 #pragma once
 // The library's own threads. A thread that waits spins for a moment, or as long as stay_awake()
 // says, and then sleeps: operations of one token follow each other within microseconds, and a
-// barrier costs less than one when nobody sleeps. The calling thread works too, so a pool of one
+// barrier costs less than one when no thread sleeps. The calling thread works too, so a pool of one
 // has no threads.
 
 #include <memory>

@@ -15,7 +15,7 @@ TEST(ThreadPool, loops_cover_everything_once) {
     ThreadPool pool(threads);
     for (const int64_t count : {1, 2, 7, 8, 9, 64, 1000, 1001}) {
       for (const int64_t grain : {1, 4, 16, 5000}) {
-        std::vector<int> calls(count);  // plain: nobody else writes to a part of a loop
+        std::vector<int> calls(count);  // plain: no other task writes to a part of a loop
         pool.parallel_for(count, grain, [&](int64_t begin, int64_t end, int task) {
           ASSERT_GE(task, 0);
           ASSERT_LT(task, pool.size());

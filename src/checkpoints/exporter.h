@@ -12,7 +12,7 @@
 #include "base/executor.h"
 #include "base/status.h"
 #include "checkpoints/containers/safetensors.h"
-#include "matrix/restate.h"
+#include "matrix/recast.h"
 
 namespace subbyte {
 
@@ -54,7 +54,7 @@ struct ExportedConfig;  // exported_config.h
 
 struct Exporter {
   std::string_view name;        // "awq"
-  bool tells_symmetry = false;  // whether form or config looks at ExportShape::symmetric
+  bool tells_symmetry = false;  // whether target or config looks at ExportShape::symmetric
   bool one_group_size = false;  // whether all modules must have the same
   /// What the tensors of a matrix will be, without their bytes. `module` is for messages.
   /// Codes: export.format when the flavour cannot hold that format, export.shape when rows, cols
@@ -64,7 +64,7 @@ struct Exporter {
                                                   std::string_view module);
   /// How this flavour has weights such as those of `from`: the same codes, with scales and zero
   /// points as its readers want them. describe() says whether it holds the result.
-  MatrixForm (*form)(const ExportShape& from);
+  TargetFormat (*target)(const ExportShape& from);
   /// The quantization_config of a checkpoint; its modules are not empty.
   ExportedConfig (*config)(const ExportedModel& model);
   /// The tensors of describe() with their bytes; identical for any number of threads.
@@ -72,7 +72,7 @@ struct Exporter {
   /// export.tensor_scale when it cannot store that factor.
   Result<std::vector<ExportedTensor>> (*write)(const MatrixView& matrix, std::string_view module,
                                                Executor& pool);
-  /// The same for all experts behind one name, which have one shape; nullptr where the flavour has
+  /// The same for all experts under one name, which have one shape; nullptr where the flavour has
   /// one matrix in a tensor.
   Result<std::vector<ExportedTensor>> (*write_experts)(std::span<const Matrix> experts,
                                                        std::string_view module,

@@ -58,7 +58,7 @@ Result<ModuleInfo> describe_module(const ImportContext& context, std::string_vie
 /// Codes: as describe_module, and import.shape when there are several experts.
 Result<Matrix> import_matrix(const ImportContext& context, std::string_view module);
 
-/// The matrices of all experts behind one name, such as
+/// The matrices of all experts under one name, such as
 /// "model.layers.0.mlp.experts.gate_up_proj".
 Result<std::vector<Matrix>> import_experts(const ImportContext& context, std::string_view module);
 

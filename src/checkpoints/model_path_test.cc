@@ -99,7 +99,7 @@ TEST_F(FindModel, refuses_names_that_leave_the_cache) {
 }
 
 TEST_F(FindModel, the_first_variable_that_is_set_counts) {
-  // From the last place to the first: each new variable hides those behind it.
+  // From the last place to the first: each new variable hides those after it.
   ::unsetenv("HF_HUB_CACHE");
   const auto add = [&](const std::string& cache) { return add_snapshot(cache, "main").string(); };
   set("HOME", dir_ / "home");

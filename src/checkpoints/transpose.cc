@@ -83,7 +83,7 @@ template <typename Vector>
 
 // A kind of transposition says what a block is. It reads 16 bytes of each of kRows rows and writes
 // 16 bytes to each of kOutputs rows of a tile; `bytes` is the size of
-// so many source rows in a row of the result.
+// that many source rows in a row of the result.
 
 /// Elements as they are.
 template <typename Vector, std::size_t kSize>

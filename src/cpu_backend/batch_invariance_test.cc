@@ -24,7 +24,7 @@ using testing::random_inputs;
 using testing::random_matrix;
 using testing::RandomMatrix;
 
-// A strip of rows and a part of one; three blocks of inputs and an octet.
+// A strip of rows and a part of one; three blocks of inputs and a run of 8.
 constexpr int64_t kRows = 67;
 constexpr int64_t kCols = 392;
 constexpr int64_t kManyRows = 512;  // of activations

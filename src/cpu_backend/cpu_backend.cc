@@ -288,7 +288,7 @@ class CpuBackend : public Backend {
     return angles_.back().angles;
   }
 
-  /// The rows whose logits are asked for: all of `x`, or copies.
+  /// The rows whose logits are wanted: all of `x`, or copies.
   Tensor last_rows(const Tensor& x) {
     const int64_t rows = batch_.num_logits();
     if (rows == x.rows || x.data == nullptr) return x;

@@ -220,7 +220,7 @@ TEST_P(MixtureOfExperts, does_not_touch_experts_without_tokens) {
   const std::vector<float> x = random_tokens(2, 3);
   const std::vector<float> clean = run(experts, x, routes, 2, 2);
   for (const int64_t e : {1, 2, 4, 5}) {
-    // 0xFF is NaN; and whoever even looks at the codes without scales gets a fault.
+    // 0xFF is NaN; and reading the codes without their scales faults.
     for (std::byte& scale : experts.owners[2 * e].scales->span()) scale = std::byte{0xFF};
     for (std::byte& scale : experts.owners[2 * e + 1].scales->span()) scale = std::byte{0xFF};
     experts.gate_up[e].view.codes = {};

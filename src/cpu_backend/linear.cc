@@ -225,7 +225,7 @@ class Group {
   }
 
   /// How the work of a set is cut up: grains of rows of weights, and each of these, where there are
-  /// few for so many threads, by blocks of activations.
+  /// few for the number of threads, by blocks of activations.
   ///
   ///                     block 0    block 1
   ///   grain 0 of rows   item 0     item 1        items of one grain follow each other, as its

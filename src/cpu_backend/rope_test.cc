@@ -25,7 +25,7 @@ RopeScaling gpt_oss_scaling(bool truncate) {
   return scaling;
 }
 
-/// Turns heads of `dim` elements, one behind the other, to `position`.
+/// Turns heads of `dim` elements, one after the other, to `position`.
 void turn(const Execution& execution, const Rope& rope, std::span<float> heads, int64_t position,
           int64_t dim, std::span<const float> weight = {}, float eps = 0) {
   std::vector<float> cos(rope.inv_freq().size()), sin(cos.size());
@@ -69,7 +69,7 @@ TEST(Rope, linear_scaling_divides_all_frequencies) {
   EXPECT_EQ(scaled.attention_factor(), 1);
 }
 
-/// Frequencies by the reference's formula from borders that it states as numbers.
+/// Frequencies by the reference's formula from ends of the ramp that it states as numbers.
 void expect_ramp(const Rope& rope, double low, double high, double tolerance) {
   for (int i = 0; i < 32; ++i) {
     const double plain = std::exp(-std::log(kTheta) * i / 32);
@@ -81,8 +81,8 @@ void expect_ramp(const Rope& rope, double low, double high, double tolerance) {
 
 TEST(Rope, yarn_of_gpt_oss_has_the_borders_of_the_reference) {
   const Rope rope(kDim, kTheta, gpt_oss_scaling(false));
-  // The borders are given to three decimals; a border off by 0.001 moves a frequency in the ramp
-  // by up to 2e-3 of itself.
+  // The ends of the ramp are given to three decimals; an end off by 0.001 moves a frequency in the
+  // ramp by up to 2e-3 of itself.
   expect_ramp(rope, 8.093, 17.398, 2e-3);
   const double log_theta = std::log(kTheta);
   const double low = 32 * std::log(4096 / (32 * 2 * std::numbers::pi)) / log_theta;
@@ -109,7 +109,7 @@ TEST(Rope, yarn_leaves_the_fast_and_divides_the_slow_dimensions) {
 
 TEST(Rope, yarn_with_equal_borders_is_a_step) {
   RopeScaling scaling = gpt_oss_scaling(false);
-  scaling.beta_fast = 1;  // both borders at 17.398
+  scaling.beta_fast = 1;  // both ends at 17.398
   const Rope plain(kDim, kTheta, {});
   const Rope yarn(kDim, kTheta, scaling);
   for (int i = 0; i < 32; ++i) {

@@ -1,7 +1,7 @@
 #pragma once
-// The state of one request: what goes into the next step, and what comes of its logits. Whoever
-// steps (generate(), a scheduler of many requests) puts the parts of several generations into one
-// batch:
+// The state of one request: what goes into the next step, and what comes of its logits. The caller
+// that steps (generate(), a scheduler of many requests) puts the parts of several generations into
+// one batch:
 //
 //   next(chunk) -> Part -> Model::forward -> accept(logits) -> Event
 //

@@ -20,7 +20,7 @@
 //
 // Activations, FP8 [M][K']: the rows of all groups, group i is [m_indptr[i], m_indptr[i + 1]).
 // Scales of activations, E8M0: atoms as above, and every group begins one, at row
-// (m_indptr[i] + 127 i) / 128 * 128; so many rows as that says for i = E. Between the groups is
+// (m_indptr[i] + 127 i) / 128 * 128; as many rows as that says for i = E. Between the groups is
 // padding of 0: the rest of the last atom, and at times one atom more than a group needs.
 
 #include <cstddef>

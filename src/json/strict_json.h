@@ -1,5 +1,5 @@
 #pragma once
-// JSON from files that nobody vouches for. Stricter than the library underneath: duplicate keys
+// JSON from untrusted files. Stricter than the library underneath: duplicate keys
 // (compared after unescaping), a byte order mark, nesting deeper than kMaxDepth and anything
 // after the value are refused. Nothing recurses.
 

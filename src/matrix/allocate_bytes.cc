@@ -1,9 +1,9 @@
-// Memory for weights and activations. Pieces for huge pages are cut one behind the other from
-// stretches of address space, so that a huge page is shared by what would not fill it: the
+// Memory for weights and activations. Pieces for huge pages are cut one after the other from
+// regions of address space, so that a huge page is shared by what would not fill it: the
 // matrices of small models, and the scales of all. With small pages decoding took 1.01 to 1.04
 // times as long (0.6b, AMX).
 //
-//   | codes | scales | zeros | codes | ... | not handed out yet |   kStretch bytes, from a multiple
+//   | codes | scales | zeros | codes | ... | not handed out yet |   kRegion bytes, from a multiple
 //                                          ^ next               ^ end              of kHugePage on
 //
 // A piece that is freed is unmapped and its place not used again, so that all pieces are zeros.
@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kSmallPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr std::size_t kStretch = std::size_t{64} << 20;
+constexpr std::size_t kRegion = std::size_t{64} << 20;
 constexpr std::size_t kLargestPiece = std::size_t{16} << 20;  // larger ones have their own mapping
 
 std::byte* map(std::size_t bytes) {
@@ -45,8 +45,8 @@ std::byte* map_huge(std::size_t bytes) {
   return data + before;
 }
 
-/// What is left of the present stretch.
-struct Stretch {
+/// What is left of the present region.
+struct Region {
   std::mutex mutex;
   std::byte* next = nullptr;
   std::byte* end = nullptr;
@@ -54,17 +54,17 @@ struct Stretch {
   std::byte* cut(std::size_t bytes) {
     const std::lock_guard lock(mutex);
     if (static_cast<std::size_t>(end - next) < bytes) {
-      std::byte* fresh = map_huge(kStretch);
+      std::byte* fresh = map_huge(kRegion);
       unmap(next, end - next);
       next = fresh;
-      end = fresh + kStretch;
+      end = fresh + kRegion;
     }
     next += bytes;
     return next - bytes;
   }
 };
 
-constinit Stretch stretch;
+constinit Region region;
 
 std::shared_ptr<std::byte[]> owned(std::byte* data, std::size_t bytes) {
   return {data, [bytes](std::byte* p) { munmap(p, bytes); }};
@@ -79,7 +79,7 @@ std::shared_ptr<std::byte[]> allocate_bytes(std::size_t size, Pages pages) {
     madvise(data, bytes, MADV_NOHUGEPAGE);
     return owned(data, bytes);
   }
-  if (bytes <= kLargestPiece) return owned(stretch.cut(bytes), bytes);
+  if (bytes <= kLargestPiece) return owned(region.cut(bytes), bytes);
   bytes = round_up(bytes, kHugePage);
   return owned(map_huge(bytes), bytes);
 }

@@ -23,7 +23,7 @@ TEST(AllocateBytes, buffers_are_aligned_zeroed_and_readable_beyond_the_end) {
 }
 
 TEST(AllocateBytes, buffers_keep_apart_and_are_zeroed_again) {
-  // More than one stretch of 64 MiB, and each third larger than what shares one.
+  // More than one region of 64 MiB, and each third larger than what shares one.
   constexpr std::size_t kSizes[] = {5000, std::size_t{9} << 20, std::size_t{17} << 20};
   std::vector<std::shared_ptr<std::byte[]>> buffers;
   for (int round = 0; round < 2; ++round) {

@@ -29,7 +29,7 @@
 
 namespace subbyte {
 
-/// A canonical matrix whose bytes belong to somebody else.
+/// A canonical matrix whose bytes belong to another object.
 struct MatrixView {
   WeightFormat format;
   int64_t rows = 0;                   // N, outputs

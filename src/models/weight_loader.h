@@ -11,7 +11,7 @@
 
 namespace subbyte {
 
-/// A mixture of experts: so many matrices, of which a token uses some.
+/// The matrices of a mixture of experts, of which a token uses some.
 struct ExpertShape {
   int64_t experts = 0;
   int64_t rows = 0;
@@ -72,7 +72,7 @@ class WeightLoader {
   /// LoadOptions::head_bits says. A head that the file holds quantized stays as it is.
   Result<Weight> head(const ModelConfig& config, const Weight& embedding);
 
-  /// Hands the accounts to the finished model. Refuses tensors that nobody asked for
+  /// Hands the accounts to the finished model. Refuses tensors that the model does not use
   /// (model.surplus: they belong to another architecture or to layers that config.json does not
   /// count) and a quantization method that no tensor has (import.config).
   Status finish(Model& model) const;

@@ -16,7 +16,7 @@ struct RopeScaling {
   double original_max_positions = 0;  // YaRN: context length of the pretraining
   double beta_fast = 32;              // YaRN: more turns than this are left alone
   double beta_slow = 1;               // YaRN: fewer turns than this are interpolated fully
-  bool truncate = true;               // YaRN: round the borders of the ramp to whole dimensions
+  bool truncate = true;               // YaRN: round the ends of the ramp to whole dimensions
   double attention_factor = 0;        // YaRN: factor of cos and sin; 0: 0.1 ln(factor) + 1
 
   bool operator==(const RopeScaling&) const = default;

@@ -49,7 +49,7 @@ constexpr std::array<std::string_view, 26> kQwenAdded = {"<|endoftext|>",
                                                          "</tool_response>",
                                                          "<think>",
                                                          "</think>"};
-constexpr std::size_t kQwenSpecial = 14;  // the first so many are marked special
+constexpr std::size_t kQwenSpecial = 14;  // this many at the beginning are marked special
 
 constexpr std::array<std::string_view, 21> kHarmonyAdded = {"<|startoftext|>",
                                                             "<|endoftext|>",

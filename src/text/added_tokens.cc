@@ -110,7 +110,7 @@ const AddedToken* AddedTokenMatcher::longest_at(std::string_view text) const {
 
 void AddedTokenMatcher::split(std::string_view text, std::vector<Part>& parts) const {
   std::size_t done = 0;       // end of what `parts` covers
-  std::size_t space_end = 0;  // of the last stretch of white space that rstrip looked at
+  std::size_t space_end = 0;  // of the last run of white space that rstrip looked at
   std::size_t pos = 0;
   while (pos < text.size()) {
     if (!begins_[static_cast<unsigned char>(text[pos])]) {
@@ -133,8 +133,8 @@ void AddedTokenMatcher::split(std::string_view text, std::vector<Part>& parts) c
       start = done < start ? space_at_end(text.substr(0, start), done) : done;
     }
     if (token->rstrip) {
-      // A token of white space matches inside a stretch that was taken already; looking at the
-      // stretch once keeps this linear.
+      // A token of white space matches inside a run that was taken already; looking at the
+      // run once keeps this linear.
       if (stop > space_end) space_end = stop + space_at_start(text.substr(stop));
       stop = space_end;
     }

@@ -17,7 +17,7 @@ struct AddedToken {
   std::string content;
   bool single_word;  // only when no word character touches it
   bool lstrip;       // takes the white space in front along
-  bool rstrip;       // and behind
+  bool rstrip;       // and after
   bool normalized;   // looked for in the normalized text, in its own normalized form
   bool special;      // left out by decode(skip_special)
 };
@@ -28,7 +28,7 @@ class AddedTokenMatcher {
   /// Longest content in bytes. Searching takes this many steps per byte of text at worst.
   static constexpr std::size_t kMaxContentBytes = 256;
 
-  /// A stretch of ordinary text, or one token.
+  /// A run of ordinary text, or one token.
   struct Part {
     std::string_view text;
     std::optional<TokenId> id;

@@ -43,7 +43,7 @@ struct Answer {
 };
 
 /// Takes "<think>reasoning</think>content" apart: the reasoning is what stands before the first
-/// "</think>" and behind the last "<think>" in front of it, the content is behind the last one.
+/// "</think>" and after the last "<think>" before it, the content is after the last one.
 Answer split_reasoning(std::string_view text) {
   constexpr std::string_view kOpen = "<think>";
   constexpr std::string_view kClose = "</think>";

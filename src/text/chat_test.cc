@@ -59,7 +59,7 @@ TEST(ChatMlPrompt, drops_the_reasoning_of_earlier_turns) {
   EXPECT_EQ(rendered(kChatMl, {user("1"), assistant("<think>\nhm\n</think>\n\nOne."), user("2")}),
             "<|im_start|>user\n1<|im_end|>\n<|im_start|>assistant\nOne.<|im_end|>\n"
             "<|im_start|>user\n2<|im_end|>\n<|im_start|>assistant\n");
-  // Behind the last question it stays, and its two tokens are control tokens again.
+  // After the last question it stays, and its two tokens are control tokens again.
   const Messages open = {user("1"), assistant("<think>\nhm\n</think>\n\nOne.")};
   EXPECT_EQ(rendered(kChatMl, open),
             "<|im_start|>user\n1<|im_end|>\n<|im_start|>assistant\n<think>\nhm\n</think>\n\nOne."

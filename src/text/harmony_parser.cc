@@ -24,7 +24,7 @@ bool may_begin_with(std::string_view text, std::string_view word) {
   return text.starts_with(word) || word.starts_with(text);
 }
 
-/// "... to=functions.search ...": the word behind "to=".
+/// "... to=functions.search ...": the word after "to=".
 std::string recipient_in(std::string_view header) {
   const std::size_t at = header.find("to=");
   if (at == std::string_view::npos) return {};

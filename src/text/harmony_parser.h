@@ -52,7 +52,7 @@ class HarmonyParser {
   State state_ = State::kRole;
   bool has_role_ = false;     // <|start|> was seen: the header begins with a role
   std::string role_text_;     // header in front of <|channel|>
-  std::string channel_text_;  // header behind it
+  std::string channel_text_;  // header after it
   OutputChannel channel_ = OutputChannel::kFinal;
   std::string recipient_;
   bool begins_message_ = true;

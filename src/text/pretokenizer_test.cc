@@ -82,7 +82,7 @@ TEST(PreTokenizer, ignoring_case_takes_long_s_and_kelvin_in) {
                   "bK"),
             (Pieces{"a", "\xE2\x84\xAA", "b", "K"}));
   EXPECT_EQ(split({"(?i:[sd]x)"}, "SX" + long_s + "xdXs"), (Pieces{"SX", long_s + "x", "dX", "s"}));
-  // Case counts again behind the group.
+  // Case counts again after the group.
   EXPECT_EQ(split({"(?i:a)b"}, "AbAB"), (Pieces{"Ab", "AB"}));
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// UTF-8 that nobody vouches for. What is not UTF-8 is cut into "maximal invalid parts": the
+// UTF-8 from untrusted sources. What is not UTF-8 is cut into "maximal invalid parts": the
 // longest prefix of some valid character, or else one byte. Each becomes one U+FFFD, which is what
 // Unicode recommends (section 3.9) and what Rust, browsers and Python do.
 //

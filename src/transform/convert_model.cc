@@ -94,7 +94,7 @@ std::string_view name_of(const ConvertTarget& target) {
       ->first;
 }
 
-/// The work on one checkpoint: the bytes of each group of the plan when they are asked for.
+/// The work on one checkpoint: the bytes of each group of the plan when they are wanted.
 class ModelConverter {
  public:
   ModelConverter(const ImportContext& context, const ConvertTarget& target, const ConvertPlan& plan,
@@ -181,7 +181,7 @@ class ModelConverter {
     for (const FoundModule* module : job.modules) {
       SUBBYTE_TRY(auto imported, import_experts(context_, module->name));
       for (Matrix& matrix : imported) {
-        SUBBYTE_TRY(matrix, in_new_form(matrix, job.form, module->name, rounded));
+        SUBBYTE_TRY(matrix, in_target(matrix, job.target, module->name, rounded));
         matrices.push_back(std::move(matrix));
       }
     }
@@ -198,15 +198,15 @@ class ModelConverter {
     return {};
   }
 
-  Result<Matrix> in_new_form(const Matrix& matrix, const MatrixForm& form, std::string_view module,
-                             bool& rounded) {
-    auto exact = restate(matrix, form);
+  Result<Matrix> in_target(const Matrix& matrix, const TargetFormat& target,
+                           std::string_view module, bool& rounded) {
+    auto exact = recast(matrix, target);
     if (exact.ok()) return exact;
     const auto refused = [&](const Error& error) {
       return Error{error.code, fmt::format("'{}': {}", module, error.message)};
     };
     if (!rounding_.allowed) return refused(exact.error());
-    auto near = restate(matrix, form, Rounded::kScales);
+    auto near = recast(matrix, target, Rounded::kScales);
     if (!near.ok()) return refused(near.error());
     rounding_.loss += difference(matrix.view, near->view, context_.pool);
     rounded = true;

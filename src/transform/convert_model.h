@@ -56,7 +56,7 @@ std::vector<std::string> conversion_formats();
 /// Identical bytes for any number of threads.
 /// Codes: convert.format, convert.config (a file that lacks what config.json must say),
 /// convert.not_quantized, convert.activation_scale, convert.group_size, convert.inexact,
-/// convert.overflow, restate.* (what does not fit the new format, and where), export.*, import.*,
+/// convert.overflow, recast.* (what does not fit the new format, and where), export.*, import.*,
 /// quantization.*, file.*, and for ak48 config.*.
 Result<ConvertReport> convert_model(const std::filesystem::path& source,
                                     const std::filesystem::path& destination,

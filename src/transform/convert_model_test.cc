@@ -242,7 +242,7 @@ TEST(ConvertModel, names_the_scale_that_would_be_rounded_and_measures_it_when_to
   write_model(model, folder, "source");
   const auto refused = convert(folder / "source", folder / "awq", "awq");
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().code, "restate.scale");
+  EXPECT_EQ(refused.error().code, "recast.scale");
   EXPECT_EQ(refused.error().message,
             "'model.layers.1.mlp.up_proj': scale 1.00024414 of output 1, group 2 is no number of "
             "f16");

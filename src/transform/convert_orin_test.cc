@@ -268,7 +268,7 @@ TEST_F(OrinConversion, what_the_file_cannot_say_is_refused) {
 
 TEST_F(OrinConversion, other_models_are_refused) {
   for (const auto& [golden, code] : {std::pair{"qwen3-bf16", "convert.not_quantized"},
-                                     std::pair{"qwen3-gptq-act-order", "restate.act_order"},
+                                     std::pair{"qwen3-gptq-act-order", "recast.act_order"},
                                      std::pair{"gpt-oss-mxfp4", "export.format"}}) {
     copy(golden);
     EXPECT_EQ(refusal(), code) << golden;

@@ -143,7 +143,7 @@ class Planner {
     for (ConvertJob& job : plan_.jobs) {
       if (job.modules.empty()) continue;
       SUBBYTE_TRY(const ExportShape from, shape_of_source(job));
-      job.form = exporter_->form(from);
+      job.target = exporter_->target(from);
     }
     return {};
   }
@@ -153,10 +153,10 @@ class Planner {
     const ModuleInfo& info = *module.info;
     ExportShape from = {info.format, info.rows, info.cols, info.act_order};
     from.symmetric = symmetric_ || info.format.zero == Zero::kNone;
-    const MatrixForm form = exporter_->form(from);
-    if (info.act_order && !form.act_order) {
+    const TargetFormat target = exporter_->target(from);
+    if (info.act_order && !target.act_order) {
       // What no order would help is said first, and without reading the weights.
-      SUBBYTE_CHECK(check_described({form.format, info.rows, info.cols}, module.name));
+      SUBBYTE_CHECK(check_described({target.format, info.rows, info.cols}, module.name));
       SUBBYTE_TRY(Matrix matrix, import_matrix(context_, module.name));
       const auto ordered = with_inputs_in_order(std::move(matrix));
       if (!ordered.ok()) return module_error(ordered.error(), module.name);
@@ -177,7 +177,7 @@ class Planner {
     std::set<int64_t> sizes;
     for (const ConvertJob& job : plan_.jobs) {
       if (job.modules.empty()) continue;
-      const int64_t size = job.form.format.group_size;
+      const int64_t size = job.target.format.group_size;
       sizes.insert(size);
       const int64_t inputs = size == 0 ? job.modules.front()->info->cols : size;
       common = common < 0 ? inputs : std::gcd(common, inputs);
@@ -189,7 +189,7 @@ class Planner {
                                "inputs have no common one",
                                exporter_->name, *sizes.begin(), *sizes.rbegin())};
     }
-    for (ConvertJob& job : plan_.jobs) job.form.format.group_size = common;
+    for (ConvertJob& job : plan_.jobs) job.target.format.group_size = common;
     return {};
   }
 
@@ -218,8 +218,8 @@ class Planner {
       const auto experts = static_cast<uint64_t>(info.experts);
       return TensorGroup{{name, target_.dense, {experts, cols, rows}}};
     }
-    ExportShape shape = {job.form.format, info.rows, info.cols};
-    shape.act_order = info.act_order && job.form.act_order;
+    ExportShape shape = {job.target.format, info.rows, info.cols};
+    shape.act_order = info.act_order && job.target.act_order;
     shape.symmetric = symmetric_ || info.format.zero == Zero::kNone;
     shape.experts = info.experts / static_cast<int64_t>(job.names.size());
     if (job.modules.size() > 1) shape.experts = static_cast<int64_t>(job.modules.size());

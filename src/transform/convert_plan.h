@@ -19,7 +19,7 @@ struct ConvertJob {
   std::vector<const FoundModule*> modules;  // several: experts that become one stack
   const FileTensor* tensor = nullptr;       // without modules
   std::vector<std::string> names;           // of the new modules; several: experts of a stack
-  MatrixForm form;                          // for an exporter
+  TargetFormat target;                      // for an exporter
 };
 
 struct ConvertPlan {
@@ -31,7 +31,7 @@ struct ConvertPlan {
 };
 
 /// Codes: convert.not_quantized when an exporter finds nothing to do, convert.group_size when a
-/// flavour has one size and no common one exists, restate.act_order, export.*, those of importers.
+/// flavour has one size and no common one exists, recast.act_order, export.*, those of importers.
 Result<ConvertPlan> plan_conversion(const ImportContext& context, const ConvertTarget& target);
 
 }  // namespace subbyte

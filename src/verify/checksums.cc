@@ -35,7 +35,7 @@ Result<std::vector<TensorChecksum>> compute_checksums(VerifyContext& context) {
       SUBBYTE_CHECK(tensors[end]->file->verify_unchanged());
       bytes += tensors[end++]->bytes.size();
     }
-    // Tensors differ much in size, so whoever is done takes the next one.
+    // Tensors differ much in size, so a thread that is done takes the next one.
     std::atomic<std::size_t> next = begin;
     context.pool.run(context.pool.size(), [&](int) {
       for (std::size_t i = next++; i < end; i = next++) {

@@ -31,7 +31,7 @@ class Inspect : public testing::Test {
     return *at;
   }
 
-  /// Every byte of the file is somebody's.
+  /// Every byte of the file belongs to a tensor.
   static void expect_all_bytes(const Inspection& inspection) {
     auto source = TensorSource::open(inspection.files.at(0));
     ASSERT_TRUE(source.ok());

@@ -57,7 +57,7 @@ struct VerifyOptions {
 /// files lie beside it), or a safetensors file, of which only the container and the numbers
 /// are looked at. The report is the same for any number of threads; at most one module is in memory
 /// at a time. Codes, for what cannot be opened at all: file.*, index.no_checkpoint,
-/// index.pickle_only; file.changed when somebody writes to it meanwhile.
+/// index.pickle_only; file.changed when it is written to meanwhile.
 Result<VerifyReport> verify(const std::filesystem::path& path, const VerifyOptions& options,
                             Executor& pool);
 

@@ -29,7 +29,7 @@ class WeightChecker {
   Status run() {
     const auto expected =
         context_.model ? expected_tensors(*context_.model, context_.tensors) : std::nullopt;
-    // Without a quantization config nobody says how to read the modules.
+    // Without a quantization config it is not known how to read the modules.
     if (context_.quantization && expected) SUBBYTE_CHECK(check_expected(*expected));
     if (context_.quantization && !expected) {
       for (const FoundModule& module : find_modules(import_)) {

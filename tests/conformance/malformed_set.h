@@ -46,7 +46,7 @@ std::vector<DirectoryCase> directory_cases();
 std::string manifest(const std::vector<FileCase>& files,
                      const std::vector<DirectoryCase>& directories);
 
-/// The files behind the manifest, by their paths below conformance/safetensors.
+/// The files of the manifest, by their paths below conformance/safetensors.
 std::vector<std::pair<std::string, std::string>> published_files(
     const std::vector<FileCase>& files, const std::vector<DirectoryCase>& directories);
 

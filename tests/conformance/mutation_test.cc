@@ -31,7 +31,7 @@ constexpr std::string_view kBytes("\0 \"\\{}[],:-0129.eE\x7f\x80\xc3\xff", 22);
 class Mutations : public testing::Test {
  protected:
   /// One mutant. The bytes live in a block of exactly their size, so that a sanitizer sees a read
-  /// behind them.
+  /// after them.
   void check(const std::string& file) {
     const std::vector<char> exact(file.begin(), file.end());
     const auto header =

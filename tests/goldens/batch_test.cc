@@ -81,7 +81,7 @@ class Batches : public ::testing::TestWithParam<const char*> {
     }
   }
 
-  /// Steps of random chunks, some of them of one token, until nobody has anything left.
+  /// Steps of random chunks, some of them of one token, until none has tokens left.
   void run(std::vector<Conversation>& all) {
     const auto left = [](const Conversation& one) { return one.left() > 0; };
     while (std::ranges::any_of(all, left)) {

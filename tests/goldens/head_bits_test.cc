@@ -135,7 +135,7 @@ TEST_P(HeadBits, give_the_logits_of_what_the_numbers_stand_for) {
 
   // Embedded rows are equal bit by bit, so hidden states are. In the head each of two sums of K
   // products is off by (K + 8) half units of their absolute sum (8 for scales, zero points and
-  // lanes), and behind the norm that sum is at most K * max|weight of the norm| * max|w|.
+  // lanes), and after the norm that sum is at most K * max|weight of the norm| * max|w|.
   const auto k = static_cast<double>(norm.shape[0]);
   const double bound = 2 * (k + 8) * 0x1p-24 * k * largest(norm) * weight;
   EXPECT_LE(difference(quantized.logits, expected.logits), bound);

@@ -1,5 +1,5 @@
 #pragma once
-// Memory that ends where it ends: the page behind the last byte faults, so a kernel that reads one
+// Memory that ends where it ends: the page after the last byte faults, so a kernel that reads one
 // byte too many is found by the first test that runs it.
 
 #include <sys/mman.h>

@@ -6,7 +6,7 @@
 // The specification lets a GPU flush subnormals. Here it always happens: halves flush operands and
 // results, and threads run with the processor's flags for float set.
 //
-// Whoever includes this includes everything of the host's before: the macros below are words that
+// Include everything of the host's before this: the macros below are words that
 // others use too.
 
 #include <array>

@@ -1,6 +1,6 @@
 #pragma once
 // Small model directories in any format: random matrices, written by an exporter beside tensors
-// that nobody quantizes, and what is read back held against the matrices themselves.
+// that no tool quantizes, and what is read back held against the matrices themselves.
 
 #include <gtest/gtest.h>
 

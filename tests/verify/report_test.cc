@@ -260,7 +260,7 @@ TEST(Containers, model_files_are_checked_as_directories_are) {
   EXPECT_EQ(report.quantization, "awq");
   EXPECT_EQ(report.num_tensors, 25u + 28);
   std::string bytes = dir.read("new/model.ak48");
-  const std::size_t norm = 256 + 4 * 256 * 2;  // behind the norms of two layers
+  const std::size_t norm = 256 + 4 * 256 * 2;  // after the norms of two layers
   bytes.replace(norm + 2, 2, "\x01\x7e");      // NaN
   dir.write("new/model.ak48", bytes);
   EXPECT_EQ(lines(verify_path(file)),

@@ -241,7 +241,7 @@ Result<OrinHeader> read_header(std::span<const std::byte> head, std::string_view
   for (; at < kOrinHeaderBytes; ++at) {
     if (head[at] == std::byte{0}) continue;
     return refuse("orin.padding", where,
-                  fmt::format("expected zeros behind the header, found {} at byte {}",
+                  fmt::format("expected zeros after the header, found {} at byte {}",
                               std::to_integer<int>(head[at]), at));
   }
   return header;

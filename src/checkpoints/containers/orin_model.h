@@ -75,7 +75,7 @@ Result<std::vector<TensorEntry>> orin_tensors(const OrinHeader& header, std::str
 
 /// Checks and reads a header: `head` is the start of a file of `file_size` bytes, at least
 /// min(file_size, 256) of them. Codes: orin.too_small, orin.magic, orin.version, orin.range,
-/// orin.shape, orin.padding (bytes that are not 0 behind the header), orin.truncated,
+/// orin.shape, orin.padding (bytes that are not 0 after the header), orin.truncated,
 /// orin.trailing_bytes.
 Result<OrinModel> read_orin_model(std::span<const std::byte> head, uint64_t file_size,
                                   std::string_view where);

@@ -344,7 +344,7 @@ Result<SafetensorsHeader> parse_header(std::string_view text, std::string_view w
   return handler.take();
 }
 
-/// Sorting instead of hashing: nobody can choose names that collide.
+/// Sorting instead of hashing: a file cannot choose names that collide.
 Status check_names(const SafetensorsHeader& header, std::string_view where) {
   std::vector<std::string_view> names;
   names.reserve(header.tensors.size());

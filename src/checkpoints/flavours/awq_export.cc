@@ -37,8 +37,8 @@ Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::stri
 }
 
 /// Its readers want f16 scales and a zero point in every group, symmetric or not.
-MatrixForm form(const ExportShape& from) {
-  MatrixForm result = {with_zero_points(from.format), TensorFactor::kNone, false};
+TargetFormat target(const ExportShape& from) {
+  TargetFormat result = {with_zero_points(from.format), TensorFactor::kNone, false};
   if (float_bits(from.format.scale) != 0) result.format.scale = Format::kF16;
   return result;
 }
@@ -136,7 +136,7 @@ extern const Exporter awq_exporter;
 const Exporter awq_exporter = {.name = "awq",
                                .one_group_size = true,
                                .describe = describe,
-                               .form = form,
+                               .target = target,
                                .config = config,
                                .write = write};
 

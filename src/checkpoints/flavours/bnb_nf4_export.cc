@@ -54,7 +54,7 @@ Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_
 }
 
 /// Of one row after the other, so a row's only scale is that of a block of its size.
-MatrixForm form(const ExportShape& from) {
+TargetFormat target(const ExportShape& from) {
   return {from.format, TensorFactor::kNone, false};
 }
 
@@ -78,6 +78,6 @@ ExportedConfig config(const ExportedModel& model) {
 
 extern const Exporter bnb_nf4_exporter;
 const Exporter bnb_nf4_exporter = {
-    .name = "bnb_nf4", .describe = describe, .form = form, .config = config, .write = write};
+    .name = "bnb_nf4", .describe = describe, .target = target, .config = config, .write = write};
 
 }  // namespace subbyte

@@ -36,7 +36,7 @@ Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_
   return tensors;
 }
 
-MatrixForm form(const ExportShape& from) {
+TargetFormat target(const ExportShape& from) {
   const bool fp4 = from.format.element == Format::kE2M1;
   return {fp4 ? kFormat : from.format, TensorFactor::kNone, false};
 }
@@ -50,7 +50,7 @@ ExportedConfig config(const ExportedModel& model) {
 extern const Exporter mxfp4_pack_quantized_exporter;
 const Exporter mxfp4_pack_quantized_exporter = {.name = "mxfp4_pack_quantized",
                                                 .describe = describe_tensors,
-                                                .form = form,
+                                                .target = target,
                                                 .config = config,
                                                 .write = write};
 

@@ -12,8 +12,8 @@ Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::stri
   return nvfp4::describe_tensors(shape, module, kCompressedTensors);
 }
 
-MatrixForm form(const ExportShape& from) {
-  return nvfp4::form(from, kCompressedTensors);
+TargetFormat target(const ExportShape& from) {
+  return nvfp4::target(from, kCompressedTensors);
 }
 
 ExportedConfig config(const ExportedModel& model) {
@@ -30,7 +30,7 @@ Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_
 extern const Exporter nvfp4_pack_quantized_exporter;
 const Exporter nvfp4_pack_quantized_exporter = {.name = kCompressedTensors.importer,
                                                 .describe = describe,
-                                                .form = form,
+                                                .target = target,
                                                 .config = config,
                                                 .write = write};
 

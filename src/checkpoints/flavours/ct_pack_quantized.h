@@ -7,7 +7,7 @@
 //   3 bits, lanes   word 0   bits 0..2 code 0, ..., 27..29 code 9; bits 30 and 31 are 0
 //                   word 1   bits 0..2 code 10, ...
 //
-// Bits behind the last code are 0.
+// Bits after the last code are 0.
 
 #include <cstdint>
 

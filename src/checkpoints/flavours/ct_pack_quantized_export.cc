@@ -115,8 +115,8 @@ Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_
 }
 
 /// Symmetric weights have no zero points here, which is what the fast kernels of readers want.
-MatrixForm form(const ExportShape& from) {
-  MatrixForm result = {from.format, TensorFactor::kNone, true};
+TargetFormat target(const ExportShape& from) {
+  TargetFormat result = {from.format, TensorFactor::kNone, true};
   const Format element = signed_element(from.format.element);
   if (from.symmetric && element != from.format.element) {
     result.format.element = element;
@@ -135,7 +135,7 @@ constexpr Exporter make_exporter(std::string_view name) {
           .tells_symmetry = true,
           .describe = [](const ExportShape& shape,
                          std::string_view module) { return describe(shape, module, packing); },
-          .form = form,
+          .target = target,
           .config = config,
           .write = [](const MatrixView& matrix, std::string_view module,
                       Executor& pool) { return write(matrix, module, pool, packing); }};

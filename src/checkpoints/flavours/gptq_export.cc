@@ -107,8 +107,8 @@ Result<std::vector<ExportedTensor>> write_v2(const MatrixView& matrix, std::stri
 }
 
 /// Its readers want scales of 16 bits and a zero point in every group, symmetric or not.
-MatrixForm form(const ExportShape& from) {
-  MatrixForm result = {with_zero_points(from.format), TensorFactor::kNone, true};
+TargetFormat target(const ExportShape& from) {
+  TargetFormat result = {with_zero_points(from.format), TensorFactor::kNone, true};
   if (float_bits(from.format.scale) == 32) result.format.scale = Format::kF16;
   return result;
 }
@@ -173,13 +173,13 @@ extern const Exporter gptq_v2_exporter;
 const Exporter gptq_exporter = {.name = "gptq",
                                 .tells_symmetry = true,
                                 .describe = describe,
-                                .form = form,
+                                .target = target,
                                 .config = config_v1,
                                 .write = write_v1};
 const Exporter gptq_v2_exporter = {.name = "gptq_v2",
                                    .tells_symmetry = true,
                                    .describe = describe,
-                                   .form = form,
+                                   .target = target,
                                    .config = config_v2,
                                    .write = write_v2};
 

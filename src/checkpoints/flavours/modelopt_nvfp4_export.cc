@@ -12,8 +12,8 @@ Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::stri
   return nvfp4::describe_tensors(shape, module, kModelopt);
 }
 
-MatrixForm form(const ExportShape& from) {
-  return nvfp4::form(from, kModelopt);
+TargetFormat target(const ExportShape& from) {
+  return nvfp4::target(from, kModelopt);
 }
 
 /// Activations stay floats, so it is W4A16.
@@ -41,7 +41,7 @@ Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_
 extern const Exporter modelopt_nvfp4_exporter;
 const Exporter modelopt_nvfp4_exporter = {.name = kModelopt.importer,
                                           .describe = describe,
-                                          .form = form,
+                                          .target = target,
                                           .config = config,
                                           .write = write};
 

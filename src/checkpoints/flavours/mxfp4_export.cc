@@ -74,7 +74,7 @@ Result<std::vector<ExportedTensor>> write_experts(std::span<const Matrix> expert
   return write_views<names>(views, module);
 }
 
-MatrixForm form(const ExportShape& from) {
+TargetFormat target(const ExportShape& from) {
   const bool fp4 = from.format.element == Format::kE2M1;
   return {fp4 ? kFormat : from.format, TensorFactor::kNone, false};
 }
@@ -87,7 +87,7 @@ template <const Names& names>
 constexpr Exporter make_exporter() {
   return {.name = names.exporter,
           .describe = describe<names>,
-          .form = form,
+          .target = target,
           .config = config,
           .write = write<names>,
           .write_experts = write_experts<names>};

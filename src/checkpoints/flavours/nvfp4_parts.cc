@@ -108,7 +108,7 @@ Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_
   return tensors;
 }
 
-MatrixForm form(const ExportShape& from, const Names& names) {
+TargetFormat target(const ExportShape& from, const Names& names) {
   const bool fp4 = from.format.element == Format::kE2M1;
   return {fp4 ? kFormat : from.format,
           names.factor_divides ? TensorFactor::kDivides : TensorFactor::kMultiplies, false};

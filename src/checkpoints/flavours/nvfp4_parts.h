@@ -51,7 +51,7 @@ Result<std::vector<ExportedTensor>> describe_tensors(const ExportShape& shape,
 Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
                                           const Names& names);
 
-/// The form that E2M1 weights of any format are brought to.
-MatrixForm form(const ExportShape& from, const Names& names);
+/// The format that E2M1 weights of any format are brought to.
+TargetFormat target(const ExportShape& from, const Names& names);
 
 }  // namespace subbyte::nvfp4

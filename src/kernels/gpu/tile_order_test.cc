@@ -66,7 +66,7 @@ TEST(TileOrder, every_bit_of_a_tile_belongs_to_one_bit_of_one_code) {
   }
 }
 
-/// A load of 16, 8 or 4 bytes of all lanes is one stretch of memory.
+/// A load of 16, 8 or 4 bytes of all lanes is one run of memory.
 TEST(TileOrder, a_piece_is_one_load_of_the_warp) {
   const std::pair<int, int> pieces[] = {{2, 0}, {2, 1}, {4, 0}, {4, 1}, {4, 4}};
   for (std::size_t i = 0; i < std::size(kAllBits); ++i) {

@@ -1,7 +1,7 @@
 #pragma once
-// The same weights in another form: other types of scales and zero points, other groups. Nothing is
-// rounded unless it is asked for, so that weight_at() gives the same bits before and after; what
-// cannot be restated is refused, saying where and why.
+// The same weights in another format: other types of scales and zero points, other groups. Nothing
+// is rounded unless it is asked for, so that weight_at() gives the same bits before and after; what
+// cannot be recast is refused, saying where and why.
 //
 //   symmetric integers     iN                  <->  uN with zero points 2^(N-1)
 //   type of the scales     f32 scales that are numbers of f16, E8M0 as E4M3 and a factor, ...
@@ -18,35 +18,35 @@ namespace subbyte {
 enum class TensorFactor : uint8_t { kNone, kMultiplies, kDivides };
 
 /// What a matrix is to look like.
-struct MatrixForm {
+struct TargetFormat {
   WeightFormat format;
   TensorFactor factor = TensorFactor::kNone;
   bool act_order = false;  // whether inputs may be sorted by group
 
-  bool operator==(const MatrixForm&) const = default;
+  bool operator==(const TargetFormat&) const = default;
 };
 
 /// kRounded lets scales and the tensor's factor be rounded to nearest even; all else stays exact.
 enum class Rounded : uint8_t { kNever, kScales };
 
-/// `matrix` in `form`. Codes: those of the functions below, and restate.element when the codes
-/// themselves would have to change.
-Result<Matrix> restate(Matrix matrix, const MatrixForm& form, Rounded rounded = Rounded::kNever);
+/// `matrix` as `target` says. Codes: those of the functions below, and recast.element when the
+/// codes themselves would have to change.
+Result<Matrix> recast(Matrix matrix, const TargetFormat& target, Rounded rounded = Rounded::kNever);
 
 /// Undoes act-order; groups become as small as the runs of inputs that share one. Code
-/// restate.act_order when these are not multiples of 8.
+/// recast.act_order when these are not multiples of 8.
 Result<Matrix> with_inputs_in_order(Matrix matrix);
 
-/// uN with zero points, or iN without. Code restate.zero_point when one is not 2^(N-1), and where
+/// uN with zero points, or iN without. Code recast.zero_point when one is not 2^(N-1), and where
 /// float zero points (offsets) would have to become others or the others offsets.
 Result<Matrix> with_zero_rule(Matrix matrix, Zero zero);
 
-/// Inputs that share a scale, 0 for the whole row. Code restate.group_size when neither size
+/// Inputs that share a scale, 0 for the whole row. Code recast.group_size when neither size
 /// divides the other, or when groups that would become one differ.
 Result<Matrix> with_group_size(Matrix matrix, int64_t group_size);
 
-/// Scales of `scale`, and the factor where `factor` puts it. Codes restate.scale when a scale is no
-/// number of that type, restate.factor when the factor is no float, or none was to be left, or it
+/// Scales of `scale`, and the factor where `factor` puts it. Codes recast.scale when a scale is no
+/// number of that type, recast.factor when the factor is no float, or none was to be left, or it
 /// would have to go into offsets.
 Result<Matrix> with_scales(Matrix matrix, Format scale, TensorFactor factor,
                            Rounded rounded = Rounded::kNever);

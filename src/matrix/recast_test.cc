@@ -1,4 +1,4 @@
-#include "matrix/restate.h"
+#include "matrix/recast.h"
 
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ Matrix matrix_of(const RandomMatrix& random) {
   return matrix;
 }
 
-/// The weight of each input, which restating must not change by a bit.
+/// The weight of each input, which recasting must not change by a bit.
 std::vector<uint64_t> weights_of(const MatrixView& view) {
   std::vector<uint64_t> bits(view.rows * view.cols);
   for (int64_t n = 0; n < view.rows; ++n) {
@@ -58,7 +58,7 @@ void set_all_scales(RandomMatrix& random, double value) {
   for (int64_t i = 0; i < random.view.rows * random.view.groups(); ++i) set_scale(random, i, value);
 }
 
-TEST(Restate, symmetric_integers_get_zero_points_and_lose_them_again) {
+TEST(Recast, symmetric_integers_get_zero_points_and_lose_them_again) {
   const auto random =
       random_matrix({Format::kI4, Format::kF16, Zero::kNone, 32}, kRows, kCols, Contents::kReal, 1);
   const Matrix matrix = matrix_of(random);
@@ -71,7 +71,7 @@ TEST(Restate, symmetric_integers_get_zero_points_and_lose_them_again) {
   EXPECT_EQ(without->view.format.element, Format::kI4);
 }
 
-TEST(Restate, names_the_zero_point_that_is_not_in_the_middle) {
+TEST(Recast, names_the_zero_point_that_is_not_in_the_middle) {
   auto random =
       random_matrix({Format::kU4, Format::kF16, Zero::kU8, 32}, kRows, kCols, Contents::kReal, 2);
   std::ranges::fill(random.zeros->span(), std::byte{8});
@@ -79,11 +79,11 @@ TEST(Restate, names_the_zero_point_that_is_not_in_the_middle) {
   random.zeros->data()[9] = std::byte{7};
   EXPECT_FALSE(is_symmetric(random.view));
   const auto refused = with_zero_rule(matrix_of(random), Zero::kNone);
-  EXPECT_EQ(code_of(refused), "restate.zero_point");
+  EXPECT_EQ(code_of(refused), "recast.zero_point");
   EXPECT_EQ(refused.error().message, "zero point 7 of output 2, group 1 is not 8");
 }
 
-TEST(Restate, groups_become_smaller_and_larger_again) {
+TEST(Recast, groups_become_smaller_and_larger_again) {
   for (const int64_t from : {64, 0}) {
     const auto random = random_matrix({Format::kU4, Format::kF16, Zero::kU8, from}, kRows, kCols,
                                       Contents::kReal, 3);
@@ -99,7 +99,7 @@ TEST(Restate, groups_become_smaller_and_larger_again) {
   }
 }
 
-TEST(Restate, groups_that_differ_do_not_become_one) {
+TEST(Recast, groups_that_differ_do_not_become_one) {
   auto random =
       random_matrix({Format::kU4, Format::kF16, Zero::kU8, 32}, kRows, kCols, Contents::kReal, 4);
   set_all_scales(random, 0.5);
@@ -107,16 +107,16 @@ TEST(Restate, groups_that_differ_do_not_become_one) {
   EXPECT_EQ(code_of(with_group_size(matrix_of(random), 64)), "ok");
   random.zeros->data()[7] = std::byte{7};  // output 1, group 3
   const auto zero = with_group_size(matrix_of(random), 64);
-  EXPECT_EQ(code_of(zero), "restate.group_size");
+  EXPECT_EQ(code_of(zero), "recast.group_size");
   EXPECT_NE(zero.error().message.find("of output 1, group 3"), std::string::npos);
   random.zeros->data()[7] = std::byte{8};
   set_scale(random, 2, 0.25);
-  EXPECT_EQ(code_of(with_group_size(matrix_of(random), 128)), "restate.group_size");
-  EXPECT_EQ(code_of(with_group_size(matrix_of(random), 48)), "restate.group_size");
-  EXPECT_EQ(code_of(with_group_size(matrix_of(random), -8)), "restate.group_size");
+  EXPECT_EQ(code_of(with_group_size(matrix_of(random), 128)), "recast.group_size");
+  EXPECT_EQ(code_of(with_group_size(matrix_of(random), 48)), "recast.group_size");
+  EXPECT_EQ(code_of(with_group_size(matrix_of(random), -8)), "recast.group_size");
 }
 
-TEST(Restate, scales_change_their_type_when_every_one_is_a_number_of_the_new_one) {
+TEST(Recast, scales_change_their_type_when_every_one_is_a_number_of_the_new_one) {
   auto random =
       random_matrix({Format::kU4, Format::kF32, Zero::kU8, 32}, kRows, kCols, Contents::kReal, 5);
   set_all_scales(random, 1.0 + 0x1p-10);
@@ -124,14 +124,14 @@ TEST(Restate, scales_change_their_type_when_every_one_is_a_number_of_the_new_one
   const auto half = with_scales(matrix, Format::kF16, TensorFactor::kNone);
   expect_same_weights(matrix, half);
   EXPECT_EQ(half->view.format.scale, Format::kF16);
-  EXPECT_EQ(code_of(with_scales(matrix, Format::kBF16, TensorFactor::kNone)), "restate.scale");
+  EXPECT_EQ(code_of(with_scales(matrix, Format::kBF16, TensorFactor::kNone)), "recast.scale");
   set_scale(random, 23, 1.0 + 0x1p-11);  // the last
   const auto refused = with_scales(matrix, Format::kF16, TensorFactor::kNone);
-  EXPECT_EQ(code_of(refused), "restate.scale");
+  EXPECT_EQ(code_of(refused), "recast.scale");
   EXPECT_EQ(refused.error().message, "scale 1.00048828 of output 5, group 3 is no number of f16");
 }
 
-TEST(Restate, rounds_scales_to_nearest_even_only_when_told) {
+TEST(Recast, rounds_scales_to_nearest_even_only_when_told) {
   auto random =
       random_matrix({Format::kU4, Format::kF32, Zero::kU8, 0}, 1, kCols, Contents::kReal, 6);
   set_all_scales(random, 1.0 + 3 * 0x1p-11);  // half way: to 1 + 2^-9
@@ -145,34 +145,33 @@ TEST(Restate, rounds_scales_to_nearest_even_only_when_told) {
     set_all_scales(random, beyond);
     EXPECT_EQ(code_of(with_scales(matrix_of(random), Format::kF16, TensorFactor::kNone,
                                   Rounded::kScales)),
-              "restate.scale")
+              "recast.scale")
         << beyond;
   }
 }
 
-TEST(Restate, powers_of_two_become_e4m3_and_a_factor) {
+TEST(Recast, powers_of_two_become_e4m3_and_a_factor) {
   auto random = random_matrix({Format::kE2M1, Format::kE8M0, Zero::kNone, 32}, kRows, kCols,
                               Contents::kReal, 7);
   // 18 binades from 2^-30 on: all that E4M3 has.
   for (int64_t i = 0; i < 24; ++i) random.scales->data()[i] = std::byte(97 + i % 18);
   const Matrix matrix = matrix_of(random);
   for (const TensorFactor factor : {TensorFactor::kMultiplies, TensorFactor::kDivides}) {
-    const MatrixForm nvfp4 = {{Format::kE2M1, Format::kE4M3, Zero::kNone, 16}, factor, false};
-    const auto restated = restate(matrix, nvfp4);
-    expect_same_weights(matrix, restated);
-    EXPECT_EQ(restated->view.tensor_scale, 0x1p-21);  // 2^-13 is 2^8 of E4M3
-    const MatrixForm mxfp4 = {matrix.view.format, TensorFactor::kNone, false};
-    const auto back = restate(*restated, mxfp4);
+    const TargetFormat nvfp4 = {{Format::kE2M1, Format::kE4M3, Zero::kNone, 16}, factor, false};
+    const auto changed = recast(matrix, nvfp4);
+    expect_same_weights(matrix, changed);
+    EXPECT_EQ(changed->view.tensor_scale, 0x1p-21);  // 2^-13 is 2^8 of E4M3
+    const TargetFormat mxfp4 = {matrix.view.format, TensorFactor::kNone, false};
+    const auto back = recast(*changed, mxfp4);
     expect_same_weights(matrix, back);
     EXPECT_EQ(back->view.tensor_scale, 1);
     EXPECT_TRUE(std::ranges::equal(back->view.scales, matrix.view.scales));
   }
   random.scales->data()[5] = std::byte{96};
-  EXPECT_EQ(code_of(with_scales(matrix, Format::kE4M3, TensorFactor::kMultiplies)),
-            "restate.scale");
+  EXPECT_EQ(code_of(with_scales(matrix, Format::kE4M3, TensorFactor::kMultiplies)), "recast.scale");
 }
 
-TEST(Restate, a_factor_goes_where_a_float_holds_it) {
+TEST(Recast, a_factor_goes_where_a_float_holds_it) {
   auto random = random_matrix({Format::kE2M1, Format::kE4M3, Zero::kNone, 16}, kRows, kCols,
                               Contents::kReal, 8);
   Matrix matrix = matrix_of(random);
@@ -182,16 +181,16 @@ TEST(Restate, a_factor_goes_where_a_float_holds_it) {
   };
   EXPECT_EQ(code(0.25, TensorFactor::kMultiplies), "ok");
   EXPECT_EQ(code(0.25, TensorFactor::kDivides), "ok");
-  EXPECT_EQ(code(1 / 3.0, TensorFactor::kMultiplies), "restate.factor");
+  EXPECT_EQ(code(1 / 3.0, TensorFactor::kMultiplies), "recast.factor");
   EXPECT_EQ(code(1 / 3.0, TensorFactor::kDivides), "ok");
   EXPECT_EQ(code(3, TensorFactor::kMultiplies), "ok");
-  EXPECT_EQ(code(3, TensorFactor::kDivides), "restate.factor");
+  EXPECT_EQ(code(3, TensorFactor::kDivides), "recast.factor");
   EXPECT_EQ(code(3, TensorFactor::kDivides, Rounded::kScales), "ok");
-  EXPECT_EQ(code(1e-60, TensorFactor::kMultiplies, Rounded::kScales), "restate.factor");
+  EXPECT_EQ(code(1e-60, TensorFactor::kMultiplies, Rounded::kScales), "recast.factor");
   EXPECT_EQ(code(0, TensorFactor::kMultiplies), "ok");
-  EXPECT_EQ(code(0, TensorFactor::kDivides, Rounded::kScales), "restate.factor");
+  EXPECT_EQ(code(0, TensorFactor::kDivides, Rounded::kScales), "recast.factor");
   EXPECT_EQ(code(1, TensorFactor::kNone), "ok");
-  EXPECT_EQ(code(0.3, TensorFactor::kNone), "restate.scale");
+  EXPECT_EQ(code(0.3, TensorFactor::kNone), "recast.scale");
 }
 
 /// Inputs of a matrix with groups of 32: columns of its groups in runs of `run` inputs.
@@ -204,7 +203,7 @@ std::vector<uint32_t> interleaved(int64_t run) {
   return order;
 }
 
-TEST(Restate, act_order_is_undone_where_groups_lie_in_runs) {
+TEST(Recast, act_order_is_undone_where_groups_lie_in_runs) {
   for (const WeightFormat& format : {WeightFormat{Format::kU4, Format::kF16, Zero::kU8, 32},
                                      WeightFormat{Format::kU3, Format::kF16, Zero::kU8, 32},
                                      WeightFormat{Format::kU8, Format::kF16, Zero::kU16, 32}}) {
@@ -221,12 +220,12 @@ TEST(Restate, act_order_is_undone_where_groups_lie_in_runs) {
     const auto order = interleaved(4);
     matrix.view.input_order = order;
     const auto refused = with_inputs_in_order(matrix);
-    EXPECT_EQ(code_of(refused), "restate.act_order");
+    EXPECT_EQ(code_of(refused), "recast.act_order");
     EXPECT_NE(refused.error().message.find("groups of 32 lie in runs of 4"), std::string::npos);
   }
 }
 
-TEST(Restate, act_order_of_whole_groups_or_of_one_keeps_their_size) {
+TEST(Recast, act_order_of_whole_groups_or_of_one_keeps_their_size) {
   const auto groups =
       random_matrix({Format::kU4, Format::kF16, Zero::kU8, 32}, kRows, kCols, Contents::kReal, 10);
   Matrix matrix = matrix_of(groups);
@@ -248,7 +247,7 @@ TEST(Restate, act_order_of_whole_groups_or_of_one_keeps_their_size) {
   EXPECT_EQ(reversed->view.format.group_size, 0);
 }
 
-TEST(Restate, offsets_stay_offsets) {
+TEST(Recast, offsets_stay_offsets) {
   const WeightFormat format = {Format::kI4, Format::kF16, Zero::kF16, 32};
   const auto random = random_matrix(format, kRows, kCols, Contents::kReal, 13);
   const Matrix matrix = matrix_of(random);
@@ -259,33 +258,33 @@ TEST(Restate, offsets_stay_offsets) {
   expect_same_weights(matrix, with_zero_rule(matrix, Zero::kF16));
   expect_same_weights(matrix, with_scales(matrix, Format::kF32, TensorFactor::kNone));
   for (const Zero zero : {Zero::kNone, Zero::kU8, Zero::kU16, Zero::kBF16}) {
-    EXPECT_EQ(code_of(with_zero_rule(matrix, zero)), "restate.zero_point");
+    EXPECT_EQ(code_of(with_zero_rule(matrix, zero)), "recast.zero_point");
   }
   const auto with_integers =
       random_matrix({Format::kU4, Format::kF16, Zero::kU8, 32}, kRows, kCols, Contents::kReal, 14);
-  EXPECT_EQ(code_of(with_zero_rule(matrix_of(with_integers), Zero::kF16)), "restate.zero_point");
+  EXPECT_EQ(code_of(with_zero_rule(matrix_of(with_integers), Zero::kF16)), "recast.zero_point");
   const auto none = random_matrix({Format::kI4, Format::kF16, Zero::kNone, 32}, kRows, kCols,
                                   Contents::kReal, 15);
-  EXPECT_EQ(code_of(with_zero_rule(matrix_of(none), Zero::kF16)), "restate.zero_point");
+  EXPECT_EQ(code_of(with_zero_rule(matrix_of(none), Zero::kF16)), "recast.zero_point");
 }
 
-TEST(Restate, no_factor_goes_into_offsets) {
+TEST(Recast, no_factor_goes_into_offsets) {
   const WeightFormat format = {Format::kI4, Format::kF16, Zero::kF16, 32};
   const auto random = random_matrix(format, kRows, kCols, Contents::kReal, 16);
   Matrix matrix = matrix_of(random);
   matrix.view.tensor_scale = 0.5;
   expect_same_weights(matrix, with_scales(matrix, Format::kF16, TensorFactor::kMultiplies));
-  EXPECT_EQ(code_of(with_scales(matrix, Format::kF16, TensorFactor::kNone)), "restate.factor");
+  EXPECT_EQ(code_of(with_scales(matrix, Format::kF16, TensorFactor::kNone)), "recast.factor");
   EXPECT_EQ(
       code_of(with_scales(matrix, Format::kBF16, TensorFactor::kMultiplies, Rounded::kScales)),
-      "restate.factor");
+      "recast.factor");
 }
 
-TEST(Restate, does_not_change_what_codes_mean) {
+TEST(Recast, does_not_change_what_codes_mean) {
   const auto random = random_matrix({Format::kNF4, Format::kF32, Zero::kNone, 64}, kRows, kCols,
                                     Contents::kReal, 12);
-  const MatrixForm form = {{Format::kE2M1, Format::kF32, Zero::kNone, 64}};
-  EXPECT_EQ(code_of(restate(matrix_of(random), form)), "restate.element");
+  const TargetFormat target = {{Format::kE2M1, Format::kF32, Zero::kNone, 64}};
+  EXPECT_EQ(code_of(recast(matrix_of(random), target)), "recast.element");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "matrix/restate.h"
+#include "matrix/recast.h"
 
 #include <algorithm>
 #include <cmath>
@@ -152,8 +152,8 @@ Result<Matrix> convert_scales(Matrix matrix, Format scale, double multiplier, Ro
     const bool lost = !std::isfinite(found) || (found == 0 && wanted.value != 0) ||
                       std::fabs(wanted.value) > to.max || wanted.value < to.min;
     if (lost || (!exact && rounded == Rounded::kNever)) {
-      return Error{"restate.scale", "scale " + number(wanted.value) + " " + place(view, i) +
-                                        " is no number of " + std::string(to.name)};
+      return Error{"recast.scale", "scale " + number(wanted.value) + " " + place(view, i) +
+                                       " is no number of " + std::string(to.name)};
     }
     std::memcpy(scales.data() + i * width, &code, width);
   }
@@ -198,7 +198,7 @@ Result<Matrix> with_inputs_in_order(Matrix matrix) {
     if (column_of[k] / size != column_of[k - 1] / size) run = std::gcd(run, k);
   }
   if (run != view.cols && run % kSmallestGroup != 0) {
-    return Error{"restate.act_order",
+    return Error{"recast.act_order",
                  "inputs are sorted by group (act-order), and in their own "
                  "order groups of " +
                      std::to_string(size) + " lie in runs of " + std::to_string(run)};
@@ -217,10 +217,10 @@ Result<Matrix> with_zero_rule(Matrix matrix, Zero zero) {
   if (is_offset(zero) || is_offset(matrix.view.format.zero)) {
     WeightFormat wanted = matrix.view.format;
     wanted.zero = zero;
-    return Error{"restate.zero_point", to_string(matrix.view.format) + " is not " +
-                                           to_string(wanted) +
-                                           ": offsets are not restated as zero points, nor zero "
-                                           "points as offsets"};
+    return Error{"recast.zero_point", to_string(matrix.view.format) + " is not " +
+                                          to_string(wanted) +
+                                          ": offsets are not recast as zero points, nor zero "
+                                          "points as offsets"};
   }
   if (zero != Zero::kNone) return with_zero_points(std::move(matrix));
   matrix = without_zero_points(std::move(matrix));
@@ -230,9 +230,8 @@ Result<Matrix> with_zero_rule(Matrix matrix, Zero zero) {
   const int width = zero_bytes(view.format.zero);
   int64_t i = 0;
   while (load(view.zeros, i, width) == middle) ++i;
-  return Error{"restate.zero_point", "zero point " + std::to_string(load(view.zeros, i, width)) +
-                                         " " + place(view, i) + " is not " +
-                                         std::to_string(middle)};
+  return Error{"recast.zero_point", "zero point " + std::to_string(load(view.zeros, i, width)) +
+                                        " " + place(view, i) + " is not " + std::to_string(middle)};
 }
 
 Result<Matrix> with_group_size(Matrix matrix, int64_t group_size) {
@@ -245,13 +244,13 @@ Result<Matrix> with_group_size(Matrix matrix, int64_t group_size) {
   }
   if (to <= 0 || view.cols % to != 0 || view.cols % from != 0 ||
       (from % to != 0 && to % from != 0)) {
-    return Error{"restate.group_size", "groups of " + std::to_string(from) +
-                                           " inputs cannot become groups of " + std::to_string(to)};
+    return Error{"recast.group_size", "groups of " + std::to_string(from) +
+                                          " inputs cannot become groups of " + std::to_string(to)};
   }
   if (to > from) {
     const int64_t different = first_difference(view, to / from);
     if (different >= 0) {
-      return Error{"restate.group_size",
+      return Error{"recast.group_size",
                    "groups of " + std::to_string(from) + " inputs cannot become groups of " +
                        std::to_string(to) + ": the scale or zero point " + place(view, different) +
                        " differs from the one "
@@ -276,7 +275,7 @@ Result<Matrix> with_scales(Matrix matrix, Format scale, TensorFactor factor, Rou
     const bool nothing = view.tensor_scale == 0 && factor == TensorFactor::kMultiplies;
     const double kept = nothing ? 0 : stored(view.tensor_scale, factor);
     if ((kept == 0 && !nothing) || (kept != view.tensor_scale && rounded == Rounded::kNever)) {
-      return Error{"restate.factor",
+      return Error{"recast.factor",
                    "the factor of the tensor, " + number(view.tensor_scale) + ", is not " +
                        (factor == TensorFactor::kDivides ? "1 divided by a float" : "a float")};
     }
@@ -284,21 +283,21 @@ Result<Matrix> with_scales(Matrix matrix, Format scale, TensorFactor factor, Rou
   }
   if (view.format.scale == scale && multiplier == 1) return matrix;
   if (is_offset(view.format.zero) && multiplier != 1) {
-    return Error{"restate.factor", "a factor of " + number(multiplier) + " would have to go into " +
-                                       "the offsets of " + to_string(view.format) +
-                                       ", too, and would round them"};
+    return Error{"recast.factor", "a factor of " + number(multiplier) + " would have to go into " +
+                                      "the offsets of " + to_string(view.format) +
+                                      ", too, and would round them"};
   }
   return convert_scales(std::move(matrix), scale, multiplier, rounded);
 }
 
-Result<Matrix> restate(Matrix matrix, const MatrixForm& form, Rounded rounded) {
-  const WeightFormat& format = form.format;
-  if (!form.act_order) {
+Result<Matrix> recast(Matrix matrix, const TargetFormat& target, Rounded rounded) {
+  const WeightFormat& format = target.format;
+  if (!target.act_order) {
     SUBBYTE_TRY(matrix, with_inputs_in_order(std::move(matrix)));
   }
   SUBBYTE_TRY(matrix, with_zero_rule(std::move(matrix), format.zero));
   if (matrix.view.format.element != format.element) {
-    return Error{"restate.element",
+    return Error{"recast.element",
                  "codes of " + std::string(info(matrix.view.format.element).name) +
                      " are not codes of " + std::string(info(format.element).name)};
   }
@@ -309,7 +308,7 @@ Result<Matrix> restate(Matrix matrix, const MatrixForm& form, Rounded rounded) {
   if (!repeat) {
     SUBBYTE_TRY(matrix, with_group_size(std::move(matrix), format.group_size));
   }
-  SUBBYTE_TRY(matrix, with_scales(std::move(matrix), format.scale, form.factor, rounded));
+  SUBBYTE_TRY(matrix, with_scales(std::move(matrix), format.scale, target.factor, rounded));
   return with_group_size(std::move(matrix), format.group_size);
 }
 
