@@ -26,27 +26,27 @@ namespace {
 //
 #include "kernels/cpu/generic/vectors.inl.h"
 //
-#include "kernels/cpu/amx/tile_decoders.inl.h"
+#include "kernels/cpu/amx/panels.inl.h"
+//
+#include "kernels/cpu/amx/decoders.inl.h"
 //
 #include "kernels/cpu/amx/e2m1_decoders.inl.h"
 //
-#include "kernels/cpu/amx/tile_panels.inl.h"
-//
-#include "kernels/cpu/amx/tile_squares.inl.h"
-//
-#include "kernels/cpu/amx/tiles.inl.h"
+#include "kernels/cpu/amx/many_rows.inl.h"
 //
 #include "kernels/cpu/generic/digits.inl.h"
 //
-#include "kernels/cpu/amx/digit_codes.inl.h"
+#include "kernels/cpu/amx/few_rows.inl.h"
 //
-#include "kernels/cpu/amx/digit_tiles.inl.h"
+#include "kernels/cpu/amx/int8_codes.inl.h"
 //
-#include "kernels/cpu/amx/group_tiles.inl.h"
+#include "kernels/cpu/amx/few_rows_int8.inl.h"
+//
+#include "kernels/cpu/amx/few_rows_bf16.inl.h"
 //
 #include "kernels/cpu/generic/method_table.inl.h"
 //
-#include "kernels/cpu/amx/tile_unit.inl.h"
+#include "kernels/cpu/amx/dispatch.inl.h"
 //
 #include "kernels/cpu/generic/kernel_list.inl.h"
 

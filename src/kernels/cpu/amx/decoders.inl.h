@@ -1,0 +1,307 @@
+// How weights become tiles of bf16. Included inside the namespace of an instruction set with tiles,
+// after panels.inl.h.
+//
+//   tables   codes of up to five bits, looked up in a table of bf16 that is made for each output and
+//            group: integers less their zero point, which are exact and whose scales are left to the
+//            sums; or scale * (element - zero), rounded. Groups are multiples of 32 inputs
+//   bytes    codes of eight bits: the same by arithmetic
+//   dense    bf16 as they are
+//   floats   everything else, and ends of rows: weights as floats, then bf16
+//
+// Where one bf16 does not hold a weight, two do: w = hi + lo. Then a block has eight steps, and the
+// last four, of the lo parts, meet the same activations as the first.
+// e2m1_decoders.inl.h has MXFP4 and NVFP4.
+
+/// Some outputs of one block, 16 at most, and where their steps go.
+struct DecodeTask {
+  const Weights& weights;
+  BlockRows rows;
+  StepGroups groups;
+  const float* scales;   // staged, of the first output
+  int64_t scale_stride;  // to the next output's
+  float* staged;         // room for one output's, of the smallest groups
+  uint8_t* to;           // row of the first output in step 0; hi and lo parts are four steps each
+  bool prefetches;
+
+  int64_t whole_blocks() const { return weights.cols / kBlockInputs; }
+};
+
+/// Behind the end of a row are zeros, which an infinite scale must not turn into NaN.
+template <int kSplits>
+inline void keep_inputs_of_row(const DecodeTask& task) {
+  if (task.rows.b < task.whole_blocks()) return;
+  const int octets = lanes_of_block(task.weights, task.rows.b);
+  for (int step = 0; step < 4 * kSplits; ++step) {
+    const int left = octets - 4 * (step % 4);
+    if (left >= 4) continue;
+    for (int64_t i = 0; i < task.rows.count(); ++i) {
+      keep_octets(task.to + step * kTmmBytes + 64 * i, left < 0 ? 0 : left);
+    }
+  }
+}
+
+/// A table of bf16, or the hi and the lo parts of one.
+template <int kSplits>
+struct SplitTable {
+  Pairs parts[kSplits];
+};
+
+/// One step of codes, looked up.
+template <int kBits, int kStep, int kSplits>
+[[gnu::always_inline]] inline void look_up_step(const uint8_t* codes,
+                                                const SplitTable<kSplits>& table, uint8_t* to) {
+  const Pairs words = code_words<kBits, kStep>(codes);
+  for (int part = 0; part < kSplits; ++part) {
+    store_pairs(to + (4 * part + kStep) * kTmmBytes, look_up(words, table.parts[part]));
+  }
+}
+
+/// Tables has kBits, kSplits, kTablesOfBlock (1 where groups cover blocks, else 4) and at(i, step),
+/// the SplitTable of output i of the task.
+template <class Tables>
+[[gnu::always_inline]] inline void decode_with_tables(const DecodeTask& task,
+                                                      const Tables& tables) {
+  constexpr int kLast = Tables::kTablesOfBlock - 1;
+  uint8_t* const to = task.to;
+  for_rows_of_block<Tables>(
+      task.weights, task.rows, task.whole_blocks(), task.prefetches,
+      [ tables, to ](int64_t i, const uint8_t* codes) __attribute__((always_inline)) {
+        const auto first = tables.at(i, 0);
+        look_up_step<Tables::kBits, 0>(codes, first, to + 64 * i);
+        look_up_step<Tables::kBits, 1>(codes, kLast == 0 ? first : tables.at(i, 1), to + 64 * i);
+        look_up_step<Tables::kBits, 2>(codes, kLast == 0 ? first : tables.at(i, 2), to + 64 * i);
+        look_up_step<Tables::kBits, 3>(codes, kLast == 0 ? first : tables.at(i, 3), to + 64 * i);
+      });
+  keep_inputs_of_row<Tables::kSplits>(task);
+}
+
+template <class Tables>
+void decode_tables(const DecodeTask& task) {
+  decode_with_tables(task, Tables(task));
+}
+
+inline Pairs table_of(const PairTable& table) {
+  return load_pairs(reinterpret_cast<const uint8_t*>(table.words));
+}
+
+/// bf16 of the integers from -256 to 255.
+struct IntegerPairs {
+  alignas(64) uint16_t words[512];
+};
+constexpr IntegerPairs make_integer_pairs() {
+  IntegerPairs table{};
+  for (int i = 0; i < 512; ++i) {
+    const auto bits = __builtin_bit_cast(uint32_t, static_cast<float>(i - 256));
+    table.words[i] = static_cast<uint16_t>(bits >> 16);
+  }
+  return table;
+}
+constexpr IntegerPairs kIntegerPairs = make_integer_pairs();
+
+/// Codes less their zero points: the table of each group starts at another integer.
+template <Format kElement, int kTables>
+struct IntegerTables {
+  static constexpr int kBits = Element<kElement>::kBits;
+  static constexpr int kSplits = 1;
+  static constexpr int kTablesOfBlock = kTables;
+
+  explicit IntegerTables(const DecodeTask& task)
+      : zeros(task.weights.zeros + task.rows.first() * task.weights.groups),
+        stride(task.weights.groups),
+        groups(task.groups) {}
+  [[gnu::always_inline]] SplitTable<1> at(int64_t i, int step) const {
+    const int64_t zero = zeros[i * stride + groups.of_step[step]];
+    return {{repeat_pairs<kBits>(kIntegerPairs.words + 256 - zero)}};
+  }
+
+  const uint8_t* zeros;
+  int64_t stride;
+  StepGroups groups;
+};
+
+constexpr uint16_t nearest_bf16(float value) {
+  const auto bits = __builtin_bit_cast(uint32_t, value);
+  return static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
+}
+/// A codebook as bf16, to nearest, repeated, and what is left as another.
+template <Format kElement>
+constexpr PairTable make_rounded_table(bool low) {
+  PairTable table{};
+  for (int i = 0; i < 32; ++i) {
+    constexpr int kCodes = 1 << Codebook<kElement>::kBits;
+    const auto value = static_cast<float>(Codebook<kElement>::value(i % kCodes));
+    const uint16_t hi = nearest_bf16(value);
+    const float rest = value - __builtin_bit_cast(float, static_cast<uint32_t>(hi) << 16);
+    table.words[i] = low ? nearest_bf16(rest) : hi;
+  }
+  return table;
+}
+template <Format kElement, bool kLow>
+constexpr PairTable kRoundedTable = make_rounded_table<kElement>(kLow);
+
+/// What codes stand for, without scales.
+template <Format kElement, int kNumSplits>
+struct CodebookTables {
+  static constexpr int kBits = Element<kElement>::kBits;
+  static constexpr int kSplits = kNumSplits;
+  static constexpr int kTablesOfBlock = 1;
+
+  explicit CodebookTables(const DecodeTask&) {
+    table.parts[0] = table_of(kRoundedTable<kElement, false>);
+    if constexpr (kSplits == 2) table.parts[1] = table_of(kRoundedTable<kElement, true>);
+  }
+  [[gnu::always_inline]] SplitTable<kSplits> at(int64_t, int) const { return table; }
+
+  SplitTable<kSplits> table;
+};
+
+/// Of codes whose scales multiply sums: integers by their zero points, others by their codebook.
+template <Format kElement, int kSplits, int kTables>
+struct UnscaledTablesOf {
+  using Type = CodebookTables<kElement, kSplits>;
+};
+template <Format kElement, int kSplits, int kTables>
+  requires(Element<kElement>::kCenter != 0)
+struct UnscaledTablesOf<kElement, kSplits, kTables> {
+  using Type = IntegerTables<kElement, kTables>;
+};
+template <Format kElement, int kSplits, int kTables>
+using UnscaledTables = typename UnscaledTablesOf<kElement, kSplits, kTables>::Type;
+
+/// scale * (element - zero) of each code, rounded.
+template <Format kElement, Zero kZero, int kNumSplits, int kTables>
+struct ScaledTables {
+  static constexpr int kBits = Element<kElement>::kBits;
+  static constexpr int kSplits = kNumSplits;
+  static constexpr int kTablesOfBlock = kTables;
+
+  explicit ScaledTables(const DecodeTask& task)
+      : scales(task.scales),
+        stride(task.scale_stride),
+        zeros(staged_half(task.weights.groups)),
+        groups(task.groups) {}
+  [[gnu::always_inline]] SplitTable<kSplits> at(int64_t i, int step) const {
+    const float* scale = scales + i * stride + groups.of_step[step];
+    Float values[2] = {scaled<0>(scale), zero()};
+    if constexpr (kBits == 5) values[1] = scaled<16>(scale);
+    SplitTable<kSplits> table;
+    for (int part = 0; part < kSplits; ++part) {
+      if constexpr (kBits == 5) {
+        table.parts[part] = round_in_order(values[0], values[1]);
+        values[1] = sub(values[1], last_bf16(table.parts[part]));
+      } else {
+        table.parts[part] = round_and_repeat(values[0]);
+      }
+      values[0] = sub(values[0], first_bf16(table.parts[part]));
+    }
+    return table;
+  }
+  template <int kFirst>
+  [[gnu::always_inline]] Float scaled(const float* scale) const {
+    Float value = load(kFloatTable<kElement, (kBits == 5 ? 32 : 16)>.values + kFirst);
+    if constexpr (kZero != Zero::kNone) value = sub(value, broadcast(scale[zeros]));
+    return mul(broadcast(*scale), value);
+  }
+
+  const float* scales;
+  int64_t stride;
+  int64_t zeros;
+  StepGroups groups;
+};
+
+/// The floats of codes of eight bits that are the words kFirst .. kFirst + 15 of a step, which has
+/// the bytes from 32 * kHalf on.
+template <int kHalf, int kFirst>
+inline Float step_floats(Int codes, Float scale, Float zero) {
+  alignas(64) static constexpr StepBytes kBytes = [] {
+    StepBytes bytes{};
+    for (int i = 0; i < 16; ++i) {
+      bytes.bytes[4 * i] = static_cast<uint8_t>(32 * kHalf + input_of_word(kFirst + i));
+    }
+    return bytes;
+  }();
+  // The last bits of a float between 2^23 and 2^24 are an integer.
+  const __m512i above = _mm512_set1_epi32(0x4B000000);
+  const Float sum = float_of_bits(_mm512_mask_permutexvar_epi8(
+      above, 0x1111111111111111, _mm512_load_si512(kBytes.bytes), codes));
+  return mul(sub(sum, zero), scale);
+}
+template <int kStep, int kSplits>
+[[gnu::always_inline]] inline void store_byte_step(Int codes, Float scale, Float zero,
+                                                   uint8_t* to) {
+  Float low = step_floats<kStep % 2, 0>(codes, scale, zero);
+  Float high = step_floats<kStep % 2, 16>(codes, scale, zero);
+  for (int part = 0; part < kSplits; ++part) {
+    const Pairs words = round_in_order(low, high);
+    store_pairs(to + (4 * part + kStep) * kTmmBytes, words);
+    low = sub(low, first_bf16(words));
+    high = sub(high, last_bf16(words));
+  }
+}
+/// Codes of eight bits, kPerStep: groups need not cover blocks.
+template <Format kElement, int kSplits, bool kPerStep>
+void decode_bytes(const DecodeTask& task) {
+  const float* scales = task.scales;
+  const int64_t stride = task.scale_stride;
+  const int64_t zeros = staged_half(task.weights.groups);
+  const StepGroups groups = task.groups;
+  uint8_t* const to = task.to;
+  for_rows_of_block<Element<kElement>>(
+      task.weights, task.rows, task.whole_blocks(), task.prefetches,
+      [=](int64_t i, const uint8_t* codes) __attribute__((always_inline)) {
+        constexpr auto kCenter = static_cast<float>(Element<kElement>::kCenter) + 0x1p23f;
+        const auto scale = [=](int step) __attribute__((always_inline)) {
+          return broadcast(scales[i * stride + groups.of_step[kPerStep ? step : 0]]);
+        };
+        const auto zero = [=](int step) __attribute__((always_inline)) {
+          const float at = scales[i * stride + zeros + groups.of_step[kPerStep ? step : 0]];
+          return broadcast(at + kCenter);
+        };
+        const Int first = load_int(codes);
+        const Int second = load_int(codes + 64);
+        store_byte_step<0, kSplits>(first, scale(0), zero(0), to + 64 * i);
+        store_byte_step<1, kSplits>(first, scale(1), zero(1), to + 64 * i);
+        store_byte_step<2, kSplits>(second, scale(2), zero(2), to + 64 * i);
+        store_byte_step<3, kSplits>(second, scale(3), zero(3), to + 64 * i);
+      });
+  keep_inputs_of_row<kSplits>(task);
+}
+
+/// Weights as floats, then bf16.
+template <class E, class Scaling, int kSplits>
+void decode_floats(const DecodeTask& task) {
+  uint8_t* to = task.to;
+  for (int64_t row = task.rows.first(); row < task.rows.n + task.rows.end; ++row, to += 64) {
+    alignas(64) float decoded[kBlockInputs];
+    decode_row<E, Scaling>(task.weights, row, task.rows.b, 1, task.staged, decoded);
+    Float v[8];
+    if constexpr (E::kOrder == InputOrder::kOctets) {
+      for (int j = 0; j < 8; ++j) v[j] = load(decoded + j * kLanes);
+    } else {
+      transpose_octets(decoded, v);
+    }
+    for (int part = 0; part < kSplits; ++part) {
+      Pairs quarters[4], steps[4];
+      for (int l = 0; l < 4; ++l) {
+        quarters[l] = round_to_pairs(v[l], v[4 + l]);
+        v[l] = sub(v[l], low_of_pairs(quarters[l]));
+        v[4 + l] = sub(v[4 + l], high_of_pairs(quarters[l]));
+      }
+      quarters_to_steps(quarters, steps);
+      for (int s = 0; s < 4; ++s) store_pairs(to + (4 * part + s) * kTmmBytes, steps[s]);
+    }
+  }
+}
+
+/// Dense bf16: only the order changes.
+template <class E>
+void decode_dense_bf16(const DecodeTask& task) {
+  if (task.rows.b >= task.whole_blocks()) return decode_floats<E, DenseScaling, 1>(task);
+  uint8_t* const to = task.to;
+  for_rows_of_block<E>(task.weights, task.rows, task.whole_blocks(), task.prefetches,
+                       [=](int64_t i, const uint8_t* codes) __attribute__((always_inline)) {
+                         for (int64_t s = 0; s < 4; ++s) {
+                           store_pairs(to + s * kTmmBytes + 64 * i, load_step(codes + 64 * s));
+                         }
+                       });
+}

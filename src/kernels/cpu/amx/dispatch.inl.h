@@ -1,0 +1,172 @@
+// Which kernel variant multiplies when, with tiles. Included inside the namespace of an instruction
+// set with tiles, after method_table.inl.h.
+
+template <Format kElement>
+constexpr bool is_integer() {
+  return kElement == Format::kU2 || kElement == Format::kU3 || kElement == Format::kU4 ||
+         kElement == Format::kU8;
+}
+
+/// The variants of one format.
+template <class Weight>
+struct TileMethods {
+  static constexpr Format kElement = Weight::kElement;
+  static constexpr Zero kZero = Weight::kZero;
+  using Broadcast = typename Weight::Broadcast;
+  using Spread = typename Weight::Spread;
+  using E = typename Weight::E;
+  /// bf16 holds the products of E2M1 with these scales, but not those of integers with any.
+  static constexpr bool kMxfp4 = kElement == Format::kE2M1 && Weight::kScale == Format::kE8M0;
+  static constexpr bool kNvfp4 = kElement == Format::kE2M1 && Weight::kScale == Format::kE4M3;
+  static constexpr bool kExactWeights = kElement == Format::kBF16 || kMxfp4 || kNvfp4;
+
+  /// Codes that bf16 holds, whose scales wait for the sums.
+  static TileDecoding exact(const Weights& weights) {
+    if constexpr (!kNvfp4 && exact_pairs<kElement>()) {
+      if (groups_cover_blocks(weights)) {
+        return {&decode_tables<UnscaledTables<kElement, 1, 1>>, &Broadcast::stage, true};
+      }
+    }
+    return weights_as<1>(weights);
+  }
+  /// Weights, as one bf16 or as two.
+  template <int kSplits>
+  static TileDecoding weights_as(const Weights& weights) {
+    constexpr bool kHasScales = Weight::kScale != Format::kNone;
+    const bool whole = groups_cover_blocks(weights);
+    const bool steps = whole || weights.group_size % 32 == 0;
+    if constexpr (kNvfp4) {
+      return {&decode_nvfp4<E, Spread>};
+    } else if constexpr (kElement == Format::kBF16) {
+      return {&decode_dense_bf16<E>};
+    } else if constexpr (kMxfp4) {
+      if (steps) return {&decode_mxfp4<E, Spread>};
+    } else if constexpr (kElement == Format::kU8) {
+      if (whole) return {&decode_bytes<kElement, kSplits, false>, &Broadcast::stage, false, kSplits};
+      if (steps) return {&decode_bytes<kElement, kSplits, true>, &Broadcast::stage, false, kSplits};
+    } else if constexpr (kHasScales) {
+      using OneTable = ScaledTables<kElement, kZero, kSplits, 1>;
+      using Tables = ScaledTables<kElement, kZero, kSplits, 4>;
+      if (whole) return {&decode_tables<OneTable>, &Broadcast::stage, false, kSplits};
+      if (steps) return {&decode_tables<Tables>, &Broadcast::stage, false, kSplits};
+    }
+    return {&decode_floats<E, Spread, kSplits>, nullptr, false, kSplits};
+  }
+
+  static void multiply_bf16(const MatmulTask& task) {
+    many_rows(task, weights_as<1>(task.weights), kTileRows);
+  }
+  static void multiply_hi_lo(const MatmulTask& task) {
+    many_rows(task, exact(task.weights), kTileRows / 2);
+  }
+  static void multiply_both_hi_lo(const MatmulTask& task) {
+    many_rows(task, weights_as<2>(task.weights), kTileRows / 2);
+  }
+  template <class Pack>
+  static constexpr Method int8(const char* name) {
+    if constexpr (kMxfp4) {
+      return {&kPackedInt8<Pack>, &few_rows_int8<Mxfp4Codes, Pack>, name};
+    } else {
+      return {&kPackedInt8<Pack>, &few_rows_int8<Int8Codes<Weight>, Pack>, name};
+    }
+  }
+  template <int kSplits>
+  static constexpr Method few_bf16(const char* name) {
+    return {&kPackedTiles<kSplits>, &few_rows_bf16<Weight, kSplits>, name,
+            weight_splits<kElement, kSplits>()};
+  }
+  static constexpr Method gemv() {
+    if constexpr (OctetBytes<kElement>::kExists) {
+      return each_row<Weight, TripleProduct<kElement>>();
+    } else {
+      return VectorMethods<Weight>::kRows;
+    }
+  }
+  static constexpr Method kRows = gemv();
+  static constexpr Method kInt8x3 = int8<Int8Pack<3, 1>>("few_rows/int8x3");
+  static constexpr Method kInt8x3Wide = int8<Int8Pack<3, 2>>("few_rows/int8x3-wide");
+  static constexpr Method kInt8x2 = int8<Int8Pack<2, 1>>("few_rows/int8x2");
+  static constexpr Method kFewBf16 = few_bf16<1>("few_rows/bf16");
+  static constexpr Method kFewHiLo = few_bf16<2>("few_rows/hi-lo");
+  static constexpr Method kBf16 = {&kPackedTiles<1>, &multiply_bf16, "many_rows/bf16"};
+  static constexpr Method kHiLo = {&kPackedTiles<2>, &multiply_hi_lo, "many_rows/hi-lo"};
+  static constexpr Method kBothHiLo = {&kPackedTiles<2>, &multiply_both_hi_lo,
+                                       "many_rows/both-hi-lo", 2};
+};
+
+/// By the kind of weights.
+///
+/// Any variant gives a row of activations the same bits whatever the others are, so that the
+/// batch-invariant mode need only keep to one. Rows are the best for a single one, but cost 4 to 14
+/// times as much as tiles for many; tiles of exact weights make one row 1.4 to 2.6 times as dear,
+/// weights of two bf16 some four times.
+template <class Weight>
+struct TileTable : TileMethods<Weight> {
+  using T = TileMethods<Weight>;
+  using T::kBf16, T::kHiLo, T::kBothHiLo, T::kElement;
+  using T::kRows, T::kInt8x3, T::kInt8x3Wide, T::kInt8x2, T::kFewBf16, T::kFewHiLo;
+  /// Up to this M, int8x3 activations by codes are faster than weights of two bf16.
+  static constexpr int64_t kGemvRows8x3 = 11;
+
+  /// Integers of 2 to 4 bits, and of 8.
+  static constexpr void fill_integers(const MethodTable& table) {
+    table.f32({{kRows, kGemvRows8x3}, {kBothHiLo}}, kRows);
+    table.bf16({{kRows, 4}, {kBf16}}, kRows);
+    if constexpr (kElement == Format::kU8) {
+      // Up to 64 rows they beat weights of two bf16, the only other way.
+      table.f32(kWhole, {{kRows, 2}, {kInt8x3, 5}, {kInt8x3Wide, 8}, {kInt8x3, 64}, {kBothHiLo}},
+                kRows);
+      table.bf16(kWhole, {{kRows, 2}, {kInt8x2, 32}, {kBf16}}, kRows);
+    } else {
+      fill_int8(table, kWhole);
+      table.f32(kThirtyTwos, {{kRows, 3}, {kFewHiLo, 32}, {kBothHiLo}}, kRows);
+      table.bf16(kThirtyTwos, {{kRows, 3}, {kFewBf16, 16}, {kBf16}}, kRows);
+    }
+  }
+  /// Tiles of three digits have 5 rows, two of them 8: more than that take two packs.
+  static constexpr void fill_int8(const MethodTable& table, GroupKind groups) {
+    table.f32(groups, {{kRows, 2}, {kInt8x3, 5}, {kInt8x3Wide, 8}, {kInt8x3, 10}, {kHiLo}}, kHiLo);
+    table.bf16(groups, {{kRows, 2}, {kInt8x2, 16}, {kBf16}}, kBf16);
+  }
+
+  /// Weights that bf16 holds: E2M1 and bf16.
+  static constexpr void fill_exact(const MethodTable& table) {
+    constexpr int64_t kFew = Weight::kScale == Format::kNone ? 4 : 3;
+    table.f32({{kRows, kFew}, {kHiLo}}, kHiLo);
+    table.bf16({{kRows, kFew}, {kBf16}}, kBf16);
+    if constexpr (T::kMxfp4) {
+      fill_int8(table, kWhole);
+      fill_int8(table, kThirtyTwos);
+    }
+  }
+
+  /// Other weights with scales.
+  static constexpr void fill_others(const MethodTable& table) {
+    table.f32({{kRows, 7}, {kBothHiLo}}, kRows);
+    table.bf16({{kRows, 4}, {kBf16}}, kRows);
+    table.f32(kWhole, {{kRows, 3}, {kFewHiLo, 32}, {kBothHiLo}}, kRows);
+    table.f32(kThirtyTwos, {{kRows, 3}, {kFewHiLo, 32}, {kBothHiLo}}, kRows);
+    table.bf16(kThirtyTwos, {{kRows, 2}, {kFewBf16, 16}, {kBf16}}, kRows);
+  }
+
+  static constexpr void fill(const MethodTable& table) {
+    if constexpr (is_integer<kElement>()) {
+      fill_integers(table);
+    } else if constexpr (T::kExactWeights) {
+      fill_exact(table);
+    } else if constexpr (Weight::kScale != Format::kNone) {
+      fill_others(table);
+    } else {
+      table.f32({{kRows, 4}, {VectorMethods<Weight>::kStrips}}, kRows);
+      table.bf16({{kRows, 4}, {kBf16}}, kRows);
+    }
+  }
+};
+
+struct Unit {
+  template <class Weight>
+  static constexpr void fill(const MethodTable& table) {
+    TileTable<Weight>::fill(table);
+  }
+  static int64_t scratch_bytes(int64_t k) { return tile_scratch_bytes(k); }
+};

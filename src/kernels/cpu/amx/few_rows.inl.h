@@ -1,0 +1,184 @@
+// The mainloop of tiles for a few rows of activations, which stay in tile registers while the
+// weights of a panel pass by. Included inside the namespace of an instruction set with tiles, after
+// panels.inl.h. few_rows_int8.inl.h and few_rows_bf16.inl.h are its two policies.
+//
+//   for each panel of 64 outputs
+//     for each block of 128 inputs: load its activations, tiles 4 to 7, then
+//       for each tile of 16 outputs
+//         multiply    products of the tile: accumulators in tiles 0 and 1, weights in 2 and 3
+//         decode      the next tile, into the other of two buffers
+//         add         the sums of the tile before, times their scales, to its totals
+//     results
+//
+// So what the tile unit does, decoding and adding belong to three tiles and need not wait for each
+// other. Sums leave the accumulators just before the next products there.
+//
+// A Policy has
+//   kPackRows, kPacks, kParts     rows of activations in a pack; packs that go through together;
+//                                 totals of a pack that add up to a result
+//   kBufferBytes, kSumTiles       of a decoded tile; tiles of sums that it leaves
+//   kPasses                       over a block, at most: scales too far apart take several
+//   Block                         what belongs to one block: Block(task), moved on by next(task)
+//   Policy(task, staged)          with room for scales of 64 outputs
+//   stage(n, i)                   scales of output n + i, before the first block; returns whether
+//                                 some block needs more than one pass
+//   load_activations(block)
+//   decode(rows, block, buffer)   one tile
+//   multiply(buffer, before, sums)     its last accumulators stay where they are; those of the tile
+//                                      before go to `before`
+//   store_accumulators(sums)
+//   add(block, i, sums, totals)   16 outputs from i of the panel on
+//   row_factors(i, factors)       what results are multiplied by, the tensor's scale included
+
+/// Scratch memory of a thread. Behind it: staged scales of a panel.
+template <class Policy>
+struct FewRowsScratch {
+  alignas(64) uint8_t buffers[2][Policy::kBufferBytes];
+  alignas(64) float sums[2][Policy::kSumTiles][kTileRows][kTileRows];
+  alignas(64) float totals[Policy::kPacks][kPanelOutputs][kTileRows];
+};
+
+/// Prefetches the scales and zero points of the output a panel later.
+template <class Scaling>
+inline void prefetch_panel_scales(const Weights& weights, int64_t row) {
+  const int64_t scale_bytes = weights.groups * Scaling::kScaleBytes;
+  const int64_t zero_bytes = weights.groups * Scaling::kZeroBytes;
+  const int64_t later = row + kPanelOutputs;
+  for (int64_t i = 0; i < scale_bytes; i += 64) {
+    prefetch<64>(weights.scales, later * scale_bytes + i);
+  }
+  for (int64_t i = 0; i < zero_bytes; i += 64) prefetch<64>(weights.zeros, later * zero_bytes + i);
+}
+
+template <class Policy>
+class FewRows {
+ public:
+  explicit FewRows(const MatmulTask& task)
+      : task_(task),
+        scratch_(*reinterpret_cast<FewRowsScratch<Policy>*>(task.scratch)),
+        policy_(task, reinterpret_cast<float*>(task.scratch + sizeof(FewRowsScratch<Policy>))),
+        blocks_((task.weights.cols + kBlockInputs - 1) / kBlockInputs) {}
+
+  void run() {
+    for (int64_t n = task_.row_begin; n < task_.row_end; n += kPanelOutputs) {
+      n_ = n;
+      outputs_ = task_.row_end - n < kPanelOutputs ? task_.row_end - n : kPanelOutputs;
+      multiply_panel();
+      store_results();
+    }
+  }
+
+ private:
+  using Block = typename Policy::Block;
+
+  void multiply_panel() {
+    bool more_passes = false;
+    for (int64_t i = 0; i < outputs_; ++i) more_passes |= policy_.stage(n_, i);
+    __builtin_memset(scratch_.totals, 0, sizeof(scratch_.totals));
+    Block block(task_);
+    Block block_before = block;
+    int64_t before = -1;  // first output of the tile whose sums are to be added
+    int turn = 0;
+    decode_alone(block, 0, 0);
+    for (int64_t b = 0; b < blocks_; ++b) {
+      Block next_block = block;
+      next_block.next(task_);
+      policy_.load_activations(block);
+      for (int64_t i = 0; i < outputs_; i += kTileRows) {
+        Policy::multiply(scratch_.buffers[turn], sums(1 - turn), sums(turn));
+        const bool last = i + kTileRows >= outputs_;
+        if (!last || b + 1 < blocks_) {
+          decode(last ? next_block : block, last ? 0 : i + kTileRows, 1 - turn);
+        }
+        if (before >= 0) add(block_before, before, 1 - turn);
+        block_before = block;
+        before = i;
+        turn = 1 - turn;
+      }
+      block = next_block;
+    }
+    Policy::store_accumulators(sums(1 - turn));
+    add(block_before, before, 1 - turn);
+    if constexpr (Policy::kPasses > 1) {
+      if (more_passes) multiply_rest();
+    }
+  }
+
+  /// Further passes, over tiles with a block whose scales are too far apart for one.
+  void multiply_rest() {
+    Block block(task_);
+    for (int64_t b = 0; b < blocks_; ++b) {
+      bool loaded = false;
+      for (int64_t i = 0; i < outputs_; i += kTileRows) {
+        if (!policy_.begin_rest(tile_rows(block, i))) continue;
+        for (int pass = 0; pass < Policy::kPasses; ++pass) {
+          if (!policy_.stage_rest(tile_rows(block, i), pass)) continue;
+          if (!loaded) policy_.load_activations(block);
+          loaded = true;
+          decode_alone(block, i, 0);
+          Policy::multiply(scratch_.buffers[0], sums(1), sums(0));
+          Policy::store_accumulators(sums(0));
+          add(block, i, 0);
+        }
+      }
+      block.next(task_);
+    }
+  }
+
+  BlockRows tile_rows(const Block& block, int64_t i) const {
+    const int64_t end = outputs_ - i < kTileRows ? outputs_ : i + kTileRows;
+    return {.n = n_, .begin = i, .end = end, .b = block.b};
+  }
+  [[gnu::always_inline]] void decode(const Block& block, int64_t i, int turn) {
+    policy_.decode(tile_rows(block, i), block, scratch_.buffers[turn]);
+  }
+  [[gnu::noinline]] void decode_alone(const Block& block, int64_t i, int turn) {
+    decode(block, i, turn);
+  }
+  void add(const Block& block, int64_t i, int turn) {
+    policy_.add(block, i, sums(turn), scratch_.totals[0][i]);
+  }
+  float* sums(int turn) { return scratch_.sums[turn][0][0]; }
+
+  void store_results() const {
+    for (int64_t pack = 0; pack < Policy::kPacks; ++pack) {
+      const int64_t m = pack * Policy::kPackRows;
+      const int64_t left = task_.x.rows - m;
+      for (int64_t i = 0; i < outputs_; i += kTileRows) {
+        alignas(64) float by_row[kTileRows][kTileRows];  // of B: [row][output]
+        alignas(64) float factors[kTileRows];
+        transpose_16x16(scratch_.totals[pack][i], by_row[0]);
+        const int64_t count = outputs_ - i < kTileRows ? outputs_ - i : kTileRows;
+        policy_.row_factors(i, count, factors);
+        write_results(task_, m, left < Policy::kPackRows ? left : Policy::kPackRows, n_ + i, count,
+                      {.data = by_row[0],
+                       .stride = kTileRows,
+                       .parts = Policy::kParts,
+                       .part_stride = Policy::kPackRows * kTileRows},
+                      factors);
+      }
+    }
+  }
+
+  const MatmulTask& task_;
+  FewRowsScratch<Policy>& scratch_;
+  Policy policy_;
+  int64_t blocks_;
+  int64_t n_ = 0;        // first output of the panel
+  int64_t outputs_ = 0;  // that it has
+};
+
+/// Any number of rows of activations. `Policy` multiplies the most packs at once, `OnePack` one.
+template <class Policy, class OnePack = Policy>
+void few_rows(const MatmulTask& task) {
+  const TileSession session;
+  constexpr int64_t kRows = Policy::kPackRows;
+  constexpr int64_t kMost = Policy::kPacks * kRows;
+  for (int64_t m = 0; m < task.x.rows; m += kMost) {
+    MatmulTask part = task;
+    part.x.data += m / kRows * task.x.stride;
+    part.x.rows = task.x.rows - m < kMost ? task.x.rows - m : kMost;
+    part.y += m * task.y_stride;
+    part.x.rows <= kRows ? FewRows<OnePack>(part).run() : FewRows<Policy>(part).run();
+  }
+}
