@@ -80,7 +80,7 @@ class Attention {
         shape_(shape),
         sinks_(sinks),
         q_per_kv_(shape.heads / shape.kv_heads),
-        record_(kernels_.attention_record_floats(shape.head_dim)),
+        partial_(kernels_.attention_partial_floats(shape.head_dim)),
         scratch_floats_(
             static_cast<int64_t>(round_up(kernels_.attention_scratch_floats(shape.head_dim), 16))) {
   }
@@ -92,10 +92,10 @@ class Attention {
     const int64_t items = plan.items(shape_.kv_heads);
     parts_.push_back({part, plan, num_items_, num_merged_, num_partials_});
     num_items_ += items;
-    tile_floats_ = std::max(tile_floats_, plan.tile_rows * record_);
+    tile_floats_ = std::max(tile_floats_, plan.tile_rows * partial_);
     if (plan.splits == 1) return true;
     num_merged_ += shape_.kv_heads * plan.rows;
-    num_partials_ += items * plan.tile_rows * record_;
+    num_partials_ += items * plan.tile_rows * partial_;
     return true;
   }
 
@@ -133,7 +133,7 @@ class Attention {
     cpu::AttentionTile tile;
     tile.q = planned.part.q + kv_head * q_per_kv_ * shape_.head_dim;
     tile.q_stride = q_stride_;
-    tile.group = q_per_kv_;
+    tile.q_per_kv = q_per_kv_;
     tile.row_begin = index * plan.tile_rows;
     tile.row_end = std::min(tile.row_begin + plan.tile_rows, plan.rows);
     tile.cache = layer_.cache;
@@ -148,13 +148,13 @@ class Attention {
     tile.begin = plan.first + split * plan.split_width;
     tile.end = tile.begin + plan.split_width;
     tile.scratch = scratch;
-    tile.records = plan.splits > 1
-                       ? partials_ + planned.first_partial + item * plan.tile_rows * record_
-                       : scratch + scratch_floats_;
+    tile.partials = plan.splits > 1
+                        ? partials_ + planned.first_partial + item * plan.tile_rows * partial_
+                        : scratch + scratch_floats_;
     kernels_.attend[static_cast<int>(layer_.element)](tile);
     if (plan.splits > 1) return;
     for (int64_t row = tile.row_begin; row < tile.row_end; ++row) {
-      merge(planned, kv_head, row, tile.records + (row - tile.row_begin) * record_);
+      merge(planned, kv_head, row, tile.partials + (row - tile.row_begin) * partial_);
     }
   }
 
@@ -165,13 +165,14 @@ class Attention {
     const int64_t row = (i - planned.first_merged) % plan.rows;
     const int64_t tile = kv_head * plan.tiles + row / plan.tile_rows;
     const int64_t first_row = tile * plan.splits * plan.tile_rows + row % plan.tile_rows;
-    merge(planned, kv_head, row, partials_ + planned.first_partial + first_row * record_);
+    merge(planned, kv_head, row, partials_ + planned.first_partial + first_row * partial_);
   }
 
-  void merge(const PlannedPart& planned, int64_t kv_head, int64_t row, const float* records) const {
+  void merge(const PlannedPart& planned, int64_t kv_head, int64_t row,
+             const float* partials) const {
     const int64_t head = kv_head * q_per_kv_ + row % q_per_kv_;
     float* out = planned.part.out + row / q_per_kv_ * shape_.q_size() + head * shape_.head_dim;
-    kernels_.merge_attention(out, records, planned.plan.splits, planned.plan.tile_rows * record_,
+    kernels_.merge_attention(out, partials, planned.plan.splits, planned.plan.tile_rows * partial_,
                              sinks_.empty() ? nullptr : &sinks_[head], shape_.head_dim);
   }
 
@@ -182,7 +183,7 @@ class Attention {
   const AttentionShape& shape_;
   std::span<const float> sinks_;
   int64_t q_per_kv_;
-  int64_t record_;
+  int64_t partial_;
   int64_t scratch_floats_;
   int64_t tile_floats_ = 0;
   std::vector<PlannedPart> parts_;

@@ -96,11 +96,11 @@ TEST_P(BatchInvariance, rows_together_are_the_same_bits_as_alone) {
       std::vector<const void*> seen;
       for (const cpu::Precision precision :
            {cpu::Precision::kF32, cpu::Precision::kBF16, cpu::Precision::kInt8}) {
-        const auto* method = reinterpret_cast<const void*>(
-            cpu::choose_method(kernels, kernel, cpu::weights_of(matrix.view), 1, precision, true)
+        const auto* variant = reinterpret_cast<const void*>(
+            cpu::choose_variant(kernels, kernel, cpu::weights_of(matrix.view), 1, precision, true)
                 .multiply);
-        if (std::ranges::find(seen, method) != seen.end()) continue;  // rounds as one before
-        seen.push_back(method);
+        if (std::ranges::find(seen, variant) != seen.end()) continue;  // rounds as one before
+        seen.push_back(variant);
         expect_rows_as_alone(matrix.view, x, precision);
         if (HasFatalFailure()) return;
       }

@@ -119,7 +119,7 @@ struct Input {
 
 /// A product that is ready but for its rows and its scratch memory.
 struct Step {
-  const cpu::Method& method;
+  const cpu::KernelVariant& variant;
   cpu::MatmulTask task;
   std::size_t input;
 };
@@ -140,15 +140,15 @@ class Group {
       return unsupported(shape_of(*product.weights) + "expected at least one row of activations");
     }
     const cpu::Weights weights = cpu::weights_of(*product.weights);
-    const cpu::Method& method = cpu::choose_method(kernels_, *kernel, weights, product.m,
-                                                   precision_, execution_.batch_invariant());
+    const cpu::KernelVariant& variant = cpu::choose_variant(
+        kernels_, *kernel, weights, product.m, precision_, execution_.batch_invariant());
     cpu::MatmulTask task;
     task.weights = weights;
     task.y = product.y.data();
     task.y_stride = product.y_stride > 0 ? product.y_stride : product.weights->rows;
     task.bias = product.bias.empty() ? nullptr : product.bias.data();
     task.row_end = product.weights->rows;
-    steps_.push_back({method, task, input_of(product, method.layout)});
+    steps_.push_back({variant, task, input_of(product, variant.layout)});
     scratch_bytes_ = std::max(scratch_bytes_, kernels_.scratch_bytes(weights.cols));
     return {};
   }
@@ -244,8 +244,8 @@ class Group {
   Cut cut(int64_t set, int64_t first_item) const {
     Cut cut = {first_item, 1, 1, 1};
     for (const Step& step : steps_of(set)) {
-      cut.grain = std::max(cut.grain, step.method.layout->row_grain);
-      cut.block = std::lcm(cut.block, step.method.layout->rows_per_pack);
+      cut.grain = std::max(cut.grain, step.variant.layout->row_grain);
+      cut.block = std::lcm(cut.block, step.variant.layout->rows_per_pack);
     }
     const Step& first = steps_of(set).front();
     const int64_t m = first.task.x.rows;
@@ -300,14 +300,14 @@ class Group {
     part.end = std::min(part.end, steps_of(part.set).front().task.row_end);
     for (const Step& step : steps_of(part.set)) {
       cpu::MatmulTask one = step.task;
-      const int64_t packs = part.first_m / step.method.layout->rows_per_pack;
+      const int64_t packs = part.first_m / step.variant.layout->rows_per_pack;
       one.x.data += packs * one.x.stride;
       one.x.rows = part.num_m;
       one.y += part.first_m * one.y_stride;
       one.row_begin = part.begin;
       one.row_end = part.end;
       one.scratch = scratch_of(task);
-      step.method.multiply(one);
+      step.variant.multiply(one);
     }
     after(part);
   }

@@ -124,8 +124,8 @@ bool rounds_to_int8(const MatrixView& matrix, int64_t m) {
   const auto run = execution(1);
   const cpu::Kernels& kernels = run->kernels();
   const auto chosen = [&](cpu::Precision precision) {
-    return cpu::choose_method(kernels, *cpu::find_matmul(kernels, matrix.format),
-                              cpu::weights_of(matrix), m, precision, false)
+    return cpu::choose_variant(kernels, *cpu::find_matmul(kernels, matrix.format),
+                               cpu::weights_of(matrix), m, precision, false)
         .multiply;
   };
   return chosen(cpu::Precision::kInt8) != chosen(cpu::Precision::kF32);

@@ -1,5 +1,5 @@
 #pragma once
-// Products through one method of one instruction set, in memory whose neighbours are watched.
+// Products through one variant of one instruction set, in memory whose neighbours are watched.
 
 #include <gtest/gtest.h>
 
@@ -24,30 +24,31 @@ inline std::vector<const cpu::Kernels*> kernels_of_this_machine() {
   return list;
 }
 
-/// Each method that a kernel has for such weights, once: what choose_method() can pick, and where a
-/// group is longer than the row, what it can pick for longer rows, too.
-inline std::vector<cpu::Method> methods_of(const cpu::Kernels& kernels, const MatrixView& weights) {
+/// Each variant that a kernel has for such weights, once: what choose_variant() can pick, and where
+/// a group is longer than the row, what it can pick for longer rows, too.
+inline std::vector<cpu::KernelVariant> variants_of(const cpu::Kernels& kernels,
+                                                   const MatrixView& weights) {
   const cpu::MatmulKernel& kernel = *cpu::find_matmul(kernels, weights.format);
   const cpu::Weights row = cpu::weights_of(weights);
   cpu::Weights longer = row;
   if (weights.format.group_size != 0) longer.cols = std::numeric_limits<int64_t>::max();
-  std::vector<cpu::Method> methods;
-  const auto add = [&](const cpu::Method& method) {
-    for (const cpu::Method& other : methods) {
-      if (other.multiply == method.multiply) return;
+  std::vector<cpu::KernelVariant> variants;
+  const auto add = [&](const cpu::KernelVariant& variant) {
+    for (const cpu::KernelVariant& other : variants) {
+      if (other.multiply == variant.multiply) return;
     }
-    if (method.multiply != nullptr) methods.push_back(method);
+    if (variant.multiply != nullptr) variants.push_back(variant);
   };
   for (const cpu::GroupKind groups :
        {cpu::group_kind(kernels, row), cpu::group_kind(kernels, longer)}) {
     for (const auto precision :
          {cpu::Precision::kF32, cpu::Precision::kBF16, cpu::Precision::kInt8}) {
-      const cpu::MethodList& list = kernel.list(groups, precision);
-      for (const cpu::MethodList::Entry& entry : list.entries) add(entry.method);
+      const cpu::VariantList& list = kernel.list(groups, precision);
+      for (const cpu::VariantList::Entry& entry : list.entries) add(entry.variant);
       add(list.invariant);
     }
   }
-  return methods;
+  return variants;
 }
 
 constexpr float kCanary = 12345.5F;
@@ -71,11 +72,11 @@ inline std::vector<float> check_canaries(const std::vector<float>& y, int64_t st
 
 /// y = W x, [m][rows], the rows of weights divided at `splits`. Every buffer that the kernel reads
 /// or uses ends where memory faults; y starts as NaN and has canaries around its rows.
-inline std::vector<float> multiply(const cpu::Kernels& kernels, const cpu::Method& method,
+inline std::vector<float> multiply(const cpu::Kernels& kernels, const cpu::KernelVariant& variant,
                                    const MatrixView& weights, const std::vector<float>& x,
                                    int64_t m, const std::vector<int64_t>& splits = {},
                                    const float* bias = nullptr) {
-  const cpu::PackedLayout& layout = *method.layout;
+  const cpu::PackedLayout& layout = *variant.layout;
   const int64_t per_pack = layout.rows_per_pack;
   const int64_t packs = (m + per_pack - 1) / per_pack;
   const int64_t packed = layout.bytes(weights.cols);
@@ -97,14 +98,14 @@ inline std::vector<float> multiply(const cpu::Kernels& kernels, const cpu::Metho
   bounds.insert(bounds.end(), splits.begin(), splits.end());
   bounds.push_back(weights.rows);
   for (std::size_t i = 0; i + 1 < bounds.size(); ++i) {
-    method.multiply({.weights = cpu::weights_of(weights),
-                     .x = {.data = data, .rows = m, .stride = packed},
-                     .y = results,
-                     .y_stride = stride,
-                     .bias = bias,
-                     .row_begin = bounds[i],
-                     .row_end = bounds[i + 1],
-                     .scratch = reinterpret_cast<uint8_t*>(scratch.data())});
+    variant.multiply({.weights = cpu::weights_of(weights),
+                      .x = {.data = data, .rows = m, .stride = packed},
+                      .y = results,
+                      .y_stride = stride,
+                      .bias = bias,
+                      .row_begin = bounds[i],
+                      .row_end = bounds[i + 1],
+                      .scratch = reinterpret_cast<uint8_t*>(scratch.data())});
   }
   return check_canaries(y, stride, weights.rows, m);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// How far the results of a method may be from products in double precision.
+// How far the results of a variant may be from products in double precision.
 
 #include <algorithm>
 #include <cmath>
@@ -14,7 +14,7 @@ namespace subbyte::testing {
 
 /// Formats whose codes, or whose weights if they are dense, bf16 holds, of kbit 2 after a change of
 /// scale that only dot_decoders.inl.h makes.
-inline bool has_exact_pairs(Format element) {
+inline bool has_exact_bf16(Format element) {
   switch (element) {
     case Format::kU2:
     case Format::kU3:
@@ -42,15 +42,15 @@ inline std::vector<float> local_maxima(const std::vector<float>& x, int64_t cols
 }
 
 /// Products in double precision, and what they would be were every activation the largest of its
-/// octet, of its 32, or of its block of 128.
+/// run of 8, of its 32, or of its block of 128.
 struct Expected {
   Oracle exact;
-  Oracle octets;
-  Oracle quads;
+  Oracle k8;
+  Oracle k32;
   Oracle blocks;
   int64_t groups;  // of a row of weights
   Format element;
-  double passes;  // over a block of digit_codes.inl.h, at most
+  double passes;  // over a block of int8_codes.inl.h, at most
 };
 inline Expected expect(const MatrixView& weights, const std::vector<float>& x, int64_t m) {
   return {multiply_in_double(weights, x, m),
@@ -71,21 +71,21 @@ struct BoundTerms {
   double lanes;
   double fma;  // roundings of one
   double passes;
-  double weight_terms;
-  bool exact_pairs;  // bf16 holds the codes, or dense weights
+  double weight_splits;
+  bool exact_bf16;  // bf16 holds the codes, or dense weights
   Format element;
 };
 
-/// A loop, as far as tests must know it: one entry for each name of a method.
+/// A loop, as far as tests must know it: one entry for each name of a variant.
 struct Loop {
   std::string_view name;
   /// The roundings of one product relative to sum |w| |x|, by the formula at the head of the loop.
   double (*relative)(const BoundTerms& terms);
-  /// Half a step of an activation for those that are integers under one scale for so many
+  /// Half a step of an activation for those that are integers under one scale for that many
   /// neighbours, relative to the largest of them.
   double half_step = 0;
   int64_t neighbours = 8;
-  /// Activations have 8 bits: as integers, or as bf16. A code that is off by one hides behind them.
+  /// Activations have 8 bits: as integers, or as bf16. A code that is off by one hides after them.
   bool takes_bytes = false;
   bool takes_bf16 = false;
   /// Each row of activations is multiplied by itself.
@@ -93,7 +93,7 @@ struct Loop {
   /// Weights become bf16, scales included, of which subnormal ones count as zero.
   bool rounds_weights = false;
   bool flushes_weights = false;
-  /// An infinite scale meets a low part, or a digit, of zero.
+  /// An infinite scale meets a lo part, or a limb, of zero.
   bool infinity_is_nan = false;
 };
 
@@ -142,7 +142,7 @@ inline constexpr Loop kLoops[] = {
     {.name = "dot_gemm/bf16",
      .relative =
          [](const BoundTerms& t) {
-           return (t.exact_pairs ? 0x1.02p-8 : 0x1.02p-7) +
+           return (t.exact_bf16 ? 0x1.02p-8 : 0x1.02p-7) +
                   rounding_bound(t.k + t.blocks + t.groups + 30);
          },
      .takes_bf16 = true},
@@ -161,15 +161,15 @@ inline constexpr Loop kLoops[] = {
     {.name = "few_rows/bf16",
      .relative =
          [](const BoundTerms& t) {
-           return (t.exact_pairs && t.element != Format::kNFL2 ? 0x1.02p-8 : 0x1.02p-7) +
-                  rounding_bound(std::ceil(t.k / 32) + 10 + 64 * t.weight_terms);
+           return (t.exact_bf16 && t.element != Format::kNFL2 ? 0x1.02p-8 : 0x1.02p-7) +
+                  rounding_bound(std::ceil(t.k / 32) + 10 + 64 * t.weight_splits);
          },
      .takes_bf16 = true},
     {.name = "few_rows/hi-lo",
      .relative =
          [](const BoundTerms& t) {
-           return (t.weight_terms == 2 ? 0x1.02p-16 : 0x1.02p-17) +
-                  rounding_bound(std::ceil(t.k / 32) + 10 + 64 * t.weight_terms);
+           return (t.weight_splits == 2 ? 0x1.02p-16 : 0x1.02p-17) +
+                  rounding_bound(std::ceil(t.k / 32) + 10 + 64 * t.weight_splits);
          },
      .infinity_is_nan = true},
     {.name = "many_rows/bf16",
@@ -184,7 +184,7 @@ inline constexpr Loop kLoops[] = {
     {.name = "many_rows/hi-lo",
      .relative =
          [](const BoundTerms& t) { return 0x1.02p-17 + rounding_bound(t.k + t.blocks + 5); }},
-    // Weights of two terms have as many bits as activations, and twice as many products.
+    // Weights of two bf16 have as many bits as activations, and twice as many products.
     {.name = "many_rows/both-hi-lo",
      .relative =
          [](const BoundTerms& t) { return 0x1.02p-15 + rounding_bound(2 * t.k + t.blocks + 5); },
@@ -192,39 +192,39 @@ inline constexpr Loop kLoops[] = {
      .infinity_is_nan = true},
 };
 
-inline const Loop& loop_of(const cpu::Method& method) {
+inline const Loop& loop_of(const cpu::KernelVariant& variant) {
   static constexpr Loop kUnknown = {.name = "", .relative = [](const BoundTerms&) { return 0.0; }};
   for (const Loop& loop : kLoops) {
-    if (loop.name == method.name) return loop;
+    if (loop.name == variant.name) return loop;
   }
-  ADD_FAILURE() << "tests/support/matmul_bounds.h: no bound for \"" << method.name << '"';
+  ADD_FAILURE() << "tests/support/matmul_bounds.h: no bound for \"" << variant.name << '"';
   return kUnknown;
 }
 
 /// The roundings of one product relative to sum |w| |x|.
-inline double relative_bound(const cpu::Kernels& kernels, const cpu::Method& method, int64_t cols,
-                             const Expected& expected) {
+inline double relative_bound(const cpu::Kernels& kernels, const cpu::KernelVariant& variant,
+                             int64_t cols, const Expected& expected) {
   const double lanes = kernels.lanes;
   const auto k = static_cast<double>(cols);
-  return loop_of(method).relative({.k = k,
-                                   .blocks = std::ceil(k / (8 * lanes)),
-                                   .groups = static_cast<double>(expected.groups),
-                                   .levels = std::log2(lanes),
-                                   .lanes = lanes,
-                                   .fma = kernels.lanes == 1 ? 2.0 : 1.0,
-                                   .passes = expected.passes,
-                                   .weight_terms = static_cast<double>(method.weight_terms),
-                                   .exact_pairs = has_exact_pairs(expected.element),
-                                   .element = expected.element});
+  return loop_of(variant).relative({.k = k,
+                                    .blocks = std::ceil(k / (8 * lanes)),
+                                    .groups = static_cast<double>(expected.groups),
+                                    .levels = std::log2(lanes),
+                                    .lanes = lanes,
+                                    .fma = kernels.lanes == 1 ? 2.0 : 1.0,
+                                    .passes = expected.passes,
+                                    .weight_splits = static_cast<double>(variant.weight_splits),
+                                    .exact_bf16 = has_exact_bf16(expected.element),
+                                    .element = expected.element});
 }
 
 /// How far each result may be from the exact one.
-inline std::vector<double> bounds_of(const cpu::Kernels& kernels, const cpu::Method& method,
+inline std::vector<double> bounds_of(const cpu::Kernels& kernels, const cpu::KernelVariant& variant,
                                      const Expected& expected, int64_t cols) {
-  const Loop& loop = loop_of(method);
-  const double g = relative_bound(kernels, method, cols, expected);
-  const Oracle& local = loop.neighbours == 8    ? expected.octets
-                        : loop.neighbours == 32 ? expected.quads
+  const Loop& loop = loop_of(variant);
+  const double g = relative_bound(kernels, variant, cols, expected);
+  const Oracle& local = loop.neighbours == 8    ? expected.k8
+                        : loop.neighbours == 32 ? expected.k32
                                                 : expected.blocks;
   std::vector<double> bounds(expected.exact.magnitude.size());
   for (std::size_t i = 0; i < bounds.size(); ++i) {

@@ -64,14 +64,14 @@ GroupKind group_kind(const Kernels& kernels, const Weights& weights) {
   return weights.group_size % 32 == 0 ? GroupKind::kThirtyTwos : GroupKind::kOther;
 }
 
-const Method& choose_method(const Kernels& kernels, const MatmulKernel& kernel,
-                            const Weights& weights, int64_t m, Precision precision,
-                            bool batch_invariant) {
-  const MethodList& list = kernel.list(group_kind(kernels, weights), precision);
+const KernelVariant& choose_variant(const Kernels& kernels, const MatmulKernel& kernel,
+                                    const Weights& weights, int64_t m, Precision precision,
+                                    bool batch_invariant) {
+  const VariantList& list = kernel.list(group_kind(kernels, weights), precision);
   if (batch_invariant) return list.invariant;
-  const MethodList::Entry* entry = list.entries;
-  while (entry->most_rows < m) ++entry;
-  return entry->method;
+  const VariantList::Entry* entry = list.entries;
+  while (entry->max_m < m) ++entry;
+  return entry->variant;
 }
 
 std::span<const Kernels* const> all_kernels() {

@@ -75,10 +75,10 @@ struct MatmulTask {
 enum class Precision : uint8_t {
   kF32,   // float32, or what differs from it by 2^-16 of each activation, 2^-22.9 of the largest
           // of each 8 or 2^-22 of the largest of each 128; and by 2^-17 of each weight, where it
-          // takes two terms
+          // takes two bf16
   kBF16,  // prompts (more rows than a few): bfloat16, as the models' own software has them, where
-          // the machine has units for it, or, for some tokens and where only dot products of bytes
-          // are fast, what differs by 2^-14 of the largest of each 128; else as kF32
+          // the machine multiplies it fast, or, for some tokens and where only dot products of
+          // bytes are fast, what differs by 2^-14 of the largest of each 128; else as kF32
   kInt8,  // integer and E2M1 weights on avx512vnni and avx512bf16, from a few rows on: 8 bits with
           // a scale for each 32 inputs; all else as kBF16
 };
@@ -93,30 +93,30 @@ enum class GroupKind : uint8_t {
 inline constexpr int kGroupKinds = 3;
 
 /// One way to multiply by weights of one format, for any M.
-struct Method {
+struct KernelVariant {
   const PackedLayout* layout = nullptr;
   void (*multiply)(const MatmulTask& task) = nullptr;
-  const char* name = "";  // what tests call it; methods of one format have different ones
-  int weight_terms = 1;   // bf16 numbers that stand for each weight; 2: high + low
+  const char* name = "";  // what tests call it; variants of one format have different ones
+  int weight_splits = 1;  // bf16 that stand for each weight; 2: hi + lo
 };
 
-/// Methods for growing M: the first whose most_rows is not below M serves.
-struct MethodList {
+/// Variants for growing M: the first whose max_m is not below M serves.
+struct VariantList {
   struct Entry {
-    Method method;
-    int64_t most_rows = INT64_MAX;  // the last one that is used has this
+    KernelVariant variant;
+    int64_t max_m = INT64_MAX;  // the last one that is used has this
   };
   Entry entries[5];
-  Method invariant;  // batch-invariant mode: for every M
+  KernelVariant invariant;  // batch-invariant mode: for every M
 };
 
 struct MatmulKernel {
   Format element = Format::kNone;
   Format scale = Format::kNone;  // kNone: dense
   Zero zero = Zero::kNone;
-  MethodList lists[kGroupKinds][kPrecisions];  // filled by the Unit: generic/*_unit.inl.h
+  VariantList lists[kGroupKinds][kPrecisions];  // filled by dispatch.inl.h of each folder
 
-  constexpr const MethodList& list(GroupKind groups, Precision precision) const {
+  constexpr const VariantList& list(GroupKind groups, Precision precision) const {
     return lists[static_cast<int>(groups)][static_cast<int>(precision)];
   }
 };
@@ -142,10 +142,10 @@ const MatmulKernel* find_matmul(const Kernels& kernels, const WeightFormat& form
 GroupKind group_kind(const Kernels& kernels, const Weights& weights);
 
 /// How to multiply m rows of activations by `weights`. With `batch_invariant`, a row's result is
-/// the same bits whatever m is, as one method serves every m.
-const Method& choose_method(const Kernels& kernels, const MatmulKernel& kernel,
-                            const Weights& weights, int64_t m, Precision precision,
-                            bool batch_invariant);
+/// the same bits whatever m is, as one variant serves every m.
+const KernelVariant& choose_variant(const Kernels& kernels, const MatmulKernel& kernel,
+                                    const Weights& weights, int64_t m, Precision precision,
+                                    bool batch_invariant);
 
 /// All that are compiled in, best first.
 std::span<const Kernels* const> all_kernels();

@@ -84,24 +84,25 @@ TEST(FindMatmul, refuses_what_has_no_kernel) {
   EXPECT_EQ(find_matmul(kernels, {Format::kE4M3, Format::kNone, Zero::kNone, 0}), nullptr);
 }
 
-TEST(MatmulKernels, have_a_method_for_every_number_of_rows_and_a_name_for_every_method) {
+TEST(MatmulKernels, have_a_variant_for_every_number_of_rows_and_a_name_for_every_variant) {
   for (const Kernels* kernels : all_kernels()) {
     for (const MatmulKernel& kernel : kernels->matmuls) {
       std::map<std::string_view, void (*)(const MatmulTask&)> by_name;
-      const auto check = [&](const Method& method) {
-        ASSERT_NE(method.multiply, nullptr);
-        ASSERT_NE(method.name, std::string_view());
-        EXPECT_EQ(by_name.try_emplace(method.name, method.multiply).first->second, method.multiply)
-            << kernels->name << ", " << method.name;
+      const auto check = [&](const KernelVariant& variant) {
+        ASSERT_NE(variant.multiply, nullptr);
+        ASSERT_NE(variant.name, std::string_view());
+        EXPECT_EQ(by_name.try_emplace(variant.name, variant.multiply).first->second,
+                  variant.multiply)
+            << kernels->name << ", " << variant.name;
       };
       for (const auto& lists : kernel.lists) {
-        for (const MethodList& list : lists) {
+        for (const VariantList& list : lists) {
           check(list.invariant);
           int64_t rows = 0;
-          for (const MethodList::Entry& entry : list.entries) {
-            check(entry.method);
-            EXPECT_GT(entry.most_rows, rows) << kernels->name;
-            rows = entry.most_rows;
+          for (const VariantList::Entry& entry : list.entries) {
+            check(entry.variant);
+            EXPECT_GT(entry.max_m, rows) << kernels->name;
+            rows = entry.max_m;
             if (rows == INT64_MAX) break;
           }
           EXPECT_EQ(rows, INT64_MAX) << kernels->name;
@@ -116,7 +117,7 @@ bool is_integer_or_e2m1(Format element) {
          element == Format::kU8 || element == Format::kE2M1;
 }
 
-/// Names of the methods that whole groups expect.
+/// Names of the variants that whole groups expect.
 struct Names {
   std::string_view f32;   // of prompts
   std::string_view bf16;  // of prompts
@@ -126,7 +127,7 @@ struct Names {
   std::string_view invariant_int8;
 };
 
-/// Rows of activations by themselves: in digits where there are dot products of bytes.
+/// Rows of activations by themselves: in limbs where there are dot products of bytes.
 std::string_view gemv_of(std::string_view isa, Format element) {
   if (isa == "scalar" || isa == "avx512") return "gemv/f32";
   if (isa == "avx2") {
@@ -162,12 +163,12 @@ Names names_of(std::string_view isa, const MatmulKernel& kernel) {
   return {"gemm/f32", "gemm/f32", "gemm/f32", gemv, gemv, gemv};
 }
 
-TEST(ChooseMethod, obeys_the_precision_and_keeps_to_one_method_when_asked) {
+TEST(ChooseVariant, obeys_the_precision_and_keeps_to_one_variant_where_batches_must_not_matter) {
   for (const Kernels* kernels : all_kernels()) {
     for (const MatmulKernel& kernel : kernels->matmuls) {
       const Weights weights = {.cols = 1024, .group_size = 128};
       const auto chosen = [&](int64_t m, Precision precision, bool invariant) -> std::string_view {
-        return choose_method(*kernels, kernel, weights, m, precision, invariant).name;
+        return choose_variant(*kernels, kernel, weights, m, precision, invariant).name;
       };
       const Names names = names_of(kernels->name, kernel);
       for (const int64_t m : {1, 4, 5, 512}) {
@@ -186,14 +187,14 @@ TEST(ChooseMethod, obeys_the_precision_and_keeps_to_one_method_when_asked) {
   }
 }
 
-/// The method for a matrix of 1024 columns.
-Method chosen_of(std::string_view isa, const WeightFormat& format, int64_t m, Precision precision,
-                 bool invariant = false) {
+/// The variant for a matrix of 1024 columns.
+KernelVariant chosen_of(std::string_view isa, const WeightFormat& format, int64_t m,
+                        Precision precision, bool invariant = false) {
   for (const Kernels* kernels : all_kernels()) {
     if (kernels->name != isa) continue;
     const Weights weights = {.cols = 1024, .group_size = format.group_size};
-    return choose_method(*kernels, *find_matmul(*kernels, format), weights, m, precision,
-                         invariant);
+    return choose_variant(*kernels, *find_matmul(*kernels, format), weights, m, precision,
+                          invariant);
   }
   return {};
 }
@@ -205,7 +206,7 @@ bool is_compiled_in(std::string_view isa) {
   return false;
 }
 
-TEST(ChooseMethod, takes_tiles_for_a_few_tokens_only_where_they_are_faster) {
+TEST(ChooseVariant, takes_tiles_for_a_few_tokens_only_where_they_are_faster) {
   if (!is_compiled_in("amx")) GTEST_SKIP();
   const auto chosen = [&](int64_t group_size, int64_t m, Precision precision,
                           bool invariant = false) -> std::string_view {
@@ -242,7 +243,7 @@ TEST(ChooseMethod, takes_tiles_for_a_few_tokens_only_where_they_are_faster) {
   EXPECT_EQ(chosen(32, 512, Precision::kF32, true), "gemv/int8x3");
 }
 
-TEST(ChooseMethod, knows_which_weights_tiles_decode_fast_or_exactly) {
+TEST(ChooseVariant, knows_which_weights_tiles_decode_fast_or_exactly) {
   if (!is_compiled_in("amx")) GTEST_SKIP();
   const auto chosen = [](const WeightFormat& format, int64_t m, Precision precision,
                          bool invariant = false) -> std::string_view {
@@ -284,13 +285,13 @@ TEST(ChooseMethod, knows_which_weights_tiles_decode_fast_or_exactly) {
   EXPECT_EQ(chosen(nf4, 8, Precision::kBF16, true), "gemv/f32");
 }
 
-TEST(ChooseMethod, takes_panels_for_many_tokens_and_floats_for_small_groups) {
+TEST(ChooseVariant, takes_panels_for_many_tokens_and_floats_for_small_groups) {
   if (!is_compiled_in("avx512bf16")) GTEST_SKIP();
   const auto expect = [&](int64_t group_size, int64_t m, Precision precision,
                           std::string_view name) {
     const WeightFormat format = {Format::kU4, Format::kF16, Zero::kU8, group_size};
-    const Method method = chosen_of("avx512bf16", format, m, precision);
-    EXPECT_EQ(method.name, name) << "group " << group_size << ", M " << m;
+    const KernelVariant variant = chosen_of("avx512bf16", format, m, precision);
+    EXPECT_EQ(variant.name, name) << "group " << group_size << ", M " << m;
   };
   expect(128, 12, Precision::kF32, "gemv/int8x3");
   expect(128, 13, Precision::kF32, "dot_gemm/int8x3");
@@ -313,7 +314,7 @@ TEST(ChooseMethod, takes_panels_for_many_tokens_and_floats_for_small_groups) {
   EXPECT_EQ(name(bf16, 5, Precision::kInt8), "dot_gemm/bf16");
 }
 
-TEST(ChooseMethod, takes_digits_where_only_dot_products_of_bytes_are_fast) {
+TEST(ChooseVariant, takes_int8x3_where_only_dot_products_of_bytes_are_fast) {
   if (!is_compiled_in("avx512vnni")) GTEST_SKIP();
   const auto chosen = [](const WeightFormat& format, int64_t m,
                          Precision precision) -> std::string_view {
@@ -343,12 +344,12 @@ TEST(ChooseMethod, takes_digits_where_only_dot_products_of_bytes_are_fast) {
   EXPECT_EQ(chosen({Format::kBF16}, 5, Precision::kBF16), "gemm/f32");
 }
 
-TEST(ChooseMethod, takes_digits_for_one_or_two_tokens_without_dot_products) {
+TEST(ChooseVariant, takes_int8x3_for_one_or_two_tokens_without_dot_products) {
   if (!is_compiled_in("avx2")) GTEST_SKIP();
   const auto expect = [&](const WeightFormat& format, int64_t m, std::string_view name,
                           bool invariant = false) {
-    const Method method = chosen_of("avx2", format, m, Precision::kF32, invariant);
-    EXPECT_EQ(method.name, name) << "M " << m;
+    const KernelVariant variant = chosen_of("avx2", format, m, Precision::kF32, invariant);
+    EXPECT_EQ(variant.name, name) << "M " << m;
   };
   const WeightFormat u4 = {Format::kU4, Format::kF16, Zero::kU8, 128};
   const WeightFormat nvfp4 = {Format::kE2M1, Format::kE4M3, Zero::kNone, 16};

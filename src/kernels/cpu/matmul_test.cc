@@ -25,13 +25,13 @@ using testing::expect;
 using testing::Expected;
 using testing::kernels_of_this_machine;
 using testing::loop_of;
-using testing::methods_of;
 using testing::multiply;
 using testing::multiply_in_double;
 using testing::Oracle;
 using testing::random_inputs;
 using testing::random_matrix;
 using testing::RandomMatrix;
+using testing::variants_of;
 
 constexpr int64_t kMaxM = 37;  // two tiles and a part of one
 
@@ -65,8 +65,9 @@ std::vector<Case> all_cases(const MatmulKernel& kernel) {
   return cases;
 }
 
-std::string describe(const Kernels& kernels, const Method& method, const Case& test, int64_t m) {
-  return std::string(kernels.name) + ", " + method.name + ", " + to_string(test.format) + ", " +
+std::string describe(const Kernels& kernels, const KernelVariant& variant, const Case& test,
+                     int64_t m) {
+  return std::string(kernels.name) + ", " + variant.name + ", " + to_string(test.format) + ", " +
          std::to_string(test.rows) + " x " + std::to_string(test.cols) + ", M " + std::to_string(m);
 }
 
@@ -74,16 +75,17 @@ class Matmul : public ::testing::TestWithParam<MatmulKernel> {};
 class ExactMatmul : public Matmul {};
 class ByteMatmul : public Matmul {};
 
-/// Calls check(kernels, method, m) for every method that any instruction set has for such weights.
+/// Calls check(kernels, variant, m) for every variant that any instruction set has for such
+/// weights.
 template <typename Check>
-void for_all_methods(const MatrixView& weights, std::initializer_list<int64_t> all_m,
-                     const Check& check) {
+void for_all_variants(const MatrixView& weights, std::initializer_list<int64_t> all_m,
+                      const Check& check) {
   for (const Kernels* kernels : kernels_of_this_machine()) {
     ASSERT_NE(find_matmul(*kernels, weights.format), nullptr)
         << kernels->name << to_string(weights.format);
-    for (const Method& method : methods_of(*kernels, weights)) {
+    for (const KernelVariant& variant : variants_of(*kernels, weights)) {
       for (const int64_t m : all_m) {
-        check(*kernels, method, m);
+        check(*kernels, variant, m);
         if (::testing::Test::HasFailure()) return;
       }
     }
@@ -92,55 +94,55 @@ void for_all_methods(const MatrixView& weights, std::initializer_list<int64_t> a
 
 TEST_P(ExactMatmul, products_of_small_integers_are_exact) {
   // Sums stay below 2^24 steps, and every input is a number that bf16 holds: so no order of
-  // additions rounds, and every instruction set and method must give the very same bits. (Bytes
-  // have a test of their own: an octet's largest is rarely 127 here.)
+  // additions rounds, and every instruction set and variant must give the very same bits. (Bytes
+  // have a test of their own: a k8's largest is rarely 127 here.)
   uint64_t seed = 1;
   for (const Case& test : all_cases(GetParam())) {
     const RandomMatrix matrix =
         random_matrix(test.format, test.rows, test.cols, Contents::kExact, ++seed);
     const std::vector<float> x = random_inputs(kMaxM, test.cols, Contents::kExact, ++seed);
     const Oracle oracle = multiply_in_double(matrix.view, x, kMaxM);
-    for_all_methods(
+    for_all_variants(
         matrix.view, {1, 2, 3, 4, 5, 17, 37},
-        [&](const Kernels& kernels, const Method& method, int64_t m) {
-          if (loop_of(method).takes_bytes) return;
-          const std::vector<float> y = multiply(kernels, method, matrix.view, x, m);
+        [&](const Kernels& kernels, const KernelVariant& variant, int64_t m) {
+          if (loop_of(variant).takes_bytes) return;
+          const std::vector<float> y = multiply(kernels, variant, matrix.view, x, m);
           const std::span expected(oracle.y.data(), y.size());
           const Comparison result = compare_matmul(y, expected, std::vector<double>(y.size(), 0.0));
-          EXPECT_TRUE(result) << describe(kernels, method, test, m) << ": " << result.message;
+          EXPECT_TRUE(result) << describe(kernels, variant, test, m) << ": " << result.message;
         });
   }
 }
 
 TEST_P(Matmul, real_products_stay_within_the_documented_bound) {
-  std::map<std::string, double> worst;  // of each method
+  std::map<std::string, double> worst;  // of each variant
   uint64_t seed = 1000;
   for (const Case& test : all_cases(GetParam())) {
     const RandomMatrix matrix =
         random_matrix(test.format, test.rows, test.cols, Contents::kReal, ++seed);
     const std::vector<float> x = random_inputs(kMaxM, test.cols, Contents::kReal, ++seed);
     const Expected expected = expect(matrix.view, x, kMaxM);
-    for_all_methods(matrix.view, {1, 2, 4, 8, 37},
-                    [&](const Kernels& kernels, const Method& method, int64_t m) {
-                      const std::vector<float> y = multiply(kernels, method, matrix.view, x, m);
-                      std::vector<double> bounds = bounds_of(kernels, method, expected, test.cols);
-                      bounds.resize(y.size());
-                      const Comparison result =
-                          compare_matmul(y, std::span(expected.exact.y.data(), y.size()), bounds);
-                      EXPECT_TRUE(result)
-                          << describe(kernels, method, test, m) << ": " << result.message;
-                      double& of_method = worst[std::string(kernels.name) + ", " + method.name];
-                      of_method = std::max(of_method, result.worst_ratio);
-                    });
+    for_all_variants(
+        matrix.view, {1, 2, 4, 8, 37},
+        [&](const Kernels& kernels, const KernelVariant& variant, int64_t m) {
+          const std::vector<float> y = multiply(kernels, variant, matrix.view, x, m);
+          std::vector<double> bounds = bounds_of(kernels, variant, expected, test.cols);
+          bounds.resize(y.size());
+          const Comparison result =
+              compare_matmul(y, std::span(expected.exact.y.data(), y.size()), bounds);
+          EXPECT_TRUE(result) << describe(kernels, variant, test, m) << ": " << result.message;
+          double& of_variant = worst[std::string(kernels.name) + ", " + variant.name];
+          of_variant = std::max(of_variant, result.worst_ratio);
+        });
     if (HasFailure()) return;
   }
   // Far below the bound nothing would be compared: rounding errors must show.
-  for (const auto& [method, ratio] : worst) EXPECT_GT(ratio, 1e-3) << method;
+  for (const auto& [variant, ratio] : worst) EXPECT_GT(ratio, 1e-3) << variant;
 }
 
 TEST_P(Matmul, inputs_of_all_magnitudes_stay_within_the_documented_bound) {
-  // Each row of activations has its own magnitude, neighbours are far apart, some octets are zeros,
-  // and some largest inputs lie just below a power of two, where scales of octets change.
+  // Each row of activations has its own magnitude, neighbours are far apart, some runs of 8 are
+  // zeros, and some largest inputs lie just below a power of two, where scales of runs of 8 change.
   constexpr int64_t kCols = 1160;
   Random random(31);
   std::vector<float> x(kMaxM * kCols);
@@ -156,16 +158,16 @@ TEST_P(Matmul, inputs_of_all_magnitudes_stay_within_the_documented_bound) {
     const WeightFormat format = {GetParam().element, GetParam().scale, GetParam().zero, group};
     const RandomMatrix matrix = random_matrix(format, 9, kCols, Contents::kExact, 30);
     const Expected expected = expect(matrix.view, x, kMaxM);
-    for_all_methods(matrix.view, {1, 2, 3, 37},
-                    [&](const Kernels& kernels, const Method& method, int64_t m) {
-                      const std::vector<float> y = multiply(kernels, method, matrix.view, x, m);
-                      std::vector<double> bounds = bounds_of(kernels, method, expected, kCols);
-                      bounds.resize(y.size());
-                      const Comparison result =
-                          compare_matmul(y, std::span(expected.exact.y.data(), y.size()), bounds);
-                      EXPECT_TRUE(result) << kernels.name << ", " << method.name << ", M " << m
-                                          << ", group " << group << ": " << result.message;
-                    });
+    for_all_variants(matrix.view, {1, 2, 3, 37},
+                     [&](const Kernels& kernels, const KernelVariant& variant, int64_t m) {
+                       const std::vector<float> y = multiply(kernels, variant, matrix.view, x, m);
+                       std::vector<double> bounds = bounds_of(kernels, variant, expected, kCols);
+                       bounds.resize(y.size());
+                       const Comparison result =
+                           compare_matmul(y, std::span(expected.exact.y.data(), y.size()), bounds);
+                       EXPECT_TRUE(result) << kernels.name << ", " << variant.name << ", M " << m
+                                           << ", group " << group << ": " << result.message;
+                     });
   }
 }
 
@@ -174,16 +176,16 @@ TEST_P(Matmul, results_do_not_depend_on_how_rows_are_divided) {
   for (const int64_t group : {32, 128}) {
     const WeightFormat format = {GetParam().element, GetParam().scale, GetParam().zero, group};
     const RandomMatrix matrix = random_matrix(format, 77, 1160, Contents::kReal, 5);
-    for_all_methods(
+    for_all_variants(
         matrix.view, {1, 2, 3, 4, 5, 37},
-        [&](const Kernels& kernels, const Method& method, int64_t m) {
-          const std::vector<float> whole = multiply(kernels, method, matrix.view, x, m);
+        [&](const Kernels& kernels, const KernelVariant& variant, int64_t m) {
+          const std::vector<float> whole = multiply(kernels, variant, matrix.view, x, m);
           for (const std::vector<int64_t>& splits :
                {std::vector<int64_t>{16}, {1, 2, 3}, {5, 21, 36}, {0, 19, 19}, {32, 64}}) {
-            const std::vector<float> parts = multiply(kernels, method, matrix.view, x, m, splits);
+            const std::vector<float> parts = multiply(kernels, variant, matrix.view, x, m, splits);
             for (std::size_t i = 0; i < whole.size(); ++i) {
               ASSERT_EQ(std::bit_cast<uint32_t>(whole[i]), std::bit_cast<uint32_t>(parts[i]))
-                  << kernels.name << ", " << method.name << ", M " << m << ", element " << i;
+                  << kernels.name << ", " << variant.name << ", M " << m << ", element " << i;
             }
           }
         });
@@ -196,13 +198,13 @@ TEST_P(Matmul, results_of_a_row_of_activations_do_not_depend_on_the_others) {
     const RandomMatrix matrix = random_matrix(format, 19, 1160, Contents::kReal, 7);
     const std::vector<float> x = random_inputs(kMaxM, 1160, Contents::kReal, 8);
     for (const Kernels* kernels : kernels_of_this_machine()) {
-      for (const Method& method : methods_of(*kernels, matrix.view)) {
-        const std::vector<float> all = multiply(*kernels, method, matrix.view, x, kMaxM);
+      for (const KernelVariant& variant : variants_of(*kernels, matrix.view)) {
+        const std::vector<float> all = multiply(*kernels, variant, matrix.view, x, kMaxM);
         for (const int64_t m : {1, 2, 3, 4, 5, 8, 16, 33}) {
-          const std::vector<float> some = multiply(*kernels, method, matrix.view, x, m);
+          const std::vector<float> some = multiply(*kernels, variant, matrix.view, x, m);
           for (std::size_t i = 0; i < some.size(); ++i) {
             ASSERT_EQ(some[i], all[i])
-                << kernels->name << ", " << method.name << ", M " << m << ", element " << i;
+                << kernels->name << ", " << variant.name << ", M " << m << ", element " << i;
           }
         }
       }
@@ -219,16 +221,17 @@ TEST_P(Matmul, results_do_not_depend_on_how_many_rows_go_through_together) {
   for (const int64_t group : {0, 32, 128, 384}) {
     const WeightFormat format = {GetParam().element, GetParam().scale, GetParam().zero, group};
     const RandomMatrix matrix = random_matrix(format, kRows, kCols, Contents::kReal, 7);
-    for_all_methods(matrix.view, {5, 37, 70, 128},
-                    [&](const Kernels& kernels, const Method& method, int64_t m) {
-                      if (loop_of(method).rows_alone) return;
-                      const auto all = multiply(kernels, method, matrix.view, x, kM);
-                      const auto some = multiply(kernels, method, matrix.view, x, m);
-                      for (std::size_t i = 0; i < some.size(); ++i) {
-                        ASSERT_EQ(some[i], all[i]) << kernels.name << ", " << method.name << ", M "
-                                                   << m << ", group " << group << ", element " << i;
-                      }
-                    });
+    for_all_variants(matrix.view, {5, 37, 70, 128},
+                     [&](const Kernels& kernels, const KernelVariant& variant, int64_t m) {
+                       if (loop_of(variant).rows_alone) return;
+                       const auto all = multiply(kernels, variant, matrix.view, x, kM);
+                       const auto some = multiply(kernels, variant, matrix.view, x, m);
+                       for (std::size_t i = 0; i < some.size(); ++i) {
+                         ASSERT_EQ(some[i], all[i])
+                             << kernels.name << ", " << variant.name << ", M " << m << ", group "
+                             << group << ", element " << i;
+                       }
+                     });
   }
 }
 
@@ -237,23 +240,24 @@ TEST_P(ExactMatmul, bias_is_added_once_and_the_factor_of_the_tensor_multiplies) 
   RandomMatrix matrix = random_matrix(format, 9, 2080, Contents::kExact, 9);
   const std::vector<float> x = random_inputs(kMaxM, 2080, Contents::kExact, 10);
   const std::vector<float> bias = {1, -2, 3, -4, 5, -6, 7, -8, 9};
-  for_all_methods(matrix.view, {1, 4, 37},
-                  [&](const Kernels& kernels, const Method& method, int64_t m) {
-                    matrix.view.tensor_scale = 1;
-                    const std::vector<float> without = multiply(kernels, method, matrix.view, x, m);
-                    matrix.view.tensor_scale = 0.25F;
-                    const std::vector<float> with =
-                        multiply(kernels, method, matrix.view, x, m, {4}, bias.data());
-                    for (std::size_t i = 0; i < with.size(); ++i) {
-                      ASSERT_EQ(with[i], without[i] * 0.25F + bias[i % 9])
-                          << kernels.name << ", " << method.name << ", element " << i;
-                    }
-                  });
+  for_all_variants(matrix.view, {1, 4, 37},
+                   [&](const Kernels& kernels, const KernelVariant& variant, int64_t m) {
+                     matrix.view.tensor_scale = 1;
+                     const std::vector<float> without =
+                         multiply(kernels, variant, matrix.view, x, m);
+                     matrix.view.tensor_scale = 0.25F;
+                     const std::vector<float> with =
+                         multiply(kernels, variant, matrix.view, x, m, {4}, bias.data());
+                     for (std::size_t i = 0; i < with.size(); ++i) {
+                       ASSERT_EQ(with[i], without[i] * 0.25F + bias[i % 9])
+                           << kernels.name << ", " << variant.name << ", element " << i;
+                     }
+                   });
 }
 
 TEST_P(ByteMatmul, products_of_bytes_are_exact) {
-  // The largest of every octet is 127, so that bytes hold the inputs as they are. Every instruction
-  // set with such methods must show one for each format of this test.
+  // The largest of every run of 8 is 127, so that bytes hold the inputs as they are. Every
+  // instruction set with such variants must show one for each format of this test.
   for (const int64_t cols : {8, 24, 64, 136, 256}) {
     for (const int64_t group : {0, 8, 32, 128}) {
       const WeightFormat format = {GetParam().element, GetParam().scale, GetParam().zero, group};
@@ -265,15 +269,15 @@ TEST_P(ByteMatmul, products_of_bytes_are_exact) {
       const Oracle oracle = multiply_in_double(matrix.view, x, kMaxM);
       for (const Kernels* kernels : kernels_of_this_machine()) {
         bool has_bytes = false;
-        for (const Method& method : methods_of(*kernels, matrix.view)) {
-          if (!loop_of(method).takes_bytes) continue;
+        for (const KernelVariant& variant : variants_of(*kernels, matrix.view)) {
+          if (!loop_of(variant).takes_bytes) continue;
           has_bytes = true;
           for (const int64_t m : {1, 2, 3, 4, 5, 37}) {
-            const std::vector<float> y = multiply(*kernels, method, matrix.view, x, m);
+            const std::vector<float> y = multiply(*kernels, variant, matrix.view, x, m);
             const Comparison result = compare_matmul(y, std::span(oracle.y.data(), y.size()),
                                                      std::vector<double>(y.size(), 0.0));
-            ASSERT_TRUE(result) << kernels->name << ", " << method.name << ", M " << m << ", group "
-                                << group << ": " << result.message;
+            ASSERT_TRUE(result) << kernels->name << ", " << variant.name << ", M " << m
+                                << ", group " << group << ": " << result.message;
           }
         }
         const bool expected = kernels->name == "avx512vnni" || kernels->name == "avx512bf16";

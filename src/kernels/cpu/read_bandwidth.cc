@@ -15,24 +15,24 @@ using Words [[gnu::vector_size(64)]] = uint64_t;
 constexpr std::size_t kStep = 512;  // bytes of one stream before the next has its turn
 constexpr std::size_t kWindow = std::size_t{32} << 20;
 
-/// What asks for lines before they are read.
-enum class Ahead : uint8_t {
+/// What prefetches lines before they are read.
+enum class Prefetch : uint8_t {
   kHardware,
-  kNear,  // 2 KB ahead, into the first-level cache
-  kFar,   // 8 KB ahead, into the second
+  kNear,  // 2 KB prefetch, into the first-level cache
+  kFar,   // 8 KB prefetch, into the second
 };
 constexpr std::size_t kNearBytes = 2048;
 constexpr std::size_t kFarBytes = 8192;
 
-template <Ahead kAhead>
+template <Prefetch kAhead>
 [[gnu::always_inline]] inline void prefetch_line(const std::byte* p) {
-  if constexpr (kAhead == Ahead::kNear) __builtin_prefetch(p + kNearBytes, 0, 3);
-  if constexpr (kAhead == Ahead::kFar) __builtin_prefetch(p + kFarBytes, 0, 2);
+  if constexpr (kAhead == Prefetch::kNear) __builtin_prefetch(p + kNearBytes, 0, 3);
+  if constexpr (kAhead == Prefetch::kFar) __builtin_prefetch(p + kFarBytes, 0, 2);
 }
 
 /// Sums `streams` equal runs of [begin, begin + size), a step of each in turn. `size` is a multiple
 /// of streams * kStep.
-template <Ahead kAhead>
+template <Prefetch kAhead>
 uint64_t read_streams(const std::byte* begin, std::size_t size, std::size_t streams) {
   const std::size_t run = size / streams;
   Words sums[2] = {};
@@ -58,27 +58,28 @@ uint64_t read_streams(const std::byte* begin, std::size_t size, std::size_t stre
   return sum;
 }
 
-uint64_t read_streams(const std::byte* begin, std::size_t size, std::size_t streams, Ahead ahead) {
-  switch (ahead) {
-    case Ahead::kNear:
-      return read_streams<Ahead::kNear>(begin, size, streams);
-    case Ahead::kFar:
-      return read_streams<Ahead::kFar>(begin, size, streams);
+uint64_t read_streams(const std::byte* begin, std::size_t size, std::size_t streams,
+                      Prefetch distance) {
+  switch (distance) {
+    case Prefetch::kNear:
+      return read_streams<Prefetch::kNear>(begin, size, streams);
+    case Prefetch::kFar:
+      return read_streams<Prefetch::kFar>(begin, size, streams);
     default:
-      return read_streams<Ahead::kHardware>(begin, size, streams);
+      return read_streams<Prefetch::kHardware>(begin, size, streams);
   }
 }
 
 /// One reading of `memory` by all threads; seconds.
 double time_reading(std::span<const std::byte> memory, Executor& pool, std::size_t streams,
-                    Ahead ahead) {
+                    Prefetch distance) {
   std::vector<uint64_t> sums(pool.size());
   const std::size_t share = memory.size() / static_cast<std::size_t>(pool.size());
   const auto start = std::chrono::steady_clock::now();
   pool.parallel_for(pool.size(), 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const std::byte* p = memory.data() + static_cast<std::size_t>(i) * share;
-      sums[i] = read_streams(p, share, streams, ahead);
+      sums[i] = read_streams(p, share, streams, distance);
     }
   });
   const auto stop = std::chrono::steady_clock::now();
@@ -89,14 +90,14 @@ double time_reading(std::span<const std::byte> memory, Executor& pool, std::size
 /// Median bytes per second of `repeats` passes. A pass is timed window by window: on a machine that
 /// others use too, most windows are undisturbed while hardly any pass is.
 double median_rate(std::span<const std::byte> memory, Executor& pool, std::size_t streams,
-                   Ahead ahead, int repeats) {
+                   Prefetch prefetch, int repeats) {
   // Equal shares of whole steps for every stream of every thread, so that all bytes count.
-  const std::size_t unit = kStep * streams * static_cast<std::size_t>(pool.size());
-  const std::size_t window = std::min(memory.size(), kWindow) / unit * unit;
+  const std::size_t dispatch = kStep * streams * static_cast<std::size_t>(pool.size());
+  const std::size_t window = std::min(memory.size(), kWindow) / dispatch * dispatch;
   std::vector<double> seconds;
   for (int pass = 0; pass < std::max(repeats, 1); ++pass) {
     for (std::size_t at = 0; at + window <= memory.size(); at += window) {
-      seconds.push_back(time_reading(memory.subspan(at, window), pool, streams, ahead));
+      seconds.push_back(time_reading(memory.subspan(at, window), pool, streams, distance));
     }
   }
   std::sort(seconds.begin(), seconds.end());
@@ -110,9 +111,9 @@ ReadBandwidth measure_read_bandwidth(std::span<const std::byte> memory, Executor
   ReadBandwidth best;
   if (memory.size() < 8 * kStep * static_cast<std::size_t>(pool.size())) return best;
   for (const int streams : {1, 2, 4, 8}) {
-    for (const Ahead ahead : {Ahead::kHardware, Ahead::kNear, Ahead::kFar}) {
+    for (const Prefetch distance : {Prefetch::kHardware, Prefetch::kNear, Prefetch::kFar}) {
       const double rate =
-          median_rate(memory, pool, static_cast<std::size_t>(streams), ahead, repeats);
+          median_rate(memory, pool, static_cast<std::size_t>(streams), prefetch, repeats);
       if (rate > best.bytes_per_second) best = {rate, streams};
     }
   }

@@ -15,7 +15,7 @@ struct ReadBandwidth {
 
 /// Reads `memory` (well beyond the caches, else this measures them) with all threads of the pool:
 /// 1, 2, 4 and 8 interleaved streams per thread in 512-byte steps, `repeats` passes each: without
-/// software prefetch, with some 2 KB ahead into the first-level cache, and with some 8 KB ahead
+/// software prefetch, some 2 KB early into the first-level cache, and some 8 KB early
 /// into the second. The best median counts. Nothing is written.
 ReadBandwidth measure_read_bandwidth(std::span<const std::byte> memory, Executor& pool,
                                      int repeats = 3);

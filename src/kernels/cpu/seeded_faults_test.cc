@@ -24,11 +24,11 @@ using testing::expect;
 using testing::Expected;
 using testing::kernels_of_this_machine;
 using testing::loop_of;
-using testing::methods_of;
 using testing::multiply;
 using testing::random_inputs;
 using testing::random_matrix;
 using testing::RandomMatrix;
+using testing::variants_of;
 
 constexpr int64_t kMaxM = 37;
 
@@ -49,25 +49,25 @@ class FaultyProduct {
 
   void expect_found() const {
     for (const Kernels* kernels : kernels_of_this_machine()) {
-      for (const Method& method : methods_of(*kernels, right_.view)) {
+      for (const KernelVariant& variant : variants_of(*kernels, right_.view)) {
         // Rounded to 8 bits, activations hide a code that is off by one.
-        if (loop_of(method).takes_bf16 || loop_of(method).takes_bytes) continue;
+        if (loop_of(variant).takes_bf16 || loop_of(variant).takes_bytes) continue;
         for (const int64_t m : {1, 4, 37}) {
-          EXPECT_TRUE(compared(*kernels, method, right_.view, m))
-              << kernels->name << ", " << method.name << ", M " << m;
-          EXPECT_FALSE(compared(*kernels, method, wrong_.view, m))
-              << kernels->name << ", " << method.name << ", M " << m;
+          EXPECT_TRUE(compared(*kernels, variant, right_.view, m))
+              << kernels->name << ", " << variant.name << ", M " << m;
+          EXPECT_FALSE(compared(*kernels, variant, wrong_.view, m))
+              << kernels->name << ", " << variant.name << ", M " << m;
         }
       }
     }
   }
 
  private:
-  Comparison compared(const Kernels& kernels, const Method& method,
+  Comparison compared(const Kernels& kernels, const KernelVariant& variant,
                       const MatrixView& oracle_weights, int64_t m) const {
-    const std::vector<float> y = multiply(kernels, method, right_.view, x_, m);
+    const std::vector<float> y = multiply(kernels, variant, right_.view, x_, m);
     const Expected expected = expect(oracle_weights, x_, m);
-    return compare_matmul(y, expected.exact.y, bounds_of(kernels, method, expected, kCols));
+    return compare_matmul(y, expected.exact.y, bounds_of(kernels, variant, expected, kCols));
   }
 };
 
@@ -102,7 +102,7 @@ TEST_P(SeededFaults, the_scale_of_the_neighbouring_group) {
   expect_found();
 }
 
-TEST_P(SeededFaults, the_last_octet_of_a_row_dropped) {
+TEST_P(SeededFaults, the_last_eight_inputs_of_a_row_dropped) {
   // A code equal to the zero point is a weight of zero.
   const int64_t row = 3;
   const std::byte zero = wrong_.zeros->data()[(row + 1) * wrong_.view.groups() - 1];
@@ -177,7 +177,7 @@ TEST_P(E2m1Faults, the_smallest_scale_of_a_row_off_by_one) {
   expect_found();
 }
 
-TEST_P(E2m1Faults, the_last_octet_of_a_row_dropped) {
+TEST_P(E2m1Faults, the_last_eight_inputs_of_a_row_dropped) {
   for (int64_t i = 1; i <= 4; ++i) wrong_.codes->data()[4 * kCols / 2 - i] = std::byte{0};
   expect_found();
 }

@@ -22,13 +22,13 @@ inline constexpr int kKvElements = 3;
 /// there the keys of this head begin at byte `keys` and its values at byte `values`, each
 /// [kPagePositions][head_dim].
 /// The query heads that
-/// share that head are `group` neighbours; row r is token r / group, head r % group of them. Row r
-/// sees the positions up to first_position + r / group, and of these only the last `window` when
-/// that is not 0.
+/// share that head are `q_per_kv` neighbours; row r is token r / q_per_kv, head r % q_per_kv of
+/// them. Row r sees the positions up to first_position + r / q_per_kv, and of these only the last
+/// `window` when that is not 0.
 struct AttentionTile {
   const float* q = nullptr;  // row 0
   int64_t q_stride = 0;      // floats from one token to the next; heads are head_dim apart
-  int64_t group = 1;
+  int64_t q_per_kv = 1;
   int64_t row_begin = 0;
   int64_t row_end = 0;  // at most attention_rows after row_begin
   const uint8_t* cache = nullptr;
@@ -42,20 +42,20 @@ struct AttentionTile {
   int64_t window = 0;
   int64_t begin = 0;  // positions outside [begin, end) are left to other calls
   int64_t end = 0;
-  float* records = nullptr;  // one for each row, attention_record_floats(head_dim) apart
-  float* scratch = nullptr;  // attention_scratch_floats(head_dim)
+  float* partials = nullptr;  // one for each row, attention_partial_floats(head_dim) apart
+  float* scratch = nullptr;   // attention_scratch_floats(head_dim)
 };
 
 struct VectorKernels {
   int64_t attention_rows;  // that an AttentionTile may have
-  /// Floats of a record: the sum of weighted values, then the largest score and the sum of weights
-  /// relative to it.
-  int64_t (*attention_record_floats)(int64_t head_dim);
+  /// Floats of a softmax partial: the accumulated weighted values, then the largest score and the
+  /// sum of weights relative to it.
+  int64_t (*attention_partial_floats)(int64_t head_dim);
   int64_t (*attention_scratch_floats)(int64_t head_dim);
   void (*attend[kKvElements])(const AttentionTile& tile);
-  /// out[head_dim] from `count` records that lie `stride` floats apart, in their order. `sink` may
+  /// out[head_dim] from `count` partials that lie `stride` floats apart, in their order. `sink` may
   /// be nullptr; else exp(*sink) joins the denominator.
-  void (*merge_attention)(float* out, const float* records, int64_t count, int64_t stride,
+  void (*merge_attention)(float* out, const float* partials, int64_t count, int64_t stride,
                           const float* sink, int64_t head_dim);
 
   /// y = e^x within 3 * 2^-24 of the exact value, and half of the smallest denormal number.

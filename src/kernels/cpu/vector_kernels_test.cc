@@ -170,7 +170,7 @@ TEST(Attend, stays_within_its_memory) {
     for (const int64_t dim : {1, 16, 33, 64, 100, 256}) {
       for (const int64_t rows : {int64_t{1}, int64_t{17}, int64_t{45}, vectors.attention_rows}) {
         const int64_t tokens = (rows + kGroup - 1) / kGroup;
-        const int64_t record = vectors.attention_record_floats(dim);
+        const int64_t partial = vectors.attention_partial_floats(dim);
         const auto floats = [](int64_t count) {
           return testing::GuardedBytes(static_cast<std::size_t>(count) * sizeof(float));
         };
@@ -183,14 +183,14 @@ TEST(Attend, stays_within_its_memory) {
         std::vector<int32_t> table(pages);
         std::iota(table.rbegin(), table.rend(), 0);
         testing::GuardedBytes q = floats(tokens * kGroup * dim), cache = floats(2 * run * pages),
-                              records = floats(rows * record),
+                              partials = floats(rows * partial),
                               scratch = floats(vectors.attention_scratch_floats(dim));
         for (int64_t page = 0; page < pages; ++page) {
           std::fill_n(start(cache) + (2 * page + 1) * run, run, 2.0F);
         }
         vectors.attend[0]({.q = start(q),
                            .q_stride = kGroup * dim,
-                           .group = kGroup,
+                           .q_per_kv = kGroup,
                            .row_end = rows,
                            .cache = reinterpret_cast<const uint8_t*>(cache.data()),
                            .page_bytes = 2 * run * static_cast<int64_t>(sizeof(float)),
@@ -198,11 +198,11 @@ TEST(Attend, stays_within_its_memory) {
                            .values = run * static_cast<int64_t>(sizeof(float)),
                            .head_dim = dim,
                            .end = tokens,
-                           .records = start(records),
+                           .partials = start(partials),
                            .scratch = start(scratch)});
         // All weights are alike: twice as many as positions.
         for (int64_t r = 0; r < rows; ++r) {
-          const float* sums = start(records) + r * record;
+          const float* sums = start(partials) + r * partial;
           const int64_t seen = r / kGroup + 1;
           for (int64_t d = 0; d < dim; ++d) {
             EXPECT_EQ(sums[d], 2 * static_cast<float>(seen)) << kernels->name;

@@ -18,7 +18,7 @@ namespace {
 //
 #include "kernels/cpu/generic/products.inl.h"
 //
-#include "kernels/cpu/generic/triple_products.inl.h"
+#include "kernels/cpu/generic/int8x3_products.inl.h"
 //
 #include "kernels/cpu/generic/gemv.inl.h"
 //
@@ -34,7 +34,7 @@ namespace {
 //
 #include "kernels/cpu/amx/many_rows.inl.h"
 //
-#include "kernels/cpu/generic/digits.inl.h"
+#include "kernels/cpu/generic/int8_limbs.inl.h"
 //
 #include "kernels/cpu/amx/few_rows.inl.h"
 //
@@ -44,7 +44,7 @@ namespace {
 //
 #include "kernels/cpu/amx/few_rows_bf16.inl.h"
 //
-#include "kernels/cpu/generic/method_table.inl.h"
+#include "kernels/cpu/generic/dispatch_table.inl.h"
 //
 #include "kernels/cpu/amx/dispatch.inl.h"
 //

@@ -2,38 +2,37 @@
 // where all of it lies. Included inside the namespace of an instruction set with tiles, after
 // attention.inl.h. attention_tiles.inl.h, which comes next, says how it is used.
 
-constexpr int64_t kVectorRows = 20;          // up to so many, tiles gain nothing
+constexpr int64_t kVectorRows = 20;          // up to that many, tiles gain nothing
 constexpr int64_t kTileAttentionRows = 512;  // all of them share the work of packing a block
 constexpr int64_t kTilePositions = 64;
 static_assert(kVectorRows <= kMaxAttentionRows);
 constexpr int64_t kTileDepth = 32;  // numbers that a tile sums over
-constexpr int64_t kGroupRows = 2 * kLanes;
-constexpr int64_t kTileBytes = 1024;
-constexpr int64_t kTermBytes = 2 * kTileBytes;   // two tiles
-constexpr int64_t kSplitBytes = 2 * kTermBytes;  // an operand of split products: [high, low][2]
-constexpr int64_t kSumFloats = kSplitBytes / 4;  // [row half of the group][32][16 rows]
-constexpr int64_t kHalfFloats = kSumFloats / 2;
+constexpr int64_t kQueryPanelRows = 2 * kLanes;
+constexpr int64_t kHalfOperandBytes = 2 * kTmmBytes;      // two tiles
+constexpr int64_t kOperandBytes = 2 * kHalfOperandBytes;  // of split products: [hi, lo][2]
+constexpr int64_t kAccFloats = kOperandBytes / 4;         // [row half of the panel][32][16 rows]
+constexpr int64_t kHalfFloats = kAccFloats / 2;
 constexpr int64_t kTileSteps = kTilePositions / kTileDepth;
-constexpr int64_t kTileGroups = kTileAttentionRows / kGroupRows;
+constexpr int64_t kQueryPanels = kTileAttentionRows / kQueryPanelRows;
 constexpr float kSlack = 8;            // in exponents of 2, what weights may grow to
 constexpr float kTileLimit = 0x1p56F;  // sums of 2^15 products of smaller numbers are finite
 constexpr float kLog2E = 1.44269504088896341F;
 constexpr float kLn2 = 0.693147180559945309F;
 static_assert(kLanes == 16);
 
-/// 32 rows, one in each lane of two vectors. Behind the last row it is taken again, and its results
+/// 32 rows, one in each lane of two vectors. After the last row it is taken again, and its results
 /// are not used.
-struct TileGroup {
-  const AttentionRow* rows[kGroupRows];
-  float largest[kGroupRows];
-  double total[kGroupRows];
+struct QueryPanel {
+  const AttentionRow* rows[kQueryPanelRows];
+  float largest[kQueryPanelRows];
+  double total[kQueryPanelRows];
   bool special;                       // some rows' queries are zeros in the tiles
-  bool fresh;                         // sums were not written yet
+  bool fresh;                         // acc was not written yet
   int64_t first, last;                // positions that any of them sees
   int64_t common_first, common_last;  // that all of them see
-  uint8_t* queries;                   // [32 d] operands, tiles of [pair of d][row][2]
-  uint8_t* weights;  // [32 positions] operands, tiles of [pair of positions][row][2]
-  float* sums;       // [32 d][half of the rows][32 d][16 rows]
+  uint8_t* queries;                   // [32 d] operands, tiles of [two d][row][2]
+  uint8_t* weights;                   // [32 positions] operands, tiles of [two positions][row][2]
+  float* acc;                         // [32 d][half of the rows][32 d][16 rows]
 };
 
 /// A tile of attention, and where its parts lie.
@@ -45,14 +44,14 @@ struct TileAttention {
   int64_t dim;
   int64_t steps;  // of 32 d
   float factor;   // of queries
-  int64_t num_groups;
+  int64_t num_panels;
   uint8_t* keys;     // [32 positions][32 d] operands, tiles of [position][d]
   uint8_t* values;   // [32 d][32 positions] operands, tiles of [d][position]
-  float* scores[2];  // [32 positions][half of the rows][32 positions][16 rows], of a group each
+  float* scores[2];  // [32 positions][half of the rows][32 positions][16 rows], of a panel each
   uint8_t* staging;
   float* zeros;  // [dim]
   AttentionRow rows[kTileAttentionRows];
-  TileGroup groups[kTileGroups];
+  QueryPanel query_panels[kQueryPanels];
   bool special_query[kTileAttentionRows];
   bool special_key[kTilePositions];
   bool special_value[kTilePositions];
@@ -79,19 +78,19 @@ inline int64_t depth_steps(int64_t head_dim) {
   return (head_dim + kTileDepth - 1) / kTileDepth;
 }
 
-/// As start_tile_groups() takes it.
+/// As start_query_panels() takes it.
 inline int64_t tile_attention_scratch_floats(int64_t head_dim) {
   const int64_t steps = depth_steps(head_dim);
-  const int64_t group = 2 * steps * kSplitBytes + kTileSteps * kSplitBytes;
-  const int64_t panels = 2 * kTileSteps * steps * kSplitBytes;
-  const int64_t scores = 2 * kTileSteps * kSplitBytes;
-  const int64_t staging = steps * kSplitBytes + steps * kTileDepth * 4;
-  const int64_t floats = (kTileGroups * group + panels + scores + staging) / 4;
+  const int64_t panel = 2 * steps * kOperandBytes + kTileSteps * kOperandBytes;
+  const int64_t keys_and_values = 2 * kTileSteps * steps * kOperandBytes;
+  const int64_t scores = 2 * kTileSteps * kOperandBytes;
+  const int64_t staging = steps * kOperandBytes + steps * kTileDepth * 4;
+  const int64_t floats = (kQueryPanels * panel + keys_and_values + scores + staging) / 4;
   const int64_t vectors = attention_scratch_floats(head_dim);
   return floats > vectors ? floats : vectors;
 }
 
-/// Splits a row of numbers, times `factor`, in pairs of i and 16 + i of each 32: to(step, pairs).
+/// Splits a row of numbers, times `factor`, as bf16x2 of i and 16 + i of each 32: to(step, bf16x2).
 /// Beyond `dim` they are zeros. Returns whether all of it is below kTileLimit.
 template <class Number, class Store>
 [[gnu::always_inline]] inline bool split_row(const Number* x, int64_t dim, float factor,
@@ -104,7 +103,7 @@ template <class Number, class Store>
     const Float a = mul(load_kv(x + d), times);
     const Float b = mul(load_kv(x + d + kLanes), times);
     top = larger_magnitude(larger_magnitude(top, a), b);
-    to(step++, split_to_pairs(a, b));
+    to(step++, split_to_bf16x2(a, b));
   }
   if (const int64_t left = dim - d; left > 0) {
     const Float first = left < kLanes ? load_kv_part(x + d, left) : load_kv(x + d);
@@ -112,63 +111,63 @@ template <class Number, class Store>
     const Float a = mul(first, times);
     const Float b = mul(last, times);
     top = larger_magnitude(larger_magnitude(top, a), b);
-    to(step, split_to_pairs(a, b));
+    to(step, split_to_bf16x2(a, b));
   }
   return all_below(top, kTileLimit);
 }
 
-/// The queries of one half of the group.
-inline void pack_queries(TileAttention& work, TileGroup& group, int64_t half) {
+/// The queries of one half of the panel.
+inline void pack_queries(TileAttention& work, QueryPanel& panel, int64_t half) {
   for (int64_t n = 0; n < kLanes; ++n) {
-    const auto store_split = [to = work.staging + n * 64](int64_t step, const SplitPairs& v) {
-      store_pairs(to + step * kTermBytes, v.high);
-      store_pairs(to + step * kTermBytes + kTileBytes, v.low);
+    const auto store_split = [to = work.staging + n * 64](int64_t step, const SplitBf16x2& v) {
+      store_bf16x2(to + step * kHalfOperandBytes, v.hi);
+      store_bf16x2(to + step * kHalfOperandBytes + kTmmBytes, v.lo);
     };
-    const AttentionRow& row = *group.rows[half * kLanes + n];
+    const AttentionRow& row = *panel.rows[half * kLanes + n];
     const bool special = !split_row(row.query, work.dim, work.factor, store_split);
     work.special_query[&row - work.rows] = special;
     if (!special) continue;
-    group.special = true;
-    for (int64_t step = 0; step < work.steps; ++step) store_split(step, no_pairs());
+    panel.special = true;
+    for (int64_t step = 0; step < work.steps; ++step) store_split(step, zero_split());
   }
   for (int64_t step = 0; step < work.steps; ++step) {
-    const auto* from = reinterpret_cast<const float*>(work.staging + step * kTermBytes);
-    uint8_t* to = group.queries + step * kSplitBytes + half * kTileBytes;
+    const auto* from = reinterpret_cast<const float*>(work.staging + step * kHalfOperandBytes);
+    uint8_t* to = panel.queries + step * kOperandBytes + half * kTmmBytes;
     transpose_16x16(from, reinterpret_cast<float*>(to));
-    transpose_16x16(from + kTileBytes / 4, reinterpret_cast<float*>(to + kTermBytes));
+    transpose_16x16(from + kTmmBytes / 4, reinterpret_cast<float*>(to + kHalfOperandBytes));
   }
 }
 
-/// Rows after the last key keep what they had: scores that no one looks at come of them.
+/// Rows after the last key keep what they had: scores that are not used come of them.
 template <class Kv>
 inline void pack_keys(TileAttention& work, const AttentionBlock& block, const Kv* keys) {
   work.any_special_key = false;
   for (int64_t p = 0; p < block.count; ++p) {
-    uint8_t* to = work.keys + p / kTileDepth * work.steps * kSplitBytes + p % kTileDepth * 64;
-    const auto store_split = [to](int64_t step, const SplitPairs& v) {
-      store_pairs(to + step * kSplitBytes, v.high);
-      store_pairs(to + step * kSplitBytes + kTermBytes, v.low);
+    uint8_t* to = work.keys + p / kTileDepth * work.steps * kOperandBytes + p % kTileDepth * 64;
+    const auto store_split = [to](int64_t step, const SplitBf16x2& v) {
+      store_bf16x2(to + step * kOperandBytes, v.hi);
+      store_bf16x2(to + step * kOperandBytes + kHalfOperandBytes, v.lo);
     };
     work.special_key[p] = !split_row(keys + p * work.dim, work.dim, 1, store_split);
     if (!work.special_key[p]) continue;
     work.any_special_key = true;
-    for (int64_t step = 0; step < work.steps; ++step) store_split(step, no_pairs());
+    for (int64_t step = 0; step < work.steps; ++step) store_split(step, zero_split());
   }
 }
 
-/// Stages the values of two positions as pairs: row `i` of 16. Returns whether all of them are
+/// Stages the values of two positions as bf16x2: row `i` of 16. Returns whether all of them are
 /// below kTileLimit.
 template <class Kv>
-inline bool stage_pair(TileAttention& work, const Kv* a, const Kv* b, int64_t i) {
+inline bool stage_two(TileAttention& work, const Kv* a, const Kv* b, int64_t i) {
   const int64_t dim = work.dim;
   uint8_t* to = work.staging + i * 64;
   Float top = zero();
   const auto store_split = [&](Float of_a, Float of_b) {
     top = larger_magnitude(larger_magnitude(top, of_a), of_b);
-    const SplitPairs v = split_to_pairs(of_a, of_b);
-    store_pairs(to, v.high);
-    store_pairs(to + kTileBytes, v.low);
-    to += kTermBytes;
+    const SplitBf16x2 v = split_to_bf16x2(of_a, of_b);
+    store_bf16x2(to, v.hi);
+    store_bf16x2(to + kTmmBytes, v.lo);
+    to += kHalfOperandBytes;
   };
   int64_t d = 0;
   for (; d + kLanes <= dim; d += kLanes) store_split(load_kv(a + d), load_kv(b + d));
@@ -180,7 +179,7 @@ inline bool stage_pair(TileAttention& work, const Kv* a, const Kv* b, int64_t i)
 
 template <class Kv>
 inline bool is_special(const Kv* x, int64_t dim) {
-  return !split_row(x, dim, 1, [](int64_t, const SplitPairs&) {});
+  return !split_row(x, dim, 1, [](int64_t, const SplitBf16x2&) {});
 }
 
 /// The values of positions [32 step, 32 step + 32) of the block; after the last they are zeros.
@@ -190,63 +189,63 @@ inline void pack_values(TileAttention& work, const AttentionBlock& block, const 
   const auto* zeros = reinterpret_cast<const Kv*>(work.zeros);
   for (int64_t i = 0; i < kLanes; ++i) {
     const int64_t p = step * kTileDepth + 2 * i;
-    const Kv* pair[2];
+    const Kv* two[2];
     for (int64_t j = 0; j < 2; ++j) {
-      pair[j] = p + j < block.count ? values + (p + j) * work.dim : zeros;
+      two[j] = p + j < block.count ? values + (p + j) * work.dim : zeros;
       work.special_value[p + j] = false;
     }
-    if (stage_pair(work, pair[0], pair[1], i)) continue;
+    if (stage_two(work, two[0], two[1], i)) continue;
     work.any_special_value = true;
     for (int64_t j = 0; j < 2; ++j) {
-      work.special_value[p + j] = is_special(pair[j], work.dim);
-      if (work.special_value[p + j]) pair[j] = zeros;
+      work.special_value[p + j] = is_special(two[j], work.dim);
+      if (work.special_value[p + j]) two[j] = zeros;
     }
-    stage_pair(work, pair[0], pair[1], i);
+    stage_two(work, two[0], two[1], i);
   }
   for (int64_t tile = 0; tile * kLanes < work.dim; ++tile) {
-    const auto* from = reinterpret_cast<const float*>(work.staging + tile * kTermBytes);
+    const auto* from = reinterpret_cast<const float*>(work.staging + tile * kHalfOperandBytes);
     uint8_t* to =
-        work.values + (tile / 2 * kTileSteps + step) * kSplitBytes + tile % 2 * kTileBytes;
+        work.values + (tile / 2 * kTileSteps + step) * kOperandBytes + tile % 2 * kTmmBytes;
     transpose_16x16(from, reinterpret_cast<float*>(to));
-    transpose_16x16(from + kTileBytes / 4, reinterpret_cast<float*>(to + kTermBytes));
+    transpose_16x16(from + kTmmBytes / 4, reinterpret_cast<float*>(to + kHalfOperandBytes));
   }
 }
 
-/// Cuts up the scratch memory, and takes the rows in groups.
-inline void start_tile_groups(TileAttention& work, int64_t num_rows) {
+/// Cuts up the scratch memory, and takes the rows in panels.
+inline void start_query_panels(TileAttention& work, int64_t num_rows) {
   auto* memory = reinterpret_cast<uint8_t*>(work.tile->scratch);
   const auto take = [&memory](int64_t bytes) {
     memory += bytes;
     return memory - bytes;
   };
-  const int64_t operands = work.steps * kSplitBytes;
+  const int64_t operands = work.steps * kOperandBytes;
   work.keys = take(kTileSteps * operands);
   work.values = take(kTileSteps * operands);
   for (float*& scores : work.scores) {
-    scores = reinterpret_cast<float*>(take(kTileSteps * kSplitBytes));
+    scores = reinterpret_cast<float*>(take(kTileSteps * kOperandBytes));
   }
   work.staging = take(operands);
   work.zeros = reinterpret_cast<float*>(take(work.steps * kTileDepth * 4));
   for (int64_t d = 0; d < work.dim; d += kLanes) store(work.zeros + d, zero());
-  work.num_groups = (num_rows + kGroupRows - 1) / kGroupRows;
-  for (int64_t g = 0; g < work.num_groups; ++g) {
-    TileGroup& group = work.groups[g];
-    group.queries = take(operands);
-    group.weights = take(kTileSteps * kSplitBytes);
-    group.sums = reinterpret_cast<float*>(take(operands));
-    group.fresh = true;
-    group.special = false;
-    for (int64_t n = 0; n < kGroupRows; ++n) {
-      const int64_t r = g * kGroupRows + n < num_rows ? g * kGroupRows + n : num_rows - 1;
-      group.rows[n] = &work.rows[r];
-      group.largest[n] = kLowest;
-      group.total[n] = 0;
+  work.num_panels = (num_rows + kQueryPanelRows - 1) / kQueryPanelRows;
+  for (int64_t g = 0; g < work.num_panels; ++g) {
+    QueryPanel& panel = work.query_panels[g];
+    panel.queries = take(operands);
+    panel.weights = take(kTileSteps * kOperandBytes);
+    panel.acc = reinterpret_cast<float*>(take(operands));
+    panel.fresh = true;
+    panel.special = false;
+    for (int64_t n = 0; n < kQueryPanelRows; ++n) {
+      const int64_t r = g * kQueryPanelRows + n < num_rows ? g * kQueryPanelRows + n : num_rows - 1;
+      panel.rows[n] = &work.rows[r];
+      panel.largest[n] = kLowest;
+      panel.total[n] = 0;
     }
     // Later rows see further at both ends.
-    group.first = group.rows[0]->begin;
-    group.common_last = group.rows[0]->end;
-    group.common_first = group.rows[kGroupRows - 1]->begin;
-    group.last = group.rows[kGroupRows - 1]->end;
-    for (int64_t half = 0; half < 2; ++half) pack_queries(work, group, half);
+    panel.first = panel.rows[0]->begin;
+    panel.common_last = panel.rows[0]->end;
+    panel.common_first = panel.rows[kQueryPanelRows - 1]->begin;
+    panel.last = panel.rows[kQueryPanelRows - 1]->end;
+    for (int64_t half = 0; half < 2; ++half) pack_queries(work, panel, half);
   }
 }

@@ -1,4 +1,4 @@
-// Attention of a prompt with a matrix unit: tiles of 16 rows by 32 bf16. Included inside the
+// Attention of a prompt with AMX: tiles of 16 rows by 32 bf16. Included inside the
 // namespace of an instruction set with tiles, after attention_panels.inl.h. The running softmax is
 // that of attention.inl.h.
 //
@@ -6,28 +6,28 @@
 // rows are one vector each, and weights leave the softmax in the order that the next product wants.
 //
 //     scores [position][row]  = keys   [position][d] * queries [d][row]
-//     sums   [d][row]        += values [d][position] * weights [position][row]
+//     acc    [d][row]        += values [d][position] * weights [position][row]
 //
 //   for each block of kTilePositions    keys and values become panels that stay in the caches
-//     for each group of 32 rows         scores, and between these products the weights of the
-//                                       group before
+//     for each panel of 32 rows         scores, and between these products the weights of the
+//                                       panel before
 //     for each 32 d                     a panel's share, in the first-level cache
-//       for each group of 32 rows       weighted values
+//       for each panel of 32 rows       weighted values
 //
-// Every number x is two bf16, x = high + low + error: each rounds to nearest, |low| <= 2^-8 |x| and
-// |error| <= 2^-16 |x|. A product of two numbers is three of bf16, without low * low. Scores are
+// Every number x is two bf16, x = hi + lo + error: each rounds to nearest, |lo| <= 2^-8 |x| and
+// |error| <= 2^-16 |x|. A product of two numbers is three of bf16, without lo * lo. Scores are
 // exponents of 2, because queries are multiplied by scale * log2(e) first. Weights are relative to
 // a score that the largest exceeds by kSlack at most, so that sums are seldom rescaled.
 //
 // Accuracy of a row, with u = 2^-24, d the head_dim, n the positions and b the blocks, to first
-// order: a product is off by 3 * 2^-16 of itself (an error of each number, and low * low), a sum by
+// order: a product is off by 3 * 2^-16 of itself (an error of each number, and lo * lo), a sum by
 // u for each of its additions. So a score is off by (3 * 2^-16 + (3 d + 4) u) sum |q k scale| at
 // most. The exponential makes that a relative error of the weight, and adds 6 u and b u for the
 // rescalings. The weighted values are off by (3 * 2^-16 + (3 n + b) u) sum |weight value| besides;
 // the sum of weights, which is that of the floats, by kTilePositions u. Tiles count subnormal bf16
 // as zero: 2^-126 for each number; weights below 2^-125 are zero.
 //
-// What the two terms cannot hold, infinities, NaN and magnitudes from kTileLimit on, is zero in the
+// What the two bf16 cannot hold, infinities, NaN and magnitudes from kTileLimit on, is zero in the
 // panels and added by itself to the rows that see it: other rows get the same bits as without it.
 
 /// v = 2^v for v <= 16, within 6 u: the polynomial, which interpolates 2^f at Chebyshev's points,
@@ -36,7 +36,7 @@
 /// step by step: one alone waits for each of its instructions.
 template <int kVectors>
 [[gnu::always_inline]] inline void powers_of_two(Float (&v)[kVectors]) {
-  constexpr float kTerms[] = {0.00966636837F, 0.0555038117F, 0.240223497F, 0.693147182F, 1};
+  constexpr float kCoefficients[] = {0.00966636837F, 0.0555038117F, 0.240223497F, 0.693147182F, 1};
   Float n[kVectors];
   Float p[kVectors];
 #pragma GCC unroll 8
@@ -46,9 +46,9 @@ template <int kVectors>
 #pragma GCC unroll 8
   for (int i = 0; i < kVectors; ++i) p[i] = broadcast(0.00133813126F);
 #pragma GCC unroll 8
-  for (const float term : kTerms) {
+  for (const float coefficient : kCoefficients) {
 #pragma GCC unroll 8
-    for (int i = 0; i < kVectors; ++i) p[i] = fma(p[i], v[i], broadcast(term));
+    for (int i = 0; i < kVectors; ++i) p[i] = fma(p[i], v[i], broadcast(coefficient));
   }
 #pragma GCC unroll 8
   for (int i = 0; i < kVectors; ++i) v[i] = times_power_above(p[i], n[i], -126);
@@ -63,38 +63,38 @@ inline float dot(const float* a, const Kv* b, int64_t dim) {
   return sum(total);
 }
 
-inline bool sees(const TileGroup& group, const AttentionBlock& block) {
-  return group.first < block.begin + block.count && group.last > block.begin;
+inline bool sees(const QueryPanel& panel, const AttentionBlock& block) {
+  return panel.first < block.begin + block.count && panel.last > block.begin;
 }
-/// How many positions of the block some row of the group may see, from its first.
-inline int64_t seen_of(const TileGroup& group, const AttentionBlock& block) {
-  return group.last - block.begin < block.count ? group.last - block.begin : block.count;
+/// How many positions of the block some row of the panel may see, from its first.
+inline int64_t seen_of(const QueryPanel& panel, const AttentionBlock& block) {
+  return panel.last - block.begin < block.count ? panel.last - block.begin : block.count;
 }
 
-/// The softmax of one group and block, a few positions at a time.
+/// The softmax of one panel and block, a few positions at a time.
 class TileWeights {
  public:
   TileWeights(TileAttention& work, const AttentionBlock& block) : work_(work), block_(block) {}
 
-  /// The scores of `group` are there. They are to be weights after `parts` calls of advance().
-  void begin(TileGroup& group, float* scores, int64_t parts) {
-    group_ = &group;
+  /// The scores of `panel` are there. They are to be weights after `parts` calls of advance().
+  void begin(QueryPanel& panel, float* scores, int64_t parts) {
+    panel_ = &panel;
     scores_ = scores;
     next_ = 0;
-    end_ = (seen_of(group, block_) + 1) / 2 * 2;
+    end_ = (seen_of(panel, block_) + 1) / 2 * 2;
     share_ = end_ * 65536 / parts + 1;
     shared_ = 0;
-    partial_ = group.common_first > block_.begin || group.common_last < block_.begin + end_ ||
-               end_ > block_.count;
-    if (partial_) {
-      for (int64_t n = 0; n < kGroupRows; ++n) {
-        first_[n] = static_cast<float>(block_.first(*group.rows[n]));
-        last_[n] = static_cast<float>(block_.last(*group.rows[n]));
+    masked_ = panel.common_first > block_.begin || panel.common_last < block_.begin + end_ ||
+              end_ > block_.count;
+    if (masked_) {
+      for (int64_t n = 0; n < kQueryPanelRows; ++n) {
+        first_[n] = static_cast<float>(block_.first(*panel.rows[n]));
+        last_[n] = static_cast<float>(block_.last(*panel.rows[n]));
       }
     }
-    if (group.special || work_.any_special_key) add_special_scores();
+    if (panel.special || work_.any_special_key) add_special_scores();
     for (int half = 0; half < 2; ++half) {
-      partial_ ? find_largest<true>(half) : find_largest<false>(half);
+      masked_ ? find_largest<true>(half) : find_largest<false>(half);
       total_[half] = zero();
     }
   }
@@ -102,50 +102,50 @@ class TileWeights {
   [[gnu::always_inline]] void advance() {
     shared_ += share_;
     const int64_t end = shared_ / 65536 < end_ ? shared_ / 65536 : end_;
-    partial_ ? weigh_to<true>(end) : weigh_to<false>(end);
+    masked_ ? weigh_to<true>(end) : weigh_to<false>(end);
   }
 
   void end() {
-    partial_ ? weigh_to<true>(end_) : weigh_to<false>(end_);
+    masked_ ? weigh_to<true>(end_) : weigh_to<false>(end_);
     // The products go on to the end of a step.
     for (int64_t p = end_; p % kTileDepth != 0; p += 2) {
       for (int64_t tile = 0; tile < 4; ++tile) {
-        store_pairs(weights_at(p) + tile * kTileBytes, no_pairs().low);
+        store_bf16x2(weights_at(p) + tile * kTmmBytes, zero_split().lo);
       }
     }
-    float lanes[kGroupRows];
+    float lanes[kQueryPanelRows];
     store(lanes, total_[0]);
     store(lanes + kLanes, total_[1]);
-    for (int64_t n = 0; n < kGroupRows; ++n) group_->total[n] += static_cast<double>(lanes[n]);
+    for (int64_t n = 0; n < kQueryPanelRows; ++n) panel_->total[n] += static_cast<double>(lanes[n]);
   }
 
  private:
-  template <bool kPartial>
+  template <bool kMasked>
   Float seen_or(Float v, int64_t p, int half, float other) const {
-    if constexpr (!kPartial) return v;
+    if constexpr (!kMasked) return v;
     return between_or(static_cast<float>(p), load(first_ + half * kLanes),
                       load(last_ + half * kLanes), v, broadcast(other));
   }
 
   const float* scores_at(int64_t position, int half) const {
     const auto p = static_cast<uint64_t>(position);
-    return scores_ + p / kTileDepth * kSumFloats + half * kHalfFloats + p % kTileDepth * kLanes;
+    return scores_ + p / kTileDepth * kAccFloats + half * kHalfFloats + p % kTileDepth * kLanes;
   }
   /// Of an even position.
   uint8_t* weights_at(int64_t position) const {
     const auto p = static_cast<uint64_t>(position);
-    return group_->weights + p / kTileDepth * kSplitBytes + p % kTileDepth * 32;
+    return panel_->weights + p / kTileDepth * kOperandBytes + p % kTileDepth * 32;
   }
 
-  template <bool kPartial>
+  template <bool kMasked>
   void find_largest(int half) {
-    const Float old = load(group_->largest + half * kLanes);
+    const Float old = load(panel_->largest + half * kLanes);
     Float top[2] = {old, old};
     for (int64_t p = 0; p < end_; p += 2) {
       const float* scores = scores_at(p, half);
       for (int i = 0; i < 2; ++i) {
         const Float v = load(scores + i * kLanes);
-        top[i] = max(seen_or<kPartial>(v, p + i, half, kLowest), top[i]);
+        top[i] = max(seen_or<kMasked>(v, p + i, half, kLowest), top[i]);
       }
     }
     top[0] = max(top[0], top[1]);
@@ -156,22 +156,22 @@ class TileWeights {
 
   /// Everything so far becomes relative to the new largest scores.
   void rescale(int half, Float old) {
-    store(group_->largest + half * kLanes, largest_[half]);
-    if (group_->fresh) return;
+    store(panel_->largest + half * kLanes, largest_[half]);
+    if (panel_->fresh) return;
     Float shrink[1] = {sub(old, largest_[half])};
     powers_of_two(shrink);
     float lanes[kLanes];
     store(lanes, shrink[0]);
-    double* total = group_->total + half * kLanes;
+    double* total = panel_->total + half * kLanes;
     for (int64_t n = 0; n < kLanes; ++n) total[n] *= static_cast<double>(lanes[n]);
     for (int64_t step = 0; step < work_.steps; ++step) {
-      float* sums = group_->sums + step * kSumFloats + half * kHalfFloats;
+      float* sums = panel_->acc + step * kAccFloats + half * kHalfFloats;
       float* const sums_end = sums + kHalfFloats;
       for (; sums < sums_end; sums += kLanes) store(sums, mul(load(sums), shrink[0]));
     }
   }
 
-  template <bool kPartial>
+  template <bool kMasked>
   [[gnu::always_inline]] void weigh_to(int64_t end) {
     for (; next_ < end; next_ += 2) {
       Float v[4];
@@ -181,28 +181,28 @@ class TileWeights {
       }
       powers_of_two(v);
 #pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) v[i] = seen_or<kPartial>(v[i], next_ + i % 2, i / 2, 0);
+      for (int i = 0; i < 4; ++i) v[i] = seen_or<kMasked>(v[i], next_ + i % 2, i / 2, 0);
       uint8_t* to = weights_at(next_);
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
         total_[half] = add(total_[half], add(v[2 * half], v[2 * half + 1]));
-        const SplitPairs pairs = split_to_pairs(v[2 * half], v[2 * half + 1]);
-        store_pairs(to + half * kTileBytes, pairs.high);
-        store_pairs(to + half * kTileBytes + kTermBytes, pairs.low);
+        const SplitBf16x2 split = split_to_bf16x2(v[2 * half], v[2 * half + 1]);
+        store_bf16x2(to + half * kTmmBytes, split.hi);
+        store_bf16x2(to + half * kTmmBytes + kHalfOperandBytes, split.lo);
       }
     }
   }
 
   void add_special_scores() {
-    for (int64_t n = 0; n < kGroupRows; ++n) {
-      const AttentionRow& row = *group_->rows[n];
+    for (int64_t n = 0; n < kQueryPanelRows; ++n) {
+      const AttentionRow& row = *panel_->rows[n];
       const bool all = work_.special_query[&row - work_.rows];
       for (int64_t p = block_.first(row); p < block_.last(row); ++p) {
         if (!all && !work_.special_key[p]) continue;
         const float score = with_element(work_.element, work_.block_keys, [&](const auto* keys) {
           return dot(row.query, keys + p * work_.dim, work_.dim);
         });
-        scores_[p / kTileDepth * kSumFloats + n / kLanes * kHalfFloats + p % kTileDepth * kLanes +
+        scores_[p / kTileDepth * kAccFloats + n / kLanes * kHalfFloats + p % kTileDepth * kLanes +
                 n % kLanes] = score * work_.factor;
       }
     }
@@ -210,37 +210,37 @@ class TileWeights {
 
   TileAttention& work_;
   const AttentionBlock& block_;
-  TileGroup* group_ = nullptr;
+  QueryPanel* panel_ = nullptr;
   float* scores_ = nullptr;
   int64_t next_ = 0;  // position of the block
   int64_t end_ = 0;
   int64_t share_ = 0;  // of each part, in positions / 65536
   int64_t shared_ = 0;
-  bool partial_ = false;  // not all rows see all positions
-  float first_[kGroupRows];
-  float last_[kGroupRows];
+  bool masked_ = false;  // not all rows see all positions
+  float first_[kQueryPanelRows];
+  float last_[kQueryPanelRows];
   Float largest_[2];
   Float total_[2];
 };
 
-/// Scores and weights of all groups that see something of the block. Between the products of a
-/// group the scores of the one before become weights, a while after they have left the tiles.
+/// Scores and weights of all panels that see something of the block. Between the products of a
+/// panel the scores of the one before become weights, a while after they have left the tiles.
 class TileScores {
  public:
   TileScores(TileAttention& work, const AttentionBlock& block)
       : work_(work), block_(block), weights_(work, block) {}
 
   void run() {
-    for (int64_t g = 0; g < work_.num_groups; ++g) {
-      TileGroup& group = work_.groups[g];
-      if (!sees(group, block_)) continue;
-      const int64_t parts = (seen_of(group, block_) + kTileDepth - 1) / kTileDepth;
+    for (int64_t g = 0; g < work_.num_panels; ++g) {
+      QueryPanel& panel = work_.query_panels[g];
+      if (!sees(panel, block_)) continue;
+      const int64_t parts = (seen_of(panel, block_) + kTileDepth - 1) / kTileDepth;
       turns_ = 3 * (parts * work_.steps - 1);
       for (int64_t i = 0; i < parts; ++i) {
-        before_ == nullptr ? multiply<false>(group, i) : multiply<true>(group, i);
+        before_ == nullptr ? multiply<false>(panel, i) : multiply<true>(panel, i);
       }
       if (before_ != nullptr) finish();
-      before_ = &group;
+      before_ = &panel;
     }
     if (before_ == nullptr) return;
     store_sums(held_);
@@ -255,41 +255,41 @@ class TileScores {
     buffer_ = 1 - buffer_;
   }
 
-  /// The group's scores with part `i` of the keys.
-  template <bool kWeighs>
-  void multiply(const TileGroup& group, int64_t i) {
-    const uint8_t* keys = work_.keys + i * work_.steps * kSplitBytes;
-    const uint8_t* queries = group.queries;
+  /// The panel's scores with part `i` of the keys.
+  template <bool kWeighsScores>
+  void multiply(const QueryPanel& panel, int64_t i) {
+    const uint8_t* keys = work_.keys + i * work_.steps * kOperandBytes;
+    const uint8_t* queries = panel.queries;
     const auto weigh = [this, first = i == 0](int64_t step) {
-      if (kWeighs && (!first || step > 0)) weights_.advance();
+      if (kWeighsScores && (!first || step > 0)) weights_.advance();
     };
     for (int64_t step = 0; step < work_.steps; ++step) {
       if (step > 0) {
-        multiply_high(keys, queries);
+        multiply_hi(keys, queries);
       } else if (held_ != nullptr) {
-        multiply_high_from_zero(keys, queries, held_);
+        multiply_hi_from_zero(keys, queries, held_);
       } else {
         zero_tiles();
-        multiply_high(keys, queries);
+        multiply_hi(keys, queries);
       }
       weigh(step);
-      multiply_high_low(queries);
+      multiply_hi_lo(queries);
       weigh(step);
-      multiply_low_high(keys, queries);
+      multiply_lo_hi(keys, queries);
       weigh(step);
-      if (kWeighs && i == 0 && step == 0 && turns_ > 0) {
+      if (kWeighsScores && i == 0 && step == 0 && turns_ > 0) {
         weights_.begin(*before_, work_.scores[buffer_], turns_);
       }
-      keys += kSplitBytes;
-      queries += kSplitBytes;
+      keys += kOperandBytes;
+      queries += kOperandBytes;
     }
-    held_ = work_.scores[kWeighs ? 1 - buffer_ : buffer_] + i * kSumFloats;
+    held_ = work_.scores[kWeighsScores ? 1 - buffer_ : buffer_] + i * kAccFloats;
   }
 
   TileAttention& work_;
   const AttentionBlock& block_;
   TileWeights weights_;
-  TileGroup* before_ = nullptr;
+  QueryPanel* before_ = nullptr;
   int64_t buffer_ = 0;  // where its scores are
   int64_t turns_ = 0;
   float* held_ = nullptr;  // where the sums in the tiles belong
@@ -297,20 +297,20 @@ class TileScores {
 
 /// Adds what the panel of values lacks.
 template <class Kv>
-inline void add_special_values(TileAttention& work, TileGroup& group, const AttentionBlock& block,
+inline void add_special_values(TileAttention& work, QueryPanel& panel, const AttentionBlock& block,
                                const Kv* values) {
   for (int64_t p = 0; p < block.count; ++p) {
     if (!work.special_value[p]) continue;
     const Kv* value = values + p * work.dim;
-    for (int64_t n = 0; n < kGroupRows; ++n) {
-      if (p < block.first(*group.rows[n]) || p >= block.last(*group.rows[n])) continue;
-      const uint8_t* at = group.weights + p / kTileDepth * kSplitBytes + n / kLanes * kTileBytes +
+    for (int64_t n = 0; n < kQueryPanelRows; ++n) {
+      if (p < block.first(*panel.rows[n]) || p >= block.last(*panel.rows[n])) continue;
+      const uint8_t* at = panel.weights + p / kTileDepth * kOperandBytes + n / kLanes * kTmmBytes +
                           p % kTileDepth / 2 * 64 + n % kLanes * 4 + p % 2 * 2;
-      const float weight = float_of_bf16(at) + float_of_bf16(at + kTermBytes);
-      float* sums = group.sums + n / kLanes * kHalfFloats + n % kLanes;
+      const float weight = float_of_bf16(at) + float_of_bf16(at + kHalfOperandBytes);
+      float* sums = panel.acc + n / kLanes * kHalfFloats + n % kLanes;
       for (int64_t d = 0; d < work.dim; ++d) {
         const float number = first_lane(load_kv_part(value + d, 1));
-        sums[d / kTileDepth * kSumFloats + d % kTileDepth * kLanes] += weight * number;
+        sums[d / kTileDepth * kAccFloats + d % kTileDepth * kLanes] += weight * number;
       }
     }
   }
@@ -319,61 +319,62 @@ inline void add_special_values(TileAttention& work, TileGroup& group, const Atte
 inline void add_tile_values(TileAttention& work, const AttentionBlock& block) {
   float* held = nullptr;  // where the sums in the tiles belong
   for (int64_t d = 0; d < work.steps; ++d) {
-    for (int64_t g = 0; g < work.num_groups; ++g) {
-      TileGroup& group = work.groups[g];
-      if (!sees(group, block)) continue;
-      float* sums = group.sums + d * kSumFloats;
-      const uint8_t* values = work.values + d * kTileSteps * kSplitBytes;
-      const uint8_t* weights = group.weights;
-      if (held == nullptr) group.fresh ? zero_tiles() : load_sums(sums);
-      const int64_t end = seen_of(group, block);
+    for (int64_t g = 0; g < work.num_panels; ++g) {
+      QueryPanel& panel = work.query_panels[g];
+      if (!sees(panel, block)) continue;
+      float* sums = panel.acc + d * kAccFloats;
+      const uint8_t* values = work.values + d * kTileSteps * kOperandBytes;
+      const uint8_t* weights = panel.weights;
+      if (held == nullptr) panel.fresh ? zero_tiles() : load_sums(sums);
+      const int64_t end = seen_of(panel, block);
       for (int64_t p = 0; p < end; p += kTileDepth) {
         if (p > 0 || held == nullptr) {
-          multiply_high(values, weights);
-        } else if (group.fresh) {
-          multiply_high_from_zero(values, weights, held);
+          multiply_hi(values, weights);
+        } else if (panel.fresh) {
+          multiply_hi_from_zero(values, weights, held);
         } else {
-          multiply_high_from(values, weights, held, sums);
+          multiply_hi_from(values, weights, held, sums);
         }
-        multiply_high_low(weights);
-        multiply_low_high(values, weights);
-        values += kSplitBytes;
-        weights += kSplitBytes;
+        multiply_hi_lo(weights);
+        multiply_lo_hi(values, weights);
+        values += kOperandBytes;
+        weights += kOperandBytes;
       }
       held = sums;
-      if (d + 1 == work.steps) group.fresh = false;
+      if (d + 1 == work.steps) panel.fresh = false;
     }
   }
   if (held != nullptr) store_sums(held);
   if (!work.any_special_value) return;
-  for (int64_t g = 0; g < work.num_groups; ++g) {
-    if (!sees(work.groups[g], block)) continue;
+  for (int64_t g = 0; g < work.num_panels; ++g) {
+    if (!sees(work.query_panels[g], block)) continue;
     with_element(work.element, work.block_values, [&](const auto* values) {
-      add_special_values(work, work.groups[g], block, values);
+      add_special_values(work, work.query_panels[g], block, values);
     });
   }
 }
 
-/// Back to a record for each row. A group that has seen nothing of these positions has no sums.
-inline void end_tile_group(const TileAttention& work, const TileGroup& group, int64_t rows) {
-  alignas(64) float part[kTileBytes / 4];
+/// Back to a softmax partial for each row. A panel that has seen nothing of these positions has no
+/// acc.
+inline void end_query_panel(const TileAttention& work, const QueryPanel& panel, int64_t rows) {
+  alignas(64) float part[kTmmBytes / 4];
   for (int64_t half = 0; half * kLanes < rows; ++half) {
     const int64_t left = rows - half * kLanes;
     const int64_t count = left < kLanes ? left : kLanes;
-    const AttentionRow* const* to = group.rows + half * kLanes;
+    const AttentionRow* const* to = panel.rows + half * kLanes;
     for (int64_t d = 0; d < work.dim; d += kLanes) {
       transpose_16x16(
-          group.sums + d / kTileDepth * kSumFloats + half * kHalfFloats + d % kTileDepth * kLanes,
+          panel.acc + d / kTileDepth * kAccFloats + half * kHalfFloats + d % kTileDepth * kLanes,
           part);
       for (int64_t n = 0; n < count; ++n) {
-        store(to[n]->record + d, group.fresh ? zero() : load(part + n * kLanes));
+        store(to[n]->acc + d, panel.fresh ? zero() : load(part + n * kLanes));
       }
     }
   }
-  const int64_t at = sums_floats(work.dim);
+  const int64_t at = acc_floats(work.dim);
   for (int64_t n = 0; n < rows; ++n) {
-    group.rows[n]->record[at] = group.largest[n] * kLn2;
-    group.rows[n]->record[at + 1] = static_cast<float>(group.total[n]);
+    panel.rows[n]->acc[at] = panel.largest[n] * kLn2;
+    panel.rows[n]->acc[at + 1] = static_cast<float>(panel.total[n]);
   }
 }
 
@@ -388,7 +389,7 @@ inline void attend_tiles(const AttentionTile& tile) {
   work.steps = depth_steps(tile.head_dim);
   work.factor = tile.scale * kLog2E;
   start_rows(work.rows, tile, 0);
-  start_tile_groups(work, num_rows);
+  start_query_panels(work, num_rows);
   const TileSession session;
   const int64_t end = work.rows[num_rows - 1].end;
   for (int64_t begin = work.rows[0].begin; begin < end;) {
@@ -406,9 +407,9 @@ inline void attend_tiles(const AttentionTile& tile) {
     add_tile_values(work, block);
     begin += block.count;
   }
-  for (int64_t g = 0; g < work.num_groups; ++g) {
-    const int64_t rows = num_rows - g * kGroupRows;
-    end_tile_group(work, work.groups[g], rows < kGroupRows ? rows : kGroupRows);
+  for (int64_t g = 0; g < work.num_panels; ++g) {
+    const int64_t rows = num_rows - g * kQueryPanelRows;
+    end_query_panel(work, work.query_panels[g], rows < kQueryPanelRows ? rows : kQueryPanelRows);
   }
 }
 

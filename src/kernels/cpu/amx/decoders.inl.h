@@ -1,9 +1,9 @@
 // How weights become tiles of bf16. Included inside the namespace of an instruction set with tiles,
 // after panels.inl.h.
 //
-//   tables   codes of up to five bits, looked up in a table of bf16 that is made for each output and
-//            group: integers less their zero point, which are exact and whose scales are left to the
-//            sums; or scale * (element - zero), rounded. Groups are multiples of 32 inputs
+//   tables   codes of up to five bits, looked up in a table of bf16 that is made for each output
+//            and group: integers less their zero point, which are exact and whose scales are left
+//            to the sums; or scale * (element - zero), rounded. Groups are multiples of 32 inputs
 //   bytes    codes of eight bits: the same by arithmetic
 //   dense    bf16 as they are
 //   floats   everything else, and ends of rows: weights as floats, then bf16
@@ -26,16 +26,16 @@ struct DecodeTask {
   int64_t whole_blocks() const { return weights.cols / kBlockInputs; }
 };
 
-/// Behind the end of a row are zeros, which an infinite scale must not turn into NaN.
+/// After the end of a row are zeros, which an infinite scale must not turn into NaN.
 template <int kSplits>
 inline void keep_inputs_of_row(const DecodeTask& task) {
   if (task.rows.b < task.whole_blocks()) return;
-  const int octets = lanes_of_block(task.weights, task.rows.b);
+  const int num_k8 = lanes_of_block(task.weights, task.rows.b);
   for (int step = 0; step < 4 * kSplits; ++step) {
-    const int left = octets - 4 * (step % 4);
+    const int left = num_k8 - 4 * (step % 4);
     if (left >= 4) continue;
     for (int64_t i = 0; i < task.rows.count(); ++i) {
-      keep_octets(task.to + step * kTmmBytes + 64 * i, left < 0 ? 0 : left);
+      keep_k8(task.to + step * kTmmBytes + 64 * i, left < 0 ? 0 : left);
     }
   }
 }
@@ -43,16 +43,16 @@ inline void keep_inputs_of_row(const DecodeTask& task) {
 /// A table of bf16, or the hi and the lo parts of one.
 template <int kSplits>
 struct SplitTable {
-  Pairs parts[kSplits];
+  Bf16x2 parts[kSplits];
 };
 
 /// One step of codes, looked up.
 template <int kBits, int kStep, int kSplits>
 [[gnu::always_inline]] inline void look_up_step(const uint8_t* codes,
                                                 const SplitTable<kSplits>& table, uint8_t* to) {
-  const Pairs words = code_words<kBits, kStep>(codes);
+  const Bf16x2 words = code_words<kBits, kStep>(codes);
   for (int part = 0; part < kSplits; ++part) {
-    store_pairs(to + (4 * part + kStep) * kTmmBytes, look_up(words, table.parts[part]));
+    store_bf16x2(to + (4 * part + kStep) * kTmmBytes, look_up(words, table.parts[part]));
   }
 }
 
@@ -80,23 +80,23 @@ void decode_tables(const DecodeTask& task) {
   decode_with_tables(task, Tables(task));
 }
 
-inline Pairs table_of(const PairTable& table) {
-  return load_pairs(reinterpret_cast<const uint8_t*>(table.words));
+inline Bf16x2 table_of(const Bf16Table& table) {
+  return load_bf16x2(reinterpret_cast<const uint8_t*>(table.words));
 }
 
 /// bf16 of the integers from -256 to 255.
-struct IntegerPairs {
+struct IntegerBf16 {
   alignas(64) uint16_t words[512];
 };
-constexpr IntegerPairs make_integer_pairs() {
-  IntegerPairs table{};
+constexpr IntegerBf16 make_integer_bf16() {
+  IntegerBf16 table{};
   for (int i = 0; i < 512; ++i) {
     const auto bits = __builtin_bit_cast(uint32_t, static_cast<float>(i - 256));
     table.words[i] = static_cast<uint16_t>(bits >> 16);
   }
   return table;
 }
-constexpr IntegerPairs kIntegerPairs = make_integer_pairs();
+constexpr IntegerBf16 kIntegerBf16 = make_integer_bf16();
 
 /// Codes less their zero points: the table of each group starts at another integer.
 template <Format kElement, int kTables>
@@ -111,7 +111,7 @@ struct IntegerTables {
         groups(task.groups) {}
   [[gnu::always_inline]] SplitTable<1> at(int64_t i, int step) const {
     const int64_t zero = zeros[i * stride + groups.of_step[step]];
-    return {{repeat_pairs<kBits>(kIntegerPairs.words + 256 - zero)}};
+    return {{repeat_bf16<kBits>(kIntegerBf16.words + 256 - zero)}};
   }
 
   const uint8_t* zeros;
@@ -125,8 +125,8 @@ constexpr uint16_t nearest_bf16(float value) {
 }
 /// A codebook as bf16, to nearest, repeated, and what is left as another.
 template <Format kElement>
-constexpr PairTable make_rounded_table(bool low) {
-  PairTable table{};
+constexpr Bf16Table make_rounded_table(bool low) {
+  Bf16Table table{};
   for (int i = 0; i < 32; ++i) {
     constexpr int kCodes = 1 << Codebook<kElement>::kBits;
     const auto value = static_cast<float>(Codebook<kElement>::value(i % kCodes));
@@ -137,7 +137,7 @@ constexpr PairTable make_rounded_table(bool low) {
   return table;
 }
 template <Format kElement, bool kLow>
-constexpr PairTable kRoundedTable = make_rounded_table<kElement>(kLow);
+constexpr Bf16Table kRoundedTable = make_rounded_table<kElement>(kLow);
 
 /// What codes stand for, without scales.
 template <Format kElement, int kNumSplits>
@@ -161,8 +161,7 @@ struct UnscaledTablesOf {
   using Type = CodebookTables<kElement, kSplits>;
 };
 template <Format kElement, int kSplits, int kTables>
-  requires(Element<kElement>::kCenter != 0)
-struct UnscaledTablesOf<kElement, kSplits, kTables> {
+requires(Element<kElement>::kCenter != 0) struct UnscaledTablesOf<kElement, kSplits, kTables> {
   using Type = IntegerTables<kElement, kTables>;
 };
 template <Format kElement, int kSplits, int kTables>
@@ -232,8 +231,8 @@ template <int kStep, int kSplits>
   Float low = step_floats<kStep % 2, 0>(codes, scale, zero);
   Float high = step_floats<kStep % 2, 16>(codes, scale, zero);
   for (int part = 0; part < kSplits; ++part) {
-    const Pairs words = round_in_order(low, high);
-    store_pairs(to + (4 * part + kStep) * kTmmBytes, words);
+    const Bf16x2 words = round_in_order(low, high);
+    store_bf16x2(to + (4 * part + kStep) * kTmmBytes, words);
     low = sub(low, first_bf16(words));
     high = sub(high, last_bf16(words));
   }
@@ -247,8 +246,8 @@ void decode_bytes(const DecodeTask& task) {
   const StepGroups groups = task.groups;
   uint8_t* const to = task.to;
   for_rows_of_block<Element<kElement>>(
-      task.weights, task.rows, task.whole_blocks(), task.prefetches,
-      [=](int64_t i, const uint8_t* codes) __attribute__((always_inline)) {
+      task.weights, task.rows, task.whole_blocks(),
+      task.prefetches, [=](int64_t i, const uint8_t* codes) __attribute__((always_inline)) {
         constexpr auto kCenter = static_cast<float>(Element<kElement>::kCenter) + 0x1p23f;
         const auto scale = [=](int step) __attribute__((always_inline)) {
           return broadcast(scales[i * stride + groups.of_step[kPerStep ? step : 0]]);
@@ -275,20 +274,20 @@ void decode_floats(const DecodeTask& task) {
     alignas(64) float decoded[kBlockInputs];
     decode_row<E, Scaling>(task.weights, row, task.rows.b, 1, task.staged, decoded);
     Float v[8];
-    if constexpr (E::kOrder == InputOrder::kOctets) {
+    if constexpr (E::kOrder == InputOrder::kK8) {
       for (int j = 0; j < 8; ++j) v[j] = load(decoded + j * kLanes);
     } else {
-      transpose_octets(decoded, v);
+      transpose_k8(decoded, v);
     }
     for (int part = 0; part < kSplits; ++part) {
-      Pairs quarters[4], steps[4];
+      Bf16x2 quarters[4], steps[4];
       for (int l = 0; l < 4; ++l) {
-        quarters[l] = round_to_pairs(v[l], v[4 + l]);
-        v[l] = sub(v[l], low_of_pairs(quarters[l]));
-        v[4 + l] = sub(v[4 + l], high_of_pairs(quarters[l]));
+        quarters[l] = round_to_bf16x2(v[l], v[4 + l]);
+        v[l] = sub(v[l], low_of_bf16x2(quarters[l]));
+        v[4 + l] = sub(v[4 + l], high_of_bf16x2(quarters[l]));
       }
       quarters_to_steps(quarters, steps);
-      for (int s = 0; s < 4; ++s) store_pairs(to + (4 * part + s) * kTmmBytes, steps[s]);
+      for (int s = 0; s < 4; ++s) store_bf16x2(to + (4 * part + s) * kTmmBytes, steps[s]);
     }
   }
 }
@@ -298,10 +297,11 @@ template <class E>
 void decode_dense_bf16(const DecodeTask& task) {
   if (task.rows.b >= task.whole_blocks()) return decode_floats<E, DenseScaling, 1>(task);
   uint8_t* const to = task.to;
-  for_rows_of_block<E>(task.weights, task.rows, task.whole_blocks(), task.prefetches,
-                       [=](int64_t i, const uint8_t* codes) __attribute__((always_inline)) {
-                         for (int64_t s = 0; s < 4; ++s) {
-                           store_pairs(to + s * kTmmBytes + 64 * i, load_step(codes + 64 * s));
-                         }
-                       });
+  for_rows_of_block<E>(
+      task.weights, task.rows, task.whole_blocks(),
+      task.prefetches, [=](int64_t i, const uint8_t* codes) __attribute__((always_inline)) {
+        for (int64_t s = 0; s < 4; ++s) {
+          store_bf16x2(to + s * kTmmBytes + 64 * i, load_step(codes + 64 * s));
+        }
+      });
 }

@@ -1,5 +1,5 @@
 // Which kernel variant multiplies when, with tiles. Included inside the namespace of an instruction
-// set with tiles, after method_table.inl.h.
+// set with tiles, after dispatch_table.inl.h.
 
 template <Format kElement>
 constexpr bool is_integer() {
@@ -9,7 +9,7 @@ constexpr bool is_integer() {
 
 /// The variants of one format.
 template <class Weight>
-struct TileMethods {
+struct TileVariants {
   static constexpr Format kElement = Weight::kElement;
   static constexpr Zero kZero = Weight::kZero;
   using Broadcast = typename Weight::Broadcast;
@@ -22,7 +22,7 @@ struct TileMethods {
 
   /// Codes that bf16 holds, whose scales wait for the sums.
   static TileDecoding exact(const Weights& weights) {
-    if constexpr (!kNvfp4 && exact_pairs<kElement>()) {
+    if constexpr (!kNvfp4 && exact_bf16<kElement>()) {
       if (groups_cover_blocks(weights)) {
         return {&decode_tables<UnscaledTables<kElement, 1, 1>>, &Broadcast::stage, true};
       }
@@ -42,7 +42,8 @@ struct TileMethods {
     } else if constexpr (kMxfp4) {
       if (steps) return {&decode_mxfp4<E, Spread>};
     } else if constexpr (kElement == Format::kU8) {
-      if (whole) return {&decode_bytes<kElement, kSplits, false>, &Broadcast::stage, false, kSplits};
+      if (whole)
+        return {&decode_bytes<kElement, kSplits, false>, &Broadcast::stage, false, kSplits};
       if (steps) return {&decode_bytes<kElement, kSplits, true>, &Broadcast::stage, false, kSplits};
     } else if constexpr (kHasScales) {
       using OneTable = ScaledTables<kElement, kZero, kSplits, 1>;
@@ -63,7 +64,7 @@ struct TileMethods {
     many_rows(task, weights_as<2>(task.weights), kTileRows / 2);
   }
   template <class Pack>
-  static constexpr Method int8(const char* name) {
+  static constexpr KernelVariant int8(const char* name) {
     if constexpr (kMxfp4) {
       return {&kPackedInt8<Pack>, &few_rows_int8<Mxfp4Codes, Pack>, name};
     } else {
@@ -71,27 +72,27 @@ struct TileMethods {
     }
   }
   template <int kSplits>
-  static constexpr Method few_bf16(const char* name) {
+  static constexpr KernelVariant few_bf16(const char* name) {
     return {&kPackedTiles<kSplits>, &few_rows_bf16<Weight, kSplits>, name,
             weight_splits<kElement, kSplits>()};
   }
-  static constexpr Method gemv() {
-    if constexpr (OctetBytes<kElement>::kExists) {
-      return each_row<Weight, TripleProduct<kElement>>();
+  static constexpr KernelVariant gemv() {
+    if constexpr (K8Bytes<kElement>::kExists) {
+      return each_row<Weight, Int8x3Product<kElement>>();
     } else {
-      return VectorMethods<Weight>::kRows;
+      return VectorVariants<Weight>::kRows;
     }
   }
-  static constexpr Method kRows = gemv();
-  static constexpr Method kInt8x3 = int8<Int8Pack<3, 1>>("few_rows/int8x3");
-  static constexpr Method kInt8x3Wide = int8<Int8Pack<3, 2>>("few_rows/int8x3-wide");
-  static constexpr Method kInt8x2 = int8<Int8Pack<2, 1>>("few_rows/int8x2");
-  static constexpr Method kFewBf16 = few_bf16<1>("few_rows/bf16");
-  static constexpr Method kFewHiLo = few_bf16<2>("few_rows/hi-lo");
-  static constexpr Method kBf16 = {&kPackedTiles<1>, &multiply_bf16, "many_rows/bf16"};
-  static constexpr Method kHiLo = {&kPackedTiles<2>, &multiply_hi_lo, "many_rows/hi-lo"};
-  static constexpr Method kBothHiLo = {&kPackedTiles<2>, &multiply_both_hi_lo,
-                                       "many_rows/both-hi-lo", 2};
+  static constexpr KernelVariant kRows = gemv();
+  static constexpr KernelVariant kInt8x3 = int8<Int8Pack<3, 1>>("few_rows/int8x3");
+  static constexpr KernelVariant kInt8x3Wide = int8<Int8Pack<3, 2>>("few_rows/int8x3-wide");
+  static constexpr KernelVariant kInt8x2 = int8<Int8Pack<2, 1>>("few_rows/int8x2");
+  static constexpr KernelVariant kFewBf16 = few_bf16<1>("few_rows/bf16");
+  static constexpr KernelVariant kFewHiLo = few_bf16<2>("few_rows/hi-lo");
+  static constexpr KernelVariant kBf16 = {&kPackedTiles<1>, &multiply_bf16, "many_rows/bf16"};
+  static constexpr KernelVariant kHiLo = {&kPackedTiles<2>, &multiply_hi_lo, "many_rows/hi-lo"};
+  static constexpr KernelVariant kBothHiLo = {&kPackedTiles<2>, &multiply_both_hi_lo,
+                                              "many_rows/both-hi-lo", 2};
 };
 
 /// By the kind of weights.
@@ -101,15 +102,15 @@ struct TileMethods {
 /// times as much as tiles for many; tiles of exact weights make one row 1.4 to 2.6 times as dear,
 /// weights of two bf16 some four times.
 template <class Weight>
-struct TileTable : TileMethods<Weight> {
-  using T = TileMethods<Weight>;
+struct TileDispatch : TileVariants<Weight> {
+  using T = TileVariants<Weight>;
   using T::kBf16, T::kHiLo, T::kBothHiLo, T::kElement;
   using T::kRows, T::kInt8x3, T::kInt8x3Wide, T::kInt8x2, T::kFewBf16, T::kFewHiLo;
   /// Up to this M, int8x3 activations by codes are faster than weights of two bf16.
   static constexpr int64_t kGemvRows8x3 = 11;
 
   /// Integers of 2 to 4 bits, and of 8.
-  static constexpr void fill_integers(const MethodTable& table) {
+  static constexpr void add_integer_variants(const DispatchTable& table) {
     table.f32({{kRows, kGemvRows8x3}, {kBothHiLo}}, kRows);
     table.bf16({{kRows, 4}, {kBf16}}, kRows);
     if constexpr (kElement == Format::kU8) {
@@ -118,30 +119,30 @@ struct TileTable : TileMethods<Weight> {
                 kRows);
       table.bf16(kWhole, {{kRows, 2}, {kInt8x2, 32}, {kBf16}}, kRows);
     } else {
-      fill_int8(table, kWhole);
+      add_int8_variants(table, kWhole);
       table.f32(kThirtyTwos, {{kRows, 3}, {kFewHiLo, 32}, {kBothHiLo}}, kRows);
       table.bf16(kThirtyTwos, {{kRows, 3}, {kFewBf16, 16}, {kBf16}}, kRows);
     }
   }
-  /// Tiles of three digits have 5 rows, two of them 8: more than that take two packs.
-  static constexpr void fill_int8(const MethodTable& table, GroupKind groups) {
+  /// Tiles of three limbs have 5 rows, two of them 8: more than that take two packs.
+  static constexpr void add_int8_variants(const DispatchTable& table, GroupKind groups) {
     table.f32(groups, {{kRows, 2}, {kInt8x3, 5}, {kInt8x3Wide, 8}, {kInt8x3, 10}, {kHiLo}}, kHiLo);
     table.bf16(groups, {{kRows, 2}, {kInt8x2, 16}, {kBf16}}, kBf16);
   }
 
   /// Weights that bf16 holds: E2M1 and bf16.
-  static constexpr void fill_exact(const MethodTable& table) {
+  static constexpr void add_exact_variants(const DispatchTable& table) {
     constexpr int64_t kFew = Weight::kScale == Format::kNone ? 4 : 3;
     table.f32({{kRows, kFew}, {kHiLo}}, kHiLo);
     table.bf16({{kRows, kFew}, {kBf16}}, kBf16);
     if constexpr (T::kMxfp4) {
-      fill_int8(table, kWhole);
-      fill_int8(table, kThirtyTwos);
+      add_int8_variants(table, kWhole);
+      add_int8_variants(table, kThirtyTwos);
     }
   }
 
   /// Other weights with scales.
-  static constexpr void fill_others(const MethodTable& table) {
+  static constexpr void add_scaled_variants(const DispatchTable& table) {
     table.f32({{kRows, 7}, {kBothHiLo}}, kRows);
     table.bf16({{kRows, 4}, {kBf16}}, kRows);
     table.f32(kWhole, {{kRows, 3}, {kFewHiLo, 32}, {kBothHiLo}}, kRows);
@@ -149,24 +150,24 @@ struct TileTable : TileMethods<Weight> {
     table.bf16(kThirtyTwos, {{kRows, 2}, {kFewBf16, 16}, {kBf16}}, kRows);
   }
 
-  static constexpr void fill(const MethodTable& table) {
+  static constexpr void add_variants(const DispatchTable& table) {
     if constexpr (is_integer<kElement>()) {
-      fill_integers(table);
+      add_integer_variants(table);
     } else if constexpr (T::kExactWeights) {
-      fill_exact(table);
+      add_exact_variants(table);
     } else if constexpr (Weight::kScale != Format::kNone) {
-      fill_others(table);
+      add_scaled_variants(table);
     } else {
-      table.f32({{kRows, 4}, {VectorMethods<Weight>::kStrips}}, kRows);
+      table.f32({{kRows, 4}, {VectorVariants<Weight>::kGemm}}, kRows);
       table.bf16({{kRows, 4}, {kBf16}}, kRows);
     }
   }
 };
 
-struct Unit {
+struct Dispatch {
   template <class Weight>
-  static constexpr void fill(const MethodTable& table) {
-    TileTable<Weight>::fill(table);
+  static constexpr void add_variants(const DispatchTable& table) {
+    TileDispatch<Weight>::add_variants(table);
   }
   static int64_t scratch_bytes(int64_t k) { return tile_scratch_bytes(k); }
 };

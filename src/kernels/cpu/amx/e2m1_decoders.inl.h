@@ -9,20 +9,20 @@
 //            16 h + code that of group h. A scale subtracts bf16 of 2^9 less its own from elements
 //            that are powers of two, and bf16 of 2^10 less 1.5 times its own from 1.5, 3 and 6
 
-constexpr PairTable make_mxfp4_table() {
-  PairTable table = kPairTable<Format::kE2M1>;
+constexpr Bf16Table make_mxfp4_table() {
+  Bf16Table table = kBf16Table<Format::kE2M1>;
   for (uint16_t& word : table.words) {
     word = (word & 0x7FFF) == 0 ? 0 : static_cast<uint16_t>(word + (125 << 7));
   }
   return table;
 }
-constexpr PairTable kMxfp4Table = make_mxfp4_table();
+constexpr Bf16Table kMxfp4Table = make_mxfp4_table();
 
 /// 252 - scale in the exponents of both words of a lane, [output][step].
 struct ExponentDeficits {
   alignas(64) uint32_t lanes[kTileRows][4];
 };
-/// The scales of a block, a byte for each step; behind the last group they do not matter.
+/// The scales of a block, a byte for each step; after the last group they do not matter.
 inline uint32_t mxfp4_scales(const DecodeTask& task, int64_t row) {
   const uint8_t* scales = task.weights.scales + row * task.weights.groups;
   uint32_t codes = 0;
@@ -62,7 +62,7 @@ struct Mxfp4Tables {
     return {{_mm512_subs_epu16(elements, deficit)}};
   }
 
-  Pairs elements = table_of(kMxfp4Table);
+  Bf16x2 elements = table_of(kMxfp4Table);
   const ExponentDeficits* deficits;
 };
 
@@ -74,8 +74,8 @@ void decode_mxfp4(const DecodeTask& task) {
   decode_with_tables(task, Mxfp4Tables{.deficits = &deficits});
 }
 
-constexpr PairTable make_nvfp4_table() {
-  PairTable table{};
+constexpr Bf16Table make_nvfp4_table() {
+  Bf16Table table{};
   for (int i = 0; i < 32; ++i) {
     const double value = Codebook<Format::kE2M1>::value(i % 16);
     const double size = value < 0 ? -value : value;
@@ -86,14 +86,14 @@ constexpr PairTable make_nvfp4_table() {
   }
   return table;
 }
-constexpr PairTable kNvfp4Table = make_nvfp4_table();
+constexpr Bf16Table kNvfp4Table = make_nvfp4_table();
 
 /// What the scales of a block subtract, [output][group]: for powers of two in the lower word, for
 /// the others in the upper; -1 where a scale is zero, which leaves nothing of any element.
 struct ScaleDeficits {
   alignas(64) uint32_t lanes[kTileRows + 1][8];  // two outputs are staged together
 };
-/// The scales of block b of one output, one for each 16 inputs; behind the last are zeros.
+/// The scales of block b of one output, one for each 16 inputs; after the last are zeros.
 inline uint64_t nvfp4_scales(const Weights& weights, int64_t row, int64_t b) {
   const uint8_t* scales = weights.scales + row * weights.groups;
   uint64_t codes = 0;
@@ -127,7 +127,7 @@ inline bool stage_nvfp4(const DecodeTask& task, ScaleDeficits& deficits) {
     fit &= _mm_cmpge_epu8_mask(codes, _mm_set1_epi8(0x7F)) == 0;
     // As f16 they are 2^-8 of what they should be.
     const Float scale = _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 7));
-    const Pairs both = upper_halves(scale, mul(scale, broadcast(1.5f)));
+    const Bf16x2 both = upper_halves(scale, mul(scale, broadcast(1.5f)));
     const Int steps = _mm512_sub_epi16(_mm512_set1_epi32(0x40804000), both);  // bf16 of 4, of 2
     const __mmask16 zeros = _mm512_testn_epi32_mask(both, both);
     store_int(reinterpret_cast<uint8_t*>(deficits.lanes[i]),
@@ -136,7 +136,7 @@ inline bool stage_nvfp4(const DecodeTask& task, ScaleDeficits& deficits) {
   return fit;
 }
 /// The table of the two groups of a step.
-inline Pairs nvfp4_table(Pairs elements, const uint32_t* deficits) {
+inline Bf16x2 nvfp4_table(Bf16x2 elements, const uint32_t* deficits) {
   int64_t both;
   __builtin_memcpy(&both, deficits, 8);
   // For the codes 0 to 3 and 4 to 7, and so for 8 to 15; of the first group, then of the second.
@@ -145,20 +145,20 @@ inline Pairs nvfp4_table(Pairs elements, const uint32_t* deficits) {
                                          0x0302010003020100, 0x0302010001000100);
   return _mm512_subs_epu16(elements, _mm512_shuffle_epi8(_mm512_set1_epi64(both), words));
 }
-/// Codes of a step with their group, of 16 inputs, in bit 4: words of octets 2 and 3 are of the
+/// Codes of a step with their group, of 16 inputs, in bit 4: words of k8 2 and 3 are of the
 /// second.
 template <int kStep>
-inline Pairs codes_and_groups(const uint8_t* block) {
+inline Bf16x2 codes_and_groups(const uint8_t* block) {
   const __m512i groups = _mm512_set_epi64(0x0010001000100010, 0, 0x0010001000100010, 0,
                                           0x0010001000100010, 0, 0x0010001000100010, 0);
   return _mm512_ternarylogic_epi32(code_words<4, kStep>(block), groups, _mm512_set1_epi16(0x0F),
                                    0xE4);  // c ? a : b
 }
 template <int kStep>
-[[gnu::always_inline]] inline void store_nvfp4_step(const uint8_t* codes, Pairs elements,
+[[gnu::always_inline]] inline void store_nvfp4_step(const uint8_t* codes, Bf16x2 elements,
                                                     const uint32_t* deficits, uint8_t* to) {
-  store_pairs(to + kStep * kTmmBytes, look_up(codes_and_groups<kStep>(codes),
-                                              nvfp4_table(elements, deficits + 2 * kStep)));
+  store_bf16x2(to + kStep * kTmmBytes, look_up(codes_and_groups<kStep>(codes),
+                                               nvfp4_table(elements, deficits + 2 * kStep)));
 }
 
 /// Any groups; those of a multiple of 16 with ordinary scales fast.
@@ -168,15 +168,16 @@ void decode_nvfp4(const DecodeTask& task) {
   const bool sixteens =
       task.weights.group_size % 16 == 0 || task.weights.group_size >= task.weights.cols;
   if (!sixteens || !stage_nvfp4(task, staged)) return decode_floats<E, Scaling, 1>(task);
-  const Pairs elements = table_of(kNvfp4Table);
+  const Bf16x2 elements = table_of(kNvfp4Table);
   const uint32_t(*deficits)[8] = staged.lanes;
   uint8_t* const to = task.to;
-  for_rows_of_block<E>(task.weights, task.rows, task.whole_blocks(), task.prefetches,
-                       [=](int64_t i, const uint8_t* codes) __attribute__((always_inline)) {
-                         store_nvfp4_step<0>(codes, elements, deficits[i], to + 64 * i);
-                         store_nvfp4_step<1>(codes, elements, deficits[i], to + 64 * i);
-                         store_nvfp4_step<2>(codes, elements, deficits[i], to + 64 * i);
-                         store_nvfp4_step<3>(codes, elements, deficits[i], to + 64 * i);
-                       });
+  for_rows_of_block<E>(
+      task.weights, task.rows, task.whole_blocks(),
+      task.prefetches, [=](int64_t i, const uint8_t* codes) __attribute__((always_inline)) {
+        store_nvfp4_step<0>(codes, elements, deficits[i], to + 64 * i);
+        store_nvfp4_step<1>(codes, elements, deficits[i], to + 64 * i);
+        store_nvfp4_step<2>(codes, elements, deficits[i], to + 64 * i);
+        store_nvfp4_step<3>(codes, elements, deficits[i], to + 64 * i);
+      });
   keep_inputs_of_row<1>(task);
 }

@@ -10,7 +10,7 @@
 //         add         the sums of the tile before, times their scales, to its totals
 //     results
 //
-// So what the tile unit does, decoding and adding belong to three tiles and need not wait for each
+// So products, decoding and adding belong to three tiles and need not wait for each
 // other. Sums leave the accumulators just before the next products there.
 //
 // A Policy has
@@ -30,7 +30,7 @@
 //   add(block, i, sums, totals)   16 outputs from i of the panel on
 //   row_factors(i, factors)       what results are multiplied by, the tensor's scale included
 
-/// Scratch memory of a thread. Behind it: staged scales of a panel.
+/// Scratch memory of a thread. After it: staged scales of a panel.
 template <class Policy>
 struct FewRowsScratch {
   alignas(64) uint8_t buffers[2][Policy::kBufferBytes];

@@ -1,10 +1,10 @@
-// few_rows.inl.h with bf16: codes of two to five bits in groups of a multiple of 32. Included inside
-// the namespace of an instruction set with tiles, after few_rows.inl.h and decoders.inl.h.
+// few_rows.inl.h with bf16: codes of two to five bits in groups of a multiple of 32. Included
+// inside the namespace of an instruction set with tiles, after few_rows.inl.h and decoders.inl.h.
 //
 // A step of 32 inputs has one scale, which can wait for the sums of one step, or of two. Codes are
 // looked up as they are, in the table of their zero point, or in the codebook. Activations are one
-// bf16 each in tiles of 16 rows, or two, x = hi + lo, in tiles of 8; then weights that bf16 does not
-// hold are two as well, and meet the same activations.
+// bf16 each in tiles of 16 rows, or two, x = hi + lo, in tiles of 8; then weights that bf16 does
+// not hold are two as well, and meet the same activations.
 //
 //   total += scale * sum of one or two steps
 //
@@ -15,7 +15,7 @@
 // as a sum adds up 64 products at most for each of the t parts of a weight. An infinite scale that
 // meets a lo part of zero is NaN.
 
-/// kStepsOfSum: steps that share a scale, for groups of a multiple of so many times 32.
+/// kStepsOfSum: steps that share a scale, for groups of a multiple of that many times 32.
 template <class Tables, class Scaling, int kSplitsOfX, int kStepsOfSum>
 class Bf16Policy {
  public:
@@ -101,8 +101,8 @@ class Bf16Policy {
   }
 
  private:
-  /// Two accumulators take turns. Where a step begins a sum, what the accumulator has, the sum before
-  /// the last, goes to its place.
+  /// Two accumulators take turns. Where a step begins a sum, what the accumulator has, the sum
+  /// before the last, goes to its place.
   template <int kStep>
   [[gnu::always_inline]] static void multiply_step_of_block(const uint8_t* buffer, float* before,
                                                             float* sums) {
@@ -146,7 +146,7 @@ class Bf16Policy {
 /// Where activations take two bf16 weights do, unless one holds them.
 template <Format kElement, int kSplitsOfX>
 constexpr int weight_splits() {
-  return kSplitsOfX == 2 && !exact_pairs<kElement>() ? 2 : 1;
+  return kSplitsOfX == 2 && !exact_bf16<kElement>() ? 2 : 1;
 }
 
 /// Groups of a multiple of 32, or the row.

@@ -1,70 +1,70 @@
 // few_rows.inl.h with bytes: weights that are integers with groups of whole blocks, or MXFP4, and
-// activations as three or two signed bytes (digits.inl.h). Included inside the namespace of an
-// instruction set with tiles, after few_rows.inl.h, digits.inl.h and int8_codes.inl.h.
+// activations as three or two signed bytes (int8_limbs.inl.h). Included inside the namespace of an
+// instruction set with tiles, after few_rows.inl.h, int8_limbs.inl.h and int8_codes.inl.h.
 //
-// Each of the three digits of an activation is a column of B, so that a tile has 5 rows of
-// activations, and products are exact integers:
+// Each of the three limbs of an activation is a row of B (its tile is transposed), so that a tile
+// has 5 rows of activations, and products are exact integers:
 //
 //             d0 of 5 rows   d1   d2   0
 //             +-------------+----+----+-+     A: codes as they are, 16 outputs by 64 inputs
-//    16 lanes |      B      |    |    | |     B: digits, lanes of four inputs by 15 columns
+//    16 lanes |      B      |    |    | |     B: limbs, lanes of four inputs by 15 rows
 //             +-------------+----+----+-+
 //   16   +--+ +-------------+----+----+-+     scales and zero points come with the sums C:
-//   out- |A | |      C      |    |    | |     total += scale * (step * 2^(8 i) * sum
+//   out- |A | |      C      |    |    | |     total += scale * (x scale * 2^(8 i) * sum
 //   puts +--+ +-------------+----+----+-+                      - zero * sum of the inputs)
 //
 // Eight rows take two tiles, d1 and d2 in one and d0 in the other, whose sums join those of d1
-// before they are scaled. With two digits they take one. Two packs of a tile go through together.
+// before they are scaled. With two limbs they take one. Two packs of a tile go through together.
 //
 // Accuracy, u = 2^-24, b blocks: products and what they are summed up to in a block are exact. With
-// q what an activation is rounded by, half a step, 2^-22 (two digits: 2^-14) of the largest of its
-// block, or 2^-127, and as the digits of x are together at most 3.02 |x|:
+// q what an activation is rounded by, half a step, 2^-22 (two limbs: 2^-14) of the largest of its
+// block, or 2^-127, and as the limbs of x are together at most 3.02 |x|:
 //   |y - exact| <= sum |w| q + 3.02 n u / (1 - n u) * sum |v| (|x| + q)
 // |v| = |scale| (|element - centre| + |zero - centre|), as sums are rounded before the zero point
 // comes off; n = p b + 5, with two tiles, which d0 and its sum join, p b + 7; p passes, 1 for
 // integers, 4 or less for MXFP4 (int8_codes.inl.h).
-// An infinite scale that meets a digit that is zero is NaN; an activation that is not finite makes
+// An infinite scale that meets a limb that is zero is NaN; an activation that is not finite makes
 // its row NaN, and one of 2^113 or more may.
 
 // A tile of activations in a block, in bytes. Two steps: lane q of step h has the inputs
-// 8 q + 2 b + h of the block. Then, for each column, step * 2^(8 i), and that times the sum of the
-// digits; with two tiles those of both are in the first.
+// 8 q + 2 b + h of the block. Then, for each row of B, x scale * 2^(8 i), and that times the sum of
+// the limbs; with two tiles those of both are in the first.
 constexpr int64_t kInt8Factors = 2 * kTmmBytes;
 constexpr int64_t kInt8Sums = kInt8Factors + 64;
 constexpr int64_t kInt8BlockBytes = kInt8Sums + 64;
 
-/// Activations as kNumDigits digits in kNumTiles tiles.
-template <int kNumDigits, int kNumTiles>
+/// Activations as kNumLimbs limbs in kNumTiles tiles.
+template <int kNumLimbs, int kNumTiles>
 struct Int8Pack {
-  static constexpr int kDigits = kNumDigits;
+  static constexpr int kLimbs = kNumLimbs;
   static constexpr int kTiles = kNumTiles;
-  static constexpr int64_t kColumns = (kDigits + kTiles - 1) / kTiles;  // of a row, in a tile
-  static constexpr int64_t kRows = kTileRows / kColumns;
+  static constexpr int64_t kTileLimbs = (kLimbs + kTiles - 1) / kTiles;  // in a tile
+  static constexpr int64_t kRows = kTileRows / kTileLimbs;
   static constexpr int64_t kBytes = kTiles * kInt8BlockBytes;  // of a block
-  /// Tile and first column of digit i.
+  /// Tile and first row of B of limb i.
   static constexpr int tile(int i) { return kTiles == 2 && i == 0 ? 1 : 0; }
-  static constexpr int64_t column(int i) { return (kTiles == 2 && i > 0 ? i - 1 : i) * kRows; }
+  static constexpr int64_t b_row(int i) { return (kTiles == 2 && i > 0 ? i - 1 : i) * kRows; }
 };
 
 template <class Pack>
 inline void pack_int8_tiles(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather,
                             int64_t k) {
   for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
-    alignas(64) uint8_t bytes[Pack::kTiles][2][kTileRows][64] = {};  // [tile][step][column][lane]
+    alignas(64) uint8_t bytes[Pack::kTiles][2][kTileRows][64] = {};  // [tile][step][row][lane]
     alignas(64) float factors[Pack::kTiles][kTileRows] = {};
     alignas(64) float sums[Pack::kTiles][kTileRows] = {};
     for (int64_t m = 0; m < rows; ++m) {
       alignas(64) float inputs[kBlockInputs];
       Float v[8];
-      transpose_octets(block_inputs(x + m * k, gather, begin, k, inputs), v);
-      const auto digits = digits_of_block<Pack::kDigits>(v);
-      float factor = digits.step;
-      for (int i = 0; i < Pack::kDigits; ++i) {
+      transpose_k8(block_inputs(x + m * k, gather, begin, k, inputs), v);
+      const auto limbs = limbs_of_block<Pack::kLimbs>(v);
+      float factor = limbs.scale;
+      for (int i = 0; i < Pack::kLimbs; ++i) {
         const int tile = Pack::tile(i);
-        const int64_t column = Pack::column(i) + m;
-        for (int h = 0; h < 2; ++h) store_int(bytes[tile][h][column], digits.words[i][h]);
-        factors[tile][column] = factor;
-        sums[0][column] += factor * static_cast<float>(sum_lanes(digits.sums[i]));
+        const int64_t row = Pack::b_row(i) + m;
+        for (int h = 0; h < 2; ++h) store_int(bytes[tile][h][row], limbs.words[i][h]);
+        factors[tile][row] = factor;
+        sums[0][row] += factor * static_cast<float>(sum_lanes(limbs.sums[i]));
         factor *= 256;
       }
     }
@@ -80,15 +80,14 @@ inline void pack_int8_tiles(uint8_t* packed, const float* x, int64_t rows, const
   }
 }
 template <class Pack>
-constexpr PackedLayout kPackedInt8 = {
-    .name = Pack::kTiles == 2    ? "int8x3 in two tiles"
-            : Pack::kDigits == 3 ? "int8x3 tiles"
-                                 : "int8x2 tiles",
-    .rows_per_pack = Pack::kRows,
-    .padding = kPackPadding,
-    .row_grain = kTileRowGrain,
-    .bytes = &packed_bytes<Pack::kBytes>,
-    .pack = &pack_int8_tiles<Pack>};
+constexpr PackedLayout kPackedInt8 = {.name = Pack::kTiles == 2   ? "int8x3 in two tiles"
+                                              : Pack::kLimbs == 3 ? "int8x3 tiles"
+                                                                  : "int8x2 tiles",
+                                      .rows_per_pack = Pack::kRows,
+                                      .padding = kPackPadding,
+                                      .row_grain = kTileRowGrain,
+                                      .bytes = &packed_bytes<Pack::kBytes>,
+                                      .pack = &pack_int8_tiles<Pack>};
 
 /// `Codes` is Int8Codes or Mxfp4Codes. kGroups: scales belong to groups of blocks; else to the row,
 /// and multiply its results.
@@ -97,7 +96,7 @@ class Int8Policy {
  public:
   static constexpr int64_t kPackRows = Pack::kRows;
   static constexpr int kPacks = kNumPacks;
-  static constexpr int kParts = Pack::kColumns;
+  static constexpr int kParts = Pack::kTileLimbs;
   static constexpr int kPasses = Codes::kPasses;
   static constexpr int kTiles = kPacks * Pack::kTiles;  // accumulators
   static constexpr int kSumTiles = kTiles;
@@ -151,8 +150,8 @@ class Int8Policy {
     const float* shifts = staged_ + rows.begin * stride_ + zeros_ + block.b;
     const int64_t stride = stride_;
     for_rows_of_block<typename Codes::Codes>(
-        weights_, rows, whole_blocks_, true,
-        [=](int64_t i, const uint8_t* codes) __attribute__((always_inline)) {
+        weights_, rows, whole_blocks_,
+        true, [=](int64_t i, const uint8_t* codes) __attribute__((always_inline)) {
           Codes::decode(codes, shifts + i * stride, buffer + 64 * i, buffer + kTmmBytes + 64 * i);
         });
   }

@@ -12,11 +12,11 @@
 
 constexpr int64_t kStepsOfBlock = kBlockInputs / 32;  // groups of MXFP4
 
-/// Codes as bytes, of inputs 8 q + 2 b and of 8 q + 2 b + 1 for byte b of lane q; what is staged for
-/// each output: `per_row` scales, and as many zero points or what decode() reads.
+/// Codes as bytes, of inputs 8 q + 2 b and of 8 q + 2 b + 1 for byte b of lane q; what is staged
+/// for each output: `per_row` scales, and as many zero points or what decode() reads.
 template <class Weight>
 struct Int8Codes {
-  using Codes = OctetBytes<Weight::kElement>;
+  using Codes = K8Bytes<Weight::kElement>;
   using Scaling = typename Weight::Broadcast;
   static constexpr bool kSigned = false;
   static constexpr bool kHasZeros = true;
@@ -62,7 +62,7 @@ class ScaleCodes {
         group_size_(weights.group_size) {}
 
   int64_t steps() const { return steps_; }
-  /// Those of 64 steps, and zeros behind the last.
+  /// Those of 64 steps, and zeros after the last.
   Int load(int64_t begin) const {
     if (group_size_ == 32) {
       return _mm512_maskz_loadu_epi8(first_bytes(steps_ - begin), codes_ + begin);
@@ -145,8 +145,8 @@ struct Mxfp4Codes {
 
  private:
   static Int largest_of_lane(Int bytes) {
-    const Int pairs = _mm512_max_epu8(bytes, _mm512_rol_epi32(bytes, 16));
-    return _mm512_max_epu8(pairs, _mm512_rol_epi32(pairs, 8));
+    const Int halves = _mm512_max_epu8(bytes, _mm512_rol_epi32(bytes, 16));
+    return _mm512_max_epu8(halves, _mm512_rol_epi32(halves, 8));
   }
   /// The lower four bits of each byte of `codes`, kept where `spread` ends in ones, and its upper.
   static Int look_up_shifted(Int codes, Int spread, Int table) {
@@ -172,14 +172,14 @@ class GroupsLeft {
     }
     return any;
   }
-  /// Stages group `step` alone, for the outputs where it was left out; returns whether there are any.
+  /// Stages group `step` alone, for the outputs where it was left out; returns whether there are
+  /// any.
   bool stage(const Weights& weights, const BlockRows& rows, int64_t step) {
     bool any = false;
     for (int64_t i = 0; i < rows.count() && step < steps_; ++i) {
       const bool is_left = first_pass_[i][step] == 0;
-      const int code = is_left ? ScaleCodes(weights, rows.first() + i).at(
-                                     rows.b * kStepsOfBlock + step)
-                               : 0;
+      const int code =
+          is_left ? ScaleCodes(weights, rows.first() + i).at(rows.b * kStepsOfBlock + step) : 0;
       uint8_t shifts[kStepsOfBlock] = {};
       if (is_left) shifts[step] = Mxfp4Codes::kWholeShift;
       __builtin_memcpy(shifts_ + i * stride_, shifts, sizeof(shifts));

@@ -1,5 +1,5 @@
-// The mainloop of tiles for many rows of activations: weights become bf16 a panel at a time. Included
-// inside the namespace of an instruction set with tiles, after panels.inl.h.
+// The mainloop of tiles for many rows of activations: weights become bf16 a panel at a time.
+// Included inside the namespace of an instruction set with tiles, after panels.inl.h.
 //
 //                  16 m   16 m         M rows of activations, N outputs, K inputs. A step takes 32
 //                +------+------+       outputs by two packs of activations, 4 loads for 4 products,
@@ -14,7 +14,8 @@
 // Panels are decoded, block by block, in a ring of 4 slots: while the last packs are multiplied, a
 // block of the next panel takes the place of each block that they have done with, and its last one
 // does so while the first packs of that panel begin. (A second panel would not stay in the
-// first-level cache.) The next accumulators and the lines of the next codes are prefetched meanwhile.
+// first-level cache.) The next accumulators and the lines of the next codes are prefetched
+// meanwhile.
 //
 //   packs       ... 28, 29 | 30, 31             | 0, 1               | 2, 3 ...
 //   multiplied  0  1  2  3 | 0   1    2    3    | 0'    1'   2'   3' | 0' 1' 2' 3'
@@ -59,7 +60,7 @@ struct ManyRowsScratch {
   alignas(64) float block_sums[4 * kTileFloats];
   alignas(64) float factors[kMacroPanels * 2 * kTileRows];
   alignas(64) float totals[kMacroPanels * kMostPacks / 2 * 4 * kTileFloats];
-  // Behind it: scales of two panels, [output][staged_floats]; those of a row with small groups.
+  // After it: scales of two panels, [output][staged_floats]; those of a row with small groups.
 };
 inline int64_t tile_scratch_bytes(int64_t k) {
   return static_cast<int64_t>(sizeof(ManyRowsScratch)) + 2 * staged_panel_bytes(k) +
@@ -125,8 +126,8 @@ class ManyRows {
   static constexpr int64_t kPacksOfStep = 4 / kTiles;
   static constexpr int64_t kPanels = kFew ? 1 : kMacroPanels;  // of a macro-block
   /// Of the totals of a tile: sums of blocks are added with their halves, hi and lo, together.
-  static constexpr int64_t kTotalColumns = kScalesBlocks ? kTileRows / 2 : kTileRows;
-  static constexpr int64_t kTileTotals = kTileRows * kTotalColumns;
+  static constexpr int64_t kTotalRows = kScalesBlocks ? kTileRows / 2 : kTileRows;
+  static constexpr int64_t kTileTotals = kTileRows * kTotalRows;
 
   int64_t first_output(const Panel& panel) const { return panel.macro + panel.index * kOutputs; }
   int64_t outputs_of(const Panel& panel) const {
@@ -163,7 +164,7 @@ class ManyRows {
     return scratch_.totals + (panel_index * pairs_ + pair) * 4 * kTileTotals;
   }
 
-  // Decoding, ahead of the products.
+  // Decoding, before the products.
 
   void begin_decoding() {
     block_ = 0;
@@ -181,19 +182,17 @@ class ManyRows {
     const int64_t end = row_ + rows_at_once_ < outputs ? row_ + rows_at_once_ : outputs;
     if (row_ == 0) step_groups_ = groups_.next();
     if (block_ == 0) stage_scales(row_, end);
-    decoding_.decode({.weights = task_.weights,
-                      .rows = {.n = first_output(decoded_),
-                               .begin = row_,
-                               .end = end,
-                               .b = decoded_.block + block_},
-                      .groups = step_groups_,
-                      .scales = scales_of(decoded_) + row_ * scale_stride_,
-                      .scale_stride = scale_stride_,
-                      .staged = scales_ + 2 * kPanelOutputs * scale_stride_,
-                      .to = slot(decoded_.number + block_) +
-                            row_ / kTileRows * decoding_.splits * kBlockTileBytes +
-                            row_ % kTileRows * 64,
-                      .prefetches = kFew});
+    decoding_.decode(
+        {.weights = task_.weights,
+         .rows =
+             {.n = first_output(decoded_), .begin = row_, .end = end, .b = decoded_.block + block_},
+         .groups = step_groups_,
+         .scales = scales_of(decoded_) + row_ * scale_stride_,
+         .scale_stride = scale_stride_,
+         .staged = scales_ + 2 * kPanelOutputs * scale_stride_,
+         .to = slot(decoded_.number + block_) +
+               row_ / kTileRows * decoding_.splits * kBlockTileBytes + row_ % kTileRows * 64,
+         .prefetches = kFew});
     row_ = end;
     if (row_ < outputs) return;
     row_ = 0;
@@ -248,14 +247,14 @@ class ManyRows {
     const int64_t tile_stride = decoding_.splits * kBlockTileBytes;
     const int64_t stride = task_.x.stride;
     const bool is_last = pair + 1 == pairs_;
-    const uint8_t* x = task_.x.data + (first_pack_ + kPacksOfStep * pair) * stride +
-                       panel.block * kBlockTileBytes;
+    const uint8_t* x =
+        task_.x.data + (first_pack_ + kPacksOfStep * pair) * stride + panel.block * kBlockTileBytes;
     // A pack that is not there: the one before it, whose sums become no results.
     const int64_t x_stride = kPacksOfStep * pair + 1 < packs_ ? stride : 0;
     float* totals = totals_of(panel.index, pair);
     const bool last_panel = panel.index + 1 == kPanels;
-    const float* soon = is_last ? totals_of(last_panel ? 0 : panel.index + 1, 0)
-                                : totals_of(panel.index, pair + 1);
+    const float* next_totals =
+        is_last ? totals_of(last_panel ? 0 : panel.index + 1, 0) : totals_of(panel.index, pair + 1);
     bool begins = !stays_ || panel.block == 0;
     const float* scales = scales_of(panel) + panel.group;
     int64_t group_left = (panel.group + 1) * group_blocks_ - panel.block;
@@ -264,7 +263,8 @@ class ManyRows {
       if (pair == 0) decode_blocks_below(panel.number + b + 1);
       const uint8_t* tiles = slot(panel.number + b);
       const int64_t free = panel.number + slots() + (is_last ? b : 0);
-      // Scales of the panel before are in use until its last sums are added, those of this one, too.
+      // Scales of the panel before are in use until its last sums are added, those of this one,
+      // too.
       const int64_t end = kFew || is_last ? next_end_ : panel.number + count;
       begins |= kScalesBlocks && b > 0;
       for (int64_t j = 0; j < steps_; ++j) {
@@ -281,8 +281,8 @@ class ManyRows {
         add_block_sums(j);
         if constexpr (!kFew) {
           if (!is_last) prefetch_lines();
-          prefetch_totals(soon);
-          soon += kTileTotals / 4;
+          prefetch_totals(next_totals);
+          next_totals += kTileTotals / 4;
         }
       }
       x += kBlockTileBytes;
@@ -348,14 +348,14 @@ class ManyRows {
       const auto sum = add_halves(sums + kTileRows * r);
       store_half(total, adding_.adds ? fma_half(*scale, sum, total) : mul_half(*scale, sum));
       scale += scale_stride_;
-      total += kTotalColumns;
+      total += kTotalRows;
     }
   }
 
   // Results.
 
-  /// Of all panels of a macro-block. Row by row of activations, a long run of results each: they are
-  /// far from each other.
+  /// Of all panels of a macro-block. Row by row of activations, a long run of results each: they
+  /// are far from each other.
   void end_macro_block(const Panel& panel) {
     store_sums(held_);
     held_ = nullptr;
@@ -377,7 +377,7 @@ class ManyRows {
                       outputs - i < kTileRows ? outputs - i : kTileRows,
                       {.data = by_row[0],
                        .stride = kTileRows,
-                       .parts = kTotalColumns / rows_per_pack_,
+                       .parts = kTotalRows / rows_per_pack_,
                        .part_stride = rows_per_pack_ * kTileRows},
                       scratch_.factors + i);
       }
@@ -387,8 +387,8 @@ class ManyRows {
     const int64_t tile = i % kOutputs / kTileRows * kPacksOfStep + pack % kPacksOfStep;
     const float* totals = totals_of(i / kOutputs, pack / kPacksOfStep) + tile * kTileTotals;
     if constexpr (kScalesBlocks) {
-      for (int64_t m = 0; m < kTotalColumns; ++m) {
-        store(by_row + m * kTileRows, load_strided<kTotalColumns>(totals + m));
+      for (int64_t m = 0; m < kTotalRows; ++m) {
+        store(by_row + m * kTileRows, load_strided<kTotalRows>(totals + m));
       }
     } else {
       transpose_16x16(totals, by_row);
@@ -453,8 +453,7 @@ void many_rows_in_passes(const MatmulTask& task, const TileDecoding& decoding,
     }
   }
 }
-inline void many_rows(const MatmulTask& task, const TileDecoding& decoding,
-                      int64_t rows_per_pack) {
+inline void many_rows(const MatmulTask& task, const TileDecoding& decoding, int64_t rows_per_pack) {
   if (task.row_begin == task.row_end) return;
   if (decoding.scales_sums && task.weights.group_size < task.weights.cols) {
     many_rows_in_passes<true>(task, decoding, rows_per_pack);

@@ -9,32 +9,33 @@ constexpr int64_t kBlockTileBytes = 4 * kTmmBytes;  // four steps of 16 rows
 constexpr int64_t kPanelOutputs = 64;               // at most
 constexpr int64_t kTileRowGrain = 32;               // PackedLayout::row_grain: half of that
 
-/// Packs up to 16 rows as bf16, or, with kSplits 2, up to 8 as x = hi + lo: row m of the tile is the
-/// hi part of row m, row 8 + m the lo part. [block][step][lane of A][row][2 bf16].
+/// Packs up to 16 rows as bf16, or, with kSplits 2, up to 8 as x = hi + lo: row m of the tile is
+/// the hi part of row m, row 8 + m the lo part. [block][step][lane of A][row][2 bf16].
 template <int kSplits>
 void pack_bf16_tiles(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather,
                      int64_t k) {
   constexpr int64_t kLoRows = kTileRows / 2;
   for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
-    alignas(64) uint8_t quarters[4][kTileRows][64] = {};  // [l][row]: lane i is octet i
+    alignas(64) uint8_t quarters[4][kTileRows][64] = {};  // [l][row]: lane i is k8 i
     for (int64_t m = 0; m < rows; ++m) {
       alignas(64) float block[kBlockInputs];
       Float v[8];
-      transpose_octets(block_inputs(x + m * k, gather, begin, k, block), v);
+      transpose_k8(block_inputs(x + m * k, gather, begin, k, block), v);
       for (int l = 0; l < 4; ++l) {
-        const Pairs hi = round_to_pairs(v[l], v[4 + l]);
-        store_pairs(quarters[l][m], hi);
+        const Bf16x2 hi = round_to_bf16x2(v[l], v[4 + l]);
+        store_bf16x2(quarters[l][m], hi);
         if constexpr (kSplits == 2) {
-          store_pairs(quarters[l][kLoRows + m], round_to_pairs(sub(v[l], low_of_pairs(hi)),
-                                                               sub(v[4 + l], high_of_pairs(hi))));
+          store_bf16x2(
+              quarters[l][kLoRows + m],
+              round_to_bf16x2(sub(v[l], low_of_bf16x2(hi)), sub(v[4 + l], high_of_bf16x2(hi))));
         }
       }
     }
     for (int64_t l = 0; l < 4; ++l) {
       transposed_16x16(reinterpret_cast<const float*>(quarters[l]), kTileRows,
-                       [&](int64_t octet, Int rows_of_lane) {
-                         const int64_t lane = 4 * l + octet % 4;
-                         store_int(packed + octet / 4 * kTmmBytes + 64 * lane, rows_of_lane);
+                       [&](int64_t k8, Int rows_of_lane) {
+                         const int64_t lane = 4 * l + k8 % 4;
+                         store_int(packed + k8 / 4 * kTmmBytes + 64 * lane, rows_of_lane);
                        });
     }
     packed += kBlockTileBytes;
@@ -65,7 +66,7 @@ struct BlockRows {
 };
 
 /// What is prefetched while output i of block b is decoded: one of the lines that will be needed
-/// kAheadWindows windows of kWindowBlocks blocks later, in this panel or the next.
+/// kPrefetchWindows windows of kWindowBlocks blocks later, in this panel or the next.
 ///
 ///              window of 4 blocks, and the next
 ///   output 0  | b | b |   |   | 0 | 1 | 2 | 3 |      of outputs 0..3, in its first block
@@ -75,7 +76,7 @@ struct BlockRows {
 /// is prefetched for a whole panel may have left the second-level cache when it is needed. An
 /// address as an integer, as it may lie after the end of the matrix, where no pointer may point.
 constexpr int64_t kWindowBlocks = 4;
-constexpr int64_t kAheadWindows = 1;
+constexpr int64_t kPrefetchWindows = 1;
 struct WindowPrefetch {
   int64_t at;         // for the first output, a multiple of kWindowBlocks in its panel
   int64_t row_bytes;  // to what is prefetched for each kWindowBlocks outputs more
@@ -87,7 +88,7 @@ inline WindowPrefetch window_prefetch(const Weights& weights, const BlockRows& r
   if (!wanted) return {at, 0};  // which is in a cache
   const int64_t blocks = (weights.cols + kBlockInputs - 1) / kBlockInputs;
   const int64_t windows = (blocks + kWindowBlocks - 1) / kWindowBlocks;
-  int64_t window = rows.b / kWindowBlocks + kAheadWindows;
+  int64_t window = rows.b / kWindowBlocks + kPrefetchWindows;
   for (; window >= windows; window -= windows) at += kPanelOutputs * row_bytes;
   at += window * kWindowBlocks * kBlockBytes;
   at += rows.b % kWindowBlocks * (kPanelOutputs / kWindowBlocks) * row_bytes;
@@ -114,16 +115,16 @@ template <class Codes, class Decode>
     return;
   }
   const WindowPrefetch window = window_prefetch<kBlockBytes>(weights, rows, prefetches);
-  int64_t ahead = window.at;
+  int64_t distance = window.at;
   int64_t i = 0;
   for (; i + kWindowBlocks <= count; i += kWindowBlocks) {
 #pragma GCC unroll 4
     for (int64_t j = 0; j < kWindowBlocks; ++j) {
-      prefetch<kBlockBytes>(nullptr, ahead + j * kBlockBytes);
+      prefetch<kBlockBytes>(nullptr, distance + j * kBlockBytes);
       decode(i + j, codes);
       codes += row_bytes;
     }
-    ahead += window.row_bytes;
+    distance += window.row_bytes;
   }
   for (; i < count; ++i) {
     decode(i, codes);

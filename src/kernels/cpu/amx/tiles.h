@@ -3,8 +3,8 @@
 //
 //                  16 rows of activations
 //                 +--------+
-//    16 lanes of  |   B    |        C += A * B. Each lane of four bytes of B, two bf16 or four bytes
-//    4 bytes      +--------+        of one activation row, meets the same lane of a row of A.
+//    16 lanes of  |   B    |        C += A * B. Each lane of four bytes of B, two bf16 or four
+//    4 bytes      +--------+        bytes of one activation row, meets the same lane of a row of A.
 //        +------+ +--------+
 //   rows |  A   | |   C    |        Weights are A, so that none is ever transposed: what one vector
 //        +------+ +--------+        of codes decodes to is a row of it. Outputs are rows of C.

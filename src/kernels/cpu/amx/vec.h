@@ -8,16 +8,16 @@ namespace {
 
 // Machines with AMX fill the first level as fast as the second: 3 to 5 % of M = 1.
 constexpr int kPrefetchLevel = 1;
-constexpr int64_t kGemvPrefetchBytes = 2048;
+constexpr int64_t kGemvPrefetchDistance = 2048;
 
-// A row of a tile of bf16 is a step: 32 inputs that follow each other, four octets. Lane 4 l + n of
-// it holds the inputs 8 n + l and 8 n + 4 + l, so that word w = 8 l + 2 n + e is
+// A row of a tile of bf16 is a step: 32 inputs that follow each other, four runs of 8. Lane 4 l + n
+// of it holds the inputs 8 n + l and 8 n + 4 + l, so that word w = 8 l + 2 n + e is
 //
 //   input_of_word(w) = 8 n + 4 e + l
 //
 // It is an order in which codes of four bits come apart with one shift, as those of lane-quarter l
-// are the l-th of the 16 bits of every word, and in which vectors of floats, octet by octet, become
-// steps by whole quarters.
+// are the l-th of the 16 bits of every word, and in which vectors of floats, k8 by k8,
+// become steps by whole quarters.
 constexpr int input_of_word(int w) {
   return 8 * (w / 2 % 4) + 4 * (w % 2) + w / 8;
 }
@@ -64,9 +64,9 @@ template <int kBits, int kSkipped>
 constexpr StepBytes kCodeBytes = make_code_bytes<kBits>(kSkipped);
 
 /// The codes of one step of a block in the low bits of words. What else is in the words does not
-/// count for look_up(), as tables are repeated. Nothing behind the block is read.
+/// count for look_up(), as tables are repeated. Nothing after the block is read.
 template <int kBits, int kStep>
-[[gnu::always_inline]] inline Pairs code_words(const uint8_t* block) {
+[[gnu::always_inline]] inline Bf16x2 code_words(const uint8_t* block) {
   const uint8_t* p = block + 4 * kBits * kStep;
   Int bytes;
   if constexpr (kBits == 4) {
@@ -87,52 +87,53 @@ template <int kBits, int kStep>
   }
   return _mm512_srlv_epi16(bytes, _mm512_load_si512(kCodeShifts<kBits>.words));
 }
-inline Pairs look_up(Pairs words, Pairs table) {
+inline Bf16x2 look_up(Bf16x2 words, Bf16x2 table) {
   return _mm512_permutexvar_epi16(words, table);
 }
 
-/// Step s in quarters: quarter l of it is quarter s of v[l]. In each of v lane i is octet i.
-inline void quarters_to_steps(const Pairs (&v)[4], Pairs (&steps)[4]) {
-  const Pairs low01 = _mm512_shuffle_i32x4(v[0], v[1], 0x44);
-  const Pairs low23 = _mm512_shuffle_i32x4(v[2], v[3], 0x44);
-  const Pairs high01 = _mm512_shuffle_i32x4(v[0], v[1], 0xEE);
-  const Pairs high23 = _mm512_shuffle_i32x4(v[2], v[3], 0xEE);
+/// Step s in quarters: quarter l of it is quarter s of v[l]. In each of v lane i is the k8 number
+/// i.
+inline void quarters_to_steps(const Bf16x2 (&v)[4], Bf16x2 (&steps)[4]) {
+  const Bf16x2 low01 = _mm512_shuffle_i32x4(v[0], v[1], 0x44);
+  const Bf16x2 low23 = _mm512_shuffle_i32x4(v[2], v[3], 0x44);
+  const Bf16x2 high01 = _mm512_shuffle_i32x4(v[0], v[1], 0xEE);
+  const Bf16x2 high23 = _mm512_shuffle_i32x4(v[2], v[3], 0xEE);
   steps[0] = _mm512_shuffle_i32x4(low01, low23, 0x88);
   steps[1] = _mm512_shuffle_i32x4(low01, low23, 0xDD);
   steps[2] = _mm512_shuffle_i32x4(high01, high23, 0x88);
   steps[3] = _mm512_shuffle_i32x4(high01, high23, 0xDD);
 }
 /// The step of the 32 words at p, which lie in the order of their inputs.
-inline Pairs load_step(const uint8_t* p) {
+inline Bf16x2 load_step(const uint8_t* p) {
   return _mm512_permutexvar_epi16(_mm512_load_si512(kStepInputs.words), _mm512_loadu_si512(p));
 }
-/// Of the step at p the first `octets` octets; the others become zero.
-inline void keep_octets(uint8_t* p, int octets) {
-  const auto lanes = static_cast<__mmask16>(((1u << octets) - 1) * 0x1111u);
+/// Of the step at p the first `num_k8` runs of 8; the others become zero.
+inline void keep_k8(uint8_t* p, int num_k8) {
+  const auto lanes = static_cast<__mmask16>(((1u << num_k8) - 1) * 0x1111u);
   _mm512_storeu_si512(p, _mm512_maskz_loadu_epi32(lanes, p));
 }
 
 // Tables of 32 bf16.
 
 /// 16 floats rounded to bf16, twice over.
-inline Pairs round_and_repeat(Float v) {
+inline Bf16x2 round_and_repeat(Float v) {
   return _mm512_broadcast_i64x4(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
 }
 /// 32 floats rounded to bf16, those of `low` first.
-inline Pairs round_in_order(Float low, Float high) {
+inline Bf16x2 round_in_order(Float low, Float high) {
   return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
 }
 /// 16 of the bf16 as floats: the first, or the last.
-inline Float first_bf16(Pairs v) {
+inline Float first_bf16(Bf16x2 v) {
   return float_of_bits(shift_left<16>(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(v))));
 }
-inline Float last_bf16(Pairs v) {
+inline Float last_bf16(Bf16x2 v) {
   return float_of_bits(shift_left<16>(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(v, 1))));
 }
 
 /// The 2^kBits words at p, over and over.
 template <int kBits>
-inline Pairs repeat_pairs(const uint16_t* p) {
+inline Bf16x2 repeat_bf16(const uint16_t* p) {
   if constexpr (kBits == 4) {
     return _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   } else if constexpr (kBits == 3) {

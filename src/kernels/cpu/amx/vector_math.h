@@ -1,6 +1,6 @@
 #pragma once
 // The vector vocabulary of generic/elementwise.inl.h and generic/attention.inl.h, that of AVX-512,
-// and what generic/attention_tiles.inl.h needs besides.
+// and what attention_tiles.inl.h needs besides.
 
 #include "kernels/cpu/amx/vec.h"
 #include "kernels/cpu/avx512/vector_math.h"
@@ -37,16 +37,16 @@ inline Float times_power_above(Float v, Float n, float least) {
   return _mm512_maskz_scalef_ps(above, v, n);
 }
 
-/// Numbers as a sum of two bf16: v = high + low, where `high` has the upper halves.
-struct SplitPairs {
-  Pairs high, low;
+/// Numbers as a sum of two bf16: v = hi + lo, where `hi` has the upper halves.
+struct SplitBf16x2 {
+  Bf16x2 hi, lo;
 };
-inline SplitPairs no_pairs() {
+inline SplitBf16x2 zero_split() {
   return {_mm512_setzero_si512(), _mm512_setzero_si512()};
 }
-/// a in the lower halves of the lanes, b in the upper. Both terms are rounded to nearest, ties away
+/// a in the lower halves of the lanes, b in the upper. Both are rounded to nearest, ties away
 /// from zero, which takes an addition. Of finite numbers that do not overflow.
-inline SplitPairs split_to_pairs(Float a, Float b) {
+inline SplitBf16x2 split_to_bf16x2(Float a, Float b) {
   constexpr __mmask32 kUpper = 0xAAAAAAAA;
   const __m512i half = _mm512_set1_epi32(0x8000);
   const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xFFFF0000u));
@@ -60,11 +60,11 @@ inline SplitPairs split_to_pairs(Float a, Float b) {
           _mm512_mask_blend_epi16(kUpper, _mm512_srli_epi32(low_a, 16), low_b)};
 }
 // Products of two by two tiles whose numbers are two bf16 each: 12 for 9 loads. (Loads are what
-// hides least behind other work.) Both operands are [high, low][2] tiles, `a` at %0 and `b` at %1,
+// other work hides least.) Both operands are [hi, lo][2] tiles, `a` at %0 and `b` at %1,
 // 64 in %2, and sums %%tmm(i + 2 j) += a_i b_j. Each third of it adds to all four sums, so that
 // none waits for itself; between the thirds other work has its place. `sums_N` is done to sums N
 // before they are added to.
-#define SUBBYTE_SPLIT_HIGH(sums_0, sums_1, sums_2, sums_3)                                     \
+#define SUBBYTE_SPLIT_HI(sums_0, sums_1, sums_2, sums_3)                                       \
   "tileloadd (%0,%2,1), %%tmm4\n\t"                                                            \
   "tileloaddt1 (%1,%2,1), %%tmm6\n\t" sums_0                                                   \
   "tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n\t"                                                       \
@@ -73,37 +73,37 @@ inline SplitPairs split_to_pairs(Float a, Float b) {
   "tileloaddt1 1024(%1,%2,1), %%tmm7\n\t" sums_2 "tdpbf16ps %%tmm7, %%tmm4, %%tmm2\n\t" sums_3 \
   "tdpbf16ps %%tmm7, %%tmm5, %%tmm3"
 
-/// sums += high parts of a by high parts of b
-[[gnu::always_inline]] inline void multiply_high(const uint8_t* a, const uint8_t* b) {
-  asm volatile(SUBBYTE_SPLIT_HIGH("", "", "", "") : : "r"(a), "r"(b), "r"(int64_t{64}) : "memory");
+/// sums += hi parts of a by hi parts of b
+[[gnu::always_inline]] inline void multiply_hi(const uint8_t* a, const uint8_t* b) {
+  asm volatile(SUBBYTE_SPLIT_HI("", "", "", "") : : "r"(a), "r"(b), "r"(int64_t{64}) : "memory");
 }
 /// The same, but before the sums go to `to`, [4] tiles, and become zero.
-[[gnu::always_inline]] inline void multiply_high_from_zero(const uint8_t* a, const uint8_t* b,
-                                                           float* to) {
-  asm volatile(SUBBYTE_SPLIT_HIGH("tilestored %%tmm0, (%3,%2,1)\n\ttilezero %%tmm0\n\t",
-                                  "tilestored %%tmm1, 1024(%3,%2,1)\n\ttilezero %%tmm1\n\t",
-                                  "tilestored %%tmm2, 2048(%3,%2,1)\n\ttilezero %%tmm2\n\t",
-                                  "tilestored %%tmm3, 3072(%3,%2,1)\n\ttilezero %%tmm3\n\t")
+[[gnu::always_inline]] inline void multiply_hi_from_zero(const uint8_t* a, const uint8_t* b,
+                                                         float* to) {
+  asm volatile(SUBBYTE_SPLIT_HI("tilestored %%tmm0, (%3,%2,1)\n\ttilezero %%tmm0\n\t",
+                                "tilestored %%tmm1, 1024(%3,%2,1)\n\ttilezero %%tmm1\n\t",
+                                "tilestored %%tmm2, 2048(%3,%2,1)\n\ttilezero %%tmm2\n\t",
+                                "tilestored %%tmm3, 3072(%3,%2,1)\n\ttilezero %%tmm3\n\t")
                :
                : "r"(a), "r"(b), "r"(int64_t{64}), "r"(to)
                : "memory");
 }
 /// The same, but then they are those at `from`.
-[[gnu::always_inline]] inline void multiply_high_from(const uint8_t* a, const uint8_t* b, float* to,
-                                                      const float* from) {
-  asm volatile(SUBBYTE_SPLIT_HIGH(
-                   "tilestored %%tmm0, (%3,%2,1)\n\ttileloaddt1 (%4,%2,1), %%tmm0\n\t",
-                   "tilestored %%tmm1, 1024(%3,%2,1)\n\ttileloaddt1 1024(%4,%2,1), %%tmm1\n\t",
-                   "tilestored %%tmm2, 2048(%3,%2,1)\n\ttileloaddt1 2048(%4,%2,1), %%tmm2\n\t",
-                   "tilestored %%tmm3, 3072(%3,%2,1)\n\ttileloaddt1 3072(%4,%2,1), %%tmm3\n\t")
-               :
-               : "r"(a), "r"(b), "r"(int64_t{64}), "r"(to), "r"(from)
-               : "memory");
+[[gnu::always_inline]] inline void multiply_hi_from(const uint8_t* a, const uint8_t* b, float* to,
+                                                    const float* from) {
+  asm volatile(
+      SUBBYTE_SPLIT_HI("tilestored %%tmm0, (%3,%2,1)\n\ttileloaddt1 (%4,%2,1), %%tmm0\n\t",
+                       "tilestored %%tmm1, 1024(%3,%2,1)\n\ttileloaddt1 1024(%4,%2,1), %%tmm1\n\t",
+                       "tilestored %%tmm2, 2048(%3,%2,1)\n\ttileloaddt1 2048(%4,%2,1), %%tmm2\n\t",
+                       "tilestored %%tmm3, 3072(%3,%2,1)\n\ttileloaddt1 3072(%4,%2,1), %%tmm3\n\t")
+      :
+      : "r"(a), "r"(b), "r"(int64_t{64}), "r"(to), "r"(from)
+      : "memory");
 }
-#undef SUBBYTE_SPLIT_HIGH
+#undef SUBBYTE_SPLIT_HI
 
-/// After that: sums += high parts of a by low parts of b.
-[[gnu::always_inline]] inline void multiply_high_low(const uint8_t* b) {
+/// After that: sums += hi parts of a by lo parts of b.
+[[gnu::always_inline]] inline void multiply_hi_lo(const uint8_t* b) {
   asm volatile(
       "tileloaddt1 2048(%0,%1,1), %%tmm7\n\t"
       "tdpbf16ps %%tmm7, %%tmm4, %%tmm0\n\t"
@@ -115,8 +115,8 @@ inline SplitPairs split_to_pairs(Float a, Float b) {
       : "r"(b), "r"(int64_t{64})
       : "memory");
 }
-/// And after that: sums += low parts of a by high parts of b.
-[[gnu::always_inline]] inline void multiply_low_high(const uint8_t* a, const uint8_t* b) {
+/// And after that: sums += lo parts of a by hi parts of b.
+[[gnu::always_inline]] inline void multiply_lo_hi(const uint8_t* a, const uint8_t* b) {
   asm volatile(
       "tileloadd 2048(%0,%2,1), %%tmm4\n\t"
       "tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n\t"

@@ -17,7 +17,7 @@ namespace {
 //
 #include "kernels/cpu/generic/products.inl.h"
 //
-#include "kernels/cpu/generic/triple_products.inl.h"
+#include "kernels/cpu/generic/int8x3_products.inl.h"
 //
 #include "kernels/cpu/generic/gemv.inl.h"
 //
@@ -25,9 +25,9 @@ namespace {
 //
 #include "kernels/cpu/generic/vectors.inl.h"
 //
-#include "kernels/cpu/generic/method_table.inl.h"
+#include "kernels/cpu/generic/dispatch_table.inl.h"
 //
-#include "kernels/cpu/avx2/byte_unit.inl.h"
+#include "kernels/cpu/avx2/dispatch.inl.h"
 //
 #include "kernels/cpu/generic/kernel_list.inl.h"
 

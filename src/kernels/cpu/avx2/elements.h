@@ -4,7 +4,7 @@
 //                            integers lie near, and subtracting it early keeps sums small
 //   kOrder                   of the activations that meet value<0>, value<1>, ... value<7>
 //   Codes load(p)            the kBits * kLanes bytes at p: one block of a row
-//   Float value<j>(codes)    kOctets: number 8 * i + j in lane i; kNatural: kLanes * j + i
+//   Float value<j>(codes)    kK8: number 8 * i + j in lane i; kContiguous: kLanes * j + i
 //
 // A table in a register has eight entries here: enough for codes of 2 and 3 bits and for the
 // magnitudes of E2M1; larger tables take several and blends. Integers of 4 and 8 bits have the top
@@ -62,12 +62,12 @@ inline Float look_up(const float* table, __m256i index) {
   }
 }
 
-/// Codes of up to four bits: lane i of the register holds its octet.
+/// Codes of up to four bits: lane i of the register holds its run of 8.
 template <Format kElement>
 struct TableElement {
   static constexpr int kBits = Codebook<kElement>::kBits;
   static constexpr int kCenter = Codebook<kElement>::kCenter;
-  static constexpr InputOrder kOrder = InputOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kK8;
   using Codes = __m256i;
   static Codes load(const uint8_t* p) {
     if constexpr (kBits == 2) return _mm256_cvtepu16_epi32(load_16_bytes(p));
@@ -94,18 +94,18 @@ struct Element<Format::kNFL3> : TableElement<Format::kNFL3> {};
 template <>
 struct Element<Format::kNFL4> : TableElement<Format::kNFL4> {};
 
-/// Codes of five bits. An octet has 40, so two words of three bytes for each lane: the codes 0 to 3
-/// lie in the first 20 bits of `low`, 4 to 7 behind the first 4 of `high`.
+/// Codes of five bits. A run of 8 has 40, so two words of three bytes for each lane: the codes 0 to
+/// 3 lie in the first 20 bits of `low`, 4 to 7 after the first 4 of `high`.
 template <>
 struct Element<Format::kNFL5> {
   static constexpr int kBits = 5;
   static constexpr int kCenter = 0;
-  static constexpr InputOrder kOrder = InputOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kK8;
   struct Codes {
     __m256i low;
     __m256i high;
   };
-  /// Four octets are 20 bytes: 16 from the first one on, and 16 from the fifth.
+  /// Four runs of 8 are 20 bytes: 16 from the first one on, and 16 from the fifth.
   static Codes load(const uint8_t* p) {
     const __m256i first = load_halves(p, p + 20);
     const __m256i fifth = load_halves(p + 4, p + 24);
@@ -132,7 +132,7 @@ template <>
 struct Element<Format::kU4> {
   static constexpr int kBits = 4;
   static constexpr int kCenter = 8;
-  static constexpr InputOrder kOrder = InputOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kK8;
   using Codes = __m256i;
   static Codes load(const uint8_t* p) { return load_32_bytes(p); }
   template <int j>
@@ -147,7 +147,7 @@ template <>
 struct Element<Format::kE2M1> {
   static constexpr int kBits = 4;
   static constexpr int kCenter = 0;
-  static constexpr InputOrder kOrder = InputOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kK8;
   using Codes = __m256i;
   static Codes load(const uint8_t* p) { return load_32_bytes(p); }
   template <int j>
@@ -163,17 +163,17 @@ struct Element<Format::kE2M1> {
 /// Formats whose values are small integers up to a factor: the block as unsigned bytes, value /
 /// kFactor + (1 << kShift).
 template <Format kElement>
-struct OctetBytes {
+struct K8Bytes {
   static constexpr bool kExists = false;
 };
 
 template <>
-struct OctetBytes<Format::kU4> {
+struct K8Bytes<Format::kU4> {
   static constexpr bool kExists = true;
   static constexpr int kBits = 4;
   static constexpr int kShift = 3;
   static constexpr float kFactor = 1;
-  static constexpr InputOrder kOrder = InputOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kK8;
   using Codes = ByteCodes;
   static Codes load(const uint8_t* p) {
     const __m256i codes = load_32_bytes(p);
@@ -189,15 +189,15 @@ constexpr E2m1Bytes kE2m1Unsigned = {
     {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4}};
 
 template <>
-struct OctetBytes<Format::kE2M1> {
+struct K8Bytes<Format::kE2M1> {
   static constexpr bool kExists = true;
   static constexpr int kBits = 4;
   static constexpr int kShift = 4;
   static constexpr float kFactor = 0.5f;
-  static constexpr InputOrder kOrder = InputOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kK8;
   using Codes = ByteCodes;
   static Codes load(const uint8_t* p) {
-    const Codes codes = OctetBytes<Format::kU4>::load(p);
+    const Codes codes = K8Bytes<Format::kU4>::load(p);
     return {lookup_bytes(kE2m1Unsigned.bytes, codes.even),
             lookup_bytes(kE2m1Unsigned.bytes, codes.odd)};
   }
@@ -208,7 +208,7 @@ template <>
 struct Element<Format::kU8> {
   static constexpr int kBits = 8;
   static constexpr int kCenter = 128;
-  static constexpr InputOrder kOrder = InputOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kK8;
   struct Codes {
     __m256i low;
     __m256i high;
@@ -234,7 +234,7 @@ template <>
 struct Element<Format::kBF16> {
   static constexpr int kBits = 16;
   static constexpr int kCenter = 0;
-  static constexpr InputOrder kOrder = InputOrder::kNatural;
+  static constexpr InputOrder kOrder = InputOrder::kContiguous;
   using Codes = const uint8_t*;
   static Codes load(const uint8_t* p) { return p; }
   template <int j>
@@ -247,7 +247,7 @@ template <>
 struct Element<Format::kF16> {
   static constexpr int kBits = 16;
   static constexpr int kCenter = 0;
-  static constexpr InputOrder kOrder = InputOrder::kNatural;
+  static constexpr InputOrder kOrder = InputOrder::kContiguous;
   using Codes = const uint8_t*;
   static Codes load(const uint8_t* p) { return p; }
   template <int j>
@@ -260,7 +260,7 @@ template <>
 struct Element<Format::kF32> {
   static constexpr int kBits = 32;
   static constexpr int kCenter = 0;
-  static constexpr InputOrder kOrder = InputOrder::kNatural;
+  static constexpr InputOrder kOrder = InputOrder::kContiguous;
   using Codes = const uint8_t*;
   static Codes load(const uint8_t* p) { return p; }
   template <int j>

@@ -49,7 +49,7 @@ inline __m128i load_part(const uint8_t* p, int bytes) {
   return _mm_load_si128(reinterpret_cast<const __m128i*>(padded));
 }
 
-/// Lane i: scale i of the `count` <= 8 at p; nothing behind them is read.
+/// Lane i: scale i of the `count` <= 8 at p; nothing after them is read.
 template <Format kScale>
 inline Float load_scales(const uint8_t* p, int count) {
   if constexpr (kScale == Format::kF16) {
@@ -69,7 +69,7 @@ inline Float load_scales(const uint8_t* p, int count) {
   }
 }
 
-/// Lane i: zero point i of the `count` <= 8 at p; nothing behind them is read.
+/// Lane i: zero point i of the `count` <= 8 at p; nothing after them is read.
 template <Zero kZero>
 inline Float load_zeros(const uint8_t* p, int count) {
   if constexpr (kZero == Zero::kU8) {

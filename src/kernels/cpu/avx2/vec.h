@@ -20,11 +20,11 @@ constexpr int kGemvRowsManyM = 2;    // M = 3 and 4
 constexpr int kGemmTileRows = 3;     // activations
 constexpr int kGemmTileOutputs = 4;  // a multiple of 4
 
-// Into which cache weights, keys and values are asked for, and how far ahead rows of weights. The
-// first level has few places for lines on their way, which alone would halve the bandwidth of a
-// core (Zen 4: 16 against 27 GB/s).
+// Into which cache weights, keys and values are prefetched, and how far. The first level has few
+// places for lines on their way, which alone would halve the bandwidth of a core (Zen 4: 16 against
+// 27 GB/s).
 constexpr int kPrefetchLevel = 2;
-constexpr int64_t kGemvPrefetchBytes = 4096;
+constexpr int64_t kGemvPrefetchDistance = 4096;
 
 inline Float zero() {
   return _mm256_setzero_ps();
@@ -131,14 +131,14 @@ struct ByteCodes {
   Int even;
   Int odd;
 };
-// Rows of weights that meet a digit together: one, and what it meets, take all registers.
-constexpr int kDotRowsAtOnce = 1;
+// Rows of weights that meet a limb together: one, and what it meets, take all registers.
+constexpr int kLimbRowsAtOnce = 1;
 
 /// sums[r] += the products of eight bytes a lane: codes are unsigned and at most 31, x signed, so
 /// that sums of four fit into 16 bits.
 template <int kRows>
-[[gnu::always_inline]] inline void add_octet_products(const ByteCodes (&codes)[kRows], Int even,
-                                                      Int odd, Int (&sums)[kRows]) {
+[[gnu::always_inline]] inline void add_k8_products(const ByteCodes (&codes)[kRows], Int even,
+                                                   Int odd, Int (&sums)[kRows]) {
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     const Int fours = _mm256_add_epi16(_mm256_maddubs_epi16(codes[r].even, even),
@@ -156,7 +156,7 @@ inline __m256i first_lanes(int count) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), lane_numbers());
 }
 
-/// The first `count` <= kLanes floats at p, then zeros. Nothing behind them is touched.
+/// The first `count` <= kLanes floats at p, then zeros. Nothing after them is touched.
 inline Float load_part(const float* p, int64_t count) {
   return _mm256_maskload_ps(p, first_lanes(static_cast<int>(count)));
 }
@@ -188,8 +188,8 @@ inline void sum4(const Float* v, float* sums) {
   _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1)));
 }
 
-/// x holds kLanes octets; vector j of `out` gets element j of each.
-inline void transpose_octets(const float* x, Float* out) {
+/// x holds kLanes runs of 8; vector j of `out` gets element j of each.
+inline void transpose_k8(const float* x, Float* out) {
   Float rows[8];
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) rows[i] = _mm256_loadu_ps(x + 8 * i);

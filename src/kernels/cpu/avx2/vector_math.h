@@ -10,7 +10,7 @@ namespace {
 // kAttentionSums accumulators, enough to hide the latency of the fused multiply-add.
 constexpr int kAttentionRows = 4;
 constexpr int kAttentionSums = 8;
-constexpr int kDotRows = 2;  // with four keys each
+constexpr int kAttentionDotRows = 2;  // with four keys each
 
 inline Float div(Float a, Float b) {
   return _mm256_div_ps(a, b);
@@ -116,22 +116,22 @@ inline float square_root(float value) {
 
 /// rows[i] lane j becomes rows[j] lane i.
 inline void transpose(Float* rows) {
-  Float quads[8];  // 4 * g + e: of the rows 4g .. 4g+3 the columns e and 4 + e
+  Float fours[8];  // 4 * g + e: of the rows 4g .. 4g+3 the columns e and 4 + e
 #pragma GCC unroll 2
   for (int g = 0; g < 8; g += 4) {
     const Float a = _mm256_unpacklo_ps(rows[g], rows[g + 1]);
     const Float b = _mm256_unpackhi_ps(rows[g], rows[g + 1]);
     const Float c = _mm256_unpacklo_ps(rows[g + 2], rows[g + 3]);
     const Float d = _mm256_unpackhi_ps(rows[g + 2], rows[g + 3]);
-    quads[g] = _mm256_shuffle_ps(a, c, 0x44);
-    quads[g + 1] = _mm256_shuffle_ps(a, c, 0xEE);
-    quads[g + 2] = _mm256_shuffle_ps(b, d, 0x44);
-    quads[g + 3] = _mm256_shuffle_ps(b, d, 0xEE);
+    fours[g] = _mm256_shuffle_ps(a, c, 0x44);
+    fours[g + 1] = _mm256_shuffle_ps(a, c, 0xEE);
+    fours[g + 2] = _mm256_shuffle_ps(b, d, 0x44);
+    fours[g + 3] = _mm256_shuffle_ps(b, d, 0xEE);
   }
 #pragma GCC unroll 4
   for (int e = 0; e < 4; ++e) {
-    rows[e] = _mm256_permute2f128_ps(quads[e], quads[e + 4], 0x20);
-    rows[e + 4] = _mm256_permute2f128_ps(quads[e], quads[e + 4], 0x31);
+    rows[e] = _mm256_permute2f128_ps(fours[e], fours[e + 4], 0x20);
+    rows[e + 4] = _mm256_permute2f128_ps(fours[e], fours[e + 4], 0x31);
   }
 }
 

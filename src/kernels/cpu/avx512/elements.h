@@ -4,7 +4,7 @@
 //                            integers lie near, and subtracting it early keeps sums small
 //   kOrder                   of the activations that meet value<0>, value<1>, ... value<7>
 //   Codes load(p)            the kBits * kLanes bytes at p: one block of a row
-//   Float value<j>(codes)    kOctets: number 8 * i + j in lane i; kNatural: kLanes * j + i
+//   Float value<j>(codes)    kK8: number 8 * i + j in lane i; kContiguous: kLanes * j + i
 //
 // A table of sixteen floats fits one register and vpermps ignores the upper bits of its index, so
 // one shift and one permute decode sixteen codes, whatever they mean. Shorter codes repeat the
@@ -99,12 +99,12 @@ inline __m512i load_40_bit_lanes(const uint8_t* p) {
 
 #endif
 
-/// Codes of up to four bits: lane i of the register holds its octet.
+/// Codes of up to four bits: lane i of the register holds its run of 8.
 template <Format kElement>
 struct TableElement {
   static constexpr int kBits = Codebook<kElement>::kBits;
   static constexpr int kCenter = Codebook<kElement>::kCenter;
-  static constexpr InputOrder kOrder = InputOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kK8;
   static constexpr int64_t kLoadBytes = kBits == 3 ? kLoadBytes3 : kBits * kLanes;
   using Codes = __m512i;
   static Codes load(const uint8_t* p) {
@@ -140,13 +140,13 @@ struct Element<Format::kNFL3> : TableElement<Format::kNFL3> {};
 template <>
 struct Element<Format::kNFL4> : TableElement<Format::kNFL4> {};
 
-/// Codes of five bits. An octet has 40, so two words for each lane: the codes 0 to 3 lie in the
-/// first 20 bits of `low`, 4 to 7 behind the first 12 of `high`. The table takes two registers.
+/// Codes of five bits. A run of 8 has 40, so two words for each lane: the codes 0 to 3 lie in the
+/// first 20 bits of `low`, 4 to 7 after the first 12 of `high`. The table takes two registers.
 template <>
 struct Element<Format::kNFL5> {
   static constexpr int kBits = 5;
   static constexpr int kCenter = 0;
-  static constexpr InputOrder kOrder = InputOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kK8;
   struct Codes {
     __m512i low;
     __m512i high;
@@ -167,7 +167,7 @@ template <>
 struct Element<Format::kU8> {
   static constexpr int kBits = 8;
   static constexpr int kCenter = 128;
-  static constexpr InputOrder kOrder = InputOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kK8;
   struct Codes {
     __m512i low;
     __m512i high;
@@ -194,7 +194,7 @@ template <>
 struct Element<Format::kBF16> {
   static constexpr int kBits = 16;
   static constexpr int kCenter = 0;
-  static constexpr InputOrder kOrder = InputOrder::kNatural;
+  static constexpr InputOrder kOrder = InputOrder::kContiguous;
   using Codes = const uint8_t*;
   static Codes load(const uint8_t* p) { return p; }
   template <int j>
@@ -208,7 +208,7 @@ template <>
 struct Element<Format::kF16> {
   static constexpr int kBits = 16;
   static constexpr int kCenter = 0;
-  static constexpr InputOrder kOrder = InputOrder::kNatural;
+  static constexpr InputOrder kOrder = InputOrder::kContiguous;
   using Codes = const uint8_t*;
   static Codes load(const uint8_t* p) { return p; }
   template <int j>
@@ -222,7 +222,7 @@ template <>
 struct Element<Format::kF32> {
   static constexpr int kBits = 32;
   static constexpr int kCenter = 0;
-  static constexpr InputOrder kOrder = InputOrder::kNatural;
+  static constexpr InputOrder kOrder = InputOrder::kContiguous;
   using Codes = const uint8_t*;
   static Codes load(const uint8_t* p) { return p; }
   template <int j>

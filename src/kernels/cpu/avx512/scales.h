@@ -49,7 +49,7 @@ inline Float bf16_to_float(__m256i bits) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 
-/// Lane i: scale i of the `count` <= 16 at p; nothing behind them is read.
+/// Lane i: scale i of the `count` <= 16 at p; nothing after them is read.
 template <Format kScale>
 inline Float load_scales(const uint8_t* p, int count) {
   if constexpr (kScale == Format::kF16) {
@@ -68,7 +68,7 @@ inline Float load_scales(const uint8_t* p, int count) {
   }
 }
 
-/// Lane i: zero point i of the `count` <= 16 at p; nothing behind them is read.
+/// Lane i: zero point i of the `count` <= 16 at p; nothing after them is read.
 template <Zero kZero>
 inline Float load_zeros(const uint8_t* p, int count) {
   if constexpr (kZero == Zero::kU8) {

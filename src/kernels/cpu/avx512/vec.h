@@ -20,11 +20,11 @@ constexpr int kGemvRowsManyM = 2;    // M = 3 and 4
 constexpr int kGemmTileRows = 3;     // activations
 constexpr int kGemmTileOutputs = 8;  // a multiple of 4
 
-// Into which cache weights, keys and values are asked for, and how far ahead rows of weights. The
-// first level has few places for lines on their way, which alone would halve the bandwidth of a
-// core (Zen 4: 16 against 27 GB/s).
+// Into which cache weights, keys and values are prefetched, and how far. The first level has few
+// places for lines on their way, which alone would halve the bandwidth of a core (Zen 4: 16 against
+// 27 GB/s).
 constexpr int kPrefetchLevel = 2;
-constexpr int64_t kGemvPrefetchBytes = 4096;
+constexpr int64_t kGemvPrefetchDistance = 4096;
 
 inline Float zero() {
   return _mm512_setzero_ps();
@@ -41,7 +41,7 @@ inline void store(float* p, Float v) {
 inline __mmask16 mask_of(int64_t count) {
   return static_cast<__mmask16>((1u << count) - 1);
 }
-/// The first `count` <= kLanes floats at p, then zeros. Nothing behind them is touched.
+/// The first `count` <= kLanes floats at p, then zeros. Nothing after them is touched.
 inline Float load_part(const float* p, int64_t count) {
   return _mm512_maskz_loadu_ps(mask_of(count), p);
 }
@@ -157,19 +157,19 @@ inline void sum4(const Float* v, float* sums) {
   _mm_storeu_ps(sums, _mm512_castps512_ps128(_mm512_permutexvar_ps(first_of_quarters, q)));
 }
 
-/// x holds kLanes octets; vector j of `out` gets element j of each.
-inline void transpose_octets(const float* x, Float* out) {
-  Float octets[8];  // row i: octet i in the lower half, octet i + 8 in the upper
+/// x holds kLanes runs of 8; vector j of `out` gets element j of each.
+inline void transpose_k8(const float* x, Float* out) {
+  Float rows[8];  // row i: run i in the lower half, run i + 8 in the upper
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) {
-    octets[i] = _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_loadu_ps(x + 8 * i)),
-                                   _mm256_loadu_ps(x + 8 * (i + 8)), 1);
+    rows[i] = _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_loadu_ps(x + 8 * i)),
+                                 _mm256_loadu_ps(x + 8 * (i + 8)), 1);
   }
   Float pairs[8];
 #pragma GCC unroll 4
   for (int i = 0; i < 8; i += 2) {
-    pairs[i] = _mm512_unpacklo_ps(octets[i], octets[i + 1]);      // elements 0, 1 | 4, 5
-    pairs[i + 1] = _mm512_unpackhi_ps(octets[i], octets[i + 1]);  // elements 2, 3 | 6, 7
+    pairs[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);      // elements 0, 1 | 4, 5
+    pairs[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);  // elements 2, 3 | 6, 7
   }
   const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27);
   const __m512i high =

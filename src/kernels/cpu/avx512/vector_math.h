@@ -10,7 +10,7 @@ namespace {
 // kAttentionSums accumulators, enough to hide the latency of the fused multiply-add.
 constexpr int kAttentionRows = 8;
 constexpr int kAttentionSums = 16;
-constexpr int kDotRows = 4;  // with four keys each
+constexpr int kAttentionDotRows = 4;  // with four keys each
 
 inline Float div(Float a, Float b) {
   return _mm512_div_ps(a, b);
@@ -103,24 +103,24 @@ inline float square_root(float value) {
 
 /// rows[i] lane j becomes rows[j] lane i.
 inline void transpose(Float* rows) {
-  Float quads[16];  // 4 * g + e: of the rows 4g .. 4g+3 the columns e, 4 + e, 8 + e, 12 + e
+  Float fours[16];  // 4 * g + e: of the rows 4g .. 4g+3 the columns e, 4 + e, 8 + e, 12 + e
 #pragma GCC unroll 4
   for (int g = 0; g < 16; g += 4) {
     const Float a = _mm512_unpacklo_ps(rows[g], rows[g + 1]);
     const Float b = _mm512_unpackhi_ps(rows[g], rows[g + 1]);
     const Float c = _mm512_unpacklo_ps(rows[g + 2], rows[g + 3]);
     const Float d = _mm512_unpackhi_ps(rows[g + 2], rows[g + 3]);
-    quads[g] = _mm512_shuffle_ps(a, c, 0x44);
-    quads[g + 1] = _mm512_shuffle_ps(a, c, 0xEE);
-    quads[g + 2] = _mm512_shuffle_ps(b, d, 0x44);
-    quads[g + 3] = _mm512_shuffle_ps(b, d, 0xEE);
+    fours[g] = _mm512_shuffle_ps(a, c, 0x44);
+    fours[g + 1] = _mm512_shuffle_ps(a, c, 0xEE);
+    fours[g + 2] = _mm512_shuffle_ps(b, d, 0x44);
+    fours[g + 3] = _mm512_shuffle_ps(b, d, 0xEE);
   }
 #pragma GCC unroll 4
   for (int e = 0; e < 4; ++e) {
-    const Float even_ab = _mm512_shuffle_f32x4(quads[e], quads[e + 4], 0x88);
-    const Float odd_ab = _mm512_shuffle_f32x4(quads[e], quads[e + 4], 0xDD);
-    const Float even_cd = _mm512_shuffle_f32x4(quads[e + 8], quads[e + 12], 0x88);
-    const Float odd_cd = _mm512_shuffle_f32x4(quads[e + 8], quads[e + 12], 0xDD);
+    const Float even_ab = _mm512_shuffle_f32x4(fours[e], fours[e + 4], 0x88);
+    const Float odd_ab = _mm512_shuffle_f32x4(fours[e], fours[e + 4], 0xDD);
+    const Float even_cd = _mm512_shuffle_f32x4(fours[e + 8], fours[e + 12], 0x88);
+    const Float odd_cd = _mm512_shuffle_f32x4(fours[e + 8], fours[e + 12], 0xDD);
     rows[e] = _mm512_shuffle_f32x4(even_ab, even_cd, 0x88);
     rows[e + 4] = _mm512_shuffle_f32x4(odd_ab, odd_cd, 0x88);
     rows[e + 8] = _mm512_shuffle_f32x4(even_ab, even_cd, 0xDD);

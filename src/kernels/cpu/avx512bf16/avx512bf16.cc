@@ -21,9 +21,9 @@ namespace {
 //
 #include "kernels/cpu/generic/products.inl.h"
 //
-#include "kernels/cpu/generic/triple_products.inl.h"
+#include "kernels/cpu/generic/int8x3_products.inl.h"
 //
-#include "kernels/cpu/avx512bf16/pair_products.inl.h"
+#include "kernels/cpu/avx512bf16/bf16x2_products.inl.h"
 //
 #include "kernels/cpu/generic/gemv.inl.h"
 //
@@ -31,7 +31,7 @@ namespace {
 //
 #include "kernels/cpu/generic/vectors.inl.h"
 //
-#include "kernels/cpu/generic/digits.inl.h"
+#include "kernels/cpu/generic/int8_limbs.inl.h"
 //
 #include "kernels/cpu/generic/dot_packing.inl.h"
 //
@@ -39,13 +39,13 @@ namespace {
 //
 #include "kernels/cpu/generic/dot_decoders.inl.h"
 //
-#include "kernels/cpu/avx512bf16/dot_pairs.inl.h"
+#include "kernels/cpu/avx512bf16/dot_bf16x2.inl.h"
 //
-#include "kernels/cpu/generic/method_table.inl.h"
+#include "kernels/cpu/generic/dispatch_table.inl.h"
 //
-#include "kernels/cpu/generic/dot_unit.inl.h"
+#include "kernels/cpu/generic/dot_dispatch.inl.h"
 //
-#include "kernels/cpu/avx512bf16/pair_unit.inl.h"
+#include "kernels/cpu/avx512bf16/dispatch.inl.h"
 //
 #include "kernels/cpu/generic/kernel_list.inl.h"
 

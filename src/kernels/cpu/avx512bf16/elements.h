@@ -1,9 +1,9 @@
 #pragma once
-// How codes become floats and bytes: as with AVX-512 and VNNI, and PairElement<format> for the
+// How codes become floats and bytes: as with AVX-512 and VNNI, and Bf16x2Element<format> for the
 // codebooks of which bf16 holds every entry.
 //   Codes load(p)          the kBits * kLanes bytes at p: one block of a row. Word 2 * i holds the
-//                          codes 0 to 3 of octet i in its low bits, word 2 * i + 1 the others
-//   Pairs value<j>(codes)  codes j and 4 + j of each octet
+//                          codes 0 to 3 of k8 i in its low bits, word 2 * i + 1 the others
+//   Bf16x2 value<j>(codes)   codes j and 4 + j of each k8
 // vpermw looks 32 words up and ignores the upper bits of its index, so one shift and one permute
 // decode 32 codes.
 
@@ -16,7 +16,7 @@ namespace {
 
 /// The bf16 that stand for a codebook: value(code) = factor * words[code].
 template <Format kElement>
-struct PairCodebook {
+struct Bf16Codebook {
   static constexpr float kFactor = 1;
   static constexpr double value(int code) { return Codebook<kElement>::value(code); }
 };
@@ -24,7 +24,7 @@ struct PairCodebook {
 /// Two magnitudes, 1 and 0.27699357: 59 / 213 is larger by 6.4e-6 = 2^-17 only, and both are
 /// integers that bf16 holds.
 template <>
-struct PairCodebook<Format::kNFL2> {
+struct Bf16Codebook<Format::kNFL2> {
   static constexpr float kFactor = 1.0f / 213;
   static constexpr double value(int code) {
     constexpr double kValues[4] = {-213, -59, 59, 213};
@@ -33,15 +33,15 @@ struct PairCodebook<Format::kNFL2> {
 };
 
 /// A codebook as bf16, repeated.
-struct PairTable {
+struct Bf16Table {
   alignas(64) uint16_t words[32];
 };
 
 template <Format kElement>
-constexpr PairTable make_pair_table() {
-  PairTable table{};
+constexpr Bf16Table make_bf16_table() {
+  Bf16Table table{};
   for (int i = 0; i < 32; ++i) {
-    const double value = PairCodebook<kElement>::value(i % (1 << Codebook<kElement>::kBits));
+    const double value = Bf16Codebook<kElement>::value(i % (1 << Codebook<kElement>::kBits));
     const auto bits = __builtin_bit_cast(uint32_t, static_cast<float>(value));
     table.words[i] = static_cast<uint16_t>(bits >> 16);
   }
@@ -49,16 +49,16 @@ constexpr PairTable make_pair_table() {
 }
 
 template <Format kElement>
-constexpr PairTable kPairTable = make_pair_table<kElement>();
+constexpr Bf16Table kBf16Table = make_bf16_table<kElement>();
 
 /// Whether bf16 holds every entry.
 template <Format kElement>
-constexpr bool has_pairs() {
+constexpr bool has_bf16() {
   if constexpr (!has_codebook<kElement>()) {
     return false;
   } else {
     for (int code = 0; code < (1 << Codebook<kElement>::kBits); ++code) {
-      const auto value = static_cast<float>(PairCodebook<kElement>::value(code));
+      const auto value = static_cast<float>(Bf16Codebook<kElement>::value(code));
       if ((__builtin_bit_cast(uint32_t, value) & 0xFFFFu) != 0) return false;
     }
     return true;
@@ -67,16 +67,16 @@ constexpr bool has_pairs() {
 
 /// Whether it holds them without a factor.
 template <Format kElement>
-constexpr bool exact_pairs() {
-  if constexpr (has_pairs<kElement>()) {
-    return PairCodebook<kElement>::kFactor == 1;
+constexpr bool exact_bf16() {
+  if constexpr (has_bf16<kElement>()) {
+    return Bf16Codebook<kElement>::kFactor == 1;
   } else {
     return false;
   }
 }
 
-/// The octets of three bytes: bytes 0, 1 in word 2 * i, and 1, 2 moved by four bits in the next.
-inline __m512i load_24_bit_pairs(const uint8_t* p) {
+/// Runs of 8 in three bytes: bytes 0, 1 in word 2 * i, and 1, 2 moved by four bits in the next.
+inline __m512i load_24_bit_words(const uint8_t* p) {
   const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m512i index = _mm512_add_epi32(_mm512_set1_epi32(0x02010100),
                                          _mm512_mullo_epi32(lane, _mm512_set1_epi32(0x03030303)));
@@ -85,26 +85,26 @@ inline __m512i load_24_bit_pairs(const uint8_t* p) {
 }
 
 template <Format kElement>
-struct PairElement {
+struct Bf16x2Element {
   static constexpr int kBits = Codebook<kElement>::kBits;
-  static constexpr InputOrder kOrder = InputOrder::kOctets;  // octets in lanes, too
+  static constexpr InputOrder kOrder = InputOrder::kK8;  // in lanes, too
   static constexpr int64_t kLoadBytes = kBits == 3 ? kLoadBytes3 : kBits * kLanes;
   using Codes = __m512i;
   static Codes load(const uint8_t* p) {
     if constexpr (kBits == 2) {
       return _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
     }
-    if constexpr (kBits == 3) return load_24_bit_pairs(p);
+    if constexpr (kBits == 3) return load_24_bit_words(p);
     return _mm512_loadu_si512(p);
   }
   template <int j>
-  static Pairs value(Codes codes) {
+  static Bf16x2 value(Codes codes) {
     return value_of<j>(codes,
-                       load_pairs(reinterpret_cast<const uint8_t*>(kPairTable<kElement>.words)));
+                       load_bf16x2(reinterpret_cast<const uint8_t*>(kBf16Table<kElement>.words)));
   }
   /// The same with another table.
   template <int j>
-  static Pairs value_of(Codes codes, Pairs table) {
+  static Bf16x2 value_of(Codes codes, Bf16x2 table) {
     return _mm512_permutexvar_epi16(_mm512_srli_epi16(codes, kBits * j), table);
   }
 };

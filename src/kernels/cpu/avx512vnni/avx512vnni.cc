@@ -13,7 +13,7 @@ namespace {
 
 // As with AMX (amx/vec.h): these processors fill the first level as fast as the second.
 constexpr int kPrefetchLevel = 1;
-constexpr int64_t kGemvPrefetchBytes = 2048;
+constexpr int64_t kGemvPrefetchDistance = 2048;
 
 // One after the other: each uses what those before it define.
 #include "kernels/cpu/generic/scaling.inl.h"
@@ -24,7 +24,7 @@ constexpr int64_t kGemvPrefetchBytes = 2048;
 //
 #include "kernels/cpu/generic/products.inl.h"
 //
-#include "kernels/cpu/generic/triple_products.inl.h"
+#include "kernels/cpu/generic/int8x3_products.inl.h"
 //
 #include "kernels/cpu/generic/gemv.inl.h"
 //
@@ -32,7 +32,7 @@ constexpr int64_t kGemvPrefetchBytes = 2048;
 //
 #include "kernels/cpu/generic/vectors.inl.h"
 //
-#include "kernels/cpu/generic/digits.inl.h"
+#include "kernels/cpu/generic/int8_limbs.inl.h"
 //
 #include "kernels/cpu/generic/dot_packing.inl.h"
 //
@@ -40,11 +40,11 @@ constexpr int64_t kGemvPrefetchBytes = 2048;
 //
 #include "kernels/cpu/generic/dot_decoders.inl.h"
 //
-#include "kernels/cpu/generic/method_table.inl.h"
+#include "kernels/cpu/generic/dispatch_table.inl.h"
 //
-#include "kernels/cpu/generic/dot_unit.inl.h"
+#include "kernels/cpu/generic/dot_dispatch.inl.h"
 //
-#include "kernels/cpu/avx512vnni/vnni_unit.inl.h"
+#include "kernels/cpu/avx512vnni/dispatch.inl.h"
 //
 #include "kernels/cpu/generic/kernel_list.inl.h"
 

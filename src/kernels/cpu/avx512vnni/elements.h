@@ -1,9 +1,9 @@
 #pragma once
 // How codes become floats: as with AVX-512, and bytes.
 //
-// OctetBytes<format> for those whose values are small integers up to a factor.
+// K8Bytes<format> for those whose values are small integers up to a factor.
 //   Codes load(p)          the block as unsigned bytes, value / kFactor + (1 << kShift): byte b of
-//                          lane i is code 2 * b of octet i in `even`, 2 * b + 1 in `odd`
+//                          lane i is code 2 * b of k8 i in `even`, 2 * b + 1 in `odd`
 
 #include "kernels/cpu/avx512/elements.h"
 #include "kernels/cpu/avx512vnni/scales.h"
@@ -17,12 +17,12 @@ struct ByteCodes {
   __m512i even;
   __m512i odd;
 };
-constexpr int kDotRowsAtOnce = 4;  // rows of weights that meet a digit together
+constexpr int kLimbRowsAtOnce = 4;  // rows of weights that meet a limb together
 
 /// sums[r] += the products of eight bytes a lane, codes unsigned and x signed.
 template <int kRows>
-[[gnu::always_inline]] inline void add_octet_products(const ByteCodes (&codes)[kRows], Int even,
-                                                      Int odd, Int (&sums)[kRows]) {
+[[gnu::always_inline]] inline void add_k8_products(const ByteCodes (&codes)[kRows], Int even,
+                                                   Int odd, Int (&sums)[kRows]) {
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) sums[r] = _mm512_dpbusd_epi32(sums[r], codes[r].even, even);
 #pragma GCC unroll 4
@@ -30,20 +30,20 @@ template <int kRows>
 }
 
 template <Format kElement>
-struct OctetBytes {
+struct K8Bytes {
   static constexpr bool kExists = false;
 };
 
 template <>
-struct OctetBytes<Format::kU4> {
+struct K8Bytes<Format::kU4> {
   static constexpr bool kExists = true;
   static constexpr int kBits = 4;
   static constexpr int kShift = 3;
   static constexpr float kFactor = 1;
-  static constexpr InputOrder kOrder = InputOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kK8;
   using Codes = ByteCodes;
   static Codes load(const uint8_t* p) { return unpack(load_once(p)); }
-  /// Lanes are octets of any kind.
+  /// Lanes are runs of 8 of any kind.
   static Codes unpack(__m512i codes) {
     return {and_bits(codes, 0x0F0F0F0Fu), and_bits(shift_right<4>(codes), 0x0F0F0F0Fu)};
   }
@@ -64,12 +64,12 @@ constexpr ByteTable make_e2m1_bytes() {
 constexpr ByteTable kE2m1Bytes = make_e2m1_bytes();
 
 template <>
-struct OctetBytes<Format::kE2M1> {
+struct K8Bytes<Format::kE2M1> {
   static constexpr bool kExists = true;
   static constexpr int kBits = 4;
   static constexpr int kShift = 4;
   static constexpr float kFactor = 0.5f;
-  static constexpr InputOrder kOrder = InputOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kK8;
   using Codes = ByteCodes;
   static Codes load(const uint8_t* p) { return unpack(load_once(p)); }
   static Codes unpack(__m512i codes) {
@@ -94,34 +94,34 @@ constexpr ByteTable kSecondCodes = make_second_codes<kBits>();
 /// Codes of two and three bits: an instruction of VBMI takes any eight bits out of 64 for a byte.
 /// These are two codes, and their neighbours.
 template <Format kElement>
-struct ShortOctetBytes {
+struct ShortK8Bytes {
   static constexpr bool kExists = true;
   static constexpr int kBits = Codebook<kElement>::kBits;
   static constexpr int kShift = kBits - 1;
   static constexpr float kFactor = 1;
-  static constexpr InputOrder kOrder = InputOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kK8;
   static constexpr int64_t kLoadBytes = TableElement<kElement>::kLoadBytes;
   using Codes = ByteCodes;
   static Codes load(const uint8_t* p) {
-    constexpr int64_t kLane = 2 * kBits * 0x03020100;  // where pairs of codes begin in 64 bits
+    constexpr int64_t kLane = 2 * kBits * 0x03020100;  // where two codes begin in 64 bits
     const __m512i begins = _mm512_set1_epi64(kLane | ((kLane + 0x20202020) << 32));
-    const __m512i pairs = _mm512_multishift_epi64_epi8(begins, TableElement<kElement>::load(p));
-    return {and_bits(pairs, ((1u << kBits) - 1) * 0x01010101u),
-            _mm512_permutexvar_epi8(pairs, _mm512_load_si512(kSecondCodes<kBits>.bytes))};
+    const __m512i two_codes = _mm512_multishift_epi64_epi8(begins, TableElement<kElement>::load(p));
+    return {and_bits(two_codes, ((1u << kBits) - 1) * 0x01010101u),
+            _mm512_permutexvar_epi8(two_codes, _mm512_load_si512(kSecondCodes<kBits>.bytes))};
   }
 };
 template <>
-struct OctetBytes<Format::kU2> : ShortOctetBytes<Format::kU2> {};
+struct K8Bytes<Format::kU2> : ShortK8Bytes<Format::kU2> {};
 template <>
-struct OctetBytes<Format::kU3> : ShortOctetBytes<Format::kU3> {};
+struct K8Bytes<Format::kU3> : ShortK8Bytes<Format::kU3> {};
 
 template <>
-struct OctetBytes<Format::kU8> {
+struct K8Bytes<Format::kU8> {
   static constexpr bool kExists = true;
   static constexpr int kBits = 8;
   static constexpr int kShift = 7;
   static constexpr float kFactor = 1;
-  static constexpr InputOrder kOrder = InputOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kK8;
   using Codes = ByteCodes;
   static Codes load(const uint8_t* p) {
     const __m512i lower = load_once(p);

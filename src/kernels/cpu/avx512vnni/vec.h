@@ -48,38 +48,38 @@ inline Int broadcast_word(const uint8_t* p) {
 }
 
 /// In each lane the largest, or the sum, of the four lanes of its quarter of a vector.
-inline Float max_of_quads(Float v) {
-  const Float pairs = max(v, _mm512_permute_ps(v, 0x4E));
-  return max(pairs, _mm512_permute_ps(pairs, 0xB1));
+inline Float max_of_4_lanes(Float v) {
+  const Float twos = max(v, _mm512_permute_ps(v, 0x4E));
+  return max(twos, _mm512_permute_ps(twos, 0xB1));
 }
-inline Float sum_of_quads(Float v) {
-  const Float pairs = add(v, _mm512_permute_ps(v, 0x4E));
-  return add(pairs, _mm512_permute_ps(pairs, 0xB1));
+inline Float sum_of_4_lanes(Float v) {
+  const Float twos = add(v, _mm512_permute_ps(v, 0x4E));
+  return add(twos, _mm512_permute_ps(twos, 0xB1));
 }
 
-/// A power of two such that numbers up to `largest` are at most 2^kBits steps, and its reciprocal;
-/// at least 2^-126.
-struct DigitStep {
-  float step;
+/// A power of two such that numbers up to `largest` are at most 2^kBits times it, and its
+/// reciprocal; at least 2^-126.
+struct LimbScale {
+  float scale;
   float inverse;
 };
 template <int kBits>
-inline DigitStep digit_step(Float largest) {
+inline LimbScale limb_scale(Float largest) {
   const float most = _mm512_reduce_max_ps(largest);
   const int exponent = static_cast<int>(__builtin_bit_cast(uint32_t, most) >> 23);  // biased
-  const uint32_t step = exponent < kBits ? 1 : static_cast<uint32_t>(exponent - kBits + 1);
-  return {__builtin_bit_cast(float, step << 23), __builtin_bit_cast(float, (254 - step) << 23)};
+  const uint32_t scale = exponent < kBits ? 1 : static_cast<uint32_t>(exponent - kBits + 1);
+  return {__builtin_bit_cast(float, scale << 23), __builtin_bit_cast(float, (254 - scale) << 23)};
 }
-/// v = digits[0] + digits[1] * 2^8 and so on, all but the last from -128 to 127.
-template <int kTerms>
-inline void split_digits(Int v, Int (&digits)[kTerms]) {
+/// v = limbs[0] + limbs[1] * 2^8 and so on, all but the last from -128 to 127.
+template <int kLimbs>
+inline void split_limbs(Int v, Int (&limbs)[kLimbs]) {
 #pragma GCC unroll 3
-  for (int i = 0; i + 1 < kTerms; ++i) {
+  for (int i = 0; i + 1 < kLimbs; ++i) {
     const __m512i upper = _mm512_srai_epi32(_mm512_add_epi32(v, _mm512_set1_epi32(128)), 8);
-    digits[i] = _mm512_sub_epi32(v, _mm512_slli_epi32(upper, 8));
+    limbs[i] = _mm512_sub_epi32(v, _mm512_slli_epi32(upper, 8));
     v = upper;
   }
-  digits[kTerms - 1] = v;
+  limbs[kLimbs - 1] = v;
 }
 inline int sum_lanes(Int v) {
   return _mm512_reduce_add_epi32(v);
@@ -90,8 +90,8 @@ inline Float add_upper_half(Float v) {
   return add(v, _mm512_shuffle_f32x4(v, v, 0xEE));
 }
 
-/// Calls store(j, the lanes from[i][j] of all i), 16 by 16 lanes of any contents; rows are so many
-/// floats apart.
+/// Calls store(j, the lanes from[i][j] of all i), 16 by 16 lanes of any contents; rows are that
+/// many floats apart.
 template <class Store>
 [[gnu::always_inline]] inline void transposed_16x16(const float* from, int64_t from_stride,
                                                     const Store& store) {

@@ -3,11 +3,11 @@
 //
 // The tile walks over blocks of positions, which lie in one page of the cache each. Each block
 // gives a panel of scores [row][position], the scores of a row become weights relative to the
-// largest score so far, and the weighted values are added to the row's record. When a larger score
-// appears, what is there is scaled down first.
+// largest score so far, and the weighted values are added to the softmax partial of the row. When a
+// larger score appears, what is there is scaled down first.
 //
 //   few rows (a token that is decoded)   scores are dot products of four keys at a time with up to
-//                                        kDotRows queries: each key and value is read once
+//                                        kAttentionDotRows queries: each key and value is read once
 //   more (a prompt)                      the keys of the block are transposed, so that scores, like
 //                                        the weighted values, are a product of two panels without
 //                                        sums across lanes: see multiply()
@@ -100,18 +100,19 @@ inline int64_t vectors_of(int64_t floats) {
   return (floats + kLanes - 1) / kLanes;
 }
 
-/// Room for the sums of a row, padded to vectors; behind them the largest score and the sum.
-inline int64_t sums_floats(int64_t head_dim) {
+/// Room for the accumulated values of a row, padded to vectors; after them the largest score and
+/// the sum.
+inline int64_t acc_floats(int64_t head_dim) {
   return (head_dim + 15) / 16 * 16;
 }
 
-inline int64_t attention_record_floats(int64_t head_dim) {
-  return sums_floats(head_dim) + 16;
+inline int64_t attention_partial_floats(int64_t head_dim) {
+  return acc_floats(head_dim) + 16;
 }
 
 /// Scores; transposed keys; values as floats, in rows that end at a whole vector.
 inline int64_t attention_scratch_floats(int64_t head_dim) {
-  return kPanelFloats + head_dim * kManyRowsBlock + kFewRowsBlock * sums_floats(head_dim);
+  return kPanelFloats + head_dim * kManyRowsBlock + kFewRowsBlock * acc_floats(head_dim);
 }
 
 /// One row of the tile.
@@ -119,7 +120,7 @@ struct AttentionRow {
   const float* query;
   int64_t begin;  // positions that it sees
   int64_t end;
-  float* record;
+  float* acc;  // its softmax partial: weighted values, then the largest score and the sum
   float* scores;
   float largest;
   double sum;
@@ -212,8 +213,8 @@ inline void prefetch(const Kv* p, int64_t begin, int64_t count) {
   }
 }
 
-/// Scores of kRows queries with four keys at a time. Behind the last key it is taken again: the
-/// panel has room. The next keys are asked for on the way, and the values of these, as the
+/// Scores of kRows queries with four keys at a time. After the last key it is taken again: the
+/// panel has room. The next keys are prefetched on the way, and the values of these, as the
 /// hardware's prefetcher stops at the end of a small page; unless `values` is null, because others
 /// have come by before.
 template <int kRows, class Kv>
@@ -287,7 +288,7 @@ inline void score_block(AttentionRow* rows, int64_t num_rows, const AttentionBlo
   const int64_t dim = tile.head_dim;
   const Kv* keys = keys_at<Kv>(tile, block.begin);
   if (num_rows <= kFewRows) {
-    in_runs<kDotRows>(0, num_rows, [&]<int kRows>(int64_t r) {
+    in_runs<kAttentionDotRows>(0, num_rows, [&]<int kRows>(int64_t r) {
       const Kv* values = r == 0 ? values_at<Kv>(tile, block.begin) : nullptr;
       dot_scores<kRows>(rows + r, keys, values, block.count, dim);
     });
@@ -310,7 +311,7 @@ inline void score_block(AttentionRow* rows, int64_t num_rows, const AttentionBlo
 /// Turns the scores [begin, end) of a row into weights relative to its largest score so far.
 /// That is a finite number from the start, so that scores of -infinity weigh nothing; NaN is never
 /// the largest, and gives a weight of NaN.
-inline void weigh(AttentionRow& row, int64_t begin, int64_t end, float scale, int64_t dim) {
+inline void weigh_scores(AttentionRow& row, int64_t begin, int64_t end, float scale, int64_t dim) {
   if (begin >= end) return;
   float* s = row.scores;
   const Float factor = broadcast(scale);
@@ -333,7 +334,7 @@ inline void weigh(AttentionRow& row, int64_t begin, int64_t end, float scale, in
     row.largest = largest;
     row.sum *= static_cast<double>(shrink);
     for (int64_t d = 0; d < dim; d += kLanes) {
-      store(row.record + d, mul(load(row.record + d), broadcast(shrink)));
+      store(row.acc + d, mul(load(row.acc + d), broadcast(shrink)));
     }
   }
   const Float base = broadcast(largest);
@@ -352,7 +353,7 @@ inline void weigh(AttentionRow& row, int64_t begin, int64_t end, float scale, in
 }
 
 /// Adds the weighted values of a block. Positions that all rows of a run see are worked off
-/// together; those before and behind by each row that sees them, because what the others have there
+/// together; those before and after by each row that sees them, because what the others have there
 /// may be infinite or NaN and must not meet them with a weight of 0. A row's order is the same.
 template <class Kv>
 inline void add_values(const AttentionRow* rows, int64_t num_rows, const AttentionBlock& block,
@@ -360,7 +361,7 @@ inline void add_values(const AttentionRow* rows, int64_t num_rows, const Attenti
   in_runs<kAttentionRows>(0, num_rows, [&]<int kRows>(int64_t r) {
     const auto alone = [&](int64_t row, int64_t begin, int64_t end) {
       if (begin >= end) return;
-      float* const to[1] = {rows[row].record};
+      float* const to[1] = {rows[row].acc};
       const float* const weights[1] = {rows[row].scores + begin};
       multiply<1>(to, weights, values + begin * stride, stride, end - begin, vectors, true);
     };
@@ -375,7 +376,7 @@ inline void add_values(const AttentionRow* rows, int64_t num_rows, const Attenti
     const float* weights[kRows];
     for (int i = 0; i < kRows; ++i) {
       alone(r + i, block.first(rows[r + i]), begin);
-      to[i] = rows[r + i].record;
+      to[i] = rows[r + i].acc;
       weights[i] = rows[r + i].scores + begin;
     }
     multiply<kRows>(to, weights, values + begin * stride, stride, end - begin, vectors, true);
@@ -403,15 +404,15 @@ inline bool takes_values_directly(int64_t num_rows, int64_t dim) {
 
 /// Fills `rows` with what `tile` says.
 inline void start_rows(AttentionRow* rows, const AttentionTile& tile, int64_t block_size) {
-  const int64_t record_floats = attention_record_floats(tile.head_dim);
+  const int64_t partial_floats = attention_partial_floats(tile.head_dim);
   for (int64_t r = tile.row_begin; r < tile.row_end; ++r) {
     const int64_t i = r - tile.row_begin;
-    const int64_t end = tile.first_position + r / tile.group + 1;
+    const int64_t end = tile.first_position + r / tile.q_per_kv + 1;
     const int64_t begin = tile.window > 0 && end > tile.window ? end - tile.window : 0;
-    rows[i] = {tile.q + r / tile.group * tile.q_stride + r % tile.group * tile.head_dim,
+    rows[i] = {tile.q + r / tile.q_per_kv * tile.q_stride + r % tile.q_per_kv * tile.head_dim,
                begin > tile.begin ? begin : tile.begin,
                end < tile.end ? end : tile.end,
-               tile.records + i * record_floats,
+               tile.partials + i * partial_floats,
                tile.scratch + i * block_size,
                kLowest,
                0};
@@ -425,8 +426,8 @@ inline void attend(const AttentionTile& tile) {
   const int64_t block_size = num_rows <= kFewRows ? kFewRowsBlock : kManyRowsBlock;
   AttentionRow rows[kMaxAttentionRows];
   start_rows(rows, tile, block_size);
-  for (int64_t i = 0; i < num_rows * attention_record_floats(dim); i += kLanes) {
-    store(tile.records + i, zero());
+  for (int64_t i = 0; i < num_rows * attention_partial_floats(dim); i += kLanes) {
+    store(tile.partials + i, zero());
   }
   float* panel = tile.scratch + kPanelFloats;
   float* staged = panel + dim * kManyRowsBlock;
@@ -435,43 +436,43 @@ inline void attend(const AttentionTile& tile) {
     const AttentionBlock block = {begin, block_end(begin, end, block_size) - begin};
     score_block<Kv>(rows, num_rows, block, tile, panel);
     for (int64_t r = 0; r < num_rows; ++r) {
-      weigh(rows[r], block.first(rows[r]), block.last(rows[r]), tile.scale, dim);
+      weigh_scores(rows[r], block.first(rows[r]), block.last(rows[r]), tile.scale, dim);
     }
     const Kv* values = values_at<Kv>(tile, begin);
     if (takes_values_directly<Kv>(num_rows, dim)) {
       add_values(rows, num_rows, block, values, dim, dim / kLanes);
     } else {
-      stage_values(staged, sums_floats(dim), values, block.count, dim);
-      add_values(rows, num_rows, block, staged, sums_floats(dim), vectors_of(dim));
+      stage_values(staged, acc_floats(dim), values, block.count, dim);
+      add_values(rows, num_rows, block, staged, acc_floats(dim), vectors_of(dim));
     }
     begin += block.count;
   }
   for (int64_t r = 0; r < num_rows; ++r) {
-    rows[r].record[sums_floats(dim)] = rows[r].largest;
-    rows[r].record[sums_floats(dim) + 1] = static_cast<float>(rows[r].sum);
+    rows[r].acc[acc_floats(dim)] = rows[r].largest;
+    rows[r].acc[acc_floats(dim) + 1] = static_cast<float>(rows[r].sum);
   }
 }
 
-inline void merge_attention(float* out, const float* records, int64_t count, int64_t stride,
+inline void merge_attention(float* out, const float* partials, int64_t count, int64_t stride,
                             const float* sink, int64_t head_dim) {
-  const int64_t at = sums_floats(head_dim);
+  const int64_t at = acc_floats(head_dim);
   float largest = kLowest;
   for (int64_t s = 0; s < count; ++s)
-    largest = first_lane(max(broadcast(records[s * stride + at]), broadcast(largest)));
+    largest = first_lane(max(broadcast(partials[s * stride + at]), broadcast(largest)));
   if (sink != nullptr && *sink > largest) largest = *sink;
   double total = sink == nullptr ? 0 : static_cast<double>(exponential_of_one(*sink - largest));
   float factors[kMaxAttentionSplits];
   for (int64_t s = 0; s < count; ++s) {
-    const float* record = records + s * stride;
-    factors[s] = exponential_of_one(record[at] - largest);
-    total += static_cast<double>(factors[s]) * static_cast<double>(record[at + 1]);
+    const float* partial = partials + s * stride;
+    factors[s] = exponential_of_one(partial[at] - largest);
+    total += static_cast<double>(factors[s]) * static_cast<double>(partial[at + 1]);
   }
   const auto inverse = static_cast<float>(1 / total);
   for (int64_t s = 0; s < count; ++s) factors[s] *= inverse;
   for (int64_t d = 0; d < head_dim; d += kLanes) {
-    Float value = mul(load(records + d), broadcast(factors[0]));
+    Float value = mul(load(partials + d), broadcast(factors[0]));
     for (int64_t s = 1; s < count; ++s) {
-      value = fma(load(records + s * stride + d), broadcast(factors[s]), value);
+      value = fma(load(partials + s * stride + d), broadcast(factors[s]), value);
     }
     if (d + kLanes <= head_dim) {
       store(out + d, value);

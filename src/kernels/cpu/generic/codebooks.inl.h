@@ -1,9 +1,9 @@
 // What codes of two to five bits stand for, as constants. Included inside the namespace of an
 // instruction set, before its elements.
 
-/// The inputs that meet value<j>() of an element, in lane i of a block: kOctets 8 * i + j, kNatural
+/// The inputs that meet value<j>() of an element, in lane i of a block: kK8 8 * i + j, kContiguous
 /// kLanes * j + i.
-enum class InputOrder : uint8_t { kOctets, kNatural };
+enum class InputOrder : uint8_t { kK8, kContiguous };
 
 template <Format kElement>
 struct Codebook;

@@ -1,9 +1,9 @@
 // How rows of weights come into the panels of dot_panels.inl.h as bytes. Included inside the
 // namespace of an instruction set, after dot_panels.inl.h.
 //
-// A panel is [step][32 outputs], one word for each; an octet has kSteps steps.
+// A panel is [step][32 outputs], one word for each; a run of 8 has kSteps steps.
 
-/// Where the codes of block b of a row are: in the matrix, or in `padded`, behind which are zeros.
+/// Where the codes of block b of a row are: in the matrix, or in `padded`, after which are zeros.
 template <class Decoder>
 [[gnu::always_inline]] inline const uint8_t* readable_block(
     const Weights& weights, int64_t row, int64_t b, int64_t whole_blocks,
@@ -15,7 +15,7 @@ template <class Decoder>
   return padded;
 }
 
-/// Rows of decoded blocks, [block][step of an octet][16 lanes: octets], into the panel.
+/// Rows of decoded blocks, [block][step of a k8][16 lanes, one for each k8], into the panel.
 template <int64_t kSteps>
 inline void transpose_decoded(const DotPart& part) {
   constexpr int64_t kBlockSteps = kSteps * kLanes;
@@ -45,28 +45,28 @@ template <class Decoder, int64_t kSteps, class Store>
 
 template <Format kElement>
 void decode_dot_bytes(const DotPart& part) {
-  decode_dot_rows<OctetBytes<kElement>, DotOfBytes::kSteps>(
-      part, [](const ByteCodes& codes, uint8_t* to) {
-        store_int(to, codes.even);
-        store_int(to + kVectorBytes, codes.odd);
-      });
+  decode_dot_rows<K8Bytes<kElement>, DotOfBytes::kSteps>(part,
+                                                         [](const ByteCodes& codes, uint8_t* to) {
+                                                           store_int(to, codes.even);
+                                                           store_int(to + kVectorBytes, codes.odd);
+                                                         });
 }
 
-/// Codes of four bits: octets are words as they lie there, and are transposed before they become
-/// twice as many.
+/// Codes of four bits: each k8 is a word as it lies there, and words are transposed before they
+/// become twice as many.
 template <Format kElement>
 void decode_dot_words(const DotPart& part) {
-  using Bytes = OctetBytes<kElement>;
+  using Bytes = K8Bytes<kElement>;
   static_assert(Bytes::kBits == 4);
   constexpr int64_t kBlockBytes = Bytes::kBits * kLanes;
   const int64_t row_bytes = part.weights.row_bytes;
   const bool neighbours = part.row + kLanes - 1 <= part.last_row;
   const int64_t whole_blocks = neighbours ? loadable_blocks<Bytes>(part.weights) : 0;
   uint8_t* to = part.panel;
-  const auto unpack = [&](int64_t octet, Int codes) __attribute__((always_inline)) {
+  const auto unpack = [&](int64_t k8, Int codes) __attribute__((always_inline)) {
     const ByteCodes bytes = Bytes::unpack(codes);
-    store_int(to + 2 * octet * kDotStepBytes, bytes.even);
-    store_int(to + (2 * octet + 1) * kDotStepBytes, bytes.odd);
+    store_int(to + 2 * k8 * kDotStepBytes, bytes.even);
+    store_int(to + (2 * k8 + 1) * kDotStepBytes, bytes.odd);
   };
   for (int64_t b = part.first_block; b < part.first_block + part.num_blocks; ++b) {
     if (b < whole_blocks) {
@@ -86,16 +86,16 @@ void decode_dot_words(const DotPart& part) {
 
 /// The products of one format with each kind of activations that are bytes.
 template <class Weight>
-struct DotMethods {
+struct DotVariants {
   static constexpr Format kElement = Weight::kElement;
   static constexpr bool kHasZeros = Weight::kZero != Zero::kNone;
 
   static constexpr auto decode() {
-    if constexpr (OctetBytes<kElement>::kBits == 4) return &decode_dot_words<kElement>;
+    if constexpr (K8Bytes<kElement>::kBits == 4) return &decode_dot_words<kElement>;
     return &decode_dot_bytes<kElement>;
   }
   static DotDecoding bytes() {
-    using Bytes = OctetBytes<kElement>;
+    using Bytes = K8Bytes<kElement>;
     return {.decode = decode(),
             .stage = &Weight::Broadcast::stage_vector,
             .has_zeros = kHasZeros,
@@ -106,9 +106,10 @@ struct DotMethods {
   static void multiply(const MatmulTask& task) {
     DotPanels<Kind>(task, bytes()).run();
   }
-  static constexpr Method kBytes = {&kPackedDotBytes, &multiply<DotWithBytes>, "dot_gemm/int8"};
-  static constexpr Method kDigits = {&kPackedDotDigits<3>, &multiply<DotWithDigits<3>>,
-                                     "dot_gemm/int8x3"};
-  static constexpr Method kShortDigits = {&kPackedDotDigits<2>, &multiply<DotWithDigits<2>>,
-                                          "dot_gemm/int8x2"};
+  static constexpr KernelVariant kInt8 = {&kPackedDotBytes, &multiply<DotWithBytes>,
+                                          "dot_gemm/int8"};
+  static constexpr KernelVariant kInt8x3 = {&kPackedDotLimbs<3>, &multiply<DotWithLimbs<3>>,
+                                            "dot_gemm/int8x3"};
+  static constexpr KernelVariant kInt8x2 = {&kPackedDotLimbs<2>, &multiply<DotWithLimbs<2>>,
+                                            "dot_gemm/int8x2"};
 };

@@ -1,21 +1,21 @@
 // Packing of activations for dot_panels.inl.h. Included inside the namespace of an instruction set
-// with dot products of bytes, after pack.inl.h and digits.inl.h.
+// with dot products of bytes, after pack.inl.h and int8_limbs.inl.h.
 //
 // Six rows lie side by side, so that a step of the mainloop reads six words in a row:
 //
 //   kPackedDotBytes       signed bytes, with one scale for each 32 inputs: the largest / 127
-//   kPackedDotDigits<3>   three signed digits of two rows, one step for each 128 (digits.inl.h);
-//                         digit i of activation m is row 2 * i + m
-//   kPackedDotDigits<2>   two digits of three rows: row 3 * i + m
-//   kPackedDotPairs       bf16 (dot_pairs.inl.h)
+//   kPackedDotLimbs<3>   three limbs of two rows, one scale for each 128 (int8_limbs.inl.h);
+//                         limb i of activation m is row 2 * i + m
+//   kPackedDotLimbs<2>   two limbs of three rows: row 3 * i + m
+//   kPackedDotBf16x2       bf16 (dot_bf16x2.inl.h)
 //
 // A block of 128 inputs:
 //
-//   sums     [octet][8]        floats: of the octet's inputs, as they are rounded
-//   factors  [octet / 4][8]    floats: what bytes are to be multiplied by (pairs have none)
-//   words    [octet][step][6]  of four bytes in two steps, byte b of step h being input
-//                              8 * octet + 2 * b + h; or of two bf16 in four steps, inputs j and
-//                              4 + j of the octet
+//   sums     [k8][8]        floats: of the 8 inputs, as they are rounded
+//   factors  [k8 / 4][8]    floats: what bytes are to be multiplied by (bf16 has none)
+//   words    [k8][step][6]  of four bytes in two steps, byte b of step h being input
+//                              8 * k8 + 2 * b + h; or of two bf16 in four steps, inputs j and
+//                              4 + j of the 8
 
 constexpr int64_t kDotRows = 6;
 
@@ -24,7 +24,7 @@ constexpr int64_t kDotFactorsAt = kLanes * 8 * 4;
 constexpr int64_t kDotBytesAt = kDotFactorsAt + kLanes / 4 * 8 * 4;
 constexpr int64_t kDotByteBlockBytes = kDotBytesAt + 2 * kDotRows * kVectorBytes;
 
-/// A mainloop reads kDotPacks packs for each strip of outputs.
+/// A mainloop reads kDotPacks packs for each panel of outputs.
 template <int64_t kRows, int64_t kBytes, void (*kPackRow)(uint8_t*, int64_t, const Float*)>
 constexpr PackedLayout dot_layout(const char* name) {
   return {.name = name,
@@ -32,7 +32,7 @@ constexpr PackedLayout dot_layout(const char* name) {
           .padding = kPackPadding,
           .row_grain = 32,
           .bytes = &packed_bytes<kBytes>,
-          .pack = &pack_octets_of_rows<kBytes, kPackRow>};
+          .pack = &pack_k8_of_rows<kBytes, kPackRow>};
 }
 
 /// Lane i of v to to[stride * i].
@@ -43,7 +43,7 @@ inline void scatter_lanes(uint8_t* to, int64_t stride, Int v) {
   for (int64_t i = 0; i < kLanes; ++i) __builtin_memcpy(to + 4 * stride * i, &lanes[i], 4);
 }
 
-/// Two words of bytes for each octet, their sums and factors, as row `row` of a block.
+/// Two words of bytes for each run of 8, their sums and factors, as row `row` of a block.
 inline void store_dot_bytes(uint8_t* block, int64_t row, const Int (&words)[2], Int sums,
                             Float factors) {
   for (int64_t h = 0; h < 2; ++h) {
@@ -56,11 +56,11 @@ inline void store_dot_bytes(uint8_t* block, int64_t row, const Int (&words)[2], 
   for (int64_t q = 0; q < kLanes / 4; ++q) stored[8 * q + row] = lanes[4 * q];
 }
 
-/// Octets v, transposed, of row m of a pack.
+/// Row m of a pack: v[j] holds element j of each run of 8.
 inline void pack_dot_bytes(uint8_t* block, int64_t m, const Float* v) {
-  const auto [of_octets, poison] = largest_of_octets(v);
-  const Float largest = max_of_quads(of_octets);
-  const Float scale = add(mul(largest, broadcast(1.0f / 127)), sum_of_quads(poison));
+  const auto [of_k8, nan_if_nonfinite] = largest_of_k8(v);
+  const Float largest = max_of_4_lanes(of_k8);
+  const Float scale = add(mul(largest, broadcast(1.0f / 127)), sum_of_4_lanes(nan_if_nonfinite));
   // Tiny magnitudes, whose reciprocal would overflow, count as zero.
   const Float inverse = reciprocal_above(largest, 0x1p-120f, 127.0f);
   Int words[2] = {zero_int(), zero_int()};
@@ -74,19 +74,20 @@ inline void pack_dot_bytes(uint8_t* block, int64_t m, const Float* v) {
 }
 
 constexpr PackedLayout kPackedDotBytes =
-    dot_layout<kDotRows, kDotByteBlockBytes, &pack_dot_bytes>("dot bytes");
+    dot_layout<kDotRows, kDotByteBlockBytes, &pack_dot_bytes>("dot int8");
 
-template <int kTerms>
-inline void pack_dot_digits(uint8_t* block, int64_t m, const Float* v) {
-  const auto digits = digits_of_block<kTerms>(v);
-  float factor = digits.step;
-  for (int64_t i = 0; i < kTerms; ++i) {
-    store_dot_bytes(block, kDotRows / kTerms * i + m, digits.words[i], digits.sums[i],
+template <int kLimbs>
+inline void pack_dot_limbs(uint8_t* block, int64_t m, const Float* v) {
+  const auto limbs = limbs_of_block<kLimbs>(v);
+  float factor = limbs.scale;
+  for (int64_t i = 0; i < kLimbs; ++i) {
+    store_dot_bytes(block, kDotRows / kLimbs * i + m, limbs.words[i], limbs.sums[i],
                     broadcast(factor));
     factor *= 256;
   }
 }
-template <int kTerms>
-constexpr PackedLayout kPackedDotDigits =
-    dot_layout<kDotRows / kTerms, kDotByteBlockBytes, &pack_dot_digits<kTerms>>(
-        kTerms == 3 ? "dot digits" : "dot short digits");
+template <int kLimbs>
+constexpr PackedLayout kPackedDotLimbs =
+    dot_layout<kDotRows / kLimbs, kDotByteBlockBytes, &pack_dot_limbs<kLimbs>>(kLimbs == 3
+                                                                                   ? "dot int8x3"
+                                                                                   : "dot int8x2");

@@ -1,6 +1,6 @@
 // The mainloop for many rows of activations with dot products of four bytes, or of two bf16
-// (dot_pairs.inl.h). Included inside the namespace of such an instruction set, after gemm.inl.h and
-// dot_packing.inl.h.
+// (dot_bf16x2.inl.h). Included inside the namespace of such an instruction set, after gemm.inl.h
+// and dot_packing.inl.h.
 //
 // Lanes are outputs: a word of weights is four bytes or two bf16 of one row along K, and meets the
 // same word of an activation in all lanes. A tile is 6 rows of activations by 32 outputs:
@@ -15,42 +15,42 @@
 //  6 | x          |           | sums               |   12 vectors, and 12 of what they add up to
 //    +------------+           +--------------------+   after each span of inputs under one scale
 //
-//   for some packs of activations, for some strips of 32 outputs
-//     for each panel of inputs                  (all totals stay in the second-level cache)
-//       for each of these strips:  decode
+//   for some packs of activations, for some panels of 32 outputs
+//     for each KC inputs                       (all totals stay in the second-level cache)
+//       for each of these panels:  decode
 //         for each of these packs: multiply, add to totals
 //     y = totals
 //
 // A span is the inputs that share a scale of weights and a factor of activations, 128 at most:
 //   total += scale * (factor * sum - zero * sum of the inputs)
-// Pairs that are weights, not codes, need none of it.
+// Where bf16 are weights, not codes, there is none of it.
 //
 // Accuracy, u = 2^-24, g = n u / (1 - n u), s spans. Bytes: what they add up to in a span is exact;
-// half a step of an activation is q = 1.001 / 254 of the largest of its 32, with three digits 2^-22
-// (two: 2^-14) of that of its 128, or 2^-127, and digits are together at most 3.02 |x|:
+// half a step of an activation is q = 1.001 / 254 of the largest of its 32, with three limbs 2^-22
+// (two: 2^-14) of that of its 128, or 2^-127, and limbs are together at most 3.02 |x|:
 //   |y - exact| <= sum |w| q + 3.02 g * sum |w| (|x| + q),  n = s + 10
 // With one byte, g meets |scale| (|byte| + |zero|) instead, once, and 32 inputs of 2^-120 and less
-// are zeros. Pairs: 2^-8 |x| for each activation, 2^-8 |w| for weights that are not codes (2^-17
+// are zeros. bf16: 2^-8 |x| for each activation, 2^-8 |w| for weights that are not codes (2^-17
 // for kbit 2), bf16 below 2^-126 are zeros, and
 //   g * sum |scale| (|element| + |zero|) |x|,  n = K + s + 30.
 // An infinite scale that meets a zero is NaN. An activation that is not finite shows in its whole
 // row of results, as NaN or infinity; so may those of 2^112 and more, as scales come last.
 
 constexpr int64_t kDotVectors = 2;                     // of outputs
-constexpr int64_t kDotOutputs = kDotVectors * kLanes;  // in a strip
+constexpr int64_t kDotOutputs = kDotVectors * kLanes;  // in a panel
 constexpr int64_t kDotStepBytes = kDotOutputs * 4;     // one word of each
 constexpr int64_t kDotPanelBytes = 16 << 10;
 constexpr int64_t kDotRowBytes = kDotPanelBytes / kDotOutputs;  // of a panel
 
 constexpr int64_t kDotPacks = 64;
-constexpr int64_t kDotStrips = 4;  // 192 KB of totals
+constexpr int64_t kDotPanelsOfBlock = 4;  // 192 KB of totals
 
 /// What a word is, and how words are multiplied.
 struct DotOfBytes {
   using Sum = Int;
   static constexpr bool kIntegers = true;
   static constexpr int64_t kBlockBytes = kDotByteBlockBytes;  // of activations
-  static constexpr int64_t kSteps = 2;                        // of an octet
+  static constexpr int64_t kSteps = 2;                        // of a run of 8
   static constexpr int64_t kWordsAt = kDotBytesAt;
   static Sum zero_sum() { return zero_int(); }
   static void add(Sum& sum, Int weights, Int x) { add_dot_bytes(sum, weights, x); }
@@ -60,7 +60,7 @@ struct DotOfBytes {
 struct DotPart {
   const Weights& weights;
   int64_t row;
-  int64_t last_row;  // of the task: those behind it repeat it
+  int64_t last_row;  // of the task: those after it repeat it
   int64_t first_block;
   int64_t num_blocks;
   float* staged;     // for scales of a row
@@ -83,16 +83,16 @@ struct DotDecoding {
 };
 
 /// The kinds of activations.
-template <class DotProduct, int64_t kRows, int64_t kOctets>
+template <class DotProduct, int64_t kRows, int64_t kMaxSpanK8>
 struct DotKind : DotProduct {
   static constexpr int64_t kPackRows = kRows;
-  static constexpr int64_t kSpanOctets = kOctets;  // at most
+  static constexpr int64_t kSpanK8 = kMaxSpanK8;
   static constexpr int64_t kBlockSteps = kLanes * DotProduct::kSteps;
   static constexpr int64_t kPanelBlocks = kDotPanelBytes / (kBlockSteps * kDotStepBytes);
 };
 using DotWithBytes = DotKind<DotOfBytes, kDotRows, 4>;
-template <int kTerms>
-using DotWithDigits = DotKind<DotOfBytes, kDotRows / kTerms, 16>;
+template <int kLimbs>
+using DotWithLimbs = DotKind<DotOfBytes, kDotRows / kLimbs, 16>;
 
 /// The most groups that a panel has: of the smallest size, 8.
 constexpr int64_t kDotPanelGroups = DotWithBytes::kPanelBlocks * kLanes;
@@ -100,11 +100,11 @@ constexpr int64_t kDotPanelGroups = DotWithBytes::kPanelBlocks * kLanes;
 /// Scratch memory of a thread.
 struct DotScratch {
   alignas(64) uint8_t panel[kDotPanelBytes];
-  alignas(64) float scales[kDotStrips][kDotPanelGroups][kDotOutputs];
-  alignas(64) float zeros[kDotStrips][kDotPanelGroups][kDotOutputs];
+  alignas(64) float scales[kDotPanelsOfBlock][kDotPanelGroups][kDotOutputs];
+  alignas(64) float zeros[kDotPanelsOfBlock][kDotPanelGroups][kDotOutputs];
   alignas(64) uint8_t decoded[kLanes * kDotRowBytes];
-  alignas(64) float totals[kDotStrips][kDotPacks][kDotRows][kDotOutputs];
-  // Behind it: the staged scales of a row.
+  alignas(64) float totals[kDotPanelsOfBlock][kDotPacks][kDotRows][kDotOutputs];
+  // After it: the staged scales of a row.
 };
 
 template <class Kind>
@@ -115,14 +115,14 @@ class DotPanels {
         decoding_(decoding),
         scratch_(*reinterpret_cast<DotScratch*>(task.scratch)),
         staged_(reinterpret_cast<float*>(task.scratch + sizeof(DotScratch))),
-        octets_((task.weights.cols + 7) / 8),
-        group_octets_(task.weights.group_size >= task.weights.cols ? octets_
-                                                                   : task.weights.group_size / 8),
+        num_k8_((task.weights.cols + 7) / 8),
+        group_k8_(task.weights.group_size >= task.weights.cols ? num_k8_
+                                                               : task.weights.group_size / 8),
         packs_((task.x.rows + kPackRows - 1) / kPackRows),
-        next_bytes_(kPanelOctets * 8 * task.weights.row_bytes / task.weights.cols) {}
+        next_bytes_(kPanelK8 * 8 * task.weights.row_bytes / task.weights.cols) {}
 
   void run() {
-    constexpr int64_t kOutputs = kDotStrips * kDotOutputs;
+    constexpr int64_t kOutputs = kDotPanelsOfBlock * kDotOutputs;
     for (int64_t pack = 0; pack < packs_; pack += kDotPacks) {
       const int64_t count = packs_ - pack < kDotPacks ? packs_ - pack : kDotPacks;
       for (int64_t n = task_.row_begin; n < task_.row_end; n += kOutputs) {
@@ -135,7 +135,7 @@ class DotPanels {
 
  private:
   static constexpr int64_t kPackRows = Kind::kPackRows;
-  static constexpr int64_t kPanelOctets = Kind::kPanelBlocks * kLanes;
+  static constexpr int64_t kPanelK8 = Kind::kPanelBlocks * kLanes;
   using Totals = Float[kDotRows][kDotVectors];
 
   void decode_panel(int64_t n) {
@@ -151,31 +151,32 @@ class DotPanels {
                         .panel = scratch_.panel + v * 4 * kLanes});
     }
   }
-  /// Where the codes of the panel after that of `row` begin: of the next strip before `end`, else
-  /// of the next inputs of the first, else of the strips behind these.
+  /// Where the codes of the panel after that of `row` begin: of the next panel before `end`, else
+  /// of the next inputs of the first, else of the panels after these.
   int64_t codes_after(int64_t row, int64_t n, int64_t end) const {
     const int64_t row_bytes = task_.weights.row_bytes;
-    const int64_t next_strip = row + kDotOutputs;
-    const int64_t panel = begin_ / kPanelOctets;
-    if (next_strip < end) return next_strip * row_bytes + panel * next_bytes_;
-    if (end_ < octets_) return n * row_bytes + (panel + 1) * next_bytes_;
+    const int64_t next_panel = row + kDotOutputs;
+    const int64_t panel = begin_ / kPanelK8;
+    if (next_panel < end) return next_panel * row_bytes + panel * next_bytes_;
+    if (end_ < num_k8_) return n * row_bytes + (panel + 1) * next_bytes_;
     return end * row_bytes;
   }
 
-  /// The scales of a strip, [group][output], for this panel and, if groups are wide, for some more:
-  /// a vector of them is as soon staged as one.
-  void stage_scales(int64_t n, int64_t strip) {
-    const int64_t panels = group_octets_ >= kLanes ? 4 : 1;
-    if (begin_ / kPanelOctets % panels != 0) return;
-    const int64_t all = begin_ + panels * kPanelOctets;
-    const int64_t begin = begin_ / group_octets_;
-    const int64_t end = ((octets_ < all ? octets_ : all) - 1) / group_octets_ + 1;
+  /// The scales of a panel, [group][output], for this panel and, if groups are wide, for some more:
+  /// a vector of them is staged as fast as one.
+  void stage_scales(int64_t n, int64_t outputs_panel) {
+    const int64_t panels = group_k8_ >= kLanes ? 4 : 1;
+    if (begin_ / kPanelK8 % panels != 0) return;
+    const int64_t all = begin_ + panels * kPanelK8;
+    const int64_t begin = begin_ / group_k8_;
+    const int64_t end = ((num_k8_ < all ? num_k8_ : all) - 1) / group_k8_ + 1;
     staged_group_ = begin;
     for (int64_t g = begin; g < end; g += kLanes) {
       const int count = static_cast<int>(end - g < kLanes ? end - g : kLanes);
       for (int64_t v = 0; v < kDotVectors; ++v) {
-        stage_groups(n + v * kLanes, g, count, scratch_.scales[strip][g - begin] + v * kLanes,
-                     scratch_.zeros[strip][g - begin] + v * kLanes);
+        stage_groups(n + v * kLanes, g, count,
+                     scratch_.scales[outputs_panel][g - begin] + v * kLanes,
+                     scratch_.zeros[outputs_panel][g - begin] + v * kLanes);
       }
     }
   }
@@ -200,26 +201,26 @@ class DotPanels {
 
   /// Totals of `count` packs by the rows [n, end).
   void multiply_block(int64_t pack, int64_t count, int64_t n, int64_t end) {
-    for (begin_ = 0; begin_ < octets_; begin_ += kPanelOctets) {
-      end_ = octets_ - begin_ < kPanelOctets ? octets_ : begin_ + kPanelOctets;
+    for (begin_ = 0; begin_ < num_k8_; begin_ += kPanelK8) {
+      end_ = num_k8_ - begin_ < kPanelK8 ? num_k8_ : begin_ + kPanelK8;
       const uint8_t* x = task_.x.data + begin_ / kLanes * Kind::kBlockBytes;
       for (int64_t row = n; row < end; row += kDotOutputs) {
         decode_panel(row);
-        const int64_t strip = (row - n) / kDotOutputs;
-        if (decoding_.stage != nullptr) stage_scales(row, strip);
+        const int64_t outputs_panel = (row - n) / kDotOutputs;
+        if (decoding_.stage != nullptr) stage_scales(row, outputs_panel);
         next_ = codes_after(row, n, end);
-        multiply_pack<true>(x + pack * task_.x.stride, strip, 0);
+        multiply_pack<true>(x + pack * task_.x.stride, outputs_panel, 0);
         for (int64_t i = 1; i < count; ++i) {
-          multiply_pack<false>(x + (pack + i) * task_.x.stride, strip, i);
+          multiply_pack<false>(x + (pack + i) * task_.x.stride, outputs_panel, i);
         }
       }
     }
   }
 
-  template <bool kAsk>
-  void multiply_pack(const uint8_t* x, int64_t strip, int64_t pack) {
+  template <bool kPrefetches>
+  void multiply_pack(const uint8_t* x, int64_t outputs_panel, int64_t pack) {
     const bool first = begin_ == 0;
-    float* sums = scratch_.totals[strip][pack][0];
+    float* sums = scratch_.totals[outputs_panel][pack][0];
     Totals totals;
 #pragma GCC unroll 6
     for (int r = 0; r < kDotRows; ++r) {
@@ -229,9 +230,10 @@ class DotPanels {
       }
     }
     if constexpr (!Kind::kIntegers) {
-      decoding_.stage == nullptr ? add_weights<kAsk>(x, totals) : add_spans<kAsk>(x, strip, totals);
+      decoding_.stage == nullptr ? add_weights<kPrefetches>(x, totals)
+                                 : add_spans<kPrefetches>(x, outputs_panel, totals);
     } else {
-      add_spans<kAsk>(x, strip, totals);
+      add_spans<kPrefetches>(x, outputs_panel, totals);
     }
 #pragma GCC unroll 6
     for (int r = 0; r < kDotRows; ++r) {
@@ -257,48 +259,49 @@ class DotPanels {
     weights += kDotStepBytes;
     words += 4 * kDotRows;
   }
-  /// sums += `octets` octets from `lane` of a block on. kAsk: the codes of the next panel are asked
-  /// for, a row every four steps, so that all are on their way when this one is through.
-  template <bool kAsk>
-  [[gnu::always_inline]] void add_octets(const uint8_t* weights, const uint8_t* words, int64_t lane,
-                                         int64_t octets,
-                                         typename Kind::Sum (&sums)[kDotRows][kDotVectors]) {
-    const int64_t end = (lane + octets) * Kind::kSteps;
+  /// sums += `num_k8` runs of 8 inputs from `lane` of a block on. kPrefetches: the codes of the
+  /// next panel are prefetched, a row every four steps, so that all are on their way when this one
+  /// is through.
+  template <bool kPrefetches>
+  [[gnu::always_inline]] void add_k8(const uint8_t* weights, const uint8_t* words, int64_t lane,
+                                     int64_t num_k8,
+                                     typename Kind::Sum (&sums)[kDotRows][kDotVectors]) {
+    const int64_t end = (lane + num_k8) * Kind::kSteps;
     for (int64_t step = lane * Kind::kSteps; step < end; ++step) {
-      if (kAsk && step % 4 == 0) ask_for_row();
+      if (kPrefetches && step % 4 == 0) prefetch_row();
       add_step(weights, words, sums);
     }
   }
-  [[gnu::always_inline]] void ask_for_row() {
+  [[gnu::always_inline]] void prefetch_row() {
     for (int64_t i = 0; i < next_bytes_; i += 64) prefetch<64>(task_.weights.codes, next_ + i);
     next_ += task_.weights.row_bytes;
   }
 
   /// Weights as they are.
-  template <bool kAsk>
+  template <bool kPrefetches>
   [[gnu::always_inline]] void add_weights(const uint8_t* x, Totals& totals) {
     const uint8_t* weights = scratch_.panel;
-    for (int64_t octet = begin_; octet < end_; octet += kLanes) {
-      const int64_t count = end_ - octet < kLanes ? end_ - octet : kLanes;
-      add_octets<kAsk>(weights, x + Kind::kWordsAt, 0, count, totals);
+    for (int64_t k8 = begin_; k8 < end_; k8 += kLanes) {
+      const int64_t count = end_ - k8 < kLanes ? end_ - k8 : kLanes;
+      add_k8<kPrefetches>(weights, x + Kind::kWordsAt, 0, count, totals);
       weights += Kind::kBlockSteps * kDotStepBytes;
       x += Kind::kBlockBytes;
     }
   }
 
   /// Codes and their scales.
-  template <bool kAsk>
-  [[gnu::always_inline]] void add_spans(const uint8_t* x, int64_t strip, Totals& totals) {
+  template <bool kPrefetches>
+  [[gnu::always_inline]] void add_spans(const uint8_t* x, int64_t outputs_panel, Totals& totals) {
     const uint8_t* weights = scratch_.panel;
-    int64_t group_left = group_octets_ - begin_ % group_octets_;
-    const int64_t group = begin_ / group_octets_ - staged_group_;
-    const float* scales = scratch_.scales[strip][group];
-    const float* zeros = scratch_.zeros[strip][group];
-    for (int64_t octet = begin_; octet < end_;) {
-      const int64_t lane = octet % kLanes;
-      int64_t count = Kind::kSpanOctets - lane % Kind::kSpanOctets;
+    int64_t group_left = group_k8_ - begin_ % group_k8_;
+    const int64_t group = begin_ / group_k8_ - staged_group_;
+    const float* scales = scratch_.scales[outputs_panel][group];
+    const float* zeros = scratch_.zeros[outputs_panel][group];
+    for (int64_t k8 = begin_; k8 < end_;) {
+      const int64_t lane = k8 % kLanes;
+      int64_t count = Kind::kSpanK8 - lane % Kind::kSpanK8;
       if (group_left < count) count = group_left;
-      if (end_ - octet < count) count = end_ - octet;
+      if (end_ - k8 < count) count = end_ - k8;
       typename Kind::Sum sums[kDotRows][kDotVectors];
 #pragma GCC unroll 6
       for (int r = 0; r < kDotRows; ++r) {
@@ -306,14 +309,14 @@ class DotPanels {
         for (int v = 0; v < kDotVectors; ++v) sums[r][v] = Kind::zero_sum();
       }
       const uint8_t* words = x + Kind::kWordsAt + lane * Kind::kSteps * kDotRows * 4;
-      add_octets<kAsk>(weights, words, lane, count, sums);
+      add_k8<kPrefetches>(weights, words, lane, count, sums);
       add_span(x, lane, count, scales, zeros, sums, totals);
       weights += count * Kind::kSteps * kDotStepBytes;
-      octet += count;
-      if (octet % kLanes == 0) x += Kind::kBlockBytes;
+      k8 += count;
+      if (k8 % kLanes == 0) x += Kind::kBlockBytes;
       group_left -= count;
       if (group_left == 0) {
-        group_left = group_octets_;
+        group_left = group_k8_;
         scales += kDotOutputs;
         zeros += kDotOutputs;
       }
@@ -324,9 +327,9 @@ class DotPanels {
   [[gnu::always_inline]] static void add_span(
       const uint8_t* x, int64_t lane, int64_t count, const float* scales, const float* zeros,
       const typename Kind::Sum (&sums)[kDotRows][kDotVectors], Totals& totals) {
-    const auto* octet_sums = reinterpret_cast<const float*>(x) + 8 * lane;
+    const auto* k8_sums = reinterpret_cast<const float*>(x) + 8 * lane;
     Float of_inputs = zero();  // lane r: of row r
-    for (int64_t i = 0; i < count; ++i) of_inputs = add(of_inputs, load(octet_sums + 8 * i));
+    for (int64_t i = 0; i < count; ++i) of_inputs = add(of_inputs, load(k8_sums + 8 * i));
     alignas(64) float inputs[kLanes];
     store(inputs, of_inputs);
     const auto* factors = reinterpret_cast<const float*>(x + kDotFactorsAt) + lane / 4 * 8;
@@ -358,13 +361,13 @@ class DotPanels {
       const int64_t m = (pack + i) * kPackRows;
       const int64_t rows = task_.x.rows - m < kPackRows ? task_.x.rows - m : kPackRows;
       for (int64_t row = 0; row < rows; ++row) {
-        for (int64_t strip = 0; n + strip * kDotOutputs < end; ++strip) {
-          const int64_t first = n + strip * kDotOutputs;
+        for (int64_t outputs_panel = 0; n + outputs_panel * kDotOutputs < end; ++outputs_panel) {
+          const int64_t first = n + outputs_panel * kDotOutputs;
           const int64_t outputs = end - first < kDotOutputs ? end - first : kDotOutputs;
           write_results(task_, m + row, 1, first, outputs,
-                        {.data = scratch_.totals[strip][i][row],
+                        {.data = scratch_.totals[outputs_panel][i][row],
                          .stride = 0,
-                         .parts = kDotRows / kPackRows,  // digits
+                         .parts = kDotRows / kPackRows,  // limbs
                          .part_stride = kPackRows * kDotOutputs});
         }
       }
@@ -374,12 +377,12 @@ class DotPanels {
   DotDecoding decoding_;
   DotScratch& scratch_;
   float* staged_;
-  int64_t octets_;
-  int64_t group_octets_;
+  int64_t num_k8_;
+  int64_t group_k8_;
   int64_t packs_;
-  int64_t begin_ = 0;  // of the panel, in octets
+  int64_t begin_ = 0;  // of the panel, in runs of 8
   int64_t end_ = 0;
-  int64_t next_ = 0;          // where codes to ask for begin
+  int64_t next_ = 0;          // where codes to prefetch begin
   int64_t next_bytes_;        // of a row
   int64_t staged_group_ = 0;  // the first whose scales are staged
 };

@@ -4,7 +4,7 @@
 //
 //   for each panel of kPanelInputs inputs        (a panel's floats stay in the first-level cache)
 //     for each block of kActivationBlock rows m  (stays in the second-level cache)
-//       for each strip of kGemmTileOutputs rows n:   decode, then
+//       for each kGemmTileOutputs rows n:   decode, then
 //         for each tile of kGemmTileRows m:          multiply, reduce, y += sums
 //
 // Lanes run along K for both operands, which are packed as for gemv; nothing is transposed. One
@@ -45,7 +45,7 @@ void stage_blocks(const Weights& weights, int64_t row, int64_t first_block, int6
   Scaling::stage(weights, row, begin, end < weights.groups ? end : weights.groups, staged);
 }
 
-template <class Element, class Scaling, int64_t kStripOutputs = kGemmTileOutputs>
+template <class Element, class Scaling, int64_t kNextPanel = kGemmTileOutputs>
 void decode_row(const Weights& weights, int64_t row, int64_t first_block, int64_t num_blocks,
                 float* staged, float* decoded) {
   constexpr int64_t kBlockBytes = Element::kBits * kLanes;
@@ -55,9 +55,9 @@ void decode_row(const Weights& weights, int64_t row, int64_t first_block, int64_
   stage_blocks<Scaling>(weights, row, first_block, num_blocks, staged);
   for (int64_t b = first_block; b < first_block + num_blocks; ++b) {
     const uint8_t* block = codes_of_row + b * kBlockBytes;
-    // The same piece of the next strip: a panel is too short a stretch of a row for the hardware
+    // The same part of the next panel of outputs: too short a run of a row for the hardware
     // to see a stream in it. 30 % at M = 8 on Zen 5.
-    prefetch<kBlockBytes>(block, kStripOutputs * weights.row_bytes);
+    prefetch<kBlockBytes>(block, kNextPanel * weights.row_bytes);
     int valid_lanes = kLanes;
     alignas(64) uint8_t padded[load_bytes<Element>()] = {};
     if (b >= whole_blocks) {
@@ -139,7 +139,7 @@ struct Panel {
 };
 
 /// y[m][n .. n + outputs) gets what this panel adds, for m in [m_begin, m_end).
-inline void multiply_strip(const MatmulTask& task, const Panel& panel, int64_t x_block,
+inline void multiply_panel(const MatmulTask& task, const Panel& panel, int64_t x_block,
                            int64_t m_begin, int64_t m_end, int64_t n, int64_t outputs) {
   for (int64_t m = m_begin; m < m_end; m += kGemmTileRows) {
     const int64_t rows = m_end - m < kGemmTileRows ? m_end - m : kGemmTileRows;
@@ -175,12 +175,12 @@ inline void gemm_rows(const MatmulTask& task, int64_t x_block, DecodeRow decode)
         const int64_t outputs =
             task.row_end - n < kGemmTileOutputs ? task.row_end - n : kGemmTileOutputs;
         for (int64_t i = 0; i < kGemmTileOutputs; ++i) {
-          // A short strip repeats its last row: what is computed from it is not stored.
+          // A short panel repeats its last row: what is computed from it is not stored.
           const int64_t row = n + (i < outputs ? i : outputs - 1);
           decode(task.weights, row, first, panel.num_blocks, staged,
                  panel.weights + i * kPanelStride);
         }
-        multiply_strip(task, panel, x_block, m, m_end, n, outputs);
+        multiply_panel(task, panel, x_block, m, m_end, n, outputs);
       }
     }
   }

@@ -16,15 +16,15 @@
 //   g = n u / (1 - n u),  n = 19 + b + log2(kLanes)   (fma() counts twice where it is not fused)
 // from 8 additions in part and 7 in the lane's sum (which are not in sequence), one for the zero,
 // b + 1 for the blocks, those of sum4, the tensor's scale and the bias.
-// TripleProduct's bound is in triple_products.inl.h.
+// Int8x3Product's bound is in int8x3_products.inl.h.
 
-/// Asks for the kBytes that lie `ahead` of p, into the cache of that level. The bytes may lie
-/// behind the end of the matrix, where no pointer may point but a prefetch does no harm: hence the
-/// integers.
+/// Prefetches the kBytes that lie `distance` bytes after p, into the cache of that level. The bytes
+/// may lie after the end of the matrix, where no pointer may point but a prefetch does no harm:
+/// hence the integers.
 template <int64_t kBytes, int kLevel = 2>
-[[gnu::always_inline]] inline void prefetch(const uint8_t* p, int64_t ahead) {
+[[gnu::always_inline]] inline void prefetch(const uint8_t* p, int64_t distance) {
   if (kLanes == 1) return;  // one block would be a fraction of a line
-  const uintptr_t address = reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(ahead);
+  const uintptr_t address = reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(distance);
 #pragma GCC unroll 8
   for (int64_t i = 0; i < kBytes; i += 64) {
     __builtin_prefetch(reinterpret_cast<const void*>(address + static_cast<uintptr_t>(i)), 0,
@@ -32,15 +32,15 @@ template <int64_t kBytes, int kLevel = 2>
   }
 }
 
-// A short row is through before a line can come from memory: so lines of scales are asked for this
+// A short row is through before a line can come from memory: so lines of scales are prefetched this
 // many bytes earlier.
-constexpr int64_t kScalesAhead = 128;
+constexpr int64_t kScalesPrefetchDistance = 128;
 
-/// Asks for scales or zero points of rows to come, `bytes` a row: too few for the hardware to see a
-/// stream. p points to those of this row.
+/// Prefetches scales or zero points of rows to come, `bytes` a row: too few for the hardware to see
+/// a stream. p points to those of this row.
 inline void prefetch_scales(const uint8_t* p, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) {
-    prefetch<64, kPrefetchLevel>(p, bytes + kScalesAhead + i);
+    prefetch<64, kPrefetchLevel>(p, bytes + kScalesPrefetchDistance + i);
   }
 }
 
@@ -86,12 +86,12 @@ template <class Product, class Scaling, int kM, int kRows>
 template <int kM, int kRows>
 constexpr int kNumSums = (kM * kRows + 3) / 4 * 4;
 
-/// Bytes of one row that is copied, with what loads may read behind it.
+/// Bytes of one row that is copied, with what loads may read after it.
 inline int64_t copied_row_bytes(int64_t row_bytes) {
   return (row_bytes + 3 * 64 + 63) / 64 * 64;
 }
 
-/// Where the codes of row n are to be read. Loads of its last block may reach into the rows behind
+/// Where the codes of row n are to be read. Loads of its last block may reach into the rows after
 /// it: finite numbers, which meet inputs of zero. At the end of the rows there are none, so the row
 /// is copied. That is cheaper than a loop of its own for the last block of each row, which took
 /// three times as long as another block.
@@ -114,7 +114,7 @@ template <class Product, class Scaling, int kM, int kRows, bool kWhole>
 [[gnu::always_inline]] inline void add_blocks(const MatmulTask& task, RowBytes (&rows)[kRows],
                                               Float* sums) {
   using Decoder = typename Product::Decoder;
-  constexpr bool kPads = !kWhole && Decoder::kOrder != InputOrder::kOctets;
+  constexpr bool kPads = !kWhole && Decoder::kOrder != InputOrder::kK8;
   constexpr int64_t kBlockBytes = Product::kBlockBytes;
   const int64_t blocks = (task.weights.cols + kBlockInputs - 1) / kBlockInputs;
   const int last_lanes = lanes_of_block(task.weights, blocks - 1);
@@ -125,7 +125,7 @@ template <class Product, class Scaling, int kM, int kRows, bool kWhole>
   Scaling scaling(task.weights, 0);
   for (int64_t b = 0; b < blocks; ++b) {
     const bool is_last = !kWhole && b + 1 == blocks;
-    if (kPads && is_last) {  // dense: what is behind a row may be NaN
+    if (kPads && is_last) {  // dense: what is after a row may be NaN
       for (int r = 0; r < kRows; ++r) {
         __builtin_memset(padded[r], 0, sizeof(padded[r]));
         copy_block<Decoder>(task.weights, rows[r].codes - b * kBlockBytes, b, padded[r]);
@@ -134,7 +134,7 @@ template <class Product, class Scaling, int kM, int kRows, bool kWhole>
     }
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-      prefetch<kBlockBytes, kPrefetchLevel>(rows[r].codes, kGemvPrefetchBytes);
+      prefetch<kBlockBytes, kPrefetchLevel>(rows[r].codes, kGemvPrefetchDistance);
     }
     add_block<Product, Scaling, kM, kRows>(rows, scaling, is_last ? last_lanes : kLanes, x, sums);
 #pragma GCC unroll 4
@@ -157,7 +157,7 @@ inline void multiply_rows(const MatmulTask& task, const int64_t (&n)[kRows],
   uint8_t* copies = task.scratch + 4 * kRows * staged_floats(weights.groups);
   for (int r = 0; r < kRows; ++r) {
     rows[r] = begin_row<Scaling>(weights, n[r], staged + r * staged_floats(weights.groups));
-    if constexpr (Decoder::kOrder == InputOrder::kOctets) {
+    if constexpr (Decoder::kOrder == InputOrder::kK8) {
       rows[r].codes =
           readable_row<Decoder>(task, n[r], copies + r * copied_row_bytes(weights.row_bytes));
     }
@@ -224,16 +224,16 @@ inline MatmulTask part_of(const MatmulTask& task, int64_t row_begin, int64_t row
 }
 
 /// Bytes of codes that stay in the second-level cache while the activations pass by.
-constexpr int64_t kStripBytes = 128 << 10;
+constexpr int64_t kBlockCodeBytes = 128 << 10;
 
-/// Any number of rows of activations, four at a time for each strip of weights.
+/// Any number of rows of activations, four at a time for each block of weights.
 template <class Product, class Scaling>
 void gemv_any_m(const MatmulTask& task) {
   if (task.x.rows <= 4) return gemv_few<Product, Scaling>(task);
-  const int64_t fitting = kStripBytes / task.weights.row_bytes / 16 * 16;
-  const int64_t strip = fitting < 16 ? 16 : fitting;
-  for (int64_t n = task.row_begin; n < task.row_end; n += strip) {
-    const int64_t end = task.row_end - n < strip ? task.row_end : n + strip;
+  const int64_t fitting = kBlockCodeBytes / task.weights.row_bytes / 16 * 16;
+  const int64_t block_rows = fitting < 16 ? 16 : fitting;
+  for (int64_t n = task.row_begin; n < task.row_end; n += block_rows) {
+    const int64_t end = task.row_end - n < block_rows ? task.row_end : n + block_rows;
     for (int64_t m = 0; m < task.x.rows; m += 4) {
       const int64_t count = task.x.rows - m < 4 ? task.x.rows - m : 4;
       gemv_few<Product, Scaling>(part_of(task, n, end, m, count));

@@ -1,5 +1,5 @@
 // Every kernel that an instruction set compiles: one line each. Included inside the namespace of an
-// instruction set, after the mainloops and its Unit: what it multiplies with besides vectors.
+// instruction set, after the mainloops and its Dispatch, which says which variant multiplies when.
 
 template <Format kElementFormat, Format kScaleFormat, Zero kZeroPoint>
 struct Quantized {
@@ -15,7 +15,7 @@ struct Quantized {
     groups_cover_blocks(task.weights) ? gemv_any_m<Product, Broadcast>(task)
                                       : gemv_any_m<Product, Spread>(task);
   }
-  static void strips(const MatmulTask& task) {
+  static void gemm(const MatmulTask& task) {
     groups_cover_blocks(task.weights) ? gemm_any_m<E, Broadcast>(task)
                                       : gemm_any_m<E, Spread>(task);
   }
@@ -34,7 +34,7 @@ struct Dense {
   static void each_row(const MatmulTask& task) {
     gemv_any_m<Product, DenseScaling>(task);
   }
-  static void strips(const MatmulTask& task) { gemm_any_m<E, DenseScaling>(task); }
+  static void gemm(const MatmulTask& task) { gemm_any_m<E, DenseScaling>(task); }
 };
 
 template <class Weight>
@@ -43,8 +43,8 @@ constexpr MatmulKernel make_kernel() {
   kernel.element = Weight::kElement;
   kernel.scale = Weight::kScale;
   kernel.zero = Weight::kZero;
-  const MethodTable table = {kernel};
-  Unit::fill<Weight>(table);
+  const DispatchTable table = {kernel};
+  Dispatch::add_variants<Weight>(table);
   table.complete();
   return kernel;
 }
@@ -79,14 +79,14 @@ constexpr MatmulKernel kMatmuls[] = {
 };
 
 /// A panel of decoded weights, or copies of four rows, of 8 bits at most; and the scales of four
-/// rows with the smallest groups, 8. Or what the unit needs.
+/// rows with the smallest groups, 8. Or what the other loops need.
 inline int64_t scratch_bytes(int64_t k) {
   const int64_t staged = staged_floats((k + 7) / 8) * 4;
   const int64_t decoded = kGemmTileOutputs * kPanelStride * 4;
   const int64_t copied = 4 * copied_row_bytes(k);
   const int64_t panel = (decoded < copied ? copied : decoded) + 4 * staged;
-  const int64_t unit = Unit::scratch_bytes(k);
-  return panel < unit ? unit : panel;
+  const int64_t others = Dispatch::scratch_bytes(k);
+  return panel < others ? others : panel;
 }
 
 constexpr Kernels make_kernels(const char* name, uint32_t required_features,

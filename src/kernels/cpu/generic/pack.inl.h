@@ -1,11 +1,11 @@
 // Packing of activations: the pieces that layouts are made of, and the two layouts of float32.
 // Included inside the namespace of an instruction set, after scaling.inl.h.
 //
-// A block is 8 * kLanes inputs; lane i of a block is its octet of consecutive inputs 8*i .. 8*i+7.
-// [j] is a vector, and the last block is filled up with zeros:
+// A block is 8 * kLanes inputs; lane i of a block is its k8 number i, the inputs 8*i .. 8*i+7. [j]
+// is a vector, and the last block is filled up with zeros:
 //
-//   kPackedOctets   [j = 0..7] floats x[8*i + j], [8] the sum of each octet, for zero points
-//   kPackedNatural  [j = 0..7] floats x[kLanes*j + i]: for dense weights. No sums
+//   kPackedK8          [j = 0..7] floats x[8*i + j], [8] the sum of each k8, for zero points
+//   kPackedContiguous  [j = 0..7] floats x[kLanes*j + i]: for dense weights. No sums
 
 /// Bytes of a pack of k inputs in blocks of kBytes.
 template <int64_t kBytes>
@@ -31,16 +31,16 @@ inline const float* block_inputs(const float* x, const uint32_t* gather, int64_t
 }
 
 /// Packs up to the `rows` of a pack, block after block of kBytes that begins as zeros:
-/// kPackRow(block, m, v), where v[j] holds element j of each octet of row m.
+/// kPackRow(block, m, v), where v[j] holds element j of each run of 8 of row m.
 template <int64_t kBytes, void (*kPackRow)(uint8_t* block, int64_t m, const Float* v)>
-void pack_octets_of_rows(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather,
-                         int64_t k) {
+void pack_k8_of_rows(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather,
+                     int64_t k) {
   alignas(64) float block[kBlockInputs];
   for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
     __builtin_memset(packed, 0, static_cast<unsigned long>(kBytes));
     for (int64_t m = 0; m < rows; ++m) {
       Float v[8];
-      transpose_octets(block_inputs(x + m * k, gather, begin, k, block), v);
+      transpose_k8(block_inputs(x + m * k, gather, begin, k, block), v);
       kPackRow(packed, m, v);
     }
     packed += kBytes;
@@ -49,12 +49,11 @@ void pack_octets_of_rows(uint8_t* packed, const float* x, int64_t rows, const ui
 
 /// The same of a single row, which fills its blocks.
 template <int64_t kBytes, void (*kPackBlock)(uint8_t* block, const Float* v)>
-void pack_octets_of_row(uint8_t* packed, const float* x, int64_t, const uint32_t* gather,
-                        int64_t k) {
+void pack_k8_of_row(uint8_t* packed, const float* x, int64_t, const uint32_t* gather, int64_t k) {
   alignas(64) float block[kBlockInputs];
   for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
     Float v[8];
-    transpose_octets(block_inputs(x, gather, begin, k, block), v);
+    transpose_k8(block_inputs(x, gather, begin, k, block), v);
     kPackBlock(packed, v);
     packed += kBytes;
   }
@@ -63,19 +62,18 @@ void pack_octets_of_row(uint8_t* packed, const float* x, int64_t, const uint32_t
 inline Float add8(const Float* v) {
   return add(add(add(v[0], v[1]), add(v[2], v[3])), add(add(v[4], v[5]), add(v[6], v[7])));
 }
-inline void pack_float_octets(uint8_t* packed, const Float* v) {
+inline void pack_float_k8(uint8_t* packed, const Float* v) {
   auto* to = reinterpret_cast<float*>(packed);
   for (int j = 0; j < 8; ++j) store(to + j * kLanes, v[j]);
   store(to + kBlockInputs, add8(v));
 }
-constexpr int64_t kOctetBlockBytes = 9 * kVectorBytes;
-constexpr PackedLayout kPackedOctets = {
-    .name = "octets",
-    .bytes = &packed_bytes<kOctetBlockBytes>,
-    .pack = &pack_octets_of_row<kOctetBlockBytes, &pack_float_octets>};
+constexpr int64_t kK8BlockBytes = 9 * kVectorBytes;
+constexpr PackedLayout kPackedK8 = {.name = "k8",
+                                    .bytes = &packed_bytes<kK8BlockBytes>,
+                                    .pack = &pack_k8_of_row<kK8BlockBytes, &pack_float_k8>};
 
-inline void pack_natural_row(uint8_t* packed, const float* x, int64_t, const uint32_t* gather,
-                             int64_t k) {
+inline void pack_contiguous_row(uint8_t* packed, const float* x, int64_t, const uint32_t* gather,
+                                int64_t k) {
   auto* to = reinterpret_cast<float*>(packed);
   alignas(64) float block[kBlockInputs];
   for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
@@ -83,14 +81,15 @@ inline void pack_natural_row(uint8_t* packed, const float* x, int64_t, const uin
     for (int64_t i = 0; i < kBlockInputs; i += kLanes) store(to + begin + i, load(inputs + i));
   }
 }
-constexpr int64_t kNaturalBlockBytes = 8 * kVectorBytes;
-constexpr PackedLayout kPackedNatural = {
-    .name = "natural", .bytes = &packed_bytes<kNaturalBlockBytes>, .pack = &pack_natural_row};
+constexpr int64_t kContiguousBlockBytes = 8 * kVectorBytes;
+constexpr PackedLayout kPackedContiguous = {.name = "contiguous",
+                                            .bytes = &packed_bytes<kContiguousBlockBytes>,
+                                            .pack = &pack_contiguous_row};
 
 /// What meets the floats of an element.
 template <class E>
 constexpr int64_t kFloatBlockBytes =
-    E::kOrder == InputOrder::kOctets ? kOctetBlockBytes : kNaturalBlockBytes;
+    E::kOrder == InputOrder::kK8 ? kK8BlockBytes : kContiguousBlockBytes;
 template <class E>
 constexpr const PackedLayout* kPackedFloats =
-    E::kOrder == InputOrder::kOctets ? &kPackedOctets : &kPackedNatural;
+    E::kOrder == InputOrder::kK8 ? &kPackedK8 : &kPackedContiguous;

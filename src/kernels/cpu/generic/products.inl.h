@@ -3,8 +3,8 @@
 // format, the arithmetic and the scales can be combined freely.
 //
 //   FloatProduct   float32 activations, eight fused multiply-adds per lane
-// and where there are instructions for them PairProduct (pair_products.inl.h) and TripleProduct
-// (triple_products.inl.h).
+// and where there are instructions for them HiLoProduct (bf16x2_products.inl.h) and Int8x3Product
+// (int8x3_products.inl.h).
 //
 // A product has
 //   kName                      of the variant that multiplies each row of activations so
@@ -14,8 +14,8 @@
 //   kRowsManyM                 rows of weights that go through together with M = 3 and 4
 //   Decoder                    whose load() reads the codes
 //   Codes codes_at(p)
-//   add(codes, x, part)        part[r][m] = sum over the lane's octet of (element - centre) * x
-//   sums(x)                    where the sums of the octets lie
+//   add(codes, x, part)        part[r][m] = sum over the lane's run of 8 of (element - centre) * x
+//   sums(x)                    where the sums of the runs of 8 lie
 
 template <class E>
 struct FloatProduct {

@@ -38,7 +38,7 @@ constexpr int64_t load_bytes() {
   }
 }
 
-/// How many blocks of a row can be loaded where they lie: nothing may be read behind the row, as
+/// How many blocks of a row can be loaded where they lie: nothing may be read after the row, as
 /// the file could end there.
 template <class Element>
 inline int64_t loadable_blocks(const Weights& weights) {
@@ -95,36 +95,36 @@ class BroadcastGroups {
 class SpreadGroups {
  public:
   SpreadGroups(const Weights& weights, int64_t first_block)
-      : octets_(static_cast<int>(weights.group_size / 8)),
-        step_(kLanes / octets_),
-        rest_(kLanes % octets_) {
-    first_ = first_block * kLanes / octets_;
-    offset_ = static_cast<int>(first_block * kLanes % octets_);
-    lanes_ = divided_lanes(offset_, octets_);
+      : group_lanes_(static_cast<int>(weights.group_size / 8)),
+        groups_per_block_(kLanes / group_lanes_),
+        rest_(kLanes % group_lanes_) {
+    first_ = first_block * kLanes / group_lanes_;
+    offset_ = static_cast<int>(first_block * kLanes % group_lanes_);
+    lanes_ = divided_lanes(offset_, group_lanes_);
   }
   Float at(const float* staged) const { return permute(load(staged + first_), lanes_); }
   void next() {
-    first_ += step_;
+    first_ += groups_per_block_;
     if (rest_ == 0) return;  // the lanes stay as they are
     offset_ += rest_;
-    if (offset_ >= octets_) {
-      offset_ -= octets_;
+    if (offset_ >= group_lanes_) {
+      offset_ -= group_lanes_;
       ++first_;
     }
-    lanes_ = divided_lanes(offset_, octets_);
+    lanes_ = divided_lanes(offset_, group_lanes_);
   }
 
  private:
-  int64_t first_;  // group of lane 0
-  int octets_;     // lanes per group
-  int step_;       // kLanes / octets_
-  int rest_;       // kLanes % octets_
-  int offset_;     // of lane 0 in its group, in lanes
-  Lanes lanes_;    // group of each lane, counted from first_
+  int64_t first_;         // group of lane 0
+  int group_lanes_;       // lanes per group
+  int groups_per_block_;  // kLanes / group_lanes_
+  int rest_;              // kLanes % group_lanes_
+  int offset_;            // of lane 0 in its group, in lanes
+  Lanes lanes_;           // group of each lane, counted from first_
 };
 
 /// Floats of one row that are staged: scales, then zero points, each with room for a whole vector
-/// behind the last.
+/// after the last.
 inline int64_t staged_half(int64_t groups) {
   return (groups + 2 * kLanes - 1) / kLanes * kLanes;
 }

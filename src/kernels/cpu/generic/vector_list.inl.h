@@ -3,7 +3,7 @@
 
 constexpr VectorKernels kVectorTable = {
     .attention_rows = kMaxAttentionRows,
-    .attention_record_floats = &attention_record_floats,
+    .attention_partial_floats = &attention_partial_floats,
     .attention_scratch_floats = &attention_scratch_floats,
     .attend = {&attend<float>, &attend<KvF16>, &attend<KvBF16>},
     .merge_attention = &merge_attention,

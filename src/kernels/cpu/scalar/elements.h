@@ -24,7 +24,7 @@ template <Format kElement>
 struct TableElement {
   static constexpr int kBits = Codebook<kElement>::kBits;
   static constexpr int kCenter = Codebook<kElement>::kCenter;
-  static constexpr InputOrder kOrder = InputOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kK8;
   // Up to four bits the codes are the word of a lane, as on machines with vectors.
   using Codes = std::conditional_t<kBits <= 4, uint32_t, uint64_t>;
   static Codes load(const uint8_t* p) {
@@ -62,7 +62,7 @@ template <>
 struct Element<Format::kU8> {
   static constexpr int kBits = 8;
   static constexpr int kCenter = 128;
-  static constexpr InputOrder kOrder = InputOrder::kOctets;
+  static constexpr InputOrder kOrder = InputOrder::kK8;
   using Codes = const uint8_t*;
   static Codes load(const uint8_t* p) { return p; }
   template <int j>
@@ -75,7 +75,7 @@ template <typename T>
 struct DenseElement {
   static constexpr int kBits = 8 * sizeof(T);
   static constexpr int kCenter = 0;
-  static constexpr InputOrder kOrder = InputOrder::kNatural;
+  static constexpr InputOrder kOrder = InputOrder::kContiguous;
   using Codes = const uint8_t*;
   static Codes load(const uint8_t* p) { return p; }
   template <int j>

@@ -22,9 +22,9 @@ namespace {
 //
 #include "kernels/cpu/generic/vectors.inl.h"
 //
-#include "kernels/cpu/generic/method_table.inl.h"
+#include "kernels/cpu/generic/dispatch_table.inl.h"
 //
-#include "kernels/cpu/generic/vector_unit.inl.h"
+#include "kernels/cpu/generic/vector_dispatch.inl.h"
 //
 #include "kernels/cpu/generic/kernel_list.inl.h"
 

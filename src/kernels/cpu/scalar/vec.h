@@ -17,8 +17,8 @@ constexpr int kGemvRowsManyM = 1;    // M = 3 and 4
 constexpr int kGemmTileRows = 2;     // activations
 constexpr int kGemmTileOutputs = 4;  // a multiple of 4
 
-constexpr int kPrefetchLevel = 2;  // nothing is asked for
-constexpr int64_t kGemvPrefetchBytes = 0;
+constexpr int kPrefetchLevel = 2;  // nothing is prefetched
+constexpr int64_t kGemvPrefetchDistance = 0;
 
 inline Float zero() {
   return 0;
@@ -32,7 +32,7 @@ inline Float load(const float* p) {
 inline void store(float* p, Float v) {
   *p = v;
 }
-/// The first `count` <= kLanes floats at p, then zeros. Nothing behind them is touched.
+/// The first `count` <= kLanes floats at p, then zeros. Nothing after them is touched.
 inline Float load_part(const float* p, int64_t count) {
   return count > 0 ? *p : 0;
 }
@@ -80,8 +80,8 @@ inline void sum4(const Float* v, float* sums) {
   for (int i = 0; i < 4; ++i) sums[i] = v[i];
 }
 
-/// x holds kLanes octets; vector j of `out` gets element j of each.
-inline void transpose_octets(const float* x, Float* out) {
+/// x holds kLanes runs of 8; vector j of `out` gets element j of each.
+inline void transpose_k8(const float* x, Float* out) {
   for (int j = 0; j < 8; ++j) out[j] = x[j];
 }
 

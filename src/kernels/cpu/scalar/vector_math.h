@@ -11,7 +11,7 @@ namespace {
 // kAttentionSums accumulators, enough to hide the latency of the fused multiply-add.
 constexpr int kAttentionRows = 2;
 constexpr int kAttentionSums = 8;
-constexpr int kDotRows = 1;  // with four keys each
+constexpr int kAttentionDotRows = 1;  // with four keys each
 
 inline Float div(Float a, Float b) {
   return a / b;
@@ -20,7 +20,7 @@ inline Float div(Float a, Float b) {
 inline Float min(Float a, Float b) {
   return a < b ? a : b;
 }
-/// The nearest integer, ties to even, of |v| < 2^22: behind 1.5 * 2^23 there is no fraction.
+/// The nearest integer, ties to even, of |v| < 2^22: after 1.5 * 2^23 there is no fraction.
 inline Float nearest(Float v) {
   constexpr float kNoFraction = 12582912;
   return (v + kNoFraction) - kNoFraction;

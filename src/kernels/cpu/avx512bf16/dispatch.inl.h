@@ -1,0 +1,31 @@
+// Which kernel variant multiplies when, on an instruction set with fast dot products of bf16, too.
+// Included inside its namespace, after dot_dispatch.inl.h.
+
+struct Dispatch : DotDispatch {
+  /// Figures of Zen 4.
+  template <class Weight>
+  static constexpr void add_variants(const DispatchTable& table) {
+    using Vectors = VectorVariants<Weight>;
+    constexpr bool kDense = Weight::kScale == Format::kNone;
+    constexpr KernelVariant kRows = few_rows<Weight>();
+    table.f32({{kRows, kDense ? 4 : 16}, {Vectors::kGemm}}, kRows);
+    table.bf16({{kRows, kDense ? 4 : 8}, {DotBf16Variants<Weight>::kBf16}}, kRows);
+    if constexpr (K8Bytes<Weight::kElement>::kExists) {
+      using Panels = DotVariants<Weight>;
+      // Other groups would end spans too often.
+      table.f32(kWhole, {{kRows, 12}, {Panels::kInt8x3}}, kRows);
+      table.int8({{kRows, 3}, {Panels::kInt8}}, Panels::kInt8);
+    }
+  }
+
+ private:
+  template <class Weight>
+  static constexpr KernelVariant few_rows() {
+    constexpr Format kElement = Weight::kElement;
+    if constexpr (has_bf16<kElement>() && !K8Bytes<kElement>::kExists) {
+      return each_row<Weight, HiLoProduct<kElement>>();
+    } else {
+      return rows<Weight>();
+    }
+  }
+};
