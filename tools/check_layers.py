@@ -7,6 +7,9 @@ are transitive, but for HIDDEN_DEPENDS, which only the layer itself sees. Tests 
 TEST_DEPENDS, too. The include path already enforces this for what is compiled; this check also sees
 files that a build leaves out, and relative includes, which would slip past the include path.
 
+In src/kernels/cpu/ a file of generic/ is what the folders of at least two instruction sets include,
+directly or through another one of generic/: what one folder uses lies there.
+
     tools/check_layers.py [--root DIR]    check the tree, print file:line for each bad include
     tools/check_layers.py --self-test     plant bad includes in a copy and see them reported
 """
@@ -141,7 +144,34 @@ def check_tree(root: Path) -> list[str]:
                 problem = check_include(directive[1], layer, seen, set(direct), is_test)
                 if problem:
                     problems.append(f"{path.relative_to(root)}:{number}: {problem}")
-    return problems
+    return problems + check_generic(root)
+
+
+def check_generic(root: Path) -> list[str]:
+    """One line for each file of src/kernels/cpu/generic/ with fewer than two folders of users."""
+    folder = root / "src/kernels/cpu"
+    included: dict[Path, set[Path]] = {}
+    for path in folder.rglob("*"):
+        if path.suffix in SUFFIXES:
+            headers = (HEADER.match(spelling) for spelling in
+                       re.findall(r"^\s*#\s*include\s*(.*)", path.read_text(), re.MULTILINE))
+            included[path] = {root / "src" / header[2] for header in headers if header}
+
+    users: dict[Path, set[str]] = {path: set() for path in included
+                                   if path.parent.name == "generic"}
+
+    def visit(path: Path, user: str) -> None:
+        for header in included.get(path, set()):
+            if header in users and user not in users[header]:
+                users[header].add(user)
+                visit(header, user)
+
+    for path in included:
+        if path.parent not in (folder, folder / "generic"):
+            visit(path, path.parent.name)
+    return [f"{path.relative_to(root)}:1: for what at least two instruction sets include, "
+            f"not {' '.join(names) or 'none'} alone"
+            for path, names in sorted(users.items()) if len(names) < 2]
 
 
 # Each plant: a file, the line to plant there, and words of the complaint that must come.
@@ -175,6 +205,13 @@ def self_test(root: Path) -> list[str]:
             planted.unlink()
             if len(found) != 1 or not found[0].startswith(f"{file}:2: ") or words not in found[0]:
                 failures.append(f"planted {file}: {line}\n  expected '{words}', found {found}")
+        lonely = "kernels/cpu/generic/planted.inl.h"
+        (copy / "src" / lonely).write_text("")
+        (copy / "src/kernels/cpu/avx2/planted.inl.h").write_text(f'#include "{lonely}"\n')
+        found = [problem for problem in check_tree(copy) if problem not in before]
+        if len(found) != 1 or not found[0].startswith(f"src/{lonely}:1: for") \
+                or "not avx2 alone" not in found[0]:
+            failures.append(f"planted {lonely} with one user: found {found}")
         makefile = copy / "src/base/CMakeLists.txt"
         makefile.write_text("subbyte_layer(base DEPENDS engine)\n")
         try:

@@ -18,21 +18,21 @@ constexpr std::size_t kWindow = std::size_t{32} << 20;
 /// What prefetches lines before they are read.
 enum class Prefetch : uint8_t {
   kHardware,
-  kNear,  // 2 KB prefetch, into the first-level cache
-  kFar,   // 8 KB prefetch, into the second
+  kNear,  // 2 KB before the read, into the first-level cache
+  kFar,   // 8 KB before it, into the second
 };
 constexpr std::size_t kNearBytes = 2048;
 constexpr std::size_t kFarBytes = 8192;
 
-template <Prefetch kAhead>
+template <Prefetch kPrefetch>
 [[gnu::always_inline]] inline void prefetch_line(const std::byte* p) {
-  if constexpr (kAhead == Prefetch::kNear) __builtin_prefetch(p + kNearBytes, 0, 3);
-  if constexpr (kAhead == Prefetch::kFar) __builtin_prefetch(p + kFarBytes, 0, 2);
+  if constexpr (kPrefetch == Prefetch::kNear) __builtin_prefetch(p + kNearBytes, 0, 3);
+  if constexpr (kPrefetch == Prefetch::kFar) __builtin_prefetch(p + kFarBytes, 0, 2);
 }
 
 /// Sums `streams` equal runs of [begin, begin + size), a step of each in turn. `size` is a multiple
 /// of streams * kStep.
-template <Prefetch kAhead>
+template <Prefetch kPrefetch>
 uint64_t read_streams(const std::byte* begin, std::size_t size, std::size_t streams) {
   const std::size_t run = size / streams;
   Words sums[2] = {};
@@ -41,8 +41,8 @@ uint64_t read_streams(const std::byte* begin, std::size_t size, std::size_t stre
       const std::byte* p = begin + stream * run + at;
 #pragma GCC unroll 4
       for (std::size_t i = 0; i < kStep; i += 128) {
-        prefetch_line<kAhead>(p + i);
-        prefetch_line<kAhead>(p + i + 64);
+        prefetch_line<kPrefetch>(p + i);
+        prefetch_line<kPrefetch>(p + i + 64);
         Words first;
         Words second;
         __builtin_memcpy(&first, p + i, 64);
@@ -59,8 +59,8 @@ uint64_t read_streams(const std::byte* begin, std::size_t size, std::size_t stre
 }
 
 uint64_t read_streams(const std::byte* begin, std::size_t size, std::size_t streams,
-                      Prefetch distance) {
-  switch (distance) {
+                      Prefetch prefetch) {
+  switch (prefetch) {
     case Prefetch::kNear:
       return read_streams<Prefetch::kNear>(begin, size, streams);
     case Prefetch::kFar:
@@ -72,14 +72,14 @@ uint64_t read_streams(const std::byte* begin, std::size_t size, std::size_t stre
 
 /// One reading of `memory` by all threads; seconds.
 double time_reading(std::span<const std::byte> memory, Executor& pool, std::size_t streams,
-                    Prefetch distance) {
+                    Prefetch prefetch) {
   std::vector<uint64_t> sums(pool.size());
   const std::size_t share = memory.size() / static_cast<std::size_t>(pool.size());
   const auto start = std::chrono::steady_clock::now();
   pool.parallel_for(pool.size(), 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const std::byte* p = memory.data() + static_cast<std::size_t>(i) * share;
-      sums[i] = read_streams(p, share, streams, distance);
+      sums[i] = read_streams(p, share, streams, prefetch);
     }
   });
   const auto stop = std::chrono::steady_clock::now();
@@ -92,12 +92,12 @@ double time_reading(std::span<const std::byte> memory, Executor& pool, std::size
 double median_rate(std::span<const std::byte> memory, Executor& pool, std::size_t streams,
                    Prefetch prefetch, int repeats) {
   // Equal shares of whole steps for every stream of every thread, so that all bytes count.
-  const std::size_t dispatch = kStep * streams * static_cast<std::size_t>(pool.size());
-  const std::size_t window = std::min(memory.size(), kWindow) / dispatch * dispatch;
+  const std::size_t chunk = kStep * streams * static_cast<std::size_t>(pool.size());
+  const std::size_t window = std::min(memory.size(), kWindow) / chunk * chunk;
   std::vector<double> seconds;
   for (int pass = 0; pass < std::max(repeats, 1); ++pass) {
     for (std::size_t at = 0; at + window <= memory.size(); at += window) {
-      seconds.push_back(time_reading(memory.subspan(at, window), pool, streams, distance));
+      seconds.push_back(time_reading(memory.subspan(at, window), pool, streams, prefetch));
     }
   }
   std::sort(seconds.begin(), seconds.end());
@@ -111,7 +111,7 @@ ReadBandwidth measure_read_bandwidth(std::span<const std::byte> memory, Executor
   ReadBandwidth best;
   if (memory.size() < 8 * kStep * static_cast<std::size_t>(pool.size())) return best;
   for (const int streams : {1, 2, 4, 8}) {
-    for (const Prefetch distance : {Prefetch::kHardware, Prefetch::kNear, Prefetch::kFar}) {
+    for (const Prefetch prefetch : {Prefetch::kHardware, Prefetch::kNear, Prefetch::kFar}) {
       const double rate =
           median_rate(memory, pool, static_cast<std::size_t>(streams), prefetch, repeats);
       if (rate > best.bytes_per_second) best = {rate, streams};

@@ -5,11 +5,7 @@
 namespace subbyte::cpu::amx {
 namespace {
 
-#include "kernels/cpu/generic/elementwise.inl.h"
-// One after the other: each uses what the one before it defines.
-#include "kernels/cpu/generic/attention.inl.h"
-//
-#include "kernels/cpu/generic/vector_list.inl.h"
+#include "kernels/cpu/generic/vector_kernels.inl.h"
 //
 #include "kernels/cpu/amx/attention_panels.inl.h"
 //

@@ -56,11 +56,18 @@ template <int kBits, int kStep, int kSplits>
   }
 }
 
-/// Tables has kBits, kSplits, kTablesOfBlock (1 where groups cover blocks, else 4) and at(i, step),
-/// the SplitTable of output i of the task.
+template <class T>
+concept IsTables = requires(const T tables, int64_t i) {
+  requires(T::kBits >= 2);
+  requires(T::kTablesOfBlock == 1 || T::kTablesOfBlock == 4);  // 1: groups cover blocks
+  { tables.at(i, 0) } -> IsSame<SplitTable<T::kSplits>>;       // of output i of the task, in a step
+};
+
 template <class Tables>
 [[gnu::always_inline]] inline void decode_with_tables(const DecodeTask& task,
                                                       const Tables& tables) {
+  static_assert(IsTables<Tables>,
+                "Tables give 16 or 32 bf16 for each output and step: see IsTables");
   constexpr int kLast = Tables::kTablesOfBlock - 1;
   uint8_t* const to = task.to;
   for_rows_of_block<Tables>(
@@ -81,22 +88,11 @@ void decode_tables(const DecodeTask& task) {
 }
 
 inline Bf16x2 table_of(const Bf16Table& table) {
-  return load_bf16x2(reinterpret_cast<const uint8_t*>(table.words));
+  return load_bf16x2(reinterpret_cast<const uint8_t*>(table.values));
 }
 
 /// bf16 of the integers from -256 to 255.
-struct IntegerBf16 {
-  alignas(64) uint16_t words[512];
-};
-constexpr IntegerBf16 make_integer_bf16() {
-  IntegerBf16 table{};
-  for (int i = 0; i < 512; ++i) {
-    const auto bits = __builtin_bit_cast(uint32_t, static_cast<float>(i - 256));
-    table.words[i] = static_cast<uint16_t>(bits >> 16);
-  }
-  return table;
-}
-constexpr IntegerBf16 kIntegerBf16 = make_integer_bf16();
+constexpr auto kIntegerBf16 = make_table<uint16_t, 512>([](int i) { return bf16_bits(i - 256); });
 
 /// Codes less their zero points: the table of each group starts at another integer.
 template <Format kElement, int kTables>
@@ -111,7 +107,7 @@ struct IntegerTables {
         groups(task.groups) {}
   [[gnu::always_inline]] SplitTable<1> at(int64_t i, int step) const {
     const int64_t zero = zeros[i * stride + groups.of_step[step]];
-    return {{repeat_bf16<kBits>(kIntegerBf16.words + 256 - zero)}};
+    return {{repeat_bf16<kBits>(kIntegerBf16.values + 256 - zero)}};
   }
 
   const uint8_t* zeros;
@@ -124,20 +120,14 @@ constexpr uint16_t nearest_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
 }
 /// A codebook as bf16, to nearest, repeated, and what is left as another.
-template <Format kElement>
-constexpr Bf16Table make_rounded_table(bool low) {
-  Bf16Table table{};
-  for (int i = 0; i < 32; ++i) {
-    constexpr int kCodes = 1 << Codebook<kElement>::kBits;
-    const auto value = static_cast<float>(Codebook<kElement>::value(i % kCodes));
-    const uint16_t hi = nearest_bf16(value);
-    const float rest = value - __builtin_bit_cast(float, static_cast<uint32_t>(hi) << 16);
-    table.words[i] = low ? nearest_bf16(rest) : hi;
-  }
-  return table;
-}
-template <Format kElement, bool kLow>
-constexpr Bf16Table kRoundedTable = make_rounded_table<kElement>(kLow);
+template <Format kElement, bool kLo>
+constexpr auto kRoundedTable = make_table<uint16_t, 32>([](int i) {
+  constexpr int kCodes = 1 << Codebook<kElement>::kBits;
+  const auto value = static_cast<float>(Codebook<kElement>::value(i % kCodes));
+  const uint16_t hi = nearest_bf16(value);
+  const float rest = value - __builtin_bit_cast(float, static_cast<uint32_t>(hi) << 16);
+  return kLo ? nearest_bf16(rest) : hi;
+});
 
 /// What codes stand for, without scales.
 template <Format kElement, int kNumSplits>
@@ -157,15 +147,9 @@ struct CodebookTables {
 
 /// Of codes whose scales multiply sums: integers by their zero points, others by their codebook.
 template <Format kElement, int kSplits, int kTables>
-struct UnscaledTablesOf {
-  using Type = CodebookTables<kElement, kSplits>;
-};
-template <Format kElement, int kSplits, int kTables>
-requires(Element<kElement>::kCenter != 0) struct UnscaledTablesOf<kElement, kSplits, kTables> {
-  using Type = IntegerTables<kElement, kTables>;
-};
-template <Format kElement, int kSplits, int kTables>
-using UnscaledTables = typename UnscaledTablesOf<kElement, kSplits, kTables>::Type;
+using UnscaledTables =
+    std::conditional_t<Element<kElement>::kCenter != 0, IntegerTables<kElement, kTables>,
+                       CodebookTables<kElement, kSplits>>;
 
 /// scale * (element - zero) of each code, rounded.
 template <Format kElement, Zero kZero, int kNumSplits, int kTables>
@@ -212,17 +196,12 @@ struct ScaledTables {
 /// the bytes from 32 * kHalf on.
 template <int kHalf, int kFirst>
 inline Float step_floats(Int codes, Float scale, Float zero) {
-  alignas(64) static constexpr StepBytes kBytes = [] {
-    StepBytes bytes{};
-    for (int i = 0; i < 16; ++i) {
-      bytes.bytes[4 * i] = static_cast<uint8_t>(32 * kHalf + input_of_word(kFirst + i));
-    }
-    return bytes;
-  }();
+  static constexpr auto kBytes = make_table<uint8_t, 64>(
+      [](int i) { return i % 4 == 0 ? 32 * kHalf + input_of_word(kFirst + i / 4) : 0; });
   // The last bits of a float between 2^23 and 2^24 are an integer.
   const __m512i above = _mm512_set1_epi32(0x4B000000);
   const Float sum = float_of_bits(_mm512_mask_permutexvar_epi8(
-      above, 0x1111111111111111, _mm512_load_si512(kBytes.bytes), codes));
+      above, 0x1111111111111111, _mm512_load_si512(kBytes.values), codes));
   return mul(sub(sum, zero), scale);
 }
 template <int kStep, int kSplits>

@@ -111,30 +111,31 @@ struct TileDispatch : TileVariants<Weight> {
 
   /// Integers of 2 to 4 bits, and of 8.
   static constexpr void add_integer_variants(const DispatchTable& table) {
-    table.f32({{kRows, kGemvRows8x3}, {kBothHiLo}}, kRows);
-    table.bf16({{kRows, 4}, {kBf16}}, kRows);
+    table.set(kF32, {{kRows, kGemvRows8x3}, {kBothHiLo}}, kRows);
+    table.set(kBF16, {{kRows, 4}, {kBf16}}, kRows);
     if constexpr (kElement == Format::kU8) {
       // Up to 64 rows they beat weights of two bf16, the only other way.
-      table.f32(kWhole, {{kRows, 2}, {kInt8x3, 5}, {kInt8x3Wide, 8}, {kInt8x3, 64}, {kBothHiLo}},
-                kRows);
-      table.bf16(kWhole, {{kRows, 2}, {kInt8x2, 32}, {kBf16}}, kRows);
+      table.set(kF32, kWhole,
+                {{kRows, 2}, {kInt8x3, 5}, {kInt8x3Wide, 8}, {kInt8x3, 64}, {kBothHiLo}}, kRows);
+      table.set(kBF16, kWhole, {{kRows, 2}, {kInt8x2, 32}, {kBf16}}, kRows);
     } else {
       add_int8_variants(table, kWhole);
-      table.f32(kThirtyTwos, {{kRows, 3}, {kFewHiLo, 32}, {kBothHiLo}}, kRows);
-      table.bf16(kThirtyTwos, {{kRows, 3}, {kFewBf16, 16}, {kBf16}}, kRows);
+      table.set(kF32, kThirtyTwos, {{kRows, 3}, {kFewHiLo, 32}, {kBothHiLo}}, kRows);
+      table.set(kBF16, kThirtyTwos, {{kRows, 3}, {kFewBf16, 16}, {kBf16}}, kRows);
     }
   }
   /// Tiles of three limbs have 5 rows, two of them 8: more than that take two packs.
   static constexpr void add_int8_variants(const DispatchTable& table, GroupKind groups) {
-    table.f32(groups, {{kRows, 2}, {kInt8x3, 5}, {kInt8x3Wide, 8}, {kInt8x3, 10}, {kHiLo}}, kHiLo);
-    table.bf16(groups, {{kRows, 2}, {kInt8x2, 16}, {kBf16}}, kBf16);
+    table.set(kF32, groups, {{kRows, 2}, {kInt8x3, 5}, {kInt8x3Wide, 8}, {kInt8x3, 10}, {kHiLo}},
+              kHiLo);
+    table.set(kBF16, groups, {{kRows, 2}, {kInt8x2, 16}, {kBf16}}, kBf16);
   }
 
   /// Weights that bf16 holds: E2M1 and bf16.
   static constexpr void add_exact_variants(const DispatchTable& table) {
     constexpr int64_t kFew = Weight::kScale == Format::kNone ? 4 : 3;
-    table.f32({{kRows, kFew}, {kHiLo}}, kHiLo);
-    table.bf16({{kRows, kFew}, {kBf16}}, kBf16);
+    table.set(kF32, {{kRows, kFew}, {kHiLo}}, kHiLo);
+    table.set(kBF16, {{kRows, kFew}, {kBf16}}, kBf16);
     if constexpr (T::kMxfp4) {
       add_int8_variants(table, kWhole);
       add_int8_variants(table, kThirtyTwos);
@@ -143,11 +144,11 @@ struct TileDispatch : TileVariants<Weight> {
 
   /// Other weights with scales.
   static constexpr void add_scaled_variants(const DispatchTable& table) {
-    table.f32({{kRows, 7}, {kBothHiLo}}, kRows);
-    table.bf16({{kRows, 4}, {kBf16}}, kRows);
-    table.f32(kWhole, {{kRows, 3}, {kFewHiLo, 32}, {kBothHiLo}}, kRows);
-    table.f32(kThirtyTwos, {{kRows, 3}, {kFewHiLo, 32}, {kBothHiLo}}, kRows);
-    table.bf16(kThirtyTwos, {{kRows, 2}, {kFewBf16, 16}, {kBf16}}, kRows);
+    table.set(kF32, {{kRows, 7}, {kBothHiLo}}, kRows);
+    table.set(kBF16, {{kRows, 4}, {kBf16}}, kRows);
+    table.set(kF32, kWhole, {{kRows, 3}, {kFewHiLo, 32}, {kBothHiLo}}, kRows);
+    table.set(kF32, kThirtyTwos, {{kRows, 3}, {kFewHiLo, 32}, {kBothHiLo}}, kRows);
+    table.set(kBF16, kThirtyTwos, {{kRows, 2}, {kFewBf16, 16}, {kBf16}}, kRows);
   }
 
   static constexpr void add_variants(const DispatchTable& table) {
@@ -158,8 +159,8 @@ struct TileDispatch : TileVariants<Weight> {
     } else if constexpr (Weight::kScale != Format::kNone) {
       add_scaled_variants(table);
     } else {
-      table.f32({{kRows, 4}, {VectorVariants<Weight>::kGemm}}, kRows);
-      table.bf16({{kRows, 4}, {kBf16}}, kRows);
+      table.set(kF32, {{kRows, 4}, {VectorVariants<Weight>::kGemm}}, kRows);
+      table.set(kBF16, {{kRows, 4}, {kBf16}}, kRows);
     }
   }
 };

@@ -9,14 +9,10 @@
 //            16 h + code that of group h. A scale subtracts bf16 of 2^9 less its own from elements
 //            that are powers of two, and bf16 of 2^10 less 1.5 times its own from 1.5, 3 and 6
 
-constexpr Bf16Table make_mxfp4_table() {
-  Bf16Table table = kBf16Table<Format::kE2M1>;
-  for (uint16_t& word : table.words) {
-    word = (word & 0x7FFF) == 0 ? 0 : static_cast<uint16_t>(word + (125 << 7));
-  }
-  return table;
-}
-constexpr Bf16Table kMxfp4Table = make_mxfp4_table();
+constexpr auto kMxfp4Table = make_table<uint16_t, 32>([](int i) {
+  const int word = kBf16Table<Format::kE2M1>.values[i];
+  return (word & 0x7FFF) == 0 ? 0 : word + (125 << 7);
+});
 
 /// 252 - scale in the exponents of both words of a lane, [output][step].
 struct ExponentDeficits {
@@ -74,19 +70,13 @@ void decode_mxfp4(const DecodeTask& task) {
   decode_with_tables(task, Mxfp4Tables{.deficits = &deficits});
 }
 
-constexpr Bf16Table make_nvfp4_table() {
-  Bf16Table table{};
-  for (int i = 0; i < 32; ++i) {
-    const double value = Codebook<Format::kE2M1>::value(i % 16);
-    const double size = value < 0 ? -value : value;
-    const bool power = size == 0.5 || size == 1 || size == 2 || size == 4;
-    // The largest scale is below 2^9; 1.5 times that, below 2^10.
-    const auto top = static_cast<float>(power ? value * 0x1p9 : value / 1.5 * 0x1p10);
-    table.words[i] = size == 0 ? 0 : static_cast<uint16_t>(__builtin_bit_cast(uint32_t, top) >> 16);
-  }
-  return table;
-}
-constexpr Bf16Table kNvfp4Table = make_nvfp4_table();
+constexpr auto kNvfp4Table = make_table<uint16_t, 32>([](int i) -> uint16_t {
+  const double value = Codebook<Format::kE2M1>::value(i % 16);
+  const double size = value < 0 ? -value : value;
+  const bool power = size == 0.5 || size == 1 || size == 2 || size == 4;
+  // The largest scale is below 2^9; 1.5 times that, below 2^10.
+  return size == 0 ? 0 : bf16_bits(power ? value * 0x1p9 : value / 1.5 * 0x1p10);
+});
 
 /// What the scales of a block subtract, [output][group]: for powers of two in the lower word, for
 /// the others in the upper; -1 where a scale is zero, which leaves nothing of any element.

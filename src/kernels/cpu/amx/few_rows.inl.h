@@ -12,23 +12,27 @@
 //
 // So products, decoding and adding belong to three tiles and need not wait for each
 // other. Sums leave the accumulators just before the next products there.
-//
-// A Policy has
-//   kPackRows, kPacks, kParts     rows of activations in a pack; packs that go through together;
-//                                 totals of a pack that add up to a result
-//   kBufferBytes, kSumTiles       of a decoded tile; tiles of sums that it leaves
-//   kPasses                       over a block, at most: scales too far apart take several
-//   Block                         what belongs to one block: Block(task), moved on by next(task)
-//   Policy(task, staged)          with room for scales of 64 outputs
-//   stage(n, i)                   scales of output n + i, before the first block; returns whether
-//                                 some block needs more than one pass
-//   load_activations(block)
-//   decode(rows, block, buffer)   one tile
-//   multiply(buffer, before, sums)     its last accumulators stay where they are; those of the tile
-//                                      before go to `before`
-//   store_accumulators(sums)
-//   add(block, i, sums, totals)   16 outputs from i of the panel on
-//   row_factors(i, factors)       what results are multiplied by, the tensor's scale included
+
+template <class P>
+concept IsPolicy = requires(P policy, const MatmulTask& task, typename P::Block block,
+                            BlockRows rows, int64_t i, uint8_t* buffer, float* floats) {
+  requires(P::kPackRows > 0 && P::kPacks > 0);  // rows of a pack; packs that go through together
+  requires(P::kParts > 0);                      // totals of a pack that add up to a result
+  requires(P::kBufferBytes > 0);                // of a decoded tile
+  requires(P::kSumTiles > 0);                   // tiles of sums that it leaves
+  requires(P::kPasses > 0);                     // over a block, at most: scales too far apart
+  P(task, floats);                              // with room for the scales of 64 outputs
+  block.next(task);
+  // Scales of output n + i, before the first block; whether some block needs more than one pass.
+  { policy.stage(i, i) } -> IsSame<bool>;
+  policy.load_activations(block);
+  policy.decode(rows, block, buffer);  // one tile
+  // Its last accumulators stay where they are; those of the tile before go to the second.
+  P::multiply(buffer, floats, floats);
+  P::store_accumulators(floats);
+  policy.add(block, i, floats, floats);  // 16 outputs from i of the panel on, to totals
+  policy.row_factors(i, i, floats);      // what results are multiplied by, the tensor's included
+};
 
 /// Scratch memory of a thread. After it: staged scales of a panel.
 template <class Policy>
@@ -52,6 +56,10 @@ inline void prefetch_panel_scales(const Weights& weights, int64_t row) {
 
 template <class Policy>
 class FewRows {
+  static_assert(IsPolicy<Policy>,
+                "A Policy of FewRows decodes, multiplies and adds the sums of one "
+                "tile of 16 outputs: see IsPolicy");
+
  public:
   explicit FewRows(const MatmulTask& task)
       : task_(task),

@@ -43,15 +43,9 @@ struct Int8Codes {
 };
 
 /// Of each d the codes of E2M1: 2 * element * 2^d.
-constexpr ByteTable make_shifted_e2m1() {
-  ByteTable table{};
-  for (int i = 0; i < 64; ++i) {
-    const double value = 2 * Codebook<Format::kE2M1>::value(i % 16) * (1 << i / 16);
-    table.bytes[i] = static_cast<uint8_t>(static_cast<int>(value));
-  }
-  return table;
-}
-constexpr ByteTable kShiftedE2m1 = make_shifted_e2m1();
+constexpr auto kShiftedE2m1 = make_table<uint8_t, 64>([](int i) {
+  return static_cast<int>(2 * Codebook<Format::kE2M1>::value(i % 16) * (1 << i / 16));
+});
 
 /// The scale codes of one row of MXFP4, a byte for each 32 inputs.
 class ScaleCodes {
@@ -132,7 +126,7 @@ struct Mxfp4Codes {
   }
   [[gnu::always_inline]] static void decode(const uint8_t* codes, const float* shifts,
                                             uint8_t* even, uint8_t* odd) {
-    const Int table = load_int(kShiftedE2m1.bytes);
+    const Int table = load_int(kShiftedE2m1.values);
     // Byte q of the block's four in all bytes of quarter q.
     const Int spread = _mm512_shuffle_epi8(
         broadcast_word(reinterpret_cast<const uint8_t*>(shifts)),

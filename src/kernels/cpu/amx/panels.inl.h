@@ -115,16 +115,16 @@ template <class Codes, class Decode>
     return;
   }
   const WindowPrefetch window = window_prefetch<kBlockBytes>(weights, rows, prefetches);
-  int64_t distance = window.at;
+  int64_t address = window.at;
   int64_t i = 0;
   for (; i + kWindowBlocks <= count; i += kWindowBlocks) {
 #pragma GCC unroll 4
     for (int64_t j = 0; j < kWindowBlocks; ++j) {
-      prefetch<kBlockBytes>(nullptr, distance + j * kBlockBytes);
+      prefetch<kBlockBytes>(nullptr, address + j * kBlockBytes);
       decode(i + j, codes);
       codes += row_bytes;
     }
-    distance += window.row_bytes;
+    address += window.row_bytes;
   }
   for (; i < count; ++i) {
     decode(i, codes);

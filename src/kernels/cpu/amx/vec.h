@@ -2,6 +2,7 @@
 // What AMX adds to the vocabulary of avx512bf16/vec.h: tiles, and how codes become their rows.
 
 #include "kernels/cpu/amx/tiles.h"
+#include "kernels/cpu/generic/constant_table.h"
 
 namespace subbyte::cpu::amx {
 namespace {
@@ -22,46 +23,19 @@ constexpr int input_of_word(int w) {
   return 8 * (w / 2 % 4) + 4 * (w % 2) + w / 8;
 }
 
-struct StepWords {
-  alignas(64) uint16_t words[32];
-};
-struct StepBytes {
-  alignas(64) uint8_t bytes[64];
-};
-
-constexpr StepWords make_step_inputs() {
-  StepWords inputs{};
-  for (int w = 0; w < 32; ++w) inputs.words[w] = static_cast<uint16_t>(input_of_word(w));
-  return inputs;
-}
-constexpr StepWords kStepInputs = make_step_inputs();
+constexpr auto kStepInputs = make_table<uint16_t, 32>([](int w) { return input_of_word(w); });
 
 /// How far the bytes of each word are to be shifted until its code is at the right end.
 template <int kBits>
-constexpr StepWords make_code_shifts() {
-  StepWords shifts{};
-  for (int w = 0; w < 32; ++w) {
-    shifts.words[w] =
-        static_cast<uint16_t>(kBits == 4 ? 4 * (w / 8) : kBits * input_of_word(w) % 8);
-  }
-  return shifts;
-}
-template <int kBits>
-constexpr StepWords kCodeShifts = make_code_shifts<kBits>();
+constexpr auto kCodeShifts = make_table<uint16_t, 32>([](int w) {
+  return kBits == 4 ? 4 * (w / 8) : kBits * input_of_word(w) % 8;
+});
 
-/// Which two of the bytes from `skipped` before a step on have the code of each word.
-template <int kBits>
-constexpr StepBytes make_code_bytes(int skipped) {
-  StepBytes indices{};
-  for (int w = 0; w < 32; ++w) {
-    const int first = skipped + kBits * input_of_word(w) / 8;
-    indices.bytes[2 * w] = static_cast<uint8_t>(first);
-    indices.bytes[2 * w + 1] = static_cast<uint8_t>(first + 1);
-  }
-  return indices;
-}
+/// Which two of the bytes from kSkipped before a step on have the code of each word.
 template <int kBits, int kSkipped>
-constexpr StepBytes kCodeBytes = make_code_bytes<kBits>(kSkipped);
+constexpr auto kCodeBytes = make_table<uint8_t, 64>([](int i) {
+  return kSkipped + kBits * input_of_word(i / 2) / 8 + i % 2;
+});
 
 /// The codes of one step of a block in the low bits of words. What else is in the words does not
 /// count for look_up(), as tables are repeated. Nothing after the block is read.
@@ -83,9 +57,9 @@ template <int kBits, int kStep>
     } else {
       step = _mm512_zextsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
     }
-    bytes = _mm512_permutexvar_epi8(load_int(kCodeBytes<kBits, kSkipped>.bytes), step);
+    bytes = _mm512_permutexvar_epi8(load_int(kCodeBytes<kBits, kSkipped>.values), step);
   }
-  return _mm512_srlv_epi16(bytes, _mm512_load_si512(kCodeShifts<kBits>.words));
+  return _mm512_srlv_epi16(bytes, _mm512_load_si512(kCodeShifts<kBits>.values));
 }
 inline Bf16x2 look_up(Bf16x2 words, Bf16x2 table) {
   return _mm512_permutexvar_epi16(words, table);
@@ -105,7 +79,7 @@ inline void quarters_to_steps(const Bf16x2 (&v)[4], Bf16x2 (&steps)[4]) {
 }
 /// The step of the 32 words at p, which lie in the order of their inputs.
 inline Bf16x2 load_step(const uint8_t* p) {
-  return _mm512_permutexvar_epi16(_mm512_load_si512(kStepInputs.words), _mm512_loadu_si512(p));
+  return _mm512_permutexvar_epi16(_mm512_load_si512(kStepInputs.values), _mm512_loadu_si512(p));
 }
 /// Of the step at p the first `num_k8` runs of 8; the others become zero.
 inline void keep_k8(uint8_t* p, int num_k8) {

@@ -10,9 +10,9 @@ struct Dispatch {
     if constexpr (K8Bytes<kElement>::kExists) {
       // int8x3 takes less for a row of weights, floats for each row of activations.
       constexpr KernelVariant kInt8x3 = each_row<Weight, Int8x3Product<kElement>>();
-      table.f32({{kInt8x3, 2}, {Vectors::kRows, 8}, {Vectors::kGemm}}, kInt8x3);
+      table.set(kF32, {{kInt8x3, 2}, {Vectors::kRows, 8}, {Vectors::kGemm}}, kInt8x3);
     } else {
-      table.f32({{Vectors::kRows, 4}, {Vectors::kGemm}}, Vectors::kRows);
+      table.set(kF32, {{Vectors::kRows, 4}, {Vectors::kGemm}}, Vectors::kRows);
     }
   }
   static int64_t scratch_bytes(int64_t) { return 0; }

@@ -1,10 +1,5 @@
 #pragma once
-// How codes become floats, AVX2. Element<format>:
-//   kBits, kCenter           value() gives element - kCenter; the centre is what zero points of
-//                            integers lie near, and subtracting it early keeps sums small
-//   kOrder                   of the activations that meet value<0>, value<1>, ... value<7>
-//   Codes load(p)            the kBits * kLanes bytes at p: one block of a row
-//   Float value<j>(codes)    kK8: number 8 * i + j in lane i; kContiguous: kLanes * j + i
+// How codes become floats, AVX2: Element<format>, see IsElement in generic/concepts.inl.h.
 //
 // A table in a register has eight entries here: enough for codes of 2 and 3 bits and for the
 // magnitudes of E2M1; larger tables take several and blends. Integers of 4 and 8 bits have the top
@@ -14,6 +9,7 @@
 #include "formats/normal_float_tables.h"
 #include "kernels/cpu/avx2/scales.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/generic/constant_table.h"
 
 namespace subbyte::cpu::avx2 {
 namespace {
@@ -27,9 +23,6 @@ inline __m256i load_32_bytes(const uint8_t* p) {
 inline __m128i load_16_bytes(const uint8_t* p) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
 }
-
-template <Format kElement>
-struct Element;
 
 inline __m256i load_halves(const uint8_t* lower, const uint8_t* upper) {
   return _mm256_inserti128_si256(_mm256_castsi128_si256(load_16_bytes(lower)), load_16_bytes(upper),
@@ -81,26 +74,10 @@ struct TableElement {
   }
 };
 
-template <>
-struct Element<Format::kU2> : TableElement<Format::kU2> {};
-template <>
-struct Element<Format::kU3> : TableElement<Format::kU3> {};
-template <>
-struct Element<Format::kNF4> : TableElement<Format::kNF4> {};
-template <>
-struct Element<Format::kNFL2> : TableElement<Format::kNFL2> {};
-template <>
-struct Element<Format::kNFL3> : TableElement<Format::kNFL3> {};
-template <>
-struct Element<Format::kNFL4> : TableElement<Format::kNFL4> {};
-
 /// Codes of five bits. A run of 8 has 40, so two words of three bytes for each lane: the codes 0 to
 /// 3 lie in the first 20 bits of `low`, 4 to 7 after the first 4 of `high`.
 template <>
-struct Element<Format::kNFL5> {
-  static constexpr int kBits = 5;
-  static constexpr int kCenter = 0;
-  static constexpr InputOrder kOrder = InputOrder::kK8;
+struct Element<Format::kNFL5> : ElementTraits<5> {
   struct Codes {
     __m256i low;
     __m256i high;
@@ -129,10 +106,7 @@ struct Element<Format::kNFL5> {
 };
 
 template <>
-struct Element<Format::kU4> {
-  static constexpr int kBits = 4;
-  static constexpr int kCenter = 8;
-  static constexpr InputOrder kOrder = InputOrder::kK8;
+struct Element<Format::kU4> : ElementTraits<4, 8> {
   using Codes = __m256i;
   static Codes load(const uint8_t* p) { return load_32_bytes(p); }
   template <int j>
@@ -144,10 +118,7 @@ struct Element<Format::kU4> {
 };
 
 template <>
-struct Element<Format::kE2M1> {
-  static constexpr int kBits = 4;
-  static constexpr int kCenter = 0;
-  static constexpr InputOrder kOrder = InputOrder::kK8;
+struct Element<Format::kE2M1> : ElementTraits<4> {
   using Codes = __m256i;
   static Codes load(const uint8_t* p) { return load_32_bytes(p); }
   template <int j>
@@ -160,20 +131,13 @@ struct Element<Format::kE2M1> {
   }
 };
 
-/// Formats whose values are small integers up to a factor: the block as unsigned bytes, value /
-/// kFactor + (1 << kShift).
 template <Format kElement>
 struct K8Bytes {
   static constexpr bool kExists = false;
 };
 
 template <>
-struct K8Bytes<Format::kU4> {
-  static constexpr bool kExists = true;
-  static constexpr int kBits = 4;
-  static constexpr int kShift = 3;
-  static constexpr float kFactor = 1;
-  static constexpr InputOrder kOrder = InputOrder::kK8;
+struct K8Bytes<Format::kU4> : ByteTraits<4, 3> {
   using Codes = ByteCodes;
   static Codes load(const uint8_t* p) {
     const __m256i codes = load_32_bytes(p);
@@ -182,33 +146,23 @@ struct K8Bytes<Format::kU4> {
 };
 
 /// The codes of E2M1 as unsigned bytes: twice what they stand for, and 16.
-struct E2m1Bytes {
-  alignas(16) uint8_t bytes[16];
-};
-constexpr E2m1Bytes kE2m1Unsigned = {
-    {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4}};
+constexpr auto kE2m1Unsigned =
+    make_table<uint8_t, 16>([](int i) { return 2 * Codebook<Format::kE2M1>::value(i) + 16; });
 
 template <>
-struct K8Bytes<Format::kE2M1> {
-  static constexpr bool kExists = true;
-  static constexpr int kBits = 4;
-  static constexpr int kShift = 4;
+struct K8Bytes<Format::kE2M1> : ByteTraits<4, 4> {
   static constexpr float kFactor = 0.5f;
-  static constexpr InputOrder kOrder = InputOrder::kK8;
   using Codes = ByteCodes;
   static Codes load(const uint8_t* p) {
     const Codes codes = K8Bytes<Format::kU4>::load(p);
-    return {lookup_bytes(kE2m1Unsigned.bytes, codes.even),
-            lookup_bytes(kE2m1Unsigned.bytes, codes.odd)};
+    return {lookup_bytes(kE2m1Unsigned.values, codes.even),
+            lookup_bytes(kE2m1Unsigned.values, codes.odd)};
   }
 };
 
 /// Eight bytes for each lane: the first four in `low`, the others in `high`.
 template <>
-struct Element<Format::kU8> {
-  static constexpr int kBits = 8;
-  static constexpr int kCenter = 128;
-  static constexpr InputOrder kOrder = InputOrder::kK8;
+struct Element<Format::kU8> : ElementTraits<8, 128> {
   struct Codes {
     __m256i low;
     __m256i high;
@@ -227,45 +181,6 @@ struct Element<Format::kU8> {
   static Float value(const Codes& codes) {
     const __m256i word = j < 4 ? codes.low : codes.high;
     return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(word, 24 - 8 * (j % 4)), 24));
-  }
-};
-
-template <>
-struct Element<Format::kBF16> {
-  static constexpr int kBits = 16;
-  static constexpr int kCenter = 0;
-  static constexpr InputOrder kOrder = InputOrder::kContiguous;
-  using Codes = const uint8_t*;
-  static Codes load(const uint8_t* p) { return p; }
-  template <int j>
-  static Float value(Codes codes) {
-    return bf16_to_float(load_16_bytes(codes + 2 * kLanes * j));
-  }
-};
-
-template <>
-struct Element<Format::kF16> {
-  static constexpr int kBits = 16;
-  static constexpr int kCenter = 0;
-  static constexpr InputOrder kOrder = InputOrder::kContiguous;
-  using Codes = const uint8_t*;
-  static Codes load(const uint8_t* p) { return p; }
-  template <int j>
-  static Float value(Codes codes) {
-    return _mm256_cvtph_ps(load_16_bytes(codes + 2 * kLanes * j));
-  }
-};
-
-template <>
-struct Element<Format::kF32> {
-  static constexpr int kBits = 32;
-  static constexpr int kCenter = 0;
-  static constexpr InputOrder kOrder = InputOrder::kContiguous;
-  using Codes = const uint8_t*;
-  static Codes load(const uint8_t* p) { return p; }
-  template <int j>
-  static Float value(Codes codes) {
-    return _mm256_castsi256_ps(load_32_bytes(codes + 4 * kLanes * j));
   }
 };
 

@@ -35,10 +35,6 @@ inline Float e4m4_to_float(__m128i codes) {
   return _mm256_mul_ps(_mm256_cvtph_ps(halves), _mm256_set1_ps(16));
 }
 
-inline Float bf16_to_float(__m128i bits) {
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
-}
-
 /// The `bytes` <= 16 at p, then zeros.
 inline __m128i load_part(const uint8_t* p, int bytes) {
   const auto* from = reinterpret_cast<const __m128i*>(p);

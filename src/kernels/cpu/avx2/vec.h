@@ -35,6 +35,18 @@ inline Float broadcast(float value) {
 inline Float load(const float* p) {
   return _mm256_loadu_ps(p);
 }
+inline Float bf16_to_float(__m128i bits) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+inline Float load_bf16(const uint8_t* p) {
+  return bf16_to_float(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+inline Float load_f16(const uint8_t* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+inline Float load_f32(const uint8_t* p) {
+  return _mm256_loadu_ps(reinterpret_cast<const float*>(p));
+}
 inline void store(float* p, Float v) {
   _mm256_storeu_ps(p, v);
 }

@@ -37,16 +37,9 @@ inline Float times_power_of_two(Float v, Float n) {
   return _mm256_blendv_ps(product, v, _mm256_cmp_ps(n, n, _CMP_UNORD_Q));
 }
 
-inline Float load_f16(const uint8_t* p) {
-  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
 inline void store_f16(uint8_t* p, Float v) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
                    _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-}
-inline Float load_bf16(const uint8_t* p) {
-  const __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
 }
 /// To nearest, ties to even; NaN becomes quiet.
 inline void store_bf16(uint8_t* p, Float v) {

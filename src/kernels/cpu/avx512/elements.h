@@ -1,10 +1,5 @@
 #pragma once
-// How codes become floats, AVX-512. Element<format>:
-//   kBits, kCenter           value() gives element - kCenter; the centre is what zero points of
-//                            integers lie near, and subtracting it early keeps sums small
-//   kOrder                   of the activations that meet value<0>, value<1>, ... value<7>
-//   Codes load(p)            the kBits * kLanes bytes at p: one block of a row
-//   Float value<j>(codes)    kK8: number 8 * i + j in lane i; kContiguous: kLanes * j + i
+// How codes become floats, AVX-512: Element<format>, see IsElement in generic/concepts.inl.h.
 //
 // A table of sixteen floats fits one register and vpermps ignores the upper bits of its index, so
 // one shift and one permute decode sixteen codes, whatever they mean. Shorter codes repeat the
@@ -14,14 +9,12 @@
 #include "formats/normal_float_tables.h"
 #include "kernels/cpu/avx512/scales.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/generic/constant_table.h"
 
 namespace subbyte::cpu::avx512 {
 namespace {
 
 #include "kernels/cpu/generic/codebooks.inl.h"
-
-template <Format kElement>
-struct Element;
 
 /// 64 bytes that the compiler must keep in a register: it would rather read them again for each
 /// shift, and in most rows that are no multiple of 64 bytes each read is of two cache lines.
@@ -39,17 +32,11 @@ inline __m512i load_16_bit_lanes(const uint8_t* p) {
 #ifdef __AVX512VBMI__
 
 /// Where the bytes 5 * i + offset + 0 .. 3 of 80 lie in two registers that start at 0 and at 16.
-struct OverlapIndex {
-  alignas(64) uint8_t bytes[64];
-};
-constexpr OverlapIndex make_overlap_index(int offset) {
-  OverlapIndex index{};
-  for (int i = 0; i < 64; ++i) {
-    const int byte = 5 * (i / 4) + i % 4 + offset;
-    index.bytes[i] = static_cast<uint8_t>(byte < 64 ? byte : 64 + byte - 16);
-  }
-  return index;
-}
+template <int kOffset>
+constexpr auto kOverlapIndex = make_table<uint8_t, 64>([](int i) {
+  const int byte = 5 * (i / 4) + i % 4 + kOffset;
+  return byte < 64 ? byte : 64 + byte - 16;
+});
 
 // One permute of bytes does it. The loads are of whole registers and reach past the block, so that
 // the mainloops use them only where the row goes on; a masked load is three times as slow from
@@ -68,8 +55,8 @@ inline __m512i load_24_bit_lanes(const uint8_t* p) {
 /// Lane i: the four bytes at p + 5 * i + offset, for offset 0 and 1. Two registers overlap.
 template <int offset>
 inline __m512i load_40_bit_lanes(const uint8_t* p) {
-  alignas(64) static constexpr OverlapIndex kIndex = make_overlap_index(offset);
-  return _mm512_permutex2var_epi8(_mm512_loadu_si512(p), _mm512_load_si512(kIndex.bytes),
+  return _mm512_permutex2var_epi8(_mm512_loadu_si512(p),
+                                  _mm512_load_si512(kOverlapIndex<offset>.values),
                                   _mm512_loadu_si512(p + 16));
 }
 
@@ -123,30 +110,10 @@ struct TableElement {
   }
 };
 
-template <>
-struct Element<Format::kU2> : TableElement<Format::kU2> {};
-template <>
-struct Element<Format::kU3> : TableElement<Format::kU3> {};
-template <>
-struct Element<Format::kU4> : TableElement<Format::kU4> {};
-template <>
-struct Element<Format::kE2M1> : TableElement<Format::kE2M1> {};
-template <>
-struct Element<Format::kNF4> : TableElement<Format::kNF4> {};
-template <>
-struct Element<Format::kNFL2> : TableElement<Format::kNFL2> {};
-template <>
-struct Element<Format::kNFL3> : TableElement<Format::kNFL3> {};
-template <>
-struct Element<Format::kNFL4> : TableElement<Format::kNFL4> {};
-
 /// Codes of five bits. A run of 8 has 40, so two words for each lane: the codes 0 to 3 lie in the
 /// first 20 bits of `low`, 4 to 7 after the first 12 of `high`. The table takes two registers.
 template <>
-struct Element<Format::kNFL5> {
-  static constexpr int kBits = 5;
-  static constexpr int kCenter = 0;
-  static constexpr InputOrder kOrder = InputOrder::kK8;
+struct Element<Format::kNFL5> : ElementTraits<5> {
   struct Codes {
     __m512i low;
     __m512i high;
@@ -154,7 +121,7 @@ struct Element<Format::kNFL5> {
   static Codes load(const uint8_t* p) { return {load_40_bit_lanes<0>(p), load_40_bit_lanes<1>(p)}; }
   template <int j>
   static Float value(const Codes& codes) {
-    constexpr const FloatTable<32>& kTable = kFloatTable<Format::kNFL5, 32>;
+    constexpr const auto& kTable = kFloatTable<Format::kNFL5, 32>;
     const __m512i index =
         _mm512_srli_epi32(j < 4 ? codes.low : codes.high, 5 * j - (j < 4 ? 0 : 8));
     return _mm512_permutex2var_ps(cpu::avx512::load(kTable.values), index,
@@ -164,10 +131,7 @@ struct Element<Format::kNFL5> {
 
 /// Eight bytes for each lane: the first four in `low`, the others in `high`.
 template <>
-struct Element<Format::kU8> {
-  static constexpr int kBits = 8;
-  static constexpr int kCenter = 128;
-  static constexpr InputOrder kOrder = InputOrder::kK8;
+struct Element<Format::kU8> : ElementTraits<8, 128> {
   struct Codes {
     __m512i low;
     __m512i high;
@@ -187,47 +151,6 @@ struct Element<Format::kU8> {
   static Float value(const Codes& codes) {
     const __m512i word = j < 4 ? codes.low : codes.high;
     return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(word, 24 - 8 * (j % 4)), 24));
-  }
-};
-
-template <>
-struct Element<Format::kBF16> {
-  static constexpr int kBits = 16;
-  static constexpr int kCenter = 0;
-  static constexpr InputOrder kOrder = InputOrder::kContiguous;
-  using Codes = const uint8_t*;
-  static Codes load(const uint8_t* p) { return p; }
-  template <int j>
-  static Float value(Codes codes) {
-    return bf16_to_float(
-        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + 2 * kLanes * j)));
-  }
-};
-
-template <>
-struct Element<Format::kF16> {
-  static constexpr int kBits = 16;
-  static constexpr int kCenter = 0;
-  static constexpr InputOrder kOrder = InputOrder::kContiguous;
-  using Codes = const uint8_t*;
-  static Codes load(const uint8_t* p) { return p; }
-  template <int j>
-  static Float value(Codes codes) {
-    return _mm512_cvtph_ps(
-        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + 2 * kLanes * j)));
-  }
-};
-
-template <>
-struct Element<Format::kF32> {
-  static constexpr int kBits = 32;
-  static constexpr int kCenter = 0;
-  static constexpr InputOrder kOrder = InputOrder::kContiguous;
-  using Codes = const uint8_t*;
-  static Codes load(const uint8_t* p) { return p; }
-  template <int j>
-  static Float value(Codes codes) {
-    return _mm512_loadu_ps(codes + 4 * kLanes * j);
   }
 };
 

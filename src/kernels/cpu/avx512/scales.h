@@ -45,10 +45,6 @@ inline Float e4m4_to_float(__m128i codes) {
   return _mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(16));
 }
 
-inline Float bf16_to_float(__m256i bits) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
-}
-
 /// Lane i: scale i of the `count` <= 16 at p; nothing after them is read.
 template <Format kScale>
 inline Float load_scales(const uint8_t* p, int count) {

@@ -35,6 +35,18 @@ inline Float broadcast(float value) {
 inline Float load(const float* p) {
   return _mm512_loadu_ps(p);
 }
+inline Float bf16_to_float(__m256i bits) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+inline Float load_bf16(const uint8_t* p) {
+  return bf16_to_float(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline Float load_f16(const uint8_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline Float load_f32(const uint8_t* p) {
+  return _mm512_loadu_ps(p);
+}
 inline void store(float* p, Float v) {
   _mm512_storeu_ps(p, v);
 }

@@ -28,17 +28,9 @@ inline Float times_power_of_two(Float v, Float n) {
   return _mm512_scalef_ps(v, n);
 }
 
-inline Float load_f16(const uint8_t* p) {
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-}
 inline void store_f16(uint8_t* p, Float v) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                       _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-}
-inline Float load_bf16(const uint8_t* p) {
-  const __m512i words =
-      _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
 }
 /// To nearest, ties to even; NaN becomes quiet.
 inline void store_bf16(uint8_t* p, Float v) {

@@ -13,23 +13,11 @@ namespace subbyte::cpu::avx512bf16 {
 namespace {
 
 // One after the other: each uses what those before it define.
-#include "kernels/cpu/generic/scaling.inl.h"
-//
-#include "kernels/cpu/generic/pack.inl.h"
-//
-#include "kernels/cpu/generic/results.inl.h"
-//
-#include "kernels/cpu/generic/products.inl.h"
+#include "kernels/cpu/generic/mainloops.inl.h"
 //
 #include "kernels/cpu/generic/int8x3_products.inl.h"
 //
 #include "kernels/cpu/avx512bf16/bf16x2_products.inl.h"
-//
-#include "kernels/cpu/generic/gemv.inl.h"
-//
-#include "kernels/cpu/generic/gemm.inl.h"
-//
-#include "kernels/cpu/generic/vectors.inl.h"
 //
 #include "kernels/cpu/generic/int8_limbs.inl.h"
 //
@@ -40,10 +28,6 @@ namespace {
 #include "kernels/cpu/generic/dot_decoders.inl.h"
 //
 #include "kernels/cpu/avx512bf16/dot_bf16x2.inl.h"
-//
-#include "kernels/cpu/generic/dispatch_table.inl.h"
-//
-#include "kernels/cpu/generic/dot_dispatch.inl.h"
 //
 #include "kernels/cpu/avx512bf16/dispatch.inl.h"
 //

@@ -16,7 +16,7 @@ constexpr int64_t kHiLoBlockBytes = (4 * kSplits + 1) * kVectorBytes;
 
 /// One block of kPackedHiLo from runs of 8 that are transposed. The sums are those of what the
 /// bf16 stand for.
-inline void pack_hi_lo(uint8_t* packed, const Float* v) {
+inline void pack_hi_lo(uint8_t* packed, int64_t, const Float* v) {
   Float rest[8];
   Float sum = zero();
   for (int j = 0; j < 8; ++j) rest[j] = v[j];
@@ -33,7 +33,7 @@ inline void pack_hi_lo(uint8_t* packed, const Float* v) {
 }
 constexpr PackedLayout kPackedHiLo = {.name = "hi-lo",
                                       .bytes = &packed_bytes<kHiLoBlockBytes>,
-                                      .pack = &pack_k8_of_row<kHiLoBlockBytes, &pack_hi_lo>};
+                                      .pack = &pack_k8<kHiLoBlockBytes, &pack_hi_lo>};
 
 template <Format kElement>
 struct HiLoProduct {

@@ -1,5 +1,5 @@
 // Which kernel variant multiplies when, on an instruction set with fast dot products of bf16, too.
-// Included inside its namespace, after dot_dispatch.inl.h.
+// Included inside its namespace, after dot_decoders.inl.h.
 
 struct Dispatch : DotDispatch {
   /// Figures of Zen 4.
@@ -8,13 +8,13 @@ struct Dispatch : DotDispatch {
     using Vectors = VectorVariants<Weight>;
     constexpr bool kDense = Weight::kScale == Format::kNone;
     constexpr KernelVariant kRows = few_rows<Weight>();
-    table.f32({{kRows, kDense ? 4 : 16}, {Vectors::kGemm}}, kRows);
-    table.bf16({{kRows, kDense ? 4 : 8}, {DotBf16Variants<Weight>::kBf16}}, kRows);
+    table.set(kF32, {{kRows, kDense ? 4 : 16}, {Vectors::kGemm}}, kRows);
+    table.set(kBF16, {{kRows, kDense ? 4 : 8}, {DotBf16Variants<Weight>::kBf16}}, kRows);
     if constexpr (K8Bytes<Weight::kElement>::kExists) {
       using Panels = DotVariants<Weight>;
       // Other groups would end spans too often.
-      table.f32(kWhole, {{kRows, 12}, {Panels::kInt8x3}}, kRows);
-      table.int8({{kRows, 3}, {Panels::kInt8}}, Panels::kInt8);
+      table.set(kF32, kWhole, {{kRows, 12}, {Panels::kInt8x3}}, kRows);
+      table.set(kInt8, {{kRows, 3}, {Panels::kInt8}}, Panels::kInt8);
     }
   }
 

@@ -7,7 +7,6 @@
 // vpermw looks 32 words up and ignores the upper bits of its index, so one shift and one permute
 // decode 32 codes.
 
-#include "kernels/cpu/avx512bf16/scales.h"
 #include "kernels/cpu/avx512bf16/vec.h"
 #include "kernels/cpu/avx512vnni/elements.h"
 
@@ -32,24 +31,17 @@ struct Bf16Codebook<Format::kNFL2> {
   }
 };
 
-/// A codebook as bf16, repeated.
-struct Bf16Table {
-  alignas(64) uint16_t words[32];
-};
-
-template <Format kElement>
-constexpr Bf16Table make_bf16_table() {
-  Bf16Table table{};
-  for (int i = 0; i < 32; ++i) {
-    const double value = Bf16Codebook<kElement>::value(i % (1 << Codebook<kElement>::kBits));
-    const auto bits = __builtin_bit_cast(uint32_t, static_cast<float>(value));
-    table.words[i] = static_cast<uint16_t>(bits >> 16);
-  }
-  return table;
+/// The bits of a bf16 that holds `value`.
+constexpr uint16_t bf16_bits(double value) {
+  return static_cast<uint16_t>(__builtin_bit_cast(uint32_t, static_cast<float>(value)) >> 16);
 }
 
+/// A codebook as bf16, repeated.
+using Bf16Table = ConstantTable<uint16_t, 32>;
 template <Format kElement>
-constexpr Bf16Table kBf16Table = make_bf16_table<kElement>();
+constexpr Bf16Table kBf16Table = make_table<uint16_t, 32>([](int i) {
+  return bf16_bits(Bf16Codebook<kElement>::value(i % (1 << Codebook<kElement>::kBits)));
+});
 
 /// Whether bf16 holds every entry.
 template <Format kElement>
@@ -99,13 +91,8 @@ struct Bf16x2Element {
   }
   template <int j>
   static Bf16x2 value(Codes codes) {
-    return value_of<j>(codes,
-                       load_bf16x2(reinterpret_cast<const uint8_t*>(kBf16Table<kElement>.words)));
-  }
-  /// The same with another table.
-  template <int j>
-  static Bf16x2 value_of(Codes codes, Bf16x2 table) {
-    return _mm512_permutexvar_epi16(_mm512_srli_epi16(codes, kBits * j), table);
+    return _mm512_permutexvar_epi16(_mm512_srli_epi16(codes, kBits * j),
+                                    _mm512_load_si512(kBf16Table<kElement>.values));
   }
 };
 

@@ -16,21 +16,9 @@ constexpr int kPrefetchLevel = 1;
 constexpr int64_t kGemvPrefetchDistance = 2048;
 
 // One after the other: each uses what those before it define.
-#include "kernels/cpu/generic/scaling.inl.h"
-//
-#include "kernels/cpu/generic/pack.inl.h"
-//
-#include "kernels/cpu/generic/results.inl.h"
-//
-#include "kernels/cpu/generic/products.inl.h"
+#include "kernels/cpu/generic/mainloops.inl.h"
 //
 #include "kernels/cpu/generic/int8x3_products.inl.h"
-//
-#include "kernels/cpu/generic/gemv.inl.h"
-//
-#include "kernels/cpu/generic/gemm.inl.h"
-//
-#include "kernels/cpu/generic/vectors.inl.h"
 //
 #include "kernels/cpu/generic/int8_limbs.inl.h"
 //
@@ -39,10 +27,6 @@ constexpr int64_t kGemvPrefetchDistance = 2048;
 #include "kernels/cpu/generic/dot_panels.inl.h"
 //
 #include "kernels/cpu/generic/dot_decoders.inl.h"
-//
-#include "kernels/cpu/generic/dispatch_table.inl.h"
-//
-#include "kernels/cpu/generic/dot_dispatch.inl.h"
 //
 #include "kernels/cpu/avx512vnni/dispatch.inl.h"
 //

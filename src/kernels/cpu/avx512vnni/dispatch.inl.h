@@ -1,5 +1,5 @@
 // Which kernel variant multiplies when, on an instruction set with dot products of bytes, but none
-// of bf16 that are fast. Included inside its namespace, after dot_dispatch.inl.h.
+// of bf16 that are fast. Included inside its namespace, after dot_decoders.inl.h.
 
 struct Dispatch : DotDispatch {
   /// Figures of Emerald Rapids (docs/kernels/cpu.md).
@@ -8,7 +8,7 @@ struct Dispatch : DotDispatch {
     using Vectors = VectorVariants<Weight>;
     constexpr KernelVariant kRows = rows<Weight>();
     constexpr int64_t kMaxM = Weight::kScale == Format::kNone ? 4 : 8;
-    table.f32({{kRows, kMaxM}, {Vectors::kGemm}}, kRows);
+    table.set(kF32, {{kRows, kMaxM}, {Vectors::kGemm}}, kRows);
     if constexpr (K8Bytes<Weight::kElement>::kExists) add_byte_variants<Weight>(table, kRows);
   }
 
@@ -20,12 +20,12 @@ struct Dispatch : DotDispatch {
     using Vectors = VectorVariants<Weight>;
     using Panels = DotVariants<Weight>;
     constexpr bool kFourBits = K8Bytes<Weight::kElement>::kBits == 4;
-    table.f32(kWhole, {{rows, kFourBits ? 3 : 5}, {Panels::kInt8x3}}, rows);
-    table.bf16(kWhole, {{rows, kFourBits ? 2 : 4}, {Panels::kInt8x2}}, rows);
-    table.bf16(kThirtyTwos, {{rows, kFourBits ? 4 : 5}, {Panels::kInt8x2}}, rows);
+    table.set(kF32, kWhole, {{rows, kFourBits ? 3 : 5}, {Panels::kInt8x3}}, rows);
+    table.set(kBF16, kWhole, {{rows, kFourBits ? 2 : 4}, {Panels::kInt8x2}}, rows);
+    table.set(kBF16, kThirtyTwos, {{rows, kFourBits ? 4 : 5}, {Panels::kInt8x2}}, rows);
     if constexpr (kFourBits) {
-      table.f32(kThirtyTwos, {{rows, 5}, {Panels::kInt8x3, 12}, {Vectors::kGemm}}, rows);
+      table.set(kF32, kThirtyTwos, {{rows, 5}, {Panels::kInt8x3, 12}, {Vectors::kGemm}}, rows);
     }
-    table.int8({{rows, 3}, {Panels::kInt8}}, Panels::kInt8);
+    table.set(kInt8, {{rows, 3}, {Panels::kInt8}}, Panels::kInt8);
   }
 };

@@ -1,12 +1,7 @@
 #pragma once
 // How codes become floats: as with AVX-512, and bytes.
-//
-// K8Bytes<format> for those whose values are small integers up to a factor.
-//   Codes load(p)          the block as unsigned bytes, value / kFactor + (1 << kShift): byte b of
-//                          lane i is code 2 * b of k8 i in `even`, 2 * b + 1 in `odd`
 
 #include "kernels/cpu/avx512/elements.h"
-#include "kernels/cpu/avx512vnni/scales.h"
 #include "kernels/cpu/avx512vnni/vec.h"
 
 namespace subbyte::cpu::avx512vnni {
@@ -35,12 +30,7 @@ struct K8Bytes {
 };
 
 template <>
-struct K8Bytes<Format::kU4> {
-  static constexpr bool kExists = true;
-  static constexpr int kBits = 4;
-  static constexpr int kShift = 3;
-  static constexpr float kFactor = 1;
-  static constexpr InputOrder kOrder = InputOrder::kK8;
+struct K8Bytes<Format::kU4> : ByteTraits<4, 3> {
   using Codes = ByteCodes;
   static Codes load(const uint8_t* p) { return unpack(load_once(p)); }
   /// Lanes are runs of 8 of any kind.
@@ -49,31 +39,18 @@ struct K8Bytes<Format::kU4> {
   }
 };
 
-/// What vpermb looks up: it ignores two bits of an index of eight.
-struct ByteTable {
-  alignas(64) uint8_t bytes[64];
-};
-/// Codes of four bits, which may bring their neighbours.
-constexpr ByteTable make_e2m1_bytes() {
-  ByteTable table{};
-  for (int i = 0; i < 64; ++i) {
-    table.bytes[i] = static_cast<uint8_t>(2 * Codebook<Format::kE2M1>::value(i % 16) + 16);
-  }
-  return table;
-}
-constexpr ByteTable kE2m1Bytes = make_e2m1_bytes();
+/// What vpermb looks up, which ignores two bits of an index of eight: codes of four bits, which may
+/// bring their neighbours.
+constexpr auto kE2m1Bytes =
+    make_table<uint8_t, 64>([](int i) { return 2 * Codebook<Format::kE2M1>::value(i % 16) + 16; });
 
 template <>
-struct K8Bytes<Format::kE2M1> {
-  static constexpr bool kExists = true;
-  static constexpr int kBits = 4;
-  static constexpr int kShift = 4;
+struct K8Bytes<Format::kE2M1> : ByteTraits<4, 4> {
   static constexpr float kFactor = 0.5f;
-  static constexpr InputOrder kOrder = InputOrder::kK8;
   using Codes = ByteCodes;
   static Codes load(const uint8_t* p) { return unpack(load_once(p)); }
   static Codes unpack(__m512i codes) {
-    const __m512i table = _mm512_load_si512(kE2m1Bytes.bytes);
+    const __m512i table = _mm512_load_si512(kE2m1Bytes.values);
     return {_mm512_permutexvar_epi8(codes, table),
             _mm512_permutexvar_epi8(shift_right<4>(codes), table)};
   }
@@ -81,33 +58,22 @@ struct K8Bytes<Format::kE2M1> {
 
 /// The second of two codes.
 template <int kBits>
-constexpr ByteTable make_second_codes() {
-  ByteTable table{};
-  for (int i = 0; i < 64; ++i) {
-    table.bytes[i] = static_cast<uint8_t>((i >> kBits) % (1 << kBits));
-  }
-  return table;
-}
-template <int kBits>
-constexpr ByteTable kSecondCodes = make_second_codes<kBits>();
+constexpr auto kSecondCodes = make_table<uint8_t, 64>([](int i) {
+  return (i >> kBits) % (1 << kBits);
+});
 
 /// Codes of two and three bits: an instruction of VBMI takes any eight bits out of 64 for a byte.
 /// These are two codes, and their neighbours.
-template <Format kElement>
-struct ShortK8Bytes {
-  static constexpr bool kExists = true;
-  static constexpr int kBits = Codebook<kElement>::kBits;
-  static constexpr int kShift = kBits - 1;
-  static constexpr float kFactor = 1;
-  static constexpr InputOrder kOrder = InputOrder::kK8;
+template <Format kElement, int kCodeBits = Codebook<kElement>::kBits>
+struct ShortK8Bytes : ByteTraits<kCodeBits, kCodeBits - 1> {
   static constexpr int64_t kLoadBytes = TableElement<kElement>::kLoadBytes;
   using Codes = ByteCodes;
   static Codes load(const uint8_t* p) {
-    constexpr int64_t kLane = 2 * kBits * 0x03020100;  // where two codes begin in 64 bits
+    constexpr int64_t kLane = 2 * kCodeBits * 0x03020100;  // where two codes begin in 64 bits
     const __m512i begins = _mm512_set1_epi64(kLane | ((kLane + 0x20202020) << 32));
     const __m512i two_codes = _mm512_multishift_epi64_epi8(begins, TableElement<kElement>::load(p));
-    return {and_bits(two_codes, ((1u << kBits) - 1) * 0x01010101u),
-            _mm512_permutexvar_epi8(two_codes, _mm512_load_si512(kSecondCodes<kBits>.bytes))};
+    return {and_bits(two_codes, ((1u << kCodeBits) - 1) * 0x01010101u),
+            _mm512_permutexvar_epi8(two_codes, _mm512_load_si512(kSecondCodes<kCodeBits>.values))};
   }
 };
 template <>
@@ -116,12 +82,7 @@ template <>
 struct K8Bytes<Format::kU3> : ShortK8Bytes<Format::kU3> {};
 
 template <>
-struct K8Bytes<Format::kU8> {
-  static constexpr bool kExists = true;
-  static constexpr int kBits = 8;
-  static constexpr int kShift = 7;
-  static constexpr float kFactor = 1;
-  static constexpr InputOrder kOrder = InputOrder::kK8;
+struct K8Bytes<Format::kU8> : ByteTraits<8, 7> {
   using Codes = ByteCodes;
   static Codes load(const uint8_t* p) {
     const __m512i lower = load_once(p);

@@ -5,6 +5,37 @@
 /// kLanes * j + i.
 enum class InputOrder : uint8_t { kK8, kContiguous };
 
+/// What every Element says of itself; the contract is IsElement in concepts.inl.h.
+template <int kElementBits, int kElementCenter = 0, InputOrder kInputOrder = InputOrder::kK8>
+struct ElementTraits {
+  static constexpr int kBits = kElementBits;
+  static constexpr int kCenter = kElementCenter;
+  static constexpr InputOrder kOrder = kInputOrder;
+};
+/// Dense numbers, which are converted where they lie.
+template <int kElementBits, Float (*kLoad)(const uint8_t*)>
+struct DenseElement : ElementTraits<kElementBits, 0, InputOrder::kContiguous> {
+  using Codes = const uint8_t*;
+  static Codes load(const uint8_t* p) { return p; }
+  template <int j>
+  static Float value(Codes codes) {
+    return kLoad(codes + kElementBits / 8 * kLanes * j);
+  }
+};
+
+/// Codes of a few bits, which a table turns into floats: in each folder's elements.h, as are the
+/// Elements that do it in another way.
+template <Format kElement>
+struct TableElement;
+template <Format kElement>
+struct Element : TableElement<kElement> {};
+template <>
+struct Element<Format::kBF16> : DenseElement<16, &load_bf16> {};
+template <>
+struct Element<Format::kF16> : DenseElement<16, &load_f16> {};
+template <>
+struct Element<Format::kF32> : DenseElement<32, &load_f32> {};
+
 template <Format kElement>
 struct Codebook;
 
@@ -61,36 +92,28 @@ struct Codebook<Format::kE2M1> {
 
 /// A codebook as floats, repeated until there are kSize: then the bits of the next code, which
 /// follow in the same word, may stay in an index.
-template <int kSize>
-struct FloatTable {
-  alignas(64) float values[kSize];
-};
-
 template <Format kElement, int kSize>
-constexpr FloatTable<kSize> make_float_table() {
-  FloatTable<kSize> table{};
-  constexpr int kCodes = 1 << Codebook<kElement>::kBits;
-  for (int i = 0; i < kSize; ++i) {
-    table.values[i] = static_cast<float>(Codebook<kElement>::value(i % kCodes));
-  }
-  return table;
-}
-
-template <Format kElement, int kSize>
-constexpr FloatTable<kSize> kFloatTable = make_float_table<kElement, kSize>();
+constexpr auto kFloatTable = make_table<float, kSize>([](int i) {
+  return Codebook<kElement>::value(i % (1 << Codebook<kElement>::kBits));
+});
 
 /// Sixteen floats for two codes of two bits: what the second stands for.
 template <Format kElement>
-constexpr FloatTable<16> make_second_float_table() {
-  FloatTable<16> table{};
-  for (int i = 0; i < 16; ++i) {
-    table.values[i] = static_cast<float>(Codebook<kElement>::value(i / 4));
-  }
-  return table;
-}
+constexpr auto kSecondFloatTable = make_table<float, 16>([](int i) {
+  return Codebook<kElement>::value(i / 4);
+});
 
-template <Format kElement>
-constexpr FloatTable<16> kSecondFloatTable = make_second_float_table<kElement>();
+/// Codes as bytes: K8Bytes<format>, where the values of a format are small integers up to a factor.
+/// load() gives value / kFactor + (1 << kShift), unsigned: byte b of lane i is code 2 * b of k8 i
+/// in `even`, 2 * b + 1 in `odd`.
+template <int kCodeBits, int kCodeShift>
+struct ByteTraits {
+  static constexpr bool kExists = true;
+  static constexpr int kBits = kCodeBits;
+  static constexpr int kShift = kCodeShift;
+  static constexpr float kFactor = 1;
+  static constexpr InputOrder kOrder = InputOrder::kK8;
+};
 
 template <Format kElement>
 constexpr bool has_codebook() {

@@ -2,6 +2,7 @@
 // instruction set, after its mainloops. A Weight is Quantized or Dense of kernel_list.inl.h.
 
 using enum GroupKind;
+using enum Precision;
 
 /// Each row of activations by itself.
 template <class Weight, class Product>
@@ -18,36 +19,25 @@ struct VectorVariants {
   static constexpr KernelVariant kGemm = {kPackedFloats<E>, &Weight::gemm, "gemm/f32"};
 };
 
-/// The table of one kernel. bf16() defaults to what f32() says, and int8() to what bf16() says; a
-/// later call overwrites what an earlier one of the same name has said.
+/// The table of one kernel, for groups of every kind or of one. kBF16 defaults to what is set for
+/// kF32, and kInt8 to what is set for kBF16; a later set() overwrites what an earlier one has said.
 struct DispatchTable {
   MatmulKernel& kernel;
 
   template <int n>
-  constexpr void f32(GroupKind groups, const VariantList::Entry (&entries)[n],
+  constexpr void set(Precision precision, GroupKind groups, const VariantList::Entry (&entries)[n],
                      const KernelVariant& invariant) const {
-    set(groups, Precision::kF32, entries, invariant);
+    VariantList& list = kernel.lists[static_cast<int>(groups)][static_cast<int>(precision)];
+    list = {};
+    list.invariant = invariant;
+    for (int i = 0; i < n; ++i) list.entries[i] = entries[i];
   }
   template <int n>
-  constexpr void bf16(GroupKind groups, const VariantList::Entry (&entries)[n],
-                      const KernelVariant& invariant) const {
-    set(groups, Precision::kBF16, entries, invariant);
-  }
-
-  /// The same for groups of every kind.
-  template <int n>
-  constexpr void f32(const VariantList::Entry (&entries)[n], const KernelVariant& invariant) const {
-    for (const GroupKind groups : kAll) set(groups, Precision::kF32, entries, invariant);
-  }
-  template <int n>
-  constexpr void bf16(const VariantList::Entry (&entries)[n],
-                      const KernelVariant& invariant) const {
-    for (const GroupKind groups : kAll) set(groups, Precision::kBF16, entries, invariant);
-  }
-  template <int n>
-  constexpr void int8(const VariantList::Entry (&entries)[n],
-                      const KernelVariant& invariant) const {
-    for (const GroupKind groups : kAll) set(groups, Precision::kInt8, entries, invariant);
+  constexpr void set(Precision precision, const VariantList::Entry (&entries)[n],
+                     const KernelVariant& invariant) const {
+    for (const GroupKind groups : {kWhole, kThirtyTwos, kOther}) {
+      set(precision, groups, entries, invariant);
+    }
   }
 
   constexpr void complete() const {
@@ -58,17 +48,5 @@ struct DispatchTable {
         if (*lists[precision].invariant.name == '\0') lists[precision] = lists[precision - 1];
       }
     }
-  }
-
- private:
-  static constexpr GroupKind kAll[] = {kWhole, kThirtyTwos, kOther};
-
-  template <int n>
-  constexpr void set(GroupKind groups, Precision precision, const VariantList::Entry (&entries)[n],
-                     const KernelVariant& invariant) const {
-    VariantList list;
-    for (int i = 0; i < n; ++i) list.entries[i] = entries[i];
-    list.invariant = invariant;
-    kernel.lists[static_cast<int>(groups)][static_cast<int>(precision)] = list;
   }
 };

@@ -113,3 +113,18 @@ struct DotVariants {
   static constexpr KernelVariant kInt8x2 = {&kPackedDotLimbs<2>, &multiply<DotWithLimbs<2>>,
                                             "dot_gemm/int8x2"};
 };
+
+/// What the dispatch of these instruction sets has in common.
+struct DotDispatch {
+  template <class Weight>
+  static constexpr KernelVariant rows() {
+    if constexpr (K8Bytes<Weight::kElement>::kExists) {
+      return each_row<Weight, Int8x3Product<Weight::kElement>>();
+    } else {
+      return VectorVariants<Weight>::kRows;
+    }
+  }
+  static int64_t scratch_bytes(int64_t k) {
+    return static_cast<int64_t>(sizeof(DotScratch)) + 4 * staged_floats((k + 7) / 8);
+  }
+};

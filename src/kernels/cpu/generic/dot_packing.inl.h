@@ -32,7 +32,7 @@ constexpr PackedLayout dot_layout(const char* name) {
           .padding = kPackPadding,
           .row_grain = 32,
           .bytes = &packed_bytes<kBytes>,
-          .pack = &pack_k8_of_rows<kBytes, kPackRow>};
+          .pack = &pack_k8<kBytes, kPackRow>};
 }
 
 /// Lane i of v to to[stride * i].

@@ -48,6 +48,12 @@ void stage_blocks(const Weights& weights, int64_t row, int64_t first_block, int6
 template <class Element, class Scaling, int64_t kNextPanel = kGemmTileOutputs>
 void decode_row(const Weights& weights, int64_t row, int64_t first_block, int64_t num_blocks,
                 float* staged, float* decoded) {
+  static_assert(IsElement<Element>,
+                "An Element decodes one block of codes to 8 vectors of floats: "
+                "see IsElement in concepts.inl.h");
+  static_assert(IsScaling<Scaling>,
+                "A Scaling turns what a code stands for into a weight: see "
+                "IsScaling in scaling.inl.h");
   constexpr int64_t kBlockBytes = Element::kBits * kLanes;
   const uint8_t* codes_of_row = weights.codes + row * weights.row_bytes;
   const int64_t whole_blocks = loadable_blocks<Element>(weights);

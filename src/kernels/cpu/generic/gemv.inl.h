@@ -229,6 +229,12 @@ constexpr int64_t kBlockCodeBytes = 128 << 10;
 /// Any number of rows of activations, four at a time for each block of weights.
 template <class Product, class Scaling>
 void gemv_any_m(const MatmulTask& task) {
+  static_assert(IsProduct<Product>,
+                "A Product multiplies one block of codes by one block of packed "
+                "activations: see IsProduct in products.inl.h");
+  static_assert(IsScaling<Scaling>,
+                "A Scaling turns the sum of a block into what it adds to the sum "
+                "of the row: see IsScaling in scaling.inl.h");
   if (task.x.rows <= 4) return gemv_few<Product, Scaling>(task);
   const int64_t fitting = kBlockCodeBytes / task.weights.row_bytes / 16 * 16;
   const int64_t block_rows = fitting < 16 ? 16 : fitting;

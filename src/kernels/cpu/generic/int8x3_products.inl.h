@@ -72,7 +72,7 @@ inline LimbBytes deal_bytes(const Int (&t)[4]) {
 }
 
 /// One block of kPackedInt8x3 from runs of 8 that are transposed: v[j] holds element j of each.
-inline void pack_int8x3(uint8_t* packed, const Float* v) {
+inline void pack_int8x3(uint8_t* packed, int64_t, const Float* v) {
   const auto [largest, nan_if_nonfinite] = largest_of_k8(v);
   // The exponent in its place, and one more from 127 * 0x010101 steps on: mantissa 0x7EFEFF.
   constexpr uint32_t kRoundUp = 0x800000u - 0x7EFEFFu;
@@ -101,11 +101,14 @@ inline void pack_int8x3(uint8_t* packed, const Float* v) {
 }
 constexpr PackedLayout kPackedInt8x3 = {.name = "int8x3",
                                         .bytes = &packed_bytes<kInt8x3BlockBytes>,
-                                        .pack = &pack_k8_of_row<kInt8x3BlockBytes, &pack_int8x3>};
+                                        .pack = &pack_k8<kInt8x3BlockBytes, &pack_int8x3>};
 
 template <Format kElement>
 struct Int8x3Product {
   using Bytes = K8Bytes<kElement>;
+  static_assert(IsByteDecoder<Bytes>,
+                "K8Bytes decodes one block of codes to bytes, value / kFactor "
+                "+ (1 << kShift): see IsByteDecoder in concepts.inl.h");
   using Decoder = Bytes;
   using Codes = typename Bytes::Codes;
   static constexpr const char* kName = "gemv/int8x3";

@@ -7,8 +7,11 @@ struct Quantized {
   static constexpr Format kScale = kScaleFormat;
   static constexpr Zero kZero = kZeroPoint;
   using E = Element<kElement>;
-  using Broadcast = GroupScaling<E::kCenter, kScale, kZero, BroadcastGroups>;
-  using Spread = GroupScaling<E::kCenter, kScale, kZero, SpreadGroups>;
+  template <class Groups>
+  using Scaling = std::conditional_t<kScale == Format::kNone, DenseScaling,
+                                     GroupScaling<E::kCenter, kScale, kZero, Groups>>;
+  using Broadcast = Scaling<BroadcastGroups>;
+  using Spread = Scaling<SpreadGroups>;
 
   template <class Product>
   static void each_row(const MatmulTask& task) {
@@ -20,22 +23,8 @@ struct Quantized {
                                       : gemm_any_m<E, Spread>(task);
   }
 };
-
-template <Format kElementFormat>
-struct Dense {
-  static constexpr Format kElement = kElementFormat;
-  static constexpr Format kScale = Format::kNone;
-  static constexpr Zero kZero = Zero::kNone;
-  using E = Element<kElement>;
-  using Broadcast = DenseScaling;
-  using Spread = DenseScaling;
-
-  template <class Product>
-  static void each_row(const MatmulTask& task) {
-    gemv_any_m<Product, DenseScaling>(task);
-  }
-  static void gemm(const MatmulTask& task) { gemm_any_m<E, DenseScaling>(task); }
-};
+template <Format kElement>
+using Dense = Quantized<kElement, Format::kNone, Zero::kNone>;
 
 template <class Weight>
 constexpr MatmulKernel make_kernel() {
@@ -77,6 +66,17 @@ constexpr MatmulKernel kMatmuls[] = {
     make_kernel<Dense<Format::kF16>>(),
     make_kernel<Dense<Format::kF32>>(),
 };
+
+/// y += a x
+inline void axpy(float* y, float a, const float* x, int64_t n) {
+  const Float factor = broadcast(a);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(y + i, fma(factor, load(x + i), load(y + i)));
+  const int64_t left = n - i;
+  if (left > 0) {
+    store_part(y + i, fma(factor, load_part(x + i, left), load_part(y + i, left)), left);
+  }
+}
 
 /// A panel of decoded weights, or copies of four rows, of 8 bits at most; and the scales of four
 /// rows with the smallest groups, 8. Or what the other loops need.

@@ -33,8 +33,7 @@ inline const float* block_inputs(const float* x, const uint32_t* gather, int64_t
 /// Packs up to the `rows` of a pack, block after block of kBytes that begins as zeros:
 /// kPackRow(block, m, v), where v[j] holds element j of each run of 8 of row m.
 template <int64_t kBytes, void (*kPackRow)(uint8_t* block, int64_t m, const Float* v)>
-void pack_k8_of_rows(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather,
-                     int64_t k) {
+void pack_k8(uint8_t* packed, const float* x, int64_t rows, const uint32_t* gather, int64_t k) {
   alignas(64) float block[kBlockInputs];
   for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
     __builtin_memset(packed, 0, static_cast<unsigned long>(kBytes));
@@ -47,22 +46,10 @@ void pack_k8_of_rows(uint8_t* packed, const float* x, int64_t rows, const uint32
   }
 }
 
-/// The same of a single row, which fills its blocks.
-template <int64_t kBytes, void (*kPackBlock)(uint8_t* block, const Float* v)>
-void pack_k8_of_row(uint8_t* packed, const float* x, int64_t, const uint32_t* gather, int64_t k) {
-  alignas(64) float block[kBlockInputs];
-  for (int64_t begin = 0; begin < k; begin += kBlockInputs) {
-    Float v[8];
-    transpose_k8(block_inputs(x, gather, begin, k, block), v);
-    kPackBlock(packed, v);
-    packed += kBytes;
-  }
-}
-
 inline Float add8(const Float* v) {
   return add(add(add(v[0], v[1]), add(v[2], v[3])), add(add(v[4], v[5]), add(v[6], v[7])));
 }
-inline void pack_float_k8(uint8_t* packed, const Float* v) {
+inline void pack_float_k8(uint8_t* packed, int64_t, const Float* v) {
   auto* to = reinterpret_cast<float*>(packed);
   for (int j = 0; j < 8; ++j) store(to + j * kLanes, v[j]);
   store(to + kBlockInputs, add8(v));
@@ -70,7 +57,7 @@ inline void pack_float_k8(uint8_t* packed, const Float* v) {
 constexpr int64_t kK8BlockBytes = 9 * kVectorBytes;
 constexpr PackedLayout kPackedK8 = {.name = "k8",
                                     .bytes = &packed_bytes<kK8BlockBytes>,
-                                    .pack = &pack_k8_of_row<kK8BlockBytes, &pack_float_k8>};
+                                    .pack = &pack_k8<kK8BlockBytes, &pack_float_k8>};
 
 inline void pack_contiguous_row(uint8_t* packed, const float* x, int64_t, const uint32_t* gather,
                                 int64_t k) {

@@ -5,20 +5,27 @@
 //   FloatProduct   float32 activations, eight fused multiply-adds per lane
 // and where there are instructions for them HiLoProduct (bf16x2_products.inl.h) and Int8x3Product
 // (int8x3_products.inl.h).
-//
-// A product has
-//   kName                      of the variant that multiplies each row of activations so
-//   kLayout, kActivationBytes  how activations are packed, and the bytes of one block
-//   kBlockBytes                of codes
-//   kFactor                    what results are to be multiplied by
-//   kRowsManyM                 rows of weights that go through together with M = 3 and 4
-//   Decoder                    whose load() reads the codes
-//   Codes codes_at(p)
-//   add(codes, x, part)        part[r][m] = sum over the lane's run of 8 of (element - centre) * x
-//   sums(x)                    where the sums of the runs of 8 lie
+
+template <class P>
+concept IsProduct = requires(const uint8_t* p, const typename P::Codes (&codes)[1],
+                             const uint8_t* const (&x)[1], Float (&part)[1][1]) {
+  requires IsDecoder<typename P::Decoder>;                  // whose load() reads the codes
+  requires IsLayout<P::kLayout>;                            // of the activations
+  requires(P::kActivationBytes > 0 && P::kBlockBytes > 0);  // of a block of them, and of codes
+  requires(P::kFactor > 0);                                 // that results are to be multiplied by
+  requires(P::kRowsManyM > 0);  // rows of weights that go through together with M = 3 and 4
+  requires(*P::kName != '\0');  // of the variant that multiplies each row of activations so
+  { P::codes_at(p) } -> IsSame<typename P::Codes>;
+  { P::sums(p) } -> IsSame<const float*>;  // where the sums of the runs of 8 lie
+  // part[r][m] = sum over the 8 inputs of a lane of (element - centre) * x
+  P::template add<1, 1>(codes, x, part);
+};
 
 template <class E>
 struct FloatProduct {
+  static_assert(IsElement<E>,
+                "An Element decodes one block of codes to 8 vectors of floats: see "
+                "IsElement in concepts.inl.h");
   using Decoder = E;
   using Codes = typename E::Codes;
   static constexpr const char* kName = "gemv/f32";

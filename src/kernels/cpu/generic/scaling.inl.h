@@ -9,16 +9,20 @@
 //
 // The scales and zero points of a row become floats before its first block (`stage`), a vector at a
 // time: where they are used, a load is all that is left of the format.
-//
-// A Scaling policy has
-//   stage(weights, row, begin, end, staged)   floats for the groups [begin, end) of one row, in
-//                                             the staged_floats(weights) floats of `staged`
-//   at(staged, valid_lanes)                   what lanes of that row need; lanes from there on
-//                                             are padding and get scale 0, so that an infinite
-//                                             scale cannot turn their 0 into NaN
-//   add_part(acc, part, sums, lanes)          acc + scale * (part - zero * sums[lane])
-//   weight(value, lanes)                      scale * (value - zero)
-//   next()                                    moves on to the next block
+
+template <class S>
+concept IsScaling = requires(S scaling, const Weights& weights, float* staged, int64_t i, Float v,
+                             typename S::Lanes lanes) {
+  requires(S::kScaleBytes >= 0 && S::kZeroBytes >= 0);  // of a group
+  S(weights, i);                                        // at block i; next() moves on to the next
+  scaling.next();
+  S::stage(weights, i, i, i, staged);  // floats for the groups [begin, end) of one row
+  // What the lanes of that row need. Those from `valid_lanes` on are padding and get scale 0, so
+  // that an infinite scale cannot turn their 0 into NaN.
+  { scaling.at(staged, kLanes) } -> IsSame<typename S::Lanes>;
+  { S::add_part(v, v, staged, lanes) } -> IsFloat;  // acc + scale * (part - zero * sums[lane])
+  { S::weight(v, lanes) } -> IsFloat;               // scale * (value - zero)
+};
 
 constexpr int64_t kBlockInputs = 8 * kLanes;
 constexpr int64_t kVectorBytes = 4 * kLanes;

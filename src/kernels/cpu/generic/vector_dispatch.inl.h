@@ -5,7 +5,7 @@ struct Dispatch {
   template <class Weight>
   static constexpr void add_variants(const DispatchTable& table) {
     using Vectors = VectorVariants<Weight>;
-    table.f32({{Vectors::kRows, 4}, {Vectors::kGemm}}, Vectors::kRows);
+    table.set(kF32, {{Vectors::kRows, 4}, {Vectors::kGemm}}, Vectors::kRows);
   }
   static int64_t scratch_bytes(int64_t) { return 0; }
 };

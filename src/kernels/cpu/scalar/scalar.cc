@@ -8,21 +8,7 @@ extern const VectorKernels kVectorKernels;  // scalar_vectors.cc
 namespace {
 
 // One after the other: each uses what those before it define.
-#include "kernels/cpu/generic/scaling.inl.h"
-//
-#include "kernels/cpu/generic/pack.inl.h"
-//
-#include "kernels/cpu/generic/results.inl.h"
-//
-#include "kernels/cpu/generic/products.inl.h"
-//
-#include "kernels/cpu/generic/gemv.inl.h"
-//
-#include "kernels/cpu/generic/gemm.inl.h"
-//
-#include "kernels/cpu/generic/vectors.inl.h"
-//
-#include "kernels/cpu/generic/dispatch_table.inl.h"
+#include "kernels/cpu/generic/mainloops.inl.h"
 //
 #include "kernels/cpu/generic/vector_dispatch.inl.h"
 //

@@ -1,19 +1,11 @@
 #pragma once
 // Scales and zero points, scalar.
 
-#include "base/float16.h"
 #include "formats/weight_format.h"
 #include "kernels/cpu/scalar/vec.h"
 
 namespace subbyte::cpu::scalar {
 namespace {
-
-template <typename T>
-inline T read(const uint8_t* p) {
-  T value{};
-  __builtin_memcpy(&value, p, sizeof(value));
-  return value;
-}
 
 /// mantissa * 2^exponent, in normal numbers only.
 inline float scaled(uint32_t mantissa, int exponent) {
@@ -41,9 +33,9 @@ inline float e4m4_to_float(uint8_t code) {
 template <Format kScale>
 inline Float load_scales(const uint8_t* p, int) {
   if constexpr (kScale == Format::kF16) {
-    return to_float(read<Float16>(p));
+    return load_f16(p);
   } else if constexpr (kScale == Format::kBF16) {
-    return to_float(read<BFloat16>(p));
+    return load_bf16(p);
   } else if constexpr (kScale == Format::kE8M0) {
     // 2^(code - 127): the exponent field of a float, but for the subnormal 2^-127 and NaN.
     const uint32_t extra = *p == 0 || *p == 255 ? 0x00400000u : 0;
@@ -54,7 +46,7 @@ inline Float load_scales(const uint8_t* p, int) {
     return e4m4_to_float(*p);
   } else {
     static_assert(kScale == Format::kF32);
-    return read<float>(p);
+    return load_f32(p);
   }
 }
 

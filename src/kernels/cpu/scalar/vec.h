@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "base/float16.h"
+
 namespace subbyte::cpu::scalar {
 namespace {
 
@@ -28,6 +30,21 @@ inline Float broadcast(float value) {
 }
 inline Float load(const float* p) {
   return *p;
+}
+template <typename T>
+inline T read(const uint8_t* p) {
+  T value{};
+  __builtin_memcpy(&value, p, sizeof(value));
+  return value;
+}
+inline Float load_bf16(const uint8_t* p) {
+  return to_float(read<BFloat16>(p));
+}
+inline Float load_f16(const uint8_t* p) {
+  return to_float(read<Float16>(p));
+}
+inline Float load_f32(const uint8_t* p) {
+  return read<float>(p);
 }
 inline void store(float* p, Float v) {
   *p = v;

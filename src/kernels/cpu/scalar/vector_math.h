@@ -1,7 +1,6 @@
 #pragma once
 // The vector vocabulary of generic/elementwise.inl.h and generic/attention.inl.h, vectors of one.
 
-#include "base/float16.h"
 #include "kernels/cpu/scalar/vec.h"
 
 namespace subbyte::cpu::scalar {
@@ -37,19 +36,9 @@ inline Float times_power_of_two(Float v, Float n) {
   return v * two_to(half) * two_to(power - half);
 }
 
-inline Float load_f16(const uint8_t* p) {
-  Float16 value;
-  __builtin_memcpy(&value, p, sizeof(value));
-  return to_float(value);
-}
 inline void store_f16(uint8_t* p, Float v) {
   const Float16 value = to_float16(v);
   __builtin_memcpy(p, &value, sizeof(value));
-}
-inline Float load_bf16(const uint8_t* p) {
-  BFloat16 value;
-  __builtin_memcpy(&value, p, sizeof(value));
-  return to_float(value);
 }
 inline void store_bf16(uint8_t* p, Float v) {
   const BFloat16 value = to_bfloat16(v);

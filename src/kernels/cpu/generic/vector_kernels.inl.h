@@ -1,5 +1,9 @@
-// The table of vector operations. Included inside the namespace of an instruction set, after
-// attention.inl.h.
+// The vector operations and their table. Included inside the namespace of an instruction set, after
+// its vector_math.h.
+
+#include "kernels/cpu/generic/elementwise.inl.h"
+// It uses what elementwise.inl.h defines.
+#include "kernels/cpu/generic/attention.inl.h"
 
 constexpr VectorKernels kVectorTable = {
     .attention_rows = kMaxAttentionRows,

@@ -1,0 +1,65 @@
+// The contracts between vectors, number formats and mainloops. Included inside the namespace of an
+// instruction set, after its elements.h. IsScaling and IsProduct are beside what keeps them.
+
+template <class A, class B>
+concept IsSame = __is_same(A, B);
+
+template <class A>
+concept IsFloat = __is_same(A, Float);  // IsSame<Float> would drop the alignment of a vector
+
+/// The vocabulary of vec.h.
+struct Vec {
+  Float v;
+  Lanes lanes;
+};
+template <class V>
+concept IsVec = requires(V a, const float* p, float* to) {
+  requires(sizeof(V::v) == 4 * kLanes);
+  { broadcast(1.0f) } -> IsFloat;
+  { load(p) } -> IsFloat;
+  { load_part(p, kLanes) } -> IsFloat;  // the first `count` floats, then zeros
+  { add(a.v, a.v) } -> IsFloat;
+  { sub(a.v, a.v) } -> IsFloat;
+  { mul(a.v, a.v) } -> IsFloat;
+  { fma(a.v, a.v, a.v) } -> IsFloat;       // a * b + c
+  { fnma(a.v, a.v, a.v) } -> IsFloat;      // c - a * b
+  { max(a.v, a.v) } -> IsFloat;            // the second where one is NaN
+  { keep_first(a.v, kLanes) } -> IsFloat;  // lanes from `count` on become zero
+  { permute(a.v, a.lanes) } -> IsFloat;
+  a.lanes = divided_lanes(0, 1);  // lane i: (first + i) / divisor
+  store(to, a.v);
+  store_part(to, a.v, kLanes);
+  sum4(&a.v, to);         // the sums of four vectors
+  transpose_k8(p, &a.v);  // kLanes runs of 8 to 8 vectors: element j of each to the j-th
+};
+static_assert(IsVec<Vec>, "vec.h of this folder lacks a word of IsVec in concepts.inl.h");
+
+/// What reads the codes of one block of a row: kBits * kLanes bytes at p, or kLoadBytes of them.
+template <class D>
+concept IsDecoder = requires(const uint8_t* p) {
+  requires(D::kBits >= 2);
+  { D::kOrder } -> IsSame<const InputOrder&>;  // of the activations that meet value<0>, ... <7>
+  { D::load(p) } -> IsSame<typename D::Codes>;
+};
+
+/// Element<format> of elements.h: codes as floats, element - kCenter. The centre is what zero
+/// points of integers lie near; subtracting it early keeps sums small.
+template <class E>
+concept IsElement = IsDecoder<E> && requires(typename E::Codes codes) {
+  requires(E::kCenter >= 0);
+  // kK8: of code 8 * i + j in lane i; kContiguous: of code kLanes * j + i
+  { E::template value<0>(codes) } -> IsFloat;
+  { E::template value<7>(codes) } -> IsFloat;
+};
+
+/// K8Bytes<format> of elements.h: codes as bytes.
+template <class D>
+concept IsByteDecoder = IsDecoder<D> && requires {
+  requires(D::kExists && D::kFactor > 0 && D::kShift >= 0);
+};
+
+/// What can be told of a PackedLayout here. (With sanitizers g++ 12 does not take comparisons of a
+/// function's address for constants.)
+template <const PackedLayout& kLayout>
+concept IsLayout = *kLayout.name != '\0' && kLayout.rows_per_pack > 0 &&
+                   kLayout.padding % 64 == 0 && kLayout.row_grain % 8 == 0;
