@@ -41,7 +41,7 @@ struct Case {
   int64_t cols;
 };
 
-/// Shapes around every edge: strips of rows, blocks of inputs, groups that divide neither.
+/// Shapes around every edge: panels of rows, blocks of inputs, groups that divide neither.
 std::vector<Case> all_cases(const MatmulKernel& kernel) {
   const bool dense = kernel.scale == Format::kNone;
   std::vector<int64_t> groups = {0, 8, 16, 32, 40, 64, 96, 128, 256};
@@ -55,7 +55,7 @@ std::vector<Case> all_cases(const MatmulKernel& kernel) {
     for (const int64_t group : groups) {
       // Groups need not divide the columns, and one may be longer than the row.
       for (const int64_t rows : {1, 3, 7, 8, 33}) {
-        // The other sizes of groups only with the two counts that no strip divides.
+        // The other sizes of groups only with the two counts that no panel divides.
         const bool all_rows = cols < 1000 && (group == 0 || group == 32);
         if (!all_rows && rows != 3 && rows != 33) continue;
         cases.push_back({{kernel.element, kernel.scale, kernel.zero, group}, rows, cols});

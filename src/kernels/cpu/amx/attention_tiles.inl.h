@@ -243,7 +243,7 @@ class TileScores {
       before_ = &panel;
     }
     if (before_ == nullptr) return;
-    store_sums(held_);
+    store_accumulators(acc_to_);
     weights_.begin(*before_, work_.scores[buffer_], 1);
     weights_.end();
   }
@@ -266,8 +266,8 @@ class TileScores {
     for (int64_t step = 0; step < work_.steps; ++step) {
       if (step > 0) {
         multiply_hi(keys, queries);
-      } else if (held_ != nullptr) {
-        multiply_hi_from_zero(keys, queries, held_);
+      } else if (acc_to_ != nullptr) {
+        multiply_hi_from_zero(keys, queries, acc_to_);
       } else {
         zero_tiles();
         multiply_hi(keys, queries);
@@ -283,7 +283,7 @@ class TileScores {
       keys += kOperandBytes;
       queries += kOperandBytes;
     }
-    held_ = work_.scores[kWeighsScores ? 1 - buffer_ : buffer_] + i * kAccFloats;
+    acc_to_ = work_.scores[kWeighsScores ? 1 - buffer_ : buffer_] + i * kAccFloats;
   }
 
   TileAttention& work_;
@@ -292,7 +292,7 @@ class TileScores {
   QueryPanel* before_ = nullptr;
   int64_t buffer_ = 0;  // where its scores are
   int64_t turns_ = 0;
-  float* held_ = nullptr;  // where the sums in the tiles belong
+  float* acc_to_ = nullptr;  // where the sums in the tiles belong
 };
 
 /// Adds what the panel of values lacks.
@@ -317,7 +317,7 @@ inline void add_special_values(TileAttention& work, QueryPanel& panel, const Att
 }
 
 inline void add_tile_values(TileAttention& work, const AttentionBlock& block) {
-  float* held = nullptr;  // where the sums in the tiles belong
+  float* acc_to = nullptr;  // where the sums in the tiles belong
   for (int64_t d = 0; d < work.steps; ++d) {
     for (int64_t g = 0; g < work.num_panels; ++g) {
       QueryPanel& panel = work.query_panels[g];
@@ -325,26 +325,26 @@ inline void add_tile_values(TileAttention& work, const AttentionBlock& block) {
       float* sums = panel.acc + d * kAccFloats;
       const uint8_t* values = work.values + d * kTileSteps * kOperandBytes;
       const uint8_t* weights = panel.weights;
-      if (held == nullptr) panel.fresh ? zero_tiles() : load_sums(sums);
+      if (acc_to == nullptr) panel.fresh ? zero_tiles() : load_accumulators(sums);
       const int64_t end = seen_of(panel, block);
       for (int64_t p = 0; p < end; p += kTileDepth) {
-        if (p > 0 || held == nullptr) {
+        if (p > 0 || acc_to == nullptr) {
           multiply_hi(values, weights);
         } else if (panel.fresh) {
-          multiply_hi_from_zero(values, weights, held);
+          multiply_hi_from_zero(values, weights, acc_to);
         } else {
-          multiply_hi_from(values, weights, held, sums);
+          multiply_hi_from(values, weights, acc_to, sums);
         }
         multiply_hi_lo(weights);
         multiply_lo_hi(values, weights);
         values += kOperandBytes;
         weights += kOperandBytes;
       }
-      held = sums;
+      acc_to = sums;
       if (d + 1 == work.steps) panel.fresh = false;
     }
   }
-  if (held != nullptr) store_sums(held);
+  if (acc_to != nullptr) store_accumulators(acc_to);
   if (!work.any_special_value) return;
   for (int64_t g = 0; g < work.num_panels; ++g) {
     if (!sees(work.query_panels[g], block)) continue;

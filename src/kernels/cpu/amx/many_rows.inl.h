@@ -57,7 +57,7 @@ constexpr int64_t kTileFloats = kTileRows * kTileRows;
 /// Where the parts of a thread's scratch memory lie.
 struct ManyRowsScratch {
   alignas(64) uint8_t ring[kRingBytes];
-  alignas(64) float block_sums[4 * kTileFloats];
+  alignas(64) float block_partials[4 * kTileFloats];
   alignas(64) float factors[kMacroPanels * 2 * kTileRows];
   alignas(64) float totals[kMacroPanels * kMostPacks / 2 * 4 * kTileFloats];
   // After it: scales of two panels, [output][staged_floats]; those of a row with small groups.
@@ -270,7 +270,8 @@ class ManyRows {
       for (int64_t j = 0; j < steps_; ++j) {
         const uint8_t* step = x + j % 4 * kTmmBytes;
         if (begins) {
-          begin_sums(tiles, tile_stride, step, x_stride, panel.block > 0 ? totals : nullptr);
+          begin_accumulators(tiles, tile_stride, step, x_stride,
+                             panel.block > 0 ? totals : nullptr);
           begins = false;
         } else {
           multiply_step<kTiles>(tiles, tile_stride, step, x_stride);
@@ -278,7 +279,7 @@ class ManyRows {
         tiles += kTmmBytes;
         const int64_t limit = is_last && j + 1 == steps_ ? free + 1 : free;
         decode_some(limit < end ? limit : end);
-        add_block_sums(j);
+        add_block_partials(j);
         if constexpr (!kFew) {
           if (!is_last) prefetch_lines();
           prefetch_totals(next_totals);
@@ -287,66 +288,68 @@ class ManyRows {
       }
       x += kBlockTileBytes;
       if constexpr (kScalesBlocks) {
-        hold_block_sums({totals, scales, panel.block + b > 0});
+        keep_block_partials({totals, scales, panel.block + b > 0});
         if (--group_left == 0) {
           ++scales;
           group_left = group_blocks_;
         }
       }
     }
-    if (!kScalesBlocks && (!stays_ || panel.block + count == blocks_)) held_ = totals;
+    if (!kScalesBlocks && (!stays_ || panel.block + count == blocks_)) acc_to_ = totals;
   }
   /// What each of 16 steps takes of the next totals.
   static void prefetch_totals(const float* p) {
     for (int64_t i = 0; i < kTileTotals / 4; i += 16) __builtin_prefetch(p + i, 0, 3);
   }
 
-  /// The first step of new sums. What the accumulators have goes to held_ first.
-  [[gnu::always_inline]] void begin_sums(const uint8_t* tiles, int64_t tile_stride,
-                                         const uint8_t* x, int64_t x_stride, const float* from) {
+  /// The first step of new sums. What the accumulators have goes to acc_to_ first.
+  [[gnu::always_inline]] void begin_accumulators(const uint8_t* tiles, int64_t tile_stride,
+                                                 const uint8_t* x, int64_t x_stride,
+                                                 const float* from) {
     if (kScalesBlocks) from = nullptr;
-    if (held_ == nullptr) {
-      from == nullptr ? zero_tiles() : load_sums(from);
+    if (acc_to_ == nullptr) {
+      from == nullptr ? zero_tiles() : load_accumulators(from);
       multiply_step<kTiles>(tiles, tile_stride, x, x_stride);
     } else if (from == nullptr) {
-      multiply_step<kTiles, Begin::kZero, true>(tiles, tile_stride, x, x_stride, held_);
+      multiply_step<kTiles, Begin::kZero, true>(tiles, tile_stride, x, x_stride, acc_to_);
     } else {
-      multiply_step<kTiles, Begin::kLoaded, true>(tiles, tile_stride, x, x_stride, held_, from);
+      multiply_step<kTiles, Begin::kLoaded, true>(tiles, tile_stride, x, x_stride, acc_to_, from);
     }
-    if (kScalesBlocks && held_ != nullptr) {
-      adding_ = held_sums_;
+    if (kScalesBlocks && acc_to_ != nullptr) {
+      stored_partials_ = acc_partials_;
       next_tile_ = 0;
     }
-    held_ = nullptr;
+    acc_to_ = nullptr;
   }
 
   // Sums of blocks that scales multiply.
 
-  struct BlockSums {
+  struct BlockPartials {
     float* totals = nullptr;
     const float* scales = nullptr;  // of the panel's first output
     bool adds = false;              // to the totals: they are not the first
   };
   /// A block is through, and its sums are in the accumulators.
-  void hold_block_sums(const BlockSums& sums) {
+  void keep_block_partials(const BlockPartials& sums) {
     add_tiles_below(4);  // of the block before, which use the same memory
-    held_ = scratch_.block_sums;
-    held_sums_ = sums;
+    acc_to_ = scratch_.block_partials;
+    acc_partials_ = sums;
   }
   /// After step j of a block some of those of the block before: the stores of step 0 are through.
-  [[gnu::always_inline]] void add_block_sums(int64_t j) {
+  [[gnu::always_inline]] void add_block_partials(int64_t j) {
     if (kScalesBlocks && j > 0) add_tiles_below(j + 1);
   }
   [[gnu::always_inline]] void add_tiles_below(int64_t end) {
     for (; next_tile_ < end && next_tile_ < 4; ++next_tile_) add_tile(next_tile_);
   }
   void add_tile(int64_t tile) const {
-    const float* sums = scratch_.block_sums + tile * kTileFloats;
-    const float* scale = adding_.scales + tile / kPacksOfStep * kTileRows * scale_stride_;
-    float* total = adding_.totals + tile * kTileTotals;
+    const float* sums = scratch_.block_partials + tile * kTileFloats;
+    const float* scale = stored_partials_.scales + tile / kPacksOfStep * kTileRows * scale_stride_;
+    float* total = stored_partials_.totals + tile * kTileTotals;
     for (int64_t r = 0; r < kTileRows; ++r) {
       const auto sum = add_halves(sums + kTileRows * r);
-      store_half(total, adding_.adds ? fma_half(*scale, sum, total) : mul_half(*scale, sum));
+      store_half(total,
+                 stored_partials_.adds ? fma_half(*scale, sum, total) : mul_half(*scale, sum));
       scale += scale_stride_;
       total += kTotalRows;
     }
@@ -357,10 +360,10 @@ class ManyRows {
   /// Of all panels of a macro-block. Row by row of activations, a long run of results each: they
   /// are far from each other.
   void end_macro_block(const Panel& panel) {
-    store_sums(held_);
-    held_ = nullptr;
+    store_accumulators(acc_to_);
+    acc_to_ = nullptr;
     if constexpr (kScalesBlocks) {
-      adding_ = held_sums_;
+      stored_partials_ = acc_partials_;
       next_tile_ = 0;
       add_tiles_below(4);
     }
@@ -432,10 +435,10 @@ class ManyRows {
   int64_t lines_left_ = 0;
   int64_t lines_of_step_ = 0;
 
-  float* held_ = nullptr;  // where what is in the accumulators goes
-  BlockSums held_sums_;    // what becomes of it then
-  BlockSums adding_;       // what becomes of block_sums
-  int64_t next_tile_ = 4;  // of these
+  float* acc_to_ = nullptr;        // where what is in the accumulators goes
+  BlockPartials acc_partials_;     // what becomes of it then
+  BlockPartials stored_partials_;  // what becomes of block_partials
+  int64_t next_tile_ = 4;          // of these
 };
 
 template <bool kScalesBlocks>

@@ -97,13 +97,13 @@ inline void zero_tiles() {
   zero_tile<3>();
 }
 /// To p, [4][16][16], and back.
-inline void store_sums(float* p) {
+inline void store_accumulators(float* p) {
   store_tile<0>(p);
   store_tile<1, kTmmBytes>(p);
   store_tile<2, 2 * kTmmBytes>(p);
   store_tile<3, 3 * kTmmBytes>(p);
 }
-inline void load_sums(const float* p) {
+inline void load_accumulators(const float* p) {
   load_tile_t1<0>(p);
   load_tile_t1<1, kTmmBytes>(p);
   load_tile_t1<2, 2 * kTmmBytes>(p);

@@ -185,20 +185,20 @@ inline void multiply(float* const (&to)[kRows], const float* const (&a)[kRows], 
                      int64_t b_stride, int64_t k, int64_t vectors, bool accumulate) {
   constexpr int kVectors = kAttentionSums / kRows < 8 ? kAttentionSums / kRows : 8;
   int64_t v = 0;
-  const auto columns = [&]<int kCount>() {
+  const auto some_vectors = [&]<int kCount>() {
     float* c[kRows];
     for (int r = 0; r < kRows; ++r) c[r] = to[r] + v * kLanes;
     multiply_vectors<kRows, kCount>(c, a, b + v * kLanes, b_stride, k, accumulate);
     v += kCount;
   };
-  while (v + kVectors <= vectors) columns.template operator()<kVectors>();
+  while (v + kVectors <= vectors) some_vectors.template operator()<kVectors>();
   if constexpr (kVectors > 4) {
-    if (v + 4 <= vectors) columns.template operator()<4>();
+    if (v + 4 <= vectors) some_vectors.template operator()<4>();
   }
   if constexpr (kVectors > 2) {
-    if (v + 2 <= vectors) columns.template operator()<2>();
+    if (v + 2 <= vectors) some_vectors.template operator()<2>();
   }
-  if (v < vectors) columns.template operator()<1>();
+  if (v < vectors) some_vectors.template operator()<1>();
 }
 
 /// Prefetches `count` numbers from p[begin] on, which may lie after the end of what p points to.
