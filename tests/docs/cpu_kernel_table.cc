@@ -1,0 +1,130 @@
+#include "docs/cpu_kernel_table.h"
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "formats/format.h"
+
+namespace subbyte::cpu {
+namespace {
+
+constexpr const char* kPrecisionNames[] = {"f32", "bf16", "int8"};
+
+/// What the table shows of one format and one kind of groups.
+struct Row {
+  std::string formats;
+  std::string groups;
+  std::string variants[kPrecisions];
+  std::string invariant;
+
+  bool same_variants(const Row& other) const {
+    return std::ranges::equal(variants, other.variants) && invariant == other.invariant;
+  }
+};
+
+std::string format_of(const MatmulKernel& kernel) {
+  if (kernel.element == Format::kE2M1) {
+    return kernel.scale == Format::kE8M0 ? "mxfp4" : "nvfp4";
+  }
+  return std::string(info(kernel.element).name);
+}
+
+/// "1-2 gemv/f32, 3-8 ..., 9- gemm/f32".
+std::string variants_of(const MethodList& list) {
+  std::string text;
+  int64_t first = 1;
+  for (const MethodList::Entry& entry : list.entries) {
+    if (!text.empty()) text += ", ";
+    text += std::to_string(first) + "-";
+    if (entry.most_rows != INT64_MAX) text += std::to_string(entry.most_rows);
+    text += std::string(" ") + entry.method.name;
+    if (entry.most_rows == INT64_MAX) break;
+    first = entry.most_rows + 1;
+  }
+  return text;
+}
+
+Row row_of(const MatmulKernel& kernel, GroupKind groups) {
+  Row row;
+  row.formats = format_of(kernel);
+  for (int i = 0; i < kPrecisions; ++i) {
+    const MethodList& list = kernel.list(groups, static_cast<Precision>(i));
+    row.variants[i] = variants_of(list);
+    const std::string name = list.invariant.name;
+    if (i > 0 && name == kernel.list(groups, static_cast<Precision>(i - 1)).invariant.name)
+      continue;
+    if (i > 0) row.invariant += std::string(", ") + kPrecisionNames[i] + " ";
+    row.invariant += name;
+  }
+  for (int i = kPrecisions - 1; i > 0; --i) {
+    if (row.variants[i] == row.variants[i - 1]) {
+      row.variants[i] = std::string("as ") + kPrecisionNames[i - 1];
+    }
+  }
+  return row;
+}
+
+/// One row for each set of groups with variants of its own.
+std::vector<Row> rows_of(const Kernels& kernels, const MatmulKernel& kernel) {
+  const std::string names[] = {std::to_string(8 * kernels.lanes) + "s, rows", "32s", "8s"};
+  std::vector<Row> rows;
+  for (int i = 0; i < kGroupKinds; ++i) {
+    Row row = row_of(kernel, static_cast<GroupKind>(i));
+    if (!rows.empty() && rows.back().same_variants(row)) {
+      rows.back().groups += ", " + names[i];
+    } else {
+      row.groups = names[i];
+      rows.push_back(row);
+    }
+  }
+  if (rows.size() == 1) rows.front().groups = "any";
+  return rows;
+}
+
+bool holds(const std::string& list, const std::string& word) {
+  return (", " + list + ",").find(", " + word + ",") != std::string::npos;
+}
+
+}  // namespace
+
+std::string kernel_table_rows(const Kernels& kernels) {
+  std::vector<Row> table;
+  for (const MatmulKernel& kernel : kernels.matmuls) {
+    for (const Row& row : rows_of(kernels, kernel)) {
+      const auto same = std::ranges::find_if(table, [&](const Row& other) {
+        return other.groups == row.groups && other.same_variants(row);
+      });
+      if (same == table.end()) {
+        table.push_back(row);
+      } else if (!holds(same->formats, row.formats)) {
+        same->formats += ", " + row.formats;
+      }
+    }
+  }
+  std::string text;
+  for (const Row& row : table) {
+    text += "| `" + std::string(kernels.name) + "` | " + row.formats + " | " + row.groups;
+    for (const std::string& variants : row.variants) text += " | " + variants;
+    text += " | " + row.invariant + " |\n";
+  }
+  return text;
+}
+
+std::string kernel_table() {
+  std::string text =
+      "| tier | weights | groups | `f32`: M, variant | `bf16` | `int8` | batch-invariant |\n"
+      "|---|---|---|---|---|---|---|\n";
+  for (const Kernels* kernels : all_kernels()) text += kernel_table_rows(*kernels);
+  return text;
+}
+
+std::string with_kernel_table(const std::string& page) {
+  const std::size_t begin = page.find(kTableBegin);
+  const std::size_t end = page.find(kTableEnd);
+  if (begin == std::string::npos || end == std::string::npos || end < begin) return {};
+  const std::size_t first = begin + std::string_view(kTableBegin).size();
+  return page.substr(0, first) + kernel_table() + page.substr(end);
+}
+
+}  // namespace subbyte::cpu

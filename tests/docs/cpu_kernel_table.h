@@ -1,0 +1,23 @@
+#pragma once
+// The table of docs/kernels/cpu.md that says which kernel variant serves which tier, format and M,
+// made of the dispatch tables that are compiled in. None of the kernels runs.
+
+#include <string>
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace subbyte::cpu {
+
+/// The rows of one tier, each with its newline. Formats with equal entries share a row.
+std::string kernel_table_rows(const Kernels& kernels);
+
+/// Title and rows of all tiers that are compiled in, best first.
+std::string kernel_table();
+
+/// `page` with what stands between kTableBegin and kTableEnd replaced; empty without these lines.
+std::string with_kernel_table(const std::string& page);
+
+inline constexpr const char* kTableBegin = "<!-- made by write_cpu_kernel_table: begin -->\n";
+inline constexpr const char* kTableEnd = "<!-- end -->\n";
+
+}  // namespace subbyte::cpu
