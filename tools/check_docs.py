@@ -6,7 +6,8 @@ In every *.md of the project:
   - a path in `code` that begins with a folder of the project exists (no check when it holds
     <placeholders> or wildcards);
   - `./dev X` is a command of ./dev;
-  - `subbyte X` is a command of the program, and the options on that line are in its help.
+  - `subbyte X` is a command of the program, and the options on that line are in its help;
+  - lines of a ``` block after <!-- from FILE --> follow each other so in that file of the project.
 The other way round, README.md names every command of the program.
 
     tools/check_docs.py --program build/release/app/subbyte [--root DIR]
@@ -24,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SKIPPED = re.compile(r"^(build|\.)")  # build trees and hidden folders
-FOLDERS = "src|app|bench|tests|conformance|tools|cmake|demo|docs"
+FOLDERS = "src|app|bench|tests|conformance|examples|tools|cmake|demo|docs"
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`]+)`")
@@ -33,6 +34,7 @@ DEV = re.compile(r"(?<![\w/])\./dev +([a-z]+(?:-[a-z]+)*)")
 # The name of the program at the start of a command, alone or with the folders before it.
 PROGRAM = re.compile(r"^(?:\$ +)?(?:\w+=\S* +)*(?:[\w./]+/)?subbyte +([a-z]+)(.*)")
 OPTION = re.compile(r"(?<!\S)(--[a-z][a-z-]*|-[a-zA-Z])\b")
+QUOTE = re.compile(r"^<!-- from ([\w./-]+) -->\n```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SUBCOMMAND_LINE = re.compile(r"^  ([a-z]+)\s")
 
 
@@ -114,8 +116,20 @@ def check_command(text: str, program: Program) -> Iterator[str]:
             yield f"subbyte {command} has no option {option}"
 
 
+def check_quotes(page: Path, root: Path) -> Iterator[tuple[int, str]]:
+    text = page.read_text(encoding="utf-8")
+    for quote in QUOTE.finditer(text):
+        source = root / quote[1]
+        number = text.count("\n", 0, quote.start()) + 1
+        if not source.is_file():
+            yield number, f"quote from {quote[1]}: no such file"
+        elif "\n" + quote[2] not in "\n" + source.read_text(encoding="utf-8"):
+            yield number, f"quote from {quote[1]}: the file has other lines"
+
+
 def check_page(page: Path, root: Path, program: Program,
                dev: set[str]) -> Iterator[tuple[int, str]]:
+    yield from check_quotes(page, root)
     for number, line, fenced in lines_with_fences(page):
         pieces = [line.strip()] if fenced else CODE.findall(line)
         for piece in pieces:
@@ -171,6 +185,12 @@ CASES = [
     ("`subbyte none DIR`", "subbyte none: no such command"),
     ("`build/release/app/subbyte run DIR --none`", "subbyte run has no option --none"),
     ("`subbyte run DIR -j`", "subbyte run has no option -j"),
+    ("<!-- from src/a.h -->\n```cpp\nint b;\nint c;\n```", ""),
+    ("<!-- from src/a.h -->\n```cpp\nint a;\nint c;\n```",
+     "quote from src/a.h: the file has other lines"),
+    ("<!-- from src/a.h -->\n```cpp\nnt b;\n```",
+     "quote from src/a.h: the file has other lines"),
+    ("<!-- from src/b.h -->\n```cpp\nint a;\n```", "quote from src/b.h: no such file"),
 ]
 STUB = """#!/bin/sh
 case $1 in
@@ -186,7 +206,7 @@ def self_test(_: Path, __: Program) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "src").mkdir()
-        (root / "src/a.h").touch()
+        (root / "src/a.h").write_text("int a;\nint b;\nint c;\n")
         (root / "dev").write_text("command_test() {\n}\n")
         stub = root / "stub"
         stub.write_text(STUB)
