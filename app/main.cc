@@ -48,14 +48,16 @@ void declare(CLI::App& app, Invocation& invocation) {
   app.add_option("-t,--threads", invocation.threads,
                  "threads to work with (SUBBYTE_THREADS; default: all processors)")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--activations", invocation.activations,
-                 "what products round activations to: f32 (exact); bf16, for prompts, on machines "
-                 "with AMX or Zen 4 and later; int8, a scale for each 8 numbers, in "
-                 "prompts for up to 32")
+  app.add_option(
+         "--activations", invocation.activations,
+         "precision of activations in matrix products: f32 (most accurate), bf16 (faster "
+         "prompts) or int8 (fastest, least accurate: 8 bits, one scale for 32 values); where "
+         "the processor has no instructions for one, the next more accurate one is used")
       ->check(CLI::IsMember(subbyte::app::kActivations))
       ->capture_default_str();
   app.add_flag("--batch-invariant", invocation.batch_invariant,
-               "a token's logits are the same bits alone or among others (slower prompts)");
+               "a token's logits are the same bits whether it is computed alone or with others "
+               "(slower)");
   app.add_flag("--pin", invocation.pin_threads,
                "keep each thread on a processor of its own (SUBBYTE_PIN=1)");
   app.add_flag("--no-progress", invocation.no_progress, "no progress bars");
