@@ -22,7 +22,7 @@ struct DeviceOptions {
   std::string_view isa = {};  // CPU kernels of this name; empty: the best that this machine has
   Activations activations = Activations::kF32;
   /// A token's results are the same bits however many tokens are computed with it; what that costs
-  /// stands in docs/kernels/cpu.md.
+  /// stands in docs/kernels/accuracy.md.
   bool batch_invariant = false;
 };
 

@@ -31,16 +31,16 @@ std::string format_of(const MatmulKernel& kernel) {
 }
 
 /// "1-2 gemv/f32, 3-8 ..., 9- gemm/f32".
-std::string variants_of(const MethodList& list) {
+std::string variants_of(const auto& list) {
   std::string text;
   int64_t first = 1;
-  for (const MethodList::Entry& entry : list.entries) {
+  for (const auto& [variant, max_m] : list.entries) {
     if (!text.empty()) text += ", ";
     text += std::to_string(first) + "-";
-    if (entry.most_rows != INT64_MAX) text += std::to_string(entry.most_rows);
-    text += std::string(" ") + entry.method.name;
-    if (entry.most_rows == INT64_MAX) break;
-    first = entry.most_rows + 1;
+    if (max_m != INT64_MAX) text += std::to_string(max_m);
+    text += std::string(" ") + variant.name;
+    if (max_m == INT64_MAX) break;
+    first = max_m + 1;
   }
   return text;
 }
@@ -49,7 +49,7 @@ Row row_of(const MatmulKernel& kernel, GroupKind groups) {
   Row row;
   row.formats = format_of(kernel);
   for (int i = 0; i < kPrecisions; ++i) {
-    const MethodList& list = kernel.list(groups, static_cast<Precision>(i));
+    const auto& list = kernel.list(groups, static_cast<Precision>(i));
     row.variants[i] = variants_of(list);
     const std::string name = list.invariant.name;
     if (i > 0 && name == kernel.list(groups, static_cast<Precision>(i - 1)).invariant.name)

@@ -15,8 +15,8 @@
 namespace subbyte {
 namespace {
 
-/// The reference logits over the error, in decibels, that docs/kernels/cpu.md states for rounded
-/// activations: an error of 3 % of the logits.
+/// The reference logits over the error, in decibels, that docs/kernels/accuracy.md states for
+/// rounded activations: an error of 3 % of the logits.
 constexpr double kStatedDecibels = 30;
 
 std::vector<float> read_floats(const TensorSource& source, const std::string& name) {
