@@ -48,11 +48,10 @@ void declare(CLI::App& app, Invocation& invocation) {
   app.add_option("-t,--threads", invocation.threads,
                  "threads to work with (SUBBYTE_THREADS; default: all processors)")
       ->check(CLI::Range(1, 1024));
-  app.add_option(
-         "--activations", invocation.activations,
-         "precision of activations in matrix products: f32 (most accurate), bf16 (faster "
-         "prompts) or int8 (fastest, least accurate: 8 bits, one scale for 32 values); where "
-         "the processor has no instructions for one, the next more accurate one is used")
+  app.add_option("--activations", invocation.activations,
+                 "precision of activations in matrix products: f32 (most accurate), bf16 (faster "
+                 "prompts) or int8 (fastest, 8 bits with a scale for 32 values); a processor that "
+                 "has no fast way for one takes the next better one")
       ->check(CLI::IsMember(subbyte::app::kActivations))
       ->capture_default_str();
   app.add_flag("--batch-invariant", invocation.batch_invariant,
