@@ -206,31 +206,30 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
 }  // namespace
 
 void add_chat(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = add_command(
+  Command command = add_command(
       app, "chat", "Talk to a chat model; each line of stdin is one message, /exit ends",
       "  subbyte chat Qwen/Qwen3-8B-AWQ\n"
       "  subbyte chat ./qwen3 --no-think --system \"Answer in one sentence.\"\n"
       "  subbyte chat openai/gpt-oss-20b -p \"Why is the sky blue?\" --reasoning-effort low");
   auto options = std::make_shared<Options>();
-  command
-      ->add_option("MODEL", options->model, "directory, ak47 or ak48 file, or org/name[@revision]")
-      ->required();
-  command->add_option("-p,--prompt", options->prompt, "ask this, print the answer and exit");
-  command->add_option("--system,-S", options->system, "instructions that come first");
-  command->add_flag("--no-think", options->no_think, "Qwen3: answer without reasoning");
-  command->add_option("--reasoning-effort", options->effort, "gpt-oss")
-      ->check(CLI::IsMember({"low", "medium", "high"}))
-      ->capture_default_str();
-  command->add_flag("--hide-reasoning", options->hide_reasoning, "do not show it on stderr");
-  command->add_option("-n,--predict", options->max_tokens, "tokens of an answer at most, -1 any")
-      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40))
-      ->capture_default_str();
-  command->add_option("-c,--ctx-size", options->context, "positions of the context (4096)")
-      ->check(CLI::Range(int64_t{16}, int64_t{1} << 26));
-  add_head_bits(*command, options->head_bits);
-  add_kv_cache_type(*command, options->kv_cache_type);
-  options->sampling.add_to(*command);
-  command->callback([options, &invocation] {
+  command.option("MODEL", options->model, "directory, ak47 or ak48 file, or org/name[@revision]")
+      .required();
+  command.option("-p,--prompt", options->prompt, "ask this, print the answer and exit");
+  command.option("--system,-S", options->system, "instructions that come first");
+  command.flag("--no-think", options->no_think, "Qwen3: answer without reasoning");
+  command.option("--reasoning-effort", options->effort, "gpt-oss")
+      .one_of({"low", "medium", "high"})
+      .shows_default();
+  command.flag("--hide-reasoning", options->hide_reasoning, "do not show it on stderr");
+  command.option("-n,--predict", options->max_tokens, "tokens of an answer at most, -1 any")
+      .between(-1, int64_t{1} << 40)
+      .shows_default();
+  command.option("-c,--ctx-size", options->context, "positions of the context (4096)")
+      .between(16, int64_t{1} << 26);
+  add_head_bits(command, options->head_bits);
+  add_kv_cache_type(command, options->kv_cache_type);
+  options->sampling.add_to(command);
+  command.callback([options, &invocation] {
     invocation.run = [options, &invocation] { return run(invocation, *options); };
   });
 }

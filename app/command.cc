@@ -57,25 +57,16 @@ Result<std::unique_ptr<Backend>> create_backend(const Invocation& invocation) {
 
 }  // namespace
 
-CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& summary,
-                      const std::string& examples) {
-  CLI::App* command = app.add_subcommand(name, summary);
-  command->footer("Examples:\n" + examples);
-  return command;
+void add_head_bits(Command command, int& bits) {
+  command.option("--head-bits", bits, "quantize embedding and head to 4 or 8 bits; 16: as is")
+      .one_of({"4", "8", "16"})
+      .shows_default();
 }
 
-void add_head_bits(CLI::App& command, int& bits) {
-  command.add_option("--head-bits", bits, "quantize embedding and head to 4 or 8 bits; 16: as is")
-      ->check(CLI::IsMember({4, 8, 16}))
-      ->capture_default_str();
-}
-
-void add_kv_cache_type(CLI::App& command, std::string& type) {
-  command
-      .add_option("--kv-cache-type", type,
-                  "what the key-value cache is stored as: f32, f16 or bf16")
-      ->check(CLI::IsMember(kKvTypes))
-      ->capture_default_str();
+void add_kv_cache_type(Command command, std::string& type) {
+  command.option("--kv-cache-type", type, "what the key-value cache is stored as: f32, f16 or bf16")
+      .one_of(kKvTypes)
+      .shows_default();
 }
 
 Progress::Progress(const Invocation& invocation, std::string title)
@@ -131,19 +122,18 @@ Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
   return Tokenizer::load(directory / "tokenizer.json");
 }
 
-void SamplingFlags::add_to(CLI::App& command) {
+void SamplingFlags::add_to(Command command) {
   const std::string group = "Sampling (defaults: generation_config.json, else as given)";
-  command.add_option("--temp,--temperature", temperature_, "0 is greedy (0.8)")->group(group);
-  command.add_option("--top-k", top_k_, "keep the k most likely tokens, 0 all (40)")->group(group);
-  command.add_option("--top-p", top_p_, "keep the smallest set with this probability (0.95)")
-      ->group(group);
-  command.add_option("--min-p", min_p_, "drop tokens below this share of the best (0.05)")
-      ->group(group);
+  command.option("--temp,--temperature", temperature_, "0 is greedy (0.8)").group(group);
+  command.option("--top-k", top_k_, "keep the k most likely tokens, 0 all (40)").group(group);
+  command.option("--top-p", top_p_, "keep the smallest set with this probability (0.95)")
+      .group(group);
+  command.option("--min-p", min_p_, "drop tokens below this share of the best (0.05)").group(group);
   command
-      .add_option("--repeat-penalty,--repetition-penalty", repetition_penalty_,
-                  "divide the logits of tokens that occurred (1)")
-      ->group(group);
-  command.add_option("-s,--seed", seed_, "of the random numbers (0)")->group(group);
+      .option("--repeat-penalty,--repetition-penalty", repetition_penalty_,
+              "divide the logits of tokens that occurred (1)")
+      .group(group);
+  command.option("-s,--seed", seed_, "of the random numbers (0)").group(group);
 }
 
 Result<SamplingOptions> SamplingFlags::resolve(const std::filesystem::path& directory) const {

@@ -3,13 +3,14 @@
 // which declares its options and puts into the invocation what is to run, and one line in
 // commands.def. Data goes to stdout, everything else to stderr.
 
-#include <CLI/CLI.hpp>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "app/arguments.h"
 #include "base/status.h"
 #include "devices/devices.h"
 #include "engine/sampler.h"
@@ -31,12 +32,8 @@ struct Invocation {
   bool no_progress = false;
 };
 
-/// Adds a command with its examples, which --help prints below the options.
-CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& summary,
-                      const std::string& examples);
-
 /// The option --head-bits: 4, 8 or 16.
-void add_head_bits(CLI::App& command, int& bits);
+void add_head_bits(Command command, int& bits);
 
 /// A progress bar on stderr: only on a terminal, and not with --no-progress.
 class Progress {
@@ -75,7 +72,7 @@ inline const std::map<std::string, KvType> kKvTypes = {
     {"f32", KvType::kF32}, {"f16", KvType::kF16}, {"bf16", KvType::kBF16}};
 
 /// The option --kv-cache-type.
-void add_kv_cache_type(CLI::App& command, std::string& type);
+void add_kv_cache_type(Command command, std::string& type);
 
 /// Threads from --threads or SUBBYTE_THREADS, pinned by --pin or SUBBYTE_PIN.
 Result<std::unique_ptr<Executor>> create_host(const Invocation& invocation);
@@ -86,7 +83,7 @@ Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
 /// Sampling options on a command line; what is not given comes from the model or the defaults.
 class SamplingFlags {
  public:
-  void add_to(CLI::App& command);
+  void add_to(Command command);
   Result<SamplingOptions> resolve(const std::filesystem::path& directory) const;
 
  private:

@@ -91,7 +91,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
 }  // namespace
 
 void add_convert(CLI::App& app, Invocation& invocation) {
-  CLI::App* command =
+  Command command =
       add_command(app, "convert", "Store the same weights in another format, without loss",
                   "  subbyte convert ./Qwen3-8B-AWQ ./Qwen3-8B-CT --to compressed-tensors\n"
                   "  subbyte convert ./Qwen3-8B-GPTQ ./Qwen3-8B-AWQ --to awq\n"
@@ -99,23 +99,20 @@ void add_convert(CLI::App& app, Invocation& invocation) {
                   "  subbyte convert ./Qwen3-8B-AWQ ./Qwen3-8B-ak48 --to ak48\n"
                   "  subbyte convert ./Qwen3-8B-NF4 ./Qwen3-8B --to bf16 --allow-lossy --json");
   auto options = std::make_shared<Options>();
+  command.option("SRC", options->source, "directory, ak47 or ak48 file, or org/name[@revision]")
+      .required();
+  command.option("DST", options->destination, "directory to make; it must not exist").required();
   command
-      ->add_option("SRC", options->source, "directory, ak47 or ak48 file, or org/name[@revision]")
-      ->required();
-  command->add_option("DST", options->destination, "directory to make; it must not exist")
-      ->required();
-  command
-      ->add_option(
-          "--to", options->convert.format,
-          fmt::format("one of {}; the last three are unquantized, and ak48 is a model file of "
-                      "OrinMLLM",
-                      fmt::join(conversion_formats(), ", ")))
-      ->required();
-  command->add_flag("--allow-lossy", options->convert.allow_lossy,
-                    "round scales or weights that the format does not hold, and say how much is "
-                    "lost; without it such a conversion is refused");
-  command->add_flag("--json", options->json, "print one JSON object");
-  command->callback([options, &invocation] {
+      .option("--to", options->convert.format,
+              fmt::format("one of {}; the last three are unquantized, and ak48 is a model file of "
+                          "OrinMLLM",
+                          fmt::join(conversion_formats(), ", ")))
+      .required();
+  command.flag("--allow-lossy", options->convert.allow_lossy,
+               "round scales or weights that the format does not hold, and say how much is "
+               "lost; without it such a conversion is refused");
+  command.flag("--json", options->json, "print one JSON object");
+  command.callback([options, &invocation] {
     invocation.run = [options, &invocation] { return run(invocation, *options); };
   });
 }

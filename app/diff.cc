@@ -100,19 +100,19 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
 }  // namespace
 
 void add_diff(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = add_command(
+  Command command = add_command(
       app, "diff",
       "Say whether two directories hold the same weights; exit code 0 when all values are equal, 3 "
       "when they are not",
       "  subbyte diff ./Qwen3-8B-AWQ ./Qwen3-8B-GPTQ\n"
       "  subbyte diff ./Qwen3-8B ./Qwen3-8B-AWQ --json");
   auto options = std::make_shared<Options>();
-  command->add_option("A", options->first, "directory, ak47 or ak48 file, or org/name[@revision]")
-      ->required();
-  command->add_option("B", options->second, "directory, ak47 or ak48 file, or org/name[@revision]")
-      ->required();
-  command->add_flag("--json", options->json, "print one JSON object");
-  command->callback([options, &invocation] {
+  command.option("A", options->first, "directory, ak47 or ak48 file, or org/name[@revision]")
+      .required();
+  command.option("B", options->second, "directory, ak47 or ak48 file, or org/name[@revision]")
+      .required();
+  command.flag("--json", options->json, "print one JSON object");
+  command.callback([options, &invocation] {
     invocation.run = [options, &invocation] { return run(invocation, *options); };
   });
 }

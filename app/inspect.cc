@@ -85,7 +85,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
 }  // namespace
 
 void add_inspect(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = add_command(
+  Command command = add_command(
       app, "inspect",
       "Show architecture, formats, bits per weight and sizes; exit code 3 when there are problems",
       "  subbyte inspect demo/model\n"
@@ -93,11 +93,11 @@ void add_inspect(CLI::App& app, Invocation& invocation) {
       "  subbyte inspect model-00001-of-00002.safetensors");
   auto options = std::make_shared<Options>();
   command
-      ->add_option("PATH", options->path,
-                   "model directory, .safetensors, ak42, ak47 or ak48 file, or org/name[@revision]")
-      ->required();
-  command->add_flag("--json", options->json, "print one JSON object");
-  command->callback([options, &invocation] {
+      .option("PATH", options->path,
+              "model directory, .safetensors, ak42, ak47 or ak48 file, or org/name[@revision]")
+      .required();
+  command.flag("--json", options->json, "print one JSON object");
+  command.callback([options, &invocation] {
     invocation.run = [options, &invocation] { return run(invocation, *options); };
   });
 }

@@ -48,19 +48,18 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
 }  // namespace
 
 void add_logits(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = add_command(
+  Command command = add_command(
       app, "logits", "Write the logits of given tokens to a safetensors file",
       "  subbyte logits ./model --ids 1,2,3 --out logits.safetensors   # logits: F32 [3, vocab]");
   auto options = std::make_shared<Options>();
-  command
-      ->add_option("MODEL", options->model, "directory, ak47 or ak48 file, or org/name[@revision]")
-      ->required();
-  command->add_option("--ids", options->ids, "token ids, separated by commas")->required();
-  command->add_option("-o,--out", options->output, "the file to write")->required();
-  command->add_flag("--force", options->force, "replace the file if it is there");
-  add_head_bits(*command, options->head_bits);
-  add_kv_cache_type(*command, options->kv_cache_type);
-  command->callback([options, &invocation] {
+  command.option("MODEL", options->model, "directory, ak47 or ak48 file, or org/name[@revision]")
+      .required();
+  command.option("--ids", options->ids, "token ids, separated by commas").required();
+  command.option("-o,--out", options->output, "the file to write").required();
+  command.flag("--force", options->force, "replace the file if it is there");
+  add_head_bits(command, options->head_bits);
+  add_kv_cache_type(command, options->kv_cache_type);
+  command.callback([options, &invocation] {
     invocation.run = [options, &invocation] { return run(invocation, *options); };
   });
 }

@@ -52,22 +52,21 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
 }  // namespace
 
 void add_perplexity(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = add_command(
-      app, "perplexity", "Measure the perplexity of a text, in windows that do not overlap",
-      "  subbyte perplexity demo/model novel.txt\n"
-      "  subbyte perplexity ./model novel.txt --window 2048 --json");
+  Command command = add_command(app, "perplexity",
+                                "Measure the perplexity of a text, in windows that do not overlap",
+                                "  subbyte perplexity demo/model novel.txt\n"
+                                "  subbyte perplexity ./model novel.txt --window 2048 --json");
   auto options = std::make_shared<Options>();
-  command
-      ->add_option("MODEL", options->model, "directory, ak47 or ak48 file, or org/name[@revision]")
-      ->required();
-  command->add_option("FILE", options->file, "the text (- is stdin)")->required();
-  command->add_option("-c,--window", options->window, "tokens per window; the first is not scored")
-      ->check(CLI::Range(int64_t{2}, int64_t{1} << 20))
-      ->capture_default_str();
-  command->add_flag("--json", options->json, "print one JSON object");
-  add_head_bits(*command, options->head_bits);
-  add_kv_cache_type(*command, options->kv_cache_type);
-  command->callback([options, &invocation] {
+  command.option("MODEL", options->model, "directory, ak47 or ak48 file, or org/name[@revision]")
+      .required();
+  command.option("FILE", options->file, "the text (- is stdin)").required();
+  command.option("-c,--window", options->window, "tokens per window; the first is not scored")
+      .between(2, int64_t{1} << 20)
+      .shows_default();
+  command.flag("--json", options->json, "print one JSON object");
+  add_head_bits(command, options->head_bits);
+  add_kv_cache_type(command, options->kv_cache_type);
+  command.callback([options, &invocation] {
     invocation.run = [options, &invocation] { return run(invocation, *options); };
   });
 }

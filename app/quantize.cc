@@ -57,22 +57,21 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
 }  // namespace
 
 void add_quantize(CLI::App& app, Invocation& invocation) {
-  CLI::App* command =
+  Command command =
       add_command(app, "quantize", "Quantize a model to 4 bits, rounding to nearest",
                   "  subbyte quantize ./Qwen3-8B ./Qwen3-8B-AWQ --format awq\n"
                   "  subbyte quantize Qwen/Qwen3-0.6B ./small --group-size 64 --json");
   auto options = std::make_shared<Options>();
-  command->add_option("SRC", options->source, "directory or org/name[@revision], 16 or 32 bits")
-      ->required();
-  command->add_option("DST", options->destination, "directory to make; it must not exist")
-      ->required();
-  command->add_option("--format", options->quantize.format, "awq")->capture_default_str();
+  command.option("SRC", options->source, "directory or org/name[@revision], 16 or 32 bits")
+      .required();
+  command.option("DST", options->destination, "directory to make; it must not exist").required();
+  command.option("--format", options->quantize.format, "awq").shows_default();
   command
-      ->add_option("--group-size", options->quantize.group_size,
-                   "inputs that share a scale and a zero point")
-      ->capture_default_str();
-  command->add_flag("--json", options->json, "print one JSON object");
-  command->callback([options, &invocation] {
+      .option("--group-size", options->quantize.group_size,
+              "inputs that share a scale and a zero point")
+      .shows_default();
+  command.flag("--json", options->json, "print one JSON object");
+  command.callback([options, &invocation] {
     invocation.run = [options, &invocation] { return run(invocation, *options); };
   });
 }

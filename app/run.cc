@@ -84,31 +84,30 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
 }  // namespace
 
 void add_run(CLI::App& app, Invocation& invocation) {
-  CLI::App* command =
+  Command command =
       add_command(app, "run", "Continue a text, token by token",
                   "  subbyte run demo/model -p \"It was a dark night\" -n 60\n"
                   "  subbyte run Qwen/Qwen3-8B-AWQ -f letter.txt --temp 0\n"
                   "  echo \"Once upon a time\" | subbyte run ./model --stop \"THE END\"");
   auto options = std::make_shared<Options>();
-  command
-      ->add_option("MODEL", options->model, "directory, ak47 or ak48 file, or org/name[@revision]")
-      ->required();
-  auto* prompt = command->add_option("-p,--prompt", options->prompt, "the text to continue");
-  command->add_option("-f,--file", options->file, "read the text from a file (- is stdin)")
-      ->excludes(prompt);
-  command->add_option("-n,--predict", options->max_tokens, "new tokens at most, -1 until the end")
-      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40))
-      ->capture_default_str();
-  command->add_option("-c,--ctx-size", options->context, "positions of the context (of the model)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 26));
-  command->add_option("--stop", options->stops, "end when this text appears (repeatable)")
-      ->allow_extra_args(false);
-  command->add_flag("--special", options->special, "recognise special tokens in the prompt");
-  command->add_flag("--ignore-eos", options->ignore_eos, "go on after an end-of-text token");
-  add_head_bits(*command, options->head_bits);
-  add_kv_cache_type(*command, options->kv_cache_type);
-  options->sampling.add_to(*command);
-  command->callback([options, &invocation] {
+  command.option("MODEL", options->model, "directory, ak47 or ak48 file, or org/name[@revision]")
+      .required();
+  const Argument prompt = command.option("-p,--prompt", options->prompt, "the text to continue");
+  command.option("-f,--file", options->file, "read the text from a file (- is stdin)")
+      .excludes(prompt);
+  command.option("-n,--predict", options->max_tokens, "new tokens at most, -1 until the end")
+      .between(-1, int64_t{1} << 40)
+      .shows_default();
+  command.option("-c,--ctx-size", options->context, "positions of the context (of the model)")
+      .between(1, int64_t{1} << 26);
+  command.option("--stop", options->stops, "end when this text appears (repeatable)")
+      .one_at_a_time();
+  command.flag("--special", options->special, "recognise special tokens in the prompt");
+  command.flag("--ignore-eos", options->ignore_eos, "go on after an end-of-text token");
+  add_head_bits(command, options->head_bits);
+  add_kv_cache_type(command, options->kv_cache_type);
+  options->sampling.add_to(command);
+  command.callback([options, &invocation] {
     invocation.run = [options, &invocation] { return run(invocation, *options); };
   });
 }

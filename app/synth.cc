@@ -53,7 +53,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
 }  // namespace
 
 void add_synth(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = add_command(
+  Command command = add_command(
       app, "synth", "Write a checkpoint of a published shape with random weights",
       "  subbyte synth ./qwen3-8b --arch qwen3 --shape 8b --format awq\n"
       "  subbyte synth ./gpt-oss-20b --arch gpt-oss --shape 20b --format mxfp4 --seed 7\n"
@@ -61,22 +61,21 @@ void add_synth(CLI::App& app, Invocation& invocation) {
       "  subbyte synth ./tiny --shape tiny --format bf16 --json");
   auto options = std::make_shared<Options>();
   SynthOptions& synth = options->synth;
-  command->add_option("DST", options->destination, "directory to make; it must not exist")
-      ->required();
-  command->add_option("--arch", synth.arch, "qwen3 or gpt-oss")->capture_default_str();
+  command.option("DST", options->destination, "directory to make; it must not exist").required();
+  command.option("--arch", synth.arch, "qwen3 or gpt-oss").shows_default();
   command
-      ->add_option("--shape", synth.shape,
-                   "qwen3: tiny, 0.6b, 1.7b, 4b, 8b, 14b, 32b; gpt-oss: tiny, 20b, 120b")
-      ->capture_default_str();
-  command->add_option("--format", synth.format, "qwen3: awq, gptq, bf16; gpt-oss: mxfp4, bf16")
-      ->capture_default_str();
-  command->add_option("-s,--seed", synth.seed, "same seed, same bytes")->capture_default_str();
-  command->add_option("--layers", synth.layers, "only the first layers, this many of them (0: all)")
-      ->capture_default_str();
-  command->add_option("--group-size", synth.group_size, "inputs that share a scale (awq, gptq)")
-      ->capture_default_str();
-  command->add_flag("--json", options->json, "print one JSON object");
-  command->callback([options, &invocation] {
+      .option("--shape", synth.shape,
+              "qwen3: tiny, 0.6b, 1.7b, 4b, 8b, 14b, 32b; gpt-oss: tiny, 20b, 120b")
+      .shows_default();
+  command.option("--format", synth.format, "qwen3: awq, gptq, bf16; gpt-oss: mxfp4, bf16")
+      .shows_default();
+  command.option("-s,--seed", synth.seed, "same seed, same bytes").shows_default();
+  command.option("--layers", synth.layers, "only the first layers, this many of them (0: all)")
+      .shows_default();
+  command.option("--group-size", synth.group_size, "inputs that share a scale (awq, gptq)")
+      .shows_default();
+  command.flag("--json", options->json, "print one JSON object");
+  command.callback([options, &invocation] {
     invocation.run = [options, &invocation] { return run(invocation, *options); };
   });
 }

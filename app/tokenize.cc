@@ -66,34 +66,34 @@ Result<ExitCode> detokenize(const Options& options) {
 }  // namespace
 
 void add_tokenize(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = add_command(app, "tokenize", "Print the token ids of a text",
-                                  "  subbyte tokenize ./model \"Hello world\"\n"
-                                  "  subbyte tokenize ./model --stdin --json < book.txt\n"
-                                  "  subbyte tokenize ./model --special \"<|im_start|>user\"");
+  Command command = add_command(app, "tokenize", "Print the token ids of a text",
+                                "  subbyte tokenize ./model \"Hello world\"\n"
+                                "  subbyte tokenize ./model --stdin --json < book.txt\n"
+                                "  subbyte tokenize ./model --special \"<|im_start|>user\"");
   auto options = std::make_shared<Options>();
-  command->add_option("MODEL", options->model, "directory, tokenizer.json or org/name[@revision]")
-      ->required();
-  auto* text = command->add_option("TEXT", options->text, "the text (default: stdin)");
-  command->add_flag("--stdin", options->from_stdin, "read the text from stdin")->excludes(text);
-  command->add_flag("--special", options->special, "recognise special tokens in the text");
-  command->add_flag("--json", options->json, "print {\"ids\": [...]}");
-  command->callback(
+  command.option("MODEL", options->model, "directory, tokenizer.json or org/name[@revision]")
+      .required();
+  const Argument text = command.option("TEXT", options->text, "the text (default: stdin)");
+  command.flag("--stdin", options->from_stdin, "read the text from stdin").excludes(text);
+  command.flag("--special", options->special, "recognise special tokens in the text");
+  command.flag("--json", options->json, "print {\"ids\": [...]}");
+  command.callback(
       [options, &invocation] { invocation.run = [options] { return tokenize(*options); }; });
 }
 
 void add_detokenize(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = add_command(app, "detokenize", "Print the text of token ids",
-                                  "  subbyte detokenize ./model 9707,1879\n"
-                                  "  subbyte tokenize ./model Hello | subbyte detokenize ./model");
+  Command command = add_command(app, "detokenize", "Print the text of token ids",
+                                "  subbyte detokenize ./model 9707,1879\n"
+                                "  subbyte tokenize ./model Hello | subbyte detokenize ./model");
   auto options = std::make_shared<Options>();
-  command->add_option("MODEL", options->model, "directory, tokenizer.json or org/name[@revision]")
-      ->required();
-  auto* text =
-      command->add_option("IDS", options->text, "ids separated by commas (default: stdin)");
-  command->add_flag("--stdin", options->from_stdin, "read the ids from stdin")->excludes(text);
-  command->add_flag("--special", options->special, "show special tokens");
-  command->add_flag("--json", options->json, "print {\"text\": \"...\"}");
-  command->callback(
+  command.option("MODEL", options->model, "directory, tokenizer.json or org/name[@revision]")
+      .required();
+  const Argument text =
+      command.option("IDS", options->text, "ids separated by commas (default: stdin)");
+  command.flag("--stdin", options->from_stdin, "read the ids from stdin").excludes(text);
+  command.flag("--special", options->special, "show special tokens");
+  command.flag("--json", options->json, "print {\"text\": \"...\"}");
+  command.callback(
       [options, &invocation] { invocation.run = [options] { return detokenize(*options); }; });
 }
 

@@ -126,7 +126,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
 }  // namespace
 
 void add_verify(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = add_command(
+  Command command = add_command(
       app, "verify",
       "Read a whole checkpoint and list what is wrong; exit code 3 when there are errors",
       "  subbyte verify demo/model\n"
@@ -135,14 +135,14 @@ void add_verify(CLI::App& app, Invocation& invocation) {
       "  subbyte verify model-00001-of-00002.safetensors --checksums");
   auto options = std::make_shared<Options>();
   command
-      ->add_option("PATH", options->path,
-                   "model directory, .safetensors or ak48 file, or org/name[@revision]")
-      ->required();
-  command->add_flag("--json", options->json, "print one JSON object, with the SHA-256 of tensors");
-  command->add_flag("--checksums", options->checksums, "print the SHA-256 of every tensor");
-  command->add_flag("--notes", options->notes, "print all notes, not the first of each kind");
-  command->add_flag("--strict", options->strict, "exit with 3 for warnings, too");
-  command->callback([options, &invocation] {
+      .option("PATH", options->path,
+              "model directory, .safetensors or ak48 file, or org/name[@revision]")
+      .required();
+  command.flag("--json", options->json, "print one JSON object, with the SHA-256 of tensors");
+  command.flag("--checksums", options->checksums, "print the SHA-256 of every tensor");
+  command.flag("--notes", options->notes, "print all notes, not the first of each kind");
+  command.flag("--strict", options->strict, "exit with 3 for warnings, too");
+  command.callback([options, &invocation] {
     invocation.run = [options, &invocation] { return run(invocation, *options); };
   });
 }

@@ -7,9 +7,11 @@
 include(CheckLanguage)
 set(SUBBYTE_CUDA_ARCHITECTURES 80 90a CACHE STRING "GPUs that the CUDA kernels are compiled for")
 
+set(subbyte_has_nvcc OFF)  # CMAKE_CUDA_COMPILER stays in the cache when the option goes off
 if(SUBBYTE_CUDA AND NOT SUBBYTE_SANITIZE)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
+    set(subbyte_has_nvcc ON)
     set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
     set(CMAKE_CUDA_ARCHITECTURES OFF)  # named below
     enable_language(CUDA)
@@ -20,7 +22,7 @@ if(SUBBYTE_CUDA AND NOT SUBBYTE_SANITIZE)
 endif()
 
 function(subbyte_cuda layer)
-  if(NOT CMAKE_CUDA_COMPILER)
+  if(NOT subbyte_has_nvcc)
     return()
   endif()
   set(folder ${CMAKE_CURRENT_SOURCE_DIR}/cuda)

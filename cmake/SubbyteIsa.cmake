@@ -1,5 +1,20 @@
+# SUBBYTE_ISAS: the tiers of CPU kernels that are built, besides scalar. A tier takes half a minute
+# to more than a minute, so what runs on this machine only need not have them all.
+set(SUBBYTE_ISAS all CACHE STRING "CPU kernels to build: all, native, scalar, or a list of tiers")
+
+set(subbyte_isas ${SUBBYTE_ISAS})
+if(SUBBYTE_ISAS STREQUAL "native")
+  try_run(subbyte_isa_status subbyte_isa_compiled
+    SOURCES ${CMAKE_CURRENT_LIST_DIR}/native_isa.cc ${PROJECT_SOURCE_DIR}/src/base/cpu_features.cc
+    CMAKE_FLAGS -DINCLUDE_DIRECTORIES=${PROJECT_SOURCE_DIR}/src
+    CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON
+    RUN_OUTPUT_VARIABLE subbyte_isas)
+  string(STRIP "${subbyte_isas}" subbyte_isas)
+  message(STATUS "CPU kernels for this machine: ${subbyte_isas}")
+endif()
+
 # subbyte_isa(<layer> <isa> <flag>...) compiles cpu/<isa>/*.cc of the layer with the flags of that
-# instruction set, or leaves them out of a scalar build.
+# instruction set, or leaves them out when SUBBYTE_ISAS does not name it.
 #
 # Those files use no inline function that others share, of the standard library or of ours: the
 # linker may keep the copy that was built with AVX-512 for everybody, and an older machine would
@@ -7,13 +22,6 @@
 function(subbyte_isa layer isa)
   set(target subbyte_${layer})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cpu/${isa}/*.cc)
-  if(SUBBYTE_SCALAR_ONLY)
-    get_target_property(all ${target} SOURCES)
-    list(REMOVE_ITEM all ${sources})
-    set_target_properties(${target} PROPERTIES SOURCES "${all}")
-    target_compile_definitions(${target} PRIVATE SUBBYTE_SCALAR_ONLY)
-    return()
-  endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # g++ 12 takes the deliberately undefined operands of its own AVX-512 headers for mistakes.
     list(APPEND ARGN -Wno-maybe-uninitialized -Wno-uninitialized)
@@ -21,6 +29,17 @@ function(subbyte_isa layer isa)
   # Else M = 1 gains or loses up to 15 % with where its loop comes to lie.
   list(APPEND ARGN -falign-functions=64 -falign-loops=32)
   set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${ARGN}")
+  if(NOT isa IN_LIST subbyte_isas AND NOT subbyte_isas STREQUAL "all")
+    if(NOT subbyte_isas STREQUAL "scalar")
+      list(FILTER sources EXCLUDE REGEX "_vectors\\.cc$")  # other tiers share them
+    endif()
+    get_target_property(all ${target} SOURCES)
+    list(REMOVE_ITEM all ${sources})
+    set_target_properties(${target} PROPERTIES SOURCES "${all}")
+    return()
+  endif()
+  string(TOUPPER ${isa} upper)
+  target_compile_definitions(${target} PRIVATE SUBBYTE_HAS_${upper})
   if(SUBBYTE_BUILD_TESTS)
     find_package(Python3 REQUIRED COMPONENTS Interpreter)
     add_test(NAME isa_symbols_${isa}

@@ -2,7 +2,6 @@
 option(SUBBYTE_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(SUBBYTE_BUILD_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
 option(SUBBYTE_BUILD_FUZZERS "Build the fuzz targets (clang)" OFF)
-option(SUBBYTE_SCALAR_ONLY "Build the scalar kernels only, for any x86-64 machine" OFF)
 option(SUBBYTE_CUDA "Build the CUDA kernels where nvcc is found" ON)
 set(SUBBYTE_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread")
 

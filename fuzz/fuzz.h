@@ -30,7 +30,7 @@ inline void require_line(const Error& error, std::string_view where) {
   require(error.message.find(where) != std::string::npos, "the name of the file");
 }
 
-/// The input in a block of exactly its size, so that a read behind it is seen.
+/// The input in a block of exactly its size, so that a read past it is seen.
 class Exact {
  public:
   Exact(const uint8_t* data, std::size_t size)

@@ -24,7 +24,7 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::filesystem::path& path() const { return path_; }
 
-  /// Error file.changed when the file behind the mapping is no longer as long, or no longer as
+  /// Error file.changed when the mapped file is no longer as long, or no longer as
   /// old, as when it was opened. Call before long reads: touching a page that was cut off is a
   /// SIGBUS.
   Status verify_unchanged() const;

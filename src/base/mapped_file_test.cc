@@ -110,7 +110,7 @@ TEST(MappedFile, refuses_a_file_that_may_not_be_read) {
   EXPECT_EQ(open_code(file), "file.permission");
 }
 
-TEST(MappedFile, notices_every_change_behind_the_mapping) {
+TEST(MappedFile, notices_every_change_under_the_mapping) {
   const TempDir dir;
   const fs::path path = dir.write("a", std::string(10000, 'a'));
   const auto open = [&] { return MappedFile::open(dir.write("a", std::string(10000, 'a'))); };

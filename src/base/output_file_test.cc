@@ -108,7 +108,7 @@ TEST(OutputFile, refuses_a_file_that_appeared_meanwhile) {
   EXPECT_EQ(dir.names(), Names{"out"});
 }
 
-TEST(OutputFile, replaces_a_link_and_not_the_file_behind_it) {
+TEST(OutputFile, replaces_a_link_and_not_the_file_it_names) {
   const TempDir dir;
   dir.write("blob", "old");
   fs::create_symlink("blob", dir / "out");

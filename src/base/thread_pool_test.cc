@@ -123,7 +123,7 @@ TEST(ThreadPool, more_threads_than_processors_finish) {
   EXPECT_EQ(sums, std::vector<int64_t>(threads, 200));
 }
 
-TEST(ThreadPool, fewer_tasks_than_threads_leave_nobody_behind) {
+TEST(ThreadPool, fewer_tasks_than_threads_leave_no_thread_out) {
   ThreadPool pool(4);
   std::vector<int64_t> sums(4);
   for (int round = 0; round < 1000; ++round) {

@@ -33,13 +33,13 @@ struct Plan {
 };
 
 Plan make_plan(const AttentionShape& shape, int64_t tokens, int64_t first_position,
-               int64_t most_rows) {
+               int64_t max_rows) {
   Plan plan;
   plan.rows = tokens * (shape.heads / shape.kv_heads);
   // As large as they may be, unless that leaves too few for many threads.
   const int64_t even = static_cast<int64_t>(ceil_div(plan.rows * shape.kv_heads, kEnoughItems));
   const int64_t wanted = static_cast<int64_t>(round_up(even, kLeastTileRows));
-  plan.tile_rows = std::min(plan.rows, std::min(wanted, most_rows));
+  plan.tile_rows = std::min(plan.rows, std::min(wanted, max_rows));
   plan.tiles = static_cast<int64_t>(ceil_div(plan.rows, plan.tile_rows));
   const int64_t seen =
       shape.window > 0 ? std::max<int64_t>(0, first_position - shape.window + 1) : 0;

@@ -139,7 +139,7 @@ TEST_P(AttentionOfSpecialValues, infinite_scores_are_those_of_the_formula) {
       Problem problem = make_problem(shape, tokens, capacity - tokens, false, 61, capacity);
       for (float& x : problem.q) x = 1;
       const Problem clean = problem;
-      // A score of -infinity weighs nothing, even at the start where nothing else was seen.
+      // A score of -infinity has no weight, even at the start where nothing else was seen.
       for (const int64_t p : {0, 1, 33, 40}) problem.keys[p * 4] = -INFINITY;
       const std::vector<float> out = run(problem, 2);
       for (int64_t i = 0; i < std::ssize(out); ++i) {

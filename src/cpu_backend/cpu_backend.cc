@@ -23,7 +23,7 @@ namespace {
 constexpr uint64_t kCacheMultiple = 2;  // how far beyond the caches a measurement has to be
 constexpr int64_t kAngleGrain = 8;      // rows of angles that are worth a thread
 
-/// What is behind a Weight: matrices whose outputs follow each other.
+/// What a Weight is here: matrices whose outputs follow each other.
 struct CpuWeight {
   std::vector<Matrix> parts;
   std::vector<float> bias;  // of all outputs, or empty

@@ -1,5 +1,5 @@
 #pragma once
-// The machines that models run on, behind one interface (ops/backend.h). Programs make a backend
+// The machines that models run on, under one interface (ops/backend.h). Programs make a backend
 // here and name no kernel and no thread pool.
 
 #include <memory>

@@ -1,6 +1,6 @@
 #pragma once
 // What the operations of a backend read and write. All three are handles: only the backend that
-// made one looks at what is behind it.
+// made one looks inside.
 
 #include <cstdint>
 #include <memory>

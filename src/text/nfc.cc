@@ -1,5 +1,5 @@
 // Text below U+0300 is NFC already: nothing there has a combining class, and nothing there joins
-// what stands before it. So only the stretches above are worked on, each together with the one
+// what stands before it. So only the ranges above are worked on, each together with the one
 // character in front, which an accent may join:
 //
 //   a b c e U+0301 d ...        copied: a b c    worked on: e U+0301    copied: d ...

@@ -24,7 +24,7 @@ std::string_view open_code(const fs::path& path) {
   return file.ok() ? "opened" : file.error().code;
 }
 
-/// Opens the valid file, lets `change` happen behind the mapping, and asks.
+/// Opens the valid file, lets `change` happen under the mapping, and asks.
 std::string_view changed_code(const TempDir& dir,
                               const std::function<void(const fs::path&)>& change) {
   const fs::path path = dir.write("m.safetensors", valid_file());

@@ -1,5 +1,5 @@
 #pragma once
-// Classes 56 to 58: what an operating system can put behind a name.
+// Classes 56 to 58: what an operating system can put under a name.
 
 #include <functional>
 #include <string_view>

@@ -172,7 +172,7 @@ TEST_F(Awq, refuses_wrong_shapes_and_types) {
   EXPECT_EQ(code_of({good.qweight, good.qzeros}), "import.missing");
 }
 
-TEST_F(Awq, refuses_inputs_that_fill_no_octet) {
+TEST_F(Awq, refuses_inputs_that_are_no_multiple_of_8) {
   Random random(2);
   config_.group_sizes = {-1};
   EXPECT_EQ(code_of({random_bits("m.qweight", DType::kI32, {12, 1}, random),

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""The words of the glossary in DEVELOPING.md: what it has retired appears nowhere.
+
+The last column of the glossary lists, in backquotes, what is refused in code, comments, documents
+and names of files: upper and lower case alike, and as a part of a longer name, too. What stands
+there without backquotes is wrong in that meaning only, which a reader must see.
+
+Not looked at: the changelog, benchmarks and diaries, which say what was called so then.
+
+    tools/check_words.py [--root DIR]    check the tree, print file:line for each retired word
+    tools/check_words.py --self-test     see retired words reported, and others not
+"""
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+GLOSSARY = "DEVELOPING.md"
+TITLE = "## Glossary"
+FOLDERS = ["src", "app", "bench", "tests", "conformance", "fuzz", "tools", "cmake", "docs"]
+FILES = ["dev", "CMakeLists.txt", "README.md", GLOSSARY]
+SUFFIXES = {".h", ".cc", ".def", ".metal", ".cu", ".cuh", ".in", ".py", ".cmake", ".txt", ".md", ""}
+# What others wrote, and what says how things were called.
+NOT_LOOKED_AT = re.compile(r"(^|/)data/|^docs/benchmarks/|^docs/kernels/diary/"
+                           r"|^docs/kernels/\w+_decisions|^tools/check_words\.py$")
+# A retired word in a phrase of its own.
+ALLOWED = re.compile(r"(left|leaves?|nothing)[_ ]behind|look-?behind", re.IGNORECASE)
+
+
+def glossary(root: Path) -> list[str]:
+    """The retired words."""
+    text = (root / GLOSSARY).read_text()
+    section = text.partition(TITLE)[2].partition("\n## ")[0]
+    words = []
+    for line in section.splitlines():
+        if line.startswith("|"):
+            words += re.findall(r"`([^`]+)`", line.rstrip("| ").rpartition("|")[2])
+    return words
+
+
+def files(root: Path) -> Iterator[Path]:
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            name = path.relative_to(root).as_posix()
+            if path.is_file() and path.suffix in SUFFIXES and not NOT_LOOKED_AT.search(name):
+                yield path
+    yield from (root / name for name in FILES if (root / name).is_file())
+
+
+def lines_to_check(path: Path, root: Path) -> Iterator[tuple[int, str]]:
+    """Line 0 is the name of the file. The glossary itself is left out."""
+    yield 0, path.relative_to(root).as_posix()
+    in_glossary = False
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+        if path == root / GLOSSARY and line.startswith("## "):
+            in_glossary = line == TITLE
+        if not in_glossary:
+            yield number, line
+
+
+def check_tree(root: Path) -> list[str]:
+    words = glossary(root)
+    if not words:
+        return [f"{GLOSSARY}: no retired words under '{TITLE}'"]
+    retired = re.compile("|".join(re.escape(word) for word in words), re.IGNORECASE)
+    problems = []
+    for path in files(root):
+        for number, line in lines_to_check(path, root):
+            found = retired.search(ALLOWED.sub("", line))
+            if found:
+                name = path.relative_to(root).as_posix()
+                problems.append(f"{name}:{number}: '{found[0]}' is retired: see the glossary")
+    return problems
+
+
+PLANTED_GLOSSARY = """# Developing
+octet
+## Glossary
+| word | means | not |
+|---|---|---|
+| k8 | eight inputs | `octet`, group |
+| after | order | `behind` |
+## Rules
+"""
+PLANTS = [  # a file, its text, the lines that are reported
+    ("src/a.h", "int kOctetBytes;\nint octets;\n", [1, 2]),
+    ("docs/a.md", "Behind the codes.\nIt is left behind.\nA group.\n", [1]),
+    ("src/octet_test.cc", "int x;\n", [0]),
+    ("docs/kernels/diary/a.md", "octets\n", []),
+    ("tests/data/a.txt", "octets\n", []),
+]
+
+
+def self_test(_: Path) -> list[str]:
+    failures = []
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        (root / GLOSSARY).write_text(PLANTED_GLOSSARY)
+        expected = {f"{GLOSSARY}:2"}
+        for name, text, lines in PLANTS:
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+            expected |= {f"{name}:{line}" for line in lines}
+        found = {problem.rsplit(": '", 1)[0] for problem in check_tree(root)}
+        failures += [f"not reported: {place}" for place in sorted(expected - found)]
+        failures += [f"reported, and right: {place}" for place in sorted(found - expected)]
+    return failures
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
+    parser.add_argument("--self-test", action="store_true")
+    arguments = parser.parse_args()
+    check = self_test if arguments.self_test else check_tree
+    problems = check(arguments.root)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
