@@ -1,4 +1,5 @@
 # Options, warnings and sanitizers that every target of the project shares.
+option(SUBBYTE_BUILD_PROGRAM "Build the command line" ${PROJECT_IS_TOP_LEVEL})
 option(SUBBYTE_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(SUBBYTE_BUILD_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
 option(SUBBYTE_BUILD_FUZZERS "Build the fuzz targets (clang)" OFF)

@@ -256,12 +256,12 @@ class TileScores {
   }
 
   /// The panel's scores with part `i` of the keys.
-  template <bool kWeighsScores>
+  template <bool kSoftmax>
   void multiply(const QueryPanel& panel, int64_t i) {
     const uint8_t* keys = work_.keys + i * work_.steps * kOperandBytes;
     const uint8_t* queries = panel.queries;
     const auto weigh = [this, first = i == 0](int64_t step) {
-      if (kWeighsScores && (!first || step > 0)) weights_.advance();
+      if (kSoftmax && (!first || step > 0)) weights_.advance();
     };
     for (int64_t step = 0; step < work_.steps; ++step) {
       if (step > 0) {
@@ -277,13 +277,13 @@ class TileScores {
       weigh(step);
       multiply_lo_hi(keys, queries);
       weigh(step);
-      if (kWeighsScores && i == 0 && step == 0 && turns_ > 0) {
+      if (kSoftmax && i == 0 && step == 0 && turns_ > 0) {
         weights_.begin(*before_, work_.scores[buffer_], turns_);
       }
       keys += kOperandBytes;
       queries += kOperandBytes;
     }
-    acc_to_ = work_.scores[kWeighsScores ? 1 - buffer_ : buffer_] + i * kAccFloats;
+    acc_to_ = work_.scores[kSoftmax ? 1 - buffer_ : buffer_] + i * kAccFloats;
   }
 
   TileAttention& work_;
