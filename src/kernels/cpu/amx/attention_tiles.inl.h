@@ -102,11 +102,11 @@ class TileWeights {
   [[gnu::always_inline]] void advance() {
     shared_ += share_;
     const int64_t end = shared_ / 65536 < end_ ? shared_ / 65536 : end_;
-    masked_ ? weigh_to<true>(end) : weigh_to<false>(end);
+    masked_ ? exponentials_to<true>(end) : exponentials_to<false>(end);
   }
 
   void end() {
-    masked_ ? weigh_to<true>(end_) : weigh_to<false>(end_);
+    masked_ ? exponentials_to<true>(end_) : exponentials_to<false>(end_);
     // The products go on to the end of a step.
     for (int64_t p = end_; p % kTileDepth != 0; p += 2) {
       for (int64_t tile = 0; tile < 4; ++tile) {
@@ -172,7 +172,7 @@ class TileWeights {
   }
 
   template <bool kMasked>
-  [[gnu::always_inline]] void weigh_to(int64_t end) {
+  [[gnu::always_inline]] void exponentials_to(int64_t end) {
     for (; next_ < end; next_ += 2) {
       Float v[4];
 #pragma GCC unroll 4
@@ -260,7 +260,7 @@ class TileScores {
   void multiply(const QueryPanel& panel, int64_t i) {
     const uint8_t* keys = work_.keys + i * work_.steps * kOperandBytes;
     const uint8_t* queries = panel.queries;
-    const auto weigh = [this, first = i == 0](int64_t step) {
+    const auto advance = [this, first = i == 0](int64_t step) {
       if (kSoftmax && (!first || step > 0)) weights_.advance();
     };
     for (int64_t step = 0; step < work_.steps; ++step) {
@@ -272,11 +272,11 @@ class TileScores {
         zero_tiles();
         multiply_hi(keys, queries);
       }
-      weigh(step);
+      advance(step);
       multiply_hi_lo(queries);
-      weigh(step);
+      advance(step);
       multiply_lo_hi(keys, queries);
-      weigh(step);
+      advance(step);
       if (kSoftmax && i == 0 && step == 0 && turns_ > 0) {
         weights_.begin(*before_, work_.scores[buffer_], turns_);
       }
