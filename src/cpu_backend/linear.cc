@@ -250,7 +250,8 @@ class Group {
     const Step& first = steps_of(set).front();
     const int64_t m = first.task.x.rows;
     const int64_t grains = ceil_div(first.task.row_end, cut.grain);
-    const int64_t wanted = ceil_div(kItemsOfThread * execution_.pool().size(), grains);
+    const int64_t threads = execution_.pool().size();
+    const int64_t wanted = threads == 1 ? 1 : ceil_div(kItemsOfThread * threads, grains);
     const int64_t most = std::max<int64_t>(1, m / kLeastBlock);
     cut.block = round_up(ceil_div(m, std::min(wanted, most)), cut.block);
     cut.num_blocks = ceil_div(m, cut.block);

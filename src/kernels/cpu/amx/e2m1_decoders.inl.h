@@ -33,13 +33,16 @@ inline uint32_t mxfp4_scales(const DecodeTask& task, int64_t row) {
 inline bool stage_mxfp4(const DecodeTask& task, ExponentDeficits& deficits) {
   const __m512i most = _mm512_set1_epi32(252);
   bool fit = true;
+  const int64_t first = task.rows.first();
+  const int64_t last = first + task.rows.count() - 1;
+  // Of an output and the next. By way of memory they would wait for the stores.
+  const auto two = [&](int64_t row) -> int64_t {  // outputs that are not there: the last
+    const uint64_t low = mxfp4_scales(task, row < last ? row : last);
+    const uint64_t high = mxfp4_scales(task, row < last ? row + 1 : last);
+    return static_cast<int64_t>(high << 32 | low);
+  };
   for (int64_t i = 0; i < task.rows.count(); i += 4) {
-    alignas(16) uint32_t codes[4] = {};
-    const int64_t rows = task.rows.count() - i < 4 ? task.rows.count() - i : 4;
-    for (int64_t r = 0; r < 4; ++r) {  // an output that is not there: the last
-      codes[r] = mxfp4_scales(task, task.rows.first() + i + (r < rows ? r : rows - 1));
-    }
-    const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(codes));
+    const __m128i bytes = _mm_set_epi64x(two(first + i + 2), two(first + i));
     const __m512i missing = _mm512_sub_epi32(most, _mm512_cvtepu8_epi32(bytes));
     fit &= _mm512_cmpgt_epu32_mask(missing, _mm512_set1_epi32(250)) == 0;
     store_int(reinterpret_cast<uint8_t*>(deficits.lanes[i]),
@@ -141,8 +144,8 @@ template <int kStep>
 inline Bf16x2 codes_and_groups(const uint8_t* block) {
   const __m512i groups = _mm512_set_epi64(0x0010001000100010, 0, 0x0010001000100010, 0,
                                           0x0010001000100010, 0, 0x0010001000100010, 0);
-  return _mm512_ternarylogic_epi32(code_words<4, kStep>(block), groups, _mm512_set1_epi16(0x0F),
-                                   0xE4);  // c ? a : b
+  const Bf16x2 words = code_words<4, kStep>(block);
+  return _mm512_ternarylogic_epi32(words, groups, _mm512_set1_epi16(0x0F), 0xE4);  // c ? a : b
 }
 template <int kStep>
 [[gnu::always_inline]] inline void store_nvfp4_step(const uint8_t* codes, Bf16x2 elements,
