@@ -9,9 +9,22 @@ if(SUBBYTE_ISAS STREQUAL "native")
     CMAKE_FLAGS -DINCLUDE_DIRECTORIES=${PROJECT_SOURCE_DIR}/src
     CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON
     RUN_OUTPUT_VARIABLE subbyte_isas)
+  if(NOT subbyte_isa_compiled OR NOT subbyte_isa_status EQUAL 0)
+    message(FATAL_ERROR "SUBBYTE_ISAS=native: could not ask this machine; name a tier instead")
+  endif()
   string(STRIP "${subbyte_isas}" subbyte_isas)
   message(STATUS "CPU kernels for this machine: ${subbyte_isas}")
 endif()
+
+file(GLOB subbyte_known_isas RELATIVE ${PROJECT_SOURCE_DIR}/src/kernels/cpu
+  ${PROJECT_SOURCE_DIR}/src/kernels/cpu/*)
+list(FILTER subbyte_known_isas EXCLUDE REGEX "[.]|generic")
+foreach(isa IN LISTS subbyte_isas)
+  if(NOT isa IN_LIST subbyte_known_isas AND NOT isa STREQUAL "all")
+    message(FATAL_ERROR
+      "SUBBYTE_ISAS: ${isa}: expected all, native or some of ${subbyte_known_isas}")
+  endif()
+endforeach()
 
 # subbyte_isa(<layer> <isa> <flag>...) compiles cpu/<isa>/*.cc of the layer with the flags of that
 # instruction set, or leaves them out when SUBBYTE_ISAS does not name it.

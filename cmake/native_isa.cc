@@ -6,12 +6,13 @@
 namespace subbyte {
 
 const char* native_isa() {
-  const uint32_t features = cpu_features();
-  if (features & kCpuAmx) return "amx";
-  if ((features & kCpuAvx512Bf16) && (features & kCpuFastBf16Dots)) return "avx512bf16";
-  if (features & kCpuAvx512Vnni) return "avx512vnni";
-  if (features & kCpuAvx512) return "avx512";
-  return features & kCpuAvx2 ? "avx2" : "scalar";
+  const auto has = [](uint32_t features) { return (cpu_features() & features) == features; };
+  constexpr uint32_t kVnni = kCpuAvx512 | kCpuAvx512Vnni;
+  if (has(kVnni | kCpuAvx512Bf16 | kCpuAmx)) return "amx";
+  if (has(kVnni | kCpuAvx512Bf16 | kCpuFastBf16Dots)) return "avx512bf16";
+  if (has(kVnni)) return "avx512vnni";
+  if (has(kCpuAvx512)) return "avx512";
+  return has(kCpuAvx2) ? "avx2" : "scalar";
 }
 
 }  // namespace subbyte

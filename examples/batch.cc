@@ -27,7 +27,7 @@ struct Request {
   Sequence sequence;
   Generation generation;  // refers to the sequence
   std::vector<TokenId> answer;
-  bool done = false;
+  Status status;  // an error of this request alone
 };
 
 /// One step: decoded tokens of some requests beside chunks of the prompts of others.
@@ -35,7 +35,7 @@ Status step(const Model& model, Backend& backend, std::deque<Request>& requests)
   std::vector<Part> parts;
   std::vector<Request*> owners;
   for (Request& request : requests) {
-    if (request.done) continue;
+    if (request.generation.ended()) continue;
     parts.push_back(request.generation.next(kPromptChunk));
     owners.push_back(&request);
   }
@@ -44,9 +44,9 @@ Status step(const Model& model, Backend& backend, std::deque<Request>& requests)
   int64_t row = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].num_logits == 0) continue;  // the prompt goes on in the next step
-    SUBBYTE_TRY(const Generation::Event event, owners[i]->generation.accept(logits.row(row++)));
-    if (event.token) owners[i]->answer.push_back(*event.token);
-    owners[i]->done = event.stop.has_value();
+    const auto event = owners[i]->generation.accept(logits.row(row++));
+    if (!event.ok()) owners[i]->status = event.error();
+    if (event.ok() && event->token) owners[i]->answer.push_back(*event->token);
   }
   return {};
 }
@@ -70,10 +70,12 @@ Status continue_texts(const std::filesystem::path& directory, std::span<char* co
     SUBBYTE_TRY(const auto prompt, tokenizer.encode(text, SpecialTokens::kAsText));
     requests.emplace_back(pool, prompt, options);
   }
-  while (!std::ranges::all_of(requests, &Request::done)) {
+  const auto ended = [](const Request& request) { return request.generation.ended(); };
+  while (!std::ranges::all_of(requests, ended)) {
     SUBBYTE_CHECK(step(*model, *backend, requests));
   }
   for (const Request& request : requests) {
+    SUBBYTE_CHECK(request.status);
     SUBBYTE_TRY(const std::string text, tokenizer.decode(request.answer, /*skip_special=*/true));
     std::printf("[%s]\n", text.c_str());
   }

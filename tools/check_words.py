@@ -21,9 +21,11 @@ from pathlib import Path
 
 GLOSSARY = "DEVELOPING.md"
 TITLE = "## Glossary"
-FOLDERS = ["src", "app", "bench", "tests", "conformance", "fuzz", "tools", "cmake", "docs"]
-FILES = ["dev", "CMakeLists.txt", "README.md", GLOSSARY]
-SUFFIXES = {".h", ".cc", ".def", ".metal", ".cu", ".cuh", ".in", ".py", ".cmake", ".txt", ".md", ""}
+FOLDERS = ["src", "app", "bench", "tests", "conformance", "fuzz", "tools", "cmake", "docs",
+           "examples"]
+FILES = ["dev", "CMakeLists.txt", "CMakePresets.json", "README.md", GLOSSARY]
+SUFFIXES = {".h", ".cc", ".def", ".metal", ".cu", ".cuh", ".in", ".py", ".cmake", ".txt", ".md",
+            ".sh", ""}
 # What others wrote, and what says how things were called.
 NOT_LOOKED_AT = re.compile(r"(^|/)data/|^docs/benchmarks/|^docs/kernels/diary/"
                            r"|^docs/kernels/\w+_decisions|^tools/check_words\.py$")
@@ -38,7 +40,7 @@ def glossary(root: Path) -> list[str]:
     words = []
     for line in section.splitlines():
         if line.startswith("|"):
-            words += re.findall(r"`([^`]+)`", line.rstrip("| ").rpartition("|")[2])
+            words += re.findall(r"`([^`]+)`", line.strip().strip("|").rpartition("|")[2])
     return words
 
 

@@ -46,6 +46,35 @@ std::span<float> floats(const Tensor& tensor) {
   return {data_of(tensor), static_cast<std::size_t>(tensor.rows * tensor.cols)};
 }
 
+Error unserved(const char* message) {
+  return {"linear.unsupported", message};
+}
+
+Status check_experts(Execution& execution, const ExpertMatrices& experts) {
+  const std::size_t count = experts.down.size();
+  if (count == 0 || experts.gate_up.size() != count || experts.top_k < 1 ||
+      experts.top_k > std::ssize(experts.down)) {
+    return unserved("expected as many gate_up as down matrices, and top_k of them or more");
+  }
+  const int64_t hidden = experts.down[0].view.rows;
+  const int64_t inner = experts.down[0].view.cols;
+  for (std::size_t i = 0; i < count; ++i) {
+    const MatrixView& gate_up = experts.gate_up[i].view;
+    const MatrixView& down = experts.down[i].view;
+    SUBBYTE_CHECK(check_linear(execution, gate_up));
+    SUBBYTE_CHECK(check_linear(execution, down));
+    if (down.rows != hidden || down.cols != inner || gate_up.cols != hidden ||
+        gate_up.rows % 2 != 0 || gate_up.rows / 2 != inner) {
+      return unserved("experts: expected gate_up [2 n][hidden] and down [hidden][n], all alike");
+    }
+  }
+  if (experts.gate_up_bias.size() != count * 2 * inner ||
+      experts.down_bias.size() != count * hidden) {
+    return unserved("experts: expected a bias for each output of each expert");
+  }
+  return {};
+}
+
 /// The tensors of a step, in buffers that later steps use again.
 class TensorArena {
  public:
@@ -55,7 +84,7 @@ class TensorArena {
     if (used_ == buffers_.size()) buffers_.emplace_back();
     Buffer& buffer = buffers_[used_++];
     if (buffer.count < count) {
-      buffer.memory.reset();  // first: the contents are not kept
+      buffer = {};  // first: the contents are not kept
       buffer.memory = allocate_bytes(static_cast<std::size_t>(count) * sizeof(float));
       buffer.count = count;
     }
@@ -104,11 +133,16 @@ class CpuBackend : public Backend {
 
   Result<Weight> upload_joined(std::vector<Matrix> matrices, std::vector<float> bias) override {
     Weight weight;
+    if (matrices.empty()) return unserved("no matrix");
+    weight.cols = matrices.front().view.cols;
     for (const Matrix& matrix : matrices) {
       SUBBYTE_CHECK(check_linear(*execution_, matrix.view));
+      if (matrix.view.cols != weight.cols) return unserved("joined matrices of unequal columns");
       weight.rows += matrix.view.rows;
-      weight.cols = matrix.view.cols;
       weight.bytes += matrix.view.bytes();
+    }
+    if (!bias.empty() && std::ssize(bias) != weight.rows) {
+      return unserved("a bias of another size than the rows");
     }
     weight.storage =
         std::make_shared<const CpuWeight>(CpuWeight{std::move(matrices), std::move(bias)});
@@ -116,9 +150,7 @@ class CpuBackend : public Backend {
   }
 
   Result<Experts> upload(ExpertMatrices experts) override {
-    for (const auto* matrices : {&experts.gate_up, &experts.down}) {
-      for (const Matrix& matrix : *matrices) SUBBYTE_CHECK(check_linear(*execution_, matrix.view));
-    }
+    SUBBYTE_CHECK(check_experts(*execution_, experts));
     const auto count = std::ssize(experts.down);
     return Experts{count, std::make_shared<const ExpertMatrices>(std::move(experts))};
   }
@@ -136,7 +168,6 @@ class CpuBackend : public Backend {
   // --- a step
 
   void begin(const Batch& batch) override {
-    execution_->pool().stay_awake(true);
     batch_ = batch;
     arena_.clear();
     angles_.clear();
@@ -153,6 +184,7 @@ class CpuBackend : public Backend {
         places_.push_back({position, pages[position / kKvPagePositions]});
       }
     }
+    execution_->pool().stay_awake(true);
   }
 
   Tensor tensor(int64_t cols) override {
@@ -161,6 +193,7 @@ class CpuBackend : public Backend {
   }
 
   void embed(Tensor y, const Weight& table) override {
+    if (!is_one_matrix(table)) return;
     const FloatRows rows(open(table).parts.front().view);
     execution_->pool().parallel_for(y.rows, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) rows.row(tokens_[i], data_of(y) + i * y.cols);
@@ -181,6 +214,7 @@ class CpuBackend : public Backend {
   }
 
   void exact_linear(Tensor y, Tensor x, const Weight& weight) override {
+    if (!is_one_matrix(weight)) return;
     const CpuWeight& opened = open(weight);
     keep_error(subbyte::exact_linear(*execution_, floats(y), floats(x), x.rows,
                                      opened.parts.front().view, opened.bias));
@@ -188,6 +222,10 @@ class CpuBackend : public Backend {
 
   void gated_linear(Tensor y, Tensor x, const Weight& gate_up) override {
     const CpuWeight& opened = open(gate_up);
+    if (opened.parts.size() != 2 || opened.parts[0].view.rows != opened.parts[1].view.rows ||
+        !opened.bias.empty()) {
+      return keep_error(unserved("expected gate and up as two matrices of equal rows, no bias"));
+    }
     const Tensor up = {execution_->floats(Execution::Slot::kGate, y.rows * y.cols), y.rows, y.cols};
     const LinearProduct products[] = {{floats(y), floats(x), x.rows, &opened.parts[0].view},
                                       {floats(up), floats(x), x.rows, &opened.parts[1].view}};
@@ -248,6 +286,12 @@ class CpuBackend : public Backend {
   /// The first error of a step is what finish() returns.
   void keep_error(Status status) {
     if (error_.ok()) error_ = std::move(status);
+  }
+  /// Otherwise an error of the step.
+  bool is_one_matrix(const Weight& weight) {
+    const bool is_one = open(weight).parts.size() == 1;
+    if (!is_one) keep_error(unserved("expected one matrix, found several that are joined"));
+    return is_one;
   }
 
   const CpuKvMemory& cache() const { return static_cast<const CpuKvMemory&>(pool_->memory()); }

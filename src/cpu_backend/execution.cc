@@ -29,6 +29,7 @@ uint8_t* Execution::buffer(Slot slot, int64_t bytes) {
   if (sizes_[index] < bytes) {
     // Released first: the contents are not kept, and a prompt's activations can be large.
     buffers_[index].reset();
+    sizes_[index] = 0;
     buffers_[index] = allocate_bytes(static_cast<std::size_t>(bytes));
     sizes_[index] = bytes;
   }

@@ -23,7 +23,7 @@ struct ExecutionOptions {
   cpu::Precision precision = cpu::Precision::kF32;
   /// A token's results are the same bits however many tokens are computed with it. The products of
   /// a prompt cost up to 1.5 times as much for it. On AMX they cost no more, but those of a single
-  /// token 1.4 to 2.3 times; with weights that bf16 does not hold a single token costs no more, but
+  /// token 1.4 to 2.6 times; with weights that bf16 does not hold a single token costs no more, but
   /// a prompt many times (docs/kernels/accuracy.md). See cpu::choose_variant().
   bool batch_invariant = false;
 };

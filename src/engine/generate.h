@@ -27,8 +27,8 @@ struct GenerateStats {
 /// Called with each token; false ends the generation.
 using OnToken = std::function<bool(int32_t token)>;
 
-/// Appends `prompt` (at least one token) and what follows to the sequence. Every token that was
-/// handed out is in it afterwards except the last one.
+/// Appends `prompt` (at least one token) and what follows to the sequence, as Generation does;
+/// nothing where options.max_tokens is 0.
 /// Codes: generate.empty_prompt, those of Model::forward and Sampler::sample.
 Result<GenerateStats> generate(const Model& model, Backend& backend, Sequence& sequence,
                                std::span<const int32_t> prompt, const GenerateOptions& options,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 
 #include "base/random.h"
 
@@ -52,6 +53,25 @@ TEST_F(Generate, ends_at_the_wanted_length) {
   EXPECT_EQ(cached_, 3 + 4);  // all but the last token
   EXPECT_GT(stats.prefill_tokens_per_second(), 0);
   EXPECT_GT(stats.decode_tokens_per_second(), 0);
+}
+
+TEST_F(Generate, a_generation_knows_that_it_has_ended) {
+  testing::TestContext context(*model_, *backend_, 64);
+  const std::vector<int32_t> prompt = {1, 2, 3};
+  std::vector<float> logits(model_->config().vocab_size, 0.0f);
+  options_.max_tokens = 0;
+  EXPECT_TRUE(Generation(context.sequence(), prompt, options_).ended());
+  options_.max_tokens = 2;
+  Generation generation(context.sequence(), prompt, options_);
+  EXPECT_EQ(std::ssize(generation.next(0).tokens), 1);  // at least one
+  ASSERT_TRUE(generation.accept(logits).ok());
+  EXPECT_FALSE(generation.ended());
+  ASSERT_TRUE(generation.accept(logits).ok());
+  EXPECT_TRUE(generation.ended());
+  Generation failing(context.sequence(), prompt, options_);
+  std::ranges::fill(logits, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_FALSE(failing.accept(logits).ok());
+  EXPECT_TRUE(failing.ended());
 }
 
 TEST_F(Generate, ends_when_the_context_is_full) {

@@ -11,27 +11,31 @@ Generation::Generation(Sequence& sequence, std::span<const int32_t> prompt,
       sampler_(options.sampling),
       first_position_(sequence.length()),
       prompt_tokens_(std::ssize(prompt)),
+      ended_(options.max_tokens == 0),
       tokens_(prompt.begin(), prompt.end()) {}
 
 Part Generation::next(int64_t max_tokens) {
   const int64_t done = sequence_.length() - first_position_;
   const int64_t left = std::ssize(tokens_) - done;
-  const int64_t count = std::min(left, max_tokens);
+  const int64_t count = std::min(left, std::max<int64_t>(max_tokens, 1));
   return {&sequence_, std::span(tokens_).subspan(done, count), count == left ? 1 : 0};
 }
 
 Result<Generation::Event> Generation::accept(std::span<const float> logits) {
-  SUBBYTE_TRY(const int32_t token, sampler_.sample(logits, tokens_));
+  const Result<int32_t> sampled = sampler_.sample(logits, tokens_);
+  ended_ = !sampled.ok();
+  if (ended_) return sampled.error();
+  const int32_t token = *sampled;
   ++generated_tokens_;
   if (std::ranges::find(options_.stop_tokens, token) != options_.stop_tokens.end()) {
-    return Event{std::nullopt, StopReason::kStopToken};
+    return end(std::nullopt, StopReason::kStopToken);
   }
   tokens_.push_back(token);
   if (options_.max_tokens >= 0 && generated_tokens_ >= options_.max_tokens) {
-    return Event{token, StopReason::kLength};
+    return end(token, StopReason::kLength);
   }
   if (sequence_.length() == sequence_.max_length()) {
-    return Event{token, StopReason::kContextFull};
+    return end(token, StopReason::kContextFull);
   }
   return Event{token, std::nullopt};
 }

@@ -28,11 +28,16 @@ enum class StopReason : uint8_t { kStopToken, kLength, kContextFull, kCaller };
 class Generation {
  public:
   /// Appends `prompt` (at least one token) and what follows to `sequence`, which must outlive this.
-  /// Every token that was handed out is in the sequence afterwards except the last one.
+  /// Every token that was handed out is in the sequence afterwards, except the last one unless a
+  /// stop token came after it.
   Generation(Sequence& sequence, std::span<const int32_t> prompt, const GenerateOptions& options);
 
-  /// What the next step is to compute: at most `max_tokens` more tokens of the prompt, or the last
-  /// token. The tokens stay where they are until accept().
+  /// Whether it has ended, which it has from the start where no tokens are wanted. Then next() and
+  /// accept() must not be called any more.
+  bool ended() const { return ended_; }
+
+  /// What the next step is to compute: at most `max_tokens` (at least 1) more tokens of the prompt,
+  /// or the last token. The tokens stay where they are until accept().
   Part next(int64_t max_tokens);
 
   /// What came of a step: a token to hand out, the end, or both.
@@ -40,7 +45,8 @@ class Generation {
     std::optional<int32_t> token;
     std::optional<StopReason> stop;
   };
-  /// `logits` [vocabulary]: of the last token of the part. Codes: those of Sampler::sample.
+  /// `logits` [vocabulary]: of the last token of the part. Codes: those of Sampler::sample; an
+  /// error ends this generation, and the others of the step go on.
   Result<Event> accept(std::span<const float> logits);
 
   int64_t prompt_tokens() const { return prompt_tokens_; }
@@ -54,7 +60,13 @@ class Generation {
   int64_t first_position_;  // of the prompt
   int64_t prompt_tokens_;
   int64_t generated_tokens_ = 0;
+  bool ended_;
   std::vector<int32_t> tokens_;  // the prompt and what was handed out
+
+  Event end(std::optional<int32_t> token, StopReason reason) {
+    ended_ = true;
+    return {token, reason};
+  }
 };
 
 }  // namespace subbyte

@@ -34,6 +34,7 @@ Result<Perplexity> perplexity(const Model& model, Backend& backend, KvType kv_ty
   // All at once: a token is looked up as a target one chunk before the model sees it.
   SUBBYTE_CHECK(model.check_tokens(tokens));
   Perplexity result;
+  window = std::min(window, count);
   SUBBYTE_TRY(KvPool pool, model.make_kv_pool(backend, kv_type, window));
   Sequence sequence(pool, window);
   Logits logits;

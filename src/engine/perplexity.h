@@ -22,8 +22,8 @@ inline constexpr int64_t kScoredChunk = 128;
 /// an empty context, so its first token is not scored. A last window of one token is left out.
 /// `progress` is called with the tokens done, all, and the perplexity so far.
 /// The cache holds keys and values as `kv_type`.
-/// Codes: perplexity.too_short (fewer than two tokens), perplexity.window (below 2), those of
-/// Model::forward.
+/// Codes: perplexity.too_short (fewer than two tokens), perplexity.window (below 2),
+/// perplexity.not_finite, kv.memory, those of Model::forward.
 Result<Perplexity> perplexity(
     const Model& model, Backend& backend, KvType kv_type, std::span<const int32_t> tokens,
     int64_t window, const std::function<void(int64_t, int64_t, double)>& progress = nullptr);

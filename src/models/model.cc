@@ -59,7 +59,21 @@ Status Model::check(const Batch& batch) const {
     seen.push_back(part.sequence);
     SUBBYTE_CHECK(check_tokens(part.tokens));
   }
-  return {};
+  return check_pool(batch.parts.front().sequence->pool());
+}
+
+Status Model::check_pool(const KvPool& pool) const {
+  const KvShape& shape = pool.shape();
+  if (shape.layers == config_.num_layers && shape.kv_heads == config_.num_kv_heads &&
+      shape.head_dim == config_.head_dim) {
+    return {};
+  }
+  return Error{
+      "batch.parts",
+      fmt::format("expected a pool for {} layers, {} heads of keys and {} numbers in each, "
+                  "found one for {}, {} and {}",
+                  config_.num_layers, config_.num_kv_heads, config_.head_dim, shape.layers,
+                  shape.kv_heads, shape.head_dim)};
 }
 
 Status Model::check_tokens(std::span<const int32_t> tokens) const {
@@ -74,10 +88,20 @@ Status Model::check_tokens(std::span<const int32_t> tokens) const {
 Status Model::forward(Backend& backend, const Batch& batch, Logits& logits) const {
   SUBBYTE_CHECK(check(batch));
   for (const Part& part : batch.parts) {
-    SUBBYTE_CHECK(part.sequence->reserve(std::ssize(part.tokens)));
+    const Status status = part.sequence->reserve(std::ssize(part.tokens));
+    if (status.ok()) continue;
+    // Pages that the parts before it have taken for this step.
+    for (const Part& other : batch.parts) other.sequence->truncate(other.sequence->length());
+    return status;
   }
   backend.begin(batch);
-  run(backend);
+  try {
+    run(backend);
+  } catch (...) {  // no memory; the step ends all the same
+    Logits none;
+    static_cast<void>(backend.finish(none));
+    throw;
+  }
   SUBBYTE_CHECK(backend.finish(logits));
   for (const Part& part : batch.parts) part.sequence->advance(std::ssize(part.tokens));
   return {};

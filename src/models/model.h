@@ -22,8 +22,8 @@ class Model {
   /// sequence, and gives the logits that the parts ask for. The sequences have pages of one pool
   /// and are different ones.
   /// Codes: batch.parts (none, one without tokens, one with more logits than tokens, a sequence
-  /// twice, two pools), model.token_range, those of Sequence::reserve and of the backend. The
-  /// sequences are as long as before then.
+  /// twice, two pools, a pool for another model), model.token_range, those of Sequence::reserve and
+  /// of the backend. The sequences are as long as before then.
   Status forward(Backend& backend, const Batch& batch, Logits& logits) const;
 
   /// Code model.token_range unless all are in the vocabulary.
@@ -52,6 +52,7 @@ class Model {
   friend class WeightLoader;  // fills these while it loads
 
   Status check(const Batch& batch) const;
+  Status check_pool(const KvPool& pool) const;
 
   int64_t bytes_per_token_ = 0;
   int64_t weight_bytes_ = 0;

@@ -77,8 +77,9 @@ class Backend {
   virtual void add_norm(Tensor y, Tensor x, Tensor delta, const Norm& norm) = 0;
   /// y = W x + b.
   virtual void linear(Tensor y, Tensor x, const Weight& weight) = 0;
-  /// The same with activations as they are, whatever the machine rounds them to elsewhere: for
-  /// small products that decide something, such as which experts a token goes to.
+  /// The same with the most exact activations that the machine has for such weights, whatever it
+  /// rounds them to elsewhere: for small products that decide something, such as which experts a
+  /// token goes to. One matrix, not several joined; likewise the table of embed().
   virtual void exact_linear(Tensor y, Tensor x, const Weight& weight) = 0;
   /// y = silu(gate) * up, silu(x) = x / (1 + exp(-x)), where gate and up are the first and the
   /// second half of the outputs of W x.

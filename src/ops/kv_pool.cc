@@ -18,8 +18,7 @@ KvPool::KvPool(const KvShape& shape, int64_t num_pages, std::unique_ptr<KvMemory
   std::iota(free_.rbegin(), free_.rend(), 0);  // page 0 is taken first
 }
 
-std::optional<int32_t> KvPool::take() {
-  if (free_.empty()) return std::nullopt;
+int32_t KvPool::take() {
   const int32_t page = free_.back();
   free_.pop_back();
   owners_[page] = 1;
@@ -52,9 +51,9 @@ Sequence Sequence::share(int64_t length) const {
   return other;
 }
 
-Status Sequence::no_pages(int64_t tokens) const {
+Status Sequence::no_pages(int64_t tokens, int64_t pages) const {
   return Error{"kv.no_pages", std::to_string(tokens) + " more positions need " +
-                                  std::to_string(kv_pages(length_ + tokens) - std::ssize(pages_)) +
+                                  std::to_string(pages) +
                                   " more pages of the key-value cache, of which " +
                                   std::to_string(pool_->free_pages()) + " of " +
                                   std::to_string(pool_->num_pages()) + " are free"};
@@ -70,18 +69,17 @@ Status Sequence::reserve(int64_t tokens) {
   // Only the page that the next position lies in can be shared: later ones are taken below.
   const int64_t filled = length_ % kKvPagePositions;
   const int64_t next = length_ / kKvPagePositions;
-  if (tokens > 0 && filled > 0 && pool_->is_shared(pages_[next])) {
-    const std::optional<int32_t> copy = pool_->take();
-    if (!copy) return no_pages(tokens);
-    pool_->memory().copy_page(pages_[next], *copy, filled);
+  const bool copies = tokens > 0 && filled > 0 && pool_->is_shared(pages_[next]);
+  const int64_t grows = std::max<int64_t>(0, kv_pages(length_ + tokens) - std::ssize(pages_));
+  // All or none, so that what cannot go on leaves the pages to others.
+  if (grows + (copies ? 1 : 0) > pool_->free_pages()) return no_pages(tokens, grows + copies);
+  if (copies) {
+    const int32_t copy = pool_->take();
+    pool_->memory().copy_page(pages_[next], copy, filled);
     pool_->give_back(pages_[next]);
-    pages_[next] = *copy;
+    pages_[next] = copy;
   }
-  while (std::ssize(pages_) < kv_pages(length_ + tokens)) {
-    const std::optional<int32_t> page = pool_->take();
-    if (!page) return no_pages(tokens);
-    pages_.push_back(*page);
-  }
+  for (int64_t i = 0; i < grows; ++i) pages_.push_back(pool_->take());
   return {};
 }
 

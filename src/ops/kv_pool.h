@@ -15,7 +15,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -67,7 +66,7 @@ class KvPool {
  private:
   friend class Sequence;
 
-  std::optional<int32_t> take();  // a page with one owner
+  int32_t take();  // a free page, of which there is one, with one owner
   void share(int32_t page) { ++owners_[page]; }
   void give_back(int32_t page);
   bool is_shared(int32_t page) const { return owners_[page] > 1; }
@@ -81,7 +80,8 @@ class KvPool {
 /// The positions of one conversation.
 class Sequence {
  public:
-  /// At most `max_length` positions. The pool must outlive the sequence.
+  /// At most `max_length` positions. The pool must outlive the sequence and
+  /// stay where it is.
   Sequence(KvPool& pool, int64_t max_length) : pool_(&pool), max_length_(max_length) {}
   Sequence(Sequence&& other) noexcept;
   Sequence& operator=(Sequence&& other) noexcept;
@@ -98,8 +98,8 @@ class Sequence {
   Sequence share(int64_t length) const;
 
   /// Makes room for `tokens` more positions that this sequence alone may write to.
-  /// Codes: model.context_full beyond max_length; kv.no_pages when the pool has no more. What is in
-  /// the cache stays as it was then.
+  /// Codes: model.context_full beyond max_length; kv.no_pages when the pool has too few. Then
+  /// the sequence and the pool are as before.
   Status reserve(int64_t tokens);
   /// Marks `tokens` positions as filled, for which there is room.
   void advance(int64_t tokens) { length_ += tokens; }
@@ -107,7 +107,7 @@ class Sequence {
   void truncate(int64_t length);
 
  private:
-  Status no_pages(int64_t tokens) const;
+  Status no_pages(int64_t tokens, int64_t pages) const;
 
   KvPool* pool_;
   int64_t max_length_;

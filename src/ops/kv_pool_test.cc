@@ -85,6 +85,7 @@ TEST_F(KvPools, refuses_what_does_not_fit) {
   EXPECT_EQ(append(sequence, 301), "model.context_full");
   EXPECT_EQ(append(sequence, 257), "kv.no_pages");
   EXPECT_EQ(sequence.length(), 0);
+  EXPECT_EQ(pool.free_pages(), 2);  // what cannot go on takes nothing
   EXPECT_EQ(append(sequence, 256), "");
   EXPECT_EQ(append(sequence, 1), "kv.no_pages");
   EXPECT_EQ(append(sequence, 0), "");

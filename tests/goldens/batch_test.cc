@@ -108,8 +108,8 @@ class Batches : public ::testing::TestWithParam<const char*> {
                           parent.logits.begin() + length * model_->config().vocab_size);
       all.push_back(std::move(child));
     }
-    for (Conversation& one :
-         all) {  // all go on, those that share a page and the one they have it of
+    // All go on: those that share a page, and the one that they have it of.
+    for (Conversation& one : all) {
       const std::vector<int32_t> more = random_tokens(60);
       one.tokens.insert(one.tokens.end(), more.begin(), more.end());
     }
@@ -179,6 +179,7 @@ TEST_P(Batches, neighbours_that_come_and_go_do_not_matter) {
     }
     all.push_back({Sequence(*pool_, kLongest), tokens, {}});
     run(all);
+    ASSERT_EQ(all.back().logits.size(), expected.size());
     EXPECT_EQ(
         std::memcmp(all.back().logits.data(), expected.data(), expected.size() * sizeof(float)), 0);
   }
@@ -242,6 +243,14 @@ TEST_P(Batches, refuses_batches_that_make_no_sense_and_changes_nothing) {
   EXPECT_EQ(code({good, {&other.sequence, unknown, 1}}), "model.token_range");
   const std::vector<int32_t> many(kLongest + 1, 1);
   EXPECT_EQ(code({good, {&other.sequence, many, 1}}), "model.context_full");
+  auto narrow = backend_->make_kv_pool({1, 1, 8, KvType::kF32}, 1);
+  ASSERT_TRUE(narrow.ok());
+  Sequence of_another_model(*narrow, 128);
+  EXPECT_EQ(code({{&of_another_model, one.tokens, 1}}), "batch.parts");
+  // The second finds no page: the first gives back what it had taken.
+  Sequence first(*pool, 200);
+  EXPECT_EQ(code({{&first, one.tokens, 1}, {&foreign, one.tokens, 1}}), "kv.no_pages");
+  EXPECT_EQ(pool->free_pages(), 1);
   EXPECT_EQ(one.sequence.length(), 0);
   EXPECT_EQ(other.sequence.length(), 0);
   EXPECT_EQ(code({good, {&other.sequence, other.tokens, 5}}), "");
