@@ -1,6 +1,6 @@
-# subbyte_cuda(<layer>): library subbyte_<layer>_cuda of the *.cu files in cuda/ of the layer, and
-# of one made file for each line of cuda/weights.def. Without nvcc there is no such library and
-# nothing else is missing.
+# subbyte_cuda(<layer>): library subbyte_<layer>_cuda of the *.cu files in cuda/ and cuda/ops/ of
+# the layer, and of one made file for each line of cuda/weights.def. Without nvcc there is no such
+# library and nothing else is missing.
 #
 # Code is made for sm_80 and for sm_90a (wgmma exists only there), and PTX of sm_80 for GPUs to
 # come. The runtime is linked statically: a program needs nothing but the driver.
@@ -26,7 +26,7 @@ function(subbyte_cuda layer)
     return()
   endif()
   set(folder ${CMAKE_CURRENT_SOURCE_DIR}/cuda)
-  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cu)
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cu ${folder}/ops/*.cu)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/weights.def)
   file(STRINGS ${folder}/weights.def lines REGEX "^SUBBYTE_CUDA_WEIGHTS")
   foreach(line IN LISTS lines)

@@ -1,0 +1,164 @@
+#pragma once
+// The pieces of attention.cu: rows of queries and keys in shared memory, the softmax partials of a
+// warp.
+
+#include "kernels/cuda/ops/attention.h"
+#include "kernels/cuda/ops/elements.cuh"
+#include "kernels/cuda/ops/tf32.cuh"
+
+namespace subbyte::cuda {
+
+inline constexpr int kAttentionThreads = 128;
+inline constexpr int kAttentionWarps = 4;
+inline constexpr float kLog2E = 1.4426950408889634f;
+
+/// kSplit and kPrompt of attention.h. kKeys of a tile in shared memory lie in one page.
+template <bool kIsSplit>
+struct AttentionShapeOf {
+  static constexpr int kRows = kIsSplit ? kSplitRows : kPromptRows;
+  static constexpr int kKeys = kIsSplit ? 64 : 32;
+  static constexpr int kKeysOfWarp = kIsSplit ? 16 : 32;
+};
+
+/// Floats from a row of queries, keys or values to the next: fragments of mma read all banks once.
+__host__ __device__ constexpr int attention_stride(int head_dim) {
+  return head_dim + 4;
+}
+
+template <bool kIsSplit>
+__host__ __device__ constexpr int attention_shared_bytes(int head_dim) {
+  using Shape = AttentionShapeOf<kIsSplit>;
+  return (Shape::kRows + 2 * Shape::kKeys) * attention_stride(head_dim) * 4;
+}
+
+/// Where a row of a task is.
+struct AttentionRow {
+  bool exists;
+  int64_t token;  // a row of qkv and y
+  int head;
+  int first, last;  // keys that it sees
+
+  __device__ AttentionRow(const AttentionCall& a, const AttentionTask& task, int row) {
+    const int q_per_kv = a.heads / a.kv_heads;
+    const int of_part = task.first_row + row;
+    const int in_part = of_part / q_per_kv;
+    exists = in_part < task.num_tokens;
+    token = task.first_token + in_part;
+    head = static_cast<int>(blockIdx.y) * q_per_kv + of_part % q_per_kv;
+    last = exists ? task.position + in_part : -1;
+    first = a.window > 0 ? max(0, last - a.window + 1) : 0;
+  }
+};
+
+/// Queries times scale and log2(e), as the exponentials are those of 2. Rows that do not exist are
+/// zero.
+template <int kRows>
+__device__ void load_queries(float* to, const AttentionCall& a, const AttentionTask& task) {
+  const int eights = a.head_dim / 8;
+  for (int i = threadIdx.x; i < kRows * eights; i += kAttentionThreads) {
+    const AttentionRow row(a, task, i / eights);
+    const int col = i % eights * 8;
+    float values[8] = {};
+    if (row.exists) {
+      load_8(a.element, a.qkv, row.token * a.qkv_stride + row.head * a.head_dim + col, values);
+    }
+    float* const out = to + i / eights * attention_stride(a.head_dim) + col;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) out[j] = values[j];
+  }
+}
+
+/// Keys, or values, from `key` on; those before `first` and outside of the task are zero, whatever
+/// the cache holds.
+template <int kKeys>
+__device__ void load_keys(float* to, const AttentionCall& a, const AttentionTask& task, int first,
+                          int key, int is_value) {
+  const int page = a.pages[task.pages_begin + key / kPagePositions];
+  const std::byte* const run = a.cache.pages + page * a.cache.page_bytes + a.cache.layer_begin +
+                               (2 * static_cast<int>(blockIdx.y) + is_value) * a.cache.run_bytes;
+  const int64_t begin = int64_t{key % kPagePositions} * a.head_dim;
+  const int eights = a.head_dim / 8;
+  for (int i = threadIdx.x; i < kKeys * eights; i += kAttentionThreads) {
+    const int row = i / eights;
+    const int col = i % eights * 8;
+    float values[8] = {};
+    if (key + row >= first && key + row < task.end) {
+      load_8(a.cache.element, run, begin + row * a.head_dim + col, values);
+    }
+    float* const out = to + row * attention_stride(a.head_dim) + col;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) out[j] = to_tf32(values[j]);
+  }
+}
+
+/// The softmax partials of 16 rows. A lane has rows g = lane / 4 and g + 8 and of these elements
+/// 8j + 2t and 8j + 2t + 1 (t = lane % 4).
+template <int kMaxDim>
+struct SoftmaxPartials {
+  float largest[2] = {-INFINITY, -INFINITY};  // of the scores, in powers of two
+  float sums[2] = {};                         // of this lane's keys alone, until finish()
+  float values[kMaxDim / 8][4] = {};
+
+  /// Scores of kKeys keys: masked, turned into weights; what was added before is scaled.
+  template <int kTiles>
+  __device__ void weigh(float (&scores)[kTiles][4], const AttentionRow (&rows)[2], int key,
+                        float scale) {
+    const int t = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float most = largest[h];
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int at = key + 8 * j + 2 * t + e;
+          float& score = scores[j][2 * h + e];
+          score = at >= rows[h].first && at <= rows[h].last ? score * scale : -INFINITY;
+          most = fmaxf(most, score);
+        }
+      }
+      most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+      most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+      const float base = most == -INFINITY ? 0 : most;
+      const float shrink = exp2f(largest[h] - base);
+      largest[h] = most;
+      sums[h] *= shrink;
+#pragma unroll
+      for (int j = 0; j < kMaxDim / 8; ++j) {
+        values[j][2 * h] *= shrink;
+        values[j][2 * h + 1] *= shrink;
+      }
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          float& score = scores[j][2 * h + e];
+          score = to_tf32(exp2f(score - base));
+          sums[h] += score;
+        }
+      }
+    }
+  }
+
+  __device__ void finish() {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      sums[h] += __shfl_xor_sync(~0u, sums[h], 1);
+      sums[h] += __shfl_xor_sync(~0u, sums[h], 2);
+    }
+  }
+};
+
+/// The largest score with the sink, which takes part in the softmax.
+struct WithSink {
+  float largest;
+  float weight;  // of the sink
+
+  __device__ WithSink(const AttentionCall& a, int head, float most) {
+    const float sink = a.sinks != nullptr ? a.sinks[head] * kLog2E : -INFINITY;
+    largest = fmaxf(most, sink);
+    weight = a.sinks != nullptr ? exp2f(sink - largest) : 0;
+  }
+};
+
+}  // namespace subbyte::cuda

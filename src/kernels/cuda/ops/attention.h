@@ -1,0 +1,100 @@
+#pragma once
+// Causal attention over the pages of the cache, for prompts and for single tokens, with grouped
+// queries, a window and sinks.
+//
+// The rows of a part for one head of keys are its tokens times the q_per_kv heads that read it:
+// row r is token r / q_per_kv, head kv_head * q_per_kv + r % q_per_kv. Rows are the outputs and
+// keys the tokens of an mma, so the heads of a group cost one read of the cache:
+//
+//   kPrompt   a CTA has 64 rows, 16 for each of its four warps, and all keys that they see
+//   kSplit    a CTA has 16 rows and a part of the keys; its warps have every fourth run of 16
+//             keys and add their softmax partials in order. Where a row has several such parts,
+//             a second kernel adds their partials in order.
+//
+// Products are mma in tf32: queries and keys of 16 bits are exact there, softmax weights and what
+// the cache holds in f32 are rounded to it (2^-11). Sums are in float32.
+
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/ops/elements.h"
+
+namespace subbyte::cuda {
+
+inline constexpr int kPromptRows = 64;
+inline constexpr int kSplitRows = 16;
+inline constexpr int kMostSplits = 32;       // of the keys of a row
+inline constexpr int64_t kLeastSplit = 128;  // keys
+
+/// What one CTA does for each head of keys. Rows and keys are of one part.
+struct AttentionTask {
+  int32_t first_token;  // of the part: a row of qkv
+  int32_t num_tokens;   // of the part
+  int32_t position;     // of its first token
+  int32_t pages_begin;  // of the part, in the page table
+  int32_t first_row;    // of the CTA
+  int32_t begin, end;   // keys; begin is the first of a page, those before the window are masked
+  int32_t partial;      // index of its softmax partials; -1: it writes the results
+};
+
+/// Adds the partials of `num_splits` tasks that follow each other.
+struct MergeTask {
+  int32_t first_token;
+  int32_t num_tokens;
+  int32_t first_row;
+  int32_t partial;  // the first
+  int32_t num_splits;
+};
+
+struct AttentionTasks {
+  std::vector<AttentionTask> prompt;
+  std::vector<AttentionTask> split;
+  std::vector<MergeTask> merge;
+  int64_t num_partials = 0;
+};
+
+/// One part of a step.
+struct AttentionPart {
+  int32_t first_token = 0;
+  int32_t num_tokens = 0;
+  int32_t position = 0;
+  int32_t pages_begin = 0;
+};
+
+/// How the keys of a part are split follows from the part alone, so its results do not depend on
+/// its neighbours.
+AttentionTasks attention_tasks(std::span<const AttentionPart> parts, int64_t q_per_kv,
+                               int64_t window);
+
+struct AttentionCall {
+  const void* qkv = nullptr;  // [tokens][qkv_stride]
+  void* y = nullptr;          // [tokens][heads * head_dim]
+  Element element = Element::kF16;
+  int64_t qkv_stride = 0;
+  int32_t heads = 0;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;  // a multiple of 16, at most 256
+  int32_t window = 0;    // 0: none
+  float scale = 1;
+  const float* sinks = nullptr;    // [heads] or nullptr
+  const int32_t* pages = nullptr;  // page table of all parts
+  KvLayer cache = {};
+  float* partials = nullptr;              // attention_partial_floats() for each one
+  const AttentionTask* prompt = nullptr;  // in device memory
+  const AttentionTask* split = nullptr;
+  const MergeTask* merge = nullptr;
+  int64_t num_prompt = 0;
+  int64_t num_split = 0;
+  int64_t num_merge = 0;
+};
+
+/// Floats of one partial of all heads of keys.
+constexpr int64_t attention_partial_floats(int64_t kv_heads, int64_t head_dim) {
+  return kv_heads * kSplitRows * (head_dim + 2);
+}
+
+/// Errors, such as too little shared memory for the head on this device, are left to
+/// cudaGetLastError().
+void run_attention(const AttentionCall& call, Stream stream);
+
+}  // namespace subbyte::cuda

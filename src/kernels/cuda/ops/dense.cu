@@ -1,0 +1,196 @@
+#include "kernels/cuda/ops/dense.h"
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/ops/elements.cuh"
+#include "kernels/cuda/ops/tf32.cuh"
+
+namespace subbyte::cuda {
+namespace {
+
+// --- few tokens ---
+
+constexpr int kGemvThreads = 128;
+constexpr int kGemvRows = 4;  // of a warp
+constexpr int kGemvCtaRows = kGemvThreads / kLanes * kGemvRows;
+constexpr int kEight = 8;  // inputs that a lane loads at once
+
+/// Rows begin at multiples of 16 bytes.
+bool is_aligned(const void* p, int64_t stride, Element element) {
+  return (reinterpret_cast<uintptr_t>(p) | stride * element_bytes(element)) % 16 == 0;
+}
+
+template <int kTokens, bool kAligned>
+__device__ void gemv_sums(float (&sums)[kGemvRows][kTokens], const DenseCall& a, int64_t row) {
+  for (int64_t k = threadIdx.x % kLanes * kEight; k < a.cols; k += kLanes * kEight) {
+    float w[kGemvRows][kEight];
+#pragma unroll
+    for (int r = 0; r < kGemvRows; ++r) {
+      const int64_t at = min(row + r, a.rows - 1) * a.cols;  // the last row again, not stored
+      if constexpr (kAligned) {
+        load_8(a.weights_element, a.weights, at + k, w[r]);
+      } else {
+        load_8_of(a.weights_element, a.weights, at + k, at + a.cols, w[r]);
+      }
+    }
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      const int64_t at = min(int64_t{t}, a.m - 1) * a.x_stride;
+      float x[kEight];
+      if constexpr (kAligned) {
+        load_8(a.x_element, a.x, at + k, x);
+      } else {
+        load_8_of(a.x_element, a.x, at + k, at + a.cols, x);
+      }
+#pragma unroll
+      for (int r = 0; r < kGemvRows; ++r) {
+#pragma unroll
+        for (int i = 0; i < kEight; ++i) sums[r][t] = fmaf(w[r][i], x[i], sums[r][t]);
+      }
+    }
+  }
+}
+
+/// A lane adds every 32nd run of eight products, then the lanes are added.
+template <int kTokens, bool kAligned>
+__global__ void __launch_bounds__(kGemvThreads) gemv(const __grid_constant__ DenseCall a) {
+  const int64_t row = int64_t{blockIdx.x} * kGemvCtaRows + threadIdx.x / kLanes * kGemvRows;
+  if (row >= a.rows) return;
+  float sums[kGemvRows][kTokens] = {};
+  gemv_sums<kTokens, kAligned>(sums, a, row);
+#pragma unroll
+  for (int r = 0; r < kGemvRows; ++r) {
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      const float sum = sum_of_warp(sums[r][t]);
+      if (threadIdx.x % kLanes != 0 || row + r >= a.rows || t >= a.m) continue;
+      const float bias = a.bias != nullptr ? a.bias[row + r] : 0;
+      store_element(a.y_element, a.y, t * a.y_stride + row + r, sum + bias);
+    }
+  }
+}
+
+template <int kTokens>
+void launch_gemv(const DenseCall& call, Stream stream) {
+  const auto ctas = static_cast<unsigned>((call.rows + kGemvCtaRows - 1) / kGemvCtaRows);
+  const bool aligned = call.cols % kEight == 0 &&
+                       is_aligned(call.weights, call.cols, call.weights_element) &&
+                       is_aligned(call.x, call.x_stride, call.x_element);
+  auto* const kernel = aligned ? gemv<kTokens, true> : gemv<kTokens, false>;
+  kernel<<<ctas, kGemvThreads, 0, stream>>>(call);
+}
+
+// --- many tokens ---
+
+constexpr int kTile = 64;             // outputs, and tokens
+constexpr int kInputs = 32;           // of a tile in shared memory
+constexpr int kStride = kInputs + 4;  // fragments of mma read all banks once
+constexpr int kTileThreads = 128;
+
+/// Rows [first, first + kTile) and inputs [k, k + kInputs) of a matrix, rounded to tf32.
+__device__ void load_tile(float* to, Element element, const void* from, int64_t first, int64_t rows,
+                          int64_t k, int64_t cols, int64_t stride, bool aligned) {
+#pragma unroll
+  for (int j = 0; j < kTile * kInputs / kEight / kTileThreads; ++j) {
+    const int i = j * kTileThreads + static_cast<int>(threadIdx.x);
+    const int row = i / (kInputs / kEight);
+    const int col = i % (kInputs / kEight) * kEight;
+    float values[kEight] = {};
+    const int64_t at = (first + row) * stride;
+    if (first + row < rows && k + col < cols) {
+      if (aligned) {
+        load_8(element, from, at + k + col, values);
+      } else {
+        load_8_of(element, from, at + k + col, at + cols, values);
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < kEight; ++e) to[row * kStride + col + e] = to_tf32(values[e]);
+  }
+}
+
+/// Four warps, each with 32 outputs by 32 tokens: 2 x 4 products of 16 by 8.
+struct TileSums {
+  float sums[2][4][4] = {};
+
+  __device__ void add(const float* w, const float* x, int warp, int lane) {
+    const int g = lane / 4;
+    const int t = lane % 4;
+    const float* const w_of_warp = w + (warp % 2 * 32 + g) * kStride + t;
+    const float* const x_of_warp = x + (warp / 2 * 32 + g) * kStride + t;
+#pragma unroll
+    for (int k = 0; k < kInputs; k += 8) {
+      uint32_t a[2][4];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float* const p = w_of_warp + i * 16 * kStride + k;
+        a[i][0] = __float_as_uint(p[0]);
+        a[i][1] = __float_as_uint(p[8 * kStride]);
+        a[i][2] = __float_as_uint(p[4]);
+        a[i][3] = __float_as_uint(p[8 * kStride + 4]);
+      }
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float* const p = x_of_warp + j * 8 * kStride + k;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          mma_tf32(sums[i][j], a[i], __float_as_uint(p[0]), __float_as_uint(p[4]));
+        }
+      }
+    }
+  }
+
+  __device__ void store(const DenseCall& a, int64_t first_row, int64_t first_token, int warp,
+                        int lane) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int64_t row = first_row + warp % 2 * 32 + i * 16 + lane / 4 + e / 2 * 8;
+          const int64_t token = first_token + warp / 2 * 32 + j * 8 + lane % 4 * 2 + e % 2;
+          if (row >= a.rows || token >= a.m) continue;
+          const float bias = a.bias != nullptr ? a.bias[row] : 0;
+          store_element(a.y_element, a.y, token * a.y_stride + row, sums[i][j][e] + bias);
+        }
+      }
+    }
+  }
+};
+
+__global__ void __launch_bounds__(kTileThreads)
+    gemm(const __grid_constant__ DenseCall a, bool w_aligned, bool x_aligned) {
+  __shared__ float w[kTile * kStride];
+  __shared__ float x[kTile * kStride];
+  const int64_t first_row = int64_t{blockIdx.x} * kTile;
+  const int64_t first_token = int64_t{blockIdx.y} * kTile;
+  const int warp = static_cast<int>(threadIdx.x) / kLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  TileSums sums;
+  for (int64_t k = 0; k < a.cols; k += kInputs) {
+    __syncthreads();
+    load_tile(w, a.weights_element, a.weights, first_row, a.rows, k, a.cols, a.cols, w_aligned);
+    load_tile(x, a.x_element, a.x, first_token, a.m, k, a.cols, a.x_stride, x_aligned);
+    __syncthreads();
+    sums.add(w, x, warp, lane);
+  }
+  sums.store(a, first_row, first_token, warp, lane);
+}
+
+}  // namespace
+
+void run_dense(const DenseCall& call, Stream stream) {
+  if (call.m == 1) return launch_gemv<1>(call, stream);
+  if (call.m == 2) return launch_gemv<2>(call, stream);
+  if (call.m <= 4) return launch_gemv<4>(call, stream);
+  if (call.m <= kDenseGemvTokens) return launch_gemv<kDenseGemvTokens>(call, stream);
+  const bool whole = call.cols % kEight == 0;
+  const dim3 grid(static_cast<unsigned>((call.rows + kTile - 1) / kTile),
+                  static_cast<unsigned>((call.m + kTile - 1) / kTile));
+  gemm<<<grid, kTileThreads, 0, stream>>>(
+      call, whole && is_aligned(call.weights, call.cols, call.weights_element),
+      whole && is_aligned(call.x, call.x_stride, call.x_element));
+}
+
+}  // namespace subbyte::cuda

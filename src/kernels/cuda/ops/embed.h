@@ -1,0 +1,24 @@
+#pragma once
+// Rows of a table as floats: the residual stream begins with them.
+
+#include "kernels/cuda/ops/elements.h"
+#include "kernels/cuda/weight_arguments.h"
+
+namespace subbyte::cuda {
+
+struct EmbedCall {
+  float* y = nullptr;               // [num_tokens][cols]
+  const int32_t* tokens = nullptr;  // each a row of the table
+  int64_t num_tokens = 0;
+  int64_t cols = 0;
+};
+
+/// Of a dense table [rows][cols]. Exact. Errors are left to cudaGetLastError().
+void run_embed(const EmbedCall& call, const void* table, Element element, Stream stream);
+
+/// Of a packed table of integers (DecoderKind::kIntegers) with rows in natural order, in float32;
+/// `table` is weight_arguments() of it, for any number.
+void run_embed(const EmbedCall& call, const WeightArguments& table, const PackedFormat& format,
+               Stream stream);
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,50 @@
+#include "kernels/cuda/ops/gates.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "kernels/cuda/common/prologue_epilogue.cuh"
+#include "kernels/cuda/ops/elements.cuh"
+
+namespace subbyte::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kMostCtas = 1 << 16;
+
+unsigned ctas_for(int64_t size) {
+  return static_cast<unsigned>(std::min((size + kThreads - 1) / kThreads, kMostCtas));
+}
+
+__global__ void __launch_bounds__(kThreads)
+    swiglu(void* y, const void* gate_up, Element element, int64_t size, int64_t cols) {
+  const int64_t stride = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < size; i += stride) {
+    const int64_t at = i / cols * (2 * cols) + i % cols;
+    const float gate = load_element(element, gate_up, at);
+    const float up = load_element(element, gate_up, at + cols);
+    store_element(element, y, i, gated(Activation::kSwiGLU, gate, up));
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    to_floats(float* y, const void* x, Element element, int64_t size) {
+  const int64_t stride = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < size; i += stride) {
+    y[i] = load_element(element, x, i);
+  }
+}
+
+}  // namespace
+
+void run_swiglu(void* y, const void* gate_up, Element element, int64_t m, int64_t cols,
+                Stream stream) {
+  swiglu<<<ctas_for(m * cols), kThreads, 0, stream>>>(y, gate_up, element, m * cols, cols);
+}
+
+void run_to_floats(float* y, const void* x, Element element, int64_t size, Stream stream) {
+  to_floats<<<ctas_for(size), kThreads, 0, stream>>>(y, x, element, size);
+}
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,285 @@
+// Attention against the textbook formula in double precision: several sequences in one call, of
+// prompts and single tokens, over scattered pages, whatever nobody may see being NaN.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "kernels/cuda/ops/attention.h"
+#include "ops_gpu.h"
+
+namespace subbyte::testing {
+namespace {
+
+using cuda::kPagePositions;
+
+struct PartSize {
+  int64_t tokens;
+  int64_t position;
+};
+
+struct AttentionProblem {
+  int64_t heads, kv_heads, dim;
+  Element element, cache;
+  int64_t window = 0;
+  bool has_sinks = false;
+  std::vector<PartSize> parts;
+};
+
+/// Keys and values of the parts, and where they lie in the pages of two layers.
+class Cache {
+ public:
+  Cache(const AttentionProblem& problem, uint64_t seed) : problem_(problem) {
+    Random random(seed);
+    int64_t pages = 1;
+    for (const PartSize& part : problem.parts) {
+      pages_begin_.push_back(static_cast<int32_t>(table_.size()));
+      const int64_t length = part.position + part.tokens;
+      const int64_t count = (length + kPagePositions - 1) / kPagePositions;
+      for (int64_t i = 0; i < count; ++i) table_.push_back(static_cast<int32_t>(pages++));
+    }
+    for (std::size_t i = table_.size(); i > 1; --i)
+      std::swap(table_[i - 1], table_[random.below(i)]);
+    run_ = kPagePositions * problem.dim;
+    page_ = 2 * 2 * problem.kv_heads * run_;
+    values_.assign(pages * page_, NAN);
+    for (std::size_t p = 0; p < problem.parts.size(); ++p) fill(p, random);
+    values_ = rounded(values_, problem.cache);
+  }
+
+  /// An element of a key (0) or value (1) of part `p`.
+  float at(std::size_t p, int64_t position, int64_t kv_head, int is_value, int64_t d) const {
+    return values_[index(p, position, kv_head, is_value) + d];
+  }
+  const std::vector<float>& values() const { return values_; }
+  const std::vector<int32_t>& table() const { return table_; }
+  int32_t pages_begin(std::size_t p) const { return pages_begin_[p]; }
+  cuda::KvLayer layer(std::byte* memory) const {
+    const int bytes = cuda::element_bytes(problem_.cache);
+    return {memory, page_ * bytes, page_ / 2 * bytes, run_ * bytes, problem_.cache};
+  }
+
+ private:
+  void fill(std::size_t p, Random& random) {
+    const auto [tokens, position] = problem_.parts[p];
+    const int64_t first =
+        problem_.window > 0 ? std::max<int64_t>(0, position - problem_.window + 1) : 0;
+    for (int64_t at = first; at < position + tokens; ++at) {
+      for (int64_t head = 0; head < problem_.kv_heads; ++head) {
+        for (const int is_value : {0, 1}) {
+          for (int64_t d = 0; d < problem_.dim; ++d) {
+            values_[index(p, at, head, is_value) + d] = static_cast<float>(random.normal());
+          }
+        }
+      }
+    }
+  }
+
+  int64_t index(std::size_t p, int64_t position, int64_t kv_head, int is_value) const {
+    const int64_t page = table_[pages_begin_[p] + position / kPagePositions];
+    return page * page_ + page_ / 2 + (2 * kv_head + is_value) * run_ +
+           position % kPagePositions * problem_.dim;
+  }
+
+  AttentionProblem problem_;
+  int64_t run_ = 0;   // elements
+  int64_t page_ = 0;  // of two layers
+  std::vector<int32_t> table_;
+  std::vector<int32_t> pages_begin_;
+  std::vector<float> values_;
+};
+
+struct RowResult {
+  std::vector<double> values, bounds;
+};
+
+/// The formula, and how far the kernel may be from it. Relative to what each stands in:
+///   scores   tf32 of a cache in 32 bits; tensor cores cut nine times for eight inputs, 2^-23 each;
+///            three roundings of the scale; one of the difference to the largest score, which is at
+///            most twice the largest sum of magnitudes away; exp2f within two units, four u
+///   weights  that error twice, in the sum of the weights, too; rounded to tf32 in both; a factor
+///            with ten roundings at each tile of 32 keys or more, and when partials are merged
+///   sums     tensor cores as above over the keys; a float32 sum of the weights
+RowResult expect_row(const AttentionProblem& problem, const Cache& cache, std::size_t p,
+                     int64_t token, int64_t head, const float* q, const float* sinks) {
+  constexpr double u = 0x1p-24;
+  const int64_t kv_head = head / (problem.heads / problem.kv_heads);
+  const int64_t last = problem.parts[p].position + token;
+  const int64_t first = problem.window > 0 ? std::max<int64_t>(0, last - problem.window + 1) : 0;
+  const double scale = 1 / std::sqrt(static_cast<float>(problem.dim));
+  std::vector<double> scores;
+  double magnitude = 0;
+  for (int64_t position = first; position <= last; ++position) {
+    double score = 0;
+    double sum = 0;
+    for (int64_t d = 0; d < problem.dim; ++d) {
+      const double product = double(q[d]) * cache.at(p, position, kv_head, 0, d);
+      score += product;
+      sum += std::fabs(product);
+    }
+    scores.push_back(score * scale);
+    magnitude = std::max(magnitude, sum * scale);
+  }
+  double largest = sinks == nullptr ? -INFINITY : double(sinks[head]);
+  for (const double score : scores) largest = std::max(largest, score);
+  double denominator = sinks == nullptr ? 0 : std::exp(sinks[head] - largest);
+  RowResult result = {std::vector<double>(problem.dim), std::vector<double>(problem.dim)};
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    const double weight = std::exp(scores[i] - largest);
+    denominator += weight;
+    for (int64_t d = 0; d < problem.dim; ++d) {
+      const double value = cache.at(p, first + static_cast<int64_t>(i), kv_head, 1, d);
+      result.values[d] += weight * value;
+      result.bounds[d] += weight * std::fabs(value);
+    }
+  }
+  const auto n = static_cast<double>(scores.size()) + 64;
+  const double of_cache = problem.cache == Element::kF32 ? 1.01 * 0x1p-11 : 0;
+  const double dim_cuts = 9.0 / 8 * double(problem.dim) * 0x1p-23;
+  const double extra = sinks == nullptr ? 0 : std::fabs(sinks[head]);
+  const double score_error =
+      (of_cache + dim_cuts + 3 * u) * magnitude + 2 * u * (2 * magnitude + extra) + 4 * u;
+  const double relative = std::expm1(2 * score_error) + 2 * 1.01 * 0x1p-11 + of_cache +
+                          9.0 / 8 * n * 0x1p-23 + (n + 10 * (n / 32 + 32) + 20) * u;
+  for (int64_t d = 0; d < problem.dim; ++d) {
+    result.values[d] /= denominator;
+    result.bounds[d] =
+        rounded_bound(problem.element, result.values[d], relative * result.bounds[d] / denominator);
+  }
+  return result;
+}
+
+std::vector<cuda::AttentionPart> parts_of(const AttentionProblem& problem, const Cache& cache) {
+  std::vector<cuda::AttentionPart> parts;
+  int32_t first = 0;
+  for (std::size_t p = 0; p < problem.parts.size(); ++p) {
+    const auto tokens = static_cast<int32_t>(problem.parts[p].tokens);
+    parts.push_back(
+        {first, tokens, static_cast<int32_t>(problem.parts[p].position), cache.pages_begin(p)});
+    first += tokens;
+  }
+  return parts;
+}
+
+/// y [tokens][heads][dim] of all parts in one call.
+std::vector<float> run(const AttentionProblem& problem, const Cache& cache,
+                       const std::vector<float>& qkv, const std::vector<float>& sinks) {
+  const int64_t q_per_kv = problem.heads / problem.kv_heads;
+  const int64_t stride = (problem.heads + 2 * problem.kv_heads) * problem.dim;
+  const int64_t tokens = std::ssize(qkv) / stride;
+  const cuda::AttentionTasks tasks =
+      cuda::attention_tasks(parts_of(problem, cache), q_per_kv, problem.window);
+  const DeviceNumbers qkv_device(qkv, problem.element);
+  const DeviceNumbers cache_device(cache.values(), problem.cache);
+  const DeviceNumbers sinks_device(sinks, Element::kF32);
+  const DeviceNumbers y(tokens * problem.heads * problem.dim, problem.element);
+  const DeviceNumbers partials(
+      tasks.num_partials * cuda::attention_partial_floats(problem.kv_heads, problem.dim),
+      Element::kF32);
+  const DeviceBytes table(as_bytes(cache.table()));
+  const DeviceBytes prompt(as_bytes(tasks.prompt));
+  const DeviceBytes split(as_bytes(tasks.split));
+  const DeviceBytes merge(as_bytes(tasks.merge));
+  cuda::AttentionCall call;
+  call.qkv = qkv_device.data();
+  call.y = y.data();
+  call.element = problem.element;
+  call.qkv_stride = stride;
+  call.heads = static_cast<int32_t>(problem.heads);
+  call.kv_heads = static_cast<int32_t>(problem.kv_heads);
+  call.head_dim = static_cast<int32_t>(problem.dim);
+  call.window = static_cast<int32_t>(problem.window);
+  call.scale = 1 / std::sqrt(static_cast<float>(problem.dim));
+  if (problem.has_sinks) call.sinks = sinks_device.data<float>();
+  call.pages = reinterpret_cast<const int32_t*>(table.data());
+  call.cache = cache.layer(cache_device.data<std::byte>());
+  call.partials = partials.data<float>();
+  call.prompt = reinterpret_cast<const cuda::AttentionTask*>(prompt.data());
+  call.split = reinterpret_cast<const cuda::AttentionTask*>(split.data());
+  call.merge = reinterpret_cast<const cuda::MergeTask*>(merge.data());
+  call.num_prompt = std::ssize(tasks.prompt);
+  call.num_split = std::ssize(tasks.split);
+  call.num_merge = std::ssize(tasks.merge);
+  cuda::run_attention(call, nullptr);
+  expect_ran();
+  partials.read();  // for its canaries
+  return y.read();
+}
+
+std::vector<float> random_qkv(const AttentionProblem& problem) {
+  int64_t tokens = 0;
+  for (const PartSize& part : problem.parts) tokens += part.tokens;
+  const int64_t heads = problem.heads + 2 * problem.kv_heads;
+  return rounded(normals(tokens * heads * problem.dim, 1, 31), problem.element);
+}
+
+void expect_attention(const AttentionProblem& problem) {
+  const Cache cache(problem, 30);
+  const std::vector<float> qkv = random_qkv(problem);
+  const std::vector<float> sinks = normals(problem.heads, 2, 32);
+  const std::vector<float> found = run(problem, cache, qkv, sinks);
+  std::vector<double> expected;
+  std::vector<double> bounds;
+  int64_t row = 0;
+  for (std::size_t p = 0; p < problem.parts.size(); ++p) {
+    for (int64_t t = 0; t < problem.parts[p].tokens; ++t, ++row) {
+      for (int64_t head = 0; head < problem.heads; ++head) {
+        const int64_t at = row * (problem.heads + 2 * problem.kv_heads) + head;
+        const RowResult result = expect_row(problem, cache, p, t, head, &qkv[at * problem.dim],
+                                            problem.has_sinks ? sinks.data() : nullptr);
+        expected.insert(expected.end(), result.values.begin(), result.values.end());
+        bounds.insert(bounds.end(), result.bounds.begin(), result.bounds.end());
+      }
+    }
+  }
+  expect_within(found, expected, bounds,
+                std::to_string(problem.heads) + "/" + std::to_string(problem.kv_heads) +
+                    " heads of " + std::to_string(problem.dim) + ", window " +
+                    std::to_string(problem.window) + ", cache " + name_of(problem.cache));
+}
+
+/// Short and long, of one token and of many.
+const std::vector<PartSize> kParts = {{1, 0}, {1, 700}, {5, 123}, {33, 0}, {70, 190}, {1, 127}};
+
+class GpuAttention : public ::testing::TestWithParam<Element> {};
+
+TEST_P(GpuAttention, agrees_with_the_formula) {
+  for (const Element element : kHalves) {
+    const struct {
+      int64_t heads, kv_heads, dim;
+    } shapes[] = {{4, 2, 64}, {6, 2, 64}, {3, 3, 16}, {5, 1, 80}, {8, 2, 128}, {4, 1, 256}};
+    for (const auto& [heads, kv_heads, dim] : shapes) {
+      expect_attention({heads, kv_heads, dim, element, GetParam(), 0, false, kParts});
+    }
+  }
+}
+
+TEST_P(GpuAttention, windows_and_sinks) {
+  for (const int64_t window : {1, 40, 130, 100000}) {
+    expect_attention({6, 2, 64, Element::kF16, GetParam(), window, true, kParts});
+    expect_attention({2, 2, 128, Element::kF16, GetParam(), window, false, kParts});
+  }
+  expect_attention({4, 2, 96, Element::kBF16, GetParam(), 0, true, kParts});
+}
+
+TEST_P(GpuAttention, more_heads_of_a_group_than_rows_of_a_tile) {
+  expect_attention({40, 2, 64, Element::kF16, GetParam(), 0, false, {{1, 300}, {3, 20}}});
+}
+
+TEST_P(GpuAttention, long_sequences_in_many_splits) {
+  expect_attention({4, 2, 64, Element::kF16, GetParam(), 0, true, {{1, 4999}, {4, 9000}}});
+}
+
+TEST_P(GpuAttention, the_same_bits_in_every_run) {
+  const AttentionProblem problem = {8, 2, 64, Element::kF16, GetParam(), 0, false, kParts};
+  const Cache cache(problem, 33);
+  const std::vector<float> qkv = random_qkv(problem);
+  const std::vector<float> first = run(problem, cache, qkv, {});
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(run(problem, cache, qkv, {}), first);
+}
+
+INSTANTIATE_TEST_SUITE_P(Caches, GpuAttention, ::testing::ValuesIn(kElements),
+                         [](const auto& test) { return name_of(test.param); });
+
+}  // namespace
+}  // namespace subbyte::testing

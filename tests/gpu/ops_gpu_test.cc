@@ -1,0 +1,319 @@
+// The operations between products, each against its formula in double precision.
+
+#include <gtest/gtest.h>
+
+#include "gpu_linear.h"
+#include "kernels/cuda/ops/embed.h"
+#include "kernels/cuda/ops/gates.h"
+#include "kernels/cuda/ops/norm.h"
+#include "kernels/cuda/ops/rotate.h"
+#include "ops_gpu.h"
+
+namespace subbyte::testing {
+namespace {
+
+TEST(GpuEmbed, copies_rows_of_dense_tables) {
+  constexpr int64_t kRows = 37;
+  constexpr int64_t kCols = 275;
+  const std::vector<int32_t> tokens = {36, 0, 5, 5, 17};
+  for (const Element element : kElements) {
+    const std::vector<float> table = rounded(normals(kRows * kCols, 1, 1), element);
+    const DeviceNumbers on_device(table, element);
+    const DeviceBytes token_bytes(as_bytes(tokens));
+    const DeviceNumbers y(std::ssize(tokens) * kCols, Element::kF32);
+    cuda::run_embed({y.data<float>(), reinterpret_cast<const int32_t*>(token_bytes.data()),
+                     std::ssize(tokens), kCols},
+                    on_device.data(), element, nullptr);
+    expect_ran();
+    const std::vector<float> found = y.read();
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      ASSERT_EQ(found[i], table[tokens[i / kCols] * kCols + i % kCols]) << name_of(element);
+    }
+  }
+}
+
+TEST(GpuEmbed, decodes_rows_of_packed_tables) {
+  const WeightFormat formats[] = {
+      {Format::kU4, Format::kF16, Zero::kU8, 32}, {Format::kU8, Format::kF16, Zero::kU8, 128},
+      {Format::kU4, Format::kF16, Zero::kU8, 16}, {Format::kU8, Format::kBF16, Zero::kU8, 64},
+      {Format::kU2, Format::kF16, Zero::kU8, 32}, {Format::kI3, Format::kF32, Zero::kNone, 128},
+      {Format::kI4, Format::kF16, Zero::kF16, 64}};
+  const std::vector<int32_t> tokens = {0, 40, 8, 15, 16, 31};
+  for (const WeightFormat& format : formats) {
+    constexpr int64_t kRows = 41;
+    constexpr int64_t kCols = 384;
+    const RandomMatrix table = random_matrix(format, kRows, kCols, Contents::kReal, 3);
+    const PackedOnDevice packed(table.view);
+    const DeviceBytes token_bytes(as_bytes(tokens));
+    const DeviceNumbers y(std::ssize(tokens) * kCols, Element::kF32);
+    cuda::run_embed({y.data<float>(), reinterpret_cast<const int32_t*>(token_bytes.data()),
+                     std::ssize(tokens), kCols},
+                    packed.arguments(cuda::Number::kF16), packed.format(), nullptr);
+    expect_ran();
+    std::vector<double> expected;
+    std::vector<double> bounds;  // a product and a sum, rounded once, and a factor of one
+    for (const int32_t token : tokens) {
+      for (int64_t k = 0; k < kCols; ++k) {
+        expected.push_back(weight_at(table.view, token, k));
+        bounds.push_back(rounding_bound(1) * std::fabs(expected.back()));
+      }
+    }
+    expect_within(y.read(), expected, bounds, to_string(format));
+  }
+}
+
+struct NormProblem {
+  int64_t cols = 0;
+  std::vector<int32_t> rows;  // of x; empty: all
+  bool has_delta = false;
+};
+
+void expect_norm(const NormProblem& problem, Element element) {
+  constexpr int64_t kRows = 5;
+  constexpr float kEps = 1e-5f;
+  const int64_t cols = problem.cols;
+  std::vector<int32_t> rows = problem.rows;
+  if (rows.empty()) rows = {0, 1, 2, 3, 4};
+  std::vector<float> x = normals(kRows * cols, 3, 5);
+  const std::vector<float> delta = rounded(normals(kRows * cols, 1, 6), element);
+  const std::vector<float> weight = normals(cols, 1, 7);
+  const DeviceNumbers x_device(x, Element::kF32);
+  const DeviceNumbers delta_device(delta, element);
+  const DeviceNumbers weight_device(weight, Element::kF32);
+  const DeviceBytes rows_device(as_bytes(rows));
+  const DeviceNumbers y(std::ssize(rows) * cols, element);
+  cuda::AddNormCall call;
+  call.y = y.data();
+  call.x = x_device.data<float>();
+  if (problem.has_delta) call.delta = delta_device.data();
+  if (!problem.rows.empty()) call.rows = reinterpret_cast<const int32_t*>(rows_device.data());
+  call.weight = weight_device.data<float>();
+  call.num_rows = std::ssize(rows);
+  call.cols = cols;
+  call.eps = kEps;
+  call.element = element;
+  cuda::run_add_norm(call, nullptr);
+  expect_ran();
+  std::vector<double> expected;
+  std::vector<double> bounds;
+  for (const int32_t row : rows) {
+    double squares = 0;
+    for (int64_t i = row * cols; i < (row + 1) * cols; ++i) {
+      if (problem.has_delta) x[i] += delta[i];
+      squares += double(x[i]) * x[i];
+    }
+    const double factor = 1 / std::sqrt(squares / double(cols) + double(kEps));
+    for (int64_t i = 0; i < cols; ++i) {
+      expected.push_back(x[row * cols + i] * factor * weight[i]);
+      // Two of the mean under a root, root, quotient, two products.
+      bounds.push_back(
+          rounded_bound(element, expected.back(), rounding_bound(6) * std::fabs(expected.back())));
+    }
+  }
+  expect_within(y.read(), expected, bounds, std::to_string(cols) + " " + name_of(element));
+  EXPECT_EQ(x_device.read(), x);
+}
+
+TEST(GpuNorm, adds_and_normalises_rows) {
+  for (const Element element : kHalves) {
+    for (const int64_t cols : {1, 31, 256, 384, 1000, 4096, 5120}) {
+      expect_norm({cols, {}, true}, element);
+      expect_norm({cols, {}, false}, element);
+      expect_norm({cols, {4, 1, 2}, true}, element);
+    }
+  }
+}
+
+/// A small cache with scattered pages and what run_rotate() needs.
+struct RotateProblem {
+  int32_t heads, kv_heads, dim;
+  bool has_norms;
+  Element element, cache;
+};
+
+constexpr int64_t kLayers = 2;
+constexpr int64_t kPages = 3;
+constexpr float kEps = 1e-6f;
+
+/// The heads of a token, turned, and how far the kernel may be from them.
+struct Turned {
+  std::vector<double> values, errors;
+};
+
+Turned turned(const RotateProblem& problem, const float* x, const float* weight, int64_t position,
+              const std::vector<double>& inv_freq) {
+  const int64_t half = problem.dim / 2;
+  double squares = 0;
+  for (int64_t i = 0; i < problem.dim; ++i) squares += double(x[i]) * x[i];
+  const double factor = 1 / std::sqrt(squares / problem.dim + double(kEps));
+  const auto normalised = [&](int64_t i) {
+    return weight == nullptr ? double(x[i]) : x[i] * factor * weight[i];
+  };
+  Turned turned = {std::vector<double>(problem.dim), std::vector<double>(problem.dim)};
+  for (int64_t i = 0; i < half; ++i) {
+    const double angle = static_cast<double>(position) * inv_freq[i];
+    const double cos = std::cos(angle);
+    const double sin = std::sin(angle);
+    const double low = normalised(i);
+    const double high = normalised(half + i);
+    turned.values[i] = low * cos - high * sin;
+    turned.values[half + i] = low * sin + high * cos;
+    // Six of the norm, one of the angle, product and sum.
+    turned.errors[i] = rounding_bound(9) * (std::fabs(low * cos) + std::fabs(high * sin));
+    turned.errors[half + i] = rounding_bound(9) * (std::fabs(low * sin) + std::fabs(high * cos));
+  }
+  return turned;
+}
+
+const std::vector<cuda::RowPlace>& places() {
+  static const std::vector<cuda::RowPlace> places = {
+      {0, 2}, {127, 2}, {128, 0}, {5000, 1}, {70000, 0}};
+  return places;
+}
+
+/// What the kernel gets, and what it leaves in qkv and in the cache.
+struct RotateRun {
+  explicit RotateRun(const RotateProblem& problem)
+      : heads(problem.heads + 2 * problem.kv_heads),
+        run(cuda::kPagePositions * problem.dim),
+        page(2 * kLayers * problem.kv_heads * run),
+        inv_freq(problem.dim / 2),
+        qkv(rounded(normals(std::ssize(places()) * heads * problem.dim, 2, 9), problem.element)),
+        q_norm(normals(problem.dim, 1, 10)),
+        k_norm(normals(problem.dim, 1, 11)) {
+    for (std::size_t i = 0; i < inv_freq.size(); ++i) {
+      inv_freq[i] = std::pow(1e6, -2.0 * static_cast<double>(i) / problem.dim);
+    }
+    launch(problem);
+  }
+
+  int64_t heads;
+  int64_t run, page;  // elements
+  std::vector<double> inv_freq;
+  std::vector<float> qkv, q_norm, k_norm;
+  std::vector<float> found_qkv, found_cache;
+
+ private:
+  void launch(const RotateProblem& problem) {
+    const auto rows = std::ssize(places());
+    const int64_t half = problem.dim / 2;
+    const DeviceNumbers qkv_device(qkv, problem.element);
+    const DeviceNumbers q_norm_device(q_norm, Element::kF32);
+    const DeviceNumbers k_norm_device(k_norm, Element::kF32);
+    const DeviceNumbers cache(kPages * page, problem.cache);
+    const DeviceNumbers cos(rows * half, Element::kF32);
+    const DeviceNumbers sin(rows * half, Element::kF32);
+    const DeviceBytes places_device(as_bytes(places()));
+    const DeviceBytes inv_freq_device(as_bytes(inv_freq));
+    const int bytes = cuda::element_bytes(problem.cache);
+    cuda::RotateCall call;
+    call.qkv = qkv_device.data();
+    call.element = problem.element;
+    call.num_rows = rows;
+    call.heads = problem.heads;
+    call.kv_heads = problem.kv_heads;
+    call.head_dim = problem.dim;
+    if (problem.has_norms) call.q_norm = q_norm_device.data<float>();
+    if (problem.has_norms) call.k_norm = k_norm_device.data<float>();
+    call.eps = kEps;
+    call.cos = cos.data<float>();
+    call.sin = sin.data<float>();
+    call.places = reinterpret_cast<const cuda::RowPlace*>(places_device.data());
+    call.cache = {cache.data<std::byte>(), page * bytes, page / 2 * bytes, run * bytes,
+                  problem.cache};  // the second layer
+    cuda::run_angles(cos.data<float>(), sin.data<float>(), call.places,
+                     reinterpret_cast<const double*>(inv_freq_device.data()), rows, half, 1,
+                     nullptr);
+    cuda::run_rotate(call, nullptr);
+    expect_ran();
+    found_qkv = qkv_device.read();
+    found_cache = cache.read();
+  }
+};
+
+void expect_rotated(const RotateProblem& problem) {
+  const RotateRun run(problem);
+  const int64_t dim = problem.dim;
+  std::vector<double> expected_qkv(run.qkv.begin(), run.qkv.end());
+  std::vector<double> bounds_qkv(run.qkv.size());  // of keys and values: untouched
+  std::vector<double> expected_cache(kPages * run.page, NAN);
+  std::vector<double> bounds_cache(kPages * run.page);
+  for (int64_t i = 0; i < std::ssize(places()) * run.heads; ++i) {
+    const auto [position, page] = places()[i / run.heads];
+    const int64_t head = i % run.heads;
+    const bool is_query = head < problem.heads;
+    const bool is_value = head >= problem.heads + problem.kv_heads;
+    const std::vector<float>& norm = is_query ? run.q_norm : run.k_norm;
+    const Turned result = turned(problem, &run.qkv[i * dim],
+                                 problem.has_norms ? norm.data() : nullptr, position, run.inv_freq);
+    const int64_t kv_head = (head - problem.heads) % problem.kv_heads;
+    const int64_t in_cache = page * run.page + run.page / 2 + (2 * kv_head + is_value) * run.run +
+                             position % cuda::kPagePositions * dim;
+    for (int64_t d = 0; d < dim; ++d) {
+      const double value = is_value ? double(run.qkv[i * dim + d]) : result.values[d];
+      const double error = is_value ? 0 : result.errors[d];
+      if (is_query) {
+        expected_qkv[i * dim + d] = value;
+        bounds_qkv[i * dim + d] = rounded_bound(problem.element, value, error);
+      } else {
+        expected_cache[in_cache + d] = value;
+        bounds_cache[in_cache + d] = rounded_bound(problem.cache, value, error);
+      }
+    }
+  }
+  const std::string what = std::to_string(dim) + " " + name_of(problem.cache);
+  expect_within(run.found_qkv, expected_qkv, bounds_qkv, "queries " + what);
+  expect_within(run.found_cache, expected_cache, bounds_cache, "cache " + what);
+}
+
+TEST(GpuRotate, turns_heads_and_stores_keys_and_values) {
+  for (const Element element : kHalves) {
+    for (const Element cache : kElements) {
+      for (const bool has_norms : {false, true}) {
+        expect_rotated({4, 2, 64, has_norms, element, cache});
+        expect_rotated({3, 1, 16, has_norms, element, cache});
+        expect_rotated({5, 5, 80, has_norms, element, cache});
+        expect_rotated({8, 2, 256, has_norms, element, cache});
+      }
+    }
+  }
+}
+
+TEST(GpuGates, swiglu_of_two_halves) {
+  for (const Element element : kHalves) {
+    constexpr int64_t kM = 3;
+    constexpr int64_t kCols = 777;
+    std::vector<float> gate_up = rounded(normals(kM * 2 * kCols, 3, 12), element);
+    gate_up[0] = -200;  // e^200 is infinite: the gate is zero
+    gate_up[1] = 200;
+    const DeviceNumbers from(gate_up, element);
+    const DeviceNumbers y(kM * kCols, element);
+    cuda::run_swiglu(y.data(), from.data(), element, kM, kCols, nullptr);
+    expect_ran();
+    std::vector<double> expected;
+    std::vector<double> bounds;
+    for (int64_t i = 0; i < kM * kCols; ++i) {
+      const int64_t at = i / kCols * 2 * kCols + i % kCols;
+      const double gate = gate_up[at];
+      expected.push_back(gate / (1 + std::exp(-gate)) * gate_up[at + kCols]);
+      // expf is within two units in the last place, four u; sum, quotient, product.
+      bounds.push_back(
+          rounded_bound(element, expected.back(), rounding_bound(7) * std::fabs(expected.back())));
+    }
+    expect_within(y.read(), expected, bounds, name_of(element));
+  }
+}
+
+TEST(GpuGates, to_floats_is_exact) {
+  for (const Element element : kHalves) {
+    const std::vector<float> values = rounded(normals(100001, 1, 13), element);
+    const DeviceNumbers from(values, element);
+    const DeviceNumbers y(std::ssize(values), Element::kF32);
+    cuda::run_to_floats(y.data<float>(), from.data(), element, std::ssize(values), nullptr);
+    expect_ran();
+    EXPECT_EQ(y.read(), values);
+  }
+}
+
+}  // namespace
+}  // namespace subbyte::testing
