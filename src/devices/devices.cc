@@ -1,20 +1,104 @@
 #include "devices/devices.h"
 
+#include <charconv>
+#include <cstdio>
+#include <optional>
+
 #include "base/thread_pool.h"
 #include "cpu_backend/cpu_backend.h"
+#include "cuda_backend/cuda_backend.h"
 
 namespace subbyte {
 
 static_assert(static_cast<int>(Activations::kBF16) == static_cast<int>(cpu::Precision::kBF16) &&
               static_cast<int>(Activations::kInt8) == static_cast<int>(cpu::Precision::kInt8));
 
-Result<std::unique_ptr<Backend>> make_backend(const DeviceOptions& options) {
+namespace {
+
+constexpr std::string_view kCuda = "cuda";
+constexpr int kLeastMajor = 8;  // compute capability that the kernels need
+
+/// The index of "cuda" (0) or "cuda:N".
+std::optional<int> gpu_index(std::string_view device) {
+  if (device == kCuda) return 0;
+  if (!device.starts_with("cuda:")) return std::nullopt;
+  const std::string_view digits = device.substr(kCuda.size() + 1);
+  int index = -1;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+  if (error != std::errc() || end != digits.data() + digits.size() || index < 0) {
+    return std::nullopt;
+  }
+  return index;
+}
+
+Result<std::unique_ptr<Backend>> make_cpu(const DeviceOptions& options) {
   return make_cpu_backend({.num_threads = options.num_threads,
                            .isa = options.isa,
                            .pin_threads = options.pin_threads,
                            .executor = options.executor,
                            .precision = static_cast<cpu::Precision>(options.activations),
                            .batch_invariant = options.batch_invariant});
+}
+
+Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, int index) {
+  if (options.batch_invariant) {
+    return Error{"device.unsupported", "there is no batch-invariant mode on the GPU yet"};
+  }
+  if (options.executor != nullptr) {
+    return Error{"device.unsupported", "the GPU takes no executor"};
+  }
+  return make_cuda_backend({.index = index,
+                            .is_bf16 = options.activations == Activations::kBF16,
+                            .num_threads = options.num_threads});
+}
+
+/// The first GPU that the kernels run on.
+std::optional<int> usable_gpu() {
+  const auto gpus = list_gpus();
+  if (!gpus.ok()) return std::nullopt;
+  for (const Gpu& gpu : *gpus) {
+    if (gpu.major >= kLeastMajor) return gpu.index;
+  }
+  return std::nullopt;
+}
+
+std::string describe(const Gpu& gpu) {
+  constexpr double kGiB = 1024.0 * 1024 * 1024;
+  char memory[32];
+  std::snprintf(memory, sizeof memory, "%.1f", static_cast<double>(gpu.memory_bytes) / kGiB);
+  return gpu.name + ", " + memory + " GiB, compute capability " + std::to_string(gpu.major) + "." +
+         std::to_string(gpu.minor) +
+         (gpu.major >= kLeastMajor ? "" : " (too old: the kernels need 8.0)");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_backend(const DeviceOptions& options) {
+  if (options.device == "cpu") return make_cpu(options);
+  if (options.device == "auto") {
+    const bool cpu_only = options.batch_invariant || options.executor != nullptr;
+    const std::optional<int> index = cpu_only ? std::nullopt : usable_gpu();
+    return index ? make_gpu(options, *index) : make_cpu(options);
+  }
+  const std::optional<int> index = gpu_index(options.device);
+  if (index) return make_gpu(options, *index);
+  return Error{"device.unknown", "no device '" + std::string(options.device) +
+                                     "'; there are auto, cpu, cuda and cuda:N"};
+}
+
+Result<DeviceList> list_devices(const DeviceOptions& options) {
+  DeviceList list;
+  SUBBYTE_TRY(const auto cpu, make_cpu(options));
+  list.devices.push_back({"cpu", cpu->description()});
+  const auto gpus = list_gpus();
+  if (!gpus.ok()) {
+    list.no_gpu = gpus.error().message;
+    return list;
+  }
+  for (const Gpu& gpu : *gpus) {
+    list.devices.push_back({"cuda:" + std::to_string(gpu.index), describe(gpu)});
+  }
+  return list;
 }
 
 std::unique_ptr<Executor> make_host(int num_threads, bool pin_threads) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ops/backend.h"
 
@@ -14,21 +15,39 @@ namespace subbyte {
 enum class Activations : uint8_t { kF32, kBF16, kInt8 };
 
 struct DeviceOptions {
+  /// "cpu"; "cuda" or "cuda:N", a GPU of NVIDIA; "auto": the first GPU if there is one that can be
+  /// used, else the CPU.
+  std::string_view device = "cpu";
   int num_threads = 0;       // 0: one for each processor that this process may run on
   bool pin_threads = false;  // each thread stays on a processor of its own
   /// The threads of the calling program instead of own ones; must outlive the backend. Then
   /// num_threads stays 0 and pin_threads false. Results are the same.
   Executor* executor = nullptr;
   std::string_view isa = {};  // CPU kernels of this name; empty: the best that this machine has
+  /// On a GPU they have 16 bits: bf16 where that is asked for, else f16.
   Activations activations = Activations::kF32;
   /// A token's results are the same bits however many tokens are computed with it; what that costs
-  /// stands in docs/kernels/accuracy.md.
+  /// stands in docs/kernels/accuracy.md. Not on a GPU yet.
   bool batch_invariant = false;
 };
 
 /// Codes: isa.unknown, isa.unsupported; execution.options when an executor is given and threads are
-/// asked for as well.
+/// asked for as well; device.unknown for another name, device.unsupported for options that a GPU
+/// does not have; cuda.device when there is no such GPU, cuda.memory.
 Result<std::unique_ptr<Backend>> make_backend(const DeviceOptions& options = {});
+
+struct DeviceInfo {
+  std::string device;  // "cpu", "cuda:0"
+  std::string description;
+};
+
+struct DeviceList {
+  std::vector<DeviceInfo> devices;  // the CPU first
+  std::string no_gpu;               // why there is none; empty when there are some
+};
+
+/// What this machine has. Codes: those of the CPU.
+Result<DeviceList> list_devices(const DeviceOptions& options = {});
 
 /// Threads of the host alone, for work without a model.
 std::unique_ptr<Executor> make_host(int num_threads = 0, bool pin_threads = false);

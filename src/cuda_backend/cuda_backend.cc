@@ -1,0 +1,356 @@
+#include "cuda_backend/cuda_backend.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/thread_pool.h"
+#include "cuda_backend/kv_memory.h"
+#include "cuda_backend/linear.h"
+#include "cuda_backend/step.h"
+#include "kernels/cuda/ops/embed.h"
+#include "kernels/cuda/ops/norm.h"
+#include "kernels/cuda/ops/rotate.h"
+
+namespace subbyte {
+namespace {
+
+constexpr int64_t kTensorElementBytes = 4;  // of the residual stream; the others use half of it
+constexpr int64_t kMostHeadDim = 256;
+constexpr int64_t kHeadDimStep = 16;
+
+const CudaWeight& open(const Weight& weight) {
+  return *static_cast<const CudaWeight*>(weight.storage.get());
+}
+
+const float* open(const Vector& vector) {
+  if (vector.storage == nullptr || vector.size == 0) return nullptr;
+  return reinterpret_cast<const float*>(
+      static_cast<const CudaBuffer*>(vector.storage.get())->data());
+}
+
+CudaRows rows_of(const Tensor& tensor) {
+  return {tensor.data, tensor.rows, tensor.cols};
+}
+
+/// A stream of its own.
+class OwnStream {
+ public:
+  OwnStream() { error_ = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking); }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+  ~OwnStream() {
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+  cudaStream_t get() const { return stream_; }
+  cudaError_t error() const { return error_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  cudaError_t error_;
+};
+
+class CudaBackend : public Backend {
+ public:
+  CudaBackend(const CudaOptions& options, Gpu gpu, const cuda::Device& device,
+              std::unique_ptr<OwnStream> stream)
+      : gpu_(std::move(gpu)),
+        number_(options.is_bf16 ? cuda::Number::kBF16 : cuda::Number::kF16),
+        host_(options.num_threads),
+        stream_(std::move(stream)),
+        products_(device, number_, stream_->get()),
+        step_(stream_->get()) {}
+
+  // --- the machine
+
+  std::string description() const override {
+    return gpu_.name + ", " + (number_ == cuda::Number::kF16 ? "f16" : "bf16") + " activations";
+  }
+  double measure_read_bandwidth(const Weight&) override { return 0; }
+  Executor& host() override { return host_; }
+
+  // --- loading
+
+  Result<Weight> upload(Matrix matrix, std::vector<float> bias) override {
+    std::vector<Matrix> one;
+    one.push_back(std::move(matrix));
+    return upload_joined(std::move(one), std::move(bias));
+  }
+
+  Result<Weight> upload_joined(std::vector<Matrix> matrices, std::vector<float> bias) override {
+    SUBBYTE_CHECK(enter());
+    Weight weight;
+    for (const Matrix& matrix : matrices) {
+      weight.rows += matrix.view.rows;
+      weight.cols = matrix.view.cols;
+      weight.bytes += matrix.view.bytes();
+    }
+    SUBBYTE_TRY(CudaWeight uploaded, upload_weight(std::move(matrices), bias, number_));
+    weight.storage = std::make_shared<const CudaWeight>(std::move(uploaded));
+    return weight;
+  }
+
+  Result<Experts> upload(ExpertMatrices) override {
+    return Error{"linear.unsupported",
+                 "mixtures of experts do not run on the GPU yet; --device cpu runs them, and the "
+                 "GPU runs dense models (qwen3)"};
+  }
+
+  Result<Vector> upload(std::vector<float> numbers) override {
+    SUBBYTE_CHECK(enter());
+    SUBBYTE_TRY(CudaBuffer buffer, copy_to_device(std::as_bytes(std::span(numbers))));
+    return Vector{std::ssize(numbers), std::make_shared<const CudaBuffer>(std::move(buffer))};
+  }
+
+  Result<KvPool> make_kv_pool(const KvShape& shape, int64_t num_pages) override {
+    SUBBYTE_CHECK(enter());
+    if (shape.head_dim % kHeadDimStep != 0 || shape.head_dim > kMostHeadDim) {
+      return Error{"kv.unsupported", "heads of " + std::to_string(shape.head_dim) +
+                                         "; the GPU has attention for multiples of 16 up to 256"};
+    }
+    SUBBYTE_TRY(auto memory, CudaKvMemory::create(shape, num_pages, stream_->get()));
+    return KvPool(shape, num_pages, std::move(memory));
+  }
+
+  // --- a step
+
+  void begin(const Batch& batch) override {
+    error_ = enter();
+    angles_of_ = nullptr;
+    logits_cols_ = 0;
+    keep_error([&] { return step_.begin(batch); });
+  }
+
+  Tensor tensor(int64_t cols) override {
+    Tensor tensor = {nullptr, step_.num_tokens(), cols};
+    keep_error([&]() -> Status {
+      SUBBYTE_TRY(tensor.data, step_.take(tensor.rows * cols * kTensorElementBytes));
+      return {};
+    });
+    return tensor;
+  }
+
+  void embed(Tensor y, const Weight& table) override {
+    keep_error([&] { return embed_rows(y, open(table).parts.front()); });
+  }
+
+  void add_norm(Tensor y, Tensor x, Tensor delta, const Norm& norm) override {
+    keep_error([&]() -> Status { return run_norm(y.data, x, delta, nullptr, y.rows, norm); });
+  }
+
+  void linear(Tensor y, Tensor x, const Weight& weight) override {
+    keep_error([&] { return products_.multiply(rows_of(y), rows_of(x), open(weight)); });
+  }
+
+  /// Activations have 16 bits here before they come to this.
+  void exact_linear(Tensor y, Tensor x, const Weight& weight) override { linear(y, x, weight); }
+
+  void gated_linear(Tensor y, Tensor x, const Weight& gate_up) override {
+    keep_error([&] { return products_.multiply_gated(rows_of(y), rows_of(x), open(gate_up)); });
+  }
+
+  void rotate_and_store(Tensor qkv, const HeadNorms& norms, const Rope& rope,
+                        const AttentionShape& shape, int64_t layer) override {
+    keep_error([&] { return rotate(qkv, norms, rope, shape, layer); });
+  }
+
+  void attend(Tensor y, Tensor qkv, const AttentionShape& shape, int64_t layer,
+              const Vector& sinks) override {
+    keep_error([&] { return run_attend(y, qkv, shape, layer, sinks); });
+  }
+
+  void experts(Tensor, Tensor, Tensor, const Experts&) override {
+    keep_error([]() -> Status {
+      return Error{"linear.unsupported", "mixtures of experts do not run on the GPU yet"};
+    });
+  }
+
+  void logits(Tensor x, Tensor delta, const Norm& norm, const Weight& head) override {
+    logits_cols_ = head.rows;
+    if (step_.num_logits() == 0) return;
+    keep_error([&] { return run_logits(x, delta, norm, head); });
+  }
+
+  Status finish(Logits& logits) override {
+    const int64_t rows = step_.num_logits();
+    const cudaError_t error = cudaStreamSynchronize(stream_->get());
+    if (error != cudaSuccess && error_.ok()) error_ = cuda_error("cuda.launch", "a step", error);
+    SUBBYTE_CHECK(std::exchange(error_, {}));
+    logits.vocab_size = rows == 0 ? 0 : logits_cols_;
+    logits.values.resize(rows * logits.vocab_size);
+    if (rows == 0) return {};
+    std::memcpy(logits.values.data(), pinned_logits_.data(), logits.values.size() * sizeof(float));
+    return {};
+  }
+
+ private:
+  /// Which GPU is current belongs to the thread, and any may call.
+  Status enter() const {
+    const cudaError_t error = cudaSetDevice(gpu_.index);
+    if (error == cudaSuccess) return {};
+    return cuda_error("cuda.device", "device " + std::to_string(gpu_.index), error);
+  }
+
+  /// Runs one operation unless one before it has failed: the first error is what finish() returns.
+  template <class Operation>
+  void keep_error(Operation operation) {
+    if (!error_.ok()) return;
+    error_ = operation();
+    if (!error_.ok()) return;
+    const cudaError_t launched = cudaGetLastError();
+    if (launched != cudaSuccess) error_ = cuda_error("cuda.launch", "an operation", launched);
+  }
+
+  cuda::Element element() const { return cuda::element_of(number_); }
+  cuda::KvLayer cache(int64_t layer) const {
+    return static_cast<const CudaKvMemory&>(step_.pool().memory()).layer(layer);
+  }
+
+  Status embed_rows(const Tensor& y, const CudaMatrix& table) {
+    const cuda::EmbedCall call = {static_cast<float*>(y.data), step_.tokens(), y.rows, y.cols};
+    if (!table.is_packed) {
+      cuda::run_embed(call, table.memory.data(), table.element, stream_->get());
+      return {};
+    }
+    if (table.format.decoder != cuda::DecoderKind::kIntegers) {
+      return Error{"linear.unsupported",
+                   "the GPU looks up rows of integers, f32, f16 and bf16, not of " +
+                       to_string(table.format.source)};
+    }
+    cuda::run_embed(call, table.arguments, table.format, stream_->get());
+    return {};
+  }
+
+  Status run_norm(void* y, const Tensor& x, const Tensor& delta, const int32_t* rows,
+                  int64_t num_rows, const Norm& norm) {
+    cuda::AddNormCall call;
+    call.y = y;
+    call.x = static_cast<float*>(x.data);
+    call.delta = delta.data;
+    call.rows = rows;
+    call.weight = open(norm.weight);
+    call.num_rows = num_rows;
+    call.cols = x.cols;
+    call.eps = norm.eps;
+    call.element = element();
+    cuda::run_add_norm(call, stream_->get());
+    return {};
+  }
+
+  /// The angles of all rows, computed when a step first needs them.
+  Status find_angles(const Rope& rope) {
+    if (angles_of_ == &rope) return {};
+    const std::span<const double> inv_freq = rope.inv_freq();
+    const auto half = std::ssize(inv_freq);
+    const int64_t rows = step_.num_tokens();
+    SUBBYTE_TRY(const std::byte* const on_device, step_.upload(std::as_bytes(inv_freq)));
+    SUBBYTE_TRY(std::byte* const cos, step_.take(rows * half * 4));
+    SUBBYTE_TRY(std::byte* const sin, step_.take(rows * half * 4));
+    cos_ = reinterpret_cast<float*>(cos);
+    sin_ = reinterpret_cast<float*>(sin);
+    cuda::run_angles(cos_, sin_, step_.places(), reinterpret_cast<const double*>(on_device), rows,
+                     half, rope.attention_factor(), stream_->get());
+    angles_of_ = &rope;
+    return {};
+  }
+
+  Status rotate(const Tensor& qkv, const HeadNorms& norms, const Rope& rope,
+                const AttentionShape& shape, int64_t layer) {
+    SUBBYTE_CHECK(find_angles(rope));
+    cuda::RotateCall call;
+    call.qkv = qkv.data;
+    call.element = element();
+    call.num_rows = qkv.rows;
+    call.heads = static_cast<int32_t>(shape.heads);
+    call.kv_heads = static_cast<int32_t>(shape.kv_heads);
+    call.head_dim = static_cast<int32_t>(shape.head_dim);
+    call.q_norm = open(norms.q);
+    call.k_norm = open(norms.k);
+    call.eps = norms.eps;
+    call.cos = cos_;
+    call.sin = sin_;
+    call.places = step_.places();
+    call.cache = cache(layer);
+    cuda::run_rotate(call, stream_->get());
+    return {};
+  }
+
+  Status run_attend(const Tensor& y, const Tensor& qkv, const AttentionShape& shape, int64_t layer,
+                    const Vector& sinks) {
+    SUBBYTE_TRY(const StepTasks tasks, step_.tasks(shape.heads / shape.kv_heads, shape.window));
+    SUBBYTE_CHECK(partials_.grow(tasks.num_partials * 4 *
+                                 cuda::attention_partial_floats(shape.kv_heads, shape.head_dim)));
+    cuda::AttentionCall call;
+    call.qkv = qkv.data;
+    call.y = y.data;
+    call.element = element();
+    call.qkv_stride = qkv.cols;
+    call.heads = static_cast<int32_t>(shape.heads);
+    call.kv_heads = static_cast<int32_t>(shape.kv_heads);
+    call.head_dim = static_cast<int32_t>(shape.head_dim);
+    call.window = static_cast<int32_t>(shape.window);
+    call.scale = shape.scale;
+    call.sinks = open(sinks);
+    call.pages = step_.pages();
+    call.cache = cache(layer);
+    call.partials = reinterpret_cast<float*>(partials_.data());
+    call.prompt = tasks.prompt;
+    call.split = tasks.split;
+    call.merge = tasks.merge;
+    call.num_prompt = tasks.num_prompt;
+    call.num_split = tasks.num_split;
+    call.num_merge = tasks.num_merge;
+    cuda::run_attention(call, stream_->get());
+    return {};
+  }
+
+  Status run_logits(const Tensor& x, const Tensor& delta, const Norm& norm, const Weight& head) {
+    const int64_t rows = step_.num_logits();
+    const int64_t bytes = rows * head.rows * static_cast<int64_t>(sizeof(float));
+    SUBBYTE_TRY(std::byte* const h, step_.take(rows * x.cols * kTensorElementBytes));
+    SUBBYTE_TRY(std::byte* const y, step_.take(bytes));
+    SUBBYTE_CHECK(pinned_logits_.grow(bytes));
+    SUBBYTE_CHECK(run_norm(h, x, delta, step_.logits_rows(), rows, norm));
+    SUBBYTE_CHECK(
+        products_.multiply_to_floats(reinterpret_cast<float*>(y), {h, rows, x.cols}, open(head)));
+    const cudaError_t error =
+        cudaMemcpyAsync(pinned_logits_.data(), y, bytes, cudaMemcpyDeviceToHost, stream_->get());
+    if (error != cudaSuccess) return cuda_error("cuda.copy", "copy of the logits", error);
+    return {};
+  }
+
+  Gpu gpu_;
+  cuda::Number number_;
+  ThreadPool host_;
+  std::unique_ptr<OwnStream> stream_;
+  CudaProducts products_;
+  CudaStep step_;
+  CudaBuffer partials_;  // of attention
+  CudaBuffer pinned_logits_{CudaBuffer::Place::kHost};
+  const Rope* angles_of_ = nullptr;  // in this step
+  float* cos_ = nullptr;
+  float* sin_ = nullptr;
+  int64_t logits_cols_ = 0;
+  Status error_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
+  SUBBYTE_TRY(std::vector<Gpu> gpus, list_gpus());
+  for (Gpu& gpu : gpus) {
+    if (gpu.index != options.index) continue;
+    SUBBYTE_TRY(const cuda::Device device, cuda::query_device(gpu.index));
+    cudaError_t error = cudaSetDevice(gpu.index);
+    auto stream = std::make_unique<OwnStream>();
+    if (error == cudaSuccess) error = stream->error();
+    if (error != cudaSuccess) return cuda_error("cuda.device", gpu.name, error);
+    return std::unique_ptr<Backend>(
+        std::make_unique<CudaBackend>(options, std::move(gpu), device, std::move(stream)));
+  }
+  return Error{"cuda.device", "no GPU " + std::to_string(options.index) + "; there are " +
+                                  std::to_string(gpus.size())};
+}
+
+}  // namespace subbyte

@@ -1,0 +1,34 @@
+#pragma once
+// A GPU of NVIDIA as a machine that models run on. Between operations activations have 16 bits, f16
+// or bf16; the residual stream, sums and logits are float32. docs/cuda_backend.md says more.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/backend.h"
+
+namespace subbyte {
+
+struct CudaOptions {
+  int index = 0;         // of the GPU, as the driver counts
+  bool is_bf16 = false;  // activations; f16 rounds an eighth as much and ends at 65504
+  int num_threads = 0;   // of the host, for work beside the operations; 0: all
+};
+
+struct Gpu {
+  int index = 0;
+  std::string name;
+  int64_t memory_bytes = 0;
+  int major = 0;  // compute capability
+  int minor = 0;
+};
+
+/// The GPUs of this machine. Code cuda.device: this build has no CUDA, or there is no driver, or no
+/// GPU; the message says which.
+Result<std::vector<Gpu>> list_gpus();
+
+/// Codes: cuda.device, also for a GPU below compute capability 8.0; cuda.memory.
+Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options);
+
+}  // namespace subbyte

@@ -1,0 +1,71 @@
+#include "cuda_backend/device_memory.h"
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+#include <utility>
+
+namespace subbyte {
+
+Error cuda_error(std::string_view code, std::string_view what, int error) {
+  return {code, std::string(what) + ": " + cudaGetErrorString(static_cast<cudaError_t>(error))};
+}
+
+CudaBuffer::CudaBuffer(CudaBuffer&& other) noexcept
+    : place_(other.place_),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
+
+CudaBuffer& CudaBuffer::operator=(CudaBuffer&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  place_ = other.place_;
+  data_ = std::exchange(other.data_, nullptr);
+  size_ = std::exchange(other.size_, 0);
+  return *this;
+}
+
+CudaBuffer::~CudaBuffer() {
+  release();
+}
+
+void CudaBuffer::release() {
+  if (data_ == nullptr) return;
+  if (place_ == Place::kDevice) {
+    cudaFree(data_);
+  } else {
+    cudaFreeHost(data_);
+  }
+  data_ = nullptr;
+  size_ = 0;
+}
+
+Status CudaBuffer::grow(int64_t bytes) {
+  if (bytes <= size_) return {};
+  release();
+  const bool on_device = place_ == Place::kDevice;
+  void* memory = nullptr;
+  const cudaError_t error =
+      on_device ? cudaMalloc(&memory, bytes) : cudaHostAlloc(&memory, bytes, cudaHostAllocDefault);
+  if (error != cudaSuccess) {
+    cudaGetLastError();  // told here
+    return cuda_error(
+        "cuda.memory",
+        std::to_string(bytes) + (on_device ? " bytes of GPU memory" : " pinned bytes"), error);
+  }
+  data_ = static_cast<std::byte*>(memory);
+  size_ = bytes;
+  return {};
+}
+
+Result<CudaBuffer> copy_to_device(std::span<const std::byte> bytes) {
+  CudaBuffer buffer;
+  if (bytes.empty()) return buffer;
+  SUBBYTE_CHECK(buffer.grow(static_cast<int64_t>(bytes.size())));
+  const cudaError_t error =
+      cudaMemcpy(buffer.data(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice);
+  if (error != cudaSuccess) return cuda_error("cuda.copy", "copy to the GPU", error);
+  return buffer;
+}
+
+}  // namespace subbyte

@@ -1,0 +1,45 @@
+#include "cuda_backend/kv_memory.h"
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "base/checked.h"
+
+namespace subbyte {
+
+static_assert(kKvPagePositions == cuda::kPagePositions,
+              "kernels and sequences count the same pages");
+static_assert(static_cast<int>(KvType::kF32) == static_cast<int>(cuda::Element::kF32) &&
+              static_cast<int>(KvType::kF16) == static_cast<int>(cuda::Element::kF16) &&
+              static_cast<int>(KvType::kBF16) == static_cast<int>(cuda::Element::kBF16));
+
+Result<std::unique_ptr<CudaKvMemory>> CudaKvMemory::create(const KvShape& shape, int64_t num_pages,
+                                                           cuda::Stream stream) {
+  const auto bytes =
+      checked_mul(static_cast<uint64_t>(shape.page_bytes()), static_cast<uint64_t>(num_pages));
+  CudaBuffer memory;
+  if (!bytes || !memory.grow(static_cast<int64_t>(*bytes)).ok()) {
+    return Error{"kv.memory", "not enough GPU memory for a key-value cache of " +
+                                  std::to_string(num_pages * kKvPagePositions) + " positions of " +
+                                  std::to_string(shape.bytes_per_position()) + " bytes"};
+  }
+  return std::unique_ptr<CudaKvMemory>(new CudaKvMemory(shape, std::move(memory), stream));
+}
+
+/// In the order of the stream, so after what earlier steps wrote. An error shows in the next step.
+void CudaKvMemory::copy_page(int32_t from, int32_t to, int64_t positions) {
+  const auto run = static_cast<std::size_t>(shape_.run_bytes());
+  const auto bytes = static_cast<std::size_t>(positions * shape_.head_dim * shape_.element_bytes());
+  cudaMemcpy2DAsync(bytes_.data() + to * shape_.page_bytes(), run,
+                    bytes_.data() + from * shape_.page_bytes(), run, bytes,
+                    static_cast<std::size_t>(shape_.page_bytes()) / run, cudaMemcpyDeviceToDevice,
+                    stream_);
+}
+
+cuda::KvLayer CudaKvMemory::layer(int64_t layer) const {
+  return {bytes_.data(), shape_.page_bytes(), 2 * layer * shape_.kv_heads * shape_.run_bytes(),
+          shape_.run_bytes(), static_cast<cuda::Element>(shape_.type)};
+}
+
+}  // namespace subbyte

@@ -1,0 +1,42 @@
+#pragma once
+// y = W x + b for every weight that was uploaded.
+
+#include "cuda_backend/weights.h"
+
+namespace subbyte {
+
+/// Rows of 16-bit activations.
+struct CudaRows {
+  void* data = nullptr;
+  int64_t rows = 0;
+  int64_t cols = 0;
+};
+
+/// The products of a backend, with the memory that they work in.
+class CudaProducts {
+ public:
+  CudaProducts(const cuda::Device& device, cuda::Number number, cuda::Stream stream)
+      : device_(device), number_(number), stream_(stream) {}
+
+  /// The outputs of all parts side by side in the rows of y. Codes: those of plan_linear and
+  /// run_linear, cuda.memory.
+  Status multiply(const CudaRows& y, const CudaRows& x, const CudaWeight& weight);
+  /// y = silu(gate) * up, the two halves of the outputs.
+  Status multiply_gated(const CudaRows& y, const CudaRows& x, const CudaWeight& gate_up);
+  /// The outputs as floats, [x.rows][outputs].
+  Status multiply_to_floats(float* y, const CudaRows& x, const CudaWeight& weight);
+
+ private:
+  Status multiply_packed(const CudaRows& y, int64_t first, const CudaRows& x,
+                         const CudaMatrix& matrix, cuda::Activation activation);
+  void multiply_dense(void* y, cuda::Element y_element, int64_t y_stride, int64_t first,
+                      const CudaRows& x, const CudaMatrix& matrix);
+
+  cuda::Device device_;
+  cuda::Number number_;
+  cuda::Stream stream_;
+  CudaBuffer workspace_;  // of one product
+  CudaBuffer results_;    // what is gated or converted afterwards
+};
+
+}  // namespace subbyte

@@ -1,0 +1,113 @@
+#include "cuda_backend/step.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace subbyte {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+
+/// Arrays that travel in one copy, each at a multiple of kAlignment.
+class Packet {
+ public:
+  template <class T>
+  std::size_t add(const std::vector<T>& values) {
+    const std::size_t at = bytes_.size();
+    const std::span<const std::byte> added = std::as_bytes(std::span(values));
+    bytes_.insert(bytes_.end(), added.begin(), added.end());
+    bytes_.resize((bytes_.size() + kAlignment - 1) / kAlignment * kAlignment);
+    return at;
+  }
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+template <class T>
+const T* array_at(const std::byte* packet, std::size_t at) {
+  return reinterpret_cast<const T*>(packet + at);
+}
+
+}  // namespace
+
+Result<std::byte*> StepBuffers::take(int64_t bytes) {
+  if (used_ == buffers_.size()) buffers_.emplace_back(place_);
+  CudaBuffer& buffer = buffers_[used_++];
+  SUBBYTE_CHECK(buffer.grow(std::max<int64_t>(bytes, 1)));
+  return buffer.data();
+}
+
+Result<const std::byte*> CudaStep::upload(std::span<const std::byte> bytes) {
+  const auto size = static_cast<int64_t>(bytes.size());
+  SUBBYTE_TRY(std::byte* const pinned, pinned_.take(size));
+  SUBBYTE_TRY(std::byte* const to, device_.take(size));
+  std::memcpy(pinned, bytes.data(), bytes.size());
+  const cudaError_t error =
+      cudaMemcpyAsync(to, pinned, bytes.size(), cudaMemcpyHostToDevice, stream_);
+  if (error != cudaSuccess) return cuda_error("cuda.copy", "copy to the GPU", error);
+  return static_cast<const std::byte*>(to);
+}
+
+Status CudaStep::begin(const Batch& batch) {
+  device_.clear();
+  pinned_.clear();
+  parts_.clear();
+  tasks_.clear();
+  pool_ = &batch.parts.front().sequence->pool();
+  std::vector<int32_t> tokens;
+  std::vector<cuda::RowPlace> places;
+  std::vector<int32_t> pages;
+  std::vector<int32_t> logits_rows;
+  for (const Part& part : batch.parts) {
+    const std::span<const int32_t> table = part.sequence->pages();
+    const auto first_token = static_cast<int32_t>(tokens.size());
+    const auto num_tokens = static_cast<int32_t>(part.tokens.size());
+    const auto position = static_cast<int32_t>(part.sequence->length());
+    parts_.push_back({first_token, num_tokens, position, static_cast<int32_t>(pages.size())});
+    tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
+    pages.insert(pages.end(), table.begin(), table.end());
+    for (int32_t t = 0; t < num_tokens; ++t) {
+      places.push_back({position + t, table[(position + t) / kKvPagePositions]});
+    }
+    const auto num_logits = static_cast<int32_t>(part.num_logits);
+    for (int32_t t = num_tokens - num_logits; t < num_tokens; ++t) {
+      logits_rows.push_back(first_token + t);
+    }
+  }
+  num_tokens_ = std::ssize(tokens);
+  num_logits_ = std::ssize(logits_rows);
+  Packet packet;
+  const std::size_t tokens_at = packet.add(tokens);
+  const std::size_t places_at = packet.add(places);
+  const std::size_t pages_at = packet.add(pages);
+  const std::size_t rows_at = packet.add(logits_rows);
+  SUBBYTE_TRY(const std::byte* const memory, upload(packet.bytes()));
+  tokens_ = array_at<int32_t>(memory, tokens_at);
+  places_ = array_at<cuda::RowPlace>(memory, places_at);
+  pages_ = array_at<int32_t>(memory, pages_at);
+  logits_rows_ = array_at<int32_t>(memory, rows_at);
+  return {};
+}
+
+Result<StepTasks> CudaStep::tasks(int64_t q_per_kv, int64_t window) {
+  for (const StepTasks& known : tasks_) {
+    if (known.q_per_kv == q_per_kv && known.window == window) return known;
+  }
+  const cuda::AttentionTasks made = cuda::attention_tasks(parts_, q_per_kv, window);
+  Packet packet;
+  const std::size_t prompt_at = packet.add(made.prompt);
+  const std::size_t split_at = packet.add(made.split);
+  const std::size_t merge_at = packet.add(made.merge);
+  SUBBYTE_TRY(const std::byte* const memory, upload(packet.bytes()));
+  tasks_.push_back({q_per_kv, window, array_at<cuda::AttentionTask>(memory, prompt_at),
+                    array_at<cuda::AttentionTask>(memory, split_at),
+                    array_at<cuda::MergeTask>(memory, merge_at), std::ssize(made.prompt),
+                    std::ssize(made.split), std::ssize(made.merge), made.num_partials});
+  return tasks_.back();
+}
+
+}  // namespace subbyte

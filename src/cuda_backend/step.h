@@ -1,0 +1,81 @@
+#pragma once
+// What one step knows of its batch, on the host and on the GPU, and the memory of its tensors.
+
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "cuda_backend/device_memory.h"
+#include "kernels/cuda/ops/attention.h"
+#include "kernels/cuda/ops/elements.h"
+#include "ops/batch.h"
+
+namespace subbyte {
+
+/// Buffers that later steps use again, in the same order: in the steady state nothing is allocated.
+class StepBuffers {
+ public:
+  explicit StepBuffers(CudaBuffer::Place place) : place_(place) {}
+
+  void clear() { used_ = 0; }
+  Result<std::byte*> take(int64_t bytes);
+
+ private:
+  CudaBuffer::Place place_;
+  std::deque<CudaBuffer> buffers_;
+  std::size_t used_ = 0;
+};
+
+/// Where attention reads what its kernels do, for one kind of layers.
+struct StepTasks {
+  int64_t q_per_kv = 0;
+  int64_t window = 0;
+  const cuda::AttentionTask* prompt = nullptr;
+  const cuda::AttentionTask* split = nullptr;
+  const cuda::MergeTask* merge = nullptr;
+  int64_t num_prompt = 0;
+  int64_t num_split = 0;
+  int64_t num_merge = 0;
+  int64_t num_partials = 0;
+};
+
+class CudaStep {
+ public:
+  explicit CudaStep(cuda::Stream stream) : stream_(stream) {}
+
+  /// Copies tokens, places, page tables and the rows that logits are wanted of to the GPU. Nothing
+  /// of the step before may still run. Codes: cuda.memory, cuda.copy.
+  Status begin(const Batch& batch);
+
+  /// Device memory until the next begin().
+  Result<std::byte*> take(int64_t bytes) { return device_.take(bytes); }
+  /// A copy of `bytes` on the GPU until the next begin(), in the order of the stream.
+  Result<const std::byte*> upload(std::span<const std::byte> bytes);
+
+  int64_t num_tokens() const { return num_tokens_; }
+  int64_t num_logits() const { return num_logits_; }
+  KvPool& pool() const { return *pool_; }
+
+  // All in device memory.
+  const int32_t* tokens() const { return tokens_; }
+  const cuda::RowPlace* places() const { return places_; }
+  const int32_t* pages() const { return pages_; }
+  const int32_t* logits_rows() const { return logits_rows_; }
+  Result<StepTasks> tasks(int64_t q_per_kv, int64_t window);
+
+ private:
+  cuda::Stream stream_;
+  StepBuffers device_{CudaBuffer::Place::kDevice};
+  StepBuffers pinned_{CudaBuffer::Place::kHost};
+  KvPool* pool_ = nullptr;
+  int64_t num_tokens_ = 0;
+  int64_t num_logits_ = 0;
+  const int32_t* tokens_ = nullptr;
+  const cuda::RowPlace* places_ = nullptr;
+  const int32_t* pages_ = nullptr;
+  const int32_t* logits_rows_ = nullptr;
+  std::vector<cuda::AttentionPart> parts_;
+  std::vector<StepTasks> tasks_;
+};
+
+}  // namespace subbyte

@@ -1,0 +1,22 @@
+// The whole layer where there is no nvcc.
+
+#include "cuda_backend/cuda_backend.h"
+
+namespace subbyte {
+namespace {
+
+Error no_cuda() {
+  return {"cuda.device", "this program was built without CUDA (no nvcc): it runs on the CPU only"};
+}
+
+}  // namespace
+
+Result<std::vector<Gpu>> list_gpus() {
+  return no_cuda();
+}
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions&) {
+  return no_cuda();
+}
+
+}  // namespace subbyte
