@@ -44,17 +44,6 @@ Result<bool> pin_threads(const Invocation& invocation) {
   return Error{"usage.pin", fmt::format("SUBBYTE_PIN must be 0 or 1, found \"{}\"", value)};
 }
 
-Result<std::unique_ptr<Backend>> create_backend(const Invocation& invocation) {
-  SUBBYTE_TRY(const int threads, thread_count(invocation));
-  SUBBYTE_TRY(const bool pin, pin_threads(invocation));
-  const char* isa = std::getenv("SUBBYTE_ISA");
-  return make_backend({.num_threads = threads,
-                       .pin_threads = pin,
-                       .isa = isa == nullptr ? "" : isa,
-                       .activations = kActivations.at(invocation.activations),
-                       .batch_invariant = invocation.batch_invariant});
-}
-
 }  // namespace
 
 void add_head_bits(Command command, int& bits) {
@@ -103,12 +92,25 @@ Result<std::unique_ptr<Executor>> create_host(const Invocation& invocation) {
   return make_host(threads, pin);
 }
 
+Result<DeviceOptions> device_options(const Invocation& invocation) {
+  SUBBYTE_TRY(const int threads, thread_count(invocation));
+  SUBBYTE_TRY(const bool pin, pin_threads(invocation));
+  const char* isa = std::getenv("SUBBYTE_ISA");
+  return DeviceOptions{.device = invocation.device,
+                       .num_threads = threads,
+                       .pin_threads = pin,
+                       .isa = isa == nullptr ? "" : isa,
+                       .activations = kActivations.at(invocation.activations),
+                       .batch_invariant = invocation.batch_invariant};
+}
+
 Result<LoadedModel> load(const Invocation& invocation, const std::string& name, int head_bits) {
   const double start = now();
   LoadedModel loaded;
   SUBBYTE_TRY(const std::filesystem::path path, find_model(name));
   loaded.directory = model_directory(path);
-  SUBBYTE_TRY(loaded.backend, create_backend(invocation));
+  SUBBYTE_TRY(const DeviceOptions device, device_options(invocation));
+  SUBBYTE_TRY(loaded.backend, make_backend(device));
   Progress progress(invocation, "loading");
   LoadOptions options;
   options.head_bits = head_bits;

@@ -25,6 +25,7 @@ struct Invocation {
   std::function<Result<ExitCode>()> run;  // of the command that was named
 
   // Options that every command takes.
+  std::string device = "cpu";
   int threads = 0;
   bool pin_threads = false;
   std::string activations = "f32";
@@ -76,6 +77,9 @@ void add_kv_cache_type(Command command, std::string& type);
 
 /// Threads from --threads or SUBBYTE_THREADS, pinned by --pin or SUBBYTE_PIN.
 Result<std::unique_ptr<Executor>> create_host(const Invocation& invocation);
+/// What make_backend() and list_devices() are told: threads as above, kernels from SUBBYTE_ISA. The
+/// names in it belong to the invocation and the environment.
+Result<DeviceOptions> device_options(const Invocation& invocation);
 /// `head_bits` as LoadOptions has it. Threads as above, kernels from SUBBYTE_ISA.
 Result<LoadedModel> load(const Invocation& invocation, const std::string& name, int head_bits);
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory);

@@ -35,8 +35,8 @@ void handle_signals() {
 int report(const Error& error) {
   std::fputs(fmt::format("subbyte: error: {} [{}]\n", error.message, error.code).c_str(), stderr);
   // What is wrong with an option or a variable, and not with a file.
-  for (const char* prefix :
-       {"usage.", "isa.", "sampling.range", "synth.", "quantize.format", "convert.format"}) {
+  for (const char* prefix : {"usage.", "isa.", "device.", "sampling.range", "synth.",
+                             "quantize.format", "convert.format"}) {
     if (error.code.starts_with(prefix)) return kUsage;
   }
   return kFailure;
@@ -46,6 +46,10 @@ void declare(CLI::App& app, Invocation& invocation) {
   app.set_version_flag("--version", "subbyte " SUBBYTE_VERSION);
   app.require_subcommand(1);
   app.fallthrough();
+  app.add_option("--device", invocation.device,
+                 "where a model runs: cpu, cuda or cuda:N (a GPU of NVIDIA), auto (a GPU if there "
+                 "is one); `subbyte devices` lists them")
+      ->capture_default_str();
   app.add_option("-t,--threads", invocation.threads,
                  "threads to work with (SUBBYTE_THREADS; default: all processors)")
       ->check(CLI::Range(1, 1024));
