@@ -50,6 +50,7 @@ Status CudaProducts::multiply_packed(const CudaRows& y, int64_t first, const Cud
   call.bias = matrix.bias.data();
   call.m = x.rows;
   call.activation = activation;
+  call.dependent_launch = true;  // operations before it let it begin, and write no weights
   void* const workspace = plan.workspace_bytes > 0 ? workspace_.data() : nullptr;
   return cuda::run_linear(plan, call, number_, workspace, stream_);
 }

@@ -1,8 +1,7 @@
 #include "kernels/cuda/ops/attention.h"
 
-#include <cuda_runtime.h>
-
 #include "kernels/cuda/ops/attention.cuh"
+#include "kernels/cuda/ops/launch.cuh"
 
 namespace subbyte::cuda {
 namespace {
@@ -149,6 +148,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   using Shape = AttentionShapeOf<kIsSplit>;
   constexpr int kTiles = Shape::kKeysOfWarp / 8;
   extern __shared__ float4 shared_memory[];
+  begin_operation();
   const AttentionTask task = kIsSplit ? a.split[blockIdx.x] : a.prompt[blockIdx.x];
   const int stride = attention_stride(a.head_dim);
   float* const queries = reinterpret_cast<float*>(shared_memory);
@@ -165,8 +165,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   SoftmaxPartials<kMaxDim> partials;
   for (int key = task.begin; key < task.end; key += Shape::kKeys) {
     __syncthreads();
-    load_keys<Shape::kKeys>(keys, a, task, first_seen, key, 0);
-    load_keys<Shape::kKeys>(values, a, task, first_seen, key, 1);
+    load_keys_and_values<Shape::kKeys>(keys, values, a, task, first_seen, key);
     __syncthreads();
     float scores[kTiles][4] = {};
     multiply_keys<kTiles>(scores, queries + first_row * stride, keys + first_key * stride,
@@ -185,6 +184,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
 /// A CTA for the rows of a merge task and a head of keys.
 __global__ void __launch_bounds__(kAttentionThreads)
     merge_splits(const __grid_constant__ AttentionCall a) {
+  begin_operation();
   const MergeTask merge = a.merge[blockIdx.x];
   AttentionTask task = {};
   task.first_token = merge.first_token;
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
 }
 
 template <bool kIsSplit, int kMaxDim>
-void launch(const AttentionCall& call, int64_t num_tasks, Stream stream) {
+void launch_tasks(const AttentionCall& call, int64_t num_tasks, Stream stream) {
   if (num_tasks == 0) return;
   auto* const kernel = attention<kIsSplit, kMaxDim>;
   const int bytes = attention_shared_bytes<kIsSplit>(call.head_dim);
@@ -214,13 +214,13 @@ void launch(const AttentionCall& call, int64_t num_tasks, Stream stream) {
     return;
   }
   const dim3 grid(static_cast<unsigned>(num_tasks), static_cast<unsigned>(call.kv_heads));
-  kernel<<<grid, kAttentionThreads, static_cast<unsigned>(bytes), stream>>>(call);
+  launch(kernel, {grid, kAttentionThreads, bytes}, stream, call);
 }
 
 template <int kMaxDim>
 void launch_both(const AttentionCall& call, Stream stream) {
-  launch<false, kMaxDim>(call, call.num_prompt, stream);
-  launch<true, kMaxDim>(call, call.num_split, stream);
+  launch_tasks<false, kMaxDim>(call, call.num_prompt, stream);
+  launch_tasks<true, kMaxDim>(call, call.num_split, stream);
 }
 
 }  // namespace
@@ -235,7 +235,7 @@ void run_attention(const AttentionCall& call, Stream stream) {
   }
   if (call.num_merge == 0) return;
   const dim3 grid(static_cast<unsigned>(call.num_merge), static_cast<unsigned>(call.kv_heads));
-  merge_splits<<<grid, kAttentionThreads, 0, stream>>>(call);
+  launch(merge_splits, {grid, kAttentionThreads}, stream, call);
 }
 
 }  // namespace subbyte::cuda

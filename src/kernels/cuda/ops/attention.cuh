@@ -31,6 +31,31 @@ __host__ __device__ constexpr int attention_shared_bytes(int head_dim) {
   return (Shape::kRows + 2 * Shape::kKeys) * attention_stride(head_dim) * 4;
 }
 
+/// Eight elements as they lie in memory.
+struct Eight {
+  uint4 low;
+  uint4 high;  // of f32
+
+  __device__ void load(Element element, const std::byte* from, int64_t i) {
+    const uint4* const p = reinterpret_cast<const uint4*>(from + i * element_bytes(element));
+    low = p[0];
+    if (element == Element::kF32) high = p[1];
+  }
+
+  __device__ void store_tf32(Element element, float* to) const {
+    const uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    float values[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      values[i] = element == Element::kF32
+                      ? to_tf32(__uint_as_float(words[i]))
+                      : to_float(element, static_cast<uint16_t>(words[i / 2] >> 16 * (i % 2)));
+    }
+    reinterpret_cast<float4*>(to)[0] = {values[0], values[1], values[2], values[3]};
+    reinterpret_cast<float4*>(to)[1] = {values[4], values[5], values[6], values[7]};
+  }
+};
+
 /// Where a row of a task is.
 struct AttentionRow {
   bool exists;
@@ -50,8 +75,7 @@ struct AttentionRow {
   }
 };
 
-/// Queries times scale and log2(e), as the exponentials are those of 2. Rows that do not exist are
-/// zero.
+/// Rows that do not exist are zero.
 template <int kRows>
 __device__ void load_queries(float* to, const AttentionCall& a, const AttentionTask& task) {
   const int eights = a.head_dim / 8;
@@ -63,31 +87,43 @@ __device__ void load_queries(float* to, const AttentionCall& a, const AttentionT
       load_8(a.element, a.qkv, row.token * a.qkv_stride + row.head * a.head_dim + col, values);
     }
     float* const out = to + i / eights * attention_stride(a.head_dim) + col;
-#pragma unroll
-    for (int j = 0; j < 8; ++j) out[j] = values[j];
+    reinterpret_cast<float4*>(out)[0] = {values[0], values[1], values[2], values[3]};
+    reinterpret_cast<float4*>(out)[1] = {values[4], values[5], values[6], values[7]};
   }
 }
 
-/// Keys, or values, from `key` on; those before `first` and outside of the task are zero, whatever
-/// the cache holds.
+/// Keys and values from `key` on; those before `first` and outside of the task are zero, whatever
+/// the cache holds. Loads are in flight kBatch at a time of both.
 template <int kKeys>
-__device__ void load_keys(float* to, const AttentionCall& a, const AttentionTask& task, int first,
-                          int key, int is_value) {
+__device__ void load_keys_and_values(float* keys, float* values, const AttentionCall& a,
+                                     const AttentionTask& task, int first, int key) {
+  constexpr int kBatch = 4;
   const int page = a.pages[task.pages_begin + key / kPagePositions];
   const std::byte* const run = a.cache.pages + page * a.cache.page_bytes + a.cache.layer_begin +
-                               (2 * static_cast<int>(blockIdx.y) + is_value) * a.cache.run_bytes;
+                               2 * static_cast<int>(blockIdx.y) * a.cache.run_bytes;
   const int64_t begin = int64_t{key % kPagePositions} * a.head_dim;
   const int eights = a.head_dim / 8;
-  for (int i = threadIdx.x; i < kKeys * eights; i += kAttentionThreads) {
-    const int row = i / eights;
-    const int col = i % eights * 8;
-    float values[8] = {};
-    if (key + row >= first && key + row < task.end) {
-      load_8(a.cache.element, run, begin + row * a.head_dim + col, values);
-    }
-    float* const out = to + row * attention_stride(a.head_dim) + col;
+  const int stride = attention_stride(a.head_dim);
+  for (int i = threadIdx.x; i < kKeys * eights; i += kBatch * kAttentionThreads) {
+    Eight loaded[kBatch][2];
 #pragma unroll
-    for (int j = 0; j < 8; ++j) out[j] = to_tf32(values[j]);
+    for (int j = 0; j < kBatch; ++j) {
+      const int at = i + j * kAttentionThreads;
+      const int row = key + at / eights;
+      loaded[j][0] = loaded[j][1] = {};
+      if (at >= kKeys * eights || row < first || row >= task.end) continue;
+      const int64_t element = begin + int64_t{at} * 8;
+      loaded[j][0].load(a.cache.element, run, element);
+      loaded[j][1].load(a.cache.element, run + a.cache.run_bytes, element);
+    }
+#pragma unroll
+    for (int j = 0; j < kBatch; ++j) {
+      const int at = i + j * kAttentionThreads;
+      if (at >= kKeys * eights) continue;
+      const int to = at / eights * stride + at % eights * 8;
+      loaded[j][0].store_tf32(a.cache.element, keys + to);
+      loaded[j][1].store_tf32(a.cache.element, values + to);
+    }
   }
 }
 

@@ -1,8 +1,7 @@
 #include "kernels/cuda/ops/dense.h"
 
-#include <cuda_runtime.h>
-
 #include "kernels/cuda/ops/elements.cuh"
+#include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ops/tf32.cuh"
 
 namespace subbyte::cuda {
@@ -22,6 +21,7 @@ bool is_aligned(const void* p, int64_t stride, Element element) {
 
 template <int kTokens, bool kAligned>
 __device__ void gemv_sums(float (&sums)[kGemvRows][kTokens], const DenseCall& a, int64_t row) {
+#pragma unroll kTokens == 1 ? 2 : 1
   for (int64_t k = threadIdx.x % kLanes * kEight; k < a.cols; k += kLanes * kEight) {
     float w[kGemvRows][kEight];
 #pragma unroll
@@ -54,6 +54,7 @@ __device__ void gemv_sums(float (&sums)[kGemvRows][kTokens], const DenseCall& a,
 /// A lane adds every 32nd run of eight products, then the lanes are added.
 template <int kTokens, bool kAligned>
 __global__ void __launch_bounds__(kGemvThreads) gemv(const __grid_constant__ DenseCall a) {
+  begin_operation();
   const int64_t row = int64_t{blockIdx.x} * kGemvCtaRows + threadIdx.x / kLanes * kGemvRows;
   if (row >= a.rows) return;
   float sums[kGemvRows][kTokens] = {};
@@ -77,7 +78,7 @@ void launch_gemv(const DenseCall& call, Stream stream) {
                        is_aligned(call.weights, call.cols, call.weights_element) &&
                        is_aligned(call.x, call.x_stride, call.x_element);
   auto* const kernel = aligned ? gemv<kTokens, true> : gemv<kTokens, false>;
-  kernel<<<ctas, kGemvThreads, 0, stream>>>(call);
+  launch(kernel, {dim3(ctas), kGemvThreads}, stream, call);
 }
 
 // --- many tokens ---
@@ -161,6 +162,7 @@ struct TileSums {
 
 __global__ void __launch_bounds__(kTileThreads)
     gemm(const __grid_constant__ DenseCall a, bool w_aligned, bool x_aligned) {
+  begin_operation();
   __shared__ float w[kTile * kStride];
   __shared__ float x[kTile * kStride];
   const int64_t first_row = int64_t{blockIdx.x} * kTile;
@@ -188,9 +190,9 @@ void run_dense(const DenseCall& call, Stream stream) {
   const bool whole = call.cols % kEight == 0;
   const dim3 grid(static_cast<unsigned>((call.rows + kTile - 1) / kTile),
                   static_cast<unsigned>((call.m + kTile - 1) / kTile));
-  gemm<<<grid, kTileThreads, 0, stream>>>(
-      call, whole && is_aligned(call.weights, call.cols, call.weights_element),
-      whole && is_aligned(call.x, call.x_stride, call.x_element));
+  launch(gemm, {grid, kTileThreads}, stream, call,
+         whole && is_aligned(call.weights, call.cols, call.weights_element),
+         whole && is_aligned(call.x, call.x_stride, call.x_element));
 }
 
 }  // namespace subbyte::cuda

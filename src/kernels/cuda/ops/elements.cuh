@@ -48,6 +48,20 @@ __device__ __forceinline__ void load_8(Element element, const void* p, int64_t i
   }
 }
 
+/// Rounded to nearest even, 16-byte aligned.
+__device__ __forceinline__ void store_8(Element element, void* p, int64_t i,
+                                        const float (&values)[8]) {
+  if (element == Element::kF32) {
+    float4* const to = reinterpret_cast<float4*>(static_cast<float*>(p) + i);
+    to[0] = {values[0], values[1], values[2], values[3]};
+    to[1] = {values[4], values[5], values[6], values[7]};
+    return;
+  }
+  *reinterpret_cast<uint4*>(static_cast<uint16_t*>(p) + i) = {
+      pack_x2(element, values[0], values[1]), pack_x2(element, values[2], values[3]),
+      pack_x2(element, values[4], values[5]), pack_x2(element, values[6], values[7])};
+}
+
 /// Elements i to i + 7 of `size`, at any address; zero beyond the last.
 __device__ __forceinline__ void load_8_of(Element element, const void* p, int64_t i, int64_t size,
                                           float (&values)[8]) {

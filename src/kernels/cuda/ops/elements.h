@@ -16,7 +16,7 @@ using Stream = CUstream_st*;
 /// In the order of KvType.
 enum class Element : uint8_t { kF32, kF16, kBF16 };
 
-constexpr int element_bytes(Element element) {
+SUBBYTE_DEVICE constexpr int element_bytes(Element element) {
   return element == Element::kF32 ? 4 : 2;
 }
 

@@ -1,9 +1,8 @@
 #include "kernels/cuda/ops/embed.h"
 
-#include <cuda_runtime.h>
-
 #include "kernels/cuda/common/prologue_epilogue.cuh"
 #include "kernels/cuda/ops/elements.cuh"
+#include "kernels/cuda/ops/launch.cuh"
 
 namespace subbyte::cuda {
 namespace {
@@ -20,6 +19,7 @@ struct PackedTable {
 
 __global__ void __launch_bounds__(kThreads)
     embed_dense(float* y, const int32_t* tokens, const void* table, Element element, int64_t cols) {
+  begin_operation();
   const int64_t from = int64_t{tokens[blockIdx.x]} * cols;
   const int64_t to = int64_t{blockIdx.x} * cols;
   for (int64_t i = threadIdx.x; i < cols; i += kThreads) {
@@ -48,6 +48,7 @@ __device__ uint32_t load_code(const uint8_t* p, int64_t i, int bytes) {
 
 __global__ void __launch_bounds__(kThreads)
     embed_packed(float* y, const int32_t* tokens, const __grid_constant__ PackedTable t) {
+  begin_operation();
   const WeightArguments& w = t.weights;
   const int64_t strip = tokens[blockIdx.x] / kStripRows;
   const int row = tokens[blockIdx.x] % kStripRows;

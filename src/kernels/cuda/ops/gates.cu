@@ -1,11 +1,10 @@
 #include "kernels/cuda/ops/gates.h"
 
-#include <cuda_runtime.h>
-
 #include <algorithm>
 
 #include "kernels/cuda/common/prologue_epilogue.cuh"
 #include "kernels/cuda/ops/elements.cuh"
+#include "kernels/cuda/ops/launch.cuh"
 
 namespace subbyte::cuda {
 namespace {
@@ -19,6 +18,7 @@ unsigned ctas_for(int64_t size) {
 
 __global__ void __launch_bounds__(kThreads)
     swiglu(void* y, const void* gate_up, Element element, int64_t size, int64_t cols) {
+  begin_operation();
   const int64_t stride = int64_t{gridDim.x} * kThreads;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < size; i += stride) {
     const int64_t at = i / cols * (2 * cols) + i % cols;
@@ -30,6 +30,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads)
     to_floats(float* y, const void* x, Element element, int64_t size) {
+  begin_operation();
   const int64_t stride = int64_t{gridDim.x} * kThreads;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < size; i += stride) {
     y[i] = load_element(element, x, i);
@@ -40,11 +41,11 @@ __global__ void __launch_bounds__(kThreads)
 
 void run_swiglu(void* y, const void* gate_up, Element element, int64_t m, int64_t cols,
                 Stream stream) {
-  swiglu<<<ctas_for(m * cols), kThreads, 0, stream>>>(y, gate_up, element, m * cols, cols);
+  launch(swiglu, {dim3(ctas_for(m * cols)), kThreads}, stream, y, gate_up, element, m * cols, cols);
 }
 
 void run_to_floats(float* y, const void* x, Element element, int64_t size, Stream stream) {
-  to_floats<<<ctas_for(size), kThreads, 0, stream>>>(y, x, element, size);
+  launch(to_floats, {dim3(ctas_for(size)), kThreads}, stream, y, x, element, size);
 }
 
 }  // namespace subbyte::cuda

@@ -1,8 +1,7 @@
 #include "kernels/cuda/ops/rotate.h"
 
-#include <cuda_runtime.h>
-
 #include "kernels/cuda/ops/elements.cuh"
+#include "kernels/cuda/ops/launch.cuh"
 
 namespace subbyte::cuda {
 namespace {
@@ -14,6 +13,7 @@ constexpr int kPairs = 4;  // of a lane: heads of 256 elements
 __global__ void __launch_bounds__(kThreads)
     angles(float* cos_out, float* sin_out, const RowPlace* places, const double* inv_freq,
            int64_t size, int64_t half, double factor) {
+  begin_operation();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= size) return;
   double sine;
@@ -52,7 +52,7 @@ __device__ void store_head(Element element, void* to, int64_t at, int half,
   }
 }
 
-__device__ void normalise(HeadOfLane& head, const float* weight, float eps, int half) {
+__device__ void normalise(HeadOfLane& head, const HeadOfLane& weight, float eps, int half) {
   double squares = 0;
 #pragma unroll
   for (int j = 0; j < kPairs; ++j) {
@@ -63,39 +63,52 @@ __device__ void normalise(HeadOfLane& head, const float* weight, float eps, int 
   const float factor = 1.0f / sqrtf(mean + eps);
 #pragma unroll
   for (int j = 0; j < kPairs; ++j) {
-    const int i = j * kLanes + static_cast<int>(threadIdx.x) % kLanes;
-    if (i >= half) continue;
-    head.low[j] *= factor * weight[i];
-    head.high[j] *= factor * weight[half + i];
+    head.low[j] *= factor * weight.low[j];
+    head.high[j] *= factor * weight.high[j];
   }
 }
 
-__device__ void turn(HeadOfLane& head, const float* cos, const float* sin, int half) {
+__device__ void turn(HeadOfLane& head, const HeadOfLane& angle) {
+#pragma unroll
+  for (int j = 0; j < kPairs; ++j) {
+    const float low = head.low[j];
+    const float high = head.high[j];
+    head.low[j] = fmaf(-high, angle.high[j], low * angle.low[j]);
+    head.high[j] = fmaf(low, angle.high[j], high * angle.low[j]);
+  }
+}
+
+/// Cosines and sines of a row.
+__device__ HeadOfLane load_angles(const RotateCall& a, int64_t row, int half) {
+  HeadOfLane angle = {};
 #pragma unroll
   for (int j = 0; j < kPairs; ++j) {
     const int i = j * kLanes + static_cast<int>(threadIdx.x) % kLanes;
     if (i >= half) continue;
-    const float low = head.low[j];
-    const float high = head.high[j];
-    head.low[j] = fmaf(-high, sin[i], low * cos[i]);
-    head.high[j] = fmaf(low, sin[i], high * cos[i]);
+    angle.low[j] = a.cos[row * half + i];
+    angle.high[j] = a.sin[row * half + i];
   }
+  return angle;
 }
 
 /// A warp for a head.
 __global__ void __launch_bounds__(kThreads) rotate(const __grid_constant__ RotateCall a) {
+  begin_operation();
   const int heads_of_row = a.heads + 2 * a.kv_heads;
   const int64_t i = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
   if (i >= a.num_rows * heads_of_row) return;
   const int64_t row = i / heads_of_row;
   const int head = static_cast<int>(i % heads_of_row);
   const int half = a.head_dim / 2;
-  HeadOfLane x = load_head(a.element, a.qkv, i * a.head_dim, half);
   const bool is_query = head < a.heads;
   const bool is_value = head >= a.heads + a.kv_heads;
   const float* const norm = is_query ? a.q_norm : a.k_norm;
-  if (!is_value && norm != nullptr) normalise(x, norm, a.eps, half);
-  if (!is_value) turn(x, a.cos + row * half, a.sin + row * half, half);
+  HeadOfLane x = load_head(a.element, a.qkv, i * a.head_dim, half);
+  if (!is_value) {  // all is loaded before any of it is used
+    const HeadOfLane angle = load_angles(a, row, half);
+    if (norm != nullptr) normalise(x, load_head(Element::kF32, norm, 0, half), a.eps, half);
+    turn(x, angle);
+  }
   if (is_query) {
     store_head(a.element, a.qkv, i * a.head_dim, half, x);
     return;
@@ -112,13 +125,14 @@ __global__ void __launch_bounds__(kThreads) rotate(const __grid_constant__ Rotat
 void run_angles(float* cos, float* sin, const RowPlace* places, const double* inv_freq,
                 int64_t num_rows, int64_t half, double factor, Stream stream) {
   const int64_t size = num_rows * half;
-  angles<<<static_cast<unsigned>((size + kThreads - 1) / kThreads), kThreads, 0, stream>>>(
-      cos, sin, places, inv_freq, size, half, factor);
+  launch(angles, {dim3(static_cast<unsigned>((size + kThreads - 1) / kThreads)), kThreads}, stream,
+         cos, sin, places, inv_freq, size, half, factor);
 }
 
 void run_rotate(const RotateCall& call, Stream stream) {
   const int64_t heads = call.num_rows * (call.heads + 2 * call.kv_heads);
-  rotate<<<static_cast<unsigned>((heads + kWarps - 1) / kWarps), kThreads, 0, stream>>>(call);
+  launch(rotate, {dim3(static_cast<unsigned>((heads + kWarps - 1) / kWarps)), kThreads}, stream,
+         call);
 }
 
 }  // namespace subbyte::cuda

@@ -1,0 +1,42 @@
+#pragma once
+// Launches of the operations. Each may begin before the kernel before it on the stream has ended
+// (programmatic dependent launch): every kernel waits for that one before it reads or writes
+// anything, so what has ended is known from kernel to kernel.
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/common/ptx.cuh"
+#include "kernels/cuda/ops/elements.h"
+
+namespace subbyte::cuda {
+
+/// The first statement of every operation.
+__device__ __forceinline__ void begin_operation() {
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
+}
+
+struct Grid {
+  dim3 ctas;
+  int threads;
+  int shared_bytes = 0;
+};
+
+/// Errors are left to cudaGetLastError().
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), const Grid& grid, Stream stream,
+            const Arguments&... arguments) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid.ctas;
+  config.blockDim = dim3(static_cast<unsigned>(grid.threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(grid.shared_bytes);
+  config.stream = stream;
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
+}  // namespace subbyte::cuda
