@@ -97,8 +97,9 @@ struct RowResult {
 ///   scores   tf32 of a cache in 32 bits; tensor cores cut nine times for eight inputs, 2^-23 each;
 ///            three roundings of the scale; one of the difference to the largest score, which is at
 ///            most twice the largest sum of magnitudes away; exp2f within two units, four u
-///   weights  that error twice, in the sum of the weights, too; rounded to tf32 in both; a factor
-///            with ten roundings at each tile of 32 keys or more, and when partials are merged
+///   weights  that error twice, in the sum of the weights, too; rounded to tf32 in both, or to the
+///            type of activations and cache, in f16 by 2^-25 at least; a factor with ten roundings
+///            at each tile of 32 keys or more, and when partials are merged
 ///   sums     tensor cores as above over the keys; a float32 sum of the weights
 RowResult expect_row(const AttentionProblem& problem, const Cache& cache, std::size_t p,
                      int64_t token, int64_t head, const float* q, const float* sinks) {
@@ -124,6 +125,11 @@ RowResult expect_row(const AttentionProblem& problem, const Cache& cache, std::s
   for (const double score : scores) largest = std::max(largest, score);
   double denominator = sinks == nullptr ? 0 : std::exp(sinks[head] - largest);
   RowResult result = {std::vector<double>(problem.dim), std::vector<double>(problem.dim)};
+  std::vector<double> smallest(problem.dim);  // what weights lose by f16's smallest step
+  const int64_t tokens = problem.parts[p].tokens;
+  const bool is_prompt =
+      tokens > 1 && tokens * (problem.heads / problem.kv_heads) > cuda::kSplitRows;
+  const bool is_16 = is_prompt && problem.element == problem.cache && problem.dim <= 128;
   for (std::size_t i = 0; i < scores.size(); ++i) {
     const double weight = std::exp(scores[i] - largest);
     denominator += weight;
@@ -131,6 +137,7 @@ RowResult expect_row(const AttentionProblem& problem, const Cache& cache, std::s
       const double value = cache.at(p, first + static_cast<int64_t>(i), kv_head, 1, d);
       result.values[d] += weight * value;
       result.bounds[d] += weight * std::fabs(value);
+      if (is_16 && problem.element == Element::kF16) smallest[d] += 0x1p-25 * std::fabs(value);
     }
   }
   const auto n = static_cast<double>(scores.size()) + 64;
@@ -139,12 +146,13 @@ RowResult expect_row(const AttentionProblem& problem, const Cache& cache, std::s
   const double extra = sinks == nullptr ? 0 : std::fabs(sinks[head]);
   const double score_error =
       (of_cache + dim_cuts + 3 * u) * magnitude + 2 * u * (2 * magnitude + extra) + 4 * u;
-  const double relative = std::expm1(2 * score_error) + 2 * 1.01 * 0x1p-11 + of_cache +
+  const double of_weights = 0x1p-11 + (is_16 ? unit_of(problem.element) : 0x1p-11);
+  const double relative = std::expm1(2 * score_error) + 1.01 * of_weights + of_cache +
                           9.0 / 8 * n * 0x1p-23 + (n + 10 * (n / 32 + 32) + 20) * u;
   for (int64_t d = 0; d < problem.dim; ++d) {
     result.values[d] /= denominator;
-    result.bounds[d] =
-        rounded_bound(problem.element, result.values[d], relative * result.bounds[d] / denominator);
+    result.bounds[d] = rounded_bound(problem.element, result.values[d],
+                                     (relative * result.bounds[d] + smallest[d]) / denominator);
   }
   return result;
 }
@@ -247,7 +255,8 @@ TEST_P(GpuAttention, agrees_with_the_formula) {
   for (const Element element : kHalves) {
     const struct {
       int64_t heads, kv_heads, dim;
-    } shapes[] = {{4, 2, 64}, {6, 2, 64}, {3, 3, 16}, {5, 1, 80}, {8, 2, 128}, {4, 1, 256}};
+    } shapes[] = {{4, 2, 64},  {6, 2, 64},  {3, 3, 16}, {5, 1, 80},
+                  {8, 2, 128}, {4, 1, 256}, {6, 3, 112}};
     for (const auto& [heads, kv_heads, dim] : shapes) {
       expect_attention({heads, kv_heads, dim, element, GetParam(), 0, false, kParts});
     }

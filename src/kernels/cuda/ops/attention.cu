@@ -1,10 +1,16 @@
 #include "kernels/cuda/ops/attention.h"
 
+#include <array>
+#include <atomic>
+
 #include "kernels/cuda/ops/attention.cuh"
+#include "kernels/cuda/ops/attention_prompt.h"
 #include "kernels/cuda/ops/launch.cuh"
 
 namespace subbyte::cuda {
 namespace {
+
+static_assert(kMostSplits <= kLanes, "a lane has the factor of a split");
 
 /// Scores of 16 rows and kTiles times 8 keys.
 template <int kTiles>
@@ -46,100 +52,108 @@ __device__ void add_values(SoftmaxPartials<kMaxDim>& partials, const float (&wei
   }
 }
 
-/// The results of a warp's rows.
-template <int kMaxDim>
-__device__ void store_rows(const AttentionCall& a, const SoftmaxPartials<kMaxDim>& partials,
-                           const AttentionRow (&rows)[2]) {
-  const int t = static_cast<int>(threadIdx.x) % 4;
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    if (!rows[h].exists) continue;
-    const WithSink sink(a, rows[h].head, partials.largest[h]);
-    const float shrink = exp2f(partials.largest[h] - sink.largest);
-    const float factor = shrink / (partials.sums[h] * shrink + sink.weight);
-    const int64_t at = (rows[h].token * a.heads + rows[h].head) * a.head_dim + 2 * t;
-#pragma unroll
-    for (int n = 0; n < kMaxDim / 8; ++n) {
-      if (8 * n >= a.head_dim) break;
-      store_element(a.element, a.y, at + 8 * n, partials.values[n][2 * h] * factor);
-      store_element(a.element, a.y, at + 8 * n + 1, partials.values[n][2 * h + 1] * factor);
-    }
-  }
+/// A partial in memory: [kSplitRows][head_dim] values, then [kSplitRows] largest scores and sums.
+__host__ __device__ constexpr int partial_floats(int head_dim) {
+  return kSplitRows * (head_dim + 2);
 }
 
-/// Adds the partials of several warps or CTAs in order: row by row, an element for a thread.
-/// `from(i)` has those of part i: the largest scores [rows], the sums [rows], the values.
-struct RowSum {
-  float largest = -INFINITY;
-  float sum = 0;
-  float value = 0;
+__device__ float* partial_at(const AttentionCall& a, int64_t index) {
+  return a.partials + (index * a.kv_heads + blockIdx.y) * partial_floats(a.head_dim);
+}
 
-  __device__ void add(float most, float weights, float values) {
-    const float both = fmaxf(largest, most);
-    const float base = both == -INFINITY ? 0 : both;
-    const float old_shrink = exp2f(largest - base);
-    const float new_shrink = exp2f(most - base);
-    largest = both;
-    sum = sum * old_shrink + weights * new_shrink;
-    value = value * old_shrink + values * new_shrink;
+/// Rows of a task that exist.
+__device__ int rows_of(const AttentionCall& a, const AttentionTask& task) {
+  return min(kSplitRows, task.num_tokens * (a.heads / a.kv_heads) - task.first_row);
+}
+
+/// How `count` partials of one row are added, by one warp: lane i has the factor of partial i.
+struct MergedRow {
+  float largest;
+  float sum;
+  float factor;
+
+  __device__ MergedRow(const float* partials, int64_t stride, int count, int row, int head_dim) {
+    const int lane = static_cast<int>(threadIdx.x) % kLanes;
+    const float* const end = partials + lane * stride + kSplitRows * head_dim;
+    const float most = lane < count ? end[row] : -INFINITY;
+    const float weights = lane < count ? end[kSplitRows + row] : 0;
+    largest = most;
+#pragma unroll
+    for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, distance));
+    }
+    factor = exp2f(most - (largest == -INFINITY ? 0 : largest));
+    sum = sum_of_warp(weights * factor);
   }
 
-  __device__ void store(const AttentionCall& a, const AttentionRow& row, int d) const {
-    const WithSink sink(a, row.head, largest);
-    const float shrink = exp2f(largest - sink.largest);
-    store_element(a.element, a.y, (row.token * a.heads + row.head) * a.head_dim + d,
-                  value * shrink / (sum * shrink + sink.weight));
+  /// Element d of the values, partial after partial.
+  __device__ float value(const float* partials, int64_t stride, int count, int row, int head_dim,
+                         int d) const {
+    float sum_of_values = 0;
+    for (int i = 0; i < count; ++i) {
+      const float of_partial = __shfl_sync(~0u, factor, i);
+      const float value = d < head_dim ? partials[i * stride + row * head_dim + d] : 0;
+      sum_of_values = fmaf(value, of_partial, sum_of_values);
+    }
+    return sum_of_values;
   }
 };
 
-/// A partial in memory: [kSplitRows][head_dim] values, then [kSplitRows] largest scores and sums.
-__device__ float* partial_at(const AttentionCall& a, int64_t index) {
-  const int64_t floats = int64_t{kSplitRows} * (a.head_dim + 2);
-  return a.partials + (index * a.kv_heads + blockIdx.y) * floats;
+/// Merges `count` partials of the rows of a task, a warp a row at a time: into the results, or into
+/// one more partial.
+__device__ void merge_partials(const AttentionCall& a, const AttentionTask& task,
+                               const float* partials, int64_t stride, int count, float* to) {
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int rows = rows_of(a, task);
+  for (int r = static_cast<int>(threadIdx.x) / kLanes; r < rows; r += kAttentionWarps) {
+    const MergedRow merged(partials, stride, count, r, a.head_dim);
+    const AttentionRow row(a, task, r);
+    const WithSink sink(a, row.head, merged.largest);
+    const float shrink = exp2f(merged.largest - sink.largest);
+    const float factor = shrink / (merged.sum * shrink + sink.weight);
+    const int64_t at = (row.token * a.heads + row.head) * a.head_dim;
+    for (int d = lane; d - lane < a.head_dim; d += kLanes) {
+      const float value = merged.value(partials, stride, count, r, a.head_dim, d);
+      if (d >= a.head_dim) continue;
+      if (to == nullptr) {
+        store_element(a.element, a.y, at + d, value * factor);
+      } else {
+        to[r * a.head_dim + d] = value;
+      }
+    }
+    if (to == nullptr || lane != 0) continue;
+    to[kSplitRows * a.head_dim + r] = merged.largest;
+    to[kSplitRows * a.head_dim + kSplitRows + r] = merged.sum;
+  }
 }
 
-/// Adds the warps of a CTA, each of which has the same rows and other keys. `shared` is as large as
-/// the tiles of keys and values.
+/// Merges the warps of a CTA, each of which has the same rows and other keys. `shared` is as large
+/// as the tiles of keys and values.
 template <int kMaxDim>
-__device__ void add_warps(const AttentionCall& a, const AttentionTask& task,
-                          SoftmaxPartials<kMaxDim>& partials, float* shared) {
-  const int warp = static_cast<int>(threadIdx.x) / kLanes;
+__device__ void merge_warps(const AttentionCall& a, const AttentionTask& task,
+                            SoftmaxPartials<kMaxDim>& partials, float* shared) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const int size = kSplitRows * (a.head_dim + 2);
-  const int numbers = kSplitRows * a.head_dim;
+  const int size = partial_floats(a.head_dim);
+  float* const of_warp = shared + static_cast<int>(threadIdx.x) / kLanes * size;
+  const int rows = rows_of(a, task);
   __syncthreads();  // the last tile has been read
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int row = lane / 4 + 8 * h;
-    float* const to = shared + warp * size;
+    if (row >= rows) continue;
 #pragma unroll
     for (int n = 0; n < kMaxDim / 8; ++n) {
       if (8 * n >= a.head_dim) break;
-      to[row * a.head_dim + 8 * n + lane % 4 * 2] = partials.values[n][2 * h];
-      to[row * a.head_dim + 8 * n + lane % 4 * 2 + 1] = partials.values[n][2 * h + 1];
+      float* const to = of_warp + row * a.head_dim + 8 * n + lane % 4 * 2;
+      to[0] = partials.values[n][2 * h];
+      to[1] = partials.values[n][2 * h + 1];
     }
-    to[numbers + row] = partials.largest[h];
-    to[numbers + kSplitRows + row] = partials.sums[h];
+    of_warp[kSplitRows * a.head_dim + row] = partials.largest[h];
+    of_warp[kSplitRows * a.head_dim + kSplitRows + row] = partials.sums[h];
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < numbers; i += kAttentionThreads) {
-    const int r = i / a.head_dim;
-    RowSum sum;
-    for (int w = 0; w < kAttentionWarps; ++w) {
-      const float* const from = shared + w * size;
-      sum.add(from[numbers + r], from[numbers + kSplitRows + r], from[i]);
-    }
-    if (task.partial < 0) {
-      const AttentionRow row(a, task, r);
-      if (row.exists) sum.store(a, row, i % a.head_dim);
-      continue;
-    }
-    float* const to = partial_at(a, task.partial);
-    to[i] = sum.value;
-    if (i % a.head_dim != 0) continue;
-    to[numbers + r] = sum.largest;
-    to[numbers + kSplitRows + r] = sum.sum;
-  }
+  merge_partials(a, task, shared, size, kAttentionWarps,
+                 task.partial < 0 ? nullptr : partial_at(a, task.partial));
 }
 
 template <bool kIsSplit, int kMaxDim>
@@ -175,7 +189,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   }
   partials.finish();
   if constexpr (kIsSplit) {
-    add_warps(a, task, partials, keys);
+    merge_warps(a, task, partials, keys);
   } else {
     store_rows(a, partials, rows);
   }
@@ -190,18 +204,25 @@ __global__ void __launch_bounds__(kAttentionThreads)
   task.first_token = merge.first_token;
   task.num_tokens = merge.num_tokens;
   task.first_row = merge.first_row;
-  const int numbers = kSplitRows * a.head_dim;
-  for (int i = threadIdx.x; i < numbers; i += kAttentionThreads) {
-    const int r = i / a.head_dim;
-    const AttentionRow row(a, task, r);
-    if (!row.exists) continue;
-    RowSum sum;
-    for (int s = 0; s < merge.num_splits; ++s) {
-      const float* const from = partial_at(a, merge.partial + s);
-      sum.add(from[numbers + r], from[numbers + kSplitRows + r], from[i]);
-    }
-    sum.store(a, row, i % a.head_dim);
+  merge_partials(a, task, partial_at(a, merge.partial),
+                 int64_t{a.kv_heads} * partial_floats(a.head_dim), merge.num_splits, nullptr);
+}
+
+/// Sets the attribute once for each device and size larger than the ones before.
+template <bool kIsSplit, int kMaxDim>
+bool allow_shared_memory(int bytes) {
+  constexpr int kDevices = 64;
+  static std::array<std::atomic<int>, kDevices> allowed;
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return false;
+  const bool is_known = device < kDevices;
+  if (is_known && allowed[device].load(std::memory_order_relaxed) >= bytes) return true;
+  if (cudaFuncSetAttribute(attention<kIsSplit, kMaxDim>,
+                           cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) != cudaSuccess) {
+    return false;
   }
+  if (is_known) allowed[device].store(bytes, std::memory_order_relaxed);
+  return true;
 }
 
 template <bool kIsSplit, int kMaxDim>
@@ -209,17 +230,16 @@ void launch_tasks(const AttentionCall& call, int64_t num_tasks, Stream stream) {
   if (num_tasks == 0) return;
   auto* const kernel = attention<kIsSplit, kMaxDim>;
   const int bytes = attention_shared_bytes<kIsSplit>(call.head_dim);
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) !=
-      cudaSuccess) {
-    return;
-  }
+  if (!allow_shared_memory<kIsSplit, kMaxDim>(bytes)) return;
   const dim3 grid(static_cast<unsigned>(num_tasks), static_cast<unsigned>(call.kv_heads));
   launch(kernel, {grid, kAttentionThreads, bytes}, stream, call);
 }
 
 template <int kMaxDim>
 void launch_both(const AttentionCall& call, Stream stream) {
-  launch_tasks<false, kMaxDim>(call, call.num_prompt, stream);
+  if (!run_prompt_attention(call, stream)) {
+    launch_tasks<false, kMaxDim>(call, call.num_prompt, stream);
+  }
   launch_tasks<true, kMaxDim>(call, call.num_split, stream);
 }
 

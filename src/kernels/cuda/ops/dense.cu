@@ -19,7 +19,9 @@ bool is_aligned(const void* p, int64_t stride, Element element) {
   return (reinterpret_cast<uintptr_t>(p) | stride * element_bytes(element)) % 16 == 0;
 }
 
-template <int kTokens, bool kAligned>
+/// Weights of type kWeights, all rows at multiples of 16 bytes: the loop that reads the head. kF32
+/// with kAligned false stands for every type, at any address.
+template <Element kWeights, int kTokens, bool kAligned>
 __device__ void gemv_sums(float (&sums)[kGemvRows][kTokens], const DenseCall& a, int64_t row) {
 #pragma unroll kTokens == 1 ? 2 : 1
   for (int64_t k = threadIdx.x % kLanes * kEight; k < a.cols; k += kLanes * kEight) {
@@ -28,7 +30,7 @@ __device__ void gemv_sums(float (&sums)[kGemvRows][kTokens], const DenseCall& a,
     for (int r = 0; r < kGemvRows; ++r) {
       const int64_t at = min(row + r, a.rows - 1) * a.cols;  // the last row again, not stored
       if constexpr (kAligned) {
-        load_8(a.weights_element, a.weights, at + k, w[r]);
+        load_8(kWeights, a.weights, at + k, w[r]);
       } else {
         load_8_of(a.weights_element, a.weights, at + k, at + a.cols, w[r]);
       }
@@ -52,13 +54,13 @@ __device__ void gemv_sums(float (&sums)[kGemvRows][kTokens], const DenseCall& a,
 }
 
 /// A lane adds every 32nd run of eight products, then the lanes are added.
-template <int kTokens, bool kAligned>
+template <Element kWeights, int kTokens, bool kAligned>
 __global__ void __launch_bounds__(kGemvThreads) gemv(const __grid_constant__ DenseCall a) {
   begin_operation();
   const int64_t row = int64_t{blockIdx.x} * kGemvCtaRows + threadIdx.x / kLanes * kGemvRows;
   if (row >= a.rows) return;
   float sums[kGemvRows][kTokens] = {};
-  gemv_sums<kTokens, kAligned>(sums, a, row);
+  gemv_sums<kWeights, kTokens, kAligned>(sums, a, row);
 #pragma unroll
   for (int r = 0; r < kGemvRows; ++r) {
 #pragma unroll
@@ -72,13 +74,25 @@ __global__ void __launch_bounds__(kGemvThreads) gemv(const __grid_constant__ Den
 }
 
 template <int kTokens>
-void launch_gemv(const DenseCall& call, Stream stream) {
-  const auto ctas = static_cast<unsigned>((call.rows + kGemvCtaRows - 1) / kGemvCtaRows);
+auto gemv_for(const DenseCall& call) {
   const bool aligned = call.cols % kEight == 0 &&
                        is_aligned(call.weights, call.cols, call.weights_element) &&
                        is_aligned(call.x, call.x_stride, call.x_element);
-  auto* const kernel = aligned ? gemv<kTokens, true> : gemv<kTokens, false>;
-  launch(kernel, {dim3(ctas), kGemvThreads}, stream, call);
+  if (!aligned) return gemv<Element::kF32, kTokens, false>;
+  switch (call.weights_element) {
+    case Element::kF16:
+      return gemv<Element::kF16, kTokens, true>;
+    case Element::kBF16:
+      return gemv<Element::kBF16, kTokens, true>;
+    default:
+      return gemv<Element::kF32, kTokens, true>;
+  }
+}
+
+template <int kTokens>
+void launch_gemv(const DenseCall& call, Stream stream) {
+  const auto ctas = static_cast<unsigned>((call.rows + kGemvCtaRows - 1) / kGemvCtaRows);
+  launch(gemv_for<kTokens>(call), {dim3(ctas), kGemvThreads}, stream, call);
 }
 
 // --- many tokens ---
