@@ -81,6 +81,38 @@ TEST(Usage, an_unknown_instruction_set_is_refused) {
   EXPECT_NE(result.err.find("isa.unknown"), std::string::npos);
 }
 
+TEST(Usage, devices_begin_with_the_cpu) {
+  const ProcessResult result = run_program({"devices"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_TRUE(result.out.starts_with("cpu ")) << result.out;
+  EXPECT_NE(result.out.find("kernels"), std::string::npos) << result.out;
+  const ProcessResult json = run_program({"devices", "--json"});
+  EXPECT_EQ(json.exit_code, 0);
+  EXPECT_NE(json.out.find(R"("device":"cpu")"), std::string::npos) << json.out;
+}
+
+TEST(Usage, devices_that_there_are_not_are_one_line_on_stderr) {
+  const auto run_on = [](const std::string& device) {
+    return run_program({"run", golden("qwen3-awq"), "-p", "a", "--device", device});
+  };
+  for (const char* unknown : {"gpu", "cuda:", "cuda:x", "cuda:-1", ""}) {
+    const ProcessResult result = run_on(unknown);
+    EXPECT_EQ(result.exit_code, 2) << unknown;
+    EXPECT_NE(result.err.find("[device.unknown]"), std::string::npos) << result.err;
+  }
+  const ProcessResult missing = run_on("cuda:999");
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_EQ(std::ranges::count(missing.err, '\n'), 1) << missing.err;
+  EXPECT_NE(missing.err.find("[cuda.device]"), std::string::npos) << missing.err;
+}
+
+TEST(Usage, the_gpu_refuses_the_batch_invariant_mode) {
+  const ProcessResult result =
+      run_program({"run", golden("qwen3-awq"), "-p", "a", "--device", "cuda", "--batch-invariant"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.err.find("[device.unsupported]"), std::string::npos) << result.err;
+}
+
 /// The file that the command writes for three tokens.
 std::string logits_file(const ProcessOptions& options, std::vector<std::string> more) {
   const TempDir folder;

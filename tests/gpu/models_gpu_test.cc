@@ -66,11 +66,16 @@ LoadedModel load(const std::filesystem::path& directory, const DeviceOptions& op
   return {std::move(backend).value(), std::move(model).value()};
 }
 
+/// In the checkout that the program was built in, or in the one that it was carried to.
+std::filesystem::path checkout() {
+  const auto built_in = std::filesystem::path(SUBBYTE_TEST_DATA) / "../..";
+  return std::filesystem::exists(built_in) ? built_in : std::filesystem::current_path();
+}
 std::filesystem::path golden(const std::string& name) {
-  return std::filesystem::path(SUBBYTE_TEST_DATA) / "goldens" / name;
+  return checkout() / "tests/data/goldens" / name;
 }
 std::filesystem::path demo() {
-  return std::filesystem::path(SUBBYTE_TEST_DATA) / "../../demo/model";
+  return checkout() / "demo/model";
 }
 
 DeviceOptions gpu(Activations activations = Activations::kF32) {
