@@ -87,6 +87,7 @@ class CudaBackend : public Backend {
       weight.bytes += matrix.view.bytes();
     }
     SUBBYTE_TRY(CudaWeight uploaded, upload_weight(std::move(matrices), bias, number_));
+    SUBBYTE_CHECK(products_.check(uploaded));
     weight.storage = std::make_shared<const CudaWeight>(std::move(uploaded));
     return weight;
   }

@@ -35,6 +35,15 @@ void* at(void* p, int64_t index, cuda::Element element) {
 
 }  // namespace
 
+Status CudaProducts::check(const CudaWeight& weight) const {
+  for (const CudaMatrix& part : weight.parts) {
+    if (!part.is_packed) continue;
+    auto plan = plan_of(part, 1, part.cols % kAligned == 0, number_, device_);
+    if (!plan.ok()) return Error{"linear.unsupported", std::move(plan).error().message};
+  }
+  return {};
+}
+
 Status CudaProducts::multiply_packed(const CudaRows& y, int64_t first, const CudaRows& x,
                                      const CudaMatrix& matrix, cuda::Activation activation) {
   const bool aligned = x.cols % kAligned == 0 && reinterpret_cast<uintptr_t>(x.data) % 16 == 0;

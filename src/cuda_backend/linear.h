@@ -18,6 +18,9 @@ class CudaProducts {
   CudaProducts(const cuda::Device& device, cuda::Number number, cuda::Stream stream)
       : device_(device), number_(number), stream_(stream) {}
 
+  /// Whether there are kernels for it. Code linear.unsupported.
+  Status check(const CudaWeight& weight) const;
+
   /// The outputs of all parts side by side in the rows of y. Codes: those of plan_linear and
   /// run_linear, cuda.memory.
   Status multiply(const CudaRows& y, const CudaRows& x, const CudaWeight& weight);

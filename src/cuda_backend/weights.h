@@ -35,6 +35,6 @@ struct CudaWeight {
 /// side by side, which serves a gated product and any other. Codes: linear.unsupported names what
 /// is supported; cuda.memory, cuda.copy, cuda.launch.
 Result<CudaWeight> upload_weight(std::vector<Matrix> matrices, const std::vector<float>& bias,
-                                   cuda::Number number);
+                                 cuda::Number number);
 
 }  // namespace subbyte
