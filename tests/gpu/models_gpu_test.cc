@@ -147,7 +147,9 @@ void expect_greedy(const LoadedModel& on, const LoadedModel& cpu, const std::vec
       continue;
     }
     EXPECT_EQ(best_of(std::span(found).subspan(at, vocab)).token, expected[i]);
-    if (!tied) EXPECT_EQ(generated[i], expected[i]);
+    if (!tied) {
+      EXPECT_EQ(generated[i], expected[i]);
+    }
   }
 }
 

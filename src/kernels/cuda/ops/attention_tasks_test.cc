@@ -55,7 +55,9 @@ TEST(AttentionTasks, partials_are_merged_once) {
   const AttentionTasks tasks = attention_tasks(parts, 4, 0);
   std::set<int32_t> written;
   for (const AttentionTask& task : tasks.split) {
-    if (task.partial >= 0) EXPECT_TRUE(written.insert(task.partial).second);
+    if (task.partial >= 0) {
+      EXPECT_TRUE(written.insert(task.partial).second);
+    }
   }
   std::set<int32_t> merged;
   for (const MergeTask& merge : tasks.merge) {
