@@ -20,6 +20,10 @@ constexpr int64_t kTensorElementBytes = 4;  // of the residual stream; the other
 constexpr int64_t kMostHeadDim = 256;
 constexpr int64_t kHeadDimStep = 16;
 
+Error unserved(const char* message) {
+  return {"linear.unsupported", message};
+}
+
 const CudaWeight& open(const Weight& weight) {
   return *static_cast<const CudaWeight*>(weight.storage.get());
 }
@@ -81,10 +85,15 @@ class CudaBackend : public Backend {
   Result<Weight> upload_joined(std::vector<Matrix> matrices, std::vector<float> bias) override {
     SUBBYTE_CHECK(enter());
     Weight weight;
+    if (matrices.empty()) return unserved("no matrix");
+    weight.cols = matrices.front().view.cols;
     for (const Matrix& matrix : matrices) {
+      if (matrix.view.cols != weight.cols) return unserved("joined matrices of unequal columns");
       weight.rows += matrix.view.rows;
-      weight.cols = matrix.view.cols;
       weight.bytes += matrix.view.bytes();
+    }
+    if (!bias.empty() && std::ssize(bias) != weight.rows) {
+      return unserved("a bias of another size than the rows");
     }
     SUBBYTE_TRY(CudaWeight uploaded, upload_weight(std::move(matrices), bias, number_));
     SUBBYTE_CHECK(products_.check(uploaded));
@@ -93,9 +102,9 @@ class CudaBackend : public Backend {
   }
 
   Result<Experts> upload(ExpertMatrices) override {
-    return Error{"linear.unsupported",
-                 "mixtures of experts do not run on the GPU yet; --device cpu runs them, and the "
-                 "GPU runs dense models (qwen3)"};
+    return unserved(
+        "mixtures of experts do not run on the GPU yet; --device cpu runs them, and the GPU runs "
+        "dense models (qwen3)");
   }
 
   Result<Vector> upload(std::vector<float> numbers) override {
@@ -133,7 +142,10 @@ class CudaBackend : public Backend {
   }
 
   void embed(Tensor y, const Weight& table) override {
-    keep_error([&] { return embed_rows(y, open(table).parts.front()); });
+    keep_error([&]() -> Status {
+      if (open(table).parts.size() != 1) return unserved("expected a table that is one matrix");
+      return embed_rows(y, open(table).parts.front());
+    });
   }
 
   void add_norm(Tensor y, Tensor x, Tensor delta, const Norm& norm) override {
@@ -148,7 +160,10 @@ class CudaBackend : public Backend {
   void exact_linear(Tensor y, Tensor x, const Weight& weight) override { linear(y, x, weight); }
 
   void gated_linear(Tensor y, Tensor x, const Weight& gate_up) override {
-    keep_error([&] { return products_.multiply_gated(rows_of(y), rows_of(x), open(gate_up)); });
+    keep_error([&]() -> Status {
+      if (gate_up.rows != 2 * y.cols) return unserved("expected as many rows of gate as of up");
+      return products_.multiply_gated(rows_of(y), rows_of(x), open(gate_up));
+    });
   }
 
   void rotate_and_store(Tensor qkv, const HeadNorms& norms, const Rope& rope,
@@ -162,9 +177,8 @@ class CudaBackend : public Backend {
   }
 
   void experts(Tensor, Tensor, Tensor, const Experts&) override {
-    keep_error([]() -> Status {
-      return Error{"linear.unsupported", "mixtures of experts do not run on the GPU yet"};
-    });
+    keep_error(
+        []() -> Status { return unserved("mixtures of experts do not run on the GPU yet"); });
   }
 
   void logits(Tensor x, Tensor delta, const Norm& norm, const Weight& head) override {
