@@ -11,7 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "bench/cuda/bandwidth.h"
 #include "bench/cuda/cublas.h"
 #include "bench/cuda/decoder_time.h"
 #include "bench/cuda/graph_timer.h"
@@ -178,7 +177,8 @@ class Bench {
     for (const int64_t m : {1, 100}) {
       const cuda::Plan plan = *cuda::plan_linear({format, number(), m}, device_, {});
       const double ours = host_time([&] { launch(plan, format, pool_.data(), m, false); });
-      const double bare = host_time([&] { launch_read(pool_.data(), 16, sink_, false, stream_); });
+      const double bare =
+          host_time([&] { cuda::run_read(pool_.data(), 16, sink_, false, stream_); });
       fmt::print("host time of a call, {} tokens: {:.2f} us; of a bare launch: {:.2f} us\n", m,
                  ours, bare);
     }
@@ -214,7 +214,8 @@ class Bench {
       double us[2];
       for (const bool dependent : {false, true}) {
         us[dependent] = time_calls(std::max(count, 10), options_.replays, stream_, [&](int i) {
-          launch_read(pool_.data() + i % count * bytes, bytes, sink_, dependent, stream_);
+          cuda::run_read(pool_.data() + i % count * bytes, static_cast<int64_t>(bytes), sink_,
+                         dependent, stream_);
         });
       }
       const double megabytes = static_cast<double>(bytes) * 1e-6;

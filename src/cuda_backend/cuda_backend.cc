@@ -2,12 +2,14 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "base/thread_pool.h"
 #include "cuda_backend/kv_memory.h"
 #include "cuda_backend/linear.h"
+#include "cuda_backend/read_bandwidth.h"
 #include "cuda_backend/step.h"
 #include "kernels/cuda/ops/embed.h"
 #include "kernels/cuda/ops/norm.h"
@@ -71,7 +73,15 @@ class CudaBackend : public Backend {
   std::string description() const override {
     return gpu_.name + ", " + (number_ == cuda::Number::kF16 ? "f16" : "bf16") + " activations";
   }
-  double measure_read_bandwidth(const Weight&) override { return 0; }
+  double measure_read_bandwidth(const Weight& weight) override {
+    if (!enter().ok()) return 0;
+    const auto size = [](const CudaMatrix& part) { return part.memory.size(); };
+    const auto& parts = open(weight).parts;
+    const auto largest = std::ranges::max_element(parts, {}, size);
+    return largest == parts.end()
+               ? 0
+               : subbyte::measure_read_bandwidth(largest->memory, stream_->get());
+  }
   Executor& host() override { return host_; }
 
   // --- loading

@@ -1,15 +1,9 @@
 #pragma once
-// What the GPU's memory gives at best, and what a kernel costs that only reads.
+// Contents for the memory that products are measured on.
 
 #include <cstddef>
 
 namespace subbyte::bench {
-
-/// Reads `bytes` from `data` once with all multiprocessors; launched on the stream `stream` (a
-/// cudaStream_t), with programmatic dependent launch if `dependent`. `sink` is a word of device
-/// memory.
-void launch_read(const std::byte* data, std::size_t bytes, unsigned* sink, bool dependent,
-                 void* stream);
 
 /// Fills device memory with random bits, each byte reduced to `mask`.
 void fill_random(std::byte* data, std::size_t bytes, unsigned seed, unsigned mask, void* stream);
