@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "bench/cuda/contents.h"
 #include "bench/cuda/cublas.h"
 #include "bench/cuda/decoder_time.h"
 #include "bench/cuda/graph_timer.h"
