@@ -16,6 +16,7 @@
 #include "bench/cuda/decoder_time.h"
 #include "bench/cuda/graph_timer.h"
 #include "bench/cuda/weights_pool.h"
+#include "kernels/cuda/ops/read.h"
 
 namespace subbyte::bench {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/random.h"
-#include "bench/cuda/bandwidth.h"
+#include "bench/cuda/contents.h"
 #include "bench/cuda/graph_timer.h"
 
 namespace subbyte::bench {
