@@ -20,11 +20,9 @@ inline constexpr int kKvElements = 3;
 /// Some query rows of one key-value head against some positions of its cache, which is in pages:
 /// page i begins at cache + i * page_bytes, position p lies in page pages[p / kPagePositions], and
 /// there the keys of this head begin at byte `keys` and its values at byte `values`, each
-/// [kPagePositions][head_dim].
-/// The query heads that
-/// share that head are `q_per_kv` neighbours; row r is token r / q_per_kv, head r % q_per_kv of
-/// them. Row r sees the positions up to first_position + r / q_per_kv, and of these only the last
-/// `window` when that is not 0.
+/// [kPagePositions][head_dim]. The query heads that share that head are `q_per_kv` neighbours; row
+/// r is token r / q_per_kv, head r % q_per_kv of them. Row r sees the positions up to
+/// first_position + r / q_per_kv, and of these only the last `window` when that is not 0.
 struct AttentionTile {
   const float* q = nullptr;  // row 0
   int64_t q_stride = 0;      // floats from one token to the next; heads are head_dim apart

@@ -33,16 +33,15 @@ inline uint32_t mxfp4_scales(const DecodeTask& task, int64_t row) {
 inline bool stage_mxfp4(const DecodeTask& task, ExponentDeficits& deficits) {
   const __m512i most = _mm512_set1_epi32(252);
   bool fit = true;
-  const int64_t first = task.rows.first();
-  const int64_t last = first + task.rows.count() - 1;
-  // Of an output and the next. By way of memory they would wait for the stores.
-  const auto two = [&](int64_t row) -> int64_t {  // outputs that are not there: the last
-    const uint64_t low = mxfp4_scales(task, row < last ? row : last);
-    const uint64_t high = mxfp4_scales(task, row < last ? row + 1 : last);
-    return static_cast<int64_t>(high << 32 | low);
+  const int64_t last = task.rows.first() + task.rows.count() - 1;
+  const auto codes = [&](int64_t row) -> int64_t {  // of an output that is not there: the last's
+    return mxfp4_scales(task, row < last ? row : last);
   };
   for (int64_t i = 0; i < task.rows.count(); i += 4) {
-    const __m128i bytes = _mm_set_epi64x(two(first + i + 2), two(first + i));
+    const int64_t row = task.rows.first() + i;
+    // By way of memory the load would wait for the stores.
+    const __m128i bytes =
+        _mm_set_epi64x(codes(row + 3) << 32 | codes(row + 2), codes(row + 1) << 32 | codes(row));
     const __m512i missing = _mm512_sub_epi32(most, _mm512_cvtepu8_epi32(bytes));
     fit &= _mm512_cmpgt_epu32_mask(missing, _mm512_set1_epi32(250)) == 0;
     store_int(reinterpret_cast<uint8_t*>(deficits.lanes[i]),
@@ -138,8 +137,7 @@ inline Bf16x2 nvfp4_table(Bf16x2 elements, const uint32_t* deficits) {
                                          0x0302010003020100, 0x0302010001000100);
   return _mm512_subs_epu16(elements, _mm512_shuffle_epi8(_mm512_set1_epi64(both), words));
 }
-/// Codes of a step with their group, of 16 inputs, in bit 4: words of k8 2 and 3 are of the
-/// second.
+/// Codes of a step with their group, of 16 inputs, in bit 4: words of k8 2 and 3 are of the second.
 template <int kStep>
 inline Bf16x2 codes_and_groups(const uint8_t* block) {
   const __m512i groups = _mm512_set_epi64(0x0010001000100010, 0, 0x0010001000100010, 0,

@@ -48,8 +48,7 @@ inline Float high_of_bf16x2(Bf16x2 v) {
   return _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))));
 }
 
-/// sum += the products of two bf16 a lane, as dot_bf16x2(), spelled out as
-/// add_dot_bytes() is.
+/// sum += the products of two bf16 a lane, as dot_bf16x2(), spelled out as add_dot_bytes() is.
 [[gnu::always_inline]] inline void add_dot_bf16x2(Float& sum, Bf16x2 a, Bf16x2 x) {
   asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(x));
 }
