@@ -26,7 +26,7 @@ Result<ExitCode> run(const Invocation& invocation, bool json) {
   for (const DeviceInfo& info : list.devices) {
     fmt::print("{:<8}{}\n", info.device, info.description);
   }
-  if (!list.no_gpu.empty()) fmt::print(stderr, "{}\n", list.no_gpu);
+  if (!list.no_gpu.empty()) fmt::print(stderr, "no GPU: {}\n", list.no_gpu);
   return kOk;
 }
 

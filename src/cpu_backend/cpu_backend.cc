@@ -151,8 +151,7 @@ class CpuBackend : public Backend {
 
   Result<Experts> upload(ExpertMatrices experts) override {
     SUBBYTE_CHECK(check_experts(*execution_, experts));
-    const auto count = std::ssize(experts.down);
-    return Experts{count, std::make_shared<const ExpertMatrices>(std::move(experts))};
+    return Experts{std::make_shared<const ExpertMatrices>(std::move(experts))};
   }
 
   Result<Vector> upload(std::vector<float> numbers) override {

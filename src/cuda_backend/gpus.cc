@@ -11,12 +11,13 @@ Result<std::vector<Gpu>> list_gpus() {
   if (error != cudaSuccess || count == 0) {
     cudaGetLastError();  // told here
     if (error == cudaErrorInsufficientDriver) {
-      return Error{"cuda.device", "no NVIDIA driver that knows CUDA 13: models run on the CPU"};
+      return Error{"cuda.device",
+                   "expected an NVIDIA driver that knows CUDA 13, found none or an older one"};
     }
     if (error == cudaSuccess || error == cudaErrorNoDevice) {
-      return Error{"cuda.device", "no NVIDIA GPU: models run on the CPU"};
+      return Error{"cuda.device", "this machine has no NVIDIA GPU"};
     }
-    return cuda_error("cuda.device", "no NVIDIA GPU", error);
+    return cuda_error("cuda.device", "the GPUs of this machine", error);
   }
   std::vector<Gpu> gpus;
   for (int index = 0; index < count; ++index) {

@@ -6,7 +6,7 @@ namespace subbyte {
 namespace {
 
 Error no_cuda() {
-  return {"cuda.device", "this program was built without CUDA (no nvcc): it runs on the CPU only"};
+  return {"cuda.device", "this program was built without CUDA (there was no nvcc)"};
 }
 
 }  // namespace

@@ -44,6 +44,9 @@ Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, int inde
   if (options.batch_invariant) {
     return Error{"device.unsupported", "there is no batch-invariant mode on the GPU yet"};
   }
+  if (options.activations == Activations::kInt8) {
+    return Error{"device.unsupported", "activations on the GPU are f16 or bf16, not int8"};
+  }
   if (options.executor != nullptr) {
     return Error{"device.unsupported", "the GPU takes no executor"};
   }
@@ -76,7 +79,8 @@ std::string describe(const Gpu& gpu) {
 Result<std::unique_ptr<Backend>> make_backend(const DeviceOptions& options) {
   if (options.device == "cpu") return make_cpu(options);
   if (options.device == "auto") {
-    const bool cpu_only = options.batch_invariant || options.executor != nullptr;
+    const bool cpu_only = options.batch_invariant || options.executor != nullptr ||
+                          options.activations == Activations::kInt8;
     const std::optional<int> index = cpu_only ? std::nullopt : usable_gpu();
     return index ? make_gpu(options, *index) : make_cpu(options);
   }

@@ -24,7 +24,7 @@ struct DeviceOptions {
   /// num_threads stays 0 and pin_threads false. Results are the same.
   Executor* executor = nullptr;
   std::string_view isa = {};  // CPU kernels of this name; empty: the best that this machine has
-  /// On a GPU they have 16 bits: bf16 where that is asked for, else f16.
+  /// On a GPU they have 16 bits: bf16 where that is asked for, f16 instead of f32; int8 is refused.
   Activations activations = Activations::kF32;
   /// A token's results are the same bits however many tokens are computed with it; what that costs
   /// stands in docs/kernels/accuracy.md. Not on a GPU yet.

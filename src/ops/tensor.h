@@ -46,7 +46,6 @@ struct ExpertMatrices {
 
 /// The same in the memory of a backend.
 struct Experts {
-  int64_t count = 0;
   std::shared_ptr<const void> storage;
 };
 

@@ -106,11 +106,23 @@ TEST(Usage, devices_that_there_are_not_are_one_line_on_stderr) {
   EXPECT_NE(missing.err.find("[cuda.device]"), std::string::npos) << missing.err;
 }
 
-TEST(Usage, the_gpu_refuses_the_batch_invariant_mode) {
-  const ProcessResult result =
-      run_program({"run", golden("qwen3-awq"), "-p", "a", "--device", "cuda", "--batch-invariant"});
-  EXPECT_EQ(result.exit_code, 2);
-  EXPECT_NE(result.err.find("[device.unsupported]"), std::string::npos) << result.err;
+TEST(Usage, the_gpu_refuses_what_it_would_otherwise_leave_out) {
+  const std::vector<std::vector<std::string>> all = {{"--batch-invariant"},
+                                                     {"--activations", "int8"}};
+  for (const std::vector<std::string>& options : all) {
+    std::vector<std::string> arguments = {"run", golden("qwen3-awq"), "-p",
+                                          "a",   "--device",          "cuda"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    const ProcessResult result = run_program(arguments);
+    EXPECT_EQ(result.exit_code, 2) << options[0];
+    EXPECT_NE(result.err.find("[device.unsupported]"), std::string::npos) << result.err;
+    // `auto` takes the CPU.
+    arguments[5] = "auto";
+    arguments.insert(arguments.end(), {"-n", "1"});
+    const ProcessResult automatic = run_program(arguments);
+    EXPECT_EQ(automatic.exit_code, 0) << automatic.err;
+    EXPECT_NE(automatic.err.find("kernels"), std::string::npos) << automatic.err;
+  }
 }
 
 /// The file that the command writes for three tokens.
