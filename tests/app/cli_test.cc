@@ -107,13 +107,15 @@ TEST(Usage, devices_that_there_are_not_are_one_line_on_stderr) {
 }
 
 TEST(Usage, the_gpu_refuses_what_it_would_otherwise_leave_out) {
-  const TempDir folder;
   const std::vector<std::vector<std::string>> all = {{"--batch-invariant"},
                                                      {"--activations", "int8"}};
   for (const std::vector<std::string>& options : all) {
+    const TempDir folder;
     const auto run_on = [&](const std::string& device) {
-      std::vector<std::string> arguments = {"logits", golden("qwen3-awq"), "--ids",    "1",
-                                            "-o",     folder / "logits",   "--device", device};
+      std::vector<std::string> arguments = {"logits",   golden("qwen3-awq"),
+                                            "--ids",    "1",
+                                            "-o",       (folder.path() / "logits").string(),
+                                            "--device", device};
       arguments.insert(arguments.end(), options.begin(), options.end());
       return run_program(arguments);
     };
