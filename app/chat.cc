@@ -177,14 +177,19 @@ class Conversation {
 };
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
-  SUBBYTE_TRY(const LoadedModel loaded, load(invocation, options.model, options.head_bits));
+  SUBBYTE_TRY(LoadedModel loaded, open(invocation, options.model));
   SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
   SUBBYTE_TRY(const SamplingOptions sampling, options.sampling.resolve(loaded.directory));
-  SUBBYTE_CHECK(check_context(loaded.model->config(), options.context.value_or(1)));
-  const int64_t context = options.context.value_or(
-      std::min<int64_t>(kDefaultContext, loaded.model->config().max_positions));
-  SUBBYTE_TRY(KvPool pool, loaded.model->make_kv_pool(*loaded.backend,
-                                                      kKvTypes.at(options.kv_cache_type), context));
+  SUBBYTE_CHECK(check_context(loaded.config, options.context.value_or(1)));
+  const int64_t context =
+      options.context.value_or(std::min<int64_t>(kDefaultContext, loaded.config.max_positions));
+  const KvType kv_type = kKvTypes.at(options.kv_cache_type);
+  SUBBYTE_CHECK(load(invocation, loaded,
+                     {.head_bits = options.head_bits,
+                      .cache_type = kv_type,
+                      .cache_positions = context,
+                      .step_tokens = kPromptChunk}));
+  SUBBYTE_TRY(KvPool pool, loaded.model->make_kv_pool(*loaded.backend, kv_type, context));
   Conversation conversation(loaded, tokenizer, options, sampling, Sequence(pool, context));
   if (options.prompt) {
     SUBBYTE_CHECK(conversation.say(*options.prompt));

@@ -44,6 +44,24 @@ Result<bool> pin_threads(const Invocation& invocation) {
   return Error{"usage.pin", fmt::format("SUBBYTE_PIN must be 0 or 1, found \"{}\"", value)};
 }
 
+void print_choice(const std::string& reason) {
+  std::fputs(fmt::format("subbyte: --device auto takes the CPU: {}\n", reason).c_str(), stderr);
+}
+
+/// Whether it is the GPU that does not take the model, which the CPU may.
+bool is_of_gpu(const LoadedModel& loaded, const Error& error) {
+  if (loaded.backend->memory() == nullptr) return false;
+  return error.code == "memory.device" || error.code == "linear.unsupported" ||
+         error.code.starts_with("cuda.");
+}
+
+Result<std::unique_ptr<Model>> load_with_progress(const Invocation& invocation,
+                                                  const LoadedModel& loaded, LoadOptions& options) {
+  Progress progress(invocation, "loading");
+  options.progress = [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); };
+  return load_model(loaded.path, *loaded.backend, options);
+}
+
 }  // namespace
 
 void add_head_bits(Command command, int& bits) {
@@ -104,20 +122,33 @@ Result<DeviceOptions> device_options(const Invocation& invocation) {
                        .batch_invariant = invocation.batch_invariant};
 }
 
-Result<LoadedModel> load(const Invocation& invocation, const std::string& name, int head_bits) {
+Result<LoadedModel> open(const Invocation& invocation, const std::string& name) {
   const double start = now();
   LoadedModel loaded;
-  SUBBYTE_TRY(const std::filesystem::path path, find_model(name));
-  loaded.directory = model_directory(path);
+  SUBBYTE_TRY(loaded.path, find_model(name));
+  loaded.directory = model_directory(loaded.path);
   SUBBYTE_TRY(const DeviceOptions device, device_options(invocation));
+  const std::string reason = reason_for_cpu(device);
+  if (!reason.empty()) print_choice(reason);
   SUBBYTE_TRY(loaded.backend, make_backend(device));
-  Progress progress(invocation, "loading");
-  LoadOptions options;
-  options.head_bits = head_bits;
-  options.progress = [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); };
-  SUBBYTE_TRY(loaded.model, load_model(path, *loaded.backend, options));
+  SUBBYTE_TRY(loaded.config, read_model_config(loaded.path));
   loaded.load_seconds = now() - start;
   return loaded;
+}
+
+Status load(const Invocation& invocation, LoadedModel& loaded, LoadOptions options) {
+  const double start = now();
+  auto model = load_with_progress(invocation, loaded, options);
+  if (!model.ok() && invocation.device == "auto" && is_of_gpu(loaded, model.error())) {
+    print_choice(model.error().message);
+    SUBBYTE_TRY(DeviceOptions device, device_options(invocation));
+    device.device = "cpu";
+    SUBBYTE_TRY(loaded.backend, make_backend(device));
+    model = load_with_progress(invocation, loaded, options);
+  }
+  SUBBYTE_TRY(loaded.model, std::move(model));
+  loaded.load_seconds += now() - start;
+  return {};
 }
 
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {

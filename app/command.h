@@ -58,9 +58,11 @@ class Progress {
 
 /// Everything that a command with a model needs.
 struct LoadedModel {
+  std::filesystem::path path;
   std::filesystem::path directory;  // of tokenizer.json and generation_config.json
+  ModelConfig config;
   std::unique_ptr<Backend> backend;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<Model> model;  // once it is loaded
   double load_seconds = 0;
 };
 
@@ -80,8 +82,12 @@ Result<std::unique_ptr<Executor>> create_host(const Invocation& invocation);
 /// What make_backend() and list_devices() are told: threads as above, kernels from SUBBYTE_ISA. The
 /// names in it belong to the invocation and the environment.
 Result<DeviceOptions> device_options(const Invocation& invocation);
-/// `head_bits` as LoadOptions has it. Threads as above, kernels from SUBBYTE_ISA.
-Result<LoadedModel> load(const Invocation& invocation, const std::string& name, int head_bits);
+/// Finds the model and makes the machine: what can be refused before the sizes of cache and steps
+/// are known. Threads as above, kernels from SUBBYTE_ISA.
+Result<LoadedModel> open(const Invocation& invocation, const std::string& name);
+/// Loads the weights; `options` but for the progress bar. With --device auto a model that the GPU
+/// does not take goes to the CPU, which is said on stderr.
+Status load(const Invocation& invocation, LoadedModel& loaded, LoadOptions options);
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
 
 /// Sampling options on a command line; what is not given comes from the model or the defaults.

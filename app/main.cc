@@ -46,9 +46,11 @@ void declare(CLI::App& app, Invocation& invocation) {
   app.set_version_flag("--version", "subbyte " SUBBYTE_VERSION);
   app.require_subcommand(1);
   app.fallthrough();
-  app.add_option("--device", invocation.device,
-                 "where a model runs: cpu, cuda or cuda:N (a GPU of NVIDIA, with activations of 16 "
-                 "bits), auto (a GPU if there is one); `subbyte devices` lists them")
+  app.add_option(
+         "--device", invocation.device,
+         "where a model runs: cpu, cuda or cuda:N (a GPU of NVIDIA, with activations of 16 "
+         "bits), auto (a GPU if there is one with room for the model); `subbyte devices` lists "
+         "them")
       ->capture_default_str();
   app.add_option("-t,--threads", invocation.threads,
                  "threads to work with (SUBBYTE_THREADS; default: all processors)")

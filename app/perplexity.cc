@@ -21,14 +21,21 @@ struct Options {
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const std::string text, read_text(options.file));
-  SUBBYTE_TRY(const LoadedModel loaded, load(invocation, options.model, options.head_bits));
+  SUBBYTE_TRY(LoadedModel loaded, open(invocation, options.model));
   SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
   SUBBYTE_TRY(const auto tokens, tokenizer.encode(text, SpecialTokens::kAsText));
-  SUBBYTE_CHECK(check_context(loaded.model->config(), options.window));
+  SUBBYTE_CHECK(check_context(loaded.config, options.window));
+  const KvType kv_type = kKvTypes.at(options.kv_cache_type);
+  SUBBYTE_CHECK(load(invocation, loaded,
+                     {.head_bits = options.head_bits,
+                      .cache_type = kv_type,
+                      .cache_positions = options.window,
+                      .step_tokens = kScoredChunk,
+                      .step_logits = kScoredChunk}));
   Result<Perplexity> measured = [&] {
     Progress progress(invocation, "perplexity");
-    return perplexity(*loaded.model, *loaded.backend, kKvTypes.at(options.kv_cache_type), tokens,
-                      options.window, [&](int64_t done, int64_t total, double value) {
+    return perplexity(*loaded.model, *loaded.backend, kv_type, tokens, options.window,
+                      [&](int64_t done, int64_t total, double value) {
                         progress.update(done, total, fmt::format("{:.3f}", value));
                       });
   }();

@@ -45,9 +45,9 @@ Result<int64_t> context_size(const Options& options, const ModelConfig& config, 
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const std::string text, prompt_text(options));
-  SUBBYTE_TRY(LoadedModel loaded, load(invocation, options.model, options.head_bits));
+  SUBBYTE_TRY(LoadedModel loaded, open(invocation, options.model));
   SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
-  const ModelConfig& config = loaded.model->config();
+  const ModelConfig& config = loaded.config;
   SUBBYTE_TRY(const auto prompt, tokenizer.encode(text, options.special ? SpecialTokens::kRecognize
                                                                         : SpecialTokens::kAsText));
   GenerateOptions generation;
@@ -58,8 +58,13 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
     if (const auto id = tokenizer.find(stop)) generation.stop_tokens.push_back(*id);
   }
   SUBBYTE_TRY(const int64_t context, context_size(options, config, std::ssize(prompt)));
-  SUBBYTE_TRY(KvPool pool, loaded.model->make_kv_pool(*loaded.backend,
-                                                      kKvTypes.at(options.kv_cache_type), context));
+  const KvType kv_type = kKvTypes.at(options.kv_cache_type);
+  SUBBYTE_CHECK(load(invocation, loaded,
+                     {.head_bits = options.head_bits,
+                      .cache_type = kv_type,
+                      .cache_positions = context,
+                      .step_tokens = kPromptChunk}));
+  SUBBYTE_TRY(KvPool pool, loaded.model->make_kv_pool(*loaded.backend, kv_type, context));
   Sequence sequence(pool, context);
 
   StreamDecoder decoder(tokenizer, /*skip_special=*/true);

@@ -41,17 +41,29 @@ std::string bandwidth_line(const LoadedModel& loaded, const KvPool& pool,
                             100 * rate / bandwidth, bandwidth / 1e9);
 }
 
+/// What a GPU holds, in bytes; nothing on the CPU.
+std::string device_memory_line(const LoadedModel& loaded, const KvPool& pool) {
+  const MachineMemory* const memory = loaded.backend->memory();
+  if (memory == nullptr) return {};
+  MemoryNeed held = memory->held();
+  held.cache = pool.num_pages() * pool.shape().page_bytes();
+  return fmt::format("device  {} bytes of {} (weights {} + cache {} + workspace {})\n", held.sum(),
+                     memory->name(), held.weights, held.cache, held.workspace);
+}
+
 }  // namespace
 
 void print_statistics(const LoadedModel& loaded, const KvPool& pool, const GenerateStats& stats) {
-  const std::string report = fmt::format(
-      "\nload    {:8.2f} s   ({})\n"
-      "prefill {:8.1f} tokens/s ({} tokens)\n"
-      "decode  {:8.1f} tokens/s ({} tokens, {})\n"
-      "memory  {}\n",
-      loaded.load_seconds, loaded.backend->description(), stats.prefill_tokens_per_second(),
-      stats.prompt_tokens, stats.decode_tokens_per_second(), stats.generated_tokens,
-      describe(stats.reason), bandwidth_line(loaded, pool, stats));
+  const std::string report =
+      fmt::format(
+          "\nload    {:8.2f} s   ({})\n"
+          "prefill {:8.1f} tokens/s ({} tokens)\n"
+          "decode  {:8.1f} tokens/s ({} tokens, {})\n"
+          "memory  {}\n",
+          loaded.load_seconds, loaded.backend->description(), stats.prefill_tokens_per_second(),
+          stats.prompt_tokens, stats.decode_tokens_per_second(), stats.generated_tokens,
+          describe(stats.reason), bandwidth_line(loaded, pool, stats)) +
+      device_memory_line(loaded, pool);
   std::fputs(report.c_str(), stderr);
 }
 

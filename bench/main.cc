@@ -30,6 +30,7 @@ struct Arguments {
   std::string suite = "cpu";
   std::string folder = "build/bench-models";
   std::string only;
+  std::string device = "cpu";
   std::string isa;
   std::string activations = "f32";
   std::string kv_cache_type = "f16";
@@ -49,7 +50,8 @@ struct Arguments {
   DeviceOptions device() const {
     static const std::map<std::string, Activations> kNames = {
         {"f32", Activations::kF32}, {"bf16", Activations::kBF16}, {"int8", Activations::kInt8}};
-    return {.num_threads = run.threads,
+    return {.device = device,
+            .num_threads = run.threads,
             .pin_threads = pin,
             .isa = isa,
             .activations = kNames.at(activations)};
@@ -227,6 +229,8 @@ int main(int argc, char** argv) {
   app.add_option("--folder", arguments.folder, "where synthetic models are kept (8 GB)")
       ->capture_default_str();
   app.add_option("--only", arguments.only, "only formats or models whose name contains this");
+  app.add_option("--device", arguments.device, "where models run: cpu, cuda, cuda:N or auto")
+      ->capture_default_str();
   app.add_option("--isa", arguments.isa, "kernels to use; default: the best of this machine")
       ->envname("SUBBYTE_ISA");
   app.add_option("--activations", arguments.activations, "as for subbyte run")

@@ -82,9 +82,13 @@ Result<ModelFigures> measure_here(const ModelRun& run) {
   ModelFigures figures;
   SUBBYTE_TRY(const auto backend, make_backend(run.device));
   const double start = now();
-  SUBBYTE_TRY(const auto model, load_model(run.directory, *backend, {.head_bits = run.head_bits}));
-  figures.load_seconds = now() - start;
   const int64_t capacity = run.prompt + run.decode;
+  SUBBYTE_TRY(const auto model, load_model(run.directory, *backend,
+                                           {.head_bits = run.head_bits,
+                                            .cache_type = run.kv_type,
+                                            .cache_positions = capacity,
+                                            .step_tokens = kPromptChunk}));
+  figures.load_seconds = now() - start;
   SUBBYTE_TRY(KvPool pool, model->make_kv_pool(*backend, run.kv_type, capacity));
   Sequence sequence(pool, capacity);
   SUBBYTE_CHECK(run_round(*model, *backend, run, sequence));
@@ -95,8 +99,10 @@ Result<ModelFigures> measure_here(const ModelRun& run) {
   std::vector<double> bandwidth, prefill, decode;
   for (int i = 0; i < run.rounds; ++i) {
     bandwidth.push_back(
-        cpu::measure_read_bandwidth({buffer.get(), kBandwidthBytes}, backend->host(), 1)
-            .bytes_per_second);
+        backend->memory() != nullptr
+            ? backend->measure_read_bandwidth(model->largest_weight())
+            : cpu::measure_read_bandwidth({buffer.get(), kBandwidthBytes}, backend->host(), 1)
+                  .bytes_per_second);
     SUBBYTE_TRY(const Round round, run_round(*model, *backend, run, sequence));
     prefill.push_back(run.prompt / round.prefill_seconds);
     decode.push_back(run.decode / round.decode_seconds);

@@ -9,6 +9,7 @@
 #include "base/thread_pool.h"
 #include "cuda_backend/kv_memory.h"
 #include "cuda_backend/linear.h"
+#include "cuda_backend/memory.h"
 #include "cuda_backend/read_bandwidth.h"
 #include "cuda_backend/step.h"
 #include "kernels/cuda/ops/embed.h"
@@ -33,7 +34,7 @@ const CudaWeight& open(const Weight& weight) {
 const float* open(const Vector& vector) {
   if (vector.storage == nullptr || vector.size == 0) return nullptr;
   return reinterpret_cast<const float*>(
-      static_cast<const CudaBuffer*>(vector.storage.get())->data());
+      static_cast<const DeviceBytes*>(vector.storage.get())->data());
 }
 
 CudaRows rows_of(const Tensor& tensor) {
@@ -66,12 +67,15 @@ class CudaBackend : public Backend {
         host_(options.num_threads),
         stream_(std::move(stream)),
         products_(device, number_, stream_->get()),
-        step_(stream_->get()) {}
+        step_(stream_->get()),
+        uploader_(stream_->get(), host_),
+        memory_(gpu_.index, arena_, uploader_, step_, products_, partials_) {}
 
   // --- the machine
 
   std::string description() const override {
-    return gpu_.name + ", " + (number_ == cuda::Number::kF16 ? "f16" : "bf16") + " activations";
+    return gpu_.name + ", " + (number_ == cuda::Number::kF16 ? "f16" : "bf16") + " activations" +
+           served_notes_.text();
   }
   double measure_read_bandwidth(const Weight& weight) override {
     if (!enter().ok()) return 0;
@@ -83,6 +87,7 @@ class CudaBackend : public Backend {
                : subbyte::measure_read_bandwidth(largest->memory, stream_->get());
   }
   Executor& host() override { return host_; }
+  MachineMemory* memory() override { return &memory_; }
 
   // --- loading
 
@@ -100,27 +105,24 @@ class CudaBackend : public Backend {
     for (const Matrix& matrix : matrices) {
       if (matrix.view.cols != weight.cols) return unserved("joined matrices of unequal columns");
       weight.rows += matrix.view.rows;
-      weight.bytes += matrix.view.bytes();
     }
     if (!bias.empty() && std::ssize(bias) != weight.rows) {
       return unserved("a bias of another size than the rows");
     }
-    SUBBYTE_TRY(CudaWeight uploaded, upload_weight(std::move(matrices), bias, number_));
+    served_notes_.add(matrices);
+    SUBBYTE_TRY(CudaWeight uploaded, upload_weight(std::move(matrices), bias, target()));
     SUBBYTE_CHECK(products_.check(uploaded));
+    for (const CudaMatrix& part : uploaded.parts) weight.bytes += part.memory.size();
     weight.storage = std::make_shared<const CudaWeight>(std::move(uploaded));
     return weight;
   }
 
-  Result<Experts> upload(ExpertMatrices) override {
-    return unserved(
-        "mixtures of experts do not run on the GPU yet; --device cpu runs them, and the GPU runs "
-        "dense models (qwen3)");
-  }
+  Result<Experts> upload(ExpertMatrices) override { return experts_unserved(); }
 
   Result<Vector> upload(std::vector<float> numbers) override {
     SUBBYTE_CHECK(enter());
-    SUBBYTE_TRY(CudaBuffer buffer, copy_to_device(std::as_bytes(std::span(numbers))));
-    return Vector{std::ssize(numbers), std::make_shared<const CudaBuffer>(std::move(buffer))};
+    SUBBYTE_TRY(DeviceBytes bytes, upload_bytes(std::as_bytes(std::span(numbers)), target()));
+    return Vector{std::ssize(numbers), std::make_shared<const DeviceBytes>(std::move(bytes))};
   }
 
   Result<KvPool> make_kv_pool(const KvShape& shape, int64_t num_pages) override {
@@ -187,8 +189,7 @@ class CudaBackend : public Backend {
   }
 
   void experts(Tensor, Tensor, Tensor, const Experts&) override {
-    keep_error(
-        []() -> Status { return unserved("mixtures of experts do not run on the GPU yet"); });
+    keep_error([]() -> Status { return experts_unserved(); });
   }
 
   void logits(Tensor x, Tensor delta, const Norm& norm, const Weight& head) override {
@@ -227,6 +228,7 @@ class CudaBackend : public Backend {
     if (launched != cudaSuccess) error_ = cuda_error("cuda.launch", "an operation", launched);
   }
 
+  WeightTarget target() { return {arena_, uploader_, host_, number_}; }
   cuda::Element element() const { return cuda::element_of(number_); }
   cuda::KvLayer cache(int64_t layer) const {
     return static_cast<const CudaKvMemory&>(step_.pool().memory()).layer(layer);
@@ -352,6 +354,10 @@ class CudaBackend : public Backend {
   CudaProducts products_;
   CudaStep step_;
   CudaBuffer partials_;  // of attention
+  WeightArena arena_;
+  CudaUploader uploader_;
+  CudaMemory memory_;
+  ServedNotes served_notes_;
   CudaBuffer pinned_logits_{CudaBuffer::Place::kHost};
   const Rope* angles_of_ = nullptr;  // in this step
   float* cos_ = nullptr;

@@ -58,14 +58,4 @@ Status CudaBuffer::grow(int64_t bytes) {
   return {};
 }
 
-Result<CudaBuffer> copy_to_device(std::span<const std::byte> bytes) {
-  CudaBuffer buffer;
-  if (bytes.empty()) return buffer;
-  SUBBYTE_CHECK(buffer.grow(static_cast<int64_t>(bytes.size())));
-  const cudaError_t error =
-      cudaMemcpy(buffer.data(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice);
-  if (error != cudaSuccess) return cuda_error("cuda.copy", "copy to the GPU", error);
-  return buffer;
-}
-
 }  // namespace subbyte

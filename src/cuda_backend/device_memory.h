@@ -37,9 +37,6 @@ class CudaBuffer {
   int64_t size_ = 0;
 };
 
-/// Device memory with a copy of `bytes`. Codes: cuda.memory, cuda.copy.
-Result<CudaBuffer> copy_to_device(std::span<const std::byte> bytes);
-
 /// An error of the runtime: "what: unspecified launch failure". `error` is a cudaError_t.
 Error cuda_error(std::string_view code, std::string_view what, int error);
 

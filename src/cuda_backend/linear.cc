@@ -44,6 +44,11 @@ Status CudaProducts::check(const CudaWeight& weight) const {
   return {};
 }
 
+Status CudaProducts::reserve(int64_t workspace_bytes, int64_t results_bytes) {
+  SUBBYTE_CHECK(workspace_.grow(workspace_bytes));
+  return results_.grow(results_bytes);
+}
+
 Status CudaProducts::multiply_packed(const CudaRows& y, int64_t first, const CudaRows& x,
                                      const CudaMatrix& matrix, cuda::Activation activation) {
   const bool aligned = x.cols % kAligned == 0 && reinterpret_cast<uintptr_t>(x.data) % 16 == 0;

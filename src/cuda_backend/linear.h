@@ -29,6 +29,10 @@ class CudaProducts {
   /// The outputs as floats, [x.rows][outputs].
   Status multiply_to_floats(float* y, const CudaRows& x, const CudaWeight& weight);
 
+  /// Memory to work in, so that products of that size allocate nothing. Code cuda.memory.
+  Status reserve(int64_t workspace_bytes, int64_t results_bytes);
+  int64_t device_bytes() const { return workspace_.size() + results_.size(); }
+
  private:
   Status multiply_packed(const CudaRows& y, int64_t first, const CudaRows& x,
                          const CudaMatrix& matrix, cuda::Activation activation);

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cuda_backend/device_memory.h"
+#include "cuda_backend/weight_arena.h"
 #include "kernels/cuda/ops/read.h"
 
 namespace subbyte {
@@ -22,7 +22,7 @@ int64_t cache_bytes() {
 }
 
 /// Milliseconds of one read; 0 on an error.
-float time_read(const CudaBuffer& memory, const CudaBuffer& sink, cudaEvent_t begin,
+float time_read(const DeviceBytes& memory, const CudaBuffer& sink, cudaEvent_t begin,
                 cudaEvent_t end, cudaStream_t stream) {
   float milliseconds = 0;
   cudaEventRecord(begin, stream);
@@ -36,7 +36,7 @@ float time_read(const CudaBuffer& memory, const CudaBuffer& sink, cudaEvent_t be
 
 }  // namespace
 
-double measure_read_bandwidth(const CudaBuffer& memory, cuda::Stream stream) {
+double measure_read_bandwidth(const DeviceBytes& memory, cuda::Stream stream) {
   if (memory.size() < kCacheMultiple * cache_bytes()) return 0;
   CudaBuffer sink;
   if (!sink.grow(sizeof(unsigned)).ok()) return 0;

@@ -5,10 +5,10 @@
 
 namespace subbyte {
 
-class CudaBuffer;
+class DeviceBytes;
 
 /// Bytes per second of the best of some reads of `memory`; 0 when it does not exceed twice the
 /// second-level cache, or when the GPU reports an error.
-double measure_read_bandwidth(const CudaBuffer& memory, cuda::Stream stream);
+double measure_read_bandwidth(const DeviceBytes& memory, cuda::Stream stream);
 
 }  // namespace subbyte

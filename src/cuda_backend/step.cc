@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/checked.h"
+
 namespace subbyte {
 namespace {
 
@@ -35,10 +37,21 @@ const T* array_at(const std::byte* packet, std::size_t at) {
 }  // namespace
 
 Result<std::byte*> StepBuffers::take(int64_t bytes) {
+  const auto size = static_cast<int64_t>(round_up(std::max<int64_t>(bytes, 1), kAlignment));
+  if (size <= reserve_.size() - reserve_used_) {
+    reserve_used_ += size;
+    return reserve_.data() + reserve_used_ - size;
+  }
   if (used_ == buffers_.size()) buffers_.emplace_back(place_);
   CudaBuffer& buffer = buffers_[used_++];
   SUBBYTE_CHECK(buffer.grow(std::max<int64_t>(bytes, 1)));
   return buffer.data();
+}
+
+int64_t StepBuffers::size() const {
+  int64_t bytes = reserve_.size();
+  for (const CudaBuffer& buffer : buffers_) bytes += buffer.size();
+  return bytes;
 }
 
 Result<const std::byte*> CudaStep::upload(std::span<const std::byte> bytes) {

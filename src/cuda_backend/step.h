@@ -12,16 +12,21 @@
 
 namespace subbyte {
 
-/// Buffers that later steps use again, in the same order: in the steady state nothing is allocated.
+/// Memory that later steps use again, in the same order: what was reserved, and where that is too
+/// little buffers that grow, so that in the steady state nothing is allocated.
 class StepBuffers {
  public:
-  explicit StepBuffers(CudaBuffer::Place place) : place_(place) {}
+  explicit StepBuffers(CudaBuffer::Place place) : place_(place), reserve_(place) {}
 
-  void clear() { used_ = 0; }
+  Status reserve(int64_t bytes) { return reserve_.grow(bytes); }
+  void clear() { reserve_used_ = used_ = 0; }
   Result<std::byte*> take(int64_t bytes);
+  int64_t size() const;
 
  private:
   CudaBuffer::Place place_;
+  CudaBuffer reserve_;
+  int64_t reserve_used_ = 0;
   std::deque<CudaBuffer> buffers_;
   std::size_t used_ = 0;
 };
@@ -46,6 +51,10 @@ class CudaStep {
   /// Copies tokens, places, page tables and the rows that logits are wanted of to the GPU. Nothing
   /// of the step before may still run. Codes: cuda.memory, cuda.copy.
   Status begin(const Batch& batch);
+
+  /// Device memory for what steps take; between steps. Code cuda.memory.
+  Status reserve(int64_t bytes) { return device_.reserve(bytes); }
+  int64_t device_bytes() const { return device_.size(); }
 
   /// Device memory until the next begin().
   Result<std::byte*> take(int64_t bytes) { return device_.take(bytes); }

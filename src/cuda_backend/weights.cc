@@ -1,11 +1,10 @@
 #include "cuda_backend/weights.h"
 
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
 #include <string>
 
 #include "base/float16.h"
+#include "kernels/gpu/served_format.h"
 
 namespace subbyte {
 namespace {
@@ -15,12 +14,11 @@ std::span<const std::byte> bytes_of(std::span<const uint32_t> words) {
 }
 
 /// Several matrices as one: what of them the packed form is decided by is on the host, all of it
-/// on the GPU.
+/// in staging memory of the GPU.
 struct Joined {
   MatrixView on_host;  // but for the codes
   std::vector<std::byte> scales, zeros;
-  MatrixView on_device;
-  CudaBuffer memory;
+  MatrixView staged;
 };
 
 bool are_equal(std::span<const uint32_t> a, std::span<const uint32_t> b) {
@@ -37,58 +35,57 @@ bool can_join(const std::vector<Matrix>& matrices) {
   });
 }
 
-constexpr int64_t kAlignment = 256;
-
-int64_t aligned(int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 /// Sections of device memory that are filled one span after the other.
 class Filler {
  public:
-  explicit Filler(CudaBuffer& memory) : memory_(memory) {}
+  Filler(std::byte* memory, CudaUploader& uploader) : memory_(memory), uploader_(uploader) {}
 
   Status append(std::span<const std::byte> bytes) {
-    if (bytes.empty()) return {};
-    const cudaError_t error =
-        cudaMemcpy(memory_.data() + at_, bytes.data(), bytes.size(), cudaMemcpyHostToDevice);
-    if (error != cudaSuccess) return cuda_error("cuda.copy", "copy to the GPU", error);
-    at_ += static_cast<int64_t>(bytes.size());
+    SUBBYTE_CHECK(uploader_.copy(memory_ + at_, bytes));
+    at_ += std::ssize(bytes);
     return {};
   }
 
   /// What was appended since the last section.
   std::span<const std::byte> end_section() {
-    const std::span<const std::byte> section(memory_.data() + begin_, at_ - begin_);
-    begin_ = at_ = aligned(at_);
+    const std::span<const std::byte> section(memory_ + begin_, at_ - begin_);
+    begin_ = at_ = WeightArena::aligned(at_);
     return section;
   }
 
  private:
-  CudaBuffer& memory_;
+  std::byte* memory_;
+  CudaUploader& uploader_;
   int64_t begin_ = 0;
   int64_t at_ = 0;
 };
 
-Status fill(Joined& joined, const std::vector<Matrix>& matrices) {
-  int64_t bytes = 0;
-  for (const Matrix& matrix : matrices) bytes += matrix.view.bytes();
-  SUBBYTE_CHECK(joined.memory.grow(bytes + 4 * kAlignment));
-  Filler filler(joined.memory);
+Status append_codes(Filler& filler, const std::vector<Matrix>& matrices) {
   for (const Matrix& matrix : matrices) SUBBYTE_CHECK(filler.append(matrix.view.codes));
-  joined.on_device.codes = filler.end_section();
-  SUBBYTE_CHECK(filler.append(joined.scales));
-  joined.on_device.scales = filler.end_section();
-  SUBBYTE_CHECK(filler.append(joined.zeros));
-  joined.on_device.zeros = filler.end_section();
-  SUBBYTE_CHECK(filler.append(bytes_of(joined.on_host.input_order)));
-  const std::span<const std::byte> order = filler.end_section();
-  joined.on_device.input_order = {reinterpret_cast<const uint32_t*>(order.data()),
-                                  joined.on_host.input_order.size()};
   return {};
 }
 
-Result<Joined> join(const std::vector<Matrix>& matrices) {
+Status stage(Joined& joined, const std::vector<Matrix>& matrices, CudaUploader& uploader) {
+  constexpr int64_t kSections = 4;
+  int64_t bytes = kSections * WeightArena::aligned(1);
+  for (const Matrix& matrix : matrices) bytes += matrix.view.bytes();
+  SUBBYTE_TRY(std::byte* const memory, uploader.staging(bytes));
+  Filler filler(memory, uploader);
+  MatrixView& staged = joined.staged;
+  SUBBYTE_CHECK(append_codes(filler, matrices));
+  staged.codes = filler.end_section();
+  SUBBYTE_CHECK(filler.append(joined.scales));
+  staged.scales = filler.end_section();
+  SUBBYTE_CHECK(filler.append(joined.zeros));
+  staged.zeros = filler.end_section();
+  SUBBYTE_CHECK(filler.append(bytes_of(joined.on_host.input_order)));
+  const std::span<const std::byte> order = filler.end_section();
+  staged.input_order = {reinterpret_cast<const uint32_t*>(order.data()),
+                        joined.on_host.input_order.size()};
+  return {};
+}
+
+Joined join(const std::vector<Matrix>& matrices) {
   Joined joined;
   MatrixView& view = joined.on_host;
   view = matrices.front().view;
@@ -102,87 +99,111 @@ Result<Joined> join(const std::vector<Matrix>& matrices) {
   }
   view.scales = joined.scales;
   view.zeros = joined.zeros;
-  joined.on_device = view;
-  SUBBYTE_CHECK(fill(joined, matrices));
-  view.codes = joined.on_device.codes;  // for their number: the host does not read them
+  joined.staged = view;
   return joined;
 }
 
-Result<CudaBuffer> upload_bias(std::span<const float> bias, bool is_packed, cuda::Number number) {
-  if (!is_packed) return copy_to_device(std::as_bytes(bias));
+Result<DeviceBytes> upload_bias(std::span<const float> bias, bool is_packed,
+                                const WeightTarget& target) {
+  if (!is_packed) return upload_bytes(std::as_bytes(bias), target);
   std::vector<uint16_t> numbers;
   for (const float value : bias) {
-    numbers.push_back(number == cuda::Number::kF16 ? to_float16(value).bits
-                                                   : to_bfloat16(value).bits);
+    numbers.push_back(target.number == cuda::Number::kF16 ? to_float16(value).bits
+                                                          : to_bfloat16(value).bits);
   }
-  return copy_to_device(std::as_bytes(std::span(numbers)));
+  return upload_bytes(std::as_bytes(std::span(numbers)), target);
 }
 
-Status pack(CudaMatrix& to, const Joined& joined, cuda::RowOrder order, cuda::Number number) {
-  auto format = cuda::packed_format(joined.on_host, order);
+Status pack(CudaMatrix& to, const std::vector<Matrix>& matrices, const WeightTarget& target) {
+  Joined joined = join(matrices);
+  SUBBYTE_CHECK(stage(joined, matrices, target.uploader));
+  joined.on_host.codes = joined.staged.codes;  // for their number: the host does not read them
+  const bool may_be_gated = matrices.size() == 2 && matrices[0].view.rows == matrices[1].view.rows;
+  auto format = cuda::packed_format(
+      joined.on_host, may_be_gated ? cuda::RowOrder::kGateAboveUp : cuda::RowOrder::kNatural);
   if (!format.ok()) return Error{"linear.unsupported", std::move(format).error().message};
   to.format = *format;
   to.is_packed = true;
-  SUBBYTE_CHECK(to.memory.grow(to.format.bytes));
-  SUBBYTE_CHECK(cuda::pack_on_device(to.memory.data(), joined.on_device, to.format, nullptr));
-  const cudaError_t error = cudaDeviceSynchronize();
-  if (error != cudaSuccess) return cuda_error("cuda.launch", "packing", error);
-  to.arguments =
-      cuda::weight_arguments(to.memory.data(), to.format, joined.on_host.tensor_scale, number);
+  to.rows = joined.on_host.rows;
+  SUBBYTE_TRY(to.memory, target.arena.take(to.format.bytes));
+  SUBBYTE_CHECK(
+      cuda::pack_on_device(to.memory.data(), joined.staged, to.format, target.uploader.stream()));
+  to.arguments = cuda::weight_arguments(to.memory.data(), to.format, joined.on_host.tensor_scale,
+                                        target.number);
   return {};
 }
 
-Result<CudaMatrix> upload_joined(const std::vector<Matrix>& matrices, std::span<const float> bias,
-                                 cuda::Number number) {
-  const WeightFormat& format = matrices.front().view.format;
-  SUBBYTE_TRY(Joined joined, join(matrices));
-  CudaMatrix matrix;
-  matrix.rows = joined.on_host.rows;
-  matrix.cols = joined.on_host.cols;
-  if (is_dense(format)) {
-    matrix.element = format.element == Format::kF16    ? cuda::Element::kF16
-                     : format.element == Format::kBF16 ? cuda::Element::kBF16
-                                                       : cuda::Element::kF32;
-    matrix.memory = std::move(joined.memory);
-  } else {
-    const bool may_be_gated =
-        matrices.size() == 2 && matrices[0].view.rows == matrices[1].view.rows;
-    SUBBYTE_CHECK(pack(matrix, joined,
-                       may_be_gated ? cuda::RowOrder::kGateAboveUp : cuda::RowOrder::kNatural,
-                       number));
+Status copy_dense(CudaMatrix& to, const std::vector<Matrix>& matrices, const WeightTarget& target) {
+  int64_t bytes = 0;
+  for (const Matrix& matrix : matrices) {
+    bytes += std::ssize(matrix.view.codes);
+    to.rows += matrix.view.rows;
   }
-  SUBBYTE_TRY(matrix.bias, upload_bias(bias, matrix.is_packed, number));
-  return matrix;
+  const Format element = matrices.front().view.format.element;
+  to.element = element == Format::kF16    ? cuda::Element::kF16
+               : element == Format::kBF16 ? cuda::Element::kBF16
+                                          : cuda::Element::kF32;
+  SUBBYTE_TRY(to.memory, target.arena.take(bytes));
+  Filler filler(to.memory.data(), target.uploader);
+  return append_codes(filler, matrices);
 }
 
-Status check_dense(const MatrixView& view) {
-  const Format element = view.format.element;
-  if (!is_dense(view.format) || element == Format::kF16 || element == Format::kBF16 ||
-      element == Format::kF32) {
-    return {};
+Result<CudaMatrix> upload_joined(const std::vector<Matrix>& matrices, std::span<const float> bias,
+                                 const WeightTarget& target) {
+  const MatrixView& first = matrices.front().view;
+  CudaMatrix matrix;
+  matrix.cols = first.cols;
+  if (is_dense(first.format)) {
+    SUBBYTE_CHECK(copy_dense(matrix, matrices, target));
+  } else {
+    SUBBYTE_CHECK(pack(matrix, matrices, target));
   }
-  return Error{"linear.unsupported", "dense weights of " + to_string(view.format) +
-                                         "; the GPU has products with f32, f16 and bf16"};
+  SUBBYTE_TRY(matrix.bias, upload_bias(bias, matrix.is_packed, target));
+  return matrix;
 }
 
 }  // namespace
 
-Result<CudaWeight> upload_weight(std::vector<Matrix> matrices, const std::vector<float>& bias,
-                                 cuda::Number number) {
-  for (const Matrix& matrix : matrices) SUBBYTE_CHECK(check_dense(matrix.view));
+void ServedNotes::add(const std::vector<Matrix>& matrices) {
+  for (const Matrix& matrix : matrices) {
+    const MatrixView& view = matrix.view;
+    const WeightFormat served = gpu::served_format(view.format, view.rows, view.cols);
+    if (served != view.format) ++matrices_[to_string(view.format) + " as " + to_string(served)];
+  }
+}
+
+std::string ServedNotes::text() const {
+  std::string text;
+  for (const auto& [formats, count] : matrices_) {
+    text += ", " + std::to_string(count) + " matrices of " + formats;
+  }
+  return text;
+}
+
+Result<DeviceBytes> upload_bytes(std::span<const std::byte> bytes, const WeightTarget& target) {
+  SUBBYTE_TRY(DeviceBytes memory, target.arena.take(std::ssize(bytes)));
+  SUBBYTE_CHECK(target.uploader.copy(memory.data(), bytes));
+  return memory;
+}
+
+Result<CudaWeight> upload_weight(std::vector<Matrix> matrices, std::span<const float> bias,
+                                 const WeightTarget& target) {
+  for (Matrix& matrix : matrices) {
+    SUBBYTE_TRY(matrix, gpu::serve(std::move(matrix), target.host));
+  }
   CudaWeight weight;
   if (can_join(matrices)) {
-    SUBBYTE_TRY(weight.parts.emplace_back(), upload_joined(matrices, bias, number));
+    SUBBYTE_TRY(weight.parts.emplace_back(), upload_joined(matrices, bias, target));
     return weight;
   }
   int64_t first = 0;
   for (Matrix& matrix : matrices) {
     const int64_t rows = matrix.view.rows;
     std::span<const float> part_bias;
-    if (!bias.empty()) part_bias = std::span(bias).subspan(first, rows);
+    if (!bias.empty()) part_bias = bias.subspan(first, rows);
     std::vector<Matrix> one;
     one.push_back(std::move(matrix));
-    SUBBYTE_TRY(weight.parts.emplace_back(), upload_joined(one, part_bias, number));
+    SUBBYTE_TRY(weight.parts.emplace_back(), upload_joined(one, part_bias, target));
     first += rows;
   }
   return weight;

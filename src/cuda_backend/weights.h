@@ -1,10 +1,13 @@
 #pragma once
 // Weights in the memory of the GPU: packed for the kernels of kernels/cuda/linear.h, or dense.
 
+#include <map>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
-#include "cuda_backend/device_memory.h"
+#include "cuda_backend/uploader.h"
+#include "cuda_backend/weight_arena.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/ops/elements.h"
 #include "matrix/matrix.h"
@@ -15,9 +18,9 @@ namespace subbyte {
 struct CudaMatrix {
   int64_t rows = 0;
   int64_t cols = 0;
-  CudaBuffer memory;
+  DeviceBytes memory;
   /// Packed: of the activations' type. Dense: float32. Empty: none.
-  CudaBuffer bias;
+  DeviceBytes bias;
   bool is_packed = false;
   cuda::PackedFormat format = {};               // packed
   cuda::WeightArguments arguments = {};         // packed
@@ -31,10 +34,34 @@ struct CudaWeight {
   std::vector<CudaMatrix> parts;
 };
 
+/// Where weights go, and how they get there.
+struct WeightTarget {
+  WeightArena& arena;
+  CudaUploader& uploader;
+  Executor& host;
+  cuda::Number number;
+};
+
 /// Two matrices of one format and as many rows may be gate and up: they are packed with their rows
-/// side by side, which serves a gated product and any other. Codes: linear.unsupported names what
-/// is supported; cuda.memory, cuda.copy, cuda.launch.
-Result<CudaWeight> upload_weight(std::vector<Matrix> matrices, const std::vector<float>& bias,
-                                 cuda::Number number);
+/// side by side, which serves a gated product and any other. Formats without kernels become others
+/// (kernels/gpu/served_format.h). Returns before the GPU has done it, in the order of the stream.
+/// Codes: linear.unsupported names what is supported; recast.*, cuda.memory, cuda.copy,
+/// cuda.launch.
+Result<CudaWeight> upload_weight(std::vector<Matrix> matrices, std::span<const float> bias,
+                                 const WeightTarget& target);
+
+/// For people: which formats are held as others.
+class ServedNotes {
+ public:
+  void add(const std::vector<Matrix>& matrices);
+  /// ", 3 matrices of u5 g32 scale f16 as f16"; empty when there are none.
+  std::string text() const;
+
+ private:
+  std::map<std::string, int64_t> matrices_;
+};
+
+/// Floats as they are. Codes: cuda.memory, cuda.copy.
+Result<DeviceBytes> upload_bytes(std::span<const std::byte> bytes, const WeightTarget& target);
 
 }  // namespace subbyte

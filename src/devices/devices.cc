@@ -40,29 +40,32 @@ Result<std::unique_ptr<Backend>> make_cpu(const DeviceOptions& options) {
                            .batch_invariant = options.batch_invariant});
 }
 
-Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, int index) {
-  if (options.batch_invariant) {
-    return Error{"device.unsupported", "there is no batch-invariant mode on the GPU yet"};
-  }
+/// What of the options a GPU does not have; empty: nothing.
+std::string unserved_option(const DeviceOptions& options) {
+  if (options.batch_invariant) return "there is no batch-invariant mode on the GPU yet";
   if (options.activations == Activations::kInt8) {
-    return Error{"device.unsupported", "activations on the GPU are f16 or bf16, not int8"};
+    return "activations on the GPU are f16 or bf16, not int8";
   }
-  if (options.executor != nullptr) {
-    return Error{"device.unsupported", "the GPU takes no executor"};
-  }
+  if (options.executor != nullptr) return "the GPU takes no executor";
+  if (options.pin_threads) return "pinned threads are for models on the CPU";
+  return {};
+}
+
+Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, int index) {
+  const std::string unserved = unserved_option(options);
+  if (!unserved.empty()) return Error{"device.unsupported", unserved};
   return make_cuda_backend({.index = index,
                             .is_bf16 = options.activations == Activations::kBF16,
                             .num_threads = options.num_threads});
 }
 
-/// The first GPU that the kernels run on.
-std::optional<int> usable_gpu() {
-  const auto gpus = list_gpus();
-  if (!gpus.ok()) return std::nullopt;
-  for (const Gpu& gpu : *gpus) {
+/// The first GPU that the kernels run on; code cuda.device.
+Result<int> usable_gpu() {
+  SUBBYTE_TRY(const auto gpus, list_gpus());
+  for (const Gpu& gpu : gpus) {
     if (gpu.major >= kLeastMajor) return gpu.index;
   }
-  return std::nullopt;
+  return Error{"cuda.device", "the kernels need a GPU of compute capability 8.0"};
 }
 
 std::string describe(const Gpu& gpu) {
@@ -79,15 +82,22 @@ std::string describe(const Gpu& gpu) {
 Result<std::unique_ptr<Backend>> make_backend(const DeviceOptions& options) {
   if (options.device == "cpu") return make_cpu(options);
   if (options.device == "auto") {
-    const bool cpu_only = options.batch_invariant || options.executor != nullptr ||
-                          options.activations == Activations::kInt8;
-    const std::optional<int> index = cpu_only ? std::nullopt : usable_gpu();
-    return index ? make_gpu(options, *index) : make_cpu(options);
+    if (!unserved_option(options).empty()) return make_cpu(options);
+    const auto index = usable_gpu();
+    return index.ok() ? make_gpu(options, *index) : make_cpu(options);
   }
   const std::optional<int> index = gpu_index(options.device);
   if (index) return make_gpu(options, *index);
   return Error{"device.unknown", "no device '" + std::string(options.device) +
                                      "'; there are auto, cpu, cuda and cuda:N"};
+}
+
+std::string reason_for_cpu(const DeviceOptions& options) {
+  if (options.device != "auto") return {};
+  std::string unserved = unserved_option(options);
+  if (!unserved.empty()) return unserved;
+  const auto index = usable_gpu();
+  return index.ok() ? std::string() : index.error().message;
 }
 
 Result<DeviceList> list_devices(const DeviceOptions& options) {

@@ -19,7 +19,7 @@ struct DeviceOptions {
   /// used, else the CPU.
   std::string_view device = "cpu";
   int num_threads = 0;       // 0: one for each processor that this process may run on
-  bool pin_threads = false;  // each thread stays on a processor of its own
+  bool pin_threads = false;  // each thread stays on a processor of its own; not with a GPU
   /// The threads of the calling program instead of own ones; must outlive the backend. Then
   /// num_threads stays 0 and pin_threads false. Results are the same.
   Executor* executor = nullptr;
@@ -35,6 +35,9 @@ struct DeviceOptions {
 /// asked for as well; device.unknown for another name, device.unsupported for options that a GPU
 /// does not have; cuda.device when there is no such GPU, cuda.memory.
 Result<std::unique_ptr<Backend>> make_backend(const DeviceOptions& options = {});
+
+/// Why "auto" takes the CPU; empty where it takes a GPU, and for other devices.
+std::string reason_for_cpu(const DeviceOptions& options);
 
 struct DeviceInfo {
   std::string device;  // "cpu", "cuda:0"

@@ -26,8 +26,7 @@ class GptOss : public Model {
       : Model(config), rope_(config.head_dim, config.rope_theta, config.rope_scaling) {}
 
   Status load(WeightLoader& loader) {
-    SUBBYTE_TRY(embedding_,
-                loader.table("model.embed_tokens", config_.vocab_size, config_.hidden_size));
+    SUBBYTE_TRY(embedding_, loader.table(kTableModule, config_.vocab_size, config_.hidden_size));
     for (int64_t i = 0; i < config_.num_layers; ++i) {
       layers_.emplace_back();
       const std::string prefix = fmt::format("model.layers.{}.", i);

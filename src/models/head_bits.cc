@@ -21,17 +21,23 @@ Status check_head_bits(int bits) {
                fmt::format("expected 4, 8 or 16 bits for embedding and head, found {}", bits)};
 }
 
-Result<Matrix> quantize_table(const Matrix& table, const FileTensor& tensor, int bits,
-                              Executor& executor) {
-  const MatrixView& view = table.view;
+Result<WeightFormat> head_format(int bits, int64_t cols, const FileTensor& table) {
   int64_t group = bits == 4 ? kGroupOf4Bits : kGroupOf8Bits;
-  while (group > kSmallestGroup && view.cols % group != 0) group /= 2;
-  if (view.cols % group != 0) {
+  while (group > kSmallestGroup && cols % group != 0) group /= 2;
+  if (cols % group != 0) {
     return Error{"model.head_bits",
                  fmt::format("'{}': {} columns are not a multiple of {}, so {} bits need the head "
                              "as it is (16)",
-                             tensor.name, view.cols, kSmallestGroup, bits)};
+                             table.name, cols, kSmallestGroup, bits)};
   }
+  if (bits == 4) return WeightFormat{Format::kU4, Format::kF16, Zero::kU8, group};
+  return WeightFormat{Format::kU8, Format::kF16, Zero::kU16, group};
+}
+
+Result<Matrix> quantize_table(const Matrix& table, const FileTensor& tensor, int bits,
+                              Executor& executor) {
+  const MatrixView& view = table.view;
+  SUBBYTE_TRY(const WeightFormat format, head_format(bits, view.cols, tensor));
   const int64_t row_bytes = view.row_bytes();
   const int64_t rows_at_once = std::max<int64_t>(1, kReleaseBytes / row_bytes);
   const FloatRows rows(view);
@@ -43,7 +49,8 @@ Result<Matrix> quantize_table(const Matrix& table, const FileTensor& tensor, int
     const int64_t first = (row + 1 - rows_at_once) * row_bytes;
     tensor.file->release(tensor.bytes.subspan(first, rows_at_once * row_bytes));
   };
-  auto quantized = quantize_min_max(view.rows, view.cols, group, bits, read_row, executor);
+  auto quantized =
+      quantize_min_max(view.rows, view.cols, format.group_size, bits, read_row, executor);
   tensor.file->release(tensor.bytes);
   if (quantized.ok()) return quantized;
   return Error{quantized.error().code,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/head_bits.h"
+#include "models/memory_need.h"
 #include "models/model_family.h"
 
 namespace subbyte {
@@ -120,9 +121,16 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Bac
   SUBBYTE_TRY(const json::Object object, file.object());
   SUBBYTE_TRY(const QuantizationConfig quantization, read_quantization_config(object, path));
   SUBBYTE_TRY(const TensorSource tensors, TensorSource::open(path));
-  WeightLoader loader({tensors, quantization, backend.host()}, backend, options);
+  const ImportContext context = {tensors, quantization, backend.host()};
+  MachineMemory* const memory = backend.memory();
+  if (memory != nullptr) {
+    SUBBYTE_TRY(const MemoryNeed need, memory_need(context, config, options, *memory));
+    SUBBYTE_CHECK(memory->reserve(need, step_shape(config, options)));
+  }
+  WeightLoader loader(context, backend, options);
   SUBBYTE_TRY(auto model, find_family(config.model_type)->load(config, loader));
   SUBBYTE_CHECK(loader.finish(*model));
+  if (memory != nullptr) SUBBYTE_CHECK(memory->finish_loading());
   return model;
 }
 

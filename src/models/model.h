@@ -67,13 +67,21 @@ struct LoadOptions {
   /// how), unless the file holds the head quantized already. 16: as in the file.
   int head_bits = 16;
   LoadProgress progress = nullptr;
+
+  // What is to run, for machines with memory of their own (Backend::memory()): room for it is
+  // counted before the model is loaded. Larger caches and steps find out for themselves.
+  KvType cache_type = KvType::kF16;
+  int64_t cache_positions = 0;
+  int64_t step_tokens = 512;
+  int64_t step_logits = 1;  // rows
 };
 
 /// Opens a model directory or a model file of OrinMLLM: its config says which model, the tensors
 /// are imported, checked against it and put into the memory of `backend`. Codes: those of
 /// read_model_config, TensorSource, the importers and Backend::upload; model.unsupported for other
 /// model types, model.weight_shape when a tensor disagrees with config.json, model.head_bits for
-/// bits that there are not.
+/// bits that there are not; memory.device, before weights are read, when they, the cache and the
+/// workspace are more than the machine has free.
 Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Backend& backend,
                                           const LoadOptions& options = {});
 

@@ -61,7 +61,9 @@ Status WeightLoader::check_shape(std::string_view module, const MatrixView& view
 
 Result<Weight> WeightLoader::upload(std::string_view module, Matrix matrix,
                                     std::vector<float> bias) {
-  return naming(module, backend_->upload(std::move(matrix), std::move(bias)));
+  auto uploaded = naming(module, backend_->upload(std::move(matrix), std::move(bias)));
+  release_read();
+  return uploaded;
 }
 
 Result<Experts> WeightLoader::upload(std::string_view where, ExpertMatrices experts) {
@@ -98,6 +100,7 @@ Result<Weight> WeightLoader::joined(const std::vector<JoinedModule>& modules, in
   SUBBYTE_TRY(Weight weight,
               naming(modules.front().name,
                      backend_->upload_joined(std::move(matrices), std::move(values))));
+  release_read();
   count(weight, 1.0);
   return weight;
 }
@@ -105,10 +108,20 @@ Result<Weight> WeightLoader::joined(const std::vector<JoinedModule>& modules, in
 Result<Matrix> WeightLoader::matrix(std::string_view module, int64_t rows, int64_t cols) {
   SUBBYTE_TRY(const ModuleInfo info, use_module(module));
   SUBBYTE_TRY(auto imported, import_matrix(context_, module));
-  Matrix matrix = with_zero_points(std::move(imported));
+  // What the kernels of the host read; others take symmetric integers as they are.
+  const bool on_host = backend_->memory() == nullptr;
+  Matrix matrix = on_host ? with_zero_points(std::move(imported)) : std::move(imported);
   SUBBYTE_CHECK(check_shape(module, matrix.view, rows, cols));
   report(info.bytes());
+  read_tensors_.insert(read_tensors_.end(), info.tensors.begin(), info.tensors.end());
   return matrix;
+}
+
+void WeightLoader::release_read() {
+  if (backend_->memory() != nullptr) {
+    for (const FileTensor* tensor : read_tensors_) tensor->file->release(tensor->bytes);
+  }
+  read_tensors_.clear();
 }
 
 Result<ExpertLinears> WeightLoader::experts(std::string_view module, const ExpertShape& shape) {
@@ -236,17 +249,16 @@ Result<std::vector<float>> WeightLoader::matrix_as_numbers(std::string_view name
 }
 
 Result<Weight> WeightLoader::head(const ModelConfig& config, const Weight& embedding) {
-  constexpr std::string_view kModule = "lm_head";
   if (config.tie_word_embeddings) {
     SUBBYTE_CHECK(check_tied_head());
     bytes_per_token_ += static_cast<double>(embedding.bytes);
     return embedding;
   }
-  if (options_.head_bits == 16) return linear(kModule, config.vocab_size, config.hidden_size);
-  SUBBYTE_CHECK(refuse_bias(kModule));
-  SUBBYTE_TRY(Matrix found, matrix(kModule, config.vocab_size, config.hidden_size));
-  SUBBYTE_TRY(Matrix quantized, with_head_bits(std::move(found), kModule));
-  SUBBYTE_TRY(Weight head, upload(kModule, std::move(quantized)));
+  if (options_.head_bits == 16) return linear(kHeadModule, config.vocab_size, config.hidden_size);
+  SUBBYTE_CHECK(refuse_bias(kHeadModule));
+  SUBBYTE_TRY(Matrix found, matrix(kHeadModule, config.vocab_size, config.hidden_size));
+  SUBBYTE_TRY(Matrix quantized, with_head_bits(std::move(found), kHeadModule));
+  SUBBYTE_TRY(Weight head, upload(kHeadModule, std::move(quantized)));
   count(head, 1.0);
   return head;
 }

@@ -11,6 +11,9 @@
 
 namespace subbyte {
 
+inline constexpr std::string_view kTableModule = "model.embed_tokens";
+inline constexpr std::string_view kHeadModule = "lm_head";
+
 /// The matrices of a mixture of experts, of which a token uses some.
 struct ExpertShape {
   int64_t experts = 0;
@@ -95,11 +98,15 @@ class WeightLoader {
   Result<Matrix> with_head_bits(Matrix matrix, std::string_view module);
   Status refuse_bias(std::string_view module) const;
   Status check_tied_head();
+  /// Gives the pages of what was read since the last call back to the system, where the backend has
+  /// copied it.
+  void release_read();
 
   ImportContext context_;
   Backend* backend_;
   LoadOptions options_;
-  const FileTensor* table_ = nullptr;  // of the embedding
+  const FileTensor* table_ = nullptr;            // of the embedding
+  std::vector<const FileTensor*> read_tensors_;  // of matrices that were not uploaded yet
   std::set<std::string, std::less<>> used_tensors_;
   std::set<std::string_view> used_importers_;
   uint64_t read_bytes_ = 0;

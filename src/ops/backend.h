@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "ops/attention.h"
 #include "ops/batch.h"
+#include "ops/machine_memory.h"
 #include "ops/rope.h"
 #include "ops/tensor.h"
 
@@ -49,6 +50,8 @@ class Backend {
   virtual double measure_read_bandwidth(const Weight& weight) = 0;
   /// The threads of the host, for work beside the operations, such as importing.
   virtual Executor& host() = 0;
+  /// nullptr: the machine computes in the memory of the host, where weights may stay in their file.
+  virtual MachineMemory* memory() { return nullptr; }
 
   // --- loading
 

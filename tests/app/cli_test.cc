@@ -107,8 +107,8 @@ TEST(Usage, devices_that_there_are_not_are_one_line_on_stderr) {
 }
 
 TEST(Usage, the_gpu_refuses_what_it_would_otherwise_leave_out) {
-  const std::vector<std::vector<std::string>> all = {{"--batch-invariant"},
-                                                     {"--activations", "int8"}};
+  const std::vector<std::vector<std::string>> all = {
+      {"--batch-invariant"}, {"--activations", "int8"}, {"--pin"}};
   for (const std::vector<std::string>& options : all) {
     const TempDir folder;
     const auto run_on = [&](const std::string& device) {
@@ -124,6 +124,9 @@ TEST(Usage, the_gpu_refuses_what_it_would_otherwise_leave_out) {
     EXPECT_NE(result.err.find("[device.unsupported]"), std::string::npos) << result.err;
     const ProcessResult automatic = run_on("auto");  // takes the CPU
     EXPECT_EQ(automatic.exit_code, 0) << automatic.err;
+    EXPECT_NE(automatic.err.find("--device auto takes the CPU"), std::string::npos)
+        << automatic.err;
+    EXPECT_EQ(std::ranges::count(automatic.err, '\n'), 1) << automatic.err;
   }
 }
 

@@ -101,7 +101,7 @@ Status check_size(const MatrixView& matrix, const std::string& name, std::size_t
                                  ", found " + std::to_string(found));
 }
 
-Status check_shape(const MatrixView& matrix, RowOrder row_order) {
+Status check_dimensions(const MatrixView& matrix, RowOrder row_order) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max() - kTileCols;
   constexpr int64_t kMostCols = int64_t{1} << 22;  // see blocks_per_tile
   if (matrix.rows < 1 || matrix.cols < 1 || matrix.rows > kMost || matrix.cols > kMostCols) {
@@ -111,6 +111,11 @@ Status check_shape(const MatrixView& matrix, RowOrder row_order) {
   if (row_order != RowOrder::kNatural && matrix.rows % 2 != 0) {
     return wrong_shape(matrix, "expected an even number of rows, gate and up");
   }
+  return {};
+}
+
+/// Of dimensions that check_dimensions() has found sound.
+Status check_sizes(const MatrixView& matrix) {
   // Both factors are below 2^31: no product of these wraps.
   const int64_t scales = matrix.rows * matrix.groups();
   const int64_t scale_size = info(matrix.format.scale).bits / 8;
@@ -295,17 +300,15 @@ int packed_zero_bytes(Zero zero, int bits) {
   return bits == 8 || is_offset(zero) ? 2 : 1;
 }
 
-}  // namespace
-
-Result<PackedFormat> packed_format(const MatrixView& matrix, RowOrder row_order) {
+/// What follows from format and dimensions.
+Result<PackedFormat> layout_of(const MatrixView& matrix, RowOrder row_order, bool gathers) {
   const Element* element = find_element(matrix.format.element);
   const auto scale_kind = scale_kind_of(matrix.format.scale);
   if (element == nullptr || !scale_kind || !supports_group(*element, matrix.format.group_size) ||
       !supports_zero(*element, matrix.format.zero)) {
     return unsupported(matrix.format);
   }
-  SUBBYTE_CHECK(check_shape(matrix, row_order));
-  SUBBYTE_CHECK(check_zero_points(matrix));
+  SUBBYTE_CHECK(check_dimensions(matrix, row_order));
   PackedFormat format;
   format.source = matrix.format;
   format.row_order = row_order;
@@ -321,9 +324,27 @@ Result<PackedFormat> packed_format(const MatrixView& matrix, RowOrder row_order)
   if (std::max(scales, format.strips * format.tiles) > int64_t{UINT32_MAX}) {
     return wrong_shape(matrix, "expected fewer than 2^32 groups and tiles of 16 x 64");
   }
-  set_places(&format, !matrix.input_order.empty());
+  set_places(&format, gathers);
+  return format;
+}
+
+}  // namespace
+
+Result<PackedFormat> packed_format(const MatrixView& matrix, RowOrder row_order) {
+  SUBBYTE_TRY(PackedFormat format, layout_of(matrix, row_order, !matrix.input_order.empty()));
+  SUBBYTE_CHECK(check_sizes(matrix));
+  SUBBYTE_CHECK(check_zero_points(matrix));
   format.largest_scale = largest_finite_scale(matrix);
   return format;
+}
+
+Result<int64_t> packed_bytes(const WeightFormat& format, int64_t rows, int64_t cols, bool gathers) {
+  MatrixView shape;
+  shape.format = format;
+  shape.rows = rows;
+  shape.cols = cols;
+  SUBBYTE_TRY(const PackedFormat layout, layout_of(shape, RowOrder::kNatural, gathers));
+  return layout.bytes;
 }
 
 void pack_on_host(std::byte* to, const MatrixView& matrix, const PackedFormat& format) {

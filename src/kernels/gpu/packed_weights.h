@@ -66,6 +66,11 @@ struct PackedFormat {
 Result<PackedFormat> packed_format(const MatrixView& matrix,
                                    RowOrder row_order = RowOrder::kNatural);
 
+/// Bytes of the packed form of a matrix of which nothing is there yet, with rows in natural order;
+/// those of matrices that are packed together are at least as many apart. `gathers`: it has an
+/// input_order. Codes: as packed_format().
+Result<int64_t> packed_bytes(const WeightFormat& format, int64_t rows, int64_t cols, bool gathers);
+
 /// How the codes of a lane lie in its words, which the decoder decides.
 constexpr CodeOrder code_order(DecoderKind decoder, int bits) {
   return decoder == DecoderKind::kCodebook && bits != 5 ? CodeOrder::kPairs : CodeOrder::kHalves;

@@ -239,8 +239,11 @@ TEST(PackedWeights, lie_one_after_the_other_at_multiples_of_256_bytes) {
   }
   expect_packed(matrix.view, RowOrder::kNatural, "with gather");
 
+  EXPECT_EQ(*packed_bytes(matrix.view.format, 17, 96, true), format.bytes);
+
   matrix.view.input_order = {};
   EXPECT_EQ(packed_format(matrix.view)->gather_begin, packed_format(matrix.view)->bytes);
+  EXPECT_EQ(*packed_bytes(matrix.view.format, 17, 96, false), format.bytes - 512);
 }
 
 TEST(PackedWeights, round_codebooks_to_the_nearest_number) {

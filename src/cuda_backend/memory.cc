@@ -1,0 +1,120 @@
+#include "cuda_backend/memory.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/checked.h"
+#include "kernels/cuda/ops/attention.h"
+#include "kernels/gpu/packed_weights.h"
+#include "kernels/gpu/served_format.h"
+
+namespace subbyte {
+namespace {
+
+constexpr int64_t kTensorElementBytes = 4;
+constexpr int64_t kTensors = 64;  // of a step, each at a multiple of kAlignment
+constexpr int64_t kAlignment = 256;
+constexpr int64_t kKindsOfLayers = 2;  // with a window and without: each has tasks of its own
+constexpr int64_t kPromptRows = 16;    // of a task of attention, at least
+
+int64_t up(int64_t a, int64_t b) {
+  return static_cast<int64_t>(ceil_div(a, b));
+}
+
+/// Tensors of the models, angles, tokens with their places and pages, tasks, logits.
+int64_t tensor_bytes(const StepShape& s, int64_t most_partials) {
+  const int64_t qkv = (s.heads + 2 * s.kv_heads) * s.head_dim;
+  const int64_t cols = 3 * s.hidden + s.intermediate + qkv + s.heads * s.head_dim;
+  const int64_t angles = s.head_dim * (s.tokens + 1) * 4;
+  const int64_t packet =
+      s.tokens * 12 + up(s.positions, kKvPagePositions) * 4 + s.logits * 4 + s.sequences * 4;
+  const int64_t prompt_tasks = up(s.tokens * s.heads, s.kv_heads * kPromptRows) + s.sequences;
+  const int64_t tasks = kKindsOfLayers * (prompt_tasks + most_partials + s.sequences) *
+                        static_cast<int64_t>(sizeof(cuda::AttentionTask));
+  const int64_t logits = s.logits * (s.vocab * 4 + s.hidden * kTensorElementBytes);
+  return s.tokens * cols * kTensorElementBytes + angles + packet + tasks + logits +
+         kTensors * kAlignment;
+}
+
+std::string mib(int64_t bytes) {
+  return std::to_string(up(bytes, int64_t{1} << 20));
+}
+
+}  // namespace
+
+CudaWorkspace workspace_of(const StepShape& s) {
+  const int64_t most_cols = std::max({s.hidden, s.intermediate, s.heads * s.head_dim});
+  const int64_t row_tiles = up(s.heads, s.kv_heads * cuda::kSplitRows);
+  const int64_t most_partials = s.sequences * row_tiles * cuda::kMostSplits;
+  CudaWorkspace workspace;
+  workspace.tensors = tensor_bytes(s, most_partials);
+  workspace.products = s.tokens * up(most_cols, 8) * 16;
+  workspace.results = std::max(s.tokens * 2 * s.intermediate, s.logits * s.vocab) * 2;
+  workspace.partials = most_partials * 4 * cuda::attention_partial_floats(s.kv_heads, s.head_dim);
+  return workspace;
+}
+
+Result<int64_t> cuda_matrix_bytes(const MatrixShape& shape) {
+  if (shape.experts != 1) return experts_unserved();
+  const WeightFormat served = gpu::served_format(shape.format, shape.rows, shape.cols);
+  if (is_dense(served)) {
+    return WeightArena::aligned(shape.rows * shape.cols * (info(served.element).bits / 8));
+  }
+  auto bytes = gpu::packed_bytes(served, shape.rows, shape.cols, shape.act_order);
+  if (!bytes.ok()) return Error{"linear.unsupported", std::move(bytes).error().message};
+  return WeightArena::aligned(*bytes);
+}
+
+Error experts_unserved() {
+  return {"linear.unsupported",
+          "mixtures of experts do not run on the GPU yet; --device cpu runs them, and the GPU runs "
+          "dense models (qwen3)"};
+}
+
+Result<int64_t> CudaMemory::free_bytes() const {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  cudaError_t error = cudaSetDevice(gpu_);
+  if (error == cudaSuccess) error = cudaMemGetInfo(&free, &total);
+  if (error != cudaSuccess) return cuda_error("cuda.device", name(), error);
+  return static_cast<int64_t>(free);
+}
+
+Status CudaMemory::check_free(const MemoryNeed& need) const {
+  SUBBYTE_TRY(const int64_t free, free_bytes());
+  if (need.peak() - held().workspace <= free) return {};
+  std::string message = "the model needs " + mib(need.peak()) + " MiB (weights " +
+                        mib(need.weights) + " + cache " + mib(need.cache) + " + workspace " +
+                        mib(need.workspace);
+  if (need.peak() > need.sum()) {
+    message += ", + " + mib(need.staging) + " instead of a cache while it is loaded";
+  }
+  return Error{"memory.device", message + "), and " + mib(free) + " MiB are free on " + name()};
+}
+
+Status CudaMemory::reserve(const MemoryNeed& need, const StepShape& shape) {
+  SUBBYTE_CHECK(check_free(need));
+  const CudaWorkspace workspace = workspace_of(shape);
+  SUBBYTE_CHECK(arena_.reserve(need.weights));
+  SUBBYTE_CHECK(step_.reserve(workspace.tensors));
+  SUBBYTE_CHECK(products_.reserve(workspace.products, workspace.results));
+  SUBBYTE_CHECK(partials_.grow(workspace.partials));
+  return uploader_.reserve(need.staging);
+}
+
+Status CudaMemory::finish_loading() {
+  arena_.close();
+  return uploader_.finish();
+}
+
+MemoryNeed CudaMemory::held() const {
+  MemoryNeed held;
+  held.weights = arena_.held();
+  held.workspace = step_.device_bytes() + products_.device_bytes() + partials_.size();
+  held.staging = uploader_.staging_bytes();
+  return held;
+}
+
+}  // namespace subbyte

@@ -1,0 +1,17 @@
+#pragma once
+// What a model takes of the memory of a machine, from config.json and the headers of its files.
+
+#include "checkpoints/importer.h"
+#include "models/model.h"
+
+namespace subbyte {
+
+/// The largest step of a program that loads with these options.
+StepShape step_shape(const ModelConfig& config, const LoadOptions& options);
+
+/// An upper bound: matrices that are joined may take a little less. Codes: those of
+/// describe_module, MachineMemory::matrix_bytes (naming the module) and head_format.
+Result<MemoryNeed> memory_need(const ImportContext& context, const ModelConfig& config,
+                               const LoadOptions& options, const MachineMemory& memory);
+
+}  // namespace subbyte

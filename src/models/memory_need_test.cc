@@ -1,0 +1,108 @@
+#include "models/memory_need.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/thread_pool.h"
+
+namespace subbyte {
+namespace {
+
+const std::filesystem::path kGoldens = std::filesystem::path(SUBBYTE_TEST_DATA) / "goldens";
+
+/// A machine that takes one byte for each element, so that what is counted are parameters.
+class CountingMemory : public MachineMemory {
+ public:
+  std::string name() const override { return "counter"; }
+  Result<int64_t> free_bytes() const override { return int64_t{0}; }
+  Result<int64_t> matrix_bytes(const MatrixShape& shape) const override {
+    quantized_ += is_dense(shape.format) ? 0 : 1;
+    act_order_ += shape.act_order ? 1 : 0;
+    return shape.experts * shape.rows * shape.cols;
+  }
+  int64_t vector_bytes(int64_t size) const override { return size; }
+  int64_t workspace_bytes(const StepShape& shape) const override { return shape.tokens; }
+  Status reserve(const MemoryNeed&, const StepShape&) override { return {}; }
+  Status finish_loading() override { return {}; }
+  MemoryNeed held() const override { return {}; }
+
+  mutable int64_t quantized_ = 0;
+  mutable int64_t act_order_ = 0;
+};
+
+struct Counted {
+  ModelConfig config;
+  MemoryNeed need;
+  CountingMemory memory;
+};
+
+Counted count(const std::string& golden, const LoadOptions& options) {
+  Counted counted;
+  const auto directory = kGoldens / golden;
+  counted.config = *read_model_config(directory);
+  const ConfigFile file = *read_config_file(directory);
+  const QuantizationConfig quantization = *read_quantization_config(*file.object(), directory);
+  const TensorSource tensors = *TensorSource::open(directory);
+  ThreadPool pool(1);
+  auto need = memory_need({tensors, quantization, pool}, counted.config, options, counted.memory);
+  EXPECT_TRUE(need.ok()) << need.error().message;
+  counted.need = *need;
+  return counted;
+}
+
+/// The parameters of a Qwen3 model by its dimensions.
+int64_t parameters(const ModelConfig& c) {
+  const int64_t q = c.num_heads * c.head_dim;
+  const int64_t kv = c.num_kv_heads * c.head_dim;
+  const int64_t attention = c.hidden_size * (q + 2 * kv) + q * c.hidden_size + 2 * c.head_dim;
+  const int64_t mlp = 3 * c.hidden_size * c.intermediate_size;
+  const int64_t tables = (c.tie_word_embeddings ? 1 : 2) * c.vocab_size * c.hidden_size;
+  return c.num_layers * (attention + mlp + 2 * c.hidden_size) + tables + c.hidden_size;
+}
+
+TEST(MemoryNeed, counts_every_parameter_once) {
+  for (const char* golden : {"qwen3-bf16", "qwen3-awq", "qwen3-gptq-v1", "qwen3-gptq-act-order"}) {
+    const Counted counted = count(golden, {});
+    // Of act-order, g_idx belongs to its matrix.
+    EXPECT_EQ(counted.need.weights, parameters(counted.config)) << golden;
+    const bool quantized = std::string_view(golden) != "qwen3-bf16";
+    EXPECT_EQ(counted.memory.quantized_, quantized ? 7 * counted.config.num_layers : 0) << golden;
+    const bool ordered = std::string_view(golden) == "qwen3-gptq-act-order";
+    EXPECT_EQ(counted.memory.act_order_ > 0, ordered) << golden;
+  }
+}
+
+TEST(MemoryNeed, counts_pages_of_the_cache_and_the_step) {
+  LoadOptions options;
+  options.cache_positions = 129;  // two pages of 128
+  options.step_tokens = 77;
+  for (const KvType type : {KvType::kF16, KvType::kF32}) {
+    options.cache_type = type;
+    const Counted counted = count("qwen3-awq", options);
+    const ModelConfig& c = counted.config;
+    const int64_t numbers = 2 * c.num_layers * c.num_kv_heads * c.head_dim * 256;
+    EXPECT_EQ(counted.need.cache, numbers * (type == KvType::kF16 ? 2 : 4));
+    EXPECT_EQ(counted.need.workspace, 77);
+    EXPECT_EQ(counted.need.sum(), counted.need.weights + counted.need.cache + 77);
+  }
+}
+
+TEST(MemoryNeed, takes_embedding_and_head_in_the_bits_that_they_will_have) {
+  LoadOptions options;
+  options.head_bits = 4;
+  const Counted as_is = count("qwen3-bf16", {});
+  const Counted quantized = count("qwen3-bf16", options);
+  const int64_t tables = as_is.config.tie_word_embeddings ? 1 : 2;
+  EXPECT_EQ(quantized.memory.quantized_ - as_is.memory.quantized_, tables);
+}
+
+TEST(MemoryNeed, the_peak_has_staging_or_the_cache) {
+  MemoryNeed need = {.weights = 100, .cache = 10, .workspace = 5, .staging = 30};
+  EXPECT_EQ(need.peak(), 135);
+  need.cache = 50;
+  EXPECT_EQ(need.peak(), 155);
+}
+
+}  // namespace
+}  // namespace subbyte

@@ -1,0 +1,251 @@
+// Weights on their way to the GPU: what they take there, and that every format that runs on the
+// CPU runs.
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <numeric>
+
+#include "matrix/zero_points.h"
+#include "support/random_matrix.h"
+#include "support/test_context.h"
+
+namespace subbyte {
+namespace {
+
+using testing::Contents;
+using testing::random_matrix;
+using testing::RandomMatrix;
+using enum Format;
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+/// cudaMalloc takes memory from the driver in pieces of 2 MiB. There are six allocations: weights,
+/// cache and four of the workspace; each may begin in a piece that was there, or leave one open.
+constexpr int64_t kGranularity = 6 * 2 * kMiB;
+
+int64_t free_bytes() {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+  return static_cast<int64_t>(free);
+}
+
+std::filesystem::path checkout() {
+  const auto built_in = std::filesystem::path(SUBBYTE_TEST_DATA) / "../..";
+  return std::filesystem::exists(built_in) ? built_in : std::filesystem::current_path();
+}
+
+std::unique_ptr<Backend> backend_of(std::string_view device) {
+  auto backend = make_backend({.device = device, .num_threads = 2});
+  if (!backend.ok()) {
+    ADD_FAILURE() << backend.error().message;
+    std::abort();
+  }
+  return std::move(backend).value();
+}
+
+struct Usage {
+  int64_t stated = 0;
+  int64_t measured = 0;
+  int64_t of_steps = 0;  // beyond what was held after loading
+};
+
+Usage measure_usage(const std::filesystem::path& directory, int64_t positions) {
+  const auto backend = backend_of("cuda");
+  Usage usage;
+  const int64_t before = free_bytes();
+  const auto model = load_model(
+      directory, *backend, {.cache_positions = positions, .step_tokens = 512, .step_logits = 1});
+  EXPECT_TRUE(model.ok()) << model.error().message;
+  auto pool = (*model)->make_kv_pool(*backend, KvType::kF16, positions);
+  EXPECT_TRUE(pool.ok());
+  const int64_t loaded = free_bytes();
+  Sequence sequence(*pool, positions);
+  const std::vector<int32_t> tokens(512, 7);
+  Logits logits;
+  for (const int64_t count : {512, 1, 512, 1, 9, 1}) {
+    const Part part = {&sequence, std::span(tokens).first(count), 1};
+    EXPECT_TRUE((*model)->forward(*backend, {{&part, 1}}, logits).ok());
+  }
+  usage.of_steps = loaded - free_bytes();
+  usage.measured = before - loaded;
+  MemoryNeed held = backend->memory()->held();
+  held.cache = pool->num_pages() * pool->shape().page_bytes();
+  usage.stated = held.sum();
+  EXPECT_EQ(held.staging, 0);
+  return usage;
+}
+
+TEST(GpuLoading, takes_the_memory_that_it_states) {
+  for (const char* name : {"demo/model", "tests/data/goldens/qwen3-gptq-act-order"}) {
+    measure_usage(checkout() / name, 2048);  // the code of the kernels is there now
+    const Usage usage = measure_usage(checkout() / name, 2048);
+    std::printf("%s: stated %.2f MiB, measured %.2f, of steps %.2f\n", name,
+                static_cast<double>(usage.stated) / kMiB,
+                static_cast<double>(usage.measured) / kMiB,
+                static_cast<double>(usage.of_steps) / kMiB);
+    EXPECT_NEAR(static_cast<double>(usage.measured), static_cast<double>(usage.stated),
+                static_cast<double>(kGranularity));
+    EXPECT_EQ(usage.of_steps, 0);
+  }
+}
+
+TEST(GpuLoading, refuses_what_does_not_fit_before_it_allocates) {
+  const auto backend = backend_of("cuda");
+  const int64_t before = free_bytes();
+  const auto model =
+      load_model(checkout() / "demo/model", *backend, {.cache_positions = int64_t{1} << 36});
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.error().code, "memory.device");
+  for (const char* part : {"weights", "cache", "workspace", "free on GPU 0"}) {
+    EXPECT_NE(model.error().message.find(part), std::string::npos) << model.error().message;
+  }
+  EXPECT_EQ(free_bytes(), before);
+  EXPECT_EQ(backend->memory()->held().sum(), 0);
+}
+
+/// Every element with the scales, zero points and groups that importers and quantizers make, some
+/// of which have no packed kernels.
+std::vector<WeightFormat> formats() {
+  std::vector<WeightFormat> all = {
+      {kF32, kNone, Zero::kNone, 0}, {kF16, kNone, Zero::kNone, 0}, {kBF16, kNone, Zero::kNone, 0}};
+  for (const Format element : {kU2, kU3, kU4, kU5, kU6, kU7, kU8}) {
+    const Zero zero = element == kU8 ? Zero::kU16 : Zero::kU8;
+    for (const int64_t group : {8, 24, 32, 40, 64, 96, 128, 0}) {
+      all.push_back({element, kF16, zero, group});
+    }
+    all.push_back({element, kBF16, zero, 128});
+    all.push_back({element, kF32, zero, 64});
+  }
+  for (const Format element : {kI2, kI3, kI4, kI5, kI8}) {
+    for (const int64_t group : {32, 48, 128, 0}) {
+      all.push_back({element, kF16, Zero::kNone, group});
+      all.push_back({element, kBF16, Zero::kBF16, group});
+    }
+  }
+  for (const Format scale : {kE8M0, kE4M3}) {
+    for (const int64_t group : {16, 32, 64}) all.push_back({kE2M1, scale, Zero::kNone, group});
+  }
+  for (const int64_t group : {32, 64, 128, 256, 512}) {
+    all.push_back({kNF4, kF32, Zero::kNone, group});
+  }
+  for (const Format element : {kNFL2, kNFL3, kNFL4, kNFL5}) {
+    for (const int64_t group : {32, 64}) all.push_back({element, kE4M4, Zero::kNone, group});
+  }
+  return all;
+}
+
+Matrix unowned(const MatrixView& view) {
+  Matrix matrix;
+  matrix.view = view;
+  return matrix;
+}
+
+/// A model of one product, [rows][cols], in the three ways that models multiply.
+enum class Use : uint8_t { kLinear, kGated, kHead };
+
+/// The logits of `tokens` that this gives, or why it is refused.
+Result<std::vector<float>> run(Backend& backend, const MatrixView& first, const MatrixView& second,
+                               Use use, int64_t num_tokens) {
+  const bool on_host = backend.memory() == nullptr;
+  const auto matrix = [&](const MatrixView& view) {
+    return on_host ? with_zero_points(unowned(view)) : unowned(view);
+  };
+  constexpr int64_t kVocab = 24;
+  const int64_t rows = first.rows;
+  const WeightFormat dense = {kF32, kNone, Zero::kNone, 0};
+  const RandomMatrix table = random_matrix(dense, kVocab, first.cols, Contents::kReal, 1);
+  const RandomMatrix stream = random_matrix(dense, kVocab, rows, Contents::kReal, 2);
+  const RandomMatrix head = random_matrix(dense, kVocab, rows, Contents::kReal, 3);
+  std::vector<Matrix> both;
+  both.push_back(matrix(first));
+  if (use == Use::kGated) both.push_back(matrix(second));
+  SUBBYTE_TRY(const Weight weight, backend.upload_joined(std::move(both)));
+  SUBBYTE_TRY(const Weight table_weight, backend.upload(unowned(table.view)));
+  SUBBYTE_TRY(const Weight stream_weight, backend.upload(unowned(stream.view)));
+  SUBBYTE_TRY(const Weight head_weight, backend.upload(unowned(head.view)));
+  Norm norm, last_norm;
+  SUBBYTE_TRY(norm.weight, backend.upload(std::vector<float>(first.cols, 1.0f)));
+  SUBBYTE_TRY(last_norm.weight, backend.upload(std::vector<float>(rows, 1.0f)));
+
+  SUBBYTE_TRY(KvPool pool, backend.make_kv_pool({1, 1, 64, KvType::kF32}, 2));
+  Sequence sequence(pool, 200);
+  SUBBYTE_CHECK(sequence.reserve(num_tokens));
+  std::vector<int32_t> tokens(num_tokens);
+  for (int64_t i = 0; i < num_tokens; ++i) tokens[i] = static_cast<int32_t>(i * 5 % kVocab);
+  const Part part = {&sequence, tokens, num_tokens};
+  const Batch batch = {{&part, 1}};
+  backend.begin(batch);
+  const Tensor x = backend.tensor(first.cols);
+  const Tensor h = backend.tensor(first.cols);
+  const Tensor y = backend.tensor(rows);
+  const Tensor delta = backend.tensor(rows);
+  backend.embed(x, table_weight);
+  if (use == Use::kHead) {
+    backend.logits(x, {}, norm, weight);
+  } else {
+    backend.add_norm(h, x, {}, norm);
+    backend.embed(y, stream_weight);
+    if (use == Use::kLinear) backend.linear(delta, h, weight);
+    if (use == Use::kGated) backend.gated_linear(delta, h, weight);
+    backend.logits(y, delta, last_norm, head_weight);
+  }
+  Logits logits;
+  SUBBYTE_CHECK(backend.finish(logits));
+  return logits.values;
+}
+
+/// The bound of tests/gpu/models_gpu_test.cc for f16 activations in two layers; this is less than
+/// one. Weights that are rounded to 16 bits are rounded as much as activations are.
+constexpr double kDecibels = 45;
+
+double decibels(std::span<const float> found, std::span<const float> expected) {
+  EXPECT_EQ(found.size(), expected.size());
+  double signal = 0;
+  double noise = 1e-30;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const double error = static_cast<double>(found[i]) - expected[i];
+    signal += static_cast<double>(expected[i]) * expected[i];
+    noise += error * error;
+  }
+  return 10 * std::log10(signal / noise);
+}
+
+TEST(GpuLoading, every_format_that_runs_on_the_cpu_runs_here) {
+  const auto cpu = backend_of("cpu");
+  const auto gpu = backend_of("cuda");
+  int served = 0;
+  double worst = INFINITY;
+  for (const WeightFormat& format : formats()) {
+    for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{48, 512}, {38, 192}, {37, 120}}) {
+      RandomMatrix first = random_matrix(format, rows, cols, Contents::kReal, 10);
+      RandomMatrix second = random_matrix(format, rows, cols, Contents::kReal, 11);
+      first.view.tensor_scale = second.view.tensor_scale = is_dense(format) ? 1 : 0.75;
+      std::vector<uint32_t> order(cols);
+      std::iota(order.rbegin(), order.rend(), 0);
+      if (!is_dense(format) && rows == 38) first.view.input_order = order;  // of one of the two
+      for (const Use use : {Use::kLinear, Use::kGated, Use::kHead}) {
+        for (const int64_t tokens : {1, 70}) {
+          const auto expected = run(*cpu, first.view, second.view, use, tokens);
+          if (!expected.ok()) continue;  // not on the CPU either
+          const auto found = run(*gpu, first.view, second.view, use, tokens);
+          ASSERT_TRUE(found.ok()) << to_string(format) << ": " << found.error().message;
+          const double here = decibels(*found, *expected);
+          EXPECT_GT(here, kDecibels) << to_string(format) << " " << rows << " x " << cols << " use "
+                                     << static_cast<int>(use) << ", " << tokens << " tokens";
+          worst = std::min(worst, here);
+          ++served;
+        }
+      }
+    }
+  }
+  std::printf("%d products, worst %.1f dB; %s\n", served, worst, gpu->description().c_str());
+  EXPECT_GT(served, 500);
+}
+
+}  // namespace
+}  // namespace subbyte
