@@ -16,8 +16,8 @@ std::span<const std::byte> bytes_of(std::span<const uint32_t> words) {
 /// Several matrices as one: what of them the packed form is decided by is on the host, all of it
 /// in staging memory of the GPU.
 struct Joined {
-  MatrixView on_host;  // but for the codes
-  std::vector<std::byte> scales, zeros;
+  MatrixView on_host;                    // but for the codes
+  std::vector<std::byte> scales, zeros;  // of more than one
   MatrixView staged;
 };
 
@@ -74,9 +74,9 @@ Status stage(Joined& joined, const std::vector<Matrix>& matrices, CudaUploader& 
   MatrixView& staged = joined.staged;
   SUBBYTE_CHECK(append_codes(filler, matrices));
   staged.codes = filler.end_section();
-  SUBBYTE_CHECK(filler.append(joined.scales));
+  SUBBYTE_CHECK(filler.append(joined.on_host.scales));
   staged.scales = filler.end_section();
-  SUBBYTE_CHECK(filler.append(joined.zeros));
+  SUBBYTE_CHECK(filler.append(joined.on_host.zeros));
   staged.zeros = filler.end_section();
   SUBBYTE_CHECK(filler.append(bytes_of(joined.on_host.input_order)));
   const std::span<const std::byte> order = filler.end_section();
@@ -90,6 +90,8 @@ Joined join(const std::vector<Matrix>& matrices) {
   MatrixView& view = joined.on_host;
   view = matrices.front().view;
   view.codes = {};
+  joined.staged = view;
+  if (matrices.size() == 1) return joined;
   view.rows = 0;
   for (const Matrix& matrix : matrices) {
     const MatrixView& part = matrix.view;

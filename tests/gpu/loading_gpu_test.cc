@@ -224,7 +224,8 @@ TEST(GpuLoading, every_format_that_runs_on_the_cpu_runs_here) {
     for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{48, 512}, {38, 192}, {37, 120}}) {
       RandomMatrix first = random_matrix(format, rows, cols, Contents::kReal, 10);
       RandomMatrix second = random_matrix(format, rows, cols, Contents::kReal, 11);
-      first.view.tensor_scale = second.view.tensor_scale = is_dense(format) ? 1 : 0.75;
+      // Gates of ordinary size: silu(g) of a large negative g is as inexact as g is large.
+      first.view.tensor_scale = second.view.tensor_scale = is_dense(format) ? 1 : 0.1;
       std::vector<uint32_t> order(cols);
       std::iota(order.rbegin(), order.rend(), 0);
       if (!is_dense(format) && rows == 38) first.view.input_order = order;  // of one of the two

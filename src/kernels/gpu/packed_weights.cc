@@ -131,20 +131,33 @@ Status check_sizes(const MatrixView& matrix) {
   return wrong_shape(matrix, "input_order holds " + std::to_string(last));
 }
 
+template <class Code>
+uint32_t largest_code(std::span<const std::byte> bytes) {
+  Code largest = 0;
+  for (std::size_t at = 0; at < bytes.size(); at += sizeof(Code)) {
+    Code code = 0;
+    std::memcpy(&code, bytes.data() + at, sizeof code);
+    largest = std::max(largest, code);
+  }
+  return largest;
+}
+
 /// The decoders are exact up to 2^bits, which GPTQ v1 can mean.
 Status check_zero_points(const MatrixView& matrix) {
-  if (is_offset(matrix.format.zero)) return {};
-  const int width = zero_bytes(matrix.format.zero);
+  if (matrix.zeros.empty() || is_offset(matrix.format.zero)) return {};
+  const std::size_t width = zero_bytes(matrix.format.zero);
   const uint32_t most = 1u << info(matrix.format.element).bits;
-  for (std::size_t at = 0; at < matrix.zeros.size(); at += width) {
-    uint32_t zero = 0;
-    std::memcpy(&zero, matrix.zeros.data() + at, width);
-    if (zero <= most) continue;
-    return Error{"cuda.format", "zero point " + std::to_string(at / width) + " of " +
-                                    to_string(matrix.format) + " is " + std::to_string(zero) +
-                                    ", expected at most " + std::to_string(most)};
+  const uint32_t largest =
+      width == 1 ? largest_code<uint8_t>(matrix.zeros) : largest_code<uint16_t>(matrix.zeros);
+  if (largest <= most) return {};
+  uint32_t zero = 0;
+  std::size_t index = 0;
+  for (; zero <= most; ++index) {
+    std::memcpy(&zero, matrix.zeros.data() + index * width, width);
   }
-  return {};
+  return Error{"cuda.format", "zero point " + std::to_string(index - 1) + " of " +
+                                  to_string(matrix.format) + " is " + std::to_string(zero) +
+                                  ", expected at most " + std::to_string(most)};
 }
 
 void set_partition(PackedFormat* format, bool interleaves) {
@@ -270,16 +283,38 @@ void pack_groups(std::byte* to, int to_width, std::span<const std::byte> from, i
   }
 }
 
-double largest_finite(std::span<const std::byte> numbers, const FormatInfo& type) {
-  const int width = type.bits / 8;
+/// Of codes whose order is that of their magnitudes, but for the sign: IEEE numbers. Decoding each
+/// would take longer than all else that loading does on the host.
+template <class Code>
+double largest_ieee(std::span<const std::byte> numbers, const FormatInfo& type) {
+  const auto magnitude = static_cast<Code>(static_cast<Code>(~Code{0}) >> 1);
+  const auto infinity = static_cast<Code>(type.encode(INFINITY, Rounding::kNearestEven));
+  Code largest = 0;
+  for (std::size_t at = 0; at < numbers.size(); at += sizeof(Code)) {
+    Code code = 0;
+    std::memcpy(&code, numbers.data() + at, sizeof code);
+    code &= magnitude;
+    largest = std::max(largest, code < infinity ? code : Code{0});
+  }
+  return type.decode(largest);
+}
+
+/// Of codes of a byte.
+double largest_of_bytes(std::span<const std::byte> numbers, const FormatInfo& type) {
+  std::array<bool, 256> seen{};
+  for (const std::byte code : numbers) seen[std::to_integer<uint8_t>(code)] = true;
   double largest = 0;
-  for (std::size_t at = 0; at < numbers.size(); at += width) {
-    uint32_t code = 0;
-    std::memcpy(&code, numbers.data() + at, width);
-    const double value = std::fabs(type.decode(code));
+  for (uint32_t code = 0; code < seen.size(); ++code) {
+    const double value = seen[code] ? std::fabs(type.decode(code)) : 0;
     if (value <= std::numeric_limits<float>::max()) largest = std::max(largest, value);
   }
   return largest;
+}
+
+double largest_finite(std::span<const std::byte> numbers, const FormatInfo& type) {
+  if (type.bits == 8) return largest_of_bytes(numbers, type);
+  return type.bits == 16 ? largest_ieee<uint16_t>(numbers, type)
+                         : largest_ieee<uint32_t>(numbers, type);
 }
 
 double largest_finite_scale(const MatrixView& matrix) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <string>
@@ -341,6 +342,28 @@ void expect_wrong_shape(const MatrixView& matrix, const std::string& part,
   ASSERT_FALSE(result.ok()) << part;
   EXPECT_EQ(result.error().code, "cuda.shape");
   EXPECT_NE(result.error().message.find(part), std::string::npos) << result.error().message;
+}
+
+TEST(PackedWeights, know_the_largest_finite_scale) {
+  using enum Format;
+  for (const Format scale : {kF16, kBF16, kF32, kE4M3}) {
+    RandomMatrix matrix = random_matrix({kU4, scale, Zero::kU8, 32}, 2, 64, Contents::kReal, 9);
+    const int width = info(scale).bits / 8;
+    const auto set = [&](int index, uint32_t code) {
+      std::memcpy(matrix.scales->data() + index * width, &code, width);
+    };
+    const auto encode = [&](double value) {
+      return info(scale).encode(value, Rounding::kNearestEven);
+    };
+    set(0, encode(0.5));
+    set(1, encode(-3));
+    set(2, encode(2));
+    set(3, (1u << (info(scale).bits - 1)) - 1);  // a NaN
+    EXPECT_EQ(packed_format(matrix.view)->largest_scale, 3) << to_string(matrix.view.format);
+    if (scale == kE4M3) continue;
+    set(3, encode(INFINITY));
+    EXPECT_EQ(packed_format(matrix.view)->largest_scale, 3) << to_string(matrix.view.format);
+  }
 }
 
 TEST(PackedWeights, are_refused_when_bytes_are_missing) {
