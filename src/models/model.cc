@@ -128,9 +128,12 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Bac
     SUBBYTE_CHECK(memory->reserve(need, step_shape(config, options)));
   }
   WeightLoader loader(context, backend, options);
-  SUBBYTE_TRY(auto model, find_family(config.model_type)->load(config, loader));
-  SUBBYTE_CHECK(loader.finish(*model));
-  if (memory != nullptr) SUBBYTE_CHECK(memory->finish_loading());
+  auto model = find_family(config.model_type)->load(config, loader);
+  // After an error, too: what was reserved goes back.
+  const Status finished = memory == nullptr ? Status() : memory->finish_loading();
+  if (!model.ok()) return model;
+  SUBBYTE_CHECK(finished);
+  SUBBYTE_CHECK(loader.finish(**model));
   return model;
 }
 
