@@ -43,8 +43,8 @@ Status step(const Model& model, Backend& backend, std::deque<Request>& requests)
   SUBBYTE_CHECK(model.forward(backend, {parts}, logits));
   int64_t row = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].num_logits == 0) continue;  // the prompt goes on in the next step
-    const auto event = owners[i]->generation.accept(logits.row(row++));
+    if (!parts[i].choice) continue;  // the prompt goes on in the next step
+    const auto event = owners[i]->generation.accept(logits.tokens[row++]);
     if (!event.ok()) owners[i]->status = event.error();
     if (event.ok() && event->token) owners[i]->answer.push_back(*event->token);
   }

@@ -261,7 +261,7 @@ class CpuBackend : public Backend {
   }
 
   void logits(Tensor x, Tensor delta, const Norm& norm, const Weight& head) override {
-    const int64_t rows = batch_.num_logits();
+    const int64_t rows = batch_.num_head_rows();
     logits_.resize(rows * head.rows);
     if (rows == 0) return;
     const Tensor chosen_x = last_rows(x);
@@ -275,9 +275,12 @@ class CpuBackend : public Backend {
   Status finish(Logits& logits) override {
     execution_->pool().stay_awake(false);
     SUBBYTE_CHECK(std::exchange(error_, {}));
+    const int64_t rows = batch_.num_head_rows();
+    const int64_t vocabulary = rows == 0 ? 0 : std::ssize(logits_) / rows;
+    choose_tokens(vocabulary, logits.tokens);
     logits.values.swap(logits_);
-    logits.vocab_size =
-        batch_.num_logits() == 0 ? 0 : std::ssize(logits.values) / batch_.num_logits();
+    keep_wanted_rows(logits.values, vocabulary);
+    logits.vocab_size = batch_.num_logits() == 0 ? 0 : vocabulary;
     return {};
   }
 
@@ -331,16 +334,41 @@ class CpuBackend : public Backend {
     return angles_.back().angles;
   }
 
-  /// The rows whose logits are wanted: all of `x`, or copies.
+  void choose_tokens(int64_t vocabulary, std::vector<int32_t>& tokens) {
+    tokens.clear();
+    int64_t row = 0;
+    for (const Part& part : batch_.parts) {
+      row += part.num_head_rows();
+      if (!part.choice) continue;
+      const std::span<const float> last(logits_.data() + (row - 1) * vocabulary, vocabulary);
+      const Result<int32_t> token = chooser_.choose(last, *part.choice);
+      tokens.push_back(token.ok() ? *token : kNoToken);
+    }
+  }
+
+  /// Leaves out those that were computed for choices alone.
+  void keep_wanted_rows(std::vector<float>& values, int64_t vocabulary) const {
+    const int64_t wanted = batch_.num_logits();
+    if (wanted == batch_.num_head_rows()) return;
+    auto from = values.cbegin();
+    auto to = values.begin();
+    for (const Part& part : batch_.parts) {
+      to = std::copy_n(from, part.num_logits * vocabulary, to);
+      from += part.num_head_rows() * vocabulary;
+    }
+    values.resize(wanted * vocabulary);
+  }
+
+  /// The rows whose logits are computed: all of `x`, or copies.
   Tensor last_rows(const Tensor& x) {
-    const int64_t rows = batch_.num_logits();
+    const int64_t rows = batch_.num_head_rows();
     if (rows == x.rows || x.data == nullptr) return x;
     const Tensor chosen = {arena_.take(rows * x.cols), rows, x.cols};
     float* to = data_of(chosen);
     const float* end = data_of(x);  // of the part
     for (const Part& part : batch_.parts) {
       end += std::ssize(part.tokens) * x.cols;
-      to = std::copy(end - part.num_logits * x.cols, end, to);
+      to = std::copy(end - part.num_head_rows() * x.cols, end, to);
     }
     return chosen;
   }
@@ -357,6 +385,7 @@ class CpuBackend : public Backend {
   std::vector<RowPlace> places_;  // of each of them
   std::vector<StepAngles> angles_;
   std::vector<float> logits_;
+  TokenChooser chooser_;
   TensorArena arena_;
   Status error_;
 };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/thread_pool.h"
+#include "cuda_backend/choices.h"
 #include "cuda_backend/kv_memory.h"
 #include "cuda_backend/linear.h"
 #include "cuda_backend/memory.h"
@@ -20,6 +21,7 @@ namespace subbyte {
 namespace {
 
 constexpr int64_t kTensorElementBytes = 4;  // of the residual stream; the others use half of it
+constexpr int64_t kLogitBytes = sizeof(float);
 constexpr int64_t kMostHeadDim = 256;
 constexpr int64_t kHeadDimStep = 16;
 
@@ -141,6 +143,8 @@ class CudaBackend : public Backend {
     error_ = enter();
     angles_of_ = nullptr;
     logits_cols_ = 0;
+    batch_ = batch;
+    choices_.begin(batch);
     keep_error([&] { return step_.begin(batch); });
   }
 
@@ -194,17 +198,18 @@ class CudaBackend : public Backend {
 
   void logits(Tensor x, Tensor delta, const Norm& norm, const Weight& head) override {
     logits_cols_ = head.rows;
-    if (step_.num_logits() == 0) return;
+    if (step_.num_head_rows() == 0) return;
     keep_error([&] { return run_logits(x, delta, norm, head); });
   }
 
   Status finish(Logits& logits) override {
-    const int64_t rows = step_.num_logits();
+    const int64_t rows = batch_.num_logits();
     const cudaError_t error = cudaStreamSynchronize(stream_->get());
     if (error != cudaSuccess && error_.ok()) error_ = cuda_error("cuda.launch", "a step", error);
     SUBBYTE_CHECK(std::exchange(error_, {}));
     logits.vocab_size = rows == 0 ? 0 : logits_cols_;
     logits.values.resize(rows * logits.vocab_size);
+    choices_.read(logits.tokens);
     if (rows == 0) return {};
     std::memcpy(logits.values.data(), pinned_logits_.data(), logits.values.size() * sizeof(float));
     return {};
@@ -333,17 +338,30 @@ class CudaBackend : public Backend {
   }
 
   Status run_logits(const Tensor& x, const Tensor& delta, const Norm& norm, const Weight& head) {
-    const int64_t rows = step_.num_logits();
-    const int64_t bytes = rows * head.rows * static_cast<int64_t>(sizeof(float));
+    const int64_t rows = step_.num_head_rows();
     SUBBYTE_TRY(std::byte* const h, step_.take(rows * x.cols * kTensorElementBytes));
-    SUBBYTE_TRY(std::byte* const y, step_.take(bytes));
-    SUBBYTE_CHECK(pinned_logits_.grow(bytes));
-    SUBBYTE_CHECK(run_norm(h, x, delta, step_.logits_rows(), rows, norm));
-    SUBBYTE_CHECK(
-        products_.multiply_to_floats(reinterpret_cast<float*>(y), {h, rows, x.cols}, open(head)));
-    const cudaError_t error =
-        cudaMemcpyAsync(pinned_logits_.data(), y, bytes, cudaMemcpyDeviceToHost, stream_->get());
-    if (error != cudaSuccess) return cuda_error("cuda.copy", "copy of the logits", error);
+    SUBBYTE_TRY(std::byte* const taken, step_.take(rows * head.rows * kLogitBytes));
+    auto* const y = reinterpret_cast<float*>(taken);
+    SUBBYTE_CHECK(run_norm(h, x, delta, step_.head_rows(), rows, norm));
+    SUBBYTE_CHECK(products_.multiply_to_floats(y, {h, rows, x.cols}, open(head)));
+    SUBBYTE_CHECK(choices_.run(step_, y, head.rows, stream_->get()));
+    return copy_wanted_logits(y, head.rows);
+  }
+
+  /// Of the rows of the head those that parts ask for, and not those for choices alone.
+  Status copy_wanted_logits(const float* y, int64_t cols) {
+    SUBBYTE_CHECK(pinned_logits_.grow(batch_.num_logits() * cols * kLogitBytes));
+    std::byte* to = pinned_logits_.data();
+    for (const Part& part : batch_.parts) {
+      const int64_t bytes = part.num_logits * cols * kLogitBytes;
+      if (bytes > 0) {
+        const cudaError_t error =
+            cudaMemcpyAsync(to, y, bytes, cudaMemcpyDeviceToHost, stream_->get());
+        if (error != cudaSuccess) return cuda_error("cuda.copy", "copy of the logits", error);
+      }
+      to += bytes;
+      y += part.num_head_rows() * cols;
+    }
     return {};
   }
 
@@ -353,6 +371,8 @@ class CudaBackend : public Backend {
   std::unique_ptr<OwnStream> stream_;
   CudaProducts products_;
   CudaStep step_;
+  CudaChoices choices_;
+  Batch batch_;
   CudaBuffer partials_;  // of attention
   WeightArena arena_;
   CudaUploader uploader_;

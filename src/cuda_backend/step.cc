@@ -74,7 +74,7 @@ Status CudaStep::begin(const Batch& batch) {
   std::vector<int32_t> tokens;
   std::vector<cuda::RowPlace> places;
   std::vector<int32_t> pages;
-  std::vector<int32_t> logits_rows;
+  std::vector<int32_t> head_rows;
   for (const Part& part : batch.parts) {
     const std::span<const int32_t> table = part.sequence->pages();
     const auto first_token = static_cast<int32_t>(tokens.size());
@@ -86,23 +86,23 @@ Status CudaStep::begin(const Batch& batch) {
     for (int32_t t = 0; t < num_tokens; ++t) {
       places.push_back({position + t, table[(position + t) / kKvPagePositions]});
     }
-    const auto num_logits = static_cast<int32_t>(part.num_logits);
-    for (int32_t t = num_tokens - num_logits; t < num_tokens; ++t) {
-      logits_rows.push_back(first_token + t);
+    const auto num_head_rows = static_cast<int32_t>(part.num_head_rows());
+    for (int32_t t = num_tokens - num_head_rows; t < num_tokens; ++t) {
+      head_rows.push_back(first_token + t);
     }
   }
   num_tokens_ = std::ssize(tokens);
-  num_logits_ = std::ssize(logits_rows);
+  num_head_rows_ = std::ssize(head_rows);
   Packet packet;
   const std::size_t tokens_at = packet.add(tokens);
   const std::size_t places_at = packet.add(places);
   const std::size_t pages_at = packet.add(pages);
-  const std::size_t rows_at = packet.add(logits_rows);
+  const std::size_t rows_at = packet.add(head_rows);
   SUBBYTE_TRY(const std::byte* const memory, upload(packet.bytes()));
   tokens_ = array_at<int32_t>(memory, tokens_at);
   places_ = array_at<cuda::RowPlace>(memory, places_at);
   pages_ = array_at<int32_t>(memory, pages_at);
-  logits_rows_ = array_at<int32_t>(memory, rows_at);
+  head_rows_ = array_at<int32_t>(memory, rows_at);
   return {};
 }
 

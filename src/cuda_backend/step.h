@@ -48,8 +48,8 @@ class CudaStep {
  public:
   explicit CudaStep(cuda::Stream stream) : stream_(stream) {}
 
-  /// Copies tokens, places, page tables and the rows that logits are wanted of to the GPU. Nothing
-  /// of the step before may still run. Codes: cuda.memory, cuda.copy.
+  /// Copies tokens, places, page tables and the rows of the head to the GPU. Nothing of the
+  /// step before may still run. Codes: cuda.memory, cuda.copy.
   Status begin(const Batch& batch);
 
   /// Device memory for what steps take; between steps. Code cuda.memory.
@@ -62,14 +62,15 @@ class CudaStep {
   Result<const std::byte*> upload(std::span<const std::byte> bytes);
 
   int64_t num_tokens() const { return num_tokens_; }
-  int64_t num_logits() const { return num_logits_; }
+  /// Rows whose logits are computed.
+  int64_t num_head_rows() const { return num_head_rows_; }
   KvPool& pool() const { return *pool_; }
 
   // All in device memory.
   const int32_t* tokens() const { return tokens_; }
   const cuda::RowPlace* places() const { return places_; }
   const int32_t* pages() const { return pages_; }
-  const int32_t* logits_rows() const { return logits_rows_; }
+  const int32_t* head_rows() const { return head_rows_; }
   Result<StepTasks> tasks(int64_t q_per_kv, int64_t window);
 
  private:
@@ -78,11 +79,11 @@ class CudaStep {
   StepBuffers pinned_{CudaBuffer::Place::kHost};
   KvPool* pool_ = nullptr;
   int64_t num_tokens_ = 0;
-  int64_t num_logits_ = 0;
+  int64_t num_head_rows_ = 0;
   const int32_t* tokens_ = nullptr;
   const cuda::RowPlace* places_ = nullptr;
   const int32_t* pages_ = nullptr;
-  const int32_t* logits_rows_ = nullptr;
+  const int32_t* head_rows_ = nullptr;
   std::vector<cuda::AttentionPart> parts_;
   std::vector<StepTasks> tasks_;
 };

@@ -38,12 +38,12 @@ Result<GenerateStats> generate(const Model& model, Backend& backend, Sequence& s
   while (true) {
     const Part part = generation.next(kPromptChunk);
     SUBBYTE_CHECK(model.forward(backend, {{&part, 1}}, logits));
-    if (part.num_logits == 0) continue;
+    if (!part.choice) continue;
     if (stats.generated_tokens == 0) {
       stats.prefill_seconds = seconds_since(start);
       start = Clock::now();
     }
-    SUBBYTE_TRY(const Generation::Event event, generation.accept(logits.row(0)));
+    SUBBYTE_TRY(const Generation::Event event, generation.accept(logits.tokens[0]));
     stats.generated_tokens = generation.generated_tokens();
     stats.decode_seconds = seconds_since(start);
     if (event.token && !on_token(*event.token)) {

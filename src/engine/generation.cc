@@ -18,14 +18,29 @@ Part Generation::next(int64_t max_tokens) {
   const int64_t done = sequence_.length() - first_position_;
   const int64_t left = std::ssize(tokens_) - done;
   const int64_t count = std::min(left, std::max<int64_t>(max_tokens, 1));
-  return {&sequence_, std::span(tokens_).subspan(done, count), count == left ? 1 : 0};
+  Part part = {&sequence_, std::span(tokens_).subspan(done, count), 0};
+  if (count == left) part.choice = sampler_.choice(tokens_);
+  return part;
+}
+
+Result<Generation::Event> Generation::accept(int32_t token) {
+  ended_ = token == kNoToken;
+  if (ended_) {
+    return Error{"sampling.not_finite",
+                 "expected finite logits, found one that is NaN or infinity, or all -infinity"};
+  }
+  sampler_.advance();
+  return append(token);
 }
 
 Result<Generation::Event> Generation::accept(std::span<const float> logits) {
   const Result<int32_t> sampled = sampler_.sample(logits, tokens_);
   ended_ = !sampled.ok();
   if (ended_) return sampled.error();
-  const int32_t token = *sampled;
+  return append(*sampled);
+}
+
+Generation::Event Generation::append(int32_t token) {
   ++generated_tokens_;
   if (std::ranges::find(options_.stop_tokens, token) != options_.stop_tokens.end()) {
     return end(std::nullopt, StopReason::kStopToken);

@@ -1,11 +1,12 @@
 #pragma once
-// The state of one request: what goes into the next step, and what comes of its logits. The caller
-// that steps (generate(), a scheduler of many requests) puts the parts of several generations into
-// one batch:
+// The state of one request: what goes into the next step, and what comes of it. The caller that
+// steps (generate(), a scheduler of many requests) puts the parts of several generations into one
+// batch:
 //
-//   next(chunk) -> Part -> Model::forward -> accept(logits) -> Event
+//   next(chunk) -> Part -> Model::forward -> accept(token) -> Event
 //
-// Parts that only go on with a prompt ask for no logits, and accept() is not called for them.
+// Parts that only go on with a prompt have no choice, and accept() is not called for them. No part
+// asks for logits; a caller that wants to see them sets Part::num_logits.
 
 #include <cstdint>
 #include <optional>
@@ -45,8 +46,11 @@ class Generation {
     std::optional<int32_t> token;
     std::optional<StopReason> stop;
   };
-  /// `logits` [vocabulary]: of the last token of the part. Codes: those of Sampler::sample; an
-  /// error ends this generation, and the others of the step go on.
+  /// `token`: what the backend chose for the part. Code sampling.not_finite for kNoToken; an error
+  /// ends this generation, and the others of the step go on.
+  Result<Event> accept(int32_t token);
+  /// The same for a caller that takes away `choice` and wants `num_logits` of the last token, to
+  /// change them: `logits` [vocabulary]. Codes: those of Sampler::sample.
   Result<Event> accept(std::span<const float> logits);
 
   int64_t prompt_tokens() const { return prompt_tokens_; }
@@ -63,6 +67,7 @@ class Generation {
   bool ended_;
   std::vector<int32_t> tokens_;  // the prompt and what was handed out
 
+  Event append(int32_t token);
   Event end(std::optional<int32_t> token, StopReason reason) {
     ended_ = true;
     return {token, reason};

@@ -1,14 +1,13 @@
 #pragma once
-// Choosing the next token. The order is that of Hugging Face and vLLM: repetition penalty,
-// temperature, top-k, top-p, min-p, then one draw.
+// How the tokens of a request are chosen: options, and one stream of random numbers.
 
 #include <cstdint>
 #include <filesystem>
 #include <span>
-#include <vector>
 
 #include "base/random.h"
 #include "base/status.h"
+#include "ops/token_choice.h"
 
 namespace subbyte {
 
@@ -30,33 +29,23 @@ Result<SamplingOptions> read_sampling_defaults(const std::filesystem::path& dire
 
 class Sampler {
  public:
-  explicit Sampler(const SamplingOptions& options) : options_(options), random_(options.seed) {}
+  explicit Sampler(const SamplingOptions& options)
+      : options_(options), random_(options.seed), uniform_(random_.uniform()) {}
 
-  /// `history`: the tokens that the repetition penalty applies to.
-  /// Code sampling.not_finite when a logit is NaN or +infinity, or all are -infinity.
+  /// How the next token is to be chosen, by a backend: the same until advance(). `history`: the
+  /// tokens that the repetition penalty applies to.
+  TokenChoice choice(std::span<const int32_t> history) const;
+  /// The token has been chosen.
+  void advance() { uniform_ = random_.uniform(); }
+
+  /// Chooses here, and advances unless that fails. Codes: those of TokenChooser::choose.
   Result<int32_t> sample(std::span<const float> logits, std::span<const int32_t> history);
 
  private:
-  struct Candidate {
-    int32_t token;
-    double value;  // logit, later probability
-  };
-
-  /// Fills `largest_`.
-  Status scan(std::span<const float> logits);
-  /// Makes candidates of tokens among which the `wanted` best are.
-  void collect(std::span<const float> logits, std::size_t wanted);
-  std::size_t count_occurred(std::span<const int32_t> history, std::size_t vocabulary);
-  void penalize(std::span<const float> logits);
-  void keep_best(std::size_t wanted);
-  void keep_probable();
-
   SamplingOptions options_;
   Random random_;
-  std::vector<float> largest_;  // of each block of logits
-  std::vector<int32_t> occurred_;
-  std::vector<bool> has_occurred_;  // [token]
-  std::vector<Candidate> candidates_;
+  double uniform_;  // of the next choice
+  TokenChooser chooser_;
 };
 
 }  // namespace subbyte

@@ -100,10 +100,11 @@ class Backend {
   /// weighted by a softmax over these alone, of down(clamped SwiGLU(gate_up(x))), as gpt-oss has
   /// it.
   virtual void experts(Tensor y, Tensor x, Tensor router_logits, const Experts& experts) = 0;
-  /// The logits that the batch asks for: head(norm(x + delta)).
+  /// The logits that the batch asks for or lets choose from: head(norm(x + delta)).
   virtual void logits(Tensor x, Tensor delta, const Norm& norm, const Weight& head) = 0;
 
-  /// Waits for the step. `logits` has Batch::num_logits() rows then.
+  /// Waits for the step. `logits` has Batch::num_logits() rows then, and a token for each part with
+  /// a choice: the one that TokenChooser takes of the same logits.
   virtual Status finish(Logits& logits) = 0;
 };
 

@@ -1,19 +1,26 @@
 #pragma once
-// What one step computes: some tokens of some sequences, and the logits that come of it.
+// What one step computes: some tokens of some sequences, and the logits or tokens that come of it.
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "ops/kv_pool.h"
+#include "ops/token_choice.h"
 
 namespace subbyte {
 
 /// Tokens that are appended to one sequence: a chunk of a prompt, or one decoded token.
 struct Part {
   Sequence* sequence = nullptr;
-  std::span<const int32_t> tokens;  // at least one
-  int64_t num_logits = 1;           // of the last tokens; 0 to tokens.size()
+  std::span<const int32_t> tokens;      // at least one
+  int64_t num_logits = 1;               // of the last tokens; 0 to tokens.size()
+  std::optional<TokenChoice> choice{};  // of the token after the last one, by the backend
+
+  /// The last tokens whose logits are computed, whoever reads them.
+  int64_t num_head_rows() const { return std::max<int64_t>(num_logits, choice ? 1 : 0); }
 };
 
 /// Parts of different sequences in any mixture. Their tokens are the rows of the tensors of a step,
@@ -31,12 +38,19 @@ struct Batch {
     for (const Part& part : parts) rows += part.num_logits;
     return rows;
   }
+  int64_t num_head_rows() const {
+    int64_t rows = 0;
+    for (const Part& part : parts) rows += part.num_head_rows();
+    return rows;
+  }
 };
 
-/// The logits of a step on the host, float32: those of the first part, then of the second, ...
+/// What comes of a step, on the host: the logits that parts ask for in float32, those of the first
+/// part, then of the second, ..., and the tokens that parts let choose, in the same order.
 struct Logits {
   int64_t vocab_size = 0;
-  std::vector<float> values;  // [rows][vocab_size]
+  std::vector<float> values;    // [rows][vocab_size]
+  std::vector<int32_t> tokens;  // or kNoToken
 
   std::span<const float> row(int64_t i) const {
     return std::span(values).subspan(i * vocab_size, vocab_size);

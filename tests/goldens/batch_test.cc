@@ -219,6 +219,35 @@ TEST_P(Batches, gives_the_logits_that_are_asked_for) {
   EXPECT_TRUE(logits.values.empty());
 }
 
+TEST_P(Batches, chooses_tokens_beside_logits) {
+  start(true);
+  std::vector<Conversation> all;
+  for (const int64_t length : {7, 1, 30, 4}) all.push_back(conversation(length));
+  const std::vector<int32_t> history = {1, 2, 3};
+  const TokenChoice drawn = {.temperature = 0.9,
+                             .top_k = 50,
+                             .repetition_penalty = 1.3,
+                             .uniform = 0.7,
+                             .history = history};
+  const std::vector<Part> parts = {{&all[0].sequence, all[0].tokens, 0, drawn},
+                                   {&all[1].sequence, all[1].tokens, 0},
+                                   {&all[2].sequence, all[2].tokens, 3, TokenChoice{}},
+                                   {&all[3].sequence, all[3].tokens, 0, drawn}};
+  Logits logits;
+  ASSERT_TRUE(model_->forward(*backend_, {parts}, logits).ok());
+  const int64_t vocab = model_->config().vocab_size;
+  std::vector<float> expected = alone(all[2].tokens);
+  expected.erase(expected.begin(), expected.end() - 3 * vocab);
+  EXPECT_EQ(logits.values, expected);
+  TokenChooser chooser;
+  std::vector<int32_t> tokens;
+  for (const int i : {0, 2, 3}) {
+    const std::vector<float> own = alone(all[i].tokens);
+    tokens.push_back(*chooser.choose(std::span(own).last(vocab), *parts[i].choice));
+  }
+  EXPECT_EQ(logits.tokens, tokens);
+}
+
 TEST_P(Batches, refuses_batches_that_make_no_sense_and_changes_nothing) {
   start(false);
   Conversation one = conversation(5);

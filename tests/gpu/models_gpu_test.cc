@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <deque>
 #include <filesystem>
+#include <optional>
 
 #include "checkpoints/containers/tensor_source.h"
 #include "engine/generate.h"
@@ -316,6 +318,37 @@ TEST(GpuModels, eight_sequences_are_near_single_runs) {
     // A cache in bf16 rounds eight times as much as f16, in both.
     EXPECT_GT(worst, (type == KvType::kBF16 ? kBF16Decibels : kF16Decibels) - kOfDifferences);
   }
+}
+
+TEST(GpuModels, choose_the_tokens_of_their_logits) {
+  const LoadedModel on = load(demo(), gpu());
+  auto pool = on.model->make_kv_pool(*on.backend, KvType::kF16, 8 * kKvPagePositions);
+  ASSERT_TRUE(pool.ok());
+  const std::vector<int32_t> tokens = {11, 500, 77, 1023, 4, 900, 31};
+  const TokenChoice drawn = {.temperature = 0.9,
+                             .top_k = 40,
+                             .min_p = 0.01,
+                             .repetition_penalty = 1.3,
+                             .uniform = 0.6,
+                             .history = tokens};
+  std::deque<Sequence> sequences;
+  std::vector<Part> parts;
+  const auto add = [&](int64_t count, int64_t num_logits, std::optional<TokenChoice> choice) {
+    sequences.emplace_back(*pool, kKvPagePositions);
+    parts.push_back({&sequences.back(), std::span(tokens).first(count), num_logits, choice});
+  };
+  add(7, 2, drawn);
+  add(3, 0, std::nullopt);
+  add(1, 1, TokenChoice{});
+  add(7, 0, drawn);
+  Logits logits;
+  const Status status = on.model->forward(*on.backend, {parts}, logits);
+  ASSERT_TRUE(status.ok()) << status.error().message;
+  ASSERT_EQ(std::ssize(logits.values), 3 * on.model->config().vocab_size);
+  TokenChooser chooser;
+  const int32_t first = *chooser.choose(logits.row(1), drawn);
+  const int32_t second = *chooser.choose(logits.row(2), {});
+  EXPECT_EQ(logits.tokens, (std::vector<int32_t>{first, second, first}));
 }
 
 TEST(GpuModels, the_same_bits_in_every_run) {

@@ -1,0 +1,170 @@
+#include "ops/token_choice.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <string>
+
+#include "base/token_weight.h"
+
+namespace subbyte {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr std::size_t kBlock = 128;  // logits of which only the largest is looked at first
+
+// What every x86-64 machine has. Wider ones the compiler takes apart to single floats.
+using Floats [[gnu::vector_size(16)]] = float;
+using Masks [[gnu::vector_size(16)]] = int32_t;
+constexpr std::size_t kLanes = sizeof(Floats) / sizeof(float);
+constexpr std::size_t kChains = 4;  // none waits for the one before it
+
+/// The largest of kBlock logits; infinity if one of them is NaN.
+float largest_of(const float* logits) {
+  const Floats limit = Floats{} + kInfinity;
+  Floats top[kChains] = {-limit, -limit, -limit, -limit};
+  Masks ordinary = ~Masks{};
+  for (std::size_t i = 0; i < kBlock; i += kChains * kLanes) {
+#pragma GCC unroll 4
+    for (std::size_t c = 0; c < kChains; ++c) {
+      Floats v;
+      std::memcpy(&v, logits + i + c * kLanes, sizeof(v));
+      ordinary &= v < limit;
+      top[c] = v > top[c] ? v : top[c];
+    }
+  }
+  top[0] = top[1] > top[0] ? top[1] : top[0];
+  top[2] = top[3] > top[2] ? top[3] : top[2];
+  top[0] = top[2] > top[0] ? top[2] : top[0];
+  float largest = -kInfinity;
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    if (ordinary[i] == 0) return kInfinity;
+    largest = std::max(largest, top[0][i]);
+  }
+  return largest;
+}
+
+Error not_finite(std::span<const float> logits) {
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] < kInfinity) continue;
+    return {"sampling.not_finite", std::string("the model gave ") +
+                                       (logits[i] == kInfinity ? "inf" : "nan") +
+                                       " as the logit of token " + std::to_string(i)};
+  }
+  return {"sampling.not_finite", "the model gave no finite logit"};
+}
+
+}  // namespace
+
+Status TokenChooser::scan(std::span<const float> logits) {
+  largest_.clear();
+  std::size_t i = 0;
+  for (; i + kBlock <= logits.size(); i += kBlock) largest_.push_back(largest_of(&logits[i]));
+  if (i < logits.size()) {
+    std::array<float, kBlock> last;
+    last.fill(-kInfinity);
+    std::ranges::copy(logits.subspan(i), last.begin());
+    largest_.push_back(largest_of(last.data()));
+  }
+  const auto best = std::ranges::max_element(largest_);
+  if (best == largest_.end() || !std::isfinite(*best)) return not_finite(logits);
+  return {};
+}
+
+/// As many blocks as tokens are wanted have a logit of `least` or more, so at least as many tokens.
+void TokenChooser::collect(std::span<const float> logits, std::size_t wanted) {
+  float least = -kInfinity;
+  if (wanted < largest_.size()) {
+    std::vector<float> sorted = largest_;
+    const auto nth = sorted.begin() + static_cast<std::ptrdiff_t>(wanted) - 1;
+    std::ranges::nth_element(sorted, nth, std::greater());
+    least = *nth;
+  }
+  candidates_.clear();
+  for (std::size_t block = 0; block < largest_.size(); ++block) {
+    if (largest_[block] < least) continue;
+    const std::size_t end = std::min(logits.size(), (block + 1) * kBlock);
+    for (std::size_t i = block * kBlock; i < end; ++i) {
+      if (logits[i] >= least) candidates_.push_back({static_cast<int32_t>(i), logits[i], 0});
+    }
+  }
+}
+
+/// Fills `occurred_`, with each token once, and `has_occurred_`; returns how many. Without a
+/// penalty none is looked for.
+std::size_t TokenChooser::count_occurred(const TokenChoice& choice, std::size_t vocabulary) {
+  occurred_.clear();
+  if (choice.repetition_penalty == 1.0) return 0;
+  has_occurred_.assign(vocabulary, false);
+  for (const int32_t token : choice.history) {
+    if (token < 0 || static_cast<std::size_t>(token) >= vocabulary || has_occurred_[token])
+      continue;
+    has_occurred_[token] = true;
+    occurred_.push_back(token);
+  }
+  return occurred_.size();
+}
+
+/// Candidates that occurred, with their penalty, instead of those that did not yet have it.
+void TokenChooser::penalize(std::span<const float> logits, double penalty) {
+  if (occurred_.empty()) return;
+  std::erase_if(candidates_,
+                [&](const Candidate& candidate) { return has_occurred_[candidate.token]; });
+  for (const int32_t token : occurred_) {
+    candidates_.push_back({token, penalized(logits[token], penalty), 0});
+  }
+}
+
+void TokenChooser::keep_best(std::size_t wanted) {
+  const auto better = [](const Candidate& a, const Candidate& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+  };
+  const std::size_t kept = std::min(wanted, candidates_.size());
+  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(kept),
+                    candidates_.end(), better);
+  candidates_.resize(kept);
+}
+
+/// The smallest set of the best that reaches top_p, without those below min_p of the best, and the
+/// token of it that the draw falls on.
+int32_t TokenChooser::draw(const TokenChoice& choice) {
+  const float best = candidates_.front().logit;
+  uint64_t total = 0;
+  for (Candidate& candidate : candidates_) {
+    candidate.weight = token_weight(candidate.logit, best, choice.temperature);
+    total += candidate.weight;
+  }
+  const uint64_t wanted = weight_of_top_p(choice.top_p, total);
+  const uint64_t least = weight_of_min_p(choice.min_p);
+  uint64_t reached = 0;
+  uint64_t kept = 0;
+  for (Candidate& candidate : candidates_) {
+    const bool is_kept = reached < wanted && candidate.weight >= least;
+    reached += candidate.weight;
+    if (!is_kept) candidate.weight = 0;
+    kept += candidate.weight;
+  }
+  uint64_t left = drawn_weight(choice.uniform, kept);
+  for (const Candidate& candidate : candidates_) {
+    if (candidate.weight >= left) return candidate.token;
+    left -= candidate.weight;
+  }
+  return candidates_.front().token;  // not reached: `left` was at most the sum
+}
+
+Result<int32_t> TokenChooser::choose(std::span<const float> logits, const TokenChoice& choice) {
+  SUBBYTE_CHECK(scan(logits));
+  const bool greedy = choice.temperature == 0;
+  std::size_t wanted = greedy ? 1 : static_cast<std::size_t>(choice.top_k);
+  if (wanted == 0 || wanted > logits.size()) wanted = logits.size();
+  // Those that are penalized may leave the best.
+  collect(logits, wanted + count_occurred(choice, logits.size()));
+  penalize(logits, choice.repetition_penalty);
+  keep_best(wanted);
+  return greedy ? candidates_.front().token : draw(choice);
+}
+
+}  // namespace subbyte
