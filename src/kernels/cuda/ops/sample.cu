@@ -7,13 +7,13 @@
 namespace subbyte::cuda {
 namespace {
 
-constexpr int kChunk = 128;        // logits; a warp scans them
+constexpr int kChunk = 256;        // logits; a warp scans them
 constexpr int kScanLogits = 1024;  // of a CTA
 constexpr int kScanThreads = kScanLogits / kChunk * kLanes;
 constexpr int kThreads = 1024;  // of the choice
 constexpr int kWarps = kThreads / kLanes;
 constexpr int kMostCandidates = kThreads;
-constexpr int kWantedOfAll = 512;  // candidates without top_k: nearly always the draw is in them
+constexpr int kWantedOfAll = 400;  // candidates without top_k: nearly always the draw is in them
 constexpr uint64_t kLastPlace = ~uint64_t{0};
 
 /// Parts of the scratch memory.
@@ -70,9 +70,8 @@ __device__ uint64_t best_of_row(const uint64_t* best, int64_t chunks, uint64_t* 
   place = best_of_warp(place);
   if (threadIdx.x % kLanes == 0) partials[threadIdx.x / kLanes] = place;
   __syncthreads();
-  for (int warp = 0; warp < static_cast<int>(blockDim.x) / kLanes; ++warp) {
-    place = max(place, partials[warp]);
-  }
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  place = best_of_warp(lane < static_cast<int>(blockDim.x) / kLanes ? partials[lane] : 0);
   __syncthreads();
   return place;
 }
@@ -185,12 +184,22 @@ struct Measure {
 /// Of the tokens at `from` to `to`, both included.
 __device__ uint64_t sum_between(const Row& row, const Measure& measure, uint64_t from, uint64_t to,
                                 uint64_t* partials) {
+  constexpr int kHeld = 4;  // loads that wait for memory together
   from = max(from, measure.first);
   uint64_t sum = 0;
-  for (int64_t token = threadIdx.x; token < row.vocabulary; token += kThreads) {
-    const float logit = row.logits[token];
-    const uint64_t place = place_of(logit, token);
-    if (place >= from && place <= to) sum += measure.of(logit);
+  for (int64_t first = threadIdx.x; first < row.vocabulary; first += kHeld * kThreads) {
+    float logits[kHeld];
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const int64_t token = first + i * kThreads;
+      logits[i] = token < row.vocabulary ? row.logits[token] : 0;
+    }
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const int64_t token = first + i * kThreads;
+      const uint64_t place = place_of(logits[i], token);
+      if (token < row.vocabulary && place >= from && place <= to) sum += measure.of(logits[i]);
+    }
   }
   __syncthreads();
   return sum_of_cta(sum, partials);
@@ -248,20 +257,12 @@ struct Candidates {
 /// The `wanted`-th of the best places of chunks; 0, before all, where there are not so many.
 __device__ uint64_t first_candidate(const Row& row, int64_t wanted) {
   if (wanted >= row.chunks) return 0;
-  constexpr int kHeld = 2;
-  uint64_t held[kHeld];
-#pragma unroll
-  for (int i = 0; i < kHeld; ++i) {
-    const int64_t chunk = i * kThreads + threadIdx.x;
-    held[i] = chunk < row.chunks ? row.best[chunk] : 0;
-  }
+  const uint64_t held = threadIdx.x < row.chunks ? row.best[threadIdx.x] : 0;
   uint64_t place = 0;
   for (int bit = 63; bit >= 0; --bit) {
     const uint64_t middle = place | uint64_t{1} << bit;
-    int64_t count = 0;
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) count += __syncthreads_count(held[i] >= middle);
-    for (int64_t first = kHeld * kThreads; first < row.chunks; first += kThreads) {
+    int64_t count = __syncthreads_count(held >= middle);
+    for (int64_t first = kThreads; first < row.chunks; first += kThreads) {
       const int64_t chunk = first + threadIdx.x;
       count += __syncthreads_count(chunk < row.chunks && row.best[chunk] >= middle);
     }
@@ -313,26 +314,28 @@ struct Sum {
   uint64_t all;
 };
 
-__device__ Sum add_up(uint64_t value, uint64_t* partials) {
+/// Of the lanes up to this one.
+__device__ uint64_t sum_up_to_lane(uint64_t value) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const int own_warp = static_cast<int>(threadIdx.x) / kLanes;
-  Sum sum = {value, 0};
 #pragma unroll
   for (int distance = 1; distance < kLanes; distance *= 2) {
-    const uint64_t before = __shfl_up_sync(~0u, sum.here, distance);
-    if (lane >= distance) sum.here += before;
+    const uint64_t before = __shfl_up_sync(~0u, value, distance);
+    if (lane >= distance) value += before;
   }
+  return value;
+}
+
+__device__ Sum add_up(uint64_t value, uint64_t* partials) {
+  static_assert(kWarps == kLanes, "a warp adds the partials of all");
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int warp = static_cast<int>(threadIdx.x) / kLanes;
+  const uint64_t of_warp = sum_up_to_lane(value);
   __syncthreads();
-  if (lane == kLanes - 1) partials[own_warp] = sum.here;
+  if (lane == kLanes - 1) partials[warp] = of_warp;
   __syncthreads();
-  uint64_t before = 0;
-#pragma unroll
-  for (int warp = 0; warp < kWarps; ++warp) {
-    if (warp == own_warp) before = sum.all;
-    sum.all += partials[warp];
-  }
-  sum.here += before;
-  return sum;
+  const uint64_t of_warps = sum_up_to_lane(partials[lane]);
+  const uint64_t before = __shfl_sync(~0u, of_warps, max(warp - 1, 0));
+  return {of_warp + (warp > 0 ? before : 0), __shfl_sync(~0u, of_warps, kLanes - 1)};
 }
 
 /// Sets c.token, and returns whether the candidates were enough to know it.

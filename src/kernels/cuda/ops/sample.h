@@ -6,7 +6,7 @@
 // Tokens have a place: the order of the logit in the high half, ~token in the low one. Larger
 // places come first; no two are equal.
 //
-//   scan     chunks of 128 logits, with the penalty: the best place of each
+//   scan     chunks of 256 logits, with the penalty: the best place of each
 //   weigh    the weight of all tokens, where a row has no top_k
 //   choose   a CTA for each choice. As many chunks as tokens are wanted have a best place of the
 //            last of them or more, so the tokens from that place on hold the wanted ones. They are
