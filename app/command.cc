@@ -71,7 +71,9 @@ void add_head_bits(Command command, int& bits) {
 }
 
 void add_kv_cache_type(Command command, std::string& type) {
-  command.option("--kv-cache-type", type, "what the key-value cache is stored as: f32, f16 or bf16")
+  command
+      .option("--kv-cache-type", type,
+              "what the key-value cache is stored as: f32, f16, bf16, or fp8 (e4m3 with scales)")
       .one_of(kKvTypes)
       .shows_default();
 }

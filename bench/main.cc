@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::map<std::string, KvType> kKvTypes = {
-    {"f32", KvType::kF32}, {"f16", KvType::kF16}, {"bf16", KvType::kBF16}};
+    {"f32", KvType::kF32}, {"f16", KvType::kF16}, {"bf16", KvType::kBF16}, {"fp8", KvType::kE4M3}};
 
 struct Arguments {
   std::string suite = "cpu";
@@ -237,7 +237,7 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"f32", "bf16", "int8"}))
       ->capture_default_str();
   app.add_option("--kv-cache-type", arguments.kv_cache_type, "as for subbyte run")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "fp8"}))
       ->capture_default_str();
   app.add_flag("--pin", arguments.pin, "keep each thread on a processor of its own");
   app.add_option("-t,--threads", run.threads, "0: all processors")->capture_default_str();

@@ -93,6 +93,48 @@ TEST_P(AttentionCache, keys_and_values_in_16_bits_are_those_numbers) {
   }
 }
 
+/// The problem with keys and values that e4m3 holds. Those of a position are of another magnitude
+/// than those of its neighbours.
+Problem in_e4m3(Problem problem) {
+  const int64_t dim = problem.shape.head_dim;
+  for (std::vector<float>* all : {&problem.keys, &problem.values}) {
+    for (int64_t at = 0; at < std::ssize(*all); at += dim) {
+      const std::span<float> run(&(*all)[at], dim);
+      const float magnitude = std::ldexp(1.0F, static_cast<int>(at / dim * 7 % 5) - 3);
+      for (float& x : run) x *= magnitude;
+      const std::vector<float> stored = testing::to_e4m3(run).values;
+      std::ranges::copy(stored, run.begin());
+    }
+  }
+  return problem;
+}
+
+TEST_P(AttentionCache, keys_and_values_in_e4m3_are_those_numbers) {
+  constexpr KvType kType = KvType::kE4M3;
+  for (const int64_t dim : {1, 5, 16, 20, 64, 80, 96, 128, 256}) {
+    for (const int64_t tokens : {1, 4, 30, 200}) {
+      expect_oracle(in_e4m3(make_problem(shape_of(4, 2, dim), tokens, 70, true, dim, 300)), kType);
+    }
+    expect_oracle(in_e4m3(make_problem(shape_of(8, 1, dim, 100), 3, 900, true, dim, 1000)), kType);
+  }
+  expect_oracle(in_e4m3(make_problem(shape_of(2, 1, 32), 700, 0, false, 5, 700)), kType);
+}
+
+TEST_P(AttentionCache, an_infinite_element_in_e4m3_is_nan_for_those_that_see_it) {
+  for (const int64_t tokens : {3, 40}) {
+    Problem problem = make_problem(shape_of(2, 2, 16, 4), tokens, 60, false, 90, 128);
+    problem.keys[61 * 16 + 3] = INFINITY;             // head 0
+    problem.values[(128 + 62) * 16 + 5] = -INFINITY;  // head 1
+    PagedCache cache(problem, KvType::kE4M3);
+    const std::vector<float> out = run(execution(2), problem, cache);
+    for (int64_t i = 0; i < std::ssize(out); ++i) {
+      const int64_t last = 60 + i / 32;
+      const int64_t infinite = i / 16 % 2 == 0 ? 61 : 62;
+      EXPECT_EQ(std::isnan(out[i]), infinite <= last && infinite > last - 4) << i;
+    }
+  }
+}
+
 /// One problem whose cache holds those of all `problems`, each from a page of its own on.
 Problem joined(const std::vector<Problem>& problems) {
   const AttentionShape& shape = problems.front().shape;

@@ -17,29 +17,31 @@ void rotate_and_store(Execution& execution, std::span<float> qkv, const Attentio
   const int64_t heads_of_row = shape.heads + 2 * shape.kv_heads;
   const float* q_norm = norms.q.empty() ? nullptr : norms.q.data();
   const float* k_norm = norms.k.empty() ? nullptr : norms.k.data();
-  execution.pool().parallel_for(std::ssize(places) * heads_of_row, kHeadGrain,
-                                [&](int64_t begin, int64_t end, int) {
-                                  for (int64_t i = begin; i < end; ++i) {
-                                    const int64_t row = i / heads_of_row;
-                                    const int64_t head = i % heads_of_row;
-                                    const float* cos = angles.cos.data() + row * (dim / 2);
-                                    const float* sin = angles.sin.data() + row * (dim / 2);
-                                    float* x = qkv.data() + i * dim;
-                                    if (head < shape.heads) {
-                                      kernels.norm_rotate(x, x, q_norm, norms.eps, cos, sin, dim);
-                                      continue;
-                                    }
-                                    const auto& [position, page] = places[row];
-                                    const int64_t kv_head = (head - shape.heads) % shape.kv_heads;
-                                    const int64_t offset = kv_head * cache.head_bytes();
-                                    if (head < shape.heads + shape.kv_heads) {
-                                      kernels.norm_rotate(x, x, k_norm, norms.eps, cos, sin, dim);
-                                      store(cache.key(layer, page, position) + offset, x, dim);
-                                    } else {
-                                      store(cache.value(layer, page, position) + offset, x, dim);
-                                    }
-                                  }
-                                });
+  execution.pool().parallel_for(
+      std::ssize(places) * heads_of_row, kHeadGrain, [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t row = i / heads_of_row;
+          const int64_t head = i % heads_of_row;
+          const float* cos = angles.cos.data() + row * (dim / 2);
+          const float* sin = angles.sin.data() + row * (dim / 2);
+          float* x = qkv.data() + i * dim;
+          if (head < shape.heads) {
+            kernels.norm_rotate(x, x, q_norm, norms.eps, cos, sin, dim);
+            continue;
+          }
+          const auto& [position, page] = places[row];
+          const int64_t kv_head = (head - shape.heads) % shape.kv_heads;
+          const int64_t offset = kv_head * cache.head_bytes();
+          if (head < shape.heads + shape.kv_heads) {
+            kernels.norm_rotate(x, x, k_norm, norms.eps, cos, sin, dim);
+            store(cache.key(layer, page, position) + offset,
+                  cache.key_scale(layer, page, position) + offset, x, dim);
+          } else {
+            store(cache.value(layer, page, position) + offset,
+                  cache.value_scale(layer, page, position) + offset, x, dim);
+          }
+        }
+      });
 }
 
 }  // namespace subbyte

@@ -29,9 +29,14 @@ Result<std::unique_ptr<CpuKvMemory>> CpuKvMemory::create(const KvShape& shape, i
 }
 
 void CpuKvMemory::copy_page(int32_t from, int32_t to, int64_t positions) {
-  const int64_t bytes = positions * shape_.head_dim * shape_.element_bytes();
-  for (int64_t at = 0; at < shape_.page_bytes(); at += shape_.run_bytes()) {
+  const int64_t elements = positions * shape_.head_dim * shape_.element_bytes();
+  const int64_t scales = positions * shape_.scale_bytes();
+  const auto copy = [&](int64_t at, int64_t bytes) {
     std::memcpy(page_at(to) + at, page_at(from) + at, static_cast<std::size_t>(bytes));
+  };
+  for (int64_t at = 0; at < shape_.page_bytes(); at += shape_.run_bytes()) {
+    copy(at, elements);
+    copy(at + shape_.elements_bytes(), scales);
   }
 }
 
@@ -49,6 +54,15 @@ uint8_t* CpuKvMemory::key(int64_t layer, int32_t page, int64_t position) const {
 
 uint8_t* CpuKvMemory::value(int64_t layer, int32_t page, int64_t position) const {
   return key(layer, page, position) + shape_.run_bytes();
+}
+
+uint8_t* CpuKvMemory::key_scale(int64_t layer, int32_t page, int64_t position) const {
+  return page_at(page) + layer_offset(layer) + shape_.elements_bytes() +
+         position % kKvPagePositions * shape_.scale_bytes();
+}
+
+uint8_t* CpuKvMemory::value_scale(int64_t layer, int32_t page, int64_t position) const {
+  return key_scale(layer, page, position) + shape_.run_bytes();
 }
 
 }  // namespace subbyte

@@ -20,6 +20,9 @@ class CpuKvMemory : public KvMemory {
   /// Where the key of head 0 of a position of `layer` is stored, and its value.
   uint8_t* key(int64_t layer, int32_t page, int64_t position) const;
   uint8_t* value(int64_t layer, int32_t page, int64_t position) const;
+  /// Their scales, in types that have them.
+  uint8_t* key_scale(int64_t layer, int32_t page, int64_t position) const;
+  uint8_t* value_scale(int64_t layer, int32_t page, int64_t position) const;
   /// Bytes from a head to the next.
   int64_t head_bytes() const { return 2 * shape_.run_bytes(); }
 

@@ -47,7 +47,7 @@ TEST(CpuKvMemory, layers_are_where_keys_and_values_are_stored) {
 }
 
 TEST(CpuKvMemory, copies_the_first_positions_of_a_page) {
-  for (const KvType type : {KvType::kF32, KvType::kF16}) {
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kE4M3}) {
     KvShape shape = kShape;
     shape.type = type;
     const auto memory = make(shape, 2);
@@ -65,12 +65,19 @@ TEST(CpuKvMemory, copies_the_first_positions_of_a_page) {
       std::memset(memory->key(layer, 0, position) + offset, static_cast<int>(1 + position), bytes);
       std::memset(memory->value(layer, 0, position) + offset, static_cast<int>(1 + position),
                   bytes);
+      if (shape.scale_bytes() == 0) return;
+      *(memory->key_scale(layer, 0, position) + offset) = static_cast<uint8_t>(101 + position);
+      *(memory->value_scale(layer, 0, position) + offset) = static_cast<uint8_t>(102 + position);
     });
     memory->copy_page(0, 1, 77);
     each([&](int64_t layer, int64_t offset, int64_t position) {
       const int expected = position < 77 ? static_cast<int>(1 + position) : 0;
       EXPECT_EQ(*(memory->key(layer, 1, position) + offset), expected);
       EXPECT_EQ(*(memory->value(layer, 1, position) + offset + bytes - 1), expected);
+      if (shape.scale_bytes() == 0) return;
+      const int scale = position < 77 ? static_cast<int>(101 + position) : 0;
+      EXPECT_EQ(*(memory->key_scale(layer, 1, position) + offset), scale);
+      EXPECT_EQ(*(memory->value_scale(layer, 1, position) + offset), scale == 0 ? 0 : scale + 1);
     });
   }
 }

@@ -12,7 +12,8 @@ static_assert(kKvPagePositions == cuda::kPagePositions,
               "kernels and sequences count the same pages");
 static_assert(static_cast<int>(KvType::kF32) == static_cast<int>(cuda::Element::kF32) &&
               static_cast<int>(KvType::kF16) == static_cast<int>(cuda::Element::kF16) &&
-              static_cast<int>(KvType::kBF16) == static_cast<int>(cuda::Element::kBF16));
+              static_cast<int>(KvType::kBF16) == static_cast<int>(cuda::Element::kBF16) &&
+              static_cast<int>(KvType::kE4M3) == static_cast<int>(cuda::Element::kE4M3));
 
 Result<std::unique_ptr<CudaKvMemory>> CudaKvMemory::create(const KvShape& shape, int64_t num_pages,
                                                            cuda::Stream stream) {
@@ -30,11 +31,14 @@ Result<std::unique_ptr<CudaKvMemory>> CudaKvMemory::create(const KvShape& shape,
 /// In the order of the stream, so after what earlier steps wrote. An error shows in the next step.
 void CudaKvMemory::copy_page(int32_t from, int32_t to, int64_t positions) {
   const auto run = static_cast<std::size_t>(shape_.run_bytes());
-  const auto bytes = static_cast<std::size_t>(positions * shape_.head_dim * shape_.element_bytes());
-  cudaMemcpy2DAsync(bytes_.data() + to * shape_.page_bytes(), run,
-                    bytes_.data() + from * shape_.page_bytes(), run, bytes,
-                    static_cast<std::size_t>(shape_.page_bytes()) / run, cudaMemcpyDeviceToDevice,
-                    stream_);
+  const auto runs = static_cast<std::size_t>(shape_.page_bytes()) / run;
+  const auto copy = [&](int64_t at, int64_t bytes) {
+    cudaMemcpy2DAsync(bytes_.data() + to * shape_.page_bytes() + at, run,
+                      bytes_.data() + from * shape_.page_bytes() + at, run,
+                      static_cast<std::size_t>(bytes), runs, cudaMemcpyDeviceToDevice, stream_);
+  };
+  copy(0, positions * shape_.head_dim * shape_.element_bytes());
+  if (shape_.scale_bytes() > 0) copy(shape_.elements_bytes(), positions * shape_.scale_bytes());
 }
 
 cuda::KvLayer CudaKvMemory::layer(int64_t layer) const {

@@ -4,6 +4,12 @@
 //
 //   page   [layer][kv_head][key, value][position in the page][head_dim]
 //
+// In e4m3 the elements of a key, or of a value, have a scale: those of the positions follow their
+// elements (kernels/kv_e4m3.h says what they are), so that elements begin at multiples of 16 bytes
+// where head_dim is one.
+//
+//   run    [128][head_dim] elements, [128] scales
+//
 // A sequence knows the pages of its positions by a table:
 //
 //   positions   0 .. 127 | 128 .. 255 | 256 .. 300
@@ -25,7 +31,7 @@ namespace subbyte {
 inline constexpr int64_t kKvPagePositions = 128;
 
 /// The type that keys and values are stored in.
-enum class KvType : uint8_t { kF32, kF16, kBF16 };
+enum class KvType : uint8_t { kF32, kF16, kBF16, kE4M3 };
 
 struct KvShape {
   int64_t layers = 0;
@@ -33,9 +39,13 @@ struct KvShape {
   int64_t head_dim = 0;
   KvType type = KvType::kF32;
 
-  int64_t element_bytes() const { return type == KvType::kF32 ? 4 : 2; }
-  /// Of the keys, or of the values, of one head and layer in one page.
-  int64_t run_bytes() const { return kKvPagePositions * head_dim * element_bytes(); }
+  int64_t element_bytes() const { return type == KvType::kF32 ? 4 : type == KvType::kE4M3 ? 1 : 2; }
+  /// Of one position; 0: there are none.
+  int64_t scale_bytes() const { return type == KvType::kE4M3 ? 1 : 0; }
+  /// Elements of the keys, or of the values, of one head and layer in one page: after them are the
+  /// scales.
+  int64_t elements_bytes() const { return kKvPagePositions * head_dim * element_bytes(); }
+  int64_t run_bytes() const { return elements_bytes() + kKvPagePositions * scale_bytes(); }
   int64_t page_bytes() const { return 2 * layers * kv_heads * run_bytes(); }
   int64_t bytes_per_position() const { return page_bytes() / kKvPagePositions; }
 };

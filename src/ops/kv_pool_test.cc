@@ -51,6 +51,9 @@ TEST_F(KvPools, sizes_are_those_of_the_shape) {
   const KvShape shape = {36, 8, 128, KvType::kF32};
   EXPECT_EQ(shape.bytes_per_position(), 2 * 36 * 8 * 128 * 4);
   EXPECT_EQ((KvShape{36, 8, 128, KvType::kBF16}).bytes_per_position(), 2 * 36 * 8 * 128 * 2);
+  const KvShape e4m3 = {36, 8, 128, KvType::kE4M3};
+  EXPECT_EQ(e4m3.bytes_per_position(), 2 * 36 * 8 * (128 + 1));
+  EXPECT_EQ(e4m3.run_bytes(), e4m3.elements_bytes() + kKvPagePositions);
   EXPECT_EQ(shape.page_bytes(), kKvPagePositions * shape.bytes_per_position());
   EXPECT_EQ(kv_pages(0), 0);
   EXPECT_EQ(kv_pages(1), 1);

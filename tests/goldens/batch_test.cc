@@ -146,7 +146,7 @@ double decibels(const std::vector<float>& found, const std::vector<float>& expec
 }
 
 TEST_P(Batches, eight_sequences_give_the_bits_of_single_runs_in_the_invariant_mode) {
-  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16}) {
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kE4M3}) {
     start(true, type);
     const std::vector<Conversation> all = run_eight();
     for (const Conversation& one : all) {

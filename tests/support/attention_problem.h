@@ -11,6 +11,7 @@
 #include "ops/kv_pool.h"
 #include "support/guarded_bytes.h"
 #include "support/isa_test.h"
+#include "support/kv_e4m3.h"
 
 namespace subbyte::testing {
 
@@ -34,12 +35,10 @@ class PagedCache {
     pages_.push_back(static_cast<int32_t>(count - 1));
     for (int64_t head = 0; head < shape_.kv_heads; ++head) {
       for (int64_t position = 0; position < count * kKvPagePositions; ++position) {
-        for (int64_t d = 0; d < shape_.head_dim; ++d) {
-          const int64_t from = (head * problem.capacity + position) * shape_.head_dim + d;
-          const bool inside = position < problem.capacity;
-          put(head, 0, position, d, inside ? problem.keys[from] : NAN);
-          put(head, 1, position, d, inside ? problem.values[from] : NAN);
-        }
+        const int64_t from = (head * problem.capacity + position) * shape_.head_dim;
+        const bool inside = position < problem.capacity;
+        put(head, 0, position, inside ? &problem.keys[from] : nullptr);
+        put(head, 1, position, inside ? &problem.values[from] : nullptr);
       }
     }
   }
@@ -55,11 +54,28 @@ class PagedCache {
   }
 
  private:
-  void put(int64_t head, int64_t run, int64_t position, int64_t d, float value) {
+  /// A key (0) or value (1); nullptr: NaN.
+  void put(int64_t head, int64_t kind, int64_t position, const float* values) {
     const int64_t page = pages_[position / kKvPagePositions];
-    std::byte* to = bytes_.data() + page * shape_.page_bytes() +
-                    (2 * head + run) * shape_.run_bytes() +
-                    (position % kKvPagePositions * shape_.head_dim + d) * shape_.element_bytes();
+    const int64_t row = position % kKvPagePositions;
+    std::byte* const run =
+        bytes_.data() + page * shape_.page_bytes() + (2 * head + kind) * shape_.run_bytes();
+    std::byte* to = run + row * shape_.head_dim * shape_.element_bytes();
+    const std::vector<float> nan(shape_.head_dim, NAN);
+    const std::span<const float> all(values == nullptr ? nan.data() : values, shape_.head_dim);
+    if (shape_.type == KvType::kE4M3) {
+      const E4M3Run stored = to_e4m3(all);
+      std::memcpy(to, stored.elements.data(), stored.elements.size());
+      run[shape_.elements_bytes() + row] = static_cast<std::byte>(stored.scale);
+      return;
+    }
+    for (const float value : all) {
+      put_element(to, value);
+      to += shape_.element_bytes();
+    }
+  }
+
+  void put_element(std::byte* to, float value) {
     const auto store = [to](auto number) { std::memcpy(to, &number, sizeof number); };
     switch (shape_.type) {
       case KvType::kF32:
@@ -68,6 +84,8 @@ class PagedCache {
         return store(to_float16(value));
       case KvType::kBF16:
         return store(to_bfloat16(value));
+      case KvType::kE4M3:
+        break;  // of runs
     }
   }
 

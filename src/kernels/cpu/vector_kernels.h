@@ -14,15 +14,16 @@ inline constexpr int64_t kMaxAttentionSplits = 64;
 inline constexpr int64_t kPagePositions = 128;
 
 /// What keys and values are stored as.
-enum class KvElement : uint8_t { kF32, kF16, kBF16 };
-inline constexpr int kKvElements = 3;
+enum class KvElement : uint8_t { kF32, kF16, kBF16, kE4M3 };
+inline constexpr int kKvElements = 4;
 
 /// Some query rows of one key-value head against some positions of its cache, which is in pages:
 /// page i begins at cache + i * page_bytes, position p lies in page pages[p / kPagePositions], and
 /// there the keys of this head begin at byte `keys` and its values at byte `values`, each
-/// [kPagePositions][head_dim]. The query heads that share that head are `q_per_kv` neighbours; row
-/// r is token r / q_per_kv, head r % q_per_kv of them. Row r sees the positions up to
-/// first_position + r / q_per_kv, and of these only the last `window` when that is not 0.
+/// [kPagePositions][head_dim], after which e4m3 has its [kPagePositions] scales. The query heads
+/// that share that head are `q_per_kv` neighbours; row r is token r / q_per_kv, head r % q_per_kv
+/// of them. Row r sees the positions up to first_position + r / q_per_kv, and of these only the
+/// last `window` when that is not 0.
 struct AttentionTile {
   const float* q = nullptr;  // row 0
   int64_t q_stride = 0;      // floats from one token to the next; heads are head_dim apart
@@ -68,8 +69,9 @@ struct VectorKernels {
   /// angle of cos[i], sin[i], i < n/2. The last element of an odd head stays. out may be x.
   void (*norm_rotate)(float* out, const float* x, const float* weight, float eps, const float* cos,
                       const float* sin, int64_t n);
-  /// y = x in the type that the cache has, rounded to nearest, ties to even.
-  void (*store_kv[kKvElements])(uint8_t* y, const float* x, int64_t n);
+  /// y = x in the type that the cache has, rounded to nearest, ties to even. `scale` gets that of
+  /// e4m3 (kernels/kv_e4m3.h); the other types have none, and do not touch it.
+  void (*store_kv[kKvElements])(uint8_t* y, uint8_t* scale, const float* x, int64_t n);
   /// gate = gate / (1 + exp(-gate)) * up
   void (*silu_gate)(float* gate, const float* up, int64_t n);
   /// g = min(gate_up[2i], limit), u = clamp(gate_up[2i+1], -limit, limit),

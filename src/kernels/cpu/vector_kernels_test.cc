@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "base/float16.h"
+#include "base/random.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "support/guarded_bytes.h"
+#include "support/kv_e4m3.h"
 
 namespace subbyte::cpu {
 namespace {
@@ -130,7 +132,8 @@ TEST(StoreKv, rounds_as_the_scalar_conversions_do) {
   for (const Kernels* kernels : tables_of_this_machine()) {
     const auto store = [&](KvElement element, int64_t bytes) {
       std::vector<uint8_t> y(x.size() * bytes);
-      kernels->vectors->store_kv[static_cast<int>(element)](y.data(), x.data(), std::ssize(x));
+      kernels->vectors->store_kv[static_cast<int>(element)](y.data(), nullptr, x.data(),
+                                                            std::ssize(x));
       return y;
     };
     const std::vector<uint8_t> f32 = store(KvElement::kF32, 4);
@@ -147,14 +150,40 @@ TEST(StoreKv, rounds_as_the_scalar_conversions_do) {
   }
 }
 
+TEST(StoreKv, e4m3_has_the_scale_and_the_elements_of_the_codecs) {
+  const std::vector<float> all = numbers_to_store();
+  Random random(7);
+  for (const Kernels* kernels : tables_of_this_machine()) {
+    for (const int64_t n : {1, 3, 16, 40, 64, 128, 256}) {
+      for (int round = 0; round < 300; ++round) {
+        std::vector<float> x(n);  // of about one magnitude, or of any
+        const float magnitude = all[random.below(all.size())];
+        for (float& value : x) {
+          value = round % 2 == 0 ? all[random.below(all.size())]
+                                 : magnitude * static_cast<float>(random.normal());
+        }
+        std::vector<uint8_t> y(n);
+        uint8_t scale = 0;
+        kernels->vectors->store_kv[3](y.data(), &scale, x.data(), n);
+        const testing::E4M3Run expected = testing::to_e4m3(x);
+        ASSERT_EQ(scale, expected.scale) << kernels->name;
+        if (scale == 255) continue;  // NaN, whatever the elements are
+        ASSERT_EQ(y, expected.elements) << kernels->name;
+      }
+    }
+  }
+}
+
 TEST(StoreKv, writes_as_many_numbers_as_it_is_told) {
   const std::vector<float> x(40, 1);
   for (const Kernels* kernels : tables_of_this_machine()) {
     for (int element = 0; element < kKvElements; ++element) {
-      const int64_t bytes = element == 0 ? 4 : 2;
+      const int64_t bytes = element == 0 ? 4 : element == 3 ? 1 : 2;
       for (int64_t n = 0; n < 40; ++n) {
         testing::GuardedBytes y(static_cast<std::size_t>(n * bytes));
-        kernels->vectors->store_kv[element](reinterpret_cast<uint8_t*>(y.data()), x.data(), n);
+        uint8_t scale = 0;
+        kernels->vectors->store_kv[element](reinterpret_cast<uint8_t*>(y.data()), &scale, x.data(),
+                                            n);
         for (int64_t i = 0; i < n; ++i) {
           EXPECT_NE(y.data()[(i + 1) * bytes - 1], std::byte{0}) << kernels->name;
         }

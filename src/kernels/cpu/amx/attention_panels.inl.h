@@ -69,6 +69,7 @@ template <class Visit>
     case KvElement::kBF16:
       return visit(static_cast<const KvBF16*>(numbers));
     case KvElement::kF32:
+    case KvElement::kE4M3:  // which tiles do not take
       break;
   }
   return visit(static_cast<const float*>(numbers));

@@ -413,11 +413,23 @@ inline void attend_tiles(const AttentionTile& tile) {
   }
 }
 
+/// Without tiles, for as many rows as they take.
+inline void attend_e4m3(const AttentionTile& tile) {
+  for (int64_t row = tile.row_begin; row < tile.row_end; row += kMaxAttentionRows) {
+    AttentionTile some = tile;
+    some.row_begin = row;
+    some.row_end = row + kMaxAttentionRows < tile.row_end ? row + kMaxAttentionRows : tile.row_end;
+    some.partials += (row - tile.row_begin) * attention_partial_floats(tile.head_dim);
+    attend<KvE4M3>(some);
+  }
+}
+
 constexpr VectorKernels with_tiles(VectorKernels table) {
   table.attention_rows = kTileAttentionRows;
   table.attention_scratch_floats = &tile_attention_scratch_floats;
   table.attend[0] = &attend_tiles<float, KvElement::kF32>;
   table.attend[1] = &attend_tiles<KvF16, KvElement::kF16>;
   table.attend[2] = &attend_tiles<KvBF16, KvElement::kBF16>;
+  table.attend[3] = &attend_e4m3;
   return table;
 }

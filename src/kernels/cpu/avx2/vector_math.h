@@ -2,6 +2,7 @@
 // The vector vocabulary of generic/elementwise.inl.h and generic/attention.inl.h, AVX2 and FMA.
 
 #include "kernels/cpu/avx2/vec.h"
+#include "kernels/kv_e4m3.h"
 
 namespace subbyte::cpu::avx2 {
 namespace {
@@ -37,6 +38,14 @@ inline Float times_power_of_two(Float v, Float n) {
   return _mm256_blendv_ps(product, v, _mm256_cmp_ps(n, n, _CMP_UNORD_Q));
 }
 
+/// 2^-8 times numbers in e4m3 that are not NaN: signs and the rest move to where f16 has them.
+inline Float load_e4m3_as_f16(const uint8_t* p) {
+  const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  const __m128i high = _mm_unpacklo_epi8(_mm_setzero_si128(), codes);
+  const __m128i rest = _mm_and_si128(_mm_srli_epi16(high, 1), _mm_set1_epi16(0x3F80));
+  const __m128i signs = _mm_and_si128(high, _mm_set1_epi16(static_cast<int16_t>(0x8000)));
+  return _mm256_cvtph_ps(_mm_or_si128(signs, rest));
+}
 inline void store_f16(uint8_t* p, Float v) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
                    _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

@@ -2,6 +2,7 @@
 // The vector vocabulary of generic/elementwise.inl.h and generic/attention.inl.h, AVX-512.
 
 #include "kernels/cpu/avx512/vec.h"
+#include "kernels/kv_e4m3.h"
 
 namespace subbyte::cpu::avx512 {
 namespace {
@@ -28,6 +29,14 @@ inline Float times_power_of_two(Float v, Float n) {
   return _mm512_scalef_ps(v, n);
 }
 
+/// 2^-8 times numbers in e4m3 that are not NaN: signs and the rest move to where f16 has them.
+inline Float load_e4m3_as_f16(const uint8_t* p) {
+  const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m256i high = _mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 8);
+  const __m256i rest = _mm256_and_si256(_mm256_srli_epi16(high, 1), _mm256_set1_epi16(0x3F80));
+  const __m256i signs = _mm256_and_si256(high, _mm256_set1_epi16(static_cast<int16_t>(0x8000)));
+  return _mm512_cvtph_ps(_mm256_or_si256(signs, rest));
+}
 inline void store_f16(uint8_t* p, Float v) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                       _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

@@ -1,5 +1,5 @@
 // Attention of one tile of query rows over a run of positions, with a running softmax. Included
-// inside the namespace of an instruction set, after elementwise.inl.h.
+// inside the namespace of an instruction set, after elementwise.inl.h and kv_numbers.inl.h.
 //
 // The tile walks over blocks of positions, which lie in one page of the cache each. Each block
 // gives a panel of scores [row][position], the scores of a row become weights relative to the
@@ -11,6 +11,9 @@
 //   more (a prompt)                      the keys of the block are transposed, so that scores, like
 //                                        the weighted values, are a product of two panels without
 //                                        sums across lanes: see multiply()
+//
+// Keys and values in e4m3 are multiplied as they are: the scale of a key, a power of two, is
+// applied to its scores, and that of a value to the weights that it gets.
 //
 // Accuracy of a row, with u = 2^-24, d the head_dim, n the positions and b the blocks, to first
 // order: a score is off by (d + 2) u sum |q k scale| at most, whatever the order of the additions.
@@ -30,55 +33,6 @@ static_assert((kFewRows + 1) * kFewRowsBlock <= kPanelFloats);
 static_assert(kManyRowsBlock % kLanes == 0);
 
 constexpr float kLowest = -3.402823466e38F;
-
-/// Numbers of the cache in 16 bits.
-struct KvF16 {
-  uint8_t bytes[2];
-};
-struct KvBF16 {
-  uint8_t bytes[2];
-};
-
-inline Float load_kv(const float* p) {
-  return load(p);
-}
-inline Float load_kv(const KvF16* p) {
-  return load_f16(p->bytes);
-}
-inline Float load_kv(const KvBF16* p) {
-  return load_bf16(p->bytes);
-}
-/// The first `count` < kLanes numbers at p, then zeros.
-inline Float load_kv_part(const float* p, int64_t count) {
-  return load_part(p, count);
-}
-template <class Kv>
-inline Float load_kv_part(const Kv* p, int64_t count) {
-  Kv numbers[kLanes] = {};
-  __builtin_memcpy(numbers, p, static_cast<uint64_t>(count) * sizeof(Kv));
-  return load_kv(numbers);
-}
-
-inline void store_kv_vector(float* p, Float v) {
-  store(p, v);
-}
-inline void store_kv_vector(KvF16* p, Float v) {
-  store_f16(p->bytes, v);
-}
-inline void store_kv_vector(KvBF16* p, Float v) {
-  store_bf16(p->bytes, v);
-}
-
-template <class Kv>
-inline void store_kv(uint8_t* y, const float* x, int64_t n) {
-  auto* to = reinterpret_cast<Kv*>(y);
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) store_kv_vector(to + i, load(x + i));
-  if (i == n) return;
-  Kv numbers[kLanes];
-  store_kv_vector(numbers, load_part(x + i, n - i));
-  __builtin_memcpy(to + i, numbers, static_cast<uint64_t>(n - i) * sizeof(Kv));
-}
 
 /// Where the key of a position lies, and its value. Those after it in its page follow.
 template <class Kv>
@@ -308,6 +262,35 @@ inline void score_block(AttentionRow* rows, int64_t num_rows, const AttentionBlo
   });
 }
 
+/// The factors of the positions of a block, whose run (keys or values) of the cache is `run`.
+inline void load_factors(float* factors, const AttentionTile& tile, int64_t run,
+                         const AttentionBlock& block) {
+  const int64_t page = tile.pages[block.begin / kPagePositions];
+  const uint8_t* scales = tile.cache + page * tile.page_bytes + run +
+                          kPagePositions * tile.head_dim + block.begin % kPagePositions;
+  for (int64_t i = 0; i < block.count; ++i) factors[i] = float_of(e4m3::factor_bits(scales[i]));
+}
+
+/// Multiplies what the rows have of the positions that they see by the factors of these: nothing,
+/// where numbers have no scales.
+template <class Kv>
+inline void apply_scales(AttentionRow* rows, int64_t num_rows, const AttentionBlock& block,
+                         const AttentionTile& tile, int64_t run) {
+  if constexpr (!kHasScales<Kv>) return;
+  float factors[kFewRowsBlock];
+  load_factors(factors, tile, run, block);
+  for (int64_t r = 0; r < num_rows; ++r) {
+    float* s = rows[r].scores;
+    const int64_t end = block.last(rows[r]);
+    int64_t i = block.first(rows[r]);
+    for (; i + kLanes <= end; i += kLanes) store(s + i, mul(load(s + i), load(factors + i)));
+    if (i < end) {
+      const int64_t left = end - i;
+      store_part(s + i, mul(load_part(s + i, left), load_part(factors + i, left)), left);
+    }
+  }
+}
+
 /// Turns the scores [begin, end) of a row into weights relative to its largest score so far.
 /// That is a finite number from the start, so that scores of -infinity weigh nothing; NaN is never
 /// the largest, and gives a weight of NaN.
@@ -435,9 +418,11 @@ inline void attend(const AttentionTile& tile) {
   for (int64_t begin = rows[0].begin; begin < end;) {
     const AttentionBlock block = {begin, block_end(begin, end, block_size) - begin};
     score_block<Kv>(rows, num_rows, block, tile, panel);
+    apply_scales<Kv>(rows, num_rows, block, tile, tile.keys);
     for (int64_t r = 0; r < num_rows; ++r) {
       weigh_scores(rows[r], block.first(rows[r]), block.last(rows[r]), tile.scale, dim);
     }
+    apply_scales<Kv>(rows, num_rows, block, tile, tile.values);
     const Kv* values = values_at<Kv>(tile, begin);
     if (takes_values_directly<Kv>(num_rows, dim)) {
       add_values(rows, num_rows, block, values, dim, dim / kLanes);

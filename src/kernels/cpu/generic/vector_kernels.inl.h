@@ -2,20 +2,21 @@
 // its vector_math.h.
 
 #include "kernels/cpu/generic/elementwise.inl.h"
-// It uses what elementwise.inl.h defines.
+#include "kernels/cpu/generic/kv_numbers.inl.h"
+// It uses what both define.
 #include "kernels/cpu/generic/attention.inl.h"
 
 constexpr VectorKernels kVectorTable = {
     .attention_rows = kMaxAttentionRows,
     .attention_partial_floats = &attention_partial_floats,
     .attention_scratch_floats = &attention_scratch_floats,
-    .attend = {&attend<float>, &attend<KvF16>, &attend<KvBF16>},
+    .attend = {&attend<float>, &attend<KvF16>, &attend<KvBF16>, &attend<KvE4M3>},
     .merge_attention = &merge_attention,
     .exp = &exp,
     .rms_norm = &rms_norm,
     .add_rms_norm = &add_rms_norm,
     .norm_rotate = &norm_rotate,
-    .store_kv = {&store_kv<float>, &store_kv<KvF16>, &store_kv<KvBF16>},
+    .store_kv = {&store_kv<float>, &store_kv<KvF16>, &store_kv<KvBF16>, &store_kv<KvE4M3>},
     .silu_gate = &silu_gate,
     .clamped_swiglu = &clamped_swiglu,
 };

@@ -2,6 +2,7 @@
 // The vector vocabulary of generic/elementwise.inl.h and generic/attention.inl.h, vectors of one.
 
 #include "kernels/cpu/scalar/vec.h"
+#include "kernels/kv_e4m3.h"
 
 namespace subbyte::cpu::scalar {
 namespace {
@@ -36,6 +37,10 @@ inline Float times_power_of_two(Float v, Float n) {
   return v * two_to(half) * two_to(power - half);
 }
 
+/// 2^-8 times an e4m3 that is not NaN.
+inline Float load_e4m3_as_f16(const uint8_t* p) {
+  return to_float(Float16{e4m3::f16_bits(*p)});
+}
 inline void store_f16(uint8_t* p, Float v) {
   const Float16 value = to_float16(v);
   __builtin_memcpy(p, &value, sizeof(value));

@@ -5,6 +5,7 @@
 #include "kernels/cuda/ops/attention.h"
 #include "kernels/cuda/ops/elements.cuh"
 #include "kernels/cuda/ops/tf32.cuh"
+#include "kernels/kv_e4m3.h"
 
 namespace subbyte::cuda {
 
@@ -31,18 +32,39 @@ __host__ __device__ constexpr int attention_shared_bytes(int head_dim) {
   return (Shape::kRows + 2 * Shape::kKeys) * attention_stride(head_dim) * 4;
 }
 
-/// Eight elements as they lie in memory.
+/// Elements [i, i + 8) of a run of the cache, as they lie in memory.
 struct Eight {
-  uint4 low;
+  uint4 low;   // of e4m3 eight bytes and the code of their scale
   uint4 high;  // of f32
 
-  __device__ void load(Element element, const std::byte* from, int64_t i) {
-    const uint4* const p = reinterpret_cast<const uint4*>(from + i * element_bytes(element));
+  /// `scale_at` is where e4m3 has the scale.
+  __device__ void load(Element element, const std::byte* run, int64_t i, int scale_at) {
+    if (element == Element::kE4M3) {
+      const uint2 codes = *reinterpret_cast<const uint2*>(run + i);
+      low = {codes.x, codes.y, static_cast<uint32_t>(run[scale_at]), 0};
+      return;
+    }
+    const uint4* const p = reinterpret_cast<const uint4*>(run + i * element_bytes(element));
     low = p[0];
     if (element == Element::kF32) high = p[1];
   }
 
+  /// In tf32 they are exact.
+  __device__ void store_e4m3(float* to) const {
+    const float factor = __uint_as_float(e4m3::factor_bits(low.z));
+    const uint32_t words[2] = {low.x, low.y};
+    float values[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const uint8_t code = static_cast<uint8_t>(words[i / 4] >> 8 * (i % 4));
+      values[i] = gpu::F16::to_float(e4m3::f16_bits(code)) * factor;
+    }
+    reinterpret_cast<float4*>(to)[0] = {values[0], values[1], values[2], values[3]};
+    reinterpret_cast<float4*>(to)[1] = {values[4], values[5], values[6], values[7]};
+  }
+
   __device__ void store_tf32(Element element, float* to) const {
+    if (element == Element::kE4M3) return store_e4m3(to);
     const uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
     float values[8];
 #pragma unroll
@@ -113,8 +135,9 @@ __device__ void load_keys_and_values(float* keys, float* values, const Attention
       loaded[j][0] = loaded[j][1] = {};
       if (at >= kKeys * eights || row < first || row >= task.end) continue;
       const int64_t element = begin + int64_t{at} * 8;
-      loaded[j][0].load(a.cache.element, run, element);
-      loaded[j][1].load(a.cache.element, run + a.cache.run_bytes, element);
+      const int scale_at = kPagePositions * a.head_dim + key % kPagePositions + at / eights;
+      loaded[j][0].load(a.cache.element, run, element, scale_at);
+      loaded[j][1].load(a.cache.element, run + a.cache.run_bytes, element, scale_at);
     }
 #pragma unroll
     for (int j = 0; j < kBatch; ++j) {

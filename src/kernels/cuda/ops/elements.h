@@ -13,11 +13,11 @@ namespace subbyte::cuda {
 
 using Stream = CUstream_st*;
 
-/// In the order of KvType.
-enum class Element : uint8_t { kF32, kF16, kBF16 };
+/// In the order of KvType. kE4M3 is of keys and values alone, with scales (kernels/kv_e4m3.h).
+enum class Element : uint8_t { kF32, kF16, kBF16, kE4M3 };
 
 SUBBYTE_DEVICE constexpr int element_bytes(Element element) {
-  return element == Element::kF32 ? 4 : 2;
+  return element == Element::kF32 ? 4 : element == Element::kE4M3 ? 1 : 2;
 }
 
 constexpr Element element_of(gpu::Number number) {
@@ -33,8 +33,8 @@ struct RowPlace {
 };
 
 /// Keys and values of one layer (ops/kv_pool.h has the layout of a page). The keys of head h of
-/// page p begin at pages + p * page_bytes + layer_begin + 2 * h * run_bytes, [positions][head_dim],
-/// and its values run_bytes after that.
+/// page p begin at pages + p * page_bytes + layer_begin + 2 * h * run_bytes, [positions][head_dim]
+/// and the scales of e4m3 [positions], and its values run_bytes after that.
 struct KvLayer {
   std::byte* pages;
   int64_t page_bytes;

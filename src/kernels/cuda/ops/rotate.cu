@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/ops/elements.cuh"
 #include "kernels/cuda/ops/launch.cuh"
+#include "kernels/kv_e4m3.h"
 
 namespace subbyte::cuda {
 namespace {
@@ -91,6 +92,33 @@ __device__ HeadOfLane load_angles(const RotateCall& a, int64_t row, int half) {
   return angle;
 }
 
+/// A head in e4m3 and its scale, into a run of the cache.
+__device__ void store_scaled(std::byte* run, int64_t position, int head_dim,
+                             const HeadOfLane& head) {
+  uint32_t largest = 0;
+#pragma unroll
+  for (int j = 0; j < kPairs; ++j) {
+    largest = max(largest, __float_as_uint(head.low[j]) & 0x7FFFFFFF);
+    largest = max(largest, __float_as_uint(head.high[j]) & 0x7FFFFFFF);
+  }
+  const uint32_t scale = e4m3::scale_of(__reduce_max_sync(~0u, largest));
+  const float inverse = __uint_as_float(e4m3::inverse_bits(scale));
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  if (lane == 0) run[kPagePositions * head_dim + position] = static_cast<std::byte>(scale);
+  const auto store = [&](int i, float x) {
+    run[position * head_dim + i] =
+        static_cast<std::byte>(e4m3::encode(__float_as_uint(x * inverse)));
+  };
+  const int half = head_dim / 2;
+#pragma unroll
+  for (int j = 0; j < kPairs; ++j) {
+    const int i = j * kLanes + lane;
+    if (i >= half) continue;
+    store(i, head.low[j]);
+    store(half + i, head.high[j]);
+  }
+}
+
 /// A warp for a head.
 __global__ void __launch_bounds__(kThreads) rotate(const __grid_constant__ RotateCall a) {
   begin_operation();
@@ -117,7 +145,12 @@ __global__ void __launch_bounds__(kThreads) rotate(const __grid_constant__ Rotat
   const auto [position, page] = a.places[row];
   std::byte* const run = a.cache.pages + page * a.cache.page_bytes + a.cache.layer_begin +
                          (2 * kv_head + (is_value ? 1 : 0)) * a.cache.run_bytes;
-  store_head(a.cache.element, run, int64_t{position % kPagePositions} * a.head_dim, half, x);
+  const int64_t in_page = position % kPagePositions;
+  if (a.cache.element == Element::kE4M3) {
+    store_scaled(run, in_page, a.head_dim, x);
+  } else {
+    store_head(a.cache.element, run, in_page * a.head_dim, half, x);
+  }
 }
 
 }  // namespace
