@@ -68,8 +68,8 @@ class CudaBackend : public Backend {
         number_(options.is_bf16 ? cuda::Number::kBF16 : cuda::Number::kF16),
         host_(options.num_threads),
         stream_(std::move(stream)),
-        products_(device, number_, stream_->get()),
-        step_(stream_->get()),
+        products_(device, number_, options.batch_invariant, stream_->get()),
+        step_(stream_->get(), options.batch_invariant),
         uploader_(stream_->get(), host_),
         memory_(gpu_.index, arena_, uploader_, step_, products_, partials_) {}
 
@@ -310,8 +310,9 @@ class CudaBackend : public Backend {
 
   Status run_attend(const Tensor& y, const Tensor& qkv, const AttentionShape& shape, int64_t layer,
                     const Vector& sinks) {
-    SUBBYTE_TRY(const StepTasks tasks, step_.tasks(shape.heads / shape.kv_heads, shape.window));
-    SUBBYTE_CHECK(partials_.grow(tasks.num_partials * 4 *
+    SUBBYTE_TRY(const StepTasks* const tasks,
+                step_.tasks(shape.heads / shape.kv_heads, shape.window));
+    SUBBYTE_CHECK(partials_.grow(tasks->num_partials * 4 *
                                  cuda::attention_partial_floats(shape.kv_heads, shape.head_dim)));
     cuda::AttentionCall call;
     call.qkv = qkv.data;
@@ -327,12 +328,11 @@ class CudaBackend : public Backend {
     call.pages = step_.pages();
     call.cache = cache(layer);
     call.partials = reinterpret_cast<float*>(partials_.data());
-    call.prompt = tasks.prompt;
-    call.split = tasks.split;
-    call.merge = tasks.merge;
-    call.num_prompt = tasks.num_prompt;
-    call.num_split = tasks.num_split;
-    call.num_merge = tasks.num_merge;
+    call.prompt = tasks->prompt;
+    call.split = tasks->split;
+    call.merge = tasks->merge;
+    call.num_prompt = tasks->num_prompt;
+    call.slices = tasks->slices;
     cuda::run_attention(call, stream_->get());
     return {};
   }

@@ -17,28 +17,28 @@ int64_t outputs_of(const CudaWeight& weight) {
   return rows;
 }
 
-Result<cuda::Plan> plan_of(const CudaMatrix& matrix, int64_t m, bool aligned, cuda::Number number,
-                           const cuda::Device& device) {
-  const int64_t key = 2 * m + (aligned ? 1 : 0);
-  const auto known = matrix.plans.find(key);
-  if (known != matrix.plans.end()) return known->second;
-  SUBBYTE_TRY(const cuda::Plan plan,
-              cuda::plan_linear({matrix.format, number, m, aligned}, device));
-  if (matrix.plans.size() >= kMostPlans) matrix.plans.clear();
-  matrix.plans.emplace(key, plan);
-  return plan;
-}
-
 void* at(void* p, int64_t index, cuda::Element element) {
   return static_cast<std::byte*>(p) + index * cuda::element_bytes(element);
 }
 
 }  // namespace
 
+Result<cuda::Plan> CudaProducts::plan_of(const CudaMatrix& matrix, int64_t m, bool aligned) const {
+  const int64_t key = 2 * m + (aligned ? 1 : 0);
+  const auto known = matrix.plans.find(key);
+  if (known != matrix.plans.end()) return known->second;
+  SUBBYTE_TRY(const cuda::Plan plan,
+              cuda::plan_linear({matrix.format, number_, m, aligned}, device_,
+                                {.batch_invariant = batch_invariant_}));
+  if (matrix.plans.size() >= kMostPlans) matrix.plans.clear();
+  matrix.plans.emplace(key, plan);
+  return plan;
+}
+
 Status CudaProducts::check(const CudaWeight& weight) const {
   for (const CudaMatrix& part : weight.parts) {
     if (!part.is_packed) continue;
-    auto plan = plan_of(part, 1, part.cols % kAligned == 0, number_, device_);
+    auto plan = plan_of(part, 1, part.cols % kAligned == 0);
     if (!plan.ok()) return Error{"linear.unsupported", std::move(plan).error().message};
   }
   return {};
@@ -52,7 +52,7 @@ Status CudaProducts::reserve(int64_t workspace_bytes, int64_t results_bytes) {
 Status CudaProducts::multiply_packed(const CudaRows& y, int64_t first, const CudaRows& x,
                                      const CudaMatrix& matrix, cuda::Activation activation) {
   const bool aligned = x.cols % kAligned == 0 && reinterpret_cast<uintptr_t>(x.data) % 16 == 0;
-  SUBBYTE_TRY(const cuda::Plan plan, plan_of(matrix, x.rows, aligned, number_, device_));
+  SUBBYTE_TRY(const cuda::Plan plan, plan_of(matrix, x.rows, aligned));
   SUBBYTE_CHECK(workspace_.grow(plan.workspace_bytes));
   cuda::LinearCall call;
   call.weights = matrix.arguments;
@@ -84,6 +84,7 @@ void CudaProducts::multiply_dense(void* y, cuda::Element y_element, int64_t y_st
   call.cols = matrix.cols;
   call.x_stride = x.cols;
   call.y_stride = y_stride;
+  call.batch_invariant = batch_invariant_;
   cuda::run_dense(call, stream_);
 }
 

@@ -15,8 +15,9 @@ struct CudaRows {
 /// The products of a backend, with the memory that they work in.
 class CudaProducts {
  public:
-  CudaProducts(const cuda::Device& device, cuda::Number number, cuda::Stream stream)
-      : device_(device), number_(number), stream_(stream) {}
+  CudaProducts(const cuda::Device& device, cuda::Number number, bool batch_invariant,
+               cuda::Stream stream)
+      : device_(device), number_(number), batch_invariant_(batch_invariant), stream_(stream) {}
 
   /// Whether there are kernels for it. Code linear.unsupported.
   Status check(const CudaWeight& weight) const;
@@ -34,6 +35,7 @@ class CudaProducts {
   int64_t device_bytes() const { return workspace_.size() + results_.size(); }
 
  private:
+  Result<cuda::Plan> plan_of(const CudaMatrix& matrix, int64_t m, bool aligned) const;
   Status multiply_packed(const CudaRows& y, int64_t first, const CudaRows& x,
                          const CudaMatrix& matrix, cuda::Activation activation);
   void multiply_dense(void* y, cuda::Element y_element, int64_t y_stride, int64_t first,
@@ -41,6 +43,7 @@ class CudaProducts {
 
   cuda::Device device_;
   cuda::Number number_;
+  bool batch_invariant_;
   cuda::Stream stream_;
   CudaBuffer workspace_;  // of one product
   CudaBuffer results_;    // what is gated or converted afterwards

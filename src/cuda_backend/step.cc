@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/checked.h"
 
@@ -106,11 +107,11 @@ Status CudaStep::begin(const Batch& batch) {
   return {};
 }
 
-Result<StepTasks> CudaStep::tasks(int64_t q_per_kv, int64_t window) {
+Result<const StepTasks*> CudaStep::tasks(int64_t q_per_kv, int64_t window) {
   for (const StepTasks& known : tasks_) {
-    if (known.q_per_kv == q_per_kv && known.window == window) return known;
+    if (known.q_per_kv == q_per_kv && known.window == window) return &known;
   }
-  const cuda::AttentionTasks made = cuda::attention_tasks(parts_, q_per_kv, window);
+  cuda::AttentionTasks made = cuda::attention_tasks(parts_, q_per_kv, window, batch_invariant_);
   Packet packet;
   const std::size_t prompt_at = packet.add(made.prompt);
   const std::size_t split_at = packet.add(made.split);
@@ -119,8 +120,8 @@ Result<StepTasks> CudaStep::tasks(int64_t q_per_kv, int64_t window) {
   tasks_.push_back({q_per_kv, window, array_at<cuda::AttentionTask>(memory, prompt_at),
                     array_at<cuda::AttentionTask>(memory, split_at),
                     array_at<cuda::MergeTask>(memory, merge_at), std::ssize(made.prompt),
-                    std::ssize(made.split), std::ssize(made.merge), made.num_partials});
-  return tasks_.back();
+                    std::move(made.slices), made.num_partials});
+  return &tasks_.back();
 }
 
 }  // namespace subbyte

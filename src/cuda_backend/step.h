@@ -39,14 +39,14 @@ struct StepTasks {
   const cuda::AttentionTask* split = nullptr;
   const cuda::MergeTask* merge = nullptr;
   int64_t num_prompt = 0;
-  int64_t num_split = 0;
-  int64_t num_merge = 0;
+  std::vector<cuda::AttentionSlice> slices;
   int64_t num_partials = 0;
 };
 
 class CudaStep {
  public:
-  explicit CudaStep(cuda::Stream stream) : stream_(stream) {}
+  CudaStep(cuda::Stream stream, bool batch_invariant)
+      : stream_(stream), batch_invariant_(batch_invariant) {}
 
   /// Copies tokens, places, page tables and the rows of the head to the GPU. Nothing of the
   /// step before may still run. Codes: cuda.memory, cuda.copy.
@@ -71,10 +71,12 @@ class CudaStep {
   const cuda::RowPlace* places() const { return places_; }
   const int32_t* pages() const { return pages_; }
   const int32_t* head_rows() const { return head_rows_; }
-  Result<StepTasks> tasks(int64_t q_per_kv, int64_t window);
+  /// Stays until the next call.
+  Result<const StepTasks*> tasks(int64_t q_per_kv, int64_t window);
 
  private:
   cuda::Stream stream_;
+  bool batch_invariant_;
   StepBuffers device_{CudaBuffer::Place::kDevice};
   StepBuffers pinned_{CudaBuffer::Place::kHost};
   KvPool* pool_ = nullptr;

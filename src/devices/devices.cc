@@ -42,7 +42,6 @@ Result<std::unique_ptr<Backend>> make_cpu(const DeviceOptions& options) {
 
 /// What of the options a GPU does not have; empty: nothing.
 std::string unserved_option(const DeviceOptions& options) {
-  if (options.batch_invariant) return "there is no batch-invariant mode on the GPU yet";
   if (options.activations == Activations::kInt8) {
     return "activations on the GPU are f16 or bf16, not int8";
   }
@@ -56,7 +55,8 @@ Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, int inde
   if (!unserved.empty()) return Error{"device.unsupported", unserved};
   return make_cuda_backend({.index = index,
                             .is_bf16 = options.activations == Activations::kBF16,
-                            .num_threads = options.num_threads});
+                            .num_threads = options.num_threads,
+                            .batch_invariant = options.batch_invariant});
 }
 
 /// The first GPU that the kernels run on; code cuda.device.

@@ -27,7 +27,7 @@ struct DeviceOptions {
   /// On a GPU they have 16 bits: bf16 where that is asked for, f16 instead of f32; int8 is refused.
   Activations activations = Activations::kF32;
   /// A token's results are the same bits however many tokens are computed with it; what that costs
-  /// stands in docs/kernels/accuracy.md. Not on a GPU yet.
+  /// stands in docs/kernels/accuracy.md and, on a GPU, in docs/cuda_backend.md.
   bool batch_invariant = false;
 };
 

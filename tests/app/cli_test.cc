@@ -107,8 +107,7 @@ TEST(Usage, devices_that_there_are_not_are_one_line_on_stderr) {
 }
 
 TEST(Usage, the_gpu_refuses_what_it_would_otherwise_leave_out) {
-  const std::vector<std::vector<std::string>> all = {
-      {"--batch-invariant"}, {"--activations", "int8"}, {"--pin"}};
+  const std::vector<std::vector<std::string>> all = {{"--activations", "int8"}, {"--pin"}};
   for (const std::vector<std::string>& options : all) {
     const TempDir folder;
     const auto run_on = [&](const std::string& device) {

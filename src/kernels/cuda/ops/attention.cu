@@ -235,27 +235,36 @@ void launch_tasks(const AttentionCall& call, int64_t num_tasks, Stream stream) {
   launch(kernel, {grid, kAttentionThreads, bytes}, stream, call);
 }
 
+void launch_merge(const AttentionCall& call, int64_t num_tasks, Stream stream) {
+  if (num_tasks == 0) return;
+  const dim3 grid(static_cast<unsigned>(num_tasks), static_cast<unsigned>(call.kv_heads));
+  launch(merge_splits, {grid, kAttentionThreads}, stream, call);
+}
+
 template <int kMaxDim>
-void launch_both(const AttentionCall& call, Stream stream) {
+void launch_all(const AttentionCall& call, Stream stream) {
   if (!run_prompt_attention(call, stream)) {
     launch_tasks<false, kMaxDim>(call, call.num_prompt, stream);
   }
-  launch_tasks<true, kMaxDim>(call, call.num_split, stream);
+  AttentionCall slice = call;
+  for (const auto& [num_split, num_merge] : call.slices) {
+    launch_tasks<true, kMaxDim>(slice, num_split, stream);
+    launch_merge(slice, num_merge, stream);
+    slice.split += num_split;
+    slice.merge += num_merge;
+  }
 }
 
 }  // namespace
 
 void run_attention(const AttentionCall& call, Stream stream) {
   if (call.head_dim <= 64) {
-    launch_both<64>(call, stream);
+    launch_all<64>(call, stream);
   } else if (call.head_dim <= 128) {
-    launch_both<128>(call, stream);
+    launch_all<128>(call, stream);
   } else {
-    launch_both<256>(call, stream);
+    launch_all<256>(call, stream);
   }
-  if (call.num_merge == 0) return;
-  const dim3 grid(static_cast<unsigned>(call.num_merge), static_cast<unsigned>(call.kv_heads));
-  launch(merge_splits, {grid, kAttentionThreads}, stream, call);
 }
 
 }  // namespace subbyte::cuda

@@ -11,10 +11,11 @@
 //             keys and add their softmax partials in order. Where a row has several such parts,
 //             a second kernel adds their partials in order.
 //
-// Products are mma in tf32: queries and keys of 16 bits are exact there, softmax weights and what
-// the cache holds in f32 are rounded to it (2^-11). kPrompt is mma in 16 bits, twice as fast and
-// with half the shared memory, where activations and cache have one type of 16 bits and heads at
-// most 128 elements: softmax weights are rounded to that type then. Sums are in float32.
+// Products are mma in tf32: queries and keys of 16 bits are exact there, and so are keys in e4m3
+// times their scales; softmax weights and what the cache holds in f32 are rounded to it (2^-11).
+// kPrompt is mma in 16 bits, twice as fast and with half the shared memory, where activations and
+// cache have one type of 16 bits and heads at most 128 elements: softmax weights are rounded to
+// that type then. Sums are in float32.
 
 #include <span>
 #include <vector>
@@ -25,8 +26,9 @@ namespace subbyte::cuda {
 
 inline constexpr int kPromptRows = 64;
 inline constexpr int kSplitRows = 16;
-inline constexpr int kMostSplits = 32;       // of the keys of a row
-inline constexpr int64_t kLeastSplit = 128;  // keys
+inline constexpr int kMostSplits = 32;          // of the keys of a row
+inline constexpr int64_t kLeastSplit = 128;     // keys
+inline constexpr int64_t kMostPartials = 1024;  // in memory at a time, of every head of keys
 
 /// What one CTA does for each head of keys. Rows and keys are of one part.
 struct AttentionTask {
@@ -48,11 +50,20 @@ struct MergeTask {
   int32_t num_splits;
 };
 
+/// Tasks of kSplit whose partials are in memory at a time, and their merge tasks: as many of both
+/// lists, after those of the slices before.
+struct AttentionSlice {
+  int64_t num_split = 0;
+  int64_t num_merge = 0;
+};
+
 struct AttentionTasks {
   std::vector<AttentionTask> prompt;
   std::vector<AttentionTask> split;
   std::vector<MergeTask> merge;
-  int64_t num_partials = 0;
+  std::vector<AttentionSlice> slices;
+  int64_t used_partials = 0;  // of the last slice
+  int64_t num_partials = 0;   // of the slice that has most of them, at most kMostPartials
 };
 
 /// One part of a step.
@@ -64,9 +75,11 @@ struct AttentionPart {
 };
 
 /// How the keys of a part are split follows from the part alone, so its results do not depend on
-/// its neighbours.
+/// its neighbours. With `batch_invariant` all tasks are kSplit, and splits begin at multiples of a
+/// size that follows from the position of a token alone: so the order of additions of a row does,
+/// too, however a prompt is cut. Tokens share tasks where they have the same splits.
 AttentionTasks attention_tasks(std::span<const AttentionPart> parts, int64_t q_per_kv,
-                               int64_t window);
+                               int64_t window, bool batch_invariant = false);
 
 struct AttentionCall {
   const void* qkv = nullptr;  // [tokens][qkv_stride]
@@ -86,8 +99,7 @@ struct AttentionCall {
   const AttentionTask* split = nullptr;
   const MergeTask* merge = nullptr;
   int64_t num_prompt = 0;
-  int64_t num_split = 0;
-  int64_t num_merge = 0;
+  std::span<const AttentionSlice> slices;  // in host memory; not read by kernels
 };
 
 /// Floats of one partial of all heads of keys.

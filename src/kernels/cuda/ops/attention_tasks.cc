@@ -7,54 +7,122 @@ namespace {
 
 constexpr int64_t kKeyStep = 128;  // splits begin at pages
 
-/// First key that the first token of a part sees, cut to a page.
-int64_t first_key(const AttentionPart& part, int64_t window) {
-  if (window == 0) return 0;
-  return std::max<int64_t>(0, part.position - window + 1) / kKeyStep * kKeyStep;
+int64_t divide_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
 }
 
+/// First key that the first token of a part sees, cut to a multiple of `step`.
+int64_t first_key(const AttentionPart& part, int64_t window, int64_t step) {
+  if (window == 0) return 0;
+  return std::max<int64_t>(0, part.position - window + 1) / step * step;
+}
+
+/// Splits of `keys` keys of kSplitRows rows.
 void add_split(AttentionTasks& tasks, const AttentionPart& part, int64_t first_row, int64_t begin,
-               int64_t end) {
-  const int64_t share = (end - begin + kMostSplits - 1) / kMostSplits;
-  const int64_t keys = std::max(kLeastSplit, (share + kKeyStep - 1) / kKeyStep * kKeyStep);
-  const int64_t num_splits = (end - begin + keys - 1) / keys;
+               int64_t end, int64_t keys) {
+  const int64_t num_splits = divide_up(end - begin, keys);
   const bool merges = num_splits > 1;
+  int64_t partial = tasks.used_partials;
+  if (tasks.slices.empty() || (merges && partial + num_splits > kMostPartials)) {
+    tasks.slices.push_back({});
+    partial = 0;
+  }
+  AttentionSlice& slice = tasks.slices.back();
   if (merges) {
     tasks.merge.push_back({part.first_token, part.num_tokens, static_cast<int32_t>(first_row),
-                           static_cast<int32_t>(tasks.num_partials),
-                           static_cast<int32_t>(num_splits)});
+                           static_cast<int32_t>(partial), static_cast<int32_t>(num_splits)});
+    ++slice.num_merge;
   }
   for (int64_t i = 0; i < num_splits; ++i) {
     const int64_t from = begin + i * keys;
     tasks.split.push_back({part.first_token, part.num_tokens, part.position, part.pages_begin,
                            static_cast<int32_t>(first_row), static_cast<int32_t>(from),
                            static_cast<int32_t>(std::min(from + keys, end)),
-                           merges ? static_cast<int32_t>(tasks.num_partials++) : -1});
+                           merges ? static_cast<int32_t>(partial++) : -1});
+  }
+  slice.num_split += num_splits;
+  tasks.used_partials = partial;
+  tasks.num_partials = std::max(tasks.num_partials, partial);
+}
+
+/// Keys of a split such that there are at most kMostSplits.
+int64_t keys_of_split(int64_t begin, int64_t end) {
+  const int64_t share = divide_up(end - begin, kMostSplits);
+  return std::max(kLeastSplit, divide_up(share, kKeyStep) * kKeyStep);
+}
+
+void add_part(AttentionTasks& tasks, const AttentionPart& part, int64_t q_per_kv, int64_t window) {
+  const int64_t rows = part.num_tokens * q_per_kv;
+  const bool splits = rows <= kSplitRows || part.num_tokens == 1;
+  const int64_t step = splits ? kSplitRows : kPromptRows;
+  for (int64_t row = 0; row < rows; row += step) {
+    const int64_t last_token = std::min(row + step, rows) - 1;
+    const int64_t end = part.position + last_token / q_per_kv + 1;
+    AttentionPart from_row = part;
+    from_row.position += static_cast<int32_t>(row / q_per_kv);
+    const int64_t begin = first_key(from_row, window, kKeyStep);
+    if (splits) {
+      add_split(tasks, part, row, begin, end, keys_of_split(begin, end));
+    } else {
+      tasks.prompt.push_back({part.first_token, part.num_tokens, part.position, part.pages_begin,
+                              static_cast<int32_t>(row), static_cast<int32_t>(begin),
+                              static_cast<int32_t>(end), -1});
+    }
+  }
+}
+
+/// The splits of a token in batch-invariant mode: [first + i * keys, first + (i + 1) * keys).
+struct InvariantSplits {
+  int64_t first;
+  int64_t keys;
+  bool operator==(const InvariantSplits&) const = default;
+};
+
+/// kLeastSplit keys, doubled until the token sees parts of at most kMostSplits: of those from 0 on,
+/// or of those that a window of that length can touch.
+InvariantSplits invariant_splits(const AttentionPart& token, int64_t window) {
+  int64_t keys = kLeastSplit;
+  const auto fits = [&] {
+    if (token.position < kMostSplits * keys) return true;
+    return window > 0 && divide_up(window - 1, keys) + 1 <= kMostSplits;
+  };
+  while (!fits()) keys *= 2;
+  return {first_key(token, window, keys), keys};
+}
+
+/// The tokens of a part one by one, or as many as share a task. A row sees nothing of the keys that
+/// its neighbours see alone: they weigh nothing, and adding nothing changes no bits.
+void add_invariant_part(AttentionTasks& tasks, const AttentionPart& part, int64_t q_per_kv,
+                        int64_t window) {
+  const auto from = [&part](int32_t token, int32_t count) -> AttentionPart {
+    return {part.first_token + token, count, part.position + token, part.pages_begin};
+  };
+  const int64_t most = std::max<int64_t>(1, kSplitRows / q_per_kv);
+  for (int32_t token = 0; token < part.num_tokens;) {
+    const InvariantSplits splits = invariant_splits(from(token, 1), window);
+    int32_t count = 1;
+    while (count < most && token + count < part.num_tokens &&
+           invariant_splits(from(token + count, 1), window) == splits) {
+      ++count;
+    }
+    const AttentionPart together = from(token, count);
+    for (int64_t row = 0; row < count * q_per_kv; row += kSplitRows) {
+      add_split(tasks, together, row, splits.first, together.position + count, splits.keys);
+    }
+    token += count;
   }
 }
 
 }  // namespace
 
 AttentionTasks attention_tasks(std::span<const AttentionPart> parts, int64_t q_per_kv,
-                               int64_t window) {
+                               int64_t window, bool batch_invariant) {
   AttentionTasks tasks;
   for (const AttentionPart& part : parts) {
-    const int64_t rows = part.num_tokens * q_per_kv;
-    const bool splits = rows <= kSplitRows || part.num_tokens == 1;
-    const int64_t step = splits ? kSplitRows : kPromptRows;
-    for (int64_t row = 0; row < rows; row += step) {
-      const int64_t last_token = std::min(row + step, rows) - 1;
-      const int64_t end = part.position + last_token / q_per_kv + 1;
-      AttentionPart from_row = part;
-      from_row.position += static_cast<int32_t>(row / q_per_kv);
-      const int64_t begin = first_key(from_row, window);
-      if (splits) {
-        add_split(tasks, part, row, begin, end);
-      } else {
-        tasks.prompt.push_back({part.first_token, part.num_tokens, part.position, part.pages_begin,
-                                static_cast<int32_t>(row), static_cast<int32_t>(begin),
-                                static_cast<int32_t>(end), -1});
-      }
+    if (batch_invariant) {
+      add_invariant_part(tasks, part, q_per_kv, window);
+    } else {
+      add_part(tasks, part, q_per_kv, window);
     }
   }
   return tasks;

@@ -22,7 +22,8 @@ bool is_aligned(const void* p, int64_t stride, Element element) {
 /// Weights of type kWeights, all rows at multiples of 16 bytes: the loop that reads the head. kF32
 /// with kAligned false stands for every type, at any address.
 template <Element kWeights, int kTokens, bool kAligned>
-__device__ void gemv_sums(float (&sums)[kGemvRows][kTokens], const DenseCall& a, int64_t row) {
+__device__ void gemv_sums(float (&sums)[kGemvRows][kTokens], const DenseCall& a, int64_t row,
+                          int64_t token) {
 #pragma unroll kTokens == 1 ? 2 : 1
   for (int64_t k = threadIdx.x % kLanes * kEight; k < a.cols; k += kLanes * kEight) {
     float w[kGemvRows][kEight];
@@ -37,7 +38,7 @@ __device__ void gemv_sums(float (&sums)[kGemvRows][kTokens], const DenseCall& a,
     }
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
-      const int64_t at = min(int64_t{t}, a.m - 1) * a.x_stride;
+      const int64_t at = min(token + t, a.m - 1) * a.x_stride;
       float x[kEight];
       if constexpr (kAligned) {
         load_8(a.x_element, a.x, at + k, x);
@@ -53,22 +54,30 @@ __device__ void gemv_sums(float (&sums)[kGemvRows][kTokens], const DenseCall& a,
   }
 }
 
+/// Tiles of kDenseGemvTokens tokens. They are neighbours in the grid, which read the same weights.
+__host__ __device__ unsigned tiles_of(int64_t tokens) {
+  return static_cast<unsigned>((tokens + kDenseGemvTokens - 1) / kDenseGemvTokens);
+}
+
 /// A lane adds every 32nd run of eight products, then the lanes are added.
 template <Element kWeights, int kTokens, bool kAligned>
 __global__ void __launch_bounds__(kGemvThreads) gemv(const __grid_constant__ DenseCall a) {
   begin_operation();
-  const int64_t row = int64_t{blockIdx.x} * kGemvCtaRows + threadIdx.x / kLanes * kGemvRows;
+  const unsigned token_tiles = kTokens < kDenseGemvTokens ? 1 : tiles_of(a.m);
+  const int64_t row =
+      int64_t{blockIdx.x / token_tiles} * kGemvCtaRows + threadIdx.x / kLanes * kGemvRows;
+  const int64_t token = int64_t{blockIdx.x % token_tiles} * kTokens;
   if (row >= a.rows) return;
   float sums[kGemvRows][kTokens] = {};
-  gemv_sums<kWeights, kTokens, kAligned>(sums, a, row);
+  gemv_sums<kWeights, kTokens, kAligned>(sums, a, row, token);
 #pragma unroll
   for (int r = 0; r < kGemvRows; ++r) {
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
       const float sum = sum_of_warp(sums[r][t]);
-      if (threadIdx.x % kLanes != 0 || row + r >= a.rows || t >= a.m) continue;
+      if (threadIdx.x % kLanes != 0 || row + r >= a.rows || token + t >= a.m) continue;
       const float bias = a.bias != nullptr ? a.bias[row + r] : 0;
-      store_element(a.y_element, a.y, t * a.y_stride + row + r, sum + bias);
+      store_element(a.y_element, a.y, (token + t) * a.y_stride + row + r, sum + bias);
     }
   }
 }
@@ -92,7 +101,8 @@ auto gemv_for(const DenseCall& call) {
 template <int kTokens>
 void launch_gemv(const DenseCall& call, Stream stream) {
   const auto ctas = static_cast<unsigned>((call.rows + kGemvCtaRows - 1) / kGemvCtaRows);
-  launch(gemv_for<kTokens>(call), {dim3(ctas), kGemvThreads}, stream, call);
+  const unsigned token_tiles = kTokens < kDenseGemvTokens ? 1 : tiles_of(call.m);
+  launch(gemv_for<kTokens>(call), {dim3(ctas * token_tiles), kGemvThreads}, stream, call);
 }
 
 // --- many tokens ---
@@ -200,7 +210,9 @@ void run_dense(const DenseCall& call, Stream stream) {
   if (call.m == 1) return launch_gemv<1>(call, stream);
   if (call.m == 2) return launch_gemv<2>(call, stream);
   if (call.m <= 4) return launch_gemv<4>(call, stream);
-  if (call.m <= kDenseGemvTokens) return launch_gemv<kDenseGemvTokens>(call, stream);
+  if (call.m <= kDenseGemvTokens || call.batch_invariant) {
+    return launch_gemv<kDenseGemvTokens>(call, stream);
+  }
   const bool whole = call.cols % kEight == 0;
   const dim3 grid(static_cast<unsigned>((call.rows + kTile - 1) / kTile),
                   static_cast<unsigned>((call.m + kTile - 1) / kTile));

@@ -6,7 +6,7 @@
 //                              bf16 exactly; f32 weights are rounded to it (2^-11)
 //
 // Both accumulate in float32. The order of additions for a token depends on which of the two runs
-// and on nothing else.
+// and on nothing else; in batch-invariant mode the first runs for any number of tokens.
 
 #include "kernels/cuda/ops/elements.h"
 
@@ -27,6 +27,7 @@ struct DenseCall {
   int64_t cols = 0;
   int64_t x_stride = 0;
   int64_t y_stride = 0;
+  bool batch_invariant = false;  // a token's results do not depend on m
 };
 
 /// Errors are left to cudaGetLastError().
