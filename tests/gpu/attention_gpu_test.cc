@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/ops/attention.h"
 #include "ops_gpu.h"
+#include "support/kv_e4m3.h"
 
 namespace subbyte::testing {
 namespace {
@@ -24,6 +25,7 @@ struct AttentionProblem {
   int64_t window = 0;
   bool has_sinks = false;
   std::vector<PartSize> parts;
+  bool batch_invariant = false;
 };
 
 /// Keys and values of the parts, and where they lie in the pages of two layers.
@@ -44,22 +46,47 @@ class Cache {
     page_ = 2 * 2 * problem.kv_heads * run_;
     values_.assign(pages * page_, NAN);
     for (std::size_t p = 0; p < problem.parts.size(); ++p) fill(p, random);
-    values_ = rounded(values_, problem.cache);
+    store();
   }
 
   /// An element of a key (0) or value (1) of part `p`.
   float at(std::size_t p, int64_t position, int64_t kv_head, int is_value, int64_t d) const {
     return values_[index(p, position, kv_head, is_value) + d];
   }
-  const std::vector<float>& values() const { return values_; }
+  /// As the kernels read it.
+  const std::vector<std::byte>& bytes() const { return bytes_; }
   const std::vector<int32_t>& table() const { return table_; }
   int32_t pages_begin(std::size_t p) const { return pages_begin_[p]; }
   cuda::KvLayer layer(std::byte* memory) const {
-    const int bytes = cuda::element_bytes(problem_.cache);
-    return {memory, page_ * bytes, page_ / 2 * bytes, run_ * bytes, problem_.cache};
+    const int64_t bytes = run_bytes();
+    const int64_t runs = page_ / run_;
+    return {memory, runs * bytes, runs / 2 * bytes, bytes, problem_.cache};
   }
 
  private:
+  int64_t run_bytes() const {
+    const int64_t scales = problem_.cache == Element::kE4M3 ? kPagePositions : 0;
+    return run_ * cuda::element_bytes(problem_.cache) + scales;
+  }
+
+  /// Encodes the values, which are what was encoded then.
+  void store() {
+    if (problem_.cache != Element::kE4M3) {
+      bytes_ = encode(values_, problem_.cache);
+      values_ = decode(bytes_, problem_.cache);
+      return;
+    }
+    bytes_.resize(std::ssize(values_) / run_ * run_bytes());
+    for (int64_t at = 0; at < std::ssize(values_); at += problem_.dim) {
+      const std::span<float> one(&values_[at], problem_.dim);
+      const E4M3Run stored = to_e4m3(one);
+      std::byte* const run = &bytes_[at / run_ * run_bytes()];
+      std::memcpy(run + at % run_, stored.elements.data(), stored.elements.size());
+      run[run_ + at % run_ / problem_.dim] = static_cast<std::byte>(stored.scale);
+      std::ranges::copy(stored.values, one.begin());
+    }
+  }
+
   void fill(std::size_t p, Random& random) {
     const auto [tokens, position] = problem_.parts[p];
     const int64_t first =
@@ -87,6 +114,7 @@ class Cache {
   std::vector<int32_t> table_;
   std::vector<int32_t> pages_begin_;
   std::vector<float> values_;
+  std::vector<std::byte> bytes_;
 };
 
 struct RowResult {
@@ -127,8 +155,8 @@ RowResult expect_row(const AttentionProblem& problem, const Cache& cache, std::s
   RowResult result = {std::vector<double>(problem.dim), std::vector<double>(problem.dim)};
   std::vector<double> smallest(problem.dim);  // what weights lose by f16's smallest step
   const int64_t tokens = problem.parts[p].tokens;
-  const bool is_prompt =
-      tokens > 1 && tokens * (problem.heads / problem.kv_heads) > cuda::kSplitRows;
+  const bool is_prompt = !problem.batch_invariant && tokens > 1 &&
+                         tokens * (problem.heads / problem.kv_heads) > cuda::kSplitRows;
   const bool is_16 = is_prompt && problem.element == problem.cache && problem.dim <= 128;
   for (std::size_t i = 0; i < scores.size(); ++i) {
     const double weight = std::exp(scores[i] - largest);
@@ -171,14 +199,15 @@ std::vector<cuda::AttentionPart> parts_of(const AttentionProblem& problem, const
 
 /// y [tokens][heads][dim] of all parts in one call.
 std::vector<float> run(const AttentionProblem& problem, const Cache& cache,
-                       const std::vector<float>& qkv, const std::vector<float>& sinks) {
+                       const std::vector<cuda::AttentionPart>& parts, const std::vector<float>& qkv,
+                       const std::vector<float>& sinks) {
   const int64_t q_per_kv = problem.heads / problem.kv_heads;
   const int64_t stride = (problem.heads + 2 * problem.kv_heads) * problem.dim;
   const int64_t tokens = std::ssize(qkv) / stride;
   const cuda::AttentionTasks tasks =
-      cuda::attention_tasks(parts_of(problem, cache), q_per_kv, problem.window);
+      cuda::attention_tasks(parts, q_per_kv, problem.window, problem.batch_invariant);
   const DeviceNumbers qkv_device(qkv, problem.element);
-  const DeviceNumbers cache_device(cache.values(), problem.cache);
+  const DeviceBytes cache_device(cache.bytes());
   const DeviceNumbers sinks_device(sinks, Element::kF32);
   const DeviceNumbers y(tokens * problem.heads * problem.dim, problem.element);
   const DeviceNumbers partials(
@@ -200,18 +229,22 @@ std::vector<float> run(const AttentionProblem& problem, const Cache& cache,
   call.scale = 1 / std::sqrt(static_cast<float>(problem.dim));
   if (problem.has_sinks) call.sinks = sinks_device.data<float>();
   call.pages = reinterpret_cast<const int32_t*>(table.data());
-  call.cache = cache.layer(cache_device.data<std::byte>());
+  call.cache = cache.layer(cache_device.data());
   call.partials = partials.data<float>();
   call.prompt = reinterpret_cast<const cuda::AttentionTask*>(prompt.data());
   call.split = reinterpret_cast<const cuda::AttentionTask*>(split.data());
   call.merge = reinterpret_cast<const cuda::MergeTask*>(merge.data());
   call.num_prompt = std::ssize(tasks.prompt);
-  call.num_split = std::ssize(tasks.split);
-  call.num_merge = std::ssize(tasks.merge);
+  call.slices = tasks.slices;
   cuda::run_attention(call, nullptr);
   expect_ran();
   partials.read();  // for its canaries
   return y.read();
+}
+
+std::vector<float> run(const AttentionProblem& problem, const Cache& cache,
+                       const std::vector<float>& qkv, const std::vector<float>& sinks) {
+  return run(problem, cache, parts_of(problem, cache), qkv, sinks);
 }
 
 std::vector<float> random_qkv(const AttentionProblem& problem) {
@@ -243,7 +276,8 @@ void expect_attention(const AttentionProblem& problem) {
   expect_within(found, expected, bounds,
                 std::to_string(problem.heads) + "/" + std::to_string(problem.kv_heads) +
                     " heads of " + std::to_string(problem.dim) + ", window " +
-                    std::to_string(problem.window) + ", cache " + name_of(problem.cache));
+                    std::to_string(problem.window) + ", cache " + name_of(problem.cache) +
+                    (problem.batch_invariant ? ", batch-invariant" : ""));
 }
 
 /// Short and long, of one token and of many.
@@ -259,6 +293,29 @@ TEST_P(GpuAttention, agrees_with_the_formula) {
                   {8, 2, 128}, {4, 1, 256}, {6, 3, 112}};
     for (const auto& [heads, kv_heads, dim] : shapes) {
       expect_attention({heads, kv_heads, dim, element, GetParam(), 0, false, kParts});
+    }
+  }
+}
+
+/// Every size of heads with a window and sinks, of one token and of prompts.
+TEST_P(GpuAttention, sizes_of_heads) {
+  for (const int64_t dim : {64, 80, 96, 128, 256}) {
+    for (const Element element : kHalves) {
+      for (const bool batch_invariant : {false, true}) {
+        for (const int64_t window : {0, 150}) {
+          expect_attention({8,
+                            2,
+                            dim,
+                            element,
+                            GetParam(),
+                            window,
+                            window > 0,
+                            {{1, 0}, {1, 300}, {40, 170}},
+                            batch_invariant});
+        }
+        expect_attention(
+            {4, 2, dim, element, GetParam(), 0, true, {{1, 200}, {20, 0}}, batch_invariant});
+      }
     }
   }
 }
@@ -279,6 +336,57 @@ TEST_P(GpuAttention, long_sequences_in_many_splits) {
   expect_attention({4, 2, 64, Element::kF16, GetParam(), 0, true, {{1, 4999}, {4, 9000}}});
 }
 
+/// The results of the last part of a problem, which is cut into parts of `chunk` tokens.
+std::vector<float> run_in_chunks(const AttentionProblem& problem, const Cache& cache, int64_t chunk,
+                                 int64_t neighbours) {
+  const PartSize whole = problem.parts.back();
+  const std::vector<float> qkv = random_qkv(problem);
+  const std::vector<float> sinks = normals(problem.heads, 2, 35);
+  const int64_t stride = (problem.heads + 2 * problem.kv_heads) * problem.dim;
+  const int64_t row = problem.heads * problem.dim;
+  int64_t before = 0;
+  for (std::size_t p = 0; p + 1 < problem.parts.size(); ++p) before += problem.parts[p].tokens;
+  std::vector<float> found;
+  for (int64_t at = 0; at < whole.tokens; at += chunk) {
+    const int64_t tokens = std::min(chunk, whole.tokens - at);
+    std::vector<cuda::AttentionPart> parts = parts_of(problem, cache);
+    parts.back().position += static_cast<int32_t>(at);
+    parts.back().num_tokens = static_cast<int32_t>(tokens);
+    parts.erase(parts.begin(), parts.end() - 1 - neighbours);
+    const int32_t first = parts.front().first_token;
+    for (cuda::AttentionPart& part : parts) part.first_token -= first;
+    std::vector<float> some(qkv.begin() + first * stride, qkv.begin() + before * stride);
+    some.insert(some.end(), qkv.begin() + (before + at) * stride,
+                qkv.begin() + (before + at + tokens) * stride);
+    const std::vector<float> y = run(problem, cache, parts, some, sinks);
+    found.insert(found.end(), y.end() - tokens * row, y.end());
+  }
+  return found;
+}
+
+/// Around the positions at which splits become larger, and beyond a window.
+TEST_P(GpuAttention, batch_invariant_bits_do_not_depend_on_the_cut) {
+  const struct { int64_t window, heads; } cases[] = {{0, 6}, {200, 34}, {5000, 2}};
+  for (const auto& [window, heads] : cases) {
+    AttentionProblem problem = {heads, 2, 64, Element::kF16, GetParam(), window, true, {}, true};
+    problem.parts = {{1, 5}, {3, 300}, {30, 4080}};
+    const Cache cache(problem, 34);
+    const std::vector<float> alone = run_in_chunks(problem, cache, 1, 0);
+    for (const int64_t chunk : {7, 30}) {
+      EXPECT_EQ(run_in_chunks(problem, cache, chunk, 0), alone) << chunk;
+      EXPECT_EQ(run_in_chunks(problem, cache, chunk, 2), alone) << chunk << " with neighbours";
+    }
+  }
+}
+
+TEST_P(GpuAttention, batch_invariant_agrees_with_the_formula) {
+  for (const int64_t window : {0, 300}) {
+    expect_attention({8, 2, 64, Element::kF16, GetParam(), window, true, kParts, true});
+    expect_attention(
+        {40, 2, 64, Element::kBF16, GetParam(), window, false, {{3, 4200}, {200, 0}}, true});
+  }
+}
+
 TEST_P(GpuAttention, the_same_bits_in_every_run) {
   const AttentionProblem problem = {8, 2, 64, Element::kF16, GetParam(), 0, false, kParts};
   const Cache cache(problem, 33);
@@ -287,7 +395,7 @@ TEST_P(GpuAttention, the_same_bits_in_every_run) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(run(problem, cache, qkv, {}), first);
 }
 
-INSTANTIATE_TEST_SUITE_P(Caches, GpuAttention, ::testing::ValuesIn(kElements),
+INSTANTIATE_TEST_SUITE_P(Caches, GpuAttention, ::testing::ValuesIn(kCaches),
                          [](const auto& test) { return name_of(test.param); });
 
 }  // namespace

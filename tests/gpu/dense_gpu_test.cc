@@ -16,6 +16,7 @@ struct DenseProblem {
   Element weights, x, y;
   bool has_bias = false;
   int64_t extra_stride = 0;
+  bool batch_invariant = false;
 };
 
 /// How far the sum of a product is from the exact one, relative to the sum of magnitudes. A lane of
@@ -23,7 +24,7 @@ struct DenseProblem {
 /// Tensor cores cut what they add to 24 bits or more, nine times for eight inputs, 2^-23 each, and
 /// weights of 32 bits are rounded to tf32.
 double relative_error(const DenseProblem& p) {
-  if (p.m <= cuda::kDenseGemvTokens) {
+  if (p.m <= cuda::kDenseGemvTokens || p.batch_invariant) {
     return rounding_bound(8 * double((p.cols + 255) / 256) + 5);
   }
   return 9.0 / 8 * double((p.cols + 31) / 32 * 32) * 0x1p-23 +
@@ -55,6 +56,7 @@ std::vector<float> run_product(const DenseProblem& p, const std::vector<float>& 
   call.cols = p.cols;
   call.x_stride = x_stride;
   call.y_stride = y_stride;
+  call.batch_invariant = p.batch_invariant;
   cuda::run_dense(call, nullptr);
   expect_ran();
   const std::vector<float> all = y.read();
@@ -121,6 +123,24 @@ TEST(GpuDense, a_token_among_others_has_the_bits_that_it_has_alone) {
     const std::vector<float> alone = run_product(one, w, row, {});
     EXPECT_EQ(alone, std::vector<float>(together.begin() + i * one.rows,
                                         together.begin() + (i + 1) * one.rows));
+  }
+}
+
+TEST(GpuDense, batch_invariant_bits_do_not_depend_on_the_number_of_tokens) {
+  for (const int64_t cols : {520, 33}) {
+    DenseProblem many = {131, 100, cols, Element::kBF16, Element::kF16, Element::kF32};
+    many.batch_invariant = true;
+    const std::vector<float> w = rounded(normals(many.rows * cols, 1, 26), many.weights);
+    const std::vector<float> x = rounded(normals(many.m * cols, 1, 27), many.x);
+    const std::vector<float> together = run_product(many, w, x, {});
+    for (const int64_t m : {1, 2, 3, 8, 9, 64}) {
+      DenseProblem some = many;
+      some.m = m;
+      const std::vector<float> rows(x.begin(), x.begin() + m * cols);
+      EXPECT_EQ(run_product(some, w, rows, {}),
+                std::vector<float>(together.begin(), together.begin() + m * many.rows));
+    }
+    expect_product(many);
   }
 }
 

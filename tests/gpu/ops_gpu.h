@@ -16,10 +16,12 @@ namespace subbyte::testing {
 using cuda::Element;
 
 inline constexpr Element kElements[] = {Element::kF32, Element::kF16, Element::kBF16};
+inline constexpr Element kCaches[] = {Element::kF32, Element::kF16, Element::kBF16, Element::kE4M3};
 inline constexpr Element kHalves[] = {Element::kF16, Element::kBF16};
 
 inline std::string name_of(Element element) {
-  return element == Element::kF32 ? "f32" : element == Element::kF16 ? "f16" : "bf16";
+  constexpr const char* kNames[] = {"f32", "f16", "bf16", "e4m3"};
+  return kNames[static_cast<int>(element)];
 }
 
 /// Unit roundoff.

@@ -8,6 +8,7 @@
 #include "kernels/cuda/ops/norm.h"
 #include "kernels/cuda/ops/rotate.h"
 #include "ops_gpu.h"
+#include "support/kv_e4m3.h"
 
 namespace subbyte::testing {
 namespace {
@@ -275,6 +276,86 @@ TEST(GpuRotate, turns_heads_and_stores_keys_and_values) {
         expect_rotated({5, 5, 80, has_norms, element, cache});
         expect_rotated({8, 2, 256, has_norms, element, cache});
       }
+    }
+  }
+}
+
+/// The bytes that the kernel leaves in the cache of both layers, and what it got.
+struct RotateE4M3 {
+  int32_t heads, kv_heads, dim;
+  std::vector<float> qkv;
+  std::vector<std::byte> cache;
+  int64_t run_bytes;
+
+  /// A key or value of a row of places() in the second layer.
+  E4M3Run at(int64_t row, int64_t kv_head, bool is_value) const {
+    const auto [position, page] = places()[row];
+    const int64_t in_page = position % cuda::kPagePositions;
+    const std::byte* const run =
+        &cache[((page * kLayers + 1) * 2 * kv_heads + 2 * kv_head + is_value) * run_bytes];
+    E4M3Run found;
+    for (int64_t d = 0; d < dim; ++d) {
+      found.elements.push_back(static_cast<uint8_t>(run[in_page * dim + d]));
+    }
+    found.scale = static_cast<uint8_t>(run[cuda::kPagePositions * dim + in_page]);
+    for (const uint8_t code : found.elements) {
+      const double value = info(Format::kE4M3).decode(code);
+      found.values.push_back(static_cast<float>(std::ldexp(value, found.scale - 127)));
+    }
+    return found;
+  }
+  std::vector<float> stored_from(int64_t row, int64_t head) const {
+    const int64_t begin = (row * (heads + 2 * kv_heads) + head) * dim;
+    return {qkv.begin() + begin, qkv.begin() + begin + dim};
+  }
+};
+
+/// Without norms, and with cosines of 1 and sines of 0: what is stored is what was given.
+RotateE4M3 store_e4m3(int32_t heads, int32_t kv_heads, int32_t dim, double magnitude) {
+  RotateE4M3 result = {heads, kv_heads, dim, {}, {}, cuda::kPagePositions * (dim + 1)};
+  const auto rows = std::ssize(places());
+  result.qkv = normals(rows * (heads + 2 * kv_heads) * dim, magnitude, 14);
+  result.qkv[(heads + 1) * dim + 3] = INFINITY;  // the second key, or the first value
+  const DeviceNumbers qkv(result.qkv, Element::kF32);
+  const DeviceNumbers cos(std::vector<float>(rows * dim / 2, 1), Element::kF32);
+  const DeviceNumbers sin(std::vector<float>(rows * dim / 2, 0), Element::kF32);
+  const DeviceBytes places_device(as_bytes(places()));
+  const int64_t page = kLayers * 2 * kv_heads * result.run_bytes;
+  const DeviceBytes cache(static_cast<std::size_t>(kPages * page));
+  cuda::RotateCall call;
+  call.qkv = qkv.data();
+  call.element = Element::kF32;
+  call.num_rows = rows;
+  call.heads = heads;
+  call.kv_heads = kv_heads;
+  call.head_dim = dim;
+  call.cos = cos.data<float>();
+  call.sin = sin.data<float>();
+  call.places = reinterpret_cast<const cuda::RowPlace*>(places_device.data());
+  call.cache = {cache.data(), page, page / 2, result.run_bytes, Element::kE4M3};
+  cuda::run_rotate(call, nullptr);
+  expect_ran();
+  EXPECT_TRUE(cache.canaries_are_whole());
+  result.cache = cache.read();
+  return result;
+}
+
+TEST(GpuRotate, stores_e4m3_as_the_codecs_do) {
+  for (const double magnitude : {1.0, 1e-30, 1e-37, 1e4, 3e36}) {
+    for (const int32_t dim : {16, 64, 80, 96, 128, 256}) {
+      const RotateE4M3 stored = store_e4m3(3, 2, dim, magnitude);
+      int64_t written = 0;
+      for (int64_t row = 0; row < std::ssize(places()); ++row) {
+        for (int64_t head = 3; head < 7; ++head) {
+          const E4M3Run found = stored.at(row, (head - 3) % 2, head >= 5);
+          const E4M3Run expected = to_e4m3(stored.stored_from(row, head));
+          EXPECT_EQ(found.scale, expected.scale);
+          if (expected.scale == 255) continue;
+          EXPECT_EQ(found.elements, expected.elements) << magnitude << " " << dim;
+          ++written;
+        }
+      }
+      EXPECT_EQ(written, 4 * std::ssize(places()) - 1);
     }
   }
 }
