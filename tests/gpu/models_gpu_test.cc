@@ -12,19 +12,13 @@
 
 #include "checkpoints/containers/tensor_source.h"
 #include "engine/generate.h"
+#include "model_on_gpu.h"
 #include "support/test_context.h"
 
 namespace subbyte {
 namespace {
 
-// What is rounded to 16 bits in a layer is twice what `--activations bf16` rounds on the CPU
-// (results of products, too), so its error is 3 dB more than the 30 dB that
-// docs/kernels/accuracy.md states for that; f16 rounds an eighth as much, 18 dB. Both are for the
-// two layers of the goldens, errors of layers being independent: four times as many are 6 dB.
-constexpr double kBF16Decibels = 30 - 3;
-constexpr double kF16Decibels = kBF16Decibels + 18;
-constexpr double kEightLayers = 6;
-constexpr double kOfDifferences = 3;  // where both of two are rounded
+using namespace testing;  // of tests/gpu/model_on_gpu.h
 
 template <class T>
 std::vector<T> read_tensor(const TensorSource& source, const std::string& name) {
@@ -33,55 +27,6 @@ std::vector<T> read_tensor(const TensorSource& source, const std::string& name) 
   std::vector<T> values(tensor->bytes.size() / sizeof(T));
   std::memcpy(values.data(), tensor->bytes.data(), tensor->bytes.size());
   return values;
-}
-
-/// The signal over the error, of all tokens.
-double decibels(std::span<const float> found, std::span<const float> expected) {
-  EXPECT_EQ(found.size(), expected.size());
-  double signal = 0;
-  double noise = 1e-30;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const double error = static_cast<double>(found[i]) - expected[i];
-    signal += static_cast<double>(expected[i]) * expected[i];
-    noise += error * error;
-  }
-  return 10 * std::log10(signal / noise);  // NaN is less than any bound
-}
-
-struct LoadedModel {
-  std::unique_ptr<Backend> backend;
-  std::unique_ptr<Model> model;
-};
-
-LoadedModel load(const std::filesystem::path& directory, const DeviceOptions& options,
-                 int head_bits = 16) {
-  auto backend = make_backend(options);
-  if (!backend.ok()) {
-    ADD_FAILURE() << backend.error().message;
-    std::abort();
-  }
-  auto model = load_model(directory, **backend, {.head_bits = head_bits});
-  if (!model.ok()) {
-    ADD_FAILURE() << model.error().message;
-    std::abort();
-  }
-  return {std::move(backend).value(), std::move(model).value()};
-}
-
-/// In the checkout that the program was built in, or in the one that it was carried to.
-std::filesystem::path checkout() {
-  const auto built_in = std::filesystem::path(SUBBYTE_TEST_DATA) / "../..";
-  return std::filesystem::exists(built_in) ? built_in : std::filesystem::current_path();
-}
-std::filesystem::path golden(const std::string& name) {
-  return checkout() / "tests/data/goldens" / name;
-}
-std::filesystem::path demo() {
-  return checkout() / "demo/model";
-}
-
-DeviceOptions gpu(Activations activations = Activations::kF32) {
-  return {.device = "cuda", .num_threads = 2, .activations = activations};
 }
 
 std::vector<int32_t> greedy(const LoadedModel& on, std::span<const int32_t> prompt, int64_t count,
@@ -101,29 +46,6 @@ std::vector<int32_t> greedy(const LoadedModel& on, std::span<const int32_t> prom
 }
 
 class GpuGoldens : public ::testing::TestWithParam<const char*> {};
-
-/// Of the last row of logits: the best token, and how far the next one is.
-struct Best {
-  int32_t token = 0;
-  double gap = 0;
-};
-
-Best best_of(std::span<const float> logits) {
-  const auto best = std::ranges::max_element(logits);
-  float next = -INFINITY;
-  for (auto at = logits.begin(); at != logits.end(); ++at) {
-    if (at != best) next = std::max(next, *at);
-  }
-  return {static_cast<int32_t>(best - logits.begin()), static_cast<double>(*best) - next};
-}
-
-/// The standard deviation of the difference of two logits that the stated error allows.
-double stated_difference(std::span<const float> logits) {
-  double squares = 0;
-  for (const float value : logits) squares += static_cast<double>(value) * value;
-  return std::sqrt(2 * squares / static_cast<double>(logits.size())) *
-         std::pow(10, -kF16Decibels / 20);
-}
 
 /// The best tokens are those of the reference where it continues its own greedy tokens, unless in
 /// its logits (the CPU's, whose greedy tokens are the reference's) two tokens are nearer than the
