@@ -9,14 +9,13 @@
 #include <fstream>
 #include <map>
 
-#include "base/thread_pool.h"
+#include "bench/make_model.h"
 #include "bench/measure_barrier.h"
 #include "bench/measure_kernels.h"
 #include "bench/measure_load.h"
 #include "bench/measure_model.h"
 #include "bench/peaks.h"
 #include "kernels/cpu/cpu_kernels.h"
-#include "synth/synth.h"
 
 namespace subbyte::bench {
 namespace {
@@ -137,19 +136,13 @@ void print_row(const std::string& name, const ModelFigures& f) {
   std::fflush(stdout);
 }
 
-Status make(const fs::path& directory, const SynthOptions& options) {
-  if (fs::exists(directory) || options.arch.empty()) return {};
-  fs::create_directories(directory.parent_path());
-  fmt::print(stderr, "making {} ...\n", directory.string());
-  ThreadPool pool;
-  return synthesize(directory, options, pool);
-}
-
 Status run_models(const Arguments& arguments) {
   print_model_head(arguments.run);
   for (const Subject& subject : subjects(arguments.folder)) {
     if (!arguments.only.empty() && subject.name.find(arguments.only) == std::string::npos) continue;
-    SUBBYTE_CHECK(make(subject.directory, subject.synth));
+    if (!subject.synth.arch.empty()) {
+      SUBBYTE_CHECK(make_model(subject.directory, subject.synth));
+    }
     ModelRun run = arguments.run;
     run.device = arguments.device();
     run.kv_type = kKvTypes.at(arguments.kv_cache_type);
@@ -172,7 +165,7 @@ Status run_load(const Arguments& arguments) {
   run.directory = fs::path(arguments.folder) / "qwen3-8b-4-layers-awq";
   run.threads = arguments.run.threads;
   run.rounds = arguments.run.rounds;
-  SUBBYTE_CHECK(make(run.directory, shape));
+  SUBBYTE_CHECK(make_model(run.directory, shape));
   SUBBYTE_TRY(const LoadFigures f, measure_load(run));
   const auto share = [&f](double rate) { return 100 * f.load_rate / rate; };
   fmt::print(

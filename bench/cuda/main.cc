@@ -1,5 +1,6 @@
 // ./dev gpu-bench: the GPU's own read bandwidth, cuBLAS and our kernels in one process, as tables
-// in Markdown. Weights rotate over far more bytes than the caches hold.
+// in Markdown. Weights rotate over far more bytes than the caches hold. Whole models are another
+// file's (model_suite.h).
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -11,11 +12,10 @@
 #include <thread>
 #include <vector>
 
-#include "bench/cuda/contents.h"
-#include "bench/cuda/cublas.h"
 #include "bench/cuda/decoder_time.h"
+#include "bench/cuda/device_times.h"
 #include "bench/cuda/graph_timer.h"
-#include "bench/cuda/weights_pool.h"
+#include "bench/cuda/model_suite.h"
 #include "kernels/cuda/ops/read.h"
 
 namespace subbyte::bench {
@@ -60,26 +60,17 @@ struct Options {
   bool bf16 = false;
   bool no_cublas = false;
   bool print_plan = false;
+  bool chain = false;
+  bool decoders = false;
   int replays = 9;
 };
 
 class Bench {
  public:
   explicit Bench(const Options& options)
-      : options_(options), pool_(std::size_t{700} << 20), device_(*cuda::query_device()) {
-    must(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
-    must(cudaMalloc(reinterpret_cast<void**>(&x_), kActivations), "activations");
-    must(cudaMalloc(reinterpret_cast<void**>(&y_), kActivations), "results");
-    must(cudaMalloc(reinterpret_cast<void**>(&workspace_), kActivations), "workspace");
-    must(cudaMalloc(reinterpret_cast<void**>(&sink_), 4), "sink");
-    // Numbers of either type between 2^-7 and 2: sign and mantissa random, exponent near one.
-    fill_random(x_, kActivations, 5, 0xbbffbbffu, nullptr);
-    std::string why;
-    if (!options.no_cublas) {
-      cublas_ = Cublas::load(why);
-      if (cublas_ == nullptr) fmt::print("cuBLAS: {}\n\n", why);
-    }
-    must(cudaDeviceSynchronize(), "set-up");
+      : options_(options), times_(options.replays), device_(*cuda::query_device()) {
+    const std::string why = options.no_cublas ? "" : times_.load_cublas();
+    if (!why.empty()) fmt::print("cuBLAS: {}\n\n", why);
   }
 
   void run() {
@@ -202,29 +193,19 @@ class Bench {
     return times[10] / kCalls * 1e6;
   }
 
-  static constexpr std::size_t kActivations = std::size_t{256} << 20;
-
   static bool wanted(const std::vector<std::string>& names, const std::string& name) {
     return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
   }
 
   void measure_bandwidth() {
-    const std::size_t sizes[] = {std::size_t{640} << 20, 53500000, 26700000, 13400000, 8900000};
-    for (const std::size_t size : sizes) {
-      const std::size_t bytes = size / 16 * 16;
-      const int count = static_cast<int>(std::max<std::size_t>(1, pool_.bytes() / bytes));
-      double us[2];
-      for (const bool dependent : {false, true}) {
-        us[dependent] = time_calls(std::max(count, 10), options_.replays, stream_, [&](int i) {
-          cuda::run_read(pool_.data() + i % count * bytes, static_cast<int64_t>(bytes), sink_,
-                         dependent, stream_);
-        });
-      }
-      const double megabytes = static_cast<double>(bytes) * 1e-6;
-      if (bandwidth_ == 0) bandwidth_ = 1e12 * megabytes / us[0];
-      fmt::print("read {:.1f} MB: {:.2f} us, {:.2f} us with dependent launches\n", megabytes, us[0],
-                 us[1]);
+    for (const std::size_t size :
+         {std::size_t{640} << 20, std::size_t{53500000}, std::size_t{26700000},
+          std::size_t{13400000}, std::size_t{8900000}}) {
+      fmt::print("read {:.1f} MB: {:.2f} us, {:.2f} us with dependent launches\n",
+                 static_cast<double>(size) * 1e-6, times_.read(size, false),
+                 times_.read(size, true));
     }
+    bandwidth_ = times_.read_bandwidth();
     fmt::print("B = {:.0f} GB/s\n", bandwidth_ * 1e-9);
   }
 
@@ -238,7 +219,9 @@ class Bench {
     fmt::print("\n|---|---|");
     std::vector<std::vector<std::string>> columns;
     std::vector<double> vendor;
-    for (const int64_t m : options_.m) vendor.push_back(measure_cublas(shape, m));
+    for (const int64_t m : options_.m) {
+      vendor.push_back(times_.vendor_product(m, shape.rows, shape.cols));
+    }
     for (const NamedFormat& format : kFormats) {
       if (!wanted(options_.formats, format.name)) continue;
       fmt::print("---|");
@@ -254,26 +237,8 @@ class Bench {
     std::fflush(stdout);
   }
 
-  double measure_cublas(const Shape& shape, int64_t m) {
-    if (cublas_ == nullptr) return 0;
-    const std::size_t bytes = shape.rows * shape.cols * 2;
-    const int count = static_cast<int>(std::max<std::size_t>(1, pool_.bytes() / bytes));
-    fill_random(pool_.data(), pool_.bytes(), 11, 0xbbffbbffu, stream_);
-    return time_calls(calls_for(shape, m), options_.replays, stream_, [&](int i) {
-      if (!cublas_->multiply(y_, x_, pool_.data() + i % count * bytes, m, shape.rows, shape.cols,
-                             stream_)) {
-        must(cudaErrorUnknown, "cublasGemmEx");
-      }
-    });
-  }
-
   /// After long products of many tokens the clock is lower for a while.
   static void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(400)); }
-
-  static int calls_for(const Shape& shape, int64_t m) {
-    const double work = 2.0 * static_cast<double>(m * shape.rows * shape.cols);
-    return work > 2e11 ? 8 : 40;
-  }
 
   std::vector<std::string> measure_format(const Shape& shape, const WeightFormat& source,
                                           const std::vector<double>& vendor) {
@@ -301,7 +266,7 @@ class Bench {
 
   double time_plan(const Shape& shape, const cuda::PackedFormat& format, int64_t m,
                    const cuda::Plan& plan) {
-    return time_calls(calls_for(shape, m), options_.replays, stream_,
+    return time_calls(DeviceTimes::calls_for(m, shape.rows, shape.cols), options_.replays, stream_,
                       [&](int i) { launch(plan, format, pool_.copy(i), m, options_.dependent); });
   }
 
@@ -358,25 +323,26 @@ class Bench {
   }
 
   const Options& options_;
-  WeightsPool pool_;
+  DeviceTimes times_;
+  WeightsPool& pool_ = times_.pool();
+  cudaStream_t stream_ = times_.stream();
+  std::byte* x_ = times_.x();
+  std::byte* y_ = times_.y();
+  std::byte* workspace_ = times_.workspace();
+  unsigned* sink_ = times_.sink();
   cuda::Device device_;
-  std::unique_ptr<Cublas> cublas_;
-  cudaStream_t stream_ = nullptr;
-  std::byte* x_ = nullptr;
-  std::byte* y_ = nullptr;
-  std::byte* workspace_ = nullptr;
-  unsigned* sink_ = nullptr;
   double bandwidth_ = 0;
 };
 
 }  // namespace
 }  // namespace subbyte::bench
 
-int main(int argc, char** argv) {
-  subbyte::bench::Options options;
-  bool chain = false;
-  bool decoders = false;
-  CLI::App app("Measures the CUDA kernels beside the GPU's read bandwidth and cuBLAS");
+namespace {
+
+using subbyte::bench::ModelSuite;
+using subbyte::bench::Options;
+
+void add_kernel_options(CLI::App& app, Options& options) {
   app.add_option("--shape", options.shapes, "qkv o gate_up down 8192 oss_gate_up oss_down");
   app.add_option("--format", options.formats, "int4 mxfp4 nvfp4 nf4 kbit2 kbit3 kbit4 kbit5");
   app.add_option("--m", options.m, "Numbers of tokens");
@@ -389,17 +355,61 @@ int main(int argc, char** argv) {
   app.add_flag("--print-plan", options.print_plan, "Print what was chosen, on standard error")
       ->envname("SUBBYTE_PRINT_PLAN");
   app.add_flag("--bf16", options.bf16, "bf16 activations (default: fp16)");
-  app.add_flag("--chain", chain, "Also a layer's four products in a chain, packing, and host time");
-  app.add_flag("--decoders", decoders, "Only the decoders, without loads, products and stores");
+  app.add_flag("--chain", options.chain,
+               "Also a layer's four products in a chain, packing, and host time");
+  app.add_flag("--decoders", options.decoders,
+               "Only the decoders, without loads, products and stores");
   app.add_flag("--no-cublas", options.no_cublas, "Without the vendor's library");
+}
+
+CLI::App* add_model_suite(CLI::App& app, ModelSuite& suite) {
+  CLI::App* command = app.add_subcommand(
+      "model", "Whole models with random weights: decode, batches, prefill, beside the limits");
+  command->add_option("--model", suite.models, "Shapes of Qwen3: 0.6b 1.7b 4b 8b 14b 32b")
+      ->capture_default_str();
+  command->add_option("--batches", suite.batches, "Numbers of sequences that are decoded together")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--context", suite.context, "Tokens before the decode with a long context")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 40000));
+  command->add_option("--rounds", suite.rounds, "Of which the median is taken")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  command->add_option("--folder", suite.folder, "Where the models are kept (8b: 6 GB)")
+      ->capture_default_str();
+  command->add_option("--json", suite.json, "A file for the figures");
+  command->add_flag("--no-cublas", suite.no_cublas, "Without the vendor's library");
+  command->footer(
+      "example:\n  ./dev gpu-bench model --model 8b --batches 16 64 --json figures.json");
+  return command;
+}
+
+int run_models(const ModelSuite& suite) {
+  const subbyte::Status status = subbyte::bench::run_model_suite(suite);
+  if (status.ok()) return 0;
+  fmt::print(stderr, "subbyte_gpu_bench: {}\n", status.error().message);
+  return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  ModelSuite suite;
+  CLI::App app("Measures the CUDA kernels beside the GPU's read bandwidth and cuBLAS",
+               "subbyte_gpu_bench");
+  add_kernel_options(app, options);
+  const CLI::App* models = add_model_suite(app, suite);
   CLI11_PARSE(app, argc, argv);
+  if (models->parsed()) return run_models(suite);
   subbyte::bench::Bench bench(options);
-  if (decoders) {
+  if (options.decoders) {
     bench.measure_decoders();
     return 0;
   }
   bench.run();
-  if (!chain) return 0;
+  if (!options.chain) return 0;
   bench.measure_chain();
   bench.measure_packing();
   bench.measure_host();

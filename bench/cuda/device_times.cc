@@ -1,0 +1,74 @@
+#include "bench/cuda/device_times.h"
+
+#include <algorithm>
+
+#include "bench/cuda/contents.h"
+#include "bench/cuda/graph_timer.h"
+#include "kernels/cuda/ops/read.h"
+
+namespace subbyte::bench {
+namespace {
+
+constexpr std::size_t kActivations = std::size_t{256} << 20;
+constexpr std::size_t kMostRead = std::size_t{640} << 20;
+// Sign and mantissa random, exponent near one: numbers of either type between 2^-7 and 2.
+constexpr uint32_t kNearOne = 0xbbffbbffu;
+
+}  // namespace
+
+DeviceTimes::DeviceTimes(int replays) : replays_(replays), pool_(std::size_t{700} << 20) {
+  must(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
+  must(cudaMalloc(reinterpret_cast<void**>(&x_), kActivations), "activations");
+  must(cudaMalloc(reinterpret_cast<void**>(&y_), kActivations), "results");
+  must(cudaMalloc(reinterpret_cast<void**>(&workspace_), kActivations), "workspace");
+  must(cudaMalloc(reinterpret_cast<void**>(&sink_), 4), "sink");
+  fill_random(x_, kActivations, 5, kNearOne, nullptr);
+  must(cudaDeviceSynchronize(), "set-up");
+}
+
+DeviceTimes::~DeviceTimes() {
+  cublas_.reset();
+  cudaFree(x_);
+  cudaFree(y_);
+  cudaFree(workspace_);
+  cudaFree(sink_);
+  cudaStreamDestroy(stream_);
+}
+
+double DeviceTimes::read(std::size_t bytes, bool dependent_launch) {
+  const std::size_t size = bytes / 16 * 16;
+  const int count = static_cast<int>(std::max<std::size_t>(1, pool_.bytes() / size));
+  return time_calls(std::max(count, 10), replays_, stream_, [&](int i) {
+    cuda::run_read(pool_.data() + i % count * size, static_cast<int64_t>(size), sink_,
+                   dependent_launch, stream_);
+  });
+}
+
+double DeviceTimes::read_bandwidth() {
+  return 1e6 * static_cast<double>(kMostRead) / read(kMostRead, false);
+}
+
+std::string DeviceTimes::load_cublas() {
+  std::string why;
+  cublas_ = Cublas::load(why);
+  return why;
+}
+
+double DeviceTimes::vendor_product(int64_t m, int64_t rows, int64_t cols) {
+  if (cublas_ == nullptr) return 0;
+  const std::size_t bytes = rows * cols * 2;
+  const int count = static_cast<int>(std::max<std::size_t>(1, pool_.bytes() / bytes));
+  fill_random(pool_.data(), pool_.bytes(), 11, kNearOne, stream_);
+  return time_calls(calls_for(m, rows, cols), replays_, stream_, [&](int i) {
+    if (!cublas_->multiply(y_, x_, pool_.data() + i % count * bytes, m, rows, cols, stream_)) {
+      must(cudaErrorUnknown, "cublasGemmEx");
+    }
+  });
+}
+
+int DeviceTimes::calls_for(int64_t m, int64_t rows, int64_t cols) {
+  const double work = 2.0 * static_cast<double>(m) * static_cast<double>(rows * cols);
+  return work > 2e11 ? 8 : 40;
+}
+
+}  // namespace subbyte::bench

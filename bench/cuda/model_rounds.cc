@@ -1,0 +1,144 @@
+#include "bench/cuda/model_rounds.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/random.h"
+#include "bench/cuda/timed_backend.h"
+#include "bench/timing.h"
+#include "engine/sampler.h"
+
+namespace subbyte::bench {
+namespace {
+
+constexpr int64_t kWarmUpSteps = 4;  // buffers grow, clocks rise
+constexpr int64_t kPromptStep = 4096;
+
+std::vector<int32_t> random_tokens(const Model& model, int64_t count, uint64_t seed) {
+  Random random(seed);
+  std::vector<int32_t> tokens(count);
+  for (int32_t& token : tokens) {
+    token = static_cast<int32_t>(random.below(model.config().vocab_size));
+  }
+  return tokens;
+}
+
+/// Appends tokens to one sequence in steps of at most `chunk`; the logits are those of the last.
+Status append(const Model& model, Backend& backend, Sequence& sequence,
+              std::span<const int32_t> tokens, int64_t chunk, Logits& logits) {
+  for (int64_t at = 0; at < std::ssize(tokens); at += chunk) {
+    const int64_t count = std::min(chunk, std::ssize(tokens) - at);
+    const bool is_last = at + count == std::ssize(tokens);
+    const Part part = {&sequence, tokens.subspan(at, count), is_last ? 1 : 0};
+    SUBBYTE_CHECK(model.forward(backend, {{&part, 1}}, logits));
+  }
+  return {};
+}
+
+struct Stream {
+  Sequence sequence;
+  int32_t token = 0;  // the next one
+};
+
+/// The streams of a decode and what its steps took.
+class Decode {
+ public:
+  Decode(const Model& model, Backend& backend, KvPool& pool, const DecodeRun& run)
+      : model_(model), backend_(backend), run_(run) {
+    for (int64_t i = 0; i < run.sequences; ++i) {
+      streams_.push_back({Sequence(pool, run.context + std::max(run.steps, kWarmUpSteps)),
+                          static_cast<int32_t>(i)});
+    }
+  }
+
+  Status fill_contexts() {
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      const auto tokens = random_tokens(model_, run_.context, 1 + i);
+      SUBBYTE_CHECK(append(model_, backend_, streams_[i].sequence, tokens, kPromptStep, logits_));
+    }
+    return {};
+  }
+
+  /// Seconds of that many steps after the contexts.
+  Result<double> round(int64_t steps) {
+    for (Stream& stream : streams_) stream.sequence.truncate(run_.context);
+    const double start = now();
+    for (int64_t i = 0; i < steps; ++i) SUBBYTE_CHECK(step());
+    return now() - start;
+  }
+
+  void forget_times() {
+    steps_.clear();
+    enqueues_.clear();
+    waits_.clear();
+  }
+  double step_seconds() const { return median(steps_); }
+  double enqueue_seconds() const { return median(enqueues_); }
+  double wait_seconds() const { return median(waits_); }
+
+ private:
+  Status step() {
+    const double start = now();
+    std::vector<Part> parts;
+    for (Stream& stream : streams_) parts.push_back({&stream.sequence, {&stream.token, 1}});
+    SUBBYTE_CHECK(model_.forward(backend_, {parts}, logits_));
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      SUBBYTE_TRY(streams_[i].token, sampler_.sample(logits_.row(static_cast<int64_t>(i)), {}));
+    }
+    steps_.push_back(now() - start);
+    enqueues_.push_back(backend_.enqueue_seconds());
+    waits_.push_back(backend_.wait_seconds());
+    return {};
+  }
+
+  const Model& model_;
+  TimedBackend backend_;
+  const DecodeRun& run_;
+  Sampler sampler_{{.temperature = 0}};
+  std::vector<Stream> streams_;
+  Logits logits_;
+  std::vector<double> steps_, enqueues_, waits_;
+};
+
+}  // namespace
+
+Result<DecodeFigures> measure_decode(const Model& model, Backend& backend, const DecodeRun& run) {
+  const int64_t most = kv_pages(run.context + std::max(run.steps, kWarmUpSteps));
+  SUBBYTE_TRY(KvPool pool,
+              model.make_kv_pool(backend, KvType::kF16, run.sequences * most * kKvPagePositions));
+  Decode decode(model, backend, pool, run);
+  SUBBYTE_CHECK(decode.fill_contexts());
+  SUBBYTE_CHECK(decode.round(kWarmUpSteps));
+  decode.forget_times();
+  std::vector<double> rates;
+  for (int i = 0; i < run.rounds; ++i) {
+    SUBBYTE_TRY(const double seconds, decode.round(run.steps));
+    rates.push_back(static_cast<double>(run.sequences * run.steps) / seconds);
+  }
+  const double positions =
+      static_cast<double>(run.sequences) *
+      (static_cast<double>(run.context) + static_cast<double>(run.steps + 1) / 2);
+  return DecodeFigures{median(rates), decode.step_seconds(), decode.enqueue_seconds(),
+                       decode.wait_seconds(),
+                       static_cast<double>(model.bytes_per_token()) +
+                           positions * static_cast<double>(pool.bytes_per_position())};
+}
+
+Result<double> measure_prefill(const Model& model, Backend& backend, const PrefillRun& run) {
+  SUBBYTE_TRY(KvPool pool, model.make_kv_pool(backend, KvType::kF16, run.tokens));
+  Sequence sequence(pool, run.tokens);
+  const auto tokens = random_tokens(model, run.tokens, 1);
+  Logits logits;
+  SUBBYTE_CHECK(append(model, backend, sequence, tokens, run.chunk, logits));  // to warm up
+  std::vector<double> rates;
+  for (int i = 0; i < run.rounds; ++i) {
+    sequence.truncate(0);
+    const double start = now();
+    SUBBYTE_CHECK(append(model, backend, sequence, tokens, run.chunk, logits));
+    rates.push_back(static_cast<double>(run.tokens) / (now() - start));
+  }
+  return median(rates);
+}
+
+}  // namespace subbyte::bench
