@@ -7,7 +7,6 @@
 #include "base/random.h"
 #include "bench/cuda/timed_backend.h"
 #include "bench/timing.h"
-#include "engine/sampler.h"
 
 namespace subbyte::bench {
 namespace {
@@ -24,13 +23,15 @@ std::vector<int32_t> random_tokens(const Model& model, int64_t count, uint64_t s
   return tokens;
 }
 
-/// Appends tokens to one sequence in steps of at most `chunk`; the logits are those of the last.
+/// Appends tokens to one sequence in steps of at most `chunk`, and lets the backend choose the most
+/// likely token after them.
 Status append(const Model& model, Backend& backend, Sequence& sequence,
               std::span<const int32_t> tokens, int64_t chunk, Logits& logits) {
   for (int64_t at = 0; at < std::ssize(tokens); at += chunk) {
     const int64_t count = std::min(chunk, std::ssize(tokens) - at);
     const bool is_last = at + count == std::ssize(tokens);
-    const Part part = {&sequence, tokens.subspan(at, count), is_last ? 1 : 0};
+    Part part = {&sequence, tokens.subspan(at, count), 0};
+    if (is_last) part.choice = TokenChoice{};
     SUBBYTE_CHECK(model.forward(backend, {{&part, 1}}, logits));
   }
   return {};
@@ -81,10 +82,15 @@ class Decode {
   Status step() {
     const double start = now();
     std::vector<Part> parts;
-    for (Stream& stream : streams_) parts.push_back({&stream.sequence, {&stream.token, 1}});
+    for (Stream& stream : streams_) {
+      parts.push_back({&stream.sequence, {&stream.token, 1}, 0, TokenChoice{}});
+    }
     SUBBYTE_CHECK(model_.forward(backend_, {parts}, logits_));
     for (std::size_t i = 0; i < streams_.size(); ++i) {
-      SUBBYTE_TRY(streams_[i].token, sampler_.sample(logits_.row(static_cast<int64_t>(i)), {}));
+      streams_[i].token = logits_.tokens[i];
+      if (streams_[i].token == kNoToken) {
+        return Error{"sampling.not_finite", "expected finite logits, found others"};
+      }
     }
     steps_.push_back(now() - start);
     enqueues_.push_back(backend_.enqueue_seconds());
@@ -95,7 +101,6 @@ class Decode {
   const Model& model_;
   TimedBackend backend_;
   const DecodeRun& run_;
-  Sampler sampler_{{.temperature = 0}};
   std::vector<Stream> streams_;
   Logits logits_;
   std::vector<double> steps_, enqueues_, waits_;

@@ -20,12 +20,12 @@ struct DecodeFigures {
   double tokens_per_second = 0;
   double step_seconds = 0;
   double enqueue_seconds = 0;  // of the host, until the last launch of a step
-  double wait_seconds = 0;     // then until the logits are there
+  double wait_seconds = 0;     // then until the tokens are there
   double bytes = 0;            // weights, keys and values that a step reads, in the mean of a round
 };
 
-/// Greedy: each sequence goes on with its most likely token. The cache is f16. Codes: those of
-/// Model::make_kv_pool, Model::forward and Sampler::sample.
+/// Greedy: each sequence goes on with its most likely token, which the backend chooses. The cache is
+/// f16. Codes: those of Model::make_kv_pool and Model::forward; sampling.not_finite.
 Result<DecodeFigures> measure_decode(const Model& model, Backend& backend, const DecodeRun& run);
 
 struct PrefillRun {
@@ -34,7 +34,8 @@ struct PrefillRun {
   int rounds = 5;
 };
 
-/// Tokens per second up to the logits of the last one, the median over the rounds. Codes as above.
+/// Tokens per second up to the one chosen after the last, the median over the rounds. Codes: those of
+/// Model::make_kv_pool and Model::forward.
 Result<double> measure_prefill(const Model& model, Backend& backend, const PrefillRun& run);
 
 }  // namespace subbyte::bench

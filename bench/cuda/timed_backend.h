@@ -24,6 +24,7 @@ class TimedBackend : public Backend {
     return backend_.measure_read_bandwidth(weight);
   }
   Executor& host() override { return backend_.host(); }
+  MachineMemory* memory() override { return backend_.memory(); }
 
   Result<Weight> upload(Matrix matrix, std::vector<float> bias) override {
     return backend_.upload(std::move(matrix), std::move(bias));

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "kernels/cuda/ops/attention.h"
+#include "kernels/cuda/ops/sample.h"
 #include "kernels/gpu/packed_weights.h"
 #include "kernels/gpu/served_format.h"
 
@@ -23,19 +24,44 @@ int64_t up(int64_t a, int64_t b) {
   return static_cast<int64_t>(ceil_div(a, b));
 }
 
-/// Tensors of the models, angles, tokens with their places and pages, tasks, logits.
-int64_t tensor_bytes(const StepShape& s, int64_t most_partials) {
+/// What attention does with split keys.
+struct SplitTasks {
+  int64_t merges = 0;
+  int64_t splits = 0;
+};
+
+/// Of one token of each sequence, or in batch-invariant mode, where prompts have split keys too, of
+/// every token, as if none shared a task.
+SplitTasks most_splits(const StepShape& s, bool batch_invariant) {
+  const int64_t row_tiles = up(s.heads, s.kv_heads * cuda::kSplitRows);
+  const int64_t tiles = row_tiles * (batch_invariant ? s.tokens : s.sequences);
+  return {tiles, tiles * cuda::kMostSplits};
+}
+
+/// Choices with all that they may have: a penalty, and all positions as history, in a packet that
+/// grows by doubling.
+int64_t choice_bytes(const StepShape& s) {
+  cuda::SampleCall call;
+  call.vocabulary = s.vocab;
+  call.num_choices = s.sequences;
+  call.has_penalty = true;
+  const int64_t rows = s.sequences * static_cast<int64_t>(sizeof(cuda::ChoiceRow));
+  return cuda::sample_scratch_bytes(call) + 2 * (rows + s.positions * 4) + s.sequences * 4;
+}
+
+/// Tensors of the models, angles, tokens with their places and pages, tasks, logits, choices.
+int64_t tensor_bytes(const StepShape& s, const SplitTasks& split) {
   const int64_t qkv = (s.heads + 2 * s.kv_heads) * s.head_dim;
   const int64_t cols = 3 * s.hidden + s.intermediate + qkv + s.heads * s.head_dim;
   const int64_t angles = s.head_dim * (s.tokens + 1) * 4;
-  const int64_t packet =
-      s.tokens * 12 + up(s.positions, kKvPagePositions) * 4 + s.logits * 4 + s.sequences * 4;
+  const int64_t packet = s.tokens * static_cast<int64_t>(4 + sizeof(cuda::RowPlace)) +
+                         up(s.positions, kKvPagePositions) * 4 + s.logits * 4 + s.sequences * 4;
   const int64_t prompt_tasks = up(s.tokens * s.heads, s.kv_heads * kPromptRows) + s.sequences;
-  const int64_t tasks = kKindsOfLayers * (prompt_tasks + most_partials + s.sequences) *
+  const int64_t tasks = kKindsOfLayers * (prompt_tasks + split.splits + split.merges) *
                         static_cast<int64_t>(sizeof(cuda::AttentionTask));
   const int64_t logits = s.logits * (s.vocab * 4 + s.hidden * kTensorElementBytes);
   return s.tokens * cols * kTensorElementBytes + angles + packet + tasks + logits +
-         kTensors * kAlignment;
+         choice_bytes(s) + kTensors * kAlignment;
 }
 
 std::string mib(int64_t bytes) {
@@ -44,15 +70,15 @@ std::string mib(int64_t bytes) {
 
 }  // namespace
 
-CudaWorkspace workspace_of(const StepShape& s) {
+CudaWorkspace workspace_of(const StepShape& s, bool batch_invariant) {
   const int64_t most_cols = std::max({s.hidden, s.intermediate, s.heads * s.head_dim});
-  const int64_t row_tiles = up(s.heads, s.kv_heads * cuda::kSplitRows);
-  const int64_t most_partials = s.sequences * row_tiles * cuda::kMostSplits;
+  const SplitTasks split = most_splits(s, batch_invariant);
+  const int64_t partials = std::min(split.splits, cuda::kMostPartials);
   CudaWorkspace workspace;
-  workspace.tensors = tensor_bytes(s, most_partials);
+  workspace.tensors = tensor_bytes(s, split);
   workspace.products = s.tokens * up(most_cols, 8) * 16;
   workspace.results = std::max(s.tokens * 2 * s.intermediate, s.logits * s.vocab) * 2;
-  workspace.partials = most_partials * 4 * cuda::attention_partial_floats(s.kv_heads, s.head_dim);
+  workspace.partials = partials * 4 * cuda::attention_partial_floats(s.kv_heads, s.head_dim);
   return workspace;
 }
 
@@ -96,7 +122,7 @@ Status CudaMemory::check_free(const MemoryNeed& need) const {
 
 Status CudaMemory::reserve(const MemoryNeed& need, const StepShape& shape) {
   SUBBYTE_CHECK(check_free(need));
-  const CudaWorkspace workspace = workspace_of(shape);
+  const CudaWorkspace workspace = workspace_of(shape, step_.batch_invariant());
   SUBBYTE_CHECK(arena_.reserve(need.weights));
   SUBBYTE_CHECK(step_.reserve(workspace.tensors));
   SUBBYTE_CHECK(products_.reserve(workspace.products, workspace.results));

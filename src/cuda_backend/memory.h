@@ -11,7 +11,7 @@ namespace subbyte {
 
 /// What a step works in, in bytes. Upper bounds: what kernels really take depends on the batch.
 struct CudaWorkspace {
-  int64_t tensors = 0;   // of the step, with tokens, tasks and logits
+  int64_t tensors = 0;   // of the step, with tokens, tasks, logits and choices
   int64_t products = 0;  // activations in the order of a kernel
   int64_t results = 0;   // of products that are gated or converted afterwards
   int64_t partials = 0;  // of attention
@@ -19,7 +19,7 @@ struct CudaWorkspace {
   int64_t sum() const { return tensors + products + results + partials; }
 };
 
-CudaWorkspace workspace_of(const StepShape& shape);
+CudaWorkspace workspace_of(const StepShape& shape, bool batch_invariant);
 
 /// What matrices in the form of the kernels take, each with what its alignment costs. Code
 /// linear.unsupported for experts.
@@ -46,7 +46,7 @@ class CudaMemory : public MachineMemory {
   }
   int64_t vector_bytes(int64_t size) const override { return WeightArena::aligned(4 * size); }
   int64_t workspace_bytes(const StepShape& shape) const override {
-    return workspace_of(shape).sum();
+    return workspace_of(shape, step_.batch_invariant()).sum();
   }
   Status reserve(const MemoryNeed& need, const StepShape& shape) override;
   Status finish_loading() override;

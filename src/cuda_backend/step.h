@@ -55,6 +55,7 @@ class CudaStep {
   /// Device memory for what steps take; between steps. Code cuda.memory.
   Status reserve(int64_t bytes) { return device_.reserve(bytes); }
   int64_t device_bytes() const { return device_.size(); }
+  bool batch_invariant() const { return batch_invariant_; }
 
   /// Device memory until the next begin().
   Result<std::byte*> take(int64_t bytes) { return device_.take(bytes); }

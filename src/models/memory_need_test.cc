@@ -77,12 +77,17 @@ TEST(MemoryNeed, counts_pages_of_the_cache_and_the_step) {
   LoadOptions options;
   options.cache_positions = 129;  // two pages of 128
   options.step_tokens = 77;
-  for (const KvType type : {KvType::kF16, KvType::kF32}) {
+  struct Case {
+    KvType type;
+    int64_t element_bytes, scale_bytes;
+  };
+  for (const auto& [type, element_bytes, scale_bytes] :
+       {Case{KvType::kF16, 2, 0}, Case{KvType::kF32, 4, 0}, Case{KvType::kE4M3, 1, 1}}) {
     options.cache_type = type;
     const Counted counted = count("qwen3-awq", options);
     const ModelConfig& c = counted.config;
-    const int64_t numbers = 2 * c.num_layers * c.num_kv_heads * c.head_dim * 256;
-    EXPECT_EQ(counted.need.cache, numbers * (type == KvType::kF16 ? 2 : 4));
+    const int64_t runs = 2 * c.num_layers * c.num_kv_heads * 256;  // keys and values of a head
+    EXPECT_EQ(counted.need.cache, runs * (c.head_dim * element_bytes + scale_bytes));
     EXPECT_EQ(counted.need.workspace, 77);
     EXPECT_EQ(counted.need.sum(), counted.need.weights + counted.need.cache + 77);
   }

@@ -23,7 +23,7 @@ struct MatrixShape {
 struct StepShape {
   int64_t tokens = 0;
   int64_t sequences = 1;
-  int64_t logits = 1;     // rows
+  int64_t logits = 1;     // rows, to read or to choose from
   int64_t positions = 0;  // of the caches of all sequences
   int64_t hidden = 0;
   int64_t intermediate = 0;
