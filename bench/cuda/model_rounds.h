@@ -24,8 +24,8 @@ struct DecodeFigures {
   double bytes = 0;            // weights, keys and values that a step reads, in the mean of a round
 };
 
-/// Greedy: each sequence goes on with its most likely token, which the backend chooses. The cache is
-/// f16. Codes: those of Model::make_kv_pool and Model::forward; sampling.not_finite.
+/// Greedy: each sequence goes on with its most likely token, which the backend chooses. The cache
+/// is f16. Codes: those of Model::make_kv_pool and Model::forward; sampling.not_finite.
 Result<DecodeFigures> measure_decode(const Model& model, Backend& backend, const DecodeRun& run);
 
 struct PrefillRun {
@@ -34,8 +34,8 @@ struct PrefillRun {
   int rounds = 5;
 };
 
-/// Tokens per second up to the one chosen after the last, the median over the rounds. Codes: those of
-/// Model::make_kv_pool and Model::forward.
+/// Tokens per second up to the one chosen after the last, the median over the rounds. Codes: those
+/// of Model::make_kv_pool and Model::forward.
 Result<double> measure_prefill(const Model& model, Backend& backend, const PrefillRun& run);
 
 }  // namespace subbyte::bench

@@ -96,7 +96,7 @@ class ModelTable {
   void print_head() const {
     fmt::print(
         "\nqwen3 {}, AWQ, embedding and head f16, cache f16: {:.2f} GB of weights, loaded in "
-        "{:.1f} s\n\n| | tokens/s | step us | enqueue | wait | sample | MB/step | % of the limit "
+        "{:.1f} s\n\n| | tokens/s | step us | enqueue | wait | rest | MB/step | % of the limit "
         "|\n|---|---|---|---|---|---|---|---|\n",
         name_, static_cast<double>(model_->weight_bytes()) * 1e-9, load_seconds_);
   }
