@@ -46,7 +46,7 @@ struct Arguments {
             .precision = kNames.at(activations)};
   }
 
-  DeviceOptions device() const {
+  DeviceOptions device_options() const {
     static const std::map<std::string, Activations> kNames = {
         {"f32", Activations::kF32}, {"bf16", Activations::kBF16}, {"int8", Activations::kInt8}};
     return {.device = device,
@@ -144,7 +144,7 @@ Status run_models(const Arguments& arguments) {
       SUBBYTE_CHECK(make_model(subject.directory, subject.synth));
     }
     ModelRun run = arguments.run;
-    run.device = arguments.device();
+    run.device = arguments.device_options();
     run.kv_type = kKvTypes.at(arguments.kv_cache_type);
     run.directory = subject.directory;
     run.head_bits = subject.head_bits;
