@@ -62,6 +62,16 @@ Result<std::unique_ptr<Model>> load_with_progress(const Invocation& invocation,
   return load_model(loaded.path, *loaded.backend, options);
 }
 
+/// SUBBYTE_STEP_TOKENS, else 8.
+Result<int> step_kernel_tokens() {
+  const char* text = std::getenv("SUBBYTE_STEP_TOKENS");
+  const std::string_view value = text == nullptr ? "" : text;
+  if (value.empty()) return DeviceOptions{}.step_kernel_tokens;
+  if (value.size() == 1 && value[0] >= '0' && value[0] <= '8') return value[0] - '0';
+  return Error{"usage.step_tokens",
+               fmt::format("SUBBYTE_STEP_TOKENS must be 0 to 8, found \"{}\"", value)};
+}
+
 }  // namespace
 
 void add_head_bits(Command command, int& bits) {
@@ -115,13 +125,15 @@ Result<std::unique_ptr<Executor>> create_host(const Invocation& invocation) {
 Result<DeviceOptions> device_options(const Invocation& invocation) {
   SUBBYTE_TRY(const int threads, thread_count(invocation));
   SUBBYTE_TRY(const bool pin, pin_threads(invocation));
+  SUBBYTE_TRY(const int step_tokens, step_kernel_tokens());
   const char* isa = std::getenv("SUBBYTE_ISA");
   return DeviceOptions{.device = invocation.device,
                        .num_threads = threads,
                        .pin_threads = pin,
                        .isa = isa == nullptr ? "" : isa,
                        .activations = kActivations.at(invocation.activations),
-                       .batch_invariant = invocation.batch_invariant};
+                       .batch_invariant = invocation.batch_invariant,
+                       .step_kernel_tokens = step_tokens};
 }
 
 Result<LoadedModel> open(const Invocation& invocation, const std::string& name) {

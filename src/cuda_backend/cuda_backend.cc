@@ -13,6 +13,7 @@
 #include "cuda_backend/memory.h"
 #include "cuda_backend/read_bandwidth.h"
 #include "cuda_backend/step.h"
+#include "cuda_backend/step_programs.h"
 #include "kernels/cuda/ops/embed.h"
 #include "kernels/cuda/ops/norm.h"
 #include "kernels/cuda/ops/rotate.h"
@@ -34,9 +35,7 @@ const CudaWeight& open(const Weight& weight) {
 }
 
 const float* open(const Vector& vector) {
-  if (vector.storage == nullptr || vector.size == 0) return nullptr;
-  return reinterpret_cast<const float*>(
-      static_cast<const DeviceBytes*>(vector.storage.get())->data());
+  return floats_of(vector);
 }
 
 CudaRows rows_of(const Tensor& tensor) {
@@ -70,8 +69,10 @@ class CudaBackend : public Backend {
         stream_(std::move(stream)),
         products_(device, number_, options.batch_invariant, stream_->get()),
         step_(stream_->get(), options.batch_invariant),
+        programs_(device, number_, options.batch_invariant ? 0 : options.step_kernel_tokens,
+                  partials_, stream_->get()),
         uploader_(stream_->get(), host_),
-        memory_(gpu_.index, arena_, uploader_, step_, products_, partials_) {}
+        memory_(gpu_.index, arena_, uploader_, step_, products_, programs_, partials_) {}
 
   // --- the machine
 
@@ -146,6 +147,7 @@ class CudaBackend : public Backend {
     batch_ = batch;
     choices_.begin(batch);
     keep_error([&] { return step_.begin(batch); });
+    programs_.begin(batch, step_);
   }
 
   Tensor tensor(int64_t cols) override {
@@ -165,11 +167,19 @@ class CudaBackend : public Backend {
   }
 
   void add_norm(Tensor y, Tensor x, Tensor delta, const Norm& norm) override {
-    keep_error([&]() -> Status { return run_norm(y.data, x, delta, nullptr, y.rows, norm); });
+    keep_error([&]() -> Status {
+      if (programs_.add_norm(y, x, delta, norm)) return {};
+      SUBBYTE_CHECK(programs_.run());
+      return run_norm(y.data, x, delta, nullptr, y.rows, norm);
+    });
   }
 
   void linear(Tensor y, Tensor x, const Weight& weight) override {
-    keep_error([&] { return products_.multiply(rows_of(y), rows_of(x), open(weight)); });
+    keep_error([&]() -> Status {
+      if (programs_.add_product({&open(weight), y, x, cuda::Activation::kNone})) return {};
+      SUBBYTE_CHECK(run_kept(x));
+      return products_.multiply(rows_of(y), rows_of(x), open(weight));
+    });
   }
 
   /// Activations have 16 bits here before they come to this.
@@ -178,18 +188,28 @@ class CudaBackend : public Backend {
   void gated_linear(Tensor y, Tensor x, const Weight& gate_up) override {
     keep_error([&]() -> Status {
       if (gate_up.rows != 2 * y.cols) return unserved("expected as many rows of gate as of up");
+      if (programs_.add_product({&open(gate_up), y, x, cuda::Activation::kSwiGLU})) return {};
+      SUBBYTE_CHECK(run_kept(x));
       return products_.multiply_gated(rows_of(y), rows_of(x), open(gate_up));
     });
   }
 
   void rotate_and_store(Tensor qkv, const HeadNorms& norms, const Rope& rope,
                         const AttentionShape& shape, int64_t layer) override {
-    keep_error([&] { return rotate(qkv, norms, rope, shape, layer); });
+    keep_error([&]() -> Status {
+      SUBBYTE_CHECK(find_angles(rope));
+      if (programs_.add_attention(step_attention(qkv, norms, shape, layer))) return {};
+      SUBBYTE_CHECK(programs_.run());
+      return rotate(qkv, norms, shape, layer);
+    });
   }
 
   void attend(Tensor y, Tensor qkv, const AttentionShape& shape, int64_t layer,
               const Vector& sinks) override {
-    keep_error([&] { return run_attend(y, qkv, shape, layer, sinks); });
+    keep_error([&]() -> Status {
+      if (programs_.end_attention(y, open(sinks))) return {};
+      return run_attend(y, qkv, shape, layer, sinks);
+    });
   }
 
   void experts(Tensor, Tensor, Tensor, const Experts&) override {
@@ -199,10 +219,14 @@ class CudaBackend : public Backend {
   void logits(Tensor x, Tensor delta, const Norm& norm, const Weight& head) override {
     logits_cols_ = head.rows;
     if (step_.num_head_rows() == 0) return;
-    keep_error([&] { return run_logits(x, delta, norm, head); });
+    keep_error([&]() -> Status {
+      SUBBYTE_CHECK(programs_.run());
+      return run_logits(x, delta, norm, head);
+    });
   }
 
   Status finish(Logits& logits) override {
+    keep_error([&] { return programs_.run(); });
     const int64_t rows = batch_.num_logits();
     const cudaError_t error = cudaStreamSynchronize(stream_->get());
     if (error != cudaSuccess && error_.ok()) error_ = cuda_error("cuda.launch", "a step", error);
@@ -287,9 +311,34 @@ class CudaBackend : public Backend {
     return {};
   }
 
-  Status rotate(const Tensor& qkv, const HeadNorms& norms, const Rope& rope,
-                const AttentionShape& shape, int64_t layer) {
-    SUBBYTE_CHECK(find_angles(rope));
+  /// Runs what was kept back, and stores the norm that `x` is the result of.
+  Status run_kept(const Tensor& x) {
+    SUBBYTE_CHECK(programs_.run());
+    const std::optional<KeptNorm> kept = programs_.take_norm(x);
+    if (!kept) return {};
+    return run_norm(kept->y.data, kept->x, {}, nullptr, kept->y.rows, *kept->norm);
+  }
+
+  cuda::StepAttention step_attention(const Tensor& qkv, const HeadNorms& norms,
+                                     const AttentionShape& shape, int64_t layer) const {
+    cuda::StepAttention a = {};
+    a.qkv = qkv.data;
+    a.heads = static_cast<int32_t>(shape.heads);
+    a.kv_heads = static_cast<int32_t>(shape.kv_heads);
+    a.head_dim = static_cast<int32_t>(shape.head_dim);
+    a.window = static_cast<int32_t>(shape.window);
+    a.scale = shape.scale;
+    a.eps = norms.eps;
+    a.q_norm = open(norms.q);
+    a.k_norm = open(norms.k);
+    a.cos = cos_;
+    a.sin = sin_;
+    a.cache = cache(layer);
+    return a;
+  }
+
+  Status rotate(const Tensor& qkv, const HeadNorms& norms, const AttentionShape& shape,
+                int64_t layer) {
     cuda::RotateCall call;
     call.qkv = qkv.data;
     call.element = element();
@@ -371,9 +420,10 @@ class CudaBackend : public Backend {
   std::unique_ptr<OwnStream> stream_;
   CudaProducts products_;
   CudaStep step_;
+  CudaBuffer partials_;  // of attention
+  StepPrograms programs_;
   CudaChoices choices_;
   Batch batch_;
-  CudaBuffer partials_;  // of attention
   WeightArena arena_;
   CudaUploader uploader_;
   CudaMemory memory_;

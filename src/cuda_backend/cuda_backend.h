@@ -16,6 +16,8 @@ struct CudaOptions {
   int num_threads = 0;   // of the host, for work beside the operations; 0: all
   /// A token's results are the same bits however many tokens are computed with it.
   bool batch_invariant = false;
+  /// Steps of at most so many single tokens run as one kernel, where there is one.
+  int step_kernel_tokens = 8;
 };
 
 struct Gpu {

@@ -78,7 +78,10 @@ CudaWorkspace workspace_of(const StepShape& s, bool batch_invariant) {
   workspace.tensors = tensor_bytes(s, split);
   workspace.products = s.tokens * up(most_cols, 8) * 16;
   workspace.results = std::max(s.tokens * 2 * s.intermediate, s.logits * s.vocab) * 2;
-  workspace.partials = partials * 4 * cuda::attention_partial_floats(s.kv_heads, s.head_dim);
+  workspace.partials =
+      std::max(partials * 4 * cuda::attention_partial_floats(s.kv_heads, s.head_dim),
+               StepPrograms::partial_bytes(s.heads, s.kv_heads, s.head_dim));
+  workspace.programs = StepPrograms::kMemoryBytes;
   return workspace;
 }
 
@@ -127,6 +130,7 @@ Status CudaMemory::reserve(const MemoryNeed& need, const StepShape& shape) {
   SUBBYTE_CHECK(step_.reserve(workspace.tensors));
   SUBBYTE_CHECK(products_.reserve(workspace.products, workspace.results));
   SUBBYTE_CHECK(partials_.grow(workspace.partials));
+  SUBBYTE_CHECK(programs_.reserve());
   return uploader_.reserve(need.staging);
 }
 
@@ -138,7 +142,8 @@ Status CudaMemory::finish_loading() {
 MemoryNeed CudaMemory::held() const {
   MemoryNeed held;
   held.weights = arena_.held();
-  held.workspace = step_.device_bytes() + products_.device_bytes() + partials_.size();
+  held.workspace =
+      step_.device_bytes() + products_.device_bytes() + programs_.device_bytes() + partials_.size();
   held.staging = uploader_.staging_bytes();
   return held;
 }

@@ -3,6 +3,7 @@
 
 #include "cuda_backend/linear.h"
 #include "cuda_backend/step.h"
+#include "cuda_backend/step_programs.h"
 #include "cuda_backend/uploader.h"
 #include "cuda_backend/weight_arena.h"
 #include "ops/machine_memory.h"
@@ -15,8 +16,9 @@ struct CudaWorkspace {
   int64_t products = 0;  // activations in the order of a kernel
   int64_t results = 0;   // of products that are gated or converted afterwards
   int64_t partials = 0;  // of attention
+  int64_t programs = 0;  // of steps that are one kernel
 
-  int64_t sum() const { return tensors + products + results + partials; }
+  int64_t sum() const { return tensors + products + results + partials + programs; }
 };
 
 CudaWorkspace workspace_of(const StepShape& shape, bool batch_invariant);
@@ -31,12 +33,13 @@ class CudaMemory : public MachineMemory {
  public:
   /// All must outlive it.
   CudaMemory(int gpu, WeightArena& arena, CudaUploader& uploader, CudaStep& step,
-             CudaProducts& products, CudaBuffer& partials)
+             CudaProducts& products, StepPrograms& programs, CudaBuffer& partials)
       : gpu_(gpu),
         arena_(arena),
         uploader_(uploader),
         step_(step),
         products_(products),
+        programs_(programs),
         partials_(partials) {}
 
   std::string name() const override { return "GPU " + std::to_string(gpu_); }
@@ -60,6 +63,7 @@ class CudaMemory : public MachineMemory {
   CudaUploader& uploader_;
   CudaStep& step_;
   CudaProducts& products_;
+  StepPrograms& programs_;
   CudaBuffer& partials_;
 };
 

@@ -85,7 +85,8 @@ Status CudaStep::begin(const Batch& batch) {
     tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
     pages.insert(pages.end(), table.begin(), table.end());
     for (int32_t t = 0; t < num_tokens; ++t) {
-      places.push_back({position + t, table[(position + t) / kKvPagePositions]});
+      places.push_back(
+          {position + t, table[(position + t) / kKvPagePositions], parts_.back().pages_begin});
     }
     const auto num_head_rows = static_cast<int32_t>(part.num_head_rows());
     for (int32_t t = num_tokens - num_head_rows; t < num_tokens; ++t) {

@@ -182,6 +182,12 @@ std::string ServedNotes::text() const {
   return text;
 }
 
+const float* floats_of(const Vector& vector) {
+  if (vector.storage == nullptr || vector.size == 0) return nullptr;
+  return reinterpret_cast<const float*>(
+      static_cast<const DeviceBytes*>(vector.storage.get())->data());
+}
+
 Result<DeviceBytes> upload_bytes(std::span<const std::byte> bytes, const WeightTarget& target) {
   SUBBYTE_TRY(DeviceBytes memory, target.arena.take(std::ssize(bytes)));
   SUBBYTE_CHECK(target.uploader.copy(memory.data(), bytes));

@@ -11,6 +11,7 @@
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/ops/elements.h"
 #include "matrix/matrix.h"
+#include "ops/tensor.h"
 
 namespace subbyte {
 
@@ -28,6 +29,9 @@ struct CudaMatrix {
   /// By tokens: planning takes longer than launching.
   mutable std::unordered_map<int64_t, cuda::Plan> plans = {};
 };
+
+/// The numbers of an uploaded vector; nullptr: it has none.
+const float* floats_of(const Vector& vector);
 
 /// What a Weight is here.
 struct CudaWeight {

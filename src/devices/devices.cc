@@ -56,7 +56,8 @@ Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, int inde
   return make_cuda_backend({.index = index,
                             .is_bf16 = options.activations == Activations::kBF16,
                             .num_threads = options.num_threads,
-                            .batch_invariant = options.batch_invariant});
+                            .batch_invariant = options.batch_invariant,
+                            .step_kernel_tokens = options.step_kernel_tokens});
 }
 
 /// The first GPU that the kernels run on; code cuda.device.

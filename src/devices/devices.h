@@ -29,6 +29,8 @@ struct DeviceOptions {
   /// A token's results are the same bits however many tokens are computed with it; what that costs
   /// stands in docs/kernels/accuracy.md and, on a GPU, in docs/cuda_backend.md.
   bool batch_invariant = false;
+  /// Steps of at most so many single tokens run as one kernel where a GPU has it; 0: none.
+  int step_kernel_tokens = 8;
 };
 
 /// Codes: isa.unknown, isa.unsupported; execution.options when an executor is given and threads are

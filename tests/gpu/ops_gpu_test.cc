@@ -240,7 +240,7 @@ void expect_rotated(const RotateProblem& problem) {
   std::vector<double> expected_cache(kPages * run.page, NAN);
   std::vector<double> bounds_cache(kPages * run.page);
   for (int64_t i = 0; i < std::ssize(places()) * run.heads; ++i) {
-    const auto [position, page] = places()[i / run.heads];
+    const auto [position, page, pages_begin] = places()[i / run.heads];
     const int64_t head = i % run.heads;
     const bool is_query = head < problem.heads;
     const bool is_value = head >= problem.heads + problem.kv_heads;

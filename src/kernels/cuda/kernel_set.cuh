@@ -5,6 +5,7 @@
 #include "kernels/cuda/kernel_set.h"
 #include "kernels/cuda/large_m/kernel.cuh"
 #include "kernels/cuda/small_m/kernel.cuh"
+#include "kernels/cuda/step/kernel.cuh"
 
 namespace subbyte::cuda {
 
@@ -27,7 +28,8 @@ KernelSet make_kernel_set() {
            pointer(small_m_kernel<Number, Decoder, kGroups, 8>),
            pointer(large_m_kernel<Number, Decoder, kGroups, 64>),
            pointer(large_m_kernel<Number, Decoder, kGroups, 128>),
-           pointer(large_m_kernel<Number, Decoder, kGroups, 256>)}};
+           pointer(large_m_kernel<Number, Decoder, kGroups, 256>)},
+          pointer(step_kernel<Number, Decoder, kGroups>)};
 }
 
 }  // namespace subbyte::cuda

@@ -265,27 +265,35 @@ class PairAccumulators {
 
   __device__ void clear() { clear(accumulators_); }
 
-  /// Multiplies a pair and accumulates. load_b(tile, step, n, b) sets b to operand B of two steps
-  /// of a tile, of the n-th 8 tokens; x_sums is the shared address of the input sums of this lane's
-  /// two tokens in the first group. kOneGroup: the pair has one scale for each row.
-  template <bool kOneGroup, class LoadB>
-  __device__ void add_pair(const Reader& reader, const PairPlace& place, const Table& table,
-                           uint32_t x_sums, const LoadB& load_b) {
+  /// Multiplies kPairs neighbouring pairs and accumulates; with two of them all four tiles are
+  /// interleaved. load_b(tile, step, n, b) sets b to operand B of two steps of a tile, of the n-th
+  /// 8 tokens; x_sums is the shared address of the input sums of this lane's two tokens in the
+  /// first group. kOneGroup: a pair has one scale for each row.
+  template <bool kOneGroup, int kPairs = 1, class LoadB>
+  __device__ void add_pairs(const Reader& reader, const PairPlace (&places)[kPairs],
+                            const Table& table, uint32_t x_sums, const LoadB& load_b) {
     constexpr int kTiles = kOneGroup ? 1 : 2;
-    typename Reader::Scales scales;
-    reader.template read_scales<kTiles>(place, scales,
-                                        [&] { add_offsets<kTiles>(reader, place, x_sums); });
-    float group[kInterleaved][kTokens8][4];
+    constexpr int kAtOnce = kPairs == 1 ? kInterleaved : 2 * kPairs;
+    typename Reader::Scales scales[kPairs];
 #pragma unroll
-    for (int first = 0; first < 2; first += kInterleaved) {
-      uint32_t codes[kInterleaved][Reader::kWords];
-      uint32_t b[kInterleaved][kTokens8][4];
+    for (int p = 0; p < kPairs; ++p) {
+      const uint32_t sums = x_sums + p * kTiles * kGroups * kTokens * 4;
+      reader.template read_scales<kTiles>(places[p], scales[p],
+                                          [&] { add_offsets<kTiles>(reader, places[p], sums); });
+    }
+    float group[kAtOnce][kTokens8][4];
 #pragma unroll
-      for (int i = 0; i < kInterleaved; ++i) reader.read_codes(place, first + i, codes[i]);
+    for (int first = 0; first < 2 * kPairs; first += kAtOnce) {
+      uint32_t codes[kAtOnce][Reader::kWords];
+      uint32_t b[kAtOnce][kTokens8][4];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        reader.read_codes(places[(first + i) / 2], (first + i) % 2, codes[i]);
+      }
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
-        for (int i = 0; i < kInterleaved; ++i) {
+        for (int i = 0; i < kAtOnce; ++i) {
           const int tile = first + i;
           const int g = step / kStepsPerGroup;
           const bool is_begin = kOneGroup ? step == 0 && first == 0 : step % kStepsPerGroup == 0;
@@ -303,15 +311,20 @@ class PairAccumulators {
             mma<Number>(group[i][n], registers, b[i][n][step % 2 * 2], b[i][n][step % 2 * 2 + 1]);
           }
           if (!kOneGroup && (step + 1) % kStepsPerGroup == 0) {
-            end_group(group[i], scales.scales[tile][g], scales.zeros[tile][g],
+            const typename Reader::Scales& of_pair = scales[tile / 2];
+            end_group(group[i], of_pair.scales[tile % 2][g], of_pair.zeros[tile % 2][g],
                       x_sums + (tile * kGroups + g) * kTokens * 4);
           }
         }
       }
     }
     if constexpr (kOneGroup) {
-      if constexpr (kInterleaved == 2) add(group[0], group[1]);
-      end_group(group[0], scales.scales[0][0], scales.zeros[0][0], x_sums);
+#pragma unroll
+      for (int p = 0; p < kPairs; ++p) {
+        if constexpr (kAtOnce > 1) add(group[2 * p], group[2 * p + 1]);
+        end_group(group[kAtOnce > 1 ? 2 * p : 0], scales[p].scales[0][0], scales[p].zeros[0][0],
+                  x_sums + p * kTokens * 4);
+      }
     }
   }
 

@@ -207,6 +207,10 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint32_t barrier, int 
                : "memory");
 #endif
 }
+/// Arrives when all cp.async that this thread has issued are there.
+__device__ __forceinline__ void cp_async_mbarrier_arrive(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+}
 __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, int phase) {
 #if __CUDA_ARCH__ >= 900
   asm volatile(

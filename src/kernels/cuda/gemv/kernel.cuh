@@ -111,8 +111,8 @@ class GemvCta {
         accumulators.clear();
 #pragma unroll
         for (int pair = 0; pair < 2; ++pair) {
-          accumulators.template add_pair<kOneGroup>(
-              reader_, stream_.place(pair), table_, x_sums + pair * x_sums_bytes,
+          accumulators.template add_pairs<kOneGroup>(
+              reader_, {stream_.place(pair)}, table_, x_sums + pair * x_sums_bytes,
               [&](int tile, int step, int, uint32_t(&b)[4]) {
                 const int i = (pair * 2 + tile) * (kSteps / 2) + step / 2;
 #pragma unroll

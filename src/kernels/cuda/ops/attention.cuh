@@ -11,7 +11,6 @@ namespace subbyte::cuda {
 
 inline constexpr int kAttentionThreads = 128;
 inline constexpr int kAttentionWarps = 4;
-inline constexpr float kLog2E = 1.4426950408889634f;
 
 /// kSplit and kPrompt of attention.h. kKeys of a tile in shared memory lie in one page.
 template <bool kIsSplit>

@@ -7,6 +7,8 @@
 
 namespace subbyte::cuda {
 
+inline constexpr float kLog2E = 1.4426950408889634f;
+
 __device__ __forceinline__ float to_float(Element element, uint16_t bits) {
   return element == Element::kF16 ? gpu::F16::to_float(bits) : gpu::BF16::to_float(bits);
 }

@@ -26,10 +26,12 @@ constexpr Element element_of(gpu::Number number) {
 
 inline constexpr int kPagePositions = 128;
 
-/// Where the token of a row is: its position, and the page of the cache that holds it.
+/// Where the token of a row is: its position, the page of the cache that holds it, and where the
+/// pages of its sequence begin in the page table.
 struct RowPlace {
   int32_t position;
   int32_t page;
+  int32_t pages_begin;
 };
 
 /// Keys and values of one layer (ops/kv_pool.h has the layout of a page). The keys of head h of

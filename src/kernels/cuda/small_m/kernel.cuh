@@ -241,8 +241,8 @@ class SmallMCta {
         cp_async_wait<kSmallMDepth - 1>();
         __syncwarp();
         // --- read it and multiply ---
-        accumulators_.template add_pair<kOneGroup>(
-            stream_.reader(), stream_.place(), table_, sums,
+        accumulators_.template add_pairs<kOneGroup>(
+            stream_.reader(), {stream_.place()}, table_, sums,
             [&](int tile, int step, int n, uint32_t(&b)[4]) {
               ldmatrix_x4(b, x[n] + (tile * kTileCols + step * kStepCols) * 2);
             });

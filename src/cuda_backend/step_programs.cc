@@ -1,0 +1,218 @@
+#include "cuda_backend/step_programs.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/cuda/planning.h"
+#include "kernels/cuda/step/step.h"
+
+namespace subbyte {
+namespace {
+
+constexpr int64_t kCounterBytes = 4096;  // the barrier's, then those of kStepTokens tokens
+constexpr int64_t kSplitCounters = 256;  // bytes before them
+constexpr int64_t kMostKvHeads =
+    (kCounterBytes - kSplitCounters) / (4 * static_cast<int64_t>(cuda::kStepTokens));
+constexpr std::size_t kMostPrograms = StepPrograms::kMemoryBytes - kCounterBytes;
+
+template <class T>
+void append(std::vector<std::byte>& to, const std::vector<T>& values) {
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(values));
+  to.insert(to.end(), bytes.begin(), bytes.end());
+}
+
+cuda::LinearArguments arguments_of(const ProductCall& call, const CudaMatrix& part, int64_t first) {
+  cuda::LinearArguments a = {};
+  a.weights = part.arguments;
+  a.x = call.x.data;
+  a.y = static_cast<uint16_t*>(call.y.data) + first;
+  a.bias = part.bias.data();
+  a.x_stride = call.x.cols;
+  a.y_stride = call.y.cols;
+  a.m = static_cast<int32_t>(call.x.rows);
+  a.activation = call.activation;
+  a.is_aligned = a.weights.gather == nullptr && call.x.cols % 8 == 0;
+  return a;
+}
+
+/// Whether the rows of the weight are as the activation needs them.
+bool is_served(const CudaWeight& weight, cuda::Activation activation) {
+  return activation == cuda::Activation::kNone ||
+         (weight.parts.size() == 1 &&
+          weight.parts.front().format.row_order == cuda::RowOrder::kGateAboveUp);
+}
+
+}  // namespace
+
+void StepPrograms::begin(const Batch& batch, const CudaStep& step) {
+  step_ = &step;
+  operations_.clear();
+  weights_.clear();
+  layout_.reset();
+  norm_.reset();
+  is_attention_open_ = false;
+  last_result_ = nullptr;
+  used_ = 0;
+  const bool single_tokens =
+      std::ranges::all_of(batch.parts, [](const Part& part) { return part.tokens.size() == 1; });
+  is_active_ = single_tokens && std::ssize(batch.parts) <= most_tokens_ &&
+               cuda::StepLayout::serves(device_, std::ssize(batch.parts));
+}
+
+bool StepPrograms::add_norm(const Tensor& y, const Tensor& x, const Tensor& delta,
+                            const Norm& norm) {
+  norm_.reset();
+  if (!is_active_) return false;
+  if (delta.data != nullptr) {
+    if (operations_.empty() || delta.data != last_result_) return false;
+    operations_.back().product.residual = static_cast<float*>(x.data);
+    last_result_ = nullptr;
+  }
+  norm_ = KeptNorm{y, x, &norm};
+  return true;
+}
+
+std::optional<KeptNorm> StepPrograms::take_norm(const Tensor& x) {
+  if (!norm_ || norm_->y.data != x.data) return {};
+  return std::exchange(norm_, {});
+}
+
+bool StepPrograms::add_product(const ProductCall& call) {
+  last_result_ = nullptr;
+  if (!is_active_ || !has_room() || !is_served(*call.weight, call.activation)) return false;
+  auto layout = layout_ ? layout_ : cuda::StepLayout(device_, static_cast<int>(call.x.rows));
+  for (const CudaMatrix& part : call.weight->parts) {
+    if (part.is_packed && layout) layout = layout->with_product(part.format, part.arguments);
+    if (!part.is_packed || !layout) return false;
+  }
+  layout_ = layout;
+  int64_t first = 0;
+  for (const CudaMatrix& part : call.weight->parts) {
+    add_part(call, part, first);
+    first += part.rows;
+  }
+  const bool is_whole = call.weight->parts.size() == 1;
+  if (is_whole && call.activation == cuda::Activation::kNone) last_result_ = call.y.data;
+  return true;
+}
+
+void StepPrograms::add_part(const ProductCall& call, const CudaMatrix& part, int64_t first) {
+  cuda::StepOperation operation = {};
+  cuda::StepProduct& product = operation.product;
+  product.linear = arguments_of(call, part, first);
+  product.one_group = cuda::pair_is_one_group(part.format) ? 1 : 0;
+  product.sum_cols =
+      product.one_group != 0 ? 2 * cuda::kTileCols : cuda::kTileCols / part.format.groups_per_tile;
+  if (norm_ && norm_->y.data == call.x.data) {
+    product.stream = static_cast<const float*>(norm_->x.data);
+    product.norm = floats_of(norm_->norm->weight);
+    product.eps = norm_->norm->eps;
+    product.per_col = 1.0f / static_cast<float>(part.cols);
+  }
+  operations_.push_back(operation);
+  weights_.push_back(layout_->weights(part.format, part.arguments));
+}
+
+bool StepPrograms::add_attention(const cuda::StepAttention& attention) {
+  last_result_ = nullptr;
+  if (!is_active_ || !has_room() || operations_.empty()) return false;
+  const bool same_type = attention.cache.element == cuda::element_of(number_);
+  if (!same_type || attention.kv_heads > kMostKvHeads ||
+      !cuda::StepLayout::serves(attention.heads, attention.kv_heads, attention.head_dim)) {
+    return false;
+  }
+  const int q_per_kv = attention.heads / attention.kv_heads;
+  const auto larger = layout_->with_attention(q_per_kv, attention.head_dim);
+  if (!larger) return false;
+  layout_ = larger;
+  partial_floats_ =
+      std::max<int64_t>(partial_floats_, cuda::step_partial_floats(q_per_kv, attention.head_dim));
+  kv_heads_ = std::max<int64_t>(kv_heads_, attention.kv_heads);
+  cuda::StepOperation operation = {};
+  operation.is_attention = 1;
+  operation.attention = attention;
+  operations_.push_back(operation);
+  is_attention_open_ = true;
+  return true;
+}
+
+bool StepPrograms::end_attention(const Tensor& y, const float* sinks) {
+  if (!std::exchange(is_attention_open_, false)) return false;
+  operations_.back().attention.y = y.data;
+  operations_.back().attention.sinks = sinks;
+  return true;
+}
+
+/// For one more operation, with the weights of all its parts.
+bool StepPrograms::has_room() const {
+  constexpr std::size_t kOne = 8 * (sizeof(cuda::StepOperation) + sizeof(cuda::StepWeights));
+  return used_ + operations_.size() * sizeof(cuda::StepOperation) +
+             weights_.size() * sizeof(cuda::StepWeights) + kOne <=
+         kMostPrograms;
+}
+
+int64_t StepPrograms::partial_bytes(int64_t heads, int64_t kv_heads, int64_t head_dim) {
+  return int64_t{cuda::kStepTokens} * kv_heads * cuda::kMostStepSplits *
+         cuda::step_partial_floats(static_cast<int>(heads / kv_heads), static_cast<int>(head_dim)) *
+         static_cast<int64_t>(sizeof(float));
+}
+
+Status StepPrograms::reserve() {
+  if (memory_.size() > 0) return {};
+  SUBBYTE_CHECK(memory_.grow(kMemoryBytes));
+  const cudaError_t error = cudaMemsetAsync(memory_.data(), 0, kCounterBytes, stream_);
+  if (error != cudaSuccess) return cuda_error("cuda.copy", "counters", error);
+  return {};
+}
+
+/// To the next place of the memory, unless the same lies there from a step before.
+Result<const std::byte*> StepPrograms::upload(const std::vector<std::byte>& bytes) {
+  const std::size_t begin = used_;
+  std::byte* const to = memory_.data() + kCounterBytes + begin;
+  used_ += bytes.size();
+  written_.resize(std::max(written_.size(), used_));
+  const auto place = written_.begin() + static_cast<std::ptrdiff_t>(begin);
+  if (std::equal(bytes.begin(), bytes.end(), place)) return to;
+  std::ranges::copy(bytes, place);
+  const cudaError_t error =
+      cudaMemcpyAsync(to, &*place, bytes.size(), cudaMemcpyHostToDevice, stream_);
+  if (error != cudaSuccess) return cuda_error("cuda.copy", "copy to the GPU", error);
+  return to;
+}
+
+Status StepPrograms::run() {
+  if (operations_.empty()) return {};
+  SUBBYTE_CHECK(reserve());
+  SUBBYTE_CHECK(partials_.grow(partial_bytes_));
+  std::vector<std::byte> bytes;
+  append(bytes, operations_);
+  const auto weights_at = std::ssize(bytes);
+  append(bytes, weights_);
+  SUBBYTE_TRY(const std::byte* const memory, upload(bytes));
+  cuda::StepProgram program = {};
+  program.operations = reinterpret_cast<const cuda::StepOperation*>(memory);
+  program.weights = reinterpret_cast<const cuda::StepWeights*>(memory + weights_at);
+  program.num_operations = static_cast<int32_t>(operations_.size());
+  program.num_products = static_cast<int32_t>(weights_.size());
+  program.m = static_cast<int32_t>(step_->num_tokens());
+  program.most_splits = layout_->most_splits(kv_heads_);
+  program.places = step_->places();
+  program.pages = step_->pages();
+  program.partials = reinterpret_cast<float*>(partials_.data());
+  program.arrived = reinterpret_cast<uint32_t*>(memory_.data());
+  program.arrived_splits = reinterpret_cast<uint32_t*>(memory_.data() + kSplitCounters);
+  program.arrived_before = arrived_;
+  program.shared = layout_->shared();
+  arrived_ += static_cast<uint32_t>((program.num_operations - 1) * device_.multiprocessors);
+  const cuda::PackedFormat& format = layout_->format();
+  operations_.clear();
+  weights_.clear();
+  const Status status = cuda::run_step(program, format, number_, device_, stream_);
+  layout_.reset();
+  last_result_ = nullptr;
+  return status;
+}
+
+}  // namespace subbyte

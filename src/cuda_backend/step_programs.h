@@ -1,0 +1,100 @@
+#pragma once
+// Operations of a step of a few single tokens, kept back until they run as one kernel
+// (kernels/cuda/step/program.h).
+
+#include <optional>
+#include <vector>
+
+#include "cuda_backend/device_memory.h"
+#include "cuda_backend/step.h"
+#include "cuda_backend/weights.h"
+#include "kernels/cuda/step/layout.h"
+#include "ops/backend.h"
+
+namespace subbyte {
+
+/// A norm whose result has not been stored: products that read it compute it themselves.
+struct KeptNorm {
+  Tensor y, x;
+  const Norm* norm = nullptr;  // of the model
+};
+
+/// A product as the backend is asked for it.
+struct ProductCall {
+  const CudaWeight* weight = nullptr;
+  Tensor y, x;
+  cuda::Activation activation = cuda::Activation::kNone;
+};
+
+/// Each add...() says whether the operation was taken; if not, the caller runs what was kept back,
+/// run(), and the operation itself.
+class StepPrograms {
+ public:
+  /// Of the GPU, for counters and for all programs of a step.
+  static constexpr int64_t kMemoryBytes = int64_t{1} << 20;
+
+  /// Steps of at most `most_tokens` tokens. `partials` is memory that attention of any kind works
+  /// in; it must outlive this.
+  StepPrograms(const cuda::Device& device, cuda::Number number, int most_tokens,
+               CudaBuffer& partials, cuda::Stream stream)
+      : device_(device),
+        number_(number),
+        most_tokens_(most_tokens),
+        partials_(partials),
+        stream_(stream) {}
+
+  /// What the partials of a step take at most.
+  static int64_t partial_bytes(int64_t heads, int64_t kv_heads, int64_t head_dim);
+
+  /// So that steps allocate nothing. Codes: cuda.memory, cuda.copy.
+  Status reserve();
+  int64_t device_bytes() const { return memory_.size(); }
+
+  /// Whether operations of this batch are kept back.
+  void begin(const Batch& batch, const CudaStep& step);
+
+  /// The delta must be what the last product stored, or none; it is not stored then.
+  bool add_norm(const Tensor& y, const Tensor& x, const Tensor& delta, const Norm& norm);
+  /// All parts of the weight or none.
+  bool add_product(const ProductCall& call);
+  /// Without the result and the sinks, which end_attention() has; that says whether the operation
+  /// before it was such an attention.
+  bool add_attention(const cuda::StepAttention& attention);
+  bool end_attention(const Tensor& y, const float* sinks);
+
+  /// The norm whose result `x` would be, if there is one, which the caller stores then.
+  std::optional<KeptNorm> take_norm(const Tensor& x);
+
+  /// Launches what was kept back. Codes: cuda.memory, cuda.copy, cuda.launch.
+  Status run();
+
+ private:
+  void add_part(const ProductCall& call, const CudaMatrix& part, int64_t first);
+  bool has_room() const;
+  Result<const std::byte*> upload(const std::vector<std::byte>& bytes);
+
+  cuda::Device device_;
+  cuda::Number number_;
+  int most_tokens_;
+  CudaBuffer& partials_;
+  cuda::Stream stream_;
+  const CudaStep* step_ = nullptr;
+  bool is_active_ = false;
+  // The program that grows.
+  std::optional<cuda::StepLayout> layout_;
+  std::vector<cuda::StepOperation> operations_;
+  std::vector<cuda::StepWeights> weights_;
+  std::optional<KeptNorm> norm_;
+  bool is_attention_open_ = false;
+  const void* last_result_ = nullptr;  // of the last product
+  int64_t partial_bytes_ = 0;          // of its attentions, the most
+  int64_t kv_heads_ = 1;               // the most
+  // On the GPU: the barrier's counter, those of splits, then the programs of this step, as far as
+  // they were written there before.
+  CudaBuffer memory_;
+  std::vector<std::byte> written_;
+  std::size_t used_ = 0;
+  uint32_t arrived_ = 0;
+};
+
+}  // namespace subbyte

@@ -1,0 +1,79 @@
+#pragma once
+// A head of queries or keys in the registers of a warp: its norm and its rotary positions.
+
+#include "kernels/cuda/ops/elements.cuh"
+
+namespace subbyte::cuda {
+
+inline constexpr int kHeadPairs = 4;  // of a lane: heads of 256 elements
+
+/// Elements i and i + half of a head, which turn together, kHeadPairs of them for each lane.
+struct HeadOfLane {
+  float low[kHeadPairs];
+  float high[kHeadPairs];
+};
+
+__device__ inline HeadOfLane load_head(Element element, const void* from, int64_t at, int half) {
+  HeadOfLane head = {};
+#pragma unroll
+  for (int j = 0; j < kHeadPairs; ++j) {
+    const int i = j * kLanes + static_cast<int>(threadIdx.x) % kLanes;
+    if (i >= half) continue;
+    head.low[j] = load_element(element, from, at + i);
+    head.high[j] = load_element(element, from, at + half + i);
+  }
+  return head;
+}
+
+__device__ inline void store_head(Element element, void* to, int64_t at, int half,
+                                  const HeadOfLane& head) {
+#pragma unroll
+  for (int j = 0; j < kHeadPairs; ++j) {
+    const int i = j * kLanes + static_cast<int>(threadIdx.x) % kLanes;
+    if (i >= half) continue;
+    store_element(element, to, at + i, head.low[j]);
+    store_element(element, to, at + half + i, head.high[j]);
+  }
+}
+
+__device__ inline void normalise(HeadOfLane& head, const HeadOfLane& weight, float eps, int half) {
+  double squares = 0;
+#pragma unroll
+  for (int j = 0; j < kHeadPairs; ++j) {
+    squares += static_cast<double>(head.low[j]) * head.low[j] +
+               static_cast<double>(head.high[j]) * head.high[j];
+  }
+  const float mean = static_cast<float>(sum_of_warp(squares) / (2 * half));
+  const float factor = 1.0f / sqrtf(mean + eps);
+#pragma unroll
+  for (int j = 0; j < kHeadPairs; ++j) {
+    head.low[j] *= factor * weight.low[j];
+    head.high[j] *= factor * weight.high[j];
+  }
+}
+
+__device__ inline void turn(HeadOfLane& head, const HeadOfLane& angle) {
+#pragma unroll
+  for (int j = 0; j < kHeadPairs; ++j) {
+    const float low = head.low[j];
+    const float high = head.high[j];
+    head.low[j] = fmaf(-high, angle.high[j], low * angle.low[j]);
+    head.high[j] = fmaf(low, angle.high[j], high * angle.low[j]);
+  }
+}
+
+/// Cosines and sines of a row.
+__device__ inline HeadOfLane load_angles(const float* cos, const float* sin, int64_t row,
+                                         int half) {
+  HeadOfLane angle = {};
+#pragma unroll
+  for (int j = 0; j < kHeadPairs; ++j) {
+    const int i = j * kLanes + static_cast<int>(threadIdx.x) % kLanes;
+    if (i >= half) continue;
+    angle.low[j] = cos[row * half + i];
+    angle.high[j] = sin[row * half + i];
+  }
+  return angle;
+}
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,462 @@
+#pragma once
+// Attention of single tokens inside a step: queries stay in registers as operand B of the tensor
+// cores, keys and values go from the cache straight to operand A, so shared memory is left to the
+// ring of weights.
+//
+//   scores   S^T [16 keys x 8 queries]  = K [16 keys x head_dim] Q^T
+//   values   O^T [head_dim x 8 queries] += V^T [head_dim x 16 keys] P^T
+//
+// The queries of a head of keys are the eight columns; those that do not exist are never stored.
+// Which element of a head is which input of the instruction does not matter as long as keys and
+// queries agree: a lane (g = lane / 4, t = lane % 4) has elements 32 b + 8 t .. + 7 of each block b
+// of keys g and g + 8, 16 bytes at once; of values it has elements 8 g .. + 7 and 64 + 8 g .. + 7
+// of keys 2t, 2t + 1, 2t + 8, 2t + 9. The weights P^T come out of the scores by a transposition in
+// registers (movmatrix).
+//
+// An item is a token, a head of keys and a split of its keys. Its warps have every eighth run of
+// 16 keys and add their partials in order; the CTA that is the last of a token and head adds the
+// splits in order.
+
+#include "kernels/cuda/common/prologue_epilogue.cuh"
+#include "kernels/cuda/ops/heads.cuh"
+#include "kernels/cuda/step/grid_barrier.cuh"
+#include "kernels/cuda/step/program.h"
+
+namespace subbyte::cuda {
+
+inline constexpr int kRunKeys = 16;
+inline constexpr int kKeyBlocks = kStepHeadDim / 32;   // of 32 elements of a key
+inline constexpr int kValueTiles = kStepHeadDim / 16;  // of 16 elements of the values
+
+/// 8 x 8 numbers of 16 bits, transposed.
+__device__ __forceinline__ uint32_t movmatrix(uint32_t value) {
+  uint32_t transposed;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(value));
+  return transposed;
+}
+
+/// Keys that a token sees, and how they are split. It depends on the token alone.
+struct KeySplits {
+  int first, last;  // keys
+  int begin;        // first, at a run of 16
+  int keys;         // of a split
+  int count;
+
+  __device__ KeySplits(int position, int window, int most)
+      : first(window > 0 ? max(0, position - window + 1) : 0),
+        last(position),
+        begin(first / kRunKeys * kRunKeys) {
+    const int all = last + 1 - begin;
+    const int share = (all + most - 1) / most;
+    keys = max(kLeastSplitKeys, (share + kRunKeys - 1) / kRunKeys * kRunKeys);
+    count = (all + keys - 1) / keys;
+  }
+};
+
+template <class Number>
+class StepAttend {
+ public:
+  __device__ StepAttend(const StepProgram& p, const StepAttention& a, uint8_t* shared)
+      : p_(p),
+        a_(a),
+        places_(reinterpret_cast<const RowPlace*>(shared + p.shared.places)),
+        scratch_(shared + p.shared.x),
+        warp_(static_cast<int>(threadIdx.x) / kLanes),
+        lane_(static_cast<int>(threadIdx.x) % kLanes),
+        q_per_kv_(a.heads / a.kv_heads) {}
+
+  /// What does not depend on other CTAs: before the barrier.
+  __device__ void begin() {
+    item_ = static_cast<int>(blockIdx.x);
+    if (!find_item()) return;
+    fetch(first_key_);
+  }
+
+  /// All items of this CTA.
+  __device__ void run() {
+    bool is_fetched = true;
+    for (; token_ < p_.m; next_item()) {
+      run_item(is_fetched);
+      is_fetched = false;
+    }
+  }
+
+ private:
+  // --- items
+
+  /// The token, head and split of item_, which counts from the first item of token_ on.
+  __device__ bool find_item() {
+    for (; token_ < p_.m; ++token_) {
+      const KeySplits splits(places_[token_].position, a_.window, p_.most_splits);
+      const int items = a_.kv_heads * splits.count;
+      if (item_ < items) {
+        split_ = item_ / a_.kv_heads;
+        kv_head_ = item_ - split_ * a_.kv_heads;
+        splits_ = splits.count;
+        first_ = splits.first;
+        last_ = splits.last;
+        begin_ = splits.begin + split_ * splits.keys;
+        end_ = min(begin_ + splits.keys, last_ + 1);
+        first_key_ = begin_ + warp_ * kRunKeys;
+        return true;
+      }
+      item_ -= items;
+    }
+    return false;
+  }
+
+  __device__ void next_item() {
+    item_ += static_cast<int>(gridDim.x);
+    find_item();
+  }
+
+  __device__ void run_item(bool is_fetched) {
+    prepare();
+    step_sync();
+    clear();
+    for (int key = first_key_; key < end_; key += kStepWarps * kRunKeys) {
+      if (!is_fetched) fetch(key);
+      is_fetched = false;
+      if (last_ - key < kRunKeys) take_new_key(key);
+      add_run(key);
+    }
+    if (first_key_ < end_) store_partials();
+    step_sync();
+    finish();
+    step_sync();  // before the scratch is used again
+  }
+
+  // --- queries, and the new key and value
+
+  // Scratch: [kStepHeads] queries, the token's own key and value, each of query_stride().
+  __device__ uint16_t* queries() const { return reinterpret_cast<uint16_t*>(scratch_); }
+  __device__ int query_stride() const { return a_.head_dim + 8; }
+  __device__ uint16_t* new_key() const { return queries() + kStepHeads * query_stride(); }
+
+  /// A warp for each head of queries; where the item has the token's own key, one for that and one
+  /// for the value.
+  __device__ void prepare() const {
+    const int heads = q_per_kv_ + (split_ == splits_ - 1 ? 2 : 0);
+    for (int i = warp_; i < heads; i += kStepWarps) prepare_head(i - q_per_kv_, i);
+  }
+
+  /// `other`: 0 the key, 1 the value, which go to the cache, too.
+  __device__ void prepare_head(int other, int query) const {
+    const int half = a_.head_dim / 2;
+    const int heads_of_row = a_.heads + 2 * a_.kv_heads;
+    const int64_t row = int64_t{token_} * heads_of_row * a_.head_dim;
+    const Element element = Number::kIsF16 ? Element::kF16 : Element::kBF16;
+    const int head = other < 0    ? kv_head_ * q_per_kv_ + query
+                     : other == 0 ? a_.heads + kv_head_
+                                  : a_.heads + a_.kv_heads + kv_head_;
+    HeadOfLane x = load_head(element, a_.qkv, row + head * a_.head_dim, half);
+    if (other < 1) turn_head(x, other < 0 ? a_.q_norm : a_.k_norm, half);
+    const int place = other < 0 ? query : kStepHeads + other;
+    store_head(element, queries(), place * query_stride(), half, x);
+    if (other < 0) return;
+    const auto [position, page, pages] = places_[token_];
+    store_head(element, run_of(page) + other * a_.cache.run_bytes,
+               int64_t{position % kPagePositions} * a_.head_dim, half, x);
+  }
+
+  __device__ void turn_head(HeadOfLane& x, const float* norm, int half) const {
+    const HeadOfLane angle = load_angles(a_.cos, a_.sin, token_, half);
+    if (norm != nullptr) normalise(x, load_head(Element::kF32, norm, 0, half), a_.eps, half);
+    turn(x, angle);
+  }
+
+  /// Keys of this head in a page; values follow.
+  __device__ std::byte* run_of(int page) const {
+    return a_.cache.pages + page * a_.cache.page_bytes + a_.cache.layer_begin +
+           2 * kv_head_ * a_.cache.run_bytes;
+  }
+
+  /// Of query g; whatever is there for queries that do not exist.
+  __device__ uint4 query(int block) const {
+    const int element = block * 32 + lane_ % 4 * 8;
+    if (element >= a_.head_dim) return {};
+    return *reinterpret_cast<const uint4*>(queries() + lane_ / 4 * query_stride() + element);
+  }
+
+  // --- a run of 16 keys
+
+  __device__ void clear() {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      largest_[c] = -INFINITY;
+      sums_[c] = 0;
+    }
+#pragma unroll
+    for (int i = 0; i < kValueTiles; ++i) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) values_[i][e] = 0;
+    }
+  }
+
+  /// Loads a run of keys and values but for the token's own, and zeros after it, whatever memory
+  /// holds there.
+  __device__ void fetch(int key) {
+    if (key >= end_) return;
+    const int page = __ldcg(p_.pages + places_[token_].pages_begin + key / kPagePositions);
+    const std::byte* const keys = run_of(page) + int64_t{key % kPagePositions} * a_.head_dim * 2;
+    const std::byte* const values = keys + a_.cache.run_bytes;
+#pragma unroll
+    for (int b = 0; b < kKeyBlocks; ++b) {
+      keys_[b][0] = load(keys, key, lane_ / 4, b * 32 + lane_ % 4 * 8);
+      keys_[b][1] = load(keys, key, lane_ / 4 + 8, b * 32 + lane_ % 4 * 8);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      run_values_[i][0] = load(values, key, value_of_run(i), lane_ / 4 * 8);
+      run_values_[i][1] = load(values, key, value_of_run(i), 64 + lane_ / 4 * 8);
+    }
+  }
+  __device__ int value_of_run(int i) const {
+    return lane_ % 4 * 2 + i % 2 + i / 2 * 8;
+  }
+
+  __device__ uint4 load(const std::byte* run, int key, int of_run, int element) const {
+    if (key + of_run >= last_ || element >= a_.head_dim) return {};
+    return __ldcg(reinterpret_cast<const uint4*>(run + (of_run * a_.head_dim + element) * 2));
+  }
+
+  /// The token's own key and value, which are in shared memory.
+  __device__ void take_new_key(int key) {
+    const int of_run = last_ - key;
+#pragma unroll
+    for (int b = 0; b < kKeyBlocks; ++b) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        if (of_run == lane_ / 4 + 8 * h) keys_[b][h] = load_new(0, b * 32 + lane_ % 4 * 8);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        if (of_run == value_of_run(i)) run_values_[i][h] = load_new(1, 64 * h + lane_ / 4 * 8);
+      }
+    }
+  }
+  __device__ uint4 load_new(int is_value, int element) const {
+    if (element >= a_.head_dim) return {};
+    return *reinterpret_cast<const uint4*>(new_key() + is_value * query_stride() + element);
+  }
+
+  __device__ void add_run(int key) {
+    float scores[2][4] = {};  // keys g, g, g + 8, g + 8 by queries 2t, 2t + 1, of two chains
+#pragma unroll
+    for (int b = 0; b < kKeyBlocks; ++b) {
+      const uint32_t low[4] = {keys_[b][0].x, keys_[b][1].x, keys_[b][0].y, keys_[b][1].y};
+      const uint32_t high[4] = {keys_[b][0].z, keys_[b][1].z, keys_[b][0].w, keys_[b][1].w};
+      const uint4 q = query(b);
+      mma<Number>(scores[0], low, q.x, q.y);
+      mma<Number>(scores[1], high, q.z, q.w);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) scores[0][i] += scores[1][i];
+    weigh(scores[0], key);
+    const uint32_t weights[2] = {movmatrix(Number::pack_x2(scores[0][0], scores[0][1])),
+                                 movmatrix(Number::pack_x2(scores[0][2], scores[0][3]))};
+#pragma unroll
+    for (int i = 0; i < kValueTiles; ++i) {
+      const uint32_t select = i % 2 == 0 ? 0x5410 : 0x7632;
+      uint32_t a[4];
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        a[r] = __byte_perm(word(run_values_[r / 2 * 2][r % 2], i / 2),
+                           word(run_values_[r / 2 * 2 + 1][r % 2], i / 2), select);
+      }
+      mma<Number>(values_[i], a, weights[0], weights[1]);
+    }
+  }
+
+  static __device__ uint32_t word(const uint4& v, int i) {
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+  }
+
+  /// Scores turned into weights; what was added before is scaled.
+  __device__ void weigh(float (&scores)[4], int key) {
+    const float scale = a_.scale * kLog2E;
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      float most = largest_[c];
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int at = key + lane_ / 4 + 8 * h;
+        float& score = scores[2 * h + c];
+        score = at >= first_ && at <= last_ ? score * scale : -INFINITY;
+        most = fmaxf(most, score);
+      }
+#pragma unroll
+      for (int distance = 4; distance < kLanes; distance *= 2) {
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, distance));
+      }
+      const float base = most == -INFINITY ? 0 : most;
+      const float shrink = exp2f(largest_[c] - base);
+      largest_[c] = most;
+      scores[c] = exp2f(scores[c] - base);
+      scores[2 + c] = exp2f(scores[2 + c] - base);
+      sums_[c] = sums_[c] * shrink + scores[c] + scores[2 + c];
+#pragma unroll
+      for (int i = 0; i < kValueTiles; ++i) {
+        values_[i][c] *= shrink;
+        values_[i][2 + c] *= shrink;
+      }
+    }
+  }
+
+  // --- sums over warps and splits
+
+  // Scratch after those: [2][kStepWarps][kStepHeads] largest scores and sums, then
+  // [kStepWarps][q_per_kv][head_dim + 4] values.
+  __device__ float* ends() const {
+    return reinterpret_cast<float*>(new_key() + 2 * query_stride());
+  }
+  __device__ int value_stride() const {
+    return a_.head_dim + 4;
+  }
+  __device__ float* values_of(int warp) const {
+    return ends() + 2 * kStepWarps * kStepHeads + warp * q_per_kv_ * value_stride();
+  }
+
+  /// Leaves the partials of this warp, if it had keys.
+  __device__ void store_partials() {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+#pragma unroll
+      for (int distance = 4; distance < kLanes; distance *= 2) {
+        sums_[c] += __shfl_xor_sync(~0u, sums_[c], distance);
+      }
+      const int query = lane_ % 4 * 2 + c;
+      if (lane_ < 4) {
+        ends()[warp_ * kStepHeads + query] = largest_[c];
+        ends()[(kStepWarps + warp_) * kStepHeads + query] = sums_[c];
+      }
+      if (query >= q_per_kv_) continue;
+      float* const to = values_of(warp_) + query * value_stride();
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int element = half * 64 + lane_ / 4 * 8;
+        if (element >= a_.head_dim) continue;
+#pragma unroll
+        for (int i = 0; i < kValueTiles; i += 4) {
+          *reinterpret_cast<float4*>(to + element + i) = {
+              values_[i][2 * half + c], values_[i + 1][2 * half + c], values_[i + 2][2 * half + c],
+              values_[i + 3][2 * half + c]};
+        }
+      }
+    }
+  }
+
+  /// An element of a query, its largest score and its sum, over all warps in order.
+  struct Merged {
+    float value = 0;
+    float largest = -INFINITY;
+    float sum = 0;
+  };
+  __device__ Merged merge(int query, int element) const {
+    const int warps = min(kStepWarps, (end_ - begin_ + kRunKeys - 1) / kRunKeys);
+    Merged all;
+    for (int w = 0; w < warps; ++w) {
+      all.largest = fmaxf(all.largest, ends()[w * kStepHeads + query]);
+    }
+    const float base = all.largest == -INFINITY ? 0 : all.largest;
+    for (int w = 0; w < warps; ++w) {
+      const float factor = exp2f(ends()[w * kStepHeads + query] - base);
+      all.sum = fmaf(ends()[(kStepWarps + w) * kStepHeads + query], factor, all.sum);
+      all.value = fmaf(values_of(w)[query * value_stride() + element], factor, all.value);
+    }
+    return all;
+  }
+
+  /// The result of the item, or, where the keys are split, its partial; the last CTA to leave one
+  /// adds them.
+  __device__ void finish() {
+    const int size = step_partial_floats(q_per_kv_, a_.head_dim);
+    const int64_t of_head = int64_t{token_} * a_.kv_heads + kv_head_;
+    float* const partials = p_.partials + of_head * p_.most_splits * size;
+    for (int i = static_cast<int>(threadIdx.x); i < q_per_kv_ * a_.head_dim; i += kStepThreads) {
+      const int query = i / a_.head_dim;
+      const int element = i - query * a_.head_dim;
+      const Merged all = merge(query, element);
+      if (splits_ == 1) {
+        store(query, element, all.value, all.largest, all.sum);
+        continue;
+      }
+      float* const to = partials + split_ * size + query * (a_.head_dim + 2);
+      to[element] = all.value;
+      if (element == 0) to[a_.head_dim] = all.largest;
+      if (element == 1) to[a_.head_dim + 1] = all.sum;
+    }
+    if (splits_ > 1 && is_last(p_.arrived_splits + of_head)) add_splits(partials);
+  }
+
+  /// Whether all other splits of this token and head have left their partials.
+  __device__ bool is_last(uint32_t* arrived) const {
+    uint32_t* const before = reinterpret_cast<uint32_t*>(ends());  // which are done with
+    step_sync();
+    if (threadIdx.x == 0) {
+      *before = atom_acq_rel_add(arrived, 1);
+      if (*before == static_cast<uint32_t>(splits_) - 1) *arrived = 0;  // for the next layer
+    }
+    step_sync();
+    return *before == static_cast<uint32_t>(splits_) - 1;
+  }
+
+  __device__ void add_splits(const float* partials) const {
+    const int size = step_partial_floats(q_per_kv_, a_.head_dim);
+    for (int i = static_cast<int>(threadIdx.x); i < q_per_kv_ * a_.head_dim; i += kStepThreads) {
+      const int query = i / a_.head_dim;
+      const int element = i - query * a_.head_dim;
+      const float* const of_query = partials + query * (a_.head_dim + 2);
+      float most = -INFINITY;
+      for (int s = 0; s < splits_; ++s)
+        most = fmaxf(most, __ldcg(of_query + s * size + a_.head_dim));
+      float sum = 0;
+      float value = 0;
+#pragma unroll 4
+      for (int s = 0; s < splits_; ++s) {
+        const float* const of_split = of_query + s * size;
+        const float factor = exp2f(__ldcg(of_split + a_.head_dim) - (most == -INFINITY ? 0 : most));
+        sum = fmaf(__ldcg(of_split + a_.head_dim + 1), factor, sum);
+        value = fmaf(__ldcg(of_split + element), factor, value);
+      }
+      store(query, element, value, most, sum);
+    }
+  }
+
+  /// An element of the result: with the sink, which takes part in the softmax.
+  __device__ void store(int query, int element, float value, float largest, float sum) const {
+    const int head = kv_head_ * q_per_kv_ + query;
+    const float sink = a_.sinks != nullptr ? a_.sinks[head] * kLog2E : -INFINITY;
+    const float most = fmaxf(largest, sink);
+    const float shrink = exp2f(largest - most);
+    const float all = sum * shrink + (a_.sinks != nullptr ? exp2f(sink - most) : 0);
+    const int64_t at = (int64_t{token_} * a_.heads + head) * a_.head_dim + element;
+    store_number<Number>(a_.y, at, value * (shrink / all));
+  }
+
+  const StepProgram& p_;
+  const StepAttention& a_;
+  const RowPlace* const places_;
+  uint8_t* const scratch_;
+  const int warp_;
+  const int lane_;
+  const int q_per_kv_;
+  // The item.
+  int item_ = 0;
+  int token_ = 0;
+  int kv_head_ = 0;
+  int split_ = 0, splits_ = 0;
+  int first_ = 0, last_ = 0;   // keys that the token sees
+  int begin_ = 0, end_ = 0;    // keys of the split
+  int first_key_ = 0;          // of this warp
+  uint4 keys_[kKeyBlocks][2];  // of keys g and g + 8 of a run
+  uint4 run_values_[4][2];     // of keys 2t, 2t + 1, 2t + 8, 2t + 9
+  float largest_[2];           // of queries 2t and 2t + 1, in powers of two
+  float sums_[2];
+  float values_[kValueTiles][4];
+};
+
+}  // namespace subbyte::cuda

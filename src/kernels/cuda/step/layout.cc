@@ -1,0 +1,157 @@
+#include "kernels/cuda/step/layout.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/planning.h"
+
+namespace subbyte::cuda {
+namespace {
+
+constexpr int kHopper = 90;
+/// A warp reads one slot while another is on its way.
+constexpr int kLeastSlots = 2;
+constexpr int kMostSlots = 16;
+constexpr int kAlignment = 128;
+
+int aligned(int bytes) {
+  return static_cast<int>(divide_up(bytes, kAlignment)) * kAlignment;
+}
+
+int units_of(const PackedFormat& f) {
+  return static_cast<int>(divide_up(f.tiles, kUnitTiles));
+}
+
+/// Tiles of a scale block within a unit: 1, 2 or 4; 0: blocks end within units.
+int block_tiles(const PackedFormat& f) {
+  if (f.blocks == 1 || f.tiles_per_block % kUnitTiles == 0) return kUnitTiles;
+  return f.tiles_per_block <= 2 ? static_cast<int>(f.tiles_per_block) : 0;
+}
+
+int block_numbers(const PackedFormat& f) {
+  return f.groups_per_tile * kStripRows;
+}
+
+bool has_zeros(const PackedFormat& f) {
+  return f.decoder == DecoderKind::kIntegers;
+}
+
+/// Groups of a row whose inputs are summed.
+int sums_of(const PackedFormat& f) {
+  if (!has_zeros(f)) return 0;
+  const int of_pair = pair_is_one_group(f) ? 1 : 2 * f.groups_per_tile;
+  return units_of(f) * kUnitTiles / 2 * of_pair;
+}
+
+/// And scales that a slot may keep from one product to the next.
+bool same_kernel(const PackedFormat& a, const PackedFormat& b) {
+  return a.decoder == b.decoder && a.bits == b.bits && a.groups_per_tile == b.groups_per_tile &&
+         a.scale_kind == b.scale_kind;
+}
+
+}  // namespace
+
+bool StepLayout::serves(const Device& device, int64_t m) {
+  return device.compute_capability / 10 * 10 == kHopper && m <= kStepTokens;
+}
+
+bool StepLayout::serves(int64_t heads, int64_t kv_heads, int64_t head_dim) {
+  return head_dim % 16 == 0 && head_dim <= kStepHeadDim && heads / kv_heads <= kStepHeads;
+}
+
+std::optional<StepLayout> StepLayout::with_product(const PackedFormat& format,
+                                                   const WeightArguments& weights) const {
+  StepLayout larger = *this;
+  if (block_tiles(format) == 0) return {};
+  if (format_ != nullptr && !same_kernel(*format_, format)) return {};
+  if (format_ != nullptr && !std::ranges::equal(codebook_, weights.codebook)) return {};
+  if (format_ == nullptr) std::ranges::copy(weights.codebook, larger.codebook_.begin());
+  larger.format_ = &format;
+  ++larger.products_;
+  const int strips = static_cast<int>(divide_up(format.strips, device_->multiprocessors));
+  const int blocks = kUnitTiles / block_tiles(format) * block_numbers(format);
+  const auto raise = [](int& to, int value) { to = std::max(to, value); };
+  raise(larger.x_bytes_, units_of(format) * kUnitCols * 2 + 16);  // rows in different banks
+  larger.has_short_units_ = has_short_units_ || format.tiles % kUnitTiles != 0;
+  raise(larger.sums_, sums_of(format));
+  raise(larger.pieces_, strips + kStepWarps - 1);
+  raise(larger.slot_scales_, blocks * scale_bytes(format.scale_kind));
+  raise(larger.slot_zeros_, blocks * format.zero_bytes);
+  if (!larger.fits()) return {};
+  return larger;
+}
+
+std::optional<StepLayout> StepLayout::with_attention(int64_t q_per_kv, int64_t head_dim) const {
+  StepLayout larger = *this;
+  const auto queries = (kStepHeads + 2) * (head_dim + 8) * 2;
+  const auto ends = int64_t{2} * kStepWarps * kStepHeads * 4;
+  const auto values = kStepWarps * q_per_kv * (head_dim + 4) * 4;
+  larger.attention_bytes_ =
+      std::max(larger.attention_bytes_, static_cast<int>(queries + ends + values));
+  if (!larger.fits()) return {};
+  return larger;
+}
+
+StepWeights StepLayout::weights(const PackedFormat& f, const WeightArguments& a) const {
+  StepWeights w = {};
+  w.codes = a.codes;
+  w.scales = a.scales;
+  w.zeros = a.zeros;
+  w.strips = parts_of(f.strips, device_->multiprocessors);
+  w.tiles = static_cast<int32_t>(f.tiles);
+  w.units = units_of(f);
+  w.per_unit = per_of(static_cast<uint32_t>(w.units));
+  w.last_tiles = w.tiles - (w.units - 1) * kUnitTiles;
+  w.blocks = static_cast<int32_t>(f.blocks);
+  w.block_tiles = block_tiles(f);
+  w.blocks_of_unit = kUnitTiles / w.block_tiles;
+  w.last_blocks = static_cast<int32_t>(divide_up(w.last_tiles, w.block_tiles));
+  const int64_t units_of_block = f.blocks == 1                ? w.units
+                                 : w.block_tiles < kUnitTiles ? 1
+                                                              : f.tiles_per_block / kUnitTiles;
+  w.per_block = per_of(static_cast<uint32_t>(units_of_block));
+  w.pair_blocks = 2 / w.block_tiles;
+  w.block_scales = static_cast<uint32_t>(block_numbers(f) * scale_bytes(f.scale_kind));
+  w.block_zeros = static_cast<uint32_t>(block_numbers(f) * f.zero_bytes);
+  return w;
+}
+
+int StepLayout::most_splits(int64_t kv_heads) const {
+  return std::clamp(device_->multiprocessors / static_cast<int>(kv_heads), 1, kMostStepSplits);
+}
+
+StepShared StepLayout::shared() const {
+  StepShared s = {};
+  int at = format_ == nullptr ? 0 : table_of(*format_);
+  const auto place = [&](int bytes) {
+    const int begin = at;
+    at = aligned(at + bytes);
+    return begin;
+  };
+  s.scale_values = place(kScaleValuesBytes);
+  s.operations = place(2 * static_cast<int>(sizeof(StepOperation)));
+  s.weights = place(products_ * static_cast<int>(sizeof(StepWeights)));
+  s.places = place(m_ * static_cast<int>(sizeof(RowPlace)));
+  s.sums = place(kStepWarps * static_cast<int>(sizeof(double)));
+  s.zeros = place(kUnitTiles * 4 * kStripRows * 2);
+  s.x_sums = place(sums_ * kStepTokens * 4);
+  s.partials = place(pieces_ * m_ * kPartialStride * 4);
+  s.x_stride = x_bytes_;
+  s.x = place(std::max(m_ * x_bytes_, attention_bytes_));
+  s.ring = at;
+  s.slot_scales = slot_scales_;
+  s.clears_ring = has_short_units_ ? 1 : 0;
+  const int codes = format_ == nullptr ? 0 : kUnitTiles * tile_bytes(format_->bits);
+  s.slot_bytes =
+      kStepSlotHead * static_cast<int>(divide_up(kStepSlotHead + codes + slot_scales_ + slot_zeros_,
+                                                 kStepSlotHead));
+  const int left = device_->shared_bytes - s.ring;
+  s.slots = std::clamp(left / (kStepWarps * std::max(s.slot_bytes, 1)), 0, kMostSlots);
+  s.bytes = s.ring + kStepWarps * s.slots * s.slot_bytes;
+  return s;
+}
+
+bool StepLayout::fits() const {
+  return format_ == nullptr || shared().slots >= kLeastSlots;
+}
+
+}  // namespace subbyte::cuda

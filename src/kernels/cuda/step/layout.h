@@ -1,0 +1,58 @@
+#pragma once
+// Which operations a program can have, and where its kernel has what in shared memory. Arithmetic
+// on the host.
+
+#include <array>
+#include <optional>
+
+#include "kernels/cuda/plan.h"
+#include "kernels/cuda/step/program.h"
+#include "kernels/cuda/weight_arguments.h"
+
+namespace subbyte::cuda {
+
+/// Grows with each operation. All products of a program have weights that one kernel decodes.
+class StepLayout {
+ public:
+  StepLayout(const Device& device, int m) : device_(&device), m_(m) {}
+
+  /// Whether the device has the kernel for so many tokens at all.
+  static bool serves(const Device& device, int64_t m);
+  /// Whether the kernel has attention of that shape.
+  static bool serves(int64_t heads, int64_t kv_heads, int64_t head_dim);
+
+  /// The layout with one more product, or nothing if that is not served together with the others.
+  std::optional<StepLayout> with_product(const PackedFormat& format,
+                                         const WeightArguments& weights) const;
+  /// The layout with one more attention.
+  std::optional<StepLayout> with_attention(int64_t q_per_kv, int64_t head_dim) const;
+
+  /// What the ring copies of a product.
+  StepWeights weights(const PackedFormat& format, const WeightArguments& arguments) const;
+
+  /// Splits of the keys of a token, at most: so many that one token keeps all multiprocessors busy.
+  int most_splits(int64_t kv_heads) const;
+
+  StepShared shared() const;
+  /// Of any product: it names the kernel.
+  const PackedFormat& format() const { return *format_; }
+
+ private:
+  bool fits() const;
+
+  const Device* device_;
+  int m_;
+  const PackedFormat* format_ = nullptr;
+  std::array<uint16_t, 32> codebook_ = {};
+  int products_ = 0;
+  bool has_short_units_ = false;
+  // The largest of all operations.
+  int x_bytes_ = 0;
+  int sums_ = 0;  // groups of a row
+  int pieces_ = 0;
+  int slot_scales_ = 0;
+  int slot_zeros_ = 0;
+  int attention_bytes_ = 0;
+};
+
+}  // namespace subbyte::cuda
