@@ -378,6 +378,12 @@ CLI::App* add_model_suite(CLI::App& app, ModelSuite& suite) {
       ->check(CLI::Range(1, 1000));
   command->add_option("--folder", suite.folder, "Where the models are kept (8b: 6 GB)")
       ->capture_default_str();
+  command
+      ->add_option("--step-tokens", suite.step_tokens,
+                   "Steps of at most so many single tokens as one kernel; 0: none")
+      ->capture_default_str()
+      ->envname("SUBBYTE_STEP_TOKENS")
+      ->check(CLI::Range(0, 8));
   command->add_option("--json", suite.json, "A file for the figures");
   command->add_flag("--no-cublas", suite.no_cublas, "Without the vendor's library");
   command->footer(

@@ -58,7 +58,7 @@ class ModelTable {
     const std::filesystem::path directory =
         std::filesystem::path(suite_.folder) / ("qwen3-" + name_ + "-awq");
     SUBBYTE_CHECK(make_model(directory, {.shape = name_, .format = "awq"}));
-    SUBBYTE_TRY(backend_, make_backend({.device = "cuda"}));
+    SUBBYTE_TRY(backend_, make_backend({.device = "cuda", .step_kernel_tokens = suite_.step_tokens}));
     const double start = now();
     SUBBYTE_TRY(model_, load_model(directory, *backend_));
     load_seconds_ = now() - start;

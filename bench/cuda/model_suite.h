@@ -17,6 +17,7 @@ struct ModelSuite {
   int rounds = 5;
   bool no_cublas = false;
   std::string folder = "build/bench-models";  // where the models are kept; 8b takes 6 GB
+  int step_tokens = 8;                        // steps of at most so many are one kernel
   std::string json;                           // a file for the figures; empty: none
 };
 

@@ -115,6 +115,7 @@ class CudaBackend : public Backend {
     served_notes_.add(matrices);
     SUBBYTE_TRY(CudaWeight uploaded, upload_weight(std::move(matrices), bias, target()));
     SUBBYTE_CHECK(products_.check(uploaded));
+    programs_.see(uploaded);
     for (const CudaMatrix& part : uploaded.parts) weight.bytes += part.memory.size();
     weight.storage = std::make_shared<const CudaWeight>(std::move(uploaded));
     return weight;

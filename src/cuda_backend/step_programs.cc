@@ -15,6 +15,8 @@ constexpr int64_t kCounterBytes = 4096;  // the barrier's, then those of kStepTo
 constexpr int64_t kSplitCounters = 256;  // bytes before them
 constexpr int64_t kMostKvHeads =
     (kCounterBytes - kSplitCounters) / (4 * static_cast<int64_t>(cuda::kStepTokens));
+/// Of several tokens: with more, launches are faster (docs/cuda_backend.md).
+constexpr int64_t kMostInputs = 16384;
 constexpr std::size_t kMostPrograms = StepPrograms::kMemoryBytes - kCounterBytes;
 
 template <class T>
@@ -57,8 +59,16 @@ void StepPrograms::begin(const Batch& batch, const CudaStep& step) {
   used_ = 0;
   const bool single_tokens =
       std::ranges::all_of(batch.parts, [](const Part& part) { return part.tokens.size() == 1; });
-  is_active_ = single_tokens && std::ssize(batch.parts) <= most_tokens_ &&
-               cuda::StepLayout::serves(device_, std::ssize(batch.parts));
+  const int64_t tokens = std::ssize(batch.parts);
+  is_active_ = single_tokens && tokens <= most_tokens_ &&
+               (tokens == 1 || tokens * longest_row_ <= kMostInputs) &&
+               cuda::StepLayout::serves(device_, tokens);
+}
+
+void StepPrograms::see(const CudaWeight& weight) {
+  for (const CudaMatrix& part : weight.parts) {
+    if (part.is_packed) longest_row_ = std::max(longest_row_, part.cols);
+  }
 }
 
 bool StepPrograms::add_norm(const Tensor& y, const Tensor& x, const Tensor& delta,
@@ -127,8 +137,8 @@ bool StepPrograms::add_attention(const cuda::StepAttention& attention) {
   const auto larger = layout_->with_attention(q_per_kv, attention.head_dim);
   if (!larger) return false;
   layout_ = larger;
-  partial_floats_ =
-      std::max<int64_t>(partial_floats_, cuda::step_partial_floats(q_per_kv, attention.head_dim));
+  partial_bytes_ = std::max(partial_bytes_,
+                            partial_bytes(attention.heads, attention.kv_heads, attention.head_dim));
   kv_heads_ = std::max<int64_t>(kv_heads_, attention.kv_heads);
   cuda::StepOperation operation = {};
   operation.is_attention = 1;

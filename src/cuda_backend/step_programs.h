@@ -50,7 +50,11 @@ class StepPrograms {
   Status reserve();
   int64_t device_bytes() const { return memory_.size(); }
 
-  /// Whether operations of this batch are kept back.
+  /// Every weight of the model, before its steps.
+  void see(const CudaWeight& weight);
+
+  /// Whether operations of this batch are kept back: where every CTA has few inputs to bring to its
+  /// shared memory. That follows from the number of tokens and the longest rows of the model.
   void begin(const Batch& batch, const CudaStep& step);
 
   /// The delta must be what the last product stored, or none; it is not stored then.
@@ -80,6 +84,7 @@ class StepPrograms {
   cuda::Stream stream_;
   const CudaStep* step_ = nullptr;
   bool is_active_ = false;
+  int64_t longest_row_ = 0;  // of packed weights
   // The program that grows.
   std::optional<cuda::StepLayout> layout_;
   std::vector<cuda::StepOperation> operations_;

@@ -168,7 +168,7 @@ Turned turned(const RotateProblem& problem, const float* x, const float* weight,
 
 const std::vector<cuda::RowPlace>& places() {
   static const std::vector<cuda::RowPlace> places = {
-      {0, 2}, {127, 2}, {128, 0}, {5000, 1}, {70000, 0}};
+      {0, 2, 0}, {127, 2, 0}, {128, 0, 0}, {5000, 1, 0}, {70000, 0, 0}};
   return places;
 }
 
@@ -289,7 +289,7 @@ struct RotateE4M3 {
 
   /// A key or value of a row of places() in the second layer.
   E4M3Run at(int64_t row, int64_t kv_head, bool is_value) const {
-    const auto [position, page] = places()[row];
+    const auto [position, page, pages_begin] = places()[row];
     const int64_t in_page = position % cuda::kPagePositions;
     const std::byte* const run =
         &cache[((page * kLayers + 1) * 2 * kv_heads + 2 * kv_head + is_value) * run_bytes];

@@ -1,0 +1,122 @@
+#include "kernels/cuda/step/layout.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/planning.h"
+#include "support/random_matrix.h"
+
+namespace subbyte::cuda {
+namespace {
+
+using testing::Contents;
+using testing::random_matrix;
+
+/// What a layout needs of a matrix.
+struct Packed {
+  PackedFormat format;
+  WeightArguments arguments;
+
+  Packed(const WeightFormat& source, int64_t rows, int64_t cols)
+      : format(*packed_format(random_matrix(source, rows, cols, Contents::kReal, 1).view)),
+        arguments(weight_arguments(nullptr, format, 1, Number::kF16)) {}
+};
+
+constexpr WeightFormat kAwq = {Format::kU4, Format::kF16, Zero::kU8, 128};
+
+TEST(StepLayout, its_parts_follow_each_other_within_the_shared_memory) {
+  const Device device;
+  const Packed weights(kAwq, 4096, 1152);
+  for (const int m : {1, 4, 8}) {
+    auto layout = StepLayout(device, m).with_product(weights.format, weights.arguments);
+    ASSERT_TRUE(layout);
+    layout = layout->with_attention(4, 128);
+    ASSERT_TRUE(layout);
+    const StepShared s = layout->shared();
+    EXPECT_LE(s.scale_values + kScaleValuesBytes, s.operations);
+    EXPECT_LE(s.operations + 2 * static_cast<int>(sizeof(StepOperation)), s.weights);
+    EXPECT_LE(s.weights + static_cast<int>(sizeof(StepWeights)), s.places);
+    EXPECT_LE(s.x_sums + 5 * 2 * kStepTokens * 4, s.partials);
+    EXPECT_LE(s.partials + (2 + kStepWarps - 1) * m * kPartialStride * 4, s.x);
+    EXPECT_LE(s.x + m * s.x_stride, s.ring);
+    EXPECT_EQ(s.x_stride, 5 * kUnitCols * 2 + 16);
+    EXPECT_GE(s.slots, 2);
+    EXPECT_EQ(s.slot_bytes % 16, 0);
+    EXPECT_EQ(s.bytes, s.ring + kStepWarps * s.slots * s.slot_bytes);
+    EXPECT_LE(s.bytes, device.shared_bytes);
+    EXPECT_EQ(s.clears_ring, 1);  // the fifth unit of a strip has two tiles
+  }
+}
+
+TEST(StepLayout, says_what_the_ring_copies) {
+  const Device device;
+  const Packed weights(kAwq, 4096, 1152);
+  const auto layout = StepLayout(device, 1).with_product(weights.format, weights.arguments);
+  ASSERT_TRUE(layout);
+  const StepWeights w = layout->weights(weights.format, weights.arguments);
+  EXPECT_EQ(w.tiles, 18);
+  EXPECT_EQ(w.units, 5);
+  EXPECT_EQ(w.last_tiles, 2);
+  EXPECT_EQ(w.blocks, 9);
+  EXPECT_EQ(w.blocks_of_unit, 2);
+  EXPECT_EQ(w.last_blocks, 1);
+  EXPECT_EQ(w.per_block, 0u);
+  EXPECT_EQ(w.pair_blocks, 1);
+  EXPECT_EQ(w.block_scales, 32u);
+  EXPECT_EQ(w.block_zeros, 16u);
+}
+
+TEST(StepLayout, units_may_share_a_scale_block) {
+  const Device device;
+  const Packed weights({Format::kU4, Format::kF16, Zero::kU8, 512}, 256, 2048);
+  const auto layout = StepLayout(device, 1).with_product(weights.format, weights.arguments);
+  ASSERT_TRUE(layout);
+  const StepWeights w = layout->weights(weights.format, weights.arguments);
+  EXPECT_EQ(w.units, 8);
+  EXPECT_EQ(w.blocks_of_unit, 1);
+  EXPECT_EQ(w.per_block, per_of(2));
+  EXPECT_EQ(w.pair_blocks, 0);
+}
+
+TEST(StepLayout, joins_only_what_one_kernel_decodes) {
+  const Device device;
+  const Packed awq(kAwq, 256, 512);
+  const auto layout = StepLayout(device, 1).with_product(awq.format, awq.arguments);
+  ASSERT_TRUE(layout);
+  for (const WeightFormat& other : {WeightFormat{Format::kU8, Format::kF16, Zero::kU8, 128},
+                                    WeightFormat{Format::kU4, Format::kF16, Zero::kU8, 32},
+                                    WeightFormat{Format::kU4, Format::kBF16, Zero::kU8, 128}}) {
+    const Packed packed(other, 256, 512);
+    EXPECT_TRUE(StepLayout(device, 1).with_product(packed.format, packed.arguments));
+    EXPECT_FALSE(layout->with_product(packed.format, packed.arguments)) << to_string(other);
+  }
+  const Packed groups_of_three_tiles({Format::kU4, Format::kF16, Zero::kU8, 192}, 256, 1536);
+  EXPECT_FALSE(StepLayout(device, 1).with_product(groups_of_three_tiles.format,
+                                                  groups_of_three_tiles.arguments));
+  const Packed long_rows(kAwq, 256, 14336);
+  EXPECT_TRUE(StepLayout(device, 1).with_product(long_rows.format, long_rows.arguments));
+  EXPECT_FALSE(StepLayout(device, 8).with_product(long_rows.format, long_rows.arguments));
+}
+
+TEST(StepLayout, quotients_come_without_a_division) {
+  for (uint32_t d = 1; d < 300; ++d) {
+    const uint64_t per = per_of(d);
+    for (uint64_t n = 0; n < 20000; ++n) {
+      ASSERT_EQ(per == 0 ? n : n * per >> 32, n / d) << n << " / " << d;
+    }
+  }
+}
+
+TEST(StepLayout, is_for_hopper_and_the_heads_that_its_attention_has) {
+  Device device;
+  EXPECT_TRUE(StepLayout::serves(device, 8));
+  EXPECT_FALSE(StepLayout::serves(device, 9));
+  device.compute_capability = 80;
+  EXPECT_FALSE(StepLayout::serves(device, 1));
+  EXPECT_TRUE(StepLayout::serves(32, 8, 128));
+  EXPECT_TRUE(StepLayout::serves(16, 2, 80));
+  EXPECT_FALSE(StepLayout::serves(32, 8, 256));
+  EXPECT_FALSE(StepLayout::serves(32, 2, 128));
+}
+
+}  // namespace
+}  // namespace subbyte::cuda
