@@ -58,7 +58,10 @@ class ModelTable {
     const std::filesystem::path directory =
         std::filesystem::path(suite_.folder) / ("qwen3-" + name_ + "-awq");
     SUBBYTE_CHECK(make_model(directory, {.shape = name_, .format = "awq"}));
-    SUBBYTE_TRY(backend_, make_backend({.device = "cuda", .step_kernel_tokens = suite_.step_tokens}));
+    DeviceOptions device;
+    device.device = "cuda";
+    device.step_kernel_tokens = suite_.step_tokens;
+    SUBBYTE_TRY(backend_, make_backend(device));
     const double start = now();
     SUBBYTE_TRY(model_, load_model(directory, *backend_));
     load_seconds_ = now() - start;

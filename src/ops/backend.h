@@ -76,8 +76,8 @@ class Backend {
 
   /// y[t] = row tokens[t] of a table [vocabulary][hidden]; every token is inside.
   virtual void embed(Tensor y, const Weight& table) = 0;
-  /// x += delta, unless `delta` is no tensor; then y = the normalised x. What delta holds is used up:
-  /// it is not read again before it is written.
+  /// x += delta, unless `delta` is no tensor; then y = the normalised x. What delta holds is used
+  /// up: it is not read again before it is written.
   virtual void add_norm(Tensor y, Tensor x, Tensor delta, const Norm& norm) = 0;
   /// y = W x + b.
   virtual void linear(Tensor y, Tensor x, const Weight& weight) = 0;
