@@ -103,8 +103,9 @@ bool StepPrograms::add_product(const ProductCall& call) {
     add_part(call, part, first);
     first += part.rows;
   }
-  const bool is_whole = call.weight->parts.size() == 1;
-  if (is_whole && call.activation == cuda::Activation::kNone) last_result_ = call.y.data;
+  const bool in_order = call.weight->parts.size() == 1 &&
+                        call.weight->parts.front().format.row_order == cuda::RowOrder::kNatural;
+  if (in_order && call.activation == cuda::Activation::kNone) last_result_ = call.y.data;
   return true;
 }
 
