@@ -124,10 +124,13 @@ Result<DecodeFigures> measure_decode(const Model& model, Backend& backend, const
   const double positions =
       static_cast<double>(run.sequences) *
       (static_cast<double>(run.context) + static_cast<double>(run.steps + 1) / 2);
-  return DecodeFigures{median(rates), decode.step_seconds(), decode.enqueue_seconds(),
+  return DecodeFigures{median(rates),
+                       decode.step_seconds(),
+                       decode.enqueue_seconds(),
                        decode.wait_seconds(),
                        static_cast<double>(model.bytes_per_token()) +
-                           positions * static_cast<double>(pool.bytes_per_position())};
+                           positions * static_cast<double>(pool.bytes_per_position()),
+                       backend.last_step()};
 }
 
 Result<double> measure_prefill(const Model& model, Backend& backend, const PrefillRun& run) {

@@ -2,6 +2,7 @@
 // Rates of a loaded model: decode of some sequences in one step, prefill of a prompt.
 
 #include <cstdint>
+#include <string>
 
 #include "base/status.h"
 #include "models/model.h"
@@ -22,6 +23,7 @@ struct DecodeFigures {
   double enqueue_seconds = 0;  // of the host, until the last launch of a step
   double wait_seconds = 0;     // then until the tokens are there
   double bytes = 0;            // weights, keys and values that a step reads, in the mean of a round
+  std::string ran_as;          // Backend::last_step()
 };
 
 /// Greedy: each sequence goes on with its most likely token, which the backend chooses. The cache

@@ -100,7 +100,7 @@ class ModelTable {
     fmt::print(
         "\nqwen3 {}, AWQ, embedding and head f16, cache f16: {:.2f} GB of weights, loaded in "
         "{:.1f} s\n\n| | tokens/s | step us | enqueue | wait | rest | MB/step | % of the limit "
-        "|\n|---|---|---|---|---|---|---|---|\n",
+        "| as |\n|---|---|---|---|---|---|---|---|---|\n",
         name_, static_cast<double>(model_->weight_bytes()) * 1e-9, load_seconds_);
   }
 
@@ -119,10 +119,10 @@ class ModelTable {
     SUBBYTE_TRY(row.decode, measure_decode(*model_, *backend_, run));
     const DecodeFigures& f = row.decode;
     row.tokens_per_second = f.tokens_per_second;
-    fmt::print("| {} | {:.0f} | {:.0f} | {:.0f} | {:.0f} | {:.0f} | {:.0f} | {:.0f} |\n", row.title,
-               f.tokens_per_second, 1e6 * f.step_seconds, 1e6 * f.enqueue_seconds,
+    fmt::print("| {} | {:.0f} | {:.0f} | {:.0f} | {:.0f} | {:.0f} | {:.0f} | {:.0f} | {} |\n",
+               row.title, f.tokens_per_second, 1e6 * f.step_seconds, 1e6 * f.enqueue_seconds,
                1e6 * f.wait_seconds, 1e6 * (f.step_seconds - f.enqueue_seconds - f.wait_seconds),
-               1e-6 * f.bytes, 100 * share(row));
+               1e-6 * f.bytes, 100 * share(row), f.ran_as);
     std::fflush(stdout);
     rows_.push_back(std::move(row));
     return {};
@@ -134,7 +134,7 @@ class ModelTable {
     row.title = fmt::format("prompt of {}, {} in a step", kPrefillTokens, chunk);
     SUBBYTE_TRY(row.tokens_per_second,
                 measure_prefill(*model_, *backend_, {kPrefillTokens, chunk, suite_.rounds}));
-    fmt::print("| {} | {:.0f} | | | | | | |\n", row.title, row.tokens_per_second);
+    fmt::print("| {} | {:.0f} | | | | | | | |\n", row.title, row.tokens_per_second);
     std::fflush(stdout);
     rows_.push_back(std::move(row));
     return {};
@@ -160,7 +160,7 @@ class ModelTable {
     }
     vendor_rate_ = static_cast<double>(kPrefillTokens) /
                    (1e-6 * layer_us * static_cast<double>(config.num_layers));
-    fmt::print("| cuBLAS f16, the products of {} tokens | {:.0f} | | | | | | |\n", kPrefillTokens,
+    fmt::print("| cuBLAS f16, the products of {} tokens | {:.0f} | | | | | | | |\n", kPrefillTokens,
                vendor_rate_);
   }
 

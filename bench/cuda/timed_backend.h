@@ -24,6 +24,7 @@ class TimedBackend : public Backend {
     return backend_.measure_read_bandwidth(weight);
   }
   Executor& host() override { return backend_.host(); }
+  std::string last_step() const override { return backend_.last_step(); }
   MachineMemory* memory() override { return backend_.memory(); }
 
   Result<Weight> upload(Matrix matrix, std::vector<float> bias) override {

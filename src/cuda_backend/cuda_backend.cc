@@ -68,7 +68,7 @@ class CudaBackend : public Backend {
         host_(options.num_threads),
         stream_(std::move(stream)),
         products_(device, number_, options.batch_invariant, stream_->get()),
-        step_(stream_->get(), options.batch_invariant),
+        step_(stream_->get(), options.batch_invariant, int64_t{2} * device.multiprocessors),
         programs_(device, number_, options.batch_invariant ? 0 : options.step_kernel_tokens,
                   partials_, stream_->get()),
         uploader_(stream_->get(), host_),
@@ -76,6 +76,9 @@ class CudaBackend : public Backend {
 
   // --- the machine
 
+  std::string last_step() const override {
+    return programs_.is_active() ? "one kernel" : "launches";
+  }
   std::string description() const override {
     return gpu_.name + ", " + (number_ == cuda::Number::kF16 ? "f16" : "bf16") + " activations" +
            served_notes_.text();
@@ -361,7 +364,7 @@ class CudaBackend : public Backend {
   Status run_attend(const Tensor& y, const Tensor& qkv, const AttentionShape& shape, int64_t layer,
                     const Vector& sinks) {
     SUBBYTE_TRY(const StepTasks* const tasks,
-                step_.tasks(shape.heads / shape.kv_heads, shape.window));
+                step_.tasks({shape.heads / shape.kv_heads, shape.kv_heads, shape.window}));
     SUBBYTE_CHECK(partials_.grow(tasks->num_partials * 4 *
                                  cuda::attention_partial_floats(shape.kv_heads, shape.head_dim)));
     cuda::AttentionCall call;

@@ -108,17 +108,18 @@ Status CudaStep::begin(const Batch& batch) {
   return {};
 }
 
-Result<const StepTasks*> CudaStep::tasks(int64_t q_per_kv, int64_t window) {
+Result<const StepTasks*> CudaStep::tasks(const cuda::AttentionLayers& layers) {
   for (const StepTasks& known : tasks_) {
-    if (known.q_per_kv == q_per_kv && known.window == window) return &known;
+    if (known.layers == layers) return &known;
   }
-  cuda::AttentionTasks made = cuda::attention_tasks(parts_, q_per_kv, window, batch_invariant_);
+  cuda::AttentionTasks made = batch_invariant_ ? cuda::invariant_attention_tasks(parts_, layers)
+                                               : cuda::attention_tasks(parts_, layers, split_ctas_);
   Packet packet;
   const std::size_t prompt_at = packet.add(made.prompt);
   const std::size_t split_at = packet.add(made.split);
   const std::size_t merge_at = packet.add(made.merge);
   SUBBYTE_TRY(const std::byte* const memory, upload(packet.bytes()));
-  tasks_.push_back({q_per_kv, window, array_at<cuda::AttentionTask>(memory, prompt_at),
+  tasks_.push_back({layers, array_at<cuda::AttentionTask>(memory, prompt_at),
                     array_at<cuda::AttentionTask>(memory, split_at),
                     array_at<cuda::MergeTask>(memory, merge_at), std::ssize(made.prompt),
                     std::move(made.slices), made.num_partials});

@@ -33,8 +33,7 @@ class StepBuffers {
 
 /// Where attention reads what its kernels do, for one kind of layers.
 struct StepTasks {
-  int64_t q_per_kv = 0;
-  int64_t window = 0;
+  cuda::AttentionLayers layers;
   const cuda::AttentionTask* prompt = nullptr;
   const cuda::AttentionTask* split = nullptr;
   const cuda::MergeTask* merge = nullptr;
@@ -45,8 +44,9 @@ struct StepTasks {
 
 class CudaStep {
  public:
-  CudaStep(cuda::Stream stream, bool batch_invariant)
-      : stream_(stream), batch_invariant_(batch_invariant) {}
+  /// `split_ctas`: see attention_tasks().
+  CudaStep(cuda::Stream stream, bool batch_invariant, int64_t split_ctas)
+      : stream_(stream), batch_invariant_(batch_invariant), split_ctas_(split_ctas) {}
 
   /// Copies tokens, places, page tables and the rows of the head to the GPU. Nothing of the
   /// step before may still run. Codes: cuda.memory, cuda.copy.
@@ -73,11 +73,12 @@ class CudaStep {
   const int32_t* pages() const { return pages_; }
   const int32_t* head_rows() const { return head_rows_; }
   /// Stays until the next call.
-  Result<const StepTasks*> tasks(int64_t q_per_kv, int64_t window);
+  Result<const StepTasks*> tasks(const cuda::AttentionLayers& layers);
 
  private:
   cuda::Stream stream_;
   bool batch_invariant_;
+  int64_t split_ctas_;
   StepBuffers device_{CudaBuffer::Place::kDevice};
   StepBuffers pinned_{CudaBuffer::Place::kHost};
   KvPool* pool_ = nullptr;

@@ -16,7 +16,7 @@ constexpr int64_t kSplitCounters = 256;  // bytes before them
 constexpr int64_t kMostKvHeads =
     (kCounterBytes - kSplitCounters) / (4 * static_cast<int64_t>(cuda::kStepTokens));
 /// Of several tokens: with more, launches are faster (docs/cuda_backend.md).
-constexpr int64_t kMostInputs = 16384;
+constexpr int64_t kMostInputs = 12288;
 constexpr std::size_t kMostPrograms = StepPrograms::kMemoryBytes - kCounterBytes;
 
 template <class T>

@@ -56,6 +56,7 @@ class StepPrograms {
   /// Whether operations of this batch are kept back: where every CTA has few inputs to bring to its
   /// shared memory. That follows from the number of tokens and the longest rows of the model.
   void begin(const Batch& batch, const CudaStep& step);
+  bool is_active() const { return is_active_; }
 
   /// The delta must be what the last product stored, or none; it is not stored then.
   bool add_norm(const Tensor& y, const Tensor& x, const Tensor& delta, const Norm& norm);

@@ -45,6 +45,8 @@ class Backend {
 
   /// "amx kernels, 2 threads"
   virtual std::string description() const = 0;
+  /// How the last step ran, where a backend has several ways: "one kernel", "launches".
+  virtual std::string last_step() const { return {}; }
   /// Bytes per second that the machine reads from memory, measured now, on the bytes of `weight`;
   /// 0 when they fit into its caches.
   virtual double measure_read_bandwidth(const Weight& weight) = 0;

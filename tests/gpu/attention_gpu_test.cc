@@ -125,9 +125,9 @@ struct RowResult {
 ///   scores   tf32 of a cache in 32 bits; tensor cores cut nine times for eight inputs, 2^-23 each;
 ///            three roundings of the scale; one of the difference to the largest score, which is at
 ///            most twice the largest sum of magnitudes away; exp2f within two units, four u
-///   weights  that error twice, in the sum of the weights, too; rounded to tf32 in both, or to the
-///            type of activations and cache, in f16 by 2^-25 at least; a factor with ten roundings
-///            at each tile of 32 keys or more, and when partials are merged
+///   weights  that error twice, in the sum of the weights, too; rounded to tf32 for the product, or
+///            to the type of activations and cache, in f16 by 2^-25 at least; a factor with ten
+///            roundings at each tile of 32 keys or more, and when partials are merged
 ///   sums     tensor cores as above over the keys; a float32 sum of the weights
 RowResult expect_row(const AttentionProblem& problem, const Cache& cache, std::size_t p,
                      int64_t token, int64_t head, const float* q, const float* sinks) {
@@ -154,10 +154,7 @@ RowResult expect_row(const AttentionProblem& problem, const Cache& cache, std::s
   double denominator = sinks == nullptr ? 0 : std::exp(sinks[head] - largest);
   RowResult result = {std::vector<double>(problem.dim), std::vector<double>(problem.dim)};
   std::vector<double> smallest(problem.dim);  // what weights lose by f16's smallest step
-  const int64_t tokens = problem.parts[p].tokens;
-  const bool is_prompt = !problem.batch_invariant && tokens > 1 &&
-                         tokens * (problem.heads / problem.kv_heads) > cuda::kSplitRows;
-  const bool is_16 = is_prompt && problem.element == problem.cache && problem.dim <= 128;
+  const bool is_16 = problem.element == problem.cache && problem.dim <= 128;
   for (std::size_t i = 0; i < scores.size(); ++i) {
     const double weight = std::exp(scores[i] - largest);
     denominator += weight;
@@ -174,7 +171,7 @@ RowResult expect_row(const AttentionProblem& problem, const Cache& cache, std::s
   const double extra = sinks == nullptr ? 0 : std::fabs(sinks[head]);
   const double score_error =
       (of_cache + dim_cuts + 3 * u) * magnitude + 2 * u * (2 * magnitude + extra) + 4 * u;
-  const double of_weights = 0x1p-11 + (is_16 ? unit_of(problem.element) : 0x1p-11);
+  const double of_weights = is_16 ? unit_of(problem.element) : 0x1p-11;
   const double relative = std::expm1(2 * score_error) + 1.01 * of_weights + of_cache +
                           9.0 / 8 * n * 0x1p-23 + (n + 10 * (n / 32 + 32) + 20) * u;
   for (int64_t d = 0; d < problem.dim; ++d) {
@@ -197,15 +194,19 @@ std::vector<cuda::AttentionPart> parts_of(const AttentionProblem& problem, const
   return parts;
 }
 
+constexpr int64_t kSplitCtas = 264;  // two for each multiprocessor of an H200
+
 /// y [tokens][heads][dim] of all parts in one call.
 std::vector<float> run(const AttentionProblem& problem, const Cache& cache,
                        const std::vector<cuda::AttentionPart>& parts, const std::vector<float>& qkv,
                        const std::vector<float>& sinks) {
-  const int64_t q_per_kv = problem.heads / problem.kv_heads;
+  const cuda::AttentionLayers layers = {problem.heads / problem.kv_heads, problem.kv_heads,
+                                        problem.window};
   const int64_t stride = (problem.heads + 2 * problem.kv_heads) * problem.dim;
   const int64_t tokens = std::ssize(qkv) / stride;
-  const cuda::AttentionTasks tasks =
-      cuda::attention_tasks(parts, q_per_kv, problem.window, problem.batch_invariant);
+  const cuda::AttentionTasks tasks = problem.batch_invariant
+                                         ? cuda::invariant_attention_tasks(parts, layers)
+                                         : cuda::attention_tasks(parts, layers, kSplitCtas);
   const DeviceNumbers qkv_device(qkv, problem.element);
   const DeviceBytes cache_device(cache.bytes());
   const DeviceNumbers sinks_device(sinks, Element::kF32);

@@ -19,11 +19,21 @@ struct DenseProblem {
   bool batch_invariant = false;
 };
 
+/// Whether dense_16bit.h serves the product.
+bool is_16bit(const DenseProblem& p) {
+  return (p.m >= cuda::kDense16bitTokens || p.batch_invariant) && p.weights != Element::kF32 &&
+         p.cols % 8 == 0 && p.extra_stride % 8 == 0;
+}
+
 /// How far the sum of a product is from the exact one, relative to the sum of magnitudes. A lane of
 /// the kernel for few tokens makes an FMA for eight inputs of 256, then five sums of lanes follow.
 /// Tensor cores cut what they add to 24 bits or more, nine times for eight inputs, 2^-23 each, and
-/// weights of 32 bits are rounded to tf32.
+/// twice that where a number is the sum of two; weights of 32 bits are rounded to tf32.
 double relative_error(const DenseProblem& p) {
+  if (is_16bit(p)) {
+    const double cuts = 9.0 / 8 * double((p.cols + 63) / 64 * 64) * 0x1p-23;
+    return p.weights == p.x ? cuts : 2 * cuts;
+  }
   if (p.m <= cuda::kDenseGemvTokens || p.batch_invariant) {
     return rounding_bound(8 * double((p.cols + 255) / 256) + 5);
   }
@@ -112,7 +122,7 @@ TEST(GpuDense, agrees_with_double_precision) {
 }
 
 TEST(GpuDense, a_token_among_others_has_the_bits_that_it_has_alone) {
-  const DenseProblem seven = {7, 100, 520, Element::kBF16, Element::kF16, Element::kF32};
+  const DenseProblem seven = {7, 100, 520, Element::kF32, Element::kF16, Element::kF32};
   const std::vector<float> w = rounded(normals(seven.rows * seven.cols, 1, 24), seven.weights);
   const std::vector<float> x = rounded(normals(seven.m * seven.cols, 1, 25), seven.x);
   const std::vector<float> together = run_product(seven, w, x, {});
@@ -123,6 +133,50 @@ TEST(GpuDense, a_token_among_others_has_the_bits_that_it_has_alone) {
     const std::vector<float> alone = run_product(one, w, row, {});
     EXPECT_EQ(alone, std::vector<float>(together.begin() + i * one.rows,
                                         together.begin() + (i + 1) * one.rows));
+  }
+}
+
+TEST(GpuDense, mma_in_16_bits_adds_in_one_order_whatever_the_tile) {
+  for (const Element weights : kHalves) {
+    for (const Element inputs : kHalves) {
+      const DenseProblem many = {300, 300, 1032, weights, inputs, Element::kF32};
+      const std::vector<float> w = rounded(normals(many.rows * many.cols, 1, 28), weights);
+      const std::vector<float> x = rounded(normals(many.m * many.cols, 1, 29), inputs);
+      const std::vector<float> together = run_product(many, w, x, {});
+      for (const int64_t m : {3, 16, 17, 64, 65, 129}) {
+        DenseProblem some = many;
+        some.m = m;
+        const std::vector<float> rows(x.begin(), x.begin() + m * many.cols);
+        EXPECT_EQ(run_product(some, w, rows, {}),
+                  std::vector<float>(together.begin(), together.begin() + m * many.rows));
+      }
+    }
+  }
+}
+
+/// Powers of two times small integers: every sum is exact, the halves of split numbers, too.
+TEST(GpuDense, products_that_are_exact_are_exact) {
+  for (const Element weights : kHalves) {
+    for (const Element inputs : kHalves) {
+      DenseProblem p = {33, 257, 520, weights, inputs, Element::kF32};
+      std::vector<float> w(p.rows * p.cols), x(p.m * p.cols);
+      const int most_w = weights == Element::kF16 ? 2047 : 255;
+      const int most_x = inputs == Element::kF16 ? 15 : 3;
+      for (std::size_t i = 0; i < w.size(); ++i) {
+        w[i] = static_cast<float>(int(i * 7919 % (2 * most_w + 1)) - most_w);
+      }
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        x[i] = static_cast<float>(int(i * 104729 % (2 * most_x + 1)) - most_x);
+      }
+      const std::vector<float> found = run_product(p, w, x, {});
+      for (int64_t i = 0; i < p.m; ++i) {
+        for (int64_t n = 0; n < p.rows; ++n) {
+          double sum = 0;
+          for (int64_t k = 0; k < p.cols; ++k) sum += double(w[n * p.cols + k]) * x[i * p.cols + k];
+          ASSERT_EQ(found[i * p.rows + n], sum) << i << " " << n;
+        }
+      }
+    }
   }
 }
 

@@ -20,51 +20,9 @@ using cuda::Number;
 using cuda::Plan;
 using cuda::PlanOptions;
 
-/// One of each line of weights.def, and each type of scale and zero point.
-std::vector<WeightFormat> all_formats() {
-  return {
-      {Format::kU4, Format::kF16, Zero::kU8, 128},
-      {Format::kU4, Format::kBF16, Zero::kU8, 64},
-      {Format::kI4, Format::kF16, Zero::kNone, 128},
-      {Format::kU4, Format::kF16, Zero::kU8, 32},
-      {Format::kI4, Format::kF32, Zero::kNone, 32},
-      {Format::kU4, Format::kF16, Zero::kU8, 16},
-      {Format::kU4, Format::kF16, Zero::kU8, 0},
-      {Format::kU8, Format::kF16, Zero::kU16, 128},
-      {Format::kI8, Format::kBF16, Zero::kNone, 32},
-      {Format::kU8, Format::kF16, Zero::kU8, 16},
-      {Format::kU2, Format::kF16, Zero::kU8, 64},
-      {Format::kU2, Format::kF16, Zero::kU8, 32},
-      {Format::kU2, Format::kBF16, Zero::kU8, 16},
-      {Format::kU3, Format::kF16, Zero::kU8, 128},
-      {Format::kI3, Format::kF16, Zero::kNone, 32},
-      {Format::kI3, Format::kF16, Zero::kNone, 16},
-      {Format::kE2M1, Format::kE8M0, Zero::kNone, 32},
-      {Format::kE2M1, Format::kE4M3, Zero::kNone, 16},
-      {Format::kNFL2, Format::kE4M4, Zero::kNone, 32},
-      {Format::kNFL3, Format::kF16, Zero::kNone, 32},
-      {Format::kNF4, Format::kF32, Zero::kNone, 64},
-      {Format::kNFL4, Format::kE4M4, Zero::kNone, 32},
-      {Format::kNFL5, Format::kF32, Zero::kNone, 32},
-      // With offsets; scales of every size.
-      {Format::kI4, Format::kBF16, Zero::kBF16, 128},
-      {Format::kI4, Format::kF16, Zero::kF16, 32},
-      {Format::kU4, Format::kF16, Zero::kF16, 64},
-      {Format::kU4, Format::kE8M0, Zero::kBF16, 16},
-      {Format::kI8, Format::kF16, Zero::kF16, 0},
-      {Format::kU8, Format::kF32, Zero::kBF16, 32},
-      {Format::kU3, Format::kF32, Zero::kBF16, 64},
-      {Format::kI2, Format::kF16, Zero::kF16, 16},
-  };
-}
-
-bool has_table(const WeightFormat& format) {
-  return format.element >= Format::kNF4;
-}
-
 /// Those whose elements 16-bit numbers hold exactly.
 std::vector<WeightFormat> exact_formats() {
-  std::vector<WeightFormat> formats = all_formats();
+  std::vector<WeightFormat> formats = packed_formats();
   std::erase_if(formats, has_table);
   return formats;
 }
@@ -246,7 +204,7 @@ std::string test_name(const ::testing::TestParamInfo<WeightFormat>& format) {
   return text;
 }
 
-INSTANTIATE_TEST_SUITE_P(all, GpuLinear, ::testing::ValuesIn(all_formats()), test_name);
+INSTANTIATE_TEST_SUITE_P(all, GpuLinear, ::testing::ValuesIn(packed_formats()), test_name);
 INSTANTIATE_TEST_SUITE_P(all, ExactGpuLinear, ::testing::ValuesIn(exact_formats()), test_name);
 
 }  // namespace

@@ -20,42 +20,6 @@ namespace {
 
 using cuda::Number;
 
-/// One of each line of weights.def, and each type of scale and zero point.
-std::vector<WeightFormat> formats() {
-  return {
-      {Format::kU4, Format::kF16, Zero::kU8, 128},
-      {Format::kU4, Format::kBF16, Zero::kU8, 64},
-      {Format::kI4, Format::kF16, Zero::kNone, 128},
-      {Format::kU4, Format::kF16, Zero::kU8, 32},
-      {Format::kU4, Format::kF16, Zero::kU8, 16},
-      {Format::kU4, Format::kF16, Zero::kU8, 0},
-      {Format::kU4, Format::kF16, Zero::kU8, 512},
-      {Format::kU8, Format::kF16, Zero::kU16, 128},
-      {Format::kI8, Format::kBF16, Zero::kNone, 32},
-      {Format::kU8, Format::kF16, Zero::kU8, 16},
-      {Format::kU2, Format::kF16, Zero::kU8, 64},
-      {Format::kU2, Format::kF16, Zero::kU8, 32},
-      {Format::kU2, Format::kBF16, Zero::kU8, 16},
-      {Format::kU3, Format::kF16, Zero::kU8, 128},
-      {Format::kI3, Format::kF16, Zero::kNone, 32},
-      {Format::kI3, Format::kF16, Zero::kNone, 16},
-      {Format::kE2M1, Format::kE8M0, Zero::kNone, 32},
-      {Format::kE2M1, Format::kE4M3, Zero::kNone, 16},
-      {Format::kI4, Format::kBF16, Zero::kBF16, 128},
-      {Format::kI4, Format::kF16, Zero::kF16, 32},
-      {Format::kU8, Format::kF32, Zero::kBF16, 32},
-      {Format::kNFL2, Format::kE4M4, Zero::kNone, 32},
-      {Format::kNFL3, Format::kF16, Zero::kNone, 32},
-      {Format::kNF4, Format::kF32, Zero::kNone, 64},
-      {Format::kNFL4, Format::kE4M4, Zero::kNone, 32},
-      {Format::kNFL5, Format::kF32, Zero::kNone, 32},
-  };
-}
-
-bool has_table(const WeightFormat& format) {
-  return format.element >= Format::kNF4;
-}
-
 struct Shape {
   int64_t rows;
   int64_t cols;
@@ -226,7 +190,7 @@ std::string test_name(const ::testing::TestParamInfo<WeightFormat>& format) {
   return text;
 }
 
-INSTANTIATE_TEST_SUITE_P(all, GpuStep, ::testing::ValuesIn(formats()), test_name);
+INSTANTIATE_TEST_SUITE_P(all, GpuStep, ::testing::ValuesIn(packed_formats()), test_name);
 
 }  // namespace
 }  // namespace subbyte::testing

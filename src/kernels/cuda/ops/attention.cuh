@@ -80,6 +80,7 @@ struct Eight {
 /// Where a row of a task is.
 struct AttentionRow {
   bool exists;
+  int token_in_part;
   int64_t token;  // a row of qkv and y
   int head;
   int first, last;  // keys that it sees
@@ -87,13 +88,29 @@ struct AttentionRow {
   __device__ AttentionRow(const AttentionCall& a, const AttentionTask& task, int row) {
     const int q_per_kv = a.heads / a.kv_heads;
     const int of_part = task.first_row + row;
-    const int in_part = of_part / q_per_kv;
-    exists = in_part < task.num_tokens;
-    token = task.first_token + in_part;
+    token_in_part = of_part / q_per_kv;
+    exists = token_in_part < task.num_tokens;
+    token = task.first_token + token_in_part;
     head = static_cast<int>(blockIdx.y) * q_per_kv + of_part % q_per_kv;
-    last = exists ? task.position + in_part : -1;
+    last = exists ? task.position + token_in_part : -1;
     first = a.window > 0 ? max(0, last - a.window + 1) : 0;
   }
+};
+
+/// Keys that all of 16 rows see, which need no mask. Rows that do not exist are never stored.
+struct SeenByAll {
+  int first, last;
+
+  __device__ SeenByAll(const AttentionCall& a, const AttentionTask& task, int first_row) {
+    const AttentionRow row(a, task, first_row);
+    const AttentionRow last_row(a, task, first_row + 15);
+    last = row.last;
+    first = a.window > 0
+                ? max(0, row.last + last_row.token_in_part - row.token_in_part - a.window + 1)
+                : 0;
+  }
+
+  __device__ bool has(int key, int count) const { return key >= first && key + count - 1 <= last; }
 };
 
 /// Rows that do not exist are zero.
@@ -157,8 +174,9 @@ struct SoftmaxPartials {
   float sums[2] = {};                         // of this lane's keys alone, until finish()
   float values[kMaxDim / 8][4] = {};
 
-  /// Scores of kKeys keys: masked, turned into weights; what was added before is scaled.
-  template <int kTiles>
+  /// Scores of 8 kTiles keys from `key` on, times `scale`: masked where not all rows see all of
+  /// them, turned into weights; what was added before is scaled.
+  template <int kTiles, bool kMasked>
   __device__ void weigh(float (&scores)[kTiles][4], const AttentionRow (&rows)[2], int key,
                         float scale) {
     const int t = static_cast<int>(threadIdx.x) % 4;
@@ -171,7 +189,8 @@ struct SoftmaxPartials {
         for (int e = 0; e < 2; ++e) {
           const int at = key + 8 * j + 2 * t + e;
           float& score = scores[j][2 * h + e];
-          score = at >= rows[h].first && at <= rows[h].last ? score * scale : -INFINITY;
+          const bool is_seen = !kMasked || (at >= rows[h].first && at <= rows[h].last);
+          score = is_seen ? score * scale : -INFINITY;
           most = fmaxf(most, score);
         }
       }
@@ -191,7 +210,7 @@ struct SoftmaxPartials {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& score = scores[j][2 * h + e];
-          score = to_tf32(exp2f(score - base));
+          score = exp2f(score - base);
           sums[h] += score;
         }
       }

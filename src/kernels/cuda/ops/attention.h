@@ -11,11 +11,10 @@
 //             keys and add their softmax partials in order. Where a row has several such parts,
 //             a second kernel adds their partials in order.
 //
-// Products are mma in tf32: queries and keys of 16 bits are exact there, and so are keys in e4m3
-// times their scales; softmax weights and what the cache holds in f32 are rounded to it (2^-11).
-// kPrompt is mma in 16 bits, twice as fast and with half the shared memory, where activations and
-// cache have one type of 16 bits and heads at most 128 elements: softmax weights are rounded to
-// that type then. Sums are in float32.
+// Products are mma in 16 bits where activations and cache have one type of 16 bits and heads at
+// most 128 elements (attention_16bit.h): softmax weights are rounded to that type. Others are mma
+// in tf32: queries and keys of 16 bits are exact there, and so are keys in e4m3 times their scales;
+// softmax weights and what the cache holds in f32 are rounded to it (2^-11). Sums are in float32.
 
 #include <span>
 #include <vector>
@@ -27,7 +26,7 @@ namespace subbyte::cuda {
 inline constexpr int kPromptRows = 64;
 inline constexpr int kSplitRows = 16;
 inline constexpr int kMostSplits = 32;          // of the keys of a row
-inline constexpr int64_t kLeastSplit = 128;     // keys
+inline constexpr int64_t kLeastSplit = 256;     // keys
 inline constexpr int64_t kMostPartials = 1024;  // in memory at a time, of every head of keys
 
 /// What one CTA does for each head of keys. Rows and keys are of one part.
@@ -74,12 +73,25 @@ struct AttentionPart {
   int32_t pages_begin = 0;
 };
 
-/// How the keys of a part are split follows from the part alone, so its results do not depend on
-/// its neighbours. With `batch_invariant` all tasks are kSplit, and splits begin at multiples of a
-/// size that follows from the position of a token alone: so the order of additions of a row does,
-/// too, however a prompt is cut. Tokens share tasks where they have the same splits.
-AttentionTasks attention_tasks(std::span<const AttentionPart> parts, int64_t q_per_kv,
-                               int64_t window, bool batch_invariant = false);
+/// What the division into tasks depends on besides the parts.
+struct AttentionLayers {
+  int64_t q_per_kv = 1;
+  int64_t kv_heads = 1;
+  int64_t window = 0;  // 0: none
+  bool operator==(const AttentionLayers&) const = default;
+};
+
+/// The split tasks of all heads of keys are about `ctas` CTAs, if that leaves them kLeastSplit
+/// keys: many sequences are not split, so nothing is merged. Prompt tasks are in order of their
+/// keys, the most first, so that the last CTAs to run are short ones.
+AttentionTasks attention_tasks(std::span<const AttentionPart> parts, const AttentionLayers& layers,
+                               int64_t ctas);
+
+/// All tasks are kSplit, and splits begin at multiples of a size that follows from the position of
+/// a token alone: so the order of additions of a row does, too, whatever its neighbours and however
+/// a prompt is cut. Tokens share tasks where they have the same splits.
+AttentionTasks invariant_attention_tasks(std::span<const AttentionPart> parts,
+                                         const AttentionLayers& layers);
 
 struct AttentionCall {
   const void* qkv = nullptr;  // [tokens][qkv_stride]

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 
 #include "kernels/cuda/ops/attention.h"
 
@@ -45,15 +46,33 @@ void add_split(AttentionTasks& tasks, const AttentionPart& part, int64_t first_r
   tasks.num_partials = std::max(tasks.num_partials, partial);
 }
 
-/// Keys of a split such that there are at most kMostSplits.
-int64_t keys_of_split(int64_t begin, int64_t end) {
+/// Keys of a split such that there are at most kMostSplits, and `least`.
+int64_t keys_of_split(int64_t begin, int64_t end, int64_t least) {
   const int64_t share = divide_up(end - begin, kMostSplits);
-  return std::max(kLeastSplit, divide_up(share, kKeyStep) * kKeyStep);
+  return divide_up(std::max(least, share), kKeyStep) * kKeyStep;
 }
 
-void add_part(AttentionTasks& tasks, const AttentionPart& part, int64_t q_per_kv, int64_t window) {
+bool is_split(const AttentionPart& part, int64_t q_per_kv) {
+  return part.num_tokens * q_per_kv <= kSplitRows || part.num_tokens == 1;
+}
+
+/// Keys of a split such that all split tasks of all heads are about `ctas` CTAs.
+int64_t share_of_cta(std::span<const AttentionPart> parts, const AttentionLayers& layers,
+                     int64_t ctas) {
+  int64_t keys = 0;
+  for (const AttentionPart& part : parts) {
+    if (!is_split(part, layers.q_per_kv)) continue;
+    const int64_t tasks = divide_up(part.num_tokens * layers.q_per_kv, kSplitRows);
+    keys += tasks * (part.position + part.num_tokens - first_key(part, layers.window, kKeyStep));
+  }
+  return std::max(kLeastSplit, divide_up(keys * layers.kv_heads, ctas));
+}
+
+void add_part(AttentionTasks& tasks, const AttentionPart& part, const AttentionLayers& layers,
+              int64_t least_split) {
+  const auto [q_per_kv, kv_heads, window] = layers;
   const int64_t rows = part.num_tokens * q_per_kv;
-  const bool splits = rows <= kSplitRows || part.num_tokens == 1;
+  const bool splits = is_split(part, q_per_kv);
   const int64_t step = splits ? kSplitRows : kPromptRows;
   for (int64_t row = 0; row < rows; row += step) {
     const int64_t last_token = std::min(row + step, rows) - 1;
@@ -62,7 +81,7 @@ void add_part(AttentionTasks& tasks, const AttentionPart& part, int64_t q_per_kv
     from_row.position += static_cast<int32_t>(row / q_per_kv);
     const int64_t begin = first_key(from_row, window, kKeyStep);
     if (splits) {
-      add_split(tasks, part, row, begin, end, keys_of_split(begin, end));
+      add_split(tasks, part, row, begin, end, keys_of_split(begin, end, least_split));
     } else {
       tasks.prompt.push_back({part.first_token, part.num_tokens, part.position, part.pages_begin,
                               static_cast<int32_t>(row), static_cast<int32_t>(begin),
@@ -115,15 +134,21 @@ void add_invariant_part(AttentionTasks& tasks, const AttentionPart& part, int64_
 
 }  // namespace
 
-AttentionTasks attention_tasks(std::span<const AttentionPart> parts, int64_t q_per_kv,
-                               int64_t window, bool batch_invariant) {
+AttentionTasks attention_tasks(std::span<const AttentionPart> parts, const AttentionLayers& layers,
+                               int64_t ctas) {
+  AttentionTasks tasks;
+  const int64_t least_split = share_of_cta(parts, layers, ctas);
+  for (const AttentionPart& part : parts) add_part(tasks, part, layers, least_split);
+  std::ranges::stable_sort(tasks.prompt, std::ranges::greater(),
+                           [](const AttentionTask& task) { return task.end - task.begin; });
+  return tasks;
+}
+
+AttentionTasks invariant_attention_tasks(std::span<const AttentionPart> parts,
+                                         const AttentionLayers& layers) {
   AttentionTasks tasks;
   for (const AttentionPart& part : parts) {
-    if (batch_invariant) {
-      add_invariant_part(tasks, part, q_per_kv, window);
-    } else {
-      add_part(tasks, part, q_per_kv, window);
-    }
+    add_invariant_part(tasks, part, layers.q_per_kv, layers.window);
   }
   return tasks;
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "kernels/cuda/ops/attention.h"
@@ -25,9 +26,16 @@ int tasks_with(const std::vector<AttentionTask>& tasks, int rows_of_task, const 
   }));
 }
 
+AttentionTasks tasks_of(std::span<const AttentionPart> parts, int64_t q_per_kv, int64_t window,
+                        bool batch_invariant) {
+  const AttentionLayers layers = {q_per_kv, 8, window};
+  return batch_invariant ? invariant_attention_tasks(parts, layers)
+                         : attention_tasks(parts, layers, 264);
+}
+
 void expect_covered(const std::vector<AttentionPart>& parts, int64_t q_per_kv, int64_t window,
                     bool batch_invariant) {
-  const AttentionTasks tasks = attention_tasks(parts, q_per_kv, window, batch_invariant);
+  const AttentionTasks tasks = tasks_of(parts, q_per_kv, window, batch_invariant);
   for (const AttentionPart& part : parts) {
     for (int64_t row = 0; row < part.num_tokens * q_per_kv; ++row) {
       const int64_t last = part.position + row / q_per_kv;
@@ -63,7 +71,7 @@ TEST(AttentionTasks, cover_every_key_once) {
 /// Where the splits begin that a token of a part has, and how many keys they have at most: the rest
 /// of a row's order of additions is the kernel's.
 std::vector<int32_t> splits_of(const AttentionPart& part, int32_t token, int64_t window) {
-  const AttentionTasks tasks = attention_tasks({&part, 1}, 4, window, true);
+  const AttentionTasks tasks = invariant_attention_tasks({&part, 1}, {4, 8, window});
   EXPECT_TRUE(tasks.prompt.empty());
   std::vector<int32_t> begins;
   for (const AttentionTask& task : tasks.split) {
@@ -91,8 +99,11 @@ TEST(AttentionTasks, of_a_token_follow_from_its_position_alone_in_batch_invarian
 TEST(AttentionTasks, slices_have_no_more_partials_than_there_is_memory_for) {
   for (const bool batch_invariant : {false, true}) {
     std::vector<AttentionPart> parts;
-    for (int32_t i = 0; i < 200; ++i) parts.push_back({2 * i, 2, 3000 + i, 100 * i});
-    const AttentionTasks tasks = attention_tasks(parts, 8, 0, batch_invariant);
+    for (int32_t i = 0; i < 200; ++i) parts.push_back({2 * i, 2, 6000 + i, 100 * i});
+    // Enough CTAs for all splits in the usual mode.
+    const AttentionLayers layers = {8, 8, 0};
+    const AttentionTasks tasks = batch_invariant ? invariant_attention_tasks(parts, layers)
+                                                 : attention_tasks(parts, layers, 100000);
     std::size_t split = 0;
     std::size_t merge = 0;
     EXPECT_GT(tasks.slices.size(), 3u);
@@ -119,7 +130,7 @@ TEST(AttentionTasks, slices_have_no_more_partials_than_there_is_memory_for) {
 
 TEST(AttentionTasks, partials_are_merged_once) {
   const std::vector<AttentionPart> parts = {{0, 1, 20000, 0}, {1, 1, 100, 200}, {2, 4, 300, 300}};
-  const AttentionTasks tasks = attention_tasks(parts, 4, 0);
+  const AttentionTasks tasks = tasks_of(parts, 4, 0, false);
   std::set<int32_t> written;
   for (const AttentionTask& task : tasks.split) {
     if (task.partial >= 0) {
@@ -137,16 +148,21 @@ TEST(AttentionTasks, partials_are_merged_once) {
   EXPECT_EQ(std::ssize(written), tasks.num_partials);
 }
 
-TEST(AttentionTasks, follow_from_the_part_alone) {
-  const std::vector<AttentionPart> parts = {{0, 1, 5000, 0}, {1, 1, 9000, 40}};
-  const AttentionTasks both = attention_tasks(parts, 4, 0);
-  const AttentionTasks second = attention_tasks(std::span(parts).subspan(1), 4, 0);
-  ASSERT_GE(both.split.size(), second.split.size());
-  const std::size_t before = both.split.size() - second.split.size();
-  for (std::size_t i = 0; i < second.split.size(); ++i) {
-    EXPECT_EQ(both.split[before + i].begin, second.split[i].begin);
-    EXPECT_EQ(both.split[before + i].end, second.split[i].end);
-  }
+TEST(AttentionTasks, are_about_as_many_as_there_are_ctas) {
+  std::vector<AttentionPart> parts;
+  for (int32_t i = 0; i < 256; ++i) parts.push_back({i, 1, 4095, 32 * i});
+  const AttentionLayers layers = {4, 8, 0};
+  EXPECT_EQ(attention_tasks(parts, layers, 264).split.size(), 256u);
+  EXPECT_EQ(attention_tasks(std::span(parts).first(8), layers, 264).split.size(), 8u * 4);
+  EXPECT_EQ(attention_tasks(std::span(parts).first(1), layers, 264).split.size(), 16u);
+}
+
+TEST(AttentionTasks, of_prompts_begin_with_the_longest) {
+  const AttentionTasks tasks =
+      tasks_of(std::vector<AttentionPart>{{0, 300, 0, 0}, {300, 90, 500, 9}}, 4, 0, false);
+  EXPECT_TRUE(std::ranges::is_sorted(tasks.prompt, std::ranges::greater(),
+                                     [](const AttentionTask& t) { return t.end - t.begin; }));
+  EXPECT_EQ(tasks.prompt.front().end, 590);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "kernels/cuda/ops/dense.h"
 
+#include "kernels/cuda/ops/dense_16bit.h"
 #include "kernels/cuda/ops/elements.cuh"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ops/tf32.cuh"
@@ -84,10 +85,7 @@ __global__ void __launch_bounds__(kGemvThreads) gemv(const __grid_constant__ Den
 
 template <int kTokens>
 auto gemv_for(const DenseCall& call) {
-  const bool aligned = call.cols % kEight == 0 &&
-                       is_aligned(call.weights, call.cols, call.weights_element) &&
-                       is_aligned(call.x, call.x_stride, call.x_element);
-  if (!aligned) return gemv<Element::kF32, kTokens, false>;
+  if (!has_aligned_rows(call)) return gemv<Element::kF32, kTokens, false>;
   switch (call.weights_element) {
     case Element::kF16:
       return gemv<Element::kF16, kTokens, true>;
@@ -206,7 +204,15 @@ __global__ void __launch_bounds__(kTileThreads)
 
 }  // namespace
 
+bool has_aligned_rows(const DenseCall& call) {
+  return call.cols % kEight == 0 && is_aligned(call.weights, call.cols, call.weights_element) &&
+         is_aligned(call.x, call.x_stride, call.x_element);
+}
+
 void run_dense(const DenseCall& call, Stream stream) {
+  if ((call.m >= kDense16bitTokens || call.batch_invariant) && serves_16bit_dense(call)) {
+    return run_dense_16bit(call, stream);
+  }
   if (call.m == 1) return launch_gemv<1>(call, stream);
   if (call.m == 2) return launch_gemv<2>(call, stream);
   if (call.m <= 4) return launch_gemv<4>(call, stream);

@@ -1,18 +1,21 @@
 #pragma once
 // y = x W^T + bias with weights that are f32, f16 or bf16: what a checkpoint leaves unquantized.
 //
-//   up to kDenseGemvTokens tokens   each warp reads some rows of W once, products in float32
-//   more                       tiles of 64 outputs by 64 tokens, mma in tf32, which holds f16 and
-//                              bf16 exactly; f32 weights are rounded to it (2^-11)
+//   gemv          each warp reads some rows of W once, products in float32: one or two tokens, and
+//                 up to eight of what the next cannot take
+//   dense_16bit   mma in 16 bits, exact in both types: weights of 16 bits with aligned rows
+//   gemm          tiles of 64 outputs by 64 tokens, mma in tf32, which holds f16 and bf16 exactly;
+//                 f32 weights are rounded to it (2^-11)
 //
-// Both accumulate in float32. The order of additions for a token depends on which of the two runs
-// and on nothing else; in batch-invariant mode the first runs for any number of tokens.
+// All accumulate in float32. The order of additions for a token depends on which of the three runs
+// and on nothing else; in batch-invariant mode dense_16bit runs for any number of tokens, or gemv.
 
 #include "kernels/cuda/ops/elements.h"
 
 namespace subbyte::cuda {
 
 inline constexpr int kDenseGemvTokens = 8;
+inline constexpr int kDense16bitTokens = 3;  // from here on dense_16bit, where it can
 
 struct DenseCall {
   const void* weights = nullptr;  // [rows][cols]
@@ -29,6 +32,9 @@ struct DenseCall {
   int64_t y_stride = 0;
   bool batch_invariant = false;  // a token's results do not depend on m
 };
+
+/// All rows of weights and inputs begin at multiples of 16 bytes and have a multiple of 8 elements.
+bool has_aligned_rows(const DenseCall& call);
 
 /// Errors are left to cudaGetLastError().
 void run_dense(const DenseCall& call, Stream stream);

@@ -5,6 +5,9 @@
 
 #include <cuda_runtime.h>
 
+#include <array>
+#include <atomic>
+
 #include "kernels/cuda/common/ptx.cuh"
 #include "kernels/cuda/ops/elements.h"
 
@@ -20,6 +23,29 @@ struct Grid {
   dim3 ctas;
   int threads;
   int shared_bytes = 0;
+};
+
+/// How much dynamic shared memory a kernel may have, device by device. One for each kernel.
+class SharedMemoryLimit {
+ public:
+  /// Asks the driver once for each device and size larger than those before. False: refused.
+  template <class Kernel>
+  bool allow(Kernel* kernel, int bytes) {
+    int device = 0;
+    if (cudaGetDevice(&device) != cudaSuccess) return false;
+    const bool is_known = device < kDevices;
+    if (is_known && allowed_[device].load(std::memory_order_relaxed) >= bytes) return true;
+    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) !=
+        cudaSuccess) {
+      return false;
+    }
+    if (is_known) allowed_[device].store(bytes, std::memory_order_relaxed);
+    return true;
+  }
+
+ private:
+  static constexpr int kDevices = 64;
+  std::array<std::atomic<int>, kDevices> allowed_ = {};
 };
 
 /// Errors are left to cudaGetLastError().
