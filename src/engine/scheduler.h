@@ -82,6 +82,7 @@ class Scheduler {
   Result<std::vector<SampleEvent>> step();
 
   bool idle() const { return samples_.empty(); }
+  int64_t max_sequences() const { return options_.max_sequences; }
   int64_t num_running() const { return num_running_; }
   int64_t num_waiting() const { return std::ssize(samples_) - num_running_; }
   /// Times that a sequence gave its pages to an older one.
