@@ -5,7 +5,7 @@
 //
 // A line is a request (completions/request.h) with a "custom_id" or "id" that comes back, or one of
 // OpenAI's batches: {"custom_id": .., "method": "POST", "url": "/v1/completions", "body": {..}}.
-// Whatever is wrong with the form of a line is refused before anything is computed, with its number.
+// Whatever is wrong with the form of a line is refused before anything is computed, by its number.
 // What only the model can say of a request (a prompt longer than the context) is an error in its
 // line of the results, and the others go on.
 

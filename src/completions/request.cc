@@ -110,8 +110,7 @@ Status read_stops(const Object& body, std::vector<std::string>& stops) {
 
 /// A number for texts, true or false with a number beside it for chats.
 Status read_logprobs(const Object& body, CompletionRequest& request) {
-  const Value* value = body.find("logprobs");
-  if (!request.is_chat && (value == nullptr || !value->is_boolean())) {
+  if (!request.is_chat) {
     SUBBYTE_TRY(request.num_top_logprobs, body.integer("logprobs", 0, kMostTopLogprobs));
     if (!body.has("top_logprobs")) return {};
     return body.error("completion.field", "top_logprobs", "nothing: \"logprobs\" is the number");

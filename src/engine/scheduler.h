@@ -1,12 +1,12 @@
 #pragma once
 // Many requests at once on one model: which tokens of which sequences each step computes.
 //
-//   add() -> waiting --admit--> running --end--> gone       a step has the last token of every
-//               ^                  |                        running sequence and, in what is left of
-//               +---- no pages ----+                        its tokens, chunks of prompts, the
-//                                                           oldest first
+//   add() -> waiting --admit--> running --end--> gone     a step has the last token of every
+//               ^                  |                      running sequence and, in what is left of
+//               +---- no pages ----+                      its tokens, chunks of prompts, the
+//                                                         oldest first
 //
-// Continuous batching: who ends gives its pages and its place to the next in the same step. A
+// Continuous batching: who ends gives its pages and its place to who waits, in the next step. A
 // sequence takes pages as it grows. When the pool has none left, the youngest sequence gives its
 // pages back, waits, and computes its tokens once more later; it keeps what it has generated and
 // its random numbers, so nothing of it is lost and nothing fails. The oldest always goes on.
