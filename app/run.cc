@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "app/command.h"
+#include "app/run_prompts.h"
 #include "app/statistics.h"
 #include "engine/generate.h"
 #include "engine/stop_strings.h"
@@ -17,6 +18,11 @@ struct Options {
   int head_bits = 16;
   std::optional<std::string> prompt;
   std::string file;
+  std::string prompts;
+  std::string output;
+  std::optional<int64_t> parallel;
+  std::optional<int64_t> cache_positions;
+  bool json = false;
   int64_t max_tokens = 128;
   int64_t context = 0;
   std::string kv_cache_type = "f16";
@@ -43,7 +49,43 @@ Result<int64_t> context_size(const Options& options, const ModelConfig& config, 
   return std::min(limit, prompt + options.max_tokens);
 }
 
+Result<ExitCode> run_many(const Invocation& invocation, const Options& options) {
+  PromptsOptions many;
+  many.model = options.model;
+  many.head_bits = options.head_bits;
+  many.kv_cache_type = options.kv_cache_type;
+  many.prompts = options.prompts;
+  many.output = options.output;
+  many.json = options.json;
+  many.parallel = options.parallel.value_or(many.parallel);
+  many.cache_positions = options.cache_positions.value_or(0);
+  many.context = options.context;
+  many.max_tokens = options.max_tokens;
+  many.special = options.special;
+  many.ignore_eos = options.ignore_eos;
+  many.stops = options.stops;
+  many.sampling = options.sampling;
+  return run_prompts(invocation, many);
+}
+
+/// Options of many prompts are nothing without a file of them.
+Status check_options(const Options& options) {
+  if (options.prompts.empty() != options.output.empty()) {
+    return Error{"usage.prompts", "--prompts and --output are given together"};
+  }
+  if (options.prompts.empty() && (options.parallel || options.cache_positions || options.json)) {
+    return Error{"usage.prompts",
+                 "--parallel, --cache-positions and --json are for --prompts FILE --output FILE"};
+  }
+  if (!options.prompts.empty() && options.max_tokens == 0) {
+    return Error{"usage.predict", "--predict 0 asks for nothing; at least 1 with --prompts"};
+  }
+  return {};
+}
+
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
+  SUBBYTE_CHECK(check_options(options));
+  if (!options.prompts.empty()) return run_many(invocation, options);
   SUBBYTE_TRY(const std::string text, prompt_text(options));
   SUBBYTE_TRY(LoadedModel loaded, open(invocation, options.model));
   SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
@@ -86,6 +128,32 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   return kOk;
 }
 
+void add_prompts_options(Command command, Options& options, Argument prompt, Argument file) {
+  const std::string group = "Many prompts (docs/prompts.md)";
+  command
+      .option("--prompts", options.prompts,
+              "a file with a request in each line, in JSON: \"prompt\" or \"messages\", and what "
+              "differs from the options here")
+      .group(group)
+      .excludes(prompt)
+      .excludes(file);
+  command
+      .option("-o,--output", options.output,
+              "the answers, a line for each as it is done (- is stdout); lines that it has already "
+              "are not computed again")
+      .group(group);
+  command.option("--parallel", options.parallel, "sequences that are computed at once (8)")
+      .between(1, 256)
+      .group(group);
+  command
+      .option("--cache-positions", options.cache_positions,
+              "positions of the key-value cache that they share (what they may take, at most 4096 "
+              "each); when it is full, the youngest wait")
+      .between(1, int64_t{1} << 40)
+      .group(group);
+  command.flag("--json", options.json, "print a summary as one JSON object").group(group);
+}
+
 }  // namespace
 
 void add_run(CLI::App& app, Invocation& invocation) {
@@ -93,13 +161,15 @@ void add_run(CLI::App& app, Invocation& invocation) {
       add_command(app, "run", "Continue a text, token by token",
                   "  subbyte run demo/model -p \"It was a dark night\" -n 60\n"
                   "  subbyte run Qwen/Qwen3-8B-AWQ -f letter.txt --temp 0\n"
-                  "  echo \"Once upon a time\" | subbyte run ./model --stop \"THE END\"");
+                  "  echo \"Once upon a time\" | subbyte run ./model --stop \"THE END\"\n"
+                  "  subbyte run ./model --prompts questions.jsonl --output answers.jsonl");
   auto options = std::make_shared<Options>();
   command.option("MODEL", options->model, "directory, ak47 or ak48 file, or org/name[@revision]")
       .required();
   const Argument prompt = command.option("-p,--prompt", options->prompt, "the text to continue");
-  command.option("-f,--file", options->file, "read the text from a file (- is stdin)")
-      .excludes(prompt);
+  const Argument file =
+      command.option("-f,--file", options->file, "read the text from a file (- is stdin)")
+          .excludes(prompt);
   command.option("-n,--predict", options->max_tokens, "new tokens at most, -1 until the end")
       .between(-1, int64_t{1} << 40)
       .shows_default();
@@ -111,6 +181,7 @@ void add_run(CLI::App& app, Invocation& invocation) {
   command.flag("--ignore-eos", options->ignore_eos, "go on after an end-of-text token");
   add_head_bits(command, options->head_bits);
   add_kv_cache_type(command, options->kv_cache_type);
+  add_prompts_options(command, *options, prompt, file);
   options->sampling.add_to(command);
   command.callback([options, &invocation] {
     invocation.run = [options, &invocation] { return run(invocation, *options); };

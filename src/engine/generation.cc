@@ -15,8 +15,8 @@ Generation::Generation(Sequence& sequence, std::span<const int32_t> prompt,
       tokens_(prompt.begin(), prompt.end()) {}
 
 Part Generation::next(int64_t max_tokens) {
-  const int64_t done = sequence_.length() - first_position_;
-  const int64_t left = std::ssize(tokens_) - done;
+  const int64_t left = tokens_left();
+  const int64_t done = std::ssize(tokens_) - left;
   const int64_t count = std::min(left, std::max<int64_t>(max_tokens, 1));
   Part part = {&sequence_, std::span(tokens_).subspan(done, count), 0};
   if (count == left) part.choice = sampler_.choice(tokens_);

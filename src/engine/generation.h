@@ -40,6 +40,11 @@ class Generation {
   /// What the next step is to compute: at most `max_tokens` (at least 1) more tokens of the prompt,
   /// or the last token. The tokens stay where they are until accept().
   Part next(int64_t max_tokens);
+  /// Tokens that are not in the sequence yet: of the prompt, and the last one. All of them where
+  /// the caller has cut the sequence back to where it was at first; they are computed again then.
+  int64_t tokens_left() const {
+    return std::ssize(tokens_) - (sequence_.length() - first_position_);
+  }
 
   /// What came of a step: a token to hand out, the end, or both.
   struct Event {

@@ -189,7 +189,7 @@ Result<Object> Object::of(const Value& value, std::string_view where) {
 }
 
 const Value* Object::find(std::string_view key) const {
-  for (const auto& [name, value] : value_->get_ref<const Value::object_t&>()) {
+  for (const auto& [name, value] : members()) {
     if (name == key) return &value;
   }
   return nullptr;

@@ -35,6 +35,8 @@ class Object {
 
   bool has(std::string_view key) const;  // present and not null
   const Value* find(std::string_view key) const;
+  /// Names and values in the order of the file.
+  const Value::object_t& members() const { return value_->get_ref<const Value::object_t&>(); }
   const std::string& where() const { return where_; }
 
   /// Each returns nullopt when the key is absent or null, an error json.type or json.range when

@@ -39,6 +39,7 @@ int64_t elements_of(const FileTensor& tensor) {
 StepShape step_shape(const ModelConfig& config, const LoadOptions& options) {
   StepShape shape;
   shape.tokens = options.step_tokens;
+  shape.sequences = options.step_sequences;
   shape.logits = options.step_logits;
   shape.positions = kv_pages(options.cache_positions) * kKvPagePositions;
   shape.hidden = config.hidden_size;

@@ -73,6 +73,7 @@ struct LoadOptions {
   KvType cache_type = KvType::kF16;
   int64_t cache_positions = 0;
   int64_t step_tokens = 512;
+  int64_t step_sequences = 1;
   int64_t step_logits = 1;  // rows
 };
 

@@ -1,0 +1,29 @@
+#pragma once
+// `subbyte run --prompts`: many requests from a file.
+
+#include "app/command.h"
+
+namespace subbyte::app {
+
+/// What `run` has for many prompts, and what their lines have unless they say it.
+struct PromptsOptions {
+  std::string model;
+  int head_bits = 16;
+  std::string kv_cache_type;
+  std::filesystem::path prompts;
+  std::string output;
+  bool json = false;
+  int64_t parallel = 8;
+  int64_t cache_positions = 0;  // 0: by the longest request
+  int64_t context = 0;          // 0: of the model
+  int64_t max_tokens = 128;
+  bool special = false;
+  bool ignore_eos = false;
+  std::vector<std::string> stops;
+  SamplingFlags sampling;
+};
+
+/// kProblemsFound when a line has an error instead of a response.
+Result<ExitCode> run_prompts(const Invocation& invocation, const PromptsOptions& options);
+
+}  // namespace subbyte::app

@@ -1,0 +1,133 @@
+#include "completions/answer.h"
+
+#include <algorithm>
+
+namespace subbyte {
+namespace {
+
+using json::Value;
+
+/// JSON has no infinity: what is less likely is -9999, as OpenAI and vLLM write it.
+double finite(double logprob) {
+  return std::max(logprob, -9999.0);
+}
+
+}  // namespace
+
+Choice::Choice(const CompletionRequest& request, const Tokenizer& tokenizer, ChatFormat format)
+    : tokenizer_(tokenizer),
+      decoder_(tokenizer, /*skip_special=*/true),
+      stops_(request.stops),
+      has_logprobs_(request.num_top_logprobs.has_value()) {
+  if (request.is_chat) chat_.emplace(format, tokenizer);
+}
+
+void Choice::show(const std::vector<OutputPiece>& pieces) {
+  for (const OutputPiece& piece : pieces) {
+    if (piece.channel == OutputChannel::kFinal) {
+      text_ += stops_.push(piece.text);
+    } else if (!stopped()) {
+      reasoning_ += piece.text;
+    }
+  }
+}
+
+void Choice::push(TokenId token, std::optional<Logprobs> logprobs) {
+  tokens_.push_back(token);
+  if (logprobs) logprobs_.push_back(*std::move(logprobs));
+  if (chat_) {
+    show(chat_->push(token));
+  } else {
+    text_ += stops_.push(decoder_.push(token));
+  }
+}
+
+void Choice::finish(StopReason reason) {
+  if (chat_) {
+    show(chat_->finish());
+  } else {
+    text_ += stops_.push(decoder_.finish());
+  }
+  text_ += stops_.finish();
+  reason_ = reason;
+}
+
+std::string Choice::text_of(TokenId token) const {
+  Result<std::string> text = tokenizer_.decode({&token, 1}, /*skip_special=*/false);
+  return text.ok() ? *std::move(text) : std::string();  // ids beyond the tokenizer have no text
+}
+
+Value Choice::describe(const TokenLogprob& token) const {
+  Value bytes = Value::array();
+  for (const char byte : tokenizer_.token_bytes(token.token)) {
+    bytes.push_back(static_cast<unsigned char>(byte));
+  }
+  return {{"token", text_of(token.token)},
+          {"logprob", finite(token.logprob)},
+          {"bytes", std::move(bytes)}};
+}
+
+Value Choice::chat_logprobs() const {
+  Value content = Value::array();
+  for (const Logprobs& one : logprobs_) {
+    Value entry = describe(one.chosen);
+    Value top = Value::array();
+    for (const TokenLogprob& alternative : one.top) top.push_back(describe(alternative));
+    entry["top_logprobs"] = std::move(top);
+    content.push_back(std::move(entry));
+  }
+  return {{"content", std::move(content)}};
+}
+
+Value Choice::text_logprobs() const {
+  Value tokens = Value::array();
+  Value token_logprobs = Value::array();
+  Value top_logprobs = Value::array();
+  Value text_offset = Value::array();
+  std::size_t offset = 0;
+  for (const Logprobs& one : logprobs_) {
+    const std::string text = text_of(one.chosen.token);
+    tokens.push_back(text);
+    token_logprobs.push_back(finite(one.chosen.logprob));
+    text_offset.push_back(offset);
+    // Counted in characters: bytes that do not go on with one.
+    offset += std::ranges::count_if(text, [](char byte) { return (byte & 0xC0) != 0x80; });
+    Value top = Value::object();
+    for (const TokenLogprob& alternative : one.top) {  // of those that look alike the likeliest
+      top.emplace(text_of(alternative.token), finite(alternative.logprob));
+    }
+    top_logprobs.push_back(std::move(top));
+  }
+  return {{"tokens", std::move(tokens)},
+          {"token_logprobs", std::move(token_logprobs)},
+          {"top_logprobs", std::move(top_logprobs)},
+          {"text_offset", std::move(text_offset)}};
+}
+
+Value Choice::take_json(int64_t index) {
+  const bool is_stop = reason_ == StopReason::kStopToken || reason_ == StopReason::kCaller;
+  Value choice = {{"index", index}};
+  if (chat_) {
+    choice["message"] = {{"role", "assistant"}, {"content", std::move(text_)}};
+    if (!reasoning_.empty()) choice["message"]["reasoning_content"] = std::move(reasoning_);
+  } else {
+    choice["text"] = std::move(text_);
+  }
+  choice["logprobs"] = !has_logprobs_ ? Value() : chat_ ? chat_logprobs() : text_logprobs();
+  choice["finish_reason"] = is_stop ? "stop" : "length";
+  return choice;
+}
+
+Value response_body(const CompletionRequest& request, std::string_view model, Value choices,
+                    const TokenCounts& counts) {
+  return {{"object", request.is_chat ? "chat.completion" : "text_completion"},
+          {"model", model},
+          {"seed", request.sampling.seed},
+          {"choices", std::move(choices)},
+          {"usage",
+           {{"prompt_tokens", counts.prompt},
+            {"completion_tokens", counts.generated},
+            {"total_tokens", counts.prompt + counts.generated}}}};
+}
+
+}  // namespace subbyte

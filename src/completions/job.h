@@ -1,0 +1,108 @@
+#pragma once
+// Many requests from a file, answered into another one:
+//
+//   prompts.jsonl --check all--> lines without an answer --> Scheduler --> results.jsonl
+//
+// A line is a request (completions/request.h) with a "custom_id" or "id" that comes back, or one of
+// OpenAI's batches: {"custom_id": .., "method": "POST", "url": "/v1/completions", "body": {..}}.
+// Whatever is wrong with the form of a line is refused before anything is computed, by its number.
+// What only the model can say of a request (a prompt longer than the context) is an error in its
+// line of the results, and the others go on.
+
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "completions/answer.h"
+#include "completions/lines.h"
+#include "completions/request.h"
+#include "completions/results_file.h"
+
+namespace subbyte {
+
+struct JobOptions {
+  CompletionDefaults defaults;
+  SpecialTokens special = SpecialTokens::kAsText;  // in prompts that are texts
+  ChatFormat format = ChatFormat::kChatMl;
+  int64_t context = 0;   // positions of a sample at most, at most those of the model
+  std::string model;     // its name in the results
+  std::string identity;  // text that tells this model and these options from others
+};
+
+struct JobCounts {
+  int64_t lines = 0;    // requests of the file
+  int64_t skipped = 0;  // that had an answer
+  int64_t done = 0;     // in this run, those that failed included
+  int64_t failed = 0;   // in this run
+  TokenCounts tokens;   // in this run
+};
+
+class Job {
+ public:
+  /// Reads and checks all of `prompts`, and what `results` holds of it. `tokenizer` must outlive
+  /// this. Codes: those of Lines, read_completion and ResultsFile; job.line for lines with both
+  /// a body and fields of one, job.duplicate_id, job.other_results for results that are not of
+  /// this input with these options.
+  static Result<Job> open(const std::filesystem::path& prompts,
+                          const std::filesystem::path& results, const Tokenizer& tokenizer,
+                          std::vector<TokenId> eos_tokens, JobOptions options);
+
+  const JobCounts& counts() const { return counts_; }
+  bool is_done() const { return counts_.skipped == counts_.lines; }
+  /// Positions that the longest sample may take.
+  int64_t longest() const { return longest_; }
+
+  /// Answers what has no answer yet. `progress` is called after each step. An error is one of the
+  /// machine or of the files; what was answered before stays.
+  Status run(Scheduler& scheduler, const std::function<void(const JobCounts&)>& progress);
+
+ private:
+  struct Line {
+    int64_t number = 0;
+    std::string where;
+    std::string digest;
+    json::Value custom_id;
+    CompletionRequest request;
+  };
+  struct Active {
+    Line line;
+    TokenCounts tokens;
+    std::deque<Choice> choices;  // of the samples
+    int64_t num_left = 0;        // of them that have not ended
+  };
+
+  Job(std::filesystem::path prompts, ResultsFile results, const Tokenizer& tokenizer,
+      std::vector<TokenId> eos_tokens, JobOptions options)
+      : prompts_(std::move(prompts)),
+        results_(std::move(results)),
+        tokenizer_(&tokenizer),
+        eos_tokens_(std::move(eos_tokens)),
+        options_(std::move(options)) {}
+
+  Status check_all(Lines lines);
+  Error other_results(const std::string& where) const;
+  Result<std::optional<Line>> next_line(Lines& lines) const;
+  Result<Line> read_line(const std::string& text, const Lines& lines) const;
+  int64_t room_for(const CompletionRequest& request, int64_t prompt) const;
+  Status feed(Scheduler& scheduler, Lines& lines);
+  Status start(Scheduler& scheduler, Line line);
+  Status take(Scheduler& scheduler, SampleEvent event);
+  Status write_answer(Active& active);
+  Status write_error(const Line& line, const Error& error);
+  Status write(const Line& line, json::Value response, json::Value error);
+
+  std::filesystem::path prompts_;
+  ResultsFile results_;
+  const Tokenizer* tokenizer_;
+  std::vector<TokenId> eos_tokens_;
+  JobOptions options_;
+  JobCounts counts_;
+  int64_t longest_ = 0;
+  std::map<RequestId, Active> active_;
+};
+
+}  // namespace subbyte

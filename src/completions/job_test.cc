@@ -1,0 +1,283 @@
+#include "completions/job.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "engine/generate.h"
+#include "support/temp_dir.h"
+#include "support/test_context.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+using json::Value;
+
+const fs::path kModel = fs::path(SUBBYTE_TEST_DATA) / "../../demo/model";
+
+class Jobs : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    backend_ = std::move(make_backend({.num_threads = 2, .batch_invariant = true})).value();
+    model_ = std::move(load_model(kModel, *backend_)).value();
+    tokenizer_.emplace(std::move(Tokenizer::load(kModel / "tokenizer.json")).value());
+  }
+  static void TearDownTestSuite() {
+    tokenizer_.reset();
+    model_.reset();
+    backend_.reset();
+  }
+
+  JobOptions options() {
+    JobOptions made;
+    made.defaults.max_tokens = 12;
+    made.defaults.sampling = {.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0};
+    made.context = 400;
+    made.model = "demo";
+    made.identity = identity_;
+    return made;
+  }
+
+  void write(const std::string& text) { std::ofstream(prompts_, std::ios::binary) << text; }
+  std::string written() const {
+    std::ostringstream text;
+    text << std::ifstream(results_, std::ios::binary).rdbuf();
+    return text.str();
+  }
+
+  Result<Job> open() {
+    return Job::open(prompts_, results_, *tokenizer_, model_->config().eos_tokens, options());
+  }
+
+  JobCounts run() {
+    auto job = open();
+    EXPECT_TRUE(job.ok()) << job.error().message;
+    if (!job.ok()) return {};
+    KvPool pool = std::move(model_->make_kv_pool(*backend_, KvType::kF32, 1024)).value();
+    Scheduler scheduler(*model_, *backend_, pool, {.max_sequences = 3, .step_tokens = 64});
+    const Status status = job->run(scheduler, [](const JobCounts&) {});
+    EXPECT_TRUE(status.ok()) << status.error().message;
+    EXPECT_EQ(pool.free_pages(), pool.num_pages());
+    return job->counts();
+  }
+
+  /// By the number of the line of the prompts.
+  std::map<int64_t, Value> answers() const {
+    std::map<int64_t, Value> all;
+    std::istringstream lines(written());
+    for (std::string line; std::getline(lines, line);) {
+      auto value = json::parse(line, "results");
+      EXPECT_TRUE(value.ok()) << value.error().message;
+      const auto number = (*value)["line"].get<int64_t>();
+      EXPECT_TRUE(all.emplace(number, *std::move(value)).second);
+    }
+    return all;
+  }
+
+  std::string refusal(const std::string& prompts) {
+    write(prompts);
+    const auto job = open();
+    return job.ok() ? "" : std::string(job.error().code) + " " + job.error().message;
+  }
+
+  static std::unique_ptr<Backend> backend_;
+  static std::unique_ptr<Model> model_;
+  static std::optional<Tokenizer> tokenizer_;
+  TempDir folder_;
+  fs::path prompts_ = folder_.path() / "prompts.jsonl";
+  fs::path results_ = folder_.path() / "results.jsonl";
+  std::string identity_ = "a";
+};
+std::unique_ptr<Backend> Jobs::backend_;
+std::unique_ptr<Model> Jobs::model_;
+std::optional<Tokenizer> Jobs::tokenizer_;
+
+const std::string kThree =
+    "{\"prompt\": \"It was\", \"custom_id\": \"a\", \"seed\": 5}\n"
+    "\n"
+    "{\"id\": 7, \"prompt\": \"The dog\", \"temperature\": 0, \"n\": 2, \"max_tokens\": 3}\r\n"
+    "{\"custom_id\": \"c\", \"method\": \"POST\", \"url\": \"/v1/completions\", \"body\": "
+    "{\"model\": \"m\", \"prompt\": [1, 2, 3], \"logprobs\": 2, \"max_tokens\": 4}}";
+
+TEST_F(Jobs, answers_are_those_of_single_runs) {
+  write(kThree);
+  const JobCounts counts = run();
+  EXPECT_EQ(counts.lines, 3);
+  EXPECT_EQ(counts.done, 3);
+  EXPECT_EQ(counts.failed, 0);
+  const auto all = answers();
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all.at(1)["custom_id"], "a");
+  EXPECT_EQ(all.at(3)["custom_id"], 7);
+  EXPECT_EQ(all.at(4)["custom_id"], "c");
+
+  testing::TestContext context(*model_, *backend_, 400);
+  GenerateOptions alone = {options().defaults.sampling, 12, model_->config().eos_tokens};
+  alone.sampling.seed = 5;
+  const auto prompt = *tokenizer_->encode("It was", SpecialTokens::kAsText);
+  std::vector<TokenId> tokens;
+  ASSERT_TRUE(generate(*model_, *backend_, context.sequence(), prompt, alone, [&](TokenId token) {
+                tokens.push_back(token);
+                return true;
+              }).ok());
+  const Value& body = all.at(1)["response"]["body"];
+  EXPECT_EQ(body["choices"][0]["text"], *tokenizer_->decode(tokens, true));
+  EXPECT_EQ(body["object"], "text_completion");
+  EXPECT_EQ(body["model"], "demo");
+  EXPECT_EQ(body["seed"], 5);
+  EXPECT_EQ(body["usage"]["prompt_tokens"], std::ssize(prompt));
+  EXPECT_TRUE(all.at(1)["error"].is_null());
+  // Greedy samples are the same.
+  const Value& choices = all.at(3)["response"]["body"]["choices"];
+  ASSERT_EQ(choices.size(), 2u);
+  EXPECT_EQ(choices[0]["text"], choices[1]["text"]);
+  EXPECT_EQ(choices[1]["index"], 1);
+  EXPECT_EQ(choices[0]["finish_reason"], "length");
+  EXPECT_EQ(all.at(3)["response"]["body"]["usage"]["completion_tokens"], 6);
+  const Value& logprobs = all.at(4)["response"]["body"]["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["tokens"].size(), 4u);
+  EXPECT_EQ(logprobs["top_logprobs"][0].size(), 2u);
+  EXPECT_LT(logprobs["token_logprobs"][0], 0);
+}
+
+TEST_F(Jobs, lines_without_a_seed_have_different_ones_which_come_back) {
+  write("{\"prompt\": \"It was\"}\n{\"prompt\": \"It was\"}\n");
+  run();
+  const auto all = answers();
+  EXPECT_NE(all.at(1)["response"]["body"]["seed"], all.at(2)["response"]["body"]["seed"]);
+  EXPECT_NE(all.at(1)["response"]["body"]["choices"], all.at(2)["response"]["body"]["choices"]);
+}
+
+TEST_F(Jobs, chats_have_messages_reasons_and_logprobs) {
+  write(
+      "{\"messages\": [{\"role\": \"system\", \"content\": \"Be kind.\"}, {\"role\": \"user\", "
+      "\"content\": [{\"type\": \"text\", \"text\": \"Hello\"}]}], \"logprobs\": true, "
+      "\"top_logprobs\": 3, \"ignore_eos\": true, \"max_completion_tokens\": 5}\n");
+  EXPECT_EQ(run().failed, 0);
+  const Value body = answers().at(1)["response"]["body"];
+  EXPECT_EQ(body["object"], "chat.completion");
+  EXPECT_EQ(body["choices"][0]["message"]["role"], "assistant");
+  const Value& content = body["choices"][0]["logprobs"]["content"];
+  ASSERT_EQ(content.size(), 5u);
+  EXPECT_EQ(content[0]["top_logprobs"].size(), 3u);
+  EXPECT_TRUE(content[0]["bytes"].is_array());
+}
+
+TEST_F(Jobs, a_stop_string_ends_a_sample_and_is_not_in_its_text) {
+  write("{\"prompt\": \"It was\", \"temperature\": 0, \"max_tokens\": 60}\n");
+  run();
+  const std::string text = answers().at(1)["response"]["body"]["choices"][0]["text"];
+  const std::string stop = text.substr(text.size() / 2, 3);
+  fs::remove(results_);
+  write("{\"prompt\": \"It was\", \"temperature\": 0, \"max_tokens\": 60, \"stop\": " +
+        Value(stop).dump() + "}\n");
+  run();
+  const Value choice = answers().at(1)["response"]["body"]["choices"][0];
+  EXPECT_EQ(choice["text"], text.substr(0, text.find(stop)));
+  EXPECT_EQ(choice["finish_reason"], "stop");
+}
+
+TEST_F(Jobs, a_request_that_cannot_run_is_an_error_of_its_line_and_the_others_go_on) {
+  write("{\"prompt\": \"It was\"}\n{\"prompt\": [1, 99999999], \"id\": \"b\"}\n" + [] {
+    return "{\"prompt\": " + Value(std::vector<int>(401, 1)).dump() + "}\n{\"prompt\": \"A\"}\n";
+  }());
+  const JobCounts counts = run();
+  EXPECT_EQ(counts.done, 4);
+  EXPECT_EQ(counts.failed, 2);
+  const auto all = answers();
+  EXPECT_EQ(all.at(2)["error"]["code"], "model.token_range");
+  EXPECT_EQ(all.at(2)["custom_id"], "b");
+  EXPECT_TRUE(all.at(2)["response"].is_null());
+  EXPECT_EQ(all.at(3)["error"]["code"], "model.context_full");
+  const std::string message = all.at(3)["error"]["message"];
+  EXPECT_NE(message.find("prompts.jsonl:3: "), std::string::npos) << message;
+  EXPECT_TRUE(all.at(4)["error"].is_null());
+}
+
+TEST_F(Jobs, goes_on_wherever_it_was_stopped) {
+  write(kThree);
+  run();
+  const std::string whole = written();
+  const auto expected = answers();
+  for (std::size_t size = 0; size < whole.size(); size += 1 + size / 9) {
+    std::ofstream(results_, std::ios::binary) << whole.substr(0, size);
+    const JobCounts counts = run();
+    EXPECT_EQ(counts.skipped, std::ranges::count(whole.substr(0, size), '\n'));
+    EXPECT_EQ(counts.done, 3 - counts.skipped);
+    EXPECT_EQ(answers(), expected) << size;
+  }
+  EXPECT_EQ(run().done, 0);
+}
+
+TEST_F(Jobs, does_not_go_on_with_results_of_something_else) {
+  write(kThree);
+  run();
+  const std::string before = written();
+  EXPECT_TRUE(refusal("{\"prompt\": \"It is\"}\n").starts_with("job.other_results"));
+  EXPECT_TRUE(refusal("{\"prompt\": \"It was\", \"custom_id\": \"a\", \"seed\": 5}\n")
+                  .starts_with("job.other_results"));  // the others are missing
+  identity_ = "another model";
+  EXPECT_TRUE(refusal(kThree).starts_with("job.other_results"));
+  EXPECT_EQ(written(), before);
+  for (const char* foreign : {"a text", "{\"line\": 1}\n", "{\"line\":1}\n", "[]\n", "{\"lin\n"}) {
+    std::ofstream(results_, std::ios::binary) << foreign;
+    EXPECT_NE(refusal(kThree), "") << foreign;
+    EXPECT_EQ(written(), foreign);
+  }
+}
+
+TEST_F(Jobs, one_job_at_a_time_writes_to_a_file) {
+  write(kThree);
+  const int other = ::open(results_.c_str(), O_RDWR | O_CREAT, 0666);
+  ASSERT_EQ(::flock(other, LOCK_EX), 0);
+  EXPECT_TRUE(refusal(kThree).starts_with("file.locked"));
+  ::close(other);
+  EXPECT_EQ(refusal(kThree), "");
+  results_ = "/dev/null";
+  EXPECT_TRUE(refusal(kThree).starts_with("file.not_regular"));
+}
+
+TEST_F(Jobs, malformed_lines_are_refused_by_number_before_anything_is_computed) {
+  const std::string good = "{\"prompt\": \"a\", \"id\": 1}\n";
+  const std::pair<const char*, const char*> cases[] = {
+      {"{\"prompt\": \"a\"", "json.syntax"},
+      {"[]", "json.type"},
+      {"{}", "completion.prompt"},
+      {"{\"prompt\": \"a\", \"messages\": []}", "completion.prompt"},
+      {"{\"prompt\": \"a\", \"promt\": 1}", "completion.field"},
+      {"{\"prompt\": \"a\", \"presence_penalty\": 0.5}", "completion.field"},
+      {"{\"prompt\": \"a\", \"stream\": true}", "completion.field"},
+      {"{\"prompt\": \"a\", \"logprobs\": true}", "json.type"},
+      {"{\"prompt\": \"a\", \"top_logprobs\": 2}", "completion.field"},
+      {"{\"prompt\": \"a\", \"n\": 0}", "json.range"},
+      {"{\"prompt\": \"a\", \"temperature\": \"hot\"}", "json.type"},
+      {"{\"prompt\": \"a\", \"temperature\": -1}", "json.range"},
+      {"{\"prompt\": \"a\", \"max_tokens\": 0}", "json.range"},
+      {"{\"prompt\": \"a\", \"seed\": -1}", "json.range"},
+      {"{\"prompt\": \"a\", \"stop\": [\"\"]}", "json.type"},
+      {"{\"prompt\": \"\"}", "json.type"},
+      {"{\"prompt\": [1, -2]}", "json.type"},
+      {"{\"messages\": [{\"role\": \"cat\", \"content\": \"a\"}]}", "completion.role"},
+      {"{\"messages\": [{\"role\": \"user\"}]}", "json.missing"},
+      {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"top_logprobs\": 1}",
+       "completion.field"},
+      {"{\"body\": {\"prompt\": \"a\"}, \"url\": \"/v1/chat/completions\"}", "job.line"},
+      {"{\"body\": {\"prompt\": \"a\"}, \"n\": 2}", "job.line"},
+      {"{\"prompt\": \"b\", \"custom_id\": 1}", "job.duplicate_id"},
+  };
+  for (const auto& [line, code] : cases) {
+    const std::string found = refusal(good + line + "\n" + good);
+    EXPECT_TRUE(found.starts_with(code)) << line << ": " << found;
+    EXPECT_NE(found.find("prompts.jsonl:2: "), std::string::npos) << line << ": " << found;
+  }
+  EXPECT_EQ(refusal("{\"prompt\": \"a\", \"stream\": false, \"user\": \"me\", \"tools\": []}"), "");
+  EXPECT_EQ(written(), "");
+}
+
+}  // namespace
+}  // namespace subbyte

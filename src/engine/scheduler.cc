@@ -1,0 +1,177 @@
+#include "engine/scheduler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace subbyte {
+
+Status Scheduler::check(const ScheduledRequest& request, int64_t max_length) const {
+  if (request.prompt.empty()) return Error{"generate.empty_prompt", "the prompt has no tokens"};
+  if (request.num_samples < 1 || request.num_samples > kMostSamples ||
+      request.options.max_tokens == 0 || request.max_length < 0) {
+    return Error{"scheduler.request",
+                 fmt::format("expected 1 to {} samples of at least one token in a context of at "
+                             "least one position, found {} of {} in {}",
+                             kMostSamples, request.num_samples, request.options.max_tokens,
+                             request.max_length)};
+  }
+  SUBBYTE_CHECK(check_sampling(request.options.sampling));
+  SUBBYTE_CHECK(model_.check_tokens(request.prompt));
+  if (std::ssize(request.prompt) <= max_length) return {};
+  return Error{"model.context_full", fmt::format("the prompt has {} tokens and the context {}",
+                                                 request.prompt.size(), max_length)};
+}
+
+Result<RequestId> Scheduler::add(ScheduledRequest request) {
+  const int64_t wanted =
+      request.max_length > 0 ? request.max_length : model_.config().max_positions;
+  // One sequence always has room for all of its positions once the others have given theirs.
+  const int64_t max_length = std::min(wanted, pool_.num_pages() * kKvPagePositions);
+  SUBBYTE_CHECK(check(request, max_length));
+  const RequestId id = next_request_++;
+  GenerateOptions options = request.options;
+  for (int64_t i = 0; i < request.num_samples; ++i) {
+    samples_.emplace_back(id, i, pool_, max_length, request, options);
+    ++options.sampling.seed;
+  }
+  return id;
+}
+
+Scheduler::Samples::iterator Scheduler::erase(Samples::iterator sample) {
+  num_running_ -= sample->is_running ? 1 : 0;
+  return samples_.erase(sample);
+}
+
+void Scheduler::cancel(RequestId request) {
+  for (auto at = samples_.begin(); at != samples_.end();) {
+    at = at->request == request ? erase(at) : std::next(at);
+  }
+}
+
+void Scheduler::cancel(RequestId request, int64_t sample) {
+  const auto at = std::ranges::find_if(
+      samples_, [&](const Sample& one) { return one.request == request && one.index == sample; });
+  if (at != samples_.end()) erase(at);
+}
+
+/// Another sample of the request is computing the prompt that this one will share.
+bool Scheduler::waits_for_prompt(const Sample& sample) const {
+  return sample.sequence.length() == 0 && std::ranges::any_of(samples_, [&](const Sample& other) {
+           return other.request == sample.request && other.is_running && !other.has_prompt();
+         });
+}
+
+/// Room for all that it has so far and for one page that it shares and will write to.
+bool Scheduler::has_pages_for(const Sample& sample) const {
+  const int64_t positions = sample.sequence.length() + sample.generation.tokens_left();
+  return kv_pages(positions) - std::ssize(sample.sequence.pages()) < pool_.free_pages();
+}
+
+void Scheduler::admit() {
+  for (Sample& sample : samples_) {
+    if (num_running_ == options_.max_sequences) return;
+    if (sample.is_running || waits_for_prompt(sample)) continue;
+    // Nobody overtakes the oldest that waits, so all get their turn.
+    if (num_running_ > 0 && !has_pages_for(sample)) return;
+    sample.is_running = true;
+    ++num_running_;
+  }
+}
+
+void Scheduler::preempt(Sample& sample) {
+  sample.sequence.truncate(0);
+  if (!sample.is_running) return;
+  sample.is_running = false;
+  --num_running_;
+  ++num_preemptions_;
+}
+
+/// Room for `tokens` more of a sample, taken from the youngest of those after it where there is
+/// none. False when none of them has pages: then it gives up its own and waits.
+bool Scheduler::reserve(Sample& sample, int64_t tokens) {
+  while (!sample.sequence.reserve(tokens).ok()) {
+    auto youngest = samples_.rbegin();
+    while (&*youngest != &sample && youngest->sequence.pages().empty()) ++youngest;
+    preempt(*youngest);
+    if (&*youngest == &sample) return false;
+  }
+  return true;
+}
+
+std::vector<Part> Scheduler::next_parts(std::vector<Samples::iterator>& owners) {
+  const auto num_decoding = std::ranges::count_if(samples_, [](const Sample& sample) {
+    return sample.is_running && sample.generation.tokens_left() == 1;
+  });
+  int64_t left = std::max<int64_t>(options_.step_tokens - num_decoding, 1);  // for prompts
+  std::vector<Part> parts;
+  // In their order: who gives up pages is younger than all that have a part already.
+  for (auto sample = samples_.begin(); sample != samples_.end(); ++sample) {
+    if (!sample->is_running) continue;
+    const int64_t wanted = sample->generation.tokens_left();
+    if (wanted > 1 && left == 0) continue;
+    const int64_t tokens = wanted > 1 ? std::min(wanted, left) : 1;
+    if (!reserve(*sample, tokens)) continue;
+    if (wanted > 1) left -= tokens;
+    Part part = sample->generation.next(tokens);
+    if (part.choice && sample->num_top_logprobs) part.num_logits = 1;
+    parts.push_back(part);
+    owners.push_back(sample);
+  }
+  return parts;
+}
+
+/// Gives the samples that wait for the prompt what `from` has computed of it.
+void Scheduler::share_prompt(const Sample& from) {
+  for (Sample& other : samples_) {
+    if (other.request != from.request || other.is_running || other.sequence.length() > 0) continue;
+    other.sequence = from.sequence.share(from.generation.prompt_tokens() - 1);
+  }
+}
+
+SampleEvent Scheduler::accept(Sample& sample, const Part& part, int32_t token,
+                              std::span<const float> logits) {
+  SampleEvent event = {sample.request, sample.index, {}, {}, {}, {}};
+  const Result<Generation::Event> accepted = sample.generation.accept(token);
+  if (!accepted.ok()) {
+    event.error = accepted.error();
+    return event;
+  }
+  event.token = accepted->token;
+  event.stop = accepted->stop;
+  if (event.token && part.num_logits > 0) {
+    event.logprobs = logprobs_of(logits, token, *sample.num_top_logprobs);
+  }
+  return event;
+}
+
+Result<std::vector<SampleEvent>> Scheduler::step() {
+  std::vector<SampleEvent> events;
+  std::vector<Samples::iterator> owners;
+  std::vector<Part> parts;
+  // A second time when those that ran gave their pages up for an older one that shares a prompt
+  // and waits: now it runs.
+  while (parts.empty()) {
+    if (idle()) return events;
+    admit();
+    parts = next_parts(owners);
+  }
+  SUBBYTE_CHECK(model_.forward(backend_, {parts}, logits_));
+  num_computed_tokens_ += Batch{parts}.num_tokens();
+  int64_t row = 0;
+  int64_t choice = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const Part& part = parts[i];
+    Sample& sample = *owners[i];
+    if (sample.has_prompt() && !sample.had_prompt(std::ssize(part.tokens))) share_prompt(sample);
+    if (!part.choice) continue;
+    const auto logits =
+        part.num_logits > 0 ? std::span<const float>(logits_.row(row)) : std::span<const float>();
+    events.push_back(accept(sample, part, logits_.tokens[choice++], logits));
+    row += part.num_logits;
+    if (events.back().is_end()) erase(owners[i]);
+  }
+  return events;
+}
+
+}  // namespace subbyte

@@ -1,0 +1,146 @@
+#pragma once
+// Many requests at once on one model: which tokens of which sequences each step computes.
+//
+//   add() -> waiting --admit--> running --end--> gone     a step has the last token of every
+//               ^                  |                      running sequence and, in what is left of
+//               +---- no pages ----+                      its tokens, chunks of prompts, the
+//                                                         oldest first
+//
+// Continuous batching: who ends gives its pages and its place to who waits, in the next step. A
+// sequence takes pages as it grows. When the pool has none left, the youngest sequence gives its
+// pages back, waits, and computes its tokens once more later; it keeps what it has generated and
+// its random numbers, so nothing of it is lost and nothing fails. The oldest always goes on.
+//
+// The samples of a request share the pages of its prompt, which the first of them computes. In
+// batch-invariant mode each sample has the tokens of a run alone, bit for bit.
+//
+// One thread at a time uses a scheduler. A server that streams calls step() in one thread, hands
+// out its events, and adds and cancels between two steps.
+
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/generation.h"
+#include "engine/logprobs.h"
+#include "models/model.h"
+
+namespace subbyte {
+
+using RequestId = uint64_t;
+
+struct ScheduledRequest {
+  std::vector<int32_t> prompt;  // at least one token
+  GenerateOptions options;      // max_tokens is not 0; sample i has the seed of sample 0 plus i
+  int64_t num_samples = 1;      // 1 to kMostSamples
+  int64_t max_length = 0;       // positions of a sample at most; 0: what the model was made for
+  /// Alternatives whose log probabilities are wanted, beside that of the token; nullopt: none
+  /// at all, which costs nothing.
+  std::optional<int64_t> num_top_logprobs{};
+};
+
+inline constexpr int64_t kMostSamples = 128;
+
+/// A token of a sample, its end, or both. `error` is an end, too: that of this sample alone.
+struct SampleEvent {
+  RequestId request = 0;
+  int64_t sample = 0;
+  std::optional<int32_t> token;
+  std::optional<Logprobs> logprobs;  // with a token, where they are wanted
+  std::optional<StopReason> stop;
+  std::optional<Error> error;
+
+  bool is_end() const { return stop.has_value() || error.has_value(); }
+};
+
+struct SchedulerOptions {
+  int64_t max_sequences = 8;  // that run at the same time
+  int64_t step_tokens = 512;  // of a step; more than max_sequences, else prompts go token by token
+};
+
+class Scheduler {
+ public:
+  /// All must outlive this. Nothing else takes pages of the pool meanwhile.
+  Scheduler(const Model& model, Backend& backend, KvPool& pool, const SchedulerOptions& options)
+      : model_(model), backend_(backend), pool_(pool), options_(options) {}
+
+  /// Puts a request at the end of the queue; nothing is computed. Codes: scheduler.request for
+  /// numbers out of range, generate.empty_prompt, model.token_range, sampling.range,
+  /// model.context_full for a prompt that leaves no room for a token in max_length or in the pool.
+  Result<RequestId> add(ScheduledRequest request);
+
+  /// Ends all samples of a request, or one of them: no event of it comes any more, and its pages
+  /// are free at once. Nothing happens where it has ended.
+  void cancel(RequestId request);
+  void cancel(RequestId request, int64_t sample);
+
+  /// One step and what came of it, in the order of the requests and their samples; nothing where
+  /// idle(). An error is one of the machine: those of Model::forward. The samples stay as they
+  /// were.
+  Result<std::vector<SampleEvent>> step();
+
+  bool idle() const { return samples_.empty(); }
+  int64_t max_sequences() const { return options_.max_sequences; }
+  int64_t num_running() const { return num_running_; }
+  int64_t num_waiting() const { return std::ssize(samples_) - num_running_; }
+  /// Times that a sequence gave its pages to an older one.
+  int64_t num_preemptions() const { return num_preemptions_; }
+  /// Tokens that steps have computed, those computed again included.
+  int64_t num_computed_tokens() const { return num_computed_tokens_; }
+
+ private:
+  struct Sample {
+    Sample(RequestId id, int64_t number, KvPool& pool, int64_t max_length,
+           const ScheduledRequest& scheduled, const GenerateOptions& options)
+        : request(id),
+          index(number),
+          num_top_logprobs(scheduled.num_top_logprobs),
+          sequence(pool, max_length),
+          generation(sequence, scheduled.prompt, options) {}
+    Sample(const Sample&) = delete;
+    Sample& operator=(const Sample&) = delete;
+
+    /// Whether the cache holds all of the prompt that its samples share.
+    bool has_prompt() const { return had_prompt(0); }
+    /// The same before the last `tokens` tokens.
+    bool had_prompt(int64_t tokens) const {
+      return sequence.length() - tokens + 1 >= generation.prompt_tokens();
+    }
+
+    RequestId request;
+    int64_t index;
+    std::optional<int64_t> num_top_logprobs;
+    Sequence sequence;
+    Generation generation;
+    bool is_running = false;
+  };
+  using Samples = std::list<Sample>;  // the oldest first; a generation knows where its sequence is
+
+  Status check(const ScheduledRequest& request, int64_t max_length) const;
+  void admit();
+  bool waits_for_prompt(const Sample& sample) const;
+  bool has_pages_for(const Sample& sample) const;
+  /// The parts of a step, and whose they are.
+  std::vector<Part> next_parts(std::vector<Samples::iterator>& owners);
+  bool reserve(Sample& sample, int64_t tokens);
+  void preempt(Sample& sample);
+  void share_prompt(const Sample& from);
+  SampleEvent accept(Sample& sample, const Part& part, int32_t token,
+                     std::span<const float> logits);
+  Samples::iterator erase(Samples::iterator sample);
+
+  const Model& model_;
+  Backend& backend_;
+  KvPool& pool_;
+  SchedulerOptions options_;
+  Samples samples_;
+  RequestId next_request_ = 1;
+  int64_t num_running_ = 0;
+  int64_t num_preemptions_ = 0;
+  int64_t num_computed_tokens_ = 0;
+  Logits logits_;
+};
+
+}  // namespace subbyte

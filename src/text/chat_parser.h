@@ -1,0 +1,34 @@
+#pragma once
+// The parser of generated text that fits a chat format.
+
+#include <variant>
+#include <vector>
+
+#include "text/chat.h"
+#include "text/harmony_parser.h"
+#include "text/think_parser.h"
+
+namespace subbyte {
+
+class ChatParser {
+ public:
+  /// For a prompt of render_chat(). `tokenizer` must outlive this.
+  ChatParser(ChatFormat format, const Tokenizer& tokenizer)
+      : parser_(format == ChatFormat::kHarmony ? Parser(HarmonyParser(tokenizer))
+                                               : Parser(ThinkParser(tokenizer, false))) {}
+
+  /// Pieces that became known with this token. Stop tokens may be pushed too.
+  std::vector<OutputPiece> push(TokenId id) {
+    return std::visit([&](auto& parser) { return parser.push(id); }, parser_);
+  }
+  /// What is left at the end.
+  std::vector<OutputPiece> finish() {
+    return std::visit([](auto& parser) { return parser.finish(); }, parser_);
+  }
+
+ private:
+  using Parser = std::variant<HarmonyParser, ThinkParser>;
+  Parser parser_;
+};
+
+}  // namespace subbyte
