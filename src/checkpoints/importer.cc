@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/float16.h"
+#include "base/quote.h"
 #include "checkpoints/import_parts.h"
 
 namespace subbyte {
@@ -26,10 +27,10 @@ Result<const Importer*> find_importer(const TensorSource& tensors, std::string_v
   for (const Importer* importer : kImporters) {
     if (importer->matches(tensors, module)) return importer;
   }
-  return Error{"import.missing", fmt::format("no weights for '{}' in {}: looked for {}.qweight, "
+  return Error{"import.missing", fmt::format("no weights for {} in {}: looked for {}.qweight, "
                                              "{}.weight_packed, {}_blocks and {}.weight",
-                                             module, tensors.files().front().string(), module,
-                                             module, module, module)};
+                                             quote_name(module), tensors.files().front().string(),
+                                             module, module, module, module)};
 }
 
 float load_float(const std::byte* bytes, Format format) {

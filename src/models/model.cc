@@ -6,6 +6,7 @@
 #include <array>
 #include <vector>
 
+#include "base/quote.h"
 #include "models/head_bits.h"
 #include "models/memory_need.h"
 #include "models/model_family.h"
@@ -36,7 +37,7 @@ const ModelFamily* find_family(std::string_view model_type) {
 std::string family_names() {
   std::string names;
   for (const ModelFamily* family : kFamilies) {
-    names += fmt::format("{}\"{}\"", names.empty() ? "" : " or ", family->model_type);
+    names += fmt::format("{}{}", names.empty() ? "" : " or ", quote(family->model_type));
   }
   return names;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/quote.h"
 #include "checkpoints/expert_names.h"
 #include "matrix/alternate_rows.h"
 #include "matrix/zero_points.h"
@@ -17,7 +18,8 @@ namespace {
 template <class T>
 Result<T> naming(std::string_view module, Result<T> result) {
   if (result.ok()) return result;
-  return Error{result.error().code, fmt::format("'{}': {}", module, result.error().message)};
+  return Error{result.error().code,
+               fmt::format("{}: {}", quote_name(module), result.error().message)};
 }
 
 /// Of the bytes of an expert that a token reads, in the mean.
@@ -55,8 +57,8 @@ Status WeightLoader::check_shape(std::string_view module, const MatrixView& view
                                  int64_t cols) {
   if (view.rows == rows && view.cols == cols) return {};
   return Error{"model.weight_shape",
-               fmt::format("'{}' has {} outputs and {} inputs, config.json asks for {} and {}",
-                           module, view.rows, view.cols, rows, cols)};
+               fmt::format("{} has {} outputs and {} inputs, config.json asks for {} and {}",
+                           quote_name(module), view.rows, view.cols, rows, cols)};
 }
 
 Result<Weight> WeightLoader::upload(std::string_view module, Matrix matrix,
@@ -157,8 +159,8 @@ Result<ExpertLinears> WeightLoader::alternating_experts(std::string_view module,
     SUBBYTE_TRY(const Matrix second, matrix(names[1], rows, shape.cols));
     auto both = alternate_rows(first.view, second.view);
     if (!both.ok()) {
-      return Error{both.error().code,
-                   fmt::format("'{}', '{}': {}", names[0], names[1], both.error().message)};
+      return Error{both.error().code, fmt::format("{}, {}: {}", quote_name(names[0]),
+                                                  quote_name(names[1]), both.error().message)};
     }
     count(both->view.bytes(), share_of(shape));
     linears.matrices.push_back(std::move(both).value());
@@ -177,8 +179,9 @@ Result<std::vector<Matrix>> WeightLoader::stack(std::string_view module, const E
   SUBBYTE_TRY(const ModuleInfo info, use_module(module));
   SUBBYTE_TRY(auto matrices, import_experts(context_, module));
   if (static_cast<int64_t>(matrices.size()) != shape.experts) {
-    return Error{"model.weight_shape", fmt::format("'{}' has {} experts, config.json asks for {}",
-                                                   module, matrices.size(), shape.experts)};
+    return Error{"model.weight_shape",
+                 fmt::format("{} has {} experts, config.json asks for {}", quote_name(module),
+                             matrices.size(), shape.experts)};
   }
   for (const Matrix& matrix : matrices) {
     SUBBYTE_CHECK(check_shape(module, matrix.view, shape.rows, shape.cols));
@@ -204,8 +207,9 @@ Result<std::vector<float>> WeightLoader::expert_bias(std::string_view module,
 Result<Weight> WeightLoader::table(std::string_view module, int64_t rows, int64_t cols) {
   SUBBYTE_TRY(Matrix found, matrix(module, rows, cols));
   if (!is_dense(found.view.format)) {
-    return Error{"model.unsupported",
-                 fmt::format("'{}' is quantized; embeddings must be F16, BF16 or F32", module)};
+    return Error{
+        "model.unsupported",
+        fmt::format("{} is quantized; embeddings must be F16, BF16 or F32", quote_name(module))};
   }
   SUBBYTE_TRY(const ModuleInfo info, describe_module(context_, module));
   table_ = info.tensors.front();
@@ -266,7 +270,7 @@ Result<Weight> WeightLoader::head(const ModelConfig& config, const Weight& embed
 Status WeightLoader::refuse_bias(std::string_view module) const {
   if (context_.tensors.find(fmt::format("{}.bias", module)) == nullptr) return {};
   return Error{"model.surplus",
-               fmt::format("'{}' has a bias, which this model does not use", module)};
+               fmt::format("{} has a bias, which this model does not use", quote_name(module))};
 }
 
 Result<ModuleInfo> WeightLoader::use_module(std::string_view module) {
@@ -294,16 +298,15 @@ Status WeightLoader::finish(Model& model) const {
   for (const auto& [name, tensor] : context_.tensors.tensors()) {
     if (used_tensors_.contains(name) || is_ignored_tensor(name)) continue;
     return Error{"model.surplus",
-                 fmt::format("{}: tensor '{}': not part of the model that config.json describes",
-                             tensor.file->path().string(), name)};
+                 fmt::format("{}: tensor {}: not part of the model that config.json describes",
+                             tensor.file->path().string(), quote_name(name))};
   }
   const QuantizationConfig& config = context_.config;
   const bool quantized =
       std::ranges::any_of(used_importers_, [](std::string_view name) { return name != "dense"; });
   if (config.method != QuantizationConfig::Method::kNone && !quantized) {
-    return Error{"import.config",
-                 fmt::format("{}: the method is \"{}\", but no weight is quantized", config.where,
-                             config.method_name())};
+    return Error{"import.config", fmt::format("{}: the method is {}, but no weight is quantized",
+                                              config.where, quote(config.method_name()))};
   }
   model.bytes_per_token_ = static_cast<int64_t>(bytes_per_token_);
   model.weight_bytes_ = weight_bytes_;

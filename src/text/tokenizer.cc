@@ -35,7 +35,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "json/utf8.h"
+#include "base/utf8.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
 #include "text/byte_alphabet.h"
@@ -184,7 +184,7 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, SpecialTok
                  fmt::format("text of {} bytes, at most {} are taken", text.size(), kMaxTextBytes)};
   }
   std::string repaired;
-  if (json::find_invalid_utf8(text)) {
+  if (find_invalid_utf8(text)) {
     repaired = utf8::replace_invalid(text);
     text = repaired;
   }
@@ -240,7 +240,7 @@ Result<std::string> Tokenizer::decode(std::span<const TokenId> ids, bool skip_sp
     }
     if (!(skip_special && token->special)) bytes += token->bytes;
   }
-  return json::find_invalid_utf8(bytes) ? utf8::replace_invalid(bytes) : std::move(bytes);
+  return find_invalid_utf8(bytes) ? utf8::replace_invalid(bytes) : std::move(bytes);
 }
 
 std::optional<TokenId> Tokenizer::find(std::string_view token) const {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/quote.h"
+
 namespace subbyte {
 namespace {
 
@@ -99,9 +101,9 @@ void check_gptq_version(const CheckedModule& module, Findings& findings) {
   const bool misses = s.largest_zero_point == (v1 ? middle + 1 : middle - 1);
   if (s.num_scales < kManyZeroPoints || !is_constant(s) || !misses) return;
   findings.add("verify.gptq_version", tensor_with(module.info, "zero"),
-               fmt::format("zero points of checkpoint_format \"{}\"", v1 ? "gptq" : "gptq_v2"),
-               fmt::format("all {} stored as {}, which is the middle in \"{}\"", s.num_scales,
-                           v1 ? middle : middle - 1, v1 ? "gptq_v2" : "gptq"));
+               fmt::format("zero points of checkpoint_format {}", quote(v1 ? "gptq" : "gptq_v2")),
+               fmt::format("all {} stored as {}, which is the middle in {}", s.num_scales,
+                           v1 ? middle : middle - 1, quote(v1 ? "gptq_v2" : "gptq")));
 }
 
 /// Rows of a table of tokens are often left over, so that their number is a round one.

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "json/quote.h"
+#include "base/quote.h"
 #include "json/strict_json.h"
 #include "verify/context.h"
 
@@ -60,7 +60,7 @@ void check_special_names(VerifyContext& context, const Tokenizer& tokenizer) {
     if (text == nullptr || tokenizer.find(*text)) continue;
     context.findings.add("verify.special_token", kTokenizerConfig,
                          fmt::format("{}: a token of {}", key, kTokenizer),
-                         fmt::format("{}, which it does not have", json::quote(*text)));
+                         fmt::format("{}, which it does not have", quote(*text)));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/quote.h"
 #include "checkpoints/import_parts.h"
 #include "checkpoints/modules.h"
 #include "models/weight_loader.h"
@@ -188,7 +189,7 @@ class WeightChecker {
     const QuantizationConfig& config = import_.config;
     if (config.method == QuantizationConfig::Method::kNone || quantized_ || refused_) return;
     context_.findings.add("import.config", "config.json",
-                          fmt::format("weights of the method \"{}\"", config.method_name()),
+                          fmt::format("weights of the method {}", quote(config.method_name())),
                           "none that is quantized");
   }
 

@@ -1,8 +1,8 @@
-#include "json/quote.h"
+#include "base/quote.h"
 
 #include <gtest/gtest.h>
 
-namespace subbyte::json {
+namespace subbyte {
 namespace {
 
 using namespace std::string_literals;
@@ -31,4 +31,4 @@ TEST(Quote, cuts_long_text_between_characters) {
 }
 
 }  // namespace
-}  // namespace subbyte::json
+}  // namespace subbyte
