@@ -79,7 +79,8 @@ class Output {
   }
 
   static std::string title_of(const OutputPiece& piece) {
-    if (!piece.recipient.empty()) return "\n" + fmt::format("[call of {}] ", printable(piece.recipient));
+    if (!piece.recipient.empty())
+      return "\n" + fmt::format("[call of {}] ", printable(piece.recipient));
     return piece.channel == OutputChannel::kAnalysis ? "\n[thinking] " : "\n[commentary] ";
   }
 

@@ -135,6 +135,12 @@ Result<DeviceOptions> device_options(const Invocation& invocation) {
                        .step_kernel_tokens = step_tokens};
 }
 
+Result<std::unique_ptr<Backend>> host_backend(const Invocation& invocation) {
+  SUBBYTE_TRY(DeviceOptions device, device_options(invocation));
+  device.device = "cpu";
+  return make_backend(device);
+}
+
 Result<LoadedModel> open(const Invocation& invocation, const std::string& name) {
   const double start = now();
   LoadedModel loaded;

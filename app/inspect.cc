@@ -73,8 +73,8 @@ std::string as_table(const Inspection& inspection) {
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto path, find_checkpoint(options.path));
-  SUBBYTE_TRY(const auto host, create_host(invocation));
-  SUBBYTE_TRY(const Inspection inspection, inspect(path, *host));
+  SUBBYTE_TRY(const auto backend, host_backend(invocation));
+  SUBBYTE_TRY(const Inspection inspection, inspect(path, backend->host(), backend.get()));
   const std::string text = options.json ? as_json(inspection) : as_table(inspection);
   print(stdout, text);
   return inspection.problems.empty() ? kOk : kProblemsFound;

@@ -93,7 +93,7 @@ std::string as_text(const VerifyReport& report, const Options& options) {
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto path, find_checkpoint(options.path));
-  SUBBYTE_TRY(const auto host, create_host(invocation));
+  SUBBYTE_TRY(const auto backend, host_backend(invocation));
   Result<VerifyReport> verified = [&] {
     Progress progress(invocation, "verifying");
     VerifyOptions verify_options;
@@ -101,7 +101,8 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
     verify_options.progress = [&](uint64_t done, uint64_t total) {
       progress.update_bytes(done, total);
     };
-    return verify(path, verify_options, *host);
+    verify_options.backend = backend.get();
+    return verify(path, verify_options, backend->host());
   }();
   SUBBYTE_TRY(const VerifyReport report, std::move(verified));
   const std::string text = options.json ? as_json(report) : as_text(report, options);

@@ -35,8 +35,8 @@ bool is_ignored_tensor(std::string_view name) {
 }
 
 WeightLoader::WeightLoader(const ImportContext& context, Backend& backend,
-                           const LoadOptions& options)
-    : context_(context), backend_(&backend), options_(options) {}
+                           const LoadOptions& options, Reads reads)
+    : context_(context), backend_(&backend), options_(options), reads_(reads) {}
 
 void WeightLoader::count(int64_t bytes, double share) {
   weight_bytes_ += bytes;
@@ -109,14 +109,62 @@ Result<Weight> WeightLoader::joined(const std::vector<JoinedModule>& modules, in
 
 Result<Matrix> WeightLoader::matrix(std::string_view module, int64_t rows, int64_t cols) {
   SUBBYTE_TRY(const ModuleInfo info, use_module(module));
-  SUBBYTE_TRY(auto imported, import_matrix(context_, module));
-  // What the kernels of the host read; others take symmetric integers as they are.
-  const bool on_host = backend_->memory() == nullptr;
-  Matrix matrix = on_host ? with_zero_points(std::move(imported)) : std::move(imported);
+  SUBBYTE_TRY(Matrix matrix, import_one(module, info));
   SUBBYTE_CHECK(check_shape(module, matrix.view, rows, cols));
   report(info.bytes());
   read_tensors_.insert(read_tensors_.end(), info.tensors.begin(), info.tensors.end());
   return matrix;
+}
+
+Result<Matrix> WeightLoader::import_one(std::string_view module, const ModuleInfo& info) {
+  if (reads_ == Reads::kHeaders) {
+    SUBBYTE_CHECK(require_one_matrix(info));
+    const Matrix row = with_zero_points(outline(info.format, 1, info.cols));
+    return outline(row.view.format, info.rows, info.cols);
+  }
+  SUBBYTE_TRY(auto imported, import_matrix(context_, module));
+  // What the kernels of the host read; others take symmetric integers as they are.
+  const bool on_host = backend_->memory() == nullptr;
+  return on_host ? with_zero_points(std::move(imported)) : std::move(imported);
+}
+
+Result<std::vector<Matrix>> WeightLoader::import_all(std::string_view module,
+                                                     const ModuleInfo& info) {
+  if (reads_ == Reads::kAll) return import_experts(context_, module);
+  return std::vector<Matrix>(static_cast<std::size_t>(info.experts),
+                             outline(info.format, info.rows, info.cols));
+}
+
+Matrix WeightLoader::outline(WeightFormat format, int64_t rows, int64_t cols) {
+  Matrix matrix;
+  MatrixView& view = matrix.view;
+  view.format = format;
+  view.rows = rows;
+  view.cols = cols;
+  const auto size = [](int64_t bytes) { return static_cast<std::size_t>(bytes); };
+  const int64_t groups = rows * view.groups();
+  const std::size_t codes = size(rows * view.row_bytes());
+  const std::size_t scales = groups == 0 ? 0 : size(groups * info(format.scale).bits / 8);
+  const std::size_t zeros = size(groups * zero_bytes(format.zero));
+  const std::size_t largest = std::max({codes, scales, zeros});
+  if (zeros_bytes_ < largest) {
+    zeros_ = allocate_bytes(largest);
+    zeros_bytes_ = largest;
+  }
+  view.codes = {zeros_.get(), codes};
+  view.scales = {zeros_.get(), scales};
+  view.zeros = {zeros_.get(), zeros};
+  matrix.owners.push_back(zeros_);
+  return matrix;
+}
+
+Result<Matrix> WeightLoader::alternate(const Matrix& even, const Matrix& odd) {
+  if (reads_ == Reads::kAll) return alternate_rows(even.view, odd.view);
+  const MatrixView& view = even.view;
+  const Matrix first = outline(view.format, 1, view.cols);
+  const Matrix second = outline(odd.view.format, 1, odd.view.cols);
+  SUBBYTE_TRY(const Matrix both, alternate_rows(first.view, second.view));
+  return outline(both.view.format, 2 * view.rows, view.cols);
 }
 
 void WeightLoader::release_read() {
@@ -157,7 +205,7 @@ Result<ExpertLinears> WeightLoader::alternating_experts(std::string_view module,
     const std::string names[] = {expert_name(even, e), expert_name(odd, e)};
     SUBBYTE_TRY(const Matrix first, matrix(names[0], rows, shape.cols));
     SUBBYTE_TRY(const Matrix second, matrix(names[1], rows, shape.cols));
-    auto both = alternate_rows(first.view, second.view);
+    auto both = alternate(first, second);
     if (!both.ok()) {
       return Error{both.error().code, fmt::format("{}, {}: {}", quote_name(names[0]),
                                                   quote_name(names[1]), both.error().message)};
@@ -177,7 +225,7 @@ Result<ExpertLinears> WeightLoader::alternating_experts(std::string_view module,
 
 Result<std::vector<Matrix>> WeightLoader::stack(std::string_view module, const ExpertShape& shape) {
   SUBBYTE_TRY(const ModuleInfo info, use_module(module));
-  SUBBYTE_TRY(auto matrices, import_experts(context_, module));
+  SUBBYTE_TRY(auto matrices, import_all(module, info));
   if (static_cast<int64_t>(matrices.size()) != shape.experts) {
     return Error{"model.weight_shape",
                  fmt::format("{} has {} experts, config.json asks for {}", quote_name(module),
