@@ -107,6 +107,10 @@ bool Findings::has_errors() const {
   return std::ranges::find(findings_, Severity::kError, &Finding::severity) != findings_.end();
 }
 
+bool Findings::has(std::string_view code) const {
+  return std::ranges::find(findings_, code, &Finding::code) != findings_.end();
+}
+
 std::vector<Finding> Findings::take() {
   std::ranges::stable_sort(findings_, {}, &Finding::severity);
   return std::move(findings_);

@@ -30,6 +30,7 @@ class Findings {
   /// Whether another layer refused this tensor.
   bool has_refusal(std::string_view tensor) const;
   bool has_errors() const;
+  bool has(std::string_view code) const;
 
   /// All of them, errors first; else in the order in which they were added.
   std::vector<Finding> take();

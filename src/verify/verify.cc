@@ -72,7 +72,9 @@ void check_total_size(VerifyContext& context) {
 void check_refusals(VerifyContext& context, Backend& backend) {
   if (context.findings.has_errors()) return;
   for (const Refusal& refusal : find_refusals(context.path, backend)) {
-    context.findings.add(refusal.error, refusal.where);
+    if (!context.findings.has(refusal.error.code)) {
+      context.findings.add(refusal.error, refusal.where);
+    }
   }
 }
 
