@@ -28,7 +28,7 @@ COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 CHARACTER = re.compile(r"(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'")
 PLACEHOLDER = r"(?<!\{)\{[^{}]*\}(?!\})"
 OWN_MARKS = re.compile(rf"'{PLACEHOLDER}'" rf'|\\"{PLACEHOLDER}\\"')
-# "tensor '" + name: a literal that ends in a quote mark, with something put behind it.
+# "tensor '" + name: a literal that ends in a quote mark, with something put after it.
 OPEN_MARK = re.compile(r"""(?:'|\\")"\s*(?:\+|\)\s*\.append\()""")
 ADDS_TO_MESSAGE = re.compile(r"(?:\.|->)message\s*(?:\+?=(?!=)|\.(?:append|insert|push_back)\s*\()")
 PRINTS = re.compile(r"\bstd::(?:cout|cerr|clog)\b|\bfmt::print\b"

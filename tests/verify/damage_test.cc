@@ -59,6 +59,15 @@ std::vector<Damage> scale_damages() {
        "error import.scale_not_finite " + kModule + ".scales", "first at [1, 6]"},
       {"scale_huge", sound_awq, [](TinyModel& m) { m.up(".scales").set<uint16_t>(5, 0x7BFF); },
        "error verify.magnitude " + kModule + ".scales", "1 of 128 scales that make larger ones"},
+      {"norm_huge", sound_mxfp4,
+       [](TinyModel& m) { m.tensor("model.norm.weight").set<uint16_t>(31, 0x7F70); },
+       "error verify.magnitude model.norm.weight", "1 of 32 that are larger"},
+      {"norm_zero", sound_mxfp4,
+       [](TinyModel& m) {
+         std::string& bytes = m.tensor("model.norm.weight").bytes;
+         bytes.assign(bytes.size(), '\0');
+       },
+       "error verify.norm_zero model.norm.weight", "all 0"},
       {"scale_zero", sound_awq,
        [](TinyModel& m) {
          m.up(".scales").set<uint16_t>(5, 0);
@@ -146,15 +155,6 @@ std::vector<Damage> weight_damages() {
        "error import.not_finite model.norm.weight",
        "1 of 32 that are NaN or infinite, the first "
        "at index 31"},
-      {"norm_huge", sound_mxfp4,
-       [](TinyModel& m) { m.tensor("model.norm.weight").set<uint16_t>(31, 0x7F70); },
-       "error verify.magnitude model.norm.weight", "1 of 32 that are larger"},
-      {"norm_zero", sound_mxfp4,
-       [](TinyModel& m) {
-         std::string& bytes = m.tensor("model.norm.weight").bytes;
-         bytes.assign(bytes.size(), '\0');
-       },
-       "error verify.norm_zero model.norm.weight", "all 0"},
       {"g_idx_range", gptq, [](TinyModel& m) { m.up(".g_idx").set<int32_t>(4, 2); },
        "error gptq.g_idx_range " + kModule + ".g_idx", "value 2 at index 4"},
       {"g_idx_counts", gptq, [](TinyModel& m) { m.up(".g_idx").set<int32_t>(4, 1); },
