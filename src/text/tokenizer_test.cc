@@ -112,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(Files, GoldenTokenizer, ::testing::Values("qwen", "o200
 
 /// Whatever table it stands in, and whether merges or whole words lead to it.
 TEST(Tokenizer, control_tokens_of_the_vocabulary_never_come_out_of_text) {
-  const TokenizerJson merges = {{"<", "|"}, {"<|", "x"}, {"<|x", "|"}, {"<|x|", ">"}};
+  const auto merges = TokenizerJson::array({"< |", "<| x", "<|x |", "<|x| >"});
   TokenizerJson json = small_tokenizer({"<|", "<|x", "<|x|", "<|x|>"}, merges);
   for (const bool ignore_merges : {false, true}) {
     json["model"]["ignore_merges"] = ignore_merges;
