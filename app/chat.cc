@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "app/command.h"
+#include "app/output.h"
 #include "app/statistics.h"
 #include "engine/generate.h"
 #include "text/harmony_parser.h"
@@ -57,7 +58,7 @@ class Output {
   void finish() {
     if (auto* harmony = std::get_if<HarmonyParser>(&parser_)) show(harmony->finish());
     if (auto* think = std::get_if<ThinkParser>(&parser_)) show(think->finish());
-    std::fputs("\n", stdout);
+    print(stdout, "\n");
     std::fflush(stdout);
   }
   const std::string& answer() const { return answer_; }
@@ -67,18 +68,19 @@ class Output {
     for (const OutputPiece& piece : pieces) {
       if (piece.channel == OutputChannel::kFinal) {
         answer_ += piece.text;
-        std::fwrite(piece.text.data(), 1, piece.text.size(), stdout);
+        print(stdout, piece.text);
         std::fflush(stdout);
       } else if (!hide_reasoning_) {
         const std::string title = piece.begins_message ? title_of(piece) : "";
         const std::string text = title + piece.text;
-        std::fputs((colour_ ? kDim + text + kPlain : text).c_str(), stderr);
+        print(stderr, colour_ ? kDim + text + kPlain : text);
       }
     }
   }
 
   static std::string title_of(const OutputPiece& piece) {
-    if (!piece.recipient.empty()) return fmt::format("\n[call of {}] ", piece.recipient);
+    if (!piece.recipient.empty())
+      return "\n" + fmt::format("[call of {}] ", printable(piece.recipient));
     return piece.channel == OutputChannel::kAnalysis ? "\n[thinking] " : "\n[commentary] ";
   }
 
@@ -147,7 +149,7 @@ class Conversation {
       const auto first = messages_.begin() + (messages_[0].role == ChatRole::kSystem ? 1 : 0);
       const bool fits = std::ssize(prompt) < sequence_.max_length();
       if (fits || std::distance(first, messages_.end()) < 3) return prompt;
-      std::fputs("(context full: the oldest question and answer are forgotten)\n", stderr);
+      print(stderr, "(context full: the oldest question and answer are forgotten)\n");
       messages_.erase(first, first + 2);
     }
   }
@@ -199,7 +201,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   const bool terminal = isatty(STDIN_FILENO) != 0;
   std::string line;
   while (true) {
-    if (terminal) std::fputs("\n> ", stderr);
+    if (terminal) print(stderr, "\n> ");
     if (!std::getline(std::cin, line) || line == "/exit") break;
     if (line.empty()) continue;
     SUBBYTE_CHECK(conversation.say(line));

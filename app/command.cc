@@ -1,4 +1,5 @@
 #include "app/command.h"
+#include "app/output.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -32,7 +33,7 @@ Result<int> thread_count(const Invocation& invocation) {
   const long value = std::strtol(text, &end, 10);
   if (*end == '\0' && value >= 1 && value <= 1024) return static_cast<int>(value);
   return Error{"usage.threads",
-               fmt::format("SUBBYTE_THREADS must be between 1 and 1024, found \"{}\"", text)};
+               fmt::format("SUBBYTE_THREADS must be between 1 and 1024, found {}", quote(text))};
 }
 
 /// --pin, else SUBBYTE_PIN.
@@ -41,11 +42,11 @@ Result<bool> pin_threads(const Invocation& invocation) {
   const std::string_view value = text == nullptr ? "" : text;
   if (invocation.pin_threads || value == "1") return true;
   if (value.empty() || value == "0") return false;
-  return Error{"usage.pin", fmt::format("SUBBYTE_PIN must be 0 or 1, found \"{}\"", value)};
+  return Error{"usage.pin", fmt::format("SUBBYTE_PIN must be 0 or 1, found {}", quote(value))};
 }
 
 void print_choice(const std::string& reason) {
-  std::fputs(fmt::format("subbyte: --device auto takes the CPU: {}\n", reason).c_str(), stderr);
+  print(stderr, line("subbyte: --device auto takes the CPU: {}", reason));
 }
 
 /// Whether it is the GPU that does not take the model, which the CPU may.
@@ -69,7 +70,7 @@ Result<int> step_kernel_tokens() {
   if (value.empty()) return DeviceOptions{}.step_kernel_tokens;
   if (value.size() == 1 && value[0] >= '0' && value[0] <= '8') return value[0] - '0';
   return Error{"usage.step_tokens",
-               fmt::format("SUBBYTE_STEP_TOKENS must be 0 to 8, found \"{}\"", value)};
+               fmt::format("SUBBYTE_STEP_TOKENS must be 0 to 8, found {}", quote(value))};
 }
 
 }  // namespace
@@ -94,7 +95,7 @@ Progress::Progress(const Invocation& invocation, std::string title)
       started_(now()) {}
 
 Progress::~Progress() {
-  if (shown_) std::fputs("\r\033[K", stderr);
+  if (shown_) print(stderr, "\r\033[K");
 }
 
 void Progress::update(uint64_t done, uint64_t total, const std::string& note) {
@@ -102,10 +103,8 @@ void Progress::update(uint64_t done, uint64_t total, const std::string& note) {
   drawn_ = now();
   const double share = total == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total);
   const auto filled = static_cast<int>(share * kBarWidth);
-  std::fputs(fmt::format("\r{} [{}{}] {:3.0f}% {}\033[K", title_, std::string(filled, '='),
-                         std::string(kBarWidth - filled, ' '), share * 100, note)
-                 .c_str(),
-             stderr);
+  print(stderr, fmt::format("\r{} [{}{}] {:3.0f}% {}\033[K", title_, std::string(filled, '='),
+                            std::string(kBarWidth - filled, ' '), share * 100, note));
 }
 
 void Progress::update_bytes(uint64_t done, uint64_t total) {
@@ -134,6 +133,12 @@ Result<DeviceOptions> device_options(const Invocation& invocation) {
                        .activations = kActivations.at(invocation.activations),
                        .batch_invariant = invocation.batch_invariant,
                        .step_kernel_tokens = step_tokens};
+}
+
+Result<std::unique_ptr<Backend>> host_backend(const Invocation& invocation) {
+  SUBBYTE_TRY(DeviceOptions device, device_options(invocation));
+  device.device = "cpu";
+  return make_backend(device);
 }
 
 Result<LoadedModel> open(const Invocation& invocation, const std::string& name) {
@@ -235,7 +240,7 @@ Result<std::vector<TokenId>> parse_ids(const std::string& text) {
                        value <= std::numeric_limits<TokenId>::max();
     if (!valid) {
       return Error{"usage.ids",
-                   fmt::format("expected token ids separated by commas, found \"{}\"", part)};
+                   fmt::format("expected token ids separated by commas, found {}", quote(part))};
     }
     ids.push_back(static_cast<TokenId>(value));
     begin = end + 1;

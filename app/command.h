@@ -85,6 +85,8 @@ Result<std::unique_ptr<Executor>> create_host(const Invocation& invocation);
 /// What make_backend() and list_devices() are told: threads as above, kernels from SUBBYTE_ISA. The
 /// names in it belong to the invocation and the environment.
 Result<DeviceOptions> device_options(const Invocation& invocation);
+/// The processors of this machine whatever --device says, for commands that only look at a model.
+Result<std::unique_ptr<Backend>> host_backend(const Invocation& invocation);
 /// Finds the model and makes the machine: what can be refused before the sizes of cache and steps
 /// are known. Threads as above, kernels from SUBBYTE_ISA.
 Result<LoadedModel> open(const Invocation& invocation, const std::string& name);

@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
+#include "app/output.h"
 #include "checkpoints/model_path.h"
-#include "json/quote.h"
 
 namespace subbyte::app {
 namespace {
@@ -37,7 +37,7 @@ std::string as_json(const ConvertReport& report, double seconds) {
   root["signal_to_noise_db"] = std::isfinite(noise) ? nlohmann::ordered_json(noise) : nullptr;
   root["dropped_activation_scales"] = report.dropped_activation_scales;
   root["seconds"] = seconds;
-  return root.dump(2) + "\n";
+  return json_text(root);
 }
 
 std::string loss_of(const ConvertReport& report) {
@@ -79,12 +79,12 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const ConvertReport report, std::move(converted));
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (options.json) std::fputs(as_json(report, seconds).c_str(), stdout);
-  fmt::print(stderr,
-             "{}: {} modules as {}, {}; {} tensors kept, {:.1f} MB from {:.1f} MB, {:.1f} s\n",
-             json::quote(options.destination), report.converted_modules, report.format,
-             loss_of(report), report.kept_tensors, static_cast<double>(report.result_bytes) / 1e6,
-             static_cast<double>(report.source_bytes) / 1e6, seconds);
+  if (options.json) print(stdout, as_json(report, seconds));
+  print(stderr,
+        line("{}: {} modules as {}, {}; {} tensors kept, {:.1f} MB from {:.1f} MB, {:.1f} s",
+             quote(options.destination), report.converted_modules, report.format, loss_of(report),
+             report.kept_tensors, static_cast<double>(report.result_bytes) / 1e6,
+             static_cast<double>(report.source_bytes) / 1e6, seconds));
   return kOk;
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
+#include "app/output.h"
 
 namespace subbyte::app {
 namespace {
@@ -16,17 +17,17 @@ Result<ExitCode> run(const Invocation& invocation, bool json) {
   SUBBYTE_TRY(const DeviceOptions options, device_options(invocation));
   SUBBYTE_TRY(const DeviceList list, list_devices(options));
   if (json) {
-    nlohmann::json devices = nlohmann::json::array();
+    nlohmann::ordered_json devices = nlohmann::ordered_json::array();
     for (const DeviceInfo& info : list.devices) {
       devices.push_back({{"device", info.device}, {"description", info.description}});
     }
-    fmt::print("{}\n", nlohmann::json{{"devices", devices}, {"no_gpu", list.no_gpu}}.dump());
+    print(stdout, json_text({{"devices", devices}, {"no_gpu", list.no_gpu}}, -1));
     return kOk;
   }
   for (const DeviceInfo& info : list.devices) {
-    fmt::print("{:<8}{}\n", info.device, info.description);
+    print(stdout, line("{:<8}{}", info.device, info.description));
   }
-  if (!list.no_gpu.empty()) fmt::print(stderr, "no GPU: {}\n", list.no_gpu);
+  if (!list.no_gpu.empty()) print(stderr, line("no GPU: {}", list.no_gpu));
   return kOk;
 }
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
+#include "app/output.h"
 #include "checkpoints/model_path.h"
 
 namespace subbyte::app {
@@ -53,7 +54,7 @@ std::string as_json(const ModelDiff& diff) {
     }
     root["weights"].push_back(std::move(entry));
   }
-  return root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(root);
 }
 
 std::string line_of(const ComparedWeight& weight) {
@@ -67,7 +68,7 @@ std::string line_of(const ComparedWeight& weight) {
                         weight.difference.unequal, weight.difference.weights, weight.difference.max,
                         weight.difference.mean(), weight.difference.signal_to_noise_db());
   }
-  return text + "\n";
+  return line("{}", text);
 }
 
 std::string as_text(const ModelDiff& diff) {
@@ -93,7 +94,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto host, create_host(invocation));
   SUBBYTE_TRY(const ModelDiff diff, diff_models(first, second, *host));
   const std::string text = options.json ? as_json(diff) : as_text(diff);
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  print(stdout, text);
   return diff.same_values() ? kOk : kProblemsFound;
 }
 

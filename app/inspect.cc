@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
+#include "app/output.h"
 #include "checkpoints/model_path.h"
 
 namespace subbyte::app {
@@ -43,42 +44,39 @@ std::string as_json(const Inspection& inspection) {
                                {"bits_per_weight", weight.bits_per_weight()},
                                {"act_order", weight.act_order}});
   }
-  // Names come from files: what is not UTF-8 must not stop the report.
-  return root.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return json_text(root);
 }
 
 std::string as_table(const Inspection& inspection) {
   std::string text;
   if (!inspection.architecture.empty()) {
-    text += fmt::format("architecture  {}\nquantization  {}\n", inspection.architecture,
-                        inspection.quantization);
+    text += line("architecture  {}", inspection.architecture);
+    text += line("quantization  {}", inspection.quantization);
   }
   for (const std::string& problem : inspection.problems) {
-    text += fmt::format("problem       {}\n", problem);
+    text += line("problem       {}", problem);
   }
-  text += fmt::format(
-      "parameters    {:.3f} M\nsize          {:.1f} MB in {} file{}\n"
-      "bits/weight   {:.3f}\n\n",
-      static_cast<double>(inspection.parameters) / 1e6, static_cast<double>(inspection.bytes) / 1e6,
-      inspection.files.size(), inspection.files.size() == 1 ? "" : "s",
-      bits_per_weight(inspection));
-  text += fmt::format("{:<8} {:>7} {:>10} {:<26} {:<18} {}\n", "kind", "bits", "MB", "format",
-                      "shape", "name");
+  text += line("parameters    {:.3f} M", static_cast<double>(inspection.parameters) / 1e6);
+  text += line("size          {:.1f} MB in {} file{}", static_cast<double>(inspection.bytes) / 1e6,
+               inspection.files.size(), inspection.files.size() == 1 ? "" : "s");
+  text += line("bits/weight   {:.3f}", bits_per_weight(inspection)) + "\n";
+  text +=
+      line("{:<8} {:>7} {:>10} {:<26} {:<18} {}", "kind", "bits", "MB", "format", "shape", "name");
   for (const InspectedWeight& weight : inspection.weights) {
-    text += fmt::format("{:<8} {:>7.3f} {:>10.3f} {:<26} {:<18} {}{}\n", weight.importer,
-                        weight.bits_per_weight(), static_cast<double>(weight.bytes) / 1e6,
-                        weight.format, fmt::format("{}", weight.shape), weight.name,
-                        weight.act_order ? " (act-order)" : "");
+    text +=
+        line("{:<8} {:>7.3f} {:>10.3f} {:<26} {:<18} {}{}", weight.importer,
+             weight.bits_per_weight(), static_cast<double>(weight.bytes) / 1e6, weight.format,
+             fmt::format("{}", weight.shape), weight.name, weight.act_order ? " (act-order)" : "");
   }
   return text;
 }
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto path, find_checkpoint(options.path));
-  SUBBYTE_TRY(const auto host, create_host(invocation));
-  SUBBYTE_TRY(const Inspection inspection, inspect(path, *host));
+  SUBBYTE_TRY(const auto backend, host_backend(invocation));
+  SUBBYTE_TRY(const Inspection inspection, inspect(path, backend->host(), backend.get()));
   const std::string text = options.json ? as_json(inspection) : as_table(inspection);
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  print(stdout, text);
   return inspection.problems.empty() ? kOk : kProblemsFound;
 }
 

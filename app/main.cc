@@ -6,8 +6,10 @@
 #include <csignal>
 #include <cstdio>
 #include <new>
+#include <sstream>
 
 #include "app/command.h"
+#include "app/output.h"
 #include "base/output_file.h"
 
 namespace subbyte::app {
@@ -33,13 +35,23 @@ void handle_signals() {
 }
 
 int report(const Error& error) {
-  std::fputs(fmt::format("subbyte: error: {} [{}]\n", error.message, error.code).c_str(), stderr);
+  print(stderr, line("subbyte: error: {} [{}]", error.message, error.code));
   // What is wrong with an option or a variable, and not with a file.
   for (const char* prefix : {"usage.", "isa.", "device.", "sampling.range", "synth.",
                              "quantize.format", "convert.format"}) {
     if (error.code.starts_with(prefix)) return kUsage;
   }
   return kFailure;
+}
+
+/// Help as it is, else what the parser complains of.
+int end_parsing(const CLI::App& app, const CLI::ParseError& error) {
+  std::ostringstream help, unused;
+  if (app.exit(error, help, unused) != 0) {
+    return report({"usage.arguments", std::string(error.what()) + " (see --help)"});
+  }
+  print(stdout, help.str());
+  return kOk;
 }
 
 void declare(CLI::App& app, Invocation& invocation) {
@@ -83,7 +95,7 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kOk : kUsage;
+    return end_parsing(app, error);
   }
   const Result<ExitCode> result = invocation.run();
   if (!result.ok()) return report(result.error());

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "app/command.h"
+#include "app/output.h"
 #include "engine/perplexity.h"
 
 namespace subbyte::app {
@@ -42,17 +43,16 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const Perplexity result, std::move(measured));
   const double nats_per_byte = result.nats / static_cast<double>(text.size());
   const std::string output =
-      options.json ? fmt::format(
+      options.json ? line(
                          "{{\"perplexity\": {}, \"nats_per_byte\": {}, \"tokens\": {}, "
-                         "\"scored\": {}, \"bytes\": {}, \"window\": {}}}\n",
+                         "\"scored\": {}, \"bytes\": {}, \"window\": {}}}",
                          result.per_token, nats_per_byte, tokens.size(), result.scored, text.size(),
                          options.window)
-                   : fmt::format(
-                         "perplexity {:.4f} per token, {:.4f} nats per byte\n"
-                         "{} tokens ({} scored, windows of {}), {} bytes\n",
-                         result.per_token, nats_per_byte, tokens.size(), result.scored,
-                         options.window, text.size());
-  std::fputs(output.c_str(), stdout);
+                   : line("perplexity {:.4f} per token, {:.4f} nats per byte", result.per_token,
+                          nats_per_byte) +
+                         line("{} tokens ({} scored, windows of {}), {} bytes", tokens.size(),
+                              result.scored, options.window, text.size());
+  print(stdout, output);
   return kOk;
 }
 

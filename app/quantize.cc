@@ -9,8 +9,8 @@
 #include <cstdio>
 
 #include "app/command.h"
+#include "app/output.h"
 #include "checkpoints/model_path.h"
-#include "json/quote.h"
 
 namespace subbyte::app {
 namespace {
@@ -39,18 +39,17 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
     const std::string noise = std::isfinite(report.signal_to_noise_db)
                                   ? fmt::format("{:.3f}", report.signal_to_noise_db)
                                   : "null";
-    fmt::print(
-        "{{\"quantized_tensors\": {}, \"kept_tensors\": {}, \"source_bytes\": {}, "
-        "\"result_bytes\": {}, \"signal_to_noise_db\": {}, \"seconds\": {:.3f}}}\n",
-        report.quantized_tensors, report.kept_tensors, report.source_bytes, report.result_bytes,
-        noise, seconds);
+    print(stdout, line("{{\"quantized_tensors\": {}, \"kept_tensors\": {}, \"source_bytes\": {}, "
+                       "\"result_bytes\": {}, \"signal_to_noise_db\": {}, \"seconds\": {:.3f}}}",
+                       report.quantized_tensors, report.kept_tensors, report.source_bytes,
+                       report.result_bytes, noise, seconds));
   }
-  fmt::print(stderr,
-             "{}: {} layers in 4 bits, {} tensors kept, {:.1f} MB from {:.1f} MB, signal to noise "
-             "{:.1f} dB, {:.1f} s\n",
-             json::quote(options.destination), report.quantized_tensors, report.kept_tensors,
+  print(stderr,
+        line("{}: {} layers in 4 bits, {} tensors kept, {:.1f} MB from {:.1f} MB, signal to noise "
+             "{:.1f} dB, {:.1f} s",
+             quote(options.destination), report.quantized_tensors, report.kept_tensors,
              static_cast<double>(report.result_bytes) / 1e6,
-             static_cast<double>(report.source_bytes) / 1e6, report.signal_to_noise_db, seconds);
+             static_cast<double>(report.source_bytes) / 1e6, report.signal_to_noise_db, seconds));
   return kOk;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "app/command.h"
+#include "app/output.h"
 #include "app/run_prompts.h"
 #include "app/statistics.h"
 #include "engine/generate.h"
@@ -112,7 +113,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   StreamDecoder decoder(tokenizer, /*skip_special=*/true);
   StopStrings stops(options.stops);
   const auto show = [](const std::string& part) {
-    std::fwrite(part.data(), 1, part.size(), stdout);
+    print(stdout, part);
     std::fflush(stdout);
   };
   show(text);

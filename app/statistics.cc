@@ -4,6 +4,8 @@
 
 #include <cstdio>
 
+#include "app/output.h"
+
 namespace subbyte::app {
 namespace {
 
@@ -21,7 +23,7 @@ std::string_view describe(StopReason reason) {
   return "";
 }
 
-std::string bandwidth_line(const LoadedModel& loaded, const KvPool& pool,
+std::string bandwidth_text(const LoadedModel& loaded, const KvPool& pool,
                            const GenerateStats& stats) {
   const double tokens_per_second = stats.decode_tokens_per_second();
   const auto weights = static_cast<double>(loaded.model->bytes_per_token());
@@ -30,14 +32,14 @@ std::string bandwidth_line(const LoadedModel& loaded, const KvPool& pool,
       static_cast<double>(stats.prompt_tokens) + static_cast<double>(stats.generated_tokens) / 2;
   const double bytes = weights + positions * static_cast<double>(pool.bytes_per_position());
   const double rate = bytes * tokens_per_second;
-  std::string line = fmt::format("{:.1f} MB read per token", bytes / 1e6);
-  if (tokens_per_second == 0) return line;
-  line += fmt::format(", {:.1f} GB/s", rate / 1e9);
+  std::string text = fmt::format("{:.1f} MB read per token", bytes / 1e6);
+  if (tokens_per_second == 0) return text;
+  text += fmt::format(", {:.1f} GB/s", rate / 1e9);
   const double bandwidth = loaded.backend->measure_read_bandwidth(loaded.model->largest_weight());
   if (bandwidth == 0) {
-    return line + " (weights fit into the caches: no share of the memory bandwidth)";
+    return text + " (weights fit into the caches: no share of the memory bandwidth)";
   }
-  return line + fmt::format(" = {:.0f} % of the read bandwidth measured now ({:.1f} GB/s)",
+  return text + fmt::format(" = {:.0f} % of the read bandwidth measured now ({:.1f} GB/s)",
                             100 * rate / bandwidth, bandwidth / 1e9);
 }
 
@@ -47,24 +49,21 @@ std::string device_memory_line(const LoadedModel& loaded, const KvPool& pool) {
   if (memory == nullptr) return {};
   MemoryNeed held = memory->held();
   held.cache = pool.num_pages() * pool.shape().page_bytes();
-  return fmt::format("device  {} bytes of {} (weights {} + cache {} + workspace {})\n", held.sum(),
-                     memory->name(), held.weights, held.cache, held.workspace);
+  return line("device  {} bytes of {} (weights {} + cache {} + workspace {})", held.sum(),
+              memory->name(), held.weights, held.cache, held.workspace);
 }
 
 }  // namespace
 
 void print_statistics(const LoadedModel& loaded, const KvPool& pool, const GenerateStats& stats) {
   const std::string report =
-      fmt::format(
-          "\nload    {:8.2f} s   ({})\n"
-          "prefill {:8.1f} tokens/s ({} tokens)\n"
-          "decode  {:8.1f} tokens/s ({} tokens, {})\n"
-          "memory  {}\n",
-          loaded.load_seconds, loaded.backend->description(), stats.prefill_tokens_per_second(),
-          stats.prompt_tokens, stats.decode_tokens_per_second(), stats.generated_tokens,
-          describe(stats.reason), bandwidth_line(loaded, pool, stats)) +
-      device_memory_line(loaded, pool);
-  std::fputs(report.c_str(), stderr);
+      "\n" + line("load    {:8.2f} s   ({})", loaded.load_seconds, loaded.backend->description()) +
+      line("prefill {:8.1f} tokens/s ({} tokens)", stats.prefill_tokens_per_second(),
+           stats.prompt_tokens) +
+      line("decode  {:8.1f} tokens/s ({} tokens, {})", stats.decode_tokens_per_second(),
+           stats.generated_tokens, describe(stats.reason)) +
+      line("memory  {}", bandwidth_text(loaded, pool, stats)) + device_memory_line(loaded, pool);
+  print(stderr, report);
 }
 
 }  // namespace subbyte::app

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
-#include "json/quote.h"
+#include "app/output.h"
 
 namespace subbyte::app {
 namespace {
@@ -37,16 +37,18 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const SynthOptions& synth = options.synth;
   if (options.json) {
-    fmt::print(
-        "{{\"directory\": {}, \"arch\": \"{}\", \"shape\": \"{}\", \"format\": \"{}\", "
-        "\"seed\": {}, \"weight_bytes\": {}, \"seconds\": {:.3f}}}\n",
-        nlohmann::json(options.destination)
-            .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace),
-        synth.arch, synth.shape, synth.format, synth.seed, bytes, seconds);
+    print(stdout, json_text({{"directory", options.destination},
+                             {"arch", synth.arch},
+                             {"shape", synth.shape},
+                             {"format", synth.format},
+                             {"seed", synth.seed},
+                             {"weight_bytes", bytes},
+                             {"seconds", seconds}},
+                            -1));
   }
-  fmt::print(stderr, "{}: {} {} in {}, {:.1f} MB of random weights in {:.1f} s\n",
-             json::quote(options.destination), synth.arch, synth.shape, synth.format,
-             static_cast<double>(bytes) / 1e6, seconds);
+  print(stderr,
+        line("{}: {} {} in {}, {:.1f} MB of random weights in {:.1f} s", quote(options.destination),
+             synth.arch, synth.shape, synth.format, static_cast<double>(bytes) / 1e6, seconds));
   return kOk;
 }
 

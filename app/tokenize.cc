@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
+#include "app/output.h"
 #include "checkpoints/model_path.h"
 
 namespace subbyte::app {
@@ -42,9 +43,9 @@ Result<ExitCode> tokenize(const Options& options) {
   SUBBYTE_TRY(const std::string text, input_of(options));
   SUBBYTE_TRY(const auto ids, tokenizer.encode(text, options.special ? SpecialTokens::kRecognize
                                                                      : SpecialTokens::kAsText));
-  const std::string output = options.json ? fmt::format("{{\"ids\": [{}]}}\n", fmt::join(ids, ", "))
-                                          : fmt::format("{}\n", fmt::join(ids, ","));
-  std::fwrite(output.data(), 1, output.size(), stdout);
+  const std::string output = options.json ? line("{{\"ids\": [{}]}}", fmt::join(ids, ", "))
+                                          : line("{}", fmt::join(ids, ","));
+  print(stdout, output);
   return kOk;
 }
 
@@ -57,9 +58,7 @@ Result<ExitCode> detokenize(const Options& options) {
     SUBBYTE_TRY(ids, parse_ids(list));
   }
   SUBBYTE_TRY(std::string text, tokenizer.decode(ids, /*skip_special=*/!options.special));
-  if (options.json) text = nlohmann::json({{"text", text}}).dump();
-  text += '\n';
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  print(stdout, options.json ? json_text({{"text", text}}, -1) : text + "\n");
   return kOk;
 }
 

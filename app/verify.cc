@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
+#include "app/output.h"
 #include "checkpoints/model_path.h"
-#include "json/quote.h"
 
 namespace subbyte::app {
 namespace {
@@ -45,22 +45,12 @@ std::string as_json(const VerifyReport& report) {
   for (const TensorChecksum& checksum : report.checksums) {
     root["sha256"][checksum.tensor] = checksum.sha256;
   }
-  // Names come from files: what is not UTF-8 must not stop the report.
-  return root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-/// Names come from files: no line may end early, and no terminal be told anything.
-std::string plain(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
-  }
-  return out;
+  return json_text(root);
 }
 
 std::string as_line(const Finding& finding) {
-  return fmt::format("{:<8} {:<24} {}: {}\n", name(finding.severity), finding.code,
-                     plain(finding.where), plain(to_string(finding)));
+  return line("{:<8} {:<24} {}: {}", name(finding.severity), finding.code, finding.where,
+              to_string(finding));
 }
 
 /// Notes of one code in one line, as sound models have one for each module.
@@ -74,12 +64,10 @@ std::string notes_as_lines(const VerifyReport& report) {
   std::string text;
   for (const auto& [code, kind] : kinds) {
     const auto& [count, first] = kind;
-    std::string line = as_line(*first);
-    if (count > 1) {
-      line.pop_back();
-      line += fmt::format(" (and {} more, see --notes)\n", count - 1);
-    }
-    text += line;
+    text += as_line(*first);
+    if (count == 1) continue;
+    text.pop_back();
+    text += line(" (and {} more, see --notes)", count - 1);
   }
   return text;
 }
@@ -87,7 +75,7 @@ std::string notes_as_lines(const VerifyReport& report) {
 std::string as_text(const VerifyReport& report, const Options& options) {
   std::string text;
   for (const TensorChecksum& checksum : report.checksums) {
-    text += fmt::format("{}  {}\n", checksum.sha256, plain(checksum.tensor));
+    text += line("{}  {}", checksum.sha256, checksum.tensor);
   }
   for (const Finding& finding : report.findings) {
     if (finding.severity != Severity::kNote || options.notes) text += as_line(finding);
@@ -97,15 +85,15 @@ std::string as_text(const VerifyReport& report, const Options& options) {
     const std::size_t count = report.count(severity);
     return fmt::format("{} {}{}", count, name(severity), count == 1 ? "" : "s");
   };
-  return text + fmt::format("{}: {} tensors, {:.1f} MB: {}, {}, {}\n", json::quote(options.path),
-                            report.num_tensors, static_cast<double>(report.bytes) / 1e6,
-                            counted(Severity::kError), counted(Severity::kWarning),
-                            counted(Severity::kNote));
+  return text + line("{}: {} tensors, {:.1f} MB: {}, {}, {}", quote(options.path),
+                     report.num_tensors, static_cast<double>(report.bytes) / 1e6,
+                     counted(Severity::kError), counted(Severity::kWarning),
+                     counted(Severity::kNote));
 }
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto path, find_checkpoint(options.path));
-  SUBBYTE_TRY(const auto host, create_host(invocation));
+  SUBBYTE_TRY(const auto backend, host_backend(invocation));
   Result<VerifyReport> verified = [&] {
     Progress progress(invocation, "verifying");
     VerifyOptions verify_options;
@@ -113,11 +101,12 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
     verify_options.progress = [&](uint64_t done, uint64_t total) {
       progress.update_bytes(done, total);
     };
-    return verify(path, verify_options, *host);
+    verify_options.backend = backend.get();
+    return verify(path, verify_options, backend->host());
   }();
   SUBBYTE_TRY(const VerifyReport report, std::move(verified));
   const std::string text = options.json ? as_json(report) : as_text(report, options);
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  print(stdout, text);
   const bool bad = report.count(Severity::kError) > 0 ||
                    (options.strict && report.count(Severity::kWarning) > 0);
   return bad ? kProblemsFound : kOk;

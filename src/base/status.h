@@ -16,14 +16,22 @@
 #include <utility>
 #include <variant>
 
+#include "base/quote.h"
+
 namespace subbyte {
 
 /// One refusal. `code` is stable and for programs ("safetensors.header_too_large"), a string
-/// literal that lives forever; `message` is one line for people and names file, tensor, what was
-/// expected and what was found.
+/// literal that lives forever; `message` is one printable line for people and names file, tensor,
+/// what was expected and what was found.
 struct Error {
+  Error() = default;
+  /// Names and values in `text` are quoted (base/quote.h) by who wrote it; paths stand in it as
+  /// they are. Whatever else got in is escaped here, so that every message is one line.
+  Error(std::string_view stable_code, std::string_view text)
+      : code(stable_code), message(printable(text)) {}
+
   std::string_view code;
-  std::string message;
+  std::string message;  // written by the constructor alone
 };
 
 template <typename T>

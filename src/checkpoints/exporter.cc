@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/quote.h"
 #include "checkpoints/export_parts.h"
 
 namespace subbyte {
@@ -52,7 +53,7 @@ const Exporter* find_exporter(std::string_view name) {
 }
 
 Error export_error(std::string_view code, std::string_view module, std::string_view what) {
-  return {code, fmt::format("'{}': {}", module, what)};
+  return {code, fmt::format("{}: {}", quote_name(module), what)};
 }
 
 Status require_one_expert(const ExportShape& shape, std::string_view module) {

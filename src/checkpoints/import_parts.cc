@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/float16.h"
+#include "base/quote.h"
 #include "checkpoints/transpose.h"
 
 namespace subbyte {
@@ -71,15 +72,16 @@ int64_t groups_for(int64_t group_size, int64_t cols) {
 }  // namespace
 
 Error tensor_error(std::string_view code, const FileTensor& tensor, std::string_view what) {
-  return {code,
-          fmt::format("{}: tensor '{}': {}", tensor.file->path().string(), tensor.name, what)};
+  return {code, fmt::format("{}: tensor {}: {}", tensor.file->path().string(),
+                            quote_name(tensor.name), what)};
 }
 
 Result<const FileTensor*> require_tensor(const TensorSource& tensors, std::string_view module,
                                          std::string_view suffix) {
   const std::string name = fmt::format("{}{}", module, suffix);
   if (const FileTensor* tensor = tensors.find(name)) return tensor;
-  return Error{"import.missing", fmt::format("tensor '{}' is missing from the checkpoint", name)};
+  return Error{"import.missing",
+               fmt::format("tensor {} is missing from the checkpoint", quote_name(name))};
 }
 
 Status require_dtype(const FileTensor& tensor, DType expected) {
@@ -176,9 +178,10 @@ Status require_method(const ImportContext& context, std::string_view module,
   QuantizationConfig of_tensors;
   of_tensors.method = method;
   return Error{"import.config",
-               fmt::format("{}: the method is \"{}\", but the tensors of '{}' have the layout of "
-                           "\"{}\"",
-                           config.where, config.method_name(), module, of_tensors.method_name())};
+               fmt::format("{}: the method is {}, but the tensors of {} have the layout of "
+                           "{}",
+                           config.where, quote(config.method_name()), quote_name(module),
+                           quote(of_tensors.method_name()))};
 }
 
 Status check_config(const ImportContext& context, std::string_view module,
@@ -187,16 +190,16 @@ Status check_config(const ImportContext& context, std::string_view module,
   const QuantizationConfig& config = context.config;
   if (std::ranges::find(config.bits, bits) == config.bits.end()) {
     return Error{"import.config",
-                 fmt::format("{}: bits is {}, but the tensors of '{}' have {}", config.where,
-                             fmt::join(config.bits, " or "), module, bits)};
+                 fmt::format("{}: bits is {}, but the tensors of {} have {}", config.where,
+                             fmt::join(config.bits, " or "), quote_name(module), bits)};
   }
   const bool known = std::ranges::any_of(
       config.group_sizes, [&](int64_t size) { return groups_for(size, cols) == groups; });
   if (!known) {
     return Error{
         "import.config",
-        fmt::format("{}: group_size is {}, but '{}' has {} groups for {} inputs", config.where,
-                    fmt::join(config.group_sizes, " or "), module, groups, cols)};
+        fmt::format("{}: group_size is {}, but {} has {} groups for {} inputs", config.where,
+                    fmt::join(config.group_sizes, " or "), quote_name(module), groups, cols)};
   }
   return {};
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/float16.h"
+#include "base/quote.h"
 #include "checkpoints/import_parts.h"
 
 namespace subbyte {
@@ -26,10 +27,10 @@ Result<const Importer*> find_importer(const TensorSource& tensors, std::string_v
   for (const Importer* importer : kImporters) {
     if (importer->matches(tensors, module)) return importer;
   }
-  return Error{"import.missing", fmt::format("no weights for '{}' in {}: looked for {}.qweight, "
+  return Error{"import.missing", fmt::format("no weights for {} in {}: looked for {}.qweight, "
                                              "{}.weight_packed, {}_blocks and {}.weight",
-                                             module, tensors.files().front().string(), module,
-                                             module, module, module)};
+                                             quote_name(module), tensors.files().front().string(),
+                                             module, module, module, module)};
 }
 
 float load_float(const std::byte* bytes, Format format) {
@@ -71,13 +72,16 @@ Result<std::vector<Matrix>> import_experts(const ImportContext& context, std::st
   return importer->import(context, info);
 }
 
+Status require_one_matrix(const ModuleInfo& info) {
+  if (info.experts == 1) return {};
+  return tensor_error("import.shape", *info.tensors.front(),
+                      fmt::format("expected one matrix, found {} experts", info.experts));
+}
+
 Result<Matrix> import_matrix(const ImportContext& context, std::string_view module) {
   SUBBYTE_TRY(const Importer* importer, find_importer(context.tensors, module));
   SUBBYTE_TRY(const ModuleInfo info, importer->describe(context, module));
-  if (info.experts != 1) {
-    return tensor_error("import.shape", *info.tensors.front(),
-                        fmt::format("expected one matrix, found {} experts", info.experts));
-  }
+  SUBBYTE_CHECK(require_one_matrix(info));
   SUBBYTE_TRY(auto matrices, importer->import(context, info));
   return std::move(matrices.front());
 }

@@ -54,8 +54,11 @@ bool has_module(const TensorSource& tensors, std::string_view module);
 /// import.config for contradictions.
 Result<ModuleInfo> describe_module(const ImportContext& context, std::string_view module);
 
+/// Code import.shape when the tensors hold several experts.
+Status require_one_matrix(const ModuleInfo& info);
+
 /// The matrix of a linear layer such as "model.layers.0.self_attn.q_proj".
-/// Codes: as describe_module, and import.shape when there are several experts.
+/// Codes: as describe_module and require_one_matrix.
 Result<Matrix> import_matrix(const ImportContext& context, std::string_view module);
 
 /// The matrices of all experts under one name, such as

@@ -89,8 +89,8 @@ Result<std::unique_ptr<Backend>> make_backend(const DeviceOptions& options) {
   }
   const std::optional<int> index = gpu_index(options.device);
   if (index) return make_gpu(options, *index);
-  return Error{"device.unknown", "no device '" + std::string(options.device) +
-                                     "'; there are auto, cpu, cuda and cuda:N"};
+  return Error{"device.unknown", "no device " + quote_name(options.device) +
+                                     "; there are auto, cpu, cuda and cuda:N"};
 }
 
 std::string reason_for_cpu(const DeviceOptions& options) {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/mapped_file.h"
+#include "base/quote.h"
+#include "base/utf8.h"
 #include "json/parser_problem.h"
-#include "json/quote.h"
-#include "json/utf8.h"
 
 namespace subbyte::json {
 namespace {

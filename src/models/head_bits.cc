@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/quote.h"
 #include "matrix/float_rows.h"
 #include "quantize/round_to_nearest.h"
 
@@ -26,9 +27,9 @@ Result<WeightFormat> head_format(int bits, int64_t cols, const FileTensor& table
   while (group > kSmallestGroup && cols % group != 0) group /= 2;
   if (cols % group != 0) {
     return Error{"model.head_bits",
-                 fmt::format("'{}': {} columns are not a multiple of {}, so {} bits need the head "
+                 fmt::format("{}: {} columns are not a multiple of {}, so {} bits need the head "
                              "as it is (16)",
-                             table.name, cols, kSmallestGroup, bits)};
+                             quote_name(table.name), cols, kSmallestGroup, bits)};
   }
   if (bits == 4) return WeightFormat{Format::kU4, Format::kF16, Zero::kU8, group};
   return WeightFormat{Format::kU8, Format::kF16, Zero::kU16, group};
@@ -54,7 +55,7 @@ Result<Matrix> quantize_table(const Matrix& table, const FileTensor& tensor, int
   tensor.file->release(tensor.bytes);
   if (quantized.ok()) return quantized;
   return Error{quantized.error().code,
-               fmt::format("'{}': {}", tensor.name, quantized.error().message)};
+               fmt::format("{}: {}", quote_name(tensor.name), quantized.error().message)};
 }
 
 }  // namespace subbyte

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/quote.h"
 #include "checkpoints/modules.h"
 #include "models/head_bits.h"
 #include "models/weight_loader.h"
@@ -61,7 +62,8 @@ Result<MemoryNeed> memory_need(const ImportContext& context, const ModelConfig& 
     if (is_left_out(module.name, config)) continue;
     const auto bytes = memory.matrix_bytes(shape);
     if (!bytes.ok()) {
-      return Error{bytes.error().code, fmt::format("'{}': {}", module.name, bytes.error().message)};
+      return Error{bytes.error().code,
+                   fmt::format("{}: {}", quote_name(module.name), bytes.error().message)};
     }
     need.weights += *bytes;
     if (!is_dense(shape.format)) need.staging = std::max(need.staging, kMostJoined * *bytes);

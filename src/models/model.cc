@@ -6,6 +6,7 @@
 #include <array>
 #include <vector>
 
+#include "base/quote.h"
 #include "models/head_bits.h"
 #include "models/memory_need.h"
 #include "models/model_family.h"
@@ -24,6 +25,22 @@ constexpr std::array kFamilies = {
 #undef SUBBYTE_MODEL
 };
 
+/// All that is read before weights are.
+struct OpenedModel {
+  ModelConfig config;
+  QuantizationConfig quantization;
+  TensorSource tensors;
+};
+
+Result<OpenedModel> open_model(const std::filesystem::path& path) {
+  SUBBYTE_TRY(ModelConfig config, read_model_config(path));
+  SUBBYTE_TRY(const ConfigFile file, read_config_file(path));
+  SUBBYTE_TRY(const json::Object object, file.object());
+  SUBBYTE_TRY(QuantizationConfig quantization, read_quantization_config(object, path));
+  SUBBYTE_TRY(TensorSource tensors, TensorSource::open(path));
+  return OpenedModel{std::move(config), std::move(quantization), std::move(tensors)};
+}
+
 }  // namespace
 
 const ModelFamily* find_family(std::string_view model_type) {
@@ -36,7 +53,7 @@ const ModelFamily* find_family(std::string_view model_type) {
 std::string family_names() {
   std::string names;
   for (const ModelFamily* family : kFamilies) {
-    names += fmt::format("{}\"{}\"", names.empty() ? "" : " or ", family->model_type);
+    names += fmt::format("{}{}", names.empty() ? "" : " or ", quote(family->model_type));
   }
   return names;
 }
@@ -113,15 +130,20 @@ Result<KvPool> Model::make_kv_pool(Backend& backend, KvType type, int64_t positi
   return backend.make_kv_pool(shape, kv_pages(positions));
 }
 
+Status check_loading(const std::filesystem::path& path, Backend& backend) {
+  SUBBYTE_TRY(const OpenedModel opened, open_model(path));
+  const ImportContext context = {opened.tensors, opened.quantization, backend.host()};
+  WeightLoader loader(context, backend, {}, Reads::kHeaders);
+  SUBBYTE_TRY(const auto model, find_family(opened.config.model_type)->load(opened.config, loader));
+  return loader.finish(*model);
+}
+
 Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Backend& backend,
                                           const LoadOptions& options) {
   SUBBYTE_CHECK(check_head_bits(options.head_bits));
-  SUBBYTE_TRY(const ModelConfig config, read_model_config(path));
-  SUBBYTE_TRY(const ConfigFile file, read_config_file(path));
-  SUBBYTE_TRY(const json::Object object, file.object());
-  SUBBYTE_TRY(const QuantizationConfig quantization, read_quantization_config(object, path));
-  SUBBYTE_TRY(const TensorSource tensors, TensorSource::open(path));
-  const ImportContext context = {tensors, quantization, backend.host()};
+  SUBBYTE_TRY(const OpenedModel opened, open_model(path));
+  const ModelConfig& config = opened.config;
+  const ImportContext context = {opened.tensors, opened.quantization, backend.host()};
   MachineMemory* const memory = backend.memory();
   if (memory != nullptr) {
     SUBBYTE_TRY(const MemoryNeed need, memory_need(context, config, options, *memory));

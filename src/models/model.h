@@ -77,6 +77,11 @@ struct LoadOptions {
   int64_t step_logits = 1;  // rows
 };
 
+/// Whether load_model would take the model, from its files' headers and its small tensors: what it
+/// refuses because of the codes and scales of matrices is not seen here. `backend` computes in the
+/// memory of the host, and keeps nothing. Codes: those of load_model.
+Status check_loading(const std::filesystem::path& path, Backend& backend);
+
 /// Opens a model directory or a model file of OrinMLLM: its config says which model, the tensors
 /// are imported, checked against it and put into the memory of `backend`. Codes: those of
 /// read_model_config, TensorSource, the importers and Backend::upload; model.unsupported for other

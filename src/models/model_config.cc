@@ -76,6 +76,8 @@ Status read_yarn(const json::Object& rope, ModelConfig& model) {
 Status read_scaling(const json::Object& rope, ModelConfig& model) {
   const char* key = rope.has("rope_type") ? "rope_type" : "type";
   SUBBYTE_TRY(const auto type, rope.string(key));
+  // rope_parameters may hold rope_theta alone; what scales needs to say how.
+  if (!type && rope.has("factor")) return rope.error("json.missing", key, "a string");
   if (!type || *type == "default") return {};
   SUBBYTE_TRY(const auto factor, rope.number("factor", 1, 1e6));
   if (!factor) return rope.error("json.missing", "factor", "a number");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/quote.h"
 #include "checkpoints/expert_names.h"
 #include "matrix/alternate_rows.h"
 #include "matrix/zero_points.h"
@@ -17,7 +18,8 @@ namespace {
 template <class T>
 Result<T> naming(std::string_view module, Result<T> result) {
   if (result.ok()) return result;
-  return Error{result.error().code, fmt::format("'{}': {}", module, result.error().message)};
+  return Error{result.error().code,
+               fmt::format("{}: {}", quote_name(module), result.error().message)};
 }
 
 /// Of the bytes of an expert that a token reads, in the mean.
@@ -33,8 +35,8 @@ bool is_ignored_tensor(std::string_view name) {
 }
 
 WeightLoader::WeightLoader(const ImportContext& context, Backend& backend,
-                           const LoadOptions& options)
-    : context_(context), backend_(&backend), options_(options) {}
+                           const LoadOptions& options, Reads reads)
+    : context_(context), backend_(&backend), options_(options), reads_(reads) {}
 
 void WeightLoader::count(int64_t bytes, double share) {
   weight_bytes_ += bytes;
@@ -55,8 +57,8 @@ Status WeightLoader::check_shape(std::string_view module, const MatrixView& view
                                  int64_t cols) {
   if (view.rows == rows && view.cols == cols) return {};
   return Error{"model.weight_shape",
-               fmt::format("'{}' has {} outputs and {} inputs, config.json asks for {} and {}",
-                           module, view.rows, view.cols, rows, cols)};
+               fmt::format("{} has {} outputs and {} inputs, config.json asks for {} and {}",
+                           quote_name(module), view.rows, view.cols, rows, cols)};
 }
 
 Result<Weight> WeightLoader::upload(std::string_view module, Matrix matrix,
@@ -107,14 +109,62 @@ Result<Weight> WeightLoader::joined(const std::vector<JoinedModule>& modules, in
 
 Result<Matrix> WeightLoader::matrix(std::string_view module, int64_t rows, int64_t cols) {
   SUBBYTE_TRY(const ModuleInfo info, use_module(module));
-  SUBBYTE_TRY(auto imported, import_matrix(context_, module));
-  // What the kernels of the host read; others take symmetric integers as they are.
-  const bool on_host = backend_->memory() == nullptr;
-  Matrix matrix = on_host ? with_zero_points(std::move(imported)) : std::move(imported);
+  SUBBYTE_TRY(Matrix matrix, import_one(module, info));
   SUBBYTE_CHECK(check_shape(module, matrix.view, rows, cols));
   report(info.bytes());
   read_tensors_.insert(read_tensors_.end(), info.tensors.begin(), info.tensors.end());
   return matrix;
+}
+
+Result<Matrix> WeightLoader::import_one(std::string_view module, const ModuleInfo& info) {
+  if (reads_ == Reads::kHeaders) {
+    SUBBYTE_CHECK(require_one_matrix(info));
+    const Matrix row = with_zero_points(outline(info.format, 1, info.cols));
+    return outline(row.view.format, info.rows, info.cols);
+  }
+  SUBBYTE_TRY(auto imported, import_matrix(context_, module));
+  // What the kernels of the host read; others take symmetric integers as they are.
+  const bool on_host = backend_->memory() == nullptr;
+  return on_host ? with_zero_points(std::move(imported)) : std::move(imported);
+}
+
+Result<std::vector<Matrix>> WeightLoader::import_all(std::string_view module,
+                                                     const ModuleInfo& info) {
+  if (reads_ == Reads::kAll) return import_experts(context_, module);
+  return std::vector<Matrix>(static_cast<std::size_t>(info.experts),
+                             outline(info.format, info.rows, info.cols));
+}
+
+Matrix WeightLoader::outline(WeightFormat format, int64_t rows, int64_t cols) {
+  Matrix matrix;
+  MatrixView& view = matrix.view;
+  view.format = format;
+  view.rows = rows;
+  view.cols = cols;
+  const auto size = [](int64_t bytes) { return static_cast<std::size_t>(bytes); };
+  const int64_t groups = rows * view.groups();
+  const std::size_t codes = size(rows * view.row_bytes());
+  const std::size_t scales = groups == 0 ? 0 : size(groups * info(format.scale).bits / 8);
+  const std::size_t zeros = size(groups * zero_bytes(format.zero));
+  const std::size_t largest = std::max({codes, scales, zeros});
+  if (zeros_bytes_ < largest) {
+    zeros_ = allocate_bytes(largest);
+    zeros_bytes_ = largest;
+  }
+  view.codes = {zeros_.get(), codes};
+  view.scales = {zeros_.get(), scales};
+  view.zeros = {zeros_.get(), zeros};
+  matrix.owners.push_back(zeros_);
+  return matrix;
+}
+
+Result<Matrix> WeightLoader::alternate(const Matrix& even, const Matrix& odd) {
+  if (reads_ == Reads::kAll) return alternate_rows(even.view, odd.view);
+  const MatrixView& view = even.view;
+  const Matrix first = outline(view.format, 1, view.cols);
+  const Matrix second = outline(odd.view.format, 1, odd.view.cols);
+  SUBBYTE_TRY(const Matrix both, alternate_rows(first.view, second.view));
+  return outline(both.view.format, 2 * view.rows, view.cols);
 }
 
 void WeightLoader::release_read() {
@@ -155,10 +205,10 @@ Result<ExpertLinears> WeightLoader::alternating_experts(std::string_view module,
     const std::string names[] = {expert_name(even, e), expert_name(odd, e)};
     SUBBYTE_TRY(const Matrix first, matrix(names[0], rows, shape.cols));
     SUBBYTE_TRY(const Matrix second, matrix(names[1], rows, shape.cols));
-    auto both = alternate_rows(first.view, second.view);
+    auto both = alternate(first, second);
     if (!both.ok()) {
-      return Error{both.error().code,
-                   fmt::format("'{}', '{}': {}", names[0], names[1], both.error().message)};
+      return Error{both.error().code, fmt::format("{}, {}: {}", quote_name(names[0]),
+                                                  quote_name(names[1]), both.error().message)};
     }
     count(both->view.bytes(), share_of(shape));
     linears.matrices.push_back(std::move(both).value());
@@ -175,10 +225,11 @@ Result<ExpertLinears> WeightLoader::alternating_experts(std::string_view module,
 
 Result<std::vector<Matrix>> WeightLoader::stack(std::string_view module, const ExpertShape& shape) {
   SUBBYTE_TRY(const ModuleInfo info, use_module(module));
-  SUBBYTE_TRY(auto matrices, import_experts(context_, module));
+  SUBBYTE_TRY(auto matrices, import_all(module, info));
   if (static_cast<int64_t>(matrices.size()) != shape.experts) {
-    return Error{"model.weight_shape", fmt::format("'{}' has {} experts, config.json asks for {}",
-                                                   module, matrices.size(), shape.experts)};
+    return Error{"model.weight_shape",
+                 fmt::format("{} has {} experts, config.json asks for {}", quote_name(module),
+                             matrices.size(), shape.experts)};
   }
   for (const Matrix& matrix : matrices) {
     SUBBYTE_CHECK(check_shape(module, matrix.view, shape.rows, shape.cols));
@@ -204,8 +255,9 @@ Result<std::vector<float>> WeightLoader::expert_bias(std::string_view module,
 Result<Weight> WeightLoader::table(std::string_view module, int64_t rows, int64_t cols) {
   SUBBYTE_TRY(Matrix found, matrix(module, rows, cols));
   if (!is_dense(found.view.format)) {
-    return Error{"model.unsupported",
-                 fmt::format("'{}' is quantized; embeddings must be F16, BF16 or F32", module)};
+    return Error{
+        "model.unsupported",
+        fmt::format("{} is quantized; embeddings must be F16, BF16 or F32", quote_name(module))};
   }
   SUBBYTE_TRY(const ModuleInfo info, describe_module(context_, module));
   table_ = info.tensors.front();
@@ -266,7 +318,7 @@ Result<Weight> WeightLoader::head(const ModelConfig& config, const Weight& embed
 Status WeightLoader::refuse_bias(std::string_view module) const {
   if (context_.tensors.find(fmt::format("{}.bias", module)) == nullptr) return {};
   return Error{"model.surplus",
-               fmt::format("'{}' has a bias, which this model does not use", module)};
+               fmt::format("{} has a bias, which this model does not use", quote_name(module))};
 }
 
 Result<ModuleInfo> WeightLoader::use_module(std::string_view module) {
@@ -294,16 +346,15 @@ Status WeightLoader::finish(Model& model) const {
   for (const auto& [name, tensor] : context_.tensors.tensors()) {
     if (used_tensors_.contains(name) || is_ignored_tensor(name)) continue;
     return Error{"model.surplus",
-                 fmt::format("{}: tensor '{}': not part of the model that config.json describes",
-                             tensor.file->path().string(), name)};
+                 fmt::format("{}: tensor {}: not part of the model that config.json describes",
+                             tensor.file->path().string(), quote_name(name))};
   }
   const QuantizationConfig& config = context_.config;
   const bool quantized =
       std::ranges::any_of(used_importers_, [](std::string_view name) { return name != "dense"; });
   if (config.method != QuantizationConfig::Method::kNone && !quantized) {
-    return Error{"import.config",
-                 fmt::format("{}: the method is \"{}\", but no weight is quantized", config.where,
-                             config.method_name())};
+    return Error{"import.config", fmt::format("{}: the method is {}, but no weight is quantized",
+                                              config.where, quote(config.method_name()))};
   }
   model.bytes_per_token_ = static_cast<int64_t>(bytes_per_token_);
   model.weight_bytes_ = weight_bytes_;

@@ -39,9 +39,15 @@ struct JoinedModule {
 /// follow from config.json, and scales for a key-value cache in FP8, which holds floats here.
 bool is_ignored_tensor(std::string_view name);
 
+/// kHeaders: everything that loading checks but what codes and scales of matrices hold; they are
+/// not read, and the backend gets zeros of their sizes. For machines that compute in the memory of
+/// the host.
+enum class Reads : uint8_t { kAll, kHeaders };
+
 class WeightLoader {
  public:
-  WeightLoader(const ImportContext& context, Backend& backend, const LoadOptions& options);
+  WeightLoader(const ImportContext& context, Backend& backend, const LoadOptions& options,
+               Reads reads = Reads::kAll);
 
   /// A linear layer with rows outputs and cols inputs; code model.weight_shape when it has others.
   Result<Weight> linear(std::string_view module, int64_t rows, int64_t cols,
@@ -95,6 +101,11 @@ class WeightLoader {
   Result<Matrix> matrix(std::string_view module, int64_t rows, int64_t cols);
   Result<std::vector<Matrix>> stack(std::string_view module, const ExpertShape& shape);
   Result<std::vector<float>> expert_bias(std::string_view module, const ExpertShape& shape);
+  /// Zeros in the form that kernels of the host read such a matrix in; nothing may write to them.
+  Matrix outline(WeightFormat format, int64_t rows, int64_t cols);
+  Result<Matrix> import_one(std::string_view module, const ModuleInfo& info);
+  Result<std::vector<Matrix>> import_all(std::string_view module, const ModuleInfo& info);
+  Result<Matrix> alternate(const Matrix& even, const Matrix& odd);
   Result<Matrix> with_head_bits(Matrix matrix, std::string_view module);
   Status refuse_bias(std::string_view module) const;
   Status check_tied_head();
@@ -105,6 +116,9 @@ class WeightLoader {
   ImportContext context_;
   Backend* backend_;
   LoadOptions options_;
+  Reads reads_;
+  std::shared_ptr<std::byte[]> zeros_;  // of all outlines
+  std::size_t zeros_bytes_ = 0;
   const FileTensor* table_ = nullptr;            // of the embedding
   std::vector<const FileTensor*> read_tensors_;  // of matrices that were not uploaded yet
   std::set<std::string, std::less<>> used_tensors_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/output_file.h"
+#include "base/quote.h"
 #include "synth/synth_config.h"
 #include "synth/synth_shapes.h"
 #include "synth/synth_tensors.h"
@@ -21,13 +22,13 @@ constexpr uint64_t kPieceBytes = uint64_t{64} << 10;  // made by one thread; a m
 Result<const ModelShape*> choose_shape(const SynthOptions& options) {
   const std::string names = shape_names(options.arch);
   if (names.empty()) {
-    return Error{"synth.arch", fmt::format("unknown architecture \"{}\", expected one of {}",
-                                           options.arch, shape_archs())};
+    return Error{"synth.arch", fmt::format("unknown architecture {}, expected one of {}",
+                                           quote(options.arch), shape_archs())};
   }
   const ModelShape* shape = find_shape(options.arch, options.shape);
   if (shape == nullptr) {
-    return Error{"synth.shape", fmt::format("unknown {} shape \"{}\", expected one of {}",
-                                            options.arch, options.shape, names)};
+    return Error{"synth.shape", fmt::format("unknown {} shape {}, expected one of {}",
+                                            options.arch, quote(options.shape), names)};
   }
   return shape;
 }
@@ -37,7 +38,7 @@ Status check_options(const ModelShape& shape, const SynthOptions& options) {
   const bool grouped = dense && (options.format == "awq" || options.format == "gptq");
   if (!grouped && options.format != "bf16" && (dense || options.format != "mxfp4")) {
     return Error{"synth.format",
-                 fmt::format("unknown format \"{}\" for {}, expected one of {}", options.format,
+                 fmt::format("unknown format {} for {}, expected one of {}", quote(options.format),
                              options.arch, dense ? "awq, gptq, bf16" : "mxfp4, bf16")};
   }
   if (options.layers < 0 || options.layers > shape.layers) {

@@ -23,7 +23,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "json/quote.h"
+#include "base/quote.h"
 #include "text/regex_dialect.h"
 #include "text/utf8.h"
 
@@ -132,7 +132,7 @@ Result<PreTokenizer> PreTokenizer::compile(const std::vector<std::string>& patte
     if (!code) {
       std::array<PCRE2_UCHAR8, 200> text{};
       pcre2_get_error_message_8(error, text.data(), text.size());
-      return Error{"tokenizer.bad_regex", fmt::format("pattern {}: {}", json::quote(pattern, 60),
+      return Error{"tokenizer.bad_regex", fmt::format("pattern {}: {}", quote(pattern, 60),
                                                       reinterpret_cast<const char*>(text.data()))};
     }
     made.codes_.push_back(std::move(code));

@@ -26,7 +26,7 @@
 #include <optional>
 #include <vector>
 
-#include "json/quote.h"
+#include "base/quote.h"
 #include "text/utf8.h"
 
 namespace subbyte {
@@ -89,7 +89,7 @@ class Translator {
   Error bad(std::string_view what) const {
     return {"tokenizer.bad_regex", fmt::format("pattern {}: {} at byte {}", shown(), what, pos_)};
   }
-  std::string shown() const { return json::quote(pattern_, 60); }
+  std::string shown() const { return quote(pattern_, 60); }
 
   Status step() {
     const char c = pattern_[pos_];

@@ -6,8 +6,9 @@
 //        -> added tokens cut out, those with normalized = true      } NFC always
 //        -> pieces (pretokenizer.h) -> bytes -> merges (bpe.h)
 //
-// With kAsText no id of an added token can come out, not even through the vocabulary: an added
-// token may stand there too, and merges could make it.
+// With kAsText no id of an added token or of a control token (is_control_token) can come out, not
+// even through the vocabulary: such a token may stand there too, or there alone, and merges could
+// make it.
 //
 // Differences from `tokenizers`, all on purpose:
 //   - ids of added tokens are those of the file; `tokenizers` numbers them anew and warns.
@@ -35,7 +36,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "json/utf8.h"
+#include "base/utf8.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
 #include "text/byte_alphabet.h"
@@ -53,6 +54,15 @@ static_assert(kMaxTextBytes * 9 <= Bpe::kMaxPieceBytes);
 
 using IdMap = std::unordered_map<std::string_view, TokenId>;
 
+/// "<|im_end|>" and the like, and what chat formats take for control tokens besides.
+bool is_control_token(std::string_view text) {
+  constexpr std::string_view kOpen = "<|";
+  constexpr std::string_view kClose = "|>";
+  if (text == "<think>" || text == "</think>") return true;
+  return text.size() > kOpen.size() + kClose.size() && text.starts_with(kOpen) &&
+         text.ends_with(kClose);
+}
+
 std::optional<TokenId> lookup(const IdMap& map, std::string_view key) {
   const auto found = map.find(key);
   return found == map.end() ? std::nullopt : std::optional<TokenId>(found->second);
@@ -66,12 +76,15 @@ struct Tokenizer::Data {
     bool exists = false;
     bool added = false;
     bool special = false;
+
+    /// Text that a user typed never becomes this token.
+    bool reserved() const { return added || is_control_token(bytes); }
   };
 
   explicit Data(TokenizerSpec& spec, PreTokenizer regexes)
       : tokens(make_tokens(spec)),
         pre_tokenizer(std::move(regexes)),
-        bpe(spec.byte_ids, spec.merges, added_flags()),
+        bpe(spec.byte_ids, spec.merges, reserved_flags()),
         plain_added(pick(spec, false)),
         normalized_added(pick(spec, true)),
         ignore_merges(spec.ignore_merges),
@@ -109,10 +122,10 @@ struct Tokenizer::Data {
     return made;
   }
 
-  std::vector<bool> added_flags() const {
+  std::vector<bool> reserved_flags() const {
     std::vector<bool> flags;
     flags.reserve(tokens.size());
-    for (const Token& token : tokens) flags.push_back(token.added);
+    for (const Token& token : tokens) flags.push_back(token.reserved());
     return flags;
   }
 
@@ -139,7 +152,7 @@ struct Tokenizer::Data {
     for (const std::string_view piece : pieces) {
       if (ignore_merges) {
         const auto id = lookup(byte_ids, piece);
-        if (id && !(avoid_added && tokens[static_cast<std::size_t>(*id)].added)) {
+        if (id && !(avoid_added && tokens[static_cast<std::size_t>(*id)].reserved())) {
           ids.push_back(*id);
           continue;
         }
@@ -184,7 +197,7 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, SpecialTok
                  fmt::format("text of {} bytes, at most {} are taken", text.size(), kMaxTextBytes)};
   }
   std::string repaired;
-  if (json::find_invalid_utf8(text)) {
+  if (find_invalid_utf8(text)) {
     repaired = utf8::replace_invalid(text);
     text = repaired;
   }
@@ -240,13 +253,18 @@ Result<std::string> Tokenizer::decode(std::span<const TokenId> ids, bool skip_sp
     }
     if (!(skip_special && token->special)) bytes += token->bytes;
   }
-  return json::find_invalid_utf8(bytes) ? utf8::replace_invalid(bytes) : std::move(bytes);
+  return find_invalid_utf8(bytes) ? utf8::replace_invalid(bytes) : std::move(bytes);
 }
 
 std::optional<TokenId> Tokenizer::find(std::string_view token) const {
   if (const auto id = lookup(data_->added_ids, token)) return id;
   const auto bytes = byte_alphabet::bytes_of(token);
   return bytes ? lookup(data_->byte_ids, *bytes) : lookup(data_->raw_ids, token);
+}
+
+bool Tokenizer::is_added(TokenId id) const {
+  const Data::Token* token = data_->find(id);
+  return token != nullptr && token->added;
 }
 
 bool Tokenizer::is_special(TokenId id) const {

@@ -17,7 +17,8 @@ namespace subbyte {
 using TokenId = int32_t;
 
 /// What added tokens in the text become. Text that a user typed is encoded with kAsText: then
-/// "<|im_end|>" is ten or so ordinary tokens and cannot end the turn.
+/// "<|im_end|>" is ten or so ordinary tokens and cannot end the turn, also where a file has it in
+/// the vocabulary and not among the added tokens.
 enum class SpecialTokens : uint8_t { kAsText, kRecognize };
 
 class Tokenizer {
@@ -47,6 +48,8 @@ class Tokenizer {
   /// Id of an added token or of a vocabulary entry by its literal text, e.g. "<|im_end|>".
   std::optional<TokenId> find(std::string_view token) const;
   bool is_special(TokenId id) const;
+  /// Whether it stands among the added tokens, perhaps in the vocabulary, too.
+  bool is_added(TokenId id) const;
 
   /// One more than the largest id.
   TokenId size() const;

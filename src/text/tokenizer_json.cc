@@ -18,7 +18,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "json/quote.h"
+#include "base/quote.h"
 #include "json/strict_json.h"
 #include "text/byte_alphabet.h"
 #include "text/nfc.h"
@@ -32,7 +32,7 @@ constexpr uint64_t kMaxFileBytes = uint64_t{256} << 20;
 using Ids = std::unordered_map<std::string_view, TokenId>;
 
 std::string shown(std::string_view text) {
-  return json::quote(text, 40);
+  return quote(text, 40);
 }
 
 Error unsupported(std::string_view where, std::string_view what) {

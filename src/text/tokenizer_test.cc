@@ -110,6 +110,21 @@ TEST_P(GoldenTokenizer, a_stream_gives_the_same_text_as_decoding_at_once) {
 
 INSTANTIATE_TEST_SUITE_P(Files, GoldenTokenizer, ::testing::Values("qwen", "o200k"));
 
+/// Whatever table it stands in, and whether merges or whole words lead to it.
+TEST(Tokenizer, control_tokens_of_the_vocabulary_never_come_out_of_text) {
+  const auto merges = TokenizerJson::array({"< |", "<| x", "<|x |", "<|x| >"});
+  TokenizerJson json = small_tokenizer({"<|", "<|x", "<|x|", "<|x|>"}, merges);
+  for (const bool ignore_merges : {false, true}) {
+    json["model"]["ignore_merges"] = ignore_merges;
+    const auto tokenizer = load_tokenizer(json);
+    ASSERT_TRUE(tokenizer.ok());
+    const auto ids = tokenizer->encode("<|x|>", SpecialTokens::kAsText);
+    EXPECT_EQ(*ids, (std::vector<TokenId>{258, '>'}));
+    EXPECT_EQ(tokenizer->find("<|x|>"), TokenId{259});
+    EXPECT_FALSE(tokenizer->is_added(259));
+  }
+}
+
 TEST(StreamDecoder, holds_back_half_characters) {
   const auto tokenizer = load_tokenizer(small_tokenizer());
   ASSERT_TRUE(tokenizer.ok());

@@ -7,6 +7,7 @@
 
 #include "base/file_error.h"
 #include "base/output_file.h"
+#include "base/quote.h"
 #include "checkpoints/config/config_file.h"
 #include "checkpoints/config/exported_config.h"
 #include "checkpoints/import_parts.h"
@@ -83,7 +84,7 @@ Result<ConvertTarget> choose_target(const ImportContext& context, std::string na
   std::ranges::replace(name, '-', '_');
   target.exporter = find_exporter(name);
   if (target.exporter != nullptr) return target;
-  return Error{"convert.format", fmt::format("unknown format \"{}\", expected one of {}", name,
+  return Error{"convert.format", fmt::format("unknown format {}, expected one of {}", quote(name),
                                              fmt::join(conversion_formats(), ", "))};
 }
 
@@ -203,7 +204,7 @@ class ModelConverter {
     auto exact = recast(matrix, target);
     if (exact.ok()) return exact;
     const auto refused = [&](const Error& error) {
-      return Error{error.code, fmt::format("'{}': {}", module, error.message)};
+      return Error{error.code, fmt::format("{}: {}", quote_name(module), error.message)};
     };
     if (!rounding_.allowed) return refused(exact.error());
     auto near = recast(matrix, target, Rounded::kScales);

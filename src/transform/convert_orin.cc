@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/output_file.h"
+#include "base/quote.h"
 #include "json/strict_json.h"
 #include "models/model_config.h"
 
@@ -57,17 +58,18 @@ using Declared = std::map<std::string_view, const Declaration*>;
 Status check_tensor(const TensorEntry& entry, const Declared& declared) {
   const auto found = declared.find(entry.name);
   if (found == declared.end()) {
-    return Error{"import.missing",
-                 fmt::format("ak48 needs '{}', which the model does not have", entry.name)};
+    return Error{"import.missing", fmt::format("ak48 needs {}, which the model does not have",
+                                               quote_name(entry.name))};
   }
   const Declaration& tensor = *found->second;
   if (tensor.dtype != entry.dtype) {
-    return Error{"import.dtype", fmt::format("'{}': ak48 holds {}, found {}", entry.name,
+    return Error{"import.dtype", fmt::format("{}: ak48 holds {}, found {}", quote_name(entry.name),
                                              name(entry.dtype), name(tensor.dtype))};
   }
   if (tensor.shape == entry.shape) return {};
-  return Error{"import.shape", fmt::format("'{}': expected {} (config.json), found {}", entry.name,
-                                           to_string(entry.shape), to_string(tensor.shape))};
+  return Error{"import.shape",
+               fmt::format("{}: expected {} (config.json), found {}", quote_name(entry.name),
+                           to_string(entry.shape), to_string(tensor.shape))};
 }
 
 Status check_tensors(const std::vector<TensorEntry>& entries,
@@ -81,8 +83,8 @@ Status check_tensors(const std::vector<TensorEntry>& entries,
     declared.erase(entry.name);
   }
   if (declared.empty()) return {};
-  return Error{"export.surplus",
-               fmt::format("'{}': ak48 has no place for this tensor", declared.begin()->first)};
+  return Error{"export.surplus", fmt::format("{}: ak48 has no place for this tensor",
+                                             quote_name(declared.begin()->first))};
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/quote.h"
 #include "checkpoints/import_parts.h"
 
 namespace subbyte {
@@ -17,7 +18,7 @@ constexpr int64_t kSmallestGroup = 8;
 using ByTensor = std::map<std::string_view, const FoundModule*>;
 
 Error module_error(const Error& error, std::string_view module) {
-  return {error.code, fmt::format("'{}': {}", module, error.message)};
+  return {error.code, fmt::format("{}: {}", quote_name(module), error.message)};
 }
 
 bool is_activation_scale(std::string_view name) {

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/float16.h"
+#include "base/quote.h"
 #include "checkpoints/import_parts.h"
 #include "formats/format.h"
 #include "matrix/dequantize.h"
@@ -61,7 +62,7 @@ Error refusal(const MatrixView& matrix, std::string_view name, Format format, in
   std::vector<double> weights(matrix.cols);
   Dequantizer(matrix).row(row, weights.data());
   return {result.overflow ? "convert.overflow" : "convert.inexact",
-          fmt::format("'{}': weight {} of output {}, input {} is {} {}", name,
+          fmt::format("{}: weight {} of output {}, input {} is {} {}", quote_name(name),
                       weights[result.inexact], row, result.inexact,
                       result.overflow ? "beyond" : "no number of", info(format).name)};
 }

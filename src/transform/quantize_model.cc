@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/output_file.h"
+#include "base/quote.h"
 #include "checkpoints/exporter.h"
 #include "checkpoints/import_parts.h"
 #include "json/strict_json.h"
@@ -43,13 +44,13 @@ Result<Source> open_source(const fs::path& directory) {
   SUBBYTE_TRY(QuantizationConfig quantization, read_quantization_config(object, directory));
   if (quantization.method != QuantizationConfig::Method::kNone) {
     return Error{"quantize.already_quantized",
-                 fmt::format("{}: the weights are quantized already (\"{}\")", quantization.where,
-                             quantization.method_name())};
+                 fmt::format("{}: the weights are quantized already ({})", quantization.where,
+                             quote(quantization.method_name()))};
   }
   if (find_family(model.model_type)->has_experts) {
     return Error{"quantize.model_type",
-                 fmt::format("{}: model_type \"{}\" has experts, for which there is no AWQ form",
-                             where, model.model_type)};
+                 fmt::format("{}: model_type {} has experts, for which there is no AWQ form", where,
+                             quote(model.model_type))};
   }
   SUBBYTE_TRY(TensorSource tensors, TensorSource::open(directory));
   return Source{std::move(model), std::move(config), std::move(quantization), std::move(tensors)};
@@ -58,7 +59,7 @@ Result<Source> open_source(const fs::path& directory) {
 Status check_options(const QuantizeOptions& options) {
   if (options.format != "awq") {
     return Error{"quantize.format",
-                 fmt::format("unknown format \"{}\", expected awq", options.format)};
+                 fmt::format("unknown format {}, expected awq", quote(options.format))};
   }
   if (options.group_size <= 0 || options.group_size % 8 != 0) {
     return Error{"quantize.group_size", fmt::format("group size {}, expected a positive multiple "

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "checkpoints/config/config_file.h"
+#include "engine/sampler.h"
 #include "json/strict_json.h"
 #include "verify/context.h"
 
@@ -107,6 +108,8 @@ Status check_config(VerifyContext& context) {
   with_json(context, kGeneration, read_generation_config(context.directory),
             [&](const json::Object& config, const json::Value&) {
               check_special_tokens(context, config, kGeneration);
+              const auto sampling = read_sampling_defaults(context.directory, {});
+              if (!sampling.ok()) context.findings.add(sampling.error(), kGeneration);
             });
   return {};
 }

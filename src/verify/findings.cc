@@ -97,6 +97,20 @@ void Findings::add(const Error& error, std::string_view where) {
   findings_.push_back(std::move(finding));
 }
 
+/// Messages have names in the form of quote_name.
+bool Findings::has_refusal(std::string_view tensor) const {
+  const std::string quoted = quote_name(tensor);
+  return refused_.contains(std::string_view(quoted).substr(1, quoted.size() - 2));
+}
+
+bool Findings::has_errors() const {
+  return std::ranges::find(findings_, Severity::kError, &Finding::severity) != findings_.end();
+}
+
+bool Findings::has(std::string_view code) const {
+  return std::ranges::find(findings_, code, &Finding::code) != findings_.end();
+}
+
 std::vector<Finding> Findings::take() {
   std::ranges::stable_sort(findings_, {}, &Finding::severity);
   return std::move(findings_);

@@ -28,7 +28,9 @@ class Findings {
   void add(const Error& error, std::string_view where);
 
   /// Whether another layer refused this tensor.
-  bool has_refusal(std::string_view where) const { return refused_.contains(where); }
+  bool has_refusal(std::string_view tensor) const;
+  bool has_errors() const;
+  bool has(std::string_view code) const;
 
   /// All of them, errors first; else in the order in which they were added.
   std::vector<Finding> take();

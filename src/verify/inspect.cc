@@ -6,6 +6,7 @@
 #include "checkpoints/containers/orin_model.h"
 #include "checkpoints/modules.h"
 #include "models/model_config.h"
+#include "verify/refusals.h"
 
 namespace subbyte {
 namespace {
@@ -77,7 +78,7 @@ double InspectedWeight::bits_per_weight() const {
   return parameters == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters);
 }
 
-Result<Inspection> inspect(const fs::path& path, Executor& pool) {
+Result<Inspection> inspect(const fs::path& path, Executor& pool, Backend* backend) {
   Inspection inspection;
   QuantizationConfig quantization;
   std::error_code ignored;
@@ -98,6 +99,14 @@ Result<Inspection> inspect(const fs::path& path, Executor& pool) {
   for (const InspectedWeight& weight : inspection.weights) {
     inspection.parameters += weight.parameters;
     inspection.bytes += weight.bytes;
+  }
+  if (backend != nullptr && (fs::is_directory(path, ignored) || is_orin_model(path))) {
+    for (const Refusal& refusal : find_refusals(path, *backend)) {
+      const std::string& message = refusal.error.message;
+      const bool known =
+          std::ranges::find(inspection.problems, message) != inspection.problems.end();
+      if (!known) inspection.problems.push_back(message);
+    }
   }
   return inspection;
 }

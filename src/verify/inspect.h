@@ -9,6 +9,7 @@
 
 #include "base/executor.h"
 #include "base/status.h"
+#include "ops/backend.h"
 
 namespace subbyte {
 
@@ -34,8 +35,11 @@ struct Inspection {
   uint64_t bytes = 0;
 };
 
-/// Weights that no importer accepts are listed as plain tensors, and `problems` says why.
-/// Codes: those of TensorSource and of config.json.
-Result<Inspection> inspect(const std::filesystem::path& path, Executor& pool);
+/// Weights that no importer accepts are listed as plain tensors, and `problems` says why. With a
+/// `backend`, which computes in the memory of the host, whatever keeps the model of a directory or
+/// a model file from running there is a problem, too (check_loading, generation_config.json,
+/// tokenizer.json if there is one). Codes: those of TensorSource and of config.json.
+Result<Inspection> inspect(const std::filesystem::path& path, Executor& pool,
+                           Backend* backend = nullptr);
 
 }  // namespace subbyte

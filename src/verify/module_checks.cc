@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/quote.h"
+
 namespace subbyte {
 namespace {
 
@@ -62,6 +64,21 @@ void check_negative_scales(const CheckedModule& module, Findings& findings) {
                         groups_of(module), "group"));
 }
 
+void check_magnitude(const CheckedModule& module, Findings& findings) {
+  const MatrixStatistics& s = module.statistics;
+  const std::string expected = fmt::format("weights up to {}", kLargestWeight);
+  if (s.large_scales.count > 0) {
+    findings.add("verify.magnitude", scale_tensor(module.info), expected,
+                 describe(s.large_scales, s.num_scales, "scales that make larger ones", module.info,
+                          groups_of(module), "group"));
+  }
+  if (s.large.count > 0) {
+    findings.add("verify.magnitude", module.info.tensors.front()->name, expected,
+                 describe(s.large, s.num_weights, "that are larger", module.info, module.info.cols,
+                          "input"));
+  }
+}
+
 /// GPTQ version 1 stores one less: a stored 15 is 16 to some readers and 0 to others.
 void check_zero_point_range(const CheckedModule& module, Findings& findings) {
   const MatrixStatistics& s = module.statistics;
@@ -99,9 +116,9 @@ void check_gptq_version(const CheckedModule& module, Findings& findings) {
   const bool misses = s.largest_zero_point == (v1 ? middle + 1 : middle - 1);
   if (s.num_scales < kManyZeroPoints || !is_constant(s) || !misses) return;
   findings.add("verify.gptq_version", tensor_with(module.info, "zero"),
-               fmt::format("zero points of checkpoint_format \"{}\"", v1 ? "gptq" : "gptq_v2"),
-               fmt::format("all {} stored as {}, which is the middle in \"{}\"", s.num_scales,
-                           v1 ? middle : middle - 1, v1 ? "gptq_v2" : "gptq"));
+               fmt::format("zero points of checkpoint_format {}", quote(v1 ? "gptq" : "gptq_v2")),
+               fmt::format("all {} stored as {}, which is the middle in {}", s.num_scales,
+                           v1 ? middle : middle - 1, quote(v1 ? "gptq_v2" : "gptq")));
 }
 
 /// Rows of a table of tokens are often left over, so that their number is a round one.
@@ -144,8 +161,9 @@ void check_unused_codes(const CheckedModule& module, Findings& findings) {
 using ModuleCheck = void (*)(const CheckedModule& module, Findings& findings);
 
 constexpr ModuleCheck kChecks[] = {
-    check_finite,    check_zero_scales,  check_negative_scales, check_zero_point_range,
-    check_symmetric, check_gptq_version, check_dead_rows,       check_unused_codes,
+    check_finite,          check_magnitude,        check_zero_scales,
+    check_negative_scales, check_zero_point_range, check_symmetric,
+    check_gptq_version,    check_dead_rows,        check_unused_codes,
 };
 
 }  // namespace

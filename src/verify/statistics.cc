@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -59,7 +60,9 @@ class QuantizedRows {
         scale_(info(view.format.scale)),
         first_row_(first_row) {
     for (uint32_t code = 0; code < uint32_t{1} << element_.bits; ++code) {
-      if (element_.decode(code) == 0) zero_codes_[code / 64] |= uint64_t{1} << (code % 64);
+      const double value = element_.decode(code);
+      if (value == 0) zero_codes_[code / 64] |= uint64_t{1} << (code % 64);
+      if (std::isfinite(value)) largest_ = std::max(largest_, std::abs(value));
     }
   }
 
@@ -87,6 +90,9 @@ class QuantizedRows {
     const double scale = scale_.decode(code);
     if (scale == 0) statistics.zero_scales.add(index_of(row, g));
     if (scale < 0) statistics.negative_scales.add(index_of(row, g));
+    if (std::abs(scale * view_.tensor_scale) * largest_ > kLargestWeight) {
+      statistics.large_scales.add(index_of(row, g));
+    }
     return scale != 0 && view_.tensor_scale != 0;
   }
 
@@ -125,6 +131,7 @@ class QuantizedRows {
   const FormatInfo& scale_;
   int64_t first_row_;
   CodeSet zero_codes_{};
+  double largest_ = 0;  // magnitude of an element
 };
 
 /// NaN and infinities have all bits of the exponent set.
@@ -133,23 +140,37 @@ uint32_t exponent_bits(Format format) {
   return format == Format::kBF16 ? 0x7F80 : 0x7F800000;
 }
 
+/// Without the sign: the first number beyond kLargestWeight. F16 has none but infinity.
+uint32_t first_large(Format format) {
+  if (format == Format::kF32) return 0x477FE001;
+  return format == Format::kBF16 ? 0x4780 : exponent_bits(format);
+}
+
 template <typename Word>
-void count_words(const std::byte* words, int64_t begin, int64_t end, uint32_t exponent,
-                 Tally& not_finite) {
+void count_words(const std::byte* words, int64_t begin, int64_t end, Format format,
+                 NumberTallies& tallies) {
+  const uint32_t exponent = exponent_bits(format);
+  const uint32_t large = first_large(format);
+  constexpr auto kMagnitude = static_cast<Word>(Word(~Word{0}) >> 1);
   for (int64_t i = begin; i < end; ++i) {
     Word word;
     std::memcpy(&word, words + i * static_cast<int64_t>(sizeof word), sizeof word);
-    if ((word & exponent) == exponent) not_finite.add(i);
+    const uint32_t magnitude = word & kMagnitude;
+    if (magnitude >= exponent) {
+      tallies.not_finite.add(i);
+    } else if (magnitude >= large) {
+      tallies.large.add(i);
+    }
+    if (magnitude != 0) tallies.nonzero.add(i);
   }
 }
 
-void count_numbers(std::span<const std::byte> numbers, Format format, int64_t begin, int64_t end,
-                   Tally& not_finite) {
-  const uint32_t exponent = exponent_bits(format);
+void count_part(std::span<const std::byte> numbers, Format format, int64_t begin, int64_t end,
+                NumberTallies& tallies) {
   if (format == Format::kF32) {
-    count_words<uint32_t>(numbers.data(), begin, end, exponent, not_finite);
+    count_words<uint32_t>(numbers.data(), begin, end, format, tallies);
   } else {
-    count_words<uint16_t>(numbers.data(), begin, end, exponent, not_finite);
+    count_words<uint16_t>(numbers.data(), begin, end, format, tallies);
   }
 }
 
@@ -170,12 +191,13 @@ void count_dense_row(const MatrixView& view, int64_t first_row, int64_t row,
   if (is_dead(values, view.row_bytes(), info(format).bits / 8)) {
     statistics.dead_rows.add(first_row + row);
   }
-  Tally not_finite;
-  count_numbers({values, static_cast<std::size_t>(view.row_bytes())}, format, 0, view.cols,
-                not_finite);
-  if (not_finite.count == 0) return;
-  not_finite.first += (first_row + row) * view.cols;
-  statistics.not_finite.add(not_finite);
+  NumberTallies tallies;
+  count_part({values, static_cast<std::size_t>(view.row_bytes())}, format, 0, view.cols, tallies);
+  const int64_t first = (first_row + row) * view.cols;
+  tallies.not_finite.first += first;
+  tallies.large.first += first;
+  statistics.not_finite.add(tallies.not_finite);
+  statistics.large.add(tallies.large);
 }
 
 void merge(MatrixStatistics& all, const MatrixStatistics& part) {
@@ -186,6 +208,8 @@ void merge(MatrixStatistics& all, const MatrixStatistics& part) {
   all.zero_points_beyond.add(part.zero_points_beyond);
   all.dead_rows.add(part.dead_rows);
   all.not_finite.add(part.not_finite);
+  all.large.add(part.large);
+  all.large_scales.add(part.large_scales);
   for (std::size_t i = 0; i < all.used_codes.size(); ++i) all.used_codes[i] |= part.used_codes[i];
 }
 
@@ -225,14 +249,18 @@ MatrixStatistics collect_statistics(std::span<const Matrix> experts, Executor& p
   return all;
 }
 
-Tally count_not_finite(std::span<const std::byte> numbers, Format format, Executor& pool) {
+NumberTallies count_numbers(std::span<const std::byte> numbers, Format format, Executor& pool) {
   const auto count = static_cast<int64_t>(numbers.size()) / (info(format).bits / 8);
-  std::vector<Tally> parts(pool.size());
+  std::vector<NumberTallies> parts(pool.size());
   pool.parallel_for(count, kNumbersAtOnce, [&](int64_t begin, int64_t end, int task) {
-    count_numbers(numbers, format, begin, end, parts[task]);
+    count_part(numbers, format, begin, end, parts[task]);
   });
-  Tally all;
-  for (const Tally& part : parts) all.add(part);
+  NumberTallies all;
+  for (const NumberTallies& part : parts) {
+    all.not_finite.add(part.not_finite);
+    all.large.add(part.large);
+    all.nonzero.add(part.nonzero);
+  }
   return all;
 }
 

@@ -30,19 +30,31 @@ struct MatrixStatistics {
   int64_t num_scales = 0;
   Tally zero_scales;
   Tally negative_scales;
+  Tally large_scales;  // of groups that may have weights beyond kLargestWeight
   uint32_t smallest_zero_point = UINT32_MAX;
   uint32_t largest_zero_point = 0;
   Tally zero_points_beyond;  // the largest code
 
-  Tally dead_rows;          // all weights 0; indices over [experts][rows]
-  Tally not_finite;         // weights of dense matrices; indices over [experts][rows][cols]
+  Tally dead_rows;  // all weights 0; indices over [experts][rows]
+  // Weights of dense matrices; indices over [experts][rows][cols].
+  Tally not_finite;
+  Tally large;              // finite ones beyond kLargestWeight
   CodeSet used_codes = {};  // of matrices that are not dense
 };
 
 /// Of all experts of a module, which have one format and one shape.
 MatrixStatistics collect_statistics(std::span<const Matrix> experts, Executor& pool);
 
-/// NaN and infinities among numbers of F16, BF16 or F32, which may lie at any address.
-Tally count_not_finite(std::span<const std::byte> numbers, Format format, Executor& pool);
+/// The largest number of F16: no sound model has a weight or a factor of a norm beyond it, and few
+/// machines multiply by one.
+inline constexpr double kLargestWeight = 65504;
+
+struct NumberTallies {
+  Tally not_finite;
+  Tally large;  // finite, and beyond kLargestWeight
+  Tally nonzero;
+};
+/// Of numbers of F16, BF16 or F32, which may lie at any address.
+NumberTallies count_numbers(std::span<const std::byte> numbers, Format format, Executor& pool);
 
 }  // namespace subbyte

@@ -186,7 +186,7 @@ TEST(CountNotFinite, works_at_any_address_and_for_any_share) {
   }
   for (const int threads : {1, 2, 5}) {
     ThreadPool pool(threads);
-    const Tally tally = count_not_finite(std::span(bytes).subspan(3), Format::kBF16, pool);
+    const Tally tally = count_numbers(std::span(bytes).subspan(3), Format::kBF16, pool).not_finite;
     EXPECT_EQ(tally.count, 3);
     EXPECT_EQ(tally.first, 4'096);
   }

@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 
-#include "json/quote.h"
+#include <set>
+
+#include "base/quote.h"
 #include "json/strict_json.h"
 #include "verify/context.h"
 
@@ -15,6 +17,9 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kTokenizer = "tokenizer.json";
 constexpr std::string_view kTokenizerConfig = "tokenizer_config.json";
+/// Those of the formats of text/chat.h.
+constexpr std::string_view kBuiltInControlTokens =
+    "<|im_start|><|im_end|><|endoftext|><|start|><|message|><|channel|><|end|><|return|><|call|>";
 
 void check_ids(VerifyContext& context, const Tokenizer& tokenizer) {
   if (context.vocab_size && tokenizer.size() > *context.vocab_size) {
@@ -45,12 +50,36 @@ void check_special_ids(VerifyContext& context, const Tokenizer& tokenizer) {
   }
 }
 
+/// Control tokens that a template names ("<|im_end|>") should be added tokens: in the vocabulary
+/// alone, other programs let the text of a user become them.
+void check_control_tokens(VerifyContext& context, const Tokenizer& tokenizer,
+                          std::string_view text) {
+  std::set<std::string_view> names;
+  for (auto at = text.find("<|"); at != std::string_view::npos; at = text.find("<|", at + 2)) {
+    const auto end = text.find("|>", at + 2);
+    if (end == std::string_view::npos) break;
+    names.insert(text.substr(at, end + 2 - at));
+  }
+  for (const std::string_view name : names) {
+    const auto id = tokenizer.find(name);
+    if (!id || tokenizer.is_added(*id)) continue;
+    context.findings.add(
+        "verify.control_token", kTokenizer,
+        fmt::format("{} among the added tokens, as a template uses it", quote(name)),
+        fmt::format("token {} of the vocabulary alone", *id));
+  }
+}
+
 /// "eos_token": "<|im_end|>", or {"content": "<|im_end|>", ...}.
 void check_special_names(VerifyContext& context, const Tokenizer& tokenizer) {
   const std::string path = (context.directory / kTokenizerConfig).string();
   const auto value = json::parse_file(path, kMaxConfigBytes);
   if (!value.ok()) return context.findings.add(value.error(), kTokenizerConfig);
   if (!value->is_object()) return;
+  const auto text = value->find("chat_template");
+  if (text != value->end() && text->is_string()) {
+    check_control_tokens(context, tokenizer, text->get_ref<const std::string&>());
+  }
   for (const char* key : {"bos_token", "eos_token", "pad_token", "unk_token"}) {
     auto found = value->find(key);
     if (found == value->end()) continue;
@@ -60,7 +89,7 @@ void check_special_names(VerifyContext& context, const Tokenizer& tokenizer) {
     if (text == nullptr || tokenizer.find(*text)) continue;
     context.findings.add("verify.special_token", kTokenizerConfig,
                          fmt::format("{}: a token of {}", key, kTokenizer),
-                         fmt::format("{}, which it does not have", json::quote(*text)));
+                         fmt::format("{}, which it does not have", quote(*text)));
   }
 }
 
@@ -79,6 +108,7 @@ Status check_tokenizer(VerifyContext& context) {
   }
   check_ids(context, *tokenizer);
   check_special_ids(context, *tokenizer);
+  check_control_tokens(context, *tokenizer, kBuiltInControlTokens);
   if (fs::exists(context.directory / kTokenizerConfig, ignored)) {
     check_special_names(context, *tokenizer);
   }

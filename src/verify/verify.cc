@@ -10,6 +10,7 @@
 #include "checkpoints/containers/safetensors_codes.h"
 #include "verify/checksums.h"
 #include "verify/context.h"
+#include "verify/refusals.h"
 
 namespace subbyte {
 namespace {
@@ -66,6 +67,17 @@ void check_total_size(VerifyContext& context) {
                        std::to_string(*stated));
 }
 
+/// What the checks do not know of: they read the files in a way of their own, so that one problem
+/// does not hide the others. After an error it is known that the model does not run.
+void check_refusals(VerifyContext& context, Backend& backend) {
+  if (context.findings.has_errors()) return;
+  for (const Refusal& refusal : find_refusals(context.path, backend)) {
+    if (!context.findings.has(refusal.error.code)) {
+      context.findings.add(refusal.error, refusal.where);
+    }
+  }
+}
+
 VerifyReport make_report(VerifyContext& context) {
   VerifyReport report;
   report.architecture = context.architecture;
@@ -95,6 +107,7 @@ Result<VerifyReport> verify(const fs::path& path, const VerifyOptions& options, 
       is_model ? std::span<const Check>(kModelChecks) : std::span<const Check>(kFileChecks);
   if (problems.empty()) check_total_size(context);
   for (const Check check : checks) SUBBYTE_CHECK(check(context));
+  if (is_model && options.backend != nullptr) check_refusals(context, *options.backend);
   VerifyReport report = make_report(context);
   if (!options.checksums) return report;
   SUBBYTE_TRY(report.checksums, compute_checksums(context));

@@ -51,6 +51,9 @@ struct VerifyOptions {
   bool checksums = false;
   /// Called with the bytes read so far and in all; with checksums they are read twice.
   LoadProgress progress = nullptr;
+  /// If given, it computes in the memory of the host, and what keeps the model of a directory or a
+  /// model file from running there is a finding.
+  Backend* backend = nullptr;
 };
 
 /// `path` is a model directory, a model file of OrinMLLM (its header stands for config.json, other

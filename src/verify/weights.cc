@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/quote.h"
 #include "checkpoints/import_parts.h"
 #include "checkpoints/modules.h"
 #include "models/weight_loader.h"
@@ -146,12 +147,23 @@ class WeightChecker {
 
   void check_numbers(const FileTensor& tensor, Format format) {
     if (context_.findings.has_refusal(tensor.name)) return;  // an importer said so
-    const Tally bad = count_not_finite(tensor.bytes, format, context_.pool);
-    if (bad.count == 0) return;
+    const NumberTallies tallies = count_numbers(tensor.bytes, format, context_.pool);
     const std::size_t total = tensor.bytes.size() * 8 / info(format).bits;
-    context_.findings.add("import.not_finite", tensor.name, "finite numbers",
-                          fmt::format("{} of {} that are NaN or infinite, the first at index {}",
-                                      bad.count, total, bad.first));
+    const auto report = [&](std::string_view code, std::string expected, const Tally& tally,
+                            std::string_view what) {
+      if (tally.count == 0) return;
+      context_.findings.add(code, tensor.name, std::move(expected),
+                            fmt::format("{} of {} that are {}, the first at index {}", tally.count,
+                                        total, what, tally.first));
+    };
+    report("import.not_finite", "finite numbers", tallies.not_finite, "NaN or infinite");
+    report("verify.magnitude", fmt::format("numbers up to {}", kLargestWeight), tallies.large,
+           "larger");
+    const bool is_norm = tensor.name.ends_with("norm.weight");
+    if (is_norm && total > 0 && tallies.nonzero.count == 0) {
+      context_.findings.add("verify.norm_zero", tensor.name, "factors of a norm",
+                            "numbers that are all 0");
+    }
   }
 
   /// Some files hold the head although it is tied; then it must be the embedding.
@@ -188,7 +200,7 @@ class WeightChecker {
     const QuantizationConfig& config = import_.config;
     if (config.method == QuantizationConfig::Method::kNone || quantized_ || refused_) return;
     context_.findings.add("import.config", "config.json",
-                          fmt::format("weights of the method \"{}\"", config.method_name()),
+                          fmt::format("weights of the method {}", quote(config.method_name())),
                           "none that is quantized");
   }
 

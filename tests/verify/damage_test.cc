@@ -57,6 +57,17 @@ std::vector<Damage> scale_damages() {
        "error import.scale_not_finite " + kModule + ".scales", "1 of 128 scales"},
       {"scale_infinite", gptq, [](TinyModel& m) { m.up(".scales").set<uint16_t>(70, 0x7C00); },
        "error import.scale_not_finite " + kModule + ".scales", "first at [1, 6]"},
+      {"scale_huge", sound_awq, [](TinyModel& m) { m.up(".scales").set<uint16_t>(5, 0x7BFF); },
+       "error verify.magnitude " + kModule + ".scales", "1 of 128 scales that make larger ones"},
+      {"norm_huge", sound_mxfp4,
+       [](TinyModel& m) { m.tensor("model.norm.weight").set<uint16_t>(31, 0x7F70); },
+       "error verify.magnitude model.norm.weight", "1 of 32 that are larger"},
+      {"norm_zero", sound_mxfp4,
+       [](TinyModel& m) {
+         std::string& bytes = m.tensor("model.norm.weight").bytes;
+         bytes.assign(bytes.size(), '\0');
+       },
+       "error verify.norm_zero model.norm.weight", "all 0"},
       {"scale_zero", sound_awq,
        [](TinyModel& m) {
          m.up(".scales").set<uint16_t>(5, 0);
@@ -291,6 +302,8 @@ std::vector<Damage> config_damages() {
        "error config.eos_token_id generation_config.json", "found 5000"},
       {"generation_pad", sound_awq, generation(R"({"pad_token_id": 999})"),
        "warning verify.special_token generation_config.json", "pad_token_id"},
+      {"sampling_value", sound_awq, generation(R"({"temperature": -1})"),
+       "error json.range generation_config.json", "found -1"},
       {"generation_text", sound_awq, generation("{"), "error json.syntax generation_config.json",
        ""},
       {"bits", gptq, [](TinyModel& m) { m.quantization()["bits"] = 0; },
@@ -337,6 +350,13 @@ std::vector<Damage> tokenizer_damages() {
       {"tokenizer_ids_missing", sound_awq,
        tokenizer([](TokenizerJson& t) { t["added_tokens"].push_back(added_token(260, "<end>")); }),
        "warning verify.token_ids_missing tokenizer.json", "none for 4 of them, the first is 256"},
+      {"control_token_in_vocabulary", sound_awq,
+       [](TinyModel& m) {
+         TokenizerJson json = tokenizer_of(m);
+         json["model"]["vocab"]["<|im_end|>"] = 256;
+         set_file(m, "tokenizer.json", json.dump());
+       },
+       "warning verify.control_token tokenizer.json", "token 256 of the vocabulary alone"},
       {"special_token_unknown", sound_awq, [](TinyModel& m) { m.config["bos_token_id"] = 256; },
        "warning verify.special_token config.json", "256, which it does not have"},
       {"special_name_unknown", sound_awq,

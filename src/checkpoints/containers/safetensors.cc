@@ -10,11 +10,11 @@
 #include <tuple>
 #include <utility>
 
+#include "base/quote.h"
+#include "base/utf8.h"
 #include "checkpoints/containers/safetensors_codes.h"
 #include "checkpoints/containers/safetensors_rules.h"
 #include "json/parser_problem.h"
-#include "json/quote.h"
-#include "json/utf8.h"
 
 namespace subbyte {
 namespace {
@@ -58,9 +58,9 @@ class HeaderHandler {
 
   bool string(std::string& value) {
     if (place_ == Place::kMetadata) return add_metadata(value);
-    if (place_ != Place::kEntry || field_ != Field::kDtype) return scalar(json::quote(value));
+    if (place_ != Place::kEntry || field_ != Field::kDtype) return scalar(quote(value));
     const auto dtype = find_dtype(value);
-    if (!dtype) return wrong_dtype(json::quote(value));
+    if (!dtype) return wrong_dtype(quote(value));
     entry_.dtype = *dtype;
     return true;
   }
@@ -143,7 +143,7 @@ class HeaderHandler {
   }
 
   bool fail_entry(std::string_view code, std::string_view problem) {
-    return fail(code, fmt::format("tensor {}: {}", json::quote(entry_.name), problem));
+    return fail(code, fmt::format("tensor {}: {}", quote(entry_.name), problem));
   }
 
   bool wrong_dtype(std::string_view found) {
@@ -164,7 +164,7 @@ class HeaderHandler {
                     fmt::format("expected an object as header, found {}", found));
       case Place::kMetadata:
         return fail(codes::kMetadata, fmt::format("__metadata__ {}: expected a string, found {}",
-                                                  json::quote(metadata_key_), found));
+                                                  quote(metadata_key_), found));
       case Place::kHeader:
         if (in_metadata_) {
           return fail(codes::kMetadata,
@@ -188,8 +188,8 @@ class HeaderHandler {
     // A duplicate would let two readers see two different files.
     const auto [at, added] =
         header_.metadata.try_emplace(std::move(metadata_key_), std::move(value));
-    return added || fail(codes::kMetadata,
-                         fmt::format("__metadata__ {}: appears twice", json::quote(at->first)));
+    return added ||
+           fail(codes::kMetadata, fmt::format("__metadata__ {}: appears twice", quote(at->first)));
   }
 
   bool begin_field(std::string_view text) {
@@ -197,7 +197,7 @@ class HeaderHandler {
     if (found == kFields.end()) {
       return fail_entry(
           codes::kUnknownField,
-          fmt::format("expected dtype, shape and data_offsets, found {}", json::quote(text)));
+          fmt::format("expected dtype, shape and data_offsets, found {}", quote(text)));
     }
     field_ = static_cast<Field>(found - kFields.begin());
     const unsigned mask = 1u << static_cast<unsigned>(field_);
@@ -326,7 +326,7 @@ Result<SafetensorsHeader> parse_header(std::string_view text, std::string_view w
   if (text.starts_with("\xEF\xBB\xBF")) {
     return refuse(codes::kByteOrderMark, "the header begins with a byte order mark");
   }
-  if (const auto bad = json::find_invalid_utf8(text)) {
+  if (const auto bad = find_invalid_utf8(text)) {
     return refuse(codes::kUtf8, fmt::format("the header is not UTF-8 at byte {}", *bad));
   }
   // The parser takes a NUL for the end of its input. What comes before it decides whether the
@@ -353,7 +353,7 @@ Status check_names(const SafetensorsHeader& header, std::string_view where) {
   const auto twin = std::ranges::adjacent_find(names);
   if (twin == names.end()) return {};
   return Error{codes::kDuplicateName,
-               fmt::format("{}: tensor {}: appears twice", where, json::quote(*twin))};
+               fmt::format("{}: tensor {}: appears twice", where, quote(*twin))};
 }
 
 /// Every byte of the data belongs to exactly one tensor. `tensors` are in order of their offsets.
@@ -363,8 +363,7 @@ Status check_coverage(const std::vector<TensorEntry>& tensors, uint64_t data_siz
   const TensorEntry* previous = nullptr;
   for (const TensorEntry& tensor : tensors) {
     const auto refuse = [&](std::string_view code, const std::string& problem) {
-      return Error{code,
-                   fmt::format("{}: tensor {}: {}", where, json::quote(tensor.name), problem)};
+      return Error{code, fmt::format("{}: tensor {}: {}", where, quote(tensor.name), problem)};
     };
     if (tensor.begin != covered && previous == nullptr) {
       return refuse(codes::kFirstOffset,
@@ -373,7 +372,7 @@ Status check_coverage(const std::vector<TensorEntry>& tensors, uint64_t data_siz
     if (tensor.begin != covered) {
       return refuse(tensor.begin > covered ? codes::kHole : codes::kOverlap,
                     fmt::format("expected to begin at {}, where {} ends, found {}", covered,
-                                json::quote(previous->name), tensor.begin));
+                                quote(previous->name), tensor.begin));
     }
     if (tensor.end > data_size) {
       return refuse(codes::kTruncatedData,
@@ -404,12 +403,10 @@ Result<SafetensorsHeader> read_safetensors_header(std::span<const std::byte> hea
     return parse_header(text, where);
   }();
   if (!header.ok()) {
-    Error error = std::move(header).error();
+    const Error& error = header.error();
     const std::string_view hint = wrong_file_hint(head);
-    if (!hint.empty() && is_about_the_frame(error.code)) {
-      error.message += fmt::format(" (the file looks like {})", hint);
-    }
-    return error;
+    if (hint.empty() || !is_about_the_frame(error.code)) return error;
+    return Error{error.code, fmt::format("{} (the file looks like {})", error.message, hint)};
   }
   SUBBYTE_CHECK(check_names(*header, where));
   header->data_offset = 8 + read_u64(head);

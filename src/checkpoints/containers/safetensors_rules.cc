@@ -5,8 +5,8 @@
 #include <array>
 
 #include "base/checked.h"
+#include "base/quote.h"
 #include "checkpoints/containers/safetensors_codes.h"
-#include "json/quote.h"
 
 namespace subbyte {
 namespace {
@@ -82,7 +82,7 @@ Status check_tensor_name(std::string_view name, std::string_view where) {
     return Error{safetensors_codes::kBadName,
                  fmt::format("{}: tensor {}: expected a name of at most {} bytes without NUL, "
                              "found {}",
-                             where, json::quote(name), kMaxNameBytes, found)};
+                             where, quote(name), kMaxNameBytes, found)};
   };
   if (name.find('\0') != std::string_view::npos) return refuse("a NUL");
   if (name.size() > kMaxNameBytes) return refuse(fmt::format("{} bytes", name.size()));
@@ -92,7 +92,7 @@ Status check_tensor_name(std::string_view name, std::string_view where) {
 Result<uint64_t> tensor_bytes(std::string_view name, DType dtype, const Shape& shape,
                               std::string_view where) {
   const auto refuse = [&](std::string_view code, std::string_view problem) {
-    return Error{code, fmt::format("{}: tensor {}: {}", where, json::quote(name), problem)};
+    return Error{code, fmt::format("{}: tensor {}: {}", where, quote(name), problem)};
   };
   if (shape.size() > kMaxRank) {
     return refuse(safetensors_codes::kRank,

@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/quote.h"
+#include "base/utf8.h"
 #include "checkpoints/containers/safetensors.h"
 #include "checkpoints/containers/safetensors_codes.h"
 #include "checkpoints/containers/safetensors_rules.h"
-#include "json/quote.h"
-#include "json/utf8.h"
 
 namespace subbyte {
 namespace {
@@ -20,8 +20,8 @@ using Declaration = SafetensorsWriter::Declaration;
 using Metadata = std::map<std::string, std::string>;
 
 Status check_utf8(std::string_view text, std::string_view where) {
-  if (!json::find_invalid_utf8(text)) return {};
-  return Error{codes::kUtf8, fmt::format("{}: expected UTF-8, found {}", where, json::quote(text))};
+  if (!find_invalid_utf8(text)) return {};
+  return Error{codes::kUtf8, fmt::format("{}: expected UTF-8, found {}", where, quote(text))};
 }
 
 /// Widest elements first, so that each tensor is aligned to its own element when the data are.
@@ -45,7 +45,7 @@ Result<std::vector<TensorEntry>> lay_out(std::vector<Declaration> tensors, std::
     if (!end) {
       return Error{codes::kShapeOverflow,
                    fmt::format("{}: tensor {}: expected fewer than 2^64 bytes in all", where,
-                               json::quote(tensor.name))};
+                               quote(tensor.name))};
     }
     layout.push_back({std::move(tensor.name), tensor.dtype, std::move(tensor.shape), begin, *end});
     begin = *end;
@@ -60,7 +60,7 @@ Status check_names(const std::vector<TensorEntry>& layout, std::string_view wher
   const auto twin = std::ranges::adjacent_find(names);
   if (twin == names.end()) return {};
   return Error{codes::kDuplicateName,
-               fmt::format("{}: tensor {}: appears twice", where, json::quote(*twin))};
+               fmt::format("{}: tensor {}: appears twice", where, quote(*twin))};
 }
 
 Result<std::string> header_text(const std::vector<TensorEntry>& layout, const Metadata& metadata,
@@ -133,7 +133,7 @@ Status SafetensorsWriter::write(const TensorEntry& tensor, uint64_t offset,
   if (offset > size || bytes.size() > size - offset) {
     return Error{codes::kIncomplete,
                  fmt::format("tensor {}: expected {} bytes, found {} from byte {} on",
-                             json::quote(tensor.name), size, bytes.size(), offset)};
+                             quote(tensor.name), size, bytes.size(), offset)};
   }
   SUBBYTE_CHECK(file_.write_at(data_offset_ + tensor.begin + offset, bytes));
   written_ += bytes.size();

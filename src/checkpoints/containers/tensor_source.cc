@@ -6,9 +6,9 @@
 #include <set>
 #include <utility>
 
+#include "base/quote.h"
 #include "checkpoints/containers/orin_model.h"
 #include "checkpoints/containers/safetensors_codes.h"
-#include "json/quote.h"
 #include "json/strict_json.h"
 
 namespace subbyte {
@@ -120,14 +120,14 @@ Result<Index> read_index(const fs::path& path) {
     const auto* const name = shard.get_ptr<const std::string*>();
     if (name == nullptr) {
       return refuse(codes::kShardType,
-                    fmt::format("tensor {}: expected the name of a shard, found {}",
-                                json::quote(tensor), shard.type_name()));
+                    fmt::format("tensor {}: expected the name of a shard, found {}", quote(tensor),
+                                shard.type_name()));
     }
     if (const std::string_view problem = name_problem(*name); !problem.empty()) {
       return refuse(codes::kShardName,
                     fmt::format("tensor {}: expected the plain name of a .safetensors file, found "
                                 "{} in {}",
-                                json::quote(tensor), problem, json::quote(*name)));
+                                quote(tensor), problem, quote(*name)));
     }
     if (shards.insert(*name).second && shards.size() > kMaxShards) {
       return refuse(codes::kTooManyShards,
@@ -154,7 +154,7 @@ Status check_shards(const WeightMap& shard_of, const Shards& shards, const fs::p
   const auto refuse = [&](std::string_view code, std::string_view tensor,
                           const std::string& problem) {
     return refuse_or_collect(
-        Error{code, fmt::format("{}: tensor {}: {}", index.native(), json::quote(tensor), problem)},
+        Error{code, fmt::format("{}: tensor {}: {}", index.native(), quote(tensor), problem)},
         problems);
   };
   std::map<std::string_view, std::string_view> found_in;
@@ -190,7 +190,7 @@ Result<SafetensorsFile> open_shard(const fs::path& directory, std::string_view s
   Result<SafetensorsFile> file = SafetensorsFile::open(path);
   if (file.ok() || file.error().code != "file.not_found") return file;
   return Error{codes::kShardMissing, fmt::format("{} (the index names it for tensor {})",
-                                                 file.error().message, json::quote(tensor))};
+                                                 file.error().message, quote(tensor))};
 }
 
 Result<Shards> open_shards(const WeightMap& shard_of, const fs::path& directory,
@@ -218,7 +218,7 @@ Error no_checkpoint(const fs::path& directory) {
               fmt::format("{}: expected {} or {}, found {}: pickle files can run code and are not "
                           "supported, convert them to safetensors",
                           directory.native(), kSingleName, kIndexName,
-                          json::quote(entry.path().filename().native()))};
+                          quote(entry.path().filename().native()))};
     }
   }
   return {codes::kNoCheckpoint, fmt::format("{}: expected {} or {}, found neither",

@@ -11,6 +11,7 @@
 //
 // The canonical matrix has rows of outputs, so this is a transposition of nibbles.
 
+#include "base/quote.h"
 #include "checkpoints/import_parts.h"
 #include "checkpoints/transpose.h"
 
@@ -40,8 +41,8 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   SUBBYTE_CHECK(check_config(context, module, QuantizationConfig::Method::kAwq, 4,
                              static_cast<int64_t>(cols), static_cast<int64_t>(groups)));
   if (!context.config.zero_point) {
-    return Error{"import.config", fmt::format("{}: zero_point is false, but '{}' has qzeros",
-                                              context.config.where, module)};
+    return Error{"import.config", fmt::format("{}: zero_point is false, but {} has qzeros",
+                                              context.config.where, quote_name(module))};
   }
   SUBBYTE_CHECK(require_shape(*scales, {groups, words * 8}));
   SUBBYTE_CHECK(require_dtype(*qzeros, DType::kI32));

@@ -23,6 +23,7 @@
 
 #include <cmath>
 
+#include "base/quote.h"
 #include "checkpoints/flavours/bnb_nf4_state.h"
 #include "checkpoints/import_parts.h"
 
@@ -120,10 +121,10 @@ Status check_scale_tensors(const Parts& parts, const BnbState& state) {
 Status check_label(const ImportContext& context, std::string_view module, bool nested) {
   SUBBYTE_CHECK(require_method(context, module, QuantizationConfig::Method::kBitsandbytes));
   if (context.config.double_quant == nested) return {};
-  return Error{
-      "import.config",
-      fmt::format("{}: bnb_4bit_use_double_quant is {}, but '{}' has {} nested_absmax",
-                  context.config.where, context.config.double_quant, module, nested ? "a" : "no")};
+  return Error{"import.config",
+               fmt::format("{}: bnb_4bit_use_double_quant is {}, but {} has {} nested_absmax",
+                           context.config.where, context.config.double_quant, quote_name(module),
+                           nested ? "a" : "no")};
 }
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "base/quote.h"
 #include "checkpoints/import_parts.h"
 #include "json/strict_json.h"
 
@@ -58,7 +59,7 @@ Result<BnbState> read_bnb_state(const FileTensor& tensor) {
     return tensor_error("import.shape", tensor, "expected JSON of at most 64 KiB");
   }
   const std::string where =
-      fmt::format("{}: tensor '{}'", tensor.file->path().string(), tensor.name);
+      fmt::format("{}: tensor {}", tensor.file->path().string(), quote_name(tensor.name));
   const std::string_view text = {reinterpret_cast<const char*>(tensor.bytes.data()),
                                  tensor.bytes.size()};
   SUBBYTE_TRY(const json::Value value, json::parse(text, where));

@@ -17,6 +17,7 @@
 
 #include <optional>
 
+#include "base/quote.h"
 #include "checkpoints/act_order.h"
 #include "checkpoints/code_stream.h"
 #include "checkpoints/flavours/ct_parts.h"
@@ -122,9 +123,9 @@ Result<CompressedScheme> find_scheme(const ImportContext& context, std::string_v
   if (found) return *found;
   return Error{
       "import.config",
-      fmt::format("{}: the weights are {}, but '{}' has {} words and {} groups for {} inputs, {} "
+      fmt::format("{}: the weights are {}, but {} has {} words and {} groups for {} inputs, {} "
                   "zero points and {} g_idx",
-                  context.config.where, list_of(context.config.schemes), module,
+                  context.config.where, list_of(context.config.schemes), quote_name(module),
                   parts.packed->shape[1], parts.groups, parts.cols,
                   parts.zero_point == nullptr ? "no" : "with",
                   parts.g_idx == nullptr ? "no" : "a")};

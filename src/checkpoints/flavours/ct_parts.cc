@@ -20,9 +20,9 @@ Status require_scheme(const ImportContext& context, std::string_view module,
   if (std::ranges::find(schemes, format, &CompressedScheme::format) != schemes.end()) return {};
   CompressedScheme of_tensors;
   of_tensors.format = format;
-  return Error{"import.config",
-               fmt::format("{}: the weights are {}, but the tensors of '{}' are {}",
-                           context.config.where, list_of(schemes), module, to_string(of_tensors))};
+  return Error{"import.config", fmt::format("{}: the weights are {}, but the tensors of {} are {}",
+                                            context.config.where, list_of(schemes),
+                                            quote_name(module), to_string(of_tensors))};
 }
 
 namespace {

@@ -14,6 +14,7 @@
 // sorted by group (a stable sort) and input_order remembers where each stored column came from.
 
 #include "base/checked.h"
+#include "base/quote.h"
 #include "checkpoints/act_order.h"
 #include "checkpoints/code_stream.h"
 #include "checkpoints/transpose.h"
@@ -95,10 +96,10 @@ Status check_version(const ImportContext& context, const FileTensor& qzeros, int
   const bool v1 = context.config.stores_zero_minus_one;
   return tensor_error("gptq.version", qzeros,
                       fmt::format("all zero points are stored as {}, which with \"sym\": true is "
-                                  "what {} stores, but {} says checkpoint_format \"{}\" (which "
+                                  "what {} stores, but {} says checkpoint_format {} (which "
                                   "would store {})",
                                   of_other, v1 ? "gptq_v2" : "gptq", context.config.where,
-                                  v1 ? "gptq" : "gptq_v2", of_label));
+                                  quote(v1 ? "gptq" : "gptq_v2"), of_label));
 }
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
@@ -136,8 +137,8 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   } else if (context.config.desc_act && num_groups > 1) {
     // Without it the groups would be taken for contiguous, and every weight be wrong.
     return Error{"import.missing",
-                 fmt::format("{}: desc_act is true, but tensor '{}.g_idx' is missing",
-                             context.config.where, module)};
+                 fmt::format("{}: desc_act is true, but tensor {} is missing", context.config.where,
+                             quote_name(std::string(module) + ".g_idx"))};
   }
   return result;
 }

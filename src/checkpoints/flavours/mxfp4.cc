@@ -9,6 +9,7 @@
 //
 // Rows are outputs. In gate_up_proj (mlp1) gate and up rows alternate: even rows gate, odd rows up.
 
+#include "base/quote.h"
 #include "checkpoints/import_parts.h"
 
 namespace subbyte {
@@ -40,8 +41,8 @@ Result<ModuleInfo> describe_experts(const ImportContext& context, std::string_vi
   const bool silent = &names == &kOriginal && context.config.method == Method::kNone;
   if (context.config.method != Method::kMxfp4 && !silent) {
     return Error{"import.config",
-                 fmt::format("{}: the method is \"{}\", but '{}' has MXFP4 blocks",
-                             context.config.where, context.config.method_name(), module)};
+                 fmt::format("{}: the method is {}, but {} has MXFP4 blocks", context.config.where,
+                             quote(context.config.method_name()), quote_name(module))};
   }
   SUBBYTE_CHECK(require_dtype(*blocks, DType::kU8));
   SUBBYTE_CHECK(require_dtype(*scales, DType::kU8));

@@ -35,7 +35,7 @@ std::string shape_of(const Problem& problem) {
 
 /// Why plan_candidates() has none.
 Error no_plan(const Problem& problem, const Device& device, const PlanOptions& options) {
-  const std::string quoted = "linear: '" + std::string(options.kernel) + "'";
+  const std::string quoted = "linear: " + quote_name(options.kernel);
   const auto* const found =
       std::find_if(kKernels.begin(), kKernels.end(),
                    [&](const KernelName& kernel) { return kernel.name == options.kernel; });
@@ -43,7 +43,7 @@ Error no_plan(const Problem& problem, const Device& device, const PlanOptions& o
     std::string names;
     for (const KernelName& known : kKernels) names.append(1, ' ').append(known.name);
     return {"cuda.kernel",
-            "linear: no kernel '" + std::string(options.kernel) + "'; there are" + names};
+            "linear: no kernel " + quote_name(options.kernel) + "; there are" + names};
   }
   const bool is_large_m =
       !options.kernel.empty() &&

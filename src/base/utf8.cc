@@ -1,13 +1,11 @@
-#include "json/utf8.h"
+#include "base/utf8.h"
 
 #include <cstdint>
 #include <cstring>
 
-namespace subbyte::json {
-namespace {
+namespace subbyte {
 
-/// The length of the well-formed sequence that `text` (not empty) begins with, or 0.
-std::size_t sequence_length(std::string_view text) {
+std::size_t utf8_sequence_length(std::string_view text) {
   const auto byte = [&](std::size_t i) {
     return i < text.size() ? static_cast<uint8_t>(text[i]) : uint8_t{0};
   };
@@ -26,8 +24,6 @@ std::size_t sequence_length(std::string_view text) {
   return is_tail(byte(3)) ? 4 : 0;
 }
 
-}  // namespace
-
 std::optional<std::size_t> find_invalid_utf8(std::string_view text) {
   std::size_t at = 0;
   while (at < text.size()) {
@@ -39,11 +35,11 @@ std::optional<std::size_t> find_invalid_utf8(std::string_view text) {
         continue;
       }
     }
-    const std::size_t length = sequence_length(text.substr(at));
+    const std::size_t length = utf8_sequence_length(text.substr(at));
     if (length == 0) return at;
     at += length;
   }
   return std::nullopt;
 }
 
-}  // namespace subbyte::json
+}  // namespace subbyte

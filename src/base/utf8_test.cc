@@ -1,4 +1,4 @@
-#include "json/utf8.h"
+#include "base/utf8.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-namespace subbyte::json {
+namespace subbyte {
 namespace {
 
 /// The bytes of a code point by the arithmetic definition of UTF-8, surrogates included.
@@ -75,4 +75,4 @@ TEST(Utf8, says_where_the_first_bad_byte_is) {
 }
 
 }  // namespace
-}  // namespace subbyte::json
+}  // namespace subbyte

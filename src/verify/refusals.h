@@ -1,0 +1,22 @@
+#pragma once
+// What keeps a program from running a model, as running it would find out.
+
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "ops/backend.h"
+
+namespace subbyte {
+
+struct Refusal {
+  std::string_view where;  // the file that is to blame
+  Error error;
+};
+
+/// What loading refuses (check_loading), sampling values of generation_config.json, and a
+/// tokenizer.json that does not open; that there is none is no refusal, as token ids will do.
+std::vector<Refusal> find_refusals(const std::filesystem::path& path, Backend& backend);
+
+}  // namespace subbyte
