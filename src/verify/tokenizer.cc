@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/model_file.h"
 #include "json/quote.h"
 #include "json/strict_json.h"
 #include "verify/context.h"
@@ -67,8 +68,7 @@ void check_special_names(VerifyContext& context, const Tokenizer& tokenizer) {
 }  // namespace
 
 Status check_tokenizer(VerifyContext& context) {
-  std::error_code ignored;
-  if (!fs::exists(context.directory / kTokenizer, ignored)) {
+  if (!is_there(context.directory / kTokenizer)) {
     context.findings.add("verify.no_tokenizer", kTokenizer, {}, "there is no such file");
     return {};
   }
@@ -79,7 +79,7 @@ Status check_tokenizer(VerifyContext& context) {
   }
   check_ids(context, *tokenizer);
   check_special_ids(context, *tokenizer);
-  if (fs::exists(context.directory / kTokenizerConfig, ignored)) {
+  if (is_there(context.directory / kTokenizerConfig)) {
     check_special_names(context, *tokenizer);
   }
   return {};
