@@ -105,7 +105,7 @@ TEST_F(KilledConversion, resumed_with_fewer_calls) {
   EXPECT_EQ(base_.names(), (std::set<std::string>{"clean", "new", "source"}));
 }
 
-TEST_F(KilledConversion, resumed_on_a_full_disk_leaves_nothing_at_any_call) {
+TEST_F(KilledConversion, resumed_on_a_full_disk_is_gone_on_with_at_any_call) {
   for (int call = 1;; ++call) {
     SCOPED_TRACE(call);
     start_again();
