@@ -43,9 +43,8 @@ void add_clean(CLI::App& app, Invocation& invocation) {
   auto options = std::make_shared<Options>();
   command.option("DIR", options->directory, "directory to look in, not below it").required();
   command.flag("--dry-run", options->dry_run, "list them only");
-  command.callback([options, &invocation] {
-    invocation.run = [options] { return run(*options); };
-  });
+  command.callback(
+      [options, &invocation] { invocation.run = [options] { return run(*options); }; });
 }
 
 }  // namespace subbyte::app

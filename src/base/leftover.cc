@@ -201,8 +201,8 @@ std::vector<Claim> claim_all(const fs::path& target) {
 
 bool is_private(const Claim& claim) {
   struct stat status {};
-  return claim.lock && ::fstat(claim.lock.file(), &status) == 0 &&
-         status.st_uid == ::geteuid() && (status.st_mode & 077) == 0;
+  return claim.lock && ::fstat(claim.lock.file(), &status) == 0 && status.st_uid == ::geteuid() &&
+         (status.st_mode & 077) == 0;
 }
 
 std::string read_record(int directory) {
@@ -210,8 +210,7 @@ std::string read_record(int directory) {
   if (file < 0) return {};
   struct stat status {};
   std::string text;
-  if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
-      status.st_size <= kMaxRecordBytes) {
+  if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= kMaxRecordBytes) {
     text.resize(static_cast<std::size_t>(status.st_size));
     std::size_t size = 0;
     while (size < text.size()) {

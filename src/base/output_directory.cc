@@ -98,8 +98,9 @@ Result<OutputDirectory> OutputDirectory::resume(const fs::path& path, const Resu
   SUBBYTE_TRY(const fs::path target, output_parts::absolute_target(path));
   if (is_unopened(target, record)) {
     open_to_others(target, usual_mode(target));
-    return Error{"file.exists", target.native() + ": exists already, and is whole: an earlier run "
-                                                  "of this command made it"};
+    return Error{"file.exists", target.native() +
+                                    ": exists already, and is whole: an earlier run "
+                                    "of this command made it"};
   }
   SUBBYTE_CHECK(output_parts::verify_target(target, false));
   const std::vector<Claim> claims = leftover::claim_all(target);
@@ -137,8 +138,8 @@ Status OutputDirectory::take_over(const std::vector<Claim>& claims, const Resume
 Status OutputDirectory::take_files(const Claim& claim, std::string& line) {
   const auto names = leftover::finished_files(claim.lock.file(), kept_);
   for (const std::string& name : names) {
-    const int failure = output_parts::rename_exclusive(claim.leftover.path / name,
-                                                       temporary_ / name, false);
+    const int failure =
+        output_parts::rename_exclusive(claim.leftover.path / name, temporary_ / name, false);
     // Two leftovers may have it: then one of them will do.
     if (failure != 0 && failure != EEXIST) {
       return file_error(failure, claim.leftover.path / name, "rename");

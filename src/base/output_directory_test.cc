@@ -257,7 +257,8 @@ TEST(Leftovers, are_removed_by_the_next_output_of_that_name) {
   dir.write("other.partial-1-9", "of another target");
   dir.write("model.partial-x-9", "no name of ours");
   std::string lines;
-  auto out = OutputDirectory::create(dir / "model", [&](const std::string& line) { lines += line; });
+  auto out =
+      OutputDirectory::create(dir / "model", [&](const std::string& line) { lines += line; });
   ASSERT_TRUE(out.ok() && out->commit().ok());
   EXPECT_EQ(dir.names(), (Names{"model", "model.partial-x-9", "other.partial-1-9"}));
   EXPECT_NE(lines.find("did not finish, removed"), std::string::npos) << lines;

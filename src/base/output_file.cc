@@ -135,8 +135,7 @@ Status OutputFile::commit() {
   // close() reports late write errors (NFS, quota). After EINTR the descriptor is closed on Linux.
   if (::close(std::exchange(file_, -1)) != 0 && errno != EINTR && failure == 0) failure = errno;
   // What is to be replaced may have become a link meanwhile.
-  const Status target =
-      overwrite_ ? output_parts::verify_target(path_, overwrite_) : Status();
+  const Status target = overwrite_ ? output_parts::verify_target(path_, overwrite_) : Status();
   if (failure == 0 && target.ok()) {
     failure = overwrite_ ? (::rename(temporary_.c_str(), path_.c_str()) == 0 ? 0 : errno)
                          : output_parts::rename_exclusive(temporary_, path_, false);

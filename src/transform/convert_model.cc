@@ -259,8 +259,8 @@ Result<json::Value> source_files(const fs::path& source, const Source& opened) {
   }
   json::Value files = json::Value::array();
   for (const fs::path& path : paths) {
-    SUBBYTE_TRY(const MappedFile file, path == source ? MappedFile::open(path)
-                                                      : open_model_file(path, kAnyFileSize));
+    SUBBYTE_TRY(const MappedFile file,
+                path == source ? MappedFile::open(path) : open_model_file(path, kAnyFileSize));
     const FileIdentity& identity = file.identity();
     std::error_code ignored;
     files.push_back({{"path", fs::weakly_canonical(path, ignored).native()},
@@ -303,9 +303,10 @@ Error stopped_by(Error error, OutputDirectory& directory) {
   if (!error.code.starts_with("file.") || error.code == "file.changed") {
     directory.discard();
   } else if (const std::size_t count = directory.num_finished(); count > 0) {
-    error.message += fmt::format("; {} keeps what is finished ({} of the files with weights), the "
-                                 "same command goes on with it, `subbyte clean` removes it",
-                                 directory.path().native(), count);
+    error.message += fmt::format(
+        "; {} keeps what is finished ({} of the files with weights), the "
+        "same command goes on with it, `subbyte clean` removes it",
+        directory.path().native(), count);
   }
   return error;
 }

@@ -200,8 +200,7 @@ Result<QuantizeReport> quantize_model(const fs::path& source_directory, const fs
   const WriteGroup write = [&](std::size_t group, const PutBytes& put) {
     return quantizer.write(group, put);
   };
-  const Status written =
-      write_checkpoint(path, quantizer.groups(), kShardBytes, write, progress);
+  const Status written = write_checkpoint(path, quantizer.groups(), kShardBytes, write, progress);
   SUBBYTE_CHECK(source.tensors.verify_unchanged());  // the cause, if writing failed for its sake
   SUBBYTE_CHECK(written);
   SUBBYTE_CHECK(directory.commit());

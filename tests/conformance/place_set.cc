@@ -16,9 +16,9 @@ using Kind = Place::Kind;
 
 constexpr const char* kSnapshot = "models--org--name/snapshots/0123abcd";
 // Files that a conversion copies, and files that it reads: each has to come through the same door.
-constexpr const char* kCopied[] = {"tokenizer.json",  "tokenizer_config.json", "chat_template.jinja",
-                                   "README.md",       "LICENSE",               "merges.txt",
-                                   "tokenizer.model", "special_tokens_map.json"};
+constexpr const char* kCopied[] = {
+    "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",    "README.md", "LICENSE",
+    "merges.txt",     "tokenizer.model",       "special_tokens_map.json"};
 constexpr const char* kRead[] = {"config.json", "model.safetensors"};
 
 class PlaceList {
@@ -144,8 +144,9 @@ void add_leftovers(PlaceList& list) {
   one->stays = {left};
   one = &list.add("directories_in_it", {}, {{Kind::kFile, left + "/sub/file", "text"}});
   one->stays = {left + "/sub/file"};
-  one = &list.add("link_in_it", {},
-                  {{Kind::kFile, "precious/file", "text"}, {Kind::kLink, left + "/a", "../precious"}});
+  one = &list.add(
+      "link_in_it", {},
+      {{Kind::kFile, "precious/file", "text"}, {Kind::kLink, left + "/a", "../precious"}});
   one->stays = {left + "/a", "precious/file"};
   one = &list.add("another_name", {}, {{Kind::kFile, "out.partial-notes", "text"}});
   one->stays = {"out.partial-notes"};

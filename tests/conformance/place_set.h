@@ -22,7 +22,7 @@ struct Place {
   Kind kind = Kind::kFile;
   std::string path;
   std::string content;  // of a file; of a link, its target
-  uint64_t bytes = 0;        // of a hole: a file of that size without blocks
+  uint64_t bytes = 0;   // of a hole: a file of that size without blocks
 };
 
 struct PlaceCase {

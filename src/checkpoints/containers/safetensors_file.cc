@@ -12,8 +12,8 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path)
 }
 
 Result<SafetensorsFile> SafetensorsFile::of(MappedFile file) {
-  SUBBYTE_TRY(SafetensorsHeader header, read_safetensors_header(file.bytes(), file.bytes().size(),
-                                                                file.path().native()));
+  SUBBYTE_TRY(SafetensorsHeader header,
+              read_safetensors_header(file.bytes(), file.bytes().size(), file.path().native()));
   return SafetensorsFile(std::make_shared<const MappedFile>(std::move(file)), std::move(header));
 }
 

@@ -136,8 +136,7 @@ Result<bool> SafetensorsWriter::is_whole(const std::filesystem::path& path,
                                          const Metadata& metadata) {
   SUBBYTE_TRY(const Start start, start_of(std::move(tensors), metadata, path.native()));
   const uint64_t data_bytes = start.layout.empty() ? 0 : start.layout.back().end;
-  return is_file_with(path, std::as_bytes(std::span(start.bytes)),
-                      start.bytes.size() + data_bytes);
+  return is_file_with(path, std::as_bytes(std::span(start.bytes)), start.bytes.size() + data_bytes);
 }
 
 SafetensorsWriter::SafetensorsWriter(OutputFile file, std::vector<TensorEntry> layout,

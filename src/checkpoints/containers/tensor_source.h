@@ -19,10 +19,10 @@ class TensorSource {
   /// (checkpoints/containers/orin_model.h, codes orin.*), or a directory with
   /// model.safetensors.index.json or model.safetensors. Every shard named in the index is opened
   /// and must hold exactly the tensors that the index says; shard names must be plain file names
-  /// inside the directory, and are opened as all files of a model (base/model_file.h). The codes of the index begin with "index." and are listed in
-  /// docs/safetensors.md. With `problems`, what is wrong with single shards, and where index and
-  /// shards disagree, is added there and the rest is opened; of a tensor in two shards the first
-  /// counts.
+  /// inside the directory, and are opened as all files of a model (base/model_file.h). The codes of
+  /// the index begin with "index." and are listed in docs/safetensors.md. With `problems`, what is
+  /// wrong with single shards, and where index and shards disagree, is added there and the rest is
+  /// opened; of a tensor in two shards the first counts.
   static Result<TensorSource> open(const std::filesystem::path& path,
                                    std::vector<Error>* problems = nullptr);
   /// No tensors at all.
