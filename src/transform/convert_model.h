@@ -61,7 +61,7 @@ std::vector<std::string> conversion_formats();
 /// convert.not_quantized, convert.activation_scale, convert.group_size, convert.inexact,
 /// convert.overflow, recast.* (what does not fit the new format, and where), export.*, import.*,
 /// quantization.*, file.* (file.changed when the source did meanwhile; file.no_space before
-/// anything is written, where that can be known), and for ak48 config.*.
+/// weights are written, where that can be known), and for ak48 config.*.
 Result<ConvertReport> convert_model(const std::filesystem::path& source,
                                     const std::filesystem::path& destination,
                                     const ConvertOptions& options, Executor& pool,

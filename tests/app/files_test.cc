@@ -60,10 +60,10 @@ TEST(Outputs, are_refused_before_the_work) {
   EXPECT_NE(result.err.find("[file.exists]"), std::string::npos) << result.err;
 }
 
-/// `subbyte synth` in a file system of 1 MB, of a user and mounts of its own.
-TEST(Outputs, that_do_not_fit_are_refused_before_anything_is_written) {
+/// `subbyte synth` in a file system of 64 MB, of a user and mounts of its own.
+TEST(Outputs, that_do_not_fit_are_refused_before_weights_are_written) {
   const TempDir folder;
-  const std::string inner = "mount -t tmpfs -o size=1m none " + folder.path().native();
+  const std::string inner = "mount -t tmpfs -o size=64m none " + folder.path().native();
   const std::string unshare = "unshare -rm sh -c '" + inner;
   if (std::system((unshare + "' 2>/dev/null").c_str()) != 0) {
     GTEST_SKIP() << "the kernel refuses mounts in a user namespace";

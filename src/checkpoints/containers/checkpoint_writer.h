@@ -27,7 +27,7 @@ using WriteGroup = std::function<Status(std::size_t group, const PutBytes& put)>
 /// being put is in memory. One shard is model.safetensors, several have
 /// model.safetensors.index.json. Shards that are there already (OutputDirectory::resume) are kept
 /// when header and length are those that they would get, else made anew. Codes: file.no_space
-/// before anything is written, those of SafetensorsWriter and of `write`.
+/// before any of them is written, those of SafetensorsWriter and of `write`.
 Status write_checkpoint(const std::filesystem::path& directory,
                         const std::vector<TensorGroup>& groups, uint64_t shard_bytes,
                         const WriteGroup& write, const ByteProgress& progress = nullptr);
