@@ -200,6 +200,21 @@ Result<SamplingOptions> SamplingFlags::resolve(const std::filesystem::path& dire
   return options;
 }
 
+void print_notice(const std::string& line) {
+  std::fputs(fmt::format("subbyte: {}\n", line).c_str(), stderr);
+}
+
+Result<OutputFile> open_output(const std::string& path_or_dash, bool overwrite) {
+  if (path_or_dash != "-") {
+    std::error_code failure;
+    const std::filesystem::path target = std::filesystem::absolute(path_or_dash, failure);
+    if (!failure) remove_leftovers_of(target, print_notice);
+    return OutputFile::create(path_or_dash, overwrite);
+  }
+  if (isatty(STDOUT_FILENO) == 0) return OutputFile::standard_output();
+  return Error{"usage.output", "standard output is a terminal, expected a file or a pipe there"};
+}
+
 Status check_context(const ModelConfig& config, int64_t positions) {
   if (positions <= config.max_positions) return {};
   return Error{"usage.context",

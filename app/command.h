@@ -11,6 +11,7 @@
 #include <string>
 
 #include "app/arguments.h"
+#include "base/output_file.h"
 #include "base/status.h"
 #include "devices/devices.h"
 #include "engine/sampler.h"
@@ -106,6 +107,13 @@ class SamplingFlags {
   std::optional<int64_t> top_k_;
   std::optional<uint64_t> seed_;
 };
+
+/// A line of its own on stderr, of what earlier runs left behind.
+void print_notice(const std::string& line);
+
+/// The output `path_or_dash`: a file beside which what earlier runs left of it is removed, or for
+/// "-" the standard output unless that is a terminal. Codes: usage.output, those of OutputFile.
+Result<OutputFile> open_output(const std::string& path_or_dash, bool overwrite);
 
 /// Refuses a context that is longer than the model was made for. Code usage.context.
 Status check_context(const ModelConfig& config, int64_t positions);

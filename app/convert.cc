@@ -99,6 +99,7 @@ void add_convert(CLI::App& app, Invocation& invocation) {
                   "  subbyte convert ./Qwen3-8B-AWQ ./Qwen3-8B-ak48 --to ak48\n"
                   "  subbyte convert ./Qwen3-8B-NF4 ./Qwen3-8B --to bf16 --allow-lossy --json");
   auto options = std::make_shared<Options>();
+  options->convert.notice = print_notice;
   command.option("SRC", options->source, "directory, ak47 or ak48 file, or org/name[@revision]")
       .required();
   command.option("DST", options->destination, "directory to make; it must not exist").required();

@@ -37,6 +37,11 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto ids, parse_ids(options.ids));
   SUBBYTE_TRY(LoadedModel loaded, open(invocation, options.model));
   SUBBYTE_CHECK(check_context(loaded.config, std::ssize(ids)));
+  const auto vocab = static_cast<uint64_t>(loaded.config.vocab_size);
+  SUBBYTE_TRY(OutputFile output, open_output(options.output, options.force));
+  SUBBYTE_TRY(SafetensorsWriter writer,
+              SafetensorsWriter::create(std::move(output),
+                                        {{"logits", DType::kF32, {ids.size(), vocab}}}, {}));
   const KvType kv_type = kKvTypes.at(options.kv_cache_type);
   SUBBYTE_CHECK(load(invocation, loaded,
                      {.head_bits = options.head_bits,
@@ -44,10 +49,6 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
                       .cache_positions = std::ssize(ids),
                       .step_tokens = kScoredChunk,
                       .step_logits = kScoredChunk}));
-  const auto vocab = static_cast<uint64_t>(loaded.config.vocab_size);
-  SUBBYTE_TRY(SafetensorsWriter writer,
-              SafetensorsWriter::create(options.output, options.force,
-                                        {{"logits", DType::kF32, {ids.size(), vocab}}}, {}));
   SUBBYTE_CHECK(write_logits(loaded, kv_type, ids, writer));
   return kOk;
 }
@@ -62,8 +63,8 @@ void add_logits(CLI::App& app, Invocation& invocation) {
   command.option("MODEL", options->model, "directory, ak47 or ak48 file, or org/name[@revision]")
       .required();
   command.option("--ids", options->ids, "token ids, separated by commas").required();
-  command.option("-o,--out", options->output, "the file to write").required();
-  command.flag("--force", options->force, "replace the file if it is there");
+  command.option("-o,--out", options->output, "the file to write; - is standard output").required();
+  command.flag("--force", options->force, "replace the file if it is there; never a link");
   add_head_bits(command, options->head_bits);
   add_kv_cache_type(command, options->kv_cache_type);
   command.callback([options, &invocation] {

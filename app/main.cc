@@ -1,16 +1,18 @@
 // subbyte: the command line.
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <new>
 #include <sstream>
 
 #include "app/command.h"
 #include "app/output.h"
-#include "base/output_file.h"
+#include "base/output_directory.h"
 
 namespace subbyte::app {
 
@@ -22,13 +24,40 @@ namespace {
 
 constexpr int kInterrupted = 128;
 
+/// In a handler, which may do no more than this. What it cannot write is lost.
+void write_stderr(const char* text) {
+  static_cast<void>(::write(STDERR_FILENO, text, std::strlen(text)) < 0);
+}
+
+/// A path from the command line, without the characters that a terminal would obey.
+void write_path(const char* path) {
+  char plain[4096];
+  std::size_t size = 0;
+  for (; path[size] != '\0' && size + 1 < sizeof plain; ++size) {
+    const auto c = static_cast<unsigned char>(path[size]);
+    const bool is_c1 = size > 0 && static_cast<unsigned char>(path[size - 1]) == 0xC2 && c < 0xA0;
+    plain[size] = c < 0x20 || c == 0x7F || is_c1 ? '?' : path[size];
+  }
+  plain[size] = '\0';
+  write_stderr(plain);
+}
+
 extern "C" void remove_outputs_and_exit(int signal) {
-  remove_partial_outputs();
+  const char* stays = remove_partial_outputs();
+  if (signal == SIGBUS) {
+    write_stderr("subbyte: error: a file was cut short while it was read [file.changed]\n");
+  }
+  if (stays != nullptr) {
+    write_stderr("subbyte: stopped; ");
+    write_path(stays);
+    write_stderr(
+        " keeps what is finished, the same command goes on with it, `subbyte clean` removes it\n");
+  }
   _exit(kInterrupted + signal);
 }
 
 void handle_signals() {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU, SIGBUS}) {
     std::signal(signal, remove_outputs_and_exit);
   }
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write(), not a death

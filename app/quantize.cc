@@ -61,6 +61,7 @@ void add_quantize(CLI::App& app, Invocation& invocation) {
                   "  subbyte quantize ./Qwen3-8B ./Qwen3-8B-AWQ --format awq\n"
                   "  subbyte quantize Qwen/Qwen3-0.6B ./small --group-size 64 --json");
   auto options = std::make_shared<Options>();
+  options->quantize.notice = print_notice;
   command.option("SRC", options->source, "directory or org/name[@revision], 16 or 32 bits")
       .required();
   command.option("DST", options->destination, "directory to make; it must not exist").required();

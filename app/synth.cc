@@ -62,6 +62,7 @@ void add_synth(CLI::App& app, Invocation& invocation) {
       "  subbyte synth ./small --shape 0.6b --format gptq --group-size 64 --layers 4\n"
       "  subbyte synth ./tiny --shape tiny --format bf16 --json");
   auto options = std::make_shared<Options>();
+  options->synth.notice = print_notice;
   SynthOptions& synth = options->synth;
   command.option("DST", options->destination, "directory to make; it must not exist").required();
   command.option("--arch", synth.arch, "qwen3 or gpt-oss").shows_default();

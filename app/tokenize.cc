@@ -8,6 +8,7 @@
 
 #include "app/command.h"
 #include "app/output.h"
+#include "base/model_file.h"
 #include "checkpoints/model_path.h"
 
 namespace subbyte::app {
@@ -23,10 +24,14 @@ struct Options {
 
 /// A tokenizer needs no model: its file, or a directory that has it, will do.
 Result<Tokenizer> open_tokenizer(const std::string& name) {
-  std::error_code ignored;
-  if (std::filesystem::is_regular_file(name, ignored)) return Tokenizer::load(name);
+  std::error_code failure;
+  if (std::filesystem::is_regular_file(name, failure)) {
+    // A link that the user names may lead anywhere, unlike those in a model.
+    const auto path = std::filesystem::canonical(name, failure);
+    return Tokenizer::load(failure ? std::filesystem::path(name) : path);
+  }
   const std::filesystem::path directory = name;
-  if (std::filesystem::exists(directory / "tokenizer.json", ignored)) {
+  if (is_there(directory / "tokenizer.json")) {
     return load_tokenizer(directory);
   }
   SUBBYTE_TRY(const auto found, find_model(name));

@@ -1,39 +1,96 @@
 #pragma once
-// Directories that a killed process left behind, and the locks that tell them from those of living
-// ones. Internal to output_file.cc.
+// What processes that did not finish left behind: `<target>.partial-<pid>-<n>`, files and
+// directories. Whoever writes one holds a lock on it, so an output without a lock belongs to the
+// dead.
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <string>
 #include <string_view>
+#include <vector>
 
-namespace subbyte::leftover {
+#include "base/status.h"
+
+namespace subbyte {
+
+/// Takes a line for the user while something is being made.
+using Notice = std::function<void(const std::string& line)>;
+
+struct Leftover {
+  enum class State : uint8_t {
+    kAbandoned,  // made by this user, and no process holds it
+    kHeld,       // a process is writing it
+    kForeign,    // made by another user
+    kStrange,    // of that name, but no output: a link, a device, a directory with directories
+  };
+  std::filesystem::path path;
+  State state = State::kStrange;
+  uint64_t bytes = 0;  // of the file, or of the files in the directory; only of abandoned ones
+};
+
+/// "<path>: 12.0 MB left by a process that did not finish", and why another one is left alone.
+std::string describe(const Leftover& leftover);
+
+/// All of `directory`, or only those of `target_name` in it, in the order of their names. Codes:
+/// those of file_error.
+Result<std::vector<Leftover>> find_leftovers(const std::filesystem::path& directory,
+                                             std::string_view target_name = {});
+
+/// Removes what is still abandoned. Codes: file.in_use when it is not any more, those of
+/// file_error.
+Status remove_leftover(const std::filesystem::path& path);
+
+/// Removes what earlier runs left of `target` and tells of it, and of what is left alone. Of use
+/// before an output of that name is begun.
+void remove_leftovers_of(const std::filesystem::path& target, const Notice& notice);
+
+namespace leftover {  // for output_file.cc and output_directory.cc
 
 inline constexpr const char* kRecordName = "resume.json";
 
-/// A lock on a directory, held until the process or this object ends.
+/// A lock on a file or a directory, held until the process or this object ends.
 class Lock {
  public:
   Lock() = default;
-  /// Empty when the directory is not there, is a link, or is locked already.
-  static Lock take(const std::filesystem::path& directory);
+  /// Empty when there is no such file or directory, when it is a link, when another process has the
+  /// lock, or when the file system has no locks.
+  static Lock take(const std::filesystem::path& path);
   Lock(Lock&& other) noexcept;
   Lock& operator=(Lock&& other) noexcept;
   ~Lock();
 
   explicit operator bool() const { return file_ >= 0; }
+  /// Whether another process has it, or had it until it removed or renamed the file.
+  bool contended() const { return contended_; }
+  int file() const { return file_; }
 
  private:
   int file_ = -1;
+  bool contended_ = false;
 };
 
-struct Directory {
-  std::filesystem::path path;  // empty: none
+/// One leftover; what is abandoned stays locked for as long as this lives.
+struct Claim {
+  Leftover leftover;
   Lock lock;
 };
 
-/// A directory `<target>.partial-*` that no process holds and whose record holds exactly `record`.
-Directory find(const std::filesystem::path& target, std::string_view record);
+/// Claims those of `target`.
+std::vector<Claim> claim_all(const std::filesystem::path& target);
 
-/// Removes everything but the record and files that end in `kept` under their final names.
-void clean(const std::filesystem::path& directory, std::string_view kept);
+/// Whether nobody but this user could have written into the claimed directory.
+bool is_private(const Claim& claim);
 
-}  // namespace subbyte::leftover
+/// The record in a directory that is open; empty when there is none.
+std::string read_record(int directory);
+
+/// The names of regular files of this user, with this one name only, that end in `kept` and were
+/// committed.
+std::vector<std::string> finished_files(int directory, std::string_view kept);
+
+/// Removes a claimed leftover.
+Status remove(const Claim& claim);
+
+}  // namespace leftover
+}  // namespace subbyte

@@ -27,7 +27,10 @@ Error not_regular(const std::filesystem::path& path, std::string_view found) {
           path.native() + ": expected a regular file, found " + std::string(found)};
 }
 
-Error open_error(int error_number, const std::filesystem::path& path) {
+Error open_error(int error_number, const std::filesystem::path& path, Links links) {
+  if (error_number == ELOOP && links == Links::kRefuse) {
+    return {"file.link", path.native() + ": expected a regular file, found a symbolic link"};
+  }
   if (error_number == ELOOP) return not_regular(path, "a loop of symbolic links");
   struct stat status {};
   if (error_number == ENXIO) return not_regular(path, "a socket or a device");
@@ -37,22 +40,30 @@ Error open_error(int error_number, const std::filesystem::path& path) {
   return file_error(error_number, path, "open");
 }
 
-int64_t modified_ns(const struct stat& status) {
-  return int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+int64_t nanoseconds(const timespec& time) {
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+FileIdentity identity_of(const struct stat& status) {
+  return {.inode = status.st_ino,
+          .bytes = static_cast<uint64_t>(status.st_size),
+          .modified_ns = nanoseconds(status.st_mtim),
+          .changed_ns = nanoseconds(status.st_ctim)};
 }
 
 }  // namespace
 
-Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
+Result<MappedFile> MappedFile::open(const std::filesystem::path& path, Links links) {
   if (path.native().find('\0') != std::string::npos) {
     return Error{"file.not_found", std::string(path.c_str()) + ": a NUL byte in the file name"};
   }
   // Without O_NONBLOCK the open of a pipe waits for a writer, for ever.
+  const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | (links == Links::kRefuse ? O_NOFOLLOW : 0);
   int file = -1;
   do {
-    file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    file = ::open(path.c_str(), flags);
   } while (file < 0 && errno == EINTR);
-  if (file < 0) return open_error(errno, path);
+  if (file < 0) return open_error(errno, path, links);
 
   MappedFile mapped;  // closes the file from here on
   mapped.path_ = path;
@@ -60,7 +71,7 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   struct stat status {};
   if (::fstat(file, &status) != 0) return file_error(errno, path, "read the size");
   if (!S_ISREG(status.st_mode)) return not_regular(path, kind_of(status.st_mode));
-  mapped.modified_ns_ = modified_ns(status);
+  mapped.identity_ = identity_of(status);
   if (status.st_size > 0) {
     const auto size = static_cast<std::size_t>(status.st_size);
     void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
@@ -75,14 +86,14 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
       data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
-      modified_ns_(other.modified_ns_),
+      identity_(other.identity_),
       file_(std::exchange(other.file_, -1)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
-  std::swap(modified_ns_, other.modified_ns_);
+  std::swap(identity_, other.identity_);
   std::swap(file_, other.file_);
   return *this;
 }
@@ -100,7 +111,7 @@ Status MappedFile::verify_unchanged() const {
                                      " bytes long when it was opened, is " +
                                      std::to_string(status.st_size) + " bytes now"};
   }
-  if (modified_ns(status) != modified_ns_) {
+  if (identity_of(status).modified_ns != identity_.modified_ns) {
     return Error{"file.changed", path_.native() + ": was written to since it was opened"};
   }
   // The old content is still whole, but other files of the checkpoint may be newer by now.
@@ -119,6 +130,13 @@ void MappedFile::release(std::span<const std::byte> part) const {
   const std::uintptr_t last = std::min(address + part.size(), start + size_) / page * page;
   // An advice: when the system does not take it, nothing is lost but memory.
   if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+}
+
+bool is_file_with(const std::filesystem::path& path, std::span<const std::byte> start,
+                  uint64_t bytes) {
+  const auto file = MappedFile::open(path, Links::kRefuse);
+  if (!file.ok() || file.value().bytes().size() != bytes || start.size() > bytes) return false;
+  return std::ranges::equal(file.value().bytes().first(start.size()), start);
 }
 
 }  // namespace subbyte

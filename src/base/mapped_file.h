@@ -2,18 +2,33 @@
 // A file mapped for reading. The mapping is private and read-only; nothing is read until touched.
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
+#include <utility>
 
 #include "base/status.h"
 
 namespace subbyte {
 
+/// What tells a file, and one state of it, from others in its file system. The time of the last
+/// change of the inode cannot be set back, as the time of the last write can.
+struct FileIdentity {
+  uint64_t inode = 0;
+  uint64_t bytes = 0;
+  int64_t modified_ns = 0;  // since 1970
+  int64_t changed_ns = 0;
+};
+
+/// Of the last part of a path; links before it are always followed.
+enum class Links : uint8_t { kFollow, kRefuse };
+
 class MappedFile {
  public:
   /// Refuses everything that is not a regular file, with codes file.not_found,
-  /// file.not_regular, file.permission, file.io. An empty file maps to an empty span.
-  static Result<MappedFile> open(const std::filesystem::path& path);
+  /// file.not_regular, file.permission, file.io; file.link for a link that is not to be followed.
+  /// An empty file maps to an empty span.
+  static Result<MappedFile> open(const std::filesystem::path& path, Links links = Links::kFollow);
 
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
@@ -23,6 +38,10 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::filesystem::path& path() const { return path_; }
+  /// Another name of the file, by which messages call it from now on.
+  void set_path(std::filesystem::path path) { path_ = std::move(path); }
+  /// As it was when it was opened.
+  const FileIdentity& identity() const { return identity_; }
 
   /// Error file.changed when the mapped file is no longer as long, or no longer as
   /// old, as when it was opened. Call before long reads: touching a page that was cut off is a
@@ -39,8 +58,12 @@ class MappedFile {
   std::filesystem::path path_;
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
-  int64_t modified_ns_ = 0;
+  FileIdentity identity_;
   int file_ = -1;
 };
+
+/// Whether `path` is a regular file, and no link, of so many bytes that begins with `start`.
+bool is_file_with(const std::filesystem::path& path, std::span<const std::byte> start,
+                  uint64_t bytes);
 
 }  // namespace subbyte

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <string>
 
+#include "base/output_directory.h"
 #include "base/output_file.h"
 #include "support/failing_calls.h"
 #include "support/temp_dir.h"

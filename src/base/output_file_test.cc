@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/output_directory.h"
 #include "support/temp_dir.h"
 #include "support/unprivileged.h"
 
@@ -108,14 +109,46 @@ TEST(OutputFile, refuses_a_file_that_appeared_meanwhile) {
   EXPECT_EQ(dir.names(), Names{"out"});
 }
 
-TEST(OutputFile, replaces_a_link_and_not_the_file_it_names) {
+TEST(OutputFile, neither_replaces_a_link_nor_writes_through_it) {
   const TempDir dir;
   dir.write("blob", "old");
   fs::create_symlink("blob", dir / "out");
+  fs::create_symlink("gone", dir / "dangling");
   EXPECT_EQ(create_code(dir / "out"), "file.exists");
-  EXPECT_TRUE(write_file(dir / "out", true, "new").ok());
-  EXPECT_EQ(dir.read("blob"), "old");
-  EXPECT_EQ(dir.read("out"), "new");
+  EXPECT_EQ(create_code(dir / "out", true), "file.not_regular");
+  EXPECT_EQ(create_code(dir / "dangling", true), "file.not_regular");
+  EXPECT_EQ(create_code("/dev/stdout", true), "file.not_regular");
+  EXPECT_TRUE(fs::is_symlink("/dev/stdout"));
+  EXPECT_TRUE(fs::is_symlink(dir / "out"));
+  EXPECT_EQ(dir.names(), (Names{"blob", "dangling", "out"}));
+}
+
+TEST(OutputFile, does_not_replace_a_file_that_became_a_link_meanwhile) {
+  const TempDir dir;
+  dir.write("blob", "old");
+  dir.write("out", "old");
+  auto file = OutputFile::create(dir / "out", true);
+  ASSERT_TRUE(file.ok() && file->write("new").ok());
+  fs::remove(dir / "out");
+  fs::create_symlink("blob", dir / "out");
+  EXPECT_EQ(code_of(file->commit()), "file.not_regular");
+  EXPECT_EQ(dir.read("out"), "old");
+  EXPECT_EQ(dir.names(), (Names{"blob", "out"}));
+}
+
+TEST(OutputFile, of_standard_output_has_every_byte_in_order) {
+  const TempDir dir;
+  const int status = in_child([&] {
+    const int file = ::open((dir / "out").c_str(), O_WRONLY | O_CREAT, 0600);
+    if (::dup2(file, STDOUT_FILENO) < 0) ::_exit(1);
+    auto output = OutputFile::standard_output();
+    if (!output.ok() || !output->write("first ").ok() || !output->write("second").ok()) ::_exit(2);
+    if (code_of(output->write_at(0, std::as_bytes(std::span("x", 1)))) != "file.io") ::_exit(3);
+    if (!output->commit().ok()) ::_exit(4);
+    ::_exit(::fcntl(STDOUT_FILENO, F_GETFD) < 0 ? 5 : 0);  // it stays open
+  });
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(dir.read("out"), "first second");
 }
 
 TEST(OutputFile, never_replaces_what_is_not_a_file) {
@@ -153,95 +186,6 @@ TEST(OutputFile, keeps_the_old_file_when_the_limit_of_file_size_is_reached) {
   EXPECT_EQ(status, 0);
   EXPECT_EQ(dir.read("out"), "old");
   EXPECT_EQ(dir.names(), (Names{"out", "small"}));
-}
-
-TEST(OutputDirectory, appears_whole_with_commit_and_not_before) {
-  const TempDir dir;
-  auto out = OutputDirectory::create(dir / "model/");
-  ASSERT_TRUE(out.ok());
-  ASSERT_TRUE(write_file(out->path() / "a", false, "A").ok());
-  EXPECT_FALSE(fs::exists(dir / "model"));
-  ASSERT_TRUE(out->commit().ok());
-  EXPECT_EQ(dir.names(), Names{"model"});
-  EXPECT_EQ(dir.read("model/a"), "A");
-  EXPECT_EQ(code_of(out->commit()), "file.io");
-}
-
-TEST(OutputDirectory, leaves_nothing_without_commit) {
-  const TempDir dir;
-  {
-    auto out = OutputDirectory::create(dir / "model");
-    ASSERT_TRUE(out.ok() && write_file(out->path() / "a", false, "A").ok());
-    OutputDirectory moved = std::move(*out);
-    EXPECT_EQ(dir.names().size(), 1u);
-  }
-  EXPECT_EQ(dir.names(), Names{});
-}
-
-TEST(OutputDirectory, never_replaces_anything) {
-  const TempDir dir;
-  fs::create_directory(dir / "model");
-  const auto existing = OutputDirectory::create(dir / "model");
-  ASSERT_FALSE(existing.ok());
-  EXPECT_EQ(existing.error().code, "file.exists");
-
-  for (const bool filled : {false, true}) {
-    auto out = OutputDirectory::create(dir / "late");
-    ASSERT_TRUE(out.ok() && write_file(out->path() / "a", false, "A").ok());
-    fs::create_directory(dir / "late");
-    if (filled) dir.write("late/theirs", "B");
-    EXPECT_EQ(code_of(out->commit()), "file.exists");
-    EXPECT_FALSE(fs::exists(dir / "late/a"));
-    fs::remove_all(dir / "late");
-  }
-  EXPECT_EQ(dir.names(), Names{"model"});
-}
-
-/// What a killed process leaves: a directory with a record, a finished shard, and more.
-void leave_behind(const TempDir& dir, const std::string& record) {
-  dir.write("model.partial-1-2/resume.json", record);
-  dir.write("model.partial-1-2/a.shard", "whole");
-  dir.write("model.partial-1-2/b.shard.partial-1-3", "half");
-  dir.write("model.partial-1-2/config", "old");
-}
-
-TEST(ResumedDirectory, keeps_what_a_killed_process_finished) {
-  const TempDir dir;
-  leave_behind(dir, "this");
-  auto out = OutputDirectory::resume(dir / "model", "this", ".shard");
-  ASSERT_TRUE(out.ok());
-  EXPECT_FALSE(fs::exists(dir / "model.partial-1-2"));  // it has a name of this process
-  EXPECT_TRUE(write_file(out->path() / "config", false, "new").ok());
-  ASSERT_TRUE(out->commit().ok());
-  EXPECT_EQ(dir.names(), Names{"model"});
-  EXPECT_EQ(dir.read("model/a.shard"), "whole");
-  EXPECT_EQ(dir.read("model/config"), "new");
-  EXPECT_EQ(std::distance(fs::directory_iterator(dir / "model"), {}), 2);
-}
-
-TEST(ResumedDirectory, begins_anew_when_something_else_was_made) {
-  const TempDir dir;
-  leave_behind(dir, "that");
-  {
-    auto out = OutputDirectory::resume(dir / "model", "this", ".shard");
-    ASSERT_TRUE(out.ok());
-    EXPECT_FALSE(fs::exists(out->path() / "a.shard"));
-    EXPECT_EQ(dir.names().size(), 2u);
-  }
-  EXPECT_EQ(dir.names(), Names{"model.partial-1-2"});  // not ours to remove
-}
-
-TEST(ResumedDirectory, is_not_taken_from_the_living) {
-  const TempDir dir;
-  auto first = OutputDirectory::resume(dir / "model", "this", ".shard");
-  ASSERT_TRUE(first.ok() && write_file(first->path() / "a.shard", false, "A").ok());
-  auto second = OutputDirectory::resume(dir / "model", "this", ".shard");
-  ASSERT_TRUE(second.ok());
-  EXPECT_NE(first->path(), second->path());
-  ASSERT_TRUE(first->commit().ok());
-  EXPECT_EQ(code_of(second->commit()), "file.exists");
-  EXPECT_EQ(dir.names(), Names{"model"});
-  EXPECT_EQ(dir.read("model/a.shard"), "A");
 }
 
 TEST(PartialOutputs, vanish_when_an_interrupt_ends_the_process) {

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <ctime>
 
-#include "base/output_file.h"
+#include "base/output_directory.h"
 
 namespace subbyte {
 namespace partial_outputs {
@@ -22,6 +22,7 @@ struct Slot {
   std::atomic<int> state{kFree};
   std::atomic<pid_t> owner{0};  // a child after fork() must not remove what its parent writes
   std::array<char, 4096> path{};
+  std::array<char, 32> kept{};
 };
 
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
@@ -39,8 +40,9 @@ Slot* find(std::string_view path) {
   return nullptr;
 }
 
-/// Unlinks the regular files in an open directory. With getdents, because opendir allocates.
-void empty_directory(int directory) {
+/// Calls visit(name) for what is in an open directory. With getdents, because opendir allocates.
+template <typename F>
+void for_each_name(int directory, F&& visit) {
   alignas(dirent64) char buffer[4096];
   ::lseek(directory, 0, SEEK_SET);
   for (;;) {
@@ -48,21 +50,49 @@ void empty_directory(int directory) {
     if (size <= 0) return;
     for (ssize_t at = 0; at < size;) {
       const auto* entry = reinterpret_cast<const dirent64*>(buffer + at);
-      ::unlinkat(directory, entry->d_name, 0);  // fails on . and .., as it should
+      visit(entry->d_name);
       at += entry->d_reclen;
     }
   }
 }
 
-void remove_directory(const char* path) {
+bool is_partial(const char* name) {
+  return std::strstr(name, ".partial-") != nullptr;
+}
+
+/// Unlinks regular files: all, or those that were not finished.
+void unlink_files(int directory, bool only_partial) {
+  for_each_name(directory, [&](const char* name) {
+    // Fails on . and .., as it should.
+    if (!only_partial || is_partial(name)) ::unlinkat(directory, name, 0);
+  });
+}
+
+bool has_finished(int directory, std::string_view kept) {
+  if (kept.empty()) return false;
+  bool found = false;
+  for_each_name(directory, [&](const char* name) {
+    found = found || (std::string_view(name).ends_with(kept) && !is_partial(name));
+  });
+  return found;
+}
+
+/// False when it stays, since files in it that end in `kept` are finished.
+bool remove_directory(const char* path, std::string_view kept) {
   const int directory = ::open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (directory < 0) return;
+  if (directory < 0) return true;
+  if (has_finished(directory, kept)) {
+    unlink_files(directory, true);
+    ::close(directory);
+    return false;
+  }
   // Another thread may still be putting a file there; after `stop` it can do so only once.
   for (int attempt = 0; attempt < 100; ++attempt) {
-    empty_directory(directory);
+    unlink_files(directory, false);
     if (::rmdir(path) == 0 || errno == ENOENT) break;
   }
   ::close(directory);
+  return true;
 }
 
 /// Returns when no other thread is between begin_commit() and forget(), or after a second.
@@ -75,9 +105,9 @@ void await_commit(const Slot& slot) {
 
 }  // namespace
 
-bool add(std::string_view path, Kind kind) {
+bool add(std::string_view path, Kind kind, std::string_view kept) {
   for (Slot& slot : slots) {
-    if (path.size() >= slot.path.size()) return false;
+    if (path.size() >= slot.path.size() || kept.size() >= slot.kept.size()) return false;
     int expected = kFree;
     if (!slot.state.compare_exchange_strong(expected, kFilling)) continue;
     if (stop.load()) {
@@ -86,6 +116,8 @@ bool add(std::string_view path, Kind kind) {
     }
     std::memcpy(slot.path.data(), path.data(), path.size());
     slot.path[path.size()] = '\0';
+    std::memcpy(slot.kept.data(), kept.data(), kept.size());
+    slot.kept[kept.size()] = '\0';
     slot.owner.store(::getpid());
     slot.state.store(kind == Kind::kFile ? kFile : kDirectory);
     return true;
@@ -109,9 +141,10 @@ void forget(std::string_view path) {
 
 }  // namespace partial_outputs
 
-void remove_partial_outputs() noexcept {
+const char* remove_partial_outputs() noexcept {
   using namespace partial_outputs;
   const int saved_errno = errno;
+  const char* stays = nullptr;
   stop.store(true);
   for (Slot& slot : slots) {
     if (slot.state.load() == kFile && slot.owner.load() == ::getpid()) {
@@ -123,10 +156,11 @@ void remove_partial_outputs() noexcept {
     await_commit(slot);
     int expected = kDirectory;
     if (slot.state.compare_exchange_strong(expected, kRemoving)) {
-      remove_directory(slot.path.data());
+      if (!remove_directory(slot.path.data(), slot.kept.data())) stays = slot.path.data();
     }
   }
   errno = saved_errno;
+  return stays;
 }
 
 }  // namespace subbyte

@@ -1,6 +1,7 @@
 #pragma once
 // The temporary outputs of this process, where a signal handler can find them. Internal to
-// output_file.cc; remove_partial_outputs() is declared in output_file.h.
+// output_file.cc and output_directory.cc; remove_partial_outputs() is declared in
+// output_directory.h.
 //
 // A fixed table, because a handler may neither allocate nor lock. The state of a slot says who may
 // touch its path:
@@ -19,8 +20,9 @@ namespace subbyte::partial_outputs {
 enum class Kind { kFile, kDirectory };
 
 /// Call before the file or directory is made, so that no moment is uncovered. False when the table
-/// is full, the path is too long, or the process is being stopped.
-bool add(std::string_view path, Kind kind);
+/// is full, the path is too long, or the process is being stopped. A directory with finished files
+/// that end in `kept` stays when the process is stopped, if that is not empty.
+bool add(std::string_view path, Kind kind, std::string_view kept = {});
 
 /// Whether remove_partial_outputs() has run. Who made a file after add() asks, and removes it.
 bool stopping();

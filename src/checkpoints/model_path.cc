@@ -3,16 +3,18 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <fstream>
 #include <optional>
 #include <string>
 
+#include "base/model_file.h"
 #include "checkpoints/containers/orin_model.h"
 
 namespace subbyte {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr uint64_t kMaxReferenceBytes = 4096;  // the hash of a commit
 
 std::optional<fs::path> environment_path(const char* name) {
   const char* value = std::getenv(name);
@@ -64,12 +66,23 @@ std::optional<CacheName> parse_cache_name(std::string_view text) {
 
 /// The snapshot that a branch, a tag or a commit stands for.
 fs::path snapshot_of(const fs::path& entry, std::string_view revision) {
-  std::ifstream reference(entry / "refs" / revision);
-  std::string commit;
-  if (reference && std::getline(reference, commit) && is_plain(commit)) {
-    return entry / "snapshots" / commit;
+  const auto reference = open_model_file(entry / "refs" / revision, kMaxReferenceBytes);
+  if (reference.ok()) {
+    const auto bytes = reference.value().bytes();
+    std::string_view commit(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    commit = commit.substr(0, commit.find('\n'));
+    if (is_plain(commit)) return entry / "snapshots" / commit;
   }
   return entry / "snapshots" / revision;
+}
+
+/// A directory's model file of OrinMLLM, nullopt when it has none. Its name was not given by the
+/// user, so it is opened as the directory's other files are.
+Result<std::optional<fs::path>> orin_model_in(const fs::path& directory) {
+  const fs::path path = directory / kOrinFileName;
+  if (!is_orin_model(path)) return std::optional<fs::path>();
+  SUBBYTE_TRY([[maybe_unused]] const MappedFile file, open_model_file(path, kAnyFileSize));
+  return std::optional(path);
 }
 
 }  // namespace
@@ -79,7 +92,8 @@ Result<fs::path> find_model(std::string_view name) {
   const fs::path path(name);
   if (fs::exists(path / "config.json", ignored)) return path;
   if (is_orin_model(path)) return path;
-  if (is_orin_model(path / kOrinFileName)) return path / kOrinFileName;
+  SUBBYTE_TRY(const auto orin, orin_model_in(path));
+  if (orin) return *orin;
   if (fs::is_regular_file(path, ignored)) {
     return Error{"model.not_found",
                  fmt::format("{}: expected a directory or a model file of OrinMLLM (ak47, ak48)",
@@ -111,9 +125,9 @@ Result<fs::path> find_checkpoint(std::string_view name) {
   std::error_code ignored;
   const fs::path path(name);
   if (!fs::exists(path, ignored)) return find_model(name);
-  const bool has_config = fs::exists(path / "config.json", ignored);
-  if (!has_config && is_orin_model(path / kOrinFileName)) return path / kOrinFileName;
-  return path;
+  if (fs::exists(path / "config.json", ignored)) return path;
+  SUBBYTE_TRY(const auto orin, orin_model_in(path));
+  return orin.value_or(path);
 }
 
 }  // namespace subbyte

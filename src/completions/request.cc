@@ -6,7 +6,7 @@
 #include <array>
 #include <limits>
 
-#include "json/quote.h"
+#include "base/quote.h"
 
 namespace subbyte {
 namespace {
@@ -69,7 +69,7 @@ Status check_fields(const Object& body, std::span<const std::string_view> others
     }
     if (!contains(kFields, name)) {
       return Error{"completion.field",
-                   fmt::format("{}: the field {} is not known", body.where(), json::quote(name))};
+                   fmt::format("{}: the field {} is not known", body.where(), quote(name))};
     }
   }
   return {};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/model_file.h"
 #include "json/strict_json.h"
 #include "models/model_config.h"
 
@@ -30,8 +31,7 @@ Result<SamplingOptions> read_sampling_defaults(const std::filesystem::path& dire
                                                const SamplingOptions& defaults) {
   SamplingOptions options = defaults;
   const std::filesystem::path path = directory / "generation_config.json";
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return options;
+  if (!is_there(path)) return options;
   SUBBYTE_TRY(const json::Value value, json::parse_file(path.string(), kMaxConfigBytes));
   SUBBYTE_TRY(const json::Object config, json::Object::of(value, path.string()));
   SUBBYTE_TRY(const auto temperature, config.number("temperature", 0, 100));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/mapped_file.h"
+#include "base/model_file.h"
 #include "base/quote.h"
 #include "base/utf8.h"
 #include "json/parser_problem.h"
@@ -172,12 +173,13 @@ Result<Value> parse(std::string_view text, std::string_view where) {
 }
 
 Result<Value> parse_file(const std::string& path, uint64_t max_bytes) {
-  SUBBYTE_TRY(const MappedFile file, MappedFile::open(path));
-  if (file.bytes().size() > max_bytes) {
-    return Error{"json.too_large", path + ": expected at most " + std::to_string(max_bytes) +
-                                       " bytes, found " + std::to_string(file.bytes().size())};
+  const Result<MappedFile> file = open_model_file(path, max_bytes);
+  if (!file.ok()) {
+    const bool too_large = file.error().code == "file.too_large";
+    return Error{too_large ? "json.too_large" : file.error().code, file.error().message};
   }
-  return parse({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path);
+  const auto bytes = file.value().bytes();
+  return parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
 }
 
 Result<Object> Object::of(const Value& value, std::string_view where) {

@@ -22,8 +22,8 @@ inline constexpr int kMaxDepth = 64;
 /// Codes: json.syntax, json.utf8, json.duplicate_key, json.depth.
 Result<Value> parse(std::string_view text, std::string_view where);
 
-/// Reads and parses a file of at most `max_bytes`. Codes: as parse and MappedFile::open, and
-/// json.too_large.
+/// Reads and parses a file of a model, of at most `max_bytes`. Codes: as parse and open_model_file
+/// (base/model_file.h), but json.too_large.
 Result<Value> parse_file(const std::string& path, uint64_t max_bytes);
 
 /// A view of an object that knows where it is, for messages like

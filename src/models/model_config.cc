@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/model_file.h"
 #include "json/strict_json.h"
 #include "models/model_family.h"
 
@@ -210,8 +211,7 @@ Result<ModelConfig> read_model_config(const fs::path& model) {
   SUBBYTE_TRY(const json::Object object, file.object());
   SUBBYTE_TRY(ModelConfig config, parse_model_config(object));
   const fs::path generation = model_directory(model) / "generation_config.json";
-  std::error_code ignored;
-  if (fs::exists(generation, ignored)) {
+  if (is_there(generation)) {
     SUBBYTE_TRY(const json::Value defaults, json::parse_file(generation.string(), kMaxConfigBytes));
     SUBBYTE_TRY(const json::Object section, json::Object::of(defaults, generation.string()));
     SUBBYTE_CHECK(read_eos(section, config));

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/output_file.h"
+#include "base/output_directory.h"
 #include "base/quote.h"
 #include "synth/synth_config.h"
 #include "synth/synth_shapes.h"
@@ -27,8 +27,8 @@ Result<const ModelShape*> choose_shape(const SynthOptions& options) {
   }
   const ModelShape* shape = find_shape(options.arch, options.shape);
   if (shape == nullptr) {
-    return Error{"synth.shape", fmt::format("unknown {} shape {}, expected one of {}",
-                                            options.arch, quote(options.shape), names)};
+    return Error{"synth.shape", fmt::format("unknown {} shape {}, expected one of {}", options.arch,
+                                            quote(options.shape), names)};
   }
   return shape;
 }
@@ -87,7 +87,7 @@ Status synthesize(const fs::path& destination, const SynthOptions& options, Exec
   SUBBYTE_CHECK(check_options(*shape, options));
   const int64_t layers = options.layers == 0 ? shape->layers : options.layers;
   SUBBYTE_TRY(const auto tensors, synthetic_tensors(*shape, layers, options));
-  SUBBYTE_TRY(OutputDirectory directory, OutputDirectory::create(destination));
+  SUBBYTE_TRY(OutputDirectory directory, OutputDirectory::create(destination, options.notice));
   const fs::path& path = directory.path();
   SUBBYTE_CHECK(write_text(path / "config.json", synthetic_config(*shape, layers, options)));
   SUBBYTE_CHECK(write_text(path / "generation_config.json", synthetic_generation_config(*shape)));

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/executor.h"
+#include "base/leftover.h"
 #include "base/status.h"
 #include "checkpoints/containers/checkpoint_writer.h"
 
@@ -21,6 +22,7 @@ struct SynthOptions {
   int64_t group_size = 128;    // awq, gptq
   uint64_t seed = 0;
   uint64_t shard_bytes = uint64_t{4} << 30;  // larger models are written in shards with an index
+  Notice notice = nullptr;                   // of what earlier runs left behind
 };
 
 /// Writes a complete model directory (config.json, generation_config.json, tokenizer.json,

@@ -26,7 +26,8 @@ class Tokenizer {
   /// Reads tokenizer.json. Supported: model BPE without dropout, byte_fallback or prefixes;
   /// normalizer none or NFC; pre_tokenizer a sequence of Split(Regex, Isolated) and ByteLevel;
   /// decoder ByteLevel. Everything else is refused by name (tokenizer.unsupported); inconsistent
-  /// vocabularies have codes of their own, listed at the top of tokenizer.cc.
+  /// vocabularies have codes of their own, listed at the top of tokenizer.cc. The file is opened as
+  /// all files of a model (base/model_file.h).
   static Result<Tokenizer> load(const std::filesystem::path& tokenizer_json);
 
   Tokenizer(Tokenizer&&) noexcept;

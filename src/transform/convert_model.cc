@@ -6,7 +6,8 @@
 #include <algorithm>
 
 #include "base/file_error.h"
-#include "base/output_file.h"
+#include "base/model_file.h"
+#include "base/output_directory.h"
 #include "base/quote.h"
 #include "checkpoints/config/config_file.h"
 #include "checkpoints/config/exported_config.h"
@@ -23,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Of the bytes that are written: to be raised when the same source becomes other bytes.
-constexpr int kResumeRevision = 1;
+constexpr int kResumeRevision = 2;
 constexpr std::size_t kPieceBytes = std::size_t{16} << 20;  // of a tensor that is copied
 constexpr std::string_view kCompressedTensors = "compressed-tensors";
 constexpr std::string_view kOrin = "ak48";
@@ -250,37 +251,66 @@ Status write_configs(const fs::path& directory, const Source& source, const Conv
   return write_text(directory / config.side_file, config.side_content.dump(2) + "\n");
 }
 
-/// What must not have changed for the shards of a killed conversion to be of use: the files that
-/// are read, and what they become.
-Result<std::string> resume_record(const fs::path& source, const Source& opened,
-                                  const ConvertTarget& target, const ConvertOptions& options) {
-  json::Value files = json::Value::array();
+/// The files that decide what is written: those with tensors, and what may stand beside them.
+Result<json::Value> source_files(const fs::path& source, const Source& opened) {
   std::vector<fs::path> paths = opened.tensors.files();
-  if (!is_orin_model(source)) paths.push_back(source / "config.json");
-  for (const fs::path& path : paths) {
-    std::error_code failure;
-    const uint64_t size = fs::file_size(path, failure);
-    if (failure) return file_error(failure.value(), path, "look at");
-    const auto time = fs::last_write_time(path, failure);
-    if (failure) return file_error(failure.value(), path, "look at");
-    const fs::path name = fs::weakly_canonical(path, failure);
-    files.push_back(
-        {{"path", name.native()}, {"bytes", size}, {"modified", time.time_since_epoch().count()}});
+  for (const char* name : {"config.json", "quantize_config.json", "quant_config.json",
+                           "hf_quant_config.json", "generation_config.json"}) {
+    const fs::path path = model_directory(source) / name;
+    if (is_there(path)) paths.push_back(path);
   }
-  const json::Value record = {{"revision", kResumeRevision},
-                              {"format", name_of(target)},
-                              {"shard_bytes", options.shard_bytes},
-                              {"files", files}};
-  return record.dump(2, ' ', false, json::Value::error_handler_t::replace) + "\n";
+  json::Value files = json::Value::array();
+  for (const fs::path& path : paths) {
+    SUBBYTE_TRY(const MappedFile file,
+                path == source ? MappedFile::open(path) : open_model_file(path, kAnyFileSize));
+    const FileIdentity& identity = file.identity();
+    std::error_code ignored;
+    files.push_back({{"path", fs::weakly_canonical(path, ignored).native()},
+                     {"inode", identity.inode},
+                     {"bytes", identity.bytes},
+                     {"modified_ns", identity.modified_ns},
+                     {"changed_ns", identity.changed_ns}});
+  }
+  return files;
 }
 
-/// Only what is exact goes on where it was killed: the loss of a finished shard is not known.
+/// What must not have changed for the shards of a conversion that was stopped to be of use.
+Result<ResumeRecord> resume_record(const fs::path& source, const Source& opened,
+                                   const ConvertTarget& target, const ConvertOptions& options) {
+  SUBBYTE_TRY(const json::Value files, source_files(source, opened));
+  std::error_code ignored;
+  const json::Value what = {{"revision", kResumeRevision},
+                            {"source", fs::weakly_canonical(source, ignored).native()},
+                            {"format", name_of(target)},
+                            {"shard_bytes", options.shard_bytes}};
+  const auto text = [](const json::Value& value) {
+    return value.dump(2, ' ', false, json::Value::error_handler_t::replace) + "\n";
+  };
+  return ResumeRecord{text(what), text(files)};
+}
+
+/// Only what is exact goes on where it was stopped: the loss of a finished shard is not known.
 Result<OutputDirectory> open_destination(const fs::path& source, const Source& opened,
                                          const fs::path& destination, const ConvertTarget& target,
                                          const ConvertOptions& options) {
-  if (options.allow_lossy) return OutputDirectory::create(destination);
-  SUBBYTE_TRY(const std::string record, resume_record(source, opened, target, options));
-  return OutputDirectory::resume(destination, record, target.orin ? ".ak48" : ".safetensors");
+  if (options.allow_lossy) return OutputDirectory::create(destination, options.notice);
+  SUBBYTE_TRY(const ResumeRecord record, resume_record(source, opened, target, options));
+  return OutputDirectory::resume(destination, record, target.orin ? ".ak48" : ".safetensors",
+                                 options.notice);
+}
+
+/// A failure of the machine leaves what is finished for the same command, and says so. Any other
+/// would meet that command again.
+Error stopped_by(Error error, OutputDirectory& directory) {
+  if (!error.code.starts_with("file.") || error.code == "file.changed") {
+    directory.discard();
+  } else if (const std::size_t count = directory.num_finished(); count > 0) {
+    error.message += fmt::format(
+        "; {} keeps what is finished ({} of the files with weights), the "
+        "same command goes on with it, `subbyte clean` removes it",
+        directory.path().native(), count);
+  }
+  return error;
 }
 
 Status check_activation_scales(const ImportContext& context, const ConvertTarget& target,
@@ -341,9 +371,13 @@ Result<ConvertReport> convert_model(const fs::path& model, const fs::path& desti
   const WriteGroup write = [&](std::size_t group, const PutBytes& put) {
     return converter.write(group, put);
   };
-  SUBBYTE_CHECK(write_model(model, source, target, plan, orin, directory.path(),
-                            options.shard_bytes, write, progress));
-  SUBBYTE_CHECK(directory.commit());
+  Status written = write_model(model, source, target, plan, orin, directory.path(),
+                               options.shard_bytes, write, progress);
+  // A source that is cut short meanwhile is met as an error of writing what it held, and one that
+  // changes would be half in the result.
+  if (Status same = source.tensors.verify_unchanged(); !same.ok()) written = std::move(same);
+  if (written.ok()) written = directory.commit();
+  if (!written.ok()) return stopped_by(std::move(written).error(), directory);
   return converter.report();
 }
 

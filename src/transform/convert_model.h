@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/executor.h"
+#include "base/leftover.h"
 #include "base/status.h"
 #include "checkpoints/containers/checkpoint_writer.h"
 #include "transform/difference.h"
@@ -23,6 +24,7 @@ struct ConvertOptions {
   /// activations left out.
   bool allow_lossy = false;
   uint64_t shard_bytes = uint64_t{4} << 30;
+  Notice notice = nullptr;  // of what earlier runs left behind
 };
 
 struct ConvertReport {
@@ -49,15 +51,17 @@ std::vector<std::string> conversion_formats();
 /// tokenizer and other side files are copied. A stack of experts becomes modules
 /// "experts.E.NAME" where a format has one matrix in a tensor, and back.
 ///
-/// An exact conversion that was killed is gone on with: shards that it finished are kept, if the
-/// source and the options are the same (OutputDirectory::resume).
+/// An exact conversion that was stopped, by a signal, a full disk or a kill, is gone on with:
+/// shards that it finished are kept, if the source and the options are the same
+/// (OutputDirectory::resume).
 ///
 /// Streams: beside the mapped source no more than one module and its result are in memory.
 /// Identical bytes for any number of threads.
 /// Codes: convert.format, convert.config (a file that lacks what config.json must say),
 /// convert.not_quantized, convert.activation_scale, convert.group_size, convert.inexact,
 /// convert.overflow, recast.* (what does not fit the new format, and where), export.*, import.*,
-/// quantization.*, file.*, and for ak48 config.*.
+/// quantization.*, file.* (file.changed when the source did meanwhile; file.no_space before
+/// weights are written, where that can be known), and for ak48 config.*.
 Result<ConvertReport> convert_model(const std::filesystem::path& source,
                                     const std::filesystem::path& destination,
                                     const ConvertOptions& options, Executor& pool,

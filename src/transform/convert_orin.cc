@@ -4,6 +4,8 @@
 
 #include <map>
 
+#include "base/free_space.h"
+#include "base/model_file.h"
 #include "base/output_file.h"
 #include "base/quote.h"
 #include "json/strict_json.h"
@@ -18,8 +20,7 @@ using Declaration = SafetensorsWriter::Declaration;
 constexpr const char* kGeneration = "generation_config.json";
 
 bool has_generation_config(const fs::path& model) {
-  std::error_code ignored;
-  return fs::is_regular_file(model_directory(model) / kGeneration, ignored);
+  return is_there(model_directory(model) / kGeneration);
 }
 
 /// What readers of the file take for the config.
@@ -103,13 +104,16 @@ Result<OrinPlan> plan_orin_model(const fs::path& model, const ConfigFile& config
 Status write_orin_checkpoint(const fs::path& path, const OrinPlan& plan,
                              const std::vector<TensorGroup>& groups, const WriteGroup& write,
                              const ByteProgress& progress) {
+  const std::vector<std::byte> header = orin_header_bytes(plan.header);
+  const uint64_t total = plan.entries.back().end;
+  if (is_file_with(path, header, kOrinHeaderBytes + total)) return {};
   std::error_code ignored;
-  if (fs::exists(path, ignored)) return {};  // whole, or it would not have that name
+  fs::remove(path, ignored);
+  SUBBYTE_CHECK(check_free_space(path.parent_path(), kOrinHeaderBytes + total));
   std::map<std::string_view, const TensorEntry*> entries;
   for (const TensorEntry& entry : plan.entries) entries[entry.name] = &entry;
   SUBBYTE_TRY(OutputFile file, OutputFile::create(path, false));
-  SUBBYTE_CHECK(file.write(orin_header_bytes(plan.header)));
-  const uint64_t total = plan.entries.back().end;
+  SUBBYTE_CHECK(file.write(header));
   uint64_t done = 0;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     std::vector<uint64_t> offsets(groups[g].size());

@@ -23,8 +23,8 @@ struct OrinPlan {
 Result<OrinPlan> plan_orin_model(const std::filesystem::path& model, const ConfigFile& config,
                                  const std::vector<TensorGroup>& groups);
 
-/// Writes the file, unless it is there already (OutputDirectory::resume). Codes: those of
-/// OutputFile and of `write`.
+/// Writes the file, unless it is there already (OutputDirectory::resume) with this header and
+/// length. Codes: those of check_free_space, OutputFile and of `write`.
 Status write_orin_checkpoint(const std::filesystem::path& path, const OrinPlan& plan,
                              const std::vector<TensorGroup>& groups, const WriteGroup& write,
                              const ByteProgress& progress);

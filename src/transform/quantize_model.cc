@@ -7,7 +7,7 @@
 #include <limits>
 #include <map>
 
-#include "base/output_file.h"
+#include "base/output_directory.h"
 #include "base/quote.h"
 #include "checkpoints/exporter.h"
 #include "checkpoints/import_parts.h"
@@ -194,14 +194,16 @@ Result<QuantizeReport> quantize_model(const fs::path& source_directory, const fs
   SUBBYTE_TRY(const Source source, open_source(source_directory));
   ModelQuantizer quantizer(source, options, pool);
   SUBBYTE_CHECK(quantizer.plan(source.model.num_layers));
-  SUBBYTE_TRY(OutputDirectory directory, OutputDirectory::create(destination));
+  SUBBYTE_TRY(OutputDirectory directory, OutputDirectory::create(destination, options.notice));
   const fs::path& path = directory.path();
   SUBBYTE_CHECK(write_text(path / "config.json", rewritten_config(source.config, options)));
   SUBBYTE_CHECK(copy_side_files(source_directory, path));
   const WriteGroup write = [&](std::size_t group, const PutBytes& put) {
     return quantizer.write(group, put);
   };
-  SUBBYTE_CHECK(write_checkpoint(path, quantizer.groups(), kShardBytes, write, progress));
+  const Status written = write_checkpoint(path, quantizer.groups(), kShardBytes, write, progress);
+  SUBBYTE_CHECK(source.tensors.verify_unchanged());  // the cause, if writing failed for its sake
+  SUBBYTE_CHECK(written);
   SUBBYTE_CHECK(directory.commit());
   return quantizer.report();
 }

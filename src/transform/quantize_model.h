@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/executor.h"
+#include "base/leftover.h"
 #include "base/status.h"
 #include "checkpoints/containers/checkpoint_writer.h"
 
@@ -15,6 +16,7 @@ namespace subbyte {
 struct QuantizeOptions {
   std::string format = "awq";  // the AWQ container, version gemm, 4 bits with zero points
   int64_t group_size = 128;
+  Notice notice = nullptr;  // of what earlier runs left behind
 };
 
 struct QuantizeReport {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/model_file.h"
 #include "checkpoints/config/config_file.h"
 #include "engine/sampler.h"
 #include "json/strict_json.h"
@@ -103,8 +104,7 @@ Status check_config(VerifyContext& context) {
             [&](const json::Object& config, const json::Value& value) {
               check_config_object(context, config, value);
             });
-  std::error_code ignored;
-  if (!fs::exists(context.directory / kGeneration, ignored)) return {};
+  if (!is_there(context.directory / kGeneration)) return {};
   with_json(context, kGeneration, read_generation_config(context.directory),
             [&](const json::Object& config, const json::Value&) {
               check_special_tokens(context, config, kGeneration);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/model_file.h"
 #include "checkpoints/containers/orin_model.h"
 #include "checkpoints/modules.h"
 #include "models/model_config.h"
@@ -82,9 +83,7 @@ Result<Inspection> inspect(const fs::path& path, Executor& pool, Backend* backen
   Inspection inspection;
   QuantizationConfig quantization;
   std::error_code ignored;
-  // A link that leads nowhere is there: reading it says what is wrong.
-  const bool has_config =
-      fs::symlink_status(path / "config.json", ignored).type() != fs::file_type::not_found;
+  const bool has_config = is_there(path / "config.json");
   if ((has_config && fs::is_directory(path, ignored)) || is_orin_model(path)) {
     SUBBYTE_TRY(quantization, read_configs(path, inspection));
   }

@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "base/model_file.h"
 #include "base/quote.h"
 #include "json/strict_json.h"
 #include "verify/context.h"
@@ -96,8 +97,7 @@ void check_special_names(VerifyContext& context, const Tokenizer& tokenizer) {
 }  // namespace
 
 Status check_tokenizer(VerifyContext& context) {
-  std::error_code ignored;
-  if (!fs::exists(context.directory / kTokenizer, ignored)) {
+  if (!is_there(context.directory / kTokenizer)) {
     context.findings.add("verify.no_tokenizer", kTokenizer, {}, "there is no such file");
     return {};
   }
@@ -109,7 +109,7 @@ Status check_tokenizer(VerifyContext& context) {
   check_ids(context, *tokenizer);
   check_special_ids(context, *tokenizer);
   check_control_tokens(context, *tokenizer, kBuiltInControlTokens);
-  if (fs::exists(context.directory / kTokenizerConfig, ignored)) {
+  if (is_there(context.directory / kTokenizerConfig)) {
     check_special_names(context, *tokenizer);
   }
   return {};

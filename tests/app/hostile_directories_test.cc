@@ -170,7 +170,7 @@ std::vector<Hostile> hostile_configs() {
       {"config_is_a_directory", "file.not_regular",
        [](const TempDir& dir) { make_directory(dir, kConfig); }},
       {"config_is_a_pipe", "file.not_regular", [](const TempDir& dir) { make_pipe(dir, kConfig); }},
-      {"config_is_an_endless_device", "file.not_regular",
+      {"config_is_an_endless_device", "file.link_outside",
        [](const TempDir& dir) { make_link(dir, kConfig, "/dev/zero"); }},
       {"config_is_a_loop", "model.not_found",
        [](const TempDir& dir) { make_link(dir, kConfig, "config.json"); }},

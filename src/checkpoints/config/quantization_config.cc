@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "base/model_file.h"
 #include "checkpoints/config/quantization_methods.h"
 #include "json/strict_json.h"
 
@@ -157,14 +158,13 @@ Result<QuantizationConfig> read_quantization_config(const json::Object& config,
     SUBBYTE_TRY(const auto method, section->required_string("quant_method"));
     return read_section(*section, method);
   }
-  std::error_code ignored;
-  if (fs::exists(directory / "quantize_config.json", ignored)) {
+  if (is_there(directory / "quantize_config.json")) {
     return read_side_file(directory / "quantize_config.json", "gptq");
   }
-  if (fs::exists(directory / "quant_config.json", ignored)) {
+  if (is_there(directory / "quant_config.json")) {
     return read_side_file(directory / "quant_config.json", "awq");
   }
-  if (fs::exists(directory / "hf_quant_config.json", ignored)) {
+  if (is_there(directory / "hf_quant_config.json")) {
     return read_side_file(directory / "hf_quant_config.json", "modelopt");
   }
   QuantizationConfig none;

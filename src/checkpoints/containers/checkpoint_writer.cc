@@ -6,7 +6,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "base/mapped_file.h"
+#include "base/free_space.h"
+#include "base/model_file.h"
 #include "base/output_file.h"
 
 namespace subbyte {
@@ -15,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using Declaration = SafetensorsWriter::Declaration;
 
+constexpr uint64_t kMaxSideFileBytes = uint64_t{256} << 20;  // what a tokenizer.json may have
 constexpr std::array kSideFiles = {"tokenizer.json",
                                    "tokenizer_config.json",
                                    "tokenizer.model",
@@ -29,6 +31,11 @@ constexpr std::array kSideFiles = {"tokenizer.json",
                                    "LICENSE",
                                    "LICENSE.txt",
                                    "LICENSE.md"};
+
+// What readers of other software look for.
+std::map<std::string, std::string> metadata() {
+  return {{"format", "pt"}};
+}
 
 /// Groups [begin, end).
 struct Shard {
@@ -73,14 +80,35 @@ Status write_index(const fs::path& directory, const std::vector<TensorGroup>& gr
 
 using Written = std::function<void(std::size_t bytes)>;
 
-Status write_shard(const fs::path& path, const std::vector<TensorGroup>& groups, const Shard& shard,
-                   const WriteGroup& write, const Written& written) {
+std::vector<Declaration> tensors_of(const Shard& shard, const std::vector<TensorGroup>& groups) {
   std::vector<Declaration> tensors;
   for (std::size_t g = shard.begin; g < shard.end; ++g) {
     tensors.insert(tensors.end(), groups[g].begin(), groups[g].end());
   }
+  return tensors;
+}
+
+/// Of each shard whether it is there already and whole; what is there and is not is removed.
+Result<std::vector<bool>> find_kept(const fs::path& directory, const std::vector<Shard>& shards,
+                                    const std::vector<TensorGroup>& groups) {
+  std::vector<bool> kept;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const fs::path path = directory / shard_name(i, shards.size());
+    kept.push_back(false);
+    if (!is_there(path)) continue;
+    SUBBYTE_TRY(const bool whole,
+                SafetensorsWriter::is_whole(path, tensors_of(shards[i], groups), metadata()));
+    kept.back() = whole;
+    std::error_code ignored;
+    if (!whole) fs::remove(path, ignored);
+  }
+  return kept;
+}
+
+Status write_shard(const fs::path& path, const std::vector<TensorGroup>& groups, const Shard& shard,
+                   const WriteGroup& write, const Written& written) {
   SUBBYTE_TRY(SafetensorsWriter writer,
-              SafetensorsWriter::create(path, false, std::move(tensors), {{"format", "pt"}}));
+              SafetensorsWriter::create(path, false, tensors_of(shard, groups), metadata()));
   std::map<std::string_view, const TensorEntry*> entries;
   for (const TensorEntry& entry : writer.layout()) entries[entry.name] = &entry;
   for (std::size_t g = shard.begin; g < shard.end; ++g) {
@@ -125,6 +153,7 @@ Status write_checkpoint(const fs::path& directory, const std::vector<TensorGroup
                         uint64_t shard_bytes, const WriteGroup& write,
                         const ByteProgress& progress) {
   const std::vector<Shard> shards = cut(groups, shard_bytes);
+  SUBBYTE_TRY(const std::vector<bool> kept, find_kept(directory, shards, groups));
   const uint64_t total = count_bytes(groups);
   uint64_t done = 0;
   const Written written = [&](std::size_t bytes) {
@@ -132,15 +161,12 @@ Status write_checkpoint(const fs::path& directory, const std::vector<TensorGroup
     if (progress) progress(done, total);
   };
   for (std::size_t i = 0; i < shards.size(); ++i) {
+    if (kept[i]) written(count_bytes(tensors_of(shards[i], groups)));
+  }
+  SUBBYTE_CHECK(check_free_space(directory, total - done));
+  for (std::size_t i = 0; i < shards.size(); ++i) {
     const fs::path path = directory / shard_name(i, shards.size());
-    std::error_code ignored;
-    if (fs::exists(path, ignored)) {  // whole, or it would not have that name
-      const auto groups_of_shard =
-          std::span(groups).subspan(shards[i].begin, shards[i].end - shards[i].begin);
-      written(count_bytes(groups_of_shard));
-      continue;
-    }
-    SUBBYTE_CHECK(write_shard(path, groups, shards[i], write, written));
+    if (!kept[i]) SUBBYTE_CHECK(write_shard(path, groups, shards[i], write, written));
   }
   if (shards.size() == 1) return {};
   return write_index(directory, groups, shards);
@@ -148,12 +174,13 @@ Status write_checkpoint(const fs::path& directory, const std::vector<TensorGroup
 
 Status copy_side_files(const fs::path& from, const fs::path& to) {
   for (const char* name : kSideFiles) {
-    std::error_code ignored;
-    if (!fs::is_regular_file(from / name, ignored)) continue;  // follows links, as in the HF cache
-    SUBBYTE_TRY(const MappedFile file, MappedFile::open(from / name));
+    if (!is_there(from / name)) continue;
+    SUBBYTE_TRY(const MappedFile file, open_model_file(from / name, kMaxSideFileBytes));
     const auto bytes = file.bytes();
-    SUBBYTE_CHECK(
-        write_text(to / name, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
+    const Status written =
+        write_text(to / name, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    SUBBYTE_CHECK(file.verify_unchanged());  // a write from what was cut off fails, too
+    SUBBYTE_CHECK(written);
   }
   return {};
 }

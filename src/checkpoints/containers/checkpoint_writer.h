@@ -25,8 +25,9 @@ using WriteGroup = std::function<Status(std::size_t group, const PutBytes& put)>
 /// Cuts `groups`, which are in the order of the model, into shards of at most `shard_bytes` (a
 /// larger group has a shard of its own) and asks for one group after the other. Nothing but what is
 /// being put is in memory. One shard is model.safetensors, several have
-/// model.safetensors.index.json. Shards that are there already are kept (OutputDirectory::resume).
-/// Codes: those of SafetensorsWriter and of `write`.
+/// model.safetensors.index.json. Shards that are there already (OutputDirectory::resume) are kept
+/// when header and length are those that they would get, else made anew. Codes: file.no_space
+/// before any of them is written, those of SafetensorsWriter and of `write`.
 Status write_checkpoint(const std::filesystem::path& directory,
                         const std::vector<TensorGroup>& groups, uint64_t shard_bytes,
                         const WriteGroup& write, const ByteProgress& progress = nullptr);
@@ -39,7 +40,8 @@ uint64_t count_bytes(std::span<const TensorGroup> groups);
 Status write_text(const std::filesystem::path& path, std::string_view text);
 
 /// Copies what stands beside the weights of a model: tokenizer, chat template, generation_config,
-/// README and licence. config.json is not among them. Codes: those of MappedFile and OutputFile.
+/// README and licence. config.json is not among them. Codes: those of open_model_file (at most
+/// 256 MiB each), file.changed, those of OutputFile.
 Status copy_side_files(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace subbyte

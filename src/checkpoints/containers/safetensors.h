@@ -96,8 +96,11 @@ struct FileTensor {
 /// An open file with a valid header.
 class SafetensorsFile {
  public:
-  /// Codes of MappedFile::open and of read_safetensors_header.
+  /// A file that the user named, through any link. Codes of MappedFile::open and of
+  /// read_safetensors_header.
   static Result<SafetensorsFile> open(const std::filesystem::path& path);
+  /// A file that is open already, as open_model_file() opens one of a directory.
+  static Result<SafetensorsFile> of(MappedFile file);
 
   const SafetensorsHeader& header() const { return header_; }
   const std::filesystem::path& path() const { return file_->path(); }
@@ -126,6 +129,14 @@ class SafetensorsWriter {
   static Result<SafetensorsWriter> create(const std::filesystem::path& path, bool overwrite,
                                           std::vector<Declaration> tensors,
                                           const std::map<std::string, std::string>& metadata);
+  /// The same into an output that is open and empty, such as OutputFile::standard_output().
+  static Result<SafetensorsWriter> create(OutputFile file, std::vector<Declaration> tensors,
+                                          const std::map<std::string, std::string>& metadata);
+
+  /// Whether there is a file at `path` that begins as create() begins one, byte for byte, and is as
+  /// long as commit() leaves it. Codes as create().
+  static Result<bool> is_whole(const std::filesystem::path& path, std::vector<Declaration> tensors,
+                               const std::map<std::string, std::string>& metadata);
 
   /// Tensors in the order in which append() expects their bytes.
   const std::vector<TensorEntry>& layout() const { return layout_; }

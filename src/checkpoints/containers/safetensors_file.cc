@@ -7,10 +7,14 @@
 namespace subbyte {
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
-  SUBBYTE_TRY(MappedFile mapped, MappedFile::open(path));
+  SUBBYTE_TRY(MappedFile file, MappedFile::open(path));
+  return of(std::move(file));
+}
+
+Result<SafetensorsFile> SafetensorsFile::of(MappedFile file) {
   SUBBYTE_TRY(SafetensorsHeader header,
-              read_safetensors_header(mapped.bytes(), mapped.bytes().size(), path.native()));
-  return SafetensorsFile(std::make_shared<const MappedFile>(std::move(mapped)), std::move(header));
+              read_safetensors_header(file.bytes(), file.bytes().size(), file.path().native()));
+  return SafetensorsFile(std::make_shared<const MappedFile>(std::move(file)), std::move(header));
 }
 
 SafetensorsFile::SafetensorsFile(std::shared_ptr<const MappedFile> file, SafetensorsHeader header)

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/mapped_file.h"
 #include "base/quote.h"
 #include "base/utf8.h"
 #include "checkpoints/containers/safetensors.h"
@@ -93,20 +94,49 @@ Result<std::string> header_text(const std::vector<TensorEntry>& layout, const Me
   return text;
 }
 
+/// All of a file but the data.
+struct Start {
+  std::vector<TensorEntry> layout;
+  std::string bytes;
+};
+
+Result<Start> start_of(std::vector<Declaration> tensors, const Metadata& metadata,
+                       std::string_view where) {
+  Start start;
+  SUBBYTE_TRY(start.layout, lay_out(std::move(tensors), where));
+  SUBBYTE_CHECK(check_names(start.layout, where));
+  SUBBYTE_TRY(const std::string text, header_text(start.layout, metadata, where));
+  const uint64_t size = text.size();  // little-endian, as every machine this runs on
+  start.bytes.append(reinterpret_cast<const char*>(&size), sizeof size).append(text);
+  return start;
+}
+
 }  // namespace
 
 Result<SafetensorsWriter> SafetensorsWriter::create(const std::filesystem::path& path,
                                                     bool overwrite,
                                                     std::vector<Declaration> tensors,
                                                     const Metadata& metadata) {
-  SUBBYTE_TRY(std::vector<TensorEntry> layout, lay_out(std::move(tensors), path.native()));
-  SUBBYTE_CHECK(check_names(layout, path.native()));
-  SUBBYTE_TRY(const std::string text, header_text(layout, metadata, path.native()));
+  SUBBYTE_TRY(Start start, start_of(std::move(tensors), metadata, path.native()));
   SUBBYTE_TRY(OutputFile file, OutputFile::create(path, overwrite));
-  const uint64_t size = text.size();  // little-endian, as every machine this runs on
-  SUBBYTE_CHECK(file.write(std::as_bytes(std::span(&size, 1))));
-  SUBBYTE_CHECK(file.write(text));
-  return SafetensorsWriter(std::move(file), std::move(layout), sizeof size + size);
+  SUBBYTE_CHECK(file.write(start.bytes));
+  return SafetensorsWriter(std::move(file), std::move(start.layout), start.bytes.size());
+}
+
+Result<SafetensorsWriter> SafetensorsWriter::create(OutputFile file,
+                                                    std::vector<Declaration> tensors,
+                                                    const Metadata& metadata) {
+  SUBBYTE_TRY(Start start, start_of(std::move(tensors), metadata, "the output"));
+  SUBBYTE_CHECK(file.write(start.bytes));
+  return SafetensorsWriter(std::move(file), std::move(start.layout), start.bytes.size());
+}
+
+Result<bool> SafetensorsWriter::is_whole(const std::filesystem::path& path,
+                                         std::vector<Declaration> tensors,
+                                         const Metadata& metadata) {
+  SUBBYTE_TRY(const Start start, start_of(std::move(tensors), metadata, path.native()));
+  const uint64_t data_bytes = start.layout.empty() ? 0 : start.layout.back().end;
+  return is_file_with(path, std::as_bytes(std::span(start.bytes)), start.bytes.size() + data_bytes);
 }
 
 SafetensorsWriter::SafetensorsWriter(OutputFile file, std::vector<TensorEntry> layout,

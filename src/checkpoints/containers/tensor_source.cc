@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "base/model_file.h"
 #include "base/quote.h"
 #include "checkpoints/containers/orin_model.h"
 #include "checkpoints/containers/safetensors_codes.h"
@@ -25,39 +26,6 @@ constexpr std::size_t kMaxShards = 10'000;
 /// Where tensors are said to be: name of the tensor -> name of the shard.
 using WeightMap = std::map<std::string, std::string, std::less<>>;
 
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::symlink_status(path, ignored).type() != fs::file_type::not_found;
-}
-
-/// Whether `target` is a blob of the cache entry that `directory` is a snapshot of:
-/// .../models--org--name/snapshots/<revision>[/...] and .../models--org--name/blobs/<hash>.
-/// Both are canonical.
-bool is_blob_of(const fs::path& directory, const fs::path& target) {
-  for (fs::path at = directory; at.has_relative_path(); at = at.parent_path()) {
-    const fs::path entry = at.parent_path();
-    if (at.filename() == "snapshots" && entry.filename().native().starts_with("models--")) {
-      return target.parent_path() == entry / "blobs";
-    }
-  }
-  return false;
-}
-
-/// The path of a file of a model directory, unless it is a link to somewhere else.
-Result<fs::path> file_inside(const fs::path& directory, std::string_view name) {
-  const fs::path path = directory / name;
-  std::error_code failure;
-  if (!fs::is_symlink(path, failure)) return path;
-  const fs::path home = fs::canonical(directory, failure);
-  const fs::path target = failure ? fs::path() : fs::canonical(path, failure);
-  if (failure) return path;  // dangling or a loop: opening it says so
-  if (is_blob_of(home, target)) return path;
-  return Error{codes::kLinkOutside,
-               fmt::format("{}: expected a file or a link into the blobs of the same cache entry, "
-                           "found a link to {}",
-                           path.native(), target.native())};
-}
-
 /// Why a name in an index is not the name of a shard, empty when it is one.
 std::string_view name_problem(std::string_view name) {
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
@@ -76,6 +44,7 @@ Error rename_code(Error error) {
       {"json.duplicate_key", codes::kDuplicateKey},
       {"json.depth", codes::kDepth},
       {"json.too_large", codes::kTooLarge},
+      {"file.link_outside", codes::kLinkOutside},
   };
   for (const auto& [from, to] : kCodes) {
     if (error.code == from) error.code = to;
@@ -183,11 +152,16 @@ Status check_shards(const WeightMap& shard_of, const Shards& shards, const fs::p
   return {};
 }
 
+Result<SafetensorsFile> open_inside(const fs::path& path) {
+  Result<MappedFile> file = open_model_file(path, kAnyFileSize);
+  if (!file.ok()) return rename_code(std::move(file).error());
+  return SafetensorsFile::of(std::move(file).value());
+}
+
 /// `tensor` is one that the index says is in the shard.
 Result<SafetensorsFile> open_shard(const fs::path& directory, std::string_view shard,
                                    std::string_view tensor) {
-  SUBBYTE_TRY(const fs::path path, file_inside(directory, shard));
-  Result<SafetensorsFile> file = SafetensorsFile::open(path);
+  Result<SafetensorsFile> file = open_inside(directory / shard);
   if (file.ok() || file.error().code != "file.not_found") return file;
   return Error{codes::kShardMissing, fmt::format("{} (the index names it for tensor {})",
                                                  file.error().message, quote(tensor))};
@@ -264,13 +238,12 @@ Result<TensorSource> TensorSource::open(const fs::path& path, std::vector<Error>
   }
   // With both in the directory, the single file counts, as in the reference implementation.
   if (is_there(path / kSingleName)) {
-    SUBBYTE_TRY(const fs::path single, file_inside(path, kSingleName));
-    SUBBYTE_TRY(const SafetensorsFile file, SafetensorsFile::open(single));
+    SUBBYTE_TRY(const SafetensorsFile file, open_inside(path / kSingleName));
     add(file);
     return source;
   }
   if (!is_there(path / kIndexName)) return no_checkpoint(path);
-  SUBBYTE_TRY(const fs::path index_file, file_inside(path, kIndexName));
+  const fs::path index_file = path / kIndexName;
   SUBBYTE_TRY(const Index index, read_index(index_file));
   SUBBYTE_TRY(const Shards shards, open_shards(index.shard_of, path, problems));
   SUBBYTE_CHECK(check_shards(index.shard_of, shards, index_file, problems));
@@ -282,6 +255,14 @@ Result<TensorSource> TensorSource::open(const fs::path& path, std::vector<Error>
 const FileTensor* TensorSource::find(std::string_view name) const {
   const auto found = tensors_.find(name);
   return found == tensors_.end() ? nullptr : &found->second;
+}
+
+Status TensorSource::verify_unchanged() const {
+  std::set<const MappedFile*> looked_at;
+  for (const auto& [name, tensor] : tensors_) {
+    if (looked_at.insert(tensor.file.get()).second) SUBBYTE_CHECK(tensor.file->verify_unchanged());
+  }
+  return {};
 }
 
 uint64_t TensorSource::total_bytes() const {

@@ -19,11 +19,10 @@ class TensorSource {
   /// (checkpoints/containers/orin_model.h, codes orin.*), or a directory with
   /// model.safetensors.index.json or model.safetensors. Every shard named in the index is opened
   /// and must hold exactly the tensors that the index says; shard names must be plain file names
-  /// inside the directory, and a symbolic link may lead only to a blob of the same Hugging Face
-  /// cache entry (../../blobs/). The codes of the index begin with "index." and are listed in
-  /// docs/safetensors.md. With `problems`, what is wrong with single shards, and where index and
-  /// shards disagree, is added there and the rest is opened; of a tensor in two shards the first
-  /// counts.
+  /// inside the directory, and are opened as all files of a model (base/model_file.h). The codes of
+  /// the index begin with "index." and are listed in docs/safetensors.md. With `problems`, what is
+  /// wrong with single shards, and where index and shards disagree, is added there and the rest is
+  /// opened; of a tensor in two shards the first counts.
   static Result<TensorSource> open(const std::filesystem::path& path,
                                    std::vector<Error>* problems = nullptr);
   /// No tensors at all.
@@ -35,6 +34,8 @@ class TensorSource {
   /// All tensors by name.
   const std::map<std::string, FileTensor, std::less<>>& tensors() const { return tensors_; }
   const std::vector<std::filesystem::path>& files() const { return files_; }
+  /// MappedFile::verify_unchanged() of every file that holds a tensor.
+  Status verify_unchanged() const;
   uint64_t total_bytes() const;  // of the tensors, without headers
   /// What the index says total_bytes() is; nullopt without an index, or when it does not.
   std::optional<uint64_t> stated_bytes() const { return stated_bytes_; }

@@ -1,0 +1,75 @@
+#pragma once
+// A directory that appears whole or not at all: files (no directories) are written into
+// `<path>.partial-<pid>-<n>`, where only this user may look, and which commit() renames.
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/leftover.h"
+#include "base/status.h"
+
+namespace subbyte {
+
+/// By what an output that was not finished is known again. Both parts are text of the caller's own.
+struct ResumeRecord {
+  std::string what;  // is being made, and how
+  std::string from;  // which state of which sources
+};
+
+class OutputDirectory {
+ public:
+  /// Code file.exists when `path` is there already: a directory is never written over. Leftovers of
+  /// earlier runs are removed (leftover.h) and told of.
+  static Result<OutputDirectory> create(const std::filesystem::path& path,
+                                        const Notice& notice = nullptr);
+
+  /// As create(), but goes on where an earlier run stopped. `record` is kept in a file until
+  /// commit(). From a leftover with that record, which belongs to this user, which nobody else
+  /// could write into and which no living process holds, the files that end in `kept` and were
+  /// committed are taken over; what is in them is for the caller to verify. A leftover with the
+  /// same `what` and another `from` is of no use any more and removed. When a run was stopped
+  /// between the last two steps of commit(), they are done: file.exists says that it is whole.
+  static Result<OutputDirectory> resume(const std::filesystem::path& path,
+                                        const ResumeRecord& record, std::string_view kept,
+                                        const Notice& notice = nullptr);
+
+  OutputDirectory(OutputDirectory&& other) noexcept;
+  OutputDirectory& operator=(OutputDirectory&& other) noexcept;
+  OutputDirectory(const OutputDirectory&) = delete;
+  OutputDirectory& operator=(const OutputDirectory&) = delete;
+  /// Without commit(): removes the directory, unless it has files that resume() would take over.
+  ~OutputDirectory();
+
+  /// Where to create files until commit().
+  const std::filesystem::path& path() const { return temporary_; }
+  /// Files that another run would take over.
+  std::size_t num_finished() const;
+  /// Removes the directory, with what is finished in it.
+  void discard();
+  Status commit();
+
+ private:
+  OutputDirectory() = default;
+  static Result<OutputDirectory> make(const std::filesystem::path& target, std::string_view kept);
+  Result<bool> make_temporary();
+  Status take_over(const std::vector<leftover::Claim>& claims, const ResumeRecord& record,
+                   const Notice& notice);
+  Status take_files(const leftover::Claim& claim, std::string& line);
+  int publish();
+  void release();
+
+  std::filesystem::path target_;
+  std::filesystem::path temporary_;
+  std::string kept_;  // empty: nothing is taken over
+  leftover::Lock lock_;
+};
+
+/// Removes every temporary output of this process but directories with files that resume() would
+/// take over, and lets it create no others. For handlers of SIGINT, SIGTERM and SIGHUP that end
+/// the process: async-signal-safe. The path of a directory that stays, nullptr if there is none.
+const char* remove_partial_outputs() noexcept;
+
+}  // namespace subbyte
