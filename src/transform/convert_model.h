@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct ConvertOptions {
   /// activations left out.
   bool allow_lossy = false;
   uint64_t shard_bytes = uint64_t{4} << 30;
+  /// Opens what was written, before it has its name; its error ends the conversion, and nothing
+  /// appears. The program has verify() here.
+  std::function<Status(const std::filesystem::path&)> check = nullptr;
 };
 
 struct ConvertReport {
