@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Of the bytes that are written: to be raised when the same source becomes other bytes.
-constexpr int kResumeRevision = 1;
+constexpr int kResumeRevision = 2;
 constexpr std::size_t kPieceBytes = std::size_t{16} << 20;  // of a tensor that is copied
 constexpr std::string_view kCompressedTensors = "compressed-tensors";
 constexpr std::string_view kOrin = "ak48";
