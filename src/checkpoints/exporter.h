@@ -56,6 +56,9 @@ struct Exporter {
   std::string_view name;        // "awq"
   bool tells_symmetry = false;  // whether target or config looks at ExportShape::symmetric
   bool one_group_size = false;  // whether all modules must have the same
+  bool has_factor = false;      // whether each matrix has a factor of its own (NVFP4)
+  /// Where an order of inputs is refused: the exporter that has the same layout with one.
+  std::string_view keeps_act_order = {};
   /// What the tensors of a matrix will be, without their bytes. `module` is for messages.
   /// Codes: export.format when the flavour cannot hold that format, export.shape when rows, cols
   /// or the group size do not fit its words, export.act_order when it has no order of inputs of its

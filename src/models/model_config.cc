@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 #include <utility>
 
@@ -118,11 +119,23 @@ Status read_rope(const json::Object& config, ModelConfig& model) {
   return {};
 }
 
+/// Which layers slide without layer_types: those from max_window_layers on. transformers before
+/// 4.53, which wrote no layer_types, masked all layers alike with its own attention (FlashAttention
+/// had the other rule), and that is how its models were run.
+Result<int64_t> first_sliding_layer(const json::Object& config) {
+  SUBBYTE_TRY(const auto full_layers, config.integer("max_window_layers", 0, kMaxTokens));
+  SUBBYTE_TRY(const auto version, config.string("transformers_version"));
+  int major = 0, minor = 0;
+  const bool old = version && std::sscanf(version->c_str(), "%d.%d", &major, &minor) == 2 &&
+                   std::pair(major, minor) < std::pair(4, 53);
+  return old ? int64_t{0} : full_layers.value_or(kDefaultFullLayers);
+}
+
 /// layer_types when it is there, else the rule of the family.
 Status read_windows(const json::Object& config, const ModelFamily& family, ModelConfig& model) {
   SUBBYTE_TRY(const auto window, config.integer("sliding_window", 1, kMaxPositions));
   SUBBYTE_TRY(const auto uses_window, config.boolean("use_sliding_window"));
-  SUBBYTE_TRY(const auto full_layers, config.integer("max_window_layers", 0, kMaxTokens));
+  SUBBYTE_TRY(const int64_t first_sliding, first_sliding_layer(config));
   model.windows.assign(model.num_layers, 0);
   const json::Value* types = config.find("layer_types");
   if (types != nullptr && !types->is_null()) {
@@ -144,8 +157,7 @@ Status read_windows(const json::Object& config, const ModelFamily& family, Model
       model.windows[i] = window.value_or(family.alternating_window);
     }
   } else if (uses_window.value_or(false) && window) {
-    for (int64_t i = full_layers.value_or(kDefaultFullLayers); i < model.num_layers; ++i)
-      model.windows[i] = *window;
+    for (int64_t i = first_sliding; i < model.num_layers; ++i) model.windows[i] = *window;
   }
   return {};
 }

@@ -157,6 +157,17 @@ TEST(ModelConfig, layer_types_decide_about_windows) {
             (Windows{0, 64, 64}));
   EXPECT_EQ(windows(kQwen3, R"({"sliding_window": 64, "use_sliding_window": true})"),
             (Windows{0, 0, 0}));  // transformers leaves the first 28 layers alone
+  const std::string slides = R"({"sliding_window": 64, "use_sliding_window": true,
+                                 "max_window_layers": 1, "transformers_version": ")";
+  for (const char* version : {"4.51.3", "4.52.4", "4.51.0.dev0"}) {
+    EXPECT_EQ(windows(kQwen3, slides + version + "\"}"), (Windows{64, 64, 64})) << version;
+  }
+  for (const char* version : {"4.53.0", "5.23.0", "main"}) {
+    EXPECT_EQ(windows(kQwen3, slides + version + "\"}"), (Windows{0, 64, 64})) << version;
+  }
+  EXPECT_EQ(windows(kQwen3, R"({"sliding_window": 64, "use_sliding_window": false,
+                                "transformers_version": "4.51.3"})"),
+            (Windows{0, 0, 0}));
 }
 
 TEST(ModelConfig, reads_what_the_goldens_say) {

@@ -13,6 +13,7 @@
 #include "checkpoints/config/exported_config.h"
 #include "checkpoints/import_parts.h"
 #include "json/strict_json.h"
+#include "matrix/alternate_rows.h"
 #include "models/model_config.h"
 #include "transform/convert_orin.h"
 #include "transform/convert_plan.h"
@@ -107,6 +108,7 @@ class ModelConverter {
 
   Status write(std::size_t group, const PutBytes& put) {
     const ConvertJob& job = plan_.jobs[group];
+    if (!job.biases.empty()) return write_biases(job, plan_.groups[group].front().dtype, put);
     if (job.modules.empty()) return write_tensor(job, plan_.groups[group].front().dtype, put);
     for (const FoundModule* module : job.modules) SUBBYTE_CHECK(verify_unchanged(*module));
     SUBBYTE_CHECK(target_.exporter == nullptr ? write_floats(job, put) : write_module(job, put));
@@ -163,12 +165,51 @@ class ModelConverter {
     return {};
   }
 
+  /// Biases of experts, one after the other; of gate and up in turns, as their rows are.
+  Status write_biases(const ConvertJob& job, DType dtype, const PutBytes& put) {
+    const std::size_t turns = job.gate_up ? 2 : 1;
+    const int width = bits(dtype) / 8;
+    for (std::size_t i = 0; i < job.biases.size(); i += turns) {
+      const std::size_t size = job.biases[i]->bytes.size();
+      std::vector<std::byte> row(size * turns);
+      for (std::size_t t = 0; t < turns; ++t) {
+        const FileTensor& bias = *job.biases[i + t];
+        SUBBYTE_CHECK(bias.file->verify_unchanged());
+        for (std::size_t at = 0; at < size; at += width) {
+          std::copy_n(bias.bytes.data() + at, width, row.data() + at * turns + t * width);
+        }
+      }
+      SUBBYTE_CHECK(put(0, row));
+    }
+    return {};
+  }
+
+  /// The matrices of a job in the order of the file; gate and up have become one.
+  Result<std::vector<Matrix>> import_job(const ConvertJob& job) {
+    std::vector<Matrix> matrices;
+    for (const FoundModule* module : job.modules) {
+      SUBBYTE_TRY(auto imported, import_experts(context_, module->name));
+      std::ranges::move(imported, std::back_inserter(matrices));
+    }
+    if (!job.gate_up) return matrices;
+    std::vector<Matrix> joined;
+    for (std::size_t i = 0; i < matrices.size(); i += 2) {
+      auto both = alternate_rows(matrices[i].view, matrices[i + 1].view);
+      if (!both.ok()) {
+        return Error{both.error().code,
+                     fmt::format("'{}', '{}': {}", job.modules[i]->name, job.modules[i + 1]->name,
+                                 both.error().message)};
+      }
+      joined.push_back(std::move(both).value());
+    }
+    return joined;
+  }
+
   Status write_floats(const ConvertJob& job, const PutBytes& put) {
-    const FoundModule& module = *job.modules.front();
-    SUBBYTE_TRY(const auto matrices, import_experts(context_, module.name));
+    SUBBYTE_TRY(const auto matrices, import_job(job));
     DenseRounding rounding = {rounding_.allowed, {}, 0};
     for (const Matrix& matrix : matrices) {
-      SUBBYTE_CHECK(write_dense(matrix.view, module.name, target_.dense, matrices.size() > 1,
+      SUBBYTE_CHECK(write_dense(matrix.view, job.names.front(), target_.dense, matrices.size() > 1,
                                 rounding, context_.pool,
                                 [&](std::span<const std::byte> bytes) { return put(0, bytes); }));
     }
@@ -178,14 +219,11 @@ class ModelConverter {
   }
 
   Status write_module(const ConvertJob& job, const PutBytes& put) {
-    std::vector<Matrix> matrices;
+    SUBBYTE_TRY(std::vector<Matrix> matrices, import_job(job));
     bool rounded = false;
-    for (const FoundModule* module : job.modules) {
-      SUBBYTE_TRY(auto imported, import_experts(context_, module->name));
-      for (Matrix& matrix : imported) {
-        SUBBYTE_TRY(matrix, in_target(matrix, job.target, module->name, rounded));
-        matrices.push_back(std::move(matrix));
-      }
+    for (std::size_t i = 0; i < matrices.size(); ++i) {
+      const std::size_t name = job.names.size() == matrices.size() ? i : 0;
+      SUBBYTE_TRY(matrices[i], in_target(matrices[i], job.target, job.names[name], rounded));
     }
     rounding_.rounded += rounded ? 1 : 0;
     const Exporter& exporter = *target_.exporter;
@@ -360,7 +398,9 @@ Result<ConvertReport> convert_model(const fs::path& model, const fs::path& desti
                                     const ByteProgress& progress) {
   SUBBYTE_TRY(const Source source, open_source(model));
   const ImportContext context = {source.tensors, source.quantization, pool};
-  SUBBYTE_TRY(const ConvertTarget target, choose_target(context, options.format));
+  SUBBYTE_TRY(ConvertTarget target, choose_target(context, options.format));
+  const auto type = source.config.value.find("model_type");
+  target.gpt_oss = type != source.config.value.end() && *type == "gpt_oss";
   SUBBYTE_TRY(const ConvertPlan plan, plan_conversion(context, target));
   SUBBYTE_TRY(const auto orin, plan_orin(model, source, target, plan));
   SUBBYTE_CHECK(check_activation_scales(context, target, plan, options.allow_lossy));
@@ -376,6 +416,7 @@ Result<ConvertReport> convert_model(const fs::path& model, const fs::path& desti
   // A source that is cut short meanwhile is met as an error of writing what it held, and one that
   // changes would be half in the result.
   if (Status same = source.tensors.verify_unchanged(); !same.ok()) written = std::move(same);
+  if (written.ok() && options.check) written = options.check(directory.path());
   if (written.ok()) written = directory.commit();
   if (!written.ok()) return stopped_by(std::move(written).error(), directory);
   return converter.report();

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ struct ConvertOptions {
   bool allow_lossy = false;
   uint64_t shard_bytes = uint64_t{4} << 30;
   Notice notice = nullptr;  // of what earlier runs left behind
+  /// Opens what was written, before it has its name; its error ends the conversion, and nothing
+  /// appears. The program has verify() here.
+  std::function<Status(const std::filesystem::path&)> check = nullptr;
 };
 
 struct ConvertReport {

@@ -96,17 +96,17 @@ TEST_P(ConvertGolden, goes_there_and_comes_back_to_the_byte) {
   EXPECT_FALSE(diff->same_bytes());
 }
 
-INSTANTIATE_TEST_SUITE_P(goldens, ConvertGolden,
-                         ::testing::Values(Way{"qwen3-awq", "gptq_v2", "awq"},
-                                           Way{"qwen3-awq", "pack-quantized", "awq"},
-                                           Way{"qwen3-awq", "compressed-tensors", "awq"},
-                                           Way{"qwen3-gptq-v1", "pack_quantized", "gptq"},
-                                           Way{"qwen3-gptq-v1", "gptq_v2", "gptq"},
-                                           Way{"qwen3-gptq-v2", "pack_quantized", "gptq_v2"},
-                                           Way{"qwen3-gptq-act-order", "pack_quantized", "gptq"},
-                                           Way{"gpt-oss-mxfp4", "compressed-tensors", "mxfp4"},
-                                           Way{"gpt-oss-mxfp4", "modelopt_nvfp4", "mxfp4"},
-                                           Way{"gpt-oss-mxfp4", "nvfp4-pack-quantized", "mxfp4"}));
+INSTANTIATE_TEST_SUITE_P(
+    goldens, ConvertGolden,
+    ::testing::Values(Way{"qwen3-awq", "gptq_v2", "awq"}, Way{"qwen3-awq", "pack-quantized", "awq"},
+                      Way{"qwen3-awq", "compressed-tensors", "awq"},
+                      Way{"qwen3-gptq-v1", "pack_quantized", "gptq"},
+                      Way{"qwen3-gptq-v1", "gptq_v2", "gptq"},
+                      Way{"qwen3-gptq-v2", "pack_quantized", "gptq_v2"},
+                      Way{"qwen3-gptq-act-order", "pack_quantized_lanes", "gptq"},
+                      Way{"gpt-oss-mxfp4", "compressed-tensors", "mxfp4"},
+                      Way{"gpt-oss-mxfp4", "modelopt_nvfp4", "mxfp4"},
+                      Way{"gpt-oss-mxfp4", "nvfp4-pack-quantized", "mxfp4"}));
 
 TEST(ConvertModel, the_new_directory_gives_the_same_logits) {
   for (const auto& [golden, format] :

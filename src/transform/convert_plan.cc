@@ -8,7 +8,10 @@
 #include <set>
 
 #include "base/quote.h"
+#include "checkpoints/expert_names.h"
+#include "checkpoints/export_parts.h"
 #include "checkpoints/import_parts.h"
+#include "transform/expert_stacks.h"
 
 namespace subbyte {
 namespace {
@@ -23,30 +26,6 @@ Error module_error(const Error& error, std::string_view module) {
 
 bool is_activation_scale(std::string_view name) {
   return name.ends_with(".input_global_scale") || name.ends_with(".input_scale");
-}
-
-/// Stacks whose experts are all there as modules of their own, one shape each, by their names.
-using Stacks = std::map<std::string, std::vector<const FoundModule*>>;
-
-Stacks find_stacks(const std::vector<FoundModule>& modules) {
-  std::map<std::string, std::map<int64_t, const FoundModule*>> experts;
-  for (const FoundModule& module : modules) {
-    const auto name = parse_expert_name(module.name);
-    if (name && !is_dense(*module.info)) experts[name->stack][name->expert] = &module;
-  }
-  Stacks stacks;
-  for (const auto& [stack, found] : experts) {
-    const ModuleInfo& first = *found.begin()->second->info;
-    const bool alike = std::ranges::all_of(found, [&](const auto& entry) {
-      const ModuleInfo& info = *entry.second->info;
-      return info.experts == 1 && info.format == first.format && info.rows == first.rows &&
-             info.cols == first.cols;
-    });
-    const auto count = static_cast<int64_t>(found.size());
-    if (!alike || count < 2 || found.rbegin()->first != count - 1) continue;
-    for (const auto& [expert, module] : found) stacks[stack].push_back(module);
-  }
-  return stacks;
 }
 
 class Planner {
@@ -86,25 +65,55 @@ class Planner {
                              context_.config.where, exporter_->name)};
   }
 
+  /// Stacks that this conversion makes: all where the format has stacks, and of gpt-oss also where
+  /// gate and up need one factor, as their rows alternate in the matrix that models multiply by.
+  std::vector<ExpertStack> stacks_to_make() const {
+    const bool dense_stacks = exporter_ == nullptr && target_.gpt_oss;
+    const bool stacks = dense_stacks || (exporter_ != nullptr && exporter_->write_experts);
+    const bool factor = exporter_ != nullptr && exporter_->has_factor && target_.gpt_oss;
+    if (!stacks && !factor) return {};
+    auto found = find_stacks(context_.tensors, plan_.modules, target_.gpt_oss);
+    if (!stacks) std::erase_if(found, [](const ExpertStack& stack) { return !stack.gate_up; });
+    return found;
+  }
+
+  ConvertJob job_of(const ExpertStack& stack) const {
+    ConvertJob job;
+    job.modules = stack.modules;
+    job.gate_up = stack.gate_up;
+    job.names = {stack.name};
+    if (exporter_ == nullptr || exporter_->write_experts != nullptr) return job;
+    job.names.clear();
+    for (int64_t e = 0; e < stack.num_experts(); ++e) {
+      job.names.push_back(expert_name(stack.name, e));
+    }
+    return job;
+  }
+
   /// One job for each module and each other tensor, in the order of the names.
   Status add_jobs() {
-    const bool joins = exporter_ != nullptr && exporter_->write_experts != nullptr;
-    const Stacks stacks = joins ? find_stacks(plan_.modules) : Stacks();
-    std::map<const FoundModule*, const Stacks::value_type*> stack_of;
-    for (const auto& stack : stacks) {
-      for (const FoundModule* module : stack.second) stack_of[module] = &stack;
+    const std::vector<ExpertStack> stacks = stacks_to_make();
+    std::map<const FoundModule*, const ExpertStack*> stack_of;
+    std::map<const FileTensor*, const ExpertStack*> biases_of;
+    for (const ExpertStack& stack : stacks) {
+      for (const FoundModule* module : stack.modules) stack_of[module] = &stack;
+      for (const FileTensor* bias : stack.biases) biases_of[bias] = &stack;
     }
-    std::set<const FoundModule*> done;
+    std::set<const void*> done;  // modules, and stacks whose biases are
     for (const auto& [name, tensor] : context_.tensors.tensors()) {
       const auto found = by_tensor_.find(name);
       ConvertJob job;
-      if (found == by_tensor_.end()) {
+      if (const auto bias = biases_of.find(&tensor); bias != biases_of.end()) {
+        if (!done.insert(bias->second).second) continue;
+        job.biases = bias->second->biases;
+        job.gate_up = bias->second->gate_up;
+        job.names = {bias->second->name + "_bias"};
+      } else if (found == by_tensor_.end()) {
         job.tensor = &tensor;
       } else if (!done.insert(found->second).second) {
         continue;
       } else if (const auto stack = stack_of.find(found->second); stack != stack_of.end()) {
-        job.modules = stack->second->second;
-        job.names = {stack->second->first};
+        job = job_of(*stack->second);
         done.insert(job.modules.begin(), job.modules.end());
       } else {
         job.modules = {found->second};
@@ -160,11 +169,19 @@ class Planner {
       SUBBYTE_CHECK(check_described({target.format, info.rows, info.cols}, module.name));
       SUBBYTE_TRY(Matrix matrix, import_matrix(context_, module.name));
       const auto ordered = with_inputs_in_order(std::move(matrix));
-      if (!ordered.ok()) return module_error(ordered.error(), module.name);
+      if (!ordered.ok()) return act_order_error(ordered.error(), module.name);
       from.format = ordered->view.format;
       from.act_order = false;
     }
     return from;
+  }
+
+  Error act_order_error(const Error& error, std::string_view module) const {
+    Error result = module_error(error, module);
+    if (!exporter_->keeps_act_order.empty()) {
+      result.message += fmt::format("; {} keeps the order", exporter_->keeps_act_order);
+    }
+    return result;
   }
 
   Status check_described(const ExportShape& shape, std::string_view module) const {
@@ -206,24 +223,31 @@ class Planner {
   }
 
   Result<TensorGroup> declare(const ConvertJob& job) {
+    const int64_t turns = job.gate_up ? 2 : 1;
+    if (!job.biases.empty()) {
+      const FileTensor& first = *job.biases.front();
+      return TensorGroup{{job.names.front(),
+                          kept_dtype(first),
+                          {job.biases.size() / turns, first.shape[0] * turns}}};
+    }
     if (job.modules.empty()) {
       const FileTensor& tensor = *job.tensor;
       return TensorGroup{{tensor.name, kept_dtype(tensor), tensor.shape}};
     }
     const ModuleInfo& info = *job.modules.front()->info;
-    const auto rows = static_cast<uint64_t>(info.rows);
+    const auto experts_of_job = static_cast<int64_t>(job.modules.size()) / turns;
+    const auto rows = static_cast<uint64_t>(info.rows * turns);
     const auto cols = static_cast<uint64_t>(info.cols);
     if (exporter_ == nullptr) {
       const std::string& name = job.names.front();
-      if (info.experts == 1) return TensorGroup{{name + ".weight", target_.dense, {rows, cols}}};
-      const auto experts = static_cast<uint64_t>(info.experts);
+      const auto experts = static_cast<uint64_t>(info.experts * experts_of_job);
+      if (experts == 1) return TensorGroup{{name + ".weight", target_.dense, {rows, cols}}};
       return TensorGroup{{name, target_.dense, {experts, cols, rows}}};
     }
-    ExportShape shape = {job.target.format, info.rows, info.cols};
+    ExportShape shape = {job.target.format, info.rows * turns, info.cols};
     shape.act_order = info.act_order && job.target.act_order;
     shape.symmetric = symmetric_ || info.format.zero == Zero::kNone;
-    shape.experts = info.experts / static_cast<int64_t>(job.names.size());
-    if (job.modules.size() > 1) shape.experts = static_cast<int64_t>(job.modules.size());
+    shape.experts = info.experts * experts_of_job / static_cast<int64_t>(job.names.size());
     return declare(job, shape);
   }
 
@@ -231,6 +255,12 @@ class Planner {
     TensorGroup group;
     for (const std::string& name : job.names) {
       SUBBYTE_TRY(const auto tensors, exporter_->describe(shape, name));
+      if (exporter_->write_experts != nullptr && shape.experts == 1 && !parse_expert_name(name)) {
+        return export_error("export.no_expert", name,
+                            fmt::format("{} is for experts: other software would leave this layer "
+                                        "random; mxfp4_pack_quantized is for such layers",
+                                        exporter_->name));
+      }
       const auto more = declarations(tensors, name);
       group.insert(group.end(), more.begin(), more.end());
       plan_.exported.modules.push_back({name, shape});

@@ -12,11 +12,15 @@ struct ConvertTarget {
   const Exporter* exporter = nullptr;
   DType dense = DType::kF32;  // without an exporter
   bool orin = false;          // ak48: what the exporter of AWQ makes and F16, in a file of its own
+  /// Experts have the names of gpt-oss in transformers wherever the format has stacks.
+  bool gpt_oss = false;
 };
 
 /// Makes the tensors of one group, out of modules or of one tensor that no module uses.
 struct ConvertJob {
   std::vector<const FoundModule*> modules;  // several: experts that become one stack
+  bool gate_up = false;                     // every two modules become one, row by row in turns
+  std::vector<const FileTensor*> biases;    // without modules: of experts, which become one tensor
   const FileTensor* tensor = nullptr;       // without modules
   std::vector<std::string> names;           // of the new modules; several: experts of a stack
   TargetFormat target;                      // for an exporter

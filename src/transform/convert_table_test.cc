@@ -56,7 +56,7 @@ const std::vector<Row>& rows() {
       {"pack_quantized, bf16 scales", "pack_quantized", integers(Format::kI4, Format::kBF16, 32)},
       {"pack_quantized, f32 scales", "pack_quantized", integers(Format::kI4, Format::kF32, 32)},
       {"pack_quantized, asymmetric", "pack_quantized", kU4, Zeros::kFrom0To15},
-      {"pack_quantized, act-order", "pack_quantized", kU4, Zeros::kFrom1To15, 1, true},
+      {"pack_quantized_lanes, act-order", "pack_quantized_lanes", kU4, Zeros::kFrom1To15, 1, true},
       {"pack_quantized, 5 bits", "pack_quantized", integers(Format::kI5, Format::kF16, 32)},
       {"pack_quantized_lanes, 3 bits", "pack_quantized_lanes",
        integers(Format::kI3, Format::kF16, 0)},
@@ -238,7 +238,7 @@ TEST(ConvertTable, is_what_the_documentation_says) {
 
 TEST(ConvertTable, same_bytes_for_any_number_of_threads) {
   for (const auto& [title, target] :
-       std::map<std::string, std::string>{{"gptq, act-order", "pack_quantized"},
+       std::map<std::string, std::string>{{"gptq, act-order", "pack_quantized_lanes"},
                                           {"pack_quantized, asymmetric", "awq"},
                                           {"mxfp4, experts", "nvfp4_pack_quantized"},
                                           {"mxfp4_original, experts", "bf16"},

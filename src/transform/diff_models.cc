@@ -151,8 +151,10 @@ bool same_tensor(const FileTensor& a, const FileTensor& b) {
 /// Whether two modules are the same tensors, read in the same way: the two versions of GPTQ differ
 /// in nothing but their label.
 bool same_bytes(const Side& first, const FoundModule& a, const Side& second, const FoundModule& b) {
-  const bool same_version = a.info->importer != "gptq" || first.config().stores_zero_minus_one ==
-                                                              second.config().stores_zero_minus_one;
+  const auto version = [](const Side& side) {
+    return std::pair(side.config().stores_zero_minus_one, side.config().zeros_borrow);
+  };
+  const bool same_version = a.info->importer != "gptq" || version(first) == version(second);
   return same_version && a.info->importer == b.info->importer && a.info->format == b.info->format &&
          std::ranges::equal(
              a.info->tensors, b.info->tensors,

@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
         Way{"gpt-oss-mxfp4", "f16", false}, Way{"gpt-oss-mxfp4", "f32", false},
         Way{"qwen3-awq", "gptq_v2", true}, Way{"qwen3-awq", "compressed-tensors", true},
         Way{"qwen3-gptq-v1", "pack_quantized", true}, Way{"qwen3-gptq-v1", "awq", true},
-        Way{"qwen3-gptq-act-order", "pack_quantized", true},
+        Way{"qwen3-gptq-act-order", "pack_quantized_lanes", true},
         Way{"qwen3-gptq-act-order", "gptq_v2", true}),
     [](const auto& param) {
       std::string name = std::string(param.param.golden) + "_as_" + param.param.format;
@@ -198,6 +198,31 @@ class LlmCompressorNames : public ::testing::Test {
 TEST_F(LlmCompressorNames, give_the_logits_of_the_checkpoint) {
   EXPECT_EQ(logits(folder_ / "apart"), logits(golden_));
   EXPECT_EQ(errors_of(folder_ / "apart"), std::vector<std::string>());
+}
+
+TEST_F(LlmCompressorNames, become_the_stacks_of_gpt_oss) {
+  for (const char* format : {"mxfp4", "mxfp4_original", "bf16", "nvfp4_pack_quantized",
+                             "modelopt_nvfp4", "mxfp4_pack_quantized"}) {
+    ASSERT_NO_FATAL_FAILURE(convert(folder_ / "apart", folder_ / format, format));
+    EXPECT_EQ(errors_of(folder_ / format), std::vector<std::string>()) << format;
+  }
+  EXPECT_EQ(logits(folder_ / "mxfp4_original"), logits(golden_));
+  EXPECT_EQ(logits(folder_ / "mxfp4_pack_quantized"), logits(golden_));
+  // Every tensor has the name and the bytes that transformers wrote.
+  const auto written = TensorSource::open(folder_ / "mxfp4");
+  const auto golden = TensorSource::open(golden_);
+  ASSERT_TRUE(written.ok() && golden.ok());
+  EXPECT_EQ(written->tensors().size(), golden->tensors().size());
+  for (const auto& [name, tensor] : golden->tensors()) {
+    const FileTensor* found = written->find(name);
+    ASSERT_NE(found, nullptr) << name;
+    EXPECT_EQ(found->shape, tensor.shape) << name;
+    EXPECT_TRUE(std::ranges::equal(found->bytes, tensor.bytes)) << name;
+  }
+  ASSERT_NO_FATAL_FAILURE(convert(golden_, folder_ / "golden-bf16", "bf16"));
+  EXPECT_EQ(logits(folder_ / "bf16"), logits(folder_ / "golden-bf16"));
+  ASSERT_NO_FATAL_FAILURE(convert(golden_, folder_ / "golden-nvfp4", "modelopt_nvfp4"));
+  EXPECT_EQ(logits(folder_ / "modelopt_nvfp4"), logits(folder_ / "golden-nvfp4"));
 }
 
 TEST_F(LlmCompressorNames, are_refused_when_something_is_missing_or_more) {

@@ -1,5 +1,6 @@
 #include "checkpoints/config/quantization_config.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "base/model_file.h"
@@ -74,6 +75,17 @@ Status read_awq(const json::Object& object, QuantizationConfig& config) {
   return require_sizes(object, config);
 }
 
+/// {"meta": {"quantizer": ["gptqmodel:7.7.0"]}}, or one string; other software leaves it out.
+bool is_by_gptqmodel(const json::Object& object) {
+  const json::Value* meta = object.find("meta");
+  if (meta == nullptr || !meta->is_object() || !meta->contains("quantizer")) return false;
+  const json::Value& value = (*meta)["quantizer"];
+  const json::Value list = value.is_array() ? value : json::Value::array({value});
+  return std::ranges::any_of(list, [](const json::Value& name) {
+    return name.is_string() && name.get_ref<const std::string&>().starts_with("gptqmodel");
+  });
+}
+
 Status read_gptq(const json::Object& object, QuantizationConfig& config) {
   SUBBYTE_CHECK(read_bits(object, "bits", config));
   SUBBYTE_CHECK(read_group_size(object, "group_size", config));
@@ -91,6 +103,55 @@ Status read_gptq(const json::Object& object, QuantizationConfig& config) {
                         "\"gptq\" or \"gptq_v2\"");
   }
   config.stores_zero_minus_one = version == "gptq";
+  config.zeros_borrow = config.stores_zero_minus_one && is_by_gptqmodel(object);
+  return require_sizes(object, config);
+}
+
+/// AutoRound's own method, whose weights have the layout of another: a packing, or in older files a
+/// backend, and what becomes of its name.
+struct AutoRoundPacking {
+  std::string_view name;
+  Method method;
+  bool stores_zero_minus_one;
+};
+
+constexpr AutoRoundPacking kAutoRoundPackings[] = {
+    {"auto_round:auto_gptq", Method::kGptq, true},  {"auto_round:gptq", Method::kGptq, true},
+    {"auto_round:gptqmodel", Method::kGptq, false}, {"auto_round", Method::kGptq, false},
+    {"auto_round:exllamav2", Method::kGptq, false}, {"auto_round:tritonv2", Method::kGptq, false},
+    {"auto_round:auto_awq", Method::kAwq, false},   {"auto_round:awq", Method::kAwq, false}};
+
+/// {"extra_config": {"lm_head": {"bits": 8}}}; 16 bits are what is not quantized.
+Status read_extra_config(const json::Object& object, QuantizationConfig& config) {
+  SUBBYTE_TRY(const auto extra, object.object("extra_config"));
+  if (!extra) return {};
+  for (const auto& [name, value] : object.find("extra_config")->items()) {
+    SUBBYTE_TRY(const auto rule, json::Object::of(value, extra->where() + "." + name));
+    const json::Value* bits = rule.find("bits");
+    if (bits != nullptr && bits->is_number_integer() && *bits >= 16) continue;
+    SUBBYTE_CHECK(read_bits(rule, "bits", config));
+    SUBBYTE_CHECK(read_group_size(rule, "group_size", config));
+  }
+  return {};
+}
+
+Status read_auto_round(const json::Object& object, QuantizationConfig& config) {
+  const char* key = object.has("packing_format") ? "packing_format" : "backend";
+  SUBBYTE_TRY(const std::string packing, object.required_string(key));
+  const auto known = std::ranges::find(kAutoRoundPackings, packing, &AutoRoundPacking::name);
+  if (known == std::end(kAutoRoundPackings)) {
+    return object.error("quantization.version", key,
+                        "\"auto_round\", or it with \":auto_gptq\", \":gptqmodel\" or "
+                        "\":auto_awq\" (what this version supports)");
+  }
+  config.method = known->method;
+  config.stores_zero_minus_one = known->stores_zero_minus_one;
+  SUBBYTE_TRY(const auto sym, object.boolean("sym"));
+  config.sym = sym.value_or(false) && known->method == Method::kGptq;
+  config.zero_point = known->method != Method::kAwq || !sym.value_or(false);
+  SUBBYTE_CHECK(read_bits(object, "bits", config));
+  SUBBYTE_CHECK(read_group_size(object, "group_size", config));
+  SUBBYTE_CHECK(read_extra_config(object, config));
   return require_sizes(object, config);
 }
 
@@ -103,6 +164,8 @@ Result<QuantizationConfig> read_section(const json::Object& object, std::string_
   } else if (method == "gptq") {
     config.method = Method::kGptq;
     SUBBYTE_CHECK(read_gptq(object, config));
+  } else if (method == "auto-round" || method == "intel/auto-round") {
+    SUBBYTE_CHECK(read_auto_round(object, config));
   } else if (method == "mxfp4") {
     config.method = Method::kMxfp4;
   } else if (method == "compressed-tensors") {
@@ -116,8 +179,8 @@ Result<QuantizationConfig> read_section(const json::Object& object, std::string_
     SUBBYTE_CHECK(read_bitsandbytes(object, config));
   } else {
     return object.error("quantization.method", "quant_method",
-                        "\"awq\", \"gptq\", \"mxfp4\", \"compressed-tensors\", \"modelopt\" or "
-                        "\"bitsandbytes\" (what this version supports)");
+                        "\"awq\", \"gptq\", \"auto-round\", \"mxfp4\", \"compressed-tensors\", "
+                        "\"modelopt\" or \"bitsandbytes\" (what this version supports)");
   }
   return config;
 }

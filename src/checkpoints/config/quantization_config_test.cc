@@ -75,6 +75,22 @@ TEST_F(QuantizationConfigTest, reads_gptq_of_both_versions) {
   }
 }
 
+TEST_F(QuantizationConfigTest, knows_the_zero_points_of_gptqmodel) {
+  const auto borrows = [&](const std::string& rest) {
+    const auto config =
+        read_section(R"({"quant_method": "gptq", "bits": 2, "group_size": 32)" + rest + "}");
+    return config.ok() && config->zeros_borrow;
+  };
+  EXPECT_TRUE(borrows(R"(, "meta": {"quantizer": ["gptqmodel:7.7.0"]})"));
+  EXPECT_TRUE(borrows(R"(, "meta": {"quantizer": ["optimum:1.24", "gptqmodel:2.0"]})"));
+  EXPECT_TRUE(borrows(R"(, "meta": {"quantizer": "gptqmodel:0.9.1"})"));
+  EXPECT_FALSE(borrows(""));
+  EXPECT_FALSE(borrows(R"(, "meta": {"quantizer": ["other"]})"));
+  EXPECT_FALSE(borrows(R"(, "meta": ["gptqmodel"])"));
+  EXPECT_FALSE(
+      borrows(R"(, "checkpoint_format": "gptq_v2", "meta": {"quantizer": ["gptqmodel:7.7.0"]})"));
+}
+
 TEST_F(QuantizationConfigTest, collects_the_overrides_of_gptq) {
   const auto config = read_section(
       R"({"quant_method": "gptq", "bits": 4, "group_size": 128,
@@ -86,6 +102,36 @@ TEST_F(QuantizationConfigTest, collects_the_overrides_of_gptq) {
             "quantization.bits");
   EXPECT_EQ(gptq_code(R"("bits": 4, "group_size": 128, "dynamic": {"+:a": 8})"), "json.type");
   EXPECT_EQ(gptq_code(R"("bits": 4, "group_size": 128, "dynamic": [])"), "json.type");
+}
+
+TEST_F(QuantizationConfigTest, reads_the_packings_of_auto_round) {
+  const auto with = [&](const std::string& packing, const std::string& rest = "") {
+    return read_section(R"({"quant_method": "auto-round", "bits": 4, "group_size": 128,
+                            "data_type": "int", "sym": true, "packing_format": ")" +
+                        packing + "\"" + rest + "}");
+  };
+  const auto v1 = with("auto_round:auto_gptq", R"(, "extra_config": {"a": {"bits": 8}, "b":
+                       {"bits": 16, "group_size": 0}, "c": {"group_size": 32}})");
+  ASSERT_TRUE(v1.ok()) << v1.error().message;
+  EXPECT_EQ(v1->method, Method::kGptq);
+  EXPECT_TRUE(v1->sym && v1->stores_zero_minus_one);
+  EXPECT_EQ(v1->bits, (std::vector<int64_t>{4, 8}));
+  EXPECT_EQ(v1->group_sizes, (std::vector<int64_t>{128, 32}));
+  const auto v2 = with("auto_round");
+  ASSERT_TRUE(v2.ok()) << v2.error().message;
+  EXPECT_EQ(v2->method, Method::kGptq);
+  EXPECT_FALSE(v2->stores_zero_minus_one);
+  const auto awq = with("auto_round:auto_awq");
+  ASSERT_TRUE(awq.ok()) << awq.error().message;
+  EXPECT_EQ(awq->method, Method::kAwq);
+  EXPECT_FALSE(awq->zero_point);
+  EXPECT_EQ(code(R"({"quant_method": "intel/auto-round", "bits": 2, "group_size": 32,
+                     "backend": "auto_round:exllamav2"})"),
+            "");
+  for (const char* packing : {"auto_round:fp8_static", "auto_round:llm_compressor", "mlx", ""}) {
+    EXPECT_EQ(with(packing).error().code, "quantization.version") << packing;
+  }
+  EXPECT_EQ(code(R"({"quant_method": "auto-round", "bits": 4, "group_size": 32})"), "json.missing");
 }
 
 TEST_F(QuantizationConfigTest, reads_mxfp4_and_none) {

@@ -7,9 +7,11 @@
 //
 //   qzeros  I32 [K/G, N/8]  the same order, zero points as they are
 //   scales  F16 [K/G, N]
-//   w(n, k) = (q - z) * s;  there is no g_idx
+//   w(n, k) = (q - z) * s;  there is no g_idx; with "zero_point": false all z are 8
 //
 // The canonical matrix has rows of outputs, so this is a transposition of nibbles.
+
+#include <algorithm>
 
 #include "base/quote.h"
 #include "checkpoints/import_parts.h"
@@ -27,6 +29,19 @@ bool matches(const TensorSource& tensors, std::string_view module) {
           qweight->shape.back() != scales->shape.back());
 }
 
+/// AutoRound says zero_point: false of symmetric weights and writes zero points of 8 all the same.
+Status check_zero_point(const QuantizationConfig& config, const FileTensor& qzeros) {
+  if (config.zero_point) return {};
+  constexpr std::byte kMiddle{0x88};
+  const auto other = std::ranges::find_if(qzeros.bytes, [](std::byte b) { return b != kMiddle; });
+  if (other == qzeros.bytes.end()) return {};
+  return tensor_error(
+      "import.config", qzeros,
+      fmt::format("{} says that zero_point is false, so that all are 8, but byte "
+                  "{} holds 0x{:02X}",
+                  config.where, other - qzeros.bytes.begin(), std::to_integer<int>(*other)));
+}
+
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
   SUBBYTE_TRY(const FileTensor* qweight, require_tensor(context.tensors, module, ".qweight"));
   SUBBYTE_TRY(const FileTensor* qzeros, require_tensor(context.tensors, module, ".qzeros"));
@@ -40,13 +55,10 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   const uint64_t groups = scales->shape[0];
   SUBBYTE_CHECK(check_config(context, module, QuantizationConfig::Method::kAwq, 4,
                              static_cast<int64_t>(cols), static_cast<int64_t>(groups)));
-  if (!context.config.zero_point) {
-    return Error{"import.config", fmt::format("{}: zero_point is false, but {} has qzeros",
-                                              context.config.where, quote_name(module))};
-  }
   SUBBYTE_CHECK(require_shape(*scales, {groups, words * 8}));
   SUBBYTE_CHECK(require_dtype(*qzeros, DType::kI32));
   SUBBYTE_CHECK(require_shape(*qzeros, {groups, words}));
+  SUBBYTE_CHECK(check_zero_point(context.config, *qzeros));
   if (cols % 8 != 0) {
     return tensor_error("import.shape", *qweight,
                         fmt::format("{} inputs are not a multiple of 8", cols));

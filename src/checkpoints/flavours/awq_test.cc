@@ -203,6 +203,16 @@ TEST_F(Awq, counts_scales_that_are_not_finite) {
       << message();
 }
 
+TEST_F(Awq, zero_points_of_8_are_none) {
+  Layer layer = random_layer(32, 128, 32);
+  layer.qzeros = filled<uint32_t>("m.qzeros", DType::kI32, layer.qzeros.shape, 0x88888888u);
+  config_.zero_point = false;
+  expect_layer(layer);
+  layer.qzeros.set<uint32_t>(5, 0x88878888u);
+  EXPECT_EQ(code_of(layer.tensors()), "import.config");
+  EXPECT_NE(message().find("byte 22 holds 0x87"), std::string::npos) << message();
+}
+
 TEST_F(Awq, refuses_qzeros_beside_zero_point_false) {
   config_.zero_point = false;
   config_.group_sizes = {32};

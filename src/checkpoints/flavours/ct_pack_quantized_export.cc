@@ -1,6 +1,10 @@
-// Writes compressed-tensors, format "pack-quantized"; pack_quantized_lanes writes 3, 5, 6 and 7
-// bits as readers before June 2026 want them. The layout is drawn in pack_quantized.cc, whose
-// inverse this is. g_idx is written with act-order only: the config says whether there is one.
+// Writes compressed-tensors, format "pack-quantized". The layout is drawn in ct_pack_quantized.cc,
+// whose inverse this is.
+//
+//   pack_quantized        0.18 and later pack 3, 5, 6 and 7 bits so; 0.19 and later (August 2026)
+//                         refuse "actorder": "group", so there is no g_idx
+//   pack_quantized_lanes  0.17 and earlier, with "actorder": "group" and g_idx where there is an
+//                         order; of 2, 4 and 8 bits all releases read the same words
 
 #include "checkpoints/act_order.h"
 #include "checkpoints/export_parts.h"
@@ -23,6 +27,7 @@ bool holds(const WeightFormat& format) {
 Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module,
                                              Packing packing) {
   SUBBYTE_CHECK(require_one_expert(shape, module));
+  if (packing == Packing::kDense) SUBBYTE_CHECK(require_input_order(shape, module));
   const WeightFormat& format = shape.format;
   if (!holds(format)) {
     return export_error("export.format", module,
@@ -115,8 +120,9 @@ Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_
 }
 
 /// Symmetric weights have no zero points here, which is what the fast kernels of readers want.
+template <Packing packing>
 TargetFormat target(const ExportShape& from) {
-  TargetFormat result = {from.format, TensorFactor::kNone, true};
+  TargetFormat result = {from.format, TensorFactor::kNone, packing == Packing::kLanes};
   const Format element = signed_element(from.format.element);
   if (from.symmetric && element != from.format.element) {
     result.format.element = element;
@@ -133,9 +139,10 @@ template <Packing packing>
 constexpr Exporter make_exporter(std::string_view name) {
   return {.name = name,
           .tells_symmetry = true,
+          .keeps_act_order = packing == Packing::kDense ? "pack_quantized_lanes" : "",
           .describe = [](const ExportShape& shape,
                          std::string_view module) { return describe(shape, module, packing); },
-          .target = target,
+          .target = target<packing>,
           .config = config,
           .write = [](const MatrixView& matrix, std::string_view module,
                       Executor& pool) { return write(matrix, module, pool, packing); }};

@@ -10,8 +10,17 @@
 // Version 1 ("gptq") stores z - 1, and the reader adds 1 without wrapping: a stored 15 means 16.
 // Version 2 ("gptq_v2") stores z.
 //
+// GPTQModel makes version 1 out of version 2 by one subtraction for each word, so the borrow of a
+// zero point of 0 runs into its neighbour; the same addition brings all of them back:
+//
+//   2 bits   z = .. 2 0 1    stored .. 0 3 0  =  0b..100001 - 0b..010101
+//
+// Its codes of 3 bits, which cross words, are shifted one by one and wrap: a stored 7 means 0.
+//
 // With act-order g_idx is not sorted. The canonical matrix keeps groups contiguous: inputs are
 // sorted by group (a stable sort) and input_order remembers where each stored column came from.
+
+#include <cstring>
 
 #include "base/checked.h"
 #include "base/quote.h"
@@ -143,18 +152,37 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   return result;
 }
 
+/// How the zero points of a file become what they stand for.
+struct StoredZeros {
+  uint32_t added = 0;          // to each code
+  uint32_t mask = 0xFFFFu;     // of the sum
+  uint32_t added_to_word = 0;  // before the codes are taken out of it
+};
+
+StoredZeros stored_zeros(const QuantizationConfig& config, int bits) {
+  if (!config.stores_zero_minus_one) return {};
+  if (!config.zeros_borrow) return {.added = 1};
+  const uint32_t max_code = (1u << bits) - 1;
+  if (32 % bits != 0) return {.added = 1, .mask = max_code};
+  return {.added_to_word = 0xFFFFFFFFu / max_code};  // a 1 in each code
+}
+
 std::shared_ptr<std::byte[]> transpose_zeros(const FileTensor& qzeros, const MatrixView& view,
-                                             uint32_t offset, Executor& pool) {
+                                             const StoredZeros& stored, Executor& pool) {
   const int bits = info(view.format.element).bits;
   const int width = zero_bytes(view.format.zero);
   const auto groups = static_cast<int64_t>(qzeros.shape[0]);
   const auto row_bytes = static_cast<int64_t>(qzeros.shape[1] * 4);
   const auto unpacked = allocate_bytes(view.rows * groups * width, Pages::kSmall);
   pool.parallel_for(groups, 1, [&](int64_t begin, int64_t end, int) {
+    std::vector<uint32_t> words(qzeros.shape[1]);
     for (int64_t g = begin; g < end; ++g) {
-      const std::byte* stream = qzeros.bytes.data() + g * row_bytes;
+      std::memcpy(words.data(), qzeros.bytes.data() + g * row_bytes, row_bytes);
+      for (uint32_t& word : words) word += stored.added_to_word;
+      const auto* stream = reinterpret_cast<const std::byte*>(words.data());
       for (int64_t n = 0; n < view.rows; ++n) {
-        const auto zero = static_cast<uint16_t>(stream_code(stream, n, bits) + offset);
+        const uint32_t code = stream_code(stream, n, bits);
+        const auto zero = static_cast<uint16_t>((code + stored.added) & stored.mask);
         __builtin_memcpy(unpacked.get() + (g * view.rows + n) * width, &zero, width);
       }
     }
@@ -181,8 +209,9 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
             context.pool, qweight.file.get());
   view.codes = {codes.get(), qweight.bytes.size()};
   view.scales = {transposed_scales.get(), scales.bytes.size()};
-  const auto zeros =
-      transpose_zeros(qzeros, view, context.config.stores_zero_minus_one ? 1 : 0, context.pool);
+  const auto zeros = transpose_zeros(
+      qzeros, view, stored_zeros(context.config, subbyte::info(info.format.element).bits),
+      context.pool);
   view.zeros = {zeros.get(), view.rows * scales.shape[0] * zero_bytes(info.format.zero)};
   matrix.owners = {codes, transposed_scales, zeros};
   if (info.act_order) {

@@ -191,6 +191,42 @@ TEST_F(Gptq, the_largest_stored_zero_point_does_not_wrap) {
   }
 }
 
+/// Zero points stored as GPTQModel stores them in version 1.
+TestTensor gptqmodel_zeros(const std::vector<uint32_t>& zeros, int bits, uint64_t groups) {
+  std::vector<uint32_t> words(zeros.size() * bits / 32);
+  for (std::size_t i = 0; i < zeros.size(); ++i) {
+    const uint32_t code = bits == 3 ? (zeros[i] + 7) % 8 : zeros[i];
+    for (int b = 0; b < bits; ++b)
+      words[(i * bits + b) / 32] |= (code >> b & 1u) << (i * bits + b) % 32;
+  }
+  const uint32_t ones = bits == 2 ? 0x55555555u : bits == 4 ? 0x11111111u : 0x01010101u;
+  TestTensor tensor = filled<uint32_t>("m.qzeros", DType::kI32, {groups, words.size() / groups}, 0);
+  for (std::size_t w = 0; w < words.size(); ++w)
+    tensor.set(w, bits == 3 ? words[w] : words[w] - ones);
+  return tensor;
+}
+
+TEST_F(Gptq, borrows_of_gptqmodel_are_given_back) {
+  for (const int bits : {2, 3, 4, 8}) {
+    Layer layer = random_layer(bits, 64, 64, 32, true);
+    Random random(bits);
+    std::vector<uint32_t> zeros(2 * 64);
+    // Every third is 0, whose borrow reaches the next, and all of the last words are.
+    for (std::size_t i = 0; i < zeros.size(); ++i) {
+      zeros[i] = i % 3 == 0 || i >= 96 ? 0 : static_cast<uint32_t>(random.below(1u << bits));
+    }
+    layer.qzeros = gptqmodel_zeros(zeros, bits, 2);
+    use(layer);
+    config_.zeros_borrow = true;
+    open(layer.tensors());
+    expect_weights(64, 64, [&](int64_t n, int64_t k) {
+      const double q = code_of_stream(
+          [&](int64_t word) { return layer.qweight.at<uint32_t>(word * 64 + n); }, k, bits);
+      return (q - zeros[k / 32 * 64 + n]) * float_at(layer.scales, k / 32 * 64 + n);
+    });
+  }
+}
+
 TEST_F(Gptq, three_bit_codes_cross_words_where_the_format_says) {
   // 32 codes in 3 words: code 10 has its low two bits at the top of word 0, code 21 its low bit at
   // the top of word 1.
