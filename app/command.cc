@@ -1,8 +1,6 @@
 #include "app/command.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -10,7 +8,9 @@
 #include <iostream>
 #include <iterator>
 
+#include "app/terminal.h"
 #include "checkpoints/model_path.h"
+#include "engine/generate.h"
 
 namespace subbyte::app {
 namespace {
@@ -44,6 +44,21 @@ Result<bool> pin_threads(const Invocation& invocation) {
   return Error{"usage.pin", fmt::format("SUBBYTE_PIN must be 0 or 1, found \"{}\"", value)};
 }
 
+/// Shorter than `columns`, so that the cursor stays in the line: the note is left out first, then
+/// the bar.
+std::string progress_line(const std::string& title, double share, const std::string& note,
+                          int columns) {
+  const auto filled = static_cast<int>(share * kBarWidth);
+  const std::string bar =
+      fmt::format(" [{}{}]", std::string(filled, '='), std::string(kBarWidth - filled, ' '));
+  const std::string percent = fmt::format(" {:3.0f}%", share * 100);
+  const auto room = static_cast<std::size_t>(columns - 1);
+  std::string line = title + bar + percent + " " + note;
+  if (line.size() > room) line = title + bar + percent;
+  if (line.size() > room) line = title + percent;
+  return line.substr(0, room);
+}
+
 void print_choice(const std::string& reason) {
   std::fputs(fmt::format("subbyte: --device auto takes the CPU: {}\n", reason).c_str(), stderr);
 }
@@ -74,6 +89,10 @@ Result<int> step_kernel_tokens() {
 
 }  // namespace
 
+void print_error(const Error& error) {
+  std::fputs(fmt::format("subbyte: error: {} [{}]\n", error.message, error.code).c_str(), stderr);
+}
+
 void add_head_bits(Command command, int& bits) {
   command.option("--head-bits", bits, "quantize embedding and head to 4 or 8 bits; 16: as is")
       .one_of({"4", "8", "16"})
@@ -89,7 +108,7 @@ void add_kv_cache_type(Command command, std::string& type) {
 }
 
 Progress::Progress(const Invocation& invocation, std::string title)
-    : shown_(!invocation.no_progress && isatty(STDERR_FILENO) != 0),
+    : shown_(!invocation.no_progress && moves_cursor()),
       title_(std::move(title)),
       started_(now()) {}
 
@@ -101,10 +120,7 @@ void Progress::update(uint64_t done, uint64_t total, const std::string& note) {
   if (!shown_ || (done < total && now() - drawn_ < kRedrawSeconds)) return;
   drawn_ = now();
   const double share = total == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total);
-  const auto filled = static_cast<int>(share * kBarWidth);
-  std::fputs(fmt::format("\r{} [{}{}] {:3.0f}% {}\033[K", title_, std::string(filled, '='),
-                         std::string(kBarWidth - filled, ' '), share * 100, note)
-                 .c_str(),
+  std::fputs(("\r" + progress_line(title_, share, note, terminal_columns()) + "\033[K").c_str(),
              stderr);
 }
 
@@ -163,6 +179,17 @@ Status load(const Invocation& invocation, LoadedModel& loaded, LoadOptions optio
   SUBBYTE_TRY(loaded.model, std::move(model));
   loaded.load_seconds += now() - start;
   return {};
+}
+
+Result<KvPool> load_with_cache(const Invocation& invocation, LoadedModel& loaded, int head_bits,
+                               const std::string& kv_cache_type, int64_t positions) {
+  const KvType type = kKvTypes.at(kv_cache_type);
+  SUBBYTE_CHECK(load(invocation, loaded,
+                     {.head_bits = head_bits,
+                      .cache_type = type,
+                      .cache_positions = positions,
+                      .step_tokens = kPromptChunk}));
+  return loaded.model->make_kv_pool(*loaded.backend, type, positions);
 }
 
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {

@@ -33,7 +33,7 @@ void handle_signals() {
 }
 
 int report(const Error& error) {
-  std::fputs(fmt::format("subbyte: error: {} [{}]\n", error.message, error.code).c_str(), stderr);
+  print_error(error);
   // What is wrong with an option or a variable, and not with a file.
   for (const char* prefix : {"usage.", "isa.", "device.", "sampling.range", "synth.",
                              "quantize.format", "convert.format"}) {

@@ -58,13 +58,8 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
     if (const auto id = tokenizer.find(stop)) generation.stop_tokens.push_back(*id);
   }
   SUBBYTE_TRY(const int64_t context, context_size(options, config, std::ssize(prompt)));
-  const KvType kv_type = kKvTypes.at(options.kv_cache_type);
-  SUBBYTE_CHECK(load(invocation, loaded,
-                     {.head_bits = options.head_bits,
-                      .cache_type = kv_type,
-                      .cache_positions = context,
-                      .step_tokens = kPromptChunk}));
-  SUBBYTE_TRY(KvPool pool, loaded.model->make_kv_pool(*loaded.backend, kv_type, context));
+  SUBBYTE_TRY(KvPool pool, load_with_cache(invocation, loaded, options.head_bits,
+                                           options.kv_cache_type, context));
   Sequence sequence(pool, context);
 
   StreamDecoder decoder(tokenizer, /*skip_special=*/true);
@@ -82,7 +77,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
       }));
   show(stops.push(decoder.finish()) + stops.finish());
   show("\n");
-  print_statistics(loaded, pool, stats);
+  if (std::ferror(stdout) == 0) print_statistics(loaded, pool, stats);
   return kOk;
 }
 
