@@ -60,6 +60,7 @@ class LineReader::Editor {
 
   std::optional<std::string> read(const std::string& prompt) {
     prompt_ = prompt;
+    el_set(edit_, EL_PREP_TERM, 1);  // before the prompt: what is typed from then on is edited
     int length = 0;
     const char* line = el_gets(edit_, &length);
     if (line == nullptr || length <= 0) {
