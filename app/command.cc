@@ -1,16 +1,21 @@
 #include "app/command.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <random>
 
 #include "app/terminal.h"
 #include "checkpoints/model_path.h"
 #include "engine/generate.h"
+#include "json/quote.h"
 
 namespace subbyte::app {
 namespace {
@@ -85,6 +90,21 @@ Result<int> step_kernel_tokens() {
   if (value.size() == 1 && value[0] >= '0' && value[0] <= '8') return value[0] - '0';
   return Error{"usage.step_tokens",
                fmt::format("SUBBYTE_STEP_TOKENS must be 0 to 8, found \"{}\"", value)};
+}
+
+/// -1: a random one, which is printed so that it can be given the next time.
+Result<uint64_t> choose_seed(const std::string& text) {
+  if (text == "-1") {
+    std::random_device random;
+    const uint64_t seed = random();
+    std::fputs(fmt::format("subbyte: --seed {}\n", seed).c_str(), stderr);
+    return seed;
+  }
+  uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error == std::errc() && end == text.data() + text.size()) return seed;
+  return Error{"usage.seed", fmt::format("--seed must be -1 or between 0 and 2^64 - 1, found {}",
+                                         json::quote(text))};
 }
 
 }  // namespace
@@ -207,7 +227,8 @@ void SamplingFlags::add_to(Command command) {
       .option("--repeat-penalty,--repetition-penalty", repetition_penalty_,
               "divide the logits of tokens that occurred (1)")
       .group(group);
-  command.option("-s,--seed", seed_, "of the random numbers (0)").group(group);
+  command.option("-s,--seed", seed_, "of the random numbers, -1: another one each time (0)")
+      .group(group);
 }
 
 Result<SamplingOptions> SamplingFlags::resolve(const std::filesystem::path& directory) const {
@@ -217,7 +238,9 @@ Result<SamplingOptions> SamplingFlags::resolve(const std::filesystem::path& dire
   options.top_p = top_p_.value_or(options.top_p);
   options.min_p = min_p_.value_or(options.min_p);
   options.repetition_penalty = repetition_penalty_.value_or(options.repetition_penalty);
-  options.seed = seed_.value_or(options.seed);
+  if (seed_) {
+    SUBBYTE_TRY(options.seed, choose_seed(*seed_));
+  }
   SUBBYTE_CHECK(check_sampling(options));
   return options;
 }
@@ -231,6 +254,10 @@ Status check_context(const ModelConfig& config, int64_t positions) {
 
 Result<std::string> read_text(const std::string& path_or_dash) {
   std::ifstream file;
+  if (path_or_dash == "-" && isatty(STDIN_FILENO) != 0) {
+    std::fputs("subbyte: reading the text from the terminal; Ctrl-D in an empty line ends it\n",
+               stderr);
+  }
   if (path_or_dash != "-") {
     file.open(path_or_dash, std::ios::binary);
     if (!file) return Error{"file.io", fmt::format("{}: cannot be read", path_or_dash)};

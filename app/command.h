@@ -103,12 +103,13 @@ Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
 class SamplingFlags {
  public:
   void add_to(Command command);
+  /// Codes: usage.seed, those of read_sampling_defaults and check_sampling.
   Result<SamplingOptions> resolve(const std::filesystem::path& directory) const;
 
  private:
   std::optional<double> temperature_, top_p_, min_p_, repetition_penalty_;
   std::optional<int64_t> top_k_;
-  std::optional<uint64_t> seed_;
+  std::optional<std::string> seed_;
 };
 
 /// Refuses a context that is longer than the model was made for. Code usage.context.

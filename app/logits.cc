@@ -37,6 +37,10 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto ids, parse_ids(options.ids));
   SUBBYTE_TRY(LoadedModel loaded, open(invocation, options.model));
   SUBBYTE_CHECK(check_context(loaded.config, std::ssize(ids)));
+  const auto vocab = static_cast<uint64_t>(loaded.config.vocab_size);
+  SUBBYTE_TRY(SafetensorsWriter writer,
+              SafetensorsWriter::create(options.output, options.force,
+                                        {{"logits", DType::kF32, {ids.size(), vocab}}}, {}));
   const KvType kv_type = kKvTypes.at(options.kv_cache_type);
   SUBBYTE_CHECK(load(invocation, loaded,
                      {.head_bits = options.head_bits,
@@ -44,10 +48,6 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
                       .cache_positions = std::ssize(ids),
                       .step_tokens = kScoredChunk,
                       .step_logits = kScoredChunk}));
-  const auto vocab = static_cast<uint64_t>(loaded.config.vocab_size);
-  SUBBYTE_TRY(SafetensorsWriter writer,
-              SafetensorsWriter::create(options.output, options.force,
-                                        {{"logits", DType::kF32, {ids.size(), vocab}}}, {}));
   SUBBYTE_CHECK(write_logits(loaded, kv_type, ids, writer));
   return kOk;
 }

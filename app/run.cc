@@ -44,15 +44,16 @@ Result<int64_t> context_size(const Options& options, const ModelConfig& config, 
 }
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
-  SUBBYTE_TRY(const std::string text, prompt_text(options));
   SUBBYTE_TRY(LoadedModel loaded, open(invocation, options.model));
   SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
   const ModelConfig& config = loaded.config;
+  SUBBYTE_CHECK(check_context(config, options.context));
+  GenerateOptions generation;
+  SUBBYTE_TRY(generation.sampling, options.sampling.resolve(loaded.directory));
+  SUBBYTE_TRY(const std::string text, prompt_text(options));  // may wait for a person to type it
   SUBBYTE_TRY(const auto prompt, tokenizer.encode(text, options.special ? SpecialTokens::kRecognize
                                                                         : SpecialTokens::kAsText));
-  GenerateOptions generation;
   generation.max_tokens = options.max_tokens;
-  SUBBYTE_TRY(generation.sampling, options.sampling.resolve(loaded.directory));
   if (!options.ignore_eos) generation.stop_tokens = config.eos_tokens;
   for (const std::string& stop : options.stops) {  // a special token never shows up as text
     if (const auto id = tokenizer.find(stop)) generation.stop_tokens.push_back(*id);
