@@ -63,4 +63,26 @@ class Command {
 Command add_command(CLI::App& app, const std::string& name, const std::string& summary,
                     const std::string& examples);
 
+/// What the declarations say, for help, man page and completion.
+struct OptionHelp {
+  std::vector<std::string> names;  // "-p", "--prompt"; of a positional argument "MODEL"
+  bool positional = false;
+  bool required = false;
+  std::string value;                 // "TEXT"; empty for flags
+  std::vector<std::string> choices;  // if only these are allowed
+  std::string help;                  // with range and default
+  std::string group;
+};
+struct CommandHelp {
+  std::string name;  // empty: the program
+  std::string summary;
+  std::string footer;
+  std::vector<OptionHelp> options;
+};
+
+/// The program, with the options of every command.
+CommandHelp describe_program(const CLI::App& app);
+/// The commands in their order.
+std::vector<CommandHelp> describe_commands(const CLI::App& app);
+
 }  // namespace subbyte::app

@@ -4,14 +4,19 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <random>
 
+#include "app/terminal.h"
+#include "base/quote.h"
 #include "checkpoints/model_path.h"
+#include "engine/generate.h"
 
 namespace subbyte::app {
 namespace {
@@ -45,6 +50,21 @@ Result<bool> pin_threads(const Invocation& invocation) {
   return Error{"usage.pin", fmt::format("SUBBYTE_PIN must be 0 or 1, found {}", quote(value))};
 }
 
+/// Shorter than `columns`, so that the cursor stays in the line: the note is left out first, then
+/// the bar.
+std::string progress_line(const std::string& title, double share, const std::string& note,
+                          int columns) {
+  const auto filled = static_cast<int>(share * kBarWidth);
+  const std::string bar =
+      fmt::format(" [{}{}]", std::string(filled, '='), std::string(kBarWidth - filled, ' '));
+  const std::string percent = fmt::format(" {:3.0f}%", share * 100);
+  const auto room = static_cast<std::size_t>(columns - 1);
+  std::string line = title + bar + percent + " " + note;
+  if (line.size() > room) line = title + bar + percent;
+  if (line.size() > room) line = title + percent;
+  return line.substr(0, room);
+}
+
 void print_choice(const std::string& reason) {
   print(stderr, line("subbyte: --device auto takes the CPU: {}", reason));
 }
@@ -73,7 +93,26 @@ Result<int> step_kernel_tokens() {
                fmt::format("SUBBYTE_STEP_TOKENS must be 0 to 8, found {}", quote(value))};
 }
 
+/// -1: a random one, which is printed so that it can be given the next time.
+Result<uint64_t> choose_seed(const std::string& text) {
+  if (text == "-1") {
+    std::random_device random;
+    const uint64_t seed = random();
+    std::fputs(fmt::format("subbyte: --seed {}\n", seed).c_str(), stderr);
+    return seed;
+  }
+  uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error == std::errc() && end == text.data() + text.size()) return seed;
+  return Error{"usage.seed",
+               fmt::format("--seed must be -1 or between 0 and 2^64 - 1, found {}", quote(text))};
+}
+
 }  // namespace
+
+void print_error(const Error& error) {
+  std::fputs(fmt::format("subbyte: error: {} [{}]\n", error.message, error.code).c_str(), stderr);
+}
 
 void add_head_bits(Command command, int& bits) {
   command.option("--head-bits", bits, "quantize embedding and head to 4 or 8 bits; 16: as is")
@@ -90,7 +129,7 @@ void add_kv_cache_type(Command command, std::string& type) {
 }
 
 Progress::Progress(const Invocation& invocation, std::string title)
-    : shown_(!invocation.no_progress && isatty(STDERR_FILENO) != 0),
+    : shown_(!invocation.no_progress && moves_cursor()),
       title_(std::move(title)),
       started_(now()) {}
 
@@ -102,9 +141,7 @@ void Progress::update(uint64_t done, uint64_t total, const std::string& note) {
   if (!shown_ || (done < total && now() - drawn_ < kRedrawSeconds)) return;
   drawn_ = now();
   const double share = total == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total);
-  const auto filled = static_cast<int>(share * kBarWidth);
-  print(stderr, fmt::format("\r{} [{}{}] {:3.0f}% {}\033[K", title_, std::string(filled, '='),
-                            std::string(kBarWidth - filled, ' '), share * 100, note));
+  print(stderr, "\r" + progress_line(title_, share, note, terminal_columns()) + "\033[K");
 }
 
 void Progress::update_bytes(uint64_t done, uint64_t total) {
@@ -170,6 +207,17 @@ Status load(const Invocation& invocation, LoadedModel& loaded, LoadOptions optio
   return {};
 }
 
+Result<KvPool> load_with_cache(const Invocation& invocation, LoadedModel& loaded, int head_bits,
+                               const std::string& kv_cache_type, int64_t positions) {
+  const KvType type = kKvTypes.at(kv_cache_type);
+  SUBBYTE_CHECK(load(invocation, loaded,
+                     {.head_bits = head_bits,
+                      .cache_type = type,
+                      .cache_positions = positions,
+                      .step_tokens = kPromptChunk}));
+  return loaded.model->make_kv_pool(*loaded.backend, type, positions);
+}
+
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
   return Tokenizer::load(directory / "tokenizer.json");
 }
@@ -185,7 +233,8 @@ void SamplingFlags::add_to(Command command) {
       .option("--repeat-penalty,--repetition-penalty", repetition_penalty_,
               "divide the logits of tokens that occurred (1)")
       .group(group);
-  command.option("-s,--seed", seed_, "of the random numbers (0)").group(group);
+  command.option("-s,--seed", seed_, "of the random numbers, -1: another one each time (0)")
+      .group(group);
 }
 
 Result<SamplingOptions> SamplingFlags::resolve(const std::filesystem::path& directory) const {
@@ -195,7 +244,9 @@ Result<SamplingOptions> SamplingFlags::resolve(const std::filesystem::path& dire
   options.top_p = top_p_.value_or(options.top_p);
   options.min_p = min_p_.value_or(options.min_p);
   options.repetition_penalty = repetition_penalty_.value_or(options.repetition_penalty);
-  options.seed = seed_.value_or(options.seed);
+  if (seed_) {
+    SUBBYTE_TRY(options.seed, choose_seed(*seed_));
+  }
   SUBBYTE_CHECK(check_sampling(options));
   return options;
 }
@@ -224,6 +275,10 @@ Status check_context(const ModelConfig& config, int64_t positions) {
 
 Result<std::string> read_text(const std::string& path_or_dash) {
   std::ifstream file;
+  if (path_or_dash == "-" && isatty(STDIN_FILENO) != 0) {
+    std::fputs("subbyte: reading the text from the terminal; Ctrl-D in an empty line ends it\n",
+               stderr);
+  }
   if (path_or_dash != "-") {
     file.open(path_or_dash, std::ios::binary);
     if (!file) return Error{"file.io", fmt::format("{}: cannot be read", path_or_dash)};

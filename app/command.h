@@ -34,6 +34,9 @@ struct Invocation {
   bool no_progress = false;
 };
 
+/// "subbyte: error: ... [code]" on stderr, in one line.
+void print_error(const Error& error);
+
 /// The option --head-bits: 4, 8 or 16.
 void add_head_bits(Command command, int& bits);
 
@@ -94,18 +97,22 @@ Result<LoadedModel> open(const Invocation& invocation, const std::string& name);
 /// Loads the weights; `options` but for the progress bar. With --device auto a model that the GPU
 /// does not take goes to the CPU, which is said on stderr.
 Status load(const Invocation& invocation, LoadedModel& loaded, LoadOptions options);
+/// The same, and a cache of `positions` for one sequence whose prompts come in chunks.
+Result<KvPool> load_with_cache(const Invocation& invocation, LoadedModel& loaded, int head_bits,
+                               const std::string& kv_cache_type, int64_t positions);
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
 
 /// Sampling options on a command line; what is not given comes from the model or the defaults.
 class SamplingFlags {
  public:
   void add_to(Command command);
+  /// Codes: usage.seed, those of read_sampling_defaults and check_sampling.
   Result<SamplingOptions> resolve(const std::filesystem::path& directory) const;
 
  private:
   std::optional<double> temperature_, top_p_, min_p_, repetition_penalty_;
   std::optional<int64_t> top_k_;
-  std::optional<uint64_t> seed_;
+  std::optional<std::string> seed_;
 };
 
 /// A line of its own on stderr, of what earlier runs left behind.

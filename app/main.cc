@@ -4,15 +4,19 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <new>
-#include <sstream>
 
+#include "app/build_info.h"
 #include "app/command.h"
+#include "app/help.h"
 #include "app/output.h"
+#include "app/terminal.h"
 #include "base/output_directory.h"
+#include "base/quote.h"
 
 namespace subbyte::app {
 
@@ -64,27 +68,17 @@ void handle_signals() {
 }
 
 int report(const Error& error) {
-  print(stderr, line("subbyte: error: {} [{}]", error.message, error.code));
+  print_error(error);
   // What is wrong with an option or a variable, and not with a file.
   for (const char* prefix : {"usage.", "isa.", "device.", "sampling.range", "synth.",
-                             "quantize.format", "convert.format"}) {
+                             "quantize.format", "quantize.group_size", "convert.format"}) {
     if (error.code.starts_with(prefix)) return kUsage;
   }
   return kFailure;
 }
 
-/// Help as it is, else what the parser complains of.
-int end_parsing(const CLI::App& app, const CLI::ParseError& error) {
-  std::ostringstream help, unused;
-  if (app.exit(error, help, unused) != 0) {
-    return report({"usage.arguments", std::string(error.what()) + " (see --help)"});
-  }
-  print(stdout, help.str());
-  return kOk;
-}
-
 void declare(CLI::App& app, Invocation& invocation) {
-  app.set_version_flag("--version", "subbyte " SUBBYTE_VERSION);
+  app.set_version_flag("--version", kBuildInfo);
   app.require_subcommand(1);
   app.fallthrough();
   app.add_option(
@@ -109,22 +103,59 @@ void declare(CLI::App& app, Invocation& invocation) {
                "keep each thread on a processor of its own (SUBBYTE_PIN=1)");
   app.add_flag("--no-progress", invocation.no_progress, "no progress bars");
   app.footer(
-      "MODEL is a directory with config.json, or org/name[@revision] from the Hugging Face cache.\n"
-      "Exit codes: 0 ok, 1 failure, 2 usage, 3 problems found.");
+      "MODEL is a directory with config.json, an ak47 or ak48 file, or org/name[@revision] from "
+      "the\n"
+      "Hugging Face cache. `subbyte COMMAND --help` has the options and examples of a command.");
 #define SUBBYTE_COMMAND(name) add_##name(app, invocation);
 #include "app/commands.def"
 #undef SUBBYTE_COMMAND
+}
+
+/// --help of the program and of its commands.
+class HelpFormatter : public CLI::FormatterBase {
+ public:
+  explicit HelpFormatter(const CLI::App& program) : program_(&program) {}
+  std::string make_help(const CLI::App* app, std::string, CLI::AppFormatMode) const override {
+    const ProgramHelp help = {describe_program(*program_), describe_commands(*program_)};
+    if (app == program_) return program_text(help, terminal_columns());
+    return command_text(help, describe_program(*app), terminal_columns());
+  }
+
+ private:
+  const CLI::App* program_;
+};
+
+/// A mistake in the command line, in the form of all errors.
+int report_usage(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  const auto commands = app.get_subcommands();
+  if (!commands.empty()) {
+    const std::string& name = commands[0]->get_name();
+    std::string what = error.what();
+    std::ranges::replace(what, '\n', ' ');
+    return report({"usage.arguments",
+                   fmt::format("{}: {}; see `subbyte {} --help`", name, quote(what, 300), name)});
+  }
+  for (int i = 1; i < argc; ++i) {
+    if (argv[i][0] == '-') continue;
+    return report(
+        {"usage.command", fmt::format("no command {}; `subbyte help` lists them", quote(argv[i]))});
+  }
+  if (argc > 1) return report({"usage.arguments", quote(error.what(), 300)});
+  std::fputs(app.help().c_str(), stderr);
+  return report({"usage.command", "no command was given"});
 }
 
 int run(int argc, char** argv) {
   CLI::App app("Runs, verifies and converts language models with weights below eight bits.",
                "subbyte");
   Invocation invocation;
+  app.formatter(std::make_shared<HelpFormatter>(app));
   declare(app, invocation);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return end_parsing(app, error);
+    if (error.get_exit_code() != 0) return report_usage(app, error, argc, argv);
+    return app.exit(error);
   }
   const Result<ExitCode> result = invocation.run();
   if (!result.ok()) return report(result.error());

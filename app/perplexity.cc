@@ -6,6 +6,7 @@
 
 #include "app/command.h"
 #include "app/output.h"
+#include "base/quote.h"
 #include "engine/perplexity.h"
 
 namespace subbyte::app {
@@ -26,6 +27,10 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
   SUBBYTE_TRY(const auto tokens, tokenizer.encode(text, SpecialTokens::kAsText));
   SUBBYTE_CHECK(check_context(loaded.config, options.window));
+  if (tokens.size() < 2) {
+    return Error{"perplexity.too_short",
+                 quote(options.file) + ": the text has fewer than two tokens"};
+  }
   const KvType kv_type = kKvTypes.at(options.kv_cache_type);
   SUBBYTE_CHECK(load(invocation, loaded,
                      {.head_bits = options.head_bits,
@@ -67,7 +72,7 @@ void add_perplexity(CLI::App& app, Invocation& invocation) {
   command.option("MODEL", options->model, "directory, ak47 or ak48 file, or org/name[@revision]")
       .required();
   command.option("FILE", options->file, "the text (- is stdin)").required();
-  command.option("-c,--window", options->window, "tokens per window; the first is not scored")
+  command.option("--window,-c", options->window, "tokens per window; the first is not scored")
       .between(2, int64_t{1} << 20)
       .shows_default();
   command.flag("--json", options->json, "print one JSON object");

@@ -87,27 +87,23 @@ Status check_options(const Options& options) {
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_CHECK(check_options(options));
   if (!options.prompts.empty()) return run_many(invocation, options);
-  SUBBYTE_TRY(const std::string text, prompt_text(options));
   SUBBYTE_TRY(LoadedModel loaded, open(invocation, options.model));
   SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
   const ModelConfig& config = loaded.config;
+  SUBBYTE_CHECK(check_context(config, options.context));
+  GenerateOptions generation;
+  SUBBYTE_TRY(generation.sampling, options.sampling.resolve(loaded.directory));
+  SUBBYTE_TRY(const std::string text, prompt_text(options));  // may wait for a person to type it
   SUBBYTE_TRY(const auto prompt, tokenizer.encode(text, options.special ? SpecialTokens::kRecognize
                                                                         : SpecialTokens::kAsText));
-  GenerateOptions generation;
   generation.max_tokens = options.max_tokens;
-  SUBBYTE_TRY(generation.sampling, options.sampling.resolve(loaded.directory));
   if (!options.ignore_eos) generation.stop_tokens = config.eos_tokens;
   for (const std::string& stop : options.stops) {  // a special token never shows up as text
     if (const auto id = tokenizer.find(stop)) generation.stop_tokens.push_back(*id);
   }
   SUBBYTE_TRY(const int64_t context, context_size(options, config, std::ssize(prompt)));
-  const KvType kv_type = kKvTypes.at(options.kv_cache_type);
-  SUBBYTE_CHECK(load(invocation, loaded,
-                     {.head_bits = options.head_bits,
-                      .cache_type = kv_type,
-                      .cache_positions = context,
-                      .step_tokens = kPromptChunk}));
-  SUBBYTE_TRY(KvPool pool, loaded.model->make_kv_pool(*loaded.backend, kv_type, context));
+  SUBBYTE_TRY(KvPool pool, load_with_cache(invocation, loaded, options.head_bits,
+                                           options.kv_cache_type, context));
   Sequence sequence(pool, context);
 
   StreamDecoder decoder(tokenizer, /*skip_special=*/true);
@@ -125,7 +121,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
       }));
   show(stops.push(decoder.finish()) + stops.finish());
   show("\n");
-  print_statistics(loaded, pool, stats);
+  if (std::ferror(stdout) == 0) print_statistics(loaded, pool, stats);
   return kOk;
 }
 

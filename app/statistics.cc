@@ -18,7 +18,7 @@ std::string_view describe(StopReason reason) {
     case StopReason::kContextFull:
       return "context full";
     case StopReason::kCaller:
-      return "stop string";
+      return "stopped";
   }
   return "";
 }

@@ -21,9 +21,11 @@ Result<std::unique_ptr<CpuKvMemory>> CpuKvMemory::create(const KvShape& shape, i
     // Told below.
   }
   if (memory == nullptr) {
-    return Error{"kv.memory", "not enough memory for a key-value cache of " +
-                                  std::to_string(num_pages * kKvPagePositions) + " positions of " +
-                                  std::to_string(shape.bytes_per_position()) + " bytes"};
+    return Error{"kv.memory",
+                 "not enough memory for a key-value cache of " +
+                     std::to_string(num_pages * kKvPagePositions) + " positions of " +
+                     std::to_string(shape.bytes_per_position()) + " bytes" +
+                     (bytes ? ", " + std::to_string(*bytes >> 20) + " MiB in all" : "")};
   }
   return std::unique_ptr<CpuKvMemory>(new CpuKvMemory(shape, std::move(memory)));
 }

@@ -24,7 +24,7 @@ double GenerateStats::decode_tokens_per_second() const {
 
 Result<GenerateStats> generate(const Model& model, Backend& backend, Sequence& sequence,
                                std::span<const int32_t> prompt, const GenerateOptions& options,
-                               const OnToken& on_token) {
+                               const OnToken& on_token, const std::function<bool()>& goes_on) {
   GenerateStats stats;
   stats.prompt_tokens = std::ssize(prompt);
   if (prompt.empty()) return Error{"generate.empty_prompt", "the prompt has no tokens"};
@@ -35,7 +35,7 @@ Result<GenerateStats> generate(const Model& model, Backend& backend, Sequence& s
   Generation generation(sequence, prompt, options);
   Logits logits;
   auto start = Clock::now();
-  while (true) {
+  while (!goes_on || goes_on()) {
     const Part part = generation.next(kPromptChunk);
     SUBBYTE_CHECK(model.forward(backend, {{&part, 1}}, logits));
     if (!part.choice) continue;
@@ -55,6 +55,8 @@ Result<GenerateStats> generate(const Model& model, Backend& backend, Sequence& s
       return stats;
     }
   }
+  stats.reason = StopReason::kCaller;
+  return stats;
 }
 
 }  // namespace subbyte

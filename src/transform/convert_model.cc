@@ -83,7 +83,9 @@ Result<ConvertTarget> choose_target(const ImportContext& context, std::string na
     target.exporter = choose_compressed(context);
     return target;
   }
-  std::ranges::replace(name, '-', '_');
+  std::ranges::transform(name, name.begin(), [](char c) {
+    return c == '-' ? '_' : c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  });
   target.exporter = find_exporter(name);
   if (target.exporter != nullptr) return target;
   return Error{"convert.format", fmt::format("unknown format {}, expected one of {}", quote(name),

@@ -61,7 +61,8 @@ class Planner {
     }
     if (exporter_ == nullptr || !by_tensor_.empty()) return {};
     return Error{"convert.not_quantized",
-                 fmt::format("{}: no weights are quantized, so there is nothing to convert to {}",
+                 fmt::format("{}: no weights are quantized, so there is nothing to convert to {}; "
+                             "`subbyte quantize` quantizes a model",
                              context_.config.where, exporter_->name)};
   }
 

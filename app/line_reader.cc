@@ -1,0 +1,141 @@
+#include "app/line_reader.h"
+
+#include <histedit.h>
+#include <unistd.h>
+
+#include <clocale>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <string_view>
+
+#include "app/terminal.h"
+
+namespace subbyte::app {
+namespace {
+
+constexpr int kHistoryLines = 1000;
+constexpr std::string_view kFence = "\"\"\"";
+
+/// Characters beyond ASCII need a locale that says how they are spelled.
+void choose_encoding() {
+  std::setlocale(LC_CTYPE, "");
+  if (MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+}  // namespace
+
+/// libedit on the terminal. Prompts go to the error stream: standard output is for answers.
+class LineReader::Editor {
+ public:
+  explicit Editor(std::string note) : note_(std::move(note)) {
+    choose_encoding();
+    edit_ = el_init("subbyte", stdin, stderr, stderr);
+    history_ = history_init();
+    HistEvent event;
+    history(history_, &event, H_SETSIZE, kHistoryLines);
+    history(history_, &event, H_SETUNIQUE, 1);
+    el_set(edit_, EL_CLIENTDATA, this);
+    el_set(edit_, EL_PROMPT, prompt_of);
+    el_set(edit_, EL_EDITOR, "emacs");
+    el_set(edit_, EL_HIST, history, history_);
+    el_set(edit_, EL_SIGNAL, 1);
+    el_set(edit_, EL_ADDFN, "abandon-line", "Begin the line anew", abandon_line);
+    el_set(edit_, EL_ADDFN, "suspend", "Suspend the program", suspend);
+    el_set(edit_, EL_SETTY, "-d", "-isig", nullptr);  // Ctrl-C is a key while a line is typed
+    el_set(edit_, EL_BIND, "^C", "abandon-line", nullptr);
+    el_set(edit_, EL_BIND, "^Z", "suspend", nullptr);
+    el_set(edit_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+    el_set(edit_, EL_BIND, "\\e[3~", "ed-delete-next-char", nullptr);
+    el_set(edit_, EL_BIND, "\\e[H", "ed-move-to-beg", nullptr);
+    el_set(edit_, EL_BIND, "\\e[F", "ed-move-to-end", nullptr);
+  }
+  Editor(const Editor&) = delete;
+  Editor& operator=(const Editor&) = delete;
+  ~Editor() {
+    history_end(history_);
+    el_end(edit_);
+  }
+
+  std::optional<std::string> read(const std::string& prompt) {
+    prompt_ = prompt;
+    el_set(edit_, EL_PREP_TERM, 1);  // before the prompt: what is typed from then on is edited
+    int length = 0;
+    const char* line = el_gets(edit_, &length);
+    if (line == nullptr || length <= 0) {
+      std::fputs("\n", stderr);
+      return std::nullopt;
+    }
+    std::string text(line, static_cast<std::size_t>(length));
+    if (text.find_first_not_of(" \r\n") != std::string::npos) {
+      HistEvent event;
+      history(history_, &event, H_ENTER, text.c_str());
+    }
+    return text;
+  }
+
+ private:
+  static Editor& of(EditLine* edit) {
+    void* self = nullptr;
+    el_get(edit, EL_CLIENTDATA, &self);
+    return *static_cast<Editor*>(self);
+  }
+
+  static const char* prompt_of(EditLine* edit) { return of(edit).prompt_.c_str(); }
+
+  static unsigned char abandon_line(EditLine* edit, int) {
+    const LineInfo* line = el_line(edit);
+    const bool empty = line->lastchar == line->buffer;
+    el_cursor(edit, static_cast<int>(line->lastchar - line->cursor));
+    el_deletestr(edit, static_cast<int>(line->lastchar - line->buffer));
+    std::fputs(empty ? ("\n" + of(edit).note_ + "\n").c_str() : "^C\n", stderr);
+    return CC_REDISPLAY;
+  }
+
+  static unsigned char suspend(EditLine*, int) {
+    raise(SIGTSTP);  // libedit gives the terminal back meanwhile
+    return CC_REDISPLAY;
+  }
+
+  std::string note_;
+  std::string prompt_;
+  EditLine* edit_;
+  History* history_;
+};
+
+LineReader::LineReader(std::string note) : interactive_(isatty(STDIN_FILENO) != 0) {
+  if (interactive_ && moves_cursor()) editor_ = std::make_unique<Editor>(std::move(note));
+}
+
+LineReader::~LineReader() = default;
+
+std::optional<std::string> LineReader::read(const std::string& prompt) {
+  std::optional<std::string> line;
+  if (editor_ != nullptr) {
+    line = editor_->read(prompt);
+  } else {
+    if (interactive_) std::fputs(prompt.c_str(), stderr);
+    std::string text;
+    if (std::getline(std::cin, text)) line = std::move(text);
+  }
+  if (line) line->resize(line->find_last_not_of("\r\n") + 1);
+  return line;
+}
+
+std::optional<std::string> read_message(LineReader& reader) {
+  auto line = reader.read("> ");
+  if (!line || !line->starts_with(kFence)) return line;
+  std::string message = line->substr(kFence.size());
+  while (!message.ends_with(kFence)) {
+    line = reader.read("... ");
+    if (!line) return message;
+    message += '\n' + *line;
+  }
+  message.resize(message.size() - kFence.size());
+  if (message.starts_with('\n')) message.erase(0, 1);
+  if (message.ends_with('\n')) message.pop_back();
+  return message;
+}
+
+}  // namespace subbyte::app

@@ -1,0 +1,35 @@
+#pragma once
+// Lines that a person types, with editing and history where there is a terminal that can do it, or
+// that come through a pipe.
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace subbyte::app {
+
+class LineReader {
+ public:
+  /// `note` is printed when Ctrl-C is pressed in an empty line.
+  explicit LineReader(std::string note);
+  ~LineReader();
+
+  /// Whether a person is there.
+  bool interactive() const { return interactive_; }
+
+  /// The next line without its line break (LF or CRLF); none at the end. In a terminal `prompt`
+  /// stands before it.
+  std::optional<std::string> read(const std::string& prompt);
+
+ private:
+  class Editor;
+
+  bool interactive_;
+  std::unique_ptr<Editor> editor_;  // none: lines are read as they come
+};
+
+/// A message: a line, or the lines from one that begins with """ to one that ends with """. None
+/// at the end of the input; what was begun and not ended is a message, too.
+std::optional<std::string> read_message(LineReader& reader);
+
+}  // namespace subbyte::app

@@ -1,0 +1,234 @@
+// subbyte chat on a terminal and through a pipe.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "app/process.h"
+#include "app/terminal.h"
+#include "support/temp_dir.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char* kUp = "\x1b[A";
+constexpr const char* kLeft = "\x1b[D";
+constexpr const char* kRubout = "\x7f";
+constexpr const char* kCtrlC = "\x03";
+constexpr const char* kCtrlD = "\x04";
+
+/// A model with random weights: what it says means nothing, and that is enough here.
+class Chat : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    models_ = new TempDir;
+    for (const char* arch : {"qwen3", "gpt-oss"}) {
+      const ProcessResult made = run_program(
+          {"synth", model(arch), "--arch", arch, "--shape", "tiny", "--format", "bf16"});
+      ASSERT_EQ(made.exit_code, 0) << made.err;
+    }
+  }
+  static void TearDownTestSuite() { delete models_; }
+
+  static std::string model(const std::string& arch = "qwen3") {
+    return (models_->path() / arch).string();
+  }
+
+  static std::vector<std::string> command(std::vector<std::string> more = {},
+                                          const std::string& arch = "qwen3") {
+    more.insert(more.begin(), {"chat", model(arch), "--temp", "0", "--threads", "1"});
+    return more;
+  }
+
+  inline static TempDir* models_ = nullptr;
+};
+
+/// The messages of a conversation that was saved.
+std::vector<std::string> saved_messages(const fs::path& file, const TempDir& folder) {
+  std::vector<std::string> texts;
+  const Json root = Json::parse(folder.read(file.string()));
+  for (const Json& message : root.at("messages")) {
+    if (message.at("role") == "user") texts.push_back(message.at("content"));
+  }
+  return texts;
+}
+
+TEST_F(Chat, a_banner_says_what_runs_and_how_to_end) {
+  Terminal terminal(command({"-c", "500"}));
+  const std::string banner = terminal.read_until("\n> ");
+  for (const char* part : {"qwen3", "context 500 of 2048 positions", "template ChatML, built in",
+                           "/help", "Ctrl-D or /exit ends"}) {
+    EXPECT_NE(banner.find(part), std::string::npos) << part << " in " << banner;
+  }
+  terminal.type(kCtrlD);
+  EXPECT_EQ(terminal.exit_code(), 0);
+}
+
+TEST_F(Chat, keys_edit_the_line_and_recall_earlier_ones) {
+  const TempDir folder;
+  Terminal terminal(command({"-n", "2"}));
+  terminal.read_until("\n> ");
+  terminal.type(std::string("Helxo") + kLeft + kRubout + "l\r");
+  terminal.read_until("as -n says)");
+  terminal.read_until("\n> ");
+  terminal.type(std::string(kUp) + "!\r");
+  terminal.read_until("as -n says)");
+  terminal.read_until("\n> ");
+  terminal.type("gr\xC3\xBC\xC3\x9Fx" + std::string(kRubout) + "e\r");
+  terminal.read_until("as -n says)");
+  terminal.read_until("\n> ");
+  terminal.type("/save " + (folder.path() / "talk.json").string() + "\r");
+  terminal.read_until("6 messages");
+  terminal.type("/exit\r");
+  terminal.read_to_end();
+  EXPECT_EQ(terminal.exit_code(), 0);
+  EXPECT_EQ(saved_messages("talk.json", folder), (std::vector<std::string>{"Hello", "Hello!",
+                                                                           "gr\xC3\xBC\xC3\x9F"
+                                                                           "e"}));
+}
+
+TEST_F(Chat, ctrl_c_begins_a_line_anew) {
+  const TempDir folder;
+  Terminal terminal(command({"-n", "2"}));
+  terminal.read_until("\n> ");
+  terminal.type("not this");
+  terminal.read_until("not this");
+  terminal.type(kCtrlC);
+  terminal.read_until("^C");
+  terminal.type("this\r");
+  terminal.read_until("as -n says)");
+  terminal.read_until("\n> ");
+  terminal.type(kCtrlC);
+  terminal.read_until("(Ctrl-D or /exit ends the conversation)");
+  terminal.type("/save " + (folder.path() / "talk.json").string() + "\r");
+  terminal.read_until("2 messages");
+  EXPECT_EQ(saved_messages("talk.json", folder), std::vector<std::string>{"this"});
+}
+
+TEST_F(Chat, ctrl_c_stops_an_answer_and_not_the_conversation) {
+  const TempDir folder;  // the answer has no end
+  fs::copy(model(), folder.path() / "model");
+  Json config = Json::parse(folder.read("model/config.json"));
+  config["max_position_embeddings"] = 1 << 20;
+  folder.write("model/config.json", config.dump());
+  Terminal terminal({"chat", (folder.path() / "model").string(), "--temp", "0", "-c", "1000000"});
+  terminal.read_until("\n> ");
+  terminal.type("Say much.\r");
+  terminal.read_until("Say much.\r\n");
+  terminal.read_until("e");
+  terminal.type(kCtrlC);
+  const std::string rest = terminal.read_until("\n> ");
+  EXPECT_NE(rest.find("(stopped)"), std::string::npos) << rest;
+  terminal.type("/stats\r");
+  EXPECT_NE(terminal.read_until("positions").find("stopped)"), std::string::npos);
+  terminal.type("/exit\r");
+  terminal.read_to_end();
+  EXPECT_EQ(terminal.exit_code(), 0);
+}
+
+TEST_F(Chat, a_message_that_is_too_long_is_said_and_can_be_recalled) {
+  Terminal terminal(command({"-c", "100", "-n", "2"}));
+  terminal.read_until("\n> ");
+  terminal.type("short\r");
+  terminal.read_until("as -n says)");
+  terminal.type(std::string(300, 'z') + "\r");
+  EXPECT_NE(terminal.read_until("[chat.too_long]").find("the context has 100 positions"),
+            std::string::npos);
+  terminal.read_until("\n> ");
+  terminal.type(std::string(kUp) + "\r");
+  terminal.read_until("[chat.too_long]");
+  terminal.read_until("\n> ");
+  terminal.type("/save /dev/null/x\r");
+  terminal.read_until("subbyte: error: ");
+  terminal.type("/exit\r");
+  terminal.read_to_end();
+  EXPECT_EQ(terminal.exit_code(), 0);
+}
+
+TEST_F(Chat, a_dumb_terminal_gets_plain_lines) {
+  Terminal terminal(command({"-n", "2"}), {{"TERM", "dumb"}});
+  const std::string banner = terminal.read_until("\n> ");
+  EXPECT_EQ(banner.find('\x1b'), std::string::npos) << banner;
+  terminal.type("Hello\n");
+  const std::string answer = terminal.read_until("as -n says)");
+  EXPECT_EQ(answer.find('\x1b'), std::string::npos) << answer;
+}
+
+TEST_F(Chat, carriage_returns_before_line_feeds_are_no_part_of_a_message) {
+  const std::vector<std::string> arguments = command({"-n", "4"});
+  const ProcessResult unix_lines = run_program(arguments, {.input = "One\nTwo\n"});
+  const ProcessResult dos_lines = run_program(arguments, {.input = "One\r\nTwo\r\n"});
+  EXPECT_EQ(unix_lines.exit_code, 0) << unix_lines.err;
+  EXPECT_EQ(dos_lines.out, unix_lines.out);
+  EXPECT_NE(run_program(arguments, {.input = "One\rx\nTwo\n"}).out, unix_lines.out);
+}
+
+TEST_F(Chat, several_lines_are_one_message) {
+  const TempDir folder;
+  const std::string file = (folder.path() / "talk.json").string();
+  const ProcessResult result = run_program(
+      command({"-n", "2"}),
+      {.input = "\"\"\"\nfirst\n\n  second\n\"\"\"\n\"\"\"third\"\"\"\n/save " + file + "\n"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(saved_messages("talk.json", folder),
+            (std::vector<std::string>{"first\n\n  second", "third"}));
+}
+
+TEST_F(Chat, a_conversation_is_saved_loaded_cleared_and_answered_again) {
+  const TempDir folder;
+  const std::string file = (folder.path() / "talk.json").string();
+  const ProcessResult first =
+      run_program(command({"-n", "4", "-S", "Be brief."}),
+                  {.input = "One\n/save " + file + "\nTwo\n/regenerate\n/clear\nTwo\n"});
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  const ProcessResult second =
+      run_program(command({"-n", "4"}), {.input = "/load " + file + "\nTwo\n"});
+  EXPECT_EQ(second.exit_code, 0) << second.err;
+  const Json saved = Json::parse(folder.read("talk.json")).at("messages");
+  EXPECT_EQ(saved.at(0), Json({{"role", "system"}, {"content", "Be brief."}}));
+  const std::string answer = saved.at(2).at("content").get<std::string>() + "\n";
+  ASSERT_TRUE(first.out.starts_with(answer)) << first.out;
+  const std::string rest = first.out.substr(answer.size());  // Two, Two again, Two alone
+  ASSERT_TRUE(rest.starts_with(second.out + second.out)) << first.out << " / " << second.out;
+  EXPECT_NE(rest.substr(2 * second.out.size()), second.out);
+}
+
+TEST_F(Chat, what_cannot_be_done_is_told_and_the_conversation_goes_on) {
+  const TempDir folder;
+  const std::string wrong =
+      folder.write("wrong.json", R"({"messages": [{"role": "tool"}]})").string();
+  const ProcessResult result = run_program(
+      command({"-n", "2"}),
+      {.input = "/fly\n/load\n/load " + wrong + "\n/regenerate\n/clear now\n/etc/passwd?\n"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(std::ranges::count(result.out, '\n') > 0, true);  // the path is a message
+  std::size_t errors = 0;
+  for (std::size_t at = 0; (at = result.err.find("subbyte: error: ", at)) != std::string::npos;
+       ++at) {
+    ++errors;
+  }
+  EXPECT_EQ(errors, 5u) << result.err;
+}
+
+TEST_F(Chat, options_that_would_do_nothing_are_refused_before_the_model_loads) {
+  const auto refused = [](const ProcessResult& result, const std::string& code) {
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_NE(result.err.find("[" + code + "]"), std::string::npos) << result.err;
+    EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
+  };
+  refused(run_program(command({"--no-think"}, "gpt-oss")), "usage.no_think");
+  refused(run_program(command({"--reasoning-effort", "low"})), "usage.reasoning_effort");
+  EXPECT_EQ(run_program(command({"--reasoning-effort", "low", "-p", "a", "-n", "1"}, "gpt-oss"))
+                .exit_code,
+            0);
+  const ProcessResult long_prompt = run_program(command({"-c", "20", "-p", std::string(200, 'z')}));
+  EXPECT_EQ(long_prompt.exit_code, 1);
+  EXPECT_NE(long_prompt.err.find("[chat.too_long]"), std::string::npos) << long_prompt.err;
+}
+
+}  // namespace
+}  // namespace subbyte
