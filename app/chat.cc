@@ -9,6 +9,7 @@
 #include "app/command.h"
 #include "app/conversation.h"
 #include "app/line_reader.h"
+#include "app/output.h"
 #include "base/quote.h"
 
 namespace subbyte::app {
@@ -85,15 +86,14 @@ Status check_beginning(const Options& options, const ChatSettings& settings,
 void print_banner(const Options& options, const LoadedModel& loaded, const ChatSettings& settings,
                   int64_t context) {
   const ModelConfig& config = loaded.config;
-  std::string text =
-      fmt::format("subbyte {}: {} ({}) on {}\n", SUBBYTE_VERSION, quote(options.model),
-                  config.model_type, loaded.backend->description());
-  text += fmt::format("context {} of {} positions (-c), key-value cache {}\n", context,
-                      config.max_positions, options.kv_cache_type);
-  text += fmt::format("template {}, built in: the model's own chat template is not run\n",
-                      name_of(settings.format));
+  std::string text = line("subbyte {}: {} ({}) on {}", SUBBYTE_VERSION, quote(options.model),
+                          config.model_type, loaded.backend->description());
+  text += line("context {} of {} positions (-c), key-value cache {}", context, config.max_positions,
+               options.kv_cache_type);
+  text += line("template {}, built in: the model's own chat template is not run",
+               name_of(settings.format));
   text += "/help lists the commands, Ctrl-C stops an answer, Ctrl-D or /exit ends\n";
-  std::fputs(text.c_str(), stderr);
+  print(stderr, text);
 }
 
 /// One message or command. Errors do not end the conversation; true when it goes on.
@@ -118,7 +118,7 @@ ExitCode converse(Conversation& conversation, LineReader& reader) {
   bool failed = false;
   bool goes_on = true;
   while (goes_on && std::ferror(stdout) == 0) {
-    if (reader.interactive()) std::fputs("\n", stderr);
+    if (reader.interactive()) print(stderr, "\n");
     const auto message = read_message(reader);
     if (!message) break;
     if (!message->empty()) goes_on = take(*message, conversation, commands, failed);

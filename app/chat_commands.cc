@@ -1,4 +1,5 @@
 #include "app/chat_commands.h"
+#include "app/output.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +13,7 @@ namespace subbyte::app {
 namespace {
 
 void say(const std::string& text) {
-  std::fputs((text + "\n").c_str(), stderr);
+  print(stderr, line("{}", text));
 }
 
 bool is_word(std::string_view text) {

@@ -1,4 +1,5 @@
 #include "app/chat_output.h"
+#include "app/output.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +14,8 @@ constexpr const char* kDim = "\033[2m";
 constexpr const char* kPlain = "\033[0m";
 
 std::string title_of(const OutputPiece& piece) {
-  if (!piece.recipient.empty()) return fmt::format("\n[call of {}] ", piece.recipient);
+  if (!piece.recipient.empty())
+    return "\n" + printable(fmt::format("[call of {}] ", piece.recipient));
   return piece.channel == OutputChannel::kAnalysis ? "\n[thinking] " : "\n[commentary] ";
 }
 
@@ -36,7 +38,7 @@ void ChatOutput::push(TokenId id) {
 void ChatOutput::finish() {
   if (auto* harmony = std::get_if<HarmonyParser>(&parser_)) show(harmony->finish());
   if (auto* think = std::get_if<ThinkParser>(&parser_)) show(think->finish());
-  std::fputs("\n", stdout);
+  print(stdout, "\n");
   std::fflush(stdout);
 }
 
@@ -44,12 +46,12 @@ void ChatOutput::show(const std::vector<OutputPiece>& pieces) {
   for (const OutputPiece& piece : pieces) {
     if (piece.channel == OutputChannel::kFinal) {
       answer_ += piece.text;
-      std::fwrite(piece.text.data(), 1, piece.text.size(), stdout);
+      print(stdout, piece.text);
       std::fflush(stdout);
     } else if (!hide_reasoning_) {
       const std::string title = piece.begins_message ? title_of(piece) : "";
       const std::string text = title + piece.text;
-      std::fputs((colour_ ? kDim + text + kPlain : text).c_str(), stderr);
+      print(stderr, colour_ ? kDim + text + kPlain : text);
     }
   }
 }

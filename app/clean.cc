@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "app/command.h"
+#include "app/output.h"
 #include "base/leftover.h"
 
 namespace subbyte::app {
@@ -27,7 +28,7 @@ Result<ExitCode> run(const Options& options) {
               : removed.ok()  ? ", removed"
                               : ", not removed: " + removed.error().message;
     }
-    std::fputs((line + "\n").c_str(), stdout);
+    print(stdout, app::line("{}", line));
   }
   if (leftovers.empty()) print_notice(options.directory + ": no leftovers");
   return code;

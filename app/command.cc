@@ -98,7 +98,7 @@ Result<uint64_t> choose_seed(const std::string& text) {
   if (text == "-1") {
     std::random_device random;
     const uint64_t seed = random();
-    std::fputs(fmt::format("subbyte: --seed {}\n", seed).c_str(), stderr);
+    print(stderr, line("subbyte: --seed {}", seed));
     return seed;
   }
   uint64_t seed = 0;
@@ -111,7 +111,7 @@ Result<uint64_t> choose_seed(const std::string& text) {
 }  // namespace
 
 void print_error(const Error& error) {
-  std::fputs(fmt::format("subbyte: error: {} [{}]\n", error.message, error.code).c_str(), stderr);
+  print(stderr, line("subbyte: error: {} [{}]", error.message, error.code));
 }
 
 void add_head_bits(Command command, int& bits) {
@@ -251,8 +251,8 @@ Result<SamplingOptions> SamplingFlags::resolve(const std::filesystem::path& dire
   return options;
 }
 
-void print_notice(const std::string& line) {
-  std::fputs(fmt::format("subbyte: {}\n", line).c_str(), stderr);
+void print_notice(const std::string& text) {
+  print(stderr, line("subbyte: {}", text));
 }
 
 Result<OutputFile> open_output(const std::string& path_or_dash, bool overwrite) {
@@ -276,8 +276,7 @@ Status check_context(const ModelConfig& config, int64_t positions) {
 Result<std::string> read_text(const std::string& path_or_dash) {
   std::ifstream file;
   if (path_or_dash == "-" && isatty(STDIN_FILENO) != 0) {
-    std::fputs("subbyte: reading the text from the terminal; Ctrl-D in an empty line ends it\n",
-               stderr);
+    print(stderr, "subbyte: reading the text from the terminal; Ctrl-D in an empty line ends it\n");
   }
   if (path_or_dash != "-") {
     file.open(path_or_dash, std::ios::binary);

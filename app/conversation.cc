@@ -1,4 +1,5 @@
 #include "app/conversation.h"
+#include "app/output.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -17,7 +18,7 @@ namespace {
 constexpr int64_t kAnswerShare = 8;
 
 void note(const std::string& text) {
-  std::fputs(("(" + text + ")\n").c_str(), stderr);
+  print(stderr, line("({})", text));
 }
 
 /// Why an answer ended, where it is not that the model ended it.
@@ -97,9 +98,7 @@ void Conversation::set_system(const std::string& text) {
 void Conversation::print_statistics() const {
   if (!stats_) return;
   app::print_statistics(*loaded_, sequence_.pool(), *stats_);
-  std::fputs(fmt::format("context {} of {} positions\n", sequence_.length(), sequence_.max_length())
-                 .c_str(),
-             stderr);
+  print(stderr, line("context {} of {} positions", sequence_.length(), sequence_.max_length()));
 }
 
 Status Conversation::answer() {

@@ -1,4 +1,5 @@
 #include "app/conversation_file.h"
+#include "app/output.h"
 
 #include <fmt/format.h>
 
@@ -40,7 +41,7 @@ Status save_conversation(const std::filesystem::path& path, std::span<const Chat
         {{"role", kRoles[static_cast<std::size_t>(message.role)]}, {"content", message.content}});
   }
   SUBBYTE_TRY(OutputFile file, OutputFile::create(path, overwrite));
-  SUBBYTE_CHECK(file.write(root.dump(2, ' ', false, json::Value::error_handler_t::replace) + "\n"));
+  SUBBYTE_CHECK(file.write(json_text(root)));
   return file.commit();
 }
 

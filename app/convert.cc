@@ -80,7 +80,7 @@ Status check_result(const std::filesystem::path& source, const std::filesystem::
   SUBBYTE_TRY(const auto before, errors_of(source, pool));
   for (const Finding& error : errors) {
     if (std::ranges::find(before, error.code, &Finding::code) != before.end()) continue;
-    return Error{"convert.result", fmt::format("what was written does not load: '{}': {} ({}); "
+    return Error{"convert.result", fmt::format("what was written does not load: {}: {} ({}); "
                                                "nothing is kept",
                                                quote(error.where), to_string(error), error.code)};
   }

@@ -7,6 +7,7 @@
 
 #include "app/command.h"
 #include "app/help.h"
+#include "app/output.h"
 #include "app/terminal.h"
 #include "base/quote.h"
 
@@ -23,8 +24,8 @@ Result<std::string> help_on(const ProgramHelp& help, const std::string& name) {
                fmt::format("no command and no topic {}; `subbyte help` lists them", quote(name))};
 }
 
-ExitCode print(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
+ExitCode print_text(const std::string& text) {
+  print(stdout, text);
   return kOk;
 }
 
@@ -43,7 +44,7 @@ void add_help(CLI::App& app, Invocation& invocation) {
   command.callback([name, &app, &invocation] {
     invocation.run = [name, &app]() -> Result<ExitCode> {
       SUBBYTE_TRY(const std::string text, help_on(describe(app), *name));
-      return print(text);
+      return print_text(text);
     };
   });
 }
@@ -53,7 +54,7 @@ void add_man(CLI::App& app, Invocation& invocation) {
                                 "  subbyte man > ~/.local/share/man/man1/subbyte.1\n"
                                 "  subbyte man | man -l -");
   command.callback([&app, &invocation] {
-    invocation.run = [&app]() -> Result<ExitCode> { return print(man_page(describe(app))); };
+    invocation.run = [&app]() -> Result<ExitCode> { return print_text(man_page(describe(app))); };
   });
 }
 
@@ -66,7 +67,7 @@ void add_completion(CLI::App& app, Invocation& invocation) {
   command.option("SHELL", *shell, "the shell").one_of({"bash", "zsh", "fish"}).required();
   command.callback([shell, &app, &invocation] {
     invocation.run = [shell, &app]() -> Result<ExitCode> {
-      return print(completion_script(describe(app), *shell));
+      return print_text(completion_script(describe(app), *shell));
     };
   });
 }

@@ -1,4 +1,5 @@
 #include "app/line_reader.h"
+#include "app/output.h"
 
 #include <histedit.h>
 #include <unistd.h>
@@ -64,7 +65,7 @@ class LineReader::Editor {
     int length = 0;
     const char* line = el_gets(edit_, &length);
     if (line == nullptr || length <= 0) {
-      std::fputs("\n", stderr);
+      print(stderr, "\n");
       return std::nullopt;
     }
     std::string text(line, static_cast<std::size_t>(length));
@@ -89,7 +90,7 @@ class LineReader::Editor {
     const bool empty = line->lastchar == line->buffer;
     el_cursor(edit, static_cast<int>(line->lastchar - line->cursor));
     el_deletestr(edit, static_cast<int>(line->lastchar - line->buffer));
-    std::fputs(empty ? ("\n" + of(edit).note_ + "\n").c_str() : "^C\n", stderr);
+    print(stderr, empty ? "\n" + of(edit).note_ + "\n" : "^C\n");
     return CC_REDISPLAY;
   }
 
@@ -115,7 +116,7 @@ std::optional<std::string> LineReader::read(const std::string& prompt) {
   if (editor_ != nullptr) {
     line = editor_->read(prompt);
   } else {
-    if (interactive_) std::fputs(prompt.c_str(), stderr);
+    if (interactive_) print(stderr, prompt);
     std::string text;
     if (std::getline(std::cin, text)) line = std::move(text);
   }

@@ -141,7 +141,7 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error, int argc, ch
         {"usage.command", fmt::format("no command {}; `subbyte help` lists them", quote(argv[i]))});
   }
   if (argc > 1) return report({"usage.arguments", quote(error.what(), 300)});
-  std::fputs(app.help().c_str(), stderr);
+  print(stderr, app.help());
   return report({"usage.command", "no command was given"});
 }
 

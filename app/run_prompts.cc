@@ -1,4 +1,5 @@
 #include "app/run_prompts.h"
+#include "app/output.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -54,21 +55,21 @@ Result<std::string> identity_of(const PromptsOptions& options, const LoadedModel
                                 const JobOptions& job) {
   SUBBYTE_TRY(json::Value model, describe_model(loaded));
   const SamplingOptions& sampling = job.defaults.sampling;
-  return json::Value{{"model", std::move(model)},
-                     {"head_bits", options.head_bits},
-                     {"kv_cache_type", options.kv_cache_type},
-                     {"context", job.context},
-                     {"max_tokens", options.max_tokens},
-                     {"special", options.special},
-                     {"ignore_eos", options.ignore_eos},
-                     {"stop", options.stops},
-                     {"temperature", sampling.temperature},
-                     {"top_k", sampling.top_k},
-                     {"top_p", sampling.top_p},
-                     {"min_p", sampling.min_p},
-                     {"repetition_penalty", sampling.repetition_penalty},
-                     {"seed", sampling.seed}}
-      .dump(-1, ' ', /*ensure_ascii=*/true, json::Value::error_handler_t::replace);
+  const json::Value text = {{"model", std::move(model)},
+                            {"head_bits", options.head_bits},
+                            {"kv_cache_type", options.kv_cache_type},
+                            {"context", job.context},
+                            {"max_tokens", options.max_tokens},
+                            {"special", options.special},
+                            {"ignore_eos", options.ignore_eos},
+                            {"stop", options.stops},
+                            {"temperature", sampling.temperature},
+                            {"top_k", sampling.top_k},
+                            {"top_p", sampling.top_p},
+                            {"min_p", sampling.min_p},
+                            {"repetition_penalty", sampling.repetition_penalty},
+                            {"seed", sampling.seed}};
+  return json_text(text, -1);
 }
 
 Result<JobOptions> job_options(const PromptsOptions& options, const LoadedModel& loaded) {
@@ -113,15 +114,13 @@ void report(const PromptsOptions& options, const JobCounts& counts, double load_
                                  {"load_seconds", load_seconds},
                                  {"seconds", seconds},
                                  {"completion_tokens_per_second", rate}};
-    std::fputs((summary.dump() + "\n").c_str(), stdout);
+    print(stdout, json_text(summary, -1));
     return;
   }
-  std::fputs(fmt::format("{} of {} lines answered in {:.1f} s, {} had an answer, {} failed\n"
-                         "{} prompt tokens, {} generated, {:.1f} tokens/s\n",
-                         counts.done, counts.lines, seconds, counts.skipped, counts.failed,
-                         counts.tokens.prompt, counts.tokens.generated, rate)
-                 .c_str(),
-             stderr);
+  print(stderr, line("{} of {} lines answered in {:.1f} s, {} had an answer, {} failed",
+                     counts.done, counts.lines, seconds, counts.skipped, counts.failed) +
+                    line("{} prompt tokens, {} generated, {:.1f} tokens/s", counts.tokens.prompt,
+                         counts.tokens.generated, rate));
 }
 
 /// Loads the model and answers what is left.

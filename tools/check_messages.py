@@ -5,7 +5,8 @@ src/, app/:  no quote marks of one's own around a value in a message: quote() an
              them there, and escape what would end the line or move the cursor. An Error's message
              is written by its constructor, which makes it one printable line; nobody adds to it.
 app/:        only app/output.cc prints and turns JSON into text; a line with values in it is made
-             by line(), so no format has an end of line of its own.
+             by line(), so no format has an end of line of its own. Help, completion and the man
+             page are the program's own text and are made as they like.
 
     tools/check_messages.py [--root DIR]    check the tree, print file:line for each violation
     tools/check_messages.py --self-test     see a violation of each rule reported
@@ -22,6 +23,7 @@ from pathlib import Path
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 TEST = re.compile(r"_test\.cc$")
 DOORS = {"app/output.h", "app/output.cc"}
+OWN_TEXT = {"app/completion.cc", "app/help.cc", "app/help_commands.cc", "app/man_page.cc"}
 
 LITERAL = re.compile(r'R"(?P<mark>[^(\s]*)\(.*?\)(?P=mark)"' r'|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -71,12 +73,13 @@ def violations(name: str, text: str) -> Iterator[tuple[int, str]]:
         return text.count("\n", 0, at) + 1
 
     in_app = name.startswith("app/") and name not in DOORS
-    for at, literal in literals(text):
+    is_message = name not in OWN_TEXT
+    for at, literal in literals(text) if is_message else ():
         if OWN_MARKS.search(literal):
             yield line_of(at), "quote() and quote_name() put the marks around a value"
         if in_app and re.search(PLACEHOLDER, literal) and "\\n" in literal:
             yield line_of(at), "line() ends a line with values in it"
-    for match in OPEN_MARK.finditer(COMMENT.sub(lambda m: " " * len(m[0]), text)):
+    for match in OPEN_MARK.finditer("" if not is_message else COMMENT.sub(lambda m: " " * len(m[0]), text)):
         yield line_of(match.start()), "quote() and quote_name() put the marks around a value"
     code = masked(text)
     for match in ADDS_TO_MESSAGE.finditer(code):
@@ -123,6 +126,8 @@ CASES = [
     ("app/a.cc", 'auto a = fmt::format("{}\\n", name);\n', "1: line() ends"),
     ("app/a.cc", 'auto a = fmt::format("{}"\n   " of\\n", name);\n', "1: line() ends"),
     ("app/a.cc", 'print(stdout, line("{}", name) + "\\n");\n', ""),
+    ("app/help.cc", 'auto a = fmt::format("Usage: {}\\n", name);\n', ""),
+    ("app/help.cc", "void f() { std::fputs(text, stderr); }\n", "1: app/output.h prints"),
     ("app/output.cc", "void f() { std::fwrite(a, 1, n, to); }\n", ""),
     ("src/a.cc", "auto a = root.dump(2);\n", ""),
 ]

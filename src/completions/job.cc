@@ -6,6 +6,7 @@
 #include <array>
 #include <set>
 
+#include "base/quote.h"
 #include "base/random.h"
 #include "base/sha256.h"
 
@@ -49,7 +50,7 @@ Status check_batch_line(const Object& line, const CompletionRequest& request) {
   SUBBYTE_TRY(const auto url, line.string("url"));
   const std::string_view expected = request.is_chat ? kChatUrl : kTextUrl;
   if (url && *url != expected) {
-    return line.error("job.line", "url", fmt::format("\"{}\" for this body", expected));
+    return line.error("job.line", "url", quote(expected) + " for this body");
   }
   return {};
 }

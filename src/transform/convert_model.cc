@@ -199,8 +199,8 @@ class ModelConverter {
       auto both = alternate_rows(matrices[i].view, matrices[i + 1].view);
       if (!both.ok()) {
         return Error{both.error().code,
-                     fmt::format("'{}', '{}': {}", job.modules[i]->name, job.modules[i + 1]->name,
-                                 both.error().message)};
+                     fmt::format("{}, {}: {}", quote_name(job.modules[i]->name),
+                                 quote_name(job.modules[i + 1]->name), both.error().message)};
       }
       joined.push_back(std::move(both).value());
     }
@@ -345,10 +345,10 @@ Error stopped_by(Error error, OutputDirectory& directory) {
   if (!error.code.starts_with("file.") || error.code == "file.changed") {
     directory.discard();
   } else if (const std::size_t count = directory.num_finished(); count > 0) {
-    error.message += fmt::format(
-        "; {} keeps what is finished ({} of the files with weights), the "
-        "same command goes on with it, `subbyte clean` removes it",
-        directory.path().native(), count);
+    return {error.code,
+            fmt::format("{}; {} keeps what is finished ({} of the files with weights), the "
+                        "same command goes on with it, `subbyte clean` removes it",
+                        error.message, directory.path().native(), count)};
   }
   return error;
 }

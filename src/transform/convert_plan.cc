@@ -178,11 +178,10 @@ class Planner {
   }
 
   Error act_order_error(const Error& error, std::string_view module) const {
-    Error result = module_error(error, module);
-    if (!exporter_->keeps_act_order.empty()) {
-      result.message += fmt::format("; {} keeps the order", exporter_->keeps_act_order);
-    }
-    return result;
+    const Error of_module = module_error(error, module);
+    if (exporter_->keeps_act_order.empty()) return of_module;
+    return {of_module.code,
+            fmt::format("{}; {} keeps the order", of_module.message, exporter_->keeps_act_order)};
   }
 
   Status check_described(const ExportShape& shape, std::string_view module) const {
