@@ -79,7 +79,8 @@ def violations(name: str, text: str) -> Iterator[tuple[int, str]]:
             yield line_of(at), "quote() and quote_name() put the marks around a value"
         if in_app and re.search(PLACEHOLDER, literal) and "\\n" in literal:
             yield line_of(at), "line() ends a line with values in it"
-    for match in OPEN_MARK.finditer("" if not is_message else COMMENT.sub(lambda m: " " * len(m[0]), text)):
+    uncommented = COMMENT.sub(lambda m: " " * len(m[0]), text)
+    for match in OPEN_MARK.finditer(uncommented) if is_message else ():
         yield line_of(match.start()), "quote() and quote_name() put the marks around a value"
     code = masked(text)
     for match in ADDS_TO_MESSAGE.finditer(code):

@@ -1,77 +1,23 @@
 #pragma once
-// A backend that passes everything on and notes when a step began, when its last operation was
-// enqueued and when it was finished: where the host's time of a step goes.
-
-#include <string>
-#include <utility>
-#include <vector>
+// A backend that notes when a step began, when its last operation was enqueued and when it was
+// finished: where the host's time of a step goes.
 
 #include "bench/timing.h"
-#include "ops/backend.h"
+#include "ops/forwarding_backend.h"
 
 namespace subbyte::bench {
 
-class TimedBackend : public Backend {
+class TimedBackend : public ForwardingBackend {
  public:
-  explicit TimedBackend(Backend& backend) : backend_(backend) {}
+  using ForwardingBackend::ForwardingBackend;
 
   /// Seconds of the last step: from begin() to finish(), and in finish().
   double enqueue_seconds() const { return enqueued_ - begun_; }
   double wait_seconds() const { return finished_ - enqueued_; }
 
-  std::string description() const override { return backend_.description(); }
-  double measure_read_bandwidth(const Weight& weight) override {
-    return backend_.measure_read_bandwidth(weight);
-  }
-  Executor& host() override { return backend_.host(); }
-  std::string last_step() const override { return backend_.last_step(); }
-  MachineMemory* memory() override { return backend_.memory(); }
-
-  Result<Weight> upload(Matrix matrix, std::vector<float> bias) override {
-    return backend_.upload(std::move(matrix), std::move(bias));
-  }
-  Result<Weight> upload_joined(std::vector<Matrix> matrices, std::vector<float> bias) override {
-    return backend_.upload_joined(std::move(matrices), std::move(bias));
-  }
-  Result<Experts> upload(ExpertMatrices experts) override {
-    return backend_.upload(std::move(experts));
-  }
-  Result<Vector> upload(std::vector<float> numbers) override {
-    return backend_.upload(std::move(numbers));
-  }
-  Result<KvPool> make_kv_pool(const KvShape& shape, int64_t num_pages) override {
-    return backend_.make_kv_pool(shape, num_pages);
-  }
-
   void begin(const Batch& batch) override {
     begun_ = now();
     backend_.begin(batch);
-  }
-  Tensor tensor(int64_t cols) override { return backend_.tensor(cols); }
-  void embed(Tensor y, const Weight& table) override { backend_.embed(y, table); }
-  void add_norm(Tensor y, Tensor x, Tensor delta, const Norm& norm) override {
-    backend_.add_norm(y, x, delta, norm);
-  }
-  void linear(Tensor y, Tensor x, const Weight& weight) override { backend_.linear(y, x, weight); }
-  void exact_linear(Tensor y, Tensor x, const Weight& weight) override {
-    backend_.exact_linear(y, x, weight);
-  }
-  void gated_linear(Tensor y, Tensor x, const Weight& gate_up) override {
-    backend_.gated_linear(y, x, gate_up);
-  }
-  void rotate_and_store(Tensor qkv, const HeadNorms& norms, const Rope& rope,
-                        const AttentionShape& shape, int64_t layer) override {
-    backend_.rotate_and_store(qkv, norms, rope, shape, layer);
-  }
-  void attend(Tensor y, Tensor qkv, const AttentionShape& shape, int64_t layer,
-              const Vector& sinks) override {
-    backend_.attend(y, qkv, shape, layer, sinks);
-  }
-  void experts(Tensor y, Tensor x, Tensor router_logits, const Experts& experts) override {
-    backend_.experts(y, x, router_logits, experts);
-  }
-  void logits(Tensor x, Tensor delta, const Norm& norm, const Weight& head) override {
-    backend_.logits(x, delta, norm, head);
   }
   Status finish(Logits& logits) override {
     enqueued_ = now();
@@ -81,7 +27,6 @@ class TimedBackend : public Backend {
   }
 
  private:
-  Backend& backend_;
   double begun_ = 0;
   double enqueued_ = 0;
   double finished_ = 0;

@@ -1,6 +1,7 @@
 #include "cpu_backend/cpu_backend.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -184,6 +185,12 @@ class CpuBackend : public Backend {
       }
     }
     execution_->pool().stay_awake(true);
+  }
+
+  bool is_finite(Tensor x) override {
+    if (!error_.ok()) return true;
+    return std::all_of(data_of(x), data_of(x) + x.rows * x.cols,
+                       [](float number) { return std::isfinite(number); });
   }
 
   Tensor tensor(int64_t cols) override {

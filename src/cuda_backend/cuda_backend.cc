@@ -8,6 +8,7 @@
 
 #include "base/thread_pool.h"
 #include "cuda_backend/choices.h"
+#include "cuda_backend/finite.h"
 #include "cuda_backend/kv_memory.h"
 #include "cuda_backend/linear.h"
 #include "cuda_backend/memory.h"
@@ -154,6 +155,18 @@ class CudaBackend : public Backend {
     programs_.begin(batch, step_);
   }
 
+  /// The residual stream, which embed() begins, is f32.
+  bool is_finite(Tensor x) override {
+    bool all = true;
+    keep_error([&]() -> Status {
+      SUBBYTE_CHECK(run_kept(x));
+      const cuda::Element type = x.data == residual_ ? cuda::Element::kF32 : element();
+      SUBBYTE_TRY(all, are_finite(x.data, x.rows * x.cols, type, stream_->get()));
+      return {};
+    });
+    return all;
+  }
+
   Tensor tensor(int64_t cols) override {
     Tensor tensor = {nullptr, step_.num_tokens(), cols};
     keep_error([&]() -> Status {
@@ -166,6 +179,7 @@ class CudaBackend : public Backend {
   void embed(Tensor y, const Weight& table) override {
     keep_error([&]() -> Status {
       if (open(table).parts.size() != 1) return unserved("expected a table that is one matrix");
+      residual_ = y.data;
       return embed_rows(y, open(table).parts.front());
     });
   }
@@ -436,6 +450,7 @@ class CudaBackend : public Backend {
   const Rope* angles_of_ = nullptr;  // in this step
   float* cos_ = nullptr;
   float* sin_ = nullptr;
+  const void* residual_ = nullptr;
   int64_t logits_cols_ = 0;
   Status error_;
 };

@@ -43,7 +43,9 @@ Result<GenerateStats> generate(const Model& model, Backend& backend, Sequence& s
       stats.prefill_seconds = seconds_since(start);
       start = Clock::now();
     }
-    SUBBYTE_TRY(const Generation::Event event, generation.accept(logits.tokens[0]));
+    const Result<Generation::Event> accepted = generation.accept(logits.tokens[0]);
+    if (!accepted.ok()) return model.locate_not_finite(backend, {{&part, 1}}, accepted.error());
+    const Generation::Event& event = *accepted;
     stats.generated_tokens = generation.generated_tokens();
     stats.decode_seconds = seconds_since(start);
     if (event.token && !on_token(*event.token)) {

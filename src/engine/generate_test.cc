@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <set>
+#include <string>
 
 #include "base/random.h"
+#include "ops/forwarding_backend.h"
 
 namespace subbyte {
 namespace {
@@ -42,6 +45,48 @@ class Generate : public ::testing::Test {
   std::vector<int32_t> tokens_;
   int64_t cached_ = 0;
 };
+
+/// Loads models whose n-th vector has an infinite number.
+class Spoiling : public ForwardingBackend {
+ public:
+  Spoiling(Backend& backend, int n) : ForwardingBackend(backend), n_(n) {}
+  using ForwardingBackend::upload;
+  Result<Vector> upload(std::vector<float> numbers) override {
+    if (count_++ == n_) numbers.front() = std::numeric_limits<float>::infinity();
+    return backend_.upload(std::move(numbers));
+  }
+  int count() const { return count_; }
+
+ private:
+  int n_;
+  int count_ = 0;
+};
+
+TEST_F(Generate, names_the_operation_whose_results_are_not_finite) {
+  std::set<std::string> places;
+  int count = 1;
+  for (int n = 0; n < count; ++n) {
+    Spoiling backend(*backend_, n);
+    const auto model =
+        load_model(std::filesystem::path(SUBBYTE_TEST_DATA) / "goldens" / "qwen3-awq", backend);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    count = backend.count();
+    testing::TestContext context(**model, *backend_, 64);
+    const std::vector<int32_t> prompt = {1, 2, 3};
+    const auto stats = generate(**model, *backend_, context.sequence(), prompt, options_,
+                                [](int32_t) { return true; });
+    ASSERT_FALSE(stats.ok());
+    EXPECT_EQ(stats.error().code, "sampling.not_finite");
+    const std::string& message = stats.error().message;
+    const std::size_t at = message.rfind("those of ");
+    places.insert(at == std::string::npos ? "" : message.substr(at + 9));
+  }
+  // Norms of two layers, of their queries and keys, and the last one, which is a part of the head.
+  EXPECT_EQ(places,
+            (std::set<std::string>{"", "layer 0, a norm", "layer 1, a norm",
+                                   "layer 0, the norms and positions of queries and keys",
+                                   "layer 1, the norms and positions of queries and keys"}));
+}
 
 TEST_F(Generate, ends_at_the_wanted_length) {
   options_.max_tokens = 5;

@@ -134,7 +134,7 @@ SampleEvent Scheduler::accept(Sample& sample, const Part& part, int32_t token,
   SampleEvent event = {sample.request, sample.index, {}, {}, {}, {}};
   const Result<Generation::Event> accepted = sample.generation.accept(token);
   if (!accepted.ok()) {
-    event.error = accepted.error();
+    event.error = model_.locate_not_finite(backend_, {{&part, 1}}, accepted.error());
     return event;
   }
   event.token = accepted->token;

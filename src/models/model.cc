@@ -10,6 +10,7 @@
 #include "models/head_bits.h"
 #include "models/memory_need.h"
 #include "models/model_family.h"
+#include "models/watched_backend.h"
 
 namespace subbyte {
 
@@ -123,6 +124,18 @@ Status Model::forward(Backend& backend, const Batch& batch, Logits& logits) cons
   SUBBYTE_CHECK(backend.finish(logits));
   for (const Part& part : batch.parts) part.sequence->advance(std::ssize(part.tokens));
   return {};
+}
+
+Error Model::locate_not_finite(Backend& backend, const Batch& batch, const Error& error) const {
+  for (const Part& part : batch.parts) {
+    part.sequence->truncate(part.sequence->length() - std::ssize(part.tokens));
+  }
+  WatchedBackend watched(backend);
+  Logits logits;
+  const Status again = forward(watched, batch, logits);
+  if (!again.ok() || watched.first_place().empty()) return error;
+  return {error.code, fmt::format("{}; the first numbers that are not finite are those of {}",
+                                  error.message, watched.first_place())};
 }
 
 Result<KvPool> Model::make_kv_pool(Backend& backend, KvType type, int64_t positions) const {

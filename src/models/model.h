@@ -26,6 +26,10 @@ class Model {
   /// of the backend. The sequences are as long as before then.
   Status forward(Backend& backend, const Batch& batch, Logits& logits) const;
 
+  /// `error`, sampling.not_finite of the last step, with the first operation whose results are not
+  /// finite: `batch`, which that step computed, is computed again.
+  Error locate_not_finite(Backend& backend, const Batch& batch, const Error& error) const;
+
   /// Code model.token_range unless all are in the vocabulary.
   Status check_tokens(std::span<const int32_t> tokens) const;
 

@@ -106,6 +106,10 @@ class Backend {
   /// The logits that the batch asks for or lets choose from: head(norm(x + delta)).
   virtual void logits(Tensor x, Tensor delta, const Norm& norm, const Weight& head) = 0;
 
+  /// Waits for the operations before; whether every number of `x` is finite. To find where a step
+  /// went wrong; slow. An operation that failed makes it true.
+  virtual bool is_finite(Tensor x) = 0;
+
   /// Waits for the step. `logits` has Batch::num_logits() rows then, and a token for each part with
   /// a choice: the one that TokenChooser takes of the same logits.
   virtual Status finish(Logits& logits) = 0;
