@@ -5,9 +5,10 @@
 //   a b c e U+0301 d ...        copied: a b c    worked on: e U+0301    copied: d ...
 //
 // utf8proc's own decomposition orders accents by exchanging neighbours, which takes minutes for a
-// megabyte of accents in the wrong order; here they are sorted. Its composition is linear, but takes
-// U+11A7 for a final consonant of Hangul (they begin at U+11A8) and drops it after a syllable. Nothing
-// composes with U+11A7, on either side, so what lies between is composed by itself.
+// megabyte of accents in the wrong order; here they are sorted. Its composition is linear, but
+// takes U+11A7 for a final consonant of Hangul (they begin at U+11A8) and drops it after a
+// syllable. Nothing composes with U+11A7, on either side, so what lies between is composed by
+// itself.
 
 #include "text/nfc.h"
 

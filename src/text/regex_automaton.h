@@ -36,7 +36,7 @@ class RegexAutomaton {
   /// take more than about a second to make.
   static Result<RegexAutomaton> compile(std::string_view pattern);
 
-  /// The state behind the last character of a text.
+  /// The state after the last character of a text.
   static constexpr State kEndOfText = 0;
   State before(State after, char32_t point) const {
     return before_[std::size_t{after} * classes_.size() + classes_[point]];
