@@ -19,6 +19,10 @@ case $target in
       add "$file"
     done
     ;;
+  patterns)
+    cut -f3 tests/data/patterns/patterns.tsv | awk -v folder="$folder" '
+      { printf "%s\n%s", $0, "A wordy'"'"'s aaab 12  \n x" > (folder "/" NR) }'
+    ;;
   config | quantization) add tests/data/goldens/*/config.json ;;
 esac
 if [[ -d fuzz/seeds/$target ]]; then add fuzz/seeds/"$target"/*; fi

@@ -17,19 +17,27 @@ namespace {
 /// Builds a value from the parser's events. Finished values wait on one stack until their array or
 /// object ends. Not the library's own builder: that one searches all earlier members for each new
 /// one, which is quadratic, and keeps the last of two equal keys.
+///
+/// What is built is counted: a text of two bytes an element ("[0,0,0") would become 40 times as
+/// large.
 class Builder {
  public:
+  explicit Builder(std::size_t max_memory) : memory_left_(max_memory) {}
+
   bool null() { return add(nullptr); }
   bool boolean(bool value) { return add(value); }
   bool number_integer(int64_t value) { return add(value); }
   bool number_unsigned(uint64_t value) { return add(value); }
   bool number_float(double value, const std::string&) { return add(value); }
-  bool string(std::string& value) { return add(std::move(value)); }
+  bool string(std::string& value) {
+    return spend(kStringBytes + value.size()) && add(std::move(value));
+  }
   bool binary(Value::binary_t&) { return false; }  // never in text
 
   bool start_object(std::size_t) { return open(); }
   bool start_array(std::size_t) { return open(); }
   bool key(std::string& name) {
+    if (!spend(kKeyBytes + name.size())) return false;
     keys_.push_back(std::move(name));
     return true;
   }
@@ -74,7 +82,23 @@ class Builder {
   Value take() { return std::move(values_.front()); }
 
  private:
+  // At their largest: a vector that grows holds its elements three times over for a moment. A
+  // finished container holds them once more, and those of its children that wait are gone by then.
+  static constexpr std::size_t kValueBytes = 4 * sizeof(Value);
+  static constexpr std::size_t kKeyBytes = 4 * sizeof(std::string);
+  static constexpr std::size_t kStringBytes = 2 * sizeof(std::string);  // and the block's head
+
+  bool spend(std::size_t bytes) {
+    if (bytes > memory_left_) {
+      fail("json.memory", "its elements would take more memory than its size allows");
+      return false;
+    }
+    memory_left_ -= bytes;
+    return true;
+  }
+
   bool add(Value value) {
+    if (!spend(kValueBytes)) return false;
     values_.push_back(std::move(value));
     return true;
   }
@@ -110,6 +134,7 @@ class Builder {
     problem_ = std::move(problem);
   }
 
+  std::size_t memory_left_;
   std::vector<Value> values_;
   std::vector<std::string> keys_;
   std::vector<std::size_t> starts_;  // of the open arrays and objects, in values_
@@ -152,7 +177,7 @@ std::optional<int64_t> whole_number(const Value& value) {
 
 }  // namespace
 
-Result<Value> parse(std::string_view text, std::string_view where) {
+Result<Value> parse(std::string_view text, std::string_view where, std::size_t memory_factor) {
   const auto error = [&](std::string_view code, const std::string& problem) {
     return Error{code, std::string(where).append(": ").append(problem)};
   };
@@ -166,20 +191,20 @@ Result<Value> parse(std::string_view text, std::string_view where) {
   if (const auto nul = text.find('\0'); nul != std::string_view::npos) {
     return error("json.syntax", "a NUL byte at byte " + std::to_string(nul));
   }
-  Builder builder;
+  Builder builder(std::max(kFreeMemory, memory_factor * text.size()));
   Value::sax_parse(text.begin(), text.end(), &builder);
   if (builder.failed()) return builder.error(where);
   return builder.take();
 }
 
-Result<Value> parse_file(const std::string& path, uint64_t max_bytes) {
+Result<Value> parse_file(const std::string& path, uint64_t max_bytes, std::size_t memory_factor) {
   const Result<MappedFile> file = open_model_file(path, max_bytes);
   if (!file.ok()) {
     const bool too_large = file.error().code == "file.too_large";
     return Error{too_large ? "json.too_large" : file.error().code, file.error().message};
   }
   const auto bytes = file.value().bytes();
-  return parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
+  return parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path, memory_factor);
 }
 
 Result<Object> Object::of(const Value& value, std::string_view where) {

@@ -18,13 +18,20 @@ using Value = nlohmann::ordered_json;
 
 inline constexpr int kMaxDepth = 64;
 
+/// What a value may take of memory while it is made: so many times its text, or kFreeMemory if that
+/// is more; besides, the parser holds the string that it reads up to five times.
+inline constexpr std::size_t kMemoryFactor = 4;
+inline constexpr std::size_t kFreeMemory = std::size_t{16} << 20;
+
 /// Parses one value. `where` (a file name) begins the message.
-/// Codes: json.syntax, json.utf8, json.duplicate_key, json.depth.
-Result<Value> parse(std::string_view text, std::string_view where);
+/// Codes: json.syntax, json.utf8, json.duplicate_key, json.depth, json.memory.
+Result<Value> parse(std::string_view text, std::string_view where,
+                    std::size_t memory_factor = kMemoryFactor);
 
 /// Reads and parses a file of a model, of at most `max_bytes`. Codes: as parse and open_model_file
 /// (base/model_file.h), but json.too_large.
-Result<Value> parse_file(const std::string& path, uint64_t max_bytes);
+Result<Value> parse_file(const std::string& path, uint64_t max_bytes,
+                         std::size_t memory_factor = kMemoryFactor);
 
 /// A view of an object that knows where it is, for messages like
 /// "config.json: rope_scaling.factor: expected a number, found \"32\"".

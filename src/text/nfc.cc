@@ -5,13 +5,17 @@
 //   a b c e U+0301 d ...        copied: a b c    worked on: e U+0301    copied: d ...
 //
 // utf8proc's own decomposition orders accents by exchanging neighbours, which takes minutes for a
-// megabyte of accents in the wrong order; here they are sorted. Its composition is linear.
+// megabyte of accents in the wrong order; here they are sorted. Its composition is linear, but
+// takes U+11A7 for a final consonant of Hangul (they begin at U+11A8) and drops it after a
+// syllable. Nothing composes with U+11A7, on either side, so what lies between is composed by
+// itself.
 
 #include "text/nfc.h"
 
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "text/utf8.h"
@@ -20,6 +24,7 @@ namespace subbyte {
 namespace {
 
 constexpr char32_t kFirstThatJoins = 0x300;
+constexpr utf8proc_int32_t kBeforeFinals = 0x11A7;
 constexpr unsigned char kLeadOfFirst = 0xCC;  // U+0300 is CC 80
 
 struct Scratch {
@@ -63,16 +68,29 @@ void order_marks(std::vector<utf8proc_int32_t>& points) {
   }
 }
 
-void append_nfc(std::string_view text, Scratch& scratch, std::string& out) {
-  auto& points = scratch.points;
-  points.clear();
-  decompose(text, points);
-  order_marks(points);
+/// Composes `points`, which are in canonical order, in place.
+void append_composed(std::span<utf8proc_int32_t> points, std::string& out) {
   const auto options = static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE);
   const auto count = utf8proc_normalize_utf32(
       points.data(), static_cast<utf8proc_ssize_t>(points.size()), options);
   for (utf8proc_ssize_t i = 0; i < count; ++i) {
     utf8::append(out, static_cast<char32_t>(points[static_cast<std::size_t>(i)]));
+  }
+}
+
+void append_nfc(std::string_view text, Scratch& scratch, std::string& out) {
+  auto& points = scratch.points;
+  points.clear();
+  decompose(text, points);
+  order_marks(points);
+  std::size_t begin = 0;
+  while (begin < points.size()) {
+    const auto barrier =
+        std::find(points.begin() + static_cast<std::ptrdiff_t>(begin), points.end(), kBeforeFinals);
+    const auto end = static_cast<std::size_t>(barrier - points.begin());
+    append_composed({points.data() + begin, end - begin}, out);
+    if (end < points.size()) utf8::append(out, char32_t{kBeforeFinals});
+    begin = end + 1;
   }
 }
 

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <fstream>
+#include <sstream>
 #include <string>
 
 #include "text/utf8.h"
@@ -38,6 +41,38 @@ TEST(Nfc, composes_decomposes_and_orders) {
   check(U"\u00FC\u0304", U"\u01D6");  // joins a character below U+0300
   check(U"\U0001D15E", U"\U0001D157\U0001D165");
   check(U"x\uFFFDy", U"x\uFFFDy");
+}
+
+// tests/data/unicode/write_hangul.py takes the expected values from Python's unicodedata.
+TEST(Nfc, composes_hangul_as_python_does) {
+  std::ifstream file(SUBBYTE_TEST_DATA "/unicode/hangul_nfc.txt");
+  std::string line;
+  int num_lines = 0;
+  const auto points_of = [](const std::string& text) {
+    std::istringstream words(text);
+    std::u32string points;
+    for (uint32_t point = 0; words >> std::hex >> point;) points.push_back(point);
+    return points;
+  };
+  while (std::getline(file, line)) {
+    const std::size_t middle = line.find('=');
+    ASSERT_NE(middle, std::string::npos);
+    EXPECT_EQ(to_nfc(text_of(points_of(line.substr(0, middle)))),
+              text_of(points_of(line.substr(middle + 1))))
+        << line;
+    ++num_lines;
+  }
+  EXPECT_GT(num_lines, 1000);
+  EXPECT_EQ(to_nfc(text_of(U"\uAC00\u11A7x")), text_of(U"\uAC00\u11A7x"));
+}
+
+// All 11,172 syllables, from their parts by the formula of the Unicode standard, section 3.12.
+TEST(Nfc, composes_every_syllable_of_hangul) {
+  for (char32_t i = 0; i < 19 * 21 * 28; ++i) {
+    std::u32string parts = {0x1100 + i / (21 * 28), 0x1161 + i / 28 % 21};
+    if (i % 28 != 0) parts.push_back(0x11A7 + i % 28);
+    ASSERT_EQ(to_nfc(text_of(parts)), text_of(std::u32string{0xAC00 + i}));
+  }
 }
 
 TEST(Nfc, keeps_nul_and_orders_long_runs_of_marks) {

@@ -1,160 +1,157 @@
-// A pattern from a file may need exponential time, so steps are limited. One limit for all matches
-// would be wrong: a megabyte of spaces is a single match that rightly takes a million steps, while
-// a million matches of a million steps each would take hours. So every match starts with a small
-// limit, which grows eightfold when it is not enough, and the steps of the attempts that failed
-// are taken from a budget in proportion to the text. The patterns of Qwen and gpt-oss take 10 to
-// 30 steps per match on prose and about two per byte on long runs.
-//
-// PCRE2 would start counting anew at every position that it tries; patterns are therefore compiled
-// as anchored and moved along here.
-//
-// Its JIT is not used: compiled code does not count the steps of loops over a single character, so
-// ".*.*.*x" ran for minutes on a megabyte whatever the limit. The interpreter splits 15 MB of
-// prose in a second, which is no part of the time that a prompt takes.
+// A text is read from its end first (regex_automaton.h). A state for each byte of a long text would
+// be a table of twice its size, so long texts are read in blocks: once from the end to the start to
+// learn the state at the end of each block, and then block by block from the start, each once more
+// from its end.
 
 #include "text/pretokenizer.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <fmt/format.h>
-#include <pcre2.h>
-
 #include <algorithm>
-#include <array>
-#include <cstdint>
-#include <optional>
-
-#include "base/quote.h"
-#include "text/regex_dialect.h"
-#include "text/utf8.h"
 
 namespace subbyte {
 namespace {
 
-constexpr uint64_t kFirstLimit = 64;
-constexpr uint64_t kFreeSteps = 1'000'000;
-constexpr uint64_t kStepsPerByte = 8;
-constexpr uint64_t kLargestLimit = 1'000'000'000;
-constexpr uint32_t kHeapLimitKib = 64 * 1024;
-constexpr uint32_t kDepthLimit = 1'000'000;
+constexpr std::size_t kBlockBytes = std::size_t{32} << 10;
 
-struct MatchDataDeleter {
-  void operator()(pcre2_match_data_8* data) const { pcre2_match_data_free_8(data); }
-};
-struct ContextDeleter {
-  void operator()(pcre2_match_context_8* context) const { pcre2_match_context_free_8(context); }
-};
+using State = RegexAutomaton::State;
 
-Error out_of_memory() {
-  return {"tokenizer.memory", "no memory for matching"};
+bool continues(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
 }
 
-/// Matches at given positions of texts, within the budget of one call of split().
-class Matcher {
+/// Bytes of the character that begins with `lead`, in valid UTF-8.
+std::size_t length_of(char lead) {
+  const auto byte = static_cast<unsigned char>(lead);
+  return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
+/// Applies one pattern to one piece after the other.
+class Splitter {
  public:
-  explicit Matcher(uint64_t budget)
-      : budget_(budget),
-        data_(pcre2_match_data_create_8(1, nullptr)),
-        context_(pcre2_match_context_create_8(nullptr)) {
-    if (!ok()) return;
-    pcre2_set_heap_limit_8(context_.get(), kHeapLimitKib);
-    pcre2_set_depth_limit_8(context_.get(), kDepthLimit);
-  }
+  Splitter(const RegexAutomaton& pattern, PreTokenizer::Scratch& scratch)
+      : pattern_(pattern), scratch_(scratch) {}
 
-  bool ok() const { return data_ && context_; }
-
-  /// Length of the match at `pos`, nullopt for none.
-  Result<std::optional<std::size_t>> match(const pcre2_code_8* code, std::string_view text,
-                                           std::size_t pos) {
-    uint64_t limit = kFirstLimit;
-    while (true) {
-      pcre2_set_match_limit_8(context_.get(), static_cast<uint32_t>(limit));
-      const int rc = pcre2_match_8(code, reinterpret_cast<PCRE2_SPTR8>(text.data()), text.size(),
-                                   pos, PCRE2_NO_UTF_CHECK, data_.get(), context_.get());
-      if (rc >= 0) {
-        const std::size_t end = pcre2_get_ovector_pointer_8(data_.get())[1];
-        return std::optional<std::size_t>(end - pos);
-      }
-      if (rc == PCRE2_ERROR_NOMATCH) return std::optional<std::size_t>();
-      budget_ -= std::min(budget_, limit);
-      const uint64_t next = std::min({limit * 8, budget_, kLargestLimit});
-      if (rc != PCRE2_ERROR_MATCHLIMIT || next <= limit) {
-        return Error{"tokenizer.match_limit",
-                     fmt::format("the pattern of the pre-tokenizer takes too long at byte {} of a "
-                                 "text of {} bytes (PCRE2 error {})",
-                                 pos, text.size(), rc)};
-      }
-      limit = next;
+  /// Appends the pieces of `text` to `scratch.next`. An empty match ends a piece and is none
+  /// itself.
+  void split(std::string_view text) {
+    text_ = text;
+    begin_ = 0;
+    entry_ = kNowhere;
+    read_block_ends();
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = block_end(begin);
+      scratch_.states.resize(kBlockBytes + 3);
+      read_backward(begin, end, scratch_.block_ends.back(), scratch_.states.data());
+      scratch_.block_ends.pop_back();
+      walk(begin, end);
+      begin = end;
     }
+    cut(text.size());
   }
 
  private:
-  uint64_t budget_;
-  std::unique_ptr<pcre2_match_data_8, MatchDataDeleter> data_;
-  std::unique_ptr<pcre2_match_context_8, ContextDeleter> context_;
+  static constexpr uint16_t kNowhere = 0xFFFF;  // in no match
+
+  /// Of the block that begins at `begin`; between two characters.
+  std::size_t block_end(std::size_t begin) const {
+    if (text_.size() - begin <= kBlockBytes) return text_.size();
+    std::size_t end = begin + kBlockBytes;
+    while (end < text_.size() && continues(text_[end])) ++end;
+    return end;
+  }
+
+  /// Leaves the state at the end of each block, the first block's last.
+  void read_block_ends() {
+    std::vector<State>& states = scratch_.block_ends;
+    states.assign(1, RegexAutomaton::kEndOfText);
+    if (text_.size() <= kBlockBytes) return;
+    std::vector<std::size_t>& begins = begins_;
+    begins.clear();
+    for (std::size_t begin = 0; begin < text_.size(); begin = block_end(begin)) {
+      begins.push_back(begin);
+    }
+    for (std::size_t i = begins.size(); i-- > 1;) {
+      states.push_back(read_backward(begins[i], block_end(begins[i]), states.back(), nullptr));
+    }
+  }
+
+  /// The state at `begin` of text[begin, end), which `state` follows. `states`, unless null, gets
+  /// that of each character, by its distance from `begin`.
+  State read_backward(std::size_t begin, std::size_t end, State state, State* states) {
+    std::size_t pos = end;
+    while (pos > begin) {
+      auto point = static_cast<unsigned char>(text_[--pos]);
+      ++scratch_.num_steps;
+      state = pattern_.before(state, point < 0x80 ? char32_t{point} : wide_character(pos));
+      if (states != nullptr) states[pos - begin] = state;
+    }
+    return state;
+  }
+
+  /// Decodes backward: `pos` goes from the last byte of a character to its first.
+  char32_t wide_character(std::size_t& pos) const {
+    char32_t point = 0;
+    unsigned shift = 0;
+    while (continues(text_[pos])) {
+      point |= static_cast<char32_t>(text_[pos--] & 0x3F) << shift;
+      shift += 6;
+    }
+    const unsigned lead_bits = shift == 6 ? 0x1F : shift == 12 ? 0x0F : 0x07;
+    return point | (static_cast<unsigned char>(text_[pos]) & lead_bits) << shift;
+  }
+
+  /// Follows matches, and looks for the next one, through the characters of a block.
+  void walk(std::size_t begin, std::size_t end) {
+    for (std::size_t pos = begin; pos < end; pos += length_of(text_[pos])) {
+      const State state = scratch_.states[pos - begin];
+      ++scratch_.num_steps;
+      if (entry_ != kNowhere) {
+        const uint16_t next = pattern_.next(state, entry_);
+        if (next != RegexAutomaton::kEndsHere) {
+          entry_ = static_cast<uint16_t>(next - 2);
+          continue;
+        }
+        ++scratch_.num_steps;
+      }
+      const uint16_t next = pattern_.next(state, RegexAutomaton::kStart);
+      if (entry_ != kNowhere || next != RegexAutomaton::kNoMatch) cut(pos);
+      entry_ = next > RegexAutomaton::kEndsHere ? static_cast<uint16_t>(next - 2) : kNowhere;
+    }
+  }
+
+  void cut(std::size_t end) {
+    if (end > begin_) scratch_.next.push_back(text_.substr(begin_, end - begin_));
+    begin_ = end;
+  }
+
+  const RegexAutomaton& pattern_;
+  PreTokenizer::Scratch& scratch_;
+  std::vector<std::size_t> begins_;  // of blocks
+  std::string_view text_;
+  std::size_t begin_ = 0;  // of the piece that is not yet cut off
+  uint16_t entry_ = kNowhere;
 };
 
-/// Appends the pieces that `code` makes of `text`. An empty match ends a piece and is none itself.
-Status split_one(const pcre2_code_8* code, std::string_view text, Matcher& matcher,
-                 std::vector<std::string_view>& pieces) {
-  std::size_t begin = 0;
-  std::size_t pos = 0;
-  const auto cut = [&](std::size_t end) {
-    if (end > begin) pieces.push_back(text.substr(begin, end - begin));
-    begin = end;
-  };
-  while (pos < text.size()) {
-    SUBBYTE_TRY(const std::optional<std::size_t> length, matcher.match(code, text, pos));
-    if (length) {
-      cut(pos);
-      cut(pos + *length);
-    }
-    pos += length && *length > 0 ? *length : utf8::decode_one(text.substr(pos)).length;
-  }
-  cut(text.size());
-  return {};
-}
-
 }  // namespace
-
-void PreTokenizer::CodeDeleter::operator()(pcre2_real_code_8* code) const {
-  pcre2_code_free_8(code);
-}
 
 Result<PreTokenizer> PreTokenizer::compile(const std::vector<std::string>& patterns) {
   PreTokenizer made;
   for (const std::string& pattern : patterns) {
-    SUBBYTE_TRY(const std::string translated, translate_regex(pattern));
-    int error = 0;
-    std::size_t offset = 0;
-    const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED | PCRE2_NEVER_BACKSLASH_C;
-    Code code(pcre2_compile_8(reinterpret_cast<PCRE2_SPTR8>(translated.data()), translated.size(),
-                              options, &error, &offset, nullptr));
-    if (!code) {
-      std::array<PCRE2_UCHAR8, 200> text{};
-      pcre2_get_error_message_8(error, text.data(), text.size());
-      return Error{"tokenizer.bad_regex", fmt::format("pattern {}: {}", quote(pattern, 60),
-                                                      reinterpret_cast<const char*>(text.data()))};
-    }
-    made.codes_.push_back(std::move(code));
+    SUBBYTE_TRY(RegexAutomaton automaton, RegexAutomaton::compile(pattern));
+    made.patterns_.push_back(std::move(automaton));
   }
   return made;
 }
 
-Result<std::vector<std::string_view>> PreTokenizer::split(std::string_view text) const {
-  std::vector<std::string_view> pieces;
-  if (text.empty()) return pieces;
-  pieces.push_back(text);
-  Matcher matcher(kFreeSteps + kStepsPerByte * text.size());
-  if (!matcher.ok()) return out_of_memory();
-  std::vector<std::string_view> next;
-  for (const Code& code : codes_) {
-    next.clear();
-    for (const std::string_view piece : pieces) {
-      SUBBYTE_CHECK(split_one(code.get(), piece, matcher, next));
-    }
-    std::swap(pieces, next);
+void PreTokenizer::split(std::string_view text, Scratch& scratch) const {
+  scratch.pieces.clear();
+  if (text.empty()) return;
+  scratch.pieces.push_back(text);
+  for (const RegexAutomaton& pattern : patterns_) {
+    scratch.next.clear();
+    Splitter splitter(pattern, scratch);
+    for (const std::string_view piece : scratch.pieces) splitter.split(piece);
+    std::swap(scratch.pieces, scratch.next);
   }
-  return pieces;
 }
 
 }  // namespace subbyte

@@ -4,34 +4,38 @@
 // become pieces ("Isolated").
 
 #include <cstddef>
-#include <memory>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
-
-struct pcre2_real_code_8;  // PCRE2's pcre2_code_8; its header stays out of this one
+#include "text/regex_automaton.h"
 
 namespace subbyte {
 
 class PreTokenizer {
  public:
-  /// `patterns` as tokenizer.json writes them; see regex_dialect.h for what is taken.
-  /// Codes: those of translate_regex and tokenizer.bad_regex.
+  /// Memory that split() works in, kept from part to part of a text, and the work that it did.
+  struct Scratch {
+    std::vector<std::string_view> pieces;  // the result
+    std::vector<std::string_view> next;
+    std::vector<RegexAutomaton::State> states;      // of a block, by byte
+    std::vector<RegexAutomaton::State> block_ends;  // of a piece, by block
+    uint64_t num_steps = 0;  // look-ups in tables: at most 4 for each character and pattern
+  };
+
+  /// `patterns` as tokenizer.json writes them; see regex_syntax.h for what is taken.
+  /// Codes: those of RegexAutomaton::compile.
   static Result<PreTokenizer> compile(const std::vector<std::string>& patterns);
 
-  /// Pieces of `text`, which must be valid UTF-8; none of them is empty, together they are `text`.
-  /// Code tokenizer.match_limit: a pattern needs more than about 8 steps per byte.
-  Result<std::vector<std::string_view>> split(std::string_view text) const;
+  /// Makes `scratch.pieces` those of `text`, which must be valid UTF-8; none of them is empty,
+  /// together they are `text`. Takes time in proportion to the text, and beside the pieces less
+  /// than 1 MB.
+  void split(std::string_view text, Scratch& scratch) const;
 
  private:
-  struct CodeDeleter {
-    void operator()(pcre2_real_code_8* code) const;
-  };
-  using Code = std::unique_ptr<pcre2_real_code_8, CodeDeleter>;
-
-  std::vector<Code> codes_;
+  std::vector<RegexAutomaton> patterns_;
 };
 
 }  // namespace subbyte

@@ -26,7 +26,7 @@
 //   tokenizer.added_token_mismatch the vocabulary has the content with another id
 //   tokenizer.added_token_conflict the vocabulary has the id with another content
 //   tokenizer.added_token_is_byte  it is the token of a single byte
-//   tokenizer.bad_regex, tokenizer.regex_too_long
+//   tokenizer.bad_regex, tokenizer.regex_too_long, tokenizer.regex_too_complex
 //   json.* and file.*              as json/strict_json.h says
 
 #include "text/tokenizer.h"
@@ -71,6 +71,12 @@ std::optional<TokenId> lookup(const IdMap& map, std::string_view key) {
 }  // namespace
 
 struct Tokenizer::Data {
+  /// Memory that encoding works in.
+  struct Scratch {
+    PreTokenizer::Scratch split;
+    Bpe::Scratch bpe;
+  };
+
   struct Token {
     std::string bytes;
     bool exists = false;
@@ -146,10 +152,10 @@ struct Tokenizer::Data {
   }
 
   /// Appends the tokens of normalized text without added tokens.
-  Status encode_text(std::string_view text, bool avoid_added, Bpe::Scratch& scratch,
-                     std::vector<TokenId>& ids) const {
-    SUBBYTE_TRY(const std::vector<std::string_view> pieces, pre_tokenizer.split(text));
-    for (const std::string_view piece : pieces) {
+  void encode_text(std::string_view text, bool avoid_added, Scratch& scratch,
+                   std::vector<TokenId>& ids) const {
+    pre_tokenizer.split(text, scratch.split);
+    for (const std::string_view piece : scratch.split.pieces) {
       if (ignore_merges) {
         const auto id = lookup(byte_ids, piece);
         if (id && !(avoid_added && tokens[static_cast<std::size_t>(*id)].reserved())) {
@@ -157,9 +163,8 @@ struct Tokenizer::Data {
           continue;
         }
       }
-      bpe.encode(piece, avoid_added, scratch, ids);
+      bpe.encode(piece, avoid_added, scratch.bpe, ids);
     }
-    return {};
   }
 
   std::vector<Token> tokens;  // by id; maps below view their bytes, so this never changes
@@ -211,7 +216,7 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, SpecialTok
   }
 
   std::vector<TokenId> ids;
-  Bpe::Scratch scratch;
+  Data::Scratch scratch;
   std::vector<Part> inner;
   for (const Part& part : parts) {
     if (part.id) {
@@ -230,7 +235,7 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, SpecialTok
       if (piece.id) {
         ids.push_back(*piece.id);
       } else {
-        SUBBYTE_CHECK(data_->encode_text(piece.text, !recognize, scratch, ids));
+        data_->encode_text(piece.text, !recognize, scratch, ids);
       }
     }
   }

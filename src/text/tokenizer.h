@@ -35,7 +35,7 @@ class Tokenizer {
   ~Tokenizer();
 
   /// Any bytes: what is not UTF-8 is first replaced by U+FFFD, one for each maximal invalid part.
-  /// Codes: tokenizer.too_long (over 64 MiB), tokenizer.match_limit.
+  /// Takes time in proportion to the text. Code: tokenizer.too_long (over 64 MiB).
   Result<std::vector<TokenId>> encode(std::string_view text, SpecialTokens special) const;
 
   /// Bytes of one token: those of its vocabulary entry, or the text of an added token. Not

@@ -28,6 +28,8 @@ namespace subbyte {
 namespace {
 
 constexpr uint64_t kMaxFileBytes = uint64_t{256} << 20;
+// Merges of real files have some ten bytes, and a value in memory of 140 at its largest moment.
+constexpr std::size_t kMemoryFactor = 16;
 
 using Ids = std::unordered_map<std::string_view, TokenId>;
 
@@ -392,7 +394,8 @@ Status read_added_tokens(const json::Object& root, const Ids& ids, TokenizerSpec
 }  // namespace
 
 Result<TokenizerSpec> read_tokenizer_json(const std::filesystem::path& path) {
-  SUBBYTE_TRY(const json::Value value, json::parse_file(path.string(), kMaxFileBytes));
+  SUBBYTE_TRY(const json::Value value,
+              json::parse_file(path.string(), kMaxFileBytes, kMemoryFactor));
   SUBBYTE_TRY(const auto root, json::Object::of(value, path.filename().string()));
   TokenizerSpec spec;
   SUBBYTE_CHECK(read_pipeline(root, spec));

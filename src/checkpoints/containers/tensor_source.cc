@@ -20,6 +20,7 @@ namespace codes = index_codes;
 
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 constexpr std::string_view kSingleName = "model.safetensors";
+constexpr std::size_t kIndexMemory = 16;  // times the file: names of tensors may be short
 constexpr uint64_t kMaxIndexBytes = 32 * 1024 * 1024;  // the largest known is under 10 MB
 constexpr std::size_t kMaxShards = 10'000;
 
@@ -71,7 +72,7 @@ struct Index {
 };
 
 Result<Index> read_index(const fs::path& path) {
-  Result<json::Value> text = json::parse_file(path.native(), kMaxIndexBytes);
+  Result<json::Value> text = json::parse_file(path.native(), kMaxIndexBytes, kIndexMemory);
   if (!text.ok()) return rename_code(std::move(text).error());
   const auto refuse = [&](std::string_view code, const std::string& problem) {
     return Error{code, fmt::format("{}: {}", path.native(), problem)};

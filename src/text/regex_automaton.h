@@ -1,0 +1,60 @@
+#pragma once
+// A pattern as two tables. All of both is made when the pattern is read; splitting a text then
+// takes a few look-ups for each character, whatever the pattern and the text are.
+//
+// Read from the end to its start, a text puts each position into one of finitely many states, which
+// know every answer of the program there:
+//
+//   state before a character = before(state after it, class of the character)
+//
+// Read from the start, a match follows those answers, so it never has to try anything:
+//
+//   entry after a character = next(state before it, entry)
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "text/character_set.h"
+
+namespace subbyte {
+
+class RegexAutomaton {
+ public:
+  using State = uint16_t;
+  using Entry = uint16_t;  // a place in the pattern between two characters; 0 is its start
+
+  static constexpr Entry kStart = 0;
+
+  /// What an entry says in a state, besides 2 + the entry after the character.
+  static constexpr uint16_t kNoMatch = 0;
+  static constexpr uint16_t kEndsHere = 1;
+
+  /// Codes: those of parse_regex, and tokenizer.regex_too_complex: the tables would be too large or
+  /// take more than about a second to make.
+  static Result<RegexAutomaton> compile(std::string_view pattern);
+
+  /// The state after the last character of a text.
+  static constexpr State kEndOfText = 0;
+  State before(State after, char32_t point) const {
+    return before_[std::size_t{after} * classes_.size() + classes_[point]];
+  }
+  uint16_t next(State before, Entry entry) const {
+    return next_[std::size_t{before} * num_entries_ + entry];
+  }
+  std::size_t num_states() const { return next_.size() / num_entries_; }
+
+ private:
+  class Builder;
+
+  explicit RegexAutomaton(CharacterClasses classes) : classes_(std::move(classes)) {}
+
+  CharacterClasses classes_;
+  std::size_t num_entries_ = 0;
+  std::vector<State> before_;   // by state and class
+  std::vector<uint16_t> next_;  // by state and entry
+};
+
+}  // namespace subbyte
