@@ -75,7 +75,8 @@ Result<std::vector<Finding>> errors_of(const std::filesystem::path& model, Execu
 /// already is no fault of the conversion.
 Status check_result(const std::filesystem::path& source, const std::filesystem::path& result,
                     Executor& pool) {
-  SUBBYTE_TRY(const auto errors, errors_of(result, pool));
+  SUBBYTE_TRY(const auto written, find_checkpoint(result.string()));
+  SUBBYTE_TRY(const auto errors, errors_of(written, pool));
   if (errors.empty()) return {};
   SUBBYTE_TRY(const auto before, errors_of(source, pool));
   for (const Finding& error : errors) {

@@ -114,9 +114,9 @@ bool add(std::string_view path, Kind kind, std::string_view kept) {
       slot.state.store(kFree);
       return false;
     }
-    std::memcpy(slot.path.data(), path.data(), path.size());
+    path.copy(slot.path.data(), path.size());
     slot.path[path.size()] = '\0';
-    std::memcpy(slot.kept.data(), kept.data(), kept.size());
+    kept.copy(slot.kept.data(), kept.size());
     slot.kept[kept.size()] = '\0';
     slot.owner.store(::getpid());
     slot.state.store(kind == Kind::kFile ? kFile : kDirectory);

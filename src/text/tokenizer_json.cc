@@ -29,7 +29,7 @@ namespace {
 
 constexpr uint64_t kMaxFileBytes = uint64_t{256} << 20;
 // Merges of real files have some ten bytes, and a value in memory of 140 at its largest moment.
-constexpr std::size_t kMemoryFactor = 16;
+constexpr std::size_t kMemoryFactor = 64;
 
 using Ids = std::unordered_map<std::string_view, TokenId>;
 

@@ -12,6 +12,7 @@ namespace subbyte {
 namespace {
 
 constexpr int64_t kNumbersAtOnce = 4096;
+constexpr int64_t kBlockBytes = int64_t{32} << 20;  // of dense rows between calls of BytesRead
 
 /// Bit c: whether nibble c is one of the two of a byte.
 constexpr std::array<uint16_t, 256> kNibbles = [] {
@@ -225,7 +226,8 @@ void Tally::add(const Tally& other) {
   count += other.count;
 }
 
-MatrixStatistics collect_statistics(std::span<const Matrix> experts, Executor& pool) {
+MatrixStatistics collect_statistics(std::span<const Matrix> experts, Executor& pool,
+                                    const BytesRead& bytes_read) {
   MatrixStatistics all;
   std::vector<MatrixStatistics> parts(pool.size());
   for (const Matrix& expert : experts) {
@@ -235,9 +237,18 @@ MatrixStatistics collect_statistics(std::span<const Matrix> experts, Executor& p
     all.num_weights += view.rows * view.cols;
     all.num_scales += view.rows * view.groups();
     if (is_dense(view.format)) {
-      pool.parallel_for(view.rows, 1, [&](int64_t begin, int64_t end, int task) {
-        for (int64_t n = begin; n < end; ++n) count_dense_row(view, first_row, n, parts[task]);
-      });
+      const int64_t block = std::max<int64_t>(1, kBlockBytes / view.row_bytes());
+      for (int64_t from = 0; from < view.rows; from += block) {
+        const int64_t rows = std::min(block, view.rows - from);
+        pool.parallel_for(rows, 1, [&](int64_t begin, int64_t end, int task) {
+          for (int64_t n = from + begin; n < from + end; ++n) {
+            count_dense_row(view, first_row, n, parts[task]);
+          }
+        });
+        if (bytes_read) {
+          bytes_read(view.codes.subspan(from * view.row_bytes(), rows * view.row_bytes()));
+        }
+      }
     } else {
       const QuantizedRows rows(view, first_row);
       pool.parallel_for(view.rows, 1, [&](int64_t begin, int64_t end, int task) {

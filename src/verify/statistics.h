@@ -2,7 +2,9 @@
 // What a canonical matrix holds, counted: one pass over scales, zero points and codes.
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "base/executor.h"
@@ -42,8 +44,12 @@ struct MatrixStatistics {
   CodeSet used_codes = {};  // of matrices that are not dense
 };
 
+/// Told of the bytes of a dense matrix that are not read again, so that their pages may go.
+using BytesRead = std::function<void(std::span<const std::byte>)>;
+
 /// Of all experts of a module, which have one format and one shape.
-MatrixStatistics collect_statistics(std::span<const Matrix> experts, Executor& pool);
+MatrixStatistics collect_statistics(std::span<const Matrix> experts, Executor& pool,
+                                    const BytesRead& bytes_read = nullptr);
 
 /// The largest number of F16: no sound model has a weight or a factor of a norm beyond it, and few
 /// machines multiply by one.

@@ -102,8 +102,18 @@ class WeightChecker {
   void check_values(const std::string& module, const ModuleInfo& info) {
     const auto matrices = find_importer(info)->import(import_, info);
     if (!matrices.ok()) return context_.findings.add(matrices.error(), module);
-    const MatrixStatistics statistics = collect_statistics(*matrices, context_.pool);
+    const auto release = [&](std::span<const std::byte> bytes) {
+      for (const FileTensor* tensor : info.tensors) release_part(*tensor, bytes);
+    };
+    const MatrixStatistics statistics = collect_statistics(*matrices, context_.pool, release);
     check_module({module, info, import_.config, statistics}, context_.findings);
+  }
+
+  /// Of a large matrix no more than a part stays in memory, if it lies in the file as it is.
+  static void release_part(const FileTensor& tensor, std::span<const std::byte> bytes) {
+    const std::byte* const begin = tensor.bytes.data();
+    if (bytes.data() < begin || bytes.data() + bytes.size() > begin + tensor.bytes.size()) return;
+    tensor.file->release(bytes);
   }
 
   static const Importer* find_importer(const ModuleInfo& info) {
