@@ -1,5 +1,5 @@
 # subbyte_cuda(<layer>): library subbyte_<layer>_cuda of the *.cu files in cuda/ and cuda/ops/ of
-# the layer, and of one made file for each line of cuda/weights.def. Without nvcc there is no such
+# the layer, and of two made files for each line of cuda/weights.def. Without nvcc there is no such
 # library and nothing else is missing.
 #
 # Code is made for sm_80 and for sm_90a (wgmma exists only there), and PTX of sm_80 for GPUs to
@@ -36,8 +36,10 @@ function(subbyte_cuda layer)
     set(WEIGHTS_BITS ${CMAKE_MATCH_3})
     set(WEIGHTS_GROUPS ${CMAKE_MATCH_4})
     set(made ${CMAKE_CURRENT_BINARY_DIR}/cuda/${WEIGHTS_NAME}.cu)
+    set(made_experts ${CMAKE_CURRENT_BINARY_DIR}/cuda/${WEIGHTS_NAME}_experts.cu)
     configure_file(${folder}/weights.cu.in ${made} @ONLY)
-    list(APPEND sources ${made})
+    configure_file(${folder}/experts/weights.cu.in ${made_experts} @ONLY)
+    list(APPEND sources ${made} ${made_experts})
   endforeach()
   add_library(subbyte_${layer}_cuda STATIC ${sources})
   add_library(subbyte::${layer}_cuda ALIAS subbyte_${layer}_cuda)

@@ -8,6 +8,7 @@
 
 #include "base/thread_pool.h"
 #include "cuda_backend/choices.h"
+#include "cuda_backend/experts.h"
 #include "cuda_backend/finite.h"
 #include "cuda_backend/kv_memory.h"
 #include "cuda_backend/linear.h"
@@ -70,10 +71,11 @@ class CudaBackend : public Backend {
         stream_(std::move(stream)),
         products_(device, number_, options.batch_invariant, stream_->get()),
         step_(stream_->get(), options.batch_invariant, int64_t{2} * device.multiprocessors),
+        mixture_(device, number_, options.batch_invariant, stream_->get()),
         programs_(device, number_, options.batch_invariant ? 0 : options.step_kernel_tokens,
                   partials_, stream_->get()),
         uploader_(stream_->get(), host_),
-        memory_(gpu_.index, arena_, uploader_, step_, products_, programs_, partials_) {}
+        memory_(gpu_.index, arena_, uploader_, step_, products_, programs_, mixture_, partials_) {}
 
   // --- the machine
 
@@ -125,7 +127,14 @@ class CudaBackend : public Backend {
     return weight;
   }
 
-  Result<Experts> upload(ExpertMatrices) override { return experts_unserved(); }
+  Result<Experts> upload(ExpertMatrices experts) override {
+    SUBBYTE_CHECK(enter());
+    served_notes_.add(experts.gate_up);
+    served_notes_.add(experts.down);
+    SUBBYTE_TRY(CudaExperts uploaded, upload_experts(std::move(experts), target()));
+    SUBBYTE_CHECK(mixture_.check(uploaded));
+    return Experts{std::make_shared<const CudaExperts>(std::move(uploaded))};
+  }
 
   Result<Vector> upload(std::vector<float> numbers) override {
     SUBBYTE_CHECK(enter());
@@ -155,12 +164,13 @@ class CudaBackend : public Backend {
     programs_.begin(batch, step_);
   }
 
-  /// The residual stream, which embed() begins, is f32.
+  /// The residual stream, which embed() begins, is f32, and so are the router's logits.
   bool is_finite(Tensor x) override {
     bool all = true;
     keep_error([&]() -> Status {
       SUBBYTE_CHECK(run_kept(x));
-      const cuda::Element type = x.data == residual_ ? cuda::Element::kF32 : element();
+      const bool is_f32 = x.data == residual_ || x.data == router_logits_;
+      const cuda::Element type = is_f32 ? cuda::Element::kF32 : element();
       SUBBYTE_TRY(all, are_finite(x.data, x.rows * x.cols, type, stream_->get()));
       return {};
     });
@@ -200,8 +210,14 @@ class CudaBackend : public Backend {
     });
   }
 
-  /// Activations have 16 bits here before they come to this.
-  void exact_linear(Tensor y, Tensor x, const Weight& weight) override { linear(y, x, weight); }
+  /// Activations have 16 bits here before they come to this; the results are floats.
+  void exact_linear(Tensor y, Tensor x, const Weight& weight) override {
+    keep_error([&]() -> Status {
+      SUBBYTE_CHECK(run_kept(x));
+      router_logits_ = y.data;
+      return products_.multiply_to_floats(static_cast<float*>(y.data), rows_of(x), open(weight));
+    });
+  }
 
   void gated_linear(Tensor y, Tensor x, const Weight& gate_up) override {
     keep_error([&]() -> Status {
@@ -230,8 +246,14 @@ class CudaBackend : public Backend {
     });
   }
 
-  void experts(Tensor, Tensor, Tensor, const Experts&) override {
-    keep_error([]() -> Status { return experts_unserved(); });
+  /// Steps that are one kernel end here and begin again after it.
+  void experts(Tensor y, Tensor x, Tensor router_logits, const Experts& experts) override {
+    keep_error([&]() -> Status {
+      const auto& opened = *static_cast<const CudaExperts*>(experts.storage.get());
+      SUBBYTE_CHECK(run_kept(x));
+      return mixture_.run(rows_of(y), rows_of(x), static_cast<const float*>(router_logits.data),
+                          opened);
+    });
   }
 
   void logits(Tensor x, Tensor delta, const Norm& norm, const Weight& head) override {
@@ -438,6 +460,7 @@ class CudaBackend : public Backend {
   std::unique_ptr<OwnStream> stream_;
   CudaProducts products_;
   CudaStep step_;
+  CudaMixture mixture_;
   CudaBuffer partials_;  // of attention
   StepPrograms programs_;
   CudaChoices choices_;
@@ -451,6 +474,7 @@ class CudaBackend : public Backend {
   float* cos_ = nullptr;
   float* sin_ = nullptr;
   const void* residual_ = nullptr;
+  const void* router_logits_ = nullptr;
   int64_t logits_cols_ = 0;
   Status error_;
 };

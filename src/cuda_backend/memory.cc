@@ -52,7 +52,7 @@ int64_t choice_bytes(const StepShape& s) {
 /// Tensors of the models, angles, tokens with their places and pages, tasks, logits, choices.
 int64_t tensor_bytes(const StepShape& s, const SplitTasks& split) {
   const int64_t qkv = (s.heads + 2 * s.kv_heads) * s.head_dim;
-  const int64_t cols = 3 * s.hidden + s.intermediate + qkv + s.heads * s.head_dim;
+  const int64_t cols = 3 * s.hidden + s.intermediate + qkv + s.heads * s.head_dim + s.experts;
   const int64_t angles = s.head_dim * (s.tokens + 1) * 4;
   const int64_t packet = s.tokens * static_cast<int64_t>(4 + sizeof(cuda::RowPlace)) +
                          up(s.positions, kKvPagePositions) * 4 + s.logits * 4 + s.sequences * 4;
@@ -82,11 +82,12 @@ CudaWorkspace workspace_of(const StepShape& s, bool batch_invariant) {
       std::max(partials * 4 * cuda::attention_partial_floats(s.kv_heads, s.head_dim),
                StepPrograms::partial_bytes(s.heads, s.kv_heads, s.head_dim));
   workspace.programs = StepPrograms::kMemoryBytes;
+  workspace.experts = CudaMixture::memory_bytes(s);
   return workspace;
 }
 
 Result<int64_t> cuda_matrix_bytes(const MatrixShape& shape) {
-  if (shape.experts != 1) return experts_unserved();
+  if (shape.experts != 1) return expert_matrix_bytes(shape);
   const WeightFormat served = gpu::served_format(shape.format, shape.rows, shape.cols);
   if (is_dense(served)) {
     return WeightArena::aligned(shape.rows * shape.cols * (info(served.element).bits / 8));
@@ -94,12 +95,6 @@ Result<int64_t> cuda_matrix_bytes(const MatrixShape& shape) {
   auto bytes = gpu::packed_bytes(served, shape.rows, shape.cols, shape.act_order);
   if (!bytes.ok()) return Error{"linear.unsupported", std::move(bytes).error().message};
   return WeightArena::aligned(*bytes);
-}
-
-Error experts_unserved() {
-  return {"linear.unsupported",
-          "mixtures of experts do not run on the GPU yet; --device cpu runs them, and the GPU runs "
-          "dense models (qwen3)"};
 }
 
 Result<int64_t> CudaMemory::free_bytes() const {
@@ -131,6 +126,7 @@ Status CudaMemory::reserve(const MemoryNeed& need, const StepShape& shape) {
   SUBBYTE_CHECK(products_.reserve(workspace.products, workspace.results));
   SUBBYTE_CHECK(partials_.grow(workspace.partials));
   SUBBYTE_CHECK(programs_.reserve());
+  SUBBYTE_CHECK(mixture_.reserve(shape));
   return uploader_.reserve(need.staging);
 }
 
@@ -142,8 +138,8 @@ Status CudaMemory::finish_loading() {
 MemoryNeed CudaMemory::held() const {
   MemoryNeed held;
   held.weights = arena_.held();
-  held.workspace =
-      step_.device_bytes() + products_.device_bytes() + programs_.device_bytes() + partials_.size();
+  held.workspace = step_.device_bytes() + products_.device_bytes() + programs_.device_bytes() +
+                   mixture_.device_bytes() + partials_.size();
   held.staging = uploader_.staging_bytes();
   return held;
 }

@@ -1,6 +1,7 @@
 #pragma once
 // The memory of a GPU as models and programs see it: what they will need, and what is held.
 
+#include "cuda_backend/experts.h"
 #include "cuda_backend/linear.h"
 #include "cuda_backend/step.h"
 #include "cuda_backend/step_programs.h"
@@ -17,29 +18,30 @@ struct CudaWorkspace {
   int64_t results = 0;   // of products that are gated or converted afterwards
   int64_t partials = 0;  // of attention
   int64_t programs = 0;  // of steps that are one kernel
+  int64_t experts = 0;   // routes, and what is between the products
 
-  int64_t sum() const { return tensors + products + results + partials + programs; }
+  int64_t sum() const { return tensors + products + results + partials + programs + experts; }
 };
 
 CudaWorkspace workspace_of(const StepShape& shape, bool batch_invariant);
 
 /// What matrices in the form of the kernels take, each with what its alignment costs. Code
-/// linear.unsupported for experts.
+/// linear.unsupported for experts in formats that have no packed kernels.
 Result<int64_t> cuda_matrix_bytes(const MatrixShape& shape);
-
-Error experts_unserved();
 
 class CudaMemory : public MachineMemory {
  public:
   /// All must outlive it.
   CudaMemory(int gpu, WeightArena& arena, CudaUploader& uploader, CudaStep& step,
-             CudaProducts& products, StepPrograms& programs, CudaBuffer& partials)
+             CudaProducts& products, StepPrograms& programs, CudaMixture& mixture,
+             CudaBuffer& partials)
       : gpu_(gpu),
         arena_(arena),
         uploader_(uploader),
         step_(step),
         products_(products),
         programs_(programs),
+        mixture_(mixture),
         partials_(partials) {}
 
   std::string name() const override { return "GPU " + std::to_string(gpu_); }
@@ -64,6 +66,7 @@ class CudaMemory : public MachineMemory {
   CudaStep& step_;
   CudaProducts& products_;
   StepPrograms& programs_;
+  CudaMixture& mixture_;
   CudaBuffer& partials_;
 };
 

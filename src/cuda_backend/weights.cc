@@ -105,33 +105,32 @@ Joined join(const std::vector<Matrix>& matrices) {
   return joined;
 }
 
-Result<DeviceBytes> upload_bias(std::span<const float> bias, bool is_packed,
-                                const WeightTarget& target) {
-  if (!is_packed) return upload_bytes(std::as_bytes(bias), target);
-  std::vector<uint16_t> numbers;
-  for (const float value : bias) {
-    numbers.push_back(target.number == cuda::Number::kF16 ? to_float16(value).bits
-                                                          : to_bfloat16(value).bits);
-  }
-  return upload_bytes(std::as_bytes(std::span(numbers)), target);
-}
-
-Status pack(CudaMatrix& to, const std::vector<Matrix>& matrices, const WeightTarget& target) {
+Result<PackedOnGpu> pack(const std::vector<Matrix>& matrices, cuda::RowOrder order,
+                         const TakeRoom& take_room, const WeightTarget& target) {
   Joined joined = join(matrices);
   SUBBYTE_CHECK(stage(joined, matrices, target.uploader));
   joined.on_host.codes = joined.staged.codes;  // for their number: the host does not read them
-  const bool may_be_gated = matrices.size() == 2 && matrices[0].view.rows == matrices[1].view.rows;
-  auto format = cuda::packed_format(
-      joined.on_host, may_be_gated ? cuda::RowOrder::kGateAboveUp : cuda::RowOrder::kNatural);
+  auto format = cuda::packed_format(joined.on_host, order);
   if (!format.ok()) return Error{"linear.unsupported", std::move(format).error().message};
-  to.format = *format;
+  SUBBYTE_TRY(std::byte* const to, take_room(format->bytes));
+  SUBBYTE_CHECK(cuda::pack_on_device(to, joined.staged, *format, target.uploader.stream()));
+  return PackedOnGpu{
+      *format, cuda::weight_arguments(to, *format, joined.on_host.tensor_scale, target.number)};
+}
+
+Status pack(CudaMatrix& to, const std::vector<Matrix>& matrices, const WeightTarget& target) {
+  const bool may_be_gated = matrices.size() == 2 && matrices[0].view.rows == matrices[1].view.rows;
+  const auto take_room = [&](int64_t bytes) -> Result<std::byte*> {
+    SUBBYTE_TRY(to.memory, target.arena.take(bytes));
+    return to.memory.data();
+  };
+  SUBBYTE_TRY(const PackedOnGpu packed,
+              pack(matrices, may_be_gated ? cuda::RowOrder::kGateAboveUp : cuda::RowOrder::kNatural,
+                   take_room, target));
+  to.format = packed.format;
+  to.arguments = packed.arguments;
   to.is_packed = true;
-  to.rows = joined.on_host.rows;
-  SUBBYTE_TRY(to.memory, target.arena.take(to.format.bytes));
-  SUBBYTE_CHECK(
-      cuda::pack_on_device(to.memory.data(), joined.staged, to.format, target.uploader.stream()));
-  to.arguments = cuda::weight_arguments(to.memory.data(), to.format, joined.on_host.tensor_scale,
-                                        target.number);
+  to.rows = packed.format.rows;
   return {};
 }
 
@@ -192,6 +191,22 @@ Result<DeviceBytes> upload_bytes(std::span<const std::byte> bytes, const WeightT
   SUBBYTE_TRY(DeviceBytes memory, target.arena.take(std::ssize(bytes)));
   SUBBYTE_CHECK(target.uploader.copy(memory.data(), bytes));
   return memory;
+}
+
+Result<DeviceBytes> upload_bias(std::span<const float> bias, bool is_packed,
+                                const WeightTarget& target) {
+  if (!is_packed) return upload_bytes(std::as_bytes(bias), target);
+  std::vector<uint16_t> numbers;
+  for (const float value : bias) {
+    numbers.push_back(target.number == cuda::Number::kF16 ? to_float16(value).bits
+                                                          : to_bfloat16(value).bits);
+  }
+  return upload_bytes(std::as_bytes(std::span(numbers)), target);
+}
+
+Result<PackedOnGpu> pack_matrix(const Matrix& matrix, cuda::RowOrder order,
+                                const TakeRoom& take_room, const WeightTarget& target) {
+  return pack({matrix}, order, take_room, target);
 }
 
 Result<CudaWeight> upload_weight(std::vector<Matrix> matrices, std::span<const float> bias,

@@ -1,6 +1,7 @@
 #pragma once
 // Weights in the memory of the GPU: packed for the kernels of kernels/cuda/linear.h, or dense.
 
+#include <functional>
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -54,6 +55,19 @@ struct WeightTarget {
 Result<CudaWeight> upload_weight(std::vector<Matrix> matrices, std::span<const float> bias,
                                  const WeightTarget& target);
 
+/// Where a matrix of so many bytes is packed to.
+using TakeRoom = std::function<Result<std::byte*>(int64_t bytes)>;
+
+struct PackedOnGpu {
+  cuda::PackedFormat format;
+  cuda::WeightArguments arguments;
+};
+
+/// Packs a matrix that gpu::serve() has made. Returns before the GPU has done it. Codes:
+/// linear.unsupported, cuda.memory, cuda.copy, cuda.launch, and those of take_room.
+Result<PackedOnGpu> pack_matrix(const Matrix& matrix, cuda::RowOrder order,
+                                const TakeRoom& take_room, const WeightTarget& target);
+
 /// For people: which formats are held as others.
 class ServedNotes {
  public:
@@ -64,6 +78,11 @@ class ServedNotes {
  private:
   std::map<std::string, int64_t> matrices_;
 };
+
+/// In the type that the products of packed weights, or of dense ones, add. Codes: cuda.memory,
+/// cuda.copy.
+Result<DeviceBytes> upload_bias(std::span<const float> bias, bool is_packed,
+                                const WeightTarget& target);
 
 /// Floats as they are. Codes: cuda.memory, cuda.copy.
 Result<DeviceBytes> upload_bytes(std::span<const std::byte> bytes, const WeightTarget& target);

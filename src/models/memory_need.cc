@@ -49,6 +49,8 @@ StepShape step_shape(const ModelConfig& config, const LoadOptions& options) {
   shape.heads = config.num_heads;
   shape.kv_heads = config.num_kv_heads;
   shape.head_dim = config.head_dim;
+  shape.experts = config.num_experts;
+  shape.experts_per_token = config.experts_per_token;
   return shape;
 }
 
@@ -66,7 +68,10 @@ Result<MemoryNeed> memory_need(const ImportContext& context, const ModelConfig& 
                    fmt::format("{}: {}", quote_name(module.name), bytes.error().message)};
     }
     need.weights += *bytes;
-    if (!is_dense(shape.format)) need.staging = std::max(need.staging, kMostJoined * *bytes);
+    if (is_dense(shape.format)) continue;
+    // Experts are packed one after the other.
+    const int64_t at_once = shape.experts > 1 ? *bytes / shape.experts : kMostJoined * *bytes;
+    need.staging = std::max(need.staging, at_once);
   }
   for (const auto& [name, tensor] : context.tensors.tensors()) {
     if (in_modules.contains(name) || is_ignored_tensor(name)) continue;

@@ -31,6 +31,8 @@ struct StepShape {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
+  int64_t experts = 0;  // 0: a dense model
+  int64_t experts_per_token = 0;
 };
 
 /// Bytes of the machine's memory.

@@ -24,6 +24,11 @@ inline constexpr double kF16Decibels = kBF16Decibels + 18;
 inline constexpr double kEightLayers = 6;
 inline constexpr double kOfDifferences = 3;  // where both of two are rounded
 
+/// What is stated for two layers, of that many.
+inline double of_layers(double decibels, int64_t layers) {
+  return decibels - 10 * std::log10(static_cast<double>(layers) / 2);
+}
+
 /// The signal over the error, of all tokens.
 inline double decibels(std::span<const float> found, std::span<const float> expected) {
   EXPECT_EQ(found.size(), expected.size());

@@ -8,11 +8,13 @@
 #include <cstdio>
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <optional>
 
 #include "checkpoints/containers/tensor_source.h"
 #include "engine/generate.h"
 #include "model_on_gpu.h"
+#include "ops/forwarding_backend.h"
 #include "support/test_context.h"
 
 namespace subbyte {
@@ -58,7 +60,8 @@ void expect_greedy(const LoadedModel& on, const LoadedModel& cpu, const std::vec
   const auto found = testing::logits_of(*on.model, *on.backend, tokens, type);
   const std::vector<int32_t> generated = greedy(on, ids, std::ssize(expected), type);
   const int64_t vocab = on.model->config().vocab_size;
-  const double allowed = stated_difference(reference);
+  const double stated = of_layers(kF16Decibels, on.model->config().num_layers);
+  const double allowed = stated_difference(reference, stated);
   bool tied = false;
   for (int64_t i = 0; i < std::ssize(expected); ++i) {
     const int64_t at = (std::ssize(ids) - 1 + i) * vocab;
@@ -77,30 +80,99 @@ void expect_greedy(const LoadedModel& on, const LoadedModel& cpu, const std::vec
   }
 }
 
+/// Keeps the router's logits of every mixture of experts on the CPU.
+class RouterWatch : public ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+
+  void experts(Tensor y, Tensor x, Tensor router_logits, const Experts& experts) override {
+    const auto* const from = static_cast<const float*>(router_logits.data);
+    logits_.insert(logits_.end(), from, from + router_logits.rows * router_logits.cols);
+    ForwardingBackend::experts(y, x, router_logits, experts);
+  }
+  /// [layers][tokens][experts]
+  const std::vector<float>& logits() const { return logits_; }
+
+ private:
+  std::vector<float> logits_;
+};
+
+/// Tokens for which, in some layer, the last expert that is chosen and the first that is not are
+/// nearer than the error that is stated: another one may be chosen on the GPU, and that is no
+/// rounding any more.
+std::vector<bool> near_ties(const LoadedModel& cpu, std::span<const int32_t> ids, double stated) {
+  const ModelConfig& config = cpu.model->config();
+  std::vector<bool> tied(ids.size());
+  if (config.num_experts == 0) return tied;
+  RouterWatch watch(*cpu.backend);
+  testing::logits_of(*cpu.model, watch, ids);
+  const double allowed = stated_difference(watch.logits(), stated);
+  for (int64_t row = 0; row < std::ssize(watch.logits()) / config.num_experts; ++row) {
+    const auto all = std::span(watch.logits()).subspan(row * config.num_experts);
+    std::vector<float> sorted(all.begin(), all.begin() + config.num_experts);
+    std::ranges::sort(sorted, std::greater());
+    const double gap =
+        double{sorted[config.experts_per_token - 1]} - sorted[config.experts_per_token];
+    if (gap <= allowed) tied[row % ids.size()] = true;
+  }
+  return tied;
+}
+
+/// Those before the first whose experts were near and whose logits say that they are others; what
+/// comes after it sees its keys and values.
+int64_t tokens_before_other_experts(std::span<const float> found, std::span<const float> expected,
+                                    const std::vector<bool>& tied, double stated) {
+  const std::size_t vocab = found.size() / tied.size();
+  for (std::size_t t = 0; t < tied.size(); ++t) {
+    const double of_token =
+        decibels(found.subspan(t * vocab, vocab), expected.subspan(t * vocab, vocab));
+    if (tied[t] && !(of_token > stated)) return static_cast<int64_t>(t);
+  }
+  return std::ssize(tied);
+}
+
+/// Returns whether all tokens were compared.
+bool expect_decibels(std::span<const float> found, std::span<const float> expected,
+                     const std::vector<bool>& tied, double stated) {
+  const int64_t count = tokens_before_other_experts(found, expected, tied, stated);
+  const std::size_t size = found.size() / tied.size() * count;
+  if (count < std::ssize(tied))
+    std::printf("token %d has other experts\n", static_cast<int>(count));
+  if (count > 0) {
+    EXPECT_GT(decibels(found.first(size), expected.first(size)), stated);
+  }
+  return count == std::ssize(tied);
+}
+
 TEST_P(GpuGoldens, logits_and_greedy_tokens) {
   const LoadedModel on = load(golden(GetParam()), gpu());
   const LoadedModel cpu = load(golden(GetParam()), {});
+  const double stated = of_layers(kF16Decibels, on.model->config().num_layers);
   const auto source = TensorSource::open(golden(GetParam()) / "reference.safetensors");
   ASSERT_TRUE(source.ok());
+  int whole = 0;
+  int runs = 0;
   for (const std::string prompt : {"prompt0", "prompt1", "prompt2"}) {
     const auto ids = read_tensor<int32_t>(*source, prompt + ".ids");
     const auto expected = read_tensor<float>(*source, prompt + ".logits");
+    const std::vector<bool> tied = near_ties(cpu, ids, stated);
     for (const KvType type : {KvType::kF32, KvType::kF16}) {
-      const double together =
-          decibels(testing::logits_of(*on.model, *on.backend, ids, type), expected);
-      EXPECT_GT(together, kF16Decibels);
+      const auto together = testing::logits_of(*on.model, *on.backend, ids, type);
+      whole += expect_decibels(together, expected, tied, stated);
       testing::TestContext context(*on.model, *on.backend, std::ssize(ids), type);
       std::vector<float> alone;
       for (const int32_t& id : ids) {
         const std::vector<float> one = context.forward({&id, 1});
         alone.insert(alone.end(), one.begin(), one.end());
       }
-      EXPECT_GT(decibels(alone, expected), kF16Decibels);
+      whole += expect_decibels(alone, expected, tied, stated);
+      runs += 2;
       std::printf("%s %s: prompt %.1f dB, token by token %.1f dB\n", GetParam(), prompt.c_str(),
-                  together, decibels(alone, expected));
+                  decibels(together, expected), decibels(alone, expected));
       expect_greedy(on, cpu, ids, read_tensor<int32_t>(*source, prompt + ".greedy"), type);
     }
   }
+  EXPECT_GE(2 * whole, runs) << "tokens with other experts left too little to compare";
 }
 
 TEST_P(GpuGoldens, bf16_activations) {
@@ -111,12 +183,13 @@ TEST_P(GpuGoldens, bf16_activations) {
   const auto expected = read_tensor<float>(*source, "prompt0.logits");
   const auto found = testing::logits_of(*on.model, *on.backend, ids, KvType::kBF16);
   std::printf("%s: %.1f dB\n", GetParam(), decibels(found, expected));
-  EXPECT_GT(decibels(found, expected), kBF16Decibels);
+  EXPECT_GT(decibels(found, expected), of_layers(kBF16Decibels, on.model->config().num_layers));
 }
 
-INSTANTIATE_TEST_SUITE_P(Qwen3, GpuGoldens,
+INSTANTIATE_TEST_SUITE_P(All, GpuGoldens,
                          ::testing::Values("qwen3-bf16", "qwen3-awq", "qwen3-gptq-v1",
-                                           "qwen3-gptq-v2", "qwen3-gptq-act-order"),
+                                           "qwen3-gptq-v2", "qwen3-gptq-act-order",
+                                           "gpt-oss-mxfp4"),
                          [](const auto& test) {
                            std::string name = test.param;
                            std::ranges::replace(name, '-', '_');
@@ -319,14 +392,14 @@ LoadedModel load_invariant(const char* name, Activations activations = Activatio
 }
 
 TEST(GpuModels, batch_invariant_logits_do_not_depend_on_how_a_prompt_is_cut) {
-  for (const char* name : {"qwen3-bf16", "qwen3-awq", "qwen3-gptq-act-order"}) {
+  for (const char* name : {"qwen3-bf16", "qwen3-awq", "qwen3-gptq-act-order", "gpt-oss-mxfp4"}) {
     const LoadedModel on = load_invariant(name);
     const auto source = TensorSource::open(golden(name) / "reference.safetensors");
     ASSERT_TRUE(source.ok());
     const auto ids = read_tensor<int32_t>(*source, "prompt0.ids");
     EXPECT_GT(decibels(testing::logits_of(*on.model, *on.backend, ids, KvType::kF16),
                        read_tensor<float>(*source, "prompt0.logits")),
-              kF16Decibels);
+              of_layers(kF16Decibels, on.model->config().num_layers));
     Random random(22);
     std::vector<int32_t> tokens(700);
     for (int32_t& token : tokens) {
@@ -361,14 +434,6 @@ TEST(GpuModels, batch_invariant_logits_do_not_depend_on_neighbours) {
       }
     }
   }
-}
-
-TEST(GpuModels, refuses_experts) {
-  auto backend = make_backend(gpu());
-  ASSERT_TRUE(backend.ok());
-  const auto model = load_model(golden("gpt-oss-mxfp4"), **backend);
-  ASSERT_FALSE(model.ok());
-  EXPECT_EQ(model.error().code, "linear.unsupported");
 }
 
 TEST(GpuModels, says_that_there_is_no_such_gpu) {

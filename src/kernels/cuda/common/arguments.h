@@ -43,9 +43,17 @@ constexpr ScaleRule scale_rule(ScaleKind kind) {
 
 enum class Activation : uint8_t {
   kNone,
-  kSwiGLU,         // silu(gate) * up
-  kClampedSwiGLU,  // gpt-oss: gate <= 7, -7 <= up <= 7, gate sigmoid(1.702 gate) (up + 1)
+  kSwiGLU,  // silu(gate) * up
+  /// gpt-oss: gate <= limit, -limit <= up <= limit, gate sigmoid(alpha gate) (up + 1)
+  kClampedSwiGLU,
 };
+
+/// Of the clamped SwiGLU.
+struct SwiGLUClamp {
+  float alpha;
+  float limit;
+};
+inline constexpr SwiGLUClamp kGptOssClamp = {1.702f, 7};
 
 /// What `zeros` of a packed matrix are: zero points, w = (code - zero) * scale, or offsets, two
 /// bytes each, w = (code - constant zero) * scale + offset.
@@ -88,6 +96,7 @@ struct LinearArguments {
   int64_t residual_stride;
   int32_t m;
   Activation activation;
+  SwiGLUClamp clamp;  // of kClampedSwiGLU
   bool is_dependent;  // programmatic dependent launch: the kernel before may not have ended yet
   bool is_aligned;    // rows of x can be copied 16 bytes at a time
 };

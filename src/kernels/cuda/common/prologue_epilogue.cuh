@@ -68,11 +68,12 @@ __device__ __forceinline__ void store_number(void* p, int64_t i, float value) {
   static_cast<uint16_t*>(p)[i] = static_cast<uint16_t>(Number::splat_float(value));
 }
 
-__device__ __forceinline__ float gated(Activation activation, float gate, float up) {
+__device__ __forceinline__ float gated(Activation activation, const SwiGLUClamp& clamp, float gate,
+                                       float up) {
   if (activation == Activation::kClampedSwiGLU) {
-    gate = fminf(gate, 7.0f);  // NaN stays NaN: below, in up
-    up = fminf(fmaxf(up, -7.0f), 7.0f);
-    return gate / (1.0f + expf(-1.702f * gate)) * (up + 1.0f);
+    gate = gate > clamp.limit ? clamp.limit : gate;  // NaN stays
+    up = up > clamp.limit ? clamp.limit : up < -clamp.limit ? -clamp.limit : up;
+    return gate / (1.0f + expf(-clamp.alpha * gate)) * (up + 1.0f);
   }
   return gate / (1.0f + expf(-gate)) * up;
 }
@@ -93,7 +94,7 @@ __device__ __forceinline__ void finish(const LinearArguments& a, int strip, int 
   if (a.activation != Activation::kNone) {
     const int64_t hidden = strip * int64_t{8} + row;
     if (hidden >= w.rows / 2) return;
-    float value = gated(a.activation, low, high);
+    float value = gated(a.activation, a.clamp, low, high);
     if (a.residual != nullptr) {
       value += load_number<Number>(a.residual, token * a.residual_stride + hidden);
     }
@@ -162,7 +163,7 @@ __device__ __noinline__ void finish_more(const LinearArguments& a, int strip, in
     values[i] += Number::to_float(bias[source_row(w.row_order, strip, i, w.rows)]);
   }
   for (int i = 0; i < kStripRows / 2 && is_gated; ++i) {
-    values[i] = gated(a.activation, values[i], values[i + 8]);
+    values[i] = gated(a.activation, a.clamp, values[i], values[i + 8]);
   }
   const int64_t first = strip * int64_t{outputs};
   for (int i = 0; i < outputs; i += 8) {

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t at = i / cols * (2 * cols) + i % cols;
     const float gate = load_element(element, gate_up, at);
     const float up = load_element(element, gate_up, at + cols);
-    store_element(element, y, i, gated(Activation::kSwiGLU, gate, up));
+    store_element(element, y, i, gated(Activation::kSwiGLU, {}, gate, up));
   }
 }
 

@@ -39,15 +39,16 @@ struct SmallMWork {
   int strips;
   int first_pair;
   int pairs;
-  int token_tile;
+  int64_t first_token;
 };
 
-__device__ __forceinline__ SmallMWork small_m_work(const SmallMPartition& p) {
+/// Of a kernel that has `tokens` tokens in a CTA.
+__device__ __forceinline__ SmallMWork small_m_work(const SmallMPartition& p, int tokens) {
   const int cluster = blockIdx.x >> p.splits_log2;
   const int rank = blockIdx.x & (p.splits - 1);
   const int of_strips = p.token_tiles == 1 ? cluster : cluster / p.token_tiles;
   return {p.strips.begin(of_strips), p.strips.size(of_strips), p.pairs.begin(rank),
-          p.pairs.size(rank), cluster - of_strips * p.token_tiles};
+          p.pairs.size(rank), int64_t{cluster - of_strips * p.token_tiles} * tokens};
 }
 
 /// The pairs of all strips in a chunk of inputs, strip after strip, and the shares of the warps.
@@ -88,6 +89,12 @@ struct SmallMRun {
   }
 };
 
+/// Rows of x and y that the tokens of a product have: as many, one after the other.
+struct OwnRows {
+  __device__ int64_t of_x(int64_t token) const { return token; }
+  __device__ int64_t of_y(int64_t token) const { return token; }
+};
+
 /// Copies tokens [0, tokens) of x, several inputs (a Piece) at a time, those beyond K as zeros.
 template <class Piece, class Load>
 __device__ __forceinline__ void stage_rows(uint8_t* shared, int stride, int tokens, int cols,
@@ -109,26 +116,30 @@ __device__ __forceinline__ void stage_rows(uint8_t* shared, int stride, int toke
 }
 
 /// Tokens [token0, token0 + tokens) of a chunk of inputs, by all threads, without bulk copies.
-__device__ inline void stage_activations(const LinearArguments& a, uint8_t* shared, int stride,
-                                         int64_t token0, int tokens, int first_col, int cols) {
+template <class Rows>
+__device__ inline void stage_activations(const LinearArguments& a, const Rows& rows,
+                                         uint8_t* shared, int stride, int64_t token0, int tokens,
+                                         int first_col, int cols) {
   const WeightArguments& w = a.weights;
-  const uint16_t* x = static_cast<const uint16_t*>(a.x) + token0 * a.x_stride;
+  const auto row = [&](int token) {
+    return static_cast<const uint16_t*>(a.x) + rows.of_x(token0 + token) * a.x_stride;
+  };
   if (a.is_aligned) {
     stage_rows<uint4>(shared, stride, tokens, cols, [&](int token, int i) {
-      const uint16_t* from = x + token * a.x_stride + first_col + i;
+      const uint16_t* from = row(token) + first_col + i;
       return first_col + i < w.cols ? *reinterpret_cast<const uint4*>(from) : uint4{};
     });
   } else {
     stage_rows<uint16_t>(shared, stride, tokens, cols, [&](int token, int i) {
       const int col = first_col + i;
       if (col >= w.cols) return uint16_t{};
-      return x[token * a.x_stride + (w.gather != nullptr ? w.gather[col] : col)];
+      return row(token)[w.gather != nullptr ? w.gather[col] : col];
     });
   }
 }
 
 /// A CTA at work. Every warp has one, with its own way through the weights.
-template <class Number, class Decoder, int kGroups, int kTokens8>
+template <class Number, class Decoder, int kGroups, int kTokens8, class Rows = OwnRows>
 class SmallMCta {
  public:
   static constexpr int kTokens = 8 * kTokens8;
@@ -136,13 +147,15 @@ class SmallMCta {
   using Stream = SmallMWeightStream<Decoder, kGroups>;
   using Chunk = SmallMChunk<kWarps>;
 
-  __device__ SmallMCta(const LinearArguments& a, const SmallMPartition& p, uint8_t* shared)
+  __device__ SmallMCta(const LinearArguments& a, const SmallMPartition& p, uint8_t* shared,
+                       const SmallMWork& work, const Rows& rows = {})
       : a_(a),
         p_(p),
         shared_(shared),
         warp_(__shfl_sync(~0u, threadIdx.x / kLanes, 0)),  // so the compiler knows it is uniform
-        work_(small_m_work(p)),
-        token0_(int64_t{work_.token_tile} * kTokens),
+        work_(work),
+        rows_(rows),
+        token0_(work.first_token),
         tokens_(static_cast<int>(min(int64_t{kTokens}, a.m - token0_))),
         x_rows_(min(kTokens, a.m)),
         by_bulk_(kHasBulkCopy && a.is_aligned),
@@ -185,7 +198,7 @@ class SmallMCta {
       if (by_bulk_) {
         fill_beyond(chunk);
       } else {
-        stage_activations(a_, shared_ + p_.shared.x, p_.shared.x_stride, token0_, tokens_,
+        stage_activations(a_, rows_, shared_ + p_.shared.x, p_.shared.x_stride, token0_, tokens_,
                           first_col(chunk), chunk_.pairs * 2 * kTileCols);
       }
       __syncthreads();
@@ -294,8 +307,8 @@ class SmallMCta {
     __syncwarp();
     for (int i = lane(); i < tokens_ * 8; i += kLanes) {
       const float* from = sums + (i >> 3) * kPartialStride + (i & 7);
-      finish<Number>(a_, work_.first_strip + run.strip, i & 7, token0_ + (i >> 3), from[0],
-                     from[8]);
+      finish<Number>(a_, work_.first_strip + run.strip, i & 7, rows_.of_y(token0_ + (i >> 3)),
+                     from[0], from[8]);
     }
     __syncwarp();
   }
@@ -319,7 +332,8 @@ class SmallMCta {
           sums[0] = low;
           sums[8] = high;
         } else {
-          finish<Number>(a_, work_.first_strip + strip, i & 7, token0_ + (i >> 3), low, high);
+          finish<Number>(a_, work_.first_strip + strip, i & 7, rows_.of_y(token0_ + (i >> 3)), low,
+                         high);
         }
       }
     }
@@ -341,7 +355,7 @@ class SmallMCta {
         low += p_.splits == 1 ? at[0] : ld_dsmem(shared_address(at), r);
         high += p_.splits == 1 ? at[8] : ld_dsmem(shared_address(at + 8), r);
       }
-      finish<Number>(a_, work_.first_strip + strip, row, token0_ + token, low, high);
+      finish<Number>(a_, work_.first_strip + strip, row, rows_.of_y(token0_ + token), low, high);
     }
   }
 
@@ -370,8 +384,8 @@ class SmallMCta {
     __syncwarp();
     const uint16_t* from = static_cast<const uint16_t*>(a_.x) + first_col(chunk);
     for (int i = lane(); i < tokens_ && cols > 0; i += kLanes) {
-      cp_async_bulk(x_at() + i * p_.shared.x_stride, from + (token0_ + i) * a_.x_stride, cols * 2,
-                    x_barrier());
+      cp_async_bulk(x_at() + i * p_.shared.x_stride, from + rows_.of_x(token0_ + i) * a_.x_stride,
+                    cols * 2, x_barrier());
     }
   }
 
@@ -450,6 +464,7 @@ class SmallMCta {
   uint8_t* const shared_;
   const int warp_;
   const SmallMWork work_;
+  const Rows rows_;
   const int64_t token0_;
   const int tokens_;
   const int x_rows_;
@@ -472,7 +487,7 @@ __global__ void __launch_bounds__(small_m_warps(kTokens8 * 8) * kLanes, 1)
                    const __grid_constant__ SmallMPartition p) {
   extern __shared__ __align__(128) uint8_t shared[];
   griddepcontrol_launch_dependents();
-  SmallMCta<Number, Decoder, kGroups, kTokens8>(a, p, shared).run();
+  SmallMCta<Number, Decoder, kGroups, kTokens8>(a, p, shared, small_m_work(p, 8 * kTokens8)).run();
 }
 
 }  // namespace subbyte::cuda

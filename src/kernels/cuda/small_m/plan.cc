@@ -174,6 +174,20 @@ void add_small_m_plans(std::vector<Plan>& plans, const Planning& planning, Kerne
   }
 }
 
+std::optional<Plan> plan_small_m_ctas(const Planning& planning, KernelKind kind, int64_t ctas) {
+  const PackedFormat& f = planning.problem.weights;
+  const bool wants_depth = f.decoder == DecoderKind::kIntegers;
+  for (const int depth : {wants_depth ? kSmallMDepth : kSmallMDepth / 2, kSmallMDepth / 2}) {
+    for (int64_t clusters = std::clamp<int64_t>(ctas, 1, f.strips);;
+         clusters = std::min(2 * clusters, f.strips)) {
+      auto plan = plan_of(planning, kind, {1, depth, static_cast<int>(clusters)});
+      if (plan) return plan;
+      if (clusters == f.strips) break;
+    }
+  }
+  return std::nullopt;
+}
+
 /// small_m64 for all where small_m16, which has more warps, does not fit.
 void add_batch_invariant_plans(std::vector<Plan>& plans, const Planning& planning) {
   if (add_invariant(plans, planning, KernelKind::kSmallM8, KernelKind::kSmallM16)) return;

@@ -1,6 +1,7 @@
 #pragma once
 // The plans of small_m8, small_m16 and small_m64.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,10 @@ constexpr bool is_small_m(KernelKind kind) {
 
 /// Appends the plans of kernel `kind` that fit into the shared memory of a CTA and 2^31 CTAs.
 void add_small_m_plans(std::vector<Plan>& plans, const Planning& planning, KernelKind kind);
+
+/// The plan of a kernel for up to its number of tokens, without split-K, with `ctas` CTAs, or where
+/// the partials of their strips do not fit, more. None if nothing fits.
+std::optional<Plan> plan_small_m_ctas(const Planning& planning, KernelKind kind, int64_t ctas);
 
 /// Appends the one plan of batch-invariant mode, if there is one: the order of additions in it does
 /// not depend on the number of tokens.

@@ -1,0 +1,248 @@
+#include "cuda_backend/experts.h"
+
+#include <algorithm>
+#include <string>
+
+#include "kernels/cuda/ops/route.h"
+#include "kernels/gpu/served_format.h"
+
+namespace subbyte {
+namespace {
+
+Error unserved(const std::string& message) {
+  return {"linear.unsupported", message};
+}
+
+Error dense_unserved(const WeightFormat& format) {
+  return unserved("experts of " + to_string(format) +
+                  ": the GPU runs experts in its packed formats only (mxfp4, nvfp4, nf4, integers "
+                  "of 2, 3, 4 and 8 bits); --device cpu runs these");
+}
+
+Status check_shapes(const ExpertMatrices& experts) {
+  const auto count = std::ssize(experts.down);
+  if (count == 0 || std::ssize(experts.gate_up) != count || count > cuda::kMostExperts) {
+    return unserved("experts: expected 1 to " + std::to_string(cuda::kMostExperts) +
+                    " and as many gate_up as down matrices, found " + std::to_string(count) +
+                    " down and " + std::to_string(experts.gate_up.size()) + " gate_up");
+  }
+  const int64_t most_top_k = std::min<int64_t>(count, cuda::kMostTopK);
+  if (experts.top_k < 1 || experts.top_k > most_top_k) {
+    return unserved("experts: expected 1 to " + std::to_string(most_top_k) +
+                    " experts of a token, found " + std::to_string(experts.top_k));
+  }
+  const int64_t hidden = experts.down[0].view.rows;
+  const int64_t inner = experts.down[0].view.cols;
+  for (int64_t i = 0; i < count; ++i) {
+    const MatrixView& gate_up = experts.gate_up[i].view;
+    const MatrixView& down = experts.down[i].view;
+    if (down.rows != hidden || down.cols != inner || gate_up.cols != hidden ||
+        gate_up.rows != 2 * inner) {
+      return unserved("experts: expected gate_up [2 n][hidden] and down [hidden][n], all alike");
+    }
+  }
+  if (std::ssize(experts.gate_up_bias) != count * 2 * inner ||
+      std::ssize(experts.down_bias) != count * hidden) {
+    return unserved("experts: expected a bias for each output of each expert");
+  }
+  return {};
+}
+
+/// Packs expert after expert.
+class ExpertPacker {
+ public:
+  ExpertPacker(const std::vector<Matrix>& matrices, cuda::RowOrder order,
+               const WeightTarget& target)
+      : matrices_(matrices), order_(order), target_(target) {}
+
+  Result<CudaExpertMatrices> run(std::span<const float> bias) {
+    const MatrixView& first = matrices_.front().view;
+    const bool gathers = !first.input_order.empty();
+    to_.rows = first.rows;
+    to_.cols = first.cols;
+    auto bytes = gpu::packed_bytes(first.format, first.rows, first.cols, gathers);
+    if (!bytes.ok()) return dense_unserved(first.format);
+    to_.expert_bytes = *bytes;
+    SUBBYTE_TRY(to_.memory, target_.arena.take(to_.expert_bytes * std::ssize(matrices_)));
+    std::vector<float> gains;
+    for (const Matrix& matrix : matrices_) {
+      if (matrix.view.format != first.format || matrix.view.input_order.empty() == gathers) {
+        return unserved("experts: expected one format for all experts of a layer, found " +
+                        to_string(first.format) + " and " + to_string(matrix.view.format));
+      }
+      SUBBYTE_TRY(const float gain, pack(matrix, std::ssize(gains)));
+      gains.push_back(gain);
+    }
+    SUBBYTE_TRY(to_.gains, upload_bytes(std::as_bytes(std::span(gains)), target_));
+    SUBBYTE_TRY(to_.bias, upload_bias(bias, true, target_));
+    return std::move(to_);
+  }
+
+ private:
+  /// Returns WeightArguments::gain, the one thing that experts do not have in common.
+  Result<float> pack(const Matrix& matrix, int64_t expert) {
+    const auto room = [&](int64_t) -> Result<std::byte*> {
+      return to_.memory.data() + expert * to_.expert_bytes;
+    };
+    SUBBYTE_TRY(const PackedOnGpu packed, pack_matrix(matrix, order_, room, target_));
+    if (expert == 0) {
+      to_.format = packed.format;
+      to_.arguments = packed.arguments;
+    }
+    return packed.arguments.gain;
+  }
+
+  const std::vector<Matrix>& matrices_;
+  cuda::RowOrder order_;
+  const WeightTarget& target_;
+  CudaExpertMatrices to_;
+};
+
+Result<CudaExpertMatrices> upload_stack(std::vector<Matrix>& matrices, std::span<const float> bias,
+                                        cuda::RowOrder order, const WeightTarget& target) {
+  for (Matrix& matrix : matrices) {
+    const MatrixView& view = matrix.view;
+    if (is_dense(gpu::served_format(view.format, view.rows, view.cols))) {
+      return dense_unserved(view.format);
+    }
+    SUBBYTE_TRY(matrix, gpu::serve(std::move(matrix), target.host));
+  }
+  return ExpertPacker(matrices, order, target).run(bias);
+}
+
+}  // namespace
+
+Result<CudaExperts> upload_experts(ExpertMatrices experts, const WeightTarget& target) {
+  SUBBYTE_CHECK(check_shapes(experts));
+  CudaExperts uploaded;
+  uploaded.experts = std::ssize(experts.down);
+  uploaded.top_k = experts.top_k;
+  uploaded.clamp = {experts.alpha, experts.limit};
+  SUBBYTE_TRY(uploaded.gate_up, upload_stack(experts.gate_up, experts.gate_up_bias,
+                                             cuda::RowOrder::kGateUpPairs, target));
+  SUBBYTE_TRY(uploaded.down,
+              upload_stack(experts.down, experts.down_bias, cuda::RowOrder::kNatural, target));
+  return uploaded;
+}
+
+Result<int64_t> expert_matrix_bytes(const MatrixShape& shape) {
+  const WeightFormat served = gpu::served_format(shape.format, shape.rows, shape.cols);
+  if (is_dense(served)) return dense_unserved(shape.format);
+  auto bytes = gpu::packed_bytes(served, shape.rows, shape.cols, shape.act_order);
+  if (!bytes.ok()) return dense_unserved(shape.format);
+  const int64_t gains = WeightArena::aligned(shape.experts * int64_t{sizeof(float)});
+  return WeightArena::aligned(shape.experts * *bytes) + gains;
+}
+
+/// Bytes from the begin of the memory; `count` is of routes.
+struct CudaMixture::Places {
+  int64_t expert_of, weights, order, token_of, tiles, activated, outputs, end;
+
+  Places(int64_t routes, int64_t num_tiles, int64_t inner, int64_t hidden) {
+    const auto take = [this](int64_t bytes) {
+      const int64_t begin = end;
+      end += WeightArena::aligned(bytes);
+      return begin;
+    };
+    end = 0;
+    expert_of = take(routes * int64_t{sizeof(int32_t)});
+    weights = take(routes * int64_t{sizeof(float)});
+    order = take(routes * int64_t{sizeof(int32_t)});
+    token_of = take(routes * int64_t{sizeof(int32_t)});
+    tiles = take(num_tiles * int64_t{sizeof(cuda::ExpertTile)});
+    activated = take(routes * inner * 2);
+    outputs = take(routes * hidden * 2);
+  }
+};
+
+int64_t CudaMixture::memory_bytes(const StepShape& s) {
+  const int64_t routes = s.tokens * s.experts_per_token;
+  return routes == 0 ? 0 : Places(routes, routes, s.intermediate, s.hidden).end;
+}
+
+Status CudaMixture::reserve(const StepShape& shape) {
+  return memory_.grow(memory_bytes(shape));
+}
+
+Status CudaMixture::check(const CudaExperts& experts) const {
+  for (const CudaExpertMatrices* matrices : {&experts.gate_up, &experts.down}) {
+    for (const int64_t tokens : {1, 16, 4096}) {
+      const cuda::ExpertTiles tiles =
+          cuda::expert_tiles(tokens, experts.experts, experts.top_k, batch_invariant_);
+      auto plan = cuda::plan_experts(matrices->format, number_, tiles, device_, batch_invariant_);
+      if (!plan.ok()) return unserved(std::move(plan).error().message);
+    }
+  }
+  return {};
+}
+
+Status CudaMixture::multiply(const cuda::ExpertTiles& tiles, const CudaExpertMatrices& matrices,
+                             cuda::ExpertsCall call) const {
+  SUBBYTE_TRY(const cuda::Plan plan,
+              cuda::plan_experts(matrices.format, number_, tiles, device_, batch_invariant_));
+  call.weights = matrices.arguments;
+  call.format = &matrices.format;
+  call.expert_bytes = matrices.expert_bytes;
+  call.gains = reinterpret_cast<const float*>(matrices.gains.data());
+  call.bias = matrices.bias.data();
+  call.num_tiles = tiles.count;
+  return cuda::run_experts(plan, call, number_, stream_);
+}
+
+Status CudaMixture::run(const CudaRows& y, const CudaRows& x, const float* logits,
+                        const CudaExperts& experts) {
+  const int64_t inner = experts.down.cols;
+  const int64_t routes = x.rows * experts.top_k;
+  const cuda::ExpertTiles tiles =
+      cuda::expert_tiles(x.rows, experts.experts, experts.top_k, batch_invariant_);
+  const Places places(routes, tiles.count, inner, x.cols);
+  SUBBYTE_CHECK(memory_.grow(places.end));
+  std::byte* const memory = memory_.data();
+
+  cuda::RouteCall route;
+  route.logits = logits;
+  route.tokens = x.rows;
+  route.experts = experts.experts;
+  route.top_k = experts.top_k;
+  route.tile_tokens = cuda::tokens_of(tiles.kernel);
+  route.num_tiles = tiles.count;
+  route.expert_of = reinterpret_cast<int32_t*>(memory + places.expert_of);
+  route.weights = reinterpret_cast<float*>(memory + places.weights);
+  route.order = reinterpret_cast<int32_t*>(memory + places.order);
+  route.token_of = reinterpret_cast<int32_t*>(memory + places.token_of);
+  route.tiles = reinterpret_cast<cuda::ExpertTile*>(memory + places.tiles);
+  cuda::run_route(route, stream_);
+
+  cuda::ExpertsCall gate_up;
+  gate_up.x = x.data;
+  gate_up.x_stride = x.cols;
+  gate_up.x_rows = route.token_of;
+  gate_up.y = memory + places.activated;
+  gate_up.y_stride = inner;
+  gate_up.tiles = route.tiles;
+  gate_up.activation = cuda::Activation::kClampedSwiGLU;
+  gate_up.clamp = experts.clamp;
+  SUBBYTE_CHECK(multiply(tiles, experts.gate_up, gate_up));
+
+  cuda::ExpertsCall down;
+  down.x = memory + places.activated;
+  down.x_stride = inner;
+  down.y = memory + places.outputs;
+  down.y_stride = y.cols;
+  down.y_rows = route.order;
+  down.tiles = route.tiles;
+  SUBBYTE_CHECK(multiply(tiles, experts.down, down));
+
+  cuda::AddRoutesCall add;
+  add.y = y.data;
+  add.outputs = memory + places.outputs;
+  add.weights = route.weights;
+  add.element = cuda::element_of(number_);
+  add.tokens = x.rows;
+  add.top_k = experts.top_k;
+  add.cols = y.cols;
+  cuda::run_add_routes(add, stream_);
+  return {};
+}
+
+}  // namespace subbyte

@@ -1,0 +1,72 @@
+#pragma once
+// Mixtures of experts: their weights on the GPU, and the operation.
+
+#include <map>
+
+#include "cuda_backend/linear.h"
+#include "kernels/cuda/experts/experts.h"
+#include "ops/machine_memory.h"
+
+namespace subbyte {
+
+/// A matrix of each expert of a layer, packed one after the other.
+struct CudaExpertMatrices {
+  int64_t rows = 0;  // of one expert
+  int64_t cols = 0;
+  int64_t expert_bytes = 0;  // from an expert to the next
+  DeviceBytes memory;
+  DeviceBytes bias;                      // of the activations' type
+  DeviceBytes gains;                     // float32, of each expert
+  cuda::PackedFormat format = {};        // of expert 0
+  cuda::WeightArguments arguments = {};  // the same
+};
+
+/// What Experts are here.
+struct CudaExperts {
+  CudaExpertMatrices gate_up, down;
+  int64_t experts = 0;
+  int64_t top_k = 0;
+  cuda::SwiGLUClamp clamp = cuda::kGptOssClamp;
+};
+
+/// All experts of a matrix have one format, which is packed as upload_weight() packs a single
+/// matrix. Codes: linear.unsupported names what is supported; recast.*, cuda.memory, cuda.copy,
+/// cuda.launch.
+Result<CudaExperts> upload_experts(ExpertMatrices experts, const WeightTarget& target);
+
+/// Bytes of the packed matrices of shape.experts experts. Code linear.unsupported.
+Result<int64_t> expert_matrix_bytes(const MatrixShape& shape);
+
+/// The operation, with the memory that it works in.
+class CudaMixture {
+ public:
+  CudaMixture(const cuda::Device& device, cuda::Number number, bool batch_invariant,
+              cuda::Stream stream)
+      : device_(device), number_(number), batch_invariant_(batch_invariant), stream_(stream) {}
+
+  /// Whether there are kernels for them. Code linear.unsupported.
+  Status check(const CudaExperts& experts) const;
+
+  /// See Backend::experts(). `logits` [x.rows][experts]. Codes: cuda.memory, cuda.launch.
+  Status run(const CudaRows& y, const CudaRows& x, const float* logits, const CudaExperts& experts);
+
+  /// Memory for steps of that shape, so that they allocate nothing. Code cuda.memory.
+  Status reserve(const StepShape& shape);
+  static int64_t memory_bytes(const StepShape& shape);
+  int64_t device_bytes() const { return memory_.size(); }
+
+ private:
+  /// Where things are in the memory.
+  struct Places;
+
+  Status multiply(const cuda::ExpertTiles& tiles, const CudaExpertMatrices& matrices,
+                  cuda::ExpertsCall call) const;
+
+  cuda::Device device_;
+  cuda::Number number_;
+  bool batch_invariant_;
+  cuda::Stream stream_;
+  CudaBuffer memory_;
+};
+
+}  // namespace subbyte

@@ -1,0 +1,24 @@
+#pragma once
+// The arguments of products of experts: plain data, passed by value. Shared by host and device.
+
+#include "kernels/cuda/common/arguments.h"
+
+namespace subbyte::cuda {
+
+/// Routes [first, first + count) in the order of the experts, all of one expert. count 0: none.
+struct ExpertTile {
+  int32_t expert;
+  int32_t first;
+  int32_t count;
+};
+
+struct ExpertArguments {
+  LinearArguments linear;   // of expert 0; m is not read
+  int64_t expert_bytes;     // from the weights of an expert to those of the next
+  const float* gains;       // [experts], WeightArguments::gain of each
+  const ExpertTile* tiles;  // one for each gridDim.y
+  const int32_t* x_rows;    // row of x of each route in the order of the experts; nullptr: as many
+  const int32_t* y_rows;    // the same of y
+};
+
+}  // namespace subbyte::cuda

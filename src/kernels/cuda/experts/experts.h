@@ -1,0 +1,54 @@
+#pragma once
+// y = W_e x + bias_e for the tokens of each expert e of a layer, all experts in one launch: those
+// of a mixture of experts with weights of any packed format. ops/route.h says on the device which
+// tokens an expert has.
+//
+//   Plan plan = plan_experts(format, number, tokens, ...)
+//   run_route(...)                     tiles of plan.tokens routes
+//   run_experts(plan, gate_up, ...)    x by token, y in the order of the experts
+//   run_experts(plan, down, ...)       x in the order of the experts, y in the order of the routes
+//   run_add_routes(...)
+
+#include "kernels/cuda/experts/arguments.h"
+#include "kernels/cuda/linear.h"
+
+namespace subbyte::cuda {
+
+/// How many routes there are, and how they are cut into tiles.
+struct ExpertTiles {
+  KernelKind kernel = KernelKind::kSmallM8;  // small_m8, small_m16 or small_m64
+  int64_t count = 0;                         // of tiles, at most
+};
+
+/// The tiles of `tokens` tokens with `top_k` experts each. In batch-invariant mode the kernel does
+/// not depend on the number of tokens.
+ExpertTiles expert_tiles(int64_t tokens, int64_t experts, int64_t top_k, bool batch_invariant);
+
+/// How the CTAs divide an expert of that format: Plan::ctas for each tile. In batch-invariant mode
+/// it does not depend on the number of tiles. Code cuda.kernel where none fits.
+Result<Plan> plan_experts(const PackedFormat& format, Number number, const ExpertTiles& tiles,
+                          const Device& device, bool batch_invariant);
+
+/// Gate and up of an expert alternate (RowOrder::kGateUpPairs) where there is an activation.
+struct ExpertsCall {
+  WeightArguments weights;  // of expert 0
+  const PackedFormat* format = nullptr;
+  int64_t expert_bytes = 0;      // from an expert to the next
+  const float* gains = nullptr;  // [experts], WeightArguments::gain of each
+  const void* x = nullptr;       // [..][x_stride]
+  void* y = nullptr;             // [..][y_stride]
+  const void* bias = nullptr;    // [experts][rows] or nullptr
+  int64_t x_stride = 0;
+  int64_t y_stride = 0;
+  const int32_t* x_rows = nullptr;  // of each route in the order of the experts; nullptr: as many
+  const int32_t* y_rows = nullptr;
+  const ExpertTile* tiles = nullptr;  // [num_tiles] in device memory
+  int64_t num_tiles = 0;
+  Activation activation = Activation::kNone;
+  SwiGLUClamp clamp = kGptOssClamp;
+};
+
+/// Launches. Codes: cuda.launch, cuda.kernel.
+Status run_experts(const Plan& plan, const ExpertsCall& call, Number number, Stream stream);
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,94 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/random.h"
+#include "kernels/cuda/experts/experts.h"
+#include "kernels/cuda/plan_test_format.h"
+
+namespace subbyte::cuda {
+namespace {
+
+/// Tiles of a distribution of routes over experts.
+int64_t tiles_of(const std::vector<int64_t>& routes, int64_t of_tile) {
+  int64_t tiles = 0;
+  for (const int64_t count : routes) tiles += (count + of_tile - 1) / of_tile;
+  return tiles;
+}
+
+TEST(ExpertTiles, are_enough_for_every_distribution_of_routes) {
+  Random random(1);
+  for (const bool invariant : {false, true}) {
+    for (const int64_t experts : {1, 4, 32, 256}) {
+      for (const int64_t top_k : {int64_t{1}, std::min<int64_t>(4, experts)}) {
+        for (const int64_t tokens : {1, 7, 8, 9, 16, 100, 1000, 8192}) {
+          const ExpertTiles tiles = expert_tiles(tokens, experts, top_k, invariant);
+          const int64_t of_tile = tokens_of(tiles.kernel);
+          EXPECT_TRUE(!invariant || tiles.kernel == KernelKind::kSmallM16);
+          for (int64_t used = top_k; used <= experts; used += 1 + used / 2) {
+            // No expert twice for a token: the j-th of a token is one of every top_k-th.
+            std::vector<int64_t> routes(experts);
+            for (int64_t t = 0; t < tokens; ++t) {
+              for (int64_t j = 0; j < top_k; ++j) {
+                const int64_t choices = (used - j + top_k - 1) / top_k;
+                ++routes[j + top_k * static_cast<int64_t>(random.below(choices))];
+              }
+            }
+            EXPECT_LE(tiles_of(routes, of_tile), tiles.count)
+                << tokens << " tokens, " << used << " of " << experts << " experts";
+          }
+        }
+      }
+    }
+  }
+  // And not many more.
+  EXPECT_EQ(expert_tiles(1, 32, 4, false).count, 4);
+  EXPECT_EQ(expert_tiles(8, 1, 1, false).count, 1);
+}
+
+std::vector<WeightFormat> formats() {
+  using enum Format;
+  return {{kE2M1, kE8M0, Zero::kNone, 32}, {kE2M1, kE4M3, Zero::kNone, 16},
+          {kU4, kF16, Zero::kU8, 128},     {kU4, kF16, Zero::kU8, 16},
+          {kU8, kF16, Zero::kU16, 32},     {kU2, kF16, Zero::kU8, 64},
+          {kNF4, kF32, Zero::kNone, 64},   {kNFL5, kF32, Zero::kNone, 32}};
+}
+
+TEST(ExpertPlans, fit_every_kernel_and_size) {
+  for (const Device& device : {Device{}, Device{80, 108, 163 * 1024, 1.41e9, 1.9e12}}) {
+    for (const WeightFormat& format : formats()) {
+      for (const int64_t rows : {1, 100, 2880, 5760, 14336}) {
+        for (const int64_t cols : {33, 2880, 8192}) {
+          const PackedFormat packed = format_of(format, rows, cols);
+          for (const int64_t tokens : {1, 16, 8192}) {
+            const ExpertTiles tiles = expert_tiles(tokens, 32, 4, false);
+            const auto plan = plan_experts(packed, Number::kF16, tiles, device, false);
+            ASSERT_TRUE(plan.ok()) << plan.error().message;
+            EXPECT_EQ(plan->cluster, 1);
+            EXPECT_EQ(plan->kernel, tiles.kernel);
+            EXPECT_LT(plan->shared_bytes, device.shared_bytes);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ExpertPlans, of_batch_invariant_mode_do_not_depend_on_the_tokens) {
+  const PackedFormat format =
+      format_of({Format::kE2M1, Format::kE8M0, Zero::kNone, 32}, 5760, 2880);
+  const auto plan = [&](int64_t tokens) {
+    return *plan_experts(format, Number::kF16, expert_tiles(tokens, 32, 4, true), Device{}, true);
+  };
+  const Plan one = plan(1);
+  for (const int64_t tokens : {2, 17, 300, 8192}) {
+    const Plan other = plan(tokens);
+    EXPECT_EQ(other.ctas, one.ctas);
+    EXPECT_EQ(other.small_m.chunk_pairs, one.small_m.chunk_pairs);
+    EXPECT_EQ(other.kernel, one.kernel);
+  }
+}
+
+}  // namespace
+}  // namespace subbyte::cuda

@@ -1,0 +1,187 @@
+#include "kernels/cuda/ops/route.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/ops/elements.cuh"
+#include "kernels/cuda/ops/launch.cuh"
+
+namespace subbyte::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kLanes;
+constexpr int kSortThreads = 1024;
+constexpr int64_t kMostCtas = 1 << 16;
+
+/// An expert and what it is chosen by: NaN, which has no order, counts as infinity.
+struct Candidate {
+  float rank;
+  int expert;
+
+  __device__ bool is_before(const Candidate& other) const {
+    return rank != other.rank ? rank > other.rank : expert < other.expert;
+  }
+};
+
+/// The best of the warp's candidates, in every lane.
+__device__ Candidate best_of_warp(Candidate best) {
+#pragma unroll
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+    const Candidate other = {__shfl_xor_sync(~0u, best.rank, distance),
+                             __shfl_xor_sync(~0u, best.expert, distance)};
+    if (other.is_before(best)) best = other;
+  }
+  return best;
+}
+
+/// A warp for a token: the best expert of those after the last one, top_k times. Lane i keeps the
+/// i-th.
+__global__ void __launch_bounds__(kThreads) choose(const __grid_constant__ RouteCall a) {
+  begin_operation();
+  const int64_t token = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
+  if (token >= a.tokens) return;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const float* const logits = a.logits + token * a.experts;
+  Candidate last = {INFINITY, -1};
+  float largest = 0;
+  double sum = 0;
+  int kept_expert = 0;
+  float kept_weight = 0;
+  for (int i = 0; i < a.top_k; ++i) {
+    Candidate best = {-INFINITY, INT32_MAX};
+    for (int e = lane; e < a.experts; e += kLanes) {
+      const Candidate one = {isnan(logits[e]) ? INFINITY : logits[e], e};
+      if (last.is_before(one) && one.is_before(best)) best = one;
+    }
+    last = best_of_warp(best);
+    const float logit = logits[last.expert];
+    if (i == 0) largest = logit;
+    const float weight = expf(logit - largest);
+    sum += weight;
+    if (lane == i) {
+      kept_expert = last.expert;
+      kept_weight = weight;
+    }
+  }
+  if (lane >= a.top_k) return;
+  a.expert_of[token * a.top_k + lane] = kept_expert;
+  a.weights[token * a.top_k + lane] = static_cast<float>(kept_weight / sum);
+}
+
+/// Where an expert's routes and tiles begin, and how many there are.
+struct Share {
+  int first;
+  int count;
+  int first_tile;
+  int end_tile;  // of all experts
+};
+
+/// By one warp, of `counts` of all experts.
+__device__ Share share_of(const int* counts, int64_t experts, int expert, int tile_tokens) {
+  Share share = {};
+  for (int e = static_cast<int>(threadIdx.x); e < experts; e += kLanes) {
+    const int tiles = (counts[e] + tile_tokens - 1) / tile_tokens;
+    if (e < expert) share.first += counts[e];
+    if (e < expert) share.first_tile += tiles;
+    share.end_tile += tiles;
+  }
+  share.first = sum_of_warp(share.first);
+  share.first_tile = sum_of_warp(share.first_tile);
+  share.end_tile = sum_of_warp(share.end_tile);
+  share.count = counts[expert];
+  return share;
+}
+
+/// Puts the routes of a CTA's expert in their places, those of 1024 threads at a time.
+__device__ void sort_routes(const RouteCall& a, int first) {
+  __shared__ int matches[kSortThreads / kLanes];
+  const int expert = static_cast<int>(blockIdx.x);
+  const int warp = static_cast<int>(threadIdx.x) / kLanes;
+  const unsigned lower_lanes = (1u << threadIdx.x % kLanes) - 1;
+  const int64_t routes = a.tokens * a.top_k;
+  for (int64_t begin = 0; begin < routes; begin += kSortThreads) {
+    const int64_t route = begin + threadIdx.x;
+    const bool is_mine = route < routes && a.expert_of[route] == expert;
+    const unsigned mine = __ballot_sync(~0u, is_mine);
+    if (threadIdx.x % kLanes == 0) matches[warp] = __popc(mine);
+    __syncthreads();
+    int before = 0;
+    int all = 0;
+    for (int w = 0; w < kSortThreads / kLanes; ++w) {
+      if (w < warp) before += matches[w];
+      all += matches[w];
+    }
+    if (is_mine) {
+      const int place = first + before + __popc(mine & lower_lanes);
+      a.order[place] = static_cast<int32_t>(route);
+      a.token_of[place] = static_cast<int32_t>(route / a.top_k);
+    }
+    first += all;
+    __syncthreads();
+  }
+}
+
+/// A CTA for an expert. Each counts the routes of all experts; sums of integers have no order.
+__global__ void __launch_bounds__(kSortThreads) sort(const __grid_constant__ RouteCall a) {
+  begin_operation();
+  extern __shared__ int counts[];  // [experts]
+  __shared__ Share shared_share;
+  const int expert = static_cast<int>(blockIdx.x);
+  const int64_t routes = a.tokens * a.top_k;
+  for (int64_t e = threadIdx.x; e < a.experts; e += kSortThreads) counts[e] = 0;
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < routes; i += kSortThreads) {
+    atomicAdd(&counts[a.expert_of[i]], 1);
+  }
+  __syncthreads();
+  if (threadIdx.x < kLanes) {
+    const Share found = share_of(counts, a.experts, expert, a.tile_tokens);
+    if (threadIdx.x == 0) shared_share = found;
+  }
+  __syncthreads();
+  const Share share = shared_share;
+  for (int i = static_cast<int>(threadIdx.x); i * a.tile_tokens < share.count; i += kSortThreads) {
+    const int begin = i * a.tile_tokens;
+    a.tiles[share.first_tile + i] = {expert, share.first + begin,
+                                     min(a.tile_tokens, share.count - begin)};
+  }
+  if (expert == 0) {
+    for (int64_t i = share.end_tile + static_cast<int>(threadIdx.x); i < a.num_tiles;
+         i += kSortThreads) {
+      a.tiles[i] = {};
+    }
+  }
+  if (share.count > 0) sort_routes(a, share.first);
+}
+
+__global__ void __launch_bounds__(kThreads) add_routes(const __grid_constant__ AddRoutesCall a) {
+  begin_operation();
+  const int64_t size = a.tokens * a.cols;
+  const int64_t stride = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < size; i += stride) {
+    const int64_t token = i / a.cols;
+    const int64_t col = i % a.cols;
+    float sum = 0;
+    for (int64_t route = token * a.top_k; route < (token + 1) * a.top_k; ++route) {
+      sum = fmaf(a.weights[route], load_element(a.element, a.outputs, route * a.cols + col), sum);
+    }
+    store_element(a.element, a.y, i, sum);
+  }
+}
+
+}  // namespace
+
+void run_route(const RouteCall& call, Stream stream) {
+  const auto ctas = static_cast<unsigned>((call.tokens + kWarps - 1) / kWarps);
+  launch(choose, {dim3(ctas), kThreads}, stream, call);
+  const auto experts = static_cast<unsigned>(call.experts);
+  launch(sort, {dim3(experts), kSortThreads, static_cast<int>(experts * sizeof(int))}, stream,
+         call);
+}
+
+void run_add_routes(const AddRoutesCall& call, Stream stream) {
+  const int64_t ctas = std::min((call.tokens * call.cols + kThreads - 1) / kThreads, kMostCtas);
+  launch(add_routes, {dim3(static_cast<unsigned>(ctas)), kThreads}, stream, call);
+}
+
+}  // namespace subbyte::cuda

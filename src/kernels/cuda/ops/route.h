@@ -1,0 +1,51 @@
+#pragma once
+// Which experts the tokens of a step go to, found on the device, and the sum of what these return.
+//
+//   routes   [tokens][top_k]: the i-th best expert of a token, and its weight
+//   order    the routes sorted by expert, those of one expert by token: a stable counting sort
+//   tiles    runs of at most so many routes of one expert, in that order; the rest is empty
+//
+// Nothing depends on the order in which threads run: results are the same bits each time.
+
+#include "kernels/cuda/experts/arguments.h"
+#include "kernels/cuda/ops/elements.h"
+
+namespace subbyte::cuda {
+
+inline constexpr int64_t kMostTopK = 32;
+inline constexpr int64_t kMostExperts = 4096;
+
+struct RouteCall {
+  const float* logits = nullptr;  // [tokens][experts]
+  int64_t tokens = 0;
+  int64_t experts = 0;  // at most kMostExperts
+  int64_t top_k = 0;    // at most experts and kMostTopK
+  int tile_tokens = 8;  // routes of a tile, at most
+  int64_t num_tiles = 0;
+  // Results.
+  int32_t* expert_of = nullptr;  // [tokens * top_k], by route
+  float* weights = nullptr;      // the same
+  int32_t* order = nullptr;      // [tokens * top_k], the route of each place
+  int32_t* token_of = nullptr;   // [tokens * top_k], the token of each place
+  ExpertTile* tiles = nullptr;   // [num_tiles]
+};
+
+/// The top_k largest logits of each token, the lower index on ties and NaN before all, weighted by
+/// a softmax over these alone. Errors are left to cudaGetLastError().
+void run_route(const RouteCall& call, Stream stream);
+
+struct AddRoutesCall {
+  void* y = nullptr;                // [tokens][cols]
+  const void* outputs = nullptr;    // [tokens][top_k][cols]
+  const float* weights = nullptr;   // [tokens][top_k]
+  Element element = Element::kF16;  // of y and outputs
+  int64_t tokens = 0;
+  int64_t top_k = 0;
+  int64_t cols = 0;
+};
+
+/// y = the sum of weights * outputs over the routes of a token in their order, in float32. Errors
+/// are left to cudaGetLastError().
+void run_add_routes(const AddRoutesCall& call, Stream stream);
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,414 @@
+// Mixtures of experts on the GPU through the backend, against the formula in double precision.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "devices/devices.h"
+#include "gpu_linear.h"
+#include "ops/backend.h"
+
+namespace subbyte::testing {
+namespace {
+
+struct Sizes {
+  int64_t experts = 8;
+  int64_t hidden = 160;
+  int64_t inner = 96;
+};
+
+struct TestExperts {
+  Sizes sizes;
+  WeightFormat format;
+  std::vector<RandomMatrix> owners;
+  std::vector<std::vector<uint32_t>> orders;
+  ExpertMatrices matrices;
+};
+
+TestExperts random_experts(const WeightFormat& format, const Sizes& sizes, uint64_t seed) {
+  TestExperts experts;
+  experts.sizes = sizes;
+  experts.format = format;
+  for (int64_t e = 0; e < 2 * sizes.experts; ++e) {
+    const bool is_down = e % 2 != 0;
+    const int64_t rows = is_down ? sizes.hidden : 2 * sizes.inner;
+    const int64_t cols = is_down ? sizes.inner : sizes.hidden;
+    RandomMatrix matrix = random_matrix(format, rows, cols, Contents::kReal, seed + e);
+    if (format.scale == Format::kE8M0) {  // gates of ordinary size: scales of 1/32 and 1/128
+      for (std::byte& scale : matrix.scales->span()) scale = std::byte(is_down ? 120 : 122);
+    }
+    (is_down ? experts.matrices.down : experts.matrices.gate_up).push_back({matrix.view, {}});
+    experts.owners.push_back(std::move(matrix));
+  }
+  Random random(seed + 1000);
+  experts.matrices.gate_up_bias.resize(sizes.experts * 2 * sizes.inner);
+  experts.matrices.down_bias.resize(sizes.experts * sizes.hidden);
+  // Quarters, which both types of activations hold.
+  const auto fill = [&](std::vector<float>& bias) {
+    for (float& value : bias) value = 0.25f * (static_cast<float>(random.below(9)) - 4);
+  };
+  fill(experts.matrices.gate_up_bias);
+  fill(experts.matrices.down_bias);
+  experts.matrices.top_k = std::min<int64_t>(4, sizes.experts);
+  return experts;
+}
+
+/// Activations and the router's logits of some tokens.
+struct Inputs {
+  int64_t tokens;
+  std::vector<float> x;       // numbers of the activations' type
+  std::vector<float> logits;  // [tokens][experts]
+};
+
+Inputs random_tokens(const Sizes& sizes, int64_t tokens, cuda::Number number, uint64_t seed) {
+  Inputs inputs = {tokens, random_inputs(tokens, sizes.hidden, Contents::kReal, seed),
+                   random_inputs(tokens, sizes.experts, Contents::kReal, seed + 1)};
+  inputs.x = to_floats(to_numbers(inputs.x, number), number);
+  return inputs;
+}
+
+std::unique_ptr<Backend> backend_for(cuda::Number number, bool batch_invariant = false) {
+  DeviceOptions options = {.device = "cuda", .num_threads = 2};
+  options.activations = number == cuda::Number::kF16 ? Activations::kF32 : Activations::kBF16;
+  options.batch_invariant = batch_invariant;
+  auto backend = make_backend(options);
+  if (!backend.ok()) {
+    ADD_FAILURE() << backend.error().message;
+    std::abort();
+  }
+  return std::move(backend).value();
+}
+
+/// Experts on a backend, and steps of nothing else.
+class OnGpu {
+ public:
+  OnGpu(const TestExperts& experts, cuda::Number number, bool batch_invariant = false)
+      : sizes_(experts.sizes),
+        number_(number),
+        backend_(backend_for(number, batch_invariant)),
+        pool_(std::move(backend_->make_kv_pool({1, 1, 16, KvType::kF16}, 8)).value()) {
+    auto uploaded = backend_->upload(experts.matrices);
+    EXPECT_TRUE(uploaded.ok()) << (uploaded.ok() ? "" : uploaded.error().message);
+    if (uploaded.ok()) experts_ = *uploaded;
+  }
+
+  std::vector<float> run(const Inputs& inputs) {
+    Sequence sequence(pool_, 1000);
+    EXPECT_TRUE(sequence.reserve(inputs.tokens).ok());
+    const std::vector<int32_t> tokens(inputs.tokens, 0);
+    const std::vector<Part> parts = {{&sequence, tokens, 0}};
+    backend_->begin({parts});
+    const Tensor x = backend_->tensor(sizes_.hidden);
+    const Tensor logits = backend_->tensor(sizes_.experts);
+    const Tensor y = backend_->tensor(sizes_.hidden);
+    const std::vector<uint16_t> numbers = to_numbers(inputs.x, number_);
+    std::vector<uint16_t> found(numbers.size());
+    copy(x.data, numbers.data(), numbers.size() * 2);
+    copy(logits.data, inputs.logits.data(), inputs.logits.size() * 4);
+    expect_ok(cudaMemset(y.data, 0xFF, found.size() * 2));
+    expect_ok(cudaDeviceSynchronize());
+    backend_->experts(y, x, logits, experts_);
+    Logits none;
+    const Status status = backend_->finish(none);
+    EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
+    expect_ok(cudaMemcpy(found.data(), y.data, found.size() * 2, cudaMemcpyDeviceToHost));
+    return to_floats(found, number_);
+  }
+
+ private:
+  static void copy(void* to, const void* from, std::size_t bytes) {
+    expect_ok(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+  }
+
+  Sizes sizes_;
+  cuda::Number number_;
+  std::unique_ptr<Backend> backend_;
+  KvPool pool_;
+  Experts experts_;
+};
+
+/// What a result should be, and how far from it rounding may take it.
+struct Bounded {
+  std::vector<double> y;
+  std::vector<double> bound;
+};
+
+/// Products in double precision. Products on the GPU are summed in float32 (17/16 K 2^-23, of
+/// integers of raw codes, which zero points take back), of weights rounded to the activations' type
+/// where they come from a table.
+Bounded multiply(const TestExperts& experts, const MatrixView& weights, std::span<const float> bias,
+                 const std::vector<float>& x, int64_t m, double unit) {
+  const Oracle oracle = multiply_in_double(weights, x, m);
+  const double sums = 17.0 / 16 * static_cast<double>(weights.cols) * 0x1p-23;
+  const double relative = sums + (has_table(experts.format) ? 1.01 * unit : 0);
+  const bool is_raw = experts.format.element != Format::kE2M1 && !has_table(experts.format);
+  const double raw_code = unit == 0x1p-11 ? 16 : 144;  // with what the decoder leaves in
+  Bounded result = {oracle.y, oracle.magnitude};
+  for (std::size_t i = 0; i < result.y.size(); ++i) {
+    result.y[i] += bias[i % bias.size()];
+    result.bound[i] = relative * oracle.magnitude[i] + 0x1p-22 * std::fabs(result.y[i]) +
+                      (is_raw ? 3 * raw_code * sums * oracle.scaled_inputs[i] : 0);
+  }
+  return result;
+}
+
+/// gate sigmoid(alpha gate) (up + 1), whose derivatives are at most 1.1 (|up| + 1) and |gate|.
+void apply_gate(const ExpertMatrices& e, const Bounded& gate_up, double unit, Bounded& h) {
+  for (std::size_t i = 0; i < gate_up.y.size(); i += 2) {
+    const double gate = std::fmin(gate_up.y[i], e.limit);
+    const double up = std::fmin(std::fmax(gate_up.y[i + 1], -e.limit), e.limit);
+    const double of_gate = gate_up.bound[i];
+    const double of_up = gate_up.bound[i + 1];
+    const double value = gate / (1 + std::exp(-e.alpha * gate)) * (up + 1);
+    const double error = 1.1 * (std::fabs(up) + of_up + 1) * of_gate +
+                         (std::fabs(gate) + of_gate) * of_up + 0x1p-20 * std::fabs(value);
+    h.y.push_back(value);
+    h.bound.push_back(error + unit * (std::fabs(value) + error) + 0x1p-24);
+  }
+}
+
+std::vector<float> to_floats(const std::vector<double>& values) {
+  return {values.begin(), values.end()};
+}
+
+/// One expert for some tokens, before its result is rounded.
+Bounded run_expert(const TestExperts& experts, int64_t e, const std::vector<float>& x, int64_t m,
+                   double unit) {
+  const auto& [count, hidden, inner] = experts.sizes;
+  const ExpertMatrices& all = experts.matrices;
+  const Bounded gate_up =
+      multiply(experts, all.gate_up[e].view,
+               std::span(all.gate_up_bias).subspan(e * 2 * inner, 2 * inner), x, m, unit);
+  Bounded h;
+  apply_gate(all, gate_up, unit, h);
+  Bounded out =
+      multiply(experts, all.down[e].view, std::span(all.down_bias).subspan(e * hidden, hidden),
+               to_floats(h.y), m, unit);
+  const Oracle carried = multiply_in_double(all.down[e].view, to_floats(h.bound), m);
+  for (std::size_t i = 0; i < out.y.size(); ++i) out.bound[i] += 1.001 * carried.magnitude[i];
+  return out;
+}
+
+/// The best experts of a token, ties to the lower index.
+std::vector<int64_t> best_experts(std::span<const float> logits, int64_t top_k) {
+  std::vector<int64_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return logits[a] > logits[b]; });
+  order.resize(top_k);
+  return order;
+}
+
+Bounded mixture(const TestExperts& experts, const Inputs& inputs, double unit) {
+  const auto& [count, hidden, inner] = experts.sizes;
+  const int64_t top_k = experts.matrices.top_k;
+  Bounded all = {std::vector<double>(inputs.x.size()), std::vector<double>(inputs.x.size())};
+  std::vector<std::vector<int64_t>> routes;
+  for (int64_t t = 0; t < inputs.tokens; ++t) {
+    routes.push_back(best_experts(std::span(inputs.logits).subspan(t * count, count), top_k));
+  }
+  for (int64_t e = 0; e < count; ++e) {
+    std::vector<int64_t> tokens;
+    std::vector<float> x;
+    for (int64_t t = 0; t < inputs.tokens; ++t) {
+      if (std::ranges::find(routes[t], e) == routes[t].end()) continue;
+      tokens.push_back(t);
+      x.insert(x.end(), inputs.x.begin() + t * hidden, inputs.x.begin() + (t + 1) * hidden);
+    }
+    if (tokens.empty()) continue;
+    const Bounded out = run_expert(experts, e, x, std::ssize(tokens), unit);
+    for (std::size_t i = 0; i < out.y.size(); ++i) {
+      const int64_t t = tokens[i / hidden];
+      double sum = 0;
+      for (const int64_t route : routes[t]) {
+        sum += std::exp(double{inputs.logits[t * count + route]} - inputs.logits[t * count + e]);
+      }
+      const double weight = 1 / sum;
+      const int64_t at = t * hidden + static_cast<int64_t>(i) % hidden;
+      const double rounded = (unit + 0x1p-20) * (std::fabs(out.y[i]) + out.bound[i]) + 0x1p-24;
+      all.y[at] += weight * out.y[i];
+      all.bound[at] += weight * (out.bound[i] + rounded);
+    }
+  }
+  for (std::size_t i = 0; i < all.y.size(); ++i) {
+    all.bound[i] += 1.01 * unit * (std::fabs(all.y[i]) + all.bound[i]) + 0x1p-24;
+  }
+  return all;
+}
+
+void expect_formula(const TestExperts& experts, const Inputs& inputs, cuda::Number number,
+                    OnGpu& on, const std::string& what) {
+  const std::vector<float> found = on.run(inputs);
+  const Bounded expected = mixture(experts, inputs, unit_of(number));
+  double worst = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const double error = std::fabs(found[i] - expected.y[i]);
+    ASSERT_LE(error, expected.bound[i])
+        << what << ", token " << i / experts.sizes.hidden << ", output " << i % experts.sizes.hidden
+        << ": expected " << expected.y[i] << ", found " << found[i];
+    worst = std::max(worst, error / expected.bound[i]);
+  }
+  EXPECT_GT(worst, 1e-4) << what << ": the bound is too wide to show anything";
+}
+
+constexpr WeightFormat kMxfp4 = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
+constexpr WeightFormat kAwq = {Format::kU4, Format::kF16, Zero::kU8, 64};
+constexpr WeightFormat kNf4 = {Format::kNF4, Format::kF32, Zero::kNone, 64};
+
+std::string text_of(const WeightFormat& format, int64_t tokens, int64_t top_k) {
+  return to_string(format) + ", " + std::to_string(tokens) + " tokens, top " +
+         std::to_string(top_k);
+}
+
+TEST(GpuExperts, match_the_formula) {
+  for (const WeightFormat& format : {kMxfp4, kAwq, kNf4}) {
+    for (const cuda::Number number : kNumbers) {
+      for (const int64_t top_k : {1, 2, 4, 8}) {
+        TestExperts experts = random_experts(format, {}, 10 + top_k);
+        experts.matrices.top_k = top_k;
+        OnGpu on(experts, number);
+        for (const int64_t tokens : {1, 3, 8, 9, 16, 17, 65, 300}) {
+          expect_formula(experts, random_tokens(experts.sizes, tokens, number, tokens), number, on,
+                         text_of(format, tokens, top_k));
+        }
+      }
+    }
+  }
+}
+
+/// Rows that begin at any address, strips and tiles that are not whole.
+TEST(GpuExperts, of_odd_sizes) {
+  for (const WeightFormat& format : {kMxfp4, kAwq, kNf4}) {
+    for (const Sizes& sizes : {Sizes{5, 100, 52}, Sizes{3, 264, 77}, Sizes{1, 33, 1}}) {
+      const TestExperts experts = random_experts(format, sizes, 3);
+      OnGpu on(experts, cuda::Number::kF16);
+      for (const int64_t tokens : {1, 12, 70}) {
+        expect_formula(experts, random_tokens(sizes, tokens, cuda::Number::kF16, tokens),
+                       cuda::Number::kF16, on, text_of(format, tokens, experts.matrices.top_k));
+      }
+    }
+  }
+}
+
+/// Rows as long as those of gpt-oss: inputs come in chunks.
+TEST(GpuExperts, of_long_rows) {
+  for (const Sizes& sizes : {Sizes{2, 2880, 320}, Sizes{2, 320, 2880}}) {
+    const TestExperts experts = random_experts(kMxfp4, sizes, 4);
+    OnGpu on(experts, cuda::Number::kF16);
+    for (const int64_t tokens : {1, 20, 130}) {
+      expect_formula(experts, random_tokens(sizes, tokens, cuda::Number::kF16, tokens),
+                     cuda::Number::kF16, on, text_of(kMxfp4, tokens, 2));
+    }
+  }
+}
+
+TEST(GpuExperts, with_uneven_routes_and_experts_without_tokens) {
+  TestExperts experts = random_experts(kMxfp4, {64, 64, 64}, 5);
+  experts.matrices.top_k = 2;
+  OnGpu on(experts, cuda::Number::kF16);
+  for (const int64_t tokens : {1, 7, 31, 64, 300}) {
+    Inputs inputs = random_tokens(experts.sizes, tokens, cuda::Number::kF16, tokens);
+    for (int64_t t = 0; t < tokens; ++t) {
+      inputs.logits[t * 64 + 63] += 100;                          // the last one has all
+      if (t % 10 != 0) inputs.logits[t * 64 + t % 3 * 20] += 50;  // three have most of the others
+    }
+    expect_formula(experts, inputs, cuda::Number::kF16, on, text_of(kMxfp4, tokens, 2));
+  }
+}
+
+TEST(GpuExperts, with_scales_alpha_and_limit_of_their_own) {
+  TestExperts experts = random_experts(kMxfp4, {}, 6);
+  experts.matrices.alpha = 1.2f;
+  experts.matrices.limit = 0.75f;
+  for (int64_t e = 0; e < experts.sizes.experts; ++e) {
+    experts.matrices.gate_up[e].view.tensor_scale = 0.5 + 0.25 * static_cast<double>(e);
+    experts.matrices.down[e].view.tensor_scale = 2 - 0.125 * static_cast<double>(e);
+  }
+  OnGpu on(experts, cuda::Number::kBF16);
+  for (const int64_t tokens : {2, 50}) {
+    expect_formula(experts, random_tokens(experts.sizes, tokens, cuda::Number::kBF16, tokens),
+                   cuda::Number::kBF16, on, text_of(kMxfp4, tokens, 4));
+  }
+}
+
+TEST(GpuExperts, with_input_orders) {
+  TestExperts experts = random_experts(kAwq, {4, 128, 64}, 7);
+  Random random(7);
+  const auto shuffle = [&](MatrixView& view) {
+    std::vector<uint32_t> order(view.cols);
+    std::iota(order.begin(), order.end(), 0u);
+    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+    experts.orders.push_back(std::move(order));
+    view.input_order = experts.orders.back();
+  };
+  experts.orders.reserve(8);
+  for (Matrix& matrix : experts.matrices.gate_up) shuffle(matrix.view);
+  for (Matrix& matrix : experts.matrices.down) shuffle(matrix.view);
+  OnGpu on(experts, cuda::Number::kF16);
+  for (const int64_t tokens : {1, 40}) {
+    expect_formula(experts, random_tokens(experts.sizes, tokens, cuda::Number::kF16, tokens),
+                   cuda::Number::kF16, on, text_of(kAwq, tokens, 4));
+  }
+}
+
+TEST(GpuExperts, ties_go_to_the_lower_index_and_nan_stays_in_its_token) {
+  const TestExperts experts = random_experts(kMxfp4, {}, 8);
+  OnGpu on(experts, cuda::Number::kF16);
+  Inputs inputs = random_tokens(experts.sizes, 40, cuda::Number::kF16, 8);
+  std::ranges::fill(std::span(inputs.logits).subspan(3 * 8, 8), 2.0f);
+  expect_formula(experts, inputs, cuda::Number::kF16, on, "equal logits");
+  inputs.logits[5 * 8 + 2] = NAN;
+  inputs.x[7 * experts.sizes.hidden + 11] = NAN;
+  const std::vector<float> y = on.run(inputs);
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    const auto token = static_cast<int64_t>(i) / experts.sizes.hidden;
+    ASSERT_EQ(std::isnan(y[i]), token == 5 || token == 7) << "token " << token;
+  }
+}
+
+TEST(GpuExperts, have_the_same_bits_in_every_run) {
+  const TestExperts experts = random_experts(kMxfp4, {}, 9);
+  OnGpu on(experts, cuda::Number::kF16);
+  for (const int64_t tokens : {1, 30, 300}) {
+    const Inputs inputs = random_tokens(experts.sizes, tokens, cuda::Number::kF16, tokens);
+    const std::vector<float> first = on.run(inputs);
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(on.run(inputs), first);
+  }
+}
+
+TEST(GpuExperts, batch_invariant_results_do_not_depend_on_neighbours) {
+  const TestExperts experts = random_experts(kMxfp4, {8, 320, 288}, 10);
+  OnGpu on(experts, cuda::Number::kF16, true);
+  const Inputs all = random_tokens(experts.sizes, 300, cuda::Number::kF16, 10);
+  const std::vector<float> together = on.run(all);
+  const auto rows = [](const std::vector<float>& from, int64_t cols, int64_t first, int64_t count) {
+    return std::vector<float>(from.begin() + first * cols, from.begin() + (first + count) * cols);
+  };
+  for (const auto& [first, count] :
+       {std::pair<int64_t, int64_t>{0, 1}, {17, 1}, {40, 9}, {3, 100}}) {
+    const Inputs part = {count, rows(all.x, 320, first, count), rows(all.logits, 8, first, count)};
+    EXPECT_EQ(on.run(part), rows(together, 320, first, count)) << first << ", " << count;
+  }
+}
+
+TEST(GpuExperts, are_refused_by_name) {
+  const auto backend = backend_for(cuda::Number::kF16);
+  const auto expect_refused = [&](const TestExperts& experts, const std::string& part) {
+    const auto found = backend->upload(experts.matrices);
+    ASSERT_FALSE(found.ok());
+    EXPECT_EQ(found.error().code, "linear.unsupported");
+    EXPECT_NE(found.error().message.find(part), std::string::npos) << found.error().message;
+  };
+  expect_refused(random_experts({Format::kBF16, Format::kNone, Zero::kNone, 0}, {}, 1),
+                 "packed formats only");
+  TestExperts experts = random_experts(kMxfp4, {}, 1);
+  experts.matrices.top_k = 9;
+  expect_refused(experts, "expected 1 to 8 experts of a token, found 9");
+  experts.matrices.top_k = 2;
+  experts.matrices.down_bias.pop_back();
+  expect_refused(experts, "a bias for each output");
+}
+
+}  // namespace
+}  // namespace subbyte::testing
