@@ -41,6 +41,7 @@ inline void put_codes(uint8_t* to, const uint8_t (&codes)[kGroup]) {
 template <class Element, int kGroup>
 inline void encode_group(uint8_t* to, const uint32_t (&bits)[kGroup], float inverse, bool is_nan) {
   uint8_t codes[kGroup];
+#pragma GCC unroll 1
   for (int i = 0; i < kGroup; ++i) {
     const uint32_t scaled = f32_bits(blocks::as_float(bits[i]) * inverse);
     codes[i] = static_cast<uint8_t>(blocks::encode<Element>(scaled));
@@ -60,6 +61,7 @@ inline void quantize_blocks(const BlockTask& task) {
   for (int64_t g = 0; g < task.groups; ++g, x += kGroup) {
     uint32_t bits[kGroup];
     uint32_t amax = 0;
+#pragma GCC unroll 1
     for (int i = 0; i < kGroup; ++i) {
       bits[i] = From::bits(x[i]);
       const uint32_t magnitude = bits[i] & blocks::kMagnitude;
@@ -79,20 +81,30 @@ inline void quantize_blocks(const BlockTask& task) {
   }
 }
 
+/// Bytes 0 to 3 to bytes 0, 2, 4 and 6.
+inline uint64_t spread_bytes(uint64_t bytes) {
+  bytes = (bytes | bytes << 16) & 0x0000FFFF0000FFFF;
+  return (bytes | bytes << 8) & 0x00FF00FF00FF00FF;
+}
+
 /// Codes begin to begin + count - 1 of a row, a byte each. For 3, 5, 6 and 7 bits `begin` is a
 /// multiple of 8.
-inline void unpack_codes(uint8_t* to, const uint8_t* codes, int64_t begin, int64_t count,
-                         int bits) {
-  const uint8_t* const from = codes + begin * bits / 8;
+inline void unpack_codes(uint8_t* __restrict to, const uint8_t* __restrict codes, int64_t begin,
+                         int64_t count, int bits) {
+  const uint8_t* __restrict const from = codes + begin * bits / 8;
   if (bits == 8) {
     for (int64_t i = 0; i < count; ++i) to[i] = from[i];
     return;
   }
   const int64_t whole = begin * bits % 8 == 0 ? count / 8 * 8 : 0;
   if (bits == 4) {
-    for (int64_t i = 0; i < whole / 2; ++i) {
-      to[2 * i] = from[i] & 15;
-      to[2 * i + 1] = from[i] >> 4;
+    for (int64_t i = 0; i < whole; i += 8) {  // words: bytes in turns are not made vectors of
+      uint32_t word = 0;
+      __builtin_memcpy(&word, from + i / 2, sizeof word);
+      const uint64_t low = word & 0x0F0F0F0F;
+      const uint64_t high = word >> 4 & 0x0F0F0F0F;
+      const uint64_t codes_of_8 = spread_bytes(low) | spread_bytes(high) << 8;
+      __builtin_memcpy(to + i, &codes_of_8, sizeof codes_of_8);
     }
   } else {
     for (int64_t i = 0; i < whole / 8; ++i) {
