@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "bench/cuda/blocks_suite.h"
 #include "bench/cuda/decoder_time.h"
 #include "bench/cuda/device_times.h"
 #include "bench/cuda/graph_timer.h"
@@ -339,6 +340,7 @@ class Bench {
 
 namespace {
 
+using subbyte::bench::BlocksSuite;
 using subbyte::bench::ModelSuite;
 using subbyte::bench::Options;
 
@@ -391,6 +393,17 @@ CLI::App* add_model_suite(CLI::App& app, ModelSuite& suite) {
   return command;
 }
 
+CLI::App* add_blocks_suite(CLI::App& app, BlocksSuite& suite) {
+  CLI::App* command = app.add_subcommand(
+      "blocks", "Quantizing to MXFP8, MXFP4 and NVFP4, and dequantizing, beside a copy");
+  command->add_option("--rows", suite.rows)->capture_default_str()->check(CLI::Range(1, 65536));
+  command->add_option("--cols", suite.cols, "In 256s")
+      ->capture_default_str()
+      ->check(CLI::Range(256, 65536));
+  command->footer("example:\n  ./dev gpu-bench blocks");
+  return command;
+}
+
 int run_models(const ModelSuite& suite) {
   const subbyte::Status status = subbyte::bench::run_model_suite(suite);
   if (status.ok()) return 0;
@@ -407,8 +420,14 @@ int main(int argc, char** argv) {
                "subbyte_gpu_bench");
   add_kernel_options(app, options);
   const CLI::App* models = add_model_suite(app, suite);
+  BlocksSuite blocks_suite;
+  const CLI::App* blocks = add_blocks_suite(app, blocks_suite);
   CLI11_PARSE(app, argc, argv);
   if (models->parsed()) return run_models(suite);
+  if (blocks->parsed()) {
+    subbyte::bench::run_blocks_suite(blocks_suite);
+    return 0;
+  }
   subbyte::bench::Bench bench(options);
   if (options.decoders) {
     bench.measure_decoders();

@@ -7,6 +7,8 @@
 
 namespace subbyte::cpu {
 
+struct BlockKernels;  // block_kernels.h
+
 /// Partial results that may be merged.
 inline constexpr int64_t kMaxAttentionSplits = 64;
 
@@ -77,6 +79,7 @@ struct VectorKernels {
   /// g = min(gate_up[2i], limit), u = clamp(gate_up[2i+1], -limit, limit),
   /// out[i] = g / (1 + exp(-alpha g)) * (u + 1)
   void (*clamped_swiglu)(float* out, const float* gate_up, int64_t n, float alpha, float limit);
+  const BlockKernels* blocks;  // quantizing and dequantizing
 };
 
 }  // namespace subbyte::cpu

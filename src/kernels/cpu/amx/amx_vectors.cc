@@ -3,6 +3,9 @@
 #include "kernels/cpu/vector_kernels.h"
 
 namespace subbyte::cpu::amx {
+
+extern const BlockKernels kBlockKernels;  // amx_block_vectors.cc
+
 namespace {
 
 #include "kernels/cpu/generic/vector_kernels.inl.h"

@@ -3,6 +3,9 @@
 #include "kernels/cpu/vector_kernels.h"
 
 namespace subbyte::cpu::avx512 {
+
+extern const BlockKernels kBlockKernels;  // avx512_block_vectors.cc
+
 namespace {
 
 #include "kernels/cpu/generic/vector_kernels.inl.h"

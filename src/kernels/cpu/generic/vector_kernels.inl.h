@@ -19,4 +19,5 @@ constexpr VectorKernels kVectorTable = {
     .store_kv = {&store_kv<float>, &store_kv<KvF16>, &store_kv<KvBF16>, &store_kv<KvE4M3>},
     .silu_gate = &silu_gate,
     .clamped_swiglu = &clamped_swiglu,
+    .blocks = &kBlockKernels,
 };

@@ -3,6 +3,9 @@
 #include "kernels/cpu/vector_kernels.h"
 
 namespace subbyte::cpu::scalar {
+
+extern const BlockKernels kBlockKernels;  // scalar_block_vectors.cc
+
 namespace {
 
 #include "kernels/cpu/generic/vector_kernels.inl.h"

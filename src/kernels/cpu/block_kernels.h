@@ -1,0 +1,45 @@
+#pragma once
+// Quantizing and dequantizing for one instruction set, a table of functions like vector_kernels.h.
+
+#include <cstdint>
+
+namespace subbyte::cpu {
+
+/// Numbers on the side that is not quantized.
+enum class BufferElement : uint8_t { kF32, kF16, kBF16 };
+inline constexpr int kBufferElements = 3;
+
+/// Neighbouring groups of one row (kernels/quantized_blocks.h).
+struct BlockTask {
+  const void* x = nullptr;
+  uint8_t* codes = nullptr;
+  uint8_t* scales = nullptr;  // one byte each
+  int64_t groups = 0;
+  int rule = 0;  // of ScaleRule
+  float tensor_scale = 1;
+};
+inline constexpr int kBlockFormats = 4;  // in the order of BlockFormat
+
+/// One group of one row: (value(code) - zero) * scale + offset, times tensor_scale; each operation
+/// in f32, product and sum rounded once together.
+struct DequantizeTask {
+  const uint8_t* codes = nullptr;  // of the row
+  int64_t begin = 0;               // inputs of the row
+  int64_t end = 0;
+  int bits = 0;                   // of a code, 2 to 8
+  const float* values = nullptr;  // [1 << bits]
+  float zero = 0;
+  float scale = 1;
+  float offset = -0.0f;  // that changes nothing
+  float tensor_scale = 1;
+  float* out = nullptr;  // [end - begin]
+};
+
+struct BlockKernels {
+  void (*quantize[kBlockFormats][kBufferElements])(const BlockTask& task);
+  void (*dequantize)(const DequantizeTask& task);
+  /// Rounds to nearest, ties to even.
+  void (*store[kBufferElements])(void* to, const float* from, int64_t n);
+};
+
+}  // namespace subbyte::cpu

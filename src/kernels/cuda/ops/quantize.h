@@ -1,0 +1,17 @@
+#pragma once
+// Quantizing to blocks on a GPU, to the bits of cpu::quantize_blocks().
+
+#include "base/status.h"
+#include "kernels/cuda/ops/elements.h"
+#include "kernels/quantized_blocks.h"
+
+namespace subbyte::cuda {
+
+/// x [rows][cols] of blocks.input to blocks.code_bytes() and blocks.scale_bytes(), every one of
+/// which is written. All are device memory, x and codes 16-byte aligned. One launch, which
+/// allocates nothing and can be captured in a graph. Codes: those of check_block_quantization(),
+/// cuda.shape (an address), cuda.launch.
+Status quantize_blocks(const BlockQuantization& blocks, const void* x, void* codes, void* scales,
+                       Stream stream);
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,80 @@
+#pragma once
+// Activations, or weights, as blocks of small floats that share a scale: what mxfp8_quantize() and
+// its like for MXFP4 and NVFP4 compute, on any machine to the same bits.
+//
+//   format        element  group  scale
+//   kMxfp8E4M3    e4m3     32     e8m0      MXFP8 of FlashInfer, Transformer Engine
+//   kMxfp8E5M2    e5m2     32     e8m0
+//   kMxfp4        e2m1     32     e8m0
+//   kNvfp4        e2m1     16     e4m3      and one float for the tensor
+//
+// x is [rows][cols], numbers of f32, f16 or bf16. With amax the largest magnitude of a group:
+//
+//   MX      scale = shared_exponent(amax, element, rule) of formats/mx_scale.h
+//           code  = x / scale, which is exact, rounded to nearest even, at most the element's max
+//   NVFP4   scale = amax / (6 * tensor_scale) as e4m3, rounded to nearest even, at most 448
+//           code  = x * (1 / (scale * tensor_scale)) as e2m1; every operation in f32, rounded
+//
+//   in a group             MX scale   NVFP4 scale   codes
+//   zeros only             0, 2^-127  0             zeros with their signs
+//   amax underflows        0          0             MX: by the rule above; NVFP4: signed zeros
+//   an infinity, no NaN    254        448           the infinity: max; the others by the rule above
+//   a NaN                  255        NaN (0x7F)    all NaN; 0 for e2m1, which has none
+//
+// E5M2's infinity is never written. Subnormal inputs count as what they are: the calling thread
+// must not have set FTZ or DAZ.
+//
+// Codes are [rows][padded_cols()], e2m1 two a byte with the even input in the low half;
+// padded_cols() is cols in multiples of `alignment`. Padding is zeros with scale 0. Scales, a byte
+// each:
+//
+//   kLinear   [rows][padded_cols() / group]
+//   k128x4    atoms of 128 rows x 4 groups, the scales of tensor cores; rows in 128s, groups in
+//             fours (foreign_layouts/flashinfer.h has the picture)
+//   k8x4      atoms of 8 rows x 4 groups, row after row; rows in 8s, groups in fours
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "formats/format.h"
+#include "formats/mx_scale.h"
+
+namespace subbyte {
+
+enum class BlockFormat : uint8_t { kMxfp8E4M3, kMxfp8E5M2, kMxfp4, kNvfp4 };
+enum class ScaleLayout : uint8_t { kLinear, k128x4, k8x4 };
+
+struct BlockQuantization {
+  BlockFormat format = BlockFormat::kMxfp8E4M3;
+  Format input = Format::kBF16;  // or kF16, kF32
+  ScaleRule rule = ScaleRule::kCeil;
+  ScaleLayout layout = ScaleLayout::kLinear;
+  int64_t rows = 0;
+  int64_t cols = 0;        // in groups
+  int64_t alignment = 32;  // of the columns of the codes: a multiple of 32
+  float tensor_scale = 1;  // of NVFP4: w = element * scale * tensor_scale; 2^-100 to 2^100
+
+  int64_t group() const { return format == BlockFormat::kNvfp4 ? 16 : 32; }
+  Format element() const;
+  Format scale() const;
+  int64_t padded_cols() const { return (cols + alignment - 1) / alignment * alignment; }
+  /// Bytes of a row of codes, and of all.
+  int64_t row_bytes() const { return padded_cols() * info(element()).bits / 8; }
+  int64_t code_bytes() const { return rows * row_bytes(); }
+  /// Scales of a row and rows of scales, with padding; their product is the bytes of all.
+  int64_t scale_cols() const;
+  int64_t scale_rows() const;
+  int64_t scale_bytes() const { return scale_rows() * scale_cols(); }
+};
+
+/// Rows from 0, columns from 1 up to 2^24. Codes: blocks.shape, blocks.input, blocks.alignment,
+/// blocks.tensor_scale.
+Status check_block_quantization(const BlockQuantization& blocks);
+
+/// "ocp_floor", "ceil", "bump_175"; code blocks.rule.
+Result<ScaleRule> find_scale_rule(std::string_view name);
+
+/// Where the scale of a row and a group lies.
+int64_t scale_byte(const BlockQuantization& blocks, int64_t row, int64_t group);
+
+}  // namespace subbyte
