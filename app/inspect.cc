@@ -71,8 +71,8 @@ std::string model_lines(const Inspection& inspection, const ModelConfig& model) 
   const double all = position * static_cast<double>(model.max_positions);
   const auto weights = static_cast<double>(inspection.bytes);
   return text + line(
-                    "memory        {:.1f} MB to run: the weights, and {:.1f} kB a position of the "
-                    "key-value cache (f16), {:.1f} MB with a full context",
+                    "memory        about {:.1f} MB of weights and {:.1f} kB a position of the "
+                    "key-value cache (f16): {:.1f} MB with a full context",
                     megabytes(weights), position / 1e3, megabytes(weights + all));
 }
 
