@@ -163,8 +163,8 @@ void add_inspect(CLI::App& app, Invocation& invocation) {
       "  subbyte inspect model-00001-of-00002.safetensors");
   auto options = std::make_shared<Options>();
   command
-      .option("PATH", options->path,
-              "model directory, .safetensors, ak42, ak47 or ak48 file, or org/name[@revision]")
+      .option("MODEL", options->path,
+              "directory, .safetensors, ak42, ak47 or ak48 file, or org/name[@revision]")
       .required();
   command.flag("--tensors", options->tensors, "a line for each tensor, not for each kind");
   command.flag("--json", options->json, "print one JSON object");
