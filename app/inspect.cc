@@ -76,9 +76,11 @@ std::string model_lines(const Inspection& inspection, const ModelConfig& model) 
                     megabytes(weights), position / 1e3, megabytes(weights + all));
 }
 
-/// Without a config.json nobody says what is packed into integers.
+/// Without a config that is understood nobody says what is packed into integers.
 bool knows_weights(const Inspection& inspection) {
-  return !inspection.architecture.empty() ||
+  const bool is_understood =
+      !inspection.architecture.empty() && inspection.quantization != "unsupported";
+  return is_understood ||
          std::ranges::all_of(inspection.weights, [](const InspectedWeight& weight) {
            return weight.format.starts_with('f') || weight.format.starts_with("bf");
          });
@@ -98,8 +100,8 @@ std::string summary(const Inspection& inspection) {
     text += line("parameters    {:.3f} M", static_cast<double>(inspection.parameters) / 1e6);
     text += line("size          {}, {:.3f} bits a weight", size, bits_per_weight(inspection));
   } else {
-    text += line(
-        "size          {}; there are integers, and no config.json that says what is packed", size);
+    text += line("size          {}; there are integers, and no config says what is packed in them",
+                 size);
   }
   if (inspection.model) text += model_lines(inspection, *inspection.model);
   return text;
