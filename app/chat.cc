@@ -167,7 +167,7 @@ void add_chat(CLI::App& app, Invocation& invocation) {
   command.option("MODEL", options->model, "directory, ak47 or ak48 file, or org/name[@revision]")
       .required();
   command.option("-p,--prompt", options->prompt, "ask this, print the answer and exit");
-  command.option("--system,-S", options->system, "instructions that come first");
+  command.option("-S,--system", options->system, "instructions that come first");
   command.flag("--no-think", options->no_think, "Qwen3: answer without reasoning");
   command.option("--reasoning-effort", options->effort, "gpt-oss (medium)").one_of(kEfforts);
   command.flag("--hide-reasoning", options->hide_reasoning, "do not show it on stderr");

@@ -72,7 +72,7 @@ void add_perplexity(CLI::App& app, Invocation& invocation) {
   command.option("MODEL", options->model, "directory, ak47 or ak48 file, or org/name[@revision]")
       .required();
   command.option("FILE", options->file, "the text (- is stdin)").required();
-  command.option("--window,-c", options->window, "tokens per window; the first is not scored")
+  command.option("-w,--window", options->window, "tokens per window; the first is not scored")
       .between(2, int64_t{1} << 20)
       .shows_default();
   command.flag("--json", options->json, "print one JSON object");

@@ -124,8 +124,8 @@ void add_verify(CLI::App& app, Invocation& invocation) {
       "  subbyte verify model-00001-of-00002.safetensors --checksums");
   auto options = std::make_shared<Options>();
   command
-      .option("PATH", options->path,
-              "model directory, .safetensors or ak48 file, or org/name[@revision]")
+      .option("MODEL", options->path,
+              "directory, .safetensors or ak48 file, or org/name[@revision]")
       .required();
   command.flag("--json", options->json, "print one JSON object, with the SHA-256 of tensors");
   command.flag("--checksums", options->checksums, "print the SHA-256 of every tensor");

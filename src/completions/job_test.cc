@@ -274,6 +274,7 @@ TEST_F(Jobs, malformed_lines_are_refused_by_number_before_anything_is_computed) 
     const std::string found = refusal(good + line + "\n" + good);
     EXPECT_TRUE(found.starts_with(code)) << line << ": " << found;
     EXPECT_NE(found.find("prompts.jsonl:2: "), std::string::npos) << line << ": " << found;
+    EXPECT_FALSE(fs::exists(results_)) << line;
   }
   EXPECT_EQ(refusal("{\"prompt\": \"a\", \"stream\": false, \"user\": \"me\", \"tools\": []}"), "");
   EXPECT_EQ(written(), "");

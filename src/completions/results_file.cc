@@ -30,9 +30,12 @@ Result<ResultsFile> ResultsFile::open(const std::filesystem::path& path) {
     return results;
   }
   const int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-  const int file = ::open(path.c_str(), flags, 0666);
+  int file = ::open(path.c_str(), flags | O_EXCL, 0666);
+  const bool is_new = file >= 0;
+  if (!is_new && errno == EEXIST) file = ::open(path.c_str(), flags, 0666);
   if (file < 0) return file_error(errno, path, "open");
   ResultsFile results(file, path);
+  results.is_new_ = is_new;
   SUBBYTE_CHECK(results.prepare());
   SUBBYTE_CHECK(results.read());
   return results;
@@ -42,10 +45,15 @@ ResultsFile::ResultsFile(ResultsFile&& other) noexcept
     : path_(std::move(other.path_)),
       file_(std::exchange(other.file_, -1)),
       is_stdout_(other.is_stdout_),
+      is_new_(other.is_new_),
       done_(std::move(other.done_)) {}
 
 ResultsFile::~ResultsFile() {
   if (file_ >= 0 && !is_stdout_) ::close(file_);
+}
+
+void ResultsFile::remove_if_new() {
+  if (is_new_) ::unlink(path_.c_str());
 }
 
 Status ResultsFile::prepare() {
@@ -54,8 +62,10 @@ Status ResultsFile::prepare() {
   if (!S_ISREG(status.st_mode)) {
     return Error{"file.not_regular", path_.native() + ": expected a regular file"};
   }
-  if (::flock(file_, LOCK_EX | LOCK_NB) == 0) return {};
-  if (errno != EWOULDBLOCK) return file_error(errno, path_, "lock");
+  const bool is_locked = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
+  if (!is_locked && errno != EWOULDBLOCK) return file_error(errno, path_, "lock");
+  if (::fstat(file_, &status) != 0) return file_error(errno, path_, "examine");
+  if (is_locked && status.st_nlink > 0) return {};  // else the other job has removed it by now
   return Error{"file.locked", path_.native() + ": another job is writing to it"};
 }
 

@@ -34,6 +34,9 @@ class ResultsFile {
   const std::map<int64_t, std::string>& done() const { return done_; }
   const std::filesystem::path& path() const { return path_; }
 
+  /// Removes a file that open() has created: for jobs that do not begin.
+  void remove_if_new();
+
   /// Appends one line and its end, whole or not at all. Codes: those of file_error().
   Status append(std::string_view line);
 
@@ -45,6 +48,7 @@ class ResultsFile {
   std::filesystem::path path_;
   int file_;
   bool is_stdout_ = false;
+  bool is_new_ = false;
   std::map<int64_t, std::string> done_;
 };
 

@@ -25,8 +25,9 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kRegion = std::size_t{64} << 20;
 constexpr std::size_t kLargestPiece = std::size_t{16} << 20;  // larger ones have their own mapping
 
-std::byte* map(std::size_t bytes) {
-  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+std::byte* map(std::size_t bytes, int flags = 0) {
+  flags |= MAP_PRIVATE | MAP_ANONYMOUS;
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
   if (data == MAP_FAILED) throw std::bad_alloc();
   return static_cast<std::byte*>(data);
 }
@@ -75,7 +76,7 @@ std::shared_ptr<std::byte[]> owned(std::byte* data, std::size_t bytes) {
 std::shared_ptr<std::byte[]> allocate_bytes(std::size_t size, Pages pages) {
   std::size_t bytes = round_up(size + 1, kSmallPage);
   if (pages == Pages::kSmall) {
-    std::byte* data = map(bytes);
+    std::byte* data = map(bytes, MAP_NORESERVE);  // more than the machine has, most of it unused
     madvise(data, bytes, MADV_NOHUGEPAGE);
     return owned(data, bytes);
   }

@@ -61,7 +61,8 @@ struct Matrix {
 };
 
 /// kHuge asks for 2 MiB pages, which small buffers share, for what will be filled and streamed;
-/// kSmall keeps to small pages, for what is filled bit by bit and may stay half empty.
+/// kSmall keeps to small pages, for what is filled bit by bit and may stay half empty: there may be
+/// more of it than the machine has.
 enum class Pages : uint8_t { kHuge, kSmall };
 
 /// Zeroed bytes, page aligned, resident only once they are written. Throws std::bad_alloc.

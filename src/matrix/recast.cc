@@ -153,7 +153,7 @@ Result<Matrix> convert_scales(Matrix matrix, Format scale, double multiplier, Ro
                       std::fabs(wanted.value) > to.max || wanted.value < to.min;
     if (lost || (!exact && rounded == Rounded::kNever)) {
       return Error{"recast.scale", "scale " + number(wanted.value) + " " + place(view, i) +
-                                       " is no number of " + std::string(to.name)};
+                                       " has no exact form in " + std::string(to.name)};
     }
     std::memcpy(scales.data() + i * width, &code, width);
   }

@@ -128,7 +128,8 @@ TEST(Recast, scales_change_their_type_when_every_one_is_a_number_of_the_new_one)
   set_scale(random, 23, 1.0 + 0x1p-11);  // the last
   const auto refused = with_scales(matrix, Format::kF16, TensorFactor::kNone);
   EXPECT_EQ(code_of(refused), "recast.scale");
-  EXPECT_EQ(refused.error().message, "scale 1.00048828 of output 5, group 3 is no number of f16");
+  EXPECT_EQ(refused.error().message,
+            "scale 1.00048828 of output 5, group 3 has no exact form in f16");
 }
 
 TEST(Recast, rounds_scales_to_nearest_even_only_when_told) {

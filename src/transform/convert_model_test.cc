@@ -244,8 +244,8 @@ TEST(ConvertModel, names_the_scale_that_would_be_rounded_and_measures_it_when_to
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, "recast.scale");
   EXPECT_EQ(refused.error().message,
-            "'model.layers.1.mlp.up_proj': scale 1.00024414 of output 1, group 2 is no number of "
-            "f16");
+            "'model.layers.1.mlp.up_proj': scale 1.00024414 of output 1, group 2 has no exact form "
+            "in f16");
   EXPECT_EQ(folder.names(), std::set<std::string>{"source"});
   const auto report = convert(folder / "source", folder / "awq", "awq", true);
   ASSERT_TRUE(report.ok()) << report.error().message;

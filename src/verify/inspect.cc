@@ -6,7 +6,6 @@
 #include "base/model_file.h"
 #include "checkpoints/containers/orin_model.h"
 #include "checkpoints/modules.h"
-#include "models/model_config.h"
 #include "verify/refusals.h"
 
 namespace subbyte {
@@ -61,8 +60,12 @@ Result<QuantizationConfig> read_configs(const fs::path& path, Inspection& inspec
   SUBBYTE_TRY(const json::Object config, file.object());
   SUBBYTE_TRY(const auto type, config.string("model_type"));
   inspection.architecture = type.value_or("unknown");
-  const auto model = read_model_config(path);
-  if (!model.ok()) inspection.problems.push_back(model.error().message);
+  auto model = read_model_config(path);
+  if (model.ok()) {
+    inspection.model = *std::move(model);
+  } else {
+    inspection.problems.push_back(model.error().message);
+  }
   auto quantization = read_quantization_config(config, path);
   if (quantization.ok()) {
     inspection.quantization = quantization->method_name();

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/executor.h"
 #include "base/status.h"
+#include "models/model_config.h"
 #include "ops/backend.h"
 
 namespace subbyte {
@@ -28,6 +30,7 @@ struct InspectedWeight {
 struct Inspection {
   std::string architecture;           // "qwen3"; empty for a lone safetensors file
   std::string quantization;           // "awq", "none", ...
+  std::optional<ModelConfig> model;   // where this version runs the architecture
   std::vector<std::string> problems;  // what was not understood or contradicts itself
   std::vector<InspectedWeight> weights;
   std::vector<std::string> files;

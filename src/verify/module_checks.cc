@@ -28,11 +28,6 @@ std::string_view tensor_with(const ModuleInfo& info, std::string_view part) {
   return info.tensors.front()->name;
 }
 
-std::string_view scale_tensor(const ModuleInfo& info) {
-  const std::string_view absmax = tensor_with(info, "absmax");
-  return absmax != info.tensors.front()->name ? absmax : tensor_with(info, "scale");
-}
-
 /// "3 of 96 scales are negative, the first of output 5, group 0".
 std::string describe(const Tally& tally, int64_t total, std::string_view what,
                      const ModuleInfo& info, int64_t per_row, std::string_view unit) {
@@ -167,6 +162,11 @@ constexpr ModuleCheck kChecks[] = {
 };
 
 }  // namespace
+
+std::string_view scale_tensor(const ModuleInfo& info) {
+  const std::string_view absmax = tensor_with(info, "absmax");
+  return absmax != info.tensors.front()->name ? absmax : tensor_with(info, "scale");
+}
 
 void check_module(const CheckedModule& module, Findings& findings) {
   for (const ModuleCheck check : kChecks) check(module, findings);

@@ -14,6 +14,9 @@ struct CheckedModule {
   const MatrixStatistics& statistics;
 };
 
+/// Of a quantized module, the tensor with its scales.
+std::string_view scale_tensor(const ModuleInfo& info);
+
 /// All of them, in the order of a table.
 void check_module(const CheckedModule& module, Findings& findings);
 

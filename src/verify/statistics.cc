@@ -91,9 +91,9 @@ class QuantizedRows {
     const double scale = scale_.decode(code);
     if (scale == 0) statistics.zero_scales.add(index_of(row, g));
     if (scale < 0) statistics.negative_scales.add(index_of(row, g));
-    if (std::abs(scale * view_.tensor_scale) * largest_ > kLargestWeight) {
-      statistics.large_scales.add(index_of(row, g));
-    }
+    const double largest = std::abs(scale * view_.tensor_scale) * largest_;
+    if (largest > kLargestWeight) statistics.large_scales.add(index_of(row, g));
+    if (std::isfinite(largest)) statistics.largest = std::max(statistics.largest, largest);
     return scale != 0 && view_.tensor_scale != 0;
   }
 
@@ -159,8 +159,9 @@ void count_words(const std::byte* words, int64_t begin, int64_t end, Format form
     const uint32_t magnitude = word & kMagnitude;
     if (magnitude >= exponent) {
       tallies.not_finite.add(i);
-    } else if (magnitude >= large) {
-      tallies.large.add(i);
+    } else {
+      if (magnitude >= large) tallies.large.add(i);
+      tallies.largest = std::max(tallies.largest, magnitude);
     }
     if (magnitude != 0) tallies.nonzero.add(i);
   }
@@ -199,6 +200,7 @@ void count_dense_row(const MatrixView& view, int64_t first_row, int64_t row,
   tallies.large.first += first;
   statistics.not_finite.add(tallies.not_finite);
   statistics.large.add(tallies.large);
+  statistics.largest = std::max<double>(statistics.largest, info(format).decode(tallies.largest));
 }
 
 void merge(MatrixStatistics& all, const MatrixStatistics& part) {
@@ -211,6 +213,7 @@ void merge(MatrixStatistics& all, const MatrixStatistics& part) {
   all.not_finite.add(part.not_finite);
   all.large.add(part.large);
   all.large_scales.add(part.large_scales);
+  all.largest = std::max(all.largest, part.largest);
   for (std::size_t i = 0; i < all.used_codes.size(); ++i) all.used_codes[i] |= part.used_codes[i];
 }
 
@@ -271,6 +274,7 @@ NumberTallies count_numbers(std::span<const std::byte> numbers, Format format, E
     all.not_finite.add(part.not_finite);
     all.large.add(part.large);
     all.nonzero.add(part.nonzero);
+    all.largest = std::max(all.largest, part.largest);
   }
   return all;
 }

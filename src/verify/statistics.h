@@ -42,6 +42,10 @@ struct MatrixStatistics {
   Tally not_finite;
   Tally large;              // finite ones beyond kLargestWeight
   CodeSet used_codes = {};  // of matrices that are not dense
+
+  /// Of dense matrices the largest finite magnitude; of others the largest that an element could
+  /// have with the scales that are there, without zero points.
+  double largest = 0;
 };
 
 /// Told of the bytes of a dense matrix that are not read again, so that their pages may go.
@@ -59,6 +63,7 @@ struct NumberTallies {
   Tally not_finite;
   Tally large;  // finite, and beyond kLargestWeight
   Tally nonzero;
+  uint32_t largest = 0;  // finite magnitude, as its code
 };
 /// Of numbers of F16, BF16 or F32, which may lie at any address.
 NumberTallies count_numbers(std::span<const std::byte> numbers, Format format, Executor& pool);

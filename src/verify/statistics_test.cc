@@ -30,7 +30,17 @@ uint32_t element_at(std::span<const std::byte> bytes, int64_t index, int width) 
 struct Naive {
   std::set<int64_t> zero_scales, negative_scales, beyond, dead_rows, not_finite;
   std::set<uint32_t> codes, zeros;
+  double largest = 0;
 };
+
+/// The largest magnitude of all codes of a format.
+double largest_element(Format format) {
+  double largest = 0;
+  for (uint32_t code = 0; code < 1u << info(format).bits; ++code) {
+    largest = std::max<double>(largest, std::abs(info(format).decode(code)));
+  }
+  return largest;
+}
 
 Naive count_slowly(const MatrixView& view, int64_t first_row) {
   Naive naive;
@@ -40,7 +50,11 @@ Naive count_slowly(const MatrixView& view, int64_t first_row) {
       const double weight = weight_at(view, n, k);
       if (weight != 0) dead = false;
       if (!std::isfinite(weight)) naive.not_finite.insert((first_row + n) * view.cols + k);
-      if (!is_dense(view.format)) naive.codes.insert(code_at(view, n, k));
+      if (!is_dense(view.format)) {
+        naive.codes.insert(code_at(view, n, k));
+      } else if (std::isfinite(weight)) {
+        naive.largest = std::max(naive.largest, std::abs(weight));
+      }
     }
     if (dead) naive.dead_rows.insert(first_row + n);
     for (int64_t g = 0; g < view.groups(); ++g) {
@@ -48,6 +62,9 @@ Naive count_slowly(const MatrixView& view, int64_t first_row) {
       const int64_t index = first_row * view.groups() + at;
       const FormatInfo& format = info(view.format.scale);
       const double scale = format.decode(element_at(view.scales, at, format.bits / 8));
+      const double bound =
+          std::abs(scale * view.tensor_scale) * largest_element(view.format.element);
+      naive.largest = std::max(naive.largest, bound);
       if (scale == 0) naive.zero_scales.insert(index);
       if (scale < 0) naive.negative_scales.insert(index);
       if (view.format.zero == Zero::kNone || is_offset(view.format.zero)) continue;
@@ -91,6 +108,7 @@ void compare(const WeightFormat& format, int64_t rows, int64_t cols, F&& damage)
     expect_equal(found.zero_points_beyond, expected.beyond, "zero points");
     expect_equal(found.dead_rows, expected.dead_rows, "dead rows");
     expect_equal(found.not_finite, expected.not_finite, "not finite");
+    EXPECT_EQ(found.largest, std::max(expected.largest, second.largest));
     for (uint32_t code = 0; code < 256; ++code) {
       EXPECT_EQ(found.used_codes[code / 64] >> (code % 64) & 1, expected.codes.count(code)) << code;
     }

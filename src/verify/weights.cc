@@ -14,6 +14,7 @@
 #include "models/weight_loader.h"
 #include "verify/context.h"
 #include "verify/expected_tensors.h"
+#include "verify/magnitudes.h"
 #include "verify/module_checks.h"
 #include "verify/refused_tensors.h"
 
@@ -39,6 +40,7 @@ class WeightChecker {
     }
     SUBBYTE_CHECK(check_others(context_.quantization && expected));
     if (context_.complete) check_method();
+    magnitudes_.report(context_.findings);
     return {};
   }
 
@@ -107,6 +109,8 @@ class WeightChecker {
     };
     const MatrixStatistics statistics = collect_statistics(*matrices, context_.pool, release);
     check_module({module, info, import_.config, statistics}, context_.findings);
+    magnitudes_.add(is_dense(info.format) ? info.tensors.front()->name : scale_tensor(info),
+                    statistics.largest);
   }
 
   /// Of a large matrix no more than a part stays in memory, if it lies in the file as it is.
@@ -169,6 +173,7 @@ class WeightChecker {
     report("import.not_finite", "finite numbers", tallies.not_finite, "NaN or infinite");
     report("verify.magnitude", fmt::format("numbers up to {}", kLargestWeight), tallies.large,
            "larger");
+    magnitudes_.add(tensor.name, info(format).decode(tallies.largest));
     const bool is_norm = tensor.name.ends_with("norm.weight");
     if (is_norm && total > 0 && tallies.nonzero.count == 0) {
       context_.findings.add("verify.norm_zero", tensor.name, "factors of a norm",
@@ -219,6 +224,7 @@ class WeightChecker {
   ImportContext import_;
   std::set<std::string, std::less<>> used_;
   std::set<std::string, std::less<>> claimed_;  // of modules that were refused
+  Magnitudes magnitudes_;
   bool quantized_ = false;
   bool refused_ = false;  // some module
 };

@@ -288,6 +288,22 @@ TEST(Inspect, json_names_formats_and_bits) {
   EXPECT_TRUE(seen);
 }
 
+TEST(Inspect, a_page_joins_layers_and_says_what_a_run_takes) {
+  const std::string page = run_program({"inspect", golden("qwen3-awq")}).out;
+  for (const char* text :
+       {"2 of width 256, 4 heads of 64, 2 of keys and values\n", "512 positions\n",
+        "1.0 kB a position",  // 2 layers x 2 heads x 64 numbers x 2 x 16 bits
+        "  model.layers.0-1.mlp.down_proj\n", "  model.norm.weight\n"}) {
+    EXPECT_NE(page.find(text), std::string::npos) << text << "\n" << page;
+  }
+  EXPECT_EQ(page.find("layers.1."), std::string::npos);
+  const std::string all = run_program({"inspect", golden("qwen3-awq"), "--tensors"}).out;
+  EXPECT_NE(all.find("  model.layers.1.mlp.down_proj\n"), std::string::npos);
+  EXPECT_EQ(all.find("layers.0-1."), std::string::npos);
+  const std::string file = golden("qwen3-awq") + "/model.safetensors";
+  EXPECT_EQ(run_program({"inspect", file}).out.find("a weight"), std::string::npos);
+}
+
 TEST(Inspect, contradictions_are_listed_and_exit_with_3) {
   const TempDir folder;
   const fs::path model = folder.path() / "model";

@@ -1,0 +1,124 @@
+// `run --prompts FILE --output FILE` as a process: answers of single runs, kills, wrong lines. What
+// requests may say and what answers hold is tested in src/completions.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "app/process.h"
+#include "support/temp_dir.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+const std::string kModel = (fs::path(SUBBYTE_TEST_DATA) / "../../demo/model").string();
+
+class Prompts : public testing::Test {
+ protected:
+  std::string path(const char* name) const { return (folder_.path() / name).string(); }
+
+  ProcessResult run(const char* output, const ProcessOptions& options = {}) {
+    return run_program({"run", kModel, "--prompts", path("in.jsonl"), "--output", path(output),
+                        "--batch-invariant", "-n", "8", "--temp", "0", "--json"},
+                       options);
+  }
+
+  /// By the number of the line of the input. Every line of the output is a whole answer.
+  std::map<int, Json> answers(const char* output) {
+    std::map<int, Json> all;
+    std::istringstream lines(folder_.read(output));
+    for (std::string line; std::getline(lines, line);) {
+      const Json answer = Json::parse(line);
+      EXPECT_TRUE(all.emplace(answer.at("line").get<int>(), answer).second) << line;
+    }
+    return all;
+  }
+
+  TempDir folder_;
+};
+
+TEST_F(Prompts, answers_of_texts_and_messages_are_those_of_single_runs) {
+  folder_.write("in.jsonl",
+                R"({"custom_id": "greedy", "prompt": "It was a dark night"}
+{"prompt": "The dog", "temperature": 1.5, "top_k": 0, "top_p": 1, "min_p": 0, "seed": 7, "n": 2}
+{"messages": [{"role": "user", "content": "Hello"}], "logprobs": true, "max_tokens": 3}
+)");
+  const ProcessResult result = run("out.jsonl");
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(Json::parse(result.out).at("done"), 3);
+  const auto all = answers("out.jsonl");
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all.at(1).at("custom_id"), "greedy");
+  const auto choices = [&](int line) -> const Json& {
+    return all.at(line).at("response").at("body").at("choices");
+  };
+  const auto alone = [&](const char* prompt, std::vector<std::string> sampling) {
+    sampling.insert(sampling.begin(),
+                    {"run", kModel, "-p", prompt, "-n", "8", "--batch-invariant"});
+    std::string text = run_program(sampling).out;
+    EXPECT_TRUE(text.starts_with(prompt)) << text;
+    text.erase(0, std::string(prompt).size());
+    if (text.ends_with('\n')) text.pop_back();
+    return text;
+  };
+  EXPECT_EQ(choices(1).at(0).at("text"), alone("It was a dark night", {"--temp", "0"}));
+  for (const int sample : {0, 1}) {
+    EXPECT_EQ(choices(2).at(sample).at("text"),
+              alone("The dog", {"--temp", "1.5", "--top-k", "0", "--top-p", "1", "--min-p", "0",
+                                "--seed", std::to_string(7 + sample)}));
+  }
+  EXPECT_NE(choices(2).at(0).at("text"), choices(2).at(1).at("text"));
+  EXPECT_EQ(choices(3).at(0).at("message").at("role"), "assistant");
+  const Json& logprobs = choices(3).at(0).at("logprobs").at("content");
+  EXPECT_TRUE(logprobs.size() >= 1 && logprobs.size() <= 3) << logprobs;
+}
+
+TEST_F(Prompts, goes_on_after_a_kill_with_the_answers_that_are_there) {
+  std::string lines;
+  for (int i = 0; i < 60; ++i) {
+    lines += Json{{"prompt", "Story " + std::to_string(i)}}.dump() + "\n";
+  }
+  folder_.write("in.jsonl", lines);
+  const ProcessResult killed = run("out.jsonl", {.watch = [&](int pid) {
+                                     std::error_code failure;
+                                     const bool begun =
+                                         fs::file_size(path("out.jsonl"), failure) > 0 && !failure;
+                                     if (begun) kill(pid, SIGKILL);
+                                     return begun;
+                                   }});
+  ASSERT_EQ(killed.exit_code, 128 + SIGKILL) << killed.err;
+  const std::string before = folder_.read("out.jsonl");
+  const auto kept = std::ranges::count(before, '\n');
+  ASSERT_LT(kept, 60);
+  folder_.write("out.jsonl", before.substr(0, before.rfind('\n') + 1) + "{\"line\":9");  // cut off
+  const ProcessResult rest = run("out.jsonl");
+  ASSERT_EQ(rest.exit_code, 0) << rest.err;
+  EXPECT_EQ(Json::parse(rest.out).at("skipped"), kept);
+  EXPECT_EQ(Json::parse(rest.out).at("done"), 60 - kept);
+  EXPECT_TRUE(folder_.read("out.jsonl").starts_with(before.substr(0, before.rfind('\n') + 1)));
+  ASSERT_EQ(run("whole.jsonl").exit_code, 0);
+  EXPECT_EQ(answers("out.jsonl"), answers("whole.jsonl"));
+}
+
+TEST_F(Prompts, a_wrong_line_is_named_and_nothing_is_written) {
+  folder_.write("in.jsonl", "{\"prompt\": \"a\"}\n\n{\"prompt\": \"b\", \"temprature\": 1}\n");
+  const ProcessResult result = run("out.jsonl");
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("in.jsonl:3: "), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("temprature"), std::string::npos) << result.err;
+  EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
+  EXPECT_EQ(result.out, "");
+  const auto left = std::distance(fs::directory_iterator(folder_.path()), {});
+  EXPECT_EQ(left, 1) << "only the input";
+}
+
+}  // namespace
+}  // namespace subbyte
