@@ -132,7 +132,7 @@ class CudaBackend : public Backend {
     served_notes_.add(experts.gate_up);
     served_notes_.add(experts.down);
     SUBBYTE_TRY(CudaExperts uploaded, upload_experts(std::move(experts), target()));
-    SUBBYTE_CHECK(mixture_.check(uploaded));
+    SUBBYTE_CHECK(mixture_.choose_kernels(uploaded));
     return Experts{std::make_shared<const CudaExperts>(std::move(uploaded))};
   }
 

@@ -89,6 +89,9 @@ class ExpertPacker {
       to_.format = packed.format;
       to_.arguments = packed.arguments;
     }
+    // One factor for all, at which the largest scales of none are beyond f16.
+    float& factor = to_.arguments.scale_factor;
+    factor = std::min(factor, packed.arguments.scale_factor);
     return packed.arguments.gain;
   }
 
@@ -115,8 +118,8 @@ Result<CudaExpertMatrices> upload_stack(std::vector<Matrix>& matrices, std::span
 Result<CudaExperts> upload_experts(ExpertMatrices experts, const WeightTarget& target) {
   SUBBYTE_CHECK(check_shapes(experts));
   CudaExperts uploaded;
-  uploaded.experts = std::ssize(experts.down);
-  uploaded.top_k = experts.top_k;
+  uploaded.rules.experts = std::ssize(experts.down);
+  uploaded.rules.top_k = experts.top_k;
   uploaded.clamp = {experts.alpha, experts.limit};
   SUBBYTE_TRY(uploaded.gate_up, upload_stack(experts.gate_up, experts.gate_up_bias,
                                              cuda::RowOrder::kGateUpPairs, target));
@@ -134,7 +137,7 @@ Result<int64_t> expert_matrix_bytes(const MatrixShape& shape) {
   return WeightArena::aligned(shape.experts * *bytes) + gains;
 }
 
-/// Bytes from the begin of the memory; `count` is of routes.
+/// Bytes from the begin of the memory.
 struct CudaMixture::Places {
   int64_t expert_of, weights, order, token_of, tiles, activated, outputs, end;
 
@@ -164,11 +167,15 @@ Status CudaMixture::reserve(const StepShape& shape) {
   return memory_.grow(memory_bytes(shape));
 }
 
-Status CudaMixture::check(const CudaExperts& experts) const {
+Status CudaMixture::choose_kernels(CudaExperts& experts) const {
+  experts.rules.batch_invariant = batch_invariant_;
+  experts.rules.has_large_m = true;
   for (const CudaExpertMatrices* matrices : {&experts.gate_up, &experts.down}) {
-    for (const int64_t tokens : {1, 16, 4096}) {
-      const cuda::ExpertTiles tiles =
-          cuda::expert_tiles(tokens, experts.experts, experts.top_k, batch_invariant_);
+    experts.rules.has_large_m &= cuda::has_large_m(matrices->format, number_, device_);
+  }
+  for (const CudaExpertMatrices* matrices : {&experts.gate_up, &experts.down}) {
+    for (const int64_t tokens : {1, 16, 4096, 1 << 20}) {
+      const cuda::ExpertTiles tiles = cuda::expert_tiles(tokens, experts.rules);
       auto plan = cuda::plan_experts(matrices->format, number_, tiles, device_, batch_invariant_);
       if (!plan.ok()) return unserved(std::move(plan).error().message);
     }
@@ -192,9 +199,8 @@ Status CudaMixture::multiply(const cuda::ExpertTiles& tiles, const CudaExpertMat
 Status CudaMixture::run(const CudaRows& y, const CudaRows& x, const float* logits,
                         const CudaExperts& experts) {
   const int64_t inner = experts.down.cols;
-  const int64_t routes = x.rows * experts.top_k;
-  const cuda::ExpertTiles tiles =
-      cuda::expert_tiles(x.rows, experts.experts, experts.top_k, batch_invariant_);
+  const int64_t routes = x.rows * experts.rules.top_k;
+  const cuda::ExpertTiles tiles = cuda::expert_tiles(x.rows, experts.rules);
   const Places places(routes, tiles.count, inner, x.cols);
   SUBBYTE_CHECK(memory_.grow(places.end));
   std::byte* const memory = memory_.data();
@@ -202,8 +208,8 @@ Status CudaMixture::run(const CudaRows& y, const CudaRows& x, const float* logit
   cuda::RouteCall route;
   route.logits = logits;
   route.tokens = x.rows;
-  route.experts = experts.experts;
-  route.top_k = experts.top_k;
+  route.experts = experts.rules.experts;
+  route.top_k = experts.rules.top_k;
   route.tile_tokens = cuda::tokens_of(tiles.kernel);
   route.num_tiles = tiles.count;
   route.expert_of = reinterpret_cast<int32_t*>(memory + places.expert_of);
@@ -216,7 +222,14 @@ Status CudaMixture::run(const CudaRows& y, const CudaRows& x, const float* logit
   cuda::ExpertsCall gate_up;
   gate_up.x = x.data;
   gate_up.x_stride = x.cols;
-  gate_up.x_rows = route.token_of;
+  gate_up.x_count = routes;
+  if (cuda::reads_sorted_rows(tiles)) {
+    std::byte* const sorted = memory + places.outputs;  // which come after they have been read
+    cuda::run_gather_rows({sorted, x.data, route.token_of, routes, x.cols}, stream_);
+    gate_up.x = sorted;
+  } else {
+    gate_up.x_rows = route.token_of;
+  }
   gate_up.y = memory + places.activated;
   gate_up.y_stride = inner;
   gate_up.tiles = route.tiles;
@@ -227,6 +240,7 @@ Status CudaMixture::run(const CudaRows& y, const CudaRows& x, const float* logit
   cuda::ExpertsCall down;
   down.x = memory + places.activated;
   down.x_stride = inner;
+  down.x_count = routes;
   down.y = memory + places.outputs;
   down.y_stride = y.cols;
   down.y_rows = route.order;
@@ -239,7 +253,7 @@ Status CudaMixture::run(const CudaRows& y, const CudaRows& x, const float* logit
   add.weights = route.weights;
   add.element = cuda::element_of(number_);
   add.tokens = x.rows;
-  add.top_k = experts.top_k;
+  add.top_k = experts.rules.top_k;
   add.cols = y.cols;
   cuda::run_add_routes(add, stream_);
   return {};

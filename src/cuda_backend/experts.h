@@ -24,8 +24,7 @@ struct CudaExpertMatrices {
 /// What Experts are here.
 struct CudaExperts {
   CudaExpertMatrices gate_up, down;
-  int64_t experts = 0;
-  int64_t top_k = 0;
+  cuda::ExpertRules rules;
   cuda::SwiGLUClamp clamp = cuda::kGptOssClamp;
 };
 
@@ -44,8 +43,8 @@ class CudaMixture {
               cuda::Stream stream)
       : device_(device), number_(number), batch_invariant_(batch_invariant), stream_(stream) {}
 
-  /// Whether there are kernels for them. Code linear.unsupported.
-  Status check(const CudaExperts& experts) const;
+  /// Sets experts.rules by what this GPU has. Code linear.unsupported where it has none.
+  Status choose_kernels(CudaExperts& experts) const;
 
   /// See Backend::experts(). `logits` [x.rows][experts]. Codes: cuda.memory, cuda.launch.
   Status run(const CudaRows& y, const CudaRows& x, const float* logits, const CudaExperts& experts);

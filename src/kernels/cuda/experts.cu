@@ -8,6 +8,7 @@
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/experts/kernel_set.h"
 #include "kernels/cuda/small_m/plan.h"
+#include "kernels/cuda/tensor_map.h"
 
 namespace subbyte::cuda {
 
@@ -34,14 +35,19 @@ constexpr KernelsOfWeights kKernels[] = {
 #undef SUBBYTE_CUDA_WEIGHTS
 };
 
+const void* kernel_of(const ExpertKernels& set, KernelKind kind) {
+  if (kind == KernelKind::kSmallM8) return set.small_m8;
+  if (kind == KernelKind::kSmallM16) return set.small_m16;
+  if (kind == KernelKind::kSmallM64) return set.small_m64;
+  return kind == KernelKind::kLargeM256 ? set.large_m256 : nullptr;
+}
+
 const void* find_kernel(const PackedFormat& format, Number number, KernelKind kind) {
   for (const KernelsOfWeights& kernels : kKernels) {
-    if (kernels.decoder != format.decoder || kernels.bits != format.bits ||
-        kernels.groups != format.groups_per_tile) {
-      continue;
+    if (kernels.decoder == format.decoder && kernels.bits == format.bits &&
+        kernels.groups == format.groups_per_tile) {
+      return kernel_of(number == Number::kF16 ? kernels.f16() : kernels.bf16(), kind);
     }
-    const ExpertKernels& set = number == Number::kF16 ? kernels.f16() : kernels.bf16();
-    return set.kernels[static_cast<int>(kind) - static_cast<int>(KernelKind::kSmallM8)];
   }
   return nullptr;
 }
@@ -71,32 +77,48 @@ ExpertArguments arguments_of(const ExpertsCall& call) {
   return a;
 }
 
+/// As run_experts(); `arguments` are those of the kernel.
+Status launch_experts(const void* kernel, const Plan& plan, unsigned tiles, void** arguments,
+                      Stream stream) {
+  cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.shared_bytes);
+  if (error != cudaSuccess) return failure("experts: shared memory", error);
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(plan.ctas), tiles);
+  config.blockDim = dim3(static_cast<unsigned>(plan.threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(plan.shared_bytes);
+  config.stream = stream;
+  std::array<cudaLaunchAttribute, 2> attributes = {};
+  config.attrs = attributes.data();
+  attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  if (plan.cluster > 1) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs++].val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
+  }
+  error = cudaLaunchKernelExC(&config, kernel, arguments);
+  if (error != cudaSuccess) return failure("experts", error);
+  return {};
+}
+
 }  // namespace
 
 Status run_experts(const Plan& plan, const ExpertsCall& call, Number number, Stream stream) {
   const void* const kernel = find_kernel(*call.format, number, plan.kernel);
-  if (kernel == nullptr || !is_small_m(plan.kernel)) {
-    return Error{"cuda.kernel", "experts: no kernel for this format"};
+  if (kernel == nullptr) return Error{"cuda.kernel", "experts: no kernel for this format"};
+  ExpertArguments a = arguments_of(call);
+  if (is_small_m(plan.kernel)) {
+    SmallMPartition partition = plan.small_m;
+    std::array<void*, 2> arguments = {&a, &partition};
+    return launch_experts(kernel, plan, static_cast<unsigned>(call.num_tiles), arguments.data(),
+                          stream);
   }
-  cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.shared_bytes);
-  if (error != cudaSuccess) return failure("experts: shared memory", error);
-  ExpertArguments arguments = arguments_of(call);
-  SmallMPartition partition = plan.small_m;
-  std::array<void*, 2> pointers = {&arguments, &partition};
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(plan.ctas), static_cast<unsigned>(call.num_tiles));
-  config.blockDim = dim3(static_cast<unsigned>(plan.threads));
-  config.dynamicSmemBytes = static_cast<std::size_t>(plan.shared_bytes);
-  config.stream = stream;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  error = cudaLaunchKernelExC(&config, kernel, pointers.data());
-  if (error != cudaSuccess) return failure("experts", error);
-  return {};
+  CUtensorMap map;
+  SUBBYTE_CHECK(describe_activations(map, call.x, call.x_count, call.weights.cols, call.x_stride,
+                                     tokens_of(plan.kernel) / plan.large_m.multicast, number));
+  LargeMPartition partition = plan.large_m;
+  std::array<void*, 3> arguments = {&a, &partition, &map};
+  return launch_experts(kernel, plan, 1, arguments.data(), stream);
 }
 
 }  // namespace subbyte::cuda

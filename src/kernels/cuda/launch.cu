@@ -1,6 +1,5 @@
 // Launches: everything between a plan and the GPU.
 
-#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "kernels/cuda/kernel_set.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/step/step.h"
+#include "kernels/cuda/tensor_map.h"
 
 namespace subbyte::cuda {
 
@@ -69,44 +69,6 @@ __global__ void gather_activations(uint16_t* to, const uint16_t* x, const uint32
     const int64_t col = i % to_stride;
     to[i] = col < cols ? x[row * x_stride + (gather != nullptr ? gather[col] : col)] : 0;
   }
-}
-
-using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
-
-EncodeTiled encode_tiled() {
-  static const EncodeTiled function = [] {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry,
-                                                               12000, cudaEnableDefault, &found);
-    const bool ok = error == cudaSuccess && found == cudaDriverEntryPointSuccess;
-    return ok ? reinterpret_cast<EncodeTiled>(entry) : nullptr;
-  }();
-  return function;
-}
-
-/// A map of boxes of 64 inputs by `tokens` tokens; what is outside of x reads as zero.
-Status describe_activations(CUtensorMap& map, const void* x, int64_t m, int64_t cols,
-                            int64_t stride, int tokens, Number number) {
-  const CUtensorMapDataType type =
-      number == Number::kF16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-  const cuuint64_t size[2] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(m)};
-  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(stride) * 2};
-  const cuuint32_t box[2] = {kTileCols, static_cast<cuuint32_t>(tokens)};
-  const cuuint32_t steps[2] = {1, 1};
-  const EncodeTiled encode = encode_tiled();
-  if (encode == nullptr) {
-    return Error{"cuda.launch", "linear: the driver has no cuTensorMapEncodeTiled"};
-  }
-  const CUresult result =
-      encode(&map, type, 2, const_cast<void*>(x), size, strides, box, steps,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) {
-    return Error{"cuda.launch", "linear: the driver refused the tensor map, error " +
-                                    std::to_string(static_cast<int>(result))};
-  }
-  return {};
 }
 
 /// Sets the attribute once for each kernel, device and size larger than the ones before.

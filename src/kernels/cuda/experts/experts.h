@@ -5,7 +5,8 @@
 //
 //   Plan plan = plan_experts(format, number, tokens, ...)
 //   run_route(...)                     tiles of plan.tokens routes
-//   run_experts(plan, gate_up, ...)    x by token, y in the order of the experts
+//   run_gather_rows(...)               where reads_sorted_rows(): x in the order of the experts
+//   run_experts(plan, gate_up, ...)    x by token or so, y in the order of the experts
 //   run_experts(plan, down, ...)       x in the order of the experts, y in the order of the routes
 //   run_add_routes(...)
 
@@ -16,13 +17,29 @@ namespace subbyte::cuda {
 
 /// How many routes there are, and how they are cut into tiles.
 struct ExpertTiles {
-  KernelKind kernel = KernelKind::kSmallM8;  // small_m8, small_m16 or small_m64
+  KernelKind kernel = KernelKind::kSmallM8;  // small_m8, small_m16, small_m64 or large_m256
   int64_t count = 0;                         // of tiles, at most
 };
 
-/// The tiles of `tokens` tokens with `top_k` experts each. In batch-invariant mode the kernel does
-/// not depend on the number of tokens.
-ExpertTiles expert_tiles(int64_t tokens, int64_t experts, int64_t top_k, bool batch_invariant);
+/// What experts have in common that decides on their kernel.
+struct ExpertRules {
+  int64_t experts = 1;
+  int64_t top_k = 1;
+  bool batch_invariant = false;  // the kernel does not depend on the number of tokens
+  bool has_large_m = false;      // see has_large_m()
+};
+
+/// Whether large_m256 can multiply by these weights: on Hopper, where no row is reordered and all
+/// begin at addresses that TMA can copy from.
+bool has_large_m(const PackedFormat& format, Number number, const Device& device);
+
+/// The tiles of `tokens` tokens.
+ExpertTiles expert_tiles(int64_t tokens, const ExpertRules& rules);
+
+/// Whether that kernel reads x in the order of the experts (run_gather_rows()).
+constexpr bool reads_sorted_rows(const ExpertTiles& tiles) {
+  return tiles.kernel == KernelKind::kLargeM256;
+}
 
 /// How the CTAs divide an expert of that format: Plan::ctas for each tile. In batch-invariant mode
 /// it does not depend on the number of tiles. Code cuda.kernel where none fits.
@@ -40,6 +57,7 @@ struct ExpertsCall {
   const void* bias = nullptr;    // [experts][rows] or nullptr
   int64_t x_stride = 0;
   int64_t y_stride = 0;
+  int64_t x_count = 0;              // rows of x
   const int32_t* x_rows = nullptr;  // of each route in the order of the experts; nullptr: as many
   const int32_t* y_rows = nullptr;
   const ExpertTile* tiles = nullptr;  // [num_tiles] in device memory

@@ -1,5 +1,6 @@
 #pragma once
-// Products of the experts of a layer: small_m once for each tile of tokens of an expert.
+// Products of the experts of a layer for few tokens each, or without wgmma: small_m once for each
+// tile of tokens of an expert. (Many tokens: large_m.cuh.)
 //
 //   blockIdx.y   a tile: at most 8, 16 or 64 routes of one expert, or none
 //   blockIdx.x   a part of the strips of that expert, as small_m divides them, without split-K
@@ -8,34 +9,10 @@
 // as there can be, and CTAs without routes leave at once. Rows of x and y are found through the
 // routes: nothing is gathered before or scattered after.
 
-#include "kernels/cuda/experts/arguments.h"
+#include "kernels/cuda/experts/of_expert.cuh"
 #include "kernels/cuda/small_m/kernel.cuh"
 
 namespace subbyte::cuda {
-
-struct RoutedRows {
-  const int32_t* x;
-  const int32_t* y;
-
-  __device__ int64_t of_x(int64_t token) const { return x != nullptr ? x[token] : token; }
-  __device__ int64_t of_y(int64_t token) const { return y != nullptr ? y[token] : token; }
-};
-
-__device__ inline LinearArguments of_expert(const ExpertArguments& a, const ExpertTile& tile) {
-  LinearArguments linear = a.linear;
-  WeightArguments& w = linear.weights;
-  const int64_t at = tile.expert * a.expert_bytes;
-  w.codes += at;
-  w.scales += at;
-  if (w.zeros != nullptr) w.zeros += at;
-  if (w.gather != nullptr) w.gather += at / 4;
-  w.gain = a.gains[tile.expert];
-  if (linear.bias != nullptr) {
-    linear.bias = static_cast<const uint16_t*>(linear.bias) + int64_t{tile.expert} * w.rows;
-  }
-  linear.m = tile.first + tile.count;
-  return linear;
-}
 
 template <class Number, class Decoder, int kGroups, int kTokens8>
 __global__ void __launch_bounds__(small_m_warps(kTokens8 * 8) * kLanes, 1)

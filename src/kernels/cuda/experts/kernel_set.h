@@ -3,10 +3,11 @@
 
 namespace subbyte::cuda {
 
-inline constexpr int kExpertKernelKinds = 3;
-
 struct ExpertKernels {
-  const void* kernels[kExpertKernelKinds];  // those of small_m8, small_m16, small_m64
+  const void* small_m8;
+  const void* small_m16;
+  const void* small_m64;
+  const void* large_m256;
 };
 
 }  // namespace subbyte::cuda

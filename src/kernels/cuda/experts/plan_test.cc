@@ -19,11 +19,12 @@ int64_t tiles_of(const std::vector<int64_t>& routes, int64_t of_tile) {
 
 TEST(ExpertTiles, are_enough_for_every_distribution_of_routes) {
   Random random(1);
-  for (const bool invariant : {false, true}) {
+  for (const auto& [invariant, has_large_m] :
+       {std::pair(false, false), {true, true}, {false, true}}) {
     for (const int64_t experts : {1, 4, 32, 256}) {
       for (const int64_t top_k : {int64_t{1}, std::min<int64_t>(4, experts)}) {
         for (const int64_t tokens : {1, 7, 8, 9, 16, 100, 1000, 8192}) {
-          const ExpertTiles tiles = expert_tiles(tokens, experts, top_k, invariant);
+          const ExpertTiles tiles = expert_tiles(tokens, {experts, top_k, invariant, has_large_m});
           const int64_t of_tile = tokens_of(tiles.kernel);
           EXPECT_TRUE(!invariant || tiles.kernel == KernelKind::kSmallM16);
           for (int64_t used = top_k; used <= experts; used += 1 + used / 2) {
@@ -43,8 +44,8 @@ TEST(ExpertTiles, are_enough_for_every_distribution_of_routes) {
     }
   }
   // And not many more.
-  EXPECT_EQ(expert_tiles(1, 32, 4, false).count, 4);
-  EXPECT_EQ(expert_tiles(8, 1, 1, false).count, 1);
+  EXPECT_EQ(expert_tiles(1, {32, 4}).count, 4);
+  EXPECT_EQ(expert_tiles(8, {1, 1}).count, 1);
 }
 
 std::vector<WeightFormat> formats() {
@@ -62,10 +63,13 @@ TEST(ExpertPlans, fit_every_kernel_and_size) {
         for (const int64_t cols : {33, 2880, 8192}) {
           const PackedFormat packed = format_of(format, rows, cols);
           for (const int64_t tokens : {1, 16, 8192}) {
-            const ExpertTiles tiles = expert_tiles(tokens, 32, 4, false);
+            const bool large = has_large_m(packed, Number::kF16, device);
+            EXPECT_EQ(large, device.compute_capability == 90 && cols % 8 == 0);
+            const ExpertTiles tiles = expert_tiles(tokens, {32, 4, false, large});
+            EXPECT_EQ(tiles.kernel == KernelKind::kLargeM256, large && tokens == 8192);
             const auto plan = plan_experts(packed, Number::kF16, tiles, device, false);
             ASSERT_TRUE(plan.ok()) << plan.error().message;
-            EXPECT_EQ(plan->cluster, 1);
+            EXPECT_EQ(plan->cluster, reads_sorted_rows(tiles) && rows > 128 ? 2 : 1);
             EXPECT_EQ(plan->kernel, tiles.kernel);
             EXPECT_LT(plan->shared_bytes, device.shared_bytes);
           }
@@ -79,7 +83,8 @@ TEST(ExpertPlans, of_batch_invariant_mode_do_not_depend_on_the_tokens) {
   const PackedFormat format =
       format_of({Format::kE2M1, Format::kE8M0, Zero::kNone, 32}, 5760, 2880);
   const auto plan = [&](int64_t tokens) {
-    return *plan_experts(format, Number::kF16, expert_tiles(tokens, 32, 4, true), Device{}, true);
+    return *plan_experts(format, Number::kF16, expert_tiles(tokens, {32, 4, true, true}), Device{},
+                         true);
   };
   const Plan one = plan(1);
   for (const int64_t tokens : {2, 17, 300, 8192}) {

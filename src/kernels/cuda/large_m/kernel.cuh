@@ -38,6 +38,7 @@
 
 #include "kernels/cuda/common/prologue_epilogue.cuh"
 #include "kernels/cuda/common/ptx.cuh"
+#include "kernels/cuda/common/rows.cuh"
 #include "kernels/cuda/large_m/partition.h"
 #include "kernels/cuda/large_m/results.cuh"
 #include "kernels/cuda/large_m/weights.cuh"
@@ -65,28 +66,52 @@ __device__ __forceinline__ LargeMCta large_m_cta(const LargeMPartition& p) {
 /// What a CTA does next: an output tile with K tiles begin to end - 1.
 struct LargeMItem {
   int tile_n;
-  int tile_m;
+  int64_t first_token;
   int begin;
   int end;
   bool is_split;
 };
 
-/// Item `i`. Tiles are rasterized in stripes of swizzle_width along m: in a stripe all of n, for
-/// each of these all of m.
-__device__ __forceinline__ LargeMItem large_m_item(const LargeMPartition& p, const LargeMCta& cta,
-                                                   int k_tiles, int i) {
-  const bool is_split = i >= p.full_waves && p.splits > 1;
-  const int index = i < p.full_waves ? i * p.splits + cta.part : i + p.full_waves * (p.splits - 1);
-  const int clusters_n = p.tiles_n / p.multicast;
-  const int stripe_tiles = p.swizzle_width * clusters_n;
-  const int stripe = index / stripe_tiles;
-  const int first = stripe * p.swizzle_width;
-  const int width = min(p.swizzle_width, p.tiles_m - first);
-  const int in_stripe = index - stripe * stripe_tiles;
-  const int begin = is_split ? p.k_tiles.begin(cta.part) : 0;
-  return {in_stripe / width * p.multicast + cta.row, first + in_stripe % width, begin,
-          is_split ? begin + p.k_tiles.size(cta.part) : k_tiles, is_split};
-}
+/// The items of one matrix and all tokens. (Those of several matrices: experts/large_m.cuh.)
+template <int kTokens>
+class LargeMItems {
+ public:
+  __device__ LargeMItems(const LinearArguments& a, const LargeMPartition& p)
+      : cta(large_m_cta(p)), a_(a), p_(p) {}
+
+  __device__ bool has(int i) const { return i < cta.count; }
+
+  /// Tiles are rasterized in stripes of swizzle_width along m: in a stripe all of n, for each of
+  /// these all of m.
+  __device__ LargeMItem item(int i) const {
+    const bool is_split = i >= p_.full_waves && p_.splits > 1;
+    const int index =
+        i < p_.full_waves ? i * p_.splits + cta.part : i + p_.full_waves * (p_.splits - 1);
+    const int clusters_n = p_.tiles_n / p_.multicast;
+    const int stripe_tiles = p_.swizzle_width * clusters_n;
+    const int stripe = index / stripe_tiles;
+    const int first = stripe * p_.swizzle_width;
+    const int width = min(p_.swizzle_width, p_.tiles_m - first);
+    const int in_stripe = index - stripe * stripe_tiles;
+    const int begin = is_split ? p_.k_tiles.begin(cta.part) : 0;
+    return {in_stripe / width * p_.multicast + cta.row,
+            int64_t{first + in_stripe % width} * kTokens, begin,
+            is_split ? begin + p_.k_tiles.size(cta.part) : a_.weights.tiles, is_split};
+  }
+
+  /// Bytes from the weights of the arguments to those of item `i`.
+  __device__ int64_t weight_offset(int) const { return 0; }
+
+  /// For results of item `i`, by the threads of a consumer warpgroup.
+  __device__ const LinearArguments& arguments(int, int) const { return a_; }
+  __device__ OwnRows rows() const { return {}; }
+
+  const LargeMCta cta;
+
+ private:
+  const LinearArguments& a_;
+  const LargeMPartition& p_;
+};
 
 /// A position in the ring of activations.
 template <int kStages>
@@ -117,15 +142,15 @@ class ActivationProducer {
         ctas_(((1 << p.multicast) - 1) << cta.part * p.multicast) {}
 
   /// K tiles begin to end - 1 of this CTA's share of the tokens, whose first is `token`.
-  __device__ void copy(int token, int begin, int end) {
+  __device__ void copy(int64_t token, int begin, int end) {
 #pragma unroll 1
     for (int tile = begin; tile < end; ++tile, ring_.next()) {
       const uint32_t full = full_ + ring_.stage * 8;
       const uint32_t empty = full + Shape::kStages * 8;
       mbarrier_wait(empty, ring_.phase ^ 1);
       mbarrier_arrive_expect_tx(full, Shape::kTileBytes);
-      tma_load_2d(to_ + ring_.stage * Shape::kTileBytes, x_, tile * kTileCols, token, full, ctas_,
-                  multicast_);
+      tma_load_2d(to_ + ring_.stage * Shape::kTileBytes, x_, tile * kTileCols,
+                  static_cast<int>(token), full, ctas_, multicast_);
     }
   }
 
@@ -140,20 +165,22 @@ class ActivationProducer {
 
 /// What the producer warpgroup does. While CTAs exchange partials, the ring of activations is
 /// theirs.
-template <class Decoder, int kGroups, int kTokens>
+template <class Decoder, int kGroups, int kTokens, class Items>
 __device__ void produce(const WeightArguments& w, const LargeMPartition& p, const CUtensorMap& x,
-                        uint32_t shared, uint32_t weights, uint32_t full, const WeightRing& ring) {
-  const LargeMCta cta = large_m_cta(p);
+                        const Items& items, uint32_t shared, uint32_t weights, uint32_t full,
+                        const WeightRing& ring) {
+  const LargeMCta& cta = items.cta;
   ActivationProducer<kTokens> activations(x, p, cta, shared, full);
   WeightProducer<Decoder, kGroups> copies(w, weights, ring);
   if (threadIdx.x == 0) griddepcontrol_wait();  // weights do not come from the kernel before
-  for (int i = cta.first; i < cta.count; i += cta.stride) {
-    const LargeMItem item = large_m_item(p, cta, w.tiles, i);
+  for (int i = cta.first; items.has(i); i += cta.stride) {
+    const LargeMItem item = items.item(i);
     if (threadIdx.x == 0) {
-      activations.copy(item.tile_m * kTokens + cta.row * (kTokens / p.multicast), item.begin,
-                       item.end);
+      activations.copy(item.first_token + cta.row * (kTokens / p.multicast), item.begin, item.end);
     }
-    if (threadIdx.x / kLanes == 1) copies.copy(item.tile_n, item.begin, item.end);
+    if (threadIdx.x / kLanes == 1) {
+      copies.copy(items.weight_offset(i), item.tile_n, item.begin, item.end);
+    }
     if (item.is_split) wait_for_exchange();
   }
 }
@@ -241,30 +268,32 @@ class ConsumerWarp {
 };
 
 /// What a consumer warpgroup does: item after item.
-template <class Number, class Decoder, int kGroups, int kTokens>
-__device__ void consume(const LinearArguments& a, const LargeMPartition& p, const LargeMShared& at,
-                        uint8_t* shared, const Table& table, uint32_t full,
+template <class Number, class Decoder, int kGroups, int kTokens, class Items>
+__device__ void consume(const LinearArguments& a, const LargeMPartition& p, const Items& items,
+                        const LargeMShared& at, uint8_t* shared, const Table& table, uint32_t full,
                         const WeightRing& ring) {
   const int warpgroup = threadIdx.x / 128 - 1;  // of the consumers
-  const LargeMCta cta = large_m_cta(p);
+  const LargeMCta& cta = items.cta;
   using Warp = ConsumerWarp<Number, Decoder, kGroups, kTokens>;
   const typename Warp::Weights weights(
       a.weights, table, reinterpret_cast<const float*>(shared + at.scale_values),
       shared_address(shared + at.weights), ring, threadIdx.x / kLanes - 4);
   Warp work(p, cta.part, weights, shared_address(shared), full);
-  const Results<kTokens> results(a, reinterpret_cast<float*>(shared + at.staged), warpgroup);
+  const Results<kTokens> results(reinterpret_cast<float*>(shared + at.staged), warpgroup);
   const Exchange exchange(p, cta.part, cta.row, shared_address(shared));
   griddepcontrol_wait();
-  for (int i = cta.first; i < cta.count; i += cta.stride) {
-    const LargeMItem item = large_m_item(p, cta, a.weights.tiles, i);
+  for (int i = cta.first; items.has(i); i += cta.stride) {
+    const LargeMItem item = items.item(i);
     work.multiply(item.begin, item.end);
+    const LinearArguments& of_item = items.arguments(i, warpgroup);
     const int strip = (item.tile_n * 2 + warpgroup) * 4;
-    const int64_t token = int64_t{item.tile_m} * kTokens;
     if (item.is_split) {
       exchange.put_partials(work.accumulators);
-      results.template store_reduced<Number>(exchange, strip, token);
+      results.template store_reduced<Number>(of_item, items.rows(), exchange, strip,
+                                             item.first_token);
     } else {
-      results.template store<Number>(work.accumulators, strip, token);
+      results.template store<Number>(of_item, items.rows(), work.accumulators, strip,
+                                     item.first_token);
     }
   }
 }
@@ -285,14 +314,12 @@ __device__ void init_mbarriers(const LargeMPartition& p, uint32_t full, const We
   fence_mbarrier_init();
 }
 
-template <class Number, class Decoder, int kGroups, int kTokens>
-__global__ void __launch_bounds__(kLargeMThreads, LargeMShape<kTokens>::kCtasPerMultiprocessor)
-    large_m_kernel(const __grid_constant__ LinearArguments a,
-                   const __grid_constant__ LargeMPartition p,
-                   const __grid_constant__ CUtensorMap x) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL  // other GPUs have no wgmma, and the host does not choose this
+/// The kernel, whatever its items are. `unaligned`: its shared memory.
+template <class Number, class Decoder, int kGroups, int kTokens, class Items>
+__device__ __forceinline__ void run_large_m(const LinearArguments& a, const LargeMPartition& p,
+                                            const CUtensorMap& x, const Items& items,
+                                            uint8_t* unaligned) {
   using Shape = LargeMShape<kTokens>;
-  extern __shared__ uint8_t unaligned[];
   uint8_t* const shared = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
   const WeightArguments& w = a.weights;
   const LargeMShared at = large_m_shared<kTokens>(
@@ -312,14 +339,24 @@ __global__ void __launch_bounds__(kLargeMThreads, LargeMShape<kTokens>::kCtasPer
   // --- the warpgroups part; registers go from the producer to the consumers ---
   if (threadIdx.x < 128) {
     setmaxnreg_dec<Shape::kCtasPerMultiprocessor == 2 ? 32 : 40>();
-    produce<Decoder, kGroups, kTokens>(w, p, x, shared_address(shared),
+    produce<Decoder, kGroups, kTokens>(w, p, x, items, shared_address(shared),
                                        shared_address(shared + at.weights), full, ring);
     __syncwarp();
   } else {
     setmaxnreg_inc<Shape::kCtasPerMultiprocessor == 2 ? 104 : 232>();
-    consume<Number, Decoder, kGroups, kTokens>(a, p, at, shared, table, full, ring);
+    consume<Number, Decoder, kGroups, kTokens>(a, p, items, at, shared, table, full, ring);
   }
   if (p.multicast > 1) cluster_sync();  // a CTA must not leave while others write into its memory
+}
+
+template <class Number, class Decoder, int kGroups, int kTokens>
+__global__ void __launch_bounds__(kLargeMThreads, LargeMShape<kTokens>::kCtasPerMultiprocessor)
+    large_m_kernel(const __grid_constant__ LinearArguments a,
+                   const __grid_constant__ LargeMPartition p,
+                   const __grid_constant__ CUtensorMap x) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL  // other GPUs have no wgmma, and the host does not choose this
+  extern __shared__ uint8_t shared[];
+  run_large_m<Number, Decoder, kGroups, kTokens>(a, p, x, LargeMItems<kTokens>(a, p), shared);
 #endif
 }
 

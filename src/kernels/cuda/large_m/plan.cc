@@ -159,6 +159,16 @@ void add_large_m_plans(std::vector<Plan>& plans, const Planning& planning, Kerne
   }
 }
 
+std::optional<Plan> plan_large_m_tiles(const Planning& planning, KernelKind kind,
+                                       int64_t token_tiles) {
+  if (planning.device.compute_capability != 90) return std::nullopt;
+  Problem tiles = planning.problem;
+  tiles.m = token_tiles * tokens_of(kind);
+  const Planning of_tiles = {tiles, planning.device, planning.cost};
+  const auto shared = plan_of(of_tiles, kind, {2, 1, false});
+  return shared ? shared : plan_of(of_tiles, kind, {1, 1, false});
+}
+
 std::string describe_large_m(const Plan& plan) {
   const LargeMPartition& p = plan.large_m;
   return std::to_string(p.tiles_n) + " x " + std::to_string(p.tiles_m) + " tiles, multicast to " +

@@ -21,6 +21,7 @@
 
 #include "kernels/cuda/common/prologue_epilogue.cuh"
 #include "kernels/cuda/common/ptx.cuh"
+#include "kernels/cuda/common/rows.cuh"
 #include "kernels/cuda/large_m/partition.h"
 
 namespace subbyte::cuda {
@@ -30,6 +31,11 @@ inline constexpr int kMostSplits = 4;
 
 /// Tokens of which a thread has 8 accumulators of a strip, and which one part finishes.
 inline constexpr int kExchangeTokens = 16;
+
+/// The 128 threads of a consumer warpgroup: named barrier 1 or 2.
+__device__ __forceinline__ void sync_warpgroup() {
+  asm volatile("bar.sync %0, 128;" ::"r"(threadIdx.x / 128) : "memory");
+}
 
 /// What producers do in an exchange: its two barriers.
 __device__ __forceinline__ void wait_for_exchange() {
@@ -109,8 +115,8 @@ class Exchange {
 };
 
 /// Results of one warpgroup from [tokens][rows]. Not inlined: one copy serves all tokens.
-template <class Number, int kTokens>
-__device__ __noinline__ void finish_staged(const LinearArguments& a, const float* staged,
+template <class Number, int kTokens, class Rows>
+__device__ __noinline__ void finish_staged(const LinearArguments& a, Rows rows, const float* staged,
                                            int first_strip, int64_t token0) {
   const float factor = 1 / a.weights.scale_factor;
   for (int i = threadIdx.x % 128; i < kTokens * 4; i += 128) {
@@ -128,7 +134,7 @@ __device__ __noinline__ void finish_staged(const LinearArguments& a, const float
       values[4 * j + 2] = v.z * factor;
       values[4 * j + 3] = v.w * factor;
     }
-    finish_strip<Number>(a, first_strip + strip, token0 + token, values);
+    finish_strip<Number>(a, first_strip + strip, rows.of_y(token0 + token), values);
   }
 }
 
@@ -139,31 +145,34 @@ class Results {
   using Shape = LargeMShape<kTokens>;
 
   /// `staged`: of both consumer warpgroups; `warpgroup`: which of them this is.
-  __device__ Results(const LinearArguments& a, float* staged, int warpgroup)
-      : a_(a), staged_(staged + warpgroup * Shape::kStagedTokens * kStagedStride) {}
+  __device__ Results(float* staged, int warpgroup)
+      : staged_(staged + warpgroup * Shape::kStagedTokens * kStagedStride) {}
 
   /// Of the output tile with these first strip of the warpgroup and first token.
-  template <class Number>
-  __device__ void store(const float (&accumulators)[kTokens / 2], int first_strip,
+  template <class Number, class Rows>
+  __device__ void store(const LinearArguments& a, const Rows& rows,
+                        const float (&accumulators)[kTokens / 2], int first_strip,
                         int64_t first_token) const {
 #pragma unroll
     for (int token = 0; token < kTokens; token += Shape::kStagedTokens) {
-      if (first_token + token >= a_.m) break;
+      if (first_token + token >= a.m) break;
       sync_warpgroup();
 #pragma unroll
       for (int i = 0; i < Shape::kStagedTokens; i += kExchangeTokens) {
         stage(&accumulators[(token + i) / 2], i);
       }
       sync_warpgroup();
-      finish_staged<Number, Shape::kStagedTokens>(a_, staged_, first_strip, first_token + token);
+      finish_staged<Number, Shape::kStagedTokens>(a, rows, staged_, first_strip,
+                                                  first_token + token);
     }
   }
 
   /// The same, of the partials of several CTAs.
-  template <class Number>
-  __device__ void store_reduced(const Exchange& exchange, int first_strip,
+  template <class Number, class Rows>
+  __device__ void store_reduced(const LinearArguments& a, const Rows& rows,
+                                const Exchange& exchange, int first_strip,
                                 int64_t first_token) const {
-    const int64_t tokens = min(int64_t{kTokens}, a_.m - first_token);
+    const int64_t tokens = min(int64_t{kTokens}, a.m - first_token);
     const int parts = static_cast<int>((tokens + kExchangeTokens - 1) / kExchangeTokens);
     constexpr bool kPrefetches = kTokens > 64;  // for fewer there are no registers for it
     Exchange::Loaded loaded = {};
@@ -184,7 +193,7 @@ class Results {
       sync_warpgroup();
       stage(sums, 0);
       sync_warpgroup();
-      finish_staged<Number, kExchangeTokens>(a_, staged_, first_strip,
+      finish_staged<Number, kExchangeTokens>(a, rows, staged_, first_strip,
                                              first_token + i * kExchangeTokens);
       i = next;
     }
@@ -193,11 +202,6 @@ class Results {
   }
 
  private:
-  /// A named barrier of the 128 threads, 1 or 2.
-  __device__ void sync_warpgroup() const {
-    asm volatile("bar.sync %0, 128;" ::"r"(threadIdx.x / 128) : "memory");
-  }
-
   /// kExchangeTokens tokens of 64 rows.
   __device__ void stage(const float* sums, int first_token) const {
     const int lane = threadIdx.x % kLanes;
@@ -209,7 +213,6 @@ class Results {
     }
   }
 
-  const LinearArguments& a_;
   float* const staged_;
 };
 

@@ -96,8 +96,9 @@ class WeightProducer {
   __device__ WeightProducer(const WeightArguments& w, uint32_t to, const WeightRing& ring)
       : w_(w), to_(to), ring_(ring), lane_(threadIdx.x % kLanes) {}
 
-  /// K tiles begin to end - 1 of the strips of an output tile.
-  __device__ void copy(int tile_n, int begin, int end) {
+  /// K tiles begin to end - 1 of the strips of an output tile, of the matrix `offset` bytes behind
+  /// that of the arguments.
+  __device__ void copy(int64_t offset, int tile_n, int begin, int end) {
     const StreamSizes size = stream_sizes<Decoder, kGroups>(w_);
     // Strips beyond the matrix repeat its last one; their results are not stored.
     const uint32_t strip = min(tile_n * kStreams + lane_ % kStreams, w_.strips - 1);
@@ -112,7 +113,7 @@ class WeightProducer {
                                   kStreams * (tiles * kTile + values * (size.scale + size.zero)));
       }
       __syncwarp();
-      if (lane_ < kStreams) copy_batch(size, strip, tile, tiles, first, values);
+      if (lane_ < kStreams) copy_batch(offset, size, strip, tile, tiles, first, values);
     }
   }
 
@@ -122,17 +123,18 @@ class WeightProducer {
   static constexpr int kBlock = kGroups * kStripRows;  // scales of a scale block
 
   /// `tiles` tiles from `tile` on, and `values` scales from scale block `first` on.
-  __device__ void copy_batch(const StreamSizes& size, uint32_t strip, int tile, int tiles,
-                             int first, int values) const {
+  __device__ void copy_batch(int64_t offset, const StreamSizes& size, uint32_t strip, int tile,
+                             int tiles, int first, int values) const {
     const uint32_t full = ring_.full + ring_.slot * 8;
     const uint32_t to = to_ + (ring_.slot * kStreams + lane_) * size.stream;
     const uint32_t to_scales = to + kWeightBatch * kTile;
     const uint64_t from = uint64_t{strip * w_.blocks + first} * kBlock;
-    cp_async_bulk(to, w_.codes + uint64_t{strip * w_.tiles + tile} * kTile, tiles * kTile, full);
-    cp_async_bulk(to_scales, w_.scales + from * size.scale, values * size.scale, full);
+    cp_async_bulk(to, w_.codes + offset + uint64_t{strip * w_.tiles + tile} * kTile, tiles * kTile,
+                  full);
+    cp_async_bulk(to_scales, w_.scales + offset + from * size.scale, values * size.scale, full);
     if (size.zero == 0) return;
-    cp_async_bulk(to_scales + kWeightBatch * kBlock * size.scale, w_.zeros + from * size.zero,
-                  values * size.zero, full);
+    cp_async_bulk(to_scales + kWeightBatch * kBlock * size.scale,
+                  w_.zeros + offset + from * size.zero, values * size.zero, full);
   }
 
   const WeightArguments& w_;

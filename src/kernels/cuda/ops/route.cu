@@ -154,6 +154,15 @@ __global__ void __launch_bounds__(kSortThreads) sort(const __grid_constant__ Rou
   if (share.count > 0) sort_routes(a, share.first);
 }
 
+/// A CTA for a row.
+__global__ void __launch_bounds__(kThreads) gather_rows(const __grid_constant__ GatherRowsCall a) {
+  begin_operation();
+  const int64_t pieces = a.cols / 8;
+  const auto* from = static_cast<const uint4*>(a.from) + a.rows[blockIdx.x] * pieces;
+  auto* to = static_cast<uint4*>(a.to) + blockIdx.x * pieces;
+  for (int64_t i = threadIdx.x; i < pieces; i += kThreads) to[i] = from[i];
+}
+
 __global__ void __launch_bounds__(kThreads) add_routes(const __grid_constant__ AddRoutesCall a) {
   begin_operation();
   const int64_t size = a.tokens * a.cols;
@@ -177,6 +186,10 @@ void run_route(const RouteCall& call, Stream stream) {
   const auto experts = static_cast<unsigned>(call.experts);
   launch(sort, {dim3(experts), kSortThreads, static_cast<int>(experts * sizeof(int))}, stream,
          call);
+}
+
+void run_gather_rows(const GatherRowsCall& call, Stream stream) {
+  launch(gather_rows, {dim3(static_cast<unsigned>(call.count)), kThreads}, stream, call);
 }
 
 void run_add_routes(const AddRoutesCall& call, Stream stream) {

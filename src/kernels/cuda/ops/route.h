@@ -34,6 +34,17 @@ struct RouteCall {
 /// a softmax over these alone. Errors are left to cudaGetLastError().
 void run_route(const RouteCall& call, Stream stream);
 
+struct GatherRowsCall {
+  void* to = nullptr;             // [count][cols]
+  const void* from = nullptr;     // [..][cols]
+  const int32_t* rows = nullptr;  // [count], of `from`
+  int64_t count = 0;
+  int64_t cols = 0;  // elements of 2 bytes, a multiple of 8; both are 16-byte aligned
+};
+
+/// Errors are left to cudaGetLastError().
+void run_gather_rows(const GatherRowsCall& call, Stream stream);
+
 struct AddRoutesCall {
   void* y = nullptr;                // [tokens][cols]
   const void* outputs = nullptr;    // [tokens][top_k][cols]

@@ -28,6 +28,7 @@
 
 #include "kernels/cuda/common/pair_mma.cuh"
 #include "kernels/cuda/common/prologue_epilogue.cuh"
+#include "kernels/cuda/common/rows.cuh"
 #include "kernels/cuda/small_m/partition.h"
 #include "kernels/cuda/small_m/weight_stream.cuh"
 
@@ -87,12 +88,6 @@ struct SmallMRun {
     pair = 0;
     count = min(pairs_of_strip, left);
   }
-};
-
-/// Rows of x and y that the tokens of a product have: as many, one after the other.
-struct OwnRows {
-  __device__ int64_t of_x(int64_t token) const { return token; }
-  __device__ int64_t of_y(int64_t token) const { return token; }
 };
 
 /// Copies tokens [0, tokens) of x, several inputs (a Piece) at a time, those beyond K as zeros.

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "kernels/cuda/common/rows.cuh"
+#include "kernels/cuda/experts/arguments.h"
+
+namespace subbyte::cuda {
+
+/// What the product of the expert of a tile is called with.
+__device__ inline LinearArguments of_expert(const ExpertArguments& a, const ExpertTile& tile) {
+  LinearArguments linear = a.linear;
+  WeightArguments& w = linear.weights;
+  const int64_t at = tile.expert * a.expert_bytes;
+  w.codes += at;
+  w.scales += at;
+  if (w.zeros != nullptr) w.zeros += at;
+  if (w.gather != nullptr) w.gather += at / 4;
+  w.gain = a.gains[tile.expert];
+  if (linear.bias != nullptr) {
+    linear.bias = static_cast<const uint16_t*>(linear.bias) + int64_t{tile.expert} * w.rows;
+  }
+  linear.m = tile.first + tile.count;
+  return linear;
+}
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,18 @@
+#pragma once
+// Activations as TMA copies them.
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "kernels/cuda/plan.h"
+
+namespace subbyte::cuda {
+
+/// A map of boxes of 64 inputs by `tokens` tokens of x [m][stride]; what is outside of its `cols`
+/// columns and `m` rows reads as zero. Code cuda.launch.
+Status describe_activations(CUtensorMap& map, const void* x, int64_t m, int64_t cols,
+                            int64_t stride, int tokens, Number number);
+
+}  // namespace subbyte::cuda
