@@ -17,6 +17,7 @@
 #include "bench/cuda/device_times.h"
 #include "bench/cuda/graph_timer.h"
 #include "bench/cuda/model_suite.h"
+#include "bench/cuda/moe_suite.h"
 #include "kernels/cuda/ops/read.h"
 
 namespace subbyte::bench {
@@ -342,6 +343,7 @@ namespace {
 
 using subbyte::bench::BlocksSuite;
 using subbyte::bench::ModelSuite;
+using subbyte::bench::MoeSuite;
 using subbyte::bench::Options;
 
 void add_kernel_options(CLI::App& app, Options& options) {
@@ -367,7 +369,9 @@ void add_kernel_options(CLI::App& app, Options& options) {
 CLI::App* add_model_suite(CLI::App& app, ModelSuite& suite) {
   CLI::App* command = app.add_subcommand(
       "model", "Whole models with random weights: decode, batches, prefill, beside the limits");
-  command->add_option("--model", suite.models, "Shapes of Qwen3: 0.6b 1.7b 4b 8b 14b 32b")
+  command
+      ->add_option("--model", suite.models,
+                   "Shapes of Qwen3: 0.6b 1.7b 4b 8b 14b 32b; of gpt-oss: oss-20b oss-120b")
       ->capture_default_str();
   command->add_option("--batches", suite.batches, "Numbers of sequences that are decoded together")
       ->capture_default_str()
@@ -404,8 +408,29 @@ CLI::App* add_blocks_suite(CLI::App& app, BlocksSuite& suite) {
   return command;
 }
 
-int run_models(const ModelSuite& suite) {
-  const subbyte::Status status = subbyte::bench::run_model_suite(suite);
+CLI::App* add_moe_suite(CLI::App& app, MoeSuite& suite) {
+  CLI::App* command = app.add_subcommand(
+      "moe", "A mixture of experts of MXFP4, beside the limit and cuBLAS on the same routes");
+  command->add_option("--experts", suite.experts)
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  command->add_option("--tokens", suite.tokens)->capture_default_str()->check(CLI::Range(1, 65536));
+  command->add_option("--hidden", suite.hidden)
+      ->capture_default_str()
+      ->check(CLI::Range(32, 65536));
+  command->add_option("--intermediate", suite.intermediate)
+      ->capture_default_str()
+      ->check(CLI::Range(32, 65536));
+  command->add_option("--top-k", suite.top_k)->capture_default_str()->check(CLI::Range(1, 32));
+  command->add_option("--replays", suite.replays, "Of which the median is taken")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  command->add_flag("--no-cublas", suite.no_cublas, "Without the vendor's library");
+  command->footer("example:\n  ./dev gpu-bench moe --experts 32 --tokens 1 16 256");
+  return command;
+}
+
+int exit_code(const subbyte::Status& status) {
   if (status.ok()) return 0;
   fmt::print(stderr, "subbyte_gpu_bench: {}\n", status.error().message);
   return 1;
@@ -422,8 +447,11 @@ int main(int argc, char** argv) {
   const CLI::App* models = add_model_suite(app, suite);
   BlocksSuite blocks_suite;
   const CLI::App* blocks = add_blocks_suite(app, blocks_suite);
+  MoeSuite moe_suite;
+  const CLI::App* moe = add_moe_suite(app, moe_suite);
   CLI11_PARSE(app, argc, argv);
-  if (models->parsed()) return run_models(suite);
+  if (models->parsed()) return exit_code(subbyte::bench::run_model_suite(suite));
+  if (moe->parsed()) return exit_code(subbyte::bench::run_moe_suite(moe_suite));
   if (blocks->parsed()) {
     subbyte::bench::run_blocks_suite(blocks_suite);
     return 0;

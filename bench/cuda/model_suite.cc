@@ -48,6 +48,14 @@ std::string device_name() {
   return properties.name;
 }
 
+/// Shapes of gpt-oss are those whose names begin so; the others are Qwen3's.
+constexpr std::string_view kGptOss = "oss-";
+
+SynthOptions options_of(const std::string& model) {
+  if (!model.starts_with(kGptOss)) return {.shape = model, .format = "awq"};
+  return {.arch = "gpt-oss", .shape = model.substr(kGptOss.size()), .format = "mxfp4"};
+}
+
 /// One model: its figures, and what they are compared with.
 class ModelTable {
  public:
@@ -55,9 +63,10 @@ class ModelTable {
       : suite_(suite), name_(std::move(model)), times_(times), bandwidth_(bandwidth) {}
 
   Status measure() {
-    const std::filesystem::path directory =
-        std::filesystem::path(suite_.folder) / ("qwen3-" + name_ + "-awq");
-    SUBBYTE_CHECK(make_model(directory, {.shape = name_, .format = "awq"}));
+    const SynthOptions options = options_of(name_);
+    title_ = fmt::format("{}-{}-{}", options.arch, options.shape, options.format);
+    const std::filesystem::path directory = std::filesystem::path(suite_.folder) / title_;
+    SUBBYTE_CHECK(make_model(directory, options));
     DeviceOptions device;
     device.device = "cuda";
     device.step_kernel_tokens = suite_.step_tokens;
@@ -98,10 +107,10 @@ class ModelTable {
  private:
   void print_head() const {
     fmt::print(
-        "\nqwen3 {}, AWQ, embedding and head f16, cache f16: {:.2f} GB of weights, loaded in "
+        "\n{}, embedding, head and cache of 16 bits: {:.2f} GB of weights, loaded in "
         "{:.1f} s\n\n| | tokens/s | step us | enqueue | wait | rest | MB/step | % of the limit "
         "| as |\n|---|---|---|---|---|---|---|---|---|\n",
-        name_, static_cast<double>(model_->weight_bytes()) * 1e-9, load_seconds_);
+        title_, static_cast<double>(model_->weight_bytes()) * 1e-9, load_seconds_);
   }
 
   /// Of the time that a step takes, what its bytes take at B.
@@ -143,6 +152,7 @@ class ModelTable {
   /// The products of all layers alone, by cuBLAS.
   void print_vendor() {
     const ModelConfig& config = model_->config();
+    if (config.num_experts > 0) return;  // `gpu-bench moe` has these
     const int64_t hidden = config.hidden_size;
     const int64_t q_size = config.num_heads * config.head_dim;
     const int64_t kv_size = config.num_kv_heads * config.head_dim;
@@ -205,6 +215,7 @@ class ModelTable {
 
   const ModelSuite& suite_;
   std::string name_;
+  std::string title_;
   DeviceTimes& times_;
   double bandwidth_;
   double load_seconds_ = 0;

@@ -25,6 +25,8 @@ inline constexpr ModelTarget kModelTargets[] = {
     {"8b", "decode-batch-256", TargetOf::kOneStream, 45, 70},
     {"8b", "prefill", TargetOf::kVendorRate, 0.6, 0.75},
     {"0.6b", "decode", TargetOf::kLlamaCpp, 2, 3},
+    {"oss-20b", "decode", TargetOf::kTokensPerSecond, 615, 800},
+    {"oss-20b", "prefill", TargetOf::kTokensPerSecond, 25000, 35000},
 };
 
 }  // namespace subbyte::bench

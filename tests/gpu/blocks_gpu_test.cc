@@ -199,7 +199,7 @@ TEST(GpuBlocks, canonical_matrices_are_dequantized_as_on_the_cpu) {
 
 TEST(GpuBlocks, packed_matrices_are_dequantized_as_on_the_cpu) {
   std::vector<uint32_t> order(1480);
-  for (uint32_t k = 0; k < order.size(); ++k) order[k] = (k * 77 + 5) % order.size();
+  for (uint32_t k = 0; k < order.size(); ++k) order[k] = (k * 77 + 5) % 1480;
   for (const WeightFormat& format : weight_formats()) {
     for (const cuda::Element number : kNumbers) {
       for (const gpu::RowOrder row_order :
