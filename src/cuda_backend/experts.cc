@@ -174,7 +174,8 @@ Status CudaMixture::choose_kernels(CudaExperts& experts) const {
     experts.rules.has_large_m &= cuda::has_large_m(matrices->format, number_, device_);
   }
   for (const CudaExpertMatrices* matrices : {&experts.gate_up, &experts.down}) {
-    for (const int64_t tokens : {1, 16, 4096, 1 << 20}) {
+    for (const int64_t tokens :
+         {int64_t{1}, int64_t{16}, 32 * experts.rules.experts, int64_t{1} << 20}) {
       const cuda::ExpertTiles tiles = cuda::expert_tiles(tokens, experts.rules);
       auto plan = cuda::plan_experts(matrices->format, number_, tiles, device_, batch_invariant_);
       if (!plan.ok()) return unserved(std::move(plan).error().message);
@@ -185,7 +186,7 @@ Status CudaMixture::choose_kernels(CudaExperts& experts) const {
 
 Status CudaMixture::multiply(const cuda::ExpertTiles& tiles, const CudaExpertMatrices& matrices,
                              cuda::ExpertsCall call) const {
-  SUBBYTE_TRY(const cuda::Plan plan,
+  SUBBYTE_TRY(const cuda::ExpertPlan plan,
               cuda::plan_experts(matrices.format, number_, tiles, device_, batch_invariant_));
   call.weights = matrices.arguments;
   call.format = &matrices.format;

@@ -39,6 +39,7 @@ const void* kernel_of(const ExpertKernels& set, KernelKind kind) {
   if (kind == KernelKind::kSmallM8) return set.small_m8;
   if (kind == KernelKind::kSmallM16) return set.small_m16;
   if (kind == KernelKind::kSmallM64) return set.small_m64;
+  if (kind == KernelKind::kLargeM128) return set.large_m128;
   return kind == KernelKind::kLargeM256 ? set.large_m256 : nullptr;
 }
 
@@ -72,19 +73,19 @@ ExpertArguments arguments_of(const ExpertsCall& call) {
   a.expert_bytes = call.expert_bytes;
   a.gains = call.gains;
   a.tiles = call.tiles;
+  a.num_tiles = static_cast<int32_t>(call.num_tiles);
   a.x_rows = call.x_rows;
   a.y_rows = call.y_rows;
   return a;
 }
 
 /// As run_experts(); `arguments` are those of the kernel.
-Status launch_experts(const void* kernel, const Plan& plan, unsigned tiles, void** arguments,
-                      Stream stream) {
+Status launch_experts(const void* kernel, const Plan& plan, void** arguments, Stream stream) {
   cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.shared_bytes);
   if (error != cudaSuccess) return failure("experts: shared memory", error);
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(plan.ctas), tiles);
+  config.gridDim = dim3(static_cast<unsigned>(plan.ctas));
   config.blockDim = dim3(static_cast<unsigned>(plan.threads));
   config.dynamicSmemBytes = static_cast<std::size_t>(plan.shared_bytes);
   config.stream = stream;
@@ -103,22 +104,22 @@ Status launch_experts(const void* kernel, const Plan& plan, unsigned tiles, void
 
 }  // namespace
 
-Status run_experts(const Plan& plan, const ExpertsCall& call, Number number, Stream stream) {
+Status run_experts(const ExpertPlan& plan, const ExpertsCall& call, Number number, Stream stream) {
   const void* const kernel = find_kernel(*call.format, number, plan.kernel);
   if (kernel == nullptr) return Error{"cuda.kernel", "experts: no kernel for this format"};
   ExpertArguments a = arguments_of(call);
   if (is_small_m(plan.kernel)) {
     SmallMPartition partition = plan.small_m;
+    a.parts = plan.parts;
     std::array<void*, 2> arguments = {&a, &partition};
-    return launch_experts(kernel, plan, static_cast<unsigned>(call.num_tiles), arguments.data(),
-                          stream);
+    return launch_experts(kernel, plan, arguments.data(), stream);
   }
   CUtensorMap map;
   SUBBYTE_CHECK(describe_activations(map, call.x, call.x_count, call.weights.cols, call.x_stride,
                                      tokens_of(plan.kernel) / plan.large_m.multicast, number));
   LargeMPartition partition = plan.large_m;
   std::array<void*, 3> arguments = {&a, &partition, &map};
-  return launch_experts(kernel, plan, 1, arguments.data(), stream);
+  return launch_experts(kernel, plan, arguments.data(), stream);
 }
 
 }  // namespace subbyte::cuda

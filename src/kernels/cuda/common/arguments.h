@@ -113,7 +113,7 @@ struct Parts {
   SUBBYTE_DEVICE constexpr int size(int i) const { return base + (i < remainder ? 1 : 0); }
 };
 
-constexpr Parts parts_of(int64_t size, int64_t parts) {
+SUBBYTE_DEVICE constexpr Parts parts_of(int64_t size, int64_t parts) {
   return {static_cast<int32_t>(size / parts), static_cast<int32_t>(size % parts)};
 }
 

@@ -2,6 +2,7 @@
 // The arguments of products of experts: plain data, passed by value. Shared by host and device.
 
 #include "kernels/cuda/common/arguments.h"
+#include "kernels/cuda/experts/parts.h"
 
 namespace subbyte::cuda {
 
@@ -16,9 +17,11 @@ struct ExpertArguments {
   LinearArguments linear;   // of expert 0; m is not read
   int64_t expert_bytes;     // from the weights of an expert to those of the next
   const float* gains;       // [experts], WeightArguments::gain of each
-  const ExpertTile* tiles;  // one for each gridDim.y
-  const int32_t* x_rows;    // row of x of each route in the order of the experts; nullptr: as many
-  const int32_t* y_rows;    // the same of y
+  const ExpertTile* tiles;  // those with routes first
+  int32_t num_tiles;
+  ExpertParts parts;      // of a tile; not of large_m
+  const int32_t* x_rows;  // row of x of each route in the order of the experts; nullptr: as many
+  const int32_t* y_rows;  // the same of y
 };
 
 }  // namespace subbyte::cuda

@@ -3,7 +3,7 @@
 // of a mixture of experts with weights of any packed format. ops/route.h says on the device which
 // tokens an expert has.
 //
-//   Plan plan = plan_experts(format, number, tokens, ...)
+//   ExpertPlan plan = plan_experts(format, number, tiles, ...)
 //   run_route(...)                     tiles of plan.tokens routes
 //   run_gather_rows(...)               where reads_sorted_rows(): x in the order of the experts
 //   run_experts(plan, gate_up, ...)    x by token or so, y in the order of the experts
@@ -17,7 +17,7 @@ namespace subbyte::cuda {
 
 /// How many routes there are, and how they are cut into tiles.
 struct ExpertTiles {
-  KernelKind kernel = KernelKind::kSmallM8;  // small_m8, small_m16, small_m64 or large_m256
+  KernelKind kernel = KernelKind::kSmallM8;  // small_m8 to small_m64, large_m128, large_m256
   int64_t count = 0;                         // of tiles, at most
 };
 
@@ -29,7 +29,7 @@ struct ExpertRules {
   bool has_large_m = false;      // see has_large_m()
 };
 
-/// Whether large_m256 can multiply by these weights: on Hopper, where no row is reordered and all
+/// Whether large_m128 and large_m256 can multiply by these weights: on Hopper, where no row is reordered and all
 /// begin at addresses that TMA can copy from.
 bool has_large_m(const PackedFormat& format, Number number, const Device& device);
 
@@ -38,13 +38,17 @@ ExpertTiles expert_tiles(int64_t tokens, const ExpertRules& rules);
 
 /// Whether that kernel reads x in the order of the experts (run_gather_rows()).
 constexpr bool reads_sorted_rows(const ExpertTiles& tiles) {
-  return tiles.kernel == KernelKind::kLargeM256;
+  return tiles.kernel == KernelKind::kLargeM128 || tiles.kernel == KernelKind::kLargeM256;
 }
 
-/// How the CTAs divide an expert of that format: Plan::ctas for each tile. In batch-invariant mode
-/// it does not depend on the number of tiles. Code cuda.kernel where none fits.
-Result<Plan> plan_experts(const PackedFormat& format, Number number, const ExpertTiles& tiles,
-                          const Device& device, bool batch_invariant);
+struct ExpertPlan : Plan {
+  ExpertParts parts = {};  // of small_m
+};
+
+/// How the CTAs divide experts of that format. In batch-invariant mode that of one tile does not
+/// depend on the number of tiles. Code cuda.kernel where none fits.
+Result<ExpertPlan> plan_experts(const PackedFormat& format, Number number, const ExpertTiles& tiles,
+                                const Device& device, bool batch_invariant);
 
 /// Gate and up of an expert alternate (RowOrder::kGateUpPairs) where there is an activation.
 struct ExpertsCall {
@@ -67,6 +71,6 @@ struct ExpertsCall {
 };
 
 /// Launches. Codes: cuda.launch, cuda.kernel.
-Status run_experts(const Plan& plan, const ExpertsCall& call, Number number, Stream stream);
+Status run_experts(const ExpertPlan& plan, const ExpertsCall& call, Number number, Stream stream);
 
 }  // namespace subbyte::cuda

@@ -2,17 +2,28 @@
 // Products of the experts of a layer for few tokens each, or without wgmma: small_m once for each
 // tile of tokens of an expert. (Many tokens: large_m.cuh.)
 //
-//   blockIdx.y   a tile: at most 8, 16 or 64 routes of one expert, or none
-//   blockIdx.x   a part of the strips of that expert, as small_m divides them, without split-K
+//   CTA i   tile i / parts: at most 8, 16 or 64 routes of one expert
+//           part i % parts of the strips of that expert, without split-K
 //
-// Which expert a tile has is known on the device alone (ops/route.h), so the grid has as many tiles
-// as there can be, and CTAs without routes leave at once. Rows of x and y are found through the
-// routes: nothing is gathered before or scattered after.
+// The tiles, and so their parts, are known on the device alone (ops/route.h, experts/parts.h). The
+// grid has as many CTAs as there can be work for, and those without any leave at once. Rows of x
+// and y are found through the routes: nothing is gathered before or scattered after.
 
 #include "kernels/cuda/experts/of_expert.cuh"
 #include "kernels/cuda/small_m/kernel.cuh"
 
 namespace subbyte::cuda {
+
+/// How many tiles have routes, by all threads.
+__device__ inline int used_tiles(const ExpertArguments& a) {
+  const int threads = static_cast<int>(blockDim.x);
+  int used = 0;
+  for (int first = 0; first == used && first < a.num_tiles; first += threads) {
+    const int tile = first + static_cast<int>(threadIdx.x);
+    used += __syncthreads_count(tile < a.num_tiles && a.tiles[tile].count > 0);
+  }
+  return used;
+}
 
 template <class Number, class Decoder, int kGroups, int kTokens8>
 __global__ void __launch_bounds__(small_m_warps(kTokens8 * 8) * kLanes, 1)
@@ -22,12 +33,17 @@ __global__ void __launch_bounds__(small_m_warps(kTokens8 * 8) * kLanes, 1)
   __shared__ LinearArguments linear;
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();
-  const ExpertTile tile = a.tiles[blockIdx.y];
-  if (tile.count == 0) return;
+  const int used = used_tiles(a);
+  if (used == 0) return;
+  const int parts = a.parts.of_tile(used);
+  const int index = static_cast<int>(blockIdx.x) / parts;
+  const int part = static_cast<int>(blockIdx.x) % parts;
+  if (index >= used) return;
+  const ExpertTile tile = a.tiles[index];
   if (threadIdx.x == 0) linear = of_expert(a, tile);
   __syncthreads();
-  SmallMWork work = small_m_work(p, 8 * kTokens8);
-  work.first_token = tile.first;
+  const Parts strips = parts_of(a.parts.strips, parts);
+  const SmallMWork work = {strips.begin(part), strips.size(part), 0, p.pairs.size(0), tile.first};
   SmallMCta<Number, Decoder, kGroups, kTokens8, RoutedRows>(linear, p, shared, work,
                                                             {a.x_rows, a.y_rows})
       .run();

@@ -7,6 +7,7 @@ struct ExpertKernels {
   const void* small_m8;
   const void* small_m16;
   const void* small_m64;
+  const void* large_m128;
   const void* large_m256;
 };
 

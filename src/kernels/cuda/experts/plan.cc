@@ -10,15 +10,33 @@ namespace {
 
 /// Tokens of an expert, if all have as many, from which tiles of 64 waste less than they save.
 constexpr int64_t kTokensOfSmallM64 = 24;
-/// The same for tiles of 256 by wgmma.
-constexpr int64_t kTokensOfLargeM256 = 64;
+/// The same for tiles of 128 and 256 by wgmma.
+constexpr int64_t kTokensOfLargeM128 = 24;
+constexpr int64_t kTokensOfLargeM256 = 256;
 /// Tiles that the CTAs of a batch-invariant plan are for.
 constexpr int64_t kInvariantTiles = 16;
+/// Until a CTA of few tokens multiplies: filled rings, activations in shared memory.
+constexpr double kStartSeconds = 3e-6;
 constexpr int kStaticSharedBytes = 1024;  // LinearArguments, and what the kernel's own takes
 
 Device without_static_memory(Device device) {
   device.shared_bytes -= kStaticSharedBytes;
   return device;
+}
+
+ExpertPlan with_parts(const Plan& plan, const Planning& planning, int64_t tiles,
+                      bool batch_invariant) {
+  const auto& [problem, device, cost] = planning;
+  const PackedFormat& format = problem.weights;
+  const double bytes = static_cast<double>(format.bytes) / static_cast<double>(format.strips);
+  const double share = device.bytes_per_second / device.multiprocessors;
+  ExpertPlan with = {plan, {}};
+  with.parts.strips = static_cast<int32_t>(format.strips);
+  with.parts.least = plan.small_m.clusters;
+  with.parts.ctas_at_once = batch_invariant ? 0 : device.multiprocessors;
+  with.parts.start = static_cast<int32_t>(kStartSeconds * share / bytes);
+  with.ctas = static_cast<int>(with.parts.most_ctas(tiles));
+  return with;
 }
 
 }  // namespace
@@ -28,8 +46,9 @@ ExpertTiles expert_tiles(int64_t tokens, const ExpertRules& rules) {
   ExpertTiles tiles;
   if (rules.batch_invariant) {
     tiles.kernel = KernelKind::kSmallM16;
-  } else if (rules.has_large_m && routes >= kTokensOfLargeM256 * rules.experts) {
-    tiles.kernel = KernelKind::kLargeM256;
+  } else if (rules.has_large_m && routes >= kTokensOfLargeM128 * rules.experts) {
+    const bool many = routes >= kTokensOfLargeM256 * rules.experts;
+    tiles.kernel = many ? KernelKind::kLargeM256 : KernelKind::kLargeM128;
   } else if (tokens > tokens_of(KernelKind::kSmallM8)) {
     const bool many = routes >= kTokensOfSmallM64 * rules.experts;
     tiles.kernel = many ? KernelKind::kSmallM64 : KernelKind::kSmallM16;
@@ -45,21 +64,26 @@ bool has_large_m(const PackedFormat& format, Number number, const Device& device
   const Problem problem = {format, number, 1};
   const CostModel cost = cost_model(device);
   const Device available = without_static_memory(device);
-  return plan_large_m_tiles({problem, available, cost}, KernelKind::kLargeM256, 1).has_value();
+  const Planning planning = {problem, available, cost};
+  return plan_large_m_tiles(planning, KernelKind::kLargeM128, 1).has_value() &&
+         plan_large_m_tiles(planning, KernelKind::kLargeM256, 1).has_value();
 }
 
-Result<Plan> plan_experts(const PackedFormat& format, Number number, const ExpertTiles& tiles,
-                          const Device& device, bool batch_invariant) {
+Result<ExpertPlan> plan_experts(const PackedFormat& format, Number number, const ExpertTiles& tiles,
+                                const Device& device, bool batch_invariant) {
   const Device available = without_static_memory(device);
   const CostModel cost = cost_model(device);
   const Problem problem = {format, number, tokens_of(tiles.kernel)};
   const Planning planning = {problem, available, cost};
-  const int64_t count = batch_invariant ? kInvariantTiles : std::max<int64_t>(tiles.count, 1);
-  const auto plan =
-      tiles.kernel == KernelKind::kLargeM256
-          ? plan_large_m_tiles(planning, tiles.kernel, count)
-          : plan_small_m_ctas(planning, tiles.kernel, divide_up(device.multiprocessors, count));
-  if (plan) return *plan;
+  const int64_t count = std::max<int64_t>(tiles.count, 1);
+  if (reads_sorted_rows(tiles)) {
+    const auto plan = plan_large_m_tiles(planning, tiles.kernel, count);
+    if (plan) return ExpertPlan{*plan, {}};
+  } else {
+    const int64_t parts = batch_invariant ? divide_up(device.multiprocessors, kInvariantTiles) : 1;
+    const auto plan = plan_small_m_ctas(planning, tiles.kernel, parts);
+    if (plan) return with_parts(*plan, planning, count, batch_invariant);
+  }
   return Error{"cuda.kernel",
                "experts of " + to_string(format.source) + ", " + std::to_string(format.rows) +
                    " x " + std::to_string(format.cols) + ": no kernel has room for them in " +

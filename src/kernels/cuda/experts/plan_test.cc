@@ -62,11 +62,12 @@ TEST(ExpertPlans, fit_every_kernel_and_size) {
       for (const int64_t rows : {1, 100, 2880, 5760, 14336}) {
         for (const int64_t cols : {33, 2880, 8192}) {
           const PackedFormat packed = format_of(format, rows, cols);
-          for (const int64_t tokens : {1, 16, 8192}) {
+          for (const int64_t tokens : {1, 16, 400, 8192}) {
             const bool large = has_large_m(packed, Number::kF16, device);
             EXPECT_EQ(large, device.compute_capability == 90 && cols % 8 == 0);
             const ExpertTiles tiles = expert_tiles(tokens, {32, 4, false, large});
             EXPECT_EQ(tiles.kernel == KernelKind::kLargeM256, large && tokens == 8192);
+            EXPECT_EQ(tiles.kernel == KernelKind::kLargeM128, large && tokens == 400);
             const auto plan = plan_experts(packed, Number::kF16, tiles, device, false);
             ASSERT_TRUE(plan.ok()) << plan.error().message;
             EXPECT_EQ(plan->cluster, reads_sorted_rows(tiles) && rows > 128 ? 2 : 1);
@@ -86,13 +87,38 @@ TEST(ExpertPlans, of_batch_invariant_mode_do_not_depend_on_the_tokens) {
     return *plan_experts(format, Number::kF16, expert_tiles(tokens, {32, 4, true, true}), Device{},
                          true);
   };
-  const Plan one = plan(1);
+  const ExpertPlan one = plan(1);
   for (const int64_t tokens : {2, 17, 300, 8192}) {
-    const Plan other = plan(tokens);
-    EXPECT_EQ(other.ctas, one.ctas);
+    const ExpertPlan other = plan(tokens);
+    EXPECT_EQ(other.parts.of_tile(9), one.parts.of_tile(1));
     EXPECT_EQ(other.small_m.chunk_pairs, one.small_m.chunk_pairs);
     EXPECT_EQ(other.kernel, one.kernel);
   }
+}
+
+/// Of all numbers of parts that take up to kMostRounds, the time of the best, in strips.
+int64_t best_time_of_parts(const ExpertParts& p, int64_t tiles, int64_t found) {
+  int64_t best = INT64_MAX;
+  for (int64_t parts = p.least; parts <= p.strips; ++parts) {
+    const int64_t rounds = (tiles * parts + p.ctas_at_once - 1) / p.ctas_at_once;
+    if (rounds > ExpertParts::kMostRounds && parts != p.least) continue;
+    const int64_t time = rounds * ((p.strips + parts - 1) / parts + p.start);
+    if (found == 0 || parts == found) best = std::min(best, time);
+  }
+  return best;
+}
+
+TEST(ExpertParts, are_the_best_for_the_tiles_that_are_used) {
+  for (const ExpertParts parts : {ExpertParts{360, 1, 132, 4}, {360, 5, 132, 4}, {7, 1, 108, 0}}) {
+    for (int tiles = 1; tiles <= 300; ++tiles) {
+      const int found = parts.of_tile(tiles);
+      EXPECT_EQ(best_time_of_parts(parts, tiles, found), best_time_of_parts(parts, tiles, 0))
+          << tiles << " tiles, " << found << " parts";
+      EXPECT_LE(int64_t{tiles} * found, parts.most_ctas(tiles));
+      EXPECT_LE(parts.most_ctas(tiles), parts.most_ctas(300));
+    }
+  }
+  EXPECT_EQ((ExpertParts{360, 5, 0, 4}.of_tile(17)), 5);  // batch-invariant
 }
 
 }  // namespace

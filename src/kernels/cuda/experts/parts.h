@@ -1,0 +1,64 @@
+#pragma once
+// How CTAs of few tokens divide the experts' strips among them. Host and device compute the same.
+
+#include <cstdint>
+
+#include "kernels/cuda/common/arguments.h"
+
+namespace subbyte::cuda {
+
+/// How many tiles have routes is known on the device alone, and there are far fewer than there
+/// might be. So each of them is cut into as many parts as keep the multiprocessors busy:
+///
+///   rounds * (strips of a part + start)   is smallest, where rounds = tiles * parts / CTAs at once
+///
+/// In batch-invariant mode the order of additions must not depend on the number of tiles, and there
+/// are always `least` parts.
+struct ExpertParts {
+  static constexpr int kMostRounds = 4;
+  static constexpr int kFewTiles = 64;
+
+  int32_t strips;        // of an expert
+  int32_t least;         // parts of a tile
+  int32_t ctas_at_once;  // 0: batch-invariant
+  int32_t start;         // what a CTA takes to begin, in strips that it could read meanwhile
+
+  /// Parts of each of `tiles` >= 1 tiles, `least` to `strips`.
+  SUBBYTE_DEVICE constexpr int of_tile(int tiles) const {
+    int best = least;
+    if (ctas_at_once == 0) return best;
+    int64_t best_time = time(tiles, best);
+    for (int rounds = 1; rounds <= kMostRounds; ++rounds) {
+      const int most = rounds * ctas_at_once / tiles;
+      const int parts = most < strips ? most : strips;
+      if (parts <= least || time(tiles, parts) >= best_time) continue;
+      best = parts;
+      best_time = time(tiles, parts);
+    }
+    return best;
+  }
+
+  /// CTAs of a grid for up to `tiles` tiles. Each that has nothing to do takes its time, too, so for
+  /// few tiles it is what some number of them needs.
+  constexpr int64_t most_ctas(int64_t tiles) const {
+    int64_t most = tiles * least;
+    if (tiles > kFewTiles) {
+      const int64_t busy = int64_t{kMostRounds} * ctas_at_once;
+      return most > busy ? most : busy;
+    }
+    for (int used = 1; used <= tiles; ++used) {
+      const int64_t needed = int64_t{used} * of_tile(used);
+      most = most > needed ? most : needed;
+    }
+    return most;
+  }
+
+ private:
+  SUBBYTE_DEVICE constexpr int64_t time(int tiles, int parts) const {
+    if (ctas_at_once == 0) return 0;
+    const int64_t rounds = (int64_t{tiles} * parts + ctas_at_once - 1) / ctas_at_once;
+    return rounds * ((strips + parts - 1) / parts + start);
+  }
+};
+
+}  // namespace subbyte::cuda
