@@ -27,7 +27,7 @@ struct ExpertParts {
   SUBBYTE_DEVICE constexpr int of_tile(int tiles) const {
     int best = least;
     if (ctas_at_once == 0) return best;
-    int64_t best_time = time(tiles, best);
+    uint32_t best_time = time(tiles, best);
     for (int rounds = 1; rounds <= kMostRounds; ++rounds) {
       const int most = rounds * ctas_at_once / tiles;
       const int parts = most < strips ? most : strips;
@@ -54,10 +54,11 @@ struct ExpertParts {
   }
 
  private:
-  SUBBYTE_DEVICE constexpr int64_t time(int tiles, int parts) const {
-    if (ctas_at_once == 0) return 0;
-    const int64_t rounds = (int64_t{tiles} * parts + ctas_at_once - 1) / ctas_at_once;
-    return rounds * ((strips + parts - 1) / parts + start);
+  /// In 32 bits, as every thread of a kernel divides here before anything else can begin.
+  SUBBYTE_DEVICE constexpr uint32_t time(uint32_t tiles, uint32_t parts) const {
+    const auto at_once = static_cast<uint32_t>(ctas_at_once);
+    const uint32_t rounds = (tiles * parts + at_once - 1) / at_once;
+    return rounds * ((static_cast<uint32_t>(strips) + parts - 1) / parts + start);
   }
 };
 
