@@ -19,6 +19,7 @@ namespace subbyte::cuda {
 struct ExpertTiles {
   KernelKind kernel = KernelKind::kSmallM8;  // small_m8 to small_m64, large_m128, large_m256
   int64_t count = 0;                         // of tiles, at most
+  bool are_all_used = false;                 // whatever the routes are
 };
 
 /// What experts have in common that decides on their kernel.

@@ -33,13 +33,17 @@ __global__ void __launch_bounds__(small_m_warps(kTokens8 * 8) * kLanes, 1)
   __shared__ LinearArguments linear;
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();
-  const int used = used_tiles(a);
-  if (used == 0) return;
-  const int parts = a.parts.of_tile(used);
+  int parts = a.parts.least;
+  if (!a.parts.are_fixed()) {
+    const int used = used_tiles(a);
+    if (used == 0) return;
+    parts = a.parts.of_tile(used);
+  }
   const int index = static_cast<int>(blockIdx.x) / parts;
   const int part = static_cast<int>(blockIdx.x) % parts;
-  if (index >= used) return;
+  if (index >= a.num_tiles) return;
   const ExpertTile tile = a.tiles[index];
+  if (tile.count == 0) return;
   if (threadIdx.x == 0) linear = of_expert(a, tile);
   __syncthreads();
   const Parts strips = parts_of(a.parts.strips, parts);

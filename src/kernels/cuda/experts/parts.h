@@ -12,21 +12,23 @@ namespace subbyte::cuda {
 ///
 ///   rounds * (strips of a part + start)   is smallest, where rounds = tiles * parts / CTAs at once
 ///
-/// In batch-invariant mode the order of additions must not depend on the number of tiles, and there
-/// are always `least` parts.
+/// Where all tiles are used, and in batch-invariant mode, in which the order of additions must not
+/// depend on the number of tiles, there are always `least` parts.
 struct ExpertParts {
   static constexpr int kMostRounds = 4;
   static constexpr int kFewTiles = 64;
 
   int32_t strips;        // of an expert
   int32_t least;         // parts of a tile
-  int32_t ctas_at_once;  // 0: batch-invariant
+  int32_t ctas_at_once;  // 0: the parts are fixed
   int32_t start;         // what a CTA takes to begin, in strips that it could read meanwhile
+
+  SUBBYTE_DEVICE constexpr bool are_fixed() const { return ctas_at_once == 0; }
 
   /// Parts of each of `tiles` >= 1 tiles, `least` to `strips`.
   SUBBYTE_DEVICE constexpr int of_tile(int tiles) const {
     int best = least;
-    if (ctas_at_once == 0) return best;
+    if (are_fixed()) return best;
     uint32_t best_time = time(tiles, best);
     for (int rounds = 1; rounds <= kMostRounds; ++rounds) {
       const int most = rounds * ctas_at_once / tiles;

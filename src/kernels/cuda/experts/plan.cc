@@ -24,7 +24,7 @@ Device without_static_memory(Device device) {
   return device;
 }
 
-ExpertPlan with_parts(const Plan& plan, const Planning& planning, int64_t tiles,
+ExpertPlan with_parts(const Plan& plan, const Planning& planning, const ExpertTiles& tiles,
                       bool batch_invariant) {
   const auto& [problem, device, cost] = planning;
   const PackedFormat& format = problem.weights;
@@ -35,7 +35,12 @@ ExpertPlan with_parts(const Plan& plan, const Planning& planning, int64_t tiles,
   with.parts.least = plan.small_m.clusters;
   with.parts.ctas_at_once = batch_invariant ? 0 : device.multiprocessors;
   with.parts.start = static_cast<int32_t>(kStartSeconds * share / bytes);
-  with.ctas = static_cast<int>(with.parts.most_ctas(tiles));
+  const int count = static_cast<int>(std::max<int64_t>(tiles.count, 1));
+  if (tiles.are_all_used) {
+    with.parts.least = with.parts.of_tile(count);
+    with.parts.ctas_at_once = 0;
+  }
+  with.ctas = static_cast<int>(with.parts.most_ctas(count));
   return with;
 }
 
@@ -55,6 +60,7 @@ ExpertTiles expert_tiles(int64_t tokens, const ExpertRules& rules) {
   }
   // The most are those of routes spread over all experts: one each, and whole ones of the rest.
   const int64_t used = std::min(rules.experts, routes);
+  tiles.are_all_used = tokens == 1;
   tiles.count = used + (routes - used) / tokens_of(tiles.kernel);
   return tiles;
 }
@@ -82,7 +88,7 @@ Result<ExpertPlan> plan_experts(const PackedFormat& format, Number number, const
   } else {
     const int64_t parts = batch_invariant ? divide_up(device.multiprocessors, kInvariantTiles) : 1;
     const auto plan = plan_small_m_ctas(planning, tiles.kernel, parts);
-    if (plan) return with_parts(*plan, planning, count, batch_invariant);
+    if (plan) return with_parts(*plan, planning, tiles, batch_invariant);
   }
   return Error{"cuda.kernel",
                "experts of " + to_string(format.source) + ", " + std::to_string(format.rows) +
