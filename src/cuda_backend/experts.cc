@@ -156,6 +156,17 @@ struct CudaMixture::Places {
     activated = take(routes * inner * 2);
     outputs = take(routes * hidden * 2);
   }
+
+  /// Where its results go.
+  cuda::RouteCall route(std::byte* memory) const {
+    cuda::RouteCall call;
+    call.expert_of = reinterpret_cast<int32_t*>(memory + expert_of);
+    call.weights = reinterpret_cast<float*>(memory + weights);
+    call.order = reinterpret_cast<int32_t*>(memory + order);
+    call.token_of = reinterpret_cast<int32_t*>(memory + token_of);
+    call.tiles = reinterpret_cast<cuda::ExpertTile*>(memory + tiles);
+    return call;
+  }
 };
 
 int64_t CudaMixture::memory_bytes(const StepShape& s) {
@@ -206,18 +217,13 @@ Status CudaMixture::run(const CudaRows& y, const CudaRows& x, const float* logit
   SUBBYTE_CHECK(memory_.grow(places.end));
   std::byte* const memory = memory_.data();
 
-  cuda::RouteCall route;
+  cuda::RouteCall route = places.route(memory);
   route.logits = logits;
   route.tokens = x.rows;
   route.experts = experts.rules.experts;
   route.top_k = experts.rules.top_k;
   route.tile_tokens = cuda::tokens_of(tiles.kernel);
   route.num_tiles = tiles.count;
-  route.expert_of = reinterpret_cast<int32_t*>(memory + places.expert_of);
-  route.weights = reinterpret_cast<float*>(memory + places.weights);
-  route.order = reinterpret_cast<int32_t*>(memory + places.order);
-  route.token_of = reinterpret_cast<int32_t*>(memory + places.token_of);
-  route.tiles = reinterpret_cast<cuda::ExpertTile*>(memory + places.tiles);
   cuda::run_route(route, stream_);
 
   cuda::ExpertsCall gate_up;

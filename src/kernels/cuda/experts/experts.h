@@ -30,8 +30,8 @@ struct ExpertRules {
   bool has_large_m = false;      // see has_large_m()
 };
 
-/// Whether large_m128 and large_m256 can multiply by these weights: on Hopper, where no row is reordered and all
-/// begin at addresses that TMA can copy from.
+/// Whether large_m128 and large_m256 can multiply by these weights: on Hopper, where no row is
+/// reordered and all begin at addresses that TMA can copy from.
 bool has_large_m(const PackedFormat& format, Number number, const Device& device);
 
 /// The tiles of `tokens` tokens.

@@ -5,9 +5,9 @@
 //   item i   tile i / clusters_n of the routes (at most kTokens of one expert), outputs of cluster
 //            i % clusters_n
 //
-// Rows of x lie in the order of the experts, as TMA copies rows that are neighbours; those behind
+// Rows of x lie in the order of the experts, as TMA copies rows that are neighbours; those after
 // the last one of an expert are of the next, and their results are not stored. Clusters walk
-// through the items until they come to an empty tile, as all behind it are empty, too.
+// through the items until they come to an empty tile, as all after it are empty, too.
 
 #include "kernels/cuda/experts/of_expert.cuh"
 #include "kernels/cuda/large_m/kernel.cuh"

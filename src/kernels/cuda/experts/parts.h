@@ -40,8 +40,8 @@ struct ExpertParts {
     return best;
   }
 
-  /// CTAs of a grid for up to `tiles` tiles. Each that has nothing to do takes its time, too, so for
-  /// few tiles it is what some number of them needs.
+  /// CTAs of a grid for up to `tiles` tiles. Idle ones take their time, too, so for few tiles it is
+  /// what some number of them needs.
   constexpr int64_t most_ctas(int64_t tiles) const {
     int64_t most = tiles * least;
     if (tiles > kFewTiles) {

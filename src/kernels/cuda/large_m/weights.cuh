@@ -96,7 +96,7 @@ class WeightProducer {
   __device__ WeightProducer(const WeightArguments& w, uint32_t to, const WeightRing& ring)
       : w_(w), to_(to), ring_(ring), lane_(threadIdx.x % kLanes) {}
 
-  /// K tiles begin to end - 1 of the strips of an output tile, of the matrix `offset` bytes behind
+  /// K tiles begin to end - 1 of the strips of an output tile, of the matrix `offset` bytes after
   /// that of the arguments.
   __device__ void copy(int64_t offset, int tile_n, int begin, int end) {
     const StreamSizes size = stream_sizes<Decoder, kGroups>(w_);
