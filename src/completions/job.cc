@@ -67,10 +67,9 @@ Result<Job> Job::open(const std::filesystem::path& prompts, const std::filesyste
   SUBBYTE_TRY(Lines lines, Lines::open(prompts));  // before results are created
   SUBBYTE_TRY(ResultsFile file, ResultsFile::open(results));
   Job job(prompts, std::move(file), tokenizer, std::move(eos_tokens), std::move(options));
-  const Status status = job.check_all(std::move(lines));
-  if (status.ok()) return job;
-  job.results_.remove_if_new();
-  return status.error();
+  SUBBYTE_CHECK(job.check_all(std::move(lines)));
+  if (job.is_done()) job.results_.keep();
+  return job;
 }
 
 Result<Job::Line> Job::read_line(const std::string& text, const Lines& lines) const {

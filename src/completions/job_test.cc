@@ -242,6 +242,13 @@ TEST_F(Jobs, one_job_at_a_time_writes_to_a_file) {
   EXPECT_TRUE(refusal(kThree).starts_with("file.not_regular"));
 }
 
+TEST_F(Jobs, that_answer_nothing_leave_no_file) {
+  EXPECT_EQ(refusal(kThree), "");  // opened, and not run, as when the model cannot be loaded
+  EXPECT_FALSE(fs::exists(results_));
+  EXPECT_EQ(refusal(""), "");  // nothing to answer
+  EXPECT_TRUE(fs::exists(results_));
+}
+
 TEST_F(Jobs, malformed_lines_are_refused_by_number_before_anything_is_computed) {
   const std::string good = "{\"prompt\": \"a\", \"id\": 1}\n";
   const std::pair<const char*, const char*> cases[] = {

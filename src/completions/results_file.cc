@@ -35,8 +35,8 @@ Result<ResultsFile> ResultsFile::open(const std::filesystem::path& path) {
   if (!is_new && errno == EEXIST) file = ::open(path.c_str(), flags, 0666);
   if (file < 0) return file_error(errno, path, "open");
   ResultsFile results(file, path);
-  results.is_new_ = is_new;
   SUBBYTE_CHECK(results.prepare());
+  results.is_new_ = is_new;  // not before it is locked: it may be another job's by then
   SUBBYTE_CHECK(results.read());
   return results;
 }
@@ -45,15 +45,13 @@ ResultsFile::ResultsFile(ResultsFile&& other) noexcept
     : path_(std::move(other.path_)),
       file_(std::exchange(other.file_, -1)),
       is_stdout_(other.is_stdout_),
-      is_new_(other.is_new_),
+      is_new_(std::exchange(other.is_new_, false)),
       done_(std::move(other.done_)) {}
 
 ResultsFile::~ResultsFile() {
-  if (file_ >= 0 && !is_stdout_) ::close(file_);
-}
-
-void ResultsFile::remove_if_new() {
+  if (file_ < 0 || is_stdout_) return;
   if (is_new_) ::unlink(path_.c_str());
+  ::close(file_);
 }
 
 Status ResultsFile::prepare() {
@@ -94,6 +92,7 @@ Status ResultsFile::read() {
 
 Status ResultsFile::append(std::string_view line) {
   const std::string text = std::string(line) + "\n";
+  is_new_ = false;
   const off_t before = is_stdout_ ? 0 : ::lseek(file_, 0, SEEK_END);
   std::size_t done = 0;
   while (done < text.size()) {

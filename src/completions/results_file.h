@@ -34,8 +34,9 @@ class ResultsFile {
   const std::map<int64_t, std::string>& done() const { return done_; }
   const std::filesystem::path& path() const { return path_; }
 
-  /// Removes a file that open() has created: for jobs that do not begin.
-  void remove_if_new();
+  /// A file that open() has created stays: for jobs that have nothing to append. Else it is removed
+  /// with this unless something was appended.
+  void keep() { is_new_ = false; }
 
   /// Appends one line and its end, whole or not at all. Codes: those of file_error().
   Status append(std::string_view line);
@@ -48,7 +49,7 @@ class ResultsFile {
   std::filesystem::path path_;
   int file_;
   bool is_stdout_ = false;
-  bool is_new_ = false;
+  bool is_new_ = false;  // created here, and without a line
   std::map<int64_t, std::string> done_;
 };
 
