@@ -12,6 +12,9 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kLanes;
 constexpr int kSortThreads = 1024;
 constexpr int64_t kMostCtas = 1 << 16;
+// One CTA compares each route with all others.
+constexpr int64_t kFewTokens = kSortThreads / kLanes;
+constexpr int64_t kFewRoutes = kLanes;
 
 /// An expert and what it is chosen by: NaN, which has no order, counts as infinity.
 struct Candidate {
@@ -34,12 +37,8 @@ __device__ Candidate best_of_warp(Candidate best) {
   return best;
 }
 
-/// A warp for a token: the best expert of those after the last one, top_k times. Lane i keeps the
-/// i-th.
-__global__ void __launch_bounds__(kThreads) choose(const __grid_constant__ RouteCall a) {
-  begin_operation();
-  const int64_t token = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
-  if (token >= a.tokens) return;
+/// By a warp: the best expert of those after the last one, top_k times. Lane i keeps the i-th.
+__device__ void choose_of_token(const RouteCall& a, int64_t token) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const float* const logits = a.logits + token * a.experts;
   Candidate last = {INFINITY, -1};
@@ -66,6 +65,53 @@ __global__ void __launch_bounds__(kThreads) choose(const __grid_constant__ Route
   if (lane >= a.top_k) return;
   a.expert_of[token * a.top_k + lane] = kept_expert;
   a.weights[token * a.top_k + lane] = static_cast<float>(kept_weight / sum);
+}
+
+/// A warp for a token.
+__global__ void __launch_bounds__(kThreads) choose(const __grid_constant__ RouteCall a) {
+  begin_operation();
+  const int64_t token = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
+  if (token < a.tokens) choose_of_token(a, token);
+}
+
+/// The whole of few tokens: a warp for a token, then a thread for a route.
+__global__ void __launch_bounds__(kSortThreads)
+    choose_and_sort(const __grid_constant__ RouteCall a) {
+  begin_operation();
+  __shared__ int experts[kFewRoutes];
+  __shared__ bool begins_tile[kFewRoutes];
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread / kLanes < a.tokens) choose_of_token(a, thread / kLanes);
+  __syncthreads();
+  const int routes = static_cast<int>(a.tokens * a.top_k);
+  const bool is_route = thread < routes;
+  if (is_route) experts[thread] = a.expert_of[thread];
+  __syncthreads();
+  const int expert = is_route ? experts[thread] : 0;
+  const auto is_before = [&](int other) {
+    return experts[other] < expert || (experts[other] == expert && other < thread);
+  };
+  int place = 0;  // in the order of the experts
+  int nth = 0;    // of its expert
+  int count = 0;
+  for (int other = 0; is_route && other < routes; ++other) {
+    place += is_before(other);
+    nth += experts[other] == expert && other < thread;
+    count += experts[other] == expert;
+  }
+  const bool begins = is_route && nth % a.tile_tokens == 0;
+  if (is_route) {
+    a.order[place] = thread;
+    a.token_of[place] = static_cast<int32_t>(thread / a.top_k);
+    begins_tile[thread] = begins;
+  }
+  const int tiles = __syncthreads_count(begins);
+  int tile = 0;
+  for (int other = 0; begins && other < routes; ++other) {
+    tile += begins_tile[other] && is_before(other);
+  }
+  if (begins) a.tiles[tile] = {expert, place, min(a.tile_tokens, count - nth)};
+  for (int64_t i = tiles + thread; i < a.num_tiles; i += kSortThreads) a.tiles[i] = {};
 }
 
 /// Where an expert's routes and tiles begin, and how many there are.
@@ -181,6 +227,10 @@ __global__ void __launch_bounds__(kThreads) add_routes(const __grid_constant__ A
 }  // namespace
 
 void run_route(const RouteCall& call, Stream stream) {
+  if (call.tokens <= kFewTokens && call.tokens * call.top_k <= kFewRoutes) {
+    launch(choose_and_sort, {dim3(1), kSortThreads}, stream, call);
+    return;
+  }
   const auto ctas = static_cast<unsigned>((call.tokens + kWarps - 1) / kWarps);
   launch(choose, {dim3(ctas), kThreads}, stream, call);
   const auto experts = static_cast<unsigned>(call.experts);
