@@ -5,6 +5,10 @@
 
 namespace subbyte::bench {
 
+/// A mask for 16-bit numbers between 2^-7 and 2 of either type: sign and mantissa random, the
+/// exponent near one.
+inline constexpr unsigned kNearOne = 0xbbffbbffu;
+
 /// Fills device memory with random bits, each byte reduced to `mask`.
 void fill_random(std::byte* data, std::size_t bytes, unsigned seed, unsigned mask, void* stream);
 

@@ -11,8 +11,6 @@ namespace {
 
 constexpr std::size_t kActivations = std::size_t{256} << 20;
 constexpr std::size_t kMostRead = std::size_t{640} << 20;
-// Sign and mantissa random, exponent near one: numbers of either type between 2^-7 and 2.
-constexpr uint32_t kNearOne = 0xbbffbbffu;
 
 }  // namespace
 

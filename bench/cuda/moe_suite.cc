@@ -19,7 +19,6 @@ namespace {
 
 constexpr WeightFormat kMxfp4 = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
 constexpr int kLayers = 3;  // that calls take in turns, so that no cache helps
-constexpr uint32_t kNearOne = 0xbbffbbffu;
 
 /// Device memory that is freed with it.
 class DeviceMemory {

@@ -88,7 +88,7 @@ class OnGpu {
       : sizes_(experts.sizes),
         number_(number),
         backend_(backend_for(number, batch_invariant)),
-        pool_(std::move(backend_->make_kv_pool({1, 1, 16, KvType::kF16}, 8)).value()) {
+        pool_(std::move(backend_->make_kv_pool({1, 1, 16, KvType::kF16}, 256)).value()) {
     auto uploaded = backend_->upload(experts.matrices);
     EXPECT_TRUE(uploaded.ok()) << (uploaded.ok() ? "" : uploaded.error().message);
     if (uploaded.ok()) experts_ = *uploaded;
@@ -307,11 +307,12 @@ TEST(GpuExperts, with_uneven_routes_and_experts_without_tokens) {
   TestExperts experts = random_experts(kMxfp4, {64, 64, 64}, 5);
   experts.matrices.top_k = 2;
   OnGpu on(experts, cuda::Number::kF16);
-  for (const int64_t tokens : {1, 7, 31, 64, 300}) {
+  for (const int64_t tokens : {1, 7, 31, 64, 300, 1000, 8200}) {  // small_m8 to large_m256
     Inputs inputs = random_tokens(experts.sizes, tokens, cuda::Number::kF16, tokens);
     for (int64_t t = 0; t < tokens; ++t) {
-      inputs.logits[t * 64 + 63] += 100;                          // the last one has all
-      if (t % 10 != 0) inputs.logits[t * 64 + t % 3 * 20] += 50;  // three have most of the others
+      inputs.logits[t * 64 + 63] += 100;  // the last one has all
+      // Three have most of the others, or all of very many.
+      if (t % 10 != 0 || tokens > 1000) inputs.logits[t * 64 + t % 3 * 20] += 50;
     }
     expect_formula(experts, inputs, cuda::Number::kF16, on, text_of(kMxfp4, tokens, 2));
   }

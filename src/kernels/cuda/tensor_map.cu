@@ -35,14 +35,14 @@ Status describe_activations(CUtensorMap& map, const void* x, int64_t m, int64_t 
   const cuuint32_t steps[2] = {1, 1};
   const EncodeTiled encode = encode_tiled();
   if (encode == nullptr) {
-    return Error{"cuda.launch", "linear: the driver has no cuTensorMapEncodeTiled"};
+    return Error{"cuda.launch", "the driver has no cuTensorMapEncodeTiled"};
   }
   const CUresult result =
       encode(&map, type, 2, const_cast<void*>(x), size, strides, box, steps,
              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
-    return Error{"cuda.launch", "linear: the driver refused the tensor map, error " +
+    return Error{"cuda.launch", "the driver refused the tensor map of activations, error " +
                                     std::to_string(static_cast<int>(result))};
   }
   return {};

@@ -15,8 +15,8 @@ namespace subbyte::cuda {
 /// Where all tiles are used, and in batch-invariant mode, in which the order of additions must not
 /// depend on the number of tiles, there are always `least` parts.
 struct ExpertParts {
-  static constexpr int kMostRounds = 4;
-  static constexpr int kFewTiles = 64;
+  static constexpr int kMostRounds = 4;  // what more would even out, their starts take
+  static constexpr int kFewTiles = 64;   // for which the host computes each grid exactly
 
   int32_t strips;        // of an expert
   int32_t least;         // parts of a tile
