@@ -211,10 +211,7 @@ Result<KvPool> load_with_cache(const Invocation& invocation, LoadedModel& loaded
                                const std::string& kv_cache_type, int64_t positions) {
   const KvType type = kKvTypes.at(kv_cache_type);
   SUBBYTE_CHECK(load(invocation, loaded,
-                     {.head_bits = head_bits,
-                      .cache_type = type,
-                      .cache_positions = positions,
-                      .step_tokens = kPromptChunk}));
+                     {.head_bits = head_bits, .cache_type = type, .cache_positions = positions}));
   return loaded.model->make_kv_pool(*loaded.backend, type, positions);
 }
 

@@ -132,12 +132,12 @@ Status answer(const Invocation& invocation, const PromptsOptions& options, Loade
                      {.head_bits = options.head_bits,
                       .cache_type = kv_type,
                       .cache_positions = positions,
-                      .step_tokens = kPromptChunk,
                       .step_sequences = options.parallel,
                       .step_logits = options.parallel}));
   SUBBYTE_TRY(KvPool pool, loaded.model->make_kv_pool(*loaded.backend, kv_type, positions));
-  Scheduler scheduler(*loaded.model, *loaded.backend, pool,
-                      {.max_sequences = options.parallel, .step_tokens = kPromptChunk});
+  Scheduler scheduler(
+      *loaded.model, *loaded.backend, pool,
+      {.max_sequences = options.parallel, .step_tokens = loaded.backend->prompt_chunk()});
   Progress progress(invocation, "prompts");
   const double start = now();
   return job.run(scheduler, [&](const JobCounts& counts) {

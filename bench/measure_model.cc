@@ -46,8 +46,9 @@ struct Round {
 /// Appends tokens in chunks, and lets the backend choose the most likely token after them.
 Status append(const Model& model, Backend& backend, Sequence& sequence,
               std::span<const int32_t> tokens, Logits& logits) {
-  for (int64_t begin = 0; begin < std::ssize(tokens); begin += kPromptChunk) {
-    const int64_t count = std::min(kPromptChunk, std::ssize(tokens) - begin);
+  const int64_t chunk = backend.prompt_chunk();
+  for (int64_t begin = 0; begin < std::ssize(tokens); begin += chunk) {
+    const int64_t count = std::min(chunk, std::ssize(tokens) - begin);
     const bool last = begin + count == std::ssize(tokens);
     Part part = {&sequence, tokens.subspan(begin, count), 0};
     if (last) part.choice = TokenChoice{};
@@ -86,8 +87,7 @@ Result<ModelFigures> measure_here(const ModelRun& run) {
   SUBBYTE_TRY(const auto model, load_model(run.directory, *backend,
                                            {.head_bits = run.head_bits,
                                             .cache_type = run.kv_type,
-                                            .cache_positions = capacity,
-                                            .step_tokens = kPromptChunk}));
+                                            .cache_positions = capacity}));
   figures.load_seconds = now() - start;
   SUBBYTE_TRY(KvPool pool, model->make_kv_pool(*backend, run.kv_type, capacity));
   Sequence sequence(pool, capacity);

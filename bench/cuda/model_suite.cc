@@ -28,7 +28,7 @@ constexpr int64_t kSteps = 256;           // one stream
 constexpr int64_t kLongSteps = 64;        // after the long context
 constexpr int64_t kBatchSteps = 32;       // of more sequences
 constexpr int64_t kPrefillTokens = 4096;  // also those of a product of cuBLAS
-constexpr int64_t kEngineChunk = 512;     // of generate() (engine/generate.h)
+constexpr int64_t kShortChunk = 512;      // of a prompt beside many that decode
 constexpr int kReplays = 9;
 
 /// A line of the table. Times and bytes are those of decode steps.
@@ -81,7 +81,7 @@ class ModelTable {
       SUBBYTE_CHECK(decode("decode-batch-" + std::to_string(batch), batch, kContext, kBatchSteps));
     }
     SUBBYTE_CHECK(prefill("prefill", kPrefillTokens));
-    SUBBYTE_CHECK(prefill("prefill-chunks", kEngineChunk));
+    SUBBYTE_CHECK(prefill("prefill-chunks", kShortChunk));
     print_vendor();
     print_targets();
     return {};

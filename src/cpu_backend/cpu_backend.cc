@@ -107,6 +107,9 @@ class CpuBackend : public Backend {
 
   // --- the machine
 
+  /// 512 are 10 % faster than 128 on 16 processors, and their activations take 8 MB in a model of
+  /// hidden size 4096.
+  int64_t prompt_chunk() const override { return 512; }
   std::string description() const override {
     const int threads = execution_->pool().size();
     return std::string(execution_->kernels().name) + " kernels, " + std::to_string(threads) +

@@ -82,6 +82,7 @@ class CudaBackend : public Backend {
   std::string last_step() const override {
     return programs_.is_active() ? "one kernel" : "launches";
   }
+  int64_t prompt_chunk() const override { return 4096; }  // docs/cuda_backend.md has the figures
   std::string description() const override {
     return gpu_.name + ", " + (number_ == cuda::Number::kF16 ? "f16" : "bf16") + " activations" +
            served_notes_.text();
@@ -91,9 +92,8 @@ class CudaBackend : public Backend {
     const auto size = [](const CudaMatrix& part) { return part.memory.size(); };
     const auto& parts = open(weight).parts;
     const auto largest = std::ranges::max_element(parts, {}, size);
-    return largest == parts.end()
-               ? 0
-               : subbyte::measure_read_bandwidth(largest->memory, stream_->get());
+    if (largest == parts.end()) return 0;
+    return subbyte::measure_read_bandwidth(largest->memory, stream_->get());
   }
   Executor& host() override { return host_; }
   MachineMemory* memory() override { return &memory_; }

@@ -36,7 +36,7 @@ Result<GenerateStats> generate(const Model& model, Backend& backend, Sequence& s
   Logits logits;
   auto start = Clock::now();
   while (!goes_on || goes_on()) {
-    const Part part = generation.next(kPromptChunk);
+    const Part part = generation.next(backend.prompt_chunk());
     SUBBYTE_CHECK(model.forward(backend, {{&part, 1}}, logits));
     if (!part.choice) continue;
     if (stats.generated_tokens == 0) {

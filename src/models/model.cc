@@ -42,6 +42,15 @@ Result<OpenedModel> open_model(const std::filesystem::path& path) {
   return OpenedModel{std::move(config), std::move(quantization), std::move(tensors)};
 }
 
+LoadOptions with_step_tokens(LoadOptions options, const Backend& backend) {
+  if (options.step_tokens != 0) return options;
+  options.step_tokens = backend.prompt_chunk();
+  if (options.cache_positions > 0) {
+    options.step_tokens = std::min(options.step_tokens, options.cache_positions);
+  }
+  return options;
+}
+
 }  // namespace
 
 const ModelFamily* find_family(std::string_view model_type) {
@@ -152,7 +161,8 @@ Status check_loading(const std::filesystem::path& path, Backend& backend) {
 }
 
 Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Backend& backend,
-                                          const LoadOptions& options) {
+                                          const LoadOptions& given) {
+  const LoadOptions options = with_step_tokens(given, backend);
   SUBBYTE_CHECK(check_head_bits(options.head_bits));
   SUBBYTE_TRY(const OpenedModel opened, open_model(path));
   const ModelConfig& config = opened.config;

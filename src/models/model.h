@@ -76,7 +76,7 @@ struct LoadOptions {
   // counted before the model is loaded. Larger caches and steps find out for themselves.
   KvType cache_type = KvType::kF16;
   int64_t cache_positions = 0;
-  int64_t step_tokens = 512;
+  int64_t step_tokens = 0;  // 0: Backend::prompt_chunk(), or all positions of a smaller cache
   int64_t step_sequences = 1;
   int64_t step_logits = 1;  // rows
 };
@@ -93,6 +93,6 @@ Status check_loading(const std::filesystem::path& path, Backend& backend);
 /// bits that there are not; memory.device, before weights are read, when they, the cache and the
 /// workspace are more than the machine has free.
 Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Backend& backend,
-                                          const LoadOptions& options = {});
+                                          const LoadOptions& given = {});
 
 }  // namespace subbyte

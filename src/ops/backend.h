@@ -47,6 +47,8 @@ class Backend {
   virtual std::string description() const = 0;
   /// How the last step ran, where a backend has several ways: "one kernel", "launches".
   virtual std::string last_step() const { return {}; }
+  /// Tokens of a prompt that a step is best given: more keep a larger machine busy, and take room.
+  virtual int64_t prompt_chunk() const = 0;
   /// Bytes per second that the machine reads from memory, measured now, on the bytes of `weight`;
   /// 0 when they fit into its caches.
   virtual double measure_read_bandwidth(const Weight& weight) = 0;

@@ -19,6 +19,7 @@ class ForwardingBackend : public Backend {
     return backend_.measure_read_bandwidth(weight);
   }
   Executor& host() override { return backend_.host(); }
+  int64_t prompt_chunk() const override { return backend_.prompt_chunk(); }
   std::string last_step() const override { return backend_.last_step(); }
   MachineMemory* memory() override { return backend_.memory(); }
 

@@ -95,7 +95,7 @@ class OnGpu {
   }
 
   std::vector<float> run(const Inputs& inputs) {
-    Sequence sequence(pool_, 1000);
+    Sequence sequence(pool_, 10000);
     EXPECT_TRUE(sequence.reserve(inputs.tokens).ok());
     const std::vector<int32_t> tokens(inputs.tokens, 0);
     const std::vector<Part> parts = {{&sequence, tokens, 0}};
