@@ -14,6 +14,7 @@
 #include <random>
 
 #include "app/terminal.h"
+#include "base/model_file.h"
 #include "base/quote.h"
 #include "checkpoints/model_path.h"
 #include "engine/generate.h"
@@ -216,7 +217,15 @@ Result<KvPool> load_with_cache(const Invocation& invocation, LoadedModel& loaded
 }
 
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
-  return Tokenizer::load(directory / "tokenizer.json");
+  const std::filesystem::path path = directory / "tokenizer.json";
+  if (!is_there(path) && is_openai_directory(directory)) {
+    return Error{
+        "file.not_found",
+        fmt::format("{}: not found; OpenAI's files of gpt-oss have no tokenizer: copy that "
+                    "of Hugging Face's directory here or one directory up",
+                    path.string())};
+  }
+  return Tokenizer::load(path);
 }
 
 void SamplingFlags::add_to(Command command) {

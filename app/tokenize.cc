@@ -35,7 +35,7 @@ Result<Tokenizer> open_tokenizer(const std::string& name) {
     return load_tokenizer(directory);
   }
   SUBBYTE_TRY(const auto found, find_model(name));
-  return load_tokenizer(found);
+  return load_tokenizer(model_directory(found));
 }
 
 Result<std::string> input_of(const Options& options) {

@@ -294,11 +294,15 @@ Status write_configs(const fs::path& directory, const Source& source, const Conv
 /// The files that decide what is written: those with tensors, and what may stand beside them.
 Result<json::Value> source_files(const fs::path& source, const Source& opened) {
   std::vector<fs::path> paths = opened.tensors.files();
-  for (const char* name : {"config.json", "quantize_config.json", "quant_config.json",
-                           "hf_quant_config.json", "generation_config.json"}) {
-    const fs::path path = model_directory(source) / name;
-    if (is_there(path)) paths.push_back(path);
+  std::error_code failure;
+  const fs::path beside = model_directory(source);
+  const fs::path directory = fs::is_directory(source, failure) ? source : beside;
+  for (const char* name :
+       {"config.json", "quantize_config.json", "quant_config.json", "hf_quant_config.json"}) {
+    if (is_there(directory / name)) paths.push_back(directory / name);
   }
+  const fs::path generation = beside / "generation_config.json";
+  if (is_there(generation)) paths.push_back(generation);
   json::Value files = json::Value::array();
   for (const fs::path& path : paths) {
     SUBBYTE_TRY(const MappedFile file,

@@ -258,6 +258,21 @@ TEST(Tokenize, takes_the_file_of_a_tokenizer) {
   EXPECT_EQ(result.out, "64\n");
 }
 
+TEST(Tokenize, finds_the_tokenizer_above_files_of_openai) {
+  const TempDir folder;
+  folder.write("original/config.json", R"({"rope_ntk_beta": 32})");
+  const std::string original = (folder / "original").string();
+  const auto without = run_program({"tokenize", original, "a"});
+  EXPECT_EQ(without.exit_code, 1);
+  EXPECT_NE(without.err.find("copy that of Hugging Face's directory here or one directory up"),
+            std::string::npos)
+      << without.err;
+  make_tokenizer_model(folder);
+  const auto with = run_program({"tokenize", original, "a"});
+  EXPECT_EQ(with.exit_code, 0) << with.err;
+  EXPECT_EQ(with.out, run_program({"tokenize", folder.path().string(), "a"}).out);
+}
+
 TEST(Tokenize, detokenize_gives_the_text_back) {
   const TempDir folder;
   const std::string model = make_tokenizer_model(folder).string();

@@ -8,6 +8,7 @@
 
 #include "base/model_file.h"
 #include "base/quote.h"
+#include "checkpoints/containers/openai_names.h"
 #include "checkpoints/containers/orin_model.h"
 #include "checkpoints/containers/safetensors_codes.h"
 #include "json/strict_json.h"
@@ -241,6 +242,7 @@ Result<TensorSource> TensorSource::open(const fs::path& path, std::vector<Error>
   if (is_there(path / kSingleName)) {
     SUBBYTE_TRY(const SafetensorsFile file, open_inside(path / kSingleName));
     add(file);
+    SUBBYTE_CHECK(source.rename_openai());
     return source;
   }
   if (!is_there(path / kIndexName)) return no_checkpoint(path);
@@ -250,7 +252,14 @@ Result<TensorSource> TensorSource::open(const fs::path& path, std::vector<Error>
   SUBBYTE_CHECK(check_shards(index.shard_of, shards, index_file, problems));
   source.stated_bytes_ = index.total_size;
   for (const auto& [name, file] : shards) add(file);
+  SUBBYTE_CHECK(source.rename_openai());
   return source;
+}
+
+Status TensorSource::rename_openai() {
+  if (!has_openai_names(tensors_)) return {};
+  SUBBYTE_TRY(tensors_, with_hugging_face_names(tensors_));
+  return {};
 }
 
 const FileTensor* TensorSource::find(std::string_view name) const {

@@ -1,6 +1,7 @@
 #pragma once
 // The tensors of a model by name, from one safetensors file, from shards, or from a model file of
-// OrinMLLM.
+// OrinMLLM. Those of a directory with OpenAI's names have the names of Hugging Face
+// (checkpoints/containers/openai_names.h).
 
 #include <filesystem>
 #include <map>
@@ -9,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoints/containers/safetensors.h"
+#include "checkpoints/containers/openai_names.h"
 
 namespace subbyte {
 
@@ -22,7 +23,8 @@ class TensorSource {
   /// inside the directory, and are opened as all files of a model (base/model_file.h). The codes of
   /// the index begin with "index." and are listed in docs/safetensors.md. With `problems`, what is
   /// wrong with single shards, and where index and shards disagree, is added there and the rest is
-  /// opened; of a tensor in two shards the first counts.
+  /// opened; of a tensor in two shards the first counts. Besides, the codes of
+  /// with_hugging_face_names().
   static Result<TensorSource> open(const std::filesystem::path& path,
                                    std::vector<Error>* problems = nullptr);
   /// No tensors at all.
@@ -32,7 +34,7 @@ class TensorSource {
   const FileTensor* find(std::string_view name) const;
 
   /// All tensors by name.
-  const std::map<std::string, FileTensor, std::less<>>& tensors() const { return tensors_; }
+  const TensorMap& tensors() const { return tensors_; }
   const std::vector<std::filesystem::path>& files() const { return files_; }
   /// MappedFile::verify_unchanged() of every file that holds a tensor.
   Status verify_unchanged() const;
@@ -42,8 +44,9 @@ class TensorSource {
 
  private:
   TensorSource() = default;
+  Status rename_openai();
 
-  std::map<std::string, FileTensor, std::less<>> tensors_;
+  TensorMap tensors_;
   std::vector<std::filesystem::path> files_;
   std::optional<uint64_t> stated_bytes_;
 };

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -39,6 +40,52 @@ TEST(BlocksC, gives_the_bytes_of_the_cxx_interface) {
                   .ok());
   EXPECT_EQ(codes, expected_codes);
   EXPECT_EQ(scales, expected_scales);
+}
+
+/// The names of the interface for C in the order of the enums, NULL last.
+constexpr const char* kFormats[] = {"mxfp8_e4m3", "mxfp8_e5m2", "mxfp4", "nvfp4"};
+constexpr const char* kRules[] = {"ocp_floor", "ceil", "bump_175", nullptr};
+constexpr const char* kLayouts[] = {"linear", "128x4", "8x4", nullptr};
+constexpr std::pair<const char*, Format> kInputs[] = {
+    {"f32", Format::kF32}, {"f16", Format::kF16}, {"bf16", Format::kBF16}};
+
+void expect_bytes_of_cxx(const SubbyteBlocks& c, const BlockQuantization& blocks) {
+  std::vector<uint8_t> x(blocks.rows * blocks.cols * info(blocks.input).bits / 8);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint8_t>(i * i % 253 & 0xBF);
+  SubbyteBlocksSizes sizes = {};
+  ASSERT_EQ(subbyte_blocks_sizes(&c, &sizes, nullptr), 0);
+  ASSERT_EQ(sizes.code_bytes, blocks.code_bytes());
+  ASSERT_EQ(sizes.scale_rows * sizes.scale_cols, blocks.scale_bytes());
+  std::vector<uint8_t> codes(sizes.code_bytes), expected_codes(codes.size());
+  std::vector<uint8_t> scales(blocks.scale_bytes()), expected_scales(scales.size());
+  ASSERT_EQ(subbyte_quantize_blocks(&c, x.data(), codes.data(), scales.data(), 1, nullptr), 0);
+  ThreadPool pool(1);
+  ASSERT_TRUE(cpu::quantize_blocks(blocks, x.data(), expected_codes.data(), expected_scales.data(),
+                                   **cpu::select_kernels("scalar"), pool)
+                  .ok());
+  EXPECT_EQ(codes, expected_codes) << c.format << ' ' << c.input;
+  EXPECT_EQ(scales, expected_scales) << c.format << ' ' << c.input;
+}
+
+TEST(BlocksC, reaches_every_option) {
+  for (int format = 0; format < 4; ++format) {
+    for (const auto& [input, number] : kInputs) {
+      for (int rule = 0; rule < 4; ++rule) {
+        for (int layout = 0; layout < 4; ++layout) {
+          expect_bytes_of_cxx(
+              {kFormats[format], input, kRules[rule], kLayouts[layout], 9, 96, 128, 0.5f},
+              {.format = static_cast<BlockFormat>(format),
+               .input = number,
+               .rule = rule == 3 ? ScaleRule::kCeil : static_cast<ScaleRule>(rule),
+               .layout = layout == 3 ? ScaleLayout::kLinear : static_cast<ScaleLayout>(layout),
+               .rows = 9,
+               .cols = 96,
+               .alignment = 128,
+               .tensor_scale = 0.5f});
+        }
+      }
+    }
+  }
 }
 
 TEST(BlocksC, refuses_by_one_line) {

@@ -154,25 +154,31 @@ TEST(QuantizeBlocks, every_16_bit_number_is_quantized_as_by_the_codec) {
   }
 }
 
-TEST(QuantizeBlocks, random_numbers_in_every_layout_and_alignment) {
+void expect_as_by_the_codec(const BlockQuantization& b) {
+  const Input x = random_numbers(b.input, b.rows * b.cols, 3);
+  const Quantized expected = by_codec(b, x);
+  for (const cpu::Kernels* kernels : kernels_of_this_machine()) {
+    for (const int threads : {1, 3}) {
+      const Quantized found = quantize(b, x, *kernels, threads);
+      EXPECT_EQ(found.scales, expected.scales) << kernels->name << info(b.input).name;
+      EXPECT_EQ(found.codes, expected.codes) << kernels->name << info(b.input).name;
+    }
+  }
+}
+
+TEST(QuantizeBlocks, random_numbers_by_every_rule_in_every_layout) {
   for (const ScaleLayout layout : {ScaleLayout::kLinear, ScaleLayout::k128x4, ScaleLayout::k8x4}) {
     for (const BlockFormat format : kFormats) {
       for (const Format input : kInputs) {
-        const BlockQuantization b = {.format = format,
-                                     .input = input,
-                                     .layout = layout,
-                                     .rows = 131,
-                                     .cols = 416,
-                                     .alignment = 128,
-                                     .tensor_scale = 0x1p-3f};
-        const Input x = random_numbers(input, b.rows * b.cols, 3);
-        const Quantized expected = by_codec(b, x);
-        for (const cpu::Kernels* kernels : kernels_of_this_machine()) {
-          for (const int threads : {1, 3}) {
-            const Quantized found = quantize(b, x, *kernels, threads);
-            EXPECT_EQ(found.scales, expected.scales) << kernels->name << info(input).name;
-            EXPECT_EQ(found.codes, expected.codes) << kernels->name << info(input).name;
-          }
+        for (const ScaleRule rule : kRules) {
+          expect_as_by_the_codec({.format = format,
+                                  .input = input,
+                                  .rule = rule,
+                                  .layout = layout,
+                                  .rows = 131,
+                                  .cols = 416,
+                                  .alignment = 128,
+                                  .tensor_scale = 0x1p-3f});
         }
       }
     }
