@@ -1,5 +1,6 @@
 #include "app/command.h"
 #include "app/output.h"
+#include "app/plan_printer.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -94,6 +95,19 @@ Result<int> step_kernel_tokens() {
                fmt::format("SUBBYTE_STEP_TOKENS must be 0 to 8, found {}", quote(value))};
 }
 
+/// Steps are told as SUBBYTE_PRINT_PLAN says.
+Status wrap_backend(LoadedModel& loaded) {
+  const char* text = std::getenv("SUBBYTE_PRINT_PLAN");
+  const std::string_view value = text == nullptr ? "" : text;
+  if (value == "1") {
+    loaded.backend = std::make_unique<PlanPrinter>(std::move(loaded.backend));
+  } else if (!value.empty() && value != "0") {
+    return Error{"usage.print_plan",
+                 fmt::format("SUBBYTE_PRINT_PLAN must be 0 or 1, found {}", quote(value))};
+  }
+  return {};
+}
+
 /// -1: a random one, which is printed so that it can be given the next time.
 Result<uint64_t> choose_seed(const std::string& text) {
   if (text == "-1") {
@@ -164,7 +178,7 @@ Result<DeviceOptions> device_options(const Invocation& invocation) {
   SUBBYTE_TRY(const bool pin, pin_threads(invocation));
   SUBBYTE_TRY(const int step_tokens, step_kernel_tokens());
   const char* isa = std::getenv("SUBBYTE_ISA");
-  return DeviceOptions{.device = invocation.device,
+  return DeviceOptions{.device = invocation.device ? std::string_view(*invocation.device) : "auto",
                        .num_threads = threads,
                        .pin_threads = pin,
                        .isa = isa == nullptr ? "" : isa,
@@ -186,8 +200,12 @@ Result<LoadedModel> open(const Invocation& invocation, const std::string& name) 
   loaded.directory = model_directory(loaded.path);
   SUBBYTE_TRY(const DeviceOptions device, device_options(invocation));
   const std::string reason = reason_for_cpu(device);
-  if (!reason.empty()) print_choice(reason);
+  if (!reason.empty() && (invocation.device || has_gpu())) print_choice(reason);
   SUBBYTE_TRY(loaded.backend, make_backend(device));
+  SUBBYTE_CHECK(wrap_backend(loaded));
+  if (device.device == "auto" && loaded.backend->memory() != nullptr) {
+    print(stderr, line("subbyte: --device auto takes {}", loaded.backend->description()));
+  }
   SUBBYTE_TRY(loaded.config, read_model_config(loaded.path));
   loaded.load_seconds = now() - start;
   return loaded;
@@ -196,11 +214,12 @@ Result<LoadedModel> open(const Invocation& invocation, const std::string& name) 
 Status load(const Invocation& invocation, LoadedModel& loaded, LoadOptions options) {
   const double start = now();
   auto model = load_with_progress(invocation, loaded, options);
-  if (!model.ok() && invocation.device == "auto" && is_of_gpu(loaded, model.error())) {
+  SUBBYTE_TRY(DeviceOptions device, device_options(invocation));
+  if (!model.ok() && device.device == "auto" && is_of_gpu(loaded, model.error())) {
     print_choice(model.error().message);
-    SUBBYTE_TRY(DeviceOptions device, device_options(invocation));
     device.device = "cpu";
     SUBBYTE_TRY(loaded.backend, make_backend(device));
+    SUBBYTE_CHECK(wrap_backend(loaded));
     model = load_with_progress(invocation, loaded, options);
   }
   SUBBYTE_TRY(loaded.model, std::move(model));

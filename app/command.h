@@ -26,7 +26,7 @@ struct Invocation {
   std::function<Result<ExitCode>()> run;  // of the command that was named
 
   // Options that every command takes.
-  std::string device = "cpu";
+  std::optional<std::string> device;  // none: auto, without a word where there is no GPU
   int threads = 0;
   bool pin_threads = false;
   std::string activations = "f32";

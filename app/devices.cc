@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -13,20 +14,33 @@
 namespace subbyte::app {
 namespace {
 
+nlohmann::ordered_json json_of(const DeviceInfo& info) {
+  nlohmann::ordered_json json = {{"device", info.device}, {"description", info.description}};
+  if (!info.kernels.empty()) json["kernels"] = info.kernels;
+  if (info.memory_bytes > 0) json["memory_bytes"] = info.memory_bytes;
+  if (info.read_bandwidth > 0) json["read_bytes_per_second"] = std::round(info.read_bandwidth);
+  return json;
+}
+
+std::string text_of(const DeviceInfo& info) {
+  std::string bandwidth;
+  if (info.read_bandwidth > 0)
+    bandwidth = fmt::format(", reads {:.1f} GB/s", info.read_bandwidth / 1e9);
+  std::string text = line("{:<8}{}{}", info.device, info.description, bandwidth);
+  if (!info.kernels.empty()) text += line("        kernels: {}", info.kernels);
+  return text;
+}
+
 Result<ExitCode> run(const Invocation& invocation, bool json) {
   SUBBYTE_TRY(const DeviceOptions options, device_options(invocation));
-  SUBBYTE_TRY(const DeviceList list, list_devices(options));
+  SUBBYTE_TRY(const DeviceList list, list_devices(options, true));
   if (json) {
     nlohmann::ordered_json devices = nlohmann::ordered_json::array();
-    for (const DeviceInfo& info : list.devices) {
-      devices.push_back({{"device", info.device}, {"description", info.description}});
-    }
+    for (const DeviceInfo& info : list.devices) devices.push_back(json_of(info));
     print(stdout, json_text({{"devices", devices}, {"no_gpu", list.no_gpu}}, -1));
     return kOk;
   }
-  for (const DeviceInfo& info : list.devices) {
-    print(stdout, line("{:<8}{}", info.device, info.description));
-  }
+  for (const DeviceInfo& info : list.devices) print(stdout, text_of(info));
   if (!list.no_gpu.empty()) print(stderr, line("no GPU: {}", list.no_gpu));
   return kOk;
 }
@@ -34,9 +48,11 @@ Result<ExitCode> run(const Invocation& invocation, bool json) {
 }  // namespace
 
 void add_devices(CLI::App& app, Invocation& invocation) {
-  Command command = add_command(app, "devices", "List what models can run on in this machine",
-                                "  subbyte devices\n"
-                                "  subbyte run ./model -p \"Once\" --device cuda:0\n");
+  Command command =
+      add_command(app, "devices",
+                  "List what models can run on in this machine, with the bandwidth of each memory",
+                  "  subbyte devices\n"
+                  "  subbyte run ./model -p \"Once\" --device cuda:0\n");
   auto json = std::make_shared<bool>(false);
   command.flag("--json", *json, "print one JSON object");
   command.callback([json, &invocation] {

@@ -82,11 +82,10 @@ void declare(CLI::App& app, Invocation& invocation) {
   app.require_subcommand(1);
   app.fallthrough();
   app.add_option(
-         "--device", invocation.device,
-         "where a model runs: cpu, cuda or cuda:N (a GPU of NVIDIA, with activations of 16 "
-         "bits), auto (a GPU if there is one with room for the model); `subbyte devices` lists "
-         "them")
-      ->capture_default_str();
+      "--device", invocation.device,
+      "where a model runs: cpu, cuda or cuda:N (a GPU of NVIDIA, with activations of 16 "
+      "bits), auto (the default: a GPU if there is one with room for the model); `subbyte "
+      "devices` lists them");
   app.add_option("-t,--threads", invocation.threads,
                  "threads to work with (SUBBYTE_THREADS; default: all processors)")
       ->check(CLI::Range(1, 1024));

@@ -1,7 +1,9 @@
 #include "devices/devices.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <new>
 #include <optional>
 
 #include "base/thread_pool.h"
@@ -17,6 +19,7 @@ namespace {
 
 constexpr std::string_view kCuda = "cuda";
 constexpr int kLeastMajor = 8;  // compute capability that the kernels need
+constexpr int kHopperMajor = 9;
 
 /// The index of "cuda" (0) or "cuda:N".
 std::optional<int> gpu_index(std::string_view device) {
@@ -74,8 +77,46 @@ std::string describe(const Gpu& gpu) {
   char memory[32];
   std::snprintf(memory, sizeof memory, "%.1f", static_cast<double>(gpu.memory_bytes) / kGiB);
   return gpu.name + ", " + memory + " GiB, compute capability " + std::to_string(gpu.major) + "." +
-         std::to_string(gpu.minor) +
-         (gpu.major >= kLeastMajor ? "" : " (too old: the kernels need 8.0)");
+         std::to_string(gpu.minor);
+}
+
+/// Which kernels of docs/kernels/cuda.md run there.
+std::string kernels_of(const Gpu& gpu) {
+  if (gpu.major < kLeastMajor) return "none: they need compute capability 8.0";
+  if (gpu.major == kHopperMajor) return "mma.sync and wgmma; steps of a few tokens as one kernel";
+  return "mma.sync";
+}
+
+/// Of the bytes of a dense matrix; 0 where there is no room for it.
+double measure_bandwidth(Backend& backend) {
+  constexpr int64_t kRows = 8192;
+  constexpr int64_t kCols = 16384;
+  constexpr std::size_t kBytes = kRows * kCols * sizeof(uint16_t);
+  Matrix matrix;
+  try {
+    const std::shared_ptr<std::byte[]> bytes = allocate_bytes(kBytes);
+    std::fill_n(bytes.get(), kBytes, std::byte{1});  // pages that were never written share one
+    matrix.view.codes = {bytes.get(), kBytes};
+    matrix.owners.push_back(bytes);
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
+  matrix.view.format = {Format::kF16};
+  matrix.view.rows = kRows;
+  matrix.view.cols = kCols;
+  const auto weight = backend.upload(std::move(matrix));
+  return weight.ok() ? backend.measure_read_bandwidth(*weight) : 0;
+}
+
+DeviceInfo info_of(const Gpu& gpu, const DeviceOptions& options, bool measures) {
+  DeviceInfo info = {"cuda:" + std::to_string(gpu.index), describe(gpu), kernels_of(gpu),
+                     gpu.memory_bytes};
+  if (!measures || gpu.major < kLeastMajor) return info;
+  DeviceOptions plain;
+  plain.num_threads = options.num_threads;
+  const auto backend = make_gpu(plain, gpu.index);
+  if (backend.ok()) info.read_bandwidth = measure_bandwidth(**backend);
+  return info;
 }
 
 }  // namespace
@@ -93,6 +134,10 @@ Result<std::unique_ptr<Backend>> make_backend(const DeviceOptions& options) {
                                      "; there are auto, cpu, cuda and cuda:N"};
 }
 
+bool has_gpu() {
+  return usable_gpu().ok();
+}
+
 std::string reason_for_cpu(const DeviceOptions& options) {
   if (options.device != "auto") return {};
   std::string unserved = unserved_option(options);
@@ -101,17 +146,18 @@ std::string reason_for_cpu(const DeviceOptions& options) {
   return index.ok() ? std::string() : index.error().message;
 }
 
-Result<DeviceList> list_devices(const DeviceOptions& options) {
+Result<DeviceList> list_devices(const DeviceOptions& options, bool measures) {
   DeviceList list;
   SUBBYTE_TRY(const auto cpu, make_cpu(options));
-  list.devices.push_back({"cpu", cpu->description()});
+  list.devices.push_back({"cpu", cpu->description(), {}});
+  if (measures) list.devices.back().read_bandwidth = measure_bandwidth(*cpu);
   const auto gpus = list_gpus();
   if (!gpus.ok()) {
     list.no_gpu = gpus.error().message;
     return list;
   }
   for (const Gpu& gpu : *gpus) {
-    list.devices.push_back({"cuda:" + std::to_string(gpu.index), describe(gpu)});
+    list.devices.push_back(info_of(gpu, options, measures));
   }
   return list;
 }

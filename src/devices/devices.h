@@ -38,12 +38,18 @@ struct DeviceOptions {
 /// does not have; cuda.device when there is no such GPU, cuda.memory.
 Result<std::unique_ptr<Backend>> make_backend(const DeviceOptions& options = {});
 
+/// Whether the kernels can run on a GPU of this machine.
+bool has_gpu();
+
 /// Why "auto" takes the CPU; empty where it takes a GPU, and for other devices.
 std::string reason_for_cpu(const DeviceOptions& options);
 
 struct DeviceInfo {
   std::string device;  // "cpu", "cuda:0"
   std::string description;
+  std::string kernels;        // that serve a GPU; the description of the CPU names its own
+  int64_t memory_bytes = 0;   // of a GPU
+  double read_bandwidth = 0;  // bytes per second, measured; 0: it was not, or caches hold 256 MiB
 };
 
 struct DeviceList {
@@ -51,8 +57,9 @@ struct DeviceList {
   std::string no_gpu;               // why there is none; empty when there are some
 };
 
-/// What this machine has. Codes: those of the CPU.
-Result<DeviceList> list_devices(const DeviceOptions& options = {});
+/// What this machine has. `measures`: with the bandwidth of each memory, read from 256 MiB, which
+/// takes about a second a device. Codes: those of the CPU.
+Result<DeviceList> list_devices(const DeviceOptions& options = {}, bool measures = false);
 
 /// Threads of the host alone, for work without a model.
 std::unique_ptr<Executor> make_host(int num_threads = 0, bool pin_threads = false);

@@ -86,9 +86,11 @@ TEST(Usage, devices_begin_with_the_cpu) {
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_TRUE(result.out.starts_with("cpu ")) << result.out;
   EXPECT_NE(result.out.find("kernels"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("GB/s"), std::string::npos) << result.out;
   const ProcessResult json = run_program({"devices", "--json"});
   EXPECT_EQ(json.exit_code, 0);
   EXPECT_NE(json.out.find(R"("device":"cpu")"), std::string::npos) << json.out;
+  EXPECT_NE(json.out.find("read_bytes_per_second"), std::string::npos) << json.out;
 }
 
 TEST(Usage, devices_that_there_are_not_are_one_line_on_stderr) {
