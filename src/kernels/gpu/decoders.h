@@ -19,8 +19,11 @@
 // then, a subnormal (code * 2^-24), in bf16 it is 128 + code. Registers 1 and 3, which are one row,
 // may come 4 or 16 times too large where that saves a shift.
 //
-// Instructions for each two weights (f16 / bf16): Integers 4: 2.25 / 2.75, raw 1.25 / 1.75,
-// E2M1 3.75 / 4.75, Codebook 4: 3 and a load.
+// And as bytes, for tensor core instructions of integers (m16n8k32), whose inputs may come in any
+// order as long as both operands have the same: byte_col() says which input a byte belongs to.
+//
+// Instructions for each two weights (f16 / bf16): Integers 4: 2.25 / 2.75, raw 1.25 / 1.75, as
+// bytes 0.25; E2M1 3.75 / 4.75, Codebook 4: 3 and a load.
 
 #include "kernels/gpu/dialect.h"
 
@@ -83,6 +86,42 @@ struct Integers {
     for (int r = 0; r < 4; ++r) registers[r] = raw_x2(words, step, r);
   }
 
+  /// Codes of registers 1 and 3, which are output g + 8, are so many times too large as bytes.
+  static SUBBYTE_CONSTANT int kByteOdd = kBits == 8 ? 1 : kBits == 4 ? 16 : 4;
+  /// Codes of output g carry those of output g + 8, kByteOdd times, in their upper bits: with the
+  /// products of both, that of g is a difference, which is cheaper than a mask for each register.
+  static SUBBYTE_CONSTANT bool kBytesCarry = kBits == 4;
+  /// Which of the two steps an input belongs to is told by its byte, not by its register.
+  static SUBBYTE_CONSTANT bool kStepByByte = kBits <= 3;
+
+  /// Registers 0 and 2 have codes of output g of the steps 2 pair and 2 pair + 1, 1 and 3 of g + 8.
+  static SUBBYTE_KERNEL_FUNCTION void decode_bytes(Words words, int pair, Registers registers) {
+    if constexpr (kBits == 8) {
+      for (int r = 0; r < 4; ++r) {
+        const int first = 4 * pair + r / 2 * 2;
+        registers[r] = pick_bytes(words[first], words[first + 1], r % 2 == 0 ? 0x5140 : 0x7362);
+      }
+    } else if constexpr (kBits == 4) {
+      for (int r = 0; r < 4; ++r) {
+        registers[r] = words[2 * pair + r / 2] & (r % 2 == 0 ? 0xffffffff : 0xf0f0f0f0);
+      }
+    } else {
+      for (int r = 0; r < 4; ++r) {
+        const uint32_t w = r < 2 ? words[pair] : words[pair] >> 4;
+        registers[r] = w & (r % 2 == 0 ? 0x03030303 : 0x0c0c0c0c);
+        if constexpr (kBits == 3) registers[r] |= high_bits(words[2], pair, r);
+      }
+    }
+  }
+
+  /// The input, of the 32 of two steps, in byte `byte` of registers 0 and 1 (`half` 0), or 2 and 3
+  /// (1), of lanes with lane % 4 = t.
+  static SUBBYTE_KERNEL_FUNCTION constexpr int byte_col(int t, int half, int byte) {
+    const int step = kStepByByte ? byte % 2 : half;
+    const int eight = kStepByByte ? half : byte % 2;
+    return 16 * step + 8 * eight + 2 * t + byte / 2;
+  }
+
  private:
   static SUBBYTE_CONSTANT uint32_t kRawMagic = Number::kIsF16 ? 0 : Number::kMagic;
 
@@ -105,6 +144,16 @@ struct Integers {
       const uint32_t high = shift < 0 ? words[2] << -shift : words[2] >> shift;
       return and_or(high, r % 2 == 0 ? 0x00040004 : 0x00100010, low);
     }
+  }
+
+  /// The third bits of the codes of register r, above the other two.
+  static SUBBYTE_KERNEL_FUNCTION uint32_t high_bits(uint32_t plane, int pair, int r) {
+    const int even = 8 * pair + r - (r % 2 == 0 ? 2 : 4);  // to the right, in the first step
+    const uint32_t mask = r % 2 == 0 ? 0x00040004 : 0x00100010;
+    return (shift_right(plane, even) & mask) | (shift_right(plane, even - 4) & mask << 8);
+  }
+  static SUBBYTE_KERNEL_FUNCTION uint32_t shift_right(uint32_t w, int by) {
+    return by < 0 ? w << -by : w >> by;
   }
 
   /// Bytes above nothing, as numbers of bf16.

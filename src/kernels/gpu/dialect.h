@@ -11,6 +11,7 @@
 //
 //   and_or(a, b, c)          (a & b) | c
 //   spread_bytes(w, j, high) bytes 2j and 2j + 1 of w in the low halves, `high` above each
+//   pick_bytes(a, b, which)  four of the eight bytes of a and b
 //   F16, BF16                two floats in a word: sub, mul, fma, each rounded once, to nearest
 //                            even; instead of mul, where subnormals may be flushed to zero, min
 //   Table                    of a codebook: pair(index), single(code)

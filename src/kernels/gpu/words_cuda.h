@@ -17,6 +17,12 @@ SUBBYTE_KERNEL_FUNCTION uint32_t spread_bytes(uint32_t w, int j, uint32_t high) 
   return __byte_perm(w, high, j == 0 ? 0x4140 : 0x4342);
 }
 
+/// Four bytes of the eight of a (0 to 3) and b (4 to 7), each by a digit of `which`, the lowest
+/// byte by the lowest digit.
+SUBBYTE_KERNEL_FUNCTION uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
+  return __byte_perm(a, b, which);
+}
+
 struct F16 {
   static constexpr uint32_t kMagic = 0x64006400;  // 1024, whose mantissa holds 10 bits
   static constexpr uint32_t kSixteenth = 0x2c002c00;

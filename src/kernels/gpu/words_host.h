@@ -20,6 +20,15 @@ inline uint32_t spread_bytes(uint32_t w, int j, uint32_t high) {
   return (bytes & 0xff) | (bytes & 0xff00) << 8 | (high & 0xff) << 8 | (high & 0xff) << 24;
 }
 
+inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
+  uint32_t picked = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t place = which >> (4 * i) & 7;
+    picked |= ((place < 4 ? a : b) >> (8 * (place % 4)) & 0xff) << (8 * i);
+  }
+  return picked;
+}
+
 /// Pairs of floats of `kFormat`. A double holds every sum and product of the decoders exactly.
 template <Format kFormat>
 struct HostX2 {

@@ -23,6 +23,15 @@ SUBBYTE_KERNEL_FUNCTION uint32_t spread_bytes(uint32_t w, int j, uint32_t high) 
   return (bytes & 0xff) | (bytes & 0xff00) << 8 | high << 8 | high << 24;
 }
 
+SUBBYTE_KERNEL_FUNCTION uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
+  uint32_t picked = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t place = which >> (4 * i) & 7;
+    picked |= ((place < 4 ? a : b) >> (8 * (place % 4)) & 0xff) << (8 * i);
+  }
+  return picked;
+}
+
 struct F16 {
   static SUBBYTE_CONSTANT uint32_t kMagic = 0x64006400;  // 1024
   static SUBBYTE_CONSTANT uint32_t kSixteenth = 0x2c002c00;
