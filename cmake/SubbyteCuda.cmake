@@ -1,6 +1,6 @@
 # subbyte_cuda(<layer>): library subbyte_<layer>_cuda of the *.cu files in cuda/ and cuda/ops/ of
-# the layer, and of two made files for each line of cuda/weights.def. Without nvcc there is no such
-# library and nothing else is missing.
+# the layer, and of three made files for each line of cuda/weights.def. Without nvcc there is no
+# such library and nothing else is missing.
 #
 # Code is made for sm_80 and for sm_90a (wgmma exists only there), and PTX of sm_80 for GPUs to
 # come. The runtime is linked statically: a program needs nothing but the driver.
@@ -38,8 +38,10 @@ function(subbyte_cuda layer)
     set(made ${CMAKE_CURRENT_BINARY_DIR}/cuda/${WEIGHTS_NAME}.cu)
     set(made_experts ${CMAKE_CURRENT_BINARY_DIR}/cuda/${WEIGHTS_NAME}_experts.cu)
     configure_file(${folder}/weights.cu.in ${made} @ONLY)
+    set(made_step ${CMAKE_CURRENT_BINARY_DIR}/cuda/${WEIGHTS_NAME}_step.cu)
     configure_file(${folder}/experts/weights.cu.in ${made_experts} @ONLY)
-    list(APPEND sources ${made} ${made_experts})
+    configure_file(${folder}/step/weights.cu.in ${made_step} @ONLY)
+    list(APPEND sources ${made} ${made_experts} ${made_step})
   endforeach()
   add_library(subbyte_${layer}_cuda STATIC ${sources})
   add_library(subbyte::${layer}_cuda ALIAS subbyte_${layer}_cuda)

@@ -18,6 +18,7 @@
 #include "bench/cuda/graph_timer.h"
 #include "bench/cuda/model_suite.h"
 #include "bench/cuda/moe_suite.h"
+#include "bench/cuda/step_suite.h"
 #include "kernels/cuda/ops/read.h"
 
 namespace subbyte::bench {
@@ -345,6 +346,7 @@ using subbyte::bench::BlocksSuite;
 using subbyte::bench::ModelSuite;
 using subbyte::bench::MoeSuite;
 using subbyte::bench::Options;
+using subbyte::bench::StepSuite;
 
 void add_kernel_options(CLI::App& app, Options& options) {
   app.add_option("--shape", options.shapes, "qkv o gate_up down 8192 oss_gate_up oss_down");
@@ -430,6 +432,21 @@ CLI::App* add_moe_suite(CLI::App& app, MoeSuite& suite) {
   return command;
 }
 
+CLI::App* add_step_suite(CLI::App& app, StepSuite& suite) {
+  CLI::App* command = app.add_subcommand(
+      "step", "Where the time of a step that is one kernel goes, of a Qwen3 with AWQ weights");
+  command->add_option("--layers", suite.layers)->capture_default_str()->check(CLI::Range(4, 40));
+  command->add_option("--hidden", suite.hidden)->capture_default_str();
+  command->add_option("--intermediate", suite.intermediate)->capture_default_str();
+  command->add_option("--heads", suite.heads)->capture_default_str();
+  command->add_option("--kv-heads", suite.kv_heads)->capture_default_str();
+  command->add_option("--head-dim", suite.head_dim)->capture_default_str();
+  command->add_option("--tokens", suite.tokens)->capture_default_str()->check(CLI::Range(1, 8));
+  command->add_option("--keys", suite.keys)->capture_default_str()->check(CLI::Range(1, 40000));
+  command->footer("example:\n  ./dev gpu-bench step --hidden 1024 --intermediate 3072 --heads 16");
+  return command;
+}
+
 int exit_code(const subbyte::Status& status) {
   if (status.ok()) return 0;
   fmt::print(stderr, "subbyte_gpu_bench: {}\n", status.error().message);
@@ -449,7 +466,10 @@ int main(int argc, char** argv) {
   const CLI::App* blocks = add_blocks_suite(app, blocks_suite);
   MoeSuite moe_suite;
   const CLI::App* moe = add_moe_suite(app, moe_suite);
+  StepSuite step_suite;
+  const CLI::App* step = add_step_suite(app, step_suite);
   CLI11_PARSE(app, argc, argv);
+  if (step->parsed()) return exit_code(subbyte::bench::run_step_suite(step_suite));
   if (models->parsed()) return exit_code(subbyte::bench::run_model_suite(suite));
   if (moe->parsed()) return exit_code(subbyte::bench::run_moe_suite(moe_suite));
   if (blocks->parsed()) {

@@ -161,7 +161,7 @@ class CudaBackend : public Backend {
     batch_ = batch;
     choices_.begin(batch);
     keep_error([&] { return step_.begin(batch); });
-    programs_.begin(batch, step_);
+    keep_error([&] { return programs_.begin(batch, step_); });
   }
 
   /// The residual stream, which embed() begins, is f32, and so are the router's logits.
@@ -361,8 +361,7 @@ class CudaBackend : public Backend {
 
   cuda::StepAttention step_attention(const Tensor& qkv, const HeadNorms& norms,
                                      const AttentionShape& shape, int64_t layer) const {
-    cuda::StepAttention a = {};
-    a.qkv = qkv.data;
+    cuda::StepAttention a = {.qkv = {.data = qkv.data, .stride = qkv.cols}};
     a.heads = static_cast<int32_t>(shape.heads);
     a.kv_heads = static_cast<int32_t>(shape.kv_heads);
     a.head_dim = static_cast<int32_t>(shape.head_dim);

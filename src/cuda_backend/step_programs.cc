@@ -11,32 +11,18 @@
 namespace subbyte {
 namespace {
 
-constexpr int64_t kCounterBytes = 4096;  // the barrier's, then those of kStepTokens tokens
-constexpr int64_t kSplitCounters = 256;  // bytes before them
-constexpr int64_t kMostKvHeads =
-    (kCounterBytes - kSplitCounters) / (4 * static_cast<int64_t>(cuda::kStepTokens));
+constexpr int64_t kCounterBytes = 4096;  // of splits, of kStepTokens tokens
+constexpr int64_t kMostKvHeads = kCounterBytes / (4 * static_cast<int64_t>(cuda::kStepTokens));
+constexpr int64_t kWordBytes = int64_t{2} << 20;  // of tagged floats
+constexpr int64_t kProgramsBegin = kCounterBytes + kWordBytes;
 /// Of several tokens: with more, launches are faster (docs/cuda_backend.md).
 constexpr int64_t kMostInputs = 12288;
-constexpr std::size_t kMostPrograms = StepPrograms::kMemoryBytes - kCounterBytes;
+constexpr std::size_t kMostPrograms = StepPrograms::kMemoryBytes - kProgramsBegin;
 
 template <class T>
 void append(std::vector<std::byte>& to, const std::vector<T>& values) {
   const std::span<const std::byte> bytes = std::as_bytes(std::span(values));
   to.insert(to.end(), bytes.begin(), bytes.end());
-}
-
-cuda::LinearArguments arguments_of(const ProductCall& call, const CudaMatrix& part, int64_t first) {
-  cuda::LinearArguments a = {};
-  a.weights = part.arguments;
-  a.x = call.x.data;
-  a.y = static_cast<uint16_t*>(call.y.data) + first;
-  a.bias = part.bias.data();
-  a.x_stride = call.x.cols;
-  a.y_stride = call.y.cols;
-  a.m = static_cast<int32_t>(call.x.rows);
-  a.activation = call.activation;
-  a.is_aligned = a.weights.gather == nullptr && call.x.cols % 8 == 0;
-  return a;
 }
 
 /// Whether the rows of the weight are as the activation needs them.
@@ -48,7 +34,16 @@ bool is_served(const CudaWeight& weight, cuda::Activation activation) {
 
 }  // namespace
 
-void StepPrograms::begin(const Batch& batch, const CudaStep& step) {
+StepPrograms::StepPrograms(const cuda::Device& device, cuda::Number number, int most_tokens,
+                           CudaBuffer& partials, cuda::Stream stream)
+    : device_(device),
+      number_(number),
+      most_tokens_(most_tokens),
+      partials_(partials),
+      stream_(stream),
+      tensors_(kWordBytes / static_cast<int64_t>(sizeof(uint32_t))) {}
+
+Status StepPrograms::begin(const Batch& batch, const CudaStep& step) {
   step_ = &step;
   operations_.clear();
   weights_.clear();
@@ -56,6 +51,7 @@ void StepPrograms::begin(const Batch& batch, const CudaStep& step) {
   norm_.reset();
   is_attention_open_ = false;
   last_result_ = nullptr;
+  open_ = {};
   used_ = 0;
   const bool single_tokens =
       std::ranges::all_of(batch.parts, [](const Part& part) { return part.tokens.size() == 1; });
@@ -63,6 +59,7 @@ void StepPrograms::begin(const Batch& batch, const CudaStep& step) {
   is_active_ = single_tokens && tokens <= most_tokens_ &&
                (tokens == 1 || tokens * longest_row_ <= kMostInputs) &&
                cuda::StepLayout::serves(device_, tokens);
+  return is_active_ ? reserve() : Status{};
 }
 
 void StepPrograms::see(const CudaWeight& weight) {
@@ -78,6 +75,7 @@ bool StepPrograms::add_norm(const Tensor& y, const Tensor& x, const Tensor& delt
   if (delta.data != nullptr) {
     if (operations_.empty() || delta.data != last_result_) return false;
     operations_.back().product.residual = static_cast<float*>(x.data);
+    open_.data = x.data;
     last_result_ = nullptr;
   }
   norm_ = KeptNorm{y, x, &norm};
@@ -89,6 +87,38 @@ std::optional<KeptNorm> StepPrograms::take_norm(const Tensor& x) {
   return std::exchange(norm_, {});
 }
 
+/// Before the layout of the first operation of a program.
+void StepPrograms::begin_operation() {
+  if (!operations_.empty()) return;
+  clears_words_ = tensors_.begin_program() || clears_words_;
+}
+
+/// Says where readers find the result of the last operation. False: nowhere, so it is the last of
+/// this program.
+bool StepPrograms::close_result() {
+  const OpenResult open = std::exchange(open_, {});
+  if (open.data == nullptr) return true;
+  const auto place = tensors_.write(open.data, open.words, open.first == 0);
+  if (!place) return false;
+  auto* const words = reinterpret_cast<uint32_t*>(memory_.data() + kCounterBytes) + place->begin;
+  cuda::StepOperation& operation = operations_[open.operation];
+  (operation.is_attention != 0 ? operation.attention.result : operation.product.result) = {
+      words + open.first, open.stride, place->tag};
+  return true;
+}
+
+/// `kind` where it was not written in this program.
+cuda::StepInput StepPrograms::input(const void* data, int64_t stride, cuda::StepInput::Kind kind,
+                                    bool in_twos) {
+  cuda::StepInput input = {data, stride, kind, 0, in_twos ? 1 : 0};
+  if (const auto place = tensors_.read(data)) {
+    input.data = reinterpret_cast<uint32_t*>(memory_.data() + kCounterBytes) + place->begin;
+    input.kind = cuda::StepInput::Kind::kTagged;
+    input.tag = place->tag;
+  }
+  return input;
+}
+
 bool StepPrograms::add_product(const ProductCall& call) {
   last_result_ = nullptr;
   if (!is_active_ || !has_room() || !is_served(*call.weight, call.activation)) return false;
@@ -97,11 +127,15 @@ bool StepPrograms::add_product(const ProductCall& call) {
     if (part.is_packed && layout) layout = layout->with_product(part.format, part.arguments);
     if (!part.is_packed || !layout) return false;
   }
+  begin_operation();
+  if (!close_result()) return false;
   layout_ = layout;
   int64_t first = 0;
   for (const CudaMatrix& part : call.weight->parts) {
     add_part(call, part, first);
     first += part.rows;
+    // Of parts that are written side by side all can be tagged if the first can.
+    if (&part != &call.weight->parts.back()) close_result();
   }
   const bool in_order = call.weight->parts.size() == 1 &&
                         call.weight->parts.front().format.row_order == cuda::RowOrder::kNatural;
@@ -110,18 +144,25 @@ bool StepPrograms::add_product(const ProductCall& call) {
 }
 
 void StepPrograms::add_part(const ProductCall& call, const CudaMatrix& part, int64_t first) {
+  using Kind = cuda::StepInput::Kind;
   cuda::StepOperation operation = {};
   cuda::StepProduct& product = operation.product;
-  product.linear = arguments_of(call, part, first);
+  product.weights = part.arguments;
   product.one_group = cuda::pair_is_one_group(part.format) ? 1 : 0;
-  product.sum_cols =
-      product.one_group != 0 ? 2 * cuda::kTileCols : cuda::kTileCols / part.format.groups_per_tile;
+  product.activation = call.activation;
+  product.bias = part.bias.data();
+  product.y = static_cast<uint16_t*>(call.y.data) + first;
+  product.y_stride = call.y.cols;
+  const bool in_twos = call.x.cols % 2 == 0 && part.arguments.gather == nullptr;
   if (norm_ && norm_->y.data == call.x.data) {
-    product.stream = static_cast<const float*>(norm_->x.data);
+    product.x = input(norm_->x.data, norm_->x.cols, Kind::kFloats, in_twos);
     product.norm = floats_of(norm_->norm->weight);
     product.eps = norm_->norm->eps;
     product.per_col = 1.0f / static_cast<float>(part.cols);
+  } else {
+    product.x = input(call.x.data, call.x.cols, Kind::kNumbers, in_twos);
   }
+  open_ = {call.y.data, call.y.rows * call.y.cols, call.y.cols, first, operations_.size()};
   operations_.push_back(operation);
   weights_.push_back(layout_->weights(part.format, part.arguments));
 }
@@ -136,7 +177,7 @@ bool StepPrograms::add_attention(const cuda::StepAttention& attention) {
   }
   const int q_per_kv = attention.heads / attention.kv_heads;
   const auto larger = layout_->with_attention(q_per_kv, attention.head_dim);
-  if (!larger) return false;
+  if (!larger || !close_result()) return false;
   layout_ = larger;
   partial_bytes_ = std::max(partial_bytes_,
                             partial_bytes(attention.heads, attention.kv_heads, attention.head_dim));
@@ -144,6 +185,8 @@ bool StepPrograms::add_attention(const cuda::StepAttention& attention) {
   cuda::StepOperation operation = {};
   operation.is_attention = 1;
   operation.attention = attention;
+  operation.attention.qkv =
+      input(attention.qkv.data, attention.qkv.stride, cuda::StepInput::Kind::kNumbers, false);
   operations_.push_back(operation);
   is_attention_open_ = true;
   return true;
@@ -153,6 +196,7 @@ bool StepPrograms::end_attention(const Tensor& y, const float* sinks) {
   if (!std::exchange(is_attention_open_, false)) return false;
   operations_.back().attention.y = y.data;
   operations_.back().attention.sinks = sinks;
+  open_ = {y.data, y.rows * y.cols, y.cols, 0, operations_.size() - 1};
   return true;
 }
 
@@ -173,7 +217,7 @@ int64_t StepPrograms::partial_bytes(int64_t heads, int64_t kv_heads, int64_t hea
 Status StepPrograms::reserve() {
   if (memory_.size() > 0) return {};
   SUBBYTE_CHECK(memory_.grow(kMemoryBytes));
-  const cudaError_t error = cudaMemsetAsync(memory_.data(), 0, kCounterBytes, stream_);
+  const cudaError_t error = cudaMemsetAsync(memory_.data(), 0, kProgramsBegin, stream_);
   if (error != cudaSuccess) return cuda_error("cuda.copy", "counters", error);
   return {};
 }
@@ -181,7 +225,7 @@ Status StepPrograms::reserve() {
 /// To the next place of the memory, unless the same lies there from a step before.
 Result<const std::byte*> StepPrograms::upload(const std::vector<std::byte>& bytes) {
   const std::size_t begin = used_;
-  std::byte* const to = memory_.data() + kCounterBytes + begin;
+  std::byte* const to = memory_.data() + kProgramsBegin + begin;
   used_ += bytes.size();
   written_.resize(std::max(written_.size(), used_));
   const auto place = written_.begin() + static_cast<std::ptrdiff_t>(begin);
@@ -195,7 +239,12 @@ Result<const std::byte*> StepPrograms::upload(const std::vector<std::byte>& byte
 
 Status StepPrograms::run() {
   if (operations_.empty()) return {};
-  SUBBYTE_CHECK(reserve());
+  open_ = {};  // nobody reads it here
+  if (std::exchange(clears_words_, false)) {
+    std::byte* const words = memory_.data() + kCounterBytes;
+    const cudaError_t error = cudaMemsetAsync(words, 0, kWordBytes, stream_);
+    if (error != cudaSuccess) return cuda_error("cuda.copy", "words", error);
+  }
   SUBBYTE_CHECK(partials_.grow(partial_bytes_));
   std::vector<std::byte> bytes;
   append(bytes, operations_);
@@ -212,11 +261,8 @@ Status StepPrograms::run() {
   program.places = step_->places();
   program.pages = step_->pages();
   program.partials = reinterpret_cast<float*>(partials_.data());
-  program.arrived = reinterpret_cast<uint32_t*>(memory_.data());
-  program.arrived_splits = reinterpret_cast<uint32_t*>(memory_.data() + kSplitCounters);
-  program.arrived_before = arrived_;
+  program.arrived_splits = reinterpret_cast<uint32_t*>(memory_.data());
   program.shared = layout_->shared();
-  arrived_ += static_cast<uint32_t>((program.num_operations - 1) * device_.multiprocessors);
   const cuda::PackedFormat& format = layout_->format();
   operations_.clear();
   weights_.clear();

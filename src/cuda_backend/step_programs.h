@@ -9,6 +9,7 @@
 #include "cuda_backend/step.h"
 #include "cuda_backend/weights.h"
 #include "kernels/cuda/step/layout.h"
+#include "kernels/cuda/step/tensors.h"
 #include "ops/backend.h"
 
 namespace subbyte {
@@ -30,18 +31,13 @@ struct ProductCall {
 /// run(), and the operation itself.
 class StepPrograms {
  public:
-  /// Of the GPU, for counters and for all programs of a step.
-  static constexpr int64_t kMemoryBytes = int64_t{1} << 20;
+  /// Of the GPU, for counters, all programs of a step, and tensors as tagged floats.
+  static constexpr int64_t kMemoryBytes = int64_t{3} << 20;
 
   /// Steps of at most `most_tokens` tokens. `partials` is memory that attention of any kind works
   /// in; it must outlive this.
   StepPrograms(const cuda::Device& device, cuda::Number number, int most_tokens,
-               CudaBuffer& partials, cuda::Stream stream)
-      : device_(device),
-        number_(number),
-        most_tokens_(most_tokens),
-        partials_(partials),
-        stream_(stream) {}
+               CudaBuffer& partials, cuda::Stream stream);
 
   /// What the partials of a step take at most.
   static int64_t partial_bytes(int64_t heads, int64_t kv_heads, int64_t head_dim);
@@ -55,7 +51,8 @@ class StepPrograms {
 
   /// Whether operations of this batch are kept back: where every CTA has few inputs to bring to its
   /// shared memory. That follows from the number of tokens and the longest rows of the model.
-  void begin(const Batch& batch, const CudaStep& step);
+  /// Codes: as reserve().
+  Status begin(const Batch& batch, const CudaStep& step);
   bool is_active() const { return is_active_; }
 
   /// The delta must be what the last product stored, or none; it is not stored then.
@@ -74,6 +71,18 @@ class StepPrograms {
   Status run();
 
  private:
+  /// The result of the last operation, whose place is known when the next one comes.
+  struct OpenResult {
+    const void* data = nullptr;  // nullptr: there is none
+    int64_t words = 0;           // of the tensor
+    int64_t stride = 0;
+    int64_t first = 0;  // column
+    std::size_t operation = 0;
+  };
+
+  void begin_operation();
+  bool close_result();
+  cuda::StepInput input(const void* data, int64_t stride, cuda::StepInput::Kind kind, bool in_twos);
   void add_part(const ProductCall& call, const CudaMatrix& part, int64_t first);
   bool has_room() const;
   Result<const std::byte*> upload(const std::vector<std::byte>& bytes);
@@ -93,14 +102,16 @@ class StepPrograms {
   std::optional<KeptNorm> norm_;
   bool is_attention_open_ = false;
   const void* last_result_ = nullptr;  // of the last product
-  int64_t partial_bytes_ = 0;          // of its attentions, the most
-  int64_t kv_heads_ = 1;               // the most
-  // On the GPU: the barrier's counter, those of splits, then the programs of this step, as far as
-  // they were written there before.
+  OpenResult open_;
+  cuda::StepTensors tensors_;
+  bool clears_words_ = false;
+  int64_t partial_bytes_ = 0;  // of its attentions, the most
+  int64_t kv_heads_ = 1;       // the most
+  // On the GPU: counters of splits, tagged floats, then the programs of this step, as far as they
+  // were written there before.
   CudaBuffer memory_;
   std::vector<std::byte> written_;
   std::size_t used_ = 0;
-  uint32_t arrived_ = 0;
 };
 
 }  // namespace subbyte

@@ -68,7 +68,7 @@ class ThreeProducts {
     program.num_operations = program.num_products = 3;
     program.m = static_cast<int32_t>(m_);
     program.places = reinterpret_cast<const cuda::RowPlace*>(places.data());
-    program.arrived = reinterpret_cast<uint32_t*>(counters.data());
+    program.arrived_splits = reinterpret_cast<uint32_t*>(counters.data());
     program.shared = layout->shared();
     const Status status =
         cuda::run_step(program, weights_.format(), number_, this_device(), nullptr);
@@ -105,15 +105,11 @@ class ThreeProducts {
     cuda::StepOperation operation = {};
     cuda::StepProduct& p = operation.product;
     const cuda::PackedFormat& format = weights_.format();
-    p.linear.weights = arguments;
-    p.linear.x = x_.data();
-    p.linear.x_stride = format.cols;
-    p.linear.m = static_cast<int32_t>(m_);
-    p.linear.is_aligned = format.cols % 8 == 0;
+    p.weights = arguments;
+    p.x = {x_.data(), format.cols, cuda::StepInput::Kind::kNumbers, 0, format.cols % 2 == 0};
     p.one_group = cuda::pair_is_one_group(format) ? 1 : 0;
-    p.sum_cols = p.one_group != 0 ? 128 : 64 / format.groups_per_tile;
-    if (y != nullptr) p.linear.y = y->data();
-    p.linear.y_stride = format.rows;
+    if (y != nullptr) p.y = y->data();
+    p.y_stride = format.rows;
     if (residual != nullptr) p.residual = reinterpret_cast<float*>(residual->data());
     return operation;
   }
@@ -181,6 +177,142 @@ TEST_P(GpuStep, products_are_those_of_the_double_oracle) {
     }
   }
   EXPECT_GT(served, 6) << to_string(format);
+}
+
+/// y = W2 (W1 x), where the second product reads what all CTAs wrote in the first one.
+class Chain {
+ public:
+  Chain(const PackedOnDevice& first, const PackedOnDevice& second, Number number,
+        const std::vector<uint16_t>& x, int64_t m)
+      : first_(first),
+        second_(second),
+        number_(number),
+        m_(m),
+        x_(bytes_of(x)),
+        between_(m * first.format().rows * 4, 0),
+        y_(m * second.format().rows * 2) {}
+
+  /// Tags are those of the n-th run, as the words are not cleared. False: it is not served.
+  bool run(uint32_t tag) {
+    const cuda::WeightArguments arguments[2] = {first_.arguments(number_),
+                                                second_.arguments(number_)};
+    std::optional<cuda::StepLayout> layout(std::in_place, this_device(), static_cast<int>(m_));
+    layout = layout->with_product(first_.format(), arguments[0]);
+    if (layout) layout = layout->with_product(second_.format(), arguments[1]);
+    if (!layout) return false;
+    const int64_t middle = first_.format().rows;
+    cuda::StepOperation operations[2] = {operation(first_.format(), arguments[0]),
+                                         operation(second_.format(), arguments[1])};
+    auto* const words = reinterpret_cast<uint32_t*>(between_.data());
+    operations[0].product.x = {x_.data(), first_.format().cols, cuda::StepInput::Kind::kNumbers, 0,
+                               first_.format().cols % 2 == 0};
+    operations[0].product.result = {words, middle, tag};
+    operations[1].product.x = {words, middle, cuda::StepInput::Kind::kTagged, tag, middle % 2 == 0};
+    operations[1].product.y = y_.data();
+    const cuda::StepWeights weights[2] = {layout->weights(first_.format(), arguments[0]),
+                                          layout->weights(second_.format(), arguments[1])};
+    const DeviceBytes device_operations(std::as_bytes(std::span(operations)));
+    const DeviceBytes device_weights(std::as_bytes(std::span(weights)));
+    const DeviceBytes places(m_ * sizeof(cuda::RowPlace));
+    cuda::StepProgram program = {};
+    program.operations = reinterpret_cast<const cuda::StepOperation*>(device_operations.data());
+    program.weights = reinterpret_cast<const cuda::StepWeights*>(device_weights.data());
+    program.num_operations = program.num_products = 2;
+    program.m = static_cast<int32_t>(m_);
+    program.places = reinterpret_cast<const cuda::RowPlace*>(places.data());
+    program.shared = layout->shared();
+    const Status status = cuda::run_step(program, first_.format(), number_, this_device(), nullptr);
+    EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
+    expect_ok(cudaDeviceSynchronize());
+    EXPECT_TRUE(between_.canaries_are_whole() && y_.canaries_are_whole());
+    return true;
+  }
+
+  std::vector<float> y() const {
+    const std::vector<std::byte> bytes = y_.read();
+    std::vector<uint16_t> numbers(bytes.size() / 2);
+    std::memcpy(numbers.data(), bytes.data(), bytes.size());
+    return to_floats(numbers, number_);
+  }
+
+ private:
+  cuda::StepOperation operation(const cuda::PackedFormat& format,
+                                const cuda::WeightArguments& arguments) const {
+    cuda::StepOperation operation = {};
+    cuda::StepProduct& p = operation.product;
+    p.weights = arguments;
+    p.y_stride = format.rows;
+    p.one_group = cuda::pair_is_one_group(format) ? 1 : 0;
+    return operation;
+  }
+
+  const PackedOnDevice& first_;
+  const PackedOnDevice& second_;
+  const Number number_;
+  const int64_t m_;
+  const DeviceBytes x_;
+  const DeviceBytes between_;
+  const DeviceBytes y_;
+};
+
+/// For each token the largest of |values|, as many times as there are columns.
+std::vector<float> largest_of_rows(const std::vector<float>& values, int64_t m, double factor,
+                                   double more) {
+  const int64_t cols = std::ssize(values) / m;
+  std::vector<float> largest(values.size());
+  for (int64_t t = 0; t < m; ++t) {
+    const auto row = values.begin() + t * cols;
+    float most = 0;
+    for (int64_t i = 0; i < cols; ++i) most = std::max(most, std::fabs(row[i]));
+    std::fill_n(largest.begin() + t * cols, cols, static_cast<float>(factor * most + more));
+  }
+  return largest;
+}
+
+/// Inputs of a product become multiples of 2^-14 of the largest of 128 (off by 2^-15), or numbers
+/// of 11 or 8 bits: off by less than two units of the numbers of the largest of the row; between
+/// the products they are rounded to 16 bits (2^-17) besides. Sums are off by 2^-13 as in
+/// bound_of(), and the result is rounded.
+TEST_P(GpuStep, a_product_reads_what_all_ctas_wrote) {
+  const WeightFormat format = GetParam();
+  const int64_t group = format.group_size == 0 ? 64 : format.group_size;
+  const int64_t cols = 4 * group;
+  const int64_t middle = (3000 + group - 1) / group * group;
+  uint64_t seed = 70;
+  RandomMatrix first = random_matrix(format, middle, cols, Contents::kReal, ++seed);
+  first.view.tensor_scale = 0x1p-6;  // or results do not fit into f16
+  const RandomMatrix second = random_matrix(format, 2200, middle, Contents::kReal, ++seed);
+  const PackedOnDevice packed_first(first.view);
+  const PackedOnDevice packed_second(second.view);
+  int served = 0;
+  for (const int64_t m : {1, 4, 5}) {
+    for (const Number number : kNumbers) {
+      const std::vector<uint16_t> x =
+          to_numbers(random_inputs(m, cols, Contents::kReal, ++seed), number);
+      Chain chain(packed_first, packed_second, number, x, m);
+      if (!chain.run(1)) continue;
+      ++served;
+      const std::vector<float> y = chain.y();
+      ASSERT_TRUE(chain.run(2));
+      ASSERT_EQ(chain.y(), y);
+      const double units = 3 * unit_of(number);
+      const std::vector<float> inputs = to_floats(x, number);
+      const Oracle between = multiply_in_double(first.view, inputs, m);
+      const Oracle off =
+          multiply_in_double(first.view, largest_of_rows(inputs, m, units + 0x1p-13, 0), m);
+      const double most_off = *std::ranges::max_element(off.magnitude);
+      const std::vector<float> y1(between.y.begin(), between.y.end());
+      const Oracle oracle = multiply_in_double(second.view, y1, m);
+      const Oracle bounds =
+          multiply_in_double(second.view, largest_of_rows(y1, m, units + 0x1p-13, most_off), m);
+      for (std::size_t i = 0; i < y.size(); ++i) {
+        const double bound =
+            bounds.magnitude[i] + 1.01 * unit_of(number) * std::fabs(oracle.y[i]) + 0x1p-24;
+        ASSERT_NEAR(y[i], oracle.y[i], bound) << to_string(format) << " M " << m << " " << i;
+      }
+    }
+  }
+  EXPECT_GT(served, 0) << to_string(format);
 }
 
 std::string test_name(const ::testing::TestParamInfo<WeightFormat>& format) {

@@ -1,19 +1,13 @@
 #pragma once
 // Instantiates the kernels of one kind of weights.
 
+#include "kernels/cuda/decoder_of.cuh"
 #include "kernels/cuda/gemv/kernel.cuh"
 #include "kernels/cuda/kernel_set.h"
 #include "kernels/cuda/large_m/kernel.cuh"
 #include "kernels/cuda/small_m/kernel.cuh"
-#include "kernels/cuda/step/kernel.cuh"
 
 namespace subbyte::cuda {
-
-/// Integers and Codebook have their bits as an argument, E2M1 has none.
-template <template <class, int> class Decoder, class Number, int kBits>
-Decoder<Number, kBits> decoder_of();
-template <template <class> class Decoder, class Number, int kBits>
-Decoder<Number> decoder_of();
 
 template <class Number, class Decoder, int kGroups>
 KernelSet make_kernel_set() {
@@ -28,8 +22,7 @@ KernelSet make_kernel_set() {
            pointer(small_m_kernel<Number, Decoder, kGroups, 8>),
            pointer(large_m_kernel<Number, Decoder, kGroups, 64>),
            pointer(large_m_kernel<Number, Decoder, kGroups, 128>),
-           pointer(large_m_kernel<Number, Decoder, kGroups, 256>)},
-          pointer(step_kernel<Number, Decoder, kGroups>)};
+           pointer(large_m_kernel<Number, Decoder, kGroups, 256>)}};
 }
 
 }  // namespace subbyte::cuda

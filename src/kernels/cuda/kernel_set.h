@@ -22,7 +22,6 @@ inline constexpr int kKernelKinds = 7;
 
 struct KernelSet {
   const void* kernels[kKernelKinds];  // by KernelKind
-  const void* step;                   // step/kernel.cuh, on Hopper only
 };
 
 /// nullptr if there is none.

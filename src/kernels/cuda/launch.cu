@@ -10,7 +10,6 @@
 
 #include "kernels/cuda/kernel_set.h"
 #include "kernels/cuda/linear.h"
-#include "kernels/cuda/step/step.h"
 #include "kernels/cuda/tensor_map.h"
 
 namespace subbyte::cuda {
@@ -38,18 +37,15 @@ constexpr WeightKernels kWeightKernels[] = {
 #undef SUBBYTE_CUDA_WEIGHTS
 };
 
-constexpr int kKernelsOfSet = kKernelKinds + 1;
-
 /// Of all kernels of all weights, in the order of weights.def.
 int kernel_index(const void* kernel) {
   int index = 0;
   for (const WeightKernels& weights : kWeightKernels) {
     for (const KernelSet* set : {&weights.f16(), &weights.bf16()}) {
-      if (set->step == kernel) return index + kKernelKinds;
       for (int i = 0; i < kKernelKinds; ++i) {
         if (set->kernels[i] == kernel) return index + i;
       }
-      index += kKernelsOfSet;
+      index += kKernelKinds;
     }
   }
   return 0;
@@ -74,7 +70,7 @@ __global__ void gather_activations(uint16_t* to, const uint16_t* x, const uint32
 /// Sets the attribute once for each kernel, device and size larger than the ones before.
 Status allow_shared_memory(const void* kernel, int bytes) {
   constexpr int kDevices = 64;
-  static std::array<std::atomic<int>, kDevices * kKernelsOfSet * 2 * std::size(kWeightKernels)>
+  static std::array<std::atomic<int>, kDevices * kKernelKinds * 2 * std::size(kWeightKernels)>
       allowed;
   int device = 0;
   cudaError_t error = cudaGetDevice(&device);
@@ -241,28 +237,6 @@ Status run_linear(const Plan& plan, const LinearCall& call, Number number, void*
   const bool is_gemv = plan.kernel == KernelKind::kGemv;
   std::array<void*, 2> arguments = {&a, is_gemv ? static_cast<void*>(&gemv) : &small_m};
   return launch(kernel, plan, arguments.data(), call.dependent_launch, stream);
-}
-
-Status run_step(const StepProgram& program, const PackedFormat& format, Number number,
-                const Device& device, Stream stream) {
-  const KernelSet* set = find_kernels(format, number);
-  if (set == nullptr) return Error{"cuda.kernel", "step: no kernel for this format"};
-  SUBBYTE_CHECK(allow_shared_memory(set->step, program.shared.bytes));
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(device.multiprocessors));
-  config.blockDim = dim3(kStepCtaThreads);
-  config.dynamicSmemBytes = static_cast<std::size_t>(program.shared.bytes);
-  config.stream = stream;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeCooperative;  // its CTAs wait for each other
-  attribute.val.cooperative = 1;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  StepProgram copy = program;
-  std::array<void*, 1> arguments = {&copy};
-  const cudaError_t error = cudaLaunchKernelExC(&config, set->step, arguments.data());
-  if (error != cudaSuccess) return failure("step", error);
-  return {};
 }
 
 }  // namespace subbyte::cuda

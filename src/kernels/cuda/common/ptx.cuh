@@ -41,6 +41,15 @@ __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint3
   }
 }
 
+/// d += a b, exactly; a: 16 x 32 unsigned bytes, b: 32 signed bytes x 8 columns.
+__device__ __forceinline__ void mma_u8_s8(int32_t (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                          uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 /// Four matrices of 8 x 8 16-bit numbers; lane l supplies the address of row l % 8 of matrix l / 8.
 __device__ __forceinline__ void ldmatrix_x4(uint32_t (&d)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -71,15 +80,29 @@ __device__ __forceinline__ void ld_shared(uint32_t* to, uint32_t address) {
 __device__ __forceinline__ void st_shared(uint32_t address, uint32_t value) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
+__device__ __forceinline__ void st_shared_x2(uint32_t address, uint32_t first, uint32_t second) {
+  asm volatile("st.shared.v2.u32 [%0], {%1,%2};" ::"r"(address), "r"(first), "r"(second)
+               : "memory");
+}
 __device__ __forceinline__ void st_shared_v4(uint32_t address, const float* v) {
   asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(address), "f"(v[0]), "f"(v[1]),
                "f"(v[2]), "f"(v[3])
                : "memory");
 }
 __device__ __forceinline__ uint32_t ld_shared_u16(uint32_t address) {
-  uint16_t value;
-  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address) : "memory");
+  uint32_t value;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
   return value;
+}
+
+/// Loads nothing unless the lane is `active`.
+__device__ __forceinline__ void ld_shared_x4_if(bool active, uint32_t (&to)[4], uint32_t address) {
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %5, 0;"
+      "@p ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];}"
+      : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])
+      : "r"(address), "r"(static_cast<int>(active))
+      : "memory");
 }
 
 // --- cp.async: asynchronous copies by every lane, waited for by number (sm_80 on) ---

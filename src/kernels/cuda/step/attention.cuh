@@ -13,18 +13,19 @@
 // of keys 2t, 2t + 1, 2t + 8, 2t + 9. The weights P^T come out of the scores by a transposition in
 // registers (movmatrix).
 //
-// An item is a token, a head of keys and a split of its keys. Its warps have every eighth run of
-// 16 keys and add their partials in order; the CTA that is the last of a token and head adds the
+// An item is a token, a head of keys and a split of its keys. Its warps take runs of 16 keys in
+// turns and add their partials in order; the CTA that is the last of a token and head adds the
 // splits in order.
 
 #include "kernels/cuda/common/prologue_epilogue.cuh"
-#include "kernels/cuda/ops/heads.cuh"
-#include "kernels/cuda/step/grid_barrier.cuh"
+#include "kernels/cuda/step/clock.cuh"
+#include "kernels/cuda/step/exchange.cuh"
+#include "kernels/cuda/step/heads.cuh"
+#include "kernels/cuda/step/key_splits.cuh"
 #include "kernels/cuda/step/program.h"
 
 namespace subbyte::cuda {
 
-inline constexpr int kRunKeys = 16;
 inline constexpr int kKeyBlocks = kStepHeadDim / 32;   // of 32 elements of a key
 inline constexpr int kValueTiles = kStepHeadDim / 16;  // of 16 elements of the values
 
@@ -35,50 +36,57 @@ __device__ __forceinline__ uint32_t movmatrix(uint32_t value) {
   return transposed;
 }
 
-/// Keys that a token sees, and how they are split. It depends on the token alone.
-struct KeySplits {
-  int first, last;  // keys
-  int begin;        // first, at a run of 16
-  int keys;         // of a split
-  int count;
-
-  __device__ KeySplits(int position, int window, int most)
-      : first(window > 0 ? max(0, position - window + 1) : 0),
-        last(position),
-        begin(first / kRunKeys * kRunKeys) {
-    const int all = last + 1 - begin;
-    const int share = (all + most - 1) / most;
-    keys = max(kLeastSplitKeys, (share + kRunKeys - 1) / kRunKeys * kRunKeys);
-    count = (all + keys - 1) / keys;
-  }
-};
-
-template <class Number>
+template <class Number, class Clock>
 class StepAttend {
  public:
-  __device__ StepAttend(const StepProgram& p, const StepAttention& a, uint8_t* shared)
+  __device__ StepAttend(const StepProgram& p, const StepAttention& a, uint8_t* shared, Clock& clock)
       : p_(p),
         a_(a),
+        clock_(clock),
         places_(reinterpret_cast<const RowPlace*>(shared + p.shared.places)),
         scratch_(shared + p.shared.x),
         warp_(static_cast<int>(threadIdx.x) / kLanes),
         lane_(static_cast<int>(threadIdx.x) % kLanes),
         q_per_kv_(a.heads / a.kv_heads) {}
 
-  /// What does not depend on other CTAs: before the barrier.
-  __device__ void begin() {
+  /// All items of this CTA. Calls leave_last() after a barrier and before another one: then all
+  /// threads have left the operation before this one.
+  template <class LeaveLast>
+  __device__ void run(const LeaveLast& leave_last) {
     item_ = static_cast<int>(blockIdx.x);
-    if (!find_item()) return;
-    fetch(first_key_);
-  }
-
-  /// All items of this CTA.
-  __device__ void run() {
-    bool is_fetched = true;
-    for (; token_ < p_.m; next_item()) {
-      run_item(is_fetched);
-      is_fetched = false;
+    if (!find_item()) {
+      step_sync();
+      leave_last();
+      return step_sync();
     }
+    bool is_first = true;
+#pragma unroll 1
+    do {
+      clear();
+      int key = first_key_;
+      fetch(key);  // which depends on no other CTA
+      prepare();
+      clock_.at(StepPhase::kStaged);
+      step_sync();
+      clock_.at(StepPhase::kMultiplies);
+      if (is_first) leave_last();
+      is_first = false;
+#pragma unroll 1
+      while (key < end_) {
+        if (last_ - key < kRunKeys) take_new_key(key);
+        add_run(key);
+        key += kStepWarps * kRunKeys;
+        if (key < end_) fetch(key);
+      }
+      if (first_key_ < end_) store_partials();
+      clock_.at(StepPhase::kMultiplied);
+      step_sync();
+      clock_.at(StepPhase::kAdds);
+      finish();
+      step_sync();  // before the scratch is used again
+      clock_.at(StepPhase::kEnds);
+      next_item();
+    } while (token_ < p_.m);
   }
 
  private:
@@ -110,59 +118,54 @@ class StepAttend {
     find_item();
   }
 
-  __device__ void run_item(bool is_fetched) {
-    prepare();
-    step_sync();
-    clear();
-    for (int key = first_key_; key < end_; key += kStepWarps * kRunKeys) {
-      if (!is_fetched) fetch(key);
-      is_fetched = false;
-      if (last_ - key < kRunKeys) take_new_key(key);
-      add_run(key);
-    }
-    if (first_key_ < end_) store_partials();
-    step_sync();
-    finish();
-    step_sync();  // before the scratch is used again
-  }
-
   // --- queries, and the new key and value
 
   // Scratch: [kStepHeads] queries, the token's own key and value, each of query_stride().
-  __device__ uint16_t* queries() const { return reinterpret_cast<uint16_t*>(scratch_); }
-  __device__ int query_stride() const { return a_.head_dim + 8; }
-  __device__ uint16_t* new_key() const { return queries() + kStepHeads * query_stride(); }
+  __device__ uint16_t* queries() const {
+    return reinterpret_cast<uint16_t*>(scratch_);
+  }
+  __device__ int query_stride() const {
+    return a_.head_dim + 8;
+  }
+  __device__ uint16_t* new_key() const {
+    return queries() + kStepHeads * query_stride();
+  }
 
   /// A warp for each head of queries; where the item has the token's own key, one for that and one
   /// for the value.
   __device__ void prepare() const {
+    static_assert(kStepHeads + 2 <= kStepWarps);
     const int heads = q_per_kv_ + (split_ == splits_ - 1 ? 2 : 0);
-    for (int i = warp_; i < heads; i += kStepWarps) prepare_head(i - q_per_kv_, i);
+    if (warp_ < heads) prepare_head(warp_ - q_per_kv_, warp_);
   }
 
   /// `other`: 0 the key, 1 the value, which go to the cache, too.
   __device__ void prepare_head(int other, int query) const {
     const int half = a_.head_dim / 2;
-    const int heads_of_row = a_.heads + 2 * a_.kv_heads;
-    const int64_t row = int64_t{token_} * heads_of_row * a_.head_dim;
     const Element element = Number::kIsF16 ? Element::kF16 : Element::kBF16;
     const int head = other < 0    ? kv_head_ * q_per_kv_ + query
                      : other == 0 ? a_.heads + kv_head_
                                   : a_.heads + a_.kv_heads + kv_head_;
-    HeadOfLane x = load_head(element, a_.qkv, row + head * a_.head_dim, half);
-    if (other < 1) turn_head(x, other < 0 ? a_.q_norm : a_.k_norm, half);
+    const float* const norm = other < 0 ? a_.q_norm : a_.k_norm;
+    // What depends on no other CTA, before what does.
+    HeadOfLane weights = {};
+    HeadOfLane angles = {};
+    if (other < 1) {
+      if (norm != nullptr) weights = load_head(Element::kF32, norm, 0, half);
+      angles = load_angles(a_.cos, a_.sin, token_, half);
+    }
+    HeadOfLane x = wait_for_head<Number>(a_.qkv, token_ * a_.qkv.stride + head * a_.head_dim, half);
+    clock_.at(StepPhase::kThere);
+    if (other < 1) {
+      if (norm != nullptr) normalise_head(x, weights, half, a_.eps);
+      turn(x, angles);
+    }
     const int place = other < 0 ? query : kStepHeads + other;
     store_head(element, queries(), place * query_stride(), half, x);
     if (other < 0) return;
     const auto [position, page, pages] = places_[token_];
     store_head(element, run_of(page) + other * a_.cache.run_bytes,
                int64_t{position % kPagePositions} * a_.head_dim, half, x);
-  }
-
-  __device__ void turn_head(HeadOfLane& x, const float* norm, int half) const {
-    const HeadOfLane angle = load_angles(a_.cos, a_.sin, token_, half);
-    if (norm != nullptr) normalise(x, load_head(Element::kF32, norm, 0, half), a_.eps, half);
-    turn(x, angle);
   }
 
   /// Keys of this head in a page; values follow.
@@ -349,47 +352,74 @@ class StepAttend {
     }
   }
 
-  /// An element of a query, its largest score and its sum, over all warps in order.
-  struct Merged {
-    float value = 0;
-    float largest = -INFINITY;
-    float sum = 0;
-  };
-  __device__ Merged merge(int query, int element) const {
-    const int warps = min(kStepWarps, (end_ - begin_ + kRunKeys - 1) / kRunKeys);
-    Merged all;
-    for (int w = 0; w < warps; ++w) {
-      all.largest = fmaxf(all.largest, ends()[w * kStepHeads + query]);
-    }
-    const float base = all.largest == -INFINITY ? 0 : all.largest;
-    for (int w = 0; w < warps; ++w) {
-      const float factor = exp2f(ends()[w * kStepHeads + query] - base);
-      all.sum = fmaf(ends()[(kStepWarps + w) * kStepHeads + query], factor, all.sum);
-      all.value = fmaf(values_of(w)[query * value_stride() + element], factor, all.value);
-    }
-    return all;
-  }
-
   /// The result of the item, or, where the keys are split, its partial; the last CTA to leave one
-  /// adds them.
+  /// adds them. A warp for 64 elements of a query, two in a lane.
   __device__ void finish() {
     const int size = step_partial_floats(q_per_kv_, a_.head_dim);
     const int64_t of_head = int64_t{token_} * a_.kv_heads + kv_head_;
     float* const partials = p_.partials + of_head * p_.most_splits * size;
-    for (int i = static_cast<int>(threadIdx.x); i < q_per_kv_ * a_.head_dim; i += kStepThreads) {
-      const int query = i / a_.head_dim;
-      const int element = i - query * a_.head_dim;
-      const Merged all = merge(query, element);
+    const int parts = a_.head_dim > 2 * kLanes ? 2 : 1;  // of a query
+#pragma unroll 1
+    for (int i = warp_; i < q_per_kv_ * parts; i += kStepWarps) {
+      const int query = parts == 1 ? i : i / 2;
+      const int first = (i - query * parts) * 2 * kLanes + lane_;
+      const Merged all = merge(query, first);
       if (splits_ == 1) {
-        store(query, element, all.value, all.largest, all.sum);
-        continue;
+        const float factor = softmax_factor(query, all.largest, all.sum);
+        store(query, first, all.values[0] * factor);
+        store(query, first + kLanes, all.values[1] * factor);
+      } else {
+        leave(partials + split_ * size + query * (a_.head_dim + 2), first, all);
       }
-      float* const to = partials + split_ * size + query * (a_.head_dim + 2);
-      to[element] = all.value;
-      if (element == 0) to[a_.head_dim] = all.largest;
-      if (element == 1) to[a_.head_dim + 1] = all.sum;
     }
     if (splits_ > 1 && is_last(p_.arrived_splits + of_head)) add_splits(partials);
+  }
+
+  /// Two elements of a query, 32 apart, its largest score and its sum.
+  struct Merged {
+    float values[2] = {};
+    float largest = -INFINITY;
+    float sum = 0;
+  };
+
+  __device__ void leave(float* to, int first, const Merged& all) const {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      if (first + j * kLanes < a_.head_dim) to[first + j * kLanes] = all.values[j];
+    }
+    if (first == 0) to[a_.head_dim] = all.largest;
+    if (first == 1) to[a_.head_dim + 1] = all.sum;
+  }
+
+  /// Over all warps in their order. Lane w has what warp w contributes to the softmax.
+  __device__ Merged merge(int query, int first) const {
+    const int warps = min(kStepWarps, (end_ - begin_ + kRunKeys - 1) / kRunKeys);
+    const bool has_warp = lane_ < warps;
+    const float own = has_warp ? ends()[lane_ * kStepHeads + query] : -INFINITY;
+    const float own_sum = has_warp ? ends()[(kStepWarps + lane_) * kStepHeads + query] : 0;
+    Merged all;
+    all.largest = largest_of_warp(own);
+    const float factor = exp2f(own - (all.largest == -INFINITY ? 0 : all.largest));
+    all.sum = sum_of_warp(own_sum * factor);
+    const float* from = values_of(0) + query * value_stride() + first;
+    const bool has_second = first + kLanes < a_.head_dim;
+    if (first >= a_.head_dim) from -= first;  // the lanes stay together
+#pragma unroll 4
+    for (int w = 0; w < warps; ++w) {
+      const float of_warp = __shfl_sync(~0u, factor, w);
+      all.values[0] = fmaf(from[0], of_warp, all.values[0]);
+      if (has_second) all.values[1] = fmaf(from[kLanes], of_warp, all.values[1]);
+      from += q_per_kv_ * value_stride();
+    }
+    return all;
+  }
+
+  static __device__ float largest_of_warp(float value) {
+#pragma unroll
+    for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+      value = fmaxf(value, __shfl_xor_sync(~0u, value, distance));
+    }
+    return value;
   }
 
   /// Whether all other splits of this token and head have left their partials.
@@ -422,23 +452,29 @@ class StepAttend {
         sum = fmaf(__ldcg(of_split + a_.head_dim + 1), factor, sum);
         value = fmaf(__ldcg(of_split + element), factor, value);
       }
-      store(query, element, value, most, sum);
+      store(query, element, value * softmax_factor(query, most, sum));
     }
   }
 
-  /// An element of the result: with the sink, which takes part in the softmax.
-  __device__ void store(int query, int element, float value, float largest, float sum) const {
-    const int head = kv_head_ * q_per_kv_ + query;
-    const float sink = a_.sinks != nullptr ? a_.sinks[head] * kLog2E : -INFINITY;
+  /// What the sums of values are multiplied by: with the sink, which takes part in the softmax.
+  __device__ float softmax_factor(int query, float largest, float sum) const {
+    if (a_.sinks == nullptr) return 1.0f / sum;
+    const float sink = a_.sinks[kv_head_ * q_per_kv_ + query] * kLog2E;
     const float most = fmaxf(largest, sink);
     const float shrink = exp2f(largest - most);
-    const float all = sum * shrink + (a_.sinks != nullptr ? exp2f(sink - most) : 0);
-    const int64_t at = (int64_t{token_} * a_.heads + head) * a_.head_dim + element;
-    store_number<Number>(a_.y, at, value * (shrink / all));
+    return shrink / (sum * shrink + exp2f(sink - most));
+  }
+
+  __device__ void store(int query, int element, float value) const {
+    if (element >= a_.head_dim) return;
+    const int64_t at = (int64_t{kv_head_} * q_per_kv_ + query) * a_.head_dim + element;
+    store_number<Number>(a_.y, int64_t{token_} * a_.heads * a_.head_dim + at, value);
+    store_tagged(a_.result, token_, at, value);
   }
 
   const StepProgram& p_;
   const StepAttention& a_;
+  Clock& clock_;
   const RowPlace* const places_;
   uint8_t* const scratch_;
   const int warp_;
@@ -449,12 +485,13 @@ class StepAttend {
   int token_ = 0;
   int kv_head_ = 0;
   int split_ = 0, splits_ = 0;
-  int first_ = 0, last_ = 0;   // keys that the token sees
-  int begin_ = 0, end_ = 0;    // keys of the split
-  int first_key_ = 0;          // of this warp
-  uint4 keys_[kKeyBlocks][2];  // of keys g and g + 8 of a run
-  uint4 run_values_[4][2];     // of keys 2t, 2t + 1, 2t + 8, 2t + 9
-  float largest_[2];           // of queries 2t and 2t + 1, in powers of two
+  int first_ = 0, last_ = 0;  // keys that the token sees
+  int begin_ = 0, end_ = 0;   // keys of the split
+  int first_key_ = 0;         // of this warp
+  // Set to zero, or the compiler keeps registers for them through all operations.
+  uint4 keys_[kKeyBlocks][2] = {};  // of keys g and g + 8 of a run
+  uint4 run_values_[4][2] = {};     // of keys 2t, 2t + 1, 2t + 8, 2t + 9
+  float largest_[2];                // of queries 2t and 2t + 1, in powers of two
   float sums_[2];
   float values_[kValueTiles][4];
 };

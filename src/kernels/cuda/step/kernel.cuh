@@ -1,27 +1,40 @@
 #pragma once
 // The kernel of a step (program.h): a CTA on every multiprocessor, which goes through the
-// operations with the others, a barrier of the grid after each.
+// operations by itself and waits for what it reads of others.
 //
-//   product     inputs to shared memory; each warp multiplies its units as their weights arrive and
-//               leaves a partial wherever its share of a strip ends; the partials of a strip are
-//               added in the order of the warps
+//   product     inputs to shared memory (inputs.cuh); each warp multiplies its units as their
+//               weights arrive and leaves a partial for each strip; the partials of a strip are
+//               added in the order of its units, by a warp for each strip and token
 //   attention   attention.cuh
 //
-// To read it: run(), then ring.cuh, inputs.cuh, and common/pair_mma.cuh for what happens to a pair
-// of tiles.
+// Two barriers of the CTA in a product: inputs are there; partials are there. While some warps add
+// partials, others may already bring the inputs of the next product, which are in other places.
+//
+// To read it: run(), then ring.cuh, inputs.cuh, integer_dot.cuh, float_dot.cuh.
+
+#include <type_traits>
 
 #include "kernels/cuda/common/pair_mma.cuh"
 #include "kernels/cuda/common/prologue_epilogue.cuh"
 #include "kernels/cuda/step/attention.cuh"
-#include "kernels/cuda/step/grid_barrier.cuh"
+#include "kernels/cuda/step/clock.cuh"
+#include "kernels/cuda/step/exchange.cuh"
+#include "kernels/cuda/step/float_dot.cuh"
 #include "kernels/cuda/step/inputs.cuh"
+#include "kernels/cuda/step/integer_dot.cuh"
 #include "kernels/cuda/step/program.h"
+#include "kernels/cuda/step/regular_units.cuh"
 #include "kernels/cuda/step/ring.cuh"
 
 namespace subbyte::cuda {
 
 inline constexpr int kProducerRegisters = 32;
 inline constexpr int kStepRegisters = 160;
+
+template <class Number, class Decoder, int kGroups>
+using StepDot =
+    std::conditional_t<has_integer_dot(Decoder::kHasZeros, kGroups), IntegerDot<Decoder, kGroups>,
+                       FloatDot<Number, Decoder, kGroups>>;
 
 /// Copies structures by all threads of a CTA, a word each.
 template <class T>
@@ -33,91 +46,90 @@ __device__ __forceinline__ void copy_words(void* to, const T* from, int count) {
   }
 }
 
-template <class Number, class Decoder, int kGroups>
+/// The operation after this one, on its way to shared memory while this one is at work.
+class NextOperation {
+ public:
+  __device__ NextOperation(const StepProgram& p, int index, uint8_t* shared)
+      : there_(index < p.num_operations && static_cast<int>(threadIdx.x) < kWords),
+        to_(shared + p.shared.operations + index % 2 * sizeof(StepOperation)) {
+    if (there_) word_ = reinterpret_cast<const uint32_t*>(p.operations + index)[threadIdx.x];
+  }
+  /// All threads must have left the operation before this one, which lies there.
+  __device__ void store() const {
+    if (there_) reinterpret_cast<uint32_t*>(to_)[threadIdx.x] = word_;
+  }
+
+ private:
+  static constexpr int kWords = sizeof(StepOperation) / 4;
+  static_assert(kWords <= kStepThreads);
+  const bool there_;
+  uint8_t* const to_;
+  uint32_t word_ = 0;
+};
+
+template <class Number, class Decoder, int kGroups, class Clock>
 class StepCta {
  public:
-  using Producer = StepProducer<Decoder, kGroups>;
   using Reader = PairReader<Decoder, kGroups>;
+  using Dot = StepDot<Number, Decoder, kGroups>;
+  using Inputs = StepInputs<Number, Dot>;
 
   /// For a multiplying warp.
-  __device__ StepCta(const StepProgram& p, uint8_t* shared, const Table& table, int warp, int lane)
+  __device__ StepCta(const StepProgram& p, uint8_t* shared, const Table& table, int warp, int lane,
+                     const Clock& clock)
       : p_(p),
+        clock_(clock),
         shared_(shared),
         warp_(warp),
         lane_(lane),
         weights_(reinterpret_cast<const StepWeights*>(shared + p.shared.weights)),
-        ring_(p.shared, shared_address(shared), warp),
-        barrier_(p.arrived, p.arrived_before),
+        ring_(p.shared, shared_address(shared)),
         table_(table) {}
 
   __device__ void run() {
     int product = 0;
-    for (index_ = 0; index_ < p_.num_operations; ++index_) {
+#pragma unroll 1
+    for (int i = 0; i < p_.num_operations; ++i) {
       const StepOperation& operation =
-          reinterpret_cast<const StepOperation*>(shared_ + p_.shared.operations)[index_ % 2];
+          reinterpret_cast<const StepOperation*>(shared_ + p_.shared.operations)[i % 2];
+      const NextOperation next(p_, i + 1, shared_);
+      clock_.begin(i);
       if (operation.is_attention != 0) {
-        attend(operation.attention);
+        StepAttend<Number, Clock>(p_, operation.attention, shared_, clock_).run([&] {
+          next.store();
+        });
       } else {
-        multiply(operation.product, weights_[product++]);
+        multiply(operation.product, weights_[product++], i % 2, next);
       }
-      if (index_ + 1 < p_.num_operations) barrier_.arrive();
     }
   }
 
  private:
-  /// An operation on its way to shared memory, while the CTA waits for the one before it.
-  class NextOperation {
-   public:
-    __device__ NextOperation(const StepProgram& p, int index)
-        : there_(index < p.num_operations && static_cast<int>(threadIdx.x) < kWords) {
-      if (there_) word_ = reinterpret_cast<const uint32_t*>(p.operations + index)[threadIdx.x];
-    }
-    /// The one before the last lay there, which all threads have left.
-    __device__ void store(uint8_t* to) const {
-      if (there_) reinterpret_cast<uint32_t*>(to)[threadIdx.x] = word_;
-    }
-
-   private:
-    static constexpr int kWords = sizeof(StepOperation) / 4;
-    static_assert(kWords <= kStepThreads);
-    const bool there_;
-    uint32_t word_ = 0;
-  };
-
-  /// Waits for the operation before this one.
-  __device__ void wait() {
-    const NextOperation next(p_, index_ + 1);
-    if (index_ > 0) barrier_.wait();
-    next.store(shared_ + p_.shared.operations + (index_ + 1) % 2 * sizeof(StepOperation));
-  }
-
-  __device__ void attend(const StepAttention& attention) {
-    StepAttend<Number> attend(p_, attention, shared_);
-    attend.begin();
-    wait();
-    attend.run();
-  }
-
-  // --- a product
-
-  __device__ void multiply(const StepProduct& product, const StepWeights& weights) {
-    const WeightArguments& w = product.linear.weights;
-    StepInputs<Number, Decoder::kHasZeros> inputs(p_, product, weights, shared_);
+  __device__ void multiply(const StepProduct& product, const StepWeights& weights, int parity,
+                           const NextOperation& next) {
+    const WeightArguments& w = product.weights;
+    Inputs inputs(p_, product, weights, shared_, parity);
     inputs.begin();
-    wait();
-    const float2 before = residual_before(product, weights);
-    inputs.load();
+    const float before = residual_before(product, weights);
     fill_scale_values(reinterpret_cast<float*>(shared_ + p_.shared.scale_values), w.scale);
     const Reader reader(w, shared_address(shared_) + p_.shared.scale_values, lane_);
     fill_constant_zeros(reader, w);
+    inputs.load(clock_);
+    clock_.at(StepPhase::kStaged);
     step_sync();
+    clock_.at(StepPhase::kMultiplies);
+    next.store();
+    inputs.put_squares();
     if (kGroups == 1 && product.one_group != 0) {
       multiply_units<kGroups == 1>(w, reader, weights);
     } else {
       multiply_units<false>(w, reader, weights);
     }
+    clock_.at(StepPhase::kMultiplied);
     step_sync();
-    add_partials(product, weights, before);
+    clock_.at(StepPhase::kAdds);
+    add_partials(product, weights, inputs, before);
+    clock_.at(StepPhase::kEnds);
   }
 
   __device__ void fill_constant_zeros(const Reader& reader, const WeightArguments& w) const {
@@ -128,167 +140,238 @@ class StepCta {
     }
   }
 
-  /// Where a lane finds what belongs to the pairs of a unit, from the begin of a slot.
+  /// Where a lane finds what belongs to the pairs of a unit.
   struct Places {
-    uint32_t codes;
-    uint32_t scales[2];  // of pair 0 and 1
-    uint32_t zeros[2];
+    uint32_t codes;      // from the first tile of a stage on
+    uint32_t scales[2];  // of pair 0 and 1, from the first scale block of a stage on
+    uint32_t zeros[2];   // the same, or shared addresses if they are constant
     uint32_t offsets[2];
-    bool has_zeros;  // in the slot; if not, `zeros` are shared addresses
+    int scale_bytes;  // of a block
+    int zero_bytes;   // of a block; 0 if they are constant
+    int offset_bytes;
     int next_block;
 
     __device__ Places(const StepProgram& p, const WeightArguments& w, const StepWeights& s,
-                      uint32_t constant_zeros, int lane)
-        : codes(Producer::kCodes + lane * Reader::kFirst * 4),
-          has_zeros(!Reader::has_constant_zeros(w)),
+                      uint32_t shared, int lane)
+        : codes(lane * Reader::kFirst * 4),
+          scale_bytes(static_cast<int>(s.block_scales)),
+          zero_bytes(Reader::has_constant_zeros(w) ? 0 : static_cast<int>(s.block_zeros)),
+          offset_bytes(static_cast<int>(s.block_zeros)),
           next_block(s.block_tiles == 1 ? 1 : 0) {
       const int rows = lane / 4 * 2 * kGroups;
-      const uint32_t stored = Producer::kScales + p.shared.slot_scales;
+      const uint32_t stored = p.shared.stage_zeros;
 #pragma unroll
       for (int pair = 0; pair < 2; ++pair) {
         const int number = pair * s.pair_blocks * Reader::kBlock + rows;
-        scales[pair] = Producer::kScales + number * w.scale.bytes;
-        zeros[pair] = (has_zeros ? stored : constant_zeros) + number * Reader::kZeroBytes;
+        scales[pair] = p.shared.stage_scales + number * w.scale.bytes;
+        zeros[pair] =
+            (zero_bytes > 0 ? stored : shared + p.shared.zeros) + number * Reader::kZeroBytes;
         offsets[pair] = stored + number * 2;
       }
     }
 
-    __device__ PairPlace of(uint32_t slot, int pair) const {
-      return {slot + codes + pair * 2 * Reader::kTileBytes, slot + scales[pair],
-              has_zeros ? slot + zeros[pair] : zeros[pair], slot + offsets[pair], next_block};
+    __device__ PairPlace of(uint32_t stage, int tile, int block, int pair) const {
+      return {stage + codes + (tile + pair * 2) * Reader::kTileBytes,
+              stage + scales[pair] + block * scale_bytes,
+              (zero_bytes > 0 ? stage : 0) + zeros[pair] + block * zero_bytes,
+              stage + offsets[pair] + block * offset_bytes, next_block};
     }
   };
 
-  /// This warp's units. Each iteration is one slot of the ring.
+  /// This warp's units, one of each stage of the ring.
   template <bool kOneGroup>
   __device__ void multiply_units(const WeightArguments& w, const Reader& reader,
                                  const StepWeights& s) {
-    constexpr int kSumBytes = (kOneGroup ? 1 : 2 * kGroups) * kStepTokens * 4;  // of a pair
-    const UnitRange range(s.strips.size(blockIdx.x) * s.units, warp_);
+    if constexpr (std::is_same_v<Dot, IntegerDot<Decoder, kGroups>>) {
+      using F16Units = RegularUnits<Decoder, kGroups, F16, kOneGroup>;
+      using BF16Units = RegularUnits<Decoder, kGroups, BF16, kOneGroup>;
+      if (F16Units::serves(s, w, p_.m)) {
+        if (w.scale.bytes == 2 && w.scale.shift != 16) return multiply_regular<F16Units>(w, s);
+        if (w.scale.bytes == 2) return multiply_regular<BF16Units>(w, s);
+      }
+    }
+    multiply_any<kOneGroup>(w, reader, s);
+  }
+
+  template <class Units>
+  __device__ void multiply_regular(const WeightArguments& w, const StepWeights& s) {
+    Units units(p_.shared, s, w, shared_address(shared_), p_.m, warp_, lane_);
+    multiply_regular_units(units, ring_, s, warp_, lane_, clock_,
+                           [&](int strip) { return partial(strip, warp_); });
+  }
+
+  template <bool kOneGroup>
+  __device__ void multiply_any(const WeightArguments& w, const Reader& reader,
+                               const StepWeights& s) {
     const int units = s.units;
-    int strip = divide_by(range.begin, s.per_unit);
-    int unit = range.begin - strip * units;
-    const Places places(p_, w, s, shared_address(shared_) + p_.shared.zeros, lane_);
-    const uint32_t x = shared_address(shared_) + p_.shared.x +
-                       min(lane_ % 8, p_.m - 1) * p_.shared.x_stride + lane_ / 8 * 16;
-    const uint32_t x_sums = shared_address(shared_) + p_.shared.x_sums + lane_ % 4 * 8;
-    PairAccumulators<Number, Decoder, kGroups, 1> accumulators;
-    accumulators.clear();
+    const int all = s.strips.size(blockIdx.x) * units;
+    const uint32_t shared = shared_address(shared_);
+    const Places places(p_, w, s, shared, lane_);
+    Dot dot(p_.shared, shared, p_.m, lane_);
+    dot.clear();
+    UnitPlace first = {0, 0};  // of the stage
+    UnitPlace own = {0, 0};
+    own.advance(warp_, units);
 #pragma unroll 1
-    for (int left = range.end - range.begin; left > 0; --left) {
+    for (int left = all - warp_; left > -warp_; left -= kStageUnits) {
+      clock_.waits();
       mbarrier_wait(ring_.full(), ring_.phase());
-      const uint32_t slot = ring_.slot();
-      const bool ends_strip = unit + 1 == units;
-      const uint32_t inputs = x + unit * kUnitCols * 2;
-      accumulators.template add_pairs<kOneGroup, 2>(
-          reader, {places.of(slot, 0), places.of(slot, 1)}, table_, x_sums + unit * 2 * kSumBytes,
-          [&](int tile, int step, int, uint32_t(&b)[4]) {
-            ldmatrix_x4(b, inputs + (tile * kTileCols + step * kStepCols) * 2);
-          });
+      clock_.goes_on();
+      if (left > 0) {
+        const int tile = own.tile(s) - first.tile(s);
+        const int block = own.block(s) - first.block(s);
+        const uint32_t stage = ring_.stage();
+        dot.template add<kOneGroup>(
+            reader, {places.of(stage, tile, block, 0), places.of(stage, tile, block, 1)}, own.unit,
+            table_);
+      }
       __syncwarp();
       if (lane_ == 0) mbarrier_arrive(ring_.empty());
       ring_.advance();
-      ++unit;
-      if (ends_strip || left == 1) {
-        accumulators.store(partial(strip + warp_), lane_, p_.m, false);
-        accumulators.clear();
-        unit = 0;
-        ++strip;
+      if (left <= 0) break;
+      const int strip = own.strip;
+      own.advance(kStageUnits, units);
+      first.advance(kStageUnits, units);
+      if (own.strip != strip || left <= kStageUnits) {
+        dot.store(partial(strip, warp_));
+        dot.clear();
       }
     }
   }
 
-  /// Partials follow each other in the order of units: a strip has one for each warp that has units
-  /// of it, and the next warp or the next strip is one further.
-  __device__ float* partial(int index) const {
-    return reinterpret_cast<float*>(shared_ + p_.shared.partials) + index * p_.m * kPartialStride;
+  __device__ float* partial(int strip, int warp) const {
+    return reinterpret_cast<float*>(shared_ + p_.shared.partials) +
+           (strip * kStepWarps + warp) * p_.m * kPartialStride;
   }
 
-  // --- results: a thread for two rows of a strip and a token
+  // --- results: a warp for a strip and a token, a lane for a row
 
-  static constexpr int kThreadsOfStrip = kStripRows / 2;
+  static constexpr int kHalfRows = kStripRows / 2;
 
-  /// What this thread's first results are added to, on its way while the CTA multiplies.
-  __device__ float2 residual_before(const StepProduct& product, const StepWeights& w) const {
-    const int i = static_cast<int>(threadIdx.x) / kThreadsOfStrip;
-    if (product.residual == nullptr || i >= w.strips.size(blockIdx.x) * p_.m) return {};
-    return load_residual(product, w.strips.begin(blockIdx.x) + i / p_.m, i % p_.m);
+  __device__ int row() const {
+    return lane_ % kStripRows;
   }
 
-  __device__ float2 load_residual(const StepProduct& product, int strip, int token) const {
-    const int64_t rows = product.linear.weights.rows;
-    const int64_t n = int64_t{strip} * kStripRows + lane_ % kThreadsOfStrip;
-    const float* const from = product.residual + token * rows;
-    return {n < rows ? __ldcg(from + n) : 0, n + 8 < rows ? __ldcg(from + n + 8) : 0};
+  /// What this warp's first results are added to, on its way while the CTA multiplies.
+  __device__ float residual_before(const StepProduct& product, const StepWeights& w) const {
+    if (product.residual == nullptr || warp_ >= w.strips.size(blockIdx.x) * p_.m) return 0;
+    const int strip = p_.m == 1 ? warp_ : warp_ / p_.m;
+    return load_residual(product, w.strips.begin(blockIdx.x) + strip, warp_ - strip * p_.m);
+  }
+
+  __device__ float load_residual(const StepProduct& product, int strip, int token) const {
+    const int rows = product.weights.rows;
+    const int n = strip * kStripRows + row();
+    return n < rows ? __ldcg(product.residual + int64_t{token} * rows + n) : 0;
   }
 
   __device__ void add_partials(const StepProduct& product, const StepWeights& w,
-                               float2 before) const {
+                               const Inputs& inputs, float before) const {
     const int strips = w.strips.size(blockIdx.x);
-    const int units = strips * w.units;
-    const int row = lane_ % kThreadsOfStrip;
-    const int first = static_cast<int>(threadIdx.x) / kThreadsOfStrip;
-    for (int i = first; i < strips * p_.m; i += kStepThreads / kThreadsOfStrip) {
+    const int first_strip = w.strips.begin(blockIdx.x);
+    const int units = w.units;
+#pragma unroll 1
+    for (int i = warp_; i < strips * p_.m; i += kStepWarps) {
       const int strip = p_.m == 1 ? i : i / p_.m;
       const int token = i - strip * p_.m;
-      const int last = warp_of_unit((strip + 1) * w.units - 1, units);
-      float low = 0;
-      float high = 0;
-      for (int warp = warp_of_unit(strip * w.units, units); warp <= last; ++warp) {
-        const UnitRange range(units, warp);
-        if (range.begin == range.end) continue;
-        const float* const at = partial(strip + warp) + token * kPartialStride + row;
-        low += at[0];
-        high += at[8];
+      if (i != warp_ && product.residual != nullptr) {
+        before = load_residual(product, first_strip + strip, token);
       }
-      const int of_all = w.strips.begin(blockIdx.x) + strip;
-      if (product.residual == nullptr) {
-        finish<Number>(product.linear, of_all, row, token, low, high);
-      } else {
-        if (i != first) before = load_residual(product, of_all, token);
-        add_to_residual(product, of_all, token, before, low, high);
-      }
+      const float factor = inputs.factor(token);
+      const float sum = sum_of_strip(strip, units, token);
+      store_result(product, first_strip + strip, token, sum * factor, before);
     }
   }
 
-  __device__ void add_to_residual(const StepProduct& product, int strip, int token, float2 before,
-                                  float low, float high) const {
-    const LinearArguments& a = product.linear;
-    const int64_t rows = a.weights.rows;
-    const int64_t n = int64_t{strip} * kStripRows + lane_ % kThreadsOfStrip;
-    const auto bias = [&](int64_t i) {
-      return a.bias != nullptr ? load_number<Number>(a.bias, i) : 0.0f;
-    };
-    float* const to = product.residual + token * rows;
-    if (n < rows) to[n] = before.x + (low * a.weights.gain + bias(n));
-    if (n + 8 < rows) to[n + 8] = before.y + (high * a.weights.gain + bias(n + 8));
+  /// Of this lane's row. The warps that have units of the strip follow each other; the lanes of the
+  /// upper half add every second one.
+  __device__ float sum_of_strip(int strip, int units, int token) const {
+    const int warps = min(units, kStepWarps);
+    const int begin = strip * units % kStepWarps;
+    const float* const at = partial(strip, 0) + token * kPartialStride + row();
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < kStepWarps / 2; ++j) {
+      const int i = 2 * j + lane_ / kStripRows;
+      const int warp = begin + i - (begin + i >= kStepWarps ? kStepWarps : 0);
+      if (i < warps) sum += at[warp * p_.m * kPartialStride];
+    }
+    return sum + __shfl_xor_sync(~0u, sum, kStripRows);
+  }
+
+  /// Of a row of a strip, with bias, activation or residual.
+  __device__ void store_result(const StepProduct& product, int strip, int token, float sum,
+                               float before) const {
+    const WeightArguments& w = product.weights;
+    float value = sum * w.gain;
+    if (product.bias != nullptr) value += bias_of(product, strip, row());
+    int outputs = w.rows;
+    int at = strip * kStripRows + row();
+    if (product.activation != Activation::kNone) {
+      const float up = __shfl_down_sync(~0u, value, kHalfRows);
+      value = gated(product.activation, product.clamp, value, up);
+      outputs = row() < kHalfRows ? outputs / 2 : 0;
+      at = strip * kHalfRows + row();
+    } else if (w.row_order != RowOrder::kNatural) {
+      at = static_cast<int>(source_row(w.row_order, strip, row(), w.rows));
+    }
+    if (lane_ >= kStripRows || at >= outputs) return;
+    if (product.residual != nullptr) {
+      value += before;
+      product.residual[int64_t{token} * outputs + at] = value;
+    } else if (product.y != nullptr) {
+      store_number<Number>(product.y, token * product.y_stride + at, value);
+    }
+    store_tagged(product.result, token, at, value);
+  }
+
+  static __device__ float bias_of(const StepProduct& product, int strip, int row) {
+    const int64_t n = source_row(product.weights.row_order, strip, row, product.weights.rows);
+    return n < product.weights.rows ? load_number<Number>(product.bias, n) : 0;
   }
 
   const StepProgram& p_;
+  Clock clock_;
   uint8_t* const shared_;
   const int warp_;
   const int lane_;
   const StepWeights* const weights_;
   RingPlace ring_;
-  GridBarrier barrier_;
-  int index_ = 0;  // of the operation
   const Table table_;
 };
 
 /// What all warps prepare together: copies of the program, tables, rings.
 template <class Decoder>
-__device__ Table begin_step(const StepProgram& p, uint8_t* shared, int warp, int lane) {
+__device__ Table begin_step(const StepProgram& p, uint8_t* shared) {
   copy_words(shared + p.shared.weights, p.weights, p.num_products);
   copy_words(shared + p.shared.places, p.places, p.m);
   copy_words(shared + p.shared.operations, p.operations, 1);
   // All products of a program have one codebook.
-  const Table table = fill_table<Decoder>(p.operations->product.linear.weights,
-                                          reinterpret_cast<uint32_t*>(shared));
-  if (warp < kStepWarps) {
-    RingPlace(p.shared, shared_address(shared), warp).init(lane, p.shared.clears_ring != 0);
-  }
+  const Table table =
+      fill_table<Decoder>(p.operations->product.weights, reinterpret_cast<uint32_t*>(shared));
+  RingPlace(p.shared, shared_address(shared)).init(p.shared);
   __syncthreads();
   return table;
+}
+
+/// The kernel. Its registers are divided for sm_90a.
+template <class Number, class Decoder, int kGroups, class Clock>
+__device__ __forceinline__ void run_step_cta(const StepProgram& p, uint8_t* shared,
+                                             const Clock& clock) {
+  const int warp =
+      __shfl_sync(~0u, threadIdx.x / kLanes, 0);  // so the compiler knows it is uniform
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const Table table = begin_step<Decoder>(p, shared);
+  if (warp >= kStepWarps) {
+    setmaxnreg_dec<kProducerRegisters>();
+    const auto* const weights = reinterpret_cast<const StepWeights*>(shared + p.shared.weights);
+    StepProducer<tile_bytes(Decoder::kBits)>(p, weights, shared_address(shared), warp - kStepWarps,
+                                             lane)
+        .run();
+  } else {
+    setmaxnreg_inc<kStepRegisters>();
+    StepCta<Number, Decoder, kGroups, Clock>(p, shared, table, warp, lane, clock).run();
+  }
 }
 
 template <class Number, class Decoder, int kGroups>
@@ -296,19 +379,7 @@ __global__ void __launch_bounds__(kStepCtaThreads, 1)
     step_kernel(const __grid_constant__ StepProgram p) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) uint8_t shared[];
-  const int warp =
-      __shfl_sync(~0u, threadIdx.x / kLanes, 0);  // so the compiler knows it is uniform
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const Table table = begin_step<Decoder>(p, shared, warp, lane);
-  if (warp >= kStepWarps) {
-    setmaxnreg_dec<kProducerRegisters>();
-    const auto* const weights = reinterpret_cast<const StepWeights*>(shared + p.shared.weights);
-    StepProducer<Decoder, kGroups>(p, weights, shared_address(shared), warp - kStepWarps, lane)
-        .run();
-  } else {
-    setmaxnreg_inc<kStepRegisters>();
-    StepCta<Number, Decoder, kGroups>(p, shared, table, warp, lane).run();
-  }
+  run_step_cta<Number, Decoder, kGroups>(p, shared, NoClock());
 #endif
 }
 

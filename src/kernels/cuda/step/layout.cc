@@ -8,13 +8,16 @@ namespace subbyte::cuda {
 namespace {
 
 constexpr int kHopper = 90;
-/// A warp reads one slot while another is on its way.
-constexpr int kLeastSlots = 2;
-constexpr int kMostSlots = 16;
+/// Warps read one stage while another is on its way.
+constexpr int kLeastStages = 2;
+constexpr int kMostStages = 16;
 constexpr int kAlignment = 128;
 
+int round_up(int bytes, int multiple) {
+  return static_cast<int>(divide_up(bytes, multiple)) * multiple;
+}
 int aligned(int bytes) {
-  return static_cast<int>(divide_up(bytes, kAlignment)) * kAlignment;
+  return round_up(bytes, kAlignment);
 }
 
 int units_of(const PackedFormat& f) {
@@ -37,9 +40,7 @@ bool has_zeros(const PackedFormat& f) {
 
 /// Groups of a row whose inputs are summed.
 int sums_of(const PackedFormat& f) {
-  if (!has_zeros(f)) return 0;
-  const int of_pair = pair_is_one_group(f) ? 1 : 2 * f.groups_per_tile;
-  return units_of(f) * kUnitTiles / 2 * of_pair;
+  return has_zeros(f) ? units_of(f) * kUnitTiles * f.groups_per_tile : 0;
 }
 
 /// And scales that a slot may keep from one product to the next.
@@ -70,12 +71,14 @@ std::optional<StepLayout> StepLayout::with_product(const PackedFormat& format,
   const int strips = static_cast<int>(divide_up(format.strips, device_->multiprocessors));
   const int blocks = kUnitTiles / block_tiles(format) * block_numbers(format);
   const auto raise = [](int& to, int value) { to = std::max(to, value); };
-  raise(larger.x_bytes_, units_of(format) * kUnitCols * 2 + 16);  // rows in different banks
+  const bool integer_dot = has_integer_dot(has_zeros(format), format.groups_per_tile);
+  raise(larger.x_bytes_, step_row_bytes(integer_dot, units_of(format) * kUnitCols));
+  raise(larger.input_groups_, units_of(format) * (kUnitCols / kInputGroup));
   larger.has_short_units_ = has_short_units_ || format.tiles % kUnitTiles != 0;
   raise(larger.sums_, sums_of(format));
-  raise(larger.pieces_, strips + kStepWarps - 1);
-  raise(larger.slot_scales_, blocks * scale_bytes(format.scale_kind));
-  raise(larger.slot_zeros_, blocks * format.zero_bytes);
+  raise(larger.strips_, strips);
+  raise(larger.unit_scales_, blocks * scale_bytes(format.scale_kind));
+  raise(larger.unit_zeros_, blocks * format.zero_bytes);
   if (!larger.fits()) return {};
   return larger;
 }
@@ -99,7 +102,6 @@ StepWeights StepLayout::weights(const PackedFormat& f, const WeightArguments& a)
   w.strips = parts_of(f.strips, device_->multiprocessors);
   w.tiles = static_cast<int32_t>(f.tiles);
   w.units = units_of(f);
-  w.per_unit = per_of(static_cast<uint32_t>(w.units));
   w.last_tiles = w.tiles - (w.units - 1) * kUnitTiles;
   w.blocks = static_cast<int32_t>(f.blocks);
   w.block_tiles = block_tiles(f);
@@ -112,6 +114,7 @@ StepWeights StepLayout::weights(const PackedFormat& f, const WeightArguments& a)
   w.pair_blocks = 2 / w.block_tiles;
   w.block_scales = static_cast<uint32_t>(block_numbers(f) * scale_bytes(f.scale_kind));
   w.block_zeros = static_cast<uint32_t>(block_numbers(f) * f.zero_bytes);
+  w.is_regular = w.last_tiles == kUnitTiles && units_of_block == 1 ? 1 : 0;
   return w;
 }
 
@@ -131,27 +134,33 @@ StepShared StepLayout::shared() const {
   s.operations = place(2 * static_cast<int>(sizeof(StepOperation)));
   s.weights = place(products_ * static_cast<int>(sizeof(StepWeights)));
   s.places = place(m_ * static_cast<int>(sizeof(RowPlace)));
-  s.sums = place(kStepWarps * static_cast<int>(sizeof(double)));
   s.zeros = place(kUnitTiles * 4 * kStripRows * 2);
-  s.x_sums = place(sums_ * kStepTokens * 4);
-  s.partials = place(pieces_ * m_ * kPartialStride * 4);
+  const bool integer_dot =
+      format_ != nullptr && has_integer_dot(has_zeros(*format_), format_->groups_per_tile);
+  const int rows = integer_dot ? m_ : kStepTokens;
+  s.x_scales_stride = round_up(input_groups_ * 4, 16);
+  s.x_scales = place(rows * s.x_scales_stride);
+  s.x_sums_stride = round_up(sums_ * 4, 16);
+  s.x_sums = place(rows * s.x_sums_stride);
+  s.x_squares = place(2 * m_ * kStepWarps * 4);
+  s.partials = place(strips_ * kStepWarps * m_ * kPartialStride * 4);
   s.x_stride = x_bytes_;
   s.x = place(std::max(m_ * x_bytes_, attention_bytes_));
+  s.barriers = place(kMostStages * 16);
   s.ring = at;
-  s.slot_scales = slot_scales_;
   s.clears_ring = has_short_units_ ? 1 : 0;
   const int codes = format_ == nullptr ? 0 : kUnitTiles * tile_bytes(format_->bits);
-  s.slot_bytes =
-      kStepSlotHead * static_cast<int>(divide_up(kStepSlotHead + codes + slot_scales_ + slot_zeros_,
-                                                 kStepSlotHead));
+  s.stage_scales = kStepWarps * codes;
+  s.stage_zeros = aligned(s.stage_scales + kStepWarps * unit_scales_);
+  s.stage_bytes = aligned(s.stage_zeros + kStepWarps * unit_zeros_);
   const int left = device_->shared_bytes - s.ring;
-  s.slots = std::clamp(left / (kStepWarps * std::max(s.slot_bytes, 1)), 0, kMostSlots);
-  s.bytes = s.ring + kStepWarps * s.slots * s.slot_bytes;
+  s.stages = std::clamp(left / std::max(s.stage_bytes, 1), 0, kMostStages);
+  s.bytes = s.ring + s.stages * s.stage_bytes;
   return s;
 }
 
 bool StepLayout::fits() const {
-  return format_ == nullptr || shared().slots >= kLeastSlots;
+  return format_ == nullptr || shared().stages >= kLeastStages;
 }
 
 }  // namespace subbyte::cuda

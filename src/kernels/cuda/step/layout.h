@@ -48,10 +48,11 @@ class StepLayout {
   bool has_short_units_ = false;
   // The largest of all operations.
   int x_bytes_ = 0;
-  int sums_ = 0;  // groups of a row
-  int pieces_ = 0;
-  int slot_scales_ = 0;
-  int slot_zeros_ = 0;
+  int input_groups_ = 0;  // of a row
+  int sums_ = 0;          // groups of a row
+  int strips_ = 0;        // of a CTA
+  int unit_scales_ = 0;
+  int unit_zeros_ = 0;
   int attention_bytes_ = 0;
 };
 

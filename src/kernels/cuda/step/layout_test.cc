@@ -35,13 +35,21 @@ TEST(StepLayout, its_parts_follow_each_other_within_the_shared_memory) {
     EXPECT_LE(s.scale_values + kScaleValuesBytes, s.operations);
     EXPECT_LE(s.operations + 2 * static_cast<int>(sizeof(StepOperation)), s.weights);
     EXPECT_LE(s.weights + static_cast<int>(sizeof(StepWeights)), s.places);
-    EXPECT_LE(s.x_sums + 5 * 2 * kStepTokens * 4, s.partials);
-    EXPECT_LE(s.partials + (2 + kStepWarps - 1) * m * kPartialStride * 4, s.x);
-    EXPECT_LE(s.x + m * s.x_stride, s.ring);
-    EXPECT_EQ(s.x_stride, 5 * kUnitCols * 2 + 16);
-    EXPECT_GE(s.slots, 2);
-    EXPECT_EQ(s.slot_bytes % 16, 0);
-    EXPECT_EQ(s.bytes, s.ring + kStepWarps * s.slots * s.slot_bytes);
+    EXPECT_GE(s.x_scales_stride, 5 * 2 * 4);
+    EXPECT_GE(s.x_sums_stride, 5 * 4 * 4);
+    EXPECT_LE(s.x_scales + m * s.x_scales_stride, s.x_sums);
+    EXPECT_LE(s.x_sums + m * s.x_sums_stride, s.x_squares);
+    EXPECT_LE(s.x_squares + 2 * m * kStepWarps * 4, s.partials);
+    EXPECT_LE(s.partials + 2 * kStepWarps * m * kPartialStride * 4, s.x);
+    EXPECT_LE(s.x + m * s.x_stride, s.barriers);
+    EXPECT_LE(s.barriers + s.stages * 16, s.ring);
+    EXPECT_EQ(s.x_stride, 2 * (5 * kUnitCols + 64));
+    EXPECT_GE(s.stages, 2);
+    EXPECT_GE(s.stage_scales, kStepWarps * 4 * tile_bytes(4));
+    EXPECT_GE(s.stage_zeros, s.stage_scales + kStepWarps * 2 * 32);
+    EXPECT_GE(s.stage_bytes, s.stage_zeros + kStepWarps * 2 * 16);
+    EXPECT_EQ(s.stage_bytes % 128, 0);
+    EXPECT_EQ(s.bytes, s.ring + s.stages * s.stage_bytes);
     EXPECT_LE(s.bytes, device.shared_bytes);
     EXPECT_EQ(s.clears_ring, 1);  // the fifth unit of a strip has two tiles
   }

@@ -4,10 +4,15 @@
 // the ring of a CTA runs across the borders of operations: while it waits for the inputs of one,
 // the weights of the next are on their way.
 //
-//   CTA 0   | product 0 | wait, inputs | attention |  wait  | product 1 | ...
-//   ring    |  weights 0, 1 ...      full          |        |  weights 1, 2 ...
+//   CTA 0   | product 0 | inputs | attention | inputs | product 1 | ...
+//   ring    |  weights 0, 1 ...   full       |        |  weights 1, 2 ...
 //
-// A program is plain data, built by the host (build.h) and read by the kernel (kernel.cuh).
+// There is no barrier of the grid. A result is a tagged float (exchange.cuh), and whoever needs it
+// reads it until it has the tag of this write. A tensor may be written again when all readers of
+// the write before have ended, which the writer must know from what it read itself: the host looks
+// at that (cuda_backend/step_programs.h) and begins another program where it does not hold.
+//
+// A program is plain data, built by the host and read by the kernel (kernel.cuh).
 
 #include <cstdint>
 
@@ -24,26 +29,50 @@ inline constexpr int kStepThreads = kStepWarps * kLanes;
 inline constexpr int kStepProducers = 4;  // warps
 inline constexpr int kStepCtaThreads = kStepThreads + kStepProducers * kLanes;
 inline constexpr int kStepTokens = 8;
-/// What a warp multiplies at a time, of a strip: a slot of the ring.
+/// What a warp multiplies at a time, of a strip.
 inline constexpr int kUnitTiles = 4;
 inline constexpr int kUnitCols = kUnitTiles * kTileCols;
-inline constexpr int kStepSlotHead = 16;  // bytes before the codes: two mbarriers
+/// Inputs that share a power of two while they are multiplied: four in each lane of a warp.
+inline constexpr int kInputGroup = 4 * kLanes;
 inline constexpr int kStepHeads = 8;      // of queries that share a head of keys
 inline constexpr int kStepHeadDim = 128;  // at most
 inline constexpr int kLeastSplitKeys = 256;
 inline constexpr int kMostStepSplits = 32;  // of the keys of a token
 
-/// y = W x: `linear` has weights, y, bias, activation, and x as numbers; or the inputs are the
-/// normalised rows of `stream`.
+/// A tensor as its readers find it: tagged floats of a write in this program, or what was there
+/// before it.
+struct StepInput {
+  enum class Kind : int32_t { kNumbers, kFloats, kTagged };
+
+  const void* data;  // [m][stride]
+  int64_t stride;
+  Kind kind;
+  uint32_t tag;     // of kTagged
+  int32_t in_twos;  // two neighbours can be loaded at once, from an even column on
+};
+
+/// Where a result goes besides `y`; nullptr: nowhere.
+struct StepResult {
+  uint32_t* tagged;  // [m][stride]
+  int64_t stride;
+  uint32_t tag;
+};
+
+/// y = W x, of inputs that are normalised (RMS) if there is a norm.
 struct StepProduct {
-  LinearArguments linear;
-  const float* stream;  // [m][cols], or nullptr
-  const float* norm;    // [cols], of stream
+  StepInput x;
+  const float* norm;  // [cols] or nullptr
   float eps;
   float per_col;      // 1 / cols
   int32_t one_group;  // the two tiles of a pair have the same scales
-  int32_t sum_cols;   // inputs of a group, which zero points are multiplied by the sum of
-  float* residual;    // [m][rows]: what y is added to instead of being stored; or nullptr
+  Activation activation;
+  SwiGLUClamp clamp;
+  const void* bias;  // [rows], numbers, or nullptr
+  float* residual;   // [m][rows]: what y is added to instead of being stored; or nullptr
+  void* y;           // [m][y_stride], numbers; nullptr: not stored
+  int64_t y_stride;
+  StepResult result;  // y, or what the residual is then
+  WeightArguments weights;
 };
 
 /// What the ring copies of a product. Scale blocks are of 1, 2 or a multiple of 4 tiles, or of a
@@ -55,22 +84,23 @@ struct StepWeights {
   Parts strips;          // by CTA
   int32_t tiles;         // of a strip
   int32_t units;         // of a strip
-  uint32_t per_unit;     // n * per_unit / 2^32, cut, is n / units
   int32_t last_tiles;    // of the last unit of a strip
   int32_t blocks;        // scale blocks of a strip
   int32_t blocks_of_unit;
   int32_t last_blocks;    // of the last unit of a strip
-  uint32_t per_block;     // as per_unit, for the units that share a block; 0 where each has its own
+  uint32_t per_block;     // n * per_block / 2^32, cut, is n / units that share a block; 0: none do
   int32_t block_tiles;    // 1, 2, or 4 for all others
   int32_t pair_blocks;    // from the first pair of a unit to the second
   uint32_t block_scales;  // bytes
   uint32_t block_zeros;   // bytes
+  int32_t is_regular;     // all units have four tiles, and scale blocks of their own
 };
 
 /// Norms, rotary positions and cache as in ops/rotate.h, then attention as in ops/attention.h.
 struct StepAttention {
-  const void* qkv;  // [m][(heads + 2 kv_heads) * head_dim], not yet turned
-  void* y;          // [m][heads * head_dim]
+  StepInput qkv;  // [m][(heads + 2 kv_heads) * head_dim], not yet turned
+  void* y;        // [m][heads * head_dim]
+  StepResult result;
   int32_t heads;
   int32_t kv_heads;
   int32_t head_dim;
@@ -97,17 +127,22 @@ struct StepShared {
   int32_t operations;  // [2]: this one and the next
   int32_t weights;     // [products]
   int32_t places;      // [m]
-  int32_t sums;        // of the norm, [kStepTokens][kStepWarps] doubles
   int32_t zeros;       // constant zero points of a unit
-  int32_t x_sums;      // [groups of a row][kStepTokens]
-  int32_t partials;    // [piece][m][kPartialStride]
-  int32_t x;           // [m][x_stride]; in attention queries, weights and values
+  int32_t x_scales;    // of each token and input group, as the product has them
+  int32_t x_scales_stride;
+  int32_t x_sums;  // of each token and quantization group within a tile
+  int32_t x_sums_stride;
+  int32_t x_squares;  // [2][m][kStepWarps], of the norm
+  int32_t partials;   // [strip][kStepWarps][m][kPartialStride]
+  int32_t x;          // [m][x_stride]; in attention queries, weights and values
   int32_t x_stride;
-  int32_t ring;  // [kStepWarps][slots][slot_bytes]
-  int32_t slots;
-  int32_t slot_bytes;
-  int32_t slot_scales;  // bytes of scales in a slot
-  int32_t clears_ring;  // units may be short: what they do not fill must be numbers
+  int32_t barriers;  // [stages][2]
+  int32_t ring;      // [stages][stage_bytes]
+  int32_t stages;
+  int32_t stage_bytes;
+  int32_t stage_scales;  // from the begin of a stage
+  int32_t stage_zeros;
+  int32_t clears_ring;  // units may be short: scales that no copy fills must be numbers
   int32_t bytes;
 };
 
@@ -122,14 +157,23 @@ struct StepProgram {
   const int32_t* pages;      // page table of all sequences
   float* partials;           // of attention: [m][kv_heads][most_splits][q_per_kv][head_dim + 2]
   uint32_t* arrived_splits;  // [m][kv_heads], zero
-  uint32_t* arrived;         // CTAs at the barrier of the grid, over all launches
-  uint32_t arrived_before;
   StepShared shared;
 };
 
-/// n / d for n * d < 2^32, where `per` is per_of(d).
+/// n / d is n * per_of(d) / 2^32, cut, for n * d < 2^32; 0 for d = 1.
 constexpr uint32_t per_of(uint32_t d) {
   return d == 1 ? 0 : static_cast<uint32_t>(((uint64_t{1} << 32) + d - 1) / d);
+}
+
+/// Whether products go through bytes (integer_dot.cuh); if not, through numbers (float_dot.cuh).
+SUBBYTE_DEVICE constexpr bool has_integer_dot(bool has_zeros, int groups_of_tile) {
+  return has_zeros && groups_of_tile <= 2;  // an instruction has 32 inputs of a group
+}
+
+/// Bytes of a row of inputs in shared memory, so that rows of several tokens begin in different
+/// banks. `cols` is a multiple of kUnitCols.
+SUBBYTE_DEVICE constexpr int step_row_bytes(bool integer_dot, int cols) {
+  return integer_dot ? 2 * (cols + kTileCols) : 2 * cols + 16;
 }
 
 /// Floats of what a split of attention leaves for one head of keys.

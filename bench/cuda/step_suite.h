@@ -1,0 +1,24 @@
+#pragma once
+// Where the time of a step that is one kernel goes: layers of a Qwen3 with random AWQ weights.
+
+#include <cstdint>
+
+#include "base/status.h"
+
+namespace subbyte::bench {
+
+struct StepSuite {
+  int layers = 24;
+  int64_t hidden = 4096;
+  int64_t intermediate = 12288;
+  int64_t heads = 32;
+  int64_t kv_heads = 8;
+  int64_t head_dim = 128;
+  int tokens = 1;
+  int keys = 200;
+};
+
+/// Prints the time of a layer, and what each operation spends it on. Codes: those of run_step().
+Status run_step_suite(const StepSuite& suite);
+
+}  // namespace subbyte::bench

@@ -1,0 +1,16 @@
+#pragma once
+// The decoder of a line of weights.def.
+
+#include "kernels/gpu/decoders.h"
+
+namespace subbyte::cuda {
+
+using namespace gpu;
+
+/// Integers and Codebook have their bits as an argument, E2M1 has none.
+template <template <class, int> class Decoder, class Number, int kBits>
+Decoder<Number, kBits> decoder_of();
+template <template <class> class Decoder, class Number, int kBits>
+Decoder<Number> decoder_of();
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,72 @@
+// Launches the kernel of a step.
+
+#include <cuda_runtime.h>
+
+#include <array>
+#include <string>
+
+#include "kernels/cuda/step/step.h"
+
+namespace subbyte::cuda {
+
+#define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups) const void* name##_step(bool is_f16);
+#include "kernels/cuda/weights.def"
+#undef SUBBYTE_CUDA_WEIGHTS
+
+namespace {
+
+struct StepKernel {
+  DecoderKind decoder;
+  int bits;
+  int groups;
+  const void* (*kernel)(bool is_f16);
+};
+
+constexpr StepKernel kKernels[] = {
+#define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups) \
+  {DecoderKind::k##decoder, bits, groups, &name##_step},
+#include "kernels/cuda/weights.def"
+#undef SUBBYTE_CUDA_WEIGHTS
+};
+
+const void* find_kernel(const PackedFormat& format, Number number) {
+  for (const StepKernel& kernels : kKernels) {
+    if (kernels.decoder == format.decoder && kernels.bits == format.bits &&
+        kernels.groups == format.groups_per_tile) {
+      return kernels.kernel(number == Number::kF16);
+    }
+  }
+  return nullptr;
+}
+
+Error failure(const char* what, cudaError_t error) {
+  return {"cuda.launch", std::string(what) + ": " + cudaGetErrorString(error)};
+}
+
+}  // namespace
+
+Status run_step(const StepProgram& program, const PackedFormat& format, Number number,
+                const Device& device, Stream stream) {
+  const void* const kernel = find_kernel(format, number);
+  if (kernel == nullptr) return Error{"cuda.kernel", "step: no kernel for this format"};
+  cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                           program.shared.bytes);
+  if (error != cudaSuccess) return failure("step: shared memory", error);
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(device.multiprocessors));
+  config.blockDim = dim3(kStepCtaThreads);
+  config.dynamicSmemBytes = static_cast<std::size_t>(program.shared.bytes);
+  config.stream = stream;
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeCooperative;  // its CTAs wait for each other
+  attribute.val.cooperative = 1;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  StepProgram copy = program;
+  std::array<void*, 1> arguments = {&copy};
+  error = cudaLaunchKernelExC(&config, kernel, arguments.data());
+  if (error != cudaSuccess) return failure("step", error);
+  return {};
+}
+
+}  // namespace subbyte::cuda

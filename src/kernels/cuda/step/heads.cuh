@@ -1,0 +1,56 @@
+#pragma once
+// A head of q, k or v in the lanes of a warp, as soon as another CTA has computed it.
+
+#include "kernels/cuda/common/prologue_epilogue.cuh"
+#include "kernels/cuda/ops/heads.cuh"
+#include "kernels/cuda/step/exchange.cuh"
+#include "kernels/cuda/step/program.h"
+
+namespace subbyte::cuda {
+
+/// The head at element `at`, of 2 * half elements, when all of it is there.
+template <class Number>
+__device__ HeadOfLane wait_for_head(const StepInput& from, int64_t at, int half) {
+  constexpr int kPairs = kStepHeadDim / 2 / kLanes;  // of a lane
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const bool is_tagged = from.kind == StepInput::Kind::kTagged;
+  HeadOfLane x = {};
+  bool there;
+  do {
+    there = true;
+#pragma unroll
+    for (int i = 0; i < 2 * kPairs; ++i) {
+      const int element = i / 2 * kLanes + lane;
+      if (element >= half) continue;
+      float& to = i % 2 == 0 ? x.low[i / 2] : x.high[i / 2];
+      const int64_t place = at + element + i % 2 * half;
+      if (is_tagged) {
+        const uint32_t word = ld_relaxed(static_cast<const uint32_t*>(from.data) + place);
+        there &= (word & kTagMask) == from.tag;
+        to = untagged(word);
+      } else {
+        to = Number::to_float(__ldcg(static_cast<const uint16_t*>(from.data) + place));
+      }
+    }
+  } while (!__all_sync(~0u, there));
+  return x;
+}
+
+/// As normalise() of ops/heads.cuh, in float32.
+__device__ inline void normalise_head(HeadOfLane& x, const HeadOfLane& weights, int half,
+                                      float eps) {
+  float squares = 0;
+#pragma unroll
+  for (int j = 0; j < kHeadPairs; ++j) {
+    squares += fmaf(x.low[j], x.low[j], x.high[j] * x.high[j]);
+  }
+  const float mean = sum_of_warp(squares) / static_cast<float>(2 * half);
+  const float factor = 1.0f / sqrtf(mean + eps);
+#pragma unroll
+  for (int j = 0; j < kHeadPairs; ++j) {
+    x.low[j] *= factor * weights.low[j];
+    x.high[j] *= factor * weights.high[j];
+  }
+}
+
+}  // namespace subbyte::cuda

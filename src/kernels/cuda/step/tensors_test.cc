@@ -1,0 +1,118 @@
+#include "kernels/cuda/step/tensors.h"
+
+#include <gtest/gtest.h>
+
+namespace subbyte::cuda {
+namespace {
+
+constexpr int64_t kWords = 100;
+
+/// Tensors by their names: addresses that nothing reads.
+const void* at(char name) {
+  return reinterpret_cast<const void*>(static_cast<uintptr_t>(name));
+}
+
+/// The operations of a layer of a model, as pairs of what they read and write: true if all results
+/// can be tagged.
+bool add_all(StepTensors& tensors, const char* operations) {
+  for (const char* o = operations; *o != 0; o += 2) {
+    tensors.read(at(o[0]));
+    if (!tensors.write(at(o[1]), kWords)) return false;
+  }
+  return true;
+}
+
+TEST(StepTensors, layers_use_the_same_tensors_again) {
+  StepTensors tensors(5 * kWords);
+  EXPECT_FALSE(tensors.begin_program());
+  EXPECT_FALSE(tensors.read(at('x')));  // was there before the program
+  const auto first = tensors.write(at('q'), kWords);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->tag, 1u);
+  const auto read = tensors.read(at('q'));
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->begin, first->begin);
+  EXPECT_EQ(read->tag, 1u);
+  ASSERT_TRUE(tensors.write(at('a'), kWords));
+  EXPECT_TRUE(add_all(tensors, "axxggx"));
+  for (uint32_t layer = 2; layer < 20; ++layer) {
+    ASSERT_TRUE(tensors.read(at('x')));
+    const auto again = tensors.write(at('q'), kWords);
+    ASSERT_TRUE(again);
+    EXPECT_EQ(again->begin, first->begin);
+    EXPECT_EQ(again->tag, layer);
+    EXPECT_TRUE(add_all(tensors, "qaaxxggx"));
+  }
+}
+
+TEST(StepTensors, a_tensor_that_may_still_be_read_is_not_written) {
+  StepTensors tensors(5 * kWords);
+  tensors.begin_program();
+  // 2 writes what 1 reads, and does not know whether 1 has ended.
+  EXPECT_FALSE(add_all(tensors, "xqqaxq"));
+  tensors.begin_program();
+  // 3 reads what 1 wrote, but 2 may still read q.
+  EXPECT_FALSE(add_all(tensors, "xqqaqbaq"));
+  tensors.begin_program();
+  // 3 reads what 2 wrote, which was after 1 only by the clock.
+  EXPECT_FALSE(add_all(tensors, "xqqaqbbq"));
+  tensors.begin_program();
+  EXPECT_FALSE(add_all(tensors, "xqyqqa"));  // written twice, read never
+  tensors.begin_program();
+  EXPECT_TRUE(add_all(tensors, "xqqaaq"));
+}
+
+TEST(StepTensors, parts_of_a_tensor_are_written_side_by_side) {
+  StepTensors tensors(5 * kWords);
+  tensors.begin_program();
+  for (int layer = 1; layer < 4; ++layer) {
+    for (const bool begins : {true, false, false}) {
+      tensors.read(at('x'));
+      const auto part = tensors.write(at('q'), kWords, begins);
+      ASSERT_TRUE(part);
+      EXPECT_EQ(part->tag, static_cast<uint32_t>(layer));
+    }
+    ASSERT_TRUE(add_all(tensors, "qaax"));
+  }
+}
+
+TEST(StepTensors, tags_go_on_until_the_words_are_cleared) {
+  StepTensors tensors(5 * kWords);
+  uint32_t last = 0;
+  int cleared = 0;
+  for (int program = 0; program < 50; ++program) {
+    const bool clears = tensors.begin_program();
+    cleared += clears;
+    for (int layer = 0; layer < 40; ++layer) {
+      tensors.read(at('x'));
+      const auto place = tensors.write(at('q'), kWords);
+      ASSERT_TRUE(place);
+      ASSERT_TRUE(add_all(tensors, "qaaxxggx"));
+      if (!clears || layer > 0) EXPECT_GT(place->tag, last);
+      last = place->tag;
+      EXPECT_LE(last, 255u);
+    }
+  }
+  EXPECT_GT(cleared, 3);
+  EXPECT_LT(cleared, 25);
+}
+
+TEST(StepTensors, begin_anew_where_tensors_have_changed) {
+  StepTensors tensors(3 * kWords);
+  tensors.begin_program();
+  EXPECT_TRUE(add_all(tensors, "xqqa"));
+  EXPECT_FALSE(tensors.begin_program());
+  tensors.read(at('x'));
+  EXPECT_FALSE(tensors.write(at('q'), 2 * kWords));  // another one at its address
+  EXPECT_TRUE(tensors.begin_program());
+  tensors.read(at('x'));
+  EXPECT_TRUE(tensors.write(at('q'), 2 * kWords));
+  EXPECT_TRUE(add_all(tensors, "qa"));
+  EXPECT_FALSE(add_all(tensors, "ab"));  // no room
+  EXPECT_TRUE(tensors.begin_program());
+  tensors.read(at('x'));
+  EXPECT_FALSE(tensors.write(at('q'), 4 * kWords));
+}
+
+}  // namespace
+}  // namespace subbyte::cuda
