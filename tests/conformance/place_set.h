@@ -21,8 +21,8 @@ struct Place {
   enum class Kind : uint8_t { kFile, kHole, kLink, kHardLink, kPipe, kDirectory, kModel };
   Kind kind = Kind::kFile;
   std::string path;
-  std::string content;  // of a file; of a link, its target
-  uint64_t bytes = 0;   // of a hole: a file of that size without blocks
+  std::string content = {};  // of a file; of a link, its target
+  uint64_t bytes = 0;        // of a hole: a file of that size without blocks
 };
 
 struct PlaceCase {
