@@ -1,6 +1,6 @@
 // What pre-tokenizers take for texts that their patterns find hard, of 20 MB and of 40 MB:
 //
-//   split_time [FILE] [MB]       tests/data/patterns/patterns.tsv, 20
+//   split_time [FILE] [MB]       conformance/patterns/patterns.tsv, 20
 //
 // Prints the slowest and ends with 1 where twice the text took more than 2.2 times as long. Times
 // are those of the processor, the better of two.
@@ -35,7 +35,7 @@ double seconds_for(const PreTokenizer& tokenizer, const std::string& text) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string path = argc > 1 ? argv[1] : "tests/data/patterns/patterns.tsv";
+  const std::string path = argc > 1 ? argv[1] : "conformance/patterns/patterns.tsv";
   const std::size_t size = (argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 20) * 1'000'000;
   int num_split = 0;
   int num_refused = 0;

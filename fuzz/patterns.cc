@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "fuzz/fuzz.h"
-#include "json/utf8.h"
 #include "text/pretokenizer.h"
 #include "text/utf8.h"
 
@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   const fuzz::Exact file(data, size);
   const std::size_t line = std::min(file.text().find('\n'), size);
   const std::string pattern(file.text().substr(0, line));
-  if (json::find_invalid_utf8(pattern)) return 0;
+  if (find_invalid_utf8(pattern)) return 0;
   const auto tokenizer = PreTokenizer::compile({pattern});
   if (!tokenizer.ok()) {
     fuzz::require_line(tokenizer.error(), "pattern");
