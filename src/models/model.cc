@@ -152,10 +152,10 @@ Result<KvPool> Model::make_kv_pool(Backend& backend, KvType type, int64_t positi
   return backend.make_kv_pool(shape, kv_pages(positions));
 }
 
-Status check_loading(const std::filesystem::path& path, Backend& backend) {
+Status check_loading(const std::filesystem::path& path, Backend& backend, Reads reads) {
   SUBBYTE_TRY(const OpenedModel opened, open_model(path));
   const ImportContext context = {opened.tensors, opened.quantization, backend.host()};
-  WeightLoader loader(context, backend, {}, Reads::kHeaders);
+  WeightLoader loader(context, backend, {}, reads);
   SUBBYTE_TRY(const auto model, find_family(opened.config.model_type)->load(opened.config, loader));
   return loader.finish(*model);
 }

@@ -81,10 +81,14 @@ struct LoadOptions {
   int64_t step_logits = 1;  // rows
 };
 
-/// Whether load_model would take the model, from its files' headers and its small tensors: what it
-/// refuses because of the codes and scales of matrices is not seen here. `backend` computes in the
+/// What of the matrices is read: all; the scales alone; nothing, the headers have to do. Without
+/// kAll the backend gets zeros of their sizes, and computes in the memory of the host.
+enum class Reads : uint8_t { kAll, kScales, kHeaders };
+
+/// Whether load_model would take the model, from its files' headers, its small tensors and, with
+/// Reads::kScales, the scales of its matrices: codes are never refused. `backend` computes in the
 /// memory of the host, and keeps nothing. Codes: those of load_model.
-Status check_loading(const std::filesystem::path& path, Backend& backend);
+Status check_loading(const std::filesystem::path& path, Backend& backend, Reads reads);
 
 /// Opens a model directory or a model file of OrinMLLM: its config says which model, the tensors
 /// are imported, checked against it and put into the memory of `backend`. Codes: those of
