@@ -30,6 +30,7 @@ Status write_logits(const LoadedModel& loaded, KvType kv_type, std::span<const T
     SUBBYTE_CHECK(loaded.model->forward(*loaded.backend, {{&part, 1}}, logits));
     SUBBYTE_CHECK(writer.append(std::as_bytes(std::span(logits.values))));
   }
+  SUBBYTE_CHECK(loaded.model->verify_unchanged());
   return writer.commit();
 }
 

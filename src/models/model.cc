@@ -147,6 +147,13 @@ Error Model::locate_not_finite(Backend& backend, const Batch& batch, const Error
                                   error.message, watched.first_place())};
 }
 
+Status Model::verify_unchanged() const {
+  for (const std::weak_ptr<const MappedFile>& file : files_) {
+    if (const auto mapped = file.lock()) SUBBYTE_CHECK(mapped->verify_unwritten());
+  }
+  return {};
+}
+
 Result<KvPool> Model::make_kv_pool(Backend& backend, KvType type, int64_t positions) const {
   const KvShape shape = {config_.num_layers, config_.num_kv_heads, config_.head_dim, type};
   return backend.make_kv_pool(shape, kv_pages(positions));
@@ -178,6 +185,7 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Bac
   const Status finished = memory == nullptr ? Status() : memory->finish_loading();
   if (!model.ok()) return model;
   SUBBYTE_CHECK(finished);
+  SUBBYTE_CHECK(opened.tensors.verify_unchanged());
   SUBBYTE_CHECK(loader.finish(**model));
   return model;
 }

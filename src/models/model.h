@@ -6,7 +6,9 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
+#include "base/mapped_file.h"
 #include "models/model_config.h"
 #include "ops/backend.h"
 
@@ -29,6 +31,10 @@ class Model {
   /// `error`, sampling.not_finite of the last step, with the first operation whose results are not
   /// finite: `batch`, which that step computed, is computed again.
   Error locate_not_finite(Backend& backend, const Batch& batch, const Error& error) const;
+
+  /// Whether the files in which weights are still read are as they were when they were opened: what
+  /// was computed meanwhile is of the model then. Code file.changed.
+  Status verify_unchanged() const;
 
   /// Code model.token_range unless all are in the vocabulary.
   Status check_tokens(std::span<const int32_t> tokens) const;
@@ -58,6 +64,7 @@ class Model {
   Status check(const Batch& batch) const;
   Status check_pool(const KvPool& pool) const;
 
+  std::vector<std::weak_ptr<const MappedFile>> files_;  // gone where all was copied
   int64_t bytes_per_token_ = 0;
   int64_t weight_bytes_ = 0;
   Weight largest_weight_;

@@ -358,6 +358,9 @@ Status WeightLoader::finish(Model& model) const {
     return Error{"import.config", fmt::format("{}: the method is {}, but no weight is quantized",
                                               config.where, quote(config.method_name()))};
   }
+  std::set<std::shared_ptr<const MappedFile>> files;
+  for (const auto& [name, tensor] : context_.tensors.tensors()) files.insert(tensor.file);
+  model.files_.assign(files.begin(), files.end());
   model.bytes_per_token_ = static_cast<int64_t>(bytes_per_token_);
   model.weight_bytes_ = weight_bytes_;
   model.largest_weight_ = largest_;
