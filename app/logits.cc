@@ -40,9 +40,6 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_CHECK(check_context(loaded.config, std::ssize(ids)));
   const auto vocab = static_cast<uint64_t>(loaded.config.vocab_size);
   SUBBYTE_TRY(OutputFile output, open_output(options.output, options.force));
-  SUBBYTE_TRY(SafetensorsWriter writer,
-              SafetensorsWriter::create(std::move(output),
-                                        {{"logits", DType::kF32, {ids.size(), vocab}}}, {}));
   const KvType kv_type = kKvTypes.at(options.kv_cache_type);
   SUBBYTE_CHECK(load(invocation, loaded,
                      {.head_bits = options.head_bits,
@@ -50,6 +47,10 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
                       .cache_positions = std::ssize(ids),
                       .step_tokens = kScoredChunk,
                       .step_logits = kScoredChunk}));
+  // Not before: what goes to standard output cannot be taken back.
+  SUBBYTE_TRY(SafetensorsWriter writer,
+              SafetensorsWriter::create(std::move(output),
+                                        {{"logits", DType::kF32, {ids.size(), vocab}}}, {}));
   SUBBYTE_CHECK(write_logits(loaded, kv_type, ids, writer));
   return kOk;
 }
