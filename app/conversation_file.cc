@@ -46,7 +46,8 @@ Status save_conversation(const std::filesystem::path& path, std::span<const Chat
 }
 
 Result<std::vector<ChatMessage>> load_conversation(const std::filesystem::path& path) {
-  SUBBYTE_TRY(const json::Value root, json::parse_file(path.string(), kMaxBytes));
+  SUBBYTE_TRY(const json::Value root,
+              json::parse_file(path.string(), kMaxBytes, {}, json::kTextMemoryFactor));
   SUBBYTE_TRY(const json::Object object, json::Object::of(root, path.string()));
   const json::Value* list = object.find("messages");
   if (list == nullptr || !list->is_array()) {

@@ -37,6 +37,7 @@ std::string as_json(const Inspection& inspection) {
                                  {"bytes", inspection.bytes},
                                  {"bits_per_weight", bits_per_weight(inspection)}};
   root["problems"] = inspection.problems;
+  root["scales_read"] = inspection.reads_scales;
   root["files"] = inspection.files;
   for (const InspectedWeight& weight : inspection.weights) {
     root["tensors"].push_back({{"name", weight.name},
@@ -137,6 +138,10 @@ std::string as_page(const Inspection& inspection, bool all_tensors) {
     row(kind.count, weight.importer, fmt::format("{:.3f}", weight.bits_per_weight()),
         fmt::format("{:.3f}", megabytes(static_cast<double>(weight.bytes))), weight.format,
         shape_text(weight), weight.name);
+  }
+  if (!inspection.reads_scales) {
+    text += line("scales of {:.1f} MB were not looked at: `subbyte verify` does",
+                 megabytes(static_cast<double>(inspection.scale_bytes)));
   }
   if (inspection.problems.empty()) return text;
   text += "\n";

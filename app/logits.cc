@@ -30,6 +30,7 @@ Status write_logits(const LoadedModel& loaded, KvType kv_type, std::span<const T
     SUBBYTE_CHECK(loaded.model->forward(*loaded.backend, {{&part, 1}}, logits));
     SUBBYTE_CHECK(writer.append(std::as_bytes(std::span(logits.values))));
   }
+  SUBBYTE_CHECK(loaded.model->verify_unchanged());
   return writer.commit();
 }
 
@@ -39,9 +40,6 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_CHECK(check_context(loaded.config, std::ssize(ids)));
   const auto vocab = static_cast<uint64_t>(loaded.config.vocab_size);
   SUBBYTE_TRY(OutputFile output, open_output(options.output, options.force));
-  SUBBYTE_TRY(SafetensorsWriter writer,
-              SafetensorsWriter::create(std::move(output),
-                                        {{"logits", DType::kF32, {ids.size(), vocab}}}, {}));
   const KvType kv_type = kKvTypes.at(options.kv_cache_type);
   SUBBYTE_CHECK(load(invocation, loaded,
                      {.head_bits = options.head_bits,
@@ -49,6 +47,10 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
                       .cache_positions = std::ssize(ids),
                       .step_tokens = kScoredChunk,
                       .step_logits = kScoredChunk}));
+  // Not before: what goes to standard output cannot be taken back.
+  SUBBYTE_TRY(SafetensorsWriter writer,
+              SafetensorsWriter::create(std::move(output),
+                                        {{"logits", DType::kF32, {ids.size(), vocab}}}, {}));
   SUBBYTE_CHECK(write_logits(loaded, kv_type, ids, writer));
   return kOk;
 }

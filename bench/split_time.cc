@@ -1,9 +1,10 @@
 // What pre-tokenizers take for texts that their patterns find hard, of 20 MB and of 40 MB:
 //
-//   split_time [FILE] [MB]       tests/data/patterns/patterns.tsv, 20
+//   split_time [FILE] [MB]       conformance/patterns/patterns.tsv, 20
 //
 // Prints the slowest and ends with 1 where twice the text took more than 2.2 times as long. Times
-// are those of the processor, the better of two.
+// are those of the processor, the best of three; on a busy machine of up to twelve, as a single one
+// can be half as long again.
 
 #include <fmt/format.h>
 
@@ -21,21 +22,41 @@ namespace {
 
 using namespace subbyte;
 
+constexpr double kMostRatio = 2.2;
+constexpr int kRounds = 3;
+constexpr int kMostRounds = 12;
+
 double seconds_for(const PreTokenizer& tokenizer, const std::string& text) {
-  double best = 1e9;
-  for (int i = 0; i < 2; ++i) {
-    PreTokenizer::Scratch scratch;
-    const std::clock_t start = std::clock();
-    tokenizer.split(text, scratch);
-    best = std::min(best, static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+  PreTokenizer::Scratch scratch;
+  const std::clock_t start = std::clock();
+  tokenizer.split(text, scratch);
+  return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+}
+
+/// The best times so far.
+struct Times {
+  double once = 1e9;
+  double twice = 1e9;
+
+  double ratio() const { return twice / once; }
+};
+
+/// In turns, so that both meet what else the machine does.
+Times measure(const PreTokenizer& tokenizer, const std::string& unit, std::size_t size) {
+  const std::string once = repeated_text(unit, size);
+  const std::string twice = repeated_text(unit, 2 * size);
+  Times times;
+  for (int i = 0; i < kRounds || (i < kMostRounds && times.ratio() > kMostRatio); ++i) {
+    times.once = std::min(times.once, seconds_for(tokenizer, once));
+    times.twice = std::min(times.twice, seconds_for(tokenizer, twice));
   }
-  return best;
+  return times;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string path = argc > 1 ? argv[1] : "tests/data/patterns/patterns.tsv";
+  const std::string path = argc > 1 ? argv[1] : "conformance/patterns/patterns.tsv";
   const std::size_t size = (argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 20) * 1'000'000;
   int num_split = 0;
   int num_refused = 0;
@@ -48,18 +69,17 @@ int main(int argc, char** argv) {
       ++num_refused;
       continue;
     }
-    const double once = seconds_for(*tokenizer, repeated_text(item.unit(), size));
-    const double twice = seconds_for(*tokenizer, repeated_text(item.unit(), 2 * size));
-    const double rate = static_cast<double>(size) / 1e6 / once;
-    if (twice / once > worst_ratio || rate < slowest) {
-      fmt::print("{:7.1f} MB/s, twice the text {:4.2f} times as long: {}\n", rate, twice / once,
+    const Times times = measure(*tokenizer, item.unit(), size);
+    const double rate = static_cast<double>(size) / 1e6 / times.once;
+    if (times.ratio() > worst_ratio || rate < slowest) {
+      fmt::print("{:7.1f} MB/s, twice the text {:4.2f} times as long: {}\n", rate, times.ratio(),
                  item.pattern.substr(0, 60));
     }
-    worst_ratio = std::max(worst_ratio, twice / once);
+    worst_ratio = std::max(worst_ratio, times.ratio());
     slowest = std::min(slowest, rate);
     ++num_split;
   }
   fmt::print("{} patterns split, {} refused; at least {:.1f} MB/s, at most {:.2f} times as long\n",
              num_split, num_refused, slowest, worst_ratio);
-  return num_split > 0 && worst_ratio <= 2.2 ? 0 : 1;
+  return num_split > 0 && worst_ratio <= kMostRatio ? 0 : 1;
 }

@@ -67,7 +67,12 @@ function(subbyte_test name)
     subbyte_quick_compile(subbyte_test_header)
   endif()
   target_precompile_headers(${name} REUSE_FROM subbyte_test_header)
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS ${name})
+  # Names of parameterised cases are those that the tests give: of the values ctest would print
+  # bytes where they are structs.
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES PROPERTIES LABELS ${name})
+  add_test(NAME ${name}.names COMMAND ${name} --gtest_list_tests)
+  set_tests_properties(${name}.names PROPERTIES LABELS ${name}
+    FAIL_REGULAR_EXPRESSION "/[0-9]+  # GetParam.. = [^0-9]")
 endfunction()
 
 # subbyte_precompiled_header(<target>): fmt, JSON and what the standard library has of containers,

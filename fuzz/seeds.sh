@@ -20,8 +20,16 @@ case $target in
     done
     ;;
   patterns)
-    cut -f3 tests/data/patterns/patterns.tsv | awk -v folder="$folder" '
+    cut -f4 conformance/patterns/patterns.tsv | awk -v folder="$folder" '
       { printf "%s\n%s", $0, "A wordy'"'"'s aaab 12  \n x" > (folder "/" NR) }'
+    ;;
+  resume)  # nothing changed; a byte of the header, of the data, of the record; both as text
+    printf '\x00' >"$folder/kept"
+    printf '\x00\x0c\x00!' >"$folder/header"
+    printf '\x00\xff\x0f!' >"$folder/data"
+    printf '\x01\x20\x00!' >"$folder/record"
+    printf '\x02\x02\x00\x00\x00\x00\x00\x00\x00{}' >"$folder/shard_as_text"
+    printf '\x03{}\n' >"$folder/record_as_text"
     ;;
   config | quantization) add tests/data/goldens/*/config.json ;;
 esac

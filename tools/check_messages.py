@@ -10,10 +10,13 @@ app/:        only app/output.cc prints and turns JSON into text; a line with val
 
     tools/check_messages.py [--root DIR]    check the tree, print file:line for each violation
     tools/check_messages.py --self-test     see a violation of each rule reported
+    tools/check_messages.py --templates     the literals with places for values, as JSON: a test
+                                            puts hostile values into all of them
 """
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 import tempfile
@@ -32,6 +35,7 @@ PLACEHOLDER = r"(?<!\{)\{[^{}]*\}(?!\})"
 OWN_MARKS = re.compile(rf"'{PLACEHOLDER}'" rf'|\\"{PLACEHOLDER}\\"')
 # "tensor '" + name: a literal that ends in a quote mark, with something put after it.
 OPEN_MARK = re.compile(r"""(?:'|\\")"\s*(?:\+|\)\s*\.append\()""")
+PLACE = re.compile(r"(?<!\{)\{(?::[^{}]*)?\}(?!\})")  # of fmt
 ADDS_TO_MESSAGE = re.compile(r"(?:\.|->)message\s*(?:\+?=(?!=)|\.(?:append|insert|push_back)\s*\()")
 PRINTS = re.compile(r"\bstd::(?:cout|cerr|clog)\b|\bfmt::print\b"
                     r"|\b(?:printf|fprintf|puts|fputs|fputc|fwrite|putchar|perror)\s*\(")
@@ -93,16 +97,30 @@ def violations(name: str, text: str) -> Iterator[tuple[int, str]]:
         yield line_of(match.start()), "json_text() of app/output.h writes JSON"
 
 
-def check_tree(root: Path) -> list[str]:
-    problems = []
+def sources(root: Path) -> Iterator[tuple[str, str]]:
     for folder in ["src", "app"]:
         for path in sorted((root / folder).rglob("*")):
             name = path.relative_to(root).as_posix()
-            if path.suffix not in SUFFIXES or TEST.search(name):
-                continue
-            found = sorted(set(violations(name, path.read_text(encoding="utf-8"))))
-            problems += [f"{name}:{number}: {what}" for number, what in found]
+            if path.suffix in SUFFIXES and not TEST.search(name):
+                yield name, path.read_text(encoding="utf-8")
+
+
+def check_tree(root: Path) -> list[str]:
+    problems = []
+    for name, text in sources(root):
+        found = sorted(set(violations(name, text)))
+        problems += [f"{name}:{number}: {what}" for number, what in found]
     return problems
+
+
+def templates(root: Path) -> list[str]:
+    """Without those that make JSON: "{{" is a brace of theirs."""
+    files = [text for name, text in sources(root)
+             if name not in OWN_TEXT and not name.endswith((".cu", ".cuh"))]
+    found = {literal for text in files for _, literal in literals(text)
+             if PLACE.search(literal) and "{{" not in literal}
+    return [re.sub(r"\\(.)", lambda m: {"n": "\n", "t": "\t"}.get(m[1], m[1]), literal)
+            for literal in sorted(found)]
 
 
 # Each case: file, content, and the start of the complaint about it; "" for none.
@@ -154,7 +172,11 @@ def main() -> int:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
     parser.add_argument("--self-test", action="store_true")
+    parser.add_argument("--templates", action="store_true")
     arguments = parser.parse_args()
+    if arguments.templates:
+        print(json.dumps(templates(arguments.root)))
+        return 0
     problems = (self_test if arguments.self_test else check_tree)(arguments.root)
     for problem in problems:
         print(problem, file=sys.stderr)

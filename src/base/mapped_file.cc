@@ -104,6 +104,17 @@ MappedFile::~MappedFile() {
 }
 
 Status MappedFile::verify_unchanged() const {
+  SUBBYTE_CHECK(verify_unwritten());
+  struct stat status {};
+  if (::fstat(file_, &status) != 0) return file_error(errno, path_, "examine");
+  // The old content is still whole, but other files of the checkpoint may be newer by now.
+  if (status.st_nlink == 0) {
+    return Error{"file.changed", path_.native() + ": was deleted or replaced since it was opened"};
+  }
+  return {};
+}
+
+Status MappedFile::verify_unwritten() const {
   struct stat status {};
   if (::fstat(file_, &status) != 0) return file_error(errno, path_, "read the size");
   if (static_cast<std::size_t>(status.st_size) != size_) {
@@ -113,10 +124,6 @@ Status MappedFile::verify_unchanged() const {
   }
   if (identity_of(status).modified_ns != identity_.modified_ns) {
     return Error{"file.changed", path_.native() + ": was written to since it was opened"};
-  }
-  // The old content is still whole, but other files of the checkpoint may be newer by now.
-  if (status.st_nlink == 0) {
-    return Error{"file.changed", path_.native() + ": was deleted or replaced since it was opened"};
   }
   return {};
 }

@@ -47,6 +47,8 @@ class MappedFile {
   /// old, as when it was opened. Call before long reads: touching a page that was cut off is a
   /// SIGBUS.
   Status verify_unchanged() const;
+  /// The same, but a file that was deleted or replaced is right: its mapping is as it was.
+  Status verify_unwritten() const;
 
   /// Gives the whole pages inside `part` back to the system; they are read again when touched.
   /// Used after a tensor has been repacked, so that it does not stay in memory twice.

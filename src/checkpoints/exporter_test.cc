@@ -11,6 +11,7 @@
 #include "checkpoints/importer.h"
 #include "json/strict_json.h"
 #include "support/temp_dir.h"
+#include "support/test_names.h"
 #include "support/test_tensors.h"
 
 namespace subbyte {
@@ -120,12 +121,17 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"gptq_v2", 2, 48, 96, 32, true}, Case{"gptq_v2", 3, 32, 160, 32, true},
                       Case{"gptq_v2", 8, 8, 96, 32, true}, Case{"gptq", 4, 8, 72, 24, true},
                       Case{"gptq", 2, 32, 128, 32, true}, Case{"gptq", 3, 64, 96, 32, true},
-                      Case{"gptq_v2", 4, 72, 128, 32, true}, Case{"gptq", 8, 36, 64, 16, true}));
+                      Case{"gptq_v2", 4, 72, 128, 32, true}, Case{"gptq", 8, 36, 64, 16, true}),
+    NamedByValue());
 
 struct Golden {
   const char* directory;
   const char* exporter;
 };
+
+std::ostream& operator<<(std::ostream& out, const Golden& golden) {
+  return out << golden.directory << " " << golden.exporter;
+}
 
 class ExporterGolden : public ::testing::TestWithParam<Golden> {};
 
@@ -149,7 +155,8 @@ INSTANTIATE_TEST_SUITE_P(goldens, ExporterGolden,
                          ::testing::Values(Golden{"qwen3-awq", "awq"},
                                            Golden{"qwen3-gptq-v1", "gptq"},
                                            Golden{"qwen3-gptq-v2", "gptq_v2"},
-                                           Golden{"qwen3-gptq-act-order", "gptq"}));
+                                           Golden{"qwen3-gptq-act-order", "gptq"}),
+                         NamedByValue());
 
 TEST(exporter, gives_the_experts_of_a_file_that_other_tools_wrote) {
   const auto source = TensorSource::open(fs::path(SUBBYTE_TEST_DATA) / "goldens/gpt-oss-mxfp4");

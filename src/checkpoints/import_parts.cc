@@ -141,12 +141,11 @@ Status check_scales(const FileTensor& scales, Executor& pool) {
                                   bad.count, count, bad.first / row, bad.first % row));
 }
 
-Status check_e8m0_scales(const FileTensor& scales) {
-  return refuse_nan_bytes(scales, std::byte{0xFF});
-}
-
-Status check_e4m3_scales(const FileTensor& scales) {
-  return refuse_nan_bytes(scales, std::byte{0x7F});
+Status check_scales(const ImportContext& context, const ModuleInfo& info) {
+  if (info.scales == nullptr) return {};
+  if (info.format.scale == Format::kE8M0) return refuse_nan_bytes(*info.scales, std::byte{0xFF});
+  if (info.format.scale == Format::kE4M3) return refuse_nan_bytes(*info.scales, std::byte{0x7F});
+  return check_scales(*info.scales, context.pool);
 }
 
 std::span<const std::byte> aligned_bytes(const FileTensor& tensor,

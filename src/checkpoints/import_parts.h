@@ -42,10 +42,8 @@ Format float_format(DType dtype);
 /// Refuses NaN and infinity in scales of F16, BF16 or F32 with two dimensions (code
 /// import.scale_not_finite) and says how many there are.
 Status check_scales(const FileTensor& scales, Executor& pool);
-
-/// Refuse NaN in scales of one byte (code import.scale_not_finite).
-Status check_e8m0_scales(const FileTensor& scales);
-Status check_e4m3_scales(const FileTensor& scales);
+/// The same for the scales of a module, and NaN in scales of one byte. None are right.
+Status check_scales(const ImportContext& context, const ModuleInfo& info);
 
 /// The bytes of a tensor where they lie, or a copy when that address does not fit its elements.
 /// What keeps them alive is added to `owners`.

@@ -72,6 +72,11 @@ Result<std::vector<Matrix>> import_experts(const ImportContext& context, std::st
   return importer->import(context, info);
 }
 
+Status check_module_scales(const ImportContext& context, const ModuleInfo& info) {
+  const auto importer = std::ranges::find(kImporters, info.importer, &Importer::name);
+  return importer == kImporters.end() ? Status() : (*importer)->check_scales(context, info);
+}
+
 Status require_one_matrix(const ModuleInfo& info) {
   if (info.experts == 1) return {};
   return tensor_error("import.shape", *info.tensors.front(),

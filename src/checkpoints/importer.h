@@ -32,6 +32,7 @@ struct ModuleInfo {
   int64_t cols = 0;  // K, inputs
   bool act_order = false;
   std::vector<const FileTensor*> tensors;
+  const FileTensor* scales = nullptr;  // the one of `tensors` that has them, if any has
 
   uint64_t bytes() const;  // in the file
 };
@@ -43,6 +44,8 @@ struct Importer {
   Result<ModuleInfo> (*describe)(const ImportContext& context, std::string_view module);
   /// One matrix, or one for each expert when the tensors hold several.
   Result<std::vector<Matrix>> (*import)(const ImportContext& context, const ModuleInfo& info);
+  /// What import() refuses of the scales, for who does not want the matrix. Reads those alone.
+  Status (*check_scales)(const ImportContext& context, const ModuleInfo& info);
 };
 
 std::span<const Importer* const> all_importers();
@@ -53,6 +56,10 @@ bool has_module(const TensorSource& tensors, std::string_view module);
 /// Codes: import.missing when no importer knows tensors of that name, those of the importers, and
 /// import.config for contradictions.
 Result<ModuleInfo> describe_module(const ImportContext& context, std::string_view module);
+
+/// Whether the scales are numbers that a matrix may have; reads nothing else of a module that was
+/// described. Code import.scale_not_finite.
+Status check_module_scales(const ImportContext& context, const ModuleInfo& info);
 
 /// Code import.shape when the tensors hold several experts.
 Status require_one_matrix(const ModuleInfo& info);

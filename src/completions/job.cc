@@ -77,7 +77,7 @@ Result<Job::Line> Job::read_line(const std::string& text, const Lines& lines) co
   line.number = lines.number();
   line.where = lines.where();
   line.digest = digest_of(options_.identity, text);
-  SUBBYTE_TRY(const Value value, json::parse(text, line.where));
+  SUBBYTE_TRY(const Value value, json::parse(text, line.where, {}, json::kTextMemoryFactor));
   SUBBYTE_TRY(const Object object, Object::of(value, line.where));
   SUBBYTE_TRY(line.custom_id, read_custom_id(object));
   SUBBYTE_TRY(const auto body, object.object("body"));

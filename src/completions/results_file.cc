@@ -79,7 +79,8 @@ Status ResultsFile::read() {
       return file_error(errno, path_, "remove the line that was cut off");
     }
     if (begin != kResultLine) return foreign(lines.where(), "something else");
-    SUBBYTE_TRY(const json::Value value, json::parse(*line, lines.where()));
+    SUBBYTE_TRY(const json::Value value,
+                json::parse(*line, lines.where(), {}, json::kTextMemoryFactor));
     SUBBYTE_TRY(const json::Object object, json::Object::of(value, lines.where()));
     constexpr int64_t kLast = std::numeric_limits<int64_t>::max();
     SUBBYTE_TRY(const int64_t number, object.required_integer("line", 1, kLast));

@@ -34,6 +34,7 @@ Result<GenerateStats> generate(const Model& model, Backend& backend, Sequence& s
   SUBBYTE_CHECK(sequence.reserve(stats.prompt_tokens));
   Generation generation(sequence, prompt, options);
   Logits logits;
+  stats.reason = StopReason::kCaller;
   auto start = Clock::now();
   while (!goes_on || goes_on()) {
     const Part part = generation.next(backend.prompt_chunk());
@@ -48,16 +49,13 @@ Result<GenerateStats> generate(const Model& model, Backend& backend, Sequence& s
     const Generation::Event& event = *accepted;
     stats.generated_tokens = generation.generated_tokens();
     stats.decode_seconds = seconds_since(start);
-    if (event.token && !on_token(*event.token)) {
-      stats.reason = StopReason::kCaller;
-      return stats;
-    }
+    if (event.token && !on_token(*event.token)) break;
     if (event.stop) {
       stats.reason = *event.stop;
-      return stats;
+      break;
     }
   }
-  stats.reason = StopReason::kCaller;
+  SUBBYTE_CHECK(model.verify_unchanged());
   return stats;
 }
 

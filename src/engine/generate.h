@@ -26,7 +26,8 @@ using OnToken = std::function<bool(int32_t token)>;
 /// Appends `prompt` (at least one token) and what follows to the sequence, as Generation does;
 /// nothing where options.max_tokens is 0. `goes_on`, if there is one, is asked before each step, of
 /// a long prompt, too; false ends the generation.
-/// Codes: generate.empty_prompt, those of Model::forward and Sampler::sample.
+/// Codes: generate.empty_prompt, those of Model::forward, Sampler::sample and
+/// Model::verify_unchanged, at the end.
 Result<GenerateStats> generate(const Model& model, Backend& backend, Sequence& sequence,
                                std::span<const int32_t> prompt, const GenerateOptions& options,
                                const OnToken& on_token,

@@ -10,7 +10,10 @@
 #include <string>
 
 #include "base/random.h"
+#include "engine/perplexity.h"
+#include "engine/scheduler.h"
 #include "ops/forwarding_backend.h"
+#include "support/temp_dir.h"
 
 namespace subbyte {
 namespace {
@@ -23,6 +26,17 @@ class Generate : public ::testing::Test {
     ASSERT_TRUE(model.ok()) << model.error().message;
     model_ = std::move(model).value();
     options_.sampling.temperature = 0;
+  }
+
+  /// A model whose weights are used where they lie in the file.
+  void load_copy(const TempDir& dir) {
+    for (const char* name : {"config.json", "model.safetensors"}) {
+      const auto golden = std::filesystem::path(SUBBYTE_TEST_DATA) / "goldens" / "qwen3-bf16";
+      std::filesystem::copy(golden / name, dir / name);
+    }
+    auto model = load_model(dir.path(), *backend_);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    model_ = std::move(model).value();
   }
 
   GenerateStats run(int64_t capacity, std::vector<int32_t> prompt = {1, 2, 3}) {
@@ -86,6 +100,45 @@ TEST_F(Generate, names_the_operation_whose_results_are_not_finite) {
             (std::set<std::string>{"", "layer 0, a norm", "layer 1, a norm",
                                    "layer 0, the norms and positions of queries and keys",
                                    "layer 1, the norms and positions of queries and keys"}));
+}
+
+TEST_F(Generate, refuses_an_answer_of_a_file_that_was_written_to_meanwhile) {
+  const TempDir dir;
+  load_copy(dir);
+  run(64);
+  std::fstream file(dir / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-1, std::ios::end);
+  file.put('!');
+  file.close();
+  testing::TestContext context(*model_, *backend_, 64);
+  const std::vector<int32_t> prompt = {1, 2, 3};
+  const auto stats = generate(*model_, *backend_, context.sequence(), prompt, options_,
+                              [](int32_t) { return true; });
+  ASSERT_FALSE(stats.ok());
+  EXPECT_EQ(stats.error().code, "file.changed");
+  EXPECT_EQ(perplexity(*model_, *backend_, KvType::kF32, prompt, 3, nullptr).error().code,
+            "file.changed");
+  testing::TestContext other(*model_, *backend_, 64);
+  Scheduler scheduler(*model_, *backend_, other.pool(), {});
+  ScheduledRequest request;
+  request.prompt = prompt;
+  request.options.max_tokens = 1;
+  ASSERT_TRUE(scheduler.add(std::move(request)).ok());
+  const auto events = scheduler.step();
+  ASSERT_TRUE(events.ok() && events->size() == 1 && events->front().error);
+  EXPECT_EQ(events->front().error->code, "file.changed");
+}
+
+/// What was deleted or replaced stays mapped as it was.
+TEST_F(Generate, goes_on_when_the_file_is_replaced) {
+  const TempDir dir;
+  load_copy(dir);
+  run(64);
+  const std::vector<int32_t> before = tokens_;
+  std::filesystem::remove(dir / "model.safetensors");
+  dir.write("model.safetensors", "another file");
+  run(64);
+  EXPECT_EQ(tokens_, before);
 }
 
 TEST_F(Generate, ends_at_the_wanted_length) {

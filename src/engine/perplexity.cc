@@ -56,6 +56,7 @@ Result<Perplexity> perplexity(const Model& model, Backend& backend, KvType kv_ty
     result.per_token = std::exp(result.nats / static_cast<double>(result.scored));
     if (progress) progress(end, count, result.per_token);
   }
+  SUBBYTE_CHECK(model.verify_unchanged());
   return result;
 }
 

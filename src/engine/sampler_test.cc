@@ -169,7 +169,7 @@ TEST(Sampler, the_best_of_a_large_vocabulary_are_those_of_a_full_sort) {
   for (const int levels : {5, 1000, 1'000'000}) {  // few levels: many ties
     std::vector<float> logits(5000);
     for (float& logit : logits)
-      logit = static_cast<float>(random.below(levels)) * 9.0F / levels - 4;
+      logit = static_cast<float>(random.below(levels)) * 9.0F / static_cast<float>(levels) - 4;
     const std::set<int32_t> largest = best_of(logits, {}, 6);
     std::vector<int32_t> history(largest.begin(), largest.end());
     history.insert(history.end(), {0, 4999, 4999});

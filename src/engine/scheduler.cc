@@ -137,6 +137,10 @@ SampleEvent Scheduler::accept(Sample& sample, const Part& part, int32_t token,
     event.error = model_.locate_not_finite(backend_, {{&part, 1}}, accepted.error());
     return event;
   }
+  if (const Status unchanged = model_.verify_unchanged(); accepted->stop && !unchanged.ok()) {
+    event.error = unchanged.error();
+    return event;
+  }
   event.token = accepted->token;
   event.stop = accepted->stop;
   if (event.token && part.num_logits > 0) {

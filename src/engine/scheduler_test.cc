@@ -11,6 +11,7 @@
 #include "base/random.h"
 #include "engine/generate.h"
 #include "support/test_context.h"
+#include "support/test_names.h"
 
 namespace subbyte {
 namespace {
@@ -335,11 +336,7 @@ TEST_P(Scheduling, refuses_requests_that_cannot_run_and_keeps_the_others) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Goldens, Scheduling, ::testing::Values("qwen3-awq", "gpt-oss-mxfp4"),
-                         [](const auto& test) {
-                           std::string name = test.param;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+                         NamedByValue());
 
 TEST(Logprobs, likeliest_first_and_the_lower_id_on_ties) {
   const std::vector<float> logits = {1, 3, -INFINITY, 3, 2};

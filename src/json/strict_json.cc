@@ -14,6 +14,10 @@
 namespace subbyte::json {
 namespace {
 
+// The parser collects a string twice, in buffers that double: three times its size in the one that
+// grows, twice in the other.
+constexpr std::size_t kParserStrings = 5;
+
 /// Builds a value from the parser's events. Finished values wait on one stack until their array or
 /// object ends. Not the library's own builder: that one searches all earlier members for each new
 /// one, which is quadratic, and keeps the last of two equal keys.
@@ -22,7 +26,8 @@ namespace {
 /// large.
 class Builder {
  public:
-  explicit Builder(std::size_t max_memory) : memory_left_(max_memory) {}
+  Builder(std::size_t max_memory, std::span<const Stream> streams)
+      : memory_left_(max_memory), streams_(streams) {}
 
   bool null() { return add(nullptr); }
   bool boolean(bool value) { return add(value); }
@@ -30,14 +35,14 @@ class Builder {
   bool number_unsigned(uint64_t value) { return add(value); }
   bool number_float(double value, const std::string&) { return add(value); }
   bool string(std::string& value) {
-    return spend(kStringBytes + value.size()) && add(std::move(value));
+    return spend(kStringBytes + 2 * value.size()) && add(std::move(value));
   }
   bool binary(Value::binary_t&) { return false; }  // never in text
 
-  bool start_object(std::size_t) { return open(); }
-  bool start_array(std::size_t) { return open(); }
+  bool start_object(std::size_t) { return open(true); }
+  bool start_array(std::size_t) { return open(false); }
   bool key(std::string& name) {
-    if (!spend(kKeyBytes + name.size())) return false;
+    if (!spend(kKeyBytes + 2 * name.size())) return false;
     keys_.push_back(std::move(name));
     return true;
   }
@@ -88,6 +93,12 @@ class Builder {
   static constexpr std::size_t kKeyBytes = 4 * sizeof(std::string);
   static constexpr std::size_t kStringBytes = 2 * sizeof(std::string);  // and the block's head
 
+  struct Container {
+    std::size_t first_value;  // in values_
+    std::size_t key;          // its own, in keys_; nothing of the kind in an array and of the root
+    bool is_object;
+  };
+
   bool spend(std::size_t bytes) {
     if (bytes > memory_left_) {
       fail("json.memory", "its elements would take more memory than its size allows");
@@ -98,24 +109,61 @@ class Builder {
   }
 
   bool add(Value value) {
+    if (stream_ != nullptr && containers_.size() == stream_depth_) {
+      hand_over(value);
+      return true;
+    }
     if (!spend(kValueBytes)) return false;
     values_.push_back(std::move(value));
     return true;
   }
 
-  bool open() {
-    if (starts_.size() == kMaxDepth) {
+  bool open(bool is_object) {
+    if (containers_.size() == kMaxDepth) {
       fail("json.depth", "nested deeper than " + std::to_string(kMaxDepth) + " levels");
       return false;
     }
-    starts_.push_back(values_.size());
+    const Stream* found = stream_ == nullptr ? find_stream() : nullptr;
+    containers_.push_back({values_.size(), keys_.size() - 1, is_object});
+    if (found == nullptr) return true;
+    stream_ = found;
+    stream_depth_ = containers_.size();
+    memory_before_ = memory_left_;
     return true;
   }
 
   std::size_t close() {
-    const std::size_t first = starts_.back();
-    starts_.pop_back();
+    if (stream_ != nullptr && containers_.size() == stream_depth_) stream_ = nullptr;
+    const std::size_t first = containers_.back().first_value;
+    containers_.pop_back();
     return first;
+  }
+
+  /// The one that wants the container which is about to be opened.
+  const Stream* find_stream() const {
+    const auto wants = [&](const Stream& stream) {
+      const std::size_t depth = stream.path.size();
+      if (depth == 0 || depth != containers_.size()) return false;
+      for (std::size_t i = 0; i < depth; ++i) {
+        if (!containers_[i].is_object) return false;
+        const std::size_t key = i + 1 < depth ? containers_[i + 1].key : keys_.size() - 1;
+        if (keys_[key] != stream.path[i]) return false;
+      }
+      return true;
+    };
+    const auto found = std::ranges::find_if(streams_, wants);
+    return found == streams_.end() ? nullptr : &*found;
+  }
+
+  /// What an element took is free again after it.
+  void hand_over(const Value& element) {
+    if (containers_.back().is_object) {
+      stream_->take(&keys_.back(), element);
+      keys_.pop_back();
+    } else {
+      stream_->take(nullptr, element);
+    }
+    memory_left_ = memory_before_;
   }
 
   bool has_duplicate(std::size_t first_key) {
@@ -137,11 +185,27 @@ class Builder {
   std::size_t memory_left_;
   std::vector<Value> values_;
   std::vector<std::string> keys_;
-  std::vector<std::size_t> starts_;  // of the open arrays and objects, in values_
+  std::vector<Container> containers_;  // those that are open
   std::vector<std::size_t> sorted_;
+  std::span<const Stream> streams_;
+  const Stream* stream_ = nullptr;  // that of the container at depth stream_depth_
+  std::size_t stream_depth_ = 0;
+  std::size_t memory_before_ = 0;
   std::string_view code_;
   std::string problem_;
 };
+
+/// Bytes between the quotes. Of text that is no JSON any number will do.
+std::size_t longest_string(std::string_view text) {
+  std::size_t longest = 0;
+  for (std::size_t at = text.find('"'); at != std::string_view::npos; at = text.find('"', at)) {
+    const std::size_t begin = ++at;
+    while (at < text.size() && text[at] != '"') at += text[at] == '\\' ? 2 : 1;
+    longest = std::max(longest, at - begin);
+    ++at;
+  }
+  return longest;
+}
 
 std::string describe(const Value& value) {
   switch (value.type()) {
@@ -177,7 +241,8 @@ std::optional<int64_t> whole_number(const Value& value) {
 
 }  // namespace
 
-Result<Value> parse(std::string_view text, std::string_view where, std::size_t memory_factor) {
+Result<Value> parse(std::string_view text, std::string_view where, std::span<const Stream> streams,
+                    std::size_t memory_factor) {
   const auto error = [&](std::string_view code, const std::string& problem) {
     return Error{code, std::string(where).append(": ").append(problem)};
   };
@@ -191,20 +256,31 @@ Result<Value> parse(std::string_view text, std::string_view where, std::size_t m
   if (const auto nul = text.find('\0'); nul != std::string_view::npos) {
     return error("json.syntax", "a NUL byte at byte " + std::to_string(nul));
   }
-  Builder builder(std::max(kFreeMemory, memory_factor * text.size()));
+  const std::size_t max_memory = std::max(kFreeMemory, memory_factor * text.size());
+  const std::size_t string_bytes = kParserStrings * longest_string(text);
+  if (string_bytes > max_memory) {
+    return error("json.memory", "one string would take more memory than its size allows");
+  }
+  Builder builder(max_memory - string_bytes, streams);
   Value::sax_parse(text.begin(), text.end(), &builder);
   if (builder.failed()) return builder.error(where);
   return builder.take();
 }
 
-Result<Value> parse_file(const std::string& path, uint64_t max_bytes, std::size_t memory_factor) {
-  const Result<MappedFile> file = open_model_file(path, max_bytes);
-  if (!file.ok()) {
-    const bool too_large = file.error().code == "file.too_large";
-    return Error{too_large ? "json.too_large" : file.error().code, file.error().message};
-  }
-  const auto bytes = file.value().bytes();
-  return parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path, memory_factor);
+Result<MappedFile> open_file(const std::string& path, uint64_t max_bytes) {
+  Result<MappedFile> file = open_model_file(path, max_bytes);
+  if (file.ok() || file.error().code != "file.too_large") return file;
+  return Error{"json.too_large", file.error().message};
+}
+
+std::string_view text_of(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+Result<Value> parse_file(const std::string& path, uint64_t max_bytes,
+                         std::span<const Stream> streams, std::size_t memory_factor) {
+  SUBBYTE_TRY(const MappedFile file, open_file(path, max_bytes));
+  return parse(text_of(file), path, streams, memory_factor);
 }
 
 Result<Object> Object::of(const Value& value, std::string_view where) {

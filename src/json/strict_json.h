@@ -4,12 +4,15 @@
 // after the value are refused. Nothing recurses.
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/mapped_file.h"
 #include "base/status.h"
 
 namespace subbyte::json {
@@ -19,18 +22,35 @@ using Value = nlohmann::ordered_json;
 inline constexpr int kMaxDepth = 64;
 
 /// What a value may take of memory while it is made: so many times its text, or kFreeMemory if that
-/// is more; besides, the parser holds the string that it reads up to five times.
+/// is more. Five times the longest string is set aside first: so much of it the parser holds.
 inline constexpr std::size_t kMemoryFactor = 4;
 inline constexpr std::size_t kFreeMemory = std::size_t{16} << 20;
+/// For conversations and requests, which may be one long string.
+inline constexpr std::size_t kTextMemoryFactor = 8;
+
+/// A container that is not kept, as a vocabulary of a million members would take many times its
+/// text: `take` gets one element after the other, and what is parsed has an empty container there.
+/// Whether a key comes twice is for `take` to see; an error is for it to keep.
+struct Stream {
+  std::vector<std::string_view> path;  // keys from the root: {"model", "vocab"}
+  /// `key` is nullptr in an array.
+  std::function<void(const std::string* key, const Value& element)> take;
+};
 
 /// Parses one value. `where` (a file name) begins the message.
 /// Codes: json.syntax, json.utf8, json.duplicate_key, json.depth, json.memory.
 Result<Value> parse(std::string_view text, std::string_view where,
+                    std::span<const Stream> streams = {},
                     std::size_t memory_factor = kMemoryFactor);
 
-/// Reads and parses a file of a model, of at most `max_bytes`. Codes: as parse and open_model_file
+/// Opens a file of a model, of at most `max_bytes`. Codes: those of open_model_file
 /// (base/model_file.h), but json.too_large.
+Result<MappedFile> open_file(const std::string& path, uint64_t max_bytes);
+std::string_view text_of(const MappedFile& file);
+
+/// Opens and parses.
 Result<Value> parse_file(const std::string& path, uint64_t max_bytes,
+                         std::span<const Stream> streams = {},
                          std::size_t memory_factor = kMemoryFactor);
 
 /// A view of an object that knows where it is, for messages like

@@ -85,7 +85,7 @@ TEST(StrictJson, takes_many_members_in_about_linear_time) {
   std::string text = "{\"first\":[[1,2],[3]]";
   for (int i = 0; i < 300'000; ++i) text += ",\"key" + std::to_string(i) + "\":0";
   // 4.5e10 comparisons if each member met all others. Members this short need a larger factor.
-  const auto value = parse(text + "}", "t", 16);
+  const auto value = parse(text + "}", "t", {}, 16);
   ASSERT_TRUE(value.ok());
   EXPECT_EQ(value->size(), 300'001u);
 }
@@ -105,9 +105,55 @@ TEST(StrictJson, refuses_what_takes_many_times_its_size) {
   EXPECT_EQ(code(numbers + "]"), "json.memory");
   EXPECT_EQ(message(parse(numbers + "]", "t")),
             "t: its elements would take more memory than its size allows");
-  EXPECT_TRUE(parse(numbers + "]", "t", 40).ok());
+  EXPECT_TRUE(parse(numbers + "]", "t", {}, 40).ok());
   EXPECT_EQ(code(numbers.substr(0, 200000) + "]"), "ok");
-  EXPECT_EQ(code("[\"" + std::string(30000000, 'x') + "\"]"), "ok");
+  // The parser holds the longest string up to five times.
+  const std::string half(15000000, 'x');
+  EXPECT_EQ(code("[\"" + half + "\",\"" + half + "\"]"), "json.memory");
+  EXPECT_EQ(code("[\"" + half.substr(0, 2000000) + "\\\"\"]"), "ok");
+  const std::string text = "[\"" + half + "\"]";
+  EXPECT_EQ(code(text), "json.memory");
+  EXPECT_TRUE(parse(text, "t", {}, kTextMemoryFactor).ok());
+}
+
+/// What a stream of the container at `path` gets of `text`, and what is left.
+std::string streamed(const std::string& text, std::vector<std::string_view> path) {
+  std::string got;
+  const auto take = [&](const std::string* key, const Value& element) {
+    got += (key == nullptr ? "" : *key + ":") + element.dump() + " ";
+  };
+  const Stream streams[] = {{std::move(path), take}};
+  const auto value = parse(text, "t", streams);
+  return got + (value.ok() ? "| " + value->dump() : std::string(value.error().code));
+}
+
+TEST(StrictJson, gives_the_elements_of_a_container_away) {
+  const std::string text =
+      R"({"v":{"c":0},"m":{"a":[1],"v":{"x":1,"y":[2,{"v":3}]},"b":2},"n":[]})";
+  EXPECT_EQ(streamed(text, {"m", "v"}),
+            R"(x:1 y:[2,{"v":3}] | {"v":{"c":0},"m":{"a":[1],"v":{},"b":2},"n":[]})");
+  EXPECT_EQ(streamed(text, {"v"}),
+            R"(c:0 | {"v":{},"m":{"a":[1],"v":{"x":1,"y":[2,{"v":3}]},"b":2},"n":[]})");
+  EXPECT_EQ(streamed(text, {"m"}),
+            R"(a:[1] v:{"x":1,"y":[2,{"v":3}]} b:2 | {"v":{"c":0},"m":{},"n":[]})");
+  EXPECT_EQ(streamed(R"({"m":{"v":["a",["b","c"]]}})", {"m", "v"}),
+            R"("a" ["b","c"] | {"m":{"v":[]}})");
+  EXPECT_EQ(streamed(R"({"m":[{"v":[1]}]})", {"m", "v"}), R"(| {"m":[{"v":[1]}]})");
+  EXPECT_EQ(streamed(R"([{"v":[1]}])", {"v"}), R"(| [{"v":[1]}])");
+  EXPECT_EQ(streamed(R"({"v":7})", {"v"}), R"(| {"v":7})");
+  EXPECT_EQ(streamed(R"({"v":{"a":1,"a":2},"v":{"b":3}})", {"v"}),
+            "a:1 a:2 b:3 json.duplicate_key");
+  EXPECT_EQ(streamed(R"({"v":[1,2)", {"v"}), "1 2 json.syntax");
+}
+
+TEST(StrictJson, what_is_given_away_takes_no_memory) {
+  std::string text = "{\"v\":[0";
+  for (int i = 0; i < 2000000; ++i) text += ",0";
+  int64_t count = 0;
+  const Stream streams[] = {{{"v"}, [&](const std::string*, const Value&) { ++count; }}};
+  EXPECT_TRUE(parse(text + "]}", "t", streams).ok());
+  EXPECT_EQ(count, 2000001);
+  EXPECT_EQ(code(text + "]}"), "json.memory");
 }
 
 TEST(StrictJson, reads_files_up_to_a_size) {

@@ -147,15 +147,22 @@ Error Model::locate_not_finite(Backend& backend, const Batch& batch, const Error
                                   error.message, watched.first_place())};
 }
 
+Status Model::verify_unchanged() const {
+  for (const std::weak_ptr<const MappedFile>& file : files_) {
+    if (const auto mapped = file.lock()) SUBBYTE_CHECK(mapped->verify_unwritten());
+  }
+  return {};
+}
+
 Result<KvPool> Model::make_kv_pool(Backend& backend, KvType type, int64_t positions) const {
   const KvShape shape = {config_.num_layers, config_.num_kv_heads, config_.head_dim, type};
   return backend.make_kv_pool(shape, kv_pages(positions));
 }
 
-Status check_loading(const std::filesystem::path& path, Backend& backend) {
+Status check_loading(const std::filesystem::path& path, Backend& backend, Reads reads) {
   SUBBYTE_TRY(const OpenedModel opened, open_model(path));
   const ImportContext context = {opened.tensors, opened.quantization, backend.host()};
-  WeightLoader loader(context, backend, {}, Reads::kHeaders);
+  WeightLoader loader(context, backend, {}, reads);
   SUBBYTE_TRY(const auto model, find_family(opened.config.model_type)->load(opened.config, loader));
   return loader.finish(*model);
 }
@@ -178,6 +185,7 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Bac
   const Status finished = memory == nullptr ? Status() : memory->finish_loading();
   if (!model.ok()) return model;
   SUBBYTE_CHECK(finished);
+  SUBBYTE_CHECK(opened.tensors.verify_unchanged());
   SUBBYTE_CHECK(loader.finish(**model));
   return model;
 }

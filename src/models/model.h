@@ -6,7 +6,9 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
+#include "base/mapped_file.h"
 #include "models/model_config.h"
 #include "ops/backend.h"
 
@@ -29,6 +31,10 @@ class Model {
   /// `error`, sampling.not_finite of the last step, with the first operation whose results are not
   /// finite: `batch`, which that step computed, is computed again.
   Error locate_not_finite(Backend& backend, const Batch& batch, const Error& error) const;
+
+  /// Whether the files in which weights are still read are as they were when they were opened: what
+  /// was computed meanwhile is of the model then. Code file.changed.
+  Status verify_unchanged() const;
 
   /// Code model.token_range unless all are in the vocabulary.
   Status check_tokens(std::span<const int32_t> tokens) const;
@@ -58,6 +64,7 @@ class Model {
   Status check(const Batch& batch) const;
   Status check_pool(const KvPool& pool) const;
 
+  std::vector<std::weak_ptr<const MappedFile>> files_;  // gone where all was copied
   int64_t bytes_per_token_ = 0;
   int64_t weight_bytes_ = 0;
   Weight largest_weight_;
@@ -81,10 +88,14 @@ struct LoadOptions {
   int64_t step_logits = 1;  // rows
 };
 
-/// Whether load_model would take the model, from its files' headers and its small tensors: what it
-/// refuses because of the codes and scales of matrices is not seen here. `backend` computes in the
+/// What of the matrices is read: all; the scales alone; nothing, the headers have to do. Without
+/// kAll the backend gets zeros of their sizes, and computes in the memory of the host.
+enum class Reads : uint8_t { kAll, kScales, kHeaders };
+
+/// Whether load_model would take the model, from its files' headers, its small tensors and, with
+/// Reads::kScales, the scales of its matrices: codes are never refused. `backend` computes in the
 /// memory of the host, and keeps nothing. Codes: those of load_model.
-Status check_loading(const std::filesystem::path& path, Backend& backend);
+Status check_loading(const std::filesystem::path& path, Backend& backend, Reads reads);
 
 /// Opens a model directory or a model file of OrinMLLM: its config says which model, the tensors
 /// are imported, checked against it and put into the memory of `backend`. Codes: those of

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/model_file.h"
+#include "base/quote.h"
 #include "json/strict_json.h"
 #include "models/model_family.h"
 
@@ -75,12 +76,25 @@ Status read_yarn(const json::Object& rope, ModelConfig& model) {
   return {};
 }
 
+/// Of a section without a type: rope_parameters may hold rope_theta alone. Whoever wrote anything
+/// else meant positions to be scaled, and did not say how.
+Status require_nothing_to_scale(const json::Object& rope) {
+  for (const auto& [key, value] : rope.members()) {
+    if (key == "rope_theta" || key == "partial_rotary_factor" || value.is_null()) continue;
+    return rope.error("json.missing", "rope_type", "a string, as " + quote(key) + " is there");
+  }
+  return {};
+}
+
 Status read_scaling(const json::Object& rope, ModelConfig& model) {
   const char* key = rope.has("rope_type") ? "rope_type" : "type";
+  SUBBYTE_TRY(const auto partial, rope.number("partial_rotary_factor", 0, 1));
+  if (partial.value_or(1) != 1) {
+    return rope.error("config.rope", "partial_rotary_factor", "1 (every part of a head turns)");
+  }
   SUBBYTE_TRY(const auto type, rope.string(key));
-  // rope_parameters may hold rope_theta alone; what scales needs to say how.
-  if (!type && rope.has("factor")) return rope.error("json.missing", key, "a string");
-  if (!type || *type == "default") return {};
+  if (!type) return require_nothing_to_scale(rope);
+  if (*type == "default") return {};
   SUBBYTE_TRY(const auto factor, rope.number("factor", 1, 1e6));
   if (!factor) return rope.error("json.missing", "factor", "a number");
   model.rope_scaling.factor = *factor;

@@ -263,6 +263,30 @@ TEST(ModelConfig, refuses_rope_that_it_does_not_know) {
   EXPECT_EQ(code(kQwen3, R"({"rope_scaling": []})"), "json.type");
 }
 
+/// transformers takes it for "default" and says nothing.
+TEST(ModelConfig, refuses_scaling_that_does_not_say_how) {
+  for (const char* section : {"rope_scaling", "rope_parameters"}) {
+    for (const char* content :
+         {R"({"factor": 4.0})", R"({"beta_fast": 32})", R"({"factor": 4.0, "rope_theta": 1e6})",
+          R"({"original_max_position_embeddings": 4096})", R"({"mrope_section": [1, 2]})"}) {
+      const auto config = changed(kQwen3, std::string("{\"") + section + "\": " + content + "}");
+      ASSERT_FALSE(config.ok()) << section << content;
+      EXPECT_EQ(config.error().code, "json.missing");
+      EXPECT_TRUE(config.error().message.starts_with(std::string("config.json: ") + section +
+                                                     ".rope_type: expected a string, as \""))
+          << config.error().message;
+      EXPECT_TRUE(config.error().message.ends_with("is there, found nothing"));
+    }
+    for (const char* content : {"{}", R"({"rope_theta": 1000000})", R"({"rope_type": "default"})",
+                                R"({"partial_rotary_factor": 1.0})"}) {
+      EXPECT_EQ(code(kQwen3, std::string("{\"") + section + "\": " + content + "}"), "") << content;
+    }
+    EXPECT_EQ(code(kQwen3, std::string("{\"") + section +
+                               R"(": {"rope_type": "default", "partial_rotary_factor": 0.5}})"),
+              "config.rope");
+  }
+}
+
 TEST(ModelConfig, refuses_other_models_activations_and_layers) {
   for (const char* type : {"llama", "qwen2", "qwen3_moe", "Qwen3", ""}) {
     EXPECT_EQ(code(kQwen3, std::string(R"({"model_type": ")") + type + "\"}"), "config.model_type");

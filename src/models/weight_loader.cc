@@ -117,8 +117,9 @@ Result<Matrix> WeightLoader::matrix(std::string_view module, int64_t rows, int64
 }
 
 Result<Matrix> WeightLoader::import_one(std::string_view module, const ModuleInfo& info) {
-  if (reads_ == Reads::kHeaders) {
+  if (reads_ != Reads::kAll) {
     SUBBYTE_CHECK(require_one_matrix(info));
+    if (reads_ == Reads::kScales) SUBBYTE_CHECK(check_module_scales(context_, info));
     const Matrix row = with_zero_points(outline(info.format, 1, info.cols));
     return outline(row.view.format, info.rows, info.cols);
   }
@@ -131,6 +132,7 @@ Result<Matrix> WeightLoader::import_one(std::string_view module, const ModuleInf
 Result<std::vector<Matrix>> WeightLoader::import_all(std::string_view module,
                                                      const ModuleInfo& info) {
   if (reads_ == Reads::kAll) return import_experts(context_, module);
+  if (reads_ == Reads::kScales) SUBBYTE_CHECK(check_module_scales(context_, info));
   return std::vector<Matrix>(static_cast<std::size_t>(info.experts),
                              outline(info.format, info.rows, info.cols));
 }
@@ -356,6 +358,9 @@ Status WeightLoader::finish(Model& model) const {
     return Error{"import.config", fmt::format("{}: the method is {}, but no weight is quantized",
                                               config.where, quote(config.method_name()))};
   }
+  std::set<std::shared_ptr<const MappedFile>> files;
+  for (const auto& [name, tensor] : context_.tensors.tensors()) files.insert(tensor.file);
+  model.files_.assign(files.begin(), files.end());
   model.bytes_per_token_ = static_cast<int64_t>(bytes_per_token_);
   model.weight_bytes_ = weight_bytes_;
   model.largest_weight_ = largest_;

@@ -39,11 +39,6 @@ struct JoinedModule {
 /// follow from config.json, and scales for a key-value cache in FP8, which holds floats here.
 bool is_ignored_tensor(std::string_view name);
 
-/// kHeaders: everything that loading checks but what codes and scales of matrices hold; they are
-/// not read, and the backend gets zeros of their sizes. For machines that compute in the memory of
-/// the host.
-enum class Reads : uint8_t { kAll, kHeaders };
-
 class WeightLoader {
  public:
   WeightLoader(const ImportContext& context, Backend& backend, const LoadOptions& options,

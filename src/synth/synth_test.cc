@@ -1,5 +1,6 @@
 #include "synth/synth.h"
 #include "support/test_context.h"
+#include "support/test_names.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -78,7 +79,8 @@ class SynthTiny : public ::testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(formats, SynthTiny,
                          ::testing::Values(Case{"qwen3", "awq"}, Case{"qwen3", "gptq"},
                                            Case{"qwen3", "bf16"}, Case{"gpt-oss", "mxfp4"},
-                                           Case{"gpt-oss", "bf16"}));
+                                           Case{"gpt-oss", "bf16"}),
+                         NamedByValue());
 
 TEST_P(SynthTiny, loads_and_gives_logits_of_ordinary_size) {
   const TempDir directory;

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <tuple>
 
 namespace subbyte {
 
@@ -19,10 +20,8 @@ Bpe::Bpe(const std::array<TokenId, 256>& byte_ids, const std::vector<Merge>& mer
     : byte_ids_(byte_ids), first_(is_added.size() + 1, 0) {
   std::vector<uint32_t> order(merges.size());
   std::iota(order.begin(), order.end(), 0U);
-  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-    const Merge& x = merges[a];
-    const Merge& y = merges[b];
-    return x.left != y.left ? x.left < y.left : x.right < y.right;
+  std::ranges::sort(order, {}, [&](uint32_t rank) {
+    return std::tuple(merges[rank].left, merges[rank].right, rank);
   });
   results_.reserve(merges.size());
   makes_added_.reserve(merges.size());
@@ -30,6 +29,8 @@ Bpe::Bpe(const std::array<TokenId, 256>& byte_ids, const std::vector<Merge>& mer
     results_.push_back(merge.result);
     makes_added_.push_back(is_added[static_cast<std::size_t>(merge.result)]);
   }
+  rights_.reserve(merges.size());
+  ranks_.reserve(merges.size());
   for (std::size_t i = 0; i < order.size(); ++i) {
     const Merge& merge = merges[order[i]];
     if (i + 1 < order.size()) {

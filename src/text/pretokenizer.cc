@@ -5,12 +5,15 @@
 
 #include "text/pretokenizer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace subbyte {
 namespace {
 
 constexpr std::size_t kBlockBytes = std::size_t{32} << 10;
+constexpr std::size_t kMaxPatterns = 64;  // real tokenizers have at most ten or so
 
 using State = RegexAutomaton::State;
 
@@ -134,9 +137,15 @@ class Splitter {
 }  // namespace
 
 Result<PreTokenizer> PreTokenizer::compile(const std::vector<std::string>& patterns) {
+  if (patterns.size() > kMaxPatterns) {
+    return Error{
+        "tokenizer.regex_too_complex",
+        fmt::format("expected at most {} patterns, found {}", kMaxPatterns, patterns.size())};
+  }
   PreTokenizer made;
+  RegexBudget budget;
   for (const std::string& pattern : patterns) {
-    SUBBYTE_TRY(RegexAutomaton automaton, RegexAutomaton::compile(pattern));
+    SUBBYTE_TRY(RegexAutomaton automaton, RegexAutomaton::compile(pattern, budget));
     made.patterns_.push_back(std::move(automaton));
   }
   return made;

@@ -21,9 +21,6 @@
 namespace subbyte {
 namespace {
 
-constexpr uint64_t kMaxSteps = uint64_t{1} << 27;             // nodes asked: half a second
-constexpr std::size_t kMaxTableCells = std::size_t{1} << 23;  // of both tables: 16 MiB
-
 using Op = RegexProgram::Op;
 using Node = RegexProgram::Node;
 
@@ -31,8 +28,8 @@ using Node = RegexProgram::Node;
 
 class RegexAutomaton::Builder {
  public:
-  Builder(const RegexProgram& program, RegexAutomaton& made)
-      : program_(program), made_(made), entry_of_(program.nodes.size(), kNone) {
+  Builder(const RegexProgram& program, RegexAutomaton& made, RegexBudget& budget)
+      : program_(program), made_(made), budget_(budget), entry_of_(program.nodes.size(), kNone) {
     find_entries();
   }
 
@@ -44,13 +41,15 @@ class RegexAutomaton::Builder {
     for (std::size_t state = 0; state < rows_.size(); ++state) {
       for (std::size_t cls = 0; cls < num_classes; ++cls) {
         made_.before_.push_back(add_state(answers(rows_[state], cls)));
-        num_steps_ += program_.order.size();
         const std::size_t num_cells = (num_classes + entries_.size()) * rows_.size();
-        if (num_steps_ > kMaxSteps || num_cells > kMaxTableCells || rows_.size() > UINT16_MAX) {
+        if (program_.order.size() > budget_.steps || num_cells > budget_.cells ||
+            rows_.size() > UINT16_MAX) {
           return too_complex();
         }
+        budget_.steps -= program_.order.size();
       }
     }
+    budget_.cells -= (num_classes + entries_.size()) * rows_.size();
     for (const Row* row : rows_) made_.next_.insert(made_.next_.end(), row->begin(), row->end());
     return {};
   }
@@ -130,6 +129,7 @@ class RegexAutomaton::Builder {
 
   const RegexProgram& program_;
   RegexAutomaton& made_;
+  RegexBudget& budget_;
   std::vector<uint32_t> entry_of_;  // by node
   std::vector<uint32_t> entries_;   // nodes
   std::vector<bool> walked_;        // by entry
@@ -137,10 +137,9 @@ class RegexAutomaton::Builder {
   std::vector<const Row*> rows_;  // by state, in states_
   std::vector<uint16_t> says_;    // by node
   Row row_;
-  uint64_t num_steps_ = 0;
 };
 
-Result<RegexAutomaton> RegexAutomaton::compile(std::string_view pattern) {
+Result<RegexAutomaton> RegexAutomaton::compile(std::string_view pattern, RegexBudget& budget) {
   const auto explain = [&](const Error& error) {
     return Error{error.code, fmt::format("pattern {}: {}", quote(pattern, 60), error.message)};
   };
@@ -150,7 +149,8 @@ Result<RegexAutomaton> RegexAutomaton::compile(std::string_view pattern) {
   auto classes = CharacterClasses::of(regex.sets);
   if (!classes) return explain(classes.error());
   RegexAutomaton made(std::move(classes).value());
-  if (const Status status = Builder(*program, made).run(); !status) return explain(status.error());
+  if (const Status status = Builder(*program, made, budget).run(); !status)
+    return explain(status.error());
   return made;
 }
 

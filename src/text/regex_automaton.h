@@ -21,6 +21,13 @@
 
 namespace subbyte {
 
+/// What the automata of one tokenizer may take together; each takes its share away. The patterns of
+/// real ones take a hundredth of it.
+struct RegexBudget {
+  uint64_t steps = uint64_t{1} << 27;        // nodes asked: half a second
+  std::size_t cells = std::size_t{1} << 23;  // of all tables: 16 MiB
+};
+
 class RegexAutomaton {
  public:
   using State = uint16_t;
@@ -32,9 +39,9 @@ class RegexAutomaton {
   static constexpr uint16_t kNoMatch = 0;
   static constexpr uint16_t kEndsHere = 1;
 
-  /// Codes: those of parse_regex, and tokenizer.regex_too_complex: the tables would be too large or
-  /// take more than about a second to make.
-  static Result<RegexAutomaton> compile(std::string_view pattern);
+  /// Codes: those of parse_regex, and tokenizer.regex_too_complex: the tables would take more than
+  /// is left of the budget.
+  static Result<RegexAutomaton> compile(std::string_view pattern, RegexBudget& budget);
 
   /// The state after the last character of a text.
   static constexpr State kEndOfText = 0;

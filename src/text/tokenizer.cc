@@ -33,7 +33,8 @@
 
 #include <fmt/format.h>
 
-#include <unordered_map>
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/utf8.h"
@@ -44,6 +45,7 @@
 #include "text/pretokenizer.h"
 #include "text/tokenizer_json.h"
 #include "text/utf8.h"
+#include "text/vocabulary.h"
 
 namespace subbyte {
 namespace {
@@ -52,8 +54,6 @@ constexpr std::size_t kMaxTextBytes = std::size_t{64} << 20;
 // U+FFFD makes three bytes of one; NFC makes at most three characters of one.
 static_assert(kMaxTextBytes * 9 <= Bpe::kMaxPieceBytes);
 
-using IdMap = std::unordered_map<std::string_view, TokenId>;
-
 /// "<|im_end|>" and the like, and what chat formats take for control tokens besides.
 bool is_control_token(std::string_view text) {
   constexpr std::string_view kOpen = "<|";
@@ -61,11 +61,6 @@ bool is_control_token(std::string_view text) {
   if (text == "<think>" || text == "</think>") return true;
   return text.size() > kOpen.size() + kClose.size() && text.starts_with(kOpen) &&
          text.ends_with(kClose);
-}
-
-std::optional<TokenId> lookup(const IdMap& map, std::string_view key) {
-  const auto found = map.find(key);
-  return found == map.end() ? std::nullopt : std::optional<TokenId>(found->second);
 }
 
 }  // namespace
@@ -77,78 +72,74 @@ struct Tokenizer::Data {
     Bpe::Scratch bpe;
   };
 
-  struct Token {
-    std::string bytes;
-    bool exists = false;
-    bool added = false;
-    bool special = false;
-
-    /// Text that a user typed never becomes this token.
-    bool reserved() const { return added || is_control_token(bytes); }
-  };
-
   explicit Data(TokenizerSpec& spec, PreTokenizer regexes)
-      : tokens(make_tokens(spec)),
+      : vocab(std::move(spec.vocab)),
+        added(sorted_by_id(std::move(spec.added))),
+        by_content(order_by_content()),
+        size(std::max(vocab.size(), added.empty() ? 0 : added.back().id + 1)),
+        reserved(reserved_flags()),
         pre_tokenizer(std::move(regexes)),
-        bpe(spec.byte_ids, spec.merges, reserved_flags()),
-        plain_added(pick(spec, false)),
-        normalized_added(pick(spec, true)),
+        bpe(spec.byte_ids, spec.merges, reserved),
+        plain_added(pick(spec.nfc, false)),
+        normalized_added(pick(spec.nfc, true)),
         ignore_merges(spec.ignore_merges),
-        nfc(spec.nfc) {
-    for (std::size_t id = 0; id < tokens.size(); ++id) {
-      const Token& token = tokens[id];
-      if (token.added) added_ids.emplace(token.bytes, static_cast<TokenId>(id));
-    }
-    // Keys outside the byte alphabet never match a piece; find() has them in a map of their own.
-    for (TokenizerSpec::Entry& entry : spec.vocab) {
-      const Token& token = tokens[static_cast<std::size_t>(entry.id)];
-      const auto bytes = byte_alphabet::bytes_of(entry.key);
-      if (bytes && !token.added) {
-        byte_ids.emplace(token.bytes, entry.id);
-      } else if (bytes) {
-        // Of a vocabulary entry that is an added token too, `bytes` is the added token's text.
-        doubled.push_back({*bytes, entry.id});
-      } else if (!token.added) {
-        raw_ids.emplace(token.bytes, entry.id);
-      }
-    }
-    for (const auto& [bytes, id] : doubled) byte_ids.emplace(bytes, id);
+        nfc(spec.nfc) {}
+
+  static std::vector<AddedToken> sorted_by_id(std::vector<AddedToken> tokens) {
+    std::ranges::sort(tokens, {}, &AddedToken::id);
+    return tokens;
   }
 
-  static std::vector<Token> make_tokens(const TokenizerSpec& spec) {
-    std::vector<Token> made(static_cast<std::size_t>(spec.size));
-    for (const TokenizerSpec::Entry& entry : spec.vocab) {
-      auto bytes = byte_alphabet::bytes_of(entry.key);
-      made[static_cast<std::size_t>(entry.id)] = {bytes ? std::move(*bytes) : entry.key, true,
-                                                  false, false};
-    }
-    for (const AddedToken& token : spec.added) {
-      made[static_cast<std::size_t>(token.id)] = {token.content, true, true, token.special};
-    }
-    return made;
+  std::vector<uint32_t> order_by_content() const {
+    std::vector<uint32_t> order(added.size());
+    std::iota(order.begin(), order.end(), 0U);
+    std::ranges::sort(
+        order, {}, [&](uint32_t i) -> const auto& { return added[i].content; });
+    return order;
   }
 
+  /// Text that a user typed never becomes one of these.
   std::vector<bool> reserved_flags() const {
-    std::vector<bool> flags;
-    flags.reserve(tokens.size());
-    for (const Token& token : tokens) flags.push_back(token.reserved());
+    std::vector<bool> flags(static_cast<std::size_t>(size));
+    for (TokenId id = 0; id < vocab.size(); ++id) {
+      flags[static_cast<std::size_t>(id)] = is_control_token(vocab.text(id));
+    }
+    for (const AddedToken& token : added) flags[static_cast<std::size_t>(token.id)] = true;
     return flags;
   }
 
-  static AddedTokenMatcher pick(const TokenizerSpec& spec, bool normalized) {
+  AddedTokenMatcher pick(bool with_nfc, bool normalized) const {
     std::vector<AddedToken> picked;
-    for (const AddedToken& token : spec.added) {
+    picked.reserve(
+        static_cast<std::size_t>(std::ranges::count(added, normalized, &AddedToken::normalized)));
+    for (const AddedToken& token : added) {
       if (token.normalized != normalized) continue;
       picked.push_back(token);
-      if (normalized && spec.nfc) picked.back().content = to_nfc(token.content);
+      if (normalized && with_nfc) picked.back().content = to_nfc(token.content);
     }
     return AddedTokenMatcher(std::move(picked));
   }
 
-  const Token* find(TokenId id) const {
-    if (id < 0 || static_cast<std::size_t>(id) >= tokens.size()) return nullptr;
-    const Token& token = tokens[static_cast<std::size_t>(id)];
-    return token.exists ? &token : nullptr;
+  const AddedToken* find_added(TokenId id) const {
+    const auto found = std::ranges::lower_bound(added, id, {}, &AddedToken::id);
+    return found == added.end() || found->id != id ? nullptr : &*found;
+  }
+
+  const AddedToken* find_added(std::string_view content) const {
+    const auto content_of = [&](uint32_t i) -> std::string_view { return added[i].content; };
+    const auto found = std::ranges::lower_bound(by_content, content, {}, content_of);
+    return found == by_content.end() || content_of(*found) != content ? nullptr : &added[*found];
+  }
+
+  bool is_reserved(TokenId id) const { return reserved[static_cast<std::size_t>(id)]; }
+
+  /// Of an added token that stands in the vocabulary, too, the text is that of the added token.
+  /// nullopt for ids that do not exist.
+  std::optional<std::string_view> text_of(TokenId id) const {
+    // Every added token is reserved: few ids are looked for among those.
+    const bool may_be_added = id >= 0 && id < size && is_reserved(id);
+    if (const AddedToken* token = may_be_added ? find_added(id) : nullptr) return token->content;
+    return vocab.contains(id) ? std::optional(vocab.text(id)) : std::nullopt;
   }
 
   /// Appends the tokens of normalized text without added tokens.
@@ -157,8 +148,8 @@ struct Tokenizer::Data {
     pre_tokenizer.split(text, scratch.split);
     for (const std::string_view piece : scratch.split.pieces) {
       if (ignore_merges) {
-        const auto id = lookup(byte_ids, piece);
-        if (id && !(avoid_added && tokens[static_cast<std::size_t>(*id)].reserved())) {
+        const auto id = vocab.find_bytes(piece);
+        if (id && !(avoid_added && is_reserved(*id))) {
           ids.push_back(*id);
           continue;
         }
@@ -167,17 +158,17 @@ struct Tokenizer::Data {
     }
   }
 
-  std::vector<Token> tokens;  // by id; maps below view their bytes, so this never changes
+  Vocabulary vocab;
+  std::vector<AddedToken> added;     // by id
+  std::vector<uint32_t> by_content;  // places in `added`
+  TokenId size;
+  std::vector<bool> reserved;  // by id
   PreTokenizer pre_tokenizer;
   Bpe bpe;
   AddedTokenMatcher plain_added;
   AddedTokenMatcher normalized_added;
   bool ignore_merges;
   bool nfc;
-  IdMap byte_ids;   // vocabulary by the bytes that an entry spells
-  IdMap raw_ids;    // vocabulary entries that spell no bytes
-  IdMap added_ids;  // by content
-  std::vector<std::pair<std::string, TokenId>> doubled;
 };
 
 Tokenizer::Tokenizer(std::unique_ptr<const Data> data) : data_(std::move(data)) {}
@@ -243,42 +234,40 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, SpecialTok
 }
 
 std::string_view Tokenizer::token_bytes(TokenId id) const {
-  const Data::Token* token = data_->find(id);
-  return token == nullptr ? std::string_view() : token->bytes;
+  return data_->text_of(id).value_or(std::string_view());
 }
 
 Result<std::string> Tokenizer::decode(std::span<const TokenId> ids, bool skip_special) const {
   std::string bytes;
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    const Data::Token* token = data_->find(ids[i]);
-    if (token == nullptr) {
+    const auto text = data_->text_of(ids[i]);
+    if (!text) {
       return Error{
           "tokenizer.bad_id",
           fmt::format("id {} at place {} does not exist, ids end at {}", ids[i], i, size() - 1)};
     }
-    if (!(skip_special && token->special)) bytes += token->bytes;
+    if (!(skip_special && is_special(ids[i]))) bytes += *text;
   }
   return find_invalid_utf8(bytes) ? utf8::replace_invalid(bytes) : std::move(bytes);
 }
 
 std::optional<TokenId> Tokenizer::find(std::string_view token) const {
-  if (const auto id = lookup(data_->added_ids, token)) return id;
-  const auto bytes = byte_alphabet::bytes_of(token);
-  return bytes ? lookup(data_->byte_ids, *bytes) : lookup(data_->raw_ids, token);
+  if (const AddedToken* found = data_->find_added(token)) return found->id;
+  return data_->vocab.find(token);
 }
 
 bool Tokenizer::is_added(TokenId id) const {
-  const Data::Token* token = data_->find(id);
-  return token != nullptr && token->added;
+  return data_->find_added(id) != nullptr;
 }
 
 bool Tokenizer::is_special(TokenId id) const {
-  const Data::Token* token = data_->find(id);
+  const bool may_be = id >= 0 && id < size() && data_->is_reserved(id);
+  const AddedToken* token = may_be ? data_->find_added(id) : nullptr;
   return token != nullptr && token->special;
 }
 
 TokenId Tokenizer::size() const {
-  return static_cast<TokenId>(data_->tokens.size());
+  return data_->size;
 }
 
 }  // namespace subbyte

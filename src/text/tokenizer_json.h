@@ -10,28 +10,21 @@
 #include "text/added_tokens.h"
 #include "text/bpe.h"
 #include "text/tokenizer.h"
+#include "text/vocabulary.h"
 
 namespace subbyte {
 
 struct TokenizerSpec {
-  /// Largest id that is taken, so that a small file cannot ask for gigabytes of tables.
-  static constexpr TokenId kMaxId = (1 << 22) - 1;
-
-  struct Entry {
-    std::string key;  // as the file spells it
-    TokenId id;
-  };
-
-  std::vector<Entry> vocab;
+  Vocabulary vocab;
   std::array<TokenId, 256> byte_ids{};
   std::vector<Bpe::Merge> merges;
   std::vector<AddedToken> added;
   std::vector<std::string> patterns;  // of the pre-tokenizer, not yet compiled
   bool ignore_merges = false;
   bool nfc = false;
-  TokenId size = 0;  // one more than the largest id
 };
 
+/// Takes at most four times the file of memory, or twice json::kFreeMemory if that is more.
 /// Codes: those of json::parse_file, json.type, json.missing, json.range and those at the top of
 /// tokenizer.cc. Messages begin with the name of the file.
 Result<TokenizerSpec> read_tokenizer_json(const std::filesystem::path& path);

@@ -1,4 +1,5 @@
 #include "text/tokenizer.h"
+#include "support/test_names.h"
 
 #include <gtest/gtest.h>
 
@@ -108,7 +109,8 @@ TEST_P(GoldenTokenizer, a_stream_gives_the_same_text_as_decoding_at_once) {
   EXPECT_GT(num_replaced, 10000);
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, GoldenTokenizer, ::testing::Values("qwen", "o200k"));
+INSTANTIATE_TEST_SUITE_P(Files, GoldenTokenizer, ::testing::Values("qwen", "o200k"),
+                         NamedByValue());
 
 /// Whatever table it stands in, and whether merges or whole words lead to it.
 TEST(Tokenizer, control_tokens_of_the_vocabulary_never_come_out_of_text) {

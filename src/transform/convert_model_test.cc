@@ -1,5 +1,6 @@
 #include "transform/convert_model.h"
 #include "support/test_context.h"
+#include "support/test_names.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -79,6 +80,10 @@ struct Way {
   const char* back;
 };
 
+std::ostream& operator<<(std::ostream& out, const Way& way) {
+  return out << way.golden << " to " << way.there << " to " << way.back;
+}
+
 class ConvertGolden : public ::testing::TestWithParam<Way> {};
 
 TEST_P(ConvertGolden, goes_there_and_comes_back_to_the_byte) {
@@ -106,7 +111,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Way{"qwen3-gptq-act-order", "pack_quantized_lanes", "gptq"},
                       Way{"gpt-oss-mxfp4", "compressed-tensors", "mxfp4"},
                       Way{"gpt-oss-mxfp4", "modelopt_nvfp4", "mxfp4"},
-                      Way{"gpt-oss-mxfp4", "nvfp4-pack-quantized", "mxfp4"}));
+                      Way{"gpt-oss-mxfp4", "nvfp4-pack-quantized", "mxfp4"}),
+    NamedByValue());
 
 TEST(ConvertModel, the_new_directory_gives_the_same_logits) {
   for (const auto& [golden, format] :

@@ -31,6 +31,7 @@ void add_modules(const ImportContext& context, std::set<std::string, std::less<>
     weight.bytes = info.bytes();
     weight.act_order = info.act_order;
     for (const FileTensor* part : info.tensors) used.insert(part->name);
+    if (info.scales != nullptr) inspection.scale_bytes += info.scales->bytes.size();
     inspection.weights.push_back(std::move(weight));
   }
 }
@@ -103,7 +104,9 @@ Result<Inspection> inspect(const fs::path& path, Executor& pool, Backend* backen
     inspection.bytes += weight.bytes;
   }
   if (backend != nullptr && (fs::is_directory(path, ignored) || is_orin_model(path))) {
-    for (const Refusal& refusal : find_refusals(path, *backend)) {
+    inspection.reads_scales = inspection.scale_bytes <= kMostScaleBytes;
+    const Reads reads = inspection.reads_scales ? Reads::kScales : Reads::kHeaders;
+    for (const Refusal& refusal : find_refusals(path, *backend, reads)) {
       const std::string& message = refusal.error.message;
       const bool known =
           std::ranges::find(inspection.problems, message) != inspection.problems.end();

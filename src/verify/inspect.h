@@ -1,6 +1,6 @@
 #pragma once
 // What is in a model directory, a safetensors file or a model file of OrinMLLM, read from the
-// headers (and g_idx) alone.
+// headers, g_idx and, unless they are large, the scales.
 
 #include <cstdint>
 #include <filesystem>
@@ -36,7 +36,12 @@ struct Inspection {
   std::vector<std::string> files;
   uint64_t parameters = 0;
   uint64_t bytes = 0;
+  uint64_t scale_bytes = 0;  // of them, those of scales
+  bool reads_scales = true;  // whether what loading refuses of them is among the problems
 };
+
+/// Scales of more than so many bytes together are not read: that would take seconds.
+inline constexpr uint64_t kMostScaleBytes = uint64_t{1} << 30;
 
 /// Weights that no importer accepts are listed as plain tensors, and `problems` says why. With a
 /// `backend`, which computes in the memory of the host, whatever keeps the model of a directory or

@@ -1,27 +1,27 @@
 #include "verify/refusals.h"
 
+#include "base/model_file.h"
 #include "checkpoints/config/config_file.h"
 #include "engine/sampler.h"
-#include "models/model.h"
 #include "text/tokenizer.h"
 
 namespace subbyte {
 
-std::vector<Refusal> find_refusals(const std::filesystem::path& path, Backend& backend) {
+std::vector<Refusal> find_refusals(const std::filesystem::path& path, Backend& backend,
+                                   Reads reads) {
   std::vector<Refusal> refusals;
   const auto add = [&refusals](std::string_view where, const Error& error) {
     refusals.push_back({where, error});
   };
   const std::filesystem::path directory = model_directory(path);
-  if (const Status loading = check_loading(path, backend); !loading.ok()) {
+  if (const Status loading = check_loading(path, backend, reads); !loading.ok()) {
     add("config.json", loading.error());
   }
   if (const auto sampling = read_sampling_defaults(directory, {}); !sampling.ok()) {
     add("generation_config.json", sampling.error());
   }
   const std::filesystem::path tokenizer_json = directory / "tokenizer.json";
-  std::error_code ignored;
-  if (!std::filesystem::exists(tokenizer_json, ignored)) return refusals;
+  if (!is_there(tokenizer_json)) return refusals;
   if (const auto tokenizer = Tokenizer::load(tokenizer_json); !tokenizer.ok()) {
     add("tokenizer.json", tokenizer.error());
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "models/model.h"
 #include "ops/backend.h"
 
 namespace subbyte {
@@ -15,8 +16,9 @@ struct Refusal {
   Error error;
 };
 
-/// What loading refuses (check_loading), sampling values of generation_config.json, and a
-/// tokenizer.json that does not open; that there is none is no refusal, as token ids will do.
-std::vector<Refusal> find_refusals(const std::filesystem::path& path, Backend& backend);
+/// What loading refuses (check_loading, with `reads`), sampling values of generation_config.json,
+/// and a tokenizer.json that does not open; that there is none is no refusal, as token ids will do.
+std::vector<Refusal> find_refusals(const std::filesystem::path& path, Backend& backend,
+                                   Reads reads);
 
 }  // namespace subbyte

@@ -86,11 +86,11 @@ void check_special_names(VerifyContext& context, const Tokenizer& tokenizer) {
     if (found == value->end()) continue;
     const json::Value& token =
         found->is_object() && found->contains("content") ? (*found)["content"] : *found;
-    const auto* const text = token.get_ptr<const std::string*>();
-    if (text == nullptr || tokenizer.find(*text)) continue;
+    const auto* const content = token.get_ptr<const std::string*>();
+    if (content == nullptr || tokenizer.find(*content)) continue;
     context.findings.add("verify.special_token", kTokenizerConfig,
                          fmt::format("{}: a token of {}", key, kTokenizer),
-                         fmt::format("{}, which it does not have", quote(*text)));
+                         fmt::format("{}, which it does not have", quote(*content)));
   }
 }
 

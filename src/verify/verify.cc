@@ -71,7 +71,7 @@ void check_total_size(VerifyContext& context) {
 /// does not hide the others. After an error it is known that the model does not run.
 void check_refusals(VerifyContext& context, Backend& backend) {
   if (context.findings.has_errors()) return;
-  for (const Refusal& refusal : find_refusals(context.path, backend)) {
+  for (const Refusal& refusal : find_refusals(context.path, backend, Reads::kHeaders)) {
     if (!context.findings.has(refusal.error.code)) {
       context.findings.add(refusal.error, refusal.where);
     }

@@ -12,6 +12,7 @@
 #include "app/process.h"
 #include "checkpoints/containers/tensor_source.h"
 #include "support/temp_dir.h"
+#include "support/test_names.h"
 
 namespace subbyte {
 namespace {
@@ -199,7 +200,8 @@ TEST_P(Logits, of_the_command_are_those_of_the_reference) {
 
 INSTANTIATE_TEST_SUITE_P(Goldens, Logits,
                          testing::Values("qwen3-bf16", "qwen3-awq", "qwen3-gptq-v1",
-                                         "qwen3-gptq-v2", "qwen3-gptq-act-order", "gpt-oss-mxfp4"));
+                                         "qwen3-gptq-v2", "qwen3-gptq-act-order", "gpt-oss-mxfp4"),
+                         NamedByValue());
 
 TEST(LogitsCommand, refuses_ids_outside_the_vocabulary_and_leaves_no_file) {
   const TempDir folder;
@@ -462,7 +464,8 @@ TEST_P(Interrupted, synth_leaves_nothing_behind) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Signals, Interrupted,
-                         testing::Values(SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE));
+                         testing::Values(SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE),
+                         [](const auto& test) { return std::string(sigabbrev_np(test.param)); });
 
 TEST(Synth, a_full_disk_is_an_error_that_leaves_nothing_behind) {
   const TempDir folder;

@@ -52,6 +52,16 @@ TEST(Outputs, may_be_standard_output) {
   EXPECT_TRUE(result.out == folder.read("file"));
 }
 
+TEST(Outputs, on_standard_output_begin_when_the_model_is_there) {
+  const TempDir folder;
+  fs::copy(kModel, folder / "model");
+  fs::resize_file(folder / "model/model.safetensors", 1000);
+  const ProcessResult result =
+      run_program({"logits", (folder / "model").string(), "--ids", "1", "-o", "-"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.out, "");
+}
+
 TEST(Outputs, are_refused_before_the_work) {
   const TempDir folder;
   folder.write("file", "mine");

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -171,6 +172,45 @@ void add_outputs(PlaceList& list) {
   add("dangling_link", {{Kind::kLink, "out", "other"}}, "out");
 }
 
+/// A forged line, an escape sequence, one of a single byte in Latin-1, the other direction.
+const std::string kEscapes = "\nsubbyte: done\r\x1b[2J\x1b]0;x\x07\u009b31m\u202e";
+
+/// A file of the sound model with one text in it changed to the escapes.
+Place changed(const std::string& name, const std::function<void(TinyModel&)>& change) {
+  TinyModel model = awq_model();
+  change(model);
+  for (auto& [file, content] : model.files()) {
+    if (file == name) return {Kind::kFile, "model/" + name, content};
+  }
+  return {};
+}
+
+void add_names(PlaceList& list) {
+  list.section(78);
+  PlaceCase& path = list.add("path", {}, {});
+  path.model = "model" + kEscapes;
+  path.places = {{Kind::kModel, path.model}};
+  PlaceCase& refused = list.add("path_with_a_pipe", "file.not_regular", {});
+  refused.model = "model" + kEscapes;
+  refused.places = {{Kind::kModel, refused.model}, {Kind::kPipe, refused.model + "/README.md"}};
+  const auto in_config = [&](const char* name, const char* code, const char* key) {
+    list.add(name, code, {changed("config.json", [&](TinyModel& model) {
+               model.quantization()[key] = "awq" + kEscapes;
+             })});
+  };
+  in_config("method", "quantization.method", "quant_method");
+  in_config("bits", "json.type", "bits");
+  in_config("version", "quantization.version", "version");
+  list.add("tensor", {}, {changed("model.safetensors", [](TinyModel& model) {
+             model.tensors.front().name += R"(\nsubbyte: done\u001b[2J\u009b31m\u202e)";  // in JSON
+           })});
+  nlohmann::ordered_json index;
+  index["weight_map"]["a" + kEscapes] = "1" + kEscapes + ".safetensors";
+  PlaceCase& shard = list.add("shard", "index.shard_name", {});
+  shard.places = {changed("config.json", [](TinyModel&) {}),
+                  {Kind::kFile, "model/model.safetensors.index.json", index.dump()}};
+}
+
 void add_controls(PlaceList& list) {
   list.section(0);
   list.add("plain", {}, {{Kind::kFile, "model/README.md", "text"}});
@@ -240,6 +280,7 @@ std::vector<PlaceCase> place_cases() {
   add_sizes(list);
   add_leftovers(list);
   add_outputs(list);
+  add_names(list);
   return list.take();
 }
 

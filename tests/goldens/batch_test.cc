@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "support/test_context.h"
+#include "support/test_names.h"
 
 namespace subbyte {
 namespace {
@@ -288,11 +289,7 @@ TEST_P(Batches, refuses_batches_that_make_no_sense_and_changes_nothing) {
 INSTANTIATE_TEST_SUITE_P(Goldens, Batches,
                          ::testing::Values("qwen3-bf16", "qwen3-awq", "qwen3-gptq-act-order",
                                            "gpt-oss-mxfp4"),
-                         [](const auto& test) {
-                           std::string name = test.param;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+                         NamedByValue());
 
 }  // namespace
 }  // namespace subbyte

@@ -11,6 +11,7 @@
 #include "models/model.h"
 #include "support/temp_dir.h"
 #include "support/test_context.h"
+#include "support/test_names.h"
 #include "support/test_tensors.h"
 #include "transform/convert_model.h"
 #include "verify/verify.h"
@@ -72,6 +73,10 @@ struct Way {
   bool same_sums;  // the same groups in the same kernel: the same bits come out
 };
 
+std::ostream& operator<<(std::ostream& out, const Way& way) {
+  return out << way.golden << " to " << way.format;
+}
+
 class ConvertedModels : public ::testing::TestWithParam<Way> {};
 
 TEST_P(ConvertedModels, give_the_logits_of_the_checkpoint) {
@@ -104,11 +109,7 @@ INSTANTIATE_TEST_SUITE_P(
         Way{"qwen3-gptq-v1", "pack_quantized", true}, Way{"qwen3-gptq-v1", "awq", true},
         Way{"qwen3-gptq-act-order", "pack_quantized_lanes", true},
         Way{"qwen3-gptq-act-order", "gptq_v2", true}),
-    [](const auto& param) {
-      std::string name = std::string(param.param.golden) + "_as_" + param.param.format;
-      std::ranges::replace(name, '-', '_');
-      return name;
-    });
+    NamedByValue());
 
 /// Every second row of a tensor [rows][...], from `first` on.
 TestTensor every_second_row(const std::string& name, const FileTensor& from, std::size_t first) {

@@ -13,6 +13,7 @@
 #include "engine/generate.h"
 #include "models/model.h"
 #include "support/test_context.h"
+#include "support/test_names.h"
 
 namespace subbyte {
 namespace {
@@ -145,11 +146,7 @@ INSTANTIATE_TEST_SUITE_P(AllCheckpoints, GoldenModels,
                          ::testing::Values("qwen3-bf16", "qwen3-awq", "qwen3-gptq-v1",
                                            "qwen3-gptq-v2", "qwen3-gptq-act-order",
                                            "gpt-oss-mxfp4"),
-                         [](const auto& test) {
-                           std::string name = test.param;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+                         NamedByValue());
 
 }  // namespace
 }  // namespace subbyte

@@ -14,6 +14,7 @@
 #include "models/model.h"
 #include "support/temp_dir.h"
 #include "support/test_context.h"
+#include "support/test_names.h"
 #include "support/test_tensors.h"
 
 namespace subbyte {
@@ -22,6 +23,10 @@ namespace {
 namespace fs = std::filesystem;
 
 enum class Head : uint8_t { kOwn, kTied, kTiedAndStored };
+
+std::ostream& operator<<(std::ostream& out, Head head) {
+  return out << (head == Head::kOwn ? "own" : head == Head::kTied ? "tied" : "tied and stored");
+}
 
 std::vector<TestTensor> read_tensors(const fs::path& from) {
   auto source = TensorSource::open(from);
@@ -164,7 +169,8 @@ INSTANTIATE_TEST_SUITE_P(
     Goldens, HeadBits,
     ::testing::Combine(::testing::Values("qwen3-bf16", "qwen3-awq", "gpt-oss-mxfp4"),
                        ::testing::Values(Head::kOwn, Head::kTied, Head::kTiedAndStored),
-                       ::testing::Values(4, 8)));
+                       ::testing::Values(4, 8)),
+    NamedByValue());
 
 TEST(HeadBitsErrors, refuses_other_numbers) {
   const auto backend = testing::make_test_backend(1);

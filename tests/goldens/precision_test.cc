@@ -11,6 +11,7 @@
 #include "checkpoints/containers/tensor_source.h"
 #include "models/model.h"
 #include "support/test_context.h"
+#include "support/test_names.h"
 
 namespace subbyte {
 namespace {
@@ -116,11 +117,7 @@ TEST_P(Precision, rounded_activations_stay_within_the_stated_error) {
 INSTANTIATE_TEST_SUITE_P(Goldens, Precision,
                          ::testing::Values("qwen3-bf16", "qwen3-awq", "qwen3-gptq-act-order",
                                            "gpt-oss-mxfp4"),
-                         [](const auto& test) {
-                           std::string name = test.param;
-                           for (char& c : name) c = c == '-' ? '_' : c;
-                           return name;
-                         });
+                         NamedByValue());
 
 }  // namespace
 }  // namespace subbyte

@@ -16,6 +16,7 @@
 #include "model_on_gpu.h"
 #include "ops/forwarding_backend.h"
 #include "support/test_context.h"
+#include "support/test_names.h"
 
 namespace subbyte {
 namespace {
@@ -190,11 +191,7 @@ INSTANTIATE_TEST_SUITE_P(All, GpuGoldens,
                          ::testing::Values("qwen3-bf16", "qwen3-awq", "qwen3-gptq-v1",
                                            "qwen3-gptq-v2", "qwen3-gptq-act-order",
                                            "gpt-oss-mxfp4"),
-                         [](const auto& test) {
-                           std::string name = test.param;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+                         NamedByValue());
 
 TEST(GpuModels, the_demo_model_beside_the_cpu) {
   for (const int head_bits : {16, 4, 8}) {

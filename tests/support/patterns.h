@@ -1,5 +1,5 @@
 #pragma once
-// The patterns of tests/data/patterns: those of tokenizers' families, mixtures of their parts, and
+// The patterns of conformance/patterns: those of tokenizers' families, mixtures of their parts, and
 // 100 that are made to be slow.
 
 #include <fstream>
@@ -9,8 +9,9 @@
 namespace subbyte {
 
 struct NamedPattern {
-  std::string kind;  // family, mixed or slow
-  std::string name;  // of a slow one: what its text repeats, '_' for a space
+  std::string kind;     // family, mixed or slow
+  std::string verdict;  // "split", or the code of the refusal
+  std::string name;     // of a slow one: what its text repeats, '_' for a space
   std::string pattern;
 
   /// What a text repeats that this pattern finds hard.
@@ -27,10 +28,14 @@ inline std::vector<NamedPattern> read_patterns(const std::string& path) {
   std::ifstream file(path);
   std::string line;
   while (std::getline(file, line)) {
-    const std::size_t first = line.find('\t');
-    const std::size_t second = line.find('\t', first + 1);
-    made.push_back({line.substr(0, first), line.substr(first + 1, second - first - 1),
-                    line.substr(second + 1)});
+    NamedPattern item;
+    for (std::string* part : {&item.kind, &item.verdict, &item.name}) {
+      const std::size_t tab = line.find('\t');
+      *part = line.substr(0, tab);
+      line.erase(0, tab + 1);
+    }
+    item.pattern = line;
+    made.push_back(std::move(item));
   }
   return made;
 }

@@ -23,8 +23,8 @@ void write_kernel(const CUpti_ActivityKernel9& kernel) {
   std::fprintf(g_file, "%llu|%llu|%d,%d,%d|%d|%d|%d|%s\n",
                static_cast<unsigned long long>(kernel.start),
                static_cast<unsigned long long>(kernel.end), kernel.gridX, kernel.gridY,
-               kernel.gridZ, kernel.blockX, kernel.registersPerThread,
-               kernel.dynamicSharedMemory, name ? name.get() : kernel.name);
+               kernel.gridZ, kernel.blockX, kernel.registersPerThread, kernel.dynamicSharedMemory,
+               name ? name.get() : kernel.name);
 }
 
 void CUPTIAPI on_request(uint8_t** buffer, size_t* size, size_t* most_records) {

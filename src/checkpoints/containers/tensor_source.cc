@@ -21,12 +21,11 @@ namespace codes = index_codes;
 
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 constexpr std::string_view kSingleName = "model.safetensors";
-constexpr std::size_t kIndexMemory = 16;  // times the file: names of tensors may be short
 constexpr uint64_t kMaxIndexBytes = 32 * 1024 * 1024;  // the largest known is under 10 MB
 constexpr std::size_t kMaxShards = 10'000;
 
-/// Where tensors are said to be: name of the tensor -> name of the shard.
-using WeightMap = std::map<std::string, std::string, std::less<>>;
+/// Where tensors are said to be: name of the tensor -> name of the shard, which stands elsewhere.
+using WeightMap = std::map<std::string, std::string_view, std::less<>>;
 
 /// Why a name in an index is not the name of a shard, empty when it is one.
 std::string_view name_problem(std::string_view name) {
@@ -67,46 +66,75 @@ Result<std::optional<uint64_t>> read_total_size(const json::Object& root) {
   return std::optional(static_cast<uint64_t>(**size));
 }
 
-struct Index {
-  WeightMap shard_of;
-  std::optional<uint64_t> total_size;
+/// What the index says. Its map is taken while it is parsed (json::Stream): many short names of
+/// tensors would take more than four times the file.
+class Index {
+ public:
+  explicit Index(const fs::path& path) : path_(path.native()) {}
+  Index(const Index&) = delete;  // shard_of views shards_
+  Index& operator=(const Index&) = delete;
+
+  Status read();
+
+  const WeightMap& shard_of() const { return shard_of_; }
+  std::optional<uint64_t> total_size() const { return total_size_; }
+
+ private:
+  void take(const std::string* tensor, const json::Value& shard);
+  Status add(const std::string& tensor, const json::Value& shard);
+  Error refuse(std::string_view code, const std::string& problem) const {
+    return {code, fmt::format("{}: {}", path_, problem)};
+  }
+
+  std::string path_;
+  std::set<std::string, std::less<>> shards_;
+  WeightMap shard_of_;
+  Status status_;  // of the map
+  std::optional<uint64_t> total_size_;
 };
 
-Result<Index> read_index(const fs::path& path) {
-  Result<json::Value> text = json::parse_file(path.native(), kMaxIndexBytes, kIndexMemory);
+Status Index::read() {
+  const json::Stream map[] = {
+      {{"weight_map"},
+       [this](const std::string* tensor, const auto& shard) { take(tensor, shard); }}};
+  Result<json::Value> text = json::parse_file(path_, kMaxIndexBytes, map);
   if (!text.ok()) return rename_code(std::move(text).error());
-  const auto refuse = [&](std::string_view code, const std::string& problem) {
-    return Error{code, fmt::format("{}: {}", path.native(), problem)};
-  };
-  const Result<json::Object> root = json::Object::of(*text, path.native());
+  const Result<json::Object> root = json::Object::of(*text, path_);
   if (!root.ok()) return Error{codes::kNotObject, root.error().message};
-  Index index;
-  SUBBYTE_TRY(index.total_size, read_total_size(*root));
-  const json::Value* map = root->find("weight_map");
-  if (map == nullptr || !map->is_object() || map->empty()) {
-    return root->error(codes::kWeightMap, "weight_map", "an object that is not empty");
+  SUBBYTE_TRY(total_size_, read_total_size(*root));
+  SUBBYTE_CHECK(status_);
+  if (!shard_of_.empty()) return {};
+  return root->error(codes::kWeightMap, "weight_map", "an object that is not empty");
+}
+
+void Index::take(const std::string* tensor, const json::Value& shard) {
+  // An array stays without elements, which is refused.
+  if (tensor != nullptr && status_.ok()) status_ = add(*tensor, shard);
+}
+
+Status Index::add(const std::string& tensor, const json::Value& shard) {
+  const auto* const name = shard.get_ptr<const std::string*>();
+  if (name == nullptr) {
+    return refuse(codes::kShardType,
+                  fmt::format("tensor {}: expected the name of a shard, found {}", quote(tensor),
+                              shard.type_name()));
   }
-  std::set<std::string_view> shards;
-  for (const auto& [tensor, shard] : map->get_ref<const json::Value::object_t&>()) {
-    const auto* const name = shard.get_ptr<const std::string*>();
-    if (name == nullptr) {
-      return refuse(codes::kShardType,
-                    fmt::format("tensor {}: expected the name of a shard, found {}", quote(tensor),
-                                shard.type_name()));
-    }
-    if (const std::string_view problem = name_problem(*name); !problem.empty()) {
-      return refuse(codes::kShardName,
-                    fmt::format("tensor {}: expected the plain name of a .safetensors file, found "
-                                "{} in {}",
-                                quote(tensor), problem, quote(*name)));
-    }
-    if (shards.insert(*name).second && shards.size() > kMaxShards) {
-      return refuse(codes::kTooManyShards,
-                    fmt::format("expected at most {} shards, found more", kMaxShards));
-    }
-    index.shard_of.emplace_hint(index.shard_of.end(), tensor, *name);
+  if (const std::string_view problem = name_problem(*name); !problem.empty()) {
+    return refuse(codes::kShardName,
+                  fmt::format("tensor {}: expected the plain name of a .safetensors file, found "
+                              "{} in {}",
+                              quote(tensor), problem, quote(*name)));
   }
-  return index;
+  const auto& kept = *shards_.insert(*name).first;
+  if (shards_.size() > kMaxShards) {
+    return refuse(codes::kTooManyShards,
+                  fmt::format("expected at most {} shards, found more", kMaxShards));
+  }
+  if (!shard_of_.emplace(tensor, kept).second) {
+    return refuse(codes::kDuplicateKey,
+                  fmt::format("the key {} appears twice in one object", quote(tensor)));
+  }
+  return {};
 }
 
 using Shards = std::map<std::string, SafetensorsFile, std::less<>>;
@@ -247,10 +275,11 @@ Result<TensorSource> TensorSource::open(const fs::path& path, std::vector<Error>
   }
   if (!is_there(path / kIndexName)) return no_checkpoint(path);
   const fs::path index_file = path / kIndexName;
-  SUBBYTE_TRY(const Index index, read_index(index_file));
-  SUBBYTE_TRY(const Shards shards, open_shards(index.shard_of, path, problems));
-  SUBBYTE_CHECK(check_shards(index.shard_of, shards, index_file, problems));
-  source.stated_bytes_ = index.total_size;
+  Index index(index_file);
+  SUBBYTE_CHECK(index.read());
+  SUBBYTE_TRY(const Shards shards, open_shards(index.shard_of(), path, problems));
+  SUBBYTE_CHECK(check_shards(index.shard_of(), shards, index_file, problems));
+  source.stated_bytes_ = index.total_size();
   for (const auto& [name, file] : shards) add(file);
   SUBBYTE_CHECK(source.rename_openai());
   return source;

@@ -71,6 +71,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   result.rows = static_cast<int64_t>(words * 8);
   result.cols = static_cast<int64_t>(cols);
   result.tensors = {qweight, qzeros, scales};
+  result.scales = scales;
   return result;
 }
 
@@ -103,6 +104,6 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
 }  // namespace
 
 extern const Importer awq_importer;
-const Importer awq_importer = {"awq", ".qweight", matches, describe, import};
+const Importer awq_importer = {"awq", ".qweight", matches, describe, import, check_scales};
 
 }  // namespace subbyte

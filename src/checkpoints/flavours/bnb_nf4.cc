@@ -141,6 +141,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   result.rows = state.rows;
   result.cols = state.cols;
   result.tensors = {parts.weight, parts.absmax, parts.state, parts.quant_map};
+  result.scales = parts.absmax;
   if (nested) {
     result.tensors.push_back(parts.nested_absmax);
     result.tensors.push_back(parts.nested_quant_map);
@@ -188,23 +189,33 @@ std::shared_ptr<std::byte[]> swap_nibbles(const FileTensor& weight, Executor& po
   return codes;
 }
 
+/// Puts them into `matrix`.
+Status take_scales(const ModuleInfo& info, Matrix& matrix) {
+  const FileTensor& absmax = *info.scales;
+  if (absmax.dtype == DType::kU8) {
+    SUBBYTE_TRY(const BnbState state, read_bnb_state(*info.tensors[2]));
+    const auto scales = resolve_scales(info, state);
+    matrix.view.scales = {scales.get(), absmax.bytes.size() * 4};
+    matrix.owners.push_back(scales);
+  } else {
+    matrix.view.scales = aligned_bytes(absmax, matrix.owners);
+  }
+  return check_finite(absmax, matrix.view.scales);
+}
+
+Status check_resolved_scales(const ImportContext&, const ModuleInfo& info) {
+  Matrix none;
+  return take_scales(info, none);
+}
+
 Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
   const FileTensor& weight = *info.tensors[0];
-  const FileTensor& absmax = *info.tensors[1];
   Matrix matrix;
   MatrixView& view = matrix.view;
   view.format = info.format;
   view.rows = info.rows;
   view.cols = info.cols;
-  if (absmax.dtype == DType::kU8) {
-    SUBBYTE_TRY(const BnbState state, read_bnb_state(*info.tensors[2]));
-    const auto scales = resolve_scales(info, state);
-    view.scales = {scales.get(), absmax.bytes.size() * 4};
-    matrix.owners.push_back(scales);
-  } else {
-    view.scales = aligned_bytes(absmax, matrix.owners);
-  }
-  SUBBYTE_CHECK(check_finite(absmax, view.scales));
+  SUBBYTE_CHECK(take_scales(info, matrix));
   const auto codes = swap_nibbles(weight, context.pool);
   view.codes = {codes.get(), weight.bytes.size()};
   matrix.owners.push_back(codes);
@@ -214,6 +225,7 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
 }  // namespace
 
 extern const Importer bnb_nf4_importer;
-const Importer bnb_nf4_importer = {"bnb_nf4", ".weight", matches, describe, import};
+const Importer bnb_nf4_importer = {"bnb_nf4", ".weight", matches,
+                                   describe,  import,    check_resolved_scales};
 
 }  // namespace subbyte

@@ -40,13 +40,14 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   result.rows = static_cast<int64_t>(rows);
   result.cols = static_cast<int64_t>(row_bytes * 2);
   result.tensors = {packed, scales};
+  result.scales = scales;
   return result;
 }
 
-Result<std::vector<Matrix>> import(const ImportContext&, const ModuleInfo& info) {
+Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
   const FileTensor& packed = *info.tensors[0];
   const FileTensor& scales = *info.tensors[1];
-  SUBBYTE_CHECK(check_e8m0_scales(scales));
+  SUBBYTE_CHECK(check_scales(context, info));
   Matrix matrix;
   matrix.view.format = info.format;
   matrix.view.rows = info.rows;
@@ -60,7 +61,7 @@ Result<std::vector<Matrix>> import(const ImportContext&, const ModuleInfo& info)
 }  // namespace
 
 extern const Importer mxfp4_pack_quantized_importer;
-const Importer mxfp4_pack_quantized_importer = {"mxfp4_pack_quantized", ".weight_packed", matches,
-                                                describe, import};
+const Importer mxfp4_pack_quantized_importer = {
+    "mxfp4_pack_quantized", ".weight_packed", matches, describe, import, check_scales};
 
 }  // namespace subbyte

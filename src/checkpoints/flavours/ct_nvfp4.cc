@@ -21,14 +21,14 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   return nvfp4::describe(context, module, kCompressedTensors);
 }
 
-Result<std::vector<Matrix>> import(const ImportContext&, const ModuleInfo& info) {
-  return nvfp4::import(info, kCompressedTensors);
+Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
+  return nvfp4::import(context, info, kCompressedTensors);
 }
 
 }  // namespace
 
 extern const Importer nvfp4_pack_quantized_importer;
 const Importer nvfp4_pack_quantized_importer = {
-    kCompressedTensors.importer, kCompressedTensors.codes, matches, describe, import};
+    kCompressedTensors.importer, kCompressedTensors.codes, matches, describe, import, check_scales};
 
 }  // namespace subbyte

@@ -151,6 +151,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   result.rows = parts.rows;
   result.cols = parts.cols;
   result.tensors = {parts.packed, parts.scale, parts.shape};
+  result.scales = parts.scale;
   const Format scale = float_format(parts.scale->dtype);
   const int64_t group_size = parts.groups == 1 ? 0 : scheme.group_size;
   if (parts.zero_point == nullptr) {
@@ -211,7 +212,7 @@ std::shared_ptr<std::byte[]> unpack_zeros(const FileTensor& zero_point, const Fi
 Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
   const FileTensor& packed = *info.tensors[0];
   const FileTensor& scale = *info.tensors[1];
-  SUBBYTE_CHECK(check_scales(scale, context.pool));
+  SUBBYTE_CHECK(check_scales(context, info));
   Matrix matrix;
   MatrixView& view = matrix.view;
   view.format = info.format;
@@ -247,7 +248,7 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
 }  // namespace
 
 extern const Importer pack_quantized_importer;
-const Importer pack_quantized_importer = {"pack_quantized", ".weight_packed", matches, describe,
-                                          import};
+const Importer pack_quantized_importer = {"pack_quantized", ".weight_packed", matches,
+                                          describe,         import,           check_scales};
 
 }  // namespace subbyte

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "support/round_trip.h"
+#include "support/test_names.h"
 
 namespace subbyte {
 namespace {
@@ -150,7 +151,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{8, 7, 33, -1, false}, Case{2, 8, 64, 32}, Case{2, 17, 96, 32, false},
                     Case{2, 8, 64, 16, true, true},
                     Case{4, 8, 64, 32, true, false, false, DType::kF16},
-                    Case{4, 8, 64, 32, false, false, false, DType::kF32}));
+                    Case{4, 8, 64, 32, false, false, false, DType::kF32}),
+    NamedByValue());
 
 INSTANTIATE_TEST_SUITE_P(dense, PackQuantizedCases,
                          testing::Values(Case{3, 8, 64, 32}, Case{3, 43, 96, 32, false},
@@ -158,7 +160,8 @@ INSTANTIATE_TEST_SUITE_P(dense, PackQuantizedCases,
                                          Case{3, 12, 95, -1, false}, Case{5, 8, 64, 32},
                                          Case{5, 9, 96, 32, false}, Case{6, 8, 64, 32},
                                          Case{6, 21, 64, 32, false}, Case{7, 8, 64, 32},
-                                         Case{7, 10, 64, 32, false, true}));
+                                         Case{7, 10, 64, 32, false, true}),
+                         NamedByValue());
 
 INSTANTIATE_TEST_SUITE_P(
     lanes, PackQuantizedCases,
@@ -166,7 +169,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{3, 8, 64, 32, true, true, true}, Case{5, 8, 64, 32, true, false, true},
                     Case{5, 9, 96, 32, false, false, true}, Case{6, 8, 64, 32, true, false, true},
                     Case{6, 21, 64, 32, false, false, true}, Case{7, 8, 64, 32, true, false, true},
-                    Case{7, 10, 64, 32, false, true, true}));
+                    Case{7, 10, 64, 32, false, true, true}),
+    NamedByValue());
 
 TEST_F(PackQuantized, three_bit_codes_lie_where_each_packing_says) {
   // Inputs 0 and 10 of 32 have codes 5 and 6, which mean 1 and 2; all others code 4, which is 0.

@@ -79,6 +79,6 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
 }  // namespace
 
 extern const Importer dense_importer;
-const Importer dense_importer = {"dense", ".weight", matches, describe, import};
+const Importer dense_importer = {"dense", ".weight", matches, describe, import, check_scales};
 
 }  // namespace subbyte

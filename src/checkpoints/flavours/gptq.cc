@@ -138,6 +138,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
                    bits == 8 ? Zero::kU16 : Zero::kU8, group_size};
   SUBBYTE_CHECK(check_version(context, *parts.qzeros, static_cast<int>(bits), result.rows));
   result.tensors = {parts.qweight, parts.qzeros, parts.scales};
+  result.scales = parts.scales;
   if (parts.g_idx != nullptr) {
     result.tensors.push_back(parts.g_idx);
     SUBBYTE_TRY(const auto order,
@@ -230,6 +231,6 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
 }  // namespace
 
 extern const Importer gptq_importer;
-const Importer gptq_importer = {"gptq", ".qweight", matches, describe, import};
+const Importer gptq_importer = {"gptq", ".qweight", matches, describe, import, check_scales};
 
 }  // namespace subbyte

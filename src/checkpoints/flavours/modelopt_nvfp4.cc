@@ -18,14 +18,14 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   return nvfp4::describe(context, module, kModelopt);
 }
 
-Result<std::vector<Matrix>> import(const ImportContext&, const ModuleInfo& info) {
-  return nvfp4::import(info, kModelopt);
+Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
+  return nvfp4::import(context, info, kModelopt);
 }
 
 }  // namespace
 
 extern const Importer modelopt_nvfp4_importer;
-const Importer modelopt_nvfp4_importer = {kModelopt.importer, kModelopt.codes, matches, describe,
-                                          import};
+const Importer modelopt_nvfp4_importer = {kModelopt.importer, kModelopt.codes, matches,
+                                          describe,           import,          check_scales};
 
 }  // namespace subbyte

@@ -57,6 +57,7 @@ Result<ModuleInfo> describe_experts(const ImportContext& context, std::string_vi
   result.rows = static_cast<int64_t>(shape[1]);
   result.cols = static_cast<int64_t>(shape[2] * kGroup);
   result.tensors = {blocks, scales};
+  result.scales = scales;
   return result;
 }
 
@@ -65,10 +66,10 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   return describe_experts(context, module, names);
 }
 
-Result<std::vector<Matrix>> import(const ImportContext&, const ModuleInfo& info) {
+Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
   const FileTensor& blocks = *info.tensors[0];
   const FileTensor& scales = *info.tensors[1];
-  SUBBYTE_CHECK(check_e8m0_scales(scales));
+  SUBBYTE_CHECK(check_scales(context, info));
   const std::size_t code_bytes = blocks.bytes.size() / info.experts;
   const std::size_t scale_bytes = scales.bytes.size() / info.experts;
   std::vector<Matrix> experts(info.experts);
@@ -88,9 +89,13 @@ Result<std::vector<Matrix>> import(const ImportContext&, const ModuleInfo& info)
 
 extern const Importer mxfp4_importer;
 extern const Importer mxfp4_original_importer;
-const Importer mxfp4_importer = {kHuggingFace.importer, kHuggingFace.blocks, matches<kHuggingFace>,
-                                 describe<kHuggingFace>, import};
-const Importer mxfp4_original_importer = {kOriginal.importer, kOriginal.blocks, matches<kOriginal>,
-                                          describe<kOriginal>, import};
+const Importer mxfp4_importer = {kHuggingFace.importer,
+                                 kHuggingFace.blocks,
+                                 matches<kHuggingFace>,
+                                 describe<kHuggingFace>,
+                                 import,
+                                 check_scales};
+const Importer mxfp4_original_importer = {kOriginal.importer,  kOriginal.blocks, matches<kOriginal>,
+                                          describe<kOriginal>, import,           check_scales};
 
 }  // namespace subbyte

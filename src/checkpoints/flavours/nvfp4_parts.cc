@@ -49,16 +49,18 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   result.rows = static_cast<int64_t>(rows);
   result.cols = static_cast<int64_t>(row_bytes * 2);
   result.tensors = {codes, scales, factor};
+  result.scales = scales;
   if (const FileTensor* unused = find(tensors, module, names.activations)) {
     result.tensors.push_back(unused);
   }
   return result;
 }
 
-Result<std::vector<Matrix>> import(const ModuleInfo& info, const Names& names) {
+Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info,
+                                   const Names& names) {
   const FileTensor& codes = *info.tensors[0];
   const FileTensor& scales = *info.tensors[1];
-  SUBBYTE_CHECK(check_e4m3_scales(scales));
+  SUBBYTE_CHECK(check_scales(context, info));
   float factor = 0;
   __builtin_memcpy(&factor, info.tensors[2]->bytes.data(), 4);
   Matrix matrix;

@@ -43,7 +43,8 @@ const FileTensor* find(const TensorSource& tensors, std::string_view module,
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module,
                             const Names& names);
 
-Result<std::vector<Matrix>> import(const ModuleInfo& info, const Names& names);
+Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info,
+                                   const Names& names);
 
 Result<std::vector<ExportedTensor>> describe_tensors(const ExportShape& shape,
                                                      std::string_view module, const Names& names);

@@ -37,13 +37,14 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   result.rows = static_cast<int64_t>(rows);
   result.cols = static_cast<int64_t>(cols);
   result.tensors = {weight, scales};
+  result.scales = scales;
   return result;
 }
 
 Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
   const FileTensor& weight = *info.tensors[0];
   const FileTensor& scales = *info.tensors[1];
-  SUBBYTE_CHECK(check_scales(scales, context.pool));
+  SUBBYTE_CHECK(check_scales(context, info));
   const auto codes = allocate_bytes(weight.bytes.size());
   for (std::size_t i = 0; i < weight.bytes.size(); ++i) {
     codes[i] = weight.bytes[i] ^ std::byte{0x80};
@@ -62,6 +63,6 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
 }  // namespace
 
 extern const Importer q8_0_importer;
-const Importer q8_0_importer = {"q8_0", ".weight", matches, describe, import};
+const Importer q8_0_importer = {"q8_0", ".weight", matches, describe, import, check_scales};
 
 }  // namespace subbyte

@@ -12,6 +12,7 @@
 #include "support/matmul.h"
 #include "support/matmul_bounds.h"
 #include "support/random_matrix.h"
+#include "support/test_names.h"
 
 namespace subbyte::cpu {
 namespace {
@@ -182,7 +183,7 @@ TEST_P(E2m1Faults, the_last_eight_inputs_of_a_row_dropped) {
   expect_found();
 }
 
-INSTANTIATE_TEST_SUITE_P(GroupSize, SeededFaults, ::testing::Values(32, 128));
+INSTANTIATE_TEST_SUITE_P(GroupSize, SeededFaults, ::testing::Values(32, 128), NamedByValue());
 INSTANTIATE_TEST_SUITE_P(Formats, E2m1Faults,
                          ::testing::Values(E2m1Case{Format::kE8M0, 32},
                                            E2m1Case{Format::kE4M3, 16}),

@@ -1,0 +1,314 @@
+#include "text/token_tables.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string_view>
+#include <utility>
+
+#include "base/quote.h"
+#include "text/byte_alphabet.h"
+#include "text/nfc.h"
+#include "text/utf8.h"
+
+namespace subbyte {
+namespace {
+
+// An id without a token takes room in tables, too. Real vocabularies have few, and some 25 bytes of
+// file for each token.
+constexpr std::size_t kMinBytesPerId = 8;
+constexpr std::size_t kFreeIds = std::size_t{1} << 18;
+constexpr std::size_t kMaxIds = std::size_t{1} << 22;
+// What one takes at most: while the vector grows, or in the tables of Bpe.
+constexpr std::size_t kMergeBytes = 3 * sizeof(Bpe::Merge);
+// While the vector grows; then in AddedTokenMatcher, too, or in lists that look for twins.
+constexpr std::size_t kAddedBytes = 4 * sizeof(AddedToken);
+
+std::string shown(std::string_view text) {
+  return quote(text, 40);
+}
+
+Error wrong_type(std::string_view where, std::string_view expected, const json::Value& found) {
+  return {"json.type",
+          fmt::format("{}: expected {}, found {}", where, expected, found.type_name())};
+}
+
+struct Pair {
+  std::string_view left;
+  std::string_view right;
+};
+
+/// "a b" or ["a", "b"].
+std::optional<Pair> read_pair(const json::Value& merge) {
+  if (merge.is_string()) {
+    const std::string_view text = merge.get_ref<const std::string&>();
+    const std::size_t space = text.find(' ');
+    if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos) {
+      return std::nullopt;
+    }
+    return Pair{text.substr(0, space), text.substr(space + 1)};
+  }
+  if (!merge.is_array() || merge.size() != 2 || !merge[0].is_string() || !merge[1].is_string()) {
+    return std::nullopt;
+  }
+  return Pair{merge[0].get_ref<const std::string&>(), merge[1].get_ref<const std::string&>()};
+}
+
+Result<bool> required_flag(const json::Object& object, std::string_view key) {
+  SUBBYTE_TRY(const auto flag, object.boolean(key));
+  if (!flag) return object.error("json.missing", key, "true or false");
+  return *flag;
+}
+
+/// The place of a key that an earlier one equals, if there is one.
+template <typename T>
+std::optional<std::size_t> find_twin(const std::vector<T>& keys) {
+  std::vector<std::size_t> order(keys.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto key_of = [&](std::size_t i) -> const T& { return keys[i]; };
+  std::ranges::stable_sort(order, {}, key_of);
+  const auto twin = std::ranges::adjacent_find(order, {}, key_of);
+  return twin == order.end() ? std::nullopt : std::optional(*std::next(twin));
+}
+
+}  // namespace
+
+TokenTables::TokenTables(std::string file, std::size_t file_bytes)
+    : file_(std::move(file)),
+      max_memory_(std::max(json::kFreeMemory, kMemoryFactor * file_bytes)),
+      max_id_(static_cast<TokenId>(
+          std::min(kMaxIds, std::max(kFreeIds, file_bytes / kMinBytesPerId)) - 1)) {}
+
+std::vector<json::Stream> TokenTables::streams() {
+  return {
+      {{"model", "vocab"}, [this](const auto* key, const auto& id) { take_entry(key, id); }},
+      {{"model", "merges"}, [this](const auto* key, const auto& pair) { take_merge(key, pair); }},
+      {{"added_tokens"}, [this](const auto* key, const auto& token) { take_added(key, token); }}};
+}
+
+Status TokenTables::check_memory() const {
+  const std::size_t bytes =
+      vocab.memory() + merges.size() * kMergeBytes + added.size() * kAddedBytes + 4 * added_bytes_;
+  if (bytes <= max_memory_) return {};
+  return Error{"json.memory",
+               file_ + ": its tokens and merges would take more memory than its size allows"};
+}
+
+/// Range-checked before it is narrowed.
+Result<TokenId> TokenTables::checked_id(const json::Value& value, const std::string& where) const {
+  if (!value.is_number_integer()) return wrong_type(where, "an integer id", value);
+  if (value.is_number_unsigned()) {
+    const auto id = value.get<uint64_t>();
+    if (id <= static_cast<uint64_t>(max_id_)) return static_cast<TokenId>(id);
+  } else if (const auto id = value.get<int64_t>(); id < 0) {
+    return Error{"tokenizer.negative_id", fmt::format("{}: id {}", where, id)};
+  } else if (id <= max_id_) {
+    return static_cast<TokenId>(id);
+  }
+  return Error{"tokenizer.id_out_of_range",
+               fmt::format("{}: id {}, expected at most {} in a file of this size", where,
+                           value.dump(), max_id_)};
+}
+
+// ---- vocabulary
+
+void TokenTables::take_entry(const std::string* key, const json::Value& id) {
+  // Not in an array, and not in a second vocabulary, which the parser refuses at the end.
+  if (key == nullptr || is_finished_ || !vocab_status_.ok()) return;
+  vocab_status_ = add_entry(*key, id);
+}
+
+Status TokenTables::add_entry(const std::string& key, const json::Value& value) {
+  // Written out only for who is refused.
+  const auto where = [&] { return fmt::format("{}: model.vocab: {}", file_, shown(key)); };
+  const bool is_plain =
+      value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(max_id_);
+  SUBBYTE_TRY(const TokenId id, checked_id(value, is_plain ? std::string() : where()));
+  if (!vocab.add(key, id)) {
+    return Error{"tokenizer.duplicate_id",
+                 fmt::format("{}: id {} belongs to another token", where(), id)};
+  }
+  return check_memory();
+}
+
+void TokenTables::index_vocabulary() {
+  if (is_finished_ || !vocab_status_.ok()) return;
+  is_finished_ = true;
+  const auto twin = vocab.finish();
+  if (!twin) return;
+  vocab_status_ =
+      Error{"json.duplicate_key",
+            fmt::format("{}: model.vocab: the key of id {} appears twice", file_, *twin)};
+}
+
+Status TokenTables::finish_vocabulary() {
+  index_vocabulary();
+  SUBBYTE_CHECK(vocab_status_);
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const char character = static_cast<char>(byte);
+    const auto id = vocab.find_bytes({&character, 1});
+    if (!id) {
+      std::string key;
+      utf8::append(key, byte_alphabet::character_of(static_cast<uint8_t>(byte)));
+      return Error{
+          "tokenizer.missing_byte",
+          fmt::format("{}: model.vocab: byte 0x{:02X} ({}) has no token", file_, byte, shown(key))};
+    }
+    byte_ids[byte] = *id;
+  }
+  return {};
+}
+
+// ---- merges
+
+void TokenTables::take_merge(const std::string* key, const json::Value& merge) {
+  if (key != nullptr || !merge_status_.ok()) return;
+  if (vocab.empty()) {
+    wants_second_parse_ = true;
+    return;
+  }
+  index_vocabulary();
+  if (vocab_status_.ok()) merge_status_ = add_merge(merge);
+  ++num_merges_;
+}
+
+Status TokenTables::add_merge(const json::Value& merge) {
+  const auto where = [&] { return fmt::format("{}: model.merges[{}]", file_, num_merges_); };
+  const bool is_text = merge.is_string();
+  // The first line of an old merges.txt, which some files still carry.
+  if (is_text && merge.get_ref<const std::string&>().starts_with("#version")) return {};
+  const auto pair = read_pair(merge);
+  if (!pair) {
+    return Error{"tokenizer.bad_merge",
+                 fmt::format("{}: expected \"a b\" or [\"a\", \"b\"], found {}", where(),
+                             shown(is_text ? merge.get_ref<const std::string&>()
+                                           : std::string(merge.type_name())))};
+  }
+  const auto left = vocab.find(pair->left);
+  const auto right = vocab.find(pair->right);
+  if (!left || !right) {
+    return Error{"tokenizer.merge_unknown_token",
+                 fmt::format("{}: {} is not in the vocabulary", where(),
+                             shown(left ? pair->right : pair->left))};
+  }
+  if (pair->left.empty() || pair->right.empty()) {
+    return Error{"tokenizer.bad_merge", fmt::format("{}: joins an empty token", where())};
+  }
+  const std::string joined = std::string(pair->left).append(pair->right);
+  const auto result = vocab.find(joined);
+  if (!result) {
+    return Error{"tokenizer.merge_unknown_result",
+                 fmt::format("{}: {} is not in the vocabulary", where(), shown(joined))};
+  }
+  merges.push_back({*left, *right, *result});
+  return check_memory();
+}
+
+bool TokenTables::wants_second_parse() {
+  is_second_parse_ = std::exchange(wants_second_parse_, false);
+  return is_second_parse_;
+}
+
+// ---- added_tokens
+
+std::string TokenTables::where_added(std::size_t index) const {
+  return fmt::format("{}: added_tokens[{}]", file_, index);
+}
+
+void TokenTables::take_added(const std::string* key, const json::Value& token) {
+  if (key != nullptr || is_second_parse_ || !added_status_.ok()) return;
+  const std::string where = where_added(added.size());
+  const auto object = json::Object::of(token, where);
+  auto read = object.ok() ? read_added(*object) : Result<AddedToken>(object.error());
+  if (!read.ok()) {
+    added_status_ = std::move(read).error();
+    return;
+  }
+  added_bytes_ += read->content.size();
+  added.push_back(*std::move(read));
+  added_status_ = check_memory();
+}
+
+Result<AddedToken> TokenTables::read_added(const json::Object& object) const {
+  const json::Value* id = object.find("id");
+  if (id == nullptr) return object.error("json.missing", "id", "an integer");
+  AddedToken token{};
+  SUBBYTE_TRY(token.id, checked_id(*id, object.where()));
+  SUBBYTE_TRY(token.content, object.required_string("content"));
+  SUBBYTE_TRY(token.single_word, required_flag(object, "single_word"));
+  SUBBYTE_TRY(token.lstrip, required_flag(object, "lstrip"));
+  SUBBYTE_TRY(token.rstrip, required_flag(object, "rstrip"));
+  SUBBYTE_TRY(token.normalized, required_flag(object, "normalized"));
+  SUBBYTE_TRY(token.special, required_flag(object, "special"));
+  if (token.content.empty()) {
+    return Error{"tokenizer.empty_added_token",
+                 fmt::format("{}: the content is empty", object.where())};
+  }
+  if (token.content.size() > AddedTokenMatcher::kMaxContentBytes) {
+    return Error{"tokenizer.added_token_too_long",
+                 fmt::format("{}: content of {} bytes, at most {} are taken", object.where(),
+                             token.content.size(), AddedTokenMatcher::kMaxContentBytes)};
+  }
+  return token;
+}
+
+/// Both content and id are there and belong together, or neither is.
+Status TokenTables::check_against_vocabulary(const AddedToken& token,
+                                             const std::string& where) const {
+  const auto found = vocab.find(token.content);
+  if (found && *found != token.id) {
+    return Error{"tokenizer.added_token_mismatch",
+                 fmt::format("{}: {} has id {}, in the vocabulary {}", where, shown(token.content),
+                             token.id, *found)};
+  }
+  if (!found && vocab.contains(token.id)) {
+    return Error{"tokenizer.added_token_conflict",
+                 fmt::format("{}: id {} of {} belongs to another token of the vocabulary", where,
+                             token.id, shown(token.content))};
+  }
+  if (std::ranges::find(byte_ids, token.id) != byte_ids.end()) {
+    // Text could not be kept from containing this token.
+    return Error{"tokenizer.added_token_is_byte",
+                 fmt::format("{}: {} is the token of a single byte", where, shown(token.content))};
+  }
+  return {};
+}
+
+Status TokenTables::check_added_twice(bool with_nfc) const {
+  std::vector<TokenId> ids;
+  std::vector<std::string_view> contents;
+  ids.reserve(added.size());
+  contents.reserve(added.size());
+  for (const AddedToken& token : added) {
+    ids.push_back(token.id);
+    contents.push_back(token.content);
+  }
+  if (const auto twin = find_twin(ids)) {
+    return Error{"tokenizer.duplicate_id", fmt::format("{}: id {} belongs to another added token",
+                                                       where_added(*twin), ids[*twin])};
+  }
+  auto twin = find_twin(contents);
+  if (!twin && with_nfc) {
+    std::vector<std::pair<bool, std::string>> normalized;  // the others: by their place
+    normalized.reserve(added.size());
+    for (std::size_t i = 0; i < added.size(); ++i) {
+      normalized.emplace_back(added[i].normalized,
+                              added[i].normalized ? to_nfc(added[i].content) : std::to_string(i));
+    }
+    twin = find_twin(normalized);
+  }
+  if (!twin) return {};
+  return Error{"tokenizer.duplicate_added_token",
+               fmt::format("{}: {} is there twice", where_added(*twin), shown(contents[*twin]))};
+}
+
+Status TokenTables::finish_added(bool with_nfc) {
+  SUBBYTE_CHECK(added_status_);
+  for (std::size_t i = 0; i < added.size(); ++i) {
+    SUBBYTE_CHECK(check_against_vocabulary(added[i], where_added(i)));
+  }
+  return check_added_twice(with_nfc);
+}
+
+}  // namespace subbyte

@@ -1,0 +1,77 @@
+#pragma once
+// What of tokenizer.json can be large: model.vocab, model.merges and added_tokens. They are taken
+// while the file is parsed, in tables whose memory is bounded by the size of the file.
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "json/strict_json.h"
+#include "text/added_tokens.h"
+#include "text/bpe.h"
+#include "text/vocabulary.h"
+
+namespace subbyte {
+
+class TokenTables {
+ public:
+  /// Tables may take so many times the file, or json::kFreeMemory if that is more.
+  static constexpr std::size_t kMemoryFactor = 3;
+
+  /// `file` begins messages.
+  TokenTables(std::string file, std::size_t file_bytes);
+  TokenTables(const TokenTables&) = delete;  // streams() point here
+  TokenTables& operator=(const TokenTables&) = delete;
+
+  /// For json::parse. What is wrong is kept, to be told below.
+  std::vector<json::Stream> streams();
+
+  /// After a parse. Merges that stood before the vocabulary could not be understood: they want
+  /// another parse with the same streams, after finish_vocabulary().
+  bool wants_second_parse();
+
+  /// `with_nfc`: added tokens are looked for in text in that form. Codes: json.duplicate_key,
+  /// json.memory and those of ids, vocabularies, merges and added tokens at the top of
+  /// tokenizer.cc.
+  Status finish_vocabulary();
+  Status finish_merges() const { return merge_status_; }
+  Status finish_added(bool with_nfc);
+
+  // After those.
+  Vocabulary vocab;
+  std::array<TokenId, 256> byte_ids{};
+  std::vector<Bpe::Merge> merges;
+  std::vector<AddedToken> added;  // in the order of the file
+
+ private:
+  void take_entry(const std::string* key, const json::Value& id);
+  void take_merge(const std::string* key, const json::Value& merge);
+  void take_added(const std::string* key, const json::Value& token);
+
+  void index_vocabulary();
+  Status add_entry(const std::string& key, const json::Value& value);
+  Status add_merge(const json::Value& merge);
+  Result<AddedToken> read_added(const json::Object& object) const;
+  Result<TokenId> checked_id(const json::Value& value, const std::string& where) const;
+  Status check_memory() const;
+  Status check_against_vocabulary(const AddedToken& token, const std::string& where) const;
+  Status check_added_twice(bool with_nfc) const;
+  std::string where_added(std::size_t index) const;
+
+  std::string file_;
+  std::size_t max_memory_;
+  TokenId max_id_;
+  bool is_finished_ = false;  // the vocabulary
+  bool wants_second_parse_ = false;
+  bool is_second_parse_ = false;
+  std::size_t num_merges_ = 0;  // elements seen
+  std::size_t added_bytes_ = 0;
+  Status vocab_status_;
+  Status merge_status_;
+  Status added_status_;
+};
+
+}  // namespace subbyte
