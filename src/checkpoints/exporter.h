@@ -50,6 +50,10 @@ struct ExportedModel {
   std::vector<std::string> kept;  // linear layers that stay floats, lm_head among them
 };
 
+/// A whole row is one group of its size. Where other modules have groups of that size, the modules
+/// of one group say so, too: many readers know one size for all.
+void state_group_sizes(std::vector<ExportedModule>& modules);
+
 struct ExportedConfig;  // exported_config.h
 
 struct Exporter {

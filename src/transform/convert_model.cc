@@ -261,9 +261,29 @@ class ModelConverter {
   DenseRounding rounding_;  // of all modules
 };
 
+/// Versions of transformers differ in which layers slide where a config leaves that to them, and
+/// the one that wrote it is not the one that will read it: so it is said.
+void state_layer_types(json::Value& config) {
+  if (!config.value("use_sliding_window", json::Value()).is_boolean() ||
+      !config["use_sliding_window"].get<bool>() ||
+      !config.value("layer_types", json::Value()).is_null()) {
+    return;
+  }
+  const auto object = json::Object::of(config, "config.json");
+  if (!object.ok()) return;
+  const auto model = parse_model_config(*object);
+  if (!model.ok()) return;  // of no family that slides here
+  json::Value types = json::Value::array();
+  for (const int64_t window : model->windows) {
+    types.push_back(window > 0 ? "sliding_attention" : "full_attention");
+  }
+  config["layer_types"] = std::move(types);
+}
+
 /// config.json with its keys in their order. Floats have no quantization_config, and a dtype.
 std::string rewritten_config(json::Value config, const ConvertTarget& target,
                              const ExportedConfig* quantization) {
+  state_layer_types(config);
   config.erase("compression_config");
   if (quantization != nullptr) {
     config["quantization_config"] = quantization->section;

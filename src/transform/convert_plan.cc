@@ -45,6 +45,7 @@ class Planner {
       SUBBYTE_TRY(TensorGroup group, declare(job));
       plan_.groups.push_back(std::move(group));
     }
+    state_group_sizes(plan_.exported.modules);
     return std::move(plan_);
   }
 

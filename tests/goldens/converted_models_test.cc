@@ -95,8 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
     all, ConvertedModels,
     ::testing::Values(
         Way{"gpt-oss-mxfp4", "compressed-tensors", true},
-        Way{"gpt-oss-mxfp4", "mxfp4_pack_quantized", true},
-        Way{"gpt-oss-mxfp4", "mxfp4_original", true}, Way{"gpt-oss-mxfp4", "mxfp4", true},
+        Way{"gpt-oss-mxfp4", "mxfp4_pack_quantized", true}, Way{"gpt-oss-mxfp4", "mxfp4", true},
         Way{"gpt-oss-mxfp4", "nvfp4_pack_quantized", false},
         Way{"gpt-oss-mxfp4", "modelopt_nvfp4", false}, Way{"gpt-oss-mxfp4", "bf16", false},
         Way{"gpt-oss-mxfp4", "f16", false}, Way{"gpt-oss-mxfp4", "f32", false},
@@ -201,12 +200,12 @@ TEST_F(LlmCompressorNames, give_the_logits_of_the_checkpoint) {
 }
 
 TEST_F(LlmCompressorNames, become_the_stacks_of_gpt_oss) {
-  for (const char* format : {"mxfp4", "mxfp4_original", "bf16", "nvfp4_pack_quantized",
-                             "modelopt_nvfp4", "mxfp4_pack_quantized"}) {
+  for (const char* format :
+       {"mxfp4", "bf16", "nvfp4_pack_quantized", "modelopt_nvfp4", "mxfp4_pack_quantized"}) {
     ASSERT_NO_FATAL_FAILURE(convert(folder_ / "apart", folder_ / format, format));
     EXPECT_EQ(errors_of(folder_ / format), std::vector<std::string>()) << format;
   }
-  EXPECT_EQ(logits(folder_ / "mxfp4_original"), logits(golden_));
+  EXPECT_EQ(logits(folder_ / "mxfp4"), logits(golden_));
   EXPECT_EQ(logits(folder_ / "mxfp4_pack_quantized"), logits(golden_));
   // Every tensor has the name and the bytes that transformers wrote.
   const auto written = TensorSource::open(folder_ / "mxfp4");
