@@ -105,7 +105,6 @@ INSTANTIATE_TEST_SUITE_P(
                       Way{"qwen3-gptq-v2", "pack_quantized", "gptq_v2"},
                       Way{"qwen3-gptq-act-order", "pack_quantized_lanes", "gptq"},
                       Way{"gpt-oss-mxfp4", "compressed-tensors", "mxfp4"},
-                      Way{"gpt-oss-mxfp4", "modelopt_nvfp4", "mxfp4"},
                       Way{"gpt-oss-mxfp4", "nvfp4-pack-quantized", "mxfp4"}));
 
 TEST(ConvertModel, the_new_directory_gives_the_same_logits) {

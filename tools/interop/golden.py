@@ -8,7 +8,6 @@ transformers in f32 on the weights that the tool's own software makes of the fil
 """
 
 import argparse
-import functools
 import json
 import os
 import pathlib
@@ -23,7 +22,6 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-import compare
 import make
 import open as opener
 import tiny
@@ -97,32 +95,9 @@ def in_f32(model):
             module.register_buffer("scales", scales.float())
 
 
-def exact_compressed_weights(folder):
-    """By the compressors of compressed-tensors, with scales in f32: it multiplies in their type."""
-    from compressed_tensors.compressors import BaseCompressor
-    from compressed_tensors.compressors.nvfp4 import base
-    from compressed_tensors.quantization import QuantizationConfig
-    base.unpack_fp4_from_uint8 = functools.partial(base.unpack_fp4_from_uint8, dtype=torch.float32)
-    section = json.loads((folder / "config.json").read_text())["quantization_config"]
-    config = QuantizationConfig.model_validate(section)
-    scheme, = config.config_groups.values()
-    compressor = BaseCompressor.get_value_from_registry(config.format)
-    modules = {}
-    for name, tensor in compare.tensors_of(folder).items():
-        module, local = name.rsplit(".", 1)
-        floats = tensor.dtype in (torch.bfloat16, torch.float16)
-        modules.setdefault(module, {})[local] = tensor.float() if floats else tensor
-    weights = {}
-    for module, tensors in modules.items():
-        packed = "weight_packed" in tensors
-        tensors = compressor.decompress(tensors, scheme) if packed else tensors
-        weights[module + ".weight"] = tensors["weight"].float()
-    return weights
-
-
 def exact_weights(folder, way):
     if way == "compressor":
-        return exact_compressed_weights(folder)
+        return opener.compressed_weights(folder)
     model, wrong, _ = opener.WAYS[way](folder)
     assert not wrong, wrong
     with torch.no_grad():

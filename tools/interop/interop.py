@@ -48,12 +48,22 @@ READERS = {
     "f32": [("tools", "transformers")],
     "bf16": [("tools", "transformers")],
 }
+# Where transformers has no modules for experts of gpt-oss.
+EXPERTS_ELSEWHERE = {
+    "awq": ("tools", "gptqmodel"),
+    "gptq": ("tools", "gptqmodel"), "gptq_v2": ("tools", "gptqmodel"),
+    "pack_quantized": ("tools", "compressor"), "pack_quantized_lanes": ("tools", "compressor"),
+    "nvfp4_pack_quantized": ("tools", "compressor"),
+    "mxfp4_pack_quantized": ("tools", "compressor"),
+}
 
 
 def readers_of_source(name, environment):
     """Who reads what a tool wrote: the format's own software in the tool's environment."""
     if environment == "awq":
         return [("awq", "autoawq")]
+    if "gpt-oss" in name and name.startswith(("GPTQModel", "llm-compressor")):
+        return [("tools", "gptqmodel" if name.startswith("GPTQModel") else "compressor")]
     if name.startswith("GPTQModel AWQ"):
         return READERS["awq"]
     if name.startswith("GPTQModel"):
@@ -75,6 +85,8 @@ def readers_of_source(name, environment):
 
 def readers_of(source, target):
     """Overrides of single modules are read by GPTQModel's own loader and not by transformers."""
+    if "gpt-oss" in source.name and target in EXPERTS_ELSEWHERE:
+        return [EXPERTS_ELSEWHERE[target]]
     if target.startswith("gptq") and "and 8 bits" in source.name:
         return [*READERS[target], ("tools", "gptqmodel")]
     return READERS[target]
@@ -103,8 +115,9 @@ def make(options):
     for environment, tool in TOOLS:
         python = options.environments / environment / "bin" / "python"
         options.work.mkdir(parents=True, exist_ok=True)
-        subprocess.run([python.absolute(), FOLDER / "make.py", environment, options.work, "--tool", tool,
-                        "--only", options.only], check=True, cwd=options.work)  # tools leave logs
+        subprocess.run([python.absolute(), FOLDER / "make.py", environment, options.work,
+                        "--tool", tool, "--only", options.only],
+                       check=True, cwd=options.work)  # tools leave logs
 
 
 def convert(program, source, target, folder):

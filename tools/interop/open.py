@@ -11,6 +11,7 @@ are what it makes of the identity matrix, so they are the software's own and nob
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -157,7 +158,45 @@ def by_modelopt(folder):
     return model.eval(), {kind: names for kind, names in wrong.items() if names}, torch.float32
 
 
-WAYS = {"modelopt": by_modelopt,
+def compressed_weights(folder):
+    """By the compressors of compressed-tensors, with scales in f32: it multiplies in their type."""
+    from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.compressors.nvfp4 import base
+    from compressed_tensors.quantization import QuantizationConfig
+    base.unpack_fp4_from_uint8 = functools.partial(base.unpack_fp4_from_uint8, dtype=torch.float32)
+    section = json.loads((folder / "config.json").read_text())["quantization_config"]
+    config = QuantizationConfig.model_validate(section)
+    scheme, = config.config_groups.values()
+    compressor = BaseCompressor.get_value_from_registry(config.format)
+    modules = {}
+    for name, tensor in compare.tensors_of(folder).items():
+        module, local = name.rsplit(".", 1)
+        floats = tensor.dtype in (torch.bfloat16, torch.float16)
+        modules.setdefault(module, {})[local] = tensor.float() if floats else tensor
+    weights = {}
+    for module, tensors in modules.items():
+        if "weight_packed" in tensors:
+            done = compressor.decompress(tensors, scheme)
+            tensors = {"weight": done["weight"].float(),
+                       **{local: tensors[local] for local in tensors if local == "bias"}}
+        weights.update({f"{module}.{local}": tensor for local, tensor in tensors.items()})
+    return weights
+
+
+def by_compressor(folder):
+    """Experts of gpt-oss, for which transformers has no modules: as the compressors read them,
+    under the names of transformers."""
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("quantization_config")
+    made = transformers.AutoConfig.for_model(**config)
+    model = transformers.AutoModelForCausalLM.from_config(made, dtype=torch.float32)
+    state = compare.with_stacks(compressed_weights(folder))
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    wrong = {"missing_keys": missing, "unexpected_keys": unexpected}
+    return model.eval(), {kind: names for kind, names in wrong.items() if names}, torch.float32
+
+
+WAYS = {"modelopt": by_modelopt, "compressor": by_compressor,
         "transformers": by_transformers, "transformers-auto": by_transformers_auto,
         "transformers-dequantized": by_transformers_dequantized,
         "transformers-gptq": by_transformers_gptq,

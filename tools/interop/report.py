@@ -1,7 +1,9 @@
 """The tables of docs/conversions.md out of what interop.py has seen."""
 
+import datetime
 import json
 import pathlib
+import subprocess
 
 import torch
 from safetensors.torch import load_file
@@ -100,16 +102,116 @@ def judge(source, readers):
     return row
 
 
+PACKAGES = ["transformers", "torch", "compressed-tensors", "llmcompressor", "gptqmodel",
+            "auto-round", "bitsandbytes", "nvidia-modelopt", "autoawq"]
+BEGIN, END = "<!-- tables: tools/interop/interop.py -->\n", "<!-- end of tables -->"
+
+SOFTWARE = {
+    "tools-transformers": "transformers",
+    "tools-transformers-auto": "transformers",
+    "tools-transformers-gptq": "transformers with GPTQModel",
+    "tools-transformers-mxfp4": "transformers, dequantized",
+    "tools-transformers-dequantized": "transformers, dequantized",
+    "tools-gptqmodel": "GPTQModel",
+    "tools-modelopt": "ModelOpt's tensors",
+    "tools-compressor": "compressed-tensors' compressors",
+    "ct17-transformers": "transformers, older",
+    "awq-autoawq": "AutoAWQ",
+}
+
+
+def versions(options, environment):
+    code = ("import importlib.metadata as m\n"
+            "names = {d.metadata['Name'].lower(): d.version for d in m.distributions()}\n"
+            f"print(', '.join(f'{{p}} {{names[p]}}' for p in {PACKAGES} if p in names))")
+    python = options.environments / environment / "bin" / "python"
+    return subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.strip()
+
+
+class Notes:
+    """Letters for what a cell has to say."""
+
+    def __init__(self):
+        self.letters = {}
+
+    def of(self, text):
+        letter = self.letters.setdefault(text, chr(ord("a") + len(self.letters)))
+        return f" {letter}"
+
+    def lines(self):
+        return [f"- {letter}: {text}" for text, letter in self.letters.items()]
+
+
+def cell(verdicts, notes):
+    """"=" when a reader finds all equal; what another says is a note."""
+    equal = any(verdict == "equal" for verdict in verdicts.values())
+    text = "=" if equal else ""
+    for reader, verdict in verdicts.items():
+        if verdict != "equal":
+            text += notes.of(f"{SOFTWARE[reader]}: {shorter(verdict)}")
+    return text.strip()
+
+
+def shorter(verdict):
+    """Without names and numbers of one model."""
+    for found, said in (("ignore_mismatched_sizes", "refused, tensors of another shape"),
+                        ("automatic conversion", "refused, while converting weights"),
+                        ("missing_keys", "does not find the experts, random weights"),
+                        ("equal weights", "equal weights, other logits: it quantizes activations")):
+        if found in verdict:
+            return said
+    return verdict
+
+
+def forward_table(rows, notes):
+    lines = ["| made by | opened by | weights and logits | subbyte's logits | inspect, verify |",
+             "|---|---|---|---|---|"]
+    for name, row in rows.items():
+        name = name.split(": ", 1)[1] + (" (older)" if name.startswith("ct17") else "")
+        if "made" in row:
+            lines.append(f"| {name} |{notes.of('not made: ' + row['made'])} | | | |")
+            continue
+        if "readers" not in row:
+            refused = row["logits"].split("]")[0].split("[")[-1]
+            lines.append(f"| {name} | | refused here{notes.of(f'`{refused}`')} | | |")
+            continue
+        software = list(dict.fromkeys(SOFTWARE[reader] for reader in row["readers"]))
+        whole = "yes" if row["inspect"] == row["verify"] == "yes" else "no"
+        lines.append(f"| {name} | {', '.join(software)} | {cell(row['readers'], notes)} | "
+                     f"{'=' if row['logits'] == 'equal' else row['logits']} | {whole} |")
+    return lines
+
+
+def back_table(rows, targets, notes):
+    lines = ["| from \\ to | " + " | ".join(targets) + " |", "|---" * (len(targets) + 1) + "|"]
+    for name, row in rows.items():
+        if "targets" not in row:
+            continue
+        name = name.split(": ", 1)[1] + (" (older)" if name.startswith("ct17") else "")
+        cells = ["." if isinstance(row["targets"][target], str) else
+                 cell(row["targets"][target], notes) for target in targets]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def tables(options, rows, targets):
+    notes = Notes()
+    today = datetime.date.today().isoformat()
+    main, older, awq = (versions(options, name) for name in ("tools", "ct17", "awq"))
+    lines = [f"Seen on {today}, on the CPU: {main}. Older: {older}. AutoAWQ: {awq}.", ""]
+    lines += forward_table(rows, notes) + [""] + back_table(rows, targets, notes) + [""]
+    return "\n".join(lines + notes.lines()) + "\n"
+
+
 def write(options, sources, readers):
     rows = {}
     for source in sources:
         rows[f"{source.environment}: {source.name}"] = judge(source, readers)
     (options.work / "seen.json").write_text(json.dumps(rows, indent=2) + "\n")
-    for name, row in rows.items():
-        print(name)
-        for key, value in row.items():
-            if key == "targets":
-                for target, cell in value.items():
-                    print(f"    -> {target:22} {cell}")
-            else:
-                print(f"    {key:12} {value}")
+    targets = next(list(row["targets"]) for row in rows.values() if "targets" in row)
+    text = tables(options, rows, targets)
+    print(text)
+    if options.write:
+        document = options.write.read_text()
+        before, rest = document.split(BEGIN)
+        options.write.write_text(before + BEGIN + text + END + rest.split(END, 1)[1])
