@@ -25,7 +25,8 @@ Error module_error(const Error& error, std::string_view module) {
 }
 
 bool is_activation_scale(std::string_view name) {
-  return name.ends_with(".input_global_scale") || name.ends_with(".input_scale");
+  return name.ends_with(".input_global_scale") || name.ends_with(".input_scale") ||
+         name.ends_with("_input_scale");
 }
 
 class Planner {

@@ -154,16 +154,18 @@ INSTANTIATE_TEST_SUITE_P(AllCheckpoints, GoldenModels,
                                            "gpt-oss-mxfp4"),
                          test_name);
 
-INSTANTIATE_TEST_SUITE_P(
-    RealTools, GoldenModels,
-    ::testing::Values("autoawq", "autoround-3-bits", "autoround-asymmetric",
-                      "autoround-awq-asymmetric", "autoround-awq-symmetric",
-                      "bitsandbytes-nf4-double", "gptqmodel-2-bits", "gptqmodel-3-bits",
-                      "gptqmodel-4-bits", "gptqmodel-8-bits-v2-act-order",
-                      "llmcompressor-0-12-actorder", "llmcompressor-0-12-w3a16",
-                      "llmcompressor-mxfp4", "llmcompressor-nvfp4", "llmcompressor-w3a16-asym",
-                      "llmcompressor-w4a16-asym", "modelopt-nvfp4", "qwen3-sliding-4-51"),
-    test_name);
+INSTANTIATE_TEST_SUITE_P(RealTools, GoldenModels,
+                         ::testing::Values("autoawq", "autoround-3-bits", "autoround-asymmetric",
+                                           "autoround-awq-asymmetric", "autoround-awq-symmetric",
+                                           "bitsandbytes-nf4-double", "gptqmodel-2-bits",
+                                           "gptqmodel-3-bits", "gptqmodel-4-bits",
+                                           "gptqmodel-8-bits-v2-act-order",
+                                           "llmcompressor-0-12-actorder",
+                                           "llmcompressor-0-12-w3a16", "llmcompressor-mxfp4",
+                                           "llmcompressor-nvfp4", "llmcompressor-w3a16-asym",
+                                           "llmcompressor-w4a16-asym", "modelopt-gpt-oss-nvfp4",
+                                           "modelopt-nvfp4", "qwen3-sliding-4-51"),
+                         test_name);
 
 }  // namespace
 }  // namespace subbyte

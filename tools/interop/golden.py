@@ -71,6 +71,8 @@ GOLDENS = {
         "llmcompressor-mxfp4": compressed(make.rounded(scheme="MXFP4A16")),
         "modelopt-nvfp4": (lambda f: make.modelopt(f, "NVFP4_DEFAULT_CFG", tiny.small),
                            "modelopt"),
+        "modelopt-gpt-oss-nvfp4": (lambda f: make.modelopt(f, "NVFP4_DEFAULT_CFG",
+                                                           tiny.small_gpt_oss), "modelopt"),
         "bitsandbytes-nf4-double": (lambda f: make.bitsandbytes(
             f, tiny.small, bnb_4bit_use_double_quant=True), "transformers"),
     },

@@ -140,6 +140,15 @@ def by_modelopt(folder):
         model = transformers.AutoModelForCausalLM.from_config(made, dtype=torch.float32)
     tensors = compare.tensors_of(folder)
     state = {}
+    for name in [name for name in tensors if name.endswith("_weight_scale_2")]:
+        stack = name.removesuffix("_weight_scale_2")  # of experts: inputs before outputs
+        packed, scale = (tensors.pop(stack + suffix).transpose(1, 2).contiguous()
+                         for suffix in ("", "_weight_scale"))
+        tensors.pop(stack + "_input_scale", None)
+        shape = (*packed.shape[:2], 2 * packed.shape[2])
+        weight = NVFP4QTensor(torch.Size(shape), torch.float32, packed).dequantize(
+            scale=scale, double_scale=tensors.pop(name), block_sizes={-1: 16})
+        state[stack] = weight.transpose(1, 2).contiguous()
     for name, module in model.named_modules():
         if type(module) is not torch.nn.Linear or name in section["ignore"]:
             continue

@@ -36,11 +36,12 @@ def small(**more):
     return qwen3(hidden=64, intermediate=128, layers=1, skewed=True, **more)
 
 
-def gpt_oss():
+def gpt_oss(hidden=128, layers=2):
     torch.manual_seed(2)
     config = transformers.GptOssConfig(
-        hidden_size=128, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=32, vocab_size=VOCAB, max_position_embeddings=128,
+        hidden_size=hidden, intermediate_size=hidden, num_hidden_layers=layers,
+        num_attention_heads=hidden // 32, num_key_value_heads=hidden // 64, head_dim=32,
+        vocab_size=VOCAB, max_position_embeddings=128,
         num_local_experts=4, num_experts_per_tok=2, sliding_window=8, eos_token_id=None,
         pad_token_id=None, initial_context_length=64,
         rope_parameters={"rope_theta": 10000.0, "rope_type": "default"})
@@ -52,6 +53,10 @@ def gpt_oss():
             elif "bias" in name or "sinks" in name:
                 tensor.normal_(0, 0.1)
     return model.eval()
+
+
+def small_gpt_oss():
+    return gpt_oss(hidden=64, layers=1)
 
 
 def tokenizer():
