@@ -56,6 +56,10 @@ class Planner {
     for (const FoundModule& module : plan_.modules) {
       if (!module.info.ok()) return module.info.error();
       if (is_dense(*module.info)) continue;
+      if (const auto expert = parse_expert_name(module.name);
+          target_.gpt_oss && expert && !joint_name(expert->stack).empty()) {
+        SUBBYTE_CHECK(check_gate_of_expert(context_.config, module.name));
+      }
       for (const FileTensor* tensor : module.info->tensors) {
         by_tensor_[tensor->name] = &module;
         if (is_activation_scale(tensor->name)) ++plan_.activation_scales;
@@ -80,7 +84,7 @@ class Planner {
     return found;
   }
 
-  /// Experts of gpt-oss in a format that has one matrix in a tensor: GPTQModel and llm-compressor
+  /// Experts of gpt-oss in a format that has one matrix in a tensor: llm-compressor and AutoRound
   /// keep gate and up apart, each with a bias, and no software knows a gate_up_proj of one expert.
   bool writes_apart() const {
     return target_.gpt_oss && exporter_ != nullptr && exporter_->write_experts == nullptr;

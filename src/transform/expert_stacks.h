@@ -30,7 +30,7 @@ std::vector<std::string> names_apart(std::string_view joint);
 /// The inverse for a gate: "experts.gate_up_proj" of "experts.gate_proj". Empty for other names.
 std::string joint_name(std::string_view gate);
 
-/// A stacked bias of gpt-oss, [experts][rows], as the tensors that llm-compressor and GPTQModel
+/// A stacked bias of gpt-oss, [experts][rows], as the tensors that llm-compressor and AutoRound
 /// write of it: experts.E.gate_proj.bias and experts.E.up_proj.bias, experts.E.down_proj.bias.
 struct BiasParts {
   std::vector<std::string> names;  // of expert 0, of expert 1, ...

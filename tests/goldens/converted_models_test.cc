@@ -123,7 +123,7 @@ TestTensor expert_of(const std::string& name, const FileTensor& stack, std::size
   return part;
 }
 
-/// The names that llm-compressor and GPTQModel write: gate and up apart, each with its bias.
+/// The names that llm-compressor and AutoRound write: gate and up apart, each with its bias.
 std::vector<TestTensor> as_llm_compressor(const TensorSource& source) {
   constexpr std::pair<std::string_view, std::string_view> kEndings[] = {
       {"_bias", ".bias"}, {"_blocks", ".weight_packed"}, {"_scales", ".weight_scale"}};
@@ -241,12 +241,47 @@ TEST_F(LlmCompressorNames, are_the_same_values_to_diff) {
   EXPECT_EQ(diff->count(ComparedWeight::Verdict::kOnlySecond), 0);
 }
 
-TEST_F(LlmCompressorNames, of_experts_are_refused_for_modelopt) {
+std::string code_of_conversion(const fs::path& source, const fs::path& to,
+                               const std::string& format) {
   ThreadPool pool(2);
+  const auto report = convert_model(source, to, {.format = format}, pool);
+  return report.ok() ? "ok" : std::string(report.error().code);
+}
+
+TEST_F(LlmCompressorNames, of_experts_are_refused_where_software_has_them_otherwise) {
   for (const fs::path& source : {golden_, folder_ / "apart"}) {
-    const auto report = convert_model(source, folder_ / "no", {.format = "modelopt_nvfp4"}, pool);
-    ASSERT_FALSE(report.ok());
-    EXPECT_EQ(report.error().code, "export.experts");
+    EXPECT_EQ(code_of_conversion(source, folder_ / "no", "modelopt_nvfp4"), "export.experts");
+  }
+}
+
+/// GPTQModel writes the same names, and in "gate_proj" the first half of rows that take turns.
+TEST(GptqModelExperts, are_refused_by_name) {
+  const fs::path golden = kGoldens / "gptqmodel-gpt-oss";
+  const TempDir folder;
+  const auto found = logits_of(golden);
+  ASSERT_FALSE(found.ok());
+  EXPECT_EQ(found.error().code, "model.unsupported");
+  EXPECT_NE(found.error().message.find("GPTQModel"), std::string::npos) << found.error().message;
+  for (const char* format : {"f32", "pack_quantized", "gptq_v2"}) {
+    EXPECT_EQ(code_of_conversion(golden, folder / "no", format), "model.unsupported") << format;
+  }
+}
+
+TEST(GptqModelExperts, are_not_written) {
+  // As if another program had written it: gate_proj is gate then.
+  const TempDir folder;
+  fs::copy_file(kGoldens / "gptqmodel-gpt-oss/model.safetensors", folder / "model.safetensors");
+  fs::copy_file(kGoldens / "gptqmodel-gpt-oss/config.json", folder / "config.json");
+  std::string config = folder.read("config.json");
+  const std::size_t meta = config.find("\"meta\"");
+  ASSERT_NE(meta, std::string::npos);
+  folder.write("config.json", config.replace(meta, 2, "\"_"));
+  const auto backend = testing::make_test_backend(1);
+  EXPECT_TRUE(load_model(folder.path(), *backend).ok());
+  const TempDir to;
+  EXPECT_EQ(code_of_conversion(folder.path(), to / "ct", "pack_quantized"), "ok");
+  for (const char* format : {"awq", "gptq", "gptq_v2"}) {
+    EXPECT_EQ(code_of_conversion(folder.path(), to / "no", format), "export.experts") << format;
   }
 }
 

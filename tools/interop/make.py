@@ -76,6 +76,7 @@ def llm_compressor(folder, recipe, model=tiny.qwen3, calibrated=False):
                 "max_seq_length": 64}
     oneshot(model=loaded, tokenizer=tiny.tokenizer(), recipe=recipe(), **more)
     loaded.save_pretrained(folder, save_compressed=True)
+    tiny.tokenizer().save_pretrained(folder)  # GPTQModel opens nothing without one
 
 
 IGNORED = ["lm_head", "re:.*router"]

@@ -44,10 +44,13 @@ def weight_of(module, dtype):
         from awq.utils.packing_utils import dequantize_gemm
         return dequantize_gemm(module.qweight, module.qzeros, module.scales.float(), 4,
                                module.group_size).t().float().contiguous()
-    rows = module(torch.eye(inputs, dtype=dtype)).float().reshape(inputs, -1)
     bias = getattr(module, "bias", None)
+    if bias is not None:  # what is added would round what is not
+        kept = bias.detach().clone()
+        bias.data.zero_()
+    rows = module(torch.eye(inputs, dtype=dtype)).float().reshape(inputs, -1)
     if bias is not None:
-        rows = rows - bias.float()
+        bias.data.copy_(kept)
     return rows.t().contiguous()
 
 
@@ -60,6 +63,8 @@ def weights_of(model, dtype):
         plain = type(module) is torch.nn.Linear and weight is not None
         if inputs_of(module) is not None and not plain:
             result[name + ".weight"] = weight_of(module, dtype)
+            if getattr(module, "bias", None) is not None:
+                result[name + ".bias"] = module.bias.detach().float().clone()
             quantized.add(name + ".")
     for name, tensor in model.named_parameters():
         if tensor.is_floating_point() and not any(name.startswith(q) for q in quantized):
