@@ -307,13 +307,13 @@ class Planner {
   Result<TensorGroup> declare(const ConvertJob& job, const ExportShape& shape) {
     TensorGroup group;
     for (const std::string& name : job.names) {
+      SUBBYTE_TRY(const auto tensors, exporter_->describe(shape, name));
       if (target_.gpt_oss && !exporter_->instead_for_gpt_oss.empty() && parse_expert_name(name)) {
         return export_error("export.experts", name,
                             fmt::format("software that reads {} wants experts of gpt-oss in a "
                                         "layout that is not written; {} has the same numbers",
                                         exporter_->name, exporter_->instead_for_gpt_oss));
       }
-      SUBBYTE_TRY(const auto tensors, exporter_->describe(shape, name));
       if (exporter_->write_experts != nullptr && shape.experts == 1 && !parse_expert_name(name)) {
         return export_error("export.no_expert", name,
                             fmt::format("{} is for experts: other software would leave this layer "
