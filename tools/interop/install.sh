@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The environments of tools/interop in build/interop, some 12 GB, with Python 3.11. All share one
+# The environments of tools/interop in build/interop, some 8 GB, with Python 3.11. All share one
 # PyTorch. Packages that would pin other versions of what they are to be tried with go without
 # their dependencies.
 #

@@ -1,6 +1,6 @@
 """Checkpoints of real tools, opened and converted by subbyte, and opened by real tools again.
 
-    tools/interop/install.sh                       # environments in build/interop, some 12 GB
+    tools/interop/install.sh                       # environments in build/interop, some 8 GB
     build/interop/tools/bin/python tools/interop/interop.py --program build/release/app/subbyte
 
 1. make.py lets each tool write tiny models with random weights, on the CPU.
