@@ -7,8 +7,6 @@ import subprocess
 import torch
 from safetensors.torch import load_file
 
-import tiny
-
 
 def run(program, *arguments):
     """Exit code and last line of complaint."""

@@ -25,6 +25,7 @@ import sys
 
 import compare
 import report
+import tiny
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 
@@ -142,7 +143,7 @@ def convert_all(options):
         seen = {"inspect": compare.run(program, "inspect", source.folder),
                 "verify": compare.run(program, "verify", source.folder),
                 "logits": compare.run(program, "logits", source.folder, "--ids",
-                                      ",".join(map(str, compare.tiny.TOKENS)), "-o",
+                                      ",".join(map(str, tiny.TOKENS)), "-o",
                                       f"{source.folder}.logits", "--force")}
         dense = source.result("expected")
         shutil.rmtree(dense, ignore_errors=True)
