@@ -1,6 +1,10 @@
 #include "checkpoints/expert_names.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
+
+#include "base/quote.h"
 
 namespace subbyte {
 namespace {
@@ -24,6 +28,14 @@ std::optional<ExpertName> parse_expert_name(std::string_view name) {
   std::string stack(name.substr(0, experts + kExperts.size()));
   stack += rest.substr(digits + 1);
   return ExpertName{std::move(stack), expert};
+}
+
+Status check_gate_of_expert(const QuantizationConfig& config, std::string_view module) {
+  if (!config.by_gptqmodel) return {};
+  return Error{"model.unsupported",
+               fmt::format("{}: {}: expected the rows of gate, found a half of the rows that gate "
+                           "and up take in turns, which is what GPTQModel writes of gpt-oss",
+                           config.where, quote_name(module))};
 }
 
 std::string expert_name(std::string_view stack, int64_t expert) {

@@ -7,6 +7,9 @@
 #include <string>
 #include <string_view>
 
+#include "base/status.h"
+#include "checkpoints/config/quantization_config.h"
+
 namespace subbyte {
 
 /// "layer.experts.3.up_proj" as "layer.experts.up_proj" and 3; nullopt for other names. This is how
@@ -17,8 +20,13 @@ struct ExpertName {
 };
 std::optional<ExpertName> parse_expert_name(std::string_view name);
 
-/// The inverse: the name of one expert of a stack. Stacks without "experts." before the last part
-/// of their name get the number at the end.
+/// Whether `module`, an expert's "gate_proj" of gpt-oss, holds the rows of gate. GPTQModel puts
+/// there the first half of the rows that gate and up take in turns, the second in "up_proj".
+/// Code model.unsupported.
+Status check_gate_of_expert(const QuantizationConfig& config, std::string_view module);
+
+/// The inverse of parse_expert_name: the name of one expert of a stack. Stacks without "experts."
+/// before the last part of their name get the number at the end.
 std::string expert_name(std::string_view stack, int64_t expert);
 
 }  // namespace subbyte

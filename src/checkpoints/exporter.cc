@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "base/quote.h"
 #include "checkpoints/export_parts.h"
@@ -32,6 +33,15 @@ ExportShape shape_of(const MatrixView& matrix) {
   ExportShape shape = {matrix.format, matrix.rows, matrix.cols, !matrix.input_order.empty()};
   shape.symmetric = is_symmetric(matrix);
   return shape;
+}
+
+void state_group_sizes(std::vector<ExportedModule>& modules) {
+  std::set<int64_t> sizes;
+  for (const ExportedModule& module : modules) sizes.insert(module.shape.format.group_size);
+  for (ExportedModule& module : modules) {
+    int64_t& size = module.shape.format.group_size;
+    if (size == 0 && sizes.contains(module.shape.cols)) size = module.shape.cols;
+  }
 }
 
 std::vector<SafetensorsWriter::Declaration> declarations(std::span<const ExportedTensor> tensors,

@@ -50,6 +50,10 @@ struct ExportedModel {
   std::vector<std::string> kept;  // linear layers that stay floats, lm_head among them
 };
 
+/// A whole row is one group of its size. Where other modules have groups of that size, the modules
+/// of one group say so, too: many readers know one size for all.
+void state_group_sizes(std::vector<ExportedModule>& modules);
+
 struct ExportedConfig;  // exported_config.h
 
 struct Exporter {
@@ -59,6 +63,8 @@ struct Exporter {
   bool has_factor = false;      // whether each matrix has a factor of its own (NVFP4)
   /// Where an order of inputs is refused: the exporter that has the same layout with one.
   std::string_view keeps_act_order = {};
+  /// Where experts of gpt-oss lie in a way of their own that is not written: the exporter to take.
+  std::string_view instead_for_gpt_oss = {};
   /// What the tensors of a matrix will be, without their bytes. `module` is for messages.
   /// Codes: export.format when the flavour cannot hold that format, export.shape when rows, cols
   /// or the group size do not fit its words, export.act_order when it has no order of inputs of its

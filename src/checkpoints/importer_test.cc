@@ -43,10 +43,9 @@ class Importers : public ImportFixture {
 TEST_F(Importers, are_tried_in_the_order_of_the_list) {
   std::string names;
   for (const Importer* importer : all_importers()) names += std::string(importer->name) + " ";
-  EXPECT_EQ(
-      names,
-      "awq gptq pack_quantized nvfp4_pack_quantized mxfp4_pack_quantized modelopt_nvfp4 bnb_nf4 "
-      "mxfp4 mxfp4_original q8_0 dense ");
+  EXPECT_EQ(names,
+            "awq gptq pack_quantized nvfp4_pack_quantized mxfp4_pack_quantized modelopt_nvfp4 "
+            "modelopt_experts bnb_nf4 mxfp4 mxfp4_original q8_0 dense ");
 }
 
 TEST_F(Importers, are_chosen_by_the_tensors) {

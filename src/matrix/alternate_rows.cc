@@ -21,6 +21,28 @@ std::span<const std::byte> merge(std::span<const std::byte> first,
   return {bytes.get(), size};
 }
 
+/// Every second row from `first` on, in a buffer of their own; empty for what there is none of.
+std::span<const std::byte> take(std::span<const std::byte> both, int64_t rows, int first,
+                                Matrix& result) {
+  if (both.empty()) return {};
+  const std::size_t row = both.size() / static_cast<std::size_t>(rows);
+  const std::size_t size = both.size() / 2;
+  const auto bytes = allocate_bytes(size);
+  for (std::size_t i = 0; i < size; i += row) {
+    std::copy_n(both.data() + 2 * i + static_cast<std::size_t>(first) * row, row, bytes.get() + i);
+  }
+  result.owners.push_back(bytes);
+  return {bytes.get(), size};
+}
+
+void copy_order(std::span<const uint32_t> order, Matrix& result) {
+  if (order.empty()) return;
+  const auto bytes = allocate_bytes(order.size_bytes());
+  std::ranges::copy(std::as_bytes(order), bytes.get());
+  result.owners.push_back(bytes);
+  result.view.input_order = {reinterpret_cast<const uint32_t*>(bytes.get()), order.size()};
+}
+
 std::string describe(const MatrixView& view) {
   return to_string(view.format) + " of " + std::to_string(view.rows) + " x " +
          std::to_string(view.cols);
@@ -47,14 +69,18 @@ Result<Matrix> alternate_rows(const MatrixView& first, const MatrixView& second)
   result.view.codes = merge(first.codes, second.codes, first.rows, result);
   result.view.scales = merge(first.scales, second.scales, first.rows, result);
   result.view.zeros = merge(first.zeros, second.zeros, first.rows, result);
-  if (!first.input_order.empty()) {
-    const std::size_t size = first.input_order.size_bytes();
-    const auto order = allocate_bytes(size);
-    std::ranges::copy(std::as_bytes(first.input_order), order.get());
-    result.owners.push_back(order);
-    result.view.input_order = {reinterpret_cast<const uint32_t*>(order.get()),
-                               first.input_order.size()};
-  }
+  copy_order(first.input_order, result);
+  return result;
+}
+
+Matrix every_second_row(const MatrixView& both, int first) {
+  Matrix result;
+  result.view = both;
+  result.view.rows = both.rows / 2;
+  result.view.codes = take(both.codes, both.rows, first, result);
+  result.view.scales = take(both.scales, both.rows, first, result);
+  result.view.zeros = take(both.zeros, both.rows, first, result);
+  copy_order(both.input_order, result);
   return result;
 }
 

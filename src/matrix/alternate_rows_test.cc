@@ -27,6 +27,16 @@ TEST(AlternateRows, every_weight_is_that_of_its_matrix) {
             << to_string(format) << " " << n << " " << k;
       }
     }
+    for (const int first : {0, 1}) {
+      const Matrix half = every_second_row(both->view, first);
+      ASSERT_EQ(half.view.rows, 3);
+      for (int64_t n = 0; n < 3; ++n) {
+        for (int64_t k = 0; k < 64; ++k) {
+          EXPECT_EQ(weight_at(half.view, n, k), weight_at(both->view, 2 * n + first, k))
+              << to_string(format) << " " << n << " " << k;
+        }
+      }
+    }
   }
 }
 
@@ -41,6 +51,7 @@ TEST(AlternateRows, the_order_of_inputs_is_kept) {
   const auto both = alternate_rows(gate.view, up.view);
   ASSERT_TRUE(both.ok());
   EXPECT_TRUE(std::ranges::equal(both->view.input_order, order));
+  EXPECT_TRUE(std::ranges::equal(every_second_row(both->view, 1).view.input_order, order));
 }
 
 TEST(AlternateRows, two_kinds_of_matrices_are_refused) {

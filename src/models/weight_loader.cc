@@ -197,6 +197,7 @@ Result<ExpertLinears> WeightLoader::alternating_experts(std::string_view module,
                                                         std::string_view even, std::string_view odd,
                                                         const ExpertShape& shape) {
   if (!has_module(context_.tensors, expert_name(even, 0))) return experts(module, shape);
+  SUBBYTE_CHECK(check_gate_of_expert(context_.config, expert_name(even, 0)));
   ExpertLinears linears;
   const bool has_stack_bias = context_.tensors.find(fmt::format("{}_bias", module)) != nullptr;
   if (has_stack_bias) {

@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Of the bytes that are written: to be raised when the same source becomes other bytes.
-constexpr int kResumeRevision = 2;
+constexpr int kResumeRevision = 3;
 constexpr std::size_t kPieceBytes = std::size_t{16} << 20;  // of a tensor that is copied
 constexpr std::string_view kCompressedTensors = "compressed-tensors";
 constexpr std::string_view kOrin = "ak48";
@@ -146,6 +146,12 @@ class ModelConverter {
   Status write_tensor(const ConvertJob& job, DType dtype, const PutBytes& put) {
     const FileTensor& tensor = *job.tensor;
     SUBBYTE_CHECK(tensor.file->verify_unchanged());
+    if (job.bias_parts) {
+      for (std::size_t i = 0; i < job.bias_parts->names.size(); ++i) {
+        SUBBYTE_CHECK(put(i, bias_part(tensor, *job.bias_parts, i)));
+      }
+      return {};
+    }
     if (dtype != tensor.dtype) return write_other_floats(tensor, dtype, put);
     for (std::size_t i = 0; i < tensor.bytes.size(); i += kPieceBytes) {
       const auto piece = tensor.bytes.subspan(i, std::min(kPieceBytes, tensor.bytes.size() - i));
@@ -224,10 +230,11 @@ class ModelConverter {
     SUBBYTE_TRY(std::vector<Matrix> matrices, import_job(job));
     bool rounded = false;
     for (std::size_t i = 0; i < matrices.size(); ++i) {
-      const std::size_t name = job.names.size() == matrices.size() ? i : 0;
+      const std::size_t name = job.names.size() * i / matrices.size();
       SUBBYTE_TRY(matrices[i], in_target(matrices[i], job.target, job.names[name], rounded));
     }
     rounding_.rounded += rounded ? 1 : 0;
+    if (job.apart) matrices = taken_apart(matrices);
     const Exporter& exporter = *target_.exporter;
     std::size_t index = 0;
     for (std::size_t i = 0; i < job.names.size(); ++i) {
@@ -238,6 +245,16 @@ class ModelConverter {
       for (const ExportedTensor& tensor : tensors) SUBBYTE_CHECK(put(index++, tensor.bytes));
     }
     return {};
+  }
+
+  /// Gate and up of each matrix; only now, since both need one factor.
+  static std::vector<Matrix> taken_apart(const std::vector<Matrix>& joint) {
+    std::vector<Matrix> apart;
+    for (const Matrix& both : joint) {
+      apart.push_back(every_second_row(both.view, 0));
+      apart.push_back(every_second_row(both.view, 1));
+    }
+    return apart;
   }
 
   Result<Matrix> in_target(const Matrix& matrix, const TargetFormat& target,
@@ -261,9 +278,29 @@ class ModelConverter {
   DenseRounding rounding_;  // of all modules
 };
 
+/// Versions of transformers differ in which layers slide where a config leaves that to them, and
+/// the one that wrote it is not the one that will read it: so it is said.
+void state_layer_types(json::Value& config) {
+  if (!config.value("use_sliding_window", json::Value()).is_boolean() ||
+      !config["use_sliding_window"].get<bool>() ||
+      !config.value("layer_types", json::Value()).is_null()) {
+    return;
+  }
+  const auto object = json::Object::of(config, "config.json");
+  if (!object.ok()) return;
+  const auto model = parse_model_config(*object);
+  if (!model.ok()) return;  // of no family that slides here
+  json::Value types = json::Value::array();
+  for (const int64_t window : model->windows) {
+    types.push_back(window > 0 ? "sliding_attention" : "full_attention");
+  }
+  config["layer_types"] = std::move(types);
+}
+
 /// config.json with its keys in their order. Floats have no quantization_config, and a dtype.
 std::string rewritten_config(json::Value config, const ConvertTarget& target,
                              const ExportedConfig* quantization) {
+  state_layer_types(config);
   config.erase("compression_config");
   if (quantization != nullptr) {
     config["quantization_config"] = quantization->section;

@@ -110,7 +110,6 @@ INSTANTIATE_TEST_SUITE_P(
                       Way{"qwen3-gptq-v2", "pack_quantized", "gptq_v2"},
                       Way{"qwen3-gptq-act-order", "pack_quantized_lanes", "gptq"},
                       Way{"gpt-oss-mxfp4", "compressed-tensors", "mxfp4"},
-                      Way{"gpt-oss-mxfp4", "modelopt_nvfp4", "mxfp4"},
                       Way{"gpt-oss-mxfp4", "nvfp4-pack-quantized", "mxfp4"}),
     NamedByValue());
 
@@ -180,6 +179,21 @@ TEST(ConvertModel, floats_have_no_quantization_config_and_a_dtype) {
             R"({"model_type":"qwen3","torch_dtype":"float32"})");
 }
 
+TEST(ConvertModel, layers_that_slide_are_said) {
+  const fs::path golden = kGoldens / "qwen3-sliding-4-51";
+  const TempDir folder;
+  for (const char* format : {"bf16", "f32"}) {
+    ASSERT_EQ(code_of(golden, folder / format, format), "ok");
+    json::Value config =
+        *json::parse(folder.read(std::string(format) + "/config.json"), "config.json");
+    EXPECT_EQ(config["layer_types"], json::Value(2, "sliding_attention"));
+    // A later version would decide by max_window_layers, and does not need to now.
+    config["transformers_version"] = "5.23.0";
+    folder.write(std::string(format) + "/config.json", config.dump());
+    EXPECT_EQ(read_model_config(folder / format)->windows, std::vector<int64_t>(2, 5));
+  }
+}
+
 TEST(ConvertModel, copies_side_files_but_not_those_of_the_old_format) {
   const TempDir folder;
   write_model(model_of("gptq", {kU4}), folder, "source");
@@ -204,6 +218,23 @@ TEST(ConvertModel, groups_of_several_sizes_become_the_one_size_of_awq) {
   ASSERT_EQ(code_of(folder / "source", folder / "awq", "awq"), "ok");
   EXPECT_EQ(section_of(folder, "awq")["group_size"], 16);
   expect_weights_of(model, folder / "awq");
+}
+
+TEST(ConvertModel, rows_of_one_group_say_the_size_that_others_have) {
+  const TempDir folder;
+  QuantizedModel model = model_of("awq", {kU4, kU4});
+  const WeightFormat of_128 = {Format::kU4, Format::kF16, Zero::kU8, 128};
+  model.modules[0].matrices[0] = matrix_with_zeros(of_128, 32, 256, 1, 7);
+  model.modules[1].matrices[0] = matrix_with_zeros(of_128, 32, 128, 2, 7);
+  write_model(model, folder, "source");
+  ASSERT_EQ(code_of(folder / "source", folder / "gptq", "gptq"), "ok");
+  const json::Value gptq = section_of(folder, "gptq");
+  EXPECT_EQ(gptq["group_size"], 128);
+  EXPECT_FALSE(gptq["dynamic"].dump().find("group_size") != std::string::npos) << gptq.dump();
+  ASSERT_EQ(code_of(folder / "source", folder / "ct", "compressed-tensors"), "ok");
+  EXPECT_EQ(section_of(folder, "ct")["config_groups"].size(), 1u);
+  expect_weights_of(model, folder / "gptq");
+  expect_weights_of(model, folder / "ct");
 }
 
 TEST(ConvertModel, act_order_in_runs_becomes_smaller_groups) {

@@ -25,7 +25,8 @@ Error module_error(const Error& error, std::string_view module) {
 }
 
 bool is_activation_scale(std::string_view name) {
-  return name.ends_with(".input_global_scale") || name.ends_with(".input_scale");
+  return name.ends_with(".input_global_scale") || name.ends_with(".input_scale") ||
+         name.ends_with("_input_scale");
 }
 
 class Planner {
@@ -45,6 +46,7 @@ class Planner {
       SUBBYTE_TRY(TensorGroup group, declare(job));
       plan_.groups.push_back(std::move(group));
     }
+    state_group_sizes(plan_.exported.modules);
     return std::move(plan_);
   }
 
@@ -54,6 +56,10 @@ class Planner {
     for (const FoundModule& module : plan_.modules) {
       if (!module.info.ok()) return module.info.error();
       if (is_dense(*module.info)) continue;
+      if (const auto expert = parse_expert_name(module.name);
+          target_.gpt_oss && expert && !joint_name(expert->stack).empty()) {
+        SUBBYTE_CHECK(check_gate_of_expert(context_.config, module.name));
+      }
       for (const FileTensor* tensor : module.info->tensors) {
         by_tensor_[tensor->name] = &module;
         if (is_activation_scale(tensor->name)) ++plan_.activation_scales;
@@ -78,16 +84,46 @@ class Planner {
     return found;
   }
 
+  /// Experts of gpt-oss in a format that has one matrix in a tensor: llm-compressor and AutoRound
+  /// keep gate and up apart, each with a bias, and no software knows a gate_up_proj of one expert.
+  bool writes_apart() const {
+    return target_.gpt_oss && exporter_ != nullptr && exporter_->write_experts == nullptr;
+  }
+
+  /// Whether the experts that this bias of a stack is for become modules.
+  bool is_bias_of_parts(const FileTensor& tensor) const {
+    if (!writes_apart() || !bias_parts(tensor)) return false;
+    const std::string stack = tensor.name.substr(0, tensor.name.rfind("_bias"));
+    return std::ranges::any_of(plan_.modules, [&](const FoundModule& module) {
+      return !is_dense(*module.info) &&
+             (module.name == stack || module.name == expert_name(stack, 0));
+    });
+  }
+
+  /// Names of the modules that `names` become.
+  void set_names(ConvertJob& job, std::vector<std::string> names) const {
+    job.names.clear();
+    job.apart = writes_apart() && !names_apart(names.front()).empty();
+    for (std::string& name : names) {
+      if (!job.apart) {
+        job.names.push_back(std::move(name));
+        continue;
+      }
+      for (std::string& part : names_apart(name)) job.names.push_back(std::move(part));
+    }
+  }
+
   ConvertJob job_of(const ExpertStack& stack) const {
     ConvertJob job;
     job.modules = stack.modules;
     job.gate_up = stack.gate_up;
     job.names = {stack.name};
     if (exporter_ == nullptr || exporter_->write_experts != nullptr) return job;
-    job.names.clear();
+    std::vector<std::string> names;
     for (int64_t e = 0; e < stack.num_experts(); ++e) {
-      job.names.push_back(expert_name(stack.name, e));
+      names.push_back(expert_name(stack.name, e));
     }
+    set_names(job, std::move(names));
     return job;
   }
 
@@ -98,6 +134,7 @@ class Planner {
     std::map<const FileTensor*, const ExpertStack*> biases_of;
     for (const ExpertStack& stack : stacks) {
       for (const FoundModule* module : stack.modules) stack_of[module] = &stack;
+      if (writes_apart()) continue;  // each keeps its bias
       for (const FileTensor* bias : stack.biases) biases_of[bias] = &stack;
     }
     std::set<const void*> done;  // modules, and stacks whose biases are
@@ -111,6 +148,7 @@ class Planner {
         job.names = {bias->second->name + "_bias"};
       } else if (found == by_tensor_.end()) {
         job.tensor = &tensor;
+        if (is_bias_of_parts(tensor)) job.bias_parts = bias_parts(tensor);
       } else if (!done.insert(found->second).second) {
         continue;
       } else if (const auto stack = stack_of.find(found->second); stack != stack_of.end()) {
@@ -118,7 +156,7 @@ class Planner {
         done.insert(job.modules.begin(), job.modules.end());
       } else {
         job.modules = {found->second};
-        job.names = names_of(*found->second);
+        set_names(job, names_of(*found->second));
       }
       plan_.jobs.push_back(std::move(job));
     }
@@ -231,8 +269,7 @@ class Planner {
                           {job.biases.size() / turns, first.shape[0] * turns}}};
     }
     if (job.modules.empty()) {
-      const FileTensor& tensor = *job.tensor;
-      return TensorGroup{{tensor.name, kept_dtype(tensor), tensor.shape}};
+      return declare_tensor(job);
     }
     const ModuleInfo& info = *job.modules.front()->info;
     const auto experts_of_job = static_cast<int64_t>(job.modules.size()) / turns;
@@ -244,17 +281,39 @@ class Planner {
       if (experts == 1) return TensorGroup{{name + ".weight", target_.dense, {rows, cols}}};
       return TensorGroup{{name, target_.dense, {experts, cols, rows}}};
     }
-    ExportShape shape = {job.target.format, info.rows * turns, info.cols};
+    const int64_t parts = job.apart ? 2 : 1;
+    if (info.rows * turns % parts != 0) {
+      return export_error(
+          "export.shape", job.modules.front()->name,
+          fmt::format("expected rows of gate and up in turns, found {}", info.rows));
+    }
+    ExportShape shape = {job.target.format, info.rows * turns / parts, info.cols};
     shape.act_order = info.act_order && job.target.act_order;
     shape.symmetric = symmetric_ || info.format.zero == Zero::kNone;
-    shape.experts = info.experts * experts_of_job / static_cast<int64_t>(job.names.size());
+    shape.experts = info.experts * experts_of_job * parts / static_cast<int64_t>(job.names.size());
     return declare(job, shape);
+  }
+
+  TensorGroup declare_tensor(const ConvertJob& job) const {
+    const FileTensor& tensor = *job.tensor;
+    if (!job.bias_parts) return {{tensor.name, kept_dtype(tensor), tensor.shape}};
+    TensorGroup group;
+    for (const std::string& name : job.bias_parts->names) {
+      group.push_back({name, tensor.dtype, {tensor.shape[1] / job.bias_parts->turns}});
+    }
+    return group;
   }
 
   Result<TensorGroup> declare(const ConvertJob& job, const ExportShape& shape) {
     TensorGroup group;
     for (const std::string& name : job.names) {
       SUBBYTE_TRY(const auto tensors, exporter_->describe(shape, name));
+      if (target_.gpt_oss && !exporter_->instead_for_gpt_oss.empty() && parse_expert_name(name)) {
+        return export_error("export.experts", name,
+                            fmt::format("software that reads {} wants experts of gpt-oss in a "
+                                        "layout that is not written; {} has the same numbers",
+                                        exporter_->name, exporter_->instead_for_gpt_oss));
+      }
       if (exporter_->write_experts != nullptr && shape.experts == 1 && !parse_expert_name(name)) {
         return export_error("export.no_expert", name,
                             fmt::format("{} is for experts: other software would leave this layer "

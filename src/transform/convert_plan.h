@@ -1,9 +1,12 @@
 #pragma once
 // What a conversion will write, decided before anything is written.
 
+#include <optional>
+
 #include "checkpoints/containers/checkpoint_writer.h"
 #include "checkpoints/exporter.h"
 #include "checkpoints/modules.h"
+#include "transform/expert_stacks.h"
 
 namespace subbyte {
 
@@ -20,8 +23,10 @@ struct ConvertTarget {
 struct ConvertJob {
   std::vector<const FoundModule*> modules;  // several: experts that become one stack
   bool gate_up = false;                     // every two modules become one, row by row in turns
+  bool apart = false;                       // every matrix becomes two, the rows in turns
   std::vector<const FileTensor*> biases;    // without modules: of experts, which become one tensor
   const FileTensor* tensor = nullptr;       // without modules
+  std::optional<BiasParts> bias_parts;      // what becomes of `tensor`; nullopt: itself
   std::vector<std::string> names;           // of the new modules; several: experts of a stack
   TargetFormat target;                      // for an exporter
 };

@@ -67,7 +67,6 @@ const std::vector<Row>& rows() {
       {"mxfp4 of compressed-tensors", "mxfp4_pack_quantized", kMxfp4},
       {"mxfp4, experts", "mxfp4", kMxfp4, Zeros::kMiddle, 1, false, 3},
       {"mxfp4, scales of 20 binades", "mxfp4", kMxfp4, Zeros::kMiddle, 1, false, 3, true},
-      {"mxfp4_original, experts", "mxfp4_original", kMxfp4, Zeros::kMiddle, 1, false, 3},
       {"bnb_nf4", "bnb_nf4", {Format::kNF4, Format::kF32, Zero::kNone, 64}},
       {"f32", "f32", {Format::kF32, Format::kNone, Zero::kNone, 0}},
       {"bf16", "bf16", {Format::kBF16, Format::kNone, Zero::kNone, 0}},
@@ -241,7 +240,6 @@ TEST(ConvertTable, same_bytes_for_any_number_of_threads) {
        std::map<std::string, std::string>{{"gptq, act-order", "pack_quantized_lanes"},
                                           {"pack_quantized, asymmetric", "awq"},
                                           {"mxfp4, experts", "nvfp4_pack_quantized"},
-                                          {"mxfp4_original, experts", "bf16"},
                                           {"pack_quantized, 5 bits", "f32"}}) {
     const TempDir folder;
     std::vector<uint32_t> order;

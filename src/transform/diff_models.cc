@@ -11,8 +11,10 @@
 #include "checkpoints/import_parts.h"
 #include "checkpoints/modules.h"
 #include "json/strict_json.h"
+#include "matrix/alternate_rows.h"
 #include "models/model_config.h"
 #include "transform/dense_writer.h"
+#include "transform/expert_stacks.h"
 
 namespace subbyte {
 namespace {
@@ -34,6 +36,7 @@ struct UnitKey {
 struct Unit {
   std::size_t module = 0;
   std::size_t index = 0;  // of the matrix in its module
+  int turn = -1;          // 0, 1: of the rows in turns, which the other side has as two modules
 };
 
 /// One directory: its modules taken apart into matrices, and the tensors that are in none.
@@ -67,9 +70,30 @@ class Side {
   std::set<std::string> stacks() const {
     std::set<std::string> names;
     for (const auto& [key, unit] : units_) {
-      if (key.expert >= 0) names.insert(key.stack);
+      if (key.expert < 0) continue;
+      names.insert(key.stack);
+      if (const std::string joint = joint_name(key.stack); !joint.empty()) names.insert(joint);
     }
     return names;
+  }
+
+  /// Gate and up of gpt-oss as two matrices wherever `other` has two.
+  void take_apart_as(const Side& other) {
+    const std::map<UnitKey, Unit> joint = units_;
+    for (const auto& [key, unit] : joint) {
+      const std::vector<std::string> names = names_apart(key.stack);
+      if (names.empty() || unit.turn >= 0 || rows(unit) % 2 != 0) continue;
+      if (!other.units_.contains({names.front(), key.expert})) continue;
+      units_.erase(key);
+      for (const int turn : {0, 1}) {
+        units_[{names[static_cast<std::size_t>(turn)], key.expert}] = {unit.module, unit.index,
+                                                                       turn};
+      }
+    }
+  }
+
+  int64_t rows(const Unit& unit) const {
+    return modules_[unit.module].info->rows / (unit.turn < 0 ? 1 : 2);
   }
 
   /// The matrix of a unit; the module of the last one stays imported.
@@ -83,12 +107,14 @@ class Side {
       SUBBYTE_TRY(matrices_, import_experts({tensors_, config_, pool}, module.name));
       imported_ = static_cast<int64_t>(unit.module);
     }
-    return matrices_[unit.index].view;
+    if (unit.turn < 0) return matrices_[unit.index].view;
+    part_ = every_second_row(matrices_[unit.index].view, unit.turn);
+    return part_.view;
   }
 
   std::string describe(const Unit& unit) const {
     const ModuleInfo& info = *modules_[unit.module].info;
-    return fmt::format("{} {} [{}, {}]", info.importer, to_string(info.format), info.rows,
+    return fmt::format("{} {} [{}, {}]", info.importer, to_string(info.format), rows(unit),
                        info.cols);
   }
 
@@ -132,6 +158,7 @@ class Side {
   std::set<std::string_view> used_;  // tensors of modules
   int64_t imported_ = -1;
   std::vector<Matrix> matrices_;
+  Matrix part_;  // of one of them, the last that was asked for
 };
 
 bool same_tensor(const FileTensor& a, const FileTensor& b) {
@@ -195,7 +222,7 @@ class Comparison {
         add(key.name(), Verdict::kSameBytes, first_.describe(a), second_.describe(b));
     const ModuleInfo& x = *first_.module(a).info;
     const ModuleInfo& y = *second_.module(b).info;
-    if (x.rows != y.rows || x.cols != y.cols) {
+    if (first_.rows(a) != second_.rows(b) || x.cols != y.cols) {
       weight.verdict = Verdict::kShape;
       return {};
     }
@@ -212,9 +239,44 @@ class Comparison {
     return {};
   }
 
+  /// Biases of experts that one side has as one tensor and the other in parts.
+  Status compare_biases(const Side& joint, const Side& apart, Verdict only_joint) {
+    for (const auto& [name, tensor] : joint.tensors().tensors()) {
+      const auto parts = bias_parts(tensor);
+      if (!parts || joint.is_used(name) || apart.tensors().find(name) != nullptr ||
+          apart.tensors().find(parts->names.front()) == nullptr) {
+        continue;
+      }
+      SUBBYTE_CHECK(tensor.file->verify_unchanged());
+      compared_biases_.insert(name);
+      for (std::size_t i = 0; i < parts->names.size(); ++i) {
+        const std::string& part = parts->names[i];
+        const FileTensor* other = apart.tensors().find(part);
+        if (other == nullptr) {
+          add(part, only_joint, "", "");
+          continue;
+        }
+        compared_biases_.insert(part);
+        SUBBYTE_CHECK(other->file->verify_unchanged());
+        const std::string what = describe(*other);
+        const bool like =
+            other->dtype == tensor.dtype && other->shape == Shape{tensor.shape[1] / parts->turns};
+        const bool same = like && std::ranges::equal(bias_part(tensor, *parts, i), other->bytes);
+        add(part,
+            same   ? Verdict::kSameValues
+            : like ? Verdict::kDifferent
+                   : Verdict::kShape,
+            what, what);
+      }
+    }
+    return {};
+  }
+
   Status compare_plain() {
+    SUBBYTE_CHECK(compare_biases(first_, second_, Verdict::kOnlyFirst));
+    SUBBYTE_CHECK(compare_biases(second_, first_, Verdict::kOnlySecond));
     for (const auto& [name, tensor] : first_.tensors().tensors()) {
-      if (first_.is_used(name)) continue;
+      if (first_.is_used(name) || compared_biases_.contains(name)) continue;
       const FileTensor* other = second_.tensors().find(name);
       if (other == nullptr || second_.is_used(name)) {
         add(name, Verdict::kOnlyFirst, describe(tensor), "");
@@ -224,7 +286,7 @@ class Comparison {
     }
     for (const auto& [name, tensor] : second_.tensors().tensors()) {
       const bool in_first = first_.tensors().find(name) != nullptr && !first_.is_used(name);
-      if (second_.is_used(name) || in_first) continue;
+      if (second_.is_used(name) || in_first || compared_biases_.contains(name)) continue;
       add(name, Verdict::kOnlySecond, "", describe(tensor));
     }
     return {};
@@ -259,6 +321,7 @@ class Comparison {
   ModelDiff diff_;
   std::pair<std::size_t, std::size_t> compared_ = {~std::size_t{0}, 0};  // modules
   bool same_bytes_ = false;                                              // of these
+  std::set<std::string> compared_biases_;                                // whole and parts
 };
 
 }  // namespace
@@ -301,6 +364,8 @@ Result<ModelDiff> diff_models(const fs::path& first, const fs::path& second, Exe
   SUBBYTE_CHECK(a.find_units(b.stacks(), pool));
   // Only now is it known which stacks the first side has.
   SUBBYTE_CHECK(b.find_units(a.stacks(), pool));
+  a.take_apart_as(b);
+  b.take_apart_as(a);
   return Comparison(a, b, pool).run();
 }
 

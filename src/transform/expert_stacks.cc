@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::string_view kGate = "gate_proj";
 constexpr std::string_view kUp = "up_proj";
+constexpr std::string_view kGateUp = "gate_up_proj";
 
 using Stacks = std::map<std::string, std::vector<const FoundModule*>>;
 
@@ -65,7 +66,8 @@ void join_gate_up(Stacks& stacks, std::vector<ExpertStack>& result) {
       ++gate;
       continue;
     }
-    ExpertStack& both = result.emplace_back(ExpertStack{prefix + "gate_up_proj", {}, true, {}});
+    ExpertStack& both =
+        result.emplace_back(ExpertStack{prefix + std::string(kGateUp), {}, true, {}});
     for (std::size_t e = 0; e < gate->second.size(); ++e) {
       both.modules.push_back(gate->second[e]);
       both.modules.push_back(up->second[e]);
@@ -76,6 +78,48 @@ void join_gate_up(Stacks& stacks, std::vector<ExpertStack>& result) {
 }
 
 }  // namespace
+
+std::vector<std::string> names_apart(std::string_view joint) {
+  if (!joint.ends_with("." + std::string(kGateUp))) return {};
+  if (joint.find("experts.") == std::string_view::npos) return {};
+  const std::string prefix(joint.substr(0, joint.size() - kGateUp.size()));
+  return {prefix + std::string(kGate), prefix + std::string(kUp)};
+}
+
+std::string joint_name(std::string_view gate) {
+  if (!gate.ends_with("." + std::string(kGate))) return {};
+  return std::string(gate.substr(0, gate.size() - kGate.size())) + std::string(kGateUp);
+}
+
+std::optional<BiasParts> bias_parts(const FileTensor& tensor) {
+  constexpr std::string_view kBias = "_bias";
+  std::string_view stack = tensor.name;
+  if (tensor.shape.size() != 2 || !stack.ends_with(kBias)) return std::nullopt;
+  stack.remove_suffix(kBias.size());
+  std::vector<std::string> modules = names_apart(stack);
+  if (modules.empty() && stack.ends_with("experts.down_proj")) modules = {std::string(stack)};
+  if (modules.empty() || tensor.shape[1] % modules.size() != 0) return std::nullopt;
+  BiasParts parts = {{}, modules.size()};
+  for (uint64_t e = 0; e < tensor.shape[0]; ++e) {
+    for (const std::string& module : modules) {
+      parts.names.push_back(expert_name(module, static_cast<int64_t>(e)) + ".bias");
+    }
+  }
+  return parts;
+}
+
+std::vector<std::byte> bias_part(const FileTensor& tensor, const BiasParts& parts,
+                                 std::size_t index) {
+  const auto width = static_cast<std::size_t>(bits(tensor.dtype)) / 8;
+  const std::size_t row = tensor.shape[1] * width;
+  const std::byte* from =
+      tensor.bytes.data() + index / parts.turns * row + index % parts.turns * width;
+  std::vector<std::byte> bytes(row / parts.turns);
+  for (std::size_t at = 0; at < bytes.size(); at += width) {
+    std::copy_n(from + at * parts.turns, width, bytes.data() + at);
+  }
+  return bytes;
+}
 
 std::vector<ExpertStack> find_stacks(const TensorSource& tensors,
                                      const std::vector<FoundModule>& modules, bool joins_gate_up) {

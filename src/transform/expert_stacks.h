@@ -1,7 +1,9 @@
 #pragma once
 // Experts that are modules of their own, as the stacks that other formats keep them in.
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoints/importer.h"
@@ -19,6 +21,27 @@ struct ExpertStack {
 
   int64_t num_experts() const { return static_cast<int64_t>(modules.size()) / (gate_up ? 2 : 1); }
 };
+
+/// Names of the modules of gate and up, whose rows take turns in `joint`, a stack of gpt-oss or one
+/// expert of it: "experts.gate_proj" and "experts.up_proj" for "experts.gate_up_proj". Empty for
+/// other names.
+std::vector<std::string> names_apart(std::string_view joint);
+
+/// The inverse for a gate: "experts.gate_up_proj" of "experts.gate_proj". Empty for other names.
+std::string joint_name(std::string_view gate);
+
+/// A stacked bias of gpt-oss, [experts][rows], as the tensors that llm-compressor and AutoRound
+/// write of it: experts.E.gate_proj.bias and experts.E.up_proj.bias, experts.E.down_proj.bias.
+struct BiasParts {
+  std::vector<std::string> names;  // of expert 0, of expert 1, ...
+  std::size_t turns = 1;           // 2: gate and up, element by element in turns
+};
+/// nullopt for other tensors.
+std::optional<BiasParts> bias_parts(const FileTensor& tensor);
+
+/// The bytes of one of those tensors.
+std::vector<std::byte> bias_part(const FileTensor& tensor, const BiasParts& parts,
+                                 std::size_t index);
 
 /// The stacks whose experts are all there, alike in shape and format. `joins_gate_up`: gate_proj
 /// and up_proj, as llm-compressor writes them, become the gate_up_proj of gpt-oss.

@@ -1,5 +1,6 @@
-// The six tiny checkpoints whose logits and greedy continuations were computed by Hugging Face
-// transformers in float32 on the dequantized weights.
+// Tiny checkpoints whose logits and greedy continuations were computed by Hugging Face transformers
+// in float32 on the dequantized weights. Those that other software wrote (tools/interop/golden.py)
+// were dequantized by that software.
 
 #include <gtest/gtest.h>
 
@@ -146,6 +147,19 @@ INSTANTIATE_TEST_SUITE_P(AllCheckpoints, GoldenModels,
                          ::testing::Values("qwen3-bf16", "qwen3-awq", "qwen3-gptq-v1",
                                            "qwen3-gptq-v2", "qwen3-gptq-act-order",
                                            "gpt-oss-mxfp4"),
+                         NamedByValue());
+
+INSTANTIATE_TEST_SUITE_P(RealTools, GoldenModels,
+                         ::testing::Values("autoawq", "autoround-3-bits", "autoround-asymmetric",
+                                           "autoround-awq-asymmetric", "autoround-awq-symmetric",
+                                           "bitsandbytes-nf4-double", "gptqmodel-2-bits",
+                                           "gptqmodel-3-bits", "gptqmodel-4-bits",
+                                           "gptqmodel-8-bits-v2-act-order",
+                                           "llmcompressor-0-12-actorder",
+                                           "llmcompressor-0-12-w3a16", "llmcompressor-mxfp4",
+                                           "llmcompressor-nvfp4", "llmcompressor-w3a16-asym",
+                                           "llmcompressor-w4a16-asym", "modelopt-gpt-oss-nvfp4",
+                                           "modelopt-nvfp4", "qwen3-sliding-4-51"),
                          NamedByValue());
 
 }  // namespace

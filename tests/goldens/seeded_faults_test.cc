@@ -203,6 +203,23 @@ TEST_F(SeededFaults, a_g_idx_that_is_not_used_is_seen) {
   });
 }
 
+TEST_F(SeededFaults, a_config_read_by_the_rule_of_others_is_seen) {
+  // GPTQModel let zero points of 0 borrow; transformers before 4.53 let all layers slide.
+  for (const auto& [golden, hidden] : {std::pair("gptqmodel-2-bits", "\"meta\""),
+                                       {"gptqmodel-3-bits", "\"meta\""},
+                                       {"gptqmodel-4-bits", "\"meta\""},
+                                       {"qwen3-sliding-4-51", "\"transformers_version\""}}) {
+    copy(golden, "", nullptr);
+    const fs::path reference = kGoldens / golden / "reference.safetensors";
+    EXPECT_LE(difference_of(dir_.path(), reference), kTolerance) << golden;
+    std::string config = dir_.read("config.json");
+    const std::size_t at = config.find(hidden);
+    ASSERT_NE(at, std::string::npos) << golden;
+    dir_.write("config.json", config.replace(at, 2, "\"_"));
+    EXPECT_GT(difference_of(dir_.path(), reference), kTolerance) << golden;
+  }
+}
+
 TEST_F(SeededFaults, gate_and_up_exchanged_are_seen) {
   expect_seen("gpt-oss-mxfp4", "layers.1.mlp.experts.gate_up_proj_bias", rotate_rows);
 }

@@ -1,178 +1,203 @@
-"""Checkpoints of real tools, converted by subbyte to every format and opened by the tools again.
+"""Checkpoints of real tools, opened and converted by subbyte, and opened by real tools again.
 
-    python3 -m venv build/interop/venv
-    build/interop/venv/bin/pip install -r tools/interop/requirements.txt
-    build/interop/venv/bin/python tools/interop/interop.py --program build/cpu/app/subbyte
+    tools/interop/install.sh                       # environments in build/interop, some 8 GB
+    build/interop/tools/bin/python tools/interop/interop.py --program build/release/app/subbyte
 
-Makes tiny models with random weights in build/interop/work, on the CPU, and prints the table of
-docs/conversions.md. A cell is "opens" when transformers reports no missing, unexpected or
-mismatched tensor and its logits are those of the dequantized source; otherwise it says what went
-wrong. No network is used, and CI does not run this.
+1. make.py lets each tool write tiny models with random weights, on the CPU.
+2. subbyte looks at each (inspect, verify), computes its logits, and converts it to every format.
+3. open.py opens all of these with the real software of their format.
+4. A cell is "equal" when the software reports no tensor missing, unexpected or of another shape,
+   its weights are those of subbyte's dequantized source (rounded once to a type of 16 bits, where
+   the software multiplies in one), and its logits are, too. The tables go into
+   docs/conversions.md with --write.
+
+--stages names a part of these; --only sources whose names contain a text. No network is used, and
+CI does not run this.
 """
 
 import argparse
-import importlib.metadata
 import json
-import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
+import compare
+import report
+import tiny
 
-import tokenizers
-import torch
-import transformers
+FOLDER = pathlib.Path(__file__).resolve().parent
 
-TOKENS = [3, 17, 42, 5, 99, 100, 7, 23]
-TARGETS = ["pack_quantized", "pack_quantized_lanes", "awq", "gptq", "gptq_v2",
-           "nvfp4_pack_quantized", "mxfp4_pack_quantized", "mxfp4", "bnb_nf4", "f32", "bf16"]
-# Random weights of this size give logits of about 1; the arithmetic of tools has 16 bits.
-TOLERANCE = 0.03
+# Environments, and what makes checkpoints there: a process for each, as some change others.
+TOOLS = [("tools", tool) for tool in ("transformers", "golden", "bitsandbytes", "GPTQModel",
+                                      "llm-compressor", "AutoRound", "ModelOpt")]
+TOOLS += [("ct17", "llm-compressor"), ("awq", "AutoAWQ")]
 
-
-def tiny_qwen3():
-    torch.manual_seed(1)
-    config = transformers.Qwen3Config(
-        hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=32, vocab_size=128, max_position_embeddings=128,
-        tie_word_embeddings=False, eos_token_id=None, bos_token_id=None, pad_token_id=None)
-    return transformers.Qwen3ForCausalLM(config).to(torch.bfloat16)
-
-
-def tiny_gpt_oss():
-    torch.manual_seed(2)
-    config = transformers.GptOssConfig(
-        hidden_size=128, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=32, vocab_size=128, max_position_embeddings=128,
-        num_local_experts=4, num_experts_per_tok=2, sliding_window=8, eos_token_id=None,
-        pad_token_id=None, initial_context_length=64,
-        rope_parameters={"rope_theta": 10000.0, "rope_type": "default"})
-    return transformers.GptOssForCausalLM(config).to(torch.bfloat16)
-
-
-def tiny_tokenizer():
-    words = tokenizers.models.WordLevel({str(i): i for i in range(128)}, unk_token="0")
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizers.Tokenizer(words))
-
-
-def compressed(model, folder, scheme):
-    """What llm-compressor writes for weights alone: round to nearest by compressed-tensors."""
-    from llmcompressor import oneshot
-    from llmcompressor.modifiers.quantization import QuantizationModifier
-    dense = folder.with_name(folder.name + "-dense")
-    model.save_pretrained(dense)
-    model = type(model).from_pretrained(dense, dtype="auto")  # oneshot wants a place it came from
-    oneshot(model=model, tokenizer=tiny_tokenizer(),
-            recipe=QuantizationModifier(targets="Linear", ignore=["lm_head", "re:.*router"],
-                                        **scheme))
-    model.save_pretrained(folder, save_compressed=True)
-
-
-def int_scheme(bits, group, symmetric):
-    weights = {"num_bits": bits, "type": "int", "symmetric": symmetric,
-               "strategy": "group" if group > 0 else "channel"}
-    if group > 0:
-        weights["group_size"] = group
-    return {"config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}}
-
-
-SOURCES = {
-    "transformers bf16": lambda folder: tiny_qwen3().save_pretrained(folder),
-    "llm-compressor W4A16": lambda folder: compressed(tiny_qwen3(), folder,
-                                                      int_scheme(4, 32, True)),
-    "llm-compressor W4A16_ASYM": lambda folder: compressed(tiny_qwen3(), folder,
-                                                           int_scheme(4, 32, False)),
-    "llm-compressor W3A16": lambda folder: compressed(tiny_qwen3(), folder,
-                                                      int_scheme(3, 32, True)),
-    "llm-compressor W8A16": lambda folder: compressed(tiny_qwen3(), folder,
-                                                      int_scheme(8, -1, True)),
-    "llm-compressor MXFP4A16": lambda folder: compressed(tiny_qwen3(), folder,
-                                                         {"scheme": "MXFP4A16"}),
-    "llm-compressor NVFP4A16": lambda folder: compressed(tiny_qwen3(), folder,
-                                                         {"scheme": "NVFP4A16"}),
-    "transformers gpt-oss bf16": lambda folder: tiny_gpt_oss().save_pretrained(folder),
+# target of convert -> (environment, way of open.py) that reads it, the first being its own
+READERS = {
+    "awq": [("tools", "transformers"), ("awq", "autoawq")],
+    "gptq": [("tools", "transformers-gptq")],
+    "gptq_v2": [("tools", "transformers-gptq")],
+    "pack_quantized": [("tools", "transformers"), ("tools", "transformers-dequantized")],
+    "pack_quantized_lanes": [("ct17", "transformers")],
+    "nvfp4_pack_quantized": [("tools", "transformers-auto")],
+    "mxfp4_pack_quantized": [("tools", "transformers-auto")],
+    "modelopt_nvfp4": [("tools", "modelopt")],
+    "mxfp4": [("tools", "transformers-mxfp4")],
+    "bnb_nf4": [("tools", "transformers")],
+    "f32": [("tools", "transformers")],
+    "bf16": [("tools", "transformers")],
+}
+# Where transformers has no modules for experts of gpt-oss.
+EXPERTS_ELSEWHERE = {
+    "awq": ("tools", "gptqmodel"),
+    "gptq": ("tools", "gptqmodel"), "gptq_v2": ("tools", "gptqmodel"),
+    "pack_quantized": ("tools", "compressor"), "pack_quantized_lanes": ("tools", "compressor"),
+    "nvfp4_pack_quantized": ("tools", "compressor"),
+    "mxfp4_pack_quantized": ("tools", "compressor"),
 }
 
 
-def run(program, *arguments):
-    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
-    return done.returncode, done.stdout, done.stderr.strip().splitlines()[-1:]
+def readers_of_source(name, environment):
+    """Who reads what a tool wrote: the format's own software in the tool's environment."""
+    if environment == "awq":
+        return [("awq", "autoawq")]
+    if "gpt-oss" in name and name.startswith(("GPTQModel", "llm-compressor")):
+        return [("tools", "gptqmodel" if name.startswith("GPTQModel") else "compressor")]
+    if name.startswith("GPTQModel AWQ"):
+        return READERS["awq"]
+    if name.startswith("GPTQModel"):
+        return [*READERS["gptq"], ("tools", "gptqmodel")]
+    if name.startswith("ModelOpt"):
+        return [("tools", "modelopt")]
+    if name.startswith("AutoRound auto_awq"):
+        return READERS["awq"]
+    if name.startswith("AutoRound auto_gptq"):
+        return READERS["gptq"]
+    if name.startswith("golden"):
+        return READERS["mxfp4"]
+    if "FP4" in name and not name.startswith("ModelOpt"):
+        return READERS["nvfp4_pack_quantized"]
+    if name.startswith("llm-compressor") and environment == "tools":
+        return READERS["pack_quantized"]
+    return [(environment, "transformers")]
 
 
-def logits_of_tool(folder):
-    """The logits of transformers, and what its loading report complains about."""
-    model, report = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, output_loading_info=True, dtype="auto")
-    wrong = {kind: sorted(map(str, names)) for kind, names in report.items() if names}
-    with torch.no_grad():
-        logits = model(torch.tensor([TOKENS])).logits[0].float()
-    return logits, wrong
+def readers_of(source, target):
+    """Overrides of single modules are read by GPTQModel's own loader and not by transformers."""
+    if "gpt-oss" in source.name and target in EXPERTS_ELSEWHERE:
+        return [EXPERTS_ELSEWHERE[target]]
+    if target.startswith("gptq") and "and 8 bits" in source.name:
+        return [*READERS[target], ("tools", "gptqmodel")]
+    return READERS[target]
 
 
-def judge(folder, expected):
-    try:
-        logits, wrong = logits_of_tool(folder)
-    except Exception as error:  # what a tool throws is its verdict
-        return f"refused: {type(error).__name__}: {str(error).splitlines()[0][:90]}"
-    if wrong:
-        return "; ".join(f"{kind}: {names[0]} and {len(names) - 1} more"
-                         for kind, names in wrong.items())
-    difference = (logits - expected).abs().max().item()
-    return "opens" if difference <= TOLERANCE else f"other logits: {difference:.3g}"
+class Source:
+    def __init__(self, note):
+        data = json.loads(note.read_text())
+        self.name, self.environment = data["name"], data["environment"]
+        self.error = data["error"]
+        self.folder = pathlib.Path(str(note).removesuffix(".source.json"))
+        self.readers = readers_of_source(self.name, self.environment)
+
+    def result(self, target):
+        results = self.folder.parent.parent / "results"
+        return results / f"{self.environment}-{self.folder.name}" / target
 
 
-def expected_logits(program, source, work):
-    """Of the weights themselves: dequantized by subbyte, run by transformers in f32."""
-    dense = work / "expected"
-    shutil.rmtree(dense, ignore_errors=True)
-    status, _, message = run(program, "convert", source, dense, "--to", "f32", "--allow-lossy")
-    if status != 0:
-        raise RuntimeError(f"{source}: {message}")
-    model = transformers.AutoModelForCausalLM.from_pretrained(dense, dtype=torch.float32)
-    with torch.no_grad():
-        return model(torch.tensor([TOKENS])).logits[0]
+def sources(options):
+    notes = sorted(options.work.glob("*/*.source.json"))
+    found = [Source(note) for note in notes]
+    return [source for source in found if options.only in source.name]
 
 
-def row(program, name, work):
-    source = work / name.replace(" ", "-")
-    shutil.rmtree(source, ignore_errors=True)
-    try:
-        SOURCES[name](source)
-    except Exception as error:
-        return {"source": f"not made: {type(error).__name__}: {str(error).splitlines()[0][:90]}"}
-    expected = expected_logits(program, source, work)
-    cells = {"source": judge(source, expected)}
-    for target in TARGETS:
-        result = work / "result"
-        shutil.rmtree(result, ignore_errors=True)
-        status, _, message = run(program, "convert", source, result, "--to", target)
-        if status != 0:
-            cells[target] = "not written: " + " ".join(message)[-110:]
-        else:
-            cells[target] = judge(result, expected)
-    return cells
+def make(options):
+    for environment, tool in TOOLS:
+        python = options.environments / environment / "bin" / "python"
+        options.work.mkdir(parents=True, exist_ok=True)
+        subprocess.run([python.absolute(), FOLDER / "make.py", environment, options.work,
+                        "--tool", tool, "--only", options.only],
+                       check=True, cwd=options.work)  # tools leave logs
+
+
+def convert(program, source, target, folder):
+    """(code of the refusal or None, options)."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    more = []
+    status, message = compare.run(program, "convert", source, folder, "--to", target)
+    if status != 0 and "[convert.activation_scale]" in message:
+        more = ["--allow-lossy"]
+        status, message = compare.run(program, "convert", source, folder, "--to", target, *more)
+    code = re.search(r"\[([\w.]+)\]$", message)
+    return {"refused": None if status == 0 else (code[1] if code else message), "options": more,
+            "message": message}
+
+
+def convert_all(options):
+    for source in sources(options):
+        if source.error:
+            continue
+        program = options.program
+        seen = {"inspect": compare.run(program, "inspect", source.folder),
+                "verify": compare.run(program, "verify", source.folder),
+                "logits": compare.run(program, "logits", source.folder, "--ids",
+                                      ",".join(map(str, tiny.TOKENS)), "-o",
+                                      f"{source.folder}.logits", "--force")}
+        dense = source.result("expected")
+        shutil.rmtree(dense, ignore_errors=True)
+        dense.parent.mkdir(parents=True, exist_ok=True)
+        seen["dequantized"] = compare.run(program, "convert", source.folder, dense, "--to", "f32",
+                                          "--allow-lossy")
+        seen["targets"] = {target: convert(program, source.folder, target, source.result(target))
+                           for target in READERS}
+        pathlib.Path(f"{source.folder}.seen.json").write_text(json.dumps(seen, indent=2))
+        print("converted", source.name, flush=True)
+
+
+def open_all(options):
+    """One process for each environment and way, for all folders that are read so."""
+    jobs = {}
+    for source in sources(options):
+        if source.error:
+            continue
+        seen = json.loads(pathlib.Path(f"{source.folder}.seen.json").read_text())
+        for reader in source.readers:
+            jobs.setdefault(reader, []).append(source.folder)
+        if seen["dequantized"][0] == 0:
+            jobs.setdefault(("tools", "transformers"), []).append(source.result("expected"))
+        for target, outcome in seen["targets"].items():
+            for reader in readers_of(source, target) if outcome["refused"] is None else []:
+                jobs.setdefault(reader, []).append(source.result(target))
+    for (environment, way), folders in jobs.items():
+        if options.way and options.way != way:
+            continue
+        python = options.environments / environment / "bin" / "python"
+        log = options.work / f"open-{environment}-{way}.log"
+        with open(log, "w") as errors:
+            done = subprocess.run([python, FOLDER / "open.py", environment, way, *folders],
+                                  stderr=errors)
+        print(f"opened {len(folders)} by {environment} {way}: exit {done.returncode}", flush=True)
+
+
+STAGES = {"make": make, "convert": convert_all, "open": open_all,
+          "report": lambda options: report.write(options, sources(options), readers_of)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--program", default="build/cpu/app/subbyte")
-    parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("build/interop/work"))
+    parser.add_argument("--program", default="build/release/app/subbyte")
+    parser.add_argument("--environments", type=pathlib.Path, default="build/interop")
+    parser.add_argument("--work", type=pathlib.Path, default="build/interop/work")
     parser.add_argument("--only", default="", help="sources whose names contain this")
+    parser.add_argument("--way", default="", help="only this way of opening")
+    parser.add_argument("--stages", nargs="+", choices=list(STAGES), default=list(STAGES))
+    parser.add_argument("--write", type=pathlib.Path, help="a document that gets the tables")
     options = parser.parse_args()
-    options.work.mkdir(parents=True, exist_ok=True)
-    transformers.logging.set_verbosity_error()
-    packages = ["torch", "transformers", "compressed-tensors", "llmcompressor", "bitsandbytes"]
-    print(", ".join(f"{p} {importlib.metadata.version(p)}" for p in packages), flush=True)
-    table = {}
-    for name in SOURCES:
-        if options.only not in name:
-            continue
-        table[name] = row(options.program, name, options.work)
-        for target, cell in table[name].items():
-            print(f"{name:28} {target:24} {cell}", flush=True)
-    (options.work / "table.json").write_text(json.dumps(table, indent=2) + "\n")
+    options.work = options.work.resolve()
+    for stage in options.stages:
+        STAGES[stage](options)
     return 0
 
 

@@ -61,20 +61,6 @@ Status require_sizes(const json::Object& object, const QuantizationConfig& confi
   return {};
 }
 
-Status read_awq(const json::Object& object, QuantizationConfig& config) {
-  SUBBYTE_CHECK(read_bits(object, object.has("bits") ? "bits" : "w_bit", config));
-  SUBBYTE_CHECK(
-      read_group_size(object, object.has("group_size") ? "group_size" : "q_group_size", config));
-  SUBBYTE_TRY(const auto zero_point, object.boolean("zero_point"));
-  config.zero_point = zero_point.value_or(true);
-  SUBBYTE_TRY(const auto version, object.string("version"));
-  if (const std::string v = version.value_or("gemm"); v != "gemm" && v != "GEMM") {
-    return object.error("quantization.version", "version",
-                        "\"gemm\" (the only AWQ layout supported)");
-  }
-  return require_sizes(object, config);
-}
-
 /// {"meta": {"quantizer": ["gptqmodel:7.7.0"]}}, or one string; other software leaves it out.
 bool is_by_gptqmodel(const json::Object& object) {
   const json::Value* meta = object.find("meta");
@@ -84,6 +70,21 @@ bool is_by_gptqmodel(const json::Object& object) {
   return std::ranges::any_of(list, [](const json::Value& name) {
     return name.is_string() && name.get_ref<const std::string&>().starts_with("gptqmodel");
   });
+}
+
+Status read_awq(const json::Object& object, QuantizationConfig& config) {
+  SUBBYTE_CHECK(read_bits(object, object.has("bits") ? "bits" : "w_bit", config));
+  SUBBYTE_CHECK(
+      read_group_size(object, object.has("group_size") ? "group_size" : "q_group_size", config));
+  SUBBYTE_TRY(const auto zero_point, object.boolean("zero_point"));
+  config.zero_point = zero_point.value_or(true);
+  config.by_gptqmodel = is_by_gptqmodel(object);
+  SUBBYTE_TRY(const auto version, object.string("version"));
+  if (const std::string v = version.value_or("gemm"); v != "gemm" && v != "GEMM") {
+    return object.error("quantization.version", "version",
+                        "\"gemm\" (the only AWQ layout supported)");
+  }
+  return require_sizes(object, config);
 }
 
 Status read_gptq(const json::Object& object, QuantizationConfig& config) {
@@ -103,7 +104,8 @@ Status read_gptq(const json::Object& object, QuantizationConfig& config) {
                         "\"gptq\" or \"gptq_v2\"");
   }
   config.stores_zero_minus_one = version == "gptq";
-  config.zeros_borrow = config.stores_zero_minus_one && is_by_gptqmodel(object);
+  config.by_gptqmodel = is_by_gptqmodel(object);
+  config.zeros_borrow = config.stores_zero_minus_one && config.by_gptqmodel;
   return require_sizes(object, config);
 }
 

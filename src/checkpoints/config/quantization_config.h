@@ -58,6 +58,7 @@ struct QuantizationConfig {
   bool desc_act = false;              // GPTQ
   bool stores_zero_minus_one = true;  // GPTQ: checkpoint_format "gptq" (v1), not "gptq_v2"
   bool zeros_borrow = false;          // GPTQ v1 by GPTQModel: gptq.cc says how it subtracts
+  bool by_gptqmodel = false;          // meta.quantizer
 
   std::vector<CompressedScheme> schemes;  // compressed-tensors: agree with any of them
   bool double_quant = false;              // bitsandbytes: the scales are quantized too

@@ -1,5 +1,7 @@
-// Writes MXFP4 experts as gpt-oss stores them, with the names of Hugging Face or of OpenAI. The
-// layout is drawn in mxfp4.cc, whose inverse this is. One matrix is written as one expert.
+// Writes MXFP4 experts as gpt-oss has them at Hugging Face. The layout is drawn in mxfp4.cc, whose
+// inverse this is. One matrix is written as one expert. OpenAI's own names of the two tensors are
+// not written: its software wants all of its names and a config.json of its own beside them, and no
+// other reads them.
 
 #include "checkpoints/config/exported_config.h"
 #include "checkpoints/export_parts.h"
@@ -10,16 +12,6 @@ namespace {
 constexpr uint64_t kGroup = 32;
 constexpr WeightFormat kFormat = {Format::kE2M1, Format::kE8M0, Zero::kNone, kGroup};
 
-struct Names {
-  std::string_view exporter;
-  std::string_view blocks;
-  std::string_view scales;
-};
-
-constexpr Names kHuggingFace = {"mxfp4", "_blocks", "_scales"};
-constexpr Names kOriginal = {"mxfp4_original", ".blocks", ".scales"};
-
-template <const Names& names>
 Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
   SUBBYTE_CHECK(require_input_order(shape, module));
   if (shape.format != kFormat) {
@@ -32,17 +24,16 @@ Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::stri
   const auto rows = static_cast<uint64_t>(shape.rows);
   const auto num_groups = static_cast<uint64_t>(groups);
   return std::vector<ExportedTensor>{
-      {names.blocks, DType::kU8, {experts, rows, num_groups, kGroup / 2}, {}},
-      {names.scales, DType::kU8, {experts, rows, num_groups}, {}}};
+      {"_blocks", DType::kU8, {experts, rows, num_groups, kGroup / 2}, {}},
+      {"_scales", DType::kU8, {experts, rows, num_groups}, {}}};
 }
 
 /// Views of all experts, one after the other.
-template <const Names& names>
 Result<std::vector<ExportedTensor>> write_views(std::span<const MatrixView* const> experts,
                                                 std::string_view module) {
   ExportShape shape = shape_of(*experts.front());
   shape.experts = static_cast<int64_t>(experts.size());
-  SUBBYTE_TRY(auto tensors, describe<names>(shape, module));
+  SUBBYTE_TRY(auto tensors, describe(shape, module));
   for (ExportedTensor& tensor : tensors) tensor.bytes.reserve(tensor.num_bytes());
   for (const MatrixView* expert : experts) {
     SUBBYTE_CHECK(require_tensor_scale_1(*expert, module));
@@ -58,20 +49,18 @@ Result<std::vector<ExportedTensor>> write_views(std::span<const MatrixView* cons
   return tensors;
 }
 
-template <const Names& names>
 Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_view module,
                                           Executor&) {
   const MatrixView* const one[] = {&matrix};
-  return write_views<names>(one, module);
+  return write_views(one, module);
 }
 
-template <const Names& names>
 Result<std::vector<ExportedTensor>> write_experts(std::span<const Matrix> experts,
                                                   std::string_view module, Executor&) {
   std::vector<const MatrixView*> views;
   for (const Matrix& expert : experts) views.push_back(&expert.view);
   if (views.empty()) return export_error("export.experts", module, "no experts");
-  return write_views<names>(views, module);
+  return write_views(views, module);
 }
 
 TargetFormat target(const ExportShape& from) {
@@ -83,21 +72,14 @@ ExportedConfig config(const ExportedModel& model) {
   return {{{"quant_method", "mxfp4"}, {"modules_to_not_convert", model.kept}}};
 }
 
-template <const Names& names>
-constexpr Exporter make_exporter() {
-  return {.name = names.exporter,
-          .describe = describe<names>,
-          .target = target,
-          .config = config,
-          .write = write<names>,
-          .write_experts = write_experts<names>};
-}
-
 }  // namespace
 
 extern const Exporter mxfp4_exporter;
-extern const Exporter mxfp4_original_exporter;
-const Exporter mxfp4_exporter = make_exporter<kHuggingFace>();
-const Exporter mxfp4_original_exporter = make_exporter<kOriginal>();
+const Exporter mxfp4_exporter = {.name = "mxfp4",
+                                 .describe = describe,
+                                 .target = target,
+                                 .config = config,
+                                 .write = write,
+                                 .write_experts = write_experts};
 
 }  // namespace subbyte

@@ -8,7 +8,8 @@ namespace {
 constexpr uint64_t kGroup = 16;
 constexpr WeightFormat kFormat = {Format::kE2M1, Format::kE4M3, Zero::kNone, kGroup};
 
-/// One positive number; 0 only where it is multiplied by.
+}  // namespace
+
 Status check_factor(const FileTensor& tensor, bool divides) {
   SUBBYTE_CHECK(require_dtype(tensor, DType::kF32));
   if (!tensor.shape.empty()) SUBBYTE_CHECK(require_shape(tensor, {1}));
@@ -18,8 +19,6 @@ Status check_factor(const FileTensor& tensor, bool divides) {
   return tensor_error("import.scale_not_finite", tensor,
                       fmt::format("expected a positive number, found {}", factor));
 }
-
-}  // namespace
 
 const FileTensor* find(const TensorSource& tensors, std::string_view module,
                        std::string_view suffix) {

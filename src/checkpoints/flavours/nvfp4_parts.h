@@ -40,6 +40,10 @@ inline constexpr Names kModelopt = {"modelopt_nvfp4", ".weight", ".weight_scale_
 const FileTensor* find(const TensorSource& tensors, std::string_view module,
                        std::string_view suffix);
 
+/// The factor of a tensor: one positive number; 0 only where it is multiplied by.
+/// Codes: import.dtype, import.shape, import.scale_not_finite.
+Status check_factor(const FileTensor& tensor, bool divides);
+
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module,
                             const Names& names);
 

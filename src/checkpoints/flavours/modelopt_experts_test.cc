@@ -1,0 +1,109 @@
+// Random bytes, and w = e * s * factor read from them where ModelOpt puts them: two inputs of an
+// output in a byte, inputs before outputs.
+
+#include <gtest/gtest.h>
+
+#include "checkpoints/modules.h"
+#include "support/import_fixture.h"
+
+namespace subbyte {
+namespace {
+
+constexpr double kE2M1[16] = {0.0,  0.5,  1.0,  1.5,  2.0,  3.0,  4.0,  6.0,
+                              -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0};
+
+struct Experts {
+  int64_t experts, rows, cols;
+  TestTensor codes, scales, factor;
+
+  double weight(int64_t e, int64_t n, int64_t k) const {
+    const auto byte = codes.at<uint8_t>((e * cols / 2 + k / 2) * rows + n);
+    const auto scale = scales.at<uint8_t>((e * cols / 16 + k / 16) * rows + n);
+    const double element = kE2M1[k % 2 == 0 ? byte & 0xF : byte >> 4];
+    return element * ieee_value(scale, 4, 3) * float_at(factor, 0);
+  }
+};
+
+Experts random_experts(uint64_t experts, uint64_t rows, uint64_t cols) {
+  Random random(experts * 1000 + rows * 10 + cols);
+  Experts made = {static_cast<int64_t>(experts),
+                  static_cast<int64_t>(rows),
+                  static_cast<int64_t>(cols),
+                  random_bits("m", DType::kU8, {experts, cols / 2, rows}, random),
+                  random_bits("m_weight_scale", DType::kF8E4M3, {experts, cols / 16, rows}, random),
+                  filled<float>("m_weight_scale_2", DType::kF32, {}, 0.00123F)};
+  for (char& byte : made.scales.bytes) byte = (byte & 0x7F) == 0x7F ? '\x38' : byte;
+  return made;
+}
+
+class ModeloptExperts : public ImportFixture {
+ protected:
+  void SetUp() override {
+    config_ = {};
+    config_.method = Method::kModelopt;
+  }
+};
+
+TEST_F(ModeloptExperts, mean_what_the_layout_says) {
+  for (const auto& [experts, rows, cols] :
+       {std::tuple(1, 1, 16), {3, 10, 48}, {2, 17, 256}, {4, 32, 64}}) {
+    const Experts made = random_experts(experts, rows, cols);
+    open({made.codes, made.scales, made.factor});
+    const auto matrices = import_experts(context(), "m");
+    ASSERT_TRUE(matrices.ok()) << matrices.error().message;
+    ASSERT_EQ(matrices->size(), static_cast<std::size_t>(experts));
+    for (int64_t e = 0; e < experts; ++e) {
+      const MatrixView& view = (*matrices)[static_cast<std::size_t>(e)].view;
+      ASSERT_EQ(view.rows, rows);
+      ASSERT_EQ(view.cols, cols);
+      for (int64_t n = 0; n < rows; ++n) {
+        for (int64_t k = 0; k < cols; ++k) {
+          ASSERT_EQ(weight_at(view, n, k), made.weight(e, n, k)) << e << " " << n << " " << k;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ModeloptExperts, are_one_module_with_the_scale_of_activations) {
+  const Experts made = random_experts(2, 8, 32);
+  open({made.codes, made.scales, made.factor,
+        filled<float>("m_input_scale", DType::kF32, {}, 0.5F)});
+  const auto modules = find_modules(context());
+  ASSERT_EQ(modules.size(), 1u);
+  EXPECT_EQ(modules[0].name, "m");
+  ASSERT_TRUE(modules[0].info.ok()) << modules[0].info.error().message;
+  EXPECT_EQ(modules[0].info->importer, "modelopt_experts");
+  EXPECT_EQ(modules[0].info->experts, 2);
+  EXPECT_EQ(modules[0].info->tensors.size(), 4u);
+}
+
+TEST_F(ModeloptExperts, refuse_what_contradicts_itself) {
+  const Experts made = random_experts(2, 8, 32);
+  const auto code = [&](const Experts& experts) {
+    open({experts.codes, experts.scales, experts.factor});
+    const auto matrices = import_experts(context(), "m");
+    return matrices.ok() ? std::string("ok") : std::string(matrices.error().code);
+  };
+  EXPECT_EQ(code(made), "ok");
+  Experts other = made;
+  other.scales = random_experts(2, 8, 48).scales;
+  EXPECT_EQ(code(other), "import.shape");
+  other = made;
+  other.codes = random_bits("m", DType::kU8, {2, 12, 8}, *std::make_unique<Random>(1));
+  EXPECT_EQ(code(other), "import.shape");
+  other = made;
+  other.factor.set(0, -1.0F);
+  EXPECT_EQ(code(other), "import.scale_not_finite");
+  other = made;
+  other.scales.set<uint8_t>(5, 0x7F);
+  EXPECT_EQ(code(other), "import.scale_not_finite");
+  other = made;
+  other.factor.name = "m_weight_scale_3";
+  EXPECT_EQ(code(other), "import.missing");
+  config_.method = Method::kAwq;
+  EXPECT_EQ(code(made), "import.config");
+}
+
+}  // namespace
+}  // namespace subbyte

@@ -1,0 +1,161 @@
+"""Makes the goldens of tests/data/goldens that real tools wrote, in one environment.
+
+    build/interop/tools/bin/python tools/interop/golden.py tools tests/data/goldens [--only TEXT]
+
+A golden is what the tool wrote of a model of one layer, without its tokenizer, and in
+reference.safetensors the logits and the greedy continuations of three prompts: computed by
+transformers in f32 on the weights that the tool's own software makes of the files, in f32 too.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import sys
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+os.environ["TORCHDYNAMO_DISABLE"] = "1"  # what it compiled would not see that scales are f32
+
+import torch
+import transformers
+from safetensors.torch import save_file
+
+import make
+import open as opener
+import tiny
+
+tiny.VOCAB = 128
+PROMPTS = [[1, 2, 3, 4, 5], [100, 7, 63, 7, 99, 12, 31, 5, 80], list(range(11, 127, 7))]
+GREEDY = 24
+
+
+def gptq(**config):
+    return (lambda folder: make.gptqmodel(folder, tiny.small, group_size=32, **config),
+            "transformers-gptq")
+
+
+def compressed(recipe, way="compressor", **more):
+    return lambda folder: make.llm_compressor(folder, recipe, tiny.small, **more), way
+
+
+def rounded(export, **config):
+    """Of two layers, as its loader does not find the only one of a model."""
+    def two_layers():
+        return tiny.qwen3(hidden=64, intermediate=64, skewed=True)
+    return lambda folder: make.auto_round(folder, export, two_layers, **config), "transformers"
+
+
+def sliding(folder):
+    """No layer_types, as before transformers 4.53; eager attention masks every layer."""
+    make.bf16(folder, lambda: tiny.qwen3(hidden=64, intermediate=64, layers=2, sliding_window=5,
+                                         use_sliding_window=True, max_window_layers=1,
+                                         attn_implementation="eager"))
+
+
+GOLDENS = {
+    "tools": {
+        "gptqmodel-2-bits": gptq(bits=2, sym=False),
+        "gptqmodel-3-bits": gptq(bits=3, sym=False),
+        "gptqmodel-4-bits": gptq(bits=4, sym=False),
+        "gptqmodel-8-bits-v2-act-order": gptq(bits=8, sym=False, format="gptq_v2", desc_act=True),
+        "autoround-awq-symmetric": rounded("auto_awq", bits=4, group_size=32),
+        "autoround-3-bits": rounded("auto_round", bits=3, group_size=32),
+        "autoround-asymmetric": rounded("auto_round", bits=4, group_size=32, sym=False),
+        "autoround-awq-asymmetric": rounded("auto_round:auto_awq", bits=4, group_size=32,
+                                            sym=False),
+        "llmcompressor-w4a16-asym": compressed(make.rounded(**make.integers(4, 32, False))),
+        "llmcompressor-w3a16-asym": compressed(make.rounded(**make.integers(3, 32, False))),
+        "llmcompressor-nvfp4": compressed(make.rounded(scheme="NVFP4A16")),
+        "llmcompressor-mxfp4": compressed(make.rounded(scheme="MXFP4A16")),
+        "modelopt-nvfp4": (lambda f: make.modelopt(f, "NVFP4_DEFAULT_CFG", tiny.small),
+                           "modelopt"),
+        "modelopt-gpt-oss-nvfp4": (lambda f: make.modelopt(f, "NVFP4_DEFAULT_CFG",
+                                                           tiny.small_gpt_oss), "modelopt"),
+        "bitsandbytes-nf4-double": (lambda f: make.bitsandbytes(
+            f, tiny.small, bnb_4bit_use_double_quant=True), "transformers"),
+    },
+    "ct17": {
+        "llmcompressor-0-12-actorder": compressed(
+            make.by_gptq("group", **make.integers(4)), "transformers", calibrated=True),
+        "llmcompressor-0-12-w3a16": compressed(make.rounded(**make.integers(3)), "transformers"),
+    },
+    "awq": {
+        "autoawq": (lambda f: make.autoawq(f, tiny.small, clip=False, zero_point=True,
+                                           q_group_size=32), "autoawq"),
+        "qwen3-sliding-4-51": (sliding, "transformers"),
+    },
+}
+
+
+def in_f32(model):
+    """Kernels that multiply codes by scales do so in the type of the scales."""
+    for module in model.modules():
+        scales = getattr(module, "scales", None)
+        if isinstance(scales, torch.Tensor) and scales.dtype == torch.float16:
+            module.register_buffer("scales", scales.float())
+
+
+def exact_weights(folder, way):
+    if way == "compressor":
+        return opener.compressed_weights(folder)
+    model, wrong, _ = opener.WAYS[way](folder)
+    assert not wrong, wrong
+    with torch.no_grad():
+        exact = opener.weights_of_bitsandbytes(model)
+        model(torch.tensor([PROMPTS[0]]))  # which unpacks the weights of compressed-tensors
+    in_f32(model)
+    with torch.no_grad():
+        return {**opener.weights_of(model, torch.float32), **exact}
+
+
+def reference(folder, weights):
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("quantization_config", None)
+    made = transformers.AutoConfig.for_model(**config)
+    model = transformers.AutoModelForCausalLM.from_config(
+        made, attn_implementation="eager").float().eval()
+    names = model.state_dict().keys()  # some software keeps its scales beside the weights
+    model.load_state_dict({name: weights[name] for name in names}, strict=True)
+    result = {}
+    for i, ids in enumerate(PROMPTS):
+        tokens = torch.tensor([ids])
+        result[f"prompt{i}.ids"] = tokens[0].int()
+        with torch.no_grad():
+            result[f"prompt{i}.logits"] = model(tokens).logits[0].contiguous()
+            for _ in range(GREEDY):
+                best = model(tokens).logits[0, -1].argmax()
+                tokens = torch.cat([tokens, best[None, None]], 1)
+        result[f"prompt{i}.greedy"] = tokens[0, len(ids):].int()
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("environment", choices=list(GOLDENS))
+    parser.add_argument("goldens", type=pathlib.Path)
+    parser.add_argument("--work", type=pathlib.Path, default="build/interop/goldens")
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    transformers.logging.set_verbosity_error()
+    for name, (write, way) in GOLDENS[options.environment].items():
+        if options.only not in name:
+            continue
+        made = options.work.resolve() / name
+        shutil.rmtree(made, ignore_errors=True)
+        made.parent.mkdir(parents=True, exist_ok=True)
+        write(made)
+        weights = exact_weights(made, way)
+        golden = options.goldens / name
+        shutil.rmtree(golden, ignore_errors=True)
+        golden.mkdir(parents=True)
+        for kept in ["config.json", *(file.name for file in made.glob("*.safetensors"))]:
+            shutil.copyfile(made / kept, golden / kept)
+        save_file(reference(made, weights), golden / "reference.safetensors")
+        print("made", name, sum(file.stat().st_size for file in golden.iterdir()), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

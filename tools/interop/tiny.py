@@ -1,0 +1,77 @@
+"""Tiny models with random weights, and what tools want beside one: a tokenizer, texts of tokens."""
+
+import tokenizers
+import torch
+import transformers
+
+TOKENS = [3, 17, 42, 5, 99, 100, 7, 23, 64, 1, 88, 31]
+VOCAB = 288  # 256 bytes, a token for padding, and what fills up to a multiple of 32
+
+
+def qwen3(hidden=128, intermediate=256, layers=2, skewed=False, **more):
+    """`skewed`: every third row begins with positive weights, whose zero points are 0."""
+    torch.manual_seed(1)
+    config = transformers.Qwen3Config(
+        hidden_size=hidden, intermediate_size=intermediate, num_hidden_layers=layers,
+        num_attention_heads=hidden // 32, num_key_value_heads=hidden // 64, head_dim=32,
+        vocab_size=VOCAB, max_position_embeddings=128, tie_word_embeddings=False,
+        eos_token_id=None, bos_token_id=None, pad_token_id=None, **more)
+    model = transformers.Qwen3ForCausalLM(config)
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            # As large as those of trained models are beside their inputs: logits of about 1.
+            if tensor.ndim == 2 and "embed" not in name:
+                tensor.normal_(0, tensor.shape[1] ** -0.5)
+                if skewed:
+                    tensor[::3, :32].abs_()
+    return model.eval()
+
+
+def skewed():
+    return qwen3(skewed=True)
+
+
+def small(**more):
+    """For a golden: some 100 kB in f16."""
+    return qwen3(hidden=64, intermediate=128, layers=1, skewed=True, **more)
+
+
+def gpt_oss(hidden=128, layers=2):
+    torch.manual_seed(2)
+    config = transformers.GptOssConfig(
+        hidden_size=hidden, intermediate_size=hidden, num_hidden_layers=layers,
+        num_attention_heads=hidden // 32, num_key_value_heads=hidden // 64, head_dim=32,
+        vocab_size=VOCAB, max_position_embeddings=128,
+        num_local_experts=4, num_experts_per_tok=2, sliding_window=8, eos_token_id=None,
+        pad_token_id=None, initial_context_length=64,
+        rope_parameters={"rope_theta": 10000.0, "rope_type": "default"})
+    model = transformers.GptOssForCausalLM(config)
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            if "experts" in name and not name.endswith("bias"):
+                tensor.normal_(0, 0.09)
+            elif "bias" in name or "sinks" in name:
+                tensor.normal_(0, 0.1)
+    return model.eval()
+
+
+def small_gpt_oss():
+    return gpt_oss(hidden=64, layers=1)
+
+
+def tokenizer():
+    """A token for each byte, in the form of Qwen's."""
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    made = tokenizers.Tokenizer(tokenizers.models.BPE({c: i for i, c in enumerate(letters)}, []))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([
+        tokenizers.pre_tokenizers.Split(tokenizers.Regex(r"\p{N}| ?[^\s\p{N}]+|\s+"), "isolated"),
+        tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.add_special_tokens(["<pad>"])
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<pad>")
+
+
+def texts(count=16, length=64):
+    """Calibration: rows of random tokens."""
+    torch.manual_seed(3)
+    return torch.randint(1, VOCAB, (count, length))
