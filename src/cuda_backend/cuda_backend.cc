@@ -361,7 +361,8 @@ class CudaBackend : public Backend {
 
   cuda::StepAttention step_attention(const Tensor& qkv, const HeadNorms& norms,
                                      const AttentionShape& shape, int64_t layer) const {
-    cuda::StepAttention a = {.qkv = {.data = qkv.data, .stride = qkv.cols}};
+    cuda::StepAttention a = {};
+    a.qkv.data = qkv.data, a.qkv.stride = qkv.cols;
     a.heads = static_cast<int32_t>(shape.heads);
     a.kv_heads = static_cast<int32_t>(shape.kv_heads);
     a.head_dim = static_cast<int32_t>(shape.head_dim);

@@ -251,6 +251,7 @@ Status CudaMixture::run(const CudaRows& y, const CudaRows& x, const float* logit
   down.y = memory + places.outputs;
   down.y_stride = y.cols;
   down.y_rows = route.order;
+  down.follows_experts = true;
   down.tiles = route.tiles;
   SUBBYTE_CHECK(multiply(tiles, experts.down, down));
 

@@ -45,6 +45,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   result.rows = static_cast<int64_t>(codes->shape[2]);
   result.cols = static_cast<int64_t>(row_bytes * 2);
   result.tensors = {codes, scales, factor};
+  result.scales = scales;
   if (const FileTensor* unused = nvfp4::find(context.tensors, module, "_input_scale")) {
     result.tensors.push_back(unused);
   }
@@ -65,7 +66,7 @@ std::span<const std::byte> transposed(const FileTensor& tensor, int64_t expert, 
 }
 
 Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
-  SUBBYTE_CHECK(check_e4m3_scales(*info.tensors[1]));
+  SUBBYTE_CHECK(check_scales(context, info));
   float factor = 0;
   __builtin_memcpy(&factor, info.tensors[2]->bytes.data(), 4);
   std::vector<Matrix> experts(static_cast<std::size_t>(info.experts));
@@ -85,6 +86,7 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
 }  // namespace
 
 extern const Importer modelopt_experts_importer;
-const Importer modelopt_experts_importer = {"modelopt_experts", kScales, matches, describe, import};
+const Importer modelopt_experts_importer = {"modelopt_experts", kScales, matches,
+                                            describe,           import,  check_scales};
 
 }  // namespace subbyte

@@ -68,6 +68,7 @@ ExpertArguments arguments_of(const ExpertsCall& call) {
   linear.y_stride = call.y_stride;
   linear.activation = call.activation;
   linear.clamp = call.clamp;
+  linear.is_dependent = call.follows_experts;
   linear.is_aligned = call.weights.gather == nullptr && call.weights.cols % 8 == 0 &&
                       call.x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(call.x) % 16 == 0;
   a.expert_bytes = call.expert_bytes;

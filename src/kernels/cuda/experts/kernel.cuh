@@ -8,6 +8,10 @@
 // The tiles, and so their parts, are known on the device alone (ops/route.h, experts/parts.h). The
 // grid has as many CTAs as there can be work for, and those without any leave at once. Rows of x
 // and y are found through the routes: nothing is gathered before or scattered after.
+//
+// The second product of a layer (linear.is_dependent) waits for its inputs only when its first
+// weights are on their way. The tiles are there before it begins: the first product lets it begin
+// after its own wait for them.
 
 #include "kernels/cuda/experts/of_expert.cuh"
 #include "kernels/cuda/small_m/kernel.cuh"
@@ -20,7 +24,7 @@ __device__ inline int used_tiles(const ExpertArguments& a) {
   int used = 0;
   for (int first = 0; first == used && first < a.num_tiles; first += threads) {
     const int tile = first + static_cast<int>(threadIdx.x);
-    used += __syncthreads_count(tile < a.num_tiles && a.tiles[tile].count > 0);
+    used += __syncthreads_count(tile < a.num_tiles && __ldcg(&a.tiles[tile].count) > 0);
   }
   return used;
 }
@@ -31,7 +35,7 @@ __global__ void __launch_bounds__(small_m_warps(kTokens8 * 8) * kLanes, 1)
                    const __grid_constant__ SmallMPartition p) {
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ LinearArguments linear;
-  griddepcontrol_wait();
+  if (!a.linear.is_dependent) griddepcontrol_wait();
   griddepcontrol_launch_dependents();
   int parts = a.parts.least;
   if (!a.parts.are_fixed()) {
@@ -42,7 +46,8 @@ __global__ void __launch_bounds__(small_m_warps(kTokens8 * 8) * kLanes, 1)
   const int index = static_cast<int>(blockIdx.x) / parts;
   const int part = static_cast<int>(blockIdx.x) % parts;
   if (index >= a.num_tiles) return;
-  const ExpertTile tile = a.tiles[index];
+  const ExpertTile tile = {__ldcg(&a.tiles[index].expert), __ldcg(&a.tiles[index].first),
+                           __ldcg(&a.tiles[index].count)};
   if (tile.count == 0) return;
   if (threadIdx.x == 0) linear = of_expert(a, tile);
   __syncthreads();

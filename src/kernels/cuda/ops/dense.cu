@@ -103,6 +103,153 @@ void launch_gemv(const DenseCall& call, Stream stream) {
   launch(gemv_for<kTokens>(call), {dim3(ctas * token_tiles), kGemvThreads}, stream, call);
 }
 
+// --- one or two tokens, weights of 16 bits ---
+
+constexpr int kAheadWarps = 4;
+constexpr int kAhead = 3;  // runs of eight that a lane has of each row at a time
+constexpr int64_t kSplitRows = int64_t{1} << 15;  // fewer leave lanes without work: K is split
+
+/// kSplit warps share their rows, each with its part of the inputs. The first weights are on their
+/// way before the kernel waits for the one that writes its inputs.
+template <class Weight, class Input, int kTokens, int kSplit>
+class GemvAhead {
+ public:
+  __device__ explicit GemvAhead(const DenseCall& a)
+      : a_(a),
+        warp_(static_cast<int>(threadIdx.x) / kLanes),
+        row_((int64_t{blockIdx.x} * (kAheadWarps / kSplit) + warp_ / kSplit) * kGemvRows),
+        first_((warp_ % kSplit * kLanes + static_cast<int>(threadIdx.x) % kLanes) * kEight) {}
+
+  __device__ void run() {
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) fetch(j, first_ + j * kStep);
+    begin_operation();
+#pragma unroll 1
+    for (int64_t k = first_; k < a_.cols; k += kAhead * kStep) {
+      uint4 x[kAhead][kTokens];
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) {
+#pragma unroll
+        for (int t = 0; t < kTokens; ++t) x[j][t] = load(a_.x, t * a_.x_stride, k + j * kStep);
+      }
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) {
+        add(w_[j], x[j]);
+        fetch(j, k + (kAhead + j) * kStep);
+      }
+    }
+    store();
+  }
+
+ private:
+  static constexpr int kStep = kSplit * kLanes * kEight;
+
+  __device__ uint4 load(const void* p, int64_t row, int64_t k) const {
+    if (k >= a_.cols) return {};
+    return *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(p) + row + k);
+  }
+  __device__ void fetch(int j, int64_t k) {
+#pragma unroll
+    for (int r = 0; r < kGemvRows; ++r) {
+      w_[j][r] = load(a_.weights, min(row_ + r, a_.rows - 1) * a_.cols, k);
+    }
+  }
+
+  template <class Number>
+  static __device__ float2 pair(const uint4& v, int i) {
+    const uint32_t word = i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+    return {Number::to_float(static_cast<uint16_t>(word)),
+            Number::to_float(static_cast<uint16_t>(word >> 16))};
+  }
+  __device__ void add(const uint4 (&w)[kGemvRows], const uint4 (&x)[kTokens]) {
+#pragma unroll
+    for (int i = 0; i < kEight / 2; ++i) {
+#pragma unroll
+      for (int r = 0; r < kGemvRows; ++r) {
+        const float2 of_row = pair<Weight>(w[r], i);
+#pragma unroll
+        for (int t = 0; t < kTokens; ++t) {
+          const float2 of_token = pair<Input>(x[t], i);
+          sums_[r][t] = fmaf(of_row.x, of_token.x, sums_[r][t]);
+          sums_[r][t] = fmaf(of_row.y, of_token.y, sums_[r][t]);
+        }
+      }
+    }
+  }
+
+  /// A lane has added its runs of eight; then the lanes are added, then the warps that share rows.
+  __device__ void store() const {
+    __shared__ float partials[kAheadWarps][kGemvRows][kTokens];
+    const int lane = static_cast<int>(threadIdx.x) % kLanes;
+#pragma unroll
+    for (int r = 0; r < kGemvRows; ++r) {
+#pragma unroll
+      for (int t = 0; t < kTokens; ++t) {
+        const float sum = sum_of_warp(sums_[r][t]);
+        if (lane == 0) partials[warp_][r][t] = sum;
+      }
+    }
+    if constexpr (kSplit > 1) __syncthreads();
+    __syncwarp();
+    const int r = lane / kTokens;
+    const int t = lane % kTokens;
+    if (warp_ % kSplit != 0 || r >= kGemvRows || row_ + r >= a_.rows) return;
+    float sum = a_.bias != nullptr ? a_.bias[row_ + r] : 0;
+#pragma unroll
+    for (int part = 0; part < kSplit; ++part) sum += partials[warp_ + part][r][t];
+    store_element(a_.y_element, a_.y, t * a_.y_stride + row_ + r, sum);
+  }
+
+  const DenseCall& a_;
+  const int warp_;
+  const int64_t row_;
+  const int first_;  // input
+  uint4 w_[kAhead][kGemvRows];
+  float sums_[kGemvRows][kTokens] = {};
+};
+
+template <class Weight, class Input, int kTokens, int kSplit>
+__global__ void __launch_bounds__(kAheadWarps* kLanes)
+    gemv_ahead(const __grid_constant__ DenseCall a) {
+  GemvAhead<Weight, Input, kTokens, kSplit>(a).run();
+}
+
+bool serves_gemv_ahead(const DenseCall& call) {
+  return has_aligned_rows(call) && call.m <= 2 && call.weights_element != Element::kF32 &&
+         call.x_element != Element::kF32;
+}
+
+template <class Weight, class Input, int kTokens>
+void launch_gemv_ahead(const DenseCall& call, Stream stream) {
+  const bool splits = call.rows < kSplitRows;
+  const int64_t rows = kGemvRows * (splits ? 1 : kAheadWarps);
+  const auto kernel = splits ? gemv_ahead<Weight, Input, kTokens, kAheadWarps>
+                             : gemv_ahead<Weight, Input, kTokens, 1>;
+  const auto ctas = static_cast<unsigned>((call.rows + rows - 1) / rows);
+  launch(kernel, {dim3(ctas), kAheadWarps * kLanes}, stream, call);
+}
+
+template <class Weight, class Input>
+void launch_gemv_ahead(const DenseCall& call, Stream stream) {
+  if (call.m == 1) {
+    launch_gemv_ahead<Weight, Input, 1>(call, stream);
+  } else {
+    launch_gemv_ahead<Weight, Input, 2>(call, stream);
+  }
+}
+
+void run_gemv_ahead(const DenseCall& call, Stream stream) {
+  using gpu::BF16;
+  using gpu::F16;
+  if (call.weights_element == Element::kF16) {
+    call.x_element == Element::kF16 ? launch_gemv_ahead<F16, F16>(call, stream)
+                                    : launch_gemv_ahead<F16, BF16>(call, stream);
+  } else {
+    call.x_element == Element::kF16 ? launch_gemv_ahead<BF16, F16>(call, stream)
+                                    : launch_gemv_ahead<BF16, BF16>(call, stream);
+  }
+}
+
 // --- many tokens ---
 
 constexpr int kTile = 64;             // outputs, and tokens
@@ -213,6 +360,7 @@ void run_dense(const DenseCall& call, Stream stream) {
   if ((call.m >= kDense16bitTokens || call.batch_invariant) && serves_16bit_dense(call)) {
     return run_dense_16bit(call, stream);
   }
+  if (serves_gemv_ahead(call)) return run_gemv_ahead(call, stream);
   if (call.m == 1) return launch_gemv<1>(call, stream);
   if (call.m == 2) return launch_gemv<2>(call, stream);
   if (call.m <= 4) return launch_gemv<4>(call, stream);

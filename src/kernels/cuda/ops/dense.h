@@ -1,14 +1,15 @@
 #pragma once
 // y = x W^T + bias with weights that are f32, f16 or bf16: what a checkpoint leaves unquantized.
 //
-//   gemv          each warp reads some rows of W once, products in float32: one or two tokens, and
-//                 up to eight of what the next cannot take
+//   gemv_ahead    each warp reads some rows of W once, products in float32: one or two tokens,
+//                 weights of 16 bits with aligned rows
+//   gemv          the same for one to eight tokens of what these cannot take
 //   dense_16bit   mma in 16 bits, exact in both types: weights of 16 bits with aligned rows
 //   gemm          tiles of 64 outputs by 64 tokens, mma in tf32, which holds f16 and bf16 exactly;
 //                 f32 weights are rounded to it (2^-11)
 //
-// All accumulate in float32. The order of additions for a token depends on which of the three runs
-// and on nothing else; in batch-invariant mode dense_16bit runs for any number of tokens, or gemv.
+// All accumulate in float32. The order of additions for a token depends on which of them runs and on
+// the number of rows; in batch-invariant mode dense_16bit runs for any number of tokens, or gemv.
 
 #include "kernels/cuda/ops/elements.h"
 

@@ -20,23 +20,27 @@ __device__ double add_squares(double sum, float value) {
 }
 
 /// A CTA for a row, which stays in registers: kRuns times eight elements for each thread, loaded
-/// all at once. Rows of a multiple of eight elements.
+/// all at once, weights before anything else. Rows of a multiple of eight elements.
 template <int kRuns>
 __global__ void __launch_bounds__(kThreads) add_norm_runs(const __grid_constant__ AddNormCall a) {
+  float weights[kRuns][kEight] = {};
+#pragma unroll
+  for (int r = 0; r < kRuns; ++r) {
+    const int64_t i = (int64_t{r} * kThreads + threadIdx.x) * kEight;
+    if (i < a.cols) load_8(Element::kF32, a.weight, i, weights[r]);
+  }
   begin_operation();
   __shared__ double partials[kThreads / kLanes];
   const int64_t row = a.rows != nullptr ? a.rows[blockIdx.x] : blockIdx.x;
   float* const x = a.x + row * a.cols;
   float values[kRuns][kEight] = {};
   float deltas[kRuns][kEight] = {};
-  float weights[kRuns][kEight] = {};
 #pragma unroll
   for (int r = 0; r < kRuns; ++r) {
     const int64_t i = (int64_t{r} * kThreads + threadIdx.x) * kEight;
     if (i >= a.cols) continue;
     load_8(Element::kF32, x, i, values[r]);
     if (a.delta != nullptr) load_8(a.element, a.delta, row * a.cols + i, deltas[r]);
-    load_8(Element::kF32, a.weight, i, weights[r]);
   }
   double squares = 0;
 #pragma unroll

@@ -16,55 +16,75 @@ constexpr int64_t kMostCtas = 1 << 16;
 constexpr int64_t kFewTokens = kSortThreads / kLanes;
 constexpr int64_t kFewRoutes = kLanes;
 
-/// An expert and what it is chosen by: NaN, which has no order, counts as infinity.
-struct Candidate {
-  float rank;
+/// Of a lane: the expert that is so good as its number says, and its weight.
+struct ChosenExpert {
   int expert;
-
-  __device__ bool is_before(const Candidate& other) const {
-    return rank != other.rank ? rank > other.rank : expert < other.expert;
-  }
+  float weight;
 };
 
-/// The best of the warp's candidates, in every lane.
-__device__ Candidate best_of_warp(Candidate best) {
-#pragma unroll
-  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
-    const Candidate other = {__shfl_xor_sync(~0u, best.rank, distance),
-                             __shfl_xor_sync(~0u, best.expert, distance)};
-    if (other.is_before(best)) best = other;
-  }
-  return best;
+/// A logit so that unsigned comparison is that of floats: NaN, which has no order, counts as
+/// infinity, and both zeros are one. 0 is below all.
+__device__ uint32_t rank_of(float logit) {
+  const uint32_t bits = __float_as_uint(isnan(logit) ? INFINITY : logit + 0.0f);
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-/// By a warp: the best expert of those after the last one, top_k times. Lane i keeps the i-th.
-__device__ void choose_of_token(const RouteCall& a, int64_t token) {
+/// What rank_of() was given; infinity, which may have been NaN, is loaded again.
+__device__ float logit_of(const float* logits, uint32_t rank, int expert) {
+  const float logit = __uint_as_float((rank & 0x80000000u) != 0 ? rank & 0x7fffffffu : ~rank);
+  return isinf(logit) ? logits[expert] : logit;
+}
+
+/// By a warp: the best expert of those after the last one, top_k <= 32 times; the lower index on
+/// ties, NaN before all. The logits of 128 experts stay in registers.
+__device__ ChosenExpert choose_experts(const float* logits, int experts, int top_k) {
+  constexpr int kHeld = 4;  // of a lane
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const float* const logits = a.logits + token * a.experts;
-  Candidate last = {INFINITY, -1};
+  uint32_t held[kHeld];
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+    const int expert = i * kLanes + lane;
+    held[i] = expert < experts ? rank_of(logits[expert]) : 0;
+  }
+  uint32_t last_rank = ~0u;
+  int last = -1;
   float largest = 0;
   double sum = 0;
-  int kept_expert = 0;
-  float kept_weight = 0;
-  for (int i = 0; i < a.top_k; ++i) {
-    Candidate best = {-INFINITY, INT32_MAX};
-    for (int e = lane; e < a.experts; e += kLanes) {
-      const Candidate one = {isnan(logits[e]) ? INFINITY : logits[e], e};
-      if (last.is_before(one) && one.is_before(best)) best = one;
+  ChosenExpert kept = {0, 0};
+  for (int i = 0; i < top_k; ++i) {
+    uint32_t rank = 0;
+    unsigned best = ~0u;
+    const auto look_at = [&](uint32_t of_expert, int expert) {
+      const bool is_left = of_expert < last_rank || (of_expert == last_rank && expert > last);
+      if (!is_left || of_expert <= rank) return;
+      rank = of_expert;
+      best = static_cast<unsigned>(expert);
+    };
+#pragma unroll
+    for (int h = 0; h < kHeld; ++h) look_at(held[h], h * kLanes + lane);
+    for (int e = kHeld * kLanes + lane; e < experts; e += kLanes) {
+      look_at(rank_of(logits[e]), e);
     }
-    last = best_of_warp(best);
-    const float logit = logits[last.expert];
+    last_rank = __reduce_max_sync(~0u, rank);
+    last = static_cast<int>(__reduce_min_sync(~0u, rank == last_rank ? best : ~0u));
+    const float logit = logit_of(logits, last_rank, last);
     if (i == 0) largest = logit;
     const float weight = expf(logit - largest);
     sum += weight;
-    if (lane == i) {
-      kept_expert = last.expert;
-      kept_weight = weight;
-    }
+    if (lane == i) kept = {last, weight};
   }
+  kept.weight = static_cast<float>(kept.weight / sum);
+  return kept;
+}
+
+/// By a warp.
+__device__ void choose_of_token(const RouteCall& a, int64_t token) {
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const ChosenExpert chosen = choose_experts(
+      a.logits + token * a.experts, static_cast<int>(a.experts), static_cast<int>(a.top_k));
   if (lane >= a.top_k) return;
-  a.expert_of[token * a.top_k + lane] = kept_expert;
-  a.weights[token * a.top_k + lane] = static_cast<float>(kept_weight / sum);
+  a.expert_of[token * a.top_k + lane] = chosen.expert;
+  a.weights[token * a.top_k + lane] = chosen.weight;
 }
 
 /// A warp for a token.
