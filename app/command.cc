@@ -213,6 +213,11 @@ Result<LoadedModel> open(const Invocation& invocation, const std::string& name) 
 
 Status load(const Invocation& invocation, LoadedModel& loaded, LoadOptions options) {
   const double start = now();
+  if (invocation.activations == "mxfp8" && loaded.config.num_experts == 0) {
+    return Error{"usage.activations", fmt::format("--activations mxfp8 is for inputs of experts; "
+                                                  "{} has no experts",
+                                                  quote(loaded.path.string()))};
+  }
   auto model = load_with_progress(invocation, loaded, options);
   SUBBYTE_TRY(DeviceOptions device, device_options(invocation));
   if (!model.ok() && device.device == "auto" && is_of_gpu(loaded, model.error())) {

@@ -71,8 +71,10 @@ struct LoadedModel {
 };
 
 /// The values of --activations.
-inline const std::map<std::string, Activations> kActivations = {
-    {"f32", Activations::kF32}, {"bf16", Activations::kBF16}, {"int8", Activations::kInt8}};
+inline const std::map<std::string, Activations> kActivations = {{"f32", Activations::kF32},
+                                                                {"bf16", Activations::kBF16},
+                                                                {"int8", Activations::kInt8},
+                                                                {"mxfp8", Activations::kMxfp8}};
 
 /// The values of --kv-cache-type.
 inline const std::map<std::string, KvType> kKvTypes = {{"f32", KvType::kF32},

@@ -89,10 +89,12 @@ void declare(CLI::App& app, Invocation& invocation) {
   app.add_option("-t,--threads", invocation.threads,
                  "threads to work with (SUBBYTE_THREADS; default: all processors)")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--activations", invocation.activations,
-                 "precision of activations in matrix products: f32 (most accurate), bf16 (faster "
-                 "prompts) or int8 (fastest, 8 bits with a scale for 32 values); a processor that "
-                 "has no fast way for one takes the next better one")
+  app.add_option(
+         "--activations", invocation.activations,
+         "precision of activations in matrix products: f32 (most accurate), bf16 (faster "
+         "prompts) or int8 (fastest, 8 bits with a scale for 32 values); a processor that "
+         "has no fast way for one takes the next better one; mxfp8: as f32, but experts read "
+         "their inputs in MXFP8 (W4A8)")
       ->check(CLI::IsMember(subbyte::app::kActivations))
       ->capture_default_str();
   app.add_flag("--batch-invariant", invocation.batch_invariant,

@@ -427,6 +427,7 @@ CLI::App* add_moe_suite(CLI::App& app, MoeSuite& suite) {
   command->add_option("--replays", suite.replays, "Of which the median is taken")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
+  command->add_flag("--mxfp8", suite.mxfp8, "Activations in MXFP8 (W4A8)");
   command->add_flag("--no-cublas", suite.no_cublas, "Without the vendor's library");
   command->footer("example:\n  ./dev gpu-bench moe --experts 32 --tokens 1 16 256");
   return command;

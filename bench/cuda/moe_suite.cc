@@ -76,7 +76,7 @@ class MoeTable {
         cublas_(cublas),
         x_(most_routes_ * suite.hidden * 2),
         y_(most_routes_ * suite.intermediate * 4),
-        mixture_(*cuda::query_device(), cuda::Number::kF16, false, stream()) {
+        mixture_(*cuda::query_device(), cuda::Number::kF16, false, suite.mxfp8, stream()) {
     fill_random(x_.data(), most_routes_ * suite.hidden * 2, 5, kNearOne, stream());
     if (cublas == nullptr) return;
     dense_ = std::make_unique<DeviceMemory>(experts * expert_size() * 2);

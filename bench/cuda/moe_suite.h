@@ -15,6 +15,7 @@ struct MoeSuite {
   int64_t intermediate = 2880;
   int64_t top_k = 4;
   int replays = 9;
+  bool mxfp8 = false;  // activations
   bool no_cublas = false;
 };
 

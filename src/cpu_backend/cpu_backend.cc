@@ -69,6 +69,9 @@ Status check_experts(Execution& execution, const ExpertMatrices& experts) {
       return unserved("experts: expected gate_up [2 n][hidden] and down [hidden][n], all alike");
     }
   }
+  if (execution.mxfp8_experts() && (hidden % 32 != 0 || inner % 32 != 0)) {
+    return unserved("experts: expected inputs in 32s for activations in mxfp8");
+  }
   if (experts.gate_up_bias.size() != count * 2 * inner ||
       experts.down_bias.size() != count * hidden) {
     return unserved("experts: expected a bias for each output of each expert");

@@ -22,6 +22,7 @@ Execution::Execution(const ExecutionOptions& options, const cpu::Kernels* kernel
       pool_(options.executor != nullptr ? options.executor : own_pool_.get()),
       kernels_(kernels),
       precision_(options.precision),
+      mxfp8_experts_(options.mxfp8_experts),
       batch_invariant_(options.batch_invariant) {}
 
 uint8_t* Execution::buffer(Slot slot, int64_t bytes) {

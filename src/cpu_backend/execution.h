@@ -21,6 +21,8 @@ struct ExecutionOptions {
   Executor* executor = nullptr;
   /// What products round their activations to.
   cpu::Precision precision = cpu::Precision::kF32;
+  /// Inputs of experts are rounded to MXFP8 (round_to_mxfp8()) before that.
+  bool mxfp8_experts = false;
   /// A token's results are the same bits however many tokens are computed with it. The products of
   /// a prompt cost up to 1.5 times as much for it. On AMX they cost no more, but those of a single
   /// token 1.4 to 2.6 times; with weights that bf16 does not hold a single token costs no more, but
@@ -38,6 +40,7 @@ class Execution {
   const cpu::Kernels& kernels() const { return *kernels_; }
 
   cpu::Precision precision() const { return precision_; }
+  bool mxfp8_experts() const { return mxfp8_experts_; }
   bool batch_invariant() const { return batch_invariant_; }
 
   /// A 64-byte aligned buffer of at least `bytes`, valid until the next call with the same slot.
@@ -53,6 +56,7 @@ class Execution {
   Executor* pool_;
   const cpu::Kernels* kernels_;
   cpu::Precision precision_;
+  bool mxfp8_experts_;
   bool batch_invariant_;
   std::shared_ptr<std::byte[]> buffers_[4];
   int64_t sizes_[4] = {0, 0, 0, 0};

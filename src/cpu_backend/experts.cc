@@ -7,6 +7,7 @@
 
 #include "cpu_backend/gates.h"
 #include "cpu_backend/linear.h"
+#include "kernels/quantized_blocks.h"
 
 namespace subbyte {
 namespace {
@@ -67,10 +68,17 @@ class Mixture {
       most = std::max(most, grouping_.starts[end] - grouping_.starts[first]);
       first = end;
     }
-    outputs_ = execution_.floats(Execution::Slot::kExperts,
-                                 std::ssize(routes_) * hidden_ + most * 3 * intermediate_);
+    const int64_t rounded = execution_.mxfp8_experts() ? std::ssize(x_) : 0;
+    outputs_ = execution_.floats(Execution::Slot::kExperts, std::ssize(routes_) * hidden_ +
+                                                                most * 3 * intermediate_ + rounded);
     gate_up_ = outputs_ + std::ssize(routes_) * hidden_;
     activated_ = gate_up_ + most * 2 * intermediate_;
+    if (execution_.mxfp8_experts()) {
+      float* const to = activated_ + most * intermediate_;
+      std::ranges::copy(x_, to);
+      round_rows(to, std::ssize(x_) / hidden_, hidden_);
+      x_ = {to, x_.size()};
+    }
     first = 0;
     for (const std::size_t end : ends) {
       SUBBYTE_CHECK(run_batch(first, end));
@@ -120,7 +128,17 @@ class Mixture {
                      weights_.alpha, weights_.limit);
     };
     SUBBYTE_CHECK(linear_group(execution_, gate_up, 1, gate));
+    if (execution_.mxfp8_experts()) {
+      round_rows(activated_, grouping_.starts[end] - base, intermediate_);
+    }
     return linear_group(execution_, down);
+  }
+
+  /// To what MXFP8 holds.
+  void round_rows(float* x, int64_t rows, int64_t cols) {
+    execution_.pool().parallel_for(rows, kRowGrain, [&](int64_t begin, int64_t end, int) {
+      round_to_mxfp8({x + begin * cols, static_cast<std::size_t>((end - begin) * cols)});
+    });
   }
 
   /// y = the sums of the tokens, each over its routes in their order.
@@ -139,7 +157,7 @@ class Mixture {
   }
 
   static constexpr int64_t kBatchRows = 64;
-  static constexpr int64_t kRowGrain = 2;  // rows to add up that are worth a thread
+  static constexpr int64_t kRowGrain = 2;  // rows that are worth a thread
 
   Execution& execution_;
   std::span<float> y_;

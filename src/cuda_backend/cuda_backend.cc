@@ -71,7 +71,7 @@ class CudaBackend : public Backend {
         stream_(std::move(stream)),
         products_(device, number_, options.batch_invariant, stream_->get()),
         step_(stream_->get(), options.batch_invariant, int64_t{2} * device.multiprocessors),
-        mixture_(device, number_, options.batch_invariant, stream_->get()),
+        mixture_(device, number_, options.batch_invariant, options.mxfp8_experts, stream_->get()),
         programs_(device, number_, options.batch_invariant ? 0 : options.step_kernel_tokens,
                   partials_, stream_->get()),
         uploader_(stream_->get(), host_),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/cuda/ops/quantize.h"
 #include "kernels/cuda/ops/route.h"
 #include "kernels/gpu/served_format.h"
 
@@ -179,6 +180,9 @@ Status CudaMixture::reserve(const StepShape& shape) {
 }
 
 Status CudaMixture::choose_kernels(CudaExperts& experts) const {
+  if (rounds_inputs_ && (experts.gate_up.cols % 32 != 0 || experts.down.cols % 32 != 0)) {
+    return unserved("experts: expected inputs in 32s for activations in mxfp8");
+  }
   experts.rules.batch_invariant = batch_invariant_;
   experts.rules.has_large_m = true;
   for (const CudaExpertMatrices* matrices : {&experts.gate_up, &experts.down}) {
@@ -195,6 +199,10 @@ Status CudaMixture::choose_kernels(CudaExperts& experts) const {
   return {};
 }
 
+void CudaMixture::round(void* to, const void* x, int64_t count) const {
+  cuda::run_round_to_mxfp8({to, x, count, cuda::element_of(number_)}, stream_);
+}
+
 Status CudaMixture::multiply(const cuda::ExpertTiles& tiles, const CudaExpertMatrices& matrices,
                              cuda::ExpertsCall call) const {
   SUBBYTE_TRY(const cuda::ExpertPlan plan,
@@ -208,6 +216,19 @@ Status CudaMixture::multiply(const cuda::ExpertTiles& tiles, const CudaExpertMat
   return cuda::run_experts(plan, call, number_, stream_);
 }
 
+namespace {
+
+void set_tokens(cuda::RouteCall& route, const cuda::ExpertTiles& tiles, int64_t tokens,
+                const cuda::ExpertRules& rules) {
+  route.tokens = tokens;
+  route.experts = rules.experts;
+  route.top_k = rules.top_k;
+  route.tile_tokens = cuda::tokens_of(tiles.kernel);
+  route.num_tiles = tiles.count;
+}
+
+}  // namespace
+
 Status CudaMixture::run(const CudaRows& y, const CudaRows& x, const float* logits,
                         const CudaExperts& experts) {
   const int64_t inner = experts.down.cols;
@@ -219,11 +240,7 @@ Status CudaMixture::run(const CudaRows& y, const CudaRows& x, const float* logit
 
   cuda::RouteCall route = places.route(memory);
   route.logits = logits;
-  route.tokens = x.rows;
-  route.experts = experts.rules.experts;
-  route.top_k = experts.rules.top_k;
-  route.tile_tokens = cuda::tokens_of(tiles.kernel);
-  route.num_tiles = tiles.count;
+  set_tokens(route, tiles, x.rows, experts.rules);
   cuda::run_route(route, stream_);
 
   cuda::ExpertsCall gate_up;
@@ -237,12 +254,19 @@ Status CudaMixture::run(const CudaRows& y, const CudaRows& x, const float* logit
   } else {
     gate_up.x_rows = route.token_of;
   }
+  if (rounds_inputs_) {
+    const int64_t rows = cuda::reads_sorted_rows(tiles) ? routes : x.rows;
+    round(memory + places.outputs, gate_up.x, rows * x.cols);
+    gate_up.x = memory + places.outputs;
+  }
   gate_up.y = memory + places.activated;
   gate_up.y_stride = inner;
   gate_up.tiles = route.tiles;
   gate_up.activation = cuda::Activation::kClampedSwiGLU;
   gate_up.clamp = experts.clamp;
   SUBBYTE_CHECK(multiply(tiles, experts.gate_up, gate_up));
+
+  if (rounds_inputs_) round(gate_up.y, gate_up.y, routes * inner);
 
   cuda::ExpertsCall down;
   down.x = memory + places.activated;
@@ -251,7 +275,7 @@ Status CudaMixture::run(const CudaRows& y, const CudaRows& x, const float* logit
   down.y = memory + places.outputs;
   down.y_stride = y.cols;
   down.y_rows = route.order;
-  down.follows_experts = true;
+  down.follows_experts = !rounds_inputs_;
   down.tiles = route.tiles;
   SUBBYTE_CHECK(multiply(tiles, experts.down, down));
 

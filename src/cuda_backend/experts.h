@@ -39,9 +39,14 @@ Result<int64_t> expert_matrix_bytes(const MatrixShape& shape);
 /// The operation, with the memory that it works in.
 class CudaMixture {
  public:
+  /// `rounds_inputs`: those of both products are rounded to MXFP8.
   CudaMixture(const cuda::Device& device, cuda::Number number, bool batch_invariant,
-              cuda::Stream stream)
-      : device_(device), number_(number), batch_invariant_(batch_invariant), stream_(stream) {}
+              bool rounds_inputs, cuda::Stream stream)
+      : device_(device),
+        number_(number),
+        batch_invariant_(batch_invariant),
+        rounds_inputs_(rounds_inputs),
+        stream_(stream) {}
 
   /// Sets experts.rules by what this GPU has. Code linear.unsupported where it has none.
   Status choose_kernels(CudaExperts& experts) const;
@@ -58,12 +63,14 @@ class CudaMixture {
   /// Where things are in the memory.
   struct Places;
 
+  void round(void* to, const void* x, int64_t count) const;
   Status multiply(const cuda::ExpertTiles& tiles, const CudaExpertMatrices& matrices,
                   cuda::ExpertsCall call) const;
 
   cuda::Device device_;
   cuda::Number number_;
   bool batch_invariant_;
+  bool rounds_inputs_;
   cuda::Stream stream_;
   CudaBuffer memory_;
 };

@@ -34,19 +34,25 @@ std::optional<int> gpu_index(std::string_view device) {
   return index;
 }
 
+cpu::Precision precision_of(Activations activations) {
+  if (activations == Activations::kMxfp8) return cpu::Precision::kF32;
+  return static_cast<cpu::Precision>(activations);
+}
+
 Result<std::unique_ptr<Backend>> make_cpu(const DeviceOptions& options) {
   return make_cpu_backend({.num_threads = options.num_threads,
                            .isa = options.isa,
                            .pin_threads = options.pin_threads,
                            .executor = options.executor,
-                           .precision = static_cast<cpu::Precision>(options.activations),
+                           .precision = precision_of(options.activations),
+                           .mxfp8_experts = options.activations == Activations::kMxfp8,
                            .batch_invariant = options.batch_invariant});
 }
 
 /// What of the options a GPU does not have; empty: nothing.
 std::string unserved_option(const DeviceOptions& options) {
   if (options.activations == Activations::kInt8) {
-    return "activations on the GPU are f16 or bf16, not int8";
+    return "activations on the GPU are f16 or bf16 (and mxfp8 for experts), not int8";
   }
   if (options.executor != nullptr) return "the GPU takes no executor";
   if (options.pin_threads) return "pinned threads are for models on the CPU";
@@ -58,6 +64,7 @@ Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, int inde
   if (!unserved.empty()) return Error{"device.unsupported", unserved};
   return make_cuda_backend({.index = index,
                             .is_bf16 = options.activations == Activations::kBF16,
+                            .mxfp8_experts = options.activations == Activations::kMxfp8,
                             .num_threads = options.num_threads,
                             .batch_invariant = options.batch_invariant,
                             .step_kernel_tokens = options.step_kernel_tokens});

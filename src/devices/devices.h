@@ -12,7 +12,8 @@
 namespace subbyte {
 
 /// The precision of activations in matrix products; lower is faster.
-enum class Activations : uint8_t { kF32, kBF16, kInt8 };
+/// kMxfp8: as kF32 but for the inputs of experts, which become MXFP8 (W4A8 with experts of 4 bits).
+enum class Activations : uint8_t { kF32, kBF16, kInt8, kMxfp8 };
 
 struct DeviceOptions {
   /// "cpu"; "cuda" or "cuda:N", a GPU of NVIDIA; "auto": the first GPU if there is one that can be

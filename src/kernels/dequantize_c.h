@@ -1,7 +1,8 @@
 #ifndef SUBBYTE_DEQUANTIZE_C_H_
 #define SUBBYTE_DEQUANTIZE_C_H_
-/* Weights of any format to a buffer of floats, for callers in C, on the CPU; kernels/cpu/blocks.h
- * says how they are rounded.
+/* Weights of any format to a buffer of floats, for callers in C, on the CPU and on GPUs of NVIDIA;
+ * kernels/cpu/blocks.h and kernels/cuda/ops/dequantize.h say how they are rounded: to the same
+ * bits.
  *
  *   SubbyteWeights w = {"e2m1", "e8m0", NULL, 32, rows, cols, codes, scales, NULL, NULL, 1.0};
  *   subbyte_dequantize(&w, "bf16", out, 0, &error);
@@ -38,6 +39,12 @@ typedef struct {
  * processor. */
 int subbyte_dequantize(const SubbyteWeights* weights, const char* number, void* out, int threads,
                        const char** error);
+
+/* The same in device memory: all pointers are, codes and out at multiples of 16 bytes; elements of
+ * 2 to 8 bits with scales, cols and groups in 8s, cols up to 2^19. input_order is not checked. One
+ * launch on `stream`, a cudaStream_t, which allocates nothing. Only in builds with CUDA. */
+int subbyte_cuda_dequantize(const SubbyteWeights* weights, const char* number, void* out,
+                            void* stream, const char** error);
 
 #ifdef __cplusplus
 }

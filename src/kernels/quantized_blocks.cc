@@ -1,5 +1,6 @@
 #include "kernels/quantized_blocks.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -14,6 +15,23 @@ constexpr std::array<std::string_view, 3> kRules = {"ocp_floor", "ceil", "bump_1
 
 int64_t rounded_up(int64_t value, int64_t to) {
   return (value + to - 1) / to * to;
+}
+
+constexpr std::size_t kMxGroup = 32;
+
+void round_group(std::span<float> x) {
+  uint32_t amax = 0;
+  for (const float value : x) amax = std::max(amax, blocks::as_bits(value) & blocks::kMagnitude);
+  constexpr int kCeil = static_cast<int>(ScaleRule::kCeil);
+  const uint32_t scale =
+      blocks::e8m0_of<blocks::E4M3>(amax, blocks::scale_threshold<blocks::E4M3>(kCeil));
+  const float inverse = blocks::inverse_e8m0(scale);
+  const float factor = blocks::e8m0_value(scale);  // NaN where one of them is
+  for (float& value : x) {
+    const uint32_t code = blocks::encode<blocks::E4M3>(blocks::as_bits(value * inverse));
+    const float magnitude = blocks::e4m3_value(code & 0x7F) * factor;
+    value = (code & 0x80) != 0 ? -magnitude : magnitude;
+  }
 }
 
 }  // namespace
@@ -70,6 +88,10 @@ Result<ScaleRule> find_scale_rule(std::string_view name) {
 
 int64_t scale_byte(const BlockQuantization& blocks, int64_t row, int64_t group) {
   return blocks::scale_place(static_cast<int>(blocks.layout), row, group, blocks.scale_cols());
+}
+
+void round_to_mxfp8(std::span<float> x) {
+  for (; !x.empty(); x = x.subspan(kMxGroup)) round_group(x.first(kMxGroup));
 }
 
 }  // namespace subbyte

@@ -34,6 +34,7 @@
 //   k8x4      atoms of 8 rows x 4 groups, row after row; rows in 8s, groups in fours
 
 #include <cstdint>
+#include <span>
 
 #include "base/status.h"
 #include "formats/format.h"
@@ -76,5 +77,9 @@ Result<ScaleRule> find_scale_rule(std::string_view name);
 
 /// Where the scale of a row and a group lies.
 int64_t scale_byte(const BlockQuantization& blocks, int64_t row, int64_t group);
+
+/// Activations as MXFP8 holds them (E4M3, rule kCeil), as floats again; x in 32s. What products of
+/// MXFP8 with weights of 4 bits (W4A8) multiply.
+void round_to_mxfp8(std::span<float> x);
 
 }  // namespace subbyte

@@ -82,6 +82,19 @@ TEST(Usage, an_unknown_instruction_set_is_refused) {
   EXPECT_NE(result.err.find("isa.unknown"), std::string::npos);
 }
 
+TEST(Usage, mxfp8_activations_are_for_experts) {
+  const auto logits = [](const char* model, const char* activations) {
+    return run_program(
+        {"logits", golden(model), "--ids", "1,2,3", "-o", "-", "--activations", activations});
+  };
+  const ProcessResult dense = logits("qwen3-awq", "mxfp8");
+  EXPECT_EQ(dense.exit_code, 2);
+  EXPECT_NE(dense.err.find("has no experts"), std::string::npos) << dense.err;
+  const ProcessResult experts = logits("gpt-oss-mxfp4", "mxfp8");
+  EXPECT_EQ(experts.exit_code, 0) << experts.err;
+  EXPECT_NE(experts.out, logits("gpt-oss-mxfp4", "f32").out);
+}
+
 TEST(Usage, devices_begin_with_the_cpu) {
   const ProcessResult result = run_program({"devices"});
   EXPECT_EQ(result.exit_code, 0);

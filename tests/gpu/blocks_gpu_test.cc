@@ -12,6 +12,7 @@
 #include "kernels/cpu/blocks.h"
 #include "kernels/cuda/ops/dequantize.h"
 #include "kernels/cuda/ops/quantize.h"
+#include "kernels/dequantize_c.h"
 #include "kernels/gpu/packed_weights.h"
 #include "support/random_matrix.h"
 
@@ -91,6 +92,38 @@ TEST(GpuBlocks, every_16_bit_number_is_quantized_as_on_the_cpu) {
                             .cols = 4096,
                             .tensor_scale = 0.37f},
                            x);
+      }
+    }
+  }
+}
+
+TEST(GpuBlocks, every_16_bit_number_is_rounded_to_mxfp8_as_on_the_cpu) {
+  for (const Format input : {Format::kF16, Format::kBF16}) {
+    const std::vector<std::byte> x = all_numbers(input, 32);
+    const int64_t count = std::ssize(x) / 2;
+    const auto code_at = [](const std::vector<std::byte>& bytes, int64_t i) {
+      uint16_t code = 0;
+      std::memcpy(&code, &bytes[i * 2], 2);
+      return code;
+    };
+    std::vector<float> expected;
+    for (int64_t i = 0; i < count; ++i) {
+      expected.push_back(static_cast<float>(info(input).decode(code_at(x, i))));
+    }
+    round_to_mxfp8(expected);
+    const DeviceBytes device(x);
+    cuda::run_round_to_mxfp8({device.data(), device.data(), count,
+                              input == Format::kF16 ? cuda::Element::kF16 : cuda::Element::kBF16},
+                             nullptr);
+    testing::expect_ok(cudaDeviceSynchronize());
+    EXPECT_TRUE(device.canaries_are_whole());
+    const std::vector<std::byte> found = device.read();
+    for (int64_t i = 0; i < count; ++i) {
+      const uint32_t code = info(input).encode(expected[i], Rounding::kNearestEven);
+      if (std::isnan(expected[i])) {
+        ASSERT_TRUE(std::isnan(info(input).decode(code_at(found, i)))) << i;
+      } else {
+        ASSERT_EQ(code_at(found, i), code) << i << ' ' << expected[i];
       }
     }
   }
@@ -195,6 +228,28 @@ TEST(GpuBlocks, canonical_matrices_are_dequantized_as_on_the_cpu) {
       EXPECT_TRUE(out.canaries_are_whole());
     }
   }
+}
+
+TEST(GpuBlocks, dequantizing_is_there_for_c) {
+  const testing::RandomMatrix matrix = testing::random_matrix(
+      {Format::kU4, Format::kF16, Zero::kU8, 128}, 37, 1408, testing::Contents::kReal, 3);
+  const DeviceBytes codes(matrix.view.codes);
+  const DeviceBytes scales(matrix.view.scales);
+  const DeviceBytes zeros(matrix.view.zeros);
+  SubbyteWeights weights = {"u4",         "f16",         "u8",         128,     37, 1408,
+                            codes.data(), scales.data(), zeros.data(), nullptr, 1};
+  const std::vector<std::byte> expected = on_cpu(matrix.view, cuda::Element::kBF16);
+  const DeviceBytes out(expected.size());
+  const char* error = nullptr;
+  ASSERT_EQ(subbyte_cuda_dequantize(&weights, "bf16", out.data(), nullptr, &error), 0) << error;
+  testing::expect_ok(cudaDeviceSynchronize());
+  EXPECT_TRUE(out.read() == expected);
+  EXPECT_TRUE(out.canaries_are_whole());
+  EXPECT_EQ(subbyte_cuda_dequantize(&weights, "e4m3", out.data(), nullptr, &error), -1);
+  EXPECT_NE(std::string(error).find("expected f32, f16 or bf16"), std::string::npos) << error;
+  weights.cols = 1404;
+  EXPECT_EQ(subbyte_cuda_dequantize(&weights, "bf16", out.data(), nullptr, &error), -1);
+  EXPECT_NE(std::string(error).find("in 8s"), std::string::npos) << error;
 }
 
 TEST(GpuBlocks, packed_matrices_are_dequantized_as_on_the_cpu) {

@@ -48,6 +48,7 @@ struct Problem {
   std::vector<int32_t> m_indptr;
   int64_t n, k;
   Format a_dtype = Format::kE4M3;
+  Format out_dtype = Format::kBF16;
   Bytes a, a_scale, b, b_scale, plain_scales;
 
   Problem(std::vector<int32_t> groups, int64_t rows, int64_t cols, const Contents& contents)
@@ -86,6 +87,7 @@ struct Problem {
     gemm.m_indptr = m_indptr;
     gemm.out = out;
     gemm.n = n, gemm.k = k, gemm.a_dtype = a_dtype;
+    gemm.out_dtype = out_dtype;
     ThreadPool pool(0);
     const Status status = flashinfer::group_gemm_mxfp8_mxfp4_nt_groupwise(gemm, pool);
     EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
@@ -126,7 +128,8 @@ Bytes on_gpu(const Problem& p, GroupWeights order, const Hints& hints) {
                               .m = p.m(),
                               .weights = weights.data(),
                               .out = out.data(),
-                              .a_dtype = p.a_dtype};
+                              .a_dtype = p.a_dtype,
+                              .out_dtype = p.out_dtype};
   hints(call);
   status = gemm->run(call, workspace.data(), nullptr);
   EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
@@ -170,6 +173,17 @@ TEST(GpuGroupGemm, takes_e5m2) {
   Problem problem(groups_of({12, 0, 300}), 136, 384, kExactE5M2);
   problem.a_dtype = Format::kE5M2;
   EXPECT_EQ(on_gpu(problem), problem.on_cpu());
+}
+
+/// Sums of every kernel, rounded once; some are infinite in f16.
+TEST(GpuGroupGemm, gives_f16) {
+  for (const std::vector<int>& rows : {std::vector{4, 8}, {40, 0, 60}, {600, 700}, {1000, 1048}}) {
+    for (const int n : {264, 328}) {
+      Problem problem(groups_of(rows), n, 640, kExact);
+      problem.out_dtype = Format::kF16;
+      EXPECT_EQ(on_gpu(problem), problem.on_cpu()) << n << " of " << problem.m();
+    }
+  }
 }
 
 /// Products of two numbers are exact in float32. Each of k additions may cut the sum, at most that
@@ -279,7 +293,7 @@ TEST(GpuGroupGemm, refuses_by_name) {
   EXPECT_EQ(refusal([](auto& c) { c.a = nullptr; }), "group_gemm.a");
   EXPECT_EQ(refusal([](auto& c) { c.m = -1; }), "group_gemm.m");
   EXPECT_EQ(refusal([](auto& c) { c.a_dtype = Format::kF16; }), "group_gemm.a_dtype");
-  EXPECT_EQ(refusal([](auto& c) { c.out_dtype = Format::kF16; }), "group_gemm.out_dtype");
+  EXPECT_EQ(refusal([](auto& c) { c.out_dtype = Format::kF32; }), "group_gemm.out_dtype");
   EXPECT_EQ(refusal([](auto& c) { c.mma_sm = 3; }), "group_gemm.mma_sm");
   EXPECT_EQ(refusal([](auto& c) { c.tile_n = 48; }), "group_gemm.tile_n");
 }

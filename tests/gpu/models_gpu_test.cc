@@ -176,6 +176,26 @@ TEST_P(GpuGoldens, logits_and_greedy_tokens) {
   EXPECT_GE(2 * whole, runs) << "tokens with other experts left too little to compare";
 }
 
+/// Experts with MXFP8 inputs, on both devices: rounding to 4 bits of significand lets numbers that
+/// differ by f16's rounding differ by 2^-4, in a few of a thousand places.
+TEST(GpuMxfp8, is_near_that_of_the_cpu_and_not_what_16_bits_give) {
+  const LoadedModel on = load(golden("gpt-oss-mxfp4"), gpu(Activations::kMxfp8));
+  const LoadedModel plain = load(golden("gpt-oss-mxfp4"), gpu());
+  const LoadedModel cpu = load(golden("gpt-oss-mxfp4"), {.activations = Activations::kMxfp8});
+  const auto source = TensorSource::open(golden("gpt-oss-mxfp4") / "reference.safetensors");
+  ASSERT_TRUE(source.ok());
+  for (const std::string prompt : {"prompt0", "prompt1", "prompt2"}) {
+    const auto ids = read_tensor<int32_t>(*source, prompt + ".ids");
+    const auto expected = testing::logits_of(*cpu.model, *cpu.backend, ids);
+    const auto found = testing::logits_of(*on.model, *on.backend, ids, KvType::kF32);
+    const auto without = testing::logits_of(*plain.model, *plain.backend, ids, KvType::kF32);
+    std::printf("%s: %.1f dB from the CPU's, %.1f dB from 16 bits\n", prompt.c_str(),
+                decibels(found, expected), decibels(found, without));
+    EXPECT_GT(decibels(found, expected), decibels(without, expected)) << prompt;
+    EXPECT_NE(found, without);
+  }
+}
+
 TEST_P(GpuGoldens, bf16_activations) {
   const LoadedModel on = load(golden(GetParam()), gpu(Activations::kBF16));
   const auto source = TensorSource::open(golden(GetParam()) / "reference.safetensors");

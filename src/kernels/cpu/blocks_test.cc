@@ -166,6 +166,29 @@ void expect_as_by_the_codec(const BlockQuantization& b) {
   }
 }
 
+TEST(QuantizeBlocks, rounding_to_mxfp8_gives_the_numbers_of_the_codes) {
+  for (const Format input : {Format::kF16, Format::kBF16}) {
+    const Input x = all_numbers(input);
+    BlockQuantization b = {.input = input, .rows = std::ssize(x.codes) / 4096, .cols = 4096};
+    const Quantized q = by_codec(b, x);
+    std::vector<float> found;
+    for (std::size_t i = 0; i < x.codes.size(); ++i) {
+      found.push_back(static_cast<float>(x.value(i)));
+    }
+    round_to_mxfp8(found);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const double expected = info(Format::kE8M0).decode(static_cast<uint8_t>(q.scales[i / 32])) *
+                              info(Format::kE4M3).decode(static_cast<uint8_t>(q.codes[i]));
+      if (std::isnan(expected)) {
+        ASSERT_TRUE(std::isnan(found[i])) << i;
+      } else {
+        ASSERT_EQ(found[i], static_cast<float>(expected)) << i;
+        ASSERT_EQ(std::signbit(found[i]), std::signbit(expected)) << i;
+      }
+    }
+  }
+}
+
 TEST(QuantizeBlocks, random_numbers_by_every_rule_in_every_layout) {
   for (const ScaleLayout layout : {ScaleLayout::kLinear, ScaleLayout::k128x4, ScaleLayout::k8x4}) {
     for (const BlockFormat format : kFormats) {

@@ -1,7 +1,33 @@
 #include "kernels/blocks_c.h"
 
+#include <string>
+
 #include "kernels/blocks_of_c.h"
+#include "kernels/cuda/ops/dequantize.h"
 #include "kernels/cuda/ops/quantize.h"
+#include "kernels/weights_of_c.h"
+
+namespace subbyte {
+namespace {
+
+Result<cuda::Element> element_of_c(const char* name) {
+  SUBBYTE_TRY(const Format number, number_of(name));
+  if (number == Format::kF32) return cuda::Element::kF32;
+  if (number == Format::kF16) return cuda::Element::kF16;
+  if (number == Format::kBF16) return cuda::Element::kBF16;
+  return Error{"dequantize.argument", "dequantize: number: expected f32, f16 or bf16, found " +
+                                          std::string(info(number).name)};
+}
+
+Status dequantize_in_c(const SubbyteWeights& weights, const char* number, void* out,
+                       cuda::Stream stream) {
+  SUBBYTE_TRY(const MatrixView matrix, weights_of(weights));
+  SUBBYTE_TRY(const cuda::Element element, element_of_c(number));
+  return cuda::dequantize(matrix, element, out, stream);
+}
+
+}  // namespace
+}  // namespace subbyte
 
 int subbyte_cuda_quantize_blocks(const SubbyteBlocks* blocks, const void* x, void* codes,
                                  void* scales, void* stream, const char** error) {
@@ -9,5 +35,12 @@ int subbyte_cuda_quantize_blocks(const SubbyteBlocks* blocks, const void* x, voi
   if (!found) return subbyte::fail_in_c(error, found.error());
   const auto status = subbyte::cuda::quantize_blocks(*found, x, codes, scales,
                                                      static_cast<subbyte::cuda::Stream>(stream));
+  return status.ok() ? 0 : subbyte::fail_in_c(error, status.error());
+}
+
+int subbyte_cuda_dequantize(const SubbyteWeights* weights, const char* number, void* out,
+                            void* stream, const char** error) {
+  const auto status =
+      subbyte::dequantize_in_c(*weights, number, out, static_cast<subbyte::cuda::Stream>(stream));
   return status.ok() ? 0 : subbyte::fail_in_c(error, status.error());
 }

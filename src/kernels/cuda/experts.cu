@@ -69,6 +69,7 @@ ExpertArguments arguments_of(const ExpertsCall& call) {
   linear.activation = call.activation;
   linear.clamp = call.clamp;
   linear.is_dependent = call.follows_experts;
+  linear.y_is_other = call.y_is_other;
   linear.is_aligned = call.weights.gather == nullptr && call.weights.cols % 8 == 0 &&
                       call.x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(call.x) % 16 == 0;
   a.expert_bytes = call.expert_bytes;

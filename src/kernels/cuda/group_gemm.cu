@@ -68,8 +68,8 @@ Status check_call(const GroupGemmCall& call) {
   }
   SUBBYTE_CHECK(check_type("group_gemm.a_dtype", "a_dtype", call.a_dtype,
                            {Format::kE4M3, Format::kE5M2}, "e4m3 or e5m2"));
-  SUBBYTE_CHECK(check_type("group_gemm.out_dtype", "out_dtype", call.out_dtype, {Format::kBF16},
-                           "bf16 (f16: in host memory)"));
+  SUBBYTE_CHECK(check_type("group_gemm.out_dtype", "out_dtype", call.out_dtype,
+                           {Format::kBF16, Format::kF16}, "bf16 or f16"));
   SUBBYTE_CHECK(check_hint("group_gemm.mma_sm", "mma_sm", call.mma_sm, {1, 2}));
   SUBBYTE_CHECK(check_hint("group_gemm.tile_m", "tile_m", call.tile_m, {128}));
   SUBBYTE_CHECK(check_hint("group_gemm.tile_n", "tile_n", call.tile_n, {32, 64, 128, 192, 256}));
@@ -190,6 +190,7 @@ Status GroupGemm::run(const GroupGemmCall& call, std::byte* workspace, Stream st
   product.y_stride = shape_.n;
   product.tiles = of_groups;
   product.num_tiles = tiles.count;
+  product.y_is_other = call.out_dtype == Format::kF16;
   return run_experts(plan, product, Number::kBF16, stream);
 }
 

@@ -40,7 +40,7 @@ struct GroupGemmCall {
   const std::byte* weights = nullptr;  // of prepare()
   void* out = nullptr;                 // [m][n]
   Format a_dtype = Format::kE4M3;      // or kE5M2
-  Format out_dtype = Format::kBF16;
+  Format out_dtype = Format::kBF16;    // or kF16
   // Hints, of which no bit of the result depends; the values that FlashInfer takes.
   int mma_sm = 1;       // 1, 2
   int tile_m = 128;     // 128

@@ -36,7 +36,7 @@ typedef struct {
   const void* weights;   /* of prepare() */
   void* out;             /* device, [m][n] */
   const char* a_dtype;   /* "e4m3", "e5m2" */
-  const char* out_dtype; /* "bf16" */
+  const char* out_dtype; /* "bf16", "f16" */
   int mma_sm;            /* hints: 1, 128, 128, 128, 1 */
   int tile_m;
   int tile_n;

@@ -99,6 +99,7 @@ struct LinearArguments {
   SwiGLUClamp clamp;  // of kClampedSwiGLU
   bool is_dependent;  // programmatic dependent launch: the kernel before may not have ended yet
   bool is_aligned;    // rows of x can be copied 16 bytes at a time
+  bool y_is_other;    // y is f16 where x is bf16, and bf16 where it is f16; without a residual
 };
 
 /// [0, size) split into contiguous ranges: the first `remainder` have base + 1 elements, the rest

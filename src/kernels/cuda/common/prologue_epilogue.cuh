@@ -68,6 +68,23 @@ __device__ __forceinline__ void store_number(void* p, int64_t i, float value) {
   static_cast<uint16_t*>(p)[i] = static_cast<uint16_t>(Number::splat_float(value));
 }
 
+/// The other type of 16 bits.
+template <class Number>
+struct OtherOf {
+  using Type = F16;
+};
+template <>
+struct OtherOf<F16> {
+  using Type = BF16;
+};
+
+/// A result of the type that was asked for.
+template <class Number>
+__device__ __forceinline__ void store_result(const LinearArguments& a, int64_t i, float value) {
+  if (a.y_is_other) return store_number<typename OtherOf<Number>::Type>(a.y, i, value);
+  store_number<Number>(a.y, i, value);
+}
+
 __device__ __forceinline__ float gated(Activation activation, const SwiGLUClamp& clamp, float gate,
                                        float up) {
   if (activation == Activation::kClampedSwiGLU) {
@@ -98,7 +115,7 @@ __device__ __forceinline__ void finish(const LinearArguments& a, int strip, int 
     if (a.residual != nullptr) {
       value += load_number<Number>(a.residual, token * a.residual_stride + hidden);
     }
-    store_number<Number>(a.y, token * a.y_stride + hidden, value);
+    store_result<Number>(a, token * a.y_stride + hidden, value);
     return;
   }
   if (a.residual != nullptr) {
@@ -106,8 +123,8 @@ __device__ __forceinline__ void finish(const LinearArguments& a, int strip, int 
     if (n0 < w.rows) low += load_number<Number>(a.residual, at + n0);
     if (n1 < w.rows) high += load_number<Number>(a.residual, at + n1);
   }
-  if (n0 < w.rows) store_number<Number>(a.y, token * a.y_stride + n0, low);
-  if (n1 < w.rows) store_number<Number>(a.y, token * a.y_stride + n1, high);
+  if (n0 < w.rows) store_result<Number>(a, token * a.y_stride + n0, low);
+  if (n1 < w.rows) store_result<Number>(a, token * a.y_stride + n1, high);
 }
 
 /// Eight neighbours at once, 16 bytes.
@@ -170,14 +187,20 @@ __device__ __noinline__ void finish_more(const LinearArguments& a, int strip, in
     if (a.residual != nullptr) {
       add_numbers<Number>(a.residual, token * a.residual_stride + first + i, values + i);
     }
-    store_numbers<Number>(a.y, token * a.y_stride + first + i, values + i);
+    const int64_t at = token * a.y_stride + first + i;
+    if (a.y_is_other) {
+      store_numbers<typename OtherOf<Number>::Type>(a.y, at, values + i);
+    } else {
+      store_numbers<Number>(a.y, at, values + i);
+    }
   }
 }
 
-/// Nothing is added to the results of a strip, and all are in the matrix, side by side.
+/// Nothing is added to the results of a strip, all are in the matrix, side by side, and are of the
+/// type of the inputs.
 __device__ __forceinline__ bool is_plain(const LinearArguments& a, int strip) {
   return a.weights.row_order == RowOrder::kNatural && a.residual == nullptr && a.bias == nullptr &&
-         (strip + 1) * kStripRows <= a.weights.rows;
+         !a.y_is_other && (strip + 1) * kStripRows <= a.weights.rows;
 }
 
 /// Stores the sums of a strip, of one token.

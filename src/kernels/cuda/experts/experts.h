@@ -67,10 +67,11 @@ struct ExpertsCall {
   const int32_t* y_rows = nullptr;
   const ExpertTile* tiles = nullptr;  // [num_tiles] in device memory
   int64_t num_tiles = 0;
-  /// The kernel before on the stream is run_experts() with the same tiles, whose results this reads.
+  /// The kernel before on the stream is run_experts() with the same tiles; this reads its results.
   bool follows_experts = false;
   Activation activation = Activation::kNone;
   SwiGLUClamp clamp = kGptOssClamp;
+  bool y_is_other = false;  // see LinearArguments
 };
 
 /// Launches. Codes: cuda.launch, cuda.kernel.

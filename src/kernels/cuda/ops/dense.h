@@ -8,8 +8,8 @@
 //   gemm          tiles of 64 outputs by 64 tokens, mma in tf32, which holds f16 and bf16 exactly;
 //                 f32 weights are rounded to it (2^-11)
 //
-// All accumulate in float32. The order of additions for a token depends on which of them runs and on
-// the number of rows; in batch-invariant mode dense_16bit runs for any number of tokens, or gemv.
+// All accumulate in float32. The order of additions of a token depends on which of them runs and
+// on the number of rows; in batch-invariant mode dense_16bit, or gemv, has any number of tokens.
 
 #include "kernels/cuda/ops/elements.h"
 

@@ -1,10 +1,12 @@
-// One kernel: a lane has 16 bytes of x, neighbouring lanes a group, a CTA some chunks of a row. x
-// is read once, and codes and scales are written where they belong, padding too.
+// One kernel: a lane has a chunk of 32 bytes of x, one to four neighbouring lanes a group, a CTA
+// some chunks of a row. x is read once, and codes and scales are written where they belong, padding
+// too.
 
 #include <string>
 
 #include "kernels/block_codes.h"
 #include "kernels/cuda/common/ptx.cuh"
+#include "kernels/cuda/ops/elements.cuh"
 #include "kernels/cuda/ops/launch.cuh"
 #include "kernels/cuda/ops/quantize.h"
 
@@ -12,8 +14,8 @@ namespace subbyte::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kChunks =
-    4;  // of a lane, one after the other; all are loaded before the first is used
+/// Of a lane, one after the other; all are loaded before the first is used.
+constexpr int kChunks = 2;
 
 struct QuantizeArguments {
   const uint4* x;
@@ -30,93 +32,123 @@ struct QuantizeArguments {
   float tensor_scale;
 };
 
-/// The 4 or 8 numbers of 16 bytes as bits of floats.
+/// The bits of the 4 or 8 numbers of 16 bytes as floats.
 template <Format kInput>
-struct Chunk;
-template <>
-struct Chunk<Format::kF32> {
-  static constexpr int kSize = 4;
-  static __device__ __forceinline__ void bits(uint32_t (&to)[4], const uint4& x) {
-    to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
-  }
-};
-template <>
-struct Chunk<Format::kBF16> {
-  static constexpr int kSize = 8;
-  static __device__ __forceinline__ void bits(uint32_t (&to)[8], const uint4& x) {
-    const uint32_t words[4] = {x.x, x.y, x.z, x.w};
+__device__ __forceinline__ void unpack(uint32_t* to, const uint4& x) {
+  const uint32_t words[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (kInput == Format::kF32) {
+      to[i] = words[i];
+    } else if constexpr (kInput == Format::kBF16) {
       to[2 * i] = words[i] << 16;
       to[2 * i + 1] = words[i] & 0xFFFF0000;
+    } else {
+      to[2 * i] = __float_as_uint(gpu::F16::to_float(static_cast<uint16_t>(words[i])));
+      to[2 * i + 1] = __float_as_uint(gpu::F16::to_float(static_cast<uint16_t>(words[i] >> 16)));
     }
   }
-};
-template <>
-struct Chunk<Format::kF16> {
-  static constexpr int kSize = 8;
-  static __device__ __forceinline__ void bits(uint32_t (&to)[8], const uint4& x) {
-    const uint32_t words[4] = {x.x, x.y, x.z, x.w};
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const auto half = static_cast<uint16_t>(words[i / 2] >> 16 * (i % 2));
-      to[i] = __float_as_uint(gpu::F16::to_float(half));
-    }
-  }
-};
+}
 
-/// Two codes, the first one in the low bits. The instructions saturate and round as encode() does.
+/// Numbers of a chunk.
+template <Format kInput>
+constexpr int kChunkSize = kInput == Format::kF32 ? 8 : 16;
+
+/// Two codes of 8 bits, the first one in the low bits. The instructions saturate and round as
+/// encode() does.
 template <class Element>
 __device__ __forceinline__ uint32_t encode_x2(float low, float high) {
 #if __CUDA_ARCH__ >= 890
-  if constexpr (Element::kBits == 8) {
-    uint16_t codes;
-    if constexpr (Element::kMantissa == 3) {
-      asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
-    } else {
-      asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
-    }
-    return codes;
+  uint16_t codes;
+  if constexpr (Element::kMantissa == 3) {
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
   }
-#endif
+  return codes;
+#else
   return blocks::encode<Element>(__float_as_uint(low)) |
-         blocks::encode<Element>(__float_as_uint(high)) << Element::kBits;
+         blocks::encode<Element>(__float_as_uint(high)) << 8;
+#endif
 }
 
-/// The codes of a lane, at the low end of two words.
-template <class Element, int kSize>
-__device__ __forceinline__ uint2 encode_chunk(const uint32_t (&bits)[kSize], float inverse,
-                                              bool is_nan) {
-  uint64_t codes = 0;
-#pragma unroll
-  for (int i = 0; i < kSize; i += 2) {
-    const uint64_t pair = encode_x2<Element>(__uint_as_float(bits[i]) * inverse,
-                                             __uint_as_float(bits[i + 1]) * inverse);
-    codes |= pair << (i * Element::kBits);
+/// The magnitude, at most 6, plus a power of two that leaves its code but for the exponent in the
+/// lowest bits, rounded to nearest even: 2^22 below 2, 2^23 below 4, else 2^24.
+__device__ __forceinline__ uint32_t e2m1_sum(float value) {
+  const float magnitude = fminf(fabsf(value), 6.0f);
+  const uint32_t power = max(__float_as_uint(magnitude) & blocks::kInfinity, 0x3F800000u);
+  return __float_as_uint(magnitude + __uint_as_float(power) * 0x1p22f);
+}
+
+/// Two e2m1 codes in a byte, as blocks::encode() has them, by two thirds of its instructions: what
+/// is left of the sums is put together for both at once. Whatever is above the byte is to be left.
+__device__ __forceinline__ uint32_t encode_e2m1_x2(float low, float high) {
+  const uint32_t sums[2] = {e2m1_sum(low), e2m1_sum(high)};
+  const uint32_t mantissas = __byte_perm(sums[0], sums[1], 0x5410);
+  const uint32_t exponents = __byte_perm(sums[0], sums[1], 0x7632) >> 6 & 0x00060006;
+  const uint32_t signs = __byte_perm(__float_as_uint(low), __float_as_uint(high), 0x7632) >> 12;
+  const uint32_t codes = (mantissas + exponents - 0x00020002) | (signs & 0x00080008);
+  return codes | codes >> 12;
+}
+
+/// A word of codes of neighbours.
+template <class Element>
+__device__ __forceinline__ uint32_t encode_word(const uint32_t* bits, float inverse) {
+  const auto number = [&](int i) { return __uint_as_float(bits[i]) * inverse; };
+  if constexpr (Element::kBits == 4) {
+    const uint32_t low = __byte_perm(encode_e2m1_x2(number(0), number(1)),
+                                     encode_e2m1_x2(number(2), number(3)), 0x0040);
+    const uint32_t high = __byte_perm(encode_e2m1_x2(number(4), number(5)),
+                                      encode_e2m1_x2(number(6), number(7)), 0x0040);
+    return __byte_perm(low, high, 0x5410);
+  } else {
+    return __byte_perm(encode_x2<Element>(number(0), number(1)),
+                       encode_x2<Element>(number(2), number(3)), 0x5410);
   }
-  if (is_nan) codes = Element::kNan * 0x0101010101010101u;
-  return {static_cast<uint32_t>(codes), static_cast<uint32_t>(codes >> 32)};
 }
 
-template <int kBytes>
-__device__ __forceinline__ void store_codes(uint8_t* to, uint2 codes) {
-  if constexpr (kBytes == 8) *reinterpret_cast<uint2*>(to) = codes;
-  if constexpr (kBytes == 4) *reinterpret_cast<uint32_t*>(to) = codes.x;
-  if constexpr (kBytes == 2) *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(codes.x);
+/// Stores the codes of a chunk.
+template <class Element, int kSize>
+__device__ __forceinline__ void store_codes(uint8_t* to, const uint32_t (&bits)[kSize],
+                                            float inverse, bool is_nan) {
+  constexpr int kOfWord = 32 / Element::kBits;
+  constexpr int kWords = kSize / kOfWord;
+  uint32_t words[kWords];
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    words[i] = encode_word<Element>(bits + i * kOfWord, inverse);
+    if (is_nan) words[i] = Element::kNan * 0x01010101u;
+  }
+  if constexpr (kWords == 4) {
+    *reinterpret_cast<uint4*>(to) = {words[0], words[1], words[2], words[3]};
+  } else if constexpr (kWords == 2) {
+    *reinterpret_cast<uint2*>(to) = {words[0], words[1]};
+  } else {
+    *reinterpret_cast<uint32_t*>(to) = words[0];
+  }
+}
+
+/// Of a >= 0; NaN if one is, with a clear sign.
+__device__ __forceinline__ float larger_magnitude(float a, float b) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(fabsf(b)));
+  return larger;
 }
 
 /// A chunk of a group; all lanes of the warp take part.
 template <class Element, bool kIsNv, Format kInput>
 __device__ __forceinline__ void quantize_chunk(const QuantizeArguments& a, uint32_t row,
-                                               uint32_t chunk, const uint4& x) {
-  constexpr int kSize = Chunk<kInput>::kSize;
+                                               uint32_t chunk, const uint4 (&x)[2]) {
+  constexpr int kSize = kChunkSize<kInput>;
   constexpr int kLanesOfGroup = (kIsNv ? 16 : 32) / kSize;
   constexpr int kBytes = kSize * Element::kBits / 8;
   uint32_t bits[kSize];
-  Chunk<kInput>::bits(bits, x);
-  uint32_t amax = 0;
+  unpack<kInput>(bits, x[0]);
+  unpack<kInput>(bits + kSize / 2, x[1]);
+  float largest = 0;
 #pragma unroll
-  for (int i = 0; i < kSize; ++i) amax = max(amax, bits[i] & blocks::kMagnitude);
+  for (int i = 0; i < kSize; ++i) largest = larger_magnitude(largest, __uint_as_float(bits[i]));
+  uint32_t amax = __float_as_uint(largest);
 #pragma unroll
   for (int distance = 1; distance < kLanesOfGroup; distance *= 2) {
     amax = max(amax, __shfl_xor_sync(~0u, amax, distance));
@@ -131,8 +163,8 @@ __device__ __forceinline__ void quantize_chunk(const QuantizeArguments& a, uint3
     inverse = blocks::inverse_e8m0(scale);
   }
   if (row < a.rows && chunk < a.code_chunks) {
-    const uint2 codes = encode_chunk<Element>(bits, inverse, amax > blocks::kInfinity);
-    store_codes<kBytes>(a.codes + (int64_t{row} * a.code_chunks + chunk) * kBytes, codes);
+    uint8_t* const to = a.codes + (int64_t{row} * a.code_chunks + chunk) * kBytes;
+    store_codes<Element>(to, bits, inverse, amax > blocks::kInfinity);
   }
   if (chunk % kLanesOfGroup == 0 && chunk < a.scale_chunks) {
     a.scales[blocks::scale_place(a.layout, row, chunk / kLanesOfGroup, a.scale_cols)] =
@@ -145,17 +177,53 @@ __global__ void __launch_bounds__(kThreads) quantize(QuantizeArguments a) {
   begin_operation();
   const uint32_t row = blockIdx.x / a.ctas_of_row;
   const uint32_t first = (blockIdx.x % a.ctas_of_row) * (kThreads * kChunks) + threadIdx.x;
-  uint4 x[kChunks];
+  uint4 x[kChunks][2];
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) {
     const uint32_t chunk = first + i * kThreads;
-    x[i] =
-        row < a.rows && chunk < a.row_chunks ? a.x[int64_t{row} * a.row_chunks + chunk] : uint4{};
+    const bool is_there = row < a.rows && chunk < a.row_chunks;
+    const uint4* const from = a.x + (int64_t{row} * a.row_chunks + chunk) * 2;
+    x[i][0] = is_there ? from[0] : uint4{};
+    x[i][1] = is_there ? from[1] : uint4{};
   }
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) {
     quantize_chunk<Element, kIsNv, kInput>(a, row, first + i * kThreads, x[i]);
   }
+}
+
+constexpr int kRoundSize = 16;  // numbers of a lane: two lanes have a group
+
+__global__ void __launch_bounds__(kThreads)
+    round_to_mxfp8(const __grid_constant__ RoundToMxfp8Call a) {
+  constexpr int kSize = kRoundSize;
+  begin_operation();
+  const int64_t first = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kSize;
+  const bool is_there = first < a.count;
+  float values[kSize] = {};
+  if (is_there) {
+    load_8(a.element, a.x, first, reinterpret_cast<float(&)[8]>(values));
+    load_8(a.element, a.x, first + 8, reinterpret_cast<float(&)[8]>(values[8]));
+  }
+  float largest = 0;
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) largest = larger_magnitude(largest, values[i]);
+  uint32_t amax = __float_as_uint(largest);
+  amax = max(amax, __shfl_xor_sync(~0u, amax, 1));
+  constexpr int kCeil = static_cast<int>(subbyte::ScaleRule::kCeil);
+  const uint32_t scale =
+      blocks::e8m0_of<blocks::E4M3>(amax, blocks::scale_threshold<blocks::E4M3>(kCeil));
+  const float inverse = blocks::inverse_e8m0(scale);
+  const float factor = blocks::e8m0_value(scale);
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) {
+    const uint32_t code = encode_x2<blocks::E4M3>(values[i] * inverse, 0) & 0xFF;
+    const float magnitude = blocks::e4m3_value(code & 0x7F) * factor;
+    values[i] = (code & 0x80) != 0 ? -magnitude : magnitude;
+  }
+  if (!is_there) return;
+  store_8(a.element, a.to, first, reinterpret_cast<const float(&)[8]>(values));
+  store_8(a.element, a.to, first + 8, reinterpret_cast<const float(&)[8]>(values[8]));
 }
 
 using Kernel = void (*)(QuantizeArguments);
@@ -189,6 +257,13 @@ uint32_t threshold_of(const BlockQuantization& b) {
 
 }  // namespace
 
+void run_round_to_mxfp8(const RoundToMxfp8Call& call, Stream stream) {
+  constexpr int64_t kOfCta = kThreads * kRoundSize;
+  const auto ctas = static_cast<unsigned>((call.count + kOfCta - 1) / kOfCta);
+  if (ctas == 0) return;
+  launch(round_to_mxfp8, {dim3(ctas), kThreads}, stream, call);
+}
+
 Status quantize_blocks(const BlockQuantization& blocks, const void* x, void* codes, void* scales,
                        Stream stream) {
   SUBBYTE_CHECK(check_block_quantization(blocks));
@@ -196,7 +271,7 @@ Status quantize_blocks(const BlockQuantization& blocks, const void* x, void* cod
   if ((reinterpret_cast<uintptr_t>(x) | reinterpret_cast<uintptr_t>(codes)) % 16 != 0) {
     return Error{"cuda.shape", "quantize: expected x and codes at multiples of 16 bytes"};
   }
-  const auto size = static_cast<uint32_t>(16 / (info(blocks.input).bits / 8));
+  const auto size = static_cast<uint32_t>(32 / (info(blocks.input).bits / 8));
   QuantizeArguments a = {};
   a.x = static_cast<const uint4*>(x);
   a.codes = static_cast<uint8_t*>(codes);

@@ -14,4 +14,15 @@ namespace subbyte::cuda {
 Status quantize_blocks(const BlockQuantization& blocks, const void* x, void* codes, void* scales,
                        Stream stream);
 
+struct RoundToMxfp8Call {
+  void* to = nullptr;
+  const void* x = nullptr;          // may be `to`; both at multiples of 16 bytes
+  int64_t count = 0;                // in 32s
+  Element element = Element::kF16;  // or kBF16
+};
+
+/// round_to_mxfp8() of kernels/quantized_blocks.h, of 16-bit numbers. What is beyond f16 becomes
+/// infinity. Errors are left to cudaGetLastError().
+void run_round_to_mxfp8(const RoundToMxfp8Call& call, Stream stream);
+
 }  // namespace subbyte::cuda
