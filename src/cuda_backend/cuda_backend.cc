@@ -80,7 +80,7 @@ class CudaBackend : public Backend {
   // --- the machine
 
   std::string last_step() const override {
-    return programs_.is_active() ? "one kernel" : "launches";
+    return programs_.have_run() ? "one kernel" : "launches";
   }
   int64_t prompt_chunk() const override { return 4096; }  // docs/cuda_backend.md has the figures
   std::string description() const override {

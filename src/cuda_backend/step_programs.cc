@@ -16,7 +16,7 @@ constexpr int64_t kMostKvHeads = kCounterBytes / (4 * static_cast<int64_t>(cuda:
 constexpr int64_t kWordBytes = int64_t{2} << 20;  // of tagged floats
 constexpr int64_t kProgramsBegin = kCounterBytes + kWordBytes;
 /// Of several tokens: with more, launches are faster (docs/cuda_backend.md).
-constexpr int64_t kMostInputs = 12288;
+constexpr int64_t kMostInputs = 8192;
 constexpr std::size_t kMostPrograms = StepPrograms::kMemoryBytes - kProgramsBegin;
 
 template <class T>
@@ -53,6 +53,7 @@ Status StepPrograms::begin(const Batch& batch, const CudaStep& step) {
   last_result_ = nullptr;
   open_ = {};
   used_ = 0;
+  have_run_ = false;
   const bool single_tokens =
       std::ranges::all_of(batch.parts, [](const Part& part) { return part.tokens.size() == 1; });
   const int64_t tokens = std::ssize(batch.parts);
@@ -264,6 +265,7 @@ Status StepPrograms::run() {
   program.arrived_splits = reinterpret_cast<uint32_t*>(memory_.data());
   program.shared = layout_->shared();
   const cuda::PackedFormat& format = layout_->format();
+  have_run_ = have_run_ || !weights_.empty();
   operations_.clear();
   weights_.clear();
   const Status status = cuda::run_step(program, format, number_, device_, stream_);

@@ -54,6 +54,8 @@ class StepPrograms {
   /// Codes: as reserve().
   Status begin(const Batch& batch, const CudaStep& step);
   bool is_active() const { return is_active_; }
+  /// Whether products of this batch have run so.
+  bool have_run() const { return have_run_; }
 
   /// The delta must be what the last product stored, or none; it is not stored then.
   bool add_norm(const Tensor& y, const Tensor& x, const Tensor& delta, const Norm& norm);
@@ -94,6 +96,7 @@ class StepPrograms {
   cuda::Stream stream_;
   const CudaStep* step_ = nullptr;
   bool is_active_ = false;
+  bool have_run_ = false;
   int64_t longest_row_ = 0;  // of packed weights
   // The program that grows.
   std::optional<cuda::StepLayout> layout_;

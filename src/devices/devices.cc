@@ -94,25 +94,33 @@ std::string kernels_of(const Gpu& gpu) {
   return "mma.sync";
 }
 
-/// Of the bytes of a dense matrix; 0 where there is no room for it.
-double measure_bandwidth(Backend& backend) {
-  constexpr int64_t kRows = 8192;
+/// Of the bytes of a dense matrix; 0 where there is no room for it, or the caches hold it.
+double measure_bandwidth(Backend& backend, int64_t rows) {
   constexpr int64_t kCols = 16384;
-  constexpr std::size_t kBytes = kRows * kCols * sizeof(uint16_t);
+  const std::size_t size = static_cast<std::size_t>(rows * kCols) * sizeof(uint16_t);
   Matrix matrix;
   try {
-    const std::shared_ptr<std::byte[]> bytes = allocate_bytes(kBytes);
-    std::fill_n(bytes.get(), kBytes, std::byte{1});  // pages that were never written share one
-    matrix.view.codes = {bytes.get(), kBytes};
+    const std::shared_ptr<std::byte[]> bytes = allocate_bytes(size);
+    std::fill_n(bytes.get(), size, std::byte{1});  // pages that were never written share one
+    matrix.view.codes = {bytes.get(), size};
     matrix.owners.push_back(bytes);
   } catch (const std::bad_alloc&) {
     return 0;
   }
   matrix.view.format = {Format::kF16};
-  matrix.view.rows = kRows;
+  matrix.view.rows = rows;
   matrix.view.cols = kCols;
   const auto weight = backend.upload(std::move(matrix));
   return weight.ok() ? backend.measure_read_bandwidth(*weight) : 0;
+}
+
+/// Of 256 MiB, or as much more as the caches of large machines need, up to 2 GiB.
+double measure_bandwidth(Backend& backend) {
+  double found = 0;
+  for (int64_t rows = 8192; rows <= 65536 && found == 0; rows *= 2) {
+    found = measure_bandwidth(backend, rows);
+  }
+  return found;
 }
 
 DeviceInfo info_of(const Gpu& gpu, const DeviceOptions& options, bool measures) {

@@ -183,7 +183,7 @@ struct PackedArguments {
 
 constexpr int kWarps = kThreads / kLanes;
 constexpr int kTiles = 2;                    // of a warp, next to each other
-constexpr int kStageStride = kTileCols + 8;  // floats: rows of a store begin in different banks
+constexpr int kStageStride = kTileCols + 8;  // numbers: rows of a store begin in different banks
 
 /// Code (step, reg, high) of a lane.
 template <int kBits, CodeOrder kOrder>
@@ -201,11 +201,11 @@ __device__ __forceinline__ uint32_t code_of(const uint32_t (&words)[kBits], int 
   }
 }
 
-/// The 32 weights of a lane, to its places in the tile.
-template <int kBits, CodeOrder kOrder>
-__device__ __forceinline__ void decode_tile(float* stage, const PackedArguments& a, uint32_t strip,
-                                            int tile, int lane, const uint32_t (&words)[kBits],
-                                            const float* values) {
+/// The 32 weights of a lane, to its places in the tile, as numbers of kBytes.
+template <int kBits, CodeOrder kOrder, int kBytes>
+__device__ __forceinline__ void decode_tile(uint8_t* stage, const PackedArguments& a,
+                                            uint32_t strip, int tile, int lane,
+                                            const uint32_t (&words)[kBits], const float* values) {
   const WeightArguments& w = a.weights;
   const int zero_bytes = w.zeros == nullptr ? 0 : w.zero_bytes;
   const int block = a.groups_per_tile > 1 ? tile : tile / w.tiles_per_block;
@@ -231,41 +231,60 @@ __device__ __forceinline__ void decode_tile(float* stage, const PackedArguments&
       weights.y = weight_of(code_of<kBits, kOrder>(words, lane, step, reg, 1), affine[reg % 2],
                             a.common.is_integer, values, a.common.tensor_scale);
       const Slot slot = {lane, step, reg, 0};
-      *reinterpret_cast<float2*>(stage + row_of(slot) * kStageStride + col_of(slot)) = weights;
+      const int at = row_of(slot) * kStageStride + col_of(slot);
+      if constexpr (kBytes == 4) {
+        *reinterpret_cast<float2*>(stage + at * kBytes) = weights;
+      } else {
+        *reinterpret_cast<uint32_t*>(stage + at * kBytes) =
+            pack_x2(a.common.number, weights.x, weights.y);
+      }
     }
   }
 }
 
-__device__ __forceinline__ void store_tile(const float* stage, const PackedArguments& a,
+/// Eight neighbours of numbers of kBytes each.
+template <int kBytes>
+__device__ __forceinline__ void store_eight(const PackedArguments& a, const uint8_t* from,
+                                            int64_t row, int col) {
+  const Common& c = a.common;
+  auto* const out = static_cast<uint8_t*>(c.out) + row * c.cols * kBytes;
+  if (a.weights.gather == nullptr && c.is_aligned && col + kChunk <= c.cols) {
+#pragma unroll
+    for (int i = 0; i < kBytes / 2; ++i) {
+      reinterpret_cast<uint4*>(out + col * kBytes)[i] = reinterpret_cast<const uint4*>(from)[i];
+    }
+    return;
+  }
+  for (int j = 0; j < kChunk && col + j < c.cols; ++j) {
+    const int64_t k = a.weights.gather == nullptr ? col + j : a.weights.gather[col + j];
+    if constexpr (kBytes == 4) {
+      reinterpret_cast<uint32_t*>(out)[k] = reinterpret_cast<const uint32_t*>(from)[j];
+    } else {
+      reinterpret_cast<uint16_t*>(out)[k] = reinterpret_cast<const uint16_t*>(from)[j];
+    }
+  }
+}
+
+template <int kBytes>
+__device__ __forceinline__ void store_tile(const uint8_t* stage, const PackedArguments& a,
                                            uint32_t strip, int tile, int lane) {
   const Common& c = a.common;
-  const WeightArguments& w = a.weights;
   constexpr int kPieces = kTileCols / kChunk;
 #pragma unroll
   for (int i = lane; i < kStripRows * kPieces; i += kLanes) {
-    const int64_t row = source_row(w.row_order, strip, i / kPieces, c.rows);
+    const int64_t row = source_row(a.weights.row_order, strip, i / kPieces, c.rows);
     const int col = tile * kTileCols + i % kPieces * kChunk;
     if (row >= c.rows || col >= c.cols) continue;
-    __align__(16) float weights[kChunk];
-    const float* const from = stage + i / kPieces * kStageStride + i % kPieces * kChunk;
-    *reinterpret_cast<float4*>(weights) = reinterpret_cast<const float4*>(from)[0];
-    *reinterpret_cast<float4*>(weights + 4) = reinterpret_cast<const float4*>(from)[1];
-    if (w.gather == nullptr && c.is_aligned && col + kChunk <= c.cols) {
-      store_8(c.number, c.out, row * c.cols + col, weights);
-      continue;
-    }
-    for (int j = 0; j < kChunk && col + j < c.cols; ++j) {
-      const int64_t k = w.gather == nullptr ? col + j : w.gather[col + j];
-      store_element(c.number, c.out, row * c.cols + k, from[j]);
-    }
+    const int at = i / kPieces * kStageStride + i % kPieces * kChunk;
+    store_eight<kBytes>(a, stage + at * kBytes, row, col);
   }
 }
 
-template <int kBits, CodeOrder kOrder>
-__global__ void __launch_bounds__(kThreads)
+template <int kBits, CodeOrder kOrder, int kBytes>
+__global__ void __launch_bounds__(kThreads, 5)
     dequantize_packed(const __grid_constant__ PackedArguments a) {
   __shared__ float values[1 << kBits];
-  __shared__ __align__(16) float stage[kWarps][kStripRows * kStageStride];
+  __shared__ __align__(16) uint8_t stage[kWarps][kStripRows * kStageStride * kBytes];
   begin_operation();
   const uint32_t warp = threadIdx.x / kLanes;
   const uint32_t index = min(blockIdx.x * kWarps + warp, a.warps - 1);
@@ -286,9 +305,9 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {
     if (first + t >= a.weights.tiles) return;
-    decode_tile<kBits, kOrder>(stage[warp], a, strip, first + t, lane, words[t], values);
+    decode_tile<kBits, kOrder, kBytes>(stage[warp], a, strip, first + t, lane, words[t], values);
     __syncwarp();
-    store_tile(stage[warp], a, strip, first + t, lane);
+    store_tile<kBytes>(stage[warp], a, strip, first + t, lane);
     __syncwarp();
   }
 }
@@ -304,17 +323,18 @@ Canonical canonical_kernel(int bits) {
   return kKernels[bits - 2];
 }
 
+template <int kBytes>
 Packed packed_kernel(const PackedFormat& format) {
   if (code_order(format) == CodeOrder::kPairs) {
-    if (format.bits == 2) return &dequantize_packed<2, CodeOrder::kPairs>;
-    if (format.bits == 3) return &dequantize_packed<3, CodeOrder::kPairs>;
-    return &dequantize_packed<4, CodeOrder::kPairs>;
+    if (format.bits == 2) return &dequantize_packed<2, CodeOrder::kPairs, kBytes>;
+    if (format.bits == 3) return &dequantize_packed<3, CodeOrder::kPairs, kBytes>;
+    return &dequantize_packed<4, CodeOrder::kPairs, kBytes>;
   }
-  if (format.bits == 2) return &dequantize_packed<2, CodeOrder::kHalves>;
-  if (format.bits == 3) return &dequantize_packed<3, CodeOrder::kHalves>;
-  if (format.bits == 4) return &dequantize_packed<4, CodeOrder::kHalves>;
-  if (format.bits == 5) return &dequantize_packed<5, CodeOrder::kHalves>;
-  return &dequantize_packed<8, CodeOrder::kHalves>;
+  if (format.bits == 2) return &dequantize_packed<2, CodeOrder::kHalves, kBytes>;
+  if (format.bits == 3) return &dequantize_packed<3, CodeOrder::kHalves, kBytes>;
+  if (format.bits == 4) return &dequantize_packed<4, CodeOrder::kHalves, kBytes>;
+  if (format.bits == 5) return &dequantize_packed<5, CodeOrder::kHalves, kBytes>;
+  return &dequantize_packed<8, CodeOrder::kHalves, kBytes>;
 }
 
 bool is_unsigned(Format element) {
@@ -441,7 +461,8 @@ Status dequantize(const std::byte* packed, const gpu::PackedFormat& format, doub
   SUBBYTE_CHECK(check_output(ctas, number, out, packed));
   a.warps = static_cast<uint32_t>(warps);
   a.warps_of_strip = static_cast<uint32_t>(warps_of_strip);
-  launch(packed_kernel(format), {dim3(static_cast<unsigned>(ctas)), kThreads}, stream, a);
+  const auto kernel = number == Element::kF32 ? packed_kernel<4>(format) : packed_kernel<2>(format);
+  launch(kernel, {dim3(static_cast<unsigned>(ctas)), kThreads}, stream, a);
   return launched();
 }
 
