@@ -70,7 +70,11 @@ Status check_experts(Execution& execution, const ExpertMatrices& experts) {
     }
   }
   if (execution.mxfp8_experts() && (hidden % 32 != 0 || inner % 32 != 0)) {
-    return unserved("experts: expected inputs in 32s for activations in mxfp8");
+    return Error{"linear.unsupported",
+                 "experts: expected inputs in 32s for activations in mxfp8, "
+                 "found " +
+                     std::to_string(hidden) + " of gate and up, " + std::to_string(inner) +
+                     " of down"};
   }
   if (experts.gate_up_bias.size() != count * 2 * inner ||
       experts.down_bias.size() != count * hidden) {

@@ -181,7 +181,9 @@ Status CudaMixture::reserve(const StepShape& shape) {
 
 Status CudaMixture::choose_kernels(CudaExperts& experts) const {
   if (rounds_inputs_ && (experts.gate_up.cols % 32 != 0 || experts.down.cols % 32 != 0)) {
-    return unserved("experts: expected inputs in 32s for activations in mxfp8");
+    return unserved("experts: expected inputs in 32s for activations in mxfp8, found " +
+                    std::to_string(experts.gate_up.cols) + " of gate and up, " +
+                    std::to_string(experts.down.cols) + " of down");
   }
   experts.rules.batch_invariant = batch_invariant_;
   experts.rules.has_large_m = true;

@@ -110,9 +110,9 @@ bool StepPrograms::close_result() {
 
 /// `kind` where it was not written in this program.
 cuda::StepInput StepPrograms::input(const void* data, int64_t stride, cuda::StepInput::Kind kind,
-                                    bool in_twos) {
+                                    bool in_twos, bool reads_all) {
   cuda::StepInput input = {data, stride, kind, 0, in_twos ? 1 : 0};
-  if (const auto place = tensors_.read(data)) {
+  if (const auto place = tensors_.read(data, reads_all)) {
     input.data = reinterpret_cast<uint32_t*>(memory_.data() + kCounterBytes) + place->begin;
     input.kind = cuda::StepInput::Kind::kTagged;
     input.tag = place->tag;
@@ -186,8 +186,8 @@ bool StepPrograms::add_attention(const cuda::StepAttention& attention) {
   cuda::StepOperation operation = {};
   operation.is_attention = 1;
   operation.attention = attention;
-  operation.attention.qkv =
-      input(attention.qkv.data, attention.qkv.stride, cuda::StepInput::Kind::kNumbers, false);
+  operation.attention.qkv = input(attention.qkv.data, attention.qkv.stride,
+                                  cuda::StepInput::Kind::kNumbers, false, false);
   operations_.push_back(operation);
   is_attention_open_ = true;
   return true;
@@ -219,8 +219,9 @@ Status StepPrograms::reserve() {
   if (memory_.size() > 0) return {};
   SUBBYTE_CHECK(memory_.grow(kMemoryBytes));
   const cudaError_t error = cudaMemsetAsync(memory_.data(), 0, kProgramsBegin, stream_);
-  if (error != cudaSuccess) return cuda_error("cuda.copy", "counters", error);
-  return {};
+  if (error == cudaSuccess) return {};
+  memory_ = CudaBuffer();
+  return cuda_error("cuda.copy", "counters", error);
 }
 
 /// To the next place of the memory, unless the same lies there from a step before.
@@ -234,17 +235,19 @@ Result<const std::byte*> StepPrograms::upload(const std::vector<std::byte>& byte
   std::ranges::copy(bytes, place);
   const cudaError_t error =
       cudaMemcpyAsync(to, &*place, bytes.size(), cudaMemcpyHostToDevice, stream_);
-  if (error != cudaSuccess) return cuda_error("cuda.copy", "copy to the GPU", error);
-  return to;
+  if (error == cudaSuccess) return to;
+  written_.resize(begin);  // whatever lies there
+  return cuda_error("cuda.copy", "copy to the GPU", error);
 }
 
 Status StepPrograms::run() {
   if (operations_.empty()) return {};
   open_ = {};  // nobody reads it here
-  if (std::exchange(clears_words_, false)) {
+  if (clears_words_) {
     std::byte* const words = memory_.data() + kCounterBytes;
     const cudaError_t error = cudaMemsetAsync(words, 0, kWordBytes, stream_);
     if (error != cudaSuccess) return cuda_error("cuda.copy", "words", error);
+    clears_words_ = false;
   }
   SUBBYTE_CHECK(partials_.grow(partial_bytes_));
   std::vector<std::byte> bytes;
@@ -261,6 +264,7 @@ Status StepPrograms::run() {
   program.most_splits = layout_->most_splits(kv_heads_);
   program.places = step_->places();
   program.pages = step_->pages();
+  program.base_tag = tensors_.base_tag();
   program.partials = reinterpret_cast<float*>(partials_.data());
   program.arrived_splits = reinterpret_cast<uint32_t*>(memory_.data());
   program.shared = layout_->shared();

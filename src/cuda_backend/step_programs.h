@@ -84,7 +84,8 @@ class StepPrograms {
 
   void begin_operation();
   bool close_result();
-  cuda::StepInput input(const void* data, int64_t stride, cuda::StepInput::Kind kind, bool in_twos);
+  cuda::StepInput input(const void* data, int64_t stride, cuda::StepInput::Kind kind, bool in_twos,
+                        bool reads_all = true);
   void add_part(const ProductCall& call, const CudaMatrix& part, int64_t first);
   bool has_room() const;
   Result<const std::byte*> upload(const std::vector<std::byte>& bytes);

@@ -94,8 +94,8 @@ std::string kernels_of(const Gpu& gpu) {
   return "mma.sync";
 }
 
-/// Of the bytes of a dense matrix; 0 where there is no room for it, or the caches hold it.
-double measure_bandwidth(Backend& backend, int64_t rows) {
+/// Of the bytes of a dense matrix. 0: the caches hold it; nothing: there is no room for it.
+std::optional<double> measure_bandwidth(Backend& backend, int64_t rows) {
   constexpr int64_t kCols = 16384;
   const std::size_t size = static_cast<std::size_t>(rows * kCols) * sizeof(uint16_t);
   Matrix matrix;
@@ -105,22 +105,23 @@ double measure_bandwidth(Backend& backend, int64_t rows) {
     matrix.view.codes = {bytes.get(), size};
     matrix.owners.push_back(bytes);
   } catch (const std::bad_alloc&) {
-    return 0;
+    return {};
   }
   matrix.view.format = {Format::kF16};
   matrix.view.rows = rows;
   matrix.view.cols = kCols;
   const auto weight = backend.upload(std::move(matrix));
-  return weight.ok() ? backend.measure_read_bandwidth(*weight) : 0;
+  if (!weight.ok()) return {};
+  return backend.measure_read_bandwidth(*weight);
 }
 
 /// Of 256 MiB, or as much more as the caches of large machines need, up to 2 GiB.
 double measure_bandwidth(Backend& backend) {
-  double found = 0;
-  for (int64_t rows = 8192; rows <= 65536 && found == 0; rows *= 2) {
-    found = measure_bandwidth(backend, rows);
+  for (int64_t rows = 8192; rows <= 65536; rows *= 2) {
+    const std::optional<double> found = measure_bandwidth(backend, rows);
+    if (!found || *found > 0) return found.value_or(0);
   }
-  return found;
+  return 0;
 }
 
 DeviceInfo info_of(const Gpu& gpu, const DeviceOptions& options, bool measures) {

@@ -50,7 +50,7 @@ struct DeviceInfo {
   std::string description;
   std::string kernels;        // that serve a GPU; the description of the CPU names its own
   int64_t memory_bytes = 0;   // of a GPU
-  double read_bandwidth = 0;  // bytes per second, measured; 0: it was not, or caches hold 256 MiB
+  double read_bandwidth = 0;  // bytes per second, measured; 0: it was not
 };
 
 struct DeviceList {
@@ -58,8 +58,8 @@ struct DeviceList {
   std::string no_gpu;               // why there is none; empty when there are some
 };
 
-/// What this machine has. `measures`: with the bandwidth of each memory, read from 256 MiB, which
-/// takes about a second a device. Codes: those of the CPU.
+/// What this machine has. `measures`: with the bandwidth of each memory, read from 256 MiB, or as
+/// much as is beyond the caches, up to 2 GiB: about a second a device. Codes: those of the CPU.
 Result<DeviceList> list_devices(const DeviceOptions& options = {}, bool measures = false);
 
 /// Threads of the host alone, for work without a model.

@@ -137,6 +137,8 @@ TEST_P(GpuStep, products_are_those_of_the_double_oracle) {
   const Contents contents = has_table(format) ? Contents::kReal : Contents::kExact;
   uint64_t seed = 7;
   int served = 0;
+  int small = 0;
+  int small_served = 0;
   for (const Shape& shape : shapes_for(format)) {
     const RandomMatrix matrix = random_matrix(format, shape.rows, shape.cols, contents, ++seed);
     const PackedOnDevice packed(matrix.view);
@@ -148,8 +150,11 @@ TEST_P(GpuStep, products_are_those_of_the_double_oracle) {
             to_numbers(random_inputs(m, shape.cols, contents, ++seed), number);
         const Oracle oracle = multiply_in_double(matrix.view, to_floats(x, number), m);
         ThreeProducts products(packed, number, x, m);
+        const bool is_small = m * shape.cols <= 4096;  // always fits into the shared memory
+        small += is_small ? 1 : 0;
         if (!products.run()) continue;
         ++served;
+        small_served += is_small ? 1 : 0;
         const std::vector<uint16_t> first = products.stored(false);
         const std::vector<uint16_t> second = products.stored(true);
         const std::vector<float> sums = products.added();
@@ -177,6 +182,7 @@ TEST_P(GpuStep, products_are_those_of_the_double_oracle) {
     }
   }
   EXPECT_GT(served, 6) << to_string(format);
+  EXPECT_EQ(small_served, small) << to_string(format);
 }
 
 /// y = W2 (W1 x), where the second product reads what all CTAs wrote in the first one.
@@ -189,11 +195,13 @@ class Chain {
         number_(number),
         m_(m),
         x_(bytes_of(x)),
+        minus_x_(bytes_of(negative(x))),
         between_(m * first.format().rows * 4, 0),
         y_(m * second.format().rows * 2) {}
 
-  /// Tags are those of the n-th run, as the words are not cleared. False: it is not served.
-  bool run(uint32_t tag) {
+  /// The n-th run, of x or of -x: tags go on, as the words are not cleared. False: it is not
+  /// served.
+  bool run(uint32_t n, bool negated = false) {
     const cuda::WeightArguments arguments[2] = {first_.arguments(number_),
                                                 second_.arguments(number_)};
     std::optional<cuda::StepLayout> layout(std::in_place, this_device(), static_cast<int>(m_));
@@ -204,8 +212,9 @@ class Chain {
     cuda::StepOperation operations[2] = {operation(first_.format(), arguments[0]),
                                          operation(second_.format(), arguments[1])};
     auto* const words = reinterpret_cast<uint32_t*>(between_.data());
-    operations[0].product.x = {x_.data(), first_.format().cols, cuda::StepInput::Kind::kNumbers, 0,
-                               first_.format().cols % 2 == 0};
+    const uint32_t tag = 1;
+    operations[0].product.x = {negated ? minus_x_.data() : x_.data(), first_.format().cols,
+                               cuda::StepInput::Kind::kNumbers, 0, first_.format().cols % 2 == 0};
     operations[0].product.result = {words, middle, tag};
     operations[1].product.x = {words, middle, cuda::StepInput::Kind::kTagged, tag, middle % 2 == 0};
     operations[1].product.y = y_.data();
@@ -221,6 +230,7 @@ class Chain {
     program.m = static_cast<int32_t>(m_);
     program.places = reinterpret_cast<const cuda::RowPlace*>(places.data());
     program.shared = layout->shared();
+    program.base_tag = n - 1;
     const Status status = cuda::run_step(program, first_.format(), number_, this_device(), nullptr);
     EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
     expect_ok(cudaDeviceSynchronize());
@@ -236,6 +246,11 @@ class Chain {
   }
 
  private:
+  static std::vector<uint16_t> negative(std::vector<uint16_t> x) {
+    for (uint16_t& code : x) code ^= 0x8000;
+    return x;
+  }
+
   cuda::StepOperation operation(const cuda::PackedFormat& format,
                                 const cuda::WeightArguments& arguments) const {
     cuda::StepOperation operation = {};
@@ -251,6 +266,7 @@ class Chain {
   const Number number_;
   const int64_t m_;
   const DeviceBytes x_;
+  const DeviceBytes minus_x_;
   const DeviceBytes between_;
   const DeviceBytes y_;
 };
@@ -273,15 +289,14 @@ std::vector<float> largest_of_rows(const std::vector<float>& values, int64_t m, 
 /// of 11 or 8 bits: off by less than two units of the numbers of the largest of the row; between
 /// the products they are rounded to 16 bits (2^-17) besides. Sums are off by 2^-13 as in
 /// bound_of(), and the result is rounded.
-TEST_P(GpuStep, a_product_reads_what_all_ctas_wrote) {
-  const WeightFormat format = GetParam();
+void expect_chain(const WeightFormat& format, int64_t middle_rows, int64_t rows) {
   const int64_t group = format.group_size == 0 ? 64 : format.group_size;
   const int64_t cols = 4 * group;
-  const int64_t middle = (3000 + group - 1) / group * group;
+  const int64_t middle = (middle_rows + group - 1) / group * group;
   uint64_t seed = 70;
   RandomMatrix first = random_matrix(format, middle, cols, Contents::kReal, ++seed);
   first.view.tensor_scale = 0x1p-6;  // or results do not fit into f16
-  const RandomMatrix second = random_matrix(format, 2200, middle, Contents::kReal, ++seed);
+  const RandomMatrix second = random_matrix(format, rows, middle, Contents::kReal, ++seed);
   const PackedOnDevice packed_first(first.view);
   const PackedOnDevice packed_second(second.view);
   int served = 0;
@@ -293,7 +308,11 @@ TEST_P(GpuStep, a_product_reads_what_all_ctas_wrote) {
       if (!chain.run(1)) continue;
       ++served;
       const std::vector<float> y = chain.y();
-      ASSERT_TRUE(chain.run(2));
+      ASSERT_TRUE(chain.run(2, true));
+      std::vector<float> negated = chain.y();
+      for (float& value : negated) value = -value;
+      ASSERT_EQ(negated, y);  // nothing is left of the first run
+      ASSERT_TRUE(chain.run(3));
       ASSERT_EQ(chain.y(), y);
       const double units = 3 * unit_of(number);
       const std::vector<float> inputs = to_floats(x, number);
@@ -313,6 +332,14 @@ TEST_P(GpuStep, a_product_reads_what_all_ctas_wrote) {
     }
   }
   EXPECT_GT(served, 0) << to_string(format);
+}
+
+TEST_P(GpuStep, a_product_reads_what_all_ctas_wrote) {
+  expect_chain(GetParam(), 3000, 2200);
+}
+
+TEST_P(GpuStep, ctas_without_rows_wait_for_nothing) {
+  expect_chain(GetParam(), 200, 500);
 }
 
 std::string test_name(const ::testing::TestParamInfo<WeightFormat>& format) {

@@ -1,5 +1,6 @@
 #include "kernels/blocks_c.h"
 
+#include <new>
 #include <string>
 
 #include "kernels/blocks_of_c.h"
@@ -39,8 +40,10 @@ int subbyte_cuda_quantize_blocks(const SubbyteBlocks* blocks, const void* x, voi
 }
 
 int subbyte_cuda_dequantize(const SubbyteWeights* weights, const char* number, void* out,
-                            void* stream, const char** error) {
+                            void* stream, const char** error) try {
   const auto status =
       subbyte::dequantize_in_c(*weights, number, out, static_cast<subbyte::cuda::Stream>(stream));
   return status.ok() ? 0 : subbyte::fail_in_c(error, status.error());
+} catch (const std::bad_alloc&) {
+  return subbyte::fail_in_c(error, {"dequantize.out_of_memory", "dequantize: no memory"});
 }

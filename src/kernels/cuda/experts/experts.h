@@ -67,7 +67,8 @@ struct ExpertsCall {
   const int32_t* y_rows = nullptr;
   const ExpertTile* tiles = nullptr;  // [num_tiles] in device memory
   int64_t num_tiles = 0;
-  /// The kernel before on the stream is run_experts() with the same tiles; this reads its results.
+  /// The kernel before on the stream is run_experts() with the same tiles and without this; this
+  /// reads its results.
   bool follows_experts = false;
   Activation activation = Activation::kNone;
   SwiGLUClamp clamp = kGptOssClamp;

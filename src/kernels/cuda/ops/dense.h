@@ -19,7 +19,7 @@ inline constexpr int kDenseGemvTokens = 8;
 inline constexpr int kDense16bitTokens = 3;  // from here on dense_16bit, where it can
 
 struct DenseCall {
-  const void* weights = nullptr;  // [rows][cols]
+  const void* weights = nullptr;  // [rows][cols]; no kernel of the stream may be writing them
   Element weights_element = Element::kF32;
   const void* x = nullptr;  // [m][x_stride], 16 bits
   Element x_element = Element::kF16;

@@ -1,7 +1,8 @@
 #pragma once
 // Launches of the operations. Each may begin before the kernel before it on the stream has ended
-// (programmatic dependent launch): every kernel waits for that one before it reads or writes
-// anything, so what has ended is known from kernel to kernel.
+// (programmatic dependent launch): every kernel waits for that one before it reads what a kernel of
+// the step writes, and before it writes, so what has ended is known from kernel to kernel. Weights
+// may be read before, which are there before the step.
 
 #include <cuda_runtime.h>
 
@@ -13,7 +14,7 @@
 
 namespace subbyte::cuda {
 
-/// The first statement of every operation.
+/// In every operation before anything but weights is read or written.
 __device__ __forceinline__ void begin_operation() {
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();

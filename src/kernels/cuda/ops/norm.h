@@ -12,7 +12,7 @@ struct AddNormCall {
   float* x = nullptr;
   const void* delta = nullptr;    // as x, of the type of y; nullptr: zero
   const int32_t* rows = nullptr;  // [num_rows], different ones, of x and delta; nullptr: row i
-  const float* weight = nullptr;  // [cols]
+  const float* weight = nullptr;  // [cols]; no kernel of the stream may be writing them
   int64_t num_rows = 0;
   int64_t cols = 0;
   float eps = 0;

@@ -426,12 +426,10 @@ class StepAttend {
   __device__ bool is_last(uint32_t* arrived) const {
     uint32_t* const before = reinterpret_cast<uint32_t*>(ends());  // which are done with
     step_sync();
-    if (threadIdx.x == 0) {
-      *before = atom_acq_rel_add(arrived, 1);
-      if (*before == static_cast<uint32_t>(splits_) - 1) *arrived = 0;  // for the next layer
-    }
+    const uint32_t last = static_cast<uint32_t>(splits_) - 1;
+    if (threadIdx.x == 0) *before = atom_acq_rel_inc(arrived, last);  // 0 for the next layer
     step_sync();
-    return *before == static_cast<uint32_t>(splits_) - 1;
+    return *before == last;
   }
 
   __device__ void add_splits(const float* partials) const {

@@ -46,11 +46,12 @@ __device__ __forceinline__ uint2 ld_relaxed_x2(const uint32_t* from) {
   return v;
 }
 
-__device__ __forceinline__ uint32_t atom_acq_rel_add(uint32_t* counter, uint32_t value) {
+/// Counts one more, from `last` to 0; what it was before.
+__device__ __forceinline__ uint32_t atom_acq_rel_inc(uint32_t* counter, uint32_t last) {
   uint32_t before;
-  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+  asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
                : "=r"(before)
-               : "l"(counter), "r"(value)
+               : "l"(counter), "r"(last)
                : "memory");
   return before;
 }

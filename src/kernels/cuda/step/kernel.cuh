@@ -14,6 +14,8 @@
 
 #include <type_traits>
 
+#include <cstddef>
+
 #include "kernels/cuda/common/pair_mma.cuh"
 #include "kernels/cuda/common/prologue_epilogue.cuh"
 #include "kernels/cuda/step/attention.cuh"
@@ -52,7 +54,9 @@ class NextOperation {
   __device__ NextOperation(const StepProgram& p, int index, uint8_t* shared)
       : there_(index < p.num_operations && static_cast<int>(threadIdx.x) < kWords),
         to_(shared + p.shared.operations + index % 2 * sizeof(StepOperation)) {
-    if (there_) word_ = reinterpret_cast<const uint32_t*>(p.operations + index)[threadIdx.x];
+    if (!there_) return;
+    word_ = reinterpret_cast<const uint32_t*>(p.operations + index)[threadIdx.x];
+    if (is_tag(threadIdx.x * 4)) word_ += p.base_tag;
   }
   /// All threads must have left the operation before this one, which lies there.
   __device__ void store() const {
@@ -60,6 +64,16 @@ class NextOperation {
   }
 
  private:
+  /// Of the word `byte` bytes after the begin.
+  static __device__ constexpr bool is_tag(std::size_t byte) {
+    constexpr std::size_t kAttention = offsetof(StepOperation, attention);
+    constexpr std::size_t kProduct = offsetof(StepOperation, product);
+    return byte == kAttention + offsetof(StepAttention, qkv) + offsetof(StepInput, tag) ||
+           byte == kAttention + offsetof(StepAttention, result) + offsetof(StepResult, tag) ||
+           byte == kProduct + offsetof(StepProduct, x) + offsetof(StepInput, tag) ||
+           byte == kProduct + offsetof(StepProduct, result) + offsetof(StepResult, tag);
+  }
+
   static constexpr int kWords = sizeof(StepOperation) / 4;
   static_assert(kWords <= kStepThreads);
   const bool there_;
@@ -114,7 +128,8 @@ class StepCta {
     fill_scale_values(reinterpret_cast<float*>(shared_ + p_.shared.scale_values), w.scale);
     const Reader reader(w, shared_address(shared_) + p_.shared.scale_values, lane_);
     fill_constant_zeros(reader, w);
-    inputs.load(clock_);
+    // Who writes nothing reads nothing: nobody would know that it has ended (tensors.h).
+    if (weights.strips.size(static_cast<int>(blockIdx.x)) > 0) inputs.load(clock_);
     clock_.at(StepPhase::kStaged);
     step_sync();
     clock_.at(StepPhase::kMultiplies);
@@ -345,7 +360,7 @@ template <class Decoder>
 __device__ Table begin_step(const StepProgram& p, uint8_t* shared) {
   copy_words(shared + p.shared.weights, p.weights, p.num_products);
   copy_words(shared + p.shared.places, p.places, p.m);
-  copy_words(shared + p.shared.operations, p.operations, 1);
+  NextOperation(p, 0, shared).store();
   // All products of a program have one codebook.
   const Table table =
       fill_table<Decoder>(p.operations->product.weights, reinterpret_cast<uint32_t*>(shared));

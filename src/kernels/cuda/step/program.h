@@ -10,7 +10,7 @@
 // There is no barrier of the grid. A result is a tagged float (exchange.cuh), and whoever needs it
 // reads it until it has the tag of this write. A tensor may be written again when all readers of
 // the write before have ended, which the writer must know from what it read itself: the host looks
-// at that (cuda_backend/step_programs.h) and begins another program where it does not hold.
+// at that (tensors.h) and begins another program where it does not hold.
 //
 // A program is plain data, built by the host and read by the kernel (kernel.cuh).
 
@@ -47,7 +47,7 @@ struct StepInput {
   const void* data;  // [m][stride]
   int64_t stride;
   Kind kind;
-  uint32_t tag;     // of kTagged
+  uint32_t tag;     // of kTagged, from StepProgram::base_tag on
   int32_t in_twos;  // two neighbours can be loaded at once, from an even column on
 };
 
@@ -155,6 +155,7 @@ struct StepProgram {
   int32_t most_splits;       // of the keys of a token
   const RowPlace* places;    // [m]
   const int32_t* pages;      // page table of all sequences
+  uint32_t base_tag;         // that all tags of the operations are counted from
   float* partials;           // of attention: [m][kv_heads][most_splits][q_per_kv][head_dim + 2]
   uint32_t* arrived_splits;  // [m][kv_heads], zero
   StepShared shared;

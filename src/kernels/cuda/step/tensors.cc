@@ -6,28 +6,35 @@ namespace subbyte::cuda {
 
 bool StepTensors::begin_program() {
   known_.clear();
-  const bool begins_anew = is_full_ || std::ranges::any_of(tensors_, [](const Tensor& tensor) {
-                             return tensor.place.tag > kLastTag / 2;
-                           });
+  known_to_writers_ = 0;
+  old_reads_.clear();
+  uint32_t most = 0;
+  for (const Tensor& tensor : tensors_) most = std::max(most, tensor.place.tag);
+  base_ += most;
+  const bool begins_anew = is_full_ || base_ > kLastTag / 2;
   if (begins_anew) {
     tensors_.clear();
     used_ = 0;
+    base_ = 0;
     is_full_ = false;
   }
-  for (Tensor& tensor : tensors_) tensor = {tensor.data, tensor.words, tensor.place};
+  for (Tensor& tensor : tensors_) tensor = {tensor.data, tensor.words, {tensor.place.begin, 0}};
   return begins_anew;
 }
 
-std::optional<StepTensors::Place> StepTensors::read(const void* data) {
+std::optional<StepTensors::Place> StepTensors::read(const void* data, bool reads_all) {
   const int index = num_operations();
   Tensor* const tensor = find(data);
   if (tensor == nullptr || tensor->first_writer < 0) {
     known_.push_back(0);
+    known_to_writers_ = 0;
+    old_reads_.push_back({data, index});
     return {};
   }
   const int first = tensor->first_writer;
   const bool knows_all_before = known_[first] >= first;
   known_.push_back(knows_all_before ? tensor->last_writer + 1 : known_[first]);
+  known_to_writers_ = reads_all ? known_.back() : known_[first];
   tensor->last_reader = index;
   return tensor->place;
 }
@@ -37,7 +44,7 @@ std::optional<StepTensors::Place> StepTensors::write(const void* data, int64_t w
   if (tensor == nullptr || is_full_) return {};
   const int index = num_operations() - 1;
   if (begins) {
-    if (tensor->place.tag == kLastTag) is_full_ = true;
+    if (base_ + tensor->place.tag == kLastTag) is_full_ = true;
     if (is_full_) return {};
     tensor->reader_before = tensor->last_reader;
     tensor->writer_before = tensor->last_writer;
@@ -46,9 +53,18 @@ std::optional<StepTensors::Place> StepTensors::write(const void* data, int64_t w
     ++tensor->place.tag;
   }
   tensor->last_writer = index;
-  const int before = std::max(tensor->reader_before, tensor->writer_before);
-  if (before >= known_.back()) return {};
+  const int before =
+      std::max({tensor->reader_before, tensor->writer_before, last_old_reader(data)});
+  if (before >= known_to_writers_) return {};
   return tensor->place;
+}
+
+int StepTensors::last_old_reader(const void* data) const {
+  int last = -1;
+  for (const OldRead& read : old_reads_) {
+    if (read.data == data) last = read.reader;
+  }
+  return last;
 }
 
 StepTensors::Tensor* StepTensors::find(const void* data) {

@@ -4,8 +4,9 @@
 //
 // No CTA waits for another but by reading what that has written. So a tensor may be written again
 // only by an operation that knows, by what it reads itself, that all who read or wrote it before
-// have ended. An operation knows that of the writers of its input, as it reads all of it, and of
-// whatever these knew in turn:
+// have ended. A product knows that of the writers of its input, as every CTA that writes a part of
+// the result reads all of it (who writes nothing reads nothing), and of whatever these knew in
+// turn. A CTA of an attention reads the heads that it needs: it knows what their writers knew.
 //
 //   0 x -> qkv    1 qkv -> a    2 a -> x    3 x -> g    4 g -> x    5 x -> qkv
 //
@@ -19,7 +20,8 @@ namespace subbyte::cuda {
 
 class StepTensors {
  public:
-  /// A tensor from `begin` on, in words, whose writes have had tags up to this one.
+  /// A tensor from `begin` on, in words, whose writes have had tags up to this one, which is
+  /// counted from base_tag() on: so programs of the same operations are the same.
   struct Place {
     int64_t begin;
     uint32_t tag;
@@ -31,9 +33,11 @@ class StepTensors {
   /// True: the words must be set to zero before this program. Tags go on from program to program,
   /// so that old words are told from new ones.
   bool begin_program();
+  uint32_t base_tag() const { return base_; }
 
-  /// The next operation, which reads `data`. Nothing: that was not written in this program.
-  std::optional<Place> read(const void* data);
+  /// The next operation, which reads `data`, every CTA all of it or not. Nothing: that was not
+  /// written in this program.
+  std::optional<Place> read(const void* data, bool reads_all = true);
 
   /// The result of the last operation that read. `begins`: it is the first of several that write
   /// this tensor side by side. Nothing: it cannot be tagged, and the program must end with it.
@@ -54,15 +58,25 @@ class StepTensors {
     int writer_before = -1;
   };
 
+  /// What an operation read that was not written before it in this program.
+  struct OldRead {
+    const void* data;
+    int reader;
+  };
+
   Tensor* find(const void* data);
+  int last_old_reader(const void* data) const;
   Tensor* find_or_add(const void* data, int64_t words);
   int num_operations() const { return static_cast<int>(known_.size()); }
 
   int64_t capacity_;
   int64_t used_ = 0;
+  uint32_t base_ = 0;
   std::vector<Tensor> tensors_;
-  /// Of each operation: those before this one have ended when it has its inputs.
+  std::vector<OldRead> old_reads_;
+  /// Of each operation: those before this one have ended when all of its result is there.
   std::vector<int> known_;
+  int known_to_writers_ = 0;  // of the last operation: when a CTA writes its part
   bool is_full_ = false;
 };
 

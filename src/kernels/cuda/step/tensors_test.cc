@@ -62,6 +62,33 @@ TEST(StepTensors, a_tensor_that_may_still_be_read_is_not_written) {
   EXPECT_TRUE(add_all(tensors, "xqqaaq"));
 }
 
+TEST(StepTensors, what_was_there_before_is_not_written_while_it_may_be_read) {
+  StepTensors tensors(5 * kWords);
+  tensors.begin_program();
+  EXPECT_FALSE(add_all(tensors, "xx"));
+  tensors.begin_program();
+  EXPECT_FALSE(add_all(tensors, "xqyx"));  // 1 does not know whether 0 has read all of x
+  tensors.begin_program();
+  EXPECT_TRUE(add_all(tensors, "xqqx"));
+}
+
+TEST(StepTensors, a_cta_of_attention_knows_of_its_heads_alone) {
+  StepTensors tensors(5 * kWords);
+  const auto attend = [&](char from, char to) {
+    tensors.read(at(from), false);
+    return tensors.write(at(to), kWords).has_value();
+  };
+  tensors.begin_program();
+  EXPECT_TRUE(add_all(tensors, "xq"));
+  EXPECT_FALSE(attend('q', 'x'));  // others of 0 may still read x
+  tensors.begin_program();
+  for (int layer = 0; layer < 3; ++layer) {
+    EXPECT_TRUE(add_all(tensors, "xq"));
+    EXPECT_TRUE(attend('q', 'a'));
+    EXPECT_TRUE(add_all(tensors, "axxggx"));  // who reads all of a knows of all heads
+  }
+}
+
 TEST(StepTensors, parts_of_a_tensor_are_written_side_by_side) {
   StepTensors tensors(5 * kWords);
   tensors.begin_program();
@@ -88,9 +115,11 @@ TEST(StepTensors, tags_go_on_until_the_words_are_cleared) {
       const auto place = tensors.write(at('q'), kWords);
       ASSERT_TRUE(place);
       ASSERT_TRUE(add_all(tensors, "qaaxxggx"));
-      if (!clears || layer > 0) EXPECT_GT(place->tag, last);
-      last = place->tag;
+      const uint32_t tag = tensors.base_tag() + place->tag;
+      if (!clears || layer > 0) EXPECT_GT(tag, last);
+      last = tag;
       EXPECT_LE(last, 255u);
+      EXPECT_EQ(place->tag, static_cast<uint32_t>(layer + 1));
     }
   }
   EXPECT_GT(cleared, 3);
