@@ -148,9 +148,9 @@ class Layers {
   const char* attended() const { return numbers_.as<char>() + 1; }
   const char* gated() const { return numbers_.as<char>() + 2; }
 
-  cuda::StepInput input(const char* data, int64_t cols) {
+  cuda::StepInput input(const char* data, int64_t cols, bool reads_all = true) {
     cuda::StepInput input = {data, cols, cuda::StepInput::Kind::kFloats, 0, 1};
-    if (const auto place = tensors_.read(data)) {
+    if (const auto place = tensors_.read(data, reads_all)) {
       input = {words_.as<uint32_t>() + place->begin, cols, cuda::StepInput::Kind::kTagged,
                place->tag, 1};
     }
@@ -194,7 +194,7 @@ class Layers {
     cuda::StepOperation operation = {};
     operation.is_attention = 1;
     cuda::StepAttention& a = operation.attention;
-    a.qkv = input(numbers_.as<char>(), qkv_rows_);
+    a.qkv = input(numbers_.as<char>(), qkv_rows_, false);
     a.y = numbers_.as<char>();  // nobody reads it there
     a.heads = static_cast<int32_t>(s_.heads);
     a.kv_heads = static_cast<int32_t>(s_.kv_heads);
@@ -266,6 +266,12 @@ void print_phases(const std::vector<uint64_t>& times, int operations) {
 
 Status run_step_suite(const StepSuite& suite) {
   SUBBYTE_TRY(const cuda::Device device, cuda::query_device(0));
+  if (!cuda::StepLayout::serves(suite.heads, suite.kv_heads, suite.head_dim) || suite.hidden < 8 ||
+      suite.intermediate < 8) {
+    return Error{"bench.step",
+                 "expected sizes of 8 and more and heads that the kernel of a step "
+                 "serves (at most 8 of queries for one of keys, 128 elements)"};
+  }
   Layers layers(suite, device);
   SUBBYTE_TRY(const cuda::StepProgram program, layers.program());
   cudaStream_t stream = nullptr;

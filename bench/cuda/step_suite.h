@@ -18,7 +18,8 @@ struct StepSuite {
   int keys = 200;
 };
 
-/// Prints the time of a layer, and what each operation spends it on. Codes: those of run_step().
+/// Prints the time of a layer, and what each operation spends it on. Codes: those of run_step();
+/// bench.step where the kernel does not serve these sizes.
 Status run_step_suite(const StepSuite& suite);
 
 }  // namespace subbyte::bench

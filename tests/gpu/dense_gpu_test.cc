@@ -121,6 +121,18 @@ TEST(GpuDense, agrees_with_double_precision) {
   }
 }
 
+/// Many rows, as a head has: K is not split over the warps of a CTA.
+TEST(GpuDense, agrees_with_double_precision_for_a_head) {
+  for (const Element weights : kHalves) {
+    for (const Element x : kHalves) {
+      for (const int64_t m : {1, 2}) {
+        expect_product({m, 32771, 264, weights, x, Element::kF32});
+        expect_product({m, 1, 8, weights, x, Element::kF32});
+      }
+    }
+  }
+}
+
 TEST(GpuDense, a_token_among_others_has_the_bits_that_it_has_alone) {
   const DenseProblem seven = {7, 100, 520, Element::kF32, Element::kF16, Element::kF32};
   const std::vector<float> w = rounded(normals(seven.rows * seven.cols, 1, 24), seven.weights);

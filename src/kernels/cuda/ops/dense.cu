@@ -20,9 +20,9 @@ bool is_aligned(const void* p, int64_t stride, Element element) {
   return (reinterpret_cast<uintptr_t>(p) | stride * element_bytes(element)) % 16 == 0;
 }
 
-/// Weights of type kWeights, all rows at multiples of 16 bytes: the loop that reads the head. kF32
-/// with kAligned false stands for every type, at any address.
-template <Element kWeights, int kTokens, bool kAligned>
+/// kAligned: weights of f32 (gemv_ahead has those of 16 bits), all rows at multiples of 16 bytes;
+/// else of every type, at any address.
+template <int kTokens, bool kAligned>
 __device__ void gemv_sums(float (&sums)[kGemvRows][kTokens], const DenseCall& a, int64_t row,
                           int64_t token) {
 #pragma unroll kTokens == 1 ? 2 : 1
@@ -32,7 +32,7 @@ __device__ void gemv_sums(float (&sums)[kGemvRows][kTokens], const DenseCall& a,
     for (int r = 0; r < kGemvRows; ++r) {
       const int64_t at = min(row + r, a.rows - 1) * a.cols;  // the last row again, not stored
       if constexpr (kAligned) {
-        load_8(kWeights, a.weights, at + k, w[r]);
+        load_8(Element::kF32, a.weights, at + k, w[r]);
       } else {
         load_8_of(a.weights_element, a.weights, at + k, at + a.cols, w[r]);
       }
@@ -61,7 +61,7 @@ __host__ __device__ unsigned tiles_of(int64_t tokens) {
 }
 
 /// A lane adds every 32nd run of eight products, then the lanes are added.
-template <Element kWeights, int kTokens, bool kAligned>
+template <int kTokens, bool kAligned>
 __global__ void __launch_bounds__(kGemvThreads) gemv(const __grid_constant__ DenseCall a) {
   begin_operation();
   const unsigned token_tiles = kTokens < kDenseGemvTokens ? 1 : tiles_of(a.m);
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kGemvThreads) gemv(const __grid_constant__ Den
   const int64_t token = int64_t{blockIdx.x % token_tiles} * kTokens;
   if (row >= a.rows) return;
   float sums[kGemvRows][kTokens] = {};
-  gemv_sums<kWeights, kTokens, kAligned>(sums, a, row, token);
+  gemv_sums<kTokens, kAligned>(sums, a, row, token);
 #pragma unroll
   for (int r = 0; r < kGemvRows; ++r) {
 #pragma unroll
@@ -84,23 +84,13 @@ __global__ void __launch_bounds__(kGemvThreads) gemv(const __grid_constant__ Den
 }
 
 template <int kTokens>
-auto gemv_for(const DenseCall& call) {
-  if (!has_aligned_rows(call)) return gemv<Element::kF32, kTokens, false>;
-  switch (call.weights_element) {
-    case Element::kF16:
-      return gemv<Element::kF16, kTokens, true>;
-    case Element::kBF16:
-      return gemv<Element::kBF16, kTokens, true>;
-    default:
-      return gemv<Element::kF32, kTokens, true>;
-  }
-}
-
-template <int kTokens>
 void launch_gemv(const DenseCall& call, Stream stream) {
   const auto ctas = static_cast<unsigned>((call.rows + kGemvCtaRows - 1) / kGemvCtaRows);
   const unsigned token_tiles = kTokens < kDenseGemvTokens ? 1 : tiles_of(call.m);
-  launch(gemv_for<kTokens>(call), {dim3(ctas * token_tiles), kGemvThreads}, stream, call);
+  const auto kernel = has_aligned_rows(call) && call.weights_element == Element::kF32
+                          ? gemv<kTokens, true>
+                          : gemv<kTokens, false>;
+  launch(kernel, {dim3(ctas * token_tiles), kGemvThreads}, stream, call);
 }
 
 // --- one or two tokens, weights of 16 bits ---

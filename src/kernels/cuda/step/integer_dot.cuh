@@ -40,6 +40,31 @@ __device__ __forceinline__ void add_group(float2& sums, int32_t (&group)[4], flo
   for (int i = 0; i < 4; ++i) group[i] = 0;
 }
 
+/// Multiplies the tiles of a unit, two steps of each pair at a time, so that chains of products
+/// overlap. end_group(i, sums, sum, of_inputs) is called when the i-th group of the unit is done,
+/// with its sums, the sum of its inputs and their scale.
+template <class Decoder, int kGroups, bool kOneGroup, class Unit, class EndGroup>
+__device__ __forceinline__ void multiply_tiles(const Unit& unit, const EndGroup& end_group) {
+  int32_t groups[2][4] = {};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int steps = i % 2;
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+      const int tile = 2 * pair + i / 2;
+      uint32_t a[4];
+      Decoder::decode_bytes(unit.codes[tile], steps, a);
+      mma_u8_s8(groups[pair], a, unit.b[tile][2 * steps], unit.b[tile][2 * steps + 1]);
+      if (kOneGroup ? i == 3 : steps == 1 || kGroups == 2) {
+        const int of_unit = kOneGroup ? pair : tile * kGroups + (kGroups == 2 ? steps : 0);
+        int32_t sum = static_cast<int32_t>(unit.x_sums[kOneGroup ? 2 * pair : of_unit]);
+        if constexpr (kOneGroup) sum += static_cast<int32_t>(unit.x_sums[2 * pair + 1]);
+        end_group(of_unit, groups[pair], sum, __uint_as_float(unit.x_scales[pair]));
+      }
+    }
+  }
+}
+
 template <class Decoder, int kGroups>
 class IntegerDot {
  public:
@@ -186,31 +211,16 @@ class IntegerDot {
 
   template <bool kOneGroup>
   __device__ void add_loaded(const Unit<kOneGroup>& unit, const Reader& reader) {
-    int32_t groups[2][4] = {};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {  // two steps of each pair at a time: chains of products overlap
-      const int steps = i % 2;
-#pragma unroll
-      for (int pair = 0; pair < 2; ++pair) {
-        const int tile = 2 * pair + i / 2;
-        uint32_t a[4];
-        Decoder::decode_bytes(unit.codes[tile], steps, a);
-        mma_u8_s8(groups[pair], a, unit.b[tile][2 * steps], unit.b[tile][2 * steps + 1]);
-        if (kOneGroup ? i == 3 : steps == 1 || kGroups == 2) {
-          const int of_unit = kOneGroup ? pair : tile * kGroups + (kGroups == 2 ? steps : 0);
-          int32_t sum = static_cast<int32_t>(unit.x_sums[kOneGroup ? 2 * pair : of_unit]);
-          if constexpr (kOneGroup) sum += static_cast<int32_t>(unit.x_sums[2 * pair + 1]);
-          const float of_inputs = __uint_as_float(unit.x_scales[pair]);
-          float2 scale = reader.to_scales(unit.scales[of_unit]);
+    multiply_tiles<Decoder, kGroups, kOneGroup>(
+        unit, [&](int i, int32_t(&group)[4], int32_t sum, float of_inputs) {
+          float2 scale = reader.to_scales(unit.scales[i]);
           scale.x *= of_inputs;
           scale.y *= of_inputs;
-          add_group<Decoder>(sums_[0], groups[pair], scale, Reader::to_zeros(unit.zeros[of_unit]),
-                             sum);
-          if (reader.has_offsets())
-            add_offset(reader.to_offsets(unit.offsets[of_unit]), sum, of_inputs);
-        }
-      }
-    }
+          add_group<Decoder>(sums_[0], group, scale, Reader::to_zeros(unit.zeros[i]), sum);
+          if (reader.has_offsets()) {
+            add_offset(reader.to_offsets(unit.offsets[i]), sum, of_inputs);
+          }
+        });
   }
 
   __device__ void add_offset(float2 offset, int32_t sum, float of_inputs) {

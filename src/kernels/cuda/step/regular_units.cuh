@@ -98,29 +98,14 @@ class RegularUnits {
   }
 
   __device__ void add(const Unit& unit) {
-    int32_t groups[2][4] = {};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {  // two steps of each pair at a time: chains of products overlap
-      const int steps = i % 2;
-#pragma unroll
-      for (int pair = 0; pair < 2; ++pair) {
-        const int tile = 2 * pair + i / 2;
-        uint32_t a[4];
-        Decoder::decode_bytes(unit.codes[tile], steps, a);
-        mma_u8_s8(groups[pair], a, unit.b[tile][2 * steps], unit.b[tile][2 * steps + 1]);
-        if (kOneGroup ? i == 3 : steps == 1 || kGroups == 2) {
-          const int of_unit = kOneGroup ? pair : tile * kGroups + (kGroups == 2 ? steps : 0);
-          int32_t sum = static_cast<int32_t>(unit.x_sums[kOneGroup ? 2 * pair : of_unit]);
-          if constexpr (kOneGroup) sum += static_cast<int32_t>(unit.x_sums[2 * pair + 1]);
-          const uint32_t scale = unit.scales[of_unit];
-          const float of_inputs = __uint_as_float(unit.x_scales[pair]);
-          add_group<Decoder>(sums_, groups[pair],
+    multiply_tiles<Decoder, kGroups, kOneGroup>(
+        unit, [&](int i, int32_t(&group)[4], int32_t sum, float of_inputs) {
+          const uint32_t scale = unit.scales[i];
+          add_group<Decoder>(sums_, group,
                              {Scale::to_float(static_cast<uint16_t>(scale)) * of_inputs,
                               Scale::to_float(static_cast<uint16_t>(scale >> 16)) * of_inputs},
-                             Reader::to_zeros(unit.zeros[of_unit]), sum);
-        }
-      }
-    }
+                             Reader::to_zeros(unit.zeros[i]), sum);
+        });
   }
 
   /// Stores the sums to [token][kPartialStride], and clears them.
