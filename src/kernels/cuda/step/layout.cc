@@ -56,7 +56,8 @@ bool StepLayout::serves(const Device& device, int64_t m) {
 }
 
 bool StepLayout::serves(int64_t heads, int64_t kv_heads, int64_t head_dim) {
-  return head_dim % 16 == 0 && head_dim <= kStepHeadDim && heads / kv_heads <= kStepHeads;
+  return head_dim % 16 == 0 && head_dim <= kStepHeadDim && heads % kv_heads == 0 &&
+         heads / kv_heads <= kStepHeads;
 }
 
 std::optional<StepLayout> StepLayout::with_product(const PackedFormat& format,

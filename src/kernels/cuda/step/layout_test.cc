@@ -124,6 +124,7 @@ TEST(StepLayout, is_for_hopper_and_the_heads_that_its_attention_has) {
   EXPECT_TRUE(StepLayout::serves(16, 2, 80));
   EXPECT_FALSE(StepLayout::serves(32, 8, 256));
   EXPECT_FALSE(StepLayout::serves(32, 2, 128));
+  EXPECT_FALSE(StepLayout::serves(40, 7, 128));
 }
 
 }  // namespace
