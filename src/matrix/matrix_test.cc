@@ -26,7 +26,8 @@ MatrixView view_of(const WeightFormat& format, int64_t rows, int64_t cols, const
           .cols = cols,
           .codes = codes,
           .scales = scales,
-          .zeros = zeros};
+          .zeros = zeros,
+          .input_order = {}};
 }
 
 void expect_row(const MatrixView& matrix, int64_t row, const std::vector<uint32_t>& codes) {

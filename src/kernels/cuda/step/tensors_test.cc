@@ -116,7 +116,9 @@ TEST(StepTensors, tags_go_on_until_the_words_are_cleared) {
       ASSERT_TRUE(place);
       ASSERT_TRUE(add_all(tensors, "qaaxxggx"));
       const uint32_t tag = tensors.base_tag() + place->tag;
-      if (!clears || layer > 0) EXPECT_GT(tag, last);
+      if (!clears || layer > 0) {
+        EXPECT_GT(tag, last);
+      }
       last = tag;
       EXPECT_LE(last, 255u);
       EXPECT_EQ(place->tag, static_cast<uint32_t>(layer + 1));
