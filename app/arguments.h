@@ -28,6 +28,7 @@ class Argument {
   template <class Value>
   Argument one_of(const std::map<std::string, Value>& values) {
     std::vector<std::string> names;
+    names.reserve(values.size());
     for (const auto& [name, value] : values) names.push_back(name);
     return one_of(names);
   }

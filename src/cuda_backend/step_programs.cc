@@ -272,7 +272,7 @@ Status StepPrograms::run() {
   have_run_ = have_run_ || !weights_.empty();
   operations_.clear();
   weights_.clear();
-  const Status status = cuda::run_step(program, format, number_, device_, stream_);
+  Status status = cuda::run_step(program, format, number_, device_, stream_);
   layout_.reset();
   last_result_ = nullptr;
   return status;
