@@ -17,12 +17,11 @@ void PlanPrinter::begin(const Batch& batch) {
   backend_.begin(batch);
 }
 
-Status PlanPrinter::finish(Logits& logits) {
-  SUBBYTE_CHECK(backend_.finish(logits));
+void PlanPrinter::end() {
+  backend_.end();
   const std::string way = backend_.last_step();
   const std::string text = fmt::format("{}: {}", step_, way.empty() ? "by the CPU" : way);
   if (said_.insert(text).second) print(stderr, line("subbyte: step of {}", text));
-  return {};
 }
 
 }  // namespace subbyte::app

@@ -15,7 +15,7 @@ class PlanPrinter : public ForwardingBackend {
       : ForwardingBackend(*backend), own_(std::move(backend)) {}
 
   void begin(const Batch& batch) override;
-  Status finish(Logits& logits) override;
+  void end() override;
 
  private:
   std::unique_ptr<Backend> own_;

@@ -392,6 +392,11 @@ CLI::App* add_model_suite(CLI::App& app, ModelSuite& suite) {
       ->capture_default_str()
       ->envname("SUBBYTE_STEP_TOKENS")
       ->check(CLI::Range(0, 8));
+  command
+      ->add_option("--in-flight", suite.in_flight,
+                   "Steps on their way at once; 1: the host waits for the tokens of each")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 2));
   command->add_option("--json", suite.json, "A file for the figures");
   command->add_flag("--no-cublas", suite.no_cublas, "Without the vendor's library");
   command->footer(

@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "bench/cuda/timed_backend.h"
 #include "bench/timing.h"
+#include "engine/step_queue.h"
 
 namespace subbyte::bench {
 namespace {
@@ -64,9 +65,21 @@ class Decode {
   /// Seconds of that many steps after the contexts.
   Result<double> round(int64_t steps) {
     for (Stream& stream : streams_) stream.sequence.truncate(run_.context);
+    StepQueue queue(model_, backend_);
     const double start = now();
-    for (int64_t i = 0; i < steps; ++i) SUBBYTE_CHECK(step());
-    return now() - start;
+    double popped = start;
+    int64_t pushed = 0;
+    for (int64_t i = 0; i < steps; ++i) {
+      for (; pushed < steps && pushed < i + run_.in_flight && queue.has_room(); ++pushed) {
+        SUBBYTE_CHECK(queue.push(parts(!queue.empty())));
+      }
+      SUBBYTE_CHECK(take(queue));
+      const double before = std::exchange(popped, now());
+      steps_.push_back(popped - before);
+      enqueues_.push_back(backend_.enqueue_seconds());
+      waits_.push_back(backend_.wait_seconds());
+    }
+    return popped - start;
   }
 
   void forget_times() {
@@ -79,22 +92,24 @@ class Decode {
   double wait_seconds() const { return median(waits_); }
 
  private:
-  Status step() {
-    const double start = now();
+  /// `is_ahead`: of the step before this one no token is known.
+  std::vector<Part> parts(bool is_ahead) {
     std::vector<Part> parts;
     for (Stream& stream : streams_) {
+      if (is_ahead) stream.token = chosen_before(std::ssize(parts));
       parts.push_back({&stream.sequence, {&stream.token, 1}, 0, TokenChoice{}});
     }
-    SUBBYTE_CHECK(model_.forward(backend_, {parts}, logits_));
-    for (std::size_t i = 0; i < streams_.size(); ++i) {
+    return parts;
+  }
+
+  Status take(StepQueue& queue) {
+    SUBBYTE_TRY(const std::vector<Part> done, queue.pop(logits_));
+    for (std::size_t i = 0; i < done.size(); ++i) {
       streams_[i].token = logits_.tokens[i];
       if (streams_[i].token == kNoToken) {
         return Error{"sampling.not_finite", "expected finite logits, found others"};
       }
     }
-    steps_.push_back(now() - start);
-    enqueues_.push_back(backend_.enqueue_seconds());
-    waits_.push_back(backend_.wait_seconds());
     return {};
   }
 

@@ -119,7 +119,7 @@ class ModelTable {
   }
 
   Status decode(const std::string& measure, int64_t sequences, int64_t context, int64_t steps) {
-    DecodeRun run = {sequences, context, steps, suite_.rounds};
+    const DecodeRun run = {sequences, context, steps, suite_.rounds, suite_.in_flight};
     Row row;
     row.measure = measure;
     row.is_decode = true;

@@ -1,6 +1,5 @@
 #pragma once
-// A backend that notes when a step began, when its last operation was enqueued and when it was
-// finished: where the host's time of a step goes.
+// A backend that notes how long the host enqueues a step and waits for one.
 
 #include "bench/timing.h"
 #include "ops/forwarding_backend.h"
@@ -11,25 +10,29 @@ class TimedBackend : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
 
-  /// Seconds of the last step: from begin() to finish(), and in finish().
-  double enqueue_seconds() const { return enqueued_ - begun_; }
-  double wait_seconds() const { return finished_ - enqueued_; }
+  /// Seconds from begin() to end() of the step that was enqueued last, and of the last finish().
+  double enqueue_seconds() const { return enqueue_seconds_; }
+  double wait_seconds() const { return wait_seconds_; }
 
   void begin(const Batch& batch) override {
     begun_ = now();
     backend_.begin(batch);
   }
+  void end() override {
+    backend_.end();
+    enqueue_seconds_ = now() - begun_;
+  }
   Status finish(Logits& logits) override {
-    enqueued_ = now();
+    const double start = now();
     Status status = backend_.finish(logits);
-    finished_ = now();
+    wait_seconds_ = now() - start;
     return status;
   }
 
  private:
   double begun_ = 0;
-  double enqueued_ = 0;
-  double finished_ = 0;
+  double enqueue_seconds_ = 0;
+  double wait_seconds_ = 0;
 };
 
 }  // namespace subbyte::bench

@@ -289,6 +289,8 @@ class CpuBackend : public Backend {
     keep_error(linear_group(*execution_, products));
   }
 
+  void end() override {}
+
   Status finish(Logits& logits) override {
     execution_->pool().stay_awake(false);
     SUBBYTE_CHECK(std::exchange(error_, {}));

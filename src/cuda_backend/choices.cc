@@ -3,7 +3,6 @@
 #include <cuda_runtime_api.h>
 
 #include <bit>
-#include <cstring>
 
 namespace subbyte {
 
@@ -25,8 +24,8 @@ void CudaChoices::begin(const Batch& batch) {
   }
 }
 
-Status CudaChoices::run(CudaStep& step, const float* logits, int64_t vocabulary,
-                        cuda::Stream stream) {
+Status CudaChoices::run(CudaStep& step, CudaFlight& flight, const float* logits,
+                        int64_t vocabulary, cuda::Stream stream) {
   if (rows_.empty()) return {};
   const std::span<const std::byte> rows = std::as_bytes(std::span(rows_));
   const std::span<const std::byte> history = std::as_bytes(std::span(history_));
@@ -48,20 +47,14 @@ Status CudaChoices::run(CudaStep& step, const float* logits, int64_t vocabulary,
   }
   const int64_t token_bytes = call.num_choices * static_cast<int64_t>(sizeof(int32_t));
   SUBBYTE_TRY(call.scratch, step.take(cuda::sample_scratch_bytes(call)));
-  SUBBYTE_TRY(std::byte* const tokens, step.take(token_bytes));
-  SUBBYTE_CHECK(pinned_tokens_.grow(token_bytes));
-  call.tokens = reinterpret_cast<int32_t*>(tokens);
+  SUBBYTE_CHECK(flight.chosen.grow(token_bytes));
+  SUBBYTE_CHECK(flight.tokens.grow(token_bytes));
+  call.tokens = reinterpret_cast<int32_t*>(flight.chosen.data());
   cuda::run_sample(call, stream);
-  const cudaError_t error =
-      cudaMemcpyAsync(pinned_tokens_.data(), tokens, token_bytes, cudaMemcpyDeviceToHost, stream);
+  const cudaError_t error = cudaMemcpyAsync(flight.tokens.data(), flight.chosen.data(), token_bytes,
+                                            cudaMemcpyDeviceToHost, stream);
   if (error != cudaSuccess) return cuda_error("cuda.copy", "copy of the tokens", error);
   return {};
-}
-
-void CudaChoices::read(std::vector<int32_t>& tokens) const {
-  tokens.resize(rows_.size());
-  if (rows_.empty()) return;
-  std::memcpy(tokens.data(), pinned_tokens_.data(), tokens.size() * sizeof(int32_t));
 }
 
 }  // namespace subbyte

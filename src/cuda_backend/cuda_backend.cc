@@ -10,6 +10,7 @@
 #include "cuda_backend/choices.h"
 #include "cuda_backend/experts.h"
 #include "cuda_backend/finite.h"
+#include "cuda_backend/flights.h"
 #include "cuda_backend/kv_memory.h"
 #include "cuda_backend/linear.h"
 #include "cuda_backend/memory.h"
@@ -25,6 +26,7 @@ namespace {
 
 constexpr int64_t kTensorElementBytes = 4;  // of the residual stream; the others use half of it
 constexpr int64_t kLogitBytes = sizeof(float);
+static_assert(chosen_before(1) == -3, "as cuda::EmbedCall has it");
 constexpr int64_t kMostHeadDim = 256;
 constexpr int64_t kHeadDimStep = 16;
 
@@ -154,10 +156,13 @@ class CudaBackend : public Backend {
 
   // --- a step
 
+  int64_t steps_in_flight() const override { return CudaFlights::kMost; }
+
   void begin(const Batch& batch) override {
-    error_ = enter();
+    const Status entered = enter();
+    const Status begun = flights_.begin(batch);
+    flights_.current().error = entered.ok() ? begun : entered;
     angles_of_ = nullptr;
-    logits_cols_ = 0;
     batch_ = batch;
     choices_.begin(batch);
     keep_error([&] { return step_.begin(batch); });
@@ -257,7 +262,7 @@ class CudaBackend : public Backend {
   }
 
   void logits(Tensor x, Tensor delta, const Norm& norm, const Weight& head) override {
-    logits_cols_ = head.rows;
+    flights_.current().vocab_size = head.rows;
     if (step_.num_head_rows() == 0) return;
     keep_error([&]() -> Status {
       SUBBYTE_CHECK(programs_.run());
@@ -265,18 +270,14 @@ class CudaBackend : public Backend {
     });
   }
 
-  Status finish(Logits& logits) override {
+  void end() override {
     keep_error([&] { return programs_.run(); });
-    const int64_t rows = batch_.num_logits();
-    const cudaError_t error = cudaStreamSynchronize(stream_->get());
-    if (error != cudaSuccess && error_.ok()) error_ = cuda_error("cuda.launch", "a step", error);
-    SUBBYTE_CHECK(std::exchange(error_, {}));
-    logits.vocab_size = rows == 0 ? 0 : logits_cols_;
-    logits.values.resize(rows * logits.vocab_size);
-    choices_.read(logits.tokens);
-    if (rows == 0) return {};
-    std::memcpy(logits.values.data(), pinned_logits_.data(), logits.values.size() * sizeof(float));
-    return {};
+    flights_.end(stream_->get());
+  }
+
+  Status finish(Logits& logits) override {
+    SUBBYTE_CHECK(enter());
+    return flights_.finish(logits);
   }
 
  private:
@@ -290,11 +291,12 @@ class CudaBackend : public Backend {
   /// Runs one operation unless one before it has failed: the first error is what finish() returns.
   template <class Operation>
   void keep_error(Operation operation) {
-    if (!error_.ok()) return;
-    error_ = operation();
-    if (!error_.ok()) return;
+    Status& error = flights_.current().error;
+    if (!error.ok()) return;
+    error = operation();
+    if (!error.ok()) return;
     const cudaError_t launched = cudaGetLastError();
-    if (launched != cudaSuccess) error_ = cuda_error("cuda.launch", "an operation", launched);
+    if (launched != cudaSuccess) error = cuda_error("cuda.launch", "an operation", launched);
   }
 
   WeightTarget target() { return {arena_, uploader_, host_, number_}; }
@@ -304,7 +306,8 @@ class CudaBackend : public Backend {
   }
 
   Status embed_rows(const Tensor& y, const CudaMatrix& table) {
-    const cuda::EmbedCall call = {static_cast<float*>(y.data), step_.tokens(), y.rows, y.cols};
+    const cuda::EmbedCall call = {static_cast<float*>(y.data), step_.tokens(),
+                                  flights_.chosen_before(), y.rows, y.cols};
     if (!table.is_packed) {
       cuda::run_embed(call, table.memory.data(), table.element, stream_->get());
       return {};
@@ -433,14 +436,15 @@ class CudaBackend : public Backend {
     auto* const y = reinterpret_cast<float*>(taken);
     SUBBYTE_CHECK(run_norm(h, x, delta, step_.head_rows(), rows, norm));
     SUBBYTE_CHECK(products_.multiply_to_floats(y, {h, rows, x.cols}, open(head)));
-    SUBBYTE_CHECK(choices_.run(step_, y, head.rows, stream_->get()));
+    SUBBYTE_CHECK(choices_.run(step_, flights_.current(), y, head.rows, stream_->get()));
     return copy_wanted_logits(y, head.rows);
   }
 
   /// Of the rows of the head those that parts ask for, and not those for choices alone.
   Status copy_wanted_logits(const float* y, int64_t cols) {
-    SUBBYTE_CHECK(pinned_logits_.grow(batch_.num_logits() * cols * kLogitBytes));
-    std::byte* to = pinned_logits_.data();
+    CudaBuffer& pinned = flights_.current().logits;
+    SUBBYTE_CHECK(pinned.grow(batch_.num_logits() * cols * kLogitBytes));
+    std::byte* to = pinned.data();
     for (const Part& part : batch_.parts) {
       const int64_t bytes = part.num_logits * cols * kLogitBytes;
       if (bytes > 0) {
@@ -463,20 +467,18 @@ class CudaBackend : public Backend {
   CudaMixture mixture_;
   CudaBuffer partials_;  // of attention
   StepPrograms programs_;
+  CudaFlights flights_;
   CudaChoices choices_;
   Batch batch_;
   WeightArena arena_;
   CudaUploader uploader_;
   CudaMemory memory_;
   ServedNotes served_notes_;
-  CudaBuffer pinned_logits_{CudaBuffer::Place::kHost};
   const Rope* angles_of_ = nullptr;  // in this step
   float* cos_ = nullptr;
   float* sin_ = nullptr;
   const void* residual_ = nullptr;
   const void* router_logits_ = nullptr;
-  int64_t logits_cols_ = 0;
-  Status error_;
 };
 
 }  // namespace

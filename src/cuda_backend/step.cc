@@ -68,6 +68,7 @@ Result<const std::byte*> CudaStep::upload(std::span<const std::byte> bytes) {
 
 Status CudaStep::begin(const Batch& batch) {
   device_.clear();
+  std::swap(pinned_, pinned_before_);
   pinned_.clear();
   parts_.clear();
   tasks_.clear();

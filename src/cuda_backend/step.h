@@ -48,8 +48,8 @@ class CudaStep {
   CudaStep(cuda::Stream stream, bool batch_invariant, int64_t split_ctas)
       : stream_(stream), batch_invariant_(batch_invariant), split_ctas_(split_ctas) {}
 
-  /// Copies tokens, places, page tables and the rows of the head to the GPU. Nothing of the
-  /// step before may still run. Codes: cuda.memory, cuda.copy.
+  /// Copies tokens, places, page tables and the rows of the head to the GPU. Of steps before this
+  /// one only the last may still run. Codes: cuda.memory, cuda.copy.
   Status begin(const Batch& batch);
 
   /// Device memory for what steps take; between steps. Code cuda.memory.
@@ -57,7 +57,7 @@ class CudaStep {
   int64_t device_bytes() const { return device_.size(); }
   bool batch_invariant() const { return batch_invariant_; }
 
-  /// Device memory until the next begin().
+  /// Device memory until the next begin(), in the order of the stream.
   Result<std::byte*> take(int64_t bytes) { return device_.take(bytes); }
   /// A copy of `bytes` on the GPU until the next begin(), in the order of the stream.
   Result<const std::byte*> upload(std::span<const std::byte> bytes);
@@ -80,7 +80,9 @@ class CudaStep {
   bool batch_invariant_;
   int64_t split_ctas_;
   StepBuffers device_{CudaBuffer::Place::kDevice};
+  // Of this step, and of the one before, which the GPU may not have copied yet.
   StepBuffers pinned_{CudaBuffer::Place::kHost};
+  StepBuffers pinned_before_{CudaBuffer::Place::kHost};
   KvPool* pool_ = nullptr;
   int64_t num_tokens_ = 0;
   int64_t num_head_rows_ = 0;

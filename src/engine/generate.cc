@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "engine/step_queue.h"
+
 namespace subbyte {
 namespace {
 
@@ -9,6 +11,20 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// As many steps as the machine takes, as far as they can be told.
+Status enqueue_steps(StepQueue& steps, Generation& generation, int64_t chunk) {
+  while (steps.has_room()) {
+    if (generation.tokens_left() > 0) {
+      SUBBYTE_CHECK(steps.push({generation.next(chunk)}));
+    } else if (!steps.empty() && generation.can_go_ahead()) {
+      SUBBYTE_CHECK(steps.push({generation.next_ahead(0)}));
+    } else {
+      break;
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -33,19 +49,24 @@ Result<GenerateStats> generate(const Model& model, Backend& backend, Sequence& s
   SUBBYTE_CHECK(model.check_tokens(prompt));  // of all of it, before anything is computed
   SUBBYTE_CHECK(sequence.reserve(stats.prompt_tokens));
   Generation generation(sequence, prompt, options);
+  StepQueue steps(model, backend);
   Logits logits;
   stats.reason = StopReason::kCaller;
   auto start = Clock::now();
   while (!goes_on || goes_on()) {
-    const Part part = generation.next(backend.prompt_chunk());
-    SUBBYTE_CHECK(model.forward(backend, {{&part, 1}}, logits));
-    if (!part.choice) continue;
+    SUBBYTE_CHECK(enqueue_steps(steps, generation, backend.prompt_chunk()));
+    SUBBYTE_TRY(const std::vector<Part> parts, steps.pop(logits));
+    if (!parts.front().choice) continue;
     if (stats.generated_tokens == 0) {
       stats.prefill_seconds = seconds_since(start);
       start = Clock::now();
     }
     const Result<Generation::Event> accepted = generation.accept(logits.tokens[0]);
-    if (!accepted.ok()) return model.locate_not_finite(backend, {{&part, 1}}, accepted.error());
+    if (!accepted.ok()) {
+      steps.clear();
+      const Part again = generation.again(std::ssize(parts.front().tokens));
+      return model.locate_not_finite(backend, {{&again, 1}}, accepted.error());
+    }
     const Generation::Event& event = *accepted;
     stats.generated_tokens = generation.generated_tokens();
     stats.decode_seconds = seconds_since(start);

@@ -13,12 +13,15 @@
 #include "engine/perplexity.h"
 #include "engine/scheduler.h"
 #include "ops/forwarding_backend.h"
+#include "support/lagging_backend.h"
 #include "support/temp_dir.h"
+#include "support/test_names.h"
 
 namespace subbyte {
 namespace {
 
-class Generate : public ::testing::Test {
+/// How many steps may be on their way.
+class Generate : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
     auto model =
@@ -26,6 +29,7 @@ class Generate : public ::testing::Test {
     ASSERT_TRUE(model.ok()) << model.error().message;
     model_ = std::move(model).value();
     options_.sampling.temperature = 0;
+    if (GetParam() == 2) backend_ = &lagging_;
   }
 
   /// A model whose weights are used where they lie in the file.
@@ -52,7 +56,9 @@ class Generate : public ::testing::Test {
     return *stats;
   }
 
-  std::unique_ptr<Backend> backend_ = testing::make_test_backend(1);
+  std::unique_ptr<Backend> machine_ = testing::make_test_backend(1);
+  testing::LaggingBackend lagging_{*machine_};
+  Backend* backend_ = machine_.get();
   std::unique_ptr<Model> model_;
   GenerateOptions options_;
   int64_t stop_after_ = 1000;
@@ -76,7 +82,7 @@ class Spoiling : public ForwardingBackend {
   int count_ = 0;
 };
 
-TEST_F(Generate, names_the_operation_whose_results_are_not_finite) {
+TEST_P(Generate, names_the_operation_whose_results_are_not_finite) {
   std::set<std::string> places;
   int count = 1;
   for (int n = 0; n < count; ++n) {
@@ -102,7 +108,7 @@ TEST_F(Generate, names_the_operation_whose_results_are_not_finite) {
                                    "layer 1, the norms and positions of queries and keys"}));
 }
 
-TEST_F(Generate, refuses_an_answer_of_a_file_that_was_written_to_meanwhile) {
+TEST_P(Generate, refuses_an_answer_of_a_file_that_was_written_to_meanwhile) {
   const TempDir dir;
   load_copy(dir);
   run(64);
@@ -130,7 +136,7 @@ TEST_F(Generate, refuses_an_answer_of_a_file_that_was_written_to_meanwhile) {
 }
 
 /// What was deleted or replaced stays mapped as it was.
-TEST_F(Generate, goes_on_when_the_file_is_replaced) {
+TEST_P(Generate, goes_on_when_the_file_is_replaced) {
   const TempDir dir;
   load_copy(dir);
   run(64);
@@ -141,7 +147,7 @@ TEST_F(Generate, goes_on_when_the_file_is_replaced) {
   EXPECT_EQ(tokens_, before);
 }
 
-TEST_F(Generate, ends_at_the_wanted_length) {
+TEST_P(Generate, ends_at_the_wanted_length) {
   options_.max_tokens = 5;
   const GenerateStats stats = run(64);
   EXPECT_EQ(stats.reason, StopReason::kLength);
@@ -153,7 +159,7 @@ TEST_F(Generate, ends_at_the_wanted_length) {
   EXPECT_GT(stats.decode_tokens_per_second(), 0);
 }
 
-TEST_F(Generate, a_generation_knows_that_it_has_ended) {
+TEST_P(Generate, a_generation_knows_that_it_has_ended) {
   testing::TestContext context(*model_, *backend_, 64);
   const std::vector<int32_t> prompt = {1, 2, 3};
   std::vector<float> logits(model_->config().vocab_size, 0.0f);
@@ -172,21 +178,22 @@ TEST_F(Generate, a_generation_knows_that_it_has_ended) {
   EXPECT_TRUE(failing.ended());
 }
 
-TEST_F(Generate, ends_when_the_context_is_full) {
+TEST_P(Generate, ends_when_the_context_is_full) {
   const GenerateStats stats = run(8);
   EXPECT_EQ(stats.reason, StopReason::kContextFull);
   EXPECT_EQ(cached_, 8);
   EXPECT_EQ(tokens_.size(), 6u);  // the last one has no place and needs none
 }
 
-TEST_F(Generate, ends_when_the_caller_says_so) {
+TEST_P(Generate, ends_when_the_caller_says_so) {
   stop_after_ = 2;
   const GenerateStats stats = run(64);
   EXPECT_EQ(stats.reason, StopReason::kCaller);
   EXPECT_EQ(tokens_.size(), 2u);
+  EXPECT_EQ(cached_, 3 + 1);
 }
 
-TEST_F(Generate, a_stop_token_is_not_handed_out) {
+TEST_P(Generate, a_stop_token_is_not_handed_out) {
   options_.max_tokens = 6;
   run(64);
   const std::vector<int32_t> all = tokens_;
@@ -196,9 +203,11 @@ TEST_F(Generate, a_stop_token_is_not_handed_out) {
   EXPECT_EQ(stats.reason, StopReason::kStopToken);
   EXPECT_EQ(tokens_, std::vector<int32_t>(all.begin(), all.begin() + first));
   EXPECT_EQ(stats.generated_tokens, first + 1);
+  EXPECT_EQ(cached_, 3 + first);  // without the stop token
+  EXPECT_EQ(lagging_.most_on_their_way(), GetParam() == 2 ? 2 : 0);
 }
 
-TEST_F(Generate, nothing_is_wanted_nothing_is_done) {
+TEST_P(Generate, nothing_is_wanted_nothing_is_done) {
   options_.max_tokens = 0;
   const GenerateStats stats = run(64);
   EXPECT_EQ(stats.generated_tokens, 0);
@@ -206,7 +215,7 @@ TEST_F(Generate, nothing_is_wanted_nothing_is_done) {
   EXPECT_EQ(stats.decode_tokens_per_second(), 0);
 }
 
-TEST_F(Generate, the_same_seed_gives_the_same_text) {
+TEST_P(Generate, the_same_seed_gives_the_same_text) {
   options_.sampling = {};
   options_.sampling.seed = 3;
   options_.max_tokens = 20;
@@ -219,7 +228,20 @@ TEST_F(Generate, the_same_seed_gives_the_same_text) {
   EXPECT_NE(tokens_, first);
 }
 
-TEST_F(Generate, refuses_prompts_that_cannot_run) {
+/// Random numbers and penalties are those of a machine that takes one step after the other.
+TEST_P(Generate, tokens_do_not_depend_on_how_many_steps_are_on_their_way) {
+  options_.max_tokens = 30;
+  for (const double penalty : {1.0, 1.3}) {
+    options_.sampling = {.repetition_penalty = penalty, .seed = 5};
+    run(64);
+    const std::vector<int32_t> tokens = tokens_;
+    backend_ = backend_ == &lagging_ ? machine_.get() : &lagging_;
+    run(64);
+    EXPECT_EQ(tokens_, tokens) << penalty;
+  }
+}
+
+TEST_P(Generate, refuses_prompts_that_cannot_run) {
   testing::TestContext context(*model_, *backend_, 200);
   const auto code = [&](std::vector<int32_t> prompt) {
     const auto stats = generate(*model_, *backend_, context.sequence(), prompt, options_,
@@ -235,6 +257,8 @@ TEST_F(Generate, refuses_prompts_that_cannot_run) {
   EXPECT_EQ(code(bad_end), "model.token_range");
   EXPECT_EQ(context.sequence().length(), 0);  // nothing happened
 }
+
+INSTANTIATE_TEST_SUITE_P(StepsInFlight, Generate, ::testing::Values(1, 2), NamedByValue());
 
 }  // namespace
 }  // namespace subbyte

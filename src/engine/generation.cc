@@ -23,6 +23,21 @@ Part Generation::next(int64_t max_tokens) {
   return part;
 }
 
+bool Generation::can_go_ahead() const {
+  const bool is_last = options_.max_tokens >= 0 && generated_tokens_ + 1 >= options_.max_tokens;
+  return tokens_left() == 0 && !is_last && has_room_for(1) && !sampler_.has_penalty();
+}
+
+Part Generation::next_ahead(int64_t before) {
+  token_ahead_ = chosen_before(before);
+  return {&sequence_, {&token_ahead_, 1}, 0, sampler_.choice_after()};
+}
+
+Part Generation::again(int64_t tokens) {
+  sequence_.truncate(sequence_.length() - tokens);
+  return next(tokens);
+}
+
 Result<Generation::Event> Generation::accept(int32_t token) {
   ended_ = token == kNoToken;
   if (ended_) {
@@ -49,9 +64,7 @@ Generation::Event Generation::append(int32_t token) {
   if (options_.max_tokens >= 0 && generated_tokens_ >= options_.max_tokens) {
     return end(token, StopReason::kLength);
   }
-  if (sequence_.length() == sequence_.max_length()) {
-    return end(token, StopReason::kContextFull);
-  }
+  if (!has_room_for(0)) return end(token, StopReason::kContextFull);
   return Event{token, std::nullopt};
 }
 

@@ -6,7 +6,8 @@
 //   next(chunk) -> Part -> Model::forward -> accept(token) -> Event
 //
 // Parts that only go on with a prompt have no choice, and accept() is not called for them. No part
-// asks for logits; a caller that wants to see them sets Part::num_logits.
+// asks for logits; a caller that wants to see them sets Part::num_logits. A part may be asked for
+// while the step before it is on its way, one step ahead (engine/step_queue.h).
 
 #include <cstdint>
 #include <optional>
@@ -40,8 +41,16 @@ class Generation {
   /// What the next step is to compute: at most `max_tokens` (at least 1) more tokens of the prompt,
   /// or the last token. The tokens stay where they are until accept().
   Part next(int64_t max_tokens);
-  /// Tokens that are not in the sequence yet: of the prompt, and the last one. All of them where
-  /// the caller has cut the sequence back to where it was at first; they are computed again then.
+  /// Whether the step after one with a choice, which is not accepted yet, can be told: where that
+  /// choice is not the last, and its token decides nothing but itself.
+  bool can_go_ahead() const;
+  /// That step, for the token that choice `before` of the step before takes.
+  Part next_ahead(int64_t before);
+  /// The last part of `tokens` tokens once more; nothing comes after it in the sequence.
+  Part again(int64_t tokens);
+  /// Tokens that are not in the sequence yet: of the prompt, and the last one; 0 while a choice is
+  /// on its way. All of them where the caller has cut the sequence back to where it was at first;
+  /// they are computed again then.
   int64_t tokens_left() const {
     return std::ssize(tokens_) - (sequence_.length() - first_position_);
   }
@@ -71,7 +80,12 @@ class Generation {
   int64_t generated_tokens_ = 0;
   bool ended_;
   std::vector<int32_t> tokens_;  // the prompt and what was handed out
+  int32_t token_ahead_ = 0;      // chosen_before()
 
+  /// Of the token that would be handed out as the `n`-th after these; 0: of the last one.
+  bool has_room_for(int64_t n) const {
+    return first_position_ + std::ssize(tokens_) + n <= sequence_.max_length();
+  }
   Event append(int32_t token);
   Event end(std::optional<int32_t> token, StopReason reason) {
     ended_ = true;

@@ -59,6 +59,12 @@ TokenChoice Sampler::choice(std::span<const int32_t> history) const {
           .history = history};
 }
 
+TokenChoice Sampler::choice_after() const {
+  TokenChoice after = choice({});
+  after.uniform = Random(random_).uniform();
+  return after;
+}
+
 Result<int32_t> Sampler::sample(std::span<const float> logits, std::span<const int32_t> history) {
   Result<int32_t> token = chooser_.choose(logits, choice(history));
   if (token.ok()) advance();

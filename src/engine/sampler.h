@@ -35,6 +35,9 @@ class Sampler {
   /// How the next token is to be chosen, by a backend: the same until advance(). `history`: the
   /// tokens that the repetition penalty applies to.
   TokenChoice choice(std::span<const int32_t> history) const;
+  /// How the token after the next one is to be chosen, where has_penalty() is false.
+  TokenChoice choice_after() const;
+  bool has_penalty() const { return options_.repetition_penalty != 1; }
   /// The token has been chosen.
   void advance() { uniform_ = random_.uniform(); }
 

@@ -40,7 +40,22 @@ Result<RequestId> Scheduler::add(ScheduledRequest request) {
 
 Scheduler::Samples::iterator Scheduler::erase(Samples::iterator sample) {
   num_running_ -= sample->is_running ? 1 : 0;
-  return samples_.erase(sample);
+  steps_.forget(sample->sequence);
+  for (Owners& owners : owners_) {
+    std::ranges::replace(owners, &*sample, static_cast<Sample*>(nullptr));
+  }
+  const auto next = samples_.erase(sample);
+  if (idle()) clear_steps();
+  return next;
+}
+
+Scheduler::Samples::iterator Scheduler::find(const Sample& sample) {
+  return std::ranges::find_if(samples_, [&](const Sample& one) { return &one == &sample; });
+}
+
+void Scheduler::clear_steps() {
+  steps_.clear();
+  owners_.clear();
 }
 
 void Scheduler::cancel(RequestId request) {
@@ -99,7 +114,7 @@ bool Scheduler::reserve(Sample& sample, int64_t tokens) {
   return true;
 }
 
-std::vector<Part> Scheduler::next_parts(std::vector<Samples::iterator>& owners) {
+std::vector<Part> Scheduler::next_parts(Owners& owners) {
   const auto num_decoding = std::ranges::count_if(samples_, [](const Sample& sample) {
     return sample.is_running && sample.generation.tokens_left() == 1;
   });
@@ -116,9 +131,52 @@ std::vector<Part> Scheduler::next_parts(std::vector<Samples::iterator>& owners) 
     Part part = sample->generation.next(tokens);
     if (part.choice && sample->num_top_logprobs) part.num_logits = 1;
     parts.push_back(part);
-    owners.push_back(sample);
+    owners.push_back(&*sample);
   }
   return parts;
+}
+
+/// Whether the step after the last one decodes a token of each of its samples, and of no others.
+bool Scheduler::can_go_ahead() {
+  const auto is_decode = [](const Part& part) { return part.tokens.size() == 1; };
+  const auto goes_ahead = [](Sample* sample) {
+    return sample != nullptr && sample->generation.generated_tokens() > 0 &&
+           sample->generation.can_go_ahead() && sample->sequence.reserve(1).ok();
+  };
+  if (!steps_.has_room() || !std::ranges::all_of(steps_.last(), is_decode) ||
+      !std::ranges::all_of(owners_.back(), goes_ahead)) {
+    return false;
+  }
+  admit();
+  return std::ssize(owners_.back()) == num_running_;
+}
+
+std::vector<Part> Scheduler::parts_ahead() {
+  std::vector<Part> parts;
+  for (Sample* const sample : owners_.back()) {
+    parts.push_back(sample->generation.next_ahead(std::ssize(parts)));
+    if (sample->num_top_logprobs) parts.back().num_logits = 1;
+  }
+  return parts;
+}
+
+Status Scheduler::enqueue_steps() {
+  if (steps_.empty()) {
+    Owners owners;
+    std::vector<Part> parts;
+    // A second time when those that ran gave their pages up for an older one that shares a prompt
+    // and waits: now it runs.
+    while (parts.empty()) {
+      admit();
+      parts = next_parts(owners);
+    }
+    SUBBYTE_CHECK(steps_.push(std::move(parts)));
+    owners_.push_back(std::move(owners));
+  }
+  if (!can_go_ahead()) return {};
+  SUBBYTE_CHECK(steps_.push(parts_ahead()));
+  owners_.push_back(Owners(owners_.back()));
+  return {};
 }
 
 /// Gives the samples that wait for the prompt what `from` has computed of it.
@@ -134,7 +192,7 @@ SampleEvent Scheduler::accept(Sample& sample, const Part& part, int32_t token,
   SampleEvent event = {sample.request, sample.index, {}, {}, {}, {}};
   const Result<Generation::Event> accepted = sample.generation.accept(token);
   if (!accepted.ok()) {
-    event.error = model_.locate_not_finite(backend_, {{&part, 1}}, accepted.error());
+    event.error = locate_not_finite(sample, std::ssize(part.tokens), accepted.error());
     return event;
   }
   if (const Status unchanged = model_.verify_unchanged(); accepted->stop && !unchanged.ok()) {
@@ -149,31 +207,39 @@ SampleEvent Scheduler::accept(Sample& sample, const Part& part, int32_t token,
   return event;
 }
 
+/// The step after this one is computed anew.
+Error Scheduler::locate_not_finite(Sample& sample, int64_t tokens, const Error& error) {
+  clear_steps();
+  const Part again = sample.generation.again(tokens);
+  return model_.locate_not_finite(backend_, {{&again, 1}}, error);
+}
+
 Result<std::vector<SampleEvent>> Scheduler::step() {
   std::vector<SampleEvent> events;
-  std::vector<Samples::iterator> owners;
-  std::vector<Part> parts;
-  // A second time when those that ran gave their pages up for an older one that shares a prompt
-  // and waits: now it runs.
-  while (parts.empty()) {
-    if (idle()) return events;
-    admit();
-    parts = next_parts(owners);
+  if (idle()) return events;
+  SUBBYTE_CHECK(enqueue_steps());
+  Result<std::vector<Part>> parts = steps_.pop(logits_);
+  if (!parts.ok()) {
+    owners_.clear();
+    return std::move(parts).error();
   }
-  SUBBYTE_CHECK(model_.forward(backend_, {parts}, logits_));
-  num_computed_tokens_ += Batch{parts}.num_tokens();
+  const Owners owners = std::move(owners_.front());
+  owners_.pop_front();
+  num_computed_tokens_ += Batch{*parts}.num_tokens();
   int64_t row = 0;
   int64_t choice = 0;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const Part& part = parts[i];
+  for (std::size_t i = 0; i < owners.size(); ++i) {
+    const Part& part = (*parts)[i];
+    const int32_t token = part.choice ? logits_.tokens[choice++] : kNoToken;
+    const auto logits =
+        part.num_logits > 0 ? std::span<const float>(logits_.row(row)) : std::span<const float>();
+    row += part.num_logits;
+    if (owners[i] == nullptr) continue;
     Sample& sample = *owners[i];
     if (sample.has_prompt() && !sample.had_prompt(std::ssize(part.tokens))) share_prompt(sample);
     if (!part.choice) continue;
-    const auto logits =
-        part.num_logits > 0 ? std::span<const float>(logits_.row(row)) : std::span<const float>();
-    events.push_back(accept(sample, part, logits_.tokens[choice++], logits));
-    row += part.num_logits;
-    if (events.back().is_end()) erase(owners[i]);
+    events.push_back(accept(sample, part, token, logits));
+    if (events.back().is_end()) erase(find(sample));
   }
   return events;
 }

@@ -14,10 +14,15 @@
 // The samples of a request share the pages of its prompt, which the first of them computes. In
 // batch-invariant mode each sample has the tokens of a run alone, bit for bit.
 //
+// Where the machine takes a second step before the first is finished, and every token of that one
+// follows from the first alone, it has it (engine/step_queue.h): tokens are the same, and who comes
+// meanwhile waits a step longer. What is computed for a sample that ends in the first is dropped.
+//
 // One thread at a time uses a scheduler. A server that streams calls step() in one thread, hands
 // out its events, and adds and cancels between two steps.
 
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <optional>
 #include <span>
@@ -25,7 +30,7 @@
 
 #include "engine/generation.h"
 #include "engine/logprobs.h"
-#include "models/model.h"
+#include "engine/step_queue.h"
 
 namespace subbyte {
 
@@ -62,9 +67,10 @@ struct SchedulerOptions {
 
 class Scheduler {
  public:
-  /// All must outlive this. Nothing else takes pages of the pool meanwhile.
+  /// All must outlive this. Nothing else takes pages of the pool meanwhile, or uses the backend
+  /// unless idle().
   Scheduler(const Model& model, Backend& backend, KvPool& pool, const SchedulerOptions& options)
-      : model_(model), backend_(backend), pool_(pool), options_(options) {}
+      : model_(model), backend_(backend), pool_(pool), options_(options), steps_(model, backend) {}
 
   /// Puts a request at the end of the queue; nothing is computed. Codes: scheduler.request for
   /// numbers out of range, generate.empty_prompt, model.token_range, sampling.range,
@@ -122,13 +128,21 @@ class Scheduler {
   void admit();
   bool waits_for_prompt(const Sample& sample) const;
   bool has_pages_for(const Sample& sample) const;
-  /// The parts of a step, and whose they are.
-  std::vector<Part> next_parts(std::vector<Samples::iterator>& owners);
+  using Owners = std::vector<Sample*>;  // of the parts of a step; nullptr: it has ended
+
+  /// One step on its way, or two.
+  Status enqueue_steps();
+  std::vector<Part> next_parts(Owners& owners);
+  bool can_go_ahead();
+  std::vector<Part> parts_ahead();
   bool reserve(Sample& sample, int64_t tokens);
   void preempt(Sample& sample);
   void share_prompt(const Sample& from);
   SampleEvent accept(Sample& sample, const Part& part, int32_t token,
                      std::span<const float> logits);
+  Error locate_not_finite(Sample& sample, int64_t tokens, const Error& error);
+  void clear_steps();
+  Samples::iterator find(const Sample& sample);
   Samples::iterator erase(Samples::iterator sample);
 
   const Model& model_;
@@ -141,6 +155,8 @@ class Scheduler {
   int64_t num_preemptions_ = 0;
   int64_t num_computed_tokens_ = 0;
   Logits logits_;
+  StepQueue steps_;            // ends before the sequences of the samples
+  std::deque<Owners> owners_;  // of the parts of each
 };
 
 }  // namespace subbyte

@@ -10,6 +10,7 @@
 
 #include "base/random.h"
 #include "engine/generate.h"
+#include "support/lagging_backend.h"
 #include "support/test_context.h"
 #include "support/test_names.h"
 
@@ -23,14 +24,18 @@ struct Output {
 };
 using Outputs = std::map<std::pair<RequestId, int64_t>, Output>;
 
-class Scheduling : public ::testing::TestWithParam<const char*> {
+/// A golden, and how many steps may be on their way.
+class Scheduling : public ::testing::TestWithParam<std::tuple<const char*, int>> {
  protected:
   void SetUp() override {
+    const auto& [golden, steps_in_flight] = GetParam();
     auto backend = make_backend({.num_threads = 2, .batch_invariant = true});
     ASSERT_TRUE(backend.ok());
-    backend_ = std::move(backend).value();
+    machine_ = std::move(backend).value();
+    lagging_.emplace(*machine_);
+    backend_ = steps_in_flight == 2 ? &*lagging_ : machine_.get();
     auto model =
-        load_model(std::filesystem::path(SUBBYTE_TEST_DATA) / "goldens" / GetParam(), *backend_);
+        load_model(std::filesystem::path(SUBBYTE_TEST_DATA) / "goldens" / golden, *machine_);
     ASSERT_TRUE(model.ok()) << model.error().message;
     model_ = std::move(model).value();
   }
@@ -87,10 +92,10 @@ class Scheduling : public ::testing::TestWithParam<const char*> {
   Output alone(const ScheduledRequest& request, int64_t sample) {
     Output output;
     const int64_t length = request.max_length > 0 ? request.max_length : 1024;
-    testing::TestContext context(*model_, *backend_, length);
+    testing::TestContext context(*model_, *machine_, length);
     GenerateOptions options = request.options;
     options.sampling.seed += sample;
-    const auto stats = generate(*model_, *backend_, context.sequence(), request.prompt, options,
+    const auto stats = generate(*model_, *machine_, context.sequence(), request.prompt, options,
                                 [&](int32_t token) {
                                   output.tokens.push_back(token);
                                   return true;
@@ -116,7 +121,9 @@ class Scheduling : public ::testing::TestWithParam<const char*> {
   }
 
   Random random_{5};
-  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Backend> machine_;
+  std::optional<testing::LaggingBackend> lagging_;
+  Backend* backend_ = nullptr;
   std::unique_ptr<Model> model_;
   std::optional<KvPool> pool_;
   std::optional<Scheduler> scheduler_;
@@ -335,7 +342,17 @@ TEST_P(Scheduling, refuses_requests_that_cannot_run_and_keeps_the_others) {
   EXPECT_EQ(run().size(), 1u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Goldens, Scheduling, ::testing::Values("qwen3-awq", "gpt-oss-mxfp4"),
+TEST_P(Scheduling, goes_a_step_ahead_where_every_token_follows_from_the_step_before) {
+  start(20, {});
+  add(request(20, 30, 4));
+  add(request(9, 12, 5));
+  run();
+  EXPECT_EQ(lagging_->most_on_their_way(), std::get<1>(GetParam()) == 2 ? 2 : 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, Scheduling,
+                         ::testing::Combine(::testing::Values("qwen3-awq", "gpt-oss-mxfp4"),
+                                            ::testing::Values(1, 2)),
                          NamedByValue());
 
 TEST(Logprobs, likeliest_first_and_the_lower_id_on_ties) {

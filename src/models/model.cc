@@ -68,7 +68,7 @@ std::string family_names() {
   return names;
 }
 
-Status Model::check(const Batch& batch) const {
+Status Model::check(const Batch& batch, int64_t choices_before) const {
   if (batch.parts.empty()) return Error{"batch.parts", "a batch of no sequences"};
   std::vector<const Sequence*> seen;
   for (const Part& part : batch.parts) {
@@ -85,7 +85,10 @@ Status Model::check(const Batch& batch) const {
       return Error{"batch.parts", "a sequence stands in two parts of a batch"};
     }
     seen.push_back(part.sequence);
-    SUBBYTE_CHECK(check_tokens(part.tokens));
+    for (const int32_t token : part.tokens) {
+      if (is_chosen_before(token) && token >= chosen_before(choices_before - 1)) continue;
+      SUBBYTE_CHECK(check_tokens({&token, 1}));
+    }
   }
   return check_pool(batch.parts.front().sequence->pool());
 }
@@ -113,8 +116,8 @@ Status Model::check_tokens(std::span<const int32_t> tokens) const {
   return {};
 }
 
-Status Model::forward(Backend& backend, const Batch& batch, Logits& logits) const {
-  SUBBYTE_CHECK(check(batch));
+Status Model::enqueue(Backend& backend, const Batch& batch, int64_t choices_before) const {
+  SUBBYTE_CHECK(check(batch, choices_before));
   for (const Part& part : batch.parts) {
     const Status status = part.sequence->reserve(std::ssize(part.tokens));
     if (status.ok()) continue;
@@ -125,20 +128,28 @@ Status Model::forward(Backend& backend, const Batch& batch, Logits& logits) cons
   backend.begin(batch);
   try {
     run(backend);
-  } catch (...) {  // no memory; the step ends all the same
+  } catch (...) {  // no memory; as many steps are on their way as before
     Logits none;
+    backend.end();
     static_cast<void>(backend.finish(none));
     throw;
   }
-  SUBBYTE_CHECK(backend.finish(logits));
+  backend.end();
   for (const Part& part : batch.parts) part.sequence->advance(std::ssize(part.tokens));
   return {};
 }
 
-Error Model::locate_not_finite(Backend& backend, const Batch& batch, const Error& error) const {
+Status Model::forward(Backend& backend, const Batch& batch, Logits& logits) const {
+  SUBBYTE_CHECK(enqueue(backend, batch));
+  const Status status = backend.finish(logits);
+  if (status.ok()) return {};
   for (const Part& part : batch.parts) {
     part.sequence->truncate(part.sequence->length() - std::ssize(part.tokens));
   }
+  return status;
+}
+
+Error Model::locate_not_finite(Backend& backend, const Batch& batch, const Error& error) const {
   WatchedBackend watched(backend);
   Logits logits;
   const Status again = forward(watched, batch, logits);

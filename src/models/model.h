@@ -28,8 +28,16 @@ class Model {
   /// of the backend. The sequences are as long as before then.
   Status forward(Backend& backend, const Batch& batch, Logits& logits) const;
 
-  /// `error`, sampling.not_finite of the last step, with the first operation whose results are not
-  /// finite: `batch`, which that step computed, is computed again.
+  /// Its first half; the second is Backend::finish(). The sequences are as long as after the step,
+  /// which they are not where finish() fails: who calls this cuts them back then
+  /// (engine/step_queue.h). Of the step before, which is not finished, `choices_before` choices may
+  /// stand in the batch as chosen_before(). Codes: those of forward that are not of the backend;
+  /// then no step has begun.
+  Status enqueue(Backend& backend, const Batch& batch, int64_t choices_before = 0) const;
+
+  /// `error`, sampling.not_finite of a step, with the first operation whose results are not finite:
+  /// `batch`, which that step computed, is computed again, from sequences as they were before it.
+  /// No step is on its way.
   Error locate_not_finite(Backend& backend, const Batch& batch, const Error& error) const;
 
   /// Whether the files in which weights are still read are as they were when they were opened: what
@@ -61,7 +69,7 @@ class Model {
  private:
   friend class WeightLoader;  // fills these while it loads
 
-  Status check(const Batch& batch) const;
+  Status check(const Batch& batch, int64_t choices_before) const;
   Status check_pool(const KvPool& pool) const;
 
   std::vector<std::weak_ptr<const MappedFile>> files_;  // gone where all was copied

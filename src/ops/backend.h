@@ -4,9 +4,11 @@
 //
 //   loading    upload...()   weights go to the memory of the machine, in the form of its kernels.
 //                            Only these refuse; whatever was taken is served in every step.
-//   a step     begin(batch)  then operations in the order of the model, then finish(logits).
-//                            Operations are enqueued and return at once; the first error of a step
-//                            is what finish() returns.
+//   a step     begin(batch)  then operations in the order of the model, then end(). Operations are
+//                            enqueued and return at once.
+//              finish(...)   waits for the oldest step that is not finished; the first error of a
+//                            step is what it returns. A GPU has work all the time where the next
+//                            step is enqueued before that: steps_in_flight().
 //
 // Tensors of a step have a row for each token of the batch. Results of a token do not depend on how
 // many threads there are; in batch-invariant mode they do not depend on the other tokens either.
@@ -71,8 +73,13 @@ class Backend {
 
   // --- a step
 
+  /// Steps that may be on their way at once: begin() may follow end() so many times before the
+  /// first finish(). With one every token of a batch is known; with two there may be
+  /// chosen_before(), of a choice that the step before has.
+  virtual int64_t steps_in_flight() const { return 1; }
+
   /// The sequences of the batch have room for its tokens (Sequence::reserve) and know their lengths
-  /// before them. The batch must stay until finish().
+  /// before them. The batch must stay until it is finished, the tokens of its parts until end().
   virtual void begin(const Batch& batch) = 0;
 
   /// A tensor for this step.
@@ -108,12 +115,16 @@ class Backend {
   /// The logits that the batch asks for or lets choose from: head(norm(x + delta)).
   virtual void logits(Tensor x, Tensor delta, const Norm& norm, const Weight& head) = 0;
 
+  /// After the last operation of a step.
+  virtual void end() = 0;
+
   /// Waits for the operations before; whether every number of `x` is finite. To find where a step
   /// went wrong; slow. An operation that failed makes it true.
   virtual bool is_finite(Tensor x) = 0;
 
-  /// Waits for the step. `logits` has Batch::num_logits() rows then, and a token for each part with
-  /// a choice: the one that TokenChooser takes of the same logits.
+  /// Waits for the oldest step that has ended and is not finished, of which there is one. `logits`
+  /// has its Batch::num_logits() rows then, and a token for each part with a choice: the one that
+  /// TokenChooser takes of the same logits.
   virtual Status finish(Logits& logits) = 0;
 };
 

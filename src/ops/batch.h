@@ -12,6 +12,15 @@
 
 namespace subbyte {
 
+/// Stands for the token that choice `i` of the step before takes, while nobody knows it: in a step
+/// that is enqueued before that one is finished.
+constexpr int32_t chosen_before(int64_t i) {
+  return kNoToken - 1 - static_cast<int32_t>(i);
+}
+constexpr bool is_chosen_before(int32_t token) {
+  return token < kNoToken;
+}
+
 /// Tokens that are appended to one sequence: a chunk of a prompt, or one decoded token.
 struct Part {
   Sequence* sequence = nullptr;
@@ -42,6 +51,9 @@ struct Batch {
     int64_t rows = 0;
     for (const Part& part : parts) rows += part.num_head_rows();
     return rows;
+  }
+  int64_t num_choices() const {
+    return std::ranges::count_if(parts, [](const Part& part) { return part.choice.has_value(); });
   }
 };
 

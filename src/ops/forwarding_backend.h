@@ -39,6 +39,7 @@ class ForwardingBackend : public Backend {
     return backend_.make_kv_pool(shape, num_pages);
   }
 
+  int64_t steps_in_flight() const override { return backend_.steps_in_flight(); }
   void begin(const Batch& batch) override { backend_.begin(batch); }
   Tensor tensor(int64_t cols) override { return backend_.tensor(cols); }
   void embed(Tensor y, const Weight& table) override { backend_.embed(y, table); }
@@ -66,6 +67,7 @@ class ForwardingBackend : public Backend {
   void logits(Tensor x, Tensor delta, const Norm& norm, const Weight& head) override {
     backend_.logits(x, delta, norm, head);
   }
+  void end() override { backend_.end(); }
   Status finish(Logits& logits) override { return backend_.finish(logits); }
   bool is_finite(Tensor x) override { return backend_.is_finite(x); }
 

@@ -13,17 +13,35 @@
 namespace subbyte::testing {
 namespace {
 
+/// Tokens of which some are those that the step before chose, one of them none.
+struct EmbeddedTokens {
+  std::vector<int32_t> rows;  // of the table
+  std::vector<int32_t> chosen;
+  std::vector<int32_t> tokens;
+
+  explicit EmbeddedTokens(std::vector<int32_t> known)
+      : rows(known), chosen({known.back(), -1, known.front()}), tokens(std::move(known)) {
+    for (const int32_t i : {2, 0, 1}) {
+      tokens.push_back(-2 - i);
+      rows.push_back(std::max(chosen[i], 0));
+    }
+  }
+};
+
 TEST(GpuEmbed, copies_rows_of_dense_tables) {
   constexpr int64_t kRows = 37;
   constexpr int64_t kCols = 275;
-  const std::vector<int32_t> tokens = {36, 0, 5, 5, 17};
+  const EmbeddedTokens embedded({36, 0, 5, 5, 17});
+  const std::vector<int32_t>& tokens = embedded.rows;
   for (const Element element : kElements) {
     const std::vector<float> table = rounded(normals(kRows * kCols, 1, 1), element);
     const DeviceNumbers on_device(table, element);
-    const DeviceBytes token_bytes(as_bytes(tokens));
+    const DeviceBytes token_bytes(as_bytes(embedded.tokens));
+    const DeviceBytes chosen_bytes(as_bytes(embedded.chosen));
     const DeviceNumbers y(std::ssize(tokens) * kCols, Element::kF32);
     cuda::run_embed({y.data<float>(), reinterpret_cast<const int32_t*>(token_bytes.data()),
-                     std::ssize(tokens), kCols},
+                     reinterpret_cast<const int32_t*>(chosen_bytes.data()), std::ssize(tokens),
+                     kCols},
                     on_device.data(), element, nullptr);
     expect_ran();
     const std::vector<float> found = y.read();
@@ -39,16 +57,19 @@ TEST(GpuEmbed, decodes_rows_of_packed_tables) {
       {Format::kU4, Format::kF16, Zero::kU8, 16}, {Format::kU8, Format::kBF16, Zero::kU8, 64},
       {Format::kU2, Format::kF16, Zero::kU8, 32}, {Format::kI3, Format::kF32, Zero::kNone, 128},
       {Format::kI4, Format::kF16, Zero::kF16, 64}};
-  const std::vector<int32_t> tokens = {0, 40, 8, 15, 16, 31};
+  const EmbeddedTokens embedded({0, 40, 8, 15, 16, 31});
+  const std::vector<int32_t>& tokens = embedded.rows;
   for (const WeightFormat& format : formats) {
     constexpr int64_t kRows = 41;
     constexpr int64_t kCols = 384;
     const RandomMatrix table = random_matrix(format, kRows, kCols, Contents::kReal, 3);
     const PackedOnDevice packed(table.view);
-    const DeviceBytes token_bytes(as_bytes(tokens));
+    const DeviceBytes token_bytes(as_bytes(embedded.tokens));
+    const DeviceBytes chosen_bytes(as_bytes(embedded.chosen));
     const DeviceNumbers y(std::ssize(tokens) * kCols, Element::kF32);
     cuda::run_embed({y.data<float>(), reinterpret_cast<const int32_t*>(token_bytes.data()),
-                     std::ssize(tokens), kCols},
+                     reinterpret_cast<const int32_t*>(chosen_bytes.data()), std::ssize(tokens),
+                     kCols},
                     packed.arguments(cuda::Number::kF16), packed.format(), nullptr);
     expect_ran();
     std::vector<double> expected;

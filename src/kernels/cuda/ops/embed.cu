@@ -17,8 +17,19 @@ struct PackedTable {
   int groups_per_tile;
 };
 
+/// What EmbedCall has for the rows of y.
+struct Tokens {
+  const int32_t* tokens;
+  const int32_t* chosen;
+
+  __device__ int32_t operator[](unsigned i) const {
+    const int32_t token = tokens[i];
+    return token >= 0 ? token : max(chosen[-2 - token], 0);
+  }
+};
+
 __global__ void __launch_bounds__(kThreads)
-    embed_dense(float* y, const int32_t* tokens, const void* table, Element element, int64_t cols) {
+    embed_dense(float* y, Tokens tokens, const void* table, Element element, int64_t cols) {
   begin_operation();
   const int64_t from = int64_t{tokens[blockIdx.x]} * cols;
   const int64_t to = int64_t{blockIdx.x} * cols;
@@ -47,11 +58,12 @@ __device__ uint32_t load_code(const uint8_t* p, int64_t i, int bytes) {
 }
 
 __global__ void __launch_bounds__(kThreads)
-    embed_packed(float* y, const int32_t* tokens, const __grid_constant__ PackedTable t) {
+    embed_packed(float* y, Tokens tokens, const __grid_constant__ PackedTable t) {
   begin_operation();
   const WeightArguments& w = t.weights;
-  const int64_t strip = tokens[blockIdx.x] / kStripRows;
-  const int row = tokens[blockIdx.x] % kStripRows;
+  const int32_t token = tokens[blockIdx.x];
+  const int64_t strip = token / kStripRows;
+  const int row = token % kStripRows;
   const int64_t to = int64_t{blockIdx.x} * w.cols;
   for (int col = threadIdx.x; col < w.cols; col += kThreads) {
     const int tile = col / kTileCols;
@@ -78,14 +90,14 @@ __global__ void __launch_bounds__(kThreads)
 
 void run_embed(const EmbedCall& call, const void* table, Element element, Stream stream) {
   embed_dense<<<static_cast<unsigned>(call.num_tokens), kThreads, 0, stream>>>(
-      call.y, call.tokens, table, element, call.cols);
+      call.y, {call.tokens, call.chosen}, table, element, call.cols);
 }
 
 void run_embed(const EmbedCall& call, const WeightArguments& table, const PackedFormat& format,
                Stream stream) {
   const PackedTable t = {table, format.bits, code_order(format), format.groups_per_tile};
-  embed_packed<<<static_cast<unsigned>(call.num_tokens), kThreads, 0, stream>>>(call.y, call.tokens,
-                                                                                t);
+  embed_packed<<<static_cast<unsigned>(call.num_tokens), kThreads, 0, stream>>>(
+      call.y, {call.tokens, call.chosen}, t);
 }
 
 }  // namespace subbyte::cuda

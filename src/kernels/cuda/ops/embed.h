@@ -8,7 +8,8 @@ namespace subbyte::cuda {
 
 struct EmbedCall {
   float* y = nullptr;               // [num_tokens][cols]
-  const int32_t* tokens = nullptr;  // each a row of the table
+  const int32_t* tokens = nullptr;  // each a row of the table, or -2 - i: that of chosen[i]
+  const int32_t* chosen = nullptr;  // rows; negative ones count as 0
   int64_t num_tokens = 0;
   int64_t cols = 0;
 };

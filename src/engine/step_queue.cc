@@ -1,0 +1,48 @@
+#include "engine/step_queue.h"
+
+#include <utility>
+
+namespace subbyte {
+namespace {
+
+void take_back(const std::vector<Part>& parts) {
+  for (const Part& part : parts) {
+    if (part.sequence == nullptr) continue;
+    part.sequence->truncate(part.sequence->length() - std::ssize(part.tokens));
+  }
+}
+
+}  // namespace
+
+Status StepQueue::push(std::vector<Part> parts) {
+  const int64_t choices_before = empty() ? 0 : Batch{last()}.num_choices();
+  SUBBYTE_CHECK(model_.enqueue(backend_, {parts}, choices_before));
+  steps_.push_back(std::move(parts));
+  return {};
+}
+
+Result<std::vector<Part>> StepQueue::pop(Logits& logits) {
+  Status status = backend_.finish(logits);
+  std::vector<Part> parts = std::move(steps_.front());
+  steps_.pop_front();
+  if (status.ok()) return parts;
+  clear();
+  take_back(parts);
+  return std::move(status).error();
+}
+
+void StepQueue::clear() {
+  Logits none;
+  for (std::size_t i = 0; i < steps_.size(); ++i) static_cast<void>(backend_.finish(none));
+  for (; !steps_.empty(); steps_.pop_back()) take_back(steps_.back());
+}
+
+void StepQueue::forget(const Sequence& sequence) {
+  for (std::vector<Part>& parts : steps_) {
+    for (Part& part : parts) {
+      if (part.sequence == &sequence) part.sequence = nullptr;
+    }
+  }
+}
+
+}  // namespace subbyte

@@ -1,0 +1,68 @@
+#pragma once
+// A backend that takes a second step before the first is finished, as GPUs do; underneath each is
+// computed when it is enqueued.
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "ops/forwarding_backend.h"
+
+namespace subbyte::testing {
+
+class LaggingBackend : public ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+
+  int64_t steps_in_flight() const override { return 2; }
+
+  void begin(const Batch& batch) override {
+    parts_.assign(batch.parts.begin(), batch.parts.end());
+    tokens_.clear();
+    for (Part& part : parts_) {
+      std::vector<int32_t>& tokens = tokens_.emplace_back();
+      for (const int32_t token : part.tokens) tokens.push_back(known(token));
+      part.tokens = tokens;
+    }
+    backend_.begin({parts_});
+  }
+
+  void end() override {
+    backend_.end();
+    Step step;
+    step.status = backend_.finish(step.logits);
+    chosen_ = step.logits.tokens;
+    most_on_their_way_ = std::max(most_on_their_way_, std::ssize(steps_) + 1);
+    steps_.push_back(std::move(step));
+  }
+
+  Status finish(Logits& logits) override {
+    Step step = std::move(steps_.front());
+    steps_.pop_front();
+    logits = std::move(step.logits);
+    return std::move(step.status);
+  }
+
+  /// Steps that were on their way at the same time.
+  int64_t most_on_their_way() const { return most_on_their_way_; }
+
+ private:
+  struct Step {
+    Logits logits;
+    Status status;
+  };
+
+  int32_t known(int32_t token) const {
+    if (!is_chosen_before(token)) return token;
+    return std::max(chosen_.at(chosen_before(0) - token), 0);
+  }
+
+  std::vector<Part> parts_;
+  std::deque<std::vector<int32_t>> tokens_;
+  std::vector<int32_t> chosen_;  // by the last step
+  std::deque<Step> steps_;
+  int64_t most_on_their_way_ = 0;
+};
+
+}  // namespace subbyte::testing
