@@ -24,8 +24,8 @@ SUBBYTE_STEP_TOKENS
     0 to 8: steps of at most so many single tokens run as one kernel on a GPU
     that has it (8)
 SUBBYTE_PRINT_PLAN
-    1: say on standard error how steps of each size run: as one kernel, as
-    launches
+    1: say on standard error how steps of each size run: as one kernel, as a
+    graph, as launches
 NO_COLOR
     set to anything: no colours
 TERM

@@ -397,6 +397,7 @@ CLI::App* add_model_suite(CLI::App& app, ModelSuite& suite) {
                    "Steps on their way at once; 1: the host waits for the tokens of each")
       ->capture_default_str()
       ->check(CLI::Range(1, 2));
+  command->add_flag("--no-graphs", suite.no_graphs, "Without CUDA graphs of steps that repeat");
   command->add_option("--json", suite.json, "A file for the figures");
   command->add_flag("--no-cublas", suite.no_cublas, "Without the vendor's library");
   command->footer(

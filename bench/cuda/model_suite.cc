@@ -70,6 +70,7 @@ class ModelTable {
     DeviceOptions device;
     device.device = "cuda";
     device.step_kernel_tokens = suite_.step_tokens;
+    device.step_graphs = !suite_.no_graphs;
     SUBBYTE_TRY(backend_, make_backend(device));
     const double start = now();
     SUBBYTE_TRY(model_, load_model(directory, *backend_));

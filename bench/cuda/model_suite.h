@@ -18,6 +18,7 @@ struct ModelSuite {
   bool no_cublas = false;
   std::string folder = "build/bench-models";  // where the models are kept; 8b takes 6 GB
   int step_tokens = 8;                        // steps of at most so many are one kernel
+  bool no_graphs = false;                     // steps are one kernel or launches
   int in_flight = 2;                          // steps on their way at once
   std::string json;                           // a file for the figures; empty: none
 };

@@ -1,9 +1,10 @@
 #pragma once
 // The tokens that the parts of a step let choose: from the batch to kernels/cuda/ops/sample.h.
 
+#include <span>
 #include <vector>
 
-#include "cuda_backend/flights.h"
+#include "cuda_backend/device_memory.h"
 #include "cuda_backend/step.h"
 #include "kernels/cuda/ops/sample.h"
 
@@ -14,14 +15,27 @@ class CudaChoices {
   /// Whose choices the next run() makes.
   void begin(const Batch& batch);
 
-  /// Enqueues the choices, if there are any, and their copy to the host. `logits`
-  /// [Batch::num_head_rows()][vocabulary] in device memory. Codes: cuda.memory, cuda.copy.
-  Status run(CudaStep& step, CudaFlight& flight, const float* logits, int64_t vocabulary,
-             cuda::Stream stream);
+  /// What run() finds at CudaStep::more().
+  std::span<const std::byte> packet() const { return packet_; }
+  /// What launches follow from besides the size of that.
+  StepShapeKey shape_key() const {
+    return {std::ssize(rows_), has_penalty_ ? 1 : 0, largest_top_k_};
+  }
+
+  /// Enqueues the choices, if there are any. `logits` [Batch::num_head_rows()][vocabulary] in device
+  /// memory. Code cuda.memory.
+  Status run(CudaStep& step, const float* logits, int64_t vocabulary, cuda::Stream stream);
+
+  /// In device memory: a token for each choice of the last step that ran.
+  const int32_t* chosen() const { return reinterpret_cast<const int32_t*>(chosen_.data()); }
 
  private:
   std::vector<cuda::ChoiceRow> rows_;
-  std::vector<int32_t> history_;  // of all choices
+  std::vector<int32_t> history_;   // of all choices
+  std::vector<std::byte> packet_;  // both
+  bool has_penalty_ = false;       // some choice has one
+  int64_t largest_top_k_ = 0;      // of those that are drawn
+  CudaBuffer chosen_;
 };
 
 }  // namespace subbyte

@@ -16,6 +16,7 @@
 #include "cuda_backend/memory.h"
 #include "cuda_backend/read_bandwidth.h"
 #include "cuda_backend/step.h"
+#include "cuda_backend/step_graphs.h"
 #include "cuda_backend/step_programs.h"
 #include "kernels/cuda/ops/embed.h"
 #include "kernels/cuda/ops/norm.h"
@@ -73,6 +74,8 @@ class CudaBackend : public Backend {
         stream_(std::move(stream)),
         products_(device, number_, options.batch_invariant, stream_->get()),
         step_(stream_->get(), options.batch_invariant, int64_t{2} * device.multiprocessors),
+        has_graphs_(options.step_graphs),
+        graphs_(stream_->get()),
         mixture_(device, number_, options.batch_invariant, options.mxfp8_experts, stream_->get()),
         programs_(device, number_, options.batch_invariant ? 0 : options.step_kernel_tokens,
                   partials_, stream_->get()),
@@ -82,7 +85,8 @@ class CudaBackend : public Backend {
   // --- the machine
 
   std::string last_step() const override {
-    return programs_.have_run() ? "one kernel" : "launches";
+    if (programs_.have_run()) return "one kernel";
+    return graphs_.is_graph() ? "a graph" : "launches";
   }
   int64_t prompt_chunk() const override { return 4096; }  // docs/cuda_backend.md has the figures
   std::string description() const override {
@@ -164,9 +168,11 @@ class CudaBackend : public Backend {
     flights_.current().error = entered.ok() ? begun : entered;
     angles_of_ = nullptr;
     batch_ = batch;
+    results_ = {};
+    graphs_.begin_without();
     choices_.begin(batch);
-    keep_error([&] { return step_.begin(batch); });
     keep_error([&] { return programs_.begin(batch, step_); });
+    keep_error([&] { return step_.begin(batch, choices_.packet(), !programs_.is_active()); });
   }
 
   /// The residual stream, which embed() begins, is f32, and so are the router's logits.
@@ -192,6 +198,7 @@ class CudaBackend : public Backend {
   }
 
   void embed(Tensor y, const Weight& table) override {
+    keep_error([&] { return begin_graph(table); });
     keep_error([&]() -> Status {
       if (open(table).parts.size() != 1) return unserved("expected a table that is one matrix");
       residual_ = y.data;
@@ -262,7 +269,7 @@ class CudaBackend : public Backend {
   }
 
   void logits(Tensor x, Tensor delta, const Norm& norm, const Weight& head) override {
-    flights_.current().vocab_size = head.rows;
+    results_.vocab_size = head.rows;
     if (step_.num_head_rows() == 0) return;
     keep_error([&]() -> Status {
       SUBBYTE_CHECK(programs_.run());
@@ -272,7 +279,13 @@ class CudaBackend : public Backend {
 
   void end() override {
     keep_error([&] { return programs_.run(); });
-    flights_.end(stream_->get());
+    Status& error = flights_.current().error;
+    if (error.ok()) {
+      error = graphs_.end(results_);
+    } else {
+      graphs_.abandon();
+    }
+    flights_.end(results_, batch_, stream_->get());
   }
 
   Status finish(Logits& logits) override {
@@ -288,15 +301,33 @@ class CudaBackend : public Backend {
     return cuda_error("cuda.device", "device " + std::to_string(gpu_.index), error);
   }
 
-  /// Runs one operation unless one before it has failed: the first error is what finish() returns.
+  /// Runs one operation unless one before it has failed, which finish() returns, or the graph of the
+  /// step has it.
   template <class Operation>
   void keep_error(Operation operation) {
     Status& error = flights_.current().error;
-    if (!error.ok()) return;
+    if (!error.ok() || graphs_.replays()) return;
     error = operation();
     if (!error.ok()) return;
     const cudaError_t launched = cudaGetLastError();
     if (launched != cudaSuccess) error = cuda_error("cuda.launch", "an operation", launched);
+  }
+
+  /// Steps of single tokens repeat; what their launches follow from is known when the model shows
+  /// its table.
+  Status begin_graph(const Weight& table) {
+    const bool repeats = std::ranges::all_of(
+        batch_.parts, [](const Part& part) { return part.tokens.size() == 1; });
+    if (!has_graphs_ || !repeats || batch_.is_watched || programs_.is_active()) return {};
+    StepShapeKey key = step_.shape_key();
+    const StepShapeKey choices = choices_.shape_key();
+    key.insert(key.end(), choices.begin(), choices.end());
+    for (const void* const owner : {static_cast<const void*>(&step_.pool().memory()),
+                                    static_cast<const void*>(table.storage.get())}) {
+      key.push_back(reinterpret_cast<intptr_t>(owner));
+    }
+    key.push_back(static_cast<int64_t>(CudaBuffer::epoch()));
+    return graphs_.begin(std::move(key));
   }
 
   WeightTarget target() { return {arena_, uploader_, host_, number_}; }
@@ -307,7 +338,7 @@ class CudaBackend : public Backend {
 
   Status embed_rows(const Tensor& y, const CudaMatrix& table) {
     const cuda::EmbedCall call = {static_cast<float*>(y.data), step_.tokens(),
-                                  flights_.chosen_before(), y.rows, y.cols};
+                                  choices_.chosen(), y.rows, y.cols};
     if (!table.is_packed) {
       cuda::run_embed(call, table.memory.data(), table.element, stream_->get());
       return {};
@@ -343,13 +374,13 @@ class CudaBackend : public Backend {
     const std::span<const double> inv_freq = rope.inv_freq();
     const auto half = std::ssize(inv_freq);
     const int64_t rows = step_.num_tokens();
-    SUBBYTE_TRY(const std::byte* const on_device, step_.upload(std::as_bytes(inv_freq)));
+    SUBBYTE_TRY(const double* const on_device, step_.frequencies(inv_freq));
     SUBBYTE_TRY(std::byte* const cos, step_.take(rows * half * 4));
     SUBBYTE_TRY(std::byte* const sin, step_.take(rows * half * 4));
     cos_ = reinterpret_cast<float*>(cos);
     sin_ = reinterpret_cast<float*>(sin);
-    cuda::run_angles(cos_, sin_, step_.places(), reinterpret_cast<const double*>(on_device), rows,
-                     half, rope.attention_factor(), stream_->get());
+    cuda::run_angles(cos_, sin_, step_.places(), on_device, rows, half, rope.attention_factor(),
+                     stream_->get());
     angles_of_ = &rope;
     return {};
   }
@@ -436,25 +467,9 @@ class CudaBackend : public Backend {
     auto* const y = reinterpret_cast<float*>(taken);
     SUBBYTE_CHECK(run_norm(h, x, delta, step_.head_rows(), rows, norm));
     SUBBYTE_CHECK(products_.multiply_to_floats(y, {h, rows, x.cols}, open(head)));
-    SUBBYTE_CHECK(choices_.run(step_, flights_.current(), y, head.rows, stream_->get()));
-    return copy_wanted_logits(y, head.rows);
-  }
-
-  /// Of the rows of the head those that parts ask for, and not those for choices alone.
-  Status copy_wanted_logits(const float* y, int64_t cols) {
-    CudaBuffer& pinned = flights_.current().logits;
-    SUBBYTE_CHECK(pinned.grow(batch_.num_logits() * cols * kLogitBytes));
-    std::byte* to = pinned.data();
-    for (const Part& part : batch_.parts) {
-      const int64_t bytes = part.num_logits * cols * kLogitBytes;
-      if (bytes > 0) {
-        const cudaError_t error =
-            cudaMemcpyAsync(to, y, bytes, cudaMemcpyDeviceToHost, stream_->get());
-        if (error != cudaSuccess) return cuda_error("cuda.copy", "copy of the logits", error);
-      }
-      to += bytes;
-      y += part.num_head_rows() * cols;
-    }
+    SUBBYTE_CHECK(choices_.run(step_, y, head.rows, stream_->get()));
+    results_.logits = y;
+    results_.tokens = choices_.chosen();
     return {};
   }
 
@@ -464,12 +479,15 @@ class CudaBackend : public Backend {
   std::unique_ptr<OwnStream> stream_;
   CudaProducts products_;
   CudaStep step_;
+  bool has_graphs_;
+  StepGraphs graphs_;
   CudaMixture mixture_;
   CudaBuffer partials_;  // of attention
   StepPrograms programs_;
   CudaFlights flights_;
   CudaChoices choices_;
   Batch batch_;
+  StepResults results_;
   WeightArena arena_;
   CudaUploader uploader_;
   CudaMemory memory_;

@@ -19,6 +19,8 @@ struct CudaOptions {
   bool batch_invariant = false;
   /// Steps of at most so many single tokens run as one kernel, where there is one.
   int step_kernel_tokens = 8;
+  /// Other steps of single tokens as graphs, where they repeat.
+  bool step_graphs = true;
 };
 
 struct Gpu {

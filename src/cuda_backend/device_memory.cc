@@ -2,10 +2,20 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <string>
 #include <utility>
 
 namespace subbyte {
+namespace {
+
+std::atomic<uint64_t> buffer_epoch = 0;
+
+}  // namespace
+
+uint64_t CudaBuffer::epoch() {
+  return buffer_epoch.load();
+}
 
 Error cuda_error(std::string_view code, std::string_view what, int error) {
   return {code, std::string(what) + ": " + cudaGetErrorString(static_cast<cudaError_t>(error))};
@@ -31,6 +41,7 @@ CudaBuffer::~CudaBuffer() {
 
 void CudaBuffer::release() {
   if (data_ == nullptr) return;
+  ++buffer_epoch;
   if (place_ == Place::kDevice) {
     cudaFree(data_);
   } else {
@@ -53,6 +64,7 @@ Status CudaBuffer::grow(int64_t bytes) {
         "cuda.memory",
         std::to_string(bytes) + (on_device ? " bytes of GPU memory" : " pinned bytes"), error);
   }
+  ++buffer_epoch;
   data_ = static_cast<std::byte*>(memory);
   size_ = bytes;
   return {};

@@ -29,6 +29,10 @@ class CudaBuffer {
   std::byte* data() const { return data_; }
   int64_t size() const { return size_; }
 
+  /// Rises whenever some buffer of the process gets or loses its memory: while it is the same,
+  /// addresses mean what they did.
+  static uint64_t epoch();
+
  private:
   void release();
 

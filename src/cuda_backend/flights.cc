@@ -8,8 +8,32 @@
 namespace subbyte {
 namespace {
 
-void set_error(Status& status, cudaError_t error) {
-  if (error != cudaSuccess && status.ok()) status = cuda_error("cuda.launch", "a step", error);
+Error step_error(cudaError_t error) {
+  return cuda_error("cuda.launch", "a step", error);
+}
+
+Status copy_to_host(CudaBuffer& to, int64_t at, const void* from, int64_t bytes,
+                    cuda::Stream stream) {
+  if (bytes == 0) return {};
+  const cudaError_t error =
+      cudaMemcpyAsync(to.data() + at, from, bytes, cudaMemcpyDeviceToHost, stream);
+  return error == cudaSuccess ? Status() : cuda_error("cuda.copy", "copy of the results", error);
+}
+
+/// Of the rows of the head those that parts ask for, and not those for choices alone.
+Status copy_logits(CudaBuffer& to, const StepResults& results, const Batch& batch,
+                   cuda::Stream stream) {
+  const int64_t row_bytes = results.vocab_size * static_cast<int64_t>(sizeof(float));
+  SUBBYTE_CHECK(to.grow(batch.num_logits() * row_bytes));
+  const float* from = results.logits;
+  int64_t at = 0;
+  for (const Part& part : batch.parts) {
+    const int64_t bytes = part.num_logits * row_bytes;
+    SUBBYTE_CHECK(copy_to_host(to, at, from, bytes, stream));
+    at += bytes;
+    from += part.num_head_rows() * results.vocab_size;
+  }
+  return {};
 }
 
 }  // namespace
@@ -34,15 +58,27 @@ Status CudaFlights::begin(const Batch& batch) {
   return cuda_error("cuda.launch", "an event", error);
 }
 
-void CudaFlights::end(cuda::Stream stream) {
+void CudaFlights::end(const StepResults& results, const Batch& batch, cuda::Stream stream) {
   CudaFlight& flight = current();
-  if (flight.done != nullptr) set_error(flight.error, cudaEventRecord(flight.done, stream));
+  const int64_t token_bytes = flight.num_choices * static_cast<int64_t>(sizeof(int32_t));
+  flight.vocab_size = results.vocab_size;
+  if (flight.error.ok()) flight.error = copy_logits(flight.logits, results, batch, stream);
+  if (flight.error.ok()) flight.error = flight.tokens.grow(token_bytes);
+  if (flight.error.ok()) {
+    flight.error = copy_to_host(flight.tokens, 0, results.tokens, token_bytes, stream);
+  }
+  if (flight.done == nullptr) return;
+  const cudaError_t error = cudaEventRecord(flight.done, stream);
+  if (error != cudaSuccess && flight.error.ok()) flight.error = step_error(error);
 }
 
+/// After an error, too, nothing of the step runs any more.
 Status CudaFlights::finish(Logits& logits) {
   CudaFlight& flight = flights_[num_finished_++ % kMost];
-  if (flight.done != nullptr) set_error(flight.error, cudaEventSynchronize(flight.done));
+  const cudaError_t error =
+      flight.done == nullptr ? cudaSuccess : cudaEventSynchronize(flight.done);
   SUBBYTE_CHECK(std::exchange(flight.error, {}));
+  if (error != cudaSuccess) return step_error(error);
   logits.vocab_size = flight.num_logits == 0 ? 0 : flight.vocab_size;
   logits.values.resize(flight.num_logits * logits.vocab_size);
   logits.tokens.resize(flight.num_choices);

@@ -1,5 +1,5 @@
 #pragma once
-// Steps that are on their way: what of each waits for the host, and for the step after it.
+// Steps that are on their way: what of each waits for the host.
 
 #include <array>
 #include <cstdint>
@@ -17,10 +17,16 @@ struct CudaFlight {
   int64_t num_logits = 0;
   int64_t vocab_size = 0;
   int64_t num_choices = 0;
-  CudaBuffer chosen;                             // tokens, where the next step reads them
-  CudaBuffer tokens{CudaBuffer::Place::kHost};   // the same
+  CudaBuffer tokens{CudaBuffer::Place::kHost};
   CudaBuffer logits{CudaBuffer::Place::kHost};
   CUevent_st* done = nullptr;
+};
+
+/// In device memory.
+struct StepResults {
+  const float* logits = nullptr;  // [Batch::num_head_rows()][vocab_size]
+  int64_t vocab_size = 0;
+  const int32_t* tokens = nullptr;  // of choices
 };
 
 class CudaFlights {
@@ -36,12 +42,9 @@ class CudaFlights {
   Status begin(const Batch& batch);
   /// The one that began last.
   CudaFlight& current() { return flights_[(num_begun_ - 1) % kMost]; }
-  /// What the one before it chooses, in device memory.
-  const int32_t* chosen_before() const {
-    return reinterpret_cast<const int32_t*>(flights_[num_begun_ % kMost].chosen.data());
-  }
-  /// All of the current one is in the stream.
-  void end(cuda::Stream stream);
+  /// The current one is in the stream: copies its results to the host, the logits that its parts ask
+  /// for, of all that it has, and the tokens.
+  void end(const StepResults& results, const Batch& batch, cuda::Stream stream);
   /// Waits for the oldest one. Code cuda.launch, and that of its error.
   Status finish(Logits& logits);
 

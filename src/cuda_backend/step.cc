@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -16,13 +17,15 @@ constexpr std::size_t kAlignment = 256;
 /// Arrays that travel in one copy, each at a multiple of kAlignment.
 class Packet {
  public:
-  template <class T>
-  std::size_t add(const std::vector<T>& values) {
+  std::size_t add(std::span<const std::byte> added) {
     const std::size_t at = bytes_.size();
-    const std::span<const std::byte> added = std::as_bytes(std::span(values));
     bytes_.insert(bytes_.end(), added.begin(), added.end());
     bytes_.resize((bytes_.size() + kAlignment - 1) / kAlignment * kAlignment);
     return at;
+  }
+  template <class T>
+  std::size_t add(const std::vector<T>& values) {
+    return add(std::as_bytes(std::span(values)));
   }
   std::span<const std::byte> bytes() const { return bytes_; }
 
@@ -33,6 +36,44 @@ class Packet {
 template <class T>
 const T* array_at(const std::byte* packet, std::size_t at) {
   return reinterpret_cast<const T*>(packet + at);
+}
+
+/// The tasks of a kind of layers, and where they lie in a packet.
+struct PlacedTasks {
+  PlacedTasks(const cuda::AttentionLayers& of_layers, cuda::AttentionTasks of_step, Packet& packet)
+      : layers(of_layers),
+        tasks(std::move(of_step)),
+        prompt_at(packet.add(tasks.prompt)),
+        split_at(packet.add(tasks.split)),
+        merge_at(packet.add(tasks.merge)) {}
+
+  StepTasks in(const std::byte* memory) && {
+    return {layers,
+            array_at<cuda::AttentionTask>(memory, prompt_at),
+            array_at<cuda::AttentionTask>(memory, split_at),
+            array_at<cuda::MergeTask>(memory, merge_at),
+            std::ssize(tasks.prompt),
+            std::move(tasks.slices),
+            tasks.num_partials};
+  }
+
+  cuda::AttentionLayers layers;
+  cuda::AttentionTasks tasks;
+  std::size_t prompt_at, split_at, merge_at;
+};
+
+void append(StepShapeKey& key, const PlacedTasks& placed) {
+  const auto& [layers, tasks, prompt_at, split_at, merge_at] = placed;
+  key.insert(key.end(), {layers.q_per_kv, layers.kv_heads, layers.window, std::ssize(tasks.prompt),
+                         tasks.num_partials, std::ssize(tasks.slices)});
+  for (const cuda::AttentionSlice& slice : tasks.slices) {
+    key.insert(key.end(), {slice.num_split, slice.num_merge});
+  }
+}
+
+bool has_single_tokens(const std::vector<cuda::AttentionPart>& parts) {
+  return std::ranges::all_of(parts,
+                             [](const cuda::AttentionPart& part) { return part.num_tokens == 1; });
 }
 
 }  // namespace
@@ -66,7 +107,7 @@ Result<const std::byte*> CudaStep::upload(std::span<const std::byte> bytes) {
   return static_cast<const std::byte*>(to);
 }
 
-Status CudaStep::begin(const Batch& batch) {
+Status CudaStep::begin(const Batch& batch, std::span<const std::byte> more, bool has_tasks) {
   device_.clear();
   std::swap(pinned_, pinned_before_);
   pinned_.clear();
@@ -96,35 +137,65 @@ Status CudaStep::begin(const Batch& batch) {
   }
   num_tokens_ = std::ssize(tokens);
   num_head_rows_ = std::ssize(head_rows);
+  pages.resize(std::bit_ceil(pages.size()));  // it grows, and what lies after it seldom moves
   Packet packet;
   const std::size_t tokens_at = packet.add(tokens);
   const std::size_t places_at = packet.add(places);
   const std::size_t pages_at = packet.add(pages);
   const std::size_t rows_at = packet.add(head_rows);
+  const std::size_t more_at = packet.add(more);
+  shape_key_ = {num_tokens_, num_head_rows_, std::ssize(pages), std::ssize(more)};
+  std::vector<PlacedTasks> placed;
+  for (const cuda::AttentionLayers& layers : known_layers_) {
+    if (!has_tasks) break;
+    append(shape_key_, placed.emplace_back(layers, divide(layers), packet));
+  }
   SUBBYTE_TRY(const std::byte* const memory, upload(packet.bytes()));
   tokens_ = array_at<int32_t>(memory, tokens_at);
   places_ = array_at<cuda::RowPlace>(memory, places_at);
   pages_ = array_at<int32_t>(memory, pages_at);
   head_rows_ = array_at<int32_t>(memory, rows_at);
+  more_ = memory + more_at;
+  for (PlacedTasks& one : placed) tasks_.push_back(std::move(one).in(memory));
   return {};
+}
+
+cuda::AttentionTasks CudaStep::divide(const cuda::AttentionLayers& layers) const {
+  cuda::AttentionTasks tasks = batch_invariant_
+                                   ? cuda::invariant_attention_tasks(parts_, layers)
+                                   : cuda::attention_tasks(parts_, layers, split_ctas_);
+  if (has_single_tokens(parts_)) cuda::round_up_tasks(tasks);
+  return tasks;
 }
 
 Result<const StepTasks*> CudaStep::tasks(const cuda::AttentionLayers& layers) {
   for (const StepTasks& known : tasks_) {
     if (known.layers == layers) return &known;
   }
-  cuda::AttentionTasks made = batch_invariant_ ? cuda::invariant_attention_tasks(parts_, layers)
-                                               : cuda::attention_tasks(parts_, layers, split_ctas_);
   Packet packet;
-  const std::size_t prompt_at = packet.add(made.prompt);
-  const std::size_t split_at = packet.add(made.split);
-  const std::size_t merge_at = packet.add(made.merge);
+  PlacedTasks placed(layers, divide(layers), packet);
   SUBBYTE_TRY(const std::byte* const memory, upload(packet.bytes()));
-  tasks_.push_back({layers, array_at<cuda::AttentionTask>(memory, prompt_at),
-                    array_at<cuda::AttentionTask>(memory, split_at),
-                    array_at<cuda::MergeTask>(memory, merge_at), std::ssize(made.prompt),
-                    std::move(made.slices), made.num_partials});
+  tasks_.push_back(std::move(placed).in(memory));
+  if (std::ranges::find(known_layers_, layers) == known_layers_.end()) {
+    known_layers_.push_back(layers);
+  }
   return &tasks_.back();
+}
+
+Result<const double*> CudaStep::frequencies(std::span<const double> inv_freq) {
+  for (const Frequencies& known : frequencies_) {
+    if (std::ranges::equal(known.on_host, inv_freq)) {
+      return reinterpret_cast<const double*>(known.on_device.data());
+    }
+  }
+  Frequencies made = {{inv_freq.begin(), inv_freq.end()}, CudaBuffer()};
+  const std::size_t bytes = inv_freq.size_bytes();
+  SUBBYTE_CHECK(made.on_device.grow(static_cast<int64_t>(bytes)));
+  const cudaError_t error = cudaMemcpyAsync(made.on_device.data(), made.on_host.data(), bytes,
+                                            cudaMemcpyHostToDevice, stream_);
+  if (error != cudaSuccess) return cuda_error("cuda.copy", "copy to the GPU", error);
+  frequencies_.push_back(std::move(made));
+  return reinterpret_cast<const double*>(frequencies_.back().on_device.data());
 }
 
 }  // namespace subbyte

@@ -42,15 +42,20 @@ struct StepTasks {
   int64_t num_partials = 0;
 };
 
+/// What the launches of a step follow from, besides the operations: in steps with equal shapes they
+/// are the same, and so are their arguments, places in memory among them.
+using StepShapeKey = std::vector<int64_t>;
+
 class CudaStep {
  public:
   /// `split_ctas`: see attention_tasks().
   CudaStep(cuda::Stream stream, bool batch_invariant, int64_t split_ctas)
       : stream_(stream), batch_invariant_(batch_invariant), split_ctas_(split_ctas) {}
 
-  /// Copies tokens, places, page tables and the rows of the head to the GPU. Of steps before this
-  /// one only the last may still run. Codes: cuda.memory, cuda.copy.
-  Status begin(const Batch& batch);
+  /// Copies tokens, places, page tables and the rows of the head to the GPU, `more` after them, and
+  /// what attention does in the kinds of layers that steps had before, if that `has_tasks`: all in
+  /// one copy. Of steps before this one only the last may still run. Codes: cuda.memory, cuda.copy.
+  Status begin(const Batch& batch, std::span<const std::byte> more, bool has_tasks);
 
   /// Device memory for what steps take; between steps. Code cuda.memory.
   Status reserve(int64_t bytes) { return device_.reserve(bytes); }
@@ -59,23 +64,33 @@ class CudaStep {
 
   /// Device memory until the next begin(), in the order of the stream.
   Result<std::byte*> take(int64_t bytes) { return device_.take(bytes); }
-  /// A copy of `bytes` on the GPU until the next begin(), in the order of the stream.
-  Result<const std::byte*> upload(std::span<const std::byte> bytes);
 
   int64_t num_tokens() const { return num_tokens_; }
   /// Rows whose logits are computed.
   int64_t num_head_rows() const { return num_head_rows_; }
   KvPool& pool() const { return *pool_; }
+  const StepShapeKey& shape_key() const { return shape_key_; }
 
   // All in device memory.
   const int32_t* tokens() const { return tokens_; }
   const cuda::RowPlace* places() const { return places_; }
   const int32_t* pages() const { return pages_; }
   const int32_t* head_rows() const { return head_rows_; }
+  const std::byte* more() const { return more_; }
   /// Stays until the next call.
   Result<const StepTasks*> tasks(const cuda::AttentionLayers& layers);
+  /// A copy that stays for all steps.
+  Result<const double*> frequencies(std::span<const double> inv_freq);
 
  private:
+  struct Frequencies {
+    std::vector<double> on_host;
+    CudaBuffer on_device;
+  };
+
+  Result<const std::byte*> upload(std::span<const std::byte> bytes);
+  cuda::AttentionTasks divide(const cuda::AttentionLayers& layers) const;
+
   cuda::Stream stream_;
   bool batch_invariant_;
   int64_t split_ctas_;
@@ -90,8 +105,12 @@ class CudaStep {
   const cuda::RowPlace* places_ = nullptr;
   const int32_t* pages_ = nullptr;
   const int32_t* head_rows_ = nullptr;
+  const std::byte* more_ = nullptr;
+  StepShapeKey shape_key_;
   std::vector<cuda::AttentionPart> parts_;
   std::vector<StepTasks> tasks_;
+  std::vector<cuda::AttentionLayers> known_layers_;
+  std::deque<Frequencies> frequencies_;
 };
 
 }  // namespace subbyte

@@ -49,8 +49,9 @@ class StepPrograms {
   /// Every weight of the model, before its steps.
   void see(const CudaWeight& weight);
 
-  /// Whether operations of this batch are kept back: where every CTA has few inputs to bring to its
-  /// shared memory. That follows from the number of tokens and the longest rows of the model.
+  /// Whether operations of this batch are kept back: where the model has packed weights, and every
+  /// CTA has few inputs to bring to its shared memory. That follows from the number of tokens and
+  /// the longest rows of the model.
   /// Codes: as reserve().
   Status begin(const Batch& batch, const CudaStep& step);
   bool is_active() const { return is_active_; }

@@ -67,7 +67,8 @@ Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, int inde
                             .mxfp8_experts = options.activations == Activations::kMxfp8,
                             .num_threads = options.num_threads,
                             .batch_invariant = options.batch_invariant,
-                            .step_kernel_tokens = options.step_kernel_tokens});
+                            .step_kernel_tokens = options.step_kernel_tokens,
+                            .step_graphs = options.step_graphs});
 }
 
 /// The first GPU that the kernels run on; code cuda.device.

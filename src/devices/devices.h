@@ -32,6 +32,8 @@ struct DeviceOptions {
   bool batch_invariant = false;
   /// Steps of at most so many single tokens run as one kernel where a GPU has it; 0: none.
   int step_kernel_tokens = 8;
+  /// Other steps of single tokens as CUDA graphs.
+  bool step_graphs = true;
 };
 
 /// Codes: isa.unknown, isa.unsupported; execution.options when an executor is given and threads are

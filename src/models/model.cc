@@ -152,7 +152,7 @@ Status Model::forward(Backend& backend, const Batch& batch, Logits& logits) cons
 Error Model::locate_not_finite(Backend& backend, const Batch& batch, const Error& error) const {
   WatchedBackend watched(backend);
   Logits logits;
-  const Status again = forward(watched, batch, logits);
+  const Status again = forward(watched, {batch.parts, true}, logits);
   if (!again.ok() || watched.first_place().empty()) return error;
   return {error.code, fmt::format("{}; the first numbers that are not finite are those of {}",
                                   error.message, watched.first_place())};

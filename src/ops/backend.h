@@ -47,7 +47,8 @@ class Backend {
 
   /// "amx kernels, 2 threads"
   virtual std::string description() const = 0;
-  /// How the last step ran, where a backend has several ways: "one kernel", "launches".
+  /// How the last step that ended runs, where a backend has several ways: "one kernel", "a graph",
+  /// "launches".
   virtual std::string last_step() const { return {}; }
   /// Tokens of a prompt that a step is best given: more keep a larger machine busy, and take room.
   virtual int64_t prompt_chunk() const = 0;

@@ -36,6 +36,7 @@ struct Part {
 /// part after part.
 struct Batch {
   std::span<const Part> parts;
+  bool is_watched = false;  // Backend::is_finite() is asked between operations
 
   int64_t num_tokens() const {
     int64_t tokens = 0;

@@ -204,9 +204,10 @@ std::vector<float> run(const AttentionProblem& problem, const Cache& cache,
                                         problem.window};
   const int64_t stride = (problem.heads + 2 * problem.kv_heads) * problem.dim;
   const int64_t tokens = std::ssize(qkv) / stride;
-  const cuda::AttentionTasks tasks = problem.batch_invariant
-                                         ? cuda::invariant_attention_tasks(parts, layers)
-                                         : cuda::attention_tasks(parts, layers, kSplitCtas);
+  cuda::AttentionTasks tasks = problem.batch_invariant
+                                   ? cuda::invariant_attention_tasks(parts, layers)
+                                   : cuda::attention_tasks(parts, layers, kSplitCtas);
+  cuda::round_up_tasks(tasks);  // those without tokens do nothing
   const DeviceNumbers qkv_device(qkv, problem.element);
   const DeviceBytes cache_device(cache.bytes());
   const DeviceNumbers sinks_device(sinks, Element::kF32);

@@ -110,6 +110,7 @@ class OnGpu {
     expect_ok(cudaMemset(y.data, 0xFF, found.size() * 2));
     expect_ok(cudaDeviceSynchronize());
     backend_->experts(y, x, logits, experts_);
+    backend_->end();
     Logits none;
     const Status status = backend_->finish(none);
     EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);

@@ -206,6 +206,7 @@ Result<std::vector<float>> run(Backend& backend, const MatrixView& first, const 
     backend.logits(y, delta, last_norm, head_weight);
   }
   Logits logits;
+  backend.end();
   SUBBYTE_CHECK(backend.finish(logits));
   return logits.values;
 }

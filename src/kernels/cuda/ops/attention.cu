@@ -57,6 +57,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   extern __shared__ float4 shared_memory[];
   begin_operation();
   const AttentionTask task = kIsSplit ? a.split[blockIdx.x] : a.prompt[blockIdx.x];
+  if (task.num_tokens == 0) return;
   const int stride = attention_stride(a.head_dim);
   float* const queries = reinterpret_cast<float*>(shared_memory);
   float* const keys = queries + Shape::kRows * stride;
@@ -93,6 +94,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
     merge_splits(const __grid_constant__ AttentionCall a) {
   begin_operation();
   const MergeTask merge = a.merge[blockIdx.x];
+  if (merge.num_tokens == 0) return;
   AttentionTask task = {};
   task.first_token = merge.first_token;
   task.num_tokens = merge.num_tokens;

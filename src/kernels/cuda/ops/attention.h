@@ -29,7 +29,7 @@ inline constexpr int kMostSplits = 32;          // of the keys of a row
 inline constexpr int64_t kLeastSplit = 256;     // keys
 inline constexpr int64_t kMostPartials = 1024;  // in memory at a time, of every head of keys
 
-/// What one CTA does for each head of keys. Rows and keys are of one part.
+/// What one CTA does for each head of keys. Rows and keys are of one part. Without tokens: nothing.
 struct AttentionTask {
   int32_t first_token;  // of the part: a row of qkv
   int32_t num_tokens;   // of the part
@@ -40,7 +40,7 @@ struct AttentionTask {
   int32_t partial;      // index of its softmax partials; -1: it writes the results
 };
 
-/// Adds the partials of `num_splits` tasks that follow each other.
+/// Adds the partials of `num_splits` tasks that follow each other. Without tokens: nothing.
 struct MergeTask {
   int32_t first_token;
   int32_t num_tokens;
@@ -92,6 +92,10 @@ AttentionTasks attention_tasks(std::span<const AttentionPart> parts, const Atten
 /// a prompt is cut. Tokens share tasks where they have the same splits.
 AttentionTasks invariant_attention_tasks(std::span<const AttentionPart> parts,
                                          const AttentionLayers& layers);
+
+/// Adds split and merge tasks that do nothing, an eighth at most, so that their numbers are the same
+/// in many steps as sequences grow; where tasks are of one slice.
+void round_up_tasks(AttentionTasks& tasks);
 
 struct AttentionCall {
   const void* qkv = nullptr;  // [tokens][qkv_stride]

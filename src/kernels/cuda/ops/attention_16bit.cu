@@ -177,6 +177,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   begin_operation();
   extern __shared__ uint4 shared_memory[];
   const AttentionTask task = kIsSplit ? a.split[blockIdx.x] : a.prompt[blockIdx.x];
+  if (task.num_tokens == 0) return;
   const int head_dim = kIsExact ? kMaxDim : a.head_dim;
   const int stride = row_stride(head_dim);
   const uint32_t queries = shared_address(shared_memory);

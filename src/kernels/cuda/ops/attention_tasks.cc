@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <functional>
 
 #include "kernels/cuda/ops/attention.h"
@@ -133,6 +134,18 @@ void add_invariant_part(AttentionTasks& tasks, const AttentionPart& part, int64_
 }
 
 }  // namespace
+
+void round_up_tasks(AttentionTasks& tasks) {
+  if (tasks.slices.size() != 1) return;
+  const auto rounded = [](int64_t count) {
+    const auto step = std::max<int64_t>(1, std::bit_floor(static_cast<uint64_t>(count)) / 8);
+    return divide_up(count, step) * step;
+  };
+  AttentionSlice& slice = tasks.slices.front();
+  slice = {rounded(slice.num_split), rounded(slice.num_merge)};
+  tasks.split.resize(slice.num_split);
+  tasks.merge.resize(slice.num_merge);
+}
 
 AttentionTasks attention_tasks(std::span<const AttentionPart> parts, const AttentionLayers& layers,
                                int64_t ctas) {

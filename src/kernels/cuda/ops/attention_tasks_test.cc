@@ -55,6 +55,30 @@ void expect_covered(const std::vector<AttentionPart>& parts, int64_t q_per_kv, i
   }
 }
 
+TEST(AttentionTasks, their_numbers_change_seldom_where_they_are_rounded_up) {
+  std::set<std::pair<std::size_t, std::size_t>> numbers;
+  for (int32_t grown = 0; grown < 256; ++grown) {
+    std::vector<AttentionPart> parts;
+    for (int32_t i = 0; i < 50; ++i) parts.push_back({i, 1, 300 + 37 * i + grown, 100 * i});
+    const AttentionTasks exact = attention_tasks(parts, {4, 8, 0}, 264);
+    AttentionTasks rounded = exact;
+    round_up_tasks(rounded);
+    ASSERT_EQ(rounded.slices.size(), 1u);
+    EXPECT_EQ(rounded.slices[0].num_split, std::ssize(rounded.split));
+    EXPECT_EQ(rounded.slices[0].num_merge, std::ssize(rounded.merge));
+    EXPECT_LE(8 * (rounded.split.size() - exact.split.size()), exact.split.size());
+    EXPECT_LE(8 * (rounded.merge.size() - exact.merge.size()), exact.merge.size());
+    for (std::size_t i = 0; i < rounded.split.size(); ++i) {
+      EXPECT_EQ(rounded.split[i].num_tokens, i < exact.split.size() ? 1 : 0);
+    }
+    for (std::size_t i = 0; i < rounded.merge.size(); ++i) {
+      EXPECT_EQ(rounded.merge[i].num_tokens, i < exact.merge.size() ? 1 : 0);
+    }
+    numbers.insert({rounded.split.size(), rounded.merge.size()});
+  }
+  EXPECT_LE(numbers.size(), 8u);
+}
+
 TEST(AttentionTasks, cover_every_key_once) {
   for (const bool batch_invariant : {false, true}) {
     for (const int64_t q_per_kv : {1, 3, 4, 8, 24}) {
