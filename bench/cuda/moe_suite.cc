@@ -122,16 +122,21 @@ class MoeTable {
     }
     Status status;
     const auto call = [&](int i) {
-      const CudaRows x = {x_.data(), tokens, suite_.hidden};
-      const CudaRows y = {y_.data(), tokens, suite_.hidden};
       const auto* of_call = reinterpret_cast<const float*>(logits.data()) + i * logit_count;
-      if (status.ok()) status = mixture_.run(y, x, of_call, layers_[i % kLayers]);
+      if (status.ok()) status = run(tokens, of_call, layers_[i % kLayers]);
     };
     call(0);  // allocates
     must(cudaStreamSynchronize(stream()), "experts");
     const double us = time_calls(calls, suite_.replays, stream(), call);
     SUBBYTE_CHECK(status);
     print(tokens, us, routes);
+    return {};
+  }
+
+  Status run(int64_t tokens, const float* logits, const CudaExperts& layer) {
+    SUBBYTE_TRY(const cuda::RoutedSum routes,
+                mixture_.run({x_.data(), tokens, suite_.hidden}, logits, layer));
+    cuda::run_add_routes({y_.data(), routes, cuda::Element::kF16, tokens, suite_.hidden}, stream());
     return {};
   }
 

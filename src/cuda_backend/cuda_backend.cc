@@ -3,7 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <cstring>
+#include <optional>
 #include <utility>
 
 #include "base/thread_pool.h"
@@ -62,6 +62,12 @@ class OwnStream {
  private:
   cudaStream_t stream_ = nullptr;
   cudaError_t error_;
+};
+
+/// What experts() gives, before it is added.
+struct KeptSum {
+  Tensor y;
+  cuda::RoutedSum routes;
 };
 
 class CudaBackend : public Backend {
@@ -169,6 +175,8 @@ class CudaBackend : public Backend {
     angles_of_ = nullptr;
     batch_ = batch;
     results_ = {};
+    residual_ = nullptr;
+    sum_.reset();
     graphs_.begin_without();
     choices_.begin(batch);
     keep_error([&] { return programs_.begin(batch, step_); });
@@ -198,7 +206,7 @@ class CudaBackend : public Backend {
   }
 
   void embed(Tensor y, const Weight& table) override {
-    keep_error([&] { return begin_graph(table); });
+    if (residual_ == nullptr) keep_error([&] { return begin_graph(table); });
     keep_error([&]() -> Status {
       if (open(table).parts.size() != 1) return unserved("expected a table that is one matrix");
       residual_ = y.data;
@@ -216,6 +224,7 @@ class CudaBackend : public Backend {
 
   void linear(Tensor y, Tensor x, const Weight& weight) override {
     keep_error([&]() -> Status {
+      SUBBYTE_CHECK(store_sum());
       if (programs_.add_product({&open(weight), y, x, cuda::Activation::kNone})) return {};
       SUBBYTE_CHECK(run_kept(x));
       return products_.multiply(rows_of(y), rows_of(x), open(weight));
@@ -234,6 +243,7 @@ class CudaBackend : public Backend {
   void gated_linear(Tensor y, Tensor x, const Weight& gate_up) override {
     keep_error([&]() -> Status {
       if (gate_up.rows != 2 * y.cols) return unserved("expected as many rows of gate as of up");
+      SUBBYTE_CHECK(store_sum());
       if (programs_.add_product({&open(gate_up), y, x, cuda::Activation::kSwiGLU})) return {};
       SUBBYTE_CHECK(run_kept(x));
       return products_.multiply_gated(rows_of(y), rows_of(x), open(gate_up));
@@ -243,6 +253,7 @@ class CudaBackend : public Backend {
   void rotate_and_store(Tensor qkv, const HeadNorms& norms, const Rope& rope,
                         const AttentionShape& shape, int64_t layer) override {
     keep_error([&]() -> Status {
+      SUBBYTE_CHECK(store_sum());
       SUBBYTE_CHECK(find_angles(rope));
       if (programs_.add_attention(step_attention(qkv, norms, shape, layer))) return {};
       SUBBYTE_CHECK(programs_.run());
@@ -258,13 +269,17 @@ class CudaBackend : public Backend {
     });
   }
 
-  /// Steps that are one kernel end here and begin again after it.
+  /// Steps that are one kernel end here and begin again after it. The sum is left to the norm that
+  /// uses it.
   void experts(Tensor y, Tensor x, Tensor router_logits, const Experts& experts) override {
     keep_error([&]() -> Status {
       const auto& opened = *static_cast<const CudaExperts*>(experts.storage.get());
       SUBBYTE_CHECK(run_kept(x));
-      return mixture_.run(rows_of(y), rows_of(x), static_cast<const float*>(router_logits.data),
-                          opened);
+      SUBBYTE_TRY(
+          const cuda::RoutedSum routes,
+          mixture_.run(rows_of(x), static_cast<const float*>(router_logits.data), opened));
+      sum_ = KeptSum{y, routes};
+      return {};
     });
   }
 
@@ -278,6 +293,7 @@ class CudaBackend : public Backend {
   }
 
   void end() override {
+    keep_error([&] { return store_sum(); });
     keep_error([&] { return programs_.run(); });
     Status& error = flights_.current().error;
     if (error.ok()) {
@@ -313,8 +329,8 @@ class CudaBackend : public Backend {
     if (launched != cudaSuccess) error = cuda_error("cuda.launch", "an operation", launched);
   }
 
-  /// Steps of single tokens repeat; what their launches follow from is known when the model shows
-  /// its table.
+  /// Steps of single tokens repeat; what their launches follow from is known with the first
+  /// operation, which shows the model's table.
   Status begin_graph(const Weight& table) {
     const bool repeats = std::ranges::all_of(
         batch_.parts, [](const Part& part) { return part.tokens.size() == 1; });
@@ -352,12 +368,25 @@ class CudaBackend : public Backend {
     return {};
   }
 
+  /// Of experts, where no norm uses it.
+  Status store_sum() {
+    if (!sum_) return {};
+    const auto [y, routes] = *std::exchange(sum_, {});
+    cuda::run_add_routes({y.data, routes, element(), y.rows, y.cols}, stream_->get());
+    return {};
+  }
+
   Status run_norm(void* y, const Tensor& x, const Tensor& delta, const int32_t* rows,
                   int64_t num_rows, const Norm& norm) {
     cuda::AddNormCall call;
+    if (sum_ && sum_->y.data == delta.data) {
+      call.routes = std::exchange(sum_, {})->routes;
+    } else {
+      SUBBYTE_CHECK(store_sum());
+      call.delta = delta.data;
+    }
     call.y = y;
     call.x = static_cast<float*>(x.data);
-    call.delta = delta.data;
     call.rows = rows;
     call.weight = open(norm.weight);
     call.num_rows = num_rows;
@@ -387,6 +416,7 @@ class CudaBackend : public Backend {
 
   /// Runs what was kept back, and stores the norm that `x` is the result of.
   Status run_kept(const Tensor& x) {
+    SUBBYTE_CHECK(store_sum());
     SUBBYTE_CHECK(programs_.run());
     const std::optional<KeptNorm> kept = programs_.take_norm(x);
     if (!kept) return {};
@@ -495,6 +525,7 @@ class CudaBackend : public Backend {
   const Rope* angles_of_ = nullptr;  // in this step
   float* cos_ = nullptr;
   float* sin_ = nullptr;
+  std::optional<KeptSum> sum_;
   const void* residual_ = nullptr;
   const void* router_logits_ = nullptr;
 };

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "kernels/cuda/ops/quantize.h"
-#include "kernels/cuda/ops/route.h"
 #include "kernels/gpu/served_format.h"
 
 namespace subbyte {
@@ -231,8 +230,8 @@ void set_tokens(cuda::RouteCall& route, const cuda::ExpertTiles& tiles, int64_t 
 
 }  // namespace
 
-Status CudaMixture::run(const CudaRows& y, const CudaRows& x, const float* logits,
-                        const CudaExperts& experts) {
+Result<cuda::RoutedSum> CudaMixture::run(const CudaRows& x, const float* logits,
+                                         const CudaExperts& experts) {
   const int64_t inner = experts.down.cols;
   const int64_t routes = x.rows * experts.rules.top_k;
   const cuda::ExpertTiles tiles = cuda::expert_tiles(x.rows, experts.rules);
@@ -275,22 +274,13 @@ Status CudaMixture::run(const CudaRows& y, const CudaRows& x, const float* logit
   down.x_stride = inner;
   down.x_count = routes;
   down.y = memory + places.outputs;
-  down.y_stride = y.cols;
+  down.y_stride = experts.down.rows;
   down.y_rows = route.order;
   down.follows_experts = !rounds_inputs_;
   down.tiles = route.tiles;
   SUBBYTE_CHECK(multiply(tiles, experts.down, down));
 
-  cuda::AddRoutesCall add;
-  add.y = y.data;
-  add.outputs = memory + places.outputs;
-  add.weights = route.weights;
-  add.element = cuda::element_of(number_);
-  add.tokens = x.rows;
-  add.top_k = experts.rules.top_k;
-  add.cols = y.cols;
-  cuda::run_add_routes(add, stream_);
-  return {};
+  return cuda::RoutedSum{memory + places.outputs, route.weights, experts.rules.top_k};
 }
 
 }  // namespace subbyte

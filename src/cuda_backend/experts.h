@@ -5,6 +5,7 @@
 
 #include "cuda_backend/linear.h"
 #include "kernels/cuda/experts/experts.h"
+#include "kernels/cuda/ops/route.h"
 #include "ops/machine_memory.h"
 
 namespace subbyte {
@@ -51,8 +52,9 @@ class CudaMixture {
   /// Sets experts.rules by what this GPU has. Code linear.unsupported where it has none.
   Status choose_kernels(CudaExperts& experts) const;
 
-  /// See Backend::experts(). `logits` [x.rows][experts]. Codes: cuda.memory, cuda.launch.
-  Status run(const CudaRows& y, const CudaRows& x, const float* logits, const CudaExperts& experts);
+  /// What Backend::experts() adds for each row of x. `logits` [x.rows][experts]. Stays until the
+  /// next call. Codes: cuda.memory, cuda.launch.
+  Result<cuda::RoutedSum> run(const CudaRows& x, const float* logits, const CudaExperts& experts);
 
   /// Memory for steps of that shape, so that they allocate nothing. Code cuda.memory.
   Status reserve(const StepShape& shape);

@@ -17,6 +17,12 @@ __device__ __forceinline__ uint32_t pack_x2(Element element, float low, float hi
   return element == Element::kF16 ? gpu::F16::pack_x2(low, high) : gpu::BF16::pack_x2(low, high);
 }
 
+/// To nearest even.
+__device__ __forceinline__ float rounded(Element element, float value) {
+  if (element == Element::kF32) return value;
+  return to_float(element, static_cast<uint16_t>(pack_x2(element, value, 0)));
+}
+
 __device__ __forceinline__ float load_element(Element element, const void* p, int64_t i) {
   if (element == Element::kF32) return static_cast<const float*>(p)[i];
   return to_float(element, static_cast<const uint16_t*>(p)[i]);

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/ops/elements.cuh"
 #include "kernels/cuda/ops/launch.cuh"
+#include "kernels/cuda/ops/routed_sum.cuh"
 
 namespace subbyte::cuda {
 namespace {
@@ -17,6 +18,22 @@ __device__ float factor_of(double squares, const AddNormCall& a) {
 
 __device__ double add_squares(double sum, float value) {
   return fma(static_cast<double>(value), static_cast<double>(value), sum);
+}
+
+__device__ bool has_delta(const AddNormCall& a) {
+  return a.delta != nullptr || a.routes.top_k > 0;
+}
+
+__device__ void load_delta_8(const AddNormCall& a, int64_t row, int64_t col, float (&delta)[8]) {
+  if (a.routes.top_k == 0) return load_8(a.element, a.delta, row * a.cols + col, delta);
+  add_routes_8(a.element, a.routes, a.cols, row, col, delta);
+#pragma unroll
+  for (float& value : delta) value = rounded(a.element, value);
+}
+
+__device__ float load_delta(const AddNormCall& a, int64_t row, int64_t col) {
+  if (a.routes.top_k == 0) return load_element(a.element, a.delta, row * a.cols + col);
+  return rounded(a.element, add_routes(a.element, a.routes, a.cols, row, col));
 }
 
 /// A CTA for a row, which stays in registers: kRuns times eight elements for each thread, loaded
@@ -40,7 +57,7 @@ __global__ void __launch_bounds__(kThreads) add_norm_runs(const __grid_constant_
     const int64_t i = (int64_t{r} * kThreads + threadIdx.x) * kEight;
     if (i >= a.cols) continue;
     load_8(Element::kF32, x, i, values[r]);
-    if (a.delta != nullptr) load_8(a.element, a.delta, row * a.cols + i, deltas[r]);
+    if (has_delta(a)) load_delta_8(a, row, i, deltas[r]);
   }
   double squares = 0;
 #pragma unroll
@@ -51,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) add_norm_runs(const __grid_constant_
       values[r][e] += deltas[r][e];
       squares = add_squares(squares, values[r][e]);
     }
-    if (a.delta != nullptr && i < a.cols) store_8(Element::kF32, x, i, values[r]);
+    if (has_delta(a) && i < a.cols) store_8(Element::kF32, x, i, values[r]);
   }
   const float factor = factor_of(sum_of_cta(squares, partials), a);
 #pragma unroll
@@ -73,8 +90,8 @@ __global__ void __launch_bounds__(kThreads) add_norm(const __grid_constant__ Add
   double squares = 0;
   for (int64_t i = threadIdx.x; i < a.cols; i += kThreads) {
     float value = x[i];
-    if (a.delta != nullptr) {
-      value += load_element(a.element, a.delta, row * a.cols + i);
+    if (has_delta(a)) {
+      value += load_delta(a, row, i);
       x[i] = value;
     }
     squares = add_squares(squares, value);
@@ -87,8 +104,9 @@ __global__ void __launch_bounds__(kThreads) add_norm(const __grid_constant__ Add
 
 bool is_aligned(const AddNormCall& call) {
   uintptr_t places = 0;
-  for (const void* p : {static_cast<const void*>(call.x), call.delta,
-                        static_cast<const void*>(call.weight), static_cast<const void*>(call.y)}) {
+  for (const void* p :
+       {static_cast<const void*>(call.x), call.delta, call.routes.outputs,
+        static_cast<const void*>(call.weight), static_cast<const void*>(call.y)}) {
     places |= reinterpret_cast<uintptr_t>(p);
   }
   return places % 16 == 0 && call.cols % kEight == 0;

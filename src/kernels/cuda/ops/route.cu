@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/ops/elements.cuh"
 #include "kernels/cuda/ops/launch.cuh"
+#include "kernels/cuda/ops/routed_sum.cuh"
 
 namespace subbyte::cuda {
 namespace {
@@ -229,33 +230,26 @@ __global__ void __launch_bounds__(kThreads) gather_rows(const __grid_constant__ 
   for (int64_t i = threadIdx.x; i < pieces; i += kThreads) to[i] = from[i];
 }
 
-/// kWide numbers of a token for each thread: 8, or 1 where rows do not begin at 16 bytes.
-template <int kWide>
-__global__ void __launch_bounds__(kThreads) add_routes(const __grid_constant__ AddRoutesCall a) {
+/// Eight numbers of a token for each thread.
+__global__ void __launch_bounds__(kThreads) store_sums_8(const __grid_constant__ AddRoutesCall a) {
   begin_operation();
   const int64_t size = a.tokens * a.cols;
-  const int64_t stride = int64_t{gridDim.x} * kThreads * kWide;
-  for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kWide; i < size; i += stride) {
-    const int64_t token = i / a.cols;
-    const int64_t col = i % a.cols;
-    float sums[kWide] = {};
-    for (int64_t route = token * a.top_k; route < (token + 1) * a.top_k; ++route) {
-      const float weight = a.weights[route];
-      const int64_t at = route * a.cols + col;
-      float values[kWide];
-      if constexpr (kWide == 8) {
-        load_8(a.element, a.outputs, at, values);
-      } else {
-        values[0] = load_element(a.element, a.outputs, at);
-      }
-#pragma unroll
-      for (int j = 0; j < kWide; ++j) sums[j] = fmaf(weight, values[j], sums[j]);
-    }
-    if constexpr (kWide == 8) {
-      store_8(a.element, a.y, i, sums);
-    } else {
-      store_element(a.element, a.y, i, sums[0]);
-    }
+  const int64_t stride = int64_t{gridDim.x} * kThreads * 8;
+  for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * 8; i < size; i += stride) {
+    float sums[8];
+    add_routes_8(a.element, a.routes, a.cols, i / a.cols, i % a.cols, sums);
+    store_8(a.element, a.y, i, sums);
+  }
+}
+
+/// Where rows do not begin at 16 bytes.
+__global__ void __launch_bounds__(kThreads) store_sums(const __grid_constant__ AddRoutesCall a) {
+  begin_operation();
+  const int64_t size = a.tokens * a.cols;
+  const int64_t stride = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < size; i += stride) {
+    const float sum = add_routes(a.element, a.routes, a.cols, i / a.cols, i % a.cols);
+    store_element(a.element, a.y, i, sum);
   }
 }
 
@@ -279,11 +273,11 @@ void run_gather_rows(const GatherRowsCall& call, Stream stream) {
 
 void run_add_routes(const AddRoutesCall& call, Stream stream) {
   const auto addresses =
-      reinterpret_cast<uintptr_t>(call.y) | reinterpret_cast<uintptr_t>(call.outputs);
+      reinterpret_cast<uintptr_t>(call.y) | reinterpret_cast<uintptr_t>(call.routes.outputs);
   const bool is_wide = call.cols % 8 == 0 && addresses % 16 == 0;
   const int64_t of_cta = kThreads * (is_wide ? 8 : 1);
   const int64_t ctas = std::min((call.tokens * call.cols + of_cta - 1) / of_cta, kMostCtas);
-  launch(is_wide ? add_routes<8> : add_routes<1>, {dim3(static_cast<unsigned>(ctas)), kThreads},
+  launch(is_wide ? store_sums_8 : store_sums, {dim3(static_cast<unsigned>(ctas)), kThreads},
          stream, call);
 }
 

@@ -45,18 +45,23 @@ struct GatherRowsCall {
 /// Errors are left to cudaGetLastError().
 void run_gather_rows(const GatherRowsCall& call, Stream stream);
 
+/// The results of the experts of all tokens of a step, to be added: those of a token in their order,
+/// in float32, rounded once to their type.
+struct RoutedSum {
+  const void* outputs = nullptr;   // [tokens][top_k][cols]
+  const float* weights = nullptr;  // [tokens][top_k]
+  int64_t top_k = 0;
+};
+
 struct AddRoutesCall {
-  void* y = nullptr;                // [tokens][cols]
-  const void* outputs = nullptr;    // [tokens][top_k][cols]
-  const float* weights = nullptr;   // [tokens][top_k]
+  void* y = nullptr;  // [tokens][cols]
+  RoutedSum routes;
   Element element = Element::kF16;  // of y and outputs
   int64_t tokens = 0;
-  int64_t top_k = 0;
   int64_t cols = 0;
 };
 
-/// y = the sum of weights * outputs over the routes of a token in their order, in float32. Errors
-/// are left to cudaGetLastError().
+/// y = the sums. Errors are left to cudaGetLastError().
 void run_add_routes(const AddRoutesCall& call, Stream stream);
 
 }  // namespace subbyte::cuda
