@@ -16,6 +16,7 @@
 #include "bench/cuda/decoder_time.h"
 #include "bench/cuda/device_times.h"
 #include "bench/cuda/graph_timer.h"
+#include "bench/cuda/group_suite.h"
 #include "bench/cuda/model_suite.h"
 #include "bench/cuda/moe_suite.h"
 #include "bench/cuda/step_suite.h"
@@ -343,6 +344,7 @@ class Bench {
 namespace {
 
 using subbyte::bench::BlocksSuite;
+using subbyte::bench::GroupSuite;
 using subbyte::bench::ModelSuite;
 using subbyte::bench::MoeSuite;
 using subbyte::bench::Options;
@@ -439,6 +441,25 @@ CLI::App* add_moe_suite(CLI::App& app, MoeSuite& suite) {
   return command;
 }
 
+CLI::App* add_group_suite(CLI::App& app, GroupSuite& suite) {
+  CLI::App* command =
+      app.add_subcommand("group", "FlashInfer's group GEMM, MXFP8 by MXFP4, beside cuBLAS");
+  command->add_option("--groups", suite.groups)->capture_default_str()->check(CLI::Range(1, 4096));
+  command->add_option("--n", suite.n, "In 8s")->capture_default_str()->check(CLI::Range(8, 65536));
+  command->add_option("--k", suite.k, "In 32s")
+      ->capture_default_str()
+      ->check(CLI::Range(32, 65536));
+  command->add_option("--m", suite.m, "Rows of all groups, in 4s")
+      ->capture_default_str()
+      ->check(CLI::Range(4, 1 << 20));
+  command->add_option("--replays", suite.replays, "Of which the median is taken")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  command->add_flag("--no-cublas", suite.no_cublas, "Without the vendor's library");
+  command->footer("example:\n  ./dev gpu-bench group --groups 128 --m 1024 8192");
+  return command;
+}
+
 CLI::App* add_step_suite(CLI::App& app, StepSuite& suite) {
   CLI::App* command = app.add_subcommand(
       "step", "Where the time of a step that is one kernel goes, of a Qwen3 with AWQ weights");
@@ -471,6 +492,8 @@ int main(int argc, char** argv) {
   const CLI::App* models = add_model_suite(app, suite);
   BlocksSuite blocks_suite;
   const CLI::App* blocks = add_blocks_suite(app, blocks_suite);
+  GroupSuite group_suite;
+  const CLI::App* group = add_group_suite(app, group_suite);
   MoeSuite moe_suite;
   const CLI::App* moe = add_moe_suite(app, moe_suite);
   StepSuite step_suite;
@@ -478,6 +501,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   if (step->parsed()) return exit_code(subbyte::bench::run_step_suite(step_suite));
   if (models->parsed()) return exit_code(subbyte::bench::run_model_suite(suite));
+  if (group->parsed()) return exit_code(subbyte::bench::run_group_suite(group_suite));
   if (moe->parsed()) return exit_code(subbyte::bench::run_moe_suite(moe_suite));
   if (blocks->parsed()) {
     subbyte::bench::run_blocks_suite(blocks_suite);

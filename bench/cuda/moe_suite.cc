@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "base/thread_pool.h"
 #include "bench/cuda/contents.h"
+#include "bench/cuda/device_memory.h"
 #include "bench/cuda/device_times.h"
 #include "bench/cuda/graph_timer.h"
 #include "bench/cuda/moe_routes.h"
@@ -19,21 +20,6 @@ namespace {
 
 constexpr WeightFormat kMxfp4 = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
 constexpr int kLayers = 3;  // that calls take in turns, so that no cache helps
-
-/// Device memory that is freed with it.
-class DeviceMemory {
- public:
-  explicit DeviceMemory(int64_t bytes) {
-    must(cudaMalloc(reinterpret_cast<void**>(&data_), bytes), "memory");
-  }
-  ~DeviceMemory() { cudaFree(data_); }
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
-  std::byte* data() const { return data_; }
-
- private:
-  std::byte* data_ = nullptr;
-};
 
 /// Random codes, scales between 2^-9 and 2^-5.
 Matrix random_mxfp4(int64_t rows, int64_t cols, uint64_t seed) {

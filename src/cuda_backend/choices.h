@@ -22,8 +22,8 @@ class CudaChoices {
     return {std::ssize(rows_), has_penalty_ ? 1 : 0, largest_top_k_};
   }
 
-  /// Enqueues the choices, if there are any. `logits` [Batch::num_head_rows()][vocabulary] in device
-  /// memory. Code cuda.memory.
+  /// Enqueues the choices, if there are any. `logits` [Batch::num_head_rows()][vocabulary] in
+  /// device memory. Code cuda.memory.
   Status run(CudaStep& step, const float* logits, int64_t vocabulary, cuda::Stream stream);
 
   /// In device memory: a token for each choice of the last step that ran.

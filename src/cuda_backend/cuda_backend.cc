@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/thread_pool.h"
+#include "cuda_backend/attention.h"
 #include "cuda_backend/choices.h"
 #include "cuda_backend/experts.h"
 #include "cuda_backend/finite.h"
@@ -20,7 +21,6 @@
 #include "cuda_backend/step_programs.h"
 #include "kernels/cuda/ops/embed.h"
 #include "kernels/cuda/ops/norm.h"
-#include "kernels/cuda/ops/rotate.h"
 
 namespace subbyte {
 namespace {
@@ -83,6 +83,7 @@ class CudaBackend : public Backend {
         has_graphs_(options.step_graphs),
         graphs_(stream_->get()),
         mixture_(device, number_, options.batch_invariant, options.mxfp8_experts, stream_->get()),
+        attention_(element(), step_, partials_, stream_->get()),
         programs_(device, number_, options.batch_invariant ? 0 : options.step_kernel_tokens,
                   partials_, stream_->get()),
         uploader_(stream_->get(), host_),
@@ -172,7 +173,7 @@ class CudaBackend : public Backend {
     const Status entered = enter();
     const Status begun = flights_.begin(batch);
     flights_.current().error = entered.ok() ? begun : entered;
-    angles_of_ = nullptr;
+    attention_.begin();
     batch_ = batch;
     results_ = {};
     residual_ = nullptr;
@@ -254,10 +255,11 @@ class CudaBackend : public Backend {
                         const AttentionShape& shape, int64_t layer) override {
     keep_error([&]() -> Status {
       SUBBYTE_CHECK(store_sum());
-      SUBBYTE_CHECK(find_angles(rope));
-      if (programs_.add_attention(step_attention(qkv, norms, shape, layer))) return {};
+      SUBBYTE_CHECK(attention_.find_angles(rope));
+      if (programs_.add_attention(attention_.of_program(qkv, norms, shape, layer))) return {};
       SUBBYTE_CHECK(programs_.run());
-      return rotate(qkv, norms, shape, layer);
+      attention_.rotate(qkv, norms, shape, layer);
+      return {};
     });
   }
 
@@ -265,7 +267,7 @@ class CudaBackend : public Backend {
               const Vector& sinks) override {
     keep_error([&]() -> Status {
       if (programs_.end_attention(y, open(sinks))) return {};
-      return run_attend(y, qkv, shape, layer, sinks);
+      return attention_.attend(y, qkv, shape, layer, sinks);
     });
   }
 
@@ -275,9 +277,8 @@ class CudaBackend : public Backend {
     keep_error([&]() -> Status {
       const auto& opened = *static_cast<const CudaExperts*>(experts.storage.get());
       SUBBYTE_CHECK(run_kept(x));
-      SUBBYTE_TRY(
-          const cuda::RoutedSum routes,
-          mixture_.run(rows_of(x), static_cast<const float*>(router_logits.data), opened));
+      SUBBYTE_TRY(const cuda::RoutedSum routes,
+                  mixture_.run(rows_of(x), static_cast<const float*>(router_logits.data), opened));
       sum_ = KeptSum{y, routes};
       return {};
     });
@@ -317,8 +318,8 @@ class CudaBackend : public Backend {
     return cuda_error("cuda.device", "device " + std::to_string(gpu_.index), error);
   }
 
-  /// Runs one operation unless one before it has failed, which finish() returns, or the graph of the
-  /// step has it.
+  /// Runs one operation unless one before it has failed, which finish() returns, or the graph of
+  /// the step has it.
   template <class Operation>
   void keep_error(Operation operation) {
     Status& error = flights_.current().error;
@@ -332,8 +333,8 @@ class CudaBackend : public Backend {
   /// Steps of single tokens repeat; what their launches follow from is known with the first
   /// operation, which shows the model's table.
   Status begin_graph(const Weight& table) {
-    const bool repeats = std::ranges::all_of(
-        batch_.parts, [](const Part& part) { return part.tokens.size() == 1; });
+    const bool repeats =
+        std::ranges::all_of(batch_.parts, [](const Part& part) { return part.tokens.size() == 1; });
     if (!has_graphs_ || !repeats || batch_.is_watched || programs_.is_active()) return {};
     StepShapeKey key = step_.shape_key();
     const StepShapeKey choices = choices_.shape_key();
@@ -348,13 +349,10 @@ class CudaBackend : public Backend {
 
   WeightTarget target() { return {arena_, uploader_, host_, number_}; }
   cuda::Element element() const { return cuda::element_of(number_); }
-  cuda::KvLayer cache(int64_t layer) const {
-    return static_cast<const CudaKvMemory&>(step_.pool().memory()).layer(layer);
-  }
 
   Status embed_rows(const Tensor& y, const CudaMatrix& table) {
-    const cuda::EmbedCall call = {static_cast<float*>(y.data), step_.tokens(),
-                                  choices_.chosen(), y.rows, y.cols};
+    const cuda::EmbedCall call = {static_cast<float*>(y.data), step_.tokens(), choices_.chosen(),
+                                  y.rows, y.cols};
     if (!table.is_packed) {
       cuda::run_embed(call, table.memory.data(), table.element, stream_->get());
       return {};
@@ -397,23 +395,6 @@ class CudaBackend : public Backend {
     return {};
   }
 
-  /// The angles of all rows, computed when a step first needs them.
-  Status find_angles(const Rope& rope) {
-    if (angles_of_ == &rope) return {};
-    const std::span<const double> inv_freq = rope.inv_freq();
-    const auto half = std::ssize(inv_freq);
-    const int64_t rows = step_.num_tokens();
-    SUBBYTE_TRY(const double* const on_device, step_.frequencies(inv_freq));
-    SUBBYTE_TRY(std::byte* const cos, step_.take(rows * half * 4));
-    SUBBYTE_TRY(std::byte* const sin, step_.take(rows * half * 4));
-    cos_ = reinterpret_cast<float*>(cos);
-    sin_ = reinterpret_cast<float*>(sin);
-    cuda::run_angles(cos_, sin_, step_.places(), on_device, rows, half, rope.attention_factor(),
-                     stream_->get());
-    angles_of_ = &rope;
-    return {};
-  }
-
   /// Runs what was kept back, and stores the norm that `x` is the result of.
   Status run_kept(const Tensor& x) {
     SUBBYTE_CHECK(store_sum());
@@ -421,73 +402,6 @@ class CudaBackend : public Backend {
     const std::optional<KeptNorm> kept = programs_.take_norm(x);
     if (!kept) return {};
     return run_norm(kept->y.data, kept->x, {}, nullptr, kept->y.rows, *kept->norm);
-  }
-
-  cuda::StepAttention step_attention(const Tensor& qkv, const HeadNorms& norms,
-                                     const AttentionShape& shape, int64_t layer) const {
-    cuda::StepAttention a = {};
-    a.qkv.data = qkv.data, a.qkv.stride = qkv.cols;
-    a.heads = static_cast<int32_t>(shape.heads);
-    a.kv_heads = static_cast<int32_t>(shape.kv_heads);
-    a.head_dim = static_cast<int32_t>(shape.head_dim);
-    a.window = static_cast<int32_t>(shape.window);
-    a.scale = shape.scale;
-    a.eps = norms.eps;
-    a.q_norm = open(norms.q);
-    a.k_norm = open(norms.k);
-    a.cos = cos_;
-    a.sin = sin_;
-    a.cache = cache(layer);
-    return a;
-  }
-
-  Status rotate(const Tensor& qkv, const HeadNorms& norms, const AttentionShape& shape,
-                int64_t layer) {
-    cuda::RotateCall call;
-    call.qkv = qkv.data;
-    call.element = element();
-    call.num_rows = qkv.rows;
-    call.heads = static_cast<int32_t>(shape.heads);
-    call.kv_heads = static_cast<int32_t>(shape.kv_heads);
-    call.head_dim = static_cast<int32_t>(shape.head_dim);
-    call.q_norm = open(norms.q);
-    call.k_norm = open(norms.k);
-    call.eps = norms.eps;
-    call.cos = cos_;
-    call.sin = sin_;
-    call.places = step_.places();
-    call.cache = cache(layer);
-    cuda::run_rotate(call, stream_->get());
-    return {};
-  }
-
-  Status run_attend(const Tensor& y, const Tensor& qkv, const AttentionShape& shape, int64_t layer,
-                    const Vector& sinks) {
-    SUBBYTE_TRY(const StepTasks* const tasks,
-                step_.tasks({shape.heads / shape.kv_heads, shape.kv_heads, shape.window}));
-    SUBBYTE_CHECK(partials_.grow(tasks->num_partials * 4 *
-                                 cuda::attention_partial_floats(shape.kv_heads, shape.head_dim)));
-    cuda::AttentionCall call;
-    call.qkv = qkv.data;
-    call.y = y.data;
-    call.element = element();
-    call.qkv_stride = qkv.cols;
-    call.heads = static_cast<int32_t>(shape.heads);
-    call.kv_heads = static_cast<int32_t>(shape.kv_heads);
-    call.head_dim = static_cast<int32_t>(shape.head_dim);
-    call.window = static_cast<int32_t>(shape.window);
-    call.scale = shape.scale;
-    call.sinks = open(sinks);
-    call.pages = step_.pages();
-    call.cache = cache(layer);
-    call.partials = reinterpret_cast<float*>(partials_.data());
-    call.prompt = tasks->prompt;
-    call.split = tasks->split;
-    call.merge = tasks->merge;
-    call.num_prompt = tasks->num_prompt;
-    call.slices = tasks->slices;
-    cuda::run_attention(call, stream_->get());
-    return {};
   }
 
   Status run_logits(const Tensor& x, const Tensor& delta, const Norm& norm, const Weight& head) {
@@ -513,6 +427,7 @@ class CudaBackend : public Backend {
   StepGraphs graphs_;
   CudaMixture mixture_;
   CudaBuffer partials_;  // of attention
+  CudaAttention attention_;
   StepPrograms programs_;
   CudaFlights flights_;
   CudaChoices choices_;
@@ -522,9 +437,6 @@ class CudaBackend : public Backend {
   CudaUploader uploader_;
   CudaMemory memory_;
   ServedNotes served_notes_;
-  const Rope* angles_of_ = nullptr;  // in this step
-  float* cos_ = nullptr;
-  float* sin_ = nullptr;
   std::optional<KeptSum> sum_;
   const void* residual_ = nullptr;
   const void* router_logits_ = nullptr;

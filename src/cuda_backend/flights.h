@@ -42,8 +42,8 @@ class CudaFlights {
   Status begin(const Batch& batch);
   /// The one that began last.
   CudaFlight& current() { return flights_[(num_begun_ - 1) % kMost]; }
-  /// The current one is in the stream: copies its results to the host, the logits that its parts ask
-  /// for, of all that it has, and the tokens.
+  /// The current one is in the stream: copies its results to the host, the logits that its parts
+  /// ask for, of all that it has, and the tokens.
   void end(const StepResults& results, const Batch& batch, cuda::Stream stream);
   /// Waits for the oldest one. Code cuda.launch, and that of its error.
   Status finish(Logits& logits);

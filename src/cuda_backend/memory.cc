@@ -57,8 +57,7 @@ int64_t tensor_bytes(const StepShape& s, const SplitTasks& split) {
   const int64_t packet = s.tokens * static_cast<int64_t>(4 + sizeof(cuda::RowPlace)) +
                          2 * up(s.positions, kKvPagePositions) * 4 + s.logits * 4 + s.sequences * 4;
   const int64_t prompt_tasks = up(s.tokens * s.heads, s.kv_heads * kPromptRows) + s.sequences;
-  const int64_t tasks = kKindsOfLayers *
-                        (prompt_tasks + up(9 * (split.splits + split.merges), 8)) *
+  const int64_t tasks = kKindsOfLayers * (prompt_tasks + up(9 * (split.splits + split.merges), 8)) *
                         static_cast<int64_t>(sizeof(cuda::AttentionTask));
   const int64_t logits = s.logits * (s.vocab * 4 + s.hidden * kTensorElementBytes);
   return s.tokens * cols * kTensorElementBytes + angles + packet + tasks + logits +

@@ -33,8 +33,8 @@ class StepQueue {
   /// happened.
   Status push(std::vector<Part> parts);
 
-  /// Waits for the oldest step; its parts. Where it fails, all steps are taken back. Codes: those of
-  /// Backend::finish.
+  /// Waits for the oldest step; its parts. Where it fails, all steps are taken back. Codes: those
+  /// of Backend::finish.
   Result<std::vector<Part>> pop(Logits& logits);
 
   /// Waits for all steps and takes them back: sequences are as long as before them.

@@ -39,10 +39,10 @@ TEST(GpuEmbed, copies_rows_of_dense_tables) {
     const DeviceBytes token_bytes(as_bytes(embedded.tokens));
     const DeviceBytes chosen_bytes(as_bytes(embedded.chosen));
     const DeviceNumbers y(std::ssize(tokens) * kCols, Element::kF32);
-    cuda::run_embed({y.data<float>(), reinterpret_cast<const int32_t*>(token_bytes.data()),
-                     reinterpret_cast<const int32_t*>(chosen_bytes.data()), std::ssize(tokens),
-                     kCols},
-                    on_device.data(), element, nullptr);
+    cuda::run_embed(
+        {y.data<float>(), reinterpret_cast<const int32_t*>(token_bytes.data()),
+         reinterpret_cast<const int32_t*>(chosen_bytes.data()), std::ssize(tokens), kCols},
+        on_device.data(), element, nullptr);
     expect_ran();
     const std::vector<float> found = y.read();
     for (std::size_t i = 0; i < found.size(); ++i) {
@@ -67,10 +67,10 @@ TEST(GpuEmbed, decodes_rows_of_packed_tables) {
     const DeviceBytes token_bytes(as_bytes(embedded.tokens));
     const DeviceBytes chosen_bytes(as_bytes(embedded.chosen));
     const DeviceNumbers y(std::ssize(tokens) * kCols, Element::kF32);
-    cuda::run_embed({y.data<float>(), reinterpret_cast<const int32_t*>(token_bytes.data()),
-                     reinterpret_cast<const int32_t*>(chosen_bytes.data()), std::ssize(tokens),
-                     kCols},
-                    packed.arguments(cuda::Number::kF16), packed.format(), nullptr);
+    cuda::run_embed(
+        {y.data<float>(), reinterpret_cast<const int32_t*>(token_bytes.data()),
+         reinterpret_cast<const int32_t*>(chosen_bytes.data()), std::ssize(tokens), kCols},
+        packed.arguments(cuda::Number::kF16), packed.format(), nullptr);
     expect_ran();
     std::vector<double> expected;
     std::vector<double> bounds;  // a product and a sum, rounded once, and a factor of one

@@ -114,11 +114,11 @@ struct Integers {
     }
   }
 
-  /// The input, of the 32 of two steps, in byte `byte` of registers 0 and 1 (`half` 0), or 2 and 3
+  /// The input, of the 32 of two steps, in byte `byte` of registers 0 and 1 (`upper` 0), or 2 and 3
   /// (1), of lanes with lane % 4 = t.
-  static SUBBYTE_KERNEL_FUNCTION constexpr int byte_col(int t, int half, int byte) {
-    const int step = kStepByByte ? byte % 2 : half;
-    const int eight = kStepByByte ? half : byte % 2;
+  static SUBBYTE_KERNEL_FUNCTION constexpr int byte_col(int t, int upper, int byte) {
+    const int step = kStepByByte ? byte % 2 : upper;
+    const int eight = kStepByByte ? upper : byte % 2;
     return 16 * step + 8 * eight + 2 * t + byte / 2;
   }
 

@@ -104,9 +104,8 @@ __global__ void __launch_bounds__(kThreads) add_norm(const __grid_constant__ Add
 
 bool is_aligned(const AddNormCall& call) {
   uintptr_t places = 0;
-  for (const void* p :
-       {static_cast<const void*>(call.x), call.delta, call.routes.outputs,
-        static_cast<const void*>(call.weight), static_cast<const void*>(call.y)}) {
+  for (const void* p : {static_cast<const void*>(call.x), call.delta, call.routes.outputs,
+                        static_cast<const void*>(call.weight), static_cast<const void*>(call.y)}) {
     places |= reinterpret_cast<uintptr_t>(p);
   }
   return places % 16 == 0 && call.cols % kEight == 0;

@@ -5,8 +5,9 @@
 
 namespace subbyte::cuda {
 
-/// x[row] += delta[row] or the rounded sum of the row's routes, then y[i] = x[row] / sqrt(mean(x[row]^2) + eps) * weight, rounded once to
-/// the type of y. The mean is accumulated in double precision.
+/// x[row] += delta[row] or the rounded sum of the row's routes, then y[i] = x[row] /
+/// sqrt(mean(x[row]^2) + eps) * weight, rounded once to the type of y. The mean is accumulated in
+/// double precision.
 struct AddNormCall {
   void* y = nullptr;  // [num_rows][cols]
   float* x = nullptr;

@@ -277,8 +277,8 @@ void run_add_routes(const AddRoutesCall& call, Stream stream) {
   const bool is_wide = call.cols % 8 == 0 && addresses % 16 == 0;
   const int64_t of_cta = kThreads * (is_wide ? 8 : 1);
   const int64_t ctas = std::min((call.tokens * call.cols + of_cta - 1) / of_cta, kMostCtas);
-  launch(is_wide ? store_sums_8 : store_sums, {dim3(static_cast<unsigned>(ctas)), kThreads},
-         stream, call);
+  launch(is_wide ? store_sums_8 : store_sums, {dim3(static_cast<unsigned>(ctas)), kThreads}, stream,
+         call);
 }
 
 }  // namespace subbyte::cuda

@@ -45,8 +45,8 @@ struct GatherRowsCall {
 /// Errors are left to cudaGetLastError().
 void run_gather_rows(const GatherRowsCall& call, Stream stream);
 
-/// The results of the experts of all tokens of a step, to be added: those of a token in their order,
-/// in float32, rounded once to their type.
+/// The results of the experts of all tokens of a step, to be added: those of a token in their
+/// order, in float32, rounded once to their type.
 struct RoutedSum {
   const void* outputs = nullptr;   // [tokens][top_k][cols]
   const float* weights = nullptr;  // [tokens][top_k]

@@ -37,8 +37,8 @@ __device__ __forceinline__ float add_routes(Element element, const RoutedSum& ro
                                             int64_t token, int64_t col) {
   float sum = 0;
   for (int64_t route = token * routes.top_k; route < (token + 1) * routes.top_k; ++route) {
-    sum = fmaf(routes.weights[route], load_element(element, routes.outputs, route * cols + col),
-               sum);
+    sum =
+        fmaf(routes.weights[route], load_element(element, routes.outputs, route * cols + col), sum);
   }
   return sum;
 }

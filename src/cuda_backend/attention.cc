@@ -1,0 +1,95 @@
+#include "cuda_backend/attention.h"
+
+#include "cuda_backend/kv_memory.h"
+#include "cuda_backend/weights.h"
+#include "kernels/cuda/ops/rotate.h"
+
+namespace subbyte {
+
+Status CudaAttention::find_angles(const Rope& rope) {
+  if (angles_of_ == &rope) return {};
+  const std::span<const double> inv_freq = rope.inv_freq();
+  const auto half = std::ssize(inv_freq);
+  const int64_t rows = step_.num_tokens();
+  SUBBYTE_TRY(const double* const on_device, step_.frequencies(inv_freq));
+  SUBBYTE_TRY(std::byte* const cos, step_.take(rows * half * 4));
+  SUBBYTE_TRY(std::byte* const sin, step_.take(rows * half * 4));
+  cos_ = reinterpret_cast<float*>(cos);
+  sin_ = reinterpret_cast<float*>(sin);
+  cuda::run_angles(cos_, sin_, step_.places(), on_device, rows, half, rope.attention_factor(),
+                   stream_);
+  angles_of_ = &rope;
+  return {};
+}
+
+cuda::KvLayer CudaAttention::cache(int64_t layer) const {
+  return static_cast<const CudaKvMemory&>(step_.pool().memory()).layer(layer);
+}
+
+cuda::StepAttention CudaAttention::of_program(const Tensor& qkv, const HeadNorms& norms,
+                                              const AttentionShape& shape, int64_t layer) const {
+  cuda::StepAttention a = {};
+  a.qkv.data = qkv.data, a.qkv.stride = qkv.cols;
+  a.heads = static_cast<int32_t>(shape.heads);
+  a.kv_heads = static_cast<int32_t>(shape.kv_heads);
+  a.head_dim = static_cast<int32_t>(shape.head_dim);
+  a.window = static_cast<int32_t>(shape.window);
+  a.scale = shape.scale;
+  a.eps = norms.eps;
+  a.q_norm = floats_of(norms.q);
+  a.k_norm = floats_of(norms.k);
+  a.cos = cos_;
+  a.sin = sin_;
+  a.cache = cache(layer);
+  return a;
+}
+
+void CudaAttention::rotate(const Tensor& qkv, const HeadNorms& norms, const AttentionShape& shape,
+                           int64_t layer) {
+  cuda::RotateCall call;
+  call.qkv = qkv.data;
+  call.element = element_;
+  call.num_rows = qkv.rows;
+  call.heads = static_cast<int32_t>(shape.heads);
+  call.kv_heads = static_cast<int32_t>(shape.kv_heads);
+  call.head_dim = static_cast<int32_t>(shape.head_dim);
+  call.q_norm = floats_of(norms.q);
+  call.k_norm = floats_of(norms.k);
+  call.eps = norms.eps;
+  call.cos = cos_;
+  call.sin = sin_;
+  call.places = step_.places();
+  call.cache = cache(layer);
+  cuda::run_rotate(call, stream_);
+}
+
+Status CudaAttention::attend(const Tensor& y, const Tensor& qkv, const AttentionShape& shape,
+                             int64_t layer, const Vector& sinks) {
+  SUBBYTE_TRY(const StepTasks* const tasks,
+              step_.tasks({shape.heads / shape.kv_heads, shape.kv_heads, shape.window}));
+  SUBBYTE_CHECK(partials_.grow(tasks->num_partials * 4 *
+                               cuda::attention_partial_floats(shape.kv_heads, shape.head_dim)));
+  cuda::AttentionCall call;
+  call.qkv = qkv.data;
+  call.y = y.data;
+  call.element = element_;
+  call.qkv_stride = qkv.cols;
+  call.heads = static_cast<int32_t>(shape.heads);
+  call.kv_heads = static_cast<int32_t>(shape.kv_heads);
+  call.head_dim = static_cast<int32_t>(shape.head_dim);
+  call.window = static_cast<int32_t>(shape.window);
+  call.scale = shape.scale;
+  call.sinks = floats_of(sinks);
+  call.pages = step_.pages();
+  call.cache = cache(layer);
+  call.partials = reinterpret_cast<float*>(partials_.data());
+  call.prompt = tasks->prompt;
+  call.split = tasks->split;
+  call.merge = tasks->merge;
+  call.num_prompt = tasks->num_prompt;
+  call.slices = tasks->slices;
+  cuda::run_attention(call, stream_);
+  return {};
+}
+
+}  // namespace subbyte
