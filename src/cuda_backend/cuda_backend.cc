@@ -306,8 +306,9 @@ class CudaBackend : public Backend {
   }
 
   Status finish(Logits& logits) override {
-    SUBBYTE_CHECK(enter());
-    return flights_.finish(logits);
+    const Status entered = enter();
+    Status finished = flights_.finish(logits);
+    return entered.ok() ? std::move(finished) : entered;
   }
 
  private:
@@ -324,7 +325,12 @@ class CudaBackend : public Backend {
   void keep_error(Operation operation) {
     Status& error = flights_.current().error;
     if (!error.ok() || graphs_.replays()) return;
-    error = operation();
+    try {
+      error = operation();
+    } catch (...) {
+      error = Error{"cuda.memory", "no memory of the host for an operation"};
+      throw;
+    }
     if (!error.ok()) return;
     const cudaError_t launched = cudaGetLastError();
     if (launched != cudaSuccess) error = cuda_error("cuda.launch", "an operation", launched);

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstring>
+#include <new>
 #include <utility>
 
 namespace subbyte {
@@ -72,7 +73,7 @@ void CudaFlights::end(const StepResults& results, const Batch& batch, cuda::Stre
   if (error != cudaSuccess && flight.error.ok()) flight.error = step_error(error);
 }
 
-/// After an error, too, nothing of the step runs any more.
+/// After an error, too, nothing of the step runs any more, and it is finished.
 Status CudaFlights::finish(Logits& logits) {
   CudaFlight& flight = flights_[num_finished_++ % kMost];
   const cudaError_t error =
@@ -80,8 +81,12 @@ Status CudaFlights::finish(Logits& logits) {
   SUBBYTE_CHECK(std::exchange(flight.error, {}));
   if (error != cudaSuccess) return step_error(error);
   logits.vocab_size = flight.num_logits == 0 ? 0 : flight.vocab_size;
-  logits.values.resize(flight.num_logits * logits.vocab_size);
-  logits.tokens.resize(flight.num_choices);
+  try {
+    logits.values.resize(flight.num_logits * logits.vocab_size);
+    logits.tokens.resize(flight.num_choices);
+  } catch (const std::bad_alloc&) {
+    return Error{"cuda.memory", "no memory of the host for the results of a step"};
+  }
   if (!logits.values.empty()) {
     std::memcpy(logits.values.data(), flight.logits.data(), logits.values.size() * sizeof(float));
   }

@@ -45,7 +45,7 @@ class CudaFlights {
   /// The current one is in the stream: copies its results to the host, the logits that its parts
   /// ask for, of all that it has, and the tokens.
   void end(const StepResults& results, const Batch& batch, cuda::Stream stream);
-  /// Waits for the oldest one. Code cuda.launch, and that of its error.
+  /// Waits for the oldest one. Codes: cuda.launch, cuda.memory of the host, that of its error.
   Status finish(Logits& logits);
 
  private:

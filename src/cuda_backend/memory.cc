@@ -46,7 +46,7 @@ int64_t choice_bytes(const StepShape& s) {
   call.num_choices = s.sequences;
   call.has_penalty = true;
   const int64_t rows = s.sequences * static_cast<int64_t>(sizeof(cuda::ChoiceRow));
-  return cuda::sample_scratch_bytes(call) + 2 * (rows + s.positions * 4) + s.sequences * 4;
+  return cuda::sample_scratch_bytes(call) + 2 * (rows + s.positions * 4);
 }
 
 /// Tensors of the models, angles, tokens with their places and pages, tasks, logits, choices.
@@ -55,7 +55,8 @@ int64_t tensor_bytes(const StepShape& s, const SplitTasks& split) {
   const int64_t cols = 3 * s.hidden + s.intermediate + qkv + s.heads * s.head_dim + s.experts;
   const int64_t angles = s.head_dim * (s.tokens + 1) * 4;
   const int64_t packet = s.tokens * static_cast<int64_t>(4 + sizeof(cuda::RowPlace)) +
-                         2 * up(s.positions, kKvPagePositions) * 4 + s.logits * 4 + s.sequences * 4;
+                         2 * (up(s.positions, kKvPagePositions) + s.sequences) * 4 + s.logits * 4 +
+                         s.sequences * 4;
   const int64_t prompt_tasks = up(s.tokens * s.heads, s.kv_heads * kPromptRows) + s.sequences;
   const int64_t tasks = kKindsOfLayers * (prompt_tasks + up(9 * (split.splits + split.merges), 8)) *
                         static_cast<int64_t>(sizeof(cuda::AttentionTask));

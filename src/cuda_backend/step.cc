@@ -13,6 +13,7 @@ namespace subbyte {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
+constexpr int64_t kMostKnownLayers = 4;  // a model has one or two kinds
 
 /// Arrays that travel in one copy, each at a multiple of kAlignment.
 class Packet {
@@ -177,6 +178,7 @@ Result<const StepTasks*> CudaStep::tasks(const cuda::AttentionLayers& layers) {
   SUBBYTE_TRY(const std::byte* const memory, upload(packet.bytes()));
   tasks_.push_back(std::move(placed).in(memory));
   if (std::ranges::find(known_layers_, layers) == known_layers_.end()) {
+    if (std::ssize(known_layers_) == kMostKnownLayers) known_layers_.clear();  // of other models
     known_layers_.push_back(layers);
   }
   return &tasks_.back();

@@ -36,14 +36,15 @@ StepGraphs::Known& StepGraphs::add(StepShapeKey key) {
 }
 
 Status StepGraphs::begin(StepShapeKey key) {
-  mode_ = Mode::kLaunches;
+  begin_without();
+  if (is_off_) return {};
   const auto found = std::ranges::find(known_, key, &Known::key);
-  const bool is_new = found == known_.end();
-  current_ = is_new ? &add(std::move(key)) : &*found;
+  current_ = found == known_.end() ? &add(std::move(key)) : &*found;
   current_->last_step = ++num_steps_;
-  if (is_new) return {};
+  if (!current_->has_run) return {};
   mode_ = current_->graph == nullptr ? Mode::kCaptures : Mode::kReplays;
   if (mode_ == Mode::kReplays) return {};
+  epoch_ = CudaBuffer::epoch();
   // What other threads do meanwhile is their own.
   const cudaError_t error = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed);
   if (error == cudaSuccess) return {};
@@ -51,19 +52,37 @@ Status StepGraphs::begin(StepShapeKey key) {
   return graph_error(error);
 }
 
+Status StepGraphs::capture() {
+  cudaGraph_t graph = nullptr;
+  cudaError_t error = cudaStreamEndCapture(stream_, &graph);
+  if (error == cudaSuccess && CudaBuffer::epoch() != epoch_)
+    error = cudaErrorStreamCaptureInvalidated;
+  if (error == cudaSuccess) error = cudaGraphInstantiate(&current_->graph, graph, 0);
+  if (error != cudaSuccess) current_->graph = nullptr;
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  return error == cudaSuccess ? Status() : graph_error(error);
+}
+
 Status StepGraphs::end(StepResults& results) {
-  if (mode_ == Mode::kLaunches) return {};
+  if (mode_ == Mode::kLaunches) {
+    if (current_ != nullptr) current_->has_run = true;
+    return {};
+  }
+  Status status;
   if (mode_ == Mode::kCaptures) {
-    cudaGraph_t graph = nullptr;
-    cudaError_t error = cudaStreamEndCapture(stream_, &graph);
-    if (error == cudaSuccess) error = cudaGraphInstantiate(&current_->graph, graph, 0);
-    if (graph != nullptr) cudaGraphDestroy(graph);
-    if (error != cudaSuccess) return graph_error(error);
+    status = capture();
     current_->results = results;
   }
   results = current_->results;
-  const cudaError_t error = cudaGraphLaunch(current_->graph, stream_);
-  return error == cudaSuccess ? Status() : graph_error(error);
+  if (status.ok()) {
+    const cudaError_t error = cudaGraphLaunch(current_->graph, stream_);
+    if (error != cudaSuccess) status = graph_error(error);
+  }
+  if (!status.ok()) {
+    is_off_ = true;
+    cudaGetLastError();  // told here
+  }
+  return status;
 }
 
 void StepGraphs::abandon() {

@@ -8,7 +8,9 @@
 //                                  the graph is launched
 //
 // Keys (StepShapeKey) hold all that launches follow from. Nothing may be allocated or waited for
-// while launches are captured; where memory has changed hands (CudaBuffer::epoch()), keys differ.
+// while launches are captured, so a step of the same key must have ended well before. Where memory
+// has changed hands (CudaBuffer::epoch()), keys differ. After a graph that could not be made, for
+// want of memory, say, no more are.
 
 #include <cstdint>
 #include <vector>
@@ -31,14 +33,18 @@ class StepGraphs {
   /// Before the first launch of a step. Code cuda.launch.
   Status begin(StepShapeKey key);
   /// Of a step that has no key.
-  void begin_without() { mode_ = Mode::kLaunches; }
+  void begin_without() {
+    mode_ = Mode::kLaunches;
+    current_ = nullptr;
+  }
 
   /// Whether the operations of the step are known, and not to be launched.
   bool replays() const { return mode_ == Mode::kReplays; }
   bool is_graph() const { return mode_ != Mode::kLaunches; }
 
-  /// After the last operation: launches the graph, if the step is one. `results` are those of the
-  /// operations; of a step that replays, what they were. Code cuda.launch.
+  /// After the last operation, all of which went well: launches the graph, if the step is one.
+  /// `results` are those of the operations; of a step that replays, what they were. Code
+  /// cuda.launch.
   Status end(StepResults& results);
   /// Instead of end() where an operation has failed.
   void abandon();
@@ -49,17 +55,21 @@ class StepGraphs {
   struct Known {
     StepShapeKey key;
     uint64_t last_step = 0;
-    CUgraphExec_st* graph = nullptr;  // nullptr: the key came once
+    bool has_run = false;             // as launches, without an error
+    CUgraphExec_st* graph = nullptr;  // nullptr: there is none so far
     StepResults results;
   };
 
   /// In place of the one that was used longest ago.
   Known& add(StepShapeKey key);
+  Status capture();
 
   cuda::Stream stream_;
   std::vector<Known> known_;
   uint64_t num_steps_ = 0;
-  Known* current_ = nullptr;
+  Known* current_ = nullptr;  // of a step with a key
+  uint64_t epoch_ = 0;        // when its capture began
+  bool is_off_ = false;
   Mode mode_ = Mode::kLaunches;
 };
 

@@ -51,7 +51,7 @@ class StepPrograms {
 
   /// Whether operations of this batch are kept back: where the model has packed weights, and every
   /// CTA has few inputs to bring to its shared memory. That follows from the number of tokens and
-  /// the longest rows of the model.
+  /// the longest rows of the model. `step` has not begun yet.
   /// Codes: as reserve().
   Status begin(const Batch& batch, const CudaStep& step);
   bool is_active() const { return is_active_; }

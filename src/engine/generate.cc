@@ -13,12 +13,12 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// As many steps as the machine takes, as far as they can be told.
-Status enqueue_steps(StepQueue& steps, Generation& generation, int64_t chunk) {
+/// As many steps as the machine takes, as far as they can be told, and there are pages for them.
+Status enqueue_steps(StepQueue& steps, Generation& generation, Sequence& sequence, int64_t chunk) {
   while (steps.has_room()) {
     if (generation.tokens_left() > 0) {
       SUBBYTE_CHECK(steps.push({generation.next(chunk)}));
-    } else if (!steps.empty() && generation.can_go_ahead()) {
+    } else if (!steps.empty() && generation.can_go_ahead() && sequence.reserve(1).ok()) {
       SUBBYTE_CHECK(steps.push({generation.next_ahead(0)}));
     } else {
       break;
@@ -54,7 +54,7 @@ Result<GenerateStats> generate(const Model& model, Backend& backend, Sequence& s
   stats.reason = StopReason::kCaller;
   auto start = Clock::now();
   while (!goes_on || goes_on()) {
-    SUBBYTE_CHECK(enqueue_steps(steps, generation, backend.prompt_chunk()));
+    SUBBYTE_CHECK(enqueue_steps(steps, generation, sequence, backend.prompt_chunk()));
     SUBBYTE_TRY(const std::vector<Part> parts, steps.pop(logits));
     if (!parts.front().choice) continue;
     if (stats.generated_tokens == 0) {

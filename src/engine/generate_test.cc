@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <new>
 #include <set>
 #include <string>
 
@@ -226,6 +227,61 @@ TEST_P(Generate, the_same_seed_gives_the_same_text) {
   options_.sampling.seed = 4;
   run(64);
   EXPECT_NE(tokens_, first);
+}
+
+/// The token whose successor has no page is handed out before the error.
+TEST_P(Generate, a_full_pool_ends_it_after_the_same_tokens) {
+  auto pool = model_->make_kv_pool(*backend_, KvType::kF32, kKvPagePositions);
+  ASSERT_TRUE(pool.ok());
+  Sequence sequence(*pool, 4 * kKvPagePositions);
+  const std::vector<int32_t> prompt = {1, 2, 3};
+  const auto stats = generate(*model_, *backend_, sequence, prompt, options_, [&](int32_t token) {
+    tokens_.push_back(token);
+    return true;
+  });
+  ASSERT_FALSE(stats.ok());
+  EXPECT_EQ(stats.error().code, "kv.no_pages");
+  EXPECT_EQ(std::ssize(tokens_), kKvPagePositions - 3 + 1);
+  EXPECT_EQ(sequence.length(), kKvPagePositions);
+}
+
+/// No memory in the middle of a step: nothing is on its way then, and sequences are as before.
+class Throwing : public ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+  void attend(Tensor y, Tensor qkv, const AttentionShape& shape, int64_t layer,
+              const Vector& sinks) override {
+    if (--until_ == 0) throw std::bad_alloc();
+    backend_.attend(y, qkv, shape, layer, sinks);
+  }
+  void throw_after(int operations) { until_ = operations + 1; }
+
+ private:
+  int until_ = -1;
+};
+
+TEST_P(Generate, goes_on_after_an_exception_in_a_step) {
+  options_.max_tokens = 20;
+  run(64);
+  const std::vector<int32_t> expected = tokens_;
+  for (int after = 0; after < 12; ++after) {
+    Throwing throwing(*backend_);
+    testing::TestContext context(*model_, throwing, 64);
+    const std::vector<int32_t> prompt = {1, 2, 3};
+    const auto generate_all = [&](std::vector<int32_t>& tokens) {
+      return generate(*model_, throwing, context.sequence(), prompt, options_, [&](int32_t token) {
+        tokens.push_back(token);
+        return true;
+      });
+    };
+    std::vector<int32_t> tokens;
+    throwing.throw_after(after);
+    EXPECT_THROW(static_cast<void>(generate_all(tokens)), std::bad_alloc);
+    context.sequence().truncate(0);
+    tokens.clear();
+    EXPECT_TRUE(generate_all(tokens).ok());
+    EXPECT_EQ(tokens, expected) << after;
+  }
 }
 
 /// Random numbers and penalties are those of a machine that takes one step after the other.

@@ -44,7 +44,8 @@ class Generation {
   /// Whether the step after one with a choice, which is not accepted yet, can be told: where that
   /// choice is not the last, and its token decides nothing but itself.
   bool can_go_ahead() const;
-  /// That step, for the token that choice `before` of the step before takes.
+  /// That step, for the token that choice `before` of the step before takes. What stands for it
+  /// stays until the next call.
   Part next_ahead(int64_t before);
   /// The last part of `tokens` tokens once more; nothing comes after it in the sequence.
   Part again(int64_t tokens);

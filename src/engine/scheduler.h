@@ -78,13 +78,14 @@ class Scheduler {
   Result<RequestId> add(ScheduledRequest request);
 
   /// Ends all samples of a request, or one of them: no event of it comes any more, and its pages
-  /// are free at once. Nothing happens where it has ended.
+  /// are free at once. Nothing happens where it has ended. The last one of all waits for the step
+  /// that is on its way.
   void cancel(RequestId request);
   void cancel(RequestId request, int64_t sample);
 
   /// One step and what came of it, in the order of the requests and their samples; nothing where
-  /// idle(). An error is one of the machine: those of Model::forward. The samples stay as they
-  /// were.
+  /// idle(), and of a step whose samples have all ended meanwhile. An error is one of the machine:
+  /// those of Model::forward. The samples stay as they were.
   Result<std::vector<SampleEvent>> step();
 
   bool idle() const { return samples_.empty(); }
@@ -93,7 +94,8 @@ class Scheduler {
   int64_t num_waiting() const { return std::ssize(samples_) - num_running_; }
   /// Times that a sequence gave its pages to an older one.
   int64_t num_preemptions() const { return num_preemptions_; }
-  /// Tokens that steps have computed, those computed again included.
+  /// Tokens that steps have computed, those computed again included, without those of steps that
+  /// were taken back.
   int64_t num_computed_tokens() const { return num_computed_tokens_; }
 
  private:

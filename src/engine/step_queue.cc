@@ -15,8 +15,13 @@ void take_back(const std::vector<Part>& parts) {
 }  // namespace
 
 Status StepQueue::push(std::vector<Part> parts) {
-  const int64_t choices_before = empty() ? 0 : Batch{last()}.num_choices();
-  SUBBYTE_CHECK(model_.enqueue(backend_, {parts}, choices_before));
+  const std::span<const Part> before = empty() ? std::span<const Part>() : last();
+  try {
+    SUBBYTE_CHECK(model_.enqueue(backend_, {parts}, before));
+  } catch (...) {  // which has finished all steps
+    take_back_all();
+    throw;
+  }
   steps_.push_back(std::move(parts));
   return {};
 }
@@ -34,6 +39,10 @@ Result<std::vector<Part>> StepQueue::pop(Logits& logits) {
 void StepQueue::clear() {
   Logits none;
   for (std::size_t i = 0; i < steps_.size(); ++i) static_cast<void>(backend_.finish(none));
+  take_back_all();
+}
+
+void StepQueue::take_back_all() {
   for (; !steps_.empty(); steps_.pop_back()) take_back(steps_.back());
 }
 

@@ -44,6 +44,8 @@ class StepQueue {
   void forget(const Sequence& sequence);
 
  private:
+  void take_back_all();
+
   const Model& model_;
   Backend& backend_;
   std::deque<std::vector<Part>> steps_;  // the oldest first; parts without a sequence: forgotten

@@ -68,7 +68,8 @@ std::string family_names() {
   return names;
 }
 
-Status Model::check(const Batch& batch, int64_t choices_before) const {
+Status Model::check(const Batch& batch, std::span<const Part> before) const {
+  const int64_t choices_before = Batch{before}.num_choices();
   if (batch.parts.empty()) return Error{"batch.parts", "a batch of no sequences"};
   std::vector<const Sequence*> seen;
   for (const Part& part : batch.parts) {
@@ -116,8 +117,8 @@ Status Model::check_tokens(std::span<const int32_t> tokens) const {
   return {};
 }
 
-Status Model::enqueue(Backend& backend, const Batch& batch, int64_t choices_before) const {
-  SUBBYTE_CHECK(check(batch, choices_before));
+Status Model::enqueue(Backend& backend, const Batch& batch, std::span<const Part> before) const {
+  SUBBYTE_CHECK(check(batch, before));
   for (const Part& part : batch.parts) {
     const Status status = part.sequence->reserve(std::ssize(part.tokens));
     if (status.ok()) continue;
@@ -125,12 +126,13 @@ Status Model::enqueue(Backend& backend, const Batch& batch, int64_t choices_befo
     for (const Part& other : batch.parts) other.sequence->truncate(other.sequence->length());
     return status;
   }
-  backend.begin(batch);
   try {
+    backend.begin(batch);
     run(backend);
-  } catch (...) {  // no memory; as many steps are on their way as before
+  } catch (...) {  // no memory; steps end all the same
     Logits none;
     backend.end();
+    if (!before.empty()) static_cast<void>(backend.finish(none));
     static_cast<void>(backend.finish(none));
     throw;
   }

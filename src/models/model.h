@@ -30,10 +30,11 @@ class Model {
 
   /// Its first half; the second is Backend::finish(). The sequences are as long as after the step,
   /// which they are not where finish() fails: who calls this cuts them back then
-  /// (engine/step_queue.h). Of the step before, which is not finished, `choices_before` choices may
-  /// stand in the batch as chosen_before(). Codes: those of forward that are not of the backend;
-  /// then no step has begun.
-  Status enqueue(Backend& backend, const Batch& batch, int64_t choices_before = 0) const;
+  /// (engine/step_queue.h). `before` is the step before this one, if that is not finished: its
+  /// choices may stand in the batch as chosen_before(). Codes: those of forward that are not of
+  /// the backend; then no step has begun. After an exception no step is on its way, of `before`
+  /// neither.
+  Status enqueue(Backend& backend, const Batch& batch, std::span<const Part> before = {}) const;
 
   /// `error`, sampling.not_finite of a step, with the first operation whose results are not finite:
   /// `batch`, which that step computed, is computed again, from sequences as they were before it.
@@ -69,7 +70,7 @@ class Model {
  private:
   friend class WeightLoader;  // fills these while it loads
 
-  Status check(const Batch& batch, int64_t choices_before) const;
+  Status check(const Batch& batch, std::span<const Part> before) const;
   Status check_pool(const KvPool& pool) const;
 
   std::vector<std::weak_ptr<const MappedFile>> files_;  // gone where all was copied

@@ -147,55 +147,6 @@ __device__ __forceinline__ void add_numbers(const void* p, int64_t i, float* val
   }
 }
 
-/// The results of a strip can be stored 16 bytes at a time: all are in the matrix, side by side.
-__device__ __forceinline__ bool is_whole(const LinearArguments& a, int strip) {
-  const bool is_gated = a.activation != Activation::kNone;
-  const bool in_order = is_gated || a.weights.row_order == RowOrder::kNatural;
-  const int64_t end = (strip + int64_t{1}) * (is_gated ? kStripRows / 2 : kStripRows);
-  const int64_t outputs = is_gated ? a.weights.rows / 2 : a.weights.rows;
-  const uint64_t places =
-      reinterpret_cast<uintptr_t>(a.y) | reinterpret_cast<uintptr_t>(a.residual);
-  const int64_t strides = a.y_stride | (a.residual != nullptr ? a.residual_stride : 0);
-  return in_order && end <= outputs && places % 16 == 0 && strides % 8 == 0;
-}
-
-/// Stores the sums of a strip, of one token: with bias, residual or an activation, or partly beyond
-/// the matrix.
-template <class Number>
-__device__ __noinline__ void finish_more(const LinearArguments& a, int strip, int64_t token,
-                                         float* values) {
-  const WeightArguments& w = a.weights;
-  const bool is_gated = a.activation != Activation::kNone;
-  const int outputs = is_gated ? kStripRows / 2 : kStripRows;
-  if (!is_whole(a, strip)) {
-    for (int i = 0; i < kStripRows / 2; ++i) {
-      finish<Number>(a, strip, i, token, values[i], values[i + 8]);
-    }
-    return;
-  }
-  const auto bias = static_cast<const uint16_t*>(a.bias);
-  for (int i = 0; i < kStripRows; ++i) {
-    values[i] *= w.gain;
-    if (bias == nullptr) continue;
-    values[i] += Number::to_float(bias[source_row(w.row_order, strip, i, w.rows)]);
-  }
-  for (int i = 0; i < kStripRows / 2 && is_gated; ++i) {
-    values[i] = gated(a.activation, a.clamp, values[i], values[i + 8]);
-  }
-  const int64_t first = strip * int64_t{outputs};
-  for (int i = 0; i < outputs; i += 8) {
-    if (a.residual != nullptr) {
-      add_numbers<Number>(a.residual, token * a.residual_stride + first + i, values + i);
-    }
-    const int64_t at = token * a.y_stride + first + i;
-    if (a.y_is_other) {
-      store_numbers<typename OtherOf<Number>::Type>(a.y, at, values + i);
-    } else {
-      store_numbers<Number>(a.y, at, values + i);
-    }
-  }
-}
-
 /// Nothing is added to the results of a strip, all are in the matrix, side by side, and are of the
 /// type of the inputs.
 __device__ __forceinline__ bool is_plain(const LinearArguments& a, int strip) {
@@ -203,22 +154,98 @@ __device__ __forceinline__ bool is_plain(const LinearArguments& a, int strip) {
          !a.y_is_other && (strip + 1) * kStripRows <= a.weights.rows;
 }
 
+/// Rows of a strip are whole vectors of 16 bytes in the bias, in the residual and in y, and all are
+/// in the matrix.
+__device__ __forceinline__ bool is_whole(const LinearArguments& a, int strip) {
+  const bool is_gated = a.activation != Activation::kNone;
+  const bool in_order = is_gated || a.weights.row_order == RowOrder::kNatural;
+  const int64_t outputs = is_gated ? a.weights.rows / 2 : a.weights.rows;
+  const int64_t end = (strip + int64_t{1}) * (is_gated ? kStripRows / 2 : kStripRows);
+  const uint64_t places = reinterpret_cast<uintptr_t>(a.y) |
+                          reinterpret_cast<uintptr_t>(a.residual) |
+                          reinterpret_cast<uintptr_t>(a.bias);
+  const int64_t strides = a.y_stride | (a.residual != nullptr ? a.residual_stride : 0) |
+                          (a.bias != nullptr ? outputs : 0);
+  return in_order && end <= outputs && places % 16 == 0 && strides % 8 == 0;
+}
+
+template <class Number>
+__device__ __forceinline__ void add_bias(const LinearArguments& a, int strip,
+                                         float (&values)[kStripRows]) {
+  if (a.weights.row_order == RowOrder::kGateAboveUp) {
+    add_numbers<Number>(a.bias, strip * int64_t{8}, values);
+    add_numbers<Number>(a.bias, a.weights.rows / 2 + strip * int64_t{8}, values + 8);
+    return;
+  }
+  float bias[kStripRows] = {};
+  add_numbers<Number>(a.bias, strip * int64_t{kStripRows}, bias);
+  add_numbers<Number>(a.bias, strip * int64_t{kStripRows} + 8, bias + 8);
+  const bool in_pairs = a.weights.row_order == RowOrder::kGateUpPairs;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    values[i] += in_pairs ? bias[2 * i] : bias[i];
+    values[i + 8] += in_pairs ? bias[2 * i + 1] : bias[i + 8];
+  }
+}
+
+/// Stores eight outputs, of which the first is `first`.
+template <class Number>
+__device__ __forceinline__ void store_outputs(const LinearArguments& a, int64_t token,
+                                              int64_t first, float* values) {
+  if (a.residual != nullptr) {
+    add_numbers<Number>(a.residual, token * a.residual_stride + first, values);
+  }
+  if (a.y_is_other) {
+    store_numbers<typename OtherOf<Number>::Type>(a.y, token * a.y_stride + first, values);
+  } else {
+    store_numbers<Number>(a.y, token * a.y_stride + first, values);
+  }
+}
+
+/// The same as finish() for all rows of a strip that is_whole(), in registers.
+template <class Number>
+__device__ __forceinline__ void finish_whole(const LinearArguments& a, int strip, int64_t token,
+                                             float (&values)[kStripRows]) {
+#pragma unroll
+  for (float& value : values) value *= a.weights.gain;
+  if (a.bias != nullptr) add_bias<Number>(a, strip, values);
+  if (a.activation == Activation::kNone) {
+    store_outputs<Number>(a, token, strip * int64_t{kStripRows}, values);
+    store_outputs<Number>(a, token, strip * int64_t{kStripRows} + 8, values + 8);
+    return;
+  }
+  if (a.activation == Activation::kSwiGLU) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      values[i] = gated(Activation::kSwiGLU, a.clamp, values[i], values[i + 8]);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      values[i] = gated(Activation::kClampedSwiGLU, a.clamp, values[i], values[i + 8]);
+    }
+  }
+  store_outputs<Number>(a, token, strip * int64_t{8}, values);
+}
+
+/// Stores the sums of a strip, of one token, one by one.
+template <class Number>
+__device__ __noinline__ void finish_one_by_one(const LinearArguments& a, int strip, int64_t token,
+                                               const float* values) {
+  for (int i = 0; i < kStripRows / 2; ++i) {
+    finish<Number>(a, strip, i, token, values[i], values[i + 8]);
+  }
+}
+
 /// Stores the sums of a strip, of one token.
 template <class Number>
 __device__ __forceinline__ void finish_strip(const LinearArguments& a, int strip, int64_t token,
                                              float (&values)[kStripRows]) {
-  const int64_t at = token * a.y_stride + strip * int64_t{kStripRows};
-  const bool is_aligned = (a.y_stride % 8 | reinterpret_cast<uintptr_t>(a.y) % 16) == 0;
-  if (!is_plain(a, strip) || !is_aligned) {
-    float copy[kStripRows];  // whose address is taken, while `values` stay in registers
+  if (is_whole(a, strip)) return finish_whole<Number>(a, strip, token, values);
+  float copy[kStripRows];  // whose address is taken, while `values` stay in registers
 #pragma unroll
-    for (int i = 0; i < kStripRows; ++i) copy[i] = values[i];
-    return finish_more<Number>(a, strip, token, copy);
-  }
-#pragma unroll
-  for (int i = 0; i < kStripRows; ++i) values[i] *= a.weights.gain;
-  store_numbers<Number>(a.y, at, values);
-  store_numbers<Number>(a.y, at + 8, values + 8);
+  for (int i = 0; i < kStripRows; ++i) copy[i] = values[i];
+  finish_one_by_one<Number>(a, strip, token, copy);
 }
 
 }  // namespace subbyte::cuda

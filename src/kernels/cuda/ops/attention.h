@@ -93,8 +93,8 @@ AttentionTasks attention_tasks(std::span<const AttentionPart> parts, const Atten
 AttentionTasks invariant_attention_tasks(std::span<const AttentionPart> parts,
                                          const AttentionLayers& layers);
 
-/// Adds split and merge tasks that do nothing, an eighth at most, so that their numbers are the
-/// same in many steps as sequences grow; where tasks are of one slice.
+/// Adds split and merge tasks that do nothing and partials that nobody needs, an eighth at most, so
+/// that their numbers are the same in many steps as sequences grow; where tasks are of one slice.
 void round_up_tasks(AttentionTasks& tasks);
 
 struct AttentionCall {

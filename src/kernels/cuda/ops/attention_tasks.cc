@@ -143,6 +143,7 @@ void round_up_tasks(AttentionTasks& tasks) {
   };
   AttentionSlice& slice = tasks.slices.front();
   slice = {rounded(slice.num_split), rounded(slice.num_merge)};
+  tasks.num_partials = rounded(tasks.num_partials);
   tasks.split.resize(slice.num_split);
   tasks.merge.resize(slice.num_merge);
 }

@@ -56,7 +56,7 @@ void expect_covered(const std::vector<AttentionPart>& parts, int64_t q_per_kv, i
 }
 
 TEST(AttentionTasks, their_numbers_change_seldom_where_they_are_rounded_up) {
-  std::set<std::pair<std::size_t, std::size_t>> numbers;
+  std::set<std::tuple<std::size_t, std::size_t, int64_t>> numbers;
   for (int32_t grown = 0; grown < 256; ++grown) {
     std::vector<AttentionPart> parts;
     for (int32_t i = 0; i < 50; ++i) parts.push_back({i, 1, 300 + 37 * i + grown, 100 * i});
@@ -74,7 +74,9 @@ TEST(AttentionTasks, their_numbers_change_seldom_where_they_are_rounded_up) {
     for (std::size_t i = 0; i < rounded.merge.size(); ++i) {
       EXPECT_EQ(rounded.merge[i].num_tokens, i < exact.merge.size() ? 1 : 0);
     }
-    numbers.insert({rounded.split.size(), rounded.merge.size()});
+    EXPECT_GE(rounded.num_partials, exact.num_partials);
+    EXPECT_LE(rounded.num_partials, kMostPartials);
+    numbers.insert({rounded.split.size(), rounded.merge.size(), rounded.num_partials});
   }
   EXPECT_LE(numbers.size(), 8u);
 }
