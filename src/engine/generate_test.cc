@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
-#include <new>
 #include <set>
 #include <string>
 
@@ -17,6 +16,7 @@
 #include "support/lagging_backend.h"
 #include "support/temp_dir.h"
 #include "support/test_names.h"
+#include "support/throwing_backend.h"
 
 namespace subbyte {
 namespace {
@@ -245,27 +245,13 @@ TEST_P(Generate, a_full_pool_ends_it_after_the_same_tokens) {
   EXPECT_EQ(sequence.length(), kKvPagePositions);
 }
 
-/// No memory in the middle of a step: nothing is on its way then, and sequences are as before.
-class Throwing : public ForwardingBackend {
- public:
-  using ForwardingBackend::ForwardingBackend;
-  void attend(Tensor y, Tensor qkv, const AttentionShape& shape, int64_t layer,
-              const Vector& sinks) override {
-    if (--until_ == 0) throw std::bad_alloc();
-    backend_.attend(y, qkv, shape, layer, sinks);
-  }
-  void throw_after(int operations) { until_ = operations + 1; }
-
- private:
-  int until_ = -1;
-};
-
+/// Nothing is on its way then, and sequences are as before.
 TEST_P(Generate, goes_on_after_an_exception_in_a_step) {
   options_.max_tokens = 20;
   run(64);
   const std::vector<int32_t> expected = tokens_;
   for (int after = 0; after < 12; ++after) {
-    Throwing throwing(*backend_);
+    testing::ThrowingBackend throwing(*backend_);
     testing::TestContext context(*model_, throwing, 64);
     const std::vector<int32_t> prompt = {1, 2, 3};
     const auto generate_all = [&](std::vector<int32_t>& tokens) {

@@ -13,6 +13,7 @@
 #include "support/lagging_backend.h"
 #include "support/test_context.h"
 #include "support/test_names.h"
+#include "support/throwing_backend.h"
 
 namespace subbyte {
 namespace {
@@ -340,6 +341,27 @@ TEST_P(Scheduling, refuses_requests_that_cannot_run_and_keeps_the_others) {
   EXPECT_EQ(code([](auto& r) { r.options.sampling.top_p = 2; }), "sampling.range");
   EXPECT_EQ(scheduler_->num_waiting(), 1);
   EXPECT_EQ(run().size(), 1u);
+}
+
+TEST_P(Scheduling, goes_on_after_an_exception_in_a_step) {
+  const std::vector<ScheduledRequest> requests = {request(20, 30, 4), request(9, 12, 5),
+                                                  request(40, 20, 6)};
+  for (int after = 0; after < 40; after += 3) {
+    start(20, {});
+    testing::ThrowingBackend throwing(*backend_);
+    scheduler_.emplace(*model_, throwing, *pool_, SchedulerOptions{});
+    for (const ScheduledRequest& one : requests) add(one);
+    throwing.throw_after(after);
+    Outputs outputs;
+    EXPECT_THROW(
+        {
+          while (!scheduler_->idle()) step(outputs);
+        },
+        std::bad_alloc);
+    while (!scheduler_->idle()) step(outputs);
+    expect_as_alone(requests, outputs);
+    scheduler_.reset();  // before `throwing`
+  }
 }
 
 TEST_P(Scheduling, goes_a_step_ahead_where_every_token_follows_from_the_step_before) {
