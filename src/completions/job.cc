@@ -179,7 +179,7 @@ Status Job::start(Scheduler& scheduler, Line line) {
   scheduled.max_length = room_for(request, std::ssize(scheduled.prompt));
   scheduled.num_top_logprobs = request.num_top_logprobs;
   const TokenCounts tokens = {std::ssize(scheduled.prompt), 0};
-  const auto id = scheduler.add(std::move(scheduled));
+  const auto id = scheduler.add(scheduled);
   if (!id.ok()) return write_error(line, id.error());
   counts_.tokens.prompt += tokens.prompt;
   Active& active = active_[*id];
@@ -209,7 +209,7 @@ Status Job::take(Scheduler& scheduler, SampleEvent event) {
   Active& active = found->second;
   if (event.error) {
     scheduler.cancel(event.request);
-    const Status written = write_error(active.line, *event.error);
+    Status written = write_error(active.line, *event.error);
     active_.erase(found);
     return written;
   }
@@ -224,7 +224,7 @@ Status Job::take(Scheduler& scheduler, SampleEvent event) {
   if (!event.stop) return {};
   choice.finish(*event.stop);
   if (--active.num_left > 0) return {};
-  const Status written = write_answer(active);
+  Status written = write_answer(active);
   active_.erase(found);
   return written;
 }

@@ -306,9 +306,9 @@ class CudaBackend : public Backend {
   }
 
   Status finish(Logits& logits) override {
-    const Status entered = enter();
+    Status entered = enter();
     Status finished = flights_.finish(logits);
-    return entered.ok() ? std::move(finished) : entered;
+    return entered.ok() ? finished : entered;
   }
 
  private:

@@ -130,7 +130,7 @@ TEST_P(Generate, refuses_an_answer_of_a_file_that_was_written_to_meanwhile) {
   ScheduledRequest request;
   request.prompt = prompt;
   request.options.max_tokens = 1;
-  ASSERT_TRUE(scheduler.add(std::move(request)).ok());
+  ASSERT_TRUE(scheduler.add(request).ok());
   const auto events = scheduler.step();
   ASSERT_TRUE(events.ok() && events->size() == 1 && events->front().error);
   EXPECT_EQ(events->front().error->code, "file.changed");

@@ -23,7 +23,7 @@ Status Scheduler::check(const ScheduledRequest& request, int64_t max_length) con
                                                  request.prompt.size(), max_length)};
 }
 
-Result<RequestId> Scheduler::add(ScheduledRequest request) {
+Result<RequestId> Scheduler::add(const ScheduledRequest& request) {
   const int64_t wanted =
       request.max_length > 0 ? request.max_length : model_.config().max_positions;
   // One sequence always has room for all of its positions once the others have given theirs.

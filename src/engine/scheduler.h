@@ -75,7 +75,7 @@ class Scheduler {
   /// Puts a request at the end of the queue; nothing is computed. Codes: scheduler.request for
   /// numbers out of range, generate.empty_prompt, model.token_range, sampling.range,
   /// model.context_full for a prompt that leaves no room for a token in max_length or in the pool.
-  Result<RequestId> add(ScheduledRequest request);
+  Result<RequestId> add(const ScheduledRequest& request);
 
   /// Ends all samples of a request, or one of them: no event of it comes any more, and its pages
   /// are free at once. Nothing happens where it has ended. The last one of all waits for the step

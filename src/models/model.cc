@@ -120,7 +120,7 @@ Status Model::check_tokens(std::span<const int32_t> tokens) const {
 Status Model::enqueue(Backend& backend, const Batch& batch, std::span<const Part> before) const {
   SUBBYTE_CHECK(check(batch, before));
   for (const Part& part : batch.parts) {
-    const Status status = part.sequence->reserve(std::ssize(part.tokens));
+    Status status = part.sequence->reserve(std::ssize(part.tokens));
     if (status.ok()) continue;
     // Pages that the parts before it have taken for this step.
     for (const Part& other : batch.parts) other.sequence->truncate(other.sequence->length());
@@ -143,7 +143,7 @@ Status Model::enqueue(Backend& backend, const Batch& batch, std::span<const Part
 
 Status Model::forward(Backend& backend, const Batch& batch, Logits& logits) const {
   SUBBYTE_CHECK(enqueue(backend, batch));
-  const Status status = backend.finish(logits);
+  Status status = backend.finish(logits);
   if (status.ok()) return {};
   for (const Part& part : batch.parts) {
     part.sequence->truncate(part.sequence->length() - std::ssize(part.tokens));

@@ -59,6 +59,7 @@ TEST(AttentionTasks, their_numbers_change_seldom_where_they_are_rounded_up) {
   std::set<std::tuple<std::size_t, std::size_t, int64_t>> numbers;
   for (int32_t grown = 0; grown < 256; ++grown) {
     std::vector<AttentionPart> parts;
+    parts.reserve(50);
     for (int32_t i = 0; i < 50; ++i) parts.push_back({i, 1, 300 + 37 * i + grown, 100 * i});
     const AttentionTasks exact = attention_tasks(parts, {4, 8, 0}, 264);
     AttentionTasks rounded = exact;
