@@ -138,6 +138,11 @@ class GroupTable {
 }  // namespace
 
 Status run_group_suite(const GroupSuite& suite) {
+  for (const int64_t m : suite.m) {
+    if (m % kRowsOfGroup == 0) continue;
+    return Error{"bench.m",
+                 fmt::format("--m: expected multiples of {}, found {}", kRowsOfGroup, m)};
+  }
   std::string why = "not wanted";
   const auto cublas = suite.no_cublas ? nullptr : Cublas::load(why);
   if (cublas == nullptr) fmt::print("cuBLAS: {}\n", why);

@@ -40,7 +40,7 @@ Status CudaChoices::run(CudaStep& step, const float* logits, int64_t vocabulary,
   cuda::SampleCall call;
   call.logits = logits;
   call.vocabulary = vocabulary;
-  call.choices = reinterpret_cast<const cuda::ChoiceRow*>(step.more());
+  call.choices = reinterpret_cast<const cuda::ChoiceRow*>(step.choices());
   call.history = reinterpret_cast<const int32_t*>(call.choices + rows_.size());
   call.num_choices = std::ssize(rows_);
   call.has_penalty = has_penalty_;

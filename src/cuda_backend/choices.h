@@ -15,7 +15,7 @@ class CudaChoices {
   /// Whose choices the next run() makes.
   void begin(const Batch& batch);
 
-  /// What run() finds at CudaStep::more().
+  /// What run() finds at CudaStep::choices().
   std::span<const std::byte> packet() const { return packet_; }
   /// What launches follow from besides the size of that.
   StepShapeKey shape_key() const {

@@ -108,7 +108,7 @@ Result<const std::byte*> CudaStep::upload(std::span<const std::byte> bytes) {
   return static_cast<const std::byte*>(to);
 }
 
-Status CudaStep::begin(const Batch& batch, std::span<const std::byte> more, bool has_tasks) {
+Status CudaStep::begin(const Batch& batch, std::span<const std::byte> choices, bool has_tasks) {
   device_.clear();
   std::swap(pinned_, pinned_before_);
   pinned_.clear();
@@ -144,8 +144,8 @@ Status CudaStep::begin(const Batch& batch, std::span<const std::byte> more, bool
   const std::size_t places_at = packet.add(places);
   const std::size_t pages_at = packet.add(pages);
   const std::size_t rows_at = packet.add(head_rows);
-  const std::size_t more_at = packet.add(more);
-  shape_key_ = {num_tokens_, num_head_rows_, std::ssize(pages), std::ssize(more)};
+  const std::size_t choices_at = packet.add(choices);
+  shape_key_ = {num_tokens_, num_head_rows_, std::ssize(pages), std::ssize(choices)};
   std::vector<PlacedTasks> placed;
   for (const cuda::AttentionLayers& layers : known_layers_) {
     if (!has_tasks) break;
@@ -156,7 +156,7 @@ Status CudaStep::begin(const Batch& batch, std::span<const std::byte> more, bool
   places_ = array_at<cuda::RowPlace>(memory, places_at);
   pages_ = array_at<int32_t>(memory, pages_at);
   head_rows_ = array_at<int32_t>(memory, rows_at);
-  more_ = memory + more_at;
+  choices_ = memory + choices_at;
   for (PlacedTasks& one : placed) tasks_.push_back(std::move(one).in(memory));
   return {};
 }

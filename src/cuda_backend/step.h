@@ -52,10 +52,10 @@ class CudaStep {
   CudaStep(cuda::Stream stream, bool batch_invariant, int64_t split_ctas)
       : stream_(stream), batch_invariant_(batch_invariant), split_ctas_(split_ctas) {}
 
-  /// Copies tokens, places, page tables and the rows of the head to the GPU, `more` after them, and
+  /// Copies tokens, places, page tables and the rows of the head to the GPU, `choices` after them, and
   /// what attention does in the kinds of layers that steps had before, if that `has_tasks`: all in
   /// one copy. Of steps before this one only the last may still run. Codes: cuda.memory, cuda.copy.
-  Status begin(const Batch& batch, std::span<const std::byte> more, bool has_tasks);
+  Status begin(const Batch& batch, std::span<const std::byte> choices, bool has_tasks);
 
   /// Device memory for what steps take; between steps. Code cuda.memory.
   Status reserve(int64_t bytes) { return device_.reserve(bytes); }
@@ -76,7 +76,7 @@ class CudaStep {
   const cuda::RowPlace* places() const { return places_; }
   const int32_t* pages() const { return pages_; }
   const int32_t* head_rows() const { return head_rows_; }
-  const std::byte* more() const { return more_; }
+  const std::byte* choices() const { return choices_; }
   /// Stays until the next call.
   Result<const StepTasks*> tasks(const cuda::AttentionLayers& layers);
   /// A copy that stays for all steps.
@@ -105,7 +105,7 @@ class CudaStep {
   const cuda::RowPlace* places_ = nullptr;
   const int32_t* pages_ = nullptr;
   const int32_t* head_rows_ = nullptr;
-  const std::byte* more_ = nullptr;
+  const std::byte* choices_ = nullptr;
   StepShapeKey shape_key_;
   std::vector<cuda::AttentionPart> parts_;
   std::vector<StepTasks> tasks_;

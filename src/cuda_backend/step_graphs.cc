@@ -8,7 +8,7 @@
 namespace subbyte {
 namespace {
 
-constexpr std::size_t kMostKnown = 32;  // a graph of 36 layers takes some 1 MB
+constexpr std::size_t kMostKnown = 32;
 
 Error graph_error(cudaError_t error) {
   return cuda_error("cuda.launch", "a graph of a step", error);

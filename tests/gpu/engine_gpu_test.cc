@@ -28,19 +28,6 @@ DeviceOptions cpu() {
   return {.num_threads = kCpuThreads};
 }
 
-std::vector<int32_t> random_tokens(const LoadedModel& on, int64_t count, uint64_t seed) {
-  Random random(seed);
-  std::vector<int32_t> tokens(count);
-  for (int32_t& token : tokens) {
-    token = static_cast<int32_t>(random.below(on.model->config().vocab_size));
-  }
-  return tokens;
-}
-
-void append(std::vector<float>& all, std::span<const float> more) {
-  all.insert(all.end(), more.begin(), more.end());
-}
-
 /// Appends `tokens` to the context in steps of `step`: the logits of each.
 std::vector<float> in_steps(TestContext& context, std::span<const int32_t> tokens, int64_t step) {
   std::vector<float> logits;

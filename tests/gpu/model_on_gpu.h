@@ -9,7 +9,9 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <vector>
 
+#include "base/random.h"
 #include "devices/devices.h"
 #include "models/model.h"
 
@@ -60,6 +62,19 @@ inline LoadedModel load(const std::filesystem::path& directory, const DeviceOpti
     std::abort();
   }
   return {std::move(backend).value(), std::move(model).value()};
+}
+
+inline std::vector<int32_t> random_tokens(const LoadedModel& on, int64_t count, uint64_t seed) {
+  Random random(seed);
+  std::vector<int32_t> tokens(count);
+  for (int32_t& token : tokens) {
+    token = static_cast<int32_t>(random.below(on.model->config().vocab_size));
+  }
+  return tokens;
+}
+
+inline void append(std::vector<float>& all, std::span<const float> more) {
+  all.insert(all.end(), more.begin(), more.end());
 }
 
 /// In the checkout that the program was built in, or in the one that it was carried to.

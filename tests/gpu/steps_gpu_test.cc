@@ -17,19 +17,6 @@ using namespace testing;  // of tests/gpu/model_on_gpu.h
 
 constexpr int64_t kPage = kKvPagePositions;
 
-std::vector<int32_t> random_tokens(const LoadedModel& on, int64_t count, uint64_t seed) {
-  Random random(seed);
-  std::vector<int32_t> tokens(count);
-  for (int32_t& token : tokens) {
-    token = static_cast<int32_t>(random.below(on.model->config().vocab_size));
-  }
-  return tokens;
-}
-
-void append(std::vector<float>& all, std::span<const float> more) {
-  all.insert(all.end(), more.begin(), more.end());
-}
-
 /// Counts the steps that were graphs; `in_flight` steps may be on their way.
 class Counting : public ForwardingBackend {
  public:
