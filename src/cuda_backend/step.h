@@ -52,9 +52,10 @@ class CudaStep {
   CudaStep(cuda::Stream stream, bool batch_invariant, int64_t split_ctas)
       : stream_(stream), batch_invariant_(batch_invariant), split_ctas_(split_ctas) {}
 
-  /// Copies tokens, places, page tables and the rows of the head to the GPU, `choices` after them, and
-  /// what attention does in the kinds of layers that steps had before, if that `has_tasks`: all in
-  /// one copy. Of steps before this one only the last may still run. Codes: cuda.memory, cuda.copy.
+  /// Copies tokens, places, page tables and the rows of the head to the GPU, `choices` after them,
+  /// and what attention does in the kinds of layers that steps had before, if that `has_tasks`: all
+  /// in one copy. Of steps before this one only the last may still run. Codes: cuda.memory,
+  /// cuda.copy.
   Status begin(const Batch& batch, std::span<const std::byte> choices, bool has_tasks);
 
   /// Device memory for what steps take; between steps. Code cuda.memory.
