@@ -48,6 +48,7 @@ ExpertMatrices random_experts(const MoeSuite& suite, int64_t count) {
   experts.gate_up_bias.resize(count * 2 * suite.intermediate);
   experts.down_bias.resize(count * suite.hidden);
   experts.top_k = suite.top_k;
+  experts.swiglu = {1.702f, 7, 1};  // gpt-oss
   return experts;
 }
 

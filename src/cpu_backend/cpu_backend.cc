@@ -76,9 +76,11 @@ Status check_experts(Execution& execution, const ExpertMatrices& experts) {
                      std::to_string(hidden) + " of gate and up, " + std::to_string(inner) +
                      " of down"};
   }
-  if (experts.gate_up_bias.size() != count * 2 * inner ||
-      experts.down_bias.size() != count * hidden) {
-    return unserved("experts: expected a bias for each output of each expert");
+  const auto is_bias = [count](const std::vector<float>& bias, int64_t rows) {
+    return bias.empty() || bias.size() == count * rows;
+  };
+  if (!is_bias(experts.gate_up_bias, 2 * inner) || !is_bias(experts.down_bias, hidden)) {
+    return unserved("experts: expected a bias for each output of each expert, or none");
   }
   return {};
 }
@@ -273,7 +275,8 @@ class CpuBackend : public Backend {
   void experts(Tensor y, Tensor x, Tensor router_logits, const Experts& experts) override {
     const auto& opened = *static_cast<const ExpertMatrices*>(experts.storage.get());
     std::vector<Route> routes(x.rows * opened.top_k);
-    route_top_k(routes, floats(router_logits), router_logits.cols, opened.top_k);
+    route_top_k(routes, floats(router_logits), router_logits.cols, opened.top_k,
+                opened.route_weights);
     keep_error(mixture_of_experts(*execution_, floats(y), floats(x), routes, opened));
   }
 

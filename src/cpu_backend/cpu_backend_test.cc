@@ -1,11 +1,13 @@
-// What the backend refuses to take, so that a step never meets it.
+// What the backend refuses to take, so that a step never meets it; experts beside a shared one.
 #include "cpu_backend/cpu_backend.h"
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 
 #include "support/random_matrix.h"
+#include "support/shared_experts.h"
 
 namespace subbyte {
 namespace {
@@ -75,6 +77,24 @@ TEST_F(Uploads, experts_fit_each_other) {
   wrong = experts();
   wrong.down_bias.pop_back();
   EXPECT_EQ(code(backend_->upload(std::move(wrong))), "linear.unsupported");
+  ExpertMatrices without_bias = experts();
+  without_bias.gate_up_bias.clear();
+  EXPECT_EQ(code(backend_->upload(without_bias)), "");
+  without_bias.down_bias.clear();
+  EXPECT_EQ(code(backend_->upload(std::move(without_bias))), "");
+}
+
+TEST(SharedExperts, add_up_with_those_of_the_routes) {
+  const testing::SharedExperts block;
+  const std::vector<float> expected = block.expected();
+  for (const int threads : {1, 2}) {
+    const auto backend = make_cpu_backend({.num_threads = threads});
+    ASSERT_TRUE(backend.ok());
+    const std::vector<float> found = block.run(**backend);
+    ASSERT_EQ(found.size(), expected.size());
+    // Numbers of about 1; float32 through five products of at most 160 terms.
+    for (std::size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], 1e-4) << i;
+  }
 }
 
 }  // namespace

@@ -113,25 +113,30 @@ class Mixture {
       const auto part = [m](float* from, int64_t row, int64_t width) {
         return std::span(from + row * width, static_cast<std::size_t>(m * width));
       };
-      gate_up.push_back(
-          {part(gate_up_, begin - base, 2 * intermediate_), x_, m, &weights_.gate_up[e].view,
-           std::span(weights_.gate_up_bias).subspan(e * 2 * intermediate_, 2 * intermediate_),
-           std::span(tokens_).subspan(begin, m)});
+      gate_up.push_back({part(gate_up_, begin - base, 2 * intermediate_), x_, m,
+                         &weights_.gate_up[e].view,
+                         bias_of(weights_.gate_up_bias, e, 2 * intermediate_),
+                         std::span(tokens_).subspan(begin, m)});
       down.push_back({part(outputs_, begin, hidden_), part(activated_, begin - base, intermediate_),
-                      m, &weights_.down[e].view,
-                      std::span(weights_.down_bias).subspan(e * hidden_, hidden_)});
+                      m, &weights_.down[e].view, bias_of(weights_.down_bias, e, hidden_)});
     }
     const auto gate = [&](const DonePart& part) {
       const std::span<const float> y = gate_up[part.set].y;
       float* activated = activated_ + (y.data() - gate_up_) / 2;
       clamped_swiglu(execution_.kernels(), {activated, y.size() / 2}, y, intermediate_, part,
-                     weights_.alpha, weights_.limit);
+                     weights_.swiglu);
     };
     SUBBYTE_CHECK(linear_group(execution_, gate_up, 1, gate));
     if (execution_.mxfp8_experts()) {
       round_rows(activated_, grouping_.starts[end] - base, intermediate_);
     }
     return linear_group(execution_, down);
+  }
+
+  static std::span<const float> bias_of(std::span<const float> all, std::size_t expert,
+                                        int64_t rows) {
+    const auto size = static_cast<std::size_t>(rows);
+    return all.empty() ? all : all.subspan(expert * size, size);
   }
 
   /// To what MXFP8 holds.
@@ -178,7 +183,7 @@ class Mixture {
 }  // namespace
 
 void route_top_k(std::span<Route> routes, std::span<const float> logits, int64_t experts,
-                 int64_t top_k) {
+                 int64_t top_k, RouteWeights weights) {
   std::vector<int32_t> order(experts);
   const int64_t tokens = static_cast<int64_t>(logits.size()) / experts;
   for (int64_t t = 0; t < tokens; ++t) {
@@ -192,9 +197,11 @@ void route_top_k(std::span<Route> routes, std::span<const float> logits, int64_t
                         return first != second ? first > second : a < b;
                       });
     double sum = 0;
-    for (int64_t i = 0; i < top_k; ++i) {
+    for (int64_t i = 0; i < experts; ++i) {
+      const bool is_chosen = i < top_k;
+      if (!is_chosen && weights == RouteWeights::kOfChosen) break;
       const float weight = std::exp(row[order[i]] - row[order[0]]);
-      chosen[i] = {order[i], weight};
+      if (is_chosen) chosen[i] = {order[i], weight};
       sum += weight;
     }
     for (Route& route : chosen) route.weight = static_cast<float>(route.weight / sum);

@@ -1,5 +1,5 @@
 #pragma once
-// Mixture of experts as gpt-oss has it.
+// Mixture of experts.
 
 #include <cstdint>
 #include <span>
@@ -15,10 +15,10 @@ struct Route {
   float weight;
 };
 
-/// Picks the `top_k` largest of each row of logits [tokens][experts] (the lower index on ties) and
-/// weights them by a softmax over these alone. routes: [tokens][top_k].
+/// Picks the `top_k` largest of each row of logits [tokens][experts] (the lower index on ties).
+/// routes: [tokens][top_k].
 void route_top_k(std::span<Route> routes, std::span<const float> logits, int64_t experts,
-                 int64_t top_k);
+                 int64_t top_k, RouteWeights weights);
 
 /// y[token] = sum over its routes of weight * (down(swiglu(gate_up(x))) + bias). Experts without
 /// tokens are not touched; each other expert is read once for all of its tokens. The sum of a

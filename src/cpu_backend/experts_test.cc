@@ -18,9 +18,10 @@ using subbyte::testing::Contents;
 using subbyte::testing::random_matrix;
 using subbyte::testing::RandomMatrix;
 
-std::vector<Route> route(const std::vector<float>& logits, int64_t experts, int64_t top_k) {
+std::vector<Route> route(const std::vector<float>& logits, int64_t experts, int64_t top_k,
+                         RouteWeights weights = RouteWeights::kOfChosen) {
   std::vector<Route> routes(logits.size() / experts * top_k);
-  route_top_k(routes, logits, experts, top_k);
+  route_top_k(routes, logits, experts, top_k, weights);
   return routes;
 }
 
@@ -31,6 +32,17 @@ TEST(RouteTopK, softmax_runs_over_the_chosen_alone) {
   EXPECT_EQ(routes[1].expert, 3);
   EXPECT_FLOAT_EQ(routes[0].weight, static_cast<float>(1 / (1 + std::exp(-1.0))));
   EXPECT_FLOAT_EQ(routes[1].weight, static_cast<float>(1 / (1 + std::exp(1.0))));
+}
+
+TEST(RouteTopK, softmax_may_run_over_all_experts) {
+  const auto routes = route({1, 4, -2, 3, 0, 0, 0, 0}, 4, 2, RouteWeights::kOfAll);
+  const double all = std::exp(-3.0) + 1 + std::exp(-6.0) + std::exp(-1.0);
+  EXPECT_EQ(routes[0].expert, 1);
+  EXPECT_EQ(routes[1].expert, 3);
+  EXPECT_FLOAT_EQ(routes[0].weight, static_cast<float>(1 / all));
+  EXPECT_FLOAT_EQ(routes[1].weight, static_cast<float>(std::exp(-1.0) / all));
+  EXPECT_EQ(routes[2].weight, 0.25f);
+  EXPECT_EQ(routes[3].weight, 0.25f);
 }
 
 TEST(RouteTopK, each_token_has_its_own_routes) {
@@ -80,16 +92,15 @@ TEST(RouteTopK, nan_is_not_dropped_in_silence) {
 constexpr int64_t kHidden = 64;
 constexpr int64_t kInner = 96;
 constexpr int64_t kExperts = 6;
-constexpr float kAlpha = 1.702f;
-constexpr float kLimit = 7;
 
 struct TestExperts {
   std::vector<RandomMatrix> owners;
   std::vector<Matrix> gate_up, down;
   std::vector<float> gate_up_bias, down_bias;
+  SwiGLU swiglu = {1.702f, 7, 1};
 
   ExpertMatrices matrices(int64_t top_k) const {
-    return {gate_up, gate_up_bias, down, down_bias, top_k, kAlpha, kLimit};
+    return {gate_up, gate_up_bias, down, down_bias, top_k, swiglu};
   }
 };
 
@@ -116,19 +127,24 @@ TestExperts random_experts(uint64_t seed) {
   return experts;
 }
 
+double bias_at(const std::vector<float>& bias, int64_t i) {
+  return bias.empty() ? 0 : bias[i];
+}
+
 /// The output of one expert for one token, element by element.
 std::vector<double> run_expert(const TestExperts& experts, int64_t e, std::span<const float> x,
                                std::vector<double>* largest = nullptr) {
   std::vector<double> h(kInner), out(kHidden);
   const auto row = [&](int64_t n) {
-    double sum = experts.gate_up_bias[e * 2 * kInner + n];
+    double sum = bias_at(experts.gate_up_bias, e * 2 * kInner + n);
     for (int64_t k = 0; k < kHidden; ++k) sum += weight_at(experts.gate_up[e].view, n, k) * x[k];
     return sum;
   };
   for (int64_t i = 0; i < kInner; ++i) {
-    const double g = std::fmin(row(2 * i), kLimit);
-    const double u = std::fmin(std::fmax(row(2 * i + 1), -kLimit), kLimit);
-    h[i] = g / (1 + std::exp(-kAlpha * g)) * (u + 1);
+    const auto& [alpha, limit, up_offset] = experts.swiglu;
+    const double g = std::fmin(row(2 * i), limit);
+    const double u = std::fmin(std::fmax(row(2 * i + 1), -limit), limit);
+    h[i] = g / (1 + std::exp(-alpha * g)) * (u + up_offset);
   }
   if (largest != nullptr) {
     std::vector<float> rounded(h.begin(), h.end());
@@ -141,7 +157,7 @@ std::vector<double> run_expert(const TestExperts& experts, int64_t e, std::span<
     }
   }
   for (int64_t n = 0; n < kHidden; ++n) {
-    out[n] = experts.down_bias[e * kHidden + n];
+    out[n] = bias_at(experts.down_bias, e * kHidden + n);
     for (int64_t k = 0; k < kInner; ++k) out[n] += weight_at(experts.down[e].view, n, k) * h[k];
   }
   return out;
@@ -192,6 +208,21 @@ TEST_P(MixtureOfExperts, matches_the_formula) {
       const std::vector<Route> routes = route(logits, kExperts, top_k);
       expect_formula(experts, x, routes, top_k);
     }
+  }
+}
+
+TEST_P(MixtureOfExperts, without_bias_and_clamp_matches_the_formula) {
+  TestExperts experts = random_experts(7);
+  experts.swiglu = {};
+  experts.gate_up_bias.clear();
+  experts.down_bias.clear();
+  for (const int64_t tokens : {1, 3, 40}) {
+    const std::vector<float> x = random_tokens(tokens, tokens);
+    std::vector<Route> routes;
+    for (int64_t i = 0; i < 2 * tokens; ++i) {
+      routes.push_back({static_cast<int32_t>((i * i + i) % kExperts), 0.5f});
+    }
+    expect_formula(experts, x, routes, 2);
   }
 }
 

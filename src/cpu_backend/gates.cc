@@ -12,11 +12,12 @@ void silu_gate(const cpu::Kernels& kernels, std::span<float> gate, std::span<con
 
 void clamped_swiglu(const cpu::Kernels& kernels, std::span<float> out,
                     std::span<const float> gate_up, int64_t inner, const DonePart& part,
-                    float alpha, float limit) {
+                    const SwiGLU& swiglu) {
   for (int64_t m = part.first_m; m < part.first_m + part.num_m; ++m) {
     const int64_t at = m * inner + part.begin / 2;
     kernels.vectors->clamped_swiglu(out.data() + at, gate_up.data() + 2 * at,
-                                    (part.end - part.begin) / 2, alpha, limit);
+                                    (part.end - part.begin) / 2, swiglu.alpha, swiglu.limit,
+                                    swiglu.up_offset);
   }
 }
 

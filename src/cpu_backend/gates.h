@@ -7,6 +7,7 @@
 #include <span>
 
 #include "cpu_backend/linear.h"
+#include "ops/tensor.h"
 
 namespace subbyte {
 
@@ -14,11 +15,10 @@ namespace subbyte {
 void silu_gate(const cpu::Kernels& kernels, std::span<float> gate, std::span<const float> up,
                int64_t inner, const DonePart& part);
 
-/// gpt-oss: gate and up alternate in gate_up [m][2 * inner], of which `part` is. Its columns of out
-/// [m][inner]: g = min(gate, limit), u = clamp(up, -limit, limit),
-/// out[i] = g * sigmoid(alpha * g) * (u + 1). out may not overlap gate_up.
+/// Of an expert: gate and up alternate in gate_up [m][2 * inner], of which `part` is. Writes its
+/// columns of out [m][inner], which may not overlap gate_up.
 void clamped_swiglu(const cpu::Kernels& kernels, std::span<float> out,
                     std::span<const float> gate_up, int64_t inner, const DonePart& part,
-                    float alpha, float limit);
+                    const SwiGLU& swiglu);
 
 }  // namespace subbyte

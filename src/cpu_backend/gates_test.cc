@@ -13,6 +13,7 @@ namespace subbyte {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr SwiGLU kGptOss = {1.702f, 7, 1};
 
 double sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
@@ -23,10 +24,10 @@ class Gates : public subbyte::testing::IsaTest {
   void silu_gate(std::span<float> gate, std::span<const float> up) {
     subbyte::silu_gate(kernels_, gate, up, std::ssize(gate), {0, 0, std::ssize(gate), 0, 1});
   }
-  void clamped_swiglu(std::span<float> out, std::span<const float> gate_up, float alpha,
-                      float limit) {
+  void clamped_swiglu(std::span<float> out, std::span<const float> gate_up,
+                      const SwiGLU& swiglu = kGptOss) {
     subbyte::clamped_swiglu(kernels_, out, gate_up, std::ssize(out),
-                            {0, 0, 2 * std::ssize(out), 0, 1}, alpha, limit);
+                            {0, 0, 2 * std::ssize(out), 0, 1}, swiglu);
   }
   /// In a full vector and in a rest of one.
   float silu(float gate, float up) {
@@ -37,7 +38,7 @@ class Gates : public subbyte::testing::IsaTest {
   }
   float swiglu(float gate, float up, float alpha = 1.702f, float limit = 7) {
     std::vector<float> out = {-1};
-    clamped_swiglu(out, std::vector<float>{gate, up}, alpha, limit);
+    clamped_swiglu(out, std::vector<float>{gate, up}, {alpha, limit, 1});
     return out[0];
   }
 
@@ -76,7 +77,7 @@ TEST_P(Gates, silu_nan_stays_nan_and_alone) {
 TEST_P(Gates, swiglu_takes_even_elements_as_gate) {
   const std::vector<float> gate_up = {1, 10, 2, 20, -3, -0.5f};
   std::vector<float> out(3);
-  clamped_swiglu(out, gate_up, 1.702f, 100);
+  clamped_swiglu(out, gate_up, {1.702f, 100, 1});
   EXPECT_NEAR(out[0], 1 * sigmoid(1.702) * 11, 1e-5);
   EXPECT_NEAR(out[1], 2 * sigmoid(3.404) * 21, 1e-4);
   EXPECT_NEAR(out[2], -3 * sigmoid(-5.106) * 0.5, 1e-7);
@@ -104,7 +105,7 @@ TEST_P(Gates, swiglu_nan_stays_nan_and_alone) {
   EXPECT_TRUE(std::isnan(swiglu(kNan, 1)));
   EXPECT_TRUE(std::isnan(swiglu(1, kNan)));
   std::vector<float> out(2);
-  clamped_swiglu(out, std::vector<float>{kNan, 0, 1, 0}, 1.702f, 7);
+  clamped_swiglu(out, std::vector<float>{kNan, 0, 1, 0});
   EXPECT_TRUE(std::isnan(out[0]));
   EXPECT_NEAR(out[1], sigmoid(1.702), 1e-6);
 }
@@ -136,7 +137,7 @@ TEST_P(Gates, swiglu_any_length_and_any_columns_give_the_formula) {
   std::vector<float> gate_up(2 * 3 * kWidth);
   for (float& x : gate_up) x = static_cast<float>(5 * random.normal());
   std::vector<float> all(gate_up.size() / 2);
-  clamped_swiglu(all, gate_up, 1.702f, 7);
+  clamped_swiglu(all, gate_up);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const double g = std::fmin(gate_up[2 * i], 7);
     const double u = std::fmin(std::fmax(gate_up[2 * i + 1], -7), 7) + 1;
@@ -149,15 +150,36 @@ TEST_P(Gates, swiglu_any_length_and_any_columns_give_the_formula) {
   for (std::size_t i = 1; i < std::size(kEnds); ++i) {
     for (const auto& [first_m, num_m] : {std::pair{0, 2}, std::pair{2, 1}}) {
       const DonePart part = {0, 2 * kEnds[i - 1], 2 * kEnds[i], first_m, num_m};
-      subbyte::clamped_swiglu(kernels_, parts, gate_up, kWidth, part, 1.702f, 7);
+      subbyte::clamped_swiglu(kernels_, parts, gate_up, kWidth, part, kGptOss);
     }
   }
   EXPECT_EQ(parts, all);
   for (std::size_t n = 0; n < 50; ++n) {
     std::vector<float> found(n + 3, 9);
-    clamped_swiglu(std::span(found).first(n), std::span(gate_up).first(2 * n), 1.702f, 7);
+    clamped_swiglu(std::span(found).first(n), std::span(gate_up).first(2 * n));
     for (std::size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i], i < n ? all[i] : 9);
   }
+}
+
+TEST_P(Gates, swiglu_as_it_is_has_the_bits_of_silu) {
+  Random random(3);
+  std::vector<float> gate_up(2 * 1'003);
+  for (float& x : gate_up) x = static_cast<float>(20 * random.normal());
+  std::vector<float> gate, up;
+  for (std::size_t i = 0; i < gate_up.size(); i += 2) {
+    gate.push_back(gate_up[i]);
+    up.push_back(gate_up[i + 1]);
+  }
+  std::vector<float> out(gate.size());
+  clamped_swiglu(out, gate_up, SwiGLU{});
+  silu_gate(gate, up);
+  EXPECT_EQ(out, gate);
+}
+
+TEST_P(Gates, swiglu_adds_its_offset_to_the_clamped_up) {
+  std::vector<float> out(1);
+  clamped_swiglu(out, std::vector<float>{2, 10}, {1, 4, -1.5f});
+  EXPECT_NEAR(out[0], 2 * sigmoid(2) * 2.5, 1e-6);
 }
 
 SUBBYTE_FOR_EVERY_ISA(Gates);

@@ -295,6 +295,7 @@ TEST_P(LinearGroup, a_gate_in_the_same_pass_is_the_gate_after_the_products) {
 
 TEST_P(LinearGroup, alternating_gates_in_the_same_pass_are_the_gates_after_the_products) {
   constexpr int64_t kInner = 155;
+  constexpr SwiGLU kSwiGLU = {1.702f, 7, 1};
   for (const int64_t m : {1, 3, 40}) {
     Products products;
     products.add_input(m, 264);
@@ -305,13 +306,13 @@ TEST_P(LinearGroup, alternating_gates_in_the_same_pass_are_the_gates_after_the_p
       std::vector<std::vector<float>> found(3, std::vector<float>(m * kInner, NAN));
       const auto gate = [&](const DonePart& part) {
         const auto i = part.set;
-        clamped_swiglu(run->kernels(), found[i], products.y(i), kInner, part, 1.702f, 7);
+        clamped_swiglu(run->kernels(), found[i], products.y(i), kInner, part, kSwiGLU);
       };
       ASSERT_TRUE(linear_group(*run, products.group(), 1, gate).ok());
       for (int i = 0; i < 3; ++i) {
         std::vector<float> expected(m * kInner);
         clamped_swiglu(run->kernels(), expected, gate_up[i], kInner, {i, 0, 2 * kInner, 0, m},
-                       1.702f, 7);
+                       kSwiGLU);
         EXPECT_EQ(bits_of(found[i]), bits_of(expected)) << "M " << m << ", product " << i;
       }
     }

@@ -41,9 +41,11 @@ Status check_shapes(const ExpertMatrices& experts) {
       return unserved("experts: expected gate_up [2 n][hidden] and down [hidden][n], all alike");
     }
   }
-  if (std::ssize(experts.gate_up_bias) != count * 2 * inner ||
-      std::ssize(experts.down_bias) != count * hidden) {
-    return unserved("experts: expected a bias for each output of each expert");
+  const auto is_bias = [count](const std::vector<float>& bias, int64_t rows) {
+    return bias.empty() || std::ssize(bias) == count * rows;
+  };
+  if (!is_bias(experts.gate_up_bias, 2 * inner) || !is_bias(experts.down_bias, hidden)) {
+    return unserved("experts: expected a bias for each output of each expert, or none");
   }
   return {};
 }
@@ -74,7 +76,9 @@ class ExpertPacker {
       gains.push_back(gain);
     }
     SUBBYTE_TRY(to_.gains, upload_bytes(std::as_bytes(std::span(gains)), target_));
-    SUBBYTE_TRY(to_.bias, upload_bias(bias, true, target_));
+    if (!bias.empty()) {
+      SUBBYTE_TRY(to_.bias, upload_bias(bias, true, target_));
+    }
     return std::move(to_);
   }
 
@@ -120,7 +124,9 @@ Result<CudaExperts> upload_experts(ExpertMatrices experts, const WeightTarget& t
   CudaExperts uploaded;
   uploaded.rules.experts = std::ssize(experts.down);
   uploaded.rules.top_k = experts.top_k;
-  uploaded.clamp = {experts.alpha, experts.limit};
+  const SwiGLU& swiglu = experts.swiglu;
+  uploaded.clamp = {swiglu.alpha, swiglu.limit, swiglu.up_offset};
+  uploaded.weights_of_all = experts.route_weights == RouteWeights::kOfAll;
   SUBBYTE_TRY(uploaded.gate_up, upload_stack(experts.gate_up, experts.gate_up_bias,
                                              cuda::RowOrder::kGateUpPairs, target));
   SUBBYTE_TRY(uploaded.down,
@@ -171,7 +177,7 @@ struct CudaMixture::Places {
 
 int64_t CudaMixture::memory_bytes(const StepShape& s) {
   const int64_t routes = s.tokens * s.experts_per_token;
-  return routes == 0 ? 0 : Places(routes, routes, s.intermediate, s.hidden).end;
+  return routes == 0 ? 0 : Places(routes, routes, s.expert_size, s.hidden).end;
 }
 
 Status CudaMixture::reserve(const StepShape& shape) {
@@ -241,6 +247,7 @@ Result<cuda::RoutedSum> CudaMixture::run(const CudaRows& x, const float* logits,
 
   cuda::RouteCall route = places.route(memory);
   route.logits = logits;
+  route.weights_of_all = experts.weights_of_all;
   set_tokens(route, tiles, x.rows, experts.rules);
   cuda::run_route(route, stream_);
 

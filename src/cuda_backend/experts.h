@@ -27,6 +27,7 @@ struct CudaExperts {
   CudaExpertMatrices gate_up, down;
   cuda::ExpertRules rules;
   cuda::SwiGLUClamp clamp = cuda::kGptOssClamp;
+  bool weights_of_all = false;  // RouteWeights::kOfAll
 };
 
 /// All experts of a matrix have one format, which is packed as upload_weight() packs a single

@@ -110,8 +110,8 @@ class Backend {
   virtual void attend(Tensor y, Tensor qkv, const AttentionShape& shape, int64_t layer,
                       const Vector& sinks) = 0;
   /// y = sum over the top_k largest of a token's router logits [experts] (the lower index on ties),
-  /// weighted by a softmax over these alone, of down(clamped SwiGLU(gate_up(x))), as gpt-oss has
-  /// it.
+  /// weighted by a softmax of these (RouteWeights), of down(SwiGLU(gate_up(x))). Experts that every
+  /// token goes to are a dense block beside it, whose result add_norm() adds before or after.
   virtual void experts(Tensor y, Tensor x, Tensor router_logits, const Experts& experts) = 0;
   /// The logits that the batch asks for or lets choose from: head(norm(x + delta)).
   virtual void logits(Tensor x, Tensor delta, const Norm& norm, const Weight& head) = 0;

@@ -3,6 +3,7 @@
 // made one looks inside.
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -33,15 +34,30 @@ struct Vector {
   std::shared_ptr<const void> storage;
 };
 
+/// What is between the two products of an expert: with g = min(gate, limit) and
+/// u = clamp(up, -limit, limit), g / (1 + exp(-alpha g)) * (u + up_offset). As it is, the usual
+/// SwiGLU: silu(gate) * up. gpt-oss has 1.702, 7 and 1 (transformers, models/gpt_oss).
+struct SwiGLU {
+  float alpha = 1;
+  float limit = std::numeric_limits<float>::infinity();
+  float up_offset = 0;
+};
+
+/// How a token's weights of its experts follow from its router logits.
+enum class RouteWeights : uint8_t {
+  kOfChosen,  // a softmax over the chosen experts
+  kOfAll,     // a softmax over all experts, of which the chosen ones keep theirs
+};
+
 /// The experts of one layer as a file has them.
 struct ExpertMatrices {
   std::vector<Matrix> gate_up;      // [experts] of [2 * intermediate][hidden], rows alternate
-  std::vector<float> gate_up_bias;  // [experts][2 * intermediate]
+  std::vector<float> gate_up_bias;  // [experts][2 * intermediate], or empty
   std::vector<Matrix> down;         // [experts] of [hidden][intermediate]
-  std::vector<float> down_bias;     // [experts][hidden]
+  std::vector<float> down_bias;     // [experts][hidden], or empty
   int64_t top_k = 0;                // experts of a token
-  float alpha = 1.702f;             // of the clamped SwiGLU
-  float limit = 7.0f;
+  SwiGLU swiglu;
+  RouteWeights route_weights = RouteWeights::kOfChosen;
 };
 
 /// The same in the memory of a backend.

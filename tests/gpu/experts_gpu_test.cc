@@ -52,6 +52,7 @@ TestExperts random_experts(const WeightFormat& format, const Sizes& sizes, uint6
   fill(experts.matrices.gate_up_bias);
   fill(experts.matrices.down_bias);
   experts.matrices.top_k = std::min<int64_t>(4, sizes.experts);
+  experts.matrices.swiglu = {1.702f, 7, 1};
   return experts;
 }
 
@@ -148,22 +149,23 @@ Bounded multiply(const TestExperts& experts, const MatrixView& weights, std::spa
   const double raw_code = unit == 0x1p-11 ? 16 : 144;  // with what the decoder leaves in
   Bounded result = {oracle.y, oracle.magnitude};
   for (std::size_t i = 0; i < result.y.size(); ++i) {
-    result.y[i] += bias[i % bias.size()];
+    if (!bias.empty()) result.y[i] += bias[i % bias.size()];
     result.bound[i] = relative * oracle.magnitude[i] + 0x1p-22 * std::fabs(result.y[i]) +
                       (is_raw ? 3 * raw_code * sums * oracle.scaled_inputs[i] : 0);
   }
   return result;
 }
 
-/// gate sigmoid(alpha gate) (up + 1), whose derivatives are at most 1.1 (|up| + 1) and |gate|.
-void apply_gate(const ExpertMatrices& e, const Bounded& gate_up, double unit, Bounded& h) {
+/// gate sigmoid(alpha gate) (up + up_offset), whose derivatives are at most
+/// 1.1 (|up| + up_offset) and |gate|.
+void apply_gate(const SwiGLU& e, const Bounded& gate_up, double unit, Bounded& h) {
   for (std::size_t i = 0; i < gate_up.y.size(); i += 2) {
     const double gate = std::fmin(gate_up.y[i], e.limit);
     const double up = std::fmin(std::fmax(gate_up.y[i + 1], -e.limit), e.limit);
     const double of_gate = gate_up.bound[i];
     const double of_up = gate_up.bound[i + 1];
-    const double value = gate / (1 + std::exp(-e.alpha * gate)) * (up + 1);
-    const double error = 1.1 * (std::fabs(up) + of_up + 1) * of_gate +
+    const double value = gate / (1 + std::exp(-e.alpha * gate)) * (up + e.up_offset);
+    const double error = 1.1 * (std::fabs(up) + of_up + e.up_offset) * of_gate +
                          (std::fabs(gate) + of_gate) * of_up + 0x1p-20 * std::fabs(value);
     h.y.push_back(value);
     h.bound.push_back(error + unit * (std::fabs(value) + error) + 0x1p-24);
@@ -179,14 +181,15 @@ Bounded run_expert(const TestExperts& experts, int64_t e, const std::vector<floa
                    double unit) {
   const auto& [count, hidden, inner] = experts.sizes;
   const ExpertMatrices& all = experts.matrices;
+  const auto bias_of = [e](std::span<const float> bias, int64_t rows) {
+    return bias.empty() ? bias : bias.subspan(e * rows, rows);
+  };
   const Bounded gate_up =
-      multiply(experts, all.gate_up[e].view,
-               std::span(all.gate_up_bias).subspan(e * 2 * inner, 2 * inner), x, m, unit);
+      multiply(experts, all.gate_up[e].view, bias_of(all.gate_up_bias, 2 * inner), x, m, unit);
   Bounded h;
-  apply_gate(all, gate_up, unit, h);
+  apply_gate(all.swiglu, gate_up, unit, h);
   Bounded out =
-      multiply(experts, all.down[e].view, std::span(all.down_bias).subspan(e * hidden, hidden),
-               to_floats(h.y), m, unit);
+      multiply(experts, all.down[e].view, bias_of(all.down_bias, hidden), to_floats(h.y), m, unit);
   const Oracle carried = multiply_in_double(all.down[e].view, to_floats(h.bound), m);
   for (std::size_t i = 0; i < out.y.size(); ++i) out.bound[i] += 1.001 * carried.magnitude[i];
   return out;
@@ -206,9 +209,10 @@ Bounded mixture(const TestExperts& experts, const Inputs& inputs, double unit) {
   const int64_t top_k = experts.matrices.top_k;
   Bounded all = {std::vector<double>(inputs.x.size()), std::vector<double>(inputs.x.size())};
   std::vector<std::vector<int64_t>> routes;
-  for (int64_t t = 0; t < inputs.tokens; ++t) {
-    routes.push_back(best_experts(std::span(inputs.logits).subspan(t * count, count), top_k));
-  }
+  const auto logits_of = [&inputs, count = count](int64_t t) {
+    return std::span(inputs.logits).subspan(t * count, count);
+  };
+  for (int64_t t = 0; t < inputs.tokens; ++t) routes.push_back(best_experts(logits_of(t), top_k));
   for (int64_t e = 0; e < count; ++e) {
     std::vector<int64_t> tokens;
     std::vector<float> x;
@@ -222,8 +226,10 @@ Bounded mixture(const TestExperts& experts, const Inputs& inputs, double unit) {
     for (std::size_t i = 0; i < out.y.size(); ++i) {
       const int64_t t = tokens[i / hidden];
       double sum = 0;
-      for (const int64_t route : routes[t]) {
-        sum += std::exp(double{inputs.logits[t * count + route]} - inputs.logits[t * count + e]);
+      for (const int64_t other : experts.matrices.route_weights == RouteWeights::kOfAll
+                                     ? best_experts(logits_of(t), count)
+                                     : routes[t]) {
+        sum += std::exp(double{inputs.logits[t * count + other]} - inputs.logits[t * count + e]);
       }
       const double weight = 1 / sum;
       const int64_t at = t * hidden + static_cast<int64_t>(i) % hidden;
@@ -321,8 +327,7 @@ TEST(GpuExperts, with_uneven_routes_and_experts_without_tokens) {
 
 TEST(GpuExperts, with_scales_alpha_and_limit_of_their_own) {
   TestExperts experts = random_experts(kMxfp4, {}, 6);
-  experts.matrices.alpha = 1.2f;
-  experts.matrices.limit = 0.75f;
+  experts.matrices.swiglu = {1.2f, 0.75f, 0.5f};
   for (int64_t e = 0; e < experts.sizes.experts; ++e) {
     experts.matrices.gate_up[e].view.tensor_scale = 0.5 + 0.25 * static_cast<double>(e);
     experts.matrices.down[e].view.tensor_scale = 2 - 0.125 * static_cast<double>(e);
@@ -331,6 +336,24 @@ TEST(GpuExperts, with_scales_alpha_and_limit_of_their_own) {
   for (const int64_t tokens : {2, 50}) {
     expect_formula(experts, random_tokens(experts.sizes, tokens, cuda::Number::kBF16, tokens),
                    cuda::Number::kBF16, on, text_of(kMxfp4, tokens, 4));
+  }
+}
+
+/// As Qwen3-MoE has them, with either rule for the weights of the routes.
+TEST(GpuExperts, without_bias_and_clamp_match_the_formula) {
+  for (const WeightFormat& format : {kMxfp4, kAwq, kNf4}) {
+    TestExperts experts = random_experts(format, {8, 160, 96}, 16);
+    experts.matrices.swiglu = {};
+    experts.matrices.gate_up_bias.clear();
+    experts.matrices.down_bias.clear();
+    for (const auto weights : {RouteWeights::kOfChosen, RouteWeights::kOfAll}) {
+      experts.matrices.route_weights = weights;
+      OnGpu on(experts, cuda::Number::kBF16);
+      for (const int64_t tokens : {1, 7, 16, 65, 300, 1100}) {
+        expect_formula(experts, random_tokens(experts.sizes, tokens, cuda::Number::kBF16, tokens),
+                       cuda::Number::kBF16, on, text_of(format, tokens, 4));
+      }
+    }
   }
 }
 
@@ -409,7 +432,7 @@ TEST(GpuExperts, are_refused_by_name) {
   expect_refused(experts, "expected 1 to 8 experts of a token, found 9");
   experts.matrices.top_k = 2;
   experts.matrices.down_bias.pop_back();
-  expect_refused(experts, "a bias for each output");
+  expect_refused(experts, "a bias for each output of each expert, or none");
 }
 
 }  // namespace

@@ -77,8 +77,9 @@ struct VectorKernels {
   /// gate = gate / (1 + exp(-gate)) * up
   void (*silu_gate)(float* gate, const float* up, int64_t n);
   /// g = min(gate_up[2i], limit), u = clamp(gate_up[2i+1], -limit, limit),
-  /// out[i] = g / (1 + exp(-alpha g)) * (u + 1)
-  void (*clamped_swiglu)(float* out, const float* gate_up, int64_t n, float alpha, float limit);
+  /// out[i] = g / (1 + exp(-alpha g)) * (u + up_offset)
+  void (*clamped_swiglu)(float* out, const float* gate_up, int64_t n, float alpha, float limit,
+                         float up_offset);
   const BlockKernels* blocks;  // quantizing and dequantizing
 };
 

@@ -130,15 +130,16 @@ inline void silu_gate(float* gate, const float* up, int64_t n) {
   store_part(gate + i, mul(g, load_part(up + i, n - i)), n - i);
 }
 
-inline void clamped_swiglu(float* out, const float* gate_up, int64_t n, float alpha, float limit) {
-  const auto gated = [alpha, limit](const float* p) {
+inline void clamped_swiglu(float* out, const float* gate_up, int64_t n, float alpha, float limit,
+                           float up_offset) {
+  const auto gated = [alpha, limit, up_offset](const float* p) {
     Float gate;
     Float up;
     load_alternating(p, &gate, &up);
     // NaN is the second argument and stays.
     gate = min(broadcast(limit), gate);
     up = min(broadcast(limit), max(broadcast(-limit), up));
-    return mul(swish(gate, broadcast(alpha)), add(up, broadcast(1)));
+    return mul(swish(gate, broadcast(alpha)), add(up, broadcast(up_offset)));
   };
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) store(out + i, gated(gate_up + 2 * i));

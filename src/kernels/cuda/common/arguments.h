@@ -44,7 +44,7 @@ constexpr ScaleRule scale_rule(ScaleKind kind) {
 enum class Activation : uint8_t {
   kNone,
   kSwiGLU,  // silu(gate) * up
-  /// gpt-oss: gate <= limit, -limit <= up <= limit, gate sigmoid(alpha gate) (up + 1)
+  /// gate <= limit, -limit <= up <= limit, gate sigmoid(alpha gate) (up + up_offset)
   kClampedSwiGLU,
 };
 
@@ -52,8 +52,9 @@ enum class Activation : uint8_t {
 struct SwiGLUClamp {
   float alpha;
   float limit;
+  float up_offset;
 };
-inline constexpr SwiGLUClamp kGptOssClamp = {1.702f, 7};
+inline constexpr SwiGLUClamp kGptOssClamp = {1.702f, 7, 1};
 
 /// What `zeros` of a packed matrix are: zero points, w = (code - zero) * scale, or offsets, two
 /// bytes each, w = (code - constant zero) * scale + offset.

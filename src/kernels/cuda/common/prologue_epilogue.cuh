@@ -90,7 +90,7 @@ __device__ __forceinline__ float gated(Activation activation, const SwiGLUClamp&
   if (activation == Activation::kClampedSwiGLU) {
     gate = gate > clamp.limit ? clamp.limit : gate;  // NaN stays
     up = up > clamp.limit ? clamp.limit : up < -clamp.limit ? -clamp.limit : up;
-    return gate / (1.0f + expf(-clamp.alpha * gate)) * (up + 1.0f);
+    return gate / (1.0f + expf(-clamp.alpha * gate)) * (up + clamp.up_offset);
   }
   return gate / (1.0f + expf(-gate)) * up;
 }

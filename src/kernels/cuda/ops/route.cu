@@ -36,9 +36,19 @@ __device__ float logit_of(const float* logits, uint32_t rank, int expert) {
   return isinf(logit) ? logits[expert] : logit;
 }
 
+/// By a warp.
+__device__ float softmax_sum(const float* logits, int experts, float largest) {
+  float sum = 0;
+  for (int e = static_cast<int>(threadIdx.x) % kLanes; e < experts; e += kLanes) {
+    sum += expf(logits[e] - largest);
+  }
+  return sum_of_warp(sum);
+}
+
 /// By a warp: the best expert of those after the last one, top_k <= 32 times; the lower index on
 /// ties, NaN before all. The logits of 128 experts stay in registers.
-__device__ ChosenExpert choose_experts(const float* logits, int experts, int top_k) {
+__device__ ChosenExpert choose_experts(const float* logits, int experts, int top_k,
+                                       bool weights_of_all) {
   constexpr int kHeld = 4;  // of a lane
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   uint32_t held[kHeld];
@@ -74,6 +84,7 @@ __device__ ChosenExpert choose_experts(const float* logits, int experts, int top
     sum += weight;
     if (lane == i) kept = {last, weight};
   }
+  if (weights_of_all) sum = softmax_sum(logits, experts, largest);
   kept.weight = static_cast<float>(kept.weight / sum);
   return kept;
 }
@@ -81,8 +92,9 @@ __device__ ChosenExpert choose_experts(const float* logits, int experts, int top
 /// By a warp.
 __device__ void choose_of_token(const RouteCall& a, int64_t token) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const ChosenExpert chosen = choose_experts(
-      a.logits + token * a.experts, static_cast<int>(a.experts), static_cast<int>(a.top_k));
+  const ChosenExpert chosen =
+      choose_experts(a.logits + token * a.experts, static_cast<int>(a.experts),
+                     static_cast<int>(a.top_k), a.weights_of_all);
   if (lane >= a.top_k) return;
   a.expert_of[token * a.top_k + lane] = chosen.expert;
   a.weights[token * a.top_k + lane] = chosen.weight;

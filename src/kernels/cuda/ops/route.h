@@ -22,6 +22,7 @@ struct RouteCall {
   int64_t top_k = 0;    // at most experts and kMostTopK
   int tile_tokens = 8;  // routes of a tile, at most
   int64_t num_tiles = 0;
+  bool weights_of_all = false;  // the softmax is one over all experts, not over the chosen ones
   // Results.
   int32_t* expert_of = nullptr;  // [tokens * top_k], by route
   float* weights = nullptr;      // the same
@@ -31,7 +32,7 @@ struct RouteCall {
 };
 
 /// The top_k largest logits of each token, the lower index on ties and NaN before all, weighted by
-/// a softmax over these alone. Errors are left to cudaGetLastError().
+/// a softmax. Errors are left to cudaGetLastError().
 void run_route(const RouteCall& call, Stream stream);
 
 struct GatherRowsCall {
