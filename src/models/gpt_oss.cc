@@ -49,7 +49,7 @@ class GptOss : public Model {
 
   Status load_experts(WeightLoader& loader, const std::string& prefix, Layer& layer) const {
     const int64_t hidden = config_.hidden_size;
-    const int64_t inner = config_.intermediate_size;
+    const int64_t inner = config_.expert_size;
     const int64_t experts = config_.num_experts;
     const int64_t used = config_.experts_per_token;
     const std::string name = prefix + "mlp.experts.";
@@ -67,8 +67,7 @@ class GptOss : public Model {
     matrices.down = std::move(down.matrices);
     matrices.down_bias = std::move(down.bias);
     matrices.top_k = used;
-    matrices.alpha = kSwigluAlpha;
-    matrices.limit = config_.swiglu_limit;
+    matrices.swiglu = {kSwigluAlpha, config_.swiglu_limit, 1};
     SUBBYTE_TRY(layer.experts, loader.upload(name, std::move(matrices)));
     return {};
   }
@@ -98,6 +97,17 @@ class GptOss : public Model {
   Weight head_;
 };
 
+Status read(const json::Object& config, ModelConfig& model) {
+  SUBBYTE_TRY(model.num_experts, config.required_integer("num_local_experts", 1, kMaxExperts));
+  const char* key = config.has("num_experts_per_tok") ? "num_experts_per_tok" : "experts_per_token";
+  SUBBYTE_TRY(model.experts_per_token, config.required_integer(key, 1, model.num_experts));
+  SUBBYTE_TRY(const auto limit, config.number("swiglu_limit", 1e-3, 1e6));
+  model.swiglu_limit = static_cast<float>(limit.value_or(7.0));
+  model.expert_size = model.intermediate_size;
+  model.expert_layers.assign(model.num_layers, true);
+  return {};
+}
+
 Result<std::unique_ptr<Model>> load(const ModelConfig& config, WeightLoader& loader) {
   auto model = std::make_unique<GptOss>(config);
   SUBBYTE_CHECK(model->load(loader));
@@ -107,6 +117,6 @@ Result<std::unique_ptr<Model>> load(const ModelConfig& config, WeightLoader& loa
 }  // namespace
 
 extern const ModelFamily gpt_oss_family;
-const ModelFamily gpt_oss_family = {"gpt_oss", 1e-5, 128, true, load};
+const ModelFamily gpt_oss_family = {"gpt_oss", 1e-5, 128, read, load};
 
 }  // namespace subbyte

@@ -51,6 +51,7 @@ StepShape step_shape(const ModelConfig& config, const LoadOptions& options) {
   shape.head_dim = config.head_dim;
   shape.experts = config.num_experts;
   shape.experts_per_token = config.experts_per_token;
+  shape.expert_size = config.expert_size;
   return shape;
 }
 

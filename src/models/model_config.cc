@@ -18,13 +18,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Limits far above every published model and far below anything that could overflow or exhaust.
 constexpr int64_t kMaxLayers = 1024;
-constexpr int64_t kMaxWidth = int64_t{1} << 20;
 constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
-constexpr int64_t kMaxPositions = int64_t{1} << 26;
-constexpr int64_t kMaxExperts = 4096;
 constexpr double kMinTheta = 1.0 + 1e-9;
 constexpr double kMaxTheta = 1e15;
 constexpr int64_t kDefaultFullLayers = 28;  // max_window_layers of transformers
@@ -176,15 +172,6 @@ Status read_windows(const json::Object& config, const ModelFamily& family, Model
   return {};
 }
 
-Status read_experts(const json::Object& config, ModelConfig& model) {
-  SUBBYTE_TRY(model.num_experts, config.required_integer("num_local_experts", 1, kMaxExperts));
-  const char* key = config.has("num_experts_per_tok") ? "num_experts_per_tok" : "experts_per_token";
-  SUBBYTE_TRY(model.experts_per_token, config.required_integer(key, 1, model.num_experts));
-  SUBBYTE_TRY(const auto limit, config.number("swiglu_limit", 1e-3, 1e6));
-  model.swiglu_limit = static_cast<float>(limit.value_or(7.0));
-  return {};
-}
-
 /// eos_token_id is a number, a list of numbers, or null.
 Status read_eos(const json::Object& config, ModelConfig& model) {
   const json::Value* value = config.find("eos_token_id");
@@ -227,7 +214,8 @@ Result<ModelConfig> parse_model_config(const json::Object& config) {
   SUBBYTE_TRY(const auto tied, config.boolean("tie_word_embeddings"));
   model.rms_norm_eps = static_cast<float>(eps.value_or(family->default_eps));
   model.tie_word_embeddings = tied.value_or(false);
-  if (family->has_experts) SUBBYTE_CHECK(read_experts(config, model));
+  model.expert_layers.assign(model.num_layers, false);
+  if (family->read != nullptr) SUBBYTE_CHECK(family->read(config, model));
   SUBBYTE_CHECK(read_eos(config, model));
   return model;
 }

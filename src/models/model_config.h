@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "checkpoints/config/config_file.h"
 #include "ops/rope.h"
+#include "ops/tensor.h"
 
 namespace subbyte {
 
@@ -19,7 +20,7 @@ class Object;
 }
 
 struct ModelConfig {
-  std::string model_type;  // "qwen3", "gpt_oss"
+  std::string model_type;  // "qwen3", "qwen3_moe", "gpt_oss"
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
   int64_t num_layers = 0;
@@ -34,16 +35,24 @@ struct ModelConfig {
   RopeScaling rope_scaling;
   std::vector<int64_t> windows;  // [num_layers]; 0: full attention
 
-  // gpt-oss
-  int64_t num_experts = 0;
+  // Mixtures of experts.
+  int64_t num_experts = 0;  // of a layer; 0: none
   int64_t experts_per_token = 0;
-  float swiglu_limit = 7.0f;
+  int64_t expert_size = 0;          // outputs of the gate of one
+  std::vector<bool> expert_layers;  // [num_layers]; the others are dense
+  RouteWeights route_weights = RouteWeights::kOfChosen;
+  float swiglu_limit = 7.0f;  // gpt-oss
 
   /// Tokens that end a generation: generation_config.json's, else those of config.json.
   std::vector<int32_t> eos_tokens;
 
   bool operator==(const ModelConfig&) const = default;
 };
+
+/// Limits far above every published model and far below anything that could overflow or exhaust.
+inline constexpr int64_t kMaxWidth = int64_t{1} << 20;
+inline constexpr int64_t kMaxExperts = 4096;
+inline constexpr int64_t kMaxPositions = int64_t{1} << 26;
 
 /// Reads the config of a model directory or of a model file (checkpoints/config/config_file.h) and,
 /// where it is there, generation_config.json. Codes: config.* (model_type, rope, range, ...),

@@ -28,6 +28,14 @@ const char* const kGptOss = R"({
   "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
                    "original_max_position_embeddings": 4096, "truncate": false}})";
 
+const char* const kQwen3Moe = R"({
+  "model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144,
+  "moe_intermediate_size": 768, "num_hidden_layers": 4, "num_attention_heads": 32,
+  "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936,
+  "max_position_embeddings": 40960, "rope_theta": 1000000, "num_experts": 128,
+  "num_experts_per_tok": 8, "norm_topk_prob": true, "decoder_sparse_step": 1,
+  "mlp_only_layers": [], "sliding_window": null, "use_sliding_window": false})";
+
 Result<ModelConfig> parse_text(const std::string& text) {
   SUBBYTE_TRY(const json::Value value, json::parse(text, "config.json"));
   SUBBYTE_TRY(const json::Object object, json::Object::of(value, "config.json"));
@@ -93,6 +101,53 @@ TEST(ModelConfig, reads_gpt_oss) {
   EXPECT_EQ(config->windows, (std::vector<int64_t>{128, 0, 128, 0}));
   EXPECT_EQ(config->eos_tokens, (std::vector<int32_t>{200'002, 199'999}));
   EXPECT_FALSE(config->tie_word_embeddings);
+}
+
+TEST(ModelConfig, reads_qwen3_moe) {
+  const auto config = parse_text(kQwen3Moe);
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->num_experts, 128);
+  EXPECT_EQ(config->experts_per_token, 8);
+  EXPECT_EQ(config->expert_size, 768);
+  EXPECT_EQ(config->intermediate_size, 6144);
+  EXPECT_EQ(config->route_weights, RouteWeights::kOfChosen);
+  EXPECT_EQ(config->expert_layers, std::vector<bool>(4, true));
+  EXPECT_EQ(config->windows, std::vector<int64_t>(4, 0));
+  // As transformers 5 writes it.
+  const auto newer = changed(kQwen3Moe, R"({"num_experts": null, "num_local_experts": 128})");
+  ASSERT_TRUE(newer.ok()) << newer.error().message;
+  EXPECT_EQ(newer->num_experts, 128);
+}
+
+TEST(ModelConfig, layers_of_qwen3_moe_have_experts_or_are_dense) {
+  const auto layers = [](const std::string& changes) {
+    const auto config = changed(kQwen3Moe, changes);
+    EXPECT_TRUE(config.ok()) << changes;
+    return config.ok() ? config->expert_layers : std::vector<bool>();
+  };
+  EXPECT_EQ(layers(R"({"decoder_sparse_step": 2})"), std::vector<bool>({false, true, false, true}));
+  EXPECT_EQ(layers(R"({"mlp_only_layers": [3, 0, 0]})"),
+            std::vector<bool>({false, true, true, false}));
+  EXPECT_EQ(layers(R"({"mlp_only_layers": null})"), std::vector<bool>(4, true));
+  for (const char* wrong : {"[4]", "[-1]", "3", "[true]", "[\"0\"]"}) {
+    EXPECT_EQ(code(kQwen3Moe, std::string(R"({"mlp_only_layers": )") + wrong + "}"),
+              "config.mlp_only_layers");
+  }
+  EXPECT_EQ(code(kQwen3Moe, R"({"decoder_sparse_step": 0})"), "json.range");
+  EXPECT_EQ(code(kQwen3Moe, R"({"moe_intermediate_size": null})"), "json.missing");
+  EXPECT_EQ(code(kQwen3Moe, R"({"num_experts_per_tok": 129})"), "json.range");
+}
+
+TEST(ModelConfig, qwen3_moe_has_the_defaults_of_transformers) {
+  const auto weights = changed(kQwen3Moe, R"({"norm_topk_prob": null})");
+  ASSERT_TRUE(weights.ok());
+  EXPECT_EQ(weights->route_weights, RouteWeights::kOfAll);
+  const auto slides = changed(kQwen3Moe, R"({"sliding_window": 64, "use_sliding_window": true})");
+  ASSERT_TRUE(slides.ok());
+  EXPECT_EQ(slides->windows, std::vector<int64_t>(4, 64));
+  const auto off = changed(kQwen3Moe, R"({"sliding_window": 64})");
+  ASSERT_TRUE(off.ok());
+  EXPECT_EQ(off->windows, std::vector<int64_t>(4, 0));
 }
 
 TEST(ModelConfig, both_schemas_of_rope_say_the_same) {
@@ -288,7 +343,7 @@ TEST(ModelConfig, refuses_scaling_that_does_not_say_how) {
 }
 
 TEST(ModelConfig, refuses_other_models_activations_and_layers) {
-  for (const char* type : {"llama", "qwen2", "qwen3_moe", "Qwen3", ""}) {
+  for (const char* type : {"llama", "qwen2", "qwen3_next", "Qwen3", ""}) {
     EXPECT_EQ(code(kQwen3, std::string(R"({"model_type": ")") + type + "\"}"), "config.model_type");
   }
   EXPECT_EQ(code(kQwen3, R"({"hidden_act": "gelu"})"), "config.hidden_act");

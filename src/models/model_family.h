@@ -1,11 +1,12 @@
 #pragma once
-// What distinguishes a family of models before its weights are loaded. A new model is one file
-// with one ModelFamily and one line in models.def.
+// What distinguishes a family of models before its weights are loaded. A new family is one
+// ModelFamily in a file of its own or of its relatives, and one line in models.def.
 
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include "json/strict_json.h"
 #include "models/model.h"
 #include "models/weight_loader.h"
 
@@ -15,7 +16,8 @@ struct ModelFamily {
   std::string_view model_type;  // of config.json
   double default_eps;           // when config.json has no rms_norm_eps
   int64_t alternating_window;   // sliding window of even layers without layer_types; 0: none
-  bool has_experts;
+  /// Reads what config.json says of this family alone; nullptr: nothing.
+  Status (*read)(const json::Object& config, ModelConfig& model);
   Result<std::unique_ptr<Model>> (*load)(const ModelConfig& config, WeightLoader& loader);
 };
 

@@ -1,7 +1,10 @@
-// Qwen3, dense. No biases; queries and keys are normalised per head before the rotary embedding;
-// the feed-forward block is SwiGLU. Reference: transformers, models/qwen3.
+// Qwen3, dense and with experts. No biases; queries and keys are normalised per head before the
+// rotary embedding; the feed-forward block is SwiGLU, or a mixture of such experts in the layers
+// that config.json says. Reference: transformers, models/qwen3 and models/qwen3_moe.
 
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "models/model_family.h"
 #include "models/self_attention.h"
@@ -13,8 +16,12 @@ struct Layer {
   Norm input_norm;
   SelfAttention attention;
   Norm post_attention_norm;
+  // A dense block.
   Weight gate_up;  // [intermediate, then intermediate][hidden]
   Weight down;     // [hidden][intermediate]
+  // Or experts.
+  Weight router;  // [experts][hidden]
+  Experts experts;
 };
 
 class Qwen3 : public Model {
@@ -25,7 +32,11 @@ class Qwen3 : public Model {
   Status load(WeightLoader& loader) {
     SUBBYTE_TRY(embedding_, loader.table(kTableModule, config_.vocab_size, config_.hidden_size));
     for (int64_t i = 0; i < config_.num_layers; ++i) {
-      SUBBYTE_TRY(layers_.emplace_back(), load_layer(loader, fmt::format("model.layers.{}.", i)));
+      Layer& layer = layers_.emplace_back();
+      const std::string prefix = fmt::format("model.layers.{}.", i);
+      SUBBYTE_CHECK(load_attention(loader, prefix, layer));
+      SUBBYTE_CHECK(config_.expert_layers[i] ? load_experts(loader, prefix + "mlp.", layer)
+                                             : load_dense(loader, prefix + "mlp.", layer));
     }
     SUBBYTE_TRY(final_norm_, loader.norm("model.norm.weight", config_));
     SUBBYTE_TRY(head_, loader.head(config_, embedding_));
@@ -33,11 +44,8 @@ class Qwen3 : public Model {
   }
 
  private:
-  Result<Layer> load_layer(WeightLoader& loader, const std::string& prefix) const {
-    const int64_t hidden = config_.hidden_size;
-    const int64_t inner = config_.intermediate_size;
+  Status load_attention(WeightLoader& loader, const std::string& prefix, Layer& layer) const {
     const std::string attention = prefix + "self_attn.";
-    Layer layer;
     SUBBYTE_TRY(layer.input_norm, loader.norm(prefix + "input_layernorm.weight", config_));
     SUBBYTE_TRY(layer.attention, load_projections(loader, attention, config_, Bias::kNone));
     SUBBYTE_TRY(layer.attention.norms.q,
@@ -46,11 +54,37 @@ class Qwen3 : public Model {
                 loader.vector(attention + "k_norm.weight", config_.head_dim));
     SUBBYTE_TRY(layer.post_attention_norm,
                 loader.norm(prefix + "post_attention_layernorm.weight", config_));
-    SUBBYTE_TRY(layer.gate_up,
-                loader.joined({{prefix + "mlp.gate_proj", inner}, {prefix + "mlp.up_proj", inner}},
-                              hidden));
-    SUBBYTE_TRY(layer.down, loader.linear(prefix + "mlp.down_proj", hidden, inner));
-    return layer;
+    return {};
+  }
+
+  Status load_dense(WeightLoader& loader, const std::string& prefix, Layer& layer) const {
+    const int64_t hidden = config_.hidden_size;
+    const int64_t inner = config_.intermediate_size;
+    SUBBYTE_TRY(
+        layer.gate_up,
+        loader.joined({{prefix + "gate_proj", inner}, {prefix + "up_proj", inner}}, hidden));
+    SUBBYTE_TRY(layer.down, loader.linear(prefix + "down_proj", hidden, inner));
+    return {};
+  }
+
+  Status load_experts(WeightLoader& loader, const std::string& prefix, Layer& layer) const {
+    const int64_t hidden = config_.hidden_size;
+    const int64_t inner = config_.expert_size;
+    const int64_t experts = config_.num_experts;
+    const int64_t used = config_.experts_per_token;
+    const std::string name = prefix + "experts.";
+    SUBBYTE_TRY(layer.router, loader.linear(prefix + "gate", experts, hidden));
+    ExpertMatrices matrices;
+    SUBBYTE_TRY(auto gate_up, loader.paired_experts(name + "gate_proj", name + "up_proj",
+                                                    {experts, 2 * inner, hidden, used}));
+    SUBBYTE_TRY(auto down,
+                loader.experts(name + "down_proj", {experts, hidden, inner, used}, Bias::kNone));
+    matrices.gate_up = std::move(gate_up.matrices);
+    matrices.down = std::move(down.matrices);
+    matrices.top_k = used;
+    matrices.route_weights = config_.route_weights;
+    SUBBYTE_TRY(layer.experts, loader.upload(name, std::move(matrices)));
+    return {};
   }
 
   void run(Backend& backend) const override {
@@ -58,6 +92,7 @@ class Qwen3 : public Model {
     const Tensor h = backend.tensor(config_.hidden_size);
     const Tensor delta = backend.tensor(config_.hidden_size);
     const Tensor gated = backend.tensor(config_.intermediate_size);
+    const Tensor router_logits = backend.tensor(config_.num_experts);
     const AttentionTensors attention(backend, config_);
     backend.embed(x, embedding_);
     for (int64_t i = 0; i < config_.num_layers; ++i) {
@@ -65,8 +100,13 @@ class Qwen3 : public Model {
       backend.add_norm(h, x, i == 0 ? Tensor{} : delta, layer.input_norm);
       run_self_attention(backend, layer.attention, rope_, config_, i, attention, delta, h);
       backend.add_norm(h, x, delta, layer.post_attention_norm);
-      backend.gated_linear(gated, h, layer.gate_up);
-      backend.linear(delta, gated, layer.down);
+      if (config_.expert_layers[i]) {
+        backend.exact_linear(router_logits, h, layer.router);
+        backend.experts(delta, h, router_logits, layer.experts);
+      } else {
+        backend.gated_linear(gated, h, layer.gate_up);
+        backend.linear(delta, gated, layer.down);
+      }
     }
     backend.logits(x, delta, final_norm_, head_);
   }
@@ -78,6 +118,47 @@ class Qwen3 : public Model {
   Weight head_;
 };
 
+/// Layers with experts: each decoder_sparse_step-th, but for those of mlp_only_layers.
+Status read_expert_layers(const json::Object& config, ModelConfig& model) {
+  SUBBYTE_TRY(const auto step, config.integer("decoder_sparse_step", 1, model.num_layers + 1));
+  for (int64_t i = 0; i < model.num_layers; ++i) {
+    model.expert_layers[i] = (i + 1) % step.value_or(1) == 0;
+  }
+  const json::Value* dense = config.find("mlp_only_layers");
+  if (dense == nullptr || dense->is_null()) return {};
+  const auto is_layer = [&](const json::Value& i) {
+    return i.is_number_unsigned() && i.get<uint64_t>() < model.expert_layers.size();
+  };
+  if (!dense->is_array() || !std::ranges::all_of(*dense, is_layer)) {
+    return config.error(
+        "config.mlp_only_layers", "mlp_only_layers",
+        fmt::format("an array of numbers below num_hidden_layers ({})", model.num_layers));
+  }
+  for (const json::Value& i : *dense) model.expert_layers[i.get<uint64_t>()] = false;
+  return {};
+}
+
+/// Without layer_types all layers slide or none does.
+Status read_windows(const json::Object& config, ModelConfig& model) {
+  SUBBYTE_TRY(const auto window, config.integer("sliding_window", 1, kMaxPositions));
+  SUBBYTE_TRY(const auto slides, config.boolean("use_sliding_window"));
+  if (config.has("layer_types") || !window || !slides.value_or(false)) return {};
+  model.windows.assign(model.num_layers, *window);
+  return {};
+}
+
+Status read_moe(const json::Object& config, ModelConfig& model) {
+  const char* key = config.has("num_local_experts") ? "num_local_experts" : "num_experts";
+  SUBBYTE_TRY(model.num_experts, config.required_integer(key, 1, kMaxExperts));
+  SUBBYTE_TRY(model.experts_per_token,
+              config.required_integer("num_experts_per_tok", 1, model.num_experts));
+  SUBBYTE_TRY(model.expert_size, config.required_integer("moe_intermediate_size", 1, kMaxWidth));
+  SUBBYTE_TRY(const auto normalises, config.boolean("norm_topk_prob"));
+  model.route_weights = normalises.value_or(false) ? RouteWeights::kOfChosen : RouteWeights::kOfAll;
+  SUBBYTE_CHECK(read_windows(config, model));
+  return read_expert_layers(config, model);
+}
+
 Result<std::unique_ptr<Model>> load(const ModelConfig& config, WeightLoader& loader) {
   auto model = std::make_unique<Qwen3>(config);
   SUBBYTE_CHECK(model->load(loader));
@@ -87,6 +168,9 @@ Result<std::unique_ptr<Model>> load(const ModelConfig& config, WeightLoader& loa
 }  // namespace
 
 extern const ModelFamily qwen3_family;
-const ModelFamily qwen3_family = {"qwen3", 1e-6, 0, false, load};
+const ModelFamily qwen3_family = {"qwen3", 1e-6, 0, nullptr, load};
+
+extern const ModelFamily qwen3_moe_family;
+const ModelFamily qwen3_moe_family = {"qwen3_moe", 1e-6, 0, read_moe, load};
 
 }  // namespace subbyte

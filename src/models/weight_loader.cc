@@ -176,7 +176,8 @@ void WeightLoader::release_read() {
   read_tensors_.clear();
 }
 
-Result<ExpertLinears> WeightLoader::experts(std::string_view module, const ExpertShape& shape) {
+Result<ExpertLinears> WeightLoader::experts(std::string_view module, const ExpertShape& shape,
+                                            Bias bias) {
   ExpertLinears linears;
   const bool apart =
       !has_module(context_.tensors, module) && has_module(context_.tensors, expert_name(module, 0));
@@ -189,7 +190,9 @@ Result<ExpertLinears> WeightLoader::experts(std::string_view module, const Exper
     SUBBYTE_TRY(linears.matrices, stack(module, shape));
   }
   for (const Matrix& matrix : linears.matrices) count(matrix.view.bytes(), share_of(shape));
-  SUBBYTE_TRY(linears.bias, expert_bias(module, shape));
+  if (bias == Bias::kRequired) {
+    SUBBYTE_TRY(linears.bias, expert_bias(module, shape));
+  }
   return linears;
 }
 
@@ -198,32 +201,42 @@ Result<ExpertLinears> WeightLoader::alternating_experts(std::string_view module,
                                                         const ExpertShape& shape) {
   if (!has_module(context_.tensors, expert_name(even, 0))) return experts(module, shape);
   SUBBYTE_CHECK(check_gate_of_expert(context_.config, expert_name(even, 0)));
-  ExpertLinears linears;
-  const bool has_stack_bias = context_.tensors.find(fmt::format("{}_bias", module)) != nullptr;
-  if (has_stack_bias) {
+  SUBBYTE_TRY(ExpertLinears linears, paired_experts(even, odd, shape));
+  if (context_.tensors.find(fmt::format("{}_bias", module)) != nullptr) {
     SUBBYTE_TRY(linears.bias, expert_bias(module, shape));
+    return linears;
   }
   const int64_t rows = shape.rows / 2;
   for (int64_t e = 0; e < shape.experts; ++e) {
-    const std::string names[] = {expert_name(even, e), expert_name(odd, e)};
-    SUBBYTE_TRY(const Matrix first, matrix(names[0], rows, shape.cols));
-    SUBBYTE_TRY(const Matrix second, matrix(names[1], rows, shape.cols));
-    auto both = alternate(first, second);
-    if (!both.ok()) {
-      return Error{both.error().code, fmt::format("{}, {}: {}", quote_name(names[0]),
-                                                  quote_name(names[1]), both.error().message)};
-    }
-    count(both->view.bytes(), share_of(shape));
-    linears.matrices.push_back(std::move(both).value());
-    if (has_stack_bias) continue;
-    SUBBYTE_TRY(const auto first_bias, numbers(names[0] + ".bias", rows));
-    SUBBYTE_TRY(const auto second_bias, numbers(names[1] + ".bias", rows));
+    SUBBYTE_TRY(const auto first, numbers(expert_name(even, e) + ".bias", rows));
+    SUBBYTE_TRY(const auto second, numbers(expert_name(odd, e) + ".bias", rows));
     for (int64_t i = 0; i < rows; ++i) {
-      linears.bias.push_back(first_bias[i]);
-      linears.bias.push_back(second_bias[i]);
+      linears.bias.push_back(first[i]);
+      linears.bias.push_back(second[i]);
     }
   }
   return linears;
+}
+
+Result<ExpertLinears> WeightLoader::paired_experts(std::string_view even, std::string_view odd,
+                                                   const ExpertShape& shape) {
+  ExpertLinears linears;
+  for (int64_t e = 0; e < shape.experts; ++e) {
+    SUBBYTE_TRY(Matrix both, paired_expert(expert_name(even, e), expert_name(odd, e), shape));
+    count(both.view.bytes(), share_of(shape));
+    linears.matrices.push_back(std::move(both));
+  }
+  return linears;
+}
+
+Result<Matrix> WeightLoader::paired_expert(const std::string& even, const std::string& odd,
+                                           const ExpertShape& shape) {
+  SUBBYTE_TRY(const Matrix first, matrix(even, shape.rows / 2, shape.cols));
+  SUBBYTE_TRY(const Matrix second, matrix(odd, shape.rows / 2, shape.cols));
+  auto both = alternate(first, second);
+  if (both.ok()) return both;
+  return Error{both.error().code,
+               fmt::format("{}, {}: {}", quote_name(even), quote_name(odd), both.error().message)};
 }
 
 Result<std::vector<Matrix>> WeightLoader::stack(std::string_view module, const ExpertShape& shape) {

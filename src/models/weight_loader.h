@@ -54,12 +54,17 @@ class WeightLoader {
 
   /// All experts of a layer with their biases, under the names of any flavour: a stack "experts.M"
   /// with "experts.M_bias", or modules "experts.E.M" with that or with "experts.E.M.bias".
-  Result<ExpertLinears> experts(std::string_view module, const ExpertShape& shape);
+  Result<ExpertLinears> experts(std::string_view module, const ExpertShape& shape,
+                                Bias bias = Bias::kRequired);
 
   /// The same for a matrix that may also be there as two modules of each expert, which have its
   /// even and its odd rows. Code layout.format when these differ in more than their numbers.
   Result<ExpertLinears> alternating_experts(std::string_view module, std::string_view even,
                                             std::string_view odd, const ExpertShape& shape);
+
+  /// The same of two modules of each expert, without biases.
+  Result<ExpertLinears> paired_experts(std::string_view even, std::string_view odd,
+                                       const ExpertShape& shape);
 
   /// A dense table whose rows are looked up, quantized as LoadOptions::head_bits says. Not counted
   /// among the bytes that a token reads.
@@ -95,6 +100,8 @@ class WeightLoader {
   Result<ModuleInfo> use_module(std::string_view module);
   Result<Matrix> matrix(std::string_view module, int64_t rows, int64_t cols);
   Result<std::vector<Matrix>> stack(std::string_view module, const ExpertShape& shape);
+  Result<Matrix> paired_expert(const std::string& even, const std::string& odd,
+                               const ExpertShape& shape);
   Result<std::vector<float>> expert_bias(std::string_view module, const ExpertShape& shape);
   /// Zeros in the form that kernels of the host read such a matrix in; nothing may write to them.
   Matrix outline(WeightFormat format, int64_t rows, int64_t cols);

@@ -33,6 +33,7 @@ struct StepShape {
   int64_t head_dim = 0;
   int64_t experts = 0;  // 0: a dense model
   int64_t experts_per_token = 0;
+  int64_t expert_size = 0;  // outputs of the gate of one
 };
 
 /// Bytes of the machine's memory.

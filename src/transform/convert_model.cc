@@ -444,6 +444,7 @@ Result<ConvertReport> convert_model(const fs::path& model, const fs::path& desti
   SUBBYTE_TRY(ConvertTarget target, choose_target(context, options.format));
   const auto type = source.config.value.find("model_type");
   target.gpt_oss = type != source.config.value.end() && *type == "gpt_oss";
+  target.keeps_experts_apart = type != source.config.value.end() && *type == "qwen3_moe";
   SUBBYTE_TRY(const ConvertPlan plan, plan_conversion(context, target));
   SUBBYTE_TRY(const auto orin, plan_orin(model, source, target, plan));
   SUBBYTE_CHECK(check_activation_scales(context, target, plan, options.allow_lossy));

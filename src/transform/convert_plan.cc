@@ -78,7 +78,7 @@ class Planner {
     const bool dense_stacks = exporter_ == nullptr && target_.gpt_oss;
     const bool stacks = dense_stacks || (exporter_ != nullptr && exporter_->write_experts);
     const bool factor = exporter_ != nullptr && exporter_->has_factor && target_.gpt_oss;
-    if (!stacks && !factor) return {};
+    if (target_.keeps_experts_apart || (!stacks && !factor)) return {};
     auto found = find_stacks(context_.tensors, plan_.modules, target_.gpt_oss);
     if (!stacks) std::erase_if(found, [](const ExpertStack& stack) { return !stack.gate_up; });
     return found;

@@ -17,6 +17,7 @@ struct ConvertTarget {
   bool orin = false;          // ak48: what the exporter of AWQ makes and F16, in a file of its own
   /// Experts have the names of gpt-oss in transformers wherever the format has stacks.
   bool gpt_oss = false;
+  bool keeps_experts_apart = false;  // each is a module of its own in every format, as of Qwen3-MoE
 };
 
 /// Makes the tensors of one group, out of modules or of one tensor that no module uses.

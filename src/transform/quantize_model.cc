@@ -47,7 +47,7 @@ Result<Source> open_source(const fs::path& directory) {
                  fmt::format("{}: the weights are quantized already ({})", quantization.where,
                              quote(quantization.method_name()))};
   }
-  if (find_family(model.model_type)->has_experts) {
+  if (model.num_experts > 0) {
     return Error{"quantize.model_type",
                  fmt::format("{}: model_type {} has experts, for which there is no AWQ form", where,
                              quote(model.model_type))};

@@ -288,7 +288,7 @@ TEST_P(Batches, refuses_batches_that_make_no_sense_and_changes_nothing) {
 
 INSTANTIATE_TEST_SUITE_P(Goldens, Batches,
                          ::testing::Values("qwen3-bf16", "qwen3-awq", "qwen3-gptq-act-order",
-                                           "gpt-oss-mxfp4"),
+                                           "gpt-oss-mxfp4", "autoawq-qwen3-moe"),
                          NamedByValue());
 
 }  // namespace

@@ -27,7 +27,8 @@ const fs::path kGoldens = fs::path(SUBBYTE_TEST_DATA) / "goldens";
 Result<std::vector<float>> logits_of(const fs::path& path) {
   const auto backend = testing::make_test_backend(2);
   SUBBYTE_TRY(const auto model, load_model(path, *backend));
-  const std::vector<int32_t> tokens = {3, 141, 59, 265, 358, 97, 93, 238, 46, 264, 338, 327};
+  std::vector<int32_t> tokens = {3, 141, 59, 265, 358, 97, 93, 238, 46, 264, 338, 327};
+  for (int32_t& token : tokens) token %= static_cast<int32_t>(model->config().vocab_size);
   return testing::logits_of(*model, *backend, tokens);
 }
 
@@ -107,7 +108,9 @@ INSTANTIATE_TEST_SUITE_P(
         Way{"qwen3-awq", "gptq_v2", true}, Way{"qwen3-awq", "compressed-tensors", true},
         Way{"qwen3-gptq-v1", "pack_quantized", true}, Way{"qwen3-gptq-v1", "awq", true},
         Way{"qwen3-gptq-act-order", "pack_quantized_lanes", true},
-        Way{"qwen3-gptq-act-order", "gptq_v2", true}),
+        Way{"qwen3-gptq-act-order", "gptq_v2", true},
+        Way{"autoawq-qwen3-moe", "pack_quantized", true},
+        Way{"llmcompressor-qwen3-moe", "gptq", true}, Way{"llmcompressor-qwen3-moe", "f32", false}),
     NamedByValue());
 
 /// Expert `e` of a stack [experts][rows][...], all its rows or every second one from `first` on.

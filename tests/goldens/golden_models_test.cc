@@ -150,16 +150,17 @@ INSTANTIATE_TEST_SUITE_P(AllCheckpoints, GoldenModels,
                          NamedByValue());
 
 INSTANTIATE_TEST_SUITE_P(RealTools, GoldenModels,
-                         ::testing::Values("autoawq", "autoround-3-bits", "autoround-asymmetric",
-                                           "autoround-awq-asymmetric", "autoround-awq-symmetric",
-                                           "bitsandbytes-nf4-double", "gptqmodel-2-bits",
-                                           "gptqmodel-3-bits", "gptqmodel-4-bits",
-                                           "gptqmodel-8-bits-v2-act-order",
+                         ::testing::Values("autoawq", "autoawq-qwen3-moe", "autoround-3-bits",
+                                           "autoround-asymmetric", "autoround-awq-asymmetric",
+                                           "autoround-awq-symmetric", "bitsandbytes-nf4-double",
+                                           "gptqmodel-2-bits", "gptqmodel-3-bits",
+                                           "gptqmodel-4-bits", "gptqmodel-8-bits-v2-act-order",
                                            "llmcompressor-0-12-actorder",
                                            "llmcompressor-0-12-w3a16", "llmcompressor-mxfp4",
-                                           "llmcompressor-nvfp4", "llmcompressor-w3a16-asym",
-                                           "llmcompressor-w4a16-asym", "modelopt-gpt-oss-nvfp4",
-                                           "modelopt-nvfp4", "qwen3-sliding-4-51"),
+                                           "llmcompressor-nvfp4", "llmcompressor-qwen3-moe",
+                                           "llmcompressor-w3a16-asym", "llmcompressor-w4a16-asym",
+                                           "modelopt-gpt-oss-nvfp4", "modelopt-nvfp4",
+                                           "qwen3-moe-bf16", "qwen3-sliding-4-51"),
                          NamedByValue());
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "engine/generate.h"
 #include "model_on_gpu.h"
 #include "ops/forwarding_backend.h"
+#include "support/shared_experts.h"
 #include "support/test_context.h"
 #include "support/test_names.h"
 
@@ -209,9 +210,20 @@ TEST_P(GpuGoldens, bf16_activations) {
 
 INSTANTIATE_TEST_SUITE_P(All, GpuGoldens,
                          ::testing::Values("qwen3-bf16", "qwen3-awq", "qwen3-gptq-v1",
-                                           "qwen3-gptq-v2", "qwen3-gptq-act-order",
-                                           "gpt-oss-mxfp4"),
+                                           "qwen3-gptq-v2", "qwen3-gptq-act-order", "gpt-oss-mxfp4",
+                                           "llmcompressor-qwen3-moe", "autoawq-qwen3-moe"),
                          NamedByValue());
+
+TEST(GpuModels, shared_experts_add_up_with_those_of_the_routes) {
+  const testing::SharedExperts block;
+  const std::vector<float> expected = block.expected();
+  for (const auto& [activations, stated] :
+       {std::pair{Activations::kF32, kF16Decibels}, {Activations::kBF16, kBF16Decibels}}) {
+    const auto backend = make_backend(gpu(activations));
+    ASSERT_TRUE(backend.ok()) << backend.error().message;
+    EXPECT_GT(decibels(block.run(**backend), expected), of_layers(stated, 1));
+  }
+}
 
 TEST(GpuModels, the_demo_model_beside_the_cpu) {
   for (const int head_bits : {16, 4, 8}) {

@@ -54,8 +54,16 @@ def sliding(folder):
                                          attn_implementation="eager"))
 
 
+def small_moe(**more):
+    return tiny.qwen3_moe(layers=2, **more)
+
+
 GOLDENS = {
     "tools": {
+        "qwen3-moe-bf16": (lambda f: make.bf16(f, small_moe), "transformers"),
+        "llmcompressor-qwen3-moe": (lambda f: make.llm_compressor(
+            f, make.rounded(**make.integers(4, 32, False)),
+            lambda: small_moe(norm_topk_prob=True)), "compressor"),
         "gptqmodel-2-bits": gptq(bits=2, sym=False),
         "gptqmodel-3-bits": gptq(bits=3, sym=False),
         "gptqmodel-4-bits": gptq(bits=4, sym=False),
@@ -82,6 +90,9 @@ GOLDENS = {
         "llmcompressor-0-12-w3a16": compressed(make.rounded(**make.integers(3)), "transformers"),
     },
     "awq": {
+        "autoawq-qwen3-moe": (lambda f: make.autoawq(
+            f, lambda: small_moe(inner=32, experts=32, norm_topk_prob=True), clip=False,
+            zero_point=True, q_group_size=32), "autoawq"),  # which packs the router, too
         "autoawq": (lambda f: make.autoawq(f, tiny.small, clip=False, zero_point=True,
                                            q_group_size=32), "autoawq"),
         "qwen3-sliding-4-51": (sliding, "transformers"),
@@ -110,6 +121,19 @@ def exact_weights(folder, way):
         return {**opener.weights_of(model, torch.float32), **exact}
 
 
+def with_stacks(weights, names):
+    """Experts as this transformers has them: all of a layer in one parameter, gate before up."""
+    for name in names:
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")) or name in weights:
+            continue
+        experts, last = name.rsplit(".", 1)
+        parts = ["gate_proj", "up_proj"] if last == "gate_up_proj" else [last]
+        count = len([n for n in weights if n.startswith(experts) and f".{parts[0]}." in n])
+        weights[name] = torch.stack([
+            torch.cat([weights[f"{experts}.{e}.{part}.weight"] for part in parts])
+            for e in range(count)])
+
+
 def reference(folder, weights):
     config = json.loads((folder / "config.json").read_text())
     config.pop("quantization_config", None)
@@ -117,6 +141,7 @@ def reference(folder, weights):
     model = transformers.AutoModelForCausalLM.from_config(
         made, attn_implementation="eager").float().eval()
     names = model.state_dict().keys()  # some software keeps its scales beside the weights
+    with_stacks(weights, names)
     model.load_state_dict({name: weights[name] for name in names}, strict=True)
     result = {}
     for i, ids in enumerate(PROMPTS):

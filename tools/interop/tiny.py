@@ -36,6 +36,23 @@ def small(**more):
     return qwen3(hidden=64, intermediate=128, layers=1, skewed=True, **more)
 
 
+def qwen3_moe(hidden=64, inner=64, layers=3, experts=4, **more):
+    """The layer in the middle is dense."""
+    torch.manual_seed(4)
+    config = transformers.Qwen3MoeConfig(
+        hidden_size=hidden, intermediate_size=2 * hidden, moe_intermediate_size=inner,
+        num_hidden_layers=layers, num_attention_heads=hidden // 32, num_key_value_heads=1,
+        head_dim=32, vocab_size=VOCAB, max_position_embeddings=128, tie_word_embeddings=False,
+        num_experts=experts, num_experts_per_tok=2, mlp_only_layers=[1], eos_token_id=None,
+        bos_token_id=None, pad_token_id=None, **more)
+    model = transformers.Qwen3MoeForCausalLM(config)
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            if tensor.ndim >= 2 and "embed" not in name:
+                tensor.normal_(0, tensor.shape[-1] ** -0.5)
+    return model.eval()
+
+
 def gpt_oss(hidden=128, layers=2):
     torch.manual_seed(2)
     config = transformers.GptOssConfig(
