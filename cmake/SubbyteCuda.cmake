@@ -3,7 +3,8 @@
 # such library and nothing else is missing.
 #
 # Code is made for sm_80 and for sm_90a (wgmma exists only there), and PTX of sm_80 for GPUs to
-# come. The runtime is linked statically: a program needs nothing but the driver.
+# come. 80on90 is what Ampere runs, compiled for Hopper: to test it there. The runtime is linked
+# statically: a program needs nothing but the driver.
 include(CheckLanguage)
 set(SUBBYTE_CUDA_ARCHITECTURES 80 90a CACHE STRING "GPUs that the CUDA kernels are compiled for")
 
@@ -48,7 +49,10 @@ function(subbyte_cuda layer)
   target_link_libraries(subbyte_${layer}_cuda PUBLIC subbyte::${layer} PRIVATE CUDA::cudart_static)
   foreach(arch IN LISTS SUBBYTE_CUDA_ARCHITECTURES)
     set(code sm_${arch})
-    if(NOT arch MATCHES "a$")
+    if(arch MATCHES "^([0-9]+)on([0-9]+)$")
+      set(arch ${CMAKE_MATCH_1})
+      set(code sm_${CMAKE_MATCH_2})
+    elseif(NOT arch MATCHES "a$")
       set(code [sm_${arch},compute_${arch}])
     endif()
     target_compile_options(subbyte_${layer}_cuda PRIVATE

@@ -193,35 +193,6 @@ const KernelSet* find_kernels(const PackedFormat& format, Number number) {
   return nullptr;
 }
 
-Result<Device> query_device(int index) {
-  cudaDeviceProp properties;
-  const cudaError_t error = cudaGetDeviceProperties(&properties, index);
-  if (error != cudaSuccess) {
-    return Error{"cuda.device",
-                 "device " + std::to_string(index) + ": " + cudaGetErrorString(error)};
-  }
-  Device device;
-  device.compute_capability = 10 * properties.major + properties.minor;
-  if (device.compute_capability < 80) {
-    return Error{"cuda.device", "device " + std::to_string(index) + " (" + properties.name +
-                                    "): expected compute capability 8.0 or newer, found " +
-                                    std::to_string(properties.major) + "." +
-                                    std::to_string(properties.minor)};
-  }
-  device.multiprocessors = properties.multiProcessorCount;
-  device.shared_bytes = static_cast<int>(properties.sharedMemPerBlockOptin);
-  int kilohertz = 0;
-  if (cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, index) == cudaSuccess) {
-    device.clock_hz = kilohertz * 1e3;
-  }
-  int memory_kilohertz = 0;
-  if (cudaDeviceGetAttribute(&memory_kilohertz, cudaDevAttrMemoryClockRate, index) == cudaSuccess &&
-      memory_kilohertz > 0) {
-    device.bytes_per_second = 0.93 * 2e3 * memory_kilohertz * (properties.memoryBusWidth / 8);
-  }
-  return device;
-}
-
 Status run_linear(const Plan& plan, const LinearCall& call, Number number, void* workspace,
                   Stream stream) {
   SUBBYTE_CHECK(check_call(plan, call, workspace));

@@ -20,7 +20,8 @@ namespace subbyte::cuda {
 
 using Stream = CUstream_st*;
 
-/// Device `index`. Codes: cuda.device (there is none, or it is older than sm_80).
+/// Device `index`. Codes: cuda.device (there is none, it is older than sm_80, or no kernels of this
+/// build run on it).
 Result<Device> query_device(int index = 0);
 
 /// Packs a canonical matrix that lies in device memory (all spans of `matrix` are device pointers)

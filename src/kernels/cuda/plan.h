@@ -18,7 +18,7 @@ namespace subbyte::cuda {
 
 /// What the plans need to know of a GPU. What its kernels cost is in cost_model.h.
 struct Device {
-  int compute_capability = 90;  // 10 major + minor
+  int compute_capability = 90;  // 10 major + minor; at most what the kernels are compiled for
   int multiprocessors = 132;
   int shared_bytes = 227 * 1024;  // that a CTA can have
   double clock_hz = 1.755e9;
