@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/cuda/experts/in_8_bits.h"
 #include "kernels/cuda/ops/quantize.h"
 #include "kernels/gpu/served_format.h"
 
@@ -96,6 +97,7 @@ class ExpertPacker {
     // One factor for all, at which the largest scales of none are beyond f16.
     float& factor = to_.arguments.scale_factor;
     factor = std::min(factor, packed.arguments.scale_factor);
+    to_.largest_scale = std::max(to_.largest_scale, packed.format.largest_scale);
     return packed.arguments.gain;
   }
 
@@ -145,9 +147,10 @@ Result<int64_t> expert_matrix_bytes(const MatrixShape& shape) {
 
 /// Bytes from the begin of the memory.
 struct CudaMixture::Places {
-  int64_t expert_of, weights, order, token_of, tiles, activated, outputs, end;
+  int64_t expert_of, weights, order, token_of, tiles, activated, outputs, codes, scales, end;
 
-  Places(int64_t routes, int64_t num_tiles, int64_t inner, int64_t hidden) {
+  /// `in_8_bits`: with codes and scales of the inputs of a product.
+  Places(int64_t routes, int64_t num_tiles, int64_t inner, int64_t hidden, bool in_8_bits) {
     const auto take = [this](int64_t bytes) {
       const int64_t begin = end;
       end += WeightArena::aligned(bytes);
@@ -161,6 +164,8 @@ struct CudaMixture::Places {
     tiles = take(num_tiles * int64_t{sizeof(cuda::ExpertTile)});
     activated = take(routes * inner * 2);
     outputs = take(routes * hidden * 2);
+    codes = take(in_8_bits ? routes * std::max(inner, hidden) : 0);
+    scales = take(in_8_bits ? routes * int64_t{sizeof(float)} : 0);
   }
 
   /// Where its results go.
@@ -175,9 +180,10 @@ struct CudaMixture::Places {
   }
 };
 
-int64_t CudaMixture::memory_bytes(const StepShape& s) {
+int64_t CudaMixture::memory_bytes(const StepShape& s) const {
   const int64_t routes = s.tokens * s.experts_per_token;
-  return routes == 0 ? 0 : Places(routes, routes, s.expert_size, s.hidden).end;
+  if (routes == 0) return 0;
+  return Places(routes, routes, s.expert_size, s.hidden, rounds_inputs_).end;
 }
 
 Status CudaMixture::reserve(const StepShape& shape) {
@@ -195,6 +201,9 @@ Status CudaMixture::choose_kernels(CudaExperts& experts) const {
   for (const CudaExpertMatrices* matrices : {&experts.gate_up, &experts.down}) {
     experts.rules.has_large_m &= cuda::has_large_m(matrices->format, number_, device_);
   }
+  experts.in_8_bits = rounds_inputs_ && experts.rules.has_large_m &&
+                      cuda::has_products_in_8_bits(experts.gate_up.format) &&
+                      cuda::has_products_in_8_bits(experts.down.format);
   for (const CudaExpertMatrices* matrices : {&experts.gate_up, &experts.down}) {
     for (const int64_t tokens :
          {int64_t{1}, int64_t{16}, 32 * experts.rules.experts, int64_t{1} << 20}) {
@@ -206,12 +215,19 @@ Status CudaMixture::choose_kernels(CudaExperts& experts) const {
   return {};
 }
 
-void CudaMixture::round(void* to, const void* x, int64_t count) const {
-  cuda::run_round_to_mxfp8({to, x, count, cuda::element_of(number_)}, stream_);
-}
+/// The rows of a product, and memory for them in another form.
+struct CudaMixture::Inputs {
+  const void* data = nullptr;         // of 16 bits
+  const int32_t* token_of = nullptr;  // row of each route; nullptr: as many
+  int64_t rows = 0;                   // of data
+  int64_t cols = 0;
+  std::byte* spare = nullptr;  // for rows of 16 bits
+  uint8_t* codes = nullptr;    // for rows of 8 bits
+  float* scales = nullptr;
+};
 
 Status CudaMixture::multiply(const cuda::ExpertTiles& tiles, const CudaExpertMatrices& matrices,
-                             cuda::ExpertsCall call) const {
+                             const Inputs& x, cuda::ExpertsCall call) const {
   SUBBYTE_TRY(const cuda::ExpertPlan plan,
               cuda::plan_experts(matrices.format, number_, tiles, device_, batch_invariant_));
   call.weights = matrices.arguments;
@@ -220,6 +236,27 @@ Status CudaMixture::multiply(const cuda::ExpertTiles& tiles, const CudaExpertMat
   call.gains = reinterpret_cast<const float*>(matrices.gains.data());
   call.bias = matrices.bias.data();
   call.num_tiles = tiles.count;
+  if (x.codes != nullptr) {
+    cuda::run_quantize_rows(
+        {x.codes, x.scales, x.data, x.token_of, call.x_count, x.cols, cuda::element_of(number_)},
+        stream_);
+    const cuda::RowsIn8Bits rows = {x.codes, x.scales, call.x_count, x.cols};
+    return cuda::run_experts_in_8_bits(plan, call, rows, matrices.largest_scale, number_, stream_);
+  }
+  call.x = x.data;
+  call.x_rows = x.token_of;
+  call.x_stride = x.cols;
+  const bool gathers = x.token_of != nullptr && cuda::reads_sorted_rows(tiles);
+  if (gathers) {
+    cuda::run_gather_rows({x.spare, x.data, x.token_of, call.x_count, x.cols}, stream_);
+    call.x = x.spare;
+    call.x_rows = nullptr;
+  }
+  if (rounds_inputs_) {
+    const int64_t count = (gathers ? call.x_count : x.rows) * x.cols;
+    cuda::run_round_to_mxfp8({x.spare, call.x, count, cuda::element_of(number_)}, stream_);
+    call.x = x.spare;
+  }
   return cuda::run_experts(plan, call, number_, stream_);
 }
 
@@ -241,7 +278,7 @@ Result<cuda::RoutedSum> CudaMixture::run(const CudaRows& x, const float* logits,
   const int64_t inner = experts.down.cols;
   const int64_t routes = x.rows * experts.rules.top_k;
   const cuda::ExpertTiles tiles = cuda::expert_tiles(x.rows, experts.rules);
-  const Places places(routes, tiles.count, inner, x.cols);
+  const Places places(routes, tiles.count, inner, x.cols, rounds_inputs_);
   SUBBYTE_CHECK(memory_.grow(places.end));
   std::byte* const memory = memory_.data();
 
@@ -251,41 +288,33 @@ Result<cuda::RoutedSum> CudaMixture::run(const CudaRows& x, const float* logits,
   set_tokens(route, tiles, x.rows, experts.rules);
   cuda::run_route(route, stream_);
 
+  Inputs inputs = {x.data, route.token_of, x.rows, x.cols};
+  inputs.spare = memory + places.outputs;  // which come after they have been read
+  if (experts.in_8_bits && tiles.kernel == cuda::KernelKind::kLargeM256) {
+    inputs.codes = reinterpret_cast<uint8_t*>(memory + places.codes);
+    inputs.scales = reinterpret_cast<float*>(memory + places.scales);
+  }
   cuda::ExpertsCall gate_up;
-  gate_up.x = x.data;
-  gate_up.x_stride = x.cols;
   gate_up.x_count = routes;
-  if (cuda::reads_sorted_rows(tiles)) {
-    std::byte* const sorted = memory + places.outputs;  // which come after they have been read
-    cuda::run_gather_rows({sorted, x.data, route.token_of, routes, x.cols}, stream_);
-    gate_up.x = sorted;
-  } else {
-    gate_up.x_rows = route.token_of;
-  }
-  if (rounds_inputs_) {
-    const int64_t rows = cuda::reads_sorted_rows(tiles) ? routes : x.rows;
-    round(memory + places.outputs, gate_up.x, rows * x.cols);
-    gate_up.x = memory + places.outputs;
-  }
   gate_up.y = memory + places.activated;
   gate_up.y_stride = inner;
   gate_up.tiles = route.tiles;
   gate_up.activation = cuda::Activation::kClampedSwiGLU;
   gate_up.clamp = experts.clamp;
-  SUBBYTE_CHECK(multiply(tiles, experts.gate_up, gate_up));
+  SUBBYTE_CHECK(multiply(tiles, experts.gate_up, inputs, gate_up));
 
-  if (rounds_inputs_) round(gate_up.y, gate_up.y, routes * inner);
-
+  inputs.data = inputs.spare = memory + places.activated;
+  inputs.token_of = nullptr;
+  inputs.rows = routes;
+  inputs.cols = inner;
   cuda::ExpertsCall down;
-  down.x = memory + places.activated;
-  down.x_stride = inner;
   down.x_count = routes;
   down.y = memory + places.outputs;
   down.y_stride = experts.down.rows;
   down.y_rows = route.order;
   down.follows_experts = !rounds_inputs_;
   down.tiles = route.tiles;
-  SUBBYTE_CHECK(multiply(tiles, experts.down, down));
+  SUBBYTE_CHECK(multiply(tiles, experts.down, inputs, down));
 
   return cuda::RoutedSum{memory + places.outputs, route.weights, experts.rules.top_k};
 }

@@ -20,6 +20,7 @@ struct CudaExpertMatrices {
   DeviceBytes gains;                     // float32, of each expert
   cuda::PackedFormat format = {};        // of expert 0
   cuda::WeightArguments arguments = {};  // the same
+  double largest_scale = 0;              // of all experts
 };
 
 /// What Experts are here.
@@ -28,6 +29,7 @@ struct CudaExperts {
   cuda::ExpertRules rules;
   cuda::SwiGLUClamp clamp = cuda::kGptOssClamp;
   bool weights_of_all = false;  // RouteWeights::kOfAll
+  bool in_8_bits = false;       // products of many tokens, on the tensor cores for 8 bits
 };
 
 /// All experts of a matrix have one format, which is packed as upload_weight() packs a single
@@ -59,16 +61,16 @@ class CudaMixture {
 
   /// Memory for steps of that shape, so that they allocate nothing. Code cuda.memory.
   Status reserve(const StepShape& shape);
-  static int64_t memory_bytes(const StepShape& shape);
+  int64_t memory_bytes(const StepShape& shape) const;
   int64_t device_bytes() const { return memory_.size(); }
 
  private:
   /// Where things are in the memory.
   struct Places;
+  struct Inputs;
 
-  void round(void* to, const void* x, int64_t count) const;
   Status multiply(const cuda::ExpertTiles& tiles, const CudaExpertMatrices& matrices,
-                  cuda::ExpertsCall call) const;
+                  const Inputs& x, cuda::ExpertsCall call) const;
 
   cuda::Device device_;
   cuda::Number number_;

@@ -71,7 +71,7 @@ std::string mib(int64_t bytes) {
 
 }  // namespace
 
-CudaWorkspace workspace_of(const StepShape& s, bool batch_invariant) {
+CudaWorkspace workspace_of(const StepShape& s, bool batch_invariant, const CudaMixture& mixture) {
   const int64_t most_cols = std::max({s.hidden, s.intermediate, s.heads * s.head_dim});
   const SplitTasks split = most_splits(s, batch_invariant);
   const int64_t partials = std::min(split.splits, cuda::kMostPartials);
@@ -83,7 +83,7 @@ CudaWorkspace workspace_of(const StepShape& s, bool batch_invariant) {
       std::max(partials * 4 * cuda::attention_partial_floats(s.kv_heads, s.head_dim),
                StepPrograms::partial_bytes(s.heads, s.kv_heads, s.head_dim));
   workspace.programs = StepPrograms::kMemoryBytes;
-  workspace.experts = CudaMixture::memory_bytes(s);
+  workspace.experts = mixture.memory_bytes(s);
   return workspace;
 }
 
@@ -121,7 +121,7 @@ Status CudaMemory::check_free(const MemoryNeed& need) const {
 
 Status CudaMemory::reserve(const MemoryNeed& need, const StepShape& shape) {
   SUBBYTE_CHECK(check_free(need));
-  const CudaWorkspace workspace = workspace_of(shape, step_.batch_invariant());
+  const CudaWorkspace workspace = workspace_of(shape, step_.batch_invariant(), mixture_);
   SUBBYTE_CHECK(arena_.reserve(need.weights));
   SUBBYTE_CHECK(step_.reserve(workspace.tensors));
   SUBBYTE_CHECK(products_.reserve(workspace.products, workspace.results));

@@ -23,7 +23,8 @@ struct CudaWorkspace {
   int64_t sum() const { return tensors + products + results + partials + programs + experts; }
 };
 
-CudaWorkspace workspace_of(const StepShape& shape, bool batch_invariant);
+CudaWorkspace workspace_of(const StepShape& shape, bool batch_invariant,
+                           const CudaMixture& mixture);
 
 /// What matrices in the form of the kernels take, each with what its alignment costs. Code
 /// linear.unsupported for experts in formats that have no packed kernels.
@@ -51,7 +52,7 @@ class CudaMemory : public MachineMemory {
   }
   int64_t vector_bytes(int64_t size) const override { return WeightArena::aligned(4 * size); }
   int64_t workspace_bytes(const StepShape& shape) const override {
-    return workspace_of(shape, step_.batch_invariant()).sum();
+    return workspace_of(shape, step_.batch_invariant(), mixture_).sum();
   }
   Status reserve(const MemoryNeed& need, const StepShape& shape) override;
   Status finish_loading() override;

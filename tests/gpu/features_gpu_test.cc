@@ -24,6 +24,11 @@ using cuda::RowOrder;
 const WeightFormat kInt4 = {Format::kU4, Format::kF16, Zero::kU8, 128};
 const WeightFormat kMxfp4 = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
 
+/// Hopper alone has large_m.
+bool has_large_m() {
+  return this_device().compute_capability == 90;
+}
+
 /// The cheapest plan of each kernel, and all in which CTAs of large_m share outputs or tokens.
 std::vector<Plan> one_of_each(const cuda::Problem& problem) {
   std::vector<Plan> plans;
@@ -32,7 +37,9 @@ std::vector<Plan> one_of_each(const cuda::Problem& problem) {
     PlanOptions options;
     options.kernel = kernel;
     const std::vector<Plan> candidates = cuda::plan_candidates(problem, this_device(), options);
-    EXPECT_FALSE(candidates.empty()) << kernel;
+    // On Ampere gemv has no room for the sums of so many tokens.
+    const bool is_there = has_large_m() || std::string_view(kernel).starts_with("small_m");
+    EXPECT_EQ(candidates.empty(), !is_there) << kernel;
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       const bool is_large_m = candidates[i].large_m.splits > 0;
       if (i == 0 || (is_large_m && candidates[i].cluster > 1)) plans.push_back(candidates[i]);
@@ -205,7 +212,7 @@ TEST(GpuBits, are_the_same_in_ten_thousand_runs_of_split_shapes) {
     const auto known = split.find(kind);
     if (known == split.end() || known->second.cluster < plan.cluster) split[kind] = plan;
   }
-  ASSERT_EQ(split.size(), 5u);
+  ASSERT_EQ(split.size(), has_large_m() ? 5u : 1u);  // on Ampere gemv
   for (const auto& [kind, plan] : split) expect_same_bits(packed, x, number, plan);
 }
 

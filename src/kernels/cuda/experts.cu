@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/experts/kernel_set.h"
+#include "kernels/cuda/experts/launch.h"
 #include "kernels/cuda/small_m/plan.h"
 #include "kernels/cuda/tensor_map.h"
 
@@ -57,7 +58,9 @@ Error failure(const char* what, cudaError_t error) {
   return {"cuda.launch", std::string(what) + ": " + cudaGetErrorString(error)};
 }
 
-ExpertArguments arguments_of(const ExpertsCall& call) {
+}  // namespace
+
+ExpertArguments expert_arguments(const ExpertsCall& call) {
   ExpertArguments a = {};
   LinearArguments& linear = a.linear;
   linear.weights = call.weights;
@@ -81,7 +84,6 @@ ExpertArguments arguments_of(const ExpertsCall& call) {
   return a;
 }
 
-/// As run_experts(); `arguments` are those of the kernel.
 Status launch_experts(const void* kernel, const Plan& plan, void** arguments, Stream stream) {
   cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.shared_bytes);
@@ -104,12 +106,10 @@ Status launch_experts(const void* kernel, const Plan& plan, void** arguments, St
   return {};
 }
 
-}  // namespace
-
 Status run_experts(const ExpertPlan& plan, const ExpertsCall& call, Number number, Stream stream) {
   const void* const kernel = find_kernel(*call.format, number, plan.kernel);
   if (kernel == nullptr) return Error{"cuda.kernel", "experts: no kernel for this format"};
-  ExpertArguments a = arguments_of(call);
+  ExpertArguments a = expert_arguments(call);
   if (is_small_m(plan.kernel)) {
     SmallMPartition partition = plan.small_m;
     a.parts = plan.parts;

@@ -23,29 +23,48 @@ EncodeTiled encode_tiled() {
   return function;
 }
 
+/// A matrix of rows of `cols` elements, `row_bytes` from one to the next, in boxes of kTileCols by
+/// `box_rows`.
+struct Described {
+  const void* data;
+  CUtensorMapDataType type;
+  CUtensorMapSwizzle swizzle;
+  int64_t rows;
+  int64_t cols;
+  int64_t row_bytes;
+  int box_rows;
+};
+
+Status encode(CUtensorMap& map, const Described& d) {
+  const cuuint64_t size[2] = {static_cast<cuuint64_t>(d.cols), static_cast<cuuint64_t>(d.rows)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(d.row_bytes)};
+  const cuuint32_t box[2] = {kTileCols, static_cast<cuuint32_t>(d.box_rows)};
+  const cuuint32_t steps[2] = {1, 1};
+  const EncodeTiled function = encode_tiled();
+  if (function == nullptr) {
+    return Error{"cuda.launch", "the driver has no cuTensorMapEncodeTiled"};
+  }
+  const CUresult result =
+      function(&map, d.type, 2, const_cast<void*>(d.data), size, strides, box, steps,
+               CU_TENSOR_MAP_INTERLEAVE_NONE, d.swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result == CUDA_SUCCESS) return {};
+  return Error{"cuda.launch", "the driver refused the tensor map of activations, error " +
+                                  std::to_string(static_cast<int>(result))};
+}
+
 }  // namespace
 
 Status describe_activations(CUtensorMap& map, const void* x, int64_t m, int64_t cols,
                             int64_t stride, int tokens, Number number) {
   const CUtensorMapDataType type =
       number == Number::kF16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-  const cuuint64_t size[2] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(m)};
-  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(stride) * 2};
-  const cuuint32_t box[2] = {kTileCols, static_cast<cuuint32_t>(tokens)};
-  const cuuint32_t steps[2] = {1, 1};
-  const EncodeTiled encode = encode_tiled();
-  if (encode == nullptr) {
-    return Error{"cuda.launch", "the driver has no cuTensorMapEncodeTiled"};
-  }
-  const CUresult result =
-      encode(&map, type, 2, const_cast<void*>(x), size, strides, box, steps,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) {
-    return Error{"cuda.launch", "the driver refused the tensor map of activations, error " +
-                                    std::to_string(static_cast<int>(result))};
-  }
-  return {};
+  return encode(map, {x, type, CU_TENSOR_MAP_SWIZZLE_128B, m, cols, stride * 2, tokens});
+}
+
+Status describe_bytes(CUtensorMap& map, const uint8_t* x, int64_t m, int64_t cols, int tokens) {
+  return encode(
+      map, {x, CU_TENSOR_MAP_DATA_TYPE_UINT8, CU_TENSOR_MAP_SWIZZLE_64B, m, cols, cols, tokens});
 }
 
 }  // namespace subbyte::cuda

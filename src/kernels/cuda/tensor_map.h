@@ -15,4 +15,7 @@ namespace subbyte::cuda {
 Status describe_activations(CUtensorMap& map, const void* x, int64_t m, int64_t cols,
                             int64_t stride, int tokens, Number number);
 
+/// The same of bytes, rows without gaps, in boxes for wgmma_descriptor_of_bytes().
+Status describe_bytes(CUtensorMap& map, const uint8_t* x, int64_t m, int64_t cols, int tokens);
+
 }  // namespace subbyte::cuda

@@ -275,6 +275,14 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t address) {
   return kSwizzle128 | kStrideOf8Rows | uint64_t{1} << 16 | (address >> 4 & 0x3fff);
 }
 
+/// The same of [tokens][64] bytes with the 64-byte swizzle. The next 32 inputs are 32 bytes
+/// further, too.
+__device__ __forceinline__ uint64_t wgmma_descriptor_of_bytes(uint32_t address) {
+  constexpr uint64_t kSwizzle64 = uint64_t{2} << 62;
+  constexpr uint64_t kStrideOf8Rows = uint64_t{512 >> 4} << 32;
+  return kSwizzle64 | kStrideOf8Rows | uint64_t{1} << 16 | (address >> 4 & 0x3fff);
+}
+
 __device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -315,10 +323,11 @@ __device__ __forceinline__ void wgmma_wait() {
       : SUBBYTE_F32(d, 0), SUBBYTE_F32(d, 32)                                             \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
 
-#define SUBBYTE_WGMMA_256(TYPE)                                                              \
+// LAST: of 16-bit numbers, that b is K-major.
+#define SUBBYTE_WGMMA_256(K, TYPE, LAST)                                                     \
   asm volatile(                                                                              \
       "{.reg .pred p; setp.ne.b32 p, %133, 0;"                                               \
-      "wgmma.mma_async.sync.aligned.m64n256k16.f32." TYPE "." TYPE                           \
+      "wgmma.mma_async.sync.aligned.m64n256k" K ".f32." TYPE "." TYPE                        \
       " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "   \
       "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "     \
       "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "     \
@@ -328,7 +337,7 @@ __device__ __forceinline__ void wgmma_wait() {
       "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "   \
       "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, " \
       "%126, %127},"                                                                         \
-      " {%128, %129, %130, %131}, %132, p, 1, 1, 0;}"                                        \
+      " {%128, %129, %130, %131}, %132, p, 1, 1" LAST ";}"                                   \
       : SUBBYTE_F32(d, 0), SUBBYTE_F32(d, 32), SUBBYTE_F32(d, 64), SUBBYTE_F32(d, 96)        \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
 
@@ -346,10 +355,16 @@ __device__ __forceinline__ void wgmma(float (&d)[kTokens / 2], const uint32_t (&
   } else if constexpr (kTokens == 128) {
     SUBBYTE_WGMMA_128("bf16");
   } else if constexpr (Number::kIsF16) {
-    SUBBYTE_WGMMA_256("f16");
+    SUBBYTE_WGMMA_256("16", "f16", ", 0");
   } else {
-    SUBBYTE_WGMMA_256("bf16");
+    SUBBYTE_WGMMA_256("16", "bf16", ", 0");
   }
+}
+
+/// d += a b in E4M3; a: 64 x 32 weights, 16 rows in each warp, b: 32 inputs x 256 tokens.
+__device__ __forceinline__ void wgmma_e4m3(float (&d)[128], const uint32_t (&a)[4], uint64_t b,
+                                           int accumulate) {
+  SUBBYTE_WGMMA_256("32", "e4m3", "");
 }
 
 #undef SUBBYTE_WGMMA_64

@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(kLargeMThreads, 1)
   extern __shared__ uint8_t shared[];
   __shared__ LinearArguments results[2];
   griddepcontrol_wait();  // the tiles come from the kernel before
-  run_large_m<Number, Decoder, kGroups, kTokens>(a.linear, p, x, ExpertItems(a, p, results),
-                                                 shared);
+  run_large_m<ProductsIn16Bits<Number, Decoder, kGroups, kTokens>>(
+      a.linear, p, x, ExpertItems(a, p, results), shared);
 #endif
 }
 

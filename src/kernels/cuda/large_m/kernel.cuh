@@ -136,26 +136,29 @@ class ActivationProducer {
   __device__ ActivationProducer(const CUtensorMap& x, const LargeMPartition& p,
                                 const LargeMCta& cta, uint32_t shared, uint32_t full)
       : x_(x),
-        to_(shared + cta.row * (kTokens / p.multicast) * kTileCols * 2),
+        first_(cta.row * (kTokens / p.multicast)),
+        to_(shared + first_ * kTileCols * 2),
         full_(full),
         multicast_(p.multicast > 1),
         ctas_(((1 << p.multicast) - 1) << cta.part * p.multicast) {}
 
-  /// K tiles begin to end - 1 of this CTA's share of the tokens, whose first is `token`.
-  __device__ void copy(int64_t token, int begin, int end) {
+  /// The K tiles of this CTA's share of the tokens.
+  __device__ void copy(const LargeMItem& item) {
+    const int token = static_cast<int>(item.first_token) + first_;
 #pragma unroll 1
-    for (int tile = begin; tile < end; ++tile, ring_.next()) {
+    for (int tile = item.begin; tile < item.end; ++tile, ring_.next()) {
       const uint32_t full = full_ + ring_.stage * 8;
       const uint32_t empty = full + Shape::kStages * 8;
       mbarrier_wait(empty, ring_.phase ^ 1);
       mbarrier_arrive_expect_tx(full, Shape::kTileBytes);
-      tma_load_2d(to_ + ring_.stage * Shape::kTileBytes, x_, tile * kTileCols,
-                  static_cast<int>(token), full, ctas_, multicast_);
+      tma_load_2d(to_ + ring_.stage * Shape::kTileBytes, x_, tile * kTileCols, token, full, ctas_,
+                  multicast_);
     }
   }
 
  private:
   const CUtensorMap& x_;
+  const int first_;  // of the share
   const uint32_t to_;
   const uint32_t full_;
   const bool multicast_;
@@ -165,19 +168,17 @@ class ActivationProducer {
 
 /// What the producer warpgroup does. While CTAs exchange partials, the ring of activations is
 /// theirs.
-template <class Decoder, int kGroups, int kTokens, class Items>
-__device__ void produce(const WeightArguments& w, const LargeMPartition& p, const CUtensorMap& x,
-                        const Items& items, uint32_t shared, uint32_t weights, uint32_t full,
-                        const WeightRing& ring) {
+template <class Products, class Items>
+__device__ void produce(const WeightArguments& w, const LargeMPartition& p,
+                        const typename Products::Maps& maps, const Items& items, uint32_t shared,
+                        uint32_t weights, uint32_t full, const WeightRing& ring) {
   const LargeMCta& cta = items.cta;
-  ActivationProducer<kTokens> activations(x, p, cta, shared, full);
-  WeightProducer<Decoder, kGroups> copies(w, weights, ring);
+  typename Products::Activations activations(maps, p, cta, shared, full);
+  WeightProducer<typename Products::Decoder, Products::kGroups> copies(w, weights, ring);
   if (threadIdx.x == 0) griddepcontrol_wait();  // weights do not come from the kernel before
   for (int i = cta.first; items.has(i); i += cta.stride) {
     const LargeMItem item = items.item(i);
-    if (threadIdx.x == 0) {
-      activations.copy(item.first_token + cta.row * (kTokens / p.multicast), item.begin, item.end);
-    }
+    if (threadIdx.x == 0) activations.copy(item);
     if (threadIdx.x / kLanes == 1) {
       copies.copy(items.weight_offset(i), item.tile_n, item.begin, item.end);
     }
@@ -193,8 +194,8 @@ class ConsumerWarp {
   using Weights = WeightConsumer<Number, Decoder, kGroups>;
 
   /// Of part `part` of K. `shared`: the ring of activations; `full`: its barriers.
-  __device__ ConsumerWarp(const LargeMPartition& p, int part, const Weights& weights,
-                          uint32_t shared, uint32_t full)
+  __device__ ConsumerWarp(const LargeMPartition& p, int part, const CUtensorMap&,
+                          const Weights& weights, uint32_t shared, uint32_t full)
       : weights_(weights),
         first_stage_(keep_in_register(static_cast<uint32_t>(wgmma_descriptor(shared)))),
         full_(keep_in_register(full)),
@@ -202,12 +203,12 @@ class ConsumerWarp {
         empty_(keep_in_register(mapa(full + Shape::kStages * 8,
                                      part * p.multicast + threadIdx.x % kLanes % p.multicast))) {}
 
-  /// Multiplies K tiles begin to end - 1. Every warp of the CTAs that share tokens arrives at the
+  /// Multiplies the K tiles of an item. Every warp of the CTAs that share tokens arrives at the
   /// empty barriers of them all when it has read a tile of activations.
-  __device__ void multiply(int begin, int end) {
+  __device__ void multiply(const LargeMItem& item) {
     int before = -1;  // stage whose products may still be in flight
-    for (int tile = begin; tile < end; tile += kWeightBatch) {
-      const int tiles = min(kWeightBatch, end - tile);
+    for (int tile = item.begin; tile < item.end; tile += kWeightBatch) {
+      const int tiles = min(kWeightBatch, item.end - tile);
       weights_.begin_batch(tile);
 #pragma unroll 1
       for (int i = 0; i < tiles; ++i) {
@@ -267,24 +268,53 @@ class ConsumerWarp {
   uint32_t a_[kSteps][4];
 };
 
+/// Products of 16-bit numbers, which weights of any kind become.
+template <class NumberOf, class DecoderOf, int kGroupsOf, int kTokensOf>
+struct ProductsIn16Bits {
+  using Number = NumberOf;  // of the results
+  using Decoder = DecoderOf;
+  static constexpr int kGroups = kGroupsOf;
+  static constexpr int kTokens = kTokensOf;
+  using Maps = CUtensorMap;
+  using Activations = ActivationProducer<kTokens>;
+  using Warp = ConsumerWarp<Number, Decoder, kGroups, kTokens>;
+
+  /// By all threads.
+  static __device__ void fill(uint8_t* shared, const LargeMShared& at, const WeightArguments& w,
+                              const Maps&) {
+    fill_scale_values(reinterpret_cast<float*>(shared + at.scale_values), w.scale);
+  }
+  static __device__ typename Warp::Weights weights(const WeightArguments& w, const Table& table,
+                                                   uint8_t* shared, const LargeMShared& at,
+                                                   const WeightRing& ring, int warp) {
+    return {w,
+            table,
+            reinterpret_cast<const float*>(shared + at.scale_values),
+            shared_address(shared + at.weights),
+            ring,
+            warp};
+  }
+};
+
 /// What a consumer warpgroup does: item after item.
-template <class Number, class Decoder, int kGroups, int kTokens, class Items>
-__device__ void consume(const LinearArguments& a, const LargeMPartition& p, const Items& items,
+template <class Products, class Items>
+__device__ void consume(const LinearArguments& a, const LargeMPartition& p,
+                        const typename Products::Maps& maps, const Items& items,
                         const LargeMShared& at, uint8_t* shared, const Table& table, uint32_t full,
                         const WeightRing& ring) {
+  using Number = typename Products::Number;
+  using Warp = typename Products::Warp;
   const int warpgroup = threadIdx.x / 128 - 1;  // of the consumers
   const LargeMCta& cta = items.cta;
-  using Warp = ConsumerWarp<Number, Decoder, kGroups, kTokens>;
-  const typename Warp::Weights weights(
-      a.weights, table, reinterpret_cast<const float*>(shared + at.scale_values),
-      shared_address(shared + at.weights), ring, threadIdx.x / kLanes - 4);
-  Warp work(p, cta.part, weights, shared_address(shared), full);
-  const Results<kTokens> results(reinterpret_cast<float*>(shared + at.staged), warpgroup);
+  const auto weights =
+      Products::weights(a.weights, table, shared, at, ring, threadIdx.x / kLanes - 4);
+  Warp work(p, cta.part, maps, weights, shared_address(shared), full);
+  const Results<Products::kTokens> results(reinterpret_cast<float*>(shared + at.staged), warpgroup);
   const Exchange exchange(p, cta.part, cta.row, shared_address(shared));
   griddepcontrol_wait();
   for (int i = cta.first; items.has(i); i += cta.stride) {
     const LargeMItem item = items.item(i);
-    work.multiply(item.begin, item.end);
+    work.multiply(item);
     const LinearArguments& of_item = items.arguments(i, warpgroup);
     const int strip = (item.tile_n * 2 + warpgroup) * 4;
     if (item.is_split) {
@@ -315,15 +345,17 @@ __device__ void init_mbarriers(const LargeMPartition& p, uint32_t full, const We
 }
 
 /// The kernel, whatever its items are. `unaligned`: its shared memory.
-template <class Number, class Decoder, int kGroups, int kTokens, class Items>
+template <class Products, class Items>
 __device__ __forceinline__ void run_large_m(const LinearArguments& a, const LargeMPartition& p,
-                                            const CUtensorMap& x, const Items& items,
+                                            const typename Products::Maps& maps, const Items& items,
                                             uint8_t* unaligned) {
+  using Decoder = typename Products::Decoder;
+  constexpr int kTokens = Products::kTokens;
   using Shape = LargeMShape<kTokens>;
   uint8_t* const shared = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
   const WeightArguments& w = a.weights;
   const LargeMShared at = large_m_shared<kTokens>(
-      table_bytes<Decoder>(), stream_sizes<Decoder, kGroups>(w).stream, p.weight_slots);
+      table_bytes<Decoder>(), stream_sizes<Decoder, Products::kGroups>(w).stream, p.weight_slots);
   const uint32_t full = shared_address(shared + at.barriers);
   const uint32_t full_weights = full + 2 * Shape::kStages * 8;
   const WeightRing ring = {full_weights, full_weights + kMostWeightSlots * 8, p.weight_slots};
@@ -331,7 +363,7 @@ __device__ __forceinline__ void run_large_m(const LinearArguments& a, const Larg
   // --- barriers and tables ---
   griddepcontrol_launch_dependents();
   if (threadIdx.x == 0) init_mbarriers<kTokens>(p, full, ring);
-  fill_scale_values(reinterpret_cast<float*>(shared + at.scale_values), w.scale);
+  Products::fill(shared, at, w, maps);
   const Table table = fill_table<Decoder>(w, reinterpret_cast<uint32_t*>(shared + at.table));
   __syncthreads();
   if (p.multicast > 1) cluster_sync();
@@ -339,12 +371,12 @@ __device__ __forceinline__ void run_large_m(const LinearArguments& a, const Larg
   // --- the warpgroups part; registers go from the producer to the consumers ---
   if (threadIdx.x < 128) {
     setmaxnreg_dec<Shape::kCtasPerMultiprocessor == 2 ? 32 : 40>();
-    produce<Decoder, kGroups, kTokens>(w, p, x, items, shared_address(shared),
-                                       shared_address(shared + at.weights), full, ring);
+    produce<Products>(w, p, maps, items, shared_address(shared),
+                      shared_address(shared + at.weights), full, ring);
     __syncwarp();
   } else {
     setmaxnreg_inc<Shape::kCtasPerMultiprocessor == 2 ? 104 : 232>();
-    consume<Number, Decoder, kGroups, kTokens>(a, p, items, at, shared, table, full, ring);
+    consume<Products>(a, p, maps, items, at, shared, table, full, ring);
   }
   if (p.multicast > 1) cluster_sync();  // a CTA must not leave while others write into its memory
 }
@@ -356,7 +388,8 @@ __global__ void __launch_bounds__(kLargeMThreads, LargeMShape<kTokens>::kCtasPer
                    const __grid_constant__ CUtensorMap x) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // other GPUs have no wgmma, and the host does not choose this
   extern __shared__ uint8_t shared[];
-  run_large_m<Number, Decoder, kGroups, kTokens>(a, p, x, LargeMItems<kTokens>(a, p), shared);
+  run_large_m<ProductsIn16Bits<Number, Decoder, kGroups, kTokens>>(
+      a, p, x, LargeMItems<kTokens>(a, p), shared);
 #endif
 }
 

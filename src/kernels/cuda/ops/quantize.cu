@@ -194,6 +194,18 @@ __global__ void __launch_bounds__(kThreads) quantize(QuantizeArguments a) {
 
 constexpr int kRoundSize = 16;  // numbers of a lane: two lanes have a group
 
+__device__ __forceinline__ void load_16(Element element, const void* x, int64_t at,
+                                        float (&values)[kRoundSize]) {
+  load_8(element, x, at, reinterpret_cast<float(&)[8]>(values));
+  load_8(element, x, at + 8, reinterpret_cast<float(&)[8]>(values[8]));
+}
+
+/// Of the largest magnitude, as its bits.
+__device__ __forceinline__ uint32_t mxfp8_scale(uint32_t amax) {
+  constexpr int kCeil = static_cast<int>(subbyte::ScaleRule::kCeil);
+  return blocks::e8m0_of<blocks::E4M3>(amax, blocks::scale_threshold<blocks::E4M3>(kCeil));
+}
+
 __global__ void __launch_bounds__(kThreads)
     round_to_mxfp8(const __grid_constant__ RoundToMxfp8Call a) {
   constexpr int kSize = kRoundSize;
@@ -201,18 +213,13 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t first = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kSize;
   const bool is_there = first < a.count;
   float values[kSize] = {};
-  if (is_there) {
-    load_8(a.element, a.x, first, reinterpret_cast<float(&)[8]>(values));
-    load_8(a.element, a.x, first + 8, reinterpret_cast<float(&)[8]>(values[8]));
-  }
+  if (is_there) load_16(a.element, a.x, first, values);
   float largest = 0;
 #pragma unroll
   for (int i = 0; i < kSize; ++i) largest = larger_magnitude(largest, values[i]);
   uint32_t amax = __float_as_uint(largest);
   amax = max(amax, __shfl_xor_sync(~0u, amax, 1));
-  constexpr int kCeil = static_cast<int>(subbyte::ScaleRule::kCeil);
-  const uint32_t scale =
-      blocks::e8m0_of<blocks::E4M3>(amax, blocks::scale_threshold<blocks::E4M3>(kCeil));
+  const uint32_t scale = mxfp8_scale(amax);
   const float inverse = blocks::inverse_e8m0(scale);
   const float factor = blocks::e8m0_value(scale);
 #pragma unroll
@@ -224,6 +231,43 @@ __global__ void __launch_bounds__(kThreads)
   if (!is_there) return;
   store_8(a.element, a.to, first, reinterpret_cast<const float(&)[8]>(values));
   store_8(a.element, a.to, first + 8, reinterpret_cast<const float(&)[8]>(values[8]));
+}
+
+constexpr int kRowThreads = 128;
+
+/// A CTA for a row, which it reads twice.
+__global__ void __launch_bounds__(kRowThreads)
+    quantize_rows(const __grid_constant__ QuantizeRowsCall a) {
+  begin_operation();
+  __shared__ uint32_t largest_of_warp[kRowThreads / kLanes];
+  const int64_t pieces = a.cols / kRoundSize;
+  const int64_t row = blockIdx.x;
+  const int64_t from = (a.rows != nullptr ? a.rows[row] : row) * a.cols;
+  float values[kRoundSize];
+  float largest = 0;
+  for (int64_t i = threadIdx.x; i < pieces; i += kRowThreads) {
+    load_16(a.element, a.x, from + i * kRoundSize, values);
+#pragma unroll
+    for (int j = 0; j < kRoundSize; ++j) largest = larger_magnitude(largest, values[j]);
+  }
+  uint32_t amax = __reduce_max_sync(~0u, __float_as_uint(largest));
+  if (threadIdx.x % kLanes == 0) largest_of_warp[threadIdx.x / kLanes] = amax;
+  __syncthreads();
+  for (const uint32_t of_warp : largest_of_warp) amax = max(amax, of_warp);
+  const uint32_t scale = mxfp8_scale(amax);
+  const float inverse = blocks::inverse_e8m0(scale);
+  if (threadIdx.x == 0) a.scales[row] = blocks::e8m0_value(scale);
+  for (int64_t i = threadIdx.x; i < pieces; i += kRowThreads) {
+    load_16(a.element, a.x, from + i * kRoundSize, values);
+    uint32_t words[4];
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+      words[t] = encode_x2<blocks::E4M3>(values[2 * t] * inverse, values[2 * t + 8] * inverse) |
+                 encode_x2<blocks::E4M3>(values[2 * t + 1] * inverse, values[2 * t + 9] * inverse)
+                     << 16;
+    }
+    reinterpret_cast<uint4*>(a.codes)[row * pieces + i] = {words[0], words[1], words[2], words[3]};
+  }
 }
 
 using Kernel = void (*)(QuantizeArguments);
@@ -262,6 +306,10 @@ void run_round_to_mxfp8(const RoundToMxfp8Call& call, Stream stream) {
   const auto ctas = static_cast<unsigned>((call.count + kOfCta - 1) / kOfCta);
   if (ctas == 0) return;
   launch(round_to_mxfp8, {dim3(ctas), kThreads}, stream, call);
+}
+
+void run_quantize_rows(const QuantizeRowsCall& call, Stream stream) {
+  launch(quantize_rows, {dim3(static_cast<unsigned>(call.count)), kRowThreads}, stream, call);
 }
 
 Status quantize_blocks(const BlockQuantization& blocks, const void* x, void* codes, void* scales,

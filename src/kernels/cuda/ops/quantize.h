@@ -25,4 +25,21 @@ struct RoundToMxfp8Call {
 /// infinity. Errors are left to cudaGetLastError().
 void run_round_to_mxfp8(const RoundToMxfp8Call& call, Stream stream);
 
+struct QuantizeRowsCall {
+  uint8_t* codes = nullptr;       // [count][cols], 16-byte aligned
+  float* scales = nullptr;        // [count]
+  const void* x = nullptr;        // [..][cols], 16-byte aligned
+  const int32_t* rows = nullptr;  // of x, of each row of codes; nullptr: as many
+  int64_t count = 0;
+  int64_t cols = 0;                 // a multiple of 16
+  Element element = Element::kF16;  // or kBF16
+};
+
+/// Rows of x in E4M3 with a power of two for each: that which MXFP8 (ScaleRule::kCeil) has for its
+/// largest number. So numbers down to 2^-14 of that are those of MXFP8, and smaller ones multiples
+/// of 2^-9 of the power; a row with NaN is NaN. Of each 16 codes of a row, code
+/// 4 t + j is of input 2 t + j / 2 + 8 (j % 2), the order of large_m/products_in_8_bits.cuh. Errors
+/// are left to cudaGetLastError().
+void run_quantize_rows(const QuantizeRowsCall& call, Stream stream);
+
 }  // namespace subbyte::cuda
