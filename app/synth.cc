@@ -65,12 +65,14 @@ void add_synth(CLI::App& app, Invocation& invocation) {
   options->synth.notice = print_notice;
   SynthOptions& synth = options->synth;
   command.option("DST", options->destination, "directory to make; it must not exist").required();
-  command.option("--arch", synth.arch, "qwen3 or gpt-oss").shows_default();
+  command.option("--arch", synth.arch, "qwen3, qwen3-moe or gpt-oss").shows_default();
   command
       .option("--shape", synth.shape,
-              "qwen3: tiny, 0.6b, 1.7b, 4b, 8b, 14b, 32b; gpt-oss: tiny, 20b, 120b")
+              "qwen3: tiny, 0.6b, 1.7b, 4b, 8b, 14b, 32b; qwen3-moe: tiny, 30b-a3b, "
+              "235b-a22b; gpt-oss: tiny, 20b, 120b")
       .shows_default();
-  command.option("--format", synth.format, "qwen3: awq, gptq, bf16; gpt-oss: mxfp4, bf16")
+  command
+      .option("--format", synth.format, "qwen3, qwen3-moe: awq, gptq, bf16; gpt-oss: mxfp4, bf16")
       .shows_default();
   command.option("-s,--seed", synth.seed, "same seed, same bytes").shows_default();
   command.option("--layers", synth.layers, "only the first layers, this many of them (0: all)")

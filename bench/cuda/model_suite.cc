@@ -48,12 +48,15 @@ std::string device_name() {
   return properties.name;
 }
 
-/// Shapes of gpt-oss are those whose names begin so; the others are Qwen3's.
-constexpr std::string_view kGptOss = "oss-";
-
+/// Shapes of gpt-oss are those whose names begin so, those of Qwen3-MoE name the parameters that a
+/// token uses; the others are Qwen3's.
 SynthOptions options_of(const std::string& model) {
-  if (!model.starts_with(kGptOss)) return {.shape = model, .format = "awq"};
-  return {.arch = "gpt-oss", .shape = model.substr(kGptOss.size()), .format = "mxfp4"};
+  constexpr std::string_view kOss = "oss-";
+  if (model.starts_with(kOss)) {
+    return {.arch = "gpt-oss", .shape = model.substr(kOss.size()), .format = "mxfp4"};
+  }
+  const bool has_experts = model.find("b-a") != std::string::npos;
+  return {.arch = has_experts ? "qwen3-moe" : "qwen3", .shape = model, .format = "awq"};
 }
 
 /// One model: its figures, and what they are compared with.

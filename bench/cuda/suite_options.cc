@@ -7,7 +7,8 @@ CLI::App* add_model_suite(CLI::App& app, ModelSuite& suite) {
       "model", "Whole models with random weights: decode, batches, prefill, beside the limits");
   command
       ->add_option("--model", suite.models,
-                   "Shapes of Qwen3: 0.6b 1.7b 4b 8b 14b 32b; of gpt-oss: oss-20b oss-120b")
+                   "Shapes of Qwen3: 0.6b 1.7b 4b 8b 14b 32b, with experts 30b-a3b; of gpt-oss: "
+                   "oss-20b oss-120b")
       ->capture_default_str();
   command->add_option("--batches", suite.batches, "Numbers of sequences that are decoded together")
       ->capture_default_str()

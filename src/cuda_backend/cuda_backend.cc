@@ -144,6 +144,7 @@ class CudaBackend : public Backend {
     SUBBYTE_CHECK(enter());
     served_notes_.add(experts.gate_up);
     served_notes_.add(experts.down);
+    programs_.see_experts();
     SUBBYTE_TRY(CudaExperts uploaded, upload_experts(std::move(experts), target()));
     SUBBYTE_CHECK(mixture_.choose_kernels(uploaded));
     return Experts{std::make_shared<const CudaExperts>(std::move(uploaded))};

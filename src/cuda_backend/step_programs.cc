@@ -57,7 +57,7 @@ Status StepPrograms::begin(const Batch& batch, const CudaStep& step) {
   const bool single_tokens =
       std::ranges::all_of(batch.parts, [](const Part& part) { return part.tokens.size() == 1; });
   const int64_t tokens = std::ssize(batch.parts);
-  is_active_ = single_tokens && longest_row_ > 0 && tokens <= most_tokens_ &&
+  is_active_ = single_tokens && longest_row_ > 0 && !has_experts_ && tokens <= most_tokens_ &&
                (tokens == 1 || tokens * longest_row_ <= kMostInputs) &&
                cuda::StepLayout::serves(device_, tokens);
   return is_active_ ? reserve() : Status{};

@@ -48,11 +48,13 @@ class StepPrograms {
 
   /// Every weight of the model, before its steps.
   void see(const CudaWeight& weight);
+  /// The model has experts, between which programs would be short: graphs are faster then.
+  void see_experts() { has_experts_ = true; }
 
-  /// Whether operations of this batch are kept back: where the model has packed weights, and every
-  /// CTA has few inputs to bring to its shared memory. That follows from the number of tokens and
-  /// the longest rows of the model. `step` has not begun yet.
-  /// Codes: as reserve().
+  /// Whether operations of this batch are kept back: where the model has packed weights and no
+  /// experts, and every CTA has few inputs to bring to its shared memory. That follows from the
+  /// number of tokens and the longest rows of the model. `step` has not begun yet. Codes: as
+  /// reserve().
   Status begin(const Batch& batch, const CudaStep& step);
   bool is_active() const { return is_active_; }
   /// Whether products of this batch have run so.
@@ -100,6 +102,7 @@ class StepPrograms {
   bool is_active_ = false;
   bool have_run_ = false;
   int64_t longest_row_ = 0;  // of packed weights
+  bool has_experts_ = false;
   // The program that grows.
   std::optional<cuda::StepLayout> layout_;
   std::vector<cuda::StepOperation> operations_;

@@ -34,12 +34,12 @@ Result<const ModelShape*> choose_shape(const SynthOptions& options) {
 }
 
 Status check_options(const ModelShape& shape, const SynthOptions& options) {
-  const bool dense = shape.experts == 0;
-  const bool grouped = dense && (options.format == "awq" || options.format == "gptq");
-  if (!grouped && options.format != "bf16" && (dense || options.format != "mxfp4")) {
+  const bool qwen = shape.arch != kGptOss;
+  const bool grouped = qwen && (options.format == "awq" || options.format == "gptq");
+  if (!grouped && options.format != "bf16" && (qwen || options.format != "mxfp4")) {
     return Error{"synth.format",
                  fmt::format("unknown format {} for {}, expected one of {}", quote(options.format),
-                             options.arch, dense ? "awq, gptq, bf16" : "mxfp4, bf16")};
+                             options.arch, qwen ? "awq, gptq, bf16" : "mxfp4, bf16")};
   }
   if (options.layers < 0 || options.layers > shape.layers) {
     return Error{"synth.layers", fmt::format("{} layers, but {} {} has {}", options.layers,

@@ -37,6 +37,21 @@ ordered_json qwen3_config(const ModelShape& shape, int64_t layers) {
           {"vocab_size", shape.vocabulary}};
 }
 
+ordered_json qwen3_moe_config(const ModelShape& shape, int64_t layers) {
+  ordered_json config = qwen3_config(shape, layers);
+  config["architectures"] = {"Qwen3MoeForCausalLM"};
+  config["model_type"] = "qwen3_moe";
+  config["decoder_sparse_step"] = 1;
+  config["mlp_only_layers"] = ordered_json::array();
+  config["moe_intermediate_size"] = shape.expert_size;
+  config["norm_topk_prob"] = true;
+  config["num_experts"] = shape.experts;
+  config["num_experts_per_tok"] = shape.per_token;
+  config["output_router_logits"] = false;
+  config["router_aux_loss_coef"] = 0.001;
+  return config;
+}
+
 ordered_json gpt_oss_config(const ModelShape& shape, int64_t layers) {
   const SpecialIds ids = special_ids(shape);
   ordered_json types = ordered_json::array();
@@ -47,7 +62,7 @@ ordered_json gpt_oss_config(const ModelShape& shape, int64_t layers) {
           {"attention_bias", true},
           {"attention_dropout", 0.0},
           {"eos_token_id", ids.end.front()},
-          {"experts_per_token", 4},
+          {"experts_per_token", shape.per_token},
           {"head_dim", shape.head_dim},
           {"hidden_act", "silu"},
           {"hidden_size", shape.hidden},
@@ -58,7 +73,7 @@ ordered_json gpt_oss_config(const ModelShape& shape, int64_t layers) {
           {"max_position_embeddings", shape.positions},
           {"model_type", "gpt_oss"},
           {"num_attention_heads", shape.heads},
-          {"num_experts_per_tok", 4},
+          {"num_experts_per_tok", shape.per_token},
           {"num_hidden_layers", layers},
           {"num_key_value_heads", shape.kv_heads},
           {"num_local_experts", shape.experts},
@@ -107,8 +122,9 @@ ordered_json quantization_config(const SynthOptions& options) {
 }  // namespace
 
 std::string synthetic_config(const ModelShape& shape, int64_t layers, const SynthOptions& options) {
-  ordered_json config =
-      shape.experts == 0 ? qwen3_config(shape, layers) : gpt_oss_config(shape, layers);
+  ordered_json config = shape.arch == kGptOss ? gpt_oss_config(shape, layers)
+                        : shape.experts == 0  ? qwen3_config(shape, layers)
+                                              : qwen3_moe_config(shape, layers);
   const bool half = options.format == "awq" || options.format == "gptq";
   config["torch_dtype"] = half ? "float16" : "bfloat16";
   if (options.format != "bf16") config["quantization_config"] = quantization_config(options);
@@ -121,7 +137,7 @@ std::string synthetic_generation_config(const ModelShape& shape) {
                          {"do_sample", true},
                          {"eos_token_id", ids.end},
                          {"pad_token_id", ids.padding}};
-  if (shape.experts == 0) {
+  if (shape.arch != kGptOss) {
     config["temperature"] = 0.6;
     config["top_k"] = 20;
     config["top_p"] = 0.95;

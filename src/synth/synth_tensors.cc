@@ -37,10 +37,12 @@ class TensorList {
       SUBBYTE_CHECK(add_attention(prefix));
       norm(prefix + "input_layernorm.weight", shape_.hidden);
       norm(prefix + "post_attention_layernorm.weight", shape_.hidden);
-      if (shape_.experts == 0) {
-        SUBBYTE_CHECK(add_feed_forward(prefix + "mlp."));
+      if (shape_.arch == kGptOss) {
+        add_stacks(prefix + "mlp.");
+      } else if (shape_.experts == 0) {
+        SUBBYTE_CHECK(add_feed_forward(prefix + "mlp.", shape_.intermediate));
       } else {
-        add_experts(prefix + "mlp.");
+        SUBBYTE_CHECK(add_experts(prefix + "mlp."));
       }
     }
     norm("model.norm.weight", shape_.hidden);
@@ -57,7 +59,7 @@ class TensorList {
     SUBBYTE_CHECK(attention_linear(name + "k_proj", kv_size, shape_.hidden));
     SUBBYTE_CHECK(attention_linear(name + "v_proj", kv_size, shape_.hidden));
     SUBBYTE_CHECK(attention_linear(name + "o_proj", shape_.hidden, q_size));
-    if (shape_.experts == 0) {
+    if (shape_.arch != kGptOss) {
       norm(name + "q_norm.weight", shape_.head_dim);
       norm(name + "k_norm.weight", shape_.head_dim);
     } else {
@@ -66,22 +68,32 @@ class TensorList {
     return {};
   }
 
-  Status add_feed_forward(const std::string& name) {
-    SUBBYTE_CHECK(linear(name + "gate_proj", shape_.intermediate, shape_.hidden));
-    SUBBYTE_CHECK(linear(name + "up_proj", shape_.intermediate, shape_.hidden));
-    return linear(name + "down_proj", shape_.hidden, shape_.intermediate);
+  Status add_feed_forward(const std::string& name, int64_t inner) {
+    SUBBYTE_CHECK(linear(name + "gate_proj", inner, shape_.hidden));
+    SUBBYTE_CHECK(linear(name + "up_proj", inner, shape_.hidden));
+    return linear(name + "down_proj", shape_.hidden, inner);
   }
 
-  void add_experts(const std::string& name) {
+  /// Each a dense block of its own.
+  Status add_experts(const std::string& name) {
+    plain_linear(name + "gate", shape_.experts, shape_.hidden);
+    for (int64_t e = 0; e < shape_.experts; ++e) {
+      SUBBYTE_CHECK(add_feed_forward(fmt::format("{}experts.{}.", name, e), shape_.expert_size));
+    }
+    return {};
+  }
+
+  /// All experts of a matrix in one tensor, gate and up in turns.
+  void add_stacks(const std::string& name) {
     plain_linear(name + "router", shape_.experts, shape_.hidden);
     bias(name + "router.bias", {static_cast<uint64_t>(shape_.experts)});
-    experts(name + "experts.gate_up_proj", 2 * shape_.intermediate, shape_.hidden);
-    experts(name + "experts.down_proj", shape_.hidden, shape_.intermediate);
+    experts(name + "experts.gate_up_proj", 2 * shape_.expert_size, shape_.hidden);
+    experts(name + "experts.down_proj", shape_.hidden, shape_.expert_size);
   }
 
-  /// With a bias and never quantized in models with experts.
+  /// With a bias and never quantized in gpt-oss.
   Status attention_linear(const std::string& module, int64_t rows, int64_t cols) {
-    if (shape_.experts == 0) return linear(module, rows, cols);
+    if (shape_.arch != kGptOss) return linear(module, rows, cols);
     plain_linear(module, rows, cols);
     bias(module + ".bias", {static_cast<uint64_t>(rows)});
     return {};

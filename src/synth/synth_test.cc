@@ -78,8 +78,9 @@ class SynthTiny : public ::testing::TestWithParam<Case> {};
 
 INSTANTIATE_TEST_SUITE_P(formats, SynthTiny,
                          ::testing::Values(Case{"qwen3", "awq"}, Case{"qwen3", "gptq"},
-                                           Case{"qwen3", "bf16"}, Case{"gpt-oss", "mxfp4"},
-                                           Case{"gpt-oss", "bf16"}),
+                                           Case{"qwen3", "bf16"}, Case{"qwen3-moe", "awq"},
+                                           Case{"qwen3-moe", "gptq"}, Case{"qwen3-moe", "bf16"},
+                                           Case{"gpt-oss", "mxfp4"}, Case{"gpt-oss", "bf16"}),
                          NamedByValue());
 
 TEST_P(SynthTiny, loads_and_gives_logits_of_ordinary_size) {
@@ -136,7 +137,7 @@ TEST_P(SynthTiny, tokenizer_fits_the_vocabulary_and_the_model) {
   for (TokenId id = 0; id < tokenizer->size(); ++id) {
     EXPECT_FALSE(tokenizer->token_bytes(id).empty()) << id;  // no holes
   }
-  const bool qwen = std::string_view(GetParam().arch) == "qwen3";
+  const bool qwen = std::string_view(GetParam().arch).starts_with("qwen3");
   const auto end = tokenizer->find(qwen ? "<|im_end|>" : "<|return|>");
   ASSERT_TRUE(end.has_value());
   EXPECT_TRUE(tokenizer->is_special(*end));
@@ -181,8 +182,9 @@ TEST(synth, draws_every_code_equally_often) {
 }
 
 TEST(synth, weights_have_the_deviation_that_keeps_the_size_of_activations) {
-  for (const Case& c : {Case{"qwen3", "awq"}, Case{"qwen3", "gptq"}, Case{"qwen3", "bf16"},
-                        Case{"gpt-oss", "mxfp4"}, Case{"gpt-oss", "bf16"}}) {
+  for (const Case& c :
+       {Case{"qwen3", "awq"}, Case{"qwen3", "gptq"}, Case{"qwen3", "bf16"},
+        Case{"qwen3-moe", "awq"}, Case{"gpt-oss", "mxfp4"}, Case{"gpt-oss", "bf16"}}) {
     const TempDir directory;
     make(directory / "model", tiny(c));
     const auto source = TensorSource::open(directory / "model");
@@ -192,10 +194,11 @@ TEST(synth, weights_have_the_deviation_that_keeps_the_size_of_activations) {
     const auto config = read_quantization_config(*object, directory / "model");
     ASSERT_TRUE(config.ok()) << config.error().message;
     ThreadPool pool(1);
-    const bool qwen = c.arch[0] == 'q';
-    const auto matrices =
-        import_experts({*source, *config, pool}, qwen ? "model.layers.1.mlp.gate_proj"
-                                                      : "model.layers.1.mlp.experts.gate_up_proj");
+    const std::string_view arch = c.arch;
+    const std::string module = arch == "qwen3"       ? "gate_proj"
+                               : arch == "qwen3-moe" ? "experts.7.gate_proj"
+                                                     : "experts.gate_up_proj";
+    const auto matrices = import_experts({*source, *config, pool}, "model.layers.1.mlp." + module);
     ASSERT_TRUE(matrices.ok()) << matrices.error().message;
     const MatrixView& view = matrices->front().view;
     double sum = 0, squares = 0;
@@ -291,6 +294,7 @@ TEST(synth, describes_the_published_models) {
        {Published{"qwen3", "0.6b", 0.596}, Published{"qwen3", "1.7b", 1.72},
         Published{"qwen3", "4b", 4.02}, Published{"qwen3", "8b", 8.19},
         Published{"qwen3", "14b", 14.77}, Published{"qwen3", "32b", 32.76},
+        Published{"qwen3-moe", "30b-a3b", 30.53}, Published{"qwen3-moe", "235b-a22b", 235.09},
         Published{"gpt-oss", "20b", 20.9}, Published{"gpt-oss", "120b", 116.8}}) {
     const ModelShape* shape = find_shape(model.arch, model.shape);
     ASSERT_NE(shape, nullptr);
@@ -315,6 +319,12 @@ TEST(synth, writes_the_published_schema) {
   EXPECT_EQ((*qwen)["rope_theta"], 1000000);
   EXPECT_EQ((*qwen)["eos_token_id"], 482);
   EXPECT_EQ((*qwen)["quantization_config"]["checkpoint_format"], "gptq");
+  make(directory / "moe", tiny({"qwen3-moe", "awq"}));
+  const auto moe = json::parse_file((directory / "moe/config.json").string(), 1 << 20);
+  ASSERT_TRUE(moe.ok());
+  EXPECT_EQ((*moe)["model_type"], "qwen3_moe");
+  EXPECT_EQ((*moe)["num_experts"], 8);
+  EXPECT_EQ((*moe)["moe_intermediate_size"], 128);
   make(directory / "oss", tiny({"gpt-oss", "mxfp4"}));
   const auto oss = json::parse_file((directory / "oss/config.json").string(), 1 << 20);
   ASSERT_TRUE(oss.ok());

@@ -84,7 +84,7 @@ constexpr const char* kHarmonyPattern =
     R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 bool is_qwen(const ModelShape& shape) {
-  return shape.arch == "qwen3";
+  return shape.arch != kGptOss;
 }
 
 Family family_of(const ModelShape& shape) {

@@ -1,5 +1,8 @@
 #include "verify/expected_tensors.h"
 
+#include <algorithm>
+#include <functional>
+
 #include "checkpoints/expert_names.h"
 #include "checkpoints/importer.h"
 #include "synth/synth_tensors.h"
@@ -9,8 +12,12 @@ namespace {
 
 /// The shape whose synthetic checkpoint has the tensors of such a model.
 std::optional<ModelShape> shape_of(const ModelConfig& config) {
-  if (config.model_type != "qwen3" && config.model_type != "gpt_oss") return std::nullopt;
   ModelShape shape = {};
+  if (config.model_type == "qwen3") shape.arch = "qwen3";
+  if (config.model_type == "gpt_oss") shape.arch = kGptOss;
+  const bool all_have_experts = std::ranges::all_of(config.expert_layers, std::identity());
+  if (config.model_type == "qwen3_moe" && all_have_experts) shape.arch = "qwen3-moe";
+  if (shape.arch.empty()) return std::nullopt;
   shape.hidden = config.hidden_size;
   shape.intermediate = config.intermediate_size;
   shape.layers = config.num_layers;
@@ -18,6 +25,8 @@ std::optional<ModelShape> shape_of(const ModelConfig& config) {
   shape.kv_heads = config.num_kv_heads;
   shape.head_dim = config.head_dim;
   shape.experts = config.num_experts;
+  shape.per_token = config.experts_per_token;
+  shape.expert_size = config.expert_size;
   shape.vocabulary = config.vocab_size;
   shape.tied = config.tie_word_embeddings;
   return shape;
