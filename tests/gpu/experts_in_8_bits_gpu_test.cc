@@ -125,10 +125,10 @@ class Problem {
   };
 
   /// `rounds`: with the inputs in E4M3. Of what a tensor core for 8 bits adds for 32 inputs, the
-  /// sum before and 32 products, each is cut below 2^-13 of the largest, L. They have both signs, so
-  /// that is 2^-13 L sqrt(33 / 3) at most in the mean, 2^-11.3 L; with products of random numbers
-  /// all magnitudes together are some 10 L, and 2^-12 of them are four of that. The result is
-  /// rounded once. Weights below 2^-15 of the largest scale are off by half of that.
+  /// sum before and 32 products, each is cut below 2^-13 of the largest, L. They have both signs,
+  /// so that is 2^-13 L sqrt(33 / 3) at most in the mean, 2^-11.3 L; of random numbers all
+  /// magnitudes together are some 10 L, and 2^-12 of them are four of that. The result is rounded
+  /// once. Weights below 2^-15 of the largest scale are off by half of that.
   Expected expected(bool rounds) const {
     std::vector<float> x = x_;
     for (int64_t t = 0; rounds && t < kTokens; ++t) {
