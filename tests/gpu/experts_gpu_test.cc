@@ -266,6 +266,10 @@ void expect_formula(const TestExperts& experts, const Inputs& inputs, cuda::Numb
 constexpr WeightFormat kMxfp4 = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
 constexpr WeightFormat kAwq = {Format::kU4, Format::kF16, Zero::kU8, 64};
 constexpr WeightFormat kNf4 = {Format::kNF4, Format::kF32, Zero::kNone, 64};
+constexpr WeightFormat kNvfp4 = {Format::kE2M1, Format::kE4M3, Zero::kNone, 16};
+constexpr WeightFormat kKbit3 = {Format::kNFL3, Format::kF16, Zero::kNone, 32};
+constexpr WeightFormat kKbit5 = {Format::kNFL5, Format::kF16, Zero::kNone, 32};
+constexpr WeightFormat kGptq8 = {Format::kU8, Format::kF16, Zero::kU8, 32};
 
 std::string text_of(const WeightFormat& format, int64_t tokens, int64_t top_k) {
   return to_string(format) + ", " + std::to_string(tokens) + " tokens, top " +
@@ -329,6 +333,16 @@ TEST(GpuExperts, with_uneven_routes_and_experts_without_tokens) {
   }
 }
 
+TEST(GpuExperts, of_256_and_8_for_a_token) {
+  TestExperts experts = random_experts(kMxfp4, {256, 96, 64}, 12);
+  experts.matrices.top_k = 8;
+  OnGpu on(experts, cuda::Number::kF16);
+  for (const int64_t tokens : {1, 5, 100, 1000}) {  // small_m8 to large_m128
+    expect_formula(experts, random_tokens(experts.sizes, tokens, cuda::Number::kF16, tokens),
+                   cuda::Number::kF16, on, text_of(kMxfp4, tokens, 8));
+  }
+}
+
 TEST(GpuExperts, with_scales_alpha_and_limit_of_their_own) {
   TestExperts experts = random_experts(kMxfp4, {}, 6);
   experts.matrices.swiglu = {1.2f, 0.75f, 0.5f};
@@ -345,7 +359,7 @@ TEST(GpuExperts, with_scales_alpha_and_limit_of_their_own) {
 
 /// As Qwen3-MoE has them, with either rule for the weights of the routes.
 TEST(GpuExperts, without_bias_and_clamp_match_the_formula) {
-  for (const WeightFormat& format : {kMxfp4, kAwq, kNf4}) {
+  for (const WeightFormat& format : {kMxfp4, kAwq, kNf4, kNvfp4, kKbit3, kKbit5, kGptq8}) {
     TestExperts experts = random_experts(format, {8, 160, 96}, 16);
     experts.matrices.swiglu = {};
     experts.matrices.gate_up_bias.clear();
