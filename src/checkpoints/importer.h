@@ -21,6 +21,9 @@ struct ImportContext {
   const TensorSource& tensors;
   const QuantizationConfig& config;
   Executor& pool;
+  /// Floats of all experts in one tensor are [experts][inputs][outputs], not
+  /// [experts][outputs][inputs].
+  bool stacks_have_inputs_first = true;
 };
 
 /// What the tensors of a module hold, known without reading the weights.

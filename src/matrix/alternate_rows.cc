@@ -84,4 +84,18 @@ Matrix every_second_row(const MatrixView& both, int first) {
   return result;
 }
 
+MatrixView rows_of(const MatrixView& matrix, int64_t first, int64_t count) {
+  const auto part = [&](std::span<const std::byte> all) {
+    const std::size_t row = all.size() / static_cast<std::size_t>(matrix.rows);
+    return all.subspan(static_cast<std::size_t>(first) * row,
+                       static_cast<std::size_t>(count) * row);
+  };
+  MatrixView result = matrix;
+  result.rows = count;
+  result.codes = part(matrix.codes);
+  result.scales = part(matrix.scales);
+  result.zeros = part(matrix.zeros);
+  return result;
+}
+
 }  // namespace subbyte

@@ -15,4 +15,7 @@ Result<Matrix> alternate_rows(const MatrixView& first, const MatrixView& second)
 /// The inverse: the rows 2i (`first` 0) or 2i + 1 (1) of a matrix with an even number of rows.
 Matrix every_second_row(const MatrixView& both, int first);
 
+/// The rows [first, first + count) where they lie.
+MatrixView rows_of(const MatrixView& matrix, int64_t first, int64_t count);
+
 }  // namespace subbyte

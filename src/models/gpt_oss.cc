@@ -22,56 +22,25 @@ struct Layer {
 
 class GptOss : public Model {
  public:
-  explicit GptOss(const ModelConfig& config)
-      : Model(config), rope_(config.head_dim, config.rope_theta, config.rope_scaling) {}
-
-  Status load(WeightLoader& loader) {
-    SUBBYTE_TRY(embedding_, loader.table(kTableModule, config_.vocab_size, config_.hidden_size));
-    for (int64_t i = 0; i < config_.num_layers; ++i) {
-      layers_.emplace_back();
-      const std::string prefix = fmt::format("model.layers.{}.", i);
-      SUBBYTE_CHECK(load_attention(loader, prefix, layers_.back()));
-      SUBBYTE_CHECK(load_experts(loader, prefix, layers_.back()));
+  GptOss(const ModelConfig& config, const ModelWeights& weights)
+      : Model(config),
+        rope_(config.head_dim, config.rope_theta, config.rope_scaling),
+        embedding_(weights.matrix(kTable)),
+        final_norm_{weights.vector(kFinalNorm), config.rms_norm_eps},
+        head_(weights.matrix(kHead)) {
+    for (int64_t i = 0; i < config.num_layers; ++i) {
+      const std::string prefix = fmt::format("layers.{}.", i);
+      Layer& layer = layers_.emplace_back();
+      layer.input_norm = {weights.vector(prefix + "input_layernorm"), config.rms_norm_eps};
+      layer.attention = self_attention_of(weights, prefix + "self_attn.", config);
+      layer.post_attention_norm = {weights.vector(prefix + "post_attention_layernorm"),
+                                   config.rms_norm_eps};
+      layer.router = weights.matrix(prefix + "mlp.router");
+      layer.experts = weights.experts(prefix + "mlp.experts");
     }
-    SUBBYTE_TRY(final_norm_, loader.norm("model.norm.weight", config_));
-    SUBBYTE_TRY(head_, loader.head(config_, embedding_));
-    return {};
   }
 
  private:
-  Status load_attention(WeightLoader& loader, const std::string& prefix, Layer& layer) const {
-    const std::string name = prefix + "self_attn.";
-    SUBBYTE_TRY(layer.input_norm, loader.norm(prefix + "input_layernorm.weight", config_));
-    SUBBYTE_TRY(layer.attention, load_projections(loader, name, config_, Bias::kRequired));
-    SUBBYTE_TRY(layer.attention.sinks, loader.vector(name + "sinks", config_.num_heads));
-    return {};
-  }
-
-  Status load_experts(WeightLoader& loader, const std::string& prefix, Layer& layer) const {
-    const int64_t hidden = config_.hidden_size;
-    const int64_t inner = config_.expert_size;
-    const int64_t experts = config_.num_experts;
-    const int64_t used = config_.experts_per_token;
-    const std::string name = prefix + "mlp.experts.";
-    SUBBYTE_TRY(layer.post_attention_norm,
-                loader.norm(prefix + "post_attention_layernorm.weight", config_));
-    SUBBYTE_TRY(layer.router,
-                loader.linear(prefix + "mlp.router", experts, hidden, Bias::kRequired));
-    ExpertMatrices matrices;
-    SUBBYTE_TRY(auto gate_up,
-                loader.alternating_experts(name + "gate_up_proj", name + "gate_proj",
-                                           name + "up_proj", {experts, 2 * inner, hidden, used}));
-    SUBBYTE_TRY(auto down, loader.experts(name + "down_proj", {experts, hidden, inner, used}));
-    matrices.gate_up = std::move(gate_up.matrices);
-    matrices.gate_up_bias = std::move(gate_up.bias);
-    matrices.down = std::move(down.matrices);
-    matrices.down_bias = std::move(down.bias);
-    matrices.top_k = used;
-    matrices.swiglu = {kSwigluAlpha, config_.swiglu_limit, 1};
-    SUBBYTE_TRY(layer.experts, loader.upload(name, std::move(matrices)));
-    return {};
-  }
-
   void run(Backend& backend) const override {
     const Tensor x = backend.tensor(config_.hidden_size);
     const Tensor h = backend.tensor(config_.hidden_size);
@@ -102,21 +71,30 @@ Status read(const json::Object& config, ModelConfig& model) {
   const char* key = config.has("num_experts_per_tok") ? "num_experts_per_tok" : "experts_per_token";
   SUBBYTE_TRY(model.experts_per_token, config.required_integer(key, 1, model.num_experts));
   SUBBYTE_TRY(const auto limit, config.number("swiglu_limit", 1e-3, 1e6));
-  model.swiglu_limit = static_cast<float>(limit.value_or(7.0));
+  model.swiglu = {kSwigluAlpha, static_cast<float>(limit.value_or(7.0)), 1};
   model.expert_size = model.intermediate_size;
   model.expert_layers.assign(model.num_layers, true);
   return {};
 }
 
-Result<std::unique_ptr<Model>> load(const ModelConfig& config, WeightLoader& loader) {
-  auto model = std::make_unique<GptOss>(config);
-  SUBBYTE_CHECK(model->load(loader));
-  return std::unique_ptr<Model>(std::move(model));
+std::vector<TensorSpec> tensors(const ModelConfig& config) {
+  TensorList list(config);
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    list.attention(i, {.has_bias = true, .has_sinks = true, .may_be_quantized = false});
+    list.block_norms(i);
+    list.experts(i, "router", true);
+  }
+  return list.finish();
+}
+
+std::unique_ptr<Model> make(const ModelConfig& config, const ModelWeights& weights) {
+  return std::make_unique<GptOss>(config, weights);
 }
 
 }  // namespace
 
 extern const ModelFamily gpt_oss_family;
-const ModelFamily gpt_oss_family = {"gpt_oss", 1e-5, 128, read, load};
+const ModelFamily gpt_oss_family = {
+    "gpt_oss", 1e-5, 128, read, tensors, ExpertLayout::kAlternatingStacks, make};
 
 }  // namespace subbyte

@@ -1,7 +1,9 @@
 #pragma once
 // What a model takes of the memory of a machine, from config.json and the headers of its files.
 
-#include "checkpoints/importer.h"
+#include <span>
+
+#include "models/checkpoint_names.h"
 #include "models/model.h"
 
 namespace subbyte {
@@ -10,8 +12,8 @@ namespace subbyte {
 StepShape step_shape(const ModelConfig& config, const LoadOptions& options);
 
 /// An upper bound: matrices that are joined may take a little less. Codes: those of
-/// describe_module, MachineMemory::matrix_bytes (naming the module) and head_format.
-Result<MemoryNeed> memory_need(const ImportContext& context, const ModelConfig& config,
+/// MachineMemory::matrix_bytes (naming the module) and head_format.
+Result<MemoryNeed> memory_need(std::span<const FoundTensor> tensors, const ModelConfig& config,
                                const LoadOptions& options, const MachineMemory& memory);
 
 }  // namespace subbyte

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/thread_pool.h"
+#include "models/model_family.h"
 
 namespace subbyte {
 namespace {
@@ -45,7 +46,12 @@ Counted count(const std::string& golden, const LoadOptions& options) {
   const QuantizationConfig quantization = *read_quantization_config(*file.object(), directory);
   const TensorSource tensors = *TensorSource::open(directory);
   ThreadPool pool(1);
-  auto need = memory_need({tensors, quantization, pool}, counted.config, options, counted.memory);
+  const ImportContext context = {tensors, quantization, pool};
+  const ModelFamily& family = *find_family(counted.config.model_type);
+  const CheckpointNames names = *CheckpointNames::find(tensors, family.experts);
+  const auto found = find_tensors(context, names, family.tensors(counted.config));
+  EXPECT_TRUE(found.ok()) << found.error().message;
+  auto need = memory_need(*found, counted.config, options, counted.memory);
   EXPECT_TRUE(need.ok()) << need.error().message;
   counted.need = *need;
   return counted;

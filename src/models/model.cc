@@ -11,6 +11,7 @@
 #include "models/memory_need.h"
 #include "models/model_family.h"
 #include "models/watched_backend.h"
+#include "models/weight_loader.h"
 
 namespace subbyte {
 
@@ -31,6 +32,12 @@ struct OpenedModel {
   ModelConfig config;
   QuantizationConfig quantization;
   TensorSource tensors;
+
+  Result<std::vector<FoundTensor>> find_tensors(const ImportContext& context) const {
+    const ModelFamily& family = *find_family(config.model_type);
+    SUBBYTE_TRY(const auto names, CheckpointNames::find(tensors, family.experts));
+    return subbyte::find_tensors(context, names, family.tensors(config));
+  }
 };
 
 Result<OpenedModel> open_model(const std::filesystem::path& path) {
@@ -175,9 +182,8 @@ Result<KvPool> Model::make_kv_pool(Backend& backend, KvType type, int64_t positi
 Status check_loading(const std::filesystem::path& path, Backend& backend, Reads reads) {
   SUBBYTE_TRY(const OpenedModel opened, open_model(path));
   const ImportContext context = {opened.tensors, opened.quantization, backend.host()};
-  WeightLoader loader(context, backend, {}, reads);
-  SUBBYTE_TRY(const auto model, find_family(opened.config.model_type)->load(opened.config, loader));
-  return loader.finish(*model);
+  SUBBYTE_TRY(const auto tensors, opened.find_tensors(context));
+  return WeightLoader(context, opened.config, backend, {}, reads).load(tensors);
 }
 
 Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Backend& backend,
@@ -187,19 +193,21 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Bac
   SUBBYTE_TRY(const OpenedModel opened, open_model(path));
   const ModelConfig& config = opened.config;
   const ImportContext context = {opened.tensors, opened.quantization, backend.host()};
+  SUBBYTE_TRY(const auto tensors, opened.find_tensors(context));
   MachineMemory* const memory = backend.memory();
   if (memory != nullptr) {
-    SUBBYTE_TRY(const MemoryNeed need, memory_need(context, config, options, *memory));
+    SUBBYTE_TRY(const MemoryNeed need, memory_need(tensors, config, options, *memory));
     SUBBYTE_CHECK(memory->reserve(need, step_shape(config, options)));
   }
-  WeightLoader loader(context, backend, options);
-  auto model = find_family(config.model_type)->load(config, loader);
+  WeightLoader loader(context, config, backend, options);
+  const Status loaded = loader.load(tensors);
   // After an error, too: what was reserved goes back.
   const Status finished = memory == nullptr ? Status() : memory->finish_loading();
-  if (!model.ok()) return model;
+  SUBBYTE_CHECK(loaded);
   SUBBYTE_CHECK(finished);
   SUBBYTE_CHECK(opened.tensors.verify_unchanged());
-  SUBBYTE_CHECK(loader.finish(**model));
+  auto model = find_family(config.model_type)->make(config, loader.take_weights());
+  loader.finish(*model);
   return model;
 }
 

@@ -41,7 +41,7 @@ struct ModelConfig {
   int64_t expert_size = 0;          // outputs of the gate of one
   std::vector<bool> expert_layers;  // [num_layers]; the others are dense
   RouteWeights route_weights = RouteWeights::kOfChosen;
-  float swiglu_limit = 7.0f;  // gpt-oss
+  SwiGLU swiglu;
 
   /// Tokens that end a generation: generation_config.json's, else those of config.json.
   std::vector<int32_t> eos_tokens;

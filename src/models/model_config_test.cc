@@ -91,7 +91,7 @@ TEST(ModelConfig, reads_gpt_oss) {
   ASSERT_TRUE(config.ok()) << config.error().message;
   EXPECT_EQ(config->num_experts, 32);
   EXPECT_EQ(config->experts_per_token, 4);
-  EXPECT_EQ(config->swiglu_limit, 7.0f);
+  EXPECT_EQ(config->swiglu.limit, 7.0f);
   EXPECT_EQ(config->rms_norm_eps, 1e-5f);  // the family's, as the file says nothing
   EXPECT_EQ(config->rope_theta, 150'000);
   EXPECT_EQ(config->rope_scaling.type, Type::kYarn);

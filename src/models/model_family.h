@@ -8,7 +8,8 @@
 
 #include "json/strict_json.h"
 #include "models/model.h"
-#include "models/weight_loader.h"
+#include "models/model_weights.h"
+#include "models/tensor_spec.h"
 
 namespace subbyte {
 
@@ -18,7 +19,9 @@ struct ModelFamily {
   int64_t alternating_window;   // sliding window of even layers without layer_types; 0: none
   /// Reads what config.json says of this family alone; nullptr: nothing.
   Status (*read)(const json::Object& config, ModelConfig& model);
-  Result<std::unique_ptr<Model>> (*load)(const ModelConfig& config, WeightLoader& loader);
+  std::vector<TensorSpec> (*tensors)(const ModelConfig& config);
+  ExpertLayout experts;
+  std::unique_ptr<Model> (*make)(const ModelConfig& config, const ModelWeights& weights);
 };
 
 /// nullptr when this version does not know the type.

@@ -26,67 +26,27 @@ struct Layer {
 
 class Qwen3 : public Model {
  public:
-  explicit Qwen3(const ModelConfig& config)
-      : Model(config), rope_(config.head_dim, config.rope_theta, config.rope_scaling) {}
-
-  Status load(WeightLoader& loader) {
-    SUBBYTE_TRY(embedding_, loader.table(kTableModule, config_.vocab_size, config_.hidden_size));
-    for (int64_t i = 0; i < config_.num_layers; ++i) {
+  Qwen3(const ModelConfig& config, const ModelWeights& weights)
+      : Model(config),
+        rope_(config.head_dim, config.rope_theta, config.rope_scaling),
+        embedding_(weights.matrix(kTable)),
+        final_norm_{weights.vector(kFinalNorm), config.rms_norm_eps},
+        head_(weights.matrix(kHead)) {
+    for (int64_t i = 0; i < config.num_layers; ++i) {
+      const std::string prefix = fmt::format("layers.{}.", i);
       Layer& layer = layers_.emplace_back();
-      const std::string prefix = fmt::format("model.layers.{}.", i);
-      SUBBYTE_CHECK(load_attention(loader, prefix, layer));
-      SUBBYTE_CHECK(config_.expert_layers[i] ? load_experts(loader, prefix + "mlp.", layer)
-                                             : load_dense(loader, prefix + "mlp.", layer));
+      layer.input_norm = {weights.vector(prefix + "input_layernorm"), config.rms_norm_eps};
+      layer.attention = self_attention_of(weights, prefix + "self_attn.", config);
+      layer.post_attention_norm = {weights.vector(prefix + "post_attention_layernorm"),
+                                   config.rms_norm_eps};
+      layer.gate_up = weights.matrix(prefix + "mlp.gate_up_proj");
+      layer.down = weights.matrix(prefix + "mlp.down_proj");
+      layer.router = weights.matrix(prefix + "mlp.gate");
+      layer.experts = weights.experts(prefix + "mlp.experts");
     }
-    SUBBYTE_TRY(final_norm_, loader.norm("model.norm.weight", config_));
-    SUBBYTE_TRY(head_, loader.head(config_, embedding_));
-    return {};
   }
 
  private:
-  Status load_attention(WeightLoader& loader, const std::string& prefix, Layer& layer) const {
-    const std::string attention = prefix + "self_attn.";
-    SUBBYTE_TRY(layer.input_norm, loader.norm(prefix + "input_layernorm.weight", config_));
-    SUBBYTE_TRY(layer.attention, load_projections(loader, attention, config_, Bias::kNone));
-    SUBBYTE_TRY(layer.attention.norms.q,
-                loader.vector(attention + "q_norm.weight", config_.head_dim));
-    SUBBYTE_TRY(layer.attention.norms.k,
-                loader.vector(attention + "k_norm.weight", config_.head_dim));
-    SUBBYTE_TRY(layer.post_attention_norm,
-                loader.norm(prefix + "post_attention_layernorm.weight", config_));
-    return {};
-  }
-
-  Status load_dense(WeightLoader& loader, const std::string& prefix, Layer& layer) const {
-    const int64_t hidden = config_.hidden_size;
-    const int64_t inner = config_.intermediate_size;
-    SUBBYTE_TRY(
-        layer.gate_up,
-        loader.joined({{prefix + "gate_proj", inner}, {prefix + "up_proj", inner}}, hidden));
-    SUBBYTE_TRY(layer.down, loader.linear(prefix + "down_proj", hidden, inner));
-    return {};
-  }
-
-  Status load_experts(WeightLoader& loader, const std::string& prefix, Layer& layer) const {
-    const int64_t hidden = config_.hidden_size;
-    const int64_t inner = config_.expert_size;
-    const int64_t experts = config_.num_experts;
-    const int64_t used = config_.experts_per_token;
-    const std::string name = prefix + "experts.";
-    SUBBYTE_TRY(layer.router, loader.linear(prefix + "gate", experts, hidden));
-    ExpertMatrices matrices;
-    SUBBYTE_TRY(auto gate_up, loader.paired_experts(name + "gate_proj", name + "up_proj",
-                                                    {experts, 2 * inner, hidden, used}));
-    SUBBYTE_TRY(auto down,
-                loader.experts(name + "down_proj", {experts, hidden, inner, used}, Bias::kNone));
-    matrices.gate_up = std::move(gate_up.matrices);
-    matrices.down = std::move(down.matrices);
-    matrices.top_k = used;
-    matrices.route_weights = config_.route_weights;
-    SUBBYTE_TRY(layer.experts, loader.upload(name, std::move(matrices)));
-    return {};
-  }
-
   void run(Backend& backend) const override {
     const Tensor x = backend.tensor(config_.hidden_size);
     const Tensor h = backend.tensor(config_.hidden_size);
@@ -159,18 +119,31 @@ Status read_moe(const json::Object& config, ModelConfig& model) {
   return read_expert_layers(config, model);
 }
 
-Result<std::unique_ptr<Model>> load(const ModelConfig& config, WeightLoader& loader) {
-  auto model = std::make_unique<Qwen3>(config);
-  SUBBYTE_CHECK(model->load(loader));
-  return std::unique_ptr<Model>(std::move(model));
+std::vector<TensorSpec> tensors(const ModelConfig& config) {
+  TensorList list(config);
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    list.attention(i, {.has_norms = true});
+    list.block_norms(i);
+    if (config.expert_layers[i]) {
+      list.experts(i, "gate", false);
+    } else {
+      list.gated_block(i, false);
+    }
+  }
+  return list.finish();
+}
+
+std::unique_ptr<Model> make(const ModelConfig& config, const ModelWeights& weights) {
+  return std::make_unique<Qwen3>(config, weights);
 }
 
 }  // namespace
 
 extern const ModelFamily qwen3_family;
-const ModelFamily qwen3_family = {"qwen3", 1e-6, 0, nullptr, load};
+const ModelFamily qwen3_family = {"qwen3", 1e-6, 0, nullptr, tensors, ExpertLayout::kModules, make};
 
 extern const ModelFamily qwen3_moe_family;
-const ModelFamily qwen3_moe_family = {"qwen3_moe", 1e-6, 0, read_moe, load};
+const ModelFamily qwen3_moe_family = {
+    "qwen3_moe", 1e-6, 0, read_moe, tensors, ExpertLayout::kModules, make};
 
 }  // namespace subbyte

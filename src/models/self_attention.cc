@@ -4,19 +4,15 @@
 
 namespace subbyte {
 
-Result<SelfAttention> load_projections(WeightLoader& loader, const std::string& prefix,
-                                       const ModelConfig& config, Bias bias) {
-  const int64_t hidden = config.hidden_size;
-  const int64_t q_size = config.num_heads * config.head_dim;
-  const int64_t kv_size = config.num_kv_heads * config.head_dim;
-  SelfAttention weights;
-  SUBBYTE_TRY(weights.qkv, loader.joined({{prefix + "q_proj", q_size},
-                                          {prefix + "k_proj", kv_size},
-                                          {prefix + "v_proj", kv_size}},
-                                         hidden, bias));
-  SUBBYTE_TRY(weights.o, loader.linear(prefix + "o_proj", hidden, q_size, bias));
-  weights.norms.eps = config.rms_norm_eps;
-  return weights;
+SelfAttention self_attention_of(const ModelWeights& weights, const std::string& prefix,
+                                const ModelConfig& config) {
+  SelfAttention block;
+  block.qkv = weights.matrix(prefix + "qkv_proj");
+  block.o = weights.matrix(prefix + "o_proj");
+  block.norms = {weights.vector(prefix + "q_norm"), weights.vector(prefix + "k_norm"),
+                 config.rms_norm_eps};
+  block.sinks = weights.vector(prefix + "sinks");
+  return block;
 }
 
 AttentionTensors::AttentionTensors(Backend& backend, const ModelConfig& config)

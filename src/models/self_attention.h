@@ -4,7 +4,9 @@
 
 #include <string>
 
-#include "models/weight_loader.h"
+#include "models/model_config.h"
+#include "models/model_weights.h"
+#include "ops/backend.h"
 
 namespace subbyte {
 
@@ -23,9 +25,9 @@ struct AttentionTensors {
   Tensor attn_out;
 };
 
-/// Loads q, k, v and o of "model.layers.N.self_attn." and leaves the rest to the family.
-Result<SelfAttention> load_projections(WeightLoader& loader, const std::string& prefix,
-                                       const ModelConfig& config, Bias bias);
+/// What TensorList::attention() lists under "layers.N.self_attn.", as far as the family has it.
+SelfAttention self_attention_of(const ModelWeights& weights, const std::string& prefix,
+                                const ModelConfig& config);
 
 /// y = o(attention(rope(norm(q h)), rope(norm(k h)), v h)). Stores keys and values of `layer`.
 void run_self_attention(Backend& backend, const SelfAttention& weights, const Rope& rope,

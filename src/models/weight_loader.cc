@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "base/quote.h"
-#include "checkpoints/expert_names.h"
 #include "matrix/alternate_rows.h"
 #include "matrix/zero_points.h"
 #include "models/head_bits.h"
@@ -22,21 +22,25 @@ Result<T> naming(std::string_view module, Result<T> result) {
                fmt::format("{}: {}", quote_name(module), result.error().message)};
 }
 
-/// Of the bytes of an expert that a token reads, in the mean.
-double share_of(const ExpertShape& shape) {
-  return static_cast<double>(shape.used) / static_cast<double>(shape.experts);
+/// "layers.3.mlp.experts" of what stands under it.
+std::string_view experts_name(const TensorSpec& spec) {
+  return std::string_view(spec.name).substr(0, spec.name.rfind('.'));
+}
+
+/// Values of two parts, one of the first, one of the second.
+void append_alternating(std::span<const float> first, std::span<const float> second,
+                        std::vector<float>& to) {
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    to.push_back(first[i]);
+    to.push_back(second[i]);
+  }
 }
 
 }  // namespace
 
-bool is_ignored_tensor(std::string_view name) {
-  return name.ends_with("rotary_emb.inv_freq") || name.ends_with(".k_scale") ||
-         name.ends_with(".v_scale");
-}
-
-WeightLoader::WeightLoader(const ImportContext& context, Backend& backend,
-                           const LoadOptions& options, Reads reads)
-    : context_(context), backend_(&backend), options_(options), reads_(reads) {}
+WeightLoader::WeightLoader(const ImportContext& context, const ModelConfig& config,
+                           Backend& backend, const LoadOptions& options, Reads reads)
+    : context_(context), config_(config), backend_(&backend), options_(options), reads_(reads) {}
 
 void WeightLoader::count(int64_t bytes, double share) {
   weight_bytes_ += bytes;
@@ -53,89 +57,41 @@ void WeightLoader::report(uint64_t bytes) {
   if (options_.progress) options_.progress(read_bytes_, context_.tensors.total_bytes());
 }
 
-Status WeightLoader::check_shape(std::string_view module, const MatrixView& view, int64_t rows,
-                                 int64_t cols) {
-  if (view.rows == rows && view.cols == cols) return {};
-  return Error{"model.weight_shape",
-               fmt::format("{} has {} outputs and {} inputs, config.json asks for {} and {}",
-                           quote_name(module), view.rows, view.cols, rows, cols)};
+void WeightLoader::release_read() {
+  if (backend_->memory() != nullptr) {
+    for (const FileTensor* tensor : read_tensors_) tensor->file->release(tensor->bytes);
+  }
+  read_tensors_.clear();
 }
 
-Result<Weight> WeightLoader::upload(std::string_view module, Matrix matrix,
-                                    std::vector<float> bias) {
-  auto uploaded = naming(module, backend_->upload(std::move(matrix), std::move(bias)));
-  release_read();
-  return uploaded;
-}
-
-Result<Experts> WeightLoader::upload(std::string_view where, ExpertMatrices experts) {
-  return naming(where, backend_->upload(std::move(experts)));
-}
-
-Status WeightLoader::take_bias(std::string_view module, int64_t rows, Bias bias,
-                               std::vector<float>& to) {
-  if (bias == Bias::kNone) return refuse_bias(module);
-  SUBBYTE_TRY(const auto values, numbers(fmt::format("{}.bias", module), rows));
-  to.insert(to.end(), values.begin(), values.end());
+Status WeightLoader::load(std::span<const FoundTensor> tensors) {
+  for (const FoundTensor& tensor : tensors) SUBBYTE_CHECK(load_tensor(tensor));
   return {};
 }
 
-Result<Weight> WeightLoader::linear(std::string_view module, int64_t rows, int64_t cols,
-                                    Bias bias) {
-  SUBBYTE_TRY(Matrix found, matrix(module, rows, cols));
-  std::vector<float> values;
-  SUBBYTE_CHECK(take_bias(module, rows, bias, values));
-  SUBBYTE_TRY(Weight weight, upload(module, std::move(found), std::move(values)));
-  count(weight, 1.0);
-  return weight;
-}
-
-Result<Weight> WeightLoader::joined(const std::vector<JoinedModule>& modules, int64_t cols,
-                                    Bias bias) {
-  std::vector<Matrix> matrices;
-  std::vector<float> values;
-  for (const JoinedModule& module : modules) {
-    SUBBYTE_TRY(Matrix found, matrix(module.name, module.rows, cols));
-    matrices.push_back(std::move(found));
-    SUBBYTE_CHECK(take_bias(module.name, module.rows, bias, values));
+Status WeightLoader::load_tensor(const FoundTensor& tensor) {
+  switch (tensor.spec.role) {
+    case Role::kTable:
+      return load_table(tensor);
+    case Role::kLinear:
+    case Role::kRouter:
+      return load_linear(tensor);
+    case Role::kExpertsGateUp: {
+      SUBBYTE_TRY(gate_up_, experts_of(tensor));
+      return {};
+    }
+    case Role::kExpertsDown:
+      return load_experts(tensor);
+    case Role::kHead:
+      return load_head(tensor);
+    case Role::kNorm:
+    case Role::kVector:
+      break;
   }
-  SUBBYTE_TRY(Weight weight,
-              naming(modules.front().name,
-                     backend_->upload_joined(std::move(matrices), std::move(values))));
-  release_read();
-  count(weight, 1.0);
-  return weight;
+  return load_vector(tensor);
 }
 
-Result<Matrix> WeightLoader::matrix(std::string_view module, int64_t rows, int64_t cols) {
-  SUBBYTE_TRY(const ModuleInfo info, use_module(module));
-  SUBBYTE_TRY(Matrix matrix, import_one(module, info));
-  SUBBYTE_CHECK(check_shape(module, matrix.view, rows, cols));
-  report(info.bytes());
-  read_tensors_.insert(read_tensors_.end(), info.tensors.begin(), info.tensors.end());
-  return matrix;
-}
-
-Result<Matrix> WeightLoader::import_one(std::string_view module, const ModuleInfo& info) {
-  if (reads_ != Reads::kAll) {
-    SUBBYTE_CHECK(require_one_matrix(info));
-    if (reads_ == Reads::kScales) SUBBYTE_CHECK(check_module_scales(context_, info));
-    const Matrix row = with_zero_points(outline(info.format, 1, info.cols));
-    return outline(row.view.format, info.rows, info.cols);
-  }
-  SUBBYTE_TRY(auto imported, import_matrix(context_, module));
-  // What the kernels of the host read; others take symmetric integers as they are.
-  const bool on_host = backend_->memory() == nullptr;
-  return on_host ? with_zero_points(std::move(imported)) : std::move(imported);
-}
-
-Result<std::vector<Matrix>> WeightLoader::import_all(std::string_view module,
-                                                     const ModuleInfo& info) {
-  if (reads_ == Reads::kAll) return import_experts(context_, module);
-  if (reads_ == Reads::kScales) SUBBYTE_CHECK(check_module_scales(context_, info));
-  return std::vector<Matrix>(static_cast<std::size_t>(info.experts),
-                             outline(info.format, info.rows, info.cols));
-}
+// ---- matrices
 
 Matrix WeightLoader::outline(WeightFormat format, int64_t rows, int64_t cols) {
   Matrix matrix;
@@ -160,218 +116,237 @@ Matrix WeightLoader::outline(WeightFormat format, int64_t rows, int64_t cols) {
   return matrix;
 }
 
-Result<Matrix> WeightLoader::alternate(const Matrix& even, const Matrix& odd) {
-  if (reads_ == Reads::kAll) return alternate_rows(even.view, odd.view);
-  const MatrixView& view = even.view;
-  const Matrix first = outline(view.format, 1, view.cols);
-  const Matrix second = outline(odd.view.format, 1, odd.view.cols);
-  SUBBYTE_TRY(const Matrix both, alternate_rows(first.view, second.view));
-  return outline(both.view.format, 2 * view.rows, view.cols);
+Result<Matrix> WeightLoader::import_one(const FoundTensor& tensor, std::size_t idx) {
+  const FileMatrix& matrix = tensor.file.matrices[idx];
+  const ModuleInfo& info = tensor.infos[idx];
+  SUBBYTE_CHECK(require_one_matrix(info));
+  report(info.bytes());
+  read_tensors_.insert(read_tensors_.end(), info.tensors.begin(), info.tensors.end());
+  if (reads_ != Reads::kAll) {
+    if (reads_ == Reads::kScales) SUBBYTE_CHECK(check_module_scales(context_, info));
+    const Matrix row = with_zero_points(outline(info.format, 1, info.cols));
+    return outline(row.view.format, info.rows, info.cols);
+  }
+  SUBBYTE_TRY(auto imported, import_matrix(context_, matrix.module));
+  // What the kernels of the host read; others take symmetric integers as they are.
+  const bool on_host = backend_->memory() == nullptr;
+  return on_host ? with_zero_points(std::move(imported)) : std::move(imported);
 }
 
-void WeightLoader::release_read() {
-  if (backend_->memory() != nullptr) {
-    for (const FileTensor* tensor : read_tensors_) tensor->file->release(tensor->bytes);
-  }
-  read_tensors_.clear();
-}
-
-Result<ExpertLinears> WeightLoader::experts(std::string_view module, const ExpertShape& shape,
-                                            Bias bias) {
-  ExpertLinears linears;
-  const bool apart =
-      !has_module(context_.tensors, module) && has_module(context_.tensors, expert_name(module, 0));
-  if (apart) {
-    for (int64_t e = 0; e < shape.experts; ++e) {
-      SUBBYTE_TRY(Matrix one, matrix(expert_name(module, e), shape.rows, shape.cols));
-      linears.matrices.push_back(std::move(one));
-    }
-  } else {
-    SUBBYTE_TRY(linears.matrices, stack(module, shape));
-  }
-  for (const Matrix& matrix : linears.matrices) count(matrix.view.bytes(), share_of(shape));
-  if (bias == Bias::kRequired) {
-    SUBBYTE_TRY(linears.bias, expert_bias(module, shape));
-  }
-  return linears;
-}
-
-Result<ExpertLinears> WeightLoader::alternating_experts(std::string_view module,
-                                                        std::string_view even, std::string_view odd,
-                                                        const ExpertShape& shape) {
-  if (!has_module(context_.tensors, expert_name(even, 0))) return experts(module, shape);
-  SUBBYTE_CHECK(check_gate_of_expert(context_.config, expert_name(even, 0)));
-  SUBBYTE_TRY(ExpertLinears linears, paired_experts(even, odd, shape));
-  if (context_.tensors.find(fmt::format("{}_bias", module)) != nullptr) {
-    SUBBYTE_TRY(linears.bias, expert_bias(module, shape));
-    return linears;
-  }
-  const int64_t rows = shape.rows / 2;
-  for (int64_t e = 0; e < shape.experts; ++e) {
-    SUBBYTE_TRY(const auto first, numbers(expert_name(even, e) + ".bias", rows));
-    SUBBYTE_TRY(const auto second, numbers(expert_name(odd, e) + ".bias", rows));
-    for (int64_t i = 0; i < rows; ++i) {
-      linears.bias.push_back(first[i]);
-      linears.bias.push_back(second[i]);
-    }
-  }
-  return linears;
-}
-
-Result<ExpertLinears> WeightLoader::paired_experts(std::string_view even, std::string_view odd,
-                                                   const ExpertShape& shape) {
-  ExpertLinears linears;
-  for (int64_t e = 0; e < shape.experts; ++e) {
-    SUBBYTE_TRY(Matrix both, paired_expert(expert_name(even, e), expert_name(odd, e), shape));
-    count(both.view.bytes(), share_of(shape));
-    linears.matrices.push_back(std::move(both));
-  }
-  return linears;
-}
-
-Result<Matrix> WeightLoader::paired_expert(const std::string& even, const std::string& odd,
-                                           const ExpertShape& shape) {
-  SUBBYTE_TRY(const Matrix first, matrix(even, shape.rows / 2, shape.cols));
-  SUBBYTE_TRY(const Matrix second, matrix(odd, shape.rows / 2, shape.cols));
-  auto both = alternate(first, second);
-  if (both.ok()) return both;
-  return Error{both.error().code,
-               fmt::format("{}, {}: {}", quote_name(even), quote_name(odd), both.error().message)};
-}
-
-Result<std::vector<Matrix>> WeightLoader::stack(std::string_view module, const ExpertShape& shape) {
-  SUBBYTE_TRY(const ModuleInfo info, use_module(module));
-  SUBBYTE_TRY(auto matrices, import_all(module, info));
-  if (static_cast<int64_t>(matrices.size()) != shape.experts) {
-    return Error{"model.weight_shape",
-                 fmt::format("{} has {} experts, config.json asks for {}", quote_name(module),
-                             matrices.size(), shape.experts)};
-  }
-  for (const Matrix& matrix : matrices) {
-    SUBBYTE_CHECK(check_shape(module, matrix.view, shape.rows, shape.cols));
+Result<std::vector<Matrix>> WeightLoader::import_all(const FoundTensor& tensor, std::size_t idx) {
+  const FileMatrix& matrix = tensor.file.matrices[idx];
+  const ModuleInfo& info = tensor.infos[idx];
+  if (matrix.experts == 1) {
+    std::vector<Matrix> one(1);
+    SUBBYTE_TRY(one.front(), import_one(tensor, idx));
+    return one;
   }
   report(info.bytes());
-  return matrices;
+  if (reads_ == Reads::kAll) {
+    return import_experts(context_of(context_, matrix), matrix.module);
+  }
+  if (reads_ == Reads::kScales) SUBBYTE_CHECK(check_module_scales(context_, info));
+  return std::vector<Matrix>(static_cast<std::size_t>(info.experts),
+                             outline(info.format, info.rows, info.cols));
 }
 
-Result<std::vector<float>> WeightLoader::expert_bias(std::string_view module,
-                                                     const ExpertShape& shape) {
-  const std::string name = fmt::format("{}_bias", module);
-  const bool apart = context_.tensors.find(name) == nullptr &&
-                     context_.tensors.find(expert_name(module, 0) + ".bias") != nullptr;
-  if (!apart) return matrix_as_numbers(name, shape.experts, shape.rows);
+Result<Weight> WeightLoader::upload(const FoundTensor& tensor, std::vector<Matrix> matrices,
+                                    std::vector<float> bias) {
+  auto uploaded = matrices.size() == 1
+                      ? backend_->upload(std::move(matrices.front()), std::move(bias))
+                      : backend_->upload_joined(std::move(matrices), std::move(bias));
+  release_read();
+  return naming(tensor.file.matrices.front().module, std::move(uploaded));
+}
+
+Status WeightLoader::load_linear(const FoundTensor& tensor) {
+  std::vector<Matrix> matrices;
+  for (std::size_t i = 0; i < tensor.infos.size(); ++i) {
+    SUBBYTE_TRY(Matrix matrix, import_one(tensor, i));
+    matrices.push_back(std::move(matrix));
+  }
+  if (matrices.size() < tensor.spec.parts.size()) {
+    const Matrix whole = std::exchange(matrices, {}).front();
+    int64_t first = 0;
+    for (const PartSpec& part : tensor.spec.parts) {
+      matrices.push_back({rows_of(whole.view, first, part.rows), whole.owners});
+      first += part.rows;
+    }
+  }
+  SUBBYTE_TRY(std::vector<float> bias, bias_of(tensor));
+  SUBBYTE_TRY(Weight weight, upload(tensor, std::move(matrices), std::move(bias)));
+  count(weight, 1.0);
+  weights_.matrices_[tensor.spec.name] = std::move(weight);
+  return {};
+}
+
+Result<Matrix> WeightLoader::with_head_bits(Matrix matrix, const FileTensor& tensor) {
+  if (options_.head_bits == 16 || !is_dense(matrix.view.format)) return matrix;
+  return quantize_table(matrix, tensor, options_.head_bits, context_.pool);
+}
+
+Status WeightLoader::load_table(const FoundTensor& tensor) {
+  SUBBYTE_TRY(Matrix found, import_one(tensor, 0));
+  table_ = tensor.infos.front().tensors.front();
+  std::vector<Matrix> matrices(1);
+  SUBBYTE_TRY(matrices.front(), with_head_bits(std::move(found), *table_));
+  SUBBYTE_TRY(Weight weight, upload(tensor, std::move(matrices), {}));
+  count(weight, 0.0);  // a row of it is read
+  weights_.matrices_[tensor.spec.name] = std::move(weight);
+  return {};
+}
+
+Status WeightLoader::load_head(const FoundTensor& tensor) {
+  const TensorSpec& spec = tensor.spec;
+  if (!spec.tied_to.empty()) {
+    if (!tensor.infos.empty()) SUBBYTE_CHECK(check_tied(tensor, *table_));
+    const Weight& other = weights_.matrix(spec.tied_to);
+    bytes_per_token_ += static_cast<double>(other.bytes);
+    weights_.matrices_[spec.name] = other;
+    return {};
+  }
+  SUBBYTE_TRY(Matrix found, import_one(tensor, 0));
+  std::vector<Matrix> matrices(1);
+  SUBBYTE_TRY(matrices.front(),
+              with_head_bits(std::move(found), *tensor.infos.front().tensors.front()));
+  SUBBYTE_TRY(Weight weight, upload(tensor, std::move(matrices), {}));
+  count(weight, 1.0);
+  weights_.matrices_[spec.name] = std::move(weight);
+  return {};
+}
+
+/// Some files hold the head although it is tied; then it must be the embedding.
+Status WeightLoader::check_tied(const FoundTensor& tensor, const FileTensor& other) {
+  const FileTensor& head = *tensor.infos.front().tensors.front();
+  const bool equal = head.bytes.size() == other.bytes.size() &&
+                     std::memcmp(head.bytes.data(), other.bytes.data(), head.bytes.size()) == 0;
+  head.file->release(head.bytes);
+  if (options_.head_bits != 16) other.file->release(other.bytes);
+  if (equal) return {};
+  return Error{"model.surplus",
+               fmt::format("config.json says tie_word_embeddings, but {} is not the embedding",
+                           quote_name(head.name))};
+}
+
+// ---- experts
+
+Result<Matrix> WeightLoader::alternate(const MatrixView& even, const MatrixView& odd) {
+  if (reads_ == Reads::kAll) return alternate_rows(even, odd);
+  const Matrix first = outline(even.format, 1, even.cols);
+  const Matrix second = outline(odd.format, 1, odd.cols);
+  SUBBYTE_TRY(const Matrix both, alternate_rows(first.view, second.view));
+  return outline(both.view.format, 2 * even.rows, even.cols);
+}
+
+/// Gate and up of each expert as one matrix whose rows are theirs in turns.
+Result<std::vector<Matrix>> WeightLoader::joined(const FoundTensor& tensor,
+                                                 std::vector<Matrix> matrices) {
+  if (tensor.spec.parts.empty() || tensor.file.rows == PartOrder::kAlternating) return matrices;
+  const int64_t rows = tensor.spec.rows / 2;
+  std::vector<Matrix> result;
+  if (tensor.file.rows == PartOrder::kOneByOne) {
+    for (Matrix& both : matrices) {
+      SUBBYTE_TRY(Matrix one,
+                  naming(tensor.file.matrices.front().module,
+                         alternate(rows_of(both.view, 0, rows), rows_of(both.view, rows, rows))));
+      both = {};
+      result.push_back(std::move(one));
+    }
+    return result;
+  }
+  for (std::size_t i = 0; i < matrices.size(); i += 2) {
+    auto one = alternate(matrices[i].view, matrices[i + 1].view);
+    if (!one.ok()) {
+      return Error{
+          one.error().code,
+          fmt::format("{}, {}: {}", quote_name(tensor.file.matrices[i].module),
+                      quote_name(tensor.file.matrices[i + 1].module), one.error().message)};
+    }
+    result.push_back(std::move(one).value());
+    matrices[i] = matrices[i + 1] = {};
+  }
+  return result;
+}
+
+Result<WeightLoader::ExpertLinears> WeightLoader::experts_of(const FoundTensor& tensor) {
+  ExpertLinears linears;
+  std::vector<Matrix> matrices;
+  for (std::size_t i = 0; i < tensor.infos.size(); ++i) {
+    SUBBYTE_TRY(auto imported, import_all(tensor, i));
+    std::ranges::move(imported, std::back_inserter(matrices));
+  }
+  SUBBYTE_TRY(linears.matrices, joined(tensor, std::move(matrices)));
+  SUBBYTE_TRY(linears.bias, bias_of(tensor));
+  const double share =
+      static_cast<double>(config_.experts_per_token) / static_cast<double>(tensor.spec.experts);
+  for (const Matrix& matrix : linears.matrices) count(matrix.view.bytes(), share);
+  return linears;
+}
+
+Status WeightLoader::load_experts(const FoundTensor& tensor) {
+  SUBBYTE_TRY(ExpertLinears down, experts_of(tensor));
+  ExpertLinears gate_up = std::exchange(gate_up_, {});
+  ExpertMatrices matrices;
+  matrices.gate_up = std::move(gate_up.matrices);
+  matrices.gate_up_bias = std::move(gate_up.bias);
+  matrices.down = std::move(down.matrices);
+  matrices.down_bias = std::move(down.bias);
+  matrices.top_k = config_.experts_per_token;
+  matrices.swiglu = config_.swiglu;
+  matrices.route_weights = config_.route_weights;
+  const std::string name(experts_name(tensor.spec));
+  SUBBYTE_TRY(weights_.experts_[name],
+              naming(tensor.file.matrices.front().module, backend_->upload(std::move(matrices))));
+  release_read();
+  return {};
+}
+
+// ---- vectors
+
+Result<std::vector<float>> WeightLoader::numbers(const FileVector& vector) {
+  SUBBYTE_TRY(auto values, import_vector(context_.tensors, vector.name, vector.shape));
+  report(context_.tensors.find(vector.name)->bytes.size());
+  return values;
+}
+
+Status WeightLoader::load_vector(const FoundTensor& tensor) {
+  const FileVector& vector = tensor.file.vectors.front();
+  SUBBYTE_TRY(auto values, numbers(vector));
+  SUBBYTE_TRY(weights_.vectors_[tensor.spec.name],
+              naming(vector.name, backend_->upload(std::move(values))));
+  return {};
+}
+
+/// The biases of all outputs, in the order of the matrices that are uploaded.
+Result<std::vector<float>> WeightLoader::bias_of(const FoundTensor& tensor) {
+  std::vector<std::vector<float>> parts;
+  for (const FileVector& vector : tensor.file.vectors) {
+    SUBBYTE_TRY(auto values, numbers(vector));
+    parts.push_back(std::move(values));
+  }
   std::vector<float> bias;
-  for (int64_t e = 0; e < shape.experts; ++e) {
-    SUBBYTE_TRY(const auto one, numbers(expert_name(module, e) + ".bias", shape.rows));
-    bias.insert(bias.end(), one.begin(), one.end());
+  const bool alternates = tensor.spec.is_of_experts() && !tensor.spec.parts.empty();
+  if (alternates && tensor.file.biases == PartOrder::kApart) {
+    for (std::size_t i = 0; i < parts.size(); i += 2) {
+      append_alternating(parts[i], parts[i + 1], bias);
+    }
+    return bias;
+  }
+  const auto rows = static_cast<std::size_t>(tensor.spec.rows);
+  for (const std::vector<float>& part : parts) {
+    if (!alternates || tensor.file.biases == PartOrder::kAlternating) {
+      bias.insert(bias.end(), part.begin(), part.end());
+      continue;
+    }
+    for (std::size_t i = 0; i < part.size(); i += rows) {
+      const std::span both = std::span(part).subspan(i, rows);
+      append_alternating(both.first(rows / 2), both.last(rows / 2), bias);
+    }
   }
   return bias;
 }
 
-Result<Weight> WeightLoader::table(std::string_view module, int64_t rows, int64_t cols) {
-  SUBBYTE_TRY(Matrix found, matrix(module, rows, cols));
-  if (!is_dense(found.view.format)) {
-    return Error{
-        "model.unsupported",
-        fmt::format("{} is quantized; embeddings must be F16, BF16 or F32", quote_name(module))};
-  }
-  SUBBYTE_TRY(const ModuleInfo info, describe_module(context_, module));
-  table_ = info.tensors.front();
-  SUBBYTE_TRY(Matrix quantized, with_head_bits(std::move(found), module));
-  SUBBYTE_TRY(Weight table, upload(module, std::move(quantized)));
-  count(table, 0.0);
-  return table;
-}
-
-Result<Matrix> WeightLoader::with_head_bits(Matrix matrix, std::string_view module) {
-  if (options_.head_bits == 16 || !is_dense(matrix.view.format)) return matrix;
-  SUBBYTE_TRY(const ModuleInfo info, describe_module(context_, module));
-  return quantize_table(matrix, *info.tensors.front(), options_.head_bits, context_.pool);
-}
-
-Result<std::vector<float>> WeightLoader::numbers(std::string_view name, int64_t size) {
-  SUBBYTE_TRY(auto values, import_vector(context_.tensors, name, {static_cast<uint64_t>(size)}));
-  used_tensors_.insert(std::string(name));
-  report(context_.tensors.find(name)->bytes.size());
-  return values;
-}
-
-Result<Vector> WeightLoader::vector(std::string_view name, int64_t size) {
-  SUBBYTE_TRY(auto values, numbers(name, size));
-  return naming(name, backend_->upload(std::move(values)));
-}
-
-Result<Norm> WeightLoader::norm(std::string_view name, const ModelConfig& config) {
-  SUBBYTE_TRY(Vector weight, vector(name, config.hidden_size));
-  return Norm{std::move(weight), config.rms_norm_eps};
-}
-
-Result<std::vector<float>> WeightLoader::matrix_as_numbers(std::string_view name, int64_t rows,
-                                                           int64_t cols) {
-  SUBBYTE_TRY(auto values,
-              import_vector(context_.tensors, name,
-                            {static_cast<uint64_t>(rows), static_cast<uint64_t>(cols)}));
-  used_tensors_.insert(std::string(name));
-  report(context_.tensors.find(name)->bytes.size());
-  return values;
-}
-
-Result<Weight> WeightLoader::head(const ModelConfig& config, const Weight& embedding) {
-  if (config.tie_word_embeddings) {
-    SUBBYTE_CHECK(check_tied_head());
-    bytes_per_token_ += static_cast<double>(embedding.bytes);
-    return embedding;
-  }
-  if (options_.head_bits == 16) return linear(kHeadModule, config.vocab_size, config.hidden_size);
-  SUBBYTE_CHECK(refuse_bias(kHeadModule));
-  SUBBYTE_TRY(Matrix found, matrix(kHeadModule, config.vocab_size, config.hidden_size));
-  SUBBYTE_TRY(Matrix quantized, with_head_bits(std::move(found), kHeadModule));
-  SUBBYTE_TRY(Weight head, upload(kHeadModule, std::move(quantized)));
-  count(head, 1.0);
-  return head;
-}
-
-Status WeightLoader::refuse_bias(std::string_view module) const {
-  if (context_.tensors.find(fmt::format("{}.bias", module)) == nullptr) return {};
-  return Error{"model.surplus",
-               fmt::format("{} has a bias, which this model does not use", quote_name(module))};
-}
-
-Result<ModuleInfo> WeightLoader::use_module(std::string_view module) {
-  SUBBYTE_TRY(ModuleInfo info, describe_module(context_, module));
-  used_importers_.insert(info.importer);
-  for (const FileTensor* tensor : info.tensors) used_tensors_.insert(tensor->name);
-  return info;
-}
-
-/// Some files hold the head although it is tied; then it must be the embedding.
-Status WeightLoader::check_tied_head() {
-  const FileTensor* head = context_.tensors.find("lm_head.weight");
-  if (head == nullptr) return {};
-  used_tensors_.insert(head->name);
-  const bool equal = head->bytes.size() == table_->bytes.size() &&
-                     std::memcmp(head->bytes.data(), table_->bytes.data(), head->bytes.size()) == 0;
-  head->file->release(head->bytes);
-  if (options_.head_bits != 16) table_->file->release(table_->bytes);
-  if (equal) return {};
-  return Error{"model.surplus",
-               "config.json says tie_word_embeddings, but 'lm_head.weight' is not the embedding"};
-}
-
-Status WeightLoader::finish(Model& model) const {
-  for (const auto& [name, tensor] : context_.tensors.tensors()) {
-    if (used_tensors_.contains(name) || is_ignored_tensor(name)) continue;
-    return Error{"model.surplus",
-                 fmt::format("{}: tensor {}: not part of the model that config.json describes",
-                             tensor.file->path().string(), quote_name(name))};
-  }
-  const QuantizationConfig& config = context_.config;
-  const bool quantized =
-      std::ranges::any_of(used_importers_, [](std::string_view name) { return name != "dense"; });
-  if (config.method != QuantizationConfig::Method::kNone && !quantized) {
-    return Error{"import.config", fmt::format("{}: the method is {}, but no weight is quantized",
-                                              config.where, quote(config.method_name()))};
-  }
+void WeightLoader::finish(Model& model) const {
   std::set<std::shared_ptr<const MappedFile>> files;
   for (const auto& [name, tensor] : context_.tensors.tensors()) files.insert(tensor.file);
   model.files_.assign(files.begin(), files.end());
@@ -381,7 +356,6 @@ Status WeightLoader::finish(Model& model) const {
   if (options_.progress) {
     options_.progress(context_.tensors.total_bytes(), context_.tensors.total_bytes());
   }
-  return {};
 }
 
 }  // namespace subbyte

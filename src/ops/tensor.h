@@ -41,6 +41,8 @@ struct SwiGLU {
   float alpha = 1;
   float limit = std::numeric_limits<float>::infinity();
   float up_offset = 0;
+
+  bool operator==(const SwiGLU&) const = default;
 };
 
 /// How a token's weights of its experts follow from its router logits.

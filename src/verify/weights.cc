@@ -11,9 +11,9 @@
 #include "base/quote.h"
 #include "checkpoints/import_parts.h"
 #include "checkpoints/modules.h"
-#include "models/weight_loader.h"
+#include "models/checkpoint_names.h"
+#include "models/model_family.h"
 #include "verify/context.h"
-#include "verify/expected_tensors.h"
 #include "verify/magnitudes.h"
 #include "verify/module_checks.h"
 #include "verify/refused_tensors.h"
@@ -29,41 +29,91 @@ class WeightChecker {
                 context.pool} {}
 
   Status run() {
-    const auto expected =
-        context_.model ? expected_tensors(*context_.model, context_.tensors) : std::nullopt;
+    const ModelFamily* family = context_.model ? find_family(context_.model->model_type) : nullptr;
+    auto names = CheckpointNames::find(context_.tensors, family ? family->experts : ExpertLayout());
+    if (!names.ok() && family != nullptr) context_.findings.add(names.error(), "config.json");
     // Without a quantization config it is not known how to read the modules.
-    if (context_.quantization && expected) SUBBYTE_CHECK(check_expected(*expected));
-    if (context_.quantization && !expected) {
+    const bool all_known = context_.quantization && family != nullptr && names.ok();
+    if (all_known) SUBBYTE_CHECK(check_expected(family->tensors(*context_.model), *names));
+    if (context_.quantization && !all_known) {
       for (const FoundModule& module : find_modules(import_)) {
-        SUBBYTE_CHECK(check(module.name, module.info));
+        SUBBYTE_CHECK(check(import_, module.name, module.info));
       }
     }
-    SUBBYTE_CHECK(check_others(context_.quantization && expected));
+    SUBBYTE_CHECK(check_others(all_known));
     if (context_.complete) check_method();
     magnitudes_.report(context_.findings);
     return {};
   }
 
  private:
-  Status check_expected(const ExpectedTensors& expected) {
-    for (const ExpectedModule& module : expected.modules) {
-      const auto info = describe_module(import_, module.name);
-      if (info.ok()) check_shape(module, *info);
-      SUBBYTE_CHECK(check(module.name, info));
-    }
-    for (const ExpectedTensor& tensor : expected.plain) {
-      const FileTensor* found = context_.tensors.find(tensor.name);
-      if (found != nullptr) {
-        SUBBYTE_CHECK(check_plain(*found, &tensor.shape));
-      } else if (context_.complete) {
-        context_.findings.add("import.missing", tensor.name, "this tensor", "none of that name");
+  Status check_expected(const std::vector<TensorSpec>& specs, const CheckpointNames& names) {
+    for (const TensorSpec& spec : specs) {
+      if (spec.tied_to.empty()) {
+        SUBBYTE_CHECK(check_expected(spec, names));
+      } else {
+        check_tied(names.full(spec.name) + ".weight", names.full(spec.tied_to) + ".weight");
       }
     }
-    if (context_.model->tie_word_embeddings) check_tied_head();
     return {};
   }
 
-  void check_shape(const ExpectedModule& module, const ModuleInfo& info) {
+  Status check_expected(const TensorSpec& spec, const CheckpointNames& names) {
+    TensorSpec limited = spec;
+    if (names.has_experts_apart(spec)) limited.experts = limit_experts(spec, names);
+    const FileTensors file = names.tensors_of(limited);
+    // Of experts that are modules one finding says that some are missing, however many.
+    std::string first_missing;
+    const auto is_missing_expert = [&](const std::string& module, bool is_there) {
+      if (!names.has_experts_apart(spec) || is_there) return false;
+      if (first_missing.empty()) first_missing = module;
+      return true;
+    };
+    for (const FileMatrix& matrix : file.matrices) {
+      if (is_missing_expert(matrix.module, has_module(context_.tensors, matrix.module))) continue;
+      const ImportContext import = context_of(import_, matrix);
+      const auto info = describe_module(import, matrix.module);
+      if (info.ok()) check_shape(spec, matrix, *info);
+      SUBBYTE_CHECK(check(import, matrix.module, info));
+    }
+    for (const FileVector& vector : file.vectors) {
+      const FileTensor* found = context_.tensors.find(vector.name);
+      if (is_missing_expert(vector.name, found != nullptr)) continue;
+      if (found != nullptr) {
+        SUBBYTE_CHECK(check_plain(*found, &vector.shape));
+      } else if (context_.complete) {
+        context_.findings.add("import.missing", vector.name, "this tensor", "none of that name");
+      }
+    }
+    if (limited.experts < spec.experts && names.has_experts_apart(spec)) {
+      claim_all_of(names.full(spec.name.substr(0, spec.name.rfind('.'))));
+      if (first_missing.empty()) first_missing = names.full(spec.name);
+    }
+    if (!first_missing.empty()) add_missing_experts(first_missing, spec.experts);
+    return {};
+  }
+
+  /// No more than the files can have: config.json may ask for any number.
+  int64_t limit_experts(const TensorSpec& spec, const CheckpointNames& names) {
+    const std::string prefix = names.full(spec.name.substr(0, spec.name.rfind('.') + 1));
+    const auto& tensors = context_.tensors.tensors();
+    int64_t experts = 0;
+    for (auto at = tensors.lower_bound(prefix);
+         experts < spec.experts && at != tensors.end() && at->first.starts_with(prefix); ++at) {
+      ++experts;
+    }
+    return experts;
+  }
+
+  void add_missing_experts(const std::string& first, int64_t experts) {
+    refused_ = true;
+    if (!context_.complete) return;
+    context_.findings.add("import.missing", first,
+                          fmt::format("this tensor for each of {} experts", experts),
+                          "no such tensor for this one, and perhaps for others");
+  }
+
+  void check_shape(const TensorSpec& spec, const FileMatrix& module, const ModuleInfo& info) {
     const bool fits =
         info.rows == module.rows && info.cols == module.cols && info.experts == module.experts;
     const auto text = [](int64_t experts, int64_t rows, int64_t cols) {
@@ -76,14 +126,15 @@ class WeightChecker {
                             text(module.experts, module.rows, module.cols) + " (config.json)",
                             text(info.experts, info.rows, info.cols));
     }
-    if (module.name == "model.embed_tokens" && !is_dense(info.format)) {
+    if (spec.role == Role::kTable && !is_dense(info.format)) {
       context_.findings.add("model.unsupported", tensor, "an embedding of F16, BF16 or F32",
                             to_string(info.format));
     }
   }
 
   /// A module that an importer described, or refused to.
-  Status check(const std::string& module, const Result<ModuleInfo>& info) {
+  Status check(const ImportContext& import, const std::string& module,
+               const Result<ModuleInfo>& info) {
     if (!info.ok()) {
       refused_ = true;
       const bool absent = claim_all_of(module) == 0;
@@ -95,14 +146,15 @@ class WeightChecker {
       used_.insert(tensor->name);
       SUBBYTE_CHECK(tensor->file->verify_unchanged());
     }
-    check_values(module, *info);
+    check_values(import, module, *info);
     for (const FileTensor* tensor : info->tensors) tensor->file->release(tensor->bytes);
     context_.advance(info->bytes());
     return {};
   }
 
-  void check_values(const std::string& module, const ModuleInfo& info) {
-    const auto matrices = find_importer(info)->import(import_, info);
+  void check_values(const ImportContext& import, const std::string& module,
+                    const ModuleInfo& info) {
+    const auto matrices = find_importer(info)->import(import, info);
     if (!matrices.ok()) return context_.findings.add(matrices.error(), module);
     const auto release = [&](std::span<const std::byte> bytes) {
       for (const FileTensor* tensor : info.tensors) release_part(*tensor, bytes);
@@ -182,9 +234,9 @@ class WeightChecker {
   }
 
   /// Some files hold the head although it is tied; then it must be the embedding.
-  void check_tied_head() {
-    const FileTensor* head = context_.tensors.find("lm_head.weight");
-    const FileTensor* table = context_.tensors.find("model.embed_tokens.weight");
+  void check_tied(const std::string& name, const std::string& other_name) {
+    const FileTensor* head = context_.tensors.find(name);
+    const FileTensor* table = context_.tensors.find(other_name);
     if (head == nullptr || table == nullptr) return;
     used_.insert(head->name);
     if (!std::ranges::equal(head->bytes, table->bytes)) {

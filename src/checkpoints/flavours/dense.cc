@@ -1,8 +1,9 @@
 // Unquantized weights: F32, F16 or BF16, used where they lie in the file.
 //
 //   X.weight [N, K]         a linear layer or an embedding
-//   X        [E, K, N]      the experts of a gpt-oss model that was dequantized: one parameter that
-//                           holds all experts, inputs before outputs, so it is transposed here
+//   X        [E, N, K]      all experts of a layer
+//   X        [E, K, N]      the same with inputs before outputs, as gpt-oss has them when it was
+//                           dequantized: it is transposed here
 
 #include "checkpoints/import_parts.h"
 #include "checkpoints/transpose.h"
@@ -36,6 +37,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
     result.experts = static_cast<int64_t>(tensor.shape[0]);
     result.cols = static_cast<int64_t>(tensor.shape[1]);
     result.rows = static_cast<int64_t>(tensor.shape[2]);
+    if (!context.stacks_have_inputs_first) std::swap(result.rows, result.cols);
   }
   return result;
 }
@@ -54,15 +56,16 @@ Matrix make_matrix(const ModuleInfo& info, std::span<const std::byte> codes,
 Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
   const FileTensor& tensor = *info.tensors[0];
   const int64_t width = subbyte::info(info.format.element).bits / 8;
-  const bool transposed = tensor.shape.size() == 3;
+  const bool transposed = tensor.shape.size() == 3 && context.stacks_have_inputs_first;
   const bool aligned = reinterpret_cast<uintptr_t>(tensor.bytes.data()) % width == 0;
-  if (!transposed && aligned) {
-    return std::vector<Matrix>{make_matrix(info, tensor.bytes, tensor.file)};
-  }
   std::vector<Matrix> matrices;
   const std::size_t bytes = tensor.bytes.size() / info.experts;
   for (int64_t e = 0; e < info.experts; ++e) {
     const auto from = tensor.bytes.subspan(e * bytes, bytes);
+    if (!transposed && aligned) {
+      matrices.push_back(make_matrix(info, from, tensor.file));
+      continue;
+    }
     const auto copy = allocate_bytes(bytes);
     if (transposed) {
       transpose(copy.get(), from.data(), info.cols, info.rows, static_cast<int>(width),

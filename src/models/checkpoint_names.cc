@@ -1,0 +1,275 @@
+#include "models/checkpoint_names.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/quote.h"
+#include "checkpoints/expert_names.h"
+#include "checkpoints/import_parts.h"
+
+namespace subbyte {
+namespace {
+
+struct Prefix {
+  std::string_view body;
+  std::string_view head;
+};
+
+constexpr std::array<Prefix, 4> kPrefixes = {{{"model.", "lm_head"},
+                                              {"model.language_model.", "lm_head"},
+                                              {"language_model.model.", "language_model.lm_head"},
+                                              {"", "lm_head"}}};
+/// What follows a prefix, the most telling first.
+constexpr std::array<std::string_view, 3> kFirstParts = {"embed_tokens.", "layers.0.", "norm."};
+
+bool has_name_with(const TensorSource& tensors, const std::string& beginning) {
+  const auto at = tensors.tensors().lower_bound(beginning);
+  return at != tensors.tensors().end() && at->first.starts_with(beginning);
+}
+
+bool has_prefix(const TensorSource& tensors, std::string_view prefix) {
+  return std::ranges::any_of(kFirstParts, [&](std::string_view first) {
+    return has_name_with(tensors, std::string(prefix) + std::string(first));
+  });
+}
+
+/// The first tensor that would be one of a model but for what stands in front.
+const FileTensor* find_with_other_prefix(const TensorSource& tensors) {
+  for (const std::string_view first : kFirstParts) {
+    for (const auto& [name, tensor] : tensors.tensors()) {
+      if (name.find("." + std::string(first)) != std::string::npos) return &tensor;
+    }
+  }
+  return nullptr;
+}
+
+uint64_t size(int64_t value) {
+  return static_cast<uint64_t>(value);
+}
+
+/// The bias of a module that is no stack.
+FileVector bias_of(std::string_view module, int64_t rows) {
+  return {fmt::format("{}.bias", module), {size(rows)}};
+}
+
+Status check_shape(const FileMatrix& matrix, const ModuleInfo& info) {
+  if (info.experts != matrix.experts) {
+    return Error{"model.weight_shape",
+                 fmt::format("{} has {} experts, config.json asks for {}",
+                             quote_name(matrix.module), info.experts, matrix.experts)};
+  }
+  if (info.rows == matrix.rows && info.cols == matrix.cols) return {};
+  return Error{
+      "model.weight_shape",
+      fmt::format("{} has {} outputs and {} inputs, config.json asks for {} and {}",
+                  quote_name(matrix.module), info.rows, info.cols, matrix.rows, matrix.cols)};
+}
+
+/// Walks over a list and keeps account of what of a checkpoint it has used.
+class Finder {
+ public:
+  Finder(const ImportContext& context, const CheckpointNames& names)
+      : context_(context), names_(names) {}
+
+  Result<FoundTensor> find(TensorSpec spec) {
+    FoundTensor found;
+    found.file = names_.tensors_of(spec);
+    found.spec = std::move(spec);
+    const bool may_be_absent = !found.spec.tied_to.empty();
+    if (may_be_absent && !has_module(context_.tensors, found.file.matrices.front().module)) {
+      found.file = {};
+      return found;
+    }
+    for (const FileMatrix& matrix : found.file.matrices) {
+      SUBBYTE_TRY(ModuleInfo info, describe(found.spec, matrix));
+      found.infos.push_back(std::move(info));
+    }
+    for (const FileVector& vector : found.file.vectors) {
+      SUBBYTE_TRY(const FileTensor* tensor, require_tensor(context_.tensors, vector.name, ""));
+      used_.insert(tensor->name);
+    }
+    return found;
+  }
+
+  Status check_rest() const {
+    for (const auto& [name, tensor] : context_.tensors.tensors()) {
+      if (used_.contains(name) || is_ignored_tensor(name)) continue;
+      return Error{"model.surplus",
+                   fmt::format("{}: tensor {}: not part of the model that config.json describes",
+                               tensor.file->path().string(), quote_name(name))};
+    }
+    const QuantizationConfig& config = context_.config;
+    if (config.method == QuantizationConfig::Method::kNone || is_quantized_) return {};
+    return Error{"import.config", fmt::format("{}: the method is {}, but no weight is quantized",
+                                              config.where, quote(config.method_name()))};
+  }
+
+ private:
+  Result<ModuleInfo> describe(const TensorSpec& spec, const FileMatrix& matrix) {
+    SUBBYTE_TRY(ModuleInfo info, describe_module(context_of(context_, matrix), matrix.module));
+    SUBBYTE_CHECK(check_shape(matrix, info));
+    if (spec.role == Role::kTable && !is_dense(info.format)) {
+      return Error{"model.unsupported",
+                   fmt::format("{} is quantized; embeddings must be F16, BF16 or F32",
+                               quote_name(matrix.module))};
+    }
+    const bool is_gate = spec.is_of_experts() && spec.parts.size() > 1 &&
+                         names_.experts() == ExpertLayout::kAlternatingStacks &&
+                         matrix.rows < spec.rows;
+    if (is_gate) SUBBYTE_CHECK(check_gate_of_expert(context_.config, matrix.module));
+    is_quantized_ = is_quantized_ || info.importer != "dense";
+    for (const FileTensor* tensor : info.tensors) used_.insert(tensor->name);
+    return info;
+  }
+
+  const ImportContext& context_;
+  const CheckpointNames& names_;
+  std::set<std::string_view> used_;
+  bool is_quantized_ = false;
+};
+
+}  // namespace
+
+Result<CheckpointNames> CheckpointNames::find(const TensorSource& tensors, ExpertLayout experts) {
+  CheckpointNames names(tensors, experts);
+  for (const Prefix& prefix : kPrefixes) {
+    if (!has_prefix(tensors, prefix.body)) continue;
+    names.prefix_ = prefix.body;
+    names.head_ = prefix.head;
+    return names;
+  }
+  const FileTensor* other = find_with_other_prefix(tensors);
+  if (other == nullptr) return names;  // nothing that a prefix could be told by
+  return tensor_error("model.names", *other,
+                      "expected a name that begins with model., model.language_model., "
+                      "language_model.model. or embed_tokens.: save the model itself, without what "
+                      "is wrapped around it");
+}
+
+std::string CheckpointNames::full(std::string_view name) const {
+  if (name == kHead) return std::string(head_);
+  return std::string(prefix_) + std::string(name);
+}
+
+/// Seen by the sizes; of a square matrix by those of the other stack of the layer, which has one
+/// side twice as long as the other then.
+bool CheckpointNames::has_inputs_first(const TensorSpec& spec) const {
+  const auto has = [&](const std::string& stack, int64_t first, int64_t second) {
+    const FileTensor* tensor = tensors_->find(stack);
+    return tensor != nullptr && tensor->shape.size() == 3 && tensor->shape[1] == size(first) &&
+           tensor->shape[2] == size(second);
+  };
+  std::string stack = full(spec.name);
+  int64_t rows = spec.rows;
+  int64_t cols = spec.cols;
+  if (rows == cols) {
+    stack.erase(stack.rfind('.') + 1);
+    const bool is_down = spec.role == Role::kExpertsDown;
+    stack += is_down ? "gate_up_proj" : "down_proj";
+    (is_down ? rows : cols) = is_down ? 2 * rows : cols / 2;
+  }
+  if (has(stack, cols, rows)) return true;
+  return experts_ == ExpertLayout::kAlternatingStacks && !has(stack, rows, cols);
+}
+
+/// Names of the stacks whose experts are modules of their own; none where a stack is one module.
+std::vector<PartSpec> CheckpointNames::stacks_apart(const TensorSpec& spec) const {
+  const std::vector<PartSpec> parts = full_parts(spec);
+  const PartSpec joined = {full(spec.name), spec.rows};
+  const auto is_apart = [&](const PartSpec& part) {
+    return has_module(*tensors_, expert_name(part.name, 0));
+  };
+  if (!parts.empty() && is_apart(parts.front())) return parts;
+  if (has_module(*tensors_, joined.name)) return {};
+  if (is_apart(joined)) return {joined};
+  // There is nothing: it should be as the layout says.
+  if (experts_ == ExpertLayout::kAlternatingStacks) return {};
+  return parts.empty() ? std::vector<PartSpec>{joined} : parts;
+}
+
+FileTensors CheckpointNames::experts_of(const TensorSpec& spec) const {
+  const std::vector<PartSpec> apart = stacks_apart(spec);
+  const std::string stack = full(spec.name);
+  const std::string stack_bias = stack + "_bias";
+  const bool has_stack_bias = apart.empty() || tensors_->find(stack_bias) != nullptr;
+  FileTensors found;
+  found.rows = found.biases =
+      experts_ == ExpertLayout::kAlternatingStacks ? PartOrder::kAlternating : PartOrder::kOneByOne;
+  if (apart.size() > 1) found.rows = PartOrder::kApart;
+  if (apart.size() > 1 && !has_stack_bias) found.biases = PartOrder::kApart;
+  if (apart.empty()) {
+    found.matrices.push_back({stack, spec.experts, spec.rows, spec.cols, has_inputs_first(spec)});
+  }
+  if (spec.has_bias && has_stack_bias) {
+    found.vectors.push_back({stack_bias, {size(spec.experts), size(spec.rows)}});
+  }
+  for (int64_t e = 0; e < spec.experts; ++e) {
+    for (const PartSpec& part : apart) {
+      std::string module = expert_name(part.name, e);
+      if (spec.has_bias && !has_stack_bias) found.vectors.push_back(bias_of(module, part.rows));
+      found.matrices.push_back({std::move(module), 1, part.rows, spec.cols});
+    }
+  }
+  return found;
+}
+
+std::vector<PartSpec> CheckpointNames::full_parts(const TensorSpec& spec) const {
+  std::vector<PartSpec> parts = spec.parts;
+  for (PartSpec& part : parts) part.name = full(part.name);
+  return parts;
+}
+
+FileTensors CheckpointNames::tensors_of(const TensorSpec& spec) const {
+  if (spec.is_of_experts()) return experts_of(spec);
+  FileTensors found;
+  const std::string name = full(spec.name);
+  if (spec.is_vector()) {
+    const bool is_module = spec.role == Role::kNorm;
+    found.vectors.push_back({is_module ? name + ".weight" : name, {size(spec.rows)}});
+    return found;
+  }
+  std::vector<PartSpec> parts = full_parts(spec);
+  const bool is_whole =
+      parts.empty() || (!has_module(*tensors_, parts.front().name) && has_module(*tensors_, name));
+  if (is_whole) {
+    parts = {{name, spec.rows}};
+    found.rows = found.biases = PartOrder::kOneByOne;
+  }
+  for (const PartSpec& part : parts) {
+    if (spec.has_bias) found.vectors.push_back(bias_of(part.name, part.rows));
+    found.matrices.push_back({part.name, 1, part.rows, spec.cols});
+  }
+  return found;
+}
+
+ImportContext context_of(const ImportContext& context, const FileMatrix& matrix) {
+  ImportContext result = context;
+  result.stacks_have_inputs_first = matrix.inputs_first;
+  return result;
+}
+
+Result<std::vector<FoundTensor>> find_tensors(const ImportContext& context,
+                                              const CheckpointNames& names,
+                                              std::vector<TensorSpec> specs) {
+  Finder finder(context, names);
+  std::vector<FoundTensor> tensors;
+  tensors.reserve(specs.size());
+  for (TensorSpec& spec : specs) {
+    SUBBYTE_TRY(FoundTensor found, finder.find(std::move(spec)));
+    tensors.push_back(std::move(found));
+  }
+  SUBBYTE_CHECK(finder.check_rest());
+  return tensors;
+}
+
+bool is_ignored_tensor(std::string_view name) {
+  return name.ends_with("rotary_emb.inv_freq") || name.ends_with(".k_scale") ||
+         name.ends_with(".v_scale");
+}
+
+}  // namespace subbyte

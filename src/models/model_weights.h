@@ -1,0 +1,39 @@
+#pragma once
+// The weights of a loaded model by the names of its list (tensor_spec.h), for the code that records
+// a step.
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "ops/tensor.h"
+
+namespace subbyte {
+
+class ModelWeights {
+ public:
+  /// Handles without storage for names that the list does not have.
+  const Weight& matrix(std::string_view name) const { return find(matrices_, name); }
+  const Vector& vector(std::string_view name) const { return find(vectors_, name); }
+  /// `name` is what gate_up_proj and down_proj stand under: "layers.3.mlp.experts".
+  const Experts& experts(std::string_view name) const { return find(experts_, name); }
+
+ private:
+  friend class WeightLoader;  // fills these
+
+  template <class T>
+  using ByName = std::map<std::string, T, std::less<>>;
+
+  template <class T>
+  static const T& find(const ByName<T>& handles, std::string_view name) {
+    static const T kNone = {};
+    const auto found = handles.find(name);
+    return found == handles.end() ? kNone : found->second;
+  }
+
+  ByName<Weight> matrices_;
+  ByName<Vector> vectors_;
+  ByName<Experts> experts_;
+};
+
+}  // namespace subbyte

@@ -1,0 +1,106 @@
+#include "models/tensor_spec.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "models/model_config.h"
+
+namespace subbyte {
+namespace {
+
+std::string in_layer(int64_t layer, std::string_view name) {
+  return fmt::format("layers.{}.{}", layer, name);
+}
+
+}  // namespace
+
+TensorList::TensorList(const ModelConfig& config) : config_(config) {
+  specs_.push_back({.name = std::string(kTable),
+                    .role = Role::kTable,
+                    .rows = config.vocab_size,
+                    .cols = config.hidden_size});
+}
+
+void TensorList::norm(std::string name, int64_t size) {
+  specs_.push_back({.name = std::move(name), .role = Role::kNorm, .rows = size});
+}
+
+void TensorList::vector(std::string name, int64_t size) {
+  specs_.push_back({.name = std::move(name), .role = Role::kVector, .rows = size});
+}
+
+void TensorList::linear(std::string name, int64_t rows, int64_t cols, Split split, bool has_bias) {
+  specs_.push_back({.name = std::move(name),
+                    .rows = rows,
+                    .cols = cols,
+                    .split = split,
+                    .may_be_quantized = true,
+                    .has_bias = has_bias});
+}
+
+void TensorList::attention(int64_t layer, const Attention& attention) {
+  const int64_t q_size = config_.num_heads * config_.head_dim;
+  const int64_t kv_size = config_.num_kv_heads * config_.head_dim;
+  const std::string prefix = in_layer(layer, "self_attn.");
+  specs_.push_back({.name = prefix + "qkv_proj",
+                    .rows = q_size + 2 * kv_size,
+                    .cols = config_.hidden_size,
+                    .split = Split::kOutputs,
+                    .may_be_quantized = attention.may_be_quantized,
+                    .has_bias = attention.has_bias,
+                    .parts = {{prefix + "q_proj", q_size},
+                              {prefix + "k_proj", kv_size},
+                              {prefix + "v_proj", kv_size}}});
+  linear(prefix + "o_proj", config_.hidden_size, q_size, Split::kInputs, attention.has_bias);
+  specs_.back().may_be_quantized = attention.may_be_quantized;
+  if (attention.has_norms) {
+    norm(prefix + "q_norm", config_.head_dim);
+    norm(prefix + "k_norm", config_.head_dim);
+  }
+  if (attention.has_sinks) vector(prefix + "sinks", config_.num_heads);
+}
+
+void TensorList::block_norms(int64_t layer) {
+  norm(in_layer(layer, "input_layernorm"), config_.hidden_size);
+  norm(in_layer(layer, "post_attention_layernorm"), config_.hidden_size);
+}
+
+void TensorList::gated_block(int64_t layer, bool has_bias) {
+  const int64_t inner = config_.intermediate_size;
+  const std::string prefix = in_layer(layer, "mlp.");
+  linear(prefix + "gate_up_proj", 2 * inner, config_.hidden_size, Split::kOutputs, has_bias);
+  specs_.back().parts = {{prefix + "gate_proj", inner}, {prefix + "up_proj", inner}};
+  linear(prefix + "down_proj", config_.hidden_size, inner, Split::kInputs, has_bias);
+}
+
+void TensorList::experts(int64_t layer, std::string_view router, bool has_bias) {
+  const int64_t inner = config_.expert_size;
+  const std::string prefix = in_layer(layer, "mlp.");
+  specs_.push_back({.name = prefix + std::string(router),
+                    .role = Role::kRouter,
+                    .rows = config_.num_experts,
+                    .cols = config_.hidden_size,
+                    .has_bias = has_bias});
+  const std::string experts = prefix + "experts.";
+  linear(experts + "gate_up_proj", 2 * inner, config_.hidden_size, Split::kOutputs, has_bias);
+  specs_.back().parts = {{experts + "gate_proj", inner}, {experts + "up_proj", inner}};
+  specs_.back().role = Role::kExpertsGateUp;
+  specs_.back().experts = config_.num_experts;
+  linear(experts + "down_proj", config_.hidden_size, inner, Split::kInputs, has_bias);
+  specs_.back().role = Role::kExpertsDown;
+  specs_.back().experts = config_.num_experts;
+}
+
+std::vector<TensorSpec> TensorList::finish() {
+  norm(std::string(kFinalNorm), config_.hidden_size);
+  specs_.push_back({.name = std::string(kHead),
+                    .role = Role::kHead,
+                    .rows = config_.vocab_size,
+                    .cols = config_.hidden_size,
+                    .split = Split::kOutputs,
+                    .tied_to = config_.tie_word_embeddings ? kTable : std::string_view()});
+  return std::move(specs_);
+}
+
+}  // namespace subbyte

@@ -1,0 +1,105 @@
+#pragma once
+// The tensors of a model, listed once by its family: what they are called, how large they are, what
+// may happen to them. Loading, verify, inspect, synth, quantize, convert and the need of memory
+// read this list.
+//
+//   names       relative to the prefix that a checkpoint has in front of all but the head
+//               (checkpoint_names.h): "layers.3.self_attn.qkv_proj"
+//   parts       what lies in files as several matrices and is multiplied as one: q, k and v; gate
+//               and up. A file may also have them joined under the name of the whole.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace subbyte {
+
+struct ModelConfig;
+
+enum class Role : uint8_t {
+  kTable,          // a matrix whose rows are looked up
+  kLinear,         // a matrix that is multiplied
+  kRouter,         // a matrix whose results choose experts
+  kExpertsGateUp,  // gate and up of all experts of a layer
+  kExpertsDown,    // what follows them
+  kHead,           // a matrix whose results are logits
+  kNorm,           // factors near 1
+  kVector,         // any numbers
+};
+
+/// The side of a matrix that ranks of tensor parallelism may divide: each has some of the outputs,
+/// or some of the inputs and a part of every sum.
+enum class Split : uint8_t { kNone, kOutputs, kInputs };
+
+/// How published checkpoints of a family hold the experts of a layer. Both ways of either are read:
+/// which one a file has is seen by its names.
+enum class ExpertLayout : uint8_t {
+  /// Modules for each expert. Newer software makes stacks of them: the rows of gate come before
+  /// those of up, and floats are [experts][outputs][inputs].
+  kModules,
+  /// Stacks: the rows of gate and up alternate, and floats are [experts][inputs][outputs].
+  kAlternatingStacks,
+};
+
+/// One of several matrices that lie next to each other along their outputs.
+struct PartSpec {
+  std::string name;  // "layers.3.self_attn.q_proj"
+  int64_t rows = 0;
+};
+
+struct TensorSpec {
+  std::string name;  // of the module; of a kVector of the tensor
+  Role role = Role::kLinear;
+  int64_t rows = 0;     // outputs; the numbers of norms and vectors
+  int64_t cols = 0;     // inputs; 0 for norms and vectors
+  int64_t experts = 0;  // each with such a matrix; 0: one matrix
+  Split split = Split::kNone;
+  bool may_be_quantized = false;
+  bool has_bias = false;
+  std::vector<PartSpec> parts = {};  // empty, or at least two
+  /// Another one that this one must be equal to where a file has it at all.
+  std::string_view tied_to = {};
+
+  bool is_vector() const { return role == Role::kNorm || role == Role::kVector; }
+  bool is_of_experts() const { return role == Role::kExpertsGateUp || role == Role::kExpertsDown; }
+};
+
+inline constexpr std::string_view kTable = "embed_tokens";
+inline constexpr std::string_view kFinalNorm = "norm";
+inline constexpr std::string_view kHead = "lm_head";
+
+/// Puts a list together from the blocks that families share.
+class TensorList {
+ public:
+  /// Begins with the embedding.
+  explicit TensorList(const ModelConfig& config);
+
+  void norm(std::string name, int64_t size);
+  void vector(std::string name, int64_t size);
+  void linear(std::string name, int64_t rows, int64_t cols, Split split, bool has_bias);
+
+  struct Attention {
+    bool has_bias = false;   // of q, k, v and o
+    bool has_norms = false;  // of queries and keys
+    bool has_sinks = false;
+    bool may_be_quantized = true;
+  };
+  /// Adds what lies under "layers.N.self_attn."
+  void attention(int64_t layer, const Attention& attention);
+  /// Adds the norms in front of attention and of what follows it.
+  void block_norms(int64_t layer);
+  /// Adds gate, up and down under "layers.N.mlp."
+  void gated_block(int64_t layer, bool has_bias);
+  /// Adds the router, which has the name `router`, and the experts under "layers.N.mlp."
+  void experts(int64_t layer, std::string_view router, bool has_bias);
+
+  /// Ends with the final norm and the head, which may be tied to the embedding.
+  std::vector<TensorSpec> finish();
+
+ private:
+  const ModelConfig& config_;
+  std::vector<TensorSpec> specs_;
+};
+
+}  // namespace subbyte

@@ -1,0 +1,236 @@
+// Checkpoints whose tensors have the names and the shapes of other software: the same numbers give
+// the same bits.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "base/thread_pool.h"
+#include "checkpoints/containers/tensor_source.h"
+#include "json/strict_json.h"
+#include "models/model.h"
+#include "support/temp_dir.h"
+#include "support/test_context.h"
+#include "support/test_tensors.h"
+#include "verify/verify.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+using Tensors = std::vector<TestTensor>;
+
+Tensors read_golden(const std::string& golden) {
+  const auto source =
+      TensorSource::open(fs::path(SUBBYTE_TEST_DATA) / "goldens" / golden / "model.safetensors");
+  EXPECT_TRUE(source.ok()) << source.error().message;
+  Tensors tensors;
+  for (const auto& [name, tensor] : source->tensors()) {
+    tensors.push_back({name,
+                       tensor.dtype,
+                       tensor.shape,
+                       {reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()}});
+  }
+  return tensors;
+}
+
+/// A golden with other tensors.
+class Checkpoint {
+ public:
+  Checkpoint(const std::string& golden, const Tensors& tensors) {
+    fs::create_directory(path());
+    fs::copy(fs::path(SUBBYTE_TEST_DATA) / "goldens" / golden / "config.json", path());
+    const Status written = write_tensors(path() / "model.safetensors", tensors);
+    EXPECT_TRUE(written.ok()) << written.error().message;
+  }
+
+  fs::path path() const { return folder_ / "model"; }
+
+  /// Empty, with a failure, if it does not load.
+  std::vector<float> logits() const {
+    const auto backend = testing::make_test_backend(2);
+    const auto model = load_model(path(), *backend);
+    EXPECT_TRUE(model.ok()) << model.error().message;
+    const std::vector<int32_t> tokens = {3, 14, 15, 92, 65, 35, 89, 79};
+    return model.ok() ? testing::logits_of(**model, *backend, tokens) : std::vector<float>();
+  }
+
+  std::string load_code() const {
+    const auto backend = testing::make_test_backend(1);
+    const auto model = load_model(path(), *backend);
+    return model.ok() ? "" : std::string(model.error().code);
+  }
+
+  /// What verify calls an error: "model.names module.model.norm.weight".
+  std::vector<std::string> errors() const {
+    ThreadPool pool(2);
+    const auto report = verify(path(), {}, pool);
+    EXPECT_TRUE(report.ok()) << report.error().message;
+    std::vector<std::string> errors;
+    for (const Finding& finding : report->findings) {
+      if (finding.severity != Severity::kError) continue;
+      errors.push_back(std::string(finding.code) + " " + finding.where);
+    }
+    return errors;
+  }
+
+ private:
+  TempDir folder_;
+};
+
+void expect_bits_of(const std::string& golden, const Tensors& tensors, const std::string& what) {
+  const std::vector<float> expected = Checkpoint(golden, read_golden(golden)).logits();
+  const Checkpoint checkpoint(golden, tensors);
+  EXPECT_EQ(checkpoint.logits(), expected) << what;
+  EXPECT_EQ(checkpoint.errors(), std::vector<std::string>()) << what;
+}
+
+Tensors with_prefix(Tensors tensors, const std::string& prefix, const std::string& head_prefix) {
+  for (TestTensor& tensor : tensors) {
+    constexpr std::string_view kUsual = "model.";
+    const bool is_head = !tensor.name.starts_with(kUsual);
+    tensor.name = is_head ? head_prefix + tensor.name : prefix + tensor.name.substr(kUsual.size());
+  }
+  return tensors;
+}
+
+TEST(Names, with_any_known_prefix_give_the_same_bits) {
+  for (const char* golden : {"qwen3-awq", "qwen3-moe-bf16", "gpt-oss-mxfp4"}) {
+    const Tensors tensors = read_golden(golden);
+    expect_bits_of(golden, with_prefix(tensors, "", ""), "none");
+    expect_bits_of(golden, with_prefix(tensors, "model.language_model.", ""), "newer");
+    expect_bits_of(golden, with_prefix(tensors, "language_model.model.", "language_model."),
+                   "older");
+  }
+}
+
+TEST(Names, with_another_prefix_are_refused_once) {
+  for (const std::string prefix : {"module.", "_orig_mod.", "base_model.model.", "model."}) {
+    const Checkpoint checkpoint(
+        "qwen3-moe-bf16", with_prefix(read_golden("qwen3-moe-bf16"), prefix + "model.", prefix));
+    EXPECT_EQ(checkpoint.load_code(), "model.names");
+    EXPECT_EQ(checkpoint.errors(),
+              std::vector<std::string>{"model.names " + prefix + "model.embed_tokens.weight"});
+  }
+}
+
+std::string row_of(const TestTensor& matrix, uint64_t row) {
+  const std::size_t bytes = matrix.bytes.size() / matrix.shape[0];
+  return matrix.bytes.substr(row * bytes, bytes);
+}
+
+const TestTensor& find(const Tensors& tensors, const std::string& name) {
+  const auto found = std::ranges::find(tensors, name, &TestTensor::name);
+  EXPECT_NE(found, tensors.end()) << name;
+  return *found;
+}
+
+/// Takes `parts` out of `tensors` and puts one matrix in, which has their rows one after the other.
+void join(Tensors& tensors, const std::string& name, const std::vector<std::string>& parts) {
+  TestTensor joined = {name, DType::kBF16, {0, 0}, {}};
+  for (const std::string& part : parts) {
+    const TestTensor tensor = find(tensors, part);
+    joined.dtype = tensor.dtype;
+    joined.shape = {joined.shape[0] + tensor.shape[0], tensor.shape[1]};
+    joined.bytes += tensor.bytes;
+    std::erase_if(tensors, [&](const TestTensor& other) { return other.name == part; });
+  }
+  tensors.push_back(joined);
+}
+
+TEST(Names, of_matrices_that_a_file_has_joined_give_the_same_bits) {
+  Tensors tensors = read_golden("qwen3-bf16");
+  for (int layer = 0; layer < 2; ++layer) {
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+    const std::string attention = prefix + "self_attn.";
+    join(tensors, attention + "qkv_proj.weight",
+         {attention + "q_proj.weight", attention + "k_proj.weight", attention + "v_proj.weight"});
+    join(tensors, prefix + "mlp.gate_up_proj.weight",
+         {prefix + "mlp.gate_proj.weight", prefix + "mlp.up_proj.weight"});
+  }
+  expect_bits_of("qwen3-bf16", tensors, "joined");
+}
+
+/// [rows][cols] as [cols][rows], of elements of two bytes.
+std::string transposed(const TestTensor& matrix) {
+  std::string bytes;
+  for (uint64_t col = 0; col < matrix.shape[1]; ++col) {
+    for (uint64_t row = 0; row < matrix.shape[0]; ++row) {
+      bytes += row_of(matrix, row).substr(2 * col, 2);
+    }
+  }
+  return bytes;
+}
+
+/// All experts of layer 0 in one tensor as transformers 5 has it in memory, or with inputs first.
+/// Down is square: which side is which is seen by gate and up.
+void stack_experts(Tensors& tensors, bool inputs_first) {
+  const std::string prefix = "model.layers.0.mlp.experts.";
+  TestTensor gate_up = {prefix + "gate_up_proj", DType::kBF16, {}, {}};
+  TestTensor down = {prefix + "down_proj", DType::kBF16, {}, {}};
+  for (uint64_t e = 0;; ++e) {
+    const std::string expert = prefix + std::to_string(e) + ".";
+    const bool is_there = std::ranges::any_of(tensors, [&](const TestTensor& tensor) {
+      return tensor.name == expert + "gate_proj.weight";
+    });
+    if (!is_there) break;
+    join(tensors, "both", {expert + "gate_proj.weight", expert + "up_proj.weight"});
+    const TestTensor both = find(tensors, "both");
+    const TestTensor one = find(tensors, expert + "down_proj.weight");
+    for (const auto& [stack, matrix] : {std::pair(&gate_up, &both), std::pair(&down, &one)}) {
+      const Shape& shape = matrix->shape;
+      stack->shape = {e + 1, shape[inputs_first ? 1 : 0], shape[inputs_first ? 0 : 1]};
+      stack->bytes += inputs_first ? transposed(*matrix) : matrix->bytes;
+    }
+    std::erase_if(tensors, [&](const TestTensor& tensor) {
+      return tensor.name == "both" || tensor.name == expert + "down_proj.weight";
+    });
+  }
+  ASSERT_FALSE(gate_up.shape.empty());
+  tensors.push_back(gate_up);
+  tensors.push_back(down);
+}
+
+TEST(Names, of_experts_in_stacks_give_the_same_bits) {
+  for (const bool inputs_first : {false, true}) {
+    Tensors tensors = read_golden("qwen3-moe-bf16");
+    stack_experts(tensors, inputs_first);
+    expect_bits_of("qwen3-moe-bf16", tensors, inputs_first ? "inputs first" : "outputs first");
+  }
+}
+
+TEST(Names, of_missing_experts_are_one_finding) {
+  Tensors tensors = read_golden("qwen3-moe-bf16");
+  std::erase_if(tensors, [](const TestTensor& tensor) {
+    return tensor.name.find("layers.0.mlp.experts.") != std::string::npos &&
+           tensor.name.ends_with("gate_proj.weight");
+  });
+  const Checkpoint checkpoint("qwen3-moe-bf16", tensors);
+  EXPECT_EQ(checkpoint.load_code(), "import.missing");
+  const std::string layer = "model.layers.0.mlp.experts.";
+  const std::vector<std::string> errors = checkpoint.errors();
+  EXPECT_EQ(std::ranges::count(errors, "import.missing " + layer + "0.gate_proj"), 1);
+  EXPECT_EQ(std::ranges::count_if(
+                errors, [](const std::string& error) { return error.starts_with("import."); }),
+            1);
+}
+
+/// Also where config.json asks for more experts than there is memory for their names.
+TEST(Names, of_experts_that_are_not_there_take_no_time) {
+  const std::string golden = "qwen3-moe-bf16";
+  Tensors tensors = read_golden(golden);
+  const Checkpoint checkpoint(golden, tensors);
+  auto config = json::parse_file((checkpoint.path() / "config.json").string(), 1 << 20);
+  ASSERT_TRUE(config.ok());
+  (*config)["num_experts"] = 4096;
+  (*config)["num_hidden_layers"] = 1024;
+  (*config)["mlp_only_layers"] = nullptr;
+  std::ofstream(checkpoint.path() / "config.json") << config->dump();
+  const std::vector<std::string> errors = checkpoint.errors();
+  EXPECT_LT(errors.size(), 20u * 1024);
+}
+
+}  // namespace
+}  // namespace subbyte
