@@ -1,6 +1,7 @@
 // subbyte synth: a checkpoint of a real shape with random weights.
 
 #include "synth/synth.h"
+#include "synth/synth_shapes.h"
 
 #include <fmt/format.h>
 
@@ -65,15 +66,10 @@ void add_synth(CLI::App& app, Invocation& invocation) {
   options->synth.notice = print_notice;
   SynthOptions& synth = options->synth;
   command.option("DST", options->destination, "directory to make; it must not exist").required();
-  command.option("--arch", synth.arch, "qwen3, qwen3-moe or gpt-oss").shows_default();
-  command
-      .option("--shape", synth.shape,
-              "qwen3: tiny, 0.6b, 1.7b, 4b, 8b, 14b, 32b; qwen3-moe: tiny, 30b-a3b, "
-              "235b-a22b; gpt-oss: tiny, 20b, 120b")
-      .shows_default();
-  command
-      .option("--format", synth.format, "qwen3, qwen3-moe: awq, gptq, bf16; gpt-oss: mxfp4, bf16")
-      .shows_default();
+  synth.arch = usual_arch();
+  command.option("--arch", synth.arch, shape_archs()).shows_default();
+  command.option("--shape", synth.shape, all_shape_names()).shows_default();
+  command.option("--format", synth.format, all_synthetic_formats()).shows_default();
   command.option("-s,--seed", synth.seed, "same seed, same bytes").shows_default();
   command.option("--layers", synth.layers, "only the first layers, this many of them (0: all)")
       .shows_default();

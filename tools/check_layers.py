@@ -182,7 +182,7 @@ PLANTS = [
     ("src/engine/planted.cc", '#include "cpu_backend/a.h"', "layer engine must not include"),
     ("app/planted.cc", '#include "cpu_backend/execution.h"', "layer app must not include"),
     ("src/base/planted_test.cc", "#  include <json/strict_json.h>", "layer base must not include"),
-    ("src/synth/planted.cc", '#include "models/model.h"', "layer synth must not include"),
+    ("src/synth/planted.cc", '#include "engine/generate.h"', "layer synth must not include"),
     ("src/ops/planted.cc", '#include "../text/tokenizer.h"', 'does not read "<layer>/<file>"'),
     ("src/models/planted.cc", "#include SOME_MACRO", "write a file name"),
     ("src/models/planted.h", '#include "support/random_model.h"', "for tests only"),

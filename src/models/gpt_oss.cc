@@ -10,6 +10,8 @@
 namespace subbyte {
 namespace {
 
+constexpr std::string_view kModelTypes[] = {"gpt_oss"};
+constexpr double kDefaultEps = 1e-5;
 constexpr float kSwigluAlpha = 1.702f;
 
 struct Layer {
@@ -91,10 +93,59 @@ std::unique_ptr<Model> make(const ModelConfig& config, const ModelWeights& weigh
   return std::make_unique<GptOss>(config, weights);
 }
 
+// Sources: the config.json files of openai/gpt-oss-*; tiny is ours.
+// clang-format off
+constexpr ModelShape kShapes[] = {
+    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
+    //             first added token, positions, tied,
+    //             experts, experts of a token, inner of an expert
+    {"gpt-oss", "tiny", 128,  128,  4,  4,  2, 32, 8,   512,    480,    2048,   false,
+     8, 4, 128},
+    {"gpt-oss", "20b",  2880, 2880, 24, 64, 8, 64, 128, 201088, 199998, 131072, false,
+     32, 4, 2880},
+    {"gpt-oss", "120b", 2880, 2880, 36, 64, 8, 64, 128, 201088, 199998, 131072, false,
+     128, 4, 2880},
+};
+// clang-format on
+
+json::Value config_of(const ModelShape& shape, int64_t layers) {
+  json::Value types = json::Value::array();
+  for (int64_t i = 0; i < layers; ++i) {
+    types.push_back(i % 2 == 0 ? "sliding_attention" : "full_attention");
+  }
+  json::Value config = usual_config(shape, layers);
+  config["architectures"] = {"GptOssForCausalLM"};
+  config["attention_bias"] = true;
+  config["experts_per_token"] = shape.per_token;
+  config["initial_context_length"] = 4096;
+  config["layer_types"] = types;
+  config["model_type"] = kModelTypes[0];
+  config["num_experts_per_tok"] = shape.per_token;
+  config["num_local_experts"] = shape.experts;
+  config["output_router_logits"] = false;
+  config["rms_norm_eps"] = kDefaultEps;
+  config["rope_scaling"] = {{"beta_fast", 32.0},   {"beta_slow", 1.0},
+                            {"factor", 32.0},      {"original_max_position_embeddings", 4096},
+                            {"rope_type", "yarn"}, {"truncate", false}};
+  config["rope_theta"] = 150000;
+  config["router_aux_loss_coef"] = 0.9;
+  config["sliding_window"] = shape.window;
+  config["swiglu_limit"] = 7.0;
+  return config;
+}
+
 }  // namespace
 
 extern const ModelFamily gpt_oss_family;
-const ModelFamily gpt_oss_family = {
-    "gpt_oss", 1e-5, 128, read, tensors, ExpertLayout::kAlternatingStacks, make};
+const ModelFamily gpt_oss_family = {.model_types = kModelTypes,
+                                    .default_eps = kDefaultEps,
+                                    .alternating_window = 128,
+                                    .read = read,
+                                    .tensors = tensors,
+                                    .experts = ExpertLayout::kAlternatingStacks,
+                                    .make = make,
+                                    .chat = ChatFormat::kHarmony,
+                                    .shapes = kShapes,
+                                    .config_of = config_of};
 
 }  // namespace subbyte

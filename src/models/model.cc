@@ -34,7 +34,7 @@ struct OpenedModel {
   TensorSource tensors;
 
   Result<std::vector<FoundTensor>> find_tensors(const ImportContext& context) const {
-    const ModelFamily& family = *find_family(config.model_type);
+    const ModelFamily& family = family_of(config);
     SUBBYTE_TRY(const auto names, CheckpointNames::find(tensors, family.experts));
     return subbyte::find_tensors(context, names, family.tensors(config));
   }
@@ -60,17 +60,28 @@ LoadOptions with_step_tokens(LoadOptions options, const Backend& backend) {
 
 }  // namespace
 
+std::span<const ModelFamily* const> all_families() {
+  return kFamilies;
+}
+
 const ModelFamily* find_family(std::string_view model_type) {
   for (const ModelFamily* family : kFamilies) {
-    if (family->model_type == model_type) return family;
+    const auto& types = family->model_types;
+    if (std::ranges::find(types, model_type) != types.end()) return family;
   }
   return nullptr;
+}
+
+const ModelFamily& family_of(const ModelConfig& config) {
+  return *find_family(config.model_type);
 }
 
 std::string family_names() {
   std::string names;
   for (const ModelFamily* family : kFamilies) {
-    names += fmt::format("{}{}", names.empty() ? "" : " or ", quote(family->model_type));
+    for (const std::string_view type : family->model_types) {
+      names += fmt::format("{}{}", names.empty() ? "" : " or ", quote(type));
+    }
   }
   return names;
 }
@@ -206,7 +217,7 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Bac
   SUBBYTE_CHECK(loaded);
   SUBBYTE_CHECK(finished);
   SUBBYTE_CHECK(opened.tensors.verify_unchanged());
-  auto model = find_family(config.model_type)->make(config, loader.take_weights());
+  auto model = family_of(config).make(config, loader.take_weights());
   loader.finish(*model);
   return model;
 }

@@ -1,31 +1,47 @@
 #pragma once
-// What distinguishes a family of models before its weights are loaded. A new family is one
-// ModelFamily in a file of its own or of its relatives, and one line in models.def.
+// A family of models: all that this library knows of it. A new one is a file with one ModelFamily
+// and one line in models.def; its name stands nowhere else (tools/check_layers.py).
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "json/strict_json.h"
 #include "models/model.h"
+#include "models/model_shape.h"
 #include "models/model_weights.h"
 #include "models/tensor_spec.h"
+#include "text/chat.h"
 
 namespace subbyte {
 
 struct ModelFamily {
-  std::string_view model_type;  // of config.json
-  double default_eps;           // when config.json has no rms_norm_eps
-  int64_t alternating_window;   // sliding window of even layers without layer_types; 0: none
-  /// Reads what config.json says of this family alone; nullptr: nothing.
-  Status (*read)(const json::Object& config, ModelConfig& model);
-  std::vector<TensorSpec> (*tensors)(const ModelConfig& config);
-  ExpertLayout experts;
-  std::unique_ptr<Model> (*make)(const ModelConfig& config, const ModelWeights& weights);
+  std::span<const std::string_view> model_types;  // of config.json
+  double default_eps = 0;                         // when config.json has no rms_norm_eps
+  int64_t alternating_window = 0;  // sliding window of even layers without layer_types; 0: none
+  /// Reads what config.json says of this family alone, and refuses what is not computed.
+  Status (*read)(const json::Object& config, ModelConfig& model) = nullptr;
+  /// Lists the tensors of a model.
+  std::vector<TensorSpec> (*tensors)(const ModelConfig& config) = nullptr;
+  ExpertLayout experts = ExpertLayout::kModules;
+  std::unique_ptr<Model> (*make)(const ModelConfig& config, const ModelWeights& weights) = nullptr;
+  ChatFormat chat = ChatFormat::kChatMl;  // that its models were trained with
+
+  // For synth.
+  std::span<const ModelShape> shapes;
+  /// Writes the config.json of a shape with so many layers, but for ids of tokens and what the
+  /// weights are stored as.
+  json::Value (*config_of)(const ModelShape& shape, int64_t layers) = nullptr;
 };
+
+std::span<const ModelFamily* const> all_families();
 
 /// nullptr when this version does not know the type.
 const ModelFamily* find_family(std::string_view model_type);
+/// The family of a model whose config was read.
+const ModelFamily& family_of(const ModelConfig& config);
 
 /// "\"qwen3\" or \"gpt_oss\"".
 std::string family_names();

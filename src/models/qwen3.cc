@@ -12,6 +12,11 @@
 namespace subbyte {
 namespace {
 
+constexpr std::string_view kDense = "qwen3";
+constexpr std::string_view kMoe = "qwen3_moe";
+constexpr std::string_view kModelTypes[] = {kDense, kMoe};
+constexpr double kDefaultEps = 1e-6;
+
 struct Layer {
   Norm input_norm;
   SelfAttention attention;
@@ -107,7 +112,8 @@ Status read_windows(const json::Object& config, ModelConfig& model) {
   return {};
 }
 
-Status read_moe(const json::Object& config, ModelConfig& model) {
+Status read(const json::Object& config, ModelConfig& model) {
+  if (model.model_type == kDense) return {};
   const char* key = config.has("num_local_experts") ? "num_local_experts" : "num_experts";
   SUBBYTE_TRY(model.num_experts, config.required_integer(key, 1, kMaxExperts));
   SUBBYTE_TRY(model.experts_per_token,
@@ -137,13 +143,62 @@ std::unique_ptr<Model> make(const ModelConfig& config, const ModelWeights& weigh
   return std::make_unique<Qwen3>(config, weights);
 }
 
+// Sources: the config.json files of Qwen/Qwen3-*; those called tiny are ours.
+// clang-format off
+constexpr ModelShape kShapes[] = {
+    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
+    //             first added token, positions, tied,
+    //             experts, experts of a token, inner of an expert
+    {"qwen3",     "tiny",      256,  512,   2,  4,  2, 64,  0, 512,    480,    2048,  false},
+    {"qwen3",     "0.6b",      1024, 3072,  28, 16, 8, 128, 0, 151936, 151643, 40960, true},
+    {"qwen3",     "1.7b",      2048, 6144,  28, 16, 8, 128, 0, 151936, 151643, 40960, true},
+    {"qwen3",     "4b",        2560, 9728,  36, 32, 8, 128, 0, 151936, 151643, 40960, true},
+    {"qwen3",     "8b",        4096, 12288, 36, 32, 8, 128, 0, 151936, 151643, 40960, false},
+    {"qwen3",     "14b",       5120, 17408, 40, 40, 8, 128, 0, 151936, 151643, 40960, false},
+    {"qwen3",     "32b",       5120, 25600, 64, 64, 8, 128, 0, 151936, 151643, 40960, false},
+    {"qwen3-moe", "tiny",      256,  512,   2,  4,  2, 64,  0, 512,    480,    2048,  false,
+     8, 2, 128},
+    {"qwen3-moe", "30b-a3b",   2048, 6144,  48, 32, 4, 128, 0, 151936, 151643, 40960, false,
+     128, 8, 768},
+    {"qwen3-moe", "235b-a22b", 4096, 12288, 94, 64, 4, 128, 0, 151936, 151643, 40960, false,
+     128, 8, 1536},
+};
+// clang-format on
+
+json::Value config_of(const ModelShape& shape, int64_t layers) {
+  json::Value config = usual_config(shape, layers);
+  config["architectures"] = {"Qwen3ForCausalLM"};
+  config["max_window_layers"] = layers;
+  config["model_type"] = kDense;
+  config["rms_norm_eps"] = kDefaultEps;
+  config["rope_scaling"] = nullptr;
+  config["rope_theta"] = 1000000;
+  config["sliding_window"] = nullptr;
+  config["use_sliding_window"] = false;
+  if (shape.experts == 0) return config;
+  config["architectures"] = {"Qwen3MoeForCausalLM"};
+  config["decoder_sparse_step"] = 1;
+  config["mlp_only_layers"] = json::Value::array();
+  config["model_type"] = kMoe;
+  config["moe_intermediate_size"] = shape.expert_size;
+  config["norm_topk_prob"] = true;
+  config["num_experts"] = shape.experts;
+  config["num_experts_per_tok"] = shape.per_token;
+  config["output_router_logits"] = false;
+  config["router_aux_loss_coef"] = 0.001;
+  return config;
+}
+
 }  // namespace
 
 extern const ModelFamily qwen3_family;
-const ModelFamily qwen3_family = {"qwen3", 1e-6, 0, nullptr, tensors, ExpertLayout::kModules, make};
-
-extern const ModelFamily qwen3_moe_family;
-const ModelFamily qwen3_moe_family = {
-    "qwen3_moe", 1e-6, 0, read_moe, tensors, ExpertLayout::kModules, make};
+const ModelFamily qwen3_family = {.model_types = kModelTypes,
+                                  .default_eps = kDefaultEps,
+                                  .read = read,
+                                  .tensors = tensors,
+                                  .make = make,
+                                  .chat = ChatFormat::kChatMl,
+                                  .shapes = kShapes,
+                                  .config_of = config_of};
 
 }  // namespace subbyte

@@ -1,6 +1,7 @@
 #include "synth/synth.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -34,17 +35,17 @@ Result<const ModelShape*> choose_shape(const SynthOptions& options) {
 }
 
 Status check_options(const ModelShape& shape, const SynthOptions& options) {
-  const bool qwen = shape.arch != kGptOss;
-  const bool grouped = qwen && (options.format == "awq" || options.format == "gptq");
-  if (!grouped && options.format != "bf16" && (qwen || options.format != "mxfp4")) {
+  const auto formats = synthetic_formats(family_of(shape));
+  if (std::ranges::find(formats, options.format) == formats.end()) {
     return Error{"synth.format",
                  fmt::format("unknown format {} for {}, expected one of {}", quote(options.format),
-                             options.arch, qwen ? "awq, gptq, bf16" : "mxfp4, bf16")};
+                             options.arch, fmt::join(formats, ", "))};
   }
   if (options.layers < 0 || options.layers > shape.layers) {
     return Error{"synth.layers", fmt::format("{} layers, but {} {} has {}", options.layers,
                                              options.arch, options.shape, shape.layers)};
   }
+  const bool grouped = options.format == "awq" || options.format == "gptq";
   if (grouped && (options.group_size <= 0 || options.group_size % 8 != 0)) {
     return Error{"synth.group_size", fmt::format("group size {}, expected a positive multiple of 8",
                                                  options.group_size)};
@@ -81,8 +82,10 @@ Status write_weights(const fs::path& directory, const std::vector<SynthTensor>& 
 
 }  // namespace
 
-Status synthesize(const fs::path& destination, const SynthOptions& options, Executor& pool,
+Status synthesize(const fs::path& destination, const SynthOptions& given, Executor& pool,
                   const ByteProgress& progress) {
+  SynthOptions options = given;
+  if (options.arch.empty()) options.arch = usual_arch();
   SUBBYTE_TRY(const ModelShape* shape, choose_shape(options));
   SUBBYTE_CHECK(check_options(*shape, options));
   const int64_t layers = options.layers == 0 ? shape->layers : options.layers;

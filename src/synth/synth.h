@@ -14,10 +14,9 @@
 namespace subbyte {
 
 struct SynthOptions {
-  std::string arch = "qwen3";  // qwen3, gpt-oss
-  std::string shape =
-      "0.6b";  // qwen3: tiny, 0.6b, 1.7b, 4b, 8b, 14b, 32b; gpt-oss: tiny, 20b, 120b
-  std::string format = "awq";  // qwen3: awq, gptq, bf16; gpt-oss: mxfp4, bf16
+  std::string arch;            // one of shape_archs(); empty: the first
+  std::string shape = "0.6b";  // one of shape_names(arch)
+  std::string format = "awq";  // one of synthetic_formats()
   int64_t layers = 0;          // at most those of the shape; 0: all of them
   int64_t group_size = 128;    // awq, gptq
   uint64_t seed = 0;

@@ -1,64 +1,87 @@
 #include "synth/synth_shapes.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
+
 namespace subbyte {
 namespace {
 
-// Sources: the config.json files of Qwen/Qwen3-* and openai/gpt-oss-* (the "tiny" ones are ours).
-// clang-format off
-constexpr ModelShape kShapes[] = {
-    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
-    //             first added token, positions, tied,
-    //             experts, experts of a token, inner of an expert
-    {"qwen3",     "tiny",      256,  512,   2,  4,  2, 64,  0,   512,    480,    2048,   false},
-    {"qwen3",     "0.6b",      1024, 3072,  28, 16, 8, 128, 0,   151936, 151643, 40960,  true},
-    {"qwen3",     "1.7b",      2048, 6144,  28, 16, 8, 128, 0,   151936, 151643, 40960,  true},
-    {"qwen3",     "4b",        2560, 9728,  36, 32, 8, 128, 0,   151936, 151643, 40960,  true},
-    {"qwen3",     "8b",        4096, 12288, 36, 32, 8, 128, 0,   151936, 151643, 40960,  false},
-    {"qwen3",     "14b",       5120, 17408, 40, 40, 8, 128, 0,   151936, 151643, 40960,  false},
-    {"qwen3",     "32b",       5120, 25600, 64, 64, 8, 128, 0,   151936, 151643, 40960,  false},
-    {"qwen3-moe", "tiny",      256,  512,   2,  4,  2, 64,  0,   512,    480,    2048,   false,
-     8, 2, 128},
-    {"qwen3-moe", "30b-a3b",   2048, 6144,  48, 32, 4, 128, 0,   151936, 151643, 40960,  false,
-     128, 8, 768},
-    {"qwen3-moe", "235b-a22b", 4096, 12288, 94, 64, 4, 128, 0,   151936, 151643, 40960,  false,
-     128, 8, 1536},
-    {"gpt-oss",   "tiny",      128,  128,   4,  4,  2, 32,  8,   512,    480,    2048,   false,
-     8, 4, 128},
-    {"gpt-oss",   "20b",       2880, 2880,  24, 64, 8, 64,  128, 201088, 199998, 131072, false,
-     32, 4, 2880},
-    {"gpt-oss",   "120b",      2880, 2880,  36, 64, 8, 64,  128, 201088, 199998, 131072, false,
-     128, 4, 2880},
-};
-// clang-format on
+/// The architectures of a family.
+std::vector<std::string_view> archs_of(const ModelFamily& family) {
+  std::vector<std::string_view> archs;
+  for (const ModelShape& shape : family.shapes) {
+    if (std::ranges::find(archs, shape.arch) == archs.end()) archs.push_back(shape.arch);
+  }
+  return archs;
+}
 
-void append_once(std::string& list, std::string_view name) {
-  const std::string separated = ", " + list + ",";
-  if (separated.find(", " + std::string(name) + ",") != std::string::npos) return;
-  if (!list.empty()) list += ", ";
-  list += name;
+/// "qwen3: WHAT; gpt-oss: WHAT" with what text_of(family, arch) gives.
+template <typename TextOf>
+std::string of_all_archs(const TextOf& text_of) {
+  std::vector<std::string> texts;
+  for (const ModelFamily* family : all_families()) {
+    for (const std::string_view arch : archs_of(*family)) {
+      texts.push_back(fmt::format("{}: {}", arch, text_of(*family, arch)));
+    }
+  }
+  return fmt::format("{}", fmt::join(texts, "; "));
 }
 
 }  // namespace
 
+std::string_view usual_arch() {
+  return all_families().front()->shapes.front().arch;
+}
+
 const ModelShape* find_shape(std::string_view arch, std::string_view name) {
-  for (const ModelShape& shape : kShapes) {
-    if (shape.arch == arch && shape.name == name) return &shape;
+  for (const ModelFamily* family : all_families()) {
+    for (const ModelShape& shape : family->shapes) {
+      if (shape.arch == arch && shape.name == name) return &shape;
+    }
   }
   return nullptr;
 }
 
+const ModelFamily& family_of(const ModelShape& shape) {
+  return **std::ranges::find_if(all_families(), [&](const ModelFamily* family) {
+    return std::ranges::find(family->shapes, shape.arch, &ModelShape::arch) != family->shapes.end();
+  });
+}
+
 std::string shape_archs() {
-  std::string list;
-  for (const ModelShape& shape : kShapes) append_once(list, shape.arch);
-  return list;
+  std::vector<std::string_view> archs;
+  for (const ModelFamily* family : all_families()) {
+    std::ranges::copy(archs_of(*family), std::back_inserter(archs));
+  }
+  return fmt::format("{}", fmt::join(archs, ", "));
 }
 
 std::string shape_names(std::string_view arch) {
-  std::string list;
-  for (const ModelShape& shape : kShapes) {
-    if (shape.arch == arch) append_once(list, shape.name);
+  std::vector<std::string_view> names;
+  for (const ModelFamily* family : all_families()) {
+    for (const ModelShape& shape : family->shapes) {
+      if (shape.arch == arch) names.push_back(shape.name);
+    }
   }
-  return list;
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string all_shape_names() {
+  return of_all_archs([](const ModelFamily&, std::string_view arch) { return shape_names(arch); });
+}
+
+std::vector<std::string_view> synthetic_formats(const ModelFamily& family) {
+  if (family.experts == ExpertLayout::kAlternatingStacks) return {"mxfp4", "bf16"};
+  return {"awq", "gptq", "bf16"};
+}
+
+std::string all_synthetic_formats() {
+  return of_all_archs([](const ModelFamily& family, std::string_view) {
+    return fmt::format("{}", fmt::join(synthetic_formats(family), ", "));
+  });
 }
 
 }  // namespace subbyte

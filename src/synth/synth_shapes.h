@@ -1,40 +1,32 @@
 #pragma once
-// The sizes of published models, as data.
+// The models that can be synthesized: the shapes of all families.
 
-#include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "models/model_family.h"
 
 namespace subbyte {
 
-struct ModelShape {
-  std::string_view arch;  // "qwen3", "qwen3-moe", "gpt-oss"
-  std::string_view name;  // "8b"
-  int64_t hidden;
-  int64_t intermediate;
-  int64_t layers;
-  int64_t heads;
-  int64_t kv_heads;
-  int64_t head_dim;
-  int64_t window;       // sliding window of even layers; 0: none
-  int64_t vocabulary;   // rows of the embedding, more than the tokenizer has
-  int64_t first_added;  // id of the first added token; the ids below it are the vocabulary's
-  int64_t positions;
-  bool tied;                // the head is the embedding
-  int64_t experts = 0;      // 0: dense
-  int64_t per_token = 0;    // experts of a token
-  int64_t expert_size = 0;  // outputs of the gate of one
-};
-
-inline constexpr std::string_view kGptOss = "gpt-oss";
+/// The first architecture, which a program may take for the usual one.
+std::string_view usual_arch();
 
 /// nullptr when there is none.
 const ModelShape* find_shape(std::string_view arch, std::string_view name);
+/// That of a shape.
+const ModelFamily& family_of(const ModelShape& shape);
 
 /// "qwen3, gpt-oss".
 std::string shape_archs();
 /// "tiny, 0.6b, ..." of one architecture; empty when there is no such architecture.
 std::string shape_names(std::string_view arch);
+/// The same of all: "qwen3: tiny, 0.6b, ...; gpt-oss: ...".
+std::string all_shape_names();
+
+/// What the weights of a family's models can be stored as: names of exporters, and "bf16".
+std::vector<std::string_view> synthetic_formats(const ModelFamily& family);
+/// The same of all: "qwen3: awq, gptq, bf16; gpt-oss: ...".
+std::string all_synthetic_formats();
 
 }  // namespace subbyte

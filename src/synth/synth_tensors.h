@@ -36,8 +36,8 @@ struct SynthTensor {
   void fill(std::span<std::byte> bytes, uint64_t offset, uint64_t seed) const;
 };
 
-/// All tensors in the order of the model. Code synth.group_size when the group does not divide
-/// the inputs of some layer.
+/// All tensors that the list of the family names, in its order. Code synth.group_size when the
+/// group does not divide the inputs of some layer.
 Result<std::vector<SynthTensor>> synthetic_tensors(const ModelShape& shape, int64_t layers,
                                                    const SynthOptions& options);
 

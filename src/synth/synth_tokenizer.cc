@@ -15,14 +15,16 @@ using nlohmann::ordered_json;
 constexpr int64_t kBytes = 256;
 constexpr int kLetters = 26;
 
-struct Family {
+/// What models of a chat format have for a tokenizer.
+struct Kind {
   const char* pattern;
   bool nfc;
   bool ignore_merges;
   std::span<const std::string_view> added;
+  std::size_t num_special;  // so many of them, at the beginning, are marked special
 };
 
-// Ids count up from the first one. Qwen marks those with | as special, the others not.
+// Ids count up from the first one.
 constexpr std::array<std::string_view, 26> kQwenAdded = {"<|endoftext|>",
                                                          "<|im_start|>",
                                                          "<|im_end|>",
@@ -49,7 +51,7 @@ constexpr std::array<std::string_view, 26> kQwenAdded = {"<|endoftext|>",
                                                          "</tool_response>",
                                                          "<think>",
                                                          "</think>"};
-constexpr std::size_t kQwenSpecial = 14;  // this many at the beginning are marked special
+constexpr std::size_t kQwenSpecial = 14;
 
 constexpr std::array<std::string_view, 21> kHarmonyAdded = {"<|startoftext|>",
                                                             "<|endoftext|>",
@@ -83,13 +85,11 @@ constexpr const char* kHarmonyPattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-bool is_qwen(const ModelShape& shape) {
-  return shape.arch != kGptOss;
-}
-
-Family family_of(const ModelShape& shape) {
-  if (is_qwen(shape)) return {kQwenPattern, true, false, kQwenAdded};
-  return {kHarmonyPattern, false, true, kHarmonyAdded};
+Kind kind_of(ChatFormat format) {
+  if (format == ChatFormat::kHarmony) {
+    return {kHarmonyPattern, false, true, kHarmonyAdded, kHarmonyAdded.size()};
+  }
+  return {kQwenPattern, true, false, kQwenAdded, kQwenSpecial};
 }
 
 struct Merge {
@@ -156,16 +156,16 @@ std::string vocabulary_and_merges(const ModelShape& shape) {
   return "\"vocab\": {\n" + vocab + "\n},\n\"merges\": [\n" + list + "\n]";
 }
 
-ordered_json added_tokens(const ModelShape& shape, const Family& family) {
+ordered_json added_tokens(const ModelShape& shape, const Kind& kind) {
   ordered_json list = ordered_json::array();
-  for (std::size_t i = 0; i < family.added.size(); ++i) {
+  for (std::size_t i = 0; i < kind.added.size(); ++i) {
     list.push_back({{"id", shape.first_added + static_cast<int64_t>(i)},
-                    {"content", family.added[i]},
+                    {"content", kind.added[i]},
                     {"single_word", false},
                     {"lstrip", false},
                     {"rstrip", false},
                     {"normalized", false},
-                    {"special", !is_qwen(shape) || i < kQwenSpecial}});
+                    {"special", i < kind.num_special}});
   }
   return list;
 }
@@ -180,15 +180,15 @@ ordered_json byte_level(bool use_regex) {
 }  // namespace
 
 std::string synthetic_tokenizer(const ModelShape& shape) {
-  const Family family = family_of(shape);
+  const Kind kind = kind_of(family_of(shape).chat);
   ordered_json root;
   root["version"] = "1.0";
   root["truncation"] = nullptr;
   root["padding"] = nullptr;
-  root["added_tokens"] = added_tokens(shape, family);
-  root["normalizer"] = family.nfc ? ordered_json{{"type", "NFC"}} : ordered_json(nullptr);
+  root["added_tokens"] = added_tokens(shape, kind);
+  root["normalizer"] = kind.nfc ? ordered_json{{"type", "NFC"}} : ordered_json(nullptr);
   const ordered_json split = {{"type", "Split"},
-                              {"pattern", {{"Regex", family.pattern}}},
+                              {"pattern", {{"Regex", kind.pattern}}},
                               {"behavior", "Isolated"},
                               {"invert", false}};
   root["pre_tokenizer"] = {{"type", "Sequence"},
@@ -202,7 +202,7 @@ std::string synthetic_tokenizer(const ModelShape& shape) {
                               {"end_of_word_suffix", nullptr},
                               {"fuse_unk", false},
                               {"byte_fallback", false},
-                              {"ignore_merges", family.ignore_merges}};
+                              {"ignore_merges", kind.ignore_merges}};
   std::string head = root.dump(1);
   std::string model_head = model.dump(1);
   head.erase(head.rfind("\n}"));
@@ -212,8 +212,10 @@ std::string synthetic_tokenizer(const ModelShape& shape) {
 
 SpecialIds special_ids(const ModelShape& shape) {
   const int64_t first = shape.first_added;
-  if (is_qwen(shape)) return {first, first, {first + 2, first}};
-  return {first, first + 1, {first + 4, first + 1, first + 14}};
+  if (family_of(shape).chat == ChatFormat::kHarmony) {
+    return {first, first + 1, {first + 4, first + 1, first + 14}};
+  }
+  return {first, first, {first + 2, first}};
 }
 
 }  // namespace subbyte

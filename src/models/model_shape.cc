@@ -1,0 +1,22 @@
+#include "models/model_shape.h"
+
+namespace subbyte {
+
+json::Value usual_config(const ModelShape& shape, int64_t layers) {
+  return {{"attention_bias", false},
+          {"attention_dropout", 0.0},
+          {"head_dim", shape.head_dim},
+          {"hidden_act", "silu"},
+          {"hidden_size", shape.hidden},
+          {"initializer_range", 0.02},
+          {"intermediate_size", shape.intermediate},
+          {"max_position_embeddings", shape.positions},
+          {"num_attention_heads", shape.heads},
+          {"num_hidden_layers", layers},
+          {"num_key_value_heads", shape.kv_heads},
+          {"tie_word_embeddings", shape.tied},
+          {"use_cache", true},
+          {"vocab_size", shape.vocabulary}};
+}
+
+}  // namespace subbyte
