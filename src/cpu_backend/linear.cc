@@ -100,6 +100,11 @@ Status check_input_order(const MatrixView& weights) {
   return {};
 }
 
+bool bf16_holds(const WeightFormat& format) {
+  return (format.element == Format::kE2M1 && format.scale == Format::kE8M0) ||
+         format.element == Format::kBF16;
+}
+
 /// The activations that some products share, and where they are packed.
 struct Input {
   const LinearProduct& product;  // the first of them
@@ -140,8 +145,7 @@ class Group {
       return unsupported(shape_of(*product.weights) + "expected at least one row of activations");
     }
     const cpu::Weights weights = cpu::weights_of(*product.weights);
-    const cpu::KernelVariant& variant = cpu::choose_variant(
-        kernels_, *kernel, weights, product.m, precision_, execution_.batch_invariant());
+    const cpu::KernelVariant& variant = choose(product, *kernel, weights);
     cpu::MatmulTask task;
     task.weights = weights;
     task.y = product.y.data();
@@ -166,6 +170,19 @@ class Group {
   }
 
  private:
+  const cpu::KernelVariant& choose(const LinearProduct& product, const cpu::MatmulKernel& kernel,
+                                   const cpu::Weights& weights) const {
+    const auto with = [&](cpu::Precision precision) -> const cpu::KernelVariant& {
+      return cpu::choose_variant(kernels_, kernel, weights, product.m, precision,
+                                 execution_.batch_invariant());
+    };
+    if (product.x_is_bf16 && bf16_holds(product.weights->format)) {
+      const cpu::KernelVariant& variant = with(cpu::Precision::kBF16);
+      if (variant.layout->keeps_bf16) return variant;
+    }
+    return with(precision_);
+  }
+
   /// The number of the input that serves `product`, which is made if there is none.
   std::size_t input_of(const LinearProduct& product, const cpu::PackedLayout* layout) {
     for (std::size_t i = 0; i < inputs_.size(); ++i) {

@@ -26,6 +26,9 @@ struct LinearProduct {
   /// row i itself.
   std::span<const int64_t> x_rows = {};
   int64_t y_stride = 0;  // floats from one row of y to the next; 0: the rows of the weights
+  /// Every number of x is one that bf16 holds, and no subnormal one. Then weights that bf16 holds,
+  /// too, are multiplied by a variant that takes bf16, whatever the precision: it rounds nothing.
+  bool x_is_bf16 = false;
 };
 
 /// All products in one parallel loop; what several of them read is packed once. No y may overlap

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "support/compare.h"
+#include "support/isa_test.h"
+#include "support/matmul_bounds.h"
 #include "support/random_matrix.h"
 
 namespace subbyte {
@@ -152,6 +154,46 @@ TEST(Linear, precision_of_the_execution_counts_but_not_where_it_must_be_exact) {
   EXPECT_NE(product(cpu::Precision::kInt8, usual) == expected, rounds_to_int8(matrix.view, 20));
   EXPECT_EQ(product(cpu::Precision::kInt8, exact), expected);
   EXPECT_EQ(product(cpu::Precision::kBF16, exact), expected);
+}
+
+/// Numbers of x that bf16 holds lose nothing where x_is_bf16 says so, whichever variant serves:
+/// what is left are roundings of sums, and of three limbs for 128 inputs. Other weights take no
+/// notice.
+TEST(Linear, numbers_that_bf16_holds_are_multiplied_as_they_are) {
+  constexpr int64_t kRows = 72, kCols = 384;
+  std::vector<float> x = random_inputs(40, kCols, Contents::kReal, 33);
+  for (float& number : x) {
+    number = std::bit_cast<float>(std::bit_cast<uint32_t>(number) & 0xFFFF0000u);
+  }
+  const std::vector<float> largest = testing::local_maxima(x, kCols, 128);
+  for (const std::string& isa : testing::isas_of_this_machine()) {
+    const auto created = Execution::create({.num_threads = 2, .isa = isa});
+    ASSERT_TRUE(created.ok());
+    const std::unique_ptr<Execution>& run = *created;
+    for (const WeightFormat& format : {kMxfp4, kBf16, kU4}) {
+      const RandomMatrix matrix = random_matrix(format, kRows, kCols, Contents::kReal, 34);
+      for (const int64_t m : {1, 4, 10, 40}) {
+        std::vector<float> y(m * kRows, NAN);
+        LinearProduct product = {y, std::span(x).first(m * kCols), m, &matrix.view};
+        product.x_is_bf16 = true;
+        ASSERT_TRUE(linear_group(*run, {&product, 1}).ok());
+        if (format.element == Format::kU4) {
+          EXPECT_EQ(y, multiply(*run, matrix.view, x, m)) << isa;
+          continue;
+        }
+        const Oracle exact = multiply_in_double(matrix.view, x, m);
+        const Oracle of_largest = multiply_in_double(matrix.view, largest, m);
+        std::vector<double> bounds(y.size());
+        for (std::size_t i = 0; i < y.size(); ++i) {
+          bounds[i] = testing::rounding_bound(kCols + kCols / 32 + 40) * exact.magnitude[i] +
+                      0x1.01p-22 * of_largest.magnitude[i];
+        }
+        const auto result = compare_matmul(y, exact.y, bounds);
+        EXPECT_TRUE(result) << isa << ", " << to_string(format) << ", M " << m << ": "
+                            << result.message;
+      }
+    }
+  }
 }
 
 class CheckLinear : public ::testing::Test {

@@ -26,6 +26,8 @@ struct PackedLayout {
   /// Rows of weights that a thread takes at a time: a multiple of 8, and few, so that threads have
   /// equal shares of small matrices.
   int64_t row_grain = 8;
+  /// Numbers that bf16 holds, subnormal ones left aside, are packed as they are.
+  bool keeps_bf16 = false;
   /// Bytes of a pack of k inputs, a multiple of 64.
   int64_t (*bytes)(int64_t k) = nullptr;
   /// Packs `rows` <= rows_per_pack rows of k floats. `gather` (act-order) may be nullptr; else

@@ -46,6 +46,7 @@ constexpr PackedLayout kPackedTiles = {.name = kSplits == 2 ? "hi-lo tiles" : "b
                                        .rows_per_pack = kTileRows / kSplits,
                                        .padding = kPackPadding,
                                        .row_grain = kTileRowGrain,
+                                       .keeps_bf16 = true,
                                        .bytes = &packed_bytes<kBlockTileBytes>,
                                        .pack = &pack_bf16_tiles<kSplits>};
 

@@ -32,6 +32,7 @@ inline void pack_hi_lo(uint8_t* packed, int64_t, const Float* v) {
   store(reinterpret_cast<float*>(packed + kSplits * 4 * kVectorBytes), sum);
 }
 constexpr PackedLayout kPackedHiLo = {.name = "hi-lo",
+                                      .keeps_bf16 = true,
                                       .bytes = &packed_bytes<kHiLoBlockBytes>,
                                       .pack = &pack_k8<kHiLoBlockBytes, &pack_hi_lo>};
 

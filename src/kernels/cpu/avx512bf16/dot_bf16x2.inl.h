@@ -27,7 +27,7 @@ inline void pack_dot_bf16x2(uint8_t* block, int64_t m, const Float* v) {
 }
 
 constexpr PackedLayout kPackedDotBf16x2 =
-    dot_layout<kDotRows, kDotBf16x2BlockBytes, &pack_dot_bf16x2>("dot bf16");
+    dot_layout<kDotRows, kDotBf16x2BlockBytes, &pack_dot_bf16x2>("dot bf16", true);
 
 template <Format kElement>
 void decode_dot_bf16x2(const DotPart& part) {

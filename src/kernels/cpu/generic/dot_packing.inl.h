@@ -26,11 +26,12 @@ constexpr int64_t kDotByteBlockBytes = kDotBytesAt + 2 * kDotRows * kVectorBytes
 
 /// A mainloop reads kDotPacks packs for each panel of outputs.
 template <int64_t kRows, int64_t kBytes, void (*kPackRow)(uint8_t*, int64_t, const Float*)>
-constexpr PackedLayout dot_layout(const char* name) {
+constexpr PackedLayout dot_layout(const char* name, bool keeps_bf16 = false) {
   return {.name = name,
           .rows_per_pack = kRows,
           .padding = kPackPadding,
           .row_grain = 32,
+          .keeps_bf16 = keeps_bf16,
           .bytes = &packed_bytes<kBytes>,
           .pack = &pack_k8<kBytes, kPackRow>};
 }

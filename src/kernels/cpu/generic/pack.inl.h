@@ -56,6 +56,7 @@ inline void pack_float_k8(uint8_t* packed, int64_t, const Float* v) {
 }
 constexpr int64_t kK8BlockBytes = 9 * kVectorBytes;
 constexpr PackedLayout kPackedK8 = {.name = "k8",
+                                    .keeps_bf16 = true,
                                     .bytes = &packed_bytes<kK8BlockBytes>,
                                     .pack = &pack_k8<kK8BlockBytes, &pack_float_k8>};
 
@@ -70,6 +71,7 @@ inline void pack_contiguous_row(uint8_t* packed, const float* x, int64_t, const 
 }
 constexpr int64_t kContiguousBlockBytes = 8 * kVectorBytes;
 constexpr PackedLayout kPackedContiguous = {.name = "contiguous",
+                                            .keeps_bf16 = true,
                                             .bytes = &packed_bytes<kContiguousBlockBytes>,
                                             .pack = &pack_contiguous_row};
 
