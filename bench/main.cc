@@ -6,11 +6,11 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <ctime>
-#include <fstream>
 #include <map>
 
 #include "bench/make_model.h"
 #include "bench/measure_barrier.h"
+#include "bench/measure_group.h"
 #include "bench/measure_kernels.h"
 #include "bench/measure_load.h"
 #include "bench/measure_model.h"
@@ -77,15 +77,6 @@ std::vector<Subject> subjects(const fs::path& folder) {
           {"qwen3 0.6b (AWQ)", folder / "qwen3-0.6b-awq", qwen},
           {"qwen3 0.6b, head 4 bits", folder / "qwen3-0.6b-awq", qwen, 4},
           {"gpt-oss 20b, 4 layers", folder / "gpt-oss-20b-4-layers-mxfp4", moe}};
-}
-
-std::string processor_name() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string line;
-  while (std::getline(file, line)) {
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  }
-  return "unknown processor";
 }
 
 /// The peak that products with these activations could reach.
@@ -197,6 +188,9 @@ Status run_kernels(const Arguments& arguments, const Peak& peak) {
 Status run_all(const Arguments& arguments) {
   std::vector<Peak> peaks;
   SUBBYTE_CHECK(print_machine(arguments, peaks));
+  if (arguments.suite == "group") {
+    return measure_group_gemm(arguments.execution(), {.rounds = arguments.run.rounds});
+  }
   if (arguments.suite != "models") {
     SUBBYTE_CHECK(run_kernels(arguments, peak_for(peaks, arguments.activations)));
   }
@@ -216,8 +210,10 @@ int main(int argc, char** argv) {
   CLI::App app("Measures kernels and whole models on this machine.", "subbyte_bench");
   subbyte::bench::Arguments arguments;
   subbyte::bench::ModelRun& run = arguments.run;
-  app.add_option("suite", arguments.suite, "cpu: everything; kernels; models")
-      ->check(CLI::IsMember({"cpu", "kernels", "models"}))
+  app.add_option("suite", arguments.suite,
+                 "cpu: kernels, models and loading; kernels; models; "
+                 "group: FlashInfer's group GEMM beside linear()")
+      ->check(CLI::IsMember({"cpu", "kernels", "models", "group"}))
       ->capture_default_str();
   app.add_option("--folder", arguments.folder, "where synthetic models are kept (8 GB)")
       ->capture_default_str();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <fstream>
 #include <new>
 #include <optional>
 
@@ -177,6 +178,16 @@ Result<DeviceList> list_devices(const DeviceOptions& options, bool measures) {
     list.devices.push_back(info_of(gpu, options, measures));
   }
   return list;
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(file, line)) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown processor";
 }
 
 std::unique_ptr<Executor> make_host(int num_threads, bool pin_threads) {

@@ -64,6 +64,9 @@ struct DeviceList {
 /// much as is beyond the caches, up to 2 GiB: about a second a device. Codes: those of the CPU.
 Result<DeviceList> list_devices(const DeviceOptions& options = {}, bool measures = false);
 
+/// The name of the processor, "unknown processor" where the system does not say.
+std::string processor_name();
+
 /// Threads of the host alone, for work without a model.
 std::unique_ptr<Executor> make_host(int num_threads = 0, bool pin_threads = false);
 

@@ -1,18 +1,23 @@
 #include "flashinfer/group_gemm.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
+#include <atomic>
+#include <cmath>
 #include <new>
+#include <numeric>
 #include <string>
 #include <vector>
 
+#include "base/checked.h"
+#include "cpu_backend/execution.h"
+#include "cpu_backend/linear.h"
+#include "flashinfer/exact_products.h"
+#include "flashinfer/rows.h"
 #include "foreign_layouts/flashinfer.h"
+#include "kernels/cpu/block_kernels.h"
 
 namespace subbyte::flashinfer {
 namespace {
-
-constexpr int64_t kBlock = 32;
 
 Error refuse(std::string_view code, const std::string& argument, const std::string& expected,
              const std::string& found) {
@@ -60,71 +65,236 @@ int64_t groups_of(const GroupGemm& g) {
   return static_cast<int64_t>(g.m_indptr.size()) - 1;
 }
 
-template <int kCodes>
-std::array<float, kCodes> values_of(Format format) {
-  std::array<float, kCodes> values;
-  for (int code = 0; code < kCodes; ++code) {
-    values[code] = static_cast<float>(info(format).decode(static_cast<uint32_t>(code)));
-  }
-  return values;
-}
+constexpr int64_t kBatchRows = 256;
+constexpr int64_t kBatchScaleBytes = int64_t{1} << 20;
+constexpr int64_t kUnpackGrain = 1 << 14;  // activations: a few microseconds
 
-double scale_at(std::span<const std::byte> scales, int64_t at) {
-  return info(Format::kE8M0).decode(std::to_integer<uint32_t>(scales[at]));
-}
+/// Groups in a row, as many as are unpacked together: one, or more as long as they are small, so
+/// that what is unpacked is read from the cache.
+struct Batch {
+  int64_t first = 0;
+  int64_t end = 0;
+};
 
-/// The elements of a and, for one row of weights at a time, of b, as numbers.
+/// Memory of the largest batch.
+struct Buffers {
+  float* x = nullptr;           // [rows][k]
+  float* y = nullptr;           // [rows][n]
+  std::byte* scales = nullptr;  // [groups][n][k / 32]
+  RowKind* kinds = nullptr;     // [groups][n], of weights
+};
+
+/// The work of one call.
 class Multiplier {
  public:
-  explicit Multiplier(const GroupGemm& gemm) : g_(gemm), a_(gemm.a.size()) {
-    const std::array<float, 256> values = values_of<256>(gemm.a_dtype);
-    for (std::size_t i = 0; i < a_.size(); ++i) {
-      a_[i] = values[std::to_integer<uint32_t>(gemm.a[i])];
-    }
-  }
+  Multiplier(const GroupGemm& gemm, Execution& execution)
+      : g_(gemm), execution_(execution), rows_(gemm), kinds_(gemm.m_indptr.back()) {}
 
-  /// Output `n` of all rows of a group. `weights` has k floats, `scales` k / 32.
-  void column(int64_t group, int64_t n, float* weights, double* scales) const {
-    const int64_t begin = g_.m_indptr[group];
-    const int64_t end = g_.m_indptr[group + 1];
-    if (begin == end) return;
-    decode_row(group, n, weights, scales);
-    const int64_t scale_row = flashinfer_group_row(g_.m_indptr, group);
-    const std::span<const std::byte> a_scale = g_.a_scale.subspan(scale_row * (g_.k / kBlock));
-    for (int64_t m = begin; m < end; ++m) {
-      double sum = 0;
-      for (int64_t block = 0; block < g_.k / kBlock; ++block) {
-        const float* const x = a_.data() + m * g_.k + block * kBlock;
-        const float* const w = weights + block * kBlock;
-        double products = 0;  // of 6 and 3 bits: exact, and so are their sums
-        for (int i = 0; i < kBlock; ++i) products += double{x[i]} * w[i];
-        sum += products * scale_at(a_scale, flashinfer_scale_byte(m - begin, block, g_.k)) *
-               scales[block];
-      }
-      const auto code =
-          static_cast<uint16_t>(info(g_.out_dtype).encode(sum, Rounding::kNearestEven));
-      std::memcpy(g_.out.data() + (m * g_.n + n) * 2, &code, 2);
+  Status run() {
+    const std::vector<Batch> batches = divide();
+    allocate(batches);
+    for (const Batch& batch : batches) {
+      unpack(batch);
+      SUBBYTE_CHECK(multiply(batch));
+      multiply_extreme_rows(batch);
     }
+    return {};
   }
 
  private:
-  void decode_row(int64_t group, int64_t n, float* weights, double* scales) const {
-    const std::span<const std::byte> codes = g_.b.subspan((group * g_.n + n) * (g_.k / 2));
-    for (int64_t i = 0; i < g_.k / 2; ++i) {
-      const auto byte = std::to_integer<uint32_t>(codes[i]);
-      weights[2 * i] = e2m1_[byte & 15];
-      weights[2 * i + 1] = e2m1_[byte >> 4];
+  int64_t rows_of(int64_t first, int64_t end) const {
+    return g_.m_indptr[end] - g_.m_indptr[first];
+  }
+  int64_t scale_bytes() const { return g_.n * (g_.k / kBlockInputs); }
+
+  std::vector<Batch> divide() const {
+    std::vector<Batch> batches;
+    for (int64_t group = 0; group < groups_of(g_); ++group) {
+      if (rows_of(group, group + 1) == 0) continue;
+      if (!batches.empty()) {
+        Batch& last = batches.back();
+        const bool joins = rows_of(last.first, group + 1) <= kBatchRows &&
+                           (group + 1 - last.first) * scale_bytes() <= kBatchScaleBytes;
+        if (joins) {
+          last.end = group + 1;
+          continue;
+        }
+      }
+      batches.push_back({group, group + 1});
     }
-    const int64_t expert = FlashinferShape{g_.n, g_.k}.scale_bytes();
-    const std::span<const std::byte> of_group = g_.b_scale.subspan(group * expert);
-    for (int64_t block = 0; block < g_.k / kBlock; ++block) {
-      scales[block] = scale_at(of_group, flashinfer_scale_byte(n, block, g_.k));
+    return batches;
+  }
+
+  void allocate(std::span<const Batch> batches) {
+    int64_t rows = 0;
+    int64_t groups = 0;
+    for (const Batch& batch : batches) {
+      rows = std::max(rows, rows_of(batch.first, batch.end));
+      groups = std::max(groups, batch.end - batch.first);
+    }
+    memory_.x = execution_.floats(Execution::Slot::kExperts, rows * (g_.k + g_.n));
+    memory_.y = memory_.x + rows * g_.k;
+    uint8_t* const bytes =
+        execution_.buffer(Execution::Slot::kGate, groups * (scale_bytes() + g_.n));
+    memory_.scales = reinterpret_cast<std::byte*>(bytes);
+    memory_.kinds = reinterpret_cast<RowKind*>(bytes + groups * scale_bytes());
+  }
+
+  void unpack(const Batch& batch) {
+    Executor& pool = execution_.pool();
+    const int64_t base = g_.m_indptr[batch.first];
+    pool.parallel_for(rows_of(batch.first, batch.end), ceil_div(kUnpackGrain, g_.k),
+                      [&](int64_t begin, int64_t end, int) {
+                        int64_t group = group_of(base + begin, batch);
+                        for (int64_t m = base + begin; m < base + end; ++m) {
+                          while (m >= g_.m_indptr[group + 1]) ++group;
+                          float* const x = memory_.x + (m - base) * g_.k;
+                          kinds_[m] = rows_.unpack_activations(x, group, m);
+                        }
+                      });
+    const int64_t atoms = ceil_div(g_.n, kAtomRows);
+    pool.parallel_for((batch.end - batch.first) * atoms, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t group = batch.first + i / atoms;
+        if (rows_of(group, group + 1) == 0) continue;
+        const int64_t first = i % atoms * kAtomRows;
+        const int64_t row = i / atoms * g_.n + first;  // of the batch
+        rows_.unpack_weight_scales(memory_.scales + row * (g_.k / kBlockInputs),
+                                   memory_.kinds + row, group, first);
+      }
+    });
+  }
+
+  /// Rows of a group but for those at its end that are no ordinary ones: groups are filled up to 4
+  /// rows with zeros.
+  int64_t count_rows(int64_t group) const {
+    int64_t end = g_.m_indptr[group + 1];
+    while (end > g_.m_indptr[group] && kinds_[end - 1] != RowKind::kOrdinary) --end;
+    return end - g_.m_indptr[group];
+  }
+
+  MatrixView weights_of(int64_t group, const Batch& batch) const {
+    MatrixView weights;
+    weights.format = {Format::kE2M1, Format::kE8M0, Zero::kNone, kBlockInputs};
+    weights.rows = g_.n;
+    weights.cols = g_.k;
+    const int64_t code_bytes = g_.n * (g_.k / 2);
+    weights.codes = g_.b.subspan(group * code_bytes, code_bytes);
+    weights.scales = {memory_.scales + (group - batch.first) * scale_bytes(),
+                      static_cast<std::size_t>(scale_bytes())};
+    return weights;
+  }
+
+  Status multiply(const Batch& batch) {
+    std::vector<MatrixView> weights;  // that products point to
+    std::vector<LinearProduct> products;
+    std::vector<int64_t> first_rows;  // of a
+    weights.reserve(batch.end - batch.first);
+    const int64_t base = g_.m_indptr[batch.first];
+    for (int64_t group = batch.first; group < batch.end; ++group) {
+      const int64_t begin = g_.m_indptr[group];
+      const int64_t m = count_rows(group);
+      std::ranges::fill(out_of(begin + m, 0, g_.m_indptr[group + 1] - begin - m), std::byte{0});
+      if (m == 0) continue;
+      const auto size = static_cast<std::size_t>(m);
+      weights.push_back(weights_of(group, batch));
+      products.push_back({.y = {memory_.y + (begin - base) * g_.n, size * g_.n},
+                          .x = {memory_.x + (begin - base) * g_.k, size * g_.k},
+                          .m = m,
+                          .weights = &weights.back(),
+                          .x_is_bf16 = true});
+      first_rows.push_back(begin);
+    }
+    const auto finish_part = [&](const DonePart& part) {
+      look_at_small_rows(products[part.set], first_rows[part.set], batch, part);
+      store(products[part.set], first_rows[part.set], part);
+    };
+    return linear_group(execution_, products, 1, finish_part);
+  }
+
+  /// Decides which rows of weights with small scales are extreme. Other threads may decide it for
+  /// the same rows at once, by other rows of a.
+  void look_at_small_rows(const LinearProduct& product, int64_t first_row, const Batch& batch,
+                          const DonePart& part) const {
+    const int64_t group = group_of(first_row, batch);
+    RowKind* const kinds = kinds_of(group, batch);
+    for (int64_t n = part.begin; n < part.end; ++n) {
+      const std::atomic_ref<RowKind> kind(kinds[n]);
+      if (kind.load(std::memory_order_relaxed) != RowKind::kSmall) continue;
+      float least = kSureResult;
+      for (int64_t m = part.first_m; m < part.first_m + part.num_m; ++m) {
+        least = std::min(least, std::fabs(product.y[m * g_.n + n]));
+      }
+      if (least >= kSureResult) continue;
+      const std::byte* const scales = product.weights->scales.data() + n * (g_.k / kBlockInputs);
+      const bool is_extreme = rows_.has_small_weights(scales, group, n);
+      kind.store(is_extreme ? RowKind::kExtreme : RowKind::kOrdinary, std::memory_order_relaxed);
     }
   }
 
+  /// The group of a row that has one.
+  int64_t group_of(int64_t row, const Batch& batch) const {
+    int64_t group = batch.first;
+    while (row >= g_.m_indptr[group + 1]) ++group;
+    return group;
+  }
+
+  /// Rounds a part of y to out.
+  void store(const LinearProduct& product, int64_t first_row, const DonePart& part) const {
+    using cpu::BufferElement;
+    const auto element = g_.out_dtype == Format::kBF16 ? BufferElement::kBF16 : BufferElement::kF16;
+    const auto store = execution_.kernels().vectors->blocks->store[static_cast<int>(element)];
+    for (int64_t m = part.first_m; m < part.first_m + part.num_m; ++m) {
+      store(out_of(first_row + m, part.begin, 0).data(), product.y.data() + m * g_.n + part.begin,
+            part.end - part.begin);
+    }
+  }
+
+  /// The bytes of out from output n of row m on, of so many rows.
+  std::span<std::byte> out_of(int64_t m, int64_t n, int64_t rows) const {
+    return g_.out.subspan((m * g_.n + n) * 2, rows * g_.n * 2);
+  }
+
+  /// Every product with a row that linear() was not given as it is.
+  void multiply_extreme_rows(const Batch& batch) {
+    std::vector<std::vector<int64_t>> extreme;  // of a, for each group
+    bool any = false;
+    for (int64_t group = batch.first; group < batch.end; ++group) {
+      std::vector<int64_t>& rows = extreme.emplace_back();
+      for (int64_t m = g_.m_indptr[group]; m < g_.m_indptr[group + 1]; ++m) {
+        if (kinds_[m] == RowKind::kExtreme) rows.push_back(m);
+      }
+      const std::span kinds(kinds_of(group, batch), g_.n);
+      any |= !rows.empty() || (rows_of(group, group + 1) > 0 &&
+                               std::ranges::find(kinds, RowKind::kExtreme) != kinds.end());
+    }
+    if (!any) return;
+    std::vector<int64_t> all(rows_of(batch.first, batch.end));
+    std::iota(all.begin(), all.end(), g_.m_indptr[batch.first]);
+    std::vector<ExactProducts> products(execution_.pool().size(), ExactProducts(g_, rows_));
+    const auto multiply = [&](int64_t begin, int64_t end, int task) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t group = batch.first + i / g_.n;
+        const int64_t m = rows_of(group, group + 1);
+        std::span<const int64_t> rows = extreme[i / g_.n];
+        if (m > 0 && kinds_of(group, batch)[i % g_.n] == RowKind::kExtreme) {
+          rows = std::span(all).subspan(rows_of(batch.first, group), m);
+        }
+        if (!rows.empty()) products[task].multiply(group, i % g_.n, rows);
+      }
+    };
+    execution_.pool().parallel_for(std::ssize(extreme) * g_.n, 8, multiply);
+  }
+
+  RowKind* kinds_of(int64_t group, const Batch& batch) const {
+    return memory_.kinds + (group - batch.first) * g_.n;
+  }
+
   const GroupGemm& g_;
-  std::vector<float> a_;
-  std::array<float, 16> e2m1_ = values_of<16>(Format::kE2M1);
+  Execution& execution_;
+  Rows rows_;
+  std::vector<RowKind> kinds_;  // of the rows of a
+  Buffers memory_;
 };
 
 }  // namespace
@@ -141,28 +311,22 @@ Status check_group_gemm(const GroupGemm& g) {
   SUBBYTE_CHECK(check_bytes("group_gemm.a", "a", g.a.size(), m * g.k));
   SUBBYTE_CHECK(check_bytes("group_gemm.b", "b", g.b.size(), groups * g.n * (g.k / 2)));
   SUBBYTE_CHECK(check_bytes("group_gemm.a_scale", "a_scale", g.a_scale.size(),
-                            a_scale_rows * (g.k / kBlock)));
+                            a_scale_rows * (g.k / kBlockInputs)));
   SUBBYTE_CHECK(check_bytes("group_gemm.b_scale", "b_scale", g.b_scale.size(),
                             groups * FlashinferShape{g.n, g.k}.scale_bytes()));
   return check_bytes("group_gemm.out", "out", g.out.size(), m * g.n * 2);
 }
 
-Status group_gemm_mxfp8_mxfp4_nt_groupwise(const GroupGemm& gemm, Executor& executor) try {
+Status group_gemm_mxfp8_mxfp4_nt_groupwise(const GroupGemm& gemm, Execution& execution) try {
   SUBBYTE_CHECK(check_group_gemm(gemm));
-  const Multiplier multiplier(gemm);
-  const int64_t blocks = gemm.k / kBlock;
-  std::vector<float> weights(executor.size() * gemm.k);
-  std::vector<double> scales(executor.size() * blocks);
-  const int64_t columns = groups_of(gemm) * gemm.n;
-  executor.parallel_for(columns, 8, [&](int64_t begin, int64_t end, int task) {
-    for (int64_t i = begin; i < end; ++i) {
-      multiplier.column(i / gemm.n, i % gemm.n, weights.data() + task * gemm.k,
-                        scales.data() + task * blocks);
-    }
-  });
-  return {};
+  return Multiplier(gemm, execution).run();
 } catch (const std::bad_alloc&) {
   return Error{"group_gemm.out_of_memory", "group_gemm: no memory for the activations as floats"};
+}
+
+Status group_gemm_mxfp8_mxfp4_nt_groupwise(const GroupGemm& gemm, Executor& executor) {
+  SUBBYTE_TRY(const auto execution, Execution::create({.executor = &executor}));
+  return group_gemm_mxfp8_mxfp4_nt_groupwise(gemm, *execution);
 }
 
 }  // namespace subbyte::flashinfer

@@ -12,9 +12,21 @@
 //
 // foreign_layouts/flashinfer.h has R and the order of the scales, and packs them.
 //
-// Products and sums are in double precision, which has no rounding inside a block of 32, in the
-// order of K, and are rounded once to nearest even: bits depend neither on threads nor on the
-// hints. A scale of 255 makes NaN of every output of its row.
+// linear() multiplies (cpu_backend/linear.h): activations and weights are exact, but where they
+// become signed bytes 2^-22 of the largest of 128 activations; sums are in float32 and are rounded
+// once more, to nearest even. With u = 2^-24 and magnitudes A, W of a row of a and of weights an
+// output is off by at most
+//
+//   1.01 (K + K / 32 + 40) u sum A W + 2^-22 sum max128(A) W + half a step of out
+//
+// Rows with NaN, infinity or, but for blocks of zeros, scales outside of 2^-46 to 2^20 (of weights
+// 2^-63 to 2^64) are multiplied in double precision and rounded once, some 30 times slower. A scale
+// of 255 makes NaN of every output of its row.
+//
+// Bits depend on the rows of the group and on the instruction set, neither on threads nor on the
+// hints, which choose nothing: they are checked, because FlashInfer does, and the tiles of the
+// kernels for CPUs are those that suit them. Rows of zeros at the end of a group, which fill it up
+// to a multiple of 4, cost nothing.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,6 +35,10 @@
 #include "base/executor.h"
 #include "base/status.h"
 #include "formats/format.h"
+
+namespace subbyte {
+class Execution;
+}  // namespace subbyte
 
 namespace subbyte::flashinfer {
 
@@ -37,7 +53,7 @@ struct GroupGemm {
   int64_t k = 0;
   Format a_dtype = Format::kE4M3;    // or kE5M2
   Format out_dtype = Format::kBF16;  // or kF16
-  // Hints, of which no bit of the result depends; the values that FlashInfer takes.
+  // Hints, which are checked and choose nothing; the values that FlashInfer takes.
   int mma_sm = 1;       // 1, 2
   int tile_m = 128;     // 128
   int tile_n = 128;     // 32, 64, 128, 192, 256
@@ -49,8 +65,14 @@ struct GroupGemm {
 /// tile_m, tile_n, tile_k, m_indptr, and a, b, a_scale, b_scale, out for their sizes in bytes.
 Status check_group_gemm(const GroupGemm& gemm);
 
-/// In host memory. Codes: those of check_group_gemm(), group_gemm.out_of_memory.
+/// Multiplies in host memory. Scales are unpacked by each call. Codes: those of check_group_gemm(),
+/// group_gemm.out_of_memory.
 Status group_gemm_mxfp8_mxfp4_nt_groupwise(const GroupGemm& gemm, Executor& executor);
+
+/// Does the same with an execution of cpu_backend/execution.h (link subbyte::cpu_backend), which
+/// keeps its buffers from call to call, and whose precision and batch-invariant mode are those of
+/// linear().
+Status group_gemm_mxfp8_mxfp4_nt_groupwise(const GroupGemm& gemm, Execution& execution);
 
 /// The name that it had.
 inline Status group_gemm_mxfp4_nt_groupwise(const GroupGemm& gemm, Executor& executor) {
