@@ -11,6 +11,7 @@
 #include "app/line_reader.h"
 #include "app/output.h"
 #include "base/quote.h"
+#include "models/model_family.h"
 
 namespace subbyte::app {
 namespace {
@@ -43,7 +44,7 @@ std::string_view name_of(ChatFormat format) {
 Status check_reasoning(const Options& options, ChatFormat format, const Tokenizer& tokenizer) {
   if (format == ChatFormat::kHarmony && options.no_think) {
     return Error{"usage.no_think",
-                 "--no-think does nothing with gpt-oss, which always reasons: see "
+                 "--no-think does nothing with this model, which always reasons: see "
                  "--reasoning-effort low and --hide-reasoning"};
   }
   const bool reasons = tokenizer.find("<think>") && tokenizer.find("</think>");
@@ -53,7 +54,7 @@ Status check_reasoning(const Options& options, ChatFormat format, const Tokenize
   }
   if (format == ChatFormat::kChatMl && options.effort) {
     return Error{"usage.reasoning_effort",
-                 "--reasoning-effort is for gpt-oss: this model has no such setting"};
+                 "--reasoning-effort does nothing with this model, which has no such setting"};
   }
   return {};
 }
@@ -61,7 +62,7 @@ Status check_reasoning(const Options& options, ChatFormat format, const Tokenize
 Result<ChatSettings> settings_of(const Options& options, const LoadedModel& loaded,
                                  const Tokenizer& tokenizer) {
   ChatSettings settings;
-  if (loaded.config.model_type == "gpt_oss") settings.format = ChatFormat::kHarmony;
+  settings.format = family_of(loaded.config).chat;
   SUBBYTE_CHECK(check_reasoning(options, settings.format, tokenizer));
   settings.options.thinking = !options.no_think;
   if (options.effort) settings.options.effort = kEfforts.at(*options.effort);
@@ -168,8 +169,9 @@ void add_chat(CLI::App& app, Invocation& invocation) {
       .required();
   command.option("-p,--prompt", options->prompt, "ask this, print the answer and exit");
   command.option("-S,--system", options->system, "instructions that come first");
-  command.flag("--no-think", options->no_think, "Qwen3: answer without reasoning");
-  command.option("--reasoning-effort", options->effort, "gpt-oss (medium)").one_of(kEfforts);
+  command.flag("--no-think", options->no_think, "answer without reasoning, where a model can");
+  command.option("--reasoning-effort", options->effort, "for models of harmony (medium)")
+      .one_of(kEfforts);
   command.flag("--hide-reasoning", options->hide_reasoning, "do not show it on stderr");
   command.option("-n,--predict", options->max_tokens, "tokens of an answer at most, -1 any")
       .between(-1, int64_t{1} << 40)

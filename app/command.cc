@@ -243,11 +243,10 @@ Result<KvPool> load_with_cache(const Invocation& invocation, LoadedModel& loaded
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "tokenizer.json";
   if (!is_there(path) && is_openai_directory(directory)) {
-    return Error{
-        "file.not_found",
-        fmt::format("{}: not found; OpenAI's files of gpt-oss have no tokenizer: copy that "
-                    "of Hugging Face's directory here or one directory up",
-                    path.string())};
+    return Error{"file.not_found",
+                 fmt::format("{}: not found; OpenAI's own files have no tokenizer: copy that "
+                             "of Hugging Face's directory here or one directory up",
+                             path.string())};
   }
   return Tokenizer::load(path);
 }

@@ -10,6 +10,7 @@
 
 #include "completions/job.h"
 #include "engine/generate.h"
+#include "models/model_family.h"
 
 namespace subbyte::app {
 namespace {
@@ -80,7 +81,7 @@ Result<JobOptions> job_options(const PromptsOptions& options, const LoadedModel&
   job.defaults.ignore_eos = options.ignore_eos;
   job.defaults.chat.date = fmt::format("{:%Y-%m-%d}", fmt::localtime(std::time(nullptr)));
   job.special = options.special ? SpecialTokens::kRecognize : SpecialTokens::kAsText;
-  if (loaded.config.model_type == "gpt_oss") job.format = ChatFormat::kHarmony;
+  job.format = family_of(loaded.config).chat;
   job.context = options.context > 0 ? options.context : loaded.config.max_positions;
   SUBBYTE_CHECK(check_context(loaded.config, job.context));
   job.model = options.model;

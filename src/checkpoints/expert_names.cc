@@ -34,7 +34,7 @@ Status check_gate_of_expert(const QuantizationConfig& config, std::string_view m
   if (!config.by_gptqmodel) return {};
   return Error{"model.unsupported",
                fmt::format("{}: {}: expected the rows of gate, found a half of the rows that gate "
-                           "and up take in turns, which is what GPTQModel writes of gpt-oss",
+                           "and up take in turns, which is what GPTQModel writes of such experts",
                            config.where, quote_name(module))};
 }
 

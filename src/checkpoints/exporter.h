@@ -63,8 +63,9 @@ struct Exporter {
   bool has_factor = false;      // whether each matrix has a factor of its own (NVFP4)
   /// Where an order of inputs is refused: the exporter that has the same layout with one.
   std::string_view keeps_act_order = {};
-  /// Where experts of gpt-oss lie in a way of their own that is not written: the exporter to take.
-  std::string_view instead_for_gpt_oss = {};
+  /// Where experts whose gate and up alternate lie in a way of their own that is not written: the
+  /// exporter to take.
+  std::string_view instead_for_alternating = {};
   /// What the tensors of a matrix will be, without their bytes. `module` is for messages.
   /// Codes: export.format when the flavour cannot hold that format, export.shape when rows, cols
   /// or the group size do not fit its words, export.act_order when it has no order of inputs of its

@@ -27,7 +27,7 @@ struct CudaExpertMatrices {
 struct CudaExperts {
   CudaExpertMatrices gate_up, down;
   cuda::ExpertRules rules;
-  cuda::SwiGLUClamp clamp = cuda::kGptOssClamp;
+  cuda::SwiGLUClamp clamp = cuda::kUsualClamp;
   bool weights_of_all = false;  // RouteWeights::kOfAll
   bool in_8_bits = false;       // products of many tokens, on the tensor cores for 8 bits
 };

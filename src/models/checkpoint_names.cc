@@ -179,17 +179,17 @@ bool CheckpointNames::has_inputs_first(const TensorSpec& spec) const {
 
 /// Names of the stacks whose experts are modules of their own; none where a stack is one module.
 std::vector<PartSpec> CheckpointNames::stacks_apart(const TensorSpec& spec) const {
-  const std::vector<PartSpec> parts = full_parts(spec);
+  const std::vector<PartSpec> parts = parts_of(spec);
   const PartSpec joined = {full(spec.name), spec.rows};
   const auto is_apart = [&](const PartSpec& part) {
     return has_module(*tensors_, expert_name(part.name, 0));
   };
-  if (!parts.empty() && is_apart(parts.front())) return parts;
+  if (is_apart(parts.front())) return parts;
   if (has_module(*tensors_, joined.name)) return {};
   if (is_apart(joined)) return {joined};
   // There is nothing: it should be as the layout says.
   if (experts_ == ExpertLayout::kAlternatingStacks) return {};
-  return parts.empty() ? std::vector<PartSpec>{joined} : parts;
+  return parts;
 }
 
 FileTensors CheckpointNames::experts_of(const TensorSpec& spec) const {
@@ -218,9 +218,10 @@ FileTensors CheckpointNames::experts_of(const TensorSpec& spec) const {
   return found;
 }
 
-std::vector<PartSpec> CheckpointNames::full_parts(const TensorSpec& spec) const {
+std::vector<PartSpec> CheckpointNames::parts_of(const TensorSpec& spec) const {
   std::vector<PartSpec> parts = spec.parts;
   for (PartSpec& part : parts) part.name = full(part.name);
+  if (parts.empty()) parts.push_back({full(spec.name), spec.rows});
   return parts;
 }
 
@@ -233,9 +234,9 @@ FileTensors CheckpointNames::tensors_of(const TensorSpec& spec) const {
     found.vectors.push_back({is_module ? name + ".weight" : name, {size(spec.rows)}});
     return found;
   }
-  std::vector<PartSpec> parts = full_parts(spec);
-  const bool is_whole =
-      parts.empty() || (!has_module(*tensors_, parts.front().name) && has_module(*tensors_, name));
+  std::vector<PartSpec> parts = parts_of(spec);
+  const bool is_whole = parts.size() == 1 ||
+                        (!has_module(*tensors_, parts.front().name) && has_module(*tensors_, name));
   if (is_whole) {
     parts = {{name, spec.rows}};
     found.rows = found.biases = PartOrder::kOneByOne;

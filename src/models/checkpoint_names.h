@@ -63,6 +63,9 @@ class CheckpointNames {
   /// The name in the checkpoint: "model.layers.3.mlp.gate" of "layers.3.mlp.gate".
   std::string full(std::string_view name) const;
   FileTensors tensors_of(const TensorSpec& spec) const;
+  /// Its parts, or itself where it has none, with the names that they have, or would have, in the
+  /// checkpoint; of experts those of stacks (expert_name() of checkpoints/expert_names.h).
+  std::vector<PartSpec> parts_of(const TensorSpec& spec) const;
   /// Whether its experts are modules of their own, or should be where there are none.
   bool has_experts_apart(const TensorSpec& spec) const {
     return spec.is_of_experts() && !stacks_apart(spec).empty();
@@ -73,7 +76,6 @@ class CheckpointNames {
   CheckpointNames(const TensorSource& tensors, ExpertLayout experts)
       : tensors_(&tensors), experts_(experts) {}
 
-  std::vector<PartSpec> full_parts(const TensorSpec& spec) const;
   std::vector<PartSpec> stacks_apart(const TensorSpec& spec) const;
   FileTensors experts_of(const TensorSpec& spec) const;
   bool has_inputs_first(const TensorSpec& spec) const;

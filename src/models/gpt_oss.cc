@@ -10,7 +10,8 @@
 namespace subbyte {
 namespace {
 
-constexpr std::string_view kModelTypes[] = {"gpt_oss"};
+constexpr ModelType kModelTypes[] = {{"gpt_oss", "GptOssForCausalLM"}};
+constexpr std::string_view kContainers[] = {"openai"};
 constexpr double kDefaultEps = 1e-5;
 constexpr float kSwigluAlpha = 1.702f;
 
@@ -113,13 +114,11 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
   for (int64_t i = 0; i < layers; ++i) {
     types.push_back(i % 2 == 0 ? "sliding_attention" : "full_attention");
   }
-  json::Value config = usual_config(shape, layers);
-  config["architectures"] = {"GptOssForCausalLM"};
+  json::Value config = usual_config(kModelTypes[0], shape, layers);
   config["attention_bias"] = true;
   config["experts_per_token"] = shape.per_token;
   config["initial_context_length"] = 4096;
   config["layer_types"] = types;
-  config["model_type"] = kModelTypes[0];
   config["num_experts_per_tok"] = shape.per_token;
   config["num_local_experts"] = shape.experts;
   config["output_router_logits"] = false;
@@ -138,6 +137,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 
 extern const ModelFamily gpt_oss_family;
 const ModelFamily gpt_oss_family = {.model_types = kModelTypes,
+                                    .containers = kContainers,
                                     .default_eps = kDefaultEps,
                                     .alternating_window = 128,
                                     .read = read,

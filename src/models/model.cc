@@ -66,8 +66,10 @@ std::span<const ModelFamily* const> all_families() {
 
 const ModelFamily* find_family(std::string_view model_type) {
   for (const ModelFamily* family : kFamilies) {
-    const auto& types = family->model_types;
-    if (std::ranges::find(types, model_type) != types.end()) return family;
+    const auto has = [&](const auto& names, auto... name) {
+      return std::ranges::find(names, model_type, name...) != names.end();
+    };
+    if (has(family->model_types, &ModelType::name) || has(family->containers)) return family;
   }
   return nullptr;
 }
@@ -76,11 +78,15 @@ const ModelFamily& family_of(const ModelConfig& config) {
   return *find_family(config.model_type);
 }
 
+const ModelType& type_of(const ModelConfig& config) {
+  return *std::ranges::find(family_of(config).model_types, config.model_type, &ModelType::name);
+}
+
 std::string family_names() {
   std::string names;
   for (const ModelFamily* family : kFamilies) {
-    for (const std::string_view type : family->model_types) {
-      names += fmt::format("{}{}", names.empty() ? "" : " or ", quote(type));
+    for (const ModelType& type : family->model_types) {
+      names += fmt::format("{}{}", names.empty() ? "" : " or ", quote(type.name));
     }
   }
   return names;

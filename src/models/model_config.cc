@@ -206,6 +206,9 @@ Result<ModelConfig> parse_model_config(const json::Object& config) {
     return config.error("config.model_type", "model_type",
                         fmt::format("{} (what this version runs)", family_names()));
   }
+  const bool is_container =
+      std::ranges::find(family->containers, model.model_type) != family->containers.end();
+  if (is_container) model.model_type = family->model_types.front().name;
   SUBBYTE_CHECK(require_activation(config));
   SUBBYTE_CHECK(read_sizes(config, model));
   SUBBYTE_CHECK(read_rope(config, model));

@@ -17,9 +17,16 @@
 
 namespace subbyte {
 
+struct ModelType {
+  std::string_view name;          // model_type of config.json
+  std::string_view architecture;  // what config.json calls the class
+};
+
 struct ModelFamily {
-  std::span<const std::string_view> model_types;  // of config.json
-  double default_eps = 0;                         // when config.json has no rms_norm_eps
+  std::span<const ModelType> model_types;
+  /// Containers that hold models of the first type and do not say so (ConfigFile).
+  std::span<const std::string_view> containers = {};
+  double default_eps = 0;          // when config.json has no rms_norm_eps
   int64_t alternating_window = 0;  // sliding window of even layers without layer_types; 0: none
   /// Reads what config.json says of this family alone, and refuses what is not computed.
   Status (*read)(const json::Object& config, ModelConfig& model) = nullptr;
@@ -38,10 +45,11 @@ struct ModelFamily {
 
 std::span<const ModelFamily* const> all_families();
 
-/// nullptr when this version does not know the type.
+/// `model_type` as config.json has it, or a container. nullptr when this version does not know it.
 const ModelFamily* find_family(std::string_view model_type);
-/// The family of a model whose config was read.
+/// The family of a model whose config was read, and its type there.
 const ModelFamily& family_of(const ModelConfig& config);
+const ModelType& type_of(const ModelConfig& config);
 
 /// "\"qwen3\" or \"gpt_oss\"".
 std::string family_names();

@@ -1,9 +1,12 @@
 #include "models/model_shape.h"
 
+#include "models/model_family.h"
+
 namespace subbyte {
 
-json::Value usual_config(const ModelShape& shape, int64_t layers) {
-  return {{"attention_bias", false},
+json::Value usual_config(const ModelType& type, const ModelShape& shape, int64_t layers) {
+  return {{"architectures", json::Value::array({type.architecture})},
+          {"attention_bias", false},
           {"attention_dropout", 0.0},
           {"head_dim", shape.head_dim},
           {"hidden_act", "silu"},
@@ -11,6 +14,7 @@ json::Value usual_config(const ModelShape& shape, int64_t layers) {
           {"initializer_range", 0.02},
           {"intermediate_size", shape.intermediate},
           {"max_position_embeddings", shape.positions},
+          {"model_type", type.name},
           {"num_attention_heads", shape.heads},
           {"num_hidden_layers", layers},
           {"num_key_value_heads", shape.kv_heads},

@@ -28,7 +28,9 @@ struct ModelShape {
   int64_t expert_size = 0;  // outputs of the gate of one
 };
 
+struct ModelType;
+
 /// The keys that most families have, with the sizes of `shape` cut to `layers`.
-json::Value usual_config(const ModelShape& shape, int64_t layers);
+json::Value usual_config(const ModelType& type, const ModelShape& shape, int64_t layers);
 
 }  // namespace subbyte

@@ -12,9 +12,11 @@
 namespace subbyte {
 namespace {
 
-constexpr std::string_view kDense = "qwen3";
-constexpr std::string_view kMoe = "qwen3_moe";
-constexpr std::string_view kModelTypes[] = {kDense, kMoe};
+constexpr ModelType kModelTypes[] = {{"qwen3", "Qwen3ForCausalLM"},
+                                     {"qwen3_moe", "Qwen3MoeForCausalLM"}};
+constexpr const ModelType& kDense = kModelTypes[0];
+constexpr const ModelType& kMoe = kModelTypes[1];
+constexpr std::string_view kContainers[] = {"ak47", "ak48"};
 constexpr double kDefaultEps = 1e-6;
 
 struct Layer {
@@ -113,7 +115,7 @@ Status read_windows(const json::Object& config, ModelConfig& model) {
 }
 
 Status read(const json::Object& config, ModelConfig& model) {
-  if (model.model_type == kDense) return {};
+  if (model.model_type == kDense.name) return {};
   const char* key = config.has("num_local_experts") ? "num_local_experts" : "num_experts";
   SUBBYTE_TRY(model.num_experts, config.required_integer(key, 1, kMaxExperts));
   SUBBYTE_TRY(model.experts_per_token,
@@ -166,20 +168,16 @@ constexpr ModelShape kShapes[] = {
 // clang-format on
 
 json::Value config_of(const ModelShape& shape, int64_t layers) {
-  json::Value config = usual_config(shape, layers);
-  config["architectures"] = {"Qwen3ForCausalLM"};
+  json::Value config = usual_config(shape.experts == 0 ? kDense : kMoe, shape, layers);
   config["max_window_layers"] = layers;
-  config["model_type"] = kDense;
   config["rms_norm_eps"] = kDefaultEps;
   config["rope_scaling"] = nullptr;
   config["rope_theta"] = 1000000;
   config["sliding_window"] = nullptr;
   config["use_sliding_window"] = false;
   if (shape.experts == 0) return config;
-  config["architectures"] = {"Qwen3MoeForCausalLM"};
   config["decoder_sparse_step"] = 1;
   config["mlp_only_layers"] = json::Value::array();
-  config["model_type"] = kMoe;
   config["moe_intermediate_size"] = shape.expert_size;
   config["norm_topk_prob"] = true;
   config["num_experts"] = shape.experts;
@@ -193,6 +191,7 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 
 extern const ModelFamily qwen3_family;
 const ModelFamily qwen3_family = {.model_types = kModelTypes,
+                                  .containers = kContainers,
                                   .default_eps = kDefaultEps,
                                   .read = read,
                                   .tensors = tensors,

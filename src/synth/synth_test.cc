@@ -336,7 +336,7 @@ TEST(synth, writes_the_published_schema) {
 
 TEST(synth, refuses_what_it_does_not_know_and_names_what_there_is) {
   SynthOptions options = tiny({"qwen3", "awq"});
-  options.arch = "llama";
+  options.arch = "falcon";
   EXPECT_EQ(code_of(options), "synth.arch");
   options = tiny({"qwen3", "awq"});
   options.shape = "20b";

@@ -14,7 +14,7 @@
 #include "checkpoints/import_parts.h"
 #include "json/strict_json.h"
 #include "matrix/alternate_rows.h"
-#include "models/model_config.h"
+#include "models/model_family.h"
 #include "transform/convert_orin.h"
 #include "transform/convert_plan.h"
 #include "transform/dense_writer.h"
@@ -46,9 +46,26 @@ Status complete_config(json::Value& config, const json::Object& object) {
     return object.error("convert.config", "rope_theta",
                         "a number, which config.json needs and versions 1 to 3 do not have");
   }
-  config["architectures"] = json::Value::array({"Qwen3ForCausalLM"});
   config["torch_dtype"] = "float16";
   return {};
+}
+
+/// nullptr when this version does not know the model.
+const ModelFamily* family_of(const json::Value& config) {
+  const auto type = config.find("model_type");
+  return type != config.end() && type->is_string() ? find_family(type->get<std::string>())
+                                                   : nullptr;
+}
+
+/// What a container does not say, readers of config.json ask for.
+void name_model(json::Value& config) {
+  const ModelFamily* family = family_of(config);
+  if (family == nullptr || config.contains("architectures")) return;
+  const auto& names = family->containers;
+  if (std::ranges::find(names, config["model_type"].get<std::string>()) == names.end()) return;
+  const ModelType& type = family->model_types.front();
+  config["model_type"] = type.name;
+  config["architectures"] = json::Value::array({type.architecture});
 }
 
 Result<Source> open_source(const fs::path& model) {
@@ -57,6 +74,7 @@ Result<Source> open_source(const fs::path& model) {
   SUBBYTE_TRY(QuantizationConfig quantization, read_quantization_config(object, model));
   SUBBYTE_TRY(TensorSource tensors, TensorSource::open(model));
   if (is_orin_model(model)) SUBBYTE_CHECK(complete_config(config.value, object));
+  name_model(config.value);
   return Source{std::move(config), std::move(quantization), std::move(tensors)};
 }
 
@@ -442,9 +460,7 @@ Result<ConvertReport> convert_model(const fs::path& model, const fs::path& desti
   SUBBYTE_TRY(const Source source, open_source(model));
   const ImportContext context = {source.tensors, source.quantization, pool};
   SUBBYTE_TRY(ConvertTarget target, choose_target(context, options.format));
-  const auto type = source.config.value.find("model_type");
-  target.gpt_oss = type != source.config.value.end() && *type == "gpt_oss";
-  target.keeps_experts_apart = type != source.config.value.end() && *type == "qwen3_moe";
+  if (const ModelFamily* family = family_of(source.config.value)) target.experts = family->experts;
   SUBBYTE_TRY(const ConvertPlan plan, plan_conversion(context, target));
   SUBBYTE_TRY(const auto orin, plan_orin(model, source, target, plan));
   SUBBYTE_CHECK(check_activation_scales(context, target, plan, options.allow_lossy));

@@ -36,6 +36,11 @@ Status check_same_model(const fs::path& model, const std::string& where, const O
   // Where there is no generation_config.json, one is written that has the tokens of end.
   const bool end_is_kept = !has_generation_config(model) || expected.eos_tokens == found.eos_tokens;
   found.eos_tokens = expected.eos_tokens;
+  if (found.model_type != expected.model_type) {
+    return Error{"export.format",
+                 fmt::format("{}: ak48 is for models of the type {}, found {}", where,
+                             quote(found.model_type), quote(expected.model_type))};
+  }
   if (found != expected) {
     return Error{"export.format",
                  fmt::format("{}: ak48 has no place for what it says beside sizes, such as layers "

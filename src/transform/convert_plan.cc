@@ -57,7 +57,7 @@ class Planner {
       if (!module.info.ok()) return module.info.error();
       if (is_dense(*module.info)) continue;
       if (const auto expert = parse_expert_name(module.name);
-          target_.gpt_oss && expert && !joint_name(expert->stack).empty()) {
+          target_.has_alternating_stacks() && expert && !joint_name(expert->stack).empty()) {
         SUBBYTE_CHECK(check_gate_of_expert(context_.config, module.name));
       }
       for (const FileTensor* tensor : module.info->tensors) {
@@ -72,22 +72,25 @@ class Planner {
                              context_.config.where, exporter_->name)};
   }
 
-  /// Stacks that this conversion makes: all where the format has stacks, and of gpt-oss also where
-  /// gate and up need one factor, as their rows alternate in the matrix that models multiply by.
+  /// Stacks that this conversion makes: all where the format has stacks, and of families whose gate
+  /// and up alternate also where these need one factor, as models multiply by both as one matrix.
   std::vector<ExpertStack> stacks_to_make() const {
-    const bool dense_stacks = exporter_ == nullptr && target_.gpt_oss;
+    const bool dense_stacks = exporter_ == nullptr && target_.has_alternating_stacks();
     const bool stacks = dense_stacks || (exporter_ != nullptr && exporter_->write_experts);
-    const bool factor = exporter_ != nullptr && exporter_->has_factor && target_.gpt_oss;
-    if (target_.keeps_experts_apart || (!stacks && !factor)) return {};
-    auto found = find_stacks(context_.tensors, plan_.modules, target_.gpt_oss);
+    const bool factor =
+        exporter_ != nullptr && exporter_->has_factor && target_.has_alternating_stacks();
+    if (target_.experts == ExpertLayout::kModules || (!stacks && !factor)) return {};
+    auto found = find_stacks(context_.tensors, plan_.modules, target_.has_alternating_stacks());
     if (!stacks) std::erase_if(found, [](const ExpertStack& stack) { return !stack.gate_up; });
     return found;
   }
 
-  /// Experts of gpt-oss in a format that has one matrix in a tensor: llm-compressor and AutoRound
-  /// keep gate and up apart, each with a bias, and no software knows a gate_up_proj of one expert.
+  /// Alternating gate and up in a format that has one matrix in a tensor: llm-compressor and
+  /// AutoRound keep them apart, each with a bias, and no software knows a gate_up_proj of one
+  /// expert.
   bool writes_apart() const {
-    return target_.gpt_oss && exporter_ != nullptr && exporter_->write_experts == nullptr;
+    return target_.has_alternating_stacks() && exporter_ != nullptr &&
+           exporter_->write_experts == nullptr;
   }
 
   /// Whether the experts that this bias of a stack is for become modules.
@@ -252,7 +255,7 @@ class Planner {
   void list_kept() {
     bool head = false;
     for (const FoundModule& module : plan_.modules) {
-      head = head || module.name == "lm_head";
+      head = head || module.name.ends_with("lm_head");
       // Embeddings are no linear layers: no reader looks for them among those.
       const bool embedding = module.name.ends_with("embed_tokens");
       if (is_dense(*module.info) && !embedding) plan_.exported.kept.push_back(module.name);
@@ -308,11 +311,12 @@ class Planner {
     TensorGroup group;
     for (const std::string& name : job.names) {
       SUBBYTE_TRY(const auto tensors, exporter_->describe(shape, name));
-      if (target_.gpt_oss && !exporter_->instead_for_gpt_oss.empty() && parse_expert_name(name)) {
+      if (target_.has_alternating_stacks() && !exporter_->instead_for_alternating.empty() &&
+          parse_expert_name(name)) {
         return export_error("export.experts", name,
-                            fmt::format("software that reads {} wants experts of gpt-oss in a "
+                            fmt::format("software that reads {} wants experts of this model in a "
                                         "layout that is not written; {} has the same numbers",
-                                        exporter_->name, exporter_->instead_for_gpt_oss));
+                                        exporter_->name, exporter_->instead_for_alternating));
       }
       if (exporter_->write_experts != nullptr && shape.experts == 1 && !parse_expert_name(name)) {
         return export_error("export.no_expert", name,

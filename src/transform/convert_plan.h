@@ -6,6 +6,7 @@
 #include "checkpoints/containers/checkpoint_writer.h"
 #include "checkpoints/exporter.h"
 #include "checkpoints/modules.h"
+#include "models/tensor_spec.h"
 #include "transform/expert_stacks.h"
 
 namespace subbyte {
@@ -15,9 +16,12 @@ struct ConvertTarget {
   const Exporter* exporter = nullptr;
   DType dense = DType::kF32;  // without an exporter
   bool orin = false;          // ak48: what the exporter of AWQ makes and F16, in a file of its own
-  /// Experts have the names of gpt-oss in transformers wherever the format has stacks.
-  bool gpt_oss = false;
-  bool keeps_experts_apart = false;  // each is a module of its own in every format, as of Qwen3-MoE
+  /// Of the family: kModules are modules in every format; of kAlternatingStacks gate and up take
+  /// turns wherever the format has stacks. nullopt: a family that is not known here, whose modules
+  /// become stacks one by one.
+  std::optional<ExpertLayout> experts = {};
+
+  bool has_alternating_stacks() const { return experts == ExpertLayout::kAlternatingStacks; }
 };
 
 /// Makes the tensors of one group, out of modules or of one tensor that no module uses.

@@ -2,16 +2,17 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
 
 #include "base/output_directory.h"
 #include "base/quote.h"
+#include "checkpoints/expert_names.h"
 #include "checkpoints/exporter.h"
 #include "checkpoints/import_parts.h"
 #include "json/strict_json.h"
+#include "models/checkpoint_names.h"
 #include "models/model_family.h"
 #include "quantize/round_to_nearest.h"
 #include "transform/quantize_tensor.h"
@@ -23,11 +24,6 @@ namespace fs = std::filesystem;
 
 constexpr int kBits = 4;
 constexpr uint64_t kShardBytes = uint64_t{4} << 30;
-
-// What becomes 4 bits, in every layer; all else is kept as 16-bit floats.
-constexpr std::array kLinears = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
-                                 "self_attn.o_proj", "mlp.gate_proj",    "mlp.up_proj",
-                                 "mlp.down_proj"};
 
 struct Source {
   ModelConfig model;
@@ -47,9 +43,9 @@ Result<Source> open_source(const fs::path& directory) {
                  fmt::format("{}: the weights are quantized already ({})", quantization.where,
                              quote(quantization.method_name()))};
   }
-  if (model.num_experts > 0) {
+  if (family_of(model).experts == ExpertLayout::kAlternatingStacks) {
     return Error{"quantize.model_type",
-                 fmt::format("{}: model_type {} has experts, for which there is no AWQ form", where,
+                 fmt::format("{}: model_type {} has experts for which there is no AWQ form", where,
                              quote(model.model_type))};
   }
   SUBBYTE_TRY(TensorSource tensors, TensorSource::open(directory));
@@ -76,22 +72,35 @@ class ModelQuantizer {
   ModelQuantizer(const Source& source, const QuantizeOptions& options, Executor& pool)
       : context_{source.tensors, source.quantization, pool}, options_(options) {}
 
-  Status plan(int64_t layers) {
-    std::map<std::string, std::string, std::less<>> modules;  // by the name of their weight
-    for (int64_t i = 0; i < layers; ++i) {
-      for (const char* linear : kLinears) {
-        const std::string module = fmt::format("model.layers.{}.{}", i, linear);
-        SUBBYTE_TRY(const FileTensor* weight, require_tensor(context_.tensors, module, ".weight"));
-        modules.emplace(weight->name, module);
+  /// What the list of the family lets be quantized becomes 4 bits; all else is kept as 16-bit
+  /// floats.
+  Status plan(const ModelConfig& model) {
+    const ModelFamily& family = family_of(model);
+    SUBBYTE_TRY(const auto names, CheckpointNames::find(context_.tensors, family.experts));
+    std::map<std::string_view, std::vector<Origin>> linears;  // by the name of their tensor
+    for (const TensorSpec& spec : family.tensors(model)) {
+      if (!spec.may_be_quantized) continue;
+      for (const FileMatrix& matrix : names.tensors_of(spec).matrices) {
+        const bool is_stack = matrix.experts > 1;
+        SUBBYTE_TRY(const FileTensor* tensor,
+                    require_tensor(context_.tensors, matrix.module, is_stack ? "" : ".weight"));
+        SUBBYTE_TRY(const ModuleInfo info,
+                    describe_module(context_of(context_, matrix), matrix.module));
+        std::vector<Origin>& origins = linears[tensor->name];
+        if (is_stack) {
+          SUBBYTE_TRY(origins, parts_of(*tensor, matrix, names.parts_of(spec)));
+        } else {
+          origins.push_back({matrix.module, tensor, 0, info.rows});
+        }
       }
     }
     for (const auto& [name, tensor] : context_.tensors.tensors()) {
-      const auto found = modules.find(name);
-      if (found != modules.end()) {
-        SUBBYTE_CHECK(plan_linear(found->second));
-      } else {
+      const auto found = linears.find(name);
+      if (found == linears.end()) {
         SUBBYTE_CHECK(plan_kept(tensor));
+        continue;
       }
+      for (const Origin& origin : found->second) SUBBYTE_CHECK(plan_linear(origin));
     }
     return {};
   }
@@ -100,7 +109,7 @@ class ModelQuantizer {
 
   Status write(std::size_t group, const PutBytes& put) {
     const Origin& origin = origins_[group];
-    if (!origin.module.empty()) return quantize(origin.module, put);
+    if (!origin.module.empty()) return quantize(origin, put);
     return write_as_float16(*origin.tensor, context_.pool,
                             [&](std::span<const std::byte> bytes) { return put(0, bytes); });
   }
@@ -120,21 +129,44 @@ class ModelQuantizer {
  private:
   /// What a group of tensors is made of.
   struct Origin {
-    std::string module;                  // a linear layer; empty when
-    const FileTensor* tensor = nullptr;  // it is this tensor
+    std::string module;  // a linear layer, of rows of `tensor`; empty: the tensor as it is
+    const FileTensor* tensor = nullptr;
+    int64_t first_row = 0;
+    int64_t rows = 0;
+
+    int64_t cols() const { return static_cast<int64_t>(tensor->shape.back()); }
   };
 
-  Status plan_linear(const std::string& module) {
-    SUBBYTE_TRY(const ModuleInfo info, describe_module(context_, module));
-    if (info.cols % options_.group_size != 0) {
-      return tensor_error("quantize.group_size", *info.tensors.front(),
+  /// The experts of a stack, each with its parts: modules of their own, as AWQ has no stacks.
+  static Result<std::vector<Origin>> parts_of(const FileTensor& tensor, const FileMatrix& stack,
+                                              const std::vector<PartSpec>& parts) {
+    if (stack.inputs_first) {
+      return tensor_error("import.shape", tensor,
+                          fmt::format("expected [{}, {}, {}], found inputs before outputs",
+                                      stack.experts, stack.rows, stack.cols));
+    }
+    std::vector<Origin> origins;
+    int64_t row = 0;
+    for (int64_t e = 0; e < stack.experts; ++e) {
+      for (const PartSpec& part : parts) {
+        origins.push_back({expert_name(part.name, e), &tensor, row, part.rows});
+        row += part.rows;
+      }
+    }
+    return origins;
+  }
+
+  Status plan_linear(const Origin& origin) {
+    if (origin.cols() % options_.group_size != 0) {
+      return tensor_error("quantize.group_size", *origin.tensor,
                           fmt::format("{} inputs are not a multiple of the group size {}",
-                                      info.cols, options_.group_size));
+                                      origin.cols(), options_.group_size));
     }
     const WeightFormat format = {Format::kU4, Format::kF16, Zero::kU8, options_.group_size};
-    SUBBYTE_TRY(const auto tensors, exporter_.describe({format, info.rows, info.cols}, module));
-    groups_.push_back(declarations(tensors, module));
-    origins_.push_back({module, nullptr});
+    SUBBYTE_TRY(const auto tensors,
+                exporter_.describe({format, origin.rows, origin.cols()}, origin.module));
+    groups_.push_back(declarations(tensors, origin.module));
+    origins_.push_back(origin);
     return {};
   }
 
@@ -146,21 +178,20 @@ class ModelQuantizer {
                                       name(tensor.dtype)));
     }
     groups_.push_back({{tensor.name, DType::kF16, tensor.shape}});
-    origins_.push_back({"", &tensor});
+    origins_.push_back({"", &tensor, 0, 0});
     return {};
   }
 
-  Status quantize(const std::string& module, const PutBytes& put) {
-    const FileTensor& weight = *context_.tensors.find(module + ".weight");
-    const auto rows = static_cast<int64_t>(weight.shape[0]);
-    const auto cols = static_cast<int64_t>(weight.shape[1]);
+  Status quantize(const Origin& origin, const PutBytes& put) {
+    const FileTensor& weight = *origin.tensor;
     SUBBYTE_CHECK(weight.file->verify_unchanged());
-    const RowReader read_row = row_reader(weight);
-    auto matrix = quantize_min_max(rows, cols, options_.group_size, kBits, read_row, context_.pool);
+    const RowReader read_row = row_reader(weight, origin.first_row);
+    auto matrix = quantize_min_max(origin.rows, origin.cols(), options_.group_size, kBits, read_row,
+                                   context_.pool);
     if (!matrix.ok()) return tensor_error(matrix.error().code, weight, matrix.error().message);
     error_ += quantization_error(matrix->view, read_row, context_.pool);
     weight.file->release(weight.bytes);
-    SUBBYTE_TRY(const auto tensors, exporter_.write(matrix->view, module, context_.pool));
+    SUBBYTE_TRY(const auto tensors, exporter_.write(matrix->view, origin.module, context_.pool));
     for (std::size_t i = 0; i < tensors.size(); ++i) SUBBYTE_CHECK(put(i, tensors[i].bytes));
     return {};
   }
@@ -193,7 +224,7 @@ Result<QuantizeReport> quantize_model(const fs::path& source_directory, const fs
   SUBBYTE_CHECK(check_options(options));
   SUBBYTE_TRY(const Source source, open_source(source_directory));
   ModelQuantizer quantizer(source, options, pool);
-  SUBBYTE_CHECK(quantizer.plan(source.model.num_layers));
+  SUBBYTE_CHECK(quantizer.plan(source.model));
   SUBBYTE_TRY(OutputDirectory directory, OutputDirectory::create(destination, options.notice));
   const fs::path& path = directory.path();
   SUBBYTE_CHECK(write_text(path / "config.json", rewritten_config(source.config, options)));

@@ -59,11 +59,11 @@ Error overflow(const FileTensor& tensor, int64_t index) {
 
 }  // namespace
 
-RowReader row_reader(const FileTensor& tensor) {
-  const auto cols = static_cast<int64_t>(tensor.shape[1]);
-  const std::byte* data = tensor.bytes.data();
+RowReader row_reader(const FileTensor& tensor, int64_t first_row) {
+  const auto cols = static_cast<int64_t>(tensor.shape.back());
   const DType dtype = tensor.dtype;
   const int64_t row_bytes = cols * bits(dtype) / 8;
+  const std::byte* data = tensor.bytes.data() + first_row * row_bytes;
   return [=](int64_t row, float* out) { load_floats(dtype, data + row * row_bytes, out, cols); };
 }
 

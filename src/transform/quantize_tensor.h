@@ -9,8 +9,9 @@
 
 namespace subbyte {
 
-/// Rows of a tensor [N][K] of F16, BF16 or F32 as floats. The tensor must outlive the reader.
-RowReader row_reader(const FileTensor& tensor);
+/// Rows of a tensor [...][K] of F16, BF16 or F32 as floats, from `first_row` on. The tensor must
+/// outlive the reader.
+RowReader row_reader(const FileTensor& tensor, int64_t first_row = 0);
 
 /// Sums over weights: w^2, and (w - w')^2 with w' the dequantized one.
 struct SignalAndNoise {

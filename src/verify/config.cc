@@ -53,6 +53,7 @@ void check_model(VerifyContext& context, json::Value config, const std::string& 
   const auto object = json::Object::of(config, path);
   auto model = parse_model_config(*object);
   if (model.ok()) {
+    context.architecture = model->model_type;  // a container has none
     context.model = std::move(model).value();
   } else {
     context.findings.add(model.error(), kConfig);

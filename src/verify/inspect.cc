@@ -63,6 +63,7 @@ Result<QuantizationConfig> read_configs(const fs::path& path, Inspection& inspec
   inspection.architecture = type.value_or("unknown");
   auto model = read_model_config(path);
   if (model.ok()) {
+    inspection.architecture = model->model_type;  // a container has none
     inspection.model = *std::move(model);
   } else {
     inspection.problems.push_back(model.error().message);

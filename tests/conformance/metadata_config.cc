@@ -75,7 +75,7 @@ void add_numbers(ConfigList& list) {
   list.change("tied_text", "tie_word_embeddings", "false", "json.type");
   list.change("tied_number", "tie_word_embeddings", 0, "json.type");
   list.change("activation_unknown", "hidden_act", "relu", "config.hidden_act");
-  list.change("model_type_unknown", "model_type", "llama", "config.model_type");
+  list.change("model_type_unknown", "model_type", "falcon", "config.model_type");
   list.change("model_type_number", "model_type", 3, "json.type");
   list.erase("model_type_missing", "model_type", "json.missing");
   list.change("rope_type_unknown", "rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2.0}},

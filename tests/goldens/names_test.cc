@@ -14,6 +14,7 @@
 #include "support/temp_dir.h"
 #include "support/test_context.h"
 #include "support/test_tensors.h"
+#include "transform/quantize_model.h"
 #include "verify/verify.h"
 
 namespace subbyte {
@@ -22,9 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 using Tensors = std::vector<TestTensor>;
 
-Tensors read_golden(const std::string& golden) {
-  const auto source =
-      TensorSource::open(fs::path(SUBBYTE_TEST_DATA) / "goldens" / golden / "model.safetensors");
+Tensors read_tensors(const fs::path& file) {
+  const auto source = TensorSource::open(file);
   EXPECT_TRUE(source.ok()) << source.error().message;
   Tensors tensors;
   for (const auto& [name, tensor] : source->tensors()) {
@@ -34,6 +34,10 @@ Tensors read_golden(const std::string& golden) {
                        {reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()}});
   }
   return tensors;
+}
+
+Tensors read_golden(const std::string& golden) {
+  return read_tensors(fs::path(SUBBYTE_TEST_DATA) / "goldens" / golden / "model.safetensors");
 }
 
 /// A golden with other tensors.
@@ -199,6 +203,40 @@ TEST(Names, of_experts_in_stacks_give_the_same_bits) {
     stack_experts(tensors, inputs_first);
     expect_bits_of("qwen3-moe-bf16", tensors, inputs_first ? "inputs first" : "outputs first");
   }
+}
+
+/// The tensors that quantize makes of a checkpoint.
+Tensors quantized(const Checkpoint& checkpoint) {
+  const TempDir folder;
+  ThreadPool pool(2);
+  const auto report = quantize_model(checkpoint.path(), folder / "awq", {"awq", 32}, pool);
+  EXPECT_TRUE(report.ok()) << report.error().message;
+  return report.ok() ? read_tensors(folder / "awq/model.safetensors") : Tensors();
+}
+
+TEST(Names, of_experts_in_stacks_are_quantized_to_the_same_modules) {
+  const std::string golden = "qwen3-moe-bf16";
+  const Tensors apart = read_golden(golden);
+  Tensors stacks = apart;
+  stack_experts(stacks, false);
+  const Tensors expected = quantized(Checkpoint(golden, apart));
+  const Tensors found = quantized(Checkpoint(golden, stacks));
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    EXPECT_EQ(found[i].name, expected[i].name);
+    EXPECT_EQ(found[i].bytes, expected[i].bytes) << found[i].name;
+  }
+  const std::string expert = "model.layers.0.mlp.experts.3.up_proj.";
+  EXPECT_EQ(find(found, expert + "qweight").shape, (Shape{64, 8}));
+  EXPECT_EQ(find(found, "model.layers.0.mlp.gate.weight").dtype, DType::kF16);  // the router
+  // The quantized model runs.
+  Checkpoint awq(golden, found);
+  json::Value config = *json::parse_file((awq.path() / "config.json").string(), 1 << 20);
+  config["quantization_config"] = {
+      {"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}, {"zero_point", true}};
+  std::ofstream(awq.path() / "config.json") << config.dump();
+  EXPECT_FALSE(awq.logits().empty());
+  EXPECT_EQ(awq.errors(), std::vector<std::string>());
 }
 
 TEST(Names, of_missing_experts_are_one_finding) {

@@ -90,7 +90,7 @@ inline void write_model(const QuantizedModel& model, const TempDir& folder,
     shape.experts = static_cast<int64_t>(module.matrices.size());
     exported.modules.push_back({module.name, shape});
   }
-  json::Value config = {{"model_type", "qwen3"}, {"torch_dtype", "bfloat16"}};
+  json::Value config = {{"model_type", "any"}, {"torch_dtype", "bfloat16"}};
   if (exporter != nullptr) config["quantization_config"] = exporter->config(exported).section;
   folder.write(directory + "/config.json", config.dump());
   const Status written = write_tensors(folder / (directory + "/model.safetensors"), tensors);

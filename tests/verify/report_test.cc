@@ -209,7 +209,7 @@ TEST(Several, bytes_of_scales_of_refused_modules_are_checked) {
 
 TEST(Several, modules_of_unknown_architectures_are_checked) {
   TinyModel model = sound_gptq();
-  model.config["model_type"] = "llama";
+  model.config["model_type"] = "falcon";
   model.up(".g_idx").set<int32_t>(0, 9);
   model.up(".scales").set<uint16_t>(0, 0x7C00);  // of a module that was refused already
   model.tensor("model.layers.0.mlp.down_proj.scales").set<uint16_t>(3, 0x7C00);

@@ -1,6 +1,7 @@
 #pragma once
 // What a model says of itself: config.json of a directory, or what the header of a model file of
-// OrinMLLM or OpenAI's config.json say, in the words of transformers' config.json.
+// OrinMLLM or OpenAI's config.json say, in the words of transformers' config.json. These two name
+// no type of model: their model_type is the container, "ak42", "ak47", "ak48" or "openai".
 
 #include <filesystem>
 #include <string>

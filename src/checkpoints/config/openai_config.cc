@@ -30,8 +30,7 @@ bool is_openai_config(const json::Value& config) {
 }
 
 json::Value openai_config(const json::Value& config) {
-  json::Value result = {{"architectures", json::Value::array({"GptOssForCausalLM"})},
-                        {"model_type", "gpt_oss"},
+  json::Value result = {{"model_type", "openai"},
                         {"attention_bias", true},
                         {"tie_word_embeddings", false},
                         {"torch_dtype", "bfloat16"}};

@@ -24,12 +24,12 @@ constexpr uint32_t kMagic48 = 0x616B3438;
 
 constexpr int kQ8Version = 2;
 constexpr int kQwen2Version = 3;
-constexpr int kQwen3Version = 4;
+constexpr int kNormsVersion = 4;
 constexpr int kAwqVersion = 5;
 
-constexpr int64_t kQwen3Positions = 40960;
-constexpr uint32_t kQwen3End = 151645;  // unsigned, as ids are in a config that was read
-constexpr uint32_t kQwen3EndOfText = 151643;
+constexpr int64_t kKnownPositions = 40960;
+constexpr uint32_t kEndOfTurn = 151645;  // unsigned, as ids are in a config that was read
+constexpr uint32_t kEndOfText = 151643;
 
 int32_t load_i32(std::span<const std::byte> bytes, std::size_t at) {
   int32_t value = 0;
@@ -47,12 +47,12 @@ bool is_magic(uint32_t magic) {
 
 bool fits(uint32_t magic, int version) {
   if (magic == kMagic48) return version == kAwqVersion;
-  if (magic == kMagic47) return version == kQwen3Version;
+  if (magic == kMagic47) return version == kNormsVersion;
   return version >= 1 && version <= kQwen2Version;
 }
 
 bool has_head_dim(int version) {
-  return version >= kQwen3Version;
+  return version >= kNormsVersion;
 }
 bool has_group_size(int version) {
   return version == kQ8Version || version == kAwqVersion;
@@ -303,8 +303,8 @@ Result<OrinModel> read_orin_model(std::span<const std::byte> head, uint64_t file
 }
 
 json::Value orin_config(const OrinHeader& header) {
-  const char* const types[] = {"llama", "llama", "qwen2", "qwen3", "qwen3"};
-  json::Value config = {{"model_type", types[header.version - 1]},
+  const char* const containers[] = {"ak42", "ak42", "ak42", "ak47", "ak48"};
+  json::Value config = {{"model_type", containers[header.version - 1]},
                         {"hidden_act", "silu"},
                         {"hidden_size", header.hidden_size},
                         {"intermediate_size", header.intermediate_size},
@@ -318,13 +318,13 @@ json::Value orin_config(const OrinHeader& header) {
   if (!has_head_dim(header.version)) return config;
   config["rms_norm_eps"] = 1e-6;
   config["rope_theta"] = 1e6;
-  if (header.max_positions > kQwen3Positions) {
+  if (header.max_positions > kKnownPositions) {
     // No number: reading it is refused with this text.
     config["rope_theta"] =
         fmt::format("not in such a file, and unknown for {} positions (known up to {})",
-                    header.max_positions, kQwen3Positions);
+                    header.max_positions, kKnownPositions);
   }
-  if (header.vocab_size > int64_t{kQwen3End}) config["eos_token_id"] = {kQwen3End, kQwen3EndOfText};
+  if (header.vocab_size > int64_t{kEndOfTurn}) config["eos_token_id"] = {kEndOfTurn, kEndOfText};
   if (header.version == kAwqVersion) {
     config["quantization_config"] = {{"quant_method", "awq"},
                                      {"bits", 4},

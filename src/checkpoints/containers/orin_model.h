@@ -80,7 +80,8 @@ Result<std::vector<TensorEntry>> orin_tensors(const OrinHeader& header, std::str
 Result<OrinModel> read_orin_model(std::span<const std::byte> head, uint64_t file_size,
                                   std::string_view where);
 
-/// The header in the words of config.json. What files of Qwen3 do not say is what Qwen3 has:
+/// The header in the words of config.json; model_type is "ak42", "ak47" or "ak48". What files of
+/// Qwen3 do not say is what Qwen3 has:
 /// epsilon 1e-6, rotary base 10^6, tokens of end 151645 and 151643; but a base is not claimed for
 /// more than 40960 positions, which only later releases with another base have.
 json::Value orin_config(const OrinHeader& header);

@@ -24,9 +24,7 @@ Status require_number(const json::Object& config, const char* key, double expect
   return config.error("export.format", key, fmt::format("{}, which is not stored", expected));
 }
 
-Status require_qwen3(const json::Object& config) {
-  SUBBYTE_TRY(const std::string type, config.required_string("model_type"));
-  if (type != "qwen3") return config.error("export.format", "model_type", "\"qwen3\"");
+Status require_what_is_not_stored(const json::Object& config) {
   SUBBYTE_CHECK(require_number(config, "rms_norm_eps", 1e-6));
   SUBBYTE_CHECK(require_number(config, "rope_theta", 1e6));
   SUBBYTE_TRY(const auto rope, config.object("rope_parameters"));
@@ -75,7 +73,7 @@ std::vector<std::byte> orin_header_bytes(const OrinHeader& header) {
 }
 
 Result<OrinHeader> orin_header(const json::Object& config) {
-  SUBBYTE_CHECK(require_qwen3(config));
+  SUBBYTE_CHECK(require_what_is_not_stored(config));
   OrinHeader header;
   const std::pair<const char*, int64_t*> sizes[] = {
       {"hidden_size", &header.hidden_size},

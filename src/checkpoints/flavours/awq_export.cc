@@ -135,7 +135,7 @@ Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_
 extern const Exporter awq_exporter;
 const Exporter awq_exporter = {.name = "awq",
                                .one_group_size = true,
-                               .instead_for_gpt_oss = "pack_quantized",
+                               .instead_for_alternating = "pack_quantized",
                                .describe = describe,
                                .target = target,
                                .config = config,

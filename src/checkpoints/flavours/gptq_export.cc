@@ -172,14 +172,14 @@ extern const Exporter gptq_exporter;
 extern const Exporter gptq_v2_exporter;
 const Exporter gptq_exporter = {.name = "gptq",
                                 .tells_symmetry = true,
-                                .instead_for_gpt_oss = "pack_quantized",
+                                .instead_for_alternating = "pack_quantized",
                                 .describe = describe,
                                 .target = target,
                                 .config = config_v1,
                                 .write = write_v1};
 const Exporter gptq_v2_exporter = {.name = "gptq_v2",
                                    .tells_symmetry = true,
-                                   .instead_for_gpt_oss = "pack_quantized",
+                                   .instead_for_alternating = "pack_quantized",
                                    .describe = describe,
                                    .target = target,
                                    .config = config_v2,

@@ -41,7 +41,7 @@ Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_
 extern const Exporter modelopt_nvfp4_exporter;
 const Exporter modelopt_nvfp4_exporter = {.name = kModelopt.importer,
                                           .has_factor = true,
-                                          .instead_for_gpt_oss = "nvfp4_pack_quantized",
+                                          .instead_for_alternating = "nvfp4_pack_quantized",
                                           .describe = describe,
                                           .target = target,
                                           .config = config,

@@ -54,7 +54,7 @@ struct SwiGLUClamp {
   float limit;
   float up_offset;
 };
-inline constexpr SwiGLUClamp kGptOssClamp = {1.702f, 7, 1};
+inline constexpr SwiGLUClamp kUsualClamp = {1.702f, 7, 1};
 
 /// What `zeros` of a packed matrix are: zero points, w = (code - zero) * scale, or offsets, two
 /// bytes each, w = (code - constant zero) * scale + offset.

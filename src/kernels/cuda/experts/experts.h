@@ -71,7 +71,7 @@ struct ExpertsCall {
   /// reads its results.
   bool follows_experts = false;
   Activation activation = Activation::kNone;
-  SwiGLUClamp clamp = kGptOssClamp;
+  SwiGLUClamp clamp = kUsualClamp;
   bool y_is_other = false;  // see LinearArguments
 };
 
