@@ -9,9 +9,8 @@
 #include <fstream>
 #include <vector>
 
-#include "base/random.h"
 #include "bench/timing.h"
-#include "engine/generate.h"
+#include "engine/workload.h"
 #include "kernels/cpu/read_bandwidth.h"
 #include "models/model.h"
 
@@ -38,47 +37,6 @@ double file_bytes(const std::filesystem::path& directory) {
   return sum;
 }
 
-struct Round {
-  double prefill_seconds = 0;
-  double decode_seconds = 0;
-};
-
-/// Appends tokens in chunks, and lets the backend choose the most likely token after them.
-Status append(const Model& model, Backend& backend, Sequence& sequence,
-              std::span<const int32_t> tokens, Logits& logits) {
-  const int64_t chunk = backend.prompt_chunk();
-  for (int64_t begin = 0; begin < std::ssize(tokens); begin += chunk) {
-    const int64_t count = std::min(chunk, std::ssize(tokens) - begin);
-    const bool last = begin + count == std::ssize(tokens);
-    Part part = {&sequence, tokens.subspan(begin, count), 0};
-    if (last) part.choice = TokenChoice{};
-    SUBBYTE_CHECK(model.forward(backend, {{&part, 1}}, logits));
-  }
-  return {};
-}
-
-Result<Round> run_round(const Model& model, Backend& backend, const ModelRun& run,
-                        Sequence& sequence) {
-  Random random(1);
-  const auto vocab = static_cast<uint64_t>(model.config().vocab_size);
-  std::vector<int32_t> prompt(run.prompt);
-  for (int32_t& token : prompt) token = static_cast<int32_t>(random.below(vocab));
-  Logits logits;
-  sequence.truncate(0);
-  Round round;
-  double start = now();
-  SUBBYTE_CHECK(append(model, backend, sequence, prompt, logits));
-  round.prefill_seconds = now() - start;
-  start = now();
-  for (int i = 0; i < run.decode; ++i) {
-    const int32_t token = logits.tokens[0];
-    if (token == kNoToken) return Error{"bench.failed", "the logits are not finite"};
-    SUBBYTE_CHECK(append(model, backend, sequence, {&token, 1}, logits));
-  }
-  round.decode_seconds = now() - start;
-  return round;
-}
-
 Result<ModelFigures> measure_here(const ModelRun& run) {
   ModelFigures figures;
   SUBBYTE_TRY(const auto backend, make_backend(run.device));
@@ -91,7 +49,9 @@ Result<ModelFigures> measure_here(const ModelRun& run) {
   figures.load_seconds = now() - start;
   SUBBYTE_TRY(KvPool pool, model->make_kv_pool(*backend, run.kv_type, capacity));
   Sequence sequence(pool, capacity);
-  SUBBYTE_CHECK(run_round(*model, *backend, run, sequence));
+  WorkloadRunner runner(*model, *backend, sequence);
+  const Workload workload = {.prompt = run.prompt, .generated = run.decode};
+  SUBBYTE_CHECK(runner.run(workload));
   figures.resident_bytes = peak_resident_bytes();  // before the buffer below
 
   const auto buffer = allocate_bytes(kBandwidthBytes);
@@ -103,9 +63,9 @@ Result<ModelFigures> measure_here(const ModelRun& run) {
             ? backend->measure_read_bandwidth(model->largest_weight())
             : cpu::measure_read_bandwidth({buffer.get(), kBandwidthBytes}, backend->host(), 1)
                   .bytes_per_second);
-    SUBBYTE_TRY(const Round round, run_round(*model, *backend, run, sequence));
-    prefill.push_back(run.prompt / round.prefill_seconds);
-    decode.push_back(run.decode / round.decode_seconds);
+    SUBBYTE_TRY(const WorkloadTimes times, runner.run(workload));
+    prefill.push_back(run.prompt / times.prompt_seconds);
+    decode.push_back(run.decode / times.generate_seconds);
   }
   figures.read_bandwidth = median(bandwidth);
   figures.prefill_tokens = median(prefill);

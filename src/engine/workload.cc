@@ -1,0 +1,63 @@
+#include "engine/workload.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "engine/generate.h"
+
+namespace subbyte {
+
+std::string to_string(const Workload& workload) {
+  std::string text;
+  if (workload.prompt > 0) text = fmt::format("pp{}", workload.prompt);
+  if (workload.generated > 0) {
+    text += fmt::format("{}tg{}", text.empty() ? "" : "+", workload.generated);
+  }
+  if (workload.depth > 0) text += fmt::format(" @ d{}", workload.depth);
+  return text;
+}
+
+Result<WorkloadTimes> WorkloadRunner::run(const Workload& workload) {
+  SUBBYTE_CHECK(fill_context(workload.depth));
+  // The first token to generate follows from the prompt; without one it is a prompt of its own, a
+  // step of one token like those after it.
+  const bool has_prompt = workload.prompt > 0;
+  const std::vector<int32_t> prompt = random_tokens(std::max<int64_t>(workload.prompt, 1));
+  GenerateOptions options;
+  options.sampling.temperature = 0;
+  options.max_tokens = workload.generated + (has_prompt ? 1 : 0);
+  const auto on_token = [](int32_t) { return true; };
+  SUBBYTE_TRY(const GenerateStats stats,
+              generate(model_, backend_, sequence_, prompt, options, on_token));
+  if (!has_prompt) return WorkloadTimes{0, stats.prefill_seconds + stats.decode_seconds};
+  return WorkloadTimes{stats.prefill_seconds, workload.generated > 0 ? stats.decode_seconds : 0};
+}
+
+std::vector<int32_t> WorkloadRunner::random_tokens(int64_t count) {
+  std::vector<int32_t> tokens(count);
+  const auto vocab = static_cast<uint64_t>(model_.config().vocab_size);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random_.below(vocab));
+  return tokens;
+}
+
+Status WorkloadRunner::fill_context(int64_t positions) {
+  if (positions != context_) {
+    sequence_.truncate(0);
+    context_ = 0;
+    const std::vector<int32_t> tokens = random_tokens(positions);
+    SUBBYTE_CHECK(sequence_.reserve(positions));
+    Logits logits;
+    while (context_ < positions) {
+      const int64_t count = std::min(backend_.prompt_chunk(), positions - context_);
+      const Part part = {&sequence_, std::span(tokens).subspan(context_, count), 0};
+      SUBBYTE_CHECK(model_.forward(backend_, {{&part, 1}}, logits));
+      context_ += count;
+    }
+  }
+  sequence_.truncate(context_);
+  return {};
+}
+
+}  // namespace subbyte

@@ -1,0 +1,79 @@
+#include "engine/workload.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <vector>
+
+#include "ops/forwarding_backend.h"
+#include "support/test_context.h"
+
+namespace subbyte {
+namespace {
+
+/// Notes the tokens of each step.
+class StepsSeen : public ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+  void begin(const Batch& batch) override {
+    steps.push_back(batch.num_tokens());
+    ForwardingBackend::begin(batch);
+  }
+  int64_t prompt_chunk() const override { return 16; }
+
+  std::vector<int64_t> steps;
+};
+
+class WorkloadTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto model =
+        load_model(std::filesystem::path(SUBBYTE_TEST_DATA) / "goldens" / "qwen3-awq", backend_);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    model_ = std::move(model).value();
+  }
+
+  std::unique_ptr<Backend> machine_ = testing::make_test_backend(1);
+  StepsSeen backend_{*machine_};
+  std::unique_ptr<Model> model_;
+};
+
+TEST(Workload, names_are_those_of_llama_bench) {
+  EXPECT_EQ(to_string({.prompt = 512}), "pp512");
+  EXPECT_EQ(to_string({.generated = 128}), "tg128");
+  EXPECT_EQ(to_string({.prompt = 512, .generated = 128}), "pp512+tg128");
+  EXPECT_EQ(to_string({.depth = 4096, .prompt = 512}), "pp512 @ d4096");
+}
+
+/// As many steps, of as many tokens, as the name says, and the context once for all repetitions.
+TEST_F(WorkloadTest, computes_what_its_name_says) {
+  testing::TestContext context(*model_, backend_, 64);
+  WorkloadRunner runner(*model_, backend_, context.sequence());
+  const auto steps_of = [&](const Workload& workload) {
+    backend_.steps.clear();
+    const auto times = runner.run(workload);
+    EXPECT_TRUE(times.ok()) << times.error().message;
+    EXPECT_EQ(times->prompt_seconds > 0, workload.prompt > 0);
+    EXPECT_EQ(times->generate_seconds > 0, workload.generated > 0);
+    return backend_.steps;
+  };
+  using Steps = std::vector<int64_t>;
+  EXPECT_EQ(steps_of({.prompt = 20}), (Steps{16, 4}));
+  EXPECT_EQ(steps_of({.generated = 3}), (Steps{1, 1, 1}));
+  EXPECT_EQ(steps_of({.prompt = 5, .generated = 2}), (Steps{5, 1, 1}));
+  EXPECT_EQ(steps_of({.depth = 33, .generated = 2}), (Steps{16, 16, 1, 1, 1}));
+  EXPECT_EQ(steps_of({.depth = 33, .prompt = 7}), (Steps{7}));
+  EXPECT_EQ(steps_of({.depth = 16, .prompt = 7}), (Steps{16, 7}));
+  EXPECT_EQ(steps_of({.prompt = 64}), (Steps{16, 16, 16, 16}));
+}
+
+TEST_F(WorkloadTest, refuses_what_has_no_room) {
+  testing::TestContext context(*model_, backend_, 32);
+  WorkloadRunner runner(*model_, backend_, context.sequence());
+  EXPECT_EQ(runner.run({.prompt = 33}).error().code, "model.context_full");
+  EXPECT_EQ(runner.run({.depth = 33, .prompt = 1}).error().code, "model.context_full");
+  EXPECT_TRUE(runner.run({.depth = 30, .prompt = 2}).ok());
+}
+
+}  // namespace
+}  // namespace subbyte
