@@ -4,5 +4,6 @@
 namespace subbyte::app {
 
 extern const char* const kBuildInfo;  // lines for --version
+extern const char* const kCommit;
 
 }  // namespace subbyte::app

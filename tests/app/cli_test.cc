@@ -58,8 +58,9 @@ TEST(Usage, mistakes_exit_with_2) {
 }
 
 TEST(Usage, help_has_examples_and_exits_with_0) {
-  for (const char* command : {"run", "chat", "inspect", "verify", "convert", "diff", "logits",
-                              "tokenize", "detokenize", "perplexity", "quantize", "synth"}) {
+  for (const char* command :
+       {"run", "chat", "inspect", "verify", "convert", "diff", "logits", "tokenize", "detokenize",
+        "perplexity", "bench", "quantize", "synth"}) {
     const ProcessResult result = run_program({command, "--help"});
     EXPECT_EQ(result.exit_code, 0) << command;
     EXPECT_NE(result.out.find("Examples:\n  "), std::string::npos) << command;

@@ -56,7 +56,7 @@ std::vector<std::string> commands() {
 
 TEST(HostileText, in_arguments_and_options_of_every_command_is_one_printable_line) {
   const std::vector<std::string> names = commands();
-  EXPECT_EQ(names.size(), 17u);
+  EXPECT_EQ(names.size(), 18u);
   for (const std::string& name : names) {
     SCOPED_TRACE(name);
     for (const std::string& first : {std::string("--") + kHostile, std::string("--threads")}) {
@@ -89,6 +89,9 @@ TEST(HostileText, in_values_of_options_is_one_printable_line) {
            {"run", model, "--prompts", kHostile, "--output", kHostile},
            {"chat", model, "--reasoning-effort", kHostile},
            {"logits", model, "--ids", kHostile, "-o", "-"},
+           {"bench", model, "-p", kHostile},
+           {"bench", model, "--kv-cache-type", kHostile},
+           {"bench", model, "-o", kHostile},
            {"detokenize", model, kHostile},
            {"convert", model, "/nowhere/x", "--to", kHostile},
            {"quantize", model, "/nowhere/x", "--format", kHostile},
