@@ -147,7 +147,8 @@ def check_page(page: Path, root: Path, program: Program,
 
 
 def dev_commands(root: Path) -> set[str]:
-    functions = re.findall(r"^command_(\w+)\(\)", (root / "dev").read_text(), re.MULTILINE)
+    text = "".join(path.read_text() for path in [root / "dev", *(root / "tools/dev").glob("*.sh")])
+    functions = re.findall(r"^command_(\w+)\(\)", text, re.MULTILINE)
     return {name.replace("_", "-") for name in functions}
 
 

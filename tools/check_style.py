@@ -36,7 +36,7 @@ FOLDERS = ["src", "app", "bench", "tests", "conformance", "examples", "fuzz", "t
            "cmake"]
 DATA_FOLDERS = {"data"}  # what is in tests/data is what others wrote
 CPP = {".h", ".cc", ".def", ".metal", ".cu", ".cuh"}
-OTHER_CODE = {".py", ".cmake"}
+OTHER_CODE = {".py", ".cmake", ".sh"}
 FILES = ["dev", "CMakeLists.txt"]
 
 # Literals first, so that a quote in a comment and a comment in a literal are told apart.

@@ -26,7 +26,8 @@ install_torch() {
 install_tools() {
   environment tools
   tools/bin/pip install --quiet transformers==5.23.0 compressed-tensors==0.20.0 \
-    bitsandbytes==0.50.2 accelerate==1.15.0 optimum==2.3.0 datasets loguru pyyaml nvidia-ml-py pillow
+    bitsandbytes==0.50.2 accelerate==1.15.0 optimum==2.3.0 datasets loguru pyyaml nvidia-ml-py \
+    pillow
   tools/bin/pip install --quiet --no-deps llmcompressor==0.14.0.1
   tools/bin/pip install --quiet auto-round==0.16.1 nvidia-modelopt==0.47.0
   BUILD_CUDA_EXT=0 tools/bin/pip install --quiet --no-build-isolation GPTQModel==7.7.0

@@ -1,0 +1,65 @@
+# Builds test programs, runs them, counts their tests; for ./dev.
+
+num_passed=0
+num_failed=0
+
+# Sanitizers reserve fixed ranges of addresses, which the randomization of recent kernels can hit.
+without_randomization() {
+  if setarch --addr-no-randomize true 2>/dev/null; then
+    setarch --addr-no-randomize "$@"
+  else
+    "$@"
+  fi
+}
+
+# run_tests PRESET [CTEST OPTION...]: adds to num_passed and num_failed.
+run_tests() {
+  local preset=$1 report=$PWD/build/$1/tests.xml status=0
+  shift
+  rm -f "$report"
+  echo "== test build/$preset ${SUBBYTE_ISA:+with SUBBYTE_ISA=$SUBBYTE_ISA }$*" >&2
+  without_randomization ctest --preset "$preset" --parallel 2 --no-tests=error --no-label-summary \
+    --output-junit "$report" "$@" || status=$?
+  count_tests "$report" "$status"
+}
+
+# count_tests REPORT STATUS: STATUS is what ctest returned.
+count_tests() {
+  local passed=0 failed=0
+  if [[ -f $1 ]]; then
+    passed=$(grep -c '<testcase .*status="run"' "$1" || true)
+    failed=$(grep -c '<testcase .*status="fail"' "$1" || true)
+  fi
+  # Tests that could not start and reports that are not there are failures, too.
+  if (($2 != 0 && failed == 0)); then failed=1; fi
+  num_passed=$((num_passed + passed))
+  num_failed=$((num_failed + failed))
+}
+
+# build_and_test PRESET [PROGRAM...]: all programs if none is named. A build that fails is a failed
+# test, and the end.
+build_and_test() {
+  local preset=$1
+  shift
+  if ! build "$preset" "$@"; then
+    num_failed=$((num_failed + 1))
+    report_tests || exit 1
+  fi
+  if (($#)); then
+    run_tests "$preset" --label-regex "$(label_regex "$@")"
+  else
+    run_tests "$preset"
+  fi
+}
+
+# Every test carries the name of its program as a label.
+label_regex() {
+  local IFS='|'
+  echo "^($*)\$"
+}
+
+# The last line is for CI: alone on its line.
+report_tests() {
+  echo "$num_passed passed, $num_failed failed"
+  ((num_failed == 0))
+}
