@@ -126,7 +126,7 @@ Result<uint64_t> choose_seed(const std::string& text) {
 }  // namespace
 
 void print_error(const Error& error) {
-  print(stderr, line("subbyte: error: {} [{}]", error.message, error.code));
+  print(stderr, line("subbyte: error: {}", to_string(error)));
 }
 
 void add_head_bits(Command command, int& bits) {

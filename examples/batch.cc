@@ -88,6 +88,6 @@ int main(int argc, char** argv) {
   if (argc < 3) return 2;
   const Status status = continue_texts(argv[1], std::span(argv + 2, argv + argc));
   if (status.ok()) return 0;
-  std::fprintf(stderr, "%s\n", status.error().message.c_str());
+  std::fprintf(stderr, "%s\n", to_string(status.error()).c_str());
   return 1;
 }

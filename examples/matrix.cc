@@ -81,6 +81,6 @@ int main(int argc, char** argv) {
   if (argc != 3) return 2;
   const Status status = run(argv[1], argv[2]);
   if (status.ok()) return 0;
-  std::fprintf(stderr, "%s\n", status.error().message.c_str());
+  std::fprintf(stderr, "%s\n", to_string(status.error()).c_str());
   return 1;
 }
