@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "app/build_info.h"
 #include "app/output.h"
+#include "base/version.h"
 
 namespace subbyte::app {
 namespace {
@@ -120,7 +120,7 @@ Json object_of(const BenchSubject& subject, const BenchResult& result) {
   for (const double seconds : result.seconds) nanoseconds.push_back(1e9 * seconds);
   const Spread time = spread_of(nanoseconds);
   const Spread rate = spread_of(rates_of(result));
-  Json object = {{"build_commit", kCommit},
+  Json object = {{"build_commit", library_commit()},
                  {"cpu_info", subject.processor},
                  {"gpu_info", subject.gpu},
                  {"backends", subject.gpu.empty() ? "CPU" : "CUDA"},

@@ -1,9 +1,11 @@
 #pragma once
-// What this program was built from and with: known when it is configured.
+// What this program was built from and with.
+
+#include <string>
 
 namespace subbyte::app {
 
-extern const char* const kBuildInfo;  // lines for --version
-extern const char* const kCommit;
+/// The lines of --version.
+std::string build_info();
 
 }  // namespace subbyte::app

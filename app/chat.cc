@@ -11,6 +11,7 @@
 #include "app/line_reader.h"
 #include "app/output.h"
 #include "base/quote.h"
+#include "base/version.h"
 #include "models/model_family.h"
 
 namespace subbyte::app {
@@ -87,7 +88,7 @@ Status check_beginning(const Options& options, const ChatSettings& settings,
 void print_banner(const Options& options, const LoadedModel& loaded, const ChatSettings& settings,
                   int64_t context) {
   const ModelConfig& config = loaded.config;
-  std::string text = line("subbyte {}: {} ({}) on {}", SUBBYTE_VERSION, quote(options.model),
+  std::string text = line("subbyte {}: {} ({}) on {}", library_version(), quote(options.model),
                           config.model_type, loaded.backend->description());
   text += line("context {} of {} positions (-c), key-value cache {}", context, config.max_positions,
                options.kv_cache_type);

@@ -78,7 +78,7 @@ int report(const Error& error) {
 }
 
 void declare(CLI::App& app, Invocation& invocation) {
-  app.set_version_flag("--version", kBuildInfo);
+  app.set_version_flag("--version", build_info());
   app.require_subcommand(1);
   app.fallthrough();
   app.add_option(

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "app/help.h"
+#include "base/version.h"
 
 namespace subbyte::app {
 namespace {
@@ -48,7 +49,7 @@ std::string as_is(std::string_view text) {
 }  // namespace
 
 std::string man_page(const ProgramHelp& help) {
-  std::string text = ".TH SUBBYTE 1 \"\" \"subbyte " SUBBYTE_VERSION "\"\n";
+  std::string text = fmt::format(".TH SUBBYTE 1 \"\" \"subbyte {}\"\n", library_version());
   text += ".SH NAME\nsubbyte \\- " + escaped(help.program.summary) + "\n";
   text += ".SH SYNOPSIS\n.B subbyte\n.I COMMAND\n[\\fIOPTIONS\\fR] ...\n.SH COMMANDS\n";
   for (const CommandHelp& command : help.commands) {
