@@ -103,7 +103,7 @@ Result<LoadFigures> measure_load(const LoadRun& run) {
     figures.repacked_bytes += static_cast<double>(tensor->bytes.size());
   }
   figures.mapped_bytes = static_cast<double>(tensors.total_bytes()) - figures.repacked_bytes;
-  SUBBYTE_TRY(const auto backend, make_backend({.num_threads = run.threads}));
+  SUBBYTE_TRY(const auto backend, make_backend({.device = "cpu", .num_threads = run.threads}));
   const auto size = static_cast<int64_t>(figures.repacked_bytes);
   const auto from = allocate_bytes(size);
   const auto kept = allocate_bytes(size);

@@ -23,7 +23,8 @@ const fs::path kModel = fs::path(SUBBYTE_TEST_DATA) / "../../demo/model";
 class Jobs : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    backend_ = std::move(make_backend({.num_threads = 2, .batch_invariant = true})).value();
+    backend_ = std::move(make_backend({.device = "cpu", .num_threads = 2, .batch_invariant = true}))
+                   .value();
     model_ = std::move(load_model(kModel, *backend_)).value();
     tokenizer_.emplace(std::move(Tokenizer::load(kModel / "tokenizer.json")).value());
   }

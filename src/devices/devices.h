@@ -18,7 +18,7 @@ enum class Activations : uint8_t { kF32, kBF16, kInt8, kMxfp8 };
 struct DeviceOptions {
   /// "cpu"; "cuda" or "cuda:N", a GPU of NVIDIA; "auto": the first GPU if there is one that can be
   /// used, else the CPU.
-  std::string_view device = "cpu";
+  std::string_view device = "auto";
   int num_threads = 0;       // 0: one for each processor that this process may run on
   bool pin_threads = false;  // each thread stays on a processor of its own; not with a GPU
   /// The threads of the calling program instead of own ones; must outlive the backend. Then

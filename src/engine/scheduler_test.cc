@@ -30,7 +30,7 @@ class Scheduling : public ::testing::TestWithParam<std::tuple<const char*, int>>
  protected:
   void SetUp() override {
     const auto& [golden, steps_in_flight] = GetParam();
-    auto backend = make_backend({.num_threads = 2, .batch_invariant = true});
+    auto backend = make_backend({.device = "cpu", .num_threads = 2, .batch_invariant = true});
     ASSERT_TRUE(backend.ok());
     machine_ = std::move(backend).value();
     lagging_.emplace(*machine_);

@@ -323,7 +323,7 @@ class Commands {
   }
   Status run() {
     SUBBYTE_TRY(const auto path, find_model(model_.native()));
-    SUBBYTE_TRY(const auto backend, make_backend({.num_threads = 1}));
+    SUBBYTE_TRY(const auto backend, make_backend({.device = "cpu", .num_threads = 1}));
     SUBBYTE_TRY(const auto model, load_model(path, *backend));
     return {};
   }

@@ -32,8 +32,10 @@ class Batches : public ::testing::TestWithParam<const char*> {
  protected:
   void start(bool batch_invariant, KvType type = KvType::kF32) {
     const char* isa = std::getenv("SUBBYTE_ISA");
-    auto backend = make_backend(
-        {.num_threads = 2, .isa = isa == nullptr ? "" : isa, .batch_invariant = batch_invariant});
+    auto backend = make_backend({.device = "cpu",
+                                 .num_threads = 2,
+                                 .isa = isa == nullptr ? "" : isa,
+                                 .batch_invariant = batch_invariant});
     ASSERT_TRUE(backend.ok());
     backend_ = std::move(backend).value();
     const auto directory = std::filesystem::path(SUBBYTE_TEST_DATA) / "goldens" / GetParam();

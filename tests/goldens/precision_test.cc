@@ -49,7 +49,8 @@ class Precision : public ::testing::TestWithParam<const char*> {
   /// Logits of the whole prompt, `step` tokens at a time.
   std::vector<float> logits(Activations activations, bool invariant, std::size_t step) const {
     const char* isa = std::getenv("SUBBYTE_ISA");
-    auto backend = make_backend({.num_threads = 2,
+    auto backend = make_backend({.device = "cpu",
+                                 .num_threads = 2,
                                  .isa = isa == nullptr ? "" : isa,
                                  .activations = activations,
                                  .batch_invariant = invariant});

@@ -25,7 +25,7 @@ using namespace testing;  // of tests/gpu/model_on_gpu.h
 constexpr int kCpuThreads = 4;  // several of these programs run side by side
 
 DeviceOptions cpu() {
-  return {.num_threads = kCpuThreads};
+  return {.device = "cpu", .num_threads = kCpuThreads};
 }
 
 /// Appends `tokens` to the context in steps of `step`: the logits of each.

@@ -154,7 +154,7 @@ bool expect_decibels(std::span<const float> found, std::span<const float> expect
 
 TEST_P(GpuGoldens, logits_and_greedy_tokens) {
   const LoadedModel on = load(golden(GetParam()), gpu());
-  const LoadedModel cpu = load(golden(GetParam()), {});
+  const LoadedModel cpu = load(golden(GetParam()), {.device = "cpu"});
   const double stated = of_layers(kF16Decibels, on.model->config().num_layers);
   const auto source = TensorSource::open(golden(GetParam()) / "reference.safetensors");
   ASSERT_TRUE(source.ok());
@@ -188,7 +188,8 @@ TEST_P(GpuGoldens, logits_and_greedy_tokens) {
 TEST(GpuMxfp8, is_near_that_of_the_cpu_and_not_what_16_bits_give) {
   const LoadedModel on = load(golden("gpt-oss-mxfp4"), gpu(Activations::kMxfp8));
   const LoadedModel plain = load(golden("gpt-oss-mxfp4"), gpu());
-  const LoadedModel cpu = load(golden("gpt-oss-mxfp4"), {.activations = Activations::kMxfp8});
+  const LoadedModel cpu =
+      load(golden("gpt-oss-mxfp4"), {.device = "cpu", .activations = Activations::kMxfp8});
   const auto source = TensorSource::open(golden("gpt-oss-mxfp4") / "reference.safetensors");
   ASSERT_TRUE(source.ok());
   for (const std::string prompt : {"prompt0", "prompt1", "prompt2"}) {
@@ -233,7 +234,7 @@ TEST(GpuModels, shared_experts_add_up_with_those_of_the_routes) {
 
 TEST(GpuModels, the_demo_model_beside_the_cpu) {
   for (const int head_bits : {16, 4, 8}) {
-    const LoadedModel cpu = load(demo(), {}, head_bits);
+    const LoadedModel cpu = load(demo(), {.device = "cpu"}, head_bits);
     const LoadedModel on = load(demo(), gpu(), head_bits);
     const std::vector<int32_t> prompt = {11, 500, 77, 1023, 4};
     std::vector<int32_t> tokens = prompt;
@@ -396,7 +397,7 @@ TEST(GpuModels, the_same_bits_in_every_run) {
 /// numbers were rounded the other way here and there add less than as much again.
 TEST(GpuModels, a_cache_in_e4m3_beside_the_cpu) {
   for (const char* name : {"qwen3-awq", "qwen3-bf16"}) {
-    const LoadedModel cpu = load(golden(name), {});
+    const LoadedModel cpu = load(golden(name), {.device = "cpu"});
     const LoadedModel on = load(golden(name), gpu());
     Random random(21);
     std::vector<int32_t> tokens(200);
