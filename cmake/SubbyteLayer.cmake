@@ -55,10 +55,9 @@ function(subbyte_test name)
   find_package(GTest REQUIRED)
   include(GoogleTest)
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  target_compile_definitions(${name} PRIVATE
-    SUBBYTE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
-  target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} subbyte_options GTest::gtest_main)
+  subbyte_test_paths()
+  target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} subbyte_options subbyte_test_paths
+    GTest::gtest_main)
   subbyte_quick_compile(${name})
   if(NOT TARGET subbyte_test_header)
     add_library(subbyte_test_header OBJECT ${PROJECT_SOURCE_DIR}/tests/support/test_header.cc)

@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "checkpoints/importer.h"
 #include "json/strict_json.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/test_names.h"
 #include "support/test_tensors.h"

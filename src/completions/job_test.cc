@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "engine/generate.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/test_context.h"
 

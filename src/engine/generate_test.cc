@@ -14,6 +14,7 @@
 #include "engine/scheduler.h"
 #include "ops/forwarding_backend.h"
 #include "support/lagging_backend.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/test_names.h"
 #include "support/throwing_backend.h"

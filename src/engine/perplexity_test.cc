@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "checkpoints/containers/tensor_source.h"
+#include "support/paths.h"
 
 namespace subbyte {
 namespace {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ops/forwarding_backend.h"
+#include "support/paths.h"
 #include "support/test_context.h"
 
 namespace subbyte {

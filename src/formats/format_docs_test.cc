@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 #include "formats/format.h"
+#include "support/paths.h"
 
 namespace subbyte {
 namespace {
@@ -28,7 +29,7 @@ const char* specials(const FormatInfo& format) {
 }
 
 TEST(FormatDocs, table_has_one_row_for_each_format_in_order) {
-  std::ifstream file(SUBBYTE_TEST_DATA "/../../docs/formats.md");
+  std::ifstream file(std::string(SUBBYTE_TEST_DATA) + "/../../docs/formats.md");
   ASSERT_TRUE(file.is_open());
   std::stringstream buffer;
   buffer << file.rdbuf();

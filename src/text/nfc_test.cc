@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string>
 
+#include "support/paths.h"
 #include "text/utf8.h"
 
 namespace subbyte {
@@ -45,7 +46,7 @@ TEST(Nfc, composes_decomposes_and_orders) {
 
 // tests/data/unicode/write_hangul.py takes the expected values from Python's unicodedata.
 TEST(Nfc, composes_hangul_as_python_does) {
-  std::ifstream file(SUBBYTE_TEST_DATA "/unicode/hangul_nfc.txt");
+  std::ifstream file(std::string(SUBBYTE_TEST_DATA) + "/unicode/hangul_nfc.txt");
   std::string line;
   int num_lines = 0;
   const auto points_of = [](const std::string& text) {

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "base/random.h"
+#include "support/paths.h"
 #include "support/patterns.h"
 #include "text/pretokenizer.h"
 #include "text/utf8.h"
@@ -23,7 +24,7 @@ namespace {
 
 using Pieces = std::vector<std::string>;
 
-constexpr const char* kPatterns = SUBBYTE_TEST_DATA "/../../conformance/patterns/patterns.tsv";
+const std::string kPatterns = std::string(kConformance) + "/patterns/patterns.tsv";
 
 /// One pattern, run as Hugging Face's `tokenizers` runs it.
 class Oniguruma {

@@ -9,6 +9,7 @@
 
 #include "base/thread_pool.h"
 #include "support/failing_calls.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "transform/convert_model.h"
 

@@ -14,6 +14,7 @@
 #include <numeric>
 
 #include "models/model.h"
+#include "support/paths.h"
 #include "support/quantized_model.h"
 #include "transform/diff_models.h"
 

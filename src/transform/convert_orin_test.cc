@@ -12,6 +12,7 @@
 #include "checkpoints/model_path.h"
 #include "models/model.h"
 #include "support/orin_bytes.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/test_context.h"
 #include "support/test_tensors.h"

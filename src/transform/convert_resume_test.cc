@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/thread_pool.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "transform/convert_model.h"
 #include "transform/diff_models.h"

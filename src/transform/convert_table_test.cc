@@ -10,6 +10,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "support/paths.h"
 #include "support/quantized_model.h"
 #include "transform/convert_model.h"
 
@@ -222,7 +223,7 @@ std::string make_table() {
 }
 
 TEST(ConvertTable, is_what_the_documentation_says) {
-  std::ifstream file(SUBBYTE_TEST_DATA "/../../docs/conversions.md");
+  std::ifstream file(std::string(SUBBYTE_TEST_DATA) + "/../../docs/conversions.md");
   ASSERT_TRUE(file.is_open());
   std::stringstream buffer;
   buffer << file.rdbuf();

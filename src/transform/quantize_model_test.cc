@@ -18,6 +18,7 @@
 #include "checkpoints/importer.h"
 #include "json/strict_json.h"
 #include "models/model.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/test_tensors.h"
 #include "synth/synth.h"

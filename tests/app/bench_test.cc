@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "app/process.h"
+#include "support/paths.h"
 
 namespace subbyte {
 namespace {

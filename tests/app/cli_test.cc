@@ -11,6 +11,7 @@
 
 #include "app/process.h"
 #include "checkpoints/containers/tensor_source.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/test_names.h"
 

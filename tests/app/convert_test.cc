@@ -10,6 +10,7 @@
 
 #include "app/process.h"
 #include "base/random.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 namespace subbyte {

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "app/process.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/unprivileged.h"
 
@@ -78,7 +79,7 @@ TEST(Outputs, that_do_not_fit_are_refused_before_weights_are_written) {
   if (std::system((unshare + "' 2>/dev/null").c_str()) != 0) {
     GTEST_SKIP() << "the kernel refuses mounts in a user namespace";
   }
-  const std::string synth = std::string(" && ") + SUBBYTE_PROGRAM + " synth " +
+  const std::string synth = std::string(" && ") + kProgramPath + " synth " +
                             (folder / "model").native() +
                             " --shape 0.6b 2>&1 | grep -q \"bytes of free space.*file.no_space\"" +
                             " && test -z \"$(ls -A " + folder.path().native() + ")\"'";

@@ -20,6 +20,7 @@
 #include "checkpoints/model_path.h"
 #include "devices/devices.h"
 #include "models/model.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/test_tensors.h"
 #include "support/unprivileged.h"
@@ -418,7 +419,7 @@ TEST(HostileDirectory, the_sound_one_is_not_refused) {
 }
 
 TEST(HostileDirectory, the_documentation_says_how_many_there_are) {
-  std::ifstream file(SUBBYTE_TEST_DATA "/../../docs/safetensors.md");
+  std::ifstream file(std::string(SUBBYTE_TEST_DATA) + "/../../docs/safetensors.md");
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   const std::string count = fmt::format("{} hostile directories", all_hostile().size());
   EXPECT_NE(text.find(count), std::string::npos) << "docs/safetensors.md lacks: " << count;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/process.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 namespace subbyte {

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 namespace subbyte {
@@ -41,7 +42,7 @@ void redirect(const std::filesystem::path& path, int to, int flags) {
   std::vector<char*> argv = {const_cast<char*>("subbyte")};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
-  execv(SUBBYTE_PROGRAM, argv.data());
+  execv(kProgramPath, argv.data());
   _exit(126);
 }
 

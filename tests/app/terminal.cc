@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "support/paths.h"
+
 namespace subbyte {
 namespace {
 
@@ -24,7 +26,7 @@ Terminal::Terminal(const std::vector<std::string>& arguments,
   std::vector<char*> argv = {const_cast<char*>("subbyte")};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
-  execv(SUBBYTE_PROGRAM, argv.data());
+  execv(kProgramPath, argv.data());
   _exit(126);
 }
 

@@ -8,6 +8,7 @@
 #include "app/process.h"
 #include "conformance/metadata_set.h"
 #include "conformance/place_set.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 namespace subbyte::conformance {
@@ -47,7 +48,8 @@ TEST(Verdict, of_inspect_is_that_of_run_for_every_model) {
 
 TEST(Verdict, of_inspect_is_that_of_run_for_every_container) {
   Counts counts;
-  for (const auto& entry : fs::directory_iterator(SUBBYTE_CONFORMANCE_DIR "/directories")) {
+  for (const auto& entry :
+       fs::directory_iterator(fs::path(kConformance) / "safetensors/directories")) {
     SCOPED_TRACE(entry.path());
     compare(entry.path() / "model", counts);
   }

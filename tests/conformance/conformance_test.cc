@@ -19,6 +19,7 @@
 #include "conformance/file_system_cases.h"
 #include "conformance/malformed_set.h"
 #include "conformance/oracle.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 namespace subbyte::conformance {
@@ -26,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kPublished = SUBBYTE_CONFORMANCE_DIR;
+const fs::path kPublished = fs::path(kConformance) / "safetensors";
 
 std::string read_text(const fs::path& path) {
   std::ifstream stream(path, std::ios::binary);

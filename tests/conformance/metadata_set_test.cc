@@ -13,6 +13,7 @@
 #include <set>
 
 #include "models/model.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/test_context.h"
 
@@ -21,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kPublished = SUBBYTE_METADATA_DIR;
+const fs::path kPublished = fs::path(kConformance) / "metadata";
 
 void write_files(const MetadataCase& one, const TempDir& dir) {
   for (const auto& [name, content] : one.files) dir.write(name, content);

@@ -14,6 +14,7 @@
 
 #include "base/thread_pool.h"
 #include "checkpoints/model_path.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "transform/convert_model.h"
 
@@ -22,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kPublished = SUBBYTE_PLACES_DIR;
+const fs::path kPublished = fs::path(kConformance) / "places";
 
 std::string read_text(const fs::path& path) {
   std::ifstream stream(path, std::ios::binary);

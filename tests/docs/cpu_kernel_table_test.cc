@@ -9,6 +9,8 @@
 #include <sstream>
 #include <string>
 
+#include "support/paths.h"
+
 namespace subbyte::cpu {
 namespace {
 
@@ -16,7 +18,7 @@ constexpr const char* kHowToWrite =
     "; write it anew with: build/release/tests/docs/write_cpu_kernel_table docs/kernels/cpu.md\n";
 
 std::string page() {
-  std::ifstream file(SUBBYTE_TEST_DATA "/../../docs/kernels/cpu.md");
+  std::ifstream file(std::string(SUBBYTE_TEST_DATA) + "/../../docs/kernels/cpu.md");
   std::stringstream text;
   text << file.rdbuf();
   return text.str();

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "models/model.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/test_context.h"
 

@@ -9,6 +9,7 @@
 #include "base/thread_pool.h"
 #include "checkpoints/containers/tensor_source.h"
 #include "models/model.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/test_context.h"
 #include "support/test_names.h"

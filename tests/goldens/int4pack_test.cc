@@ -13,6 +13,7 @@
 #include "checkpoints/import_parts.h"
 #include "foreign_layouts/fused_int4.h"
 #include "foreign_layouts/int4pack.h"
+#include "support/paths.h"
 
 namespace subbyte {
 namespace {

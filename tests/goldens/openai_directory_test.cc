@@ -11,6 +11,7 @@
 #include "checkpoints/config/config_file.h"
 #include "checkpoints/containers/tensor_source.h"
 #include "models/model.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/test_context.h"
 #include "support/test_tensors.h"

@@ -8,6 +8,7 @@
 #include "checkpoints/model_path.h"
 #include "models/model.h"
 #include "support/orin_bytes.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/test_context.h"
 #include "verify/inspect.h"

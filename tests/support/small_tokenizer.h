@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "text/tokenizer.h"
 
@@ -70,12 +71,12 @@ inline Result<Tokenizer> load_tokenizer(const TokenizerJson& json) {
 
 /// `name` is "qwen" or "o200k".
 inline Result<Tokenizer> golden_tokenizer(std::string_view name) {
-  return Tokenizer::load(std::string(SUBBYTE_TEST_DATA "/tokenizers/").append(name) +
+  return Tokenizer::load((std::string(SUBBYTE_TEST_DATA) + "/tokenizers/").append(name) +
                          ".tokenizer.json");
 }
 
 inline TokenizerJson golden_json(std::string_view name, std::string_view kind) {
-  std::ifstream file(std::string(SUBBYTE_TEST_DATA "/tokenizers/").append(name).append(kind) +
+  std::ifstream file((std::string(SUBBYTE_TEST_DATA) + "/tokenizers/").append(name).append(kind) +
                      ".json");
   return TokenizerJson::parse(file);
 }

@@ -337,7 +337,7 @@ TEST(Report, has_a_checksum_for_every_tensor) {
 }
 
 TEST(Docs, have_one_row_for_each_code_of_verify) {
-  std::ifstream file(SUBBYTE_TEST_DATA "/../../docs/verify.md");
+  std::ifstream file(std::string(SUBBYTE_TEST_DATA) + "/../../docs/verify.md");
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   for (const VerifyCode& code : verify_codes()) {
     const std::string row =

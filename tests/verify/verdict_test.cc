@@ -5,6 +5,7 @@
 
 #include "conformance/metadata_set.h"
 #include "models/model.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/test_context.h"
 #include "verify/inspect.h"
@@ -44,7 +45,8 @@ TEST_F(Verdicts, of_models_are_those_of_loading) {
 
 TEST_F(Verdicts, of_containers_are_those_of_loading) {
   int count = 0;
-  for (const auto& entry : fs::directory_iterator(SUBBYTE_CONFORMANCE_DIR "/directories")) {
+  for (const auto& entry :
+       fs::directory_iterator(fs::path(kConformance) / "safetensors/directories")) {
     SCOPED_TRACE(entry.path());
     expect_same(entry.path() / "model");
     ++count;

@@ -8,6 +8,7 @@
 #include "checkpoints/config/config_file.h"
 #include "support/import_fixture.h"
 #include "support/orin_bytes.h"
+#include "support/paths.h"
 
 namespace subbyte {
 namespace {

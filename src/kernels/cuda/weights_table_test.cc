@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cuda/kernel_set.h"
+#include "support/paths.h"
 
 namespace subbyte::cuda {
 namespace {
@@ -66,7 +67,7 @@ std::string table() {
 }
 
 TEST(CudaWeightsTable, of_the_docs_has_every_line_and_the_number_of_kernels) {
-  std::ifstream file(SUBBYTE_TEST_DATA "/../../docs/kernels/cuda.md");
+  std::ifstream file(std::string(SUBBYTE_TEST_DATA) + "/../../docs/kernels/cuda.md");
   std::stringstream text;
   text << file.rdbuf();
   const std::size_t lines = weights_lines().size();
