@@ -25,6 +25,9 @@ function(subbyte_layer name)
 
   if(sources)
     add_library(subbyte_${name} STATIC ${sources})
+    # Shared libraries of others take them, too: modules of Python, plugins.
+    set_target_properties(subbyte_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    target_link_libraries(subbyte_${name} PRIVATE subbyte_options)
     set(scope PUBLIC)
   else()
     add_library(subbyte_${name} INTERFACE)
@@ -35,7 +38,7 @@ function(subbyte_layer name)
   list(TRANSFORM ARG_DEPENDS PREPEND subbyte::)
   list(TRANSFORM ARG_HIDDEN_DEPENDS PREPEND subbyte::)
   list(TRANSFORM ARG_TEST_DEPENDS PREPEND subbyte::)
-  target_link_libraries(subbyte_${name} ${scope} subbyte_options ${ARG_DEPENDS}
+  target_link_libraries(subbyte_${name} ${scope} subbyte_interface ${ARG_DEPENDS}
     ${ARG_LIBRARIES})
   if(sources AND fmt::fmt IN_LIST ARG_LIBRARIES)
     subbyte_precompiled_header(subbyte_${name})
@@ -82,10 +85,15 @@ function(subbyte_precompiled_header target)
     find_package(nlohmann_json REQUIRED)
     file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/header.cc CONTENT "")
     add_library(subbyte_header OBJECT ${PROJECT_BINARY_DIR}/header.cc)
+    set_target_properties(subbyte_header PROPERTIES POSITION_INDEPENDENT_CODE ON)
     target_precompile_headers(subbyte_header PRIVATE <algorithm> <filesystem> <fmt/format.h>
       <functional> <map> <memory> <nlohmann/json.hpp> <optional> <span> <string> <vector>)
     target_link_libraries(subbyte_header PRIVATE subbyte_options fmt::fmt
       nlohmann_json::nlohmann_json)
+  endif()
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "EXECUTABLE")
+    target_compile_options(${target} PRIVATE -fPIC)  # as the header is: a program's own is -fPIE
   endif()
   target_precompile_headers(${target} REUSE_FROM subbyte_header)
 endfunction()

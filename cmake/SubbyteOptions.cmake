@@ -1,16 +1,32 @@
-# Options, warnings and sanitizers that every target of the project shares.
+# Options of the project, and what its own files are compiled with.
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  if(PROJECT_IS_TOP_LEVEL)
+    message(STATUS "No CMAKE_BUILD_TYPE: RelWithDebInfo")
+    set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Kind of build" FORCE)
+  else()
+    message(WARNING "CMAKE_BUILD_TYPE is empty, so that the kernels of subbyte are compiled "
+      "without optimization: set Release or RelWithDebInfo")
+  endif()
+endif()
+
 option(SUBBYTE_BUILD_PROGRAM "Build the command line" ${PROJECT_IS_TOP_LEVEL})
 option(SUBBYTE_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(SUBBYTE_BUILD_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
 option(SUBBYTE_BUILD_FUZZERS "Build the fuzz targets (clang)" OFF)
-option(SUBBYTE_CUDA "Build the CUDA kernels where nvcc is found" ON)
+option(SUBBYTE_CUDA "Build the CUDA kernels where nvcc is found" ${PROJECT_IS_TOP_LEVEL})
 set(SUBBYTE_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread")
 
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 find_package(Threads REQUIRED)
 
+# What the headers need, and so all that a program takes over that links a layer.
+add_library(subbyte_interface INTERFACE)
+target_compile_features(subbyte_interface INTERFACE cxx_std_20)
+target_link_libraries(subbyte_interface INTERFACE Threads::Threads)
+
+# What every target of ours links, PRIVATE: warnings, visibility and contraction are not handed on.
 add_library(subbyte_options INTERFACE)
-target_compile_features(subbyte_options INTERFACE cxx_std_20)
+target_link_libraries(subbyte_options INTERFACE subbyte_interface)
 # For nvcc see SubbyteCuda.cmake.
 target_compile_options(subbyte_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -fvisibility=hidden
@@ -22,10 +38,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     "$<$<COMPILE_LANGUAGE:CXX>:SHELL:--param ggc-min-expand=400>"
     "$<$<COMPILE_LANGUAGE:CXX>:SHELL:--param ggc-min-heapsize=262144>")
 endif()
-target_link_libraries(subbyte_options INTERFACE Threads::Threads)
 
 if(SUBBYTE_SANITIZE)
   target_compile_options(subbyte_options INTERFACE
     -fsanitize=${SUBBYTE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
-  target_link_options(subbyte_options INTERFACE -fsanitize=${SUBBYTE_SANITIZE})
+  # A program that is linked from such objects needs the runtime, whoever makes it.
+  target_link_options(subbyte_interface INTERFACE -fsanitize=${SUBBYTE_SANITIZE})
 endif()
