@@ -7,6 +7,8 @@ C++:       functions of at most 60 lines (from the brace that opens the body to 
            it), no '#if 0'. The main loop of a CUDA kernel may have 150, where that shows a
            protocol of copies and barriers in one view: its body begins with a comment "Main loop",
            in a .cuh file, and has a title ("// --- ...") every 40 lines.
+Tests:     a skip says what is missing, and what a machine lacks is a skip: a test that only
+           returns counts as passed.
 src/:      the library never prints, aborts or exits (tests beside the code may).
 Vectors:   intrinsics only in src/kernels/cpu/<isa>/, which is compiled for that instruction set
            (a test may compare with an instruction).
@@ -53,6 +55,11 @@ IF_ZERO = re.compile(r"^\s*#\s*if\s+0\b")
 PRINTS = re.compile(r"\bstd::(cout|cerr|clog)\b|\bfmt::print\b"
                     r"|\b(printf|fprintf|vfprintf|puts|fputs|putchar|perror)\s*\(")
 ENDS = re.compile(r"(?<![\w.>])(std::|::)?(abort|exit|_exit|_Exit|quick_exit|terminate)\s*\(")
+SKIPS_SILENTLY = re.compile(r"\bGTEST_SKIP\(\)\s*;")
+# The first statement of a test, after declarations at most.
+RETURNS_AT_ONCE = re.compile(r"^(?:TEST(?:_F|_P)?|TYPED_TEST)\(.*\) \{\n"
+                             r"(?:  (?:const )?[\w:<>&* ]+ = .*;\n)*"
+                             r"  if \(.*\) (?:\{\n(?:    .*\n)*?    )?return;", re.MULTILINE)
 INTRINSIC = re.compile(r"\b_mm\d*_\w+|\b__m(128|256|512)[di]?\b|\b_tile_\w+"
                        r"|#\s*include\s*<\w*intrin\.h>")
 ISA_FOLDER = re.compile(r"^src/kernels/cpu/(?!generic/)\w+/")
@@ -156,6 +163,10 @@ def check_cpp(name: str, text: str) -> Iterator[tuple[int, str]]:
             yield number, "the library does not end the process"
         if INTRINSIC.search(line) and not is_test and not ISA_FOLDER.match(name):
             yield number, "intrinsics belong into src/kernels/cpu/<isa>/"
+        if is_test and SKIPS_SILENTLY.search(line):
+            yield number, "a skip without what is missing"
+    for found in RETURNS_AT_ONCE.finditer(code) if is_test else []:
+        yield code.count("\n", 0, found.end()) + 1, "a test that only returns passes: GTEST_SKIP()"
     for first, last in functions(code):
         yield from check_function(name, text.splitlines(), first, last)
 
@@ -215,6 +226,12 @@ CASES = [
     ("src/base/a.cc", "namespace n {\n" + LONG_BODY.replace("  g();\n", "", 1) + "}\n", ""),
     ("src/base/a.cc", 'const char* a = "std::cout {"; // printf(\nint b = 1\'000;\n', ""),
     ("src/base/a_test.cc", "void f() { std::abort(); }\n", ""),
+    ("src/base/a_test.cc", "void f() { GTEST_SKIP(); }\n", "1: a skip without"),
+    ("src/base/a_test.cc", "void f() { GTEST_SKIP() << 1; }\n", ""),
+    ("tests/gpu/a_test.cc", "TEST(A, b) {\n  if (!c()) return;\n  d();\n}\n", "2: a test that"),
+    ("tests/gpu/a_test.cc", "TEST_P(A, b) {\n  const D& d = e();\n  if (d.f != 9) {\n    g();\n"
+                            "    return;\n  }\n}\n", "5: a test that"),
+    ("tests/gpu/a_test.cc", "TEST(A, b) {\n  c();\n  if (HasFailure()) return;\n}\n", ""),
     ("src/base/a.cc", "void f() { snprintf(b, 1, c); at_exit(); x.exit(); }\n", ""),
     ("src/kernels/cpu/avx2/a.cc", "__m256 f();\n", ""),
     ("tests/data/a.py", "\t\u00e9\n", ""),

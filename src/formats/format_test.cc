@@ -116,7 +116,7 @@ TEST_P(EveryFormat, max_min_and_specials_are_those_of_the_codes) {
 
 TEST_P(EveryFormat, every_value_encodes_to_its_code) {
   const FormatInfo& format = *GetParam();
-  if (format.bits > 16) return;  // f32: DenseFloats.f32_agrees_with_the_machine
+  if (format.bits > 16) GTEST_SKIP() << "too many codes: DenseFloats.f32_agrees_with_the_machine";
   for (const Rounding rounding : kRoundings) {
     for (uint32_t code = 0; code < (1u << format.bits); ++code) {
       const double value = format.decode(code);
@@ -130,7 +130,9 @@ TEST_P(EveryFormat, every_value_encodes_to_its_code) {
 
 TEST_P(EveryFormat, rounds_between_all_neighbours) {
   const FormatInfo& format = *GetParam();
-  if (format.bits > 16) return;  // f32: DenseFloats.f32_rounds_doubles_as_the_machine_does
+  if (format.bits > 16) {
+    GTEST_SKIP() << "too many codes: DenseFloats.f32_rounds_doubles_as_the_machine_does";
+  }
   const std::vector<Point> points = finite_points(format);
   const bool negative_zero = has_negative_zero(format);
   for (std::size_t i = 0; i + 1 < points.size(); ++i) {

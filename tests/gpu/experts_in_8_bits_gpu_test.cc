@@ -204,12 +204,16 @@ class Problem {
   std::vector<float> x_;
 };
 
+/// Where it is false, nothing asks for experts in 8 bits.
+TEST(GpuExpertsIn8Bits, are_there_on_hopper_alone) {
+  const RandomMatrix matrix = random_matrix(kMxfp4, 128, 64, Contents::kReal, 1);
+  EXPECT_EQ(cuda::has_large_m(*cuda::packed_format(matrix.view), cuda::Number::kF16, this_device()),
+            this_device().compute_capability == 90);
+}
+
 TEST(GpuExpertsIn8Bits, match_the_formula_of_rounded_inputs) {
   if (this_device().compute_capability != 90) {
-    const RandomMatrix matrix = random_matrix(kMxfp4, 128, 64, Contents::kReal, 1);
-    EXPECT_FALSE(cuda::has_large_m(*cuda::packed_format(matrix.view), cuda::Number::kF16,
-                                   this_device()));  // so nothing asks for them
-    return;
+    GTEST_SKIP() << "experts in 8 bits need compute capability 9.0";
   }
   for (const Shape& shape :
        {Shape{256, 64, {130, 0, 7, 257, 1}}, Shape{144, 96, {3, 1}}, Shape{128, 2880, {40}},

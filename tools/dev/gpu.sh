@@ -1,5 +1,7 @@
 # ./dev gpu-test, gpu-bench and gpu-pack.
 
+num_skipped=0
+skip_reasons=  # a line for each test
 # Tests that look at all of the GPU's memory, so that no other may run beside them.
 gpu_memory_tests='GpuLoading.takes_the_memory*:GpuLoading.refuses_what_does_not_fit*'
 # Tests that touch everything and are few enough for compute-sanitizer.
@@ -28,7 +30,8 @@ command_gpu_test() {
     run_gpu_tests 1 "$program" "--gtest_filter=$gpu_memory_tests" "${options[@]}"
   fi
   if [[ $sanitize == true ]]; then sanitize_gpu_tests "$program"; fi
-  report_tests
+  report_skips
+  report_tests ", $num_skipped skipped"
 }
 
 command_gpu_bench() {
@@ -112,22 +115,31 @@ run_gpu_tests() {
     count_gpu_tests "$logs/$i" "$status"
   done
   rm -r "$logs"
-  if ((num_passed + num_failed == 0)); then die "no test of $program was chosen"; fi
+  if ((num_passed + num_failed + num_skipped == 0)); then die "no test of $program was chosen"; fi
+}
+
+# What this machine lacks for the tests that were skipped, each with their number.
+report_skips() {
+  sort <<<"$skip_reasons" | uniq -c | awk 'NF > 1 {
+    count = $1; $1 = ""; print "dev: skipped " count ":" $0}' >&2
 }
 
 # count_gpu_tests LOG STATUS: STATUS is what the program returned.
 count_gpu_tests() {
-  local passed failed
+  local passed failed skipped
   passed=$(grep -c '^\[       OK \]' "$1" || true)
+  skipped=$(grep -c '^\[  SKIPPED \] .* ms)$' "$1" || true)
   failed=$(grep -c '^\[  FAILED  \] .* ms)$' "$1" || true)
   # The status is 1 for failed tests. A program that dies fails, too.
   if (($2 > 1 || ($2 == 1 && failed == 0))); then failed=$((failed + 1)); fi
   if ((failed)); then
-    grep -v '^\[       OK \]' "$1" >&2 || true
+    grep -v '^\[       OK \]\|^\[  SKIPPED \]' "$1" >&2 || true
     echo "dev: the program ended with status $2" >&2
   fi
   num_passed=$((num_passed + passed))
   num_failed=$((num_failed + failed))
+  num_skipped=$((num_skipped + skipped))
+  skip_reasons+=$(awk '/: Skipped$/ {getline; print}' "$1")$'\n'
 }
 
 # sanitize_gpu_tests PROGRAM: a tool that finds something is a failed test.

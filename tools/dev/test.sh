@@ -58,8 +58,29 @@ label_regex() {
   echo "^($*)\$"
 }
 
-# The last line is for CI: alone on its line.
+# quick_tests [BASE]: the programs that edits since BASE concern (tools/changed_tests.py), and the
+# checks of the house, which need no program.
+quick_tests() {
+  local chosen programs=() targets=()
+  need_packages "${build_packages[@]}" "${format_packages[@]}"
+  step "configure build/ci" cmake --preset ci
+  chosen=$(tools/changed_tests.py build/ci/test_programs.txt ${1:+--base "$1"})
+  while read -r kind name; do
+    case $kind in
+      test) programs+=("$name") ;;&
+      test | build) targets+=("$name") ;;
+    esac
+  done <<<"$chosen"
+  echo "== changed: ${targets[*]:-nothing that has tests}" >&2
+  if ((${#targets[@]})) && ! build ci "${targets[@]}"; then
+    num_failed=$((num_failed + 1))
+    report_tests || exit 1
+  fi
+  run_tests ci --label-regex "$(label_regex tools "${programs[@]}")"
+}
+
+# report_tests [MORE]. The last line is for CI: alone on its line.
 report_tests() {
-  echo "$num_passed passed, $num_failed failed"
+  echo "$num_passed passed, $num_failed failed${1:-}"
   ((num_failed == 0))
 }

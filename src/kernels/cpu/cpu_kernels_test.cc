@@ -207,7 +207,7 @@ bool is_compiled_in(std::string_view isa) {
 }
 
 TEST(ChooseVariant, takes_tiles_for_a_few_tokens_only_where_they_are_faster) {
-  if (!is_compiled_in("amx")) GTEST_SKIP();
+  if (!is_compiled_in("amx")) GTEST_SKIP() << "this build has no kernels for amx";
   const auto chosen = [&](int64_t group_size, int64_t m, Precision precision,
                           bool invariant = false) -> std::string_view {
     const WeightFormat format = {Format::kU4, Format::kF16, Zero::kU8, group_size};
@@ -244,7 +244,7 @@ TEST(ChooseVariant, takes_tiles_for_a_few_tokens_only_where_they_are_faster) {
 }
 
 TEST(ChooseVariant, knows_which_weights_tiles_decode_fast_or_exactly) {
-  if (!is_compiled_in("amx")) GTEST_SKIP();
+  if (!is_compiled_in("amx")) GTEST_SKIP() << "this build has no kernels for amx";
   const auto chosen = [](const WeightFormat& format, int64_t m, Precision precision,
                          bool invariant = false) -> std::string_view {
     return chosen_of("amx", format, m, precision, invariant).name;
@@ -286,7 +286,7 @@ TEST(ChooseVariant, knows_which_weights_tiles_decode_fast_or_exactly) {
 }
 
 TEST(ChooseVariant, takes_panels_for_many_tokens_and_floats_for_small_groups) {
-  if (!is_compiled_in("avx512bf16")) GTEST_SKIP();
+  if (!is_compiled_in("avx512bf16")) GTEST_SKIP() << "this build has no kernels for avx512bf16";
   const auto expect = [&](int64_t group_size, int64_t m, Precision precision,
                           std::string_view name) {
     const WeightFormat format = {Format::kU4, Format::kF16, Zero::kU8, group_size};
@@ -315,7 +315,7 @@ TEST(ChooseVariant, takes_panels_for_many_tokens_and_floats_for_small_groups) {
 }
 
 TEST(ChooseVariant, takes_int8x3_where_only_dot_products_of_bytes_are_fast) {
-  if (!is_compiled_in("avx512vnni")) GTEST_SKIP();
+  if (!is_compiled_in("avx512vnni")) GTEST_SKIP() << "this build has no kernels for avx512vnni";
   const auto chosen = [](const WeightFormat& format, int64_t m,
                          Precision precision) -> std::string_view {
     return chosen_of("avx512vnni", format, m, precision).name;
@@ -345,7 +345,7 @@ TEST(ChooseVariant, takes_int8x3_where_only_dot_products_of_bytes_are_fast) {
 }
 
 TEST(ChooseVariant, takes_int8x3_for_one_or_two_tokens_without_dot_products) {
-  if (!is_compiled_in("avx2")) GTEST_SKIP();
+  if (!is_compiled_in("avx2")) GTEST_SKIP() << "this build has no kernels for avx2";
   const auto expect = [&](const WeightFormat& format, int64_t m, std::string_view name,
                           bool invariant = false) {
     const KernelVariant variant = chosen_of("avx2", format, m, Precision::kF32, invariant);
