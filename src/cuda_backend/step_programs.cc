@@ -103,8 +103,9 @@ bool StepPrograms::close_result() {
   if (!place) return false;
   auto* const words = reinterpret_cast<uint32_t*>(memory_.data() + kCounterBytes) + place->begin;
   cuda::StepOperation& operation = operations_[open.operation];
-  (operation.is_attention != 0 ? operation.attention.result : operation.product.result) = {
-      words + open.first, open.stride, place->tag};
+  cuda::StepResult& result =
+      operation.is_attention != 0 ? operation.attention.result : operation.product.result;
+  result = {words + open.first, open.stride, place->tag};
   return true;
 }
 

@@ -62,7 +62,7 @@ class RouterWatch : public ForwardingBackend {
     ForwardingBackend::experts(y, x, router_logits, experts);
   }
   /// [layers][tokens][experts]
-  const std::vector<float>& logits() const { return logits_; }
+  const std::vector<float>& seen() const { return logits_; }
 
  private:
   std::vector<float> logits_;
@@ -77,9 +77,9 @@ std::vector<bool> near_ties(const LoadedModel& cpu, std::span<const int32_t> ids
   if (config.num_experts == 0) return tied;
   RouterWatch watch(*cpu.backend);
   testing::logits_of(*cpu.model, watch, ids);
-  const double allowed = stated_difference(watch.logits(), stated);
-  for (int64_t row = 0; row < std::ssize(watch.logits()) / config.num_experts; ++row) {
-    const auto all = std::span(watch.logits()).subspan(row * config.num_experts);
+  const double allowed = stated_difference(watch.seen(), stated);
+  for (int64_t row = 0; row < std::ssize(watch.seen()) / config.num_experts; ++row) {
+    const auto all = std::span(watch.seen()).subspan(row * config.num_experts);
     std::vector<float> sorted(all.begin(), all.begin() + config.num_experts);
     std::ranges::sort(sorted, std::greater());
     const double gap =
