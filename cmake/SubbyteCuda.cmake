@@ -9,7 +9,12 @@ include(CheckLanguage)
 set(SUBBYTE_CUDA_ARCHITECTURES 80 90a CACHE STRING "GPUs that the CUDA kernels are compiled for")
 
 set(subbyte_has_nvcc OFF)  # CMAKE_CUDA_COMPILER stays in the cache when the option goes off
-if(SUBBYTE_CUDA AND NOT SUBBYTE_SANITIZE)
+# Why a build has no CUDA, for src/cuda_backend/without_cuda.cc.
+set(subbyte_no_cuda "SUBBYTE_CUDA=OFF, ./dev build makes one with it")
+if(SUBBYTE_CUDA AND SUBBYTE_SANITIZE)
+  set(subbyte_no_cuda "SUBBYTE_SANITIZE=${SUBBYTE_SANITIZE}: nvcc knows no sanitizers")
+elseif(SUBBYTE_CUDA)
+  set(subbyte_no_cuda "there was no nvcc")
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     set(subbyte_has_nvcc ON)

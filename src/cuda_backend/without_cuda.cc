@@ -1,4 +1,4 @@
-// The whole layer where there is no nvcc.
+// The whole layer in a build without CUDA.
 
 #include "cuda_backend/cuda_backend.h"
 
@@ -6,7 +6,7 @@ namespace subbyte {
 namespace {
 
 Error no_cuda() {
-  return {"cuda.device", "this program was built without CUDA (there was no nvcc)"};
+  return {"cuda.device", "this program was built without CUDA (" SUBBYTE_NO_CUDA ")"};
 }
 
 }  // namespace
