@@ -10,6 +10,7 @@
 
 #include "base/random.h"
 #include "engine/generate.h"
+#include "support/goldens.h"
 #include "support/lagging_backend.h"
 #include "support/test_context.h"
 #include "support/test_names.h"
@@ -373,7 +374,7 @@ TEST_P(Scheduling, goes_a_step_ahead_where_every_token_follows_from_the_step_bef
 }
 
 INSTANTIATE_TEST_SUITE_P(Goldens, Scheduling,
-                         ::testing::Combine(::testing::Values("qwen3-awq", "gpt-oss-mxfp4"),
+                         ::testing::Combine(::testing::ValuesIn(testing::goldens(testing::kFew)),
                                             ::testing::Values(1, 2)),
                          NamedByValue());
 

@@ -6,6 +6,7 @@
 
 #include "base/thread_pool.h"
 #include "models/model_family.h"
+#include "support/goldens.h"
 
 namespace subbyte {
 namespace {
@@ -68,7 +69,7 @@ int64_t parameters(const ModelConfig& c) {
 }
 
 TEST(MemoryNeed, counts_every_parameter_once) {
-  for (const char* golden : {"qwen3-bf16", "qwen3-awq", "qwen3-gptq-v1", "qwen3-gptq-act-order"}) {
+  for (const char* golden : testing::goldens(testing::kEveryWay, "qwen3")) {
     const Counted counted = count(golden, {});
     // Of act-order, g_idx belongs to its matrix.
     EXPECT_EQ(counted.need.weights, parameters(counted.config)) << golden;

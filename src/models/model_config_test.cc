@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "json/strict_json.h"
+#include "support/goldens.h"
 #include "support/temp_dir.h"
 
 namespace subbyte {
@@ -227,8 +228,7 @@ TEST(ModelConfig, layer_types_decide_about_windows) {
 
 TEST(ModelConfig, reads_what_the_goldens_say) {
   const auto root = std::filesystem::path(SUBBYTE_TEST_DATA) / "goldens";
-  for (const char* name :
-       {"qwen3-bf16", "qwen3-awq", "qwen3-gptq-v1", "qwen3-gptq-v2", "qwen3-gptq-act-order"}) {
+  for (const char* name : testing::goldens(testing::kEveryWay, "qwen3")) {
     const auto config = read_model_config(root / name);
     ASSERT_TRUE(config.ok()) << config.error().message;
     EXPECT_EQ(config->hidden_size, 256);

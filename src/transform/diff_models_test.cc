@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "support/goldens.h"
 #include "support/quantized_model.h"
 
 namespace subbyte {
@@ -49,7 +50,7 @@ TestTensor floats(const std::string& name, DType dtype, const Shape& shape, floa
 }
 
 TEST(DiffModels, a_directory_is_itself) {
-  for (const char* golden : {"qwen3-awq", "qwen3-gptq-act-order", "gpt-oss-mxfp4", "qwen3-bf16"}) {
+  for (const char* golden : testing::goldens(testing::kKind)) {
     const ModelDiff diff = diff_of(kGoldens / golden, kGoldens / golden);
     EXPECT_TRUE(diff.same_bytes()) << golden;
     EXPECT_GT(diff.weights.size(), 10u);

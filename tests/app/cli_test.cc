@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -13,7 +12,6 @@
 #include "checkpoints/containers/tensor_source.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
-#include "support/test_names.h"
 
 namespace subbyte {
 namespace {
@@ -37,15 +35,6 @@ std::vector<fs::path> files_in(const fs::path& folder) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) files.push_back(entry.path());
   return files;
-}
-
-template <typename T>
-std::vector<T> tensor_values(const TensorSource& source, const std::string& name) {
-  const FileTensor* tensor = source.find(name);
-  EXPECT_NE(tensor, nullptr) << name;
-  std::vector<T> values(tensor->bytes.size() / sizeof(T));
-  std::memcpy(values.data(), tensor->bytes.data(), tensor->bytes.size());
-  return values;
 }
 
 TEST(Usage, mistakes_exit_with_2) {
@@ -187,36 +176,6 @@ TEST(Usage, embedding_and_head_may_be_quantized) {
     }
   }
 }
-
-class Logits : public testing::TestWithParam<const char*> {};
-
-TEST_P(Logits, of_the_command_are_those_of_the_reference) {
-  const TempDir folder;
-  auto reference = TensorSource::open(kData / "goldens" / GetParam() / "reference.safetensors");
-  ASSERT_TRUE(reference.ok());
-  for (int prompt = 0; prompt < 3; ++prompt) {
-    const std::string prefix = "prompt" + std::to_string(prompt);
-    const auto ids = tensor_values<int32_t>(*reference, prefix + ".ids");
-    const auto expected = tensor_values<float>(*reference, prefix + ".logits");
-    std::string list;
-    for (const int32_t id : ids) list += (list.empty() ? "" : ",") + std::to_string(id);
-    const fs::path file = folder.path() / (prefix + ".safetensors");
-    const ProcessResult result =
-        run_program({"logits", golden(GetParam()), "--ids", list, "--out", file.string()});
-    ASSERT_EQ(result.exit_code, 0) << result.err;
-    auto output = TensorSource::open(file);
-    ASSERT_TRUE(output.ok()) << output.error().message;
-    EXPECT_EQ(output->find("logits")->shape, (Shape{ids.size(), 512}));
-    const auto found = tensor_values<float>(*output, "logits");
-    ASSERT_EQ(found.size(), expected.size());
-    for (std::size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], 2e-3) << i;
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Goldens, Logits,
-                         testing::Values("qwen3-bf16", "qwen3-awq", "qwen3-gptq-v1",
-                                         "qwen3-gptq-v2", "qwen3-gptq-act-order", "gpt-oss-mxfp4"),
-                         NamedByValue());
 
 TEST(LogitsCommand, refuses_ids_outside_the_vocabulary_and_leaves_no_file) {
   const TempDir folder;

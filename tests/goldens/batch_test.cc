@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "base/random.h"
+#include "support/goldens.h"
 #include "support/test_context.h"
 #include "support/test_names.h"
 
@@ -38,7 +39,7 @@ class Batches : public ::testing::TestWithParam<const char*> {
                                  .batch_invariant = batch_invariant});
     ASSERT_TRUE(backend.ok());
     backend_ = std::move(backend).value();
-    const auto directory = std::filesystem::path(SUBBYTE_TEST_DATA) / "goldens" / GetParam();
+    const auto directory = testing::golden_folder(GetParam());
     auto model = load_model(directory, *backend_);
     ASSERT_TRUE(model.ok()) << model.error().message;
     model_ = std::move(model).value();
@@ -288,9 +289,7 @@ TEST_P(Batches, refuses_batches_that_make_no_sense_and_changes_nothing) {
   EXPECT_EQ(code({good, {&other.sequence, other.tokens, 5}}), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Goldens, Batches,
-                         ::testing::Values("qwen3-bf16", "qwen3-awq", "qwen3-gptq-act-order",
-                                           "gpt-oss-mxfp4", "autoawq-qwen3-moe"),
+INSTANTIATE_TEST_SUITE_P(Goldens, Batches, ::testing::ValuesIn(testing::goldens(testing::kBatches)),
                          NamedByValue());
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "base/float16.h"
 #include "checkpoints/containers/tensor_source.h"
 #include "models/model.h"
+#include "support/goldens.h"
 #include "support/temp_dir.h"
 #include "support/test_context.h"
 #include "support/test_names.h"
@@ -165,12 +166,12 @@ TEST_P(HeadBits, count_as_what_a_token_reads) {
             plain.model->weight_bytes() - tables * (before - after));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Goldens, HeadBits,
-    ::testing::Combine(::testing::Values("qwen3-bf16", "qwen3-awq", "gpt-oss-mxfp4"),
-                       ::testing::Values(Head::kOwn, Head::kTied, Head::kTiedAndStored),
-                       ::testing::Values(4, 8)),
-    NamedByValue());
+INSTANTIATE_TEST_SUITE_P(Goldens, HeadBits,
+                         ::testing::Combine(::testing::ValuesIn(testing::goldens(testing::kHead)),
+                                            ::testing::Values(Head::kOwn, Head::kTied,
+                                                              Head::kTiedAndStored),
+                                            ::testing::Values(4, 8)),
+                         NamedByValue());
 
 TEST(HeadBitsErrors, refuses_other_numbers) {
   const auto backend = testing::make_test_backend(1);

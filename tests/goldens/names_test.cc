@@ -11,6 +11,7 @@
 #include "checkpoints/containers/tensor_source.h"
 #include "json/strict_json.h"
 #include "models/model.h"
+#include "support/goldens.h"
 #include "support/temp_dir.h"
 #include "support/test_context.h"
 #include "support/test_tensors.h"
@@ -37,7 +38,7 @@ Tensors read_tensors(const fs::path& file) {
 }
 
 Tensors read_golden(const std::string& golden) {
-  return read_tensors(fs::path(SUBBYTE_TEST_DATA) / "goldens" / golden / "model.safetensors");
+  return read_tensors(testing::golden_folder(golden) / "model.safetensors");
 }
 
 /// A golden with other tensors.
@@ -45,7 +46,7 @@ class Checkpoint {
  public:
   Checkpoint(const std::string& golden, const Tensors& tensors) {
     fs::create_directory(path());
-    fs::copy(fs::path(SUBBYTE_TEST_DATA) / "goldens" / golden / "config.json", path());
+    fs::copy(testing::golden_folder(golden) / "config.json", path());
     const Status written = write_tensors(path() / "model.safetensors", tensors);
     EXPECT_TRUE(written.ok()) << written.error().message;
   }

@@ -12,6 +12,9 @@
 
 #include "checkpoints/containers/tensor_source.h"
 #include "models/model.h"
+#include "models/model_config.h"
+#include "support/golden_bound.h"
+#include "support/goldens.h"
 #include "support/temp_dir.h"
 #include "support/test_context.h"
 #include "support/test_tensors.h"
@@ -21,9 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kTolerance = 2e-3;  // of golden_models_test.cc
-
-const fs::path kGoldens = fs::path(SUBBYTE_TEST_DATA) / "goldens";
+using testing::golden_folder;
 
 /// Changes one tensor in place.
 using Damage = std::function<void(TestTensor& tensor)>;
@@ -46,7 +47,7 @@ class SeededFaults : public ::testing::Test {
   /// Copies a golden into dir_ with every tensor damaged whose name ends with `suffix`. At least
   /// one byte must change when there is damage.
   void copy(const char* golden, std::string_view suffix, const Damage& damage) {
-    const fs::path from = kGoldens / golden;
+    const fs::path from = golden_folder(golden);
     fs::copy_file(from / "config.json", dir_ / "config.json", fs::copy_options::overwrite_existing);
     std::vector<TestTensor> tensors = read_tensors(from / "model.safetensors");
     bool changed = !damage;
@@ -60,17 +61,23 @@ class SeededFaults : public ::testing::Test {
     dir_.write("model.safetensors", tensor_file(tensors));
   }
 
-  /// The largest difference of such a copy from the reference logits.
-  double difference(const char* golden, std::string_view suffix, const Damage& damage) {
+  /// The logits of the copy beside those of the golden.
+  struct Difference {
+    double worst = NAN;
+    double tolerance = 0;  // of golden_models_test.cc
+    bool is_seen() const { return !(worst <= tolerance); }
+  };
+  Difference difference(const char* golden, std::string_view suffix, const Damage& damage) {
     copy(golden, suffix, damage);
-    return difference_of(dir_.path(), kGoldens / golden / "reference.safetensors");
+    return difference_from(golden);
   }
 
-  double difference_of(const fs::path& directory, const fs::path& reference) {
-    auto model = load_model(directory, *backend_);
+  Difference difference_from(const char* golden) {
+    auto model = load_model(dir_.path(), *backend_);
     EXPECT_TRUE(model.ok()) << model.error().message;
-    if (!model.ok()) return NAN;
-    const std::vector<TestTensor> expected = read_tensors(reference);
+    if (!model.ok()) return {};
+    const std::vector<TestTensor> expected =
+        read_tensors(golden_folder(golden) / "reference.safetensors");
     const auto find = [&](std::string_view name) -> const TestTensor& {
       return *std::ranges::find(expected, name, &TestTensor::name);
     };
@@ -79,19 +86,28 @@ class SeededFaults : public ::testing::Test {
     std::vector<int32_t> tokens;
     for (std::size_t i = 0; i < ids.bytes.size() / 4; ++i) tokens.push_back(ids.at<int32_t>(i));
     const std::vector<float> found = testing::logits_of(**model, *backend_, tokens);
-    EXPECT_EQ(found.size(), logits.bytes.size() / 4);
-    double worst = 0;
+    std::vector<float> reference(logits.bytes.size() / 4);
+    for (std::size_t i = 0; i < reference.size(); ++i) reference[i] = logits.at<float>(i);
+    EXPECT_EQ(found.size(), reference.size());
+    Difference result = {0, testing::golden_tolerance((*model)->config(), reference, rounding())};
     for (std::size_t i = 0; i < found.size(); ++i) {
-      const double one = std::abs(double(found[i]) - logits.at<float>(i));
-      worst = one <= worst ? worst : one;  // NaN becomes the worst
+      const double one = std::abs(double{found[i]} - reference[i]);
+      result.worst = one <= result.worst ? result.worst : one;  // NaN becomes the worst
     }
-    return worst;
+    return result;
   }
 
-  void expect_seen(const char* golden, std::string_view suffix, const Damage& damage) {
-    const double worst = difference(golden, suffix, damage);
-    EXPECT_GT(worst, kTolerance) << golden << " " << suffix;
-    RecordProperty(std::string(golden) + std::string(suffix), std::to_string(worst));
+  testing::Rounding rounding() const {
+    return testing::rounding_of(testing::isa_of(*backend_), Activations::kF32, true);
+  }
+
+  /// The difference that was seen.
+  double expect_seen(const char* golden, std::string_view suffix, const Damage& damage) {
+    const Difference found = difference(golden, suffix, damage);
+    EXPECT_TRUE(found.is_seen()) << golden << " " << suffix << ": " << found.worst << " of "
+                                 << found.tolerance;
+    RecordProperty(std::string(golden) + std::string(suffix), std::to_string(found.worst));
+    return found.worst;
   }
 
   TempDir dir_;
@@ -145,9 +161,40 @@ void drop_last_block(TestTensor& blocks) {
 }
 
 TEST_F(SeededFaults, an_undamaged_copy_stays_inside) {
-  for (const char* golden :
-       {"qwen3-awq", "qwen3-gptq-v1", "qwen3-gptq-v2", "qwen3-gptq-act-order", "gpt-oss-mxfp4"}) {
-    EXPECT_LE(difference(golden, "", nullptr), kTolerance) << golden;
+  for (const char* golden : testing::goldens(testing::kEveryWay)) {
+    EXPECT_FALSE(difference(golden, "", nullptr).is_seen()) << golden;
+  }
+}
+
+/// In models and tokens of any golden, on any instruction set.
+TEST_F(SeededFaults, the_bound_is_below_an_error_of_1e_3) {
+  for (const testing::Golden& golden : testing::kGoldenModels) {
+    const fs::path folder = golden_folder(golden.name);
+    if (!fs::exists(folder / "reference.safetensors")) continue;
+    const auto config = read_model_config(folder);
+    ASSERT_TRUE(config.ok()) << config.error().message;
+    for (const TestTensor& tensor : read_tensors(folder / "reference.safetensors")) {
+      if (!tensor.name.ends_with(".logits")) continue;
+      std::vector<float> logits(tensor.bytes.size() / 4);
+      std::memcpy(logits.data(), tensor.bytes.data(), tensor.bytes.size());
+      for (const char* isa : {"scalar", "avx2", "avx512", "avx512vnni", "avx512bf16", "amx"}) {
+        const testing::Rounding rounds = testing::rounding_of(isa, Activations::kF32, true);
+        const double tolerance = testing::golden_tolerance(*config, logits, rounds);
+        EXPECT_LT(tolerance, std::string_view(isa) == "amx" ? 4e-4 : 5e-5) << golden.name << isa;
+      }
+    }
+  }
+}
+
+/// The last bit of an eighth of the scales of one matrix: the logits are off by some 1e-3.
+TEST_F(SeededFaults, a_small_fault_is_seen) {
+  const auto flip = [](TestTensor& tensor) {
+    for (std::size_t i = 0; i < tensor.bytes.size() / 16; ++i) {
+      tensor.set(i, static_cast<uint16_t>(tensor.at<uint16_t>(i) ^ 1));
+    }
+  };
+  for (const char* golden : {"qwen3-awq", "qwen3-gptq-v1", "qwen3-gptq-act-order"}) {
+    EXPECT_LT(expect_seen(golden, "layers.0.self_attn.o_proj.scales", flip), 2e-3) << golden;
   }
 }
 
@@ -209,14 +256,12 @@ TEST_F(SeededFaults, a_config_read_by_the_rule_of_others_is_seen) {
                                        {"gptqmodel-3-bits", "\"meta\""},
                                        {"gptqmodel-4-bits", "\"meta\""},
                                        {"qwen3-sliding-4-51", "\"transformers_version\""}}) {
-    copy(golden, "", nullptr);
-    const fs::path reference = kGoldens / golden / "reference.safetensors";
-    EXPECT_LE(difference_of(dir_.path(), reference), kTolerance) << golden;
+    EXPECT_FALSE(difference(golden, "", nullptr).is_seen()) << golden;
     std::string config = dir_.read("config.json");
     const std::size_t at = config.find(hidden);
     ASSERT_NE(at, std::string::npos) << golden;
     dir_.write("config.json", config.replace(at, 2, "\"_"));
-    EXPECT_GT(difference_of(dir_.path(), reference), kTolerance) << golden;
+    EXPECT_TRUE(difference_from(golden).is_seen()) << golden;
   }
 }
 

@@ -14,6 +14,7 @@
 #include "base/random.h"
 #include "devices/devices.h"
 #include "models/model.h"
+#include "support/goldens.h"
 
 namespace subbyte::testing {
 

@@ -215,10 +215,7 @@ TEST_P(GpuGoldens, bf16_activations) {
   EXPECT_GT(decibels(found, expected), of_layers(kBF16Decibels, on.model->config().num_layers));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GpuGoldens,
-                         ::testing::Values("qwen3-bf16", "qwen3-awq", "qwen3-gptq-v1",
-                                           "qwen3-gptq-v2", "qwen3-gptq-act-order", "gpt-oss-mxfp4",
-                                           "llmcompressor-qwen3-moe", "autoawq-qwen3-moe"),
+INSTANTIATE_TEST_SUITE_P(All, GpuGoldens, ::testing::ValuesIn(testing::goldens(testing::kGpu)),
                          NamedByValue());
 
 TEST(GpuModels, shared_experts_add_up_with_those_of_the_routes) {
@@ -428,7 +425,7 @@ LoadedModel load_invariant(const char* name, Activations activations = Activatio
 }
 
 TEST(GpuModels, batch_invariant_logits_do_not_depend_on_how_a_prompt_is_cut) {
-  for (const char* name : {"qwen3-bf16", "qwen3-awq", "qwen3-gptq-act-order", "gpt-oss-mxfp4"}) {
+  for (const char* name : testing::goldens(testing::kKind)) {
     const LoadedModel on = load_invariant(name);
     const auto source = TensorSource::open(golden(name) / "reference.safetensors");
     ASSERT_TRUE(source.ok());

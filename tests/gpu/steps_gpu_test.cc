@@ -77,7 +77,7 @@ std::vector<std::vector<int32_t>> scheduled_tokens(const LoadedModel& on, Backen
 }
 
 TEST(GpuSteps, steps_ahead_and_graphs_change_no_token) {
-  for (const char* name : {"qwen3-awq", "gpt-oss-mxfp4"}) {
+  for (const char* name : testing::goldens(testing::kFew)) {
     const LoadedModel graphs = load(golden(name), launches(true));
     const LoadedModel plain = load(golden(name), launches(false));
     Counting ahead(*graphs.backend, 2);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,6 +17,12 @@ inline std::unique_ptr<Backend> make_test_backend(int threads, std::string_view 
   auto backend = make_backend({.device = "cpu", .num_threads = threads, .isa = isa});
   EXPECT_TRUE(backend.ok()) << backend.error().message;
   return std::move(backend).value();
+}
+
+/// The kernels of a backend of the CPU, such as "avx2".
+inline std::string isa_of(const Backend& backend) {
+  const std::string description = backend.description();
+  return description.substr(0, description.find(' '));
 }
 
 /// A sequence with a pool of its own.

@@ -8,6 +8,7 @@
 
 #include "base/thread_pool.h"
 #include "conformance/metadata_set.h"
+#include "support/goldens.h"
 #include "synth/synth.h"
 #include "transform/convert_model.h"
 #include "verify/findings.h"
@@ -238,9 +239,8 @@ TEST(Synthetic, models_have_no_errors_and_no_warnings) {
 }
 
 TEST(Goldens, lack_a_tokenizer_and_nothing_else) {
-  for (const char* name : {"gpt-oss-mxfp4", "qwen3-awq", "qwen3-bf16", "qwen3-gptq-act-order",
-                           "qwen3-gptq-v1", "qwen3-gptq-v2"}) {
-    EXPECT_EQ(lines(verify_path(fs::path(SUBBYTE_TEST_DATA) / "goldens" / name)),
+  for (const char* name : testing::goldens(testing::kEveryWay)) {
+    EXPECT_EQ(lines(verify_path(testing::golden_folder(name))),
               Lines{"warning verify.no_tokenizer tokenizer.json"})
         << name;
   }

@@ -5,6 +5,7 @@
 A golden is what the tool wrote of a model of one layer, without its tokenizer, and in
 reference.safetensors the logits and the greedy continuations of three prompts: computed by
 transformers in f32 on the weights that the tool's own software makes of the files, in f32 too.
+(AutoRound's asymmetric ones are rounded to f16 by its kernel: kReferenceInF16 of goldens.def.)
 """
 
 import argparse

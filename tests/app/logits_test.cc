@@ -1,0 +1,67 @@
+// subbyte logits: what the program writes of a golden model, beside the reference.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "app/process.h"
+#include "checkpoints/containers/tensor_source.h"
+#include "models/model_config.h"
+#include "support/golden_bound.h"
+#include "support/goldens.h"
+#include "support/temp_dir.h"
+#include "support/test_context.h"
+#include "support/test_names.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+
+template <typename T>
+std::vector<T> tensor_values(const TensorSource& source, const std::string& name) {
+  const FileTensor* tensor = source.find(name);
+  EXPECT_NE(tensor, nullptr) << name;
+  std::vector<T> values(tensor->bytes.size() / sizeof(T));
+  std::memcpy(values.data(), tensor->bytes.data(), tensor->bytes.size());
+  return values;
+}
+
+class Logits : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Logits, of_the_command_are_those_of_the_reference) {
+  const TempDir folder;
+  auto reference = TensorSource::open(testing::golden_folder(GetParam()) / "reference.safetensors");
+  ASSERT_TRUE(reference.ok());
+  const auto config = read_model_config(testing::golden_folder(GetParam()));
+  ASSERT_TRUE(config.ok());
+  const std::string isa = testing::isa_of(*testing::make_test_backend(1));
+  const auto rounding = testing::rounding_of(isa, Activations::kF32, true);
+  for (int prompt = 0; prompt < 3; ++prompt) {
+    const std::string prefix = "prompt" + std::to_string(prompt);
+    const auto ids = tensor_values<int32_t>(*reference, prefix + ".ids");
+    const auto expected = tensor_values<float>(*reference, prefix + ".logits");
+    std::string list;
+    for (const int32_t id : ids) list += (list.empty() ? "" : ",") + std::to_string(id);
+    const fs::path file = folder.path() / (prefix + ".safetensors");
+    const ProcessResult result = run_program({"logits", testing::golden_folder(GetParam()).string(),
+                                              "--ids", list, "--out", file.string()});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    auto output = TensorSource::open(file);
+    ASSERT_TRUE(output.ok()) << output.error().message;
+    EXPECT_EQ(output->find("logits")->shape, (Shape{ids.size(), 512}));
+    const auto found = tensor_values<float>(*output, "logits");
+    ASSERT_EQ(found.size(), expected.size());
+    const double tolerance = testing::golden_tolerance(*config, expected, rounding);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      ASSERT_NEAR(found[i], expected[i], tolerance) << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, Logits, ::testing::ValuesIn(testing::goldens(testing::kEveryWay)),
+                         NamedByValue());
+
+}  // namespace
+}  // namespace subbyte

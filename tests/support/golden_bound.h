@@ -1,0 +1,82 @@
+#pragma once
+// How far logits of a golden model may be from its reference, which was computed in f32, too.
+//
+// A sum of K products of which none stands out: partial sums grow with the square root of their
+// number, and every addition rounds its partial sum by at most u = 2^-24 of it, up or down. So the
+// sum is off by u sqrt(K / 2) of its size, in whatever order it is added; that of the reference is
+// off as much, and their difference by
+//
+//   u sqrt(K)
+//
+// An input that is rounded to within e of itself is off by e / sqrt(3) in the mean, and so is a sum
+// of many such products, however many. Errors of different sums are independent: their squares add
+// up over all that follow each other from the embedding to the logits. Norms keep them, as they
+// divide all of a token by the same number; what a layer adds to the stream is smaller than the
+// stream, so that counting every sum in full allows for softmax, SiLU and the exponential, which
+// round by a few u:
+//
+//   relative error r = sqrt(u^2 * (sum of all K) + (number of products) * e^2 / 3)
+//
+// The largest of N errors that are normally distributed is sqrt(2 ln N) times their root mean
+// square. The bound is twice that, and a model is held to it in decibels with the same factor.
+
+#include <cmath>
+#include <cstdint>
+#include <numbers>
+#include <span>
+#include <string_view>
+
+#include "devices/devices.h"
+#include "models/model.h"
+
+namespace subbyte::testing {
+
+inline constexpr double kGoldenFactor = 2;
+
+/// What a product rounds: inputs by e of themselves.
+struct Rounding {
+  double e = 0;
+  bool in_attention = false;  // queries, keys and values, too
+};
+
+/// What an instruction set rounds of a prompt, or of one token (docs/kernels/accuracy.md, "What is
+/// rounded").
+inline Rounding rounding_of(std::string_view isa, Activations activations, bool is_prompt) {
+  constexpr double kPeak = 4;  // the largest of some 100 numbers over their root mean square
+  constexpr double kBoth = std::numbers::sqrt2;  // weights are rounded as inputs are
+  const bool has_dots = isa == "avx512vnni" || isa == "avx512bf16";
+  if (is_prompt && activations == Activations::kInt8 && has_dots) return {kPeak / 254};
+  if (is_prompt && activations != Activations::kF32) {
+    if (isa == "amx") return {kBoth * 0x1p-8, true};
+    if (isa == "avx512bf16") return {kBoth * 0x1p-8};
+    if (isa == "avx512vnni") return {kPeak * 0x1p-14};
+  }
+  if (isa == "amx" && is_prompt) return {kBoth * 0x1p-17, true};
+  if (isa == "scalar" || isa == "avx512") return {};
+  return {kPeak * 0x1p-22};
+}
+
+/// The root mean square of the error of the logits over theirs: r above.
+inline double relative_error(const ModelConfig& config, int64_t tokens, const Rounding& rounding) {
+  const int64_t heads = config.num_heads * config.head_dim;
+  const int64_t mlp = config.num_experts == 0 ? config.intermediate_size : config.expert_size;
+  const int64_t attention = config.head_dim + tokens;  // scores, then values
+  const int64_t layer = config.hidden_size + attention + heads + config.hidden_size + mlp;
+  const int64_t terms = config.num_layers * layer + config.hidden_size;
+  const int64_t products = config.num_layers * (rounding.in_attention ? 6 : 4) + 1;
+  return std::sqrt(0x1p-48 * static_cast<double>(terms) +
+                   static_cast<double>(products) * rounding.e * rounding.e / 3);
+}
+
+/// The largest difference that any of the logits may have from the reference.
+inline double golden_tolerance(const ModelConfig& config, std::span<const float> reference,
+                               const Rounding& rounding) {
+  double squares = 0;
+  for (const float value : reference) squares += double{value} * value;
+  const auto count = static_cast<double>(reference.size());
+  const auto tokens = static_cast<int64_t>(count) / config.vocab_size;
+  return kGoldenFactor * std::sqrt(2 * std::log(count)) * std::sqrt(squares / count) *
+         relative_error(config, tokens, rounding);
+}
+
+}  // namespace subbyte::testing
