@@ -7,6 +7,9 @@
 # statically: a program needs nothing but the driver.
 include(CheckLanguage)
 set(SUBBYTE_CUDA_ARCHITECTURES 80 90a CACHE STRING "GPUs that the CUDA kernels are compiled for")
+# Lines that are left out have no kernels: products fail there. For builds that only have to show
+# that everything compiles and links.
+set(SUBBYTE_CUDA_WEIGHTS all CACHE STRING "Lines of weights.def that get kernels: all, or names")
 
 set(subbyte_has_nvcc OFF)  # CMAKE_CUDA_COMPILER stays in the cache when the option goes off
 # Why a build has no CUDA, for src/cuda_backend/without_cuda.cc.
@@ -35,9 +38,14 @@ function(subbyte_cuda layer)
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cu ${folder}/ops/*.cu)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/weights.def)
   file(STRINGS ${folder}/weights.def lines REGEX "^SUBBYTE_CUDA_WEIGHTS")
+  set(built_lines "")
   foreach(line IN LISTS lines)
     string(REGEX MATCH "\\((.+), (.+), (.+), (.+)\\)" matched "${line}")
     set(WEIGHTS_NAME ${CMAKE_MATCH_1})
+    if(NOT SUBBYTE_CUDA_WEIGHTS STREQUAL "all" AND NOT WEIGHTS_NAME IN_LIST SUBBYTE_CUDA_WEIGHTS)
+      continue()
+    endif()
+    string(APPEND built_lines "${line}\n")
     set(WEIGHTS_DECODER ${CMAKE_MATCH_2})
     set(WEIGHTS_BITS ${CMAKE_MATCH_3})
     set(WEIGHTS_GROUPS ${CMAKE_MATCH_4})
@@ -50,6 +58,18 @@ function(subbyte_cuda layer)
     list(APPEND sources ${made} ${made_experts} ${made_step})
   endforeach()
   add_library(subbyte_${layer}_cuda STATIC ${sources})
+  if(NOT SUBBYTE_CUDA_WEIGHTS STREQUAL "all")
+    foreach(name IN LISTS SUBBYTE_CUDA_WEIGHTS)
+      if(NOT built_lines MATCHES "[(]${name},")
+        message(FATAL_ERROR "SUBBYTE_CUDA_WEIGHTS: ${name} is no line of ${folder}/weights.def")
+      endif()
+    endforeach()
+    set(root ${CMAKE_CURRENT_BINARY_DIR}/cuda_weights)
+    file(CONFIGURE OUTPUT ${root}/${layer}/cuda/weights.def CONTENT "${built_lines}" @ONLY)
+    target_include_directories(subbyte_${layer}_cuda BEFORE PRIVATE ${root})
+  endif()
+  set_property(GLOBAL APPEND_STRING PROPERTY subbyte_test_programs
+    "build subbyte_${layer}_cuda src/${layer}/cuda src/${layer}/gpu\n")
   add_library(subbyte::${layer}_cuda ALIAS subbyte_${layer}_cuda)
   set_target_properties(subbyte_${layer}_cuda PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_link_libraries(subbyte_${layer}_cuda PUBLIC subbyte::${layer} PRIVATE CUDA::cudart_static)

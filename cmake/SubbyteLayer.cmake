@@ -69,12 +69,48 @@ function(subbyte_test name)
     subbyte_quick_compile(subbyte_test_header)
   endif()
   target_precompile_headers(${name} REUSE_FROM subbyte_test_header)
+  subbyte_test_program(test ${name} SOURCES ${ARG_UNPARSED_ARGUMENTS} LIBRARIES ${ARG_LIBRARIES})
   # Names of parameterised cases are those that the tests give: of the values ctest would print
   # bytes where they are structs.
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES PROPERTIES LABELS ${name})
   add_test(NAME ${name}.names COMMAND ${name} --gtest_list_tests)
   set_tests_properties(${name}.names PROPERTIES LABELS ${name}
     FAIL_REGULAR_EXPRESSION "/[0-9]+  # GetParam.. = [^0-9]")
+endfunction()
+
+# subbyte_test_program(<kind> <name> SOURCES <source>... [LIBRARIES <library>...]): a line of
+# test_programs.txt, from which tools/changed_tests.py chooses.
+function(subbyte_test_program kind name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBRARIES" ${ARGN})
+  set(folders "")
+  foreach(source IN LISTS ARG_SOURCES)
+    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+    cmake_path(GET source PARENT_PATH folder)
+    cmake_path(RELATIVE_PATH folder BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
+    list(APPEND folders ${folder})
+  endforeach()
+  if(CMAKE_CURRENT_SOURCE_DIR MATCHES "/src/")
+    cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR}
+      OUTPUT_VARIABLE folders)
+  endif()
+  list(REMOVE_DUPLICATES folders)
+  list(FILTER ARG_LIBRARIES INCLUDE REGEX "^subbyte::")
+  list(TRANSFORM ARG_LIBRARIES REPLACE "^subbyte::" "")
+  string(JOIN " " line ${kind} ${name} ${folders} : ${ARG_LIBRARIES})
+  set_property(GLOBAL APPEND_STRING PROPERTY subbyte_test_programs "${line}\n")
+endfunction()
+
+# subbyte_test_paths(): library subbyte_test_paths with what tests/support/paths.h declares; tests/
+# is on the include path of what links it.
+function(subbyte_test_paths)
+  if(TARGET subbyte_test_paths)
+    return()
+  endif()
+  configure_file(${PROJECT_SOURCE_DIR}/tests/support/paths.cc.in ${PROJECT_BINARY_DIR}/paths.cc
+    @ONLY)
+  add_library(subbyte_test_paths STATIC ${PROJECT_BINARY_DIR}/paths.cc)
+  target_include_directories(subbyte_test_paths PUBLIC ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(subbyte_test_paths PRIVATE subbyte_options)
 endfunction()
 
 # subbyte_precompiled_header(<target>): fmt, JSON and what the standard library has of containers,
