@@ -133,7 +133,9 @@ std::vector<TestTensor> as_llm_compressor(const TensorSource& source) {
   constexpr std::pair<std::string_view, std::string_view> kEndings[] = {
       {"_bias", ".bias"}, {"_blocks", ".weight_packed"}, {"_scales", ".weight_scale"}};
   std::vector<TestTensor> tensors;
-  for (const auto& [name, tensor] : source.tensors()) {
+  for (const auto& entry : source.tensors()) {
+    const std::string& name = entry.first;  // bindings cannot be captured with clang 14
+    const FileTensor& tensor = entry.second;
     const std::size_t experts = name.find("experts.");
     if (experts == std::string::npos) {
       tensors.push_back(
