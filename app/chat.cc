@@ -12,7 +12,9 @@
 #include "app/output.h"
 #include "base/quote.h"
 #include "base/version.h"
+#include "engine/end_tokens.h"
 #include "models/model_family.h"
+#include "text/chat_template.h"
 
 namespace subbyte::app {
 namespace {
@@ -66,12 +68,16 @@ Result<ChatSettings> settings_of(const Options& options, const LoadedModel& load
   settings.format = family_of(loaded.config).chat;
   SUBBYTE_CHECK(check_reasoning(options, settings.format, tokenizer));
   settings.options.thinking = !options.no_think;
+  SUBBYTE_CHECK(read_template_options(loaded.directory, settings.options));
   if (options.effort) settings.options.effort = kEfforts.at(*options.effort);
   settings.hide_reasoning = options.hide_reasoning;
-  SUBBYTE_TRY(settings.generation.sampling, options.sampling.resolve(loaded.directory));
+  SUBBYTE_TRY(const SamplingDefaults sampling, options.sampling.resolve(loaded.directory));
+  settings.generation.sampling = sampling.alone;
   settings.generation.max_tokens = options.max_tokens;
   settings.generation.stop_tokens = stop_tokens(settings.format, tokenizer);
-  for (const TokenId id : loaded.config.eos_tokens) settings.generation.stop_tokens.push_back(id);
+  for (const TokenId id : end_tokens(loaded.config, tokenizer)) {
+    settings.generation.stop_tokens.push_back(id);
+  }
   return settings;
 }
 
@@ -92,6 +98,7 @@ void print_banner(const Options& options, const LoadedModel& loaded, const ChatS
                           config.model_type, loaded.backend->description());
   text += line("context {} of {} positions (-c), key-value cache {}", context, config.max_positions,
                options.kv_cache_type);
+  text += line("sampled {}", to_string(settings.generation.sampling));
   text += line("template {}, built in: the model's own chat template is not run",
                name_of(settings.format));
   text += "/help lists the commands, Ctrl-C stops an answer, Ctrl-D or /exit ends\n";

@@ -2,8 +2,10 @@
 #include "app/output.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <utility>
 
 #include "app/terminal.h"
 
@@ -21,23 +23,23 @@ std::string title_of(const OutputPiece& piece) {
 
 }  // namespace
 
-ChatOutput::ChatOutput(ChatFormat format, const Tokenizer& tokenizer, bool hide_reasoning)
-    : hide_reasoning_(hide_reasoning), colour_(has_colours()) {
-  if (format == ChatFormat::kHarmony) {
-    parser_.emplace<HarmonyParser>(tokenizer);
-  } else {
-    parser_.emplace<ThinkParser>(tokenizer, false);
-  }
-}
+ChatOutput::ChatOutput(ChatFormat format, const ChatOptions& options, const Tokenizer& tokenizer,
+                       bool hide_reasoning)
+    : parser_(format, options, tokenizer),
+      hide_reasoning_(hide_reasoning),
+      holds_(format == ChatFormat::kChatMl && prompt_end(options) == PromptEnd::kOpen &&
+             !options.template_is_known && tokenizer.find("</think>") &&
+             isatty(STDOUT_FILENO) == 0),
+      colour_(has_colours()) {}
 
 void ChatOutput::push(TokenId id) {
-  if (auto* harmony = std::get_if<HarmonyParser>(&parser_)) show(harmony->push(id));
-  if (auto* think = std::get_if<ThinkParser>(&parser_)) show(think->push(id));
+  show(parser_.push(id));
+  if (parser_.takes_answer_back()) take_answer_back();
 }
 
 void ChatOutput::finish() {
-  if (auto* harmony = std::get_if<HarmonyParser>(&parser_)) show(harmony->finish());
-  if (auto* think = std::get_if<ThinkParser>(&parser_)) show(think->finish());
+  show(parser_.finish());
+  release();
   print(stdout, "\n");
   std::fflush(stdout);
 }
@@ -46,14 +48,36 @@ void ChatOutput::show(const std::vector<OutputPiece>& pieces) {
   for (const OutputPiece& piece : pieces) {
     if (piece.channel == OutputChannel::kFinal) {
       answer_ += piece.text;
+      if (holds_) continue;
       print(stdout, piece.text);
       std::fflush(stdout);
-    } else if (!hide_reasoning_) {
-      const std::string title = piece.begins_message ? title_of(piece) : "";
-      const std::string text = title + piece.text;
-      print(stderr, colour_ ? kDim + text + kPlain : text);
+    } else {
+      release();  // a mark has come that opens the reasoning
+      show_reasoning((piece.begins_message ? title_of(piece) : "") + piece.text);
     }
   }
+}
+
+void ChatOutput::show_reasoning(const std::string& text) {
+  if (!hide_reasoning_) print(stderr, colour_ ? kDim + text + kPlain : text);
+}
+
+/// A terminal has it already.
+void ChatOutput::take_answer_back() {
+  if (holds_) {
+    show_reasoning("\n[thinking] " + std::string(without_breaks(answer_)));
+  } else {
+    print(stdout, "\n");
+    print(stderr, "(what stands above was reasoning)\n");
+  }
+  holds_ = false;
+  answer_.clear();
+}
+
+void ChatOutput::release() {
+  if (!std::exchange(holds_, false)) return;
+  print(stdout, answer_);
+  std::fflush(stdout);
 }
 
 }  // namespace subbyte::app

@@ -1,13 +1,13 @@
 #pragma once
 // What a chat model writes, taken apart: the answer goes to stdout, reasoning and calls to stderr.
+//
+// Where a </think> that nothing has opened may still make reasoning of what came before it, and
+// stdout is no terminal, the answer is held back until that is known.
 
 #include <string>
-#include <variant>
 #include <vector>
 
-#include "text/chat.h"
-#include "text/harmony_parser.h"
-#include "text/think_parser.h"
+#include "text/chat_parser.h"
 #include "text/tokenizer.h"
 
 namespace subbyte::app {
@@ -15,7 +15,8 @@ namespace subbyte::app {
 class ChatOutput {
  public:
   /// `tokenizer` must outlive this.
-  ChatOutput(ChatFormat format, const Tokenizer& tokenizer, bool hide_reasoning);
+  ChatOutput(ChatFormat format, const ChatOptions& options, const Tokenizer& tokenizer,
+             bool hide_reasoning);
 
   void push(TokenId id);
   /// The end of the answer, and of its line.
@@ -24,9 +25,13 @@ class ChatOutput {
 
  private:
   void show(const std::vector<OutputPiece>& pieces);
+  void show_reasoning(const std::string& text);
+  void take_answer_back();
+  void release();
 
-  std::variant<std::monostate, HarmonyParser, ThinkParser> parser_;
+  ChatParser parser_;
   bool hide_reasoning_;
+  bool holds_;  // the answer, until it is known to be one
   bool colour_;
   std::string answer_;
 };

@@ -19,6 +19,7 @@
 #include "base/quote.h"
 #include "checkpoints/model_path.h"
 #include "engine/generate.h"
+#include "engine/generation_config.h"
 
 namespace subbyte::app {
 namespace {
@@ -253,31 +254,38 @@ Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
 
 void SamplingFlags::add_to(Command command) {
   const std::string group = "Sampling (defaults: generation_config.json, else as given)";
-  command.option("--temp,--temperature", temperature_, "0 is greedy (0.8)").group(group);
-  command.option("--top-k", top_k_, "keep the k most likely tokens, 0 all (40)").group(group);
-  command.option("--top-p", top_p_, "keep the smallest set with this probability (0.95)")
+  command.option("--temp,--temperature", wishes_.temperature, "0 is greedy (0.8)").group(group);
+  command.option("--top-k", wishes_.top_k, "keep the k most likely tokens, 0 all (40)")
       .group(group);
-  command.option("--min-p", min_p_, "drop tokens below this share of the best (0.05)").group(group);
+  command.option("--top-p", wishes_.top_p, "keep the smallest set with this probability (0.95)")
+      .group(group);
+  command.option("--min-p", wishes_.min_p, "drop tokens below this share of the best (0.05)")
+      .group(group);
   command
-      .option("--repeat-penalty,--repetition-penalty", repetition_penalty_,
+      .option("--repeat-penalty,--repetition-penalty", wishes_.repetition_penalty,
               "divide the logits of tokens that occurred (1)")
+      .group(group);
+  command
+      .option("--presence-penalty", wishes_.presence_penalty,
+              "take this off the logits of tokens that were generated (0)")
+      .group(group);
+  command
+      .option("--frequency-penalty", wishes_.frequency_penalty,
+              "the same for each time that a token was generated (0)")
       .group(group);
   command.option("-s,--seed", seed_, "of the random numbers, -1: another one each time (0)")
       .group(group);
 }
 
-Result<SamplingOptions> SamplingFlags::resolve(const std::filesystem::path& directory) const {
-  SUBBYTE_TRY(SamplingOptions options, read_sampling_defaults(directory, SamplingOptions{}));
-  options.temperature = temperature_.value_or(options.temperature);
-  options.top_k = top_k_.value_or(options.top_k);
-  options.top_p = top_p_.value_or(options.top_p);
-  options.min_p = min_p_.value_or(options.min_p);
-  options.repetition_penalty = repetition_penalty_.value_or(options.repetition_penalty);
+Result<SamplingDefaults> SamplingFlags::resolve(const std::filesystem::path& directory) const {
+  SUBBYTE_TRY(const SamplingWishes model, read_generation_config(directory));
+  uint64_t seed = 0;
   if (seed_) {
-    SUBBYTE_TRY(options.seed, choose_seed(*seed_));
+    SUBBYTE_TRY(seed, choose_seed(*seed_));
   }
-  SUBBYTE_CHECK(check_sampling(options));
-  return options;
+  SamplingDefaults defaults = SamplingDefaults::of(wishes_, model, seed);
+  SUBBYTE_CHECK(check_sampling(defaults.alone));
+  return defaults;
 }
 
 void print_notice(const std::string& text) {

@@ -108,12 +108,11 @@ Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
 class SamplingFlags {
  public:
   void add_to(Command command);
-  /// Codes: usage.seed, those of read_sampling_defaults and check_sampling.
-  Result<SamplingOptions> resolve(const std::filesystem::path& directory) const;
+  /// Codes: usage.seed, those of read_generation_config and check_sampling.
+  Result<SamplingDefaults> resolve(const std::filesystem::path& directory) const;
 
  private:
-  std::optional<double> temperature_, top_p_, min_p_, repetition_penalty_;
-  std::optional<int64_t> top_k_;
+  SamplingWishes wishes_;
   std::optional<std::string> seed_;
 };
 

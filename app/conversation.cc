@@ -98,7 +98,8 @@ void Conversation::set_system(const std::string& text) {
 void Conversation::print_statistics() const {
   if (!stats_) return;
   app::print_statistics(*loaded_, sequence_.pool(), *stats_);
-  print(stderr, line("context {} of {} positions", sequence_.length(), sequence_.max_length()));
+  print(stderr, line("context {} of {} positions", sequence_.length(), sequence_.max_length()) +
+                    line("sampled {}", to_string(settings_.generation.sampling)));
 }
 
 Status Conversation::answer() {
@@ -150,7 +151,7 @@ std::size_t Conversation::reuse_cache(const std::vector<TokenId>& prompt) {
 
 Result<GenerateStats> Conversation::generate_answer(const std::vector<TokenId>& prompt) {
   const std::size_t reused = reuse_cache(prompt);
-  ChatOutput output(settings_.format, *tokenizer_, settings_.hide_reasoning);
+  ChatOutput output(settings_.format, settings_.options, *tokenizer_, settings_.hide_reasoning);
   if (ctrl_c_ != nullptr) ctrl_c_->begin();
   const auto goes_on = [&] {
     return (ctrl_c_ == nullptr || !ctrl_c_->interrupted()) && std::ferror(stdout) == 0;

@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "app/command.h"
 #include "app/output.h"
 #include "app/run_prompts.h"
 #include "app/statistics.h"
+#include "engine/end_tokens.h"
 #include "engine/generate.h"
 #include "engine/stop_strings.h"
 
@@ -71,6 +73,9 @@ Result<ExitCode> run_many(const Invocation& invocation, const Options& options) 
 
 /// Options of many prompts are nothing without a file of them.
 Status check_options(const Options& options) {
+  if (std::ranges::any_of(options.stops, &std::string::empty)) {
+    return Error{"usage.stop", "--stop is a text with characters, found an empty one"};
+  }
   if (options.prompts.empty() != options.output.empty()) {
     return Error{"usage.prompts", "--prompts and --output are given together"};
   }
@@ -92,12 +97,13 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   const ModelConfig& config = loaded.config;
   SUBBYTE_CHECK(check_context(config, options.context));
   GenerateOptions generation;
-  SUBBYTE_TRY(generation.sampling, options.sampling.resolve(loaded.directory));
+  SUBBYTE_TRY(const SamplingDefaults sampling, options.sampling.resolve(loaded.directory));
+  generation.sampling = sampling.alone;
   SUBBYTE_TRY(const std::string text, prompt_text(options));  // may wait for a person to type it
   SUBBYTE_TRY(const auto prompt, tokenizer.encode(text, options.special ? SpecialTokens::kRecognize
                                                                         : SpecialTokens::kAsText));
   generation.max_tokens = options.max_tokens;
-  if (!options.ignore_eos) generation.stop_tokens = config.eos_tokens;
+  if (!options.ignore_eos) generation.stop_tokens = end_tokens(config, tokenizer);
   for (const std::string& stop : options.stops) {  // a special token never shows up as text
     if (const auto id = tokenizer.find(stop)) generation.stop_tokens.push_back(*id);
   }
@@ -121,7 +127,10 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
       }));
   show(stops.push(decoder.finish()) + stops.finish());
   show("\n");
-  if (std::ferror(stdout) == 0) print_statistics(loaded, pool, stats);
+  if (std::ferror(stdout) == 0) {
+    print_statistics(loaded, pool, stats);
+    print(stderr, line("sampled {}", to_string(generation.sampling)));
+  }
   return kOk;
 }
 

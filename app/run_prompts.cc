@@ -9,8 +9,10 @@
 #include <ctime>
 
 #include "completions/job.h"
+#include "engine/end_tokens.h"
 #include "engine/generate.h"
 #include "models/model_family.h"
+#include "text/chat_template.h"
 
 namespace subbyte::app {
 namespace {
@@ -55,7 +57,6 @@ Result<json::Value> describe_model(const LoadedModel& loaded) {
 Result<std::string> identity_of(const PromptsOptions& options, const LoadedModel& loaded,
                                 const JobOptions& job) {
   SUBBYTE_TRY(json::Value model, describe_model(loaded));
-  const SamplingOptions& sampling = job.defaults.sampling;
   const json::Value text = {{"model", std::move(model)},
                             {"head_bits", options.head_bits},
                             {"kv_cache_type", options.kv_cache_type},
@@ -64,12 +65,8 @@ Result<std::string> identity_of(const PromptsOptions& options, const LoadedModel
                             {"special", options.special},
                             {"ignore_eos", options.ignore_eos},
                             {"stop", options.stops},
-                            {"temperature", sampling.temperature},
-                            {"top_k", sampling.top_k},
-                            {"top_p", sampling.top_p},
-                            {"min_p", sampling.min_p},
-                            {"repetition_penalty", sampling.repetition_penalty},
-                            {"seed", sampling.seed}};
+                            {"sampling", to_json(job.defaults.sampling.alone)},
+                            {"sampling_beside", to_json(job.defaults.sampling.beside)}};
   return json_text(text, -1);
 }
 
@@ -80,6 +77,7 @@ Result<JobOptions> job_options(const PromptsOptions& options, const LoadedModel&
   job.defaults.stops = options.stops;
   job.defaults.ignore_eos = options.ignore_eos;
   job.defaults.chat.date = fmt::format("{:%Y-%m-%d}", fmt::localtime(std::time(nullptr)));
+  SUBBYTE_CHECK(read_template_options(loaded.directory, job.defaults.chat));
   job.special = options.special ? SpecialTokens::kRecognize : SpecialTokens::kAsText;
   job.format = family_of(loaded.config).chat;
   job.context = options.context > 0 ? options.context : loaded.config.max_positions;
@@ -102,8 +100,8 @@ Result<int64_t> cache_positions(const PromptsOptions& options, int64_t longest) 
 }
 
 /// On standard output with --json, else on standard error for people.
-void report(const PromptsOptions& options, const JobCounts& counts, double load_seconds,
-            double seconds) {
+void report(const PromptsOptions& options, const SamplingOptions& sampling, const JobCounts& counts,
+            double load_seconds, double seconds) {
   const double rate = seconds > 0 ? static_cast<double>(counts.tokens.generated) / seconds : 0;
   if (options.json) {
     const json::Value summary = {{"lines", counts.lines},
@@ -112,6 +110,7 @@ void report(const PromptsOptions& options, const JobCounts& counts, double load_
                                  {"failed", counts.failed},
                                  {"prompt_tokens", counts.tokens.prompt},
                                  {"completion_tokens", counts.tokens.generated},
+                                 {"sampling", to_json(sampling)},
                                  {"load_seconds", load_seconds},
                                  {"seconds", seconds},
                                  {"completion_tokens_per_second", rate}};
@@ -121,7 +120,8 @@ void report(const PromptsOptions& options, const JobCounts& counts, double load_
   print(stderr, line("{} of {} lines answered in {:.1f} s, {} had an answer, {} failed",
                      counts.done, counts.lines, seconds, counts.skipped, counts.failed) +
                     line("{} prompt tokens, {} generated, {:.1f} tokens/s", counts.tokens.prompt,
-                         counts.tokens.generated, rate));
+                         counts.tokens.generated, rate) +
+                    line("sampled {} where a line says nothing else", to_string(sampling)));
 }
 
 /// Loads the model and answers what is left.
@@ -134,7 +134,7 @@ Status answer(const Invocation& invocation, const PromptsOptions& options, Loade
                       .cache_type = kv_type,
                       .cache_positions = positions,
                       .step_sequences = options.parallel,
-                      .step_logits = options.parallel}));
+                      .step_logits = options.parallel + job.scored_rows()}));
   SUBBYTE_TRY(KvPool pool, loaded.model->make_kv_pool(*loaded.backend, kv_type, positions));
   Scheduler scheduler(
       *loaded.model, *loaded.backend, pool,
@@ -158,15 +158,16 @@ Result<ExitCode> run_prompts(const Invocation& invocation, const PromptsOptions&
   SUBBYTE_TRY(LoadedModel loaded, open(invocation, options.model));
   SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
   SUBBYTE_TRY(JobOptions settings, job_options(options, loaded));
+  const SamplingOptions sampling = settings.defaults.sampling.alone;
   SUBBYTE_TRY(Job job, Job::open(options.prompts, options.output, tokenizer,
-                                 loaded.config.eos_tokens, std::move(settings)));
+                                 end_tokens(loaded.config, tokenizer), std::move(settings)));
   double start = now();
   if (!job.is_done()) {
     const double before = loaded.load_seconds;
     SUBBYTE_CHECK(answer(invocation, options, loaded, job));
     start += loaded.load_seconds - before;
   }
-  report(options, job.counts(), loaded.load_seconds, now() - start);
+  report(options, sampling, job.counts(), loaded.load_seconds, now() - start);
   return job.counts().failed > 0 ? kProblemsFound : kOk;
 }
 

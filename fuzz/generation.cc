@@ -1,6 +1,6 @@
 // generation_config.json beside a config.json that is right. The input is the file.
 
-#include "engine/sampler.h"
+#include "engine/generation_config.h"
 #include "fuzz/fuzz.h"
 #include "models/model_config.h"
 
@@ -23,9 +23,10 @@ const fuzz::Scratch& directory() {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   const fuzz::Exact file(data, size);
   directory().write("generation_config.json", file.text());
-  const auto sampling = read_sampling_defaults(directory().path(), {});
+  const auto sampling = read_generation_config(directory().path());
   if (sampling.ok()) {
-    fuzz::require(check_sampling(*sampling).ok(), "sampling in its ranges");
+    const SamplingOptions options = sampling->resolve(neutral_sampling());
+    fuzz::require(check_sampling(options).ok(), "sampling in its ranges");
   } else {
     fuzz::require_line(sampling.error(), "generation_config.json");
   }

@@ -22,14 +22,47 @@ namespace subbyte {
 /// Of the best token. The sum over 2^24 tokens, the largest vocabulary, fits.
 inline constexpr uint64_t kBestWeight = uint64_t{1} << 38;
 
+/// Rounded to a finite float.
+SUBBYTE_HOST_DEVICE float finite_float(double value) {
+  const double largest = FLT_MAX;
+  return static_cast<float>(value > largest ? largest : value < -largest ? -largest : value);
+}
+
 /// What a token has once it has occurred: positive logits are divided and negative ones
 /// multiplied, rounded to a finite float. What is not finite stays as it is.
 SUBBYTE_HOST_DEVICE float penalized(float logit, double penalty) {
   if (!(logit >= -FLT_MAX && logit <= FLT_MAX)) return logit;
   const double wide = logit;
-  const double value = logit > 0 ? wide / penalty : wide * penalty;
-  const double largest = FLT_MAX;
-  return static_cast<float>(value > largest ? largest : value < -largest ? -largest : value);
+  return finite_float(logit > 0 ? wide / penalty : wide * penalty);
+}
+
+/// What changes the logit of one token before a choice.
+struct LogitChange {
+  float bias = 0;         // added first; -infinity: the token is never chosen
+  int32_t count = 0;      // times that it was generated
+  bool occurred = false;  // in the prompt or what was generated: the repetition penalty applies
+
+  SUBBYTE_HOST_DEVICE bool is_none() const { return bias == 0 && count == 0 && !occurred; }
+};
+
+/// Penalties on tokens that occurred, in the order in which they apply.
+struct TokenPenalties {
+  double repetition = 1;  // Keskar et al., "CTRL", 2019
+  double frequency = 0;   // taken off for each time that the token was generated
+  double presence = 0;    // taken off once, if it was generated
+};
+
+/// A logit as it is chosen from. What is not finite stays as it is.
+SUBBYTE_HOST_DEVICE float changed_logit(float logit, const LogitChange& change,
+                                        const TokenPenalties& penalties) {
+  if (!(logit >= -FLT_MAX && logit <= FLT_MAX)) return logit;
+  if (!(change.bias >= -FLT_MAX)) return change.bias;
+  logit = finite_float(static_cast<double>(logit) + static_cast<double>(change.bias));
+  if (change.occurred) logit = penalized(logit, penalties.repetition);
+  if (change.count == 0) return logit;
+  const double wide =
+      fma(-penalties.frequency, static_cast<double>(change.count), static_cast<double>(logit));
+  return finite_float(wide - penalties.presence);
 }
 
 /// exp(x) for x in [-30, 0], relative error below 2^-51: x = n ln 2 + r, |r| <= ln 2 / 2, and the

@@ -63,7 +63,14 @@ bool has_module(const TensorSource& tensors, std::string_view module) {
 
 Result<ModuleInfo> describe_module(const ImportContext& context, std::string_view module) {
   SUBBYTE_TRY(const Importer* importer, find_importer(context.tensors, module));
-  return importer->describe(context, module);
+  SUBBYTE_TRY(ModuleInfo info, importer->describe(context, module));
+  const std::string_view entry = context.config.kept.entry_of(module);
+  if (entry.empty() || is_dense(info.format)) return info;
+  return Error{"import.config",
+               fmt::format("tensor {}: expected weights that are not quantized, as {} of {} says, "
+                           "found {}",
+                           quote(info.tensors.front()->name), quote(entry), context.config.where,
+                           to_string(info.format))};
 }
 
 Result<std::vector<Matrix>> import_experts(const ImportContext& context, std::string_view module) {

@@ -15,21 +15,34 @@ double finite(double logprob) {
 }  // namespace
 
 Choice::Choice(const CompletionRequest& request, const Tokenizer& tokenizer, ChatFormat format)
-    : tokenizer_(tokenizer),
+    : request_(request),
+      tokenizer_(tokenizer),
       decoder_(tokenizer, /*skip_special=*/true),
-      stops_(request.stops),
-      has_logprobs_(request.num_top_logprobs.has_value()) {
-  if (request.is_chat) chat_.emplace(format, tokenizer);
+      stops_(request.stops) {
+  if (request.is_chat) chat_.emplace(format, request.chat, tokenizer);
+}
+
+/// Stop strings are looked for once there are tokens enough.
+void Choice::show(const std::string& text) {
+  text_ += num_tokens() <= request_.min_tokens ? text : stops_.push(text);
 }
 
 void Choice::show(const std::vector<OutputPiece>& pieces) {
   for (const OutputPiece& piece : pieces) {
     if (piece.channel == OutputChannel::kFinal) {
-      text_ += stops_.push(piece.text);
+      show(piece.text);
     } else if (!stopped()) {
       reasoning_ += piece.text;
     }
   }
+}
+
+/// What was the answer until now was reasoning.
+void Choice::take_answer_back() {
+  text_ += stops_.finish();
+  reasoning_ = without_breaks(text_);
+  text_.clear();
+  stops_ = StopStrings(request_.stops);
 }
 
 void Choice::push(TokenId token, std::optional<Logprobs> logprobs) {
@@ -37,8 +50,9 @@ void Choice::push(TokenId token, std::optional<Logprobs> logprobs) {
   if (logprobs) logprobs_.push_back(*std::move(logprobs));
   if (chat_) {
     show(chat_->push(token));
+    if (chat_->takes_answer_back() && !stopped()) take_answer_back();
   } else {
-    text_ += stops_.push(decoder_.push(token));
+    show(decoder_.push(token));
   }
 }
 
@@ -46,7 +60,7 @@ void Choice::finish(StopReason reason) {
   if (chat_) {
     show(chat_->finish());
   } else {
-    text_ += stops_.push(decoder_.finish());
+    show(decoder_.finish());
   }
   text_ += stops_.finish();
   reason_ = reason;
@@ -79,48 +93,61 @@ Value Choice::chat_logprobs() const {
   return {{"content", std::move(content)}};
 }
 
-Value Choice::text_logprobs() const {
+Value Choice::text_logprobs(const Echo& echo) const {
   Value tokens = Value::array();
   Value token_logprobs = Value::array();
   Value top_logprobs = Value::array();
   Value text_offset = Value::array();
   std::size_t offset = 0;
-  for (const Logprobs& one : logprobs_) {
-    const std::string text = text_of(one.chosen.token);
+  const auto add = [&](TokenId token, const Logprobs* logprobs) {
+    const std::string text = text_of(token);
     tokens.push_back(text);
-    token_logprobs.push_back(finite(one.chosen.logprob));
     text_offset.push_back(offset);
     // Counted in characters: bytes that do not go on with one.
     offset += std::ranges::count_if(text, [](char byte) { return (byte & 0xC0) != 0x80; });
-    Value top = Value::object();
-    for (const TokenLogprob& alternative : one.top) {  // of those that look alike the likeliest
-      top.emplace(text_of(alternative.token), finite(alternative.logprob));
+    token_logprobs.push_back(logprobs == nullptr ? Value()
+                                                 : Value(finite(logprobs->chosen.logprob)));
+    Value top = logprobs == nullptr ? Value() : Value::object();
+    if (logprobs != nullptr) {
+      for (const TokenLogprob& one : logprobs->top) {  // of those that look alike the likeliest
+        top.emplace(text_of(one.token), finite(one.logprob));
+      }
     }
     top_logprobs.push_back(std::move(top));
+  };
+  // Nothing comes before the first token of a prompt that could say how likely it is.
+  for (std::size_t i = 0; i < echo.tokens.size(); ++i) {
+    add(echo.tokens[i], i == 0 || i > echo.logprobs.size() ? nullptr : &echo.logprobs[i - 1]);
   }
+  for (const Logprobs& one : logprobs_) add(one.chosen.token, &one);
   return {{"tokens", std::move(tokens)},
           {"token_logprobs", std::move(token_logprobs)},
           {"top_logprobs", std::move(top_logprobs)},
           {"text_offset", std::move(text_offset)}};
 }
 
-Value Choice::take_json(int64_t index) {
+Value Choice::take_json(int64_t index, const Echo& echo) {
   const bool is_stop = reason_ == StopReason::kStopToken || reason_ == StopReason::kCaller;
+  const bool has_logprobs = request_.num_top_logprobs.has_value();
   Value choice = {{"index", index}};
   if (chat_) {
     choice["message"] = {{"role", "assistant"}, {"content", std::move(text_)}};
     if (!reasoning_.empty()) choice["message"]["reasoning_content"] = std::move(reasoning_);
   } else {
-    choice["text"] = std::move(text_);
+    choice["text"] = echo.text + text_;
   }
-  choice["logprobs"] = !has_logprobs_ ? Value() : chat_ ? chat_logprobs() : text_logprobs();
+  choice["logprobs"] = !has_logprobs ? Value() : chat_ ? chat_logprobs() : text_logprobs(echo);
   choice["finish_reason"] = is_stop ? "stop" : "length";
   return choice;
 }
 
-Value response_body(const CompletionRequest& request, std::string_view model, Value choices,
-                    const TokenCounts& counts) {
-  return {{"object", request.is_chat ? "chat.completion" : "text_completion"},
+Value response_body(const CompletionRequest& request, std::string_view digest,
+                    std::string_view model, Value choices, const TokenCounts& counts) {
+  const std::string id =
+      (request.is_chat ? "chatcmpl-" : "cmpl-") + std::string(digest.substr(0, 32));
+  return {{"id", id},
+          {"object", request.is_chat ? "chat.completion" : "text_completion"},
+          {"created", 0},
           {"model", model},
           {"seed", request.sampling.seed},
           {"choices", std::move(choices)},

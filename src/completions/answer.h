@@ -11,6 +11,13 @@
 
 namespace subbyte {
 
+/// The prompt of a request that wants it before each of its answers.
+struct Echo {
+  std::string text;
+  std::vector<TokenId> tokens;
+  std::vector<Logprobs> logprobs;  // of the tokens after the first, where they are wanted
+};
+
 /// The text of one sample while it is generated.
 class Choice {
  public:
@@ -25,20 +32,22 @@ class Choice {
 
   int64_t num_tokens() const { return std::ssize(tokens_); }
   /// An element of "choices". Once, after finish().
-  json::Value take_json(int64_t index);
+  json::Value take_json(int64_t index, const Echo& echo);
 
  private:
   void show(const std::vector<OutputPiece>& pieces);
+  void show(const std::string& text);
+  void take_answer_back();
   json::Value chat_logprobs() const;
-  json::Value text_logprobs() const;
+  json::Value text_logprobs(const Echo& echo) const;
   json::Value describe(const TokenLogprob& token) const;
   std::string text_of(TokenId token) const;
 
+  const CompletionRequest& request_;
   const Tokenizer& tokenizer_;
   std::optional<ChatParser> chat_;  // of a chat
   StreamDecoder decoder_;           // of a text
   StopStrings stops_;
-  bool has_logprobs_;
   std::string text_;
   std::string reasoning_;
   std::vector<TokenId> tokens_;
@@ -51,8 +60,9 @@ struct TokenCounts {
   int64_t generated = 0;
 };
 
-/// The body of a response.
-json::Value response_body(const CompletionRequest& request, std::string_view model,
-                          json::Value choices, const TokenCounts& counts);
+/// The body of a response. `digest`, of the request, makes its id, and "created" is 0: the same
+/// request has the same answer at any time.
+json::Value response_body(const CompletionRequest& request, std::string_view digest,
+                          std::string_view model, json::Value choices, const TokenCounts& counts);
 
 }  // namespace subbyte

@@ -39,6 +39,13 @@ Result<Value> read_custom_id(const Object& line) {
   return line.error("json.type", key, "a text or a whole number");
 }
 
+/// What is asked for, which tells more than a body of another kind.
+Status check_url(const Object& line) {
+  SUBBYTE_TRY(const auto url, line.string("url"));
+  if (!url || *url == kTextUrl || *url == kChatUrl) return {};
+  return line.error("job.line", "url", quote(kTextUrl) + " or " + quote(kChatUrl));
+}
+
 /// A line of OpenAI's batches: what is beside the body has to agree with it.
 Status check_batch_line(const Object& line, const CompletionRequest& request) {
   for (const auto& [name, value] : line.members()) {
@@ -53,6 +60,11 @@ Status check_batch_line(const Object& line, const CompletionRequest& request) {
     return line.error("job.line", "url", quote(expected) + " for this body");
   }
   return {};
+}
+
+/// Whether the answer says how likely its prompt is.
+bool scores_prompt(const CompletionRequest& request) {
+  return request.echo && request.num_top_logprobs;
 }
 
 bool is_blank(const std::string& line) {
@@ -80,6 +92,7 @@ Result<Job::Line> Job::read_line(const std::string& text, const Lines& lines) co
   SUBBYTE_TRY(const Value value, json::parse(text, line.where, {}, json::kTextMemoryFactor));
   SUBBYTE_TRY(const Object object, Object::of(value, line.where));
   SUBBYTE_TRY(line.custom_id, read_custom_id(object));
+  SUBBYTE_CHECK(check_url(object));
   SUBBYTE_TRY(const auto body, object.object("body"));
   if (body) {
     SUBBYTE_TRY(line.request, read_completion(*body, options_.defaults));
@@ -105,7 +118,7 @@ Result<std::optional<Job::Line>> Job::next_line(Lines& lines) const {
 
 int64_t Job::room_for(const CompletionRequest& request, int64_t prompt) const {
   if (request.max_tokens < 0) return options_.context;
-  return std::min(options_.context, prompt + request.max_tokens);
+  return std::min(options_.context, prompt + std::max<int64_t>(request.max_tokens, 1));
 }
 
 Status Job::check_all(Lines lines) {
@@ -128,6 +141,7 @@ Status Job::check_all(Lines lines) {
         encode_prompt(line->request, *tokenizer_, options_.format, options_.special);
     if (!prompt.ok()) continue;  // an error in its results
     longest_ = std::max(longest_, room_for(line->request, std::ssize(*prompt)));
+    scores_prompts_ = scores_prompts_ || scores_prompt(line->request);
   }
   if (counts_.skipped == std::ssize(done)) return {};
   return other_results(prompts_.native());  // there are answers to lines that it lacks
@@ -159,36 +173,56 @@ Status Job::write_error(const Line& line, const Error& error) {
 Status Job::write_answer(Active& active) {
   ++counts_.done;
   Value choices = Value::array();
-  for (Choice& choice : active.choices) choices.push_back(choice.take_json(std::ssize(choices)));
-  Value body =
-      response_body(active.line.request, options_.model, std::move(choices), active.tokens);
+  for (Choice& choice : active.choices) {
+    choices.push_back(choice.take_json(std::ssize(choices), active.echo));
+  }
+  Value body = response_body(active.line.request, active.line.digest, options_.model,
+                             std::move(choices), active.tokens);
   return write(active.line, {{"status_code", 200}, {"body", std::move(body)}}, nullptr);
+}
+
+/// The prompt as the answer repeats it: a text as it was given, tokens with all that they are.
+Result<Echo> Job::echo_of(const CompletionRequest& request,
+                          const std::vector<TokenId>& prompt) const {
+  Echo echo;
+  if (!request.echo) return echo;
+  echo.tokens = prompt;
+  echo.text = request.prompt;
+  if (!echo.text.empty()) return echo;
+  SUBBYTE_TRY(echo.text, tokenizer_->decode(prompt, /*skip_special=*/false));
+  return echo;
 }
 
 Status Job::start(Scheduler& scheduler, Line line) {
   const CompletionRequest& request = line.request;
   auto prompt = encode_prompt(request, *tokenizer_, options_.format, options_.special);
   if (!prompt.ok()) return write_error(line, prompt.error());
+  Result<Echo> echo = echo_of(request, *prompt);
+  if (!echo.ok()) return write_error(line, echo.error());
   ScheduledRequest scheduled;
   scheduled.prompt = *std::move(prompt);
   scheduled.options.sampling = request.sampling;
-  scheduled.options.max_tokens = request.max_tokens;
+  // A prompt alone is read with a token after it, which is dropped.
+  scheduled.options.max_tokens = request.max_tokens == 0 ? 1 : request.max_tokens;
+  scheduled.options.min_tokens = request.min_tokens;
   scheduled.options.stop_tokens =
       stop_tokens_of(request, *tokenizer_, options_.format, eos_tokens_);
   scheduled.num_samples = request.num_samples;
   scheduled.max_length = room_for(request, std::ssize(scheduled.prompt));
   scheduled.num_top_logprobs = request.num_top_logprobs;
+  scheduled.scores_prompt = scores_prompt(request);
   const TokenCounts tokens = {std::ssize(scheduled.prompt), 0};
   const auto id = scheduler.add(scheduled);
   if (!id.ok()) return write_error(line, id.error());
   counts_.tokens.prompt += tokens.prompt;
   Active& active = active_[*id];
   active.tokens = tokens;
-  for (int64_t i = 0; i < request.num_samples; ++i) {
-    active.choices.emplace_back(request, *tokenizer_, options_.format);
-  }
+  active.echo = *std::move(echo);
   active.num_left = request.num_samples;
   active.line = std::move(line);
+  for (int64_t i = 0; i < active.num_left; ++i) {
+    active.choices.emplace_back(active.line.request, *tokenizer_, options_.format);
+  }
   return {};
 }
 
@@ -213,9 +247,23 @@ Status Job::take(Scheduler& scheduler, SampleEvent event) {
     active_.erase(found);
     return written;
   }
+  for (Logprobs& logprobs : event.prompt_logprobs) {
+    active.echo.logprobs.push_back(std::move(logprobs));
+  }
+  if (event.token || event.stop) return take_token(scheduler, event, active);
+  return {};
+}
+
+/// A token of a sample, or its end.
+Status Job::take_token(Scheduler& scheduler, SampleEvent& event, Active& active) {
   Choice& choice = active.choices[static_cast<std::size_t>(event.sample)];
-  ++active.tokens.generated;
-  ++counts_.tokens.generated;
+  if (active.line.request.max_tokens == 0) {
+    event.token.reset();
+    event.stop = StopReason::kLength;
+  } else {
+    ++active.tokens.generated;
+    ++counts_.tokens.generated;
+  }
   if (event.token) choice.push(*event.token, std::move(event.logprobs));
   if (choice.stopped()) {
     scheduler.cancel(event.request, event.sample);
@@ -225,7 +273,7 @@ Status Job::take(Scheduler& scheduler, SampleEvent event) {
   choice.finish(*event.stop);
   if (--active.num_left > 0) return {};
   Status written = write_answer(active);
-  active_.erase(found);
+  active_.erase(event.request);
   return written;
 }
 

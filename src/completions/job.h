@@ -55,6 +55,8 @@ class Job {
   bool is_done() const { return counts_.skipped == counts_.lines; }
   /// Positions that the longest sample may take.
   int64_t longest() const { return longest_; }
+  /// Rows of logits of a step at most, beside one for each sequence.
+  int64_t scored_rows() const { return scores_prompts_ ? kScoredPromptTokens : 0; }
 
   /// Answers what has no answer yet. `progress` is called after each step. An error is one of the
   /// machine or of the files; what was answered before stays.
@@ -71,6 +73,7 @@ class Job {
   struct Active {
     Line line;
     TokenCounts tokens;
+    Echo echo;
     std::deque<Choice> choices;  // of the samples
     int64_t num_left = 0;        // of them that have not ended
   };
@@ -90,6 +93,8 @@ class Job {
   int64_t room_for(const CompletionRequest& request, int64_t prompt) const;
   Status feed(Scheduler& scheduler, Lines& lines);
   Status start(Scheduler& scheduler, Line line);
+  Result<Echo> echo_of(const CompletionRequest& request, const std::vector<TokenId>& prompt) const;
+  Status take_token(Scheduler& scheduler, SampleEvent& event, Active& active);
   Status take(Scheduler& scheduler, SampleEvent event);
   Status write_answer(Active& active);
   Status write_error(const Line& line, const Error& error);
@@ -102,6 +107,7 @@ class Job {
   JobOptions options_;
   JobCounts counts_;
   int64_t longest_ = 0;
+  bool scores_prompts_ = false;
   std::map<RequestId, Active> active_;
 };
 

@@ -38,7 +38,7 @@ class Jobs : public ::testing::Test {
   JobOptions options() {
     JobOptions made;
     made.defaults.max_tokens = 12;
-    made.defaults.sampling = {.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0};
+    made.defaults.sampling = {neutral_sampling(), neutral_sampling()};
     made.context = 400;
     made.model = "demo";
     made.identity = identity_;
@@ -119,7 +119,7 @@ TEST_F(Jobs, answers_are_those_of_single_runs) {
   EXPECT_EQ(all.at(4)["custom_id"], "c");
 
   testing::TestContext context(*model_, *backend_, 400);
-  GenerateOptions alone = {options().defaults.sampling, 12, model_->config().eos_tokens};
+  GenerateOptions alone = {neutral_sampling(), 12, model_->config().eos_tokens};
   alone.sampling.seed = 5;
   const auto prompt = *tokenizer_->encode("It was", SpecialTokens::kAsText);
   std::vector<TokenId> tokens;
@@ -201,6 +201,122 @@ TEST_F(Jobs, a_request_that_cannot_run_is_an_error_of_its_line_and_the_others_go
   EXPECT_TRUE(all.at(4)["error"].is_null());
 }
 
+TEST_F(Jobs, answers_have_ids_that_a_second_run_has_again) {
+  write("{\"prompt\": \"It was\"}\n{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n");
+  run();
+  const auto first = answers();
+  for (const int line : {1, 2}) {
+    const Value& body = first.at(line)["response"]["body"];
+    const std::string digest = first.at(line)["request_sha256"];
+    EXPECT_EQ(body["id"], (line == 1 ? "cmpl-" : "chatcmpl-") + digest.substr(0, 32));
+    EXPECT_EQ(body["created"], 0);
+  }
+  fs::remove(results_);
+  run();
+  EXPECT_EQ(answers(), first);
+}
+
+/// Greedy, of 12 tokens, with more fields.
+std::string greedy_line(const std::string& fields) {
+  return "{\"prompt\": \"It was\", \"temperature\": 0, \"logprobs\": 0, " + fields + "}\n";
+}
+
+TEST_F(Jobs, biases_and_stop_tokens_decide_which_tokens_come) {
+  write(greedy_line("\"n\": 1"));
+  run();
+  testing::TestContext context(*model_, *backend_, 400);
+  const auto prompt = *tokenizer_->encode("It was", SpecialTokens::kAsText);
+  GenerateOptions options = {neutral_sampling(), 12, {}};
+  options.sampling.temperature = 0;
+  std::vector<TokenId> tokens;
+  const auto keep = [&](TokenId token) {
+    tokens.push_back(token);
+    return true;
+  };
+  ASSERT_TRUE(generate(*model_, *backend_, context.sequence(), prompt, options, keep).ok());
+  const std::string third = std::to_string(tokens[2]);
+  fs::remove(results_);
+  write(greedy_line("\"stop_token_ids\": [" + third + "]") +
+        greedy_line("\"stop_token_ids\": [" + third + "], \"min_tokens\": 5") +
+        greedy_line("\"logit_bias\": {\"" + third + "\": -100}") +
+        greedy_line("\"logit_bias\": {\"" + third + "\": 100}, \"max_tokens\": 4"));
+  run();
+  const auto all = answers();
+  const auto choice = [&](int line) { return all.at(line)["response"]["body"]["choices"][0]; };
+  EXPECT_EQ(choice(1)["text"], *tokenizer_->decode(std::span(tokens).first(2), true));
+  EXPECT_EQ(choice(1)["finish_reason"], "stop");
+  EXPECT_GE(choice(2)["logprobs"]["tokens"].size(), 5u);
+  const std::string text = *tokenizer_->decode({&tokens[2], 1}, false);
+  for (const Value& token : choice(2)["logprobs"]["tokens"]) EXPECT_NE(token, text);
+  for (const Value& token : choice(3)["logprobs"]["tokens"]) EXPECT_NE(token, text);
+  EXPECT_EQ(choice(4)["logprobs"]["tokens"], Value(std::vector<std::string>(4, text)));
+}
+
+TEST_F(Jobs, penalties_are_those_of_a_run_alone) {
+  write(
+      "{\"prompt\": \"the the the the\", \"seed\": 3, \"presence_penalty\": 2}\n"
+      "{\"prompt\": \"the the the the\", \"seed\": 3, \"frequency_penalty\": 1.5}\n"
+      "{\"prompt\": \"the the the the\", \"seed\": 3, \"frequency_penalty\": 0}\n");
+  run();
+  const auto all = answers();
+  const auto prompt = *tokenizer_->encode("the the the the", SpecialTokens::kAsText);
+  for (const int line : {1, 2, 3}) {
+    GenerateOptions options = {neutral_sampling(), 12, model_->config().eos_tokens};
+    options.sampling.seed = 3;
+    if (line == 1) options.sampling.presence_penalty = 2;
+    if (line == 2) options.sampling.frequency_penalty = 1.5;
+    testing::TestContext context(*model_, *backend_, 400);
+    std::vector<TokenId> tokens;
+    ASSERT_TRUE(
+        generate(*model_, *backend_, context.sequence(), prompt, options, [&](TokenId token) {
+          tokens.push_back(token);
+          return true;
+        }).ok());
+    EXPECT_EQ(all.at(line)["response"]["body"]["choices"][0]["text"],
+              *tokenizer_->decode(tokens, true));
+  }
+}
+
+TEST_F(Jobs, an_echo_has_the_prompt_and_how_likely_it_was) {
+  const std::string text = "It was a dark night and the dog did not come home";
+  write("{\"prompt\": \"" + text +
+        "\", \"echo\": true, \"logprobs\": 2, \"max_tokens\": 3, "
+        "\"temperature\": 0, \"n\": 2}\n"
+        "{\"prompt\": \"" +
+        text +
+        "\", \"echo\": true, \"logprobs\": 2, \"max_tokens\": 0}\n"
+        "{\"prompt\": \"" +
+        text + "\", \"echo\": true, \"max_tokens\": 0}\n");
+  run();
+  const auto prompt = *tokenizer_->encode(text, SpecialTokens::kAsText);
+  const auto size = std::ssize(prompt);
+  testing::TestContext context(*model_, *backend_, 400);
+  Logits logits;
+  const Part part = {&context.sequence(), prompt, size};
+  ASSERT_TRUE(model_->forward(*backend_, {{&part, 1}}, logits).ok());
+  const auto all = answers();
+  for (const int line : {1, 2}) {
+    const Value& body = all.at(line)["response"]["body"];
+    for (const Value& choice : body["choices"]) {
+      const Value& scores = choice["logprobs"];
+      EXPECT_EQ(std::ssize(scores["tokens"]), size + (line == 1 ? 3 : 0));
+      EXPECT_TRUE(scores["token_logprobs"][0].is_null());
+      EXPECT_TRUE(scores["top_logprobs"][0].is_null());
+      for (int64_t i = 1; i < size; ++i) {
+        const Logprobs expected = logprobs_of(logits.row(i - 1), prompt[i], 2);
+        EXPECT_NEAR(scores["token_logprobs"][i].get<double>(), expected.chosen.logprob, 1e-9);
+        EXPECT_EQ(scores["top_logprobs"][i].size(), 2u);
+      }
+      EXPECT_TRUE(choice["text"].get<std::string>().starts_with(text));
+      EXPECT_EQ(choice["text"].get<std::string>().size() > text.size(), line == 1);
+      EXPECT_EQ(scores["text_offset"][1], (*tokenizer_->decode({prompt.data(), 1}, false)).size());
+    }
+    EXPECT_EQ(body["usage"]["completion_tokens"], line == 1 ? 6 : 0);
+  }
+  EXPECT_EQ(all.at(3)["response"]["body"]["choices"][0]["text"], text);
+  EXPECT_TRUE(all.at(3)["response"]["body"]["choices"][0]["logprobs"].is_null());
+}
+
 TEST_F(Jobs, goes_on_wherever_it_was_stopped) {
   write(kThree);
   run();
@@ -259,7 +375,12 @@ TEST_F(Jobs, malformed_lines_are_refused_by_number_before_anything_is_computed) 
       {"{}", "completion.prompt"},
       {"{\"prompt\": \"a\", \"messages\": []}", "completion.prompt"},
       {"{\"prompt\": \"a\", \"promt\": 1}", "completion.field"},
-      {"{\"prompt\": \"a\", \"presence_penalty\": 0.5}", "completion.field"},
+      {"{\"prompt\": \"a\", \"presence_penalty\": 2.5}", "json.range"},
+      {"{\"prompt\": \"a\", \"logit_bias\": {\"x\": 1}}", "json.range"},
+      {"{\"prompt\": \"a\", \"logit_bias\": {\"1\": 1, \"01\": 1}}", "json.duplicate_key"},
+      {"{\"prompt\": \"a\", \"stop_token_ids\": [-1]}", "json.type"},
+      {"{\"prompt\": \"a\", \"min_tokens\": 5, \"max_tokens\": 4}", "json.range"},
+      {"{\"prompt\": [\"a\", \"b\"]}", "json.type"},
       {"{\"prompt\": \"a\", \"stream\": true}", "completion.field"},
       {"{\"prompt\": \"a\", \"logprobs\": true}", "json.type"},
       {"{\"prompt\": \"a\", \"top_logprobs\": 2}", "completion.field"},
@@ -268,11 +389,15 @@ TEST_F(Jobs, malformed_lines_are_refused_by_number_before_anything_is_computed) 
       {"{\"prompt\": \"a\", \"temperature\": -1}", "json.range"},
       {"{\"prompt\": \"a\", \"max_tokens\": 0}", "json.range"},
       {"{\"prompt\": \"a\", \"seed\": -1}", "json.range"},
-      {"{\"prompt\": \"a\", \"stop\": [\"\"]}", "json.type"},
+      {"{\"prompt\": \"a\", \"stop\": [1]}", "json.type"},
       {"{\"prompt\": \"\"}", "json.type"},
       {"{\"prompt\": [1, -2]}", "json.type"},
       {"{\"messages\": [{\"role\": \"cat\", \"content\": \"a\"}]}", "completion.role"},
       {"{\"messages\": [{\"role\": \"user\"}]}", "json.missing"},
+      {"{\"messages\": []}", "json.type"},
+      {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"echo\": true}",
+       "completion.field"},
+      {"{\"body\": {\"input\": \"a\"}, \"url\": \"/v1/embeddings\"}", "job.line"},
       {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"top_logprobs\": 1}",
        "completion.field"},
       {"{\"body\": {\"prompt\": \"a\"}, \"url\": \"/v1/chat/completions\"}", "job.line"},

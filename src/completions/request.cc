@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <limits>
+#include <utility>
 
 #include "base/quote.h"
 
@@ -14,106 +16,111 @@ namespace {
 using json::Object;
 using json::Value;
 
-/// What requests have that is read below.
-constexpr std::array<std::string_view, 17> kFields = {"prompt",
-                                                      "messages",
-                                                      "max_tokens",
-                                                      "max_completion_tokens",
-                                                      "n",
-                                                      "temperature",
-                                                      "top_k",
-                                                      "top_p",
-                                                      "min_p",
-                                                      "seed",
-                                                      "stop",
-                                                      "repetition_penalty",
-                                                      "ignore_eos",
-                                                      "logprobs",
-                                                      "top_logprobs",
-                                                      "reasoning_effort",
-                                                      "chat_template_kwargs"};
+using json::KeyRule;
+using json::KeyUse;
 
-/// What says who asks, or what asks for nothing where it is null, false, 0 or empty.
-constexpr std::array<std::string_view, 4> kIgnored = {"model", "user", "metadata", "store"};
-constexpr std::array<std::string_view, 12> kNeutral = {"stream",
-                                                       "stream_options",
-                                                       "presence_penalty",
-                                                       "frequency_penalty",
-                                                       "logit_bias",
-                                                       "suffix",
-                                                       "tools",
-                                                       "echo",
-                                                       "min_tokens",
-                                                       "response_format",
-                                                       "stop_token_ids",
-                                                       "use_beam_search"};
+constexpr std::array kRequestRules = {
+#define SUBBYTE_KEY(key, use, neutral, note) KeyRule{key, KeyUse::use, neutral},
+#include "completions/request_keys.def"
+};
+constexpr std::array kMessageRules = {
+#include "completions/message_keys.def"
+#undef SUBBYTE_KEY
+};
 
-bool is_neutral(const Value& value) {
-  return value.is_null() || (value.is_boolean() && !value.get<bool>()) ||
-         (value.is_number() && value.get<double>() == 0) ||
-         (value.is_string() && value.get_ref<const std::string&>().empty()) ||
-         (value.is_structured() && value.empty());
-}
-
-template <typename Names>
-bool contains(const Names& names, std::string_view name) {
-  return std::ranges::find(names, name) != std::end(names);
-}
-
-Status check_fields(const Object& body, std::span<const std::string_view> others) {
-  for (const auto& [name, value] : body.members()) {
-    if (contains(kIgnored, name) || contains(others, name)) continue;
-    if (contains(kNeutral, name)) {
-      if (is_neutral(value)) continue;
-      return body.error("completion.field", name, "nothing, as it is not supported");
-    }
-    if (!contains(kFields, name)) {
-      return Error{"completion.field",
-                   fmt::format("{}: the field {} is not known", body.where(), quote(name))};
-    }
+/// Every field has a rule and does not ask for what is not computed.
+Status check_fields(const Object& object, std::span<const KeyRule> rules,
+                    std::span<const std::string_view> others = {}) {
+  for (const auto& [name, value] : object.members()) {
+    if (std::ranges::find(others, name) != others.end() || json::find_rule(rules, name)) continue;
+    return Error{"completion.field",
+                 fmt::format("{}: the field {} is not known", object.where(), quote(name))};
   }
-  return {};
+  return json::check_keys(object, rules, "completion.field");
 }
 
-Status read_sampling(const Object& body, SamplingOptions& sampling, bool& has_seed) {
-  SUBBYTE_TRY(const auto temperature, body.number("temperature", 0, 100));
-  SUBBYTE_TRY(const auto top_k, body.integer("top_k", -1, 1'000'000'000));
-  SUBBYTE_TRY(const auto top_p, body.number("top_p", 1e-6, 1));
-  SUBBYTE_TRY(const auto min_p, body.number("min_p", 0, 1));
-  SUBBYTE_TRY(const auto penalty, body.number("repetition_penalty", 0.01, 100));
+/// {"1234": -100, "5": 2.5}: a bias for each token.
+Status read_biases(const Object& body, std::vector<TokenBias>& biases) {
+  SUBBYTE_TRY(const auto section, body.object("logit_bias"));
+  if (!section) return {};
+  for (const auto& [key, value] : section->members()) {
+    TokenBias bias{};
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), bias.token);
+    const bool is_id = error == std::errc() && end == key.data() + key.size() && bias.token >= 0;
+    if (!is_id) return section->error("json.range", key, "a token id as the name of a bias");
+    SUBBYTE_TRY(const auto number, section->number(key, -100, 100));
+    if (!number) continue;
+    bias.bias = static_cast<float>(*number);
+    biases.push_back(bias);
+  }
+  std::ranges::sort(biases, {}, &TokenBias::token);
+  const auto twin = std::ranges::adjacent_find(biases, {}, &TokenBias::token);
+  if (twin == biases.end()) return {};
+  return Error{"json.duplicate_key",
+               fmt::format("{}: token {} is there twice", section->where(), twin->token)};
+}
+
+Status read_sampling(const Object& body, const SamplingDefaults& defaults,
+                     CompletionRequest& request) {
+  SamplingWishes wishes;
+  SUBBYTE_TRY(wishes.temperature, body.number("temperature", 0, 100));
+  SUBBYTE_TRY(wishes.top_k, body.integer("top_k", -1, 1'000'000'000));
+  SUBBYTE_TRY(wishes.top_p, body.number("top_p", 1e-6, 1));
+  SUBBYTE_TRY(wishes.min_p, body.number("min_p", 0, 1));
+  SUBBYTE_TRY(wishes.repetition_penalty, body.number("repetition_penalty", 0.01, 100));
+  SUBBYTE_TRY(wishes.frequency_penalty, body.number("frequency_penalty", -2, 2));
+  SUBBYTE_TRY(wishes.presence_penalty, body.number("presence_penalty", -2, 2));
   SUBBYTE_TRY(const auto seed, body.integer("seed", 0, std::numeric_limits<int64_t>::max()));
-  sampling.temperature = temperature.value_or(sampling.temperature);
-  sampling.top_k = std::max<int64_t>(top_k.value_or(sampling.top_k), 0);  // -1: all, as vLLM's
-  sampling.top_p = top_p.value_or(sampling.top_p);
-  sampling.min_p = min_p.value_or(sampling.min_p);
-  sampling.repetition_penalty = penalty.value_or(sampling.repetition_penalty);
-  if (seed) sampling.seed = static_cast<uint64_t>(*seed);
-  has_seed = seed.has_value();
+  if (wishes.top_k) wishes.top_k = std::max<int64_t>(*wishes.top_k, 0);  // -1: all, as vLLM's
+  request.sampling = defaults.with(wishes);
+  if (seed) request.sampling.seed = static_cast<uint64_t>(*seed);
+  request.has_seed = seed.has_value();
+  SUBBYTE_CHECK(read_biases(body, request.sampling.biases));
+  return check_sampling(request.sampling);
+}
+
+/// A list of token ids, perhaps absent.
+Status read_tokens(const Object& body, std::string_view key, std::vector<TokenId>& tokens) {
+  const Value* list = body.find(key);
+  if (list == nullptr || list->is_null()) return {};
+  const auto is_token = [](const Value& token) {
+    return token.is_number_unsigned() &&
+           token.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<TokenId>::max());
+  };
+  if (!list->is_array() || !std::ranges::all_of(*list, is_token)) {
+    return body.error("json.type", key, "a list of token ids");
+  }
+  for (const Value& token : *list) tokens.push_back(token.get<TokenId>());
   return {};
 }
 
 Status read_stops(const Object& body, std::vector<std::string>& stops) {
   const Value* value = body.find("stop");
   if (value == nullptr || value->is_null()) return {};
+  bool has_own = false;
   const Value list = value->is_array() ? *value : Value::array({*value});
-  const auto is_text = [](const Value& stop) {
-    return stop.is_string() && !stop.get_ref<const std::string&>().empty();
-  };
-  if (!std::ranges::all_of(list, is_text) || std::ssize(list) > kMostStops) {
-    return body.error("json.type", "stop",
-                      fmt::format("a text that is not empty or at most {} of them", kMostStops));
+  if (!std::ranges::all_of(list, &Value::is_string) || std::ssize(list) > kMostStops) {
+    return body.error("json.type", "stop", fmt::format("a text or at most {} of them", kMostStops));
   }
-  stops.clear();
-  for (const Value& stop : list) stops.push_back(stop.get<std::string>());
+  for (const Value& stop : list) {  // an empty text asks for nothing
+    if (stop.get_ref<const std::string&>().empty()) continue;
+    if (std::exchange(has_own, true) == false) stops.clear();
+    stops.push_back(stop.get<std::string>());
+  }
   return {};
 }
 
 /// A number for texts, true or false with a number beside it for chats.
 Status read_logprobs(const Object& body, CompletionRequest& request) {
   if (!request.is_chat) {
+    SUBBYTE_TRY(const auto beside, body.integer("top_logprobs", 0, kMostTopLogprobs));
+    if (beside.value_or(0) != 0) {
+      return body.error("completion.field", "top_logprobs", "0: \"logprobs\" is the number");
+    }
+    const Value* const number = body.find("logprobs");
+    if (number != nullptr && *number == false) return {};
     SUBBYTE_TRY(request.num_top_logprobs, body.integer("logprobs", 0, kMostTopLogprobs));
-    if (!body.has("top_logprobs")) return {};
-    return body.error("completion.field", "top_logprobs", "nothing: \"logprobs\" is the number");
+    return {};
   }
   SUBBYTE_TRY(const auto wanted, body.boolean("logprobs"));
   SUBBYTE_TRY(const auto top, body.integer("top_logprobs", 0, kMostTopLogprobs));
@@ -128,18 +135,17 @@ Status read_prompt(const Object& body, const Value& prompt, CompletionRequest& r
     if (request.prompt.empty()) return body.error("json.type", "prompt", "a text with characters");
     return {};
   }
-  const auto is_token = [](const Value& token) {
-    return token.is_number_unsigned() &&
-           token.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<TokenId>::max());
-  };
-  if (!prompt.is_array() || prompt.empty() || !std::ranges::all_of(prompt, is_token)) {
+  const bool is_list = prompt.is_array() && !prompt.empty();
+  if (is_list && (prompt[0].is_string() || prompt[0].is_array())) {
+    return body.error("json.type", "prompt", "one prompt, as each has a line of its own");
+  }
+  if (!is_list || !read_tokens(body, "prompt", request.prompt_tokens).ok()) {
     return body.error("json.type", "prompt", "a text, or a list of token ids");
   }
-  for (const Value& token : prompt) request.prompt_tokens.push_back(token.get<TokenId>());
   return {};
 }
 
-/// A text, or a list of parts that are texts.
+/// A text, or a list of parts that are texts. What a caller says of caching changes no answer.
 Result<std::string> read_content(const Object& message) {
   const Value* content = message.find("content");
   if (content == nullptr || !content->is_array()) return message.required_string("content");
@@ -148,31 +154,53 @@ Result<std::string> read_content(const Object& message) {
     SUBBYTE_TRY(const Object part, Object::of(value, message.where() + ".content"));
     SUBBYTE_TRY(const std::string type, part.required_string("type"));
     if (type != "text") return part.error("completion.field", "type", "\"text\"");
+    for (const auto& [name, unused] : part.members()) {
+      if (name == "type" || name == "text" || name == "cache_control") continue;
+      return Error{"completion.field",
+                   fmt::format("{}: the field {} is not known", part.where(), quote(name))};
+    }
     SUBBYTE_TRY(const std::string piece, part.required_string("text"));
     text += piece;
   }
   return text;
 }
 
+/// What an assistant thought, under one of two names.
+Result<std::optional<std::string>> read_reasoning(const Object& message, ChatRole role) {
+  const char* const key = message.has("reasoning_content") ? "reasoning_content" : "reasoning";
+  SUBBYTE_TRY(auto reasoning, message.string(key));
+  if (!reasoning || reasoning->empty() || role == ChatRole::kAssistant) return reasoning;
+  return message.error("completion.field", key, "nothing, as an assistant's message alone has it");
+}
+
+Result<ChatMessage> read_message(const Value& value, const std::string& where) {
+  SUBBYTE_TRY(const Object message, Object::of(value, where));
+  SUBBYTE_TRY(const std::string role, message.required_string("role"));
+  const bool is_system = role == "system" || role == "developer";
+  if (!is_system && role != "user" && role != "assistant") {
+    return message.error("completion.role", "role", "system, developer, user or assistant");
+  }
+  SUBBYTE_CHECK(check_fields(message, kMessageRules));
+  ChatMessage result;
+  result.role = is_system        ? ChatRole::kSystem
+                : role == "user" ? ChatRole::kUser
+                                 : ChatRole::kAssistant;
+  SUBBYTE_TRY(result.content, read_content(message));
+  SUBBYTE_TRY(result.reasoning, read_reasoning(message, result.role));
+  return result;
+}
+
 Status read_messages(const Object& body, const Value& messages, CompletionRequest& request) {
-  if (!messages.is_array() || messages.empty()) {
-    return body.error("json.type", "messages", "a list of at least one message");
+  if (!messages.is_array()) return body.error("json.type", "messages", "a list of messages");
+  if (messages.empty()) {
+    return Error{"json.type", body.where() + ": messages: expected at least one, found none"};
   }
   for (const Value& value : messages) {
     const bool root = body.where().find(": ") == std::string::npos;
-    const std::string where =
-        fmt::format("{}{}messages[{}]", body.where(), root ? ": " : ".", request.messages.size());
-    SUBBYTE_TRY(const Object message, Object::of(value, where));
-    SUBBYTE_TRY(const std::string role, message.required_string("role"));
-    SUBBYTE_TRY(std::string content, read_content(message));
-    const bool is_system = role == "system" || role == "developer";
-    if (!is_system && role != "user" && role != "assistant") {
-      return message.error("completion.role", "role", "system, developer, user or assistant");
-    }
-    request.messages.push_back({is_system        ? ChatRole::kSystem
-                                : role == "user" ? ChatRole::kUser
-                                                 : ChatRole::kAssistant,
-                                std::move(content)});
+    SUBBYTE_TRY(ChatMessage message,
+                read_message(value, fmt::format("{}{}messages[{}]", body.where(), root ? ": " : ".",
+                                                request.messages.size())));
+    request.messages.push_back(std::move(message));
   }
   return {};
 }
@@ -198,7 +226,42 @@ Status read_chat_options(const Object& body, ChatOptions& chat) {
   return {};
 }
 
+/// How long the answer may be, and what ends it.
+Status read_ends(const Object& body, const CompletionDefaults& defaults,
+                 CompletionRequest& request) {
+  constexpr int64_t kMostTokens = int64_t{1} << 40;
+  const int64_t least = request.echo ? 0 : 1;
+  SUBBYTE_TRY(const auto max_tokens, body.integer("max_tokens", least, kMostTokens));
+  SUBBYTE_TRY(const auto newer, body.integer("max_completion_tokens", least, kMostTokens));
+  SUBBYTE_TRY(const auto min_tokens, body.integer("min_tokens", 0, kMostTokens));
+  SUBBYTE_TRY(const auto ignore_eos, body.boolean("ignore_eos"));
+  request.max_tokens = newer.value_or(max_tokens.value_or(defaults.max_tokens));
+  request.min_tokens = min_tokens.value_or(0);
+  request.ignore_eos = ignore_eos.value_or(defaults.ignore_eos);
+  if (request.max_tokens >= 0 && request.min_tokens > request.max_tokens) {
+    return body.error("json.range", "min_tokens",
+                      fmt::format("at most max_tokens ({})", request.max_tokens));
+  }
+  SUBBYTE_CHECK(read_stops(body, request.stops));
+  return read_tokens(body, "stop_token_ids", request.stop_token_ids);
+}
+
+Status read_echo(const Object& body, CompletionRequest& request) {
+  SUBBYTE_TRY(const auto echo, body.boolean("echo"));
+  request.echo = echo.value_or(false);
+  if (!request.echo || !request.is_chat) return {};
+  return body.error("completion.field", "echo", "false, as messages are no text to go on with");
+}
+
 }  // namespace
+
+std::span<const KeyRule> request_rules() {
+  return kRequestRules;
+}
+
+std::span<const KeyRule> message_rules() {
+  return kMessageRules;
+}
 
 Result<CompletionRequest> read_completion(const Object& body, const CompletionDefaults& defaults,
                                           std::span<const std::string_view> others) {
@@ -209,23 +272,17 @@ Result<CompletionRequest> read_completion(const Object& body, const CompletionDe
                  fmt::format("{}: expected either \"prompt\" or \"messages\", found {}",
                              body.where(), request.is_chat ? "both" : "neither")};
   }
-  SUBBYTE_CHECK(check_fields(body, others));
-  request.sampling = defaults.sampling;
+  SUBBYTE_CHECK(check_fields(body, kRequestRules, others));
   request.chat = defaults.chat;
   request.stops = defaults.stops;
   SUBBYTE_CHECK(request.is_chat ? read_messages(body, *body.find("messages"), request)
                                 : read_prompt(body, *body.find("prompt"), request));
   SUBBYTE_CHECK(read_chat_options(body, request.chat));
-  SUBBYTE_CHECK(read_sampling(body, request.sampling, request.has_seed));
-  SUBBYTE_CHECK(read_stops(body, request.stops));
+  SUBBYTE_CHECK(read_sampling(body, defaults.sampling, request));
+  SUBBYTE_CHECK(read_echo(body, request));
+  SUBBYTE_CHECK(read_ends(body, defaults, request));
   SUBBYTE_CHECK(read_logprobs(body, request));
-  constexpr int64_t kMostTokens = int64_t{1} << 40;
-  SUBBYTE_TRY(const auto max_tokens, body.integer("max_tokens", 1, kMostTokens));
-  SUBBYTE_TRY(const auto newer, body.integer("max_completion_tokens", 1, kMostTokens));
-  SUBBYTE_TRY(const auto ignore_eos, body.boolean("ignore_eos"));
   SUBBYTE_TRY(const auto samples, body.integer("n", 1, kMostSamples));
-  request.max_tokens = newer.value_or(max_tokens.value_or(defaults.max_tokens));
-  request.ignore_eos = ignore_eos.value_or(defaults.ignore_eos);
   request.num_samples = samples.value_or(1);
   return request;
 }
@@ -247,6 +304,7 @@ std::vector<TokenId> stop_tokens_of(const CompletionRequest& request, const Toke
     if (request.is_chat) ids = stop_tokens(format, tokenizer);
     ids.insert(ids.end(), eos_tokens.begin(), eos_tokens.end());
   }
+  ids.insert(ids.end(), request.stop_token_ids.begin(), request.stop_token_ids.end());
   for (const std::string& stop : request.stops) {
     const auto id = tokenizer.find(stop);
     if (id && tokenizer.is_special(*id)) ids.push_back(*id);

@@ -11,14 +11,14 @@
 #include <vector>
 
 #include "engine/scheduler.h"
-#include "json/strict_json.h"
+#include "json/key_rules.h"
 #include "text/chat.h"
 
 namespace subbyte {
 
 /// What a request has that does not say it.
 struct CompletionDefaults {
-  SamplingOptions sampling;
+  SamplingDefaults sampling;
   int64_t max_tokens = -1;  // -1: until the context is full
   std::vector<std::string> stops;
   bool ignore_eos = false;
@@ -33,21 +33,28 @@ struct CompletionRequest {
   ChatOptions chat;
 
   SamplingOptions sampling;
-  bool has_seed = false;  // of its own
-  int64_t max_tokens = -1;
+  bool has_seed = false;    // of its own
+  int64_t max_tokens = -1;  // 0 with `echo`: the prompt alone
+  int64_t min_tokens = 0;   // before these neither tokens nor texts end the answer
   int64_t num_samples = 1;
   std::vector<std::string> stops;
+  std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;
+  bool echo = false;  // the prompt comes before the answer
   std::optional<int64_t> num_top_logprobs;
 };
 
 inline constexpr int64_t kMostTopLogprobs = 20;
 inline constexpr int64_t kMostStops = 16;
 
-/// Reads a body. Fields that would change the result and are not known are refused, those that are
-/// known to mean nothing here ("model", "user", "stream": false, ...) are not. `others` are fields
-/// that the caller reads. Codes: those of json::Object, completion.field for fields that there are
-/// not, completion.prompt without exactly one of prompt and messages, completion.role.
+/// The rules of the fields of a request, and of a message.
+std::span<const json::KeyRule> request_rules();
+std::span<const json::KeyRule> message_rules();
+
+/// Reads a body. Fields that would change the result and are not computed are refused, unless they
+/// ask for nothing; so are those that are not known. `others` are fields that the caller reads.
+/// Codes: those of json::Object and check_sampling, completion.field for fields that there are not,
+/// completion.prompt without exactly one of prompt and messages, completion.role.
 Result<CompletionRequest> read_completion(const json::Object& body,
                                           const CompletionDefaults& defaults,
                                           std::span<const std::string_view> others = {});

@@ -19,7 +19,7 @@ class CudaChoices {
   std::span<const std::byte> packet() const { return packet_; }
   /// What launches follow from besides the size of that.
   StepShapeKey shape_key() const {
-    return {std::ssize(rows_), has_penalty_ ? 1 : 0, largest_top_k_};
+    return {std::ssize(rows_), has_changes_ ? 1 : 0, largest_top_k_};
   }
 
   /// Enqueues the choices, if there are any. `logits` [Batch::num_head_rows()][vocabulary] in
@@ -31,10 +31,10 @@ class CudaChoices {
 
  private:
   std::vector<cuda::ChoiceRow> rows_;
-  std::vector<int32_t> history_;   // of all choices
-  std::vector<std::byte> packet_;  // both
-  bool has_penalty_ = false;       // some choice has one
-  int64_t largest_top_k_ = 0;      // of those that are drawn
+  std::vector<int32_t> tokens_of_rows_;  // histories and biases of all choices
+  std::vector<std::byte> packet_;        // both
+  bool has_changes_ = false;             // some choice has
+  int64_t largest_top_k_ = 0;            // of those that are drawn
   CudaBuffer chosen_;
 };
 

@@ -10,6 +10,7 @@
 #include "kernels/cuda/ops/sample.h"
 #include "kernels/gpu/packed_weights.h"
 #include "kernels/gpu/served_format.h"
+#include "ops/token_choice.h"
 
 namespace subbyte {
 namespace {
@@ -38,15 +39,16 @@ SplitTasks most_splits(const StepShape& s, bool batch_invariant) {
   return {tiles, tiles * cuda::kMostSplits};
 }
 
-/// Choices with all that they may have: a penalty, and all positions as history, in a packet that
-/// grows by doubling.
+/// Choices with all that they may have: penalties, biases, and all positions as history, in a
+/// packet that grows by doubling.
 int64_t choice_bytes(const StepShape& s) {
   cuda::SampleCall call;
   call.vocabulary = s.vocab;
   call.num_choices = s.sequences;
-  call.has_penalty = true;
+  call.has_changes = true;
   const int64_t rows = s.sequences * static_cast<int64_t>(sizeof(cuda::ChoiceRow));
-  return cuda::sample_scratch_bytes(call) + 2 * (rows + s.positions * 4);
+  const int64_t biases = s.sequences * kMostBiases * static_cast<int64_t>(sizeof(TokenBias));
+  return cuda::sample_scratch_bytes(call) + 2 * (rows + biases + s.positions * 4);
 }
 
 /// Tensors of the models, angles, tokens with their places and pages, tasks, logits, choices.

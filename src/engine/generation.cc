@@ -8,7 +8,7 @@ Generation::Generation(Sequence& sequence, std::span<const int32_t> prompt,
                        const GenerateOptions& options)
     : sequence_(sequence),
       options_(options),
-      sampler_(options.sampling),
+      sampler_(options.sampling, options.min_tokens, options.stop_tokens),
       first_position_(sequence.length()),
       prompt_tokens_(std::ssize(prompt)),
       ended_(options.max_tokens == 0),
@@ -19,7 +19,7 @@ Part Generation::next(int64_t max_tokens) {
   const int64_t done = std::ssize(tokens_) - left;
   const int64_t count = std::min(left, std::max<int64_t>(max_tokens, 1));
   Part part = {&sequence_, std::span(tokens_).subspan(done, count), 0};
-  if (count == left) part.choice = sampler_.choice(tokens_);
+  if (count == left) part.choice = sampler_.choice(tokens_, generated_tokens_);
   return part;
 }
 
@@ -30,7 +30,7 @@ bool Generation::can_go_ahead() const {
 
 Part Generation::next_ahead(int64_t before) {
   token_ahead_ = chosen_before(before);
-  return {&sequence_, {&token_ahead_, 1}, 0, sampler_.choice_after()};
+  return {&sequence_, {&token_ahead_, 1}, 0, sampler_.choice_after(generated_tokens_)};
 }
 
 Part Generation::again(int64_t tokens) {
@@ -42,14 +42,15 @@ Result<Generation::Event> Generation::accept(int32_t token) {
   ended_ = token == kNoToken;
   if (ended_) {
     return Error{"sampling.not_finite",
-                 "expected finite logits, found one that is NaN or infinity, or all -infinity"};
+                 "expected finite logits, found one that is NaN or infinity, or all -infinity, "
+                 "perhaps by their biases"};
   }
   sampler_.advance();
   return append(token);
 }
 
 Result<Generation::Event> Generation::accept(std::span<const float> logits) {
-  const Result<int32_t> sampled = sampler_.sample(logits, tokens_);
+  const Result<int32_t> sampled = sampler_.sample(logits, tokens_, generated_tokens_);
   ended_ = !sampled.ok();
   if (ended_) return sampled.error();
   return append(*sampled);

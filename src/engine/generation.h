@@ -21,8 +21,9 @@ namespace subbyte {
 
 struct GenerateOptions {
   SamplingOptions sampling;
-  int64_t max_tokens = -1;           // -1: until the context is full
-  std::vector<int32_t> stop_tokens;  // end the generation and are not handed out
+  int64_t max_tokens = -1;             // -1: until the context is full
+  std::vector<int32_t> stop_tokens{};  // end the generation and are not handed out
+  int64_t min_tokens = 0;              // before these no stop token is chosen
 };
 
 enum class StopReason : uint8_t { kStopToken, kLength, kContextFull, kCaller };
@@ -68,6 +69,8 @@ class Generation {
   /// change them: `logits` [vocabulary]. Codes: those of Sampler::sample.
   Result<Event> accept(std::span<const float> logits);
 
+  /// The prompt and what was handed out.
+  std::span<const int32_t> tokens() const { return tokens_; }
   int64_t prompt_tokens() const { return prompt_tokens_; }
   /// Those handed out and the stop token.
   int64_t generated_tokens() const { return generated_tokens_; }

@@ -2,11 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
-#include "base/model_file.h"
-#include "json/strict_json.h"
-#include "models/model_config.h"
+#include <limits>
+#include <map>
 
 namespace subbyte {
 namespace {
@@ -24,49 +21,118 @@ Status check_sampling(const SamplingOptions& options) {
   SUBBYTE_CHECK(check_range("top-k", static_cast<double>(options.top_k), 0, 1e9));
   SUBBYTE_CHECK(check_range("top-p", options.top_p, 1e-6, 1));
   SUBBYTE_CHECK(check_range("min-p", options.min_p, 0, 1));
-  return check_range("repetition penalty", options.repetition_penalty, 0.01, 100);
+  SUBBYTE_CHECK(check_range("frequency penalty", options.frequency_penalty, -2, 2));
+  SUBBYTE_CHECK(check_range("presence penalty", options.presence_penalty, -2, 2));
+  SUBBYTE_CHECK(check_range("repetition penalty", options.repetition_penalty, 0.01, 100));
+  for (const TokenBias& bias : options.biases) {
+    SUBBYTE_CHECK(check_range("a bias", bias.bias, -100, 100));
+  }
+  if (std::ssize(options.biases) <= kMostBiases) return {};
+  return Error{"sampling.range", fmt::format("there must be at most {} biases, found {}",
+                                             kMostBiases, options.biases.size())};
 }
 
-Result<SamplingOptions> read_sampling_defaults(const std::filesystem::path& directory,
-                                               const SamplingOptions& defaults) {
-  SamplingOptions options = defaults;
-  const std::filesystem::path path = directory / "generation_config.json";
-  if (!is_there(path)) return options;
-  SUBBYTE_TRY(const json::Value value, json::parse_file(path.string(), kMaxConfigBytes));
-  SUBBYTE_TRY(const json::Object config, json::Object::of(value, path.string()));
-  SUBBYTE_TRY(const auto temperature, config.number("temperature", 0, 100));
-  SUBBYTE_TRY(const auto top_k, config.integer("top_k", -1, 1'000'000'000));
-  SUBBYTE_TRY(const auto top_p, config.number("top_p", 1e-6, 1));
-  SUBBYTE_TRY(const auto min_p, config.number("min_p", 0, 1));
-  SUBBYTE_TRY(const auto penalty, config.number("repetition_penalty", 0.01, 100));
-  SUBBYTE_TRY(const auto do_sample, config.boolean("do_sample"));
-  options.temperature = temperature.value_or(options.temperature);
-  if (!do_sample.value_or(true)) options.temperature = 0;
-  options.top_k = std::max<int64_t>(top_k.value_or(options.top_k), 0);  // -1 means all, too
-  options.top_p = top_p.value_or(options.top_p);
-  options.min_p = min_p.value_or(options.min_p);
-  options.repetition_penalty = penalty.value_or(options.repetition_penalty);
+SamplingWishes SamplingWishes::or_else(const SamplingWishes& next) const {
+  const auto first = [](const auto& a, const auto& b) { return a ? a : b; };
+  return {.temperature = first(temperature, next.temperature),
+          .top_p = first(top_p, next.top_p),
+          .min_p = first(min_p, next.min_p),
+          .repetition_penalty = first(repetition_penalty, next.repetition_penalty),
+          .frequency_penalty = first(frequency_penalty, next.frequency_penalty),
+          .presence_penalty = first(presence_penalty, next.presence_penalty),
+          .top_k = first(top_k, next.top_k)};
+}
+
+SamplingOptions SamplingWishes::resolve(const SamplingOptions& rest) const {
+  SamplingOptions options = rest;
+  options.temperature = temperature.value_or(rest.temperature);
+  options.top_k = top_k.value_or(rest.top_k);
+  options.top_p = top_p.value_or(rest.top_p);
+  options.min_p = min_p.value_or(rest.min_p);
+  options.repetition_penalty = repetition_penalty.value_or(rest.repetition_penalty);
+  options.frequency_penalty = frequency_penalty.value_or(rest.frequency_penalty);
+  options.presence_penalty = presence_penalty.value_or(rest.presence_penalty);
   return options;
 }
 
-TokenChoice Sampler::choice(std::span<const int32_t> history) const {
+SamplingOptions neutral_sampling() {
+  return {.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0};
+}
+
+SamplingDefaults SamplingDefaults::of(const SamplingWishes& options, const SamplingWishes& model,
+                                      uint64_t seed) {
+  const SamplingWishes wishes = options.or_else(model);
+  SamplingDefaults defaults;
+  defaults.beside = wishes.resolve(neutral_sampling());
+  defaults.alone = model.says_how() ? defaults.beside : wishes.resolve(SamplingOptions{});
+  defaults.beside.seed = defaults.alone.seed = seed;
+  return defaults;
+}
+
+std::string to_string(const SamplingOptions& options) {
+  std::string text = "greedy (temperature 0)";
+  if (options.temperature != 0) {
+    text = fmt::format("temperature {}, top-k {}, top-p {}, min-p {}, seed {}", options.temperature,
+                       options.top_k, options.top_p, options.min_p, options.seed);
+  }
+  const auto add = [&](std::string_view name, double penalty, double none) {
+    if (penalty != none) text += fmt::format(", {} penalty {}", name, penalty);
+  };
+  add("repetition", options.repetition_penalty, 1);
+  add("frequency", options.frequency_penalty, 0);
+  add("presence", options.presence_penalty, 0);
+  if (!options.biases.empty()) text += fmt::format(", {} biases", options.biases.size());
+  return text;
+}
+
+json::Value to_json(const SamplingOptions& options) {
+  return {{"temperature", options.temperature},
+          {"top_k", options.top_k},
+          {"top_p", options.top_p},
+          {"min_p", options.min_p},
+          {"repetition_penalty", options.repetition_penalty},
+          {"frequency_penalty", options.frequency_penalty},
+          {"presence_penalty", options.presence_penalty},
+          {"seed", options.seed}};
+}
+
+Sampler::Sampler(const SamplingOptions& options, int64_t min_tokens,
+                 std::span<const int32_t> held_back)
+    : options_(options),
+      min_tokens_(min_tokens),
+      random_(options.seed),
+      uniform_(random_.uniform()) {
+  if (min_tokens <= 0) return;
+  std::map<int32_t, float> biases;
+  for (const TokenBias& bias : options.biases) biases[bias.token] = bias.bias;
+  for (const int32_t token : held_back) biases[token] = -std::numeric_limits<float>::infinity();
+  for (const auto& [token, bias] : biases) first_biases_.push_back({token, bias});
+}
+
+TokenChoice Sampler::choice(std::span<const int32_t> history, int64_t num_generated) const {
   return {.temperature = options_.temperature,
           .top_k = options_.top_k,
           .top_p = options_.top_p,
           .min_p = options_.min_p,
           .repetition_penalty = options_.repetition_penalty,
+          .frequency_penalty = options_.frequency_penalty,
+          .presence_penalty = options_.presence_penalty,
           .uniform = uniform_,
-          .history = history};
+          .history = history,
+          .num_generated = num_generated,
+          .biases = num_generated < min_tokens_ ? first_biases_ : options_.biases};
 }
 
-TokenChoice Sampler::choice_after() const {
-  TokenChoice after = choice({});
+TokenChoice Sampler::choice_after(int64_t num_generated) const {
+  TokenChoice after = choice({}, num_generated + 1);
+  after.num_generated = 0;
   after.uniform = Random(random_).uniform();
   return after;
 }
 
-Result<int32_t> Sampler::sample(std::span<const float> logits, std::span<const int32_t> history) {
-  Result<int32_t> token = chooser_.choose(logits, choice(history));
+Result<int32_t> Sampler::sample(std::span<const float> logits, std::span<const int32_t> history,
+                                int64_t num_generated) {
+  Result<int32_t> token = chooser_.choose(logits, choice(history, num_generated));
   if (token.ok()) advance();
   return token;
 }

@@ -2,11 +2,14 @@
 // How the tokens of a request are chosen: options, and one stream of random numbers.
 
 #include <cstdint>
-#include <filesystem>
+#include <optional>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "base/random.h"
 #include "base/status.h"
+#include "json/strict_json.h"
 #include "ops/token_choice.h"
 
 namespace subbyte {
@@ -17,35 +20,78 @@ struct SamplingOptions {
   double top_p = 0.95;              // 1: all
   double min_p = 0.05;              // relative to the most likely token; 0: all
   double repetition_penalty = 1.0;  // Keskar et al., "CTRL", 2019; 1: none
+  double frequency_penalty = 0;     // for each time that a token was generated; 0: none
+  double presence_penalty = 0;      // for tokens that were generated; 0: none
   uint64_t seed = 0;
+  std::vector<TokenBias> biases{};  // by their tokens, each once; at most kMostBiases
+};
+
+/// What one of those who have a say says of sampling: a request, a command line, a model. What is
+/// not said is left to the next of them.
+struct SamplingWishes {
+  std::optional<double> temperature, top_p, min_p;
+  std::optional<double> repetition_penalty, frequency_penalty, presence_penalty;
+  std::optional<int64_t> top_k;
+
+  /// Whether it says how tokens are cut: then whatever nobody says of that is neutral.
+  bool says_how() const { return temperature || top_k || top_p || min_p; }
+  /// These wishes, and those of `next` where there are none.
+  SamplingWishes or_else(const SamplingWishes& next) const;
+  /// With the values of `rest` for what is not said.
+  SamplingOptions resolve(const SamplingOptions& rest) const;
+};
+
+/// Temperature 1, and no cut: what someone who says a part of it leaves unsaid.
+SamplingOptions neutral_sampling();
+
+/// What requests are sampled with that do not say it.
+struct SamplingDefaults {
+  SamplingOptions alone;  // where a request says nothing of how tokens are cut
+  SamplingOptions beside = neutral_sampling();  // what is beside the part that it says
+
+  /// Of a command line and a model: what neither says is our own default, or neutral where the
+  /// model says a part of it.
+  static SamplingDefaults of(const SamplingWishes& options, const SamplingWishes& model,
+                             uint64_t seed);
+  SamplingOptions with(const SamplingWishes& request) const {
+    return request.resolve(request.says_how() ? beside : alone);
+  }
 };
 
 /// Ranges of all fields, once, for every front end. Code sampling.range.
 Status check_sampling(const SamplingOptions& options);
 
-/// The defaults of a model: `defaults`, overridden by what generation_config.json says.
-Result<SamplingOptions> read_sampling_defaults(const std::filesystem::path& directory,
-                                               const SamplingOptions& defaults);
+/// "temperature 0.6, top-k 20, top-p 0.95, min-p 0, seed 0", with the penalties that there are;
+/// "greedy (temperature 0)" where nothing is drawn.
+std::string to_string(const SamplingOptions& options);
+/// The same as an object: temperature, top_k, top_p, min_p, repetition_penalty, frequency_penalty,
+/// presence_penalty, seed.
+json::Value to_json(const SamplingOptions& options);
 
 class Sampler {
  public:
-  explicit Sampler(const SamplingOptions& options)
-      : options_(options), random_(options.seed), uniform_(random_.uniform()) {}
+  /// None of `held_back` is chosen among the first `min_tokens`.
+  explicit Sampler(const SamplingOptions& options, int64_t min_tokens = 0,
+                   std::span<const int32_t> held_back = {});
 
-  /// How the next token is to be chosen, by a backend: the same until advance(). `history`: the
-  /// tokens that the repetition penalty applies to.
-  TokenChoice choice(std::span<const int32_t> history) const;
+  /// How the next token is to be chosen, by a backend: the same until advance(). `history`: what
+  /// penalties apply to, the last `num_generated` of which were generated. What the choice points
+  /// to stays as long as this.
+  TokenChoice choice(std::span<const int32_t> history, int64_t num_generated = 0) const;
   /// How the token after the next one is to be chosen, where has_penalty() is false.
-  TokenChoice choice_after() const;
-  bool has_penalty() const { return options_.repetition_penalty != 1; }
+  TokenChoice choice_after(int64_t num_generated) const;
+  bool has_penalty() const { return choice({}).has_penalty(); }
   /// The token has been chosen.
   void advance() { uniform_ = random_.uniform(); }
 
   /// Chooses here, and advances unless that fails. Codes: those of TokenChooser::choose.
-  Result<int32_t> sample(std::span<const float> logits, std::span<const int32_t> history);
+  Result<int32_t> sample(std::span<const float> logits, std::span<const int32_t> history,
+                         int64_t num_generated = 0);
 
  private:
   SamplingOptions options_;
+  int64_t min_tokens_;
+  std::vector<TokenBias> first_biases_;  // of the first `min_tokens_`
   Random random_;
   double uniform_;  // of the next choice
   TokenChooser chooser_;

@@ -241,28 +241,64 @@ TEST(SamplingOptions, ranges_are_checked) {
   EXPECT_EQ(code([](SamplingOptions& o) { o.repetition_penalty = INFINITY; }), "sampling.range");
 }
 
-TEST(SamplingOptions, come_from_the_model_where_it_says_something) {
-  const TempDir dir;
-  SamplingOptions defaults;
-  defaults.top_k = 17;
-  EXPECT_EQ(read_sampling_defaults(dir.path(), defaults)->top_k, 17);
-  dir.write("generation_config.json",
-            R"({"temperature": 0.6, "top_p": 0.9, "min_p": 0.1, "repetition_penalty": 1.05})");
-  const auto options = read_sampling_defaults(dir.path(), defaults);
-  ASSERT_TRUE(options.ok()) << options.error().message;
-  EXPECT_EQ(options->temperature, 0.6);
-  EXPECT_EQ(options->top_k, 17);
-  EXPECT_EQ(options->top_p, 0.9);
-  EXPECT_EQ(options->min_p, 0.1);
-  EXPECT_EQ(options->repetition_penalty, 1.05);
-  dir.write("generation_config.json", R"({"top_k": 5})");
-  EXPECT_EQ(read_sampling_defaults(dir.path(), defaults)->top_k, 5);
-  dir.write("generation_config.json", R"({"temperature": -1})");
-  EXPECT_EQ(read_sampling_defaults(dir.path(), defaults).error().code, "json.range");
-  dir.write("generation_config.json", R"({"top_k": "5"})");
-  EXPECT_EQ(read_sampling_defaults(dir.path(), defaults).error().code, "json.type");
-  dir.write("generation_config.json", "[]");
-  EXPECT_EQ(read_sampling_defaults(dir.path(), defaults).error().code, "json.type");
+TEST(SamplingOptions, ranges_of_penalties_and_biases_are_checked) {
+  SamplingOptions options;
+  options.presence_penalty = 2.1;
+  EXPECT_FALSE(check_sampling(options).ok());
+  options.presence_penalty = -2;
+  options.frequency_penalty = -2.1;
+  EXPECT_FALSE(check_sampling(options).ok());
+  options.frequency_penalty = 2;
+  options.biases = {{5, 100.5f}};
+  EXPECT_FALSE(check_sampling(options).ok());
+  options.biases = {{5, -100}};
+  EXPECT_TRUE(check_sampling(options).ok());
+}
+
+TEST(SamplingOptions, say_what_is_sampled_with) {
+  SamplingOptions options = {.temperature = 0.6, .top_k = 20, .top_p = 0.95, .min_p = 0, .seed = 7};
+  EXPECT_EQ(to_string(options), "temperature 0.6, top-k 20, top-p 0.95, min-p 0, seed 7");
+  options.presence_penalty = 1.5;
+  options.biases = {{1, 2}};
+  EXPECT_EQ(
+      to_string(options),
+      "temperature 0.6, top-k 20, top-p 0.95, min-p 0, seed 7, presence penalty 1.5, 1 biases");
+  options = {.temperature = 0};
+  EXPECT_EQ(to_string(options), "greedy (temperature 0)");
+  EXPECT_EQ(to_json(options)["top_k"], 40);
+}
+
+TEST(SamplingDefaults, what_nobody_says_is_neutral_beside_a_part_that_a_model_or_request_says) {
+  const SamplingDefaults ours = SamplingDefaults::of({}, {}, 3);
+  EXPECT_EQ(to_json(ours.with({})), to_json({.seed = 3}));
+  EXPECT_EQ(ours.with({.top_p = 0.5}).top_k, 0);
+  EXPECT_EQ(ours.with({.top_p = 0.5}).temperature, 1);
+  const SamplingDefaults model = SamplingDefaults::of({}, {.temperature = 0.6, .top_k = 20}, 3);
+  EXPECT_EQ(model.alone.min_p, 0);
+  EXPECT_EQ(model.alone.top_p, 1);
+  EXPECT_EQ(model.with({.min_p = 0.1}).top_k, 20);
+  // An option of the command line stands beside our defaults, as it always did.
+  const SamplingDefaults options = SamplingDefaults::of({.temperature = 0.3}, {}, 3);
+  EXPECT_EQ(options.alone.top_k, 40);
+  EXPECT_EQ(options.with({.top_p = 1}).temperature, 0.3);
+  EXPECT_EQ(options.with({.top_p = 1}).top_k, 0);
+}
+
+TEST(Sampler, holds_tokens_back_until_there_are_enough) {
+  SamplingOptions options = plain();
+  options.temperature = 0;
+  options.biases = {{0, 1}, {2, -5}};
+  const std::vector<int32_t> held_back = {1, 2, 900};
+  Sampler sampler(options, 2, held_back);
+  const std::vector<float> logits = {1, 9, 8, 3};
+  EXPECT_EQ(*sampler.sample(logits, {}, 0), 3);
+  EXPECT_EQ(*sampler.sample(logits, {}, 1), 3);
+  EXPECT_EQ(*sampler.sample(logits, {}, 2), 1);
+  EXPECT_EQ(sampler.choice_after(0).biases.size(), 4u);
+  EXPECT_EQ(sampler.choice_after(1).biases.size(), 2u);
+  const auto none = Sampler(options, 1, std::vector<int32_t>{0, 1, 2, 3}).sample(logits, {}, 0);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().code, "sampling.no_token");
 }
 
 }  // namespace

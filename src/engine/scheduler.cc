@@ -18,6 +18,9 @@ Status Scheduler::check(const ScheduledRequest& request, int64_t max_length) con
   }
   SUBBYTE_CHECK(check_sampling(request.options.sampling));
   SUBBYTE_CHECK(model_.check_tokens(request.prompt));
+  for (const TokenBias& bias : request.options.sampling.biases) {
+    SUBBYTE_CHECK(model_.check_tokens({&bias.token, 1}));
+  }
   if (std::ssize(request.prompt) <= max_length) return {};
   return Error{"model.context_full", fmt::format("the prompt has {} tokens and the context {}",
                                                  request.prompt.size(), max_length)};
@@ -119,17 +122,24 @@ std::vector<Part> Scheduler::next_parts(Owners& owners) {
     return sample.is_running && sample.generation.tokens_left() == 1;
   });
   int64_t left = std::max<int64_t>(options_.step_tokens - num_decoding, 1);  // for prompts
+  int64_t rows_left = kScoredPromptTokens;
   std::vector<Part> parts;
   // In their order: who gives up pages is younger than all that have a part already.
   for (auto sample = samples_.begin(); sample != samples_.end(); ++sample) {
     if (!sample->is_running) continue;
     const int64_t wanted = sample->generation.tokens_left();
     if (wanted > 1 && left == 0) continue;
-    const int64_t tokens = wanted > 1 ? std::min(wanted, left) : 1;
+    int64_t tokens = wanted > 1 ? std::min(wanted, left) : 1;
+    if (const int64_t rows = sample->rows_to_score(tokens); rows > rows_left) {
+      tokens -= rows - rows_left;
+      if (tokens <= 0) continue;  // those before it have taken all rows
+    }
     if (!reserve(*sample, tokens)) continue;
     if (wanted > 1) left -= tokens;
+    const int64_t rows = std::min(sample->rows_to_score(tokens), tokens);
+    rows_left -= rows;
     Part part = sample->generation.next(tokens);
-    if (part.choice && sample->num_top_logprobs) part.num_logits = 1;
+    part.num_logits = std::max<int64_t>(part.choice && sample->num_top_logprobs ? 1 : 0, rows);
     parts.push_back(part);
     owners.push_back(&*sample);
   }
@@ -184,13 +194,33 @@ Status Scheduler::enqueue_steps() {
 void Scheduler::share_prompt(const Sample& from) {
   for (Sample& other : samples_) {
     if (other.request != from.request || other.is_running || other.sequence.length() > 0) continue;
+    if (!other.is_scored()) continue;  // it computes its own
     other.sequence = from.sequence.share(from.generation.prompt_tokens() - 1);
   }
 }
 
+/// How likely the tokens after those of the part are, as far as they are of the prompt. The rows of
+/// the part begin with `first_row`.
+std::vector<Logprobs> Scheduler::score_prompt(Sample& sample, const Part& part,
+                                              int64_t first_row) const {
+  std::vector<Logprobs> scores;
+  const std::span<const int32_t> tokens = sample.generation.tokens();
+  const int64_t first = sample.sequence.length() - part.num_logits;
+  for (int64_t i = 0; i < part.num_logits; ++i) {
+    if (first + i != sample.num_scored) continue;
+    if (sample.num_scored + 1 >= sample.generation.prompt_tokens()) break;
+    ++sample.num_scored;
+    scores.push_back(logprobs_of(logits_.row(first_row + i), tokens[sample.num_scored],
+                                 sample.num_top_logprobs.value_or(0)));
+  }
+  return scores;
+}
+
 SampleEvent Scheduler::accept(Sample& sample, const Part& part, int32_t token,
                               std::span<const float> logits) {
-  SampleEvent event = {sample.request, sample.index, {}, {}, {}, {}};
+  SampleEvent event;
+  event.request = sample.request;
+  event.sample = sample.index;
   const Result<Generation::Event> accepted = sample.generation.accept(token);
   if (!accepted.ok()) {
     event.error = locate_not_finite(sample, std::ssize(part.tokens), accepted.error());
@@ -232,14 +262,22 @@ Result<std::vector<SampleEvent>> Scheduler::step() {
   for (std::size_t i = 0; i < owners.size(); ++i) {
     const Part& part = (*parts)[i];
     const int32_t token = part.choice ? logits_.tokens[choice++] : kNoToken;
-    const auto logits =
-        part.num_logits > 0 ? std::span<const float>(logits_.row(row)) : std::span<const float>();
+    const int64_t first_row = row;
     row += part.num_logits;
+    const auto logits = part.num_logits > 0 ? std::span<const float>(logits_.row(row - 1))
+                                            : std::span<const float>();
     if (owners[i] == nullptr) continue;
     Sample& sample = *owners[i];
     if (sample.has_prompt() && !sample.had_prompt(std::ssize(part.tokens))) share_prompt(sample);
-    if (!part.choice) continue;
-    events.push_back(accept(sample, part, token, logits));
+    std::vector<Logprobs> scores;
+    if (sample.scores_prompt) scores = score_prompt(sample, part, first_row);
+    if (!part.choice && scores.empty()) continue;
+    SampleEvent event;
+    event.request = sample.request;
+    event.sample = sample.index;
+    if (part.choice) event = accept(sample, part, token, logits);
+    event.prompt_logprobs = std::move(scores);
+    events.push_back(std::move(event));
     if (events.back().is_end()) erase(find(sample));
   }
   return events;

@@ -21,6 +21,7 @@
 // One thread at a time uses a scheduler. A server that streams calls step() in one thread, hands
 // out its events, and adds and cancels between two steps.
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <list>
@@ -44,16 +45,22 @@ struct ScheduledRequest {
   /// Alternatives whose log probabilities are wanted, beside that of the token; nullopt: none
   /// at all, which costs nothing.
   std::optional<int64_t> num_top_logprobs{};
+  /// The same for the tokens of the prompt after the first: events of sample 0 bring them.
+  bool scores_prompt = false;
 };
 
 inline constexpr int64_t kMostSamples = 128;
+/// Tokens of prompts that are scored in one step: as many rows of logits, 77 MB of 150,000 each.
+inline constexpr int64_t kScoredPromptTokens = 128;
 
-/// A token of a sample, its end, or both. `error` is an end, too: that of this sample alone.
+/// A token of a sample, its end, or both; before those, how likely the next tokens of the prompt
+/// are. `error` is an end, too: that of this sample alone.
 struct SampleEvent {
   RequestId request = 0;
   int64_t sample = 0;
   std::optional<int32_t> token;
   std::optional<Logprobs> logprobs;  // with a token, where they are wanted
+  std::vector<Logprobs> prompt_logprobs;
   std::optional<StopReason> stop;
   std::optional<Error> error;
 
@@ -105,10 +112,21 @@ class Scheduler {
         : request(id),
           index(number),
           num_top_logprobs(scheduled.num_top_logprobs),
+          scores_prompt(scheduled.scores_prompt && number == 0),
           sequence(pool, max_length),
           generation(sequence, scheduled.prompt, options) {}
     Sample(const Sample&) = delete;
     Sample& operator=(const Sample&) = delete;
+
+    /// Rows of logits that the next `tokens` tokens are wanted for to score the prompt: those of
+    /// the last ones, without what a step before has given.
+    int64_t rows_to_score(int64_t tokens) const {
+      return is_scored() ? 0 : std::max<int64_t>(sequence.length() + tokens - num_scored, 0);
+    }
+    /// Whether nothing of the prompt is still to be scored.
+    bool is_scored() const {
+      return !scores_prompt || num_scored + 1 >= generation.prompt_tokens();
+    }
 
     /// Whether the cache holds all of the prompt that its samples share.
     bool has_prompt() const { return had_prompt(0); }
@@ -120,6 +138,8 @@ class Scheduler {
     RequestId request;
     int64_t index;
     std::optional<int64_t> num_top_logprobs;
+    bool scores_prompt;
+    int64_t num_scored = 0;  // tokens of the prompt that the next one is scored of
     Sequence sequence;
     Generation generation;
     bool is_running = false;
@@ -142,6 +162,7 @@ class Scheduler {
   void share_prompt(const Sample& from);
   SampleEvent accept(Sample& sample, const Part& part, int32_t token,
                      std::span<const float> logits);
+  std::vector<Logprobs> score_prompt(Sample& sample, const Part& part, int64_t first_row) const;
   Error locate_not_finite(Sample& sample, int64_t tokens, const Error& error);
   void clear_steps();
   Samples::iterator find(const Sample& sample);

@@ -13,7 +13,6 @@ namespace {
 constexpr ModelType kModelTypes[] = {{"gpt_oss", "GptOssForCausalLM"}};
 constexpr std::string_view kContainers[] = {"openai"};
 constexpr double kDefaultEps = 1e-5;
-constexpr float kSwigluAlpha = 1.702f;
 
 struct Layer {
   Norm input_norm;
@@ -70,11 +69,14 @@ class GptOss : public Model {
 };
 
 Status read(const json::Object& config, ModelConfig& model) {
-  SUBBYTE_TRY(model.num_experts, config.required_integer("num_local_experts", 1, kMaxExperts));
+  const char* count = config.has("num_local_experts") ? "num_local_experts" : "num_experts";
+  SUBBYTE_TRY(model.num_experts, config.required_integer(count, 1, kMaxExperts));
   const char* key = config.has("num_experts_per_tok") ? "num_experts_per_tok" : "experts_per_token";
   SUBBYTE_TRY(model.experts_per_token, config.required_integer(key, 1, model.num_experts));
   SUBBYTE_TRY(const auto limit, config.number("swiglu_limit", 1e-3, 1e6));
-  model.swiglu = {kSwigluAlpha, static_cast<float>(limit.value_or(7.0)), 1};
+  SUBBYTE_TRY(const auto alpha, config.number("swiglu_alpha", 1e-3, 1e3));
+  model.swiglu = {static_cast<float>(alpha.value_or(1.702)),
+                  static_cast<float>(limit.value_or(7.0)), 1};
   model.expert_size = model.intermediate_size;
   model.expert_layers.assign(model.num_layers, true);
   return {};
@@ -138,8 +140,6 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 extern const ModelFamily gpt_oss_family;
 const ModelFamily gpt_oss_family = {.model_types = kModelTypes,
                                     .containers = kContainers,
-                                    .default_eps = kDefaultEps,
-                                    .alternating_window = 128,
                                     .read = read,
                                     .tensors = tensors,
                                     .experts = ExpertLayout::kAlternatingStacks,

@@ -28,7 +28,7 @@ struct ModelConfig {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;  // given, or hidden_size / num_heads
   int64_t vocab_size = 0;
-  int64_t max_positions = 0;
+  int64_t max_positions = 0;  // with what YaRN adds
   float rms_norm_eps = 1e-6f;
   bool tie_word_embeddings = false;
   double rope_theta = 10000;
@@ -55,8 +55,8 @@ inline constexpr int64_t kMaxExperts = 4096;
 inline constexpr int64_t kMaxPositions = int64_t{1} << 26;
 
 /// Reads the config of a model directory or of a model file (checkpoints/config/config_file.h) and,
-/// where it is there, generation_config.json. Codes: config.* (model_type, rope, range, ...),
-/// json.*, file.*, orin.*.
+/// where it is there, generation_config.json. Codes: config.* (model_type, rope, ...), json.*,
+/// file.*, orin.*, model.adapter.
 Result<ModelConfig> read_model_config(const std::filesystem::path& model);
 
 /// The same from a parsed config.json, without generation_config.json.

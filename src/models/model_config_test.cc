@@ -4,56 +4,20 @@
 
 #include <filesystem>
 
-#include "json/strict_json.h"
 #include "support/goldens.h"
+#include "support/model_configs.h"
 #include "support/temp_dir.h"
 
 namespace subbyte {
 namespace {
 
+using testing::changed;
+using testing::code;
+using testing::kGptOss;
+using testing::kQwen3;
+using testing::kQwen3Moe;
+using testing::parse_text;
 using Type = RopeScaling::Type;
-
-const char* const kQwen3 = R"({
-  "model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072,
-  "num_hidden_layers": 3, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
-  "vocab_size": 151936, "max_position_embeddings": 40960, "rms_norm_eps": 1e-6,
-  "rope_theta": 1000000, "tie_word_embeddings": true, "hidden_act": "silu",
-  "eos_token_id": 151645, "sliding_window": null, "use_sliding_window": false})";
-
-const char* const kGptOss = R"({
-  "model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880,
-  "num_hidden_layers": 4, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,
-  "vocab_size": 201088, "max_position_embeddings": 131072, "rope_theta": 150000,
-  "num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128,
-  "eos_token_id": [200002, 199999],
-  "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
-                   "original_max_position_embeddings": 4096, "truncate": false}})";
-
-const char* const kQwen3Moe = R"({
-  "model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144,
-  "moe_intermediate_size": 768, "num_hidden_layers": 4, "num_attention_heads": 32,
-  "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936,
-  "max_position_embeddings": 40960, "rope_theta": 1000000, "num_experts": 128,
-  "num_experts_per_tok": 8, "norm_topk_prob": true, "decoder_sparse_step": 1,
-  "mlp_only_layers": [], "sliding_window": null, "use_sliding_window": false})";
-
-Result<ModelConfig> parse_text(const std::string& text) {
-  SUBBYTE_TRY(const json::Value value, json::parse(text, "config.json"));
-  SUBBYTE_TRY(const json::Object object, json::Object::of(value, "config.json"));
-  return parse_model_config(object);
-}
-
-/// `base` with `changes` merged in: null takes a key away.
-Result<ModelConfig> changed(const char* base, const std::string& changes) {
-  json::Value value = json::Value::parse(base);
-  value.merge_patch(json::Value::parse(changes));
-  return parse_text(value.dump());
-}
-
-std::string code(const char* base, const std::string& changes) {
-  const auto config = changed(base, changes);
-  return config.ok() ? "" : std::string(config.error().code);
-}
 
 void expect_same(const ModelConfig& a, const ModelConfig& b) {
   EXPECT_EQ(a.rope_theta, b.rope_theta);
@@ -182,19 +146,6 @@ TEST(ModelConfig, reads_linear_scaling_and_yarn_defaults) {
   EXPECT_EQ(yarn->rope_scaling.attention_factor, 0);  // from the factor
 }
 
-TEST(ModelConfig, derives_what_is_not_given) {
-  const auto config = changed(
-      kQwen3, R"({"head_dim": null, "num_key_value_heads": null, "tie_word_embeddings": null,
-                  "rms_norm_eps": null, "eos_token_id": null, "rope_theta": null})");
-  ASSERT_TRUE(config.ok()) << config.error().message;
-  EXPECT_EQ(config->head_dim, 64);  // 1024 / 16
-  EXPECT_EQ(config->num_kv_heads, 16);
-  EXPECT_FALSE(config->tie_word_embeddings);
-  EXPECT_EQ(config->rms_norm_eps, 1e-6f);
-  EXPECT_EQ(config->rope_theta, 10'000);
-  EXPECT_TRUE(config->eos_tokens.empty());
-}
-
 TEST(ModelConfig, layer_types_decide_about_windows) {
   const auto windows = [](const char* base, const std::string& changes) {
     const auto config = changed(base, changes);
@@ -285,8 +236,9 @@ TEST(ModelConfig, refuses_heads_that_do_not_fit) {
   EXPECT_EQ(code(kQwen3, R"({"num_key_value_heads": 3})"), "config.heads");
   EXPECT_EQ(code(kQwen3, R"({"num_key_value_heads": 32})"), "config.heads");
   EXPECT_EQ(code(kQwen3, R"({"head_dim": 127})"), "config.heads");
-  EXPECT_EQ(code(kQwen3, R"({"head_dim": null, "num_attention_heads": 24})"), "config.heads");
-  EXPECT_EQ(code(kQwen3, R"({"head_dim": null, "hidden_size": 48})"), "config.heads");  // 3: odd
+  EXPECT_EQ(code(kQwen3, R"({"num_key_value_heads": null})"), "config.heads");  // 32 of 16
+  EXPECT_EQ(code(kQwen3Moe, R"({"head_dim": null, "num_attention_heads": 24})"), "config.heads");
+  EXPECT_EQ(code(kQwen3Moe, R"({"head_dim": null, "hidden_size": 96})"), "config.heads");  // 3: odd
 }
 
 TEST(ModelConfig, refuses_what_would_turn_into_nan) {
@@ -312,7 +264,7 @@ TEST(ModelConfig, refuses_rope_that_it_does_not_know) {
   EXPECT_EQ(code(kQwen3, R"({"rope_scaling": {"rope_type": "yarn"}})"), "json.missing");
   EXPECT_EQ(code(kQwen3, R"({"rope_scaling": {"rope_type": "linear", "factor": 0}})"),
             "json.range");
-  EXPECT_EQ(code(kGptOss, R"({"rope_scaling": {"mscale": 1}})"), "config.rope");
+  EXPECT_EQ(code(kQwen3, R"({"partial_rotary_factor": 0.5})"), "config.not_computed");
   EXPECT_EQ(code(kGptOss, R"({"rope_scaling": {"truncate": 0}})"), "json.type");
   EXPECT_EQ(code(kGptOss, R"({"rope_scaling": {"beta_fast": 0}})"), "json.range");
   EXPECT_EQ(code(kQwen3, R"({"rope_scaling": []})"), "json.type");
@@ -347,6 +299,13 @@ TEST(ModelConfig, refuses_other_models_activations_and_layers) {
     EXPECT_EQ(code(kQwen3, std::string(R"({"model_type": ")") + type + "\"}"), "config.model_type");
   }
   EXPECT_EQ(code(kQwen3, R"({"hidden_act": "gelu"})"), "config.hidden_act");
+  EXPECT_EQ(code(kQwen3, R"({"hidden_act": "swish"})"), "");
+  EXPECT_EQ(code(kQwen3, R"({"attention_bias": true})"), "config.attention_bias");
+  EXPECT_EQ(code(kGptOss, R"({"attention_bias": false})"), "config.attention_bias");
+  EXPECT_EQ(code(kQwen3Moe, R"({"layer_types": ["full_attention", "full_attention",
+                                "sliding_attention", "full_attention"],
+                                "use_sliding_window": true})"),
+            "config.layer_types");
   EXPECT_EQ(code(kQwen3, R"({"layer_types": ["full_attention"]})"), "config.layer_types");
   EXPECT_EQ(code(kQwen3, R"({"layer_types": "full_attention"})"), "config.layer_types");
   EXPECT_EQ(code(kQwen3, R"({"layer_types": [1, 2, 3]})"), "config.layer_types");

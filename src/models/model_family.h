@@ -26,8 +26,6 @@ struct ModelFamily {
   std::span<const ModelType> model_types;
   /// Containers that hold models of the first type and do not say so (ConfigFile).
   std::span<const std::string_view> containers = {};
-  double default_eps = 0;          // when config.json has no rms_norm_eps
-  int64_t alternating_window = 0;  // sliding window of even layers without layer_types; 0: none
   /// Reads what config.json says of this family alone, and refuses what is not computed.
   Status (*read)(const json::Object& config, ModelConfig& model) = nullptr;
   /// Lists the tensors of a model.

@@ -105,15 +105,6 @@ Status read_expert_layers(const json::Object& config, ModelConfig& model) {
   return {};
 }
 
-/// Without layer_types all layers slide or none does.
-Status read_windows(const json::Object& config, ModelConfig& model) {
-  SUBBYTE_TRY(const auto window, config.integer("sliding_window", 1, kMaxPositions));
-  SUBBYTE_TRY(const auto slides, config.boolean("use_sliding_window"));
-  if (config.has("layer_types") || !window || !slides.value_or(false)) return {};
-  model.windows.assign(model.num_layers, *window);
-  return {};
-}
-
 Status read(const json::Object& config, ModelConfig& model) {
   if (model.model_type == kDense.name) return {};
   const char* key = config.has("num_local_experts") ? "num_local_experts" : "num_experts";
@@ -123,7 +114,6 @@ Status read(const json::Object& config, ModelConfig& model) {
   SUBBYTE_TRY(model.expert_size, config.required_integer("moe_intermediate_size", 1, kMaxWidth));
   SUBBYTE_TRY(const auto normalises, config.boolean("norm_topk_prob"));
   model.route_weights = normalises.value_or(false) ? RouteWeights::kOfChosen : RouteWeights::kOfAll;
-  SUBBYTE_CHECK(read_windows(config, model));
   return read_expert_layers(config, model);
 }
 
@@ -192,7 +182,6 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 extern const ModelFamily qwen3_family;
 const ModelFamily qwen3_family = {.model_types = kModelTypes,
                                   .containers = kContainers,
-                                  .default_eps = kDefaultEps,
                                   .read = read,
                                   .tensors = tensors,
                                   .make = make,

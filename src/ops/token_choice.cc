@@ -93,28 +93,42 @@ void TokenChooser::collect(std::span<const float> logits, std::size_t wanted) {
   }
 }
 
-/// Fills `occurred_`, with each token once, and `has_occurred_`; returns how many. Without a
-/// penalty none is looked for.
-std::size_t TokenChooser::count_occurred(const TokenChoice& choice, std::size_t vocabulary) {
-  occurred_.clear();
-  if (choice.repetition_penalty == 1.0) return 0;
-  has_occurred_.assign(vocabulary, false);
-  for (const int32_t token : choice.history) {
-    if (token < 0 || static_cast<std::size_t>(token) >= vocabulary || has_occurred_[token])
-      continue;
-    has_occurred_[token] = true;
-    occurred_.push_back(token);
-  }
-  return occurred_.size();
+/// Where to put a change of a token of the vocabulary, which is listed; nullptr for others.
+LogitChange* TokenChooser::change_of(int32_t token) {
+  if (token < 0 || static_cast<std::size_t>(token) >= changes_.size()) return nullptr;
+  LogitChange& change = changes_[token];
+  if (change.is_none()) changed_.push_back(token);
+  return &change;
 }
 
-/// Candidates that occurred, with their penalty, instead of those that did not yet have it.
-void TokenChooser::penalize(std::span<const float> logits, double penalty) {
-  if (occurred_.empty()) return;
+/// Fills `changes_` and lists their tokens.
+void TokenChooser::find_changes(const TokenChoice& choice, std::size_t vocabulary) {
+  for (const int32_t token : changed_) changes_[token] = {};
+  changed_.clear();
+  changes_.resize(vocabulary);
+  for (const TokenBias& bias : choice.biases) {
+    if (bias.bias == 0) continue;
+    if (LogitChange* const change = change_of(bias.token)) change->bias = bias.bias;
+  }
+  const std::span<const int32_t> history = choice.penalized();
+  const auto num_read = std::ssize(history) - choice.num_generated;
+  for (std::ptrdiff_t i = 0; i < std::ssize(history); ++i) {
+    LogitChange* const change = change_of(history[i]);
+    if (change == nullptr) continue;
+    change->occurred = true;
+    if (choice.counts_generated() && i >= num_read) ++change->count;
+  }
+}
+
+/// Candidates that change, as they become, instead of those that were not yet changed.
+void TokenChooser::change(std::span<const float> logits, const TokenChoice& choice) {
+  if (changed_.empty()) return;
+  const TokenPenalties penalties = {choice.repetition_penalty, choice.frequency_penalty,
+                                    choice.presence_penalty};
   std::erase_if(candidates_,
-                [&](const Candidate& candidate) { return has_occurred_[candidate.token]; });
-  for (const int32_t token : occurred_) {
-    candidates_.push_back({token, penalized(logits[token], penalty), 0});
+                [&](const Candidate& candidate) { return !changes_[candidate.token].is_none(); });
+  for (const int32_t token : changed_) {
+    candidates_.push_back({token, changed_logit(logits[token], changes_[token], penalties), 0});
   }
 }
 
@@ -160,10 +174,14 @@ Result<int32_t> TokenChooser::choose(std::span<const float> logits, const TokenC
   const bool greedy = choice.temperature == 0;
   std::size_t wanted = greedy ? 1 : static_cast<std::size_t>(choice.top_k);
   if (wanted == 0 || wanted > logits.size()) wanted = logits.size();
-  // Those that are penalized may leave the best.
-  collect(logits, wanted + count_occurred(choice, logits.size()));
-  penalize(logits, choice.repetition_penalty);
+  find_changes(choice, logits.size());
+  // Those that change may leave the best.
+  collect(logits, wanted + changed_.size());
+  change(logits, choice);
   keep_best(wanted);
+  if (candidates_.front().logit == -kInfinity) {
+    return Error{"sampling.no_token", "the biases leave no token that could be chosen"};
+  }
   return greedy ? candidates_.front().token : draw(choice);
 }
 

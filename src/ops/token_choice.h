@@ -1,7 +1,7 @@
 #pragma once
-// Choosing the next token from logits. The order is that of Hugging Face and vLLM: repetition
-// penalty, temperature, top-k, top-p, min-p, then one draw, the most likely token first. All
-// decisions are those of base/token_weight.h, so every backend takes the same token of the same
+// Choosing the next token from logits. The order is that of vLLM: biases, repetition, frequency and
+// presence penalty, temperature, top-k, top-p, min-p, then one draw, the most likely token first.
+// All decisions are those of base/token_weight.h, so every backend takes the same token of the same
 // logits.
 
 #include <cstdint>
@@ -9,29 +9,53 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/token_weight.h"
 
 namespace subbyte {
+
+struct TokenBias {
+  int32_t token;
+  float bias;  // finite, or -infinity: the token is never chosen
+
+  bool operator==(const TokenBias&) const = default;
+};
+
+/// Of one request.
+inline constexpr int64_t kMostBiases = 1024;
 
 /// How one token is chosen. The caller draws the random number, so its stream does not depend on
 /// the machine.
 struct TokenChoice {
-  double temperature = 0;              // 0: the most likely token (the lowest id on ties)
-  int64_t top_k = 0;                   // 0: all
-  double top_p = 1;                    // (0, 1], 1: all
-  double min_p = 0;                    // [0, 1], relative to the most likely token; 0: all
-  double repetition_penalty = 1;       // Keskar et al., "CTRL", 2019; > 0, 1: none
-  double uniform = 0;                  // [0, 1), the draw
-  std::span<const int32_t> history{};  // the tokens that the penalty applies to; those outside
-                                       // of the vocabulary do not count
+  double temperature = 0;               // 0: the most likely token (the lowest id on ties)
+  int64_t top_k = 0;                    // 0: all
+  double top_p = 1;                     // (0, 1], 1: all
+  double min_p = 0;                     // [0, 1], relative to the most likely token; 0: all
+  double repetition_penalty = 1;        // > 0, 1: none
+  double frequency_penalty = 0;         // 0: none
+  double presence_penalty = 0;          // 0: none
+  double uniform = 0;                   // [0, 1), the draw
+  std::span<const int32_t> history{};   // the tokens that the repetition penalty applies to; those
+                                        // outside of the vocabulary do not count
+  int64_t num_generated = 0;            // the last so many of them count for the other penalties
+  std::span<const TokenBias> biases{};  // no token twice
+
+  bool counts_generated() const { return frequency_penalty != 0 || presence_penalty != 0; }
+  bool has_penalty() const { return repetition_penalty != 1 || counts_generated(); }
+  /// The tokens of the history that some penalty applies to.
+  std::span<const int32_t> penalized() const {
+    if (repetition_penalty != 1) return history;
+    return history.last(counts_generated() ? static_cast<std::size_t>(num_generated) : 0);
+  }
 };
 
-/// Instead of a token: a logit is NaN or +infinity, or all are -infinity.
+/// Instead of a token: a logit is NaN or +infinity, or all are -infinity, perhaps by their biases.
 inline constexpr int32_t kNoToken = -1;
 
 /// The scalar choice, with memory that later choices use again.
 class TokenChooser {
  public:
-  /// Code sampling.not_finite when a logit is NaN or +infinity, or all are -infinity.
+  /// Code sampling.not_finite when a logit is NaN or +infinity, or all are -infinity;
+  /// sampling.no_token when biases leave none.
   Result<int32_t> choose(std::span<const float> logits, const TokenChoice& choice);
 
  private:
@@ -45,14 +69,15 @@ class TokenChooser {
   Status scan(std::span<const float> logits);
   /// Makes candidates of tokens among which the `wanted` best are.
   void collect(std::span<const float> logits, std::size_t wanted);
-  std::size_t count_occurred(const TokenChoice& choice, std::size_t vocabulary);
-  void penalize(std::span<const float> logits, double penalty);
+  void find_changes(const TokenChoice& choice, std::size_t vocabulary);
+  LogitChange* change_of(int32_t token);
+  void change(std::span<const float> logits, const TokenChoice& choice);
   void keep_best(std::size_t wanted);
   int32_t draw(const TokenChoice& choice);
 
-  std::vector<float> largest_;  // of each block of logits
-  std::vector<int32_t> occurred_;
-  std::vector<bool> has_occurred_;  // [token]
+  std::vector<float> largest_;        // of each block of logits
+  std::vector<LogitChange> changes_;  // [token]
+  std::vector<int32_t> changed_;      // tokens with a change, each once
   std::vector<Candidate> candidates_;
 };
 

@@ -21,11 +21,18 @@ struct Distribution {
 
 Distribution distribution_of(const std::vector<float>& logits, const TokenChoice& choice) {
   std::vector<long double> values(logits.begin(), logits.end());
+  for (const TokenBias& bias : choice.biases) {
+    if (bias.token < std::ssize(values)) values[bias.token] += bias.bias;
+  }
+  const auto generated = choice.history.last(choice.num_generated);
   for (std::size_t i = 0; i < logits.size(); ++i) {
     const auto token = static_cast<int32_t>(i);
     if (std::ranges::find(choice.history, token) == choice.history.end()) continue;
-    values[i] *= logits[i] > 0 ? 1 / static_cast<long double>(choice.repetition_penalty)
+    values[i] *= values[i] > 0 ? 1 / static_cast<long double>(choice.repetition_penalty)
                                : static_cast<long double>(choice.repetition_penalty);
+    const auto count = std::ranges::count(generated, token);
+    if (count > 0)
+      values[i] -= choice.presence_penalty + static_cast<double>(count) * choice.frequency_penalty;
   }
   Distribution all;
   all.tokens.resize(logits.size());
@@ -49,9 +56,11 @@ Distribution distribution_of(const std::vector<float>& logits, const TokenChoice
 
 TEST(TokenChooser, the_draw_falls_on_the_token_of_the_full_distribution) {
   // Of 700 tokens each weight is off by half of 2^-38 of the best one at most, and that of a
-  // penalized logit, which is rounded to float, by 20 * 2^-24 / 0.5 of its own.
+  // logit of less than 32 that a bias, a factor and a difference change, each rounded to float, by
+  // three times 32 * 2^-25 / 0.5 of its own, and so is the best one.
   const long double bound = 700 * 0x1p-38L;
-  const long double bound_penalized = bound + 40 * 0x1p-24L;
+  const long double bound_changed = bound + 2 * 3 * 64 * 0x1p-25L;
+  const std::vector<TokenBias> biases = {{1, 2.5f}, {5, -3}, {42, 6}, {300, -INFINITY}, {900, 4}};
   Random random(1);
   TokenChooser chooser;
   const std::vector<int32_t> history = {3, 5, 699, 5, 100, 101, 102, 103};
@@ -64,9 +73,14 @@ TEST(TokenChooser, the_draw_falls_on_the_token_of_the_full_distribution) {
     choice.top_p = random.below(2) == 0 ? 1 : 0.1 + 0.9 * random.uniform();
     choice.min_p = random.below(2) == 0 ? 0 : 0.3 * random.uniform();
     choice.uniform = random.uniform();
-    if (random.below(2) == 0) {
-      choice.repetition_penalty = 1.2;
+    const bool changes = random.below(2) == 0;
+    if (changes) {
       choice.history = history;
+      choice.num_generated = static_cast<int64_t>(random.below(history.size() + 1));
+      if (random.below(2) == 0) choice.repetition_penalty = 1.2;
+      if (random.below(2) == 0) choice.presence_penalty = 4 * random.uniform() - 2;
+      if (random.below(2) == 0) choice.frequency_penalty = 4 * random.uniform() - 2;
+      if (random.below(2) == 0) choice.biases = biases;
     }
     const Result<int32_t> token = chooser.choose(logits, choice);
     ASSERT_TRUE(token.ok());
@@ -76,7 +90,7 @@ TEST(TokenChooser, the_draw_falls_on_the_token_of_the_full_distribution) {
     const long double sum = std::accumulate(all.kept.begin(), all.kept.end(), 0.0L);
     const long double before = std::accumulate(all.kept.begin(), all.kept.begin() + at, 0.0L) / sum;
     const long double here = all.kept[at] / sum;
-    const long double slack = choice.repetition_penalty == 1 ? bound : bound_penalized;
+    const long double slack = changes ? bound_changed : bound;
     ASSERT_GT(here, 0);
     ASSERT_GE(choice.uniform, before - slack);
     ASSERT_LE(choice.uniform, before + here + slack);
@@ -92,6 +106,37 @@ TEST(TokenChooser, the_ends_of_the_draw_are_the_best_and_the_last_kept_token) {
   EXPECT_EQ(*chooser.choose(logits, choice), 0);
   choice.min_p = 0.3;  // exp(-1) of the best stays, exp(-2) does not
   EXPECT_EQ(*chooser.choose(logits, choice), 2);
+}
+
+TEST(TokenChooser, changes_logits_in_the_order_of_vllm) {
+  TokenChooser chooser;
+  // The bias makes a negative logit positive, so the repetition penalty divides it; then the token
+  // that was generated twice loses 2 * 0.5 + 0.25.
+  const std::vector<int32_t> history = {1, 0, 0};
+  const std::vector<TokenBias> biases = {{0, 5}};
+  TokenChoice choice = {.repetition_penalty = 2,
+                        .frequency_penalty = 0.5,
+                        .presence_penalty = 0.25,
+                        .history = history,
+                        .num_generated = 2,
+                        .biases = biases};
+  // (-1 + 5) / 2 - 1.25 = 0.75; 1 of the prompt: 1.4 / 2 = 0.7
+  EXPECT_EQ(*chooser.choose(std::vector<float>{-1, 1.4f, 0.74f}, choice), 0);
+  EXPECT_EQ(*chooser.choose(std::vector<float>{-1, 1.4f, 0.76f}, choice), 2);
+  EXPECT_EQ(*chooser.choose(std::vector<float>{-1, 1.54f, 0.76f}, choice), 1);
+  // What was changed for one choice is not for the next.
+  EXPECT_EQ(*chooser.choose(std::vector<float>{-1, 1.4f, 0.76f}, {}), 1);
+}
+
+TEST(TokenChooser, a_bias_leaves_what_is_not_finite) {
+  TokenChooser chooser;
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<TokenBias> biases = {{0, -infinity}, {1, 100}};
+  EXPECT_EQ(*chooser.choose(std::vector<float>{5, -infinity, 1}, {.biases = biases}), 2);
+  EXPECT_EQ(chooser.choose(std::vector<float>{infinity, 1}, {.biases = biases}).error().code,
+            "sampling.not_finite");
+  EXPECT_EQ(chooser.choose(std::vector<float>{1}, {.biases = biases}).error().code,
+            "sampling.no_token");
 }
 
 TEST(TokenChooser, says_which_logit_is_not_finite) {

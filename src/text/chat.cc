@@ -76,10 +76,11 @@ std::vector<PromptSegment> render_chat_ml(std::span<const ChatMessage> messages,
     const ChatMessage& message = messages[i];
     prompt.control("<|im_start|>");
     if (message.role == ChatRole::kAssistant) {
-      const Answer answer = split_reasoning(message.content);
+      const Answer answer = message.reasoning ? Answer{*message.reasoning, message.content}
+                                              : split_reasoning(message.content);
       prompt.text("assistant\n");
       if (i > query && (i + 1 == messages.size() || !answer.reasoning.empty())) {
-        prompt.control("<think>").text("\n").text(strip_right(answer.reasoning)).text("\n");
+        prompt.control("<think>").text("\n").text(without_breaks(answer.reasoning)).text("\n");
         prompt.control("</think>").text("\n\n").text(strip_left(answer.content));
       } else {
         prompt.text(answer.content);
@@ -92,6 +93,8 @@ std::vector<PromptSegment> render_chat_ml(std::span<const ChatMessage> messages,
   prompt.control("<|im_start|>").text("assistant\n");
   if (!options.thinking) {
     prompt.control("<think>").text("\n\n").control("</think>").text("\n\n");
+  } else if (options.opens_reasoning) {
+    prompt.control("<think>").text("\n");
   }
   return prompt.take();
 }
@@ -139,6 +142,15 @@ std::vector<PromptSegment> render_chat(ChatFormat format, std::span<const ChatMe
                                        const ChatOptions& options) {
   return format == ChatFormat::kHarmony ? render_harmony(messages, options)
                                         : render_chat_ml(messages, options);
+}
+
+std::string_view without_breaks(std::string_view text) {
+  return strip_left(strip_right(text));
+}
+
+PromptEnd prompt_end(const ChatOptions& options) {
+  if (!options.thinking) return PromptEnd::kAnswers;
+  return options.opens_reasoning ? PromptEnd::kReasons : PromptEnd::kOpen;
 }
 
 Result<std::vector<TokenId>> encode_segments(const Tokenizer& tokenizer,

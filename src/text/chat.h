@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/think_parser.h"
 #include "text/tokenizer.h"
 
 namespace subbyte {
@@ -28,12 +29,19 @@ enum class ReasoningEffort : uint8_t { kLow, kMedium, kHigh };
 struct ChatMessage {
   ChatRole role;
   std::string content;
+  /// Of an assistant, where it does not stand in the content, between <think> and </think>.
+  std::optional<std::string> reasoning{};
 };
 
 struct ChatOptions {
   /// ChatML: false closes the reasoning before the model begins. Only for models whose tokenizer
   /// has <think> and </think>.
   bool thinking = true;
+  /// ChatML: the prompt opens the reasoning, as the template of a model that always reasons does
+  /// (text/chat_template.h).
+  bool opens_reasoning = false;
+  /// Whether that was read of a template, so that a false is one.
+  bool template_is_known = false;
   /// Harmony.
   ReasoningEffort effort = ReasoningEffort::kMedium;
   /// Harmony: today, as "2025-08-05". The line is left out when this is empty.
@@ -54,6 +62,12 @@ struct PromptSegment {
 /// assistant turns are shown as their final channel.
 std::vector<PromptSegment> render_chat(ChatFormat format, std::span<const ChatMessage> messages,
                                        const ChatOptions& options);
+
+/// Text without the line breaks at its ends, as reasoning is shown.
+std::string_view without_breaks(std::string_view text);
+
+/// Where the prompt of render_chat() ends in ChatML.
+PromptEnd prompt_end(const ChatOptions& options);
 
 /// Codes: chat.missing_token when the tokenizer lacks a control token; those of
 /// Tokenizer::encode.

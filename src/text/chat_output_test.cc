@@ -139,9 +139,20 @@ TEST_F(HarmonyOutput, takes_any_sequence_of_tokens) {
 
 class ThinkOutput : public ::testing::Test {
  protected:
-  std::string parse(std::string_view output, bool thinking = false) {
-    ThinkParser parser(*tokenizer_, thinking);
+  std::string parse(std::string_view output, PromptEnd prompt = PromptEnd::kOpen) {
+    ThinkParser parser(*tokenizer_, prompt);
     return run(parser, *tokenizer_->encode(output, SpecialTokens::kRecognize));
+  }
+  /// After each token whether the answer is taken back: "..x.".
+  std::string taken_back(std::string_view output, PromptEnd prompt = PromptEnd::kOpen) {
+    ThinkParser parser(*tokenizer_, prompt);
+    std::string marks;
+    const auto ids = tokenizer_->encode(output, SpecialTokens::kRecognize);
+    for (const TokenId id : *ids) {
+      static_cast<void>(parser.push(id));
+      marks += parser.takes_answer_back() ? 'x' : '.';
+    }
+    return marks;
   }
 
   Result<Tokenizer> tokenizer_ = golden_tokenizer("qwen");
@@ -154,8 +165,18 @@ TEST_F(ThinkOutput, separates_reasoning_and_answer) {
   EXPECT_EQ(parse("\nHello"), "final:\nHello");
   EXPECT_EQ(parse("<think>\n\n</think>\n\nHello"), "final:Hello");
   EXPECT_EQ(parse("<think>\ncut off\n"), "analysis:cut off");
-  EXPECT_EQ(parse("hm\n</think>\n\nHello", true), "analysis:hm|final:Hello");
+  EXPECT_EQ(parse("hm\n</think>\n\nHello", PromptEnd::kReasons), "analysis:hm|final:Hello");
   EXPECT_EQ(parse(""), "");
+}
+
+TEST_F(ThinkOutput, takes_back_what_comes_before_an_end_that_nothing_opened) {
+  EXPECT_EQ(taken_back("a</think>b"), ".x.");
+  EXPECT_EQ(taken_back("</think>b"), "x.");
+  EXPECT_EQ(taken_back("a</think>b</think>c"), ".x...");
+  EXPECT_EQ(taken_back("<think>a</think>b</think>c"), "......");
+  EXPECT_EQ(taken_back("a<think>b</think>c"), ".....");
+  EXPECT_EQ(taken_back("a</think>b", PromptEnd::kReasons), "...");
+  EXPECT_EQ(taken_back("a</think>b", PromptEnd::kAnswers), "...");
 }
 
 TEST_F(ThinkOutput, survives_broken_output) {
@@ -168,7 +189,7 @@ TEST_F(ThinkOutput, survives_broken_output) {
 TEST_F(ThinkOutput, keeps_tool_calls_and_text_that_only_looks_like_the_tokens) {
   EXPECT_EQ(parse("<tool_call>\n{}\n</tool_call><|im_end|>"),
             "final:<tool_call>\n{}\n</tool_call>");
-  ThinkParser parser(*tokenizer_, false);
+  ThinkParser parser(*tokenizer_, PromptEnd::kOpen);
   EXPECT_EQ(run(parser, *tokenizer_->encode("<think>x", SpecialTokens::kAsText)), "final:<think>x");
 }
 

@@ -13,9 +13,10 @@ namespace subbyte {
 class ChatParser {
  public:
   /// For a prompt of render_chat(). `tokenizer` must outlive this.
-  ChatParser(ChatFormat format, const Tokenizer& tokenizer)
-      : parser_(format == ChatFormat::kHarmony ? Parser(HarmonyParser(tokenizer))
-                                               : Parser(ThinkParser(tokenizer, false))) {}
+  ChatParser(ChatFormat format, const ChatOptions& options, const Tokenizer& tokenizer)
+      : parser_(format == ChatFormat::kHarmony
+                    ? Parser(HarmonyParser(tokenizer))
+                    : Parser(ThinkParser(tokenizer, prompt_end(options)))) {}
 
   /// Pieces that became known with this token. Stop tokens may be pushed too.
   std::vector<OutputPiece> push(TokenId id) {
@@ -24,6 +25,11 @@ class ChatParser {
   /// What is left at the end.
   std::vector<OutputPiece> finish() {
     return std::visit([](auto& parser) { return parser.finish(); }, parser_);
+  }
+  /// ThinkParser::takes_answer_back().
+  bool takes_answer_back() const {
+    const auto* const think = std::get_if<ThinkParser>(&parser_);
+    return think != nullptr && think->takes_answer_back();
   }
 
  private:

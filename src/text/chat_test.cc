@@ -171,5 +171,39 @@ TEST(Chat, knows_the_tokens_that_end_a_turn) {
   EXPECT_EQ(names(*qwen, stop_tokens(kHarmony, *qwen)), (Names{"<|endoftext|>"}));
 }
 
+TEST(Chat, reasoning_beside_the_content_is_that_between_the_marks) {
+  const ChatMessage inside[] = {{ChatRole::kUser, "a"},
+                                {ChatRole::kAssistant, "<think>\nr\n</think>\n\nb"}};
+  const ChatMessage beside[] = {{ChatRole::kUser, "a"}, {ChatRole::kAssistant, "b", "r"}};
+  const auto texts = [](std::span<const ChatMessage> messages, ChatFormat format) {
+    std::string text;
+    for (const PromptSegment& segment : render_chat(format, messages, {})) text += segment.text;
+    return text;
+  };
+  EXPECT_EQ(texts(beside, ChatFormat::kChatMl), texts(inside, ChatFormat::kChatMl));
+  EXPECT_NE(texts(beside, ChatFormat::kChatMl).find("<think>\nr\n</think>\n\nb"),
+            std::string::npos);
+  // Before the last question it is left out, and always in harmony.
+  const ChatMessage earlier[] = {beside[0], beside[1], {ChatRole::kUser, "c"}};
+  EXPECT_EQ(texts(earlier, ChatFormat::kChatMl).find("r\n</think>"), std::string::npos);
+  EXPECT_EQ(texts(earlier, ChatFormat::kHarmony).find("\nr"), std::string::npos);
+}
+
+TEST(Chat, a_prompt_opens_the_reasoning_where_the_template_does) {
+  const ChatMessage messages[] = {{ChatRole::kUser, "a"}};
+  ChatOptions options;
+  const auto last = [&] {
+    const auto segments = render_chat(ChatFormat::kChatMl, messages, options);
+    return segments[segments.size() - 2].text + segments.back().text;
+  };
+  EXPECT_EQ(prompt_end(options), PromptEnd::kOpen);
+  options.opens_reasoning = true;
+  EXPECT_EQ(last(), "<think>\n");
+  EXPECT_EQ(prompt_end(options), PromptEnd::kReasons);
+  options.thinking = false;
+  EXPECT_EQ(last(), "</think>\n\n");
+  EXPECT_EQ(prompt_end(options), PromptEnd::kAnswers);
+}
+
 }  // namespace
 }  // namespace subbyte

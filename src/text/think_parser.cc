@@ -5,18 +5,22 @@
 
 namespace subbyte {
 
-ThinkParser::ThinkParser(const Tokenizer& tokenizer, bool thinking)
+ThinkParser::ThinkParser(const Tokenizer& tokenizer, PromptEnd prompt)
     : decoder_(tokenizer, true),
       open_(tokenizer.find("<think>")),
       close_(tokenizer.find("</think>")),
-      thinking_(thinking),
-      skip_breaks_(thinking) {}
+      thinking_(prompt == PromptEnd::kReasons),
+      may_take_back_(prompt == PromptEnd::kOpen),
+      skip_breaks_(thinking_) {}
 
 std::vector<OutputPiece> ThinkParser::push(TokenId id) {
   std::vector<OutputPiece> pieces;
   const bool opens = open_ && id == *open_;
-  if (opens || (close_ && id == *close_)) {
+  const bool closes = close_ && id == *close_;
+  takes_answer_back_ = closes && may_take_back_;
+  if (opens || closes) {
     take_text(decoder_.finish(), pieces);
+    may_take_back_ = false;
     enter(opens);
   } else {
     take_text(decoder_.push(id), pieces);

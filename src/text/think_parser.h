@@ -4,9 +4,11 @@
 //   <think>\n reasoning \n</think>\n\n answer
 //
 // The line breaks next to the two tokens belong to neither. Only the tokens count, not text that is
-// spelled like them.
+// spelled like them. Of an answer with </think> alone, what comes before it is reasoning: the
+// template of such a model opens it in the prompt.
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,16 +18,25 @@
 
 namespace subbyte {
 
+/// How a prompt ends.
+enum class PromptEnd : uint8_t {
+  kOpen,     // before everything: the model may reason, or not
+  kReasons,  // inside the reasoning, as those of models that always reason do
+  kAnswers,  // after it
+};
+
 class ThinkParser {
  public:
-  /// `thinking`: the prompt ended inside the reasoning, as those of models that always reason do.
   /// `tokenizer` must outlive this.
-  ThinkParser(const Tokenizer& tokenizer, bool thinking);
+  ThinkParser(const Tokenizer& tokenizer, PromptEnd prompt);
 
   /// Pieces that became known with this token. Stop tokens may be pushed too.
   std::vector<OutputPiece> push(TokenId id);
   /// What is left at the end.
   std::vector<OutputPiece> finish();
+  /// Whether the token that was pushed last was a </think> that nothing had opened: what was given
+  /// out as the answer until then is reasoning.
+  bool takes_answer_back() const { return takes_answer_back_; }
 
  private:
   void take_text(std::string text, std::vector<OutputPiece>& pieces);
@@ -35,6 +46,8 @@ class ThinkParser {
   std::optional<TokenId> open_;
   std::optional<TokenId> close_;
   bool thinking_;
+  bool may_take_back_;  // no mark has come
+  bool takes_answer_back_ = false;
   bool skip_breaks_;                 // at the front of a part
   std::size_t num_held_breaks_ = 0;  // of the reasoning, dropped if </think> follows
   bool begins_message_ = true;

@@ -61,6 +61,16 @@ Result<bool> required_flag(const json::Object& object, std::string_view key) {
   return *flag;
 }
 
+Status check_content(std::string_view content, std::string_view where) {
+  if (content.empty()) {
+    return Error{"tokenizer.empty_added_token", fmt::format("{}: the content is empty", where)};
+  }
+  if (content.size() <= AddedTokenMatcher::kMaxContentBytes) return {};
+  return Error{"tokenizer.added_token_too_long",
+               fmt::format("{}: content of {} bytes, at most {} are taken", where, content.size(),
+                           AddedTokenMatcher::kMaxContentBytes)};
+}
+
 /// The place of a key that an earlier one equals, if there is one.
 template <typename T>
 std::optional<std::size_t> find_twin(const std::vector<T>& keys) {
@@ -213,6 +223,8 @@ bool TokenTables::wants_second_parse() {
 // ---- added_tokens
 
 std::string TokenTables::where_added(std::size_t index) const {
+  const std::size_t of_file = added.size() - other_places_.size();
+  if (index >= of_file && index < added.size()) return other_places_[index - of_file];
   return fmt::format("{}: added_tokens[{}]", file_, index);
 }
 
@@ -241,15 +253,7 @@ Result<AddedToken> TokenTables::read_added(const json::Object& object) const {
   SUBBYTE_TRY(token.rstrip, required_flag(object, "rstrip"));
   SUBBYTE_TRY(token.normalized, required_flag(object, "normalized"));
   SUBBYTE_TRY(token.special, required_flag(object, "special"));
-  if (token.content.empty()) {
-    return Error{"tokenizer.empty_added_token",
-                 fmt::format("{}: the content is empty", object.where())};
-  }
-  if (token.content.size() > AddedTokenMatcher::kMaxContentBytes) {
-    return Error{"tokenizer.added_token_too_long",
-                 fmt::format("{}: content of {} bytes, at most {} are taken", object.where(),
-                             token.content.size(), AddedTokenMatcher::kMaxContentBytes)};
-  }
+  SUBBYTE_CHECK(check_content(token.content, object.where()));
   return token;
 }
 
@@ -301,6 +305,38 @@ Status TokenTables::check_added_twice(bool with_nfc) const {
   if (!twin) return {};
   return Error{"tokenizer.duplicate_added_token",
                fmt::format("{}: {} is there twice", where_added(*twin), shown(contents[*twin]))};
+}
+
+Status TokenTables::add_tokens(std::vector<SideToken> tokens) {
+  SUBBYTE_CHECK(added_status_);
+  AddedIds ids;
+  for (const AddedToken& token : added) ids.add(token);
+  ids.next = std::max(ids.next, vocab.size());
+  for (SideToken& token : tokens) SUBBYTE_CHECK(add_token(std::move(token), ids));
+  return {};
+}
+
+Status TokenTables::add_token(SideToken token, AddedIds& ids) {
+  AddedToken& added_token = token.token;
+  SUBBYTE_CHECK(check_content(added_token.content, token.where));
+  const auto found = ids.of_content.find(added_token.content);
+  if (found != ids.of_content.end()) {
+    if (!token.id || *token.id == found->second) return {};
+    return Error{"tokenizer.added_token_mismatch",
+                 fmt::format("{}: {} has id {}, in {} {}", token.where, shown(added_token.content),
+                             *token.id, file_, found->second)};
+  }
+  added_token.id = token.id ? *token.id : vocab.find(added_token.content).value_or(ids.next);
+  if (added_token.id > max_id_) {
+    return Error{"tokenizer.id_out_of_range",
+                 fmt::format("{}: id {}, expected at most {} beside a {} of this size", token.where,
+                             added_token.id, max_id_, file_)};
+  }
+  ids.add(added_token);
+  added_bytes_ += added_token.content.size();
+  added.push_back(std::move(added_token));
+  other_places_.push_back(std::move(token.where));
+  return check_memory();
 }
 
 Status TokenTables::finish_added(bool with_nfc) {

@@ -2,8 +2,10 @@
 // What of tokenizer.json can be large: model.vocab, model.merges and added_tokens. They are taken
 // while the file is parsed, in tables whose memory is bounded by the size of the file.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "json/strict_json.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
+#include "text/tokenizer_config.h"
 #include "text/vocabulary.h"
 
 namespace subbyte {
@@ -39,6 +42,10 @@ class TokenTables {
   Status finish_vocabulary();
   Status finish_merges() const { return merge_status_; }
   Status finish_added(bool with_nfc);
+  /// Before finish_added(): tokens of other files that this one does not have. One that it has must
+  /// have the same id; it stays as it is. Those without an id have that of the vocabulary, else the
+  /// next one that is free. Code tokenizer.added_token_mismatch, json.memory.
+  Status add_tokens(std::vector<SideToken> tokens);
 
   // After those.
   Vocabulary vocab;
@@ -47,6 +54,17 @@ class TokenTables {
   std::vector<AddedToken> added;  // in the order of the file
 
  private:
+  /// Of added tokens, while others are added.
+  struct AddedIds {
+    std::map<std::string, TokenId, std::less<>> of_content;
+    TokenId next = 0;  // that is free
+
+    void add(const AddedToken& token) {
+      of_content.emplace(token.content, token.id);
+      next = std::max(next, token.id + 1);
+    }
+  };
+
   void take_entry(const std::string* key, const json::Value& id);
   void take_merge(const std::string* key, const json::Value& merge);
   void take_added(const std::string* key, const json::Value& token);
@@ -59,6 +77,7 @@ class TokenTables {
   Status check_memory() const;
   Status check_against_vocabulary(const AddedToken& token, const std::string& where) const;
   Status check_added_twice(bool with_nfc) const;
+  Status add_token(SideToken token, AddedIds& ids);
   std::string where_added(std::size_t index) const;
 
   std::string file_;
@@ -69,6 +88,7 @@ class TokenTables {
   bool is_second_parse_ = false;
   std::size_t num_merges_ = 0;  // elements seen
   std::size_t added_bytes_ = 0;
+  std::vector<std::string> other_places_;  // of the last of `added`, which other files have
   Status vocab_status_;
   Status merge_status_;
   Status added_status_;

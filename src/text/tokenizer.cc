@@ -83,7 +83,8 @@ struct Tokenizer::Data {
         plain_added(pick(spec.nfc, false)),
         normalized_added(pick(spec.nfc, true)),
         ignore_merges(spec.ignore_merges),
-        nfc(spec.nfc) {}
+        nfc(spec.nfc),
+        eos_token(std::move(spec.eos_token)) {}
 
   static std::vector<AddedToken> sorted_by_id(std::vector<AddedToken> tokens) {
     std::ranges::sort(tokens, {}, &AddedToken::id);
@@ -169,6 +170,7 @@ struct Tokenizer::Data {
   AddedTokenMatcher normalized_added;
   bool ignore_merges;
   bool nfc;
+  std::optional<std::string> eos_token;
 };
 
 Tokenizer::Tokenizer(std::unique_ptr<const Data> data) : data_(std::move(data)) {}
@@ -264,6 +266,10 @@ bool Tokenizer::is_special(TokenId id) const {
   const bool may_be = id >= 0 && id < size() && data_->is_reserved(id);
   const AddedToken* token = may_be ? data_->find_added(id) : nullptr;
   return token != nullptr && token->special;
+}
+
+std::optional<TokenId> Tokenizer::end_token() const {
+  return data_->eos_token ? find(*data_->eos_token) : std::nullopt;
 }
 
 TokenId Tokenizer::size() const {

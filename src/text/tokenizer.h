@@ -23,11 +23,11 @@ enum class SpecialTokens : uint8_t { kAsText, kRecognize };
 
 class Tokenizer {
  public:
-  /// Reads tokenizer.json. Supported: model BPE without dropout, byte_fallback or prefixes;
-  /// normalizer none or NFC; pre_tokenizer a sequence of Split(Regex, Isolated) and ByteLevel;
-  /// decoder ByteLevel. Everything else is refused by name (tokenizer.unsupported); inconsistent
-  /// vocabularies have codes of their own, listed at the top of tokenizer.cc. The file is opened as
-  /// all files of a model (base/model_file.h).
+  /// Reads tokenizer.json and what the files beside it add (text/tokenizer_config.h). Supported:
+  /// model BPE without dropout, byte_fallback or prefixes; normalizer none or NFC; pre_tokenizer a
+  /// sequence of Split(Regex, Isolated) and ByteLevel; decoder ByteLevel. All else is refused by
+  /// name (tokenizer.unsupported); inconsistent vocabularies have codes of their own, listed at the
+  /// top of tokenizer.cc. The file is opened as all files of a model (base/model_file.h).
   static Result<Tokenizer> load(const std::filesystem::path& tokenizer_json);
 
   Tokenizer(Tokenizer&&) noexcept;
@@ -51,6 +51,9 @@ class Tokenizer {
   bool is_special(TokenId id) const;
   /// Whether it stands among the added tokens, perhaps in the vocabulary, too.
   bool is_added(TokenId id) const;
+
+  /// What tokenizer_config.json calls eos_token.
+  std::optional<TokenId> end_token() const;
 
   /// One more than the largest id.
   TokenId size() const;

@@ -20,6 +20,7 @@
 #include "base/quote.h"
 #include "json/strict_json.h"
 #include "text/token_tables.h"
+#include "text/tokenizer_config.h"
 
 namespace subbyte {
 namespace {
@@ -213,7 +214,13 @@ Result<TokenizerSpec> read_tokenizer_json(const std::filesystem::path& path) {
     SUBBYTE_CHECK(json::parse(text, path.string(), tables.streams(), kMemoryFactor));
   }
   SUBBYTE_CHECK(tables.finish_merges());
+  TokenizerConfig config;  // of a file by another name nothing stands beside it
+  if (path.filename() == "tokenizer.json") {
+    SUBBYTE_TRY(config, read_tokenizer_config(path.parent_path()));
+  }
+  SUBBYTE_CHECK(tables.add_tokens(std::move(config.tokens)));
   SUBBYTE_CHECK(tables.finish_added(spec.nfc));
+  spec.eos_token = std::move(config.eos_token);
   spec.vocab = std::move(tables.vocab);
   spec.byte_ids = tables.byte_ids;
   spec.merges = std::move(tables.merges);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,10 @@ struct TokenizerSpec {
   std::vector<std::string> patterns;  // of the pre-tokenizer, not yet compiled
   bool ignore_merges = false;
   bool nfc = false;
+  std::optional<std::string> eos_token;  // of tokenizer_config.json
 };
 
+/// Reads the file and those beside it (text/tokenizer_config.h).
 /// Takes at most four times the file of memory, or twice json::kFreeMemory if that is more.
 /// Codes: those of json::parse_file, json.type, json.missing, json.range and those at the top of
 /// tokenizer.cc. Messages begin with the name of the file.

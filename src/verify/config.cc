@@ -2,10 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/model_file.h"
+#include "base/quote.h"
 #include "checkpoints/config/config_file.h"
-#include "engine/sampler.h"
+#include "checkpoints/config/model_files.h"
+#include "engine/generation_config.h"
 #include "json/strict_json.h"
+#include "models/config_keys.h"
 #include "verify/context.h"
 
 namespace subbyte {
@@ -60,6 +65,30 @@ void check_model(VerifyContext& context, json::Value config, const std::string& 
   }
 }
 
+/// What is passed over although the reference reads it.
+void note_files(VerifyContext& context) {
+  if (context.directory.empty()) return;
+  for (const std::string& name : noted_model_files(context.directory)) {
+    context.findings.add("verify.chat_template", name, {},
+                         "templates are not run: the format of the family is built in");
+  }
+}
+
+/// Scales for keys and values in FP8, which are kept as the command says instead.
+void note_cache_scales(VerifyContext& context) {
+  int64_t count = 0;
+  std::string first;
+  for (const auto& [name, tensor] : context.tensors.tensors()) {
+    if (!name.ends_with(".k_scale") && !name.ends_with(".v_scale")) continue;
+    if (count++ == 0) first = name;
+  }
+  if (count == 0) return;
+  context.findings.add("verify.cache_scales", first, {},
+                       fmt::format("{} scales of a key-value cache in FP8, which are not used: "
+                                   "--kv-cache-type says how keys and values are kept",
+                                   count));
+}
+
 void check_config_object(VerifyContext& context, const json::Object& config,
                          const json::Value& value) {
   if (const auto type = config.string("model_type"); type.ok()) {
@@ -80,6 +109,11 @@ void check_config_object(VerifyContext& context, const json::Object& config,
     context.findings.add(quantization.error(), kConfig);
   }
   check_special_tokens(context, config, kConfig);
+  if (!context.model) return;
+  std::vector<std::string> unknown = unknown_config_keys(config, context.architecture);
+  const auto of_weights = unknown_quantization_keys(config);
+  unknown.insert(unknown.end(), of_weights.begin(), of_weights.end());
+  note_unknown_keys(context, kConfig, unknown);
 }
 
 /// Calls check(object, value) with what `file` holds.
@@ -92,7 +126,7 @@ void with_json(VerifyContext& context, std::string_view file, const Result<Confi
   check(*object, config->value);
 }
 
-Result<ConfigFile> read_generation_config(const fs::path& directory) {
+Result<ConfigFile> read_generation_file(const fs::path& directory) {
   const std::string path = (directory / kGeneration).string();
   SUBBYTE_TRY(json::Value value, json::parse_file(path, kMaxConfigBytes));
   return ConfigFile{std::move(value), path};
@@ -100,16 +134,36 @@ Result<ConfigFile> read_generation_config(const fs::path& directory) {
 
 }  // namespace
 
+void note_unknown_keys(VerifyContext& context, std::string_view file,
+                       const std::vector<std::string>& keys) {
+  if (keys.empty()) return;
+  constexpr std::size_t kMostNames = 8;
+  std::string names;
+  for (std::size_t i = 0; i < std::min(keys.size(), kMostNames); ++i) {
+    names += (i > 0 ? ", " : "") + quote(keys[i], 60);
+  }
+  if (keys.size() > kMostNames) names += fmt::format(" and {} more", keys.size() - kMostNames);
+  context.findings.add("verify.unknown_keys", file, {},
+                       fmt::format("keys that are not known: {}", names));
+}
+
 Status check_config(VerifyContext& context) {
+  note_files(context);
+  note_cache_scales(context);
+  if (const Status files = check_model_files(context.path); !files.ok()) {
+    context.findings.add(files.error(), "adapter_config.json");
+  }
   with_json(context, kConfig, read_config_file(context.path),
             [&](const json::Object& config, const json::Value& value) {
               check_config_object(context, config, value);
             });
   if (!is_there(context.directory / kGeneration)) return {};
-  with_json(context, kGeneration, read_generation_config(context.directory),
+  with_json(context, kGeneration, read_generation_file(context.directory),
             [&](const json::Object& config, const json::Value&) {
               check_special_tokens(context, config, kGeneration);
-              const auto sampling = read_sampling_defaults(context.directory, {});
+              note_unknown_keys(context, kGeneration,
+                                json::unknown_keys(config, generation_config_rules()));
+              const auto sampling = read_generation_config(context.directory);
               if (!sampling.ok()) context.findings.add(sampling.error(), kGeneration);
             });
   return {};

@@ -45,6 +45,10 @@ struct VerifyContext {
   }
 };
 
+/// Notes keys of a file that no table has: whether they change an answer is not known.
+void note_unknown_keys(VerifyContext& context, std::string_view file,
+                       const std::vector<std::string>& keys);
+
 // The checks, each in a file of its own. They report findings; an error that they return ends the
 // verification (file.changed).
 Status check_config(VerifyContext& context);     // config.cc: what the JSON files say

@@ -2,7 +2,7 @@
 
 #include "base/model_file.h"
 #include "checkpoints/config/config_file.h"
-#include "engine/sampler.h"
+#include "engine/generation_config.h"
 #include "text/tokenizer.h"
 
 namespace subbyte {
@@ -17,7 +17,7 @@ std::vector<Refusal> find_refusals(const std::filesystem::path& path, Backend& b
   if (const Status loading = check_loading(path, backend, reads); !loading.ok()) {
     add("config.json", loading.error());
   }
-  if (const auto sampling = read_sampling_defaults(directory, {}); !sampling.ok()) {
+  if (const auto sampling = read_generation_config(directory); !sampling.ok()) {
     add("generation_config.json", sampling.error());
   }
   const std::filesystem::path tokenizer_json = directory / "tokenizer.json";

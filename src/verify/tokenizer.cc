@@ -3,12 +3,18 @@
 #include "text/tokenizer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <map>
 #include <set>
+#include <tuple>
 
 #include "base/model_file.h"
 #include "base/quote.h"
 #include "json/strict_json.h"
+#include "text/tokenizer_config.h"
+#include "text/tokenizer_json.h"
 #include "verify/context.h"
 
 namespace subbyte {
@@ -22,11 +28,17 @@ constexpr std::string_view kTokenizerConfig = "tokenizer_config.json";
 constexpr std::string_view kBuiltInControlTokens =
     "<|im_start|><|im_end|><|endoftext|><|start|><|message|><|channel|><|end|><|return|><|call|>";
 
-void check_ids(VerifyContext& context, const Tokenizer& tokenizer) {
-  if (context.vocab_size && tokenizer.size() > *context.vocab_size) {
+void check_ids(VerifyContext& context, const Tokenizer& tokenizer, const TokenizerConfig& config) {
+  std::set<TokenId> named;  // these have a finding of their own
+  for (const SideToken& side : config.tokens) {
+    if (!side.id) named.insert(tokenizer.find(side.token.content).value_or(-1));
+  }
+  TokenId last = tokenizer.size() - 1;
+  while (named.contains(last)) --last;
+  if (context.vocab_size && last >= *context.vocab_size) {
     context.findings.add("verify.token_id_range", kTokenizer,
                          fmt::format("token ids below vocab_size ({})", *context.vocab_size),
-                         fmt::format("ids up to {}", tokenizer.size() - 1));
+                         fmt::format("ids up to {}", last));
   }
   int64_t missing = 0;
   TokenId first = 0;
@@ -71,27 +83,98 @@ void check_control_tokens(VerifyContext& context, const Tokenizer& tokenizer,
   }
 }
 
-/// "eos_token": "<|im_end|>", or {"content": "<|im_end|>", ...}.
-void check_special_names(VerifyContext& context, const Tokenizer& tokenizer) {
+/// Tokens of tokenizer_config.json that tokenizer.json has with other flags: software takes either.
+void check_added_flags(VerifyContext& context, const TokenizerConfig& config) {
+  const auto spec = read_tokenizer_json(context.directory / kTokenizer);
+  if (!spec.ok()) return;
+  std::map<std::string_view, const AddedToken*> of_content;
+  for (const AddedToken& token : spec->added) of_content.emplace(token.content, &token);
+  int64_t differing = 0;
+  std::string first;
+  for (const SideToken& side : config.tokens) {
+    const auto found = of_content.find(side.token.content);
+    if (!side.id || found == of_content.end()) continue;
+    const AddedToken& token = *found->second;
+    const auto flags = [](const AddedToken& t) {
+      return std::tuple(t.special, t.normalized, t.single_word, t.lstrip, t.rstrip);
+    };
+    if (flags(token) != flags(side.token) && differing++ == 0) first = token.content;
+  }
+  if (differing == 0) return;
+  context.findings.add(
+      "verify.added_token", kTokenizerConfig,
+      fmt::format("the flags of added tokens that {} has", kTokenizer),
+      fmt::format("others for {} of them, the first is {}", differing, quote(first, 40)));
+}
+
+/// Which tokens end a text, in words.
+std::string ids_of(const std::set<int64_t>& ids) {
+  return ids.empty() ? "none" : fmt::format("{}", fmt::join(ids, ", "));
+}
+
+/// The tokens that end a text, where the three files that may say so do not agree. Those of
+/// config.json are often fewer, as generation_config.json counts.
+void check_end_tokens(VerifyContext& context, const Tokenizer& tokenizer) {
+  std::set<int64_t> of_config, of_generation;
+  for (const SpecialToken& token : context.special_tokens) {
+    if (token.key != "eos_token_id") continue;
+    (token.file == "config.json" ? of_config : of_generation).insert(token.id);
+  }
+  const bool generation_counts = !of_generation.empty();
+  const std::set<int64_t>& ends = generation_counts ? of_generation : of_config;
+  if (ends.empty()) return;
+  const std::string_view file = generation_counts ? "generation_config.json" : "config.json";
+  if (!std::ranges::includes(ends, of_config)) {
+    context.findings.add(
+        "verify.end_tokens", file,
+        fmt::format("eos_token_id with those of config.json ({})", ids_of(of_config)),
+        ids_of(ends));
+  }
+  const auto end = tokenizer.end_token();
+  if (!end || ends.contains(*end)) return;
+  context.findings.add(
+      "verify.end_tokens", file,
+      fmt::format("eos_token_id with the eos_token of {} ({})", kTokenizerConfig, *end),
+      ids_of(ends));
+}
+
+/// Special tokens that are there by their names alone, and that the model does not have.
+void check_named_tokens(VerifyContext& context, const Tokenizer& tokenizer,
+                        const TokenizerConfig& config) {
+  for (const SideToken& side : config.tokens) {
+    const auto id = tokenizer.find(side.token.content);
+    if (side.id || !id || !context.vocab_size || *id < *context.vocab_size) continue;
+    context.findings.add("verify.special_token", kTokenizerConfig,
+                         fmt::format("{} with an id below vocab_size ({})",
+                                     quote(side.token.content, 40), *context.vocab_size),
+                         std::to_string(*id));
+  }
+}
+
+/// What tokenizer_config.json says beside tokens, which the tokenizer has read.
+void check_tokenizer_config(VerifyContext& context, const Tokenizer& tokenizer) {
   const std::string path = (context.directory / kTokenizerConfig).string();
   const auto value = json::parse_file(path, kMaxConfigBytes);
-  if (!value.ok()) return context.findings.add(value.error(), kTokenizerConfig);
-  if (!value->is_object()) return;
-  const auto text = value->find("chat_template");
-  if (text != value->end() && text->is_string()) {
-    check_control_tokens(context, tokenizer, text->get_ref<const std::string&>());
+  if (!value.ok() || !value->is_object()) return;
+  const auto object = json::Object::of(*value, kTokenizerConfig);
+  std::vector<std::string> unknown = json::unknown_keys(*object, tokenizer_config_rules());
+  std::erase_if(unknown, [](const std::string& key) { return key.ends_with("_token"); });
+  note_unknown_keys(context, kTokenizerConfig, unknown);
+  const json::Value* const text = object->find("chat_template");
+  if (text == nullptr || text->is_null()) return;
+  context.findings.add("verify.chat_template", kTokenizerConfig, {},
+                       "templates are not run: the format of the family is built in");
+  if (!text->is_string()) return;
+  check_control_tokens(context, tokenizer, text->get_ref<const std::string&>());
+}
+
+/// The file that a refusal of the tokenizer is about.
+std::string_view file_of(const Error& error) {
+  for (const std::string_view file : {kTokenizerConfig, std::string_view("special_tokens_map.json"),
+                                      std::string_view("added_tokens.json")}) {
+    if (error.message.find(file) != std::string::npos) return file;
   }
-  for (const char* key : {"bos_token", "eos_token", "pad_token", "unk_token"}) {
-    auto found = value->find(key);
-    if (found == value->end()) continue;
-    const json::Value& token =
-        found->is_object() && found->contains("content") ? (*found)["content"] : *found;
-    const auto* const content = token.get_ptr<const std::string*>();
-    if (content == nullptr || tokenizer.find(*content)) continue;
-    context.findings.add("verify.special_token", kTokenizerConfig,
-                         fmt::format("{}: a token of {}", key, kTokenizer),
-                         fmt::format("{}, which it does not have", quote(*content)));
-  }
+  return kTokenizer;
 }
 
 }  // namespace
@@ -103,15 +186,17 @@ Status check_tokenizer(VerifyContext& context) {
   }
   const auto tokenizer = Tokenizer::load(context.directory / kTokenizer);
   if (!tokenizer.ok()) {
-    context.findings.add(tokenizer.error(), kTokenizer);
+    context.findings.add(tokenizer.error(), file_of(tokenizer.error()));
     return {};
   }
-  check_ids(context, *tokenizer);
+  SUBBYTE_TRY(const TokenizerConfig config, read_tokenizer_config(context.directory));
+  check_ids(context, *tokenizer, config);
   check_special_ids(context, *tokenizer);
   check_control_tokens(context, *tokenizer, kBuiltInControlTokens);
-  if (is_there(context.directory / kTokenizerConfig)) {
-    check_special_names(context, *tokenizer);
-  }
+  check_named_tokens(context, *tokenizer, config);
+  check_added_flags(context, config);
+  check_end_tokens(context, *tokenizer);
+  if (is_there(context.directory / kTokenizerConfig)) check_tokenizer_config(context, *tokenizer);
   return {};
 }
 

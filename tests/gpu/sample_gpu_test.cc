@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cfloat>
 #include <limits>
 #include <optional>
+#include <set>
 
 #include "kernels/cuda/ops/sample.h"
 #include "ops/token_choice.h"
@@ -22,6 +24,15 @@ struct Problem {
   std::vector<float> logits = {};
   std::vector<TokenChoice> choices = {};
   std::vector<std::vector<int32_t>> histories = {};  // of the choices
+  std::vector<std::vector<TokenBias>> biases = {};   // likewise
+
+  /// With its history and its biases.
+  TokenChoice choice(std::size_t i) const {
+    TokenChoice choice = choices[i];
+    choice.history = histories[i];
+    choice.biases = biases[i];
+    return choice;
+  }
 
   std::span<const float> row(std::size_t i) const {
     return std::span(logits).subspan(i * vocabulary, vocabulary);
@@ -34,15 +45,17 @@ class OnDevice {
   explicit OnDevice(const Problem& problem)
       : logits_(as_bytes(reversed(problem))),
         choices_(as_bytes(rows_of(problem))),
-        history_(as_bytes(history_of(problem))),
+        tokens_of_rows_(as_bytes(tokens_of(problem))),
         tokens_(problem.choices.size() * sizeof(int32_t)) {
     call_.logits = reinterpret_cast<const float*>(logits_.data());
     call_.vocabulary = problem.vocabulary;
     call_.choices = reinterpret_cast<const cuda::ChoiceRow*>(choices_.data());
-    call_.history = reinterpret_cast<const int32_t*>(history_.data());
+    call_.tokens_of_rows = reinterpret_cast<const int32_t*>(tokens_of_rows_.data());
     call_.num_choices = std::ssize(problem.choices);
+    for (const cuda::ChoiceRow& row : rows_of(problem)) {
+      call_.has_changes = call_.has_changes || row.has_changes();
+    }
     for (const TokenChoice& choice : problem.choices) {
-      if (choice.repetition_penalty != 1) call_.has_penalty = true;
       const bool has_top_k = choice.top_k > 0 && choice.top_k < problem.vocabulary;
       if (choice.temperature != 0 && !has_top_k) call_.has_all_tokens = true;
     }
@@ -79,25 +92,44 @@ class OnDevice {
     std::vector<cuda::ChoiceRow> rows;
     int64_t begin = 0;
     for (std::size_t i = 0; i < problem.choices.size(); ++i) {
-      const TokenChoice& choice = problem.choices[i];
-      const auto size = std::ssize(problem.histories[i]);
-      rows.push_back({choice.temperature, choice.top_p, choice.min_p, choice.repetition_penalty,
-                      choice.uniform, choice.top_k,
-                      static_cast<int64_t>(problem.choices.size() - 1 - i), begin, size});
-      begin += size;
+      const TokenChoice choice = problem.choice(i);
+      cuda::ChoiceRow& row = rows.emplace_back();
+      row.temperature = choice.temperature;
+      row.top_p = choice.top_p;
+      row.min_p = choice.min_p;
+      row.repetition_penalty = choice.repetition_penalty;
+      row.frequency_penalty = choice.frequency_penalty;
+      row.presence_penalty = choice.presence_penalty;
+      row.uniform = choice.uniform;
+      row.top_k = choice.top_k;
+      row.row = static_cast<int64_t>(problem.choices.size() - 1 - i);
+      row.history_begin = begin;
+      row.history_size = std::ssize(choice.penalized());
+      row.num_generated = choice.counts_generated() ? choice.num_generated : 0;
+      row.biases_begin = begin + row.history_size;
+      row.num_biases = std::ssize(choice.biases);
+      begin = row.biases_begin + 2 * row.num_biases;
     }
     return rows;
   }
-  static std::vector<int32_t> history_of(const Problem& problem) {
+  static std::vector<int32_t> tokens_of(const Problem& problem) {
     std::vector<int32_t> all;
-    for (const auto& one : problem.histories) all.insert(all.end(), one.begin(), one.end());
+    for (std::size_t i = 0; i < problem.choices.size(); ++i) {
+      const TokenChoice choice = problem.choice(i);
+      const std::span<const int32_t> history = choice.penalized();
+      all.insert(all.end(), history.begin(), history.end());
+      for (const TokenBias& bias : choice.biases) {
+        all.push_back(bias.token);
+        all.push_back(std::bit_cast<int32_t>(bias.bias));
+      }
+    }
     if (all.empty()) all.push_back(0);  // memory of some size
     return all;
   }
 
   DeviceBytes logits_;
   DeviceBytes choices_;
-  DeviceBytes history_;
+  DeviceBytes tokens_of_rows_;
   DeviceBytes tokens_;
   std::optional<DeviceBytes> scratch_;
   cuda::SampleCall call_;
@@ -107,9 +139,7 @@ std::vector<int32_t> chosen_on_host(const Problem& problem) {
   TokenChooser chooser;
   std::vector<int32_t> tokens;
   for (std::size_t i = 0; i < problem.choices.size(); ++i) {
-    TokenChoice choice = problem.choices[i];
-    choice.history = problem.histories[i];
-    const Result<int32_t> token = chooser.choose(problem.row(i), choice);
+    const Result<int32_t> token = chooser.choose(problem.row(i), problem.choice(i));
     tokens.push_back(token.ok() ? *token : kNoToken);
   }
   return tokens;
@@ -118,8 +148,10 @@ std::vector<int32_t> chosen_on_host(const Problem& problem) {
 std::string describe(const Problem& problem) {
   std::string text = std::to_string(problem.vocabulary) + " tokens:";
   for (const TokenChoice& choice : problem.choices) {
-    for (const double value : {choice.temperature, static_cast<double>(choice.top_k), choice.top_p,
-                               choice.min_p, choice.repetition_penalty, choice.uniform}) {
+    for (const double value :
+         {choice.temperature, static_cast<double>(choice.top_k), choice.top_p, choice.min_p,
+          choice.repetition_penalty, choice.frequency_penalty, choice.presence_penalty,
+          static_cast<double>(choice.num_generated), choice.uniform}) {
       text += " " + std::to_string(value);
     }
     text += ";";
@@ -177,6 +209,21 @@ void append_logits(Problem& problem, Kind kind, Random& random) {
   problem.logits[begin + random.below(problem.vocabulary)] = 1;  // one is finite
 }
 
+/// None, or of some tokens, the best one and one beyond the vocabulary among them.
+std::vector<TokenBias> some_biases(int64_t vocabulary, int32_t best, Random& random) {
+  std::vector<TokenBias> biases;
+  if (random.below(2) == 0) return biases;
+  std::set<int32_t> tokens = {best, static_cast<int32_t>(vocabulary) + 3};
+  for (uint64_t i = random.below(40); i > 0; --i) {
+    tokens.insert(static_cast<int32_t>(random.below(vocabulary)));
+  }
+  for (const int32_t token : tokens) {
+    const auto drawn = static_cast<float>(8 * random.normal());
+    biases.push_back({token, one_of(random, {-kInfinity, -100.0f, 0.0f, 100.0f, drawn, drawn})});
+  }
+  return biases;
+}
+
 void append_choice(Problem& problem, Random& random) {
   TokenChoice choice;
   choice.temperature = one_of(random, {0.0, 0.01, 0.6, 0.8, 1.0, 1.7, 100.0});
@@ -184,6 +231,8 @@ void append_choice(Problem& problem, Random& random) {
   choice.top_p = one_of(random, {1.0, 1.0, 0.95, 0.95, 0.999999, 0.5, 1e-6});
   choice.min_p = one_of(random, {0.0, 0.0, 0.05, 0.5, 1.0, 1e-11});
   choice.repetition_penalty = one_of(random, {1.0, 1.0, 1.1, 0.5, 100.0});
+  choice.frequency_penalty = one_of(random, {0.0, 0.0, 0.7, -2.0});
+  choice.presence_penalty = one_of(random, {0.0, 0.0, 1.3, -2.0});
   choice.uniform = one_of(random, {0.0, 1 - 0x1p-53, random.uniform(), random.uniform()});
   problem.choices.push_back(choice);
   std::vector<int32_t> history = {-1, static_cast<int32_t>(problem.vocabulary)};
@@ -192,7 +241,9 @@ void append_choice(Problem& problem, Random& random) {
   }
   const std::span<const float> row = problem.row(problem.choices.size() - 1);
   history.push_back(static_cast<int32_t>(std::ranges::max_element(row) - row.begin()));
+  problem.choices.back().num_generated = static_cast<int64_t>(random.below(history.size() + 1));
   problem.histories.push_back(history);
+  problem.biases.push_back(some_biases(problem.vocabulary, history.back(), random));
 }
 
 void expect_same_tokens_of_random_problems(int64_t vocabulary, int count) {
@@ -226,6 +277,7 @@ TEST(GpuSample, draws_every_token_of_the_sorted_candidates) {
         problem.choices.push_back(
             {.temperature = 0.8, .top_k = top_k, .top_p = 0.95, .uniform = random.uniform()});
         problem.histories.emplace_back();
+        problem.biases.emplace_back();
       }
       ASSERT_NO_FATAL_FAILURE(expect_same_tokens(problem));
     }
@@ -241,6 +293,7 @@ TEST(GpuSample, refuses_the_rows_whose_logits_are_not_finite) {
         append_logits(problem, Kind::kReal, random);
         problem.choices.push_back({.temperature = temperature, .repetition_penalty = 1.5});
         problem.histories.push_back({5, 17});
+        problem.biases.emplace_back();
       }
       float* const logits = problem.logits.data();
       logits[vocabulary - 1] = kInfinity;
@@ -261,6 +314,7 @@ TEST(GpuSample, is_captured_once_and_run_with_other_choices) {
     append_logits(problem, Kind::kReal, random);
     problem.choices.push_back({.temperature = 0.9});  // as has_all_tokens
     problem.histories.emplace_back();
+    problem.biases.emplace_back();
   }
   OnDevice device(problem);
   cudaStream_t stream = nullptr;

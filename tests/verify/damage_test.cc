@@ -320,6 +320,43 @@ std::vector<Damage> config_damages() {
   };
 }
 
+/// Keys, files and tensors that would change answers, or might.
+std::vector<Damage> key_damages() {
+  const auto set = [](const char* key, json::Value value) {
+    return [key, value](TinyModel& m) { m.config[key] = value; };
+  };
+  const auto generation = [](std::string text) {
+    return [text](TinyModel& m) { set_file(m, "generation_config.json", text); };
+  };
+  return {
+      {"generation_not_computed", sound_awq, generation(R"({"num_beams": 4})"),
+       "error config.not_computed generation_config.json", "expected num_beams: nothing or 1"},
+      {"generation_unknown", sound_awq, generation(R"({"brand_new": 4, "other": null})"),
+       "note verify.unknown_keys generation_config.json", "\"brand_new\""},
+      {"config_not_computed", sound_awq, set("per_layer_config", {{"0", {{"head_dim", 2}}}}),
+       "error config.not_computed config.json", "per_layer_config"},
+      {"config_unknown", sound_awq, set("brand_new", 1), "note verify.unknown_keys config.json",
+       "\"brand_new\""},
+      {"quantization_unknown", sound_awq, [](TinyModel& m) { m.quantization()["brand_new"] = 1; },
+       "note verify.unknown_keys config.json", "\"quantization_config.brand_new\""},
+      {"quantization_not_computed", sound_awq,
+       [](TinyModel& m) { m.quantization()["act_bits"] = 8; },
+       "error config.not_computed config.json", "act_bits"},
+      {"module_that_is_not_to_be_quantized", sound_awq,
+       [](TinyModel& m) { m.quantization()["modules_to_not_convert"] = {"mlp.up_proj"}; },
+       "error import.config " + kModule + ".qweight", "\"mlp.up_proj\" of"},
+      {"adapter", sound_awq, [](TinyModel& m) { set_file(m, "adapter_config.json", "{}"); },
+       "error model.adapter adapter_config.json", "adapter"},
+      {"cache_scales", sound_nvfp4,
+       [](TinyModel& m) {
+         for (const char* name : {"self_attn.k_scale", "self_attn.v_scale"}) {
+           m.tensors.push_back(filled<uint32_t>(kLayer + name, DType::kF32, {1}, 0x3F000000));
+         }
+       },
+       "note verify.cache_scales " + kLayer + "self_attn.k_scale", "2 scales"},
+  };
+}
+
 std::vector<Damage> tokenizer_damages() {
   const auto tokenizer = [](std::function<void(TokenizerJson&)> change) {
     return [change](TinyModel& m) {
@@ -359,19 +396,59 @@ std::vector<Damage> tokenizer_damages() {
        "warning verify.control_token tokenizer.json", "token 256 of the vocabulary alone"},
       {"special_token_unknown", sound_awq, [](TinyModel& m) { m.config["bos_token_id"] = 256; },
        "warning verify.special_token config.json", "256, which it does not have"},
-      {"special_name_unknown", sound_awq,
+  };
+}
+
+/// What stands in files beside tokenizer.json.
+std::vector<Damage> tokenizer_config_damages() {
+  const auto tokenizer_config = [](std::string text) {
+    return [text](TinyModel& m) { set_file(m, "tokenizer_config.json", text); };
+  };
+  return {
+      {"special_name_beyond_vocabulary", sound_awq,
        [](TinyModel& m) {
+         TokenizerJson names = TokenizerJson::array();
+         for (int id = 256; id <= 272; ++id) names.push_back("<" + std::to_string(id) + ">");
          set_file(m, "tokenizer_config.json",
-                  R"({"bos_token": null, "unk_token": "a", "eos_token": {"content": "<|end|>"}})");
+                  TokenizerJson{{"bos_token", nullptr}, {"extra_special_tokens", names}}.dump());
        },
-       "warning verify.special_token tokenizer_config.json", "<|end|>"},
+       "warning verify.special_token tokenizer_config.json",
+       "expected \"<272>\" with an id below vocab_size (272), found 272"},
+      {"special_name_of_a_byte", sound_awq, tokenizer_config(R"({"unk_token": "a"})"),
+       "error tokenizer.added_token_is_byte tokenizer_config.json", "the token of a single byte"},
+      {"tokenizer_config_text", sound_awq, tokenizer_config("{"),
+       "error json.syntax tokenizer_config.json", ""},
+      {"tokenizer_config_prefix", sound_awq, tokenizer_config(R"({"add_prefix_space": true})"),
+       "warning tokenizer.unsupported tokenizer_config.json", "add_prefix_space"},
+      {"tokenizer_config_unknown", sound_awq, tokenizer_config(R"({"brand_new": 1})"),
+       "note verify.unknown_keys tokenizer_config.json", "\"brand_new\""},
+      {"tokenizer_config_template", sound_awq, tokenizer_config(R"({"chat_template": "x"})"),
+       "note verify.chat_template tokenizer_config.json", "not run"},
+      {"template_file", sound_awq,
+       [](TinyModel& m) { set_file(m, "chat_template.jinja", "{{ x }}"); },
+       "note verify.chat_template chat_template.jinja", "not run"},
+      {"added_token_flags", sound_awq,
+       [](TinyModel& m) {
+         TokenizerJson json = tokenizer_of(m);
+         json["added_tokens"].push_back(added_token(256, "<end>"));
+         set_file(m, "tokenizer.json", json.dump());
+         set_file(m, "tokenizer_config.json",
+                  R"({"added_tokens_decoder": {"256": {"content": "<end>", "special": true}}})");
+       },
+       "warning verify.added_token tokenizer_config.json", "the first is \"<end>\""},
+      {"end_tokens_of_names", sound_awq, tokenizer_config(R"({"eos_token": "<end>"})"),
+       "warning verify.end_tokens config.json", "(256), found 2"},
+      {"end_tokens_of_files", sound_awq,
+       [](TinyModel& m) { set_file(m, "generation_config.json", R"({"eos_token_id": [3, 4]})"); },
+       "warning verify.end_tokens generation_config.json", "(2), found 3, 4"},
   };
 }
 
 std::vector<Damage> all_damages() {
   std::vector<Damage> all;
-  for (const auto& part : {scale_damages(), weight_damages(), format_damages(), tensor_damages(),
-                           config_damages(), tokenizer_damages()}) {
+  for (const auto& part :
+       {scale_damages(), weight_damages(), format_damages(), tensor_damages(), config_damages(),
+        key_damages(), tokenizer_damages(), tokenizer_config_damages()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

@@ -128,8 +128,11 @@ Status read_preset(const json::Object& groups, const std::string& name,
 
 Status read_group(const json::Object& object, const json::Object& group,
                   QuantizationConfig& config) {
+  SUBBYTE_CHECK(json::check_keys(group, quantization_rules("ct-group"), "config.not_computed"));
   SUBBYTE_TRY(const auto weights, group.object("weights"));
   if (!weights) return {};  // only activations
+  SUBBYTE_CHECK(
+      json::check_keys(*weights, quantization_rules("ct-weights"), "config.not_computed"));
   SUBBYTE_TRY(const auto own, group.string("format"));
   SUBBYTE_TRY(const auto common, object.string("format"));
   SUBBYTE_TRY(const auto format,

@@ -157,9 +157,30 @@ Status read_auto_round(const json::Object& object, QuantizationConfig& config) {
   return require_sizes(object, config);
 }
 
+/// Method as tables have it: AutoRound has two names.
+std::string_view table_name(std::string_view method) {
+  return method == "intel/auto-round" ? "auto-round" : method;
+}
+
+/// The lists of modules that are not quantized.
+Status read_kept(const json::Object& object, KeptModules& kept) {
+  for (const char* const key :
+       {"modules_to_not_convert", "ignore", "exclude_modules", "llm_int8_skip_modules"}) {
+    SUBBYTE_CHECK(kept.add(object, key));
+  }
+  return {};
+}
+
 Result<QuantizationConfig> read_section(const json::Object& object, std::string_view method) {
   QuantizationConfig config;
   config.where = object.where();
+  SUBBYTE_CHECK(json::check_keys(object, quantization_rules(method), "config.not_computed"));
+  SUBBYTE_CHECK(read_kept(object, config.kept));
+  SUBBYTE_TRY(const auto inner, object.object("quantization"));  // of hf_quant_config.json
+  if (inner && method == "modelopt") {
+    SUBBYTE_CHECK(json::check_keys(*inner, quantization_rules(method), "config.not_computed"));
+    SUBBYTE_CHECK(read_kept(*inner, config.kept));
+  }
   if (method == "awq") {
     config.method = Method::kAwq;
     SUBBYTE_CHECK(read_awq(object, config));
@@ -187,6 +208,28 @@ Result<QuantizationConfig> read_section(const json::Object& object, std::string_
   return config;
 }
 
+/// Appends what no rule of `scope` names.
+void append_unknown(const json::Object& object, const std::string& prefix, std::string_view scope,
+                    std::vector<std::string>& keys) {
+  for (const std::string& key : json::unknown_keys(object, quantization_rules(scope))) {
+    keys.push_back(prefix + key);
+  }
+}
+
+/// Of config_groups of compressed-tensors.
+void append_unknown_of_groups(const json::Object& section, std::vector<std::string>& keys) {
+  const auto groups = section.object("config_groups");
+  if (!groups.ok() || !*groups) return;
+  for (const auto& [name, value] : (*groups)->members()) {
+    const auto group = json::Object::of(value, name);
+    if (!group.ok()) continue;
+    append_unknown(*group, "config_groups." + name + ".", "ct-group", keys);
+    const auto weights = group->object("weights");
+    if (!weights.ok() || !*weights) continue;
+    append_unknown(**weights, "config_groups." + name + ".weights.", "ct-weights", keys);
+  }
+}
+
 Result<QuantizationConfig> read_side_file(const fs::path& path, std::string_view method) {
   SUBBYTE_TRY(const auto value, json::parse_file(path.string(), kMaxSideFile));
   SUBBYTE_TRY(const auto object, json::Object::of(value, path.string()));
@@ -194,6 +237,30 @@ Result<QuantizationConfig> read_side_file(const fs::path& path, std::string_view
 }
 
 }  // namespace
+
+std::vector<json::KeyRule> quantization_rules(std::string_view method) {
+  using json::KeyUse;
+  static constexpr json::ScopedRule kRules[] = {
+#define SUBBYTE_QUANTIZATION_KEY(methods, key, use, neutral, note) \
+  {methods, {key, KeyUse::use, neutral}},
+#include "checkpoints/config/quantization_keys.def"
+#undef SUBBYTE_QUANTIZATION_KEY
+  };
+  return json::rules_of(kRules, table_name(method));
+}
+
+std::vector<std::string> unknown_quantization_keys(const json::Object& config) {
+  std::vector<std::string> keys;
+  for (const char* const name : {"quantization_config", "compression_config"}) {
+    const auto section = config.object(name);
+    if (!section.ok() || !*section) continue;
+    const auto method = (*section)->string("quant_method");
+    if (!method.ok() || !*method) continue;
+    append_unknown(**section, std::string(name) + ".", **method, keys);
+    if (**method == "compressed-tensors") append_unknown_of_groups(**section, keys);
+  }
+  return keys;
+}
 
 std::string QuantizationConfig::method_name() const {
   switch (method) {

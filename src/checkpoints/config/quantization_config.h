@@ -11,12 +11,10 @@
 #include <vector>
 
 #include "base/status.h"
+#include "checkpoints/config/kept_modules.h"
+#include "json/key_rules.h"
 
 namespace subbyte {
-
-namespace json {
-class Object;
-}
 
 /// The weights of one config group of compressed-tensors.
 struct CompressedScheme {
@@ -60,15 +58,24 @@ struct QuantizationConfig {
   bool zeros_borrow = false;          // GPTQ v1 by GPTQModel: gptq.cc says how it subtracts
   bool by_gptqmodel = false;          // meta.quantizer
 
+  /// Names and patterns of modules that the config says are not quantized (KeptModules).
+  KeptModules kept;
+
   std::vector<CompressedScheme> schemes;  // compressed-tensors: agree with any of them
   bool double_quant = false;              // bitsandbytes: the scales are quantized too
 
   std::string method_name() const;
 };
 
+/// The rules of the section of a method, and of "ct-group" and "ct-weights".
+std::vector<json::KeyRule> quantization_rules(std::string_view method);
+
+/// Keys of the section, and of what is in it, that no rule names.
+std::vector<std::string> unknown_quantization_keys(const json::Object& config);
+
 /// Reads the section out of a parsed config.json, or the side file in `directory` when there is
 /// none. Codes: quantization.method, quantization.version, quantization.bits,
-/// quantization.group_size, those of quantization_methods.h, json.*.
+/// quantization.group_size, config.not_computed, those of quantization_methods.h, json.*.
 Result<QuantizationConfig> read_quantization_config(const json::Object& config,
                                                     const std::filesystem::path& directory);
 

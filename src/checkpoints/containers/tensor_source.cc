@@ -213,6 +213,24 @@ Result<Shards> open_shards(const WeightMap& shard_of, const fs::path& directory,
   return shards;
 }
 
+/// Beside a whole file an index is another checkpoint where all of its shards are there and none is
+/// that file: which of the two is meant, readers do not agree on. An index whose shards are gone is
+/// what is left of an earlier state.
+Status refuse_second_checkpoint(const fs::path& directory) {
+  if (!is_there(directory / kIndexName)) return {};
+  Index index(directory / kIndexName);
+  if (!index.read().ok()) return {};
+  std::set<std::string_view> shards;
+  for (const auto& [tensor, shard] : index.shard_of()) shards.insert(shard);
+  const auto is_here = [&](std::string_view shard) { return is_there(directory / shard); };
+  if (shards.contains(kSingleName) || !std::ranges::all_of(shards, is_here)) return {};
+  return Error{
+      "model.two_checkpoints",
+      fmt::format("{}: expected one checkpoint, found {} and all that {} names ({} files); "
+                  "move one of them away",
+                  directory.native(), kSingleName, kIndexName, shards.size())};
+}
+
 Error no_checkpoint(const fs::path& directory) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(directory, ignored)) {
@@ -268,6 +286,8 @@ Result<TensorSource> TensorSource::open(const fs::path& path, std::vector<Error>
   }
   // With both in the directory, the single file counts, as in the reference implementation.
   if (is_there(path / kSingleName)) {
+    const Status second = refuse_second_checkpoint(path);
+    if (!second.ok()) SUBBYTE_CHECK(refuse_or_collect(second.error(), problems));
     SUBBYTE_TRY(const SafetensorsFile file, open_inside(path / kSingleName));
     add(file);
     SUBBYTE_CHECK(source.rename_openai());

@@ -24,7 +24,7 @@ class TensorSource {
   /// the index begin with "index." and are listed in docs/safetensors.md. With `problems`, what is
   /// wrong with single shards, and where index and shards disagree, is added there and the rest is
   /// opened; of a tensor in two shards the first counts. Besides, the codes of
-  /// with_hugging_face_names().
+  /// with_hugging_face_names(), and model.two_checkpoints for shards beside a whole file.
   static Result<TensorSource> open(const std::filesystem::path& path,
                                    std::vector<Error>* problems = nullptr);
   /// No tensors at all.

@@ -75,10 +75,20 @@ TEST(TensorSource, opens_shards_by_their_index) {
   EXPECT_EQ(source->files().size(), 2u);
 }
 
-TEST(TensorSource, prefers_the_single_file_to_the_index) {
+TEST(TensorSource, a_whole_file_beside_all_shards_of_an_index_is_a_second_checkpoint) {
   const TempDir dir;
   write_shards(dir);
   dir.write("model.safetensors", file_with("single", "1"));
+  EXPECT_EQ(code(TensorSource::open(dir.path())), "model.two_checkpoints");
+  std::vector<Error> problems;
+  const auto both = TensorSource::open(dir.path(), &problems);
+  ASSERT_TRUE(both.ok() && problems.size() == 1) << problems.size();
+  EXPECT_EQ(problems[0].code, "model.two_checkpoints");
+  EXPECT_EQ(both->tensors().size(), 1u);
+  // An index that names that file, or whose shards are gone, is none.
+  dir.write(kIndex, R"({"weight_map": {"single": "model.safetensors"}})");
+  EXPECT_TRUE(TensorSource::open(dir.path()).ok());
+  dir.write(kIndex, R"({"weight_map": {"a": "gone.safetensors"}})");
   const auto source = TensorSource::open(dir.path());
   ASSERT_TRUE(source.ok());
   EXPECT_EQ(text(source->find("single")), "1");

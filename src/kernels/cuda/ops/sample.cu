@@ -20,7 +20,7 @@ constexpr uint64_t kLastPlace = ~uint64_t{0};
 struct Scratch {
   uint64_t* best;    // [num_choices][chunks]: places
   uint64_t* totals;  // [num_choices][scans]: sums of weights
-  float* penalized;  // [num_choices][vocabulary]
+  float* changed;    // [num_choices][vocabulary]: logits
 };
 
 __host__ __device__ int64_t chunks_of(int64_t vocabulary) {
@@ -34,7 +34,7 @@ __device__ Scratch scratch_of(const SampleCall& a) {
   Scratch scratch;
   scratch.best = reinterpret_cast<uint64_t*>(a.scratch);
   scratch.totals = scratch.best + a.num_choices * chunks_of(a.vocabulary);
-  scratch.penalized =
+  scratch.changed =
       reinterpret_cast<float*>(scratch.totals + a.num_choices * scans_of(a.vocabulary));
   return scratch;
 }
@@ -76,31 +76,54 @@ __device__ uint64_t best_of_row(const uint64_t* best, int64_t chunks, uint64_t* 
   return place;
 }
 
-/// Bits of the tokens of this CTA that occurred.
-__device__ void find_occurred(uint32_t (&occurred)[kScanLogits / 32], const int32_t* history,
-                              int64_t size, int64_t first_token) {
-  for (int i = threadIdx.x; i < kScanLogits / 32; i += kScanThreads) occurred[i] = 0;
+/// What changes the logits of a CTA.
+struct Changes {
+  uint32_t occurred[kScanLogits / 32];  // bits
+  int32_t counts[kScanLogits];
+  float biases[kScanLogits];
+
+  __device__ LogitChange of(int at) const {
+    return {biases[at], counts[at], (occurred[at / 32] >> at % 32 & 1) != 0};
+  }
+};
+
+/// Of the tokens from `first_token` on.
+__device__ void find_changes(Changes& changes, const ChoiceRow& choice,
+                             const int32_t* tokens_of_rows, int64_t first_token) {
+  for (int i = threadIdx.x; i < kScanLogits; i += kScanThreads) {
+    if (i < kScanLogits / 32) changes.occurred[i] = 0;
+    changes.counts[i] = 0;
+    changes.biases[i] = 0;
+  }
   __syncthreads();
-  for (int64_t i = threadIdx.x; i < size; i += kScanThreads) {
+  const int32_t* const history = tokens_of_rows + choice.history_begin;
+  const int64_t num_read = choice.history_size - choice.num_generated;
+  for (int64_t i = threadIdx.x; i < choice.history_size; i += kScanThreads) {
     const int64_t at = history[i] - first_token;
-    if (at >= 0 && at < kScanLogits) atomicOr(&occurred[at / 32], 1u << at % 32);
+    if (at < 0 || at >= kScanLogits) continue;
+    atomicOr(&changes.occurred[at / 32], 1u << at % 32);
+    if (i >= num_read) atomicAdd(&changes.counts[at], 1);
+  }
+  const int32_t* const biases = tokens_of_rows + choice.biases_begin;
+  for (int64_t i = threadIdx.x; i < choice.num_biases; i += kScanThreads) {
+    const int64_t at = biases[2 * i] - first_token;
+    if (at >= 0 && at < kScanLogits) changes.biases[at] = __int_as_float(biases[2 * i + 1]);
   }
   __syncthreads();
 }
 
 __global__ void __launch_bounds__(kScanThreads) scan(const __grid_constant__ SampleCall a) {
   begin_operation();
-  __shared__ uint32_t occurred[kScanLogits / 32];
+  __shared__ Changes changes;
   const Scratch scratch = scratch_of(a);
   const int64_t choice_idx = blockIdx.y;
   const ChoiceRow& choice = a.choices[choice_idx];
   const float* const logits = a.logits + choice.row * a.vocabulary;
   const int64_t first = int64_t{blockIdx.x} * kScanLogits;
-  const double penalty = choice.penalty;
-  const bool has_penalty = penalty != 1;
-  if (has_penalty) {
-    find_occurred(occurred, a.history + choice.history_begin, choice.history_size, first);
-  }
+  const TokenPenalties penalties = {choice.repetition_penalty, choice.frequency_penalty,
+                                    choice.presence_penalty};
+  const bool has_changes = choice.has_changes();
+  if (has_changes) find_changes(changes, choice, a.tokens_of_rows, first);
   const int chunk = threadIdx.x / kLanes;
   uint64_t best = 0;
 #pragma unroll
@@ -109,9 +132,10 @@ __global__ void __launch_bounds__(kScanThreads) scan(const __grid_constant__ Sam
     const int64_t token = first + at;
     if (token >= a.vocabulary) continue;
     float logit = logits[token];
-    if (has_penalty) {
-      if ((occurred[at / 32] >> at % 32 & 1) != 0) logit = penalized(logit, penalty);
-      scratch.penalized[choice_idx * a.vocabulary + token] = logit;
+    if (has_changes) {
+      const LogitChange change = changes.of(at);
+      if (!change.is_none()) logit = changed_logit(logit, change, penalties);
+      scratch.changed[choice_idx * a.vocabulary + token] = logit;
     }
     best = max(best, place_of(logit, token));
   }
@@ -126,7 +150,7 @@ __global__ void __launch_bounds__(kScanThreads) scan(const __grid_constant__ Sam
 /// One choice, as its CTA sees it.
 struct Row {
   const ChoiceRow& choice;
-  const float* logits;  // with the penalty
+  const float* logits;  // with biases and penalties
   const uint64_t* best;
   const uint64_t* totals;
   int64_t vocabulary;
@@ -136,8 +160,8 @@ struct Row {
     const Scratch scratch = scratch_of(a);
     vocabulary = a.vocabulary;
     chunks = chunks_of(vocabulary);
-    logits = choice.penalty != 1 ? scratch.penalized + choice_idx * vocabulary
-                                 : a.logits + choice.row * vocabulary;
+    logits = choice.has_changes() ? scratch.changed + choice_idx * vocabulary
+                                  : a.logits + choice.row * vocabulary;
     best = scratch.best + choice_idx * chunks;
     totals = scratch.totals + choice_idx * scans_of(vocabulary);
   }
@@ -401,7 +425,7 @@ __global__ void __launch_bounds__(kThreads) choose(const __grid_constant__ Sampl
 
 int64_t sample_scratch_bytes(const SampleCall& call) {
   const int64_t words = chunks_of(call.vocabulary) + scans_of(call.vocabulary);
-  const int64_t floats = call.has_penalty ? call.vocabulary : 0;
+  const int64_t floats = call.has_changes ? call.vocabulary : 0;
   return call.num_choices * (words * 8 + floats * 4);
 }
 

@@ -1,0 +1,48 @@
+#include "checkpoints/config/model_files.h"
+
+#include "base/model_file.h"
+#include "json/key_rules.h"
+
+namespace subbyte {
+namespace {
+
+using json::KeyUse;
+
+struct ModelFile {
+  std::string_view name;
+  KeyUse use;
+};
+
+constexpr ModelFile kFiles[] = {
+#define SUBBYTE_MODEL_FILE(name, use, note) {name, KeyUse::use},
+#include "checkpoints/config/model_files.def"
+#undef SUBBYTE_MODEL_FILE
+};
+
+/// Folders have names that end in "/".
+bool is_in(const std::filesystem::path& directory, std::string_view name) {
+  if (name.ends_with('/')) name.remove_suffix(1);
+  return is_there(directory / name);
+}
+
+}  // namespace
+
+Status check_model_files(const std::filesystem::path& directory) {
+  for (const ModelFile& file : kFiles) {
+    if (file.use != KeyUse::kRefused || !is_in(directory, file.name)) continue;
+    return Error{"model.adapter", (directory / file.name).native() +
+                                      ": expected the weights of a whole model, found an adapter "
+                                      "beside them; merge it into them, or move it away"};
+  }
+  return {};
+}
+
+std::vector<std::string> noted_model_files(const std::filesystem::path& directory) {
+  std::vector<std::string> names;
+  for (const ModelFile& file : kFiles) {
+    if (file.use == KeyUse::kNoted && is_in(directory, file.name)) names.emplace_back(file.name);
+  }
+  return names;
+}
+
+}  // namespace subbyte

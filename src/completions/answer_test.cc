@@ -1,0 +1,75 @@
+#include "completions/answer.h"
+
+#include <gtest/gtest.h>
+
+#include "support/small_tokenizer.h"
+
+namespace subbyte {
+namespace {
+
+using json::Value;
+
+class Answers : public ::testing::Test {
+ protected:
+  /// The choice that comes of tokens, which are text with control tokens.
+  Value choice(std::string_view output, StopReason reason = StopReason::kStopToken) {
+    Choice choice(request_, *tokenizer_, ChatFormat::kChatMl);
+    const auto ids = tokenizer_->encode(output, SpecialTokens::kRecognize);
+    for (const TokenId id : *ids) {
+      if (!choice.stopped()) choice.push(id, std::nullopt);
+    }
+    choice.finish(choice.stopped() ? StopReason::kCaller : reason);
+    return choice.take_json(0, {});
+  }
+  /// "content (reasoning)"
+  std::string message(std::string_view output) {
+    const Value found = choice(output)["message"];
+    std::string text = found["content"];
+    if (found.contains("reasoning_content")) {
+      text += " (" + found["reasoning_content"].get<std::string>() + ")";
+    }
+    return text;
+  }
+
+  Result<Tokenizer> tokenizer_ = golden_tokenizer("qwen");
+  CompletionRequest request_ = [] {
+    CompletionRequest request;
+    request.is_chat = true;
+    return request;
+  }();
+};
+
+TEST_F(Answers, have_the_reasoning_beside_the_content) {
+  EXPECT_EQ(message("<think>\nhm\n</think>\n\nHello<|im_end|>"), "Hello (hm)");
+  EXPECT_EQ(message("Hello<|im_end|>"), "Hello");
+  // What Qwen3-Thinking-2507 writes, as its template has opened the reasoning.
+  EXPECT_EQ(message("\nhm\n</think>\n\nHello<|im_end|>"), "Hello (hm)");
+  EXPECT_EQ(message("hm</think>a</think>b"), "ab (hm)");
+  EXPECT_EQ(message("a<think>b</think>c"), "ac (b)");
+}
+
+TEST_F(Answers, begin_inside_the_reasoning_where_the_prompt_opens_it) {
+  request_.chat.opens_reasoning = true;
+  EXPECT_EQ(message("hm\n</think>\n\nHello"), "Hello (hm)");
+  EXPECT_EQ(message("hm and no more"), " (hm and no more)");  // cut
+  request_.chat.thinking = false;
+  EXPECT_EQ(message("a</think>b"), "ab");
+}
+
+TEST_F(Answers, look_for_stop_strings_after_the_reasoning) {
+  request_.stops = {"END"};
+  EXPECT_EQ(message("hm ENthe</think>a END b"), "a  (hm ENthe)");
+  EXPECT_EQ(message("a END b</think>c"), "a ");
+}
+
+TEST_F(Answers, look_for_stop_strings_once_there_are_tokens_enough) {
+  request_.is_chat = false;
+  request_.stops = {"b"};
+  EXPECT_EQ(choice("a b c b d")["text"], "a ");
+  request_.min_tokens = 2;  // "a", " b"
+  EXPECT_EQ(choice("a b c b d")["text"], "a b c ");
+  EXPECT_EQ(choice("a b c b d")["finish_reason"], "stop");
+}
+
+}  // namespace
+}  // namespace subbyte

@@ -1,0 +1,132 @@
+#include "completions/request.h"
+
+#include <gtest/gtest.h>
+
+namespace subbyte {
+namespace {
+
+using json::KeyRule;
+using json::KeyUse;
+using json::Value;
+
+CompletionDefaults defaults() {
+  CompletionDefaults made;
+  made.max_tokens = 12;
+  return made;
+}
+
+Result<CompletionRequest> read(const Value& body) {
+  const auto object = json::Object::of(body, "line");
+  return read_completion(*object, defaults());
+}
+
+Value chat(const Value& message) {
+  return {{"messages", Value::array({{{"role", "user"}, {"content", "a"}}, message})}};
+}
+
+std::string refusal(const Value& body) {
+  const auto request = read(body);
+  return request.ok() ? "" : std::string(request.error().code) + " " + request.error().message;
+}
+
+/// The values of a table's list.
+Value list_of(std::string_view neutral) {
+  return Value::parse("[" + std::string(neutral) + "]");
+}
+
+TEST(Requests, null_asks_for_nothing_in_every_field) {
+  for (const KeyRule& rule : request_rules()) {
+    if (rule.key == "prompt" || rule.key == "messages") continue;
+    Value body = {{"prompt", "a"}, {std::string(rule.key), nullptr}};
+    EXPECT_EQ(refusal(body), "") << rule.key;
+  }
+  for (const KeyRule& rule : message_rules()) {
+    if (rule.key == "role" || rule.key == "content") continue;
+    EXPECT_EQ(
+        refusal(chat({{"role", "assistant"}, {"content", "b"}, {std::string(rule.key), nullptr}})),
+        "")
+        << rule.key;
+  }
+}
+
+TEST(Requests, what_is_not_computed_is_refused_by_name_unless_it_is_neutral) {
+  for (const KeyRule& rule : request_rules()) {
+    const std::string key(rule.key);
+    if (rule.use != KeyUse::kRefused) continue;
+    for (const Value& value : list_of(rule.neutral)) {
+      EXPECT_EQ(refusal({{"prompt", "a"}, {key, value}}), "") << key << value;
+    }
+    const std::string found = refusal({{"prompt", "a"}, {key, {{"odd", 17}}}});
+    EXPECT_TRUE(found.starts_with("completion.field line: " + key + ": ")) << found;
+  }
+  for (const KeyRule& rule : message_rules()) {
+    const std::string key(rule.key);
+    if (rule.use != KeyUse::kRefused) continue;
+    const std::string found =
+        refusal(chat({{"role", "assistant"}, {"content", "b"}, {key, "odd"}}));
+    EXPECT_TRUE(found.starts_with("completion.field line: messages[1].")) << found;
+    EXPECT_NE(found.find(key), std::string::npos) << found;
+  }
+}
+
+TEST(Requests, what_changes_nothing_may_say_anything) {
+  const CompletionRequest plain = *read({{"prompt", "a"}});
+  for (const KeyRule& rule : request_rules()) {
+    if (rule.use != KeyUse::kIgnored) continue;
+    for (const Value& value : {Value("x"), Value(17), Value(true), Value::array({1, "y"})}) {
+      const auto request = read({{"prompt", "a"}, {std::string(rule.key), value}});
+      ASSERT_TRUE(request.ok()) << rule.key << ": " << request.error().message;
+      EXPECT_EQ(to_json(request->sampling), to_json(plain.sampling)) << rule.key;
+      EXPECT_EQ(request->max_tokens, plain.max_tokens);
+      EXPECT_EQ(request->stops, plain.stops);
+    }
+  }
+}
+
+TEST(Requests, fields_that_are_not_known_are_refused) {
+  EXPECT_TRUE(refusal({{"prompt", "a"}, {"temprature", 1}}).starts_with("completion.field"));
+  const std::string found = refusal(chat({{"role", "user"}, {"content", "b"}, {"contnet", "c"}}));
+  EXPECT_EQ(found, "completion.field line: messages[1]: the field \"contnet\" is not known");
+  EXPECT_NE(refusal(chat({{"role", "user"}, {"content", {{{"type", "text"}, {"txt", "c"}}}}})), "");
+}
+
+TEST(Requests, who_says_a_part_of_sampling_leaves_the_rest_neutral) {
+  EXPECT_EQ(to_json(read({{"prompt", "a"}})->sampling), to_json(SamplingOptions{}));
+  for (const auto& [key, value] : std::map<std::string, Value>{
+           {"temperature", 0.7}, {"top_p", 0.5}, {"top_k", 3}, {"min_p", 0.2}}) {
+    Value expected = to_json(neutral_sampling());
+    expected[key] = value;
+    EXPECT_EQ(to_json(read({{"prompt", "a"}, {key, value}})->sampling), expected);
+  }
+  // A penalty or a seed says nothing of that.
+  EXPECT_EQ(read({{"prompt", "a"}, {"presence_penalty", 1}, {"seed", 4}})->sampling.top_k,
+            SamplingOptions{}.top_k);
+}
+
+TEST(Requests, have_biases_by_tokens) {
+  const auto request =
+      read({{"prompt", "a"}, {"logit_bias", {{"70", 2.5}, {"9", -100}, {"3", nullptr}}}});
+  ASSERT_TRUE(request.ok()) << request.error().message;
+  EXPECT_EQ(request->sampling.biases, (std::vector<TokenBias>{{9, -100}, {70, 2.5}}));
+  Value many = Value::object();
+  for (int64_t i = 0; i <= kMostBiases; ++i) many[std::to_string(i)] = 1;
+  EXPECT_TRUE(refusal({{"prompt", "a"}, {"logit_bias", many}}).starts_with("sampling.range"));
+}
+
+TEST(Requests, an_empty_stop_asks_for_nothing) {
+  for (const Value& stop : {Value(""), Value::array(), Value::array({""})}) {
+    EXPECT_EQ(read({{"prompt", "a"}, {"stop", stop}})->stops, std::vector<std::string>{});
+  }
+  EXPECT_EQ(read({{"prompt", "a"}, {"stop", {"", "b"}}})->stops, std::vector<std::string>{"b"});
+}
+
+TEST(Requests, the_reasoning_of_an_answer_is_part_of_the_conversation) {
+  const auto request =
+      read(chat({{"role", "assistant"}, {"content", "b"}, {"reasoning_content", "r"}}));
+  ASSERT_TRUE(request.ok()) << request.error().message;
+  EXPECT_EQ(request->messages[1].reasoning, "r");
+  EXPECT_NE(refusal(chat({{"role", "user"}, {"content", "b"}, {"reasoning_content", "r"}})), "");
+}
+
+}  // namespace
+}  // namespace subbyte

@@ -1,0 +1,47 @@
+#include "engine/generation_config.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/model_file.h"
+#include "models/model_config.h"
+
+namespace subbyte {
+namespace {
+
+using json::KeyUse;
+
+constexpr std::array kRules = {
+#define SUBBYTE_KEY(key, use, neutral, note) json::KeyRule{key, KeyUse::use, neutral},
+#include "engine/generation_config_keys.def"
+#undef SUBBYTE_KEY
+};
+
+}  // namespace
+
+std::span<const json::KeyRule> generation_config_rules() {
+  return kRules;
+}
+
+Result<SamplingWishes> read_generation_config(const std::filesystem::path& directory) {
+  SamplingWishes wishes;
+  const std::filesystem::path path = directory / "generation_config.json";
+  if (!is_there(path)) return wishes;
+  SUBBYTE_TRY(const json::Value value, json::parse_file(path.string(), kMaxConfigBytes));
+  SUBBYTE_TRY(const json::Object config, json::Object::of(value, path.string()));
+  SUBBYTE_CHECK(json::check_keys(config, kRules, "config.not_computed"));
+  SUBBYTE_TRY(wishes.temperature, config.number("temperature", 0, 100));
+  SUBBYTE_TRY(wishes.top_k, config.integer("top_k", -1, 1'000'000'000));
+  SUBBYTE_TRY(wishes.top_p, config.number("top_p", 1e-6, 1));
+  SUBBYTE_TRY(wishes.min_p, config.number("min_p", 0, 1));
+  SUBBYTE_TRY(wishes.repetition_penalty, config.number("repetition_penalty", 0.01, 100));
+  SUBBYTE_TRY(const auto do_sample, config.boolean("do_sample"));
+  if (wishes.top_k) wishes.top_k = std::max<int64_t>(*wishes.top_k, 0);  // -1 means all, too
+  if (do_sample && !*do_sample) wishes.temperature = 0;
+  if (do_sample && *do_sample && !wishes.says_how()) {
+    wishes.temperature = neutral_sampling().temperature;
+  }
+  return wishes;
+}
+
+}  // namespace subbyte

@@ -1,0 +1,20 @@
+#pragma once
+// generation_config.json: how a model's makers sample from it.
+
+#include <filesystem>
+#include <span>
+
+#include "engine/sampler.h"
+#include "json/key_rules.h"
+
+namespace subbyte {
+
+/// The rules of the file.
+std::span<const json::KeyRule> generation_config_rules();
+
+/// What it says; nothing where there is no such file. "do_sample": true alone asks for temperature
+/// 1 without cuts, false for the most likely token. Codes: json.*, file.*, config.not_computed for
+/// keys that would change answers and are not computed.
+Result<SamplingWishes> read_generation_config(const std::filesystem::path& directory);
+
+}  // namespace subbyte

@@ -1,0 +1,52 @@
+#pragma once
+// What keys of a file of JSON, or of a request, mean here. Each kind of file has a table of rules
+// (*_keys.def), and every key that its writers are known to write is in one of three lists:
+//
+//   kComputed   it is read, and what it says is done
+//   kIgnored    it changes no answer, whatever it says
+//   kRefused    it would change an answer and is not computed: refused by name, unless its value
+//               asks for nothing
+//
+// or, as an exception that `verify` notes, kNoted: it would change an answer, and is passed over.
+//
+// docs/model_files.md shows the tables; tools/key_tables.py writes them there and checks them.
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "json/strict_json.h"
+
+namespace subbyte::json {
+
+enum class KeyUse : uint8_t { kComputed, kIgnored, kNoted, kRefused };
+
+struct KeyRule {
+  std::string_view key;
+  KeyUse use;
+  std::string_view neutral;  // of kRefused: the values that ask for nothing beside null, as JSON
+};
+
+/// A rule of some of the families, methods, ... that share a table.
+struct ScopedRule {
+  std::string_view scopes;  // names with blanks between them; "": all
+  KeyRule rule;
+};
+
+/// The rules of one of them.
+std::vector<KeyRule> rules_of(std::span<const ScopedRule> rules, std::string_view scope);
+
+/// nullptr: nothing is known of the key.
+const KeyRule* find_rule(std::span<const KeyRule> rules, std::string_view key);
+
+/// Whether a value of a key that is not computed asks for nothing.
+bool asks_for_nothing(const KeyRule& rule, const Value& value);
+
+/// Refuses, with `code`, the first key of kRefused that asks for something.
+Status check_keys(const Object& object, std::span<const KeyRule> rules, std::string_view code);
+
+/// The keys without a rule, but for those that are null.
+std::vector<std::string> unknown_keys(const Object& object, std::span<const KeyRule> rules);
+
+}  // namespace subbyte::json

@@ -1,0 +1,22 @@
+#pragma once
+// What keys of config.json mean (json/key_rules.h).
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "json/key_rules.h"
+
+namespace subbyte {
+
+/// The rules of a family.
+std::vector<json::KeyRule> config_rules(std::string_view model_type);
+
+/// Those of rope_parameters and rope_scaling.
+std::span<const json::KeyRule> rope_rules();
+
+/// Keys of config.json and its rope section that no rule names, as "rope_scaling.key" there.
+std::vector<std::string> unknown_config_keys(const json::Object& config,
+                                             std::string_view model_type);
+
+}  // namespace subbyte

@@ -1,0 +1,175 @@
+#include "text/tokenizer_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <set>
+
+#include "base/model_file.h"
+#include "base/quote.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+using json::KeyUse;
+using json::Object;
+using json::Value;
+
+constexpr std::string_view kConfig = "tokenizer_config.json";
+constexpr std::string_view kSpecialMap = "special_tokens_map.json";
+constexpr std::string_view kAdded = "added_tokens.json";
+constexpr std::string_view kDecoder = "added_tokens_decoder";
+constexpr uint64_t kMaxFileBytes = 16 << 20;
+
+constexpr std::array kRules = {
+#define SUBBYTE_KEY(key, use, neutral, note) json::KeyRule{key, KeyUse::use, neutral},
+#include "text/tokenizer_config_keys.def"
+#undef SUBBYTE_KEY
+};
+
+/// A file that may not be there.
+struct SideFile {
+  std::string name;
+  Value value = Value::object();
+
+  Result<Object> object() const { return Object::of(value, name); }
+};
+
+Result<SideFile> read_file(const fs::path& directory, std::string_view name) {
+  SideFile file = {std::string(name)};
+  const fs::path path = directory / name;
+  if (is_there(path)) {
+    SUBBYTE_TRY(file.value, json::parse_file(path.string(), kMaxFileBytes));
+  }
+  return file;
+}
+
+/// What is not said of a token follows from whether it is special, as in `tokenizers`.
+Result<AddedToken> read_token(const Object& object, bool is_special) {
+  AddedToken token{};
+  SUBBYTE_TRY(token.content, object.required_string("content"));
+  SUBBYTE_TRY(const auto special, object.boolean("special"));
+  SUBBYTE_TRY(const auto normalized, object.boolean("normalized"));
+  SUBBYTE_TRY(const auto single_word, object.boolean("single_word"));
+  SUBBYTE_TRY(const auto lstrip, object.boolean("lstrip"));
+  SUBBYTE_TRY(const auto rstrip, object.boolean("rstrip"));
+  token.special = is_special || special.value_or(false);
+  token.normalized = normalized.value_or(!token.special);
+  token.single_word = single_word.value_or(false);
+  token.lstrip = lstrip.value_or(false);
+  token.rstrip = rstrip.value_or(false);
+  return token;
+}
+
+std::optional<TokenId> parse_id(std::string_view text) {
+  TokenId id = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
+  const bool is_id = error == std::errc() && end == text.data() + text.size() && id >= 0;
+  return is_id ? std::optional(id) : std::nullopt;
+}
+
+/// {"258": {"content": "<|im_end|>", "special": true, ...}}
+Status read_decoder(const Object& config, TokenizerConfig& result) {
+  SUBBYTE_TRY(const auto decoder, config.object(kDecoder));
+  if (!decoder) return {};
+  for (const auto& [key, value] : decoder->members()) {
+    const auto id = parse_id(key);
+    if (!id) return decoder->error("json.range", key, "a token id as the name of a token");
+    const std::string where = fmt::format("{}.{}", decoder->where(), key);
+    SUBBYTE_TRY(const Object object, Object::of(value, where));
+    SUBBYTE_TRY(AddedToken token, read_token(object, false));
+    token.id = *id;
+    result.tokens.push_back({id, std::move(token), where});
+  }
+  std::ranges::stable_sort(result.tokens, {}, &SideToken::id);
+  return {};
+}
+
+/// {"<|im_end|>": 258}
+Status read_added(const Object& added, TokenizerConfig& result) {
+  for (const auto& [content, value] : added.members()) {
+    SUBBYTE_TRY(const auto id, added.integer(content, 0, std::numeric_limits<TokenId>::max()));
+    if (!id) return added.error("json.type", content, "a token id");
+    // Special where another file names it.
+    const AddedToken token = {static_cast<TokenId>(*id), content, false, false, false, true, false};
+    result.tokens.push_back(
+        {token.id, token, fmt::format("{}: {}", added.where(), quote(content, 40))});
+  }
+  std::ranges::stable_sort(result.tokens, {}, &SideToken::id);
+  return {};
+}
+
+/// A text, or {"content": text, ...}.
+Status read_named(const Object& object, const std::string& key, const Value& value,
+                  TokenizerConfig& result) {
+  const std::string where = fmt::format("{}: {}", object.where(), key);
+  AddedToken token{};
+  token.special = true;
+  if (value.is_string()) {
+    token.content = value.get<std::string>();
+  } else {
+    SUBBYTE_TRY(const Object described, Object::of(value, where));
+    SUBBYTE_TRY(token, read_token(described, true));
+  }
+  if (key == "eos_token") result.eos_token = token.content;
+  if (!token.content.empty()) result.tokens.push_back({std::nullopt, std::move(token), where});
+  return {};
+}
+
+/// Keys that name tokens, and lists of tokens without names.
+Status read_special(const Object& object, TokenizerConfig& result) {
+  for (const auto& [key, value] : object.members()) {
+    const bool is_list = key == "additional_special_tokens" || key == "extra_special_tokens";
+    const bool is_name = key.ends_with("_token") && (value.is_string() || value.is_object());
+    if (is_name) SUBBYTE_CHECK(read_named(object, key, value, result));
+    if (!is_list || !value.is_structured()) continue;
+    for (const Value& token : value) SUBBYTE_CHECK(read_named(object, key, token, result));
+  }
+  return {};
+}
+
+/// Tokens of added_tokens.json are special where something names them.
+void mark_special(std::vector<SideToken>& tokens) {
+  std::set<std::string_view> named;
+  for (const SideToken& token : tokens) {
+    if (!token.id) named.insert(token.token.content);
+  }
+  for (SideToken& token : tokens) {
+    if (!token.id) continue;
+    token.token.special = named.contains(token.token.content);
+    token.token.normalized = !token.token.special;
+  }
+}
+
+}  // namespace
+
+std::span<const json::KeyRule> tokenizer_config_rules() {
+  return kRules;
+}
+
+Result<TokenizerConfig> read_tokenizer_config(const fs::path& directory) {
+  TokenizerConfig result;
+  SUBBYTE_TRY(const SideFile config, read_file(directory, kConfig));
+  SUBBYTE_TRY(const Object object, config.object());
+  SUBBYTE_CHECK(json::check_keys(object, kRules, "tokenizer.unsupported"));
+  if (object.has(kDecoder)) {
+    SUBBYTE_CHECK(read_decoder(object, result));
+    SUBBYTE_CHECK(read_special(object, result));
+    return result;
+  }
+  SUBBYTE_TRY(const SideFile special_map, read_file(directory, kSpecialMap));
+  SUBBYTE_TRY(const Object special, special_map.object());
+  SUBBYTE_TRY(const SideFile added_file, read_file(directory, kAdded));
+  SUBBYTE_TRY(const Object added, added_file.object());
+  SUBBYTE_CHECK(read_added(added, result));
+  SUBBYTE_CHECK(read_special(object, result));
+  SUBBYTE_CHECK(read_special(special, result));
+  mark_special(result.tokens);
+  return result;
+}
+
+}  // namespace subbyte

@@ -1,0 +1,36 @@
+#pragma once
+// The files beside tokenizer.json that say something of its tokens: tokenizer_config.json, and
+// where that has no added_tokens_decoder special_tokens_map.json and added_tokens.json, which older
+// software writes. The rules are those of transformers 5.
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "json/key_rules.h"
+#include "text/added_tokens.h"
+
+namespace subbyte {
+
+/// A token that stands there.
+struct SideToken {
+  std::optional<TokenId> id;  // nullopt: a special token by its name alone
+  AddedToken token;           // with the id, where there is one
+  std::string where;          // "tokenizer_config.json: added_tokens_decoder.258"
+};
+
+struct TokenizerConfig {
+  std::vector<SideToken> tokens;  // those with an id first
+  std::optional<std::string> eos_token;
+};
+
+/// The rules of tokenizer_config.json.
+std::span<const json::KeyRule> tokenizer_config_rules();
+
+/// Files that are not there say nothing. Codes: json.*, file.*, tokenizer.unsupported for keys that
+/// would change tokens and are not computed.
+Result<TokenizerConfig> read_tokenizer_config(const std::filesystem::path& directory);
+
+}  // namespace subbyte

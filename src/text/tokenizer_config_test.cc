@@ -1,0 +1,127 @@
+#include "text/tokenizer_config.h"
+
+#include <gtest/gtest.h>
+
+#include "support/small_tokenizer.h"
+
+namespace subbyte {
+namespace {
+
+using Json = TokenizerJson;
+using json::KeyUse;
+
+Json described(std::string_view content, bool special) {
+  return {{"content", content}, {"special", special}, {"normalized", false}};
+}
+
+/// Bytes, "ab" as 256, and <|a|> as 257 among the added tokens.
+class SideFiles : public ::testing::Test {
+ protected:
+  SideFiles() {
+    Json json = small_tokenizer({"ab", "<|v|>"}, {"a b"});
+    json["added_tokens"].push_back(added_token(258, "<|a|>"));
+    dir_.write("tokenizer.json", json.dump());
+  }
+
+  Result<Tokenizer> load() { return Tokenizer::load(dir_ / "tokenizer.json"); }
+  std::string ids(std::string_view text) {
+    const auto tokenizer = load();
+    if (!tokenizer.ok()) return std::string(tokenizer.error().code);
+    std::string list;
+    const auto ids = tokenizer->encode(text, SpecialTokens::kRecognize);
+    for (const TokenId id : *ids) {
+      list += (list.empty() ? "" : ",") + std::to_string(id);
+    }
+    return list;
+  }
+  void config(const Json& json) { dir_.write("tokenizer_config.json", json.dump()); }
+
+  TempDir dir_;
+};
+
+TEST_F(SideFiles, add_the_tokens_of_added_tokens_decoder) {
+  EXPECT_EQ(ids("x<|b|>"), "120,60,124,98,124,62");
+  config({{"added_tokens_decoder", {{"300", described("<|b|>", true)}}}});
+  EXPECT_EQ(ids("x<|b|>y"), "120,300,121");
+  const auto tokenizer = load();
+  EXPECT_TRUE(tokenizer->is_special(300));
+  EXPECT_EQ(*tokenizer->decode(std::vector<TokenId>{120, 300}, false), "x<|b|>");
+  // The other files do not count beside it.
+  dir_.write("added_tokens.json", R"({"<|c|>": 301})");
+  dir_.write("special_tokens_map.json", R"({"eos_token": "<|d|>"})");
+  EXPECT_EQ(ids("<|c|>").substr(0, 3), "60,");
+  EXPECT_FALSE(load()->end_token());
+}
+
+TEST_F(SideFiles, add_the_tokens_of_older_files_where_there_is_no_decoder) {
+  dir_.write("added_tokens.json", R"({"<|c|>": 301, "<|d|>": 302})");
+  dir_.write("special_tokens_map.json",
+             R"({"eos_token": "<|d|>", "additional_special_tokens": []})");
+  EXPECT_EQ(ids("<|c|><|d|>"), "301,302");
+  const auto tokenizer = load();
+  EXPECT_FALSE(tokenizer->is_special(301));
+  EXPECT_TRUE(tokenizer->is_special(302));
+  EXPECT_EQ(tokenizer->end_token(), 302);
+}
+
+TEST_F(SideFiles, make_special_what_they_name) {
+  config({{"eos_token", "<|v|>"},
+          {"extra_special_tokens", {described("<|n|>", false)}},
+          {"image_token", "<|i|>"}});
+  EXPECT_EQ(ids("<|v|><|n|><|i|><|a|>"), "257,259,260,258");  // the next free ids
+  const auto tokenizer = load();
+  EXPECT_EQ(tokenizer->end_token(), 257);
+  EXPECT_TRUE(tokenizer->is_special(257) && tokenizer->is_special(259));
+  EXPECT_FALSE(tokenizer->is_special(258));  // tokenizer.json says what it is
+}
+
+TEST_F(SideFiles, that_contradict_tokenizer_json_are_refused) {
+  config({{"added_tokens_decoder", {{"300", described("<|a|>", true)}}}});
+  EXPECT_EQ(ids(""), "tokenizer.added_token_mismatch");
+  config({{"added_tokens_decoder", {{"258", described("<|b|>", true)}}}});
+  EXPECT_EQ(ids(""), "tokenizer.duplicate_id");
+  config({{"added_tokens_decoder", {{"256", described("<|b|>", true)}}}});
+  EXPECT_EQ(ids(""), "tokenizer.added_token_conflict");
+  config({{"added_tokens_decoder", {{"9999999", described("<|b|>", true)}}}});
+  EXPECT_EQ(ids(""), "tokenizer.id_out_of_range");
+  config({{"added_tokens_decoder", {{"x", described("<|b|>", true)}}}});
+  EXPECT_EQ(ids(""), "json.range");
+  config({{"added_tokens_decoder", {{"300", {{"special", true}}}}}});
+  EXPECT_EQ(ids(""), "json.missing");
+  config({{"eos_token", "a"}});
+  EXPECT_EQ(ids(""), "tokenizer.added_token_is_byte");
+  dir_.write("tokenizer_config.json", "{");
+  EXPECT_EQ(ids(""), "json.syntax");
+}
+
+TEST_F(SideFiles, are_not_read_for_a_file_by_another_name) {
+  config({{"added_tokens_decoder", {{"300", described("<|b|>", true)}}}});
+  std::filesystem::rename(dir_ / "tokenizer.json", dir_ / "other.json");
+  EXPECT_EQ(Tokenizer::load(dir_ / "other.json")->size(), 259);
+}
+
+TEST_F(SideFiles, keys_that_would_change_tokens_are_refused_by_name) {
+  for (const json::KeyRule& rule : tokenizer_config_rules()) {
+    const std::string key(rule.key);
+    if (rule.use == KeyUse::kRefused) {
+      for (const Json& value : Json::parse("[null, " + std::string(rule.neutral) + "]")) {
+        config({{key, value}});
+        EXPECT_EQ(ids("ab<|a|>"), "256,258") << key << value;
+      }
+      config({{key, {{"odd", 1}}}});
+      const auto refused = load();
+      ASSERT_FALSE(refused.ok()) << key;
+      EXPECT_EQ(refused.error().code, "tokenizer.unsupported");
+      EXPECT_NE(refused.error().message.find(key), std::string::npos) << refused.error().message;
+    }
+    if (rule.use == KeyUse::kIgnored || rule.use == KeyUse::kNoted) {
+      for (const Json& value : {Json(17), Json("ab"), Json(true), Json::array({"ab"})}) {
+        config({{key, value}});
+        EXPECT_EQ(ids("ab<|a|>"), "256,258") << key << value;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace subbyte

@@ -1,0 +1,53 @@
+#pragma once
+// A config.json of each family, and what becomes of it.
+
+#include <string>
+
+#include "json/strict_json.h"
+#include "models/model_config.h"
+
+namespace subbyte::testing {
+
+inline constexpr const char* kQwen3 = R"({
+  "model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072,
+  "num_hidden_layers": 3, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
+  "vocab_size": 151936, "max_position_embeddings": 40960, "rms_norm_eps": 1e-6,
+  "rope_theta": 1000000, "tie_word_embeddings": true, "hidden_act": "silu",
+  "eos_token_id": 151645, "sliding_window": null, "use_sliding_window": false})";
+
+inline constexpr const char* kGptOss = R"({
+  "model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880,
+  "num_hidden_layers": 4, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,
+  "vocab_size": 201088, "max_position_embeddings": 131072, "rope_theta": 150000,
+  "num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128,
+  "eos_token_id": [200002, 199999],
+  "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                   "original_max_position_embeddings": 4096, "truncate": false}})";
+
+inline constexpr const char* kQwen3Moe = R"({
+  "model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144,
+  "moe_intermediate_size": 768, "num_hidden_layers": 4, "num_attention_heads": 32,
+  "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936,
+  "max_position_embeddings": 40960, "rope_theta": 1000000, "num_experts": 128,
+  "num_experts_per_tok": 8, "norm_topk_prob": true, "decoder_sparse_step": 1,
+  "mlp_only_layers": [], "sliding_window": null, "use_sliding_window": false})";
+
+inline Result<ModelConfig> parse_text(const std::string& text) {
+  SUBBYTE_TRY(const json::Value value, json::parse(text, "config.json"));
+  SUBBYTE_TRY(const json::Object object, json::Object::of(value, "config.json"));
+  return parse_model_config(object);
+}
+
+/// `base` with `changes` merged in: null takes a key away.
+inline Result<ModelConfig> changed(const char* base, const std::string& changes) {
+  json::Value value = json::Value::parse(base);
+  value.merge_patch(json::Value::parse(changes));
+  return parse_text(value.dump());
+}
+
+inline std::string code(const char* base, const std::string& changes) {
+  const auto config = changed(base, changes);
+  return config.ok() ? "" : std::string(config.error().code);
+}
+
+}  // namespace subbyte::testing

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""What keys of config.json and generation_config.json do to transformers, beside our lists of them.
+
+    python3 tools/interop/keys.py [--seed N]
+
+For each family a tiny model with random weights is saved, and each key is changed: of a key that
+"changes nothing" the logits and the tokens that generate() takes must stay, whatever it says; of
+one that is "not computed" they must stay for the values that ask for nothing. What an absent key
+means is compared with the values of our defaults (src/models/config_defaults.cc) by logits: the
+config with the key and the one without it.
+"""
+
+import argparse
+import copy
+import json
+import pathlib
+import sys
+import tempfile
+import warnings
+
+import torch
+import transformers
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import key_tables  # noqa: E402
+
+TOKENS = torch.tensor([[3, 17, 42, 5, 99, 100, 7, 23, 64, 1, 88, 31]])
+SIZES = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": 128,
+         "num_attention_heads": 32, "max_position_embeddings": 128}
+EXPERTS = {"num_experts_per_tok": 2}
+FAMILIES = {
+    "qwen3": {**SIZES, "num_key_value_heads": 32, "head_dim": 16},
+    "qwen3_moe": {**SIZES, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 16,
+                  "num_local_experts": 4, "moe_intermediate_size": 32, **EXPERTS},
+    "gpt_oss": {**SIZES, "num_key_value_heads": 8, "head_dim": 64, "num_local_experts": 4,
+                **EXPERTS},
+}
+# What a key means where it is absent, as our tables have it.
+ABSENT = {
+    "qwen3": {"num_key_value_heads": 32, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+              "use_sliding_window": False, "tie_word_embeddings": False, "hidden_act": "silu",
+              "attention_bias": False, "max_window_layers": 28},
+    "qwen3_moe": {"num_key_value_heads": 4, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+                  "norm_topk_prob": False, "decoder_sparse_step": 1, "mlp_only_layers": [],
+                  "use_sliding_window": False, "attention_bias": False},
+    "gpt_oss": {"num_key_value_heads": 8, "head_dim": 64, "rms_norm_eps": 1e-5,
+                "sliding_window": 128, "swiglu_limit": 7.0, "swiglu_alpha": 1.702,
+                "attention_bias": True,
+                "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0,
+                                 "beta_slow": 1.0, "truncate": False,
+                                 "original_max_position_embeddings": 4096}},
+}
+VALUES = [17, "x", True]
+
+
+class Subject:
+    """A saved model of a family, whose files are changed."""
+
+    def __init__(self, family, folder, seed):
+        self.folder = pathlib.Path(folder)
+        torch.manual_seed(seed)
+        config = transformers.AutoConfig.for_model(family, **FAMILIES[family])
+        model = transformers.AutoModelForCausalLM.from_config(config)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.normal_(0, 0.3)
+        model.save_pretrained(self.folder)
+        self.config = {"model_type": family, **FAMILIES[family]}
+        self.generation = {}
+        self.plain = self.run(self.config, {})
+
+    def run(self, config, generation):
+        """Logits, and what is generated; the name of the exception where there is one."""
+        (self.folder / "config.json").write_text(json.dumps(config))
+        (self.folder / "generation_config.json").write_text(json.dumps(generation))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model = transformers.AutoModelForCausalLM.from_pretrained(
+                    self.folder, dtype=torch.float32).eval()
+                with torch.no_grad():
+                    logits = model(TOKENS, return_dict=True).logits
+                    tokens = model.generate(TOKENS, max_new_tokens=8, num_return_sequences=1,
+                                            return_dict_in_generate=False,
+                                            attention_mask=torch.ones_like(TOKENS))
+            return logits, tokens
+        except Exception as error:  # what transformers refuses changes no answer
+            return type(error).__name__
+
+    def differs(self, config=None, generation=None):
+        found = self.run({**self.config, **(config or {})}, generation or {})
+        if isinstance(found, str):
+            return f"refused ({found})"
+        same = all(torch.equal(a, b) for a, b in zip(found, self.plain, strict=True))
+        return "" if same else "another answer"
+
+
+def rows_for(path, family):
+    rows = key_tables.rows_of(key_tables.ROOT / path)
+    return [row for row in rows if row["kind"] != "ROPE_KEY"
+            and (not row.get("scope") or family in row["scope"].split())]
+
+
+def changes_of(rows):
+    """What must change nothing: a key and a value each."""
+    for row in rows:
+        values = {"kIgnored": VALUES, "kRefused": json.loads(f"[{row.get('neutral', '')}]")}
+        for value in values.get(row["use"], []):
+            yield row["key"], copy.deepcopy(value)
+
+
+def is_config(subject, key, value):
+    """Whether the class of the family takes the value at all: else it can change no answer."""
+    try:
+        transformers.AutoConfig.for_model(**{**subject.config, key: copy.deepcopy(value)})
+    except Exception:
+        return False
+    return True
+
+
+def check_config_keys(subject, rows, problems):
+    """All keys at once, as a model is slow to load; each by itself where an answer changes."""
+    left = [change for change in changes_of(rows) if is_config(subject, *change)]
+    while left:
+        together, later = {}, []
+        for key, value in left:
+            if key in together:
+                later.append((key, value))
+            together.setdefault(key, value)
+        if subject.differs(config=together):
+            for key, value in together.items():
+                found = subject.differs(config={key: value})
+                if found and not found.startswith("refused"):
+                    problems.append(f"{subject.config['model_type']} {key} = {value}: {found}")
+        left = later
+
+
+def check_generation_keys(subject, rows, problems):
+    for key, value in changes_of(rows):
+        found = subject.differs(generation={key: value})
+        if found and not found.startswith("refused"):
+            problems.append(f"generation_config.json {key} = {value}: {found}")
+
+
+def check_absent(subject, problems):
+    family = subject.config["model_type"]
+    for key, value in ABSENT[family].items():
+        present = subject.run({**subject.config, key: value}, {})
+        absent = subject.run({k: v for k, v in subject.config.items() if k != key}, {})
+        if isinstance(present, str) or isinstance(absent, str):
+            errors = [one for one in (present, absent) if isinstance(one, str)]
+            problems.append(f"{family}: {key} = {value}: {', '.join(errors)}")
+        elif not torch.equal(present[0], absent[0]):
+            problems.append(f"{family}: without {key} the model is not that of {value}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    transformers.logging.set_verbosity_error()
+    problems = []
+    for family in FAMILIES:
+        with tempfile.TemporaryDirectory() as folder:
+            subject = Subject(family, folder, arguments.seed)
+            assert not isinstance(subject.plain, str), subject.plain
+            check_absent(subject, problems)
+            check_config_keys(subject, rows_for("src/models/config_keys.def", family), problems)
+            if family == "qwen3":
+                rows = rows_for("src/engine/generation_config_keys.def", family)
+                check_generation_keys(subject, rows, problems)
+            print(f"{family}: looked at", flush=True)
+    print("\n".join(problems) or "transformers does with each key what the lists say")
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""The tables of docs/model_files.md, made of the lists of keys that the program is compiled from.
+
+    tools/key_tables.py           writes them
+    tools/key_tables.py --check   fails where the page has others
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "model_files.md"
+TEXT = r'"(?:[^"\\]|\\.)*"'
+VALUE = rf"(?:{TEXT}(?:\s+{TEXT})*|k\w+)"  # texts that follow each other are one
+ROW = re.compile(rf"SUBBYTE_(\w+)\(\s*({VALUE}(?:\s*,\s*{VALUE})*)\s*\)")
+BLOCK = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+# Kinds of rows, with the names of what they have.
+KINDS = {
+    "KEY": ("key", "use", "neutral", "note"),
+    "ROPE_KEY": ("key", "use", "neutral", "note"),
+    "CONFIG_KEY": ("scope", "key", "use", "neutral", "note"),
+    "QUANTIZATION_KEY": ("scope", "key", "use", "neutral", "note"),
+    "MODEL_FILE": ("key", "use", "note"),
+}
+FILE_USES = {"kComputed": "read", "kNoted": "a note of `verify`", "kRefused": "refused",
+             "kIgnored": "changes nothing"}
+
+
+def joined(literal):
+    """The text of one or more literals of C++ in a row."""
+    return "".join(json.loads(text) for text in re.findall(TEXT, literal))
+
+
+def rows_of(path):
+    """The rows of a list, as dictionaries."""
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("//")]
+    rows = []
+    for match in ROW.finditer("\n".join(lines)):
+        values = re.findall(VALUE, match[2])
+        texts = [joined(value) if value[0] == '"' else value for value in values]
+        rows.append({"kind": match[1], **dict(zip(KINDS[match[1]], texts, strict=True))})
+    assert rows, path
+    return rows
+
+
+def name_of(row):
+    scope = {"ROPE_KEY": "rope section"}.get(row["kind"], row.get("scope", ""))
+    return f"`{row['key']}`" + (f" ({scope.replace(' ', ', ')})" if scope else "")
+
+
+def neutral_of(row):
+    values = ["null", *(json.dumps(value) for value in json.loads(f"[{row['neutral']}]"))]
+    return ", ".join(f"`{value}`" for value in values)
+
+
+def file_table(rows):
+    lines = [f"| `{row['key']}` | {FILE_USES[row['use']]}: {row['note']} |\n" for row in rows]
+    return "| file | |\n|---|---|\n" + "".join(lines)
+
+
+def key_tables(rows):
+    """A table of what is computed, one of what is refused, and a list of the rest by its reason."""
+    text = ""
+    computed = [row for row in rows if row["use"] == "kComputed"]
+    if computed:
+        text += "| computed | |\n|---|---|\n"
+        text += "".join(f"| {name_of(row)} | {row['note']} |\n" for row in computed)
+    refused = [row for row in rows if row["use"] == "kRefused"]
+    if refused:
+        text += "\n| not computed | asks for nothing | |\n|---|---|---|\n"
+        text += "".join(f"| {name_of(row)} | {neutral_of(row)} | {row['note']} |\n"
+                        for row in refused)
+    reasons = {}
+    for row in rows:
+        if row["use"] == "kIgnored":
+            reasons.setdefault(row["note"], []).append(name_of(row))
+    if reasons:
+        text += "\n| changes nothing | because |\n|---|---|\n"
+        text += "".join(f"| {', '.join(names)} | {note} |\n" for note, names in reasons.items())
+    for row in rows:
+        if row["use"] == "kNoted":
+            text += f"\n{name_of(row)} is a note of `verify`: {row['note']}.\n"
+    return text
+
+
+def table(path):
+    rows = rows_of(ROOT / path)
+    return file_table(rows) if rows[0]["kind"] == "MODEL_FILE" else key_tables(rows)
+
+
+def main():
+    page = PAGE.read_text()
+    wanted = BLOCK.sub(lambda block: block[1] + table(block[2]) + block[3], page)
+    if sys.argv[1:] == ["--check"]:
+        if page != wanted:
+            sys.exit(f"{PAGE.relative_to(ROOT)}: expected the tables of the lists of keys, found "
+                     "others; tools/key_tables.py writes them")
+    elif not sys.argv[1:]:
+        PAGE.write_text(wanted)
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()
