@@ -8,19 +8,14 @@
 
 namespace subbyte::app {
 
-void PlanPrinter::begin(const Batch& batch) {
-  int64_t tokens = 0;
-  for (const Part& part : batch.parts) tokens += std::ssize(part.tokens);
-  step_ = fmt::format(
-      "{} of {}", tokens == 1 ? "1 token" : fmt::format("{} tokens", tokens),
-      batch.parts.size() == 1 ? "1 sequence" : fmt::format("{} sequences", batch.parts.size()));
-  backend_.begin(batch);
-}
-
-void PlanPrinter::end() {
-  backend_.end();
+void PlanPrinter::submit(const CompiledStep& step, const Batch& batch) {
+  backend_.submit(step, batch);
+  const int64_t tokens = batch.num_tokens();
   const std::string way = backend_.last_step();
-  const std::string text = fmt::format("{}: {}", step_, way.empty() ? "by the CPU" : way);
+  const std::string text = fmt::format(
+      "{} of {}: {}", tokens == 1 ? "1 token" : fmt::format("{} tokens", tokens),
+      batch.parts.size() == 1 ? "1 sequence" : fmt::format("{} sequences", batch.parts.size()),
+      way.empty() ? "by the CPU" : way);
   if (said_.insert(text).second) print(stderr, line("subbyte: step of {}", text));
 }
 

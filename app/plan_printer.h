@@ -14,12 +14,10 @@ class PlanPrinter : public ForwardingBackend {
   explicit PlanPrinter(std::unique_ptr<Backend> backend)
       : ForwardingBackend(*backend), own_(std::move(backend)) {}
 
-  void begin(const Batch& batch) override;
-  void end() override;
+  void submit(const CompiledStep& step, const Batch& batch) override;
 
  private:
   std::unique_ptr<Backend> own_;
-  std::string step_;
   std::set<std::string> said_;  // one line for each size and way
 };
 

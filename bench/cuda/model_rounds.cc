@@ -76,7 +76,7 @@ class Decode {
       SUBBYTE_CHECK(take(queue));
       const double before = std::exchange(popped, now());
       steps_.push_back(popped - before);
-      enqueues_.push_back(backend_.enqueue_seconds());
+      submits_.push_back(backend_.submit_seconds());
       waits_.push_back(backend_.wait_seconds());
     }
     return popped - start;
@@ -84,11 +84,11 @@ class Decode {
 
   void forget_times() {
     steps_.clear();
-    enqueues_.clear();
+    submits_.clear();
     waits_.clear();
   }
   double step_seconds() const { return median(steps_); }
-  double enqueue_seconds() const { return median(enqueues_); }
+  double submit_seconds() const { return median(submits_); }
   double wait_seconds() const { return median(waits_); }
 
  private:
@@ -118,7 +118,7 @@ class Decode {
   const DecodeRun& run_;
   std::vector<Stream> streams_;
   Logits logits_;
-  std::vector<double> steps_, enqueues_, waits_;
+  std::vector<double> steps_, submits_, waits_;
 };
 
 }  // namespace
@@ -141,7 +141,7 @@ Result<DecodeFigures> measure_decode(const Model& model, Backend& backend, const
       (static_cast<double>(run.context) + static_cast<double>(run.steps + 1) / 2);
   return DecodeFigures{median(rates),
                        decode.step_seconds(),
-                       decode.enqueue_seconds(),
+                       decode.submit_seconds(),
                        decode.wait_seconds(),
                        static_cast<double>(model.bytes_per_token()) +
                            positions * static_cast<double>(pool.bytes_per_position()),

@@ -14,17 +14,17 @@ struct DecodeRun {
   int64_t context = 128;  // tokens of each before the first step that is measured
   int64_t steps = 256;    // of a round, a token for each sequence
   int rounds = 5;         // each begins with the same context
-  int64_t in_flight = 2;  // steps; 1: the host enqueues the next when it knows the tokens
+  int64_t in_flight = 2;  // steps; 1: the host submits the next when it knows the tokens
 };
 
 /// Medians: the rate over rounds, the times over all steps.
 struct DecodeFigures {
   double tokens_per_second = 0;
   double step_seconds = 0;
-  double enqueue_seconds = 0;  // of the host, from the first to the last launch of a step
-  double wait_seconds = 0;     // of the host, for tokens
-  double bytes = 0;            // weights, keys and values that a step reads, in the mean of a round
-  std::string ran_as;          // Backend::last_step()
+  double submit_seconds = 0;  // of the host, for the launches of a step
+  double wait_seconds = 0;    // of the host, for tokens
+  double bytes = 0;           // weights, keys and values that a step reads, in the mean of a round
+  std::string ran_as;         // Backend::last_step()
 };
 
 /// Greedy: each sequence goes on with its most likely token, which the backend chooses. The cache

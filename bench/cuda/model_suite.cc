@@ -97,7 +97,7 @@ class ModelTable {
       rows.push_back({{"measure", row.measure}, {"tokens_per_second", row.tokens_per_second}});
       if (!row.is_decode) continue;
       rows.back().update({{"step_us", 1e6 * row.decode.step_seconds},
-                          {"enqueue_us", 1e6 * row.decode.enqueue_seconds},
+                          {"submit_us", 1e6 * row.decode.submit_seconds},
                           {"wait_us", 1e6 * row.decode.wait_seconds},
                           {"bytes", row.decode.bytes},
                           {"of_limit", share(row)}});
@@ -112,7 +112,7 @@ class ModelTable {
   void print_head() const {
     fmt::print(
         "\n{}, embedding, head and cache of 16 bits: {:.2f} GB of weights, loaded in "
-        "{:.1f} s\n\n| | tokens/s | step us | enqueue | wait | rest | MB/step | % of the limit "
+        "{:.1f} s\n\n| | tokens/s | step us | submit | wait | rest | MB/step | % of the limit "
         "| as |\n|---|---|---|---|---|---|---|---|---|\n",
         title_, static_cast<double>(model_->weight_bytes()) * 1e-9, load_seconds_);
   }
@@ -133,8 +133,8 @@ class ModelTable {
     const DecodeFigures& f = row.decode;
     row.tokens_per_second = f.tokens_per_second;
     fmt::print("| {} | {:.0f} | {:.0f} | {:.0f} | {:.0f} | {:.0f} | {:.0f} | {:.0f} | {} |\n",
-               row.title, f.tokens_per_second, 1e6 * f.step_seconds, 1e6 * f.enqueue_seconds,
-               1e6 * f.wait_seconds, 1e6 * (f.step_seconds - f.enqueue_seconds - f.wait_seconds),
+               row.title, f.tokens_per_second, 1e6 * f.step_seconds, 1e6 * f.submit_seconds,
+               1e6 * f.wait_seconds, 1e6 * (f.step_seconds - f.submit_seconds - f.wait_seconds),
                1e-6 * f.bytes, 100 * share(row), f.ran_as);
     std::fflush(stdout);
     rows_.push_back(std::move(row));

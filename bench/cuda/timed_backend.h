@@ -1,5 +1,5 @@
 #pragma once
-// A backend that notes how long the host enqueues a step and waits for one.
+// A backend that notes how long the host submits a step and waits for one.
 
 #include "bench/timing.h"
 #include "ops/forwarding_backend.h"
@@ -10,28 +10,24 @@ class TimedBackend : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
 
-  /// Seconds from begin() to end() of the step that was enqueued last, and of the last finish().
-  double enqueue_seconds() const { return enqueue_seconds_; }
+  /// Seconds of the last submit() and of the last wait().
+  double submit_seconds() const { return submit_seconds_; }
   double wait_seconds() const { return wait_seconds_; }
 
-  void begin(const Batch& batch) override {
-    begun_ = now();
-    backend_.begin(batch);
-  }
-  void end() override {
-    backend_.end();
-    enqueue_seconds_ = now() - begun_;
-  }
-  Status finish(Logits& logits) override {
+  void submit(const CompiledStep& step, const Batch& batch) override {
     const double start = now();
-    Status status = backend_.finish(logits);
+    backend_.submit(step, batch);
+    submit_seconds_ = now() - start;
+  }
+  Status wait(Logits& logits) override {
+    const double start = now();
+    Status status = backend_.wait(logits);
     wait_seconds_ = now() - start;
     return status;
   }
 
  private:
-  double begun_ = 0;
-  double enqueue_seconds_ = 0;
+  double submit_seconds_ = 0;
   double wait_seconds_ = 0;
 };
 

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "cpu_backend/execution.h"
-#include "ops/tensor.h"
+#include "ops/weights.h"
 
 namespace subbyte {
 

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "cpu_backend/linear.h"
-#include "ops/tensor.h"
+#include "ops/weights.h"
 
 namespace subbyte {
 

@@ -1,24 +1,20 @@
 #include "cuda_backend/attention.h"
 
+#include <tuple>
+
 #include "cuda_backend/kv_memory.h"
 #include "cuda_backend/weights.h"
 #include "kernels/cuda/ops/rotate.h"
 
 namespace subbyte {
 
-Status CudaAttention::find_angles(const Rope& rope) {
-  if (angles_of_ == &rope) return {};
+Status CudaAttention::find_angles(float* cos, float* sin, const Rope& rope) {
   const std::span<const double> inv_freq = rope.inv_freq();
   const auto half = std::ssize(inv_freq);
   const int64_t rows = step_.num_tokens();
   SUBBYTE_TRY(const double* const on_device, step_.frequencies(inv_freq));
-  SUBBYTE_TRY(std::byte* const cos, step_.take(rows * half * 4));
-  SUBBYTE_TRY(std::byte* const sin, step_.take(rows * half * 4));
-  cos_ = reinterpret_cast<float*>(cos);
-  sin_ = reinterpret_cast<float*>(sin);
-  cuda::run_angles(cos_, sin_, step_.places(), on_device, rows, half, rope.attention_factor(),
+  cuda::run_angles(cos, sin, step_.places(), on_device, rows, half, rope.attention_factor(),
                    stream_);
-  angles_of_ = &rope;
   return {};
 }
 
@@ -26,10 +22,10 @@ cuda::KvLayer CudaAttention::cache(int64_t layer) const {
   return static_cast<const CudaKvMemory&>(step_.pool().memory()).layer(layer);
 }
 
-cuda::StepAttention CudaAttention::of_program(const Tensor& qkv, const HeadNorms& norms,
-                                              const AttentionShape& shape, int64_t layer) const {
+cuda::StepAttention CudaAttention::of_program(const RotateOp& op, const float* cos,
+                                              const float* sin) const {
+  const auto& [shape, norms] = std::tie(op.shape, op.norms);
   cuda::StepAttention a = {};
-  a.qkv.data = qkv.data, a.qkv.stride = qkv.cols;
   a.heads = static_cast<int32_t>(shape.heads);
   a.kv_heads = static_cast<int32_t>(shape.kv_heads);
   a.head_dim = static_cast<int32_t>(shape.head_dim);
@@ -38,14 +34,15 @@ cuda::StepAttention CudaAttention::of_program(const Tensor& qkv, const HeadNorms
   a.eps = norms.eps;
   a.q_norm = floats_of(norms.q);
   a.k_norm = floats_of(norms.k);
-  a.cos = cos_;
-  a.sin = sin_;
-  a.cache = cache(layer);
+  a.cos = cos;
+  a.sin = sin;
+  a.cache = cache(op.layer);
   return a;
 }
 
-void CudaAttention::rotate(const Tensor& qkv, const HeadNorms& norms, const AttentionShape& shape,
-                           int64_t layer) {
+void CudaAttention::rotate(const RotateOp& op, const CudaRows& qkv, const float* cos,
+                           const float* sin) {
+  const auto& [shape, norms] = std::tie(op.shape, op.norms);
   cuda::RotateCall call;
   call.qkv = qkv.data;
   call.element = element_;
@@ -56,15 +53,15 @@ void CudaAttention::rotate(const Tensor& qkv, const HeadNorms& norms, const Atte
   call.q_norm = floats_of(norms.q);
   call.k_norm = floats_of(norms.k);
   call.eps = norms.eps;
-  call.cos = cos_;
-  call.sin = sin_;
+  call.cos = cos;
+  call.sin = sin;
   call.places = step_.places();
-  call.cache = cache(layer);
+  call.cache = cache(op.layer);
   cuda::run_rotate(call, stream_);
 }
 
-Status CudaAttention::attend(const Tensor& y, const Tensor& qkv, const AttentionShape& shape,
-                             int64_t layer, const Vector& sinks) {
+Status CudaAttention::attend(const AttendOp& op, const CudaRows& y, const CudaRows& qkv) {
+  const AttentionShape& shape = op.shape;
   SUBBYTE_TRY(const StepTasks* const tasks,
               step_.tasks({shape.heads / shape.kv_heads, shape.kv_heads, shape.window}));
   SUBBYTE_CHECK(partials_.grow(tasks->num_partials * 4 *
@@ -79,9 +76,9 @@ Status CudaAttention::attend(const Tensor& y, const Tensor& qkv, const Attention
   call.head_dim = static_cast<int32_t>(shape.head_dim);
   call.window = static_cast<int32_t>(shape.window);
   call.scale = shape.scale;
-  call.sinks = floats_of(sinks);
+  call.sinks = floats_of(op.sinks);
   call.pages = step_.pages();
-  call.cache = cache(layer);
+  call.cache = cache(op.layer);
   call.partials = reinterpret_cast<float*>(partials_.data());
   call.prompt = tasks->prompt;
   call.split = tasks->split;

@@ -1,10 +1,10 @@
 #pragma once
-// Positions and attention of a step: from the backend's operations to the kernels.
+// Positions and attention of a step: from the operations to the kernels.
 
-#include "cuda_backend/device_memory.h"
+#include "cuda_backend/linear.h"
 #include "cuda_backend/step.h"
 #include "kernels/cuda/step/program.h"
-#include "ops/backend.h"
+#include "ops/step_plan.h"
 
 namespace subbyte {
 
@@ -14,22 +14,16 @@ class CudaAttention {
   CudaAttention(cuda::Element element, CudaStep& step, CudaBuffer& partials, cuda::Stream stream)
       : element_(element), step_(step), partials_(partials), stream_(stream) {}
 
-  /// A step, whose angles nobody knows.
-  void begin() { angles_of_ = nullptr; }
+  /// cos and sin [rows][half] of each row. Codes: cuda.memory, cuda.copy.
+  Status find_angles(float* cos, float* sin, const Rope& rope);
 
-  /// The angles of all rows, computed when a step first needs them. Codes: cuda.memory, cuda.copy.
-  Status find_angles(const Rope& rope);
+  /// RotateOp and AttendOp as a part of a program, without values but the angles.
+  cuda::StepAttention of_program(const RotateOp& op, const float* cos, const float* sin) const;
 
-  /// rotate() and attend() as a part of a program, without result and sinks.
-  cuda::StepAttention of_program(const Tensor& qkv, const HeadNorms& norms,
-                                 const AttentionShape& shape, int64_t layer) const;
-
-  /// See Backend::rotate_and_store() and attend(). Errors of launches are left to
-  /// cudaGetLastError(). Codes: cuda.memory, cuda.copy.
-  void rotate(const Tensor& qkv, const HeadNorms& norms, const AttentionShape& shape,
-              int64_t layer);
-  Status attend(const Tensor& y, const Tensor& qkv, const AttentionShape& shape, int64_t layer,
-                const Vector& sinks);
+  /// See RotateOp and AttendOp. Errors of launches are left to cudaGetLastError(). Codes:
+  /// cuda.memory, cuda.copy.
+  void rotate(const RotateOp& op, const CudaRows& qkv, const float* cos, const float* sin);
+  Status attend(const AttendOp& op, const CudaRows& y, const CudaRows& qkv);
 
  private:
   cuda::KvLayer cache(int64_t layer) const;
@@ -38,9 +32,6 @@ class CudaAttention {
   CudaStep& step_;
   CudaBuffer& partials_;
   cuda::Stream stream_;
-  const Rope* angles_of_ = nullptr;  // in this step
-  float* cos_ = nullptr;
-  float* sin_ = nullptr;
 };
 
 }  // namespace subbyte

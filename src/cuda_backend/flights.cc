@@ -75,7 +75,7 @@ void CudaFlights::end(const StepResults& results, const Batch& batch, cuda::Stre
 
 /// After an error, too, nothing of the step runs any more, and it is finished.
 Status CudaFlights::finish(Logits& logits) {
-  CudaFlight& flight = flights_[num_finished_++ % kMost];
+  CudaFlight& flight = flights_[num_finished_++ % kMax];
   const cudaError_t error =
       flight.done == nullptr ? cudaSuccess : cudaEventSynchronize(flight.done);
   SUBBYTE_CHECK(std::exchange(flight.error, {}));

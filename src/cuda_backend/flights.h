@@ -31,17 +31,17 @@ struct StepResults {
 
 class CudaFlights {
  public:
-  static constexpr int64_t kMost = 2;
+  static constexpr int64_t kMax = 2;
 
   CudaFlights() = default;
   CudaFlights(const CudaFlights&) = delete;
   CudaFlights& operator=(const CudaFlights&) = delete;
   ~CudaFlights();
 
-  /// Fewer than kMost have begun and are not finished. Code cuda.launch.
+  /// Fewer than kMax have begun and are not finished. Code cuda.launch.
   Status begin(const Batch& batch);
   /// The one that began last.
-  CudaFlight& current() { return flights_[(num_begun_ - 1) % kMost]; }
+  CudaFlight& current() { return flights_[(num_begun_ - 1) % kMax]; }
   /// The current one is in the stream: copies its results to the host, the logits that its parts
   /// ask for, of all that it has, and the tokens.
   void end(const StepResults& results, const Batch& batch, cuda::Stream stream);
@@ -49,7 +49,7 @@ class CudaFlights {
   Status finish(Logits& logits);
 
  private:
-  std::array<CudaFlight, kMost> flights_;
+  std::array<CudaFlight, kMax> flights_;
   uint64_t num_begun_ = 0;
   uint64_t num_finished_ = 0;
 };

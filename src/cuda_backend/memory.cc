@@ -73,9 +73,9 @@ std::string mib(int64_t bytes) {
 
 }  // namespace
 
-CudaWorkspace workspace_of(const StepShape& s, bool batch_invariant, const CudaMixture& mixture) {
+CudaWorkspace workspace_of(const StepShape& s, const CudaStepRunner& runner) {
   const int64_t most_cols = std::max({s.hidden, s.intermediate, s.heads * s.head_dim});
-  const SplitTasks split = most_splits(s, batch_invariant);
+  const SplitTasks split = most_splits(s, runner.batch_invariant());
   const int64_t partials = std::min(split.splits, cuda::kMostPartials);
   CudaWorkspace workspace;
   workspace.tensors = tensor_bytes(s, split);
@@ -85,7 +85,7 @@ CudaWorkspace workspace_of(const StepShape& s, bool batch_invariant, const CudaM
       std::max(partials * 4 * cuda::attention_partial_floats(s.kv_heads, s.head_dim),
                StepPrograms::partial_bytes(s.heads, s.kv_heads, s.head_dim));
   workspace.programs = StepPrograms::kMemoryBytes;
-  workspace.experts = mixture.memory_bytes(s);
+  workspace.experts = runner.expert_bytes(s);
   return workspace;
 }
 
@@ -123,13 +123,9 @@ Status CudaMemory::check_free(const MemoryNeed& need) const {
 
 Status CudaMemory::reserve(const MemoryNeed& need, const StepShape& shape) {
   SUBBYTE_CHECK(check_free(need));
-  const CudaWorkspace workspace = workspace_of(shape, step_.batch_invariant(), mixture_);
+  const CudaWorkspace workspace = workspace_of(shape, runner_);
   SUBBYTE_CHECK(arena_.reserve(need.weights));
-  SUBBYTE_CHECK(step_.reserve(workspace.tensors));
-  SUBBYTE_CHECK(products_.reserve(workspace.products, workspace.results));
-  SUBBYTE_CHECK(partials_.grow(workspace.partials));
-  SUBBYTE_CHECK(programs_.reserve());
-  SUBBYTE_CHECK(mixture_.reserve(shape));
+  SUBBYTE_CHECK(runner_.reserve(workspace, shape));
   return uploader_.reserve(need.staging);
 }
 
@@ -141,8 +137,7 @@ Status CudaMemory::finish_loading() {
 MemoryNeed CudaMemory::held() const {
   MemoryNeed held;
   held.weights = arena_.held();
-  held.workspace = step_.device_bytes() + products_.device_bytes() + programs_.device_bytes() +
-                   mixture_.device_bytes() + partials_.size();
+  held.workspace = runner_.device_bytes();
   held.staging = uploader_.staging_bytes();
   return held;
 }

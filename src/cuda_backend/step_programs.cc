@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "kernels/cuda/planning.h"
@@ -11,13 +12,11 @@
 namespace subbyte {
 namespace {
 
-constexpr int64_t kCounterBytes = 4096;  // of splits, of kStepTokens tokens
-constexpr int64_t kMostKvHeads = kCounterBytes / (4 * static_cast<int64_t>(cuda::kStepTokens));
+using Kind = cuda::StepInput::Kind;
+
+constexpr int64_t kCounterBytes = 4096;           // of splits, of kStepTokens tokens
 constexpr int64_t kWordBytes = int64_t{2} << 20;  // of tagged floats
-constexpr int64_t kProgramsBegin = kCounterBytes + kWordBytes;
-/// Of several tokens: with more, launches are faster (docs/cuda_backend.md).
-constexpr int64_t kMostInputs = 8192;
-constexpr std::size_t kMostPrograms = StepPrograms::kMemoryBytes - kProgramsBegin;
+constexpr int64_t kTablesBegin = kCounterBytes + kWordBytes;
 
 template <class T>
 void append(std::vector<std::byte>& to, const std::vector<T>& values) {
@@ -25,189 +24,91 @@ void append(std::vector<std::byte>& to, const std::vector<T>& values) {
   to.insert(to.end(), bytes.begin(), bytes.end());
 }
 
-/// Whether the rows of the weight are as the activation needs them.
-bool is_served(const CudaWeight& weight, cuda::Activation activation) {
-  return activation == cuda::Activation::kNone ||
-         (weight.parts.size() == 1 &&
-          weight.parts.front().format.row_order == cuda::RowOrder::kGateAboveUp);
-}
+/// Writes the tables of programs, given where everything lies.
+class Binder {
+ public:
+  Binder(const StepPlan& plan, const ValueSlots& slots, const SlotPointers& pointers,
+         std::byte* words, const CudaAttention& attention)
+      : plan_(plan), slots_(slots), pointers_(pointers), words_(words), attention_(attention) {}
+
+  cuda::StepOperation bind(const ProgramProduct& p) const {
+    const cuda::WeightArguments& weights = p.matrix->arguments;
+    cuda::StepOperation operation = {};
+    cuda::StepProduct& product = operation.product;
+    product.weights = weights;
+    product.one_group = cuda::pair_is_one_group(p.matrix->format) ? 1 : 0;
+    product.activation = p.activation;
+    product.bias = p.matrix->bias.data();
+    product.x = input(p.x, p.norm != nullptr ? Kind::kFloats : Kind::kNumbers);
+    product.x.in_twos = plan_.value(p.x.value).cols % 2 == 0 && weights.gather == nullptr ? 1 : 0;
+    if (p.norm != nullptr) {
+      product.norm = floats_of(p.norm->weight);
+      product.eps = p.norm->eps;
+      product.per_col = 1.0f / static_cast<float>(p.matrix->cols);
+    }
+    const bool adds = p.residual != kNoValue;
+    const int64_t cols = plan_.value(adds ? p.residual : p.y).cols;
+    if (adds) {
+      product.residual = reinterpret_cast<float*>(at(p.residual));
+    } else {
+      product.y = reinterpret_cast<uint16_t*>(at(p.y)) + p.first;
+    }
+    product.y_stride = cols;
+    product.result = result(p.result, p.first, cols);
+    return operation;
+  }
+
+  cuda::StepOperation bind(const ProgramAttention& a) const {
+    const auto& rotate = std::get<RotateOp>(plan_.ops[a.rotate].what);
+    const auto& attend = std::get<AttendOp>(plan_.ops[a.attend].what);
+    cuda::StepOperation operation = {};
+    operation.is_attention = 1;
+    operation.attention = attention_.of_program(rotate, reinterpret_cast<float*>(at(rotate.cos)),
+                                                reinterpret_cast<float*>(at(rotate.sin)));
+    operation.attention.qkv = input(a.qkv, Kind::kNumbers);
+    operation.attention.y = at(a.y);
+    operation.attention.sinks = floats_of(attend.sinks);
+    operation.attention.result = result(a.result, 0, plan_.value(a.y).cols);
+    return operation;
+  }
+
+ private:
+  using Place = std::optional<cuda::StepTensors::Place>;
+
+  std::byte* at(ValueId id) const { return pointers_[slots_.slot_of[id]]; }
+
+  uint32_t* tagged(const Place& place) const {
+    return reinterpret_cast<uint32_t*>(words_) + place->begin;
+  }
+
+  /// `kind` where it was not written in this program.
+  cuda::StepInput input(const ProgramInput& from, Kind kind) const {
+    const int64_t stride = plan_.value(from.value).cols;
+    if (from.tagged) return {tagged(from.tagged), stride, Kind::kTagged, from.tagged->tag, 0};
+    return {at(from.value), stride, kind, 0, 0};
+  }
+
+  cuda::StepResult result(const Place& place, int64_t first, int64_t stride) const {
+    if (!place) return {};
+    return {tagged(place) + first, stride, place->tag};
+  }
+
+  const StepPlan& plan_;
+  const ValueSlots& slots_;
+  const SlotPointers& pointers_;
+  std::byte* words_;
+  const CudaAttention& attention_;
+};
 
 }  // namespace
 
-StepPrograms::StepPrograms(const cuda::Device& device, cuda::Number number, int most_tokens,
-                           CudaBuffer& partials, cuda::Stream stream)
-    : device_(device),
-      number_(number),
-      most_tokens_(most_tokens),
-      partials_(partials),
-      stream_(stream),
-      tensors_(kWordBytes / static_cast<int64_t>(sizeof(uint32_t))) {}
-
-Status StepPrograms::begin(const Batch& batch, const CudaStep& step) {
-  step_ = &step;
-  operations_.clear();
-  weights_.clear();
-  layout_.reset();
-  norm_.reset();
-  is_attention_open_ = false;
-  last_result_ = nullptr;
-  open_ = {};
-  used_ = 0;
-  have_run_ = false;
-  const bool single_tokens =
-      std::ranges::all_of(batch.parts, [](const Part& part) { return part.tokens.size() == 1; });
-  const int64_t tokens = std::ssize(batch.parts);
-  is_active_ = single_tokens && longest_row_ > 0 && !has_experts_ && tokens <= most_tokens_ &&
-               (tokens == 1 || tokens * longest_row_ <= kMostInputs) &&
-               cuda::StepLayout::serves(device_, tokens);
-  return is_active_ ? reserve() : Status{};
-}
-
-void StepPrograms::see(const CudaWeight& weight) {
-  for (const CudaMatrix& part : weight.parts) {
-    if (part.is_packed) longest_row_ = std::max(longest_row_, part.cols);
-  }
-}
-
-bool StepPrograms::add_norm(const Tensor& y, const Tensor& x, const Tensor& delta,
-                            const Norm& norm) {
-  norm_.reset();
-  if (!is_active_) return false;
-  if (delta.data != nullptr) {
-    if (operations_.empty() || delta.data != last_result_) return false;
-    operations_.back().product.residual = static_cast<float*>(x.data);
-    open_.data = x.data;
-    last_result_ = nullptr;
-  }
-  norm_ = KeptNorm{y, x, &norm};
-  return true;
-}
-
-std::optional<KeptNorm> StepPrograms::take_norm(const Tensor& x) {
-  if (!norm_ || norm_->y.data != x.data) return {};
-  return std::exchange(norm_, {});
-}
-
-/// Before the layout of the first operation of a program.
-void StepPrograms::begin_operation() {
-  if (!operations_.empty()) return;
-  clears_words_ = tensors_.begin_program() || clears_words_;
-}
-
-/// Says where readers find the result of the last operation. False: nowhere, so it is the last of
-/// this program.
-bool StepPrograms::close_result() {
-  const OpenResult open = std::exchange(open_, {});
-  if (open.data == nullptr) return true;
-  const auto place = tensors_.write(open.data, open.words, open.first == 0);
-  if (!place) return false;
-  auto* const words = reinterpret_cast<uint32_t*>(memory_.data() + kCounterBytes) + place->begin;
-  cuda::StepOperation& operation = operations_[open.operation];
-  cuda::StepResult& result =
-      operation.is_attention != 0 ? operation.attention.result : operation.product.result;
-  result = {words + open.first, open.stride, place->tag};
-  return true;
-}
-
-/// `kind` where it was not written in this program.
-cuda::StepInput StepPrograms::input(const void* data, int64_t stride, cuda::StepInput::Kind kind,
-                                    bool in_twos, bool reads_all) {
-  cuda::StepInput input = {data, stride, kind, 0, in_twos ? 1 : 0};
-  if (const auto place = tensors_.read(data, reads_all)) {
-    input.data = reinterpret_cast<uint32_t*>(memory_.data() + kCounterBytes) + place->begin;
-    input.kind = cuda::StepInput::Kind::kTagged;
-    input.tag = place->tag;
-  }
-  return input;
-}
-
-bool StepPrograms::add_product(const ProductCall& call) {
-  last_result_ = nullptr;
-  if (!is_active_ || !has_room() || !is_served(*call.weight, call.activation)) return false;
-  auto layout = layout_ ? layout_ : cuda::StepLayout(device_, static_cast<int>(call.x.rows));
-  for (const CudaMatrix& part : call.weight->parts) {
-    if (part.is_packed && layout) layout = layout->with_product(part.format, part.arguments);
-    if (!part.is_packed || !layout) return false;
-  }
-  begin_operation();
-  if (!close_result()) return false;
-  layout_ = layout;
-  int64_t first = 0;
-  for (const CudaMatrix& part : call.weight->parts) {
-    add_part(call, part, first);
-    first += part.rows;
-    // Of parts that are written side by side all can be tagged if the first can.
-    if (&part != &call.weight->parts.back()) close_result();
-  }
-  const bool in_order = call.weight->parts.size() == 1 &&
-                        call.weight->parts.front().format.row_order == cuda::RowOrder::kNatural;
-  if (in_order && call.activation == cuda::Activation::kNone) last_result_ = call.y.data;
-  return true;
-}
-
-void StepPrograms::add_part(const ProductCall& call, const CudaMatrix& part, int64_t first) {
-  using Kind = cuda::StepInput::Kind;
-  cuda::StepOperation operation = {};
-  cuda::StepProduct& product = operation.product;
-  product.weights = part.arguments;
-  product.one_group = cuda::pair_is_one_group(part.format) ? 1 : 0;
-  product.activation = call.activation;
-  product.bias = part.bias.data();
-  product.y = static_cast<uint16_t*>(call.y.data) + first;
-  product.y_stride = call.y.cols;
-  const bool in_twos = call.x.cols % 2 == 0 && part.arguments.gather == nullptr;
-  if (norm_ && norm_->y.data == call.x.data) {
-    product.x = input(norm_->x.data, norm_->x.cols, Kind::kFloats, in_twos);
-    product.norm = floats_of(norm_->norm->weight);
-    product.eps = norm_->norm->eps;
-    product.per_col = 1.0f / static_cast<float>(part.cols);
-  } else {
-    product.x = input(call.x.data, call.x.cols, Kind::kNumbers, in_twos);
-  }
-  open_ = {call.y.data, call.y.rows * call.y.cols, call.y.cols, first, operations_.size()};
-  operations_.push_back(operation);
-  weights_.push_back(layout_->weights(part.format, part.arguments));
-}
-
-bool StepPrograms::add_attention(const cuda::StepAttention& attention) {
-  last_result_ = nullptr;
-  if (!is_active_ || !has_room() || operations_.empty()) return false;
-  const bool same_type = attention.cache.element == cuda::element_of(number_);
-  if (!same_type || attention.kv_heads > kMostKvHeads ||
-      !cuda::StepLayout::serves(attention.heads, attention.kv_heads, attention.head_dim)) {
-    return false;
-  }
-  const int q_per_kv = attention.heads / attention.kv_heads;
-  const auto larger = layout_->with_attention(q_per_kv, attention.head_dim);
-  if (!larger || !close_result()) return false;
-  layout_ = larger;
-  partial_bytes_ = std::max(partial_bytes_,
-                            partial_bytes(attention.heads, attention.kv_heads, attention.head_dim));
-  kv_heads_ = std::max<int64_t>(kv_heads_, attention.kv_heads);
-  cuda::StepOperation operation = {};
-  operation.is_attention = 1;
-  operation.attention = attention;
-  operation.attention.qkv = input(attention.qkv.data, attention.qkv.stride,
-                                  cuda::StepInput::Kind::kNumbers, false, false);
-  operations_.push_back(operation);
-  is_attention_open_ = true;
-  return true;
-}
-
-bool StepPrograms::end_attention(const Tensor& y, const float* sinks) {
-  if (!std::exchange(is_attention_open_, false)) return false;
-  operations_.back().attention.y = y.data;
-  operations_.back().attention.sinks = sinks;
-  open_ = {y.data, y.rows * y.cols, y.cols, 0, operations_.size() - 1};
-  return true;
-}
-
-/// For one more operation, with the weights of all its parts.
-bool StepPrograms::has_room() const {
-  constexpr std::size_t kOne = 8 * (sizeof(cuda::StepOperation) + sizeof(cuda::StepWeights));
-  return used_ + operations_.size() * sizeof(cuda::StepOperation) +
-             weights_.size() * sizeof(cuda::StepWeights) + kOne <=
-         kMostPrograms;
+ProgramLimits StepPrograms::limits() {
+  ProgramLimits limits;
+  limits.words = kWordBytes / int64_t{sizeof(uint32_t)};
+  limits.bytes = kMemoryBytes - kTablesBegin;
+  limits.kv_heads = kCounterBytes / (4 * int64_t{cuda::kStepTokens});
+  limits.max_inputs = 8192;  // with more, launches are faster (docs/cuda_backend.md)
+  return limits;
 }
 
 int64_t StepPrograms::partial_bytes(int64_t heads, int64_t kv_heads, int64_t head_dim) {
@@ -219,64 +120,71 @@ int64_t StepPrograms::partial_bytes(int64_t heads, int64_t kv_heads, int64_t hea
 Status StepPrograms::reserve() {
   if (memory_.size() > 0) return {};
   SUBBYTE_CHECK(memory_.grow(kMemoryBytes));
-  const cudaError_t error = cudaMemsetAsync(memory_.data(), 0, kProgramsBegin, stream_);
+  const cudaError_t error = cudaMemsetAsync(memory_.data(), 0, kTablesBegin, stream_);
   if (error == cudaSuccess) return {};
   memory_ = CudaBuffer();
   return cuda_error("cuda.copy", "counters", error);
 }
 
-/// To the next place of the memory, unless the same lies there from a step before.
-Result<const std::byte*> StepPrograms::upload(const std::vector<std::byte>& bytes) {
-  const std::size_t begin = used_;
-  std::byte* const to = memory_.data() + kProgramsBegin + begin;
-  used_ += bytes.size();
-  written_.resize(std::max(written_.size(), used_));
-  const auto place = written_.begin() + static_cast<std::ptrdiff_t>(begin);
-  if (std::equal(bytes.begin(), bytes.end(), place)) return to;
-  std::ranges::copy(bytes, place);
-  const cudaError_t error =
-      cudaMemcpyAsync(to, &*place, bytes.size(), cudaMemcpyHostToDevice, stream_);
-  if (error == cudaSuccess) return to;
-  written_.resize(begin);  // whatever lies there
+Status StepPrograms::bind(const Schedule& schedule, const StepPlan& plan, const ValueSlots& slots,
+                          const SlotPointers& pointers, const CudaAttention& attention) {
+  SUBBYTE_CHECK(reserve());
+  const Binder binder(plan, slots, pointers, memory_.data() + kCounterBytes, attention);
+  tables_.clear();
+  std::vector<std::byte> bytes;
+  for (const auto& item : schedule.items) {
+    const auto* const program = std::get_if<ScheduledProgram>(&item);
+    if (program == nullptr) continue;
+    std::vector<cuda::StepOperation> operations;
+    std::vector<cuda::StepWeights> weights;
+    for (const auto& op : program->ops) {
+      operations.push_back(std::visit([&](const auto& one) { return binder.bind(one); }, op));
+      if (const auto* const product = std::get_if<ProgramProduct>(&op)) {
+        const CudaMatrix& matrix = *product->matrix;
+        weights.push_back(program->layout.weights(matrix.format, matrix.arguments));
+      }
+    }
+    const std::size_t begin = bytes.size();
+    append(bytes, operations);
+    tables_.push_back({begin, bytes.size()});
+    append(bytes, weights);
+    SUBBYTE_CHECK(partials_.grow(program->partial_bytes));
+  }
+  if (bytes.size() <= written_.size() &&
+      std::memcmp(bytes.data(), written_.data(), bytes.size()) == 0) {
+    return {};
+  }
+  written_ = std::move(bytes);
+  const cudaError_t error = cudaMemcpyAsync(memory_.data() + kTablesBegin, written_.data(),
+                                            written_.size(), cudaMemcpyHostToDevice, stream_);
+  if (error == cudaSuccess) return {};
+  written_.clear();  // whatever lies there
   return cuda_error("cuda.copy", "copy to the GPU", error);
 }
 
-Status StepPrograms::run() {
-  if (operations_.empty()) return {};
-  open_ = {};  // nobody reads it here
-  if (clears_words_) {
+Status StepPrograms::run(const ScheduledProgram& program, std::size_t index, const CudaStep& step) {
+  const cuda::StepTags::Base base = tags_.begin_program(program.tags);
+  if (base.clears) {
     std::byte* const words = memory_.data() + kCounterBytes;
     const cudaError_t error = cudaMemsetAsync(words, 0, kWordBytes, stream_);
     if (error != cudaSuccess) return cuda_error("cuda.copy", "words", error);
-    clears_words_ = false;
   }
-  SUBBYTE_CHECK(partials_.grow(partial_bytes_));
-  std::vector<std::byte> bytes;
-  append(bytes, operations_);
-  const auto weights_at = std::ssize(bytes);
-  append(bytes, weights_);
-  SUBBYTE_TRY(const std::byte* const memory, upload(bytes));
-  cuda::StepProgram program = {};
-  program.operations = reinterpret_cast<const cuda::StepOperation*>(memory);
-  program.weights = reinterpret_cast<const cuda::StepWeights*>(memory + weights_at);
-  program.num_operations = static_cast<int32_t>(operations_.size());
-  program.num_products = static_cast<int32_t>(weights_.size());
-  program.m = static_cast<int32_t>(step_->num_tokens());
-  program.most_splits = layout_->most_splits(kv_heads_);
-  program.places = step_->places();
-  program.pages = step_->pages();
-  program.base_tag = tensors_.base_tag();
-  program.partials = reinterpret_cast<float*>(partials_.data());
-  program.arrived_splits = reinterpret_cast<uint32_t*>(memory_.data());
-  program.shared = layout_->shared();
-  const cuda::PackedFormat& format = layout_->format();
-  have_run_ = have_run_ || !weights_.empty();
-  operations_.clear();
-  weights_.clear();
-  Status status = cuda::run_step(program, format, number_, device_, stream_);
-  layout_.reset();
-  last_result_ = nullptr;
-  return status;
+  const std::byte* const tables = memory_.data() + kTablesBegin;
+  cuda::StepProgram call = {};
+  call.operations =
+      reinterpret_cast<const cuda::StepOperation*>(tables + tables_[index].operations);
+  call.weights = reinterpret_cast<const cuda::StepWeights*>(tables + tables_[index].weights);
+  call.num_operations = static_cast<int32_t>(program.ops.size());
+  call.num_products = program.num_products;
+  call.m = static_cast<int32_t>(step.num_tokens());
+  call.most_splits = program.layout.most_splits(program.kv_heads);
+  call.places = step.places();
+  call.pages = step.pages();
+  call.base_tag = base.tag;
+  call.partials = reinterpret_cast<float*>(partials_.data());
+  call.arrived_splits = reinterpret_cast<uint32_t*>(memory_.data());
+  call.shared = program.layout.shared();
+  return cuda::run_step(call, program.layout.format(), number_, device_, stream_);
 }
 
 }  // namespace subbyte

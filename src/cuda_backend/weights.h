@@ -12,7 +12,7 @@
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/ops/elements.h"
 #include "matrix/matrix.h"
-#include "ops/tensor.h"
+#include "ops/weights.h"
 
 namespace subbyte {
 

@@ -16,18 +16,13 @@ void take_back(const std::vector<Part>& parts) {
 
 Status StepQueue::push(std::vector<Part> parts) {
   const std::span<const Part> before = empty() ? std::span<const Part>() : last();
-  try {
-    SUBBYTE_CHECK(model_.enqueue(backend_, {parts}, before));
-  } catch (...) {  // which has finished all steps
-    take_back_all();
-    throw;
-  }
+  SUBBYTE_CHECK(model_.submit(backend_, {parts}, before));
   steps_.push_back(std::move(parts));
   return {};
 }
 
 Result<std::vector<Part>> StepQueue::pop(Logits& logits) {
-  Status status = backend_.finish(logits);
+  Status status = backend_.wait(logits);
   std::vector<Part> parts = std::move(steps_.front());
   steps_.pop_front();
   if (status.ok()) return parts;
@@ -38,7 +33,7 @@ Result<std::vector<Part>> StepQueue::pop(Logits& logits) {
 
 void StepQueue::clear() {
   Logits none;
-  for (std::size_t i = 0; i < steps_.size(); ++i) static_cast<void>(backend_.finish(none));
+  for (std::size_t i = 0; i < steps_.size(); ++i) static_cast<void>(backend_.wait(none));
   take_back_all();
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // Steps of a model on their way: one, or two on a machine that takes the second before the first is
-// finished (Backend::steps_in_flight()), so that it has work while the host looks at tokens.
+// waited for (Backend::steps_in_flight()), so that it has work while the host looks at tokens.
 //
 //   host      push 1   push 2   pop 1    push 3   pop 2 ...
 //   machine     | step 1 ........ | step 2 ........ | step 3 ...
@@ -28,13 +28,13 @@ class StepQueue {
   /// Of the step that was pushed last.
   const std::vector<Part>& last() const { return steps_.back(); }
 
-  /// Enqueues a step, for which there is room; its sequences are as long as after it. What the
-  /// parts point to may change afterwards. Codes: those of Model::enqueue; then nothing has
+  /// Submits a step, for which there is room; its sequences are as long as after it. What the
+  /// parts point to may change afterwards. Codes: those of Model::submit; then nothing has
   /// happened.
   Status push(std::vector<Part> parts);
 
   /// Waits for the oldest step; its parts. Where it fails, all steps are taken back. Codes: those
-  /// of Backend::finish.
+  /// of Backend::wait.
   Result<std::vector<Part>> pop(Logits& logits);
 
   /// Waits for all steps and takes them back: sequences are as long as before them.

@@ -16,9 +16,9 @@ namespace {
 class StepsSeen : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
-  void begin(const Batch& batch) override {
+  void submit(const CompiledStep& step, const Batch& batch) override {
     steps.push_back(batch.num_tokens());
-    ForwardingBackend::begin(batch);
+    ForwardingBackend::submit(step, batch);
   }
   int64_t prompt_chunk() const override { return 16; }
 

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "models/model_family.h"
-#include "models/self_attention.h"
+#include "models/step_recorder.h"
 
 namespace subbyte {
 namespace {
@@ -14,59 +14,19 @@ constexpr ModelType kModelTypes[] = {{"gpt_oss", "GptOssForCausalLM"}};
 constexpr std::string_view kContainers[] = {"openai"};
 constexpr double kDefaultEps = 1e-5;
 
-struct Layer {
-  Norm input_norm;
-  SelfAttention attention;
-  Norm post_attention_norm;
-  Weight router;  // [experts][hidden]
-  Experts experts;
-};
-
-class GptOss : public Model {
- public:
-  GptOss(const ModelConfig& config, const ModelWeights& weights)
-      : Model(config),
-        rope_(config.head_dim, config.rope_theta, config.rope_scaling),
-        embedding_(weights.matrix(kTable)),
-        final_norm_{weights.vector(kFinalNorm), config.rms_norm_eps},
-        head_(weights.matrix(kHead)) {
-    for (int64_t i = 0; i < config.num_layers; ++i) {
-      const std::string prefix = fmt::format("layers.{}.", i);
-      Layer& layer = layers_.emplace_back();
-      layer.input_norm = {weights.vector(prefix + "input_layernorm"), config.rms_norm_eps};
-      layer.attention = self_attention_of(weights, prefix + "self_attn.", config);
-      layer.post_attention_norm = {weights.vector(prefix + "post_attention_layernorm"),
-                                   config.rms_norm_eps};
-      layer.router = weights.matrix(prefix + "mlp.router");
-      layer.experts = weights.experts(prefix + "mlp.experts");
-    }
+Result<StepPlan> record(const ModelConfig& config, const ModelWeights& weights) {
+  StepRecorder record(config, weights);
+  ValueId x = record.embed();
+  ValueId delta = kNoValue;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    record.begin_layer(i);
+    ValueId h = record.add_norm("input_layernorm", x, delta);
+    delta = record.self_attention(h);
+    h = record.add_norm("post_attention_layernorm", x, delta);
+    delta = record.experts("router", h);
   }
-
- private:
-  void run(Backend& backend) const override {
-    const Tensor x = backend.tensor(config_.hidden_size);
-    const Tensor h = backend.tensor(config_.hidden_size);
-    const Tensor delta = backend.tensor(config_.hidden_size);
-    const Tensor router_logits = backend.tensor(config_.num_experts);
-    const AttentionTensors attention(backend, config_);
-    backend.embed(x, embedding_);
-    for (int64_t i = 0; i < config_.num_layers; ++i) {
-      const Layer& layer = layers_[i];
-      backend.add_norm(h, x, i == 0 ? Tensor{} : delta, layer.input_norm);
-      run_self_attention(backend, layer.attention, rope_, config_, i, attention, delta, h);
-      backend.add_norm(h, x, delta, layer.post_attention_norm);
-      backend.exact_linear(router_logits, h, layer.router);
-      backend.experts(delta, h, router_logits, layer.experts);
-    }
-    backend.logits(x, delta, final_norm_, head_);
-  }
-
-  Rope rope_;
-  Weight embedding_;  // [vocabulary][hidden]
-  std::vector<Layer> layers_;
-  Norm final_norm_;
-  Weight head_;
-};
+  return std::move(record).finish(x, delta);
+}
 
 Status read(const json::Object& config, ModelConfig& model) {
   const char* count = config.has("num_local_experts") ? "num_local_experts" : "num_experts";
@@ -90,10 +50,6 @@ std::vector<TensorSpec> tensors(const ModelConfig& config) {
     list.experts(i, "router", true);
   }
   return list.finish();
-}
-
-std::unique_ptr<Model> make(const ModelConfig& config, const ModelWeights& weights) {
-  return std::make_unique<GptOss>(config, weights);
 }
 
 // Sources: the config.json files of openai/gpt-oss-*; tiny is ours.
@@ -143,7 +99,7 @@ const ModelFamily gpt_oss_family = {.model_types = kModelTypes,
                                     .read = read,
                                     .tensors = tensors,
                                     .experts = ExpertLayout::kAlternatingStacks,
-                                    .make = make,
+                                    .record = record,
                                     .chat = ChatFormat::kHarmony,
                                     .shapes = kShapes,
                                     .config_of = config_of};

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <vector>
 
 #include "base/quote.h"
 #include "models/head_bits.h"
 #include "models/memory_need.h"
 #include "models/model_family.h"
-#include "models/watched_backend.h"
 #include "models/weight_loader.h"
 
 namespace subbyte {
@@ -48,6 +48,20 @@ Result<OpenedModel> open_model(const std::filesystem::path& path) {
   SUBBYTE_TRY(TensorSource tensors, TensorSource::open(path));
   return OpenedModel{std::move(config), std::move(quantization), std::move(tensors)};
 }
+
+/// Finds the first operation of a step whose results are not all finite.
+class NotFinite : public StepObserver {
+ public:
+  void see(const Op& op, ValueId, std::span<const float> numbers) override {
+    const auto is_finite = [](float number) { return std::isfinite(number); };
+    if (first_.empty() && !std::ranges::all_of(numbers, is_finite)) first_ = op.name;
+  }
+  /// Empty while all numbers are finite.
+  const std::string& first() const { return first_; }
+
+ private:
+  std::string first_;
+};
 
 LoadOptions with_step_tokens(LoadOptions options, const Backend& backend) {
   if (options.step_tokens != 0) return options;
@@ -141,7 +155,7 @@ Status Model::check_tokens(std::span<const int32_t> tokens) const {
   return {};
 }
 
-Status Model::enqueue(Backend& backend, const Batch& batch, std::span<const Part> before) const {
+Status Model::submit(Backend& backend, const Batch& batch, std::span<const Part> before) const {
   SUBBYTE_CHECK(check(batch, before));
   for (const Part& part : batch.parts) {
     Status status = part.sequence->reserve(std::ssize(part.tokens));
@@ -150,24 +164,14 @@ Status Model::enqueue(Backend& backend, const Batch& batch, std::span<const Part
     for (const Part& other : batch.parts) other.sequence->truncate(other.sequence->length());
     return status;
   }
-  try {
-    backend.begin(batch);
-    run(backend);
-  } catch (...) {  // no memory; steps end all the same
-    Logits none;
-    backend.end();
-    if (!before.empty()) static_cast<void>(backend.finish(none));
-    static_cast<void>(backend.finish(none));
-    throw;
-  }
-  backend.end();
+  backend.submit(*step_, batch);
   for (const Part& part : batch.parts) part.sequence->advance(std::ssize(part.tokens));
   return {};
 }
 
 Status Model::forward(Backend& backend, const Batch& batch, Logits& logits) const {
-  SUBBYTE_CHECK(enqueue(backend, batch));
-  Status status = backend.finish(logits);
+  SUBBYTE_CHECK(submit(backend, batch));
+  Status status = backend.wait(logits);
   if (status.ok()) return {};
   for (const Part& part : batch.parts) {
     part.sequence->truncate(part.sequence->length() - std::ssize(part.tokens));
@@ -176,12 +180,12 @@ Status Model::forward(Backend& backend, const Batch& batch, Logits& logits) cons
 }
 
 Error Model::locate_not_finite(Backend& backend, const Batch& batch, const Error& error) const {
-  WatchedBackend watched(backend);
+  NotFinite seen;
   Logits logits;
-  const Status again = forward(watched, {batch.parts, true}, logits);
-  if (!again.ok() || watched.first_place().empty()) return error;
+  const Status again = forward(backend, {batch.parts, &seen}, logits);
+  if (!again.ok() || seen.first().empty()) return error;
   return {error.code, fmt::format("{}; the first numbers that are not finite are those of {}",
-                                  error.message, watched.first_place())};
+                                  error.message, seen.first())};
 }
 
 Status Model::verify_unchanged() const {
@@ -196,11 +200,24 @@ Result<KvPool> Model::make_kv_pool(Backend& backend, KvType type, int64_t positi
   return backend.make_kv_pool(shape, kv_pages(positions));
 }
 
+namespace {
+
+Result<std::unique_ptr<CompiledStep>> compile(const ModelConfig& config,
+                                              const ModelWeights& weights, Backend& backend) {
+  SUBBYTE_TRY(StepPlan plan, family_of(config).record(config, weights));
+  return backend.compile(std::move(plan));
+}
+
+}  // namespace
+
 Status check_loading(const std::filesystem::path& path, Backend& backend, Reads reads) {
   SUBBYTE_TRY(const OpenedModel opened, open_model(path));
   const ImportContext context = {opened.tensors, opened.quantization, backend.host()};
   SUBBYTE_TRY(const auto tensors, opened.find_tensors(context));
-  return WeightLoader(context, opened.config, backend, {}, reads).load(tensors);
+  WeightLoader loader(context, opened.config, backend, {}, reads);
+  SUBBYTE_CHECK(loader.load(tensors));
+  const auto step = compile(opened.config, loader.weights(), backend);
+  return step.ok() ? Status() : step.error();
 }
 
 Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Backend& backend,
@@ -223,9 +240,8 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Bac
   SUBBYTE_CHECK(loaded);
   SUBBYTE_CHECK(finished);
   SUBBYTE_CHECK(opened.tensors.verify_unchanged());
-  auto model = family_of(config).make(config, loader.take_weights());
-  loader.finish(*model);
-  return model;
+  SUBBYTE_TRY(auto step, compile(config, loader.weights(), backend));
+  return loader.finish(std::move(step));
 }
 
 }  // namespace subbyte

@@ -16,9 +16,9 @@ namespace subbyte {
 
 class Model {
  public:
-  virtual ~Model() = default;
-
   const ModelConfig& config() const { return config_; }
+  /// The operations of a step.
+  const StepPlan& plan() const { return step_->plan(); }
 
   /// One step on the backend that the model was loaded with: appends the tokens of each part to its
   /// sequence, and gives the logits that the parts ask for. The sequences have pages of one pool
@@ -28,13 +28,12 @@ class Model {
   /// of the backend. The sequences are as long as before then.
   Status forward(Backend& backend, const Batch& batch, Logits& logits) const;
 
-  /// Its first half; the second is Backend::finish(). The sequences are as long as after the step,
-  /// which they are not where finish() fails: who calls this cuts them back then
-  /// (engine/step_queue.h). `before` is the step before this one, if that is not finished: its
+  /// Its first half; the second is Backend::wait(). The sequences are as long as after the step,
+  /// which they are not where wait() fails: who calls this cuts them back then
+  /// (engine/step_queue.h). `before` is the step before this one, if that was not waited for: its
   /// choices may stand in the batch as chosen_before(). Codes: those of forward that are not of
-  /// the backend; then no step has begun. After an exception no step is on its way, of `before`
-  /// neither.
-  Status enqueue(Backend& backend, const Batch& batch, std::span<const Part> before = {}) const;
+  /// the backend; then nothing was submitted.
+  Status submit(Backend& backend, const Batch& batch, std::span<const Part> before = {}) const;
 
   /// `error`, sampling.not_finite of a step, with the first operation whose results are not finite:
   /// `batch`, which that step computed, is computed again, from sequences as they were before it.
@@ -59,20 +58,17 @@ class Model {
   /// The largest one, to measure the read bandwidth on.
   const Weight& largest_weight() const { return largest_weight_; }
 
- protected:
-  explicit Model(const ModelConfig& config) : config_(config) {}
-
-  /// The operations of a step, between begin() and finish().
-  virtual void run(Backend& backend) const = 0;
-
-  ModelConfig config_;
-
  private:
-  friend class WeightLoader;  // fills these while it loads
+  friend class WeightLoader;  // makes it of what it has loaded
+
+  Model(const ModelConfig& config, std::unique_ptr<CompiledStep> step)
+      : config_(config), step_(std::move(step)) {}
 
   Status check(const Batch& batch, std::span<const Part> before) const;
   Status check_pool(const KvPool& pool) const;
 
+  ModelConfig config_;
+  std::unique_ptr<CompiledStep> step_;
   std::vector<std::weak_ptr<const MappedFile>> files_;  // gone where all was copied
   int64_t bytes_per_token_ = 0;
   int64_t weight_bytes_ = 0;

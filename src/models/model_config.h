@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "checkpoints/config/config_file.h"
 #include "ops/rope.h"
-#include "ops/tensor.h"
+#include "ops/weights.h"
 
 namespace subbyte {
 

@@ -31,7 +31,8 @@ struct ModelFamily {
   /// Lists the tensors of a model.
   std::vector<TensorSpec> (*tensors)(const ModelConfig& config) = nullptr;
   ExpertLayout experts = ExpertLayout::kModules;
-  std::unique_ptr<Model> (*make)(const ModelConfig& config, const ModelWeights& weights) = nullptr;
+  /// Writes the operations of a step. Code plan.shape.
+  Result<StepPlan> (*record)(const ModelConfig& config, const ModelWeights& weights) = nullptr;
   ChatFormat chat = ChatFormat::kChatMl;  // that its models were trained with
 
   // For synth.

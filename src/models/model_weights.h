@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "ops/tensor.h"
+#include "ops/weights.h"
 
 namespace subbyte {
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "models/model_family.h"
-#include "models/self_attention.h"
+#include "models/step_recorder.h"
 
 namespace subbyte {
 namespace {
@@ -19,71 +19,19 @@ constexpr const ModelType& kMoe = kModelTypes[1];
 constexpr std::string_view kContainers[] = {"ak47", "ak48"};
 constexpr double kDefaultEps = 1e-6;
 
-struct Layer {
-  Norm input_norm;
-  SelfAttention attention;
-  Norm post_attention_norm;
-  // A dense block.
-  Weight gate_up;  // [intermediate, then intermediate][hidden]
-  Weight down;     // [hidden][intermediate]
-  // Or experts.
-  Weight router;  // [experts][hidden]
-  Experts experts;
-};
-
-class Qwen3 : public Model {
- public:
-  Qwen3(const ModelConfig& config, const ModelWeights& weights)
-      : Model(config),
-        rope_(config.head_dim, config.rope_theta, config.rope_scaling),
-        embedding_(weights.matrix(kTable)),
-        final_norm_{weights.vector(kFinalNorm), config.rms_norm_eps},
-        head_(weights.matrix(kHead)) {
-    for (int64_t i = 0; i < config.num_layers; ++i) {
-      const std::string prefix = fmt::format("layers.{}.", i);
-      Layer& layer = layers_.emplace_back();
-      layer.input_norm = {weights.vector(prefix + "input_layernorm"), config.rms_norm_eps};
-      layer.attention = self_attention_of(weights, prefix + "self_attn.", config);
-      layer.post_attention_norm = {weights.vector(prefix + "post_attention_layernorm"),
-                                   config.rms_norm_eps};
-      layer.gate_up = weights.matrix(prefix + "mlp.gate_up_proj");
-      layer.down = weights.matrix(prefix + "mlp.down_proj");
-      layer.router = weights.matrix(prefix + "mlp.gate");
-      layer.experts = weights.experts(prefix + "mlp.experts");
-    }
+Result<StepPlan> record(const ModelConfig& config, const ModelWeights& weights) {
+  StepRecorder record(config, weights);
+  ValueId x = record.embed();
+  ValueId delta = kNoValue;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    record.begin_layer(i);
+    ValueId h = record.add_norm("input_layernorm", x, delta);
+    delta = record.self_attention(h);
+    h = record.add_norm("post_attention_layernorm", x, delta);
+    delta = config.expert_layers[i] ? record.experts("gate", h) : record.gated_block(h);
   }
-
- private:
-  void run(Backend& backend) const override {
-    const Tensor x = backend.tensor(config_.hidden_size);
-    const Tensor h = backend.tensor(config_.hidden_size);
-    const Tensor delta = backend.tensor(config_.hidden_size);
-    const Tensor gated = backend.tensor(config_.intermediate_size);
-    const Tensor router_logits = backend.tensor(config_.num_experts);
-    const AttentionTensors attention(backend, config_);
-    backend.embed(x, embedding_);
-    for (int64_t i = 0; i < config_.num_layers; ++i) {
-      const Layer& layer = layers_[i];
-      backend.add_norm(h, x, i == 0 ? Tensor{} : delta, layer.input_norm);
-      run_self_attention(backend, layer.attention, rope_, config_, i, attention, delta, h);
-      backend.add_norm(h, x, delta, layer.post_attention_norm);
-      if (config_.expert_layers[i]) {
-        backend.exact_linear(router_logits, h, layer.router);
-        backend.experts(delta, h, router_logits, layer.experts);
-      } else {
-        backend.gated_linear(gated, h, layer.gate_up);
-        backend.linear(delta, gated, layer.down);
-      }
-    }
-    backend.logits(x, delta, final_norm_, head_);
-  }
-
-  Rope rope_;
-  Weight embedding_;  // [vocabulary][hidden]
-  std::vector<Layer> layers_;
-  Norm final_norm_;
-  Weight head_;
-};
+  return std::move(record).finish(x, delta);
+}
 
 /// Layers with experts: each decoder_sparse_step-th, but for those of mlp_only_layers.
 Status read_expert_layers(const json::Object& config, ModelConfig& model) {
@@ -129,10 +77,6 @@ std::vector<TensorSpec> tensors(const ModelConfig& config) {
     }
   }
   return list.finish();
-}
-
-std::unique_ptr<Model> make(const ModelConfig& config, const ModelWeights& weights) {
-  return std::make_unique<Qwen3>(config, weights);
 }
 
 // Sources: the config.json files of Qwen/Qwen3-*; those called tiny are ours.
@@ -184,7 +128,7 @@ const ModelFamily qwen3_family = {.model_types = kModelTypes,
                                   .containers = kContainers,
                                   .read = read,
                                   .tensors = tensors,
-                                  .make = make,
+                                  .record = record,
                                   .chat = ChatFormat::kChatMl,
                                   .shapes = kShapes,
                                   .config_of = config_of};

@@ -346,16 +346,18 @@ Result<std::vector<float>> WeightLoader::bias_of(const FoundTensor& tensor) {
   return bias;
 }
 
-void WeightLoader::finish(Model& model) const {
+std::unique_ptr<Model> WeightLoader::finish(std::unique_ptr<CompiledStep> step) const {
+  std::unique_ptr<Model> model(new Model(config_, std::move(step)));
   std::set<std::shared_ptr<const MappedFile>> files;
   for (const auto& [name, tensor] : context_.tensors.tensors()) files.insert(tensor.file);
-  model.files_.assign(files.begin(), files.end());
-  model.bytes_per_token_ = static_cast<int64_t>(bytes_per_token_);
-  model.weight_bytes_ = weight_bytes_;
-  model.largest_weight_ = largest_;
+  model->files_.assign(files.begin(), files.end());
+  model->bytes_per_token_ = static_cast<int64_t>(bytes_per_token_);
+  model->weight_bytes_ = weight_bytes_;
+  model->largest_weight_ = largest_;
   if (options_.progress) {
     options_.progress(context_.tensors.total_bytes(), context_.tensors.total_bytes());
   }
+  return model;
 }
 
 }  // namespace subbyte

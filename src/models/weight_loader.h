@@ -23,10 +23,9 @@ class WeightLoader {
   /// more than their numbers; model.surplus for a head that is not the embedding it is tied to.
   Status load(std::span<const FoundTensor> tensors);
 
-  /// What was loaded.
-  ModelWeights take_weights() { return std::move(weights_); }
-  /// Hands the accounts to the finished model.
-  void finish(Model& model) const;
+  const ModelWeights& weights() const { return weights_; }
+  /// The model of what was loaded, with the accounts.
+  std::unique_ptr<Model> finish(std::unique_ptr<CompiledStep> step) const;
 
  private:
   /// The matrices of the experts of a layer, or their biases one after the other.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ops/kv_pool.h"
+#include "ops/step_observer.h"
 #include "ops/token_choice.h"
 
 namespace subbyte {
@@ -36,7 +37,7 @@ struct Part {
 /// part after part.
 struct Batch {
   std::span<const Part> parts;
-  bool is_watched = false;  // Backend::is_finite() is asked between operations
+  StepObserver* observer = nullptr;  // sees what the operations give
 
   int64_t num_tokens() const {
     int64_t tokens = 0;

@@ -1,4 +1,4 @@
-// Mixtures of experts on the GPU through the backend, against the formula in double precision.
+// Mixtures of experts on the GPU, against the formula in double precision.
 
 #include <gtest/gtest.h>
 
@@ -6,10 +6,10 @@
 #include <cmath>
 #include <numeric>
 
-#include "devices/devices.h"
+#include "base/thread_pool.h"
+#include "cuda_backend/experts.h"
 #include "gpu_linear.h"
 #include "model_on_gpu.h"
-#include "ops/backend.h"
 
 namespace subbyte::testing {
 namespace {
@@ -71,68 +71,62 @@ Inputs random_tokens(const Sizes& sizes, int64_t tokens, cuda::Number number, ui
   return inputs;
 }
 
-std::unique_ptr<Backend> backend_for(cuda::Number number, bool batch_invariant = false,
-                                     bool in_mxfp8 = false) {
-  DeviceOptions options = {.device = "cuda", .num_threads = 2};
-  options.activations = number == cuda::Number::kF16 ? Activations::kF32 : Activations::kBF16;
-  if (in_mxfp8) options.activations = Activations::kMxfp8;
-  options.batch_invariant = batch_invariant;
-  auto backend = make_backend(options);
-  if (!backend.ok()) {
-    ADD_FAILURE() << backend.error().message;
-    std::abort();
-  }
-  return std::move(backend).value();
-}
-
-/// Experts on a backend, and steps of nothing else.
+/// Experts in the memory of the GPU, and the operation by itself.
 class OnGpu {
  public:
   OnGpu(const TestExperts& experts, cuda::Number number, bool batch_invariant = false,
         bool in_mxfp8 = false)
       : sizes_(experts.sizes),
         number_(number),
-        backend_(backend_for(number, batch_invariant, in_mxfp8)),
-        pool_(std::move(backend_->make_kv_pool({1, 1, 16, KvType::kF16}, 256)).value()) {
-    auto uploaded = backend_->upload(experts.matrices);
-    EXPECT_TRUE(uploaded.ok()) << (uploaded.ok() ? "" : uploaded.error().message);
-    if (uploaded.ok()) experts_ = *uploaded;
+        mixture_(*cuda::query_device(), number, batch_invariant, in_mxfp8, nullptr) {
+    ThreadPool host(2);
+    CudaUploader uploader(nullptr, host);
+    auto uploaded = upload_experts(experts.matrices, {arena_, uploader, host, number});
+    expect_ok(uploaded.ok() ? uploader.finish() : Status(uploaded.error()));
+    if (!uploaded.ok()) return;
+    experts_ = std::move(*uploaded);
+    expect_ok(mixture_.choose_kernels(experts_));
   }
 
   std::vector<float> run(const Inputs& inputs) {
-    Sequence sequence(pool_, 10000);
-    EXPECT_TRUE(sequence.reserve(inputs.tokens).ok());
-    const std::vector<int32_t> tokens(inputs.tokens, 0);
-    const std::vector<Part> parts = {{&sequence, tokens, 0}};
-    backend_->begin({parts});
-    const Tensor x = backend_->tensor(sizes_.hidden);
-    const Tensor logits = backend_->tensor(sizes_.experts);
-    const Tensor y = backend_->tensor(sizes_.hidden);
     const std::vector<uint16_t> numbers = to_numbers(inputs.x, number_);
     std::vector<uint16_t> found(numbers.size());
-    copy(x.data, numbers.data(), numbers.size() * 2);
-    copy(logits.data, inputs.logits.data(), inputs.logits.size() * 4);
-    expect_ok(cudaMemset(y.data, 0xFF, found.size() * 2));
-    expect_ok(cudaDeviceSynchronize());
-    backend_->experts(y, x, logits, experts_);
-    backend_->end();
-    Logits none;
-    const Status status = backend_->finish(none);
-    EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
-    expect_ok(cudaMemcpy(found.data(), y.data, found.size() * 2, cudaMemcpyDeviceToHost));
+    const auto x = on_device(numbers.data(), numbers.size() * 2);
+    const auto y = on_device(nullptr, numbers.size() * 2);
+    const auto logits = on_device(inputs.logits.data(), inputs.logits.size() * 4);
+    const CudaRows rows = {x.data(), inputs.tokens, sizes_.hidden};
+    const auto routes = mixture_.run(rows, reinterpret_cast<const float*>(logits.data()), experts_);
+    expect_ok(routes.ok() ? Status() : Status(routes.error()));
+    if (!routes.ok()) return {};
+    cuda::run_add_routes(
+        {y.data(), *routes, cuda::element_of(number_), inputs.tokens, sizes_.hidden}, nullptr);
+    expect_ok(cudaMemcpy(found.data(), y.data(), found.size() * 2, cudaMemcpyDeviceToHost));
     return to_floats(found, number_);
   }
 
  private:
-  static void copy(void* to, const void* from, std::size_t bytes) {
-    expect_ok(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+  static void expect_ok(const Status& status) {
+    EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
+  }
+  static void expect_ok(cudaError_t error) { testing::expect_ok(error); }
+
+  /// A copy of the bytes; without any, poison.
+  static CudaBuffer on_device(const void* from, std::size_t bytes) {
+    CudaBuffer buffer;
+    expect_ok(buffer.grow(static_cast<int64_t>(bytes)));
+    if (from == nullptr) {
+      expect_ok(cudaMemset(buffer.data(), 0xFF, bytes));
+    } else {
+      expect_ok(cudaMemcpy(buffer.data(), from, bytes, cudaMemcpyHostToDevice));
+    }
+    return buffer;
   }
 
   Sizes sizes_;
   cuda::Number number_;
-  std::unique_ptr<Backend> backend_;
-  KvPool pool_;
-  Experts experts_;
+  WeightArena arena_;
+  CudaExperts experts_;
+  CudaMixture mixture_;
 };
 
 /// What a result should be, and how far from it rounding may take it.
@@ -454,7 +448,7 @@ TEST(GpuExperts, of_many_tokens_in_8_bits_are_near_those_of_few_in_16) {
 }
 
 TEST(GpuExperts, are_refused_by_name) {
-  const auto backend = backend_for(cuda::Number::kF16);
+  const auto backend = std::move(make_backend(gpu())).value();
   const auto expect_refused = [&](const TestExperts& experts, const std::string& part) {
     const auto found = backend->upload(experts.matrices);
     ASSERT_FALSE(found.ok());

@@ -12,6 +12,7 @@
 
 #include "matrix/zero_points.h"
 #include "model_on_gpu.h"
+#include "ops/recorder.h"
 #include "support/random_matrix.h"
 #include "support/test_context.h"
 
@@ -188,26 +189,23 @@ Result<std::vector<float>> run(Backend& backend, const MatrixView& first, const 
   SUBBYTE_CHECK(sequence.reserve(num_tokens));
   std::vector<int32_t> tokens(num_tokens);
   for (int64_t i = 0; i < num_tokens; ++i) tokens[i] = static_cast<int32_t>(i * 5 % kVocab);
-  const Part part = {&sequence, tokens, num_tokens};
-  const Batch batch = {{&part, 1}};
-  backend.begin(batch);
-  const Tensor x = backend.tensor(first.cols);
-  const Tensor h = backend.tensor(first.cols);
-  const Tensor y = backend.tensor(rows);
-  const Tensor delta = backend.tensor(rows);
-  backend.embed(x, table_weight);
+  Recorder record;
+  ValueId x = record.embed("table", table_weight);
   if (use == Use::kHead) {
-    backend.logits(x, {}, norm, weight);
+    record.logits("head", record.head_norm("norm", x, kNoValue, norm), weight);
   } else {
-    backend.add_norm(h, x, {}, norm);
-    backend.embed(y, stream_weight);
-    if (use == Use::kLinear) backend.linear(delta, h, weight);
-    if (use == Use::kGated) backend.gated_linear(delta, h, weight);
-    backend.logits(y, delta, last_norm, head_weight);
+    const ValueId h = record.add_norm("norm", x, kNoValue, norm);
+    const ValueId y = record.embed("stream", stream_weight);
+    const ValueId delta = use == Use::kLinear ? record.linear("linear", h, weight)
+                                              : record.gated_linear("gated", h, weight);
+    record.logits("head", record.head_norm("last_norm", y, delta, last_norm), head_weight);
   }
+  SUBBYTE_TRY(StepPlan plan, std::move(record).finish());
+  SUBBYTE_TRY(const auto step, backend.compile(std::move(plan)));
+  const Part part = {&sequence, tokens, num_tokens};
+  backend.submit(*step, {{&part, 1}});
   Logits logits;
-  backend.end();
-  SUBBYTE_CHECK(backend.finish(logits));
+  SUBBYTE_CHECK(backend.wait(logits));
   return logits.values;
 }
 

@@ -10,11 +10,11 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <set>
 
 #include "checkpoints/containers/tensor_source.h"
 #include "engine/generate.h"
 #include "model_on_gpu.h"
-#include "ops/forwarding_backend.h"
 #include "support/shared_experts.h"
 #include "support/test_context.h"
 #include "support/test_names.h"
@@ -51,20 +51,25 @@ std::vector<int32_t> greedy(const LoadedModel& on, std::span<const int32_t> prom
 
 class GpuGoldens : public ::testing::TestWithParam<const char*> {};
 
-/// Keeps the router's logits of every mixture of experts on the CPU.
-class RouterWatch : public ForwardingBackend {
+/// Keeps the router's logits of every mixture of experts.
+class RouterWatch : public StepObserver {
  public:
-  using ForwardingBackend::ForwardingBackend;
+  explicit RouterWatch(const StepPlan& plan) {
+    for (const Op& op : plan.ops) {
+      if (const auto* experts = std::get_if<ExpertsOp>(&op.what)) {
+        watched_.insert(experts->router_logits);
+      }
+    }
+  }
 
-  void experts(Tensor y, Tensor x, Tensor router_logits, const Experts& experts) override {
-    const auto* const from = static_cast<const float*>(router_logits.data);
-    logits_.insert(logits_.end(), from, from + router_logits.rows * router_logits.cols);
-    ForwardingBackend::experts(y, x, router_logits, experts);
+  void see(const Op&, ValueId result, std::span<const float> numbers) override {
+    if (watched_.contains(result)) logits_.insert(logits_.end(), numbers.begin(), numbers.end());
   }
   /// [layers][tokens][experts]
   const std::vector<float>& seen() const { return logits_; }
 
  private:
+  std::set<ValueId> watched_;
   std::vector<float> logits_;
 };
 
@@ -75,8 +80,8 @@ std::vector<bool> near_ties(const LoadedModel& cpu, std::span<const int32_t> ids
   const ModelConfig& config = cpu.model->config();
   std::vector<bool> tied(ids.size());
   if (config.num_experts == 0) return tied;
-  RouterWatch watch(*cpu.backend);
-  testing::logits_of(*cpu.model, watch, ids);
+  RouterWatch watch(cpu.model->plan());
+  testing::TestContext(*cpu.model, *cpu.backend, std::ssize(ids)).forward(ids, &watch);
   const double allowed = stated_difference(watch.seen(), stated);
   for (int64_t row = 0; row < std::ssize(watch.seen()) / config.num_experts; ++row) {
     const auto all = std::span(watch.seen()).subspan(row * config.num_experts);

@@ -24,14 +24,14 @@ class Counting : public ForwardingBackend {
       : ForwardingBackend(backend), in_flight_(in_flight) {}
 
   int64_t steps_in_flight() const override { return in_flight_; }
-  void end() override {
-    backend_.end();
+  void submit(const CompiledStep& step, const Batch& batch) override {
+    backend_.submit(step, batch);
     if (backend_.last_step() == "a graph") ++num_graphs_;
     if (++num_on_their_way_ == 2) ++num_ahead_;
   }
-  Status finish(Logits& logits) override {
+  Status wait(Logits& logits) override {
     --num_on_their_way_;
-    return backend_.finish(logits);
+    return backend_.wait(logits);
   }
   int64_t num_graphs() const { return num_graphs_; }
   int64_t num_ahead() const { return num_ahead_; }

@@ -17,27 +17,23 @@ class LaggingBackend : public ForwardingBackend {
 
   int64_t steps_in_flight() const override { return 2; }
 
-  void begin(const Batch& batch) override {
-    parts_.assign(batch.parts.begin(), batch.parts.end());
-    tokens_.clear();
-    for (Part& part : parts_) {
-      std::vector<int32_t>& tokens = tokens_.emplace_back();
-      for (const int32_t token : part.tokens) tokens.push_back(known(token));
-      part.tokens = tokens;
+  void submit(const CompiledStep& compiled, const Batch& batch) override {
+    std::vector<Part> parts(batch.parts.begin(), batch.parts.end());
+    std::deque<std::vector<int32_t>> tokens;
+    for (Part& part : parts) {
+      std::vector<int32_t>& known_tokens = tokens.emplace_back();
+      for (const int32_t token : part.tokens) known_tokens.push_back(known(token));
+      part.tokens = known_tokens;
     }
-    backend_.begin({parts_});
-  }
-
-  void end() override {
-    backend_.end();
+    backend_.submit(compiled, {parts, batch.observer});
     Step step;
-    step.status = backend_.finish(step.logits);
+    step.status = backend_.wait(step.logits);
     chosen_ = step.logits.tokens;
     most_on_their_way_ = std::max(most_on_their_way_, std::ssize(steps_) + 1);
     steps_.push_back(std::move(step));
   }
 
-  Status finish(Logits& logits) override {
+  Status wait(Logits& logits) override {
     Step step = std::move(steps_.front());
     steps_.pop_front();
     logits = std::move(step.logits);
@@ -58,8 +54,6 @@ class LaggingBackend : public ForwardingBackend {
     return std::max(chosen_.at(chosen_before(0) - token), 0);
   }
 
-  std::vector<Part> parts_;
-  std::deque<std::vector<int32_t>> tokens_;
   std::vector<int32_t> chosen_;  // by the last step
   std::deque<Step> steps_;
   int64_t most_on_their_way_ = 0;

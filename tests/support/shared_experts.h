@@ -1,7 +1,6 @@
 #pragma once
 // A block of experts beside one that every token goes to: the latter is a dense block, whose result
-// add_norm() adds before that of the experts. As a list of calls of a backend, and in double
-// precision.
+// add_norm() adds before that of the experts. As a step of a backend, and in double precision.
 
 #include <gtest/gtest.h>
 
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "ops/backend.h"
+#include "ops/recorder.h"
 #include "support/random_matrix.h"
 
 namespace subbyte::testing {
@@ -33,25 +33,10 @@ class SharedExperts {
     std::vector<int32_t> tokens(kTokens);
     std::iota(tokens.begin(), tokens.end(), 0);
     const Part part = {&sequence, tokens, kTokens};
-    backend.begin({{&part, 1}});
-    const Tensor x = backend.tensor(kHidden);
-    const Tensor h = backend.tensor(kHidden);
-    const Tensor unused = backend.tensor(kHidden);
-    const Tensor router_logits = backend.tensor(kExperts);
-    const Tensor gated = backend.tensor(kShared);
-    const Tensor shared = backend.tensor(kHidden);
-    const Tensor routed = backend.tensor(kHidden);
-    backend.embed(x, on.table);
-    backend.add_norm(h, x, {}, on.norm);
-    backend.exact_linear(router_logits, h, on.router);
-    backend.gated_linear(gated, h, on.shared_gate_up);
-    backend.linear(shared, gated, on.shared_down);
-    backend.experts(routed, h, router_logits, on.experts);
-    backend.add_norm(unused, x, shared, on.norm);
-    backend.logits(x, routed, on.norm, on.identity);
-    backend.end();
+    const auto step = std::move(backend.compile(plan(on))).value();
+    backend.submit(*step, {{&part, 1}});
     Logits logits;
-    const Status status = backend.finish(logits);
+    const Status status = backend.wait(logits);
     EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
     return logits.values;
   }
@@ -112,6 +97,19 @@ class SharedExperts {
       std::memcpy(matrix.codes->data() + (i * kHidden + i) * 2, &one, 2);
     }
     return matrix;
+  }
+
+  static StepPlan plan(const Weights& on) {
+    Recorder record;
+    ValueId x = record.embed("table", on.table);
+    const ValueId h = record.add_norm("norm", x, kNoValue, on.norm);
+    const ValueId router_logits = record.exact_linear("router", h, on.router);
+    const ValueId gated = record.gated_linear("shared.gate_up", h, on.shared_gate_up);
+    const ValueId shared = record.linear("shared.down", gated, on.shared_down);
+    const ValueId routed = record.experts("experts", h, router_logits, on.experts);
+    record.add_norm("unused", x, shared, on.norm);
+    record.logits("identity", record.head_norm("norm", x, routed, on.norm), on.identity);
+    return std::move(std::move(record).finish()).value();
   }
 
   Weights upload(Backend& backend) const {

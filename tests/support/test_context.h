@@ -40,10 +40,10 @@ class TestContext {
   KvPool& pool() { return pool_; }
 
   /// Appends `tokens` in one step: the logits of each, [tokens][vocabulary].
-  std::vector<float> forward(std::span<const int32_t> tokens) {
+  std::vector<float> forward(std::span<const int32_t> tokens, StepObserver* observer = nullptr) {
     Logits logits;
     const Part part = {&sequence_, tokens, std::ssize(tokens)};
-    const Status status = model_.forward(backend_, {{&part, 1}}, logits);
+    const Status status = model_.forward(backend_, {{&part, 1}, observer}, logits);
     EXPECT_TRUE(status.ok()) << status.error().message;
     return logits.values;
   }

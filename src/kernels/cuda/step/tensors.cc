@@ -4,22 +4,16 @@
 
 namespace subbyte::cuda {
 
-bool StepTensors::begin_program() {
+void StepTensors::begin_program() {
   known_.clear();
   known_to_writers_ = 0;
   old_reads_.clear();
-  uint32_t most = 0;
-  for (const Tensor& tensor : tensors_) most = std::max(most, tensor.place.tag);
-  base_ += most;
-  const bool begins_anew = is_full_ || base_ > kLastTag / 2;
-  if (begins_anew) {
+  if (is_full_) {
     tensors_.clear();
     used_ = 0;
-    base_ = 0;
     is_full_ = false;
   }
   for (Tensor& tensor : tensors_) tensor = {tensor.data, tensor.words, {tensor.place.begin, 0}};
-  return begins_anew;
 }
 
 std::optional<StepTensors::Place> StepTensors::read(const void* data, bool reads_all) {
@@ -44,7 +38,7 @@ std::optional<StepTensors::Place> StepTensors::write(const void* data, int64_t w
   if (tensor == nullptr || is_full_) return {};
   const int index = num_operations() - 1;
   if (begins) {
-    if (base_ + tensor->place.tag == kLastTag) is_full_ = true;
+    if (tensor->place.tag == kLastStepTag) is_full_ = true;
     if (is_full_) return {};
     tensor->reader_before = tensor->last_reader;
     tensor->writer_before = tensor->last_writer;
@@ -72,7 +66,7 @@ StepTensors::Tensor* StepTensors::find(const void* data) {
   return found == tensors_.end() ? nullptr : &*found;
 }
 
-/// nullptr: there is no room left, or another tensor lies there, until the words are cleared.
+/// nullptr: there is no room left, or another tensor lies there, until the next program.
 StepTensors::Tensor* StepTensors::find_or_add(const void* data, int64_t words) {
   Tensor* const known = find(data);
   if (known != nullptr && known->words == words) return known;
@@ -83,6 +77,13 @@ StepTensors::Tensor* StepTensors::find_or_add(const void* data, int64_t words) {
   tensors_.push_back({data, words, {used_, 0}});
   used_ += (words + 1) / 2 * 2;  // so that two neighbours can be loaded at once
   return &tensors_.back();
+}
+
+StepTags::Base StepTags::begin_program(uint32_t tags) {
+  const bool clears = tags > kLastStepTag - used_;
+  const uint32_t base = clears ? 0 : used_;
+  used_ = base + tags;
+  return {base, clears};
 }
 
 }  // namespace subbyte::cuda

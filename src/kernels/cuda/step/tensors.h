@@ -18,10 +18,12 @@
 
 namespace subbyte::cuda {
 
+inline constexpr uint32_t kLastStepTag = 255;
+
 class StepTensors {
  public:
-  /// A tensor from `begin` on, in words, whose writes have had tags up to this one, which is
-  /// counted from base_tag() on: so programs of the same operations are the same.
+  /// A tensor from `begin` on, in words, whose writes in this program have had tags from 1 up to
+  /// this one.
   struct Place {
     int64_t begin;
     uint32_t tag;
@@ -30,10 +32,7 @@ class StepTensors {
   /// `capacity` in words.
   explicit StepTensors(int64_t capacity) : capacity_(capacity) {}
 
-  /// True: the words must be set to zero before this program. Tags go on from program to program,
-  /// so that old words are told from new ones.
-  bool begin_program();
-  uint32_t base_tag() const { return base_; }
+  void begin_program();
 
   /// The next operation, which reads `data`, every CTA all of it or not. Nothing: that was not
   /// written in this program.
@@ -44,8 +43,6 @@ class StepTensors {
   std::optional<Place> write(const void* data, int64_t words, bool begins = true);
 
  private:
-  static constexpr uint32_t kLastTag = 255;
-
   struct Tensor {
     const void* data;
     int64_t words;
@@ -71,13 +68,28 @@ class StepTensors {
 
   int64_t capacity_;
   int64_t used_ = 0;
-  uint32_t base_ = 0;
   std::vector<Tensor> tensors_;
   std::vector<OldRead> old_reads_;
   /// Of each operation: those before this one have ended when all of its result is there.
   std::vector<int> known_;
   int known_to_writers_ = 0;  // of the last operation: when a CTA writes its part
   bool is_full_ = false;
+};
+
+/// The tags of programs as they run: each counts its own from where the one before ended, so that
+/// old words are told from new ones, whatever their places are, until all words are cleared.
+class StepTags {
+ public:
+  struct Base {
+    uint32_t tag = 0;
+    bool clears = false;  // the words must be set to zero before this program
+  };
+
+  /// Of the next program, which takes `tags` tags.
+  Base begin_program(uint32_t tags);
+
+ private:
+  uint32_t used_ = 0;
 };
 
 }  // namespace subbyte::cuda

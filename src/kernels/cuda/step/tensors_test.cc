@@ -25,7 +25,7 @@ bool add_all(StepTensors& tensors, const char* operations) {
 
 TEST(StepTensors, layers_use_the_same_tensors_again) {
   StepTensors tensors(5 * kWords);
-  EXPECT_FALSE(tensors.begin_program());
+  tensors.begin_program();
   EXPECT_FALSE(tensors.read(at('x')));  // was there before the program
   const auto first = tensors.write(at('q'), kWords);
   ASSERT_TRUE(first);
@@ -104,44 +104,54 @@ TEST(StepTensors, parts_of_a_tensor_are_written_side_by_side) {
   }
 }
 
-TEST(StepTensors, tags_go_on_until_the_words_are_cleared) {
+TEST(StepTensors, a_program_ends_with_its_tags) {
   StepTensors tensors(5 * kWords);
-  uint32_t last = 0;
+  for (int program = 0; program < 2; ++program) {
+    tensors.begin_program();
+    for (uint32_t layer = 1; layer <= kLastStepTag / 2; ++layer) {
+      ASSERT_TRUE(add_all(tensors, "xqqaaxxggx"));
+    }
+    tensors.read(at('x'));
+    ASSERT_TRUE(tensors.write(at('q'), kWords));
+    EXPECT_TRUE(add_all(tensors, "qaax"));  // the 255th x
+    EXPECT_FALSE(add_all(tensors, "xggx"));
+  }
+}
+
+TEST(StepTags, go_on_until_the_words_are_cleared) {
+  StepTags tags;
+  uint32_t used = 0;
   int cleared = 0;
   for (int program = 0; program < 50; ++program) {
-    const bool clears = tensors.begin_program();
-    cleared += clears;
-    for (int layer = 0; layer < 40; ++layer) {
-      tensors.read(at('x'));
-      const auto place = tensors.write(at('q'), kWords);
-      ASSERT_TRUE(place);
-      ASSERT_TRUE(add_all(tensors, "qaaxxggx"));
-      const uint32_t tag = tensors.base_tag() + place->tag;
-      if (!clears || layer > 0) {
-        EXPECT_GT(tag, last);
-      }
-      last = tag;
-      EXPECT_LE(last, 255u);
-      EXPECT_EQ(place->tag, static_cast<uint32_t>(layer + 1));
+    const uint32_t taken = 40 + program % 3;
+    const StepTags::Base base = tags.begin_program(taken);
+    if (base.clears) {
+      EXPECT_EQ(base.tag, 0u);
+      ++cleared;
+    } else {
+      EXPECT_EQ(base.tag, used);
     }
+    used = base.tag + taken;
+    EXPECT_LE(used, kLastStepTag);
   }
-  EXPECT_GT(cleared, 3);
-  EXPECT_LT(cleared, 25);
+  EXPECT_EQ(cleared, 8);
+  EXPECT_TRUE(tags.begin_program(kLastStepTag).clears);
+  EXPECT_TRUE(tags.begin_program(1).clears);
 }
 
 TEST(StepTensors, begin_anew_where_tensors_have_changed) {
   StepTensors tensors(3 * kWords);
   tensors.begin_program();
   EXPECT_TRUE(add_all(tensors, "xqqa"));
-  EXPECT_FALSE(tensors.begin_program());
+  tensors.begin_program();
   tensors.read(at('x'));
   EXPECT_FALSE(tensors.write(at('q'), 2 * kWords));  // another one at its address
-  EXPECT_TRUE(tensors.begin_program());
+  tensors.begin_program();
   tensors.read(at('x'));
   EXPECT_TRUE(tensors.write(at('q'), 2 * kWords));
   EXPECT_TRUE(add_all(tensors, "qa"));
   EXPECT_FALSE(add_all(tensors, "ab"));  // no room
-  EXPECT_TRUE(tensors.begin_program());
+  tensors.begin_program();
   tensors.read(at('x'));
   EXPECT_FALSE(tensors.write(at('q'), 4 * kWords));
 }

@@ -1,6 +1,6 @@
 #pragma once
-// What the operations of a backend read and write. All three are handles: only the backend that
-// made one looks inside.
+// What the operations of a step read besides the values of the step. All are handles: only the
+// backend that made one looks inside.
 
 #include <cstdint>
 #include <limits>
@@ -10,14 +10,6 @@
 #include "matrix/matrix.h"
 
 namespace subbyte {
-
-/// Activations of one step, [rows][cols], in the type that the backend computes in (CPU: float32).
-/// A row is a token of the batch, in the order of its parts. Valid until the step is finished.
-struct Tensor {
-  void* data = nullptr;  // nullptr: no tensor
-  int64_t rows = 0;
-  int64_t cols = 0;
-};
 
 /// A matrix [rows][cols] = [outputs][inputs] with its bias, or several joined along their outputs,
 /// in the form that the products of the backend read. Copies share the bytes.
@@ -64,6 +56,10 @@ struct ExpertMatrices {
 
 /// The same in the memory of a backend.
 struct Experts {
+  int64_t count = 0;
+  int64_t top_k = 0;
+  int64_t hidden = 0;
+  int64_t inner = 0;  // outputs of the gate of one
   std::shared_ptr<const void> storage;
 };
 

@@ -1,0 +1,234 @@
+#include "cpu_backend/step_runner.h"
+
+#include <algorithm>
+#include <string>
+
+#include "cpu_backend/attention.h"
+#include "cpu_backend/experts.h"
+#include "cpu_backend/gates.h"
+#include "cpu_backend/norm.h"
+#include "matrix/float_rows.h"
+
+namespace subbyte {
+namespace {
+
+constexpr int64_t kAngleGrain = 8;  // rows of angles that are worth a thread
+
+Status expect_one_matrix(const Op& op, const Weight& weight) {
+  if (open(weight).parts.size() == 1) return {};
+  return Error{"linear.unsupported",
+               op.name + ": expected one matrix, found several that are joined"};
+}
+
+Status expect_gate_and_up(const Op& op, const Weight& weight) {
+  const std::vector<Matrix>& parts = open(weight).parts;
+  if (parts.size() == 2 && parts[0].view.rows == parts[1].view.rows) return {};
+  return Error{"linear.unsupported",
+               op.name + ": expected gate and up as two matrices of equal rows"};
+}
+
+}  // namespace
+
+Status check_plan(const StepPlan& plan) {
+  for (const Op& op : plan.ops) {
+    if (const auto* embed = std::get_if<EmbedOp>(&op.what)) {
+      SUBBYTE_CHECK(expect_one_matrix(op, embed->table));
+    }
+    if (const auto* linear = std::get_if<LinearOp>(&op.what); linear && linear->exact) {
+      SUBBYTE_CHECK(expect_one_matrix(op, linear->weight));
+    }
+    if (const auto* gated = std::get_if<GatedLinearOp>(&op.what)) {
+      SUBBYTE_CHECK(expect_gate_and_up(op, gated->gate_up));
+    }
+  }
+  return {};
+}
+
+std::span<float> FloatBuffer::take(int64_t count) {
+  if (size_ < count) {
+    memory_.reset();  // first: the contents are not kept
+    memory_ = allocate_bytes(static_cast<std::size_t>(count) * sizeof(float));
+    size_ = count;
+  }
+  return {reinterpret_cast<float*>(memory_.get()), static_cast<std::size_t>(count)};
+}
+
+Status StepRunner::run(const CpuCompiledStep& step, const Batch& batch) {
+  begin(step, batch);
+  for (const Op& op : plan_->ops) {
+    const ValueId result = op.results().front();
+    if (result != kNoValue && rows_of(result) == 0) continue;
+    SUBBYTE_CHECK(std::visit([this](const auto& what) { return run(what); }, op.what));
+    if (batch.observer != nullptr) show(op);
+  }
+  return {};
+}
+
+void StepRunner::begin(const CpuCompiledStep& step, const Batch& batch) {
+  plan_ = &step.plan();
+  slots_of_values_ = &step.slots();
+  batch_ = &batch;
+  pool_ = &batch.parts.front().sequence->pool();
+  slots_.resize(std::max(slots_.size(), step.slots().slots.size()));
+  tokens_.clear();
+  places_.clear();
+  for (const Part& part : batch.parts) {
+    const std::span<const int32_t> pages = part.sequence->pages();
+    tokens_.insert(tokens_.end(), part.tokens.begin(), part.tokens.end());
+    for (int64_t t = 0; t < std::ssize(part.tokens); ++t) {
+      const int64_t position = part.sequence->length() + t;
+      places_.push_back({position, pages[position / kKvPagePositions]});
+    }
+  }
+}
+
+int64_t StepRunner::rows(ValueRows rows) const {
+  return rows == ValueRows::kTokens ? std::ssize(tokens_) : batch_->num_head_rows();
+}
+
+std::span<float> StepRunner::numbers(ValueId id) {
+  const int64_t count = rows_of(id) * plan_->value(id).cols;
+  const auto* const last = std::get_if<LogitsOp>(&plan_->ops.back().what);
+  if (last != nullptr && last->logits == id) {
+    logits_.resize(static_cast<std::size_t>(count));
+    return logits_;
+  }
+  return slots_[slots_of_values_->slot_of[id]].take(count);
+}
+
+void StepRunner::show(const Op& op) {
+  for (const ValueId id : op.results()) {
+    if (id != kNoValue) batch_->observer->see(op, id, numbers(id));
+  }
+}
+
+Status StepRunner::run(const EmbedOp& op) {
+  const FloatRows table(open(op.table).parts.front().view);
+  float* const y = numbers(op.y).data();
+  execution_.pool().parallel_for(rows_of(op.y), 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) table.row(tokens_[i], y + i * op.table.cols);
+  });
+  return {};
+}
+
+Status StepRunner::run(const AddNormOp& op) {
+  const bool of_head = plan_->value(op.y).rows == ValueRows::kHeadRows;
+  const std::span<float> y = numbers(op.y);
+  const std::span<float> x = of_head ? head_rows(op.x, head_x_) : numbers(op.x);
+  const std::span<const float> weight = open(op.norm.weight);
+  if (op.delta == kNoValue) {
+    rms_norm(execution_, y, x, weight, op.norm.eps);
+  } else {
+    const std::span<float> delta = of_head ? head_rows(op.delta, head_delta_) : numbers(op.delta);
+    add_rms_norm(execution_, y, x, delta, weight, op.norm.eps);
+  }
+  return {};
+}
+
+std::vector<LinearProduct> StepRunner::products_of(ValueId y, ValueId x, const Weight& weight) {
+  const CpuWeight& opened = open(weight);
+  std::vector<LinearProduct> products;
+  int64_t first = 0;
+  for (const Matrix& part : opened.parts) {
+    const int64_t rows = part.view.rows;
+    LinearProduct product = {numbers(y).subspan(first), numbers(x), rows_of(x), &part.view};
+    product.bias = opened.bias_of(first, rows);
+    product.y_stride = weight.rows;
+    products.push_back(product);
+    first += rows;
+  }
+  return products;
+}
+
+Status StepRunner::run(const LinearOp& op) {
+  const std::vector<LinearProduct> products = products_of(op.y, op.x, op.weight);
+  if (!op.exact) return linear_group(execution_, products);
+  const LinearProduct& one = products.front();
+  return exact_linear(execution_, one.y, one.x, one.m, *one.weights, one.bias);
+}
+
+Status StepRunner::run(const GatedLinearOp& op) {
+  const CpuWeight& opened = open(op.gate_up);
+  const int64_t inner = op.gate_up.rows / 2;
+  const int64_t m = rows_of(op.y);
+  const std::span<float> gate = numbers(op.y);
+  const std::span<float> x = numbers(op.x);
+  const std::span<float> up(execution_.floats(Execution::Slot::kGate, m * inner),
+                            static_cast<std::size_t>(m * inner));
+  const LinearProduct products[] = {
+      {gate, x, m, &opened.parts[0].view, opened.bias_of(0, inner)},
+      {up, x, m, &opened.parts[1].view, opened.bias_of(inner, inner)}};
+  return linear_group(execution_, products, 2, [&](const DonePart& part) {
+    silu_gate(execution_.kernels(), gate, up, inner, part);
+  });
+}
+
+Status StepRunner::run(const AnglesOp& op) {
+  const int64_t half = plan_->value(op.cos).cols;
+  const std::span<float> cos = numbers(op.cos);
+  const std::span<float> sin = numbers(op.sin);
+  const auto compute = [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      op.rope->angles(cos.subspan(row * half, half), sin.subspan(row * half, half),
+                      places_[row].position);
+    }
+  };
+  execution_.pool().parallel_for(rows_of(op.cos), kAngleGrain, compute);
+  return {};
+}
+
+Status StepRunner::run(const RotateOp& op) {
+  rotate_and_store(execution_, numbers(op.qkv), op.shape,
+                   {open(op.norms.q), open(op.norms.k), op.norms.eps},
+                   {numbers(op.cos), numbers(op.sin)}, places_, cache(), element(), op.layer);
+  return {};
+}
+
+Status StepRunner::run(const AttendOp& op) {
+  const int64_t q_stride = plan_->value(op.qkv).cols;
+  const float* q = numbers(op.qkv).data();
+  float* y = numbers(op.y).data();
+  std::vector<AttentionPart> parts;
+  for (const Part& part : batch_->parts) {
+    const auto tokens = std::ssize(part.tokens);
+    parts.push_back({q, y, tokens, part.sequence->length(), part.sequence->pages()});
+    q += tokens * q_stride;
+    y += tokens * op.shape.q_size();
+  }
+  attention(execution_, parts, q_stride, cache().layer(op.layer), op.shape, open(op.sinks));
+  return {};
+}
+
+Status StepRunner::run(const ExpertsOp& op) {
+  const ExpertMatrices& experts = open(op.experts);
+  std::vector<Route> routes(rows_of(op.x) * experts.top_k);
+  route_top_k(routes, numbers(op.router_logits), op.experts.count, experts.top_k,
+              experts.route_weights);
+  return mixture_of_experts(execution_, numbers(op.y), numbers(op.x), routes, experts);
+}
+
+Status StepRunner::run(const AllReduceOp&) {
+  return {};
+}
+
+Status StepRunner::run(const LogitsOp& op) {
+  static_cast<void>(numbers(op.logits));  // none, where no part asks for any
+  return {};
+}
+
+std::span<float> StepRunner::head_rows(ValueId id, FloatBuffer& copies) {
+  const int64_t rows = batch_->num_head_rows();
+  const std::span<float> all = numbers(id);
+  if (rows == rows_of(id)) return all;
+  const int64_t cols = plan_->value(id).cols;
+  const std::span<float> chosen = copies.take(rows * cols);
+  float* to = chosen.data();
+  const float* end = all.data();  // of the part
+  for (const Part& part : batch_->parts) {
+    end += std::ssize(part.tokens) * cols;
+    to = std::copy(end - part.num_head_rows() * cols, end, to);
+  }
+  return chosen;
+}
+
+}  // namespace subbyte

@@ -1,0 +1,91 @@
+#pragma once
+// Runs the operations of a step one after the other, each on all threads.
+
+#include <memory>
+#include <vector>
+
+#include "cpu_backend/execution.h"
+#include "cpu_backend/heads.h"
+#include "cpu_backend/kv_memory.h"
+#include "cpu_backend/linear.h"
+#include "cpu_backend/weights.h"
+#include "ops/backend.h"
+#include "ops/value_memory.h"
+
+namespace subbyte {
+
+/// A plan with the memory that its values share.
+class CpuCompiledStep : public CompiledStep {
+ public:
+  explicit CpuCompiledStep(StepPlan step_plan)
+      : CompiledStep(std::move(step_plan)), slots_(assign_slots(plan())) {}
+
+  const ValueSlots& slots() const { return slots_; }
+
+ private:
+  ValueSlots slots_;
+};
+
+/// Code linear.unsupported names an operation that the runner has no form of.
+Status check_plan(const StepPlan& plan);
+
+/// Memory that grows; what it held is lost then.
+class FloatBuffer {
+ public:
+  std::span<float> take(int64_t count);
+
+ private:
+  std::shared_ptr<std::byte[]> memory_;
+  int64_t size_ = 0;
+};
+
+class StepRunner {
+ public:
+  explicit StepRunner(Execution& execution) : execution_(execution) {}
+
+  /// Codes: linear.unsupported.
+  Status run(const CpuCompiledStep& step, const Batch& batch);
+
+  /// Of the last step: [Batch::num_head_rows()][StepPlan::vocab_size()]. The caller may swap them
+  /// for a buffer of its own.
+  std::vector<float>& logits() { return logits_; }
+
+ private:
+  void begin(const CpuCompiledStep& step, const Batch& batch);
+  Status run(const EmbedOp& op);
+  Status run(const AddNormOp& op);
+  Status run(const LinearOp& op);
+  Status run(const GatedLinearOp& op);
+  Status run(const AnglesOp& op);
+  Status run(const RotateOp& op);
+  Status run(const AttendOp& op);
+  Status run(const ExpertsOp& op);
+  Status run(const AllReduceOp& op);
+  Status run(const LogitsOp& op);
+  void show(const Op& op);
+
+  int64_t rows(ValueRows rows) const;
+  int64_t rows_of(ValueId id) const { return rows(plan_->value(id).rows); }
+  /// The numbers of a value, [rows][cols].
+  std::span<float> numbers(ValueId id);
+  /// A product for each matrix of `weight`; their results lie side by side in the rows of y.
+  std::vector<LinearProduct> products_of(ValueId y, ValueId x, const Weight& weight);
+  /// The head rows of a value: all of it, or copies.
+  std::span<float> head_rows(ValueId id, FloatBuffer& copies);
+  const CpuKvMemory& cache() const { return static_cast<const CpuKvMemory&>(pool_->memory()); }
+  cpu::KvElement element() const { return static_cast<cpu::KvElement>(pool_->shape().type); }
+
+  Execution& execution_;
+  std::vector<FloatBuffer> slots_;  // later steps use them again
+  std::vector<float> logits_;       // a value, too
+  FloatBuffer head_x_, head_delta_;
+  // Of the step that runs.
+  const StepPlan* plan_ = nullptr;
+  const ValueSlots* slots_of_values_ = nullptr;
+  const Batch* batch_ = nullptr;
+  const KvPool* pool_ = nullptr;
+  std::vector<int32_t> tokens_;   // of all parts
+  std::vector<RowPlace> places_;  // of each of them
+};
+
+}  // namespace subbyte

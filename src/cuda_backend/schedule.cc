@@ -1,0 +1,388 @@
+#include "cuda_backend/schedule.h"
+
+#include <algorithm>
+
+namespace subbyte {
+namespace {
+
+const CudaWeight& open(const Weight& weight) {
+  return *static_cast<const CudaWeight*>(weight.storage.get());
+}
+
+template <class T>
+const T* as(const StepPlan& plan, int64_t op) {
+  return std::get_if<T>(&plan.ops[static_cast<std::size_t>(op)].what);
+}
+
+/// The norm that adds the sum of experts, and nothing else reads it; -1: none. The routes must stay
+/// where they are until then.
+int64_t norm_of_sum(const StepPlan& plan, int64_t experts, const std::vector<int64_t>& readers) {
+  if (readers.size() != 1 || as<AddNormOp>(plan, readers.front()) == nullptr) return -1;
+  for (int64_t op = experts + 1; op < readers.front(); ++op) {
+    if (as<ExpertsOp>(plan, op) != nullptr) return -1;
+  }
+  return readers.front();
+}
+
+}  // namespace
+
+bool Schedule::has_programs() const {
+  return std::ranges::any_of(
+      items, [](const auto& item) { return std::holds_alternative<ScheduledProgram>(item); });
+}
+
+Schedule schedule_launches(const StepPlan& plan, bool joins) {
+  Schedule schedule;
+  std::vector<bool> adds_routes(plan.ops.size());
+  const auto readers = readers_of(plan);
+  for (int64_t op = 0; op < std::ssize(plan.ops); ++op) {
+    ScheduledLaunch launch = {.op = op, .adds_routes = adds_routes[op]};
+    const auto* const experts = as<ExpertsOp>(plan, op);
+    if (joins && experts != nullptr) {
+      const int64_t norm = norm_of_sum(plan, op, readers[experts->y]);
+      launch.leaves_sum = norm >= 0;
+      if (norm >= 0) adds_routes[norm] = true;
+    }
+    schedule.items.emplace_back(launch);
+  }
+  return schedule;
+}
+
+int64_t program_bytes(const ScheduledProgram& program) {
+  return std::ssize(program.ops) * int64_t{sizeof(cuda::StepOperation)} +
+         program.num_products * int64_t{sizeof(cuda::StepWeights)};
+}
+
+namespace {
+
+/// Cuts a plan into programs and launches, operation by operation.
+class ProgramCutter {
+ public:
+  ProgramCutter(const StepPlan& plan, const ValueSlots& slots, int64_t tokens, bool attends,
+                const cuda::Device& device, const ProgramLimits& limits)
+      : plan_(plan),
+        slots_(slots),
+        tokens_(tokens),
+        attends_(attends),
+        device_(device),
+        limits_(limits),
+        readers_(readers_of(plan)),
+        tensors_(limits.words),
+        overwritten_(plan.values.size(), std::ssize(plan.ops)),
+        is_added_(plan.values.size()) {
+    for (int64_t op = 0; op < std::ssize(plan.ops); ++op) {
+      for (const ValueId id : plan.ops[op].results()) {
+        if (id == kNoValue || plan.value(id).in_place_of == kNoValue) continue;
+        overwritten_[plan.value(id).in_place_of] = op;
+      }
+    }
+  }
+
+  Schedule cut() {
+    for (int64_t op = 0; op < std::ssize(plan_.ops); ++op) {
+      std::visit([&](const auto& what) { add(op, what); }, plan_.ops[op].what);
+    }
+    end_program();
+    return std::move(schedule_);
+  }
+
+ private:
+  using Place = std::optional<cuda::StepTensors::Place>;
+
+  template <class T>
+  void add(int64_t op, const T&) {
+    launch(op);
+  }
+
+  /// Left to products around it, where they can do it.
+  void add(int64_t op, const AddNormOp& norm) {
+    const bool is_summed = norm.delta == kNoValue || (norm.sum != kNoValue && is_added_[norm.sum]);
+    if (is_summed && is_left_to_products(norm)) {
+      left_norms_.push_back({op, norm.y, norm.sum == kNoValue ? norm.x : norm.sum, false});
+      return;
+    }
+    end_program();
+    schedule_.items.emplace_back(
+        ScheduledLaunch{.op = op, .is_summed = is_summed && norm.delta != kNoValue});
+  }
+
+  void add(int64_t op, const LinearOp& linear) {
+    if (!add_product(op, linear.y, linear.x, open(linear.weight), cuda::Activation::kNone)) {
+      launch(op);
+    }
+  }
+
+  void add(int64_t op, const GatedLinearOp& gated) {
+    if (!add_product(op, gated.y, gated.x, open(gated.gate_up), cuda::Activation::kSwiGLU)) {
+      launch(op);
+    }
+  }
+
+  void add(int64_t op, const RotateOp& rotate) {
+    const auto* const attend = as<AttendOp>(plan_, op + 1);
+    if (attend == nullptr || attend->qkv != rotate.rotated || !add_attention(op, rotate, *attend)) {
+      launch(op);
+    }
+  }
+
+  void add(int64_t op, const AttendOp&) {
+    if (has_attention_of(op)) return;
+    launch(op);
+  }
+
+  bool has_attention_of(int64_t attend) const {
+    if (!program_ || program_->ops.empty()) return false;
+    const auto* const last = std::get_if<ProgramAttention>(&program_->ops.back());
+    return last != nullptr && last->attend == attend;
+  }
+
+  /// A norm whose result is not stored: the products that read it compute it.
+  struct LeftNorm {
+    int64_t op;
+    ValueId y;
+    ValueId x;
+    bool is_stored;
+  };
+
+  LeftNorm* left_norm(ValueId y) {
+    const auto found = std::ranges::find(left_norms_, y, &LeftNorm::y);
+    return found == left_norms_.end() ? nullptr : &*found;
+  }
+
+  /// Whether the readers of a norm's result are products of the kind that programs have, and find
+  /// its operand as it is now.
+  bool is_left_to_products(const AddNormOp& norm) const {
+    const ValueId x = norm.sum == kNoValue ? norm.x : norm.sum;
+    if (plan_.value(norm.y).rows != ValueRows::kTokens) return false;
+    return std::ranges::all_of(readers_[norm.y], [&](int64_t reader) {
+      const auto* const linear = as<LinearOp>(plan_, reader);
+      const bool is_product =
+          as<GatedLinearOp>(plan_, reader) != nullptr || (linear != nullptr && !linear->exact);
+      return is_product && reader < overwritten_[x];
+    });
+  }
+
+  /// The sum that the result of a product may be added to: where a norm alone reads that result,
+  /// nothing is between that knows either x, and the product has no other use of x itself.
+  ValueId residual_of(int64_t op, ValueId y, const CudaWeight& weight, const Norm* norm) const {
+    const bool in_order = weight.parts.size() == 1 &&
+                          weight.parts.front().format.row_order == cuda::RowOrder::kNatural;
+    const std::vector<int64_t>& readers = readers_[y];
+    if (!in_order || norm != nullptr || readers.size() != 1) return kNoValue;
+    const auto* const add = as<AddNormOp>(plan_, readers.front());
+    if (add == nullptr || add->delta != y || add->sum == kNoValue) return kNoValue;
+    if (plan_.value(add->y).rows != ValueRows::kTokens) return kNoValue;
+    for (int64_t between = op + 1; between < readers.front(); ++between) {
+      if (as<AddNormOp>(plan_, between) == nullptr) return kNoValue;
+    }
+    return reads_between(add->x, op, readers.front()) ? kNoValue : add->sum;
+  }
+
+  bool reads_between(ValueId x, int64_t from, int64_t to) const {
+    return std::ranges::any_of(readers_[x], [&](int64_t op) { return op > from && op < to; });
+  }
+
+  bool add_product(int64_t op, ValueId y, ValueId x, const CudaWeight& weight,
+                   cuda::Activation activation) {
+    const StepValue& result = plan_.value(y);
+    if (result.rows != ValueRows::kTokens || result.type != ValueType::kActivation) return false;
+    const auto* const linear = as<LinearOp>(plan_, op);
+    if ((linear != nullptr && linear->exact) || !serves(weight, activation)) return false;
+    if (is_cut_) end_program();
+    const auto layout = with_products(weight);
+    if (!layout || !has_room(std::ssize(weight.parts))) return false;
+    begin_program(*layout);
+    LeftNorm* const left = left_norm(x);
+    const Norm* const norm =
+        left == nullptr || left->is_stored ? nullptr : &as<AddNormOp>(plan_, left->op)->norm;
+    const ValueId input = norm != nullptr ? left->x : x;
+    const ValueId sum =
+        activation == cuda::Activation::kNone ? residual_of(op, y, weight, norm) : kNoValue;
+    if (sum != kNoValue) is_added_[sum] = true;
+    int64_t first = 0;
+    for (const CudaMatrix& part : weight.parts) {
+      ProgramProduct product;
+      product.op = op;
+      product.matrix = &part;
+      product.first = first;
+      product.activation = activation;
+      product.x = {input, read(input)};
+      product.norm = norm;
+      (sum == kNoValue ? product.y : product.residual) = sum == kNoValue ? y : sum;
+      product.result = write(sum == kNoValue ? y : sum, first == 0);
+      program_->ops.emplace_back(product);
+      ++program_->num_products;
+      first += part.rows;
+    }
+    return true;
+  }
+
+  static bool serves(const CudaWeight& weight, cuda::Activation activation) {
+    return activation == cuda::Activation::kNone ||
+           (weight.parts.size() == 1 &&
+            weight.parts.front().format.row_order == cuda::RowOrder::kGateAboveUp);
+  }
+
+  std::optional<cuda::StepLayout> with_products(const CudaWeight& weight) const {
+    std::optional<cuda::StepLayout> layout =
+        program_ ? program_->layout : cuda::StepLayout(device_, static_cast<int>(tokens_));
+    for (const CudaMatrix& part : weight.parts) {
+      if (!layout || !part.is_packed) return {};
+      layout = layout->with_product(part.format, part.arguments);
+    }
+    return layout;
+  }
+
+  bool add_attention(int64_t op, const RotateOp& rotate, const AttendOp& attend) {
+    const AttentionShape& shape = rotate.shape;
+    if (!attends_ || !program_ || is_cut_ || !has_room(1) || shape.kv_heads > limits_.kv_heads ||
+        !cuda::StepLayout::serves(shape.heads, shape.kv_heads, shape.head_dim)) {
+      return false;
+    }
+    const int64_t q_per_kv = shape.heads / shape.kv_heads;
+    const auto layout = program_->layout.with_attention(q_per_kv, shape.head_dim);
+    if (!layout) return false;
+    program_->layout = *layout;
+    ProgramAttention attention = {op, op + 1, {rotate.qkv, read(rotate.qkv, false)}, attend.y, {}};
+    attention.result = write(attend.y, true);
+    program_->ops.emplace_back(attention);
+    program_->kv_heads = std::max(program_->kv_heads, shape.kv_heads);
+    const int64_t floats =
+        int64_t{cuda::kStepTokens} * shape.kv_heads * cuda::kMostStepSplits *
+        cuda::step_partial_floats(static_cast<int>(q_per_kv), static_cast<int>(shape.head_dim));
+    program_->partial_bytes = std::max(program_->partial_bytes, floats * int64_t{sizeof(float)});
+    return true;
+  }
+
+  /// Tensors are told apart by where they lie.
+  const void* key_of(ValueId id) const { return &slots_.slots[slots_.slot_of[id]]; }
+
+  Place read(ValueId id, bool reads_all = true) { return tensors_.read(key_of(id), reads_all); }
+
+  /// Where readers find a result; nowhere: the program ends with it.
+  Place write(ValueId id, bool begins) {
+    const int64_t words = tokens_ * plan_.value(id).cols;
+    const Place place = tensors_.write(key_of(id), words, begins);
+    is_cut_ = is_cut_ || !place;
+    if (place) program_->tags = std::max(program_->tags, place->tag);
+    return place;
+  }
+
+  /// For one more operation, with the weights of all its parts.
+  bool has_room(int64_t parts) const {
+    const int64_t more = parts * int64_t{sizeof(cuda::StepOperation) + sizeof(cuda::StepWeights)};
+    return used_bytes_ + (program_ ? program_bytes(*program_) : 0) + more <= limits_.bytes;
+  }
+
+  void begin_program(const cuda::StepLayout& layout) {
+    if (!program_) {
+      program_.emplace(ScheduledProgram{.ops = {}, .layout = layout});
+      tensors_.begin_program();
+    }
+    program_->layout = layout;
+  }
+
+  void end_program() {
+    if (!program_) return;
+    is_cut_ = false;
+    used_bytes_ += program_bytes(*program_);
+    schedule_.items.emplace_back(std::move(*program_));
+    program_.reset();
+  }
+
+  /// An operation by itself, after the norms that it reads.
+  void launch(int64_t op) {
+    end_program();
+    for (const ValueId id : plan_.ops[op].operands()) {
+      LeftNorm* const left = id == kNoValue ? nullptr : left_norm(id);
+      if (left == nullptr || left->is_stored) continue;
+      schedule_.items.emplace_back(ScheduledLaunch{.op = left->op, .is_summed = true});
+      left->is_stored = true;
+    }
+    schedule_.items.emplace_back(ScheduledLaunch{.op = op});
+  }
+
+  const StepPlan& plan_;
+  const ValueSlots& slots_;
+  int64_t tokens_;
+  bool attends_;
+  const cuda::Device& device_;
+  const ProgramLimits& limits_;
+  std::vector<std::vector<int64_t>> readers_;
+  cuda::StepTensors tensors_;
+  std::vector<int64_t> overwritten_;  // by value: the operation that takes over its memory
+  std::vector<bool> is_added_;        // by value: a product has added this sum's delta
+  Schedule schedule_;
+  std::optional<ScheduledProgram> program_;  // that grows
+  bool is_cut_ = false;                      // its last result cannot be read within it
+  int64_t used_bytes_ = 0;
+  std::vector<LeftNorm> left_norms_;
+};
+
+int64_t longest_row(const StepPlan& plan) {
+  int64_t longest = 0;
+  const auto look_at = [&](const Weight& weight) {
+    for (const CudaMatrix& part : open(weight).parts) {
+      if (part.is_packed) longest = std::max(longest, part.cols);
+    }
+  };
+  for (const Op& op : plan.ops) {
+    if (const auto* linear = std::get_if<LinearOp>(&op.what)) look_at(linear->weight);
+    if (const auto* gated = std::get_if<GatedLinearOp>(&op.what)) look_at(gated->gate_up);
+  }
+  return longest;
+}
+
+}  // namespace
+
+Schedule schedule_programs(const StepPlan& plan, const ValueSlots& slots, int64_t tokens,
+                           bool attends, const cuda::Device& device, const ProgramLimits& limits) {
+  const int64_t inputs = longest_row(plan);
+  const bool has_experts = std::ranges::any_of(
+      plan.ops, [](const Op& op) { return std::holds_alternative<ExpertsOp>(op.what); });
+  const bool serves = cuda::StepLayout::serves(device, tokens) && !has_experts && inputs > 0 &&
+                      (tokens == 1 || tokens * inputs <= limits.max_inputs);
+  if (!serves) return schedule_launches(plan, true);
+  return ProgramCutter(plan, slots, tokens, attends, device, limits).cut();
+}
+
+namespace {
+
+std::string line(const ScheduledLaunch& launch, const StepPlan& plan) {
+  std::string text = "launch " + plan.ops[launch.op].name;
+  if (launch.is_summed) text += ", of the sum that is there";
+  if (launch.leaves_sum) text += ", the sum left to a norm";
+  if (launch.adds_routes) text += ", adds the routes";
+  return text + "\n";
+}
+
+std::string line(const ProgramProduct& product, const StepPlan& plan) {
+  std::string text = "  " + plan.ops[product.op].name;
+  if (product.first > 0) text += " from column " + std::to_string(product.first);
+  if (product.norm != nullptr) text += ", normalises %" + std::to_string(product.x.value);
+  if (product.residual != kNoValue) text += ", adds to %" + std::to_string(product.residual);
+  return text + (product.result ? "\n" : ", the last of its program\n");
+}
+
+std::string line(const ProgramAttention& attention, const StepPlan& plan) {
+  return "  " + plan.ops[attention.attend].name + "\n";
+}
+
+}  // namespace
+
+std::string to_string(const Schedule& schedule, const StepPlan& plan) {
+  std::string text;
+  for (const auto& item : schedule.items) {
+    if (const auto* launch = std::get_if<ScheduledLaunch>(&item)) {
+      text += line(*launch, plan);
+      continue;
+    }
+    text += "program\n";
+    for (const auto& op : std::get<ScheduledProgram>(item).ops) {
+      text += std::visit([&](const auto& one) { return line(one, plan); }, op);
+    }
+  }
+  return text;
+}
+
+}  // namespace subbyte

@@ -1,0 +1,100 @@
+#pragma once
+// What a step of a plan is on the GPU: the operations as launches, and, where a few tokens are
+// served so, runs of operations as programs of the kernel of a step (kernels/cuda/step/program.h).
+// Host arithmetic on the plan and on the forms of its weights, done once for each number of tokens.
+//
+//   plan        norm   linear   rotate  attend   linear   norm    gated linear   linear   norm ...
+//   launches    norm   linear   rotate  attend   linear   norm    gated linear   linear   norm ...
+//   programs         [ linear   attention        linear           gated linear   linear       ...
+//                      normalises x              adds to x        normalises x   adds to x
+//
+// A sum of experts is left to the norm that adds it, as a norm and a residual sum are left to the
+// products around them in a program.
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "cuda_backend/weights.h"
+#include "kernels/cuda/step/layout.h"
+#include "kernels/cuda/step/tensors.h"
+#include "ops/value_memory.h"
+
+namespace subbyte {
+
+/// One operation of the plan by its own kernels.
+struct ScheduledLaunch {
+  int64_t op = 0;
+  bool is_summed = false;    // a norm: what it adds was added by the product before it
+  bool leaves_sum = false;   // experts: the norm that reads the result adds the routes
+  bool adds_routes = false;  // that norm
+};
+
+/// Where a product or an attention of a program finds its input.
+struct ProgramInput {
+  ValueId value = kNoValue;
+  std::optional<cuda::StepTensors::Place> tagged;  // of a write in this program
+};
+
+/// A matrix of a linear operation.
+struct ProgramProduct {
+  int64_t op = 0;
+  const CudaMatrix* matrix = nullptr;
+  int64_t first = 0;  // column of the result
+  cuda::Activation activation = cuda::Activation::kNone;
+  ProgramInput x;
+  const Norm* norm = nullptr;   // of the input
+  ValueId y = kNoValue;         // or
+  ValueId residual = kNoValue;  // what the result is added to
+  std::optional<cuda::StepTensors::Place> result;
+};
+
+struct ProgramAttention {
+  int64_t rotate = 0;  // operations
+  int64_t attend = 0;
+  ProgramInput qkv;
+  ValueId y = kNoValue;
+  std::optional<cuda::StepTensors::Place> result;
+};
+
+struct ScheduledProgram {
+  std::vector<std::variant<ProgramProduct, ProgramAttention>> ops;
+  cuda::StepLayout layout;
+  int num_products = 0;
+  int64_t kv_heads = 1;       // of its attentions, the most
+  int64_t partial_bytes = 0;  // the same
+  uint32_t tags = 0;          // that its tensors take
+};
+
+struct Schedule {
+  std::vector<std::variant<ScheduledLaunch, ScheduledProgram>> items;
+
+  bool has_programs() const;
+};
+
+/// Every operation by itself. `joins`: sums of experts are left to norms.
+Schedule schedule_launches(const StepPlan& plan, bool joins);
+
+/// What the kernel of a step may have.
+struct ProgramLimits {
+  int64_t words = 0;       // tagged floats of a program
+  int64_t bytes = 0;       // all programs of a step
+  int64_t kv_heads = 0;    // of an attention
+  int64_t max_inputs = 0;  // of a product, times the tokens, with more than one token
+};
+
+/// Programs for `tokens` single tokens, and launches between them. `attends`: the cache has the
+/// type of activations. Without programs where the device has no such kernel, where a product has
+/// too many inputs, or where there are experts, between which programs are short and graphs of
+/// launches faster. `slots`: of the plan.
+Schedule schedule_programs(const StepPlan& plan, const ValueSlots& slots, int64_t tokens,
+                           bool attends, const cuda::Device& device, const ProgramLimits& limits);
+
+/// For people: a line for each launch, and for each operation of a program.
+std::string to_string(const Schedule& schedule, const StepPlan& plan);
+
+/// The table of a program in the memory of the GPU has so many bytes.
+int64_t program_bytes(const ScheduledProgram& program);
+
+}  // namespace subbyte

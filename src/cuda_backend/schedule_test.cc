@@ -1,0 +1,258 @@
+#include "cuda_backend/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "kernels/cuda/weight_arguments.h"
+#include "ops/recorder.h"
+#include "support/random_matrix.h"
+
+namespace subbyte {
+namespace {
+
+using testing::Contents;
+using testing::random_matrix;
+
+constexpr WeightFormat kAwq = {Format::kU4, Format::kF16, Zero::kU8, 128};
+constexpr WeightFormat kMxfp4 = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
+constexpr int64_t kHidden = 256;
+constexpr int64_t kInner = 512;
+constexpr int64_t kVocab = 64;
+
+/// Weights as the backend describes them, without a GPU: their addresses are not looked at.
+Weight weight_of(std::vector<CudaMatrix> parts) {
+  Weight weight;
+  weight.cols = parts.front().cols;
+  for (const CudaMatrix& part : parts) weight.rows += part.rows;
+  weight.storage = std::make_shared<const CudaWeight>(CudaWeight{std::move(parts)});
+  return weight;
+}
+
+CudaMatrix dense(int64_t rows, int64_t cols) {
+  CudaMatrix matrix;
+  matrix.rows = rows;
+  matrix.cols = cols;
+  return matrix;
+}
+
+CudaMatrix packed(int64_t rows, int64_t cols, const WeightFormat& format = kAwq) {
+  CudaMatrix matrix = dense(rows, cols);
+  matrix.is_packed = true;
+  matrix.format = *cuda::packed_format(random_matrix(format, rows, cols, Contents::kReal, 1).view);
+  matrix.arguments = cuda::weight_arguments(nullptr, matrix.format, 1, cuda::Number::kF16);
+  return matrix;
+}
+
+/// Gate and up, whose rows lie side by side.
+Weight gate_up() {
+  CudaMatrix matrix = packed(2 * kInner, kHidden);
+  matrix.format.row_order = cuda::RowOrder::kGateAboveUp;
+  return weight_of({std::move(matrix)});
+}
+
+Norm norm() {
+  return {{kHidden, nullptr}, 1e-6f};
+}
+
+/// A dense model of two layers, whose products can be replaced.
+struct Layers {
+  Weight qkv = weight_of({packed(2 * kHidden, kHidden)});
+  Weight o = weight_of({packed(kHidden, kHidden)});
+  Weight gate_and_up = gate_up();
+  Weight down = weight_of({packed(kHidden, kInner)});
+
+  StepPlan plan() const {
+    Recorder record;
+    ValueId x = record.embed("table", weight_of({dense(kVocab, kHidden)}));
+    ValueId delta = kNoValue;
+    Recorder::Attention attention;
+    attention.shape = {4, 2, 64, 0.125f, 0};
+    attention.rope = std::make_shared<const Rope>(64, 1e6, RopeScaling());
+    for (const char* layer : {"0.", "1."}) {
+      record.set_prefix(layer);
+      ValueId h = record.add_norm("before", x, delta, norm());
+      h = record.attention("attention", record.linear("qkv", h, qkv), attention);
+      delta = record.linear("o", h, o);
+      h = record.add_norm("after", x, delta, norm());
+      delta = record.linear("down", record.gated_linear("gate_up", h, gate_and_up), down);
+    }
+    record.set_prefix("");
+    const ValueId h = record.head_norm("norm", x, delta, norm());
+    record.logits("head", h, weight_of({dense(kVocab, kHidden)}));
+    return std::move(std::move(record).finish()).value();
+  }
+};
+
+constexpr ProgramLimits kLimits = {1 << 19, 1 << 20, 32, 8192};
+
+std::string programs(const StepPlan& plan, int64_t tokens = 1, bool attends = true,
+                     const ProgramLimits& limits = kLimits, const cuda::Device& device = {}) {
+  return to_string(schedule_programs(plan, assign_slots(plan), tokens, attends, device, limits),
+                   plan);
+}
+
+TEST(Schedule, norms_and_sums_go_into_the_products_of_one_program) {
+  EXPECT_EQ(programs(Layers().plan()),
+            "launch rotary_emb\n"
+            "launch table\n"
+            "program\n"
+            "  0.qkv, normalises %0\n"
+            "  0.attention\n"
+            "  0.o, adds to %8\n"
+            "  0.gate_up, normalises %8\n"
+            "  0.down, adds to %12\n"
+            "  1.qkv, normalises %12\n"
+            "  1.attention\n"
+            "  1.o, adds to %18\n"
+            "  1.gate_up, normalises %18\n"
+            "  1.down\n"
+            "launch norm\n"
+            "launch head\n"
+            "launch head.logits\n");
+}
+
+TEST(Schedule, launches_are_the_operations) {
+  const StepPlan plan = Layers().plan();
+  std::string expected;
+  for (const Op& op : plan.ops) expected += "launch " + op.name + "\n";
+  EXPECT_EQ(to_string(schedule_launches(plan, true), plan), expected);
+  EXPECT_EQ(to_string(schedule_launches(plan, false), plan), expected);
+  // Where there is no kernel of a step.
+  EXPECT_EQ(programs(plan, 1, true, kLimits, {.compute_capability = 80}), expected);
+  EXPECT_EQ(programs(plan, 9), expected);
+  ProgramLimits few_inputs = kLimits;
+  few_inputs.max_inputs = 2 * kInner - 1;
+  EXPECT_EQ(programs(plan, 2, true, few_inputs), expected);
+  EXPECT_NE(programs(plan, 1, true, few_inputs), expected);
+}
+
+TEST(Schedule, what_no_program_has_is_launched_with_the_norms_that_it_reads) {
+  Layers layers;
+  layers.gate_and_up = weight_of({packed(kInner, kHidden), packed(kInner, kHidden, kMxfp4)});
+  EXPECT_EQ(programs(layers.plan()),
+            "launch rotary_emb\n"
+            "launch table\n"
+            "program\n"
+            "  0.qkv, normalises %0\n"
+            "  0.attention\n"
+            "  0.o, adds to %8\n"
+            "launch 0.after, of the sum that is there\n"
+            "launch 0.gate_up\n"
+            "program\n"
+            "  0.down, adds to %12\n"
+            "  1.qkv, normalises %12\n"
+            "  1.attention\n"
+            "  1.o, adds to %18\n"
+            "launch 1.after, of the sum that is there\n"
+            "launch 1.gate_up\n"
+            "program\n"
+            "  1.down\n"
+            "launch norm\n"
+            "launch head\n"
+            "launch head.logits\n");
+}
+
+TEST(Schedule, parts_of_a_product_are_written_side_by_side_and_never_added) {
+  Layers layers;
+  layers.qkv = weight_of({packed(kHidden, kHidden), packed(kHidden, kHidden)});
+  layers.o = weight_of({packed(kHidden / 2, kHidden), packed(kHidden / 2, kHidden)});
+  const std::string text = programs(layers.plan());
+  EXPECT_NE(text.find("  0.qkv, normalises %0\n  0.qkv from column 256, normalises %0\n"
+                      "  0.attention\n  0.o\n  0.o from column 128\n"
+                      "launch 0.after\nprogram\n  0.gate_up\n"),
+            std::string::npos)
+      << text;
+}
+
+TEST(Schedule, attention_is_launched_where_the_cache_has_another_type) {
+  const std::string text = programs(Layers().plan(), 1, false);
+  EXPECT_NE(text.find("program\n  0.qkv, normalises %0\nlaunch 0.attention.rotary_emb\n"
+                      "launch 0.attention\nprogram\n  0.o, adds to %8\n"),
+            std::string::npos)
+      << text;
+}
+
+TEST(Schedule, a_table_has_no_more_bytes_than_there_are) {
+  ProgramLimits limits = kLimits;
+  const StepPlan plan = Layers().plan();
+  const ValueSlots slots = assign_slots(plan);
+  for (limits.bytes = 0; limits.bytes < 8000; limits.bytes += 500) {
+    const Schedule schedule = schedule_programs(plan, slots, 1, true, {}, limits);
+    int64_t bytes = 0;
+    for (const auto& item : schedule.items) {
+      if (const auto* program = std::get_if<ScheduledProgram>(&item)) {
+        bytes += program_bytes(*program);
+      }
+    }
+    EXPECT_LE(bytes, limits.bytes);
+  }
+}
+
+/// x is read by another product after the sum's delta was made, so the sum must wait.
+TEST(Schedule, a_sum_waits_for_who_reads_the_stream_before_it) {
+  Recorder record;
+  ValueId x = record.embed("table", weight_of({dense(kVocab, kHidden)}));
+  const Weight square = weight_of({packed(kHidden, kHidden)});
+  const ValueId before = x;
+  const ValueId a = record.linear("a", record.add_norm("norm a", x, kNoValue, norm()), square);
+  ValueId same = before;
+  const ValueId h = record.add_norm("norm b", same, kNoValue, norm());
+  const ValueId b = record.linear("b", h, square);
+  const ValueId c = record.linear("c", record.add_norm("sum", x, a, norm()), square);
+  record.add_norm("sum of b", x, b, norm());
+  record.logits("head", record.head_norm("norm", x, c, norm()),
+                weight_of({dense(kVocab, kHidden)}));
+  const StepPlan plan = std::move(std::move(record).finish()).value();
+  EXPECT_EQ(programs(plan),
+            "launch table\n"
+            "program\n"
+            "  a, normalises %0\n"
+            "  b, normalises %0\n"
+            "launch sum\n"
+            "program\n"
+            "  c\n"
+            "launch sum of b\n"
+            "launch norm\n"
+            "launch head\n"
+            "launch head.logits\n");
+}
+
+TEST(Schedule, sums_of_experts_are_left_to_the_norm_that_adds_them) {
+  Recorder record;
+  ValueId x = record.embed("table", weight_of({dense(kVocab, kHidden)}));
+  const Experts experts = {8, 2, kHidden, kInner, nullptr};
+  const Weight router = weight_of({dense(8, kHidden)});
+  const Weight square = weight_of({packed(kHidden, kHidden)});
+  ValueId h = record.add_norm("norm", x, kNoValue, norm());
+  const ValueId first =
+      record.experts("first", h, record.exact_linear("router", h, router), experts);
+  h = record.add_norm("sum", x, first, norm());
+  // Read by a product, too.
+  const ValueId second =
+      record.experts("second", h, record.exact_linear("router", h, router), experts);
+  const ValueId used = record.linear("used", second, square);
+  record.add_norm("sum", x, second, norm());
+  record.logits("head", record.head_norm("norm", x, used, norm()),
+                weight_of({dense(kVocab, kHidden)}));
+  const StepPlan plan = std::move(std::move(record).finish()).value();
+  const std::string expected =
+      "launch table\n"
+      "launch norm\n"
+      "launch router\n"
+      "launch first, the sum left to a norm\n"
+      "launch sum, adds the routes\n"
+      "launch router\n"
+      "launch second\n"
+      "launch used\n"
+      "launch sum\n"
+      "launch norm\n"
+      "launch head\n"
+      "launch head.logits\n";
+  EXPECT_EQ(to_string(schedule_launches(plan, true), plan), expected);
+  EXPECT_EQ(programs(plan), expected) << "programs between experts are short";
+  EXPECT_EQ(to_string(schedule_launches(plan, false), plan).find("left"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace subbyte

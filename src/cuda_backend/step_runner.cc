@@ -1,0 +1,302 @@
+#include "cuda_backend/step_runner.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "base/float16.h"
+#include "kernels/cuda/ops/embed.h"
+#include "kernels/cuda/ops/norm.h"
+
+namespace subbyte {
+namespace {
+
+static_assert(chosen_before(1) == -3, "as cuda::EmbedCall has it");
+
+const CudaWeight& open(const Weight& weight) {
+  return *static_cast<const CudaWeight*>(weight.storage.get());
+}
+
+Error unserved(const Op& op, std::string_view message) {
+  return {"linear.unsupported", op.name + ": " + std::string(message)};
+}
+
+bool has_single_tokens(const Batch& batch) {
+  return std::ranges::all_of(batch.parts, [](const Part& part) { return part.tokens.size() == 1; });
+}
+
+int64_t value_bytes(ValueType type) {
+  return type == ValueType::kFloat ? 4 : 2;
+}
+
+}  // namespace
+
+const Schedule& CudaCompiledStep::programs(int64_t tokens, bool attends,
+                                           const cuda::Device& device) const {
+  const auto key = std::pair(tokens, attends);
+  auto known = programs_.find(key);
+  if (known == programs_.end()) {
+    Schedule made =
+        schedule_programs(plan(), slots_, tokens, attends, device, StepPrograms::limits());
+    known = programs_.emplace(key, std::move(made)).first;
+  }
+  return known->second;
+}
+
+CudaStepRunner::CudaStepRunner(const cuda::Device& device, cuda::Number number,
+                               const StepRunnerOptions& options, cuda::Stream stream)
+    : device_(device),
+      number_(number),
+      options_(options),
+      stream_(stream),
+      step_(stream, options.batch_invariant, int64_t{2} * device.multiprocessors),
+      products_(device, number, options.batch_invariant, stream),
+      mixture_(device, number, options.batch_invariant, options.mxfp8_experts, stream),
+      attention_(element(), step_, partials_, stream),
+      programs_(device, number, partials_, stream),
+      graphs_(stream) {}
+
+Status CudaStepRunner::check(const StepPlan& plan) const {
+  for (const Op& op : plan.ops) {
+    if (const auto* embed = std::get_if<EmbedOp>(&op.what)) {
+      const std::vector<CudaMatrix>& parts = open(embed->table).parts;
+      if (parts.size() != 1) return unserved(op, "expected a table that is one matrix");
+      const CudaMatrix& table = parts.front();
+      if (table.is_packed && table.format.decoder != cuda::DecoderKind::kIntegers) {
+        return unserved(op, "the GPU looks up rows of integers, f32, f16 and bf16, not of " +
+                                to_string(table.format.source));
+      }
+    }
+  }
+  return {};
+}
+
+Status CudaStepRunner::reserve(const CudaWorkspace& workspace, const StepShape& shape) {
+  SUBBYTE_CHECK(step_.reserve(workspace.tensors));
+  SUBBYTE_CHECK(products_.reserve(workspace.products, workspace.results));
+  SUBBYTE_CHECK(partials_.grow(workspace.partials));
+  SUBBYTE_CHECK(programs_.reserve());
+  return mixture_.reserve(shape);
+}
+
+int64_t CudaStepRunner::device_bytes() const {
+  return step_.device_bytes() + products_.device_bytes() + programs_.device_bytes() +
+         mixture_.device_bytes() + partials_.size();
+}
+
+std::string CudaStepRunner::last_step() const {
+  if (have_programs_run_) return "one kernel";
+  return graphs_.is_graph() ? "a graph" : "launches";
+}
+
+Status CudaStepRunner::run(const CudaCompiledStep& step, const Batch& batch, StepResults& results) {
+  plan_ = &step.plan();
+  slots_ = &step.slots();
+  batch_ = &batch;
+  results_ = {nullptr, plan_->vocab_size(), nullptr};
+  have_programs_run_ = false;
+  graphs_.begin_without();
+  choices_.begin(batch);
+  const Schedule& schedule = schedule_of(step, batch);
+  const bool has_programs = schedule.has_programs();
+  SUBBYTE_CHECK(step_.begin(batch, choices_.packet(), !has_programs));
+  SUBBYTE_CHECK(take_values());
+  if (has_programs) {
+    SUBBYTE_CHECK(bind_programs(step, schedule));
+  } else if (options_.step_graphs && batch.observer == nullptr && has_single_tokens(batch)) {
+    SUBBYTE_CHECK(begin_graph(step));
+  }
+  Status status = graphs_.replays() ? Status() : run_items(schedule);
+  if (!status.ok()) {
+    graphs_.abandon();
+    return status;
+  }
+  SUBBYTE_CHECK(graphs_.end(results_));
+  results = results_;
+  return {};
+}
+
+const Schedule& CudaStepRunner::schedule_of(const CudaCompiledStep& step, const Batch& batch) {
+  if (batch.observer != nullptr) return step.observed();
+  const auto tokens = std::ssize(batch.parts);
+  const bool is_small = has_single_tokens(batch) && tokens <= options_.step_kernel_tokens &&
+                        !options_.batch_invariant;
+  if (!is_small) return step.launches();
+  const KvType type = batch.parts.front().sequence->pool().shape().type;
+  return step.programs(tokens, static_cast<cuda::Element>(type) == element(), device_);
+}
+
+/// The same places for the same number of rows, so that graphs and programs find them again.
+Status CudaStepRunner::take_values() {
+  pointers_.clear();
+  for (const ValueSlot& slot : slots_->slots) {
+    const int64_t rows =
+        slot.rows == ValueRows::kTokens ? step_.num_tokens() : step_.num_head_rows();
+    SUBBYTE_TRY(std::byte* const memory, step_.take(rows * slot.cols * value_bytes(slot.type)));
+    pointers_.push_back(memory);
+  }
+  return {};
+}
+
+Status CudaStepRunner::bind_programs(const CudaCompiledStep& step, const Schedule& schedule) {
+  SUBBYTE_CHECK(programs_.reserve());
+  const KvPool& pool = step_.pool();
+  Bound bound = {step.id(),
+                 step_.num_tokens(),
+                 static_cast<cuda::Element>(pool.shape().type) == element(),
+                 &pool.memory(),
+                 CudaBuffer::epoch(),
+                 pointers_};
+  if (bound == bound_) return {};
+  bound_ = {};
+  SUBBYTE_CHECK(programs_.bind(schedule, *plan_, *slots_, pointers_, attention_));
+  bound.epoch = CudaBuffer::epoch();  // partials may have grown
+  bound_ = std::move(bound);
+  return {};
+}
+
+/// Steps of single tokens repeat: what their launches follow from is in the key.
+Status CudaStepRunner::begin_graph(const CudaCompiledStep& step) {
+  StepShapeKey key = step_.shape_key();
+  const StepShapeKey choices = choices_.shape_key();
+  key.insert(key.end(), choices.begin(), choices.end());
+  key.push_back(reinterpret_cast<intptr_t>(&step_.pool().memory()));
+  key.push_back(step.id());
+  key.push_back(static_cast<int64_t>(CudaBuffer::epoch()));
+  return graphs_.begin(std::move(key));
+}
+
+Status CudaStepRunner::run_items(const Schedule& schedule) {
+  std::size_t program_index = 0;
+  for (const auto& item : schedule.items) {
+    if (const auto* const program = std::get_if<ScheduledProgram>(&item)) {
+      SUBBYTE_CHECK(programs_.run(*program, program_index++, step_));
+      have_programs_run_ = true;
+    } else {
+      SUBBYTE_CHECK(launch(std::get<ScheduledLaunch>(item)));
+    }
+    const cudaError_t launched = cudaGetLastError();
+    if (launched != cudaSuccess) return cuda_error("cuda.launch", "an operation", launched);
+  }
+  return {};
+}
+
+Status CudaStepRunner::launch(const ScheduledLaunch& item) {
+  const Op& op = plan_->ops[static_cast<std::size_t>(item.op)];
+  const ValueIds results = op.results();
+  const auto is_result = [](ValueId id) { return id != kNoValue; };
+  const auto result = std::ranges::find_if(results, is_result);
+  if (result != results.end() && rows_of(*result) == 0) return {};
+  auto status = std::visit([&](const auto& what) { return launch(what, item); }, op.what);
+  if (!status.ok()) return Error{status.error().code, op.name + ": " + status.error().message};
+  return batch_->observer == nullptr ? Status() : show(op);
+}
+
+int64_t CudaStepRunner::rows_of(ValueId id) const {
+  return plan_->value(id).rows == ValueRows::kTokens ? step_.num_tokens() : step_.num_head_rows();
+}
+
+CudaRows CudaStepRunner::activations(ValueId id) const {
+  return {at(id), rows_of(id), plan_->value(id).cols};
+}
+
+Status CudaStepRunner::launch(const EmbedOp& op, const ScheduledLaunch&) {
+  const CudaMatrix& table = open(op.table).parts.front();
+  const cuda::EmbedCall call = {floats(op.y), step_.tokens(), choices_.chosen(), rows_of(op.y),
+                                op.table.cols};
+  if (table.is_packed) {
+    cuda::run_embed(call, table.arguments, table.format, stream_);
+  } else {
+    cuda::run_embed(call, table.memory.data(), table.element, stream_);
+  }
+  return {};
+}
+
+Status CudaStepRunner::launch(const AddNormOp& op, const ScheduledLaunch& item) {
+  cuda::AddNormCall call;
+  if (item.adds_routes) {
+    call.routes = routes_;
+  } else if (op.delta != kNoValue && !item.is_summed) {
+    call.delta = at(op.delta);
+  }
+  call.y = at(op.y);
+  call.x = floats(op.x);
+  if (plan_->value(op.y).rows == ValueRows::kHeadRows) call.rows = step_.head_rows();
+  call.weight = floats_of(op.norm.weight);
+  call.num_rows = rows_of(op.y);
+  call.cols = plan_->value(op.y).cols;
+  call.eps = op.norm.eps;
+  call.element = element();
+  cuda::run_add_norm(call, stream_);
+  return {};
+}
+
+/// Activations have 16 bits here before they come to this, exact ones too.
+Status CudaStepRunner::launch(const LinearOp& op, const ScheduledLaunch&) {
+  if (plan_->value(op.y).type == ValueType::kFloat) {
+    return products_.multiply_to_floats(floats(op.y), activations(op.x), open(op.weight));
+  }
+  return products_.multiply(activations(op.y), activations(op.x), open(op.weight));
+}
+
+Status CudaStepRunner::launch(const GatedLinearOp& op, const ScheduledLaunch&) {
+  return products_.multiply_gated(activations(op.y), activations(op.x), open(op.gate_up));
+}
+
+Status CudaStepRunner::launch(const AnglesOp& op, const ScheduledLaunch&) {
+  return attention_.find_angles(floats(op.cos), floats(op.sin), *op.rope);
+}
+
+Status CudaStepRunner::launch(const RotateOp& op, const ScheduledLaunch&) {
+  attention_.rotate(op, activations(op.qkv), floats(op.cos), floats(op.sin));
+  return {};
+}
+
+Status CudaStepRunner::launch(const AttendOp& op, const ScheduledLaunch&) {
+  return attention_.attend(op, activations(op.y), activations(op.qkv));
+}
+
+Status CudaStepRunner::launch(const ExpertsOp& op, const ScheduledLaunch& item) {
+  const auto& experts = *static_cast<const CudaExperts*>(op.experts.storage.get());
+  SUBBYTE_TRY(routes_, mixture_.run(activations(op.x), floats(op.router_logits), experts));
+  if (item.leaves_sum) return {};
+  const CudaRows y = activations(op.y);
+  cuda::run_add_routes({y.data, routes_, element(), y.rows, y.cols}, stream_);
+  return {};
+}
+
+Status CudaStepRunner::launch(const AllReduceOp&, const ScheduledLaunch&) {
+  return {};
+}
+
+Status CudaStepRunner::launch(const LogitsOp& op, const ScheduledLaunch&) {
+  if (step_.num_head_rows() == 0) return {};
+  results_.logits = floats(op.logits);
+  SUBBYTE_CHECK(choices_.run(step_, results_.logits, results_.vocab_size, stream_));
+  results_.tokens = choices_.chosen();
+  return {};
+}
+
+/// Copies the results to the host, as floats.
+Status CudaStepRunner::show(const Op& op) {
+  for (const ValueId id : op.results()) {
+    if (id == kNoValue) continue;
+    const StepValue& value = plan_->value(id);
+    const auto count = static_cast<std::size_t>(rows_of(id) * value.cols);
+    std::vector<float> numbers(count);
+    std::vector<uint16_t> halves(value.type == ValueType::kFloat ? 0 : count);
+    void* const to = halves.empty() ? static_cast<void*>(numbers.data()) : halves.data();
+    const auto bytes = count * static_cast<std::size_t>(value_bytes(value.type));
+    cudaError_t error = cudaMemcpyAsync(to, at(id), bytes, cudaMemcpyDeviceToHost, stream_);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(stream_);
+    if (error != cudaSuccess) return cuda_error("cuda.copy", "copy of a result", error);
+    const bool is_f16 = number_ == cuda::Number::kF16;
+    std::ranges::transform(halves, numbers.begin(), [&](uint16_t half) {
+      return is_f16 ? to_float(Float16{half}) : to_float(BFloat16{half});
+    });
+    batch_->observer->see(op, id, numbers);
+  }
+  return {};
+}
+
+}  // namespace subbyte

@@ -1,0 +1,151 @@
+#pragma once
+// Runs the steps of a GPU: chooses how a step of a plan runs for its batch, and launches it on one
+// stream.
+//
+//   up to eight single tokens, where there is a kernel   programs, and launches between them
+//   single tokens, the same step as before               a graph of the launches
+//   all others                                           launches
+
+#include <map>
+#include <string>
+
+#include "cuda_backend/attention.h"
+#include "cuda_backend/choices.h"
+#include "cuda_backend/experts.h"
+#include "cuda_backend/flights.h"
+#include "cuda_backend/linear.h"
+#include "cuda_backend/step_graphs.h"
+#include "cuda_backend/step_programs.h"
+#include "ops/backend.h"
+
+namespace subbyte {
+
+/// A plan, the memory that its values share, and what steps of it are.
+class CudaCompiledStep : public CompiledStep {
+ public:
+  /// `id`: of no other step of the backend.
+  CudaCompiledStep(StepPlan step_plan, int64_t id)
+      : CompiledStep(std::move(step_plan)),
+        id_(id),
+        slots_(assign_slots(plan())),
+        launches_(schedule_launches(plan(), true)),
+        observed_(schedule_launches(plan(), false)) {}
+
+  int64_t id() const { return id_; }
+  const ValueSlots& slots() const { return slots_; }
+  const Schedule& launches() const { return launches_; }
+  /// Every result is stored.
+  const Schedule& observed() const { return observed_; }
+  /// Made when it is first asked for.
+  const Schedule& programs(int64_t tokens, bool attends, const cuda::Device& device) const;
+
+ private:
+  int64_t id_;
+  ValueSlots slots_;
+  Schedule launches_, observed_;
+  mutable std::map<std::pair<int64_t, bool>, Schedule> programs_;
+};
+
+/// What a step works in, in bytes. Upper bounds: what kernels really take depends on the batch.
+struct CudaWorkspace {
+  int64_t tensors = 0;   // of the step, with tokens, tasks, logits and choices
+  int64_t products = 0;  // activations in the order of a kernel
+  int64_t results = 0;   // of products that are gated or converted afterwards
+  int64_t partials = 0;  // of attention
+  int64_t programs = 0;  // of steps that are one kernel
+  int64_t experts = 0;   // routes, and what is between the products
+
+  int64_t sum() const { return tensors + products + results + partials + programs + experts; }
+};
+
+struct StepRunnerOptions {
+  bool batch_invariant = false;
+  bool mxfp8_experts = false;
+  int step_kernel_tokens = 0;  // 0: no programs
+  bool step_graphs = true;
+};
+
+class CudaStepRunner {
+ public:
+  CudaStepRunner(const cuda::Device& device, cuda::Number number, const StepRunnerOptions& options,
+                 cuda::Stream stream);
+
+  /// Code linear.unsupported names an operation that has no kernels.
+  Status check(const StepPlan& plan) const;
+
+  /// Enqueues a step. `results` are where its operations leave them. Codes: cuda.*.
+  Status run(const CudaCompiledStep& step, const Batch& batch, StepResults& results);
+
+  /// How the last step ran, see Backend::last_step().
+  std::string last_step() const;
+
+  /// What kernels say of weights.
+  CudaProducts& products() { return products_; }
+  CudaMixture& mixture() { return mixture_; }
+
+  /// So that steps of that shape allocate nothing. Code cuda.memory.
+  Status reserve(const CudaWorkspace& workspace, const StepShape& shape);
+  int64_t device_bytes() const;
+  int64_t expert_bytes(const StepShape& shape) const { return mixture_.memory_bytes(shape); }
+  bool batch_invariant() const { return options_.batch_invariant; }
+
+ private:
+  const Schedule& schedule_of(const CudaCompiledStep& step, const Batch& batch);
+  Status take_values();
+  Status begin_graph(const CudaCompiledStep& step);
+  Status run_items(const Schedule& schedule);
+  Status bind_programs(const CudaCompiledStep& step, const Schedule& schedule);
+  Status launch(const ScheduledLaunch& item);
+  Status launch(const EmbedOp& op, const ScheduledLaunch& item);
+  Status launch(const AddNormOp& op, const ScheduledLaunch& item);
+  Status launch(const LinearOp& op, const ScheduledLaunch& item);
+  Status launch(const GatedLinearOp& op, const ScheduledLaunch& item);
+  Status launch(const AnglesOp& op, const ScheduledLaunch& item);
+  Status launch(const RotateOp& op, const ScheduledLaunch& item);
+  Status launch(const AttendOp& op, const ScheduledLaunch& item);
+  Status launch(const ExpertsOp& op, const ScheduledLaunch& item);
+  Status launch(const AllReduceOp& op, const ScheduledLaunch& item);
+  Status launch(const LogitsOp& op, const ScheduledLaunch& item);
+  Status show(const Op& op);
+
+  int64_t rows_of(ValueId id) const;
+  std::byte* at(ValueId id) const { return pointers_[slots_->slot_of[id]]; }
+  float* floats(ValueId id) const { return reinterpret_cast<float*>(at(id)); }
+  CudaRows activations(ValueId id) const;
+  cuda::Element element() const { return cuda::element_of(number_); }
+
+  cuda::Device device_;
+  cuda::Number number_;
+  StepRunnerOptions options_;
+  cuda::Stream stream_;
+  CudaStep step_;
+  CudaProducts products_;
+  CudaMixture mixture_;
+  CudaBuffer partials_;  // of attention
+  CudaAttention attention_;
+  StepPrograms programs_;
+  StepGraphs graphs_;
+  CudaChoices choices_;
+  // Of the step that runs.
+  const StepPlan* plan_ = nullptr;
+  const ValueSlots* slots_ = nullptr;
+  const Batch* batch_ = nullptr;
+  SlotPointers pointers_;
+  cuda::RoutedSum routes_;  // of the last experts
+  StepResults results_;
+  bool have_programs_run_ = false;
+  /// What the tables of programs on the GPU are bound to.
+  struct Bound {
+    int64_t step = -1;
+    int64_t tokens = 0;
+    bool attends = false;
+    const void* cache = nullptr;
+    uint64_t epoch = 0;
+    SlotPointers pointers;
+
+    bool operator==(const Bound&) const = default;
+  };
+  Bound bound_;
+};
+
+}  // namespace subbyte

@@ -1,0 +1,128 @@
+#include "ops/recorder.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace subbyte {
+
+ValueId Recorder::value(int64_t cols, ValueType type, ValueRows rows, ValueId in_place_of) {
+  plan_.values.push_back({cols, type, rows, in_place_of});
+  return static_cast<ValueId>(plan_.values.size() - 1);
+}
+
+void Recorder::expect(std::string_view name, std::string_view what, int64_t expected,
+                      int64_t found) {
+  if (error_ || expected == found) return;
+  error_ =
+      Error{"plan.shape", prefix_ + std::string(name) + ": " + std::string(what) + ": expected " +
+                              std::to_string(expected) + ", found " + std::to_string(found)};
+}
+
+void Recorder::append(std::string_view name, Operation operation) {
+  plan_.ops.push_back({prefix_ + std::string(name), std::move(operation)});
+}
+
+ValueId Recorder::embed(std::string_view name, const Weight& table) {
+  const ValueId y = value(table.cols, ValueType::kFloat);
+  append(name, EmbedOp{y, table});
+  return y;
+}
+
+ValueId Recorder::add_norm(std::string_view name, ValueId& x, ValueId delta, const Norm& norm) {
+  expect(name, "numbers of the norm", cols(x), norm.weight.size);
+  if (delta != kNoValue) expect(name, "columns of what is added", cols(x), cols(delta));
+  AddNormOp op = {kNoValue, kNoValue, x, delta, norm};
+  if (delta != kNoValue) {
+    op.sum = value(cols(x), ValueType::kFloat, ValueRows::kTokens, x);
+    x = op.sum;
+  }
+  op.y = value(cols(x), ValueType::kActivation);
+  append(name, op);
+  return op.y;
+}
+
+ValueId Recorder::head_norm(std::string_view name, ValueId x, ValueId delta, const Norm& norm) {
+  expect(name, "numbers of the norm", cols(x), norm.weight.size);
+  if (delta != kNoValue) expect(name, "columns of what is added", cols(x), cols(delta));
+  const ValueId y = value(cols(x), ValueType::kActivation, ValueRows::kHeadRows);
+  append(name, AddNormOp{y, kNoValue, x, delta, norm});
+  return y;
+}
+
+ValueId Recorder::product(std::string_view name, ValueId x, const Weight& weight, bool exact,
+                          ValueType type) {
+  expect(name, "inputs", cols(x), weight.cols);
+  const ValueRows rows = x < 0 ? ValueRows::kTokens : plan_.value(x).rows;
+  const ValueId y = value(weight.rows, type, rows);
+  append(name, LinearOp{y, x, weight, exact});
+  return y;
+}
+
+ValueId Recorder::linear(std::string_view name, ValueId x, const Weight& weight) {
+  return product(name, x, weight, false, ValueType::kActivation);
+}
+
+ValueId Recorder::exact_linear(std::string_view name, ValueId x, const Weight& weight) {
+  return product(name, x, weight, true, ValueType::kFloat);
+}
+
+ValueId Recorder::gated_linear(std::string_view name, ValueId x, const Weight& gate_up) {
+  expect(name, "inputs", cols(x), gate_up.cols);
+  expect(name, "rows of gate and up together, by 2 a rest of", 0, gate_up.rows % 2);
+  const ValueId y = value(gate_up.rows / 2, ValueType::kActivation);
+  append(name, GatedLinearOp{y, x, gate_up});
+  return y;
+}
+
+Recorder::Angles Recorder::angles_of(const std::shared_ptr<const Rope>& rope) {
+  const auto known = std::ranges::find(angles_, rope.get(), &Angles::rope);
+  if (known != angles_.end()) return *known;
+  const auto half = static_cast<int64_t>(rope->inv_freq().size());
+  const Angles made = {rope.get(), value(half, ValueType::kFloat), value(half, ValueType::kFloat)};
+  first_ops_.push_back({"rotary_emb", AnglesOp{made.cos, made.sin, rope}});
+  angles_.push_back(made);
+  return made;
+}
+
+ValueId Recorder::attention(std::string_view name, ValueId qkv, const Attention& attention) {
+  const AttentionShape& shape = attention.shape;
+  expect(name, "columns of queries, keys and values", shape.q_size() + 2 * shape.kv_size(),
+         cols(qkv));
+  expect(name, "numbers that turn", shape.head_dim,
+         2 * static_cast<int64_t>(attention.rope->inv_freq().size()));
+  for (const Vector* norm : {&attention.norms.q, &attention.norms.k}) {
+    if (norm->size != 0) expect(name, "numbers of a head's norm", shape.head_dim, norm->size);
+  }
+  if (attention.sinks.size != 0) expect(name, "sinks", shape.heads, attention.sinks.size);
+  const Angles angles = angles_of(attention.rope);
+  const ValueId rotated = value(cols(qkv), ValueType::kActivation, ValueRows::kTokens, qkv);
+  append(std::string(name) + ".rotary_emb",
+         RotateOp{rotated, qkv, angles.cos, angles.sin, attention.norms, shape, attention.layer});
+  const ValueId y = value(shape.q_size(), ValueType::kActivation);
+  append(name, AttendOp{y, rotated, shape, attention.layer, attention.sinks});
+  return y;
+}
+
+ValueId Recorder::experts(std::string_view name, ValueId x, ValueId router_logits,
+                          const Experts& experts) {
+  expect(name, "inputs", cols(x), experts.hidden);
+  expect(name, "experts", experts.count, cols(router_logits));
+  const ValueId y = value(experts.hidden, ValueType::kActivation);
+  append(name, ExpertsOp{y, x, router_logits, experts});
+  return y;
+}
+
+void Recorder::logits(std::string_view name, ValueId x, const Weight& head) {
+  const ValueId logits = product(name, x, head, false, ValueType::kFloat);
+  append(std::string(name) + ".logits", LogitsOp{logits});
+  has_logits_ = true;
+}
+
+Result<StepPlan> Recorder::finish() && {
+  if (error_) return std::move(*error_);
+  if (!has_logits_) return Error{"plan.shape", "a plan whose last operation is not its logits"};
+  plan_.ops.insert(plan_.ops.begin(), first_ops_.begin(), first_ops_.end());
+  return std::move(plan_);
+}
+
+}  // namespace subbyte

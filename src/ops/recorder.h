@@ -1,0 +1,76 @@
+#pragma once
+// Writes the plan of a model's step: each function appends an operation and returns its result.
+//
+//   Recorder record;
+//   ValueId x = record.embed("embed_tokens", table);
+//   const ValueId h = record.add_norm("norm", x, kNoValue, norm);
+//   ...
+//   SUBBYTE_TRY(StepPlan plan, std::move(record).finish());
+//
+// Shapes of results follow from operands and weights; where these do not fit each other, finish()
+// has the first error.
+
+#include <optional>
+#include <string_view>
+
+#include "base/status.h"
+#include "ops/step_plan.h"
+
+namespace subbyte {
+
+class Recorder {
+ public:
+  /// Operations have names that begin so from now on: "layers.3.".
+  void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
+
+  ValueId embed(std::string_view name, const Weight& table);
+  /// `x` becomes the sum, if there is a `delta`.
+  ValueId add_norm(std::string_view name, ValueId& x, ValueId delta, const Norm& norm);
+  /// The same for the rows whose logits are computed, after which x is not used any more.
+  ValueId head_norm(std::string_view name, ValueId x, ValueId delta, const Norm& norm);
+  ValueId linear(std::string_view name, ValueId x, const Weight& weight);
+  /// LinearOp::exact; the results are floats.
+  ValueId exact_linear(std::string_view name, ValueId x, const Weight& weight);
+  ValueId gated_linear(std::string_view name, ValueId x, const Weight& gate_up);
+
+  /// Rotary positions and attention over the cache of `layer`. `qkv` [heads + 2 kv_heads heads].
+  struct Attention {
+    AttentionShape shape;
+    std::shared_ptr<const Rope> rope;
+    HeadNorms norms;
+    Vector sinks;
+    int64_t layer = 0;
+  };
+  ValueId attention(std::string_view name, ValueId qkv, const Attention& attention);
+
+  ValueId experts(std::string_view name, ValueId x, ValueId router_logits, const Experts& experts);
+  void logits(std::string_view name, ValueId x, const Weight& head);
+
+  /// Code plan.shape where operands and weights do not fit, or no logits end the plan.
+  Result<StepPlan> finish() &&;
+
+ private:
+  struct Angles {
+    const Rope* rope;
+    ValueId cos, sin;
+  };
+
+  ValueId value(int64_t cols, ValueType type, ValueRows rows = ValueRows::kTokens,
+                ValueId in_place_of = kNoValue);
+  ValueId product(std::string_view name, ValueId x, const Weight& weight, bool exact,
+                  ValueType type);
+  Angles angles_of(const std::shared_ptr<const Rope>& rope);
+  int64_t cols(ValueId id) const { return id < 0 ? 0 : plan_.value(id).cols; }
+  /// Keeps the first error.
+  void expect(std::string_view name, std::string_view what, int64_t expected, int64_t found);
+  void append(std::string_view name, Operation operation);
+
+  std::string prefix_;
+  StepPlan plan_;
+  std::vector<Op> first_ops_;  // that read nothing
+  std::vector<Angles> angles_;
+  std::optional<Error> error_;
+  bool has_logits_ = false;
+};
+
+}  // namespace subbyte

@@ -1,0 +1,104 @@
+#include "ops/recorder.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace subbyte {
+namespace {
+
+Weight weight(int64_t rows, int64_t cols) {
+  return {rows, cols, 0, nullptr};
+}
+
+Norm norm(int64_t size) {
+  return {{size, nullptr}, 1e-6f};
+}
+
+Recorder::Attention attention() {
+  Recorder::Attention attention;
+  attention.shape = {2, 1, 4, 0.5f, 0};
+  attention.rope = std::make_shared<const Rope>(4, 1e4, RopeScaling());
+  return attention;
+}
+
+TEST(Recorder, writes_the_operations_in_their_order_with_the_angles_first) {
+  Recorder record;
+  ValueId x = record.embed("table", weight(100, 8));
+  record.set_prefix("layers.0.");
+  const ValueId h = record.add_norm("norm", x, kNoValue, norm(8));
+  const ValueId qkv = record.linear("qkv", h, weight(16, 8));
+  const ValueId heads = record.attention("attention", qkv, attention());
+  const ValueId delta = record.linear("o", heads, weight(8, 8));
+  record.set_prefix("");
+  record.logits("head", record.head_norm("norm", x, delta, norm(8)), weight(100, 8));
+  const auto plan = std::move(record).finish();
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(to_string(*plan),
+            "%3, %4 = angles  (rotary_emb)\n"
+            "%0 = embed [100][8]  (table)\n"
+            "%1 = norm of %0  (layers.0.norm)\n"
+            "%2 = linear [16][8] of %1  (layers.0.qkv)\n"
+            "%5 = rotate, store of %2, %3, %4  (layers.0.attention.rotary_emb)\n"
+            "%6 = attend of %5  (layers.0.attention)\n"
+            "%7 = linear [8][8] of %6  (layers.0.o)\n"
+            "%8 = add, norm of %0, %7  (norm)\n"
+            "%9 = linear [100][8] of %8  (head)\n"
+            "logits, choices of %9  (head.logits)\n");
+  EXPECT_EQ(plan->vocab_size(), 100);
+  EXPECT_EQ(plan->memory_of(5), 2);
+  EXPECT_EQ(readers_of(*plan)[0], (std::vector<int64_t>{2, 7}));
+}
+
+TEST(Recorder, layers_of_one_rope_share_their_angles) {
+  Recorder record;
+  const ValueId x = record.embed("table", weight(100, 16));
+  const Recorder::Attention one = attention();
+  record.attention("a", x, one);
+  record.attention("b", x, one);
+  record.attention("c", x, attention());
+  record.logits("head", x, weight(100, 16));
+  const auto plan = std::move(record).finish();
+  ASSERT_TRUE(plan.ok());
+  const auto angles = std::ranges::count_if(
+      plan->ops, [](const Op& op) { return std::holds_alternative<AnglesOp>(op.what); });
+  EXPECT_EQ(angles, 2);
+}
+
+TEST(Recorder, names_the_operation_whose_shapes_do_not_fit) {
+  const auto error_of = [](auto&& write) {
+    Recorder record;
+    ValueId x = record.embed("table", weight(100, 8));
+    record.set_prefix("layers.3.");
+    write(record, x);
+    record.logits("head", x, weight(100, 8));
+    const auto plan = std::move(record).finish();
+    return plan.ok() ? std::string() : plan.error().message;
+  };
+  EXPECT_EQ(error_of([](Recorder&, ValueId&) {}), "");
+  EXPECT_EQ(error_of([](Recorder& r, ValueId& x) { r.linear("up", x, weight(4, 9)); }),
+            "layers.3.up: inputs: expected 8, found 9");
+  EXPECT_EQ(error_of([](Recorder& r, ValueId& x) { r.add_norm("norm", x, kNoValue, norm(7)); }),
+            "layers.3.norm: numbers of the norm: expected 8, found 7");
+  EXPECT_EQ(error_of([](Recorder& r, ValueId& x) {
+              r.add_norm("norm", x, r.linear("up", x, weight(4, 8)), norm(8));
+            }),
+            "layers.3.norm: columns of what is added: expected 8, found 4");
+  EXPECT_EQ(error_of([](Recorder& r, ValueId& x) { r.gated_linear("gate", x, weight(5, 8)); }),
+            "layers.3.gate: rows of gate and up together, by 2 a rest of: expected 0, found 1");
+  EXPECT_EQ(error_of([](Recorder& r, ValueId& x) { r.attention("attention", x, attention()); }),
+            "layers.3.attention: columns of queries, keys and values: expected 16, found 8");
+  EXPECT_EQ(error_of([](Recorder& r, ValueId& x) {
+              r.experts("experts", x, x, {9, 2, 8, 4, nullptr});
+            }),
+            "layers.3.experts: experts: expected 9, found 8");
+}
+
+TEST(Recorder, a_plan_ends_with_its_logits) {
+  Recorder record;
+  record.embed("table", weight(100, 8));
+  EXPECT_EQ(std::move(record).finish().error().code, "plan.shape");
+}
+
+}  // namespace
+}  // namespace subbyte

@@ -1,0 +1,212 @@
+#pragma once
+// A step of a model as data: the list of its operations. A model records it once, when it is loaded
+// (ops/recorder.h), a backend compiles it once (Backend::compile), and nothing in it knows a batch.
+//
+//   values       %0 [tokens][4096] float   %1 [tokens][4096] activation   %2 [tokens][6144] ...
+//   operations   %0 = embed   %1 = norm %0   %2 = linear %1   %3 = rotate %2   %4 = attend %3   ...
+//
+// One operation writes a value, and those after it read it. A result that takes over the memory of
+// an operand (a residual sum, rotated heads) is a value of its own: nothing reads the operand any
+// more.
+//
+// A new operation is a struct here with its function of the Recorder, a function of each backend,
+// and a test.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "ops/attention.h"
+#include "ops/rope.h"
+#include "ops/weights.h"
+
+namespace subbyte {
+
+/// The index of a value of a plan.
+using ValueId = int32_t;
+inline constexpr ValueId kNoValue = -1;
+
+enum class ValueType : uint8_t {
+  kFloat,       // float32 on every machine: the residual stream, what decides something, logits
+  kActivation,  // the type in which the machine's products read: float32 on the CPU, 16 bits on a
+                // GPU
+};
+
+/// The rows of a value: one for each token of the batch in the order of its parts, or one for each
+/// token whose logits are computed (Batch::num_head_rows()).
+enum class ValueRows : uint8_t { kTokens, kHeadRows };
+
+struct StepValue {
+  int64_t cols = 0;
+  ValueType type = ValueType::kActivation;
+  ValueRows rows = ValueRows::kTokens;
+  ValueId in_place_of = kNoValue;  // the value whose memory this one takes over
+};
+
+/// The operands or the results of an operation; kNoValue where there are fewer.
+using ValueIds = std::array<ValueId, 3>;
+constexpr ValueIds value_ids(ValueId a = kNoValue, ValueId b = kNoValue, ValueId c = kNoValue) {
+  return {a, b, c};
+}
+
+/// y[t] = row tokens[t] of a table [vocabulary][hidden].
+struct EmbedOp {
+  ValueId y = kNoValue;
+  Weight table;
+
+  ValueIds operands() const { return value_ids(); }
+  ValueIds results() const { return value_ids(y); }
+};
+
+/// y = x / sqrt(mean(x^2) + eps) * weight for each row; the mean is accumulated in double
+/// precision.
+struct Norm {
+  Vector weight;
+  float eps = 1e-6f;
+};
+
+/// sum = x + delta in the memory of x, unless `delta` is no value; y = the normalised sum. Where y
+/// has the head rows, the sum of other rows is not computed.
+struct AddNormOp {
+  ValueId y = kNoValue;
+  ValueId sum = kNoValue;
+  ValueId x = kNoValue;
+  ValueId delta = kNoValue;
+  Norm norm;
+
+  ValueIds operands() const { return value_ids(x, delta); }
+  ValueIds results() const { return value_ids(sum, y); }
+};
+
+/// y = W x + b.
+struct LinearOp {
+  ValueId y = kNoValue;
+  ValueId x = kNoValue;
+  Weight weight;
+  /// The activations are the most exact ones that the machine has for such weights, whatever it
+  /// rounds them to elsewhere: for small products that decide something, such as which experts a
+  /// token goes to.
+  bool exact = false;
+
+  ValueIds operands() const { return value_ids(x); }
+  ValueIds results() const { return value_ids(y); }
+};
+
+/// y = silu(gate) * up, silu(x) = x / (1 + exp(-x)), where gate and up are the first and the second
+/// half of the outputs of W x + b.
+struct GatedLinearOp {
+  ValueId y = kNoValue;
+  ValueId x = kNoValue;
+  Weight gate_up;
+
+  ValueIds operands() const { return value_ids(x); }
+  ValueIds results() const { return value_ids(y); }
+};
+
+/// Cosines and sines of the angles of each token's position, [tokens][half of what turns].
+struct AnglesOp {
+  ValueId cos = kNoValue;
+  ValueId sin = kNoValue;
+  std::shared_ptr<const Rope> rope;
+
+  ValueIds operands() const { return value_ids(); }
+  ValueIds results() const { return value_ids(cos, sin); }
+};
+
+/// Norms of each query and each key head before the rotary embedding; handles of size 0: none.
+struct HeadNorms {
+  Vector q, k;  // [head_dim]
+  float eps = 1e-6f;
+};
+
+/// qkv has the heads of queries, keys and values of a token one after the other. Query and key
+/// heads are normalised and turned by their positions, in place; keys and values go to the cache of
+/// `layer`.
+struct RotateOp {
+  ValueId rotated = kNoValue;
+  ValueId qkv = kNoValue;
+  ValueId cos = kNoValue;
+  ValueId sin = kNoValue;
+  HeadNorms norms;
+  AttentionShape shape;
+  int64_t layer = 0;
+
+  ValueIds operands() const { return value_ids(qkv, cos, sin); }
+  ValueIds results() const { return value_ids(rotated); }
+};
+
+/// y = causal attention of the queries of qkv over the cache of `layer`. `sinks` [heads], or of
+/// size 0: a logit that takes part in the softmax and has no value.
+struct AttendOp {
+  ValueId y = kNoValue;
+  ValueId qkv = kNoValue;
+  AttentionShape shape;
+  int64_t layer = 0;
+  Vector sinks;
+
+  ValueIds operands() const { return value_ids(qkv); }
+  ValueIds results() const { return value_ids(y); }
+};
+
+/// y = sum over the top_k largest of a token's router logits [experts] (the lower index on ties),
+/// weighted by a softmax of these (RouteWeights), of down(SwiGLU(gate_up(x))). Experts that every
+/// token goes to are a dense block beside it, whose result is added before or after.
+struct ExpertsOp {
+  ValueId y = kNoValue;
+  ValueId x = kNoValue;
+  ValueId router_logits = kNoValue;
+  Experts experts;
+
+  ValueIds operands() const { return value_ids(x, router_logits); }
+  ValueIds results() const { return value_ids(y); }
+};
+
+/// The sum of x over all ranks of a tensor-parallel group, in place. One rank has nothing to do.
+struct AllReduceOp {
+  ValueId sum = kNoValue;
+  ValueId x = kNoValue;
+
+  ValueIds operands() const { return value_ids(x); }
+  ValueIds results() const { return value_ids(sum); }
+};
+
+/// The logits of the step [head rows][vocabulary] and the tokens that its parts let choose: the
+/// last operation of every plan.
+struct LogitsOp {
+  ValueId logits = kNoValue;
+
+  ValueIds operands() const { return value_ids(logits); }
+  ValueIds results() const { return value_ids(); }
+};
+
+using Operation = std::variant<EmbedOp, AddNormOp, LinearOp, GatedLinearOp, AnglesOp, RotateOp,
+                               AttendOp, ExpertsOp, AllReduceOp, LogitsOp>;
+
+struct Op {
+  std::string name;  // "layers.3.self_attn.o_proj"
+  Operation what;
+
+  ValueIds operands() const;
+  ValueIds results() const;
+};
+
+struct StepPlan {
+  std::vector<StepValue> values;
+  std::vector<Op> ops;
+
+  const StepValue& value(ValueId id) const { return values[static_cast<std::size_t>(id)]; }
+  /// The value whose memory `id` lies in.
+  ValueId memory_of(ValueId id) const;
+  int64_t vocab_size() const;
+};
+
+/// By value: the operations that read it, in their order.
+std::vector<std::vector<int64_t>> readers_of(const StepPlan& plan);
+
+/// For people: a line for each operation, "%4 = linear %3 [4096][12288] layers.0.mlp.down_proj".
+std::string to_string(const StepPlan& plan);
+
+}  // namespace subbyte
