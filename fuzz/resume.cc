@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 
+#include "base/partial_name.h"
 #include "base/thread_pool.h"
 #include "conformance/tiny_models.h"
 #include "fuzz/fuzz.h"
@@ -68,10 +69,10 @@ class Stage {
     Files left = half_;
     left[name] = content;
     fs::remove_all(out());
-    write_all(scratch_.path() / "out.partial-1-1", left);
+    write_all(scratch_.path() / partial_name("out", 1, 1), left);
     const auto status = convert(nullptr);
     fuzz::require(status.ok(), "a conversion that goes on or begins anew");
-    const fs::path old = scratch_.path() / "out.partial-1-1";
+    const fs::path old = scratch_.path() / partial_name("out", 1, 1);
     fuzz::require(fs::exists(old) == is_of_another(left.at(kRecord)),
                   "what is of use to none goes");
     fs::remove_all(old);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/file_error.h"
+#include "base/partial_name.h"
 
 namespace subbyte {
 namespace {
@@ -20,24 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using State = Leftover::State;
 
-constexpr std::string_view kPartial = ".partial-";
 constexpr off_t kMaxRecordBytes = 16 << 20;
-
-/// The name of the target of `<target>.partial-<number>-<number>`, nullopt for any other name.
-std::optional<std::string_view> target_of(std::string_view name) {
-  const auto at = name.rfind(kPartial);
-  if (at == std::string_view::npos || at == 0) return std::nullopt;
-  std::string_view rest = name.substr(at + kPartial.size());
-  const auto dash = rest.find('-');
-  const auto is_number = [](std::string_view text) {
-    return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-  };
-  if (dash == std::string_view::npos || !is_number(rest.substr(0, dash)) ||
-      !is_number(rest.substr(dash + 1))) {
-    return std::nullopt;
-  }
-  return name.substr(0, at);
-}
 
 std::string megabytes(uint64_t bytes) {
   char text[32];
@@ -78,37 +62,41 @@ std::optional<uint64_t> bytes_in(int directory) {
   return bytes;
 }
 
-leftover::Claim claim(const fs::path& path) {
+/// What may be made of what is at `status`, unless a process holds it.
+State state_of(const struct stat& status) {
+  if (!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode)) return State::kStrange;
+  return status.st_uid == ::geteuid() ? State::kAbandoned : State::kForeign;
+}
+
+leftover::Claim claim(const Folder& folder, const std::string& name, const fs::path& path) {
   leftover::Claim claim;
   claim.leftover.path = path;
   struct stat status {};
-  const bool is_found = ::lstat(path.c_str(), &status) == 0;
-  if (is_found && !S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode)) return claim;
-  claim.leftover.state = State::kForeign;
-  if (is_found && status.st_uid != ::geteuid()) return claim;
+  const int found = ::fstatat(folder.descriptor(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW);
+  if (found == 0) claim.leftover.state = state_of(status);
+  if (found == 0 && claim.leftover.state != State::kAbandoned) return claim;
   claim.leftover.state = State::kHeld;  // also what has just got its final name
-  claim.lock = leftover::Lock::take(path);
-  if (!claim.lock) return claim;
+  claim.lock = leftover::Lock::take(folder, name);
+  // Of what is locked, whatever had the name before.
+  if (!claim.lock || ::fstat(claim.lock.file(), &status) != 0) return claim;
+  claim.leftover.state = state_of(status);
   std::optional<uint64_t> bytes = static_cast<uint64_t>(status.st_size);
   if (S_ISDIR(status.st_mode)) bytes = bytes_in(claim.lock.file());
-  claim.leftover.state = bytes ? State::kAbandoned : State::kStrange;
+  if (!bytes && claim.leftover.state == State::kAbandoned) claim.leftover.state = State::kStrange;
   claim.leftover.bytes = bytes.value_or(0);
   return claim;
 }
 
-/// Paths in `directory` that are named like leftovers, of `target_name` if that is not empty.
-Result<std::vector<fs::path>> paths_in(const fs::path& directory, std::string_view target_name) {
-  std::vector<fs::path> paths;
-  std::error_code failure;
-  for (fs::directory_iterator entry(directory, failure), end; !failure && entry != end;
-       entry.increment(failure)) {
-    const std::string name = entry->path().filename().native();
-    const auto target = target_of(name);
-    if (target && (target_name.empty() || *target == target_name)) paths.push_back(entry->path());
-  }
-  if (failure) return file_error(failure.value(), directory, "read the directory");
-  std::ranges::sort(paths);
-  return paths;
+/// The names in `folder` that are those of leftovers, of `target` if that is not empty.
+std::vector<std::string> leftovers_in(const Folder& folder, std::string_view target) {
+  std::vector<std::string> names =
+      names_in(folder.descriptor()).value_or(std::vector<std::string>());
+  std::erase_if(names, [&](const std::string& name) {
+    const auto found = target_of_partial(name);
+    return !found || (!target.empty() && *found != target);
+  });
+  std::ranges::sort(names);
+  return names;
 }
 
 }  // namespace
@@ -130,25 +118,38 @@ std::string describe(const Leftover& leftover) {
 
 Result<std::vector<Leftover>> find_leftovers(const fs::path& directory,
                                              std::string_view target_name) {
-  SUBBYTE_TRY(const auto paths, paths_in(directory, target_name));
+  SUBBYTE_TRY(const Folder folder, Folder::open(directory));
   std::vector<Leftover> found;
-  for (const fs::path& path : paths) found.push_back(claim(path).leftover);
+  for (const leftover::Claim& claim : leftover::claim_all(folder, directory, target_name)) {
+    found.push_back(claim.leftover);
+  }
   return found;
 }
 
 Status remove_leftover(const fs::path& path) {
-  const leftover::Claim claimed = claim(path);
-  if (claimed.leftover.state == State::kAbandoned) return leftover::remove(claimed);
-  return Error{"file.in_use", describe(claimed.leftover)};
+  SUBBYTE_TRY(const Folder folder, Folder::open(path.parent_path()));
+  const std::string name = path.filename().native();
+  const leftover::Claim claimed = claim(folder, name, path);
+  if (claimed.leftover.state != State::kAbandoned) {
+    return Error{"file.in_use", describe(claimed.leftover)};
+  }
+  if (target_of_partial(name)) return leftover::remove(folder, claimed);
+  return Error{"file.in_use", path.native() + ": left alone, it is not what this program makes"};
 }
 
 void remove_leftovers_of(const fs::path& target, const Notice& notice) {
-  for (const leftover::Claim& claimed : leftover::claim_all(target)) {
+  const auto folder = Folder::open(target.parent_path());
+  if (folder.ok()) remove_leftovers_of(*folder, target, notice);  // else the output will say why
+}
+
+void remove_leftovers_of(const Folder& folder, const fs::path& target, const Notice& notice) {
+  const std::string name = target.filename().native();
+  for (const leftover::Claim& claimed : leftover::claim_all(folder, target.parent_path(), name)) {
     std::string line = describe(claimed.leftover);
     if (claimed.leftover.state == State::kAbandoned) {
       // The record of a conversion: that command may still go on with it.
       const bool may_go_on = !leftover::read_record(claimed.lock.file()).empty();
-      const Status removed = may_go_on ? Status() : leftover::remove(claimed);
+      const Status removed = may_go_on ? Status() : leftover::remove(folder, claimed);
       line += may_go_on      ? ", kept for the command that made it (or for `subbyte clean`)"
               : removed.ok() ? ", removed"
                              : ", not removed: " + removed.error().message;
@@ -159,19 +160,17 @@ void remove_leftovers_of(const fs::path& target, const Notice& notice) {
 
 namespace leftover {
 
-Lock Lock::take(const fs::path& path) {
+Lock Lock::take(const Folder& folder, const std::string& name) {
   Lock lock;
-  lock.file_ = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  lock.file_ = ::openat(folder.descriptor(), name.c_str(), flags);
   if (lock.file_ < 0) {
     lock.contended_ = errno == ENOENT;
     return lock;
   }
   const int failure = ::flock(lock.file_, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
   // Who held it may have given it its final name before the lock came free.
-  struct stat opened {};
-  struct stat named {};
-  const bool is_same = ::fstat(lock.file_, &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
-                       opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+  const bool is_same = folder.names(name, lock.file_);
   if (failure == 0 && is_same) return lock;
   Lock none;
   none.contended_ = failure == EWOULDBLOCK || !is_same;
@@ -191,11 +190,12 @@ Lock::~Lock() {
   if (file_ >= 0) ::close(file_);
 }
 
-std::vector<Claim> claim_all(const fs::path& target) {
+std::vector<Claim> claim_all(const Folder& folder, const fs::path& directory,
+                             std::string_view target) {
   std::vector<Claim> claims;
-  const auto paths = paths_in(target.parent_path(), target.filename().native());
-  if (!paths.ok()) return claims;  // making the output will say why
-  for (const fs::path& path : *paths) claims.push_back(claim(path));
+  for (const std::string& name : leftovers_in(folder, target)) {
+    claims.push_back(claim(folder, name, directory / name));
+  }
   return claims;
 }
 
@@ -229,7 +229,7 @@ std::vector<std::string> finished_files(int directory, std::string_view kept) {
   std::vector<std::string> names = names_in(directory).value_or(std::vector<std::string>());
   std::erase_if(names, [&](const std::string& name) {
     struct stat status {};
-    return !name.ends_with(kept) || name.find(kPartial) != std::string::npos ||
+    return !name.ends_with(kept) || target_of_partial(name) ||
            ::fstatat(directory, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 ||
            !S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || status.st_nlink != 1;
   });
@@ -237,19 +237,34 @@ std::vector<std::string> finished_files(int directory, std::string_view kept) {
   return names;
 }
 
-Status remove(const Claim& claim) {
+bool is_empty(int directory) {
+  const auto names = names_in(directory);
+  return names && names->empty();
+}
+
+int unlink_all(int directory, std::string& failed) {
+  for (const std::string& name : names_in(directory).value_or(std::vector<std::string>())) {
+    if (::unlinkat(directory, name.c_str(), 0) == 0 || errno == ENOENT) continue;
+    failed = name;
+    return errno;
+  }
+  return 0;
+}
+
+Status remove(const Folder& folder, const Claim& claim) {
   const fs::path& path = claim.leftover.path;
+  const std::string name = path.filename().native();
   struct stat status {};
   if (::fstat(claim.lock.file(), &status) != 0) return file_error(errno, path, "look at");
-  if (S_ISREG(status.st_mode)) {
-    return ::unlink(path.c_str()) == 0 ? Status() : file_error(errno, path, "remove");
+  const bool is_directory = S_ISDIR(status.st_mode);
+  std::string failed;
+  if (const int failure = is_directory ? unlink_all(claim.lock.file(), failed) : 0; failure != 0) {
+    return file_error(failure, path / failed, "remove");
   }
-  for (const std::string& name : names_in(claim.lock.file()).value_or(std::vector<std::string>())) {
-    if (::unlinkat(claim.lock.file(), name.c_str(), 0) != 0) {
-      return file_error(errno, path / name, "remove");
-    }
-  }
-  return ::rmdir(path.c_str()) == 0 ? Status() : file_error(errno, path, "remove");
+  if (!folder.names(name, claim.lock.file())) return file_error(ENOENT, path, "remove");
+  const int flags = is_directory ? AT_REMOVEDIR : 0;
+  if (::unlinkat(folder.descriptor(), name.c_str(), flags) == 0) return {};
+  return file_error(errno, path, "remove");
 }
 
 }  // namespace leftover

@@ -1,7 +1,7 @@
 #pragma once
-// What processes that did not finish left behind: `<target>.partial-<pid>-<n>`, files and
-// directories. Whoever writes one holds a lock on it, so an output without a lock belongs to the
-// dead.
+// What processes that did not finish left behind: files and directories with a name of
+// base/partial_name.h, by which they are known as this program's. Whoever writes one holds a lock
+// on it, so an output without a lock belongs to the dead.
 
 #include <cstdint>
 #include <filesystem>
@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/folder.h"
 #include "base/status.h"
 
 namespace subbyte {
@@ -45,6 +46,10 @@ Status remove_leftover(const std::filesystem::path& path);
 /// before an output of that name is begun.
 void remove_leftovers_of(const std::filesystem::path& target, const Notice& notice);
 
+/// The same for the output of that name in a directory that is open.
+void remove_leftovers_of(const Folder& folder, const std::filesystem::path& target,
+                         const Notice& notice);
+
 namespace leftover {  // for output_file.cc and output_directory.cc
 
 inline constexpr const char* kRecordName = "resume.json";
@@ -55,7 +60,7 @@ class Lock {
   Lock() = default;
   /// Empty when there is no such file or directory, when it is a link, when another process has the
   /// lock, or when the file system has no locks.
-  static Lock take(const std::filesystem::path& path);
+  static Lock take(const Folder& folder, const std::string& name);
   Lock(Lock&& other) noexcept;
   Lock& operator=(Lock&& other) noexcept;
   ~Lock();
@@ -76,8 +81,9 @@ struct Claim {
   Lock lock;
 };
 
-/// Claims those of `target`.
-std::vector<Claim> claim_all(const std::filesystem::path& target);
+/// Claims those of the output `target` in `folder`, whose path is `directory`.
+std::vector<Claim> claim_all(const Folder& folder, const std::filesystem::path& directory,
+                             std::string_view target);
 
 /// Whether nobody but this user could have written into the claimed directory.
 bool is_private(const Claim& claim);
@@ -85,12 +91,19 @@ bool is_private(const Claim& claim);
 /// The record in a directory that is open; empty when there is none.
 std::string read_record(int directory);
 
+/// Whether nothing is in a directory that is open.
+bool is_empty(int directory);
+
+/// Unlinks all that is in a directory that is open and is no directory. 0, or errno of the first
+/// one that stays, whose name `failed` gets.
+int unlink_all(int directory, std::string& failed);
+
 /// The names of regular files of this user, with this one name only, that end in `kept` and were
 /// committed.
 std::vector<std::string> finished_files(int directory, std::string_view kept);
 
-/// Removes a claimed leftover.
-Status remove(const Claim& claim);
+/// Removes a claimed leftover of `folder`.
+Status remove(const Folder& folder, const Claim& claim);
 
 }  // namespace leftover
 }  // namespace subbyte

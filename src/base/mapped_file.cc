@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <string>
 #include <utility>
 
@@ -40,6 +42,25 @@ Error open_error(int error_number, const std::filesystem::path& path, Links link
   return file_error(error_number, path, "open");
 }
 
+/// A descriptor, or -1 and errno.
+int open_quietly(int folder, const char* name, Links links) {
+  // Without O_NONBLOCK the open of a pipe waits for a writer, for ever.
+  const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | (links == Links::kRefuse ? O_NOFOLLOW : 0);
+  int file = -1;
+  do {
+    file = ::openat(folder, name, flags);
+  } while (file < 0 && errno == EINTR);
+  return file;
+}
+
+/// Descriptors from this one on are not kept: the lowest that is free is the one that is given, so
+/// it counts those that are open.
+int most_descriptors() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return INT_MAX;
+  return static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, INT_MAX));
+}
+
 int64_t nanoseconds(const timespec& time) {
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
@@ -57,14 +78,18 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path, Links lin
   if (path.native().find('\0') != std::string::npos) {
     return Error{"file.not_found", std::string(path.c_str()) + ": a NUL byte in the file name"};
   }
-  // Without O_NONBLOCK the open of a pipe waits for a writer, for ever.
-  const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | (links == Links::kRefuse ? O_NOFOLLOW : 0);
-  int file = -1;
-  do {
-    file = ::open(path.c_str(), flags);
-  } while (file < 0 && errno == EINTR);
-  if (file < 0) return open_error(errno, path, links);
+  const int file = open_quietly(AT_FDCWD, path.c_str(), links);
+  return file < 0 ? open_error(errno, path, links) : map(file, path);
+}
 
+Result<MappedFile> MappedFile::open_in(const Folder& folder, const std::string& name,
+                                       const std::filesystem::path& path) {
+  const int file = open_quietly(folder.descriptor(), name.c_str(), Links::kRefuse);
+  return file < 0 ? open_error(errno, path, Links::kRefuse) : map(file, path);
+}
+
+/// Takes the descriptor.
+Result<MappedFile> MappedFile::map(int file, const std::filesystem::path& path) {
   MappedFile mapped;  // closes the file from here on
   mapped.path_ = path;
   mapped.file_ = file;
@@ -72,12 +97,18 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path, Links lin
   if (::fstat(file, &status) != 0) return file_error(errno, path, "read the size");
   if (!S_ISREG(status.st_mode)) return not_regular(path, kind_of(status.st_mode));
   mapped.identity_ = identity_of(status);
+  mapped.device_ = status.st_dev;
   if (status.st_size > 0) {
     const auto size = static_cast<std::size_t>(status.st_size);
     void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
     if (data == MAP_FAILED) return file_error(errno, path, "map into memory");
     mapped.data_ = static_cast<const std::byte*>(data);
     mapped.size_ = size;
+  }
+  if (file >= most_descriptors()) {
+    std::error_code failure;
+    mapped.location_ = std::filesystem::absolute(path, failure);
+    ::close(std::exchange(mapped.file_, -1));
   }
   return mapped;
 }
@@ -87,14 +118,18 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
       data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
       identity_(other.identity_),
-      file_(std::exchange(other.file_, -1)) {}
+      device_(other.device_),
+      file_(std::exchange(other.file_, -1)),
+      location_(std::move(other.location_)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   std::swap(identity_, other.identity_);
+  std::swap(device_, other.device_);
   std::swap(file_, other.file_);
+  std::swap(location_, other.location_);
   return *this;
 }
 
@@ -103,12 +138,18 @@ MappedFile::~MappedFile() {
   if (file_ >= 0) ::close(file_);
 }
 
+/// False when the file is not to be found any more under its name, where only that is known.
+bool MappedFile::examine(struct stat& status) const {
+  if (file_ >= 0) return ::fstat(file_, &status) == 0;
+  return ::stat(location_.c_str(), &status) == 0 && status.st_ino == identity_.inode &&
+         status.st_dev == device_;
+}
+
 Status MappedFile::verify_unchanged() const {
   SUBBYTE_CHECK(verify_unwritten());
   struct stat status {};
-  if (::fstat(file_, &status) != 0) return file_error(errno, path_, "examine");
   // The old content is still whole, but other files of the checkpoint may be newer by now.
-  if (status.st_nlink == 0) {
+  if (!examine(status) || status.st_nlink == 0) {
     return Error{"file.changed", path_.native() + ": was deleted or replaced since it was opened"};
   }
   return {};
@@ -116,7 +157,7 @@ Status MappedFile::verify_unchanged() const {
 
 Status MappedFile::verify_unwritten() const {
   struct stat status {};
-  if (::fstat(file_, &status) != 0) return file_error(errno, path_, "read the size");
+  if (!examine(status)) return {};
   if (static_cast<std::size_t>(status.st_size) != size_) {
     return Error{"file.changed", path_.native() + ": was " + std::to_string(size_) +
                                      " bytes long when it was opened, is " +

@@ -7,7 +7,10 @@
 #include <span>
 #include <utility>
 
+#include "base/folder.h"
 #include "base/status.h"
+
+struct stat;
 
 namespace subbyte {
 
@@ -29,6 +32,9 @@ class MappedFile {
   /// file.not_regular, file.permission, file.io; file.link for a link that is not to be followed.
   /// An empty file maps to an empty span.
   static Result<MappedFile> open(const std::filesystem::path& path, Links links = Links::kFollow);
+  /// The file `name` in a directory that is open, and no link; `path` is where it lies.
+  static Result<MappedFile> open_in(const Folder& folder, const std::string& name,
+                                    const std::filesystem::path& path);
 
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
@@ -56,12 +62,18 @@ class MappedFile {
 
  private:
   MappedFile() = default;
+  static Result<MappedFile> map(int file, const std::filesystem::path& path);
+  bool examine(struct stat& status) const;
 
   std::filesystem::path path_;
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
   FileIdentity identity_;
+  uint64_t device_ = 0;  // whose inode it is
+  // The mapping outlives the descriptor, which is kept as long as the process has many to spare: a
+  // checkpoint may have more shards than files may be open. Without it the name is looked at.
   int file_ = -1;
+  std::filesystem::path location_;  // absolute, where there is no descriptor
 };
 
 /// Whether `path` is a regular file, and no link, of so many bytes that begins with `start`.

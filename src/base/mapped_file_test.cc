@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -11,6 +12,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "support/temp_dir.h"
 #include "support/unprivileged.h"
@@ -110,7 +112,25 @@ TEST(MappedFile, refuses_a_file_that_may_not_be_read) {
   EXPECT_EQ(open_code(file), "file.permission");
 }
 
-TEST(MappedFile, notices_every_change_under_the_mapping) {
+/// The limit of open files is so low that no mapping keeps a descriptor, while it lives.
+class FewDescriptors {
+ public:
+  FewDescriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const int next = ::open("/dev/null", O_RDONLY);
+    ::close(next);
+    const rlimit few = {static_cast<rlim_t>(2 * next), before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  }
+  ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  FewDescriptors(const FewDescriptors&) = delete;
+  FewDescriptors& operator=(const FewDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+void check_that_changes_are_noticed() {
   const TempDir dir;
   const fs::path path = dir.write("a", std::string(10000, 'a'));
   const auto open = [&] { return MappedFile::open(dir.write("a", std::string(10000, 'a'))); };
@@ -123,6 +143,7 @@ TEST(MappedFile, notices_every_change_under_the_mapping) {
   EXPECT_EQ(code(shrunk), "unchanged");
   fs::resize_file(path, 100);
   EXPECT_EQ(code(shrunk), "file.changed");
+  EXPECT_FALSE(shrunk->verify_unwritten().ok());
 
   auto grown = open();
   fs::resize_file(path, 10001);
@@ -135,7 +156,37 @@ TEST(MappedFile, notices_every_change_under_the_mapping) {
   auto replaced = open();
   fs::rename(dir.write("b", std::string(10000, 'b')), path);
   EXPECT_EQ(code(replaced), "file.changed");
+  EXPECT_TRUE(replaced->verify_unwritten().ok());
   EXPECT_EQ(text_of(*replaced), std::string(10000, 'a'));
+
+  auto deleted = open();
+  const MappedFile moved = std::move(deleted).value();
+  fs::remove(path);
+  EXPECT_FALSE(moved.verify_unchanged().ok());
+  EXPECT_TRUE(moved.verify_unwritten().ok());
+}
+
+TEST(MappedFile, notices_every_change_under_the_mapping) {
+  check_that_changes_are_noticed();
+}
+
+TEST(MappedFile, notices_them_without_a_descriptor) {
+  const FewDescriptors few;
+  check_that_changes_are_noticed();
+}
+
+TEST(MappedFile, are_as_many_as_one_likes) {
+  const FewDescriptors few;
+  const TempDir dir;
+  const fs::path path = dir.write("a", "text");
+  std::vector<MappedFile> files;
+  for (int i = 0; i < 2000; ++i) {
+    auto file = MappedFile::open(path);
+    ASSERT_TRUE(file.ok()) << i << " " << file.error().message;
+    files.push_back(std::move(file).value());
+  }
+  EXPECT_EQ(text_of(files.front()), "text");
+  EXPECT_TRUE(files.back().verify_unchanged().ok());
 }
 
 /// Which pages of a mapping this process has in memory, as the kernel tells it: "1" or "0" each.

@@ -10,16 +10,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether `target` is a blob of the cache entry that `directory` is a snapshot of, or lies in one.
-/// Both are canonical.
-bool is_blob_of(const fs::path& directory, const fs::path& target) {
+/// The cache entry that `directory` is a snapshot of, or lies in one; empty if it is in none. It is
+/// canonical.
+fs::path entry_of(const fs::path& directory) {
   for (fs::path at = directory; at.has_relative_path(); at = at.parent_path()) {
     const fs::path entry = at.parent_path();
     if (at.filename() == "snapshots" && entry.filename().native().starts_with("models--")) {
-      return target.parent_path() == entry / "blobs";
+      return entry;
     }
   }
-  return false;
+  return {};
+}
+
+/// The blobs of an entry. Step by step: others may write where the cache is, and put a link in the
+/// place of a directory at any moment.
+Folder open_blobs(const fs::path& entry) {
+  const auto cache = Folder::open(entry.parent_path());
+  if (!cache.ok()) return {};
+  return Folder::open_in(Folder::open_in(*cache, entry.filename()), "blobs");
 }
 
 Error outside(const fs::path& path, const fs::path& target) {
@@ -38,9 +46,12 @@ Result<MappedFile> open_link(const fs::path& path) {
     Result<MappedFile> file = MappedFile::open(path);  // says what is wrong: no file, or a loop
     return file.ok() ? outside(path, fs::read_symlink(path, failure)) : std::move(file);
   }
-  if (!is_blob_of(home, target)) return outside(path, target);
+  const fs::path entry = entry_of(home);
+  if (entry.empty() || target.parent_path() != entry / "blobs") return outside(path, target);
   // The blob itself, so that a link that is changed meanwhile leads nowhere else.
-  SUBBYTE_TRY(MappedFile file, MappedFile::open(target, Links::kRefuse));
+  const Folder blobs = open_blobs(entry);
+  if (!blobs) return outside(path, target);
+  SUBBYTE_TRY(MappedFile file, MappedFile::open_in(blobs, target.filename(), target));
   file.set_path(path);
   return file;
 }

@@ -1,9 +1,14 @@
 #include "base/model_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cstdio>
 #include <string>
+#include <thread>
 
 #include "support/temp_dir.h"
 
@@ -66,6 +71,34 @@ TEST(ModelFile, may_be_a_blob_of_the_same_cache_entry) {
   // However the user gets to the directory.
   fs::create_directory_symlink(snapshot, dir / "short");
   EXPECT_EQ(open_code(dir / "short/mine"), "opened");
+}
+
+/// Somebody who may write in the cache puts a link in the place of the blobs, again and again: what
+/// is opened is a blob, or nothing.
+TEST(ModelFile, is_a_blob_although_the_blobs_become_a_link_meanwhile) {
+  const TempDir dir;
+  const fs::path entry = dir / "models--a--b";
+  dir.write("models--a--b/blobs/1", "blob");
+  dir.write("secret/1", "the user's own");
+  fs::create_directories(entry / "snapshots/r");
+  fs::create_symlink("../../blobs/1", entry / "snapshots/r/file");
+  fs::create_symlink("../secret", entry / "link");
+  std::atomic<bool> done = false;
+  std::thread enemy([&] {
+    const int folder = ::open(entry.c_str(), O_PATH | O_DIRECTORY);
+    while (!done) ::renameat2(folder, "link", folder, "blobs", RENAME_EXCHANGE);
+    ::close(folder);
+  });
+  int num_opened = 0;
+  for (int i = 0; i < 4000; ++i) {
+    const auto file = open_model_file(entry / "snapshots/r/file", kAnyFileSize);
+    if (!file.ok()) continue;
+    ++num_opened;
+    ASSERT_EQ(file->bytes().size(), 4u) << "in try " << i;
+  }
+  done = true;
+  enemy.join();
+  EXPECT_GT(num_opened, 0);
 }
 
 }  // namespace

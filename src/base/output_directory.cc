@@ -5,12 +5,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <utility>
 
 #include "base/file_error.h"
 #include "base/output_file.h"
 #include "base/output_parts.h"
+#include "base/partial_name.h"
 #include "base/partial_outputs.h"
 
 namespace subbyte {
@@ -24,48 +24,66 @@ constexpr mode_t kPrivate = 0700;
 
 /// What mkdir() would have given a directory in the place of the private one, by what a new file
 /// in it gets: umask() cannot be asked without setting it. Who may read may enter.
-mode_t usual_mode(const fs::path& directory) {
-  const fs::path probe = directory / "resume.mode";
-  const int file = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+mode_t usual_mode(int directory) {
+  constexpr const char* kProbe = "resume.mode";
+  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+  const int file = ::openat(directory, kProbe, flags, 0666);
   if (file < 0) return kPrivate;
   struct stat status {};
   const mode_t mode = ::fstat(file, &status) == 0 ? status.st_mode & 0666 : 0;
   ::close(file);
-  ::unlink(probe.c_str());
+  ::unlinkat(directory, kProbe, 0);
   return kPrivate | mode | (mode & 0444) >> 2;
 }
 
 /// The last steps, after the rename: others may look, and the record goes.
-void open_to_others(const fs::path& directory, mode_t mode) {
+void open_to_others(int directory, mode_t mode) {
   struct stat status {};
-  const bool found = ::lstat(directory.c_str(), &status) == 0;
-  ::chmod(directory.c_str(), mode | (found ? status.st_mode & S_ISGID : 0));
-  ::unlink((directory / leftover::kRecordName).c_str());
+  const bool found = ::fstat(directory, &status) == 0;
+  ::fchmod(directory, mode | (found ? status.st_mode & S_ISGID : 0));
+  ::unlinkat(directory, leftover::kRecordName, 0);
 }
 
-/// Whether `target` is the whole result of a run that was stopped before open_to_others().
-bool is_unopened(const fs::path& target, const ResumeRecord& record) {
-  const Claim claim = {{.path = target}, leftover::Lock::take(target)};
-  return leftover::is_private(claim) &&
-         leftover::read_record(claim.lock.file()) == record.what + record.from;
+/// Whether `target` is the whole result of a run that was stopped before open_to_others(), which
+/// then does that.
+bool open_unopened(const Folder& parent, const fs::path& target, const ResumeRecord& record) {
+  const Claim claim = {{.path = target}, leftover::Lock::take(parent, target.filename().native())};
+  const bool is_unopened = leftover::is_private(claim) &&
+                           leftover::read_record(claim.lock.file()) == record.what + record.from;
+  if (is_unopened) open_to_others(claim.lock.file(), usual_mode(claim.lock.file()));
+  return is_unopened;
 }
 
 }  // namespace
 
+/// Whether it is what mkdir() has just made: in a folder where others may rename, another directory
+/// of this user may have its name by now.
+bool OutputDirectory::is_fresh() const {
+  struct stat status {};
+  if (!own_ || ::fstat(own_.descriptor(), &status) != 0) return false;
+  return status.st_uid == ::geteuid() && (status.st_mode & 077) == 0 &&
+         leftover::is_empty(own_.descriptor());
+}
+
 /// False when another process took it for a leftover before it was locked.
 Result<bool> OutputDirectory::make_temporary() {
-  const fs::path temporary = output_parts::temporary_name(target_);
-  if (!partial_outputs::add(temporary.native(), partial_outputs::Kind::kDirectory, kept_)) {
+  const std::string name = partial_name(target_.filename().native());
+  const fs::path temporary = target_.parent_path() / name;
+  const int parent = parent_.descriptor();
+  if (!partial_outputs::add(temporary.native(), parent, partial_outputs::Kind::kDirectory, kept_)) {
     return registry_error(target_);
   }
-  if (::mkdir(temporary.c_str(), kPrivate) != 0) {
-    const int error_number = errno;
+  const int failure = ::mkdirat(parent, name.c_str(), kPrivate) == 0 ? 0 : errno;
+  if (failure == 0) own_ = Folder::open_in(parent_, name);
+  if (failure != 0 || !is_fresh()) {
     partial_outputs::forget(temporary.native());
-    if (error_number == EEXIST) return false;
-    return file_error(error_number, target_, "create");
+    own_ = {};
+    if (failure == EEXIST || failure == 0) return false;
+    return file_error(failure, target_, "create");
   }
   temporary_ = temporary;
-  lock_ = leftover::Lock::take(temporary);
+  partial_outputs::set_directory(temporary.native(), own_.descriptor());
+  lock_ = leftover::Lock::take(parent_, name);
   if (!lock_ && lock_.contended()) {
     discard();
     return false;
@@ -73,9 +91,11 @@ Result<bool> OutputDirectory::make_temporary() {
   return true;
 }
 
-Result<OutputDirectory> OutputDirectory::make(const fs::path& target, std::string_view kept) {
+Result<OutputDirectory> OutputDirectory::make(const fs::path& target, Folder parent,
+                                              std::string_view kept) {
   OutputDirectory output;
   output.target_ = target;
+  output.parent_ = std::move(parent);
   output.kept_ = kept;
   for (int attempt = 0; attempt < 10; ++attempt) {
     SUBBYTE_TRY(const bool made, output.make_temporary());
@@ -88,23 +108,25 @@ Result<OutputDirectory> OutputDirectory::make(const fs::path& target, std::strin
 
 Result<OutputDirectory> OutputDirectory::create(const fs::path& path, const Notice& notice) {
   SUBBYTE_TRY(const fs::path target, output_parts::absolute_target(path));
-  SUBBYTE_CHECK(output_parts::verify_target(target, false));
-  remove_leftovers_of(target, notice);
-  return make(target, {});
+  SUBBYTE_TRY(Folder parent, output_parts::folder_of(target));
+  SUBBYTE_CHECK(output_parts::look_at_place(parent, target, false));
+  remove_leftovers_of(parent, target, notice);
+  return make(target, std::move(parent), {});
 }
 
 Result<OutputDirectory> OutputDirectory::resume(const fs::path& path, const ResumeRecord& record,
                                                 std::string_view kept, const Notice& notice) {
   SUBBYTE_TRY(const fs::path target, output_parts::absolute_target(path));
-  if (is_unopened(target, record)) {
-    open_to_others(target, usual_mode(target));
+  SUBBYTE_TRY(Folder parent, output_parts::folder_of(target));
+  if (open_unopened(parent, target, record)) {
     return Error{"file.exists", target.native() +
                                     ": exists already, and is whole: an earlier run "
                                     "of this command made it"};
   }
-  SUBBYTE_CHECK(output_parts::verify_target(target, false));
-  const std::vector<Claim> claims = leftover::claim_all(target);
-  SUBBYTE_TRY(OutputDirectory output, make(target, kept));
+  SUBBYTE_CHECK(output_parts::look_at_place(parent, target, false));
+  const std::vector<Claim> claims =
+      leftover::claim_all(parent, target.parent_path(), target.filename().native());
+  SUBBYTE_TRY(OutputDirectory output, make(target, std::move(parent), kept));
   SUBBYTE_TRY(OutputFile file, OutputFile::create(output.path() / leftover::kRecordName, false));
   SUBBYTE_CHECK(file.write(record.what));
   SUBBYTE_CHECK(file.write(record.from));
@@ -123,11 +145,16 @@ Status OutputDirectory::take_over(const std::vector<Claim>& claims, const Resume
       if (is_other) {
         line += ", kept for the command that made it (or for `subbyte clean`)";
       } else {
+        std::string end = ", removed";
         if (found == record.what + record.from && is_private(claim)) {
-          SUBBYTE_CHECK(take_files(claim, line));
+          SUBBYTE_TRY(const std::size_t count, take_files(claim));
+          line += count == 0 ? "; nothing of it was finished"
+                             : "; what is finished is gone on with (" + std::to_string(count) +
+                                   (count == 1 ? " file)" : " files)");
+          if (count > 0) end = ", the rest is removed";
         }
-        const Status removed = leftover::remove(claim);
-        line += removed.ok() ? ", removed" : ", not removed: " + removed.error().message;
+        const Status removed = leftover::remove(parent_, claim);
+        line += removed.ok() ? end : ", not removed: " + removed.error().message;
       }
     }
     if (notice) notice(line);
@@ -135,23 +162,25 @@ Status OutputDirectory::take_over(const std::vector<Claim>& claims, const Resume
   return {};
 }
 
-Status OutputDirectory::take_files(const Claim& claim, std::string& line) {
+/// How many there were.
+Result<std::size_t> OutputDirectory::take_files(const Claim& claim) {
   const auto names = leftover::finished_files(claim.lock.file(), kept_);
+  const Folder from = Folder::copy_of(claim.lock.file());
   for (const std::string& name : names) {
-    const int failure =
-        output_parts::rename_exclusive(claim.leftover.path / name, temporary_ / name, false);
+    const int failure = from.rename_exclusive(name, own_, name, false);
     // Two leftovers may have it: then one of them will do.
     if (failure != 0 && failure != EEXIST) {
       return file_error(failure, claim.leftover.path / name, "rename");
     }
   }
-  line += ", gone on with: " + std::to_string(names.size()) + " finished files";
-  return {};
+  return names.size();
 }
 
 OutputDirectory::OutputDirectory(OutputDirectory&& other) noexcept
     : target_(std::move(other.target_)),
       temporary_(std::exchange(other.temporary_, {})),
+      parent_(std::move(other.parent_)),
+      own_(std::move(other.own_)),
       kept_(std::move(other.kept_)),
       lock_(std::move(other.lock_)) {}
 
@@ -160,6 +189,8 @@ OutputDirectory& OutputDirectory::operator=(OutputDirectory&& other) noexcept {
   release();
   target_ = std::move(other.target_);
   temporary_ = std::exchange(other.temporary_, {});
+  parent_ = std::move(other.parent_);
+  own_ = std::move(other.own_);
   kept_ = std::move(other.kept_);
   lock_ = std::move(other.lock_);
   return *this;
@@ -171,7 +202,7 @@ OutputDirectory::~OutputDirectory() {
 
 std::size_t OutputDirectory::num_finished() const {
   if (temporary_.empty() || kept_.empty() || !lock_) return 0;
-  return leftover::finished_files(lock_.file(), kept_).size();
+  return leftover::finished_files(own_.descriptor(), kept_).size();
 }
 
 void OutputDirectory::release() {
@@ -183,20 +214,22 @@ void OutputDirectory::release() {
 
 void OutputDirectory::discard() {
   if (temporary_.empty()) return;
-  std::error_code ignored;
-  fs::remove_all(temporary_, ignored);
+  std::string ignored;
+  leftover::unlink_all(own_.descriptor(), ignored);
+  ::unlinkat(parent_.descriptor(), temporary_.filename().c_str(), AT_REMOVEDIR);
   partial_outputs::forget(temporary_.native());
   temporary_.clear();
   lock_ = {};
 }
 
-/// 0 or errno. A kill after the rename leaves what is_unopened() knows.
+/// 0 or errno. A kill after the rename leaves what open_unopened() knows.
 int OutputDirectory::publish() {
   if (!partial_outputs::begin_commit(temporary_.native())) return EINTR;
-  const mode_t mode = usual_mode(temporary_);
-  const int failure = output_parts::rename_exclusive(temporary_, target_, true);
+  const mode_t mode = usual_mode(own_.descriptor());
+  const int failure =
+      parent_.rename_exclusive(temporary_.filename(), parent_, target_.filename(), true);
   if (failure != 0) return failure;
-  open_to_others(target_, mode);
+  open_to_others(own_.descriptor(), mode);
   partial_outputs::forget(temporary_.native());
   temporary_.clear();
   lock_ = {};
@@ -205,8 +238,8 @@ int OutputDirectory::publish() {
 
 Status OutputDirectory::commit() {
   if (temporary_.empty()) return file_error(EBADF, target_, "commit");
-  SUBBYTE_CHECK(output_parts::sync_directory(temporary_));
-  int failure = 0;
+  int failure = own_.sync();
+  if (failure != 0) return file_error(failure, temporary_, "sync the directory");
   {
     // A handler that empties the directory while it gets its final name would leave half of it.
     const output_parts::SignalBlock block;
@@ -220,7 +253,9 @@ Status OutputDirectory::commit() {
     }
   }
   if (failure != 0) return file_error(failure, target_, "create");
-  return output_parts::sync_directory(target_.parent_path());
+  failure = parent_.sync();
+  if (failure == 0) return {};
+  return file_error(failure, target_.parent_path(), "sync the directory");
 }
 
 }  // namespace subbyte

@@ -1,6 +1,7 @@
 #pragma once
-// A directory that appears whole or not at all: files (no directories) are written into
-// `<path>.partial-<pid>-<n>`, where only this user may look, and which commit() renames.
+// A directory that appears whole or not at all: files (no directories) are written into one with a
+// name of base/partial_name.h, where only this user may look, and which commit() renames. It is
+// held open: in a folder where others may rename, what is done with it is done with none of theirs.
 
 #include <cstddef>
 #include <filesystem>
@@ -8,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/folder.h"
 #include "base/leftover.h"
 #include "base/status.h"
 
@@ -53,16 +55,20 @@ class OutputDirectory {
 
  private:
   OutputDirectory() = default;
-  static Result<OutputDirectory> make(const std::filesystem::path& target, std::string_view kept);
+  static Result<OutputDirectory> make(const std::filesystem::path& target, Folder parent,
+                                      std::string_view kept);
   Result<bool> make_temporary();
   Status take_over(const std::vector<leftover::Claim>& claims, const ResumeRecord& record,
                    const Notice& notice);
-  Status take_files(const leftover::Claim& claim, std::string& line);
+  Result<std::size_t> take_files(const leftover::Claim& claim);
+  bool is_fresh() const;
   int publish();
   void release();
 
   std::filesystem::path target_;
   std::filesystem::path temporary_;
+  Folder parent_;
+  Folder own_;        // of that name
   std::string kept_;  // empty: nothing is taken over
   leftover::Lock lock_;
 };

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/output_file.h"
+#include "base/partial_name.h"
 #include "support/temp_dir.h"
 #include "support/unprivileged.h"
 
@@ -23,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using Names = std::set<std::string>;
 
-const char* const kLeft = "model.partial-1-2";
+const std::string kLeft = partial_name("model", 1, 2);
 
 std::string_view code_of(const Status& status) {
   return status.ok() ? "ok" : status.error().code;
@@ -98,7 +99,7 @@ TEST(OutputDirectory, is_private_until_commit_and_then_as_umask_says) {
 void leave_behind(const TempDir& dir, const std::string& record, const std::string& name = kLeft) {
   if (!record.empty()) dir.write(name + "/resume.json", record);
   dir.write(name + "/a.shard", "whole");
-  dir.write(name + "/b.shard.partial-1-3", "half");
+  dir.write(name + "/" + partial_name("b.shard", 1, 3), "half");
   dir.write(name + "/config", "old");
   fs::permissions(dir / name, fs::perms::owner_all);
 }
@@ -124,8 +125,10 @@ TEST_F(ResumedDirectory, keeps_what_a_killed_process_finished) {
   auto out = resume();
   ASSERT_TRUE(out.ok());
   EXPECT_FALSE(fs::exists(dir_ / kLeft));  // it has a name of this process
-  EXPECT_NE(lines_.find(std::string(kLeft) + ": "), std::string::npos) << lines_;
-  EXPECT_NE(lines_.find("gone on with: 1 finished"), std::string::npos) << lines_;
+  EXPECT_NE(lines_.find(kLeft + ": "), std::string::npos) << lines_;
+  EXPECT_NE(lines_.find("; what is finished is gone on with (1 file), the rest is removed"),
+            std::string::npos)
+      << lines_;
   EXPECT_TRUE(write_file(out->path() / "config", false, "new").ok());
   ASSERT_TRUE(out->commit().ok());
   EXPECT_EQ(dir_.names(), Names{"model"});
@@ -148,7 +151,7 @@ TEST_F(ResumedDirectory, leaves_alone_what_another_command_made) {
 
 TEST_F(ResumedDirectory, removes_what_was_made_from_another_source_or_has_no_record) {
   leave_behind(dir_, "this\ntwo");
-  leave_behind(dir_, "", "model.partial-1-3");
+  leave_behind(dir_, "", partial_name("model", 1, 3));
   EXPECT_FALSE(takes_over());
   EXPECT_EQ(dir_.names(), Names{});
 }
@@ -253,25 +256,44 @@ TEST_F(ResumedDirectory, stays_when_a_signal_ends_the_process) {
 TEST(Leftovers, are_removed_by_the_next_output_of_that_name) {
   const TempDir dir;
   leave_behind(dir, "");
-  dir.write("model.partial-1-9", "a file");
-  dir.write("other.partial-1-9", "of another target");
+  dir.write(partial_name("model", 1, 9), "a file");
+  dir.write(partial_name("other", 1, 9), "of another target");
   dir.write("model.partial-x-9", "no name of ours");
   std::string lines;
   auto out =
       OutputDirectory::create(dir / "model", [&](const std::string& line) { lines += line; });
   ASSERT_TRUE(out.ok() && out->commit().ok());
-  EXPECT_EQ(dir.names(), (Names{"model", "model.partial-x-9", "other.partial-1-9"}));
+  EXPECT_EQ(dir.names(), (Names{"model", "model.partial-x-9", partial_name("other", 1, 9)}));
   EXPECT_NE(lines.find("did not finish, removed"), std::string::npos) << lines;
+}
+
+/// Names that look like ours and are not: without the mark nothing is removed.
+TEST(Leftovers, are_what_has_the_mark_of_this_program) {
+  const TempDir dir;
+  dir.write("model.partial-2024-1/thesis", "years");
+  dir.write("model.partial-1-2.txt", "a text");
+  std::string forged = partial_name("model", 1, 2);
+  forged.back() = forged.back() == '0' ? '1' : '0';
+  dir.write(forged, "one digit is another one");
+  dir.write("model" + partial_name("other", 1, 2).substr(5), "the mark of another target");
+  const Names before = dir.names();
+  EXPECT_EQ(before.size(), 4u);
+  EXPECT_TRUE(find_leftovers(dir.path())->empty());
+  for (const std::string& name : before) {
+    EXPECT_EQ(code_of(remove_leftover(dir / name)), "file.in_use") << name;
+  }
+  ASSERT_TRUE(OutputDirectory::create(dir / "model").ok());
+  EXPECT_EQ(dir.names(), before);
 }
 
 TEST(Leftovers, are_told_apart) {
   using State = Leftover::State;
   const TempDir dir;
-  leave_behind(dir, "record", "a.partial-1-1");
-  dir.write("b.partial-1-1", "12345");
-  ASSERT_EQ(::mkfifo((dir / "c.partial-1-1").c_str(), 0600), 0);
-  fs::create_symlink("b.partial-1-1", dir / "d.partial-1-1");
-  fs::create_directories(dir / "e.partial-1-1/inner");
+  leave_behind(dir, "record", partial_name("a", 1, 1));
+  dir.write(partial_name("b", 1, 1), "12345");
+  ASSERT_EQ(::mkfifo((dir / partial_name("c", 1, 1)).c_str(), 0600), 0);
+  fs::create_symlink(partial_name("b", 1, 1), dir / partial_name("d", 1, 1));
+  fs::create_directories(dir / partial_name("e", 1, 1) / "inner");
   auto living = OutputFile::create(dir / "f", false);
   ASSERT_TRUE(living.ok());
   const auto found = find_leftovers(dir.path());

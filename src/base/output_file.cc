@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/file_error.h"
-#include "base/output_parts.h"
+#include "base/partial_name.h"
 #include "base/partial_outputs.h"
 
 namespace subbyte {
@@ -18,12 +18,16 @@ namespace {
 namespace fs = std::filesystem;
 using output_parts::registry_error;
 
+constexpr mode_t kPrivate = 0600;
+constexpr mode_t kOfGroup = 0070;
+
 }  // namespace
 
 Result<OutputFile> OutputFile::create(const fs::path& path, bool overwrite) {
   SUBBYTE_TRY(fs::path target, output_parts::absolute_target(path));
-  SUBBYTE_CHECK(output_parts::verify_target(target, overwrite));
   OutputFile output;
+  SUBBYTE_TRY(output.folder_, output_parts::folder_of(target));
+  SUBBYTE_TRY(output.place_, output_parts::look_at_place(output.folder_, target, overwrite));
   output.path_ = std::move(target);
   output.overwrite_ = overwrite;
   for (int attempt = 0; attempt < 10 && output.file_ < 0; ++attempt) {
@@ -36,21 +40,25 @@ Result<OutputFile> OutputFile::create(const fs::path& path, bool overwrite) {
 
 /// Leaves file_ as it is when the name was taken, to be tried again.
 Status OutputFile::create_temporary() {
-  const fs::path temporary = output_parts::temporary_name(path_);
-  if (!partial_outputs::add(temporary.native(), partial_outputs::Kind::kFile)) {
+  const std::string name = partial_name(path_.filename().native());
+  const std::string full = path_.parent_path() / name;
+  if (!partial_outputs::add(full, folder_.descriptor(), partial_outputs::Kind::kFile)) {
     return registry_error(path_);
   }
-  const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  // Who may not read the file that is replaced may not read the new one while it is written.
+  const mode_t mode = place_.is_taken ? kPrivate : 0666;
+  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+  const int file = ::openat(folder_.descriptor(), name.c_str(), flags, mode);
   if (file < 0) {
     const int error_number = errno;
-    partial_outputs::forget(temporary.native());
+    partial_outputs::forget(full);
     if (error_number == EEXIST || error_number == EINTR) return {};
     return file_error(error_number, path_, "create");
   }
-  temporary_ = temporary;
+  temporary_ = name;
   file_ = file;
   // Another process may have taken it for a leftover before it was locked.
-  lock_ = leftover::Lock::take(temporary);
+  lock_ = leftover::Lock::take(folder_, name);
   if (!lock_ && lock_.contended()) discard();
   return {};
 }
@@ -65,7 +73,9 @@ Result<OutputFile> OutputFile::standard_output() {
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
     : path_(std::move(other.path_)),
+      folder_(std::move(other.folder_)),
       temporary_(std::exchange(other.temporary_, {})),
+      place_(other.place_),
       lock_(std::move(other.lock_)),
       file_(std::exchange(other.file_, -1)),
       overwrite_(other.overwrite_) {}
@@ -74,7 +84,9 @@ OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
   if (this == &other) return *this;
   discard();
   path_ = std::move(other.path_);
+  folder_ = std::move(other.folder_);
   temporary_ = std::exchange(other.temporary_, {});
+  place_ = other.place_;
   lock_ = std::move(other.lock_);
   file_ = std::exchange(other.file_, -1);
   overwrite_ = other.overwrite_;
@@ -88,9 +100,9 @@ OutputFile::~OutputFile() {
 void OutputFile::discard() {
   if (file_ >= 0) ::close(std::exchange(file_, -1));
   if (temporary_.empty()) return;
-  ::unlink(temporary_.c_str());
+  ::unlinkat(folder_.descriptor(), temporary_.c_str(), 0);
   lock_ = {};
-  partial_outputs::forget(temporary_.native());
+  partial_outputs::forget((path_.parent_path() / temporary_).native());
   temporary_.clear();
 }
 
@@ -128,26 +140,54 @@ Status OutputFile::commit() {
     const bool closed = ::close(std::exchange(file_, -1)) == 0 || errno == EINTR;
     return closed ? Status() : file_error(errno, path_, "write");
   }
-  int failure = 0;
+  int failure = take_mode();
   do {
-    failure = ::fsync(file_) == 0 ? 0 : errno;
+    if (failure == 0 || failure == EINTR) failure = ::fsync(file_) == 0 ? 0 : errno;
   } while (failure == EINTR);
   // close() reports late write errors (NFS, quota). After EINTR the descriptor is closed on Linux.
   if (::close(std::exchange(file_, -1)) != 0 && errno != EINTR && failure == 0) failure = errno;
   // What is to be replaced may have become a link meanwhile.
-  const Status target = overwrite_ ? output_parts::verify_target(path_, overwrite_) : Status();
-  if (failure == 0 && target.ok()) {
-    failure = overwrite_ ? (::rename(temporary_.c_str(), path_.c_str()) == 0 ? 0 : errno)
-                         : output_parts::rename_exclusive(temporary_, path_, false);
-  }
-  if (failure != 0 || !target.ok()) {
+  const auto place = output_parts::look_at_place(folder_, path_, overwrite_);
+  const bool may_replace = !overwrite_ || place.ok();  // else the rename will say it
+  if (failure == 0 && may_replace) failure = rename_to_target();
+  if (failure != 0 || !may_replace) {
     discard();
-    return failure != 0 ? file_error(failure, path_, "write") : target;
+    return failure != 0 ? file_error(failure, path_, "write") : place.error();
   }
-  partial_outputs::forget(temporary_.native());
+  partial_outputs::forget((path_.parent_path() / temporary_).native());
   temporary_.clear();
   lock_ = {};
-  return output_parts::sync_directory(path_.parent_path());
+  failure = folder_.sync();
+  return failure == 0 ? Status() : file_error(failure, path_.parent_path(), "sync the directory");
+}
+
+/// 0 or errno. Gives the file what the one has that it replaces. Where the group cannot be the same
+/// its rights are nobody's.
+int OutputFile::take_mode() {
+  struct stat status {};
+  if (!place_.is_taken) return 0;
+  if (::fstat(file_, &status) != 0) return errno;
+  mode_t mode = place_.mode;
+  const bool is_root = ::geteuid() == 0 && status.st_uid != place_.user;
+  const auto user = is_root ? place_.user : static_cast<uid_t>(-1);  // -1: as it is
+  const bool is_other = is_root || status.st_gid != place_.group;
+  if (is_other && ::fchown(file_, user, place_.group) != 0) mode &= ~kOfGroup;
+  // Not asked for in vain: some file systems have one mode for all and refuse.
+  if ((status.st_mode & 0777) == mode) return 0;
+  return ::fchmod(file_, mode) == 0 ? 0 : errno;
+}
+
+/// 0 or errno.
+int OutputFile::rename_to_target() {
+  const std::string name = path_.filename().native();
+  if (!overwrite_) return folder_.rename_exclusive(temporary_, folder_, name, false);
+  const int folder = folder_.descriptor();
+  return ::renameat(folder, temporary_.c_str(), folder, name.c_str()) == 0 ? 0 : errno;
+}
+
+void remove_output(const fs::path& path) {
+  const auto folder = output_parts::folder_of(path);
+  if (folder.ok()) ::unlinkat(folder->descriptor(), path.filename().c_str(), 0);
 }
 
 }  // namespace subbyte

@@ -9,17 +9,20 @@
 #include <string>
 #include <string_view>
 
+#include "base/folder.h"
 #include "base/leftover.h"
+#include "base/output_parts.h"
 #include "base/status.h"
 
 namespace subbyte {
 
 class OutputFile {
  public:
-  /// Creates `<path>.partial-<pid>-<n>`. Codes: file.exists when `path` is there and `overwrite`
-  /// is false, file.not_regular when it is no file or a link (which is neither replaced nor written
-  /// through: /dev/stdout is one), and as for every call here: file.io, file.no_space (also quota
-  /// and size limits), file.not_found, file.permission.
+  /// Creates a file with a name of base/partial_name.h. A file that it replaces hands its mode on,
+  /// and its owner where this process may say so. Codes: file.exists when `path` is there and
+  /// `overwrite` is false, file.not_regular when it is no file or a link (which is neither replaced
+  /// nor written through: /dev/stdout is one), and as for every call here: file.io, file.no_space
+  /// (also quota and size limits), file.not_found, file.permission.
   static Result<OutputFile> create(const std::filesystem::path& path, bool overwrite);
 
   /// The standard output of the process, which has every byte at once and keeps it whatever
@@ -47,13 +50,21 @@ class OutputFile {
  private:
   OutputFile() = default;
   Status create_temporary();
+  int take_mode();
+  int rename_to_target();
   void discard();
 
   std::filesystem::path path_;
-  std::filesystem::path temporary_;  // empty: standard output, or nothing any more
+  Folder folder_;          // that it lies in
+  std::string temporary_;  // its name there; empty: standard output, or nothing any more
+  output_parts::Place place_;
   leftover::Lock lock_;
   int file_ = -1;
   bool overwrite_ = false;
 };
+
+/// Removes a file from a directory that this process is making, of which it turned out to be of no
+/// use, and from no other one that has its name by now.
+void remove_output(const std::filesystem::path& path);
 
 }  // namespace subbyte

@@ -140,6 +140,46 @@ TEST(OutputFileFaults, a_directory_gets_its_name_before_a_signal_is_heard) {
   EXPECT_EQ(dir.read("model/a"), "first,second");
 }
 
+/// In a folder where others may rename: what follows the rename is done with what was made, and not
+/// with what has its name.
+TEST(OutputFileFaults, a_directory_that_gets_another_name_at_once_costs_nobody_else_anything) {
+  const TempDir dir;
+  dir.write("theirs/resume.json", "precious");
+  std::filesystem::permissions(dir / "theirs", std::filesystem::perms::owner_all);
+  auto out = OutputDirectory::resume(dir / "model", {"this", "one"}, ".shard");
+  ASSERT_TRUE(out.ok()) << out.error().message;
+  Fault with;
+  with.after_rename = [&] {
+    std::filesystem::rename(dir / "model", dir / "away");
+    std::filesystem::create_symlink("theirs", dir / "model");
+  };
+  fault = &with;
+  EXPECT_TRUE(out->commit().ok());
+  fault = nullptr;
+  EXPECT_EQ(dir.read("theirs/resume.json"), "precious");
+  EXPECT_EQ(std::filesystem::status(dir / "theirs").permissions(),
+            std::filesystem::perms::owner_all);
+  EXPECT_FALSE(std::filesystem::exists(dir / "away/resume.json"));
+}
+
+/// The same while files are written and when all of it is given up.
+TEST(OutputFileFaults, a_directory_that_gets_another_name_keeps_its_files) {
+  const TempDir dir;
+  dir.write("theirs/a", "precious");
+  {
+    auto out = OutputDirectory::create(dir / "model");
+    ASSERT_TRUE(out.ok());
+    std::filesystem::rename(out->path(), dir / "away");
+    std::filesystem::create_symlink("theirs", out->path());
+    EXPECT_EQ(write_file(out->path() / "a", false, {}).code, "ok");
+    EXPECT_EQ(write_file(out->path() / "b", false, {}).code, "ok");
+    EXPECT_EQ(dir.read("away/b"), "first,second");
+  }
+  EXPECT_EQ(dir.read("theirs/a"), "precious");
+  EXPECT_FALSE(std::filesystem::exists(dir / "theirs/b"));
+  EXPECT_FALSE(std::filesystem::exists(dir / "away/b"));
+}
+
 TEST(OutputFileFaults, commits_on_file_systems_that_cannot_sync_a_directory) {
   const TempDir dir;
   EXPECT_EQ(write_file(dir / "out", false, {5, EINVAL}).code, "ok");

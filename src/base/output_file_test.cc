@@ -99,6 +99,43 @@ TEST(OutputFile, replaces_a_file_only_when_told) {
   EXPECT_EQ(dir.names(), Names{"out"});
 }
 
+struct stat status_of(const fs::path& path) {
+  struct stat status {};
+  EXPECT_EQ(::lstat(path.c_str(), &status), 0) << path;
+  return status;
+}
+
+TEST(OutputFile, keeps_the_mode_of_the_file_that_it_replaces) {
+  const TempDir dir;
+  const mode_t before = ::umask(022);
+  for (const mode_t mode : {0600, 0640, 0444, 0666}) {
+    dir.write("out", "old");
+    ASSERT_EQ(::chmod((dir / "out").c_str(), mode), 0);
+    auto file = OutputFile::create(dir / "out", true);
+    ASSERT_TRUE(file.ok() && file->write("new").ok());
+    for (const std::string& name : dir.names()) {  // nobody reads it before it is there, either
+      EXPECT_EQ(status_of(dir / name).st_mode & 0777 & ~mode & ~0600, 0u) << name;
+    }
+    EXPECT_TRUE(file->commit().ok());
+    EXPECT_EQ(dir.read("out"), "new");
+    EXPECT_EQ(status_of(dir / "out").st_mode & 0777, mode);
+    fs::remove(dir / "out");
+  }
+  ASSERT_TRUE(write_file(dir / "out", true, "new").ok());
+  EXPECT_EQ(status_of(dir / "out").st_mode & 0777, 0644u);
+  ::umask(before);
+}
+
+TEST(OutputFile, keeps_the_owner_of_the_file_that_it_replaces_where_it_may) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root may give a file to another user";
+  const TempDir dir;
+  dir.write("out", "old");
+  ASSERT_EQ(::chown((dir / "out").c_str(), 65534, 65534), 0);
+  ASSERT_TRUE(write_file(dir / "out", true, "new").ok());
+  EXPECT_EQ(status_of(dir / "out").st_uid, 65534u);
+  EXPECT_EQ(status_of(dir / "out").st_gid, 65534u);
+}
+
 TEST(OutputFile, refuses_a_file_that_appeared_meanwhile) {
   const TempDir dir;
   auto file = OutputFile::create(dir / "out", false);

@@ -1,9 +1,11 @@
 #pragma once
-// What OutputFile and OutputDirectory share: names, renames, syncs. Internal to them.
+// What OutputFile and OutputDirectory share: places and names. Internal to them.
 
 #include <csignal>
+#include <cstdint>
 #include <filesystem>
 
+#include "base/folder.h"
 #include "base/status.h"
 
 namespace subbyte::output_parts {
@@ -12,21 +14,29 @@ namespace subbyte::output_parts {
 /// the slash at the end of "out/".
 Result<std::filesystem::path> absolute_target(const std::filesystem::path& path);
 
-/// `<target>.partial-<pid>-<n>`. Random n: two containers that share a directory may share pids.
-std::filesystem::path temporary_name(const std::filesystem::path& target);
+/// The directory that an output of that absolute path lies in. One that this process is making is
+/// known by its descriptor, so that a link that has taken its name leads nowhere.
+Result<Folder> folder_of(const std::filesystem::path& target);
 
 /// Why partial_outputs::add() said no.
 Error registry_error(const std::filesystem::path& path);
 
-/// Whether an output may take the place of what is at `path`: of nothing, or with `overwrite` of a
-/// regular file. A link is never replaced, nor written through: what it names may be anything.
-Status verify_target(const std::filesystem::path& path, bool overwrite);
+/// What an output finds in its place.
+struct Place {
+  bool is_taken = false;  // by a regular file that it will replace
+  uint32_t mode = 0;      // of that file
+  uint32_t user = 0;
+  uint32_t group = 0;
+};
 
-Status sync_directory(const std::filesystem::path& path);
+/// Whether an output may take the place of what is at `path`, in `folder`: of nothing, or with
+/// `overwrite` of a regular file. A link is never replaced, nor written through: what it names may
+/// be anything.
+Result<Place> look_at_place(const Folder& folder, const std::filesystem::path& path,
+                            bool overwrite);
 
-/// Renames unless `to` exists. 0 or errno.
-int rename_exclusive(const std::filesystem::path& from, const std::filesystem::path& to,
-                     bool directory);
+/// What is said of a link in the place of an output. Code file.not_regular.
+Error link_error(const std::filesystem::path& path);
 
 /// Keeps signal handlers of this thread out of a few lines.
 class SignalBlock {

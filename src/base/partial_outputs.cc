@@ -20,8 +20,11 @@ enum State : int { kFree, kFilling, kFile, kDirectory, kCommitting, kRemoving };
 
 struct Slot {
   std::atomic<int> state{kFree};
-  std::atomic<pid_t> owner{0};  // a child after fork() must not remove what its parent writes
+  std::atomic<pid_t> owner{0};     // a child after fork() must not remove what its parent writes
+  std::atomic<int> folder{-1};     // that it lies in, a descriptor as all
+  std::atomic<int> directory{-1};  // itself, once it is there
   std::array<char, 4096> path{};
+  std::atomic<std::size_t> name{0};  // where that begins in the path
   std::array<char, 32> kept{};
 };
 
@@ -78,20 +81,19 @@ bool has_finished(int directory, std::string_view kept) {
 }
 
 /// False when it stays, since files in it that end in `kept` are finished.
-bool remove_directory(const char* path, std::string_view kept) {
-  const int directory = ::open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (directory < 0) return true;
-  if (has_finished(directory, kept)) {
+bool remove_directory(const Slot& slot) {
+  const int directory = slot.directory.load();
+  const std::string_view kept = slot.kept.data();
+  if (directory >= 0 && has_finished(directory, kept)) {
     unlink_files(directory, true);
-    ::close(directory);
     return false;
   }
   // Another thread may still be putting a file there; after `stop` it can do so only once.
+  const char* name = slot.path.data() + slot.name.load();
   for (int attempt = 0; attempt < 100; ++attempt) {
-    unlink_files(directory, false);
-    if (::rmdir(path) == 0 || errno == ENOENT) break;
+    if (directory >= 0) unlink_files(directory, false);
+    if (::unlinkat(slot.folder.load(), name, AT_REMOVEDIR) == 0 || errno == ENOENT) break;
   }
-  ::close(directory);
   return true;
 }
 
@@ -105,7 +107,7 @@ void await_commit(const Slot& slot) {
 
 }  // namespace
 
-bool add(std::string_view path, Kind kind, std::string_view kept) {
+bool add(std::string_view path, int folder, Kind kind, std::string_view kept) {
   for (Slot& slot : slots) {
     if (path.size() >= slot.path.size() || kept.size() >= slot.kept.size()) return false;
     int expected = kFree;
@@ -116,6 +118,9 @@ bool add(std::string_view path, Kind kind, std::string_view kept) {
     }
     path.copy(slot.path.data(), path.size());
     slot.path[path.size()] = '\0';
+    slot.name.store(path.rfind('/') + 1);  // 0 where there is none
+    slot.folder.store(folder);
+    slot.directory.store(-1);
     kept.copy(slot.kept.data(), kept.size());
     slot.kept[kept.size()] = '\0';
     slot.owner.store(::getpid());
@@ -123,6 +128,15 @@ bool add(std::string_view path, Kind kind, std::string_view kept) {
     return true;
   }
   return false;
+}
+
+void set_directory(std::string_view path, int directory) {
+  if (Slot* slot = find(path); slot != nullptr) slot->directory.store(directory);
+}
+
+int directory_of(std::string_view path) {
+  const Slot* slot = find(path);
+  return slot == nullptr ? -1 : slot->directory.load();
 }
 
 bool stopping() {
@@ -148,7 +162,7 @@ const char* remove_partial_outputs() noexcept {
   stop.store(true);
   for (Slot& slot : slots) {
     if (slot.state.load() == kFile && slot.owner.load() == ::getpid()) {
-      ::unlink(slot.path.data());
+      ::unlinkat(slot.folder.load(), slot.path.data() + slot.name.load(), 0);
     }
   }
   for (Slot& slot : slots) {
@@ -156,7 +170,7 @@ const char* remove_partial_outputs() noexcept {
     await_commit(slot);
     int expected = kDirectory;
     if (slot.state.compare_exchange_strong(expected, kRemoving)) {
-      if (!remove_directory(slot.path.data(), slot.kept.data())) stays = slot.path.data();
+      if (!remove_directory(slot)) stays = slot.path.data();
     }
   }
   errno = saved_errno;

@@ -19,10 +19,16 @@ namespace subbyte::partial_outputs {
 
 enum class Kind { kFile, kDirectory };
 
-/// Call before the file or directory is made, so that no moment is uncovered. False when the table
-/// is full, the path is too long, or the process is being stopped. A directory with finished files
+/// Call before the file or directory is made, so that no moment is uncovered. It will be in the
+/// directory with the descriptor `folder`, which stays open until forget(). False when the table is
+/// full, the path is too long, or the process is being stopped. A directory with finished files
 /// that end in `kept` stays when the process is stopped, if that is not empty.
-bool add(std::string_view path, Kind kind, std::string_view kept = {});
+bool add(std::string_view path, int folder, Kind kind, std::string_view kept = {});
+
+/// The directory is there and open, until forget().
+void set_directory(std::string_view path, int directory);
+/// Its descriptor; -1 when `path` is none of them.
+int directory_of(std::string_view path);
 
 /// Whether remove_partial_outputs() has run. Who made a file after add() asks, and removes it.
 bool stopping();

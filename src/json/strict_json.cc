@@ -218,12 +218,12 @@ std::string describe(const Value& value) {
     case Value::value_t::string:
       return quote(value.get_ref<const std::string&>());
     default:
-      return value.dump();  // a number or a boolean
+      return to_text(value);  // a number or a boolean
   }
 }
 
 std::string format(double number) {
-  return Value(number).dump();
+  return to_text(Value(number));
 }
 
 /// Whether `value` is a whole number that int64_t holds; 3.0 is one, as writers differ there.
@@ -265,6 +265,14 @@ Result<Value> parse(std::string_view text, std::string_view where, std::span<con
   Value::sax_parse(text.begin(), text.end(), &builder);
   if (builder.failed()) return builder.error(where);
   return builder.take();
+}
+
+std::string to_text(const Value& value, int indent) {
+  return value.dump(indent, ' ', /*ensure_ascii=*/false, Value::error_handler_t::replace);
+}
+
+std::string to_text(const nlohmann::json& value, int indent) {
+  return value.dump(indent, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
 }
 
 Result<MappedFile> open_file(const std::string& path, uint64_t max_bytes) {

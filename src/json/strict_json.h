@@ -43,6 +43,11 @@ Result<Value> parse(std::string_view text, std::string_view where,
                     std::span<const Stream> streams = {},
                     std::size_t memory_factor = kMemoryFactor);
 
+/// JSON of any value: strings that are not UTF-8, such as paths, get U+FFFD where the library's own
+/// dump() throws. `indent`: -1 is one line.
+std::string to_text(const Value& value, int indent = -1);
+std::string to_text(const nlohmann::json& value, int indent = -1);  // keys in alphabetical order
+
 /// Opens a file of a model, of at most `max_bytes`. Codes: those of open_model_file
 /// (base/model_file.h), but json.too_large.
 Result<MappedFile> open_file(const std::string& path, uint64_t max_bytes);

@@ -112,8 +112,7 @@ Status write_orin_checkpoint(const fs::path& path, const OrinPlan& plan,
   const std::vector<std::byte> header = orin_header_bytes(plan.header);
   const uint64_t total = plan.entries.back().end;
   if (is_file_with(path, header, kOrinHeaderBytes + total)) return {};
-  std::error_code ignored;
-  fs::remove(path, ignored);
+  remove_output(path);
   SUBBYTE_CHECK(check_free_space(path.parent_path(), kOrinHeaderBytes + total));
   std::map<std::string_view, const TensorEntry*> entries;
   for (const TensorEntry& entry : plan.entries) entries[entry.name] = &entry;
@@ -141,7 +140,7 @@ Status write_end_tokens(const fs::path& model, const OrinPlan& plan, const fs::p
   SUBBYTE_TRY(const ModelConfig found, config_of(plan.header));
   if (expected.eos_tokens == found.eos_tokens) return {};
   const json::Value config = {{"eos_token_id", expected.eos_tokens}};
-  return write_text(directory / kGeneration, config.dump(2) + "\n");
+  return write_text(directory / kGeneration, json::to_text(config, 2) + "\n");
 }
 
 }  // namespace subbyte

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "base/partial_name.h"
 #include "base/thread_pool.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
@@ -75,7 +76,7 @@ class ResumedConversion : public ::testing::Test {
   }
 
   TempDir folder_;
-  fs::path killed_ = folder_ / "new.partial-1-1";
+  fs::path killed_ = folder_ / partial_name("new", 1, 1);
   ConvertOptions options_ = {.format = "gptq_v2", .shard_bytes = 20'000};
   std::string first_shard_;
   ThreadPool pool_{2};

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/partial_name.h"
 #include "conformance/tiny_models.h"
 
 namespace subbyte::conformance {
@@ -131,7 +132,7 @@ void add_sizes(PlaceList& list) {
 }
 
 void add_leftovers(PlaceList& list) {
-  const std::string left = "out.partial-4000000-7";
+  const std::string left = partial_name("out", 4000000, 7);
   list.section(0);
   PlaceCase* one = &list.add("leftover_file", {}, {{Kind::kFile, left, "half"}});
   one->leaves = {left};
@@ -151,8 +152,11 @@ void add_leftovers(PlaceList& list) {
   one->stays = {left + "/a", "precious/file"};
   one = &list.add("another_name", {}, {{Kind::kFile, "out.partial-notes", "text"}});
   one->stays = {"out.partial-notes"};
-  one = &list.add("of_another_output", {}, {{Kind::kFile, "out2.partial-4000000-7", "text"}});
-  one->stays = {"out2.partial-4000000-7"};
+  one = &list.add("without_the_mark", {}, {{Kind::kFile, "out.partial-2024-1/file", "text"}});
+  one->stays = {"out.partial-2024-1/file"};
+  const std::string other = partial_name("out2", 4000000, 7);
+  one = &list.add("of_another_output", {}, {{Kind::kFile, other, "text"}});
+  one->stays = {other};
   one = &list.add("shard_of_an_enemy", {},
                   {{Kind::kModel, left},
                    {Kind::kFile, left + "/resume.json", "{}"},

@@ -12,6 +12,7 @@
 #include <map>
 #include <set>
 
+#include "base/partial_name.h"
 #include "base/thread_pool.h"
 #include "checkpoints/model_path.h"
 #include "support/paths.h"
@@ -68,8 +69,8 @@ TEST(PlaceSet, every_case_is_refused_with_its_own_code_or_converted) {
     for (const std::string& path : one.leaves) EXPECT_FALSE(is_there(root / path)) << path;
     const std::set<std::string> names = root.names();
     const auto ours = std::ranges::count_if(names, [&](const std::string& name) {
-      return name.starts_with("out.partial-") && !name.ends_with("-4000000-7") &&
-             name != "out.partial-notes";
+      const auto target = target_of_partial(name);
+      return target && *target == "out" && name != partial_name("out", 4000000, 7);
     });
     EXPECT_EQ(ours, 0);
   }

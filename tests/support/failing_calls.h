@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
+#include <functional>
 #include <string>
 
 namespace subbyte {
@@ -21,6 +22,7 @@ struct Fault {
   std::string log = {};  // the calls in order, by their first letters
   int signal_at_rename = 0;
   bool kills = false;
+  std::function<void()> after_rename = {};  // what somebody else does then
 };
 
 inline Fault* fault = nullptr;
@@ -56,18 +58,22 @@ int fsync(int file) {
   return subbyte::fails('s') ? -1 : static_cast<int>(::syscall(SYS_fsync, file));
 }
 
-int rename(const char* from, const char* to) noexcept {
-  return subbyte::fails('r') ? -1 : static_cast<int>(::syscall(SYS_rename, from, to));
+int renameat(int from_dir, const char* from, int to_dir, const char* to) noexcept {
+  if (subbyte::fails('r')) return -1;
+  return static_cast<int>(::syscall(SYS_renameat2, from_dir, from, to_dir, to, 0));
 }
 
 int renameat2(int from_dir, const char* from, int to_dir, const char* to, unsigned flags) noexcept {
   using namespace subbyte;
   if (fails('n')) return -1;
   if (fault != nullptr && fault->signal_at_rename != 0) ::raise(fault->signal_at_rename);
-  return static_cast<int>(::syscall(SYS_renameat2, from_dir, from, to_dir, to, flags));
+  const auto result = static_cast<int>(::syscall(SYS_renameat2, from_dir, from, to_dir, to, flags));
+  if (fault != nullptr && fault->after_rename) fault->after_rename();
+  return result;
 }
 
-int link(const char* from, const char* to) noexcept {
-  return subbyte::fails('l') ? -1 : static_cast<int>(::syscall(SYS_link, from, to));
+int linkat(int from_dir, const char* from, int to_dir, const char* to, int flags) noexcept {
+  if (subbyte::fails('l')) return -1;
+  return static_cast<int>(::syscall(SYS_linkat, from_dir, from, to_dir, to, flags));
 }
 }

@@ -9,6 +9,7 @@
 #include "base/free_space.h"
 #include "base/model_file.h"
 #include "base/output_file.h"
+#include "json/strict_json.h"
 
 namespace subbyte {
 namespace {
@@ -75,7 +76,7 @@ Status write_index(const fs::path& directory, const std::vector<TensorGroup>& gr
   }
   const uint64_t total = count_bytes(groups);
   const nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", names}};
-  return write_text(directory / "model.safetensors.index.json", index.dump(2) + "\n");
+  return write_text(directory / "model.safetensors.index.json", json::to_text(index, 2) + "\n");
 }
 
 using Written = std::function<void(std::size_t bytes)>;
@@ -99,8 +100,7 @@ Result<std::vector<bool>> find_kept(const fs::path& directory, const std::vector
     SUBBYTE_TRY(const bool whole,
                 SafetensorsWriter::is_whole(path, tensors_of(shards[i], groups), metadata()));
     kept.back() = whole;
-    std::error_code ignored;
-    if (!whole) fs::remove(path, ignored);
+    if (!whole) remove_output(path);
   }
   return kept;
 }
