@@ -1,5 +1,6 @@
 // subbyte: the command line.
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -8,11 +9,13 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <new>
 
 #include "app/build_info.h"
 #include "app/command.h"
 #include "app/help.h"
+#include "app/interrupt.h"
 #include "app/output.h"
 #include "app/terminal.h"
 #include "base/output_directory.h"
@@ -51,6 +54,7 @@ extern "C" void remove_outputs_and_exit(int signal) {
   if (signal == SIGBUS) {
     write_stderr("subbyte: error: a file was cut short while it was read [file.changed]\n");
   }
+  write_stop_note();
   if (stays != nullptr) {
     write_stderr("subbyte: stopped; ");
     write_path(stays);
@@ -146,6 +150,22 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error, int argc, ch
   return report({"usage.command", "no command was given"});
 }
 
+/// What is printed may still be in a buffer: only now is it known whether it could be written.
+int finish_output(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  return report({"file.io", "standard output: could not be written"});
+}
+
+/// A program that is started without standard streams would open its files in their places, and
+/// print into them.
+void reserve_standard_streams() {
+  for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
+    // Opened for what nobody does with it, so that the attempt is an error.
+    const int flags = stream == STDIN_FILENO ? O_WRONLY : O_RDONLY;
+    if (::fcntl(stream, F_GETFD) < 0) static_cast<void>(::open("/dev/null", flags) < 0);
+  }
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Runs, verifies and converts language models with weights below eight bits.",
                "subbyte");
@@ -156,24 +176,27 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) return report_usage(app, error, argc, argv);
-    return app.exit(error);
+    return finish_output(app.exit(error));
   }
   const Result<ExitCode> result = invocation.run();
   if (!result.ok()) return report(result.error());
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    return report({"file.io", "stdout: could not write"});
-  }
-  return *result;
+  return finish_output(*result);
 }
 
 }  // namespace
 }  // namespace subbyte::app
 
 int main(int argc, char** argv) {
+  subbyte::app::reserve_standard_streams();
   subbyte::app::handle_signals();
   try {
     return subbyte::app::run(argc, argv);
   } catch (const std::bad_alloc&) {
     return subbyte::app::report({"memory", "not enough memory"});
+  } catch (const std::exception& failure) {  // a mistake of ours, which is no reason to abort
+    return subbyte::app::report(
+        {"internal", std::string("an unexpected exception: ").append(failure.what())});
+  } catch (...) {
+    return subbyte::app::report({"internal", "an unexpected exception"});
   }
 }

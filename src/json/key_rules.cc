@@ -47,7 +47,7 @@ Status check_keys(const Object& object, std::span<const KeyRule> rules, std::str
       continue;
     }
     std::string expected = "nothing";
-    for (const Value& neutral : neutral_values(*rule)) expected += " or " + neutral.dump();
+    for (const Value& neutral : neutral_values(*rule)) expected += " or " + to_text(neutral);
     return object.error(code, key, expected + ", as this version does not compute it");
   }
   return {};

@@ -1,7 +1,6 @@
 #include "synth/synth_config.h"
 
-#include <nlohmann/json.hpp>
-
+#include "json/strict_json.h"
 #include "synth/synth_tokenizer.h"
 
 namespace subbyte {
@@ -43,7 +42,8 @@ std::string synthetic_config(const ModelShape& shape, int64_t layers, const Synt
   const bool half = options.format == "awq" || options.format == "gptq";
   config["torch_dtype"] = half ? "float16" : "bfloat16";
   if (options.format != "bf16") config["quantization_config"] = quantization_config(options);
-  return nlohmann::json(config).dump(2) + "\n";  // in the order of the alphabet, as published
+  // In the order of the alphabet, as published.
+  return json::to_text(nlohmann::json(config), 2) + "\n";
 }
 
 std::string synthetic_generation_config(const ModelShape& shape) {
@@ -57,7 +57,7 @@ std::string synthetic_generation_config(const ModelShape& shape) {
     config["top_k"] = 20;
     config["top_p"] = 0.95;
   }
-  return config.dump(2) + "\n";
+  return json::to_text(config, 2) + "\n";
 }
 
 }  // namespace subbyte

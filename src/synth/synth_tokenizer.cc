@@ -1,9 +1,8 @@
 #include "synth/synth_tokenizer.h"
 
-#include <nlohmann/json.hpp>
-
 #include <array>
 
+#include "json/strict_json.h"
 #include "text/byte_alphabet.h"
 #include "text/utf8.h"
 
@@ -128,7 +127,7 @@ std::vector<Merge> make_merges(std::size_t count) {
 
 /// "vocab": {...}, "merges": [...]. Put together as text: there are 200 000 of each.
 std::string vocabulary_and_merges(const ModelShape& shape) {
-  const auto quoted = [](const std::string& text) { return ordered_json(text).dump(); };
+  const auto quoted = [](const std::string& text) { return json::to_text(ordered_json(text)); };
   const std::vector<Merge> merges = make_merges(shape.first_added - kBytes);
   std::string vocab;
   int64_t id = 0;
@@ -203,8 +202,8 @@ std::string synthetic_tokenizer(const ModelShape& shape) {
                               {"fuse_unk", false},
                               {"byte_fallback", false},
                               {"ignore_merges", kind.ignore_merges}};
-  std::string head = root.dump(1);
-  std::string model_head = model.dump(1);
+  std::string head = json::to_text(root, 1);
+  std::string model_head = json::to_text(model, 1);
   head.erase(head.rfind("\n}"));
   model_head.erase(model_head.rfind("\n}"));
   return head + ",\n \"model\": " + model_head + ",\n" + vocabulary_and_merges(shape) + "\n}\n}\n";

@@ -118,7 +118,7 @@ Result<TokenId> TokenTables::checked_id(const json::Value& value, const std::str
   }
   return Error{"tokenizer.id_out_of_range",
                fmt::format("{}: id {}, expected at most {} in a file of this size", where,
-                           value.dump(), max_id_)};
+                           json::to_text(value), max_id_)};
 }
 
 // ---- vocabulary

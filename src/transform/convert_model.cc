@@ -322,7 +322,7 @@ std::string rewritten_config(json::Value config, const ConvertTarget& target,
   config.erase("compression_config");
   if (quantization != nullptr) {
     config["quantization_config"] = quantization->section;
-    return config.dump(2) + "\n";
+    return json::to_text(config, 2) + "\n";
   }
   config.erase("quantization_config");
   const char* dtype = target.dense == DType::kF32    ? "float32"
@@ -330,7 +330,7 @@ std::string rewritten_config(json::Value config, const ConvertTarget& target,
                                                      : "float16";
   if (config.contains("dtype")) config["dtype"] = dtype;
   if (config.contains("torch_dtype") || !config.contains("dtype")) config["torch_dtype"] = dtype;
-  return config.dump(2) + "\n";
+  return json::to_text(config, 2) + "\n";
 }
 
 Status write_configs(const fs::path& directory, const Source& source, const ConvertTarget& target,
@@ -343,7 +343,7 @@ Status write_configs(const fs::path& directory, const Source& source, const Conv
   SUBBYTE_CHECK(write_text(directory / "config.json",
                            rewritten_config(source.config.value, target, &config)));
   if (config.side_file.empty()) return {};
-  return write_text(directory / config.side_file, config.side_content.dump(2) + "\n");
+  return write_text(directory / config.side_file, json::to_text(config.side_content, 2) + "\n");
 }
 
 /// The files that decide what is written: those with tensors, and what may stand beside them.
@@ -382,9 +382,7 @@ Result<ResumeRecord> resume_record(const fs::path& source, const Source& opened,
                             {"source", fs::weakly_canonical(source, ignored).native()},
                             {"format", name_of(target)},
                             {"shard_bytes", options.shard_bytes}};
-  const auto text = [](const json::Value& value) {
-    return value.dump(2, ' ', false, json::Value::error_handler_t::replace) + "\n";
-  };
+  const auto text = [](const json::Value& value) { return json::to_text(value, 2) + "\n"; };
   return ResumeRecord{text(what), text(files)};
 }
 

@@ -213,7 +213,7 @@ std::string rewritten_config(json::Value config, const QuantizeOptions& options)
   config["quantization_config"] = {
       {"quant_method", "awq"}, {"bits", kBits},      {"group_size", options.group_size},
       {"version", "gemm"},     {"zero_point", true}, {"modules_to_not_convert", nullptr}};
-  return config.dump(2) + "\n";
+  return json::to_text(config, 2) + "\n";
 }
 
 }  // namespace

@@ -32,7 +32,9 @@ void check_special_token(VerifyContext& context, std::string_view file, std::str
   if (value < 0 || value >= context.vocab_size.value_or(kMaxVocabulary)) {
     const std::string limit =
         context.vocab_size ? fmt::format(" below vocab_size ({})", *context.vocab_size) : "";
-    context.findings.add(code, file, fmt::format("{}: a token id{}", key, limit), id.dump());
+    const std::string found = id.is_string() ? id.get<std::string>() : json::to_text(id);
+    context.findings.add(code, file, fmt::format("{}: a token id{}", key, limit),
+                         id.is_string() || id.is_structured() ? quote(found) : found);
     return;
   }
   context.special_tokens.push_back({file, key, value});

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include "checkpoints/containers/safetensors.h"
 #include "checkpoints/containers/safetensors_codes.h"
 #include "checkpoints/containers/safetensors_rules.h"
+#include "json/strict_json.h"
 
 namespace subbyte {
 namespace {
@@ -66,7 +66,7 @@ Status check_names(const std::vector<TensorEntry>& layout, std::string_view wher
 
 Result<std::string> header_text(const std::vector<TensorEntry>& layout, const Metadata& metadata,
                                 std::string_view where) {
-  const auto quoted = [](const std::string& text) { return nlohmann::json(text).dump(); };
+  const auto quoted = [](const std::string& text) { return json::to_text(json::Value(text)); };
   std::string text = "{";
   if (!metadata.empty()) {
     text += "\"__metadata__\":{";
