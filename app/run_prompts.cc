@@ -7,8 +7,12 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <optional>
 
+#include "app/interrupt.h"
+#include "base/version.h"
 #include "completions/job.h"
+#include "completions/job_identity.h"
 #include "engine/end_tokens.h"
 #include "engine/generate.h"
 #include "models/model_family.h"
@@ -26,51 +30,45 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// What tells two models apart without reading all of one: its configuration, and the names and
-/// sizes of its weights.
-Result<json::Value> describe_model(const LoadedModel& loaded) {
-  json::Value files = json::Value::object();
-  std::error_code failure;
-  std::vector<fs::path> paths = {loaded.path};
-  if (fs::is_directory(loaded.path, failure)) {
-    paths.clear();
-    for (fs::directory_iterator at(loaded.path, failure), end; !failure && at != end;
-         at.increment(failure)) {
-      if (at->path().extension() == ".safetensors") paths.push_back(at->path());
-    }
-    std::ranges::sort(paths);
-  }
-  for (const fs::path& path : paths) {
-    if (!failure) files[path.filename().native()] = fs::file_size(path, failure);
-  }
-  if (failure) {
-    return Error{"file.io", fmt::format("{}: {}", loaded.path.native(), failure.message())};
-  }
-  const ModelConfig& config = loaded.config;
-  return json::Value{{"files", std::move(files)},
-                     {"model_type", config.model_type},
-                     {"layers", config.num_layers},
-                     {"vocabulary", config.vocab_size}};
+/// The machine without what changes no result, such as the number of its threads: "avx512 kernels",
+/// "NVIDIA H100 80GB HBM3".
+std::string kind_of(const Backend& backend) {
+  const std::string description = backend.description();
+  return description.substr(0, description.find(", "));
 }
 
-/// What decides the answers beside a line and the machine.
-Result<std::string> identity_of(const PromptsOptions& options, const LoadedModel& loaded,
-                                const JobOptions& job) {
-  SUBBYTE_TRY(json::Value model, describe_model(loaded));
-  const json::Value text = {{"model", std::move(model)},
-                            {"head_bits", options.head_bits},
-                            {"kv_cache_type", options.kv_cache_type},
-                            {"context", job.context},
-                            {"max_tokens", options.max_tokens},
-                            {"special", options.special},
-                            {"ignore_eos", options.ignore_eos},
-                            {"stop", options.stops},
-                            {"sampling", to_json(job.defaults.sampling.alone)},
-                            {"sampling_beside", to_json(job.defaults.sampling.beside)}};
-  return json_text(text, -1);
+/// What decides the answers beside a line. How many are computed at a time is no part of it: with
+/// --batch-invariant it changes nothing, and without it no two runs have the same batches anyway.
+Result<JobRecord> identity_of(const Invocation& invocation, const PromptsOptions& options,
+                              const LoadedModel& loaded, const JobOptions& job) {
+  const auto text = [](const json::Value& value) { return json::to_text(value); };
+  JobRecord record = {
+      {"program", std::string("subbyte ").append(library_version())},
+      {"device", kind_of(*loaded.backend)},
+      {"activations", invocation.activations},
+      {"batch_invariant", text(invocation.batch_invariant)},
+      {"head_bits", text(options.head_bits)},
+      {"kv_cache_type", options.kv_cache_type == "fp8_e4m3" ? "fp8" : options.kv_cache_type},
+      {"context", text(job.context)},
+      {"max_tokens", text(options.max_tokens)},
+      {"special", text(options.special)},
+      {"ignore_eos", text(options.ignore_eos)},
+      {"stop", text(options.stops)}};
+  for (const auto& [name, value] : to_json(job.defaults.sampling.alone).items()) {
+    record[name] = text(value);
+  }
+  record["sampling_beside"] = text(to_json(job.defaults.sampling.beside));
+  if (loaded.backend->memory() != nullptr) {
+    SUBBYTE_TRY(const DeviceOptions device, device_options(invocation));
+    record["step_tokens"] = text(device.step_kernel_tokens);
+  }
+  if (job.format == ChatFormat::kHarmony) record[kJobDate] = job.defaults.chat.date;
+  SUBBYTE_CHECK(add_model_files(loaded.path, loaded.directory, record));
+  return record;
 }
 
-Result<JobOptions> job_options(const PromptsOptions& options, const LoadedModel& loaded) {
+Result<JobOptions> job_options(const Invocation& invocation, const PromptsOptions& options,
+                               const LoadedModel& loaded) {
   JobOptions job;
   SUBBYTE_TRY(job.defaults.sampling, options.sampling.resolve(loaded.directory));
   job.defaults.max_tokens = options.max_tokens;
@@ -83,7 +81,7 @@ Result<JobOptions> job_options(const PromptsOptions& options, const LoadedModel&
   job.context = options.context > 0 ? options.context : loaded.config.max_positions;
   SUBBYTE_CHECK(check_context(loaded.config, job.context));
   job.model = options.model;
-  SUBBYTE_TRY(job.identity, identity_of(options, loaded, job));
+  SUBBYTE_TRY(job.identity, identity_of(invocation, options, loaded, job));
   return job;
 }
 
@@ -108,6 +106,7 @@ void report(const PromptsOptions& options, const SamplingOptions& sampling, cons
                                  {"skipped", counts.skipped},
                                  {"done", counts.done},
                                  {"failed", counts.failed},
+                                 {"errors", counts.errors},
                                  {"prompt_tokens", counts.tokens.prompt},
                                  {"completion_tokens", counts.tokens.generated},
                                  {"sampling", to_json(sampling)},
@@ -117,24 +116,31 @@ void report(const PromptsOptions& options, const SamplingOptions& sampling, cons
     print(stdout, json_text(summary, -1));
     return;
   }
-  print(stderr, line("{} of {} lines answered in {:.1f} s, {} had an answer, {} failed",
-                     counts.done, counts.lines, seconds, counts.skipped, counts.failed) +
+  print(stderr, line("{} of {} lines answered in {:.1f} s, {} had an answer, {} failed{}",
+                     counts.done, counts.lines, seconds, counts.skipped, counts.failed,
+                     counts.errors > counts.failed
+                         ? fmt::format(", {} in earlier runs", counts.errors - counts.failed)
+                         : "") +
                     line("{} prompt tokens, {} generated, {:.1f} tokens/s", counts.tokens.prompt,
                          counts.tokens.generated, rate) +
                     line("sampled {} where a line says nothing else", to_string(sampling)));
 }
 
-/// Loads the model and answers what is left.
+/// Loads the model for what is left.
+Status load(const Invocation& invocation, const PromptsOptions& options, LoadedModel& loaded,
+            int64_t positions, const Job& job) {
+  return load(invocation, loaded,
+              {.head_bits = options.head_bits,
+               .cache_type = kKvTypes.at(options.kv_cache_type),
+               .cache_positions = positions,
+               .step_sequences = options.parallel,
+               .step_logits = options.parallel + job.scored_rows()});
+}
+
+/// Answers what is left.
 Status answer(const Invocation& invocation, const PromptsOptions& options, LoadedModel& loaded,
-              Job& job) {
-  SUBBYTE_TRY(const int64_t positions, cache_positions(options, job.longest()));
+              int64_t positions, Job& job, StopNote& note) {
   const KvType kv_type = kKvTypes.at(options.kv_cache_type);
-  SUBBYTE_CHECK(load(invocation, loaded,
-                     {.head_bits = options.head_bits,
-                      .cache_type = kv_type,
-                      .cache_positions = positions,
-                      .step_sequences = options.parallel,
-                      .step_logits = options.parallel + job.scored_rows()}));
   SUBBYTE_TRY(KvPool pool, loaded.model->make_kv_pool(*loaded.backend, kv_type, positions));
   Scheduler scheduler(
       *loaded.model, *loaded.backend, pool,
@@ -143,10 +149,23 @@ Status answer(const Invocation& invocation, const PromptsOptions& options, Loade
   const double start = now();
   return job.run(scheduler, [&](const JobCounts& counts) {
     const double rate = static_cast<double>(counts.tokens.generated) / (now() - start);
-    progress.update(
-        static_cast<uint64_t>(counts.skipped + counts.done), static_cast<uint64_t>(counts.lines),
-        fmt::format("{} of {}, {:.0f} tokens/s", counts.skipped + counts.done, counts.lines, rate));
+    const int64_t answered = counts.skipped + counts.done;
+    note.set(answered, counts.lines);
+    progress.update(static_cast<uint64_t>(answered), static_cast<uint64_t>(counts.lines),
+                    fmt::format("{} of {}, {:.0f} tokens/s", answered, counts.lines, rate));
   });
+}
+
+Status open_job(const Invocation& invocation, const PromptsOptions& options,
+                const LoadedModel& loaded, const Tokenizer& tokenizer, std::optional<Job>& job,
+                SamplingOptions& sampling) {
+  job.reset();  // which holds the lock on the output
+  SUBBYTE_TRY(JobOptions settings, job_options(invocation, options, loaded));
+  sampling = settings.defaults.sampling.alone;
+  SUBBYTE_TRY(Job opened, Job::open(options.prompts, options.output, tokenizer,
+                                    end_tokens(loaded.config, tokenizer), std::move(settings)));
+  job.emplace(std::move(opened));
+  return {};
 }
 
 }  // namespace
@@ -157,18 +176,25 @@ Result<ExitCode> run_prompts(const Invocation& invocation, const PromptsOptions&
   }
   SUBBYTE_TRY(LoadedModel loaded, open(invocation, options.model));
   SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
-  SUBBYTE_TRY(JobOptions settings, job_options(options, loaded));
-  const SamplingOptions sampling = settings.defaults.sampling.alone;
-  SUBBYTE_TRY(Job job, Job::open(options.prompts, options.output, tokenizer,
-                                 end_tokens(loaded.config, tokenizer), std::move(settings)));
+  std::optional<Job> job;
+  SamplingOptions sampling;
+  SUBBYTE_CHECK(open_job(invocation, options, loaded, tokenizer, job, sampling));
+  StopNote note(options.output != "-");
+  note.set(job->counts().skipped, job->counts().lines);
   double start = now();
-  if (!job.is_done()) {
+  if (!job->is_done()) {
     const double before = loaded.load_seconds;
-    SUBBYTE_CHECK(answer(invocation, options, loaded, job));
+    SUBBYTE_TRY(const int64_t positions, cache_positions(options, job->longest()));
+    const std::string machine = kind_of(*loaded.backend);
+    SUBBYTE_CHECK(load(invocation, options, loaded, positions, *job));
+    if (kind_of(*loaded.backend) != machine) {  // --device auto chose again
+      SUBBYTE_CHECK(open_job(invocation, options, loaded, tokenizer, job, sampling));
+    }
+    SUBBYTE_CHECK(answer(invocation, options, loaded, positions, *job, note));
     start += loaded.load_seconds - before;
   }
-  report(options, sampling, job.counts(), loaded.load_seconds, now() - start);
-  return job.counts().failed > 0 ? kProblemsFound : kOk;
+  report(options, sampling, job->counts(), loaded.load_seconds, now() - start);
+  return job->counts().errors > 0 ? kProblemsFound : kOk;
 }
 
 }  // namespace subbyte::app

@@ -23,7 +23,8 @@ struct PromptsOptions {
   SamplingFlags sampling;
 };
 
-/// kProblemsFound when a line has an error instead of a response.
+/// kProblemsFound when a line of the output has an error instead of a response, be it of this run
+/// or of an earlier one.
 Result<ExitCode> run_prompts(const Invocation& invocation, const PromptsOptions& options);
 
 }  // namespace subbyte::app

@@ -1,6 +1,7 @@
 #include "completions/job.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -20,9 +21,51 @@ constexpr std::array<std::string_view, 4> kLineFields = {"custom_id", "id", "met
 constexpr std::string_view kTextUrl = "/v1/completions";
 constexpr std::string_view kChatUrl = "/v1/chat/completions";
 
-std::string digest_of(const std::string& identity, const std::string& line) {
-  const std::string text = identity + "\n" + line;
+std::string digest_of(const JobRecord& identity, const std::string& line) {
+  const std::string text = json::to_text(Value(identity)) + "\n" + line;
   return sha256(std::as_bytes(std::span(text)));
+}
+
+/// Whether an error is the answer to a request: the same request has it again. All others come from
+/// the machine or from files that somebody changed.
+bool is_of_request(const Error& error) {
+  constexpr std::string_view kCodes[] = {
+      "completion.", "chat.",     "tokenizer.",        "scheduler.request",
+      "generate.",   "sampling.", "model.token_range", "model.context_full"};
+  return std::ranges::any_of(kCodes,
+                             [&](std::string_view code) { return error.code.starts_with(code); });
+}
+
+bool is_date(std::string_view text) {
+  constexpr std::string_view kForm = "0000-00-00";
+  return std::ranges::equal(text, kForm, [](char found, char form) {
+    return form == '0' ? found >= '0' && found <= '9' : found == form;
+  });
+}
+
+/// 'temperature is "0.8" and was "1", the file tokenizer.json is another one'.
+std::string differences(const JobRecord& now, const JobRecord& before) {
+  constexpr std::size_t kMostNamed = 8;
+  std::vector<std::string> found;
+  const auto value = [](const JobRecord& record, const std::string& name) {
+    const auto entry = record.find(name);
+    return entry == record.end() ? std::string() : entry->second;
+  };
+  JobRecord all = now;
+  all.insert(before.begin(), before.end());
+  for (const auto& [name, ignored] : all) {
+    const std::string is = value(now, name);
+    const std::string was = value(before, name);
+    if (is == was) continue;
+    found.push_back(
+        name.starts_with(kJobFile)
+            ? fmt::format("the {} is another one", printable(name))
+            : fmt::format("{} is {} and was {}", printable(name), quote(is), quote(was)));
+  }
+  const std::size_t more = found.size() - std::min(found.size(), kMostNamed);
+  found.resize(found.size() - more);
+  return fmt::format("{}{}", fmt::join(found, ", "),
+                     more > 0 ? fmt::format(", and {} others", more) : "");
 }
 
 /// Lines that say nothing of a seed have different ones, which a second run has again. It fits into
@@ -79,9 +122,23 @@ Result<Job> Job::open(const std::filesystem::path& prompts, const std::filesyste
   SUBBYTE_TRY(Lines lines, Lines::open(prompts));  // before results are created
   SUBBYTE_TRY(ResultsFile file, ResultsFile::open(results));
   Job job(prompts, std::move(file), tokenizer, std::move(eos_tokens), std::move(options));
+  SUBBYTE_CHECK(job.take_record());
   SUBBYTE_CHECK(job.check_all(std::move(lines)));
   if (job.is_done()) job.results_.keep();
   return job;
+}
+
+/// The results say what they were made with; the date of that goes on to hold.
+Status Job::take_record() {
+  const JobRecord& before = results_.record();
+  const auto date = before.find(kJobDate);
+  if (date != before.end() && options_.identity.contains(kJobDate) && is_date(date->second)) {
+    options_.identity[kJobDate] = options_.defaults.chat.date = date->second;
+  }
+  if (before.empty() || before == options_.identity) return {};
+  return other_results(results_.path().native(),
+                       fmt::format("was begun with other options or files: {}",
+                                   differences(options_.identity, before)));
 }
 
 Result<Job::Line> Job::read_line(const std::string& text, const Lines& lines) const {
@@ -128,13 +185,21 @@ Status Job::check_all(Lines lines) {
     SUBBYTE_TRY(const std::optional<Line> line, next_line(lines));
     if (!line) break;
     ++counts_.lines;
-    if (!line->custom_id.is_null() && !ids.insert(line->custom_id.dump()).second) {
+    if (!line->custom_id.is_null() && !ids.insert(json::to_text(line->custom_id)).second) {
       return Error{"job.duplicate_id", fmt::format("{}: the id {} stands in an earlier line, too",
-                                                   line->where, line->custom_id.dump())};
+                                                   line->where, json::to_text(line->custom_id))};
     }
     if (const auto found = done.find(line->number); found != done.end()) {
-      if (found->second != line->digest) return other_results(line->where);
+      if (found->second.request_sha256 != line->digest) {
+        return other_results(
+            line->where,
+            fmt::format("expected the line that {} has an answer to, found another "
+                        "one{}",
+                        results_.path().native(),
+                        results_.record().empty() ? ", another model or options" : ""));
+      }
       ++counts_.skipped;
+      counts_.errors += found->second.is_error ? 1 : 0;
       continue;
     }
     const auto prompt =
@@ -144,28 +209,30 @@ Status Job::check_all(Lines lines) {
     scores_prompts_ = scores_prompts_ || scores_prompt(line->request);
   }
   if (counts_.skipped == std::ssize(done)) return {};
-  return other_results(prompts_.native());  // there are answers to lines that it lacks
+  return other_results(prompts_.native(),
+                       fmt::format("expected all lines that {} has answers to, found fewer",
+                                   results_.path().native()));
 }
 
-Error Job::other_results(const std::string& where) const {
-  return {"job.other_results",
-          fmt::format("{}: expected what {} goes on with, found another input, model or options "
-                      "than it was written with; name another file",
-                      where, results_.path().native())};
+Error Job::other_results(const std::string& where, std::string_view problem) const {
+  return {"job.other_results", fmt::format("{}: {}; name another output", where, problem)};
 }
 
 Status Job::write(const Line& line, Value response, Value error) {
-  const Value result = {{"line", line.number},
-                        {"custom_id", line.custom_id},
-                        {"request_sha256", line.digest},
-                        {"response", std::move(response)},
-                        {"error", std::move(error)}};
-  return results_.append(result.dump());
+  Value result = {
+      {"line", line.number}, {"custom_id", line.custom_id}, {"request_sha256", line.digest}};
+  const bool is_first = counts_.skipped == 0 && counts_.done == 1;
+  if (is_first && !results_.is_stdout()) result["job"] = options_.identity;
+  result["response"] = std::move(response);
+  result["error"] = std::move(error);
+  return results_.append(json::to_text(result));
 }
 
 Status Job::write_error(const Line& line, const Error& error) {
+  if (!is_of_request(error)) return error;
   ++counts_.done;
   ++counts_.failed;
+  ++counts_.errors;
   const std::string message = fmt::format("{}: {}", line.where, error.message);
   return write(line, nullptr, {{"code", error.code}, {"message", message}});
 }
@@ -266,6 +333,7 @@ Status Job::take_token(Scheduler& scheduler, SampleEvent& event, Active& active)
   }
   if (event.token) choice.push(*event.token, std::move(event.logprobs));
   if (choice.stopped()) {
+    SUBBYTE_CHECK(scheduler.verify_unchanged());
     scheduler.cancel(event.request, event.sample);
     event.stop = StopReason::kCaller;
   }
@@ -281,9 +349,13 @@ Status Job::run(Scheduler& scheduler, const std::function<void(const JobCounts&)
   SUBBYTE_TRY(Lines lines, Lines::open(prompts_));
   while (true) {
     SUBBYTE_CHECK(feed(scheduler, lines));
-    if (scheduler.idle()) return {};
+    if (scheduler.idle()) return results_.verify_unchanged();
     SUBBYTE_TRY(std::vector<SampleEvent> events, scheduler.step());
-    for (SampleEvent& event : events) SUBBYTE_CHECK(take(scheduler, std::move(event)));
+    for (SampleEvent& event : events) {
+      const int64_t done = counts_.done;
+      SUBBYTE_CHECK(take(scheduler, std::move(event)));
+      if (counts_.done > done) progress(counts_);
+    }
     progress(counts_);
   }
 }

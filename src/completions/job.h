@@ -7,7 +7,8 @@
 // OpenAI's batches: {"custom_id": .., "method": "POST", "url": "/v1/completions", "body": {..}}.
 // Whatever is wrong with the form of a line is refused before anything is computed, by its number.
 // What only the model can say of a request (a prompt longer than the context) is an error in its
-// line of the results, and the others go on.
+// line of the results, and the others go on. What happens to the machine or to the files is no
+// answer: it ends the run, and the next one has those lines again.
 
 #include <deque>
 #include <filesystem>
@@ -28,16 +29,23 @@ struct JobOptions {
   CompletionDefaults defaults;
   SpecialTokens special = SpecialTokens::kAsText;  // in prompts that are texts
   ChatFormat format = ChatFormat::kChatMl;
-  int64_t context = 0;   // positions of a sample at most, at most those of the model
-  std::string model;     // its name in the results
-  std::string identity;  // text that tells this model and these options from others
+  int64_t context = 0;  // positions of a sample at most, at most those of the model
+  std::string model;    // its name in the results
+  /// Tells this model and these options from others. Of a job that is gone on with the date is that
+  /// of its beginning, where one is given: a prompt may name it (defaults.chat.date).
+  JobRecord identity;
 };
+
+inline constexpr const char* kJobDate = "date";
+/// How the names of files begin in a record; their values are digests.
+inline constexpr std::string_view kJobFile = "file ";
 
 struct JobCounts {
   int64_t lines = 0;    // requests of the file
   int64_t skipped = 0;  // that had an answer
   int64_t done = 0;     // in this run, those that failed included
   int64_t failed = 0;   // in this run
+  int64_t errors = 0;   // that stand in the results instead of answers, those of earlier runs, too
   TokenCounts tokens;   // in this run
 };
 
@@ -46,7 +54,7 @@ class Job {
   /// Reads and checks all of `prompts`, and what `results` holds of it. `tokenizer` must outlive
   /// this. Codes: those of Lines, read_completion and ResultsFile; job.line for lines with both
   /// a body and fields of one, job.duplicate_id, job.other_results for results that are not of
-  /// this input with these options.
+  /// this input with these options, with the names of what differs.
   static Result<Job> open(const std::filesystem::path& prompts,
                           const std::filesystem::path& results, const Tokenizer& tokenizer,
                           std::vector<TokenId> eos_tokens, JobOptions options);
@@ -58,8 +66,10 @@ class Job {
   /// Rows of logits of a step at most, beside one for each sequence.
   int64_t scored_rows() const { return scores_prompts_ ? kScoredPromptTokens : 0; }
 
-  /// Answers what has no answer yet. `progress` is called after each step. An error is one of the
-  /// machine or of the files; what was answered before stays.
+  /// Answers what has no answer yet. `progress` is called after each step
+  /// and each answer. An error is one of the
+  /// machine or of the files, file.changed if the results are not there any more in the end; what
+  /// was answered before stays.
   Status run(Scheduler& scheduler, const std::function<void(const JobCounts&)>& progress);
 
  private:
@@ -86,8 +96,9 @@ class Job {
         eos_tokens_(std::move(eos_tokens)),
         options_(std::move(options)) {}
 
+  Status take_record();
   Status check_all(Lines lines);
-  Error other_results(const std::string& where) const;
+  Error other_results(const std::string& where, std::string_view problem) const;
   Result<std::optional<Line>> next_line(Lines& lines) const;
   Result<Line> read_line(const std::string& text, const Lines& lines) const;
   int64_t room_for(const CompletionRequest& request, int64_t prompt) const;
@@ -97,6 +108,7 @@ class Job {
   Status take_token(Scheduler& scheduler, SampleEvent& event, Active& active);
   Status take(Scheduler& scheduler, SampleEvent event);
   Status write_answer(Active& active);
+  /// Writes an error of the request down as its answer, and hands any other on.
   Status write_error(const Line& line, const Error& error);
   Status write(const Line& line, json::Value response, json::Value error);
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include "engine/generate.h"
@@ -93,7 +94,7 @@ class Jobs : public ::testing::Test {
   TempDir folder_;
   fs::path prompts_ = folder_.path() / "prompts.jsonl";
   fs::path results_ = folder_.path() / "results.jsonl";
-  std::string identity_ = "a";
+  JobRecord identity_ = {{"seed", "1"}, {"file config.json", "abc"}};
 };
 std::unique_ptr<Backend> Jobs::backend_;
 std::unique_ptr<Model> Jobs::model_;
@@ -322,8 +323,14 @@ TEST_F(Jobs, goes_on_wherever_it_was_stopped) {
   run();
   const std::string whole = written();
   const auto expected = answers();
+  const std::size_t known = std::string("{\"line\":1,\"custom_id\":").size();
   for (std::size_t size = 0; size < whole.size(); size += 1 + size / 9) {
     std::ofstream(results_, std::ios::binary) << whole.substr(0, size);
+    if (size > 0 && size < known) {  // may be anybody's, and is nobody's loss
+      EXPECT_TRUE(refusal(kThree).starts_with("results.foreign"));
+      EXPECT_EQ(written(), whole.substr(0, size));
+      continue;
+    }
     const JobCounts counts = run();
     EXPECT_EQ(counts.skipped, std::ranges::count(whole.substr(0, size), '\n'));
     EXPECT_EQ(counts.done, 3 - counts.skipped);
@@ -339,8 +346,18 @@ TEST_F(Jobs, does_not_go_on_with_results_of_something_else) {
   EXPECT_TRUE(refusal("{\"prompt\": \"It is\"}\n").starts_with("job.other_results"));
   EXPECT_TRUE(refusal("{\"prompt\": \"It was\", \"custom_id\": \"a\", \"seed\": 5}\n")
                   .starts_with("job.other_results"));  // the others are missing
-  identity_ = "another model";
-  EXPECT_TRUE(refusal(kThree).starts_with("job.other_results"));
+  const JobRecord identity = identity_;
+  identity_["seed"] = "2";
+  identity_["file config.json"] = "abd";
+  identity_["special"] = "true";
+  const std::string refused = refusal(kThree);
+  EXPECT_TRUE(refused.starts_with("job.other_results")) << refused;
+  EXPECT_NE(refused.find(": the file config.json is another one, seed is \"2\" and was \"1\", "
+                         "special is \"true\" and was \"\"; "),
+            std::string::npos)
+      << refused;
+  identity_ = identity;
+  EXPECT_EQ(refusal(kThree), "");
   EXPECT_EQ(written(), before);
   for (const char* foreign : {"a text", "{\"line\": 1}\n", "{\"line\":1}\n", "[]\n", "{\"lin\n"}) {
     std::ofstream(results_, std::ios::binary) << foreign;
@@ -358,6 +375,69 @@ TEST_F(Jobs, one_job_at_a_time_writes_to_a_file) {
   EXPECT_EQ(refusal(kThree), "");
   results_ = "/dev/null";
   EXPECT_TRUE(refusal(kThree).starts_with("file.not_regular"));
+}
+
+/// Without the line that says what the job was begun with the digests still tell.
+TEST_F(Jobs, are_known_by_every_line) {
+  write(kThree);
+  run();
+  const std::string before = written();
+  std::string without;
+  std::istringstream lines(before);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("\"job\":{") == std::string::npos) without += line + "\n";
+  }
+  EXPECT_EQ(std::ranges::count(without, '\n'), 2);
+  std::ofstream(results_, std::ios::binary) << without;
+  EXPECT_EQ(refusal(kThree), "");
+  identity_["seed"] = "2";
+  EXPECT_TRUE(refusal(kThree).starts_with("job.other_results"));
+}
+
+/// The date of a prompt is that of the beginning, also tomorrow.
+TEST_F(Jobs, keep_the_date_of_their_beginning) {
+  identity_[kJobDate] = "2026-11-25";
+  write(kThree);
+  run();
+  const std::string first = written().substr(0, written().find('\n') + 1);
+  const auto whole = answers();
+  std::ofstream(results_, std::ios::binary) << first;
+  identity_[kJobDate] = "2026-11-26";
+  EXPECT_EQ(run().done, 2);
+  EXPECT_EQ(answers(), whole);
+}
+
+TEST_F(Jobs, say_that_answers_are_errors_in_later_runs_too) {
+  write("{\"prompt\": [99999999]}\n{\"prompt\": \"A\"}\n");
+  EXPECT_EQ(run().errors, 1);
+  const JobCounts again = run();
+  EXPECT_EQ(again.done, 0);
+  EXPECT_EQ(again.failed, 0);
+  EXPECT_EQ(again.errors, 1);
+}
+
+/// What becomes of the file while the job runs, before its last line is written.
+TEST_F(Jobs, stop_when_their_results_are_not_theirs_any_more) {
+  const std::function<void()> harm[] = {
+      [&] { fs::remove(results_); },
+      [&] { fs::rename(results_, folder_ / "elsewhere"); },
+      [&] { fs::resize_file(results_, 0); },
+      [&] { std::ofstream(results_, std::ios::app) << "{}\n"; },
+      [&] { fs::remove(results_), std::ofstream(results_) << "another file"; },
+  };
+  write(kThree);
+  for (const auto& act : harm) {
+    fs::remove(results_);
+    auto job = open();
+    ASSERT_TRUE(job.ok()) << job.error().message;
+    KvPool pool = std::move(model_->make_kv_pool(*backend_, KvType::kF32, 1024)).value();
+    Scheduler scheduler(*model_, *backend_, pool, {.max_sequences = 3, .step_tokens = 64});
+    bool is_harmed = false;
+    const Status status = job->run(scheduler, [&](const JobCounts& counts) {
+      if (counts.done > 0 && !std::exchange(is_harmed, counts.done > 0)) act();
+    });
+    EXPECT_EQ(status.ok() ? "ok" : status.error().code, "file.changed");
+  }
 }
 
 TEST_F(Jobs, that_answer_nothing_leave_no_file) {

@@ -5,37 +5,83 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <limits>
+#include <optional>
 #include <utility>
 
 #include "base/file_error.h"
-#include "completions/lines.h"
-#include "json/strict_json.h"
+#include "base/output_parts.h"
 
 namespace subbyte {
 namespace {
 
-Error foreign(const std::string& where, const std::string& problem) {
-  return {"results.foreign", where + ": expected an output of this command to go on with, found " +
-                                 problem + "; name another file"};
+namespace fs = std::filesystem;
+
+constexpr std::string_view kAfterNumber = ",\"custom_id\":";
+
+/// Reads a part of the file, fewer bytes at its end.
+Result<std::string> read_part(int file, uint64_t begin, std::size_t size, const fs::path& path) {
+  std::string part(size, '\0');
+  std::size_t done = 0;
+  while (done < size) {
+    const ssize_t count =
+        ::pread(file, part.data() + done, size - done, static_cast<off_t>(begin + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return file_error(errno, path, "read");
+    if (count == 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  part.resize(done);
+  return part;
+}
+
+/// After the last end of a line.
+Result<uint64_t> end_of_lines(int file, uint64_t size, const fs::path& path) {
+  constexpr uint64_t kPartBytes = uint64_t{1} << 18;
+  while (size > 0) {
+    const uint64_t begin = size > kPartBytes ? size - kPartBytes : 0;
+    SUBBYTE_TRY(const std::string part, read_part(file, begin, size - begin, path));
+    if (const auto at = part.rfind('\n'); at != std::string::npos) return begin + at + 1;
+    size = begin;
+  }
+  return 0;
+}
+
+/// Whether a text begins so far that only a line of ours does.
+bool is_begin_of_ours(std::string_view text) {
+  if (!text.starts_with(kResultLine)) return false;
+  text.remove_prefix(kResultLine.size());
+  const auto end = text.find_first_not_of("0123456789");
+  return end != std::string_view::npos && end > 0 && text.substr(end).starts_with(kAfterNumber);
+}
+
+/// The same of a text that may be shorter than what all lines begin with.
+bool may_be_begin_of_ours(std::string_view text) {
+  return kResultLine.starts_with(text.substr(0, kResultLine.size()));
 }
 
 }  // namespace
 
-Result<ResultsFile> ResultsFile::open(const std::filesystem::path& path) {
+Result<ResultsFile> ResultsFile::open(const fs::path& path) {
   if (path == "-") {
-    ResultsFile results(STDOUT_FILENO, "standard output");
+    ResultsFile results(STDOUT_FILENO, -1, "standard output");
     results.is_stdout_ = true;
     return results;
   }
-  const int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-  int file = ::open(path.c_str(), flags | O_EXCL, 0666);
+  const fs::path parent = path.has_parent_path() ? path.parent_path() : ".";
+  const int directory = ::open(parent.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return file_error(errno, path, "open");
+  ResultsFile results(-1, directory, path);
+  const fs::path name = path.filename();
+  const int flags = O_RDWR | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW;
+  int file = ::openat(directory, name.c_str(), flags | O_CREAT | O_EXCL, 0666);
   const bool is_new = file >= 0;
-  if (!is_new && errno == EEXIST) file = ::open(path.c_str(), flags, 0666);
+  if (!is_new && errno == EEXIST) file = ::openat(directory, name.c_str(), flags);
+  if (file < 0 && errno == ELOOP) return output_parts::link_error(path);
   if (file < 0) return file_error(errno, path, "open");
-  ResultsFile results(file, path);
-  SUBBYTE_CHECK(results.prepare());
+  results.file_ = file;
+  SUBBYTE_CHECK(results.lock());
   results.is_new_ = is_new;  // not before it is locked: it may be another job's by then
   SUBBYTE_CHECK(results.read());
   return results;
@@ -44,57 +90,100 @@ Result<ResultsFile> ResultsFile::open(const std::filesystem::path& path) {
 ResultsFile::ResultsFile(ResultsFile&& other) noexcept
     : path_(std::move(other.path_)),
       file_(std::exchange(other.file_, -1)),
+      directory_(std::exchange(other.directory_, -1)),
       is_stdout_(other.is_stdout_),
       is_new_(std::exchange(other.is_new_, false)),
-      done_(std::move(other.done_)) {}
+      size_(other.size_),
+      done_(std::move(other.done_)),
+      record_(std::move(other.record_)) {}
 
 ResultsFile::~ResultsFile() {
-  if (file_ < 0 || is_stdout_) return;
-  if (is_new_) ::unlink(path_.c_str());
-  ::close(file_);
+  if (file_ >= 0 && !is_stdout_) {
+    if (is_new_ && has_its_name()) ::unlinkat(directory_, path_.filename().c_str(), 0);
+    ::close(file_);
+  }
+  if (directory_ >= 0) ::close(directory_);
 }
 
-Status ResultsFile::prepare() {
+Status ResultsFile::lock() {
   struct stat status {};
   if (::fstat(file_, &status) != 0) return file_error(errno, path_, "examine");
   if (!S_ISREG(status.st_mode)) {
     return Error{"file.not_regular", path_.native() + ": expected a regular file"};
   }
+  if (status.st_uid != ::geteuid()) {
+    return Error{"file.permission",
+                 path_.native() +
+                     ": belongs to another user, and what is in it is not gone on with; name "
+                     "another file"};
+  }
   const bool is_locked = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
   if (!is_locked && errno != EWOULDBLOCK) return file_error(errno, path_, "lock");
   if (::fstat(file_, &status) != 0) return file_error(errno, path_, "examine");
+  size_ = static_cast<uint64_t>(status.st_size);
   if (is_locked && status.st_nlink > 0) return {};  // else the other job has removed it by now
   return Error{"file.locked", path_.native() + ": another job is writing to it"};
 }
 
 Status ResultsFile::read() {
-  Lines lines(file_, path_);
+  SUBBYTE_TRY(const uint64_t end, end_of_lines(file_, size_, path_));
+  ResultLines lines(file_, path_, end);
   while (true) {
-    SUBBYTE_TRY(const std::optional<std::string> line, lines.next());
-    if (!line) return {};
-    const std::string_view begin = std::string_view(*line).substr(0, kResultLine.size());
-    if (!lines.is_whole()) {
-      if (!kResultLine.starts_with(begin)) return foreign(lines.where(), "something else");
-      if (::ftruncate(file_, static_cast<off_t>(lines.offset())) == 0) return {};
-      return file_error(errno, path_, "remove the line that was cut off");
+    SUBBYTE_TRY(std::optional<ResultLine> line, lines.next());
+    if (!line) break;
+    Answer answer = {std::move(line->request_sha256), line->is_error};
+    if (!done_.emplace(line->number, std::move(answer)).second) {
+      return lines.foreign("a second answer to line " + std::to_string(line->number));
     }
-    if (begin != kResultLine) return foreign(lines.where(), "something else");
-    SUBBYTE_TRY(const json::Value value,
-                json::parse(*line, lines.where(), {}, json::kTextMemoryFactor));
-    SUBBYTE_TRY(const json::Object object, json::Object::of(value, lines.where()));
-    constexpr int64_t kLast = std::numeric_limits<int64_t>::max();
-    SUBBYTE_TRY(const int64_t number, object.required_integer("line", 1, kLast));
-    SUBBYTE_TRY(std::string digest, object.required_string("request_sha256"));
-    if (!done_.emplace(number, std::move(digest)).second) {
-      return foreign(lines.where(), "a second answer to line " + std::to_string(number));
-    }
+    if (line->job && record_.empty()) record_ = *std::move(line->job);
   }
+  return end == size_ ? Status() : remove_cut_line(end, size_);
+}
+
+/// What is after the last end of a line. Of a file without a whole line so much must be there that
+/// nobody else would have written it.
+Status ResultsFile::remove_cut_line(uint64_t begin, uint64_t end) {
+  constexpr std::size_t kLongestBegin = 64;
+  SUBBYTE_TRY(const std::string text,
+              read_part(file_, begin, std::min<uint64_t>(kLongestBegin, end - begin), path_));
+  const bool is_ours = done_.empty() ? is_begin_of_ours(text) : may_be_begin_of_ours(text);
+  if (!is_ours) {
+    return Error{"results.foreign",
+                 path_.native() + ": expected an output of this command to go on with, found " +
+                     "something else; name another file"};
+  }
+  if (::ftruncate(file_, static_cast<off_t>(begin)) != 0) {
+    return file_error(errno, path_, "remove the line that was cut off");
+  }
+  size_ = begin;
+  return {};
+}
+
+bool ResultsFile::has_its_name() const {
+  struct stat opened {};
+  struct stat named {};
+  return ::fstat(file_, &opened) == 0 &&
+         ::fstatat(directory_, path_.filename().c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+Status ResultsFile::verify_unchanged() const {
+  if (is_stdout_) return {};
+  struct stat status {};
+  if (::fstat(file_, &status) != 0) return file_error(errno, path_, "examine");
+  if (!has_its_name()) {
+    return Error{"file.changed", path_.native() + ": was deleted, renamed or replaced by others"};
+  }
+  if (static_cast<uint64_t>(status.st_size) == size_) return {};
+  return Error{"file.changed", path_.native() + ": expected the " + std::to_string(size_) +
+                                   " bytes that this job wrote, found " +
+                                   std::to_string(status.st_size) + " bytes"};
 }
 
 Status ResultsFile::append(std::string_view line) {
+  SUBBYTE_CHECK(verify_unchanged());
   const std::string text = std::string(line) + "\n";
   is_new_ = false;
-  const off_t before = is_stdout_ ? 0 : ::lseek(file_, 0, SEEK_END);
   std::size_t done = 0;
   while (done < text.size()) {
     const ssize_t count = ::write(file_, text.data() + done, text.size() - done);
@@ -105,9 +194,10 @@ Status ResultsFile::append(std::string_view line) {
     if (errno == EINTR) continue;
     const int error_number = errno;
     // Without the part that was written; where even that fails, the next run removes it.
-    if (!is_stdout_) static_cast<void>(::ftruncate(file_, before) == 0);
+    if (!is_stdout_) static_cast<void>(::ftruncate(file_, static_cast<off_t>(size_)) == 0);
     return file_error(error_number, path_, "write");
   }
+  size_ += text.size();
   return {};
 }
 

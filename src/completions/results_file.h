@@ -4,7 +4,8 @@
 //
 //   {"line": 17, "custom_id": "q17", "request_sha256": "...", "response": {...}, "error": null}
 //
-// request_sha256 tells that the line is the answer to line 17 of this input with these options.
+// request_sha256 tells that the line is the answer to line 17 of this input with these options. The
+// first line that is written has what those were, in "job".
 
 #include <cstdint>
 #include <filesystem>
@@ -13,44 +14,62 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "completions/result_lines.h"
 
 namespace subbyte {
-
-/// How each line begins.
-inline constexpr std::string_view kResultLine = "{\"line\":";
 
 class ResultsFile {
  public:
   /// Opens or creates a regular file, locks it, and reads what is in it. A last line that was cut
-  /// off is removed; "-" is standard output, from which nothing is read. Codes: file.locked
-  /// while another job writes to it, results.foreign for a line that no job wrote or that answers
-  /// a line a second time (nothing is changed then), file.not_regular, those of file_error().
+  /// off is removed; "-" is standard output, from which nothing is read. Others may write in its
+  /// directory: no link is followed, and a file of another user is not gone on with. Codes:
+  /// file.locked while another job writes to it, results.foreign for a line that no job wrote or
+  /// that answers a line a second time (nothing is changed then), file.not_regular,
+  /// file.permission, those of file_error().
   static Result<ResultsFile> open(const std::filesystem::path& path);
   ResultsFile(ResultsFile&& other) noexcept;
   ResultsFile& operator=(ResultsFile&& other) = delete;
   ~ResultsFile();
 
-  /// What was there: lines of the input that have an answer, with their request_sha256.
-  const std::map<int64_t, std::string>& done() const { return done_; }
+  struct Answer {
+    std::string request_sha256;
+    bool is_error = false;
+  };
+  /// What was there, by the lines of the input.
+  const std::map<int64_t, Answer>& done() const { return done_; }
+  /// What decided those answers; empty where no line says so.
+  const JobRecord& record() const { return record_; }
   const std::filesystem::path& path() const { return path_; }
+  bool is_stdout() const { return is_stdout_; }
 
   /// A file that open() has created stays: for jobs that have nothing to append. Else it is removed
   /// with this unless something was appended.
   void keep() { is_new_ = false; }
 
-  /// Appends one line and its end, whole or not at all. Codes: those of file_error().
+  /// Appends one line and its end, whole or not at all. Codes: those of verify_unchanged() and of
+  /// file_error().
   Status append(std::string_view line);
 
+  /// Error file.changed when the file was deleted, renamed, replaced or written by somebody else
+  /// meanwhile: what is appended then would be lost.
+  Status verify_unchanged() const;
+
  private:
-  ResultsFile(int file, std::filesystem::path path) : path_(std::move(path)), file_(file) {}
-  Status prepare();
+  ResultsFile(int file, int directory, std::filesystem::path path)
+      : path_(std::move(path)), file_(file), directory_(directory) {}
+  Status lock();
   Status read();
+  Status remove_cut_line(uint64_t begin, uint64_t end);
+  bool has_its_name() const;
 
   std::filesystem::path path_;
   int file_;
+  int directory_;  // that it lies in
   bool is_stdout_ = false;
   bool is_new_ = false;  // created here, and without a line
-  std::map<int64_t, std::string> done_;
+  uint64_t size_ = 0;
+  std::map<int64_t, Answer> done_;
+  JobRecord record_;
 };
 
 }  // namespace subbyte

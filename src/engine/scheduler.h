@@ -95,6 +95,10 @@ class Scheduler {
   /// those of Model::forward. The samples stay as they were.
   Result<std::vector<SampleEvent>> step();
 
+  /// Error file.changed when the weights were written to since they were loaded. A sample that ends
+  /// by itself was checked; who ends one for a reason of his own asks here.
+  Status verify_unchanged() const { return model_.verify_unchanged(); }
+
   bool idle() const { return samples_.empty(); }
   int64_t max_sequences() const { return options_.max_sequences; }
   int64_t num_running() const { return num_running_; }

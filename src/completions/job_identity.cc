@@ -1,0 +1,106 @@
+#include "completions/job_identity.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/file_error.h"
+#include "base/model_file.h"
+#include "base/sha256.h"
+#include "completions/job.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kWeights = ".safetensors";
+constexpr std::array<std::string_view, 2> kSmall = {".json", ".jinja"};
+constexpr std::array<std::string_view, 4> kBesideFile = {"generation_config.", "tokenizer",
+                                                         "chat_template.", "special_tokens"};
+constexpr std::size_t kDigestCharacters = 16;  // of 64: 2^64 models are not made by chance
+// A sample of 256 KiB is read in a blink, and a matrix of another quantization or training differs
+// everywhere.
+constexpr std::size_t kBlocks = 64;
+constexpr std::size_t kBlockBytes = 4096;
+constexpr std::size_t kOtherHeaderBytes = std::size_t{1} << 20;  // of a file of OrinMLLM
+
+/// Of a safetensors file its length and its text, of another one as much as a header may take.
+std::size_t header_bytes(const fs::path& path, std::span<const std::byte> bytes) {
+  uint64_t length = kOtherHeaderBytes;
+  if (path.extension() == kWeights && bytes.size() >= sizeof length) {
+    std::memcpy(&length, bytes.data(), sizeof length);
+    length = length < bytes.size() ? length + sizeof length : bytes.size();
+  }
+  return static_cast<std::size_t>(std::min<uint64_t>(length, bytes.size()));
+}
+
+std::string digest_of_weights(const fs::path& path, std::span<const std::byte> bytes) {
+  Sha256 digest;
+  const uint64_t size = bytes.size();
+  digest.update(std::as_bytes(std::span(&size, 1)));
+  digest.update(bytes.first(header_bytes(path, bytes)));
+  if (bytes.size() <= kBlocks * kBlockBytes) {
+    digest.update(bytes);
+  } else {
+    const std::size_t last = bytes.size() - kBlockBytes;
+    for (std::size_t i = 0; i < kBlocks; ++i) {
+      digest.update(bytes.subspan(last / (kBlocks - 1) * i, kBlockBytes));
+    }
+    digest.update(bytes.subspan(last));
+  }
+  return digest.finish();
+}
+
+Status add_file(const fs::path& path, bool has_weights, bool is_named_by_user, JobRecord& record) {
+  SUBBYTE_TRY(const MappedFile file,
+              is_named_by_user ? MappedFile::open(path) : open_model_file(path, kAnyFileSize));
+  std::string name = std::string(kJobFile) + path.filename().native();
+  const std::string digest =
+      has_weights ? digest_of_weights(path, file.bytes()) : sha256(file.bytes());
+  record[std::move(name)] = digest.substr(0, kDigestCharacters);
+  return file.verify_unchanged();
+}
+
+/// Those in a directory that a run may read. Beside a model that is one file there may be anything.
+Result<std::set<fs::path>> files_in(const fs::path& directory, bool is_beside_file) {
+  std::set<fs::path> files;
+  std::error_code failure;
+  for (fs::directory_iterator at(directory, failure), end; !failure && at != end;
+       at.increment(failure)) {
+    const std::string name = at->path().filename().native();
+    const bool is_of_model =
+        !is_beside_file || std::ranges::any_of(kBesideFile, [&](std::string_view begin) {
+          return name.starts_with(begin);
+        });
+    const bool is_small = std::ranges::any_of(
+        kSmall, [&](std::string_view ending) { return name.ends_with(ending); });
+    const bool has_weights = !is_beside_file && name.ends_with(kWeights);
+    if (has_weights || (is_small && is_of_model)) files.insert(at->path());
+  }
+  if (failure) return file_error(failure.value(), directory, "read the directory");
+  return files;
+}
+
+}  // namespace
+
+Status add_model_files(const fs::path& path, const fs::path& directory, JobRecord& record) {
+  std::error_code ignored;
+  const bool is_file = !fs::is_directory(path, ignored);
+  if (is_file) SUBBYTE_CHECK(add_file(path, true, true, record));
+  std::vector<fs::path> directories = {directory};
+  if (!is_file && path != directory) directories.push_back(path);  // where both have it, it counts
+  for (const fs::path& one : directories) {
+    SUBBYTE_TRY(const std::set<fs::path> files, files_in(one, is_file));
+    for (const fs::path& file : files) {
+      SUBBYTE_CHECK(add_file(file, file.extension() == kWeights, false, record));
+    }
+  }
+  return {};
+}
+
+}  // namespace subbyte

@@ -1,0 +1,16 @@
+#pragma once
+// What tells two models apart without reading all of one.
+
+#include <filesystem>
+
+#include "completions/result_lines.h"
+
+namespace subbyte {
+
+/// Adds the files of the model at `path`, which has its other files in `directory`: those in JSON
+/// and templates by their bytes, those with weights by their header, their size and a fixed sample
+/// of their bytes. Codes: those of open_model_file() and file_error().
+Status add_model_files(const std::filesystem::path& path, const std::filesystem::path& directory,
+                       JobRecord& record);
+
+}  // namespace subbyte
