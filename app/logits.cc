@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "app/command.h"
 #include "checkpoints/containers/safetensors.h"
 #include "engine/perplexity.h"
@@ -18,6 +21,24 @@ struct Options {
   std::string kv_cache_type = "f32";
 };
 
+/// As `run` refuses them: the tokens of `part`, of which the first is `begin`, have logits that are
+/// no numbers to go on with.
+Status check_finite(const LoadedModel& loaded, const Part& part, int64_t begin,
+                    const Logits& logits) {
+  for (int64_t i = 0; i < std::ssize(part.tokens); ++i) {
+    if (std::ranges::all_of(logits.row(i), [](float value) { return std::isfinite(value); })) {
+      continue;
+    }
+    const Error error = {
+        "logits.not_finite",
+        fmt::format("expected finite logits, found NaN or infinity in those of token {}, id {}",
+                    begin + i, part.tokens[i])};
+    part.sequence->truncate(part.sequence->length() - std::ssize(part.tokens));
+    return loaded.model->locate_not_finite(*loaded.backend, {{&part, 1}}, error);
+  }
+  return {};
+}
+
 /// The logits are written chunk by chunk: all of them may be larger than the model.
 Status write_logits(const LoadedModel& loaded, KvType kv_type, std::span<const TokenId> ids,
                     SafetensorsWriter& writer) {
@@ -28,6 +49,7 @@ Status write_logits(const LoadedModel& loaded, KvType kv_type, std::span<const T
     const int64_t count = std::min(kScoredChunk, std::ssize(ids) - begin);
     const Part part = {&sequence, ids.subspan(begin, count), count};
     SUBBYTE_CHECK(loaded.model->forward(*loaded.backend, {{&part, 1}}, logits));
+    SUBBYTE_CHECK(check_finite(loaded, part, begin, logits));
     SUBBYTE_CHECK(writer.append(std::as_bytes(std::span(logits.values))));
   }
   SUBBYTE_CHECK(loaded.model->verify_unchanged());

@@ -49,9 +49,10 @@ Result<Perplexity> perplexity(const Model& model, Backend& backend, KvType kv_ty
         result.nats += negative_log_likelihood(logits.row(i), tokens[first + i + 1]);
         ++result.scored;
       }
-    }
-    if (!std::isfinite(result.nats)) {
-      return Error{"perplexity.not_finite", "the model gave logits that are not finite"};
+      if (std::isfinite(result.nats)) continue;
+      const Error error = {"perplexity.not_finite", "the model gave logits that are not finite"};
+      sequence.truncate(sequence.length() - chunk);
+      return model.locate_not_finite(backend, {{&part, 1}}, error);
     }
     result.per_token = std::exp(result.nats / static_cast<double>(result.scored));
     if (progress) progress(end, count, result.per_token);

@@ -7,11 +7,14 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
 #include "app/process.h"
+#include "base/partial_name.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/unprivileged.h"
@@ -23,6 +26,7 @@ namespace fs = std::filesystem;
 using Names = std::set<std::string>;
 
 const std::string kModel = (fs::path(SUBBYTE_TEST_DATA) / "goldens/qwen3-awq").string();
+const std::string kDemo = (fs::path(SUBBYTE_TEST_DATA) / "../../demo/model").string();
 
 ProcessResult logits(const std::string& output, bool force = true) {
   std::vector<std::string> arguments = {"logits", kModel, "--ids", "1,2,3", "-o", output};
@@ -99,6 +103,101 @@ void kill_synth(const TempDir& folder) {
   ASSERT_EQ(folder.names().size(), 1u);
 }
 
+mode_t mode_of(const fs::path& path) {
+  struct stat status {};
+  EXPECT_EQ(::stat(path.c_str(), &status), 0) << path;
+  return status.st_mode & 0777;
+}
+
+TEST(Outputs, that_replace_a_private_file_are_private) {
+  const TempDir folder;
+  folder.write("out", "old");
+  fs::permissions(folder / "out", fs::perms::owner_read | fs::perms::owner_write);
+  ASSERT_EQ(logits((folder / "out").string()).exit_code, 0);
+  EXPECT_EQ(mode_of(folder / "out"), 0600u);
+
+  const std::string saved = (folder / "chat.json").string();
+  const auto chat = [&](const std::string& input) {
+    return run_program({"chat", kDemo, "-n", "1"}, {.input = input}).exit_code;
+  };
+  ASSERT_EQ(chat("hi\n/save " + saved + "\n/exit\n"), 0);
+  fs::permissions(saved, fs::perms::owner_read | fs::perms::owner_write);
+  ASSERT_EQ(chat("/load " + saved + "\nhi\n/save\n/exit\n"), 0);
+  EXPECT_EQ(mode_of(saved), 0600u);
+}
+
+TEST(Outputs, that_cannot_be_printed_are_an_error) {
+  const std::vector<std::string> commands[] = {
+      {"--help"},
+      {"--version"},
+      {"run", "--help"},
+      {"help"},
+      {"help", "run"},
+      {"man"},
+      {"completion", "bash"},
+      {"devices"},
+      {"devices", "--json"},
+      {"inspect", kModel},
+      {"inspect", kModel, "--json"},
+      {"verify", kModel},
+      {"verify", kModel, "--json"},
+      {"diff", kModel, kModel},
+      {"diff", kModel, kModel, "--json"},
+      {"tokenize", kDemo, "a"},
+      {"logits", kModel, "--ids", "1", "-o", "-"},
+      {"run", kDemo, "-p", "a", "-n", "2"},
+  };
+  for (const std::vector<std::string>& command : commands) {
+    const ProcessResult result = run_program(command, {.out_file = "/dev/full"});
+    EXPECT_NE(result.exit_code, 0) << command.front();
+    EXPECT_NE(result.err.find("[file."), std::string::npos) << command.front() << result.err;
+  }
+}
+
+/// More shards than a process may have files open.
+TEST(Inputs, may_be_more_files_than_may_be_open) {
+  const TempDir folder;
+  fs::copy(kModel, folder / "model");
+  fs::remove(folder / "model/model.safetensors");
+  std::string map;
+  for (int i = 0; i < 1100; ++i) {
+    const std::string number = std::to_string(i);
+    const std::string header =
+        "{\"t" + number + "\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}";
+    const std::string file = "m" + number + ".safetensors";
+    folder.write("model/" + file,
+                 std::string(1, static_cast<char>(header.size())) + std::string(7, '\0') + header);
+    map += (i == 0 ? "\"t" : ",\"t") + number + "\":\"" + file + "\"";
+  }
+  folder.write("model/model.safetensors.index.json", "{\"weight_map\":{" + map + "}}");
+  const ProcessResult result =
+      run_program({"verify", (folder / "model").string()}, {.max_open_files = 256});
+  EXPECT_EQ(result.exit_code, 3);  // all opened, and none has a tensor of the model
+  EXPECT_EQ(result.err.find("Too many open files"), std::string::npos) << result.err;
+  EXPECT_NE(result.out.find("t1099"), std::string::npos);
+}
+
+/// As run and chat refuse them.
+TEST(Logits, that_are_no_numbers_are_refused_with_their_place) {
+  const TempDir folder;
+  const std::string model = (folder / "model").string();
+  ASSERT_EQ(run_program({"synth", model, "--shape", "tiny", "--format", "bf16"}).exit_code, 0);
+  std::string bytes = folder.read("model/model.safetensors");
+  uint64_t size = 0;
+  std::memcpy(&size, bytes.data(), sizeof size);
+  const auto header = nlohmann::json::parse(bytes.substr(8, size));
+  const uint64_t begin = header.at("model.layers.0.mlp.down_proj.weight").at("data_offsets").at(0);
+  bytes.replace(8 + size + begin + 1000, 2, "\xc0\x7f");  // NaN in bf16
+  folder.write("model/model.safetensors", bytes);
+  const std::string output = (folder / "logits").string();
+  const ProcessResult result = run_program({"logits", model, "--ids", "1,2,3", "-o", output});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("of token 0, id 1; the first numbers"), std::string::npos)
+      << result.err;
+  EXPECT_NE(result.err.find("[logits.not_finite]"), std::string::npos) << result.err;
+  EXPECT_EQ(folder.names(), Names{"model"});
+}
+
 TEST(Leftovers, of_a_killed_command_are_named_and_removed_by_the_next) {
   const TempDir folder;
   ASSERT_NO_FATAL_FAILURE(kill_synth(folder));
@@ -111,20 +210,32 @@ TEST(Leftovers, of_a_killed_command_are_named_and_removed_by_the_next) {
   EXPECT_EQ(folder.names(), Names{"model"});
 }
 
+/// A directory of the user that only looks like one.
+TEST(Leftovers, are_never_what_has_no_mark_of_this_program) {
+  const TempDir folder;
+  folder.write("model.partial-2024-1/thesis", "years of work");
+  const std::string model = (folder / "model").string();
+  EXPECT_EQ(run_program({"synth", model, "--shape", "tiny"}).exit_code, 0);
+  EXPECT_EQ(folder.read("model.partial-2024-1/thesis"), "years of work");
+}
+
 TEST(Leftovers, of_a_killed_logits_are_removed_by_the_next) {
   const TempDir folder;
-  folder.write("file.partial-4000000-1", "half");
+  const std::string left = partial_name("file", 4000000, 1);
+  folder.write(left, "half");
   const ProcessResult result = logits((folder / "file").string());
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_NE(result.err.find("file.partial-4000000-1"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find(left), std::string::npos) << result.err;
   EXPECT_EQ(folder.names(), Names{"file"});
 }
 
 TEST(Clean, removes_leftovers_and_nothing_else) {
   const TempDir folder;
   ASSERT_NO_FATAL_FAILURE(kill_synth(folder));
+  const std::string strange = partial_name("a", 4000000, 1);
   folder.write("notes.partial-x", "text");
-  folder.write("a.partial-4000000-1/inner/file", "text");
+  folder.write("model.partial-2024-1/thesis", "text");
+  folder.write(strange + "/inner/file", "text");
   const std::string directory = folder.path().string();
   const Names before = folder.names();
   const ProcessResult listed = run_program({"clean", directory, "--dry-run"});
@@ -134,22 +245,23 @@ TEST(Clean, removes_leftovers_and_nothing_else) {
   const ProcessResult result = run_program({"clean", directory});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(std::ranges::count(result.out, '\n'), 2) << result.out;
-  EXPECT_EQ(folder.names(), (Names{"a.partial-4000000-1", "notes.partial-x"}));
+  EXPECT_EQ(folder.names(), (Names{strange, "model.partial-2024-1", "notes.partial-x"}));
   EXPECT_EQ(run_program({"clean", (folder / "gone").string()}).exit_code, 1);
 }
 
 TEST(Clean, leaves_alone_what_another_user_made) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can act as another user here";
   const TempDir folder;
+  const std::string left = partial_name("model", 4000000, 1);
   fs::permissions(folder.path(), fs::perms::all);
   {
     const Unprivileged nobody;
     if (!nobody.active()) GTEST_SKIP() << "the kernel refuses to act as another user";
-    folder.write("model.partial-4000000-1", "text");
+    folder.write(left, "text");
   }
   const ProcessResult result = run_program({"clean", folder.path().string()});
   EXPECT_NE(result.out.find("another user made it"), std::string::npos) << result.out;
-  EXPECT_EQ(folder.names(), Names{"model.partial-4000000-1"});
+  EXPECT_EQ(folder.names(), Names{left});
 }
 
 }  // namespace

@@ -26,19 +26,23 @@ void redirect(const std::filesystem::path& path, int to, int flags) {
   if (file < 0 || dup2(file, to) < 0) _exit(125);
 }
 
+void limit(__rlimit_resource resource, int64_t most) {
+  const rlimit value = {static_cast<rlim_t>(most), static_cast<rlim_t>(most)};
+  if (most > 0 && setrlimit(resource, &value) != 0) _exit(125);
+}
+
 [[noreturn]] void execute(const std::vector<std::string>& arguments, const ProcessOptions& options,
                           const std::filesystem::path& folder) {
   redirect(folder / "in", STDIN_FILENO, O_RDONLY);
-  redirect(folder / "out", STDOUT_FILENO, O_WRONLY | O_CREAT);
+  redirect(options.out_file.empty() ? folder / "out" : std::filesystem::path(options.out_file),
+           STDOUT_FILENO, O_WRONLY | O_CREAT);
   redirect(folder / "err", STDERR_FILENO, O_WRONLY | O_CREAT);
   for (const auto& [name, value] : options.environment) {
     setenv(name.c_str(), value.c_str(), 1);
   }
-  if (options.max_file_bytes > 0) {
-    const rlimit limit = {static_cast<rlim_t>(options.max_file_bytes),
-                          static_cast<rlim_t>(options.max_file_bytes)};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
+  limit(RLIMIT_FSIZE, options.max_file_bytes);
+  limit(RLIMIT_NOFILE, options.max_open_files);
+  limit(RLIMIT_CPU, options.max_cpu_seconds);
   std::vector<char*> argv = {const_cast<char*>("subbyte")};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);

@@ -20,6 +20,9 @@ struct ProcessOptions {
   std::string input = {};                               // stdin
   std::map<std::string, std::string> environment = {};  // on top of ours
   int64_t max_file_bytes = 0;                           // limit of the size of files; 0: none
+  int64_t max_open_files = 0;                           // 0: as here
+  int64_t max_cpu_seconds = 0;                          // SIGXCPU ends what takes longer; 0: none
+  std::string out_file = {};                            // where stdout goes instead of the result
   /// Called with the pid while the child runs, again and again until it returns true.
   std::function<bool(int pid)> watch = {};
 };
