@@ -7,10 +7,12 @@
 //                                          ^ next               ^ end              of kHugePage on
 //
 // A piece that is freed is unmapped and its place not used again, so that all pieces are zeros.
+// What is far smaller than a page comes from the heap: a megabyte may hold 50,000 experts.
 
 #include <sys/mman.h>
 
 #include <cstdint>
+#include <cstring>
 #include <mutex>
 #include <new>
 
@@ -21,6 +23,9 @@ namespace subbyte {
 namespace {
 
 constexpr std::size_t kSmallPage = 4096;
+constexpr std::size_t kSmallest = kSmallPage / 2;  // below it no page of its own
+constexpr std::size_t kReadBeyond = 64;            // bytes after the end that kernels may read
+constexpr std::align_val_t kLine{64};
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kRegion = std::size_t{64} << 20;
 constexpr std::size_t kLargestPiece = std::size_t{16} << 20;  // larger ones have their own mapping
@@ -71,9 +76,16 @@ std::shared_ptr<std::byte[]> owned(std::byte* data, std::size_t bytes) {
   return {data, [bytes](std::byte* p) { munmap(p, bytes); }};
 }
 
+std::shared_ptr<std::byte[]> from_heap(std::size_t bytes) {
+  auto* data = static_cast<std::byte*>(::operator new(bytes, kLine));
+  std::memset(data, 0, bytes);
+  return {data, [](std::byte* p) { ::operator delete(p, kLine); }};
+}
+
 }  // namespace
 
 std::shared_ptr<std::byte[]> allocate_bytes(std::size_t size, Pages pages) {
+  if (size < kSmallest) return from_heap(size + kReadBeyond);
   std::size_t bytes = round_up(size + 1, kSmallPage);
   if (pages == Pages::kSmall) {
     std::byte* data = map(bytes, MAP_NORESERVE);  // more than the machine has, most of it unused

@@ -11,8 +11,9 @@ namespace subbyte {
 namespace {
 
 TEST(AllocateBytes, buffers_are_aligned_zeroed_and_readable_beyond_the_end) {
-  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{4096},
-                                 std::size_t{5000}, std::size_t{3} << 20}) {
+  for (const std::size_t size :
+       {std::size_t{0}, std::size_t{1}, std::size_t{2047}, std::size_t{2048}, std::size_t{4096},
+        std::size_t{5000}, std::size_t{3} << 20}) {
     for (const Pages pages : {Pages::kHuge, Pages::kSmall}) {
       const auto buffer = allocate_bytes(size, pages);
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.get()) % 64, 0u);

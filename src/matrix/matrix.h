@@ -65,7 +65,7 @@ struct Matrix {
 /// more of it than the machine has.
 enum class Pages : uint8_t { kHuge, kSmall };
 
-/// Zeroed bytes, page aligned, resident only once they are written. Throws std::bad_alloc.
+/// Zeroed bytes, aligned to 64, from 2 KiB on whole pages that writing makes resident. Throws.
 std::shared_ptr<std::byte[]> allocate_bytes(std::size_t size, Pages pages = Pages::kHuge);
 
 /// Code (row, col) of the canonical stream.

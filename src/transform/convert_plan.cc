@@ -56,6 +56,7 @@ class Planner {
     for (const FoundModule& module : plan_.modules) {
       if (!module.info.ok()) return module.info.error();
       if (is_dense(*module.info)) continue;
+      quantized_.insert(module.name);
       if (const auto expert = parse_expert_name(module.name);
           target_.has_alternating_stacks() && expert && !joint_name(expert->stack).empty()) {
         SUBBYTE_CHECK(check_gate_of_expert(context_.config, module.name));
@@ -97,10 +98,7 @@ class Planner {
   bool is_bias_of_parts(const FileTensor& tensor) const {
     if (!writes_apart() || !bias_parts(tensor)) return false;
     const std::string stack = tensor.name.substr(0, tensor.name.rfind("_bias"));
-    return std::ranges::any_of(plan_.modules, [&](const FoundModule& module) {
-      return !is_dense(*module.info) &&
-             (module.name == stack || module.name == expert_name(stack, 0));
-    });
+    return quantized_.contains(stack) || quantized_.contains(expert_name(stack, 0));
   }
 
   /// Names of the modules that `names` become.
@@ -345,6 +343,7 @@ class Planner {
   ConvertPlan plan_;
   bool symmetric_ = false;  // whether all zero points lie in the middle
   ByTensor by_tensor_;      // the quantized module that has each tensor
+  std::set<std::string, std::less<>> quantized_;  // their names
 };
 
 }  // namespace

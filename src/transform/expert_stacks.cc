@@ -95,6 +95,7 @@ std::optional<BiasParts> bias_parts(const FileTensor& tensor) {
   constexpr std::string_view kBias = "_bias";
   std::string_view stack = tensor.name;
   if (tensor.shape.size() != 2 || !stack.ends_with(kBias)) return std::nullopt;
+  if (tensor.shape[1] == 0) return std::nullopt;  // then there may be any number of rows
   stack.remove_suffix(kBias.size());
   std::vector<std::string> modules = names_apart(stack);
   if (modules.empty() && stack.ends_with("experts.down_proj")) modules = {std::string(stack)};

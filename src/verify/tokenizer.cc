@@ -68,10 +68,12 @@ void check_special_ids(VerifyContext& context, const Tokenizer& tokenizer) {
 void check_control_tokens(VerifyContext& context, const Tokenizer& tokenizer,
                           std::string_view text) {
   std::set<std::string_view> names;
-  for (auto at = text.find("<|"); at != std::string_view::npos; at = text.find("<|", at + 2)) {
-    const auto end = text.find("|>", at + 2);
-    if (end == std::string_view::npos) break;
-    names.insert(text.substr(at, end + 2 - at));
+  // From the last "<|" before each "|>": a longer name would hold another one, and all of them
+  // together may be as long as the square of the text.
+  for (auto end = text.find("|>"); end != std::string_view::npos; end = text.find("|>")) {
+    const auto begin = text.substr(0, end).rfind("<|");
+    if (begin != std::string_view::npos) names.insert(text.substr(begin, end + 2 - begin));
+    text.remove_prefix(end + 2);
   }
   for (const std::string_view name : names) {
     const auto id = tokenizer.find(name);

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""CPU time and memory of every reader of files, for inputs of sizes s, 2 s and 4 s.
+
+    tools/measure_readers.py PROGRAM [--only NAME...] [--seconds 0.5] [--list]
+
+Makes an input that is as hard as its form allows, doubles it until the program takes --seconds of
+CPU time for it (or until the input has the largest size that is read), and runs the program on that
+size, on a half and on a quarter of it. Prints a table for docs/readers.md and exits with 1 when a
+size costs more than 2.3 times what half of it cost, of time or of memory: then the work grows
+faster than the input. Costs of a tiny input are taken off, and differences below 30 ms and 4 MB are
+noise.
+"""
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import sys
+import tempfile
+from pathlib import Path
+
+from reader_inputs import READERS
+from reader_stage import Cost, Input, Reader, Stage
+
+MOST_RATIO = 2.3
+NOISE_SECONDS = 0.03
+NOISE_BYTES = 4 << 20
+
+
+def make_apart(stage: Stage, reader: Reader, count: int) -> Input:
+    """Made in a child: what this process takes of memory would be counted as the program's."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, pickle.dumps(reader.make(stage, count)))
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        made = pickle.loads(pipe.read())
+    os.waitpid(child, 0)
+    return made
+
+
+def cost(stage: Stage, reader: Reader, count: int) -> tuple[Cost, int]:
+    """The least of three runs, or of one where that takes long."""
+    made = make_apart(stage, reader, count)
+    runs = [stage.run(made.arguments, made.text)]
+    while len(runs) < 3 and runs[0].seconds < 4:
+        runs.append(stage.run(made.arguments, made.text))
+    return Cost(min(r.seconds for r in runs), min(r.memory for r in runs)), made.size
+
+
+def ratio(large: float, small: float, noise: float) -> float:
+    return 0.0 if large - small < noise else large / max(small, noise)
+
+
+def measure(stage: Stage, reader: Reader, seconds: float) -> tuple[str, bool]:
+    """A row of the table, and whether it is as it should be."""
+    least, _ = cost(stage, reader, 1)
+    count, found = reader.first, {}
+    while True:
+        found[count] = cost(stage, reader, count)
+        if 2 * count > reader.most or (found[count][0].seconds >= seconds and not reader.capped):
+            break
+        count *= 2
+    for part in (count // 2, count // 4):
+        if part not in found:
+            found[part] = cost(stage, reader, part)
+    sizes = [count // 4, count // 2, count]
+    times = [max(found[n][0].seconds - least.seconds, 0.0) for n in sizes]
+    memory = [max(found[n][0].memory - least.memory, 0) for n in sizes]
+    ratios = [ratio(times[i + 1], times[i], NOISE_SECONDS) for i in (0, 1)]
+    growth = [ratio(memory[i + 1], memory[i], NOISE_BYTES) for i in (0, 1)]
+    right = max(ratios + growth) <= MOST_RATIO
+    if reader.capped:
+        times = [max(found[n][0].seconds for n in found)]
+        ratios, right = [], times[0] <= reader.capped
+    row = " | ".join([
+        reader.name, f"{count:,} {reader.grows}", f"{found[count][1] / 1e6:.1f}",
+        ", ".join(f"{t:.2f}" for t in times) + (" at most" if reader.capped else ""),
+        ", ".join(f"{r:.1f}" if r else "-" for r in ratios),
+        ", ".join(f"{m / 1e6:.0f}" for m in memory),
+        ", ".join(f"{r:.1f}" if r else "-" for r in growth)])
+    return f"| {row} |" + ("" if right else "  <-- more than twice"), right
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", nargs="?")
+    parser.add_argument("--only", nargs="+", default=[], help="parts of names of readers")
+    parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    chosen = [reader for reader in READERS
+              if not options.only or any(part in reader.name for part in options.only)]
+    if options.list:
+        print("\n".join(f"{reader.name}: {reader.grows}" for reader in chosen))
+        return 0
+    if options.program is None:
+        parser.error("PROGRAM is missing")
+    print("| reader | 4 s | MB | CPU s at s, 2 s, 4 s | ratios | memory MB | ratios |")
+    print("|---|---|---|---|---|---|---|", flush=True)
+    right = True
+    with tempfile.TemporaryDirectory(prefix="subbyte-readers-") as folder:
+        stage = Stage(str(Path(options.program).resolve()), Path(folder))
+        for reader in chosen:
+            row, is_right = measure(stage, reader, options.seconds)
+            right = right and is_right
+            print(row, flush=True)
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
