@@ -1,8 +1,5 @@
 #include "flashinfer/group_gemm_c.h"
 
-#include <new>
-#include <system_error>
-
 #include "base/thread_pool.h"
 #include "flashinfer/group_gemm.h"
 #include "kernels/blocks_of_c.h"
@@ -40,19 +37,18 @@ GroupGemm gemm_of(const SubbyteGroupGemm& c) {
   return gemm;
 }
 
+Status run(const SubbyteGroupGemm* gemm, int threads) {
+  SUBBYTE_CHECK(check_addresses({{"gemm", gemm}}));
+  ThreadPool pool(threads);
+  return group_gemm_mxfp8_mxfp4_nt_groupwise(gemm_of(*gemm), pool);
+}
+
 }  // namespace
 }  // namespace subbyte::flashinfer
 
 int subbyte_group_gemm_mxfp8_mxfp4_nt_groupwise(const SubbyteGroupGemm* gemm, int threads,
-                                                const char** error) try {
-  subbyte::ThreadPool pool(threads);
-  const auto status = subbyte::flashinfer::group_gemm_mxfp8_mxfp4_nt_groupwise(
-      subbyte::flashinfer::gemm_of(*gemm), pool);
-  return status.ok() ? 0 : subbyte::fail_in_c(error, status.error());
-} catch (const std::bad_alloc&) {
-  return subbyte::fail_in_c(error, {"group_gemm.out_of_memory", "group_gemm: no memory"});
-} catch (const std::system_error&) {
-  return subbyte::fail_in_c(error, {"group_gemm.threads", "group_gemm: no threads"});
+                                                const char** error) {
+  return subbyte::run_in_c(error, [&] { return subbyte::flashinfer::run(gemm, threads); });
 }
 
 int subbyte_group_gemm_mxfp4_nt_groupwise(const SubbyteGroupGemm* gemm, int threads,

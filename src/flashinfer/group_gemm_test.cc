@@ -373,5 +373,22 @@ TEST(GroupGemm, the_interface_for_c_gives_the_same_bytes) {
   EXPECT_EQ(std::string(error), "group_gemm: n: expected a multiple of 8 up to 2^24, found 12");
 }
 
+TEST(GroupGemmC, refuses_addresses_that_are_null) {
+  const char* error = nullptr;
+  EXPECT_EQ(subbyte_group_gemm_mxfp8_mxfp4_nt_groupwise(nullptr, 1, &error), -1);
+  EXPECT_EQ(std::string(error), "gemm: expected an address, found NULL");
+  EXPECT_EQ(subbyte_group_gemm_mxfp4_nt_groupwise(nullptr, 1, nullptr), -1);
+  SubbyteGroupGemm nothing = {};  // with all addresses NULL
+  nothing.num_groups = 1;
+  nothing.n = nothing.k = 128;
+  nothing.a_dtype = "e4m3";
+  nothing.out_dtype = "bf16";
+  nothing.a_bytes = nothing.b_bytes = nothing.a_scale_bytes = nothing.b_scale_bytes = 1 << 20;
+  nothing.out_bytes = 1 << 20;
+  nothing.mma_sm = 1;
+  nothing.tile_m = nothing.tile_n = nothing.tile_k = 128;
+  EXPECT_EQ(subbyte_group_gemm_mxfp8_mxfp4_nt_groupwise(&nothing, 1, &error), -1);
+}
+
 }  // namespace
 }  // namespace subbyte::flashinfer

@@ -1,9 +1,7 @@
 #include "kernels/blocks_c.h"
 
 #include <array>
-#include <new>
 #include <string>
-#include <system_error>
 
 #include "base/quote.h"
 #include "base/thread_pool.h"
@@ -52,34 +50,65 @@ Result<BlockQuantization> blocks_of(const SubbyteBlocks& c) {
   return blocks;
 }
 
-int fail_in_c(const char** error, const Error& what) {
+int fail_in_c(const char** error, const Error& what) noexcept {
   thread_local std::string last_error;
-  last_error = what.message;
-  if (error != nullptr) *error = last_error.c_str();
+  const char* line = "not enough memory";
+  try {
+    last_error = what.message;
+    line = last_error.c_str();
+  } catch (const std::bad_alloc&) {  // not even for the line
+  }
+  if (error != nullptr) *error = line;
   return -1;
+}
+
+Status check_addresses(std::initializer_list<NamedAddress> addresses) {
+  for (const NamedAddress& one : addresses) {
+    if (one.address != nullptr) continue;
+    return Error{"c.null", std::string(one.name) + ": expected an address, found NULL"};
+  }
+  return {};
+}
+
+namespace {
+
+Status sizes_of(const SubbyteBlocks* blocks, SubbyteBlocksSizes* sizes) {
+  SUBBYTE_CHECK(check_addresses({{"blocks", blocks}, {"sizes", sizes}}));
+  SUBBYTE_TRY(const BlockQuantization found, blocks_of(*blocks));
+  *sizes = {found.padded_cols(), found.code_bytes(), found.scale_rows(), found.scale_cols()};
+  return {};
+}
+
+Status quantize(const SubbyteBlocks* blocks, const void* x, void* codes, void* scales,
+                int threads) {
+  SUBBYTE_CHECK(check_addresses({{"blocks", blocks}}));
+  SUBBYTE_TRY(const BlockQuantization found, blocks_of(*blocks));
+  SUBBYTE_CHECK(check_buffers(found, x, codes, scales));
+  SUBBYTE_TRY(const cpu::Kernels* const kernels, cpu::select_kernels());
+  ThreadPool pool(threads);
+  return cpu::quantize_blocks(found, x, codes, scales, *kernels, pool);
+}
+
+}  // namespace
+
+Status check_buffers(const BlockQuantization& blocks, const void* x, const void* codes,
+                     const void* scales) {
+  static const char kNothing = 0;  // in the place of what has no bytes
+  return check_addresses(
+      {{"x", blocks.rows * blocks.cols > 0 ? x : &kNothing},
+       {"codes", blocks.code_bytes() > 0 ? codes : &kNothing},
+       {"scales", blocks.scale_rows() * blocks.scale_cols() > 0 ? scales : &kNothing}});
 }
 
 }  // namespace subbyte
 
 int subbyte_blocks_sizes(const SubbyteBlocks* blocks, SubbyteBlocksSizes* sizes,
                          const char** error) {
-  const auto found = subbyte::blocks_of(*blocks);
-  if (!found) return subbyte::fail_in_c(error, found.error());
-  *sizes = {found->padded_cols(), found->code_bytes(), found->scale_rows(), found->scale_cols()};
-  return 0;
+  return subbyte::run_in_c(error, [&] { return subbyte::sizes_of(blocks, sizes); });
 }
 
 int subbyte_quantize_blocks(const SubbyteBlocks* blocks, const void* x, void* codes, void* scales,
-                            int threads, const char** error) try {
-  const auto found = subbyte::blocks_of(*blocks);
-  if (!found) return subbyte::fail_in_c(error, found.error());
-  const auto kernels = subbyte::cpu::select_kernels();
-  if (!kernels) return subbyte::fail_in_c(error, kernels.error());
-  subbyte::ThreadPool pool(threads);
-  const auto status = subbyte::cpu::quantize_blocks(*found, x, codes, scales, **kernels, pool);
-  return status.ok() ? 0 : subbyte::fail_in_c(error, status.error());
-} catch (const std::bad_alloc&) {
-  return subbyte::fail_in_c(error, {"blocks.out_of_memory", "quantize: no memory"});
-} catch (const std::system_error&) {
-  return subbyte::fail_in_c(error, {"blocks.threads", "quantize: no threads"});
+                            int threads, const char** error) {
+  return subbyte::run_in_c(error,
+                           [&] { return subbyte::quantize(blocks, x, codes, scales, threads); });
 }

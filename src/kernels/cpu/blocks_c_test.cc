@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -99,6 +101,31 @@ TEST(BlocksC, refuses_by_one_line) {
   EXPECT_EQ(subbyte_quantize_blocks(&blocks, nullptr, nullptr, nullptr, 1, &error), -1);
   EXPECT_EQ(std::string_view(error),
             "quantize: expected up to 2^24 rows and columns, columns in 32s, found 1 and 31");
+}
+
+TEST(BlocksC, refuses_addresses_that_are_null) {
+  const SubbyteBlocks blocks = {"mxfp4", "f32", nullptr, nullptr, 1, 32, 32, 1};
+  SubbyteBlocksSizes sizes = {};
+  std::array<float, 32> x{};
+  std::array<uint8_t, 32> out{};
+  const char* error = nullptr;
+  const auto line = [&](int result) {
+    EXPECT_EQ(result, -1);
+    return result == -1 ? std::string(error) : std::string();
+  };
+  const std::string end = ": expected an address, found NULL";
+  EXPECT_EQ(line(subbyte_blocks_sizes(nullptr, &sizes, &error)), "blocks" + end);
+  EXPECT_EQ(line(subbyte_blocks_sizes(&blocks, nullptr, &error)), "sizes" + end);
+  EXPECT_EQ(line(subbyte_quantize_blocks(nullptr, x.data(), out.data(), out.data(), 1, &error)),
+            "blocks" + end);
+  EXPECT_EQ(line(subbyte_quantize_blocks(&blocks, nullptr, out.data(), out.data(), 1, &error)),
+            "x" + end);
+  EXPECT_EQ(line(subbyte_quantize_blocks(&blocks, x.data(), nullptr, out.data(), 1, &error)),
+            "codes" + end);
+  EXPECT_EQ(line(subbyte_quantize_blocks(&blocks, x.data(), out.data(), nullptr, 1, &error)),
+            "scales" + end);
+  EXPECT_EQ(subbyte_blocks_sizes(nullptr, nullptr, nullptr), -1);
+  EXPECT_EQ(subbyte_quantize_blocks(nullptr, nullptr, nullptr, nullptr, 1, nullptr), -1);
 }
 
 }  // namespace

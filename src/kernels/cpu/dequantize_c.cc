@@ -1,8 +1,6 @@
 #include "kernels/dequantize_c.h"
 
-#include <new>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -27,8 +25,10 @@ Status check_order(std::span<const uint32_t> order) {
   return {};
 }
 
-Status run(const SubbyteWeights& weights, const char* number, void* out, int threads) {
-  SUBBYTE_TRY(const MatrixView view, weights_of(weights));
+Status dequantize(const SubbyteWeights* weights, const char* number, void* out, int threads) {
+  SUBBYTE_CHECK(check_addresses({{"weights", weights}}));
+  SUBBYTE_TRY(const MatrixView view, weights_of(*weights));
+  SUBBYTE_CHECK(check_addresses({{"out", view.rows > 0 ? out : weights}}));
   SUBBYTE_CHECK(check_order(view.input_order));
   SUBBYTE_TRY(const Format format, number_of(number));
   SUBBYTE_TRY(const cpu::Kernels* const kernels, cpu::select_kernels());
@@ -40,11 +40,7 @@ Status run(const SubbyteWeights& weights, const char* number, void* out, int thr
 }  // namespace subbyte
 
 int subbyte_dequantize(const SubbyteWeights* weights, const char* number, void* out, int threads,
-                       const char** error) try {
-  const auto status = subbyte::run(*weights, number, out, threads);
-  return status.ok() ? 0 : subbyte::fail_in_c(error, status.error());
-} catch (const std::bad_alloc&) {
-  return subbyte::fail_in_c(error, {"dequantize.out_of_memory", "dequantize: no memory"});
-} catch (const std::system_error&) {
-  return subbyte::fail_in_c(error, {"dequantize.threads", "dequantize: no threads"});
+                       const char** error) {
+  return subbyte::run_in_c(error,
+                           [&] { return subbyte::dequantize(weights, number, out, threads); });
 }

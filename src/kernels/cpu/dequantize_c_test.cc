@@ -132,5 +132,24 @@ TEST(DequantizeC, refuses_by_one_line) {
             "dequantize: expected a buffer of f32, f16 or bf16, found u4");
 }
 
+TEST(DequantizeC, refuses_addresses_that_are_null) {
+  const uint8_t codes[2] = {};
+  const float scale = 1;
+  SubbyteWeights weights = {"u4", "f32", nullptr, 0, 1, 4, codes, &scale, nullptr, nullptr, 1};
+  float out[4];
+  const char* error = nullptr;
+  EXPECT_EQ(subbyte_dequantize(nullptr, "f32", out, 1, &error), -1);
+  EXPECT_EQ(std::string_view(error), "weights: expected an address, found NULL");
+  EXPECT_EQ(subbyte_dequantize(&weights, "f32", nullptr, 1, &error), -1);
+  EXPECT_EQ(std::string_view(error), "out: expected an address, found NULL");
+  EXPECT_EQ(subbyte_dequantize(&weights, nullptr, out, 1, &error), -1);
+  weights.codes = nullptr;
+  EXPECT_EQ(subbyte_dequantize(&weights, "f32", out, 1, &error), -1);
+  weights.codes = codes;
+  weights.scales = nullptr;
+  EXPECT_EQ(subbyte_dequantize(&weights, "f32", out, 1, &error), -1);
+  EXPECT_EQ(subbyte_dequantize(nullptr, nullptr, nullptr, 1, nullptr), -1);
+}
+
 }  // namespace
 }  // namespace subbyte

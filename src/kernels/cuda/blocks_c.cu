@@ -1,6 +1,5 @@
 #include "kernels/blocks_c.h"
 
-#include <new>
 #include <string>
 
 #include "kernels/blocks_of_c.h"
@@ -20,9 +19,19 @@ Result<cuda::Element> element_of_c(const char* name) {
                                           std::string(info(number).name)};
 }
 
-Status dequantize_in_c(const SubbyteWeights& weights, const char* number, void* out,
+Status quantize_in_c(const SubbyteBlocks* blocks, const void* x, void* codes, void* scales,
+                     cuda::Stream stream) {
+  SUBBYTE_CHECK(check_addresses({{"blocks", blocks}}));
+  SUBBYTE_TRY(const BlockQuantization found, blocks_of(*blocks));
+  SUBBYTE_CHECK(check_buffers(found, x, codes, scales));
+  return cuda::quantize_blocks(found, x, codes, scales, stream);
+}
+
+Status dequantize_in_c(const SubbyteWeights* weights, const char* number, void* out,
                        cuda::Stream stream) {
-  SUBBYTE_TRY(const MatrixView matrix, weights_of(weights));
+  SUBBYTE_CHECK(check_addresses({{"weights", weights}}));
+  SUBBYTE_TRY(const MatrixView matrix, weights_of(*weights));
+  SUBBYTE_CHECK(check_addresses({{"out", matrix.rows > 0 ? out : weights}}));
   SUBBYTE_TRY(const cuda::Element element, element_of_c(number));
   return cuda::dequantize(matrix, element, out, stream);
 }
@@ -32,18 +41,16 @@ Status dequantize_in_c(const SubbyteWeights& weights, const char* number, void* 
 
 int subbyte_cuda_quantize_blocks(const SubbyteBlocks* blocks, const void* x, void* codes,
                                  void* scales, void* stream, const char** error) {
-  const auto found = subbyte::blocks_of(*blocks);
-  if (!found) return subbyte::fail_in_c(error, found.error());
-  const auto status = subbyte::cuda::quantize_blocks(*found, x, codes, scales,
-                                                     static_cast<subbyte::cuda::Stream>(stream));
-  return status.ok() ? 0 : subbyte::fail_in_c(error, status.error());
+  return subbyte::run_in_c(error, [&] {
+    return subbyte::quantize_in_c(blocks, x, codes, scales,
+                                  static_cast<subbyte::cuda::Stream>(stream));
+  });
 }
 
 int subbyte_cuda_dequantize(const SubbyteWeights* weights, const char* number, void* out,
-                            void* stream, const char** error) try {
-  const auto status =
-      subbyte::dequantize_in_c(*weights, number, out, static_cast<subbyte::cuda::Stream>(stream));
-  return status.ok() ? 0 : subbyte::fail_in_c(error, status.error());
-} catch (const std::bad_alloc&) {
-  return subbyte::fail_in_c(error, {"dequantize.out_of_memory", "dequantize: no memory"});
+                            void* stream, const char** error) {
+  return subbyte::run_in_c(error, [&] {
+    return subbyte::dequantize_in_c(weights, number, out,
+                                    static_cast<subbyte::cuda::Stream>(stream));
+  });
 }

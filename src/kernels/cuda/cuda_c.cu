@@ -5,15 +5,16 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <new>
-#include <string>
 #include <vector>
 
+#include "kernels/blocks_of_c.h"
 #include "kernels/cuda/linear.h"
 
+using subbyte::check_addresses;
 using subbyte::Error;
 using subbyte::MatrixView;
 using subbyte::Result;
+using subbyte::run_in_c;
 using subbyte::Status;
 namespace cuda = subbyte::cuda;
 
@@ -25,14 +26,6 @@ struct SubbyteCudaMatrix {
 };
 
 namespace {
-
-thread_local std::string last_error;
-
-int fail(const char** error, std::string message) {
-  last_error = std::move(message);
-  if (error != nullptr) *error = last_error.c_str();
-  return -1;
-}
 
 Result<MatrixView> view_of(const SubbyteCudaMatrixDescription& d) {
   const auto* element = d.element == nullptr ? nullptr : subbyte::find_format(d.element);
@@ -55,6 +48,8 @@ Result<MatrixView> view_of(const SubbyteCudaMatrixDescription& d) {
   view.codes = bytes(d.codes, d.rows * view.row_bytes());
   view.scales = bytes(d.scales, d.rows * view.groups() * scale->bits / 8);
   view.zeros = bytes(d.zero_bytes == 0 ? nullptr : d.zeros, d.rows * view.groups() * d.zero_bytes);
+  SUBBYTE_CHECK(check_addresses(
+      {{"codes", d.codes}, {"scales", d.scales}, {"zeros", d.zero_bytes == 0 ? &d : d.zeros}}));
   if (d.input_order != nullptr) {
     view.input_order = {d.input_order, static_cast<std::size_t>(d.cols)};
   }
@@ -97,24 +92,44 @@ Result<cuda::Plan> plan_of(const SubbyteCudaMatrix& matrix, const SubbyteCudaLin
   return plan;
 }
 
+cuda::LinearCall linear_of(const SubbyteCudaMatrix& matrix, const void* packed,
+                           const SubbyteCudaLinear& call, cuda::Number number) {
+  cuda::LinearCall linear;
+  linear.weights = cuda::weight_arguments(static_cast<const std::byte*>(packed), matrix.format,
+                                          matrix.view.tensor_scale, number);
+  linear.format = &matrix.format;
+  linear.x = call.x;
+  linear.y = call.y;
+  linear.bias = call.bias;
+  linear.residual = call.residual;
+  linear.x_stride = call.x_stride;
+  linear.y_stride = call.y_stride;
+  linear.residual_stride = call.residual_stride;
+  linear.m = call.m;
+  linear.activation = static_cast<cuda::Activation>(call.activation);
+  linear.dependent_launch = call.dependent_launch != 0;
+  return linear;
+}
+
 }  // namespace
 
 SubbyteCudaMatrix* subbyte_cuda_matrix_create(const SubbyteCudaMatrixDescription* description,
                                               const char** error) {
-  const Result<MatrixView> view = view_of(*description);
-  if (!view) return fail(error, view.error().message), nullptr;
-  if (description->row_order < 0 || description->row_order > 2) {
-    return fail(error, "matrix: expected a row_order of 0, 1 or 2"), nullptr;
-  }
-  const auto format =
-      cuda::packed_format(*view, static_cast<cuda::RowOrder>(description->row_order));
-  if (!format) return fail(error, format.error().message), nullptr;
-  const auto device = cuda::query_device();
-  if (!device) return fail(error, device.error().message), nullptr;
-  static std::atomic<uint64_t> next_id = 1;
-  auto* matrix = new (std::nothrow) SubbyteCudaMatrix{next_id++, *view, *format, *device};
-  if (matrix == nullptr) fail(error, "matrix: no memory");
-  return matrix;
+  SubbyteCudaMatrix* made = nullptr;
+  static_cast<void>(run_in_c(error, [&]() -> Status {
+    SUBBYTE_CHECK(check_addresses({{"description", description}}));
+    SUBBYTE_TRY(const MatrixView view, view_of(*description));
+    if (description->row_order < 0 || description->row_order > 2) {
+      return Error{"cuda.format", "matrix: expected a row_order of 0, 1 or 2"};
+    }
+    SUBBYTE_TRY(const cuda::PackedFormat format,
+                cuda::packed_format(view, static_cast<cuda::RowOrder>(description->row_order)));
+    SUBBYTE_TRY(const cuda::Device device, cuda::query_device());
+    static std::atomic<uint64_t> next_id = 1;
+    made = new SubbyteCudaMatrix{next_id++, view, format, device};
+    return {};
+  }));
+  return made;
 }
 
 void subbyte_cuda_matrix_destroy(SubbyteCudaMatrix* matrix) {
@@ -122,54 +137,47 @@ void subbyte_cuda_matrix_destroy(SubbyteCudaMatrix* matrix) {
 }
 
 int64_t subbyte_cuda_matrix_bytes(const SubbyteCudaMatrix* matrix) {
-  return matrix->format.bytes;
+  return matrix == nullptr ? -1 : matrix->format.bytes;
 }
 
 int subbyte_cuda_matrix_pack(const SubbyteCudaMatrix* matrix, void* packed, void* stream,
-                             const char** error) try {
-  std::vector<std::byte> bytes(matrix->format.bytes);
-  cuda::pack_on_host(bytes.data(), matrix->view, matrix->format);
-  const auto on = static_cast<cudaStream_t>(stream);
-  cudaError_t result =
-      cudaMemcpyAsync(packed, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, on);
-  if (result == cudaSuccess) result = cudaStreamSynchronize(on);
-  return result == cudaSuccess ? 0 : fail(error, cudaGetErrorString(result));
-} catch (const std::bad_alloc&) {
-  return fail(error, "matrix: no memory");
+                             const char** error) {
+  return run_in_c(error, [&]() -> Status {
+    SUBBYTE_CHECK(check_addresses({{"matrix", matrix}, {"packed", packed}}));
+    std::vector<std::byte> bytes(matrix->format.bytes);
+    cuda::pack_on_host(bytes.data(), matrix->view, matrix->format);
+    const auto on = static_cast<cudaStream_t>(stream);
+    cudaError_t result =
+        cudaMemcpyAsync(packed, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, on);
+    if (result == cudaSuccess) result = cudaStreamSynchronize(on);
+    if (result == cudaSuccess) return {};
+    return Error{"cuda.copy", cudaGetErrorString(result)};
+  });
 }
 
 int subbyte_cuda_linear_workspace(const SubbyteCudaMatrix* matrix, const SubbyteCudaLinear* call,
                                   int64_t* bytes, const char** error) {
-  const auto plan = plan_of(*matrix, *call);
-  if (!plan) return fail(error, plan.error().message);
-  *bytes = plan->workspace_bytes;
-  return 0;
+  return run_in_c(error, [&]() -> Status {
+    SUBBYTE_CHECK(check_addresses({{"matrix", matrix}, {"call", call}, {"bytes", bytes}}));
+    SUBBYTE_TRY(const cuda::Plan plan, plan_of(*matrix, *call));
+    *bytes = plan.workspace_bytes;
+    return {};
+  });
 }
 
 int subbyte_cuda_linear(const SubbyteCudaMatrix* matrix, const void* packed,
                         const SubbyteCudaLinear* call, void* workspace, void* stream,
                         const char** error) {
-  const auto plan = plan_of(*matrix, *call);
-  if (!plan) return fail(error, plan.error().message);
-  if (call->activation < 0 || call->activation > 2) {
-    return fail(error, "linear: expected an activation of 0, 1 or 2");
-  }
-  const cuda::Number number = number_of(*call);
-  cuda::LinearCall linear;
-  linear.weights = cuda::weight_arguments(static_cast<const std::byte*>(packed), matrix->format,
-                                          matrix->view.tensor_scale, number);
-  linear.format = &matrix->format;
-  linear.x = call->x;
-  linear.y = call->y;
-  linear.bias = call->bias;
-  linear.residual = call->residual;
-  linear.x_stride = call->x_stride;
-  linear.y_stride = call->y_stride;
-  linear.residual_stride = call->residual_stride;
-  linear.m = call->m;
-  linear.activation = static_cast<cuda::Activation>(call->activation);
-  linear.dependent_launch = call->dependent_launch != 0;
-  const Status status =
-      cuda::run_linear(*plan, linear, number, workspace, static_cast<cuda::Stream>(stream));
-  return status.ok() ? 0 : fail(error, status.error().message);
+  return run_in_c(error, [&]() -> Status {
+    SUBBYTE_CHECK(check_addresses({{"matrix", matrix}, {"packed", packed}, {"call", call}}));
+    SUBBYTE_TRY(const cuda::Plan plan, plan_of(*matrix, *call));
+    if (call->activation < 0 || call->activation > 2) {
+      return Error{"cuda.format", "linear: expected an activation of 0, 1 or 2"};
+    }
+    if (call->m > 0) SUBBYTE_CHECK(check_addresses({{"x", call->x}, {"y", call->y}}));
+    if (plan.workspace_bytes > 0) SUBBYTE_CHECK(check_addresses({{"workspace", workspace}}));
+    const cuda::Number number = number_of(*call);
+    return cuda::run_linear(plan, linear_of(*matrix, packed, *call, number), number, workspace,
+                            static_cast<cuda::Stream>(stream));
+  });
 }

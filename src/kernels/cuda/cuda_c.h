@@ -44,7 +44,7 @@ SubbyteCudaMatrix* subbyte_cuda_matrix_create(const SubbyteCudaMatrixDescription
                                               const char** error);
 void subbyte_cuda_matrix_destroy(SubbyteCudaMatrix* matrix);
 
-/* Bytes of device memory that the packed matrix takes. */
+/* Bytes of device memory that the packed matrix takes; -1 for NULL. */
 int64_t subbyte_cuda_matrix_bytes(const SubbyteCudaMatrix* matrix);
 
 /* Packs on the host and copies to device memory `packed`, 256-byte aligned. Returns when it is

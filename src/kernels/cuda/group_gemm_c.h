@@ -18,7 +18,8 @@ SubbyteCudaGroupGemm* subbyte_cuda_group_gemm_create(int64_t groups, int64_t n, 
                                                      int checkpoint_order, const char** error);
 void subbyte_cuda_group_gemm_destroy(SubbyteCudaGroupGemm* gemm);
 
-/* Bytes of device memory: of the prepared weights, of what prepare() works in, and run(). */
+/* Bytes of device memory: of the prepared weights, of what prepare() works in, and run(); -1 for
+ * NULL. */
 int64_t subbyte_cuda_group_gemm_weight_bytes(const SubbyteCudaGroupGemm* gemm);
 int64_t subbyte_cuda_group_gemm_prepare_bytes(const SubbyteCudaGroupGemm* gemm);
 int64_t subbyte_cuda_group_gemm_workspace_bytes(const SubbyteCudaGroupGemm* gemm, int64_t m);
