@@ -32,10 +32,11 @@ inline bool has_exact_bf16(Format element) {
 inline std::vector<float> local_maxima(const std::vector<float>& x, int64_t cols, int64_t size) {
   std::vector<float> maxima(x.size());
   for (std::size_t row = 0; row < x.size(); row += cols) {
-    for (int64_t k = 0; k < cols; ++k) {
-      for (int64_t i = k / size * size; i < std::min(k / size * size + size, cols); ++i) {
-        maxima[row + k] = std::max(maxima[row + k], std::fabs(x[row + i]));
-      }
+    for (int64_t first = 0; first < cols; first += size) {
+      const int64_t end = std::min(first + size, cols);
+      float largest = 0;
+      for (int64_t k = first; k < end; ++k) largest = std::max(largest, std::fabs(x[row + k]));
+      std::fill_n(maxima.begin() + row + first, end - first, largest);
     }
   }
   return maxima;
