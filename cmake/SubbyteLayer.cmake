@@ -137,5 +137,6 @@ endfunction()
 # subbyte_quick_compile(<target>): for code that does not decide how fast anything is. What it saves
 # is half of the time that a build takes.
 function(subbyte_quick_compile target)
-  target_compile_options(${target} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
+  target_compile_options(${target} PRIVATE
+    $<$<CONFIG:RelWithDebInfo>:-O1> $<$<BOOL:${SUBBYTE_TESTS_O0}>:-O0>)
 endfunction()

@@ -14,6 +14,7 @@ option(SUBBYTE_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(SUBBYTE_BUILD_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
 option(SUBBYTE_BUILD_FUZZERS "Build the fuzz targets (clang)" OFF)
 option(SUBBYTE_CUDA "Build the CUDA kernels where nvcc is found" ${PROJECT_IS_TOP_LEVEL})
+option(SUBBYTE_TESTS_O0 "Compile tests without optimization: sanitizers take half as long then" OFF)
 set(SUBBYTE_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread")
 
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
