@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kConfig = R"({"model_type": "qwen3", "hidden_size": 64,
     "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 512,
-    "eos_token_id": 7})";
+    "num_key_value_heads": 2, "head_dim": 16, "eos_token_id": 7})";
 
 const fuzz::Scratch& directory() {
   static const fuzz::Scratch scratch;
