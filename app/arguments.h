@@ -1,89 +1,143 @@
 #pragma once
-// How commands declare what they take. The parser is CLI11, which arguments.cc and main.cc alone
-// include: it takes seven seconds to compile.
+// How commands declare what they take. The parser (parser.h) fills their variables from these
+// declarations; help, man page, completion and messages are made of them, too.
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
+#include "base/status.h"
 
 namespace subbyte::app {
 
-/// An option or a positional argument while it is declared; each function returns the option.
+enum ExitCode : int {
+  kOk = 0,
+  kFailure = 1,
+  kUsage = 2,
+  kProblemsFound = 3,
+  kInterrupted = 130,  // by Ctrl-C
+};
+
+/// An option, a flag, or what is given by its place.
+struct Option {
+  std::vector<std::string> names;  // "-p", "--prompt"; none where only the place counts
+  std::string place;               // "MODEL"; empty for what is given by name alone
+  std::string value;               // "TEXT", as the help calls it; empty for flags
+  std::string help;
+  std::string default_text;  // that the help shows
+  std::string group = "Options";
+  std::vector<std::string> choices;      // nothing else is taken
+  std::vector<std::string> suggestions;  // what a shell completes; other values are taken, too
+  std::optional<std::pair<int64_t, int64_t>> range;
+  bool required = false;
+  bool is_list = false;  // takes a value each time that it is given
+  std::vector<const Option*> excluded;
+  /// Takes a value (of a flag ""), or says what was expected instead of it.
+  std::function<std::optional<std::string>(const std::string& text)> take;
+  std::function<std::string()> current;  // the value that the variable has
+  bool given = false;
+
+  /// The name for messages: "--prompt", else "MODEL".
+  const std::string& name() const;
+  bool is_flag() const { return value.empty(); }
+};
+
+/// "1 to 1024", or "1 and up" where the end is that of what can be computed.
+std::string describe_range(const std::pair<int64_t, int64_t>& range);
+
+/// An option while it is declared; each function returns the option.
 class Argument {
  public:
-  explicit Argument(CLI::Option* option) : option_(option) {}
+  explicit Argument(Option& option) : option_(&option) {}
 
   Argument required();
   /// --help shows the value that the variable has now.
   Argument shows_default();
   Argument between(int64_t least, int64_t most);
-  Argument one_of(const std::vector<std::string>& values);
+  Argument one_of(std::vector<std::string> values);
   template <class Value>
   Argument one_of(const std::map<std::string, Value>& values) {
     std::vector<std::string> names;
     names.reserve(values.size());
     for (const auto& [name, value] : values) names.push_back(name);
-    return one_of(names);
+    return one_of(std::move(names));
   }
+  /// What shells complete, where other values are right as well.
+  Argument such_as(std::vector<std::string> values);
+  /// "FILE" instead of the word for its type.
+  Argument value(const std::string& word);
   Argument excludes(Argument other);
   /// Under this title in --help.
   Argument group(const std::string& title);
-  /// A list takes one value each time that it is named.
-  Argument one_at_a_time();
 
  private:
-  CLI::Option* option_;
+  Option* option_;
+};
+
+/// Which of the options that commands share a command takes, beside those of every command.
+enum class Shares : uint8_t {
+  kNothing,
+  kThreads,  // it computes on this machine's processors
+  kModel,    // it runs a model, on any device
+};
+
+struct CommandInfo {
+  std::string name;
+  std::string summary;
+  std::string examples;  // which --help prints below the options
+  Shares shares = Shares::kNothing;
+  std::deque<Option> options;
+  std::function<Result<ExitCode>()> run;
 };
 
 /// A command while it is declared.
 class Command {
  public:
-  explicit Command(CLI::App& app) : app_(&app) {}
+  explicit Command(CommandInfo& info) : info_(&info) {}
 
-  /// "-n,--predict", or "MODEL" for a positional argument. Value: std::string,
-  /// std::filesystem::path, int, int64_t, uint64_t, double, an optional of these, or a list of
-  /// strings; arguments.cc instantiates each.
+  /// Names: "-n,--predict"; "FILE" for what is given by place; "MODEL,-m,--model" for both. Value:
+  /// std::string, std::filesystem::path, int, int64_t, uint64_t, double, an optional of these, or a
+  /// list of strings; arguments.cc instantiates each.
   template <class Value>
   Argument option(const std::string& names, Value& value, const std::string& help);
   Argument flag(const std::string& names, bool& value, const std::string& help);
+  void shares(Shares what) { info_->shares = what; }
   /// Called when the command was named and its arguments are in their variables.
-  void callback(std::function<void()> function);
+  void run(std::function<Result<ExitCode>()> function) { info_->run = std::move(function); }
 
  private:
-  CLI::App* app_;
+  CommandInfo* info_;
 };
 
-/// Adds a command with its examples, which --help prints below the options.
-Command add_command(CLI::App& app, const std::string& name, const std::string& summary,
-                    const std::string& examples);
-
-/// What the declarations say, for help, man page and completion.
-struct OptionHelp {
-  std::vector<std::string> names;  // "-p", "--prompt"; of a positional argument "MODEL"
-  bool positional = false;
-  bool required = false;
-  std::string value;                 // "TEXT"; empty for flags
-  std::vector<std::string> choices;  // if only these are allowed
-  std::string help;                  // with range and default
-  std::string group;
+struct SharedOption {
+  Shares by;  // the commands that take it; kNothing: every command
+  Option option;
 };
-struct CommandHelp {
-  std::string name;  // empty: the program
+
+/// The program as it was declared, and what of it was asked for instead of a command.
+struct Program {
   std::string summary;
   std::string footer;
-  std::vector<OptionHelp> options;
-};
+  std::deque<CommandInfo> commands;
+  std::deque<SharedOption> shared;
+  bool wants_help = false;  // --help was given, or
+  bool wants_version = false;
 
-/// The program, with the options of every command.
-CommandHelp describe_program(const CLI::App& app);
-/// The commands in their order.
-std::vector<CommandHelp> describe_commands(const CLI::App& app);
+  /// Adds a command, to be declared.
+  Command add_command(const std::string& command_name, const std::string& about,
+                      const std::string& examples);
+  template <class Value>
+  Argument share(Shares by, const std::string& names, Value& value, const std::string& help);
+  Argument share_flag(Shares by, const std::string& names, bool& value, const std::string& help);
+
+  CommandInfo* find(const std::string& name);
+  /// The options of a command: its own, then the shared ones that it takes and has not itself.
+  std::vector<Option*> options_of(CommandInfo& command);
+  std::vector<const SharedOption*> shared_of(const CommandInfo& command) const;
+};
 
 }  // namespace subbyte::app

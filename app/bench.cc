@@ -224,9 +224,9 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
 
 }  // namespace
 
-void add_bench(CLI::App& app, Invocation& invocation) {
-  Command command = add_command(
-      app, "bench", "Measure prompts and generation by llama-bench's tests: pp512, tg128",
+void add_bench(Program& program, Invocation& invocation) {
+  Command command = program.add_command(
+      "bench", "Measure prompts and generation by llama-bench's tests: pp512, tg128",
       "  subbyte bench ./model\n"
       "  subbyte bench ./model -p 128,512,2048 -n 0 -t 1,2,4,8\n"
       "  subbyte bench ./model -p 0 -d 0,4096,16384 --kv-cache-type f16,fp8\n"
@@ -237,19 +237,22 @@ void add_bench(CLI::App& app, Invocation& invocation) {
       "measured between them, and share what generating reaches of it; both are left out where\n"
       "the weights fit into the caches.");
   auto options = std::make_shared<Options>();
-  command.option("MODEL", options->model, "directory, ak47 or ak48 file, or org/name[@revision]")
+  command
+      .option("MODEL,-m,--model", options->model,
+              "directory, ak47 or ak48 file, or org/name[@revision]")
       .required();
   command.option("-p,--n-prompt", options->prompt, "tokens of prompts, a list; 0: none")
       .shows_default();
   command.option("-n,--n-gen", options->generated, "tokens to generate, a list; 0: none")
       .shows_default();
-  command
-      .option("--pg", options->both, "P,N: a prompt of P tokens and N generated ones, as one test")
-      .one_at_a_time();
+  command.option("--pg", options->both,
+                 "P,N: a prompt of P tokens and N generated ones, as one test");
   command.option("-d,--n-depth", options->depth, "positions of the context before, a list")
       .shows_default();
-  command.option("-t,--threads", options->threads,
-                 "threads, a list (SUBBYTE_THREADS; default: all processors)");
+  command
+      .option("-t,--threads", options->threads,
+              "threads, a list (SUBBYTE_THREADS; default: all processors)")
+      .value("LIST");
   command
       .option("--kv-cache-type,--ctk", options->kv_cache_types,
               "what the key-value cache is stored as, a list of f32, f16, bf16 and fp8")
@@ -263,9 +266,8 @@ void add_bench(CLI::App& app, Invocation& invocation) {
       .shows_default();
   command.flag("--json", options->json, "the same as -o json");
   add_head_bits(command, options->head_bits);
-  command.callback([options, &invocation] {
-    invocation.run = [options, &invocation] { return run(invocation, *options); };
-  });
+  command.shares(Shares::kModel);
+  command.run([options, &invocation] { return run(invocation, *options); });
 }
 
 }  // namespace subbyte::app

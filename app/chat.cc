@@ -8,8 +8,11 @@
 #include "app/chat_commands.h"
 #include "app/command.h"
 #include "app/conversation.h"
+#include "app/json_answer.h"
 #include "app/line_reader.h"
 #include "app/output.h"
+#include "app/statistics.h"
+#include "app/text_input.h"
 #include "base/quote.h"
 #include "base/version.h"
 #include "engine/end_tokens.h"
@@ -30,6 +33,8 @@ struct Options {
   int64_t max_tokens = -1;
   std::optional<int64_t> context;
   std::string kv_cache_type = "f16";
+  bool escape = false;
+  bool json = false;
   SamplingFlags sampling;
 };
 
@@ -81,20 +86,25 @@ Result<ChatSettings> settings_of(const Options& options, const LoadedModel& load
   return settings;
 }
 
-/// What is said first must fit, which can be told before the model is loaded.
-Status check_beginning(const Options& options, const ChatSettings& settings,
-                       const Tokenizer& tokenizer, int64_t context) {
+/// What is said first, by option.
+std::vector<ChatMessage> beginning(const Options& options) {
   std::vector<ChatMessage> messages;
   if (!options.system.empty()) messages.push_back({ChatRole::kSystem, options.system});
   messages.push_back({ChatRole::kUser, options.prompt.value_or("")});
-  SUBBYTE_TRY(const auto prompt, encode_chat(tokenizer, settings, messages));
+  return messages;
+}
+
+/// What is said first must fit, which can be told before the model is loaded.
+Status check_beginning(const Options& options, const ChatSettings& settings,
+                       const Tokenizer& tokenizer, int64_t context) {
+  SUBBYTE_TRY(const auto prompt, encode_chat(tokenizer, settings, beginning(options)));
   return check_prompt(std::ssize(prompt), context);
 }
 
 void print_banner(const Options& options, const LoadedModel& loaded, const ChatSettings& settings,
                   int64_t context) {
   const ModelConfig& config = loaded.config;
-  std::string text = line("subbyte {}: {} ({}) on {}", library_version(), quote(options.model),
+  std::string text = line("subbyte {}: {} ({}) on {}", library_version(), options.model,
                           config.model_type, loaded.backend->description());
   text += line("context {} of {} positions (-c), key-value cache {}", context, config.max_positions,
                options.kv_cache_type);
@@ -102,7 +112,7 @@ void print_banner(const Options& options, const LoadedModel& loaded, const ChatS
   text += line("template {}, built in: the model's own chat template is not run",
                name_of(settings.format));
   text += "/help lists the commands, Ctrl-C stops an answer, Ctrl-D or /exit ends\n";
-  print(stderr, text);
+  note(text);
 }
 
 /// One message or command. Errors do not end the conversation; true when it goes on.
@@ -132,11 +142,45 @@ ExitCode converse(Conversation& conversation, LineReader& reader) {
     if (!message) break;
     if (!message->empty()) goes_on = take(*message, conversation, commands, failed);
   }
-  conversation.print_statistics();
+  note(conversation.statistics());
   return failed && !reader.interactive() ? kFailure : kOk;
 }
 
-Result<ExitCode> run(const Invocation& invocation, const Options& options) {
+/// One answer as JSON.
+Result<ExitCode> answer_once(const Options& options, const LoadedModel& loaded,
+                             const Tokenizer& tokenizer, const ChatSettings& settings,
+                             Sequence& sequence) {
+  JsonQuestion question;
+  question.request.is_chat = true;
+  question.request.messages = beginning(options);
+  question.request.sampling = settings.generation.sampling;
+  question.model = options.model;
+  question.format = settings.format;
+  SUBBYTE_TRY(const auto prompt, encode_chat(tokenizer, settings, question.request.messages));
+  question.prompt = prompt;
+  question.generation = settings.generation;
+  const Interruptible ctrl_c;
+  SUBBYTE_TRY(const json::Value answer,
+              answer_as_json(loaded, tokenizer, question, sequence, ctrl_c));
+  print(stdout, json_text(answer, -1));
+  return ctrl_c.interrupted() ? kInterrupted : kOk;
+}
+
+/// The texts of options as they are meant.
+Status read_texts(Options& options) {
+  if (options.json && !options.prompt) {
+    return Error{"usage.json", "--json is for --prompt TEXT, which has one answer"};
+  }
+  if (!options.escape) return {};
+  SUBBYTE_TRY(options.system, unescaped(options.system));
+  if (options.prompt) {
+    SUBBYTE_TRY(options.prompt, unescaped(*options.prompt));
+  }
+  return {};
+}
+
+Result<ExitCode> run(const Invocation& invocation, Options options) {
+  SUBBYTE_CHECK(read_texts(options));
   SUBBYTE_TRY(LoadedModel loaded, open(invocation, options.model));
   SUBBYTE_CHECK(check_context(loaded.config, options.context.value_or(1)));
   const int64_t context =
@@ -146,14 +190,18 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_CHECK(check_beginning(options, settings, tokenizer, context));
   SUBBYTE_TRY(KvPool pool, load_with_cache(invocation, loaded, options.head_bits,
                                            options.kv_cache_type, context));
+  if (options.json) {
+    Sequence sequence(pool, context);
+    return answer_once(options, loaded, tokenizer, settings, sequence);
+  }
   Conversation conversation(loaded, tokenizer, settings, Sequence(pool, context));
   conversation.set_system(options.system);
   if (options.prompt) {
     SUBBYTE_CHECK(conversation.say(*options.prompt));
-    conversation.print_statistics();
+    note(conversation.statistics());
     return kOk;
   }
-  LineReader reader("(Ctrl-D or /exit ends the conversation)");
+  LineReader reader("(Ctrl-D or /exit ends the conversation)", ChatCommands::names());
   std::optional<Interruptible> ctrl_c;
   if (reader.interactive()) {
     conversation.stop_by(ctrl_c.emplace());
@@ -164,19 +212,24 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
 
 }  // namespace
 
-void add_chat(CLI::App& app, Invocation& invocation) {
-  Command command = add_command(
-      app, "chat",
+void add_chat(Program& program, Invocation& invocation) {
+  Command command = program.add_command(
+      "chat",
       "Talk to a chat model, in the form of its family, which is built in; /help lists "
       "what can be said besides messages",
       "  subbyte chat Qwen/Qwen3-8B-AWQ\n"
       "  subbyte chat ./qwen3 --no-think --system \"Answer in one sentence.\"\n"
       "  subbyte chat openai/gpt-oss-20b -p \"Why is the sky blue?\" --reasoning-effort low");
   auto options = std::make_shared<Options>();
-  command.option("MODEL", options->model, "directory, ak47 or ak48 file, or org/name[@revision]")
+  command
+      .option("MODEL,-m,--model", options->model,
+              "directory, ak47 or ak48 file, or org/name[@revision]")
       .required();
   command.option("-p,--prompt", options->prompt, "ask this, print the answer and exit");
   command.option("-S,--system", options->system, "instructions that come first");
+  command.flag("-e,--escape", options->escape,
+               "in --prompt and --system \\n is a newline, \\t a tab, \\\\ a backslash");
+  command.flag("--json", options->json, "with --prompt: print the answer as one JSON object");
   command.flag("--no-think", options->no_think, "answer without reasoning, where a model can");
   command.option("--reasoning-effort", options->effort, "for models of harmony (medium)")
       .one_of(kEfforts);
@@ -189,9 +242,8 @@ void add_chat(CLI::App& app, Invocation& invocation) {
   add_head_bits(command, options->head_bits);
   add_kv_cache_type(command, options->kv_cache_type);
   options->sampling.add_to(command);
-  command.callback([options, &invocation] {
-    invocation.run = [options, &invocation] { return run(invocation, *options); };
-  });
+  command.shares(Shares::kModel);
+  command.run([options, &invocation] { return run(invocation, *options); });
 }
 
 }  // namespace subbyte::app

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "app/conversation.h"
 
@@ -14,6 +15,9 @@ class ChatCommands {
   explicit ChatCommands(Conversation& conversation) : conversation_(&conversation) {}
 
   enum class Outcome : uint8_t { kNoCommand, kDone, kExit };
+
+  /// What a line may begin with: "/help", "/save", ...
+  static std::vector<std::string> names();
 
   /// A line that begins with a slash and a word of letters is a command. Codes: chat.command for
   /// one that there is not or that lacks its argument; those of what it does.
@@ -29,6 +33,7 @@ class ChatCommands {
   Result<Outcome> system(const std::string& argument);
   Result<Outcome> save(const std::string& argument);
   Result<Outcome> load(const std::string& argument);
+  Result<Outcome> read(const std::string& argument);
   Result<Outcome> stats(const std::string& argument);
   Result<Outcome> exit(const std::string& argument);
 

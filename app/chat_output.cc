@@ -7,13 +7,8 @@
 #include <cstdio>
 #include <utility>
 
-#include "app/terminal.h"
-
 namespace subbyte::app {
 namespace {
-
-constexpr const char* kDim = "\033[2m";
-constexpr const char* kPlain = "\033[0m";
 
 std::string title_of(const OutputPiece& piece) {
   if (!piece.recipient.empty())
@@ -29,8 +24,7 @@ ChatOutput::ChatOutput(ChatFormat format, const ChatOptions& options, const Toke
       hide_reasoning_(hide_reasoning),
       holds_(format == ChatFormat::kChatMl && prompt_end(options) == PromptEnd::kOpen &&
              !options.template_is_known && tokenizer.find("</think>") &&
-             isatty(STDOUT_FILENO) == 0),
-      colour_(has_colours()) {}
+             isatty(STDOUT_FILENO) == 0) {}
 
 void ChatOutput::push(TokenId id) {
   show(parser_.push(id));
@@ -59,7 +53,7 @@ void ChatOutput::show(const std::vector<OutputPiece>& pieces) {
 }
 
 void ChatOutput::show_reasoning(const std::string& text) {
-  if (!hide_reasoning_) print(stderr, colour_ ? kDim + text + kPlain : text);
+  if (!hide_reasoning_) print(stderr, styled(Style::kDim, text, stderr));
 }
 
 /// A terminal has it already.
@@ -68,7 +62,7 @@ void ChatOutput::take_answer_back() {
     show_reasoning("\n[thinking] " + std::string(without_breaks(answer_)));
   } else {
     print(stdout, "\n");
-    print(stderr, "(what stands above was reasoning)\n");
+    note("(what stands above was reasoning)\n");
   }
   holds_ = false;
   answer_.clear();

@@ -32,7 +32,6 @@ class ChatOutput {
   ChatParser parser_;
   bool hide_reasoning_;
   bool holds_;  // the answer, until it is known to be one
-  bool colour_;
   std::string answer_;
 };
 

@@ -28,7 +28,7 @@ Result<ExitCode> run(const Options& options) {
               : removed.ok()  ? ", removed"
                               : ", not removed: " + removed.error().message;
     }
-    print(stdout, app::line("{}", line));
+    print(stdout, fitted(app::line("{}", line), stdout, 4));
   }
   if (leftovers.empty()) print_notice(options.directory + ": no leftovers");
   return code;
@@ -36,16 +36,15 @@ Result<ExitCode> run(const Options& options) {
 
 }  // namespace
 
-void add_clean(CLI::App& app, Invocation& invocation) {
-  Command command = add_command(
-      app, "clean", "Remove what commands that did not finish left in a directory",
+void add_clean(Program& program, Invocation&) {
+  Command command = program.add_command(
+      "clean", "Remove what commands that did not finish left in a directory",
       "  subbyte clean .             # NAME.partial-PID-N of this user that no process writes\n"
       "  subbyte clean /models --dry-run");
   auto options = std::make_shared<Options>();
   command.option("DIR", options->directory, "directory to look in, not below it").required();
   command.flag("--dry-run", options->dry_run, "list them only");
-  command.callback(
-      [options, &invocation] { invocation.run = [options] { return run(*options); }; });
+  command.run([options] { return run(*options); });
 }
 
 }  // namespace subbyte::app

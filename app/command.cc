@@ -12,8 +12,10 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <new>
 #include <random>
 
+#include "app/memory.h"
 #include "app/terminal.h"
 #include "base/model_file.h"
 #include "base/quote.h"
@@ -24,7 +26,6 @@
 namespace subbyte::app {
 namespace {
 
-constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
 constexpr int kBarWidth = 24;
 constexpr double kRedrawSeconds = 0.05;
 
@@ -69,7 +70,7 @@ std::string progress_line(const std::string& title, double share, const std::str
 }
 
 void print_choice(const std::string& reason) {
-  print(stderr, line("subbyte: --device auto takes the CPU: {}", reason));
+  print_notice("--device auto takes the CPU: " + reason);
 }
 
 /// Whether it is the GPU that does not take the model, which the CPU may.
@@ -83,7 +84,11 @@ Result<std::unique_ptr<Model>> load_with_progress(const Invocation& invocation,
                                                   const LoadedModel& loaded, LoadOptions& options) {
   Progress progress(invocation, "loading");
   options.progress = [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); };
-  return load_model(loaded.path, *loaded.backend, options);
+  try {
+    return load_model(loaded.path, *loaded.backend, options);
+  } catch (const std::bad_alloc&) {
+    return not_enough_memory(loaded, options);
+  }
 }
 
 /// SUBBYTE_STEP_TOKENS, else 8.
@@ -114,7 +119,7 @@ Result<uint64_t> choose_seed(const std::string& text) {
   if (text == "-1") {
     std::random_device random;
     const uint64_t seed = random();
-    print(stderr, line("subbyte: --seed {}", seed));
+    print_notice(fmt::format("--seed {}", seed));
     return seed;
   }
   uint64_t seed = 0;
@@ -126,10 +131,6 @@ Result<uint64_t> choose_seed(const std::string& text) {
 
 }  // namespace
 
-void print_error(const Error& error) {
-  print(stderr, line("subbyte: error: {}", to_string(error)));
-}
-
 void add_head_bits(Command command, int& bits) {
   command.option("--head-bits", bits, "quantize embedding and head to 4 or 8 bits; 16: as is")
       .one_of({"4", "8", "16"})
@@ -139,13 +140,14 @@ void add_head_bits(Command command, int& bits) {
 void add_kv_cache_type(Command command, std::string& type) {
   command
       .option("--kv-cache-type", type,
-              "what the key-value cache is stored as: f32, f16, bf16, or fp8 (e4m3 with scales)")
+              "what the key-value cache is stored as; fp8 is e4m3 with scales")
+      .value("TYPE")
       .one_of(kKvTypes)
       .shows_default();
 }
 
 Progress::Progress(const Invocation& invocation, std::string title)
-    : shown_(!invocation.no_progress && moves_cursor()),
+    : shown_(!invocation.no_progress && !invocation.quiet && moves_cursor()),
       title_(std::move(title)),
       started_(now()) {}
 
@@ -157,7 +159,7 @@ void Progress::update(uint64_t done, uint64_t total, const std::string& note) {
   if (!shown_ || (done < total && now() - drawn_ < kRedrawSeconds)) return;
   drawn_ = now();
   const double share = total == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total);
-  print(stderr, "\r" + progress_line(title_, share, note, terminal_columns()) + "\033[K");
+  print(stderr, "\r" + progress_line(title_, share, note, columns_of(stderr)) + "\033[K");
 }
 
 void Progress::update_bytes(uint64_t done, uint64_t total) {
@@ -205,7 +207,7 @@ Result<LoadedModel> open(const Invocation& invocation, const std::string& name) 
   SUBBYTE_TRY(loaded.backend, make_backend(device));
   SUBBYTE_CHECK(wrap_backend(loaded));
   if (device.device == "auto" && loaded.backend->memory() != nullptr) {
-    print(stderr, line("subbyte: --device auto takes {}", loaded.backend->description()));
+    print_notice("--device auto takes " + loaded.backend->description());
   }
   SUBBYTE_TRY(loaded.config, read_model_config(loaded.path));
   loaded.load_seconds = now() - start;
@@ -217,7 +219,7 @@ Status load(const Invocation& invocation, LoadedModel& loaded, LoadOptions optio
   if (invocation.activations == "mxfp8" && loaded.config.num_experts == 0) {
     return Error{"usage.activations", fmt::format("--activations mxfp8 is for inputs of experts; "
                                                   "{} has no experts",
-                                                  quote(loaded.path.string()))};
+                                                  loaded.path.string())};
   }
   auto model = load_with_progress(invocation, loaded, options);
   SUBBYTE_TRY(DeviceOptions device, device_options(invocation));
@@ -236,20 +238,29 @@ Status load(const Invocation& invocation, LoadedModel& loaded, LoadOptions optio
 Result<KvPool> load_with_cache(const Invocation& invocation, LoadedModel& loaded, int head_bits,
                                const std::string& kv_cache_type, int64_t positions) {
   const KvType type = kKvTypes.at(kv_cache_type);
-  SUBBYTE_CHECK(load(invocation, loaded,
-                     {.head_bits = head_bits, .cache_type = type, .cache_positions = positions}));
-  return loaded.model->make_kv_pool(*loaded.backend, type, positions);
+  const LoadOptions options = {
+      .head_bits = head_bits, .cache_type = type, .cache_positions = positions};
+  SUBBYTE_CHECK(load(invocation, loaded, options));
+  auto pool = loaded.model->make_kv_pool(*loaded.backend, type, positions);
+  if (!pool.ok() && pool.error().code == "kv.memory") return not_enough_memory(loaded, options);
+  return pool;
+}
+
+Status check_tokenizer(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / "tokenizer.json";
+  if (is_there(path)) return {};
+  const std::string_view help =
+      is_openai_directory(directory)
+          ? "OpenAI's own files have no tokenizer: copy that of Hugging Face's directory "
+            "here or one directory up"
+          : "copy it from the model that this one was made from (vocab.json and merges.txt are "
+            "not read)";
+  return Error{"file.not_found", fmt::format("{}: not found; {}", path.string(), help)};
 }
 
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
-  const std::filesystem::path path = directory / "tokenizer.json";
-  if (!is_there(path) && is_openai_directory(directory)) {
-    return Error{"file.not_found",
-                 fmt::format("{}: not found; OpenAI's own files have no tokenizer: copy that "
-                             "of Hugging Face's directory here or one directory up",
-                             path.string())};
-  }
-  return Tokenizer::load(path);
+  SUBBYTE_CHECK(check_tokenizer(directory));
+  return Tokenizer::load(directory / "tokenizer.json");
 }
 
 void SamplingFlags::add_to(Command command) {
@@ -273,7 +284,10 @@ void SamplingFlags::add_to(Command command) {
       .option("--frequency-penalty", wishes_.frequency_penalty,
               "the same for each time that a token was generated (0)")
       .group(group);
-  command.option("-s,--seed", seed_, "of the random numbers, -1: another one each time (0)")
+  command
+      .option("-s,--seed", seed_,
+              "of the random numbers: the same seed, the same text; -1: another one each time (0)")
+      .value("N")
       .group(group);
 }
 
@@ -286,10 +300,6 @@ Result<SamplingDefaults> SamplingFlags::resolve(const std::filesystem::path& dir
   SamplingDefaults defaults = SamplingDefaults::of(wishes_, model, seed);
   SUBBYTE_CHECK(check_sampling(defaults.alone));
   return defaults;
-}
-
-void print_notice(const std::string& text) {
-  print(stderr, line("subbyte: {}", text));
 }
 
 Result<OutputFile> open_output(const std::string& path_or_dash, bool overwrite) {
@@ -308,50 +318,6 @@ Status check_context(const ModelConfig& config, int64_t positions) {
   return Error{"usage.context",
                fmt::format("a context of {} positions is longer than the model was made for ({})",
                            positions, config.max_positions)};
-}
-
-Result<std::string> read_text(const std::string& path_or_dash) {
-  std::ifstream file;
-  if (path_or_dash == "-" && isatty(STDIN_FILENO) != 0) {
-    print(stderr, "subbyte: reading the text from the terminal; Ctrl-D in an empty line ends it\n");
-  }
-  if (path_or_dash != "-") {
-    file.open(path_or_dash, std::ios::binary);
-    if (!file) return Error{"file.io", fmt::format("{}: cannot be read", path_or_dash)};
-  }
-  std::istream& stream = path_or_dash == "-" ? std::cin : file;
-  std::string text;
-  char buffer[1 << 16];
-  while (stream.read(buffer, sizeof buffer), stream.gcount() > 0) {
-    text.append(buffer, static_cast<std::size_t>(stream.gcount()));
-    if (text.size() > kMaxTextBytes) {
-      return Error{"usage.text_too_long",
-                   fmt::format("{}: longer than {} bytes", path_or_dash, kMaxTextBytes)};
-    }
-  }
-  if (stream.bad()) return Error{"file.io", fmt::format("{}: cannot be read", path_or_dash)};
-  return text;
-}
-
-Result<std::vector<TokenId>> parse_ids(const std::string& text) {
-  std::vector<TokenId> ids;
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string part = text.substr(begin, end - begin);
-    char* stop = nullptr;
-    errno = 0;
-    const long long value = std::strtoll(part.c_str(), &stop, 10);
-    const bool valid = !part.empty() && *stop == '\0' && errno == 0 && value >= 0 &&
-                       value <= std::numeric_limits<TokenId>::max();
-    if (!valid) {
-      return Error{"usage.ids",
-                   fmt::format("expected token ids separated by commas, found {}", quote(part))};
-    }
-    ids.push_back(static_cast<TokenId>(value));
-    begin = end + 1;
-  }
-  return ids;
 }
 
 }  // namespace subbyte::app

@@ -1,7 +1,7 @@
 #pragma once
-// What all commands share. A command is one file with `void add_<name>(CLI::App&, Invocation&)`,
-// which declares its options and puts into the invocation what is to run, and one line in
-// commands.def. Data goes to stdout, everything else to stderr.
+// What all commands share. A command is one file with `void add_<name>(Program&, Invocation&)`,
+// which declares its options and what is to run, and one line in commands.def. Data goes to stdout,
+// everything else to stderr.
 
 #include <filesystem>
 #include <functional>
@@ -20,27 +20,22 @@
 
 namespace subbyte::app {
 
-enum ExitCode : int { kOk = 0, kFailure = 1, kUsage = 2, kProblemsFound = 3 };
-
+/// The options that commands share.
 struct Invocation {
-  std::function<Result<ExitCode>()> run;  // of the command that was named
-
-  // Options that every command takes.
   std::optional<std::string> device;  // none: auto, without a word where there is no GPU
   int threads = 0;
   bool pin_threads = false;
   std::string activations = "f32";
   bool batch_invariant = false;
   bool no_progress = false;
+  bool quiet = false;
+  std::string color = "auto";
 };
-
-/// "subbyte: error: ... [code]" on stderr, in one line.
-void print_error(const Error& error);
 
 /// The option --head-bits: 4, 8 or 16.
 void add_head_bits(Command command, int& bits);
 
-/// A progress bar on stderr: only on a terminal, and not with --no-progress.
+/// A progress bar on stderr: only on a terminal, and not with --no-progress or --quiet.
 class Progress {
  public:
   Progress(const Invocation& invocation, std::string title);
@@ -102,6 +97,9 @@ Status load(const Invocation& invocation, LoadedModel& loaded, LoadOptions optio
 /// The same, and a cache of `positions` for one sequence whose prompts come in chunks.
 Result<KvPool> load_with_cache(const Invocation& invocation, LoadedModel& loaded, int head_bits,
                                const std::string& kv_cache_type, int64_t positions);
+/// Whether a model has a tokenizer. Code file.not_found, which says what to do.
+Status check_tokenizer(const std::filesystem::path& directory);
+/// Codes: that of check_tokenizer, those of Tokenizer::load.
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
 
 /// Sampling options on a command line; what is not given comes from the model or the defaults.
@@ -116,20 +114,11 @@ class SamplingFlags {
   std::optional<std::string> seed_;
 };
 
-/// A line of its own on stderr, of what earlier runs left behind.
-void print_notice(const std::string& line);
-
 /// The output `path_or_dash`: a file beside which what earlier runs left of it is removed, or for
 /// "-" the standard output unless that is a terminal. Codes: usage.output, those of OutputFile.
 Result<OutputFile> open_output(const std::string& path_or_dash, bool overwrite);
 
 /// Refuses a context that is longer than the model was made for. Code usage.context.
 Status check_context(const ModelConfig& config, int64_t positions);
-
-/// Reads stdin or a file to the end; at most 64 MiB.
-Result<std::string> read_text(const std::string& path_or_dash);
-
-/// "1,2,3" as token ids. Code usage.ids.
-Result<std::vector<TokenId>> parse_ids(const std::string& text);
 
 }  // namespace subbyte::app

@@ -17,18 +17,18 @@ namespace {
 /// The oldest turns are forgotten when less than this share of the context is left for an answer.
 constexpr int64_t kAnswerShare = 8;
 
-void note(const std::string& text) {
-  print(stderr, line("({})", text));
+void aside(const std::string& text) {
+  note(line("({})", text));
 }
 
 /// Why an answer ended, where it is not that the model ended it.
 void note_end(const GenerateStats& stats, int64_t context) {
-  if (stats.reason == StopReason::kCaller) note("stopped");
+  if (stats.reason == StopReason::kCaller) aside("stopped");
   if (stats.reason == StopReason::kLength) {
-    note(fmt::format("cut after {} tokens, as -n says", stats.generated_tokens));
+    aside(fmt::format("cut after {} tokens, as -n says", stats.generated_tokens));
   }
   if (stats.reason == StopReason::kContextFull) {
-    note(fmt::format("cut: the context of {} positions is full; -c makes it longer", context));
+    aside(fmt::format("cut: the context of {} positions is full; -c makes it longer", context));
   }
 }
 
@@ -95,11 +95,11 @@ void Conversation::set_system(const std::string& text) {
   if (!text.empty()) messages_.insert(messages_.begin(), {ChatRole::kSystem, text});
 }
 
-void Conversation::print_statistics() const {
-  if (!stats_) return;
-  app::print_statistics(*loaded_, sequence_.pool(), *stats_);
-  print(stderr, line("context {} of {} positions", sequence_.length(), sequence_.max_length()) +
-                    line("sampled {}", to_string(settings_.generation.sampling)));
+std::string Conversation::statistics() const {
+  if (!stats_) return {};
+  return describe_statistics(*loaded_, sequence_.pool(), *stats_) +
+         line("context {} of {} positions", sequence_.length(), sequence_.max_length()) +
+         line("sampled {}", to_string(settings_.generation.sampling));
 }
 
 Status Conversation::answer() {
@@ -126,8 +126,8 @@ Result<std::vector<TokenId>> Conversation::fitting_prompt() {
     if (has_room || std::ssize(messages_) - first < 3) {
       SUBBYTE_CHECK(check_prompt(std::ssize(prompt), context));
       if (forgotten > 0) {
-        note(fmt::format("the context is full: the oldest {} of question and answer forgotten",
-                         forgotten == 1 ? "pair" : fmt::format("{} pairs", forgotten)));
+        aside(fmt::format("the context is full: the oldest {} of question and answer forgotten",
+                          forgotten == 1 ? "pair" : fmt::format("{} pairs", forgotten)));
       }
       return prompt;
     }

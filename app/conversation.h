@@ -44,8 +44,8 @@ class Conversation {
   const std::vector<ChatMessage>& messages() const { return messages_; }
   void set_messages(std::vector<ChatMessage> messages) { messages_ = std::move(messages); }
 
-  /// Of the last answer, if there is one.
-  void print_statistics() const;
+  /// The report on the last answer; empty where there is none.
+  std::string statistics() const;
 
  private:
   Status answer();

@@ -12,6 +12,8 @@
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
+#include "app/destination.h"
+#include "app/near_words.h"
 #include "app/output.h"
 #include "checkpoints/model_path.h"
 #include "verify/verify.h"
@@ -26,16 +28,14 @@ struct Options {
   bool json = false;
 };
 
-std::string as_json(const ConvertReport& report, double seconds) {
+std::string as_json(const Options& options, const ConvertReport& report, double seconds) {
   const double noise = report.loss.signal_to_noise_db();
-  nlohmann::ordered_json root = {{"format", report.format},
-                                 {"converted_modules", report.converted_modules},
-                                 {"kept_tensors", report.kept_tensors},
-                                 {"source_bytes", report.source_bytes},
-                                 {"result_bytes", report.result_bytes},
-                                 {"rounded_modules", report.rounded_modules},
-                                 {"max_difference", report.loss.max},
-                                 {"mean_difference", report.loss.mean()}};
+  nlohmann::ordered_json root = {
+      {"destination", options.destination},        {"format", report.format},
+      {"modules", report.converted_modules},       {"kept_tensors", report.kept_tensors},
+      {"source_bytes", report.source_bytes},       {"result_bytes", report.result_bytes},
+      {"rounded_modules", report.rounded_modules}, {"max_difference", report.loss.max},
+      {"mean_difference", report.loss.mean()}};
   root["signal_to_noise_db"] = std::isfinite(noise) ? nlohmann::ordered_json(noise) : nullptr;
   root["dropped_activation_scales"] = report.dropped_activation_scales;
   root["seconds"] = seconds;
@@ -94,6 +94,7 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   options.convert.check = [&](const std::filesystem::path& result) {
     return check_result(source, result, *host);
   };
+  SUBBYTE_TRY(Destination destination, Destination::prepare(options.destination));
   const auto start = std::chrono::steady_clock::now();
   Result<ConvertReport> converted = [&] {
     Progress progress(invocation, "converting");
@@ -105,46 +106,55 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
     return Error{converted.error().code,
                  converted.error().message + " (--allow-lossy converts anyway)"};
   }
+  if (!converted.ok() && converted.error().code == "convert.format") {
+    return Error{
+        converted.error().code,
+        converted.error().message + did_you_mean(options.convert.format, conversion_formats())};
+  }
   SUBBYTE_TRY(const ConvertReport report, std::move(converted));
+  destination.keep();
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (options.json) print(stdout, as_json(report, seconds));
-  print(stderr,
-        line("{}: {} modules as {}, {}; {} tensors kept, {:.1f} MB from {:.1f} MB, {:.1f} s",
-             quote(options.destination), report.converted_modules, report.format, loss_of(report),
-             report.kept_tensors, static_cast<double>(report.result_bytes) / 1e6,
-             static_cast<double>(report.source_bytes) / 1e6, seconds));
+  if (options.json) print(stdout, as_json(options, report, seconds));
+  note(line("{}: {} modules as {}, {}; {} tensors kept, {:.1f} MB from {:.1f} MB, {:.1f} s",
+            options.destination, report.converted_modules, report.format, loss_of(report),
+            report.kept_tensors, static_cast<double>(report.result_bytes) / 1e6,
+            static_cast<double>(report.source_bytes) / 1e6, seconds));
   return kOk;
 }
 
 }  // namespace
 
-void add_convert(CLI::App& app, Invocation& invocation) {
-  Command command =
-      add_command(app, "convert", "Store the same weights in another format, without loss",
-                  "  subbyte convert ./Qwen3-8B-AWQ ./Qwen3-8B-CT --to compressed-tensors\n"
-                  "  subbyte convert ./Qwen3-8B-GPTQ ./Qwen3-8B-AWQ --to awq\n"
-                  "  subbyte convert openai/gpt-oss-20b ./gpt-oss-bf16 --to bf16\n"
-                  "  subbyte convert ./Qwen3-8B-AWQ ./Qwen3-8B-ak48 --to ak48\n"
-                  "  subbyte convert ./Qwen3-8B-NF4 ./Qwen3-8B --to bf16 --allow-lossy --json");
+void add_convert(Program& program, Invocation& invocation) {
+  Command command = program.add_command(
+      "convert", "Store the same weights in another format, without loss",
+      "  subbyte convert ./Qwen3-8B-AWQ ./Qwen3-8B-CT --to compressed-tensors\n"
+      "  subbyte convert ./Qwen3-8B-GPTQ ./Qwen3-8B-AWQ --to awq\n"
+      "  subbyte convert openai/gpt-oss-20b ./gpt-oss-bf16 --to bf16\n"
+      "  subbyte convert ./Qwen3-8B-AWQ ./Qwen3-8B-ak48 --to ak48\n"
+      "  subbyte convert ./Qwen3-8B-NF4 ./Qwen3-8B --to bf16 --allow-lossy --json");
   auto options = std::make_shared<Options>();
   options->convert.notice = print_notice;
   command.option("SRC", options->source, "directory, ak47 or ak48 file, or org/name[@revision]")
       .required();
-  command.option("DST", options->destination, "directory to make; it must not exist").required();
+  command
+      .option("DST", options->destination,
+              "directory to make, with those above it; empty if it exists")
+      .required();
   command
       .option("--to", options->convert.format,
               fmt::format("one of {}; the last three are unquantized, and ak48 is a model file of "
                           "OrinMLLM",
                           fmt::join(conversion_formats(), ", ")))
+      .value("FORMAT")
+      .such_as(conversion_formats())
       .required();
   command.flag("--allow-lossy", options->convert.allow_lossy,
                "round scales or weights that the format does not hold, and say how much is "
                "lost; without it such a conversion is refused");
   command.flag("--json", options->json, "print one JSON object");
-  command.callback([options, &invocation] {
-    invocation.run = [options, &invocation] { return run(invocation, *options); };
-  });
+  command.shares(Shares::kThreads);
+  command.run([options, &invocation] { return run(invocation, *options); });
 }
 
 }  // namespace subbyte::app

@@ -40,24 +40,22 @@ Result<ExitCode> run(const Invocation& invocation, bool json) {
     print(stdout, json_text({{"devices", devices}, {"no_gpu", list.no_gpu}}, -1));
     return kOk;
   }
-  for (const DeviceInfo& info : list.devices) print(stdout, text_of(info));
-  if (!list.no_gpu.empty()) print(stderr, line("no GPU: {}", list.no_gpu));
+  for (const DeviceInfo& info : list.devices) print(stdout, fitted(text_of(info), stdout, 8));
+  if (!list.no_gpu.empty()) note(line("no GPU: {}", list.no_gpu));
   return kOk;
 }
 
 }  // namespace
 
-void add_devices(CLI::App& app, Invocation& invocation) {
-  Command command =
-      add_command(app, "devices",
-                  "List what models can run on in this machine, with the bandwidth of each memory",
-                  "  subbyte devices\n"
-                  "  subbyte run ./model -p \"Once\" --device cuda:0\n");
+void add_devices(Program& program, Invocation& invocation) {
+  Command command = program.add_command(
+      "devices", "List what models can run on in this machine, with the bandwidth of each memory",
+      "  subbyte devices\n"
+      "  subbyte run ./model -p \"Once\" --device cuda:0\n");
   auto json = std::make_shared<bool>(false);
   command.flag("--json", *json, "print one JSON object");
-  command.callback([json, &invocation] {
-    invocation.run = [json, &invocation] { return run(invocation, *json); };
-  });
+  command.shares(Shares::kThreads);
+  command.run([json, &invocation] { return run(invocation, *json); });
 }
 
 }  // namespace subbyte::app

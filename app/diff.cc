@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -31,19 +32,26 @@ const char* summary_of(const ModelDiff& diff) {
   return diff.same_bytes() ? "same bytes" : diff.same_values() ? "same values" : "different";
 }
 
+/// "same_bytes" for "same bytes": a word of JSON.
+std::string key_of(std::string_view text) {
+  std::string key(text);
+  std::ranges::replace(key, ' ', '_');
+  return key;
+}
+
 Json finite(double value) {
   return std::isfinite(value) ? Json(value) : Json(nullptr);
 }
 
 std::string as_json(const ModelDiff& diff) {
-  Json root = {{"verdict", summary_of(diff)}};
+  Json root = {{"verdict", key_of(summary_of(diff))}};
   for (const Verdict verdict : kVerdicts) {
-    root["counts"][std::string(name_of(verdict))] = diff.count(verdict);
+    root["counts"][key_of(name_of(verdict))] = diff.count(verdict);
   }
   root["weights"] = Json::array();
   for (const ComparedWeight& weight : diff.weights) {
     Json entry = {{"name", weight.name},
-                  {"verdict", name_of(weight.verdict)},
+                  {"verdict", key_of(name_of(weight.verdict))},
                   {"first", weight.first},
                   {"second", weight.second}};
     if (weight.difference.unequal > 0) {
@@ -93,16 +101,16 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto second, find_model(options.second));
   SUBBYTE_TRY(const auto host, create_host(invocation));
   SUBBYTE_TRY(const ModelDiff diff, diff_models(first, second, *host));
-  const std::string text = options.json ? as_json(diff) : as_text(diff);
+  const std::string text = options.json ? as_json(diff) : fitted(as_text(diff), stdout, 4);
   print(stdout, text);
   return diff.same_values() ? kOk : kProblemsFound;
 }
 
 }  // namespace
 
-void add_diff(CLI::App& app, Invocation& invocation) {
-  Command command = add_command(
-      app, "diff",
+void add_diff(Program& program, Invocation& invocation) {
+  Command command = program.add_command(
+      "diff",
       "Say whether two directories hold the same weights; exit code 0 when all values are equal, 3 "
       "when they are not",
       "  subbyte diff ./Qwen3-8B-AWQ ./Qwen3-8B-GPTQ\n"
@@ -113,9 +121,8 @@ void add_diff(CLI::App& app, Invocation& invocation) {
   command.option("B", options->second, "directory, ak47 or ak48 file, or org/name[@revision]")
       .required();
   command.flag("--json", options->json, "print one JSON object");
-  command.callback([options, &invocation] {
-    invocation.run = [options, &invocation] { return run(invocation, *options); };
-  });
+  command.shares(Shares::kThreads);
+  command.run([options, &invocation] { return run(invocation, *options); });
 }
 
 }  // namespace subbyte::app

@@ -4,104 +4,125 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <sstream>
+#include <span>
+
+#include "app/output.h"
+#include "app/wrap.h"
 
 namespace subbyte::app {
 namespace {
 
 constexpr std::size_t kIndent = 28;
+constexpr std::size_t kNarrowIndent = 6;
+constexpr int kNarrowColumns = 60;
 constexpr int kMostColumns = 100;
 
-/// Breaks at blanks; the first line begins at column `at`, the others at `indent`.
 std::string wrapped(const std::string& text, std::size_t at, std::size_t indent, int columns) {
-  const auto width = static_cast<std::size_t>(std::clamp<int>(columns, 50, kMostColumns)) - 1;
-  std::istringstream words(text);
-  std::string line;
-  std::string word;
-  while (words >> word) {
-    if (at + 1 + word.size() > width && at > indent) {
-      line += "\n" + std::string(indent, ' ');
-      at = indent;
-    } else if (at > indent) {
-      line += " ";
-      ++at;
-    }
-    line += word;
-    at += word.size();
-  }
-  return line + "\n";
+  return wrap(text, std::min(columns, kMostColumns), indent, at) + "\n";
 }
 
 std::string row(const std::string& head, const std::string& text, int columns) {
-  std::string line = "  " + head;
-  if (line.size() + 2 > kIndent) {
+  const std::size_t indent = columns < kNarrowColumns ? kNarrowIndent : kIndent;
+  std::string line = wrap("  " + head, columns, kNarrowIndent);
+  if (line.size() + 2 > indent) {
     line += "\n";
-    line += std::string(kIndent, ' ');
+    line += std::string(indent, ' ');
   } else {
-    line.resize(kIndent, ' ');
+    line.resize(indent, ' ');
   }
-  return line + wrapped(text, kIndent, kIndent, columns);
+  return line + wrapped(text, indent, indent, columns);
 }
 
-std::string head_of(const OptionHelp& option) {
-  std::string head = fmt::format("{}", fmt::join(option.names, ", "));
-  if (!option.positional && !option.value.empty()) head += " " + option.value;
-  return head;
+std::string head_of(const Option& option) {
+  const std::string names = fmt::format("{}", fmt::join(option.names, ", "));
+  if (!option.place.empty()) {
+    return names.empty() ? option.place : fmt::format("{} ({})", option.place, names);
+  }
+  return option.is_flag() ? names : names + " " + option.value;
 }
 
-std::string text_of(const OptionHelp& option) {
-  std::string text = option.help;
-  if (!option.choices.empty()) text += fmt::format(" ({})", fmt::join(option.choices, ", "));
-  return text;
+std::string heading(const std::string& text, int columns) {
+  return "\n" + styled(Style::kBold, wrap(text, columns, 2), stdout) + "\n";
 }
 
-/// The options in their groups, the positional ones first.
-std::string option_rows(const CommandHelp& command, const std::string& title, int columns) {
+std::string option_row(const Option& option, int columns) {
+  return row(head_of(option), help_of(option), columns);
+}
+
+/// The options of a command in their groups, those with a place first.
+std::string own_rows(const CommandInfo& command, int columns) {
   std::vector<std::string> groups = {""};
-  for (const OptionHelp& option : command.options) {
-    if (!option.positional && std::ranges::find(groups, option.group) == groups.end()) {
+  for (const Option& option : command.options) {
+    if (option.place.empty() && std::ranges::find(groups, option.group) == groups.end()) {
       groups.push_back(option.group);
     }
   }
   std::string text;
   for (const std::string& group : groups) {
     std::string rows;
-    for (const OptionHelp& option : command.options) {
-      const bool here = option.positional ? group.empty() : option.group == group;
-      if (here) rows += row(head_of(option), text_of(option), columns);
+    for (const Option& option : command.options) {
+      const bool here = option.place.empty() ? option.group == group : group.empty();
+      if (here) rows += option_row(option, columns);
     }
-    const std::string heading = group.empty() ? "Arguments" : group == "Options" ? title : group;
-    if (!rows.empty()) text += "\n" + heading + ":\n" + rows;
+    if (!rows.empty()) text += heading((group.empty() ? "Arguments" : group) + ":", columns) + rows;
   }
   return text;
 }
 
+/// Those of every command, or those beyond that a command takes.
+std::string shared_rows(std::span<const SharedOption* const> options, bool every, int columns) {
+  std::string rows;
+  for (const SharedOption* shared : options) {
+    const bool is_of_every = shared->by == Shares::kNothing;
+    if (is_of_every == every) rows += option_row(shared->option, columns);
+  }
+  return rows;
+}
+
 }  // namespace
 
-std::string program_text(const ProgramHelp& help, int columns) {
-  std::string text = help.program.summary + "\n\nUsage: subbyte COMMAND [OPTIONS] ...\n";
-  text += "\nCommands:\n";
-  for (const CommandHelp& command : help.commands) {
+std::string help_of(const Option& option) {
+  std::string text = option.help;
+  if (!option.choices.empty()) text += fmt::format(" ({})", fmt::join(option.choices, ", "));
+  if (option.range) text += fmt::format(" ({})", describe_range(*option.range));
+  if (!option.default_text.empty()) text += fmt::format(" [{}]", option.default_text);
+  return text;
+}
+
+std::string program_text(const Program& program, int columns) {
+  std::string text = wrapped(program.summary, 0, 0, columns) + "\n" +
+                     wrapped("Usage: subbyte COMMAND [OPTIONS] ...", 0, 6, columns);
+  text += heading("Commands:", columns);
+  for (const CommandInfo& command : program.commands) {
     text += row(command.name, command.summary, columns);
   }
-  text += option_rows(help.program, "Options of every command", columns);
-  text += "\nHelp on other things (subbyte help NAME):\n";
+  CommandInfo any;
+  any.shares = Shares::kModel;
+  const auto shared = program.shared_of(any);
+  text += heading("Options of every command:", columns) + shared_rows(shared, true, columns);
+  text +=
+      heading("Options of commands that compute:", columns) + shared_rows(shared, false, columns);
+  text += heading("Help on other things (subbyte help NAME):", columns);
   for (const Topic& topic : kTopics) {
     text += row(std::string(topic.name), std::string(topic.title), columns);
   }
-  return text + "\n" + help.program.footer + "\n";
+  return text + "\n" + wrapped(program.footer, 0, 0, columns);
 }
 
-std::string command_text(const ProgramHelp& help, const CommandHelp& command, int columns) {
+std::string command_text(const Program& program, const CommandInfo& command, int columns) {
   std::string text = wrapped(command.summary, 0, 0, columns);
-  text += fmt::format("\nUsage: subbyte {} [OPTIONS]", command.name);
-  for (const OptionHelp& option : command.options) {
-    if (!option.positional) continue;
-    text += option.required ? " " + option.names[0] : " [" + option.names[0] + "]";
+  std::string usage = fmt::format("Usage: subbyte {} [OPTIONS]", command.name);
+  for (const Option& option : command.options) {
+    if (option.place.empty()) continue;
+    const std::string place = option.place + (option.is_list ? "..." : "");
+    usage += option.required ? " " + place : " [" + place + "]";
   }
-  text += "\n" + option_rows(command, "Options", columns);
-  text += option_rows(help.program, "Options of every command", columns);
-  return text + "\n" + command.footer + "\n";
+  text += "\n" + wrapped(usage, 0, 6, columns) + own_rows(command, columns);
+  const auto shared = program.shared_of(command);
+  const std::string machine = shared_rows(shared, false, columns);
+  if (!machine.empty()) text += heading("Machine:", columns) + machine;
+  text += heading("Options of every command:", columns) + shared_rows(shared, true, columns);
+  return text + heading("Examples:", columns) + wrapped(command.examples, 0, 6, columns);
 }
 
 }  // namespace subbyte::app

@@ -9,28 +9,26 @@
 
 namespace subbyte::app {
 
-struct ProgramHelp {
-  CommandHelp program;
-  std::vector<CommandHelp> commands;
-};
-
 /// A page about something that is no command.
 struct Topic {
   std::string_view name;
   std::string_view title;
-  std::string_view text;  // lines of at most 80 columns
+  std::string (*text)();  // lines of at most 79 columns
 };
 extern const std::vector<Topic> kTopics;
 
+/// What an option does, with the values that it takes and its default.
+std::string help_of(const Option& option);
+
 /// The help of the program, in lines of at most `columns`.
-std::string program_text(const ProgramHelp& help, int columns);
+std::string program_text(const Program& program, int columns);
 /// That of a command.
-std::string command_text(const ProgramHelp& help, const CommandHelp& command, int columns);
+std::string command_text(const Program& program, const CommandInfo& command, int columns);
 
 /// A man page in the macros of man(7).
-std::string man_page(const ProgramHelp& help);
+std::string man_page(const Program& program);
 
 /// "bash", "zsh" or "fish": what the shell is to read; empty for another one.
-std::string completion_script(const ProgramHelp& help, std::string_view shell);
+std::string completion_script(const Program& program, std::string_view shell);
 
 }  // namespace subbyte::app

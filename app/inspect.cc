@@ -3,7 +3,6 @@
 #include "verify/inspect.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -11,12 +10,18 @@
 
 #include "app/command.h"
 #include "app/output.h"
+#include "app/tensor_table.h"
+#include "app/terminal.h"
+#include "app/wrap.h"
+#include "checkpoints/config/config_file.h"
 #include "checkpoints/model_path.h"
 #include "ops/kv_pool.h"
 #include "verify/tensor_kinds.h"
 
 namespace subbyte::app {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 struct Options {
   std::string path;
@@ -30,15 +35,63 @@ double bits_per_weight(const Inspection& inspection) {
                                           static_cast<double>(inspection.parameters);
 }
 
+double megabytes(uint64_t bytes) {
+  return static_cast<double>(bytes) / 1e6;
+}
+
+/// Without a config that is understood nobody says what is packed into integers.
+bool knows_weights(const Inspection& inspection) {
+  const bool is_understood =
+      !inspection.architecture.empty() && inspection.quantization != "unsupported";
+  return is_understood ||
+         std::ranges::all_of(inspection.weights, [](const InspectedWeight& weight) {
+           return weight.format.starts_with('f') || weight.format.starts_with("bf");
+         });
+}
+
+/// The cache of an architecture that this version runs, in f16.
+KvShape cache_of(const ModelConfig& model) {
+  return {model.num_layers, model.num_kv_heads, model.head_dim, KvType::kF16};
+}
+
+/// What a run takes with a full context.
+uint64_t full_context_bytes(const Inspection& inspection, const ModelConfig& model) {
+  return inspection.bytes + static_cast<uint64_t>(cache_of(model).bytes_per_position()) *
+                                static_cast<uint64_t>(model.max_positions);
+}
+
+Json model_as_json(const Inspection& inspection, const ModelConfig& model) {
+  return {{"layers", model.num_layers},
+          {"width", model.hidden_size},
+          {"heads", model.num_heads},
+          {"head_width", model.head_dim},
+          {"key_value_heads", model.num_kv_heads},
+          {"experts", model.num_experts},
+          {"experts_per_token", model.experts_per_token},
+          {"vocabulary", model.vocab_size},
+          {"context", model.max_positions},
+          {"cache_type", "f16"},
+          {"cache_bytes_per_position", cache_of(model).bytes_per_position()},
+          {"full_context_bytes", full_context_bytes(inspection, model)}};
+}
+
 std::string as_json(const Inspection& inspection) {
-  nlohmann::ordered_json root = {{"architecture", inspection.architecture},
-                                 {"quantization", inspection.quantization},
-                                 {"parameters", inspection.parameters},
-                                 {"bytes", inspection.bytes},
-                                 {"bits_per_weight", bits_per_weight(inspection)}};
+  Json root = {{"architecture", inspection.architecture},
+               {"quantization", inspection.quantization},
+               {"parameters", nullptr},
+               {"bytes", inspection.bytes},
+               {"bits_per_weight", nullptr},
+               {"model", nullptr}};
+  if (knows_weights(inspection)) {
+    root["parameters"] = inspection.parameters;
+    root["bits_per_weight"] = bits_per_weight(inspection);
+  }
+  if (inspection.model) root["model"] = model_as_json(inspection, *inspection.model);
   root["problems"] = inspection.problems;
   root["scales_read"] = inspection.reads_scales;
+  root["scale_bytes"] = inspection.scale_bytes;
   root["files"] = inspection.files;
+  root["tensors"] = Json::array();
   for (const InspectedWeight& weight : inspection.weights) {
     root["tensors"].push_back({{"name", weight.name},
                                {"kind", weight.importer},
@@ -52,107 +105,83 @@ std::string as_json(const Inspection& inspection) {
   return json_text(root);
 }
 
-double megabytes(double bytes) {
-  return bytes / 1e6;
+/// "layers        28 of ...", in lines that fit the screen.
+std::string fact(std::string_view name, const std::string& text) {
+  constexpr std::size_t kIndent = 14;
+  return wrap(line("{:<{}}{}", name, kIndent, text), columns_of(stdout), kIndent);
 }
 
 /// Heads, experts and what a run takes, of an architecture that this version runs.
 std::string model_lines(const Inspection& inspection, const ModelConfig& model) {
   std::string text =
-      line("layers        {} of width {}, {} heads of {}, {} of keys and values", model.num_layers,
-           model.hidden_size, model.num_heads, model.head_dim, model.num_kv_heads);
+      fact("layers",
+           fmt::format("{} of width {}, {} heads of {}, {} of keys and values", model.num_layers,
+                       model.hidden_size, model.num_heads, model.head_dim, model.num_kv_heads));
   if (model.num_experts > 0) {
-    text += line("experts       {} a layer, {} of them for a token", model.num_experts,
-                 model.experts_per_token);
+    text += fact("experts", fmt::format("{} a layer, {} of them for a token", model.num_experts,
+                                        model.experts_per_token));
   }
-  text += line("vocabulary    {} tokens", model.vocab_size);
-  text += line("context       {} positions", model.max_positions);
-  const KvShape cache = {model.num_layers, model.num_kv_heads, model.head_dim, KvType::kF16};
-  const auto position = static_cast<double>(cache.bytes_per_position());
-  const double all = position * static_cast<double>(model.max_positions);
-  const auto weights = static_cast<double>(inspection.bytes);
-  return text + line(
-                    "memory        about {:.1f} MB of weights and {:.1f} kB a position of the "
-                    "key-value cache (f16): {:.1f} MB with a full context",
-                    megabytes(weights), position / 1e3, megabytes(weights + all));
-}
-
-/// Without a config that is understood nobody says what is packed into integers.
-bool knows_weights(const Inspection& inspection) {
-  const bool is_understood =
-      !inspection.architecture.empty() && inspection.quantization != "unsupported";
-  return is_understood ||
-         std::ranges::all_of(inspection.weights, [](const InspectedWeight& weight) {
-           return weight.format.starts_with('f') || weight.format.starts_with("bf");
-         });
+  text += fact("vocabulary", fmt::format("{} tokens", model.vocab_size));
+  text += fact("context", fmt::format("{} positions", model.max_positions));
+  const auto position = static_cast<double>(cache_of(model).bytes_per_position());
+  text += fact("cache", fmt::format("{:.1f} kB a position, in f16", position / 1e3));
+  return text + fact("memory", fmt::format("about {:.1f} MB, {:.1f} MB with a full context",
+                                           megabytes(inspection.bytes),
+                                           megabytes(full_context_bytes(inspection, model))));
 }
 
 std::string summary(const Inspection& inspection) {
   std::string text;
   if (!inspection.architecture.empty()) {
-    text += line("architecture  {}", inspection.architecture);
-    text += line("quantization  {}", inspection.quantization);
+    text += fact("architecture", inspection.architecture);
+    text += fact("quantization", inspection.quantization);
   }
-  const auto bytes = static_cast<double>(inspection.bytes);
   const std::size_t files = inspection.files.size();
-  const std::string size =
-      fmt::format("{:.1f} MB in {} file{}", megabytes(bytes), files, files == 1 ? "" : "s");
+  const std::string size = fmt::format("{:.1f} MB in {} file{}", megabytes(inspection.bytes), files,
+                                       files == 1 ? "" : "s");
   if (knows_weights(inspection)) {
-    text += line("parameters    {:.3f} M", static_cast<double>(inspection.parameters) / 1e6);
-    text += line("size          {}, {:.3f} bits a weight", size, bits_per_weight(inspection));
+    text += fact("parameters",
+                 fmt::format("{:.3f} M", static_cast<double>(inspection.parameters) / 1e6));
+    text +=
+        fact("size", fmt::format("{}, {:.3f} bits a weight", size, bits_per_weight(inspection)));
   } else {
-    text += line("size          {}; there are integers, and no config says what is packed in them",
-                 size);
+    text += fact("size", size + "; there are integers, and no config says what is packed in them");
   }
   if (inspection.model) text += model_lines(inspection, *inspection.model);
   return text;
 }
 
-std::string shape_text(const InspectedWeight& weight) {
-  return fmt::format("{}", weight.shape) + (weight.act_order ? " act-order" : "");
+std::vector<TensorKind> kinds_of(const Inspection& inspection, bool all_tensors) {
+  if (!all_tensors) return find_tensor_kinds(inspection.weights);
+  std::vector<TensorKind> kinds;
+  for (const InspectedWeight& weight : inspection.weights) kinds.push_back({weight});
+  std::ranges::sort(kinds, comes_before, [](const TensorKind& kind) { return kind.weight.name; });
+  return kinds;
 }
 
 std::string as_page(const Inspection& inspection, bool all_tensors) {
-  std::vector<TensorKind> kinds;
-  if (all_tensors) {
-    for (const InspectedWeight& weight : inspection.weights) kinds.push_back({weight});
-    std::ranges::sort(kinds, comes_before, [](const TensorKind& kind) { return kind.weight.name; });
-  } else {
-    kinds = find_tensor_kinds(inspection.weights);
-  }
-  std::string text = summary(inspection) + "\n";
-  std::size_t format_width = 6;
-  std::size_t shape_width = 5;
-  for (const TensorKind& kind : kinds) {
-    format_width = std::max(format_width, kind.weight.format.size());
-    shape_width = std::max(shape_width, shape_text(kind.weight).size());
-  }
-  const auto row = [&](auto number, auto kind, auto bits, auto size, auto format, auto shape,
-                       auto name) {
-    text += line("{:>6} {:<8} {:>7} {:>10}  {:<{}}  {:<{}}  {}", number, kind, bits, size, format,
-                 format_width, shape, shape_width, name);
-  };
-  row("number", "kind", "bits", "MB", "format", "shape", "name");
-  for (const TensorKind& kind : kinds) {
-    const InspectedWeight& weight = kind.weight;
-    row(kind.count, weight.importer, fmt::format("{:.3f}", weight.bits_per_weight()),
-        fmt::format("{:.3f}", megabytes(static_cast<double>(weight.bytes))), weight.format,
-        shape_text(weight), weight.name);
-  }
+  std::string text = summary(inspection) + "\n" +
+                     tensor_table(kinds_of(inspection, all_tensors), columns_of(stdout));
   if (!inspection.reads_scales) {
-    text += line("scales of {:.1f} MB were not looked at: `subbyte verify` does",
-                 megabytes(static_cast<double>(inspection.scale_bytes)));
+    text += fitted(line("scales of {:.1f} MB were not looked at: `subbyte verify` does",
+                        megabytes(inspection.scale_bytes)),
+                   stdout, 2);
   }
-  if (inspection.problems.empty()) return text;
-  text += "\n";
-  for (const std::string& problem : inspection.problems) text += line("problem: {}", problem);
+  if (!inspection.problems.empty()) text += "\n";
+  for (const std::string& problem : inspection.problems) {
+    text += fitted(styled(Style::kError, "problem:", stdout) + line(" {}", problem), stdout, 2);
+  }
   return text;
 }
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto path, find_checkpoint(options.path));
   SUBBYTE_TRY(const auto backend, host_backend(invocation));
-  SUBBYTE_TRY(const Inspection inspection, inspect(path, backend->host(), backend.get()));
+  SUBBYTE_TRY(Inspection inspection, inspect(path, backend->host(), backend.get()));
+  if (!inspection.architecture.empty()) {  // a model, which run opens with its tokenizer
+    const Status tokenizer = check_tokenizer(model_directory(path));
+    if (!tokenizer.ok()) inspection.problems.push_back(tokenizer.error().message);
+  }
   const std::string text =
       options.json ? as_json(inspection) : as_page(inspection, options.tensors);
   print(stdout, text);
@@ -161,23 +190,22 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
 
 }  // namespace
 
-void add_inspect(CLI::App& app, Invocation& invocation) {
-  Command command = add_command(
-      app, "inspect",
+void add_inspect(Program& program, Invocation& invocation) {
+  Command command = program.add_command(
+      "inspect",
       "Show architecture, formats, bits per weight and sizes; exit code 3 when there are problems",
       "  subbyte inspect demo/model\n"
       "  subbyte inspect Qwen/Qwen3-8B-AWQ --json\n"
       "  subbyte inspect model-00001-of-00002.safetensors");
   auto options = std::make_shared<Options>();
   command
-      .option("MODEL", options->path,
+      .option("MODEL,-m,--model", options->path,
               "directory, .safetensors, ak42, ak47 or ak48 file, or org/name[@revision]")
       .required();
   command.flag("--tensors", options->tensors, "a line for each tensor, not for each kind");
   command.flag("--json", options->json, "print one JSON object");
-  command.callback([options, &invocation] {
-    invocation.run = [options, &invocation] { return run(invocation, *options); };
-  });
+  command.shares(Shares::kThreads);
+  command.run([options, &invocation] { return run(invocation, *options); });
 }
 
 }  // namespace subbyte::app

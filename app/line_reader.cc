@@ -2,8 +2,8 @@
 #include "app/output.h"
 
 #include <histedit.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <clocale>
 #include <csignal>
 #include <cstdio>
@@ -17,6 +17,7 @@ namespace subbyte::app {
 namespace {
 
 constexpr int kHistoryLines = 1000;
+constexpr char kLiteral = '\1';  // around what a prompt has that takes no column
 constexpr std::string_view kFence = "\"\"\"";
 
 /// Characters beyond ASCII need a locale that says how they are spelled.
@@ -30,7 +31,8 @@ void choose_encoding() {
 /// libedit on the terminal. Prompts go to the error stream: standard output is for answers.
 class LineReader::Editor {
  public:
-  explicit Editor(std::string note) : note_(std::move(note)) {
+  Editor(std::string note, std::vector<std::string> words)
+      : note_(std::move(note)), words_(std::move(words)) {
     choose_encoding();
     edit_ = el_init("subbyte", stdin, stderr, stderr);
     history_ = history_init();
@@ -38,15 +40,19 @@ class LineReader::Editor {
     history(history_, &event, H_SETSIZE, kHistoryLines);
     history(history_, &event, H_SETUNIQUE, 1);
     el_set(edit_, EL_CLIENTDATA, this);
-    el_set(edit_, EL_PROMPT, prompt_of);
+    el_set(edit_, EL_PROMPT_ESC, prompt_of, kLiteral);
     el_set(edit_, EL_EDITOR, "emacs");
     el_set(edit_, EL_HIST, history, history_);
     el_set(edit_, EL_SIGNAL, 1);
     el_set(edit_, EL_ADDFN, "abandon-line", "Begin the line anew", abandon_line);
+    el_set(edit_, EL_ADDFN, "paste", "Insert what is pasted", paste);
+    el_set(edit_, EL_ADDFN, "complete-word", "Complete the word", complete);
     el_set(edit_, EL_ADDFN, "suspend", "Suspend the program", suspend);
     el_set(edit_, EL_SETTY, "-d", "-isig", nullptr);  // Ctrl-C is a key while a line is typed
     el_set(edit_, EL_BIND, "^C", "abandon-line", nullptr);
     el_set(edit_, EL_BIND, "^Z", "suspend", nullptr);
+    el_set(edit_, EL_BIND, "\\e[200~", "paste", nullptr);
+    el_set(edit_, EL_BIND, "^I", "complete-word", nullptr);
     el_set(edit_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
     el_set(edit_, EL_BIND, "\\e[3~", "ed-delete-next-char", nullptr);
     el_set(edit_, EL_BIND, "\\e[H", "ed-move-to-beg", nullptr);
@@ -60,10 +66,12 @@ class LineReader::Editor {
   }
 
   std::optional<std::string> read(const std::string& prompt) {
-    prompt_ = prompt;
+    prompt_ = literal(Style::kGood, prompt);
     el_set(edit_, EL_PREP_TERM, 1);  // before the prompt: what is typed from then on is edited
+    print(stderr, "\033[?2004h");    // what is pasted comes between "ESC [200~" and "ESC [201~"
     int length = 0;
     const char* line = el_gets(edit_, &length);
+    print(stderr, "\033[?2004l");
     if (line == nullptr || length <= 0) {
       print(stderr, "\n");
       return std::nullopt;
@@ -85,6 +93,45 @@ class LineReader::Editor {
 
   static const char* prompt_of(EditLine* edit) { return of(edit).prompt_.c_str(); }
 
+  /// The prompt in a style, whose escape sequences libedit is told not to count.
+  static std::string literal(Style style, const std::string& text) {
+    const std::string with = styled(style, text, stderr);
+    const std::size_t at = with.find(text);
+    if (with.size() == text.size() || at == with.npos) return text;
+    const std::string mark(1, kLiteral);
+    return mark + with.substr(0, at) + mark + text + mark + with.substr(at + text.size()) + mark;
+  }
+
+  static unsigned char paste(EditLine* edit, int) {
+    constexpr std::wstring_view kEnd = L"\033[201~";
+    std::wstring text;
+    wchar_t c = 0;
+    while (!text.ends_with(kEnd) && el_wgetc(edit, &c) == 1) text += c;
+    if (text.ends_with(kEnd)) text.resize(text.size() - kEnd.size());
+    std::ranges::replace(text, L'\r', L'\n');
+    text.resize(text.find_last_not_of(L'\n') + 1);
+    std::erase_if(text, [](wchar_t each) { return each < L' ' && each != L'\n' && each != L'\t'; });
+    return el_winsertstr(edit, text.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
+  }
+
+  /// Completes the first word of the line as far as it is clear.
+  static unsigned char complete(EditLine* edit, int) {
+    const LineInfo* line = el_line(edit);
+    const std::string_view typed(line->buffer,
+                                 static_cast<std::size_t>(line->cursor - line->buffer));
+    std::string common;
+    bool found = false;
+    for (const std::string& word : of(edit).words_) {
+      if (typed.empty() || !word.starts_with(typed)) continue;
+      if (!found) common = word + " ";
+      found = true;
+      const auto different = std::ranges::mismatch(common, word + " ").in1;
+      common.erase(different, common.end());
+    }
+    if (!found || common.size() == typed.size()) return CC_REFRESH_BEEP;
+    return el_insertstr(edit, common.c_str() + typed.size()) == 0 ? CC_REFRESH : CC_ERROR;
+  }
+
   static unsigned char abandon_line(EditLine* edit, int) {
     const LineInfo* line = el_line(edit);
     const bool empty = line->lastchar == line->buffer;
@@ -100,13 +147,17 @@ class LineReader::Editor {
   }
 
   std::string note_;
+  std::vector<std::string> words_;
   std::string prompt_;
   EditLine* edit_;
   History* history_;
 };
 
-LineReader::LineReader(std::string note) : interactive_(isatty(STDIN_FILENO) != 0) {
-  if (interactive_ && moves_cursor()) editor_ = std::make_unique<Editor>(std::move(note));
+LineReader::LineReader(std::string note, std::vector<std::string> words)
+    : interactive_(is_terminal(stdin)) {
+  if (interactive_ && moves_cursor()) {
+    editor_ = std::make_unique<Editor>(std::move(note), std::move(words));
+  }
 }
 
 LineReader::~LineReader() = default;

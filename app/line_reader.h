@@ -5,20 +5,22 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace subbyte::app {
 
 class LineReader {
  public:
-  /// `note` is printed when Ctrl-C is pressed in an empty line.
-  explicit LineReader(std::string note);
+  /// `note` is printed when Ctrl-C is pressed in an empty line. `words` are what Tab completes at
+  /// the beginning of a line.
+  LineReader(std::string note, std::vector<std::string> words);
   ~LineReader();
 
   /// Whether a person is there.
   bool interactive() const { return interactive_; }
 
   /// The next line without its line break (LF or CRLF); none at the end. In a terminal `prompt`
-  /// stands before it.
+  /// stands before it. What is pasted there is one line, with the breaks that it has.
   std::optional<std::string> read(const std::string& prompt);
 
  private:

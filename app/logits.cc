@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "app/command.h"
+#include "app/text_input.h"
 #include "checkpoints/containers/safetensors.h"
 #include "engine/perplexity.h"
 
@@ -79,21 +80,22 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
 
 }  // namespace
 
-void add_logits(CLI::App& app, Invocation& invocation) {
-  Command command = add_command(
-      app, "logits", "Write the logits of given tokens to a safetensors file",
+void add_logits(Program& program, Invocation& invocation) {
+  Command command = program.add_command(
+      "logits", "Write the logits of given tokens to a safetensors file",
       "  subbyte logits ./model --ids 1,2,3 --out logits.safetensors   # logits: F32 [3, vocab]");
   auto options = std::make_shared<Options>();
-  command.option("MODEL", options->model, "directory, ak47 or ak48 file, or org/name[@revision]")
+  command
+      .option("MODEL,-m,--model", options->model,
+              "directory, ak47 or ak48 file, or org/name[@revision]")
       .required();
   command.option("--ids", options->ids, "token ids, separated by commas").required();
   command.option("-o,--out", options->output, "the file to write; - is standard output").required();
   command.flag("--force", options->force, "replace the file if it is there; never a link");
   add_head_bits(command, options->head_bits);
   add_kv_cache_type(command, options->kv_cache_type);
-  command.callback([options, &invocation] {
-    invocation.run = [options, &invocation] { return run(invocation, *options); };
-  });
+  command.shares(Shares::kModel);
+  command.run([options, &invocation] { return run(invocation, *options); });
 }
 
 }  // namespace subbyte::app

@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <new>
 
 #include "app/build_info.h"
@@ -17,19 +17,24 @@
 #include "app/help.h"
 #include "app/interrupt.h"
 #include "app/output.h"
+#include "app/parser.h"
 #include "app/terminal.h"
 #include "base/output_directory.h"
 #include "base/quote.h"
 
 namespace subbyte::app {
 
-#define SUBBYTE_COMMAND(name) void add_##name(CLI::App& app, Invocation& invocation);
+#define SUBBYTE_COMMAND(name) void add_##name(Program& program, Invocation& invocation);
 #include "app/commands.def"
 #undef SUBBYTE_COMMAND
 
 namespace {
 
-constexpr int kInterrupted = 128;
+constexpr int kSignalBase = 128;
+
+/// The values of --color.
+const std::map<std::string, Colours> kColours = {
+    {"auto", Colours::kAuto}, {"always", Colours::kAlways}, {"never", Colours::kNever}};
 
 /// In a handler, which may do no more than this. What it cannot write is lost.
 void write_stderr(const char* text) {
@@ -61,7 +66,7 @@ extern "C" void remove_outputs_and_exit(int signal) {
     write_stderr(
         " keeps what is finished, the same command goes on with it, `subbyte clean` removes it\n");
   }
-  _exit(kInterrupted + signal);
+  _exit(kSignalBase + signal);
 }
 
 void handle_signals() {
@@ -81,73 +86,60 @@ int report(const Error& error) {
   return kFailure;
 }
 
-void declare(CLI::App& app, Invocation& invocation) {
-  app.set_version_flag("--version", build_info());
-  app.require_subcommand(1);
-  app.fallthrough();
-  app.add_option(
-      "--device", invocation.device,
-      "where a model runs: cpu, cuda or cuda:N (a GPU of NVIDIA, with activations of 16 "
-      "bits), auto (the default: a GPU if there is one with room for the model); `subbyte "
-      "devices` lists them");
-  app.add_option("-t,--threads", invocation.threads,
-                 "threads to work with (SUBBYTE_THREADS; default: all processors)")
-      ->check(CLI::Range(1, 1024));
-  app.add_option(
-         "--activations", invocation.activations,
-         "precision of activations in matrix products: f32 (most accurate), bf16 (faster "
-         "prompts) or int8 (fastest, 8 bits with a scale for 32 values); a processor that "
-         "has no fast way for one takes the next better one; mxfp8: as f32, but experts read "
-         "their inputs in MXFP8 (W4A8)")
-      ->check(CLI::IsMember(subbyte::app::kActivations))
-      ->capture_default_str();
-  app.add_flag("--batch-invariant", invocation.batch_invariant,
-               "a token's logits are the same bits whether it is computed alone or with others "
-               "(slower)");
-  app.add_flag("--pin", invocation.pin_threads,
-               "keep each thread on a processor of its own (SUBBYTE_PIN=1)");
-  app.add_flag("--no-progress", invocation.no_progress, "no progress bars");
-  app.footer(
+void declare(Program& program, Invocation& invocation) {
+  program.summary = "Runs, verifies and converts language models with weights below eight bits.";
+  program.footer =
       "MODEL is a directory with config.json, an ak47 or ak48 file, or org/name[@revision] from "
-      "the\n"
-      "Hugging Face cache. `subbyte COMMAND --help` has the options and examples of a command.");
-#define SUBBYTE_COMMAND(name) add_##name(app, invocation);
+      "the "
+      "Hugging Face cache. `subbyte COMMAND --help` has the options and examples of a command.";
+  program
+      .share(Shares::kModel, "--device", invocation.device,
+             "where a model runs: cpu, cuda or cuda:N (a GPU of NVIDIA, with activations of 16 "
+             "bits), auto (the default: a GPU if there is one with room for the model); `subbyte "
+             "devices` lists them")
+      .value("DEVICE")
+      .such_as({"auto", "cpu", "cuda", "cuda:0"});
+  program
+      .share(Shares::kThreads, "-t,--threads", invocation.threads,
+             "threads to work with (SUBBYTE_THREADS; default: all processors)")
+      .between(1, 1024);
+  program
+      .share(Shares::kModel, "--activations", invocation.activations,
+             "precision of activations in matrix products: f32 (most accurate), bf16 (faster "
+             "prompts) or int8 (fastest, 8 bits with a scale for 32 values); a processor that "
+             "has no fast way for one takes the next better one; mxfp8: as f32, but experts read "
+             "their inputs in MXFP8 (W4A8)")
+      .value("TYPE")
+      .one_of(kActivations)
+      .shows_default();
+  program.share_flag(Shares::kModel, "--batch-invariant", invocation.batch_invariant,
+                     "a token's logits are the same bits whether it is computed alone or with "
+                     "others (slower)");
+  program.share_flag(Shares::kThreads, "--pin", invocation.pin_threads,
+                     "keep each thread on a processor of its own (SUBBYTE_PIN=1)");
+  program.share_flag(Shares::kNothing, "--no-progress", invocation.no_progress, "no progress bars");
+  program.share_flag(Shares::kNothing, "-q,--quiet", invocation.quiet,
+                     "nothing on standard error but errors");
+  program
+      .share(Shares::kNothing, "--color", invocation.color,
+             "colours; auto: on terminals, unless NO_COLOR is set")
+      .value("WHEN")
+      .one_of(kColours)
+      .shows_default();
+  program.share_flag(Shares::kNothing, "-h,--help", program.wants_help, "this text");
+  program.share_flag(Shares::kNothing, "-V,--version", program.wants_version,
+                     "version, commit and kernels of the program");
+#define SUBBYTE_COMMAND(name) add_##name(program, invocation);
 #include "app/commands.def"
 #undef SUBBYTE_COMMAND
 }
 
-/// --help of the program and of its commands.
-class HelpFormatter : public CLI::FormatterBase {
- public:
-  explicit HelpFormatter(const CLI::App& program) : program_(&program) {}
-  std::string make_help(const CLI::App* app, std::string, CLI::AppFormatMode) const override {
-    const ProgramHelp help = {describe_program(*program_), describe_commands(*program_)};
-    if (app == program_) return program_text(help, terminal_columns());
-    return command_text(help, describe_program(*app), terminal_columns());
-  }
-
- private:
-  const CLI::App* program_;
-};
-
-/// A mistake in the command line, in the form of all errors.
-int report_usage(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
-  const auto commands = app.get_subcommands();
-  if (!commands.empty()) {
-    const std::string& name = commands[0]->get_name();
-    std::string what = error.what();
-    std::ranges::replace(what, '\n', ' ');
-    return report({"usage.arguments",
-                   fmt::format("{}: {}; see `subbyte {} --help`", name, quote(what, 300), name)});
-  }
-  for (int i = 1; i < argc; ++i) {
-    if (argv[i][0] == '-') continue;
-    return report(
-        {"usage.command", fmt::format("no command {}; `subbyte help` lists them", quote(argv[i]))});
-  }
-  if (argc > 1) return report({"usage.arguments", quote(error.what(), 300)});
-  print(stderr, app.help());
-  return report({"usage.command", "no command was given"});
+/// What is printed instead of running a command; none where one is to run.
+std::string page(const Program& program, const CommandInfo* command) {
+  if (program.wants_version) return build_info() + "\n";
+  if (!program.wants_help) return {};
+  return command == nullptr ? program_text(program, columns_of(stdout))
+                            : command_text(program, *command, columns_of(stdout));
 }
 
 /// What is printed may still be in a buffer: only now is it known whether it could be written.
@@ -167,18 +159,19 @@ void reserve_standard_streams() {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Runs, verifies and converts language models with weights below eight bits.",
-               "subbyte");
+  Program program;
   Invocation invocation;
-  app.formatter(std::make_shared<HelpFormatter>(app));
-  declare(app, invocation);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) return report_usage(app, error, argc, argv);
-    return finish_output(app.exit(error));
-  }
-  const Result<ExitCode> result = invocation.run();
+  declare(program, invocation);
+  if (argc < 2) print(stderr, program_text(program, columns_of(stdout)) + "\n");
+  const std::vector<std::string> arguments(argv + 1, argv + std::max(argc, 1));
+  if (std::ranges::find(arguments, "--json") != arguments.end()) print_errors_as_json();
+  const Result<CommandInfo*> command = parse(program, arguments);
+  choose_colours(kColours.at(invocation.color));
+  if (invocation.quiet) be_quiet();
+  if (!command.ok()) return report(command.error());
+  const std::string text = page(program, *command);
+  print(stdout, text);
+  const Result<ExitCode> result = text.empty() ? (*command)->run() : Result(kOk);
   if (!result.ok()) return report(result.error());
   return finish_output(*result);
 }

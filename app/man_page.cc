@@ -27,19 +27,18 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-std::string options_of(const CommandHelp& command) {
-  std::string text;
-  for (const OptionHelp& option : command.options) {
-    text +=
-        fmt::format(".TP\n\\fB{}\\fR", escaped(fmt::format("{}", fmt::join(option.names, ", "))));
-    if (!option.positional && !option.value.empty()) text += " \\fI" + option.value + "\\fR";
-    text += "\n" + escaped(option.help);
-    if (!option.choices.empty()) {
-      text += escaped(fmt::format(" ({})", fmt::join(option.choices, ", ")));
-    }
-    text += "\n";
-  }
-  return text;
+std::string option_entry(const Option& option) {
+  std::string names = fmt::format("{}", fmt::join(option.names, ", "));
+  if (!option.place.empty()) names = names.empty() ? option.place : option.place + ", " + names;
+  std::string text = fmt::format(".TP\n\\fB{}\\fR", escaped(names));
+  if (option.place.empty() && !option.is_flag()) text += " \\fI" + option.value + "\\fR";
+  return text + "\n" + escaped(help_of(option)) + "\n";
+}
+
+/// The headings that man pages have for such things.
+std::string_view title_of(const Topic& topic) {
+  if (topic.name == "environment") return "ENVIRONMENT";
+  return topic.name == "exit-codes" ? "EXIT STATUS" : "OPTIONS OF OTHER PROGRAMS";
 }
 
 std::string as_is(std::string_view text) {
@@ -48,19 +47,25 @@ std::string as_is(std::string_view text) {
 
 }  // namespace
 
-std::string man_page(const ProgramHelp& help) {
+std::string man_page(const Program& program) {
   std::string text = fmt::format(".TH SUBBYTE 1 \"\" \"subbyte {}\"\n", library_version());
-  text += ".SH NAME\nsubbyte \\- " + escaped(help.program.summary) + "\n";
+  text += ".SH NAME\nsubbyte \\- " + escaped(program.summary) + "\n";
   text += ".SH SYNOPSIS\n.B subbyte\n.I COMMAND\n[\\fIOPTIONS\\fR] ...\n.SH COMMANDS\n";
-  for (const CommandHelp& command : help.commands) {
-    text += ".SS " + command.name + "\n" + escaped(command.summary) + "\n" + options_of(command) +
-            as_is(command.footer);
+  for (const CommandInfo& command : program.commands) {
+    text += ".SS " + command.name + "\n" + escaped(command.summary) + "\n";
+    for (const Option& option : command.options) text += option_entry(option);
+    text += as_is("Examples:\n" + command.examples);
   }
-  text += ".SH OPTIONS OF EVERY COMMAND\n" + options_of(help.program);
+  text += ".SH OPTIONS OF EVERY COMMAND\n";
+  for (const SharedOption& shared : program.shared) {
+    if (shared.by == Shares::kNothing) text += option_entry(shared.option);
+  }
+  text += ".SH OPTIONS OF COMMANDS THAT COMPUTE\n";
+  for (const SharedOption& shared : program.shared) {
+    if (shared.by != Shares::kNothing) text += option_entry(shared.option);
+  }
   for (const Topic& topic : kTopics) {
-    text +=
-        fmt::format(".SH {}\n{}.\n{}", topic.name == "environment" ? "ENVIRONMENT" : "EXIT STATUS",
-                    topic.title, as_is(topic.text));
+    text += fmt::format(".SH {}\n{}.\n{}", title_of(topic), topic.title, as_is(topic.text()));
   }
   return text;
 }

@@ -5,12 +5,14 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
 #include "base/quote.h"
+#include "base/status.h"
 
 namespace subbyte::app {
 
@@ -22,6 +24,31 @@ std::string line(fmt::format_string<Args...> text, Args&&... args) {
 
 /// As it is: lines, JSON, or text of a model.
 void print(std::FILE* to, std::string_view text);
+
+/// From now on notes are not printed (--quiet), and errors also as JSON on stdout (--json).
+void be_quiet();
+bool is_quiet();
+void print_errors_as_json();
+
+/// The lines as `to` shows them: on a terminal broken at blanks, where the rest begins at column
+/// `indent`; else as they are, for programs that look for lines.
+std::string fitted(std::string_view lines, std::FILE* to, std::size_t indent);
+
+/// Lines for people on stderr, as fitted() has them.
+void tell(std::string_view lines, std::size_t indent = 8);
+/// The same for what nobody asked for, beside the result: what was done, how fast, what was found
+/// on the way. Nothing with --quiet.
+void note(std::string_view lines);
+/// "subbyte: ..." as a note, in a line of its own.
+void print_notice(const std::string& text);
+/// "subbyte: error: ... [code]" on stderr: one line, which a terminal has broken at blanks. With
+/// --json, {"error": {"code": ..., "message": ...}} on stdout, too.
+void print_error(const Error& error);
+
+enum class Style : uint8_t { kPlain, kBold, kDim, kError, kWarning, kGood };
+
+/// The text in a style, where `to` has colours.
+std::string styled(Style style, std::string_view text, std::FILE* to);
 
 /// One object in ASCII, with its end; what is not UTF-8 becomes U+FFFD. `indent`: -1 is one line.
 std::string json_text(const nlohmann::ordered_json& object, int indent = 2);

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "app/command.h"
 #include "app/output.h"
+#include "app/text_input.h"
 #include "base/quote.h"
 #include "engine/perplexity.h"
 
@@ -28,8 +30,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto tokens, tokenizer.encode(text, SpecialTokens::kAsText));
   SUBBYTE_CHECK(check_context(loaded.config, options.window));
   if (tokens.size() < 2) {
-    return Error{"perplexity.too_short",
-                 quote(options.file) + ": the text has fewer than two tokens"};
+    return Error{"perplexity.too_short", options.file + ": the text has fewer than two tokens"};
   }
   const KvType kv_type = kKvTypes.at(options.kv_cache_type);
   SUBBYTE_CHECK(load(invocation, loaded,
@@ -47,29 +48,35 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   }();
   SUBBYTE_TRY(const Perplexity result, std::move(measured));
   const double nats_per_byte = result.nats / static_cast<double>(text.size());
-  const std::string output =
-      options.json ? line(
-                         "{{\"perplexity\": {}, \"nats_per_byte\": {}, \"tokens\": {}, "
-                         "\"scored\": {}, \"bytes\": {}, \"window\": {}}}",
-                         result.per_token, nats_per_byte, tokens.size(), result.scored, text.size(),
-                         options.window)
-                   : line("perplexity {:.4f} per token, {:.4f} nats per byte", result.per_token,
-                          nats_per_byte) +
-                         line("{} tokens ({} scored, windows of {}), {} bytes", tokens.size(),
-                              result.scored, options.window, text.size());
-  print(stdout, output);
+  if (options.json) {
+    print(stdout, json_text({{"perplexity", result.per_token},
+                             {"nats_per_byte", nats_per_byte},
+                             {"tokens", tokens.size()},
+                             {"scored", result.scored},
+                             {"bytes", text.size()},
+                             {"window", options.window}},
+                            -1));
+    return kOk;
+  }
+  print(stdout, fitted(line("perplexity {:.4f} per token, {:.4f} nats per byte", result.per_token,
+                            nats_per_byte) +
+                           line("{} tokens ({} scored, windows of {}), {} bytes", tokens.size(),
+                                result.scored, options.window, text.size()),
+                       stdout, 2));
   return kOk;
 }
 
 }  // namespace
 
-void add_perplexity(CLI::App& app, Invocation& invocation) {
-  Command command = add_command(app, "perplexity",
-                                "Measure the perplexity of a text, in windows that do not overlap",
-                                "  subbyte perplexity demo/model novel.txt\n"
-                                "  subbyte perplexity ./model novel.txt --window 2048 --json");
+void add_perplexity(Program& program, Invocation& invocation) {
+  Command command = program.add_command(
+      "perplexity", "Measure the perplexity of a text, in windows that do not overlap",
+      "  subbyte perplexity demo/model novel.txt\n"
+      "  subbyte perplexity ./model novel.txt --window 2048 --json");
   auto options = std::make_shared<Options>();
-  command.option("MODEL", options->model, "directory, ak47 or ak48 file, or org/name[@revision]")
+  command
+      .option("MODEL,-m,--model", options->model,
+              "directory, ak47 or ak48 file, or org/name[@revision]")
       .required();
   command.option("FILE", options->file, "the text (- is stdin)").required();
   command.option("-w,--window", options->window, "tokens per window; the first is not scored")
@@ -78,9 +85,8 @@ void add_perplexity(CLI::App& app, Invocation& invocation) {
   command.flag("--json", options->json, "print one JSON object");
   add_head_bits(command, options->head_bits);
   add_kv_cache_type(command, options->kv_cache_type);
-  command.callback([options, &invocation] {
-    invocation.run = [options, &invocation] { return run(invocation, *options); };
-  });
+  command.shares(Shares::kModel);
+  command.run([options, &invocation] { return run(invocation, *options); });
 }
 
 }  // namespace subbyte::app

@@ -16,7 +16,7 @@ void PlanPrinter::submit(const CompiledStep& step, const Batch& batch) {
       "{} of {}: {}", tokens == 1 ? "1 token" : fmt::format("{} tokens", tokens),
       batch.parts.size() == 1 ? "1 sequence" : fmt::format("{} sequences", batch.parts.size()),
       way.empty() ? "by the CPU" : way);
-  if (said_.insert(text).second) print(stderr, line("subbyte: step of {}", text));
+  if (said_.insert(text).second) tell(line("subbyte: step of {}", text));
 }
 
 }  // namespace subbyte::app

@@ -6,9 +6,12 @@
 #include <cstdio>
 
 #include "app/command.h"
+#include "app/interrupt.h"
+#include "app/json_answer.h"
 #include "app/output.h"
 #include "app/run_prompts.h"
 #include "app/statistics.h"
+#include "app/text_input.h"
 #include "engine/end_tokens.h"
 #include "engine/generate.h"
 #include "engine/stop_strings.h"
@@ -32,12 +35,20 @@ struct Options {
   bool special = false;
   bool ignore_eos = false;
   std::vector<std::string> stops;
+  bool escape = false;
   SamplingFlags sampling;
 };
 
 Result<std::string> prompt_text(const Options& options) {
-  if (options.prompt) return *options.prompt;
-  return read_text(options.file.empty() ? "-" : options.file);
+  SUBBYTE_TRY(std::string text, options.prompt
+                                    ? Result(*options.prompt)
+                                    : read_prompt(options.file.empty() ? "-" : options.file));
+  if (options.prompt && options.escape) {
+    SUBBYTE_TRY(text, unescaped(text));
+  }
+  if (!text.empty()) return text;
+  return Error{"usage.prompt",
+               "the prompt is empty: give it with --prompt, --file or on standard input"};
 }
 
 /// Room for the prompt and what may follow, at most what the model was made for.
@@ -71,17 +82,26 @@ Result<ExitCode> run_many(const Invocation& invocation, const Options& options) 
   return run_prompts(invocation, many);
 }
 
+/// The stop strings as they are meant.
+Status read_stops(Options& options) {
+  for (std::string& stop : options.stops) {
+    if (options.escape) {
+      SUBBYTE_TRY(stop, unescaped(stop));
+    }
+    if (stop.empty())
+      return Error{"usage.stop", "--stop is a text with characters, found an empty one"};
+  }
+  return {};
+}
+
 /// Options of many prompts are nothing without a file of them.
 Status check_options(const Options& options) {
-  if (std::ranges::any_of(options.stops, &std::string::empty)) {
-    return Error{"usage.stop", "--stop is a text with characters, found an empty one"};
-  }
   if (options.prompts.empty() != options.output.empty()) {
     return Error{"usage.prompts", "--prompts and --output are given together"};
   }
-  if (options.prompts.empty() && (options.parallel || options.cache_positions || options.json)) {
+  if (options.prompts.empty() && (options.parallel || options.cache_positions)) {
     return Error{"usage.prompts",
-                 "--parallel, --cache-positions and --json are for --prompts FILE --output FILE"};
+                 "--parallel and --cache-positions are for --prompts FILE --output FILE"};
   }
   if (!options.prompts.empty() && options.max_tokens == 0) {
     return Error{"usage.predict", "--predict 0 asks for nothing; at least 1 with --prompts"};
@@ -89,57 +109,97 @@ Status check_options(const Options& options) {
   return {};
 }
 
-Result<ExitCode> run(const Invocation& invocation, const Options& options) {
+/// What a single prompt is run with.
+struct Run {
+  const LoadedModel* loaded;
+  const Tokenizer* tokenizer;
+  std::string text;
+  std::vector<TokenId> prompt;
+  GenerateOptions generation;
+};
+
+/// The text and what follows, as it comes.
+Result<ExitCode> run_as_text(const Options& options, const Run& run, Sequence& sequence) {
+  StreamDecoder decoder(*run.tokenizer, /*skip_special=*/true);
+  StopStrings stops(options.stops);
+  Interruptible ctrl_c;
+  const auto show = [](const std::string& part) {
+    print(stdout, part);
+    std::fflush(stdout);
+  };
+  const auto goes_on = [&] { return !ctrl_c.interrupted() && std::ferror(stdout) == 0; };
+  show(styled(Style::kBold, run.text, stdout));
+  SUBBYTE_TRY(const GenerateStats stats,
+              generate(
+                  *run.loaded->model, *run.loaded->backend, sequence, run.prompt, run.generation,
+                  [&](TokenId id) {
+                    show(stops.push(decoder.push(id)));
+                    return !stops.stopped() && goes_on();
+                  },
+                  goes_on));
+  show(stops.push(decoder.finish()) + stops.finish());
+  show("\n");
+  if (ctrl_c.interrupted()) {
+    note(describe_stop(stats));
+    return kInterrupted;
+  }
+  if (std::ferror(stdout) == 0) {
+    note(describe_statistics(*run.loaded, sequence.pool(), stats) +
+         line("sampled {}", to_string(run.generation.sampling)));
+  }
+  return kOk;
+}
+
+Result<ExitCode> run_as_json(const Options& options, const Run& run, Sequence& sequence) {
+  JsonQuestion question;
+  question.request.prompt = run.text;
+  question.request.stops = options.stops;
+  question.request.sampling = run.generation.sampling;
+  question.model = options.model;
+  question.prompt = run.prompt;
+  question.generation = run.generation;
+  const Interruptible ctrl_c;
+  SUBBYTE_TRY(const json::Value answer,
+              answer_as_json(*run.loaded, *run.tokenizer, question, sequence, ctrl_c));
+  print(stdout, json_text(answer, -1));
+  return ctrl_c.interrupted() ? kInterrupted : kOk;
+}
+
+Result<ExitCode> run(const Invocation& invocation, Options options) {
   SUBBYTE_CHECK(check_options(options));
+  SUBBYTE_CHECK(read_stops(options));
   if (!options.prompts.empty()) return run_many(invocation, options);
   SUBBYTE_TRY(LoadedModel loaded, open(invocation, options.model));
   SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
   const ModelConfig& config = loaded.config;
   SUBBYTE_CHECK(check_context(config, options.context));
-  GenerateOptions generation;
+  Run run = {
+      .loaded = &loaded, .tokenizer = &tokenizer, .text = {}, .prompt = {}, .generation = {}};
   SUBBYTE_TRY(const SamplingDefaults sampling, options.sampling.resolve(loaded.directory));
-  generation.sampling = sampling.alone;
-  SUBBYTE_TRY(const std::string text, prompt_text(options));  // may wait for a person to type it
-  SUBBYTE_TRY(const auto prompt, tokenizer.encode(text, options.special ? SpecialTokens::kRecognize
-                                                                        : SpecialTokens::kAsText));
-  generation.max_tokens = options.max_tokens;
-  if (!options.ignore_eos) generation.stop_tokens = end_tokens(config, tokenizer);
+  run.generation.sampling = sampling.alone;
+  SUBBYTE_TRY(run.text, prompt_text(options));  // may wait for a person to type it
+  SUBBYTE_TRY(run.prompt, tokenizer.encode(run.text, options.special ? SpecialTokens::kRecognize
+                                                                     : SpecialTokens::kAsText));
+  run.generation.max_tokens = options.max_tokens;
+  if (!options.ignore_eos) run.generation.stop_tokens = end_tokens(config, tokenizer);
   for (const std::string& stop : options.stops) {  // a special token never shows up as text
-    if (const auto id = tokenizer.find(stop)) generation.stop_tokens.push_back(*id);
+    if (const auto id = tokenizer.find(stop)) run.generation.stop_tokens.push_back(*id);
   }
-  SUBBYTE_TRY(const int64_t context, context_size(options, config, std::ssize(prompt)));
+  SUBBYTE_TRY(const int64_t context, context_size(options, config, std::ssize(run.prompt)));
   SUBBYTE_TRY(KvPool pool, load_with_cache(invocation, loaded, options.head_bits,
                                            options.kv_cache_type, context));
   Sequence sequence(pool, context);
-
-  StreamDecoder decoder(tokenizer, /*skip_special=*/true);
-  StopStrings stops(options.stops);
-  const auto show = [](const std::string& part) {
-    print(stdout, part);
-    std::fflush(stdout);
-  };
-  show(text);
-  SUBBYTE_TRY(
-      const GenerateStats stats,
-      generate(*loaded.model, *loaded.backend, sequence, prompt, generation, [&](int32_t token) {
-        show(stops.push(decoder.push(token)));
-        return !stops.stopped() && std::ferror(stdout) == 0;
-      }));
-  show(stops.push(decoder.finish()) + stops.finish());
-  show("\n");
-  if (std::ferror(stdout) == 0) {
-    print_statistics(loaded, pool, stats);
-    print(stderr, line("sampled {}", to_string(generation.sampling)));
-  }
-  return kOk;
+  return options.json ? run_as_json(options, run, sequence) : run_as_text(options, run, sequence);
 }
 
 void add_prompts_options(Command command, Options& options, Argument prompt, Argument file) {
   const std::string group = "Many prompts (docs/prompts.md)";
   command
       .option("--prompts", options.prompts,
-              "a file with a request in each line, in JSON: \"prompt\" or \"messages\", and what "
+              "a file with a request in each line (- is stdin), in JSON: \"prompt\" or "
+              "\"messages\", and what "
               "differs from the options here")
+      .value("FILE")
       .group(group)
       .excludes(prompt)
       .excludes(file);
@@ -147,6 +207,7 @@ void add_prompts_options(Command command, Options& options, Argument prompt, Arg
       .option("-o,--output", options.output,
               "the answers, a line for each as it is done (- is stdout); lines that it has already "
               "are not computed again")
+      .value("FILE")
       .group(group);
   command.option("--parallel", options.parallel, "sequences that are computed at once (8)")
       .between(1, 256)
@@ -157,41 +218,51 @@ void add_prompts_options(Command command, Options& options, Argument prompt, Arg
               "each); when it is full, the youngest wait")
       .between(1, int64_t{1} << 40)
       .group(group);
-  command.flag("--json", options.json, "print a summary as one JSON object").group(group);
 }
 
 }  // namespace
 
-void add_run(CLI::App& app, Invocation& invocation) {
+void add_run(Program& program, Invocation& invocation) {
   Command command =
-      add_command(app, "run", "Continue a text, token by token",
-                  "  subbyte run demo/model -p \"It was a dark night\" -n 60\n"
-                  "  subbyte run Qwen/Qwen3-8B-AWQ -f letter.txt --temp 0\n"
-                  "  echo \"Once upon a time\" | subbyte run ./model --stop \"THE END\"\n"
-                  "  subbyte run ./model --prompts questions.jsonl --output answers.jsonl");
+      program.add_command("run", "Continue a text, token by token",
+                          "  subbyte run demo/model -p \"It was a dark night\" -n 60\n"
+                          "  subbyte run Qwen/Qwen3-8B-AWQ -f letter.txt --temp 0\n"
+                          "  echo \"Once upon a time\" | subbyte run ./model --stop \"THE END\"\n"
+                          "  subbyte run ./model -p \"Dear\" --json | jq -r .choices[0].text\n"
+                          "  subbyte run ./model --prompts questions.jsonl --output answers.jsonl");
   auto options = std::make_shared<Options>();
-  command.option("MODEL", options->model, "directory, ak47 or ak48 file, or org/name[@revision]")
+  command
+      .option("MODEL,-m,--model", options->model,
+              "directory, ak47 or ak48 file, or org/name[@revision]")
       .required();
   const Argument prompt = command.option("-p,--prompt", options->prompt, "the text to continue");
   const Argument file =
-      command.option("-f,--file", options->file, "read the text from a file (- is stdin)")
+      command
+          .option(
+              "-f,--file", options->file,
+              "read the text from a file (- is stdin), without the newline at its end; without -p "
+              "and -f it is read from stdin in the same way")
+          .value("FILE")
           .excludes(prompt);
   command.option("-n,--predict", options->max_tokens, "new tokens at most, -1 until the end")
       .between(-1, int64_t{1} << 40)
       .shows_default();
   command.option("-c,--ctx-size", options->context, "positions of the context (of the model)")
       .between(1, int64_t{1} << 26);
-  command.option("--stop", options->stops, "end when this text appears (repeatable)")
-      .one_at_a_time();
+  command.option("--stop", options->stops, "end when this text appears (repeatable)");
+  command.flag("-e,--escape", options->escape,
+               "in --prompt and --stop \\n is a newline, \\t a tab, \\\\ a backslash");
   command.flag("--special", options->special, "recognise special tokens in the prompt");
   command.flag("--ignore-eos", options->ignore_eos, "go on after an end-of-text token");
+  command.flag("--json", options->json,
+               "print the new text as one JSON object, as a line of --prompts has it, with its "
+               "tokens and rates; with --prompts: a summary");
   add_head_bits(command, options->head_bits);
   add_kv_cache_type(command, options->kv_cache_type);
   add_prompts_options(command, *options, prompt, file);
   options->sampling.add_to(command);
-  command.callback([options, &invocation] {
-    invocation.run = [options, &invocation] { return run(invocation, *options); };
-  });
+  command.shares(Shares::kModel);
+  command.run([options, &invocation] { return run(invocation, *options); });
 }
 
 }  // namespace subbyte::app

@@ -116,14 +116,14 @@ void report(const PromptsOptions& options, const SamplingOptions& sampling, cons
     print(stdout, json_text(summary, -1));
     return;
   }
-  print(stderr, line("{} of {} lines answered in {:.1f} s, {} had an answer, {} failed{}",
-                     counts.done, counts.lines, seconds, counts.skipped, counts.failed,
-                     counts.errors > counts.failed
-                         ? fmt::format(", {} in earlier runs", counts.errors - counts.failed)
-                         : "") +
-                    line("{} prompt tokens, {} generated, {:.1f} tokens/s", counts.tokens.prompt,
-                         counts.tokens.generated, rate) +
-                    line("sampled {} where a line says nothing else", to_string(sampling)));
+  note(line("{} of {} lines answered in {:.1f} s, {} had an answer, {} failed{}", counts.done,
+            counts.lines, seconds, counts.skipped, counts.failed,
+            counts.errors > counts.failed
+                ? fmt::format(", {} in earlier runs", counts.errors - counts.failed)
+                : "") +
+       line("{} prompt tokens, {} generated, {:.1f} tokens/s", counts.tokens.prompt,
+            counts.tokens.generated, rate) +
+       line("sampled {} where a line says nothing else", to_string(sampling)));
 }
 
 /// Loads the model for what is left.

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
-
 #include "app/output.h"
 
 namespace subbyte::app {
@@ -32,15 +30,13 @@ std::string bandwidth_text(const LoadedModel& loaded, const KvPool& pool,
       static_cast<double>(stats.prompt_tokens) + static_cast<double>(stats.generated_tokens) / 2;
   const double bytes = weights + positions * static_cast<double>(pool.bytes_per_position());
   const double rate = bytes * tokens_per_second;
-  std::string text = fmt::format("{:.1f} MB read per token", bytes / 1e6);
+  std::string text = fmt::format("{:8.1f} MB read per token", bytes / 1e6);
   if (tokens_per_second == 0) return text;
   text += fmt::format(", {:.1f} GB/s", rate / 1e9);
   const double bandwidth = loaded.backend->measure_read_bandwidth(loaded.model->largest_weight());
-  if (bandwidth == 0) {
-    return text + " (weights fit into the caches: no share of the memory bandwidth)";
-  }
-  return text + fmt::format(" = {:.0f} % of the read bandwidth measured now ({:.1f} GB/s)",
-                            100 * rate / bandwidth, bandwidth / 1e9);
+  if (bandwidth == 0) return text + " (from the caches)";
+  return text + fmt::format(" ({:.0f} % of {:.1f} GB/s measured now)", 100 * rate / bandwidth,
+                            bandwidth / 1e9);
 }
 
 /// What a GPU holds, in bytes; nothing on the CPU.
@@ -55,15 +51,21 @@ std::string device_memory_line(const LoadedModel& loaded, const KvPool& pool) {
 
 }  // namespace
 
-void print_statistics(const LoadedModel& loaded, const KvPool& pool, const GenerateStats& stats) {
-  const std::string report =
-      "\n" + line("load    {:8.2f} s   ({})", loaded.load_seconds, loaded.backend->description()) +
-      line("prefill {:8.1f} tokens/s ({} tokens)", stats.prefill_tokens_per_second(),
-           stats.prompt_tokens) +
-      line("decode  {:8.1f} tokens/s ({} tokens, {})", stats.decode_tokens_per_second(),
-           stats.generated_tokens, describe(stats.reason)) +
-      line("memory  {}", bandwidth_text(loaded, pool, stats)) + device_memory_line(loaded, pool);
-  print(stderr, report);
+std::string describe_statistics(const LoadedModel& loaded, const KvPool& pool,
+                                const GenerateStats& stats) {
+  return "\n" +
+         line("load    {:8.2f} s   ({})", loaded.load_seconds, loaded.backend->description()) +
+         line("prefill {:8.1f} tokens/s ({} tokens)", stats.prefill_tokens_per_second(),
+              stats.prompt_tokens) +
+         line("decode  {:8.1f} tokens/s ({} tokens, {})", stats.decode_tokens_per_second(),
+              stats.generated_tokens, describe(stats.reason)) +
+         line("memory {}", bandwidth_text(loaded, pool, stats)) + device_memory_line(loaded, pool);
+}
+
+std::string describe_stop(const GenerateStats& stats) {
+  return line("(stopped after {} tokens: prefill {:.1f} tokens/s, decode {:.1f} tokens/s)",
+              stats.generated_tokens, stats.prefill_tokens_per_second(),
+              stats.decode_tokens_per_second());
 }
 
 }  // namespace subbyte::app

@@ -1,17 +1,27 @@
 #pragma once
-// What the terminal at the error stream can do: progress bars, colours and the width of help are
-// made for it.
+// What the terminals that the program writes to can do: progress bars, colours and the width of
+// screens are made for them.
+
+#include <cstdint>
+#include <cstdio>
 
 namespace subbyte::app {
 
-/// Whether colours may be written to it: it is a terminal, TERM is neither empty nor "dumb", and
-/// NO_COLOR is not set or empty.
-bool has_colours();
+enum class Colours : uint8_t { kAuto, kAlways, kNever };
 
-/// Whether the cursor can go back in a line: a terminal that is not dumb.
+/// Says what has_colours() answers from now on; kAuto: what the terminal can do.
+void choose_colours(Colours colours);
+
+/// Whether colours may be written there. kAuto: it is a terminal, TERM is neither empty nor "dumb",
+/// and NO_COLOR is not set or empty.
+bool has_colours(std::FILE* to);
+
+bool is_terminal(std::FILE* to);
+
+/// Whether the cursor of the error stream can go back in a line: a terminal that is not dumb.
 bool moves_cursor();
 
-/// Columns of a line, at least 20; 80 where there is no terminal.
-int terminal_columns();
+/// Columns of a line there, at least 20: COLUMNS, else those of the terminal, else 80.
+int columns_of(std::FILE* to);
 
 }  // namespace subbyte::app

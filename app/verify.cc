@@ -26,13 +26,11 @@ struct Options {
 };
 
 std::string as_json(const VerifyReport& report) {
-  Json root = {{"architecture", report.architecture},
-               {"quantization", report.quantization},
-               {"tensors", report.num_tensors},
-               {"bytes", report.bytes},
-               {"errors", report.count(Severity::kError)},
-               {"warnings", report.count(Severity::kWarning)},
-               {"notes", report.count(Severity::kNote)}};
+  Json root = {
+      {"architecture", report.architecture},      {"quantization", report.quantization},
+      {"num_tensors", report.num_tensors},        {"bytes", report.bytes},
+      {"errors", report.count(Severity::kError)}, {"warnings", report.count(Severity::kWarning)},
+      {"notes", report.count(Severity::kNote)}};
   root["findings"] = Json::array();
   for (const Finding& finding : report.findings) {
     root["findings"].push_back({{"code", finding.code},
@@ -49,8 +47,11 @@ std::string as_json(const VerifyReport& report) {
 }
 
 std::string as_line(const Finding& finding) {
-  return line("{:<8} {:<24} {}: {}", name(finding.severity), finding.code, finding.where,
-              to_string(finding));
+  const Style style = finding.severity == Severity::kError     ? Style::kError
+                      : finding.severity == Severity::kWarning ? Style::kWarning
+                                                               : Style::kDim;
+  return styled(style, fmt::format("{:<8}", name(finding.severity)), stdout) +
+         line(" {:<24} {}: {}", finding.code, finding.where, to_string(finding));
 }
 
 /// Notes of one code in one line, as sound models have one for each module.
@@ -85,10 +86,9 @@ std::string as_text(const VerifyReport& report, const Options& options) {
     const std::size_t count = report.count(severity);
     return fmt::format("{} {}{}", count, name(severity), count == 1 ? "" : "s");
   };
-  return text + line("{}: {} tensors, {:.1f} MB: {}, {}, {}", quote(options.path),
-                     report.num_tensors, static_cast<double>(report.bytes) / 1e6,
-                     counted(Severity::kError), counted(Severity::kWarning),
-                     counted(Severity::kNote));
+  return text + line("{}: {} tensors, {:.1f} MB: {}, {}, {}", options.path, report.num_tensors,
+                     static_cast<double>(report.bytes) / 1e6, counted(Severity::kError),
+                     counted(Severity::kWarning), counted(Severity::kNote));
 }
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
@@ -105,7 +105,8 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
     return verify(path, verify_options, backend->host());
   }();
   SUBBYTE_TRY(const VerifyReport report, std::move(verified));
-  const std::string text = options.json ? as_json(report) : as_text(report, options);
+  const std::string text =
+      options.json ? as_json(report) : fitted(as_text(report, options), stdout, 9);
   print(stdout, text);
   const bool bad = report.count(Severity::kError) > 0 ||
                    (options.strict && report.count(Severity::kWarning) > 0);
@@ -114,26 +115,24 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
 
 }  // namespace
 
-void add_verify(CLI::App& app, Invocation& invocation) {
-  Command command = add_command(
-      app, "verify",
-      "Read a whole checkpoint and list what is wrong; exit code 3 when there are errors",
+void add_verify(Program& program, Invocation& invocation) {
+  Command command = program.add_command(
+      "verify", "Read a whole checkpoint and list what is wrong; exit code 3 when there are errors",
       "  subbyte verify demo/model\n"
       "  subbyte verify Qwen/Qwen3-8B-AWQ --strict\n"
       "  subbyte verify ./Qwen3-8B-GPTQ --json\n"
       "  subbyte verify model-00001-of-00002.safetensors --checksums");
   auto options = std::make_shared<Options>();
   command
-      .option("MODEL", options->path,
+      .option("MODEL,-m,--model", options->path,
               "directory, .safetensors or ak48 file, or org/name[@revision]")
       .required();
   command.flag("--json", options->json, "print one JSON object, with the SHA-256 of tensors");
   command.flag("--checksums", options->checksums, "print the SHA-256 of every tensor");
   command.flag("--notes", options->notes, "print all notes, not the first of each kind");
   command.flag("--strict", options->strict, "exit with 3 for warnings, too");
-  command.callback([options, &invocation] {
-    invocation.run = [options, &invocation] { return run(invocation, *options); };
-  });
+  command.shares(Shares::kThreads);
+  command.run([options, &invocation] { return run(invocation, *options); });
 }
 
 }  // namespace subbyte::app

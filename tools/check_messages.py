@@ -29,7 +29,8 @@ SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 TEST = re.compile(r"_test\.cc$")
 DOORS = {"app/output.h", "app/output.cc"}
 JSON_DOORS = {"src/json/strict_json.cc", "app/output.cc"}
-OWN_TEXT = {"app/completion.cc", "app/help.cc", "app/help_commands.cc", "app/man_page.cc"}
+OWN_TEXT = {"app/completion.cc", "app/help.cc", "app/help_commands.cc", "app/help_topics.cc",
+            "app/man_page.cc"}
 
 LITERAL = re.compile(r'R"(?P<mark>[^(\s]*)\(.*?\)(?P=mark)"' r'|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)

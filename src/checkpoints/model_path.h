@@ -10,11 +10,9 @@ namespace subbyte {
 
 /// `name` is a directory that holds config.json, a file that is_orin_model() knows (its
 /// tokenizer.json lies beside it), a directory with such a file called model.ak48, or
-/// `org/name[@revision]`, which is looked up in the cache (read only, nothing is downloaded):
-/// HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub,
-/// ~/.cache/huggingface/hub, the first that is set. A revision is a branch or tag (through refs/)
-/// or a commit; main when not given.
-/// Code model.not_found, which says where it was looked for.
+/// `org/name[@revision]`, which is looked up in the cache (model_cache.h; nothing is downloaded).
+/// Codes: model.not_found, which says where it was looked for and what may be done;
+/// model.unfinished for a download that did not come to its end; file.permission.
 Result<std::filesystem::path> find_model(std::string_view name);
 
 /// For what also opens files that are no models: `name` where there is something of that name, and

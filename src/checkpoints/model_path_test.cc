@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <optional>
 #include <string>
 
+#include "checkpoints/model_cache.h"
 #include "support/temp_dir.h"
 
 namespace subbyte {
@@ -123,11 +126,99 @@ TEST_F(FindModel, the_first_variable_that_is_set_counts) {
   EXPECT_EQ(found("org/name"), older);
 }
 
+TEST_F(FindModel, names_the_tool_that_fetches_and_names_in_other_case) {
+  const auto message_of = [](std::string_view name) { return find_model(name).error().message; };
+  EXPECT_TRUE(message_of("org/name").ends_with("; `hf download org/name` fetches it"));
+  add_snapshot("cache", "main");
+  EXPECT_TRUE(message_of("Org/Name@main").ends_with("; the cache has org/name"));
+  EXPECT_TRUE(message_of("org/names").ends_with("; `hf download org/names` fetches it"));
+}
+
+TEST_F(FindModel, a_download_that_did_not_end_is_named) {
+  const fs::path snapshot = add_snapshot("cache", "main");
+  EXPECT_EQ(found("org/name"), snapshot.string());  // weights may have other names
+  const fs::path blobs = snapshot.parent_path().parent_path() / "blobs";
+  dir_.write("cache/models--org--name/blobs/abc.incomplete", "part");
+  const auto begun = find_model("org/name");
+  ASSERT_FALSE(begun.ok());
+  EXPECT_EQ(begun.error().code, "model.unfinished");
+  EXPECT_NE(begun.error().message.find("'abc.incomplete' is left of a download"), std::string::npos)
+      << begun.error().message;
+  dir_.write("cache/models--org--name/snapshots/main/model-00001-of-00002.safetensors", "x");
+  EXPECT_EQ(found("org/name"), "model.unfinished");
+  dir_.write("cache/models--org--name/snapshots/main/model-00002-of-00002.safetensors", "x");
+  EXPECT_EQ(found("org/name"), snapshot.string());  // the rest is of another download
+  fs::create_symlink("../../blobs/gone", snapshot / "tokenizer.json");
+  const auto dangling = find_model(snapshot.string());
+  ASSERT_FALSE(dangling.ok());
+  EXPECT_NE(dangling.error().message.find("'tokenizer.json' leads to no blob"), std::string::npos)
+      << dangling.error().message;
+}
+
+TEST_F(FindModel, a_download_into_a_directory_that_did_not_end_is_named) {
+  dir_.write("here/config.json", "{}");
+  dir_.write("here/.cache/huggingface/download/model.safetensors.0123.incomplete", "part");
+  EXPECT_EQ(found((dir_ / "here").string()), "model.unfinished");
+  dir_.write("here/model.safetensors", "x");
+  EXPECT_EQ(found((dir_ / "here").string()), (dir_ / "here").string());
+}
+
+TEST_F(FindModel, a_gguf_is_named) {
+  const fs::path file = dir_.write("there/model.gguf", "GGUF");
+  for (const fs::path& path : {file, file.parent_path()}) {
+    const auto model = find_model(path.string());
+    ASSERT_FALSE(model.ok());
+    EXPECT_EQ(model.error().code, "model.not_found");
+    EXPECT_NE(model.error().message.find(": a GGUF file"), std::string::npos)
+        << model.error().message;
+  }
+}
+
+TEST_F(FindModel, a_directory_that_may_not_be_entered_is_named) {
+  const fs::path model = dir_.write("closed/model/config.json", "{}").parent_path();
+  fs::permissions(dir_.path(), fs::perms::owner_all | fs::perms::others_exec);
+  fs::permissions(dir_ / "closed", fs::perms::none);
+  const bool is_root = ::geteuid() == 0;  // whom no permission stops
+  if (is_root) {
+    ASSERT_EQ(::seteuid(65534), 0);
+  }
+  const std::string outside = found((dir_ / "closed").string());
+  const std::string inside = found(model.string());
+  if (is_root) {
+    ASSERT_EQ(::seteuid(0), 0);
+  }
+  fs::permissions(dir_ / "closed", fs::perms::owner_all);
+  EXPECT_EQ(outside, "file.permission");
+  EXPECT_EQ(inside, "file.permission");
+}
+
 TEST_F(FindModel, says_where_it_looked) {
   const auto path = find_model("org/name@v1");
   ASSERT_FALSE(path.ok());
   const std::string place = (dir_ / "cache/models--org--name/snapshots/v1").string();
   EXPECT_NE(path.error().message.find(place), std::string::npos) << path.error().message;
+}
+
+TEST_F(FindModel, the_cache_is_listed) {
+  EXPECT_TRUE(list_cache().empty());
+  const fs::path first = add_snapshot("cache", "0123abc");
+  add_snapshot("cache", "4567def");
+  add_ref("main", "0123abc");
+  dir_.write("cache/models--org--name/snapshots/0123abc/model.safetensors", "12345");
+  dir_.write("cache/datasets--org--data/snapshots/main/config.json", "{}");
+  dir_.write("cache/models--x/snapshots/main/config.json", "{}");
+  dir_.write("cache/models--org--other/blobs/a.incomplete", "");
+  dir_.write("cache/models--org--other/snapshots/9/config.json", "{}");
+  const auto models = list_cache();
+  ASSERT_EQ(models.size(), 3u);
+  EXPECT_EQ(models[0].name, "org/name");
+  EXPECT_EQ(models[0].revision, "main");
+  EXPECT_EQ(models[0].snapshot, first);
+  EXPECT_EQ(models[0].bytes, 7u);
+  EXPECT_EQ(models[0].unfinished, "");
+  EXPECT_EQ(models[1].revision, "4567def");
+  EXPECT_EQ(models[2].name, "org/other");
+  EXPECT_NE(models[2].unfinished, "");
 }
 
 }  // namespace

@@ -78,6 +78,10 @@ Result<Source> open_source(const fs::path& model) {
   return Source{std::move(config), std::move(quantization), std::move(tensors)};
 }
 
+/// What people call formats whose names here tell who writes them, too.
+constexpr std::pair<std::string_view, std::string_view> kUsualNames[] = {
+    {"nvfp4", "nvfp4_pack_quantized"}, {"nf4", "bnb_nf4"}, {"w4a16", "pack_quantized"}};
+
 /// The format of compressed-tensors that holds the first quantized module; the integers' one when
 /// none does, which will say why.
 const Exporter* choose_compressed(const ImportContext& context) {
@@ -104,7 +108,9 @@ Result<ConvertTarget> choose_target(const ImportContext& context, std::string na
   std::ranges::transform(name, name.begin(), [](char c) {
     return c == '-' ? '_' : c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
   });
-  target.exporter = find_exporter(name);
+  const auto usual =
+      std::ranges::find(kUsualNames, name, [](const auto& row) { return row.first; });
+  target.exporter = find_exporter(usual == std::end(kUsualNames) ? name : usual->second);
   if (target.exporter != nullptr) return target;
   return Error{"convert.format", fmt::format("unknown format {}, expected one of {}", quote(name),
                                              fmt::join(conversion_formats(), ", "))};

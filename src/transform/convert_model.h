@@ -17,7 +17,8 @@
 namespace subbyte {
 
 struct ConvertOptions {
-  /// The name of an exporter ("-" may stand for "_"), "compressed-tensors" for the one of its
+  /// The name of an exporter ("-" may stand for "_"), "nvfp4" (nvfp4_pack_quantized), "nf4"
+  /// (bnb_nf4), "w4a16" (pack_quantized), "compressed-tensors" for the one of its
   /// formats that has such weights, "ak48" (a model file of OrinMLLM, for Qwen3), or "f32", "bf16",
   /// "f16", which dequantize.
   std::string format;

@@ -24,6 +24,17 @@ Error module_error(const Error& error, std::string_view module) {
   return {error.code, fmt::format("{}: {}", quote_name(module), error.message)};
 }
 
+/// How a model that is not quantized gets into a format.
+std::string way_to(std::string_view format) {
+  const bool is_made_of_awq =
+      format == "gptq" || format == "gptq_v2" || format.starts_with("pack_quantized");
+  if (format != "awq" && !is_made_of_awq) {
+    return "no command rounds to it yet: `subbyte quantize` writes awq";
+  }
+  return fmt::format("`subbyte quantize` writes awq{}",
+                     is_made_of_awq ? ", of which convert makes this one" : "");
+}
+
 bool is_activation_scale(std::string_view name) {
   return name.ends_with(".input_global_scale") || name.ends_with(".input_scale") ||
          name.ends_with("_input_scale");
@@ -68,9 +79,8 @@ class Planner {
     }
     if (exporter_ == nullptr || !by_tensor_.empty()) return {};
     return Error{"convert.not_quantized",
-                 fmt::format("{}: no weights are quantized, so there is nothing to convert to {}; "
-                             "`subbyte quantize` quantizes a model",
-                             context_.config.where, exporter_->name)};
+                 fmt::format("{}: no weights are quantized, and convert rounds none to {}; {}",
+                             context_.config.where, exporter_->name, way_to(exporter_->name))};
   }
 
   /// Stacks that this conversion makes: all where the format has stacks, and of families whose gate

@@ -40,7 +40,8 @@ class Chat : public testing::Test {
 
   static std::vector<std::string> command(std::vector<std::string> more = {},
                                           const std::string& arch = "qwen3") {
-    more.insert(more.begin(), {"chat", model(arch), "--temp", "0", "--threads", "1"});
+    more.insert(more.begin(),
+                {"chat", model(arch), "--temp", "0", "--threads", "1", "--color", "never"});
     return more;
   }
 
@@ -61,7 +62,7 @@ TEST_F(Chat, a_banner_says_what_runs_and_how_to_end) {
   Terminal terminal(command({"-c", "500"}));
   const std::string banner = terminal.read_until("\n> ");
   for (const char* part : {"qwen3", "context 500 of 2048 positions", "template ChatML, built in",
-                           "/help", "Ctrl-D or /exit ends"}) {
+                           "sampled greedy (temperature 0)", "/help", "Ctrl-D or /exit ends"}) {
     EXPECT_NE(banner.find(part), std::string::npos) << part << " in " << banner;
   }
   terminal.type(kCtrlD);
@@ -115,7 +116,8 @@ TEST_F(Chat, ctrl_c_stops_an_answer_and_not_the_conversation) {
   Json config = Json::parse(folder.read("model/config.json"));
   config["max_position_embeddings"] = 1 << 20;
   folder.write("model/config.json", config.dump());
-  Terminal terminal({"chat", (folder.path() / "model").string(), "--temp", "0", "-c", "1000000"});
+  Terminal terminal({"chat", (folder.path() / "model").string(), "--temp", "0", "-c", "1000000",
+                     "--color", "never"});
   terminal.read_until("\n> ");
   terminal.type("Say much.\r");
   terminal.read_until("Say much.\r\n");
@@ -131,7 +133,7 @@ TEST_F(Chat, ctrl_c_stops_an_answer_and_not_the_conversation) {
 }
 
 TEST_F(Chat, a_message_that_is_too_long_is_said_and_can_be_recalled) {
-  Terminal terminal(command({"-c", "100", "-n", "2"}));
+  Terminal terminal(command({"-c", "100", "-n", "2"}), {}, /*columns=*/400);
   terminal.read_until("\n> ");
   terminal.type("short\r");
   terminal.read_until("as -n says)");
@@ -147,6 +149,49 @@ TEST_F(Chat, a_message_that_is_too_long_is_said_and_can_be_recalled) {
   terminal.type("/exit\r");
   terminal.read_to_end();
   EXPECT_EQ(terminal.exit_code(), 0);
+}
+
+TEST_F(Chat, what_is_pasted_is_one_message) {
+  const TempDir folder;
+  Terminal terminal(command({"-n", "2"}));
+  terminal.read_until("\n> ");
+  terminal.type("Look: \x1b[200~first line\rsecond \xE2\x82\xAC line\rthird line\n\x1b[201~!\r");
+  terminal.read_until("as -n says)");
+  terminal.read_until("\n> ");
+  terminal.type("\x1b[200~/help\rme\x1b[201~\r");  // of several lines: no command
+  terminal.read_until("as -n says)");
+  terminal.read_until("\n> ");
+  terminal.type("/save " + (folder.path() / "talk.json").string() + "\r");
+  terminal.read_until("4 messages");
+  EXPECT_EQ(saved_messages("talk.json", folder),
+            (std::vector<std::string>{"Look: first line\nsecond \xE2\x82\xAC line\nthird line!",
+                                      "/help\nme"}));
+}
+
+TEST_F(Chat, tab_completes_commands_and_others_have_their_names) {
+  const TempDir folder;
+  const std::string text = folder.write("a.txt", "one\ntwo\n").string();
+  Terminal terminal(command({"-n", "2"}));
+  terminal.read_until("\n> ");
+  terminal.type("/sys\tBe brief.\r");
+  terminal.read_until("(instructions: Be brief.)");
+  terminal.read_until("\n> ");
+  terminal.type("/read " + text + "\r");
+  terminal.read_until("as -n says)");
+  terminal.read_until("\n> ");
+  terminal.type("/regen\r");
+  terminal.read_until("as -n says)");
+  terminal.read_until("\n> ");
+  terminal.type("/statz\r");
+  terminal.read_until("did you mean /stats?");
+  terminal.read_until("\n> ");
+  terminal.type("/sav\t" + (folder.path() / "talk.json").string() + "\r");
+  terminal.read_until("3 messages");
+  terminal.type("/quit\r");
+  terminal.read_to_end();
+  EXPECT_EQ(terminal.exit_code(), 0);
+  EXPECT_EQ(saved_messages("talk.json", folder), std::vector<std::string>{"one\ntwo"});
+  EXPECT_EQ(run_program(command(), {.input = "/bye\nHello\n"}).out, "");
 }
 
 TEST_F(Chat, a_dumb_terminal_gets_plain_lines) {

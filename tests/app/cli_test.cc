@@ -264,52 +264,6 @@ TEST(Tokenize, detokenize_gives_the_text_back) {
   EXPECT_EQ(Json::parse(back.out).at("text"), text);
 }
 
-TEST(Inspect, json_names_formats_and_bits) {
-  const ProcessResult result = run_program({"inspect", golden("gpt-oss-mxfp4"), "--json"});
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  const Json root = Json::parse(result.out);
-  EXPECT_EQ(root.at("architecture"), "gpt_oss");
-  EXPECT_EQ(root.at("quantization"), "mxfp4");
-  bool seen = false;
-  for (const Json& tensor : root.at("tensors")) {
-    if (tensor.at("name") != "model.layers.0.mlp.experts.gate_up_proj") continue;
-    seen = true;
-    EXPECT_EQ(tensor.at("kind"), "mxfp4");
-    EXPECT_DOUBLE_EQ(tensor.at("bits_per_weight").get<double>(), 4.25);
-    EXPECT_EQ(tensor.at("shape"), Json({8, 256, 128}));
-  }
-  EXPECT_TRUE(seen);
-}
-
-TEST(Inspect, a_page_joins_layers_and_says_what_a_run_takes) {
-  const std::string page = run_program({"inspect", golden("qwen3-awq")}).out;
-  for (const char* text :
-       {"2 of width 256, 4 heads of 64, 2 of keys and values\n", "512 positions\n",
-        "1.0 kB a position",  // 2 layers x 2 heads x 64 numbers x 2 x 16 bits
-        "  model.layers.0-1.mlp.down_proj\n", "  model.norm.weight\n"}) {
-    EXPECT_NE(page.find(text), std::string::npos) << text << "\n" << page;
-  }
-  EXPECT_EQ(page.find("layers.1."), std::string::npos);
-  const std::string all = run_program({"inspect", golden("qwen3-awq"), "--tensors"}).out;
-  EXPECT_NE(all.find("  model.layers.1.mlp.down_proj\n"), std::string::npos);
-  EXPECT_EQ(all.find("layers.0-1."), std::string::npos);
-  const std::string file = golden("qwen3-awq") + "/model.safetensors";
-  EXPECT_EQ(run_program({"inspect", file}).out.find("a weight"), std::string::npos);
-}
-
-TEST(Inspect, contradictions_are_listed_and_exit_with_3) {
-  const TempDir folder;
-  const fs::path model = folder.path() / "model";
-  fs::copy(golden("qwen3-awq"), model);
-  Json config = Json::parse(folder.read("model/config.json"));
-  config["quantization_config"]["group_size"] = 64;
-  folder.write("model/config.json", config.dump());
-  const ProcessResult result = run_program({"inspect", model.string()});
-  EXPECT_EQ(result.exit_code, 3);
-  EXPECT_NE(result.out.find("group_size is 64, but"), std::string::npos) << result.out;
-  EXPECT_EQ(run_program({"run", model.string(), "-p", "x"}).exit_code, 1);
-}
-
 /// A copy of a golden in which the first 16-bit number of a tensor is infinite or zero.
 fs::path damaged_golden(const TempDir& folder, const std::string& tensor, uint16_t number) {
   fs::copy(golden("qwen3-awq"), folder.path() / "model");
@@ -348,7 +302,7 @@ TEST(Verify, errors_exit_with_3_and_stand_in_the_json) {
   const Json root = Json::parse(result.out);
   EXPECT_EQ(root.at("architecture"), "qwen3");
   EXPECT_EQ(root.at("quantization"), "awq");
-  EXPECT_EQ(root.at("tensors"), 53);
+  EXPECT_EQ(root.at("num_tensors"), 53);
   EXPECT_EQ(root.at("errors"), 1);
   EXPECT_EQ(root.at("warnings"), 1);
   const Json& finding = root.at("findings").at(0);

@@ -32,7 +32,7 @@ TEST(Convert, there_and_back_and_diff_says_that_nothing_changed) {
   ASSERT_EQ(first.exit_code, 0) << first.err;
   const Json report = Json::parse(first.out);
   EXPECT_EQ(report["format"], "pack_quantized");
-  EXPECT_EQ(report["converted_modules"], 14);
+  EXPECT_EQ(report["modules"], 14);
   EXPECT_EQ(report["rounded_modules"], 0);
   EXPECT_EQ(report["signal_to_noise_db"], nullptr);
   EXPECT_NE(first.err.find("every weight the same"), std::string::npos) << first.err;

@@ -151,7 +151,7 @@ std::vector<Hostile> hostile_paths() {
        }},
       {"model_is_empty", "model.not_found",
        [](const TempDir& dir) { make_directory(dir, "model"); }},
-      {"model_is_forbidden", "model.not_found", [](const TempDir& dir) { forbid(dir, "model"); },
+      {"model_is_forbidden", "file.permission", [](const TempDir& dir) { forbid(dir, "model"); },
        true},
       {"only_a_pickle", "index.pickle_only",
        [](const TempDir& dir) {

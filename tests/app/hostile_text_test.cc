@@ -57,7 +57,7 @@ std::vector<std::string> commands() {
 
 TEST(HostileText, in_arguments_and_options_of_every_command_is_one_printable_line) {
   const std::vector<std::string> names = commands();
-  EXPECT_EQ(names.size(), 18u);
+  EXPECT_GE(names.size(), 18u);
   for (const std::string& name : names) {
     SCOPED_TRACE(name);
     for (const std::string& first : {std::string("--") + kHostile, std::string("--threads")}) {

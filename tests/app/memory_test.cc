@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -53,6 +54,24 @@ TEST_F(Memory, a_short_answer_takes_what_it_fills_of_a_large_context) {
   EXPECT_LT(resident(with_context) - small, kCacheBytes / 16);
   EXPECT_LT(resident(open) - small, kCacheBytes / 16);
   EXPECT_LT(resident({"chat", "-n", "2", "-c", all}, "a\n") - small, kCacheBytes / 16);
+}
+
+TEST_F(Memory, that_does_not_suffice_is_counted) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer needs more addresses than the limit of this test";
+#endif
+  const ProcessResult result =
+      run_program({"chat", model_.string(), "-p", "a", "-c", std::to_string(kPositions)},
+                  {.max_address_bytes = kCacheBytes});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
+  for (const char* part :
+       {"/model: not enough memory: the weights want about 9 MB, the cache of "
+        "262144 positions 1074 MB, and ",
+        " MB are free below the limit of `ulimit -v`; a shorter context (-c), "
+        "--kv-cache-type fp8, --head-bits 4 or a smaller model want less [memory]"}) {
+    EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
+  }
 }
 
 }  // namespace

@@ -41,6 +41,7 @@ void limit(__rlimit_resource resource, int64_t most) {
     setenv(name.c_str(), value.c_str(), 1);
   }
   limit(RLIMIT_FSIZE, options.max_file_bytes);
+  limit(RLIMIT_AS, options.max_address_bytes);
   limit(RLIMIT_NOFILE, options.max_open_files);
   limit(RLIMIT_CPU, options.max_cpu_seconds);
   std::vector<char*> argv = {const_cast<char*>("subbyte")};

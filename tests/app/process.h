@@ -23,6 +23,7 @@ struct ProcessOptions {
   int64_t max_open_files = 0;                           // 0: as here
   int64_t max_cpu_seconds = 0;                          // SIGXCPU ends what takes longer; 0: none
   std::string out_file = {};                            // where stdout goes instead of the result
+  int64_t max_address_bytes = 0;                        // limit of the address space; 0: none
   /// Called with the pid while the child runs, again and again until it returns true.
   std::function<bool(int pid)> watch = {};
 };

@@ -49,6 +49,11 @@ bool Terminal::read_more() {
   const ssize_t count = read(terminal_, buffer, sizeof buffer);
   if (count <= 0) return false;
   unread_.append(buffer, static_cast<std::size_t>(count));
+  // Asking for pasted text to be marked shows nothing.
+  for (const char* mode : {"\x1b[?2004h", "\x1b[?2004l"}) {
+    const std::size_t at = unread_.find(mode);
+    if (at != std::string::npos) unread_.erase(at, 8);
+  }
   return true;
 }
 

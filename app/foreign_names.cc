@@ -1,0 +1,62 @@
+#include "app/foreign_names.h"
+
+#include <algorithm>
+
+namespace subbyte::app {
+namespace {
+
+constexpr ForeignOption kOptions[] = {
+#define SUBBYTE_ALIAS(names, ours) {names, ours, ""},
+#define SUBBYTE_NO_OPTION(names, instead) {names, "", instead},
+#define SUBBYTE_NO_COMMAND(names, instead)
+#include "app/foreign_names.def"
+#undef SUBBYTE_ALIAS
+#undef SUBBYTE_NO_OPTION
+#undef SUBBYTE_NO_COMMAND
+};
+
+constexpr ForeignCommand kCommands[] = {
+#define SUBBYTE_ALIAS(names, ours)
+#define SUBBYTE_NO_OPTION(names, instead)
+#define SUBBYTE_NO_COMMAND(names, instead) {names, instead},
+#include "app/foreign_names.def"
+#undef SUBBYTE_ALIAS
+#undef SUBBYTE_NO_OPTION
+#undef SUBBYTE_NO_COMMAND
+};
+
+template <class Row>
+const Row* find(std::span<const Row> rows, std::string_view name) {
+  const auto row =
+      std::ranges::find_if(rows, [&](const Row& r) { return has_word(r.names, name); });
+  return row == rows.end() ? nullptr : &*row;
+}
+
+}  // namespace
+
+bool has_word(std::string_view names, std::string_view name) {
+  for (std::size_t begin = 0; begin < names.size();) {
+    const std::size_t end = std::min(names.find(' ', begin), names.size());
+    if (names.substr(begin, end - begin) == name) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+std::span<const ForeignOption> foreign_options() {
+  return kOptions;
+}
+
+std::span<const ForeignCommand> foreign_commands() {
+  return kCommands;
+}
+
+const ForeignOption* find_foreign_option(std::string_view name) {
+  return find(foreign_options(), name);
+}
+
+const ForeignCommand* find_foreign_command(std::string_view name) {
+  return find(foreign_commands(), name);
+}
+
+}  // namespace subbyte::app

@@ -1,0 +1,31 @@
+#pragma once
+// What people know from other programs, by the name that they type: options that are ours under
+// another name, and options and commands that there are not here, each with a sentence that says
+// what to do instead. foreign_names.def has them.
+
+#include <span>
+#include <string_view>
+
+namespace subbyte::app {
+
+struct ForeignOption {
+  std::string_view names;    // separated by blanks
+  std::string_view ours;     // that takes the same values and does the same; empty: none
+  std::string_view instead;  // where there is none
+};
+struct ForeignCommand {
+  std::string_view names;
+  std::string_view instead;
+};
+
+std::span<const ForeignOption> foreign_options();
+std::span<const ForeignCommand> foreign_commands();
+
+/// Whether `name` is one of these, which blanks separate.
+bool has_word(std::string_view names, std::string_view name);
+
+/// nullptr where no other program that we know has it.
+const ForeignOption* find_foreign_option(std::string_view name);
+const ForeignCommand* find_foreign_command(std::string_view name);
+
+}  // namespace subbyte::app

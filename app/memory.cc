@@ -1,0 +1,83 @@
+#include "app/memory.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <limits>
+
+namespace subbyte::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct FreeMemory {
+  double bytes = 0;
+  std::string_view limit;  // what it is the rest of
+};
+
+/// Of this machine, as the kernel estimates it; infinite where it does not say.
+double machine_bytes() {
+  std::ifstream file("/proc/meminfo");
+  std::string word;
+  double kilobytes = 0;
+  while (file >> word) {
+    if (word == "MemAvailable:" && file >> kilobytes) return kilobytes * 1024;
+  }
+  return std::numeric_limits<double>::infinity();
+}
+
+/// Of `ulimit -v`; infinite where there is no such limit.
+double address_space_bytes() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return std::numeric_limits<double>::infinity();
+  }
+  std::ifstream file("/proc/self/statm");
+  double pages = 0;
+  file >> pages;
+  const double used = pages * static_cast<double>(sysconf(_SC_PAGESIZE));
+  return std::max(0.0, static_cast<double>(limit.rlim_cur) - used);
+}
+
+FreeMemory free_memory() {
+  const FreeMemory machine = {machine_bytes(), "in this machine"};
+  const FreeMemory space = {address_space_bytes(), "below the limit of `ulimit -v`"};
+  return space.bytes < machine.bytes ? space : machine;
+}
+
+/// Of the files that weights are in.
+double weight_bytes(const fs::path& model) {
+  std::error_code failure;
+  if (!fs::is_directory(model, failure)) {
+    return static_cast<double>(fs::file_size(model, failure));
+  }
+  double sum = 0;
+  for (fs::directory_iterator at(model, failure), end; !failure && at != end;
+       at.increment(failure)) {
+    std::error_code unknown;
+    const auto bytes = static_cast<double>(fs::file_size(at->path(), unknown));
+    if (at->path().extension() == ".safetensors" && !unknown) sum += bytes;
+  }
+  return sum;
+}
+
+}  // namespace
+
+Error not_enough_memory(const LoadedModel& loaded, const LoadOptions& options) {
+  const ModelConfig& config = loaded.config;
+  const KvShape shape = {config.num_layers, config.num_kv_heads, config.head_dim,
+                         options.cache_type};
+  const double cache = static_cast<double>(kv_pages(options.cache_positions)) *
+                       static_cast<double>(shape.page_bytes());
+  const FreeMemory free = free_memory();
+  return {"memory",
+          fmt::format("{}: not enough memory: the weights want about {:.0f} MB, the cache of {} "
+                      "positions {:.0f} MB, and {:.0f} MB are free {}; a shorter context (-c), "
+                      "--kv-cache-type fp8, --head-bits 4 or a smaller model want less",
+                      loaded.path.string(), weight_bytes(loaded.path) / 1e6,
+                      options.cache_positions, cache / 1e6, free.bytes / 1e6, free.limit)};
+}
+
+}  // namespace subbyte::app

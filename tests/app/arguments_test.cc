@@ -1,0 +1,145 @@
+// The command line as people type it who come from other programs, or who mistype.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "app/process.h"
+#include "support/paths.h"
+
+namespace subbyte {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+const std::string kModel = (std::filesystem::path(SUBBYTE_TEST_DATA) / "../../demo/model").string();
+
+struct Mistake {
+  Arguments arguments;
+  std::string said;  // the end of the message
+};
+
+class Mistakes : public testing::TestWithParam<Mistake> {};
+
+/// One line, which names what was typed and says what to do.
+TEST_P(Mistakes, are_named_as_typed) {
+  const ProcessResult result = run_program(GetParam().arguments);
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
+  EXPECT_TRUE(result.err.starts_with("subbyte: error: ")) << result.err;
+  EXPECT_NE(result.err.find(GetParam().said + " [usage."), std::string::npos) << result.err;
+}
+
+const std::string kOneDevice =
+    ": a model runs on one device as a whole: --device cpu or --device cuda";
+
+INSTANTIATE_TEST_SUITE_P(
+    OfOtherPrograms, Mistakes,
+    testing::Values(
+        Mistake{{"run", "D", "-p", "Hi", "-ngl", "99"}, "run: no option -ngl" + kOneDevice},
+        Mistake{{"run", "D", "--n_gpu_layers=99"}, "run: no option --n-gpu-layers" + kOneDevice},
+        Mistake{{"run", "-hf", "Qwen/Qwen3-8B", "-p", "Hi"},
+                "run: no option -hf: MODEL may be org/name of what is in the Hugging Face cache "
+                "already, and `hf download org/name` fetches it"},
+        Mistake{{"run", "D", "-ctk", "q8_0"},
+                "run: no option -ctk: keys and values have one type: --kv-cache-type f16, bf16, "
+                "f32 or fp8"},
+        Mistake{{"run", "D", "-fa", "on"},
+                "run: no option -fa: there is nothing to choose; leave it out"},
+        Mistake{{"run", "D", "-np", "4"},
+                "--parallel and --cache-positions are for --prompts FILE --output FILE"},
+        Mistake{{"run", "D", "-sys", "x"}, "run: no option -sys here; chat (as --system) has it"},
+        Mistake{{"clean", "D", "--device", "cpu"},
+                "clean: no option --device here; run, chat, logits, perplexity and bench have it"},
+        Mistake{
+            {"--activations", "int8", "synth", "x"},
+            "synth: no option --activations here; run, chat, logits, perplexity and bench have it"},
+        Mistake{{"-m", "D", "-p", "Hi"},
+                "a command comes before -m: `subbyte run MODEL -p TEXT` continues a text, "
+                "`subbyte chat MODEL` talks, `subbyte help` lists the others"},
+        Mistake{{"serve", "D", "--port", "8000"},
+                "no command \"serve\": subbyte is no server: `subbyte run MODEL --prompts FILE "
+                "--output FILE` answers many requests of OpenAI's form"},
+        Mistake{{"pull", "org/name"},
+                "no command \"pull\": `hf download org/name` fetches a model into the cache that "
+                "subbyte reads"},
+        Mistake{{"-v"}, "no option -v: there is no log; -q says less, --version tells the version"},
+        Mistake{{"./model", "-p", "Hi"},
+                "no command \"./model\"; `subbyte run MODEL -p TEXT` continues a text"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Mistyped, Mistakes,
+    testing::Values(
+        Mistake{{"rnu", "D"}, "no command \"rnu\"; did you mean run?"},
+        Mistake{{"help", "enviroment"},
+                "no command and no topic \"enviroment\"; did you mean environment?"},
+        Mistake{{"run", "D", "--promt", "Hi"}, "run: no option --promt; did you mean --prompt?"},
+        Mistake{{"run", "D", "-prompt", "Hi"}, "run: no option -prompt; did you mean --prompt?"},
+        Mistake{{"run", "D", "-f", "x", "--foo", "1"},
+                "run: no option --foo; `subbyte run --help` lists them"},
+        Mistake{{"run", "D", "-pHi"},
+                "run: no option -pHi; a value of -p stands apart from it or after ="},
+        Mistake{{"run", "D", "-p", "--temp", "0"},
+                "run: -p needs a value (TEXT), found the option --temp; -p=--temp means the text"},
+        Mistake{{"run", "D", "-n"}, "run: -n needs a value (N)"},
+        Mistake{{"run", "D", "-n", "abc"},
+                "run: -n: expected a whole number, -1 and up, found \"abc\""},
+        Mistake{{"run", "D", "-n", "1e3"},
+                "run: -n: expected a whole number, -1 and up, found \"1e3\""},
+        Mistake{{"run", "D", "--threads", "0"},
+                "run: --threads: expected a whole number, 1 to 1024, found \"0\""},
+        Mistake{{"run", "D", "--temp", "0,5"},
+                "run: --temp: expected a number such as 0.5, found \"0,5\""},
+        Mistake{{"run", "D", "--kv-cache-type", "bf61"},
+                "run: --kv-cache-type: expected one of bf16, f16, f32, fp8, fp8_e4m3, found "
+                "\"bf61\"; did you mean bf16?"},
+        Mistake{{"run", "D", "--special=yes"}, "run: --special takes no value"},
+        Mistake{{"run", "D", "Hi"},
+                "run: \"Hi\" was not expected after MODEL; --prompt gives a text"},
+        Mistake{{"run", "D", "-p", "a", "-f", "b"},
+                "run: --file and --prompt cannot be given together"},
+        Mistake{{"logits", "D", "-o", "x"},
+                "logits: --ids is required: token ids, separated by commas"}));
+
+TEST(Spellings, of_one_call_are_the_same) {
+  const ProcessResult expected = run_program({"run", kModel, "--prompt", "It was", "--predict", "4",
+                                              "--temperature", "0", "--top-k", "5"});
+  ASSERT_EQ(expected.exit_code, 0) << expected.err;
+  for (const Arguments& arguments : std::vector<Arguments>{
+           {"run", "-m", kModel, "-p", "It was", "-n", "4", "--temp", "0"},
+           {"run", "-p=It was", "--model=" + kModel, "-n4", "--temp=0"},
+           {"-t", "1", "run", "--temp", "0", "--max-tokens", "4", "-p", "It was", "--", kModel},
+           {"run", kModel, "-p", "other", "-p", "It was", "--max_new_tokens=4", "--temp", "0"}}) {
+    const ProcessResult result = run_program(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.out, expected.out) << testing::PrintToString(arguments);
+  }
+}
+
+TEST(Spellings, of_the_version_are_three) {
+  const std::string expected = run_program({"--version"}).out;
+  EXPECT_TRUE(expected.starts_with("subbyte ")) << expected;
+  for (const Arguments& arguments : std::vector<Arguments>{{"-V"}, {"version"}, {"run", "-V"}}) {
+    const ProcessResult result = run_program(arguments);
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_EQ(result.out, expected);
+  }
+}
+
+TEST(Help, names_the_options_that_a_command_takes) {
+  for (const char* command : {"clean", "man", "completion", "help"}) {
+    const std::string help = run_program({command, "--help"}).out;
+    for (const char* option : {"--device", "--activations", "--threads", "--pin"}) {
+      EXPECT_EQ(help.find(option), std::string::npos) << command << " " << option;
+    }
+  }
+  const std::string synth = run_program({"synth", "--help"}).out;
+  EXPECT_NE(synth.find("--threads"), std::string::npos);
+  EXPECT_EQ(synth.find("--device"), std::string::npos);
+  EXPECT_NE(run_program({"chat", "--help"}).out.find("--device"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace subbyte

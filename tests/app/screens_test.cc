@@ -1,0 +1,215 @@
+// What is on the screen: lines that fit, colours, and what shells complete.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "app/process.h"
+#include "app/terminal.h"
+#include "support/paths.h"
+#include "support/temp_dir.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using Arguments = std::vector<std::string>;
+
+const fs::path kDemo = fs::path(SUBBYTE_TEST_DATA) / "../../demo/model";
+
+std::string without_colours(const std::string& text) {
+  return std::regex_replace(text, std::regex("\x1b\\[[0-9;?]*[a-zA-Z]"), "");
+}
+
+/// What the cursor goes back over is a line of its own.
+std::string lines_of(std::string text) {
+  text = std::regex_replace(text, std::regex("\r\n"), "\n");
+  std::ranges::replace(text, '\r', '\n');
+  return text;
+}
+
+/// The screen of a command on a terminal of so many columns.
+std::string screen(const Arguments& arguments, int columns,
+                   std::map<std::string, std::string> environment = {}) {
+  environment["COLUMNS"] = std::to_string(columns);
+  Terminal terminal(arguments, environment, columns);
+  std::string text = terminal.read_to_end();
+  terminal.exit_code();
+  return lines_of(text);
+}
+
+/// Lines are at most `columns` - 1 long, but for words that are longer than that.
+void expect_to_fit(const std::string& text, std::size_t columns, const std::string& command) {
+  std::istringstream lines(without_colours(text));
+  for (std::string line; std::getline(lines, line);) {
+    std::size_t width = 0;
+    for (const char c : line) width += (c & 0xC0) != 0x80;
+    if (width < columns) continue;
+    const std::string words = line.substr(std::min(line.find_first_not_of(' '), line.size()));
+    EXPECT_EQ(words.find(' '), words.npos) << command << ": " << line;
+  }
+}
+
+std::vector<std::string> commands() {
+  std::istringstream lines(run_program({"help"}).out);
+  std::vector<std::string> names;
+  bool inside = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty()) inside = false;
+    if (inside && line.size() > 2 && line[2] != ' ') {
+      names.push_back(line.substr(2, line.find(' ', 2) - 2));
+    }
+    if (line == "Commands:") inside = true;
+  }
+  return names;
+}
+
+class Screens : public testing::TestWithParam<int> {};
+
+TEST_P(Screens, of_help_and_mistakes_fit) {
+  const int columns = GetParam();
+  const auto names = commands();
+  ASSERT_GE(names.size(), 18u);
+  for (const std::string& name : names) {
+    expect_to_fit(screen({name, "--help"}, columns), columns, name);
+    expect_to_fit(screen({name, "--no-such-option"}, columns), columns, name);
+  }
+  for (const char* page : {"environment", "exit-codes", "other-programs"}) {
+    const std::string text = screen({"help", page}, columns);
+    EXPECT_GT(std::ranges::count(text, '\n'), 5);
+    expect_to_fit(text, columns, page);
+  }
+  expect_to_fit(screen({"--help"}, columns), columns, "--help");
+  expect_to_fit(screen({"run", "org/name", "-p", "a"}, columns, {{"HF_HUB_CACHE", "/x"}}), columns,
+                "run");
+}
+
+TEST_P(Screens, of_commands_fit) {
+  const int columns = GetParam();
+  const TempDir folder;
+  const std::string demo = kDemo.string();
+  const std::string text = folder.write("a.txt", "It was so, and it was so again.").string();
+  const std::string broken = (folder / "broken").string();
+  fs::copy(kDemo, broken);
+  Json config = Json::parse(folder.read("broken/config.json"));
+  config["num_hidden_layers"] = 3;
+  folder.write("broken/config.json", config.dump());
+  for (const Arguments& arguments :
+       std::vector<Arguments>{{"run", demo, "-p", "It", "-n", "1"},
+                              {"inspect", demo},
+                              {"inspect", demo, "--tensors"},
+                              {"inspect", broken},
+                              {"verify", demo, "--notes"},
+                              {"verify", broken},
+                              {"tokenize", demo, "It was so", "--pieces"},
+                              {"perplexity", demo, text},
+                              {"convert", demo, (folder / "q").string(), "--to", "bf16"},
+                              {"quantize", demo, (folder / "r").string()},
+                              {"synth", (folder / "s").string(), "--shape", "tiny"},
+                              {"diff", demo, (folder / "q").string()},
+                              {"clean", folder.path().string()},
+                              {"list"},
+                              {"devices"}}) {
+    expect_to_fit(screen(arguments, columns, {{"HF_HUB_CACHE", folder.path().string()}}), columns,
+                  arguments[0]);
+  }
+}
+
+TEST_P(Screens, of_a_conversation_fit) {
+  Terminal terminal({"chat", kDemo.string(), "-n", "1", "--temp", "0", "--color", "never"}, {},
+                    GetParam());
+  std::string text = terminal.read_until("\n> ");
+  terminal.type("/help\r");
+  terminal.read_until("/help\r\n");  // as it is typed
+  text += "\n" + terminal.read_until("\n> ");
+  terminal.type("/fly\r");
+  terminal.read_until("/fly\r\n");
+  text += "\n" + terminal.read_until("\n> ");
+  expect_to_fit(lines_of(text), GetParam(), "chat");
+}
+
+INSTANTIATE_TEST_SUITE_P(Columns, Screens, testing::Values(79, 40),
+                         testing::PrintToStringParamName());
+
+TEST(Pipes, have_no_broken_lines_and_no_colours) {
+  const ProcessResult error =
+      run_program({"run", "org/name", "-p", "a"}, {.environment = {{"COLUMNS", "40"}}});
+  EXPECT_EQ(std::ranges::count(error.err, '\n'), 1) << error.err;
+  EXPECT_EQ(error.err.find('\x1b'), error.err.npos);
+  const std::string page = run_program({"inspect", kDemo.string()}).out;
+  EXPECT_EQ(page.find('\x1b'), page.npos);
+  expect_to_fit(page, 80, "inspect");
+}
+
+TEST(Colours, are_those_that_were_asked_for) {
+  const Arguments missing = {"run", "/no/such/model", "-p", "a"};
+  const auto has = [](const std::string& text) { return text.find('\x1b') != text.npos; };
+  EXPECT_TRUE(has(screen(missing, 80)));
+  EXPECT_FALSE(has(screen(missing, 80, {{"NO_COLOR", "1"}})));
+  EXPECT_FALSE(has(screen(missing, 80, {{"TERM", "dumb"}})));
+  for (const char* when : {"never", "always"}) {
+    Arguments arguments = missing;
+    arguments.insert(arguments.end(), {"--color", when});
+    EXPECT_EQ(has(screen(arguments, 80)), when[0] == 'a');
+    EXPECT_EQ(has(run_program(arguments).err), when[0] == 'a');
+  }
+  EXPECT_TRUE(has(screen({"help"}, 80)));
+  EXPECT_TRUE(has(screen({"inspect", kDemo.string()}, 80)));
+  EXPECT_TRUE(has(screen({"verify", kDemo.string(), "--notes"}, 80)));
+  EXPECT_TRUE(has(screen({"run", kDemo.string(), "-p", "It", "-n", "1", "-q"}, 80)));
+}
+
+/// The words that bash offers for the last one of these.
+std::set<std::string> completed(const Arguments& words, const std::string& cache) {
+  const TempDir folder;
+  const std::string script =
+      folder.write("script", run_program({"completion", "bash"}).out).string();
+  std::string list;
+  for (const std::string& word : words) list += " '" + word + "'";
+  const std::string bash =
+      "PATH=" + fs::path(kProgramPath).parent_path().string() + ":$PATH; export HF_HUB_CACHE='" +
+      cache + "'; cd '" + cache + "'; source " + script + "; COMP_WORDS=(subbyte" + list +
+      "); COMP_CWORD=" + std::to_string(words.size()) +
+      "; _subbyte; printf '%s\\n' \"${COMPREPLY[@]}\" > " + (folder / "out").string();
+  const std::string file = folder.write("run.sh", bash).string();
+  EXPECT_EQ(std::system(("bash " + file).c_str()), 0);
+  std::istringstream lines(folder.read("out"));
+  std::set<std::string> found;
+  for (std::string line; std::getline(lines, line);) found.insert(line);
+  return found;
+}
+
+TEST(Completion, offers_the_values_that_are_known) {
+  const TempDir cache;
+  cache.write("models--org--demo/snapshots/main/config.json", "{}");
+  const std::string place = cache.path().string();
+  const auto offers = [&](const Arguments& words, const std::string& value) {
+    const auto found = completed(words, place);
+    EXPECT_TRUE(found.contains(value))
+        << testing::PrintToString(words) << " " << testing::PrintToString(found);
+  };
+  offers({"convert", "a", "b", "--to", "gp"}, "gptq");
+  offers({"quantize", "a", "b", "--format", ""}, "awq");
+  offers({"synth", "a", "--arch", "gpt"}, "gpt-oss");
+  offers({"synth", "a", "--shape", "0"}, "0.6b");
+  offers({"synth", "a", "--format", ""}, "mxfp4");
+  offers({"run", "a", "--device", "c"}, "cuda");
+  offers({"run", "a", "--activations", "i"}, "int8");
+  offers({"help", "envi"}, "environment");
+  offers({"help", "conv"}, "convert");
+  offers({"completion", ""}, "zsh");
+  offers({"run", "org/"}, "org/demo");
+  offers({"run", "models"}, "models--org--demo");  // a file
+  offers({"inspect", "a", "--tens"}, "--tensors");
+}
+
+}  // namespace
+}  // namespace subbyte
