@@ -21,23 +21,32 @@ Error unserved(const char* message) {
   return {"linear.unsupported", message};
 }
 
+Error unlike_experts() {
+  return unserved(
+      "experts: expected gate_up [2 n][hidden], or gate and up [n][hidden], and down [hidden][n], "
+      "all alike");
+}
+
 Status check_experts(Execution& execution, const ExpertMatrices& experts) {
   const std::size_t count = experts.down.size();
-  if (count == 0 || experts.gate_up.size() != count || experts.top_k < 1 ||
+  const bool apart = experts.is_apart();
+  if (count == 0 || (!apart && experts.gate_up.size() != count) || experts.top_k < 1 ||
       experts.top_k > std::ssize(experts.down)) {
-    return unserved("expected as many gate_up as down matrices, and top_k of them or more");
+    return unserved(
+        "expected as many gate_up as down matrices, or two of each, and top_k of them or more");
   }
   const int64_t hidden = experts.down[0].view.rows;
   const int64_t inner = experts.down[0].view.cols;
-  for (std::size_t i = 0; i < count; ++i) {
-    const MatrixView& gate_up = experts.gate_up[i].view;
-    const MatrixView& down = experts.down[i].view;
-    SUBBYTE_CHECK(check_linear(execution, gate_up));
-    SUBBYTE_CHECK(check_linear(execution, down));
-    if (down.rows != hidden || down.cols != inner || gate_up.cols != hidden ||
-        gate_up.rows % 2 != 0 || gate_up.rows / 2 != inner) {
-      return unserved("experts: expected gate_up [2 n][hidden] and down [hidden][n], all alike");
-    }
+  const auto has_shape = [](const Matrix& matrix, int64_t rows, int64_t cols) {
+    return matrix.view.rows == rows && matrix.view.cols == cols;
+  };
+  for (const Matrix& matrix : experts.gate_up) {
+    SUBBYTE_CHECK(check_linear(execution, matrix.view));
+    if (!has_shape(matrix, apart ? inner : 2 * inner, hidden)) return unlike_experts();
+  }
+  for (const Matrix& matrix : experts.down) {
+    SUBBYTE_CHECK(check_linear(execution, matrix.view));
+    if (!has_shape(matrix, hidden, inner)) return unlike_experts();
   }
   if (execution.mxfp8_experts() && (hidden % 32 != 0 || inner % 32 != 0)) {
     return Error{"linear.unsupported",

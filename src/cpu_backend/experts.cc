@@ -110,27 +110,55 @@ class Mixture {
       const int64_t begin = grouping_.starts[e];
       const int64_t m = grouping_.starts[e + 1] - begin;
       if (m == 0) continue;
-      const auto part = [m](float* from, int64_t row, int64_t width) {
-        return std::span(from + row * width, static_cast<std::size_t>(m * width));
-      };
-      gate_up.push_back({part(gate_up_, begin - base, 2 * intermediate_), x_, m,
-                         &weights_.gate_up[e].view,
-                         bias_of(weights_.gate_up_bias, e, 2 * intermediate_),
-                         std::span(tokens_).subspan(begin, m)});
-      down.push_back({part(outputs_, begin, hidden_), part(activated_, begin - base, intermediate_),
-                      m, &weights_.down[e].view, bias_of(weights_.down_bias, e, hidden_)});
+      add_gate_up(gate_up, e, base);
+      down.push_back({rows(outputs_, begin, m, hidden_),
+                      rows(activated_, begin - base, m, intermediate_), m, &weights_.down[e].view,
+                      bias_of(weights_.down_bias, e, hidden_)});
     }
-    const auto gate = [&](const DonePart& part) {
-      const std::span<const float> y = gate_up[part.set].y;
-      float* activated = activated_ + (y.data() - gate_up_) / 2;
-      clamped_swiglu(execution_.kernels(), {activated, y.size() / 2}, y, intermediate_, part,
-                     weights_.swiglu);
-    };
-    SUBBYTE_CHECK(linear_group(execution_, gate_up, 1, gate));
+    SUBBYTE_CHECK(weights_.is_apart() ? multiply_apart(gate_up) : multiply_in_turns(gate_up));
     if (execution_.mxfp8_experts()) {
       round_rows(activated_, grouping_.starts[end] - base, intermediate_);
     }
     return linear_group(execution_, down);
+  }
+
+  static std::span<float> rows(float* from, int64_t row, int64_t count, int64_t width) {
+    return {from + row * width, static_cast<std::size_t>(count * width)};
+  }
+
+  /// Of one expert: a product, or two where gate and up are apart. Then the results of gate become
+  /// what is activated.
+  void add_gate_up(std::vector<LinearProduct>& products, std::size_t expert, int64_t base) {
+    const int64_t begin = grouping_.starts[expert];
+    const int64_t m = grouping_.starts[expert + 1] - begin;
+    const std::span<const int64_t> tokens = std::span(tokens_).subspan(begin, m);
+    const std::span<const float> bias = bias_of(weights_.gate_up_bias, expert, 2 * intermediate_);
+    if (!weights_.is_apart()) {
+      products.push_back({rows(gate_up_, begin - base, m, 2 * intermediate_), x_, m,
+                          &weights_.gate_up[expert].view, bias, tokens});
+      return;
+    }
+    const std::size_t inner = bias.size() / 2;
+    products.push_back({rows(activated_, begin - base, m, intermediate_), x_, m,
+                        &weights_.gate_up[2 * expert].view, bias.first(inner), tokens});
+    products.push_back({rows(gate_up_, begin - base, m, intermediate_), x_, m,
+                        &weights_.gate_up[2 * expert + 1].view, bias.subspan(inner), tokens});
+  }
+
+  Status multiply_in_turns(std::span<const LinearProduct> gate_up) {
+    return linear_group(execution_, gate_up, 1, [&](const DonePart& part) {
+      const std::span<const float> y = gate_up[part.set].y;
+      float* activated = activated_ + (y.data() - gate_up_) / 2;
+      clamped_swiglu(execution_.kernels(), {activated, y.size() / 2}, y, intermediate_, part,
+                     weights_.swiglu);
+    });
+  }
+
+  Status multiply_apart(std::span<const LinearProduct> gate_up) {
+    return linear_group(execution_, gate_up, 2, [&](const DonePart& part) {
+      clamped_swiglu_apart(execution_.kernels(), gate_up[2 * part.set].y,
+                           gate_up[2 * part.set + 1].y, intermediate_, part, weights_.swiglu);
+    });
   }
 
   static std::span<const float> bias_of(std::span<const float> all, std::size_t expert,
@@ -175,7 +203,7 @@ class Mixture {
   Grouping grouping_;
   std::vector<int64_t> place_;   // of each route, in the order of the experts
   std::vector<int64_t> tokens_;  // of the routes in the order of the experts
-  float* gate_up_ = nullptr;     // [rows of a batch][2 * intermediate]
+  float* gate_up_ = nullptr;     // [rows of a batch][2 * intermediate], or up alone
   float* activated_ = nullptr;   // [rows of a batch][intermediate]
   float* outputs_ = nullptr;     // [routes][hidden], in the order of the experts
 };

@@ -135,15 +135,19 @@ double bias_at(const std::vector<float>& bias, int64_t i) {
 std::vector<double> run_expert(const TestExperts& experts, int64_t e, std::span<const float> x,
                                std::vector<double>* largest = nullptr) {
   std::vector<double> h(kInner), out(kHidden);
-  const auto row = [&](int64_t n) {
-    double sum = bias_at(experts.gate_up_bias, e * 2 * kInner + n);
-    for (int64_t k = 0; k < kHidden; ++k) sum += weight_at(experts.gate_up[e].view, n, k) * x[k];
+  const bool apart = experts.gate_up.size() == 2 * experts.down.size();
+  const auto row = [&](int64_t i, int64_t is_up) {
+    double sum = bias_at(experts.gate_up_bias,
+                         e * 2 * kInner + (apart ? is_up * kInner + i : 2 * i + is_up));
+    const MatrixView& view = experts.gate_up[apart ? 2 * e + is_up : e].view;
+    const int64_t n = apart ? i : 2 * i + is_up;
+    for (int64_t k = 0; k < kHidden; ++k) sum += weight_at(view, n, k) * x[k];
     return sum;
   };
   for (int64_t i = 0; i < kInner; ++i) {
     const auto& [alpha, limit, up_offset] = experts.swiglu;
-    const double g = std::fmin(row(2 * i), limit);
-    const double u = std::fmin(std::fmax(row(2 * i + 1), -limit), limit);
+    const double g = std::fmin(row(i, 0), limit);
+    const double u = std::fmin(std::fmax(row(i, 1), -limit), limit);
     h[i] = g / (1 + std::exp(-alpha * g)) * (u + up_offset);
   }
   if (largest != nullptr) {
@@ -223,6 +227,33 @@ TEST_P(MixtureOfExperts, without_bias_and_clamp_matches_the_formula) {
       routes.push_back({static_cast<int32_t>((i * i + i) % kExperts), 0.5f});
     }
     expect_formula(experts, x, routes, 2);
+  }
+}
+
+/// As compressed-tensors, ModelOpt and AutoRound keep them: a factor each, and here a format each.
+TEST_P(MixtureOfExperts, gate_and_up_may_be_apart_and_of_other_formats) {
+  const WeightFormat nvfp4 = {Format::kE2M1, Format::kE4M3, Zero::kNone, 16};
+  const WeightFormat awq = {Format::kU4, Format::kF16, Zero::kU8, 32};
+  for (const WeightFormat& of_up : {nvfp4, awq}) {
+    TestExperts experts = random_experts(8);
+    experts.gate_up.clear();
+    for (int64_t e = 0; e < kExperts; ++e) {
+      for (const int64_t is_up : {0, 1}) {
+        experts.owners.push_back(random_matrix(is_up == 1 ? of_up : nvfp4, kInner, kHidden,
+                                               Contents::kExact, 100 + 2 * e + is_up));
+        MatrixView& view = experts.owners.back().view;
+        view.tensor_scale = (is_up == 1 ? 0.021 : 0.009) + 0.001 * static_cast<double>(e);
+        experts.gate_up.push_back({view, {}});
+      }
+    }
+    for (const int64_t tokens : {1, 3, 40}) {
+      const std::vector<float> x = random_tokens(tokens, tokens);
+      std::vector<Route> routes;
+      for (int64_t i = 0; i < 2 * tokens; ++i) {
+        routes.push_back({static_cast<int32_t>((i * i + i) % kExperts), 0.5f});
+      }
+      expect_formula(experts, x, routes, 2);
+    }
   }
 }
 

@@ -1,5 +1,8 @@
 #include "cpu_backend/gates.h"
 
+#include <algorithm>
+#include <cmath>
+
 namespace subbyte {
 
 void silu_gate(const cpu::Kernels& kernels, std::span<float> gate, std::span<const float> up,
@@ -18,6 +21,29 @@ void clamped_swiglu(const cpu::Kernels& kernels, std::span<float> out,
     kernels.vectors->clamped_swiglu(out.data() + at, gate_up.data() + 2 * at,
                                     (part.end - part.begin) / 2, swiglu.alpha, swiglu.limit,
                                     swiglu.up_offset);
+  }
+}
+
+void clamped_swiglu_apart(const cpu::Kernels& kernels, std::span<float> gate,
+                          std::span<const float> up, int64_t inner, const DonePart& part,
+                          const SwiGLU& swiglu) {
+  if (swiglu.alpha == 1 && swiglu.up_offset == 0 && std::isinf(swiglu.limit)) {
+    return silu_gate(kernels, gate, up, inner, part);
+  }
+  constexpr int64_t kChunk = 256;
+  float in_turns[2 * kChunk];
+  for (int64_t m = part.first_m; m < part.first_m + part.num_m; ++m) {
+    for (int64_t first = part.begin; first < part.end; first += kChunk) {
+      float* g = gate.data() + m * inner + first;
+      const float* u = up.data() + m * inner + first;
+      const int64_t count = std::min(kChunk, part.end - first);
+      for (int64_t i = 0; i < count; ++i) {
+        in_turns[2 * i] = g[i];
+        in_turns[2 * i + 1] = u[i];
+      }
+      kernels.vectors->clamped_swiglu(g, in_turns, count, swiglu.alpha, swiglu.limit,
+                                      swiglu.up_offset);
+    }
   }
 }
 

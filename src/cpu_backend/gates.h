@@ -21,4 +21,9 @@ void clamped_swiglu(const cpu::Kernels& kernels, std::span<float> out,
                     std::span<const float> gate_up, int64_t inner, const DonePart& part,
                     const SwiGLU& swiglu);
 
+/// The same of gate and up [m][inner], of which `part` is; its columns of gate become the result.
+void clamped_swiglu_apart(const cpu::Kernels& kernels, std::span<float> gate,
+                          std::span<const float> up, int64_t inner, const DonePart& part,
+                          const SwiGLU& swiglu);
+
 }  // namespace subbyte

@@ -176,6 +176,30 @@ TEST_P(Gates, swiglu_as_it_is_has_the_bits_of_silu) {
   EXPECT_EQ(out, gate);
 }
 
+TEST_P(Gates, swiglu_apart_has_the_bits_of_swiglu_in_turns) {
+  Random random(4);
+  std::vector<float> gate_up(2 * 3 * kWidth);
+  for (float& x : gate_up) x = static_cast<float>(5 * random.normal());
+  gate_up[2] = gate_up[11] = kNan;
+  std::vector<float> gate, up;
+  for (std::size_t i = 0; i < gate_up.size(); i += 2) {
+    gate.push_back(gate_up[i]);
+    up.push_back(gate_up[i + 1]);
+  }
+  std::vector<float> out(gate.size());
+  const SwiGLU swiglu = {1.2f, 3, 0.5f};
+  clamped_swiglu(out, gate_up, swiglu);
+  for (std::size_t i = 1; i < std::size(kEnds); ++i) {
+    for (const auto& [first_m, num_m] : {std::pair{0, 2}, std::pair{2, 1}}) {
+      const DonePart part = {0, kEnds[i - 1], kEnds[i], first_m, num_m};
+      clamped_swiglu_apart(kernels_, gate, up, kWidth, part, swiglu);
+    }
+  }
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    ASSERT_TRUE(std::isnan(out[i]) ? std::isnan(gate[i]) : gate[i] == out[i]) << i;
+  }
+}
+
 TEST_P(Gates, swiglu_adds_its_offset_to_the_clamped_up) {
   std::vector<float> out(1);
   clamped_swiglu(out, std::vector<float>{2, 10}, {1, 4, -1.5f});

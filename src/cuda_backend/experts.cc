@@ -6,6 +6,7 @@
 #include "kernels/cuda/experts/in_8_bits.h"
 #include "kernels/cuda/ops/quantize.h"
 #include "kernels/gpu/served_format.h"
+#include "matrix/recast.h"
 
 namespace subbyte {
 namespace {
@@ -22,10 +23,12 @@ Error dense_unserved(const WeightFormat& format) {
 
 Status check_shapes(const ExpertMatrices& experts) {
   const auto count = std::ssize(experts.down);
-  if (count == 0 || std::ssize(experts.gate_up) != count || count > cuda::kMostExperts) {
+  const int64_t parts = experts.is_apart() ? 2 : 1;
+  if (count == 0 || std::ssize(experts.gate_up) != parts * count || count > cuda::kMostExperts) {
     return unserved("experts: expected 1 to " + std::to_string(cuda::kMostExperts) +
-                    " and as many gate_up as down matrices, found " + std::to_string(count) +
-                    " down and " + std::to_string(experts.gate_up.size()) + " gate_up");
+                    " and as many gate_up as down matrices, or two of each, found " +
+                    std::to_string(count) + " down and " + std::to_string(experts.gate_up.size()) +
+                    " gate_up");
   }
   const int64_t most_top_k = std::min<int64_t>(count, cuda::kMostTopK);
   if (experts.top_k < 1 || experts.top_k > most_top_k) {
@@ -34,13 +37,16 @@ Status check_shapes(const ExpertMatrices& experts) {
   }
   const int64_t hidden = experts.down[0].view.rows;
   const int64_t inner = experts.down[0].view.cols;
-  for (int64_t i = 0; i < count; ++i) {
-    const MatrixView& gate_up = experts.gate_up[i].view;
-    const MatrixView& down = experts.down[i].view;
-    if (down.rows != hidden || down.cols != inner || gate_up.cols != hidden ||
-        gate_up.rows != 2 * inner) {
-      return unserved("experts: expected gate_up [2 n][hidden] and down [hidden][n], all alike");
-    }
+  const auto are_alike = [](const std::vector<Matrix>& matrices, int64_t rows, int64_t cols) {
+    return std::ranges::all_of(matrices, [=](const Matrix& matrix) {
+      return matrix.view.rows == rows && matrix.view.cols == cols;
+    });
+  };
+  if (!are_alike(experts.gate_up, 2 * inner / parts, hidden) ||
+      !are_alike(experts.down, hidden, inner)) {
+    return unserved(
+        "experts: expected gate_up [2 n][hidden], or gate and up [n][hidden], and down "
+        "[hidden][n], all alike");
   }
   const auto is_bias = [count](const std::vector<float>& bias, int64_t rows) {
     return bias.empty() || std::ssize(bias) == count * rows;
@@ -51,32 +57,28 @@ Status check_shapes(const ExpertMatrices& experts) {
   return {};
 }
 
-/// Packs expert after expert.
+/// Packs expert after expert, each of which has `parts` matrices: one, or gate and up.
 class ExpertPacker {
  public:
-  ExpertPacker(const std::vector<Matrix>& matrices, cuda::RowOrder order,
+  ExpertPacker(std::vector<Matrix>& matrices, int64_t parts, cuda::RowOrder order,
                const WeightTarget& target)
-      : matrices_(matrices), order_(order), target_(target) {}
+      : matrices_(matrices), parts_(parts), order_(order), target_(target) {}
 
   Result<CudaExpertMatrices> run(std::span<const float> bias) {
     const MatrixView& first = matrices_.front().view;
-    const bool gathers = !first.input_order.empty();
-    to_.rows = first.rows;
+    gathers_ = !first.input_order.empty();
+    const int64_t experts = std::ssize(matrices_) / parts_;
+    to_.rows = first.rows * parts_;
     to_.cols = first.cols;
-    auto bytes = gpu::packed_bytes(first.format, first.rows, first.cols, gathers);
+    auto bytes = gpu::packed_bytes(first.format, to_.rows, to_.cols, gathers_);
     if (!bytes.ok()) return dense_unserved(first.format);
     to_.expert_bytes = *bytes;
-    SUBBYTE_TRY(to_.memory, target_.arena.take(to_.expert_bytes * std::ssize(matrices_)));
-    std::vector<float> gains;
-    for (const Matrix& matrix : matrices_) {
-      if (matrix.view.format != first.format || matrix.view.input_order.empty() == gathers) {
-        return unserved("experts: expected one format for all experts of a layer, found " +
-                        to_string(first.format) + " and " + to_string(matrix.view.format));
-      }
-      SUBBYTE_TRY(const float gain, pack(matrix, std::ssize(gains)));
-      gains.push_back(gain);
+    SUBBYTE_TRY(to_.memory, target_.arena.take(to_.expert_bytes * experts));
+    for (int64_t e = 0; e < experts; ++e) SUBBYTE_CHECK(pack(e));
+    SUBBYTE_TRY(to_.gains, upload_bytes(std::as_bytes(std::span(gains_)), target_));
+    if (parts_ == 2) {
+      SUBBYTE_TRY(to_.up_gains, upload_bytes(std::as_bytes(std::span(up_gains_)), target_));
     }
-    SUBBYTE_TRY(to_.gains, upload_bytes(std::as_bytes(std::span(gains)), target_));
     if (!bias.empty()) {
       SUBBYTE_TRY(to_.bias, upload_bias(bias, true, target_));
     }
@@ -84,12 +86,12 @@ class ExpertPacker {
   }
 
  private:
-  /// Returns WeightArguments::gain, the one thing that experts do not have in common.
-  Result<float> pack(const Matrix& matrix, int64_t expert) {
+  Status pack(int64_t expert) {
+    SUBBYTE_TRY(const std::vector<Matrix> parts, take_parts(expert));
     const auto room = [&](int64_t) -> Result<std::byte*> {
       return to_.memory.data() + expert * to_.expert_bytes;
     };
-    SUBBYTE_TRY(const PackedOnGpu packed, pack_matrix(matrix, order_, room, target_));
+    SUBBYTE_TRY(const PackedOnGpu packed, pack_matrices(parts, order_, room, target_));
     if (expert == 0) {
       to_.format = packed.format;
       to_.arguments = packed.arguments;
@@ -98,17 +100,64 @@ class ExpertPacker {
     float& factor = to_.arguments.scale_factor;
     factor = std::min(factor, packed.arguments.scale_factor);
     to_.largest_scale = std::max(to_.largest_scale, packed.format.largest_scale);
-    return packed.arguments.gain;
+    // The gains are what experts do not have in common.
+    gains_.push_back(packed.arguments.gain);
+    up_gains_.push_back(cuda::weight_arguments(nullptr, packed.format,
+                                               parts.back().view.tensor_scale, target_.number)
+                            .gain);
+    return {};
   }
 
-  const std::vector<Matrix>& matrices_;
+  /// The matrices of an expert, which are let go when they are packed.
+  Result<std::vector<Matrix>> take_parts(int64_t expert) {
+    std::vector<Matrix> parts;
+    for (int64_t i = 0; i < parts_; ++i) {
+      parts.push_back(std::move(matrices_[parts_ * expert + i]));
+      const MatrixView& view = parts.back().view;
+      if (view.input_order.empty() == gathers_) {
+        return unserved(
+            "experts: expected an order of inputs in all experts of a layer, or in none, found "
+            "both");
+      }
+      if (!std::ranges::equal(view.input_order, parts.front().view.input_order)) {
+        return unserved(
+            "experts: expected one order of inputs in gate and up of an expert, found two");
+      }
+    }
+    return parts;
+  }
+
+  std::vector<Matrix>& matrices_;
+  int64_t parts_;
   cuda::RowOrder order_;
   const WeightTarget& target_;
+  bool gathers_ = false;  // all have an order of inputs
   CudaExpertMatrices to_;
+  std::vector<float> gains_, up_gains_;  // of each expert
 };
 
-Result<CudaExpertMatrices> upload_stack(std::vector<Matrix>& matrices, std::span<const float> bias,
-                                        cuda::RowOrder order, const WeightTarget& target) {
+/// Brings matrices to a format that holds all of them to the bit, such as groups that divide all.
+Status make_alike(std::vector<Matrix>& matrices) {
+  WeightFormat common = matrices.front().view.format;
+  for (const Matrix& matrix : matrices) {
+    const auto both = common_format(common, matrix.view.format, matrix.view.cols);
+    if (!both) {
+      return unserved("experts: expected one format for all experts of a layer, found " +
+                      to_string(common) + " and " + to_string(matrix.view.format));
+    }
+    common = *both;
+  }
+  for (Matrix& matrix : matrices) {
+    if (matrix.view.format == common) continue;
+    SUBBYTE_TRY(matrix, recast(std::move(matrix), {common, TensorFactor::kNone, true}));
+  }
+  return {};
+}
+
+Result<CudaExpertMatrices> upload_stack(std::vector<Matrix>& matrices, int64_t parts,
+                                        std::span<const float> bias, cuda::RowOrder order,
+                                        const WeightTarget& target) {
+  SUBBYTE_CHECK(make_alike(matrices));
   for (Matrix& matrix : matrices) {
     const MatrixView& view = matrix.view;
     if (is_dense(gpu::served_format(view.format, view.rows, view.cols))) {
@@ -116,7 +165,7 @@ Result<CudaExpertMatrices> upload_stack(std::vector<Matrix>& matrices, std::span
     }
     SUBBYTE_TRY(matrix, gpu::serve(std::move(matrix), target.host));
   }
-  return ExpertPacker(matrices, order, target).run(bias);
+  return ExpertPacker(matrices, parts, order, target).run(bias);
 }
 
 }  // namespace
@@ -129,10 +178,13 @@ Result<CudaExperts> upload_experts(ExpertMatrices experts, const WeightTarget& t
   const SwiGLU& swiglu = experts.swiglu;
   uploaded.clamp = {swiglu.alpha, swiglu.limit, swiglu.up_offset};
   uploaded.weights_of_all = experts.route_weights == RouteWeights::kOfAll;
-  SUBBYTE_TRY(uploaded.gate_up, upload_stack(experts.gate_up, experts.gate_up_bias,
-                                             cuda::RowOrder::kGateUpPairs, target));
+  const bool apart = experts.is_apart();
+  SUBBYTE_TRY(
+      uploaded.gate_up,
+      upload_stack(experts.gate_up, apart ? 2 : 1, experts.gate_up_bias,
+                   apart ? cuda::RowOrder::kGateAboveUp : cuda::RowOrder::kGateUpPairs, target));
   SUBBYTE_TRY(uploaded.down,
-              upload_stack(experts.down, experts.down_bias, cuda::RowOrder::kNatural, target));
+              upload_stack(experts.down, 1, experts.down_bias, cuda::RowOrder::kNatural, target));
   return uploaded;
 }
 
@@ -234,6 +286,7 @@ Status CudaMixture::multiply(const cuda::ExpertTiles& tiles, const CudaExpertMat
   call.format = &matrices.format;
   call.expert_bytes = matrices.expert_bytes;
   call.gains = reinterpret_cast<const float*>(matrices.gains.data());
+  call.up_gains = reinterpret_cast<const float*>(matrices.up_gains.data());
   call.bias = matrices.bias.data();
   call.num_tiles = tiles.count;
   if (x.codes != nullptr) {

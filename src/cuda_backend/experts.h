@@ -18,6 +18,7 @@ struct CudaExpertMatrices {
   DeviceBytes memory;
   DeviceBytes bias;                      // of the activations' type
   DeviceBytes gains;                     // float32, of each expert
+  DeviceBytes up_gains;                  // the same of up, where gate and up came apart
   cuda::PackedFormat format = {};        // of expert 0
   cuda::WeightArguments arguments = {};  // the same
   double largest_scale = 0;              // of all experts
@@ -32,8 +33,8 @@ struct CudaExperts {
   bool in_8_bits = false;       // products of many tokens, on the tensor cores for 8 bits
 };
 
-/// All experts of a matrix have one format, which is packed as upload_weight() packs a single
-/// matrix. Codes: linear.unsupported names what is supported; recast.*, cuda.memory, cuda.copy,
+/// The matrices of a layer are brought to one format, which is packed as upload_weight() packs a
+/// single matrix; gate and up that come apart keep a factor each. Codes: linear.unsupported names what is supported; recast.*, cuda.memory, cuda.copy,
 /// cuda.launch.
 Result<CudaExperts> upload_experts(ExpertMatrices experts, const WeightTarget& target);
 

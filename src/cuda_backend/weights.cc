@@ -105,19 +105,6 @@ Joined join(const std::vector<Matrix>& matrices) {
   return joined;
 }
 
-Result<PackedOnGpu> pack(const std::vector<Matrix>& matrices, cuda::RowOrder order,
-                         const TakeRoom& take_room, const WeightTarget& target) {
-  Joined joined = join(matrices);
-  SUBBYTE_CHECK(stage(joined, matrices, target.uploader));
-  joined.on_host.codes = joined.staged.codes;  // for their number: the host does not read them
-  auto format = cuda::packed_format(joined.on_host, order);
-  if (!format.ok()) return Error{"linear.unsupported", std::move(format).error().message};
-  SUBBYTE_TRY(std::byte* const to, take_room(format->bytes));
-  SUBBYTE_CHECK(cuda::pack_on_device(to, joined.staged, *format, target.uploader.stream()));
-  return PackedOnGpu{
-      *format, cuda::weight_arguments(to, *format, joined.on_host.tensor_scale, target.number)};
-}
-
 Status pack(CudaMatrix& to, const std::vector<Matrix>& matrices, const WeightTarget& target) {
   const bool may_be_gated = matrices.size() == 2 && matrices[0].view.rows == matrices[1].view.rows;
   const auto take_room = [&](int64_t bytes) -> Result<std::byte*> {
@@ -125,8 +112,9 @@ Status pack(CudaMatrix& to, const std::vector<Matrix>& matrices, const WeightTar
     return to.memory.data();
   };
   SUBBYTE_TRY(const PackedOnGpu packed,
-              pack(matrices, may_be_gated ? cuda::RowOrder::kGateAboveUp : cuda::RowOrder::kNatural,
-                   take_room, target));
+              pack_matrices(matrices,
+                            may_be_gated ? cuda::RowOrder::kGateAboveUp : cuda::RowOrder::kNatural,
+                            take_room, target));
   to.format = packed.format;
   to.arguments = packed.arguments;
   to.is_packed = true;
@@ -204,9 +192,17 @@ Result<DeviceBytes> upload_bias(std::span<const float> bias, bool is_packed,
   return upload_bytes(std::as_bytes(std::span(numbers)), target);
 }
 
-Result<PackedOnGpu> pack_matrix(const Matrix& matrix, cuda::RowOrder order,
-                                const TakeRoom& take_room, const WeightTarget& target) {
-  return pack({matrix}, order, take_room, target);
+Result<PackedOnGpu> pack_matrices(const std::vector<Matrix>& matrices, cuda::RowOrder order,
+                                  const TakeRoom& take_room, const WeightTarget& target) {
+  Joined joined = join(matrices);
+  SUBBYTE_CHECK(stage(joined, matrices, target.uploader));
+  joined.on_host.codes = joined.staged.codes;  // for their number: the host does not read them
+  auto format = cuda::packed_format(joined.on_host, order);
+  if (!format.ok()) return Error{"linear.unsupported", std::move(format).error().message};
+  SUBBYTE_TRY(std::byte* const to, take_room(format->bytes));
+  SUBBYTE_CHECK(cuda::pack_on_device(to, joined.staged, *format, target.uploader.stream()));
+  return PackedOnGpu{
+      *format, cuda::weight_arguments(to, *format, joined.on_host.tensor_scale, target.number)};
 }
 
 Result<CudaWeight> upload_weight(std::vector<Matrix> matrices, std::span<const float> bias,

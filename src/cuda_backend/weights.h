@@ -63,16 +63,17 @@ struct PackedOnGpu {
   cuda::WeightArguments arguments;
 };
 
-/// Packs a matrix that gpu::serve() has made. Returns before the GPU has done it. Codes:
-/// linear.unsupported, cuda.memory, cuda.copy, cuda.launch, and those of take_room.
-Result<PackedOnGpu> pack_matrix(const Matrix& matrix, cuda::RowOrder order,
-                                const TakeRoom& take_room, const WeightTarget& target);
+/// Packs matrices of one format and order of inputs, which gpu::serve() has made, one below the
+/// other; their factors may differ, and the gain is that of the first. Returns before the GPU has
+/// done it. Codes: linear.unsupported, cuda.memory, cuda.copy, cuda.launch, and those of take_room.
+Result<PackedOnGpu> pack_matrices(const std::vector<Matrix>& matrices, cuda::RowOrder order,
+                                  const TakeRoom& take_room, const WeightTarget& target);
 
 /// For people: which formats are held as others.
 class ServedNotes {
  public:
   void add(const std::vector<Matrix>& matrices);
-  /// ", 3 matrices of u5 g32 scale f16 as f16"; empty when there are none.
+  /// ", 3 matrices of u4 g24 scale f16 as f16"; empty when there are none.
   std::string text() const;
 
  private:

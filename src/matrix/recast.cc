@@ -176,6 +176,33 @@ Format signed_element(Format element) {
                              static_cast<int>(Format::kI2));
 }
 
+std::optional<WeightFormat> common_format(const WeightFormat& a, const WeightFormat& b,
+                                          int64_t cols) {
+  const auto is_float = [](Format scale) {
+    return scale == Format::kF16 || scale == Format::kBF16 || scale == Format::kF32;
+  };
+  WeightFormat common = a;
+  if (a.zero != b.zero) {
+    if (is_offset(a.zero) || is_offset(b.zero)) return std::nullopt;
+    common.element = unsigned_element(a.element);
+    common.zero = a.zero == Zero::kNone ? b.zero : a.zero;
+    if (common.element != unsigned_element(b.element)) return std::nullopt;
+  } else if (a.element != b.element) {
+    return std::nullopt;
+  }
+  if (a.scale != b.scale) {
+    if (!is_float(a.scale) || !is_float(b.scale)) return std::nullopt;
+    common.scale = Format::kF32;
+  }
+  if (a.group_size != b.group_size) {
+    const int64_t size =
+        std::gcd(a.group_size == 0 ? cols : a.group_size, b.group_size == 0 ? cols : b.group_size);
+    if (size % kSmallestGroup != 0) return std::nullopt;
+    common.group_size = size;
+  }
+  return common;
+}
+
 bool is_symmetric(const MatrixView& matrix) {
   if (matrix.format.zero == Zero::kNone) return true;
   if (is_offset(matrix.format.zero)) return false;

@@ -9,6 +9,8 @@
 //   act-order              inputs back in their order, where groups still lie in runs of 8 or more
 //   factor of the tensor   folded into the scales, or as a float that multiplies or divides
 
+#include <optional>
+
 #include "base/status.h"
 #include "matrix/matrix.h"
 
@@ -50,6 +52,12 @@ Result<Matrix> with_group_size(Matrix matrix, int64_t group_size);
 /// would have to go into offsets.
 Result<Matrix> with_scales(Matrix matrix, Format scale, TensorFactor factor,
                            Rounded rounded = Rounded::kNever);
+
+/// The format that holds matrices of both to the bit, with `cols` inputs: groups that divide both,
+/// the wider scales, zero points where one has them. nullopt where their codes or kinds of scales
+/// differ.
+std::optional<WeightFormat> common_format(const WeightFormat& a, const WeightFormat& b,
+                                          int64_t cols);
 
 /// Whether codes lie around a zero of their own: everything but uN with some zero point that is not
 /// 2^(N-1).

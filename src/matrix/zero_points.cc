@@ -11,6 +11,23 @@ constexpr std::array kSigned = {Format::kI2, Format::kI3, Format::kI4, Format::k
 constexpr std::array kUnsigned = {Format::kU2, Format::kU3, Format::kU4, Format::kU5,
                                   Format::kU6, Format::kU7, Format::kU8};
 
+/// Codes of a stream of 5 to 7 bits, a byte each.
+void widen_row(std::span<const std::byte> row, int bits, int added, std::byte* to, int64_t cols) {
+  const uint32_t mask = (1u << bits) - 1u;
+  uint32_t window = 0;
+  int filled = 0;
+  std::size_t next = 0;
+  for (int64_t k = 0; k < cols; ++k) {
+    if (filled < bits) {
+      window |= std::to_integer<uint32_t>(row[next++]) << filled;
+      filled += 8;
+    }
+    to[k] = std::byte((window & mask) + static_cast<uint32_t>(added));
+    window >>= bits;
+    filled -= bits;
+  }
+}
+
 }  // namespace
 
 Matrix with_zero_points(Matrix matrix) {
@@ -30,6 +47,44 @@ Matrix with_zero_points(Matrix matrix) {
   view.zeros = {zeros.get(), static_cast<std::size_t>(count * width)};
   matrix.owners.push_back(zeros);
   return matrix;
+}
+
+WeightFormat with_whole_bytes(WeightFormat format) {
+  const bool is_signed = format.element >= Format::kI5 && format.element <= Format::kI7;
+  const bool is_unsigned = format.element >= Format::kU5 && format.element <= Format::kU7;
+  if (is_dense(format) || (!is_signed && !is_unsigned)) return format;
+  format.element = is_signed ? Format::kI8 : Format::kU8;
+  if (format.zero == Zero::kU8) format.zero = Zero::kU16;
+  return format;
+}
+
+Matrix with_whole_bytes(Matrix matrix) {
+  MatrixView& view = matrix.view;
+  const WeightFormat wide = with_whole_bytes(view.format);
+  if (wide == view.format) return matrix;
+  const int bits = info(view.format.element).bits;
+  // Codes of signed integers have half of their range added.
+  const int added = wide.element == Format::kI8 ? 128 - (1 << (bits - 1)) : 0;
+  const auto size = static_cast<std::size_t>(view.rows * view.cols);
+  const auto codes = allocate_bytes(size);
+  for (int64_t n = 0; n < view.rows; ++n) {
+    widen_row(view.codes.subspan(n * view.row_bytes(), view.row_bytes()), bits, added,
+              codes.get() + n * view.cols, view.cols);
+  }
+  view.codes = {codes.get(), size};
+  matrix.owners.push_back(codes);
+  if (wide.zero != view.format.zero) {
+    const auto zeros = allocate_bytes(view.zeros.size() * 2);  // little-endian
+    for (std::size_t i = 0; i < view.zeros.size(); ++i) zeros[2 * i] = view.zeros[i];
+    view.zeros = {zeros.get(), view.zeros.size() * 2};
+    matrix.owners.push_back(zeros);
+  }
+  view.format = wide;
+  return matrix;
+}
+
+Matrix for_host_kernels(Matrix matrix) {
+  return with_whole_bytes(with_zero_points(std::move(matrix)));
 }
 
 Matrix without_zero_points(Matrix matrix) {

@@ -10,6 +10,13 @@ namespace subbyte {
 /// i2 to i8 without zero points become u2 to u8 with them; anything else stays what it is.
 Matrix with_zero_points(Matrix matrix);
 
+/// u5, u6, u7 and i5, i6, i7 become u8 and i8, the same numbers; anything else stays what it is.
+Matrix with_whole_bytes(Matrix matrix);
+WeightFormat with_whole_bytes(WeightFormat format);
+
+/// What kernels of the host read: both of the above.
+Matrix for_host_kernels(Matrix matrix);
+
 /// u2 to u8 become i2 to i8 when all zero points are 2^(N-1); anything else stays what it is.
 Matrix without_zero_points(Matrix matrix);
 

@@ -46,6 +46,42 @@ TEST(ZeroPoints, both_forms_mean_the_same_weights_in_the_same_bytes) {
   }
 }
 
+TEST(ZeroPoints, five_to_seven_bits_become_bytes_of_the_same_weights) {
+  for (const Format element : kSigned) {
+    const Matrix i = symmetric(element);
+    const bool widens = element >= Format::kI5 && element <= Format::kI7;
+    for (const Matrix& narrow : {i, with_zero_points(i)}) {
+      const Matrix wide = with_whole_bytes(narrow);
+      const int bits = info(wide.view.format.element).bits;
+      EXPECT_EQ(bits, widens ? 8 : info(element).bits);
+      EXPECT_EQ(wide.view.format, with_whole_bytes(narrow.view.format));
+      EXPECT_EQ(wide.view.codes.data() == narrow.view.codes.data(), !widens);
+      for (int64_t n = 0; n < 5; ++n) {
+        for (int64_t k = 0; k < 64; ++k) {
+          ASSERT_EQ(weight_at(wide.view, n, k), weight_at(i.view, n, k));
+        }
+      }
+    }
+    const Matrix host = for_host_kernels(i);
+    EXPECT_EQ(host.view.format.zero, widens || element == Format::kI8 ? Zero::kU16 : Zero::kU8);
+    EXPECT_EQ(info(host.view.format.element).min, 0);
+  }
+}
+
+TEST(ZeroPoints, codes_of_seven_bits_at_the_end_of_a_row_are_its_own) {
+  // 3 codes of 7 bits in 3 bytes, 3 bits of which are nobody's: 127, 1 and 64.
+  const std::array<std::byte, 3> codes = {std::byte{0xFF}, std::byte{0x00}, std::byte{0xF0}};
+  Matrix matrix;
+  const std::byte scale{127};
+  matrix.view = {{Format::kU7, Format::kE8M0, Zero::kNone, 0}, 1, 3, codes, {&scale, 1}, {}, 1, {}};
+  const Matrix wide = with_whole_bytes(matrix);
+  ASSERT_EQ(wide.view.codes.size(), 3u);
+  for (int64_t k = 0; k < 3; ++k) EXPECT_EQ(code_at(wide.view, 0, k), code_at(matrix.view, 0, k));
+  EXPECT_EQ(wide.view.codes[0], std::byte{127});
+  EXPECT_EQ(wide.view.codes[1], std::byte{1});
+  EXPECT_EQ(wide.view.codes[2], std::byte{64});
+}
+
 TEST(ZeroPoints, what_has_another_zero_point_stays) {
   Matrix u = with_zero_points(symmetric(Format::kI4));
   const auto zeros = allocate_bytes(20);

@@ -27,13 +27,20 @@ std::string_view experts_name(const TensorSpec& spec) {
   return std::string_view(spec.name).substr(0, spec.name.rfind('.'));
 }
 
-/// Values of two parts, one of the first, one of the second.
-void append_alternating(std::span<const float> first, std::span<const float> second,
-                        std::vector<float>& to) {
-  for (std::size_t i = 0; i < first.size(); ++i) {
-    to.push_back(first[i]);
-    to.push_back(second[i]);
+/// Of each `rows` numbers the first half and the second in turns, or the inverse.
+std::vector<float> reordered(std::span<const float> numbers, int64_t rows, bool in_turns) {
+  std::vector<float> result(numbers.size());
+  const auto size = static_cast<std::size_t>(rows);
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const std::size_t row = i % size;
+    const std::size_t other = i - row + row / 2 + (row % 2 == 0 ? 0 : size / 2);
+    if (in_turns) {
+      result[i] = numbers[other];
+    } else {
+      result[other] = numbers[i];
+    }
   }
+  return result;
 }
 
 }  // namespace
@@ -124,13 +131,13 @@ Result<Matrix> WeightLoader::import_one(const FoundTensor& tensor, std::size_t i
   read_tensors_.insert(read_tensors_.end(), info.tensors.begin(), info.tensors.end());
   if (reads_ != Reads::kAll) {
     if (reads_ == Reads::kScales) SUBBYTE_CHECK(check_module_scales(context_, info));
-    const Matrix row = with_zero_points(outline(info.format, 1, info.cols));
+    const Matrix row = for_host_kernels(outline(info.format, 1, info.cols));
     return outline(row.view.format, info.rows, info.cols);
   }
   SUBBYTE_TRY(auto imported, import_matrix(context_, matrix.module));
   // What the kernels of the host read; others take symmetric integers as they are.
   const bool on_host = backend_->memory() == nullptr;
-  return on_host ? with_zero_points(std::move(imported)) : std::move(imported);
+  return on_host ? for_host_kernels(std::move(imported)) : std::move(imported);
 }
 
 Result<std::vector<Matrix>> WeightLoader::import_all(const FoundTensor& tensor, std::size_t idx) {
@@ -230,40 +237,16 @@ Status WeightLoader::check_tied(const FoundTensor& tensor, const FileTensor& oth
 
 // ---- experts
 
-Result<Matrix> WeightLoader::alternate(const MatrixView& even, const MatrixView& odd) {
-  if (reads_ == Reads::kAll) return alternate_rows(even, odd);
-  const Matrix first = outline(even.format, 1, even.cols);
-  const Matrix second = outline(odd.format, 1, odd.cols);
-  SUBBYTE_TRY(const Matrix both, alternate_rows(first.view, second.view));
-  return outline(both.view.format, 2 * even.rows, even.cols);
-}
-
-/// Gate and up of each expert as one matrix whose rows are theirs in turns.
-Result<std::vector<Matrix>> WeightLoader::joined(const FoundTensor& tensor,
-                                                 std::vector<Matrix> matrices) {
-  if (tensor.spec.parts.empty() || tensor.file.rows == PartOrder::kAlternating) return matrices;
+/// Gate and up of each expert as the backend takes them: in turns where a file has them so, else
+/// apart.
+std::vector<Matrix> WeightLoader::gate_and_up(const FoundTensor& tensor,
+                                              std::vector<Matrix> matrices) {
+  if (tensor.spec.parts.empty() || tensor.file.rows != PartOrder::kOneByOne) return matrices;
   const int64_t rows = tensor.spec.rows / 2;
   std::vector<Matrix> result;
-  if (tensor.file.rows == PartOrder::kOneByOne) {
-    for (Matrix& both : matrices) {
-      SUBBYTE_TRY(Matrix one,
-                  naming(tensor.file.matrices.front().module,
-                         alternate(rows_of(both.view, 0, rows), rows_of(both.view, rows, rows))));
-      both = {};
-      result.push_back(std::move(one));
-    }
-    return result;
-  }
-  for (std::size_t i = 0; i < matrices.size(); i += 2) {
-    auto one = alternate(matrices[i].view, matrices[i + 1].view);
-    if (!one.ok()) {
-      return Error{
-          one.error().code,
-          fmt::format("{}, {}: {}", quote_name(tensor.file.matrices[i].module),
-                      quote_name(tensor.file.matrices[i + 1].module), one.error().message)};
-    }
-    result.push_back(std::move(one).value());
-    matrices[i] = matrices[i + 1] = {};
+  for (const Matrix& both : matrices) {
+    result.push_back({rows_of(both.view, 0, rows), both.owners});
+    result.push_back({rows_of(both.view, rows, rows), both.owners});
   }
   return result;
 }
@@ -275,7 +258,7 @@ Result<WeightLoader::ExpertLinears> WeightLoader::experts_of(const FoundTensor& 
     SUBBYTE_TRY(auto imported, import_all(tensor, i));
     std::ranges::move(imported, std::back_inserter(matrices));
   }
-  SUBBYTE_TRY(linears.matrices, joined(tensor, std::move(matrices)));
+  linears.matrices = gate_and_up(tensor, std::move(matrices));
   SUBBYTE_TRY(linears.bias, bias_of(tensor));
   const double share =
       static_cast<double>(config_.experts_per_token) / static_cast<double>(tensor.spec.experts);
@@ -325,25 +308,11 @@ Result<std::vector<float>> WeightLoader::bias_of(const FoundTensor& tensor) {
     parts.push_back(std::move(values));
   }
   std::vector<float> bias;
-  const bool alternates = tensor.spec.is_of_experts() && !tensor.spec.parts.empty();
-  if (alternates && tensor.file.biases == PartOrder::kApart) {
-    for (std::size_t i = 0; i < parts.size(); i += 2) {
-      append_alternating(parts[i], parts[i + 1], bias);
-    }
-    return bias;
-  }
-  const auto rows = static_cast<std::size_t>(tensor.spec.rows);
-  for (const std::vector<float>& part : parts) {
-    if (!alternates || tensor.file.biases == PartOrder::kAlternating) {
-      bias.insert(bias.end(), part.begin(), part.end());
-      continue;
-    }
-    for (std::size_t i = 0; i < part.size(); i += rows) {
-      const std::span both = std::span(part).subspan(i, rows);
-      append_alternating(both.first(rows / 2), both.last(rows / 2), bias);
-    }
-  }
-  return bias;
+  for (const std::vector<float>& part : parts) bias.insert(bias.end(), part.begin(), part.end());
+  if (!tensor.spec.is_of_experts() || tensor.spec.parts.empty()) return bias;
+  const bool rows_alternate = tensor.file.rows == PartOrder::kAlternating;
+  if (rows_alternate == (tensor.file.biases == PartOrder::kAlternating)) return bias;
+  return reordered(bias, tensor.spec.rows, rows_alternate);
 }
 
 std::unique_ptr<Model> WeightLoader::finish(std::unique_ptr<CompiledStep> step) const {

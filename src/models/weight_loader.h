@@ -50,8 +50,7 @@ class WeightLoader {
   Result<std::vector<float>> numbers(const FileVector& vector);
   Result<std::vector<float>> bias_of(const FoundTensor& tensor);
   Result<ExpertLinears> experts_of(const FoundTensor& tensor);
-  Result<std::vector<Matrix>> joined(const FoundTensor& tensor, std::vector<Matrix> matrices);
-  Result<Matrix> alternate(const MatrixView& even, const MatrixView& odd);
+  static std::vector<Matrix> gate_and_up(const FoundTensor& tensor, std::vector<Matrix> matrices);
   /// Zeros in the form that kernels of the host read such a matrix in; nothing may write to them.
   Matrix outline(WeightFormat format, int64_t rows, int64_t cols);
   Status check_tied(const FoundTensor& tensor, const FileTensor& other);

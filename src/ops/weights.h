@@ -45,13 +45,18 @@ enum class RouteWeights : uint8_t {
 
 /// The experts of one layer as a file has them.
 struct ExpertMatrices {
-  std::vector<Matrix> gate_up;      // [experts] of [2 * intermediate][hidden], rows alternate
-  std::vector<float> gate_up_bias;  // [experts][2 * intermediate], or empty
+  /// [experts] of [2 * intermediate][hidden], whose rows are gate and up in turns; or apart,
+  /// [2 * experts] of [intermediate][hidden], gate and up of each expert, in formats of their own.
+  std::vector<Matrix> gate_up;
+  std::vector<float> gate_up_bias;  // [experts][2 * intermediate] in the order of rows, or empty
   std::vector<Matrix> down;         // [experts] of [hidden][intermediate]
   std::vector<float> down_bias;     // [experts][hidden], or empty
   int64_t top_k = 0;                // experts of a token
   SwiGLU swiglu;
   RouteWeights route_weights = RouteWeights::kOfChosen;
+
+  /// Whether gate and up of an expert are two matrices.
+  bool is_apart() const { return gate_up.size() == 2 * down.size(); }
 };
 
 /// The same in the memory of a backend.

@@ -55,6 +55,7 @@ WeightArguments weight_arguments(const std::byte* packed, const PackedFormat& fo
   weights.zero_bytes = format.zero_bytes;
   weights.zero_kind = zero_kind_of(format.source.zero);
   weights.gain = static_cast<float>(tensor_scale * gain_of(format.decoder, number));
+  weights.up_gain = weights.gain;
   weights.scale_factor = scale_factor_of(format, number);
   weights.scale = scale_rule(format.scale_kind);
   weights.row_order = format.row_order;

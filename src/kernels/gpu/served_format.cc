@@ -9,6 +9,7 @@
 #include "kernels/gpu/packed_weights.h"
 #include "matrix/float_rows.h"
 #include "matrix/recast.h"
+#include "matrix/zero_points.h"
 
 namespace subbyte::gpu {
 namespace {
@@ -78,6 +79,9 @@ WeightFormat served_format(const WeightFormat& format, int64_t rows, int64_t col
   if (is_dense_float(format)) return format;
   if (is_dense(format)) return kDenseF16;
   if (is_packable(format, rows, cols)) return format;
+  if (const WeightFormat wide = with_whole_bytes(format); wide != format) {
+    return served_format(wide, rows, cols);
+  }
   const int64_t group = format.group_size == 0 ? cols : format.group_size;
   for (const int64_t smaller : {64, 32, 16}) {
     WeightFormat regrouped = format;
@@ -93,6 +97,9 @@ Result<Matrix> serve(Matrix matrix, Executor& executor) {
   const WeightFormat served = served_format(view.format, view.rows, view.cols);
   if (served == view.format) return matrix;
   if (is_dense(served)) return as_dense(matrix, executor);
+  if (served.element != view.format.element) {
+    return serve(with_whole_bytes(std::move(matrix)), executor);
+  }
   return with_group_size(std::move(matrix), served.group_size);
 }
 

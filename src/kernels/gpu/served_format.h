@@ -12,6 +12,7 @@ namespace subbyte::gpu {
 ///   itself                 f32, f16 and bf16, and what packed_format() takes
 ///   with smaller groups    where only the groups are too large: scales are repeated, nothing is
 ///                          rounded
+///   u8 or i8               integers of 5, 6 and 7 bits, which are the same numbers
 ///   dense f16              all else: each weight is rounded, as activations are. Where f16 would
 ///                          not hold the largest one, or have too few bits for it, it is bf16
 WeightFormat served_format(const WeightFormat& format, int64_t rows, int64_t cols);

@@ -52,11 +52,30 @@ TEST(ServedFormat, repeats_the_scales_of_groups_that_are_too_large) {
   }
 }
 
+TEST(ServedFormat, has_integers_of_five_to_seven_bits_as_eight) {
+  for (const WeightFormat& format :
+       {WeightFormat{kU5, kF16, Zero::kU8, 32}, WeightFormat{kI6, kF16, Zero::kNone, 64},
+        WeightFormat{kU7, kBF16, Zero::kU8, 96}, WeightFormat{kI5, kF16, Zero::kF16, 32}}) {
+    const auto random = random_matrix(format, 19, 192, testing::Contents::kReal, 6);
+    ThreadPool pool(2);
+    const auto served = serve(unowned(random.view), pool);
+    ASSERT_TRUE(served.ok()) << served.error().message;
+    EXPECT_EQ(served->view.format, served_format(format, 19, 192));
+    EXPECT_EQ(info(served->view.format.element).bits, 8) << to_string(format);
+    EXPECT_TRUE(packed_format(served->view).ok());
+    for (int64_t row = 0; row < 19; ++row) {
+      for (int64_t col = 0; col < 192; ++col) {
+        ASSERT_EQ(weight_at(served->view, row, col), weight_at(random.view, row, col));
+      }
+    }
+  }
+}
+
 /// Rounded to nearest: half a unit in the last place of f16 (11 bits) for what is normal there, of
 /// the numbers near 2^-24 else; of bf16 (8 bits).
 TEST(ServedFormat, rounds_the_rest_to_sixteen_bits) {
   for (const WeightFormat& format :
-       {WeightFormat{kU5, kF16, Zero::kU8, 32}, WeightFormat{kI6, kF16, Zero::kNone, 64},
+       {WeightFormat{kU5, kF16, Zero::kU8, 24}, WeightFormat{kI6, kF16, Zero::kNone, 8},
         WeightFormat{kU4, kF16, Zero::kU8, 24}, WeightFormat{kNF4, kF32, Zero::kNone, 40}}) {
     ASSERT_FALSE(packed_bytes(format, 19, 240, false).ok()) << to_string(format);
     const auto random = random_matrix(format, 19, 240, testing::Contents::kReal, 4);
@@ -80,8 +99,8 @@ TEST(ServedFormat, rounds_the_rest_to_sixteen_bits) {
 
 TEST(ServedFormat, is_bf16_beyond_the_range_of_f16) {
   for (const float scale : {1e5f, 1e-7f}) {
-    auto random = random_matrix({kU5, kF32, Zero::kU8, 32}, 4, 64, testing::Contents::kReal, 5);
-    std::vector<float> scales(4 * 2, scale);
+    auto random = random_matrix({kU5, kF32, Zero::kU8, 8}, 4, 64, testing::Contents::kReal, 5);
+    std::vector<float> scales(4 * 8, scale);
     Matrix matrix = unowned(random.view);
     matrix.view.scales = std::as_bytes(std::span(scales));
     ThreadPool pool(1);

@@ -76,7 +76,8 @@ struct WeightArguments {
   int32_t tiles_per_block;
   int32_t zero;        // the constant zero point, also beside offsets
   int32_t zero_bytes;  // 1, or 2 for 8 bits and offsets
-  float gain;          // a last factor of every weight
+  float gain;          // a last factor of every weight, or of those of gate
+  float up_gain;       // of rows 8 to 15 of each strip: up, where row_order has gate and up
   /// Where scales are multiplied into 16-bit weights they are first multiplied by this, a power of
   /// two, so that the largest are near the top of f16. 1 for bf16.
   float scale_factor;

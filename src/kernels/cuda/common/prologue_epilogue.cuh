@@ -103,7 +103,7 @@ __device__ __forceinline__ void finish(const LinearArguments& a, int strip, int 
   const int64_t n0 = source_row(w.row_order, strip, row, w.rows);
   const int64_t n1 = source_row(w.row_order, strip, row + 8, w.rows);
   low *= w.gain;
-  high *= w.gain;
+  high *= w.up_gain;
   if (a.bias != nullptr) {
     if (n0 < w.rows) low += load_number<Number>(a.bias, n0);
     if (n1 < w.rows) high += load_number<Number>(a.bias, n1);
@@ -207,7 +207,10 @@ template <class Number>
 __device__ __forceinline__ void finish_whole(const LinearArguments& a, int strip, int64_t token,
                                              float (&values)[kStripRows]) {
 #pragma unroll
-  for (float& value : values) value *= a.weights.gain;
+  for (int i = 0; i < 8; ++i) {
+    values[i] *= a.weights.gain;
+    values[i + 8] *= a.weights.up_gain;
+  }
   if (a.bias != nullptr) add_bias<Number>(a, strip, values);
   if (a.activation == Activation::kNone) {
     store_outputs<Number>(a, token, strip * int64_t{kStripRows}, values);

@@ -17,6 +17,7 @@ struct ExpertArguments {
   LinearArguments linear;   // of expert 0; m is not read
   int64_t expert_bytes;     // from the weights of an expert to those of the next
   const float* gains;       // [experts], WeightArguments::gain of each
+  const float* up_gains;    // [experts], the same of up
   const ExpertTile* tiles;  // those with routes first
   int32_t num_tiles;
   ExpertParts parts;      // of a tile; not of large_m

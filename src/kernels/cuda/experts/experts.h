@@ -51,15 +51,16 @@ struct ExpertPlan : Plan {
 Result<ExpertPlan> plan_experts(const PackedFormat& format, Number number, const ExpertTiles& tiles,
                                 const Device& device, bool batch_invariant);
 
-/// Gate and up of an expert alternate (RowOrder::kGateUpPairs) where there is an activation.
+/// Where there is an activation, the rows of an expert are in an order of gate and up.
 struct ExpertsCall {
   WeightArguments weights;  // of expert 0
   const PackedFormat* format = nullptr;
-  int64_t expert_bytes = 0;      // from an expert to the next
-  const float* gains = nullptr;  // [experts], WeightArguments::gain of each
-  const void* x = nullptr;       // [..][x_stride]
-  void* y = nullptr;             // [..][y_stride]
-  const void* bias = nullptr;    // [experts][rows] or nullptr
+  int64_t expert_bytes = 0;         // from an expert to the next
+  const float* gains = nullptr;     // [experts], WeightArguments::gain of each
+  const float* up_gains = nullptr;  // of up, where it has other ones; nullptr: `gains`
+  const void* x = nullptr;          // [..][x_stride]
+  void* y = nullptr;                // [..][y_stride]
+  const void* bias = nullptr;       // [experts][rows] or nullptr
   int64_t x_stride = 0;
   int64_t y_stride = 0;
   int64_t x_count = 0;              // rows of x

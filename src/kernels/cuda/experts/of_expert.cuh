@@ -15,6 +15,7 @@ __device__ inline LinearArguments of_expert(const ExpertArguments& a, const Expe
   if (w.zeros != nullptr) w.zeros += at;
   if (w.gather != nullptr) w.gather += at / 4;
   w.gain = a.gains[tile.expert];
+  w.up_gain = a.up_gains[tile.expert];
   if (linear.bias != nullptr) {
     linear.bias = static_cast<const uint16_t*>(linear.bias) + int64_t{tile.expert} * w.rows;
   }
