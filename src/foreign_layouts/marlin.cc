@@ -1,6 +1,10 @@
 #include "foreign_layouts/marlin.h"
 
+#include <algorithm>
+#include <cmath>
 #include <string>
+
+#include "base/float16.h"
 
 namespace subbyte {
 namespace {
@@ -11,15 +15,27 @@ constexpr int kRowScaleOutput[8] = {0, 1, 8, 9, 16, 17, 24, 25};
 constexpr int kZeroColumn[8] = {0, 2, 4, 6, 1, 3, 5, 7};
 constexpr int kFp4Column[4] = {0, 2, 1, 3};
 
-// E4M3 code + 120 is the S0E5M3 of 2^7 times a normal number: the exponent's bias grows by 15.
-constexpr int kExponentStep = 15 << 3;
-constexpr int kFirstNormal = 8;
-constexpr int kLastE4M3 = 0x7E;
-// 2^7 times the subnormals: m / 4 for m = 0 to 7.
-constexpr int kSubnormals[8] = {0, 104, 112, 116, 120, 122, 124, 126};
+constexpr uint32_t kLastE4M3 = 0x7E;
+constexpr double kLargestE4M3 = 448;
+constexpr double kSmallestScale = 0x1p-6;
+constexpr double kUnit = 0x1p7;  // what S0E5M3 holds is so many times the scale
 
 void copy(std::byte* to, const std::byte* from, int width) {
   __builtin_memcpy(to, from, static_cast<std::size_t>(width));
+}
+
+double e4m3_value(std::byte code) {
+  return info(Format::kE4M3).decode(std::to_integer<uint32_t>(code));
+}
+
+std::byte s0e5m3_of(double scale) {
+  const uint32_t half = to_float16(static_cast<float>(scale * kUnit)).bits;
+  return std::byte(half >> 7);
+}
+
+double value_of_s0e5m3(std::byte code) {
+  const auto half = static_cast<uint16_t>(std::to_integer<uint32_t>(code) << 7);
+  return to_float(Float16{half}) / kUnit;
 }
 
 Error scale_range(std::byte scale, int64_t output, int64_t group) {
@@ -122,40 +138,52 @@ void unpack_marlin_e8m0(std::byte* scales, const std::byte* from, int64_t rows, 
   }
 }
 
-std::optional<std::byte> marlin_scale_of_e4m3(std::byte e4m3) {
-  const int code = std::to_integer<int>(e4m3);
-  if (code > kLastE4M3) return std::nullopt;
-  return std::byte(code < kFirstNormal ? kSubnormals[code] : code + kExponentStep);
-}
-
-std::optional<std::byte> e4m3_of_marlin_scale(std::byte scale) {
-  const int code = std::to_integer<int>(scale) - kExponentStep;
-  if (code >= kFirstNormal && code <= kLastE4M3) return std::byte(code);
-  for (int m = 0; m < kFirstNormal; ++m) {
-    if (std::to_integer<int>(scale) == kSubnormals[m]) return std::byte(m);
+Result<MarlinE4M3> pack_marlin_e4m3(std::byte* to, const std::byte* scales, int64_t rows,
+                                    int64_t groups, Format activations) {
+  if (activations != Format::kF16 && activations != Format::kBF16) {
+    return Error{"layout.format", "Marlin's activations are f16 or bf16, not " +
+                                      std::string(info(activations).name)};
   }
-  return std::nullopt;
-}
-
-Status pack_marlin_e4m3(std::byte* to, const std::byte* scales, int64_t rows, int64_t groups) {
+  double largest = 0;
+  for (int64_t i = 0; i < rows * groups; ++i) {
+    if (std::to_integer<uint32_t>(scales[i]) > kLastE4M3) {
+      return scale_range(scales[i], i / groups, i % groups);
+    }
+    largest = std::max(largest, e4m3_value(scales[i]));
+  }
+  MarlinE4M3 packed;
+  if (activations == Format::kBF16 && largest > 0) {
+    packed.factor = static_cast<float>(std::exp2(std::ilogb(kLargestE4M3 / largest)));
+  }
   for (int64_t i = 0; i < rows * groups; ++i) {
     const int64_t n = marlin_fp4_scale_output(i % rows);
-    const std::byte from = scales[n * groups + i / rows];
-    const auto scale = marlin_scale_of_e4m3(from);
-    if (!scale) return scale_range(from, n, i / rows);
-    to[i] = *scale;
+    const double scale = e4m3_value(scales[n * groups + i / rows]) * packed.factor;
+    if (scale >= kSmallestScale) {
+      to[i] = s0e5m3_of(scale);
+      continue;
+    }
+    to[i] = std::byte{0};
+    packed.lost += scale > 0 ? 1 : 0;
+  }
+  return packed;
+}
+
+Status unpack_marlin_e4m3(std::byte* scales, const std::byte* from, int64_t rows, int64_t groups,
+                          float factor) {
+  const FormatInfo& e4m3 = info(Format::kE4M3);
+  for (int64_t i = 0; i < rows * groups; ++i) {
+    const int64_t n = marlin_fp4_scale_output(i % rows);
+    const double value = value_of_s0e5m3(from[i]) / factor;
+    const uint32_t code = e4m3.encode(value, Rounding::kNearestEven);
+    if (code > kLastE4M3 || e4m3.decode(code) != value) return scale_range(from[i], n, i / rows);
+    scales[n * groups + i / rows] = std::byte(code);
   }
   return {};
 }
 
-Status unpack_marlin_e4m3(std::byte* scales, const std::byte* from, int64_t rows, int64_t groups) {
-  for (int64_t i = 0; i < rows * groups; ++i) {
-    const int64_t n = marlin_fp4_scale_output(i % rows);
-    const auto scale = e4m3_of_marlin_scale(from[i]);
-    if (!scale) return scale_range(from[i], n, i / rows);
-    scales[n * groups + i / rows] = *scale;
-  }
-  return {};
+float marlin_global_scale(float tensor_scale, float factor, Format activations) {
+  const float unit = activations == Format::kBF16 ? 0x1p119F : 0x1p7F;
+  return tensor_scale * unit / factor;
 }
 
 }  // namespace subbyte

@@ -21,15 +21,16 @@
 //
 // FP4 scales, bytes [G][N], G above 1: ordered as grouped scales are, then in each four the middle
 // two change places. E8M0 bytes stay what they are. E4M3 bytes become S0E5M3, the upper byte of a
-// binary16 shifted left by one, of 2^7 times the scale; the factor of the tensor is to be
-// multiplied by 2^7 for float16 activations and by 2^119 for bfloat16.
+// binary16 shifted left by one, of 2^7 times the scale, from 2^-6 up; what is less becomes 0, as
+// the kernel for bf16 would read it 2^112 too small. For bf16 activations all scales are therefore
+// multiplied by a power of two first, so that the largest is above 224.
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 
 #include "base/status.h"
 #include "foreign_layouts/nibble_layout.h"
+#include "formats/format.h"
 
 namespace subbyte {
 
@@ -66,13 +67,22 @@ void unpack_marlin_zeros(std::byte* zeros, const std::byte* words, int64_t rows,
 void pack_marlin_e8m0(std::byte* to, const std::byte* scales, int64_t rows, int64_t groups);
 void unpack_marlin_e8m0(std::byte* scales, const std::byte* from, int64_t rows, int64_t groups);
 
-/// S0E5M3 of an E4M3 code; nullopt for negative scales and NaN, which it does not hold. And back:
-/// nullopt for what is no E4M3 scale.
-std::optional<std::byte> marlin_scale_of_e4m3(std::byte e4m3);
-std::optional<std::byte> e4m3_of_marlin_scale(std::byte scale);
+/// What E4M3 scales were multiplied by, a power of two, and how many that were not 0 became 0.
+struct MarlinE4M3 {
+  float factor = 1;
+  int64_t lost = 0;
+};
 
-/// The same for E4M3 scales. Code layout.scale_range.
-Status pack_marlin_e4m3(std::byte* to, const std::byte* scales, int64_t rows, int64_t groups);
-Status unpack_marlin_e4m3(std::byte* scales, const std::byte* from, int64_t rows, int64_t groups);
+/// Canonical E4M3 scales [rows][groups] to S0E5M3 bytes [groups][rows] for `activations` of f16 or
+/// bf16. Codes: layout.scale_range for negative scales and NaN, layout.format for other activations.
+Result<MarlinE4M3> pack_marlin_e4m3(std::byte* to, const std::byte* scales, int64_t rows,
+                                    int64_t groups, Format activations);
+/// Back, where they were multiplied by `factor`. Code layout.scale_range for what is no E4M3 scale.
+Status unpack_marlin_e4m3(std::byte* scales, const std::byte* from, int64_t rows, int64_t groups,
+                          float factor);
+
+/// The factor of the tensor beside those bytes: times 2^7 for f16, times 2^119 for bf16, over what
+/// the scales were multiplied by, in f32.
+float marlin_global_scale(float tensor_scale, float factor, Format activations);
 
 }  // namespace subbyte

@@ -163,39 +163,73 @@ TEST(Marlin, orders_scales_of_fp4) {
   EXPECT_EQ(back, scales);
 }
 
+/// The value of such a byte, by the kernel for f16.
+double value_of(std::byte scale) {
+  const auto half = static_cast<uint16_t>(std::to_integer<uint32_t>(scale) << 7);
+  return to_float(Float16{half}) / 128;
+}
+
 TEST(Marlin, scales_of_nvfp4_are_halves_without_their_sign_and_last_bits) {
   const FormatInfo& e4m3 = info(Format::kE4M3);
-  std::set<int> images;
-  for (int code = 0; code < 256; ++code) {
-    const auto scale = marlin_scale_of_e4m3(std::byte(code));
-    const double value = e4m3.decode(static_cast<uint32_t>(code));
-    if (code > 0x7E) {
-      EXPECT_FALSE(scale.has_value()) << code;  // NaN, negative, -0
-      continue;
-    }
-    const uint32_t half = to_float16(static_cast<float>(value * 128)).bits;
-    EXPECT_EQ(half << 1 & 0xFFu, 0u);  // nothing is lost
-    ASSERT_TRUE(scale.has_value());
-    EXPECT_EQ(std::to_integer<uint32_t>(*scale), half >> 7) << code;
-    EXPECT_EQ(e4m3_of_marlin_scale(*scale), std::byte(code));
-    images.insert(std::to_integer<int>(*scale));
-  }
-  for (int scale = 0; scale < 256; ++scale) {
-    EXPECT_EQ(e4m3_of_marlin_scale(std::byte(scale)).has_value(), images.contains(scale)) << scale;
-  }
-  Bytes scales = random_bytes(64 * 3, 4);
-  for (std::byte& byte : scales) byte = std::byte(std::to_integer<int>(byte) % 0x7F);
+  Bytes scales(128);
+  for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = std::byte(i % 0x7F);
   Bytes packed(scales.size()), back(scales.size());
-  ASSERT_TRUE(pack_marlin_e4m3(packed.data(), scales.data(), 64, 3).ok());
-  EXPECT_EQ(packed[1], marlin_scale_of_e4m3(scales[16 * 3]));
-  ASSERT_TRUE(unpack_marlin_e4m3(back.data(), packed.data(), 64, 3).ok());
+  for (const Format activations : {Format::kF16, Format::kBF16}) {
+    const auto found = pack_marlin_e4m3(packed.data(), scales.data(), 64, 2, activations);
+    ASSERT_TRUE(found.ok());
+    EXPECT_EQ(found->factor, 1);  // 448 is among them
+    EXPECT_EQ(found->lost, 7);    // 0x01 to 0x07, below 2^-6
+    for (int64_t i = 0; i < 128; ++i) {
+      const auto code =
+          std::to_integer<uint32_t>(scales[marlin_fp4_scale_output(i % 64) * 2 + i / 64]);
+      EXPECT_EQ(value_of(packed[i]), code < 8 ? 0 : e4m3.decode(code)) << code;
+    }
+    ASSERT_TRUE(unpack_marlin_e4m3(back.data(), packed.data(), 64, 2, 1).ok());
+    for (std::size_t i = 0; i < scales.size(); ++i) {
+      EXPECT_EQ(back[i], i % 0x7F < 8 ? std::byte{0} : scales[i]);
+    }
+  }
+}
+
+TEST(Marlin, small_scales_of_nvfp4_become_larger_for_bf16_alone) {
+  const FormatInfo& e4m3 = info(Format::kE4M3);
+  Bytes scales(64), packed(64), back(64);
+  for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = std::byte(i % 0x20);  // up to 0.117
+  const auto half = pack_marlin_e4m3(packed.data(), scales.data(), 64, 1, Format::kF16);
+  ASSERT_TRUE(half.ok());
+  EXPECT_EQ(half->factor, 1);
+  EXPECT_EQ(half->lost, 14);
+  const auto bf16 = pack_marlin_e4m3(packed.data(), scales.data(), 64, 1, Format::kBF16);
+  ASSERT_TRUE(bf16.ok());
+  EXPECT_EQ(bf16->factor, 2048);  // 0.1171875 * 2048 = 240, and twice that is beyond 448
+  EXPECT_EQ(bf16->lost, 0);
+  for (int64_t c = 0; c < 64; ++c) {
+    const auto code = std::to_integer<uint32_t>(scales[marlin_fp4_scale_output(c)]);
+    EXPECT_EQ(value_of(packed[c]), e4m3.decode(code) * 2048) << code;
+  }
+  ASSERT_TRUE(unpack_marlin_e4m3(back.data(), packed.data(), 64, 1, bf16->factor).ok());
   EXPECT_EQ(back, scales);
-  packed[5] = std::byte{1};
-  EXPECT_EQ(unpack_marlin_e4m3(back.data(), packed.data(), 64, 3).error().code,
-            "layout.scale_range");
-  scales[7] = std::byte{0x80};
-  EXPECT_EQ(pack_marlin_e4m3(packed.data(), scales.data(), 64, 3).error().code,
-            "layout.scale_range");
+  const Bytes zeros(64);
+  EXPECT_EQ(pack_marlin_e4m3(packed.data(), zeros.data(), 64, 1, Format::kBF16)->factor, 1);
+}
+
+TEST(Marlin, refuses_what_is_no_scale_of_nvfp4) {
+  Bytes scales(64), packed(64);
+  for (const int bad : {0x7F, 0x80, 0xB8, 0xFF}) {
+    scales[7] = std::byte(bad);
+    for (const Format activations : {Format::kF16, Format::kBF16}) {
+      EXPECT_EQ(pack_marlin_e4m3(packed.data(), scales.data(), 64, 1, activations).error().code,
+                "layout.scale_range");
+    }
+  }
+  scales[7] = std::byte{0};
+  EXPECT_EQ(pack_marlin_e4m3(packed.data(), scales.data(), 64, 1, Format::kF32).error().code,
+            "layout.format");
+  for (const int bad : {1, 0xFF}) {  // 2^-24 / 2^7, and 61440 * 15/16 * 2 / 2^7
+    packed[5] = std::byte(bad);
+    EXPECT_EQ(unpack_marlin_e4m3(scales.data(), packed.data(), 64, 1, 1).error().code,
+              "layout.scale_range");
+  }
 }
 
 }  // namespace
