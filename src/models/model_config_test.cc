@@ -93,8 +93,10 @@ TEST(ModelConfig, layers_of_qwen3_moe_have_experts_or_are_dense) {
   EXPECT_EQ(layers(R"({"decoder_sparse_step": 2})"), std::vector<bool>({false, true, false, true}));
   EXPECT_EQ(layers(R"({"mlp_only_layers": [3, 0, 0]})"),
             std::vector<bool>({false, true, true, false}));
+  EXPECT_EQ(layers(R"({"mlp_only_layers": [4, -1, 1, 18446744073709551615]})"),
+            std::vector<bool>({true, false, true, true}));
   EXPECT_EQ(layers(R"({"mlp_only_layers": null})"), std::vector<bool>(4, true));
-  for (const char* wrong : {"[4]", "[-1]", "3", "[true]", "[\"0\"]"}) {
+  for (const char* wrong : {"3", "[true]", "[\"0\"]", "[0.5]"}) {
     EXPECT_EQ(code(kQwen3Moe, std::string(R"({"mlp_only_layers": )") + wrong + "}"),
               "config.mlp_only_layers");
   }

@@ -33,7 +33,8 @@ Result<StepPlan> record(const ModelConfig& config, const ModelWeights& weights) 
   return std::move(record).finish(x, delta);
 }
 
-/// Layers with experts: each decoder_sparse_step-th, but for those of mlp_only_layers.
+/// Layers with experts: each decoder_sparse_step-th, but for those of mlp_only_layers. As in the
+/// reference, a number of which there is no layer says nothing.
 Status read_expert_layers(const json::Object& config, ModelConfig& model) {
   SUBBYTE_TRY(const auto step, config.integer("decoder_sparse_step", 1, model.num_layers + 1));
   for (int64_t i = 0; i < model.num_layers; ++i) {
@@ -41,15 +42,14 @@ Status read_expert_layers(const json::Object& config, ModelConfig& model) {
   }
   const json::Value* dense = config.find("mlp_only_layers");
   if (dense == nullptr || dense->is_null()) return {};
-  const auto is_layer = [&](const json::Value& i) {
-    return i.is_number_unsigned() && i.get<uint64_t>() < model.expert_layers.size();
-  };
-  if (!dense->is_array() || !std::ranges::all_of(*dense, is_layer)) {
-    return config.error(
-        "config.mlp_only_layers", "mlp_only_layers",
-        fmt::format("an array of numbers below num_hidden_layers ({})", model.num_layers));
+  const auto is_integer = [](const json::Value& i) { return i.is_number_integer(); };
+  if (!dense->is_array() || !std::ranges::all_of(*dense, is_integer)) {
+    return config.error("config.mlp_only_layers", "mlp_only_layers", "an array of integers");
   }
-  for (const json::Value& i : *dense) model.expert_layers[i.get<uint64_t>()] = false;
+  for (const json::Value& i : *dense) {
+    const bool is_layer = i.is_number_unsigned() && i.get<uint64_t>() < model.expert_layers.size();
+    if (is_layer) model.expert_layers[i.get<uint64_t>()] = false;
+  }
   return {};
 }
 
