@@ -7,6 +7,7 @@
 
 #include "base/float16.h"
 #include "base/quote.h"
+#include "checkpoints/foreign_software.h"
 #include "checkpoints/import_parts.h"
 
 namespace subbyte {
@@ -26,6 +27,11 @@ constexpr std::array kImporters = {
 Result<const Importer*> find_importer(const TensorSource& tensors, std::string_view module) {
   for (const Importer* importer : kImporters) {
     if (importer->matches(tensors, module)) return importer;
+  }
+  if (const auto name = foreign_weights(tensors, module); !name.empty()) {
+    return foreign_error(
+        "import.foreign",
+        fmt::format("{}: {}", tensors.files().front().string(), quote_name(module)), name);
   }
   return Error{"import.missing", fmt::format("no weights for {} in {}: looked for {}.qweight, "
                                              "{}.weight_packed, {}_blocks and {}.weight",

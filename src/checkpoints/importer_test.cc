@@ -44,8 +44,42 @@ TEST_F(Importers, are_tried_in_the_order_of_the_list) {
   std::string names;
   for (const Importer* importer : all_importers()) names += std::string(importer->name) + " ";
   EXPECT_EQ(names,
-            "awq gptq pack_quantized nvfp4_pack_quantized mxfp4_pack_quantized modelopt_nvfp4 "
-            "modelopt_experts bnb_nf4 mxfp4 mxfp4_original q8_0 dense ");
+            "awq gptq pack_quantized naive_quantized nvfp4_pack_quantized mxfp4_pack_quantized "
+            "modelopt_mxfp4 modelopt_nvfp4 modelopt_experts bnb_nf4 mxfp4 mxfp4_original q8_0 "
+            "dense ");
+}
+
+TEST_F(Importers, name_the_software_whose_tensors_are_not_supported) {
+  Random random(3);
+  const auto message_of = [&](std::vector<TestTensor> tensors) {
+    open(tensors);
+    const auto info = describe_module(context(), "m");
+    EXPECT_FALSE(info.ok());
+    return info.ok() ? "" : info.error().message;
+  };
+  const auto half = [&](const char* name) {
+    return random_floats(name, DType::kF16, {16, 2}, random);
+  };
+  const auto expect_named = [](const std::string& message, const std::string& name) {
+    EXPECT_NE(message.find("found weights of " + name + ", which are not supported"),
+              std::string::npos)
+        << message;
+  };
+  expect_named(message_of({random_bits("m.weight", DType::kU32, {16, 8}, random), half("m.scales"),
+                           half("m.biases")}),
+               "MLX");
+  expect_named(message_of({random_bits("m.trellis", DType::kI16, {1, 1, 48}, random), half("m.suh"),
+                           half("m.svh")}),
+               "EXL3 (ExLlamaV3)");
+  expect_named(message_of({random_bits("m.W_q", DType::kU8, {8, 64}, random), half("m.scale"),
+                           half("m.zero")}),
+               "HQQ");
+  expect_named(message_of({random_bits("m.weight", DType::kI8, {16, 64}, random),
+                           random_floats("m.SCB", DType::kF32, {16}, random)}),
+               "bitsandbytes in 8 bits");
+  expect_named(message_of({random_bits("m.weight", DType::kF8E4M3, {16, 64}, random),
+                           random_floats("m.weight_scale_inv", DType::kF32, {1, 1}, random)}),
+               "FP8 in blocks");
 }
 
 TEST_F(Importers, are_chosen_by_the_tensors) {

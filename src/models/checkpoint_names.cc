@@ -98,7 +98,7 @@ class Finder {
 
   Status check_rest() const {
     for (const auto& [name, tensor] : context_.tensors.tensors()) {
-      if (used_.contains(name) || is_ignored_tensor(name)) continue;
+      if (used_.contains(name) || is_ignored_tensor(name) || is_zero_bias(tensor)) continue;
       return Error{"model.surplus",
                    fmt::format("{}: tensor {}: not part of the model that config.json describes",
                                tensor.file->path().string(), quote_name(name))};
@@ -113,11 +113,6 @@ class Finder {
   Result<ModuleInfo> describe(const TensorSpec& spec, const FileMatrix& matrix) {
     SUBBYTE_TRY(ModuleInfo info, describe_module(context_of(context_, matrix), matrix.module));
     SUBBYTE_CHECK(check_shape(matrix, info));
-    if (spec.role == Role::kTable && !is_dense(info.format)) {
-      return Error{"model.unsupported",
-                   fmt::format("{} is quantized; embeddings must be F16, BF16 or F32",
-                               quote_name(matrix.module))};
-    }
     const bool is_gate = spec.is_of_experts() && spec.parts.size() > 1 &&
                          names_.experts() == ExpertLayout::kAlternatingStacks &&
                          matrix.rows < spec.rows;
@@ -266,6 +261,20 @@ Result<std::vector<FoundTensor>> find_tensors(const ImportContext& context,
   }
   SUBBYTE_CHECK(finder.check_rest());
   return tensors;
+}
+
+bool is_zero_bias(const FileTensor& tensor) {
+  const Format format = float_format(tensor.dtype);
+  if (format == Format::kNone || tensor.shape.size() != 1 || !tensor.name.ends_with(".bias")) {
+    return false;
+  }
+  const std::size_t width = static_cast<std::size_t>(bits(tensor.dtype)) / 8;
+  for (std::size_t i = 0; i < tensor.bytes.size(); ++i) {
+    // Little-endian: the sign is the top bit of the last byte of each number.
+    const std::byte sign = i % width == width - 1 ? std::byte{0x80} : std::byte{0};
+    if ((tensor.bytes[i] & ~sign) != std::byte{0}) return false;
+  }
+  return true;
 }
 
 bool is_ignored_tensor(std::string_view name) {

@@ -99,8 +99,7 @@ struct FoundTensor {
 /// Finds all tensors of `specs` by the headers, before weights are read. Of one that is tied to
 /// another, `file` is empty where the checkpoint does not have it.
 /// Codes: those of describe_module; import.missing for other tensors; model.weight_shape when a
-/// module disagrees with `specs`; model.unsupported for a quantized table; model.surplus for
-/// tensors that are not in `specs`: they belong to another architecture or to layers that
+/// module disagrees with `specs`; model.surplus for tensors that are not in `specs`: they belong to another architecture or to layers that
 /// config.json does not count; import.config for a quantization method that no module has.
 Result<std::vector<FoundTensor>> find_tensors(const ImportContext& context,
                                               const CheckpointNames& names,
@@ -109,5 +108,8 @@ Result<std::vector<FoundTensor>> find_tensors(const ImportContext& context,
 /// Tensors that some tools save and no model here reads: tables of the rotary embedding, which
 /// follow from config.json, and scales for a key-value cache in FP8, which holds floats here.
 bool is_ignored_tensor(std::string_view name);
+
+/// A bias whose numbers are all 0, which changes nothing: some tools save one for every layer.
+bool is_zero_bias(const FileTensor& tensor);
 
 }  // namespace subbyte

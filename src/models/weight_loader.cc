@@ -192,7 +192,18 @@ Result<Matrix> WeightLoader::with_head_bits(Matrix matrix, const FileTensor& ten
   return quantize_table(matrix, tensor, options_.head_bits, context_.pool);
 }
 
+/// A GPU looks up rows of floats and integers only.
+Status WeightLoader::check_table(const FoundTensor& tensor) const {
+  const WeightFormat& format = tensor.infos.front().format;
+  const bool is_integer = format.element >= Format::kU2 && format.element <= Format::kI8;
+  if (backend_->memory() == nullptr || is_dense(format) || is_integer) return {};
+  return Error{"model.unsupported",
+               fmt::format("{} is an embedding of {}, which GPUs do not look up; --device cpu does",
+                           quote_name(tensor.file.matrices.front().module), to_string(format))};
+}
+
 Status WeightLoader::load_table(const FoundTensor& tensor) {
+  SUBBYTE_CHECK(check_table(tensor));
   SUBBYTE_TRY(Matrix found, import_one(tensor, 0));
   table_ = tensor.infos.front().tensors.front();
   std::vector<Matrix> matrices(1);

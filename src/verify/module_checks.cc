@@ -51,9 +51,21 @@ void check_zero_scales(const CheckedModule& module, Findings& findings) {
                         groups_of(module), "group"));
 }
 
+/// The zero points of all groups lie in the middle, or there are none.
+bool is_symmetric(const CheckedModule& module) {
+  const WeightFormat& format = module.info.format;
+  if (format.zero == Zero::kNone) return true;
+  const uint32_t middle = uint32_t{1} << (info(format.element).bits - 1);
+  const MatrixStatistics& s = module.statistics;
+  return s.smallest_zero_point == middle && s.largest_zero_point == middle;
+}
+
+/// AutoRound chooses the sign of a symmetric scale so that the largest weight is at the end of the
+/// codes that goes further.
 void check_negative_scales(const CheckedModule& module, Findings& findings) {
   const MatrixStatistics& s = module.statistics;
   if (s.negative_scales.count == 0) return;
+  if (module.config.by_auto_round && is_symmetric(module)) return;
   findings.add("verify.scale_negative", scale_tensor(module.info), "positive scales",
                describe(s.negative_scales, s.num_scales, "scales that are negative", module.info,
                         groups_of(module), "group"));
@@ -92,10 +104,10 @@ bool is_constant(const MatrixStatistics& statistics) {
 }
 
 void check_symmetric(const CheckedModule& module, Findings& findings) {
-  if (module.info.importer != "gptq" || !module.config.sym) return;
+  if (module.info.importer != "gptq" || !module.config.sym || module.config.sym_differs) return;
   const MatrixStatistics& s = module.statistics;
   const uint32_t middle = uint32_t{1} << (info(module.info.format.element).bits - 1);
-  if (is_constant(s) && s.largest_zero_point == middle) return;
+  if (is_symmetric(module)) return;
   findings.add("verify.not_symmetric", tensor_with(module.info, "zero"),
                fmt::format("zero points of {}, as \"sym\" is true", middle),
                fmt::format("{} to {}", s.smallest_zero_point, s.largest_zero_point));

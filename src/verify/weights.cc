@@ -73,7 +73,7 @@ class WeightChecker {
       if (is_missing_expert(matrix.module, has_module(context_.tensors, matrix.module))) continue;
       const ImportContext import = context_of(import_, matrix);
       const auto info = describe_module(import, matrix.module);
-      if (info.ok()) check_shape(spec, matrix, *info);
+      if (info.ok()) check_shape(matrix, *info);
       SUBBYTE_CHECK(check(import, matrix.module, info));
     }
     for (const FileVector& vector : file.vectors) {
@@ -113,7 +113,7 @@ class WeightChecker {
                           "no such tensor for this one, and perhaps for others");
   }
 
-  void check_shape(const TensorSpec& spec, const FileMatrix& module, const ModuleInfo& info) {
+  void check_shape(const FileMatrix& module, const ModuleInfo& info) {
     const bool fits =
         info.rows == module.rows && info.cols == module.cols && info.experts == module.experts;
     const auto text = [](int64_t experts, int64_t rows, int64_t cols) {
@@ -125,10 +125,6 @@ class WeightChecker {
       context_.findings.add("model.weight_shape", tensor,
                             text(module.experts, module.rows, module.cols) + " (config.json)",
                             text(info.experts, info.rows, info.cols));
-    }
-    if (spec.role == Role::kTable && !is_dense(info.format)) {
-      context_.findings.add("model.unsupported", tensor, "an embedding of F16, BF16 or F32",
-                            to_string(info.format));
     }
   }
 
@@ -252,7 +248,8 @@ class WeightChecker {
   Status check_others(bool all_known) {
     for (const auto& [name, tensor] : context_.tensors.tensors()) {
       if (used_.contains(name)) continue;
-      if (all_known && !claimed_.contains(name) && !is_ignored_tensor(name)) {
+      if (all_known && !claimed_.contains(name) && !is_ignored_tensor(name) &&
+          !is_zero_bias(tensor)) {
         context_.findings.add("model.surplus", name, "a tensor of the model of config.json",
                               "another one");
       }

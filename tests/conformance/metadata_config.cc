@@ -174,6 +174,11 @@ void add_missing(MetadataList& list) {
   model = dense_model(DType::kBF16);
   model.tensors.push_back(
       filled<uint16_t>(layer + "self_attn.q_proj.bias", DType::kBF16, {kHeads * kHeadDim}, 0));
+  model.tensors.back().set<uint16_t>(7, 0x8000);  // -0
+  list.section(0);
+  list.add("bias_of_zeros", {}, model);
+  list.section(71);
+  model.tensors.back().set<uint16_t>(7, 0x0001);
   list.add("bias_too_many", "model.surplus", model, {"q_proj"});
   model = mxfp4_model();
   model.remove(layer + "self_attn.q_proj.bias");
@@ -193,7 +198,9 @@ void add_missing(MetadataList& list) {
     tensor.name = "model.embed_tokens" + part;
     model.tensors.push_back(tensor);
   }
-  list.add("embedding_quantized", "model.unsupported", model, {"embed_tokens"});
+  list.section(0);
+  list.add("embedding_quantized", {}, model);
+  list.section(71);
 }
 
 }  // namespace

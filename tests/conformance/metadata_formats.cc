@@ -149,7 +149,9 @@ void add_nf4(MetadataList& list) {
   model.up(".weight") =
       filled<uint8_t>(kName + ".weight", DType::kU8, {kInner * kHidden / 2, 1}, 0x77);
   list.add("nf4_bytes_alone", "dense.dtype", model, {"up_proj", "U8"});
-  list.add("nf4_blocks_across_rows", "import.shape", nf4_model(2 * kHidden), {"blocks of 64"});
+  list.section(0);
+  list.add("nf4_blocks_across_rows", {}, nf4_model(2 * kHidden));
+  list.section(69);
   model = nf4_model();
   model.up(".weight.quant_map").set(4, 0.25F);
   list.add("nf4_another_table", "bnb_nf4.quant_map", model, {"code 4", "0.25"});

@@ -44,8 +44,10 @@ Result<Scheme::Format> read_format(const json::Object& object, std::string_view 
   if (format == "pack-quantized") return Scheme::Format::kPackQuantized;
   if (format == "nvfp4-pack-quantized") return Scheme::Format::kNvfp4;
   if (format == "mxfp4-pack-quantized") return Scheme::Format::kMxfp4;
+  if (format == "naive-quantized") return Scheme::Format::kNaive;
   return object.error("quantization.format", "format",
-                      "\"pack-quantized\", \"nvfp4-pack-quantized\" or \"mxfp4-pack-quantized\"");
+                      "\"pack-quantized\", \"naive-quantized\", \"nvfp4-pack-quantized\" or "
+                      "\"mxfp4-pack-quantized\"");
 }
 
 Result<int64_t> read_integer(const json::Object& weights, std::string_view key, int64_t absent) {
@@ -93,7 +95,7 @@ Status check_floats(const json::Object& weights, const Scheme& scheme) {
 }
 
 Result<Scheme> read_weights(const json::Object& weights, Scheme::Format format) {
-  const bool floats = format != Scheme::Format::kPackQuantized;
+  const bool floats = format == Scheme::Format::kNvfp4 || format == Scheme::Format::kMxfp4;
   Scheme scheme;
   scheme.format = format;
   SUBBYTE_TRY(const auto type, weights.string("type"));
@@ -159,8 +161,25 @@ Status refuse_transforms(const json::Object& object) {
 
 }  // namespace
 
+Status read_kv_cache_scheme(const json::Object& object, KvCacheScheme& scheme) {
+  SUBBYTE_TRY(const auto said, object.object("kv_cache_scheme"));
+  if (!said) return {};
+  SUBBYTE_TRY(const auto bits, said->integer("num_bits", 0, kMaxGroupSize));
+  SUBBYTE_TRY(const auto type, said->string("type"));
+  SUBBYTE_TRY(const auto strategy, said->string("strategy"));
+  SUBBYTE_TRY(const auto dynamic, said->boolean("dynamic"));
+  SUBBYTE_TRY(const auto symmetric, said->boolean("symmetric"));
+  const bool fp8 = bits.value_or(8) == 8 && type.value_or("int") == "float" &&
+                   strategy.value_or("tensor") == "tensor" && !dynamic.value_or(false) &&
+                   symmetric.value_or(true);
+  scheme = {fp8 ? KvCacheScheme::Form::kFp8 : KvCacheScheme::Form::kOther,
+            object.find("kv_cache_scheme")->dump()};
+  return {};
+}
+
 Status read_compressed_tensors(const json::Object& object, QuantizationConfig& config) {
   SUBBYTE_CHECK(refuse_transforms(object));
+  SUBBYTE_CHECK(read_kv_cache_scheme(object, config.kv_cache));
   SUBBYTE_TRY(const auto groups, object.object("config_groups"));
   if (!groups) return object.error("json.missing", "config_groups", "an object");
   for (const auto& [name, value] : object.find("config_groups")->items()) {
@@ -180,7 +199,8 @@ Status read_compressed_tensors(const json::Object& object, QuantizationConfig& c
 std::string to_string(const CompressedScheme& scheme) {
   if (scheme.format == Scheme::Format::kNvfp4) return "nvfp4-pack-quantized";
   if (scheme.format == Scheme::Format::kMxfp4) return "mxfp4-pack-quantized";
-  std::string text = "pack-quantized " + std::to_string(scheme.bits) + " bits ";
+  std::string text = scheme.format == Scheme::Format::kNaive ? "naive" : "pack";
+  text += "-quantized " + std::to_string(scheme.bits) + " bits ";
   text += scheme.symmetric ? "symmetric " : "asymmetric ";
   text += scheme.group_size == -1 ? "channel" : "group " + std::to_string(scheme.group_size);
   if (scheme.act_order) text += " actorder group";

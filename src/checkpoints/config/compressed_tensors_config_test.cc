@@ -87,11 +87,22 @@ TEST_F(CompressedTensorsConfig, reads_groups_with_formats_of_their_own_and_prese
   EXPECT_EQ(to_string(found[2]), "pack-quantized 4 bits symmetric group 128");
 }
 
+TEST_F(CompressedTensorsConfig, reads_naive_integers) {
+  const auto found = schemes(
+      with_group("naive-quantized", R"("num_bits": 5, "strategy": "group", "group_size": 32)"));
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(to_string(found[0]), "naive-quantized 5 bits symmetric group 32");
+  EXPECT_EQ(code("naive-quantized", R"("num_bits": 8, "type": "float", "group_size": 32)"),
+            "quantization.format");
+  EXPECT_EQ(code("naive-quantized", R"("num_bits": 8, "strategy": "tensor")"),
+            "quantization.strategy");
+}
+
 TEST_F(CompressedTensorsConfig, refuses_what_it_cannot_read) {
   const std::string good = R"("num_bits": 4, "strategy": "group", "group_size": 128)";
   EXPECT_EQ(code("pack-quantized", good), "");
-  for (const char* format : {"float-quantized", "int-quantized", "naive-quantized", "marlin-24",
-                             "mxfp8-quantized", "mixed-precision", ""}) {
+  for (const char* format : {"float-quantized", "int-quantized", "marlin-24", "mxfp8-quantized",
+                             "mixed-precision", ""}) {
     EXPECT_EQ(code(format, good), "quantization.format") << format;
   }
   for (const char* bits : {"0", "1", "9", "-4", "4294967300"}) {

@@ -1,10 +1,14 @@
 #include "checkpoints/config/quantization_config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 
 #include "base/model_file.h"
+#include "base/quote.h"
 #include "checkpoints/config/quantization_methods.h"
+#include "checkpoints/foreign_software.h"
 #include "json/strict_json.h"
 
 namespace subbyte {
@@ -43,6 +47,19 @@ Status read_group_size(const json::Object& object, std::string_view key,
   return {};
 }
 
+/// Of an override, read after the general value.
+Status read_other_symmetry(const json::Object& rule, QuantizationConfig& config) {
+  SUBBYTE_TRY(const auto sym, rule.boolean("sym"));
+  config.sym_differs = config.sym_differs || (sym && *sym != config.sym);
+  return {};
+}
+
+/// AutoRound names itself in the configs that it writes for others.
+bool is_by_auto_round(const json::Object& object) {
+  const json::Value* provider = object.find("provider");
+  return object.has("autoround_version") || (provider != nullptr && *provider == "auto-round");
+}
+
 /// GPTQ: {"+:regex": {"bits": 8}, "-:regex": {}}.
 Status read_overrides(const json::Object& object, QuantizationConfig& config) {
   SUBBYTE_TRY(const auto dynamic, object.object("dynamic"));
@@ -51,6 +68,7 @@ Status read_overrides(const json::Object& object, QuantizationConfig& config) {
     SUBBYTE_TRY(const auto rule, json::Object::of(value, dynamic->where() + "." + pattern));
     SUBBYTE_CHECK(read_bits(rule, "bits", config));
     SUBBYTE_CHECK(read_group_size(rule, "group_size", config));
+    SUBBYTE_CHECK(read_other_symmetry(rule, config));
   }
   return {};
 }
@@ -90,11 +108,11 @@ Status read_awq(const json::Object& object, QuantizationConfig& config) {
 Status read_gptq(const json::Object& object, QuantizationConfig& config) {
   SUBBYTE_CHECK(read_bits(object, "bits", config));
   SUBBYTE_CHECK(read_group_size(object, "group_size", config));
-  SUBBYTE_CHECK(read_overrides(object, config));
   SUBBYTE_TRY(const auto sym, object.boolean("sym"));
   SUBBYTE_TRY(const auto desc_act, object.boolean("desc_act"));
   SUBBYTE_TRY(const auto marlin, object.boolean("is_marlin_format"));
   config.sym = sym.value_or(false);
+  SUBBYTE_CHECK(read_overrides(object, config));
   config.desc_act = desc_act.value_or(false);
   const char* key = object.has("checkpoint_format") ? "checkpoint_format" : "format";
   SUBBYTE_TRY(const auto format, object.string(key));
@@ -133,18 +151,45 @@ Status read_extra_config(const json::Object& object, QuantizationConfig& config)
     if (bits != nullptr && bits->is_number_integer() && *bits >= 16) continue;
     SUBBYTE_CHECK(read_bits(rule, "bits", config));
     SUBBYTE_CHECK(read_group_size(rule, "group_size", config));
+    SUBBYTE_CHECK(read_other_symmetry(rule, config));
   }
   return {};
 }
 
+/// FP4 of AutoRound has the tensors of compressed-tensors, whatever the packing is called:
+/// {"bits": 4, "data_type": "nv_fp", "group_size": 16}, or "mx_fp" and 32.
+Status read_auto_round_fp4(const json::Object& object, std::string_view data_type,
+                           QuantizationConfig& config) {
+  const bool nvfp4 = data_type.starts_with("nv_fp");
+  if (!nvfp4 && !data_type.starts_with("mx_fp")) {
+    return object.error("quantization.format", "data_type", "\"int\", \"nv_fp\" or \"mx_fp\"");
+  }
+  CompressedScheme scheme;
+  scheme.format = nvfp4 ? CompressedScheme::Format::kNvfp4 : CompressedScheme::Format::kMxfp4;
+  scheme.group_size = nvfp4 ? 16 : 32;
+  SUBBYTE_TRY(const int64_t bits, object.required_integer("bits", 0, 64));
+  SUBBYTE_TRY(const int64_t size, object.required_integer("group_size", -1, kMaxGroupSize));
+  if (bits != scheme.bits) return object.error("quantization.bits", "bits", "4");
+  if (size != scheme.group_size) {
+    return object.error("quantization.group_size", "group_size", nvfp4 ? "16" : "32");
+  }
+  config.method = Method::kCompressedTensors;
+  config.schemes = {scheme};
+  return {};
+}
+
 Status read_auto_round(const json::Object& object, QuantizationConfig& config) {
+  config.by_auto_round = true;
+  SUBBYTE_TRY(const auto data_type, object.string("data_type"));
+  if (!data_type.value_or("int").starts_with("int"))
+    return read_auto_round_fp4(object, *data_type, config);
   const char* key = object.has("packing_format") ? "packing_format" : "backend";
   SUBBYTE_TRY(const std::string packing, object.required_string(key));
   const auto known = std::ranges::find(kAutoRoundPackings, packing, &AutoRoundPacking::name);
   if (known == std::end(kAutoRoundPackings)) {
     return object.error("quantization.version", key,
                         "\"auto_round\", or it with \":auto_gptq\", \":gptqmodel\" or "
-                        "\":auto_awq\" (what this version supports)");
+                        "\":auto_awq\", of integers (what this version supports)");
   }
   config.method = known->method;
   config.stores_zero_minus_one = known->stores_zero_minus_one;
@@ -181,6 +226,7 @@ Result<QuantizationConfig> read_section(const json::Object& object, std::string_
     SUBBYTE_CHECK(json::check_keys(*inner, quantization_rules(method), "config.not_computed"));
     SUBBYTE_CHECK(read_kept(*inner, config.kept));
   }
+  config.by_auto_round = is_by_auto_round(object);
   if (method == "awq") {
     config.method = Method::kAwq;
     SUBBYTE_CHECK(read_awq(object, config));
@@ -200,6 +246,10 @@ Result<QuantizationConfig> read_section(const json::Object& object, std::string_
   } else if (method == "bitsandbytes") {
     config.method = Method::kBitsandbytes;
     SUBBYTE_CHECK(read_bitsandbytes(object, config));
+  } else if (const auto name = foreign_method(method); !name.empty()) {
+    return foreign_error("quantization.method",
+                         fmt::format("{}: quant_method is {}", object.where(), quote(method)),
+                         name);
   } else {
     return object.error("quantization.method", "quant_method",
                         "\"awq\", \"gptq\", \"auto-round\", \"mxfp4\", \"compressed-tensors\", "
@@ -228,6 +278,17 @@ void append_unknown_of_groups(const json::Object& section, std::vector<std::stri
     if (!weights.ok() || !*weights) continue;
     append_unknown(**weights, "config_groups." + name + ".weights.", "ct-weights", keys);
   }
+}
+
+/// MLX says {"quantization": {"group_size": 64, "bits": 4}}, and no method.
+Status refuse_mlx(const json::Object& config) {
+  const json::Value* section = config.find("quantization");
+  if (section == nullptr || !section->is_object() || !section->contains("group_size") ||
+      !section->contains("bits")) {
+    return {};
+  }
+  return foreign_error("quantization.method", config.where() + ": quantization",
+                       foreign_method("mlx"));
 }
 
 Result<QuantizationConfig> read_side_file(const fs::path& path, std::string_view method) {
@@ -284,6 +345,7 @@ std::string QuantizationConfig::method_name() const {
 
 Result<QuantizationConfig> read_quantization_config(const json::Object& config,
                                                     const fs::path& directory) {
+  SUBBYTE_CHECK(refuse_mlx(config));
   for (const char* key : {"quantization_config", "compression_config"}) {
     SUBBYTE_TRY(const auto section, config.object(key));
     if (!section) continue;

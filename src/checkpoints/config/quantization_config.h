@@ -18,7 +18,7 @@ namespace subbyte {
 
 /// The weights of one config group of compressed-tensors.
 struct CompressedScheme {
-  enum class Format : uint8_t { kPackQuantized, kNvfp4, kMxfp4 };
+  enum class Format : uint8_t { kPackQuantized, kNvfp4, kMxfp4, kNaive };
 
   Format format = Format::kPackQuantized;
   int64_t bits = 4;
@@ -31,6 +31,18 @@ struct CompressedScheme {
 
 /// For people: "pack-quantized 4 bits symmetric group 128".
 std::string to_string(const CompressedScheme& scheme);
+
+/// How the keys and values of a cache are to be quantized, for software that does so with the scales
+/// beside the weights: what compressed-tensors says as kv_cache_scheme, ModelOpt as
+/// kv_cache_quant_algo.
+struct KvCacheScheme {
+  enum class Form : uint8_t { kNone, kFp8, kOther };  // kFp8: E4M3, a scale for each tensor
+
+  Form form = Form::kNone;
+  std::string text;  // JSON of the value, in the words of who said it
+
+  bool operator==(const KvCacheScheme&) const = default;
+};
 
 struct QuantizationConfig {
   enum class Method : uint8_t {
@@ -53,16 +65,20 @@ struct QuantizationConfig {
   std::vector<int64_t> group_sizes;   // -1: the whole row
   bool zero_point = true;             // AWQ
   bool sym = false;                   // GPTQ
+  bool sym_differs = false;           // GPTQ: an override says the opposite
   bool desc_act = false;              // GPTQ
   bool stores_zero_minus_one = true;  // GPTQ: checkpoint_format "gptq" (v1), not "gptq_v2"
   bool zeros_borrow = false;          // GPTQ v1 by GPTQModel: gptq.cc says how it subtracts
   bool by_gptqmodel = false;          // meta.quantizer
+  bool by_auto_round = false;         // its own method or provider
 
   /// Names and patterns of modules that the config says are not quantized (KeptModules).
   KeptModules kept;
 
   std::vector<CompressedScheme> schemes;  // compressed-tensors: agree with any of them
   bool double_quant = false;              // bitsandbytes: the scales are quantized too
+  KvCacheScheme kv_cache;                 // compressed-tensors and ModelOpt
+  bool e8m0_scales = false;               // ModelOpt: MXFP4, not NVFP4
 
   std::string method_name() const;
 };

@@ -131,7 +131,88 @@ TEST_F(QuantizationConfigTest, reads_the_packings_of_auto_round) {
   for (const char* packing : {"auto_round:fp8_static", "auto_round:llm_compressor", "mlx", ""}) {
     EXPECT_EQ(with(packing).error().code, "quantization.version") << packing;
   }
+  EXPECT_TRUE(v1->by_auto_round && awq->by_auto_round);
   EXPECT_EQ(code(R"({"quant_method": "auto-round", "bits": 4, "group_size": 32})"), "json.missing");
+}
+
+TEST_F(QuantizationConfigTest, reads_fp4_of_auto_round_as_that_of_compressed_tensors) {
+  const auto with = [&](const std::string& rest) {
+    return read_section(R"({"quant_method": "auto-round", "sym": true,
+                            "packing_format": "auto_round:llm_compressor", )" +
+                        rest + "}");
+  };
+  for (const char* type : {"nv_fp", "nv_fp4_with_static_gs"}) {
+    const auto config =
+        with(R"("bits": 4, "group_size": 16, "data_type": ")" + std::string(type) + "\"");
+    ASSERT_TRUE(config.ok()) << config.error().message;
+    EXPECT_EQ(config->method, Method::kCompressedTensors);
+    ASSERT_EQ(config->schemes.size(), 1u);
+    EXPECT_EQ(config->schemes[0].format, CompressedScheme::Format::kNvfp4);
+  }
+  const auto mx = with(R"("bits": 4, "group_size": 32, "data_type": "mx_fp")");
+  ASSERT_TRUE(mx.ok()) << mx.error().message;
+  EXPECT_EQ(mx->schemes.at(0).format, CompressedScheme::Format::kMxfp4);
+  const auto code_with = [&](const std::string& rest) { return with(rest).error().code; };
+  EXPECT_EQ(code_with(R"("bits": 8, "group_size": 32, "data_type": "mx_fp")"), "quantization.bits");
+  EXPECT_EQ(code_with(R"("bits": 4, "group_size": 16, "data_type": "mx_fp")"),
+            "quantization.group_size");
+  EXPECT_EQ(code_with(R"("bits": 8, "group_size": 128, "data_type": "fp")"), "quantization.format");
+}
+
+TEST_F(QuantizationConfigTest, knows_who_wrote_and_what_overrides_say_of_symmetry) {
+  const auto gptq = [&](const std::string& rest) {
+    return read_section(R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": true)" +
+                        rest + "}");
+  };
+  EXPECT_FALSE(gptq("")->by_auto_round || gptq("")->sym_differs);
+  EXPECT_TRUE(gptq(R"(, "provider": "auto-round")")->by_auto_round);
+  EXPECT_TRUE(gptq(R"(, "autoround_version": "0.16.1")")->by_auto_round);
+  EXPECT_TRUE(gptq(R"(, "dynamic": {"+:a": {"sym": false}})")->sym_differs);
+  EXPECT_FALSE(gptq(R"(, "dynamic": {"+:a": {"sym": true, "bits": 8}})")->sym_differs);
+  EXPECT_EQ(gptq(R"(, "dynamic": {"+:a": {"sym": 1}})").error().code, "json.type");
+}
+
+TEST_F(QuantizationConfigTest, reads_how_a_cache_is_quantized) {
+  using Form = KvCacheScheme::Form;
+  const auto form = [&](const std::string& section) {
+    const auto config = read_section(section);
+    EXPECT_TRUE(config.ok()) << config.error().message;
+    return config.ok() ? config->kv_cache.form : Form::kNone;
+  };
+  const auto compressed = [&](const std::string& scheme) {
+    return form(R"({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized",
+                    "config_groups": {"NVFP4": ["Linear"]}, "kv_cache_scheme": )" +
+                scheme + "}");
+  };
+  EXPECT_EQ(compressed("null"), Form::kNone);
+  EXPECT_EQ(compressed(R"({"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": false,
+                           "symmetric": true})"),
+            Form::kFp8);
+  EXPECT_EQ(compressed(R"({"num_bits": 8, "type": "float", "strategy": "attn_head"})"),
+            Form::kOther);
+  EXPECT_EQ(compressed(R"({"num_bits": 8, "type": "int"})"), Form::kOther);
+  const auto modelopt = [&](const std::string& rest) {
+    return form(R"({"quant_method": "modelopt", "quant_algo": "NVFP4")" + rest + "}");
+  };
+  EXPECT_EQ(modelopt(""), Form::kNone);
+  EXPECT_EQ(modelopt(R"(, "kv_cache_quant_algo": null)"), Form::kNone);
+  EXPECT_EQ(modelopt(R"(, "kv_cache_quant_algo": "FP8")"), Form::kFp8);
+  EXPECT_EQ(modelopt(R"(, "kv_cache_quant_algo": "NVFP4")"), Form::kOther);
+  EXPECT_EQ(modelopt(R"(, "kv_cache_scheme": {"num_bits": 8, "type": "float"})"), Form::kFp8);
+}
+
+TEST_F(QuantizationConfigTest, names_other_software) {
+  for (const char* method : {"exl3", "hqq", "torchao", "quark", "fp8", "aqlm"}) {
+    const auto config = read_section(R"({"quant_method": ")" + std::string(method) + "\"}");
+    EXPECT_EQ(config.error().code, "quantization.method");
+    EXPECT_NE(config.error().message.find("which are not supported; take the model in 16 bits"),
+              std::string::npos)
+        << config.error().message;
+  }
+  const auto mlx = read(R"({"quantization": {"group_size": 64, "bits": 4},
+                            "quantization_config": {"group_size": 64, "bits": 4}})");
+  EXPECT_EQ(mlx.error().code, "quantization.method");
+  EXPECT_NE(mlx.error().message.find("found weights of MLX"), std::string::npos);
 }
 
 TEST_F(QuantizationConfigTest, reads_mxfp4_and_none) {
@@ -226,8 +307,22 @@ TEST_F(QuantizationConfigTest, reads_modelopt_from_both_files) {
         code(R"({"quant_method": "modelopt", "quant_algo": ")" + std::string(algorithm) + "\"}"),
         "quantization.algorithm");
   }
-  EXPECT_EQ(code(R"({"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 32})"),
-            "quantization.group_size");
+  const auto modelopt = [&](const std::string& algorithm, const std::string& rest = "") {
+    return read_section(R"({"quant_method": "modelopt", "quant_algo": ")" + algorithm + "\"" +
+                        rest + "}");
+  };
+  const std::string of_32 = R"(, "group_size": 32)";
+  EXPECT_EQ(modelopt("NVFP4")->group_sizes, std::vector<int64_t>{16});
+  for (const char* algorithm : {"NVFP4", "W4A16_NVFP4", "W4A8_NVFP4_FP8"}) {
+    EXPECT_FALSE(modelopt(algorithm, of_32)->e8m0_scales);
+    EXPECT_EQ(modelopt(algorithm, of_32)->group_sizes, std::vector<int64_t>{32});
+    EXPECT_EQ(modelopt(algorithm, R"(, "group_size": 64)").error().code, "quantization.group_size");
+  }
+  for (const char* algorithm : {"mxfp4", "MXFP4", "W4A8_MXFP4_FP8"}) {
+    EXPECT_TRUE(modelopt(algorithm, R"(, "group_size": 0)")->e8m0_scales);
+    EXPECT_EQ(modelopt(algorithm)->group_sizes, std::vector<int64_t>{32});
+    EXPECT_EQ(modelopt(algorithm, R"(, "group_size": 16)").error().code, "quantization.group_size");
+  }
   EXPECT_EQ(code(R"({"quant_method": "modelopt"})"), "json.missing");
 }
 

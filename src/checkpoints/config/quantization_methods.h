@@ -10,6 +10,9 @@ namespace subbyte {
 /// .sparsity, json.*.
 Status read_compressed_tensors(const json::Object& object, QuantizationConfig& config);
 
+/// The kv_cache_scheme of compressed-tensors, which configs of ModelOpt may have, too. Code json.*.
+Status read_kv_cache_scheme(const json::Object& object, KvCacheScheme& scheme);
+
 /// `object` is the quantization section of hf_quant_config.json or of config.json.
 /// Codes: quantization.algorithm, quantization.group_size, json.*.
 Status read_modelopt(const json::Object& object, QuantizationConfig& config);

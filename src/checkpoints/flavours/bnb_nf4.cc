@@ -1,7 +1,8 @@
 // bitsandbytes, 4 bits, quant_type "nf4": blocks of 64 (or 32 to 4096) weights over a matrix [N, K]
-// read row after row; here K is a multiple of the block, so that no block crosses rows.
+// read row after row. Where K is no multiple of the block, blocks cross rows: then the canonical
+// groups are as small as what blocks and rows have in common, and repeat the scale of their block.
 //
-//   weight                U8 [N*K/2, 1]  (the same bytes may be labelled BF16, F16 or F32)
+//   weight                U8 [N*K/2, 1]  (the same bytes may be labelled I8, BF16, F16 or F32)
 //
 //     byte 0            byte 1            ...
 //     k=0:hi  k=1:lo    k=2:hi  k=3:lo          high nibble first: canonical bytes, nibbles swapped
@@ -21,6 +22,7 @@
 // in float32, rounded after the product and after the sum, as bitsandbytes computes it. The
 // canonical scales are the results: what is written is without double quantization.
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/quote.h"
@@ -71,10 +73,11 @@ Result<Parts> find_parts(const TensorSource& tensors, std::string_view module) {
 }
 
 Status check_weight(const FileTensor& weight, const BnbState& state) {
-  if (weight.dtype != DType::kU8 && float_format(weight.dtype) == Format::kNone) {
+  const bool bytes = weight.dtype == DType::kU8 || weight.dtype == DType::kI8;
+  if (!bytes && float_format(weight.dtype) == Format::kNone) {
     return tensor_error(
         "import.dtype", weight,
-        fmt::format("expected dtype U8, BF16, F16 or F32, found {}", name(weight.dtype)));
+        fmt::format("expected dtype U8, I8, BF16, F16 or F32, found {}", name(weight.dtype)));
   }
   const auto elements = static_cast<uint64_t>(state.rows) * static_cast<uint64_t>(state.cols);
   const auto width = static_cast<uint64_t>(bits(weight.dtype));
@@ -101,7 +104,7 @@ Status check_quant_map(const FileTensor& map) {
 }
 
 Status check_scale_tensors(const Parts& parts, const BnbState& state) {
-  const auto blocks = static_cast<uint64_t>(state.rows * (state.cols / state.blocksize));
+  const auto blocks = static_cast<uint64_t>(state.blocks());
   const bool nested = parts.nested_absmax != nullptr;
   SUBBYTE_CHECK(require_dtype(*parts.absmax, nested ? DType::kU8 : DType::kF32));
   SUBBYTE_CHECK(require_shape(*parts.absmax, {blocks}));
@@ -137,7 +140,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   SUBBYTE_CHECK(check_scale_tensors(parts, state));
   ModuleInfo result;
   result.importer = "bnb_nf4";
-  result.format = {Format::kNF4, Format::kF32, Zero::kNone, state.blocksize};
+  result.format = {Format::kNF4, Format::kF32, Zero::kNone, state.group_size()};
   result.rows = state.rows;
   result.cols = state.cols;
   result.tensors = {parts.weight, parts.absmax, parts.state, parts.quant_map};
@@ -189,11 +192,23 @@ std::shared_ptr<std::byte[]> swap_nibbles(const FileTensor& weight, Executor& po
   return codes;
 }
 
-/// Puts them into `matrix`.
-Status take_scales(const ModuleInfo& info, Matrix& matrix) {
+/// The scales of blocks that cross rows as those of the groups of each row.
+void spread_scales(const BnbState& state, Matrix& matrix) {
+  const std::span<const std::byte> blocks = matrix.view.scales;
+  const int64_t groups = state.rows * (state.cols / state.group_size());
+  const auto scales = allocate_bytes(groups * 4);
+  for (int64_t i = 0; i < groups; ++i) {
+    const int64_t block = i * state.group_size() / state.blocksize;
+    std::copy_n(blocks.data() + 4 * block, 4, scales.get() + 4 * i);
+  }
+  matrix.view.scales = {scales.get(), static_cast<std::size_t>(groups) * 4};
+  matrix.owners.push_back(scales);
+}
+
+/// Puts them into `matrix`, as many as there are blocks.
+Status take_scales(const ModuleInfo& info, const BnbState& state, Matrix& matrix) {
   const FileTensor& absmax = *info.scales;
   if (absmax.dtype == DType::kU8) {
-    SUBBYTE_TRY(const BnbState state, read_bnb_state(*info.tensors[2]));
     const auto scales = resolve_scales(info, state);
     matrix.view.scales = {scales.get(), absmax.bytes.size() * 4};
     matrix.owners.push_back(scales);
@@ -204,8 +219,9 @@ Status take_scales(const ModuleInfo& info, Matrix& matrix) {
 }
 
 Status check_resolved_scales(const ImportContext&, const ModuleInfo& info) {
+  SUBBYTE_TRY(const BnbState state, read_bnb_state(*info.tensors[2]));
   Matrix none;
-  return take_scales(info, none);
+  return take_scales(info, state, none);
 }
 
 Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
@@ -215,7 +231,9 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
   view.format = info.format;
   view.rows = info.rows;
   view.cols = info.cols;
-  SUBBYTE_CHECK(take_scales(info, matrix));
+  SUBBYTE_TRY(const BnbState state, read_bnb_state(*info.tensors[2]));
+  SUBBYTE_CHECK(take_scales(info, state, matrix));
+  if (state.group_size() != state.blocksize) spread_scales(state, matrix);
   const auto codes = swap_nibbles(weight, context.pool);
   view.codes = {codes.get(), weight.bytes.size()};
   matrix.owners.push_back(codes);

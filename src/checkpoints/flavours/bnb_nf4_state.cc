@@ -11,6 +11,7 @@
 namespace subbyte {
 namespace {
 
+constexpr int64_t kSmallestGroup = 8;
 constexpr int64_t kMaxSize = int64_t{1} << 31;
 constexpr uint64_t kMaxStateBytes = 1 << 16;
 
@@ -69,11 +70,12 @@ Result<BnbState> read_bnb_state(const FileTensor& tensor) {
   BnbState state;
   SUBBYTE_TRY(state.blocksize, read_blocksize(object, "blocksize"));
   SUBBYTE_CHECK(read_shape(object, state));
-  if (state.cols % state.blocksize != 0) {
+  if (state.cols % kSmallestGroup != 0) {
     return tensor_error("import.shape", tensor,
-                        fmt::format("rows of {} inputs are not whole blocks of {}: blocks across "
-                                    "rows are not supported",
-                                    state.cols, state.blocksize));
+                        fmt::format("rows of {} inputs are no multiples of {}, so that blocks of "
+                                    "{} begin and end within a group of them, which is not "
+                                    "supported",
+                                    state.cols, kSmallestGroup, state.blocksize));
   }
   SUBBYTE_CHECK(read_nested(object, state));
   return state;

@@ -1,6 +1,7 @@
 #pragma once
 // The JSON that bitsandbytes keeps in a tensor beside each 4-bit weight.
 
+#include <numeric>
 #include <optional>
 
 #include "base/status.h"
@@ -13,16 +14,21 @@ inline constexpr std::string_view kBnbFp4State = ".weight.quant_state.bitsandbyt
 
 struct BnbState {
   int64_t rows = 0;
-  int64_t cols = 0;       // a multiple of blocksize
+  int64_t cols = 0;
   int64_t blocksize = 0;  // a power of two from 32 to 4096
   int64_t nested_blocksize = 0;
   std::optional<float> nested_offset;  // with double quantization
+
+  /// Over all rows; the last may be short.
+  int64_t blocks() const { return (rows * cols - 1) / blocksize + 1; }
+  /// Of the inputs of a row, the runs that lie in one block: at least 8.
+  int64_t group_size() const { return std::gcd(cols, blocksize); }
 };
 
 /// A power of two from 32 to 4096.
 bool is_bnb_blocksize(int64_t size);
 
-/// Codes: import.dtype, import.shape (also when blocks would cross rows), bnb_nf4.quant_type,
+/// Codes: import.dtype, import.shape (also when rows are no multiples of 8), bnb_nf4.quant_type,
 /// bnb_nf4.blocksize, json.*.
 Result<BnbState> read_bnb_state(const FileTensor& tensor);
 

@@ -5,8 +5,10 @@
 //   weight_scale  U8 [N, K/32]  E8M0: 2^(byte - 127), one for 32 elements; 255 (NaN) is refused
 //   w(n, k) = e * s
 //
-// This is the canonical form already, so the bytes are used where they lie in the file.
+// This is the canonical form already, so the bytes are used where they lie in the file. ModelOpt
+// (quant_algo mxfp4, W4A8_MXFP4_FP8) calls the codes weight.
 
+#include "base/quote.h"
 #include "checkpoints/flavours/ct_parts.h"
 
 namespace subbyte {
@@ -15,16 +17,46 @@ namespace {
 constexpr uint64_t kGroup = 32;
 constexpr WeightFormat kFormat = {Format::kE2M1, Format::kE8M0, Zero::kNone, kGroup};
 
-/// Tried after NVFP4, which has the same names and one more.
-bool matches(const TensorSource& tensors, std::string_view module) {
-  const FileTensor* packed = tensors.find(fmt::format("{}.weight_packed", module));
-  return packed != nullptr && packed->dtype == DType::kU8;
+struct Names {
+  std::string_view importer;
+  std::string_view codes;
+};
+
+constexpr Names kCompressedTensors = {"mxfp4_pack_quantized", ".weight_packed"};
+constexpr Names kModelopt = {"modelopt_mxfp4", ".weight"};
+
+const FileTensor* find(const TensorSource& tensors, std::string_view module,
+                       std::string_view suffix) {
+  return tensors.find(fmt::format("{}{}", module, suffix));
 }
 
+/// Tried after NVFP4 of compressed-tensors, which has the same names and one more.
+template <const Names& names>
+bool matches(const TensorSource& tensors, std::string_view module) {
+  const FileTensor* codes = find(tensors, module, names.codes);
+  if (codes == nullptr || codes->dtype != DType::kU8) return false;
+  if (&names == &kCompressedTensors) return true;
+  const FileTensor* scales = find(tensors, module, ".weight_scale");
+  return scales != nullptr && scales->dtype == DType::kU8;
+}
+
+Status check_label(const ImportContext& context, std::string_view module, const Names& names) {
+  if (&names == &kCompressedTensors) {
+    return require_scheme(context, module, CompressedScheme::Format::kMxfp4);
+  }
+  SUBBYTE_CHECK(require_method(context, module, QuantizationConfig::Method::kModelopt));
+  if (context.config.e8m0_scales) return {};
+  return Error{
+      "import.config",
+      fmt::format("{}: quant_algo is one of NVFP4, but the tensors of {} are those of MXFP4",
+                  context.config.where, quote_name(module))};
+}
+
+template <const Names& names>
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
-  SUBBYTE_TRY(const FileTensor* packed, require_tensor(context.tensors, module, ".weight_packed"));
+  SUBBYTE_TRY(const FileTensor* packed, require_tensor(context.tensors, module, names.codes));
   SUBBYTE_TRY(const FileTensor* scales, require_tensor(context.tensors, module, ".weight_scale"));
-  SUBBYTE_CHECK(require_scheme(context, module, CompressedScheme::Format::kMxfp4));
+  SUBBYTE_CHECK(check_label(context, module, names));
   SUBBYTE_CHECK(require_rank(*packed, 2));
   const uint64_t rows = packed->shape[0];
   const uint64_t row_bytes = packed->shape[1];
@@ -35,12 +67,15 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   SUBBYTE_CHECK(require_dtype(*scales, DType::kU8));
   SUBBYTE_CHECK(require_shape(*scales, {rows, row_bytes / (kGroup / 2)}));
   ModuleInfo result;
-  result.importer = "mxfp4_pack_quantized";
+  result.importer = names.importer;
   result.format = kFormat;
   result.rows = static_cast<int64_t>(rows);
   result.cols = static_cast<int64_t>(row_bytes * 2);
   result.tensors = {packed, scales};
   result.scales = scales;
+  if (const FileTensor* unused = find(context.tensors, module, ".input_scale")) {
+    result.tensors.push_back(unused);  // of activations, which stay floats here
+  }
   return result;
 }
 
@@ -61,7 +96,14 @@ Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInf
 }  // namespace
 
 extern const Importer mxfp4_pack_quantized_importer;
-const Importer mxfp4_pack_quantized_importer = {
-    "mxfp4_pack_quantized", ".weight_packed", matches, describe, import, check_scales};
+extern const Importer modelopt_mxfp4_importer;
+const Importer mxfp4_pack_quantized_importer = {kCompressedTensors.importer,
+                                                kCompressedTensors.codes,
+                                                matches<kCompressedTensors>,
+                                                describe<kCompressedTensors>,
+                                                import,
+                                                check_scales};
+const Importer modelopt_mxfp4_importer = {kModelopt.importer,  kModelopt.codes, matches<kModelopt>,
+                                          describe<kModelopt>, import,          check_scales};
 
 }  // namespace subbyte

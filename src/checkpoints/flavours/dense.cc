@@ -5,6 +5,8 @@
 //   X        [E, K, N]      the same with inputs before outputs, as gpt-oss has them when it was
 //                           dequantized: it is transposed here
 
+#include "base/quote.h"
+#include "checkpoints/foreign_software.h"
 #include "checkpoints/import_parts.h"
 #include "checkpoints/transpose.h"
 
@@ -21,6 +23,12 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   const FileTensor& tensor = plain != nullptr ? *plain : *context.tensors.find(module);
   const Format format = float_format(tensor.dtype);
   if (format == Format::kNone) {
+    if (const auto name = foreign_weights(context.tensors, module); !name.empty()) {
+      return foreign_error(
+          "dense.dtype",
+          fmt::format("{}: tensor {}", tensor.file->path().string(), quote_name(tensor.name)),
+          name);
+    }
     return tensor_error(
         "dense.dtype", tensor,
         fmt::format("expected dtype F16, BF16 or F32, found {}", name(tensor.dtype)));

@@ -2,7 +2,8 @@
 //
 //   qweight I32 [K*b/32, N]   column n is one little-endian stream of b-bit codes of the inputs
 //                             0 .. K-1 (3-bit codes cross words: 32 codes in 3 words)
-//   qzeros  I32 [G, N*b/32]   row g is such a stream of the zero points of the outputs 0 .. N-1
+//   qzeros  I32 [G, N*b/32]   row g is such a stream of the zero points of the outputs 0 .. N-1;
+//                             where they fill no word (the head of an odd vocabulary), rounded up
 //   scales  F16 [G, N]
 //   g_idx   I32 [K]           group of each input; optional, k / group_size without act-order
 //   w(n, k) = (q - z) * s
@@ -20,6 +21,7 @@
 // With act-order g_idx is not sorted. The canonical matrix keeps groups contiguous: inputs are
 // sorted by group (a stable sort) and input_order remembers where each stored column came from.
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/checked.h"
@@ -52,14 +54,19 @@ Format element_of(int64_t bits) {
   }
 }
 
-/// Bits of a code: qzeros has N*b/32 words for N outputs.
-Result<int64_t> bits_of(const FileTensor& qzeros, uint64_t rows) {
+/// Bits of a code: qzeros has N*b/32 words for N outputs. Where few outputs leave several, those
+/// that the config names.
+Result<int64_t> bits_of(const ImportContext& context, const FileTensor& qzeros, uint64_t rows) {
   const uint64_t words = qzeros.shape[1];
+  std::vector<int64_t> fitting;
   for (const uint64_t bits : {2u, 3u, 4u, 8u}) {
-    if (rows % 32 * bits % 32 == 0 && words == rows / 32 * bits + rows % 32 * bits / 32) {
-      return static_cast<int64_t>(bits);
-    }
+    if (words != rows / 32 * bits + ceil_div(rows % 32 * bits, 32)) continue;
+    fitting.push_back(static_cast<int64_t>(bits));
   }
+  for (const int64_t bits : fitting) {
+    if (std::ranges::find(context.config.bits, bits) != context.config.bits.end()) return bits;
+  }
+  if (!fitting.empty()) return fitting.front();
   return tensor_error("import.shape", qzeros,
                       fmt::format("expected N*bits/32 words for N = {} outputs and 2, 3, 4 or 8 "
                                   "bits, found shape {}",
@@ -115,7 +122,7 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   SUBBYTE_TRY(const Parts parts, find_parts(context.tensors, module));
   const uint64_t groups = parts.scales->shape[0];
   const uint64_t rows = parts.scales->shape[1];
-  SUBBYTE_TRY(const int64_t bits, bits_of(*parts.qzeros, rows));
+  SUBBYTE_TRY(const int64_t bits, bits_of(context, *parts.qzeros, rows));
   SUBBYTE_CHECK(require_shape(*parts.qzeros, {groups, parts.qzeros->shape[1]}));
   const uint64_t words = parts.qweight->shape[0];
   SUBBYTE_CHECK(require_shape(*parts.qweight, {words, rows}));

@@ -45,8 +45,8 @@ struct Layer {
     const double q = code_of_stream(
         [&](int64_t word) { return qweight.at<uint32_t>(word * rows + n); }, k, bits);
     const double stored = code_of_stream(
-        [&](int64_t word) { return qzeros.at<uint32_t>(group * rows * bits / 32 + word); }, n,
-        bits);
+        [&](int64_t word) { return qzeros.at<uint32_t>(group * ((rows * bits + 31) / 32) + word); },
+        n, bits);
     return (q - (v1 ? stored + 1 : stored)) * float_at(scales, group * rows + n);
   }
 };
@@ -63,7 +63,7 @@ Layer random_layer(int bits, int64_t rows, int64_t cols, int64_t group_size, boo
           group_size,
           v1,
           random_bits("m.qweight", DType::kI32, {k * b / 32, n}, random),
-          random_bits("m.qzeros", DType::kI32, {groups, n * b / 32}, random),
+          random_bits("m.qzeros", DType::kI32, {groups, (n * b + 31) / 32}, random),
           random_floats("m.scales", DType::kF16, {groups, n}, random),
           {}};
 }
@@ -265,6 +265,20 @@ TEST_F(Gptq, does_not_depend_on_the_alignment_of_the_file) {
     open_misaligned(layer.tensors(), remainder);
     expect_weights(32, 96, [&](int64_t n, int64_t k) { return layer.weight(n, k); });
   }
+}
+
+/// The head of a vocabulary that is no multiple of 32, as GPTQModel writes it.
+TEST_F(Gptq, zero_points_may_fill_no_word) {
+  for (const int bits : {2, 3, 4, 8}) {
+    for (const int64_t rows : {37, 5, 1}) {
+      expect_layer(random_layer(bits, rows, 64, 32, bits != 4));
+      EXPECT_EQ(info(matrix_.view.format.element).bits, bits) << rows;
+    }
+  }
+  Layer layer = random_layer(4, 37, 64, 32, true);
+  layer.qzeros.shape = {2, 4};  // instead of 5
+  layer.qzeros.bytes.resize(32);
+  EXPECT_EQ(code_with(layer), "import.shape");
 }
 
 TEST_F(Gptq, describes_act_order) {

@@ -1,5 +1,6 @@
 // NVFP4 of ModelOpt: see nvfp4_parts.h.
 
+#include "base/quote.h"
 #include "checkpoints/flavours/nvfp4_parts.h"
 
 namespace subbyte {
@@ -15,6 +16,12 @@ bool matches(const TensorSource& tensors, std::string_view module) {
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
   SUBBYTE_CHECK(require_method(context, module, QuantizationConfig::Method::kModelopt));
+  if (context.config.e8m0_scales) {
+    return Error{"import.config",
+                 fmt::format("{}: quant_algo is one of MXFP4, but the tensors of {} are those of "
+                             "NVFP4",
+                             context.config.where, quote_name(module))};
+  }
   return nvfp4::describe(context, module, kModelopt);
 }
 

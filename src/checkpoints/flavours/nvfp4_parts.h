@@ -1,5 +1,6 @@
 #pragma once
 // NVFP4: E2M1 elements, an E4M3 scale for 16 of them, and one more factor for the whole tensor.
+// ModelOpt can have a scale for 32 of them, too.
 //
 //   compressed-tensors          ModelOpt
 //   weight_packed               weight           U8 [N, K/2]  element 2j in the low nibble of byte

@@ -142,6 +142,45 @@ TEST_F(Nvfp4, powers_of_two_become_the_other_flavour_exactly) {
   expect_layer(layer);
 }
 
+TEST_F(Nvfp4, of_modelopt_may_have_a_scale_for_32) {
+  use(false);
+  config_.group_sizes = {32};
+  Layer layer = random_layer(false, 8, 64, 0.00123F);
+  layer.scales.shape = {8, 2};
+  layer.scales.bytes.resize(16);
+  open(layer.tensors());
+  expect_weights(8, 64, [&](int64_t n, int64_t k) {
+    const auto byte = layer.codes.at<uint8_t>((n * 64 + k) / 2);
+    const double element = kE2M1[k % 2 == 0 ? byte & 0xF : byte >> 4];
+    return element * ieee_value(layer.scales.at<uint8_t>((n * 64 + k) / 32), 4, 3) *
+           float_at(layer.factor, 0);
+  });
+  EXPECT_EQ(code_of(random_layer(false, 8, 64, 1).tensors()), "import.shape");
+}
+
+TEST_F(Nvfp4, of_modelopt_without_a_factor_is_mxfp4) {
+  Random random(9);
+  const TestTensor codes = random_bits("m.weight", DType::kU8, {8, 32}, random);
+  TestTensor scales = random_bits("m.weight_scale", DType::kU8, {8, 2}, random);
+  for (std::size_t i = 0; i < 16; ++i) scales.set(i, static_cast<uint8_t>(110 + i));
+  use(false);
+  config_.e8m0_scales = true;
+  const TestTensor of_activations = filled<float>("m.input_scale", DType::kF32, {}, 3);
+  open({codes, scales, of_activations});
+  expect_weights(8, 64, [&](int64_t n, int64_t k) {
+    const auto byte = codes.at<uint8_t>((n * 64 + k) / 2);
+    const int exponent = scales.at<uint8_t>((n * 64 + k) / 32) - 127;
+    return std::ldexp(kE2M1[k % 2 == 0 ? byte & 0xF : byte >> 4], exponent);
+  });
+  const auto info = describe_module(context(), "m");
+  ASSERT_TRUE(info.ok());
+  EXPECT_EQ(info->importer, "modelopt_mxfp4");
+  EXPECT_EQ(info->tensors.size(), 3u);
+  EXPECT_EQ(code_of(random_layer(false, 8, 64, 1).tensors()), "import.config");
+  config_.e8m0_scales = false;
+  EXPECT_EQ(code_of({codes, scales}), "import.config");
+}
+
 TEST_F(Nvfp4, scales_of_activations_are_left_aside) {
   for (const bool compressed : {true, false}) {
     use(compressed);
