@@ -7,12 +7,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
 #include "app/destination.h"
+#include "app/losses.h"
 #include "app/near_words.h"
 #include "app/output.h"
 #include "checkpoints/model_path.h"
@@ -29,14 +29,14 @@ struct Options {
 };
 
 std::string as_json(const Options& options, const ConvertReport& report, double seconds) {
-  const double noise = report.loss.signal_to_noise_db();
   nlohmann::ordered_json root = {
       {"destination", options.destination},        {"format", report.format},
       {"modules", report.converted_modules},       {"kept_tensors", report.kept_tensors},
       {"source_bytes", report.source_bytes},       {"result_bytes", report.result_bytes},
       {"rounded_modules", report.rounded_modules}, {"max_difference", report.loss.max},
       {"mean_difference", report.loss.mean()}};
-  root["signal_to_noise_db"] = std::isfinite(noise) ? nlohmann::ordered_json(noise) : nullptr;
+  root["signal_to_noise_db"] = finite_as_json(report.loss.signal_to_noise_db());
+  root["worst"] = worst_as_json(report.worst);
   root["dropped_activation_scales"] = report.dropped_activation_scales;
   root["seconds"] = seconds;
   return json_text(root);
@@ -45,9 +45,9 @@ std::string as_json(const Options& options, const ConvertReport& report, double 
 std::string loss_of(const ConvertReport& report) {
   std::string text = "every weight the same";
   if (report.rounded_modules > 0) {
-    text = fmt::format("{} of them rounded (max difference {:.3g}, mean {:.3g}, SQNR {:.1f} dB)",
+    text = fmt::format("{} of them rounded (max difference {:.3g}, mean {:.3g}, SQNR {:.1f} dB{})",
                        report.rounded_modules, report.loss.max, report.loss.mean(),
-                       report.loss.signal_to_noise_db());
+                       report.loss.signal_to_noise_db(), worst_as_text(report.worst));
   }
   if (report.dropped_activation_scales > 0) {
     text += fmt::format(", {} scales of activations left out", report.dropped_activation_scales);
@@ -57,8 +57,8 @@ std::string loss_of(const ConvertReport& report) {
 
 /// Whether the option would have helped, or led to the next obstacle.
 bool may_be_rounded(const Error& error) {
-  for (const char* code :
-       {"convert.inexact", "convert.activation_scale", "recast.scale", "recast.factor"}) {
+  for (const char* code : {"convert.inexact", "convert.activation_scale", "convert.kv_cache",
+                           "recast.scale", "recast.factor"}) {
     if (error.code == code) return true;
   }
   return false;

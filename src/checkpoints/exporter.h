@@ -11,6 +11,7 @@
 
 #include "base/executor.h"
 #include "base/status.h"
+#include "checkpoints/config/quantization_config.h"
 #include "checkpoints/containers/safetensors.h"
 #include "matrix/recast.h"
 
@@ -48,6 +49,7 @@ struct ExportedModule {
 struct ExportedModel {
   std::vector<ExportedModule> modules;
   std::vector<std::string> kept;  // linear layers that stay floats, lm_head among them
+  KvCacheScheme kv_cache;         // that Exporter::says_kv_cache() takes
 };
 
 /// A whole row is one group of its size. Where other modules have groups of that size, the modules
@@ -66,10 +68,13 @@ struct Exporter {
   /// Where experts whose gate and up alternate lie in a way of their own that is not written: the
   /// exporter to take.
   std::string_view instead_for_alternating = {};
+  /// Whether the config can say how a cache is quantized, as `from` said it; nullptr: never.
+  bool (*says_kv_cache)(const KvCacheScheme& scheme, QuantizationConfig::Method from) = nullptr;
   /// What the tensors of a matrix will be, without their bytes. `module` is for messages.
   /// Codes: export.format when the flavour cannot hold that format, export.shape when rows, cols
-  /// or the group size do not fit its words, export.act_order when it has no order of inputs of its
-  /// own, export.experts when it has one matrix in a tensor.
+  /// or the group size do not fit its words, export.group_size when its readers refuse that size,
+  /// export.act_order when it has no order of inputs of its own, export.experts when it has one
+  /// matrix in a tensor.
   Result<std::vector<ExportedTensor>> (*describe)(const ExportShape& shape,
                                                   std::string_view module);
   /// How this flavour has weights such as those of `from`: the same codes, with scales and zero

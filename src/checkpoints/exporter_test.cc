@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <numeric>
 
 #include "base/random.h"
@@ -120,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"gptq", 8, 8, 96, 32}, Case{"gptq_v2", 8, 4, 8, 8},
                       Case{"gptq_v2", 2, 16, 16, 16}, Case{"gptq", 2, 16, 48, 16, true},
                       Case{"gptq_v2", 2, 48, 96, 32, true}, Case{"gptq_v2", 3, 32, 160, 32, true},
-                      Case{"gptq_v2", 8, 8, 96, 32, true}, Case{"gptq", 4, 8, 72, 24, true},
+                      Case{"gptq_v2", 8, 8, 96, 32, true}, Case{"gptq", 4, 8, 48, 16, true},
                       Case{"gptq", 2, 32, 128, 32, true}, Case{"gptq", 3, 64, 96, 32, true},
                       Case{"gptq_v2", 4, 72, 128, 32, true}, Case{"gptq", 8, 36, 64, 16, true}),
     NamedByValue());
@@ -264,8 +265,20 @@ TEST(exporter, refuses_what_the_flavour_cannot_hold) {
   EXPECT_EQ(code_of("awq", Plain(kFourBits, 8, 48, 8).view), "export.shape");
   EXPECT_EQ(code_of("awq", Plain(kEightBits, 8, 32, 8).view), "export.format");
   EXPECT_EQ(code_of("gptq", Plain(kFourBits, 12, 32, 8).view), "export.shape");
-  EXPECT_EQ(code_of("gptq", Plain({Format::kU3, Format::kF16, Zero::kU8, 8}, 8, 32, 4).view),
+  EXPECT_EQ(code_of("gptq", Plain({Format::kU3, Format::kF16, Zero::kU8, 32}, 8, 32, 4).view),
             "export.shape");
+  for (const char* name : {"gptq", "gptq_v2"}) {
+    for (const auto& [size, code] : std::map<int64_t, std::string>{{0, "ok"},
+                                                                   {8, "export.group_size"},
+                                                                   {16, "ok"},
+                                                                   {24, "export.group_size"},
+                                                                   {64, "ok"},
+                                                                   {1024, "ok"},
+                                                                   {2048, "export.group_size"}}) {
+      const WeightFormat format = {Format::kU4, Format::kF16, Zero::kU8, size};
+      EXPECT_EQ(code_of(name, Plain(format, 8, 6144, 8).view), code) << size;
+    }
+  }
   EXPECT_EQ(code_of("gptq", Plain({Format::kU4, Format::kE4M3, Zero::kU8, 32}, 8, 32, 8).view),
             "export.format");
   Plain ordered(kFourBits, 8, 64, 8);

@@ -113,13 +113,8 @@ double stored(double factor, TensorFactor as) {
   return divides ? 1.0 / static_cast<double>(written) : static_cast<double>(written);
 }
 
-/// The power of two that the scales are divided by so that the largest fits the top of `scale`.
-double shift_for(const MatrixView& view, Format scale) {
-  const FormatInfo& from = info(view.format.scale);
-  double largest = 0;
-  for (int64_t i = 0; i < view.rows * view.groups(); ++i) {
-    largest = std::max(largest, std::fabs(from.decode(load(view.scales, i, scale_width(view)))));
-  }
+/// The power of two that scales are divided by so that the largest fits the top of `scale`.
+double shift_for(double largest, Format scale) {
   if (largest == 0) return 1;
   const double max = info(scale).max;
   const double shift = std::ldexp(1.0, std::ilogb(largest) - std::ilogb(max));
@@ -288,14 +283,26 @@ Result<Matrix> with_group_size(Matrix matrix, int64_t group_size) {
   return matrix;
 }
 
-Result<Matrix> with_scales(Matrix matrix, Format scale, TensorFactor factor, Rounded rounded) {
+double largest_scale(const MatrixView& matrix) {
+  if (is_dense(matrix.format)) return 0;
+  const FormatInfo& scale = info(matrix.format.scale);
+  double largest = 0;
+  for (int64_t i = 0; i < matrix.rows * matrix.groups(); ++i) {
+    const uint32_t code = load(matrix.scales, i, scale_width(matrix));
+    largest = std::max(largest, std::fabs(scale.decode(code)));
+  }
+  return largest;
+}
+
+Result<Matrix> with_scales(Matrix matrix, Format scale, TensorFactor factor, Rounded rounded,
+                           double largest) {
   MatrixView& view = matrix.view;
   double multiplier = 1;
   if (factor == TensorFactor::kNone) {
     multiplier = std::exchange(view.tensor_scale, 1);
   } else {
     if (view.format.scale != scale) {
-      const double shift = shift_for(view, scale);
+      const double shift = shift_for(std::max(largest, largest_scale(view)), scale);
       multiplier = 1 / shift;
       view.tensor_scale *= shift;
     }
@@ -335,7 +342,8 @@ Result<Matrix> recast(Matrix matrix, const TargetFormat& target, Rounded rounded
   if (!repeat) {
     SUBBYTE_TRY(matrix, with_group_size(std::move(matrix), format.group_size));
   }
-  SUBBYTE_TRY(matrix, with_scales(std::move(matrix), format.scale, target.factor, rounded));
+  SUBBYTE_TRY(matrix, with_scales(std::move(matrix), format.scale, target.factor, rounded,
+                                  target.largest_scale));
   return with_group_size(std::move(matrix), format.group_size);
 }
 

@@ -24,6 +24,9 @@ struct TargetFormat {
   WeightFormat format;
   TensorFactor factor = TensorFactor::kNone;
   bool act_order = false;  // whether inputs may be sorted by group
+  /// The largest |scale| of all matrices that shall have one factor, where scales become others
+  /// and a factor; less than that of the matrix: it has one of its own.
+  double largest_scale = 0;
 
   bool operator==(const TargetFormat&) const = default;
 };
@@ -51,7 +54,10 @@ Result<Matrix> with_group_size(Matrix matrix, int64_t group_size);
 /// number of that type, recast.factor when the factor is no float, or none was to be left, or it
 /// would have to go into offsets.
 Result<Matrix> with_scales(Matrix matrix, Format scale, TensorFactor factor,
-                           Rounded rounded = Rounded::kNever);
+                           Rounded rounded = Rounded::kNever, double largest_scale = 0);
+
+/// The largest |scale|, without the factor of the tensor; 0 for dense matrices.
+double largest_scale(const MatrixView& matrix);
 
 /// The format that holds matrices of both to the bit, with `cols` inputs: groups that divide both,
 /// the wider scales, zero points where one has them. nullopt where their codes or kinds of scales

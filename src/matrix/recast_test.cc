@@ -172,6 +172,49 @@ TEST(Recast, powers_of_two_become_e4m3_and_a_factor) {
   EXPECT_EQ(code_of(with_scales(matrix, Format::kE4M3, TensorFactor::kMultiplies)), "recast.scale");
 }
 
+TEST(Recast, matrices_may_share_the_factor_of_the_largest) {
+  const WeightFormat mxfp4 = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
+  const WeightFormat nvfp4 = {Format::kE2M1, Format::kE4M3, Zero::kNone, 16};
+  RandomMatrix small = random_matrix(mxfp4, kRows, kCols, Contents::kReal, 1);
+  set_all_scales(small, 0x1p-9);
+  EXPECT_EQ(largest_scale(small.view), 0x1p-9);
+  TargetFormat target = {nvfp4, TensorFactor::kMultiplies, false};
+  const auto alone = recast(matrix_of(small), target);
+  expect_same_weights(matrix_of(small), alone);
+  EXPECT_EQ(alone->view.tensor_scale, 0x1p-17);  // its scales are 2^8 then
+  target.largest_scale = 0x1p-3;
+  const auto shared = recast(matrix_of(small), target);
+  expect_same_weights(matrix_of(small), shared);
+  EXPECT_EQ(shared->view.tensor_scale, 0x1p-11);
+  target.largest_scale = 0x1p-12;  // less than its own
+  EXPECT_EQ(recast(matrix_of(small), target)->view.tensor_scale, 0x1p-17);
+}
+
+TEST(Recast, common_formats_hold_both) {
+  const auto common = [](const WeightFormat& a, const WeightFormat& b) {
+    const auto both = common_format(a, b, kCols);
+    EXPECT_EQ(both, common_format(b, a, kCols));
+    return both;
+  };
+  const WeightFormat u4 = {Format::kU4, Format::kF16, Zero::kU8, 32};
+  EXPECT_EQ(common(u4, u4), u4);
+  EXPECT_EQ(common(u4, {Format::kI4, Format::kF16, Zero::kNone, 64}), u4);
+  EXPECT_EQ(common(u4, {Format::kU4, Format::kBF16, Zero::kU8, 0}),
+            (WeightFormat{Format::kU4, Format::kF32, Zero::kU8, 32}));
+  EXPECT_EQ(common(u4, {Format::kU4, Format::kF16, Zero::kU8, 48})->group_size, 16);
+  EXPECT_EQ(common(u4, {Format::kU8, Format::kF16, Zero::kU16, 32}), std::nullopt);
+  EXPECT_EQ(common(u4, {Format::kU4, Format::kF16, Zero::kF16, 32}), std::nullopt);
+  EXPECT_EQ(common({Format::kE2M1, Format::kE8M0, Zero::kNone, 32},
+                   {Format::kE2M1, Format::kE4M3, Zero::kNone, 32}),
+            std::nullopt);
+  // And matrices are recast to them exactly.
+  RandomMatrix coarse = random_matrix({Format::kI4, Format::kBF16, Zero::kNone, 64}, kRows, kCols,
+                                      Contents::kReal, 3);
+  const auto both = common(coarse.view.format, u4);
+  ASSERT_TRUE(both);
+  expect_same_weights(matrix_of(coarse), recast(matrix_of(coarse), {*both}));
+}
+
 TEST(Recast, a_factor_goes_where_a_float_holds_it) {
   auto random = random_matrix({Format::kE2M1, Format::kE4M3, Zero::kNone, 16}, kRows, kCols,
                               Contents::kReal, 8);

@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Of the bytes that are written: to be raised when the same source becomes other bytes.
-constexpr int kResumeRevision = 3;
+constexpr int kResumeRevision = 4;
 constexpr std::size_t kPieceBytes = std::size_t{16} << 20;  // of a tensor that is copied
 constexpr std::string_view kCompressedTensors = "compressed-tensors";
 constexpr std::string_view kOrin = "ak48";
@@ -155,6 +155,7 @@ class ModelConverter {
     report.result_bytes = count_bytes(plan_.groups);
     report.rounded_modules = rounding_.rounded;
     report.loss = rounding_.loss;
+    report.worst = rounding_.worst;
     report.dropped_activation_scales = plan_.activation_scales;
     return report;
   }
@@ -186,15 +187,24 @@ class ModelConverter {
   }
 
   Status write_other_floats(const FileTensor& tensor, DType dtype, const PutBytes& put) {
-    DenseRounding rounding = {rounding_.allowed, {}, 0};
+    DenseRounding rounding = {rounding_.allowed, {}, {}, 0};
     for (const MatrixView& view : flat_views(tensor)) {
       SUBBYTE_CHECK(write_dense(view, tensor.name, dtype, false, rounding, context_.pool,
                                 [&](std::span<const std::byte> bytes) { return put(0, bytes); }));
       tensor.file->release(view.codes);
     }
-    rounding_.loss += rounding.loss;
-    rounding_.rounded += rounding.rounded > 0 ? 1 : 0;
+    rounding.worst = {};  // of parts
+    rounding.worst.add(tensor.name, rounding.loss.signal_to_noise_db());
+    add(rounding);
     return {};
+  }
+
+  /// What became of a module or tensor.
+  void add(const DenseRounding& rounding) {
+    if (rounding.rounded == 0) return;
+    rounding_.loss += rounding.loss;
+    rounding_.worst.add(rounding.worst.name, rounding.worst.signal_to_noise_db);
+    ++rounding_.rounded;
   }
 
   /// Biases of experts, one after the other; of gate and up in turns, as their rows are.
@@ -239,14 +249,16 @@ class ModelConverter {
 
   Status write_floats(const ConvertJob& job, const PutBytes& put) {
     SUBBYTE_TRY(const auto matrices, import_job(job));
-    DenseRounding rounding = {rounding_.allowed, {}, 0};
-    for (const Matrix& matrix : matrices) {
-      SUBBYTE_CHECK(write_dense(matrix.view, job.names.front(), target_.dense, matrices.size() > 1,
+    DenseRounding rounding = {rounding_.allowed, {}, {}, 0};
+    for (std::size_t i = 0; i < matrices.size(); ++i) {
+      const std::string name = matrices.size() == 1
+                                   ? job.names.front()
+                                   : expert_name(job.names.front(), static_cast<int64_t>(i));
+      SUBBYTE_CHECK(write_dense(matrices[i].view, name, target_.dense, matrices.size() > 1,
                                 rounding, context_.pool,
                                 [&](std::span<const std::byte> bytes) { return put(0, bytes); }));
     }
-    rounding_.loss += rounding.loss;
-    rounding_.rounded += rounding.rounded > 0 ? 1 : 0;
+    add(rounding);
     return {};
   }
 
@@ -284,6 +296,11 @@ class ModelConverter {
   Result<Matrix> in_target(const Matrix& matrix, const TargetFormat& target,
                            std::string_view module, bool& rounded) {
     auto exact = recast(matrix, target);
+    if (!exact.ok() && target.largest_scale > 0) {  // rather a factor of its own than a loss
+      TargetFormat alone = target;
+      alone.largest_scale = 0;
+      exact = recast(matrix, alone);
+    }
     if (exact.ok()) return exact;
     const auto refused = [&](const Error& error) {
       return Error{error.code, fmt::format("{}: {}", quote_name(module), error.message)};
@@ -291,7 +308,9 @@ class ModelConverter {
     if (!rounding_.allowed) return refused(exact.error());
     auto near = recast(matrix, target, Rounded::kScales);
     if (!near.ok()) return refused(near.error());
-    rounding_.loss += difference(matrix.view, near->view, context_.pool);
+    const Difference loss = difference(matrix.view, near->view, context_.pool);
+    rounding_.loss += loss;
+    rounding_.worst.add(module, loss.signal_to_noise_db());
     rounded = true;
     return near;
   }
@@ -416,9 +435,18 @@ Error stopped_by(Error error, OutputDirectory& directory) {
   return error;
 }
 
-Status check_activation_scales(const ImportContext& context, const ConvertTarget& target,
-                               const ConvertPlan& plan, bool allow_lossy) {
-  if (plan.activation_scales == 0 || allow_lossy || target.exporter == nullptr) return {};
+/// What stands beside the weights and would be left out.
+Status check_left_out(const ImportContext& context, const ConvertTarget& target,
+                      const ConvertPlan& plan, bool allow_lossy) {
+  if (allow_lossy || target.exporter == nullptr) return {};
+  if (plan.drops_kv_cache) {
+    return Error{
+        "convert.kv_cache",
+        fmt::format("{}: keys and values of the cache are quantized as {}, which a config "
+                    "of {} cannot say",
+                    context.config.where, context.config.kv_cache.text, target.exporter->name)};
+  }
+  if (plan.activation_scales == 0) return {};
   return Error{"convert.activation_scale",
                fmt::format("{}: {} scales of activations would be left out, since {} is written "
                            "for weights only",
@@ -467,7 +495,7 @@ Result<ConvertReport> convert_model(const fs::path& model, const fs::path& desti
   if (const ModelFamily* family = family_of(source.config.value)) target.experts = family->experts;
   SUBBYTE_TRY(const ConvertPlan plan, plan_conversion(context, target));
   SUBBYTE_TRY(const auto orin, plan_orin(model, source, target, plan));
-  SUBBYTE_CHECK(check_activation_scales(context, target, plan, options.allow_lossy));
+  SUBBYTE_CHECK(check_left_out(context, target, plan, options.allow_lossy));
   SUBBYTE_TRY(OutputDirectory directory,
               open_destination(model, source, destination, target, options));
   SUBBYTE_CHECK(copy_side_files(model_directory(model), directory.path()));

@@ -40,6 +40,7 @@ struct ConvertReport {
   uint64_t result_bytes = 0;
   int64_t rounded_modules = 0;  // 0: every weight is what it was, to the bit
   Difference loss;              // of these modules
+  WorstLoss worst;              // the module, or expert of a stack, that lost most
   int64_t dropped_activation_scales = 0;
 };
 
@@ -63,7 +64,7 @@ std::vector<std::string> conversion_formats();
 /// Streams: beside the mapped source no more than one module and its result are in memory.
 /// Identical bytes for any number of threads.
 /// Codes: convert.format, convert.config (a file that lacks what config.json must say),
-/// convert.not_quantized, convert.activation_scale, convert.group_size, convert.inexact,
+/// convert.not_quantized, convert.activation_scale, convert.kv_cache, convert.group_size, convert.inexact,
 /// convert.overflow, recast.* (what does not fit the new format, and where), export.*, import.*,
 /// quantization.*, file.* (file.changed when the source did meanwhile; file.no_space before
 /// weights are written, where that can be known), and for ak48 config.*.

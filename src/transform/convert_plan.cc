@@ -35,6 +35,17 @@ std::string way_to(std::string_view format) {
                      is_made_of_awq ? ", of which convert makes this one" : "");
 }
 
+/// "layers.3.self_attn.qkv" of queries, keys and values, "layers.3.mlp.gate_up" of gate and up;
+/// empty for others.
+std::string fused_set(std::string_view module) {
+  const std::size_t dot = module.rfind('.') + 1;  // 0 without one
+  const std::string_view last = module.substr(dot);
+  const std::string prefix(module.substr(0, dot));
+  if (last == "q_proj" || last == "k_proj" || last == "v_proj") return prefix + "qkv";
+  if (last == "gate_proj" || last == "up_proj") return prefix + "gate_up";
+  return {};
+}
+
 bool is_activation_scale(std::string_view name) {
   return name.ends_with(".input_global_scale") || name.ends_with(".input_scale") ||
          name.ends_with("_input_scale");
@@ -52,6 +63,11 @@ class Planner {
       SUBBYTE_CHECK(decide_forms());
       SUBBYTE_CHECK(unify_group_sizes());
       list_kept();
+      const KvCacheScheme& kv_cache = context_.config.kv_cache;
+      plan_.drops_kv_cache = kv_cache.form != KvCacheScheme::Form::kNone &&
+                             (exporter_->says_kv_cache == nullptr ||
+                              !exporter_->says_kv_cache(kv_cache, context_.config.method));
+      if (!plan_.drops_kv_cache) plan_.exported.kv_cache = kv_cache;
     }
     for (const ConvertJob& job : plan_.jobs) {
       SUBBYTE_TRY(TensorGroup group, declare(job));
@@ -205,6 +221,24 @@ class Planner {
       SUBBYTE_TRY(const ExportShape from, shape_of_source(job));
       job.target = exporter_->target(from);
     }
+    return exporter_->has_factor ? share_factors() : Status();
+  }
+
+  /// Matrices that readers multiply by as one get one factor, where it is chosen here: they keep
+  /// that of one of them for all.
+  Status share_factors() {
+    std::map<std::string, double> largest;  // scale of each set
+    std::map<ConvertJob*, std::string> set_of;
+    for (ConvertJob& job : plan_.jobs) {
+      if (job.modules.size() != 1) continue;
+      const FoundModule& module = *job.modules.front();
+      const std::string set = fused_set(module.name);
+      if (set.empty() || module.info->format.scale == job.target.format.scale) continue;
+      SUBBYTE_TRY(const Matrix matrix, import_matrix(context_, module.name));
+      largest[set] = std::max(largest[set], largest_scale(matrix.view));
+      set_of[&job] = set;
+    }
+    for (const auto& [job, set] : set_of) job->target.largest_scale = largest[set];
     return {};
   }
 

@@ -42,6 +42,7 @@ struct ConvertPlan {
   std::vector<TensorGroup> groups;  // of each job
   ExportedModel exported;           // for the config, when there is an exporter
   int64_t activation_scales = 0;    // that will not be written
+  bool drops_kv_cache = false;      // the new config cannot say how the cache is quantized
 };
 
 /// Codes: convert.not_quantized when an exporter finds nothing to do, convert.group_size when a

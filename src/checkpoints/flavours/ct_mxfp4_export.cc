@@ -49,6 +49,7 @@ ExportedConfig config(const ExportedModel& model) {
 
 extern const Exporter mxfp4_pack_quantized_exporter;
 const Exporter mxfp4_pack_quantized_exporter = {.name = "mxfp4_pack_quantized",
+                                                .says_kv_cache = says_compressed_kv_cache,
                                                 .describe = describe_tensors,
                                                 .target = target,
                                                 .config = config,

@@ -30,6 +30,7 @@ Result<std::vector<ExportedTensor>> write(const MatrixView& matrix, std::string_
 extern const Exporter nvfp4_pack_quantized_exporter;
 const Exporter nvfp4_pack_quantized_exporter = {.name = kCompressedTensors.importer,
                                                 .has_factor = true,
+                                                .says_kv_cache = says_compressed_kv_cache,
                                                 .describe = describe,
                                                 .target = target,
                                                 .config = config,

@@ -140,6 +140,7 @@ constexpr Exporter make_exporter(std::string_view name) {
   return {.name = name,
           .tells_symmetry = true,
           .keeps_act_order = packing == Packing::kDense ? "pack_quantized_lanes" : "",
+          .says_kv_cache = says_compressed_kv_cache,
           .describe = [](const ExportShape& shape,
                          std::string_view module) { return describe(shape, module, packing); },
           .target = target<packing>,

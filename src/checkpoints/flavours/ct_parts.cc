@@ -48,7 +48,23 @@ json::Value weights_of(const ExportShape& shape) {
   return weights;
 }
 
+/// null where there is none.
+json::Value kv_cache_of(const KvCacheScheme& scheme) {
+  if (scheme.form == KvCacheScheme::Form::kFp8) {
+    return {{"num_bits", 8},        {"type", "float"},  {"symmetric", true},
+            {"strategy", "tensor"}, {"dynamic", false}, {"observer", nullptr}};
+  }
+  if (scheme.form == KvCacheScheme::Form::kNone) return nullptr;
+  auto value = json::parse(scheme.text, "kv_cache_scheme");
+  return value.ok() ? *std::move(value) : json::Value();
+}
+
 }  // namespace
+
+bool says_compressed_kv_cache(const KvCacheScheme& scheme, QuantizationConfig::Method from) {
+  return scheme.form != KvCacheScheme::Form::kOther ||
+         from == QuantizationConfig::Method::kCompressedTensors;
+}
 
 ExportedConfig compressed_config(const ExportedModel& model, std::string_view format) {
   const auto alike = group_alike(model.modules, weights_of);
@@ -71,7 +87,7 @@ ExportedConfig compressed_config(const ExportedModel& model, std::string_view fo
            {"quantization_status", "compressed"},
            {"config_groups", groups},
            {"ignore", model.kept},
-           {"kv_cache_scheme", nullptr}}};
+           {"kv_cache_scheme", kv_cache_of(model.kv_cache)}}};
 }
 
 }  // namespace subbyte

@@ -10,6 +10,8 @@ namespace subbyte {
 namespace {
 
 constexpr int64_t kColumnsPerTile = 16;  // a cache line of qweight
+// What GPTQModel 7.7 takes; 0 is the whole row.
+constexpr int64_t kGroupSizes[] = {0, 16, 32, 64, 128, 256, 512, 1024};
 
 Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::string_view module) {
   SUBBYTE_CHECK(require_one_expert(shape, module));
@@ -24,6 +26,12 @@ Result<std::vector<ExportedTensor>> describe(const ExportShape& shape, std::stri
   }
   SUBBYTE_TRY(const DType scale, scale_dtype(format.scale, module));
   SUBBYTE_TRY(const int64_t groups, count_groups(format, cols, module));
+  if (std::ranges::find(kGroupSizes, format.group_size) == std::end(kGroupSizes)) {
+    return export_error("export.group_size", module,
+                        fmt::format("readers of GPTQ take groups of 16, 32, 64, 128, 256, 512 or "
+                                    "1024 inputs or whole rows, not of {}",
+                                    format.group_size));
+  }
   const int64_t bits = info(format.element).bits;
   if (rows <= 0 || rows * bits % 32 != 0 || cols * bits % 32 != 0 || cols % 8 != 0) {
     return export_error("export.shape", module,
