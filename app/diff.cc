@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
+#include "app/losses.h"
 #include "app/output.h"
 #include "checkpoints/model_path.h"
 
@@ -39,15 +39,12 @@ std::string key_of(std::string_view text) {
   return key;
 }
 
-Json finite(double value) {
-  return std::isfinite(value) ? Json(value) : Json(nullptr);
-}
-
 std::string as_json(const ModelDiff& diff) {
   Json root = {{"verdict", key_of(summary_of(diff))}};
   for (const Verdict verdict : kVerdicts) {
     root["counts"][key_of(name_of(verdict))] = diff.count(verdict);
   }
+  root["worst"] = worst_as_json(diff.worst());
   root["weights"] = Json::array();
   for (const ComparedWeight& weight : diff.weights) {
     Json entry = {{"name", weight.name},
@@ -56,9 +53,9 @@ std::string as_json(const ModelDiff& diff) {
                   {"second", weight.second}};
     if (weight.difference.unequal > 0) {
       entry["unequal"] = weight.difference.unequal;
-      entry["max_difference"] = finite(weight.difference.max);
-      entry["mean_difference"] = finite(weight.difference.mean());
-      entry["signal_to_noise_db"] = finite(weight.difference.signal_to_noise_db());
+      entry["max_difference"] = finite_as_json(weight.difference.max);
+      entry["mean_difference"] = finite_as_json(weight.difference.mean());
+      entry["signal_to_noise_db"] = finite_as_json(weight.difference.signal_to_noise_db());
     }
     root["weights"].push_back(std::move(entry));
   }
@@ -93,7 +90,7 @@ std::string as_text(const ModelDiff& diff) {
     text += fmt::format("{}{} {}", separator, diff.count(verdict), name_of(verdict));
     separator = ", ";
   }
-  return text + "\n";
+  return text + worst_as_text(diff.worst()) + "\n";
 }
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {

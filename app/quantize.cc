@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
 #include "app/destination.h"
+#include "app/losses.h"
 #include "app/near_words.h"
 #include "app/output.h"
 #include "checkpoints/model_path.h"
@@ -48,12 +48,12 @@ std::string other_ways(const std::string& format) {
 }
 
 std::string as_json(const Options& options, const QuantizeReport& report, double seconds) {
-  const double noise = report.signal_to_noise_db;
   nlohmann::ordered_json root = {
       {"destination", options.destination},  {"format", options.quantize.format},
       {"modules", report.quantized_tensors}, {"kept_tensors", report.kept_tensors},
       {"source_bytes", report.source_bytes}, {"result_bytes", report.result_bytes}};
-  root["signal_to_noise_db"] = std::isfinite(noise) ? nlohmann::ordered_json(noise) : nullptr;
+  root["signal_to_noise_db"] = finite_as_json(report.signal_to_noise_db);
+  root["worst"] = worst_as_json(report.worst);
   root["seconds"] = seconds;
   return json_text(root, -1);
 }
@@ -74,6 +74,10 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
     return Error{"quantize.format",
                  quantized.error().message + other_ways(options.quantize.format)};
   }
+  if (!quantized.ok() && quantized.error().code == "quantize.loss") {
+    return Error{quantized.error().code,
+                 quantized.error().message + " (--allow-lossy quantizes anyway)"};
+  }
   SUBBYTE_TRY(const QuantizeReport report, std::move(quantized));
   destination.keep();
   const double seconds =
@@ -81,10 +85,11 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   if (options.json) print(stdout, as_json(options, report, seconds));
   note(
       line("{}: {} matrices in 4 bits, {} tensors kept, {:.1f} MB from {:.1f} MB, signal to noise "
-           "{:.1f} dB, {:.1f} s",
-           options.destination, report.quantized_tensors, report.kept_tensors,
+           "{:.1f} dB{}, {:.1f} s",
+           quote(options.destination), report.quantized_tensors, report.kept_tensors,
            static_cast<double>(report.result_bytes) / 1e6,
-           static_cast<double>(report.source_bytes) / 1e6, report.signal_to_noise_db, seconds));
+           static_cast<double>(report.source_bytes) / 1e6, report.signal_to_noise_db,
+           worst_as_text(report.worst), seconds));
   return kOk;
 }
 
@@ -111,6 +116,9 @@ void add_quantize(Program& program, Invocation& invocation) {
       .option("--group-size", options->quantize.group_size,
               "inputs that share a scale and a zero point")
       .shows_default();
+  command.flag("--allow-lossy", options->quantize.allow_lossy,
+               "also where little is left of a matrix; without it less than 10 dB of signal to "
+               "noise are an error");
   command.flag("--json", options->json, "print one JSON object");
   command.shares(Shares::kThreads);
   command.run([options, &invocation] { return run(invocation, *options); });

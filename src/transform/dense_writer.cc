@@ -103,6 +103,7 @@ Status write_dense(const MatrixView& matrix, std::string_view name, DType dtype,
   }
   if (sum.unequal == 0) return {};
   rounding.loss += sum;
+  rounding.worst.add(name, sum.signal_to_noise_db());
   ++rounding.rounded;
   return {};
 }

@@ -11,6 +11,7 @@ namespace subbyte {
 struct DenseRounding {
   bool allowed = false;  // to nearest even, measured in `loss`; else they are an error
   Difference loss;       // of the matrices that were not exact
+  WorstLoss worst;       // of them
   int64_t rounded = 0;   // how many these are
 };
 

@@ -348,6 +348,14 @@ int64_t ModelDiff::count(Verdict verdict) const {
   return std::ranges::count(weights, verdict, &ComparedWeight::verdict);
 }
 
+WorstLoss ModelDiff::worst() const {
+  WorstLoss worst;
+  for (const ComparedWeight& weight : weights) {
+    worst.add(weight.name, weight.difference.signal_to_noise_db());
+  }
+  return worst;
+}
+
 bool ModelDiff::same_bytes() const {
   return count(Verdict::kSameBytes) == static_cast<int64_t>(weights.size());
 }

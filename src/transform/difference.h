@@ -2,6 +2,9 @@
 // How far apart two versions of the same weights are.
 
 #include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
 
 #include "base/executor.h"
 #include "matrix/matrix.h"
@@ -23,6 +26,19 @@ struct Difference {
   double mean() const { return weights == 0 ? 0 : sum / static_cast<double>(weights); }
   /// 10 log10(signal / noise); infinite without noise.
   double signal_to_noise_db() const;
+};
+
+/// The matrix or tensor that lost most: the ratio of many together hides one that is gone.
+struct WorstLoss {
+  std::string name;  // empty while nothing lost anything
+  double signal_to_noise_db = std::numeric_limits<double>::infinity();
+
+  /// The first of those that lost as much stays.
+  void add(std::string_view of, double db) {
+    if (!(db < signal_to_noise_db)) return;
+    name = of;
+    signal_to_noise_db = db;
+  }
 };
 
 /// Of two matrices of one shape, in any formats, input by input. The same sums, in the same order,

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-#include <limits>
 #include <map>
 
 #include "base/output_directory.h"
@@ -110,8 +108,10 @@ class ModelQuantizer {
   Status write(std::size_t group, const PutBytes& put) {
     const Origin& origin = origins_[group];
     if (!origin.module.empty()) return quantize(origin, put);
-    return write_as_float16(*origin.tensor, context_.pool,
-                            [&](std::span<const std::byte> bytes) { return put(0, bytes); });
+    SUBBYTE_TRY(const SignalAndNoise error,
+                write_as_float16(*origin.tensor, context_.pool,
+                                 [&](std::span<const std::byte> bytes) { return put(0, bytes); }));
+    return judge(*origin.tensor, origin.tensor->name, error, "as f16");
   }
 
   QuantizeReport report() const {
@@ -121,8 +121,8 @@ class ModelQuantizer {
     }
     report.source_bytes = context_.tensors.total_bytes();
     report.result_bytes = count_bytes(groups_);
-    report.signal_to_noise_db = error_.noise == 0 ? std::numeric_limits<double>::infinity()
-                                                  : 10 * std::log10(error_.signal / error_.noise);
+    report.signal_to_noise_db = error_.db();
+    report.worst = worst_;
     return report;
   }
 
@@ -189,11 +189,25 @@ class ModelQuantizer {
     auto matrix = quantize_min_max(origin.rows, origin.cols(), options_.group_size, kBits, read_row,
                                    context_.pool);
     if (!matrix.ok()) return tensor_error(matrix.error().code, weight, matrix.error().message);
-    error_ += quantization_error(matrix->view, read_row, context_.pool);
+    const SignalAndNoise error = quantization_error(matrix->view, read_row, context_.pool);
+    error_ += error;
     weight.file->release(weight.bytes);
+    SUBBYTE_CHECK(judge(weight, origin.module, error, "in 4 bits with scales in f16"));
     SUBBYTE_TRY(const auto tensors, exporter_.write(matrix->view, origin.module, context_.pool));
     for (std::size_t i = 0; i < tensors.size(); ++i) SUBBYTE_CHECK(put(i, tensors[i].bytes));
     return {};
+  }
+
+  /// What has little left is an error, unless that is allowed.
+  Status judge(const FileTensor& tensor, const std::string& name, const SignalAndNoise& error,
+               std::string_view form) {
+    worst_.add(name, error.db());
+    if (options_.allow_lossy || !(error.db() < kLeastSignalDb)) return {};
+    return Error{"quantize.loss",
+                 fmt::format("{}: {}: expected at least {} dB of signal to noise {}, found {:.1f} "
+                             "(its largest number is {:.3g})",
+                             tensor.file->path().string(), quote_name(name), kLeastSignalDb, form,
+                             error.db(), error.largest)};
   }
 
   ImportContext context_;
@@ -202,6 +216,7 @@ class ModelQuantizer {
   std::vector<TensorGroup> groups_;
   std::vector<Origin> origins_;  // of each group
   SignalAndNoise error_;
+  WorstLoss worst_;
 };
 
 /// config.json with its keys in their order, and what readers of AWQ look for.

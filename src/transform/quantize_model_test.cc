@@ -255,6 +255,8 @@ struct Small {
   std::string spoiled;  // the tensor whose element 5 becomes `value`
   float value = 0;
   std::string missing;
+  std::string scaled;  // the tensor all of whose elements are multiplied by `factor`
+  float factor = 1;
 
   void write(const TempDir& directory) const {
     directory.write("source/config.json", fmt::format(R"({{"model_type": "qwen3",
@@ -269,6 +271,10 @@ struct Small {
       if (name == missing) return;
       TestTensor& tensor = tensors.emplace_back(random_floats(name, DType::kF32, shape, random));
       if (name == spoiled) tensor.set(5, value);
+      if (name != scaled) return;
+      for (std::size_t i = 0; i < tensor.bytes.size() / 4; ++i) {
+        tensor.set(i, tensor.at<float>(i) * factor);
+      }
     };
     add("model.embed_tokens.weight", {10, 16});
     add("model.norm.weight", {16});
@@ -334,6 +340,57 @@ TEST(quantize_model, names_the_tensor_that_f16_or_4_bits_cannot_hold) {
                  "'model.embed_tokens.weight'");
   expect_refused(spoiled(linear, kNan), "quantize.not_finite", linear);
   expect_refused(spoiled(linear, 1e6f), "quantize.scale_overflow", linear);
+}
+
+TEST(quantize_model, refuses_to_lose_a_tensor_and_names_it) {
+  // Numbers up to 2 become ones up to 2^-27: f16 ends at 2^-24.
+  for (const std::string name : {"model.layers.0.mlp.up_proj", "model.norm.weight"}) {
+    Small small;
+    small.scaled = name.ends_with("_proj") ? name + ".weight" : name;
+    small.factor = 0x1p-28f;
+    expect_refused(small, "quantize.loss", "'" + name + "'");
+    const TempDir directory;
+    small.write(directory);
+    ThreadPool pool(2);
+    const auto report = quantize_model(directory / "source", directory / "awq",
+                                       {.group_size = 8, .allow_lossy = true}, pool);
+    ASSERT_TRUE(report.ok()) << report.error().message;
+    EXPECT_EQ(report->worst.name, name);
+    EXPECT_LT(report->worst.signal_to_noise_db, 10);
+  }
+}
+
+TEST(quantize_model, says_which_matrix_lost_most) {
+  const TempDir directory;
+  Small small = spoiled("model.layers.0.self_attn.o_proj.weight", 30);  // beside others of 1
+  small.write(directory);
+  const auto report = quantize(directory / "source", directory / "awq", 8);
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  const auto source = TensorSource::open(directory / "source");
+  const auto result = TensorSource::open(directory / "awq");
+  ASSERT_TRUE(source.ok() && result.ok());
+  const QuantizationConfig config = quantization_of(directory / "awq");
+  ThreadPool pool(1);
+  std::string worst;
+  double least = 1e9;
+  for (const std::string& module : module_names(1)) {
+    const auto matrix = import_matrix({*result, config, pool}, module);
+    ASSERT_TRUE(matrix.ok());
+    const MatrixView& view = matrix->view;
+    double signal = 0, noise = 0;
+    for (int64_t i = 0; i < view.rows * view.cols; ++i) {
+      float weight = 0;
+      std::memcpy(&weight, source->find(module + ".weight")->bytes.data() + 4 * i, 4);
+      signal += std::pow(weight, 2);
+      noise += std::pow(weight - weight_at(view, i / view.cols, i % view.cols), 2);
+    }
+    const double db = 10 * std::log10(signal / noise);
+    if (db < least) worst = module;
+    least = std::min(least, db);
+  }
+  EXPECT_EQ(report->worst.name, worst);
+  EXPECT_NEAR(report->worst.signal_to_noise_db, least, 1e-9);
+  EXPECT_LT(report->worst.signal_to_noise_db, report->signal_to_noise_db);
 }
 
 TEST(quantize_model, names_the_tensor_that_does_not_fit_the_container) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/float16.h"
 #include "checkpoints/import_parts.h"
@@ -37,15 +38,22 @@ void load_floats(DType dtype, const std::byte* from, float* to, int64_t count) {
   }
 }
 
-/// Index of the first number that is not finite as F16, or -1.
-int64_t round_to_float16(const float* from, std::byte* to, int64_t count) {
+/// What became of some numbers, and the index of the first that is not finite as F16, or -1.
+struct RoundedPart {
+  SignalAndNoise error;
   int64_t bad = -1;
+};
+
+RoundedPart round_to_float16(const float* from, std::byte* to, int64_t count) {
+  RoundedPart part;
   for (int64_t i = 0; i < count; ++i) {
     const Float16 half = to_float16(from[i]);
-    if (bad < 0 && (half.bits & kInfinity) == kInfinity) bad = i;
+    const bool is_finite = (half.bits & kInfinity) != kInfinity;
+    if (is_finite) part.error.add(from[i], static_cast<double>(from[i]) - to_float(half));
+    if (part.bad < 0 && !is_finite) part.bad = i;
     std::memcpy(to + 2 * i, &half, 2);
   }
-  return bad;
+  return part;
 }
 
 Error overflow(const FileTensor& tensor, int64_t index) {
@@ -83,9 +91,7 @@ SignalAndNoise quantization_error(const MatrixView& matrix, const RowReader& rea
         const int code = std::to_integer<int>(codes[k / 2] >> (4 * (k % 2))) & 0xF;
         const int zero = std::to_integer<int>(matrix.zeros[group]);
         const double weight = weights[k];
-        const double error = weight - (code - zero) * static_cast<double>(to_float(scale));
-        rows[n].signal += weight * weight;
-        rows[n].noise += error * error;
+        rows[n].add(weight, weight - (code - zero) * static_cast<double>(to_float(scale)));
       }
     }
   });
@@ -94,30 +100,39 @@ SignalAndNoise quantization_error(const MatrixView& matrix, const RowReader& rea
   return sum;
 }
 
-Status write_as_float16(const FileTensor& tensor, Executor& pool, const AppendBytes& append) {
+double SignalAndNoise::db() const {
+  return noise == 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(signal / noise);
+}
+
+Result<SignalAndNoise> write_as_float16(const FileTensor& tensor, Executor& pool,
+                                        const AppendBytes& append) {
   const int64_t width = bits(tensor.dtype) / 8;
   const auto count = static_cast<int64_t>(tensor.bytes.size()) / width;
   SUBBYTE_CHECK(tensor.file->verify_unchanged());
   std::vector<std::byte> halves(2 * std::min(count, kChunkElements));
+  SignalAndNoise sum;
   for (int64_t first = 0; first < count; first += kChunkElements) {
     const int64_t size = std::min(kChunkElements, count - first);
     const std::byte* from = tensor.bytes.data() + first * width;
-    std::vector<int64_t> bad(pool.size(), size);
-    pool.parallel_for(size, kGrainElements, [&](int64_t begin, int64_t end, int task) {
-      std::vector<float> floats(std::min(kGrainElements, end - begin));
-      for (int64_t i = begin; i < end; i += kGrainElements) {
-        const int64_t part = std::min(kGrainElements, end - i);
-        load_floats(tensor.dtype, from + i * width, floats.data(), part);
-        const int64_t found = round_to_float16(floats.data(), halves.data() + 2 * i, part);
-        if (found >= 0) bad[task] = std::min(bad[task], i + found);
+    std::vector<RoundedPart> parts((size + kGrainElements - 1) / kGrainElements);
+    pool.parallel_for(std::ssize(parts), 1, [&](int64_t begin, int64_t end, int) {
+      std::vector<float> floats(std::min(kGrainElements, size));
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t at = i * kGrainElements;
+        const int64_t part = std::min(kGrainElements, size - at);
+        load_floats(tensor.dtype, from + at * width, floats.data(), part);
+        parts[i] = round_to_float16(floats.data(), halves.data() + 2 * at, part);
       }
     });
-    const int64_t first_bad = std::ranges::min(bad);
-    if (first_bad < size) return overflow(tensor, first + first_bad);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const int64_t at = first + static_cast<int64_t>(i) * kGrainElements;
+      if (parts[i].bad >= 0) return overflow(tensor, at + parts[i].bad);
+      sum += parts[i].error;
+    }
     SUBBYTE_CHECK(append(std::span(halves).first(2 * size)));
     tensor.file->release(tensor.bytes.subspan(first * width, size * width));
   }
-  return {};
+  return sum;
 }
 
 }  // namespace subbyte

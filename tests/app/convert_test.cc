@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -99,10 +100,55 @@ TEST(Convert, refuses_loss_with_one_line_and_leaves_nothing) {
   EXPECT_EQ(found["verdict"], "different");
   EXPECT_EQ(found["counts"]["different"], 14);
   double largest = 0;
+  Json worst;
   for (const Json& weight : found["weights"]) {
     largest = std::max(largest, weight.value("max_difference", 0.0));
+    if (weight["signal_to_noise_db"].is_null()) continue;
+    const bool is_worse =
+        worst.is_null() || weight["signal_to_noise_db"] < worst["signal_to_noise_db"];
+    if (is_worse)
+      worst = {{"name", weight["name"]}, {"signal_to_noise_db", weight["signal_to_noise_db"]}};
   }
   EXPECT_EQ(largest, report["max_difference"]);
+  EXPECT_EQ(found["worst"], worst);
+  EXPECT_EQ(report["worst"], worst);
+  const std::string named = "dB in '" + worst["name"].get<std::string>() + "'";
+  EXPECT_NE(lossy.err.find(named), std::string::npos) << lossy.err;
+  const ProcessResult text = run_program({"diff", golden("qwen3-awq"), out});
+  EXPECT_NE(text.out.find(named), std::string::npos) << text.out;
+}
+
+/// AutoAWQ 519: what a scale of 16 bits does not reach is lost, and a mean of all does not show it.
+TEST(Quantize, does_not_lose_a_matrix_in_silence) {
+  const TempDir folder;
+  const fs::path source = folder / "source";
+  fs::copy(golden("qwen3-bf16"), source);
+  std::string bytes = folder.read("source/model.safetensors");
+  uint64_t header_size = 0;
+  std::memcpy(&header_size, bytes.data(), 8);
+  const Json header = Json::parse(bytes.substr(8, header_size));
+  const std::string name = "model.layers.1.mlp.up_proj";
+  const Json offsets = header[name + ".weight"]["data_offsets"];
+  for (uint64_t i = offsets[0]; i < offsets[1]; i += 2) {  // bf16: 2^-32 times as much
+    uint16_t bits = 0;
+    std::memcpy(&bits, bytes.data() + 8 + header_size + i, 2);
+    const int exponent = (bits >> 7 & 0xFF) - 32;
+    bits = static_cast<uint16_t>(exponent <= 0 ? 0 : (bits & 0x807F) | exponent << 7);
+    std::memcpy(bytes.data() + 8 + header_size + i, &bits, 2);
+  }
+  folder.write("source/model.safetensors", bytes);
+  const std::string out = (folder / "awq").string();
+  const ProcessResult refused = run_program({"quantize", source.string(), out});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_NE(refused.err.find("'" + name + "'"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("[quantize.loss]"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("--allow-lossy"), std::string::npos) << refused.err;
+  EXPECT_EQ(folder.names(), std::set<std::string>{"source"});
+  const ProcessResult lossy =
+      run_program({"quantize", source.string(), out, "--allow-lossy", "--json"});
+  ASSERT_EQ(lossy.exit_code, 0) << lossy.err;
+  EXPECT_EQ(Json::parse(lossy.out)["worst"]["name"], name);
+  EXPECT_NE(lossy.err.find("in '" + name + "'"), std::string::npos) << lossy.err;
 }
 
 TEST(Convert, mistakes_exit_with_2_and_name_the_formats) {
