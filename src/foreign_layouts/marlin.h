@@ -74,7 +74,7 @@ struct MarlinE4M3 {
 };
 
 /// Canonical E4M3 scales [rows][groups] to S0E5M3 bytes [groups][rows] for `activations` of f16 or
-/// bf16. Codes: layout.scale_range for negative scales and NaN, layout.format for other activations.
+/// bf16. Codes: layout.scale_range for negative scales and NaN, layout.format for other types.
 Result<MarlinE4M3> pack_marlin_e4m3(std::byte* to, const std::byte* scales, int64_t rows,
                                     int64_t groups, Format activations);
 /// Back, where they were multiplied by `factor`. Code layout.scale_range for what is no E4M3 scale.

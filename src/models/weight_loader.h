@@ -19,8 +19,8 @@ class WeightLoader {
                const LoadOptions& options, Reads reads = Reads::kAll);
 
   /// Puts what find_tensors() found into the memory of the backend. Codes: those of the importers,
-  /// quantize_table and Backend::upload; layout.format for gate and up of experts that differ in
-  /// more than their numbers; model.surplus for a head that is not the embedding it is tied to.
+  /// quantize_table and Backend::upload; model.unsupported for a table that GPUs do not look up;
+  /// model.surplus for a head that is not the embedding it is tied to.
   Status load(std::span<const FoundTensor> tensors);
 
   const ModelWeights& weights() const { return weights_; }

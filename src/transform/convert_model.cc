@@ -435,25 +435,6 @@ Error stopped_by(Error error, OutputDirectory& directory) {
   return error;
 }
 
-/// What stands beside the weights and would be left out.
-Status check_left_out(const ImportContext& context, const ConvertTarget& target,
-                      const ConvertPlan& plan, bool allow_lossy) {
-  if (allow_lossy || target.exporter == nullptr) return {};
-  if (plan.drops_kv_cache) {
-    return Error{
-        "convert.kv_cache",
-        fmt::format("{}: keys and values of the cache are quantized as {}, which a config "
-                    "of {} cannot say",
-                    context.config.where, context.config.kv_cache.text, target.exporter->name)};
-  }
-  if (plan.activation_scales == 0) return {};
-  return Error{"convert.activation_scale",
-               fmt::format("{}: {} scales of activations would be left out, since {} is written "
-                           "for weights only",
-                           context.tensors.files().front().string(), plan.activation_scales,
-                           target.exporter->name)};
-}
-
 /// The weights and what stands for them in config.json, as shards or as one file of OrinMLLM.
 Status write_model(const fs::path& model, const Source& source, const ConvertTarget& target,
                    const ConvertPlan& plan, const std::optional<OrinPlan>& orin,
@@ -495,7 +476,7 @@ Result<ConvertReport> convert_model(const fs::path& model, const fs::path& desti
   if (const ModelFamily* family = family_of(source.config.value)) target.experts = family->experts;
   SUBBYTE_TRY(const ConvertPlan plan, plan_conversion(context, target));
   SUBBYTE_TRY(const auto orin, plan_orin(model, source, target, plan));
-  SUBBYTE_CHECK(check_left_out(context, target, plan, options.allow_lossy));
+  if (!options.allow_lossy) SUBBYTE_CHECK(check_left_out(context, target, plan));
   SUBBYTE_TRY(OutputDirectory directory,
               open_destination(model, source, destination, target, options));
   SUBBYTE_CHECK(copy_side_files(model_directory(model), directory.path()));

@@ -64,10 +64,10 @@ std::vector<std::string> conversion_formats();
 /// Streams: beside the mapped source no more than one module and its result are in memory.
 /// Identical bytes for any number of threads.
 /// Codes: convert.format, convert.config (a file that lacks what config.json must say),
-/// convert.not_quantized, convert.activation_scale, convert.kv_cache, convert.group_size, convert.inexact,
-/// convert.overflow, recast.* (what does not fit the new format, and where), export.*, import.*,
-/// quantization.*, file.* (file.changed when the source did meanwhile; file.no_space before
-/// weights are written, where that can be known), and for ak48 config.*.
+/// convert.not_quantized, convert.activation_scale, convert.kv_cache, convert.group_size,
+/// convert.inexact, convert.overflow, recast.* (what does not fit the new format, and where),
+/// export.*, import.*, quantization.*, file.* (file.changed when the source did meanwhile;
+/// file.no_space before weights are written, where that can be known), and for ak48 config.*.
 Result<ConvertReport> convert_model(const std::filesystem::path& source,
                                     const std::filesystem::path& destination,
                                     const ConvertOptions& options, Executor& pool,

@@ -396,4 +396,22 @@ Result<ConvertPlan> plan_conversion(const ImportContext& context, const ConvertT
   return Planner(context, target).plan();
 }
 
+Status check_left_out(const ImportContext& context, const ConvertTarget& target,
+                      const ConvertPlan& plan) {
+  if (target.exporter == nullptr) return {};
+  if (plan.drops_kv_cache) {
+    return Error{
+        "convert.kv_cache",
+        fmt::format("{}: keys and values of the cache are quantized as {}, which a config "
+                    "of {} cannot say",
+                    context.config.where, context.config.kv_cache.text, target.exporter->name)};
+  }
+  if (plan.activation_scales == 0) return {};
+  return Error{"convert.activation_scale",
+               fmt::format("{}: {} scales of activations would be left out, since {} is written "
+                           "for weights only",
+                           context.tensors.files().front().string(), plan.activation_scales,
+                           target.exporter->name)};
+}
+
 }  // namespace subbyte

@@ -49,4 +49,9 @@ struct ConvertPlan {
 /// flavour has one size and no common one exists, recast.act_order, export.*, those of importers.
 Result<ConvertPlan> plan_conversion(const ImportContext& context, const ConvertTarget& target);
 
+/// Whether all that stands beside the weights is written, too. Codes: convert.kv_cache,
+/// convert.activation_scale.
+Status check_left_out(const ImportContext& context, const ConvertTarget& target,
+                      const ConvertPlan& plan);
+
 }  // namespace subbyte

@@ -42,7 +42,8 @@ struct QuantizeReport {
 /// Codes: quantize.format, quantize.group_size (also when it does not divide the inputs of a
 /// layer), quantize.already_quantized, quantize.model_type (experts have no AWQ form), export.shape
 /// (outputs not a multiple of 8), quantize.f16_overflow, quantize.not_finite,
-/// quantize.scale_overflow, quantize.loss (less than kLeastSignalDb is left of a tensor), those of the loaders, file.*. Every message about a tensor names it.
+/// quantize.scale_overflow, quantize.loss (less than kLeastSignalDb is left of a tensor), those of
+/// the loaders, file.*. Every message about a tensor names it.
 Result<QuantizeReport> quantize_model(const std::filesystem::path& source,
                                       const std::filesystem::path& destination,
                                       const QuantizeOptions& options, Executor& pool,

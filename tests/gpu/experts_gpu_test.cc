@@ -9,6 +9,7 @@
 #include "base/thread_pool.h"
 #include "cuda_backend/experts.h"
 #include "gpu_linear.h"
+#include "matrix/alternate_rows.h"
 #include "model_on_gpu.h"
 
 namespace subbyte::testing {
@@ -348,6 +349,58 @@ TEST(GpuExperts, with_scales_alpha_and_limit_of_their_own) {
   for (const int64_t tokens : {2, 50}) {
     expect_formula(experts, random_tokens(experts.sizes, tokens, cuda::Number::kBF16, tokens),
                    cuda::Number::kBF16, on, text_of(kMxfp4, tokens, 4));
+  }
+}
+
+/// The same experts with gate and up as two matrices.
+TestExperts taken_apart(const TestExperts& in_turns) {
+  TestExperts apart;
+  apart.sizes = in_turns.sizes;
+  apart.format = in_turns.format;
+  apart.matrices = in_turns.matrices;
+  apart.matrices.gate_up.clear();
+  for (const Matrix& both : in_turns.matrices.gate_up) {
+    apart.matrices.gate_up.push_back(every_second_row(both.view, 0));
+    apart.matrices.gate_up.push_back(every_second_row(both.view, 1));
+  }
+  const int64_t rows = 2 * in_turns.sizes.inner;
+  for (std::size_t i = 0; i < apart.matrices.gate_up_bias.size(); ++i) {
+    const auto row = static_cast<int64_t>(i) % rows;
+    const int64_t from = static_cast<int64_t>(i) - row + 2 * (row % (rows / 2)) + row / (rows / 2);
+    apart.matrices.gate_up_bias[i] = in_turns.matrices.gate_up_bias[from];
+  }
+  return apart;
+}
+
+TEST(GpuExperts, apart_give_the_bits_of_experts_in_turns) {
+  for (const WeightFormat& format : {kNvfp4, kAwq, kNf4}) {
+    const TestExperts in_turns = random_experts(format, {}, 26);
+    const TestExperts apart = taken_apart(in_turns);
+    OnGpu first(in_turns, cuda::Number::kBF16);
+    OnGpu second(apart, cuda::Number::kBF16);
+    for (const int64_t tokens : {1, 7, 50, 700}) {
+      const Inputs inputs = random_tokens(in_turns.sizes, tokens, cuda::Number::kBF16, tokens);
+      EXPECT_EQ(first.run(inputs), second.run(inputs)) << text_of(format, tokens, 4);
+    }
+  }
+}
+
+/// The result of a plain SwiGLU is proportional to up, and so, in bf16, is every rounding.
+TEST(GpuExperts, apart_have_a_factor_each) {
+  TestExperts experts = taken_apart(random_experts(kNvfp4, {8, 160, 96}, 27));
+  experts.matrices.swiglu = {};
+  experts.matrices.gate_up_bias.clear();
+  experts.matrices.down_bias.clear();
+  OnGpu one(experts, cuda::Number::kBF16);
+  for (std::size_t i = 1; i < experts.matrices.gate_up.size(); i += 2) {
+    experts.matrices.gate_up[i].view.tensor_scale *= 8;
+  }
+  OnGpu eight(experts, cuda::Number::kBF16);
+  for (const int64_t tokens : {1, 7, 50, 700}) {
+    const Inputs inputs = random_tokens(experts.sizes, tokens, cuda::Number::kBF16, tokens);
+    std::vector<float> expected = one.run(inputs);
+    for (float& value : expected) value *= 8;
+    EXPECT_EQ(eight.run(inputs), expected) << tokens;
   }
 }
 

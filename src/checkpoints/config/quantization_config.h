@@ -32,7 +32,7 @@ struct CompressedScheme {
 /// For people: "pack-quantized 4 bits symmetric group 128".
 std::string to_string(const CompressedScheme& scheme);
 
-/// How the keys and values of a cache are to be quantized, for software that does so with the scales
+/// How keys and values of a cache are to be quantized, for software that does so with the scales
 /// beside the weights: what compressed-tensors says as kv_cache_scheme, ModelOpt as
 /// kv_cache_quant_algo.
 struct KvCacheScheme {
