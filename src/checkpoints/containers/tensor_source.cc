@@ -265,6 +265,13 @@ Result<std::vector<FileTensor>> open_orin_model(const fs::path& path) {
 }  // namespace
 
 Result<TensorSource> TensorSource::open(const fs::path& path, std::vector<Error>* problems) {
+  SUBBYTE_TRY(TensorSource source, open_files(path, problems));
+  // Of mappings that exist, so that the sum fits.
+  for (const auto& [name, tensor] : source.tensors_) source.total_bytes_ += tensor.bytes.size();
+  return source;
+}
+
+Result<TensorSource> TensorSource::open_files(const fs::path& path, std::vector<Error>* problems) {
   TensorSource source;
   const auto add = [&](const SafetensorsFile& file) {
     source.files_.push_back(file.path());
@@ -322,12 +329,6 @@ Status TensorSource::verify_unchanged() const {
     if (looked_at.insert(tensor.file.get()).second) SUBBYTE_CHECK(tensor.file->verify_unchanged());
   }
   return {};
-}
-
-uint64_t TensorSource::total_bytes() const {
-  uint64_t total = 0;  // of mappings that exist: the sum fits
-  for (const auto& [name, tensor] : tensors_) total += tensor.bytes.size();
-  return total;
 }
 
 }  // namespace subbyte

@@ -38,15 +38,18 @@ class TensorSource {
   const std::vector<std::filesystem::path>& files() const { return files_; }
   /// MappedFile::verify_unchanged() of every file that holds a tensor.
   Status verify_unchanged() const;
-  uint64_t total_bytes() const;  // of the tensors, without headers
+  uint64_t total_bytes() const { return total_bytes_; }  // of the tensors, without headers
   /// What the index says total_bytes() is; nullopt without an index, or when it does not.
   std::optional<uint64_t> stated_bytes() const { return stated_bytes_; }
 
  private:
   TensorSource() = default;
+  static Result<TensorSource> open_files(const std::filesystem::path& path,
+                                         std::vector<Error>* problems);
   Status rename_openai();
 
   TensorMap tensors_;
+  uint64_t total_bytes_ = 0;  // loading asks for every module, of which there may be many
   std::vector<std::filesystem::path> files_;
   std::optional<uint64_t> stated_bytes_;
 };
