@@ -44,10 +44,6 @@ const std::map<std::string, ReasoningEffort> kEfforts = {{"low", ReasoningEffort
                                                          {"medium", ReasoningEffort::kMedium},
                                                          {"high", ReasoningEffort::kHigh}};
 
-std::string_view name_of(ChatFormat format) {
-  return format == ChatFormat::kHarmony ? "harmony" : "ChatML";
-}
-
 /// Options that do nothing with this model are refused: nobody should believe that they did.
 Status check_reasoning(const Options& options, ChatFormat format, const Tokenizer& tokenizer) {
   if (format == ChatFormat::kHarmony && options.no_think) {
@@ -56,11 +52,11 @@ Status check_reasoning(const Options& options, ChatFormat format, const Tokenize
                  "--reasoning-effort low and --hide-reasoning"};
   }
   const bool reasons = tokenizer.find("<think>") && tokenizer.find("</think>");
-  if (format == ChatFormat::kChatMl && options.no_think && !reasons) {
+  if (options.no_think && !reasons) {
     return Error{"usage.no_think",
                  "--no-think does nothing with this model: its tokenizer has no <think>"};
   }
-  if (format == ChatFormat::kChatMl && options.effort) {
+  if (format != ChatFormat::kHarmony && options.effort) {
     return Error{"usage.reasoning_effort",
                  "--reasoning-effort does nothing with this model, which has no such setting"};
   }
@@ -70,7 +66,7 @@ Status check_reasoning(const Options& options, ChatFormat format, const Tokenize
 Result<ChatSettings> settings_of(const Options& options, const LoadedModel& loaded,
                                  const Tokenizer& tokenizer) {
   ChatSettings settings;
-  settings.format = family_of(loaded.config).chat;
+  settings.format = choose_format(family_of(loaded.config).chat, tokenizer);
   SUBBYTE_CHECK(check_reasoning(options, settings.format, tokenizer));
   settings.options.thinking = !options.no_think;
   SUBBYTE_CHECK(read_template_options(loaded.directory, settings.options));
@@ -110,7 +106,7 @@ void print_banner(const Options& options, const LoadedModel& loaded, const ChatS
                options.kv_cache_type);
   text += line("sampled {}", to_string(settings.generation.sampling));
   text += line("template {}, built in: the model's own chat template is not run",
-               name_of(settings.format));
+               name(settings.format));
   text += "/help lists the commands, Ctrl-C stops an answer, Ctrl-D or /exit ends\n";
   note(text);
 }

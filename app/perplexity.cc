@@ -27,7 +27,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const std::string text, read_text(options.file));
   SUBBYTE_TRY(LoadedModel loaded, open(invocation, options.model));
   SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
-  SUBBYTE_TRY(const auto tokens, tokenizer.encode(text, SpecialTokens::kAsText));
+  SUBBYTE_TRY(const auto tokens, tokenizer.encode_prompt(text, SpecialTokens::kAsText));
   SUBBYTE_CHECK(check_context(loaded.config, options.window));
   if (tokens.size() < 2) {
     return Error{"perplexity.too_short", options.file + ": the text has fewer than two tokens"};

@@ -178,8 +178,9 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   SUBBYTE_TRY(const SamplingDefaults sampling, options.sampling.resolve(loaded.directory));
   run.generation.sampling = sampling.alone;
   SUBBYTE_TRY(run.text, prompt_text(options));  // may wait for a person to type it
-  SUBBYTE_TRY(run.prompt, tokenizer.encode(run.text, options.special ? SpecialTokens::kRecognize
-                                                                     : SpecialTokens::kAsText));
+  SUBBYTE_TRY(run.prompt,
+              tokenizer.encode_prompt(
+                  run.text, options.special ? SpecialTokens::kRecognize : SpecialTokens::kAsText));
   run.generation.max_tokens = options.max_tokens;
   if (!options.ignore_eos) run.generation.stop_tokens = end_tokens(config, tokenizer);
   for (const std::string& stop : options.stops) {  // a special token never shows up as text

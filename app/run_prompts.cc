@@ -62,14 +62,17 @@ Result<JobRecord> identity_of(const Invocation& invocation, const PromptsOptions
     SUBBYTE_TRY(const DeviceOptions device, device_options(invocation));
     record["step_tokens"] = text(device.step_kernel_tokens);
   }
-  if (job.format == ChatFormat::kHarmony) record[kJobDate] = job.defaults.chat.date;
+  const bool prompts_name_it =
+      job.format == ChatFormat::kHarmony || job.format == ChatFormat::kDatedHeaders;
+  if (prompts_name_it) record[kJobDate] = job.defaults.chat.date;
   SUBBYTE_CHECK(add_model_files(loaded.path, loaded.directory, record));
   return record;
 }
 
 Result<JobOptions> job_options(const Invocation& invocation, const PromptsOptions& options,
-                               const LoadedModel& loaded) {
+                               const LoadedModel& loaded, const Tokenizer& tokenizer) {
   JobOptions job;
+  job.format = choose_format(family_of(loaded.config).chat, tokenizer);
   SUBBYTE_TRY(job.defaults.sampling, options.sampling.resolve(loaded.directory));
   job.defaults.max_tokens = options.max_tokens;
   job.defaults.stops = options.stops;
@@ -77,7 +80,6 @@ Result<JobOptions> job_options(const Invocation& invocation, const PromptsOption
   job.defaults.chat.date = fmt::format("{:%Y-%m-%d}", fmt::localtime(std::time(nullptr)));
   SUBBYTE_CHECK(read_template_options(loaded.directory, job.defaults.chat));
   job.special = options.special ? SpecialTokens::kRecognize : SpecialTokens::kAsText;
-  job.format = family_of(loaded.config).chat;
   job.context = options.context > 0 ? options.context : loaded.config.max_positions;
   SUBBYTE_CHECK(check_context(loaded.config, job.context));
   job.model = options.model;
@@ -160,7 +162,7 @@ Status open_job(const Invocation& invocation, const PromptsOptions& options,
                 const LoadedModel& loaded, const Tokenizer& tokenizer, std::optional<Job>& job,
                 SamplingOptions& sampling) {
   job.reset();  // which holds the lock on the output
-  SUBBYTE_TRY(JobOptions settings, job_options(invocation, options, loaded));
+  SUBBYTE_TRY(JobOptions settings, job_options(invocation, options, loaded, tokenizer));
   sampling = settings.defaults.sampling.alone;
   SUBBYTE_TRY(Job opened, Job::open(options.prompts, options.output, tokenizer,
                                     end_tokens(loaded.config, tokenizer), std::move(settings)));

@@ -81,8 +81,9 @@ std::string as_text(const Options& options, const Tokenizer& tokenizer,
 Result<ExitCode> tokenize(const Options& options) {
   SUBBYTE_TRY(const Tokenizer tokenizer, open_tokenizer(options.model));
   SUBBYTE_TRY(const std::string text, input_of(options));
-  SUBBYTE_TRY(const auto ids, tokenizer.encode(text, options.special ? SpecialTokens::kRecognize
-                                                                     : SpecialTokens::kAsText));
+  SUBBYTE_TRY(const auto ids,
+              tokenizer.encode_prompt(
+                  text, options.special ? SpecialTokens::kRecognize : SpecialTokens::kAsText));
   print(stdout, options.json ? as_json(options, tokenizer, ids) : as_text(options, tokenizer, ids));
   return kOk;
 }

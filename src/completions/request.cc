@@ -294,7 +294,7 @@ Result<std::vector<TokenId>> encode_prompt(const CompletionRequest& request,
     return encode_segments(tokenizer, render_chat(format, request.messages, request.chat));
   }
   if (!request.prompt_tokens.empty()) return request.prompt_tokens;
-  return tokenizer.encode(request.prompt, special);
+  return tokenizer.encode_prompt(request.prompt, special);
 }
 
 std::vector<TokenId> stop_tokens_of(const CompletionRequest& request, const Tokenizer& tokenizer,

@@ -8,7 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "json/key_rules.h"
 #include "json/strict_json.h"
+#include "models/config_defaults.h"
 #include "models/model.h"
 #include "models/model_shape.h"
 #include "models/model_weights.h"
@@ -20,20 +22,32 @@ namespace subbyte {
 struct ModelType {
   std::string_view name;          // model_type of config.json
   std::string_view architecture;  // what config.json calls the class
+  ConfigDefaults defaults = {};
+};
+
+/// A way in which positions are scaled, beside those that every family may have.
+struct RopeKind {
+  std::string_view name;  // rope_type of config.json
+  /// Reads its section; the factor was read.
+  Status (*read)(const json::Object& rope, RopeScaling& scaling);
 };
 
 struct ModelFamily {
   std::span<const ModelType> model_types;
   /// Containers that hold models of the first type and do not say so (ConfigFile).
   std::span<const std::string_view> containers = {};
-  /// Reads what config.json says of this family alone, and refuses what is not computed.
+  std::span<const json::ScopedRule> keys = {};  // of config.json, beside those that all have
+  std::span<const RopeKind> rope_kinds = {};
+  /// Reads what config.json says of this family alone; nullptr: nothing.
   Status (*read)(const json::Object& config, ModelConfig& model) = nullptr;
   /// Lists the tensors of a model.
   std::vector<TensorSpec> (*tensors)(const ModelConfig& config) = nullptr;
   ExpertLayout experts = ExpertLayout::kModules;
   /// Writes the operations of a step. Code plan.shape.
   Result<StepPlan> (*record)(const ModelConfig& config, const ModelWeights& weights) = nullptr;
-  ChatFormat chat = ChatFormat::kChatMl;  // that its models were trained with
+  /// Those that its models were trained with, the usual one first; which one it is, is seen by the
+  /// tokenizer.
+  std::span<const ChatFormat> chat;
 
   // For synth.
   std::span<const ModelShape> shapes;

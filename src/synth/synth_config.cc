@@ -52,10 +52,15 @@ std::string synthetic_generation_config(const ModelShape& shape) {
                          {"do_sample", true},
                          {"eos_token_id", ids.end},
                          {"pad_token_id", ids.padding}};
-  if (family_of(shape).chat == ChatFormat::kChatMl) {
+  const ChatFormat chat = family_of(shape).chat.front();
+  if (chat == ChatFormat::kChatMl) {
     config["temperature"] = 0.6;
     config["top_k"] = 20;
     config["top_p"] = 0.95;
+  }
+  if (chat == ChatFormat::kDatedHeaders) {
+    config["temperature"] = 0.6;
+    config["top_p"] = 0.9;
   }
   return json::to_text(config, 2) + "\n";
 }

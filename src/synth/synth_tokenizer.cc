@@ -19,6 +19,7 @@ struct Kind {
   const char* pattern;
   bool nfc;
   bool ignore_merges;
+  bool begins_texts;  // with the first added token
   std::span<const std::string_view> added;
   std::size_t num_special;  // so many of them, at the beginning, are marked special
 };
@@ -74,8 +75,23 @@ constexpr std::array<std::string_view, 21> kHarmonyAdded = {"<|startoftext|>",
                                                             "<|reserved_200017|>",
                                                             "<|endofprompt|>"};
 
+constexpr std::array<std::string_view, 11> kHeadersAdded = {"<|begin_of_text|>",
+                                                            "<|end_of_text|>",
+                                                            "<|reserved_special_token_0|>",
+                                                            "<|reserved_special_token_1|>",
+                                                            "<|finetune_right_pad_id|>",
+                                                            "<|reserved_special_token_2|>",
+                                                            "<|start_header_id|>",
+                                                            "<|end_header_id|>",
+                                                            "<|eom_id|>",
+                                                            "<|eot_id|>",
+                                                            "<|python_tag|>"};
+
 constexpr const char* kQwenPattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
+    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kHeadersPattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
     R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kHarmonyPattern =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
@@ -86,9 +102,12 @@ constexpr const char* kHarmonyPattern =
 
 Kind kind_of(ChatFormat format) {
   if (format == ChatFormat::kHarmony) {
-    return {kHarmonyPattern, false, true, kHarmonyAdded, kHarmonyAdded.size()};
+    return {kHarmonyPattern, false, true, false, kHarmonyAdded, kHarmonyAdded.size()};
   }
-  return {kQwenPattern, true, false, kQwenAdded, kQwenSpecial};
+  if (format == ChatFormat::kDatedHeaders) {
+    return {kHeadersPattern, false, true, true, kHeadersAdded, kHeadersAdded.size()};
+  }
+  return {kQwenPattern, true, false, false, kQwenAdded, kQwenSpecial};
 }
 
 struct Merge {
@@ -176,10 +195,29 @@ ordered_json byte_level(bool use_regex) {
           {"use_regex", use_regex}};
 }
 
+/// The first added token, then a text.
+ordered_json begin_template(const ModelShape& shape, const Kind& kind) {
+  const std::string_view begin = kind.added.front();
+  const auto token = [&](int type) {
+    return ordered_json{{"SpecialToken", {{"id", begin}, {"type_id", type}}}};
+  };
+  const auto text = [](const char* id, int type) {
+    return ordered_json{{"Sequence", {{"id", id}, {"type_id", type}}}};
+  };
+  ordered_json result;
+  result["type"] = "TemplateProcessing";
+  result["single"] = ordered_json::array({token(0), text("A", 0)});
+  result["pair"] = ordered_json::array({token(0), text("A", 0), token(1), text("B", 1)});
+  result["special_tokens"][std::string(begin)] = {{"id", begin},
+                                                  {"ids", ordered_json::array({shape.first_added})},
+                                                  {"tokens", ordered_json::array({begin})}};
+  return result;
+}
+
 }  // namespace
 
 std::string synthetic_tokenizer(const ModelShape& shape) {
-  const Kind kind = kind_of(family_of(shape).chat);
+  const Kind kind = kind_of(family_of(shape).chat.front());
   ordered_json root;
   root["version"] = "1.0";
   root["truncation"] = nullptr;
@@ -192,7 +230,7 @@ std::string synthetic_tokenizer(const ModelShape& shape) {
                               {"invert", false}};
   root["pre_tokenizer"] = {{"type", "Sequence"},
                            {"pretokenizers", ordered_json::array({split, byte_level(false)})}};
-  root["post_processor"] = nullptr;
+  root["post_processor"] = kind.begins_texts ? begin_template(shape, kind) : ordered_json(nullptr);
   root["decoder"] = byte_level(true);
   const ordered_json model = {{"type", "BPE"},
                               {"dropout", nullptr},
@@ -211,8 +249,12 @@ std::string synthetic_tokenizer(const ModelShape& shape) {
 
 SpecialIds special_ids(const ModelShape& shape) {
   const int64_t first = shape.first_added;
-  if (family_of(shape).chat == ChatFormat::kHarmony) {
+  const ChatFormat chat = family_of(shape).chat.front();
+  if (chat == ChatFormat::kHarmony) {
     return {first, first + 1, {first + 4, first + 1, first + 14}};
+  }
+  if (chat == ChatFormat::kDatedHeaders) {
+    return {first, first + 4, {first + 9, first + 8, first + 1}};
   }
   return {first, first, {first + 2, first}};
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <utility>
 
 namespace subbyte {
@@ -136,12 +137,146 @@ std::vector<PromptSegment> render_harmony(std::span<const ChatMessage> messages,
   return prompt.take();
 }
 
+std::string_view trim(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\n\r\v\f";
+  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+  return text.substr(0, text.find_last_not_of(kBlanks) + 1);
+}
+
+/// "05 Aug 2025" of "2025-08-05"; what is no date stays.
+std::string day_of(const std::string& date) {
+  constexpr std::string_view kMonths = "JanFebMarAprMayJunJulAugSepOctNovDec";
+  int year = 0, month = 0, day = 0;
+  if (std::sscanf(date.c_str(), "%d-%d-%d", &year, &month, &day) != 3) return date;
+  if (month < 1 || month > 12) return date;
+  return fmt::format("{:02} {} {}", day,
+                     kMonths.substr(3 * (static_cast<std::size_t>(month) - 1), 3), year);
+}
+
+std::string_view role_name(ChatRole role) {
+  return role == ChatRole::kSystem ? "system" : role == ChatRole::kUser ? "user" : "assistant";
+}
+
+std::vector<PromptSegment> render_headers(std::span<const ChatMessage> messages,
+                                          const ChatOptions& options, bool dated) {
+  Prompt prompt;
+  prompt.control("<|begin_of_text|>");
+  const auto begin = [&](std::string_view role) -> Prompt& {
+    prompt.control("<|start_header_id|>").text(role).control("<|end_header_id|>");
+    return prompt.text("\n\n");
+  };
+  if (dated) {
+    const std::string day = options.date.empty() ? "26 Jul 2024" : day_of(options.date);
+    begin("system").text("Cutting Knowledge Date: December 2023\nToday Date: " + day + "\n\n");
+    if (!messages.empty() && messages.front().role == ChatRole::kSystem) {
+      prompt.text(trim(messages.front().content));
+      messages = messages.subspan(1);
+    }
+    prompt.control("<|eot_id|>");
+  }
+  for (const ChatMessage& message : messages) {
+    begin(role_name(message.role)).text(trim(message.content)).control("<|eot_id|>");
+  }
+  begin("assistant");
+  return prompt.take();
+}
+
+constexpr std::string_view kDeepSeekBegin = "<\uFF5Cbegin\u2581of\u2581sentence\uFF5C>";
+constexpr std::string_view kDeepSeekEnd = "<\uFF5Cend\u2581of\u2581sentence\uFF5C>";
+constexpr std::string_view kDeepSeekUser = "<\uFF5CUser\uFF5C>";
+constexpr std::string_view kDeepSeekAssistant = "<\uFF5CAssistant\uFF5C>";
+
+/// The system message that comes last stands in front; reasoning of earlier turns is dropped.
+std::vector<PromptSegment> render_deep_seek(std::span<const ChatMessage> messages,
+                                            const ChatOptions& options) {
+  Prompt prompt;
+  prompt.control(kDeepSeekBegin);
+  std::string_view system;
+  for (const ChatMessage& message : messages) {
+    if (message.role == ChatRole::kSystem) system = message.content;
+  }
+  prompt.text(system);
+  for (const ChatMessage& message : messages) {
+    constexpr std::string_view kClose = "</think>";
+    std::string_view content = message.content;
+    if (message.role == ChatRole::kUser) prompt.control(kDeepSeekUser).text(content);
+    if (message.role != ChatRole::kAssistant) continue;
+    const std::size_t close = content.rfind(kClose);
+    if (close != std::string_view::npos) content.remove_prefix(close + kClose.size());
+    prompt.control(kDeepSeekAssistant).text(content).control(kDeepSeekEnd);
+  }
+  prompt.control(kDeepSeekAssistant);
+  if (!options.thinking) {
+    prompt.control("<think>").text("\n\n").control("</think>").text("\n\n");
+  }
+  return prompt.take();
+}
+
+using Names = std::span<const std::string_view>;
+
+constexpr std::array<std::string_view, 2> kChatMlStops = {"<|im_end|>", "<|endoftext|>"};
+constexpr std::array<std::string_view, 3> kHarmonyStops = {"<|return|>", "<|call|>",
+                                                           "<|endoftext|>"};
+constexpr std::array<std::string_view, 3> kHeaderStops = {"<|eot_id|>", "<|eom_id|>",
+                                                          "<|end_of_text|>"};
+constexpr std::array<std::string_view, 1> kDeepSeekStops = {kDeepSeekEnd};
+
+constexpr std::array<std::string_view, 1> kChatMlTokens = {"<|im_start|>"};
+constexpr std::array<std::string_view, 2> kHarmonyTokens = {"<|channel|>", "<|message|>"};
+constexpr std::array<std::string_view, 2> kHeaderTokens = {"<|start_header_id|>", "<|eot_id|>"};
+constexpr std::array<std::string_view, 2> kDatedHeaderTokens = {"<|start_header_id|>",
+                                                                "<|eom_id|>"};
+constexpr std::array<std::string_view, 2> kDeepSeekTokens = {kDeepSeekUser, kDeepSeekAssistant};
+
+struct FormatInfo {
+  ChatFormat format;
+  std::string_view name;
+  Names tokens;  // by which it is known
+  Names stops;
+};
+
+/// The more telling before those whose tokens other tokenizers have, too.
+constexpr std::array<FormatInfo, 5> kFormats = {
+    {{ChatFormat::kHarmony, "harmony", kHarmonyTokens, kHarmonyStops},
+     {ChatFormat::kDeepSeek, "DeepSeek", kDeepSeekTokens, kDeepSeekStops},
+     {ChatFormat::kDatedHeaders, "dated headers", kDatedHeaderTokens, kHeaderStops},
+     {ChatFormat::kHeaders, "headers", kHeaderTokens, kHeaderStops},
+     {ChatFormat::kChatMl, "ChatML", kChatMlTokens, kChatMlStops}}};
+
+const FormatInfo& info(ChatFormat format) {
+  return *std::ranges::find(kFormats, format, &FormatInfo::format);
+}
+
 }  // namespace
+
+std::string_view name(ChatFormat format) {
+  return info(format).name;
+}
+
+ChatFormat choose_format(std::span<const ChatFormat> formats, const Tokenizer& tokenizer) {
+  for (const FormatInfo& known : kFormats) {
+    const bool fits = std::ranges::all_of(
+        known.tokens, [&](std::string_view token) { return tokenizer.find(token).has_value(); });
+    if (fits && std::ranges::find(formats, known.format) != formats.end()) return known.format;
+  }
+  return formats.front();
+}
 
 std::vector<PromptSegment> render_chat(ChatFormat format, std::span<const ChatMessage> messages,
                                        const ChatOptions& options) {
-  return format == ChatFormat::kHarmony ? render_harmony(messages, options)
-                                        : render_chat_ml(messages, options);
+  switch (format) {
+    case ChatFormat::kHarmony:
+      return render_harmony(messages, options);
+    case ChatFormat::kHeaders:
+      return render_headers(messages, options, false);
+    case ChatFormat::kDatedHeaders:
+      return render_headers(messages, options, true);
+    case ChatFormat::kDeepSeek:
+      return render_deep_seek(messages, options);
+    case ChatFormat::kChatMl:
+      break;
+  }
+  return render_chat_ml(messages, options);
 }
 
 std::string_view without_breaks(std::string_view text) {
@@ -174,13 +309,9 @@ Result<std::vector<TokenId>> encode_segments(const Tokenizer& tokenizer,
 }
 
 std::vector<TokenId> stop_tokens(ChatFormat format, const Tokenizer& tokenizer) {
-  constexpr std::array<std::string_view, 2> kChatMl = {"<|im_end|>", "<|endoftext|>"};
-  constexpr std::array<std::string_view, 3> kHarmony = {"<|return|>", "<|call|>", "<|endoftext|>"};
-  const std::span<const std::string_view> names =
-      format == ChatFormat::kHarmony ? std::span<const std::string_view>(kHarmony) : kChatMl;
   std::vector<TokenId> ids;
-  for (const std::string_view name : names) {
-    if (const auto id = tokenizer.find(name)) ids.push_back(*id);
+  for (const std::string_view token : info(format).stops) {
+    if (const auto id = tokenizer.find(token)) ids.push_back(*id);
   }
   return ids;
 }

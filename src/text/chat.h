@@ -1,12 +1,22 @@
 #pragma once
-// Prompts of chat models, rendered by hand for the two formats that are supported (no templates
-// are run).
+// Prompts of chat models, rendered by hand for the formats that are supported (no templates are
+// run).
 //
 //   ChatML (Qwen)                        harmony (gpt-oss)
 //   <|im_start|>system\n...<|im_end|>\n  <|start|>system<|message|>...<|end|>
 //   <|im_start|>user\n...<|im_end|>\n    <|start|>developer<|message|># Instructions...<|end|>
 //   <|im_start|>assistant\n              <|start|>user<|message|>...<|end|>
 //                                        <|start|>assistant
+//
+//   headers (Llama 3)                    DeepSeek
+//   <|begin_of_text|>                    <begin of sentence>SYSTEM
+//   <|start_header_id|>user              <User>...
+//     <|end_header_id|>\n\n...<|eot_id|> <Assistant>...<end of sentence>
+//   <|start_header_id|>assistant         <Assistant>
+//     <|end_header_id|>\n\n
+//
+// Dated headers (Llama 3.1 and later) always begin with a system turn, which says what the model
+// knows and what day it is. The tokens of DeepSeek have bars of full width.
 //
 // A prompt is a list of segments, so that control tokens come from here only: a message that
 // contains "<|im_end|>" is encoded as those ten characters.
@@ -22,7 +32,7 @@
 
 namespace subbyte {
 
-enum class ChatFormat : uint8_t { kChatMl, kHarmony };
+enum class ChatFormat : uint8_t { kChatMl, kHarmony, kHeaders, kDatedHeaders, kDeepSeek };
 enum class ChatRole : uint8_t { kSystem, kUser, kAssistant };
 enum class ReasoningEffort : uint8_t { kLow, kMedium, kHigh };
 
@@ -44,7 +54,8 @@ struct ChatOptions {
   bool template_is_known = false;
   /// Harmony.
   ReasoningEffort effort = ReasoningEffort::kMedium;
-  /// Harmony: today, as "2025-08-05". The line is left out when this is empty.
+  /// Harmony and dated headers: today, as "2025-08-05". Harmony leaves the line out when this is
+  /// empty, the others have the day that the reference has then.
   std::string date;
 };
 
@@ -54,12 +65,19 @@ struct PromptSegment {
   bool is_control;
 };
 
+/// "ChatML"
+std::string_view name(ChatFormat format);
+
+/// The format of a tokenizer among `formats`, by its control tokens; the first where it has those
+/// of none.
+ChatFormat choose_format(std::span<const ChatFormat> formats, const Tokenizer& tokenizer);
+
 /// The prompt up to where the assistant begins to write. No two segments of text are neighbours:
 /// words could be cut between them.
 ///
 /// ChatML follows Qwen3's template: the reasoning of assistant turns before the last user turn is
-/// dropped. In harmony a system message becomes a developer message with instructions, and
-/// assistant turns are shown as their final channel.
+/// dropped, as in DeepSeek. In harmony a system message becomes a developer message with
+/// instructions, and assistant turns are shown as their final channel.
 std::vector<PromptSegment> render_chat(ChatFormat format, std::span<const ChatMessage> messages,
                                        const ChatOptions& options);
 
@@ -75,7 +93,8 @@ Result<std::vector<TokenId>> encode_segments(const Tokenizer& tokenizer,
                                              std::span<const PromptSegment> segments);
 
 /// Tokens that end the assistant's turn, as far as the tokenizer has them: <|im_end|> and
-/// <|endoftext|>; in harmony <|return|>, <|call|> and <|endoftext|>.
+/// <|endoftext|>; in harmony <|return|>, <|call|> and <|endoftext|>; with headers <|eot_id|>,
+/// <|eom_id|> and <|end_of_text|>.
 std::vector<TokenId> stop_tokens(ChatFormat format, const Tokenizer& tokenizer);
 
 }  // namespace subbyte

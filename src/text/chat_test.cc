@@ -13,6 +13,9 @@ namespace {
 using Messages = std::vector<ChatMessage>;
 constexpr auto kChatMl = ChatFormat::kChatMl;
 constexpr auto kHarmony = ChatFormat::kHarmony;
+constexpr auto kHeaders = ChatFormat::kHeaders;
+constexpr auto kDatedHeaders = ChatFormat::kDatedHeaders;
+constexpr auto kDeepSeek = ChatFormat::kDeepSeek;
 
 std::string rendered(ChatFormat format, const Messages& messages, const ChatOptions& options = {}) {
   std::string text;
@@ -103,11 +106,77 @@ TEST(HarmonyPrompt, names_each_effort_and_leaves_an_unknown_date_out) {
   EXPECT_NE(text(ReasoningEffort::kMedium).find("Reasoning: medium\n"), std::string::npos);
 }
 
+// As the templates of Llama 3 and 3.1 have it.
+TEST(HeadersPrompt, renders_turns) {
+  EXPECT_EQ(rendered(kHeaders, {user(" Hi\n")}),
+            "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\n");
+  EXPECT_EQ(rendered(kHeaders, {system("Be brief."), user("Hi"), assistant("Hello!"), user("Bye")}),
+            "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|>"
+            "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\nHello!<|eot_id|>"
+            "<|start_header_id|>user<|end_header_id|>\n\nBye<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\n");
+}
+
+TEST(HeadersPrompt, with_dates_always_has_a_system_turn) {
+  const std::string begin = "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n";
+  const std::string end =
+      "<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+      "<|start_header_id|>assistant<|end_header_id|>\n\n";
+  EXPECT_EQ(rendered(kDatedHeaders, {user("Hi")}),
+            begin + "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n" + end);
+  ChatOptions options;
+  options.date = "2025-08-05";
+  EXPECT_EQ(
+      rendered(kDatedHeaders, {system(" Be brief. "), user("Hi")}, options),
+      begin + "Cutting Knowledge Date: December 2023\nToday Date: 05 Aug 2025\n\nBe brief." + end);
+}
+
+TEST(DeepSeekPrompt, renders_turns_without_earlier_reasoning) {
+  const auto token = [](const std::string& name) {
+    return "<\xEF\xBD\x9C" + name + "\xEF\xBD\x9C>";
+  };
+  const std::string of = "\xE2\x96\x81of\xE2\x96\x81sentence";
+  EXPECT_EQ(rendered(kDeepSeek, {system("Be brief."), user("Hi"),
+                                 assistant("<think>\nhm\n</think>\n\nHello!"), user("Bye")}),
+            token("begin" + of) + "Be brief." + token("User") + "Hi" + token("Assistant") +
+                "\n\nHello!" + token("end" + of) + token("User") + "Bye" + token("Assistant"));
+  ChatOptions options;
+  options.thinking = false;
+  EXPECT_EQ(
+      rendered(kDeepSeek, {user("Hi")}, options),
+      token("begin" + of) + token("User") + "Hi" + token("Assistant") + "<think>\n\n</think>\n\n");
+}
+
+TEST(Chat, chooses_the_format_that_a_tokenizer_has_tokens_for) {
+  const ChatFormat formats[] = {kChatMl, kHeaders, kDeepSeek, kDatedHeaders};
+  EXPECT_EQ(choose_format(formats, *golden_tokenizer("llama3")), kDatedHeaders);
+  EXPECT_EQ(choose_format(formats, *golden_tokenizer("qwen")), kChatMl);
+  EXPECT_EQ(choose_format(formats, *golden_tokenizer("o200k")), kChatMl);  // none: the first
+  const auto with = [&](const std::vector<std::string>& tokens) {
+    TokenizerJson json = small_tokenizer();
+    int id = 256;
+    for (const std::string& token : tokens) {
+      json["added_tokens"].push_back(added_token(id++, token));
+    }
+    return choose_format(formats, *load_tokenizer(json));
+  };
+  EXPECT_EQ(with({"<|start_header_id|>", "<|eot_id|>"}), kHeaders);
+  // A distilled model has the tokens of the model that it was made from, too.
+  EXPECT_EQ(
+      with({"<|start_header_id|>", "<|eot_id|>", "<|eom_id|>", "<\xEF\xBD\x9CUser\xEF\xBD\x9C>",
+            "<\xEF\xBD\x9C"
+            "Assistant\xEF\xBD\x9C>"}),
+      kDeepSeek);
+}
+
 struct Model {
   ChatFormat format;
   const char* tokenizer;
 };
-constexpr Model kModels[] = {{kChatMl, "qwen"}, {kHarmony, "o200k"}};
+constexpr Model kModels[] = {
+    {kChatMl, "qwen"}, {kHarmony, "o200k"}, {kHeaders, "llama3"}, {kDatedHeaders, "llama3"}};
 
 TEST(Chat, no_control_token_comes_from_content) {
   for (const Model& model : kModels) {
@@ -169,6 +238,9 @@ TEST(Chat, knows_the_tokens_that_end_a_turn) {
   EXPECT_EQ(names(*o200k, stop_tokens(kHarmony, *o200k)),
             (Names{"<|return|>", "<|call|>", "<|endoftext|>"}));
   EXPECT_EQ(names(*qwen, stop_tokens(kHarmony, *qwen)), (Names{"<|endoftext|>"}));
+  const auto llama3 = golden_tokenizer("llama3");
+  EXPECT_EQ(names(*llama3, stop_tokens(kHeaders, *llama3)),
+            (Names{"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"}));
 }
 
 TEST(Chat, reasoning_beside_the_content_is_that_between_the_marks) {

@@ -26,6 +26,7 @@
 //   tokenizer.added_token_mismatch the vocabulary has the content with another id
 //   tokenizer.added_token_conflict the vocabulary has the id with another content
 //   tokenizer.added_token_is_byte  it is the token of a single byte
+//   tokenizer.template_token       the template has a token that does not exist
 //   tokenizer.bad_regex, tokenizer.regex_too_long, tokenizer.regex_too_complex
 //   json.* and file.*              as json/strict_json.h says
 
@@ -82,6 +83,8 @@ struct Tokenizer::Data {
         bpe(spec.byte_ids, spec.merges, reserved),
         plain_added(pick(spec.nfc, false)),
         normalized_added(pick(spec.nfc, true)),
+        before(std::move(spec.before)),
+        after(std::move(spec.after)),
         ignore_merges(spec.ignore_merges),
         nfc(spec.nfc),
         eos_token(std::move(spec.eos_token)) {}
@@ -168,6 +171,8 @@ struct Tokenizer::Data {
   Bpe bpe;
   AddedTokenMatcher plain_added;
   AddedTokenMatcher normalized_added;
+  std::vector<TokenId> before;  // around a prompt
+  std::vector<TokenId> after;
   bool ignore_merges;
   bool nfc;
   std::optional<std::string> eos_token;
@@ -232,6 +237,14 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, SpecialTok
       }
     }
   }
+  return ids;
+}
+
+Result<std::vector<TokenId>> Tokenizer::encode_prompt(std::string_view text,
+                                                      SpecialTokens special) const {
+  SUBBYTE_TRY(std::vector<TokenId> ids, encode(text, special));
+  ids.insert(ids.begin(), data_->before.begin(), data_->before.end());
+  ids.insert(ids.end(), data_->after.begin(), data_->after.end());
   return ids;
 }
 

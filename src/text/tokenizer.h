@@ -1,5 +1,5 @@
 #pragma once
-// Byte-level BPE as tokenizer.json describes it (the tokenizers of Qwen2/3 and of gpt-oss).
+// Byte-level BPE as tokenizer.json describes it (the tokenizers of Qwen2/3, gpt-oss and Llama 3).
 
 #include <cstdint>
 #include <filesystem>
@@ -25,9 +25,10 @@ class Tokenizer {
  public:
   /// Reads tokenizer.json and what the files beside it add (text/tokenizer_config.h). Supported:
   /// model BPE without dropout, byte_fallback or prefixes; normalizer none or NFC; pre_tokenizer a
-  /// sequence of Split(Regex, Isolated) and ByteLevel; decoder ByteLevel. All else is refused by
-  /// name (tokenizer.unsupported); inconsistent vocabularies have codes of their own, listed at the
-  /// top of tokenizer.cc. The file is opened as all files of a model (base/model_file.h).
+  /// sequence of Split(Regex, Isolated), Digits and ByteLevel; post_processor ByteLevel and
+  /// TemplateProcessing with tokens around one text; decoder ByteLevel. All else is refused by name
+  /// (tokenizer.unsupported); inconsistent vocabularies have codes of their own, listed at the top
+  /// of tokenizer.cc. The file is opened as all files of a model (base/model_file.h).
   static Result<Tokenizer> load(const std::filesystem::path& tokenizer_json);
 
   Tokenizer(Tokenizer&&) noexcept;
@@ -37,6 +38,9 @@ class Tokenizer {
   /// Any bytes: what is not UTF-8 is first replaced by U+FFFD, one for each maximal invalid part.
   /// Takes time in proportion to the text. Code: tokenizer.too_long (over 64 MiB).
   Result<std::vector<TokenId>> encode(std::string_view text, SpecialTokens special) const;
+  /// The same in the tokens that the file's template puts around a text on its own, such as that
+  /// of begin. A conversation has the tokens of its format instead (text/chat.h).
+  Result<std::vector<TokenId>> encode_prompt(std::string_view text, SpecialTokens special) const;
 
   /// Bytes of one token: those of its vocabulary entry, or the text of an added token. Not
   /// necessarily whole characters. Empty for ids that do not exist.

@@ -1,8 +1,8 @@
 // The parts of the file:
 //
 //   normalizer       null | NFC                          checked in read_pipeline
-//   pre_tokenizer    Split(Regex, Isolated)* ByteLevel
-//   post_processor   nothing that adds tokens
+//   pre_tokenizer    (Split(Regex, Isolated) | Digits)* ByteLevel
+//   post_processor   ByteLevel, TemplateProcessing         kept as tokens before and after a text
 //   decoder          ByteLevel
 //   model            BPE                                 checked in read_model
 //                    vocab {key: id}, merges             taken by TokenTables
@@ -13,6 +13,10 @@
 #include "text/tokenizer_json.h"
 
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
 
 #include <string_view>
 #include <utility>
@@ -26,6 +30,8 @@ namespace subbyte {
 namespace {
 
 constexpr uint64_t kMaxFileBytes = uint64_t{256} << 20;
+constexpr uint64_t kMaxTemplateId = std::numeric_limits<TokenId>::max();
+constexpr std::size_t kMaxTemplateTokens = 16;
 // Beside what TokenTables may take: together four times the file.
 constexpr std::size_t kMemoryFactor = json::kMemoryFactor - TokenTables::kMemoryFactor;
 
@@ -98,6 +104,12 @@ Status read_byte_level(const json::Object& level, TokenizerSpec& spec) {
   return {};
 }
 
+Status read_digits(const json::Object& digits, TokenizerSpec& spec) {
+  SUBBYTE_TRY(const auto individual, digits.boolean("individual_digits"));
+  spec.patterns.emplace_back(individual.value_or(false) ? R"(\p{N})" : R"(\p{N}+)");
+  return {};
+}
+
 /// ByteLevel must come last and once: what follows it would see the alphabet instead of the text.
 Status read_pre_tokenizer(const json::Object& root, TokenizerSpec& spec) {
   SUBBYTE_TRY(const std::string type, type_of(root, "pre_tokenizer"));
@@ -113,6 +125,8 @@ Status read_pre_tokenizer(const json::Object& root, TokenizerSpec& spec) {
     const bool last = i + 1 == list->size();
     if (part_type == "Split" && !last) {
       SUBBYTE_CHECK(read_split(part, spec));
+    } else if (part_type == "Digits" && !last) {
+      SUBBYTE_CHECK(read_digits(part, spec));
     } else if (part_type == "ByteLevel" && last) {
       SUBBYTE_CHECK(read_byte_level(part, spec));
     } else {
@@ -122,33 +136,89 @@ Status read_pre_tokenizer(const json::Object& root, TokenizerSpec& spec) {
   return {};
 }
 
-/// TemplateProcessing that only repeats the text: "single" is one Sequence.
-Status check_template(const json::Object& processor) {
-  SUBBYTE_TRY(const json::Value* single, array_of(processor, "single"));
-  const bool adds_nothing = single != nullptr && single->size() == 1 && (*single)[0].is_object() &&
-                            (*single)[0].contains("Sequence");
-  if (!adds_nothing) return unsupported(processor.where(), "a template that adds tokens");
-  return {};
+/// The ids of one of the special tokens that a template names.
+Result<std::vector<TokenId>> template_ids(const json::Object& processor, std::string_view name) {
+  SUBBYTE_TRY(const auto tokens, processor.object("special_tokens"));
+  SUBBYTE_TRY(const auto token, tokens ? tokens->object(name) : std::optional<json::Object>());
+  SUBBYTE_TRY(const json::Value* list, token ? array_of(*token, "ids") : nullptr);
+  const auto is_id = [](const json::Value& id) {
+    return id.is_number_unsigned() && id.get<uint64_t>() <= kMaxTemplateId;
+  };
+  if (list == nullptr || !std::ranges::all_of(*list, is_id)) {
+    return Error{"tokenizer.template_token",
+                 fmt::format("{}: expected ids of the token {} in special_tokens, found none",
+                             processor.where(), shown(name))};
+  }
+  return list->get<std::vector<TokenId>>();
 }
 
-Status check_processor(const json::Object& processor) {
+/// TemplateProcessing: "single" is one Sequence, perhaps with special tokens around it.
+Status read_template(const json::Object& processor, TokenizerSpec& spec) {
+  SUBBYTE_TRY(const json::Value* single, array_of(processor, "single"));
+  const auto is = [](const json::Value& part, const char* kind) {
+    return part.is_object() && part.size() == 1 && part.contains(kind);
+  };
+  const auto count = [&](const char* kind) {
+    return single == nullptr ? 0 : std::ranges::count_if(*single, [&](const json::Value& part) {
+      return is(part, kind);
+    });
+  };
+  if (count("Sequence") != 1 || std::size_t(count("SpecialToken")) + 1 != single->size()) {
+    return unsupported(processor.where(), "a template of other things than tokens and one text");
+  }
+  std::vector<TokenId> before;
+  std::vector<TokenId> after;
+  bool is_after = false;
+  for (const json::Value& part : *single) {
+    if (is(part, "Sequence")) {
+      is_after = true;
+      continue;
+    }
+    SUBBYTE_TRY(const auto token, json::Object::of(part["SpecialToken"], processor.where()));
+    SUBBYTE_TRY(const std::string name, token.required_string("id"));
+    SUBBYTE_TRY(const auto ids, template_ids(processor, name));
+    std::ranges::copy(ids, std::back_inserter(is_after ? after : before));
+  }
+  // Around what processors before it have made.
+  spec.before.insert(spec.before.begin(), before.begin(), before.end());
+  spec.after.insert(spec.after.end(), after.begin(), after.end());
+  if (spec.before.size() + spec.after.size() <= kMaxTemplateTokens) return {};
+  return unsupported(processor.where(),
+                     fmt::format("a template of more than {} tokens", kMaxTemplateTokens));
+}
+
+Status read_processor(const json::Object& processor, TokenizerSpec& spec) {
   SUBBYTE_TRY(const std::string type, processor.required_string("type"));
   if (type == "ByteLevel") return {};  // moves offsets only
-  if (type == "TemplateProcessing") return check_template(processor);
+  if (type == "TemplateProcessing") return read_template(processor, spec);
   return unsupported(processor.where(), shown(type));
 }
 
-Status check_post_processor(const json::Object& root) {
+Status read_post_processor(const json::Object& root, TokenizerSpec& spec) {
   SUBBYTE_TRY(const std::string type, type_of(root, "post_processor"));
   if (type.empty()) return {};
   SUBBYTE_TRY(const auto object, root.object("post_processor"));
-  if (type != "Sequence") return check_processor(*object);
+  if (type != "Sequence") return read_processor(*object, spec);
   SUBBYTE_TRY(const json::Value* list, array_of(*object, "processors"));
   if (list == nullptr) return {};
   for (std::size_t i = 0; i < list->size(); ++i) {
     const std::string where = fmt::format("{}: post_processor[{}]", root.where(), i);
     SUBBYTE_TRY(const auto part, json::Object::of((*list)[i], where));
-    SUBBYTE_CHECK(check_processor(part));
+    SUBBYTE_CHECK(read_processor(part, spec));
+  }
+  return {};
+}
+
+/// The tokens of the template are tokens.
+Status check_template(const TokenizerSpec& spec, std::string_view file) {
+  for (const auto* ids : {&spec.before, &spec.after}) {
+    for (const TokenId id : *ids) {
+      const bool is_added = std::ranges::find(spec.added, id, &AddedToken::id) != spec.added.end();
+      if (is_added || spec.vocab.contains(id)) continue;
+      return Error{
+          "tokenizer.template_token",
+          fmt::format("{}: post_processor: token {} of the template does not exist", file, id)};
+    }
   }
   return {};
 }
@@ -160,7 +230,7 @@ Status read_pipeline(const json::Object& root, TokenizerSpec& spec) {
   }
   spec.nfc = normalizer == "NFC";
   SUBBYTE_CHECK(read_pre_tokenizer(root, spec));
-  SUBBYTE_CHECK(check_post_processor(root));
+  SUBBYTE_CHECK(read_post_processor(root, spec));
   SUBBYTE_TRY(const std::string decoder, type_of(root, "decoder"));
   if (decoder != "ByteLevel") {
     return unsupported(root.where() + ": decoder", decoder.empty() ? "null" : shown(decoder));
@@ -206,8 +276,8 @@ Result<TokenizerSpec> read_tokenizer_json(const std::filesystem::path& path) {
               json::parse(text, path.string(), tables.streams(), kMemoryFactor));
   SUBBYTE_TRY(const auto root, json::Object::of(value, path.filename().string()));
   TokenizerSpec spec;
+  SUBBYTE_TRY(const json::Object model, read_model(root, spec));  // the kind of tokenizer first
   SUBBYTE_CHECK(read_pipeline(root, spec));
-  SUBBYTE_TRY(const json::Object model, read_model(root, spec));
   SUBBYTE_CHECK(require_tables(root, model));
   SUBBYTE_CHECK(tables.finish_vocabulary());
   if (tables.wants_second_parse()) {
@@ -225,6 +295,7 @@ Result<TokenizerSpec> read_tokenizer_json(const std::filesystem::path& path) {
   spec.byte_ids = tables.byte_ids;
   spec.merges = std::move(tables.merges);
   spec.added = std::move(tables.added);
+  SUBBYTE_CHECK(check_template(spec, path.filename().string()));
   return spec;
 }
 

@@ -21,6 +21,9 @@ struct TokenizerSpec {
   std::vector<Bpe::Merge> merges;
   std::vector<AddedToken> added;
   std::vector<std::string> patterns;  // of the pre-tokenizer, not yet compiled
+  // What the post-processor puts around a text that is a prompt.
+  std::vector<TokenId> before;
+  std::vector<TokenId> after;
   bool ignore_merges = false;
   bool nfc = false;
   std::optional<std::string> eos_token;  // of tokenizer_config.json

@@ -40,6 +40,14 @@ void add(TokenizerJson& json, const TokenizerJson& token) {
   json["added_tokens"].push_back(token);
 }
 
+constexpr const char* kTemplate =
+    R"([{"SpecialToken": {"id": "<x>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}])";
+void set_template(TokenizerJson& json, const std::string& single) {
+  json["post_processor"] = TokenizerJson::parse(R"({"type": "TemplateProcessing",
+      "special_tokens": {"<x>": {"id": "<x>", "ids": [300], "tokens": ["<x>"]}}})");
+  json["post_processor"]["single"] = TokenizerJson::parse(single);
+}
+
 void check(const std::vector<Case>& cases) {
   for (const Case& item : cases) {
     TokenizerJson json = valid_file();
@@ -222,14 +230,47 @@ TEST(TokenizerMalformed, kinds_that_are_not_implemented) {
        [](auto& j) {
          j["post_processor"] = {{"type", "BertProcessing"}};
        }},
-      {"template that adds a token", "tokenizer.unsupported",
-       [](auto& j) {
-         j["post_processor"] = TokenizerJson::parse(R"({"type": "TemplateProcessing",
-             "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
-                        {"Sequence": {"id": "A", "type_id": 0}}]})");
-       }},
       {"decoder", "tokenizer.unsupported", [](auto& j) { j["decoder"]["type"] = "Metaspace"; }},
       {"no decoder", "tokenizer.unsupported", [](auto& j) { j["decoder"] = nullptr; }},
+  });
+}
+
+TEST(TokenizerMalformed, templates) {
+  check({
+      {"a template", "ok", [](auto& j) { set_template(j, kTemplate); }},
+      {"a template of two texts", "tokenizer.unsupported",
+       [](auto& j) {
+         set_template(j, R"([{"Sequence": {"id": "A"}}, {"Sequence": {"id": "A"}}])");
+       }},
+      {"a template without a text", "tokenizer.unsupported",
+       [](auto& j) { set_template(j, R"([{"SpecialToken": {"id": "<x>"}}])"); }},
+      {"a template of something else", "tokenizer.unsupported",
+       [](auto& j) { set_template(j, R"([{"Sequence": {"id": "A"}}, {"Any": {}}])"); }},
+      {"a template of two things in one", "tokenizer.unsupported",
+       [](auto& j) {
+         set_template(j, R"([{"Sequence": {"id": "A"}, "SpecialToken": {"id": "<x>"}}])");
+       }},
+      {"a template that is no list", "json.type", [](auto& j) { set_template(j, "{}"); }},
+      {"no template", "tokenizer.unsupported", [](auto& j) { set_template(j, "null"); }},
+      {"a token that the template does not list", "tokenizer.template_token",
+       [](auto& j) {
+         set_template(j, R"([{"SpecialToken": {"id": "<y>"}}, {"Sequence": {"id": "A"}}])");
+       }},
+      {"a token of the template that does not exist", "tokenizer.template_token",
+       [](auto& j) {
+         set_template(j, kTemplate);
+         j["post_processor"]["special_tokens"]["<x>"]["ids"] = {300, 301};
+       }},
+      {"a token of the template that is no id", "tokenizer.template_token",
+       [](auto& j) {
+         set_template(j, kTemplate);
+         j["post_processor"]["special_tokens"]["<x>"]["ids"] = {-1};
+       }},
+      {"a template of many tokens", "tokenizer.unsupported",
+       [](auto& j) {
+         set_template(j, kTemplate);
+         j["post_processor"]["special_tokens"]["<x>"]["ids"] = std::vector<int>(17, 300);
+       }},
   });
 }
 
@@ -244,7 +285,7 @@ TEST(TokenizerMalformed, text_that_is_no_such_file) {
   EXPECT_EQ(code(std::string(100000, '[')), "json.depth");
   EXPECT_EQ(code("{\"a\":1,\"a\":1}"), "json.duplicate_key");
   EXPECT_EQ(code("{\"a\":\"\xFF\"}"), "json.utf8");
-  EXPECT_EQ(code("{}"), "tokenizer.unsupported");
+  EXPECT_EQ(code("{}"), "json.missing");
   std::string twice = valid_file().dump();
   twice.replace(twice.find("\"ab\":"), 5, "\"\\u0061\":");  // the key "a" once more, escaped
   EXPECT_EQ(code(twice), "json.duplicate_key");

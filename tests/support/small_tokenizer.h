@@ -69,7 +69,7 @@ inline Result<Tokenizer> load_tokenizer(const TokenizerJson& json) {
   return load_tokenizer_text(json.dump());
 }
 
-/// `name` is "qwen" or "o200k".
+/// `name` is "qwen", "o200k" or "llama3".
 inline Result<Tokenizer> golden_tokenizer(std::string_view name) {
   return Tokenizer::load((std::string(SUBBYTE_TEST_DATA) + "/tokenizers/").append(name) +
                          ".tokenizer.json");
