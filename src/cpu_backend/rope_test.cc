@@ -69,6 +69,35 @@ TEST(Rope, linear_scaling_divides_all_frequencies) {
   EXPECT_EQ(scaled.attention_factor(), 1);
 }
 
+/// Those of Llama 3.1 8B as transformers 5.24 computes them, in float32.
+TEST(Rope, ramp_over_turns_is_that_of_the_reference) {
+  RopeScaling scaling;
+  scaling.type = RopeScaling::Type::kTurns;
+  scaling.factor = 8;
+  scaling.original_max_positions = 8192;
+  scaling.beta_fast = 4;
+  scaling.beta_slow = 1;
+  const Rope rope(128, 500'000, scaling);
+  // Left alone up to 28; divided by 8 from 36 on; in between what turns 4 to 1 times.
+  const std::pair<int, double> expected[] = {{0, 1.0},
+                                             {1, 0.8146172165870667},
+                                             {20, 0.016560440883040428},
+                                             {28, 0.0032114461064338684},
+                                             {29, 0.0021665706299245358},
+                                             {30, 0.0013718936825171113},
+                                             {32, 0.0005248460220173001},
+                                             {34, 0.0001785077911335975},
+                                             {35, 9.556212171446532e-05},
+                                             {36, 7.784655463183299e-05},
+                                             {40, 3.428102354519069e-05},
+                                             {63, 3.068925877869333e-07}};
+  // The reference subtracts in float32 what is up to 8 times as large as the result.
+  for (const auto& [i, frequency] : expected) {
+    EXPECT_LT(relative(rope.inv_freq()[i], frequency), 16 * 0x1p-24) << i;
+  }
+  EXPECT_EQ(rope.attention_factor(), 1);
+}
+
 /// Frequencies by the reference's formula from ends of the ramp that it states as numbers.
 void expect_ramp(const Rope& rope, double low, double high, double tolerance) {
   for (int i = 0; i < 32; ++i) {

@@ -30,6 +30,15 @@ void scale_yarn(std::span<double> inv_freq, double head_dim, double theta,
   }
 }
 
+void scale_by_turns(std::span<double> inv_freq, const RopeScaling& scaling) {
+  for (double& frequency : inv_freq) {
+    const double turns = scaling.original_max_positions * frequency / (2 * std::numbers::pi);
+    const double ramp =
+        std::clamp((turns - scaling.beta_slow) / (scaling.beta_fast - scaling.beta_slow), 0.0, 1.0);
+    frequency = frequency * ramp + frequency / scaling.factor * (1 - ramp);
+  }
+}
+
 }  // namespace
 
 Rope::Rope(int64_t head_dim, double theta, const RopeScaling& scaling) : inv_freq_(head_dim / 2) {
@@ -40,6 +49,7 @@ Rope::Rope(int64_t head_dim, double theta, const RopeScaling& scaling) : inv_fre
   if (scaling.type == RopeScaling::Type::kLinear) {
     for (double& frequency : inv_freq_) frequency /= scaling.factor;
   }
+  if (scaling.type == RopeScaling::Type::kTurns) scale_by_turns(inv_freq_, scaling);
   if (scaling.type == RopeScaling::Type::kYarn) {
     scale_yarn(inv_freq_, dim, theta, scaling);
     attention_factor_ = scaling.attention_factor > 0 ? scaling.attention_factor

@@ -9,13 +9,14 @@
 namespace subbyte {
 
 struct RopeScaling {
-  enum class Type : uint8_t { kNone, kLinear, kYarn };
+  enum class Type : uint8_t { kNone, kLinear, kYarn, kTurns };
 
   Type type = Type::kNone;
   double factor = 1;
-  double original_max_positions = 0;  // YaRN: context length of the pretraining
-  double beta_fast = 32;              // YaRN: more turns than this are left alone
-  double beta_slow = 1;               // YaRN: fewer turns than this are interpolated fully
+  // YaRN, and the ramp over turns (kTurns), where the middle follows the turns themselves.
+  double original_max_positions = 0;  // context length of the pretraining
+  double beta_fast = 32;              // what makes more turns over it is left alone
+  double beta_slow = 1;               // what makes fewer turns is interpolated fully
   bool truncate = true;               // YaRN: round the ends of the ramp to whole dimensions
   double attention_factor = 0;        // YaRN: factor of cos and sin; 0: 0.1 ln(factor) + 1
 
@@ -23,7 +24,7 @@ struct RopeScaling {
 };
 
 /// Angles of one model. Formulas: Su et al., "RoFormer", 2021, and Peng et al., "YaRN", 2023;
-/// `truncate` is false in gpt-oss.
+/// `truncate` is false in gpt-oss. The ramp over turns is what Llama 3.1 and later have.
 class Rope {
  public:
   Rope(int64_t head_dim, double theta, const RopeScaling& scaling);

@@ -12,7 +12,7 @@
 #include "checkpoints/modules.h"
 #include "json/strict_json.h"
 #include "matrix/alternate_rows.h"
-#include "models/model_config.h"
+#include "models/model_family.h"
 #include "transform/dense_writer.h"
 #include "transform/expert_stacks.h"
 
@@ -36,7 +36,7 @@ struct UnitKey {
 struct Unit {
   std::size_t module = 0;
   std::size_t index = 0;  // of the matrix in its module
-  int turn = -1;          // 0, 1: of the rows in turns, which the other side has as two modules
+  int turn = -1;          // 0, 1: gate or up of both, which the other side has as two modules
 };
 
 /// One directory: its modules taken apart into matrices, and the tensors that are in none.
@@ -47,12 +47,16 @@ class Side {
     SUBBYTE_TRY(const json::Object object, file.object());
     SUBBYTE_TRY(QuantizationConfig config, read_quantization_config(object, directory));
     SUBBYTE_TRY(TensorSource tensors, TensorSource::open(directory));
-    return Side(std::move(tensors), std::move(config));
+    SUBBYTE_TRY(const auto type, object.string("model_type"));
+    const ModelFamily* family = type ? find_family(*type) : nullptr;
+    const bool alternates =
+        family == nullptr || family->experts == ExpertLayout::kAlternatingStacks;
+    return Side(std::move(tensors), std::move(config), alternates);
   }
 
   /// `stacks` are names that the other side has as experts: here they may be one plain tensor.
   Status find_units(const std::set<std::string>& stacks, Executor& pool) {
-    const ImportContext context = {tensors_, config_, pool};
+    const ImportContext context = context_with(pool);
     modules_ = find_modules(context);
     for (const std::string& stack : stacks) {
       const FileTensor* tensor = tensors_.find(stack);
@@ -77,7 +81,7 @@ class Side {
     return names;
   }
 
-  /// Gate and up of gpt-oss as two matrices wherever `other` has two.
+  /// Gate and up that one matrix has as two matrices wherever `other` has two.
   void take_apart_as(const Side& other) {
     const std::map<UnitKey, Unit> joint = units_;
     for (const auto& [key, unit] : joint) {
@@ -104,11 +108,13 @@ class Side {
       for (const FileTensor* tensor : module.info->tensors) {
         SUBBYTE_CHECK(tensor->file->verify_unchanged());
       }
-      SUBBYTE_TRY(matrices_, import_experts({tensors_, config_, pool}, module.name));
+      SUBBYTE_TRY(matrices_, import_experts(context_with(pool), module.name));
       imported_ = static_cast<int64_t>(unit.module);
     }
     if (unit.turn < 0) return matrices_[unit.index].view;
-    part_ = every_second_row(matrices_[unit.index].view, unit.turn);
+    const MatrixView& both = matrices_[unit.index].view;
+    if (!alternates_) return rows_of(both, unit.turn * both.rows / 2, both.rows / 2);
+    part_ = every_second_row(both, unit.turn);
     return part_.view;
   }
 
@@ -125,8 +131,12 @@ class Side {
   bool is_used(const std::string& tensor) const { return used_.contains(tensor); }
 
  private:
-  Side(TensorSource tensors, QuantizationConfig config)
-      : tensors_(std::move(tensors)), config_(std::move(config)) {}
+  Side(TensorSource tensors, QuantizationConfig config, bool alternates)
+      : tensors_(std::move(tensors)), config_(std::move(config)), alternates_(alternates) {}
+
+  ImportContext context_with(Executor& pool) const {
+    return {tensors_, config_, pool, alternates_};  // stacks of either kind
+  }
 
   void add_units(std::size_t m) {
     const FoundModule& module = modules_[m];
@@ -153,6 +163,7 @@ class Side {
 
   TensorSource tensors_;
   QuantizationConfig config_;
+  bool alternates_;  // rows of gate and up, where a stack has both
   std::vector<FoundModule> modules_;
   std::map<UnitKey, Unit> units_;
   std::set<std::string_view> used_;  // tensors of modules

@@ -6,6 +6,8 @@
 #include "base/model_file.h"
 #include "checkpoints/containers/orin_model.h"
 #include "checkpoints/modules.h"
+#include "models/checkpoint_names.h"
+#include "models/model_family.h"
 #include "verify/refusals.h"
 
 namespace subbyte {
@@ -13,9 +15,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// What importers recognize, and stacks of floats: which tensors those are, the list of the family
+/// knows.
+std::vector<FoundModule> modules_of(const ImportContext& context, const Inspection& inspection) {
+  std::vector<FoundModule> modules = find_modules(context);
+  if (!inspection.model) return modules;
+  const ModelFamily& family = family_of(*inspection.model);
+  const auto names = CheckpointNames::find(context.tensors, family.experts);
+  if (!names.ok()) return modules;
+  for (const TensorSpec& spec : family.tensors(*inspection.model)) {
+    if (!spec.is_of_experts() || names->has_experts_apart(spec)) continue;
+    const FileMatrix stack = names->tensors_of(spec).matrices.front();
+    if (context.tensors.find(stack.module) == nullptr) continue;
+    modules.push_back({stack.module, describe_module(context_of(context, stack), stack.module)});
+  }
+  return modules;
+}
+
 void add_modules(const ImportContext& context, std::set<std::string, std::less<>>& used,
                  Inspection& inspection) {
-  for (const FoundModule& module : find_modules(context)) {
+  for (const FoundModule& module : modules_of(context, inspection)) {
     if (!module.info.ok()) {
       inspection.problems.push_back(module.info.error().message);
       continue;

@@ -109,7 +109,8 @@ INSTANTIATE_TEST_SUITE_P(
         Way{"qwen3-awq", "gptq_v2", true}, Way{"qwen3-awq", "compressed-tensors", true},
         Way{"qwen3-gptq-v1", "pack_quantized", true}, Way{"qwen3-gptq-v1", "awq", true},
         Way{"qwen3-gptq-act-order", "pack_quantized_lanes", true},
-        Way{"qwen3-gptq-act-order", "gptq_v2", true},
+        Way{"qwen3-gptq-act-order", "gptq_v2", true}, Way{"qwen3-biases-gptq", "awq", true},
+        Way{"qwen3-biases-gptq", "pack_quantized", true}, Way{"qwen3-biases-gptq", "f32", false},
         Way{"autoawq-qwen3-moe", "pack_quantized", true},
         Way{"llmcompressor-qwen3-moe", "gptq", true}, Way{"llmcompressor-qwen3-moe", "f32", false}),
     NamedByValue());

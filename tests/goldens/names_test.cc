@@ -15,7 +15,9 @@
 #include "support/temp_dir.h"
 #include "support/test_context.h"
 #include "support/test_tensors.h"
+#include "transform/diff_models.h"
 #include "transform/quantize_model.h"
+#include "verify/inspect.h"
 #include "verify/verify.h"
 
 namespace subbyte {
@@ -203,6 +205,21 @@ TEST(Names, of_experts_in_stacks_give_the_same_bits) {
     Tensors tensors = read_golden("qwen3-moe-bf16");
     stack_experts(tensors, inputs_first);
     expect_bits_of("qwen3-moe-bf16", tensors, inputs_first ? "inputs first" : "outputs first");
+    const Checkpoint checkpoint("qwen3-moe-bf16", tensors);
+    const auto backend = testing::make_test_backend(1);
+    const auto found = inspect(checkpoint.path(), backend->host());
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    const auto stack = std::ranges::find(found->weights, "model.layers.0.mlp.experts.gate_up_proj",
+                                         &InspectedWeight::name);
+    ASSERT_NE(stack, found->weights.end());
+    EXPECT_EQ(stack->importer, "dense");
+    EXPECT_EQ(stack->shape, (std::vector<uint64_t>{4, 128, 64}));
+    // What diff says of stacks with inputs first is of their shapes.
+    if (inputs_first) continue;
+    const Checkpoint apart("qwen3-moe-bf16", read_golden("qwen3-moe-bf16"));
+    const auto diff = diff_models(apart.path(), checkpoint.path(), backend->host());
+    ASSERT_TRUE(diff.ok()) << diff.error().message;
+    EXPECT_TRUE(diff->same_values());
   }
 }
 

@@ -6,6 +6,9 @@ A golden is what the tool wrote of a model of one layer, without its tokenizer, 
 reference.safetensors the logits and the greedy continuations of three prompts: computed by
 transformers in f32 on the weights that the tool's own software makes of the files, in f32 too.
 (AutoRound's asymmetric ones are rounded to f16 by its kernel: kReferenceInF16 of goldens.def.)
+
+Those of `families` need transformers alone, and the program of $SUBBYTE for what it quantizes and
+converts itself; a few lines here say what weights its files have.
 """
 
 import argparse
@@ -13,6 +16,7 @@ import json
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -21,6 +25,7 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"  # what it compiled would not see that s
 
 import torch
 import transformers
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 import make
@@ -59,7 +64,31 @@ def small_moe(**more):
     return tiny.qwen3_moe(layers=2, **more)
 
 
+def biased():
+    return tiny.with_weights(tiny.qwen3(hidden=64, intermediate=64, layers=1, attention_bias=True))
+
+
+def converted(folder, model, to):
+    """What the program makes of a model: quantized, and converted."""
+    work = folder.parent / "dense"
+    for place in (work / folder.name, work / f"{folder.name}-awq"):
+        shutil.rmtree(place, ignore_errors=True)
+    make.bf16(work / folder.name, model)
+    program = os.environ["SUBBYTE"]
+    subprocess.run([program, "quantize", work / folder.name, work / f"{folder.name}-awq",
+                    "--group-size", "32"], check=True)
+    subprocess.run([program, "convert", work / f"{folder.name}-awq", folder, "--to", to],
+                   check=True)
+
+
 GOLDENS = {
+    "families": {
+        "llama3-bf16": (lambda f: make.bf16(f, tiny.llama3), "transformers"),
+        "llama2-biases-bf16": (lambda f: make.bf16(f, tiny.llama2), "transformers"),
+        "llama3-gptq": (lambda f: converted(f, tiny.llama3, "gptq"), "gptq"),
+        "qwen3-biases-bf16": (lambda f: make.bf16(f, biased), "transformers"),
+        "qwen3-biases-gptq": (lambda f: converted(f, biased, "gptq"), "gptq"),
+    },
     "tools": {
         "qwen3-moe-bf16": (lambda f: make.bf16(f, small_moe), "transformers"),
         "llmcompressor-qwen3-moe": (lambda f: make.llm_compressor(
@@ -109,9 +138,30 @@ def in_f32(model):
             module.register_buffer("scales", scales.float())
 
 
+def gptq_weights(folder):
+    """By the definition: version 1 keeps zero points less one."""
+    weights = {}
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        found = {name: file.get_tensor(name) for name in file.keys()}
+    nibbles = torch.arange(0, 32, 4)
+    for name, tensor in found.items():
+        module, _, last = name.rpartition(".")
+        if last == "qweight":
+            codes = (tensor[:, None, :] >> nibbles[None, :, None] & 15).flatten(0, 1)
+            zeros = (found[f"{module}.qzeros"][:, :, None] >> nibbles & 15).flatten(1) + 1
+            groups = found[f"{module}.g_idx"].long()
+            scales = found[f"{module}.scales"].float()
+            weights[f"{module}.weight"] = ((codes - zeros[groups]) * scales[groups]).T
+        elif last not in ("qzeros", "scales", "g_idx"):
+            weights[name] = tensor.float()
+    return weights
+
+
 def exact_weights(folder, way):
     if way == "compressor":
         return opener.compressed_weights(folder)
+    if way == "gptq":
+        return gptq_weights(folder)
     model, wrong, _ = opener.WAYS[way](folder)
     assert not wrong, wrong
     with torch.no_grad():
@@ -143,6 +193,8 @@ def reference(folder, weights):
         made, attn_implementation="eager").float().eval()
     names = model.state_dict().keys()  # some software keeps its scales beside the weights
     with_stacks(weights, names)
+    if made.tie_word_embeddings:
+        weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
     model.load_state_dict({name: weights[name] for name in names}, strict=True)
     result = {}
     for i, ids in enumerate(PROMPTS):

@@ -6,7 +6,7 @@
 For each family a tiny model with random weights is saved, and each key is changed: of a key that
 "changes nothing" the logits and the tokens that generate() takes must stay, whatever it says; of
 one that is "not computed" they must stay for the values that ask for nothing. What an absent key
-means is compared with the values of our defaults (src/models/config_defaults.cc) by logits: the
+means is compared with the defaults in the files of the families (src/models/) by logits: the
 config with the key and the one without it.
 """
 
@@ -96,8 +96,9 @@ class Subject:
 
 
 def rows_for(path, family):
-    rows = key_tables.rows_of(key_tables.ROOT / path)
+    rows = key_tables.all_rows_of(key_tables.ROOT / path)
     return [row for row in rows if row["kind"] != "ROPE_KEY"
+            and family.startswith(row.get("family", ""))
             and (not row.get("scope") or family in row["scope"].split())]
 
 

@@ -53,6 +53,41 @@ def qwen3_moe(hidden=64, inner=64, layers=3, experts=4, **more):
     return model.eval()
 
 
+def llama(hidden=64, layers=2, **more):
+    torch.manual_seed(5)
+    config = transformers.LlamaConfig(
+        hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers,
+        num_attention_heads=hidden // 16, head_dim=32, vocab_size=VOCAB,
+        max_position_embeddings=512, eos_token_id=None, bos_token_id=None, pad_token_id=None,
+        **more)
+    return with_weights(transformers.LlamaForCausalLM(config))
+
+
+def llama3(**more):
+    """Grouped heads and a tied head; of its angles some are left alone, some are divided."""
+    return llama(num_key_value_heads=2, tie_word_embeddings=True, rope_parameters={
+        "rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 64}, **more)
+
+
+def llama2(**more):
+    """Each head with keys of its own, biases everywhere, positions divided by 2."""
+    return llama(num_key_value_heads=4, tie_word_embeddings=False, attention_bias=True,
+                 mlp_bias=True, rope_parameters={
+                     "rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}, **more)
+
+
+def with_weights(model):
+    """As large as those of trained models are beside their inputs: logits of about 1."""
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            if name.endswith("bias"):
+                tensor.normal_(0, 0.2)
+            elif tensor.ndim == 2:
+                tensor.normal_(0, tensor.shape[1] ** -0.5)
+    return model.eval()
+
+
 def gpt_oss(hidden=128, layers=2):
     torch.manual_seed(2)
     config = transformers.GptOssConfig(
