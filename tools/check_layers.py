@@ -7,6 +7,10 @@ are transitive, but for HIDDEN_DEPENDS, which only the layer itself sees. Tests 
 TEST_DEPENDS, too. The include path already enforces this for what is compiled; this check also sees
 files that a build leaves out, and relative includes, which would slip past the include path.
 
+The name of a family of models (src/models/models.def), in whatever spelling, stands in its own
+file src/models/<name>.cc alone; not in code of src/ or app/ elsewhere. Comments, tests and the
+examples in help texts may name models.
+
 In src/kernels/cpu/ a file of generic/ is what the folders of at least two instruction sets include,
 directly or through another one of generic/: what one folder uses lies there.
 
@@ -28,6 +32,12 @@ TEST_ONLY = {"support", "gtest", "gmock"}  # for *_test.cc; support is tests/sup
 KEYWORDS = {"DEPENDS", "HIDDEN_DEPENDS", "LIBRARIES", "TEST_DEPENDS"}
 LAYER_CALL = re.compile(r"subbyte_layer\(\s*(\w+)([^)]*)\)")
 LIBRARY = re.compile(r"subbyte::(\w+)")
+FAMILY = re.compile(r"^SUBBYTE_MODEL\((\w+)\)", re.MULTILINE)
+FAMILY_SUFFIXES = SUFFIXES | {".cu", ".cuh"}
+# Comments, and what may have slashes inside: raw strings, strings, characters.
+CODE_TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|R"\(.*?\)"|"(?:\\.|[^"\\\n])*"|'
+                        r"(?<!\w)'(?:\\.|[^'\\\n])*'", re.DOTALL)
+EXAMPLE = re.compile(r'"  subbyte [^"]*"')  # in the help of a command
 DIRECTIVE = re.compile(r"^\s*#\s*include\s*(.*)")
 HEADER = re.compile(r'(["<])([^">]+)[">]')
 
@@ -144,7 +154,39 @@ def check_tree(root: Path) -> list[str]:
                 problem = check_include(directive[1], layer, seen, set(direct), is_test)
                 if problem:
                     problems.append(f"{path.relative_to(root)}:{number}: {problem}")
-    return problems + check_generic(root)
+    return problems + check_generic(root) + check_families(root)
+
+
+def without_cpp_comments(text: str) -> str:
+    """The same lines; strings stay."""
+    return CODE_TOKEN.sub(lambda token: "\n" * token[0].count("\n") if token[0][0] == "/" else
+                          token[0], text)
+
+
+def spelling_of(family: str) -> re.Pattern[str]:
+    """gpt_oss, GptOss, gpt-oss; Qwen3, qwen-3; but not llama.cpp, nor exllama."""
+    name = re.sub(r"(?<=[a-z])(?=[0-9])", "[-_ ]?", family.replace("_", "[-_ ]?"))
+    return re.compile(rf"(?:(?<![A-Za-z])|(?=[A-Z]))(?i:{name})(?!\.cpp|_cpp|2\.c)")
+
+
+def check_families(root: Path) -> list[str]:
+    """One line for each place that names a family of models outside of its file."""
+    families = FAMILY.findall((root / "src/models/models.def").read_text())
+    spellings = {name: spelling_of(name) for name in families}
+    problems = []
+    for folder in (root / "src", root / TOP):
+        for path in sorted(folder.rglob("*")):
+            is_code = path.suffix in FAMILY_SUFFIXES and not path.name.endswith("_test.cc")
+            if not is_code or path.name == "models.def":
+                continue
+            for number, line in enumerate(without_cpp_comments(path.read_text()).splitlines(), 1):
+                if folder.name == TOP and EXAMPLE.search(line):
+                    continue
+                for name, spelling in spellings.items():
+                    if spelling.search(line) and path != root / f"src/models/{name}.cc":
+                        problems.append(f"{path.relative_to(root)}:{number}: names the family "
+                                        f"{name}, which src/models/{name}.cc alone may do")
+    return problems
 
 
 def check_generic(root: Path) -> list[str]:
@@ -187,6 +229,10 @@ PLANTS = [
     ("src/models/planted.cc", "#include SOME_MACRO", "write a file name"),
     ("src/models/planted.h", '#include "support/random_model.h"', "for tests only"),
     ("src/models/planted.cc", "#include <gtest/gtest.h>", "for tests only"),
+    ("src/synth/planted.cc", 'if (type == "gpt_oss") return;', "names the family gpt_oss"),
+    ("src/kernels/planted.cuh", "constexpr int kGptOssRows = 8;", "names the family gpt_oss"),
+    ("src/models/gpt_oss_planted.cc", "bool is_qwen3 = true;  // gpt_oss", "the family qwen3"),
+    ("app/planted.cc", 'print("for Qwen-3");', "names the family qwen3"),
 ]
 
 

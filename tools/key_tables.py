@@ -12,6 +12,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "model_files.md"
+MODELS = ROOT / "src" / "models"
 TEXT = r'"(?:[^"\\]|\\.)*"'
 VALUE = rf"(?:{TEXT}(?:\s+{TEXT})*|k\w+)"  # texts that follow each other are one
 ROW = re.compile(rf"SUBBYTE_(\w+)\(\s*({VALUE}(?:\s*,\s*{VALUE})*)\s*\)")
@@ -33,8 +34,23 @@ def joined(literal):
     return "".join(json.loads(text) for text in re.findall(TEXT, literal))
 
 
+def family_files():
+    """Those that have rows of the list of config.json, too."""
+    families = re.findall(r"^SUBBYTE_MODEL\((\w+)\)", (MODELS / "models.def").read_text(), re.M)
+    return [MODELS / f"{family}.cc" for family in families]
+
+
+def all_rows_of(path):
+    """The rows of a list, with those of families: some of their types, or all, have them."""
+    rows = rows_of(path)
+    if path == MODELS / "config_keys.def":
+        for file in family_files():
+            rows += [{**row, "family": file.stem} for row in rows_of(file)]
+    return rows
+
+
 def rows_of(path):
-    """The rows of a list, as dictionaries."""
+    """The rows of a file, as dictionaries."""
     lines = [line for line in path.read_text().splitlines() if not line.startswith("//")]
     rows = []
     for match in ROW.finditer("\n".join(lines)):
@@ -46,7 +62,8 @@ def rows_of(path):
 
 
 def name_of(row):
-    scope = {"ROPE_KEY": "rope section"}.get(row["kind"], row.get("scope", ""))
+    scope = {"ROPE_KEY": "rope section"}.get(row["kind"],
+                                             row.get("scope") or row.get("family", ""))
     return f"`{row['key']}`" + (f" ({scope.replace(' ', ', ')})" if scope else "")
 
 
@@ -86,7 +103,7 @@ def key_tables(rows):
 
 
 def table(path):
-    rows = rows_of(ROOT / path)
+    rows = all_rows_of(ROOT / path)
     return file_table(rows) if rows[0]["kind"] == "MODEL_FILE" else key_tables(rows)
 
 

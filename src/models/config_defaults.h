@@ -1,9 +1,8 @@
 #pragma once
-// What keys mean that config.json does not have: what the configuration class of the family says
-// in transformers 5.24.
+// What keys mean that config.json does not have: what the configuration class of a type of model
+// says in transformers 5.24.
 
 #include <cstdint>
-#include <string_view>
 
 #include "ops/rope.h"
 
@@ -11,26 +10,23 @@ namespace subbyte {
 
 /// Which layers have a sliding window where layer_types does not say so.
 enum class SlidingRule : uint8_t {
+  kNone,
   kFromLayer,  // with use_sliding_window those from max_window_layers on
   kAll,        // with use_sliding_window all; layer_types has to say the same
   kEvenLayers,
 };
 
 struct ConfigDefaults {
-  std::string_view model_type;
-  int64_t kv_heads;
-  int64_t head_dim;  // 0: hidden_size / num_attention_heads
-  int64_t max_positions;
-  double rms_norm_eps;
-  double rope_theta;
-  RopeScaling rope_scaling;
-  bool attention_bias;
-  SlidingRule sliding;
-  int64_t sliding_window;
-  int64_t first_sliding_layer;  // max_window_layers
+  int64_t kv_heads = 0;  // 0: num_attention_heads
+  int64_t head_dim = 0;  // 0: hidden_size / num_attention_heads
+  int64_t max_positions = 2048;
+  double rms_norm_eps = 1e-6;
+  double rope_theta = 10000;
+  RopeScaling rope_scaling = {};
+  bool attention_bias = false;
+  SlidingRule sliding = SlidingRule::kNone;
+  int64_t sliding_window = 0;
+  int64_t first_sliding_layer = 0;  // max_window_layers
 };
-
-/// Of a family that this version runs; code config.model_type is its caller's.
-const ConfigDefaults* find_defaults(std::string_view model_type);
 
 }  // namespace subbyte

@@ -1,6 +1,10 @@
 #include "models/config_keys.h"
 
+#include <algorithm>
 #include <array>
+#include <iterator>
+
+#include "models/model_family.h"
 
 namespace subbyte {
 namespace {
@@ -8,17 +12,19 @@ namespace {
 using json::KeyRule;
 using json::KeyUse;
 
+#undef SUBBYTE_CONFIG_KEY
+
 constexpr std::array kConfigKeys = {
 #define SUBBYTE_ROPE_KEY(key, use, neutral, note)
-#define SUBBYTE_CONFIG_KEY(families, key, use, neutral, note) \
-  json::ScopedRule{families, {key, KeyUse::use, neutral}},
+#define SUBBYTE_CONFIG_KEY(types, key, use, neutral, note) \
+  json::ScopedRule{types, {key, KeyUse::use, neutral}},
 #include "models/config_keys.def"
 #undef SUBBYTE_CONFIG_KEY
 #undef SUBBYTE_ROPE_KEY
 };
 
 constexpr std::array kRopeRules = {
-#define SUBBYTE_CONFIG_KEY(families, key, use, neutral, note)
+#define SUBBYTE_CONFIG_KEY(types, key, use, neutral, note)
 #define SUBBYTE_ROPE_KEY(key, use, neutral, note) KeyRule{key, KeyUse::use, neutral},
 #include "models/config_keys.def"
 #undef SUBBYTE_CONFIG_KEY
@@ -28,7 +34,11 @@ constexpr std::array kRopeRules = {
 }  // namespace
 
 std::vector<KeyRule> config_rules(std::string_view model_type) {
-  return json::rules_of(kConfigKeys, model_type);
+  std::vector<KeyRule> rules = json::rules_of(kConfigKeys, model_type);
+  if (const ModelFamily* family = find_family(model_type)) {
+    std::ranges::copy(json::rules_of(family->keys, model_type), std::back_inserter(rules));
+  }
+  return rules;
 }
 
 std::span<const KeyRule> rope_rules() {

@@ -7,9 +7,18 @@
 
 #include "json/key_rules.h"
 
+/// A rule of the types that `types` names, with blanks between them; "": of all that a list is for.
+/// `note` is for docs/model_files.md (tools/key_tables.py).
+#define SUBBYTE_CONFIG_KEY(types, key, use, neutral, note) \
+  json::ScopedRule {                                       \
+    types, {                                               \
+      key, json::KeyUse::use, neutral                      \
+    }                                                      \
+  }
+
 namespace subbyte {
 
-/// The rules of a family.
+/// The rules of a type: those that all have, and those of its family.
 std::vector<json::KeyRule> config_rules(std::string_view model_type);
 
 /// Those of rope_parameters and rope_scaling.

@@ -4,15 +4,56 @@
 
 #include <fmt/format.h>
 
+#include "models/config_keys.h"
 #include "models/model_family.h"
 #include "models/step_recorder.h"
 
 namespace subbyte {
 namespace {
 
-constexpr ModelType kModelTypes[] = {{"gpt_oss", "GptOssForCausalLM"}};
+constexpr ModelType kModelTypes[] = {
+    {.name = "gpt_oss",
+     .architecture = "GptOssForCausalLM",
+     .defaults = {.kv_heads = 8,
+                  .head_dim = 64,
+                  .max_positions = 131072,
+                  .rms_norm_eps = 1e-5,
+                  .rope_theta = 150000,
+                  .rope_scaling = {RopeScaling::Type::kYarn, 32, 4096, 32, 1, false},
+                  .attention_bias = true,
+                  .sliding = SlidingRule::kEvenLayers,
+                  .sliding_window = 128}}};
 constexpr std::string_view kContainers[] = {"openai"};
-constexpr double kDefaultEps = 1e-5;
+constexpr ChatFormat kChat[] = {ChatFormat::kHarmony};
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "num_key_value_heads", kComputed, "",
+                       "absent: 8; null: num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("", "head_dim", kComputed, "",
+                       "absent: 64; null: hidden_size / num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("", "max_position_embeddings", kComputed, "",
+                       "absent: 131072; what YaRN makes of its original positions if that is more"),
+    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kComputed, "", "absent: 1e-5"),
+    SUBBYTE_CONFIG_KEY("", "attention_bias", kComputed, "", "absent: true"),
+    SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "",
+                       "absent: YaRN by 32 of 4096 positions"),
+    SUBBYTE_CONFIG_KEY("", "rope_theta", kComputed, "", "absent: 150000"),
+    SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent: 128"),
+    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: every other layer slides"),
+    SUBBYTE_CONFIG_KEY("", "num_local_experts", kComputed, "", "must be there"),
+    SUBBYTE_CONFIG_KEY("", "num_experts", kComputed, "", "num_local_experts, older"),
+    SUBBYTE_CONFIG_KEY("", "num_experts_per_tok", kComputed, "", "must be there"),
+    SUBBYTE_CONFIG_KEY("", "experts_per_token", kComputed, "",
+                       "num_experts_per_tok, where that one is absent"),
+    SUBBYTE_CONFIG_KEY("", "swiglu_limit", kComputed, "", "absent: 7"),
+    SUBBYTE_CONFIG_KEY("", "swiglu_alpha", kComputed, "", "absent: 1.702"),
+    SUBBYTE_CONFIG_KEY("", "initial_context_length", kIgnored, "", "of OpenAI's own files"),
+    SUBBYTE_CONFIG_KEY("", "output_router_logits", kIgnored, "",
+                       "what is given back beside logits"),
+    SUBBYTE_CONFIG_KEY("", "router_aux_loss_coef", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("", "transformers_version", kIgnored, "", "who wrote it"),
+    SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "of training"),
+};
 
 Result<StepPlan> record(const ModelConfig& config, const ModelWeights& weights) {
   StepRecorder record(config, weights);
@@ -45,7 +86,8 @@ Status read(const json::Object& config, ModelConfig& model) {
 std::vector<TensorSpec> tensors(const ModelConfig& config) {
   TensorList list(config);
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    list.attention(i, {.has_bias = true, .has_sinks = true, .may_be_quantized = false});
+    list.attention(
+        i, {.has_bias = config.attention_bias, .has_sinks = true, .may_be_quantized = false});
     list.block_norms(i);
     list.experts(i, "router", true);
   }
@@ -80,7 +122,6 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
   config["num_experts_per_tok"] = shape.per_token;
   config["num_local_experts"] = shape.experts;
   config["output_router_logits"] = false;
-  config["rms_norm_eps"] = kDefaultEps;
   config["rope_scaling"] = {{"beta_fast", 32.0},   {"beta_slow", 1.0},
                             {"factor", 32.0},      {"original_max_position_embeddings", 4096},
                             {"rope_type", "yarn"}, {"truncate", false}};
@@ -96,11 +137,12 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 extern const ModelFamily gpt_oss_family;
 const ModelFamily gpt_oss_family = {.model_types = kModelTypes,
                                     .containers = kContainers,
+                                    .keys = kKeys,
                                     .read = read,
                                     .tensors = tensors,
                                     .experts = ExpertLayout::kAlternatingStacks,
                                     .record = record,
-                                    .chat = ChatFormat::kHarmony,
+                                    .chat = kChat,
                                     .shapes = kShapes,
                                     .config_of = config_of};
 

@@ -10,7 +10,6 @@
 #include "base/model_file.h"
 #include "checkpoints/config/model_files.h"
 #include "json/key_rules.h"
-#include "models/config_defaults.h"
 #include "models/config_keys.h"
 #include "models/model_family.h"
 #include "models/rope_config.h"
@@ -33,8 +32,8 @@ Status read_heads(const json::Object& config, const ConfigDefaults& defaults, Mo
   const auto is_null = [&](const char* key) {
     return config.find(key) != nullptr && !config.has(key);
   };
-  model.num_kv_heads =
-      kv_heads.value_or(is_null("num_key_value_heads") ? model.num_heads : defaults.kv_heads);
+  const bool one_each = is_null("num_key_value_heads") || defaults.kv_heads == 0;
+  model.num_kv_heads = kv_heads.value_or(one_each ? model.num_heads : defaults.kv_heads);
   if (model.num_heads % model.num_kv_heads != 0) {
     return config.error(
         "config.heads", "num_key_value_heads",
@@ -80,6 +79,7 @@ Result<int64_t> first_sliding_layer(const json::Object& config, const ConfigDefa
 
 /// The window of layers that slide; 0: there is none. null says so.
 Result<int64_t> read_window(const json::Object& config, const ConfigDefaults& defaults) {
+  if (defaults.sliding == SlidingRule::kNone) return int64_t{0};
   SUBBYTE_TRY(const auto window, config.integer("sliding_window", 1, kMaxPositions));
   SUBBYTE_TRY(const auto uses_window, config.boolean("use_sliding_window"));
   const bool always = defaults.sliding == SlidingRule::kEvenLayers;
@@ -150,14 +150,6 @@ Status require_activation(const json::Object& config) {
   return config.error("config.hidden_act", "hidden_act", "\"silu\"");
 }
 
-/// Biases of the projections of attention are there with gpt-oss alone.
-Status require_biases(const json::Object& config, const ConfigDefaults& defaults) {
-  SUBBYTE_TRY(const auto has_biases, config.boolean("attention_bias"));
-  if (has_biases.value_or(defaults.attention_bias) == defaults.attention_bias) return {};
-  return config.error("config.attention_bias", "attention_bias",
-                      defaults.attention_bias ? "true" : "false");
-}
-
 }  // namespace
 
 Result<ModelConfig> parse_model_config(const json::Object& config) {
@@ -171,19 +163,16 @@ Result<ModelConfig> parse_model_config(const json::Object& config) {
   const bool is_container =
       std::ranges::find(family->containers, model.model_type) != family->containers.end();
   if (is_container) model.model_type = family->model_types.front().name;
-  const ConfigDefaults* const found = find_defaults(model.model_type);
-  if (found == nullptr) {
-    return config.error("config.model_type", "model_type", "one whose defaults are known");
-  }
-  const ConfigDefaults& defaults = *found;
+  const ConfigDefaults& defaults = type_of(model).defaults;
   SUBBYTE_CHECK(json::check_keys(config, config_rules(model.model_type), "config.not_computed"));
   SUBBYTE_CHECK(require_activation(config));
-  SUBBYTE_CHECK(require_biases(config, defaults));
   SUBBYTE_CHECK(read_sizes(config, defaults, model));
-  SUBBYTE_CHECK(read_rope(config, defaults, model));
+  SUBBYTE_CHECK(read_rope(config, model));
   SUBBYTE_CHECK(read_windows(config, defaults, model));
   SUBBYTE_TRY(const auto eps, config.number("rms_norm_eps", 1e-12, 1.0));
   SUBBYTE_TRY(const auto tied, config.boolean("tie_word_embeddings"));
+  SUBBYTE_TRY(const auto biases, config.boolean("attention_bias"));
+  model.attention_bias = biases.value_or(defaults.attention_bias);
   model.rms_norm_eps = static_cast<float>(eps.value_or(defaults.rms_norm_eps));
   model.tie_word_embeddings = tied.value_or(false);
   model.expert_layers.assign(model.num_layers, false);

@@ -31,6 +31,8 @@ struct ModelConfig {
   int64_t max_positions = 0;  // with what YaRN adds
   float rms_norm_eps = 1e-6f;
   bool tie_word_embeddings = false;
+  bool attention_bias = false;  // of q, k, v and o
+  bool mlp_bias = false;        // of gate, up and down
   double rope_theta = 10000;
   RopeScaling rope_scaling;
   std::vector<int64_t> windows;  // [num_layers]; 0: full attention

@@ -18,6 +18,7 @@ json::Value usual_config(const ModelType& type, const ModelShape& shape, int64_t
           {"num_attention_heads", shape.heads},
           {"num_hidden_layers", layers},
           {"num_key_value_heads", shape.kv_heads},
+          {"rms_norm_eps", type.defaults.rms_norm_eps},
           {"tie_word_embeddings", shape.tied},
           {"use_cache", true},
           {"vocab_size", shape.vocabulary}};

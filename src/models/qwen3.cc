@@ -1,23 +1,73 @@
-// Qwen3, dense and with experts. No biases; queries and keys are normalised per head before the
-// rotary embedding; the feed-forward block is SwiGLU, or a mixture of such experts in the layers
-// that config.json says. Reference: transformers, models/qwen3 and models/qwen3_moe.
+// Qwen3, dense and with experts. Queries and keys are normalised per head before the rotary
+// embedding; the feed-forward block is SwiGLU, or a mixture of such experts in the layers that
+// config.json says. Reference: transformers, models/qwen3 and models/qwen3_moe.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "models/config_keys.h"
 #include "models/model_family.h"
 #include "models/step_recorder.h"
 
 namespace subbyte {
 namespace {
 
-constexpr ModelType kModelTypes[] = {{"qwen3", "Qwen3ForCausalLM"},
-                                     {"qwen3_moe", "Qwen3MoeForCausalLM"}};
+constexpr ModelType kModelTypes[] = {{.name = "qwen3",
+                                      .architecture = "Qwen3ForCausalLM",
+                                      .defaults = {.kv_heads = 32,
+                                                   .head_dim = 128,
+                                                   .max_positions = 32768,
+                                                   .sliding = SlidingRule::kFromLayer,
+                                                   .sliding_window = 4096,
+                                                   .first_sliding_layer = 28}},
+                                     {.name = "qwen3_moe",
+                                      .architecture = "Qwen3MoeForCausalLM",
+                                      .defaults = {.kv_heads = 4,
+                                                   .max_positions = 32768,
+                                                   .sliding = SlidingRule::kAll,
+                                                   .sliding_window = 4096}}};
 constexpr const ModelType& kDense = kModelTypes[0];
 constexpr const ModelType& kMoe = kModelTypes[1];
 constexpr std::string_view kContainers[] = {"ak47", "ak48"};
-constexpr double kDefaultEps = 1e-6;
+constexpr ChatFormat kChat[] = {ChatFormat::kChatMl};
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_CONFIG_KEY("qwen3", "num_key_value_heads", kComputed, "",
+                       "absent: 32; null: num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("qwen3_moe", "num_key_value_heads", kComputed, "",
+                       "absent: 4; null: num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("qwen3", "head_dim", kComputed, "",
+                       "absent: 128; null: hidden_size / num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("qwen3_moe", "head_dim", kComputed, "",
+                       "absent or null: hidden_size / num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("", "max_position_embeddings", kComputed, "",
+                       "absent: 32768; what YaRN makes of its original positions if that is more"),
+    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kComputed, "", "absent: 1e-6"),
+    SUBBYTE_CONFIG_KEY("", "attention_bias", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "", "absent: nothing is scaled"),
+    SUBBYTE_CONFIG_KEY("", "rope_theta", kComputed, "", "absent: 10000"),
+    SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent: 4096 with use_sliding_window"),
+    SUBBYTE_CONFIG_KEY("", "use_sliding_window", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("qwen3", "max_window_layers", kComputed, "", "absent: 28"),
+    SUBBYTE_CONFIG_KEY("qwen3", "layer_types", kComputed, "", "absent: what the other keys say"),
+    SUBBYTE_CONFIG_KEY("qwen3_moe", "layer_types", kComputed, "", "what the other keys say"),
+    SUBBYTE_CONFIG_KEY("", "transformers_version", kComputed, "",
+                       "before 4.53: all layers slide or none does"),
+    SUBBYTE_CONFIG_KEY("qwen3_moe", "num_local_experts", kComputed, "", "must be there"),
+    SUBBYTE_CONFIG_KEY("qwen3_moe", "num_experts", kComputed, "", "num_local_experts, older"),
+    SUBBYTE_CONFIG_KEY("qwen3_moe", "num_experts_per_tok", kComputed, "", "must be there"),
+    SUBBYTE_CONFIG_KEY("qwen3_moe", "moe_intermediate_size", kComputed, "", "must be there"),
+    SUBBYTE_CONFIG_KEY("qwen3_moe", "norm_topk_prob", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("qwen3_moe", "decoder_sparse_step", kComputed, "", "absent: 1"),
+    SUBBYTE_CONFIG_KEY("qwen3_moe", "mlp_only_layers", kComputed, "", "absent: none"),
+    SUBBYTE_CONFIG_KEY("qwen3_moe", "max_window_layers", kIgnored, "",
+                       "all layers slide or none does"),
+    SUBBYTE_CONFIG_KEY("qwen3_moe", "output_router_logits", kIgnored, "",
+                       "what is given back beside logits"),
+    SUBBYTE_CONFIG_KEY("qwen3_moe", "router_aux_loss_coef", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "of training"),
+};
 
 Result<StepPlan> record(const ModelConfig& config, const ModelWeights& weights) {
   StepRecorder record(config, weights);
@@ -68,7 +118,7 @@ Status read(const json::Object& config, ModelConfig& model) {
 std::vector<TensorSpec> tensors(const ModelConfig& config) {
   TensorList list(config);
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    list.attention(i, {.has_norms = true});
+    list.attention(i, {.has_bias = config.attention_bias, .has_norms = true});
     list.block_norms(i);
     if (config.expert_layers[i]) {
       list.experts(i, "gate", false);
@@ -104,7 +154,6 @@ constexpr ModelShape kShapes[] = {
 json::Value config_of(const ModelShape& shape, int64_t layers) {
   json::Value config = usual_config(shape.experts == 0 ? kDense : kMoe, shape, layers);
   config["max_window_layers"] = layers;
-  config["rms_norm_eps"] = kDefaultEps;
   config["rope_scaling"] = nullptr;
   config["rope_theta"] = 1000000;
   config["sliding_window"] = nullptr;
@@ -126,10 +175,11 @@ json::Value config_of(const ModelShape& shape, int64_t layers) {
 extern const ModelFamily qwen3_family;
 const ModelFamily qwen3_family = {.model_types = kModelTypes,
                                   .containers = kContainers,
+                                  .keys = kKeys,
                                   .read = read,
                                   .tensors = tensors,
                                   .record = record,
-                                  .chat = ChatFormat::kChatMl,
+                                  .chat = kChat,
                                   .shapes = kShapes,
                                   .config_of = config_of};
 

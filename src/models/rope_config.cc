@@ -9,6 +9,7 @@
 
 #include "base/quote.h"
 #include "models/config_keys.h"
+#include "models/model_family.h"
 
 namespace subbyte {
 namespace {
@@ -92,7 +93,15 @@ Status read_scaling(const json::Object& config, const json::Object& rope, ModelC
     model.rope_scaling.type = RopeScaling::Type::kLinear;
     return read_factor(rope, model, model.rope_scaling);
   }
-  return rope.error("config.rope", key, "\"default\", \"linear\" or \"yarn\"");
+  std::string known = "\"default\", \"linear\"";
+  for (const RopeKind& kind : family_of(model).rope_kinds) {
+    if (*type == kind.name) {
+      SUBBYTE_CHECK(read_factor(rope, model, model.rope_scaling));
+      return kind.read(rope, model.rope_scaling);
+    }
+    known += ", " + quote(kind.name);
+  }
+  return rope.error("config.rope", key, known + " or \"yarn\"");
 }
 
 /// The sections that say something. One that is empty is none, unless it is the newer one, which
@@ -136,8 +145,8 @@ Status read_sections(const json::Object& config, const ConfigDefaults& defaults,
 
 }  // namespace
 
-Status read_rope(const json::Object& config, const ConfigDefaults& defaults, ModelConfig& model) {
-  SUBBYTE_CHECK(read_sections(config, defaults, model));
+Status read_rope(const json::Object& config, ModelConfig& model) {
+  SUBBYTE_CHECK(read_sections(config, type_of(model).defaults, model));
   const RopeScaling& scaling = model.rope_scaling;
   if (scaling.type != RopeScaling::Type::kYarn) return {};
   // Qwen3's way to 131,072 positions: 32,768 times 4, beside max_position_embeddings of 40,960.
