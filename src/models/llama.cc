@@ -1,0 +1,125 @@
+// Llama 2 and 3, and what is built like them (TinyLlama, SmolLM, distills of DeepSeek-R1):
+// transformers' LlamaForCausalLM. Attention by groups and a gated block, each behind an RMS norm;
+// biases where the config says so.
+
+#include <utility>
+
+#include "models/config_keys.h"
+#include "models/model_family.h"
+#include "models/step_recorder.h"
+
+namespace subbyte {
+namespace {
+
+constexpr ModelType kModelTypes[] = {{.name = "llama", .architecture = "LlamaForCausalLM"}};
+constexpr ChatFormat kChat[] = {ChatFormat::kDatedHeaders, ChatFormat::kHeaders,
+                                ChatFormat::kDeepSeek, ChatFormat::kChatMl};
+constexpr int32_t kUsualEos = 2;
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "num_key_value_heads", kComputed, "",
+                       "absent or null: num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("", "head_dim", kComputed, "",
+                       "absent or null: hidden_size / num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("", "max_position_embeddings", kComputed, "",
+                       "absent: 2048; what YaRN makes of its original positions if that is more"),
+    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kComputed, "", "absent: 1e-6"),
+    SUBBYTE_CONFIG_KEY("", "attention_bias", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("", "mlp_bias", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "", "absent: nothing is scaled"),
+    SUBBYTE_CONFIG_KEY("", "rope_theta", kComputed, "", "absent: 10000"),
+    SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "how it is computed"),
+    SUBBYTE_CONFIG_KEY("", "transformers_version", kIgnored, "", "who wrote it"),
+};
+
+/// Llama 3.1: frequencies that make few turns within the original positions are divided.
+Status read_turns(const json::Object& rope, RopeScaling& scaling) {
+  const auto required = [&](const char* key, double min, double max) -> Result<double> {
+    SUBBYTE_TRY(const auto value, rope.number(key, min, max));
+    if (!value) return rope.error("json.missing", key, "a number");
+    return *value;
+  };
+  scaling.type = RopeScaling::Type::kTurns;
+  SUBBYTE_TRY(scaling.beta_slow, required("low_freq_factor", 1e-6, 1e6));
+  SUBBYTE_TRY(scaling.beta_fast, required("high_freq_factor", 1e-6, 1e6));
+  SUBBYTE_TRY(scaling.original_max_positions,
+              required("original_max_position_embeddings", 1, kMaxPositions));
+  if (scaling.beta_fast > scaling.beta_slow) return {};
+  return rope.error("config.rope", "high_freq_factor", "a number above low_freq_factor");
+}
+
+constexpr RopeKind kRopeKinds[] = {{"llama3", read_turns}};
+
+Status read(const json::Object& config, ModelConfig& model) {
+  SUBBYTE_TRY(const auto biases, config.boolean("mlp_bias"));
+  model.mlp_bias = biases.value_or(false);
+  const bool says_eos = config.find("eos_token_id") != nullptr;
+  if (!says_eos && kUsualEos < model.vocab_size) model.eos_tokens = {kUsualEos};
+  return {};
+}
+
+std::vector<TensorSpec> tensors(const ModelConfig& config) {
+  TensorList list(config);
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    list.attention(i, {.has_bias = config.attention_bias});
+    list.block_norms(i);
+    list.gated_block(i, config.mlp_bias);
+  }
+  return list.finish();
+}
+
+Result<StepPlan> record(const ModelConfig& config, const ModelWeights& weights) {
+  StepRecorder record(config, weights);
+  ValueId x = record.embed();
+  ValueId delta = kNoValue;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    record.begin_layer(i);
+    ValueId h = record.add_norm("input_layernorm", x, delta);
+    delta = record.self_attention(h);
+    h = record.add_norm("post_attention_layernorm", x, delta);
+    delta = record.gated_block(h);
+  }
+  return std::move(record).finish(x, delta);
+}
+
+// Sources: the config.json files of meta-llama/Llama-3.*; tiny is ours.
+// clang-format off
+constexpr ModelShape kShapes[] = {
+    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
+    //             first added token, positions, tied
+    {"llama", "tiny", 256,  512,   2,  4,  2, 64,  0, 512,    480,    2048,   true},
+    {"llama", "1b",   2048, 8192,  16, 32, 8, 64,  0, 128256, 128000, 131072, true},
+    {"llama", "3b",   3072, 8192,  28, 24, 8, 128, 0, 128256, 128000, 131072, true},
+    {"llama", "8b",   4096, 14336, 32, 32, 8, 128, 0, 128256, 128000, 131072, false},
+    {"llama", "70b",  8192, 28672, 80, 64, 8, 128, 0, 128256, 128000, 131072, false},
+};
+// clang-format on
+
+json::Value config_of(const ModelShape& shape, int64_t layers) {
+  json::Value config = usual_config(kModelTypes[0], shape, layers);
+  config["mlp_bias"] = false;
+  config["pretraining_tp"] = 1;
+  config["rms_norm_eps"] = 1e-5;
+  config["rope_scaling"] = {{"factor", shape.tied ? 32.0 : 8.0},
+                            {"high_freq_factor", 4.0},
+                            {"low_freq_factor", 1.0},
+                            {"original_max_position_embeddings", 8192},
+                            {"rope_type", "llama3"}};
+  config["rope_theta"] = 500000.0;
+  return config;
+}
+
+}  // namespace
+
+extern const ModelFamily llama_family;
+const ModelFamily llama_family = {.model_types = kModelTypes,
+                                  .keys = kKeys,
+                                  .rope_kinds = kRopeKinds,
+                                  .read = read,
+                                  .tensors = tensors,
+                                  .record = record,
+                                  .chat = kChat,
+                                  .shapes = kShapes,
+                                  .config_of = config_of};
+
+}  // namespace subbyte
