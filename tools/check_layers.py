@@ -164,9 +164,9 @@ def without_cpp_comments(text: str) -> str:
 
 
 def spelling_of(family: str) -> re.Pattern[str]:
-    """gpt_oss, GptOss, gpt-oss; Qwen3, qwen-3; but not llama.cpp, nor exllama."""
+    """gpt_oss, GptOss, gpt-oss; Qwen3, qwen-3; but not llama.cpp, llama-bench, nor ExLlama."""
     name = re.sub(r"(?<=[a-z])(?=[0-9])", "[-_ ]?", family.replace("_", "[-_ ]?"))
-    return re.compile(rf"(?:(?<![A-Za-z])|(?=[A-Z]))(?i:{name})(?!\.cpp|_cpp|2\.c)")
+    return re.compile(rf"(?:(?<![A-Za-z])|(?<!Ex)(?=[A-Z]))(?i:{name})(?!\.cpp|_cpp|2\.c|-bench)")
 
 
 def check_families(root: Path) -> list[str]:
