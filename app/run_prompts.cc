@@ -54,9 +54,8 @@ Result<JobRecord> identity_of(const Invocation& invocation, const PromptsOptions
       {"special", text(options.special)},
       {"ignore_eos", text(options.ignore_eos)},
       {"stop", text(options.stops)}};
-  for (const auto& [name, value] : to_json(job.defaults.sampling.alone).items()) {
-    record[name] = text(value);
-  }
+  const auto alone = to_json(job.defaults.sampling.alone);
+  for (const auto& [name, value] : alone.items()) record[name] = text(value);
   record["sampling_beside"] = text(to_json(job.defaults.sampling.beside));
   if (loaded.backend->memory() != nullptr) {
     SUBBYTE_TRY(const DeviceOptions device, device_options(invocation));

@@ -1,5 +1,5 @@
 // Llama 2 and 3, and what is built like them (TinyLlama, SmolLM, distills of DeepSeek-R1):
-// transformers' LlamaForCausalLM. Attention by groups and a gated block, each behind an RMS norm;
+// transformers' LlamaForCausalLM. Attention by groups and a gated block, each after an RMS norm;
 // biases where the config says so.
 
 #include <utility>

@@ -249,6 +249,7 @@ TEST_F(OrinConversion, what_the_file_cannot_say_is_refused) {
   change_config([](json::Value& config) {
     config["layer_types"] = {"full_attention", "sliding_attention"};
     config["sliding_window"] = 128;
+    config["use_sliding_window"] = true;
   });
   EXPECT_EQ(refusal(), "export.format");
 

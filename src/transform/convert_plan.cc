@@ -385,8 +385,8 @@ class Planner {
   const ConvertTarget& target_;
   const Exporter* exporter_;
   ConvertPlan plan_;
-  bool symmetric_ = false;  // whether all zero points lie in the middle
-  ByTensor by_tensor_;      // the quantized module that has each tensor
+  bool symmetric_ = false;                        // whether all zero points lie in the middle
+  ByTensor by_tensor_;                            // the quantized module that has each tensor
   std::set<std::string, std::less<>> quantized_;  // their names
 };
 

@@ -103,7 +103,7 @@ TEST(Convert, refuses_loss_with_one_line_and_leaves_nothing) {
   Json worst;
   for (const Json& weight : found["weights"]) {
     largest = std::max(largest, weight.value("max_difference", 0.0));
-    if (weight["signal_to_noise_db"].is_null()) continue;
+    if (!weight.contains("signal_to_noise_db")) continue;  // equal
     const bool is_worse =
         worst.is_null() || weight["signal_to_noise_db"] < worst["signal_to_noise_db"];
     if (is_worse)

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "app/process.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 namespace subbyte {

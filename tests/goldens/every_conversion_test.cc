@@ -16,6 +16,7 @@
 #include "json/strict_json.h"
 #include "quantize/mxfp4.h"
 #include "quantize/round_to_nearest.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 #include "support/test_context.h"
 #include "support/test_names.h"
@@ -63,7 +64,8 @@ Status write_quantized(const fs::path& golden, const fs::path& to, std::string_v
   ThreadPool pool(2);
   SUBBYTE_TRY(const TensorSource source, TensorSource::open(golden));
   std::vector<TestTensor> tensors;
-  ExportedModel exported = {{}, {"lm_head"}, {}};
+  ExportedModel exported;
+  if (which == Which::kLayers) exported.kept.push_back("lm_head");
   for (const auto& [tensor_name, tensor] : source.tensors()) {
     if (!is_quantized(tensor_name, which)) {
       tensors.push_back(

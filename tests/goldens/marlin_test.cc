@@ -9,6 +9,7 @@
 #include "checkpoints/containers/tensor_source.h"
 #include "checkpoints/import_parts.h"
 #include "foreign_layouts/marlin.h"
+#include "support/paths.h"
 
 namespace subbyte {
 namespace {

@@ -56,14 +56,15 @@ std::vector<std::string> places_in(const std::string& text) {
 std::string filled(const std::string& text, const std::string& value) {
   fmt::dynamic_format_arg_store<fmt::format_context> arguments;
   for (const std::string& place : places_in(text)) {
-    const bool is_text = place.empty() || place.find_first_of("<>") == 0;
+    const bool is_real = place.ends_with('f') || place.ends_with('g') || place.ends_with('e');
+    const bool is_text = place.empty() || (place.find_first_of("<>") == 0 && !is_real);
     if (place.starts_with('%')) {
       std::tm day = {};
       day.tm_mday = 1;
       arguments.push_back(day);
     } else if (is_text) {
       arguments.push_back(value);
-    } else if (place.find_first_of("fge") != std::string::npos) {
+    } else if (is_real || place == ".{") {
       arguments.push_back(0.5);
     } else {
       arguments.push_back(7);

@@ -1,6 +1,8 @@
 // Hostile text in every place of a model's files that a name or a value can come from: each message
 // is one printable line.
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <set>
@@ -111,8 +113,12 @@ TEST_F(HostileNames, stay_in_their_line) {
     TinyModel other = model;
     set_file(other, "tokenizer.json", tokenizer.dump());
     open(other);
+    other = model;
+    set_file(other, "adapter_config.json", json::Value({{kHostile, kHostile}}).dump());
+    open(other);
   }
-  EXPECT_GE(codes_.size(), 14u);  // of the sites that were reached
+  // Of the sites that were reached.
+  EXPECT_GE(codes_.size(), 14u) << fmt::format("{}", fmt::join(codes_, " "));
 }
 
 /// The refusals of the conformance set, in a directory of a hostile name.

@@ -173,7 +173,7 @@ Status read_kv_cache_scheme(const json::Object& object, KvCacheScheme& scheme) {
                    strategy.value_or("tensor") == "tensor" && !dynamic.value_or(false) &&
                    symmetric.value_or(true);
   scheme = {fp8 ? KvCacheScheme::Form::kFp8 : KvCacheScheme::Form::kOther,
-            object.find("kv_cache_scheme")->dump()};
+            json::to_text(*object.find("kv_cache_scheme"))};
   return {};
 }
 

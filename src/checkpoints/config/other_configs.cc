@@ -30,7 +30,7 @@ Status read_kv_cache(const json::Object& object, KvCacheScheme& scheme) {
   SUBBYTE_TRY(const auto algorithm, object.string("kv_cache_quant_algo"));
   if (!algorithm) return read_kv_cache_scheme(object, scheme);
   scheme = {*algorithm == "FP8" ? KvCacheScheme::Form::kFp8 : KvCacheScheme::Form::kOther,
-            json::Value(*algorithm).dump()};
+            json::to_text(json::Value(*algorithm))};
   return {};
 }
 

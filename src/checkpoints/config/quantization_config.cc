@@ -316,7 +316,7 @@ std::vector<std::string> unknown_quantization_keys(const json::Object& config) {
     const auto section = config.object(name);
     if (!section.ok() || !*section) continue;
     const auto method = (*section)->string("quant_method");
-    if (!method.ok() || !*method) continue;
+    if (!method.ok() || !*method || !foreign_method(**method).empty()) continue;
     append_unknown(**section, std::string(name) + ".", **method, keys);
     if (**method == "compressed-tensors") append_unknown_of_groups(**section, keys);
   }

@@ -217,6 +217,8 @@ Result<Shards> open_shards(const WeightMap& shard_of, const fs::path& directory,
 /// that file: which of the two is meant, readers do not agree on. An index whose shards are gone is
 /// what is left of an earlier state.
 Status refuse_second_checkpoint(const fs::path& directory) {
+  std::error_code unknown;
+  if (!fs::is_regular_file(directory / kSingleName, unknown)) return {};  // opening says so
   if (!is_there(directory / kIndexName)) return {};
   Index index(directory / kIndexName);
   if (!index.read().ok()) return {};
