@@ -3,6 +3,7 @@
 import datetime
 import json
 import pathlib
+import re
 import subprocess
 
 import torch
@@ -210,12 +211,17 @@ def back_table(rows, targets, notes):
     return lines
 
 
+def compact(lines):
+    """Rows without blanks beside their bars, as there are some hundred cells."""
+    return [re.sub(r" *\| *", "|", line) for line in lines]
+
+
 def tables(options, rows, targets):
     notes = Notes()
     today = datetime.date.today().isoformat()
     main, older, awq = (versions(options, name) for name in ("tools", "ct17", "awq"))
     lines = [f"Seen on {today}, on the CPU: {main}. Older: {older}. AutoAWQ: {awq}.", ""]
-    lines += forward_table(rows, notes) + [""] + back_table(rows, targets, notes) + [""]
+    lines += compact(forward_table(rows, notes) + [""] + back_table(rows, targets, notes)) + [""]
     return "\n".join(lines + notes.lines()) + "\n"
 
 
