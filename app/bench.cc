@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <ctime>
 #include <utility>
 
@@ -116,7 +117,7 @@ class Bench {
   Status run(const Tests& tests) {
     for (const std::string& type : tests.kv_types) {
       SUBBYTE_TRY(KvPool pool, loaded_.model->make_kv_pool(*loaded_.backend, kKvTypes.at(type),
-                                                           tests.positions()));
+                                                           {.positions = tests.positions()}));
       Sequence sequence(pool, tests.positions());
       WorkloadRunner runner(*loaded_.model, *loaded_.backend, sequence);
       for (const Workload& workload : tests.workloads) {
@@ -143,7 +144,8 @@ class Bench {
       const double positions =
           static_cast<double>(workload.depth) + static_cast<double>(workload.generated) / 2;
       result.bytes_per_token = static_cast<double>(loaded_.model->bytes_per_token()) +
-                               positions * static_cast<double>(pool.bytes_per_position());
+                               static_cast<double>(cache_read_bytes(pool.layout(), pool.type(),
+                                                                    std::llround(positions)));
     }
     Progress progress(invocation_, to_string(workload));
     if (!options_.no_warmup) {

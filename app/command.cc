@@ -241,7 +241,9 @@ Result<KvPool> load_with_cache(const Invocation& invocation, LoadedModel& loaded
   const LoadOptions options = {
       .head_bits = head_bits, .cache_type = type, .cache_positions = positions};
   SUBBYTE_CHECK(load(invocation, loaded, options));
-  auto pool = loaded.model->make_kv_pool(*loaded.backend, type, positions);
+  auto pool = loaded.model->make_kv_pool(
+      *loaded.backend, type,
+      {.positions = positions, .step_tokens = loaded.backend->prompt_chunk()});
   if (!pool.ok() && pool.error().code == "kv.memory") return not_enough_memory(loaded, options);
   return pool;
 }

@@ -144,9 +144,8 @@ std::size_t Conversation::reuse_cache(const std::vector<TokenId>& prompt) {
          cached_[common] == prompt[common]) {
     ++common;
   }
-  sequence_.truncate(static_cast<int64_t>(common));
   cached_ = prompt;
-  return common;
+  return static_cast<std::size_t>(sequence_.rewind(static_cast<int64_t>(common)));
 }
 
 Result<GenerateStats> Conversation::generate_answer(const std::vector<TokenId>& prompt) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "app/command.h"
 #include "app/output.h"
@@ -15,11 +16,14 @@
 #include "app/wrap.h"
 #include "checkpoints/config/config_file.h"
 #include "checkpoints/model_path.h"
-#include "ops/kv_pool.h"
+#include "models/model.h"
+#include "ops/cache_layout.h"
 #include "verify/tensor_kinds.h"
 
 namespace subbyte::app {
 namespace {
+
+constexpr int64_t kUsualStepTokens = 512;  // of a prompt, on CPUs
 
 using Json = nlohmann::ordered_json;
 
@@ -49,15 +53,16 @@ bool knows_weights(const Inspection& inspection) {
          });
 }
 
-/// The cache of an architecture that this version runs, in f16.
-KvShape cache_of(const ModelConfig& model) {
-  return {model.num_layers, model.num_kv_heads, model.head_dim, KvType::kF16};
+/// What a run keeps of sequences; nothing of a config that no step can be recorded of.
+CacheLayout cache_of(const ModelConfig& model) {
+  auto plan = plan_of(model);
+  return plan.ok() ? std::move(plan->cache) : CacheLayout{};
 }
 
 /// What a run takes with a full context.
 uint64_t full_context_bytes(const Inspection& inspection, const ModelConfig& model) {
-  return inspection.bytes + static_cast<uint64_t>(cache_of(model).bytes_per_position()) *
-                                static_cast<uint64_t>(model.max_positions);
+  const CacheSize full = {.positions = model.max_positions, .step_tokens = kUsualStepTokens};
+  return inspection.bytes + static_cast<uint64_t>(cache_bytes(cache_of(model), KvType::kF16, full));
 }
 
 Json model_as_json(const Inspection& inspection, const ModelConfig& model) {
@@ -71,7 +76,7 @@ Json model_as_json(const Inspection& inspection, const ModelConfig& model) {
           {"vocabulary", model.vocab_size},
           {"context", model.max_positions},
           {"cache_type", "f16"},
-          {"cache_bytes_per_position", cache_of(model).bytes_per_position()},
+          {"cache_bytes_per_position", cache_position_bytes(cache_of(model), KvType::kF16)},
           {"full_context_bytes", full_context_bytes(inspection, model)}};
 }
 
@@ -123,7 +128,7 @@ std::string model_lines(const Inspection& inspection, const ModelConfig& model) 
   }
   text += fact("vocabulary", fmt::format("{} tokens", model.vocab_size));
   text += fact("context", fmt::format("{} positions", model.max_positions));
-  const auto position = static_cast<double>(cache_of(model).bytes_per_position());
+  const auto position = static_cast<double>(cache_position_bytes(cache_of(model), KvType::kF16));
   text += fact("cache", fmt::format("{:.1f} kB a position, in f16", position / 1e3));
   return text + fact("memory", fmt::format("about {:.1f} MB, {:.1f} MB with a full context",
                                            megabytes(inspection.bytes),

@@ -43,7 +43,8 @@ Status check_finite(const LoadedModel& loaded, const Part& part, int64_t begin,
 /// The logits are written chunk by chunk: all of them may be larger than the model.
 Status write_logits(const LoadedModel& loaded, KvType kv_type, std::span<const TokenId> ids,
                     SafetensorsWriter& writer) {
-  SUBBYTE_TRY(KvPool pool, loaded.model->make_kv_pool(*loaded.backend, kv_type, std::ssize(ids)));
+  SUBBYTE_TRY(KvPool pool,
+              loaded.model->make_kv_pool(*loaded.backend, kv_type, {.positions = std::ssize(ids)}));
   Sequence sequence(pool, std::ssize(ids));
   Logits logits;
   for (int64_t begin = 0; begin < std::ssize(ids); begin += kScoredChunk) {

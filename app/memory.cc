@@ -66,11 +66,11 @@ double weight_bytes(const fs::path& model) {
 }  // namespace
 
 Error not_enough_memory(const LoadedModel& loaded, const LoadOptions& options) {
-  const ModelConfig& config = loaded.config;
-  const KvShape shape = {config.num_layers, config.num_kv_heads, config.head_dim,
-                         options.cache_type};
-  const double cache = static_cast<double>(kv_pages(options.cache_positions)) *
-                       static_cast<double>(shape.page_bytes());
+  const auto plan = plan_of(loaded.config);
+  const CacheSize size = {.positions = options.cache_positions,
+                          .sequences = options.step_sequences};
+  const double cache =
+      plan.ok() ? static_cast<double>(cache_bytes(plan->cache, options.cache_type, size)) : 0;
   const FreeMemory free = free_memory();
   return {"memory",
           fmt::format("{}: not enough memory: the weights want about {:.0f} MB, the cache of {} "

@@ -142,10 +142,12 @@ Status load(const Invocation& invocation, const PromptsOptions& options, LoadedM
 Status answer(const Invocation& invocation, const PromptsOptions& options, LoadedModel& loaded,
               int64_t positions, Job& job, StopNote& note) {
   const KvType kv_type = kKvTypes.at(options.kv_cache_type);
-  SUBBYTE_TRY(KvPool pool, loaded.model->make_kv_pool(*loaded.backend, kv_type, positions));
-  Scheduler scheduler(
-      *loaded.model, *loaded.backend, pool,
-      {.max_sequences = options.parallel, .step_tokens = loaded.backend->prompt_chunk()});
+  const int64_t step_tokens = loaded.backend->prompt_chunk();
+  SUBBYTE_TRY(KvPool pool,
+              loaded.model->make_kv_pool(*loaded.backend, kv_type,
+                                         {positions, options.parallel, step_tokens}));
+  Scheduler scheduler(*loaded.model, *loaded.backend, pool,
+                      {.max_sequences = options.parallel, .step_tokens = step_tokens});
   Progress progress(invocation, "prompts");
   const double start = now();
   return job.run(scheduler, [&](const JobCounts& counts) {

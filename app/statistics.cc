@@ -26,9 +26,9 @@ std::string bandwidth_text(const LoadedModel& loaded, const KvPool& pool,
   const double tokens_per_second = stats.decode_tokens_per_second();
   const auto weights = static_cast<double>(loaded.model->bytes_per_token());
   // On average a token of the decode saw the prompt and half of what was generated.
-  const double positions =
-      static_cast<double>(stats.prompt_tokens) + static_cast<double>(stats.generated_tokens) / 2;
-  const double bytes = weights + positions * static_cast<double>(pool.bytes_per_position());
+  const int64_t positions = stats.prompt_tokens + stats.generated_tokens / 2;
+  const double bytes =
+      weights + static_cast<double>(cache_read_bytes(pool.layout(), pool.type(), positions));
   const double rate = bytes * tokens_per_second;
   std::string text = fmt::format("{:8.1f} MB read per token", bytes / 1e6);
   if (tokens_per_second == 0) return text;
@@ -44,7 +44,7 @@ std::string device_memory_line(const LoadedModel& loaded, const KvPool& pool) {
   const MachineMemory* const memory = loaded.backend->memory();
   if (memory == nullptr) return {};
   MemoryNeed held = memory->held();
-  held.cache = pool.num_pages() * pool.shape().page_bytes();
+  held.cache = pool.total_bytes();
   return line("device  {} bytes of {} (weights {} + cache {} + workspace {})", held.sum(),
               memory->name(), held.weights, held.cache, held.workspace);
 }

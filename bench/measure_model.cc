@@ -47,7 +47,7 @@ Result<ModelFigures> measure_here(const ModelRun& run) {
                                             .cache_type = run.kv_type,
                                             .cache_positions = capacity}));
   figures.load_seconds = now() - start;
-  SUBBYTE_TRY(KvPool pool, model->make_kv_pool(*backend, run.kv_type, capacity));
+  SUBBYTE_TRY(KvPool pool, model->make_kv_pool(*backend, run.kv_type, {capacity}));
   Sequence sequence(pool, capacity);
   WorkloadRunner runner(*model, *backend, sequence);
   const Workload workload = {.prompt = run.prompt, .generated = run.decode};
@@ -70,11 +70,13 @@ Result<ModelFigures> measure_here(const ModelRun& run) {
   figures.read_bandwidth = median(bandwidth);
   figures.prefill_tokens = median(prefill);
   figures.decode_tokens = median(decode);
-  const double positions = run.prompt + run.decode / 2.0;  // that a token sees on average
-  figures.bytes_per_token = static_cast<double>(model->bytes_per_token()) +
-                            positions * static_cast<double>(pool.bytes_per_position());
+  const int64_t positions = run.prompt + run.decode / 2;  // that a token sees on average
+  figures.bytes_per_token =
+      static_cast<double>(model->bytes_per_token()) +
+      static_cast<double>(cache_read_bytes(pool.layout(), pool.type(), positions));
   figures.checkpoint_bytes = file_bytes(run.directory);
-  figures.kv_bytes = static_cast<double>(pool.bytes_per_position() * capacity);
+  figures.kv_bytes =
+      static_cast<double>(cache_bytes(pool.layout(), pool.type(), {.positions = capacity}));
   return figures;
 }
 

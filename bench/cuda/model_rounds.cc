@@ -126,7 +126,8 @@ class Decode {
 Result<DecodeFigures> measure_decode(const Model& model, Backend& backend, const DecodeRun& run) {
   const int64_t most = kv_pages(run.context + std::max(run.steps, kWarmUpSteps));
   SUBBYTE_TRY(KvPool pool,
-              model.make_kv_pool(backend, KvType::kF16, run.sequences * most * kKvPagePositions));
+              model.make_kv_pool(backend, KvType::kF16,
+                                 {run.sequences * most * kKvPagePositions, run.sequences}));
   Decode decode(model, backend, pool, run);
   SUBBYTE_CHECK(decode.fill_contexts());
   SUBBYTE_CHECK(decode.round(kWarmUpSteps));
@@ -136,20 +137,20 @@ Result<DecodeFigures> measure_decode(const Model& model, Backend& backend, const
     SUBBYTE_TRY(const double seconds, decode.round(run.steps));
     rates.push_back(static_cast<double>(run.sequences * run.steps) / seconds);
   }
-  const double positions =
-      static_cast<double>(run.sequences) *
-      (static_cast<double>(run.context) + static_cast<double>(run.steps + 1) / 2);
-  return DecodeFigures{median(rates),
-                       decode.step_seconds(),
-                       decode.submit_seconds(),
-                       decode.wait_seconds(),
-                       static_cast<double>(model.bytes_per_token()) +
-                           positions * static_cast<double>(pool.bytes_per_position()),
-                       backend.last_step()};
+  const int64_t positions = run.context + (run.steps + 1) / 2;  // of a sequence, in the mean
+  const int64_t cache_bytes =
+      run.sequences * cache_read_bytes(pool.layout(), pool.type(), positions);
+  return DecodeFigures{
+      median(rates),
+      decode.step_seconds(),
+      decode.submit_seconds(),
+      decode.wait_seconds(),
+      static_cast<double>(model.bytes_per_token()) + static_cast<double>(cache_bytes),
+      backend.last_step()};
 }
 
 Result<double> measure_prefill(const Model& model, Backend& backend, const PrefillRun& run) {
-  SUBBYTE_TRY(KvPool pool, model.make_kv_pool(backend, KvType::kF16, run.tokens));
+  SUBBYTE_TRY(KvPool pool, model.make_kv_pool(backend, KvType::kF16, {run.tokens}));
   Sequence sequence(pool, run.tokens);
   const auto tokens = random_tokens(model, run.tokens, 1);
   Logits logits;

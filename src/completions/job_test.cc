@@ -61,11 +61,11 @@ class Jobs : public ::testing::Test {
     auto job = open();
     EXPECT_TRUE(job.ok()) << job.error().message;
     if (!job.ok()) return {};
-    KvPool pool = std::move(model_->make_kv_pool(*backend_, KvType::kF32, 1024)).value();
+    KvPool pool = std::move(model_->make_kv_pool(*backend_, KvType::kF32, {1024, 16})).value();
     Scheduler scheduler(*model_, *backend_, pool, {.max_sequences = 3, .step_tokens = 64});
     const Status status = job->run(scheduler, [](const JobCounts&) {});
     EXPECT_TRUE(status.ok()) << status.error().message;
-    EXPECT_EQ(pool.free_pages(), pool.num_pages());
+    for (const KvGroup& group : pool.groups()) EXPECT_EQ(group.num_free(), group.num_units());
     return job->counts();
   }
 
@@ -430,7 +430,7 @@ TEST_F(Jobs, stop_when_their_results_are_not_theirs_any_more) {
     fs::remove(results_);
     auto job = open();
     ASSERT_TRUE(job.ok()) << job.error().message;
-    KvPool pool = std::move(model_->make_kv_pool(*backend_, KvType::kF32, 1024)).value();
+    KvPool pool = std::move(model_->make_kv_pool(*backend_, KvType::kF32, {1024, 16})).value();
     Scheduler scheduler(*model_, *backend_, pool, {.max_sequences = 3, .step_tokens = 64});
     bool is_harmed = false;
     const Status status = job->run(scheduler, [&](const JobCounts& counts) {

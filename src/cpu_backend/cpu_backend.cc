@@ -129,9 +129,21 @@ class CpuBackend : public Backend {
     return Vector{size, std::make_shared<const std::vector<float>>(std::move(numbers))};
   }
 
-  Result<KvPool> make_kv_pool(const KvShape& shape, int64_t num_pages) override {
-    SUBBYTE_TRY(auto memory, CpuKvMemory::create(shape, num_pages));
-    return KvPool(shape, num_pages, std::move(memory));
+  Result<KvPool> make_kv_pool(const CacheLayout& layout, KvType type,
+                              const CacheSize& size) override {
+    std::vector<KvGroup> groups;
+    for (const CacheGroup& group : layout.groups) {
+      const int64_t units = cache_units(group, size);
+      std::unique_ptr<KvMemory> memory;
+      if (group.is_state()) {
+        SUBBYTE_TRY(memory, CpuStateMemory::create(group, units));
+      } else {
+        const KvShape shape = {group.layers, group.kv_heads, group.head_dim, type};
+        SUBBYTE_TRY(memory, CpuKvMemory::create(shape, units));
+      }
+      groups.emplace_back(group, units, std::move(memory));
+    }
+    return KvPool(layout, type, size, std::move(groups));
   }
 
   Result<std::unique_ptr<CompiledStep>> compile(StepPlan plan) override {

@@ -11,23 +11,52 @@ namespace subbyte {
 static_assert(kKvPagePositions == cpu::kPagePositions,
               "kernels and sequences count the same pages");
 
-Result<std::unique_ptr<CpuKvMemory>> CpuKvMemory::create(const KvShape& shape, int64_t num_pages) {
-  const auto bytes =
-      checked_mul(static_cast<uint64_t>(shape.page_bytes()), static_cast<uint64_t>(num_pages));
-  std::shared_ptr<std::byte[]> memory;
+namespace {
+
+/// nullptr: the system does not give it.
+std::shared_ptr<std::byte[]> allocate(int64_t unit_bytes, int64_t units) {
+  const auto bytes = checked_mul(static_cast<uint64_t>(unit_bytes), static_cast<uint64_t>(units));
   try {
-    if (bytes) memory = allocate_bytes(*bytes, Pages::kSmall);
+    return bytes ? allocate_bytes(*bytes, Pages::kSmall) : nullptr;
   } catch (const std::bad_alloc&) {
-    // Told below.
+    return nullptr;
   }
+}
+
+std::string mib(int64_t unit_bytes, int64_t units) {
+  const auto bytes = checked_mul(static_cast<uint64_t>(unit_bytes), static_cast<uint64_t>(units));
+  return bytes ? ", " + std::to_string(*bytes >> 20) + " MiB in all" : "";
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CpuKvMemory>> CpuKvMemory::create(const KvShape& shape, int64_t num_pages) {
+  auto memory = allocate(shape.page_bytes(), num_pages);
   if (memory == nullptr) {
-    return Error{"kv.memory",
-                 "not enough memory for a key-value cache of " +
-                     std::to_string(num_pages * kKvPagePositions) + " positions of " +
-                     std::to_string(shape.bytes_per_position()) + " bytes" +
-                     (bytes ? ", " + std::to_string(*bytes >> 20) + " MiB in all" : "")};
+    return Error{"kv.memory", "not enough memory for a key-value cache of " +
+                                  std::to_string(num_pages * kKvPagePositions) + " positions of " +
+                                  std::to_string(shape.bytes_per_position()) + " bytes" +
+                                  mib(shape.page_bytes(), num_pages)};
   }
   return std::unique_ptr<CpuKvMemory>(new CpuKvMemory(shape, std::move(memory)));
+}
+
+Result<std::unique_ptr<CpuStateMemory>> CpuStateMemory::create(const CacheGroup& group,
+                                                               int64_t num_states) {
+  const int64_t state_bytes = cache_unit_bytes(group, KvType::kF32);
+  auto memory = allocate(state_bytes, num_states);
+  if (memory == nullptr) {
+    return Error{"kv.memory", "not enough memory for " + std::to_string(num_states) +
+                                  " states of " + std::to_string(state_bytes) + " bytes" +
+                                  mib(state_bytes, num_states)};
+  }
+  return std::unique_ptr<CpuStateMemory>(new CpuStateMemory(group, std::move(memory)));
+}
+
+std::span<float> CpuStateMemory::state(int32_t state, int64_t layer) const {
+  auto* const numbers = reinterpret_cast<float*>(bytes_.get());
+  return {numbers + (state * group_.layers + layer) * group_.state_size,
+          static_cast<std::size_t>(group_.state_size)};
 }
 
 void CpuKvMemory::copy_page(int32_t from, int32_t to, int64_t positions) {

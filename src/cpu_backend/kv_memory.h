@@ -3,6 +3,7 @@
 // positions are filled.
 
 #include <memory>
+#include <span>
 
 #include "cpu_backend/attention.h"
 #include "ops/kv_pool.h"
@@ -36,6 +37,27 @@ class CpuKvMemory : public KvMemory {
   int64_t layer_offset(int64_t layer) const { return layer * shape_.kv_heads * head_bytes(); }
 
   KvShape shape_;
+  std::shared_ptr<std::byte[]> bytes_;
+};
+
+/// States in the memory of the host.
+class CpuStateMemory : public KvMemory {
+ public:
+  /// Code kv.memory when the system does not give it.
+  static Result<std::unique_ptr<CpuStateMemory>> create(const CacheGroup& group,
+                                                        int64_t num_states);
+
+  /// Nothing is written to a state that is shared.
+  void copy_page(int32_t, int32_t, int64_t) override {}
+
+  /// What a layer keeps in a state.
+  std::span<float> state(int32_t state, int64_t layer) const;
+
+ private:
+  CpuStateMemory(const CacheGroup& group, std::shared_ptr<std::byte[]> bytes)
+      : group_(group), bytes_(std::move(bytes)) {}
+
+  CacheGroup group_;
   std::shared_ptr<std::byte[]> bytes_;
 };
 

@@ -71,13 +71,23 @@ void StepRunner::begin(const CpuCompiledStep& step, const Batch& batch) {
   pool_ = &batch.parts.front().sequence->pool();
   slots_.resize(std::max(slots_.size(), step.slots().slots.size()));
   tokens_.clear();
-  places_.clear();
+  positions_.clear();
   for (const Part& part : batch.parts) {
-    const std::span<const int32_t> pages = part.sequence->pages();
     tokens_.insert(tokens_.end(), part.tokens.begin(), part.tokens.end());
     for (int64_t t = 0; t < std::ssize(part.tokens); ++t) {
-      const int64_t position = part.sequence->length() + t;
-      places_.push_back({position, pages[position / kKvPagePositions]});
+      positions_.push_back(part.sequence->length() + t);
+    }
+  }
+  places_.resize(pool_->groups().size());
+  for (std::size_t group = 0; group < places_.size(); ++group) {
+    places_[group].clear();
+    if (pool_->groups()[group].layout().is_state()) continue;
+    auto position = positions_.begin();
+    for (const Part& part : batch.parts) {
+      const std::span<const int32_t> pages = part.sequence->pages(static_cast<int32_t>(group));
+      for (std::size_t t = 0; t < part.tokens.size(); ++t, ++position) {
+        places_[group].push_back({*position, pages[*position / kKvPagePositions]});
+      }
     }
   }
 }
@@ -170,7 +180,7 @@ Status StepRunner::run(const AnglesOp& op) {
   const auto compute = [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       op.rope->angles(cos.subspan(row * half, half), sin.subspan(row * half, half),
-                      places_[row].position);
+                      positions_[row]);
     }
   };
   execution_.pool().parallel_for(rows_of(op.cos), kAngleGrain, compute);
@@ -180,7 +190,8 @@ Status StepRunner::run(const AnglesOp& op) {
 Status StepRunner::run(const RotateOp& op) {
   rotate_and_store(execution_, numbers(op.qkv), op.shape,
                    {open(op.norms.q), open(op.norms.k), op.norms.eps},
-                   {numbers(op.cos), numbers(op.sin)}, places_, cache(), element(), op.layer);
+                   {numbers(op.cos), numbers(op.sin)}, places_[op.cache.group], cache(op.cache),
+                   element(), op.cache.layer);
   return {};
 }
 
@@ -191,11 +202,13 @@ Status StepRunner::run(const AttendOp& op) {
   std::vector<AttentionPart> parts;
   for (const Part& part : batch_->parts) {
     const auto tokens = std::ssize(part.tokens);
-    parts.push_back({q, y, tokens, part.sequence->length(), part.sequence->pages()});
+    parts.push_back({q, y, tokens, part.sequence->length(),
+                     part.sequence->pages(op.cache.group)});
     q += tokens * q_stride;
     y += tokens * op.shape.q_size();
   }
-  attention(execution_, parts, q_stride, cache().layer(op.layer), op.shape, open(op.sinks));
+  attention(execution_, parts, q_stride, cache(op.cache).layer(op.cache.layer), op.shape,
+            open(op.sinks));
   return {};
 }
 
@@ -205,6 +218,27 @@ Status StepRunner::run(const ExpertsOp& op) {
   route_top_k(routes, numbers(op.router_logits), op.experts.count, experts.top_k,
               experts.route_weights);
   return mixture_of_experts(execution_, numbers(op.y), numbers(op.x), routes, experts);
+}
+
+Status StepRunner::run(const RunningSumOp& op) {
+  const CpuStateMemory& memory = states(op.cache);
+  const int64_t cols = plan_->value(op.x).cols;
+  const float* x = numbers(op.x).data();
+  float* y = numbers(op.y).data();
+  for (const Part& part : batch_->parts) {
+    const int32_t from = part.sequence->state(op.cache.group);
+    const int32_t to = part.sequence->next_state(op.cache.group);
+    const std::span<float> sum = memory.state(to, op.cache.layer);
+    if (from == kNoPage) {
+      std::ranges::fill(sum, 0.0f);
+    } else {
+      std::ranges::copy(memory.state(from, op.cache.layer), sum.begin());
+    }
+    for (std::size_t t = 0; t < part.tokens.size(); ++t, x += cols, y += cols) {
+      for (int64_t i = 0; i < cols; ++i) y[i] = sum[i] += x[i];
+    }
+  }
+  return {};
 }
 
 Status StepRunner::run(const AllReduceOp&) {

@@ -60,6 +60,7 @@ class StepRunner {
   Status run(const RotateOp& op);
   Status run(const AttendOp& op);
   Status run(const ExpertsOp& op);
+  Status run(const RunningSumOp& op);
   Status run(const AllReduceOp& op);
   Status run(const LogitsOp& op);
   void show(const Op& op);
@@ -72,8 +73,13 @@ class StepRunner {
   std::vector<LinearProduct> products_of(ValueId y, ValueId x, const Weight& weight);
   /// The head rows of a value: all of it, or copies.
   std::span<float> head_rows(ValueId id, FloatBuffer& copies);
-  const CpuKvMemory& cache() const { return static_cast<const CpuKvMemory&>(pool_->memory()); }
-  cpu::KvElement element() const { return static_cast<cpu::KvElement>(pool_->shape().type); }
+  const CpuKvMemory& cache(const CacheSlot& slot) const {
+    return static_cast<const CpuKvMemory&>(pool_->groups()[slot.group].memory());
+  }
+  const CpuStateMemory& states(const CacheSlot& slot) const {
+    return static_cast<const CpuStateMemory&>(pool_->groups()[slot.group].memory());
+  }
+  cpu::KvElement element() const { return static_cast<cpu::KvElement>(pool_->type()); }
 
   Execution& execution_;
   std::vector<FloatBuffer> slots_;  // later steps use them again
@@ -84,8 +90,9 @@ class StepRunner {
   const ValueSlots* slots_of_values_ = nullptr;
   const Batch* batch_ = nullptr;
   const KvPool* pool_ = nullptr;
-  std::vector<int32_t> tokens_;   // of all parts
-  std::vector<RowPlace> places_;  // of each of them
+  std::vector<int32_t> tokens_;                 // of all parts
+  std::vector<int64_t> positions_;              // of each of them
+  std::vector<std::vector<RowPlace>> places_;   // the same, by group of the cache
 };
 
 }  // namespace subbyte

@@ -1,5 +1,6 @@
 #include "cuda_backend/attention.h"
 
+#include <algorithm>
 #include <tuple>
 
 #include "cuda_backend/kv_memory.h"
@@ -8,18 +9,35 @@
 
 namespace subbyte {
 
+AttentionKind kind_of(const AttendOp& op) {
+  const AttentionShape& shape = op.shape;
+  return {op.cache.group, {shape.heads / shape.kv_heads, shape.kv_heads, shape.window}};
+}
+
+std::vector<AttentionKind> attention_kinds(const StepPlan& plan) {
+  std::vector<AttentionKind> kinds;
+  for (const Op& op : plan.ops) {
+    const auto* const attend = std::get_if<AttendOp>(&op.what);
+    if (attend == nullptr) continue;
+    const AttentionKind kind = kind_of(*attend);
+    if (std::ranges::find(kinds, kind) == kinds.end()) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
 Status CudaAttention::find_angles(float* cos, float* sin, const Rope& rope) {
   const std::span<const double> inv_freq = rope.inv_freq();
   const auto half = std::ssize(inv_freq);
   const int64_t rows = step_.num_tokens();
   SUBBYTE_TRY(const double* const on_device, step_.frequencies(inv_freq));
-  cuda::run_angles(cos, sin, step_.places(), on_device, rows, half, rope.attention_factor(),
+  cuda::run_angles(cos, sin, step_.positions(), on_device, rows, half, rope.attention_factor(),
                    stream_);
   return {};
 }
 
-cuda::KvLayer CudaAttention::cache(int64_t layer) const {
-  return static_cast<const CudaKvMemory&>(step_.pool().memory()).layer(layer);
+cuda::KvLayer CudaAttention::cache(const CacheSlot& slot) const {
+  const KvGroup& group = step_.pool().groups()[slot.group];
+  return static_cast<const CudaKvMemory&>(group.memory()).layer(slot.layer);
 }
 
 cuda::StepAttention CudaAttention::of_program(const RotateOp& op, const float* cos,
@@ -36,7 +54,7 @@ cuda::StepAttention CudaAttention::of_program(const RotateOp& op, const float* c
   a.k_norm = floats_of(norms.k);
   a.cos = cos;
   a.sin = sin;
-  a.cache = cache(op.layer);
+  a.cache = cache(op.cache);
   return a;
 }
 
@@ -55,16 +73,15 @@ void CudaAttention::rotate(const RotateOp& op, const CudaRows& qkv, const float*
   call.eps = norms.eps;
   call.cos = cos;
   call.sin = sin;
-  call.places = step_.places();
-  call.cache = cache(op.layer);
+  call.places = step_.places(op.cache.group);
+  call.cache = cache(op.cache);
   cuda::run_rotate(call, stream_);
 }
 
 Status CudaAttention::attend(const AttendOp& op, const CudaRows& y, const CudaRows& qkv) {
   const AttentionShape& shape = op.shape;
-  SUBBYTE_TRY(const StepTasks* const tasks,
-              step_.tasks({shape.heads / shape.kv_heads, shape.kv_heads, shape.window}));
-  SUBBYTE_CHECK(partials_.grow(tasks->num_partials * 4 *
+  const StepTasks& tasks = step_.tasks(kind_of(op));
+  SUBBYTE_CHECK(partials_.grow(tasks.num_partials * 4 *
                                cuda::attention_partial_floats(shape.kv_heads, shape.head_dim)));
   cuda::AttentionCall call;
   call.qkv = qkv.data;
@@ -77,14 +94,14 @@ Status CudaAttention::attend(const AttendOp& op, const CudaRows& y, const CudaRo
   call.window = static_cast<int32_t>(shape.window);
   call.scale = shape.scale;
   call.sinks = floats_of(op.sinks);
-  call.pages = step_.pages();
-  call.cache = cache(op.layer);
+  call.pages = step_.pages(op.cache.group);
+  call.cache = cache(op.cache);
   call.partials = reinterpret_cast<float*>(partials_.data());
-  call.prompt = tasks->prompt;
-  call.split = tasks->split;
-  call.merge = tasks->merge;
-  call.num_prompt = tasks->num_prompt;
-  call.slices = tasks->slices;
+  call.prompt = tasks.prompt;
+  call.split = tasks.split;
+  call.merge = tasks.merge;
+  call.num_prompt = tasks.num_prompt;
+  call.slices = tasks.slices;
   cuda::run_attention(call, stream_);
   return {};
 }

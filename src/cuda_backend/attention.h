@@ -8,6 +8,10 @@
 
 namespace subbyte {
 
+AttentionKind kind_of(const AttendOp& op);
+/// Those of a plan, each once.
+std::vector<AttentionKind> attention_kinds(const StepPlan& plan);
+
 class CudaAttention {
  public:
   /// All must outlive it. `partials`: memory of attention of any kind.
@@ -26,7 +30,7 @@ class CudaAttention {
   Status attend(const AttendOp& op, const CudaRows& y, const CudaRows& qkv);
 
  private:
-  cuda::KvLayer cache(int64_t layer) const;
+  cuda::KvLayer cache(const CacheSlot& slot) const;
 
   cuda::Element element_;
   CudaStep& step_;

@@ -124,14 +124,30 @@ class CudaBackend : public Backend {
     return Vector{std::ssize(numbers), std::make_shared<const DeviceBytes>(std::move(bytes))};
   }
 
-  Result<KvPool> make_kv_pool(const KvShape& shape, int64_t num_pages) override {
+  Result<KvPool> make_kv_pool(const CacheLayout& layout, KvType type,
+                              const CacheSize& size) override {
     SUBBYTE_CHECK(enter());
-    if (shape.head_dim % kHeadDimStep != 0 || shape.head_dim > kMaxHeadDim) {
-      return Error{"kv.unsupported", "heads of " + std::to_string(shape.head_dim) +
-                                         "; the GPU has attention for multiples of 16 up to 256"};
+    if (type == KvType::kF32) {
+      return Error{"kv.unsupported",
+                   "a key-value cache in f32; the GPU keeps f16, bf16 and fp8 (--kv-cache-type), "
+                   "as its attention multiplies in 16 bits"};
     }
-    SUBBYTE_TRY(auto memory, CudaKvMemory::create(shape, num_pages, stream_->get()));
-    return KvPool(shape, num_pages, std::move(memory));
+    std::vector<KvGroup> groups;
+    for (const CacheGroup& group : layout.groups) {
+      const int64_t units = cache_units(group, size);
+      std::unique_ptr<KvMemory> memory;
+      if (group.is_state()) {
+        SUBBYTE_TRY(memory, CudaStateMemory::create(group, units));
+      } else if (group.head_dim % kHeadDimStep != 0 || group.head_dim > kMaxHeadDim) {
+        return Error{"kv.unsupported", "heads of " + std::to_string(group.head_dim) +
+                                           "; the GPU has attention for multiples of 16 up to 256"};
+      } else {
+        const KvShape shape = {group.layers, group.kv_heads, group.head_dim, type};
+        SUBBYTE_TRY(memory, CudaKvMemory::create(shape, units, stream_->get()));
+      }
+      groups.emplace_back(group, units, std::move(memory));
+    }
+    return KvPool(layout, type, size, std::move(groups));
   }
 
   Result<std::unique_ptr<CompiledStep>> compile(StepPlan plan) override {

@@ -232,14 +232,10 @@ struct CudaMixture::Places {
   }
 };
 
-int64_t CudaMixture::memory_bytes(const StepShape& s) const {
-  const int64_t routes = s.tokens * s.experts_per_token;
+int64_t CudaMixture::memory_bytes(const Experts& experts, int64_t tokens) const {
+  const int64_t routes = tokens * experts.top_k;
   if (routes == 0) return 0;
-  return Places(routes, routes, s.expert_size, s.hidden, rounds_inputs_).end;
-}
-
-Status CudaMixture::reserve(const StepShape& shape) {
-  return memory_.grow(memory_bytes(shape));
+  return Places(routes, routes, experts.inner, experts.hidden, rounds_inputs_).end;
 }
 
 Status CudaMixture::choose_kernels(CudaExperts& experts) const {

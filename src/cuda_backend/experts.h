@@ -60,9 +60,10 @@ class CudaMixture {
   /// next call. Codes: cuda.memory, cuda.launch.
   Result<cuda::RoutedSum> run(const CudaRows& x, const float* logits, const CudaExperts& experts);
 
-  /// Memory for steps of that shape, so that they allocate nothing. Code cuda.memory.
-  Status reserve(const StepShape& shape);
-  int64_t memory_bytes(const StepShape& shape) const;
+  /// Memory, so that steps which need no more allocate nothing. Code cuda.memory.
+  Status reserve(int64_t bytes) { return memory_.grow(bytes); }
+  /// That `tokens` tokens need.
+  int64_t memory_bytes(const Experts& experts, int64_t tokens) const;
   int64_t device_bytes() const { return memory_.size(); }
 
  private:

@@ -28,6 +28,19 @@ Result<std::unique_ptr<CudaKvMemory>> CudaKvMemory::create(const KvShape& shape,
   return std::unique_ptr<CudaKvMemory>(new CudaKvMemory(shape, std::move(memory), stream));
 }
 
+Result<std::unique_ptr<CudaStateMemory>> CudaStateMemory::create(const CacheGroup& group,
+                                                                 int64_t num_states) {
+  const int64_t state_bytes = cache_unit_bytes(group, KvType::kF32);
+  const auto bytes =
+      checked_mul(static_cast<uint64_t>(state_bytes), static_cast<uint64_t>(num_states));
+  CudaBuffer memory;
+  if (!bytes || !memory.grow(static_cast<int64_t>(*bytes)).ok()) {
+    return Error{"kv.memory", "not enough GPU memory for " + std::to_string(num_states) +
+                                  " states of " + std::to_string(state_bytes) + " bytes"};
+  }
+  return std::unique_ptr<CudaStateMemory>(new CudaStateMemory(group, std::move(memory)));
+}
+
 /// In the order of the stream, so after what earlier steps wrote. An error shows in the next step.
 void CudaKvMemory::copy_page(int32_t from, int32_t to, int64_t positions) {
   const auto run = static_cast<std::size_t>(shape_.run_bytes());

@@ -26,4 +26,28 @@ class CudaKvMemory : public KvMemory {
   cuda::Stream stream_;
 };
 
+/// States in the memory of the GPU.
+class CudaStateMemory : public KvMemory {
+ public:
+  /// Code kv.memory when the GPU has no room.
+  static Result<std::unique_ptr<CudaStateMemory>> create(const CacheGroup& group,
+                                                         int64_t num_states);
+
+  /// Nothing is written to a state that is shared.
+  void copy_page(int32_t, int32_t, int64_t) override {}
+
+  /// What a layer keeps in state 0; a state is layers * state_size numbers after the one before.
+  float* layer(int64_t layer) const {
+    return reinterpret_cast<float*>(bytes_.data()) + layer * group_.state_size;
+  }
+  int64_t stride() const { return group_.layers * group_.state_size; }
+
+ private:
+  CudaStateMemory(const CacheGroup& group, CudaBuffer bytes)
+      : group_(group), bytes_(std::move(bytes)) {}
+
+  CacheGroup group_;
+  CudaBuffer bytes_;
+};
+
 }  // namespace subbyte

@@ -15,17 +15,15 @@
 namespace subbyte {
 namespace {
 
-constexpr int64_t kTensorElementBytes = 4;
-constexpr int64_t kTensors = 64;  // of a step, each at a multiple of kAlignment
 constexpr int64_t kAlignment = 256;
-constexpr int64_t kKindsOfLayers = 2;  // with a window and without: each has tasks of its own
+constexpr int64_t kPacketArrays = 16;  // of a step, besides values, each at a multiple of kAlignment
 constexpr int64_t kPromptRows = 16;    // of a task of attention, at least
 
 int64_t up(int64_t a, int64_t b) {
   return static_cast<int64_t>(ceil_div(a, b));
 }
 
-/// What attention does with split keys.
+/// What attention of a kind does with split keys.
 struct SplitTasks {
   int64_t merges = 0;
   int64_t splits = 0;
@@ -33,38 +31,67 @@ struct SplitTasks {
 
 /// Of one token of each sequence, or in batch-invariant mode, where prompts have split keys too, of
 /// every token, as if none shared a task.
-SplitTasks most_splits(const StepShape& s, bool batch_invariant) {
-  const int64_t row_tiles = up(s.heads, s.kv_heads * cuda::kSplitRows);
-  const int64_t tiles = row_tiles * (batch_invariant ? s.tokens : s.sequences);
+SplitTasks max_splits(const cuda::AttentionLayers& layers, const StepSize& size,
+                      bool batch_invariant) {
+  const int64_t row_tiles = up(layers.q_per_kv, cuda::kSplitRows);
+  const int64_t tiles = row_tiles * (batch_invariant ? size.tokens : size.sequences);
   return {tiles, tiles * cuda::kMostSplits};
+}
+
+/// Tasks of prompts, of split keys and of their merges.
+int64_t task_bytes(const cuda::AttentionLayers& layers, const StepSize& size,
+                   const SplitTasks& split) {
+  const int64_t prompt = up(size.tokens * layers.q_per_kv, kPromptRows) + size.sequences;
+  return (prompt + up(9 * (split.splits + split.merges), 8)) *
+         static_cast<int64_t>(sizeof(cuda::AttentionTask));
 }
 
 /// Choices with all that they may have: penalties, biases, and all positions as history, in a
 /// packet that grows by doubling.
-int64_t choice_bytes(const StepShape& s) {
+int64_t choice_bytes(int64_t vocabulary, const StepSize& size) {
   cuda::SampleCall call;
-  call.vocabulary = s.vocab;
-  call.num_choices = s.sequences;
+  call.vocabulary = vocabulary;
+  call.num_choices = size.sequences;
   call.has_changes = true;
-  const int64_t rows = s.sequences * static_cast<int64_t>(sizeof(cuda::ChoiceRow));
-  const int64_t biases = s.sequences * kMostBiases * static_cast<int64_t>(sizeof(TokenBias));
-  return cuda::sample_scratch_bytes(call) + 2 * (rows + biases + s.positions * 4);
+  const int64_t rows = size.sequences * static_cast<int64_t>(sizeof(cuda::ChoiceRow));
+  const int64_t biases = size.sequences * kMostBiases * static_cast<int64_t>(sizeof(TokenBias));
+  return cuda::sample_scratch_bytes(call) + 2 * (rows + biases + size.positions * 4);
 }
 
-/// Tensors of the models, angles, tokens with their places and pages, tasks, logits, choices.
-int64_t tensor_bytes(const StepShape& s, const SplitTasks& split) {
-  const int64_t qkv = (s.heads + 2 * s.kv_heads) * s.head_dim;
-  const int64_t cols = 3 * s.hidden + s.intermediate + qkv + s.heads * s.head_dim + s.experts;
-  const int64_t angles = s.head_dim * (s.tokens + 1) * 4;
-  const int64_t packet = s.tokens * static_cast<int64_t>(4 + sizeof(cuda::RowPlace)) +
-                         2 * (up(s.positions, kKvPagePositions) + s.sequences) * 4 + s.logits * 4 +
-                         s.sequences * 4;
-  const int64_t prompt_tasks = up(s.tokens * s.heads, s.kv_heads * kPromptRows) + s.sequences;
-  const int64_t tasks = kKindsOfLayers * (prompt_tasks + up(9 * (split.splits + split.merges), 8)) *
-                        static_cast<int64_t>(sizeof(cuda::AttentionTask));
-  const int64_t logits = s.logits * (s.vocab * 4 + s.hidden * kTensorElementBytes);
-  return s.tokens * cols * kTensorElementBytes + angles + packet + tasks + logits +
-         choice_bytes(s) + kTensors * kAlignment;
+int64_t value_bytes(const StepPlan& plan, const StepSize& size) {
+  int64_t bytes = 0;
+  for (const ValueSlot& slot : assign_slots(plan).slots) {
+    const int64_t rows = slot.rows == ValueRows::kTokens ? size.tokens : size.logits;
+    bytes += rows * slot.cols * (slot.type == ValueType::kFloat ? 4 : 2) + kAlignment;
+  }
+  return bytes;
+}
+
+/// Tokens and rows of the head; for each group of the cache the places of tokens and a table of
+/// pages that grows by doubling, or states.
+int64_t packet_bytes(const StepPlan& plan, const StepSize& size) {
+  const int64_t place = size.tokens * static_cast<int64_t>(sizeof(cuda::RowPlace));
+  const int64_t table = 2 * (up(size.positions, kKvPagePositions) + size.sequences) * 4;
+  const int64_t states = size.sequences * static_cast<int64_t>(sizeof(cuda::StatePart));
+  const int64_t of_group = place + table + states + 3 * kAlignment;
+  return (size.tokens + size.logits + size.sequences) * 4 + kPacketArrays * kAlignment +
+         std::ssize(plan.cache.groups) * of_group;
+}
+
+/// What single operations work in.
+void add_operations(const StepPlan& plan, const StepSize& size, CudaWorkspace& workspace) {
+  const auto raise = [](int64_t& to, int64_t bytes) { to = std::max(to, bytes); };
+  for (const Op& op : plan.ops) {
+    if (const auto* linear = std::get_if<LinearOp>(&op.what)) {
+      const StepValue& y = plan.value(linear->y);
+      const int64_t rows = y.rows == ValueRows::kTokens ? size.tokens : size.logits;
+      raise(workspace.products, rows * up(linear->weight.cols, 8) * 16);
+      if (y.type == ValueType::kFloat) raise(workspace.results, rows * y.cols * 2);
+    } else if (const auto* gated = std::get_if<GatedLinearOp>(&op.what)) {
+      raise(workspace.products, size.tokens * up(gated->gate_up.cols, 8) * 16);
+      raise(workspace.results, size.tokens * gated->gate_up.rows * 2);
+    }
+  }
 }
 
 std::string mib(int64_t bytes) {
@@ -73,19 +100,31 @@ std::string mib(int64_t bytes) {
 
 }  // namespace
 
-CudaWorkspace workspace_of(const StepShape& s, const CudaStepRunner& runner) {
-  const int64_t most_cols = std::max({s.hidden, s.intermediate, s.heads * s.head_dim});
-  const SplitTasks split = most_splits(s, runner.batch_invariant());
-  const int64_t partials = std::min(split.splits, cuda::kMostPartials);
+CudaWorkspace CudaStepRunner::workspace(const StepPlan& plan, const StepSize& size) const {
   CudaWorkspace workspace;
-  workspace.tensors = tensor_bytes(s, split);
-  workspace.products = s.tokens * up(most_cols, 8) * 16;
-  workspace.results = std::max(s.tokens * 2 * s.intermediate, s.logits * s.vocab) * 2;
-  workspace.partials =
-      std::max(partials * 4 * cuda::attention_partial_floats(s.kv_heads, s.head_dim),
-               StepPrograms::partial_bytes(s.heads, s.kv_heads, s.head_dim));
+  workspace.tensors = value_bytes(plan, size) + packet_bytes(plan, size) +
+                      choice_bytes(plan.vocab_size(), size);
+  for (const Op& op : plan.ops) {
+    if (const auto* angles = std::get_if<AnglesOp>(&op.what)) {
+      workspace.tensors += std::ssize(angles->rope->inv_freq()) * 8 + kAlignment;
+    } else if (const auto* experts = std::get_if<ExpertsOp>(&op.what)) {
+      workspace.experts =
+          std::max(workspace.experts, mixture_.memory_bytes(experts->experts, size.tokens));
+    }
+  }
+  for (const AttentionKind& kind : attention_kinds(plan)) {
+    const SplitTasks split = max_splits(kind.layers, size, options_.batch_invariant);
+    const CacheGroup& group = plan.cache.groups[kind.group];
+    const int64_t partials = std::min(split.splits, cuda::kMostPartials) * 4 *
+                             cuda::attention_partial_floats(group.kv_heads, group.head_dim);
+    const int64_t heads = kind.layers.q_per_kv * group.kv_heads;
+    workspace.tensors += task_bytes(kind.layers, size, split) + 3 * kAlignment;
+    workspace.partials =
+        std::max({workspace.partials, partials,
+                  StepPrograms::partial_bytes(heads, group.kv_heads, group.head_dim)});
+  }
+  add_operations(plan, size, workspace);
   workspace.programs = StepPrograms::kMemoryBytes;
-  workspace.experts = runner.expert_bytes(s);
   return workspace;
 }
 
@@ -121,11 +160,10 @@ Status CudaMemory::check_free(const MemoryNeed& need) const {
   return Error{"memory.device", message + "), and " + mib(free) + " MiB are free on " + name()};
 }
 
-Status CudaMemory::reserve(const MemoryNeed& need, const StepShape& shape) {
+Status CudaMemory::reserve(const MemoryNeed& need, const StepPlan& plan, const StepSize& size) {
   SUBBYTE_CHECK(check_free(need));
-  const CudaWorkspace workspace = workspace_of(shape, runner_);
   SUBBYTE_CHECK(arena_.reserve(need.weights));
-  SUBBYTE_CHECK(runner_.reserve(workspace, shape));
+  SUBBYTE_CHECK(runner_.reserve(runner_.workspace(plan, size)));
   return uploader_.reserve(need.staging);
 }
 

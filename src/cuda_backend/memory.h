@@ -8,8 +8,6 @@
 
 namespace subbyte {
 
-CudaWorkspace workspace_of(const StepShape& shape, const CudaStepRunner& runner);
-
 /// What matrices in the form of the kernels take, each with what its alignment costs. Code
 /// linear.unsupported for experts in formats that have no packed kernels.
 Result<int64_t> cuda_matrix_bytes(const MatrixShape& shape);
@@ -26,10 +24,10 @@ class CudaMemory : public MachineMemory {
     return cuda_matrix_bytes(shape);
   }
   int64_t vector_bytes(int64_t size) const override { return WeightArena::aligned(4 * size); }
-  int64_t workspace_bytes(const StepShape& shape) const override {
-    return workspace_of(shape, runner_).sum();
+  int64_t workspace_bytes(const StepPlan& plan, const StepSize& size) const override {
+    return runner_.workspace(plan, size).sum();
   }
-  Status reserve(const MemoryNeed& need, const StepShape& shape) override;
+  Status reserve(const MemoryNeed& need, const StepPlan& plan, const StepSize& size) override;
   Status finish_loading() override;
   MemoryNeed held() const override;
 

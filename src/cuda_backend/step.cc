@@ -13,7 +13,6 @@ namespace subbyte {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
-constexpr int64_t kMostKnownLayers = 4;  // a model has one or two kinds
 
 /// Arrays that travel in one copy, each at a multiple of kAlignment.
 class Packet {
@@ -39,17 +38,61 @@ const T* array_at(const std::byte* packet, std::size_t at) {
   return reinterpret_cast<const T*>(packet + at);
 }
 
-/// The tasks of a kind of layers, and where they lie in a packet.
+/// What a group of the cache has of a batch, and where it lies in a packet.
+struct GroupOfBatch {
+  std::vector<cuda::AttentionPart> parts;
+  std::vector<cuda::RowPlace> places;
+  std::vector<int32_t> pages;
+  std::vector<cuda::StatePart> states;
+  std::size_t places_at = 0, pages_at = 0, states_at = 0;
+
+  GroupOfBatch(const Batch& batch, int32_t group, bool is_state) {
+    int32_t first_token = 0;
+    for (const Part& part : batch.parts) {
+      const Sequence& sequence = *part.sequence;
+      const auto num_tokens = static_cast<int32_t>(part.tokens.size());
+      if (is_state) {
+        states.push_back(
+            {first_token, num_tokens, sequence.state(group), sequence.next_state(group)});
+      } else {
+        add_pages(sequence, group, first_token, num_tokens);
+      }
+      first_token += num_tokens;
+    }
+    pages.resize(std::bit_ceil(pages.size()));  // it grows, and what lies after it seldom moves
+  }
+
+  void add_to(Packet& packet, StepShapeKey& key) {
+    places_at = packet.add(places);
+    pages_at = packet.add(pages);
+    states_at = packet.add(states);
+    key.push_back(std::ssize(pages));
+  }
+
+ private:
+  void add_pages(const Sequence& sequence, int32_t group, int32_t first_token,
+                 int32_t num_tokens) {
+    const std::span<const int32_t> table = sequence.pages(group);
+    const auto position = static_cast<int32_t>(sequence.length());
+    parts.push_back({first_token, num_tokens, position, static_cast<int32_t>(pages.size())});
+    pages.insert(pages.end(), table.begin(), table.end());
+    for (int32_t t = position; t < position + num_tokens; ++t) {
+      places.push_back({t, table[t / kKvPagePositions], parts.back().pages_begin});
+    }
+  }
+};
+
+/// The tasks of a kind of attention, and where they lie in a packet.
 struct PlacedTasks {
-  PlacedTasks(const cuda::AttentionLayers& of_layers, cuda::AttentionTasks of_step, Packet& packet)
-      : layers(of_layers),
+  PlacedTasks(const AttentionKind& of_kind, cuda::AttentionTasks of_step, Packet& packet)
+      : kind(of_kind),
         tasks(std::move(of_step)),
         prompt_at(packet.add(tasks.prompt)),
         split_at(packet.add(tasks.split)),
         merge_at(packet.add(tasks.merge)) {}
 
   StepTasks in(const std::byte* memory) && {
-    return {layers,
+    return {kind,
             array_at<cuda::AttentionTask>(memory, prompt_at),
             array_at<cuda::AttentionTask>(memory, split_at),
             array_at<cuda::MergeTask>(memory, merge_at),
@@ -58,21 +101,20 @@ struct PlacedTasks {
             tasks.num_partials};
   }
 
-  cuda::AttentionLayers layers;
+  void add_to(StepShapeKey& key) const {
+    key.insert(key.end(),
+               {std::ssize(tasks.prompt), tasks.num_partials, std::ssize(tasks.slices)});
+    for (const cuda::AttentionSlice& slice : tasks.slices) {
+      key.insert(key.end(), {slice.num_split, slice.num_merge});
+    }
+  }
+
+  AttentionKind kind;
   cuda::AttentionTasks tasks;
   std::size_t prompt_at, split_at, merge_at;
 };
 
-void append(StepShapeKey& key, const PlacedTasks& placed) {
-  const auto& [layers, tasks, prompt_at, split_at, merge_at] = placed;
-  key.insert(key.end(), {layers.q_per_kv, layers.kv_heads, layers.window, std::ssize(tasks.prompt),
-                         tasks.num_partials, std::ssize(tasks.slices)});
-  for (const cuda::AttentionSlice& slice : tasks.slices) {
-    key.insert(key.end(), {slice.num_split, slice.num_merge});
-  }
-}
-
-bool has_single_tokens(const std::vector<cuda::AttentionPart>& parts) {
+bool has_single_tokens(std::span<const cuda::AttentionPart> parts) {
   return std::ranges::all_of(parts,
                              [](const cuda::AttentionPart& part) { return part.num_tokens == 1; });
 }
@@ -108,80 +150,70 @@ Result<const std::byte*> CudaStep::upload(std::span<const std::byte> bytes) {
   return static_cast<const std::byte*>(to);
 }
 
-Status CudaStep::begin(const Batch& batch, std::span<const std::byte> choices, bool has_tasks) {
+Status CudaStep::begin(const Batch& batch, std::span<const std::byte> choices,
+                       std::span<const AttentionKind> kinds) {
   device_.clear();
   std::swap(pinned_, pinned_before_);
   pinned_.clear();
-  parts_.clear();
   tasks_.clear();
+  groups_.clear();
   pool_ = &batch.parts.front().sequence->pool();
   std::vector<int32_t> tokens;
-  std::vector<cuda::RowPlace> places;
-  std::vector<int32_t> pages;
   std::vector<int32_t> head_rows;
   for (const Part& part : batch.parts) {
-    const std::span<const int32_t> table = part.sequence->pages();
-    const auto first_token = static_cast<int32_t>(tokens.size());
-    const auto num_tokens = static_cast<int32_t>(part.tokens.size());
-    const auto position = static_cast<int32_t>(part.sequence->length());
-    parts_.push_back({first_token, num_tokens, position, static_cast<int32_t>(pages.size())});
     tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
-    pages.insert(pages.end(), table.begin(), table.end());
-    for (int32_t t = 0; t < num_tokens; ++t) {
-      places.push_back(
-          {position + t, table[(position + t) / kKvPagePositions], parts_.back().pages_begin});
-    }
-    const auto num_head_rows = static_cast<int32_t>(part.num_head_rows());
-    for (int32_t t = num_tokens - num_head_rows; t < num_tokens; ++t) {
-      head_rows.push_back(first_token + t);
+    for (int64_t rows = part.num_head_rows(); rows > 0; --rows) {
+      head_rows.push_back(static_cast<int32_t>(std::ssize(tokens) - rows));
     }
   }
   num_tokens_ = std::ssize(tokens);
   num_head_rows_ = std::ssize(head_rows);
-  pages.resize(std::bit_ceil(pages.size()));  // it grows, and what lies after it seldom moves
+  shape_key_ = {num_tokens_, num_head_rows_, std::ssize(choices)};
   Packet packet;
   const std::size_t tokens_at = packet.add(tokens);
-  const std::size_t places_at = packet.add(places);
-  const std::size_t pages_at = packet.add(pages);
+  std::vector<GroupOfBatch> groups;
+  for (const KvGroup& group : pool_->groups()) {
+    const auto index = static_cast<int32_t>(groups.size());
+    groups.emplace_back(batch, index, group.layout().is_state()).add_to(packet, shape_key_);
+  }
   const std::size_t rows_at = packet.add(head_rows);
   const std::size_t choices_at = packet.add(choices);
-  shape_key_ = {num_tokens_, num_head_rows_, std::ssize(pages), std::ssize(choices)};
   std::vector<PlacedTasks> placed;
-  for (const cuda::AttentionLayers& layers : known_layers_) {
-    if (!has_tasks) break;
-    append(shape_key_, placed.emplace_back(layers, divide(layers), packet));
+  for (const AttentionKind& kind : kinds) {
+    const std::vector<cuda::AttentionPart>& parts = groups[kind.group].parts;
+    placed.emplace_back(kind, divide(parts, kind.layers), packet).add_to(shape_key_);
   }
   SUBBYTE_TRY(const std::byte* const memory, upload(packet.bytes()));
   tokens_ = array_at<int32_t>(memory, tokens_at);
-  places_ = array_at<cuda::RowPlace>(memory, places_at);
-  pages_ = array_at<int32_t>(memory, pages_at);
   head_rows_ = array_at<int32_t>(memory, rows_at);
   choices_ = memory + choices_at;
+  for (const GroupOfBatch& group : groups) {
+    groups_.push_back({array_at<cuda::RowPlace>(memory, group.places_at),
+                       array_at<int32_t>(memory, group.pages_at),
+                       array_at<cuda::StatePart>(memory, group.states_at)});
+  }
   for (PlacedTasks& one : placed) tasks_.push_back(std::move(one).in(memory));
   return {};
 }
 
-cuda::AttentionTasks CudaStep::divide(const cuda::AttentionLayers& layers) const {
+cuda::AttentionTasks CudaStep::divide(std::span<const cuda::AttentionPart> parts,
+                                      const cuda::AttentionLayers& layers) const {
   cuda::AttentionTasks tasks = batch_invariant_
-                                   ? cuda::invariant_attention_tasks(parts_, layers)
-                                   : cuda::attention_tasks(parts_, layers, split_ctas_);
-  if (has_single_tokens(parts_)) cuda::round_up_tasks(tasks);
+                                   ? cuda::invariant_attention_tasks(parts, layers)
+                                   : cuda::attention_tasks(parts, layers, split_ctas_);
+  if (has_single_tokens(parts)) cuda::round_up_tasks(tasks);
   return tasks;
 }
 
-Result<const StepTasks*> CudaStep::tasks(const cuda::AttentionLayers& layers) {
-  for (const StepTasks& known : tasks_) {
-    if (known.layers == layers) return &known;
+const cuda::RowPlace* CudaStep::positions() const {
+  for (std::size_t group = 0; group < groups_.size(); ++group) {
+    if (!pool_->groups()[group].layout().is_state()) return groups_[group].places;
   }
-  Packet packet;
-  PlacedTasks placed(layers, divide(layers), packet);
-  SUBBYTE_TRY(const std::byte* const memory, upload(packet.bytes()));
-  tasks_.push_back(std::move(placed).in(memory));
-  if (std::ranges::find(known_layers_, layers) == known_layers_.end()) {
-    if (std::ssize(known_layers_) == kMostKnownLayers) known_layers_.clear();  // of other models
-    known_layers_.push_back(layers);
-  }
-  return &tasks_.back();
+  return nullptr;
+}
+
+const StepTasks& CudaStep::tasks(const AttentionKind& kind) const {
+  return *std::ranges::find(tasks_, kind, &StepTasks::kind);
 }
 
 Result<const double*> CudaStep::frequencies(std::span<const double> inv_freq) {

@@ -8,6 +8,7 @@
 #include "cuda_backend/device_memory.h"
 #include "kernels/cuda/ops/attention.h"
 #include "kernels/cuda/ops/elements.h"
+#include "kernels/cuda/ops/running_sum.h"
 #include "ops/batch.h"
 
 namespace subbyte {
@@ -31,9 +32,17 @@ class StepBuffers {
   std::size_t used_ = 0;
 };
 
-/// Where attention reads what its kernels do, for one kind of layers.
-struct StepTasks {
+/// Attention of one kind, in a group of the cache.
+struct AttentionKind {
+  int32_t group = 0;
   cuda::AttentionLayers layers;
+
+  bool operator==(const AttentionKind&) const = default;
+};
+
+/// Where attention of one kind reads what its kernels do.
+struct StepTasks {
+  AttentionKind kind;
   const cuda::AttentionTask* prompt = nullptr;
   const cuda::AttentionTask* split = nullptr;
   const cuda::MergeTask* merge = nullptr;
@@ -52,11 +61,11 @@ class CudaStep {
   CudaStep(cuda::Stream stream, bool batch_invariant, int64_t split_ctas)
       : stream_(stream), batch_invariant_(batch_invariant), split_ctas_(split_ctas) {}
 
-  /// Copies tokens, places, page tables and the rows of the head to the GPU, `choices` after them,
-  /// and what attention does in the kinds of layers that steps had before, if that `has_tasks`: all
-  /// in one copy. Of steps before this one only the last may still run. Codes: cuda.memory,
-  /// cuda.copy.
-  Status begin(const Batch& batch, std::span<const std::byte> choices, bool has_tasks);
+  /// Copies tokens, places, page tables, states and the rows of the head to the GPU, `choices` after
+  /// them, and what attention of each kind does: all in one copy. Of steps before this one only the
+  /// last may still run. Codes: cuda.memory, cuda.copy.
+  Status begin(const Batch& batch, std::span<const std::byte> choices,
+               std::span<const AttentionKind> kinds);
 
   /// Device memory for what steps take; between steps. Code cuda.memory.
   Status reserve(int64_t bytes) { return device_.reserve(bytes); }
@@ -74,12 +83,15 @@ class CudaStep {
 
   // All in device memory.
   const int32_t* tokens() const { return tokens_; }
-  const cuda::RowPlace* places() const { return places_; }
-  const int32_t* pages() const { return pages_; }
+  const cuda::RowPlace* places(int32_t group) const { return groups_[group].places; }
+  const int32_t* pages(int32_t group) const { return groups_[group].pages; }
+  const cuda::StatePart* states(int32_t group) const { return groups_[group].states; }
+  /// Places of any group: their positions are the same.
+  const cuda::RowPlace* positions() const;
   const int32_t* head_rows() const { return head_rows_; }
   const std::byte* choices() const { return choices_; }
-  /// Stays until the next call.
-  Result<const StepTasks*> tasks(const cuda::AttentionLayers& layers);
+  /// Of a kind that begin() was given.
+  const StepTasks& tasks(const AttentionKind& kind) const;
   /// A copy that stays for all steps.
   Result<const double*> frequencies(std::span<const double> inv_freq);
 
@@ -89,8 +101,16 @@ class CudaStep {
     CudaBuffer on_device;
   };
 
+  /// What a group of the cache has of each token, or of each part.
+  struct Group {
+    const cuda::RowPlace* places = nullptr;
+    const int32_t* pages = nullptr;
+    const cuda::StatePart* states = nullptr;
+  };
+
   Result<const std::byte*> upload(std::span<const std::byte> bytes);
-  cuda::AttentionTasks divide(const cuda::AttentionLayers& layers) const;
+  cuda::AttentionTasks divide(std::span<const cuda::AttentionPart> parts,
+                              const cuda::AttentionLayers& layers) const;
 
   cuda::Stream stream_;
   bool batch_invariant_;
@@ -103,14 +123,11 @@ class CudaStep {
   int64_t num_tokens_ = 0;
   int64_t num_head_rows_ = 0;
   const int32_t* tokens_ = nullptr;
-  const cuda::RowPlace* places_ = nullptr;
-  const int32_t* pages_ = nullptr;
   const int32_t* head_rows_ = nullptr;
   const std::byte* choices_ = nullptr;
   StepShapeKey shape_key_;
-  std::vector<cuda::AttentionPart> parts_;
+  std::vector<Group> groups_;
   std::vector<StepTasks> tasks_;
-  std::vector<cuda::AttentionLayers> known_layers_;
   std::deque<Frequencies> frequencies_;
 };
 

@@ -5,13 +5,20 @@
 #include <algorithm>
 
 #include "base/float16.h"
+#include "cuda_backend/kv_memory.h"
 #include "kernels/cuda/ops/embed.h"
 #include "kernels/cuda/ops/norm.h"
+#include "kernels/cuda/ops/running_sum.h"
 
 namespace subbyte {
 namespace {
 
 static_assert(chosen_before(1) == -3, "as cuda::EmbedCall has it");
+
+/// Tells caches apart; nullptr of one that keeps nothing.
+const KvMemory* memory_of(const KvPool& pool) {
+  return pool.groups().empty() ? nullptr : &pool.groups().front().memory();
+}
 
 const CudaWeight& open(const Weight& weight) {
   return *static_cast<const CudaWeight*>(weight.storage.get());
@@ -71,12 +78,12 @@ Status CudaStepRunner::check(const StepPlan& plan) const {
   return {};
 }
 
-Status CudaStepRunner::reserve(const CudaWorkspace& workspace, const StepShape& shape) {
+Status CudaStepRunner::reserve(const CudaWorkspace& workspace) {
   SUBBYTE_CHECK(step_.reserve(workspace.tensors));
   SUBBYTE_CHECK(products_.reserve(workspace.products, workspace.results));
   SUBBYTE_CHECK(partials_.grow(workspace.partials));
   SUBBYTE_CHECK(programs_.reserve());
-  return mixture_.reserve(shape);
+  return mixture_.reserve(workspace.experts);
 }
 
 int64_t CudaStepRunner::device_bytes() const {
@@ -99,7 +106,9 @@ Status CudaStepRunner::run(const CudaCompiledStep& step, const Batch& batch, Ste
   choices_.begin(batch);
   const Schedule& schedule = schedule_of(step, batch);
   const bool has_programs = schedule.has_programs();
-  SUBBYTE_CHECK(step_.begin(batch, choices_.packet(), !has_programs));
+  const bool launches_attention = !has_programs || !attends(step, batch);
+  SUBBYTE_CHECK(step_.begin(batch, choices_.packet(),
+                            launches_attention ? step.kinds() : std::vector<AttentionKind>()));
   SUBBYTE_CHECK(take_values());
   if (has_programs) {
     SUBBYTE_CHECK(bind_programs(step, schedule));
@@ -122,8 +131,14 @@ const Schedule& CudaStepRunner::schedule_of(const CudaCompiledStep& step, const 
   const bool is_small = has_single_tokens(batch) && tokens <= options_.step_kernel_tokens &&
                         !options_.batch_invariant;
   if (!is_small) return step.launches();
-  const KvType type = batch.parts.front().sequence->pool().shape().type;
-  return step.programs(tokens, static_cast<cuda::Element>(type) == element(), device_);
+  return step.programs(tokens, attends(step, batch), device_);
+}
+
+/// Whether the kernel of a step has the attention of the plan: over one group of the cache, in the
+/// type of activations.
+bool CudaStepRunner::attends(const CudaCompiledStep& step, const Batch& batch) const {
+  const KvType type = batch.parts.front().sequence->pool().type();
+  return step.plan().cache.groups.size() == 1 && static_cast<cuda::Element>(type) == element();
 }
 
 /// The same places for the same number of rows, so that graphs and programs find them again.
@@ -143,8 +158,8 @@ Status CudaStepRunner::bind_programs(const CudaCompiledStep& step, const Schedul
   const KvPool& pool = step_.pool();
   Bound bound = {step.id(),
                  step_.num_tokens(),
-                 static_cast<cuda::Element>(pool.shape().type) == element(),
-                 &pool.memory(),
+                 attends(step, *batch_),
+                 memory_of(pool),
                  CudaBuffer::epoch(),
                  pointers_};
   if (bound == bound_) return {};
@@ -160,7 +175,7 @@ Status CudaStepRunner::begin_graph(const CudaCompiledStep& step) {
   StepShapeKey key = step_.shape_key();
   const StepShapeKey choices = choices_.shape_key();
   key.insert(key.end(), choices.begin(), choices.end());
-  key.push_back(reinterpret_cast<intptr_t>(&step_.pool().memory()));
+  key.push_back(reinterpret_cast<intptr_t>(memory_of(step_.pool())));
   key.push_back(step.id());
   key.push_back(static_cast<int64_t>(CudaBuffer::epoch()));
   return graphs_.begin(std::move(key));
@@ -262,6 +277,22 @@ Status CudaStepRunner::launch(const ExpertsOp& op, const ScheduledLaunch& item) 
   if (item.leaves_sum) return {};
   const CudaRows y = activations(op.y);
   cuda::run_add_routes({y.data, routes_, element(), y.rows, y.cols}, stream_);
+  return {};
+}
+
+Status CudaStepRunner::launch(const RunningSumOp& op, const ScheduledLaunch&) {
+  const KvGroup& group = step_.pool().groups()[op.cache.group];
+  const auto& memory = static_cast<const CudaStateMemory&>(group.memory());
+  cuda::RunningSumCall call;
+  call.y = at(op.y);
+  call.x = at(op.x);
+  call.element = element();
+  call.cols = plan_->value(op.x).cols;
+  call.states = memory.layer(op.cache.layer);
+  call.state_stride = memory.stride();
+  call.parts = step_.states(op.cache.group);
+  call.num_parts = std::ssize(batch_->parts);
+  cuda::run_running_sum(call, stream_);
   return {};
 }
 

@@ -28,11 +28,14 @@ class CudaCompiledStep : public CompiledStep {
       : CompiledStep(std::move(step_plan)),
         id_(id),
         slots_(assign_slots(plan())),
+        kinds_(attention_kinds(plan())),
         launches_(schedule_launches(plan(), true)),
         observed_(schedule_launches(plan(), false)) {}
 
   int64_t id() const { return id_; }
   const ValueSlots& slots() const { return slots_; }
+  /// The different ones.
+  const std::vector<AttentionKind>& kinds() const { return kinds_; }
   const Schedule& launches() const { return launches_; }
   /// Every result is stored.
   const Schedule& observed() const { return observed_; }
@@ -42,6 +45,7 @@ class CudaCompiledStep : public CompiledStep {
  private:
   int64_t id_;
   ValueSlots slots_;
+  std::vector<AttentionKind> kinds_;
   Schedule launches_, observed_;
   mutable std::map<std::pair<int64_t, bool>, Schedule> programs_;
 };
@@ -83,14 +87,15 @@ class CudaStepRunner {
   CudaProducts& products() { return products_; }
   CudaMixture& mixture() { return mixture_; }
 
-  /// So that steps of that shape allocate nothing. Code cuda.memory.
-  Status reserve(const CudaWorkspace& workspace, const StepShape& shape);
+  /// What steps of a plan work in, up to `size`; its weights need not be there.
+  CudaWorkspace workspace(const StepPlan& plan, const StepSize& size) const;
+  /// So that such steps allocate nothing. Code cuda.memory.
+  Status reserve(const CudaWorkspace& workspace);
   int64_t device_bytes() const;
-  int64_t expert_bytes(const StepShape& shape) const { return mixture_.memory_bytes(shape); }
-  bool batch_invariant() const { return options_.batch_invariant; }
 
  private:
   const Schedule& schedule_of(const CudaCompiledStep& step, const Batch& batch);
+  bool attends(const CudaCompiledStep& step, const Batch& batch) const;
   Status take_values();
   Status begin_graph(const CudaCompiledStep& step);
   Status run_items(const Schedule& schedule);
@@ -104,6 +109,7 @@ class CudaStepRunner {
   Status launch(const RotateOp& op, const ScheduledLaunch& item);
   Status launch(const AttendOp& op, const ScheduledLaunch& item);
   Status launch(const ExpertsOp& op, const ScheduledLaunch& item);
+  Status launch(const RunningSumOp& op, const ScheduledLaunch& item);
   Status launch(const AllReduceOp& op, const ScheduledLaunch& item);
   Status launch(const LogitsOp& op, const ScheduledLaunch& item);
   Status show(const Op& op);

@@ -64,7 +64,9 @@ Result<GenerateStats> generate(const Model& model, Backend& backend, Sequence& s
     const Result<Generation::Event> accepted = generation.accept(logits.tokens[0]);
     if (!accepted.ok()) {
       steps.clear();
-      const Part again = generation.again(std::ssize(parts.front().tokens));
+      const auto tokens = std::ssize(parts.front().tokens);
+      if (!sequence.holds(sequence.length() - tokens)) return accepted.error();
+      const Part again = generation.again(tokens);
       return model.locate_not_finite(backend, {{&again, 1}}, accepted.error());
     }
     const Generation::Event& event = *accepted;

@@ -235,7 +235,7 @@ TEST_P(Generate, the_same_seed_gives_the_same_text) {
 
 /// The token whose successor has no page is handed out before the error.
 TEST_P(Generate, a_full_pool_ends_it_after_the_same_tokens) {
-  auto pool = model_->make_kv_pool(*backend_, KvType::kF32, kKvPagePositions);
+  auto pool = model_->make_kv_pool(*backend_, KvType::kF32, {kKvPagePositions});
   ASSERT_TRUE(pool.ok());
   Sequence sequence(*pool, 4 * kKvPagePositions);
   const std::vector<int32_t> prompt = {1, 2, 3};

@@ -35,7 +35,7 @@ Result<Perplexity> perplexity(const Model& model, Backend& backend, KvType kv_ty
   SUBBYTE_CHECK(model.check_tokens(tokens));
   Perplexity result;
   window = std::min(window, count);
-  SUBBYTE_TRY(KvPool pool, model.make_kv_pool(backend, kv_type, window));
+  SUBBYTE_TRY(KvPool pool, model.make_kv_pool(backend, kv_type, {.positions = window}));
   Sequence sequence(pool, window);
   Logits logits;
   for (int64_t begin = 0; begin + 1 < count; begin += window) {

@@ -30,7 +30,7 @@ Result<RequestId> Scheduler::add(const ScheduledRequest& request) {
   const int64_t wanted =
       request.max_length > 0 ? request.max_length : model_.config().max_positions;
   // One sequence always has room for all of its positions once the others have given theirs.
-  const int64_t max_length = std::min(wanted, pool_.num_pages() * kKvPagePositions);
+  const int64_t max_length = std::min(wanted, pool_.max_positions());
   SUBBYTE_CHECK(check(request, max_length));
   const RequestId id = next_request_++;
   GenerateOptions options = request.options;
@@ -82,8 +82,7 @@ bool Scheduler::waits_for_prompt(const Sample& sample) const {
 
 /// Room for all that it has so far and for one page that it shares and will write to.
 bool Scheduler::has_pages_for(const Sample& sample) const {
-  const int64_t positions = sample.sequence.length() + sample.generation.tokens_left();
-  return kv_pages(positions) - std::ssize(sample.sequence.pages()) < pool_.free_pages();
+  return sample.sequence.has_room_for(sample.generation.tokens_left(), 1);
 }
 
 void Scheduler::admit() {
@@ -110,11 +109,23 @@ void Scheduler::preempt(Sample& sample) {
 bool Scheduler::reserve(Sample& sample, int64_t tokens) {
   while (!sample.sequence.reserve(tokens).ok()) {
     auto youngest = samples_.rbegin();
-    while (&*youngest != &sample && youngest->sequence.pages().empty()) ++youngest;
+    while (&*youngest != &sample && youngest->sequence.is_empty()) ++youngest;
     preempt(*youngest);
     if (&*youngest == &sample) return false;
   }
   return true;
+}
+
+/// Whether others will share the prompt of this one, whose states are only kept where steps end:
+/// before the last token of the prompt, too.
+bool Scheduler::keeps_prompt(const Sample& sample) const {
+  const auto& groups = pool_.layout().groups;
+  const auto waits = [&](const Sample& other) {
+    return other.request == sample.request && other.index != sample.index &&
+           other.sequence.length() == 0;
+  };
+  return !sample.has_prompt() && std::ranges::any_of(groups, &CacheGroup::is_state) &&
+         std::ranges::any_of(samples_, waits);
 }
 
 std::vector<Part> Scheduler::next_parts(Owners& owners) {
@@ -130,6 +141,7 @@ std::vector<Part> Scheduler::next_parts(Owners& owners) {
     const int64_t wanted = sample->generation.tokens_left();
     if (wanted > 1 && left == 0) continue;
     int64_t tokens = wanted > 1 ? std::min(wanted, left) : 1;
+    if (tokens == wanted && tokens > 1 && keeps_prompt(*sample)) --tokens;
     if (const int64_t rows = sample->rows_to_score(tokens); rows > rows_left) {
       tokens -= rows - rows_left;
       if (tokens <= 0) continue;  // those before it have taken all rows
@@ -192,10 +204,12 @@ Status Scheduler::enqueue_steps() {
 
 /// Gives the samples that wait for the prompt what `from` has computed of it.
 void Scheduler::share_prompt(const Sample& from) {
+  const int64_t length = from.generation.prompt_tokens() - 1;
+  if (!from.sequence.holds(length)) return;
   for (Sample& other : samples_) {
     if (other.request != from.request || other.is_running || other.sequence.length() > 0) continue;
     if (!other.is_scored()) continue;  // it computes its own
-    other.sequence = from.sequence.share(from.generation.prompt_tokens() - 1);
+    other.sequence = from.sequence.share(length);
   }
 }
 
@@ -241,6 +255,7 @@ SampleEvent Scheduler::accept(Sample& sample, const Part& part, int32_t token,
 /// The step after this one is computed anew.
 Error Scheduler::locate_not_finite(Sample& sample, int64_t tokens, const Error& error) {
   clear_steps();
+  if (!sample.sequence.holds(sample.sequence.length() - tokens)) return error;
   const Part again = sample.generation.again(tokens);
   return model_.locate_not_finite(backend_, {{&again, 1}}, error);
 }

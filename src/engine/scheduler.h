@@ -153,6 +153,7 @@ class Scheduler {
   Status check(const ScheduledRequest& request, int64_t max_length) const;
   void admit();
   bool waits_for_prompt(const Sample& sample) const;
+  bool keeps_prompt(const Sample& sample) const;
   bool has_pages_for(const Sample& sample) const;
   using Owners = std::vector<Sample*>;  // of the parts of a step; nullptr: it has ended
 

@@ -44,7 +44,7 @@ class Scheduling : public ::testing::TestWithParam<std::tuple<const char*, int>>
 
   void start(int64_t pages, const SchedulerOptions& options) {
     scheduler_.reset();
-    auto pool = model_->make_kv_pool(*backend_, KvType::kF32, pages * kKvPagePositions);
+    auto pool = model_->make_kv_pool(*backend_, KvType::kF32, {pages * kKvPagePositions, 16});
     ASSERT_TRUE(pool.ok());
     pool_.emplace(std::move(pool).value());
     scheduler_.emplace(*model_, *backend_, *pool_, options);
@@ -94,7 +94,7 @@ class Scheduling : public ::testing::TestWithParam<std::tuple<const char*, int>>
       step(outputs);
       if (HasFatalFailure()) break;
     }
-    EXPECT_EQ(pool_->free_pages(), pool_->num_pages());
+    for (const KvGroup& group : pool_->groups()) EXPECT_EQ(group.num_free(), group.num_units());
     return outputs;
   }
 
@@ -204,14 +204,14 @@ TEST_P(Scheduling, samples_share_the_pages_of_their_prompt) {
   Outputs outputs;
   step(outputs);  // the first sample has computed all of the prompt, and the others hold it
   EXPECT_EQ(scheduler_->num_computed_tokens(), 300);
-  EXPECT_EQ(pool_->free_pages(), 20 - 3);
+  EXPECT_EQ(pool_->groups().back().num_free(), 20 - 3);
   step(outputs);  // each has a copy of the last page, but for whom it is left to
   EXPECT_EQ(scheduler_->num_computed_tokens(), 300 + 4);
-  EXPECT_EQ(pool_->free_pages(), 20 - 2 - 4);
+  EXPECT_EQ(pool_->groups().back().num_free(), 20 - 2 - 4);
   while (!scheduler_->idle()) step(outputs);
   expect_as_alone({shared}, outputs);
   EXPECT_NE((outputs[{1, 0}].tokens), (outputs[{1, 1}].tokens));
-  EXPECT_EQ(pool_->free_pages(), 20);
+  EXPECT_EQ(pool_->groups().back().num_free(), 20);
 }
 
 TEST_P(Scheduling, more_samples_than_places_still_compute_their_prompt_once) {
@@ -248,9 +248,9 @@ TEST_P(Scheduling, cancelling_frees_pages_and_ends_the_events) {
   Outputs outputs;
   for (int i = 0; i < 4; ++i) step(outputs);
   const Outputs before = outputs;
-  const int64_t free = pool_->free_pages();
+  const int64_t free = pool_->groups().back().num_free();
   scheduler_->cancel(ids[0]);
-  EXPECT_EQ(pool_->free_pages(), free + 2);
+  EXPECT_EQ(pool_->groups().back().num_free(), free + 2);
   scheduler_->cancel(ids[1], 1);
   scheduler_->cancel(ids[0]);      // a second time: nothing
   scheduler_->cancel(ids[1], 99);  // no such sample
@@ -263,7 +263,7 @@ TEST_P(Scheduling, cancelling_frees_pages_and_ends_the_events) {
     const Output expected = alone(requests[request], sample);
     EXPECT_EQ((outputs[{RequestId(request + 1), sample}].tokens), expected.tokens);
   }
-  EXPECT_EQ(pool_->free_pages(), 20);
+  EXPECT_EQ(pool_->groups().back().num_free(), 20);
 }
 
 TEST_P(Scheduling, samples_go_on_when_the_one_that_computes_their_prompt_is_cancelled) {

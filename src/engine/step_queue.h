@@ -44,6 +44,7 @@ class StepQueue {
   void forget(const Sequence& sequence);
 
  private:
+  void settle(const std::vector<Part>& parts);
   void take_back_all();
 
   const Model& model_;

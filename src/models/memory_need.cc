@@ -30,25 +30,16 @@ Result<MatrixShape> shape_of(const TensorSpec& spec, const ModuleInfo& info, int
 
 }  // namespace
 
-StepShape step_shape(const ModelConfig& config, const LoadOptions& options) {
-  StepShape shape;
-  shape.tokens = options.step_tokens;
-  shape.sequences = options.step_sequences;
-  shape.logits = options.step_logits;
-  shape.positions = kv_pages(options.cache_positions) * kKvPagePositions;
-  shape.hidden = config.hidden_size;
-  shape.intermediate = config.intermediate_size;
-  shape.vocab = config.vocab_size;
-  shape.heads = config.num_heads;
-  shape.kv_heads = config.num_kv_heads;
-  shape.head_dim = config.head_dim;
-  shape.experts = config.num_experts;
-  shape.experts_per_token = config.experts_per_token;
-  shape.expert_size = config.expert_size;
-  return shape;
+StepSize step_size(const LoadOptions& options) {
+  return {options.step_tokens, options.step_sequences, options.step_logits,
+          kv_pages(options.cache_positions) * kKvPagePositions};
 }
 
-Result<MemoryNeed> memory_need(std::span<const FoundTensor> tensors, const ModelConfig& config,
+CacheSize cache_size(const LoadOptions& options) {
+  return {options.cache_positions, options.step_sequences, options.step_tokens};
+}
+
+Result<MemoryNeed> memory_need(std::span<const FoundTensor> tensors, const StepPlan& plan,
                                const LoadOptions& options, const MachineMemory& memory) {
   MemoryNeed need;
   for (const FoundTensor& tensor : tensors) {
@@ -72,10 +63,8 @@ Result<MemoryNeed> memory_need(std::span<const FoundTensor> tensors, const Model
       need.weights += memory.vector_bytes(elements_of(vector.shape));
     }
   }
-  const KvShape cache = {config.num_layers, config.num_kv_heads, config.head_dim,
-                         options.cache_type};
-  need.cache = kv_pages(options.cache_positions) * cache.page_bytes();
-  need.workspace = memory.workspace_bytes(step_shape(config, options));
+  need.cache = cache_bytes(plan.cache, options.cache_type, cache_size(options));
+  need.workspace = memory.workspace_bytes(plan, step_size(options));
   return need;
 }
 

@@ -8,12 +8,13 @@
 
 namespace subbyte {
 
-/// The largest step of a program that loads with these options.
-StepShape step_shape(const ModelConfig& config, const LoadOptions& options);
+/// The largest step of a program that loads with these options, and its cache.
+StepSize step_size(const LoadOptions& options);
+CacheSize cache_size(const LoadOptions& options);
 
-/// An upper bound: matrices that are joined may take a little less. Codes: those of
-/// MachineMemory::matrix_bytes (naming the module) and head_format.
-Result<MemoryNeed> memory_need(std::span<const FoundTensor> tensors, const ModelConfig& config,
+/// An upper bound: matrices that are joined may take a little less. `plan`: of the model, without
+/// its weights. Codes: those of MachineMemory::matrix_bytes (naming the module) and head_format.
+Result<MemoryNeed> memory_need(std::span<const FoundTensor> tensors, const StepPlan& plan,
                                const LoadOptions& options, const MachineMemory& memory);
 
 }  // namespace subbyte

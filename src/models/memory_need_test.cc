@@ -24,8 +24,10 @@ class CountingMemory : public MachineMemory {
     return shape.experts * shape.rows * shape.cols;
   }
   int64_t vector_bytes(int64_t size) const override { return size; }
-  int64_t workspace_bytes(const StepShape& shape) const override { return shape.tokens; }
-  Status reserve(const MemoryNeed&, const StepShape&) override { return {}; }
+  int64_t workspace_bytes(const StepPlan&, const StepSize& size) const override {
+    return size.tokens;
+  }
+  Status reserve(const MemoryNeed&, const StepPlan&, const StepSize&) override { return {}; }
   Status finish_loading() override { return {}; }
   MemoryNeed held() const override { return {}; }
 
@@ -52,7 +54,7 @@ Counted count(const std::string& golden, const LoadOptions& options) {
   const CheckpointNames names = *CheckpointNames::find(tensors, family.experts);
   const auto found = find_tensors(context, names, family.tensors(counted.config));
   EXPECT_TRUE(found.ok()) << found.error().message;
-  auto need = memory_need(*found, counted.config, options, counted.memory);
+  auto need = memory_need(*found, *plan_of(counted.config), options, counted.memory);
   EXPECT_TRUE(need.ok()) << need.error().message;
   counted.need = *need;
   return counted;

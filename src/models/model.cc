@@ -133,17 +133,8 @@ Status Model::check(const Batch& batch, std::span<const Part> before) const {
 }
 
 Status Model::check_pool(const KvPool& pool) const {
-  const KvShape& shape = pool.shape();
-  if (shape.layers == config_.num_layers && shape.kv_heads == config_.num_kv_heads &&
-      shape.head_dim == config_.head_dim) {
-    return {};
-  }
-  return Error{
-      "batch.parts",
-      fmt::format("expected a pool for {} layers, {} heads of keys and {} numbers in each, "
-                  "found one for {}, {} and {}",
-                  config_.num_layers, config_.num_kv_heads, config_.head_dim, shape.layers,
-                  shape.kv_heads, shape.head_dim)};
+  if (pool.layout() == plan().cache) return {};
+  return Error{"batch.parts", "a pool of another model: it keeps other heads, layers or states"};
 }
 
 Status Model::check_tokens(std::span<const int32_t> tokens) const {
@@ -172,9 +163,13 @@ Status Model::submit(Backend& backend, const Batch& batch, std::span<const Part>
 Status Model::forward(Backend& backend, const Batch& batch, Logits& logits) const {
   SUBBYTE_CHECK(submit(backend, batch));
   Status status = backend.wait(logits);
-  if (status.ok()) return {};
   for (const Part& part : batch.parts) {
-    part.sequence->truncate(part.sequence->length() - std::ssize(part.tokens));
+    Sequence& sequence = *part.sequence;
+    if (status.ok()) {
+      sequence.settle(sequence.length());
+    } else {
+      sequence.truncate(sequence.length() - std::ssize(part.tokens));
+    }
   }
   return status;
 }
@@ -195,9 +190,13 @@ Status Model::verify_unchanged() const {
   return {};
 }
 
-Result<KvPool> Model::make_kv_pool(Backend& backend, KvType type, int64_t positions) const {
-  const KvShape shape = {config_.num_layers, config_.num_kv_heads, config_.head_dim, type};
-  return backend.make_kv_pool(shape, kv_pages(positions));
+Result<KvPool> Model::make_kv_pool(Backend& backend, KvType type, const CacheSize& size) const {
+  return backend.make_kv_pool(plan().cache, type, size);
+}
+
+Result<StepPlan> plan_of(const ModelConfig& config) {
+  const ModelFamily& family = family_of(config);
+  return family.record(config, ModelWeights(config, family.tensors(config)));
 }
 
 namespace {
@@ -230,8 +229,9 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Bac
   SUBBYTE_TRY(const auto tensors, opened.find_tensors(context));
   MachineMemory* const memory = backend.memory();
   if (memory != nullptr) {
-    SUBBYTE_TRY(const MemoryNeed need, memory_need(tensors, config, options, *memory));
-    SUBBYTE_CHECK(memory->reserve(need, step_shape(config, options)));
+    SUBBYTE_TRY(const StepPlan plan, plan_of(config));
+    SUBBYTE_TRY(const MemoryNeed need, memory_need(tensors, plan, options, *memory));
+    SUBBYTE_CHECK(memory->reserve(need, plan, step_size(options)));
   }
   WeightLoader loader(context, config, backend, options);
   const Status loaded = loader.load(tensors);

@@ -16,6 +16,10 @@ namespace subbyte {
 
 class Model {
  public:
+  /// Of a plan that somebody has recorded and compiled; load_model() is the usual way.
+  Model(const ModelConfig& config, std::unique_ptr<CompiledStep> step)
+      : config_(config), step_(std::move(step)) {}
+
   const ModelConfig& config() const { return config_; }
   /// The operations of a step.
   const StepPlan& plan() const { return step_->plan(); }
@@ -47,9 +51,8 @@ class Model {
   /// Code model.token_range unless all are in the vocabulary.
   Status check_tokens(std::span<const int32_t> tokens) const;
 
-  /// A pool for caches of `type` with room for at least `positions` positions of one sequence. Code
-  /// kv.memory.
-  Result<KvPool> make_kv_pool(Backend& backend, KvType type, int64_t positions) const;
+  /// A pool for what sequences keep, keys and values as `type`. Codes kv.memory, kv.unsupported.
+  Result<KvPool> make_kv_pool(Backend& backend, KvType type, const CacheSize& size) const;
 
   /// Bytes of weights that decoding one token reads (of experts: those that one token uses).
   int64_t bytes_per_token() const { return bytes_per_token_; }
@@ -59,10 +62,7 @@ class Model {
   const Weight& largest_weight() const { return largest_weight_; }
 
  private:
-  friend class WeightLoader;  // makes it of what it has loaded
-
-  Model(const ModelConfig& config, std::unique_ptr<CompiledStep> step)
-      : config_(config), step_(std::move(step)) {}
+  friend class WeightLoader;  // fills in the accounts
 
   Status check(const Batch& batch, std::span<const Part> before) const;
   Status check_pool(const KvPool& pool) const;
@@ -74,6 +74,10 @@ class Model {
   int64_t weight_bytes_ = 0;
   Weight largest_weight_;
 };
+
+/// The operations of a step of the model that config.json describes, without its weights: what its
+/// cache keeps and its steps take. Code plan.shape.
+Result<StepPlan> plan_of(const ModelConfig& config);
 
 /// Called while loading with the bytes read so far and in all.
 using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;

@@ -38,7 +38,6 @@ ValueId StepRecorder::self_attention(ValueId h) {
   attention.norms = {weights_.vector(in_layer("self_attn.q_norm")),
                      weights_.vector(in_layer("self_attn.k_norm")), config_.rms_norm_eps};
   attention.sinks = weights_.vector(in_layer("self_attn.sinks"));
-  attention.layer = layer_;
   const ValueId qkv =
       record_.linear("self_attn.qkv_proj", h, weights_.matrix(in_layer("self_attn.qkv_proj")));
   const ValueId heads = record_.attention("self_attn", qkv, attention);

@@ -61,6 +61,8 @@ struct TensorSpec {
   /// Another one that this one must be equal to where a file has it at all.
   std::string_view tied_to = {};
 
+  /// "layers.3.mlp.experts" of what stands under it.
+  std::string_view parent() const { return std::string_view(name).substr(0, name.rfind('.')); }
   bool is_vector() const { return role == Role::kNorm || role == Role::kVector; }
   bool is_of_experts() const { return role == Role::kExpertsGateUp || role == Role::kExpertsDown; }
 };

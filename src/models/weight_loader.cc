@@ -22,11 +22,6 @@ Result<T> naming(std::string_view module, Result<T> result) {
                fmt::format("{}: {}", quote_name(module), result.error().message)};
 }
 
-/// "layers.3.mlp.experts" of what stands under it.
-std::string_view experts_name(const TensorSpec& spec) {
-  return std::string_view(spec.name).substr(0, spec.name.rfind('.'));
-}
-
 /// Of each `rows` numbers the first half and the second in turns, or the inverse.
 std::vector<float> reordered(std::span<const float> numbers, int64_t rows, bool in_turns) {
   std::vector<float> result(numbers.size());
@@ -288,7 +283,7 @@ Status WeightLoader::load_experts(const FoundTensor& tensor) {
   matrices.top_k = config_.experts_per_token;
   matrices.swiglu = config_.swiglu;
   matrices.route_weights = config_.route_weights;
-  const std::string name(experts_name(tensor.spec));
+  const std::string name(tensor.spec.parent());
   SUBBYTE_TRY(weights_.experts_[name],
               naming(tensor.file.matrices.front().module, backend_->upload(std::move(matrices))));
   release_read();
@@ -327,7 +322,7 @@ Result<std::vector<float>> WeightLoader::bias_of(const FoundTensor& tensor) {
 }
 
 std::unique_ptr<Model> WeightLoader::finish(std::unique_ptr<CompiledStep> step) const {
-  std::unique_ptr<Model> model(new Model(config_, std::move(step)));
+  auto model = std::make_unique<Model>(config_, std::move(step));
   std::set<std::shared_ptr<const MappedFile>> files;
   for (const auto& [name, tensor] : context_.tensors.tensors()) files.insert(tensor.file);
   model->files_.assign(files.begin(), files.end());

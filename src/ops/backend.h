@@ -67,8 +67,9 @@ class Backend {
                                        std::vector<float> bias = {}) = 0;
   virtual Result<Experts> upload(ExpertMatrices experts) = 0;
   virtual Result<Vector> upload(std::vector<float> numbers) = 0;
-  /// Code kv.memory when there is no room for so many pages.
-  virtual Result<KvPool> make_kv_pool(const KvShape& shape, int64_t num_pages) = 0;
+  /// Codes: kv.memory when there is no room for that; kv.unsupported.
+  virtual Result<KvPool> make_kv_pool(const CacheLayout& layout, KvType type,
+                                      const CacheSize& size) = 0;
   /// The plan has weights that this backend uploaded. Code linear.unsupported names the operation
   /// and what is supported. The compiled step must not outlive the backend.
   virtual Result<std::unique_ptr<CompiledStep>> compile(StepPlan plan) = 0;

@@ -35,8 +35,9 @@ class ForwardingBackend : public Backend {
   Result<Vector> upload(std::vector<float> numbers) override {
     return backend_.upload(std::move(numbers));
   }
-  Result<KvPool> make_kv_pool(const KvShape& shape, int64_t num_pages) override {
-    return backend_.make_kv_pool(shape, num_pages);
+  Result<KvPool> make_kv_pool(const CacheLayout& layout, KvType type,
+                              const CacheSize& size) override {
+    return backend_.make_kv_pool(layout, type, size);
   }
   Result<std::unique_ptr<CompiledStep>> compile(StepPlan plan) override {
     return backend_.compile(std::move(plan));

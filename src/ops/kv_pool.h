@@ -1,8 +1,10 @@
 #pragma once
-// The cache of keys and values: pages of kKvPagePositions positions, which sequences own, share and
-// give back. A page holds all layers and heads of its positions:
+// The cache of keys, values and states: pages of kKvPagePositions positions and states, which
+// sequences own, share and give back. Each group of layers (ops/cache_layout.h) has its own. A page
+// holds all layers and heads of the group:
 //
 //   page   [layer][kv_head][key, value][position in the page][head_dim]
+//   state  [layer][state_size]
 //
 // In e4m3 the elements of a key, or of a value, have a scale: those of the positions follow their
 // elements (kernels/kv_e4m3.h says what they are), so that elements begin at multiples of 16 bytes
@@ -10,11 +12,15 @@
 //
 //   run    [128][head_dim] elements, [128] scales
 //
-// A sequence knows the pages of its positions by a table:
+// A sequence knows the pages of its positions by a table for each group:
 //
 //   positions   0 .. 127 | 128 .. 255 | 256 .. 300
 //   table          7     |     2      |     9            a page that several sequences share is
-//                                                        copied by the first that writes to it
+//   window         -     |     4      |     1            copied by the first that writes to it
+//
+// Pages that lie behind the window of their group go back when the steps up to there are settled. A
+// state is written once, by the step that ends at its position, and read by the next; so sharing
+// one, or taking a step back, is a matter of who owns which.
 //
 // This file is bookkeeping on the host; the bytes belong to the backend that made the pool. One
 // thread at a time uses a pool and its sequences.
@@ -25,14 +31,14 @@
 #include <vector>
 
 #include "base/status.h"
+#include "ops/cache_layout.h"
 
 namespace subbyte {
 
-inline constexpr int64_t kKvPagePositions = 128;
+/// No page, or no state.
+inline constexpr int32_t kNoPage = -1;
 
-/// The type that keys and values are stored in.
-enum class KvType : uint8_t { kF32, kF16, kBF16, kE4M3 };
-
+/// Keys and values of a group of layers.
 struct KvShape {
   int64_t layers = 0;
   int64_t kv_heads = 0;
@@ -50,10 +56,7 @@ struct KvShape {
   int64_t bytes_per_position() const { return page_bytes() / kKvPagePositions; }
 };
 
-/// Pages that hold `positions` positions of one sequence.
-int64_t kv_pages(int64_t positions);
-
-/// Where the bytes of the pages are.
+/// Where the bytes of a group are.
 class KvMemory {
  public:
   virtual ~KvMemory() = default;
@@ -61,68 +64,130 @@ class KvMemory {
   virtual void copy_page(int32_t from, int32_t to, int64_t positions) = 0;
 };
 
-class KvPool {
+/// The pages or the states of one group.
+class KvGroup {
  public:
-  KvPool(const KvShape& shape, int64_t num_pages, std::unique_ptr<KvMemory> memory);
+  KvGroup(const CacheGroup& layout, int64_t num_units, std::unique_ptr<KvMemory> memory);
 
-  const KvShape& shape() const { return shape_; }
-  int64_t num_pages() const { return static_cast<int64_t>(owners_.size()); }
-  int64_t free_pages() const { return static_cast<int64_t>(free_.size()); }
-  /// What one position takes in all layers.
-  int64_t bytes_per_position() const { return shape_.bytes_per_position(); }
+  const CacheGroup& layout() const { return layout_; }
+  int64_t num_units() const { return static_cast<int64_t>(owners_.size()); }
+  int64_t num_free() const { return static_cast<int64_t>(free_.size()); }
   /// For the backend that made it.
   KvMemory& memory() const { return *memory_; }
 
  private:
   friend class Sequence;
 
-  int32_t take();  // a free page, of which there is one, with one owner
-  void share(int32_t page) { ++owners_[page]; }
-  void give_back(int32_t page);
-  bool is_shared(int32_t page) const { return owners_[page] > 1; }
+  int32_t take();  // a free one, of which there is one, with one owner
+  void share(int32_t unit) { ++owners_[unit]; }
+  void give_back(int32_t unit);
+  bool is_shared(int32_t unit) const { return owners_[unit] > 1; }
 
-  KvShape shape_;
+  CacheGroup layout_;
   std::unique_ptr<KvMemory> memory_;
-  std::vector<int32_t> owners_;  // of each page
+  std::vector<int32_t> owners_;  // of each
   std::vector<int32_t> free_;    // the one that was given back last is used first
 };
 
-/// The positions of one conversation.
+class KvPool {
+ public:
+  /// A group for each of the layout.
+  KvPool(CacheLayout layout, KvType type, const CacheSize& size, std::vector<KvGroup> groups)
+      : layout_(std::move(layout)), type_(type), size_(size), groups_(std::move(groups)) {}
+
+  const CacheLayout& layout() const { return layout_; }
+  KvType type() const { return type_; }
+  std::span<const KvGroup> groups() const { return groups_; }
+  /// Positions that a sequence alone can have.
+  int64_t max_positions() const { return kv_pages(size_.positions) * kKvPagePositions; }
+  /// Bytes of all pages and states, and of those that somebody owns.
+  int64_t total_bytes() const;
+  int64_t held_bytes() const;
+
+ private:
+  friend class Sequence;
+
+  CacheLayout layout_;
+  KvType type_;
+  CacheSize size_;
+  std::vector<KvGroup> groups_;
+};
+
+/// What is kept of one conversation.
 class Sequence {
  public:
-  /// At most `max_length` positions. The pool must outlive the sequence and
-  /// stay where it is.
-  Sequence(KvPool& pool, int64_t max_length) : pool_(&pool), max_length_(max_length) {}
+  /// States that a sequence owns at most: of its settled length, and of two steps after it.
+  static constexpr int64_t kMaxStates = 3;
+
+  /// At most `max_length` positions. The pool must outlive the sequence and stay where it is.
+  Sequence(KvPool& pool, int64_t max_length);
   Sequence(Sequence&& other) noexcept;
   Sequence& operator=(Sequence&& other) noexcept;
-  ~Sequence() { truncate(0); }
+  ~Sequence() { release(0); }
 
   /// Positions that are filled, and how many there may be.
   int64_t length() const { return length_; }
   int64_t max_length() const { return max_length_; }
   KvPool& pool() const { return *pool_; }
-  /// The pages of the positions from 0 on; the last ones may be empty so far.
-  std::span<const int32_t> pages() const { return pages_; }
+  /// Whether it owns nothing of the pool.
+  bool is_empty() const;
 
-  /// Another sequence with the first `length` positions of this one, which share their pages.
+  /// The pages of the positions from 0 on; the last ones may be empty so far, the first ones of a
+  /// group with a window kNoPage.
+  std::span<const int32_t> pages(int32_t group) const { return tables_[group].pages; }
+  /// The state at the end of what is filled, kNoPage where nothing is, and the one that the next
+  /// step writes, after reserve().
+  int32_t state(int32_t group) const;
+  int32_t next_state(int32_t group) const { return tables_[group].next_state; }
+
+  /// Whether a sequence can be cut back to `length`, or share it: all that a token after it sees is
+  /// still there.
+  bool holds(int64_t length) const;
+
+  /// Another sequence with the first `length` positions of this one, which share their pages. This
+  /// one holds that length.
   Sequence share(int64_t length) const;
 
   /// Makes room for `tokens` more positions that this sequence alone may write to.
   /// Codes: model.context_full beyond max_length; kv.no_pages when the pool has too few. Then
   /// the sequence and the pool are as before.
   Status reserve(int64_t tokens);
+  /// Whether the pool has the pages for that now, and `spare` more in each group.
+  bool has_room_for(int64_t tokens, int64_t spare = 0) const;
+
   /// Marks `tokens` positions as filled, for which there is room.
-  void advance(int64_t tokens) { length_ += tokens; }
-  /// Forgets everything after the first `length` positions.
+  void advance(int64_t tokens);
+  /// Forgets everything after the first `length` positions, which it holds.
   void truncate(int64_t length);
+  /// The same, or everything where it does not hold that length: how many positions are left.
+  int64_t rewind(int64_t length);
+
+  /// The steps up to `length` will not be taken back: gives back what no token after them sees.
+  void settle(int64_t length);
 
  private:
-  Status no_pages(int64_t tokens, int64_t pages) const;
+  struct State {
+    int64_t length;  // positions that it is of
+    int32_t state;
+  };
+  struct Table {
+    std::vector<int32_t> pages;
+    int64_t first_page = 0;  // those before were given back
+    std::vector<State> states;  // by length
+    int32_t next_state = kNoPage;
+  };
+
+  Status no_pages(int64_t tokens, const KvGroup& group, int64_t wanted) const;
+  /// Units that `tokens` more positions take.
+  int64_t wanted(const KvGroup& group, const Table& table, int64_t tokens) const;
+  bool copies(const KvGroup& group, const Table& table, int64_t tokens) const;
+  /// Gives back all but the first `length` positions.
+  void release(int64_t length);
 
   KvPool* pool_;
   int64_t max_length_;
   int64_t length_ = 0;
-  std::vector<int32_t> pages_;
+  std::vector<Table> tables_;  // by group
 };
 
 }  // namespace subbyte

@@ -26,10 +26,24 @@ class CountingMemory : public KvMemory {
 
 class KvPools : public testing::Test {
  protected:
-  KvPool make(int64_t pages) {
-    auto memory = std::make_unique<CountingMemory>();
-    memory_ = memory.get();
-    return {{1, 1, 1, KvType::kF32}, pages, std::move(memory)};
+  static constexpr CacheGroup kAll = {.layers = 1, .kv_heads = 1, .head_dim = 1};
+  static constexpr CacheGroup kWindow = {
+      .layers = 1, .kv_heads = 1, .head_dim = 1, .window = 200};
+  static constexpr CacheGroup kState = {.layers = 1, .state_size = 4};
+
+  /// Of the groups, with so many pages or states in each.
+  KvPool make(int64_t units, const std::vector<CacheGroup>& layout = {kAll}) {
+    std::vector<KvGroup> groups;
+    for (const CacheGroup& group : layout) {
+      auto memory = std::make_unique<CountingMemory>();
+      memory_ = memory.get();
+      groups.emplace_back(group, units, std::move(memory));
+    }
+    return {{layout}, KvType::kF32, {units * kKvPagePositions}, std::move(groups)};
+  }
+
+  static int64_t free_units(const KvPool& pool, std::size_t group = 0) {
+    return pool.groups()[group].num_free();
   }
 
   /// Appends positions as a step does.
@@ -41,7 +55,7 @@ class KvPools : public testing::Test {
   }
 
   static std::vector<int32_t> pages(const Sequence& sequence) {
-    return {sequence.pages().begin(), sequence.pages().end()};
+    return {sequence.pages(0).begin(), sequence.pages(0).end()};
   }
 
   CountingMemory* memory_ = nullptr;
@@ -66,20 +80,20 @@ TEST_F(KvPools, a_sequence_takes_pages_as_it_grows_and_gives_them_back) {
   {
     Sequence sequence(pool, 1000);
     EXPECT_EQ(append(sequence, 1), "");
-    EXPECT_EQ(pool.free_pages(), 3);
+    EXPECT_EQ(free_units(pool), 3);
     EXPECT_EQ(append(sequence, 127), "");
-    EXPECT_EQ(pool.free_pages(), 3);
+    EXPECT_EQ(free_units(pool), 3);
     EXPECT_EQ(append(sequence, 130), "");
     EXPECT_EQ(sequence.length(), 258);
-    EXPECT_EQ(pool.free_pages(), 1);
+    EXPECT_EQ(free_units(pool), 1);
     sequence.truncate(129);
-    EXPECT_EQ(pool.free_pages(), 2);
+    EXPECT_EQ(free_units(pool), 2);
     sequence.truncate(500);
     EXPECT_EQ(sequence.length(), 129);
     sequence.truncate(128);
-    EXPECT_EQ(pool.free_pages(), 3);
+    EXPECT_EQ(free_units(pool), 3);
   }
-  EXPECT_EQ(pool.free_pages(), 4);
+  EXPECT_EQ(free_units(pool), 4);
 }
 
 TEST_F(KvPools, refuses_what_does_not_fit) {
@@ -88,7 +102,7 @@ TEST_F(KvPools, refuses_what_does_not_fit) {
   EXPECT_EQ(append(sequence, 301), "model.context_full");
   EXPECT_EQ(append(sequence, 257), "kv.no_pages");
   EXPECT_EQ(sequence.length(), 0);
-  EXPECT_EQ(pool.free_pages(), 2);  // what cannot go on takes nothing
+  EXPECT_EQ(free_units(pool), 2);  // what cannot go on takes nothing
   EXPECT_EQ(append(sequence, 256), "");
   EXPECT_EQ(append(sequence, 1), "kv.no_pages");
   EXPECT_EQ(append(sequence, 0), "");
@@ -105,14 +119,14 @@ TEST_F(KvPools, a_shared_page_is_copied_by_the_first_that_writes_to_it) {
   append(first, 300);
   Sequence second = first.share(300);
   EXPECT_EQ(pages(second), pages(first));
-  EXPECT_EQ(pool.free_pages(), 5);
+  EXPECT_EQ(free_units(pool), 5);
   const std::vector<int32_t> before = pages(first);
   EXPECT_EQ(append(second, 1), "");
   EXPECT_EQ(memory_->copies,
-            (std::vector<CountingMemory::Copy>{{before[2], second.pages()[2], 300 - 256}}));
+            (std::vector<CountingMemory::Copy>{{before[2], second.pages(0)[2], 300 - 256}}));
   EXPECT_EQ(pages(first), before);
-  EXPECT_NE(second.pages()[2], before[2]);
-  EXPECT_EQ(second.pages()[0], before[0]);
+  EXPECT_NE(second.pages(0)[2], before[2]);
+  EXPECT_EQ(second.pages(0)[0], before[0]);
   // The page is first's alone now, and second has its own.
   EXPECT_EQ(append(first, 1), "");
   EXPECT_EQ(append(second, 1), "");
@@ -131,9 +145,9 @@ TEST_F(KvPools, a_prefix_of_whole_pages_is_never_copied) {
     EXPECT_EQ(append(other, 1), "");
   }
   EXPECT_TRUE(memory_->copies.empty());
-  EXPECT_EQ(pool.free_pages(), 8 - 4 - 3);
+  EXPECT_EQ(free_units(pool), 8 - 4 - 3);
   std::set<int32_t> all;
-  for (const Sequence& other : others) all.insert(other.pages()[2]);
+  for (const Sequence& other : others) all.insert(other.pages(0)[2]);
   EXPECT_EQ(all.size(), 3u);
 }
 
@@ -143,11 +157,11 @@ TEST_F(KvPools, shared_pages_are_free_when_the_last_owner_is_gone) {
   append(*first, 200);
   std::optional<Sequence> second(first->share(150));
   first.reset();
-  EXPECT_EQ(pool.free_pages(), 2);
+  EXPECT_EQ(free_units(pool), 2);
   EXPECT_EQ(append(*second, 1), "");  // nobody else has it
   EXPECT_TRUE(memory_->copies.empty());
   second.reset();
-  EXPECT_EQ(pool.free_pages(), 4);
+  EXPECT_EQ(free_units(pool), 4);
 }
 
 TEST_F(KvPools, no_page_for_a_copy_changes_nothing) {
@@ -175,7 +189,113 @@ TEST_F(KvPools, sequences_can_be_moved) {
   EXPECT_EQ(third.length(), 200);
   EXPECT_EQ(third.max_length(), 1000);
   second.truncate(0);
-  EXPECT_EQ(pool.free_pages(), 2);
+  EXPECT_EQ(free_units(pool), 2);
+}
+
+/// Of 0 to 2 pages in front of a page that is there.
+int64_t given_back(const Sequence& sequence, int32_t group) {
+  return std::ranges::count(sequence.pages(group), kNoPage);
+}
+
+TEST_F(KvPools, pages_behind_a_window_are_given_back_when_steps_are_settled) {
+  KvPool pool = make(8, {kAll, kWindow});
+  Sequence sequence(pool, 1000);
+  append(sequence, 500);
+  EXPECT_EQ(free_units(pool, 1), 4);
+  EXPECT_TRUE(sequence.holds(1)) << "the step may still be taken back";
+  sequence.settle(328);
+  EXPECT_EQ(given_back(sequence, 1), 1) << "position 128 is seen by the token at 327";
+  sequence.settle(500);
+  EXPECT_EQ(given_back(sequence, 1), 2);
+  EXPECT_EQ(given_back(sequence, 0), 0);
+  EXPECT_EQ(free_units(pool, 1), 6);
+  EXPECT_EQ(free_units(pool, 0), 4);
+  EXPECT_TRUE(sequence.holds(499));
+  EXPECT_TRUE(sequence.holds(456)) << "whose token sees 256 and later ones";
+  EXPECT_FALSE(sequence.holds(454));
+  EXPECT_TRUE(sequence.holds(0));
+  sequence.truncate(456);
+  EXPECT_EQ(sequence.length(), 456);
+  EXPECT_EQ(sequence.rewind(100), 0);
+  EXPECT_EQ(free_units(pool, 0), 8);
+  EXPECT_EQ(free_units(pool, 1), 8);
+  EXPECT_TRUE(sequence.is_empty());
+}
+
+TEST_F(KvPools, what_is_behind_a_window_is_not_shared) {
+  KvPool pool = make(8, {kAll, kWindow});
+  Sequence first(pool, 1000);
+  append(first, 500);
+  first.settle(500);
+  {
+    const Sequence second = first.share(480);
+    EXPECT_EQ(given_back(second, 1), 2);
+    EXPECT_EQ(free_units(pool, 1), 6);
+    first.truncate(0);
+    EXPECT_EQ(free_units(pool, 1), 6);
+    EXPECT_TRUE(second.holds(480));
+  }
+  EXPECT_EQ(free_units(pool, 1), 8);
+}
+
+TEST_F(KvPools, a_window_alone_needs_few_pages) {
+  EXPECT_EQ(cache_units(kWindow, {100000, 1, 512}), 2 + 2 + 8);
+  EXPECT_EQ(cache_units(kWindow, {100000, 16, 512}), 16 * 4 + 8);
+  EXPECT_EQ(cache_units(kWindow, {1000, 16, 512}), 8) << "no more than there are positions";
+  EXPECT_EQ(cache_units(kAll, {100000, 16, 512}), 782);
+  EXPECT_EQ(cache_units(kState, {100000, 16, 512}), 48);
+  KvPool pool = make(12, {kWindow});
+  Sequence sequence(pool, 100000);
+  for (int64_t length = 0; length < 50000; length += 500) {
+    ASSERT_EQ(append(sequence, 500), "") << length;
+    sequence.settle(sequence.length() - 500);  // two steps are on their way
+  }
+}
+
+TEST_F(KvPools, a_state_is_written_once_and_read_by_the_next_step) {
+  KvPool pool = make(3, {kState});
+  Sequence sequence(pool, 1000);
+  EXPECT_EQ(sequence.state(0), kNoPage);
+  ASSERT_TRUE(sequence.reserve(7).ok());
+  ASSERT_TRUE(sequence.reserve(7).ok()) << "the same once more";
+  const int32_t first = sequence.next_state(0);
+  EXPECT_EQ(free_units(pool), 2);
+  sequence.advance(7);
+  EXPECT_EQ(sequence.state(0), first);
+  append(sequence, 1);
+  const int32_t second = sequence.state(0);
+  EXPECT_NE(second, first);
+  append(sequence, 1);
+  EXPECT_EQ(append(sequence, 1), "kv.no_pages");
+  EXPECT_TRUE(sequence.holds(7));
+  EXPECT_FALSE(sequence.holds(6));
+  sequence.truncate(8);  // a step that was ahead is taken back
+  EXPECT_EQ(sequence.state(0), second);
+  sequence.settle(8);
+  EXPECT_EQ(free_units(pool), 2);
+  EXPECT_FALSE(sequence.holds(7));
+  EXPECT_EQ(sequence.rewind(7), 0);
+  EXPECT_EQ(sequence.state(0), kNoPage);
+  EXPECT_EQ(free_units(pool), 3);
+}
+
+TEST_F(KvPools, states_are_shared_until_the_last_owner_is_gone) {
+  KvPool pool = make(4, {kAll, kState});
+  Sequence first(pool, 1000);
+  append(first, 130);
+  {
+    Sequence second = first.share(130);
+    EXPECT_EQ(second.state(1), first.state(1));
+    EXPECT_EQ(free_units(pool, 1), 3);
+    append(second, 1);
+    EXPECT_NE(second.state(1), first.state(1));
+    first.truncate(0);
+    EXPECT_EQ(free_units(pool, 1), 2);
+    second.settle(131);
+    EXPECT_EQ(free_units(pool, 1), 3);
+  }
+  EXPECT_EQ(free_units(pool, 1), 4);
+  EXPECT_EQ(free_units(pool, 0), 4);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "formats/weight_format.h"
+#include "ops/step_plan.h"
 
 namespace subbyte {
 
@@ -20,20 +21,11 @@ struct MatrixShape {
 };
 
 /// The largest step that is to run without allocating.
-struct StepShape {
+struct StepSize {
   int64_t tokens = 0;
   int64_t sequences = 1;
   int64_t logits = 1;     // rows, to read or to choose from
   int64_t positions = 0;  // of the caches of all sequences
-  int64_t hidden = 0;
-  int64_t intermediate = 0;
-  int64_t vocab = 0;
-  int64_t heads = 0;
-  int64_t kv_heads = 0;
-  int64_t head_dim = 0;
-  int64_t experts = 0;  // 0: a dense model
-  int64_t experts_per_token = 0;
-  int64_t expert_size = 0;  // outputs of the gate of one
 };
 
 /// Bytes of the machine's memory.
@@ -60,12 +52,13 @@ class MachineMemory {
   /// What uploads take. Code linear.unsupported for what the machine does not serve.
   virtual Result<int64_t> matrix_bytes(const MatrixShape& shape) const = 0;
   virtual int64_t vector_bytes(int64_t size) const = 0;
-  virtual int64_t workspace_bytes(const StepShape& shape) const = 0;
+  /// For steps of a plan, whose weights need not be there, up to `size`.
+  virtual int64_t workspace_bytes(const StepPlan& plan, const StepSize& size) const = 0;
 
-  /// Allocates weights, staging and the workspace of steps up to `shape`: uploads of so many bytes
-  /// and such steps allocate nothing afterwards. Code memory.device when `need` is more than is
-  /// free; the message has the numbers, and nothing was allocated.
-  virtual Status reserve(const MemoryNeed& need, const StepShape& shape) = 0;
+  /// Allocates weights, staging and that workspace: uploads of so many bytes and such steps allocate
+  /// nothing afterwards. Code memory.device when `need` is more than is free; the message has the
+  /// numbers, and nothing was allocated.
+  virtual Status reserve(const MemoryNeed& need, const StepPlan& plan, const StepSize& size) = 0;
   /// Waits for the uploads and gives back what they needed on the way.
   virtual Status finish_loading() = 0;
   /// What is allocated now.

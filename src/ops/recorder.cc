@@ -95,11 +95,13 @@ ValueId Recorder::attention(std::string_view name, ValueId qkv, const Attention&
   }
   if (attention.sinks.size != 0) expect(name, "sinks", shape.heads, attention.sinks.size);
   const Angles angles = angles_of(attention.rope);
+  const CacheSlot cache = add_to_cache(
+      {.kv_heads = shape.kv_heads, .head_dim = shape.head_dim, .window = shape.window});
   const ValueId rotated = value(cols(qkv), ValueType::kActivation, ValueRows::kTokens, qkv);
   append(std::string(name) + ".rotary_emb",
-         RotateOp{rotated, qkv, angles.cos, angles.sin, attention.norms, shape, attention.layer});
+         RotateOp{rotated, qkv, angles.cos, angles.sin, attention.norms, shape, cache});
   const ValueId y = value(shape.q_size(), ValueType::kActivation);
-  append(name, AttendOp{y, rotated, shape, attention.layer, attention.sinks});
+  append(name, AttendOp{y, rotated, shape, cache, attention.sinks});
   return y;
 }
 
@@ -110,6 +112,26 @@ ValueId Recorder::experts(std::string_view name, ValueId x, ValueId router_logit
   const ValueId y = value(experts.hidden, ValueType::kActivation);
   append(name, ExpertsOp{y, x, router_logits, experts});
   return y;
+}
+
+ValueId Recorder::running_sum(std::string_view name, ValueId x) {
+  const ValueId y = value(cols(x), ValueType::kActivation);
+  append(name, RunningSumOp{y, x, add_to_cache({.state_size = cols(x)})});
+  return y;
+}
+
+CacheSlot Recorder::add_to_cache(CacheGroup group) {
+  std::vector<CacheGroup>& groups = plan_.cache.groups;
+  const auto keeps_the_same = [&](const CacheGroup& other) {
+    group.layers = other.layers;
+    return group == other;
+  };
+  auto found = std::ranges::find_if(groups, keeps_the_same);
+  if (found == groups.end()) {
+    group.layers = 0;
+    found = groups.insert(groups.end(), group);
+  }
+  return {static_cast<int32_t>(found - groups.begin()), found->layers++};
 }
 
 void Recorder::logits(std::string_view name, ValueId x, const Weight& head) {

@@ -33,17 +33,17 @@ class Recorder {
   ValueId exact_linear(std::string_view name, ValueId x, const Weight& weight);
   ValueId gated_linear(std::string_view name, ValueId x, const Weight& gate_up);
 
-  /// Rotary positions and attention over the cache of `layer`. `qkv` [heads + 2 kv_heads heads].
+  /// Rotary positions and attention over a cache of its own. `qkv` [heads + 2 kv_heads heads].
   struct Attention {
     AttentionShape shape;
     std::shared_ptr<const Rope> rope;
     HeadNorms norms;
     Vector sinks;
-    int64_t layer = 0;
   };
   ValueId attention(std::string_view name, ValueId qkv, const Attention& attention);
 
   ValueId experts(std::string_view name, ValueId x, ValueId router_logits, const Experts& experts);
+  ValueId running_sum(std::string_view name, ValueId x);
   void logits(std::string_view name, ValueId x, const Weight& head);
 
   /// Code plan.shape where operands and weights do not fit, or no logits end the plan.
@@ -59,6 +59,8 @@ class Recorder {
                 ValueId in_place_of = kNoValue);
   ValueId product(std::string_view name, ValueId x, const Weight& weight, bool exact,
                   ValueType type);
+  /// One more layer that keeps what `group` says, among those that keep the same.
+  CacheSlot add_to_cache(CacheGroup group);
   Angles angles_of(const std::shared_ptr<const Rope>& rope);
   int64_t cols(ValueId id) const { return id < 0 ? 0 : plan_.value(id).cols; }
   /// Keeps the first error.

@@ -29,6 +29,7 @@ struct Description {
     return "experts, " + std::to_string(op.experts.top_k) + " of " +
            std::to_string(op.experts.count);
   }
+  std::string operator()(const RunningSumOp&) const { return "running sum"; }
   std::string operator()(const AllReduceOp&) const { return "all-reduce"; }
   std::string operator()(const LogitsOp&) const { return "logits, choices"; }
 };

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "ops/attention.h"
+#include "ops/cache_layout.h"
 #include "ops/rope.h"
 #include "ops/weights.h"
 
@@ -123,8 +124,7 @@ struct HeadNorms {
 };
 
 /// qkv has the heads of queries, keys and values of a token one after the other. Query and key
-/// heads are normalised and turned by their positions, in place; keys and values go to the cache of
-/// `layer`.
+/// heads are normalised and turned by their positions, in place; keys and values go to the cache.
 struct RotateOp {
   ValueId rotated = kNoValue;
   ValueId qkv = kNoValue;
@@ -132,19 +132,19 @@ struct RotateOp {
   ValueId sin = kNoValue;
   HeadNorms norms;
   AttentionShape shape;
-  int64_t layer = 0;
+  CacheSlot cache;
 
   ValueIds operands() const { return value_ids(qkv, cos, sin); }
   ValueIds results() const { return value_ids(rotated); }
 };
 
-/// y = causal attention of the queries of qkv over the cache of `layer`. `sinks` [heads], or of
+/// y = causal attention of the queries of qkv over the cache. `sinks` [heads], or of
 /// size 0: a logit that takes part in the softmax and has no value.
 struct AttendOp {
   ValueId y = kNoValue;
   ValueId qkv = kNoValue;
   AttentionShape shape;
-  int64_t layer = 0;
+  CacheSlot cache;
   Vector sinks;
 
   ValueIds operands() const { return value_ids(qkv); }
@@ -161,6 +161,17 @@ struct ExpertsOp {
   Experts experts;
 
   ValueIds operands() const { return value_ids(x, router_logits); }
+  ValueIds results() const { return value_ids(y); }
+};
+
+/// y[t] = the sum of x over the tokens of the sequence up to t, in float32: a state as large as a
+/// row. What recurrent layers keep goes the same way.
+struct RunningSumOp {
+  ValueId y = kNoValue;
+  ValueId x = kNoValue;
+  CacheSlot cache;
+
+  ValueIds operands() const { return value_ids(x); }
   ValueIds results() const { return value_ids(y); }
 };
 
@@ -183,7 +194,7 @@ struct LogitsOp {
 };
 
 using Operation = std::variant<EmbedOp, AddNormOp, LinearOp, GatedLinearOp, AnglesOp, RotateOp,
-                               AttendOp, ExpertsOp, AllReduceOp, LogitsOp>;
+                               AttendOp, ExpertsOp, RunningSumOp, AllReduceOp, LogitsOp>;
 
 struct Op {
   std::string name;  // "layers.3.self_attn.o_proj"
@@ -196,6 +207,7 @@ struct Op {
 struct StepPlan {
   std::vector<StepValue> values;
   std::vector<Op> ops;
+  CacheLayout cache;
 
   const StepValue& value(ValueId id) const { return values[static_cast<std::size_t>(id)]; }
   /// The value whose memory `id` lies in.

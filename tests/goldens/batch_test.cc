@@ -44,7 +44,7 @@ class Batches : public ::testing::TestWithParam<const char*> {
     ASSERT_TRUE(model.ok()) << model.error().message;
     model_ = std::move(model).value();
     type_ = type;
-    auto pool = model_->make_kv_pool(*backend_, type, kPoolPages * kKvPagePositions);
+    auto pool = model_->make_kv_pool(*backend_, type, {kPoolPages * kKvPagePositions, 16});
     ASSERT_TRUE(pool.ok());
     pool_.emplace(std::move(pool).value());
   }
@@ -187,7 +187,7 @@ TEST_P(Batches, neighbours_that_come_and_go_do_not_matter) {
     EXPECT_EQ(
         std::memcmp(all.back().logits.data(), expected.data(), expected.size() * sizeof(float)), 0);
   }
-  EXPECT_EQ(pool_->free_pages(), kPoolPages);
+  EXPECT_EQ(pool_->groups()[0].num_free(), kPoolPages);
 }
 
 TEST_P(Batches, one_part_gives_the_bits_of_a_single_run) {
@@ -268,7 +268,7 @@ TEST_P(Batches, refuses_batches_that_make_no_sense_and_changes_nothing) {
   EXPECT_EQ(code({{&one.sequence, one.tokens, 6}}), "batch.parts");
   EXPECT_EQ(code({{&one.sequence, one.tokens, -1}}), "batch.parts");
   EXPECT_EQ(code({good, good}), "batch.parts");
-  auto pool = model_->make_kv_pool(*backend_, KvType::kF32, 128);
+  auto pool = model_->make_kv_pool(*backend_, KvType::kF32, {128});
   ASSERT_TRUE(pool.ok());
   Sequence foreign(*pool, 128);
   EXPECT_EQ(code({good, {&foreign, one.tokens, 1}}), "batch.parts");
@@ -276,14 +276,15 @@ TEST_P(Batches, refuses_batches_that_make_no_sense_and_changes_nothing) {
   EXPECT_EQ(code({good, {&other.sequence, unknown, 1}}), "model.token_range");
   const std::vector<int32_t> many(kLongest + 1, 1);
   EXPECT_EQ(code({good, {&other.sequence, many, 1}}), "model.context_full");
-  auto narrow = backend_->make_kv_pool({1, 1, 8, KvType::kF32}, 1);
+  auto narrow = backend_->make_kv_pool({{{.layers = 1, .kv_heads = 1, .head_dim = 8}}},
+                                                KvType::kF32, {128});
   ASSERT_TRUE(narrow.ok());
   Sequence of_another_model(*narrow, 128);
   EXPECT_EQ(code({{&of_another_model, one.tokens, 1}}), "batch.parts");
   // The second finds no page: the first gives back what it had taken.
   Sequence first(*pool, 200);
   EXPECT_EQ(code({{&first, one.tokens, 1}, {&foreign, one.tokens, 1}}), "kv.no_pages");
-  EXPECT_EQ(pool->free_pages(), 1);
+  EXPECT_EQ(pool->groups()[0].num_free(), 1);
   EXPECT_EQ(one.sequence.length(), 0);
   EXPECT_EQ(other.sequence.length(), 0);
   EXPECT_EQ(code({good, {&other.sequence, other.tokens, 5}}), "");

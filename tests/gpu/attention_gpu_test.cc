@@ -121,13 +121,15 @@ struct RowResult {
   std::vector<double> values, bounds;
 };
 
-/// The formula, and how far the kernel may be from it. Relative to what each stands in:
-///   scores   tf32 of a cache in 32 bits; tensor cores cut nine times for eight inputs, 2^-23 each;
-///            three roundings of the scale; one of the difference to the largest score, which is at
-///            most twice the largest sum of magnitudes away; exp2f within two units, four u
-///   weights  that error twice, in the sum of the weights, too; rounded to tf32 for the product, or
-///            to the type of activations and cache, in f16 by 2^-25 at least; a factor with ten
-///            roundings at each tile of 32 keys or more, and when partials are merged
+/// The formula, and how far the kernel may be from it. Products are in the 16 bits of the cache, or,
+/// of e4m3, in those of the activations. Relative to what each stands in:
+///   scores   queries rounded to that type, if they have another; tensor cores cut nine times for
+///            eight inputs, 2^-23 each; three roundings of the scale, one of the scale of a key; one
+///            of the difference to the largest score, which is at most twice the largest sum of
+///            magnitudes away; exp2f within two units, four u
+///   weights  that error twice, in the sum of the weights, too; rounded for the product, in f16 by
+///            2^-25 at least, as values of e4m3 are there; a factor with ten roundings at each tile
+///            of 32 keys or more, and when partials are merged
 ///   sums     tensor cores as above over the keys; a float32 sum of the weights
 RowResult expect_row(const AttentionProblem& problem, const Cache& cache, std::size_t p,
                      int64_t token, int64_t head, const float* q, const float* sinks) {
@@ -154,7 +156,7 @@ RowResult expect_row(const AttentionProblem& problem, const Cache& cache, std::s
   double denominator = sinks == nullptr ? 0 : std::exp(sinks[head] - largest);
   RowResult result = {std::vector<double>(problem.dim), std::vector<double>(problem.dim)};
   std::vector<double> smallest(problem.dim);  // what weights lose by f16's smallest step
-  const bool is_16 = problem.element == problem.cache && problem.dim <= 128;
+  const Element product = problem.cache == Element::kE4M3 ? problem.element : problem.cache;
   for (std::size_t i = 0; i < scores.size(); ++i) {
     const double weight = std::exp(scores[i] - largest);
     denominator += weight;
@@ -162,17 +164,18 @@ RowResult expect_row(const AttentionProblem& problem, const Cache& cache, std::s
       const double value = cache.at(p, first + static_cast<int64_t>(i), kv_head, 1, d);
       result.values[d] += weight * value;
       result.bounds[d] += weight * std::fabs(value);
-      if (is_16 && problem.element == Element::kF16) smallest[d] += 0x1p-25 * std::fabs(value);
+      if (product != Element::kF16) continue;
+      smallest[d] += 0x1p-25 * std::fabs(value);
+      if (problem.cache == Element::kE4M3) smallest[d] += weight * 0x1p-25;
     }
   }
   const auto n = static_cast<double>(scores.size()) + 64;
-  const double of_cache = problem.cache == Element::kF32 ? 1.01 * 0x1p-11 : 0;
+  const double of_queries = product == problem.element ? 0 : 1.01 * unit_of(product);
   const double dim_cuts = 9.0 / 8 * double(problem.dim) * 0x1p-23;
   const double extra = sinks == nullptr ? 0 : std::fabs(sinks[head]);
   const double score_error =
-      (of_cache + dim_cuts + 3 * u) * magnitude + 2 * u * (2 * magnitude + extra) + 4 * u;
-  const double of_weights = is_16 ? unit_of(problem.element) : 0x1p-11;
-  const double relative = std::expm1(2 * score_error) + 1.01 * of_weights + of_cache +
+      (of_queries + dim_cuts + 4 * u) * magnitude + 2 * u * (2 * magnitude + extra) + 4 * u;
+  const double relative = std::expm1(2 * score_error) + 1.01 * unit_of(product) +
                           9.0 / 8 * n * 0x1p-23 + (n + 10 * (n / 32 + 32) + 20) * u;
   for (int64_t d = 0; d < problem.dim; ++d) {
     result.values[d] /= denominator;

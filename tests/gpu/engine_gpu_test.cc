@@ -107,7 +107,7 @@ class GpuEngineShape : public ::testing::Test {
 constexpr int64_t kPage = kKvPagePositions;
 
 KvPool make_pool(const LoadedModel& on, int64_t num_pages) {
-  return std::move(on.model->make_kv_pool(*on.backend, KvType::kF16, num_pages * kPage)).value();
+  return std::move(on.model->make_kv_pool(*on.backend, KvType::kF16, {num_pages * kPage, 16})).value();
 }
 
 /// Tokens that several sequences append in one step, with the logits of their last tokens.
@@ -185,6 +185,7 @@ void write_windows(const std::filesystem::path& directory, int64_t window) {
   put("\"sliding_window\": null",
       "\"sliding_window\": " + std::to_string(window) +
           ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]");
+  put("\"use_sliding_window\": false", "\"use_sliding_window\": true");
   put("\"max_position_embeddings\": 2048", "\"max_position_embeddings\": 32768");
   std::ofstream(directory / "config.json") << config;
 }
@@ -354,7 +355,7 @@ class Conversations {
   }
 
   Sequence& operator[](std::size_t i) { return sequences_[i]; }
-  int64_t free_pages() const { return pool_.free_pages(); }
+  int64_t free_pages() const { return pool_.groups()[0].num_free(); }
 
  private:
   const LoadedModel& on_;
@@ -424,12 +425,12 @@ TEST(GpuEngine, a_shared_prefix_is_copied_by_who_writes_first) {
     Sequence parent(pool, 3 * kPage);
     forward(on, {{&parent, texts.prefix}});
     Sequence child = parent.share(texts.kShared);
-    EXPECT_EQ(pool.free_pages(), 1);
+    EXPECT_EQ(pool.groups()[0].num_free(), 1);
     for (const bool is_child : {child_is_first, !child_is_first}) {
       const auto& tokens = is_child ? texts.childs : texts.parents;
       EXPECT_EQ(forward(on, {{is_child ? &child : &parent, tokens}}),
                 alone(on, texts, is_child ? texts.kShared : whole, tokens));
-      EXPECT_EQ(pool.free_pages(), 0);
+      EXPECT_EQ(pool.groups()[0].num_free(), 0);
     }
   }
 }

@@ -64,7 +64,7 @@ Usage measure_usage(const std::filesystem::path& directory, int64_t positions, K
       directory, *backend,
       {.cache_type = type, .cache_positions = positions, .step_tokens = 512, .step_logits = 1});
   EXPECT_TRUE(model.ok()) << model.error().message;
-  auto pool = (*model)->make_kv_pool(*backend, type, positions);
+  auto pool = (*model)->make_kv_pool(*backend, type, {positions});
   EXPECT_TRUE(pool.ok());
   const int64_t loaded = free_bytes();
   Sequence sequence(*pool, positions);
@@ -80,7 +80,7 @@ Usage measure_usage(const std::filesystem::path& directory, int64_t positions, K
   usage.of_steps = loaded - free_bytes();
   usage.measured = before - loaded;
   MemoryNeed held = backend->memory()->held();
-  held.cache = pool->num_pages() * pool->shape().page_bytes();
+  held.cache = pool->total_bytes();
   usage.stated = held.sum();
   EXPECT_EQ(held.staging, 0);
   return usage;
@@ -184,7 +184,7 @@ Result<std::vector<float>> run(Backend& backend, const MatrixView& first, const 
   SUBBYTE_TRY(norm.weight, backend.upload(std::vector<float>(first.cols, 1.0f)));
   SUBBYTE_TRY(last_norm.weight, backend.upload(std::vector<float>(rows, 1.0f)));
 
-  SUBBYTE_TRY(KvPool pool, backend.make_kv_pool({1, 1, 64, KvType::kF32}, 2));
+  SUBBYTE_TRY(KvPool pool, backend.make_kv_pool({}, KvType::kF16, {256}));
   Sequence sequence(pool, 200);
   SUBBYTE_CHECK(sequence.reserve(num_tokens));
   std::vector<int32_t> tokens(num_tokens);

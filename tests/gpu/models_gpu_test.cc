@@ -169,7 +169,8 @@ TEST_P(GpuGoldens, logits_and_greedy_tokens) {
     const auto ids = read_tensor<int32_t>(*source, prompt + ".ids");
     const auto expected = read_tensor<float>(*source, prompt + ".logits");
     const std::vector<bool> tied = near_ties(cpu, ids, stated);
-    for (const KvType type : {KvType::kF32, KvType::kF16}) {
+    {
+      const KvType type = KvType::kF16;
       const auto together = testing::logits_of(*on.model, *on.backend, ids, type);
       whole += expect_decibels(together, expected, tied, stated);
       testing::TestContext context(*on.model, *on.backend, std::ssize(ids), type);
@@ -200,8 +201,8 @@ TEST(GpuMxfp8, is_near_that_of_the_cpu_and_not_what_16_bits_give) {
   for (const std::string prompt : {"prompt0", "prompt1", "prompt2"}) {
     const auto ids = read_tensor<int32_t>(*source, prompt + ".ids");
     const auto expected = testing::logits_of(*cpu.model, *cpu.backend, ids);
-    const auto found = testing::logits_of(*on.model, *on.backend, ids, KvType::kF32);
-    const auto without = testing::logits_of(*plain.model, *plain.backend, ids, KvType::kF32);
+    const auto found = testing::logits_of(*on.model, *on.backend, ids, KvType::kF16);
+    const auto without = testing::logits_of(*plain.model, *plain.backend, ids, KvType::kF16);
     std::printf("%s: %.1f dB from the CPU's, %.1f dB from 16 bits\n", prompt.c_str(),
                 decibels(found, expected), decibels(found, without));
     EXPECT_GT(decibels(found, expected), decibels(without, expected)) << prompt;
@@ -338,9 +339,9 @@ std::vector<Conversation> run_eight(const LoadedModel& on, KvPool& pool) {
 }
 
 TEST(GpuModels, eight_sequences_are_near_single_runs) {
-  for (const KvType type : {KvType::kF16, KvType::kBF16, KvType::kF32}) {
+  for (const KvType type : {KvType::kF16, KvType::kBF16}) {
     const LoadedModel on = load(golden("qwen3-awq"), gpu());
-    auto pool = on.model->make_kv_pool(*on.backend, type, 40 * kKvPagePositions);
+    auto pool = on.model->make_kv_pool(*on.backend, type, {40 * kKvPagePositions, 16});
     ASSERT_TRUE(pool.ok());
     double worst = INFINITY;
     for (const Conversation& one : run_eight(on, *pool)) {
@@ -355,7 +356,7 @@ TEST(GpuModels, eight_sequences_are_near_single_runs) {
 
 TEST(GpuModels, choose_the_tokens_of_their_logits) {
   const LoadedModel on = load(demo(), gpu());
-  auto pool = on.model->make_kv_pool(*on.backend, KvType::kF16, 8 * kKvPagePositions);
+  auto pool = on.model->make_kv_pool(*on.backend, KvType::kF16, {8 * kKvPagePositions, 16});
   ASSERT_TRUE(pool.ok());
   const std::vector<int32_t> tokens = {11, 500, 77, 1023, 4, 900, 31};
   const TokenChoice drawn = {.temperature = 0.9,
@@ -464,7 +465,7 @@ TEST(GpuModels, batch_invariant_logits_do_not_depend_on_neighbours) {
   for (const Activations activations : {Activations::kF32, Activations::kBF16}) {
     for (const KvType type : {KvType::kF16, KvType::kE4M3}) {
       const LoadedModel on = load_invariant("qwen3-awq", activations);
-      auto pool = on.model->make_kv_pool(*on.backend, type, 40 * kKvPagePositions);
+      auto pool = on.model->make_kv_pool(*on.backend, type, {40 * kKvPagePositions, 16});
       ASSERT_TRUE(pool.ok());
       for (const Conversation& one : run_eight(on, *pool)) {
         EXPECT_TRUE(testing::logits_of(*on.model, *on.backend, one.tokens, type) == one.logits)

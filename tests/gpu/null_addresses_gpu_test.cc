@@ -15,8 +15,9 @@
 namespace subbyte::testing {
 namespace {
 
-/// Says that the call failed because of the address of that name.
-void expect_null(int result, const char* error, const std::string& name) {
+/// Says that the call failed because of the address of that name. `error` is read after the call,
+/// which may be evaluated after the other arguments.
+void expect_null(int result, const char* const& error, const std::string& name) {
   EXPECT_EQ(result, -1) << name;
   ASSERT_NE(error, nullptr) << name;
   EXPECT_EQ(std::string(error), name + ": expected an address, found NULL");

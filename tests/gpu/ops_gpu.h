@@ -16,7 +16,7 @@ namespace subbyte::testing {
 using cuda::Element;
 
 inline constexpr Element kElements[] = {Element::kF32, Element::kF16, Element::kBF16};
-inline constexpr Element kCaches[] = {Element::kF32, Element::kF16, Element::kBF16, Element::kE4M3};
+inline constexpr Element kCaches[] = {Element::kF16, Element::kBF16, Element::kE4M3};
 inline constexpr Element kHalves[] = {Element::kF16, Element::kBF16};
 
 inline std::string name_of(Element element) {

@@ -31,7 +31,7 @@ class TestContext {
   TestContext(const Model& model, Backend& backend, int64_t positions, KvType type = KvType::kF32)
       : model_(model),
         backend_(backend),
-        pool_(std::move(model.make_kv_pool(backend, type, positions)).value()),
+        pool_(std::move(model.make_kv_pool(backend, type, {positions})).value()),
         sequence_(pool_, positions) {}
   TestContext(const TestContext&) = delete;
   TestContext& operator=(const TestContext&) = delete;

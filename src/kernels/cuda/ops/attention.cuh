@@ -1,81 +1,14 @@
 #pragma once
-// The pieces of attention.cu: rows of queries and keys in shared memory, the softmax partials of a
+// The pieces of attention that do not touch the cache: the rows of a task, the softmax partials of a
 // warp.
 
 #include "kernels/cuda/ops/attention.h"
 #include "kernels/cuda/ops/elements.cuh"
-#include "kernels/cuda/ops/tf32.cuh"
-#include "kernels/kv_e4m3.h"
 
 namespace subbyte::cuda {
 
 inline constexpr int kAttentionThreads = 128;
 inline constexpr int kAttentionWarps = 4;
-
-/// kSplit and kPrompt of attention.h. kKeys of a tile in shared memory lie in one page.
-template <bool kIsSplit>
-struct AttentionShapeOf {
-  static constexpr int kRows = kIsSplit ? kSplitRows : kPromptRows;
-  static constexpr int kKeys = kIsSplit ? 64 : 32;
-  static constexpr int kKeysOfWarp = kIsSplit ? 16 : 32;
-};
-
-/// Floats from a row of queries, keys or values to the next: fragments of mma read all banks once.
-__host__ __device__ constexpr int attention_stride(int head_dim) {
-  return head_dim + 4;
-}
-
-template <bool kIsSplit>
-__host__ __device__ constexpr int attention_shared_bytes(int head_dim) {
-  using Shape = AttentionShapeOf<kIsSplit>;
-  return (Shape::kRows + 2 * Shape::kKeys) * attention_stride(head_dim) * 4;
-}
-
-/// Elements [i, i + 8) of a run of the cache, as they lie in memory.
-struct Eight {
-  uint4 low;   // of e4m3 eight bytes and the code of their scale
-  uint4 high;  // of f32
-
-  /// `scale_at` is where e4m3 has the scale.
-  __device__ void load(Element element, const std::byte* run, int64_t i, int scale_at) {
-    if (element == Element::kE4M3) {
-      const uint2 codes = *reinterpret_cast<const uint2*>(run + i);
-      low = {codes.x, codes.y, static_cast<uint32_t>(run[scale_at]), 0};
-      return;
-    }
-    const uint4* const p = reinterpret_cast<const uint4*>(run + i * element_bytes(element));
-    low = p[0];
-    if (element == Element::kF32) high = p[1];
-  }
-
-  /// In tf32 they are exact.
-  __device__ void store_e4m3(float* to) const {
-    const float factor = __uint_as_float(e4m3::factor_bits(low.z));
-    const uint32_t words[2] = {low.x, low.y};
-    float values[8];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const uint8_t code = static_cast<uint8_t>(words[i / 4] >> 8 * (i % 4));
-      values[i] = gpu::F16::to_float(e4m3::f16_bits(code)) * factor;
-    }
-    reinterpret_cast<float4*>(to)[0] = {values[0], values[1], values[2], values[3]};
-    reinterpret_cast<float4*>(to)[1] = {values[4], values[5], values[6], values[7]};
-  }
-
-  __device__ void store_tf32(Element element, float* to) const {
-    if (element == Element::kE4M3) return store_e4m3(to);
-    const uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-    float values[8];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      values[i] = element == Element::kF32
-                      ? to_tf32(__uint_as_float(words[i]))
-                      : to_float(element, static_cast<uint16_t>(words[i / 2] >> 16 * (i % 2)));
-    }
-    reinterpret_cast<float4*>(to)[0] = {values[0], values[1], values[2], values[3]};
-    reinterpret_cast<float4*>(to)[1] = {values[4], values[5], values[6], values[7]};
-  }
-};
 
 /// Where a row of a task is.
 struct AttentionRow {
@@ -112,59 +45,6 @@ struct SeenByAll {
 
   __device__ bool has(int key, int count) const { return key >= first && key + count - 1 <= last; }
 };
-
-/// Rows that do not exist are zero.
-template <int kRows>
-__device__ void load_queries(float* to, const AttentionCall& a, const AttentionTask& task) {
-  const int eights = a.head_dim / 8;
-  for (int i = threadIdx.x; i < kRows * eights; i += kAttentionThreads) {
-    const AttentionRow row(a, task, i / eights);
-    const int col = i % eights * 8;
-    float values[8] = {};
-    if (row.exists) {
-      load_8(a.element, a.qkv, row.token * a.qkv_stride + row.head * a.head_dim + col, values);
-    }
-    float* const out = to + i / eights * attention_stride(a.head_dim) + col;
-    reinterpret_cast<float4*>(out)[0] = {values[0], values[1], values[2], values[3]};
-    reinterpret_cast<float4*>(out)[1] = {values[4], values[5], values[6], values[7]};
-  }
-}
-
-/// Keys and values from `key` on; those before `first` and outside of the task are zero, whatever
-/// the cache holds. Loads are in flight kBatch at a time of both.
-template <int kKeys>
-__device__ void load_keys_and_values(float* keys, float* values, const AttentionCall& a,
-                                     const AttentionTask& task, int first, int key) {
-  constexpr int kBatch = 4;
-  const int page = a.pages[task.pages_begin + key / kPagePositions];
-  const std::byte* const run = a.cache.pages + page * a.cache.page_bytes + a.cache.layer_begin +
-                               2 * static_cast<int>(blockIdx.y) * a.cache.run_bytes;
-  const int64_t begin = int64_t{key % kPagePositions} * a.head_dim;
-  const int eights = a.head_dim / 8;
-  const int stride = attention_stride(a.head_dim);
-  for (int i = threadIdx.x; i < kKeys * eights; i += kBatch * kAttentionThreads) {
-    Eight loaded[kBatch][2];
-#pragma unroll
-    for (int j = 0; j < kBatch; ++j) {
-      const int at = i + j * kAttentionThreads;
-      const int row = key + at / eights;
-      loaded[j][0] = loaded[j][1] = {};
-      if (at >= kKeys * eights || row < first || row >= task.end) continue;
-      const int64_t element = begin + int64_t{at} * 8;
-      const int scale_at = kPagePositions * a.head_dim + key % kPagePositions + at / eights;
-      loaded[j][0].load(a.cache.element, run, element, scale_at);
-      loaded[j][1].load(a.cache.element, run + a.cache.run_bytes, element, scale_at);
-    }
-#pragma unroll
-    for (int j = 0; j < kBatch; ++j) {
-      const int at = i + j * kAttentionThreads;
-      if (at >= kKeys * eights) continue;
-      const int to = at / eights * stride + at % eights * 8;
-      loaded[j][0].store_tf32(a.cache.element, keys + to);
-      loaded[j][1].store_tf32(a.cache.element, values + to);
-    }
-  }
-}
 
 /// The softmax partials of 16 rows. A lane has rows g = lane / 4 and g + 8 and of these elements
 /// 8j + 2t and 8j + 2t + 1 (t = lane % 4).

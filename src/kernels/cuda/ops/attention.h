@@ -11,10 +11,9 @@
 //             keys and add their softmax partials in order. Where a row has several such parts,
 //             a second kernel adds their partials in order.
 //
-// Products are mma in 16 bits where activations and cache have one type of 16 bits and heads at
-// most 128 elements (attention_16bit.h): softmax weights are rounded to that type. Others are mma
-// in tf32: queries and keys of 16 bits are exact there, and so are keys in e4m3 times their scales;
-// softmax weights and what the cache holds in f32 are rounded to it (2^-11). Sums are in float32.
+// Products are mma in the 16 bits of the cache: queries of another type and the weights of the softmax
+// are rounded to them. Codes of e4m3 are numbers of the type of the activations, exactly, and their
+// scales are factors of scores and weights. Sums are in float32.
 
 #include <span>
 #include <vector>
@@ -109,7 +108,7 @@ struct AttentionCall {
   float scale = 1;
   const float* sinks = nullptr;    // [heads] or nullptr
   const int32_t* pages = nullptr;  // page table of all parts
-  KvLayer cache = {};
+  KvLayer cache = {};  // f16, bf16 or e4m3
   float* partials = nullptr;              // attention_partial_floats() for each one
   const AttentionTask* prompt = nullptr;  // in device memory
   const AttentionTask* split = nullptr;

@@ -1,0 +1,32 @@
+#pragma once
+// Sums over the tokens of each sequence: the simplest of the layers that keep a state.
+
+#include "kernels/cuda/ops/elements.h"
+
+namespace subbyte::cuda {
+
+/// What a recurrent operation does for the tokens of a part.
+struct StatePart {
+  int32_t first_token = 0;
+  int32_t num_tokens = 0;
+  int32_t from = 0;  // the state before them; negative: none
+  int32_t to = 0;    // the state after them
+};
+
+/// y[t] = state + x[first] + ... + x[t], one after the other in float32; the last one is the new
+/// state.
+struct RunningSumCall {
+  void* y = nullptr;  // [tokens][cols]
+  const void* x = nullptr;
+  Element element = Element::kF16;  // of both
+  int64_t cols = 0;
+  float* states = nullptr;   // of the layer, state 0
+  int64_t state_stride = 0;  // floats from a state to the next
+  const StatePart* parts = nullptr;
+  int64_t num_parts = 0;
+};
+
+/// Errors are left to cudaGetLastError().
+void run_running_sum(const RunningSumCall& call, Stream stream);
+
+}  // namespace subbyte::cuda

@@ -1,0 +1,18 @@
+#include "models/model_weights.h"
+
+namespace subbyte {
+
+ModelWeights::ModelWeights(const ModelConfig& config, std::span<const TensorSpec> tensors) {
+  for (const TensorSpec& spec : tensors) {
+    if (spec.is_vector()) {
+      vectors_[spec.name] = {spec.rows, nullptr};
+    } else if (spec.role == Role::kExpertsDown) {
+      experts_[std::string(spec.parent())] = {spec.experts, config.experts_per_token, spec.rows,
+                                              spec.cols, nullptr};
+    } else {
+      matrices_[spec.name] = {spec.rows, spec.cols, 0, nullptr};
+    }
+  }
+}
+
+}  // namespace subbyte

@@ -1,0 +1,57 @@
+#include "ops/cache_layout.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "ops/kv_pool.h"
+
+namespace subbyte {
+
+int64_t kv_pages(int64_t positions) {
+  return ceil_div(positions, kKvPagePositions);
+}
+
+int64_t cache_units(const CacheGroup& group, const CacheSize& size) {
+  if (group.is_state()) return size.sequences * Sequence::kMaxStates;
+  const int64_t all = kv_pages(size.positions);
+  if (group.window == 0 || size.step_tokens == 0) return all;
+  // Of a sequence the window may begin and the step end within a page.
+  const int64_t seen = size.sequences * (kv_pages(group.window) + 2);
+  const int64_t steps = kv_pages(2 * size.step_tokens);
+  return std::min(all, seen + steps);
+}
+
+int64_t cache_unit_bytes(const CacheGroup& group, KvType type) {
+  if (group.is_state()) {
+    return group.layers * group.state_size * static_cast<int64_t>(sizeof(float));
+  }
+  return KvShape{group.layers, group.kv_heads, group.head_dim, type}.page_bytes();
+}
+
+int64_t cache_bytes(const CacheLayout& layout, KvType type, const CacheSize& size) {
+  int64_t bytes = 0;
+  for (const CacheGroup& group : layout.groups) {
+    bytes += cache_units(group, size) * cache_unit_bytes(group, type);
+  }
+  return bytes;
+}
+
+int64_t cache_position_bytes(const CacheLayout& layout, KvType type) {
+  int64_t bytes = 0;
+  for (const CacheGroup& group : layout.groups) {
+    if (!group.is_state()) bytes += cache_unit_bytes(group, type) / kKvPagePositions;
+  }
+  return bytes;
+}
+
+int64_t cache_read_bytes(const CacheLayout& layout, KvType type, int64_t positions) {
+  int64_t bytes = 0;
+  for (const CacheGroup& group : layout.groups) {
+    const int64_t unit = cache_unit_bytes(group, type);
+    const int64_t seen = group.window > 0 ? std::min(group.window, positions) : positions;
+    bytes += group.is_state() ? unit : seen * (unit / kKvPagePositions);
+  }
+  return bytes;
+}
+
+}  // namespace subbyte

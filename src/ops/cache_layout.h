@@ -1,0 +1,68 @@
+#pragma once
+// What a model keeps of each sequence between steps, as groups of layers that keep it alike: keys
+// and values of positions, of all or of those within a window, or a state of fixed size.
+
+#include <cstdint>
+#include <vector>
+
+namespace subbyte {
+
+inline constexpr int64_t kKvPagePositions = 128;
+
+/// The type that keys and values are stored in.
+enum class KvType : uint8_t { kF32, kF16, kBF16, kE4M3 };
+
+struct CacheGroup {
+  int64_t layers = 0;
+  // Keys and values, where there are heads of them.
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t window = 0;  // positions that a token sees, itself among them; 0: all
+  // Or a state: float32 numbers of a layer.
+  int64_t state_size = 0;
+
+  bool is_state() const { return state_size > 0; }
+  bool operator==(const CacheGroup&) const = default;
+};
+
+struct CacheLayout {
+  std::vector<CacheGroup> groups;
+
+  bool operator==(const CacheLayout&) const = default;
+};
+
+/// Where an operation finds what its layer keeps.
+struct CacheSlot {
+  int32_t group = 0;
+  int64_t layer = 0;  // of the group
+};
+
+/// What a cache is to hold.
+struct CacheSize {
+  int64_t positions = 0;  // of all sequences together
+  int64_t sequences = 1;  // at a time
+  int64_t step_tokens = 0;  // of a step, at most; 0: as many as there are positions
+
+  bool operator==(const CacheSize&) const = default;
+};
+
+/// Pages that hold `positions` positions of one sequence.
+int64_t kv_pages(int64_t positions);
+
+/// Pages, or states, of a group in a cache of that size. Layers with a window have pages for what
+/// sequences see and for two steps, as pages behind it are given back.
+int64_t cache_units(const CacheGroup& group, const CacheSize& size);
+
+/// Bytes of a page, or of a state.
+int64_t cache_unit_bytes(const CacheGroup& group, KvType type);
+
+/// Bytes of a cache.
+int64_t cache_bytes(const CacheLayout& layout, KvType type, const CacheSize& size);
+
+/// Bytes that a position takes in all groups, while no window has gone by.
+int64_t cache_position_bytes(const CacheLayout& layout, KvType type);
+
+/// Bytes that a token reads which has so many before it.
+int64_t cache_read_bytes(const CacheLayout& layout, KvType type, int64_t positions);
+
+}  // namespace subbyte
