@@ -34,7 +34,8 @@ Status check_finite(const LoadedModel& loaded, const Part& part, int64_t begin,
         "logits.not_finite",
         fmt::format("expected finite logits, found NaN or infinity in those of token {}, id {}",
                     begin + i, part.tokens[i])};
-    part.sequence->truncate(part.sequence->length() - std::ssize(part.tokens));
+    if (part.sequence->rewind(part.sequence->length() - std::ssize(part.tokens)) < begin)
+      return error;
     return loaded.model->locate_not_finite(*loaded.backend, {{&part, 1}}, error);
   }
   return {};

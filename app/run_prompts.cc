@@ -143,9 +143,8 @@ Status answer(const Invocation& invocation, const PromptsOptions& options, Loade
               int64_t positions, Job& job, StopNote& note) {
   const KvType kv_type = kKvTypes.at(options.kv_cache_type);
   const int64_t step_tokens = loaded.backend->prompt_chunk();
-  SUBBYTE_TRY(KvPool pool,
-              loaded.model->make_kv_pool(*loaded.backend, kv_type,
-                                         {positions, options.parallel, step_tokens}));
+  SUBBYTE_TRY(KvPool pool, loaded.model->make_kv_pool(*loaded.backend, kv_type,
+                                                      {positions, options.parallel, step_tokens}));
   Scheduler scheduler(*loaded.model, *loaded.backend, pool,
                       {.max_sequences = options.parallel, .step_tokens = step_tokens});
   Progress progress(invocation, "prompts");

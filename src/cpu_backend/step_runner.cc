@@ -202,8 +202,7 @@ Status StepRunner::run(const AttendOp& op) {
   std::vector<AttentionPart> parts;
   for (const Part& part : batch_->parts) {
     const auto tokens = std::ssize(part.tokens);
-    parts.push_back({q, y, tokens, part.sequence->length(),
-                     part.sequence->pages(op.cache.group)});
+    parts.push_back({q, y, tokens, part.sequence->length(), part.sequence->pages(op.cache.group)});
     q += tokens * q_stride;
     y += tokens * op.shape.q_size();
   }

@@ -90,9 +90,9 @@ class StepRunner {
   const ValueSlots* slots_of_values_ = nullptr;
   const Batch* batch_ = nullptr;
   const KvPool* pool_ = nullptr;
-  std::vector<int32_t> tokens_;                 // of all parts
-  std::vector<int64_t> positions_;              // of each of them
-  std::vector<std::vector<RowPlace>> places_;   // the same, by group of the cache
+  std::vector<int32_t> tokens_;                // of all parts
+  std::vector<int64_t> positions_;             // of each of them
+  std::vector<std::vector<RowPlace>> places_;  // the same, by group of the cache
 };
 
 }  // namespace subbyte

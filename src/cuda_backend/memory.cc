@@ -16,8 +16,9 @@ namespace subbyte {
 namespace {
 
 constexpr int64_t kAlignment = 256;
-constexpr int64_t kPacketArrays = 16;  // of a step, besides values, each at a multiple of kAlignment
-constexpr int64_t kPromptRows = 16;    // of a task of attention, at least
+constexpr int64_t kPacketArrays =
+    16;                              // of a step, besides values, each at a multiple of kAlignment
+constexpr int64_t kPromptRows = 16;  // of a task of attention, at least
 
 int64_t up(int64_t a, int64_t b) {
   return static_cast<int64_t>(ceil_div(a, b));
@@ -102,8 +103,8 @@ std::string mib(int64_t bytes) {
 
 CudaWorkspace CudaStepRunner::workspace(const StepPlan& plan, const StepSize& size) const {
   CudaWorkspace workspace;
-  workspace.tensors = value_bytes(plan, size) + packet_bytes(plan, size) +
-                      choice_bytes(plan.vocab_size(), size);
+  workspace.tensors =
+      value_bytes(plan, size) + packet_bytes(plan, size) + choice_bytes(plan.vocab_size(), size);
   for (const Op& op : plan.ops) {
     if (const auto* angles = std::get_if<AnglesOp>(&op.what)) {
       workspace.tensors += std::ssize(angles->rope->inv_freq()) * 8 + kAlignment;

@@ -70,8 +70,7 @@ struct GroupOfBatch {
   }
 
  private:
-  void add_pages(const Sequence& sequence, int32_t group, int32_t first_token,
-                 int32_t num_tokens) {
+  void add_pages(const Sequence& sequence, int32_t group, int32_t first_token, int32_t num_tokens) {
     const std::span<const int32_t> table = sequence.pages(group);
     const auto position = static_cast<int32_t>(sequence.length());
     parts.push_back({first_token, num_tokens, position, static_cast<int32_t>(pages.size())});
@@ -102,8 +101,7 @@ struct PlacedTasks {
   }
 
   void add_to(StepShapeKey& key) const {
-    key.insert(key.end(),
-               {std::ssize(tasks.prompt), tasks.num_partials, std::ssize(tasks.slices)});
+    key.insert(key.end(), {std::ssize(tasks.prompt), tasks.num_partials, std::ssize(tasks.slices)});
     for (const cuda::AttentionSlice& slice : tasks.slices) {
       key.insert(key.end(), {slice.num_split, slice.num_merge});
     }
@@ -198,9 +196,8 @@ Status CudaStep::begin(const Batch& batch, std::span<const std::byte> choices,
 
 cuda::AttentionTasks CudaStep::divide(std::span<const cuda::AttentionPart> parts,
                                       const cuda::AttentionLayers& layers) const {
-  cuda::AttentionTasks tasks = batch_invariant_
-                                   ? cuda::invariant_attention_tasks(parts, layers)
-                                   : cuda::attention_tasks(parts, layers, split_ctas_);
+  cuda::AttentionTasks tasks = batch_invariant_ ? cuda::invariant_attention_tasks(parts, layers)
+                                                : cuda::attention_tasks(parts, layers, split_ctas_);
   if (has_single_tokens(parts)) cuda::round_up_tasks(tasks);
   return tasks;
 }

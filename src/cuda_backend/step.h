@@ -61,9 +61,9 @@ class CudaStep {
   CudaStep(cuda::Stream stream, bool batch_invariant, int64_t split_ctas)
       : stream_(stream), batch_invariant_(batch_invariant), split_ctas_(split_ctas) {}
 
-  /// Copies tokens, places, page tables, states and the rows of the head to the GPU, `choices` after
-  /// them, and what attention of each kind does: all in one copy. Of steps before this one only the
-  /// last may still run. Codes: cuda.memory, cuda.copy.
+  /// Copies tokens, places, page tables, states and the rows of the head to the GPU, `choices`
+  /// after them, and what attention of each kind does: all in one copy. Of steps before this one
+  /// only the last may still run. Codes: cuda.memory, cuda.copy.
   Status begin(const Batch& batch, std::span<const std::byte> choices,
                std::span<const AttentionKind> kinds);
 

@@ -156,12 +156,8 @@ Status CudaStepRunner::take_values() {
 Status CudaStepRunner::bind_programs(const CudaCompiledStep& step, const Schedule& schedule) {
   SUBBYTE_CHECK(programs_.reserve());
   const KvPool& pool = step_.pool();
-  Bound bound = {step.id(),
-                 step_.num_tokens(),
-                 attends(step, *batch_),
-                 memory_of(pool),
-                 CudaBuffer::epoch(),
-                 pointers_};
+  Bound bound = {step.id(),       step_.num_tokens(),  attends(step, *batch_),
+                 memory_of(pool), CudaBuffer::epoch(), pointers_};
   if (bound == bound_) return {};
   bound_ = {};
   SUBBYTE_CHECK(programs_.bind(schedule, *plan_, *slots_, pointers_, attention_));

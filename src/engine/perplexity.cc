@@ -51,7 +51,7 @@ Result<Perplexity> perplexity(const Model& model, Backend& backend, KvType kv_ty
       }
       if (std::isfinite(result.nats)) continue;
       const Error error = {"perplexity.not_finite", "the model gave logits that are not finite"};
-      sequence.truncate(sequence.length() - chunk);
+      if (sequence.rewind(sequence.length() - chunk) < first - begin) return error;
       return model.locate_not_finite(backend, {{&part, 1}}, error);
     }
     result.per_token = std::exp(result.nats / static_cast<double>(result.scored));

@@ -20,11 +20,10 @@ class SchedulingStates : public ::testing::TestWithParam<int> {
  protected:
   SchedulingStates() {
     if (GetParam() == 2) backend_ = &lagging_;
-    testing::RunningSumModel sums(*machine_);
     ModelConfig config;
     config.vocab_size = testing::RunningSumModel::kVocab;
     config.max_positions = 1024;
-    model_ = std::make_unique<Model>(config, sums.take_step());
+    model_ = std::make_unique<Model>(config, sums_.take_step());
   }
 
   ScheduledRequest request(int64_t prompt, int64_t num_samples) {
@@ -69,6 +68,7 @@ class SchedulingStates : public ::testing::TestWithParam<int> {
   std::unique_ptr<Backend> machine_ = testing::make_test_backend(1);
   testing::LaggingBackend lagging_{*machine_};
   Backend* backend_ = machine_.get();
+  testing::RunningSumModel sums_{*machine_};  // has the weights
   std::unique_ptr<Model> model_;
   Random random_{11};
 };

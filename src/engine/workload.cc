@@ -43,20 +43,18 @@ std::vector<int32_t> WorkloadRunner::random_tokens(int64_t count) {
 }
 
 Status WorkloadRunner::fill_context(int64_t positions) {
-  if (positions != context_) {
-    sequence_.truncate(0);
-    context_ = 0;
-    const std::vector<int32_t> tokens = random_tokens(positions);
-    SUBBYTE_CHECK(sequence_.reserve(positions));
-    Logits logits;
-    while (context_ < positions) {
-      const int64_t count = std::min(backend_.prompt_chunk(), positions - context_);
-      const Part part = {&sequence_, std::span(tokens).subspan(context_, count), 0};
-      SUBBYTE_CHECK(model_.forward(backend_, {{&part, 1}}, logits));
-      context_ += count;
-    }
+  // Layers with a window may have given back what the tokens after the context see.
+  if (positions == context_ && sequence_.rewind(positions) == positions) return {};
+  sequence_.truncate(0);
+  context_ = 0;
+  const std::vector<int32_t> tokens = random_tokens(positions);
+  Logits logits;
+  while (context_ < positions) {
+    const int64_t count = std::min(backend_.prompt_chunk(), positions - context_);
+    const Part part = {&sequence_, std::span(tokens).subspan(context_, count), 0};
+    SUBBYTE_CHECK(model_.forward(backend_, {{&part, 1}}, logits));
+    context_ += count;
   }
-  sequence_.truncate(context_);
   return {};
 }
 

@@ -39,8 +39,8 @@ struct CacheSlot {
 
 /// What a cache is to hold.
 struct CacheSize {
-  int64_t positions = 0;  // of all sequences together
-  int64_t sequences = 1;  // at a time
+  int64_t positions = 0;    // of all sequences together
+  int64_t sequences = 1;    // at a time
   int64_t step_tokens = 0;  // of a step, at most; 0: as many as there are positions
 
   bool operator==(const CacheSize&) const = default;
@@ -50,7 +50,7 @@ struct CacheSize {
 int64_t kv_pages(int64_t positions);
 
 /// Pages, or states, of a group in a cache of that size. Layers with a window have pages for what
-/// sequences see and for two steps, as pages behind it are given back.
+/// sequences see and for two steps, as pages before it are given back.
 int64_t cache_units(const CacheGroup& group, const CacheSize& size);
 
 /// Bytes of a page, or of a state.

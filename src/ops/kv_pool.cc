@@ -86,8 +86,9 @@ bool Sequence::holds(int64_t length) const {
 
 Sequence Sequence::share(int64_t length) const {
   Sequence other(*pool_, max_length_);
-  other.length_ = std::min(length, length_);
-  if (other.length_ == 0) return other;
+  length = std::min(length, length_);
+  if (length == 0 || !holds(length)) return other;
+  other.length_ = length;
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     KvGroup& group = pool_->groups_[i];
     const Table& from = tables_[i];
@@ -108,11 +109,10 @@ Sequence Sequence::share(int64_t length) const {
 
 Status Sequence::no_pages(int64_t tokens, const KvGroup& group, int64_t wanted) const {
   const std::string what = group.layout().is_state() ? " more states" : " more pages";
-  return Error{"kv.no_pages", std::to_string(tokens) + " more positions need " +
-                                  std::to_string(wanted) + what +
-                                  " of the key-value cache, of which " +
-                                  std::to_string(group.num_free()) + " of " +
-                                  std::to_string(group.num_units()) + " are free"};
+  return Error{"kv.no_pages",
+               std::to_string(tokens) + " more positions need " + std::to_string(wanted) + what +
+                   " of the key-value cache, of which " + std::to_string(group.num_free()) +
+                   " of " + std::to_string(group.num_units()) + " are free"};
 }
 
 /// Only the page that the next position lies in can be shared: later ones are taken anew.
@@ -141,6 +141,10 @@ Status Sequence::reserve(int64_t tokens) {
                  std::to_string(tokens) +
                      " tokens do not fit into the context: " + std::to_string(length_) + " of " +
                      std::to_string(max_length_) + " positions are used"};
+  }
+  if (!holds(length_)) {
+    return Error{"kv.given_back", "what the token at position " + std::to_string(length_) +
+                                      " sees was given back: a window is shorter than the cut"};
   }
   // All or none, so that what cannot go on leaves the pages to others.
   for (std::size_t i = 0; i < tables_.size(); ++i) {
@@ -214,8 +218,8 @@ void Sequence::settle(int64_t length) {
     }
     const int64_t window = group.layout().window;
     if (window == 0) continue;
-    // The next token, at position `length`, sees window - 1 before it; one more is kept, so that the
-    // last token can be computed again.
+    // The next token, at position `length`, sees window - 1 before it; one more is kept, so that
+    // the last token can be computed again.
     const int64_t first_seen = std::max<int64_t>(0, length - window) / kKvPagePositions;
     for (; table.first_page < first_seen; ++table.first_page) {
       group.give_back(std::exchange(table.pages[table.first_page], kNoPage));

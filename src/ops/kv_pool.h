@@ -18,7 +18,7 @@
 //   table          7     |     2      |     9            a page that several sequences share is
 //   window         -     |     4      |     1            copied by the first that writes to it
 //
-// Pages that lie behind the window of their group go back when the steps up to there are settled. A
+// Pages that lie before the window of their group go back when the steps up to there are settled. A
 // state is written once, by the step that ends at its position, and read by the next; so sharing
 // one, or taking a step back, is a matter of who owns which.
 //
@@ -144,13 +144,14 @@ class Sequence {
   /// still there.
   bool holds(int64_t length) const;
 
-  /// Another sequence with the first `length` positions of this one, which share their pages. This
-  /// one holds that length.
+  /// Another sequence with the first `length` positions of this one, which share their pages; with
+  /// none where this one does not hold that length.
   Sequence share(int64_t length) const;
 
   /// Makes room for `tokens` more positions that this sequence alone may write to.
-  /// Codes: model.context_full beyond max_length; kv.no_pages when the pool has too few. Then
-  /// the sequence and the pool are as before.
+  /// Codes: model.context_full beyond max_length; kv.given_back after a cut to a length that it
+  /// does not hold; kv.no_pages when the pool has too few. Then the sequence and the pool are as
+  /// before.
   Status reserve(int64_t tokens);
   /// Whether the pool has the pages for that now, and `spare` more in each group.
   bool has_room_for(int64_t tokens, int64_t spare = 0) const;
@@ -172,7 +173,7 @@ class Sequence {
   };
   struct Table {
     std::vector<int32_t> pages;
-    int64_t first_page = 0;  // those before were given back
+    int64_t first_page = 0;     // those before were given back
     std::vector<State> states;  // by length
     int32_t next_state = kNoPage;
   };

@@ -27,8 +27,7 @@ class CountingMemory : public KvMemory {
 class KvPools : public testing::Test {
  protected:
   static constexpr CacheGroup kAll = {.layers = 1, .kv_heads = 1, .head_dim = 1};
-  static constexpr CacheGroup kWindow = {
-      .layers = 1, .kv_heads = 1, .head_dim = 1, .window = 200};
+  static constexpr CacheGroup kWindow = {.layers = 1, .kv_heads = 1, .head_dim = 1, .window = 200};
   static constexpr CacheGroup kState = {.layers = 1, .state_size = 4};
 
   /// Of the groups, with so many pages or states in each.
@@ -197,7 +196,7 @@ int64_t given_back(const Sequence& sequence, int32_t group) {
   return std::ranges::count(sequence.pages(group), kNoPage);
 }
 
-TEST_F(KvPools, pages_behind_a_window_are_given_back_when_steps_are_settled) {
+TEST_F(KvPools, pages_before_a_window_are_given_back_when_steps_are_settled) {
   KvPool pool = make(8, {kAll, kWindow});
   Sequence sequence(pool, 1000);
   append(sequence, 500);
@@ -222,7 +221,7 @@ TEST_F(KvPools, pages_behind_a_window_are_given_back_when_steps_are_settled) {
   EXPECT_TRUE(sequence.is_empty());
 }
 
-TEST_F(KvPools, what_is_behind_a_window_is_not_shared) {
+TEST_F(KvPools, what_is_before_a_window_is_not_shared) {
   KvPool pool = make(8, {kAll, kWindow});
   Sequence first(pool, 1000);
   append(first, 500);

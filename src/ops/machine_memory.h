@@ -55,9 +55,9 @@ class MachineMemory {
   /// For steps of a plan, whose weights need not be there, up to `size`.
   virtual int64_t workspace_bytes(const StepPlan& plan, const StepSize& size) const = 0;
 
-  /// Allocates weights, staging and that workspace: uploads of so many bytes and such steps allocate
-  /// nothing afterwards. Code memory.device when `need` is more than is free; the message has the
-  /// numbers, and nothing was allocated.
+  /// Allocates weights, staging and that workspace: uploads of so many bytes and such steps
+  /// allocate nothing afterwards. Code memory.device when `need` is more than is free; the message
+  /// has the numbers, and nothing was allocated.
   virtual Status reserve(const MemoryNeed& need, const StepPlan& plan, const StepSize& size) = 0;
   /// Waits for the uploads and gives back what they needed on the way.
   virtual Status finish_loading() = 0;

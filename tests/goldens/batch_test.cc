@@ -107,9 +107,12 @@ class Batches : public ::testing::TestWithParam<const char*> {
     for (const auto& [from, length] : {std::pair{5, 128}, std::pair{5, 201}}) {
       Conversation& parent = all[from];
       Conversation child = {parent.sequence.share(length), {}, {}};
+      // Of a prefix whose window is gone nothing is shared.
+      const int64_t shared = child.sequence.length();
+      EXPECT_EQ(shared, parent.sequence.holds(length) ? length : 0);
       child.tokens.assign(parent.tokens.begin(), parent.tokens.begin() + length);
       child.logits.assign(parent.logits.begin(),
-                          parent.logits.begin() + length * model_->config().vocab_size);
+                          parent.logits.begin() + shared * model_->config().vocab_size);
       all.push_back(std::move(child));
     }
     // All go on: those that share a page, and the one that they have it of.
@@ -276,8 +279,8 @@ TEST_P(Batches, refuses_batches_that_make_no_sense_and_changes_nothing) {
   EXPECT_EQ(code({good, {&other.sequence, unknown, 1}}), "model.token_range");
   const std::vector<int32_t> many(kLongest + 1, 1);
   EXPECT_EQ(code({good, {&other.sequence, many, 1}}), "model.context_full");
-  auto narrow = backend_->make_kv_pool({{{.layers = 1, .kv_heads = 1, .head_dim = 8}}},
-                                                KvType::kF32, {128});
+  auto narrow =
+      backend_->make_kv_pool({{{.layers = 1, .kv_heads = 1, .head_dim = 8}}}, KvType::kF32, {128});
   ASSERT_TRUE(narrow.ok());
   Sequence of_another_model(*narrow, 128);
   EXPECT_EQ(code({{&of_another_model, one.tokens, 1}}), "batch.parts");

@@ -121,10 +121,11 @@ struct RowResult {
   std::vector<double> values, bounds;
 };
 
-/// The formula, and how far the kernel may be from it. Products are in the 16 bits of the cache, or,
-/// of e4m3, in those of the activations. Relative to what each stands in:
+/// The formula, and how far the kernel may be from it. Products are in the 16 bits of the cache,
+/// or, of e4m3, in those of the activations. Relative to what each stands in:
 ///   scores   queries rounded to that type, if they have another; tensor cores cut nine times for
-///            eight inputs, 2^-23 each; three roundings of the scale, one of the scale of a key; one
+///            eight inputs, 2^-23 each; three roundings of the scale, one of the scale of a key;
+/// one
 ///            of the difference to the largest score, which is at most twice the largest sum of
 ///            magnitudes away; exp2f within two units, four u
 ///   weights  that error twice, in the sum of the weights, too; rounded for the product, in f16 by

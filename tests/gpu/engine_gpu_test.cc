@@ -107,7 +107,8 @@ class GpuEngineShape : public ::testing::Test {
 constexpr int64_t kPage = kKvPagePositions;
 
 KvPool make_pool(const LoadedModel& on, int64_t num_pages) {
-  return std::move(on.model->make_kv_pool(*on.backend, KvType::kF16, {num_pages * kPage, 16})).value();
+  return std::move(on.model->make_kv_pool(*on.backend, KvType::kF16, {num_pages * kPage, 16}))
+      .value();
 }
 
 /// Tokens that several sequences append in one step, with the logits of their last tokens.

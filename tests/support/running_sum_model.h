@@ -1,6 +1,6 @@
 #pragma once
-// A model that keeps the sum of its embeddings: logits are that sum. Its numbers are small integers,
-// so that sums are exact in any order and in any type of activations.
+// A model that keeps the sum of its embeddings: logits are that sum. Its numbers are small
+// integers, so that sums are exact in any order and in any type of activations.
 
 #include <gtest/gtest.h>
 

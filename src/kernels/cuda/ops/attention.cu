@@ -135,7 +135,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const AttentionRow rows[2] = {AttentionRow(a, task, first_row + g),
                                 AttentionRow(a, task, first_row + g + 8)};
   const SeenByAll seen(a, task, first_row);
-  KeyTiles<Cache, kIsSplit, kMaxDim> tiles(a, task, head_dim, queries_at + Tile::kRows * stride * 2);
+  KeyTiles<Cache, kIsSplit, kMaxDim> tiles(a, task, head_dim,
+                                           queries_at + Tile::kRows * stride * 2);
   copy_queries<Number, Tile::kRows>(queries_at, a, task, head_dim);
 #pragma unroll
   for (int i = 0; i < Tile::kStages - 1; ++i) tiles.copy_next();

@@ -1,6 +1,6 @@
 #pragma once
-// The pieces of attention that do not touch the cache: the rows of a task, the softmax partials of a
-// warp.
+// The pieces of attention that do not touch the cache: the rows of a task, the softmax partials of
+// a warp.
 
 #include "kernels/cuda/ops/attention.h"
 #include "kernels/cuda/ops/elements.cuh"

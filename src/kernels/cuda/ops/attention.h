@@ -11,9 +11,9 @@
 //             keys and add their softmax partials in order. Where a row has several such parts,
 //             a second kernel adds their partials in order.
 //
-// Products are mma in the 16 bits of the cache: queries of another type and the weights of the softmax
-// are rounded to them. Codes of e4m3 are numbers of the type of the activations, exactly, and their
-// scales are factors of scores and weights. Sums are in float32.
+// Products are mma in the 16 bits of the cache: queries of another type and the weights of the
+// softmax are rounded to them. Codes of e4m3 are numbers of the type of the activations, exactly,
+// and their scales are factors of scores and weights. Sums are in float32.
 
 #include <span>
 #include <vector>
@@ -106,9 +106,9 @@ struct AttentionCall {
   int32_t head_dim = 0;  // a multiple of 16, at most 256
   int32_t window = 0;    // 0: none
   float scale = 1;
-  const float* sinks = nullptr;    // [heads] or nullptr
-  const int32_t* pages = nullptr;  // page table of all parts
-  KvLayer cache = {};  // f16, bf16 or e4m3
+  const float* sinks = nullptr;           // [heads] or nullptr
+  const int32_t* pages = nullptr;         // page table of all parts
+  KvLayer cache = {};                     // f16, bf16 or e4m3
   float* partials = nullptr;              // attention_partial_floats() for each one
   const AttentionTask* prompt = nullptr;  // in device memory
   const AttentionTask* split = nullptr;

@@ -8,7 +8,8 @@
 // stages of their own, and unpacked into the one tile when they have arrived. Values become the
 // numbers that they were rounded from, but for codes: exact, as values were numbers of this type.
 // Keys were normalised and turned in float32 and may be larger: their codes become numbers, and the
-// powers of two that are their scales factors of the scores. As f16 a code is 2^-8 times its element.
+// powers of two that are their scales factors of the scores. As f16 a code is 2^-8 times its
+// element.
 
 #include "kernels/cuda/common/ptx.cuh"
 #include "kernels/cuda/ops/attention.cuh"
@@ -25,8 +26,8 @@ struct AttentionTile {
   static constexpr int kStages = kIsSplit && kMaxDim <= 128 ? 3 : 2;
 };
 
-/// Numbers from a row to the next in shared memory. Rows are an odd number of 16 bytes, so the eight
-/// rows of a matrix of ldmatrix lie in different banks.
+/// Numbers from a row to the next in shared memory. Rows are an odd number of 16 bytes, so the
+/// eight rows of a matrix of ldmatrix lie in different banks.
 __host__ __device__ constexpr int row_stride(int head_dim) {
   return head_dim + 8;
 }
