@@ -143,6 +143,7 @@ class Attention {
     tile.values = layer_.values + kv_head * layer_.head_bytes;
     tile.head_dim = shape_.head_dim;
     tile.scale = shape_.scale;
+    tile.cap = shape_.cap;
     tile.first_position = planned.part.first_position;
     tile.window = shape_.window;
     tile.begin = plan.first + split * plan.split_width;

@@ -7,9 +7,15 @@ namespace subbyte {
 
 void silu_gate(const cpu::Kernels& kernels, std::span<float> gate, std::span<const float> up,
                int64_t inner, const DonePart& part) {
+  apply_gate(kernels, Gate::kSilu, gate, up, inner, part);
+}
+
+void apply_gate(const cpu::Kernels& kernels, Gate kind, std::span<float> gate,
+                std::span<const float> up, int64_t inner, const DonePart& part) {
+  const auto apply = kind == Gate::kGelu ? kernels.vectors->gelu_gate : kernels.vectors->silu_gate;
   for (int64_t m = part.first_m; m < part.first_m + part.num_m; ++m) {
     const int64_t at = m * inner + part.begin;
-    kernels.vectors->silu_gate(gate.data() + at, up.data() + at, part.end - part.begin);
+    apply(gate.data() + at, up.data() + at, part.end - part.begin);
   }
 }
 

@@ -15,6 +15,10 @@ namespace subbyte {
 void silu_gate(const cpu::Kernels& kernels, std::span<float> gate, std::span<const float> up,
                int64_t inner, const DonePart& part);
 
+/// The same by any gate.
+void apply_gate(const cpu::Kernels& kernels, Gate kind, std::span<float> gate,
+                std::span<const float> up, int64_t inner, const DonePart& part);
+
 /// Of an expert: gate and up alternate in gate_up [m][2 * inner], of which `part` is. Writes its
 /// columns of out [m][inner], which may not overlap gate_up.
 void clamped_swiglu(const cpu::Kernels& kernels, std::span<float> out,

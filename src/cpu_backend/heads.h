@@ -22,9 +22,11 @@ struct HeadNormWeights {
   float eps = 1e-6f;
 };
 
-/// cos and sin [rows][head_dim / 2] of the angles of each row.
+/// cos and sin [rows][half] of the angles of each row: elements i and half + i of a head turn
+/// together, and those from 2 * half on stay.
 struct RowAngles {
   std::span<const float> cos, sin;
+  int64_t half = 0;
 };
 
 /// qkv [rows][(heads + 2 * kv_heads) * head_dim]: queries and keys are normalised and turned in

@@ -1,6 +1,7 @@
 #include "cpu_backend/norm.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace subbyte {
 namespace {
@@ -27,12 +28,18 @@ void rms_norm(Execution& execution, std::span<float> y, std::span<const float> x
 }
 
 void add_rms_norm(Execution& execution, std::span<float> y, std::span<float> x,
-                  std::span<const float> delta, std::span<const float> weight, float eps) {
+                  std::span<const float> delta, std::span<const float> weight, float eps,
+                  float factor) {
   const auto size = static_cast<int64_t>(weight.size());
   const cpu::VectorKernels& kernels = *execution.kernels().vectors;
   execution.pool().parallel_for(
       std::ssize(x) / size, row_grain(weight.size()), [&](int64_t begin, int64_t end, int) {
         for (int64_t i = begin * size; i < end * size; i += size) {
+          if (factor != 1) {
+            for (int64_t j = i; j < i + size; ++j) x[j] = std::fma(factor, delta[j], x[j]);
+            kernels.rms_norm(y.data() + i, x.data() + i, weight.data(), size, eps);
+            continue;
+          }
           kernels.add_rms_norm(y.data() + i, x.data() + i, delta.data() + i, weight.data(), size,
                                eps);
         }

@@ -13,8 +13,9 @@ namespace subbyte {
 void rms_norm(Execution& execution, std::span<float> y, std::span<const float> x,
               std::span<const float> weight, float eps);
 
-/// x += delta, then y = the normalised x, in one pass; y may not be x.
+/// x += factor * delta, then y = the normalised x, in one pass; y may not be x.
 void add_rms_norm(Execution& execution, std::span<float> y, std::span<float> x,
-                  std::span<const float> delta, std::span<const float> weight, float eps);
+                  std::span<const float> delta, std::span<const float> weight, float eps,
+                  float factor = 1);
 
 }  // namespace subbyte

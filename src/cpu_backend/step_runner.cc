@@ -14,6 +14,10 @@ namespace {
 
 constexpr int64_t kAngleGrain = 8;  // rows of angles that are worth a thread
 
+void scale(std::span<float> numbers, float factor) {
+  for (float& number : numbers) number *= factor;
+}
+
 Status expect_one_matrix(const Op& op, const Weight& weight) {
   if (open(weight).parts.size() == 1) return {};
   return Error{"linear.unsupported",
@@ -116,7 +120,11 @@ Status StepRunner::run(const EmbedOp& op) {
   const FloatRows table(open(op.table).parts.front().view);
   float* const y = numbers(op.y).data();
   execution_.pool().parallel_for(rows_of(op.y), 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) table.row(tokens_[i], y + i * op.table.cols);
+    for (int64_t i = begin; i < end; ++i) {
+      float* const row = y + i * op.table.cols;
+      table.row(tokens_[i], row);
+      if (op.factor != 1) scale({row, static_cast<std::size_t>(op.table.cols)}, op.factor);
+    }
   });
   return {};
 }
@@ -130,8 +138,13 @@ Status StepRunner::run(const AddNormOp& op) {
     rms_norm(execution_, y, x, weight, op.norm.eps);
   } else {
     const std::span<float> delta = of_head ? head_rows(op.delta, head_delta_) : numbers(op.delta);
-    add_rms_norm(execution_, y, x, delta, weight, op.norm.eps);
+    add_rms_norm(execution_, y, x, delta, weight, op.norm.eps, op.factor);
   }
+  return {};
+}
+
+Status StepRunner::run(const NormOp& op) {
+  rms_norm(execution_, numbers(op.y), numbers(op.x), open(op.norm.weight), op.norm.eps);
   return {};
 }
 
@@ -169,7 +182,7 @@ Status StepRunner::run(const GatedLinearOp& op) {
       {gate, x, m, &opened.parts[0].view, opened.bias_of(0, inner)},
       {up, x, m, &opened.parts[1].view, opened.bias_of(inner, inner)}};
   return linear_group(execution_, products, 2, [&](const DonePart& part) {
-    silu_gate(execution_.kernels(), gate, up, inner, part);
+    apply_gate(execution_.kernels(), op.gate, gate, up, inner, part);
   });
 }
 
@@ -190,8 +203,8 @@ Status StepRunner::run(const AnglesOp& op) {
 Status StepRunner::run(const RotateOp& op) {
   rotate_and_store(execution_, numbers(op.qkv), op.shape,
                    {open(op.norms.q), open(op.norms.k), op.norms.eps},
-                   {numbers(op.cos), numbers(op.sin)}, places_[op.cache.group], cache(op.cache),
-                   element(), op.cache.layer);
+                   {numbers(op.cos), numbers(op.sin), plan_->value(op.cos).cols},
+                   places_[op.cache.group], cache(op.cache), element(), op.cache.layer);
   return {};
 }
 
@@ -245,7 +258,16 @@ Status StepRunner::run(const AllReduceOp&) {
 }
 
 Status StepRunner::run(const LogitsOp& op) {
-  static_cast<void>(numbers(op.logits));  // none, where no part asks for any
+  const std::span<float> logits = numbers(op.logits);  // none, where no part asks for any
+  if (op.cap > 0) {
+    const int64_t cols = plan_->value(op.logits).cols;
+    execution_.pool().parallel_for(rows_of(op.logits), 1, [&](int64_t begin, int64_t end, int) {
+      execution_.kernels().vectors->soft_cap(logits.data() + begin * cols, (end - begin) * cols,
+                                             op.factor, op.cap);
+    });
+  } else if (op.factor != 1) {
+    scale(logits, op.factor);
+  }
   return {};
 }
 

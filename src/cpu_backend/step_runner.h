@@ -54,6 +54,7 @@ class StepRunner {
   void begin(const CpuCompiledStep& step, const Batch& batch);
   Status run(const EmbedOp& op);
   Status run(const AddNormOp& op);
+  Status run(const NormOp& op);
   Status run(const LinearOp& op);
   Status run(const GatedLinearOp& op);
   Status run(const AnglesOp& op);

@@ -59,7 +59,7 @@ cuda::StepAttention CudaAttention::of_program(const RotateOp& op, const float* c
 }
 
 void CudaAttention::rotate(const RotateOp& op, const CudaRows& qkv, const float* cos,
-                           const float* sin) {
+                           const float* sin, int64_t turning) {
   const auto& [shape, norms] = std::tie(op.shape, op.norms);
   cuda::RotateCall call;
   call.qkv = qkv.data;
@@ -73,6 +73,7 @@ void CudaAttention::rotate(const RotateOp& op, const CudaRows& qkv, const float*
   call.eps = norms.eps;
   call.cos = cos;
   call.sin = sin;
+  call.turning = static_cast<int32_t>(turning);
   call.places = step_.places(op.cache.group);
   call.cache = cache(op.cache);
   cuda::run_rotate(call, stream_);
@@ -93,6 +94,7 @@ Status CudaAttention::attend(const AttendOp& op, const CudaRows& y, const CudaRo
   call.head_dim = static_cast<int32_t>(shape.head_dim);
   call.window = static_cast<int32_t>(shape.window);
   call.scale = shape.scale;
+  call.cap = shape.cap;
   call.sinks = floats_of(op.sinks);
   call.pages = step_.pages(op.cache.group);
   call.cache = cache(op.cache);

@@ -26,7 +26,9 @@ class CudaAttention {
 
   /// See RotateOp and AttendOp. Errors of launches are left to cudaGetLastError(). Codes:
   /// cuda.memory, cuda.copy.
-  void rotate(const RotateOp& op, const CudaRows& qkv, const float* cos, const float* sin);
+  /// `turning`: numbers of a head.
+  void rotate(const RotateOp& op, const CudaRows& qkv, const float* cos, const float* sin,
+              int64_t turning);
   Status attend(const AttendOp& op, const CudaRows& y, const CudaRows& qkv);
 
  private:

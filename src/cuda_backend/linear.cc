@@ -101,17 +101,17 @@ Status CudaProducts::multiply(const CudaRows& y, const CudaRows& x, const CudaWe
   return {};
 }
 
-Status CudaProducts::multiply_gated(const CudaRows& y, const CudaRows& x,
-                                    const CudaWeight& gate_up) {
+Status CudaProducts::multiply_gated(const CudaRows& y, const CudaRows& x, const CudaWeight& gate_up,
+                                    cuda::Activation gate) {
   const CudaMatrix& matrix = gate_up.parts.front();
   if (gate_up.parts.size() == 1 && matrix.is_packed &&
       matrix.format.row_order == cuda::RowOrder::kGateAboveUp) {
-    return multiply_packed(y, 0, x, matrix, cuda::Activation::kSwiGLU);
+    return multiply_packed(y, 0, x, matrix, gate);
   }
   const int64_t outputs = outputs_of(gate_up);
   SUBBYTE_CHECK(results_.grow(x.rows * outputs * 2));
   SUBBYTE_CHECK(multiply({results_.data(), x.rows, outputs}, x, gate_up));
-  cuda::run_swiglu(y.data, results_.data(), cuda::element_of(number_), x.rows, y.cols, stream_);
+  cuda::run_gate(y.data, results_.data(), gate, cuda::element_of(number_), x.rows, y.cols, stream_);
   return {};
 }
 

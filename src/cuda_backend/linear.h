@@ -26,7 +26,8 @@ class CudaProducts {
   /// run_linear, cuda.memory.
   Status multiply(const CudaRows& y, const CudaRows& x, const CudaWeight& weight);
   /// y = silu(gate) * up, the two halves of the outputs.
-  Status multiply_gated(const CudaRows& y, const CudaRows& x, const CudaWeight& gate_up);
+  Status multiply_gated(const CudaRows& y, const CudaRows& x, const CudaWeight& gate_up,
+                        cuda::Activation gate);
   /// The outputs as floats, [x.rows][outputs].
   Status multiply_to_floats(float* y, const CudaRows& x, const CudaWeight& weight);
 

@@ -113,7 +113,7 @@ class ProgramCutter {
   }
 
   void add(int64_t op, const GatedLinearOp& gated) {
-    if (!add_product(op, gated.y, gated.x, open(gated.gate_up), cuda::Activation::kSwiGLU)) {
+    if (!add_product(op, gated.y, gated.x, open(gated.gate_up), activation_of(gated.gate))) {
       launch(op);
     }
   }
@@ -171,6 +171,7 @@ class ProgramCutter {
     if (!in_order || norm != nullptr || readers.size() != 1) return kNoValue;
     const auto* const add = as<AddNormOp>(plan_, readers.front());
     if (add == nullptr || add->delta != y || add->sum == kNoValue) return kNoValue;
+    if (add->factor != 1) return kNoValue;
     if (plan_.value(add->y).rows != ValueRows::kTokens) return kNoValue;
     for (int64_t between = op + 1; between < readers.front(); ++between) {
       if (as<AddNormOp>(plan_, between) == nullptr) return kNoValue;
@@ -235,6 +236,8 @@ class ProgramCutter {
 
   bool add_attention(int64_t op, const RotateOp& rotate, const AttendOp& attend) {
     const AttentionShape& shape = rotate.shape;
+    const bool turns_all = 2 * plan_.value(rotate.cos).cols == shape.head_dim;
+    if (!turns_all || shape.cap > 0) return false;
     if (!attends_ || !program_ || is_cut_ || !has_room(1) || shape.kv_heads > limits_.kv_heads ||
         !cuda::StepLayout::serves(shape.heads, shape.kv_heads, shape.head_dim)) {
       return false;

@@ -7,6 +7,7 @@
 #include "base/float16.h"
 #include "cuda_backend/kv_memory.h"
 #include "kernels/cuda/ops/embed.h"
+#include "kernels/cuda/ops/gates.h"
 #include "kernels/cuda/ops/norm.h"
 #include "kernels/cuda/ops/running_sum.h"
 
@@ -213,8 +214,8 @@ CudaRows CudaStepRunner::activations(ValueId id) const {
 
 Status CudaStepRunner::launch(const EmbedOp& op, const ScheduledLaunch&) {
   const CudaMatrix& table = open(op.table).parts.front();
-  const cuda::EmbedCall call = {floats(op.y), step_.tokens(), choices_.chosen(), rows_of(op.y),
-                                op.table.cols};
+  const cuda::EmbedCall call = {floats(op.y),  step_.tokens(), choices_.chosen(),
+                                rows_of(op.y), op.table.cols,  op.factor};
   if (table.is_packed) {
     cuda::run_embed(call, table.arguments, table.format, stream_);
   } else {
@@ -237,8 +238,15 @@ Status CudaStepRunner::launch(const AddNormOp& op, const ScheduledLaunch& item) 
   call.num_rows = rows_of(op.y);
   call.cols = plan_->value(op.y).cols;
   call.eps = op.norm.eps;
+  call.factor = op.factor;
   call.element = element();
   cuda::run_add_norm(call, stream_);
+  return {};
+}
+
+Status CudaStepRunner::launch(const NormOp& op, const ScheduledLaunch&) {
+  cuda::run_norm(at(op.y), at(op.x), floats_of(op.norm.weight), element(), rows_of(op.y),
+                 plan_->value(op.y).cols, op.norm.eps, stream_);
   return {};
 }
 
@@ -251,7 +259,8 @@ Status CudaStepRunner::launch(const LinearOp& op, const ScheduledLaunch&) {
 }
 
 Status CudaStepRunner::launch(const GatedLinearOp& op, const ScheduledLaunch&) {
-  return products_.multiply_gated(activations(op.y), activations(op.x), open(op.gate_up));
+  return products_.multiply_gated(activations(op.y), activations(op.x), open(op.gate_up),
+                                  activation_of(op.gate));
 }
 
 Status CudaStepRunner::launch(const AnglesOp& op, const ScheduledLaunch&) {
@@ -259,7 +268,8 @@ Status CudaStepRunner::launch(const AnglesOp& op, const ScheduledLaunch&) {
 }
 
 Status CudaStepRunner::launch(const RotateOp& op, const ScheduledLaunch&) {
-  attention_.rotate(op, activations(op.qkv), floats(op.cos), floats(op.sin));
+  attention_.rotate(op, activations(op.qkv), floats(op.cos), floats(op.sin),
+                    2 * plan_->value(op.cos).cols);
   return {};
 }
 
@@ -299,6 +309,10 @@ Status CudaStepRunner::launch(const AllReduceOp&, const ScheduledLaunch&) {
 Status CudaStepRunner::launch(const LogitsOp& op, const ScheduledLaunch&) {
   if (step_.num_head_rows() == 0) return {};
   results_.logits = floats(op.logits);
+  if (op.factor != 1 || op.cap > 0) {
+    const int64_t size = rows_of(op.logits) * plan_->value(op.logits).cols;
+    cuda::run_soft_cap(floats(op.logits), size, op.factor, op.cap, stream_);
+  }
   SUBBYTE_CHECK(choices_.run(step_, results_.logits, results_.vocab_size, stream_));
   results_.tokens = choices_.chosen();
   return {};

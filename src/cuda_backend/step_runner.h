@@ -103,6 +103,7 @@ class CudaStepRunner {
   Status launch(const ScheduledLaunch& item);
   Status launch(const EmbedOp& op, const ScheduledLaunch& item);
   Status launch(const AddNormOp& op, const ScheduledLaunch& item);
+  Status launch(const NormOp& op, const ScheduledLaunch& item);
   Status launch(const LinearOp& op, const ScheduledLaunch& item);
   Status launch(const GatedLinearOp& op, const ScheduledLaunch& item);
   Status launch(const AnglesOp& op, const ScheduledLaunch& item);

@@ -88,4 +88,9 @@ Result<DeviceBytes> upload_bias(std::span<const float> bias, bool is_packed,
 /// Floats as they are. Codes: cuda.memory, cuda.copy.
 Result<DeviceBytes> upload_bytes(std::span<const std::byte> bytes, const WeightTarget& target);
 
+/// What the epilogue of gate and up computes.
+constexpr cuda::Activation activation_of(Gate gate) {
+  return gate == Gate::kGelu ? cuda::Activation::kGeGLU : cuda::Activation::kSwiGLU;
+}
+
 }  // namespace subbyte

@@ -22,16 +22,17 @@ void Recorder::append(std::string_view name, Operation operation) {
   plan_.ops.push_back({prefix_ + std::string(name), std::move(operation)});
 }
 
-ValueId Recorder::embed(std::string_view name, const Weight& table) {
+ValueId Recorder::embed(std::string_view name, const Weight& table, float factor) {
   const ValueId y = value(table.cols, ValueType::kFloat);
-  append(name, EmbedOp{y, table});
+  append(name, EmbedOp{y, table, factor});
   return y;
 }
 
-ValueId Recorder::add_norm(std::string_view name, ValueId& x, ValueId delta, const Norm& norm) {
+ValueId Recorder::add_norm(std::string_view name, ValueId& x, ValueId delta, const Norm& norm,
+                           float factor) {
   expect(name, "numbers of the norm", cols(x), norm.weight.size);
   if (delta != kNoValue) expect(name, "columns of what is added", cols(x), cols(delta));
-  AddNormOp op = {kNoValue, kNoValue, x, delta, norm};
+  AddNormOp op = {kNoValue, kNoValue, x, delta, norm, factor};
   if (delta != kNoValue) {
     op.sum = value(cols(x), ValueType::kFloat, ValueRows::kTokens, x);
     x = op.sum;
@@ -41,11 +42,19 @@ ValueId Recorder::add_norm(std::string_view name, ValueId& x, ValueId delta, con
   return op.y;
 }
 
-ValueId Recorder::head_norm(std::string_view name, ValueId x, ValueId delta, const Norm& norm) {
+ValueId Recorder::head_norm(std::string_view name, ValueId x, ValueId delta, const Norm& norm,
+                            float factor) {
   expect(name, "numbers of the norm", cols(x), norm.weight.size);
   if (delta != kNoValue) expect(name, "columns of what is added", cols(x), cols(delta));
   const ValueId y = value(cols(x), ValueType::kActivation, ValueRows::kHeadRows);
-  append(name, AddNormOp{y, kNoValue, x, delta, norm});
+  append(name, AddNormOp{y, kNoValue, x, delta, norm, factor});
+  return y;
+}
+
+ValueId Recorder::norm(std::string_view name, ValueId x, const Norm& norm) {
+  expect(name, "numbers of the norm", cols(x), norm.weight.size);
+  const ValueId y = value(cols(x), ValueType::kActivation);
+  append(name, NormOp{y, x, norm});
   return y;
 }
 
@@ -66,11 +75,11 @@ ValueId Recorder::exact_linear(std::string_view name, ValueId x, const Weight& w
   return product(name, x, weight, true, ValueType::kFloat);
 }
 
-ValueId Recorder::gated_linear(std::string_view name, ValueId x, const Weight& gate_up) {
+ValueId Recorder::gated_linear(std::string_view name, ValueId x, const Weight& gate_up, Gate gate) {
   expect(name, "inputs", cols(x), gate_up.cols);
   expect(name, "rows of gate and up together, by 2 a rest of", 0, gate_up.rows % 2);
   const ValueId y = value(gate_up.rows / 2, ValueType::kActivation);
-  append(name, GatedLinearOp{y, x, gate_up});
+  append(name, GatedLinearOp{y, x, gate_up, gate});
   return y;
 }
 
@@ -88,8 +97,9 @@ ValueId Recorder::attention(std::string_view name, ValueId qkv, const Attention&
   const AttentionShape& shape = attention.shape;
   expect(name, "columns of queries, keys and values", shape.q_size() + 2 * shape.kv_size(),
          cols(qkv));
-  expect(name, "numbers that turn", shape.head_dim,
-         2 * static_cast<int64_t>(attention.rope->inv_freq().size()));
+  const auto turning = 2 * static_cast<int64_t>(attention.rope->inv_freq().size());
+  expect(name, "numbers that turn beyond those of a head", 0,
+         std::max<int64_t>(turning - shape.head_dim, 0));
   for (const Vector* norm : {&attention.norms.q, &attention.norms.k}) {
     if (norm->size != 0) expect(name, "numbers of a head's norm", shape.head_dim, norm->size);
   }
@@ -134,9 +144,10 @@ CacheSlot Recorder::add_to_cache(CacheGroup group) {
   return {static_cast<int32_t>(found - groups.begin()), found->layers++};
 }
 
-void Recorder::logits(std::string_view name, ValueId x, const Weight& head) {
+void Recorder::logits(std::string_view name, ValueId x, const Weight& head, float factor,
+                      float cap) {
   const ValueId logits = product(name, x, head, false, ValueType::kFloat);
-  append(std::string(name) + ".logits", LogitsOp{logits});
+  append(std::string(name) + ".logits", LogitsOp{logits, factor, cap});
   has_logits_ = true;
 }
 

@@ -23,17 +23,23 @@ class Recorder {
   /// Operations have names that begin so from now on: "layers.3.".
   void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
 
-  ValueId embed(std::string_view name, const Weight& table);
-  /// `x` becomes the sum, if there is a `delta`.
-  ValueId add_norm(std::string_view name, ValueId& x, ValueId delta, const Norm& norm);
+  ValueId embed(std::string_view name, const Weight& table, float factor = 1);
+  /// `x` becomes the sum with `factor` times the delta, if there is one.
+  ValueId add_norm(std::string_view name, ValueId& x, ValueId delta, const Norm& norm,
+                   float factor = 1);
   /// The same for the rows whose logits are computed, after which x is not used any more.
-  ValueId head_norm(std::string_view name, ValueId x, ValueId delta, const Norm& norm);
+  ValueId head_norm(std::string_view name, ValueId x, ValueId delta, const Norm& norm,
+                    float factor = 1);
+  /// `x` is an activation.
+  ValueId norm(std::string_view name, ValueId x, const Norm& norm);
   ValueId linear(std::string_view name, ValueId x, const Weight& weight);
   /// LinearOp::exact; the results are floats.
   ValueId exact_linear(std::string_view name, ValueId x, const Weight& weight);
-  ValueId gated_linear(std::string_view name, ValueId x, const Weight& gate_up);
+  ValueId gated_linear(std::string_view name, ValueId x, const Weight& gate_up,
+                       Gate gate = Gate::kSilu);
 
   /// Rotary positions and attention over a cache of its own. `qkv` [heads + 2 kv_heads heads].
+  /// `rope` turns all of a head, or its first numbers.
   struct Attention {
     AttentionShape shape;
     std::shared_ptr<const Rope> rope;
@@ -44,7 +50,9 @@ class Recorder {
 
   ValueId experts(std::string_view name, ValueId x, ValueId router_logits, const Experts& experts);
   ValueId running_sum(std::string_view name, ValueId x);
-  void logits(std::string_view name, ValueId x, const Weight& head);
+  /// `factor` and `cap` are those of LogitsOp.
+  void logits(std::string_view name, ValueId x, const Weight& head, float factor = 1,
+              float cap = 0);
 
   /// Code plan.shape where operands and weights do not fit, or no logits end the plan.
   Result<StepPlan> finish() &&;

@@ -53,10 +53,11 @@ constexpr ValueIds value_ids(ValueId a = kNoValue, ValueId b = kNoValue, ValueId
   return {a, b, c};
 }
 
-/// y[t] = row tokens[t] of a table [vocabulary][hidden].
+/// y[t] = row tokens[t] of a table [vocabulary][hidden], times `factor`.
 struct EmbedOp {
   ValueId y = kNoValue;
   Weight table;
+  float factor = 1;
 
   ValueIds operands() const { return value_ids(); }
   ValueIds results() const { return value_ids(y); }
@@ -69,17 +70,28 @@ struct Norm {
   float eps = 1e-6f;
 };
 
-/// sum = x + delta in the memory of x, unless `delta` is no value; y = the normalised sum. Where y
-/// has the head rows, the sum of other rows is not computed.
+/// sum = x + factor * delta in the memory of x, unless `delta` is no value; y = the normalised sum.
+/// Where y has the head rows, the sum of other rows is not computed.
 struct AddNormOp {
   ValueId y = kNoValue;
   ValueId sum = kNoValue;
   ValueId x = kNoValue;
   ValueId delta = kNoValue;
   Norm norm;
+  float factor = 1;
 
   ValueIds operands() const { return value_ids(x, delta); }
   ValueIds results() const { return value_ids(sum, y); }
+};
+
+/// y = the normalised rows of x, both activations: of what a block gives before it is added.
+struct NormOp {
+  ValueId y = kNoValue;
+  ValueId x = kNoValue;
+  Norm norm;
+
+  ValueIds operands() const { return value_ids(x); }
+  ValueIds results() const { return value_ids(y); }
 };
 
 /// y = W x + b.
@@ -96,12 +108,12 @@ struct LinearOp {
   ValueIds results() const { return value_ids(y); }
 };
 
-/// y = silu(gate) * up, silu(x) = x / (1 + exp(-x)), where gate and up are the first and the second
-/// half of the outputs of W x + b.
+/// y = gate(g) * u, where g and u are the first and the second half of the outputs of W x + b.
 struct GatedLinearOp {
   ValueId y = kNoValue;
   ValueId x = kNoValue;
   Weight gate_up;
+  Gate gate = Gate::kSilu;
 
   ValueIds operands() const { return value_ids(x); }
   ValueIds results() const { return value_ids(y); }
@@ -125,6 +137,7 @@ struct HeadNorms {
 
 /// qkv has the heads of queries, keys and values of a token one after the other. Query and key
 /// heads are normalised and turned by their positions, in place; keys and values go to the cache.
+/// Of a head the first 2 * cols(cos) numbers turn, and those after them stay.
 struct RotateOp {
   ValueId rotated = kNoValue;
   ValueId qkv = kNoValue;
@@ -184,17 +197,20 @@ struct AllReduceOp {
   ValueIds results() const { return value_ids(sum); }
 };
 
-/// The logits of the step [head rows][vocabulary] and the tokens that its parts let choose: the
-/// last operation of every plan.
+/// logits = cap * tanh(factor * logits / cap), or factor * logits where `cap` is 0: what the step
+/// gives [head rows][vocabulary], and what the tokens are chosen by. The last operation of every
+/// plan.
 struct LogitsOp {
   ValueId logits = kNoValue;
+  float factor = 1;
+  float cap = 0;
 
   ValueIds operands() const { return value_ids(logits); }
   ValueIds results() const { return value_ids(); }
 };
 
-using Operation = std::variant<EmbedOp, AddNormOp, LinearOp, GatedLinearOp, AnglesOp, RotateOp,
-                               AttendOp, ExpertsOp, RunningSumOp, AllReduceOp, LogitsOp>;
+using Operation = std::variant<EmbedOp, AddNormOp, NormOp, LinearOp, GatedLinearOp, AnglesOp,
+                               RotateOp, AttendOp, ExpertsOp, RunningSumOp, AllReduceOp, LogitsOp>;
 
 struct Op {
   std::string name;  // "layers.3.self_attn.o_proj"

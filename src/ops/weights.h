@@ -37,6 +37,10 @@ struct SwiGLU {
   bool operator==(const SwiGLU&) const = default;
 };
 
+/// The function of the gate of a dense block: silu(x) = x / (1 + exp(-x)), or the tanh form of
+/// gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), "gelu_pytorch_tanh".
+enum class Gate : uint8_t { kSilu, kGelu };
+
 /// How a token's weights of its experts follow from its router logits.
 enum class RouteWeights : uint8_t {
   kOfChosen,  // a softmax over the chosen experts

@@ -238,6 +238,7 @@ struct RotateRun {
     if (problem.has_norms) call.q_norm = q_norm_device.data<float>();
     if (problem.has_norms) call.k_norm = k_norm_device.data<float>();
     call.eps = kEps;
+    call.turning = problem.dim;
     call.cos = cos.data<float>();
     call.sin = sin.data<float>();
     call.places = reinterpret_cast<const cuda::RowPlace*>(places_device.data());
@@ -350,6 +351,7 @@ RotateE4M3 store_e4m3(int32_t heads, int32_t kv_heads, int32_t dim, double magni
   call.heads = heads;
   call.kv_heads = kv_heads;
   call.head_dim = dim;
+  call.turning = dim;
   call.cos = cos.data<float>();
   call.sin = sin.data<float>();
   call.places = reinterpret_cast<const cuda::RowPlace*>(places_device.data());
@@ -390,7 +392,7 @@ TEST(GpuGates, swiglu_of_two_halves) {
     gate_up[1] = 200;
     const DeviceNumbers from(gate_up, element);
     const DeviceNumbers y(kM * kCols, element);
-    cuda::run_swiglu(y.data(), from.data(), element, kM, kCols, nullptr);
+    cuda::run_gate(y.data(), from.data(), cuda::Activation::kSwiGLU, element, kM, kCols, nullptr);
     expect_ran();
     std::vector<double> expected;
     std::vector<double> bounds;

@@ -39,6 +39,7 @@ struct AttentionTile {
   int64_t values = 0;
   int64_t head_dim = 0;
   float scale = 1;
+  float cap = 0;  // scores become cap * tanh(scale * score / cap); 0: scale * score
   int64_t first_position = 0;
   int64_t window = 0;
   int64_t begin = 0;  // positions outside [begin, end) are left to other calls
@@ -76,6 +77,10 @@ struct VectorKernels {
   void (*store_kv[kKvElements])(uint8_t* y, uint8_t* scale, const float* x, int64_t n);
   /// gate = gate / (1 + exp(-gate)) * up
   void (*silu_gate)(float* gate, const float* up, int64_t n);
+  /// gate = gelu(gate) * up, gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+  void (*gelu_gate)(float* gate, const float* up, int64_t n);
+  /// x = cap * tanh(factor * x / cap)
+  void (*soft_cap)(float* x, int64_t n, float factor, float cap);
   /// g = min(gate_up[2i], limit), u = clamp(gate_up[2i+1], -limit, limit),
   /// out[i] = g / (1 + exp(-alpha g)) * (u + up_offset)
   void (*clamped_swiglu)(float* out, const float* gate_up, int64_t n, float alpha, float limit,

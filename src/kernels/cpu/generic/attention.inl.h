@@ -420,7 +420,11 @@ inline void attend(const AttentionTile& tile) {
     score_block<Kv>(rows, num_rows, block, tile, panel);
     apply_scales<Kv>(rows, num_rows, block, tile, tile.keys);
     for (int64_t r = 0; r < num_rows; ++r) {
-      weigh_scores(rows[r], block.first(rows[r]), block.last(rows[r]), tile.scale, dim);
+      const int64_t first = block.first(rows[r]);
+      const int64_t last = block.last(rows[r]);
+      const bool is_capped = tile.cap > 0 && first < last;
+      if (is_capped) soft_cap(rows[r].scores + first, last - first, tile.scale, tile.cap);
+      weigh_scores(rows[r], first, last, is_capped ? 1 : tile.scale, dim);
     }
     apply_scales<Kv>(rows, num_rows, block, tile, tile.values);
     const Kv* values = values_at<Kv>(tile, begin);

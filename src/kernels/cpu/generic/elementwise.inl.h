@@ -130,6 +130,40 @@ inline void silu_gate(float* gate, const float* up, int64_t n) {
   store_part(gate + i, mul(g, load_part(up + i, n - i)), n - i);
 }
 
+/// As 1 + tanh(z) = 2 / (1 + e^-2z), the factor of x is one of swish.
+inline Float gelu(Float x) {
+  const Float one = broadcast(1);
+  const Float cubic = fma(mul(x, x), broadcast(0.044715f), one);
+  const Float twice = mul(mul(x, cubic), broadcast(1.5957691216f));  // 2 sqrt(2 / pi)
+  return div(x, add(one, exponential(sub(zero(), twice))));
+}
+
+inline void gelu_gate(float* gate, const float* up, int64_t n) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    store(gate + i, mul(gelu(load(gate + i)), load(up + i)));
+  }
+  if (i == n) return;
+  const Float g = gelu(load_part(gate + i, n - i));
+  store_part(gate + i, mul(g, load_part(up + i, n - i)), n - i);
+}
+
+/// cap tanh(x / cap), of which `twice` is -2 / cap: tanh(z) = 2 / (1 + e^-2z) - 1. Small scores
+/// lose what 1 has of bits, 2^-24 cap.
+inline Float capped(Float x, Float twice, Float cap) {
+  const Float one = broadcast(1);
+  const Float tanh = sub(div(broadcast(2), add(one, exponential(mul(x, twice)))), one);
+  return mul(cap, tanh);
+}
+
+inline void soft_cap(float* x, int64_t n, float factor, float cap) {
+  const Float twice = broadcast(-2 * factor / cap);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(x + i, capped(load(x + i), twice, broadcast(cap)));
+  if (i == n) return;
+  store_part(x + i, capped(load_part(x + i, n - i), twice, broadcast(cap)), n - i);
+}
+
 inline void clamped_swiglu(float* out, const float* gate_up, int64_t n, float alpha, float limit,
                            float up_offset) {
   const auto gated = [alpha, limit, up_offset](const float* p) {

@@ -18,6 +18,8 @@ constexpr VectorKernels kVectorTable = {
     .norm_rotate = &norm_rotate,
     .store_kv = {&store_kv<float>, &store_kv<KvF16>, &store_kv<KvBF16>, &store_kv<KvE4M3>},
     .silu_gate = &silu_gate,
+    .gelu_gate = &gelu_gate,
+    .soft_cap = &soft_cap,
     .clamped_swiglu = &clamped_swiglu,
     .blocks = &kBlockKernels,
 };

@@ -44,6 +44,7 @@ constexpr ScaleRule scale_rule(ScaleKind kind) {
 enum class Activation : uint8_t {
   kNone,
   kSwiGLU,  // silu(gate) * up
+  kGeGLU,   // gelu(gate) * up, gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
   /// gate <= limit, -limit <= up <= limit, gate sigmoid(alpha gate) (up + up_offset)
   kClampedSwiGLU,
 };

@@ -92,6 +92,10 @@ __device__ __forceinline__ float gated(Activation activation, const SwiGLUClamp&
     up = up > clamp.limit ? clamp.limit : up < -clamp.limit ? -clamp.limit : up;
     return gate / (1.0f + expf(-clamp.alpha * gate)) * (up + clamp.up_offset);
   }
+  if (activation == Activation::kGeGLU) {  // 1 + tanh(z) = 2 / (1 + exp(-2z))
+    const float twice = 1.5957691216f * gate * fmaf(0.044715f * gate, gate, 1.0f);
+    return gate / (1.0f + expf(-twice)) * up;
+  }
   return gate / (1.0f + expf(-gate)) * up;
 }
 
@@ -221,6 +225,11 @@ __device__ __forceinline__ void finish_whole(const LinearArguments& a, int strip
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       values[i] = gated(Activation::kSwiGLU, a.clamp, values[i], values[i + 8]);
+    }
+  } else if (a.activation == Activation::kGeGLU) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      values[i] = gated(Activation::kGeGLU, a.clamp, values[i], values[i + 8]);
     }
   } else {
 #pragma unroll

@@ -114,6 +114,16 @@ __device__ void scale_keys(float (&scores)[kTiles][4], const Tiles& tiles, int f
   }
 }
 
+/// Scores s, times `scale`, as cap * tanh(s / cap).
+template <int kTiles>
+__device__ void cap_scores(float (&scores)[kTiles][4], float scale, float cap) {
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) scores[j][e] = cap * tanhf(scores[j][e] * scale / cap);
+  }
+}
+
 /// kIsExact: heads have kMaxDim elements.
 template <class Cache, bool kIsSplit, int kMaxDim, bool kIsExact>
 __global__ void __launch_bounds__(kAttentionThreads)
@@ -149,11 +159,13 @@ __global__ void __launch_bounds__(kAttentionThreads)
     float scores[kTiles][4] = {};
     multiply_keys<Number, kMaxDim>(scores, queries, keys, head_dim);
     if constexpr (Cache::kHasScales) scale_keys(scores, tiles, first_key);
+    if (a.cap > 0) cap_scores(scores, a.scale, a.cap);
+    const float scale = (a.cap > 0 ? 1 : a.scale) * kLog2E;
     const int from = key + first_key;
     if (seen.has(from, 8 * kTiles)) {
-      partials.template weigh<kTiles, false>(scores, rows, from, a.scale * kLog2E);
+      partials.template weigh<kTiles, false>(scores, rows, from, scale);
     } else {
-      partials.template weigh<kTiles, true>(scores, rows, from, a.scale * kLog2E);
+      partials.template weigh<kTiles, true>(scores, rows, from, scale);
     }
     add_values<Number, kMaxDim>(partials, scores, keys + Tile::kKeys * stride * 2, head_dim);
     __syncthreads();  // the next copy writes to what was read here

@@ -106,6 +106,7 @@ struct AttentionCall {
   int32_t head_dim = 0;  // a multiple of 16, at most 256
   int32_t window = 0;    // 0: none
   float scale = 1;
+  float cap = 0;                          // scores s become cap * tanh(s / cap); 0: they stay
   const float* sinks = nullptr;           // [heads] or nullptr
   const int32_t* pages = nullptr;         // page table of all parts
   KvLayer cache = {};                     // f16, bf16 or e4m3

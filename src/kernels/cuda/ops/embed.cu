@@ -29,12 +29,13 @@ struct Tokens {
 };
 
 __global__ void __launch_bounds__(kThreads)
-    embed_dense(float* y, Tokens tokens, const void* table, Element element, int64_t cols) {
+    embed_dense(float* y, Tokens tokens, const void* table, Element element, int64_t cols,
+                float factor) {
   begin_operation();
   const int64_t from = int64_t{tokens[blockIdx.x]} * cols;
   const int64_t to = int64_t{blockIdx.x} * cols;
   for (int64_t i = threadIdx.x; i < cols; i += kThreads) {
-    y[to + i] = load_element(element, table, from + i);
+    y[to + i] = factor * load_element(element, table, from + i);
   }
 }
 
@@ -58,7 +59,7 @@ __device__ uint32_t load_code(const uint8_t* p, int64_t i, int bytes) {
 }
 
 __global__ void __launch_bounds__(kThreads)
-    embed_packed(float* y, Tokens tokens, const __grid_constant__ PackedTable t) {
+    embed_packed(float* y, Tokens tokens, const __grid_constant__ PackedTable t, float factor) {
   begin_operation();
   const WeightArguments& w = t.weights;
   const int32_t token = tokens[blockIdx.x];
@@ -82,7 +83,7 @@ __global__ void __launch_bounds__(kThreads)
       offset = load_element(kind, w.zeros, at);
     }
     const int64_t input = w.gather != nullptr ? w.gather[col] : col;
-    y[to + input] = fmaf(element - zero, scale, offset) * w.gain;
+    y[to + input] = factor * (fmaf(element - zero, scale, offset) * w.gain);
   }
 }
 
@@ -90,14 +91,14 @@ __global__ void __launch_bounds__(kThreads)
 
 void run_embed(const EmbedCall& call, const void* table, Element element, Stream stream) {
   embed_dense<<<static_cast<unsigned>(call.num_tokens), kThreads, 0, stream>>>(
-      call.y, {call.tokens, call.chosen}, table, element, call.cols);
+      call.y, {call.tokens, call.chosen}, table, element, call.cols, call.factor);
 }
 
 void run_embed(const EmbedCall& call, const WeightArguments& table, const PackedFormat& format,
                Stream stream) {
   const PackedTable t = {table, format.bits, code_order(format), format.groups_per_tile};
   embed_packed<<<static_cast<unsigned>(call.num_tokens), kThreads, 0, stream>>>(
-      call.y, {call.tokens, call.chosen}, t);
+      call.y, {call.tokens, call.chosen}, t, call.factor);
 }
 
 }  // namespace subbyte::cuda

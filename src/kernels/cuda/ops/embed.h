@@ -12,9 +12,10 @@ struct EmbedCall {
   const int32_t* chosen = nullptr;  // rows; negative ones count as 0
   int64_t num_tokens = 0;
   int64_t cols = 0;
+  float factor = 1;
 };
 
-/// Of a dense table [rows][cols]. Exact. Errors are left to cudaGetLastError().
+/// Of a dense table [rows][cols]. Exact but for the factor. Errors are left to cudaGetLastError().
 void run_embed(const EmbedCall& call, const void* table, Element element, Stream stream);
 
 /// Of a packed table of integers (DecoderKind::kIntegers) with rows in natural order, in float32;

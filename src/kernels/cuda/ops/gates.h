@@ -1,13 +1,18 @@
 #pragma once
 // What follows a product and is no epilogue of it.
 
+#include "kernels/cuda/common/arguments.h"
 #include "kernels/cuda/ops/elements.h"
 
 namespace subbyte::cuda {
 
-/// y[m][cols] = silu(gate) * up of gate_up [m][cols of gate, then cols of up], rounded once.
-void run_swiglu(void* y, const void* gate_up, Element element, int64_t m, int64_t cols,
-                Stream stream);
+/// y[m][cols] = gate(g) * u of gate_up [m][cols of g, then cols of u], rounded once. `activation`:
+/// kSwiGLU or kGeGLU.
+void run_gate(void* y, const void* gate_up, Activation activation, Element element, int64_t m,
+              int64_t cols, Stream stream);
+
+/// x = cap * tanh(factor * x / cap), or factor * x where `cap` is 0.
+void run_soft_cap(float* x, int64_t size, float factor, float cap, Stream stream);
 
 /// `size` numbers as floats.
 void run_to_floats(float* y, const void* x, Element element, int64_t size, Stream stream);

@@ -7,12 +7,36 @@ namespace subbyte::cuda {
 
 inline constexpr int kHeadPairs = 4;  // of a lane: heads of 256 elements
 
-/// Elements i and i + half of a head, which turn together, kHeadPairs of them for each lane.
+/// Pairs of elements of a head, kHeadPairs of them for each lane.
 struct HeadOfLane {
   float low[kHeadPairs];
   float high[kHeadPairs];
 };
 
+/// The pairs: elements i and i + turning of the first 2 * turning, which turn together, then pairs
+/// of the others, which stay.
+struct HeadPairs {
+  int half;     // pairs
+  int turning;  // of them; half: all
+
+  __device__ int low(int i) const { return i < turning ? i : i + turning; }
+  __device__ int high(int i) const { return i < turning ? i + turning : i + half; }
+};
+
+__device__ inline HeadOfLane load_head(Element element, const void* from, int64_t at,
+                                       const HeadPairs& pairs) {
+  HeadOfLane head = {};
+#pragma unroll
+  for (int j = 0; j < kHeadPairs; ++j) {
+    const int i = j * kLanes + static_cast<int>(threadIdx.x) % kLanes;
+    if (i >= pairs.half) continue;
+    head.low[j] = load_element(element, from, at + pairs.low(i));
+    head.high[j] = load_element(element, from, at + pairs.high(i));
+  }
+  return head;
+}
+
+/// Of a head that turns as a whole.
 __device__ inline HeadOfLane load_head(Element element, const void* from, int64_t at, int half) {
   HeadOfLane head = {};
 #pragma unroll
@@ -25,14 +49,14 @@ __device__ inline HeadOfLane load_head(Element element, const void* from, int64_
   return head;
 }
 
-__device__ inline void store_head(Element element, void* to, int64_t at, int half,
+__device__ inline void store_head(Element element, void* to, int64_t at, const HeadPairs& pairs,
                                   const HeadOfLane& head) {
 #pragma unroll
   for (int j = 0; j < kHeadPairs; ++j) {
     const int i = j * kLanes + static_cast<int>(threadIdx.x) % kLanes;
-    if (i >= half) continue;
-    store_element(element, to, at + i, head.low[j]);
-    store_element(element, to, at + half + i, head.high[j]);
+    if (i >= pairs.half) continue;
+    store_element(element, to, at + pairs.low(i), head.low[j]);
+    store_element(element, to, at + pairs.high(i), head.high[j]);
   }
 }
 
@@ -62,7 +86,20 @@ __device__ inline void turn(HeadOfLane& head, const HeadOfLane& angle) {
   }
 }
 
-/// Cosines and sines of a row.
+/// Cosines and sines of a row, for the pairs that turn; 1 and 0 for the others.
+__device__ inline HeadOfLane load_angles(const float* cos, const float* sin, int64_t row,
+                                         const HeadPairs& pairs) {
+  HeadOfLane angle = {};
+#pragma unroll
+  for (int j = 0; j < kHeadPairs; ++j) {
+    const int i = j * kLanes + static_cast<int>(threadIdx.x) % kLanes;
+    angle.low[j] = i < pairs.turning ? cos[row * pairs.turning + i] : 1.0f;
+    angle.high[j] = i < pairs.turning ? sin[row * pairs.turning + i] : 0.0f;
+  }
+  return angle;
+}
+
+/// Cosines and sines of a row, for a head that turns as a whole.
 __device__ inline HeadOfLane load_angles(const float* cos, const float* sin, int64_t row,
                                          int half) {
   HeadOfLane angle = {};

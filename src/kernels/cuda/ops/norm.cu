@@ -11,9 +11,9 @@ constexpr int kThreads = 512;
 constexpr int kEight = 8;  // elements that a thread loads at once
 constexpr int kMostRuns = 4;
 
-__device__ float factor_of(double squares, const AddNormCall& a) {
-  const float mean = static_cast<float>(squares / static_cast<double>(a.cols));
-  return 1.0f / sqrtf(mean + a.eps);
+__device__ float factor_of(double squares, int64_t cols, float eps) {
+  const float mean = static_cast<float>(squares / static_cast<double>(cols));
+  return 1.0f / sqrtf(mean + eps);
 }
 
 __device__ double add_squares(double sum, float value) {
@@ -65,12 +65,12 @@ __global__ void __launch_bounds__(kThreads) add_norm_runs(const __grid_constant_
     const int64_t i = (int64_t{r} * kThreads + threadIdx.x) * kEight;
 #pragma unroll
     for (int e = 0; e < kEight; ++e) {
-      values[r][e] += deltas[r][e];
+      values[r][e] = fmaf(a.factor, deltas[r][e], values[r][e]);
       squares = add_squares(squares, values[r][e]);
     }
     if (has_delta(a) && i < a.cols) store_8(Element::kF32, x, i, values[r]);
   }
-  const float factor = factor_of(sum_of_cta(squares, partials), a);
+  const float factor = factor_of(sum_of_cta(squares, partials), a.cols, a.eps);
 #pragma unroll
   for (int r = 0; r < kRuns; ++r) {
     const int64_t i = (int64_t{r} * kThreads + threadIdx.x) * kEight;
@@ -91,14 +91,30 @@ __global__ void __launch_bounds__(kThreads) add_norm(const __grid_constant__ Add
   for (int64_t i = threadIdx.x; i < a.cols; i += kThreads) {
     float value = x[i];
     if (has_delta(a)) {
-      value += load_delta(a, row, i);
+      value = fmaf(a.factor, load_delta(a, row, i), value);
       x[i] = value;
     }
     squares = add_squares(squares, value);
   }
-  const float factor = factor_of(sum_of_cta(squares, partials), a);
+  const float factor = factor_of(sum_of_cta(squares, partials), a.cols, a.eps);
   for (int64_t i = threadIdx.x; i < a.cols; i += kThreads) {
     store_element(a.element, a.y, blockIdx.x * a.cols + i, x[i] * (factor * a.weight[i]));
+  }
+}
+
+/// A CTA for a row of activations.
+__global__ void __launch_bounds__(kThreads)
+    norm(void* y, const void* x, const float* weight, Element element, int64_t cols, float eps) {
+  begin_operation();
+  __shared__ double partials[kThreads / kLanes];
+  const int64_t row = int64_t{blockIdx.x} * cols;
+  double squares = 0;
+  for (int64_t i = threadIdx.x; i < cols; i += kThreads) {
+    squares = add_squares(squares, load_element(element, x, row + i));
+  }
+  const float factor = factor_of(sum_of_cta(squares, partials), cols, eps);
+  for (int64_t i = threadIdx.x; i < cols; i += kThreads) {
+    store_element(element, y, row + i, load_element(element, x, row + i) * (factor * weight[i]));
   }
 }
 
@@ -120,6 +136,12 @@ void run_add_norm(const AddNormCall& call, Stream stream) {
   if (runs == 1) return launch(add_norm_runs<1>, grid, stream, call);
   if (runs == 2) return launch(add_norm_runs<2>, grid, stream, call);
   launch(add_norm_runs<kMostRuns>, grid, stream, call);
+}
+
+void run_norm(void* y, const void* x, const float* weight, Element element, int64_t num_rows,
+              int64_t cols, float eps, Stream stream) {
+  launch(norm, {dim3(static_cast<unsigned>(num_rows)), kThreads}, stream, y, x, weight, element,
+         cols, eps);
 }
 
 }  // namespace subbyte::cuda

@@ -5,7 +5,7 @@
 
 namespace subbyte::cuda {
 
-/// x[row] += delta[row] or the rounded sum of the row's routes, then y[i] = x[row] /
+/// x[row] += factor * (delta[row] or the rounded sum of the row's routes), then y[i] = x[row] /
 /// sqrt(mean(x[row]^2) + eps) * weight, rounded once to the type of y. The mean is accumulated in
 /// double precision.
 struct AddNormCall {
@@ -18,10 +18,15 @@ struct AddNormCall {
   int64_t num_rows = 0;
   int64_t cols = 0;
   float eps = 0;
+  float factor = 1;
   Element element = Element::kF16;  // of y, delta and routes
 };
 
 /// Results of a row do not depend on the others. Errors are left to cudaGetLastError().
 void run_add_norm(const AddNormCall& call, Stream stream);
+
+/// y = the normalised rows of x [num_rows][cols], both of the type `element`; y may be x.
+void run_norm(void* y, const void* x, const float* weight, Element element, int64_t num_rows,
+              int64_t cols, float eps, Stream stream);
 
 }  // namespace subbyte::cuda

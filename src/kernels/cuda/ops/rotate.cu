@@ -24,8 +24,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 /// A head in e4m3 and its scale, into a run of the cache.
-__device__ void store_scaled(std::byte* run, int64_t position, int head_dim,
+__device__ void store_scaled(std::byte* run, int64_t position, const HeadPairs& pairs,
                              const HeadOfLane& head) {
+  const int head_dim = 2 * pairs.half;
   uint32_t largest = 0;
 #pragma unroll
   for (int j = 0; j < kHeadPairs; ++j) {
@@ -40,13 +41,12 @@ __device__ void store_scaled(std::byte* run, int64_t position, int head_dim,
     run[position * head_dim + i] =
         static_cast<std::byte>(e4m3::encode(__float_as_uint(x * inverse)));
   };
-  const int half = head_dim / 2;
 #pragma unroll
   for (int j = 0; j < kHeadPairs; ++j) {
     const int i = j * kLanes + lane;
-    if (i >= half) continue;
-    store(i, head.low[j]);
-    store(half + i, head.high[j]);
+    if (i >= pairs.half) continue;
+    store(pairs.low(i), head.low[j]);
+    store(pairs.high(i), head.high[j]);
   }
 }
 
@@ -58,18 +58,20 @@ __global__ void __launch_bounds__(kThreads) rotate(const __grid_constant__ Rotat
   if (i >= a.num_rows * heads_of_row) return;
   const int64_t row = i / heads_of_row;
   const int head = static_cast<int>(i % heads_of_row);
-  const int half = a.head_dim / 2;
+  const HeadPairs pairs = {a.head_dim / 2, a.turning / 2};
   const bool is_query = head < a.heads;
   const bool is_value = head >= a.heads + a.kv_heads;
   const float* const norm = is_query ? a.q_norm : a.k_norm;
-  HeadOfLane x = load_head(a.element, a.qkv, i * a.head_dim, half);
+  HeadOfLane x = load_head(a.element, a.qkv, i * a.head_dim, pairs);
   if (!is_value) {  // all is loaded before any of it is used
-    const HeadOfLane angle = load_angles(a.cos, a.sin, row, half);
-    if (norm != nullptr) normalise(x, load_head(Element::kF32, norm, 0, half), a.eps, half);
+    const HeadOfLane angle = load_angles(a.cos, a.sin, row, pairs);
+    if (norm != nullptr) {
+      normalise(x, load_head(Element::kF32, norm, 0, pairs), a.eps, pairs.half);
+    }
     turn(x, angle);
   }
   if (is_query) {
-    store_head(a.element, a.qkv, i * a.head_dim, half, x);
+    store_head(a.element, a.qkv, i * a.head_dim, pairs, x);
     return;
   }
   const int kv_head = (head - a.heads) % a.kv_heads;
@@ -78,9 +80,9 @@ __global__ void __launch_bounds__(kThreads) rotate(const __grid_constant__ Rotat
                          (2 * kv_head + (is_value ? 1 : 0)) * a.cache.run_bytes;
   const int64_t in_page = position % kPagePositions;
   if (a.cache.element == Element::kE4M3) {
-    store_scaled(run, in_page, a.head_dim, x);
+    store_scaled(run, in_page, pairs, x);
   } else {
-    store_head(a.cache.element, run, in_page * a.head_dim, half, x);
+    store_head(a.cache.element, run, in_page * a.head_dim, pairs, x);
   }
 }
 

@@ -23,8 +23,9 @@ struct RotateCall {
   const float* q_norm = nullptr;  // [head_dim]; nullptr: none
   const float* k_norm = nullptr;
   float eps = 0;
-  const float* cos = nullptr;  // [num_rows][head_dim / 2]
+  const float* cos = nullptr;  // [num_rows][turning / 2]
   const float* sin = nullptr;
+  int32_t turning = 0;               // elements of a head from the first on; the others stay
   const RowPlace* places = nullptr;  // [num_rows]
   KvLayer cache = {};
 };

@@ -1,0 +1,37 @@
+// Attributes of operations, each by itself, beside the formulas in double precision.
+
+#include <gtest/gtest.h>
+
+#include "model_on_gpu.h"
+#include "support/attributes_model.h"
+
+namespace subbyte::testing {
+namespace {
+
+const std::vector<int32_t> kTokens = {3, 41, 5, 26, 5, 35, 8, 9, 7, 9, 32, 38, 46, 2, 6, 43, 38};
+
+class GpuAttributes : public ::testing::TestWithParam<Attributes> {};
+
+TEST_P(GpuAttributes, give_what_the_formulas_give) {
+  const auto backend = std::move(make_backend(gpu())).value();
+  for (const WeightFormat& format :
+       {WeightFormat{Format::kF32}, WeightFormat{Format::kU4, Format::kF16, Zero::kU8, 32}}) {
+    const AttributesModel model(GetParam(), format);
+    const std::vector<float> expected = model.expected(kTokens);
+    for (const int64_t piece : {1, 5, 17}) {
+      const auto logits = logits_with(model, *backend, KvType::kF16, kTokens, piece);
+      ASSERT_TRUE(logits.ok()) << logits.error().message;
+      ASSERT_EQ(logits->size(), expected.size());
+      EXPECT_GT(noise_decibels(*logits, expected), kF16Decibels) << piece;
+    }
+    if (GetParam().name == "none") continue;
+    const std::vector<float> without = AttributesModel({}, format).expected(kTokens);
+    EXPECT_LT(noise_decibels(without, expected), kF16Decibels);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(all, GpuAttributes, ::testing::ValuesIn(all_attributes()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace subbyte::testing

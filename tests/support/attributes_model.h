@@ -1,0 +1,318 @@
+#pragma once
+// A small transformer with every attribute that operations have, and what it computes in double
+// precision.
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/backend.h"
+#include "ops/recorder.h"
+#include "support/random_matrix.h"
+
+namespace subbyte::testing {
+
+struct Attributes {
+  std::string name;
+  float embedding_factor = 1;
+  float residual_factor = 1;
+  float logit_factor = 1;
+  float logit_cap = 0;
+  float score_cap = 0;
+  Gate gate = Gate::kSilu;
+  int64_t turning = 32;          // of the numbers of a head
+  bool has_second_rope = false;  // of the second layer, with other angles
+  bool has_head_norms = false;
+  bool has_post_norms = false;  // of what a block gives, before it is added
+};
+
+/// Each attribute by itself, and all together.
+inline std::vector<Attributes> all_attributes() {
+  return {{.name = "none"},
+          {.name = "embedding_factor", .embedding_factor = 8},
+          {.name = "residual_factor", .residual_factor = 0.22f},
+          {.name = "logit_factor", .logit_factor = 0.0625f},
+          {.name = "logit_cap", .logit_cap = 3},
+          {.name = "score_cap", .score_cap = 2},
+          {.name = "gelu", .gate = Gate::kGelu},
+          {.name = "a_quarter_turns", .turning = 8},
+          {.name = "three_quarters_turn_after_norms", .turning = 24, .has_head_norms = true},
+          {.name = "two_kinds_of_angles", .has_second_rope = true},
+          {.name = "post_norms", .has_post_norms = true},
+          {.name = "all",
+           .embedding_factor = 8,
+           .residual_factor = 0.5f,
+           .logit_factor = 0.5f,
+           .logit_cap = 4,
+           .score_cap = 2,
+           .gate = Gate::kGelu,
+           .turning = 16,
+           .has_second_rope = true,
+           .has_head_norms = true,
+           .has_post_norms = true}};
+}
+
+class AttributesModel {
+ public:
+  static constexpr int64_t kVocab = 48;
+  static constexpr int64_t kHidden = 64;
+  static constexpr int64_t kHeads = 4;
+  static constexpr int64_t kKvHeads = 2;
+  static constexpr int64_t kDim = 32;
+  static constexpr int64_t kInner = 96;
+  static constexpr int64_t kLayers = 2;
+  static constexpr float kEps = 1e-5f;
+
+  /// `format` is that of all matrices but the embedding.
+  explicit AttributesModel(Attributes attributes, const WeightFormat& format = {Format::kF32})
+      : attributes_(std::move(attributes)) {
+    const WeightFormat dense = {Format::kF32};
+    table_ = random_matrix(dense, kVocab, kHidden, Contents::kReal, 1);
+    head_ = random_matrix(format, kVocab, kHidden, Contents::kReal, 2);
+    for (int64_t i = 0; i < kLayers; ++i) {
+      const auto random = [&](int64_t rows, int64_t cols, uint64_t seed) {
+        RandomMatrix matrix = random_matrix(format, rows, cols, Contents::kReal, 10 * i + seed);
+        // Blocks of ordinary size: rows of about 1.
+        matrix.view.tensor_scale = 1;
+        return matrix;
+      };
+      layers_.push_back({random((kHeads + 2 * kKvHeads) * kDim, kHidden, 3),
+                         random(kHidden, kHeads * kDim, 4), random(kInner, kHidden, 5),
+                         random(kInner, kHidden, 6), random(kHidden, kInner, 7)});
+    }
+  }
+
+  const Attributes& attributes() const { return attributes_; }
+
+  Result<StepPlan> plan(Backend& backend) const {
+    const Attributes& a = attributes_;
+    Recorder record;
+    SUBBYTE_TRY(const Weight table, upload(backend, table_));
+    SUBBYTE_TRY(const Weight head, upload(backend, head_));
+    ValueId x = record.embed("embed", table, a.embedding_factor);
+    ValueId delta = kNoValue;
+    std::shared_ptr<const Rope> ropes[kLayers] = {rope(0), rope(a.has_second_rope ? 1 : 0)};
+    if (!a.has_second_rope) ropes[1] = ropes[0];
+    for (int64_t i = 0; i < kLayers; ++i) {
+      const Layer& layer = layers_[i];
+      SUBBYTE_TRY(const Weight qkv, upload(backend, layer.qkv));
+      SUBBYTE_TRY(const Weight o, upload(backend, layer.o));
+      std::vector<Matrix> both;
+      both.push_back(copy(backend, layer.gate));
+      both.push_back(copy(backend, layer.up));
+      SUBBYTE_TRY(const Weight gate_up, backend.upload_joined(std::move(both)));
+      SUBBYTE_TRY(const Weight down, upload(backend, layer.down));
+      SUBBYTE_TRY(const Norm first, norm(backend, kHidden, i));
+      SUBBYTE_TRY(const Norm second, norm(backend, kHidden, i + 1));
+      ValueId h = record.add_norm("first", x, delta, first, a.residual_factor);
+      Recorder::Attention attention;
+      attention.shape = {kHeads, kKvHeads, kDim, 1 / std::sqrt(float{kDim}), 0, a.score_cap};
+      attention.rope = ropes[i];
+      if (a.has_head_norms) {
+        SUBBYTE_TRY(const Norm of_heads, norm(backend, kDim, i));
+        attention.norms = {of_heads.weight, of_heads.weight, kEps};
+      }
+      delta = record.attention("attention", record.linear("qkv", h, qkv), attention);
+      delta = record.linear("o", delta, o);
+      if (a.has_post_norms) delta = record.norm("post", delta, first);
+      h = record.add_norm("second", x, delta, second, a.residual_factor);
+      delta = record.linear("down", record.gated_linear("gate_up", h, gate_up, a.gate), down);
+      if (a.has_post_norms) delta = record.norm("post", delta, second);
+    }
+    SUBBYTE_TRY(const Norm last, norm(backend, kHidden, 5));
+    const ValueId h = record.head_norm("last", x, delta, last, a.residual_factor);
+    record.logits("head", h, head, a.logit_factor, a.logit_cap);
+    return std::move(record).finish();
+  }
+
+  /// The logits of all tokens of a sequence, in double precision.
+  std::vector<float> expected(std::span<const int32_t> tokens) const {
+    using Rows = std::vector<std::vector<double>>;
+    const Attributes& a = attributes_;
+    Rows x;
+    for (const int32_t token : tokens) {
+      std::vector<double> row(kHidden);
+      for (int64_t i = 0; i < kHidden; ++i) {
+        row[i] = a.embedding_factor * weight_at(table_.view, token, i);
+      }
+      x.push_back(row);
+    }
+    for (int64_t i = 0; i < kLayers; ++i) {
+      const Layer& layer = layers_[i];
+      Rows qkv;
+      for (const auto& row : x) qkv.push_back(times(layer.qkv, normed(row, i)));
+      turn(qkv, i);
+      for (std::size_t t = 0; t < x.size(); ++t) {
+        std::vector<double> delta = times(layer.o, attended(qkv, t));
+        if (a.has_post_norms) delta = normed(delta, i);
+        add(x[t], delta);
+        const std::vector<double> h = normed(x[t], i + 1);
+        std::vector<double> gate = times(layer.gate, h);
+        const std::vector<double> up = times(layer.up, h);
+        for (int64_t k = 0; k < kInner; ++k) gate[k] = gated(gate[k]) * up[k];
+        delta = times(layer.down, gate);
+        if (a.has_post_norms) delta = normed(delta, i + 1);
+        add(x[t], delta);
+      }
+    }
+    std::vector<float> logits;
+    for (const auto& row : x) {
+      for (const double sum : times(head_, normed(row, 5))) {
+        const double logit = a.logit_factor * sum;
+        logits.push_back(static_cast<float>(
+            a.logit_cap > 0 ? a.logit_cap * std::tanh(logit / a.logit_cap) : logit));
+      }
+    }
+    return logits;
+  }
+
+ private:
+  struct Layer {
+    RandomMatrix qkv, o, gate, up, down;
+  };
+
+  /// Numbers around 1 that differ by norm.
+  static double norm_weight(int64_t which, int64_t i) {
+    return 0.75 + static_cast<double>((i * 5 + which * 3) % 8) / 16;
+  }
+
+  std::shared_ptr<const Rope> rope(int64_t kind) const {
+    return std::make_shared<const Rope>(attributes_.turning, kind == 0 ? 10'000 : 100,
+                                        RopeScaling{});
+  }
+
+  static Matrix copy(Backend& backend, const RandomMatrix& random) {
+    static_cast<void>(backend);
+    Matrix matrix;
+    matrix.view = random.view;
+    return matrix;
+  }
+  static Result<Weight> upload(Backend& backend, const RandomMatrix& random) {
+    return backend.upload(copy(backend, random));
+  }
+  static Result<Norm> norm(Backend& backend, int64_t size, int64_t which) {
+    std::vector<float> weight;
+    for (int64_t i = 0; i < size; ++i) weight.push_back(static_cast<float>(norm_weight(which, i)));
+    Norm norm;
+    norm.eps = kEps;
+    SUBBYTE_TRY(norm.weight, backend.upload(std::move(weight)));
+    return norm;
+  }
+
+  static std::vector<double> times(const RandomMatrix& matrix, const std::vector<double>& x) {
+    std::vector<double> y;
+    for (int64_t row = 0; row < matrix.view.rows; ++row) {
+      double sum = 0;
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        sum += weight_at(matrix.view, row, static_cast<int64_t>(i)) * x[i];
+      }
+      y.push_back(sum);
+    }
+    return y;
+  }
+  static std::vector<double> normed(std::span<const double> x, int64_t which) {
+    double squares = 0;
+    for (const double v : x) squares += v * v;
+    const double factor = 1 / std::sqrt(squares / static_cast<double>(x.size()) + kEps);
+    std::vector<double> y;
+    for (const double v : x) {
+      y.push_back(v * factor * norm_weight(which, static_cast<int64_t>(y.size())));
+    }
+    return y;
+  }
+  void add(std::vector<double>& x, const std::vector<double>& delta) const {
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] += attributes_.residual_factor * delta[i];
+  }
+  double gated(double g) const {
+    if (attributes_.gate == Gate::kSilu) return g / (1 + std::exp(-g));
+    const double z = std::sqrt(2 / std::numbers::pi) * (g + 0.044715 * g * g * g);
+    return g / 2 * (1 + std::tanh(z));
+  }
+
+  /// Normalises and turns queries and keys by their positions.
+  void turn(std::vector<std::vector<double>>& qkv, int64_t layer) const {
+    const double theta = layer == 1 && attributes_.has_second_rope ? 100 : 10'000;
+    const int64_t half = attributes_.turning / 2;
+    for (std::size_t t = 0; t < qkv.size(); ++t) {
+      for (int64_t head = 0; head < kHeads + kKvHeads; ++head) {
+        double* const x = qkv[t].data() + head * kDim;
+        if (attributes_.has_head_norms) {
+          std::ranges::copy(normed({x, kDim}, layer), x);
+        }
+        for (int64_t i = 0; i < half; ++i) {
+          const double angle = static_cast<double>(t) *
+                               std::pow(theta, -static_cast<double>(i) / static_cast<double>(half));
+          const double low = x[i];
+          const double high = x[half + i];
+          x[i] = low * std::cos(angle) - high * std::sin(angle);
+          x[half + i] = high * std::cos(angle) + low * std::sin(angle);
+        }
+      }
+    }
+  }
+
+  std::vector<double> attended(const std::vector<std::vector<double>>& qkv,
+                               std::size_t token) const {
+    std::vector<double> y(kHeads * kDim);
+    for (int64_t head = 0; head < kHeads; ++head) {
+      const int64_t key = (kHeads + head / (kHeads / kKvHeads)) * kDim;
+      std::vector<double> weights;
+      double sum = 0;
+      for (std::size_t t = 0; t <= token; ++t) {
+        double score = 0;
+        for (int64_t i = 0; i < kDim; ++i) score += qkv[token][head * kDim + i] * qkv[t][key + i];
+        score /= std::sqrt(double{kDim});
+        const double cap = attributes_.score_cap;
+        weights.push_back(std::exp(cap > 0 ? cap * std::tanh(score / cap) : score));
+        sum += weights.back();
+      }
+      for (std::size_t t = 0; t <= token; ++t) {
+        for (int64_t i = 0; i < kDim; ++i) {
+          y[head * kDim + i] += weights[t] / sum * qkv[t][key + kKvHeads * kDim + i];
+        }
+      }
+    }
+    return y;
+  }
+
+  Attributes attributes_;
+  RandomMatrix table_;
+  RandomMatrix head_;
+  std::vector<Layer> layers_;
+};
+
+/// The logits of `tokens` that a backend computes, `piece` tokens in a step.
+inline Result<std::vector<float>> logits_with(const AttributesModel& model, Backend& backend,
+                                              KvType type, std::span<const int32_t> tokens,
+                                              int64_t piece) {
+  SUBBYTE_TRY(StepPlan plan, model.plan(backend));
+  SUBBYTE_TRY(const auto step, backend.compile(std::move(plan)));
+  SUBBYTE_TRY(KvPool pool, backend.make_kv_pool(step->plan().cache, type, {256}));
+  Sequence sequence(pool, 256);
+  std::vector<float> all;
+  for (int64_t at = 0; at < std::ssize(tokens); at += piece) {
+    const auto some = tokens.subspan(at, std::min(piece, std::ssize(tokens) - at));
+    SUBBYTE_CHECK(sequence.reserve(std::ssize(some)));
+    const Part part = {&sequence, some, std::ssize(some)};
+    backend.submit(*step, {{&part, 1}});
+    Logits logits;
+    SUBBYTE_CHECK(backend.wait(logits));
+    sequence.advance(std::ssize(some));
+    all.insert(all.end(), logits.values.begin(), logits.values.end());
+  }
+  return all;
+}
+
+/// Signal to noise of what was found.
+inline double noise_decibels(std::span<const float> found, std::span<const float> expected) {
+  double signal = 0;
+  double noise = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    signal += double{expected[i]} * expected[i];
+    noise += std::pow(double{found[i]} - expected[i], 2);
+  }
+  return 10 * std::log10(signal / noise);
+}
+
+}  // namespace subbyte::testing
