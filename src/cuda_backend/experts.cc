@@ -15,10 +15,15 @@ Error unserved(const std::string& message) {
   return {"linear.unsupported", message};
 }
 
-Error dense_unserved(const WeightFormat& format) {
+Error unserved_format(const WeightFormat& format) {
   return unserved("experts of " + to_string(format) +
-                  ": the GPU runs experts in its packed formats only (mxfp4, nvfp4, nf4, integers "
-                  "of 2, 3, 4 and 8 bits); --device cpu runs these");
+                  ": the GPU runs experts in its packed formats (mxfp4, nvfp4, nf4, integers of 2, "
+                  "3, 4 and 8 bits) and in f32, f16 and bf16; --device cpu runs these");
+}
+
+bool are_dense(const std::vector<Matrix>& matrices) {
+  return std::ranges::all_of(matrices,
+                             [](const Matrix& matrix) { return is_dense(matrix.view.format); });
 }
 
 Status check_shapes(const ExpertMatrices& experts) {
@@ -70,8 +75,10 @@ class ExpertPacker {
     const int64_t experts = std::ssize(matrices_) / parts_;
     to_.rows = first.rows * parts_;
     to_.cols = first.cols;
-    auto bytes = gpu::packed_bytes(first.format, to_.rows, to_.cols, gathers_);
-    if (!bytes.ok()) return dense_unserved(first.format);
+    const WeightFormat format =
+        is_dense(first.format) ? gpu::packed_floats(target_.number) : first.format;
+    auto bytes = gpu::packed_bytes(format, to_.rows, to_.cols, gathers_);
+    if (!bytes.ok()) return unserved_format(first.format);
     to_.expert_bytes = *bytes;
     SUBBYTE_TRY(to_.memory, target_.arena.take(to_.expert_bytes * experts));
     for (int64_t e = 0; e < experts; ++e) SUBBYTE_CHECK(pack(e));
@@ -112,8 +119,11 @@ class ExpertPacker {
   Result<std::vector<Matrix>> take_parts(int64_t expert) {
     std::vector<Matrix> parts;
     for (int64_t i = 0; i < parts_; ++i) {
-      parts.push_back(std::move(matrices_[parts_ * expert + i]));
-      const MatrixView& view = parts.back().view;
+      Matrix& part = parts.emplace_back(std::move(matrices_[parts_ * expert + i]));
+      const MatrixView& view = part.view;
+      if (is_dense(view.format)) {
+        SUBBYTE_TRY(part, gpu::as_packed_floats(std::move(part), target_.number, target_.host));
+      }
       if (view.input_order.empty() == gathers_) {
         return unserved(
             "experts: expected an order of inputs in all experts of a layer, or in none, found "
@@ -157,13 +167,15 @@ Status make_alike(std::vector<Matrix>& matrices) {
 Result<CudaExpertMatrices> upload_stack(std::vector<Matrix>& matrices, int64_t parts,
                                         std::span<const float> bias, cuda::RowOrder order,
                                         const WeightTarget& target) {
-  SUBBYTE_CHECK(make_alike(matrices));
-  for (Matrix& matrix : matrices) {
-    const MatrixView& view = matrix.view;
-    if (is_dense(gpu::served_format(view.format, view.rows, view.cols))) {
-      return dense_unserved(view.format);
+  if (!are_dense(matrices)) {
+    SUBBYTE_CHECK(make_alike(matrices));
+    for (Matrix& matrix : matrices) {
+      const MatrixView& view = matrix.view;
+      if (is_dense(gpu::served_format(view.format, view.rows, view.cols))) {
+        return unserved_format(view.format);
+      }
+      SUBBYTE_TRY(matrix, gpu::serve(std::move(matrix), target.host));
     }
-    SUBBYTE_TRY(matrix, gpu::serve(std::move(matrix), target.host));
   }
   return ExpertPacker(matrices, parts, order, target).run(bias);
 }
@@ -189,10 +201,12 @@ Result<CudaExperts> upload_experts(ExpertMatrices experts, const WeightTarget& t
 }
 
 Result<int64_t> expert_matrix_bytes(const MatrixShape& shape) {
-  const WeightFormat served = gpu::served_format(shape.format, shape.rows, shape.cols);
-  if (is_dense(served)) return dense_unserved(shape.format);
+  // The floats of both types of activations have as many bytes.
+  const WeightFormat served = is_dense(shape.format)
+                                  ? gpu::packed_floats(cuda::Number::kF16)
+                                  : gpu::served_format(shape.format, shape.rows, shape.cols);
   auto bytes = gpu::packed_bytes(served, shape.rows, shape.cols, shape.act_order);
-  if (!bytes.ok()) return dense_unserved(shape.format);
+  if (!bytes.ok()) return unserved_format(shape.format);
   const int64_t gains = WeightArena::aligned(shape.experts * int64_t{sizeof(float)});
   return WeightArena::aligned(shape.experts * *bytes) + gains;
 }

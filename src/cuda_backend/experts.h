@@ -34,11 +34,13 @@ struct CudaExperts {
 };
 
 /// The matrices of a layer are brought to one format, which is packed as upload_weight() packs a
-/// single matrix; gate and up that come apart keep a factor each. Codes: linear.unsupported names
-/// what is supported; recast.*, cuda.memory, cuda.copy, cuda.launch.
+/// single matrix, dense ones as gpu::as_packed_floats() makes them; gate and up that come apart keep
+/// a factor each. Codes: linear.unsupported names what is supported; recast.*, cuda.memory,
+/// cuda.copy, cuda.launch.
 Result<CudaExperts> upload_experts(ExpertMatrices experts, const WeightTarget& target);
 
-/// Bytes of the packed matrices of shape.experts experts. Code linear.unsupported.
+/// Bytes of the packed matrices of shape.experts experts and, as if they were all, of their gains.
+/// Code linear.unsupported.
 Result<int64_t> expert_matrix_bytes(const MatrixShape& shape);
 
 /// The operation, with the memory that it works in.

@@ -130,7 +130,7 @@ CudaWorkspace CudaStepRunner::workspace(const StepPlan& plan, const StepSize& si
 }
 
 Result<int64_t> cuda_matrix_bytes(const MatrixShape& shape) {
-  if (shape.experts != 1) return expert_matrix_bytes(shape);
+  if (shape.is_of_mixture) return expert_matrix_bytes(shape);
   const WeightFormat served = gpu::served_format(shape.format, shape.rows, shape.cols);
   if (is_dense(served)) {
     return WeightArena::aligned(shape.rows * shape.cols * (info(served.element).bits / 8));

@@ -9,7 +9,7 @@
 namespace subbyte {
 
 /// What matrices in the form of the kernels take, each with what its alignment costs. Code
-/// linear.unsupported for experts in formats that have no packed kernels.
+/// linear.unsupported for experts in formats that have no kernels.
 Result<int64_t> cuda_matrix_bytes(const MatrixShape& shape);
 
 class CudaMemory : public MachineMemory {

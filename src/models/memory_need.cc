@@ -20,7 +20,8 @@ int64_t elements_of(const Shape& shape) {
 }
 
 Result<MatrixShape> shape_of(const TensorSpec& spec, const ModuleInfo& info, int head_bits) {
-  MatrixShape shape = {info.format, info.rows, info.cols, info.experts, info.act_order};
+  MatrixShape shape = {info.format,  info.rows,      info.cols,
+                       info.experts, info.act_order, spec.is_of_experts()};
   const bool is_table = spec.role == Role::kTable || spec.role == Role::kHead;
   if (is_table && head_bits != 16 && is_dense(info.format)) {
     SUBBYTE_TRY(shape.format, head_format(head_bits, info.cols, *info.tensors.front()));
@@ -54,7 +55,7 @@ Result<MemoryNeed> memory_need(std::span<const FoundTensor> tensors, const StepP
                                  bytes.error().message)};
       }
       need.weights += *bytes;
-      if (is_dense(shape.format)) continue;
+      if (is_dense(shape.format) && !shape.is_of_mixture) continue;
       // Experts are packed one after the other.
       const int64_t at_once = shape.experts > 1 ? *bytes / shape.experts : kMostJoined * *bytes;
       need.staging = std::max(need.staging, at_once);

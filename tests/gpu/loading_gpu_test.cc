@@ -87,7 +87,8 @@ Usage measure_usage(const std::filesystem::path& directory, int64_t positions, K
 }
 
 TEST(GpuLoading, takes_the_memory_that_it_states) {
-  for (const char* name : {"demo/model", "tests/data/goldens/qwen3-gptq-act-order"}) {
+  for (const char* name : {"demo/model", "tests/data/goldens/qwen3-gptq-act-order",
+                           "tests/data/goldens/qwen3-moe-bf16"}) {
     for (const bool batch_invariant : {false, true}) {
       const KvType type = batch_invariant ? KvType::kE4M3 : KvType::kF16;
       const auto measure = [&] {

@@ -16,6 +16,7 @@ namespace subbyte::cuda {
 #define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups) \
   const ExpertKernels& name##_experts_f16();              \
   const ExpertKernels& name##_experts_bf16();
+#include "kernels/cuda/experts/weights.def"
 #include "kernels/cuda/weights.def"
 #undef SUBBYTE_CUDA_WEIGHTS
 
@@ -32,6 +33,7 @@ struct KernelsOfWeights {
 constexpr KernelsOfWeights kKernels[] = {
 #define SUBBYTE_CUDA_WEIGHTS(name, decoder, bits, groups) \
   {DecoderKind::k##decoder, bits, groups, &name##_experts_f16, &name##_experts_bf16},
+#include "kernels/cuda/experts/weights.def"
 #include "kernels/cuda/weights.def"
 #undef SUBBYTE_CUDA_WEIGHTS
 };

@@ -1,5 +1,6 @@
-// Packing on the GPU: pack_on_host() by warps, each with four neighbouring tiles of a strip, so
-// that it reads a run of 32 bytes times the bits of a code from each of 16 rows.
+// Packing on the GPU: pack_on_host() by warps, each with some neighbouring tiles of a strip, so
+// that it reads a run of bytes from each of 16 rows: 32 times the bits of a code, 16 times at 16
+// bits.
 
 #include <cuda_runtime.h>
 
@@ -16,7 +17,11 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kLanes;
-constexpr int kTiles = 4;  // of a warp
+
+/// Tiles of a warp, as many as its shared memory has room for.
+__host__ __device__ constexpr int tiles_of_warp(int bits) {
+  return bits > 8 ? 2 : 4;
+}
 
 /// What follows the codes: `size` elements of `width` bytes, up to the next section. In the matrix
 /// they have from_width: what is more is zero there, or here.
@@ -195,24 +200,38 @@ __device__ void store_piece(uint32_t* to, const uint32_t* words) {
 
 template <int kBits, CodeOrder kOrder>
 __device__ void pack_and_store(uint32_t* to, const uint8_t* row, int row_stride, int lane) {
-  const RowOfTile<kBits> top(row);
-  const RowOfTile<kBits> bottom(row + 8 * row_stride);
   uint32_t words[kBits] = {};
-  if constexpr (kBits == 4) {
-    pack_nibbles<kOrder>(words, top, bottom, lane % 4);
+  if constexpr (kBits == 16) {
+    // A word is two neighbours of a row.
+#pragma unroll
+    for (int i = 0; i < kBits; ++i) {
+      const uint8_t* const from = row + i % 2 * 8 * row_stride + i / 2 * 16 + lane % 4 * 4;
+      words[i] = *reinterpret_cast<const uint32_t*>(from);
+    }
   } else {
-    pack_tile<kBits, kOrder>(words, top, bottom, lane % 4);
+    const RowOfTile<kBits> top(row);
+    const RowOfTile<kBits> bottom(row + 8 * row_stride);
+    if constexpr (kBits == 4) {
+      pack_nibbles<kOrder>(words, top, bottom, lane % 4);
+    } else {
+      pack_tile<kBits, kOrder>(words, top, bottom, lane % 4);
+    }
   }
-  store_piece<first_piece(kBits)>(to + word_in_tile(lane, 0, kBits), words);
+  constexpr int kFirst = first_piece(kBits);
+  store_piece<kFirst>(to + word_in_tile(lane, 0, kBits), words);
   if constexpr (second_piece(kBits) > 0) {
-    store_piece<second_piece(kBits)>(to + word_in_tile(lane, first_piece(kBits), kBits),
-                                     words + first_piece(kBits));
+#pragma unroll
+    for (int i = 0; i < pieces_after_first(kBits); ++i) {
+      const int word = kFirst + i * second_piece(kBits);
+      store_piece<second_piece(kBits)>(to + word_in_tile(lane, word, kBits), words + word);
+    }
   }
 }
 
 /// While the codes of a warp are on their way it packs its share of everything else.
 template <int kBits, CodeOrder kOrder>
 __global__ void __launch_bounds__(kThreads) pack(const __grid_constant__ PackArguments a) {
+  constexpr int kTiles = tiles_of_warp(kBits);
   constexpr int kRowBytes = kTiles * 8 * kBits;
   constexpr int kStride = kRowBytes + 16;  // rows begin in different banks
   __shared__ __align__(16) uint8_t shared[kWarps][kStripRows * kStride];
@@ -267,13 +286,16 @@ PackKernel kernel_for(const PackedFormat& format) {
       return pack<4, CodeOrder::kHalves>;
     case 5:
       return pack<5, CodeOrder::kHalves>;
-    default:
+    case 8:
       return pack<8, CodeOrder::kHalves>;
+    default:
+      return pack<16, CodeOrder::kHalves>;
   }
 }
 
 PackArguments arguments_of(std::byte* to, const MatrixView& matrix, const PackedFormat& format) {
-  const int64_t warps_of_strip = (format.tiles + kTiles - 1) / kTiles;
+  const int tiles = tiles_of_warp(format.bits);
+  const int64_t warps_of_strip = (format.tiles + tiles - 1) / tiles;
   PackArguments a = {};
   a.to = to;
   a.codes = reinterpret_cast<const uint8_t*>(matrix.codes.data());

@@ -10,9 +10,11 @@ namespace subbyte::cuda {
 namespace {
 
 /// A power of two that brings the products of scales and raw codes just below 2^15, the last one
-/// that f16 holds with all they can be rounded to. Within what a float can be divided by.
+/// that f16 holds with all they can be rounded to. Within what a float can be divided by. Floats
+/// have scales of 1.
 float scale_factor_of(const PackedFormat& format, Number number) {
   if (number != Number::kF16 || format.largest_scale == 0) return 1;
+  if (format.decoder == DecoderKind::kFloats) return 1;
   const int headroom = format.decoder == DecoderKind::kIntegers ? 14 - format.bits : 14;
   return std::ldexp(1.0f, std::clamp(headroom - std::ilogb(format.largest_scale), -120, 120));
 }

@@ -13,6 +13,7 @@
 //                        difference of the two biases, 2^14 or 2^126, is a factor. 0.5 is a
 //                        subnormal then, so machines that may flush subnormals use another formula
 //   Codebook<Number, b>  a table: of pairs up to 4 bits, by the registers of the warp for 5
+//   Floats<Number>       numbers of the activations' type, which are the registers
 //
 // Integers are also decoded raw, with the zero point left in: a caller that knows the sum of the
 // inputs of a group subtracts zero * sum once for the group. In f16 the code itself is a number
@@ -277,6 +278,18 @@ struct Codebook {
   }
 };
 
+template <class Number>
+struct Floats {
+  static SUBBYTE_CONSTANT int kBits = 16;
+  static SUBBYTE_CONSTANT bool kHasZeros = false;
+  static SUBBYTE_CONSTANT bool kHasTable = false;
+  static SUBBYTE_CONSTANT float kGain = 1;
+
+  static SUBBYTE_KERNEL_FUNCTION void decode(Words words, int step, Registers registers) {
+    for (int r = 0; r < 4; ++r) registers[r] = words[4 * step + r];
+  }
+};
+
 #ifndef __METAL_VERSION__  // whose C++ has no concepts
 /// F16 or BF16: two 16-bit floats in a word, which the dialect of the machine defines.
 template <class N>
@@ -308,7 +321,7 @@ concept DecodesAlone = requires(Words words, Registers registers) {
 };
 
 template <class D>
-concept IsDecoder = (D::kBits >= 2) && (D::kBits <= 8) &&
+concept IsDecoder = ((D::kBits >= 2 && D::kBits <= 8) || D::kBits == 16) &&
                     ((D::kHasZeros && DecodesWithZeros<D>) ||
                      (D::kHasTable && DecodesWithTable<D>) ||
                      (!D::kHasZeros && !D::kHasTable && DecodesAlone<D>));
@@ -320,7 +333,7 @@ SUBBYTE_KERNEL_FUNCTION void decode_step(Words words, int step, ZeroPair zero, T
                                          Registers registers) {
 #ifndef __METAL_VERSION__
   static_assert(IsDecoder<Decoder>,
-                "a decoder has kBits from 2 to 8, kHasZeros, kHasTable and decode(words, step, "
+                "a decoder has kBits from 2 to 8 or 16, kHasZeros, kHasTable, decode(words, step, "
                 "zeros or table or nothing, registers)");
 #endif
   if constexpr (Decoder::kHasZeros) {

@@ -36,12 +36,12 @@ Place place_of(int bits, CodeOrder order) {
   return [=](Slot slot, int bit) { return bit_place(slot, bit, bits, order); };
 }
 
-std::array<uint32_t, 8> pack(const Codes& codes, int bits, const Place& place) {
-  std::array<uint32_t, 8> words{};
+std::array<uint32_t, 16> pack(const Codes& codes, int bits, const Place& place) {
+  std::array<uint32_t, 16> words{};
   for (int i = 0; i < kSlots; ++i) {
     for (int bit = 0; bit < bits; ++bit) {
       const BitPlace at = place(slot_at(i), bit);
-      words[at.word % 8] |= (codes[i] >> bit & 1) << at.bit % 32;
+      words[at.word % 16] |= (codes[i] >> bit & 1) << at.bit % 32;
     }
   }
   return words;
@@ -343,6 +343,34 @@ TEST(Decoders, codebooks_bring_every_pair_of_codes_in_f16) {
 }
 TEST(Decoders, codebooks_bring_every_pair_of_codes_in_bf16) {
   expect_codebooks<BF16>();
+}
+
+/// Halves of registers that are not the bits of the number there.
+int64_t float_mismatches(const Place& place) {
+  Random random(9);
+  int64_t bad = 0;
+  for (int round = 0; round < 1000; ++round) {
+    Codes codes;
+    for (uint32_t& code : codes) code = static_cast<uint32_t>(random.below(1 << 16));
+    const auto words = pack(codes, 16, place);
+    for (int step = 0; step < kSteps; ++step) {
+      std::array<uint32_t, 4> registers{};
+      decode_step<Floats<BF16>>(words.data(), step, {}, {}, registers.data());
+      for (int i = 0; i < 8; ++i) {
+        bad += (registers[i / 2] >> 16 * (i % 2) & 0xffff) != codes[8 * step + i];
+      }
+    }
+  }
+  return bad;
+}
+
+TEST(Decoders, floats_are_the_registers) {
+  EXPECT_EQ(code_order(DecoderKind::kFloats, 16), CodeOrder::kHalves);
+  EXPECT_EQ(float_mismatches(place_of(16, CodeOrder::kHalves)), 0);
+  EXPECT_GT(float_mismatches([](Slot s, int bit) {
+              return bit_place({s.lane, s.step, s.reg ^ 1, s.high}, bit, 16, CodeOrder::kHalves);
+            }),
+            0);
 }
 
 /// Ways to put a code where it does not belong.

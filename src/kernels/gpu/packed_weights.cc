@@ -31,6 +31,7 @@ constexpr Element kElements[] = {
     {Format::kE2M1, DecoderKind::kE2M1},     {Format::kNF4, DecoderKind::kCodebook},
     {Format::kNFL2, DecoderKind::kCodebook}, {Format::kNFL3, DecoderKind::kCodebook},
     {Format::kNFL4, DecoderKind::kCodebook}, {Format::kNFL5, DecoderKind::kCodebook},
+    {Format::kF16, DecoderKind::kFloats},    {Format::kBF16, DecoderKind::kFloats},
 };
 
 const Element* find_element(Format format) {
@@ -64,6 +65,8 @@ bool supports_group(const Element& element, int64_t group) {
       return group == 16 || group == 32 || (group >= 0 && group % kTileCols == 0);
     case DecoderKind::kE2M1:
       return group == 16 || group == 32;
+    case DecoderKind::kFloats:
+      return group == 0;
     default:
       return group == 32 || (group == 64 && info(element.id).bits == 4);
   }
@@ -192,19 +195,19 @@ void set_places(PackedFormat* format, bool gathers) {
 }
 
 /// The canonical codes of columns [64 tile, 64 tile + 64) of a row; 0 beyond the last.
-std::array<uint8_t, kTileCols> read_codes(const MatrixView& matrix, int64_t row, int64_t tile) {
+std::array<uint16_t, kTileCols> read_codes(const MatrixView& matrix, int64_t row, int64_t tile) {
   const int bits = info(matrix.format.element).bits;
   const int64_t count = std::min<int64_t>(kTileCols, matrix.cols - tile * kTileCols);
   // 64 codes are 8 * bits whole bytes; two more, so that a code can be read as a 16-bit word.
-  std::array<uint8_t, 8 * 8 + 2> bytes{};
+  std::array<uint8_t, 8 * 16 + 2> bytes{};
   std::memcpy(bytes.data(),
               matrix.codes.data() + row * matrix.row_bytes() + tile * kTileCols / 8 * bits,
               ceil_div(count * bits, 8));
-  std::array<uint8_t, kTileCols> codes{};
+  std::array<uint16_t, kTileCols> codes{};
   for (int64_t i = 0; i < count; ++i) {
     const int64_t bit = i * bits;
     const int two_bytes = bytes[bit / 8] | bytes[bit / 8 + 1] << 8;
-    codes[i] = static_cast<uint8_t>(two_bytes >> bit % 8 & ((1 << bits) - 1));
+    codes[i] = static_cast<uint16_t>(two_bytes >> bit % 8 & ((1 << bits) - 1));
   }
   return codes;
 }
@@ -232,11 +235,11 @@ struct Places {
   }
 };
 
-using TileCodes = std::array<std::array<uint8_t, kTileCols>, kStripRows>;
+using TileCodes = std::array<std::array<uint16_t, kTileCols>, kStripRows>;
 
 void pack_tile(std::byte* to, const TileCodes& codes, const Places& places) {
   for (int lane = 0; lane < kLanes; ++lane) {
-    std::array<uint32_t, 8> words{};
+    std::array<uint32_t, 16> words{};
     for (int i = 0; i < kSteps * 8; ++i) {
       const Slot slot = {lane, i / 8, i / 2 % 4, i % 2};
       const uint32_t code = codes[row_of(slot)][col_of(slot)];

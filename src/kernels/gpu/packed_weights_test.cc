@@ -43,6 +43,8 @@ std::vector<WeightFormat> supported_formats() {
   }
   formats.push_back({kU8, kF16, Zero::kU16, 192});
   formats.push_back({kE2M1, kE8M0, Zero::kNone, 32});
+  formats.push_back({kF16, kF16, Zero::kNone, 0});
+  formats.push_back({kBF16, kF16, Zero::kNone, 0});
   for (const Format element : {kI2, kI3, kI4, kI8, kU4}) {
     formats.push_back({element, kBF16, Zero::kBF16, 32});
     formats.push_back({element, kF16, Zero::kF16, 0});

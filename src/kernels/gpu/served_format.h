@@ -4,6 +4,7 @@
 
 #include "base/executor.h"
 #include "base/status.h"
+#include "kernels/gpu/packed_weights.h"
 #include "matrix/matrix.h"
 
 namespace subbyte::gpu {
@@ -19,5 +20,16 @@ WeightFormat served_format(const WeightFormat& format, int64_t rows, int64_t col
 
 /// `matrix` as served_format() says. Codes: recast.*.
 Result<Matrix> serve(Matrix matrix, Executor& executor);
+
+/// The dense format that the packed kernels have: numbers of the activations' type, with a scale of
+/// 1 for each row.
+WeightFormat packed_floats(Number number);
+
+/// A dense matrix of f32, f16 or bf16 in that format. As f16 weights of another type come with the
+/// power of two, in tensor_scale, that brings the largest of a matrix near the top of f16. Only what
+/// is below 2^-28 of the largest may be rounded then, to within 2^-39 of it, which is less than
+/// sums in float32 lose. A matrix of which more would be rounded, or that has infinities, is
+/// refused. Code linear.unsupported.
+Result<Matrix> as_packed_floats(Matrix matrix, Number number, Executor& executor);
 
 }  // namespace subbyte::gpu

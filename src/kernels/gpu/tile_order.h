@@ -14,8 +14,8 @@
 //
 //   codes: [strip][tile][piece][lane][words of the piece]
 //
-// A piece is what one load instruction of a lane brings: 4, 2 or 1 words. 8 bits are two pieces of
-// 4 words, 5 bits are 4 + 1, 3 bits are 2 + 1, else there is one piece.
+// A piece is what one load instruction of a lane brings: 4, 2 or 1 words. 16 bits are four pieces
+// of 4 words, 8 bits two, 5 bits are 4 + 1, 3 bits are 2 + 1, else there is one piece.
 //
 // Inside the words there are two orders, both so that few instructions bring two codes into the
 // two halves of a register (h = 0: low, 1: high):
@@ -23,6 +23,7 @@
 //   kHalves   code (step, r, h) of a plane of p bits lies in half h of its word: for arithmetic
 //             p = 4: word step, bit 16h + 4r      p = 2: word step / 2, bit 16h + 8 (step % 2) + 2r
 //             p = 1: bit 16h + 4 step + r         8 bits: word 2 step + r / 2, byte 2 (r % 2) + h
+//             16 bits: word 4 step + r, half h, which is the register
 //   kPairs    codes (step, r, 0) and (step, r, 1) are neighbours: for tables of pairs
 //             p = 4: word step, bit 8r + 4h       p = 2: word step / 2, bit 16 (step % 2) + 4r + 2h
 //             p = 1: bit 8 step + 2r + h
@@ -74,6 +75,8 @@ namespace internal {
 SUBBYTE_DEVICE constexpr BitPlace place_in_plane(Slot s, int bits, CodeOrder order) {
   const bool halves = order == CodeOrder::kHalves;
   switch (bits) {
+    case 16:
+      return {4 * s.step + s.reg, 16 * s.high};
     case 8:
       return {2 * s.step + s.reg / 2, 8 * (2 * (s.reg % 2) + s.high)};
     case 4:
@@ -88,7 +91,7 @@ SUBBYTE_DEVICE constexpr BitPlace place_in_plane(Slot s, int bits, CodeOrder ord
 
 }  // namespace internal
 
-/// Place of bit `bit` of a code of `bits` (2, 3, 4, 5 or 8) in its lane's words.
+/// Place of bit `bit` of a code of `bits` (2, 3, 4, 5, 8 or 16) in its lane's words.
 SUBBYTE_DEVICE constexpr BitPlace bit_place(Slot slot, int bit, int bits, CodeOrder order) {
   const int low_bits = bits == 3 ? 2 : bits == 5 ? 4 : bits;
   if (bit >= low_bits) {
@@ -99,19 +102,24 @@ SUBBYTE_DEVICE constexpr BitPlace bit_place(Slot slot, int bit, int bits, CodeOr
   return {low.word, low.bit + bit};
 }
 
-/// Words of the first piece and of the second, which may have none.
+/// Words of the first piece and of each that follows, of which there may be none.
 SUBBYTE_DEVICE constexpr int first_piece(int bits) {
   return bits == 3 ? 2 : bits > 4 ? 4 : bits;
 }
 SUBBYTE_DEVICE constexpr int second_piece(int bits) {
-  return bits - first_piece(bits);
+  return bits == 16 ? 4 : bits - first_piece(bits);
+}
+SUBBYTE_DEVICE constexpr int pieces_after_first(int bits) {
+  return bits == 16 ? 3 : second_piece(bits) > 0 ? 1 : 0;
 }
 
 /// Word `word` of a lane, in words from the begin of its tile.
 SUBBYTE_DEVICE constexpr int word_in_tile(int lane, int word, int bits) {
   const int first = first_piece(bits);
-  return word < first ? lane * first + word
-                      : kLanes * first + lane * second_piece(bits) + word - first;
+  if (word < first) return lane * first + word;
+  const int second = second_piece(bits);
+  const int piece = (word - first) / second;
+  return kLanes * (first + piece * second) + lane * second + (word - first) % second;
 }
 
 SUBBYTE_DEVICE constexpr int tile_bytes(int bits) {

@@ -9,7 +9,7 @@
 namespace subbyte::gpu {
 namespace {
 
-constexpr int kAllBits[] = {2, 3, 4, 5, 8};
+constexpr int kAllBits[] = {2, 3, 4, 5, 8, 16};
 constexpr CodeOrder kOrders[] = {CodeOrder::kHalves, CodeOrder::kPairs};
 
 /// The picture of the tensor core's registers: row and column of a lane's weight in a step.
@@ -68,16 +68,19 @@ TEST(TileOrder, every_bit_of_a_tile_belongs_to_one_bit_of_one_code) {
 
 /// A load of 16, 8 or 4 bytes of all lanes is one run of memory.
 TEST(TileOrder, a_piece_is_one_load_of_the_warp) {
-  const std::pair<int, int> pieces[] = {{2, 0}, {2, 1}, {4, 0}, {4, 1}, {4, 4}};
+  const std::pair<int, int> pieces[] = {{2, 0}, {2, 1}, {4, 0}, {4, 1}, {4, 4}, {4, 4}};
   for (std::size_t i = 0; i < std::size(kAllBits); ++i) {
     const int bits = kAllBits[i];
     const auto [first, second] = pieces[i];
     EXPECT_EQ(first_piece(bits), first);
     EXPECT_EQ(second_piece(bits), second);
+    EXPECT_EQ(first + pieces_after_first(bits) * second, bits);
     for (int lane = 0; lane < kLanes; ++lane) {
       for (int word = 0; word < bits; ++word) {
-        EXPECT_EQ(word_in_tile(lane, word, bits),
-                  word < first ? lane * first + word : 32 * first + lane * second + word - first);
+        EXPECT_EQ(word_in_tile(lane, word, bits), bits == 16 ? word / 4 * 128 + lane * 4 + word % 4
+                                                  : word < first
+                                                      ? lane * first + word
+                                                      : 32 * first + lane * second + word - first);
       }
     }
   }
@@ -100,6 +103,7 @@ TEST(TileOrder, holds_the_codes_where_the_picture_has_them) {
   EXPECT_EQ(at(slot, 2, 3, CodeOrder::kPairs), std::pair(2, 24 + 4 + 1));
   EXPECT_EQ(at(slot, 3, 5, CodeOrder::kHalves), std::pair(3, 24 + 3));
   EXPECT_EQ(at(slot, 4, 5, CodeOrder::kHalves), std::pair(4, 16 + 12 + 2));
+  EXPECT_EQ(at(slot, 9, 16, CodeOrder::kHalves), std::pair(14, 16 + 9));
 }
 
 }  // namespace

@@ -15,6 +15,9 @@ std::string suffix(const gpu::PackedFormat& format, gpu::Number number) {
     case gpu::DecoderKind::kCodebook:
       name = "_codebook" + std::to_string(format.bits);
       break;
+    case gpu::DecoderKind::kFloats:
+      name = "_floats";
+      break;
   }
   if (is_offset(format.source.zero)) name += "_offsets";
   return name + (number == gpu::Number::kF16 ? "_f16" : "_bf16");

@@ -69,7 +69,11 @@ class PairReader {
     const uint32_t at = place.codes + tile * kTileBytes;
     ld_shared<kFirst>(words, at);
     if constexpr (kSecond > 0) {
-      ld_shared<kSecond>(words + kFirst, at + kLanes * kFirst * 4 + lane_ * (kSecond - kFirst) * 4);
+      const uint32_t second = at + kLanes * kFirst * 4 + lane_ * (kSecond - kFirst) * 4;
+#pragma unroll
+      for (int i = 0; i < pieces_after_first(kWords); ++i) {
+        ld_shared<kSecond>(words + kFirst + i * kSecond, second + i * kLanes * kSecond * 4);
+      }
     }
   }
 

@@ -53,7 +53,8 @@ std::vector<WeightFormat> formats() {
   return {{kE2M1, kE8M0, Zero::kNone, 32}, {kE2M1, kE4M3, Zero::kNone, 16},
           {kU4, kF16, Zero::kU8, 128},     {kU4, kF16, Zero::kU8, 16},
           {kU8, kF16, Zero::kU16, 32},     {kU2, kF16, Zero::kU8, 64},
-          {kNF4, kF32, Zero::kNone, 64},   {kNFL5, kF32, Zero::kNone, 32}};
+          {kNF4, kF32, Zero::kNone, 64},   {kNFL5, kF32, Zero::kNone, 32},
+          {kBF16, kF16, Zero::kNone, 0}};
 }
 
 TEST(ExpertPlans, fit_every_kernel_and_size) {

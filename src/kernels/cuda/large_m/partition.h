@@ -12,8 +12,10 @@ inline constexpr int kLargeMThreads = 384;
 /// Outputs of a CTA.
 inline constexpr int kLargeMRows = 128;
 
-/// K tiles whose weights are copied together.
-inline constexpr int kWeightBatch = 4;
+/// K tiles whose weights are copied together, of codes of `bits`: 2 or 4.
+SUBBYTE_DEVICE constexpr int weight_batch(int bits) {
+  return bits > 8 ? 2 : 4;
+}
 /// Such batches in shared memory.
 inline constexpr int kMostWeightSlots = 4;
 inline constexpr int kLeastWeightSlots = 2;
@@ -38,7 +40,7 @@ struct LargeMPartition {
 /// A batch of one strip (weights.cuh): codes, scales and zero points as they are in memory.
 SUBBYTE_DEVICE constexpr int large_m_stream_bytes(int bits, int groups, int scale_size,
                                                   int zero_size) {
-  return kWeightBatch * (tile_bytes(bits) + groups * kStripRows * (scale_size + zero_size));
+  return weight_batch(bits) * (tile_bytes(bits) + groups * kStripRows * (scale_size + zero_size));
 }
 
 template <int kTokens>

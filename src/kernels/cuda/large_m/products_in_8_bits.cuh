@@ -124,6 +124,7 @@ template <class Decoder>
 class WeightsIn8Bits {
  public:
   static constexpr int kGroups = 2;  // of 32 inputs, in a tile
+  static constexpr int kBatch = weight_batch(Decoder::kBits);
   static_assert(Decoder::kBits == 4 && kTileCols == kGroups * 32);
 
   /// `tables`: address of ScaledE2M1 [256].
@@ -141,7 +142,7 @@ class WeightsIn8Bits {
     mbarrier_wait(ring_.full + ring_.slot * 8, ring_.phase);
     const uint32_t batch = first_ + ring_.slot * 8 * stream_;
     codes_ = keep_in_register(batch + lane_ * (kSteps * 4));
-    scales_ = keep_in_register(batch + kWeightBatch * kTile + lane_ / 4 * (2 * kGroups));
+    scales_ = keep_in_register(batch + kBatch * kTile + lane_ / 4 * (2 * kGroups));
   }
   __device__ void end_batch() {
     __syncwarp();
@@ -211,8 +212,8 @@ class WarpIn8Bits {
   /// decoded.
   __device__ void multiply(const LargeMItem& item) {
     int before = -1;  // stage whose products may still be in flight
-    for (int tile = item.begin; tile < item.end; tile += kWeightBatch) {
-      const int tiles = min(kWeightBatch, item.end - tile);
+    for (int tile = item.begin; tile < item.end; tile += Weights::kBatch) {
+      const int tiles = min(Weights::kBatch, item.end - tile);
       weights_.begin_batch();
 #pragma unroll 1
       for (int i = 0; i < tiles; ++i) {

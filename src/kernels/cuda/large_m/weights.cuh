@@ -1,12 +1,12 @@
 #pragma once
 // The weights of large_m on their way from device memory to operand A of wgmma.
 //
-// One producer warp copies them to shared memory, kWeightBatch K tiles at a time of all strips that
+// One producer warp copies them to shared memory, weight_batch() K tiles at a time of all strips that
 // the CTA multiplies, with their scales and zero points as they are: one lane for each strip, one
 // cp.async.bulk for each kind of bytes. `weight_slots` of such batches are a ring with a full and
 // an empty mbarrier for each slot, as kernel.cuh says.
 //
-//   slot   [strip, one for each consumer warp] [codes of 4 tiles | scales | zero points]
+//   slot   [strip, one for each consumer warp] [codes of 4 (or 2) tiles | scales | zero points]
 //
 // Four lanes, 4 g to 4 g + 3, decode weights of rows g and g + 8 and need the same scales. At the
 // begin of a batch each of them prepares in its registers what one tile needs (both scales and
@@ -103,8 +103,8 @@ class WeightProducer {
     // Strips beyond the matrix repeat its last one; their results are not stored.
     const uint32_t strip = min(tile_n * kStreams + lane_ % kStreams, w_.strips - 1);
 #pragma unroll 1
-    for (int tile = begin; tile < end; tile += kWeightBatch, ring_.next()) {
-      const int tiles = min(kWeightBatch, end - tile);
+    for (int tile = begin; tile < end; tile += kBatch, ring_.next()) {
+      const int tiles = min(kBatch, end - tile);
       const int first = scale_block_of<kGroups>(w_, tile);
       const int values = (scale_block_of<kGroups>(w_, tile + tiles - 1) + 1 - first) * kBlock;
       mbarrier_wait(ring_.empty + ring_.slot * 8, ring_.phase ^ 1);
@@ -119,6 +119,7 @@ class WeightProducer {
 
  private:
   static constexpr int kStreams = 8;
+  static constexpr int kBatch = weight_batch(Decoder::kBits);
   static constexpr int kTile = tile_bytes(Decoder::kBits);
   static constexpr int kBlock = kGroups * kStripRows;  // scales of a scale block
 
@@ -127,14 +128,14 @@ class WeightProducer {
                              int tiles, int first, int values) const {
     const uint32_t full = ring_.full + ring_.slot * 8;
     const uint32_t to = to_ + (ring_.slot * kStreams + lane_) * size.stream;
-    const uint32_t to_scales = to + kWeightBatch * kTile;
+    const uint32_t to_scales = to + kBatch * kTile;
     const uint64_t from = uint64_t{strip * w_.blocks + first} * kBlock;
     cp_async_bulk(to, w_.codes + offset + uint64_t{strip * w_.tiles + tile} * kTile, tiles * kTile,
                   full);
     cp_async_bulk(to_scales, w_.scales + offset + from * size.scale, values * size.scale, full);
     if (size.zero == 0) return;
-    cp_async_bulk(to_scales + kWeightBatch * kBlock * size.scale,
-                  w_.zeros + offset + from * size.zero, values * size.zero, full);
+    cp_async_bulk(to_scales + kBatch * kBlock * size.scale, w_.zeros + offset + from * size.zero,
+                  values * size.zero, full);
   }
 
   const WeightArguments& w_;
@@ -148,6 +149,7 @@ template <class Number, class Decoder, int kGroups>
 class WeightConsumer {
  public:
   static constexpr int kWords = Decoder::kBits;
+  static constexpr int kBatch = weight_batch(kWords);
   static constexpr int kStepsPerGroup = kSteps / kGroups;
 
   /// Of a group of the current tile, of both rows.
@@ -177,7 +179,7 @@ class WeightConsumer {
     mbarrier_wait(ring_.full + ring_.slot * 8, ring_.phase);
     batch_ = first_ + ring_.slot * 8 * stream_;
     codes_ = keep_in_register(batch_ + lane_ * (kFirst * 4));
-    const uint32_t mine = lane_ % kWeightBatch;
+    const uint32_t mine = lane_ % kBatch;
     const uint32_t block =
         kGroups > 1 ? mine
                     : scale_block_of<kGroups>(w_, tile + mine) - scale_block_of<kGroups>(w_, tile);
@@ -208,13 +210,17 @@ class WeightConsumer {
     if constexpr (kSecond > 0) {
       constexpr int kSecondAt = kLanes * kFirst * 4;
       const int step = static_cast<int>(lane_) * ((kSecond - kFirst) * 4);
-      ld_shared<kSecond>(words + kFirst, at + kSecondAt + step);
+#pragma unroll
+      for (int i = 0; i < pieces_after_first(kWords); ++i) {
+        ld_shared<kSecond>(words + kFirst + i * kSecond,
+                           at + kSecondAt + step + i * kLanes * kSecond * 4);
+      }
     }
   }
 
   /// Of group `group` of tile `tile` of the batch.
   __device__ Group group(int tile, int group) const {
-    const int from = lane_ / kWeightBatch * kWeightBatch + tile;
+    const int from = lane_ / kBatch * kBatch + tile;
     Group now = {__shfl_sync(~0u, scales_[group], from), 0, 0};
     if constexpr (Decoder::kHasZeros) {
       now.zeros = __shfl_sync(~0u, zeros_[group], from);
@@ -255,7 +261,7 @@ class WeightConsumer {
 
   /// Scales of the batch.
   __device__ uint32_t raw_scales() const {
-    return batch_ + kWeightBatch * tile_bytes(kWords);
+    return batch_ + kBatch * tile_bytes(kWords);
   }
 
   /// From value `at`, of row lane / 4.
@@ -270,7 +276,7 @@ class WeightConsumer {
   }
 
   __device__ void prepare_zeros(uint32_t at) {
-    const uint32_t from = raw_scales() + kWeightBatch * kBlock * w_.scale.bytes;
+    const uint32_t from = raw_scales() + kBatch * kBlock * w_.scale.bytes;
     const bool has_offsets = w_.zero_kind != ZeroKind::kInteger;
     const uint32_t constant = w_.zero;
 #pragma unroll

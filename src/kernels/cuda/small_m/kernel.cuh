@@ -154,7 +154,7 @@ class SmallMCta {
         tokens_(static_cast<int>(min(int64_t{kTokens}, a.m - token0_))),
         x_rows_(min(kTokens, a.m)),
         by_bulk_(kHasBulkCopy && a.is_aligned),
-        commits_twice_(keep_in_register(static_cast<int>(p.depth < kSmallMDepth))),
+        more_commits_(keep_in_register(static_cast<int>(kSmallMDepth / p.depth - 1))),
         chunk_(work_, p, 0),
         stream_(a.weights, p, shared_address(shared) + p.shared.rings + warp_ * p.ring_bytes,
                 shared_address(shared) + p.shared.scale_values, lane()) {}
@@ -267,8 +267,8 @@ class SmallMCta {
   }
 
   /// Fills the current slot: the next pair of the run, else the first of the next run that has any,
-  /// else nothing. Commits in any case, and once more where the ring has half the slots: so
-  /// kSmallMDepth groups always are all of its slots.
+  /// else nothing. Commits in any case, and once more where the ring has half the slots, or three
+  /// times where it has one: so kSmallMDepth groups always are all of its slots.
   __device__ void fill_slot() {
     if (fills_left_ > 0) {
       stream_.load();
@@ -278,7 +278,11 @@ class SmallMCta {
       }
     }
     cp_async_commit();
-    cp_async_commit_if(commits_twice_);
+    cp_async_commit_if(more_commits_);
+    if constexpr (Decoder::kBits > 8) {
+      cp_async_commit_if(more_commits_ & 2);
+      cp_async_commit_if(more_commits_ & 2);
+    }
   }
   /// If nothing is left in a chunk, the next run is the first of the next chunk that has any.
   __device__ void begin_fill_run() {
@@ -464,7 +468,7 @@ class SmallMCta {
   const int tokens_;
   const int x_rows_;
   const bool by_bulk_;  // activations come by cp.async.bulk
-  const int commits_twice_;
+  const int more_commits_;
   Chunk chunk_;
   Stream stream_;
   SmallMRun fill_run_;  // whose pairs are copied now

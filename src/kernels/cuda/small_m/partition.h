@@ -38,7 +38,7 @@ struct SmallMPartition {
   int32_t token_tiles;      // `clusters` clusters for each
   int32_t chunk_pairs;      // inputs in shared memory at a time, in pairs of tiles
   int32_t chunks;           // that a CTA has, at most
-  int32_t depth;            // slots of a warp's ring: kSmallMDepth or half of it
+  int32_t depth;            // slots of a warp's ring: kSmallMDepth, half of it or 1
   int32_t one_group;        // the two tiles of a pair have the same scales
   int32_t pairs_per_block;  // 1: each pair has its own scale block, or two; else it may not
   int32_t pair_input_sums;  // groups of a pair whose inputs are summed, or 0

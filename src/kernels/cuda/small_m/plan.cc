@@ -177,7 +177,8 @@ void add_small_m_plans(std::vector<Plan>& plans, const Planning& planning, Kerne
 std::optional<Plan> plan_small_m_ctas(const Planning& planning, KernelKind kind, int64_t ctas) {
   const PackedFormat& f = planning.problem.weights;
   const bool wants_depth = f.decoder == DecoderKind::kIntegers;
-  for (const int depth : {wants_depth ? kSmallMDepth : kSmallMDepth / 2, kSmallMDepth / 2}) {
+  const int least = f.bits > 8 ? 1 : kSmallMDepth / 2;  // slots are large there
+  for (int depth = wants_depth ? kSmallMDepth : kSmallMDepth / 2; depth >= least; depth /= 2) {
     for (int64_t clusters = std::clamp<int64_t>(ctas, 1, f.strips);;
          clusters = std::min(2 * clusters, f.strips)) {
       auto plan = plan_of(planning, kind, {1, depth, static_cast<int>(clusters)});

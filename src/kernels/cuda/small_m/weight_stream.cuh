@@ -77,9 +77,12 @@ class SmallMWeightStream {
     cp_async_zfill<kFirst * 4>(at_ + kTileBytes, codes_from_ + kTileBytes, second);
     if constexpr (kSecond > 0) {
       const int to_second = kLanes * kFirst * 4 + lane_ * (kSecond - kFirst) * 4;
-      cp_async<kSecond * 4>(at_ + to_second, codes_from_ + to_second);
-      cp_async_zfill<kSecond * 4>(at_ + to_second + kTileBytes,
-                                  codes_from_ + to_second + kTileBytes, second);
+#pragma unroll
+      for (int i = 0; i < pieces_after_first(Decoder::kBits); ++i) {
+        const int to = to_second + i * kLanes * kSecond * 4;
+        cp_async<kSecond * 4>(at_ + to, codes_from_ + to);
+        cp_async_zfill<kSecond * 4>(at_ + to + kTileBytes, codes_from_ + to + kTileBytes, second);
+      }
     }
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
