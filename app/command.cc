@@ -13,13 +13,16 @@
 #include <iostream>
 #include <iterator>
 #include <new>
+#include <optional>
 #include <random>
+#include <utility>
 
 #include "app/memory.h"
 #include "app/terminal.h"
 #include "base/model_file.h"
 #include "base/quote.h"
 #include "checkpoints/model_path.h"
+#include "devices/auto_device.h"
 #include "engine/generate.h"
 #include "engine/generation_config.h"
 
@@ -69,17 +72,6 @@ std::string progress_line(const std::string& title, double share, const std::str
   return line.substr(0, room);
 }
 
-void print_choice(const std::string& reason) {
-  print_notice("--device auto takes the CPU: " + reason);
-}
-
-/// Whether it is the GPU that does not take the model, which the CPU may.
-bool is_of_gpu(const LoadedModel& loaded, const Error& error) {
-  if (loaded.backend->memory() == nullptr) return false;
-  return error.code == "memory.device" || error.code == "linear.unsupported" ||
-         error.code.starts_with("cuda.");
-}
-
 Result<std::unique_ptr<Model>> load_with_progress(const Invocation& invocation,
                                                   const LoadedModel& loaded, LoadOptions& options) {
   Progress progress(invocation, "loading");
@@ -101,16 +93,45 @@ Result<int> step_kernel_tokens() {
                fmt::format("SUBBYTE_STEP_TOKENS must be 0 to 8, found {}", quote(value))};
 }
 
-/// Steps are told as SUBBYTE_PRINT_PLAN says.
-Status wrap_backend(LoadedModel& loaded) {
+/// The machine, whose steps are told as SUBBYTE_PRINT_PLAN says.
+Result<std::unique_ptr<Backend>> make_machine(const DeviceOptions& device) {
+  SUBBYTE_TRY(std::unique_ptr<Backend> backend, make_backend(device));
   const char* text = std::getenv("SUBBYTE_PRINT_PLAN");
   const std::string_view value = text == nullptr ? "" : text;
   if (value == "1") {
-    loaded.backend = std::make_unique<PlanPrinter>(std::move(loaded.backend));
+    backend = std::make_unique<PlanPrinter>(std::move(backend));
   } else if (!value.empty() && value != "0") {
     return Error{"usage.print_plan",
                  fmt::format("SUBBYTE_PRINT_PLAN must be 0 or 1, found {}", quote(value))};
   }
+  return backend;
+}
+
+/// Choices are said, but that of the CPU where nobody asked and there is nothing else.
+AutoDevice auto_device(const Invocation& invocation) {
+  const auto say = [is_named = invocation.device.has_value()](const std::string& choice) {
+    if (is_named || has_gpu()) print_notice("--device auto " + choice);
+  };
+  return {.make = make_machine, .on_choice = say};
+}
+
+/// Loads the model, and then makes `ready` of it, on the machine that takes both.
+Status load_and(const Invocation& invocation, LoadedModel& loaded, LoadOptions options,
+                const std::function<Status(const Model&)>& ready) {
+  const double start = now();
+  if (invocation.activations == "mxfp8" && loaded.config.num_experts == 0) {
+    return Error{"usage.activations", fmt::format("--activations mxfp8 is for inputs of experts; "
+                                                  "{} has no experts",
+                                                  loaded.path.string())};
+  }
+  SUBBYTE_TRY(const DeviceOptions device, device_options(invocation));
+  SUBBYTE_CHECK(load_on_machine(device, auto_device(invocation), loaded.backend, [&]() -> Status {
+    SUBBYTE_TRY(auto model, load_with_progress(invocation, loaded, options));
+    SUBBYTE_CHECK(ready(*model));
+    loaded.model = std::move(model);
+    return {};
+  }));
+  loaded.load_seconds += now() - start;
   return {};
 }
 
@@ -202,37 +223,14 @@ Result<LoadedModel> open(const Invocation& invocation, const std::string& name) 
   SUBBYTE_TRY(loaded.path, find_model(name));
   loaded.directory = model_directory(loaded.path);
   SUBBYTE_TRY(const DeviceOptions device, device_options(invocation));
-  const std::string reason = reason_for_cpu(device);
-  if (!reason.empty() && (invocation.device || has_gpu())) print_choice(reason);
-  SUBBYTE_TRY(loaded.backend, make_backend(device));
-  SUBBYTE_CHECK(wrap_backend(loaded));
-  if (device.device == "auto" && loaded.backend->memory() != nullptr) {
-    print_notice("--device auto takes " + loaded.backend->description());
-  }
+  SUBBYTE_TRY(loaded.backend, choose_machine(device, auto_device(invocation)));
   SUBBYTE_TRY(loaded.config, read_model_config(loaded.path));
   loaded.load_seconds = now() - start;
   return loaded;
 }
 
 Status load(const Invocation& invocation, LoadedModel& loaded, LoadOptions options) {
-  const double start = now();
-  if (invocation.activations == "mxfp8" && loaded.config.num_experts == 0) {
-    return Error{"usage.activations", fmt::format("--activations mxfp8 is for inputs of experts; "
-                                                  "{} has no experts",
-                                                  loaded.path.string())};
-  }
-  auto model = load_with_progress(invocation, loaded, options);
-  SUBBYTE_TRY(DeviceOptions device, device_options(invocation));
-  if (!model.ok() && device.device == "auto" && is_of_gpu(loaded, model.error())) {
-    print_choice(model.error().message);
-    device.device = "cpu";
-    SUBBYTE_TRY(loaded.backend, make_backend(device));
-    SUBBYTE_CHECK(wrap_backend(loaded));
-    model = load_with_progress(invocation, loaded, options);
-  }
-  SUBBYTE_TRY(loaded.model, std::move(model));
-  loaded.load_seconds += now() - start;
-  return {};
+  return load_and(invocation, loaded, std::move(options), [](const Model&) { return Status(); });
 }
 
 Result<KvPool> load_with_cache(const Invocation& invocation, LoadedModel& loaded, int head_bits,
@@ -240,12 +238,19 @@ Result<KvPool> load_with_cache(const Invocation& invocation, LoadedModel& loaded
   const KvType type = kKvTypes.at(kv_cache_type);
   const LoadOptions options = {
       .head_bits = head_bits, .cache_type = type, .cache_positions = positions};
-  SUBBYTE_CHECK(load(invocation, loaded, options));
-  auto pool = loaded.model->make_kv_pool(
-      *loaded.backend, type,
-      {.positions = positions, .step_tokens = loaded.backend->prompt_chunk()});
-  if (!pool.ok() && pool.error().code == "kv.memory") return not_enough_memory(loaded, options);
-  return pool;
+  std::optional<KvPool> pool;
+  SUBBYTE_CHECK(load_and(invocation, loaded, options, [&](const Model& model) -> Status {
+    Backend& machine = *loaded.backend;
+    auto made = model.make_kv_pool(machine, type,
+                                   {.positions = positions, .step_tokens = machine.prompt_chunk()});
+    const bool is_on_host = machine.memory() == nullptr;
+    if (!made.ok() && made.error().code == "kv.memory" && is_on_host) {
+      return not_enough_memory(loaded, options);
+    }
+    SUBBYTE_TRY(pool, std::move(made));
+    return {};
+  }));
+  return std::move(*pool);
 }
 
 Status check_tokenizer(const std::filesystem::path& directory) {

@@ -129,6 +129,8 @@ class CpuBackend : public Backend {
     return Vector{size, std::make_shared<const std::vector<float>>(std::move(numbers))};
   }
 
+  Status check_cache(const CacheLayout&, KvType) const override { return {}; }
+
   Result<KvPool> make_kv_pool(const CacheLayout& layout, KvType type,
                               const CacheSize& size) override {
     std::vector<KvGroup> groups;

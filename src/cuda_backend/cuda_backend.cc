@@ -124,23 +124,32 @@ class CudaBackend : public Backend {
     return Vector{std::ssize(numbers), std::make_shared<const DeviceBytes>(std::move(bytes))};
   }
 
-  Result<KvPool> make_kv_pool(const CacheLayout& layout, KvType type,
-                              const CacheSize& size) override {
-    SUBBYTE_CHECK(enter());
+  Status check_cache(const CacheLayout& layout, KvType type) const override {
     if (type == KvType::kF32) {
       return Error{"kv.unsupported",
                    "a key-value cache in f32; the GPU keeps f16, bf16 and fp8 (--kv-cache-type), "
                    "as its attention multiplies in 16 bits"};
     }
+    for (const CacheGroup& group : layout.groups) {
+      if (group.is_state()) continue;
+      if (group.head_dim % kHeadDimStep != 0 || group.head_dim > kMaxHeadDim) {
+        return Error{"kv.unsupported", "heads of " + std::to_string(group.head_dim) +
+                                           "; the GPU has attention for multiples of 16 up to 256"};
+      }
+    }
+    return {};
+  }
+
+  Result<KvPool> make_kv_pool(const CacheLayout& layout, KvType type,
+                              const CacheSize& size) override {
+    SUBBYTE_CHECK(check_cache(layout, type));
+    SUBBYTE_CHECK(enter());
     std::vector<KvGroup> groups;
     for (const CacheGroup& group : layout.groups) {
       const int64_t units = cache_units(group, size);
       std::unique_ptr<KvMemory> memory;
       if (group.is_state()) {
         SUBBYTE_TRY(memory, CudaStateMemory::create(group, units));
-      } else if (group.head_dim % kHeadDimStep != 0 || group.head_dim > kMaxHeadDim) {
-        return Error{"kv.unsupported", "heads of " + std::to_string(group.head_dim) +
-                                           "; the GPU has attention for multiples of 16 up to 256"};
       } else {
         const KvShape shape = {group.layers, group.kv_heads, group.head_dim, type};
         SUBBYTE_TRY(memory, CudaKvMemory::create(shape, units, stream_->get()));

@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "cpu_backend/cpu_backend.h"
 #include "cuda_backend/cuda_backend.h"
+#include "devices/auto_device.h"
 
 namespace subbyte {
 
@@ -50,18 +51,8 @@ Result<std::unique_ptr<Backend>> make_cpu(const DeviceOptions& options) {
                            .batch_invariant = options.batch_invariant});
 }
 
-/// What of the options a GPU does not have; empty: nothing.
-std::string unserved_option(const DeviceOptions& options) {
-  if (options.activations == Activations::kInt8) {
-    return "activations on the GPU are f16 or bf16 (and mxfp8 for experts), not int8";
-  }
-  if (options.executor != nullptr) return "the GPU takes no executor";
-  if (options.pin_threads) return "pinned threads are for models on the CPU";
-  return {};
-}
-
 Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, int index) {
-  const std::string unserved = unserved_option(options);
+  const std::string unserved = unserved_by_gpu(options);
   if (!unserved.empty()) return Error{"device.unsupported", unserved};
   return make_cuda_backend({.index = index,
                             .is_bf16 = options.activations == Activations::kBF16,
@@ -70,15 +61,6 @@ Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, int inde
                             .batch_invariant = options.batch_invariant,
                             .step_kernel_tokens = options.step_kernel_tokens,
                             .step_graphs = options.step_graphs});
-}
-
-/// The first GPU that the kernels run on; code cuda.device.
-Result<int> usable_gpu() {
-  SUBBYTE_TRY(const auto gpus, list_gpus());
-  for (const Gpu& gpu : gpus) {
-    if (gpu.major >= kLeastMajor) return gpu.index;
-  }
-  return Error{"cuda.device", "the kernels need a GPU of compute capability 8.0"};
 }
 
 std::string describe(const Gpu& gpu) {
@@ -141,11 +123,7 @@ DeviceInfo info_of(const Gpu& gpu, const DeviceOptions& options, bool measures) 
 
 Result<std::unique_ptr<Backend>> make_backend(const DeviceOptions& options) {
   if (options.device == "cpu") return make_cpu(options);
-  if (options.device == "auto") {
-    if (!unserved_option(options).empty()) return make_cpu(options);
-    const auto index = usable_gpu();
-    return index.ok() ? make_gpu(options, *index) : make_cpu(options);
-  }
+  if (options.device == "auto") return choose_machine(options, {});
   const std::optional<int> index = gpu_index(options.device);
   if (index) return make_gpu(options, *index);
   return Error{"device.unknown", "no device " + quote_name(options.device) +
@@ -153,15 +131,27 @@ Result<std::unique_ptr<Backend>> make_backend(const DeviceOptions& options) {
 }
 
 bool has_gpu() {
-  return usable_gpu().ok();
+  const auto gpus = list_gpus();
+  return gpus.ok() && !gpus->empty();
 }
 
-std::string reason_for_cpu(const DeviceOptions& options) {
-  if (options.device != "auto") return {};
-  std::string unserved = unserved_option(options);
-  if (!unserved.empty()) return unserved;
-  const auto index = usable_gpu();
-  return index.ok() ? std::string() : index.error().message;
+Result<int> first_usable_gpu() {
+  SUBBYTE_TRY(const auto gpus, list_gpus());
+  for (const Gpu& gpu : gpus) {
+    if (gpu.major >= kLeastMajor) return gpu.index;
+  }
+  return Error{"cuda.device",
+               gpus.empty() ? "this machine has no NVIDIA GPU"
+                            : describe(gpus.front()) + ": the kernels need compute capability 8.0"};
+}
+
+std::string unserved_by_gpu(const DeviceOptions& options) {
+  if (options.activations == Activations::kInt8) {
+    return "activations on the GPU are f16 or bf16 (and mxfp8 for experts), not int8";
+  }
+  if (options.executor != nullptr) return "the GPU takes no executor";
+  if (options.pin_threads) return "pinned threads are for models on the CPU";
+  return {};
 }
 
 Result<DeviceList> list_devices(const DeviceOptions& options, bool measures) {

@@ -17,7 +17,7 @@ enum class Activations : uint8_t { kF32, kBF16, kInt8, kMxfp8 };
 
 struct DeviceOptions {
   /// "cpu"; "cuda" or "cuda:N", a GPU of NVIDIA; "auto": the first GPU if there is one that can be
-  /// used, else the CPU.
+  /// used, else the CPU (auto_device.h, which has more: the CPU for models that a GPU refuses).
   std::string_view device = "auto";
   int num_threads = 0;       // 0: one for each processor that this process may run on
   bool pin_threads = false;  // each thread stays on a processor of its own; not with a GPU
@@ -41,11 +41,15 @@ struct DeviceOptions {
 /// does not have; cuda.device when there is no such GPU, cuda.memory.
 Result<std::unique_ptr<Backend>> make_backend(const DeviceOptions& options = {});
 
-/// Whether the kernels can run on a GPU of this machine.
+/// Whether this machine has a GPU of NVIDIA, with a driver, that this build could ask for.
 bool has_gpu();
 
-/// Why "auto" takes the CPU; empty where it takes a GPU, and for other devices.
-std::string reason_for_cpu(const DeviceOptions& options);
+/// The index of the first GPU that the kernels run on. Code cuda.device, which says why there is
+/// none.
+Result<int> first_usable_gpu();
+
+/// What of the options a GPU does not have, as a sentence; empty: nothing.
+std::string unserved_by_gpu(const DeviceOptions& options);
 
 struct DeviceInfo {
   std::string device;  // "cpu", "cuda:0"

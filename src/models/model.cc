@@ -230,6 +230,7 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Bac
   MachineMemory* const memory = backend.memory();
   if (memory != nullptr) {
     SUBBYTE_TRY(const StepPlan plan, plan_of(config));
+    SUBBYTE_CHECK(backend.check_cache(plan.cache, options.cache_type));
     SUBBYTE_TRY(const MemoryNeed need, memory_need(tensors, plan, options, *memory));
     SUBBYTE_CHECK(memory->reserve(need, plan, step_size(options)));
   }

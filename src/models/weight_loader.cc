@@ -192,7 +192,7 @@ Status WeightLoader::check_table(const FoundTensor& tensor) const {
   const WeightFormat& format = tensor.infos.front().format;
   const bool is_integer = format.element >= Format::kU2 && format.element <= Format::kI8;
   if (backend_->memory() == nullptr || is_dense(format) || is_integer) return {};
-  return Error{"model.unsupported",
+  return Error{"linear.unsupported",
                fmt::format("{} is an embedding of {}, which GPUs do not look up; --device cpu does",
                            quote_name(tensor.file.matrices.front().module), to_string(format))};
 }

@@ -19,7 +19,7 @@ class WeightLoader {
                const LoadOptions& options, Reads reads = Reads::kAll);
 
   /// Puts what find_tensors() found into the memory of the backend. Codes: those of the importers,
-  /// quantize_table and Backend::upload; model.unsupported for a table that GPUs do not look up;
+  /// quantize_table and Backend::upload; linear.unsupported for a table that GPUs do not look up;
   /// model.surplus for a head that is not the embedding it is tied to.
   Status load(std::span<const FoundTensor> tensors);
 

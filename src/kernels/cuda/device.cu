@@ -29,9 +29,12 @@ Result<int> capability_of_kernels(int index) {
   }
   if (error == cudaSuccess) return attributes.ptxVersion;
   cudaGetLastError();
-  return Error{"cuda.device",
-               "device " + std::to_string(index) +
-                   ": no kernels of this build run there: " + cudaGetErrorString(error)};
+  // Any call that is the first on a device takes some hundred MiB of its memory.
+  const bool is_full = error == cudaErrorMemoryAllocation;
+  return Error{"cuda.device", "device " + std::to_string(index) +
+                                  (is_full ? ": too little of its memory is free to begin with: "
+                                           : ": no kernels of this build run there: ") +
+                                  cudaGetErrorString(error)};
 }
 
 }  // namespace

@@ -26,9 +26,9 @@ Result<Matrix> serve(Matrix matrix, Executor& executor);
 WeightFormat packed_floats(Number number);
 
 /// A dense matrix of f32, f16 or bf16 in that format. As f16 weights of another type come with the
-/// power of two, in tensor_scale, that brings the largest of a matrix near the top of f16. Only what
-/// is below 2^-28 of the largest may be rounded then, to within 2^-39 of it, which is less than
-/// sums in float32 lose. A matrix of which more would be rounded, or that has infinities, is
+/// power of two, in tensor_scale, that brings the largest of a matrix near the top of f16. Only
+/// what is below 2^-28 of the largest may be rounded then, to within 2^-39 of it, which is less
+/// than sums in float32 lose. A matrix of which more would be rounded, or that has infinities, is
 /// refused. Code linear.unsupported.
 Result<Matrix> as_packed_floats(Matrix matrix, Number number, Executor& executor);
 

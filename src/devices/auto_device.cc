@@ -1,0 +1,62 @@
+#include "devices/auto_device.h"
+
+#include <utility>
+
+namespace subbyte {
+namespace {
+
+void tell(const AutoDevice& device, const std::string& choice) {
+  if (device.on_choice) device.on_choice(choice);
+}
+
+/// A GPU that has these options, or why there is none.
+Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, const AutoDevice& device) {
+  const std::string unserved = unserved_by_gpu(options);
+  if (!unserved.empty()) return Error{"device.unsupported", unserved};
+  SUBBYTE_TRY(const int index, device.find_gpu());
+  const std::string name = "cuda:" + std::to_string(index);
+  DeviceOptions gpu = options;
+  gpu.device = name;
+  return device.make(gpu);
+}
+
+Result<std::unique_ptr<Backend>> make_cpu(DeviceOptions options, const AutoDevice& device,
+                                          const Error& reason) {
+  tell(device, "takes the CPU: " + reason.message);
+  options.device = "cpu";
+  return device.make(options);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> choose_machine(const DeviceOptions& options,
+                                                const AutoDevice& device) {
+  if (options.device != "auto") return device.make(options);
+  auto gpu = make_gpu(options, device);
+  if (gpu.ok()) return gpu;
+  const bool is_refusal =
+      is_refusal_of_gpu(gpu.error()) || gpu.error().code == "device.unsupported";
+  return is_refusal ? make_cpu(options, device, gpu.error()) : std::move(gpu);
+}
+
+bool is_refusal_of_gpu(const Error& error) {
+  return error.code == "memory.device" || error.code == "linear.unsupported" ||
+         error.code == "kv.unsupported" || error.code == "kv.memory" ||
+         error.code.starts_with("recast.") || error.code.starts_with("cuda.");
+}
+
+Status load_on_machine(const DeviceOptions& options, const AutoDevice& device,
+                       std::unique_ptr<Backend>& machine, const std::function<Status()>& load) {
+  Status loaded = load();
+  if (options.device != "auto" || machine->memory() == nullptr) return loaded;
+  if (loaded.ok()) {
+    tell(device, "takes " + machine->description());
+    return loaded;
+  }
+  if (!is_refusal_of_gpu(loaded.error())) return loaded;
+  machine.reset();
+  SUBBYTE_TRY(machine, make_cpu(options, device, loaded.error()));
+  return load();
+}
+
+}  // namespace subbyte

@@ -1,0 +1,178 @@
+// Device "auto" with a GPU that the CPU plays and that refuses at every place where one can.
+
+#include "devices/auto_device.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "models/model.h"
+#include "support/goldens.h"
+#include "support/refusing_gpu.h"
+
+namespace subbyte {
+namespace {
+
+using testing::Asked;
+using testing::RefusingGpu;
+
+struct Refusal {
+  const char* name;
+  Asked asked;
+  std::string_view code;
+};
+
+constexpr Refusal kRefusals[] = {
+    {"cache type", Asked::kCacheType, "kv.unsupported"},
+    {"room", Asked::kRoom, "memory.device"},
+    {"room of the driver", Asked::kRoom, "cuda.memory"},
+    {"vector", Asked::kVector, "cuda.copy"},
+    {"matrix", Asked::kMatrix, "linear.unsupported"},
+    {"experts", Asked::kExperts, "linear.unsupported"},
+    {"experts that differ", Asked::kExperts, "recast.element"},
+    {"step", Asked::kStep, "linear.unsupported"},
+    {"cache", Asked::kCache, "kv.memory"},
+    {"cache of other heads", Asked::kCache, "kv.unsupported"},
+};
+
+/// A machine with such a GPU, and what is said there.
+class Machines {
+ public:
+  explicit Machines(Asked asked = Asked::kNothing, std::string_view code = "") {
+    device_.find_gpu = []() -> Result<int> { return 3; };
+    device_.on_choice = [this](const std::string& choice) { said_.push_back(choice); };
+    device_.make = [this, asked,
+                    code](const DeviceOptions& options) -> Result<std::unique_ptr<Backend>> {
+      made_.emplace_back(options.device);
+      DeviceOptions cpu = options;
+      cpu.device = "cpu";
+      cpu.num_threads = 2;
+      auto backend = make_backend(cpu);
+      if (!backend.ok() || options.device == "cpu") return backend;
+      return std::unique_ptr<Backend>(std::make_unique<RefusingGpu>(
+          std::move(backend).value(), asked, Error(code, "the GPU says no")));
+    };
+  }
+
+  /// Loads the model and makes a cache, on the machine of that name.
+  Status load(std::string_view device) {
+    const DeviceOptions options = {.device = device};
+    SUBBYTE_TRY(machine_, choose_machine(options, device_));
+    return load_on_machine(options, device_, machine_, [this]() -> Status {
+      const auto path = std::string(SUBBYTE_TEST_DATA) + "/goldens/qwen3-moe-bf16";
+      SUBBYTE_TRY(auto model, load_model(path, *machine_));
+      SUBBYTE_TRY(pool_, model->make_kv_pool(*machine_, KvType::kF16, {256}));
+      model_ = std::move(model);
+      return {};
+    });
+  }
+
+  /// A step of the model that was loaded.
+  Status step() {
+    Sequence sequence(*pool_, 16);
+    const std::vector<int32_t> tokens = {1, 2, 3};
+    const Part part = {&sequence, tokens, 1};
+    Logits logits;
+    return model_->forward(*machine_, {{&part, 1}}, logits);
+  }
+
+  AutoDevice& device() { return device_; }
+  Backend& machine() { return *machine_; }
+  const std::vector<std::string>& said() const { return said_; }
+  const std::vector<std::string>& made() const { return made_; }
+
+ private:
+  AutoDevice device_;
+  std::vector<std::string> said_;
+  std::vector<std::string> made_;  // devices
+  std::unique_ptr<Backend> machine_;
+  std::unique_ptr<Model> model_;
+  std::optional<KvPool> pool_;
+};
+
+using Texts = std::vector<std::string>;
+
+TEST(AutoDevice, takes_the_cpu_and_says_one_line_wherever_the_gpu_refuses) {
+  for (const Refusal& refusal : kRefusals) {
+    Machines machines(refusal.asked, refusal.code);
+    const Status loaded = machines.load("auto");
+    ASSERT_TRUE(loaded.ok()) << refusal.name << ": " << loaded.error().message;
+    EXPECT_EQ(machines.made(), (Texts{"cuda:3", "cpu"})) << refusal.name;
+    ASSERT_EQ(machines.said().size(), 1u) << refusal.name;
+    EXPECT_TRUE(machines.said().front().starts_with("takes the CPU: ")) << refusal.name;
+    EXPECT_TRUE(machines.said().front().ends_with("the GPU says no")) << machines.said().front();
+    EXPECT_EQ(machines.machine().memory(), nullptr) << refusal.name;
+    EXPECT_TRUE(machines.step().ok()) << refusal.name;
+  }
+}
+
+TEST(AutoDevice, that_is_named_refuses_with_the_error_of_the_gpu) {
+  for (const Refusal& refusal : kRefusals) {
+    Machines machines(refusal.asked, refusal.code);
+    const Status loaded = machines.load("cuda:3");
+    ASSERT_FALSE(loaded.ok()) << refusal.name;
+    EXPECT_EQ(loaded.error().code, refusal.code) << refusal.name;
+    EXPECT_TRUE(loaded.error().message.ends_with("the GPU says no")) << loaded.error().message;
+    EXPECT_EQ(machines.made(), Texts{"cuda:3"}) << refusal.name;
+    EXPECT_TRUE(machines.said().empty()) << refusal.name;
+  }
+}
+
+TEST(AutoDevice, says_that_a_gpu_takes_the_model_when_it_has) {
+  Machines machines;
+  ASSERT_TRUE(machines.load("auto").ok());
+  EXPECT_EQ(machines.said(), Texts{"takes a GPU"});
+  EXPECT_TRUE(machines.step().ok());
+  Machines named;
+  ASSERT_TRUE(named.load("cuda:3").ok());
+  EXPECT_TRUE(named.said().empty());
+}
+
+TEST(AutoDevice, takes_the_cpu_where_no_gpu_can_be_made) {
+  const auto expect_cpu = [](Machines& machines, const std::string& reason) {
+    const Status loaded = machines.load("auto");
+    ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+    EXPECT_EQ(machines.said(), Texts{"takes the CPU: " + reason});
+    EXPECT_EQ(machines.machine().memory(), nullptr);
+  };
+  Machines none;
+  none.device().find_gpu = []() -> Result<int> { return Error{"cuda.device", "no driver"}; };
+  expect_cpu(none, "no driver");
+  Machines full;
+  full.device().make = [](const DeviceOptions& options) -> Result<std::unique_ptr<Backend>> {
+    if (options.device != "cpu") return Error{"cuda.device", "out of memory"};
+    return make_backend(options);
+  };
+  expect_cpu(full, "out of memory");
+  ASSERT_FALSE(full.load("cuda").ok());
+}
+
+TEST(AutoDevice, takes_the_cpu_for_options_that_gpus_do_not_have) {
+  Machines machines;
+  const DeviceOptions options = {.device = "auto", .activations = Activations::kInt8};
+  const auto machine = choose_machine(options, machines.device());
+  ASSERT_TRUE(machine.ok()) << machine.error().message;
+  EXPECT_EQ((*machine)->memory(), nullptr);
+  EXPECT_EQ(machines.made(), Texts{"cpu"});
+  ASSERT_EQ(machines.said().size(), 1u);
+  EXPECT_NE(machines.said().front().find("not int8"), std::string::npos);
+}
+
+TEST(AutoDevice, keeps_errors_that_are_not_of_the_machine) {
+  for (const auto& [asked, code] :
+       {std::pair(Asked::kMatrix, "safetensors.truncated"), {Asked::kStep, "model.config"}}) {
+    Machines machines(asked, code);
+    const Status loaded = machines.load("auto");
+    ASSERT_FALSE(loaded.ok());
+    EXPECT_EQ(loaded.error().code, code);
+    EXPECT_TRUE(machines.said().empty());
+    EXPECT_EQ(machines.made(), Texts{"cuda:3"});
+  }
+}
+
+}  // namespace
+}  // namespace subbyte
