@@ -34,8 +34,8 @@ struct CudaExperts {
 };
 
 /// The matrices of a layer are brought to one format, which is packed as upload_weight() packs a
-/// single matrix, dense ones as gpu::as_packed_floats() makes them; gate and up that come apart keep
-/// a factor each. Codes: linear.unsupported names what is supported; recast.*, cuda.memory,
+/// single matrix, dense ones as gpu::as_packed_floats() makes them; gate and up that come apart
+/// keep a factor each. Codes: linear.unsupported names what is supported; recast.*, cuda.memory,
 /// cuda.copy, cuda.launch.
 Result<CudaExperts> upload_experts(ExpertMatrices experts, const WeightTarget& target);
 

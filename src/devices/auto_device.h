@@ -3,8 +3,8 @@
 // loads models with it says one line of that:
 //
 //   choose_machine(options, device)                    the machine; says so where it is the CPU
-//   load_on_machine(options, device, machine, load)    runs `load`; says which machine has taken the
-//                                                      model where it began with a GPU
+//   load_on_machine(options, device, machine, load)    runs `load`; says which machine has taken
+//                                                      the model where it began with a GPU
 
 #include <functional>
 #include <memory>

@@ -1,10 +1,10 @@
 #pragma once
 // The weights of large_m on their way from device memory to operand A of wgmma.
 //
-// One producer warp copies them to shared memory, weight_batch() K tiles at a time of all strips that
-// the CTA multiplies, with their scales and zero points as they are: one lane for each strip, one
-// cp.async.bulk for each kind of bytes. `weight_slots` of such batches are a ring with a full and
-// an empty mbarrier for each slot, as kernel.cuh says.
+// One producer warp copies them to shared memory, weight_batch() K tiles at a time of all strips
+// that the CTA multiplies, with their scales and zero points as they are: one lane for each strip,
+// one cp.async.bulk for each kind of bytes. `weight_slots` of such batches are a ring with a full
+// and an empty mbarrier for each slot, as kernel.cuh says.
 //
 //   slot   [strip, one for each consumer warp] [codes of 4 (or 2) tiles | scales | zero points]
 //
