@@ -125,12 +125,13 @@ Status load_and(const Invocation& invocation, LoadedModel& loaded, LoadOptions o
                                                   loaded.path.string())};
   }
   SUBBYTE_TRY(const DeviceOptions device, device_options(invocation));
-  SUBBYTE_CHECK(load_on_machine(device, auto_device(invocation), loaded.backend, [&]() -> Status {
+  const auto load_once = [&]() -> Status {
     SUBBYTE_TRY(auto model, load_with_progress(invocation, loaded, options));
     SUBBYTE_CHECK(ready(*model));
     loaded.model = std::move(model);
     return {};
-  }));
+  };
+  SUBBYTE_CHECK(load_on_machine(device, auto_device(invocation), loaded.backend, load_once));
   loaded.load_seconds += now() - start;
   return {};
 }
@@ -239,7 +240,7 @@ Result<KvPool> load_with_cache(const Invocation& invocation, LoadedModel& loaded
   const LoadOptions options = {
       .head_bits = head_bits, .cache_type = type, .cache_positions = positions};
   std::optional<KvPool> pool;
-  SUBBYTE_CHECK(load_and(invocation, loaded, options, [&](const Model& model) -> Status {
+  const auto make_pool = [&](const Model& model) -> Status {
     Backend& machine = *loaded.backend;
     auto made = model.make_kv_pool(machine, type,
                                    {.positions = positions, .step_tokens = machine.prompt_chunk()});
@@ -249,7 +250,8 @@ Result<KvPool> load_with_cache(const Invocation& invocation, LoadedModel& loaded
     }
     SUBBYTE_TRY(pool, std::move(made));
     return {};
-  }));
+  };
+  SUBBYTE_CHECK(load_and(invocation, loaded, options, make_pool));
   return std::move(*pool);
 }
 

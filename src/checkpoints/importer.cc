@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <new>
 
 #include "base/float16.h"
 #include "base/quote.h"
+#include "base/serial_executor.h"
 #include "checkpoints/foreign_software.h"
 #include "checkpoints/import_parts.h"
 
@@ -102,6 +105,33 @@ Result<Matrix> import_matrix(const ImportContext& context, std::string_view modu
   SUBBYTE_CHECK(require_one_matrix(info));
   SUBBYTE_TRY(auto matrices, importer->import(context, info));
   return std::move(matrices.front());
+}
+
+Result<std::vector<Matrix>> import_matrices(const ImportContext& context,
+                                            std::span<const std::string_view> modules) {
+  std::vector<Matrix> matrices(modules.size());
+  std::vector<Status> found(modules.size());
+  std::atomic<bool> is_full = false;  // threads of an executor let no exception out
+  context.pool.parallel_for(std::ssize(modules), 1, [&](int64_t begin, int64_t end, int) {
+    SerialExecutor serial;
+    const ImportContext of_thread = {context.tensors, context.config, serial,
+                                     context.stacks_have_inputs_first};
+    for (int64_t i = begin; i < end; ++i) {
+      try {
+        auto matrix = import_matrix(of_thread, modules[i]);
+        if (matrix.ok()) {
+          matrices[i] = std::move(matrix).value();
+        } else {
+          found[i] = std::move(matrix).error();
+        }
+      } catch (const std::bad_alloc&) {
+        is_full = true;
+      }
+    }
+  });
+  if (is_full) throw std::bad_alloc();
+  for (Status& status : found) SUBBYTE_CHECK(std::move(status));
+  return matrices;
 }
 
 Result<std::vector<float>> import_vector(const TensorSource& tensors, std::string_view name,

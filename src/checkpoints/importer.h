@@ -5,6 +5,7 @@
 //
 // A new checkpoint flavour is one file with one Importer and one line in importers.def.
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,6 +71,11 @@ Status require_one_matrix(const ModuleInfo& info);
 /// The matrix of a linear layer such as "model.layers.0.self_attn.q_proj".
 /// Codes: as describe_module and require_one_matrix.
 Result<Matrix> import_matrix(const ImportContext& context, std::string_view module);
+
+/// The same of many modules at once, in their order: each by one thread, so that small ones do not
+/// wait for all threads again and again. Codes: those of the first that import_matrix refuses.
+Result<std::vector<Matrix>> import_matrices(const ImportContext& context,
+                                            std::span<const std::string_view> modules);
 
 /// The matrices of all experts under one name, such as
 /// "model.layers.0.mlp.experts.gate_up_proj".

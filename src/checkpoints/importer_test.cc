@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "support/import_fixture.h"
@@ -201,6 +202,35 @@ TEST_F(Importers, one_matrix_is_not_several_experts) {
   EXPECT_EQ(matrix.error().code, "import.shape");
   open({filled<float>("m", DType::kF32, {1, 3, 4}, 1)});
   EXPECT_TRUE(import_matrix(context(), "m").ok());
+}
+
+TEST_F(Importers, many_modules_are_those_one_by_one_in_their_order) {
+  Random random(7);
+  std::vector<TestTensor> tensors;
+  std::vector<std::string> names;
+  for (int i = 0; i < 40; ++i) {
+    names.push_back("m" + std::to_string(i));
+    const auto rows = static_cast<uint64_t>(8 + i);
+    tensors.push_back(random_floats(names.back() + ".weight", DType::kF16, {rows, 24}, random));
+  }
+  std::vector<std::string_view> modules(names.begin(), names.end());
+  open(tensors);
+  const auto matrices = import_matrices(context(), modules);
+  ASSERT_TRUE(matrices.ok()) << matrices.error().message;
+  ASSERT_EQ(matrices->size(), modules.size());
+  for (std::size_t i = 0; i < modules.size(); ++i) {
+    const auto expected = import_matrix(context(), modules[i]);
+    ASSERT_TRUE(expected.ok());
+    EXPECT_EQ((*matrices)[i].view.rows, expected->view.rows);
+    EXPECT_TRUE(std::ranges::equal((*matrices)[i].view.codes, expected->view.codes)) << i;
+  }
+  modules[31] = "later";
+  modules[17] = "first";
+  const auto refused = import_matrices(context(), modules);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, "import.missing");
+  EXPECT_NE(refused.error().message.find("'first'"), std::string::npos) << refused.error().message;
+  EXPECT_TRUE(import_matrices(context(), {})->empty());
 }
 
 TEST_F(Importers, messages_name_the_file_and_the_tensor) {

@@ -1,6 +1,9 @@
 #include "cuda_backend/experts.h"
 
 #include <algorithm>
+#include <atomic>
+#include <new>
+#include <optional>
 #include <string>
 
 #include "kernels/cuda/experts/in_8_bits.h"
@@ -62,7 +65,11 @@ Status check_shapes(const ExpertMatrices& experts) {
   return {};
 }
 
-/// Packs expert after expert, each of which has `parts` matrices: one, or gate and up.
+/// Packs some experts after the other, each of which has `parts` matrices: one, or gate and up.
+///
+///   take_parts()  one expert after the other: its matrices, dense ones as numbers that kernels take
+///   plan()        every thread some experts: what their packed form is decided by is read
+///   copy, pack    all experts of a batch by one copy, and a launch for each
 class ExpertPacker {
  public:
   ExpertPacker(std::vector<Matrix>& matrices, int64_t parts, cuda::RowOrder order,
@@ -81,7 +88,10 @@ class ExpertPacker {
     if (!bytes.ok()) return unserved_format(first.format);
     to_.expert_bytes = *bytes;
     SUBBYTE_TRY(to_.memory, target_.arena.take(to_.expert_bytes * experts));
-    for (int64_t e = 0; e < experts; ++e) SUBBYTE_CHECK(pack(e));
+    for (int64_t e = 0; e < experts;) {
+      SUBBYTE_TRY(const int64_t packed, pack_batch(e, experts));
+      e += packed;
+    }
     SUBBYTE_TRY(to_.gains, upload_bytes(std::as_bytes(std::span(gains_)), target_));
     if (parts_ == 2) {
       SUBBYTE_TRY(to_.up_gains, upload_bytes(std::as_bytes(std::span(up_gains_)), target_));
@@ -93,13 +103,64 @@ class ExpertPacker {
   }
 
  private:
-  Status pack(int64_t expert) {
-    SUBBYTE_TRY(const std::vector<Matrix> parts, take_parts(expert));
-    const auto room = [&](int64_t) -> Result<std::byte*> {
-      return to_.memory.data() + expert * to_.expert_bytes;
-    };
-    SUBBYTE_TRY(const PackedOnGpu packed, pack_matrices(parts, order_, room, target_));
-    if (expert == 0) {
+  /// An expert of a batch. All have as many bytes.
+  struct Expert {
+    std::vector<Matrix> parts;
+    std::optional<JoinedMatrices> joined;
+    Status planned;
+  };
+
+  /// Packs experts [first, ...) of which a copy has room, at least one; how many those are.
+  Result<int64_t> pack_batch(int64_t first, int64_t experts) {
+    std::vector<Expert> batch(1);
+    SUBBYTE_TRY(batch.front().parts, take_parts(first));
+    const int64_t staged = JoinedMatrices(batch.front().parts).staged_bytes();
+    const int64_t room = std::max<int64_t>(CudaUploader::kSlotBytes / staged, 1);
+    batch.resize(std::min(room, experts - first));
+    const int64_t count = std::ssize(batch);
+    for (int64_t i = 1; i < count; ++i) {
+      SUBBYTE_TRY(batch[i].parts, take_parts(first + i));
+    }
+    SUBBYTE_TRY(std::byte* const staging, target_.uploader.staging(staged * count));
+    SUBBYTE_CHECK(plan(batch, staging, staged));
+    std::vector<UploadPiece> pieces;
+    for (int64_t i = 0; i < count; ++i) batch[i].joined->add_pieces(i * staged, pieces);
+    SUBBYTE_CHECK(target_.uploader.copy_pieces(staging, pieces, staged * count));
+    for (int64_t i = 0; i < count; ++i) {
+      SUBBYTE_CHECK(pack(batch[i], first + i));
+    }
+    // What importers made is many mappings, which all threads give back.
+    target_.host.parallel_for(count, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) batch[i] = {};
+    });
+    return count;
+  }
+
+  Status plan(std::vector<Expert>& batch, std::byte* staging, int64_t staged) {
+    std::atomic<bool> is_full = false;  // threads of an executor let no exception out
+    target_.host.parallel_for(std::ssize(batch), 1, [&](int64_t begin, int64_t end, int) {
+      try {
+        for (int64_t i = begin; i < end; ++i) {
+          JoinedMatrices& joined = batch[i].joined.emplace(batch[i].parts);
+          if (joined.staged_bytes() != staged) {
+            batch[i].planned = unserved("experts: expected as many bytes for all, found others");
+          } else {
+            batch[i].planned = joined.stage_at(staging + i * staged, order_);
+          }
+        }
+      } catch (const std::bad_alloc&) {
+        is_full = true;
+      }
+    });
+    if (is_full) throw std::bad_alloc();
+    for (const Expert& expert : batch) SUBBYTE_CHECK(expert.planned);
+    return {};
+  }
+
+  Status pack(const Expert& expert, int64_t index) {
+    SUBBYTE_TRY(const PackedOnGpu packed,
+                expert.joined->pack(to_.memory.data() + index * to_.expert_bytes, target_));
+    if (index == 0) {
       to_.format = packed.format;
       to_.arguments = packed.arguments;
     }
@@ -110,12 +171,13 @@ class ExpertPacker {
     // The gains are what experts do not have in common.
     gains_.push_back(packed.arguments.gain);
     up_gains_.push_back(cuda::weight_arguments(nullptr, packed.format,
-                                               parts.back().view.tensor_scale, target_.number)
+                                               expert.parts.back().view.tensor_scale,
+                                               target_.number)
                             .gain);
     return {};
   }
 
-  /// The matrices of an expert, which are let go when they are packed.
+  /// The matrices of an expert, which are let go with its batch.
   Result<std::vector<Matrix>> take_parts(int64_t expert) {
     std::vector<Matrix> parts;
     for (int64_t i = 0; i < parts_; ++i) {

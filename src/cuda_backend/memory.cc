@@ -162,10 +162,13 @@ Status CudaMemory::check_free(const MemoryNeed& need) const {
 }
 
 Status CudaMemory::reserve(const MemoryNeed& need, const StepPlan& plan, const StepSize& size) {
-  SUBBYTE_CHECK(check_free(need));
-  SUBBYTE_CHECK(arena_.reserve(need.weights));
+  MemoryNeed all = need;
+  // Small experts are staged some at a time.
+  if (need.staging > 0) all.staging = std::max(need.staging, CudaUploader::kSlotBytes);
+  SUBBYTE_CHECK(check_free(all));
+  SUBBYTE_CHECK(arena_.reserve(all.weights));
   SUBBYTE_CHECK(runner_.reserve(runner_.workspace(plan, size)));
-  return uploader_.reserve(need.staging);
+  return uploader_.reserve(all.staging);
 }
 
 Status CudaMemory::finish_loading() {

@@ -9,18 +9,6 @@
 namespace subbyte {
 namespace {
 
-std::span<const std::byte> bytes_of(std::span<const uint32_t> words) {
-  return std::as_bytes(words);
-}
-
-/// Several matrices as one: what of them the packed form is decided by is on the host, all of it
-/// in staging memory of the GPU.
-struct Joined {
-  MatrixView on_host;                    // but for the codes
-  std::vector<std::byte> scales, zeros;  // of more than one
-  MatrixView staged;
-};
-
 bool are_equal(std::span<const uint32_t> a, std::span<const uint32_t> b) {
   return std::ranges::equal(a, b);
 }
@@ -33,76 +21,6 @@ bool can_join(const std::vector<Matrix>& matrices) {
            view.tensor_scale == first.tensor_scale &&
            are_equal(view.input_order, first.input_order);
   });
-}
-
-/// Sections of device memory that are filled one span after the other.
-class Filler {
- public:
-  Filler(std::byte* memory, CudaUploader& uploader) : memory_(memory), uploader_(uploader) {}
-
-  Status append(std::span<const std::byte> bytes) {
-    SUBBYTE_CHECK(uploader_.copy(memory_ + at_, bytes));
-    at_ += std::ssize(bytes);
-    return {};
-  }
-
-  /// What was appended since the last section.
-  std::span<const std::byte> end_section() {
-    const std::span<const std::byte> section(memory_ + begin_, at_ - begin_);
-    begin_ = at_ = WeightArena::aligned(at_);
-    return section;
-  }
-
- private:
-  std::byte* memory_;
-  CudaUploader& uploader_;
-  int64_t begin_ = 0;
-  int64_t at_ = 0;
-};
-
-Status append_codes(Filler& filler, const std::vector<Matrix>& matrices) {
-  for (const Matrix& matrix : matrices) SUBBYTE_CHECK(filler.append(matrix.view.codes));
-  return {};
-}
-
-Status stage(Joined& joined, const std::vector<Matrix>& matrices, CudaUploader& uploader) {
-  constexpr int64_t kSections = 4;
-  int64_t bytes = kSections * WeightArena::aligned(1);
-  for (const Matrix& matrix : matrices) bytes += matrix.view.bytes();
-  SUBBYTE_TRY(std::byte* const memory, uploader.staging(bytes));
-  Filler filler(memory, uploader);
-  MatrixView& staged = joined.staged;
-  SUBBYTE_CHECK(append_codes(filler, matrices));
-  staged.codes = filler.end_section();
-  SUBBYTE_CHECK(filler.append(joined.on_host.scales));
-  staged.scales = filler.end_section();
-  SUBBYTE_CHECK(filler.append(joined.on_host.zeros));
-  staged.zeros = filler.end_section();
-  SUBBYTE_CHECK(filler.append(bytes_of(joined.on_host.input_order)));
-  const std::span<const std::byte> order = filler.end_section();
-  staged.input_order = {reinterpret_cast<const uint32_t*>(order.data()),
-                        joined.on_host.input_order.size()};
-  return {};
-}
-
-Joined join(const std::vector<Matrix>& matrices) {
-  Joined joined;
-  MatrixView& view = joined.on_host;
-  view = matrices.front().view;
-  view.codes = {};
-  joined.staged = view;
-  if (matrices.size() == 1) return joined;
-  view.rows = 0;
-  for (const Matrix& matrix : matrices) {
-    const MatrixView& part = matrix.view;
-    view.rows += part.rows;
-    joined.scales.insert(joined.scales.end(), part.scales.begin(), part.scales.end());
-    joined.zeros.insert(joined.zeros.end(), part.zeros.begin(), part.zeros.end());
-  }
-  view.scales = joined.scales;
-  view.zeros = joined.zeros;
-  joined.staged = view;
-  return joined;
 }
 
 Status pack(CudaMatrix& to, const std::vector<Matrix>& matrices, const WeightTarget& target) {
@@ -133,8 +51,12 @@ Status copy_dense(CudaMatrix& to, const std::vector<Matrix>& matrices, const Wei
                : element == Format::kBF16 ? cuda::Element::kBF16
                                           : cuda::Element::kF32;
   SUBBYTE_TRY(to.memory, target.arena.take(bytes));
-  Filler filler(to.memory.data(), target.uploader);
-  return append_codes(filler, matrices);
+  std::byte* at = to.memory.data();
+  for (const Matrix& matrix : matrices) {
+    SUBBYTE_CHECK(target.uploader.copy(at, matrix.view.codes));
+    at += std::ssize(matrix.view.codes);
+  }
+  return {};
 }
 
 Result<CudaMatrix> upload_joined(const std::vector<Matrix>& matrices, std::span<const float> bias,
@@ -192,17 +114,90 @@ Result<DeviceBytes> upload_bias(std::span<const float> bias, bool is_packed,
   return upload_bytes(std::as_bytes(std::span(numbers)), target);
 }
 
+/// Places from the begin of the staged bytes.
+struct JoinedMatrices::Sections {
+  int64_t codes, scales, zeros, order, end;
+};
+
+JoinedMatrices::Sections JoinedMatrices::sections() const {
+  Sections at = {};
+  for (const auto& codes : codes_) at.scales += std::ssize(codes);
+  at.scales = WeightArena::aligned(at.scales);
+  at.zeros = WeightArena::aligned(at.scales + std::ssize(on_host_.scales));
+  at.order = WeightArena::aligned(at.zeros + std::ssize(on_host_.zeros));
+  at.end = WeightArena::aligned(at.order + std::ssize(std::as_bytes(on_host_.input_order)));
+  return at;
+}
+
+JoinedMatrices::JoinedMatrices(std::span<const Matrix> matrices) {
+  on_host_ = matrices.front().view;
+  on_host_.codes = {};
+  for (const Matrix& matrix : matrices) codes_.push_back(matrix.view.codes);
+  if (matrices.size() > 1) {
+    on_host_.rows = 0;
+    for (const Matrix& matrix : matrices) {
+      const MatrixView& part = matrix.view;
+      on_host_.rows += part.rows;
+      scales_.insert(scales_.end(), part.scales.begin(), part.scales.end());
+      zeros_.insert(zeros_.end(), part.zeros.begin(), part.zeros.end());
+    }
+    on_host_.scales = scales_;
+    on_host_.zeros = zeros_;
+  }
+  staged_bytes_ = sections().end;
+}
+
+Status JoinedMatrices::stage_at(std::byte* place, cuda::RowOrder order) {
+  const Sections at = sections();
+  const auto section = [&](int64_t begin, std::size_t size) {
+    return std::span<const std::byte>(place + begin, size);
+  };
+  std::size_t codes_size = 0;
+  for (const auto& codes : codes_) codes_size += codes.size();
+  staged_ = on_host_;
+  staged_.codes = section(at.codes, codes_size);
+  staged_.scales = section(at.scales, on_host_.scales.size());
+  staged_.zeros = section(at.zeros, on_host_.zeros.size());
+  staged_.input_order = {reinterpret_cast<const uint32_t*>(place + at.order),
+                         on_host_.input_order.size()};
+  on_host_.codes = staged_.codes;  // for their number: the host does not read them
+  auto format = cuda::packed_format(on_host_, order);
+  if (!format.ok()) return Error{"linear.unsupported", std::move(format).error().message};
+  format_ = *format;
+  return {};
+}
+
+void JoinedMatrices::add_pieces(int64_t at, std::vector<UploadPiece>& pieces) const {
+  const Sections sections = this->sections();
+  const auto add = [&](int64_t begin, std::span<const std::byte> bytes) {
+    if (!bytes.empty()) pieces.push_back({at + begin, bytes});
+  };
+  int64_t begin = sections.codes;
+  for (const auto& codes : codes_) {
+    add(begin, codes);
+    begin += std::ssize(codes);
+  }
+  add(sections.scales, on_host_.scales);
+  add(sections.zeros, on_host_.zeros);
+  add(sections.order, std::as_bytes(on_host_.input_order));
+}
+
+Result<PackedOnGpu> JoinedMatrices::pack(std::byte* to, const WeightTarget& target) const {
+  SUBBYTE_CHECK(cuda::pack_on_device(to, staged_, format_, target.uploader.stream()));
+  return PackedOnGpu{format_,
+                     cuda::weight_arguments(to, format_, on_host_.tensor_scale, target.number)};
+}
+
 Result<PackedOnGpu> pack_matrices(const std::vector<Matrix>& matrices, cuda::RowOrder order,
                                   const TakeRoom& take_room, const WeightTarget& target) {
-  Joined joined = join(matrices);
-  SUBBYTE_CHECK(stage(joined, matrices, target.uploader));
-  joined.on_host.codes = joined.staged.codes;  // for their number: the host does not read them
-  auto format = cuda::packed_format(joined.on_host, order);
-  if (!format.ok()) return Error{"linear.unsupported", std::move(format).error().message};
-  SUBBYTE_TRY(std::byte* const to, take_room(format->bytes));
-  SUBBYTE_CHECK(cuda::pack_on_device(to, joined.staged, *format, target.uploader.stream()));
-  return PackedOnGpu{
-      *format, cuda::weight_arguments(to, *format, joined.on_host.tensor_scale, target.number)};
+  JoinedMatrices joined(matrices);
+  SUBBYTE_TRY(std::byte* const staging, target.uploader.staging(joined.staged_bytes()));
+  SUBBYTE_CHECK(joined.stage_at(staging, order));
+  std::vector<UploadPiece> pieces;
+  joined.add_pieces(0, pieces);
+  SUBBYTE_CHECK(target.uploader.copy_pieces(staging, pieces, joined.staged_bytes()));
+  SUBBYTE_TRY(std::byte* const to, take_room(joined.format().bytes));
+  return joined.pack(to, target);
 }
 
 Result<CudaWeight> upload_weight(std::vector<Matrix> matrices, std::span<const float> bias,

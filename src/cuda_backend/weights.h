@@ -63,9 +63,45 @@ struct PackedOnGpu {
   cuda::WeightArguments arguments;
 };
 
-/// Packs matrices of one format and order of inputs, which gpu::serve() has made, one below the
-/// other; their factors may differ, and the gain is that of the first. Returns before the GPU has
-/// done it. Codes: linear.unsupported, cuda.memory, cuda.copy, cuda.launch, and those of take_room.
+/// Matrices of one format and order of inputs, which gpu::serve() has made, as one below the other,
+/// on their way: from the host to staging memory, and from there to the packed form.
+///
+///   JoinedMatrices joined(matrices)          reads scales and zero points, by any thread
+///   joined.stage_at(staging + ..., order)    where they go, and what they become
+///   joined.add_pieces(...)                   what is to be copied there
+///   joined.pack(to, target)
+class JoinedMatrices {
+ public:
+  /// The bytes of the matrices must stay until they have been copied.
+  explicit JoinedMatrices(std::span<const Matrix> matrices);
+  JoinedMatrices(JoinedMatrices&&) = default;
+  JoinedMatrices& operator=(JoinedMatrices&&) = default;
+
+  /// Room that they need in staging memory.
+  int64_t staged_bytes() const { return staged_bytes_; }
+  /// `place` is a multiple of 256. Codes: linear.unsupported.
+  Status stage_at(std::byte* place, cuda::RowOrder order);
+  /// Of what stage_at() has placed; `at` is from the begin of the copy to that place.
+  void add_pieces(int64_t at, std::vector<UploadPiece>& pieces) const;
+  const cuda::PackedFormat& format() const { return format_; }
+  /// Enqueues packing to `to`, format().bytes. Their factors may differ, and the gain is that of
+  /// the first. Code cuda.launch.
+  Result<PackedOnGpu> pack(std::byte* to, const WeightTarget& target) const;
+
+ private:
+  struct Sections;
+  Sections sections() const;
+
+  std::vector<std::span<const std::byte>> codes_;  // of each
+  std::vector<std::byte> scales_, zeros_;          // of more than one
+  MatrixView on_host_;  // what the packed form is decided by: all but the codes
+  MatrixView staged_;
+  cuda::PackedFormat format_ = {};
+  int64_t staged_bytes_ = 0;
+};
+
+/// Packs JoinedMatrices of `matrices`. Returns before the GPU has done it. Codes:
+/// linear.unsupported, cuda.memory, cuda.copy, cuda.launch, and those of take_room.
 Result<PackedOnGpu> pack_matrices(const std::vector<Matrix>& matrices, cuda::RowOrder order,
                                   const TakeRoom& take_room, const WeightTarget& target);
 

@@ -14,6 +14,9 @@
 namespace subbyte {
 namespace {
 
+/// Modules that are read between two reports of progress, for each thread.
+constexpr std::size_t kModulesOfThread = 4;
+
 /// The result with the name of the module in front of what it says.
 template <class T>
 Result<T> naming(std::string_view module, Result<T> result) {
@@ -130,9 +133,34 @@ Result<Matrix> WeightLoader::import_one(const FoundTensor& tensor, std::size_t i
     return outline(row.view.format, info.rows, info.cols);
   }
   SUBBYTE_TRY(auto imported, import_matrix(context_, matrix.module));
-  // What the kernels of the host read; others take symmetric integers as they are.
+  return for_backend(std::move(imported));
+}
+
+/// What the kernels of the host read; others take symmetric integers as they are.
+Matrix WeightLoader::for_backend(Matrix imported) const {
   const bool on_host = backend_->memory() == nullptr;
   return on_host ? for_host_kernels(std::move(imported)) : std::move(imported);
+}
+
+Result<std::vector<Matrix>> WeightLoader::import_modules(const FoundTensor& tensor) {
+  const auto count = tensor.infos.size();
+  const std::size_t at_once = kModulesOfThread * static_cast<std::size_t>(context_.pool.size());
+  std::vector<Matrix> matrices;
+  std::vector<std::string_view> modules;
+  uint64_t bytes = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const ModuleInfo& info = tensor.infos[i];
+    SUBBYTE_CHECK(require_one_matrix(info));
+    read_tensors_.insert(read_tensors_.end(), info.tensors.begin(), info.tensors.end());
+    modules.push_back(tensor.file.matrices[i].module);
+    bytes += info.bytes();
+    if (modules.size() < at_once && i + 1 < count) continue;
+    SUBBYTE_TRY(auto imported, import_matrices(context_, modules));
+    for (Matrix& matrix : imported) matrices.push_back(for_backend(std::move(matrix)));
+    report(std::exchange(bytes, 0));
+    modules.clear();
+  }
+  return matrices;
 }
 
 Result<std::vector<Matrix>> WeightLoader::import_all(const FoundTensor& tensor, std::size_t idx) {
@@ -260,9 +288,16 @@ std::vector<Matrix> WeightLoader::gate_and_up(const FoundTensor& tensor,
 Result<WeightLoader::ExpertLinears> WeightLoader::experts_of(const FoundTensor& tensor) {
   ExpertLinears linears;
   std::vector<Matrix> matrices;
-  for (std::size_t i = 0; i < tensor.infos.size(); ++i) {
-    SUBBYTE_TRY(auto imported, import_all(tensor, i));
-    std::ranges::move(imported, std::back_inserter(matrices));
+  const bool are_many = tensor.infos.size() > 1 && std::ssize(tensor.infos) >= context_.pool.size();
+  const bool are_modules = std::ranges::all_of(
+      tensor.file.matrices, [](const FileMatrix& matrix) { return matrix.experts == 1; });
+  if (reads_ == Reads::kAll && are_many && are_modules) {
+    SUBBYTE_TRY(matrices, import_modules(tensor));
+  } else {
+    for (std::size_t i = 0; i < tensor.infos.size(); ++i) {
+      SUBBYTE_TRY(auto imported, import_all(tensor, i));
+      std::ranges::move(imported, std::back_inserter(matrices));
+    }
   }
   linears.matrices = gate_and_up(tensor, std::move(matrices));
   SUBBYTE_TRY(linears.bias, bias_of(tensor));

@@ -68,6 +68,18 @@ TEST(GpuDenseExperts, of_long_rows) {
   }
 }
 
+/// 40 MiB of gates and 20 of the others: more than the uploader copies at once.
+TEST(GpuDenseExperts, that_are_copied_in_parts) {
+  const Sizes sizes = {20, 1024, 512};
+  const TestExperts experts = random_experts(kBrain, sizes, 50);
+  ASSERT_GT(sizes.experts * experts.matrices.gate_up[0].view.bytes(), CudaUploader::kSlotBytes);
+  OnGpu on(experts, cuda::Number::kBF16);
+  for (const int64_t tokens : {1, 40}) {
+    expect_formula(experts, random_tokens(sizes, tokens, cuda::Number::kBF16, tokens),
+                   cuda::Number::kBF16, on, text_of(kBrain, tokens, 4));
+  }
+}
+
 /// As Qwen3-MoE has them: 128 experts, gate and up apart, no biases.
 TEST(GpuDenseExperts, apart_without_bias_match_the_formula) {
   for (const auto& [format, number] : kKept) {

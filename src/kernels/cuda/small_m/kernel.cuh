@@ -154,7 +154,8 @@ class SmallMCta {
         tokens_(static_cast<int>(min(int64_t{kTokens}, a.m - token0_))),
         x_rows_(min(kTokens, a.m)),
         by_bulk_(kHasBulkCopy && a.is_aligned),
-        more_commits_(keep_in_register(static_cast<int>(kSmallMDepth / p.depth - 1))),
+        more_commits_(keep_in_register(static_cast<int>(p.depth < kSmallMDepth) +
+                                       (Decoder::kBits > 8 && p.depth == 1 ? 2 : 0))),
         chunk_(work_, p, 0),
         stream_(a.weights, p, shared_address(shared) + p.shared.rings + warp_ * p.ring_bytes,
                 shared_address(shared) + p.shared.scale_values, lane()) {}
