@@ -26,14 +26,16 @@ struct GenerateOptions {
   int64_t min_tokens = 0;              // before these no stop token is chosen
 };
 
-enum class StopReason : uint8_t { kStopToken, kLength, kContextFull, kCaller };
+enum class StopReason : uint8_t { kStopToken, kLength, kContextFull, kStopString, kCaller };
 
 class Generation {
  public:
   /// Appends `prompt` (at least one token) and what follows to `sequence`, which must outlive this.
   /// Every token that was handed out is in the sequence afterwards, except the last one unless a
-  /// stop token came after it.
-  Generation(Sequence& sequence, std::span<const int32_t> prompt, const GenerateOptions& options);
+  /// stop token came after it. `held`: the sequence ends with so many tokens of the prompt already,
+  /// fewer than all.
+  Generation(Sequence& sequence, std::span<const int32_t> prompt, const GenerateOptions& options,
+             int64_t held = 0);
 
   /// Whether it has ended, which it has from the start where no tokens are wanted. Then next() and
   /// accept() must not be called any more.

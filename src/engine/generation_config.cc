@@ -44,4 +44,12 @@ Result<SamplingWishes> read_generation_config(const std::filesystem::path& direc
   return wishes;
 }
 
+Result<SamplingDefaults> read_sampling_defaults(const std::filesystem::path& directory,
+                                                const SamplingWishes& wishes, uint64_t seed) {
+  SUBBYTE_TRY(const SamplingWishes model, read_generation_config(directory));
+  SamplingDefaults defaults = SamplingDefaults::of(wishes, model, seed);
+  SUBBYTE_CHECK(check_sampling(defaults.alone));
+  return defaults;
+}
+
 }  // namespace subbyte

@@ -1,6 +1,7 @@
 #pragma once
 // generation_config.json: how a model's makers sample from it.
 
+#include <cstdint>
 #include <filesystem>
 #include <span>
 
@@ -16,5 +17,10 @@ std::span<const json::KeyRule> generation_config_rules();
 /// 1 without cuts, false for the most likely token. Codes: json.*, file.*, config.not_computed for
 /// keys that would change answers and are not computed.
 Result<SamplingWishes> read_generation_config(const std::filesystem::path& directory);
+
+/// Sampling by these wishes, then by those of the file. Codes: those of read_generation_config and
+/// check_sampling.
+Result<SamplingDefaults> read_sampling_defaults(const std::filesystem::path& directory,
+                                                const SamplingWishes& wishes, uint64_t seed);
 
 }  // namespace subbyte

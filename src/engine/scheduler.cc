@@ -16,6 +16,16 @@ Status Scheduler::check(const ScheduledRequest& request, int64_t max_length) con
                              kMostSamples, request.num_samples, request.options.max_tokens,
                              request.max_length)};
   }
+  const Sequence* const sequence = request.sequence;
+  if (sequence != nullptr &&
+      (request.num_samples != 1 || request.scores_prompt || &sequence->pool() != &pool_ ||
+       sequence->max_length() != max_length || sequence->length() >= std::ssize(request.prompt))) {
+    return Error{
+        "scheduler.request",
+        fmt::format("expected a sequence of this pool for one sample without scores, with "
+                    "{} positions, fewer than {} of them filled; found {} of {}",
+                    max_length, request.prompt.size(), sequence->length(), sequence->max_length())};
+  }
   SUBBYTE_CHECK(check_sampling(request.options.sampling));
   SUBBYTE_CHECK(model_.check_tokens(request.prompt));
   for (const TokenBias& bias : request.options.sampling.biases) {
@@ -43,6 +53,8 @@ Result<RequestId> Scheduler::add(const ScheduledRequest& request) {
 
 Scheduler::Samples::iterator Scheduler::erase(Samples::iterator sample) {
   num_running_ -= sample->is_running ? 1 : 0;
+  // What is on its way for a sequence that stays is taken back.
+  if (&sample->sequence != &sample->own_sequence) clear_steps();
   steps_.forget(sample->sequence);
   for (Owners& owners : owners_) {
     std::ranges::replace(owners, &*sample, static_cast<Sample*>(nullptr));
@@ -246,6 +258,7 @@ SampleEvent Scheduler::accept(Sample& sample, const Part& part, int32_t token,
   }
   event.token = accepted->token;
   event.stop = accepted->stop;
+  if (event.stop == StopReason::kStopToken) event.stop_token = token;
   if (event.token && part.num_logits > 0) {
     event.logprobs = logprobs_of(logits, token, *sample.num_top_logprobs);
   }

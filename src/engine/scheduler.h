@@ -47,6 +47,10 @@ struct ScheduledRequest {
   std::optional<int64_t> num_top_logprobs{};
   /// The same for the tokens of the prompt after the first: events of sample 0 bring them.
   bool scores_prompt = false;
+  /// The caller's sequence, of the same pool, that holds the first tokens of the prompt, fewer than
+  /// all: those are not computed again. It is nobody else's until the request has ended, and holds
+  /// then what its length says of the prompt and the answer. For one sample, without scores.
+  Sequence* sequence = nullptr;
 };
 
 inline constexpr int64_t kMostSamples = 128;
@@ -62,6 +66,7 @@ struct SampleEvent {
   std::optional<Logprobs> logprobs;  // with a token, where they are wanted
   std::vector<Logprobs> prompt_logprobs;
   std::optional<StopReason> stop;
+  std::optional<int32_t> stop_token;  // with kStopToken
   std::optional<Error> error;
 
   bool is_end() const { return stop.has_value() || error.has_value(); }
@@ -117,8 +122,9 @@ class Scheduler {
           index(number),
           num_top_logprobs(scheduled.num_top_logprobs),
           scores_prompt(scheduled.scores_prompt && number == 0),
-          sequence(pool, max_length),
-          generation(sequence, scheduled.prompt, options) {}
+          own_sequence(pool, max_length),
+          sequence(scheduled.sequence != nullptr ? *scheduled.sequence : own_sequence),
+          generation(sequence, scheduled.prompt, options, sequence.length()) {}
     Sample(const Sample&) = delete;
     Sample& operator=(const Sample&) = delete;
 
@@ -144,7 +150,8 @@ class Scheduler {
     std::optional<int64_t> num_top_logprobs;
     bool scores_prompt;
     int64_t num_scored = 0;  // tokens of the prompt that the next one is scored of
-    Sequence sequence;
+    Sequence own_sequence;
+    Sequence& sequence;  // that one, or the caller's
     Generation generation;
     bool is_running = false;
   };

@@ -15,7 +15,9 @@ std::string StopStrings::push(std::string_view text) {
   for (const std::string& stop : stops_) {
     const std::size_t at = stop.empty() ? std::string::npos : held_.find(stop);
     if (at == std::string::npos || at + stop.size() > end) continue;
-    first = at + stop.size() < end ? at : std::min(first, at);
+    if (at + stop.size() == end && at >= first) continue;
+    found_ = static_cast<std::size_t>(&stop - stops_.data());
+    first = at;
     end = at + stop.size();
   }
   if (first != std::string::npos) {

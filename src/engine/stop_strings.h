@@ -1,6 +1,7 @@
 #pragma once
 // Ending a generation at given texts.
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,11 +19,14 @@ class StopStrings {
   /// What is still held back when the stream ends.
   std::string finish();
   bool stopped() const { return stopped_; }
+  /// The stop string that was found; of several that end together the longest. After stopped().
+  const std::string& found() const { return stops_[found_]; }
 
  private:
   std::vector<std::string> stops_;
   std::string held_;
   bool stopped_ = false;
+  std::size_t found_ = 0;  // which one stopped it
 };
 
 }  // namespace subbyte
