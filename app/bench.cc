@@ -110,7 +110,7 @@ Result<Tests> tests_of(const Options& options) {
 /// The tests of one number of threads, with the model loaded for them.
 class Bench {
  public:
-  Bench(const Invocation& invocation, const Options& options, LoadedModel& loaded,
+  Bench(const Invocation& invocation, const Options& options, ReadyModel& loaded,
         BenchReport& report)
       : invocation_(invocation), options_(options), loaded_(loaded), report_(report) {}
 
@@ -171,11 +171,11 @@ class Bench {
 
   const Invocation& invocation_;
   const Options& options_;
-  LoadedModel& loaded_;
+  ReadyModel& loaded_;
   BenchReport& report_;
 };
 
-Result<BenchSubject> describe(const Invocation& invocation, const LoadedModel& loaded,
+Result<BenchSubject> describe(const Invocation& invocation, const ReadyModel& loaded,
                               const Tests& tests) {
   SUBBYTE_TRY(const Inspection inspection, inspect(loaded.path, loaded.backend->host()));
   const MachineMemory* const memory = loaded.backend->memory();
@@ -199,7 +199,7 @@ Status run_tests(Invocation invocation, const Options& options, const Tests& tes
   });
   for (const int threads : tests.threads) {
     if (threads != 0) invocation.threads = threads;
-    SUBBYTE_TRY(LoadedModel loaded, open(invocation, options.model));
+    SUBBYTE_TRY(ReadyModel loaded, open(invocation, options.model));
     SUBBYTE_CHECK(check_context(loaded.config, tests.positions()));
     SUBBYTE_CHECK(load(invocation, loaded,
                        {.head_bits = options.head_bits,

@@ -15,8 +15,6 @@
 #include "app/text_input.h"
 #include "base/quote.h"
 #include "base/version.h"
-#include "engine/end_tokens.h"
-#include "models/model_family.h"
 #include "text/chat_template.h"
 
 namespace subbyte::app {
@@ -63,22 +61,19 @@ Status check_reasoning(const Options& options, ChatFormat format, const Tokenize
   return {};
 }
 
-Result<ChatSettings> settings_of(const Options& options, const LoadedModel& loaded,
-                                 const Tokenizer& tokenizer) {
-  ChatSettings settings;
-  settings.format = choose_format(family_of(loaded.config).chat, tokenizer);
-  SUBBYTE_CHECK(check_reasoning(options, settings.format, tokenizer));
-  settings.options.thinking = !options.no_think;
-  SUBBYTE_CHECK(read_template_options(loaded.directory, settings.options));
-  if (options.effort) settings.options.effort = kEfforts.at(*options.effort);
-  settings.hide_reasoning = options.hide_reasoning;
-  SUBBYTE_TRY(const SamplingDefaults sampling, options.sampling.resolve(loaded.directory));
-  settings.generation.sampling = sampling.alone;
-  settings.generation.max_tokens = options.max_tokens;
-  settings.generation.stop_tokens = stop_tokens(settings.format, tokenizer);
-  for (const TokenId id : end_tokens(loaded.config, tokenizer)) {
-    settings.generation.stop_tokens.push_back(id);
-  }
+/// What the options and the files of the model say of its chats.
+Status set_up(const Options& options, const std::filesystem::path& directory, TextSetup& text) {
+  SUBBYTE_CHECK(check_reasoning(options, text.format, text.tokenizer));
+  text.chat.thinking = !options.no_think;
+  SUBBYTE_CHECK(read_template_options(directory, text.chat));
+  if (options.effort) text.chat.effort = kEfforts.at(*options.effort);
+  SUBBYTE_TRY(text.sampling, options.sampling.resolve(directory));
+  return {};
+}
+
+ChatSettings settings_of(const Options& options, const TextSetup& text) {
+  ChatSettings settings = {text.request(), options.hide_reasoning};
+  settings.request.max_tokens = options.max_tokens;
   return settings;
 }
 
@@ -91,22 +86,21 @@ std::vector<ChatMessage> beginning(const Options& options) {
 }
 
 /// What is said first must fit, which can be told before the model is loaded.
-Status check_beginning(const Options& options, const ChatSettings& settings,
-                       const Tokenizer& tokenizer, int64_t context) {
-  SUBBYTE_TRY(const auto prompt, encode_chat(tokenizer, settings, beginning(options)));
+Status check_beginning(const Options& options, const ChatSettings& settings, const TextSetup& text,
+                       int64_t context) {
+  SUBBYTE_TRY(const auto prompt, text.encode(request_of(settings, beginning(options))));
   return check_prompt(std::ssize(prompt), context);
 }
 
-void print_banner(const Options& options, const LoadedModel& loaded, const ChatSettings& settings,
-                  int64_t context) {
-  const ModelConfig& config = loaded.config;
+void print_banner(const Options& options, const Session& session, const ChatSettings& settings) {
+  const ModelConfig& config = session.ready().config;
   std::string text = line("subbyte {}: {} ({}) on {}", library_version(), options.model,
-                          config.model_type, loaded.backend->description());
-  text += line("context {} of {} positions (-c), key-value cache {}", context, config.max_positions,
-               options.kv_cache_type);
-  text += line("sampled {}", to_string(settings.generation.sampling));
+                          config.model_type, session.ready().backend->description());
+  text += line("context {} of {} positions (-c), key-value cache {}", session.context(),
+               config.max_positions, options.kv_cache_type);
+  text += line("sampled {}", to_string(settings.request.sampling));
   text += line("template {}, built in: the model's own chat template is not run",
-               name(settings.format));
+               name(session.text().format));
   text += "/help lists the commands, Ctrl-C stops an answer, Ctrl-D or /exit ends\n";
   note(text);
 }
@@ -143,21 +137,12 @@ ExitCode converse(Conversation& conversation, LineReader& reader) {
 }
 
 /// One answer as JSON.
-Result<ExitCode> answer_once(const Options& options, const LoadedModel& loaded,
-                             const Tokenizer& tokenizer, const ChatSettings& settings,
-                             Sequence& sequence) {
-  JsonQuestion question;
-  question.request.is_chat = true;
-  question.request.messages = beginning(options);
-  question.request.sampling = settings.generation.sampling;
-  question.model = options.model;
-  question.format = settings.format;
-  SUBBYTE_TRY(const auto prompt, encode_chat(tokenizer, settings, question.request.messages));
-  question.prompt = prompt;
-  question.generation = settings.generation;
+Result<ExitCode> answer_once(const Options& options, const ChatSettings& settings,
+                             Session& session) {
+  Question question = {request_of(settings, beginning(options)), {}};
+  SUBBYTE_TRY(question.prompt, session.text().encode(question.request));
   const Interruptible ctrl_c;
-  SUBBYTE_TRY(const json::Value answer,
-              answer_as_json(loaded, tokenizer, question, sequence, ctrl_c));
+  SUBBYTE_TRY(const json::Value answer, answer_as_json(session, question, options.model, ctrl_c));
   print(stdout, json_text(answer, -1));
   return ctrl_c.interrupted() ? kInterrupted : kOk;
 }
@@ -177,20 +162,19 @@ Status read_texts(Options& options) {
 
 Result<ExitCode> run(const Invocation& invocation, Options options) {
   SUBBYTE_CHECK(read_texts(options));
-  SUBBYTE_TRY(LoadedModel loaded, open(invocation, options.model));
-  SUBBYTE_CHECK(check_context(loaded.config, options.context.value_or(1)));
+  SUBBYTE_TRY(ReadyModel ready, open(invocation, options.model));
+  SUBBYTE_CHECK(check_context(ready.config, options.context.value_or(1)));
   const int64_t context =
-      options.context.value_or(std::min<int64_t>(kDefaultContext, loaded.config.max_positions));
-  SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
-  SUBBYTE_TRY(const ChatSettings settings, settings_of(options, loaded, tokenizer));
-  SUBBYTE_CHECK(check_beginning(options, settings, tokenizer, context));
-  SUBBYTE_TRY(KvPool pool, load_with_cache(invocation, loaded, options.head_bits,
-                                           options.kv_cache_type, context));
-  if (options.json) {
-    Sequence sequence(pool, context);
-    return answer_once(options, loaded, tokenizer, settings, sequence);
-  }
-  Conversation conversation(loaded, tokenizer, settings, Sequence(pool, context));
+      options.context.value_or(std::min<int64_t>(kDefaultContext, ready.config.max_positions));
+  SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.directory, ready.config));
+  SUBBYTE_CHECK(set_up(options, ready.directory, *text));
+  const ChatSettings settings = settings_of(options, *text);
+  SUBBYTE_CHECK(check_beginning(options, settings, *text, context));
+  SUBBYTE_TRY(const std::unique_ptr<Session> session,
+              load_session(invocation, std::move(ready), std::move(text), options.head_bits,
+                           one_sequence(options.kv_cache_type, context)));
+  if (options.json) return answer_once(options, settings, *session);
+  Conversation conversation(*session, settings);
   conversation.set_system(options.system);
   if (options.prompt) {
     SUBBYTE_CHECK(conversation.say(*options.prompt));
@@ -201,7 +185,7 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   std::optional<Interruptible> ctrl_c;
   if (reader.interactive()) {
     conversation.stop_by(ctrl_c.emplace());
-    print_banner(options, loaded, settings, context);
+    print_banner(options, *session, settings);
   }
   return converse(conversation, reader);
 }

@@ -18,28 +18,20 @@ std::string title_of(const OutputPiece& piece) {
 
 }  // namespace
 
-ChatOutput::ChatOutput(ChatFormat format, const ChatOptions& options, const Tokenizer& tokenizer,
-                       bool hide_reasoning)
-    : parser_(format, options, tokenizer),
-      hide_reasoning_(hide_reasoning),
-      holds_(format == ChatFormat::kChatMl && prompt_end(options) == PromptEnd::kOpen &&
-             !options.template_is_known && tokenizer.find("</think>") &&
+ChatOutput::ChatOutput(const TextSetup& text, const ChatOptions& options, bool hide_reasoning)
+    : hide_reasoning_(hide_reasoning),
+      holds_(text.format == ChatFormat::kChatMl && prompt_end(options) == PromptEnd::kOpen &&
+             !options.template_is_known && text.tokenizer.find("</think>") &&
              isatty(STDOUT_FILENO) == 0) {}
 
-void ChatOutput::push(TokenId id) {
-  show(parser_.push(id));
-  if (parser_.takes_answer_back()) take_answer_back();
-}
-
 void ChatOutput::finish() {
-  show(parser_.finish());
   release();
   print(stdout, "\n");
   std::fflush(stdout);
 }
 
-void ChatOutput::show(const std::vector<OutputPiece>& pieces) {
-  for (const OutputPiece& piece : pieces) {
+void ChatOutput::show(const Delta& delta) {
+  for (const OutputPiece& piece : delta.pieces) {
     if (piece.channel == OutputChannel::kFinal) {
       answer_ += piece.text;
       if (holds_) continue;
@@ -50,6 +42,7 @@ void ChatOutput::show(const std::vector<OutputPiece>& pieces) {
       show_reasoning((piece.begins_message ? title_of(piece) : "") + piece.text);
     }
   }
+  if (delta.takes_answer_back) take_answer_back();
 }
 
 void ChatOutput::show_reasoning(const std::string& text) {

@@ -5,31 +5,25 @@
 // stdout is no terminal, the answer is held back until that is known.
 
 #include <string>
-#include <vector>
 
-#include "text/chat_parser.h"
-#include "text/tokenizer.h"
+#include "session/text_setup.h"
 
 namespace subbyte::app {
 
 class ChatOutput {
  public:
-  /// `tokenizer` must outlive this.
-  ChatOutput(ChatFormat format, const ChatOptions& options, const Tokenizer& tokenizer,
-             bool hide_reasoning);
+  ChatOutput(const TextSetup& text, const ChatOptions& options, bool hide_reasoning);
 
-  void push(TokenId id);
+  void show(const Delta& delta);
   /// The end of the answer, and of its line.
   void finish();
   const std::string& answer() const { return answer_; }
 
  private:
-  void show(const std::vector<OutputPiece>& pieces);
   void show_reasoning(const std::string& text);
   void take_answer_back();
   void release();
 
-  ChatParser parser_;
   bool hide_reasoning_;
   bool holds_;  // the answer, until it is known to be one
   std::string answer_;

@@ -12,18 +12,11 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
-#include <new>
-#include <optional>
 #include <random>
 #include <utility>
 
-#include "app/memory.h"
 #include "app/terminal.h"
-#include "base/model_file.h"
 #include "base/quote.h"
-#include "checkpoints/model_path.h"
-#include "devices/auto_device.h"
-#include "engine/generate.h"
 #include "engine/generation_config.h"
 
 namespace subbyte::app {
@@ -72,15 +65,12 @@ std::string progress_line(const std::string& title, double share, const std::str
   return line.substr(0, room);
 }
 
-Result<std::unique_ptr<Model>> load_with_progress(const Invocation& invocation,
-                                                  const LoadedModel& loaded, LoadOptions& options) {
-  Progress progress(invocation, "loading");
-  options.progress = [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); };
-  try {
-    return load_model(loaded.path, *loaded.backend, options);
-  } catch (const std::bad_alloc&) {
-    return not_enough_memory(loaded, options);
-  }
+/// MXFP8 is refused where it does nothing.
+Status check_activations(const Invocation& invocation, const ReadyModel& ready) {
+  if (invocation.activations != "mxfp8" || ready.config.num_experts > 0) return {};
+  return Error{"usage.activations", fmt::format("--activations mxfp8 is for inputs of experts; "
+                                                "{} has no experts",
+                                                ready.path.string())};
 }
 
 /// SUBBYTE_STEP_TOKENS, else 8.
@@ -105,35 +95,6 @@ Result<std::unique_ptr<Backend>> make_machine(const DeviceOptions& device) {
                  fmt::format("SUBBYTE_PRINT_PLAN must be 0 or 1, found {}", quote(value))};
   }
   return backend;
-}
-
-/// Choices are said, but that of the CPU where nobody asked and there is nothing else.
-AutoDevice auto_device(const Invocation& invocation) {
-  const auto say = [is_named = invocation.device.has_value()](const std::string& choice) {
-    if (is_named || has_gpu()) print_notice("--device auto " + choice);
-  };
-  return {.make = make_machine, .on_choice = say};
-}
-
-/// Loads the model, and then makes `ready` of it, on the machine that takes both.
-Status load_and(const Invocation& invocation, LoadedModel& loaded, LoadOptions options,
-                const std::function<Status(const Model&)>& ready) {
-  const double start = now();
-  if (invocation.activations == "mxfp8" && loaded.config.num_experts == 0) {
-    return Error{"usage.activations", fmt::format("--activations mxfp8 is for inputs of experts; "
-                                                  "{} has no experts",
-                                                  loaded.path.string())};
-  }
-  SUBBYTE_TRY(const DeviceOptions device, device_options(invocation));
-  const auto load_once = [&]() -> Status {
-    SUBBYTE_TRY(auto model, load_with_progress(invocation, loaded, options));
-    SUBBYTE_CHECK(ready(*model));
-    loaded.model = std::move(model);
-    return {};
-  };
-  SUBBYTE_CHECK(load_on_machine(device, auto_device(invocation), loaded.backend, load_once));
-  loaded.load_seconds += now() - start;
-  return {};
 }
 
 /// -1: a random one, which is printed so that it can be given the next time.
@@ -173,7 +134,7 @@ Progress::Progress(const Invocation& invocation, std::string title)
       title_(std::move(title)),
       started_(now()) {}
 
-Progress::~Progress() {
+void Progress::clear() {
   if (shown_) print(stderr, "\r\033[K");
 }
 
@@ -218,58 +179,38 @@ Result<std::unique_ptr<Backend>> host_backend(const Invocation& invocation) {
   return make_backend(device);
 }
 
-Result<LoadedModel> open(const Invocation& invocation, const std::string& name) {
-  const double start = now();
-  LoadedModel loaded;
-  SUBBYTE_TRY(loaded.path, find_model(name));
-  loaded.directory = model_directory(loaded.path);
+Result<ReadyModel> open(const Invocation& invocation, const std::string& name) {
   SUBBYTE_TRY(const DeviceOptions device, device_options(invocation));
-  SUBBYTE_TRY(loaded.backend, choose_machine(device, auto_device(invocation)));
-  SUBBYTE_TRY(loaded.config, read_model_config(loaded.path));
-  loaded.load_seconds = now() - start;
-  return loaded;
-}
-
-Status load(const Invocation& invocation, LoadedModel& loaded, LoadOptions options) {
-  return load_and(invocation, loaded, std::move(options), [](const Model&) { return Status(); });
-}
-
-Result<KvPool> load_with_cache(const Invocation& invocation, LoadedModel& loaded, int head_bits,
-                               const std::string& kv_cache_type, int64_t positions) {
-  const KvType type = kKvTypes.at(kv_cache_type);
-  const LoadOptions options = {
-      .head_bits = head_bits, .cache_type = type, .cache_positions = positions};
-  std::optional<KvPool> pool;
-  const auto make_pool = [&](const Model& model) -> Status {
-    Backend& machine = *loaded.backend;
-    auto made = model.make_kv_pool(machine, type,
-                                   {.positions = positions, .step_tokens = machine.prompt_chunk()});
-    const bool is_on_host = machine.memory() == nullptr;
-    if (!made.ok() && made.error().code == "kv.memory" && is_on_host) {
-      return not_enough_memory(loaded, options);
-    }
-    SUBBYTE_TRY(pool, std::move(made));
-    return {};
+  // Choices are said, but that of the CPU where nobody asked and there is nothing else.
+  const auto say = [&invocation](const std::string& choice) {
+    if (!invocation.device && !has_gpu()) return;
+    Progress(invocation, {}).clear();
+    print_notice("--device auto " + choice);
   };
-  SUBBYTE_CHECK(load_and(invocation, loaded, options, make_pool));
-  return std::move(*pool);
+  return ReadyModel::open(name, device, {.make = make_machine, .on_choice = say});
 }
 
-Status check_tokenizer(const std::filesystem::path& directory) {
-  const std::filesystem::path path = directory / "tokenizer.json";
-  if (is_there(path)) return {};
-  const std::string_view help =
-      is_openai_directory(directory)
-          ? "OpenAI's own files have no tokenizer: copy that of Hugging Face's directory "
-            "here or one directory up"
-          : "copy it from the model that this one was made from (vocab.json and merges.txt are "
-            "not read)";
-  return Error{"file.not_found", fmt::format("{}: not found; {}", path.string(), help)};
+Status load(const Invocation& invocation, ReadyModel& ready, LoadOptions options) {
+  SUBBYTE_CHECK(check_activations(invocation, ready));
+  Progress progress(invocation, "loading");
+  options.progress = [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); };
+  return ready.load(options);
 }
 
-Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
-  SUBBYTE_CHECK(check_tokenizer(directory));
-  return Tokenizer::load(directory / "tokenizer.json");
+SessionSize one_sequence(const std::string& kv_cache_type, int64_t context) {
+  return {.cache_type = kKvTypes.at(kv_cache_type),
+          .context = context,
+          .cache_positions = context,
+          .max_sequences = 1};
+}
+
+Result<std::unique_ptr<Session>> load_session(const Invocation& invocation, ReadyModel ready,
+                                              std::unique_ptr<const TextSetup> text, int head_bits,
+                                              const SessionSize& size) {
+  SUBBYTE_CHECK(check_activations(invocation, ready));
+  Progress progress(invocation, "loading");
+  return Session::load(std::move(ready), std::move(text), size, head_bits,
+                       [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); });
 }
 
 void SamplingFlags::add_to(Command command) {
@@ -301,14 +242,11 @@ void SamplingFlags::add_to(Command command) {
 }
 
 Result<SamplingDefaults> SamplingFlags::resolve(const std::filesystem::path& directory) const {
-  SUBBYTE_TRY(const SamplingWishes model, read_generation_config(directory));
   uint64_t seed = 0;
   if (seed_) {
     SUBBYTE_TRY(seed, choose_seed(*seed_));
   }
-  SamplingDefaults defaults = SamplingDefaults::of(wishes_, model, seed);
-  SUBBYTE_CHECK(check_sampling(defaults.alone));
-  return defaults;
+  return read_sampling_defaults(directory, wishes_, seed);
 }
 
 Result<OutputFile> open_output(const std::string& path_or_dash, bool overwrite) {
@@ -320,13 +258,6 @@ Result<OutputFile> open_output(const std::string& path_or_dash, bool overwrite) 
   }
   if (isatty(STDOUT_FILENO) == 0) return OutputFile::standard_output();
   return Error{"usage.output", "standard output is a terminal, expected a file or a pipe there"};
-}
-
-Status check_context(const ModelConfig& config, int64_t positions) {
-  if (positions <= config.max_positions) return {};
-  return Error{"usage.context",
-               fmt::format("a context of {} positions is longer than the model was made for ({})",
-                           positions, config.max_positions)};
 }
 
 }  // namespace subbyte::app

@@ -13,10 +13,7 @@
 #include "app/arguments.h"
 #include "base/output_file.h"
 #include "base/status.h"
-#include "devices/devices.h"
-#include "engine/sampler.h"
-#include "models/model.h"
-#include "text/tokenizer.h"
+#include "session/session.h"
 
 namespace subbyte::app {
 
@@ -41,8 +38,10 @@ class Progress {
   Progress(const Invocation& invocation, std::string title);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  ~Progress();  // clears the line
+  ~Progress() { clear(); }
 
+  /// Clears the line, for something else that is said there.
+  void clear();
   /// `note` stands after the bar. Redraws at most 20 times a second.
   void update(uint64_t done, uint64_t total, const std::string& note = {});
   /// The same for bytes, with MB/s as the note.
@@ -53,16 +52,6 @@ class Progress {
   std::string title_;
   double started_;
   double drawn_ = 0;
-};
-
-/// Everything that a command with a model needs.
-struct LoadedModel {
-  std::filesystem::path path;
-  std::filesystem::path directory;  // of tokenizer.json and generation_config.json
-  ModelConfig config;
-  std::unique_ptr<Backend> backend;
-  std::unique_ptr<Model> model;  // once it is loaded
-  double load_seconds = 0;
 };
 
 /// The values of --activations.
@@ -88,25 +77,23 @@ Result<std::unique_ptr<Executor>> create_host(const Invocation& invocation);
 Result<DeviceOptions> device_options(const Invocation& invocation);
 /// The processors of this machine whatever --device says, for commands that only look at a model.
 Result<std::unique_ptr<Backend>> host_backend(const Invocation& invocation);
-/// Finds the model and makes the machine: what can be refused before the sizes of cache and steps
-/// are known. Threads as above, kernels from SUBBYTE_ISA.
-Result<LoadedModel> open(const Invocation& invocation, const std::string& name);
-/// Loads the weights; `options` but for the progress bar. With --device auto a model that the GPU
-/// does not take goes to the CPU, which is said on stderr.
-Status load(const Invocation& invocation, LoadedModel& loaded, LoadOptions options);
-/// The same, and a cache of `positions` for one sequence whose prompts come in chunks.
-Result<KvPool> load_with_cache(const Invocation& invocation, LoadedModel& loaded, int head_bits,
-                               const std::string& kv_cache_type, int64_t positions);
-/// Whether a model has a tokenizer. Code file.not_found, which says what to do.
-Status check_tokenizer(const std::filesystem::path& directory);
-/// Codes: that of check_tokenizer, those of Tokenizer::load.
-Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
+/// ReadyModel::open() with threads as above, kernels from SUBBYTE_ISA; what --device auto takes is
+/// said on stderr.
+Result<ReadyModel> open(const Invocation& invocation, const std::string& name);
+/// ReadyModel::load() with `options` but for the progress bar.
+Status load(const Invocation& invocation, ReadyModel& ready, LoadOptions options);
+/// The size of a session for one sequence at a time; the type is a value of --kv-cache-type.
+SessionSize one_sequence(const std::string& kv_cache_type, int64_t context);
+/// Session::load() with the same.
+Result<std::unique_ptr<Session>> load_session(const Invocation& invocation, ReadyModel ready,
+                                              std::unique_ptr<const TextSetup> text, int head_bits,
+                                              const SessionSize& size);
 
 /// Sampling options on a command line; what is not given comes from the model or the defaults.
 class SamplingFlags {
  public:
   void add_to(Command command);
-  /// Codes: usage.seed, those of read_generation_config and check_sampling.
+  /// Codes: usage.seed, those of read_sampling_defaults.
   Result<SamplingDefaults> resolve(const std::filesystem::path& directory) const;
 
  private:
@@ -117,8 +104,5 @@ class SamplingFlags {
 /// The output `path_or_dash`: a file beside which what earlier runs left of it is removed, or for
 /// "-" the standard output unless that is a terminal. Codes: usage.output, those of OutputFile.
 Result<OutputFile> open_output(const std::string& path_or_dash, bool overwrite);
-
-/// Refuses a context that is longer than the model was made for. Code usage.context.
-Status check_context(const ModelConfig& config, int64_t positions);
 
 }  // namespace subbyte::app

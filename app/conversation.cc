@@ -1,14 +1,13 @@
 #include "app/conversation.h"
 #include "app/output.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdio>
-#include <ctime>
+#include <utility>
 
 #include "app/chat_output.h"
+#include "app/one_answer.h"
 #include "app/statistics.h"
 
 namespace subbyte::app {
@@ -34,11 +33,12 @@ void note_end(const GenerateStats& stats, int64_t context) {
 
 }  // namespace
 
-Result<std::vector<TokenId>> encode_chat(const Tokenizer& tokenizer, const ChatSettings& settings,
-                                         std::span<const ChatMessage> messages) {
-  ChatOptions options = settings.options;
-  options.date = fmt::format("{:%Y-%m-%d}", fmt::localtime(std::time(nullptr)));
-  return encode_segments(tokenizer, render_chat(settings.format, messages, options));
+SessionRequest request_of(const ChatSettings& settings, std::vector<ChatMessage> messages) {
+  SessionRequest request = settings.request;
+  request.is_chat = true;
+  request.messages = std::move(messages);
+  request.chat.date = today();
+  return request;
 }
 
 Status check_prompt(int64_t tokens, int64_t context) {
@@ -48,13 +48,6 @@ Status check_prompt(int64_t tokens, int64_t context) {
                            "format adds, but the context has {} positions (-c makes it longer)",
                            tokens, context)};
 }
-
-Conversation::Conversation(const LoadedModel& loaded, const Tokenizer& tokenizer,
-                           ChatSettings settings, Sequence sequence)
-    : loaded_(&loaded),
-      tokenizer_(&tokenizer),
-      settings_(std::move(settings)),
-      sequence_(std::move(sequence)) {}
 
 Status Conversation::say(const std::string& text) {
   const std::vector<ChatMessage> before = messages_;
@@ -71,7 +64,7 @@ Status Conversation::answer_again() {
     messages_ = before;
     return Error{"chat.no_message", "there is no message to answer again"};
   }
-  ++settings_.generation.sampling.seed;
+  ++settings_.request.sampling.seed;
   Status answered = answer();
   if (!answered.ok()) messages_ = before;
   return answered;
@@ -97,31 +90,30 @@ void Conversation::set_system(const std::string& text) {
 
 std::string Conversation::statistics() const {
   if (!stats_) return {};
-  return describe_statistics(*loaded_, sequence_.pool(), *stats_) +
-         line("context {} of {} positions", sequence_.length(), sequence_.max_length()) +
-         line("sampled {}", to_string(settings_.generation.sampling));
+  return describe_statistics(*session_, *stats_) +
+         line("context {} of {} positions", session_->kept_positions(), session_->context()) +
+         line("sampled {}", to_string(settings_.request.sampling));
 }
 
 Status Conversation::answer() {
-  SUBBYTE_TRY(const auto prompt, fitting_prompt());
-  auto stats = generate_answer(prompt);
-  if (!stats.ok()) {  // what the cache holds now is not known
-    sequence_.truncate(0);
-    cached_.clear();
+  SUBBYTE_TRY(auto prompt, fitting_prompt());
+  auto stats = generate_answer(std::move(prompt));
+  if (!stats.ok()) {
+    session_->forget();  // what the cache holds now is not known
     return std::move(stats).error();
   }
   stats_ = *stats;
-  note_end(*stats, sequence_.max_length());
+  note_end(*stats, session_->context());
   return {};
 }
 
 /// The prompt of the conversation, without its oldest turns when it would fill the context.
 Result<std::vector<TokenId>> Conversation::fitting_prompt() {
-  const int64_t context = sequence_.max_length();
+  const int64_t context = session_->context();
   const std::ptrdiff_t first = system().empty() ? 0 : 1;
   int forgotten = 0;
   while (true) {
-    SUBBYTE_TRY(auto prompt, encode_chat(*tokenizer_, settings_, messages_));
+    SUBBYTE_TRY(auto prompt, session_->text().encode(request_of(settings_, messages_)));
     const bool has_room = std::ssize(prompt) <= context - context / kAnswerShare;
     if (has_room || std::ssize(messages_) - first < 3) {
       SUBBYTE_CHECK(check_prompt(std::ssize(prompt), context));
@@ -136,39 +128,21 @@ Result<std::vector<TokenId>> Conversation::fitting_prompt() {
   }
 }
 
-/// Cuts the cache back to what it has in common with the prompt; at least one token is left to
-/// compute, since its logits are needed.
-std::size_t Conversation::reuse_cache(const std::vector<TokenId>& prompt) {
-  std::size_t common = 0;
-  while (common < cached_.size() && common + 1 < prompt.size() &&
-         cached_[common] == prompt[common]) {
-    ++common;
-  }
-  cached_ = prompt;
-  return static_cast<std::size_t>(sequence_.rewind(static_cast<int64_t>(common)));
-}
-
-Result<GenerateStats> Conversation::generate_answer(const std::vector<TokenId>& prompt) {
-  const std::size_t reused = reuse_cache(prompt);
-  ChatOutput output(settings_.format, settings_.options, *tokenizer_, settings_.hide_reasoning);
+Result<GenerateStats> Conversation::generate_answer(std::vector<TokenId> prompt) {
+  Question question = {settings_.request, std::move(prompt)};
+  question.request.is_chat = true;
+  question.request.is_turn = true;
+  ChatOutput output(session_->text(), question.request.chat, settings_.hide_reasoning);
   if (ctrl_c_ != nullptr) ctrl_c_->begin();
   const auto goes_on = [&] {
     return (ctrl_c_ == nullptr || !ctrl_c_->interrupted()) && std::ferror(stdout) == 0;
   };
-  SUBBYTE_TRY(const GenerateStats stats,
-              generate(
-                  *loaded_->model, *loaded_->backend, sequence_, std::span(prompt).subspan(reused),
-                  settings_.generation,
-                  [&](TokenId id) {
-                    output.push(id);
-                    cached_.push_back(id);
-                    return goes_on();
-                  },
-                  goes_on));
+  SUBBYTE_TRY(const SampleEnd end,
+              answer_one(
+                  *session_, question, [&](const Delta& delta) { output.show(delta); }, goes_on));
   output.finish();
-  cached_.resize(sequence_.length());
   messages_.push_back({ChatRole::kAssistant, output.answer()});
-  return stats;
+  return end.stats;
 }
 
 }  // namespace subbyte::app

@@ -5,29 +5,25 @@
 #include <string>
 #include <vector>
 
-#include "app/command.h"
 #include "app/interrupt.h"
-#include "engine/generate.h"
-#include "text/chat.h"
+#include "session/session.h"
 
 namespace subbyte::app {
 
 struct ChatSettings {
-  ChatFormat format = ChatFormat::kChatMl;
-  ChatOptions options;
-  GenerateOptions generation;
+  SessionRequest request;  // but for the messages
   bool hide_reasoning = false;
 };
 
 class Conversation {
  public:
-  /// `loaded` and `tokenizer` must outlive this.
-  Conversation(const LoadedModel& loaded, const Tokenizer& tokenizer, ChatSettings settings,
-               Sequence sequence);
+  /// `session` must outlive this, and answers nothing else meanwhile.
+  Conversation(Session& session, ChatSettings settings)
+      : session_(&session), settings_(std::move(settings)) {}
 
   /// Says this and prints the answer. After an error the conversation is what
   /// it was before. Codes: chat.too_long when the message alone fills the context; those of
-  /// encode_segments and generate.
+  /// encode_segments and answer_one.
   Status say(const std::string& text);
   /// Answers the last message once more, with another seed. Code chat.no_message.
   Status answer_again();
@@ -50,22 +46,17 @@ class Conversation {
  private:
   Status answer();
   Result<std::vector<TokenId>> fitting_prompt();
-  std::size_t reuse_cache(const std::vector<TokenId>& prompt);
-  Result<GenerateStats> generate_answer(const std::vector<TokenId>& prompt);
+  Result<GenerateStats> generate_answer(std::vector<TokenId> prompt);
 
-  const LoadedModel* loaded_;
-  const Tokenizer* tokenizer_;
+  Session* session_;
   ChatSettings settings_;
-  Sequence sequence_;
-  std::vector<TokenId> cached_;  // the tokens whose keys and values the cache holds
   std::vector<ChatMessage> messages_;
   std::optional<GenerateStats> stats_;
   Interruptible* ctrl_c_ = nullptr;
 };
 
-/// The prompt of a conversation of today. Codes: those of encode_segments.
-Result<std::vector<TokenId>> encode_chat(const Tokenizer& tokenizer, const ChatSettings& settings,
-                                         std::span<const ChatMessage> messages);
+/// A request with these messages, of today.
+SessionRequest request_of(const ChatSettings& settings, std::vector<ChatMessage> messages);
 
 /// Code chat.too_long unless a prompt of so many tokens leaves room in the context.
 Status check_prompt(int64_t tokens, int64_t context);

@@ -8,42 +8,35 @@ namespace subbyte::app {
 namespace {
 
 /// By which the answer is known again: the same for the same question.
-std::string digest_of(const JsonQuestion& question) {
-  const std::string text = json_text({{"model", question.model},
+std::string digest_of(const Question& question, const std::string& model) {
+  const std::string text = json_text({{"model", model},
                                       {"prompt", question.prompt},
-                                      {"sampling", to_json(question.generation.sampling)}});
+                                      {"sampling", to_json(question.request.sampling)}});
   return sha256(std::as_bytes(std::span(text)));
 }
 
 }  // namespace
 
-Result<json::Value> answer_as_json(const LoadedModel& loaded, const Tokenizer& tokenizer,
-                                   const JsonQuestion& question, Sequence& sequence,
-                                   const Interruptible& ctrl_c) {
-  Choice choice(question.request, tokenizer, question.format);
-  json::Value ids = json::Value::array();
-  SUBBYTE_TRY(const GenerateStats stats,
-              generate(
-                  *loaded.model, *loaded.backend, sequence, question.prompt, question.generation,
-                  [&](TokenId id) {
-                    ids.push_back(id);
-                    choice.push(id, std::nullopt);
-                    return !choice.stopped() && !ctrl_c.interrupted();
-                  },
+Result<json::Value> answer_as_json(Session& session, const Question& question,
+                                   const std::string& model, const Interruptible& ctrl_c) {
+  Choice choice(question.request, session.text().tokenizer);
+  SUBBYTE_TRY(const SampleEnd end,
+              answer_one(
+                  session, question, [&](const Delta& delta) { choice.take(delta); },
                   [&] { return !ctrl_c.interrupted(); }));
-  choice.finish(stats.reason);
+  const GenerateStats& stats = end.stats;
+  json::Value ids = choice.tokens();
   json::Value answer = choice.take_json(0, {});
   answer["token_ids"] = std::move(ids);
   if (ctrl_c.interrupted()) answer["finish_reason"] = "abort";
-  json::Value body =
-      response_body(question.request, digest_of(question), question.model,
-                    json::Value::array({std::move(answer)}),
-                    {.prompt = stats.prompt_tokens, .generated = stats.generated_tokens});
-  body["sampling"] = to_json(question.generation.sampling);
-  body["timings"] = {{"load_seconds", loaded.load_seconds},
+  json::Value body = response_body(
+      question.request, digest_of(question, model), model, json::Value::array({std::move(answer)}),
+      {.prompt = stats.prompt_tokens, .generated = stats.generated_tokens});
+  body["sampling"] = to_json(question.request.sampling);
+  body["timings"] = {{"load_seconds", session.ready().load_seconds},
                      {"prompt_tokens_per_second", stats.prefill_tokens_per_second()},
                      {"completion_tokens_per_second", stats.decode_tokens_per_second()}};
-  body["device"] = loaded.backend->description();
+  body["device"] = session.ready().backend->description();
   return body;
 }
 

@@ -24,7 +24,7 @@ struct Options {
 
 /// As `run` refuses them: the tokens of `part`, of which the first is `begin`, have logits that are
 /// no numbers to go on with.
-Status check_finite(const LoadedModel& loaded, const Part& part, int64_t begin,
+Status check_finite(const ReadyModel& loaded, const Part& part, int64_t begin,
                     const Logits& logits) {
   for (int64_t i = 0; i < std::ssize(part.tokens); ++i) {
     if (std::ranges::all_of(logits.row(i), [](float value) { return std::isfinite(value); })) {
@@ -42,7 +42,7 @@ Status check_finite(const LoadedModel& loaded, const Part& part, int64_t begin,
 }
 
 /// The logits are written chunk by chunk: all of them may be larger than the model.
-Status write_logits(const LoadedModel& loaded, KvType kv_type, std::span<const TokenId> ids,
+Status write_logits(const ReadyModel& loaded, KvType kv_type, std::span<const TokenId> ids,
                     SafetensorsWriter& writer) {
   SUBBYTE_TRY(KvPool pool,
               loaded.model->make_kv_pool(*loaded.backend, kv_type, {.positions = std::ssize(ids)}));
@@ -61,7 +61,7 @@ Status write_logits(const LoadedModel& loaded, KvType kv_type, std::span<const T
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto ids, parse_ids(options.ids));
-  SUBBYTE_TRY(LoadedModel loaded, open(invocation, options.model));
+  SUBBYTE_TRY(ReadyModel loaded, open(invocation, options.model));
   SUBBYTE_CHECK(check_context(loaded.config, std::ssize(ids)));
   const auto vocab = static_cast<uint64_t>(loaded.config.vocab_size);
   SUBBYTE_TRY(OutputFile output, open_output(options.output, options.force));

@@ -25,7 +25,7 @@ struct Options {
 
 Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const std::string text, read_text(options.file));
-  SUBBYTE_TRY(LoadedModel loaded, open(invocation, options.model));
+  SUBBYTE_TRY(ReadyModel loaded, open(invocation, options.model));
   SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
   SUBBYTE_TRY(const auto tokens, tokenizer.encode_prompt(text, SpecialTokens::kAsText));
   SUBBYTE_CHECK(check_context(loaded.config, options.window));

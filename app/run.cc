@@ -8,13 +8,11 @@
 #include "app/command.h"
 #include "app/interrupt.h"
 #include "app/json_answer.h"
+#include "app/one_answer.h"
 #include "app/output.h"
 #include "app/run_prompts.h"
 #include "app/statistics.h"
 #include "app/text_input.h"
-#include "engine/end_tokens.h"
-#include "engine/generate.h"
-#include "engine/stop_strings.h"
 
 namespace subbyte::app {
 namespace {
@@ -109,88 +107,68 @@ Status check_options(const Options& options) {
   return {};
 }
 
-/// What a single prompt is run with.
-struct Run {
-  const LoadedModel* loaded;
-  const Tokenizer* tokenizer;
-  std::string text;
-  std::vector<TokenId> prompt;
-  GenerateOptions generation;
-};
-
 /// The text and what follows, as it comes.
-Result<ExitCode> run_as_text(const Options& options, const Run& run, Sequence& sequence) {
-  StreamDecoder decoder(*run.tokenizer, /*skip_special=*/true);
-  StopStrings stops(options.stops);
+Result<ExitCode> run_as_text(const Question& question, Session& session) {
   Interruptible ctrl_c;
   const auto show = [](const std::string& part) {
     print(stdout, part);
     std::fflush(stdout);
   };
-  const auto goes_on = [&] { return !ctrl_c.interrupted() && std::ferror(stdout) == 0; };
-  show(styled(Style::kBold, run.text, stdout));
-  SUBBYTE_TRY(const GenerateStats stats,
-              generate(
-                  *run.loaded->model, *run.loaded->backend, sequence, run.prompt, run.generation,
-                  [&](TokenId id) {
-                    show(stops.push(decoder.push(id)));
-                    return !stops.stopped() && goes_on();
-                  },
-                  goes_on));
-  show(stops.push(decoder.finish()) + stops.finish());
+  show(styled(Style::kBold, question.request.prompt, stdout));
+  SUBBYTE_TRY(const SampleEnd end,
+              answer_one(
+                  session, question, [&](const Delta& delta) { show(delta.text()); },
+                  [&] { return !ctrl_c.interrupted() && std::ferror(stdout) == 0; }));
   show("\n");
   if (ctrl_c.interrupted()) {
-    note(describe_stop(stats));
+    note(describe_stop(end.stats));
     return kInterrupted;
   }
   if (std::ferror(stdout) == 0) {
-    note(describe_statistics(*run.loaded, sequence.pool(), stats) +
-         line("sampled {}", to_string(run.generation.sampling)));
+    note(describe_statistics(session, end.stats) +
+         line("sampled {}", to_string(question.request.sampling)));
   }
   return kOk;
 }
 
-Result<ExitCode> run_as_json(const Options& options, const Run& run, Sequence& sequence) {
-  JsonQuestion question;
-  question.request.prompt = run.text;
-  question.request.stops = options.stops;
-  question.request.sampling = run.generation.sampling;
-  question.model = options.model;
-  question.prompt = run.prompt;
-  question.generation = run.generation;
+Result<ExitCode> run_as_json(const Options& options, const Question& question, Session& session) {
   const Interruptible ctrl_c;
-  SUBBYTE_TRY(const json::Value answer,
-              answer_as_json(*run.loaded, *run.tokenizer, question, sequence, ctrl_c));
+  SUBBYTE_TRY(const json::Value answer, answer_as_json(session, question, options.model, ctrl_c));
   print(stdout, json_text(answer, -1));
   return ctrl_c.interrupted() ? kInterrupted : kOk;
+}
+
+Result<Question> question_of(const Options& options, const TextSetup& text) {
+  Question question;
+  SessionRequest& request = question.request;
+  request = text.request();
+  SUBBYTE_TRY(request.prompt, prompt_text(options));  // may wait for a person to type it
+  request.special = options.special ? SpecialTokens::kRecognize : SpecialTokens::kAsText;
+  SUBBYTE_TRY(question.prompt, text.encode(request));
+  request.max_tokens = options.max_tokens;
+  request.ignore_eos = options.ignore_eos;
+  request.stops = options.stops;
+  for (const std::string& stop : options.stops) {
+    if (const auto id = text.tokenizer.find(stop)) request.stop_token_ids.push_back(*id);
+  }
+  return question;
 }
 
 Result<ExitCode> run(const Invocation& invocation, Options options) {
   SUBBYTE_CHECK(check_options(options));
   SUBBYTE_CHECK(read_stops(options));
   if (!options.prompts.empty()) return run_many(invocation, options);
-  SUBBYTE_TRY(LoadedModel loaded, open(invocation, options.model));
-  SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
-  const ModelConfig& config = loaded.config;
-  SUBBYTE_CHECK(check_context(config, options.context));
-  Run run = {
-      .loaded = &loaded, .tokenizer = &tokenizer, .text = {}, .prompt = {}, .generation = {}};
-  SUBBYTE_TRY(const SamplingDefaults sampling, options.sampling.resolve(loaded.directory));
-  run.generation.sampling = sampling.alone;
-  SUBBYTE_TRY(run.text, prompt_text(options));  // may wait for a person to type it
-  SUBBYTE_TRY(run.prompt,
-              tokenizer.encode_prompt(
-                  run.text, options.special ? SpecialTokens::kRecognize : SpecialTokens::kAsText));
-  run.generation.max_tokens = options.max_tokens;
-  if (!options.ignore_eos) run.generation.stop_tokens = end_tokens(config, tokenizer);
-  for (const std::string& stop : options.stops) {  // a special token never shows up as text
-    if (const auto id = tokenizer.find(stop)) run.generation.stop_tokens.push_back(*id);
-  }
-  SUBBYTE_TRY(const int64_t context, context_size(options, config, std::ssize(run.prompt)));
-  SUBBYTE_TRY(KvPool pool, load_with_cache(invocation, loaded, options.head_bits,
-                                           options.kv_cache_type, context));
-  Sequence sequence(pool, context);
-  return options.json ? run_as_json(options, run, sequence) : run_as_text(options, run, sequence);
+  SUBBYTE_TRY(ReadyModel ready, open(invocation, options.model));
+  SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.directory, ready.config));
+  SUBBYTE_CHECK(check_context(ready.config, options.context));
+  SUBBYTE_TRY(text->sampling, options.sampling.resolve(ready.directory));
+  SUBBYTE_TRY(const Question question, question_of(options, *text));
+  SUBBYTE_TRY(const int64_t context,
+              context_size(options, ready.config, std::ssize(question.prompt)));
+  SUBBYTE_TRY(const std::unique_ptr<Session> session,
+              load_session(invocation, std::move(ready), std::move(text), options.head_bits,
+                           one_sequence(options.kv_cache_type, context)));
+  return options.json ? run_as_json(options, question, *session) : run_as_text(question, *session);
 }
 
 void add_prompts_options(Command command, Options& options, Argument prompt, Argument file) {

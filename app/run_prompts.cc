@@ -1,21 +1,17 @@
 #include "app/run_prompts.h"
 #include "app/output.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <ctime>
 #include <optional>
 
 #include "app/interrupt.h"
 #include "base/version.h"
 #include "completions/job.h"
 #include "completions/job_identity.h"
-#include "engine/end_tokens.h"
-#include "engine/generate.h"
-#include "models/model_family.h"
 #include "text/chat_template.h"
 
 namespace subbyte::app {
@@ -40,11 +36,11 @@ std::string kind_of(const Backend& backend) {
 /// What decides the answers beside a line. How many are computed at a time is no part of it: with
 /// --batch-invariant it changes nothing, and without it no two runs have the same batches anyway.
 Result<JobRecord> identity_of(const Invocation& invocation, const PromptsOptions& options,
-                              const LoadedModel& loaded, const JobOptions& job) {
+                              const ReadyModel& ready, ChatFormat format, const JobOptions& job) {
   const auto text = [](const json::Value& value) { return json::to_text(value); };
   JobRecord record = {
       {"program", std::string("subbyte ").append(library_version())},
-      {"device", kind_of(*loaded.backend)},
+      {"device", kind_of(*ready.backend)},
       {"activations", invocation.activations},
       {"batch_invariant", text(invocation.batch_invariant)},
       {"head_bits", text(options.head_bits)},
@@ -54,35 +50,35 @@ Result<JobRecord> identity_of(const Invocation& invocation, const PromptsOptions
       {"special", text(options.special)},
       {"ignore_eos", text(options.ignore_eos)},
       {"stop", text(options.stops)}};
-  const auto alone = to_json(job.defaults.sampling.alone);
-  for (const auto& [name, value] : alone.items()) record[name] = text(value);
+  const json::Value sampling = to_json(job.defaults.sampling.alone);
+  for (const auto& [name, value] : sampling.items()) {
+    record[name] = text(value);
+  }
   record["sampling_beside"] = text(to_json(job.defaults.sampling.beside));
-  if (loaded.backend->memory() != nullptr) {
+  if (ready.backend->memory() != nullptr) {
     SUBBYTE_TRY(const DeviceOptions device, device_options(invocation));
     record["step_tokens"] = text(device.step_kernel_tokens);
   }
   const bool prompts_name_it =
-      job.format == ChatFormat::kHarmony || job.format == ChatFormat::kDatedHeaders;
+      format == ChatFormat::kHarmony || format == ChatFormat::kDatedHeaders;
   if (prompts_name_it) record[kJobDate] = job.defaults.chat.date;
-  SUBBYTE_CHECK(add_model_files(loaded.path, loaded.directory, record));
+  SUBBYTE_CHECK(add_model_files(ready.path, ready.directory, record));
   return record;
 }
 
 Result<JobOptions> job_options(const Invocation& invocation, const PromptsOptions& options,
-                               const LoadedModel& loaded, const Tokenizer& tokenizer) {
+                               const ReadyModel& ready, const TextSetup& text) {
   JobOptions job;
-  job.format = choose_format(family_of(loaded.config).chat, tokenizer);
-  SUBBYTE_TRY(job.defaults.sampling, options.sampling.resolve(loaded.directory));
+  job.defaults.sampling = text.sampling;
   job.defaults.max_tokens = options.max_tokens;
   job.defaults.stops = options.stops;
   job.defaults.ignore_eos = options.ignore_eos;
-  job.defaults.chat.date = fmt::format("{:%Y-%m-%d}", fmt::localtime(std::time(nullptr)));
-  SUBBYTE_CHECK(read_template_options(loaded.directory, job.defaults.chat));
+  job.defaults.chat = text.chat;
   job.special = options.special ? SpecialTokens::kRecognize : SpecialTokens::kAsText;
-  job.context = options.context > 0 ? options.context : loaded.config.max_positions;
-  SUBBYTE_CHECK(check_context(loaded.config, job.context));
+  job.context = options.context > 0 ? options.context : ready.config.max_positions;
+  SUBBYTE_CHECK(check_context(ready.config, job.context));
   job.model = options.model;
-  SUBBYTE_TRY(job.identity, identity_of(invocation, options, loaded, job));
+  SUBBYTE_TRY(job.identity, identity_of(invocation, options, ready, text.format, job));
   return job;
 }
 
@@ -127,29 +123,22 @@ void report(const PromptsOptions& options, const SamplingOptions& sampling, cons
        line("sampled {} where a line says nothing else", to_string(sampling)));
 }
 
-/// Loads the model for what is left.
-Status load(const Invocation& invocation, const PromptsOptions& options, LoadedModel& loaded,
-            int64_t positions, const Job& job) {
-  return load(invocation, loaded,
-              {.head_bits = options.head_bits,
-               .cache_type = kKvTypes.at(options.kv_cache_type),
-               .cache_positions = positions,
-               .step_sequences = options.parallel,
-               .step_logits = options.parallel + job.scored_rows()});
+/// Room for the longest request, and the sequences that run at the same time.
+Result<SessionSize> session_size(const PromptsOptions& options, const Job& job) {
+  SUBBYTE_TRY(const int64_t positions, cache_positions(options, job.longest()));
+  const int64_t some = std::max<int64_t>(positions, 1);  // none where no line is a prompt
+  return SessionSize{.cache_type = kKvTypes.at(options.kv_cache_type),
+                     .context = some,
+                     .cache_positions = some,
+                     .max_sequences = options.parallel,
+                     .scored_rows = job.scored_rows()};
 }
 
 /// Answers what is left.
-Status answer(const Invocation& invocation, const PromptsOptions& options, LoadedModel& loaded,
-              int64_t positions, Job& job, StopNote& note) {
-  const KvType kv_type = kKvTypes.at(options.kv_cache_type);
-  const int64_t step_tokens = loaded.backend->prompt_chunk();
-  SUBBYTE_TRY(KvPool pool, loaded.model->make_kv_pool(*loaded.backend, kv_type,
-                                                      {positions, options.parallel, step_tokens}));
-  Scheduler scheduler(*loaded.model, *loaded.backend, pool,
-                      {.max_sequences = options.parallel, .step_tokens = step_tokens});
+Status answer(const Invocation& invocation, Session& session, Job& job, StopNote& note) {
   Progress progress(invocation, "prompts");
   const double start = now();
-  return job.run(scheduler, [&](const JobCounts& counts) {
+  return job.run(session, [&](const JobCounts& counts) {
     const double rate = static_cast<double>(counts.tokens.generated) / (now() - start);
     const int64_t answered = counts.skipped + counts.done;
     note.set(answered, counts.lines);
@@ -159,13 +148,10 @@ Status answer(const Invocation& invocation, const PromptsOptions& options, Loade
 }
 
 Status open_job(const Invocation& invocation, const PromptsOptions& options,
-                const LoadedModel& loaded, const Tokenizer& tokenizer, std::optional<Job>& job,
-                SamplingOptions& sampling) {
+                const ReadyModel& ready, const TextSetup& text, std::optional<Job>& job) {
   job.reset();  // which holds the lock on the output
-  SUBBYTE_TRY(JobOptions settings, job_options(invocation, options, loaded, tokenizer));
-  sampling = settings.defaults.sampling.alone;
-  SUBBYTE_TRY(Job opened, Job::open(options.prompts, options.output, tokenizer,
-                                    end_tokens(loaded.config, tokenizer), std::move(settings)));
+  SUBBYTE_TRY(JobOptions settings, job_options(invocation, options, ready, text));
+  SUBBYTE_TRY(Job opened, Job::open(options.prompts, options.output, text, std::move(settings)));
   job.emplace(std::move(opened));
   return {};
 }
@@ -176,26 +162,32 @@ Result<ExitCode> run_prompts(const Invocation& invocation, const PromptsOptions&
   if (options.json && options.output == "-") {
     return Error{"usage.output", "--json writes to standard output: --output must be a file then"};
   }
-  SUBBYTE_TRY(LoadedModel loaded, open(invocation, options.model));
-  SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(loaded.directory));
+  SUBBYTE_TRY(ReadyModel ready, open(invocation, options.model));
+  SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.directory, ready.config));
+  SUBBYTE_TRY(text->sampling, options.sampling.resolve(ready.directory));
+  SUBBYTE_CHECK(read_template_options(ready.directory, text->chat));
+  const SamplingOptions sampling = text->sampling.alone;
   std::optional<Job> job;
-  SamplingOptions sampling;
-  SUBBYTE_CHECK(open_job(invocation, options, loaded, tokenizer, job, sampling));
+  SUBBYTE_CHECK(open_job(invocation, options, ready, *text, job));
   StopNote note(options.output != "-");
   note.set(job->counts().skipped, job->counts().lines);
   double start = now();
+  double load_seconds = ready.load_seconds;
   if (!job->is_done()) {
-    const double before = loaded.load_seconds;
-    SUBBYTE_TRY(const int64_t positions, cache_positions(options, job->longest()));
-    const std::string machine = kind_of(*loaded.backend);
-    SUBBYTE_CHECK(load(invocation, options, loaded, positions, *job));
+    SUBBYTE_TRY(const SessionSize size, session_size(options, *job));
+    const std::string machine = kind_of(*ready.backend);
+    SUBBYTE_TRY(
+        const std::unique_ptr<Session> session,
+        load_session(invocation, std::move(ready), std::move(text), options.head_bits, size));
+    const ReadyModel& loaded = session->ready();
     if (kind_of(*loaded.backend) != machine) {  // --device auto chose again
-      SUBBYTE_CHECK(open_job(invocation, options, loaded, tokenizer, job, sampling));
+      SUBBYTE_CHECK(open_job(invocation, options, loaded, session->text(), job));
     }
-    SUBBYTE_CHECK(answer(invocation, options, loaded, positions, *job, note));
-    start += loaded.load_seconds - before;
+    start += loaded.load_seconds - load_seconds;
+    load_seconds = loaded.load_seconds;
+    SUBBYTE_CHECK(answer(invocation, *session, *job, note));
   }
-  report(options, sampling, job->counts(), loaded.load_seconds, now() - start);
+  report(options, sampling, job->counts(), load_seconds, now() - start);
   return job->counts().errors > 0 ? kProblemsFound : kOk;
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 // The report after a generation.
 
-#include "app/command.h"
 #include "engine/generate.h"
+#include "session/session.h"
 
 namespace subbyte::app {
 
@@ -10,8 +10,7 @@ namespace subbyte::app {
 /// the read bandwidth of this machine that is. The bandwidth is measured now, on the weights
 /// themselves, when they are well beyond the caches; else it is left out, since it would be a
 /// cache's.
-std::string describe_statistics(const LoadedModel& loaded, const KvPool& pool,
-                                const GenerateStats& stats);
+std::string describe_statistics(const Session& session, const GenerateStats& stats);
 
 /// A line for a generation that Ctrl-C ended.
 std::string describe_stop(const GenerateStats& stats);

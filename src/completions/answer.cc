@@ -1,6 +1,7 @@
 #include "completions/answer.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace subbyte {
 namespace {
@@ -14,56 +15,17 @@ double finite(double logprob) {
 
 }  // namespace
 
-Choice::Choice(const CompletionRequest& request, const Tokenizer& tokenizer, ChatFormat format)
-    : request_(request),
-      tokenizer_(tokenizer),
-      decoder_(tokenizer, /*skip_special=*/true),
-      stops_(request.stops) {
-  if (request.is_chat) chat_.emplace(format, request.chat, tokenizer);
-}
-
-/// Stop strings are looked for once there are tokens enough.
-void Choice::show(const std::string& text) {
-  text_ += num_tokens() <= request_.min_tokens ? text : stops_.push(text);
-}
-
-void Choice::show(const std::vector<OutputPiece>& pieces) {
-  for (const OutputPiece& piece : pieces) {
-    if (piece.channel == OutputChannel::kFinal) {
-      show(piece.text);
-    } else if (!stopped()) {
-      reasoning_ += piece.text;
-    }
+void Choice::take(Delta delta) {
+  tokens_.insert(tokens_.end(), delta.tokens.begin(), delta.tokens.end());
+  std::ranges::move(delta.logprobs, std::back_inserter(logprobs_));
+  for (const OutputPiece& piece : delta.pieces) {
+    (piece.channel == OutputChannel::kFinal ? text_ : reasoning_) += piece.text;
   }
-}
-
-/// What was the answer until now was reasoning.
-void Choice::take_answer_back() {
-  text_ += stops_.finish();
-  reasoning_ = without_breaks(text_);
-  text_.clear();
-  stops_ = StopStrings(request_.stops);
-}
-
-void Choice::push(TokenId token, std::optional<Logprobs> logprobs) {
-  tokens_.push_back(token);
-  if (logprobs) logprobs_.push_back(*std::move(logprobs));
-  if (chat_) {
-    show(chat_->push(token));
-    if (chat_->takes_answer_back() && !stopped()) take_answer_back();
-  } else {
-    show(decoder_.push(token));
+  if (delta.takes_answer_back) {
+    reasoning_ = without_breaks(text_);
+    text_.clear();
   }
-}
-
-void Choice::finish(StopReason reason) {
-  if (chat_) {
-    show(chat_->finish());
-  } else {
-    show(decoder_.finish());
-  }
-  text_ += stops_.finish();
-  reason_ = reason;
+  if (delta.end) reason_ = delta.end->stats.reason;
 }
 
 std::string Choice::text_of(TokenId token) const {
@@ -127,22 +89,24 @@ Value Choice::text_logprobs(const Echo& echo) const {
 }
 
 Value Choice::take_json(int64_t index, const Echo& echo) {
-  const bool is_stop = reason_ == StopReason::kStopToken || reason_ == StopReason::kCaller;
+  const bool is_length = reason_ == StopReason::kLength || reason_ == StopReason::kContextFull;
   const bool has_logprobs = request_.num_top_logprobs.has_value();
   Value choice = {{"index", index}};
-  if (chat_) {
+  if (request_.is_chat) {
     choice["message"] = {{"role", "assistant"}, {"content", std::move(text_)}};
     if (!reasoning_.empty()) choice["message"]["reasoning_content"] = std::move(reasoning_);
   } else {
     choice["text"] = echo.text + text_;
   }
-  choice["logprobs"] = !has_logprobs ? Value() : chat_ ? chat_logprobs() : text_logprobs(echo);
-  choice["finish_reason"] = is_stop ? "stop" : "length";
+  choice["logprobs"] = !has_logprobs      ? Value()
+                       : request_.is_chat ? chat_logprobs()
+                                          : text_logprobs(echo);
+  choice["finish_reason"] = is_length ? "length" : "stop";
   return choice;
 }
 
-Value response_body(const CompletionRequest& request, std::string_view digest,
-                    std::string_view model, Value choices, const TokenCounts& counts) {
+Value response_body(const SessionRequest& request, std::string_view digest, std::string_view model,
+                    Value choices, const TokenCounts& counts) {
   const std::string id =
       (request.is_chat ? "chatcmpl-" : "cmpl-") + std::string(digest.substr(0, 32));
   return {{"id", id},

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "session/sample_text.h"
 #include "support/small_tokenizer.h"
 
 namespace subbyte {
@@ -13,12 +14,18 @@ class Answers : public ::testing::Test {
  protected:
   /// The choice that comes of tokens, which are text with control tokens.
   Value choice(std::string_view output, StopReason reason = StopReason::kStopToken) {
-    Choice choice(request_, *tokenizer_, ChatFormat::kChatMl);
+    SampleText text(request_, *tokenizer_, ChatFormat::kChatMl);
+    Choice choice(request_, *tokenizer_);
     const auto ids = tokenizer_->encode(output, SpecialTokens::kRecognize);
     for (const TokenId id : *ids) {
-      if (!choice.stopped()) choice.push(id, std::nullopt);
+      Delta delta;
+      if (!text.stopped()) text.push(id, delta);
+      choice.take(delta);
     }
-    choice.finish(choice.stopped() ? StopReason::kCaller : reason);
+    Delta last;
+    text.finish(last);
+    last.end.emplace().stats.reason = text.stopped() ? StopReason::kStopString : reason;
+    choice.take(last);
     return choice.take_json(0, {});
   }
   /// "content (reasoning)"
@@ -32,8 +39,8 @@ class Answers : public ::testing::Test {
   }
 
   Result<Tokenizer> tokenizer_ = golden_tokenizer("qwen");
-  CompletionRequest request_ = [] {
-    CompletionRequest request;
+  SessionRequest request_ = [] {
+    SessionRequest request;
     request.is_chat = true;
     return request;
   }();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <set>
 
 #include "base/quote.h"
@@ -105,11 +106,6 @@ Status check_batch_line(const Object& line, const CompletionRequest& request) {
   return {};
 }
 
-/// Whether the answer says how likely its prompt is.
-bool scores_prompt(const CompletionRequest& request) {
-  return request.echo && request.num_top_logprobs;
-}
-
 bool is_blank(const std::string& line) {
   return line.find_first_not_of(" \t\r") == std::string::npos;
 }
@@ -117,11 +113,10 @@ bool is_blank(const std::string& line) {
 }  // namespace
 
 Result<Job> Job::open(const std::filesystem::path& prompts, const std::filesystem::path& results,
-                      const Tokenizer& tokenizer, std::vector<TokenId> eos_tokens,
-                      JobOptions options) {
+                      const TextSetup& text, JobOptions options) {
   SUBBYTE_TRY(Lines lines, Lines::open(prompts));  // before results are created
   SUBBYTE_TRY(ResultsFile file, ResultsFile::open(results));
-  Job job(prompts, std::move(file), tokenizer, std::move(eos_tokens), std::move(options));
+  Job job(prompts, std::move(file), text, std::move(options));
   SUBBYTE_CHECK(job.take_record());
   SUBBYTE_CHECK(job.check_all(std::move(lines)));
   if (job.is_done()) job.results_.keep();
@@ -157,6 +152,7 @@ Result<Job::Line> Job::read_line(const std::string& text, const Lines& lines) co
   } else {
     SUBBYTE_TRY(line.request, read_completion(object, options_.defaults, kLineFields));
   }
+  line.request.special = options_.special;
   SamplingOptions& sampling = line.request.sampling;
   if (!line.request.has_seed) sampling.seed = seed_of_line(sampling.seed, line.number);
   return line;
@@ -202,11 +198,10 @@ Status Job::check_all(Lines lines) {
       counts_.errors += found->second.is_error ? 1 : 0;
       continue;
     }
-    const auto prompt =
-        encode_prompt(line->request, *tokenizer_, options_.format, options_.special);
+    const auto prompt = text_->encode(line->request);
     if (!prompt.ok()) continue;  // an error in its results
     longest_ = std::max(longest_, room_for(line->request, std::ssize(*prompt)));
-    scores_prompts_ = scores_prompts_ || scores_prompt(line->request);
+    scores_prompts_ = scores_prompts_ || line->request.scores_prompt;
   }
   if (counts_.skipped == std::ssize(done)) return {};
   return other_results(prompts_.native(),
@@ -256,30 +251,19 @@ Result<Echo> Job::echo_of(const CompletionRequest& request,
   echo.tokens = prompt;
   echo.text = request.prompt;
   if (!echo.text.empty()) return echo;
-  SUBBYTE_TRY(echo.text, tokenizer_->decode(prompt, /*skip_special=*/false));
+  SUBBYTE_TRY(echo.text, text_->tokenizer.decode(prompt, /*skip_special=*/false));
   return echo;
 }
 
-Status Job::start(Scheduler& scheduler, Line line) {
-  const CompletionRequest& request = line.request;
-  auto prompt = encode_prompt(request, *tokenizer_, options_.format, options_.special);
+Status Job::start(Session& session, Line line) {
+  CompletionRequest& request = line.request;
+  auto prompt = text_->encode(request);
   if (!prompt.ok()) return write_error(line, prompt.error());
   Result<Echo> echo = echo_of(request, *prompt);
   if (!echo.ok()) return write_error(line, echo.error());
-  ScheduledRequest scheduled;
-  scheduled.prompt = *std::move(prompt);
-  scheduled.options.sampling = request.sampling;
-  // A prompt alone is read with a token after it, which is dropped.
-  scheduled.options.max_tokens = request.max_tokens == 0 ? 1 : request.max_tokens;
-  scheduled.options.min_tokens = request.min_tokens;
-  scheduled.options.stop_tokens =
-      stop_tokens_of(request, *tokenizer_, options_.format, eos_tokens_);
-  scheduled.num_samples = request.num_samples;
-  scheduled.max_length = room_for(request, std::ssize(scheduled.prompt));
-  scheduled.num_top_logprobs = request.num_top_logprobs;
-  scheduled.scores_prompt = scores_prompt(request);
-  const TokenCounts tokens = {std::ssize(scheduled.prompt), 0};
-  const auto id = scheduler.add(scheduled);
+  const TokenCounts tokens = {std::ssize(*prompt), 0};
+  request.max_length = room_for(request, tokens.prompt);
+  const auto id = session.add(request, *std::move(prompt));
   if (!id.ok()) return write_error(line, id.error());
   counts_.tokens.prompt += tokens.prompt;
   Active& active = active_[*id];
@@ -288,76 +272,65 @@ Status Job::start(Scheduler& scheduler, Line line) {
   active.num_left = request.num_samples;
   active.line = std::move(line);
   for (int64_t i = 0; i < active.num_left; ++i) {
-    active.choices.emplace_back(active.line.request, *tokenizer_, options_.format);
+    active.choices.emplace_back(active.line.request, text_->tokenizer);
   }
   return {};
 }
 
 /// Keeps as many waiting as run, so that who ends has a successor at once.
-Status Job::feed(Scheduler& scheduler, Lines& lines) {
+Status Job::feed(Session& session, Lines& lines) {
+  const Scheduler& scheduler = session.scheduler();
   while (scheduler.num_waiting() < scheduler.max_sequences()) {
     SUBBYTE_TRY(std::optional<Line> line, next_line(lines));
     if (!line) return {};
     if (results_.done().contains(line->number)) continue;
-    SUBBYTE_CHECK(start(scheduler, *std::move(line)));
+    SUBBYTE_CHECK(start(session, *std::move(line)));
   }
   return {};
 }
 
-Status Job::take(Scheduler& scheduler, SampleEvent event) {
-  const auto found = active_.find(event.request);
+Status Job::take(Session& session, Delta delta) {
+  const auto found = active_.find(delta.request);
   if (found == active_.end()) return {};  // another sample of it has failed in this step
   Active& active = found->second;
-  if (event.error) {
-    scheduler.cancel(event.request);
-    Status written = write_error(active.line, *event.error);
+  if (delta.error) {
+    session.cancel(delta.request);
+    Status written = write_error(active.line, *delta.error);
     active_.erase(found);
     return written;
   }
-  for (Logprobs& logprobs : event.prompt_logprobs) {
-    active.echo.logprobs.push_back(std::move(logprobs));
-  }
-  if (event.token || event.stop) return take_token(scheduler, event, active);
-  return {};
-}
-
-/// A token of a sample, or its end.
-Status Job::take_token(Scheduler& scheduler, SampleEvent& event, Active& active) {
-  Choice& choice = active.choices[static_cast<std::size_t>(event.sample)];
-  if (active.line.request.max_tokens == 0) {
-    event.token.reset();
-    event.stop = StopReason::kLength;
-  } else {
-    ++active.tokens.generated;
-    ++counts_.tokens.generated;
-  }
-  if (event.token) choice.push(*event.token, std::move(event.logprobs));
-  if (choice.stopped()) {
-    SUBBYTE_CHECK(scheduler.verify_unchanged());
-    scheduler.cancel(event.request, event.sample);
-    event.stop = StopReason::kCaller;
-  }
-  if (!event.stop) return {};
-  choice.finish(*event.stop);
-  if (--active.num_left > 0) return {};
+  std::ranges::move(delta.prompt_logprobs, std::back_inserter(active.echo.logprobs));
+  const bool is_last = delta.end.has_value();
+  const int64_t generated = std::ssize(delta.tokens) + (is_last && delta.end->stop_token ? 1 : 0);
+  active.tokens.generated += generated;
+  counts_.tokens.generated += generated;
+  active.choices[static_cast<std::size_t>(delta.sample)].take(std::move(delta));
+  if (!is_last || --active.num_left > 0) return {};
   Status written = write_answer(active);
-  active_.erase(event.request);
+  active_.erase(found);
   return written;
 }
 
-Status Job::run(Scheduler& scheduler, const std::function<void(const JobCounts&)>& progress) {
+Status Job::answer_all(Session& session, const std::function<void(const JobCounts&)>& progress) {
   SUBBYTE_TRY(Lines lines, Lines::open(prompts_));
   while (true) {
-    SUBBYTE_CHECK(feed(scheduler, lines));
-    if (scheduler.idle()) return results_.verify_unchanged();
-    SUBBYTE_TRY(std::vector<SampleEvent> events, scheduler.step());
-    for (SampleEvent& event : events) {
+    SUBBYTE_CHECK(feed(session, lines));
+    if (session.idle()) return results_.verify_unchanged();
+    SUBBYTE_TRY(std::vector<Delta> deltas, session.step());
+    for (Delta& delta : deltas) {
       const int64_t done = counts_.done;
-      SUBBYTE_CHECK(take(scheduler, std::move(event)));
+      SUBBYTE_CHECK(take(session, std::move(delta)));
       if (counts_.done > done) progress(counts_);
     }
     progress(counts_);
   }
+}
+
+Status Job::run(Session& session, const std::function<void(const JobCounts&)>& progress) {
+  Status status = answer_all(session, progress);
+  for (const auto& [request, active] : active_) session.cancel(request);
+  active_.clear();
+  return status;
 }
 
 }  // namespace subbyte

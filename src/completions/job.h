@@ -1,7 +1,7 @@
 #pragma once
 // Many requests from a file, answered into another one:
 //
-//   prompts.jsonl --check all--> lines without an answer --> Scheduler --> results.jsonl
+//   prompts.jsonl --check all--> lines without an answer --> Session --> results.jsonl
 //
 // A line is a request (completions/request.h) with a "custom_id" or "id" that comes back, or one of
 // OpenAI's batches: {"custom_id": .., "method": "POST", "url": "/v1/completions", "body": {..}}.
@@ -22,13 +22,13 @@
 #include "completions/lines.h"
 #include "completions/request.h"
 #include "completions/results_file.h"
+#include "session/session.h"
 
 namespace subbyte {
 
 struct JobOptions {
   CompletionDefaults defaults;
   SpecialTokens special = SpecialTokens::kAsText;  // in prompts that are texts
-  ChatFormat format = ChatFormat::kChatMl;
   int64_t context = 0;  // positions of a sample at most, at most those of the model
   std::string model;    // its name in the results
   /// Tells this model and these options from others. Of a job that is gone on with the date is that
@@ -51,13 +51,13 @@ struct JobCounts {
 
 class Job {
  public:
-  /// Reads and checks all of `prompts`, and what `results` holds of it. `tokenizer` must outlive
-  /// this. Codes: those of Lines, read_completion and ResultsFile; job.line for lines with both
+  /// Reads and checks all of `prompts`, and what `results` holds of it. `text` must outlive this.
+  /// Codes: those of Lines, read_completion and ResultsFile; job.line for lines with both
   /// a body and fields of one, job.duplicate_id, job.other_results for results that are not of
   /// this input with these options, with the names of what differs.
   static Result<Job> open(const std::filesystem::path& prompts,
-                          const std::filesystem::path& results, const Tokenizer& tokenizer,
-                          std::vector<TokenId> eos_tokens, JobOptions options);
+                          const std::filesystem::path& results, const TextSetup& text,
+                          JobOptions options);
 
   const JobCounts& counts() const { return counts_; }
   bool is_done() const { return counts_.skipped == counts_.lines; }
@@ -66,11 +66,11 @@ class Job {
   /// Rows of logits of a step at most, beside one for each sequence.
   int64_t scored_rows() const { return scores_prompts_ ? kScoredPromptTokens : 0; }
 
-  /// Answers what has no answer yet. `progress` is called after each step
-  /// and each answer. An error is one of the
-  /// machine or of the files, file.changed if the results are not there any more in the end; what
-  /// was answered before stays.
-  Status run(Scheduler& scheduler, const std::function<void(const JobCounts&)>& progress);
+  /// Answers what has no answer yet, with the text setup that the job was opened with. `progress`
+  /// is called after each step and each answer. An error is one of the machine or of the files,
+  /// file.changed if the results are not there any more in the end; what was answered before stays,
+  /// and the session has no request of the job any more.
+  Status run(Session& session, const std::function<void(const JobCounts&)>& progress);
 
  private:
   struct Line {
@@ -88,12 +88,10 @@ class Job {
     int64_t num_left = 0;        // of them that have not ended
   };
 
-  Job(std::filesystem::path prompts, ResultsFile results, const Tokenizer& tokenizer,
-      std::vector<TokenId> eos_tokens, JobOptions options)
+  Job(std::filesystem::path prompts, ResultsFile results, const TextSetup& text, JobOptions options)
       : prompts_(std::move(prompts)),
         results_(std::move(results)),
-        tokenizer_(&tokenizer),
-        eos_tokens_(std::move(eos_tokens)),
+        text_(&text),
         options_(std::move(options)) {}
 
   Status take_record();
@@ -102,11 +100,11 @@ class Job {
   Result<std::optional<Line>> next_line(Lines& lines) const;
   Result<Line> read_line(const std::string& text, const Lines& lines) const;
   int64_t room_for(const CompletionRequest& request, int64_t prompt) const;
-  Status feed(Scheduler& scheduler, Lines& lines);
-  Status start(Scheduler& scheduler, Line line);
+  Status answer_all(Session& session, const std::function<void(const JobCounts&)>& progress);
+  Status feed(Session& session, Lines& lines);
+  Status start(Session& session, Line line);
   Result<Echo> echo_of(const CompletionRequest& request, const std::vector<TokenId>& prompt) const;
-  Status take_token(Scheduler& scheduler, SampleEvent& event, Active& active);
-  Status take(Scheduler& scheduler, SampleEvent event);
+  Status take(Session& session, Delta delta);
   Status write_answer(Active& active);
   /// Writes an error of the request down as its answer, and hands any other on.
   Status write_error(const Line& line, const Error& error);
@@ -114,8 +112,7 @@ class Job {
 
   std::filesystem::path prompts_;
   ResultsFile results_;
-  const Tokenizer* tokenizer_;
-  std::vector<TokenId> eos_tokens_;
+  const TextSetup* text_;
   JobOptions options_;
   JobCounts counts_;
   int64_t longest_ = 0;

@@ -25,16 +25,19 @@ const fs::path kModel = fs::path(SUBBYTE_TEST_DATA) / "../../demo/model";
 class Jobs : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    backend_ = std::move(make_backend({.device = "cpu", .num_threads = 2, .batch_invariant = true}))
-                   .value();
-    model_ = std::move(load_model(kModel, *backend_)).value();
-    tokenizer_.emplace(std::move(Tokenizer::load(kModel / "tokenizer.json")).value());
+    SessionOptions options;
+    options.device = {.device = "cpu", .num_threads = 2, .batch_invariant = true};
+    options.size = {.cache_type = KvType::kF32,
+                    .context = 512,
+                    .cache_positions = 1024,
+                    .max_sequences = 3,
+                    .step_tokens = 64};
+    session_ = std::move(Session::open(kModel, options)).value();
+    backend_ = session_->ready().backend.get();
+    model_ = session_->ready().model.get();
+    tokenizer_ = &session_->text().tokenizer;
   }
-  static void TearDownTestSuite() {
-    tokenizer_.reset();
-    model_.reset();
-    backend_.reset();
-  }
+  static void TearDownTestSuite() { session_.reset(); }
 
   JobOptions options() {
     JobOptions made;
@@ -53,19 +56,16 @@ class Jobs : public ::testing::Test {
     return text.str();
   }
 
-  Result<Job> open() {
-    return Job::open(prompts_, results_, *tokenizer_, model_->config().eos_tokens, options());
-  }
+  Result<Job> open() { return Job::open(prompts_, results_, session_->text(), options()); }
 
   JobCounts run() {
     auto job = open();
     EXPECT_TRUE(job.ok()) << job.error().message;
     if (!job.ok()) return {};
-    KvPool pool = std::move(model_->make_kv_pool(*backend_, KvType::kF32, {1024, 16})).value();
-    Scheduler scheduler(*model_, *backend_, pool, {.max_sequences = 3, .step_tokens = 64});
-    const Status status = job->run(scheduler, [](const JobCounts&) {});
+    const Status status = job->run(*session_, [](const JobCounts&) {});
     EXPECT_TRUE(status.ok()) << status.error().message;
-    for (const KvGroup& group : pool.groups()) EXPECT_EQ(group.num_free(), group.num_units());
+    for (const KvGroup& group : session_->cache().groups())
+      EXPECT_EQ(group.num_free(), group.num_units());
     return job->counts();
   }
 
@@ -88,17 +88,19 @@ class Jobs : public ::testing::Test {
     return job.ok() ? "" : std::string(job.error().code) + " " + job.error().message;
   }
 
-  static std::unique_ptr<Backend> backend_;
-  static std::unique_ptr<Model> model_;
-  static std::optional<Tokenizer> tokenizer_;
+  static std::unique_ptr<Session> session_;
+  static Backend* backend_;
+  static const Model* model_;
+  static const Tokenizer* tokenizer_;
   TempDir folder_;
   fs::path prompts_ = folder_.path() / "prompts.jsonl";
   fs::path results_ = folder_.path() / "results.jsonl";
   JobRecord identity_ = {{"seed", "1"}, {"file config.json", "abc"}};
 };
-std::unique_ptr<Backend> Jobs::backend_;
-std::unique_ptr<Model> Jobs::model_;
-std::optional<Tokenizer> Jobs::tokenizer_;
+std::unique_ptr<Session> Jobs::session_;
+Backend* Jobs::backend_ = nullptr;
+const Model* Jobs::model_ = nullptr;
+const Tokenizer* Jobs::tokenizer_ = nullptr;
 
 const std::string kThree =
     "{\"prompt\": \"It was\", \"custom_id\": \"a\", \"seed\": 5}\n"
@@ -430,13 +432,12 @@ TEST_F(Jobs, stop_when_their_results_are_not_theirs_any_more) {
     fs::remove(results_);
     auto job = open();
     ASSERT_TRUE(job.ok()) << job.error().message;
-    KvPool pool = std::move(model_->make_kv_pool(*backend_, KvType::kF32, {1024, 16})).value();
-    Scheduler scheduler(*model_, *backend_, pool, {.max_sequences = 3, .step_tokens = 64});
     bool is_harmed = false;
-    const Status status = job->run(scheduler, [&](const JobCounts& counts) {
+    const Status status = job->run(*session_, [&](const JobCounts& counts) {
       if (counts.done > 0 && !std::exchange(is_harmed, counts.done > 0)) act();
     });
     EXPECT_EQ(status.ok() ? "ok" : status.error().code, "file.changed");
+    EXPECT_TRUE(session_->idle());
   }
 }
 

@@ -284,32 +284,8 @@ Result<CompletionRequest> read_completion(const Object& body, const CompletionDe
   SUBBYTE_CHECK(read_logprobs(body, request));
   SUBBYTE_TRY(const auto samples, body.integer("n", 1, kMostSamples));
   request.num_samples = samples.value_or(1);
+  request.scores_prompt = request.echo && request.num_top_logprobs;
   return request;
-}
-
-Result<std::vector<TokenId>> encode_prompt(const CompletionRequest& request,
-                                           const Tokenizer& tokenizer, ChatFormat format,
-                                           SpecialTokens special) {
-  if (request.is_chat) {
-    return encode_segments(tokenizer, render_chat(format, request.messages, request.chat));
-  }
-  if (!request.prompt_tokens.empty()) return request.prompt_tokens;
-  return tokenizer.encode_prompt(request.prompt, special);
-}
-
-std::vector<TokenId> stop_tokens_of(const CompletionRequest& request, const Tokenizer& tokenizer,
-                                    ChatFormat format, std::span<const TokenId> eos_tokens) {
-  std::vector<TokenId> ids;
-  if (!request.ignore_eos) {
-    if (request.is_chat) ids = stop_tokens(format, tokenizer);
-    ids.insert(ids.end(), eos_tokens.begin(), eos_tokens.end());
-  }
-  ids.insert(ids.end(), request.stop_token_ids.begin(), request.stop_token_ids.end());
-  for (const std::string& stop : request.stops) {
-    const auto id = tokenizer.find(stop);
-    if (id && tokenizer.is_special(*id)) ids.push_back(*id);
-  }
-  return ids;
 }
 
 }  // namespace subbyte

@@ -10,9 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/scheduler.h"
 #include "json/key_rules.h"
-#include "text/chat.h"
+#include "session/session_request.h"
 
 namespace subbyte {
 
@@ -25,23 +24,9 @@ struct CompletionDefaults {
   ChatOptions chat;
 };
 
-struct CompletionRequest {
-  bool is_chat = false;
-  std::string prompt;                  // text, unless is_chat or there are tokens
-  std::vector<TokenId> prompt_tokens;  // instead of a text
-  std::vector<ChatMessage> messages;   // of a chat, at least one
-  ChatOptions chat;
-
-  SamplingOptions sampling;
-  bool has_seed = false;    // of its own
-  int64_t max_tokens = -1;  // 0 with `echo`: the prompt alone
-  int64_t min_tokens = 0;   // before these neither tokens nor texts end the answer
-  int64_t num_samples = 1;
-  std::vector<std::string> stops;
-  std::vector<TokenId> stop_token_ids;
-  bool ignore_eos = false;
-  bool echo = false;  // the prompt comes before the answer
-  std::optional<int64_t> num_top_logprobs;
+struct CompletionRequest : SessionRequest {
+  bool has_seed = false;  // of its own
+  bool echo = false;      // the prompt comes before the answer
 };
 
 inline constexpr int64_t kMostTopLogprobs = 20;
@@ -58,16 +43,5 @@ std::span<const json::KeyRule> message_rules();
 Result<CompletionRequest> read_completion(const json::Object& body,
                                           const CompletionDefaults& defaults,
                                           std::span<const std::string_view> others = {});
-
-/// What the model goes on with. `special`: in a text, not in messages. Codes: those of the
-/// tokenizer, chat.missing_token.
-Result<std::vector<TokenId>> encode_prompt(const CompletionRequest& request,
-                                           const Tokenizer& tokenizer, ChatFormat format,
-                                           SpecialTokens special);
-
-/// The tokens that end the request: those of the model, of its chat format, and stop strings that
-/// are one control token, which never shows up as text.
-std::vector<TokenId> stop_tokens_of(const CompletionRequest& request, const Tokenizer& tokenizer,
-                                    ChatFormat format, std::span<const TokenId> eos_tokens);
 
 }  // namespace subbyte

@@ -1,13 +1,14 @@
-#include "app/memory.h"
+#include "session/not_enough_memory.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <limits>
 
-namespace subbyte::app {
+namespace subbyte {
 namespace {
 
 namespace fs = std::filesystem;
@@ -65,8 +66,9 @@ double weight_bytes(const fs::path& model) {
 
 }  // namespace
 
-Error not_enough_memory(const LoadedModel& loaded, const LoadOptions& options) {
-  const auto plan = plan_of(loaded.config);
+Error not_enough_memory(const fs::path& path, const ModelConfig& config,
+                        const LoadOptions& options) {
+  const auto plan = plan_of(config);
   const CacheSize size = {.positions = options.cache_positions,
                           .sequences = options.step_sequences};
   const double cache =
@@ -76,8 +78,8 @@ Error not_enough_memory(const LoadedModel& loaded, const LoadOptions& options) {
           fmt::format("{}: not enough memory: the weights want about {:.0f} MB, the cache of {} "
                       "positions {:.0f} MB, and {:.0f} MB are free {}; a shorter context (-c), "
                       "--kv-cache-type fp8, --head-bits 4 or a smaller model want less",
-                      loaded.path.string(), weight_bytes(loaded.path) / 1e6,
-                      options.cache_positions, cache / 1e6, free.bytes / 1e6, free.limit)};
+                      path.string(), weight_bytes(path) / 1e6, options.cache_positions, cache / 1e6,
+                      free.bytes / 1e6, free.limit)};
 }
 
-}  // namespace subbyte::app
+}  // namespace subbyte

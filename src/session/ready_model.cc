@@ -1,0 +1,66 @@
+#include "session/ready_model.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <new>
+#include <utility>
+
+#include "base/model_file.h"
+#include "checkpoints/config/config_file.h"
+#include "checkpoints/model_path.h"
+#include "session/not_enough_memory.h"
+
+namespace subbyte {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+Result<std::unique_ptr<Model>> try_to_load(const ReadyModel& ready, const LoadOptions& options) {
+  try {
+    return load_model(ready.path, *ready.backend, options);
+  } catch (const std::bad_alloc&) {
+    return not_enough_memory(ready.path, ready.config, options);
+  }
+}
+
+}  // namespace
+
+Result<ReadyModel> ReadyModel::open(const std::string& name, const DeviceOptions& device,
+                                    AutoDevice auto_device) {
+  const double start = now();
+  ReadyModel ready;
+  ready.device = device;
+  ready.auto_device = std::move(auto_device);
+  SUBBYTE_TRY(ready.path, find_model(name));
+  ready.directory = model_directory(ready.path);
+  SUBBYTE_TRY(ready.backend, choose_machine(ready.device, ready.auto_device));
+  SUBBYTE_TRY(ready.config, read_model_config(ready.path));
+  ready.load_seconds = now() - start;
+  return ready;
+}
+
+Status ReadyModel::load(const LoadOptions& options,
+                        const std::function<Status(const Model& loaded)>& then) {
+  const double start = now();
+  const auto load_all = [&]() -> Status {
+    SUBBYTE_TRY(std::unique_ptr<Model> loaded, try_to_load(*this, options));
+    if (then) SUBBYTE_CHECK(then(*loaded));
+    model = std::move(loaded);
+    return {};
+  };
+  SUBBYTE_CHECK(load_on_machine(device, auto_device, backend, load_all));
+  load_seconds += now() - start;
+  return {};
+}
+
+Status check_context(const ModelConfig& config, int64_t positions) {
+  if (positions <= config.max_positions) return {};
+  return Error{"usage.context",
+               fmt::format("a context of {} positions is longer than the model was made for ({})",
+                           positions, config.max_positions)};
+}
+
+}  // namespace subbyte

@@ -1,0 +1,40 @@
+#pragma once
+// The text of one sample while it is generated: whole characters, reasoning apart from the answer,
+// nothing of a stop string.
+
+#include <optional>
+#include <string>
+
+#include "engine/stop_strings.h"
+#include "session/session_request.h"
+#include "text/chat_parser.h"
+
+namespace subbyte {
+
+class SampleText {
+ public:
+  /// The tokenizer must outlive this.
+  SampleText(const SessionRequest& request, const Tokenizer& tokenizer, ChatFormat format);
+
+  /// Adds a token, and the text that became certain, to a delta.
+  void push(TokenId token, Delta& delta);
+  /// Adds what is left at the end.
+  void finish(Delta& delta);
+
+  /// Whether a stop string was found: nothing that comes later is wanted.
+  bool stopped() const { return stops_.stopped(); }
+  const std::string& stop() const { return stops_.found(); }
+
+ private:
+  void add(std::vector<OutputPiece> pieces, Delta& delta);
+  void add_answer(std::string text, Delta& delta);
+
+  std::optional<ChatParser> chat_;  // of a chat
+  StreamDecoder decoder_;           // of a text
+  StopStrings stops_;
+  int64_t min_tokens_;
+  int64_t num_tokens_ = 0;
+  bool begins_message_ = true;  // the next piece of the answer
+};
+
+}  // namespace subbyte

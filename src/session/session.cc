@@ -1,0 +1,233 @@
+#include "session/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "engine/generation_config.h"
+#include "session/not_enough_memory.h"
+#include "text/chat_template.h"
+
+namespace subbyte {
+namespace {
+
+constexpr int64_t kUsualContext = 4096;
+constexpr int64_t kMostSequences = 65536;
+
+Status check_size(const SessionSize& size) {
+  const bool has_sequences = size.max_sequences >= 1 && size.max_sequences <= kMostSequences;
+  const bool has_room = size.cache_positions >= 1 &&
+                        kv_pages(size.cache_positions) * kKvPagePositions >= size.context;
+  if (size.context >= 1 && has_sequences && has_room) return {};
+  return Error{"session.size",
+               fmt::format("expected 1 to {} sequences, a context of at least one position, and a "
+                           "cache that holds it; found {}, {} and a cache of {} positions",
+                           kMostSequences, size.max_sequences, size.context, size.cache_positions)};
+}
+
+/// An event of a sample was a token or its end.
+void count(GenerateStats& stats, std::chrono::steady_clock::time_point start) {
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+  if (stats.generated_tokens == 0) stats.prefill_seconds = time.count();
+  ++stats.generated_tokens;
+  stats.decode_seconds = time.count() - stats.prefill_seconds;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Session>> Session::open(const std::string& name,
+                                               const SessionOptions& options) {
+  SUBBYTE_TRY(ReadyModel ready, ReadyModel::open(name, options.device, options.auto_device));
+  SUBBYTE_TRY(std::unique_ptr<TextSetup> text, TextSetup::read(ready.directory, ready.config));
+  SUBBYTE_TRY(text->sampling,
+              read_sampling_defaults(ready.directory, options.sampling, options.seed));
+  SUBBYTE_CHECK(read_template_options(ready.directory, text->chat));
+  SessionSize size = options.size;
+  SUBBYTE_CHECK(check_context(ready.config, size.context));
+  if (size.context == 0) size.context = std::min(kUsualContext, ready.config.max_positions);
+  if (size.cache_positions == 0 && size.max_sequences <= kMostSequences) {
+    size.cache_positions = size.max_sequences * size.context;
+  }
+  return load(std::move(ready), std::move(text), size, options.head_bits, options.progress);
+}
+
+Result<std::unique_ptr<Session>> Session::load(ReadyModel opened,
+                                               std::unique_ptr<const TextSetup> text,
+                                               const SessionSize& given, int head_bits,
+                                               LoadProgress progress) {
+  SUBBYTE_CHECK(check_size(given));
+  SessionSize size = given;
+  const LoadOptions options = {.head_bits = head_bits,
+                               .progress = std::move(progress),
+                               .cache_type = size.cache_type,
+                               .cache_positions = size.cache_positions,
+                               .step_tokens = size.step_tokens,
+                               .step_sequences = size.max_sequences,
+                               .step_logits = size.max_sequences + size.scored_rows};
+  std::optional<KvPool> pool;
+  SUBBYTE_CHECK(opened.load(options, [&](const Model& model) -> Status {
+    Backend& machine = *opened.backend;
+    size.step_tokens = given.step_tokens > 0 ? given.step_tokens : machine.prompt_chunk();
+    auto made = model.make_kv_pool(machine, size.cache_type,
+                                   {size.cache_positions, size.max_sequences, size.step_tokens});
+    const bool is_on_host = machine.memory() == nullptr;
+    if (!made.ok() && made.error().code == "kv.memory" && is_on_host) {
+      return not_enough_memory(opened.path, opened.config, options);
+    }
+    SUBBYTE_TRY(pool, std::move(made));
+    return {};
+  }));
+  return std::unique_ptr<Session>(
+      new Session(std::move(opened), std::move(text), *std::move(pool), size));
+}
+
+Session::Session(ReadyModel ready, std::unique_ptr<const TextSetup> text, KvPool pool,
+                 const SessionSize& size)
+    : ready_(std::move(ready)),
+      text_(std::move(text)),
+      pool_(std::move(pool)),
+      kept_(pool_, size.context),
+      scheduler_(*ready_.model, *ready_.backend, pool_,
+                 {.max_sequences = size.max_sequences, .step_tokens = size.step_tokens}) {}
+
+Result<RequestId> Session::add(const SessionRequest& request) {
+  SUBBYTE_TRY(std::vector<TokenId> prompt, text_->encode(request));
+  return add(request, std::move(prompt));
+}
+
+Result<RequestId> Session::add(const SessionRequest& request, std::vector<TokenId> prompt) {
+  ScheduledRequest scheduled;
+  scheduled.prompt = std::move(prompt);
+  scheduled.options.sampling = request.sampling;
+  // A prompt alone is read with a token after it, which is dropped.
+  scheduled.options.max_tokens = request.max_tokens == 0 ? 1 : request.max_tokens;
+  scheduled.options.min_tokens = request.min_tokens;
+  scheduled.options.stop_tokens = text_->stop_tokens_of(request);
+  scheduled.num_samples = request.num_samples;
+  scheduled.max_length =
+      request.max_length == 0 ? context() : std::min(request.max_length, context());
+  scheduled.num_top_logprobs = request.num_top_logprobs;
+  scheduled.scores_prompt = request.scores_prompt;
+  if (request.is_turn) {
+    SUBBYTE_CHECK(begin_turn(scheduled.prompt));
+    scheduled.sequence = &kept_;
+  } else {
+    forget();  // nobody could take its pages
+  }
+  SUBBYTE_TRY(const RequestId id, scheduler_.add(scheduled));
+  GenerateStats stats;
+  stats.prompt_tokens = std::ssize(scheduled.prompt) - (request.is_turn ? kept_.length() : 0);
+  Active& active = active_[id];
+  active = {.start = Clock::now(), .is_prompt_only = request.max_tokens == 0, .samples = {}};
+  for (int64_t i = 0; i < request.num_samples; ++i) {
+    active.samples.push_back({SampleText(request, text_->tokenizer, text_->format), stats});
+  }
+  if (request.is_turn) {
+    turn_ = id;
+    kept_tokens_ = std::move(scheduled.prompt);
+  }
+  return id;
+}
+
+/// Cuts the conversation back to what it has in common with the prompt, whose last token is
+/// computed in any case: its logits are needed.
+Status Session::begin_turn(std::span<const TokenId> prompt) {
+  if (turn_ != 0) return Error{"session.turn", "a turn of the conversation is answered already"};
+  const auto most =
+      std::min(std::ssize(kept_tokens_), std::max<int64_t>(std::ssize(prompt), 1) - 1);
+  const auto common = std::ranges::mismatch(std::span(kept_tokens_).first(most), prompt).in1;
+  kept_.rewind(common - std::span(kept_tokens_).begin());
+  kept_tokens_.resize(kept_.length());
+  return {};
+}
+
+/// `is_known`: what the cache holds now.
+void Session::end_turn(bool is_known) {
+  turn_ = 0;
+  // Pages that no request has must not be wanted by any.
+  if (!is_known || !scheduler_.idle()) forget();
+  kept_tokens_.resize(kept_.length());
+}
+
+void Session::forget() {
+  if (turn_ != 0) return;
+  kept_.truncate(0);
+  kept_tokens_.clear();
+}
+
+Result<std::vector<Delta>> Session::step() {
+  SUBBYTE_TRY(std::vector<SampleEvent> events, scheduler_.step());
+  std::vector<Delta> deltas;
+  for (SampleEvent& event : events) deltas.push_back(take(event));
+  return deltas;
+}
+
+Delta Session::take(SampleEvent& event) {
+  Active& active = active_.at(event.request);
+  Delta delta;
+  delta.request = event.request;
+  delta.sample = event.sample;
+  delta.prompt_logprobs = std::move(event.prompt_logprobs);
+  delta.error = std::move(event.error);
+  if (!delta.error && (event.token || event.stop)) take_token(event, active, delta);
+  if (!delta.is_last()) return delta;
+  active.samples[event.sample].has_ended = true;
+  if (delta.request == turn_) end_turn(!delta.error);
+  if (std::ranges::all_of(active.samples, &Sample::has_ended)) active_.erase(delta.request);
+  return delta;
+}
+
+/// A token of a sample, or its end.
+void Session::take_token(SampleEvent& event, Active& active, Delta& delta) {
+  if (active.is_prompt_only) return end(active, StopReason::kLength, delta);
+  Sample& sample = active.samples[event.sample];
+  count(sample.stats, active.start);
+  if (event.logprobs) delta.logprobs.push_back(*std::move(event.logprobs));
+  if (event.token) sample.text.push(*event.token, delta);
+  if (event.token && event.request == turn_) kept_tokens_.push_back(*event.token);
+  if (sample.text.stopped()) {
+    const Status unchanged = scheduler_.verify_unchanged();
+    scheduler_.cancel(event.request, event.sample);
+    if (!unchanged.ok()) delta.error = unchanged.error();
+    event.stop = StopReason::kStopString;
+  }
+  if (!event.stop || delta.error) return;
+  end(active, *event.stop, delta);
+  delta.end->stop_token = event.stop_token;
+}
+
+void Session::end(Active& active, StopReason reason, Delta& delta) {
+  Sample& sample = active.samples[delta.sample];
+  sample.text.finish(delta);
+  sample.stats.reason = reason;
+  delta.end = {.stats = sample.stats, .stop_token = {}, .stop = {}};
+  if (reason == StopReason::kStopString) delta.end->stop = sample.text.stop();
+}
+
+std::vector<Delta> Session::cancel(RequestId request) {
+  std::vector<Delta> deltas;
+  const auto found = active_.find(request);
+  if (found == active_.end()) return deltas;
+  const Status unchanged = scheduler_.verify_unchanged();
+  scheduler_.cancel(request);
+  Active& active = found->second;
+  for (std::size_t i = 0; i < active.samples.size(); ++i) {
+    if (active.samples[i].has_ended) continue;
+    Delta delta;
+    delta.request = request;
+    delta.sample = static_cast<int64_t>(i);
+    if (unchanged.ok()) {
+      end(active, StopReason::kCaller, delta);
+    } else {
+      delta.error = unchanged.error();
+    }
+    deltas.push_back(std::move(delta));
+  }
+  active_.erase(found);
+  if (request == turn_) end_turn(unchanged.ok());
+  return deltas;
+}
+
+}  // namespace subbyte

@@ -1,0 +1,128 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "session/session.h"
+#include "support/paths.h"
+#include "support/refusing_gpu.h"
+#include "support/temp_dir.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kModel = fs::path(SUBBYTE_TEST_DATA) / "../../demo/model";
+
+/// A copy of the model of which files may be changed.
+class SessionOpen : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const fs::directory_entry& file : fs::directory_iterator(kModel)) {
+      fs::copy(file, folder_ / file.path().filename().string());
+    }
+    options_.device = {.device = "cpu", .num_threads = 1};
+    options_.size.max_sequences = 1;
+  }
+
+  std::string refusal() {
+    const auto session = Session::open(folder_.path(), options_);
+    return session.ok() ? "" : std::string(session.error().code);
+  }
+
+  TempDir folder_;
+  SessionOptions options_;
+};
+
+TEST_F(SessionOpen, has_the_context_of_the_model_where_that_is_short) {
+  options_.size.max_sequences = 2;
+  const auto session = Session::open(folder_.path(), options_);
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  EXPECT_EQ((*session)->context(), 1024);
+  EXPECT_EQ((*session)->cache().max_positions(), 2048);
+  EXPECT_EQ((*session)->cache().type(), KvType::kF16);
+  EXPECT_GT((*session)->ready().load_seconds, 0);
+}
+
+TEST_F(SessionOpen, samples_as_the_caller_wants_then_as_the_model_does) {
+  folder_.write("generation_config.json", R"({"temperature": 0.3, "top_k": 7})");
+  options_.sampling.temperature = 0.9;
+  options_.seed = 11;
+  const auto session = Session::open(folder_.path(), options_);
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  const SamplingOptions sampling = (*session)->text().request().sampling;
+  EXPECT_EQ(sampling.temperature, 0.9);
+  EXPECT_EQ(sampling.top_k, 7);
+  EXPECT_EQ(sampling.seed, 11u);
+}
+
+TEST_F(SessionOpen, tells_how_far_loading_is) {
+  uint64_t last = 0;
+  uint64_t all = 0;
+  options_.progress = [&](uint64_t done, uint64_t total) { last = done, all = total; };
+  EXPECT_EQ(refusal(), "");
+  EXPECT_GT(all, 0u);
+  EXPECT_EQ(last, all);
+}
+
+TEST_F(SessionOpen, refuses_by_code) {
+  options_.size.cache_positions = 500;  // less than a context, which is 1024
+  EXPECT_EQ(refusal(), "session.size");
+  options_.size = {.context = 1025, .max_sequences = 1};
+  EXPECT_EQ(refusal(), "usage.context");
+  options_.size = {.context = -1, .max_sequences = 1};
+  EXPECT_EQ(refusal(), "session.size");
+  options_.size = {.max_sequences = 0};
+  EXPECT_EQ(refusal(), "session.size");
+  options_.size = {.max_sequences = int64_t{1} << 60};
+  EXPECT_EQ(refusal(), "session.size");
+  options_.size = {.max_sequences = 1};
+  options_.head_bits = 5;
+  EXPECT_EQ(refusal(), "model.head_bits");
+  options_.head_bits = 16;
+  options_.device.device = "abacus";
+  EXPECT_EQ(refusal(), "device.unknown");
+  options_.device.device = "cpu";
+  folder_.write("generation_config.json", "{");
+  EXPECT_EQ(refusal(), "json.syntax");
+  fs::remove(folder_ / "generation_config.json");
+  fs::remove(folder_ / "tokenizer.json");
+  EXPECT_EQ(refusal(), "file.not_found");
+  fs::remove(folder_ / "config.json");
+  EXPECT_EQ(refusal(), "model.not_found");
+  EXPECT_EQ(Session::open(folder_ / "none").error().code, "model.not_found");
+}
+
+TEST_F(SessionOpen, has_a_cache_of_a_context_at_least) {
+  options_.size = {.context = 100, .cache_positions = 100, .max_sequences = 1};
+  EXPECT_EQ(refusal(), "");
+  options_.size = {.context = 129, .cache_positions = 128, .max_sequences = 1};
+  EXPECT_EQ(refusal(), "session.size");
+}
+
+TEST_F(SessionOpen, goes_to_the_cpu_where_the_gpu_does_not_take_the_model_or_its_cache) {
+  for (const auto asked : {testing::Asked::kRoom, testing::Asked::kCache}) {
+    std::vector<std::string> choices;
+    options_.device.device = "auto";
+    options_.auto_device.find_gpu = [] { return 0; };
+    options_.auto_device.on_choice = [&](const std::string& one) { choices.push_back(one); };
+    options_.auto_device.make = [&](DeviceOptions device) -> Result<std::unique_ptr<Backend>> {
+      const bool is_gpu = device.device != "cpu";
+      device.device = "cpu";
+      SUBBYTE_TRY(std::unique_ptr<Backend> cpu, make_backend(device));
+      if (!is_gpu) return cpu;
+      const Error error = {asked == testing::Asked::kRoom ? "memory.device" : "kv.memory", "full"};
+      return std::unique_ptr<Backend>(
+          std::make_unique<testing::RefusingGpu>(std::move(cpu), asked, error));
+    };
+    const auto session = Session::open(folder_.path(), options_);
+    ASSERT_TRUE(session.ok()) << session.error().message;
+    EXPECT_EQ((*session)->ready().backend->memory(), nullptr);
+    EXPECT_EQ(choices, std::vector<std::string>{"takes the CPU: full"});
+    options_.device.device = "cuda:0";
+    EXPECT_EQ(refusal(), asked == testing::Asked::kRoom ? "memory.device" : "kv.memory");
+  }
+}
+
+}  // namespace
+}  // namespace subbyte

@@ -1,0 +1,368 @@
+#include "session/session.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "engine/generate.h"
+#include "support/failing_backend.h"
+#include "support/lagging_backend.h"
+#include "support/paths.h"
+#include "support/test_context.h"
+
+namespace subbyte {
+namespace {
+
+const std::string kModel = std::string(SUBBYTE_TEST_DATA) + "/../../demo/model";
+
+/// A machine of its own inside another one.
+template <class Outer>
+class Owning : public Outer {
+ public:
+  explicit Owning(std::unique_ptr<Backend> machine)
+      : Outer(*machine), machine_(std::move(machine)) {}
+
+ private:
+  std::unique_ptr<Backend> machine_;
+};
+
+template <class Outer>
+Result<std::unique_ptr<Backend>> make(const DeviceOptions& device) {
+  SUBBYTE_TRY(std::unique_ptr<Backend> machine, make_backend(device));
+  return std::unique_ptr<Backend>(std::make_unique<Owning<Outer>>(std::move(machine)));
+}
+
+SessionOptions batch_invariant_options() {
+  SessionOptions options;
+  options.device = {.device = "cpu", .num_threads = 2, .batch_invariant = true};
+  options.size = {.cache_type = KvType::kF32,
+                  .context = 300,
+                  .cache_positions = 1024,
+                  .max_sequences = 3,
+                  .step_tokens = 16};
+  return options;
+}
+
+/// All deltas of one sample.
+struct Answer {
+  std::vector<TokenId> tokens;
+  std::vector<Logprobs> logprobs;
+  std::vector<Logprobs> prompt_logprobs;
+  std::string text;
+  std::optional<SampleEnd> end;
+};
+using Answers = std::map<std::pair<RequestId, int64_t>, Answer>;
+
+void take(const std::vector<Delta>& deltas, Answers& answers) {
+  for (const Delta& delta : deltas) {
+    ASSERT_FALSE(delta.error.has_value()) << delta.error->message;
+    Answer& answer = answers[{delta.request, delta.sample}];
+    ASSERT_FALSE(answer.end.has_value()) << "nothing comes after the end";
+    std::ranges::copy(delta.tokens, std::back_inserter(answer.tokens));
+    std::ranges::copy(delta.logprobs, std::back_inserter(answer.logprobs));
+    std::ranges::copy(delta.prompt_logprobs, std::back_inserter(answer.prompt_logprobs));
+    answer.text += delta.text();
+    answer.end = delta.end;
+  }
+}
+
+void step(Session& session, Answers& answers) {
+  const auto deltas = session.step();
+  ASSERT_TRUE(deltas.ok()) << deltas.error().message;
+  take(*deltas, answers);
+}
+
+Answers run(Session& session) {
+  Answers answers;
+  while (!session.idle() && !::testing::Test::HasFatalFailure()) step(session, answers);
+  return answers;
+}
+
+RequestId add(Session& session, const SessionRequest& request) {
+  const auto id = session.add(request);
+  EXPECT_TRUE(id.ok()) << id.error().message;
+  return id.ok() ? *id : 0;
+}
+
+/// With one step on its way, and with two.
+class Sessions : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    SessionOptions options = batch_invariant_options();
+    if (GetParam() == 2) options.auto_device.make = make<testing::LaggingBackend>;
+    auto opened = Session::open(kModel, options);
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    session_ = std::move(opened).value();
+  }
+
+  SessionRequest request(const std::string& prompt, int64_t max_tokens, uint64_t seed = 0) {
+    SessionRequest made = session_->text().request();
+    made.prompt = prompt;
+    made.max_tokens = max_tokens;
+    made.sampling = neutral_sampling();
+    made.sampling.seed = seed;
+    return made;
+  }
+
+  Answer answer(const SessionRequest& request) {
+    const RequestId id = add(*session_, request);
+    return run(*session_)[{id, 0}];
+  }
+
+  /// What generate() makes of a request, by itself.
+  std::vector<TokenId> generated(const SessionRequest& request) {
+    const ReadyModel& ready = session_->ready();
+    testing::TestContext context(*ready.model, *ready.backend, session_->context());
+    std::vector<TokenId> tokens;
+    const GenerateOptions options = {request.sampling, request.max_tokens,
+                                     session_->text().stop_tokens_of(request)};
+    const auto stats = generate(*ready.model, *ready.backend, context.sequence(),
+                                *session_->text().encode(request), options, [&](TokenId token) {
+                                  tokens.push_back(token);
+                                  return true;
+                                });
+    EXPECT_TRUE(stats.ok()) << stats.error().message;
+    return tokens;
+  }
+
+  std::string decoded(std::span<const TokenId> tokens) {
+    return *session_->text().tokenizer.decode(tokens, /*skip_special=*/true);
+  }
+
+  std::unique_ptr<Session> session_;
+};
+
+INSTANTIATE_TEST_SUITE_P(StepsOnTheirWay, Sessions, ::testing::Values(1, 2));
+
+TEST_P(Sessions, give_the_tokens_of_generate_and_their_whole_text) {
+  const SessionRequest wanted = request("It was a dark night", 40, 7);
+  const Answer found = answer(wanted);
+  EXPECT_EQ(found.tokens, generated(wanted));
+  EXPECT_EQ(found.tokens.size(), 40u);
+  EXPECT_EQ(found.text, decoded(found.tokens));
+  ASSERT_TRUE(found.end.has_value());
+  EXPECT_EQ(found.end->stats.reason, StopReason::kLength);
+  EXPECT_EQ(found.end->stats.generated_tokens, 40);
+  EXPECT_EQ(found.end->stats.prompt_tokens, std::ssize(*session_->text().encode(wanted)));
+  EXPECT_GT(found.end->stats.prefill_seconds, 0);
+  EXPECT_GT(found.end->stats.decode_seconds, 0);
+  EXPECT_EQ(session_->cache().held_bytes(), 0);
+}
+
+TEST_P(Sessions, answer_requests_between_each_other_as_alone) {
+  SessionRequest first = request("The dog that did not bark, and the moor", 30, 1);
+  first.num_samples = 2;
+  const SessionRequest second = request("It was", 25, 9);
+  Answers answers;
+  const RequestId first_id = add(*session_, first);
+  for (int i = 0; i < 8; ++i) step(*session_, answers);
+  const RequestId second_id = add(*session_, second);
+  while (!session_->idle()) step(*session_, answers);
+  EXPECT_EQ((answers[{first_id, 0}].tokens), generated(first));
+  EXPECT_EQ((answers[{second_id, 0}].tokens), generated(second));
+  ++first.sampling.seed;
+  EXPECT_EQ((answers[{first_id, 1}].tokens), generated(first));
+}
+
+TEST_P(Sessions, that_are_cancelled_give_back_their_pages_and_the_rest_of_the_text) {
+  SessionRequest wanted = request("It was a dark night", 60, 7);
+  const std::string whole = answer(wanted).text;
+  wanted.stops = {whole.substr(10, 20) + "|"};  // never there, and held back as long as it may be
+  const RequestId other = add(*session_, request("The dog", 20, 3));
+  const RequestId id = add(*session_, wanted);
+  Answers answers;
+  while (answers[{id, 0}].tokens.size() < 6) step(*session_, answers);
+  const int64_t held = session_->cache().held_bytes();
+  const std::vector<Delta> last = session_->cancel(id);
+  ASSERT_EQ(last.size(), 1u);
+  take(last, answers);
+  const Answer& found = answers[{id, 0}];
+  EXPECT_EQ(found.end->stats.reason, StopReason::kCaller);
+  EXPECT_EQ(found.text, decoded(found.tokens));
+  EXPECT_LT(session_->cache().held_bytes(), held);
+  EXPECT_TRUE(session_->cancel(id).empty());
+  while (!session_->idle()) step(*session_, answers);
+  EXPECT_EQ((answers[{other, 0}].tokens), generated(request("The dog", 20, 3)));
+  EXPECT_EQ(session_->cache().held_bytes(), 0);
+}
+
+TEST_P(Sessions, end_at_a_stop_string_that_is_cut_across_tokens) {
+  SessionRequest wanted = request("It was a dark night", 40, 7);
+  const Answer whole = answer(wanted);
+  const std::string before = decoded(std::span(whole.tokens).first(12));
+  // The last character of one token and the first one of the next.
+  wanted.stops = {"never", whole.text.substr(before.size() - 1, 2)};
+  const auto at = whole.text.find(wanted.stops[1]);
+  const Answer found = answer(wanted);
+  EXPECT_EQ(found.text, whole.text.substr(0, at));
+  EXPECT_EQ(found.end->stats.reason, StopReason::kStopString);
+  EXPECT_EQ(found.end->stop, wanted.stops[1]);
+  EXPECT_FALSE(found.end->stop_token.has_value());
+  EXPECT_TRUE(std::ranges::equal(found.tokens, std::span(whole.tokens).first(found.tokens.size())));
+  EXPECT_EQ(session_->cache().held_bytes(), 0);
+}
+
+TEST_P(Sessions, end_at_a_stop_token_and_say_which) {
+  SessionRequest wanted = request("It was a dark night", 40, 7);
+  const Answer whole = answer(wanted);
+  const TokenId stop = whole.tokens[9];
+  wanted.stop_token_ids = {stop};
+  const Answer found = answer(wanted);
+  const auto until = std::ranges::find(whole.tokens, stop);
+  EXPECT_TRUE(std::ranges::equal(found.tokens, std::span(whole.tokens.begin(), until)));
+  EXPECT_EQ(found.text, decoded(found.tokens));
+  EXPECT_EQ(found.end->stats.reason, StopReason::kStopToken);
+  EXPECT_EQ(found.end->stop_token, stop);
+  EXPECT_EQ(found.end->stats.generated_tokens, std::ssize(found.tokens) + 1);
+}
+
+TEST_P(Sessions, have_the_log_probabilities_of_the_engine) {
+  SessionRequest wanted = request("It was a dark night", 5, 7);
+  wanted.num_top_logprobs = 3;
+  wanted.scores_prompt = true;
+  const Answer found = answer(wanted);
+  std::vector<TokenId> tokens = *session_->text().encode(wanted);
+  const std::size_t prompt = tokens.size();
+  std::ranges::copy(found.tokens, std::back_inserter(tokens));
+  const ReadyModel& ready = session_->ready();
+  testing::TestContext context(*ready.model, *ready.backend, 300);
+  const std::vector<float> logits = context.forward(tokens);
+  const auto vocabulary = static_cast<std::size_t>(ready.config.vocab_size);
+  std::vector<Logprobs> scores = found.prompt_logprobs;
+  std::ranges::copy(found.logprobs, std::back_inserter(scores));
+  ASSERT_EQ(found.prompt_logprobs.size(), prompt - 1);
+  ASSERT_EQ(scores.size(), tokens.size() - 1);
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    const Logprobs expected =
+        logprobs_of(std::span(logits).subspan(i * vocabulary, vocabulary), tokens[i + 1], 3);
+    EXPECT_EQ(scores[i].chosen.token, tokens[i + 1]);
+    EXPECT_EQ(scores[i].chosen.logprob, expected.chosen.logprob);
+    ASSERT_EQ(scores[i].top.size(), 3u);
+    EXPECT_EQ(scores[i].top[2].token, expected.top[2].token);
+  }
+}
+
+TEST_P(Sessions, read_a_prompt_alone) {
+  SessionRequest wanted = request("It was a dark night", 0);
+  wanted.num_top_logprobs = 0;
+  wanted.scores_prompt = true;
+  const Answer found = answer(wanted);
+  EXPECT_TRUE(found.tokens.empty());
+  EXPECT_TRUE(found.logprobs.empty());
+  EXPECT_EQ(found.text, "");
+  EXPECT_EQ(std::ssize(found.prompt_logprobs), std::ssize(*session_->text().encode(wanted)) - 1);
+  EXPECT_EQ(found.end->stats.reason, StopReason::kLength);
+  EXPECT_EQ(found.end->stats.generated_tokens, 0);
+}
+
+TEST_P(Sessions, compute_of_a_turn_what_is_new_and_answer_as_without) {
+  SessionRequest turn = request("It was a dark night", 12, 5);
+  turn.is_turn = true;
+  turn.sampling.repetition_penalty = 1.3;  // of the whole conversation
+  const Answer first = answer(turn);
+  EXPECT_GT(session_->kept_positions(), 0);
+  std::vector<TokenId> tokens = *session_->text().encode(turn);
+  std::ranges::copy(first.tokens, std::back_inserter(tokens));
+  const std::vector<TokenId> more =
+      *session_->text().tokenizer.encode(" And the moor was silent.", SpecialTokens::kAsText);
+  std::ranges::copy(more, std::back_inserter(tokens));
+  turn.prompt_tokens = tokens;
+  const Answer second = answer(turn);
+  EXPECT_EQ(second.tokens, generated(turn));
+  // The last token of the first answer is not in the cache either.
+  EXPECT_EQ(second.end->stats.prompt_tokens, std::ssize(more) + 1);
+  EXPECT_EQ(session_->kept_positions(), std::ssize(tokens) + 11);
+
+  turn.prompt_tokens.resize(tokens.size() - 2);  // another end of the message
+  const Answer third = answer(turn);
+  EXPECT_EQ(third.tokens, generated(turn));
+  EXPECT_EQ(third.end->stats.prompt_tokens, 1);
+}
+
+TEST_P(Sessions, keep_of_a_turn_that_is_cancelled_what_was_computed) {
+  SessionRequest turn = request("It was a dark night", 40, 5);
+  turn.is_turn = true;
+  const std::vector<TokenId> prompt = *session_->text().encode(turn);
+  const RequestId id = add(*session_, turn);
+  EXPECT_EQ(session_->add(turn).error().code, "session.turn");
+  Answers answers;
+  while (answers[{id, 0}].tokens.size() < 3) step(*session_, answers);
+  take(session_->cancel(id), answers);
+  EXPECT_EQ(session_->kept_positions(), std::ssize(prompt) + 2);
+  const Answer again = answer(turn);
+  EXPECT_EQ(again.tokens, generated(turn));
+  EXPECT_EQ(again.end->stats.prompt_tokens, 1);
+}
+
+TEST_P(Sessions, forget_the_conversation_for_other_requests) {
+  SessionRequest turn = request("It was a dark night", 12, 5);
+  turn.is_turn = true;
+  const Answer first = answer(turn);
+  EXPECT_GT(session_->cache().held_bytes(), 0);
+  EXPECT_EQ(answer(request("The dog", 12, 5)).tokens, generated(request("The dog", 12, 5)));
+  EXPECT_EQ(session_->cache().held_bytes(), 0);
+  // Beside others a turn keeps nothing: they might want its pages.
+  const RequestId other = add(*session_, request("The dog", 60, 5));
+  const RequestId id = add(*session_, turn);
+  Answers answers = run(*session_);
+  EXPECT_EQ((answers[{id, 0}].tokens), first.tokens);
+  EXPECT_EQ((answers[{other, 0}].tokens), generated(request("The dog", 60, 5)));
+  EXPECT_EQ(session_->cache().held_bytes(), 0);
+}
+
+TEST_P(Sessions, share_a_cache_that_is_too_small_for_a_turn_and_the_others) {
+  SessionOptions options = batch_invariant_options();
+  options.size.cache_positions = 384;  // three pages
+  if (GetParam() == 2) options.auto_device.make = make<testing::LaggingBackend>;
+  session_ = std::move(Session::open(kModel, options)).value();
+  SessionRequest turn = request("It was a dark night", 200, 5);
+  turn.is_turn = true;
+  turn.ignore_eos = true;
+  SessionRequest other = request("The dog", 200, 5);
+  other.ignore_eos = true;
+  const RequestId other_id = add(*session_, other);
+  const RequestId turn_id = add(*session_, turn);
+  Answers answers = run(*session_);
+  EXPECT_GT(session_->scheduler().num_preemptions(), 0);
+  EXPECT_EQ((answers[{turn_id, 0}].tokens), generated(turn));
+  EXPECT_EQ((answers[{other_id, 0}].tokens), generated(other));
+}
+
+TEST_P(Sessions, refuse_requests_by_code) {
+  EXPECT_EQ(session_->add(request("", 4)).error().code, "generate.empty_prompt");
+  SessionRequest wrong = request("It was", 4);
+  wrong.num_samples = 0;
+  EXPECT_EQ(session_->add(wrong).error().code, "scheduler.request");
+  wrong = request("It was", 4);
+  wrong.prompt_tokens = {1'000'000};
+  EXPECT_EQ(session_->add(wrong).error().code, "model.token_range");
+  wrong.prompt_tokens.assign(301, 1);
+  EXPECT_EQ(session_->add(wrong).error().code, "model.context_full");
+  wrong = request("It was", 4);
+  wrong.is_turn = true;
+  wrong.num_samples = 2;
+  EXPECT_EQ(session_->add(wrong).error().code, "scheduler.request");
+  EXPECT_TRUE(session_->idle());
+  EXPECT_EQ(session_->step()->size(), 0u);
+}
+
+TEST(SessionSteps, that_the_machine_fails_can_be_tried_again) {
+  SessionOptions options = batch_invariant_options();
+  options.auto_device.make = make<testing::FailingBackend>;
+  const auto session = std::move(Session::open(kModel, options)).value();
+  SessionRequest request = session->text().request();
+  request.prompt = "It was a dark night";
+  request.max_tokens = 12;
+  const RequestId first = add(*session, request);
+  const auto expected = run(*session)[{first, 0}].tokens;
+  const RequestId id = add(*session, request);
+  Answers answers;
+  dynamic_cast<testing::FailingBackend&>(*session->ready().backend).fail_after(4);
+  for (int i = 0; i < 4; ++i) step(*session, answers);
+  EXPECT_EQ(session->step().error().code, "memory");
+  while (!session->idle()) step(*session, answers);
+  EXPECT_EQ((answers[{id, 0}].tokens), expected);
+}
+
+}  // namespace
+}  // namespace subbyte

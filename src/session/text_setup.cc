@@ -1,0 +1,76 @@
+#include "session/text_setup.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <ctime>
+#include <utility>
+
+#include "base/model_file.h"
+#include "checkpoints/config/config_file.h"
+#include "engine/end_tokens.h"
+#include "models/model_family.h"
+
+namespace subbyte {
+
+Status check_tokenizer(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / "tokenizer.json";
+  if (is_there(path)) return {};
+  const std::string_view help =
+      is_openai_directory(directory)
+          ? "OpenAI's own files have no tokenizer: copy that of Hugging Face's directory "
+            "here or one directory up"
+          : "copy it from the model that this one was made from (vocab.json and merges.txt are "
+            "not read)";
+  return Error{"file.not_found", fmt::format("{}: not found; {}", path.string(), help)};
+}
+
+Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory) {
+  SUBBYTE_CHECK(check_tokenizer(directory));
+  return Tokenizer::load(directory / "tokenizer.json");
+}
+
+std::string today() {
+  return fmt::format("{:%Y-%m-%d}", fmt::localtime(std::time(nullptr)));
+}
+
+Result<std::unique_ptr<TextSetup>> TextSetup::read(const std::filesystem::path& directory,
+                                                   const ModelConfig& config) {
+  SUBBYTE_TRY(Tokenizer tokenizer, load_tokenizer(directory));
+  auto text = std::make_unique<TextSetup>(TextSetup{.tokenizer = std::move(tokenizer)});
+  text->format = choose_format(family_of(config).chat, text->tokenizer);
+  text->end_tokens = subbyte::end_tokens(config, text->tokenizer);
+  text->chat.date = today();
+  return text;
+}
+
+SessionRequest TextSetup::request() const {
+  SessionRequest request;
+  request.sampling = sampling.alone;
+  request.chat = chat;
+  return request;
+}
+
+Result<std::vector<TokenId>> TextSetup::encode(const SessionRequest& request) const {
+  if (request.is_chat) {
+    return encode_segments(tokenizer, render_chat(format, request.messages, request.chat));
+  }
+  if (!request.prompt_tokens.empty()) return request.prompt_tokens;
+  return tokenizer.encode_prompt(request.prompt, request.special);
+}
+
+std::vector<TokenId> TextSetup::stop_tokens_of(const SessionRequest& request) const {
+  std::vector<TokenId> ids;
+  if (!request.ignore_eos) {
+    if (request.is_chat) ids = stop_tokens(format, tokenizer);
+    ids.insert(ids.end(), end_tokens.begin(), end_tokens.end());
+  }
+  ids.insert(ids.end(), request.stop_token_ids.begin(), request.stop_token_ids.end());
+  for (const std::string& stop : request.stops) {
+    const auto id = tokenizer.find(stop);
+    if (id && tokenizer.is_special(*id)) ids.push_back(*id);
+  }
+  return ids;
+}
+
+}  // namespace subbyte

@@ -1,0 +1,46 @@
+#pragma once
+// How texts become tokens of a model and tokens texts, read of the files beside its weights.
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/sampler.h"
+#include "session/session_request.h"
+#include "text/chat.h"
+#include "text/tokenizer.h"
+
+namespace subbyte {
+
+struct TextSetup {
+  Tokenizer tokenizer;
+  ChatFormat format = ChatFormat::kChatMl;
+  std::vector<TokenId> end_tokens{};  // of a text
+  ChatOptions chat{};                 // read_template_options() adds those of the model's template
+  SamplingDefaults sampling{};        // read_sampling_defaults() reads them
+
+  /// Reads the tokenizer of the model whose files are in `directory`. Codes: those of
+  /// load_tokenizer.
+  static Result<std::unique_ptr<TextSetup>> read(const std::filesystem::path& directory,
+                                                 const ModelConfig& config);
+
+  /// A request that is sampled as the model wants it, and has the options of its template.
+  SessionRequest request() const;
+  /// The tokens that a request goes on with. Codes: those of Tokenizer::encode and
+  /// encode_segments.
+  Result<std::vector<TokenId>> encode(const SessionRequest& request) const;
+  /// The tokens that end a request: its own, those of the model and of its chat format, and stop
+  /// strings that are one control token, which never shows up as text.
+  std::vector<TokenId> stop_tokens_of(const SessionRequest& request) const;
+};
+
+/// Whether a model has a tokenizer. Code file.not_found, which says what to do.
+Status check_tokenizer(const std::filesystem::path& directory);
+/// The tokenizer of a model. Codes: that of check_tokenizer, those of Tokenizer::load.
+Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory);
+
+/// Today's date here, as ChatOptions::date has it.
+std::string today();
+
+}  // namespace subbyte
