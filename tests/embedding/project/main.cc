@@ -22,6 +22,7 @@
 #include "ops/kv_pool.h"
 #include "quantize/mxfp4.h"
 #include "quantize/round_to_nearest.h"
+#include "session/session.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 #include "transform/convert_model.h"
@@ -47,7 +48,7 @@ Status look(const char* argument) {
 
 int main() {
   const auto backend = make_backend({.device = "cpu", .num_threads = 1});
-  if (!backend.ok() || !look("").ok()) return 1;
+  if (!backend.ok() || !look("").ok() || Session::open("none").ok()) return 1;
   std::printf("%s\n%s\n", std::string(library_version()).c_str(),
               to_string(look(nullptr).error()).c_str());
   return 0;
