@@ -1,7 +1,8 @@
 #include "app/json_answer.h"
 
-#include "app/output.h"
+#include <algorithm>
 
+#include "app/output.h"
 #include "base/sha256.h"
 
 namespace subbyte::app {
@@ -20,10 +21,13 @@ std::string digest_of(const Question& question, const std::string& model) {
 Result<json::Value> answer_as_json(Session& session, const Question& question,
                                    const std::string& model, const Interruptible& ctrl_c) {
   Choice choice(question.request, session.text().tokenizer);
+  int64_t held_bytes = 0;  // of the cache, at most after a token
+  const auto take = [&](const Delta& delta) {
+    choice.take(delta);
+    held_bytes = std::max(held_bytes, session.cache().held_bytes());
+  };
   SUBBYTE_TRY(const SampleEnd end,
-              answer_one(
-                  session, question, [&](const Delta& delta) { choice.take(delta); },
-                  [&] { return !ctrl_c.interrupted(); }));
+              answer_one(session, question, take, [&] { return !ctrl_c.interrupted(); }));
   const GenerateStats& stats = end.stats;
   json::Value ids = choice.tokens();
   json::Value answer = choice.take_json(0, {});
@@ -36,6 +40,7 @@ Result<json::Value> answer_as_json(Session& session, const Question& question,
   body["timings"] = {{"load_seconds", session.ready().load_seconds},
                      {"prompt_tokens_per_second", stats.prefill_tokens_per_second()},
                      {"completion_tokens_per_second", stats.decode_tokens_per_second()}};
+  body["cache"] = {{"held_bytes", held_bytes}, {"total_bytes", session.cache().total_bytes()}};
   body["device"] = session.ready().backend->description();
   return body;
 }

@@ -67,7 +67,7 @@ Status check_shapes(const ExpertMatrices& experts) {
 
 /// Packs some experts after the other, each of which has `parts` matrices: one, or gate and up.
 ///
-///   take_parts()  one expert after the other: its matrices, dense ones as numbers that kernels take
+///   take_parts()  one expert after the other: its matrices, dense ones as numbers of kernels
 ///   plan()        every thread some experts: what their packed form is decided by is read
 ///   copy, pack    all experts of a batch by one copy, and a launch for each
 class ExpertPacker {

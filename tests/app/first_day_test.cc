@@ -85,6 +85,27 @@ TEST(RunJson, has_the_text_its_tokens_and_how_they_were_chosen) {
             choice.at("text").get<std::string>() + "\n");
 }
 
+/// Half of the layers of gpt-oss see 8 positions in this shape, and hold one page or two of 128.
+TEST(RunJson, says_that_layers_with_a_window_hold_few_pages) {
+  const TempDir folder;
+  const std::string model = (folder / "model").string();
+  ASSERT_EQ(run_program({"synth", model, "--arch", "gpt-oss", "--shape", "tiny"}).exit_code, 0);
+  std::string prompt;
+  for (int i = 0; i < 300; ++i) prompt += " ab";
+  const ProcessResult result = run_program(
+      {"run", model, "-p", prompt, "-n", "4", "--ignore-eos", "--device", "cpu", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json answer = Json::parse(result.out);
+  const int64_t tokens = answer.at("usage").at("total_tokens");
+  ASSERT_GT(tokens, 290);
+  constexpr int64_t kPageOfLayer = 128 * 2 * 2 * 32 * 2;  // 2 heads of 32 numbers of f16
+  const int64_t pages = (tokens + 127) / 128;
+  const int64_t held = answer.at("cache").at("held_bytes");
+  EXPECT_GE(held, 2 * (pages + 1) * kPageOfLayer);
+  EXPECT_LE(held, 2 * (pages + 2) * kPageOfLayer);
+  EXPECT_GE(answer.at("cache").at("total_bytes"), held);
+}
+
 TEST(RunJson, is_the_body_of_a_line_of_prompts) {
   const TempDir folder;
   const std::string in = folder
