@@ -7,6 +7,7 @@
 
 #include "app/process.h"
 #include "app/terminal.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 namespace subbyte {
@@ -240,6 +241,23 @@ TEST_F(Chat, a_conversation_is_saved_loaded_cleared_and_answered_again) {
   const std::string rest = first.out.substr(answer.size());  // Two, Two again, Two alone
   ASSERT_TRUE(rest.starts_with(second.out + second.out)) << first.out << " / " << second.out;
   EXPECT_NE(rest.substr(2 * second.out.size()), second.out);
+}
+
+/// And not only to what the cache did not hold.
+TEST_F(Chat, penalties_apply_to_the_whole_conversation) {
+  const TempDir folder;
+  const std::string file = (folder.path() / "talk.json").string();
+  const auto chat = [&](const std::string& input) {
+    const ProcessResult result =
+        run_program({"chat", (fs::path(SUBBYTE_TEST_DATA) / "../../demo/model").string(), "--temp",
+                     "0", "-n", "24", "--repeat-penalty", "20", "--batch-invariant"},
+                    {.input = input});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  const std::string both = chat("One two three\n/save " + file + "\nTwo\n");
+  const std::string second = chat("/load " + file + "\nTwo\n");
+  EXPECT_TRUE(both.ends_with("\n" + second)) << both << " / " << second;
 }
 
 TEST_F(Chat, what_cannot_be_done_is_told_and_the_conversation_goes_on) {
