@@ -55,16 +55,13 @@ class Decode {
   }
 
   Status fill_contexts() {
-    for (std::size_t i = 0; i < streams_.size(); ++i) {
-      const auto tokens = random_tokens(model_, run_.context, 1 + i);
-      SUBBYTE_CHECK(append(model_, backend_, streams_[i].sequence, tokens, kPromptStep, logits_));
-    }
+    for (std::size_t i = 0; i < streams_.size(); ++i) SUBBYTE_CHECK(fill_context(i));
     return {};
   }
 
   /// Seconds of that many steps after the contexts.
   Result<double> round(int64_t steps) {
-    for (Stream& stream : streams_) stream.sequence.truncate(run_.context);
+    SUBBYTE_CHECK(cut_to_contexts());
     StepQueue queue(model_, backend_);
     const double start = now();
     double popped = start;
@@ -92,6 +89,22 @@ class Decode {
   double wait_seconds() const { return median(waits_); }
 
  private:
+  Status fill_context(std::size_t i) {
+    const auto tokens = random_tokens(model_, run_.context, 1 + i);
+    return append(model_, backend_, streams_[i].sequence, tokens, kPromptStep, logits_);
+  }
+
+  /// Layers with a window may have given back what the token after a context sees.
+  Status cut_to_contexts() {
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      Sequence& sequence = streams_[i].sequence;
+      if (sequence.rewind(run_.context) == run_.context) continue;
+      sequence.truncate(0);
+      SUBBYTE_CHECK(fill_context(i));
+    }
+    return {};
+  }
+
   /// `is_ahead`: of the step before this one no token is known.
   std::vector<Part> parts(bool is_ahead) {
     std::vector<Part> parts;

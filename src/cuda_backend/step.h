@@ -83,6 +83,7 @@ class CudaStep {
 
   // All in device memory.
   const int32_t* tokens() const { return tokens_; }
+  int64_t num_groups() const { return std::ssize(groups_); }
   const cuda::RowPlace* places(int32_t group) const { return groups_[group].places; }
   const int32_t* pages(int32_t group) const { return groups_[group].pages; }
   const cuda::StatePart* states(int32_t group) const { return groups_[group].states; }

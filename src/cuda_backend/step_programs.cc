@@ -178,8 +178,10 @@ Status StepPrograms::run(const ScheduledProgram& program, std::size_t index, con
   call.num_products = program.num_products;
   call.m = static_cast<int32_t>(step.num_tokens());
   call.most_splits = program.layout.most_splits(program.kv_heads);
-  call.places = step.places(0);
-  call.pages = step.pages(0);
+  if (step.num_groups() > 0) {  // attention of a program is over the only one
+    call.places = step.places(0);
+    call.pages = step.pages(0);
+  }
   call.base_tag = base.tag;
   call.partials = reinterpret_cast<float*>(partials_.data());
   call.arrived_splits = reinterpret_cast<uint32_t*>(memory_.data());

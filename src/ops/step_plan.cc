@@ -14,6 +14,7 @@ struct Description {
   std::string operator()(const AddNormOp& op) const {
     return op.delta == kNoValue ? "norm" : "add, norm";
   }
+  std::string operator()(const NormOp&) const { return "norm"; }
   std::string operator()(const LinearOp& op) const {
     return (op.exact ? "exact linear " : "linear ") + to_string(op.weight);
   }

@@ -137,7 +137,8 @@ TEST(GpuExperts, apart_give_the_bits_of_experts_in_turns) {
 
 /// The result of a plain SwiGLU is proportional to up, and so, in bf16, is every rounding.
 TEST(GpuExperts, apart_have_a_factor_each) {
-  TestExperts experts = taken_apart(random_experts(kNvfp4, {8, 160, 96}, 27));
+  const TestExperts in_turns = random_experts(kNvfp4, {8, 160, 96}, 27);  // has what follows them
+  TestExperts experts = taken_apart(in_turns);
   experts.matrices.swiglu = {};
   experts.matrices.gate_up_bias.clear();
   experts.matrices.down_bias.clear();

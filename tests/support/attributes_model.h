@@ -172,9 +172,10 @@ class AttributesModel {
     RandomMatrix qkv, o, gate, up, down;
   };
 
-  /// Numbers around 1 that differ by norm.
+  /// Numbers around 3 that differ by norm: scores and gates become so large that every attribute
+  /// shows.
   static double norm_weight(int64_t which, int64_t i) {
-    return 0.75 + static_cast<double>((i * 5 + which * 3) % 8) / 16;
+    return 2.25 + static_cast<double>((i * 5 + which * 3) % 8) * 3 / 16;
   }
 
   std::shared_ptr<const Rope> rope(int64_t kind) const {

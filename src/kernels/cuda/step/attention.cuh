@@ -161,11 +161,11 @@ class StepAttend {
       turn(x, angles);
     }
     const int place = other < 0 ? query : kStepHeads + other;
-    store_head(element, queries(), place * query_stride(), half, x);
+    store_head(element, queries(), place * query_stride(), HeadPairs{half, half}, x);
     if (other < 0) return;
     const auto [position, page, pages] = places_[token_];
     store_head(element, run_of(page) + other * a_.cache.run_bytes,
-               int64_t{position % kPagePositions} * a_.head_dim, half, x);
+               int64_t{position % kPagePositions} * a_.head_dim, HeadPairs{half, half}, x);
   }
 
   /// Keys of this head in a page; values follow.
