@@ -236,8 +236,7 @@ class ProgramCutter {
 
   bool add_attention(int64_t op, const RotateOp& rotate, const AttendOp& attend) {
     const AttentionShape& shape = rotate.shape;
-    const bool turns_all = 2 * plan_.value(rotate.cos).cols == shape.head_dim;
-    if (!turns_all || shape.cap > 0) return false;
+    if (shape.cap > 0) return false;
     if (!attends_ || !program_ || is_cut_ || !has_room(1) || shape.kv_heads > limits_.kv_heads ||
         !cuda::StepLayout::serves(shape.heads, shape.kv_heads, shape.head_dim)) {
       return false;

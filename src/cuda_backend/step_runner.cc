@@ -75,6 +75,10 @@ Status CudaStepRunner::check(const StepPlan& plan) const {
                                 to_string(table.format.source));
       }
     }
+    const auto* const rotate = std::get_if<RotateOp>(&op.what);
+    if (rotate != nullptr && 2 * plan.value(rotate->cos).cols != rotate->shape.head_dim) {
+      return unserved(op, "heads of which a part turns run on CPUs alone");
+    }
   }
   return {};
 }

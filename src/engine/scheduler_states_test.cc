@@ -99,7 +99,8 @@ TEST_P(SchedulingStates, samples_share_the_state_of_their_prompt) {
   const Outputs outputs = run(scheduler);
   int64_t generated = 0;
   for (const auto& [key, tokens] : outputs) generated += std::ssize(tokens);
-  EXPECT_LE(scheduler.num_computed_tokens(), 100 + 3 + generated);
+  const int64_t in_vain = 3 * (GetParam() - 1);  // steps ahead of a stop token, one a sample
+  EXPECT_LE(scheduler.num_computed_tokens(), 100 + 3 + generated + in_vain);
 }
 
 INSTANTIATE_TEST_SUITE_P(StepsInFlight, SchedulingStates, ::testing::Values(1, 2));

@@ -146,6 +146,8 @@ CacheSlot Recorder::add_to_cache(CacheGroup group) {
 
 void Recorder::logits(std::string_view name, ValueId x, const Weight& head, float factor,
                       float cap) {
+  const bool is_of_head = x < 0 || plan_.value(x).rows == ValueRows::kHeadRows;
+  expect(name, "rows of tokens whose logits nobody asks for", 0, is_of_head ? 0 : 1);
   const ValueId logits = product(name, x, head, false, ValueType::kFloat);
   append(std::string(name) + ".logits", LogitsOp{logits, factor, cap});
   has_logits_ = true;

@@ -50,7 +50,7 @@ class Recorder {
 
   ValueId experts(std::string_view name, ValueId x, ValueId router_logits, const Experts& experts);
   ValueId running_sum(std::string_view name, ValueId x);
-  /// `factor` and `cap` are those of LogitsOp.
+  /// `x` has the head rows, as head_norm() leaves them; `factor` and `cap` are those of LogitsOp.
   void logits(std::string_view name, ValueId x, const Weight& head, float factor = 1,
               float cap = 0);
 

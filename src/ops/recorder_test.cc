@@ -57,7 +57,7 @@ TEST(Recorder, layers_of_one_rope_share_their_angles) {
   record.attention("a", x, one);
   record.attention("b", x, one);
   record.attention("c", x, attention());
-  record.logits("head", x, weight(100, 16));
+  record.logits("head", record.head_norm("norm", x, kNoValue, norm(16)), weight(100, 16));
   const auto plan = std::move(record).finish();
   ASSERT_TRUE(plan.ok());
   const auto angles = std::ranges::count_if(
@@ -71,11 +71,13 @@ TEST(Recorder, names_the_operation_whose_shapes_do_not_fit) {
     ValueId x = record.embed("table", weight(100, 8));
     record.set_prefix("layers.3.");
     write(record, x);
-    record.logits("head", x, weight(100, 8));
+    record.logits("head", record.head_norm("norm", x, kNoValue, norm(8)), weight(100, 8));
     const auto plan = std::move(record).finish();
     return plan.ok() ? std::string() : plan.error().message;
   };
   EXPECT_EQ(error_of([](Recorder&, ValueId&) {}), "");
+  EXPECT_EQ(error_of([](Recorder& r, ValueId& x) { r.logits("all", x, weight(100, 8)); }),
+            "layers.3.all: rows of tokens whose logits nobody asks for: expected 0, found 1");
   EXPECT_EQ(error_of([](Recorder& r, ValueId& x) { r.linear("up", x, weight(4, 9)); }),
             "layers.3.up: inputs: expected 8, found 9");
   EXPECT_EQ(error_of([](Recorder& r, ValueId& x) { r.add_norm("norm", x, kNoValue, norm(7)); }),

@@ -10,6 +10,9 @@ namespace {
 
 const std::vector<int32_t> kTokens = {3, 41, 5, 26, 5, 35, 8, 9, 7, 9, 32, 38, 46, 2, 6, 43, 38};
 
+/// Norms of 3 make errors of the activations three times as large.
+const double kDecibels = kF16Decibels - 20 * std::log10(3);
+
 class GpuAttributes : public ::testing::TestWithParam<Attributes> {};
 
 TEST_P(GpuAttributes, give_what_the_formulas_give) {
@@ -20,13 +23,18 @@ TEST_P(GpuAttributes, give_what_the_formulas_give) {
     const std::vector<float> expected = model.expected(kTokens);
     for (const int64_t piece : {1, 5, 17}) {
       const auto logits = logits_with(model, *backend, KvType::kF16, kTokens, piece);
+      if (GetParam().turning < AttributesModel::kDim) {
+        ASSERT_FALSE(logits.ok());
+        EXPECT_NE(logits.error().message.find("a part turns"), std::string::npos);
+        continue;
+      }
       ASSERT_TRUE(logits.ok()) << logits.error().message;
       ASSERT_EQ(logits->size(), expected.size());
-      EXPECT_GT(noise_decibels(*logits, expected), kF16Decibels) << piece;
+      EXPECT_GT(noise_decibels(*logits, expected), kDecibels) << piece;
     }
     if (GetParam().name == "none") continue;
     const std::vector<float> without = AttributesModel({}, format).expected(kTokens);
-    EXPECT_LT(noise_decibels(without, expected), kF16Decibels);
+    EXPECT_LT(noise_decibels(without, expected), kDecibels);
   }
 }
 

@@ -34,7 +34,7 @@ inline std::vector<Attributes> all_attributes() {
           {.name = "residual_factor", .residual_factor = 0.22f},
           {.name = "logit_factor", .logit_factor = 0.0625f},
           {.name = "logit_cap", .logit_cap = 3},
-          {.name = "score_cap", .score_cap = 2},
+          {.name = "score_cap", .score_cap = 0.1f},
           {.name = "gelu", .gate = Gate::kGelu},
           {.name = "a_quarter_turns", .turning = 8},
           {.name = "three_quarters_turn_after_norms", .turning = 24, .has_head_norms = true},

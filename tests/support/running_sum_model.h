@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <vector>
 
 #include "base/random.h"
@@ -22,9 +23,12 @@ class RunningSumModel {
     Recorder record;
     const Weight table = upload(table_);
     const Weight identity = upload(identity_);
-    const ValueId x = record.linear("identity", record.embed("table", table), identity);
-    const ValueId sums = record.running_sum("sums", x);
-    record.logits("head", sums, identity);
+    const ValueId x = record.embed("table", table);
+    Norm norm;
+    norm.eps = 0;
+    norm.weight = std::move(backend.upload(std::vector<float>(kSize, 1.0f))).value();
+    const ValueId sums = record.running_sum("sums", record.linear("identity", x, identity));
+    record.logits("head", record.head_norm("norm", x, sums, norm), identity);
     auto plan = std::move(record).finish();
     step_ = std::move(backend.compile(std::move(plan).value())).value();
   }
@@ -45,15 +49,33 @@ class RunningSumModel {
     return tokens;
   }
 
-  /// The sums after each of `tokens`, [tokens][kSize].
+  /// The logits after each of `tokens`, [tokens][kSize].
   std::vector<float> expected(std::span<const int32_t> tokens) const {
     std::vector<double> sum(kSize);
-    std::vector<float> sums;
+    std::vector<float> logits;
     for (const int32_t token : tokens) {
-      for (int64_t i = 0; i < kSize; ++i) sum[i] += weight_at(table_.view, token, i);
-      sums.insert(sums.end(), sum.begin(), sum.end());
+      double squares = 0;
+      std::vector<double> row(kSize);
+      for (int64_t i = 0; i < kSize; ++i) {
+        sum[i] += weight_at(table_.view, token, i);
+        row[i] = weight_at(table_.view, token, i) + sum[i];
+        squares += row[i] * row[i];
+      }
+      for (const double number : row) {
+        logits.push_back(static_cast<float>(number / std::sqrt(squares / kSize)));
+      }
     }
-    return sums;
+    return logits;
+  }
+
+  /// Whether `found` is the end of what is expected after `tokens`: a norm rounds four times.
+  void expect_end(std::span<const float> found, std::span<const int32_t> tokens) const {
+    const std::vector<float> all = expected(tokens);
+    ASSERT_LE(found.size(), all.size());
+    const float* const end = all.data() + all.size() - found.size();
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      EXPECT_NEAR(found[i], end[i], 4 * 0x1p-24 * std::fabs(end[i])) << i;
+    }
   }
 
   /// One step.
