@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The words of the glossary in DEVELOPING.md: what it has retired appears nowhere.
+"""The words of the glossary in DEVELOPING.md: what it has retired appears nowhere. A doc comment
+begins with a verb or a noun.
 
 The last column of the glossary lists, in backquotes, what is refused in code, comments, documents
 and names of files: upper and lower case alike, and as a part of a longer name, too. What stands
@@ -7,8 +8,11 @@ there without backquotes is wrong in that meaning only, which a reader must see.
 
 Not looked at: the changelog and the decisions, which say what was called so then.
 
-    tools/check_words.py [--root DIR]    check the tree, print file:line for each retired word
-    tools/check_words.py --self-test     see retired words reported, and others not
+A doc comment (///) of a header in src/ names its object: "Stores a row", "Bytes of a row". One that
+begins with "What", "Of" or "Whether" has no subject, and is understood from the code alone.
+
+    tools/check_words.py [--root DIR]    check the tree, print file:line for each mistake
+    tools/check_words.py --self-test     see mistakes reported, and others not
 """
 from __future__ import annotations
 
@@ -31,6 +35,9 @@ NOT_LOOKED_AT = re.compile(r"(^|/)data/|^docs/kernels/\w+_decisions"
                            r"|^tools/check_words\.py$")
 # A retired word in a phrase of its own.
 ALLOWED = re.compile(r"(left|leaves?|nothing)[_ ]behind|look-?behind", re.IGNORECASE)
+
+DOC_COMMENT = re.compile(r"\s*///(?!/) ?(.*)")
+NO_SUBJECT = re.compile(r"(What|Of|Whether)\b")
 
 
 def glossary(root: Path) -> list[str]:
@@ -64,6 +71,24 @@ def lines_to_check(path: Path, root: Path) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
+def doc_comments(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """The first line of each, without its slashes."""
+    before = ""
+    for number, line in enumerate(lines, 1):
+        comment = DOC_COMMENT.match(line)
+        if comment and not DOC_COMMENT.match(before):
+            yield number, comment[1]
+        before = line
+
+
+def check_doc_comments(root: Path) -> Iterator[str]:
+    for path in sorted((root / "src").rglob("*.h")):
+        for number, text in doc_comments(path.read_text(errors="replace").splitlines()):
+            if begin := NO_SUBJECT.match(text):
+                name = path.relative_to(root).as_posix()
+                yield f"{name}:{number}: '{begin[0]}': a comment begins with a verb or a noun"
+
+
 def check_tree(root: Path) -> list[str]:
     words = glossary(root)
     if not words:
@@ -76,7 +101,7 @@ def check_tree(root: Path) -> list[str]:
             if found:
                 name = path.relative_to(root).as_posix()
                 problems.append(f"{name}:{number}: '{found[0]}' is retired: see the glossary")
-    return problems
+    return problems + list(check_doc_comments(root))
 
 
 PLANTED_GLOSSARY = """# Developing
@@ -94,6 +119,12 @@ PLANTS = [  # a file, its text, the lines that are reported
     ("src/octet_test.cc", "int x;\n", [0]),
     ("docs/kernels/cpu_decisions.md", "octets\n", []),
     ("tests/data/a.txt", "octets\n", []),
+    ("src/b.h", "/// What it holds.\nint a;\n  /// Of a row.\n  int b;\n/// Whether it is.\n",
+     [1, 3, 5]),
+    ("src/base/c.h", "/// Bytes of a row.\n/// Of both.\n// What it is.\n/// Whatever it is.\n",
+     []),
+    ("src/b.cc", "/// What it holds.\n", []),
+    ("tests/b.h", "/// What it holds.\n", []),
 ]
 
 
