@@ -31,7 +31,7 @@ class Folder {
   /// The descriptor, for the calls of the system that end in "at".
   int descriptor() const { return directory_; }
 
-  /// Whether `name` in it is the file or directory that `descriptor` has open.
+  /// Says whether `name` in it is the file or directory that `descriptor` has open.
   bool names(const std::string& name, int descriptor) const;
   /// 0 or errno. Renames `from` in it to `to` in `other` unless there is something of that name;
   /// `is_directory` is what `from` is.

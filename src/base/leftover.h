@@ -66,7 +66,7 @@ class Lock {
   ~Lock();
 
   explicit operator bool() const { return file_ >= 0; }
-  /// Whether another process has it, or had it until it removed or renamed the file.
+  /// Says whether another process has the lock, or had it until it removed or renamed the file.
   bool contended() const { return contended_; }
   int file() const { return file_; }
 
@@ -85,13 +85,13 @@ struct Claim {
 std::vector<Claim> claim_all(const Folder& folder, const std::filesystem::path& directory,
                              std::string_view target);
 
-/// Whether nobody but this user could have written into the claimed directory.
+/// Says whether nobody but this user could have written into the claimed directory.
 bool is_private(const Claim& claim);
 
 /// The record in a directory that is open; empty when there is none.
 std::string read_record(int directory);
 
-/// Whether nothing is in a directory that is open.
+/// Says whether there is nothing in a directory that is open.
 bool is_empty(int directory);
 
 /// Unlinks all that is in a directory that is open and is no directory. 0, or errno of the first

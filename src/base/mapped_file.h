@@ -14,8 +14,8 @@ struct stat;
 
 namespace subbyte {
 
-/// What tells a file, and one state of it, from others in its file system. The time of the last
-/// change of the inode cannot be set back, as the time of the last write can.
+/// Identity of a file, and of one state of it, in its file system. The time of the last change of
+/// the inode cannot be set back, as the time of the last write can.
 struct FileIdentity {
   uint64_t inode = 0;
   uint64_t bytes = 0;
@@ -23,7 +23,7 @@ struct FileIdentity {
   int64_t changed_ns = 0;
 };
 
-/// Of the last part of a path; links before it are always followed.
+/// Treatment of a link in the last part of a path; links before it are always followed.
 enum class Links : uint8_t { kFollow, kRefuse };
 
 class MappedFile {
@@ -76,7 +76,7 @@ class MappedFile {
   std::filesystem::path location_;  // absolute, where there is no descriptor
 };
 
-/// Whether `path` is a regular file, and no link, of so many bytes that begins with `start`.
+/// Says whether `path` is a regular file, and no link, of so many bytes that begins with `start`.
 bool is_file_with(const std::filesystem::path& path, std::span<const std::byte> start,
                   uint64_t bytes);
 

@@ -21,7 +21,7 @@ Result<Folder> folder_of(const std::filesystem::path& target);
 /// Why partial_outputs::add() said no.
 Error registry_error(const std::filesystem::path& path);
 
-/// What an output finds in its place.
+/// State of the place that an output will take.
 struct Place {
   bool is_taken = false;  // by a regular file that it will replace
   uint32_t mode = 0;      // of that file
@@ -29,13 +29,13 @@ struct Place {
   uint32_t group = 0;
 };
 
-/// Whether an output may take the place of what is at `path`, in `folder`: of nothing, or with
-/// `overwrite` of a regular file. A link is never replaced, nor written through: what it names may
-/// be anything.
+/// Checks whether an output may take the place of what is at `path`, in `folder`: of nothing, or
+/// with `overwrite` of a regular file. A link is never replaced, nor written through: what it names
+/// may be anything.
 Result<Place> look_at_place(const Folder& folder, const std::filesystem::path& path,
                             bool overwrite);
 
-/// What is said of a link in the place of an output. Code file.not_regular.
+/// Error for a link in the place of an output. Code file.not_regular.
 Error link_error(const std::filesystem::path& path);
 
 /// Keeps signal handlers of this thread out of a few lines.

@@ -30,7 +30,7 @@ void set_directory(std::string_view path, int directory);
 /// Its descriptor; -1 when `path` is none of them.
 int directory_of(std::string_view path);
 
-/// Whether remove_partial_outputs() has run. Who made a file after add() asks, and removes it.
+/// Says whether remove_partial_outputs() has run. Who made a file after add() asks, and removes it.
 bool stopping();
 
 /// False when a signal handler is already removing the directory. After true, the handler of

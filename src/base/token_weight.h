@@ -19,7 +19,7 @@
 
 namespace subbyte {
 
-/// Of the best token. The sum over 2^24 tokens, the largest vocabulary, fits.
+/// Weight of the best token. The sum over 2^24 tokens, the largest vocabulary, fits.
 inline constexpr uint64_t kBestWeight = uint64_t{1} << 38;
 
 /// Rounded to a finite float.
@@ -28,15 +28,15 @@ SUBBYTE_HOST_DEVICE float finite_float(double value) {
   return static_cast<float>(value > largest ? largest : value < -largest ? -largest : value);
 }
 
-/// What a token has once it has occurred: positive logits are divided and negative ones
-/// multiplied, rounded to a finite float. What is not finite stays as it is.
+/// Logit of a token that has occurred: positive logits are divided and negative ones multiplied,
+/// rounded to a finite float. What is not finite stays as it is.
 SUBBYTE_HOST_DEVICE float penalized(float logit, double penalty) {
   if (!(logit >= -FLT_MAX && logit <= FLT_MAX)) return logit;
   const double wide = logit;
   return finite_float(logit > 0 ? wide / penalty : wide * penalty);
 }
 
-/// What changes the logit of one token before a choice.
+/// Changes of the logit of one token before a choice.
 struct LogitChange {
   float bias = 0;         // added first; -infinity: the token is never chosen
   int32_t count = 0;      // times that it was generated
@@ -98,14 +98,14 @@ SUBBYTE_HOST_DEVICE uint64_t token_weight(float logit, float best, double temper
   return static_cast<uint64_t>(fma(exp_of_negative(x), 0x1p38, 0.5));
 }
 
-/// What the most likely tokens have to reach for top_p, at least 1.
+/// Sum that the weights of the most likely tokens have to reach for top_p, at least 1.
 SUBBYTE_HOST_DEVICE uint64_t weight_of_top_p(double top_p, uint64_t total) {
   const double needed = ceil(top_p * static_cast<double>(total));
   if (needed >= static_cast<double>(total)) return total;
   return needed < 1 ? 1 : static_cast<uint64_t>(needed);
 }
 
-/// What a token needs for min_p, at least 1.
+/// Weight that a token needs for min_p, at least 1.
 SUBBYTE_HOST_DEVICE uint64_t weight_of_min_p(double min_p) {
   const double needed = ceil(min_p * static_cast<double>(kBestWeight));
   return needed < 1 ? 1 : static_cast<uint64_t>(needed);

@@ -20,9 +20,9 @@ struct ExpertName {
 };
 std::optional<ExpertName> parse_expert_name(std::string_view name);
 
-/// Whether `module`, an expert's "gate_proj" of gpt-oss, holds the rows of gate. GPTQModel puts
-/// there the first half of the rows that gate and up take in turns, the second in "up_proj".
-/// Code model.unsupported.
+/// Checks that `module`, an expert's "gate_proj" of gpt-oss, holds the rows of gate. GPTQModel puts
+/// there the first half of the rows that gate and up take in turns, the second in "up_proj". Code
+/// model.unsupported.
 Status check_gate_of_expert(const QuantizationConfig& config, std::string_view module);
 
 /// The inverse of parse_expert_name: the name of one expert of a stack. Stacks without "experts."

@@ -27,7 +27,7 @@ struct ExportedTensor {
   uint64_t num_bytes() const;  // by dtype and shape
 };
 
-/// What decides which tensors there will be.
+/// Format and shape, which decide which tensors there will be.
 struct ExportShape {
   WeightFormat format;
   int64_t rows = 0;  // N, outputs (of each expert)
@@ -45,7 +45,7 @@ struct ExportedModule {
   ExportShape shape;
 };
 
-/// What the config of a checkpoint is about.
+/// Subject of the config of a checkpoint.
 struct ExportedModel {
   std::vector<ExportedModule> modules;
   std::vector<std::string> kept;  // linear layers that stay floats, lm_head among them
@@ -68,13 +68,14 @@ struct Exporter {
   /// Where experts whose gate and up alternate lie in a way of their own that is not written: the
   /// exporter to take.
   std::string_view instead_for_alternating = {};
-  /// Whether the config can say how a cache is quantized, as `from` said it; nullptr: never.
+  /// Says whether the config has words for how a cache is quantized, as `from` said it; nullptr:
+  /// never.
   bool (*says_kv_cache)(const KvCacheScheme& scheme, QuantizationConfig::Method from) = nullptr;
-  /// What the tensors of a matrix will be, without their bytes. `module` is for messages.
-  /// Codes: export.format when the flavour cannot hold that format, export.shape when rows, cols
-  /// or the group size do not fit its words, export.group_size when its readers refuse that size,
-  /// export.act_order when it has no order of inputs of its own, export.experts when it has one
-  /// matrix in a tensor.
+  /// Describes the tensors that a matrix will become, without their bytes. `module` is for
+  /// messages. Codes: export.format when the flavour cannot hold that format, export.shape when
+  /// rows, cols or the group size do not fit its words, export.group_size when its readers refuse
+  /// that size, export.act_order when it has no order of inputs of its own, export.experts when it
+  /// has one matrix in a tensor.
   Result<std::vector<ExportedTensor>> (*describe)(const ExportShape& shape,
                                                   std::string_view module);
   /// How this flavour has weights such as those of `from`: the same codes, with scales and zero

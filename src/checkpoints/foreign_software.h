@@ -9,7 +9,7 @@
 
 namespace subbyte {
 
-/// What software, or which format of it, says that of quant_method; empty where none is known.
+/// Software, or a format of it, that has this quant_method; empty where none is known.
 std::string_view foreign_method(std::string_view quant_method);
 
 /// The same by the tensors of a module.

@@ -27,7 +27,7 @@ struct ImportContext {
   bool stacks_have_inputs_first = true;
 };
 
-/// What the tensors of a module hold, known without reading the weights.
+/// Contents of the tensors of a module, known without reading the weights.
 struct ModuleInfo {
   std::string_view importer;  // "awq"
   WeightFormat format;
@@ -48,21 +48,22 @@ struct Importer {
   Result<ModuleInfo> (*describe)(const ImportContext& context, std::string_view module);
   /// One matrix, or one for each expert when the tensors hold several.
   Result<std::vector<Matrix>> (*import)(const ImportContext& context, const ModuleInfo& info);
-  /// What import() refuses of the scales, for who does not want the matrix. Reads those alone.
+  /// Refuses what import() refuses of the scales, for who does not want the matrix. Reads those
+  /// alone.
   Status (*check_scales)(const ImportContext& context, const ModuleInfo& info);
 };
 
 std::span<const Importer* const> all_importers();
 
-/// Whether there are tensors of that name that some importer knows, sound or not.
+/// Says whether there are tensors of that name that some importer knows, sound or not.
 bool has_module(const TensorSource& tensors, std::string_view module);
 
 /// Codes: import.missing when no importer knows tensors of that name, those of the importers, and
 /// import.config for contradictions.
 Result<ModuleInfo> describe_module(const ImportContext& context, std::string_view module);
 
-/// Whether the scales are numbers that a matrix may have; reads nothing else of a module that was
-/// described. Code import.scale_not_finite.
+/// Checks that the scales are numbers that a matrix may have; reads nothing else of a module that
+/// was described. Code import.scale_not_finite.
 Status check_module_scales(const ImportContext& context, const ModuleInfo& info);
 
 /// Code import.shape when the tensors hold several experts.

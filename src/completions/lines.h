@@ -16,7 +16,7 @@ class Lines {
  public:
   /// A regular file. Codes: file.not_regular, those of file_error().
   static Result<Lines> open(const std::filesystem::path& path);
-  /// Of an open file from its beginning, which must outlive this.
+  /// Reads an open file, which must outlive this, from its beginning.
   Lines(int file, std::filesystem::path path) : path_(std::move(path)), file_(file) {}
   Lines(Lines&& other) noexcept;
   Lines& operator=(Lines&& other) = delete;
@@ -26,7 +26,8 @@ class Lines {
   /// kMostLineBytes), file.io.
   Result<std::optional<std::string>> next();
 
-  /// Of the line that next() gave last: 1 and up, where it begins, whether it has an end.
+  /// Number of the line that next() gave last, 1 and up; then where it begins, and whether it has
+  /// an end.
   int64_t number() const { return number_; }
   uint64_t offset() const { return offset_; }
   bool is_whole() const { return is_whole_; }

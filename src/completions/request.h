@@ -15,7 +15,7 @@
 
 namespace subbyte {
 
-/// What a request has that does not say it.
+/// Values of fields that a request does not have.
 struct CompletionDefaults {
   SamplingDefaults sampling;
   int64_t max_tokens = -1;  // -1: until the context is full

@@ -15,11 +15,11 @@ namespace subbyte {
 /// How each line begins.
 inline constexpr std::string_view kResultLine = "{\"line\":";
 
-/// What decides the answers of a job beside its lines, by name: options, the machine, files of the
-/// model. Values are texts.
+/// Circumstances that decide the answers of a job beside its lines, by name: options, the machine,
+/// files of the model. Values are texts.
 using JobRecord = std::map<std::string, std::string>;
 
-/// What going on with a job needs of one line.
+/// Part of one line that going on with a job needs.
 struct ResultLine {
   int64_t number = 0;  // of the line of the input
   std::string request_sha256;

@@ -35,9 +35,9 @@ class ResultsFile {
     std::string request_sha256;
     bool is_error = false;
   };
-  /// What was there, by the lines of the input.
+  /// Answers that were there, by the lines of the input.
   const std::map<int64_t, Answer>& done() const { return done_; }
-  /// What decided those answers; empty where no line says so.
+  /// Record of what decided those answers; empty where no line has one.
   const JobRecord& record() const { return record_; }
   const std::filesystem::path& path() const { return path_; }
   bool is_stdout() const { return is_stdout_; }

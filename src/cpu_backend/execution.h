@@ -19,7 +19,7 @@ struct ExecutionOptions {
   /// The threads of the calling program instead of own ones; must outlive the Execution. Then
   /// num_threads stays 0 and pin_threads false. Results are the same.
   Executor* executor = nullptr;
-  /// What products round their activations to.
+  /// Precision to which products round their activations.
   cpu::Precision precision = cpu::Precision::kF32;
   /// Inputs of experts are rounded to MXFP8 (round_to_mxfp8()) before that.
   bool mxfp8_experts = false;

@@ -19,8 +19,8 @@ void silu_gate(const cpu::Kernels& kernels, std::span<float> gate, std::span<con
 void apply_gate(const cpu::Kernels& kernels, Gate kind, std::span<float> gate,
                 std::span<const float> up, int64_t inner, const DonePart& part);
 
-/// Of an expert: gate and up alternate in gate_up [m][2 * inner], of which `part` is. Writes its
-/// columns of out [m][inner], which may not overlap gate_up.
+/// Computes the gate of an expert, whose gate and up alternate in gate_up [m][2 * inner], of which
+/// `part` is. Writes its columns of out [m][inner], which may not overlap gate_up.
 void clamped_swiglu(const cpu::Kernels& kernels, std::span<float> out,
                     std::span<const float> gate_up, int64_t inner, const DonePart& part,
                     const SwiGLU& swiglu);

@@ -50,7 +50,7 @@ class CpuStateMemory : public KvMemory {
   /// Nothing is written to a state that is shared.
   void copy_page(int32_t, int32_t, int64_t) override {}
 
-  /// What a layer keeps in a state.
+  /// The numbers that a layer keeps in a state.
   std::span<float> state(int32_t state, int64_t layer) const;
 
  private:

@@ -11,7 +11,7 @@
 
 namespace subbyte {
 
-/// Whether linear() can multiply by `weights`; code linear.unsupported names what is supported.
+/// Checks that linear() can multiply by `weights`; code linear.unsupported names what is supported.
 /// Called once for each matrix when a model is loaded.
 Status check_linear(const Execution& execution, const MatrixView& weights);
 

@@ -46,8 +46,8 @@ class StepRunner {
   /// Codes: linear.unsupported.
   Status run(const CpuCompiledStep& step, const Batch& batch);
 
-  /// Of the last step: [Batch::num_head_rows()][StepPlan::vocab_size()]. The caller may swap them
-  /// for a buffer of its own.
+  /// Logits of the last step: [Batch::num_head_rows()][StepPlan::vocab_size()]. The caller may swap
+  /// them for a buffer of its own.
   std::vector<float>& logits() { return logits_; }
 
  private:

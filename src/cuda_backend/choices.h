@@ -15,9 +15,9 @@ class CudaChoices {
   /// Whose choices the next run() makes.
   void begin(const Batch& batch);
 
-  /// What run() finds at CudaStep::choices().
+  /// Bytes that run() finds at CudaStep::choices().
   std::span<const std::byte> packet() const { return packet_; }
-  /// What launches follow from besides the size of that.
+  /// Numbers that launches follow from besides the size of the packet.
   StepShapeKey shape_key() const {
     return {std::ssize(rows_), has_changes_ ? 1 : 0, largest_top_k_};
   }

@@ -24,7 +24,7 @@ struct CudaExpertMatrices {
   double largest_scale = 0;              // of all experts
 };
 
-/// What Experts are here.
+/// Experts in the form of this backend.
 struct CudaExperts {
   CudaExpertMatrices gate_up, down;
   cuda::ExpertRules rules;
@@ -58,8 +58,8 @@ class CudaMixture {
   /// Sets experts.rules by what this GPU has. Code linear.unsupported where it has none.
   Status choose_kernels(CudaExperts& experts) const;
 
-  /// What Backend::experts() adds for each row of x. `logits` [x.rows][experts]. Stays until the
-  /// next call. Codes: cuda.memory, cuda.launch.
+  /// Computes what is added for each row of x. `logits` [x.rows][experts]. Stays until the next
+  /// call. Codes: cuda.memory, cuda.launch.
   Result<cuda::RoutedSum> run(const CudaRows& x, const float* logits, const CudaExperts& experts);
 
   /// Memory, so that steps which need no more allocate nothing. Code cuda.memory.

@@ -36,7 +36,8 @@ class CudaStateMemory : public KvMemory {
   /// Nothing is written to a state that is shared.
   void copy_page(int32_t, int32_t, int64_t) override {}
 
-  /// What a layer keeps in state 0; a state is layers * state_size numbers after the one before.
+  /// The numbers of a layer in state 0; a state is layers * state_size numbers after the one
+  /// before.
   float* layer(int64_t layer) const {
     return reinterpret_cast<float*>(bytes_.data()) + layer * group_.state_size;
   }

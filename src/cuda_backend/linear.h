@@ -19,7 +19,7 @@ class CudaProducts {
                cuda::Stream stream)
       : device_(device), number_(number), batch_invariant_(batch_invariant), stream_(stream) {}
 
-  /// Whether there are kernels for it. Code linear.unsupported.
+  /// Checks that there are kernels for the weight. Code linear.unsupported.
   Status check(const CudaWeight& weight) const;
 
   /// The outputs of all parts side by side in the rows of y. Codes: those of plan_linear and

@@ -8,7 +8,7 @@
 
 namespace subbyte {
 
-/// What matrices in the form of the kernels take, each with what its alignment costs. Code
+/// Bytes that matrices in the form of the kernels take, each with what its alignment costs. Code
 /// linear.unsupported for experts in formats that have no kernels.
 Result<int64_t> cuda_matrix_bytes(const MatrixShape& shape);
 

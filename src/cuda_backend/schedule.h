@@ -76,7 +76,7 @@ struct Schedule {
 /// Every operation by itself. `joins`: sums of experts are left to norms.
 Schedule schedule_launches(const StepPlan& plan, bool joins);
 
-/// What the kernel of a step may have.
+/// Limits of the programs of a step.
 struct ProgramLimits {
   int64_t words = 0;       // tagged floats of a program
   int64_t bytes = 0;       // all programs of a step

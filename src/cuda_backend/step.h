@@ -51,8 +51,8 @@ struct StepTasks {
   int64_t num_partials = 0;
 };
 
-/// What the launches of a step follow from, besides the operations: in steps with equal shapes they
-/// are the same, and so are their arguments, places in memory among them.
+/// Numbers that the launches of a step follow from, besides the operations: in steps with equal
+/// shapes the launches are the same, and so are their arguments, places in memory among them.
 using StepShapeKey = std::vector<int64_t>;
 
 class CudaStep {
@@ -91,7 +91,7 @@ class CudaStep {
   const cuda::RowPlace* positions() const;
   const int32_t* head_rows() const { return head_rows_; }
   const std::byte* choices() const { return choices_; }
-  /// Of a kind that begin() was given.
+  /// The tasks of a kind that begin() was given.
   const StepTasks& tasks(const AttentionKind& kind) const;
   /// A copy that stays for all steps.
   Result<const double*> frequencies(std::span<const double> inv_freq);
@@ -102,7 +102,7 @@ class CudaStep {
     CudaBuffer on_device;
   };
 
-  /// What a group of the cache has of each token, or of each part.
+  /// The places of each token, or of each part, in a group of the cache.
   struct Group {
     const cuda::RowPlace* places = nullptr;
     const int32_t* pages = nullptr;

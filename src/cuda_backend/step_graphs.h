@@ -32,13 +32,13 @@ class StepGraphs {
 
   /// Before the first launch of a step. Code cuda.launch.
   Status begin(StepShapeKey key);
-  /// Of a step that has no key.
+  /// Begins a step that has no key.
   void begin_without() {
     mode_ = Mode::kLaunches;
     current_ = nullptr;
   }
 
-  /// Whether the operations of the step are known, and not to be launched.
+  /// Says whether the operations of the step are known, and not to be launched.
   bool replays() const { return mode_ == Mode::kReplays; }
   bool is_graph() const { return mode_ != Mode::kLaunches; }
 

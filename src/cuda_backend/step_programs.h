@@ -17,7 +17,7 @@ using SlotPointers = std::vector<std::byte*>;
 
 class StepPrograms {
  public:
-  /// Of the GPU, for counters, all programs of a step, and tensors as tagged floats.
+  /// Bytes on the GPU for counters, all programs of a step, and tensors as tagged floats.
   static constexpr int64_t kMemoryBytes = int64_t{3} << 20;
   static ProgramLimits limits();
 
@@ -26,7 +26,7 @@ class StepPrograms {
                cuda::Stream stream)
       : device_(device), number_(number), partials_(partials), stream_(stream) {}
 
-  /// What the partials of a step take at most.
+  /// Bytes that the partials of a step take at most.
   static int64_t partial_bytes(int64_t heads, int64_t kv_heads, int64_t head_dim);
 
   /// So that steps allocate nothing. Codes: cuda.memory, cuda.copy.

@@ -50,7 +50,8 @@ class CudaCompiledStep : public CompiledStep {
   mutable std::map<std::pair<int64_t, bool>, Schedule> programs_;
 };
 
-/// What a step works in, in bytes. Upper bounds: what kernels really take depends on the batch.
+/// Memory that a step works in, in bytes. Upper bounds: what kernels really take depends on the
+/// batch.
 struct CudaWorkspace {
   int64_t tensors = 0;   // of the step, with tokens, tasks, logits and choices
   int64_t products = 0;  // activations in the order of a kernel
@@ -83,11 +84,11 @@ class CudaStepRunner {
   /// How the last step ran, see Backend::last_step().
   std::string last_step() const;
 
-  /// What kernels say of weights.
+  /// Kernels of products, which say what weights they take.
   CudaProducts& products() { return products_; }
   CudaMixture& mixture() { return mixture_; }
 
-  /// What steps of a plan work in, up to `size`; its weights need not be there.
+  /// The memory that steps of a plan work in, up to `size`; its weights need not be there.
   CudaWorkspace workspace(const StepPlan& plan, const StepSize& size) const;
   /// So that such steps allocate nothing. Code cuda.memory.
   Status reserve(const CudaWorkspace& workspace);
@@ -141,7 +142,7 @@ class CudaStepRunner {
   cuda::RoutedSum routes_;  // of the last experts
   StepResults results_;
   bool have_programs_run_ = false;
-  /// What the tables of programs on the GPU are bound to.
+  /// Circumstances that the tables of programs on the GPU are bound to.
   struct Bound {
     int64_t step = -1;
     int64_t tokens = 0;

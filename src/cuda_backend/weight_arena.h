@@ -27,7 +27,7 @@ class DeviceBytes {
 
 class WeightArena {
  public:
-  /// What take(bytes) uses up.
+  /// Bytes that take(bytes) uses up.
   static int64_t aligned(int64_t bytes);
 
   /// One allocation for what is taken next. Code cuda.memory.
@@ -35,7 +35,7 @@ class WeightArena {
   /// `bytes` at a multiple of 256, in an allocation of their own where the reserve does not hold
   /// them; none for 0 bytes. Code cuda.memory.
   Result<DeviceBytes> take(int64_t bytes);
-  /// What is left of the reserve is not handed out any more.
+  /// Ends the handing out of what is left of the reserve.
   void close();
 
   /// Bytes of the allocations that are still in use.

@@ -34,7 +34,7 @@ struct CudaMatrix {
 /// The numbers of an uploaded vector; nullptr: it has none.
 const float* floats_of(const Vector& vector);
 
-/// What a Weight is here.
+/// Weight in the form of this backend.
 struct CudaWeight {
   std::vector<CudaMatrix> parts;
 };
@@ -81,7 +81,8 @@ class JoinedMatrices {
   int64_t staged_bytes() const { return staged_bytes_; }
   /// `place` is a multiple of 256. Codes: linear.unsupported.
   Status stage_at(std::byte* place, cuda::RowOrder order);
-  /// Of what stage_at() has placed; `at` is from the begin of the copy to that place.
+  /// Appends the pieces that stage_at() has placed; `at` is from the begin of the copy to that
+  /// place.
   void add_pieces(int64_t at, std::vector<UploadPiece>& pieces) const;
   const cuda::PackedFormat& format() const { return format_; }
   /// Enqueues packing to `to`, format().bytes. Their factors may differ, and the gain is that of
@@ -124,7 +125,7 @@ Result<DeviceBytes> upload_bias(std::span<const float> bias, bool is_packed,
 /// Floats as they are. Codes: cuda.memory, cuda.copy.
 Result<DeviceBytes> upload_bytes(std::span<const std::byte> bytes, const WeightTarget& target);
 
-/// What the epilogue of gate and up computes.
+/// The activation that the epilogue of gate and up computes.
 constexpr cuda::Activation activation_of(Gate gate) {
   return gate == Gate::kGelu ? cuda::Activation::kGeGLU : cuda::Activation::kSwiGLU;
 }

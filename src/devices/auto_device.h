@@ -27,8 +27,8 @@ struct AutoDevice {
 Result<std::unique_ptr<Backend>> choose_machine(const DeviceOptions& options,
                                                 const AutoDevice& device);
 
-/// Whether an error of loading says that a machine with memory of its own does not take a model or
-/// its cache, which the CPU may.
+/// Tells whether an error of loading says that a machine with memory of its own does not take a
+/// model or its cache, which the CPU may.
 bool is_refusal_of_gpu(const Error& error);
 
 /// Loads by `load`, which uses `machine` and leaves nothing that belongs to it when it fails. Where

@@ -41,14 +41,14 @@ struct DeviceOptions {
 /// does not have; cuda.device when there is no such GPU, cuda.memory.
 Result<std::unique_ptr<Backend>> make_backend(const DeviceOptions& options = {});
 
-/// Whether this machine has a GPU of NVIDIA, with a driver, that this build could ask for.
+/// Tells whether this machine has a GPU of NVIDIA, with a driver, that this build could ask for.
 bool has_gpu();
 
 /// The index of the first GPU that the kernels run on. Code cuda.device, which says why there is
 /// none.
 Result<int> first_usable_gpu();
 
-/// What of the options a GPU does not have, as a sentence; empty: nothing.
+/// The options that a GPU does not have, as a sentence; empty: none.
 std::string unserved_by_gpu(const DeviceOptions& options);
 
 struct DeviceInfo {
@@ -64,8 +64,9 @@ struct DeviceList {
   std::string no_gpu;               // why there is none; empty when there are some
 };
 
-/// What this machine has. `measures`: with the bandwidth of each memory, read from 256 MiB, or as
-/// much as is beyond the caches, up to 2 GiB: about a second a device. Codes: those of the CPU.
+/// Lists the devices of this machine. `measures`: with the bandwidth of each memory, read from 256
+/// MiB, or as much as is beyond the caches, up to 2 GiB: about a second a device. Codes: those of
+/// the CPU.
 Result<DeviceList> list_devices(const DeviceOptions& options = {}, bool measures = false);
 
 /// The name of the processor, "unknown processor" where the system does not say.

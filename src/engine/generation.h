@@ -37,15 +37,15 @@ class Generation {
   Generation(Sequence& sequence, std::span<const int32_t> prompt, const GenerateOptions& options,
              int64_t held = 0);
 
-  /// Whether it has ended, which it has from the start where no tokens are wanted. Then next() and
-  /// accept() must not be called any more.
+  /// Says whether it has ended, which it has from the start where no tokens are wanted. Then next()
+  /// and accept() must not be called any more.
   bool ended() const { return ended_; }
 
-  /// What the next step is to compute: at most `max_tokens` (at least 1) more tokens of the prompt,
-  /// or the last token. The tokens stay where they are until accept().
+  /// Part that the next step is to compute: at most `max_tokens` (at least 1) more tokens of the
+  /// prompt, or the last token. The tokens stay where they are until accept().
   Part next(int64_t max_tokens);
-  /// Whether the step after one with a choice, which is not accepted yet, can be told: where that
-  /// choice is not the last, and its token decides nothing but itself.
+  /// Says whether the step after one with a choice, which is not accepted yet, can be told: where
+  /// that choice is not the last, and its token decides nothing but itself.
   bool can_go_ahead() const;
   /// That step, for the token that choice `before` of the step before takes. What stands for it
   /// stays until the next call.
@@ -59,7 +59,7 @@ class Generation {
     return std::ssize(tokens_) - (sequence_.length() - first_position_);
   }
 
-  /// What came of a step: a token to hand out, the end, or both.
+  /// Outcome of a step: a token to hand out, the end, or both.
   struct Event {
     std::optional<int32_t> token;
     std::optional<StopReason> stop;
@@ -88,7 +88,8 @@ class Generation {
   std::vector<int32_t> tokens_;  // the prompt and what was handed out
   int32_t token_ahead_ = 0;      // chosen_before()
 
-  /// Of the token that would be handed out as the `n`-th after these; 0: of the last one.
+  /// Says whether there is room for the token that would be handed out as the `n`-th after these;
+  /// 0: for the last one.
   bool has_room_for(int64_t n) const {
     return first_position_ + std::ssize(tokens_) + n <= sequence_.max_length();
   }

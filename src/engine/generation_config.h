@@ -13,9 +13,9 @@ namespace subbyte {
 /// The rules of the file.
 std::span<const json::KeyRule> generation_config_rules();
 
-/// What it says; nothing where there is no such file. "do_sample": true alone asks for temperature
-/// 1 without cuts, false for the most likely token. Codes: json.*, file.*, config.not_computed for
-/// keys that would change answers and are not computed.
+/// Reads the wishes of the file; there are none where there is no such file. "do_sample": true
+/// alone asks for temperature 1 without cuts, false for the most likely token. Codes: json.*,
+/// file.*, config.not_computed for keys that would change answers and are not computed.
 Result<SamplingWishes> read_generation_config(const std::filesystem::path& directory);
 
 /// Sampling by these wishes, then by those of the file. Codes: those of read_generation_config and

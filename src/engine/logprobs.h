@@ -18,8 +18,9 @@ struct Logprobs {
   std::vector<TokenLogprob> top;  // the most likely first, the lower id first on ties
 };
 
-/// Of one row of logits [vocabulary] without NaN or +infinity; `token` is inside. At most `num_top`
-/// alternatives, among which the token itself may be. Computed in double precision.
+/// Log probabilities of one row of logits [vocabulary] without NaN or +infinity; `token` is inside.
+/// At most `num_top` alternatives, among which the token itself may be. Computed in double
+/// precision.
 Logprobs logprobs_of(std::span<const float> logits, int32_t token, int64_t num_top);
 
 }  // namespace subbyte

@@ -26,14 +26,15 @@ struct SamplingOptions {
   std::vector<TokenBias> biases{};  // by their tokens, each once; at most kMostBiases
 };
 
-/// What one of those who have a say says of sampling: a request, a command line, a model. What is
+/// Wishes of one of those who have a say in sampling: a request, a command line, a model. What is
 /// not said is left to the next of them.
 struct SamplingWishes {
   std::optional<double> temperature, top_p, min_p;
   std::optional<double> repetition_penalty, frequency_penalty, presence_penalty;
   std::optional<int64_t> top_k;
 
-  /// Whether it says how tokens are cut: then whatever nobody says of that is neutral.
+  /// Says whether it has a wish for how tokens are cut: then whatever nobody says of that is
+  /// neutral.
   bool says_how() const { return temperature || top_k || top_p || min_p; }
   /// These wishes, and those of `next` where there are none.
   SamplingWishes or_else(const SamplingWishes& next) const;
@@ -44,13 +45,13 @@ struct SamplingWishes {
 /// Temperature 1, and no cut: what someone who says a part of it leaves unsaid.
 SamplingOptions neutral_sampling();
 
-/// What requests are sampled with that do not say it.
+/// Options for requests that do not say what they are sampled with.
 struct SamplingDefaults {
   SamplingOptions alone;  // where a request says nothing of how tokens are cut
   SamplingOptions beside = neutral_sampling();  // what is beside the part that it says
 
-  /// Of a command line and a model: what neither says is our own default, or neutral where the
-  /// model says a part of it.
+  /// Defaults of a command line and a model: what neither says is our own default, or neutral where
+  /// the model says a part of it.
   static SamplingDefaults of(const SamplingWishes& options, const SamplingWishes& model,
                              uint64_t seed);
   SamplingOptions with(const SamplingWishes& request) const {

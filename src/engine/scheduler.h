@@ -133,12 +133,12 @@ class Scheduler {
     int64_t rows_to_score(int64_t tokens) const {
       return is_scored() ? 0 : std::max<int64_t>(sequence.length() + tokens - num_scored, 0);
     }
-    /// Whether nothing of the prompt is still to be scored.
+    /// Says whether nothing of the prompt is still to be scored.
     bool is_scored() const {
       return !scores_prompt || num_scored + 1 >= generation.prompt_tokens();
     }
 
-    /// Whether the cache holds all of the prompt that its samples share.
+    /// Says whether the cache holds all of the prompt that its samples share.
     bool has_prompt() const { return had_prompt(0); }
     /// The same before the last `tokens` tokens.
     bool had_prompt(int64_t tokens) const {

@@ -25,7 +25,7 @@ class StepQueue {
 
   bool empty() const { return steps_.empty(); }
   bool has_room() const { return std::ssize(steps_) < backend_.steps_in_flight(); }
-  /// Of the step that was pushed last.
+  /// Parts of the step that was pushed last.
   const std::vector<Part>& last() const { return steps_.back(); }
 
   /// Submits a step, for which there is room; its sequences are as long as after it. What the

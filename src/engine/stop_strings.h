@@ -16,7 +16,7 @@ class StopStrings {
 
   /// Text that may be shown now. After a stop string was found, stopped() and nothing more.
   std::string push(std::string_view text);
-  /// What is still held back when the stream ends.
+  /// Text that is still held back when the stream ends.
   std::string finish();
   bool stopped() const { return stopped_; }
   /// The stop string that was found; of several that end together the longest. After stopped().

@@ -67,7 +67,8 @@ void unpack_marlin_zeros(std::byte* zeros, const std::byte* words, int64_t rows,
 void pack_marlin_e8m0(std::byte* to, const std::byte* scales, int64_t rows, int64_t groups);
 void unpack_marlin_e8m0(std::byte* scales, const std::byte* from, int64_t rows, int64_t groups);
 
-/// What E4M3 scales were multiplied by, a power of two, and how many that were not 0 became 0.
+/// Factor that E4M3 scales were multiplied by, a power of two, and how many that were not 0 became
+/// 0.
 struct MarlinE4M3 {
   float factor = 1;
   int64_t lost = 0;

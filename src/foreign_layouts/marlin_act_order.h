@@ -22,7 +22,8 @@ struct MarlinActOrder {
   std::vector<int32_t> g_idx;
 };
 
-/// Of a canonical matrix; without an order of inputs both are empty, as the kernel takes them then.
+/// Makes both tensors of a canonical matrix; without an order of inputs they are empty, as the
+/// kernel takes them then.
 MarlinActOrder marlin_act_order(const MatrixView& matrix);
 
 /// The input_order of the canonical matrix with groups of that size. Code layout.input_order when

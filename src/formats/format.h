@@ -22,7 +22,7 @@ enum class Rounding : uint8_t {
   kTowardZero,
 };
 
-/// What a format can hold besides finite numbers.
+/// Values that a format can hold besides finite numbers.
 enum class Specials : uint8_t {
   kNone,         // every code is a finite number; NaN cannot be encoded
   kNan,          // NaN but no infinity (E4M3, E8M0)

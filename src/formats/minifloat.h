@@ -88,8 +88,8 @@ constexpr double decode_minifloat(const MinifloatSpec& spec, uint32_t code) {
   return (code & sign_mask(spec)) != 0 ? -value : value;
 }
 
-/// Whether a number `rest` / 2^shift of the way from an integer to the next one goes up.
-/// 1 <= shift <= 63.
+/// Says whether a number `rest` / 2^shift of the way from an integer to the next one goes up. 1 <=
+/// shift <= 63.
 constexpr bool rounds_up(uint64_t whole, uint64_t rest, int shift, Rounding rounding) {
   const uint64_t half = uint64_t{1} << (shift - 1);
   switch (rounding) {

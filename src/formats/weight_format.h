@@ -11,7 +11,7 @@
 
 namespace subbyte {
 
-/// What is stored beside each scale, and what it means:
+/// Numbers that are stored beside each scale, and their meaning:
 ///
 ///   kNone         w = element(code) * scale
 ///   kU8, kU16     w = (element(code) - zero) * scale; kU16 is for 8-bit codes, where GPTQ v1 can

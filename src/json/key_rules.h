@@ -40,7 +40,7 @@ std::vector<KeyRule> rules_of(std::span<const ScopedRule> rules, std::string_vie
 /// nullptr: nothing is known of the key.
 const KeyRule* find_rule(std::span<const KeyRule> rules, std::string_view key);
 
-/// Whether a value of a key that is not computed asks for nothing.
+/// Says whether a value of a key that is not computed asks for nothing.
 bool asks_for_nothing(const KeyRule& rule, const Value& value);
 
 /// Refuses, with `code`, the first key of kRefused that asks for something.

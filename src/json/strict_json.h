@@ -21,8 +21,8 @@ using Value = nlohmann::ordered_json;
 
 inline constexpr int kMaxDepth = 64;
 
-/// What a value may take of memory while it is made: so many times its text, or kFreeMemory if that
-/// is more. Five times the longest string is set aside first: so much of it the parser holds.
+/// Memory that a value may take while it is made: so many times its text, or kFreeMemory if that is
+/// more. Five times the longest string is set aside first: so much of it the parser holds.
 inline constexpr std::size_t kMemoryFactor = 4;
 inline constexpr std::size_t kFreeMemory = std::size_t{16} << 20;
 /// For conversations and requests, which may be one long string.

@@ -76,7 +76,7 @@ SUBBYTE_BLOCK_FUNCTION uint32_t e8m0_of(uint32_t amax, uint32_t threshold) {
   return exponent > kMaxExponent ? exponent - kMaxExponent : 0;
 }
 
-/// What elements are multiplied by: 1 / scale, NaN for 255.
+/// Factor of elements: 1 / scale, NaN for 255.
 SUBBYTE_BLOCK_FUNCTION float inverse_e8m0(uint32_t code) {
   const uint32_t power = code == 254 ? 0x400000 : (254 - code) << 23;
   return as_float(code == 255 ? kNanBits : power);

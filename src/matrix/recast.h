@@ -19,7 +19,7 @@ namespace subbyte {
 /// How a flavour stores MatrixView::tensor_scale: not at all, or in a float.
 enum class TensorFactor : uint8_t { kNone, kMultiplies, kDivides };
 
-/// What a matrix is to look like.
+/// Format that a matrix is to get.
 struct TargetFormat {
   WeightFormat format;
   TensorFactor factor = TensorFactor::kNone;
@@ -65,8 +65,8 @@ double largest_scale(const MatrixView& matrix);
 std::optional<WeightFormat> common_format(const WeightFormat& a, const WeightFormat& b,
                                           int64_t cols);
 
-/// Whether codes lie around a zero of their own: everything but uN with some zero point that is not
-/// 2^(N-1).
+/// Says whether codes lie around a zero of their own: everything but uN with some zero point that
+/// is not 2^(N-1).
 bool is_symmetric(const MatrixView& matrix);
 
 /// u4 for i4 and so on, i4 for u4; other elements stay what they are.

@@ -46,7 +46,7 @@ enum class PartOrder : uint8_t {
   kAlternating,  // a row of the first, a row of the second
 };
 
-/// What a checkpoint has, or should have, of a TensorSpec.
+/// Tensors of a TensorSpec that a checkpoint has, or should have.
 struct FileTensors {
   std::vector<FileMatrix> matrices;
   std::vector<FileVector> vectors;
@@ -66,7 +66,7 @@ class CheckpointNames {
   /// Its parts, or itself where it has none, with the names that they have, or would have, in the
   /// checkpoint; of experts those of stacks (expert_name() of checkpoints/expert_names.h).
   std::vector<PartSpec> parts_of(const TensorSpec& spec) const;
-  /// Whether its experts are modules of their own, or should be where there are none.
+  /// Says whether its experts are modules of their own, or should be where there are none.
   bool has_experts_apart(const TensorSpec& spec) const {
     return spec.is_of_experts() && !stacks_apart(spec).empty();
   }

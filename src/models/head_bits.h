@@ -17,7 +17,8 @@ namespace subbyte {
 /// 31.942 in groups of 128.
 Status check_head_bits(int bits);
 
-/// What quantize_table() makes of `table`, a dense tensor of `cols` columns. Code model.head_bits.
+/// Format that quantize_table() makes of `table`, a dense tensor of `cols` columns. Code
+/// model.head_bits.
 Result<WeightFormat> head_format(int bits, int64_t cols, const FileTensor& table);
 
 /// `table` is dense and lies in the file of `tensor`, whose pages are given back on the way, so

@@ -16,7 +16,8 @@ namespace subbyte {
 
 class Model {
  public:
-  /// Of a plan that somebody has recorded and compiled; load_model() is the usual way.
+  /// Makes a model of a plan that somebody has recorded and compiled; load_model() is the usual
+  /// way.
   Model(const ModelConfig& config, std::unique_ptr<CompiledStep> step)
       : config_(config), step_(std::move(step)) {}
 
@@ -44,8 +45,8 @@ class Model {
   /// No step is on its way.
   Error locate_not_finite(Backend& backend, const Batch& batch, const Error& error) const;
 
-  /// Whether the files in which weights are still read are as they were when they were opened: what
-  /// was computed meanwhile is of the model then. Code file.changed.
+  /// Checks that the files in which weights are still read are as they were when they were opened:
+  /// what was computed meanwhile is of the model then. Code file.changed.
   Status verify_unchanged() const;
 
   /// Code model.token_range unless all are in the vocabulary.
@@ -97,13 +98,13 @@ struct LoadOptions {
   int64_t step_logits = 1;  // rows
 };
 
-/// What of the matrices is read: all; the scales alone; nothing, the headers have to do. Without
-/// kAll the backend gets zeros of their sizes, and computes in the memory of the host.
+/// Parts of the matrices that are read: all; the scales alone; nothing, the headers have to do.
+/// Without kAll the backend gets zeros of their sizes, and computes in the memory of the host.
 enum class Reads : uint8_t { kAll, kScales, kHeaders };
 
-/// Whether load_model would take the model, from its files' headers, its small tensors and, with
-/// Reads::kScales, the scales of its matrices: codes are never refused. `backend` computes in the
-/// memory of the host, and keeps nothing. Codes: those of load_model.
+/// Checks that load_model would take the model, from its files' headers, its small tensors and,
+/// with Reads::kScales, the scales of its matrices: codes are never refused. `backend` computes in
+/// the memory of the host, and keeps nothing. Codes: those of load_model.
 Status check_loading(const std::filesystem::path& path, Backend& backend, Reads reads);
 
 /// Opens a model directory or a model file of OrinMLLM: its config says which model, the tensors

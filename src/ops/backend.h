@@ -67,7 +67,7 @@ class Backend {
                                        std::vector<float> bias = {}) = 0;
   virtual Result<Experts> upload(ExpertMatrices experts) = 0;
   virtual Result<Vector> upload(std::vector<float> numbers) = 0;
-  /// Whether make_kv_pool() makes caches of that kind, before weights are loaded. Code
+  /// Refuses caches that make_kv_pool() does not make, before weights are loaded. Code
   /// kv.unsupported.
   virtual Status check_cache(const CacheLayout& layout, KvType type) const = 0;
   /// Codes: kv.memory when there is no room for that; that of check_cache.

@@ -59,7 +59,7 @@ struct Batch {
   }
 };
 
-/// What comes of a step, on the host: the logits that parts ask for in float32, those of the first
+/// Results of a step, on the host: the logits that parts ask for in float32, those of the first
 /// part, then of the second, ..., and the tokens that parts let choose, in the same order.
 struct Logits {
   int64_t vocab_size = 0;

@@ -37,7 +37,7 @@ struct CacheSlot {
   int64_t layer = 0;  // of the group
 };
 
-/// What a cache is to hold.
+/// The positions and sequences that a cache is to hold.
 struct CacheSize {
   int64_t positions = 0;    // of all sequences together
   int64_t sequences = 1;    // at a time

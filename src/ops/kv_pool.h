@@ -46,7 +46,7 @@ struct KvShape {
   KvType type = KvType::kF32;
 
   int64_t element_bytes() const { return type == KvType::kF32 ? 4 : type == KvType::kE4M3 ? 1 : 2; }
-  /// Of one position; 0: there are none.
+  /// Bytes of the scale of one position; 0: there are none.
   int64_t scale_bytes() const { return type == KvType::kE4M3 ? 1 : 0; }
   /// Elements of the keys, or of the values, of one head and layer in one page: after them are the
   /// scales.
@@ -113,7 +113,7 @@ class KvPool {
   std::vector<KvGroup> groups_;
 };
 
-/// What is kept of one conversation.
+/// The pages and states of one conversation.
 class Sequence {
  public:
   /// States that a sequence owns at most: of its settled length, and of two steps after it.
@@ -129,7 +129,7 @@ class Sequence {
   int64_t length() const { return length_; }
   int64_t max_length() const { return max_length_; }
   KvPool& pool() const { return *pool_; }
-  /// Whether it owns nothing of the pool.
+  /// Tells whether it owns nothing of the pool.
   bool is_empty() const;
 
   /// The pages of the positions from 0 on; the last ones may be empty so far, the first ones of a
@@ -140,8 +140,8 @@ class Sequence {
   int32_t state(int32_t group) const;
   int32_t next_state(int32_t group) const { return tables_[group].next_state; }
 
-  /// Whether a sequence can be cut back to `length`, or share it: all that a token after it sees is
-  /// still there.
+  /// Tells whether a sequence can be cut back to `length`, or share it: all that a token after it
+  /// sees is still there.
   bool holds(int64_t length) const;
 
   /// Another sequence with the first `length` positions of this one, which share their pages; with
@@ -153,7 +153,7 @@ class Sequence {
   /// does not hold; kv.no_pages when the pool has too few. Then the sequence and the pool are as
   /// before.
   Status reserve(int64_t tokens);
-  /// Whether the pool has the pages for that now, and `spare` more in each group.
+  /// Tells whether the pool has the pages for that now, and `spare` more in each group.
   bool has_room_for(int64_t tokens, int64_t spare = 0) const;
 
   /// Marks `tokens` positions as filled, for which there is room.

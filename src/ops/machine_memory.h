@@ -36,7 +36,7 @@ struct MemoryNeed {
   int64_t workspace = 0;  // of a step
   int64_t staging = 0;    // while weights are loaded; given back before there is a cache
 
-  /// What is held once a model is loaded.
+  /// Bytes that are held once a model is loaded.
   int64_t sum() const { return weights + cache + workspace; }
   /// The most that is held at any time.
   int64_t peak() const { return staging > cache ? weights + workspace + staging : sum(); }
@@ -50,7 +50,7 @@ class MachineMemory {
   virtual std::string name() const = 0;
   virtual Result<int64_t> free_bytes() const = 0;
 
-  /// What uploads take. Code linear.unsupported for what the machine does not serve.
+  /// Bytes that uploads take. Code linear.unsupported for what the machine does not serve.
   virtual Result<int64_t> matrix_bytes(const MatrixShape& shape) const = 0;
   virtual int64_t vector_bytes(int64_t size) const = 0;
   /// For steps of a plan, whose weights need not be there, up to `size`.
@@ -62,7 +62,7 @@ class MachineMemory {
   virtual Status reserve(const MemoryNeed& need, const StepPlan& plan, const StepSize& size) = 0;
   /// Waits for the uploads and gives back what they needed on the way.
   virtual Status finish_loading() = 0;
-  /// What is allocated now.
+  /// Memory that is allocated now.
   virtual MemoryNeed held() const = 0;
 };
 

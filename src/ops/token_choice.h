@@ -20,7 +20,7 @@ struct TokenBias {
   bool operator==(const TokenBias&) const = default;
 };
 
-/// Of one request.
+/// Biases that one request may have.
 inline constexpr int64_t kMostBiases = 1024;
 
 /// How one token is chosen. The caller draws the random number, so its stream does not depend on

@@ -26,9 +26,9 @@ struct Vector {
   std::shared_ptr<const void> storage;
 };
 
-/// What is between the two products of an expert: with g = min(gate, limit) and
-/// u = clamp(up, -limit, limit), g / (1 + exp(-alpha g)) * (u + up_offset). As it is, the usual
-/// SwiGLU: silu(gate) * up. gpt-oss has 1.702, 7 and 1 (transformers, models/gpt_oss).
+/// Gate between the two products of an expert: with g = min(gate, limit) and u = clamp(up, -limit,
+/// limit), g / (1 + exp(-alpha g)) * (u + up_offset). As it is, the usual SwiGLU: silu(gate) * up.
+/// gpt-oss has 1.702, 7 and 1 (transformers, models/gpt_oss).
 struct SwiGLU {
   float alpha = 1;
   float limit = std::numeric_limits<float>::infinity();
@@ -59,7 +59,7 @@ struct ExpertMatrices {
   SwiGLU swiglu;
   RouteWeights route_weights = RouteWeights::kOfChosen;
 
-  /// Whether gate and up of an expert are two matrices.
+  /// Says whether gate and up of an expert are two matrices.
   bool is_apart() const { return gate_up.size() == 2 * down.size(); }
 };
 

@@ -21,7 +21,7 @@ class SampleText {
   /// Adds what is left at the end.
   void finish(Delta& delta);
 
-  /// Whether a stop string was found: nothing that comes later is wanted.
+  /// Tells whether a stop string was found: nothing that comes later is wanted.
   bool stopped() const { return stops_.stopped(); }
   const std::string& stop() const { return stops_.found(); }
 

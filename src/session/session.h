@@ -86,10 +86,10 @@ class Session {
   /// where it has ended.
   std::vector<Delta> cancel(RequestId request);
 
-  /// Whether all requests have ended.
+  /// Tells whether all requests have ended.
   bool idle() const { return scheduler_.idle(); }
 
-  /// What it was made of, and the state of its scheduler.
+  /// The parts that it was made of, and the state of its scheduler.
   const ReadyModel& ready() const { return ready_; }
   const TextSetup& text() const { return *text_; }
   const KvPool& cache() const { return pool_; }

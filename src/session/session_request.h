@@ -51,7 +51,7 @@ struct SampleEnd {
   std::string stop;                   // the text that was found, with kStopString
 };
 
-/// What a step adds to one sample.
+/// The text and tokens that a step adds to one sample.
 struct Delta {
   RequestId request = 0;
   int64_t sample = 0;

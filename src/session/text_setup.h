@@ -35,7 +35,7 @@ struct TextSetup {
   std::vector<TokenId> stop_tokens_of(const SessionRequest& request) const;
 };
 
-/// Whether a model has a tokenizer. Code file.not_found, which says what to do.
+/// Checks that a model has a tokenizer. Code file.not_found, which says what to do.
 Status check_tokenizer(const std::filesystem::path& directory);
 /// The tokenizer of a model. Codes: that of check_tokenizer, those of Tokenizer::load.
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& directory);

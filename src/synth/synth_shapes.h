@@ -24,7 +24,7 @@ std::string shape_names(std::string_view arch);
 /// The same of all: "qwen3: tiny, 0.6b, ...; gpt-oss: ...".
 std::string all_shape_names();
 
-/// What the weights of a family's models can be stored as: names of exporters, and "bf16".
+/// Formats in which the weights of a family's models can be stored: names of exporters, and "bf16".
 std::vector<std::string_view> synthetic_formats(const ModelFamily& family);
 /// The same of all: "qwen3: awq, gptq, bf16; gpt-oss: ...".
 std::string all_synthetic_formats();

@@ -13,7 +13,7 @@
 namespace subbyte {
 
 struct SynthTensor {
-  /// What the elements are. Weights are `center` plus or minus `deviation` (the standard one); for
+  /// Kind of the elements. Weights are `center` plus or minus `deviation` (the standard one); for
   /// codes and scales `deviation` is that of the weights that they stand for.
   enum class Contents : uint8_t {
     kCodes,      // any bits: every 4-bit code equally often

@@ -42,8 +42,8 @@ struct CharacterSet {
 
 class CharacterClasses {
  public:
-  /// Of normalized sets. Code tokenizer.regex_too_complex: the table of sets by classes would be
-  /// too large.
+  /// Makes the classes of normalized sets. Code tokenizer.regex_too_complex: the table of sets by
+  /// classes would be too large.
   static Result<CharacterClasses> of(const std::vector<CharacterSet>& sets);
 
   /// The class of a code point: [0, size()).

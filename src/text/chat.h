@@ -39,7 +39,8 @@ enum class ReasoningEffort : uint8_t { kLow, kMedium, kHigh };
 struct ChatMessage {
   ChatRole role;
   std::string content;
-  /// Of an assistant, where it does not stand in the content, between <think> and </think>.
+  /// Reasoning of an assistant, where it does not stand in the content, between <think> and
+  /// </think>.
   std::optional<std::string> reasoning{};
 };
 
@@ -50,7 +51,7 @@ struct ChatOptions {
   /// ChatML: the prompt opens the reasoning, as the template of a model that always reasons does
   /// (text/chat_template.h).
   bool opens_reasoning = false;
-  /// Whether that was read of a template, so that a false is one.
+  /// True where that was read from a template, so that a false is one.
   bool template_is_known = false;
   /// Harmony.
   ReasoningEffort effort = ReasoningEffort::kMedium;

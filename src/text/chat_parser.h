@@ -22,7 +22,7 @@ class ChatParser {
   std::vector<OutputPiece> push(TokenId id) {
     return std::visit([&](auto& parser) { return parser.push(id); }, parser_);
   }
-  /// What is left at the end.
+  /// Gives what is left at the end.
   std::vector<OutputPiece> finish() {
     return std::visit([](auto& parser) { return parser.finish(); }, parser_);
   }

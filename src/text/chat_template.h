@@ -16,12 +16,12 @@ namespace subbyte {
 /// one. Codes: json.*, file.*.
 Result<std::optional<std::string>> read_chat_template(const std::filesystem::path& directory);
 
-/// Whether the prompts that a template makes end with an open <think>: after its last
+/// Says whether the prompts that a template makes end with an open <think>: after its last
 /// add_generation_prompt a quoted text has the mark and does not close it.
 bool opens_reasoning(std::string_view chat_template);
 
-/// What the template in `directory` says of prompts; the rest of `options` stays. Codes: those of
-/// read_chat_template.
+/// Reads what the template in `directory` says of prompts; the rest of `options` stays. Codes:
+/// those of read_chat_template.
 Status read_template_options(const std::filesystem::path& directory, ChatOptions& options);
 
 }  // namespace subbyte

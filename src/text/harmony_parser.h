@@ -26,7 +26,7 @@ class HarmonyParser {
 
   /// Pieces that became known with this token. Stop tokens may be pushed too.
   std::vector<OutputPiece> push(TokenId id);
-  /// What is left at the end.
+  /// Gives what is left at the end.
   std::vector<OutputPiece> finish();
 
  private:

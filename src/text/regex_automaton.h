@@ -21,8 +21,8 @@
 
 namespace subbyte {
 
-/// What the automata of one tokenizer may take together; each takes its share away. The patterns of
-/// real ones take a hundredth of it.
+/// Room that the automata of one tokenizer may take together; each takes its share away. The
+/// patterns of real ones take a hundredth of it.
 struct RegexBudget {
   uint64_t steps = uint64_t{1} << 27;        // nodes asked: half a second
   std::size_t cells = std::size_t{1} << 23;  // of all tables: 16 MiB
@@ -35,7 +35,7 @@ class RegexAutomaton {
 
   static constexpr Entry kStart = 0;
 
-  /// What an entry says in a state, besides 2 + the entry after the character.
+  /// Values of an entry of a state, besides 2 + the entry after the character.
   static constexpr uint16_t kNoMatch = 0;
   static constexpr uint16_t kEndsHere = 1;
 

@@ -25,7 +25,7 @@ struct RegexTree {
   };
   static constexpr uint32_t kUnlimited = UINT32_MAX;
 
-  /// Whether it can match the empty text.
+  /// Says whether it can match the empty text.
   bool is_nullable() const;
 
   Kind kind = Kind::kSequence;

@@ -32,10 +32,10 @@ class ThinkParser {
 
   /// Pieces that became known with this token. Stop tokens may be pushed too.
   std::vector<OutputPiece> push(TokenId id);
-  /// What is left at the end.
+  /// Gives what is left at the end.
   std::vector<OutputPiece> finish();
-  /// Whether the token that was pushed last was a </think> that nothing had opened: what was given
-  /// out as the answer until then is reasoning.
+  /// Says whether the token that was pushed last was a </think> that nothing had opened: what was
+  /// given out as the answer until then is reasoning.
   bool takes_answer_back() const { return takes_answer_back_; }
 
  private:

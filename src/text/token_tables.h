@@ -54,7 +54,7 @@ class TokenTables {
   std::vector<AddedToken> added;  // in the order of the file
 
  private:
-  /// Of added tokens, while others are added.
+  /// Ids of added tokens, while others are added.
   struct AddedIds {
     std::map<std::string, TokenId, std::less<>> of_content;
     TokenId next = 0;  // that is free

@@ -16,7 +16,7 @@ namespace subbyte {
 
 using TokenId = int32_t;
 
-/// What added tokens in the text become. Text that a user typed is encoded with kAsText: then
+/// Treatment of added tokens in the text. Text that a user typed is encoded with kAsText: then
 /// "<|im_end|>" is ten or so ordinary tokens and cannot end the turn, also where a file has it in
 /// the vocabulary and not among the added tokens.
 enum class SpecialTokens : uint8_t { kAsText, kRecognize };
@@ -53,10 +53,10 @@ class Tokenizer {
   /// Id of an added token or of a vocabulary entry by its literal text, e.g. "<|im_end|>".
   std::optional<TokenId> find(std::string_view token) const;
   bool is_special(TokenId id) const;
-  /// Whether it stands among the added tokens, perhaps in the vocabulary, too.
+  /// Says whether it stands among the added tokens, perhaps in the vocabulary, too.
   bool is_added(TokenId id) const;
 
-  /// What tokenizer_config.json calls eos_token.
+  /// Token that tokenizer_config.json calls eos_token.
   std::optional<TokenId> end_token() const;
 
   /// One more than the largest id.
@@ -78,7 +78,7 @@ class StreamDecoder {
 
   /// Text that became complete with this token, perhaps empty.
   std::string push(TokenId id);
-  /// What is left at the end, as U+FFFD.
+  /// Gives what is left at the end, as U+FFFD.
   std::string finish();
 
  private:

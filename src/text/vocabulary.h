@@ -34,7 +34,7 @@ class Vocabulary {
   bool contains(TokenId id) const;
   /// The bytes that the key spells, or the key where it spells none; empty where there is no entry.
   std::string_view text(TokenId id) const;
-  /// Whether text() is bytes that were spelled.
+  /// Says whether text() is bytes that were spelled.
   bool spells_bytes(TokenId id) const;
   /// One more than the largest id.
   TokenId size() const { return static_cast<TokenId>(entries_.size()); }

@@ -16,9 +16,9 @@ struct ConvertTarget {
   const Exporter* exporter = nullptr;
   DType dense = DType::kF32;  // without an exporter
   bool orin = false;          // ak48: what the exporter of AWQ makes and F16, in a file of its own
-  /// Of the family: kModules are modules in every format; of kAlternatingStacks gate and up take
-  /// turns wherever the format has stacks. nullopt: a family that is not known here, whose modules
-  /// become stacks one by one.
+  /// Layout of the family's experts: kModules are modules in every format; of kAlternatingStacks
+  /// gate and up take turns wherever the format has stacks. nullopt: a family that is not known
+  /// here, whose modules become stacks one by one.
   std::optional<ExpertLayout> experts = {};
 
   bool has_alternating_stacks() const { return experts == ExpertLayout::kAlternatingStacks; }
@@ -49,7 +49,7 @@ struct ConvertPlan {
 /// flavour has one size and no common one exists, recast.act_order, export.*, those of importers.
 Result<ConvertPlan> plan_conversion(const ImportContext& context, const ConvertTarget& target);
 
-/// Whether all that stands beside the weights is written, too. Codes: convert.kv_cache,
+/// Checks that all that stands beside the weights is written, too. Codes: convert.kv_cache,
 /// convert.activation_scale.
 Status check_left_out(const ImportContext& context, const ConvertTarget& target,
                       const ConvertPlan& plan);

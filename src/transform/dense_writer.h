@@ -7,7 +7,7 @@
 
 namespace subbyte {
 
-/// What write_dense() does with weights that are no numbers of the target type.
+/// Treatment by write_dense() of weights that are no numbers of the target type.
 struct DenseRounding {
   bool allowed = false;  // to nearest even, measured in `loss`; else they are an error
   Difference loss;       // of the matrices that were not exact

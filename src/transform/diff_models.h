@@ -37,7 +37,7 @@ struct ModelDiff {
   bool same_values() const;  // bytes or values, nothing missing and nothing else
   bool same_bytes() const;
   int64_t count(ComparedWeight::Verdict verdict) const;
-  /// Of those that differ and have a difference, the one whose weights are furthest apart.
+  /// Worst of those that differ and have a difference: the one whose weights are furthest apart.
   WorstLoss worst() const;
 };
 

@@ -41,8 +41,8 @@ struct WorstLoss {
   }
 };
 
-/// Of two matrices of one shape, in any formats, input by input. The same sums, in the same order,
-/// for any number of threads.
+/// Compares two matrices of one shape, in any formats, input by input. The same sums, in the same
+/// order, for any number of threads.
 Difference difference(const MatrixView& a, const MatrixView& b, Executor& pool);
 
 }  // namespace subbyte

@@ -20,7 +20,7 @@ inline constexpr double kLeastSignalDb = 10;
 struct QuantizeOptions {
   std::string format = "awq";  // the AWQ container, version gemm, 4 bits with zero points
   int64_t group_size = 128;
-  /// Whether a matrix or tensor may be left with less than kLeastSignalDb.
+  /// True where a matrix or tensor may be left with less than kLeastSignalDb.
   bool allow_lossy = false;
   Notice notice = nullptr;  // of what earlier runs left behind
 };

@@ -38,8 +38,8 @@ struct SignalAndNoise {
   double db() const;
 };
 
-/// Of a matrix of 4-bit codes with f16 scales and u8 zero points. The same sum, in the same order,
-/// for any number of threads.
+/// Measures a matrix of 4-bit codes with f16 scales and u8 zero points. The same sum, in the same
+/// order, for any number of threads.
 SignalAndNoise quantization_error(const MatrixView& matrix, const RowReader& read_row,
                                   Executor& pool);
 

@@ -24,7 +24,7 @@ struct VerifyContext {
   std::filesystem::path directory;  // with its other files; empty for a lone safetensors file
   Executor& pool;
   TensorSource& tensors;  // of a broken container: what could be opened
-  /// Whether all files could be opened: else that a tensor is missing says nothing new.
+  /// True where all files could be opened: else that a tensor is missing says nothing new.
   bool complete = true;
   Findings findings = {};
 

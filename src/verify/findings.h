@@ -27,7 +27,7 @@ class Findings {
   /// A refusal of another layer. Where: the tensor that its message names, else `where`.
   void add(const Error& error, std::string_view where);
 
-  /// Whether another layer refused this tensor.
+  /// Says whether another layer refused this tensor.
   bool has_refusal(std::string_view tensor) const;
   bool has_errors() const;
   bool has(std::string_view code) const;

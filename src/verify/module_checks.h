@@ -14,7 +14,7 @@ struct CheckedModule {
   const MatrixStatistics& statistics;
 };
 
-/// Of a quantized module, the tensor with its scales.
+/// Name of the tensor with the scales of a quantized module.
 std::string_view scale_tensor(const ModuleInfo& info);
 
 /// All of them, in the order of a table.

@@ -16,8 +16,9 @@ struct Refusal {
   Error error;
 };
 
-/// What loading refuses (check_loading, with `reads`), sampling values of generation_config.json,
-/// and a tokenizer.json that does not open; that there is none is no refusal, as token ids will do.
+/// Lists what loading refuses (check_loading, with `reads`), sampling values of
+/// generation_config.json, and a tokenizer.json that does not open; that there is none is no
+/// refusal, as token ids will do.
 std::vector<Refusal> find_refusals(const std::filesystem::path& path, Backend& backend,
                                    Reads reads);
 

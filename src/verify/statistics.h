@@ -43,15 +43,15 @@ struct MatrixStatistics {
   Tally large;              // finite ones beyond kLargestWeight
   CodeSet used_codes = {};  // of matrices that are not dense
 
-  /// Of dense matrices the largest finite magnitude; of others the largest that an element could
-  /// have with the scales that are there, without zero points.
+  /// Largest finite magnitude of dense matrices; of others the largest that an element could have
+  /// with the scales that are there, without zero points.
   double largest = 0;
 };
 
 /// Told of the bytes of a dense matrix that are not read again, so that their pages may go.
 using BytesRead = std::function<void(std::span<const std::byte>)>;
 
-/// Of all experts of a module, which have one format and one shape.
+/// Counts those of all experts of a module, which have one format and one shape.
 MatrixStatistics collect_statistics(std::span<const Matrix> experts, Executor& pool,
                                     const BytesRead& bytes_read = nullptr);
 
@@ -65,7 +65,7 @@ struct NumberTallies {
   Tally nonzero;
   uint32_t largest = 0;  // finite magnitude, as its code
 };
-/// Of numbers of F16, BF16 or F32, which may lie at any address.
+/// Counts numbers of F16, BF16 or F32, which may lie at any address.
 NumberTallies count_numbers(std::span<const std::byte> numbers, Format format, Executor& pool);
 
 }  // namespace subbyte

@@ -18,7 +18,7 @@ struct TensorKind {
   int64_t count = 1;
 };
 
-/// Whether `a` comes before `b` when the numbers between dots are compared as numbers.
+/// Says whether `a` comes before `b` when the numbers between dots are compared as numbers.
 bool comes_before(std::string_view a, std::string_view b);
 
 /// Joins what differs in numbers between dots alone: importer, format, shape and act-order are the

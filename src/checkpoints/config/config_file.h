@@ -24,7 +24,7 @@ struct ConfigFile {
 /// `model` is a directory, or a file that is_orin_model() knows. Codes: json.*, file.*, orin.*.
 Result<ConfigFile> read_config_file(const std::filesystem::path& model);
 
-/// Whether the config.json of a directory is that of OpenAI's own files of gpt-oss.
+/// Says whether the config.json of a directory is that of OpenAI's own files of gpt-oss.
 bool is_openai_directory(const std::filesystem::path& directory);
 
 /// Where the other files of a model lie, such as tokenizer.json: in the directory, or beside the

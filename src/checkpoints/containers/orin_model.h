@@ -37,7 +37,7 @@
 namespace subbyte {
 
 inline constexpr uint64_t kOrinHeaderBytes = 256;
-/// What such a file is called in a directory that subbyte writes, beside tokenizer.json.
+/// Name of such a file in a directory that subbyte writes, beside tokenizer.json.
 inline constexpr std::string_view kOrinFileName = "model.ak48";
 
 struct OrinHeader {
@@ -61,16 +61,15 @@ struct OrinModel {
   std::vector<TensorEntry> tensors;  // in the order of the file; offsets from the end of the header
 };
 
-/// Whether these bytes begin with one of the magic numbers. No safetensors file does: its header
-/// would be longer than they may be.
+/// Says whether these bytes begin with one of the magic numbers. No safetensors file does: its
+/// header would be longer than they may be.
 bool is_orin_model(std::span<const std::byte> head);
 /// The same of a file; false when there is none, or it cannot be read.
 bool is_orin_model(const std::filesystem::path& path);
 
-/// What tensors a file with that header has, by the names of Hugging Face. Q8_0 scales are
-/// "X.weight.scales", [rows][cols / group] or, where blocks cross rows, flat.
-/// Codes: orin.range for sizes that no model has, orin.shape when they do not fill words and
-/// groups.
+/// Lists the tensors of a file with that header, by the names of Hugging Face. Q8_0 scales are
+/// "X.weight.scales", [rows][cols / group] or, where blocks cross rows, flat. Codes: orin.range for
+/// sizes that no model has, orin.shape when they do not fill words and groups.
 Result<std::vector<TensorEntry>> orin_tensors(const OrinHeader& header, std::string_view where);
 
 /// Checks and reads a header: `head` is the start of a file of `file_size` bytes, at least

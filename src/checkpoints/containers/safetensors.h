@@ -133,8 +133,8 @@ class SafetensorsWriter {
   static Result<SafetensorsWriter> create(OutputFile file, std::vector<Declaration> tensors,
                                           const std::map<std::string, std::string>& metadata);
 
-  /// Whether there is a file at `path` that begins as create() begins one, byte for byte, and is as
-  /// long as commit() leaves it. Codes as create().
+  /// Says whether there is a file at `path` that begins as create() begins one, byte for byte, and
+  /// is as long as commit() leaves it. Codes as create().
   static Result<bool> is_whole(const std::filesystem::path& path, std::vector<Declaration> tensors,
                                const std::map<std::string, std::string>& metadata);
 

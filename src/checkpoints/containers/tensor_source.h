@@ -39,7 +39,8 @@ class TensorSource {
   /// MappedFile::verify_unchanged() of every file that holds a tensor.
   Status verify_unchanged() const;
   uint64_t total_bytes() const { return total_bytes_; }  // of the tensors, without headers
-  /// What the index says total_bytes() is; nullopt without an index, or when it does not.
+  /// Number that the index states for total_bytes(); nullopt without an index, or when it states
+  /// none.
   std::optional<uint64_t> stated_bytes() const { return stated_bytes_; }
 
  private:

@@ -21,7 +21,7 @@ struct BnbState {
 
   /// Over all rows; the last may be short.
   int64_t blocks() const { return (rows * cols - 1) / blocksize + 1; }
-  /// Of the inputs of a row, the runs that lie in one block: at least 8.
+  /// Length of the runs of a row's inputs that lie in one block: at least 8.
   int64_t group_size() const { return std::gcd(cols, blocksize); }
 };
 
@@ -32,8 +32,8 @@ bool is_bnb_blocksize(int64_t size);
 /// bnb_nf4.blocksize, json.*.
 Result<BnbState> read_bnb_state(const FileTensor& tensor);
 
-/// What bitsandbytes writes for a matrix without double quantization. The type that the weights had
-/// before is not known here; bfloat16 is what most had.
+/// Text that bitsandbytes writes for a matrix without double quantization. The type that the
+/// weights had before is not known here; bfloat16 is what most had.
 std::string bnb_state_json(int64_t rows, int64_t cols, int64_t blocksize);
 
 }  // namespace subbyte

@@ -24,7 +24,8 @@ constexpr int64_t packed_words(int64_t count, int bits, Packing packing) {
                                                          : ceil_div(codes, 32 / bits));
 }
 
-/// Whether `count` codes lie differently in words of the same number: only the width would tell.
+/// Says whether `count` codes lie differently in words of the same number: only the width would
+/// tell.
 constexpr bool is_ambiguous(int64_t count, int bits) {
   return 32 % bits != 0 && count > 32 / bits &&
          packed_words(count, bits, Packing::kDense) == packed_words(count, bits, Packing::kLanes);

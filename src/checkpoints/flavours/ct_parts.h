@@ -17,7 +17,7 @@ std::string list_of(const std::vector<CompressedScheme>& schemes);
 Status require_scheme(const ImportContext& context, std::string_view module,
                       CompressedScheme::Format format);
 
-/// Whether compressed_config() can say it: FP8, and what compressed-tensors said itself.
+/// Says whether compressed_config() has words for it: FP8, and what compressed-tensors said itself.
 bool says_compressed_kv_cache(const KvCacheScheme& scheme, QuantizationConfig::Method from);
 
 /// The quantization_config of a checkpoint all of whose modules have `format`

@@ -23,7 +23,7 @@
 
 namespace subbyte::nvfp4 {
 
-/// What the tensors of a flavour are called, and which way its factor goes.
+/// Names of the tensors of a flavour, and the direction of its factor.
 struct Names {
   std::string_view importer;
   std::string_view codes;

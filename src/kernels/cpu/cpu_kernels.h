@@ -73,7 +73,7 @@ struct MatmulTask {
   uint8_t* scratch = nullptr;  // scratch_bytes(weights.cols), 64-byte aligned, one for each thread
 };
 
-/// What a product rounds its activations to.
+/// Precision to which a product rounds its activations.
 enum class Precision : uint8_t {
   kF32,   // float32, or what differs from it by 2^-16 of each activation, 2^-22.9 of the largest
           // of each 8 or 2^-22 of the largest of each 128; and by 2^-17 of each weight, where it

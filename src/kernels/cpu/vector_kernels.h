@@ -15,7 +15,7 @@ inline constexpr int64_t kMaxAttentionSplits = 64;
 /// Positions of a page of the key-value cache.
 inline constexpr int64_t kPagePositions = 128;
 
-/// What keys and values are stored as.
+/// Type in which keys and values are stored.
 enum class KvElement : uint8_t { kF32, kF16, kBF16, kE4M3 };
 inline constexpr int kKvElements = 4;
 

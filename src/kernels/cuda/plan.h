@@ -16,7 +16,7 @@
 
 namespace subbyte::cuda {
 
-/// What the plans need to know of a GPU. What its kernels cost is in cost_model.h.
+/// Properties of a GPU that plans need to know. The costs of its kernels are in cost_model.h.
 struct Device {
   int compute_capability = 90;  // 10 major + minor; at most what the kernels are compiled for
   int multiprocessors = 132;
@@ -42,7 +42,7 @@ struct PlanOptions {
   std::string_view kernel = {};
 };
 
-/// Of the partitions, that of `kernel` is set.
+/// Plan of a product. Only the partition of `kernel` is set.
 struct Plan {
   int64_t m = 0;  // tokens that it is for
   KernelKind kernel = KernelKind::kSmallM8;

@@ -9,7 +9,7 @@
 
 namespace subbyte::gpu {
 
-/// What a matrix of that format is held as:
+/// Format in which a matrix of that format is held:
 ///   itself                 f32, f16 and bf16, and what packed_format() takes
 ///   with smaller groups    where only the groups are too large: scales are repeated, nothing is
 ///                          rounded

@@ -76,7 +76,7 @@ struct BF16 {
   static SUBBYTE_KERNEL_FUNCTION float high(uint32_t pair) {
     return as_type<float>(pair & 0xffff0000);
   }
-  /// Of floats that are numbers of bf16.
+  /// Joins floats that are numbers of bf16.
   static SUBBYTE_KERNEL_FUNCTION uint32_t join(float low, float high) {
     return as_type<uint32_t>(low) >> 16 | (as_type<uint32_t>(high) & 0xffff0000);
   }

@@ -88,7 +88,8 @@ inline int zero_at(Buffers b, int64_t index) {
   }
 }
 
-/// What a lane needs of a group: its two scales, with all constant factors, and its zero points.
+/// Numbers of a group that a lane needs: its two scales, with all constant factors, and its zero
+/// points.
 struct Group {
   float scales[2];
   gpu::ZeroPair zeros;

@@ -131,7 +131,7 @@ class TileWeights {
     const auto p = static_cast<uint64_t>(position);
     return scores_ + p / kTileDepth * kAccFloats + half * kHalfFloats + p % kTileDepth * kLanes;
   }
-  /// Of an even position.
+  /// Weights of an even position.
   uint8_t* weights_at(int64_t position) const {
     const auto p = static_cast<uint64_t>(position);
     return panel_->weights + p / kTileDepth * kOperandBytes + p % kTileDepth * 32;

@@ -129,7 +129,7 @@ constexpr auto kRoundedTable = make_table<uint16_t, 32>([](int i) {
   return kLo ? nearest_bf16(rest) : hi;
 });
 
-/// What codes stand for, without scales.
+/// Numbers that codes stand for, without scales.
 template <Format kElement, int kNumSplits>
 struct CodebookTables {
   static constexpr int kBits = Element<kElement>::kBits;
@@ -145,7 +145,8 @@ struct CodebookTables {
   SplitTable<kSplits> table;
 };
 
-/// Of codes whose scales multiply sums: integers by their zero points, others by their codebook.
+/// Tables of codes whose scales multiply sums: integers by their zero points, others by their
+/// codebook.
 template <Format kElement, int kSplits, int kTables>
 using UnscaledTables =
     std::conditional_t<Element<kElement>::kCenter != 0, IntegerTables<kElement, kTables>,

@@ -80,8 +80,9 @@ constexpr auto kNvfp4Table = make_table<uint16_t, 32>([](int i) -> uint16_t {
   return size == 0 ? 0 : bf16_bits(power ? value * 0x1p9 : value / 1.5 * 0x1p10);
 });
 
-/// What the scales of a block subtract, [output][group]: for powers of two in the lower word, for
-/// the others in the upper; -1 where a scale is zero, which leaves nothing of any element.
+/// Numbers that the scales of a block subtract, [output][group]: for powers of two in the lower
+/// word, for the others in the upper; -1 where a scale is zero, which leaves nothing of any
+/// element.
 struct ScaleDeficits {
   alignas(64) uint32_t lanes[kTileRows + 1][8];  // two outputs are staged together
 };

@@ -42,7 +42,7 @@ struct Int8Codes {
   }
 };
 
-/// Of each d the codes of E2M1: 2 * element * 2^d.
+/// Codes of E2M1 for each d: 2 * element * 2^d.
 constexpr auto kShiftedE2m1 = make_table<uint8_t, 64>([](int i) {
   return static_cast<int>(2 * Codebook<Format::kE2M1>::value(i % 16) * (1 << i / 16));
 });

@@ -125,7 +125,7 @@ class ManyRows {
   static constexpr int64_t kOutputs = kTiles * kTileRows;  // of a panel
   static constexpr int64_t kPacksOfStep = 4 / kTiles;
   static constexpr int64_t kPanels = kFew ? 1 : kMacroPanels;  // of a macro-block
-  /// Of the totals of a tile: sums of blocks are added with their halves, hi and lo, together.
+  /// Rows of the totals of a tile: sums of blocks are added with their halves, hi and lo, together.
   static constexpr int64_t kTotalRows = kScalesBlocks ? kTileRows / 2 : kTileRows;
   static constexpr int64_t kTileTotals = kTileRows * kTotalRows;
 
@@ -297,7 +297,7 @@ class ManyRows {
     }
     if (!kScalesBlocks && (!stays_ || panel.block + count == blocks_)) acc_to_ = totals;
   }
-  /// What each of 16 steps takes of the next totals.
+  /// Prefetches what each of 16 steps takes of the next totals.
   static void prefetch_totals(const float* p) {
     for (int64_t i = 0; i < kTileTotals / 4; i += 16) __builtin_prefetch(p + i, 0, 3);
   }
@@ -357,8 +357,8 @@ class ManyRows {
 
   // Results.
 
-  /// Of all panels of a macro-block. Row by row of activations, a long run of results each: they
-  /// are far from each other.
+  /// Stores the results of all panels of a macro-block. That is done row by row of activations, a
+  /// long run of results each, as rows are far from each other.
   void end_macro_block(const Panel& panel) {
     store_accumulators(acc_to_);
     acc_to_ = nullptr;
@@ -397,7 +397,7 @@ class ManyRows {
       transpose_16x16(totals, by_row);
     }
   }
-  /// What the sums of output n are to be multiplied by.
+  /// Factor of the sums of output n.
   float factor(int64_t n) const {
     const Weights& weights = task_.weights;
     if (!decoding_.scales_sums || kScalesBlocks) return weights.tensor_scale;

@@ -66,7 +66,7 @@ struct BlockRows {
   int64_t count() const { return end - begin; }
 };
 
-/// What is prefetched while output i of block b is decoded: one of the lines that will be needed
+/// Line that is prefetched while output i of block b is decoded: one of those that will be needed
 /// kPrefetchWindows windows of kWindowBlocks blocks later, in this panel or the next.
 ///
 ///              window of 4 blocks, and the next

@@ -110,7 +110,7 @@ inline void load_accumulators(const float* p) {
   load_tile_t1<3, 3 * kTmmBytes>(p);
 }
 
-/// What the accumulators begin with.
+/// Contents that the accumulators begin with.
 enum class Begin : uint8_t { kAsTheyAre, kZero, kLoaded };
 
 /// Just before the first product of accumulator kC: what it has goes to `to`, [4][16][16], and what

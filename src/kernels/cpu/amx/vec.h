@@ -81,7 +81,7 @@ inline void quarters_to_steps(const Bf16x2 (&v)[4], Bf16x2 (&steps)[4]) {
 inline Bf16x2 load_step(const uint8_t* p) {
   return _mm512_permutexvar_epi16(_mm512_load_si512(kStepInputs.values), _mm512_loadu_si512(p));
 }
-/// Of the step at p the first `num_k8` runs of 8; the others become zero.
+/// Keeps the first `num_k8` runs of 8 of the step at p; the others become zero.
 inline void keep_k8(uint8_t* p, int num_k8) {
   const auto lanes = static_cast<__mmask16>(((1u << num_k8) - 1) * 0x1111u);
   _mm512_storeu_si512(p, _mm512_maskz_loadu_epi32(lanes, p));

@@ -13,7 +13,7 @@ inline Float larger_magnitude(Float top, Float v) {
   const __m512i bits = _mm512_castps_si512(_mm512_abs_ps(v));
   return _mm512_castsi512_ps(_mm512_max_epu32(_mm512_castps_si512(top), bits));
 }
-/// Whether all lanes, which are not negative, are below the limit: NaN is not.
+/// Says whether all lanes, which are not negative, are below the limit: NaN is not.
 inline bool all_below(Float magnitudes, float limit) {
   return _mm512_cmp_ps_mask(magnitudes, _mm512_set1_ps(limit), _CMP_NLT_UQ) == 0;
 }

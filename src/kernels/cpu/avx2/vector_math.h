@@ -83,7 +83,7 @@ inline float max_across(Float v) {
   return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
 
-/// Of the 2 * kLanes floats at p, those at even and those at odd places.
+/// Loads the 2 * kLanes floats at p: those at even places, and those at odd ones.
 inline void load_alternating(const float* p, Float* even, Float* odd) {
   const Float a = load(p);
   const Float b = load(p + kLanes);

@@ -68,7 +68,7 @@ inline float max_across(Float v) {
   return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
 
-/// Of the 2 * kLanes floats at p, those at even and those at odd places.
+/// Loads the 2 * kLanes floats at p: those at even places, and those at odd ones.
 inline void load_alternating(const float* p, Float* even, Float* odd) {
   const __m512i first =
       _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);

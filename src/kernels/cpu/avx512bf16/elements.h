@@ -43,7 +43,7 @@ constexpr Bf16Table kBf16Table = make_table<uint16_t, 32>([](int i) {
   return bf16_bits(Bf16Codebook<kElement>::value(i % (1 << Codebook<kElement>::kBits)));
 });
 
-/// Whether bf16 holds every entry.
+/// Says whether bf16 holds every entry.
 template <Format kElement>
 constexpr bool has_bf16() {
   if constexpr (!has_codebook<kElement>()) {
@@ -57,7 +57,7 @@ constexpr bool has_bf16() {
   }
 }
 
-/// Whether it holds them without a factor.
+/// Says whether bf16 holds the entries without a factor.
 template <Format kElement>
 constexpr bool exact_bf16() {
   if constexpr (has_bf16<kElement>()) {

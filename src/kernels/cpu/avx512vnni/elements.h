@@ -39,8 +39,8 @@ struct K8Bytes<Format::kU4> : ByteTraits<4, 3> {
   }
 };
 
-/// What vpermb looks up, which ignores two bits of an index of eight: codes of four bits, which may
-/// bring their neighbours.
+/// Table in which vpermb looks up, which ignores two bits of an index of eight: codes of four bits,
+/// which may bring their neighbours.
 constexpr auto kE2m1Bytes =
     make_table<uint8_t, 64>([](int i) { return 2 * Codebook<Format::kE2M1>::value(i % 16) + 16; });
 

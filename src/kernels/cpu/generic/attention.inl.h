@@ -83,7 +83,7 @@ struct AttentionRow {
 struct AttentionBlock {
   int64_t begin;  // position
   int64_t count;
-  /// What `row` sees of it, from 0.
+  /// First position that `row` sees of it, from 0.
   int64_t first(const AttentionRow& row) const { return row.begin > begin ? row.begin - begin : 0; }
   int64_t last(const AttentionRow& row) const {
     return row.end - begin < count ? row.end - begin : count;
@@ -378,8 +378,8 @@ inline void stage_values(float* staged, int64_t stride, const Kv* values, int64_
   }
 }
 
-/// Whether values are multiplied where they lie: whole vectors, which many rows would convert again
-/// and again.
+/// Says whether values are multiplied where they lie: whole vectors, which many rows would convert
+/// again and again.
 template <class Kv>
 inline bool takes_values_directly(int64_t num_rows, int64_t dim) {
   return dim % kLanes == 0 && (sizeof(Kv) == sizeof(float) || num_rows <= kFewRows);

@@ -5,7 +5,7 @@
 /// kLanes * j + i.
 enum class InputOrder : uint8_t { kK8, kContiguous };
 
-/// What every Element says of itself; the contract is IsElement in concepts.inl.h.
+/// Traits that every Element has; the contract is IsElement in concepts.inl.h.
 template <int kElementBits, int kElementCenter = 0, InputOrder kInputOrder = InputOrder::kK8>
 struct ElementTraits {
   static constexpr int kBits = kElementBits;

@@ -34,7 +34,7 @@ concept IsVec = requires(V a, const float* p, float* to) {
 };
 static_assert(IsVec<Vec>, "vec.h of this folder lacks a word of IsVec in concepts.inl.h");
 
-/// What reads the codes of one block of a row: kBits * kLanes bytes at p, or kLoadBytes of them.
+/// Reader of the codes of one block of a row: kBits * kLanes bytes at p, or kLoadBytes of them.
 template <class D>
 concept IsDecoder = requires(const uint8_t* p) {
   requires(D::kBits >= 2);
@@ -58,8 +58,8 @@ concept IsByteDecoder = IsDecoder<D> && requires {
   requires(D::kExists && D::kFactor > 0 && D::kShift >= 0);
 };
 
-/// What can be told of a PackedLayout here. (With sanitizers g++ 12 does not take comparisons of a
-/// function's address for constants.)
+/// Properties of a PackedLayout that can be told here. (With sanitizers g++ 12 does not take
+/// comparisons of a function's address for constants.)
 template <const PackedLayout& kLayout>
 concept IsLayout = *kLayout.name != '\0' && kLayout.rows_per_pack > 0 &&
                    kLayout.padding % 64 == 0 && kLayout.row_grain % 8 == 0;

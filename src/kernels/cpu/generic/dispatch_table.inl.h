@@ -10,7 +10,7 @@ constexpr KernelVariant each_row() {
   return {&Product::kLayout, &Weight::template each_row<Product>, Product::kName};
 }
 
-/// What needs no more than vectors of floats and bytes.
+/// Variants that need no more than vectors of floats and bytes.
 template <class Weight>
 struct VectorVariants {
   using E = typename Weight::E;

@@ -114,7 +114,7 @@ struct DotVariants {
                                             "dot_gemm/int8x2"};
 };
 
-/// What the dispatch of these instruction sets has in common.
+/// Common part of the dispatch of these instruction sets.
 struct DotDispatch {
   template <class Weight>
   static constexpr KernelVariant rows() {

@@ -45,7 +45,7 @@ constexpr int64_t kDotRowBytes = kDotPanelBytes / kDotOutputs;  // of a panel
 constexpr int64_t kDotPacks = 64;
 constexpr int64_t kDotPanelsOfBlock = 4;  // 192 KB of totals
 
-/// What a word is, and how words are multiplied.
+/// Meaning of a word of bytes, and the product of words.
 struct DotOfBytes {
   using Sum = Int;
   static constexpr bool kIntegers = true;

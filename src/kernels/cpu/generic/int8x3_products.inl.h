@@ -31,7 +31,7 @@
 // integers below 2^22 times a power of two, the same for all 8, meet no rounding.
 // An input that is not finite makes its scale NaN, and with it every result.
 
-/// What scales of runs of 8 are made from: v[j] holds element j of each.
+/// Source of the scales of runs of 8: v[j] holds element j of each.
 struct LargestOfK8 {
   Float largest;           // magnitude
   Float nan_if_nonfinite;  // NaN where an input is NaN or infinite, else zero
@@ -163,11 +163,11 @@ struct Int8x3Product {
     for (int r = 0; r < kRows; ++r) part[r] = end(high[r], low[r], scale);
   }
 
-  /// Whether sums of eight products are below 2^31.
+  /// True where sums of eight products are below 2^31.
   static constexpr bool kFits = Bytes::kBits <= 4;
 
-  /// What the sums begin with: minus the products of the centre. Those of 8-bit codes have too many
-  /// bits for `low`; what 2^16 of them are is one in `high` before that is shifted.
+  /// Sets what the sums begin with: minus the products of the centre. Those of 8-bit codes have too
+  /// many bits for `low`; what 2^16 of them are is one in `high` before that is shifted.
   template <int kRows>
   [[gnu::always_inline]] static void begin(Int minus_sums, Int (&high)[kRows], Int (&low)[kRows]) {
     constexpr int kShift = Bytes::kShift;

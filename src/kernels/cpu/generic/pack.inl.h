@@ -75,7 +75,7 @@ constexpr PackedLayout kPackedContiguous = {.name = "contiguous",
                                             .bytes = &packed_bytes<kContiguousBlockBytes>,
                                             .pack = &pack_contiguous_row};
 
-/// What meets the floats of an element.
+/// Bytes of a block of activations that meets the floats of an element.
 template <class E>
 constexpr int64_t kFloatBlockBytes =
     E::kOrder == InputOrder::kK8 ? kK8BlockBytes : kContiguousBlockBytes;

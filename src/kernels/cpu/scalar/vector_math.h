@@ -64,7 +64,7 @@ inline float max_across(Float v) {
   return v;
 }
 
-/// Of the two floats at p, the one at the even and the one at the odd place.
+/// Loads the two floats at p: the one at the even place, and the one at the odd one.
 inline void load_alternating(const float* p, Float* even, Float* odd) {
   *even = p[0];
   *odd = p[1];

@@ -49,7 +49,7 @@ enum class Activation : uint8_t {
   kClampedSwiGLU,
 };
 
-/// Of the clamped SwiGLU.
+/// Constants of the clamped SwiGLU.
 struct SwiGLUClamp {
   float alpha;
   float limit;
@@ -57,7 +57,7 @@ struct SwiGLUClamp {
 };
 inline constexpr SwiGLUClamp kUsualClamp = {1.702f, 7, 1};
 
-/// What `zeros` of a packed matrix are: zero points, w = (code - zero) * scale, or offsets, two
+/// Kind of the `zeros` of a packed matrix: zero points, w = (code - zero) * scale, or offsets, two
 /// bytes each, w = (code - constant zero) * scale + offset.
 enum class ZeroKind : uint8_t { kInteger, kF16, kBF16 };
 

@@ -22,7 +22,7 @@ struct ExpertTiles {
   bool are_all_used = false;                 // whatever the routes are
 };
 
-/// What experts have in common that decides on their kernel.
+/// Common properties of experts that decide on their kernel.
 struct ExpertRules {
   int64_t experts = 1;
   int64_t top_k = 1;
@@ -30,14 +30,14 @@ struct ExpertRules {
   bool has_large_m = false;      // see has_large_m()
 };
 
-/// Whether large_m128 and large_m256 can multiply by these weights: on Hopper, where no row is
+/// Says whether large_m128 and large_m256 can multiply by these weights: on Hopper, where no row is
 /// reordered and all begin at addresses that TMA can copy from.
 bool has_large_m(const PackedFormat& format, Number number, const Device& device);
 
 /// The tiles of `tokens` tokens.
 ExpertTiles expert_tiles(int64_t tokens, const ExpertRules& rules);
 
-/// Whether that kernel reads x in the order of the experts (run_gather_rows()).
+/// Says whether that kernel reads x in the order of the experts (run_gather_rows()).
 constexpr bool reads_sorted_rows(const ExpertTiles& tiles) {
   return tiles.kernel == KernelKind::kLargeM128 || tiles.kernel == KernelKind::kLargeM256;
 }

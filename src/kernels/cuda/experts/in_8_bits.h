@@ -13,7 +13,7 @@ struct RowsIn8Bits {
   int64_t cols = 0;  // a multiple of 32
 };
 
-/// Whether these weights have such products: MXFP4, where large_m serves them.
+/// Says whether these weights have such products: MXFP4, where large_m serves them.
 bool has_products_in_8_bits(const PackedFormat& format);
 
 /// As run_experts(), for plans of large_m256; call.x is not read. `largest_scale`: of the weights

@@ -10,12 +10,12 @@ namespace subbyte::cuda {
 
 inline constexpr int kGemvWarps = 16;
 inline constexpr int kGemvTokens = 8;
-/// What a warp multiplies at a time, of a strip.
+/// Tiles of a strip that a warp multiplies at a time.
 inline constexpr int kSegmentTiles = 4;
 inline constexpr int kSegmentCols = kSegmentTiles * kTileCols;
 /// Segments that a warp has in flight. Three and four were slower (cuda_decisions.md).
 inline constexpr int kGemvDepth = 2;
-/// Of its ring: one more, which is read.
+/// Slots of the ring: one more than in flight, which is read.
 inline constexpr int kGemvSlots = kGemvDepth + 1;
 /// Bytes from one token to the next in a warp's inputs: 16 more than the inputs take, so that
 /// neighbours lie in different banks.

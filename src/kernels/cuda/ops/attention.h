@@ -28,7 +28,8 @@ inline constexpr int kMostSplits = 32;          // of the keys of a row
 inline constexpr int64_t kLeastSplit = 256;     // keys
 inline constexpr int64_t kMostPartials = 1024;  // in memory at a time, of every head of keys
 
-/// What one CTA does for each head of keys. Rows and keys are of one part. Without tokens: nothing.
+/// Task of one CTA for each head of keys. Its rows and keys are those of one part. Without tokens:
+/// nothing.
 struct AttentionTask {
   int32_t first_token;  // of the part: a row of qkv
   int32_t num_tokens;   // of the part
@@ -72,7 +73,7 @@ struct AttentionPart {
   int32_t pages_begin = 0;
 };
 
-/// What the division into tasks depends on besides the parts.
+/// Properties that the division into tasks depends on besides the parts.
 struct AttentionLayers {
   int64_t q_per_kv = 1;
   int64_t kv_heads = 1;

@@ -15,11 +15,12 @@ struct EmbedCall {
   float factor = 1;
 };
 
-/// Of a dense table [rows][cols]. Exact but for the factor. Errors are left to cudaGetLastError().
+/// Looks up rows of a dense table [rows][cols], exactly but for the factor. Errors are left to
+/// cudaGetLastError().
 void run_embed(const EmbedCall& call, const void* table, Element element, Stream stream);
 
-/// Of a packed table of integers (DecoderKind::kIntegers) with rows in natural order, in float32;
-/// `table` is weight_arguments() of it, for any number.
+/// Looks up rows of a packed table of integers (DecoderKind::kIntegers) with rows in natural order,
+/// in float32; `table` is weight_arguments() of it, for any number.
 void run_embed(const EmbedCall& call, const WeightArguments& table, const PackedFormat& format,
                Stream stream);
 

@@ -5,7 +5,7 @@
 
 namespace subbyte::cuda {
 
-/// What a recurrent operation does for the tokens of a part.
+/// The states of a part before and after its tokens.
 struct StatePart {
   int32_t first_token = 0;
   int32_t num_tokens = 0;

@@ -36,7 +36,7 @@ struct ChoiceRow {
   int64_t biases_begin;
   int64_t num_biases;  // each a token, and the bits of a float
 
-  /// Whether logits change at all.
+  /// Says whether logits change at all.
   SUBBYTE_HOST_DEVICE bool has_changes() const { return history_size > 0 || num_biases > 0; }
 };
 

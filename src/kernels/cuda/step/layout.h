@@ -16,9 +16,9 @@ class StepLayout {
  public:
   StepLayout(const Device& device, int m) : device_(&device), m_(m) {}
 
-  /// Whether the device has the kernel for so many tokens at all.
+  /// Says whether the device has the kernel for so many tokens at all.
   static bool serves(const Device& device, int64_t m);
-  /// Whether the kernel has attention of that shape.
+  /// Says whether the kernel has attention of that shape.
   static bool serves(int64_t heads, int64_t kv_heads, int64_t head_dim);
 
   /// The layout with one more product, or nothing if that is not served together with the others.
@@ -27,14 +27,14 @@ class StepLayout {
   /// The layout with one more attention.
   std::optional<StepLayout> with_attention(int64_t q_per_kv, int64_t head_dim) const;
 
-  /// What the ring copies of a product.
+  /// Weights of a product as the ring copies them.
   StepWeights weights(const PackedFormat& format, const WeightArguments& arguments) const;
 
   /// Splits of the keys of a token, at most: so many that one token keeps all multiprocessors busy.
   int most_splits(int64_t kv_heads) const;
 
   StepShared shared() const;
-  /// Of any product: it names the kernel.
+  /// Format of any product: it names the kernel.
   const PackedFormat& format() const { return *format_; }
 
  private:

@@ -29,7 +29,7 @@ inline constexpr int kStepThreads = kStepWarps * kLanes;
 inline constexpr int kStepProducers = 4;  // warps
 inline constexpr int kStepCtaThreads = kStepThreads + kStepProducers * kLanes;
 inline constexpr int kStepTokens = 8;
-/// What a warp multiplies at a time, of a strip.
+/// Tiles of a strip that a warp multiplies at a time.
 inline constexpr int kUnitTiles = 4;
 inline constexpr int kUnitCols = kUnitTiles * kTileCols;
 /// Inputs that share a power of two while they are multiplied: four in each lane of a warp.
@@ -75,8 +75,8 @@ struct StepProduct {
   WeightArguments weights;
 };
 
-/// What the ring copies of a product. Scale blocks are of 1, 2 or a multiple of 4 tiles, or of a
-/// whole strip: a unit has several, or several units have one.
+/// Weights of a product as the ring copies them. Scale blocks are of 1, 2 or a multiple of 4 tiles,
+/// or of a whole strip: a unit has several, or several units have one.
 struct StepWeights {
   const uint8_t* codes;
   const uint8_t* scales;
@@ -166,7 +166,8 @@ constexpr uint32_t per_of(uint32_t d) {
   return d == 1 ? 0 : static_cast<uint32_t>(((uint64_t{1} << 32) + d - 1) / d);
 }
 
-/// Whether products go through bytes (integer_dot.cuh); if not, through numbers (float_dot.cuh).
+/// Says whether products go through bytes (integer_dot.cuh); if not, through numbers
+/// (float_dot.cuh).
 SUBBYTE_DEVICE constexpr bool has_integer_dot(bool has_zeros, int groups_of_tile) {
   return has_zeros && groups_of_tile <= 2;  // an instruction has 32 inputs of a group
 }

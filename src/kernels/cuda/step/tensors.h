@@ -55,7 +55,7 @@ class StepTensors {
     int writer_before = -1;
   };
 
-  /// What an operation read that was not written before it in this program.
+  /// Read of a tensor that was not written before it in this program.
   struct OldRead {
     const void* data;
     int reader;
@@ -70,7 +70,7 @@ class StepTensors {
   int64_t used_ = 0;
   std::vector<Tensor> tensors_;
   std::vector<OldRead> old_reads_;
-  /// Of each operation: those before this one have ended when all of its result is there.
+  /// Number for each operation: those before it have ended when all of its result is there.
   std::vector<int> known_;
   int known_to_writers_ = 0;  // of the last operation: when a CTA writes its part
   bool is_full_ = false;
@@ -85,7 +85,7 @@ class StepTags {
     bool clears = false;  // the words must be set to zero before this program
   };
 
-  /// Of the next program, which takes `tags` tags.
+  /// Begins the next program, which takes `tags` tags.
   Base begin_program(uint32_t tags);
 
  private:
