@@ -103,7 +103,7 @@ int64_t StepRunner::rows(ValueRows rows) const {
 std::span<float> StepRunner::numbers(ValueId id) {
   const int64_t count = rows_of(id) * plan_->value(id).cols;
   const auto* const last = std::get_if<LogitsOp>(&plan_->ops.back().what);
-  if (last != nullptr && last->logits == id) {
+  if (last != nullptr && plan_->memory_of(last->logits) == plan_->memory_of(id)) {
     logits_.resize(static_cast<std::size_t>(count));
     return logits_;
   }

@@ -50,12 +50,15 @@ def check_parts(commands):
             expect(part not in name, f"{name} is built")
 
 
-def check_program(cmake, folder, libraries):
-    """The one file compiles; the program, linked with the libraries of this build, runs."""
+def check_program(folder, libraries, cuda):
+    """The one file compiles; the program, linked with the libraries of this build, runs. Where that
+    has CUDA, so has the program: what its libraries need besides is in `cuda`."""
     ninja = shutil.which("ninja")
     run(ninja, "-C", folder, "CMakeFiles/mine.dir/main.cc.o")
     link = run(ninja, "-C", folder, "-t", "commands", "-s", "mine").strip()
     link = re.sub(r"\bsubbyte/(src/\w+/lib\w+\.a)", rf"{libraries}/\1", link)
+    if cuda:
+        link = re.sub(r" && :$", "", link) + " " + shlex.join(map(str, cuda)) + " -ldl -lrt -lpthread"
     run("sh", "-c", link, cwd=folder)
     if problems:
         return
@@ -77,6 +80,7 @@ def main():
     parser = argparse.ArgumentParser()
     for name in ("cmake", "cxx", "source", "build"):
         parser.add_argument(f"--{name}", required=True, type=pathlib.Path)
+    parser.add_argument("--cuda", nargs="*", default=[], type=pathlib.Path)
     options = parser.parse_args()
     folder = options.build / "embedding"
     shutil.rmtree(folder, ignore_errors=True)
@@ -89,7 +93,7 @@ def main():
         commands = json.loads((folder / "project/compile_commands.json").read_text())
         check_flags(commands)
         check_parts(commands)
-        check_program(options.cmake, folder / "project", options.build)
+        check_program(folder / "project", options.build, options.cuda)
     check_top_level(options, folder / "top")
     print(*problems, sep="\n")
     return 1 if problems else 0
