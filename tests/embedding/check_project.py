@@ -58,7 +58,8 @@ def check_program(folder, libraries, cuda):
     link = run(ninja, "-C", folder, "-t", "commands", "-s", "mine").strip()
     link = re.sub(r"\bsubbyte/(src/\w+/lib\w+\.a)", rf"{libraries}/\1", link)
     if cuda:
-        link = re.sub(r" && :$", "", link) + " " + shlex.join(map(str, cuda)) + " -ldl -lrt -lpthread"
+        more = shlex.join(map(str, cuda))
+        link = re.sub(r" && :$", "", link) + f" {more} -ldl -lrt -lpthread"
     run("sh", "-c", link, cwd=folder)
     if problems:
         return
