@@ -86,7 +86,7 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   note(
       line("{}: {} matrices in 4 bits, {} tensors kept, {:.1f} MB from {:.1f} MB, signal to noise "
            "{:.1f} dB{}, {:.1f} s",
-           quote(options.destination), report.quantized_tensors, report.kept_tensors,
+           options.destination, report.quantized_tensors, report.kept_tensors,
            static_cast<double>(report.result_bytes) / 1e6,
            static_cast<double>(report.source_bytes) / 1e6, report.signal_to_noise_db,
            worst_as_text(report.worst), seconds));
