@@ -99,17 +99,20 @@ class Batches : public ::testing::TestWithParam<const char*> {
     }
   }
 
-  /// Eight conversations of unequal lengths, some of which begin with what others have.
-  std::vector<Conversation> run_eight() {
+  /// Ten conversations of unequal lengths, some of which begin with what others have, and two with
+  /// all of it, which layers with a window have, too.
+  std::vector<Conversation> run_ten() {
     std::vector<Conversation> all;
     for (const int64_t length : {1, 5, 17, 130, 256, 300}) all.push_back(conversation(length));
     run(all);
-    for (const auto& [from, length] : {std::pair{5, 128}, std::pair{5, 201}}) {
+    for (const auto& [from, length] :
+         {std::pair{5, 128}, std::pair{5, 201}, std::pair{5, 300}, std::pair{4, 256}}) {
       Conversation& parent = all[from];
       Conversation child = {parent.sequence.share(length), {}, {}};
       // Of a prefix whose window is gone nothing is shared.
       const int64_t shared = child.sequence.length();
       EXPECT_EQ(shared, parent.sequence.holds(length) ? length : 0);
+      if (length == parent.sequence.length()) EXPECT_EQ(shared, length);
       child.tokens.assign(parent.tokens.begin(), parent.tokens.begin() + length);
       child.logits.assign(parent.logits.begin(),
                           parent.logits.begin() + shared * model_->config().vocab_size);
@@ -152,10 +155,10 @@ double decibels(const std::vector<float>& found, const std::vector<float>& expec
   return tokens[tokens.size() / 2];
 }
 
-TEST_P(Batches, eight_sequences_give_the_bits_of_single_runs_in_the_invariant_mode) {
+TEST_P(Batches, ten_sequences_give_the_bits_of_single_runs_in_the_invariant_mode) {
   for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kE4M3}) {
     start(true, type);
-    const std::vector<Conversation> all = run_eight();
+    const std::vector<Conversation> all = run_ten();
     for (const Conversation& one : all) {
       const std::vector<float> expected = alone(one.tokens);
       ASSERT_EQ(one.logits.size(), expected.size());
@@ -165,9 +168,9 @@ TEST_P(Batches, eight_sequences_give_the_bits_of_single_runs_in_the_invariant_mo
   }
 }
 
-TEST_P(Batches, eight_sequences_are_near_single_runs) {
+TEST_P(Batches, ten_sequences_are_near_single_runs) {
   start(false);
-  for (const Conversation& one : run_eight()) {
+  for (const Conversation& one : run_ten()) {
     const std::vector<float> expected = alone(one.tokens);
     ASSERT_EQ(one.logits.size(), expected.size());
     // Both are within 80 dB of the exact logits (precision_test); of differences alone three more.
