@@ -17,8 +17,8 @@
 namespace subbyte::app {
 namespace {
 
-constexpr int64_t kMostTokens = int64_t{1} << 26;
-constexpr int64_t kMostThreads = 1024;
+constexpr int64_t kMaxTokens = int64_t{1} << 26;
+constexpr int64_t kMaxThreads = 1024;
 
 struct Options {
   std::string model;
@@ -48,7 +48,7 @@ struct Tests {
 
 /// "512,128" of --pg.
 Result<Workload> parse_both(const std::string& text) {
-  SUBBYTE_TRY(const auto numbers, parse_numbers("--pg", text, 1, kMostTokens));
+  SUBBYTE_TRY(const auto numbers, parse_numbers("--pg", text, 1, kMaxTokens));
   if (numbers.size() == 2) return Workload{.prompt = numbers[0], .generated = numbers[1]};
   return Error{
       "usage.numbers",
@@ -58,9 +58,9 @@ Result<Workload> parse_both(const std::string& text) {
 
 /// For each context prompts, then generations, then both.
 Result<std::vector<Workload>> workloads_of(const Options& options) {
-  SUBBYTE_TRY(const auto prompts, parse_numbers("--n-prompt", options.prompt, 0, kMostTokens));
-  SUBBYTE_TRY(const auto generated, parse_numbers("--n-gen", options.generated, 0, kMostTokens));
-  SUBBYTE_TRY(const auto depths, parse_numbers("--n-depth", options.depth, 0, kMostTokens));
+  SUBBYTE_TRY(const auto prompts, parse_numbers("--n-prompt", options.prompt, 0, kMaxTokens));
+  SUBBYTE_TRY(const auto generated, parse_numbers("--n-gen", options.generated, 0, kMaxTokens));
+  SUBBYTE_TRY(const auto depths, parse_numbers("--n-depth", options.depth, 0, kMaxTokens));
   std::vector<Workload> both;
   for (const std::string& text : options.both) {
     SUBBYTE_TRY(both.emplace_back(), parse_both(text));
@@ -101,7 +101,7 @@ Result<Tests> tests_of(const Options& options) {
   SUBBYTE_TRY(tests.kv_types, parse_kv_types(options.kv_cache_types));
   tests.threads = {0};
   if (!options.threads.empty()) {
-    SUBBYTE_TRY(const auto numbers, parse_numbers("--threads", options.threads, 1, kMostThreads));
+    SUBBYTE_TRY(const auto numbers, parse_numbers("--threads", options.threads, 1, kMaxThreads));
     tests.threads.assign(numbers.begin(), numbers.end());
   }
   return tests;

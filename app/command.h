@@ -61,11 +61,11 @@ inline const std::map<std::string, Activations> kActivations = {{"f32", Activati
                                                                 {"mxfp8", Activations::kMxfp8}};
 
 /// The values of --kv-cache-type.
-inline const std::map<std::string, KvType> kKvTypes = {{"f32", KvType::kF32},
-                                                       {"f16", KvType::kF16},
-                                                       {"bf16", KvType::kBF16},
-                                                       {"fp8", KvType::kE4M3},
-                                                       {"fp8_e4m3", KvType::kE4M3}};
+inline const std::map<std::string, Element> kKvTypes = {{"f32", Element::kF32},
+                                                        {"f16", Element::kF16},
+                                                        {"bf16", Element::kBF16},
+                                                        {"fp8", Element::kE4M3},
+                                                        {"fp8_e4m3", Element::kE4M3}};
 
 /// The option --kv-cache-type.
 void add_kv_cache_type(Command command, std::string& type);

@@ -15,10 +15,10 @@ namespace {
 constexpr std::size_t kIndent = 28;
 constexpr std::size_t kNarrowIndent = 6;
 constexpr int kNarrowColumns = 60;
-constexpr int kMostColumns = 100;
+constexpr int kMaxColumns = 100;
 
 std::string wrapped(const std::string& text, std::size_t at, std::size_t indent, int columns) {
-  return wrap(text, std::min(columns, kMostColumns), indent, at) + "\n";
+  return wrap(text, std::min(columns, kMaxColumns), indent, at) + "\n";
 }
 
 std::string row(const std::string& head, const std::string& text, int columns) {

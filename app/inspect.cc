@@ -62,7 +62,8 @@ CacheLayout cache_of(const ModelConfig& model) {
 /// What a run takes with a full context.
 uint64_t full_context_bytes(const Inspection& inspection, const ModelConfig& model) {
   const CacheSize full = {.positions = model.max_positions, .step_tokens = kUsualStepTokens};
-  return inspection.bytes + static_cast<uint64_t>(cache_bytes(cache_of(model), KvType::kF16, full));
+  return inspection.bytes +
+         static_cast<uint64_t>(cache_bytes(cache_of(model), Element::kF16, full));
 }
 
 Json model_as_json(const Inspection& inspection, const ModelConfig& model) {
@@ -76,7 +77,7 @@ Json model_as_json(const Inspection& inspection, const ModelConfig& model) {
           {"vocabulary", model.vocab_size},
           {"context", model.max_positions},
           {"cache_type", "f16"},
-          {"cache_bytes_per_position", cache_position_bytes(cache_of(model), KvType::kF16)},
+          {"cache_bytes_per_position", cache_position_bytes(cache_of(model), Element::kF16)},
           {"full_context_bytes", full_context_bytes(inspection, model)}};
 }
 
@@ -128,7 +129,7 @@ std::string model_lines(const Inspection& inspection, const ModelConfig& model) 
   }
   text += fact("vocabulary", fmt::format("{} tokens", model.vocab_size));
   text += fact("context", fmt::format("{} positions", model.max_positions));
-  const auto position = static_cast<double>(cache_position_bytes(cache_of(model), KvType::kF16));
+  const auto position = static_cast<double>(cache_position_bytes(cache_of(model), Element::kF16));
   text += fact("cache", fmt::format("{:.1f} kB a position, in f16", position / 1e3));
   return text + fact("memory", fmt::format("about {:.1f} MB, {:.1f} MB with a full context",
                                            megabytes(inspection.bytes),

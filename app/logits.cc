@@ -42,7 +42,7 @@ Status check_finite(const ReadyModel& loaded, const Part& part, int64_t begin,
 }
 
 /// The logits are written chunk by chunk: all of them may be larger than the model.
-Status write_logits(const ReadyModel& loaded, KvType kv_type, std::span<const TokenId> ids,
+Status write_logits(const ReadyModel& loaded, Element kv_type, std::span<const TokenId> ids,
                     SafetensorsWriter& writer) {
   SUBBYTE_TRY(KvPool pool,
               loaded.model->make_kv_pool(*loaded.backend, kv_type, {.positions = std::ssize(ids)}));
@@ -65,7 +65,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_CHECK(check_context(loaded.config, std::ssize(ids)));
   const auto vocab = static_cast<uint64_t>(loaded.config.vocab_size);
   SUBBYTE_TRY(OutputFile output, open_output(options.output, options.force));
-  const KvType kv_type = kKvTypes.at(options.kv_cache_type);
+  const Element kv_type = kKvTypes.at(options.kv_cache_type);
   SUBBYTE_CHECK(load(invocation, loaded,
                      {.head_bits = options.head_bits,
                       .cache_type = kv_type,

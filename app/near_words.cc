@@ -8,7 +8,7 @@
 namespace subbyte::app {
 namespace {
 
-constexpr std::size_t kMostWords = 3;
+constexpr std::size_t kMaxWords = 3;
 constexpr std::size_t kLongestWord = 64;
 
 char lower(char c) {
@@ -65,7 +65,7 @@ std::string did_you_mean(std::string_view typed, std::span<const std::string> wo
     if (std::ranges::find(nearest, word) == nearest.end()) nearest.push_back(word);
   }
   if (nearest.empty()) return {};
-  nearest.resize(std::min(nearest.size(), kMostWords));
+  nearest.resize(std::min(nearest.size(), kMaxWords));
   std::string text = "; did you mean " + nearest[0];
   for (std::size_t i = 1; i < nearest.size(); ++i) {
     text += (i + 1 < nearest.size() ? ", " : " or ") + nearest[i];

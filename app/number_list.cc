@@ -12,7 +12,7 @@
 namespace subbyte::app {
 namespace {
 
-constexpr std::size_t kMostNumbers = 1000;
+constexpr std::size_t kMaxNumbers = 1000;
 
 /// The number at the begin of `text`, which loses it.
 std::optional<int64_t> take_number(std::string_view& text) {
@@ -68,9 +68,8 @@ Result<std::vector<int64_t>> parse_numbers(const std::string& option, const std:
     const std::optional<Range> range = parse_range(part);
     if (!range || range->first < least || range->last > most) return refuse(part);
     for (int64_t n = range->first; n <= range->last;) {
-      if (numbers.size() == kMostNumbers) {
-        return Error{"usage.numbers",
-                     fmt::format("{}: more than {} numbers", option, kMostNumbers)};
+      if (numbers.size() == kMaxNumbers) {
+        return Error{"usage.numbers", fmt::format("{}: more than {} numbers", option, kMaxNumbers)};
       }
       numbers.push_back(n);
       n = range->by == '+' ? n + range->step : n * range->step;

@@ -45,8 +45,8 @@ std::string shown(const std::string& name) {
 
 /// "run", "run and chat", "run, chat and logits"; of many "other commands".
 std::string listed(const std::vector<std::string>& names) {
-  constexpr std::size_t kMost = 6;
-  if (names.size() > kMost) return "other commands";
+  constexpr std::size_t kMax = 6;
+  if (names.size() > kMax) return "other commands";
   std::string text = names[0];
   for (std::size_t i = 1; i < names.size(); ++i) {
     text += (i + 1 < names.size() ? ", " : " and ") + names[i];

@@ -32,7 +32,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   if (tokens.size() < 2) {
     return Error{"perplexity.too_short", options.file + ": the text has fewer than two tokens"};
   }
-  const KvType kv_type = kKvTypes.at(options.kv_cache_type);
+  const Element kv_type = kKvTypes.at(options.kv_cache_type);
   SUBBYTE_CHECK(load(invocation, loaded,
                      {.head_bits = options.head_bits,
                       .cache_type = kv_type,

@@ -86,7 +86,7 @@ Result<JobOptions> job_options(const Invocation& invocation, const PromptsOption
 Result<int64_t> cache_positions(const PromptsOptions& options, int64_t longest) {
   const int64_t usual = options.parallel * std::min(longest, kUsualPositions);
   if (options.cache_positions == 0) return std::max(longest, usual);
-  const int64_t positions = kv_pages(options.cache_positions) * kKvPagePositions;
+  const int64_t positions = kv_pages(options.cache_positions) * kPagePositions;
   if (positions >= longest) return positions;
   return Error{"usage.cache_positions",
                fmt::format("--cache-positions {} is less than the longest request may take ({}); "

@@ -22,8 +22,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::map<std::string, KvType> kKvTypes = {
-    {"f32", KvType::kF32}, {"f16", KvType::kF16}, {"bf16", KvType::kBF16}, {"fp8", KvType::kE4M3}};
+const std::map<std::string, Element> kKvTypes = {{"f32", Element::kF32},
+                                                 {"f16", Element::kF16},
+                                                 {"bf16", Element::kBF16},
+                                                 {"fp8", Element::kE4M3}};
 
 struct Arguments {
   std::string suite = "cpu";

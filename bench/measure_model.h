@@ -25,7 +25,7 @@ struct ModelRun {
   std::filesystem::path directory;
   int threads = 0;
   DeviceOptions device = {};
-  KvType kv_type = KvType::kF32;
+  Element kv_type = Element::kF32;
   int head_bits = 16;  // as LoadOptions has it
   int rounds = 9;      // bandwidth, prefill and decode alternate this often
   int prompt = 512;    // tokens of the prefill

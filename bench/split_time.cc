@@ -22,9 +22,9 @@ namespace {
 
 using namespace subbyte;
 
-constexpr double kMostRatio = 2.2;
+constexpr double kMaxRatio = 2.2;
 constexpr int kRounds = 3;
-constexpr int kMostRounds = 12;
+constexpr int kMaxRounds = 12;
 
 double seconds_for(const PreTokenizer& tokenizer, const std::string& text) {
   PreTokenizer::Scratch scratch;
@@ -46,7 +46,7 @@ Times measure(const PreTokenizer& tokenizer, const std::string& unit, std::size_
   const std::string once = repeated_text(unit, size);
   const std::string twice = repeated_text(unit, 2 * size);
   Times times;
-  for (int i = 0; i < kRounds || (i < kMostRounds && times.ratio() > kMostRatio); ++i) {
+  for (int i = 0; i < kRounds || (i < kMaxRounds && times.ratio() > kMaxRatio); ++i) {
     times.once = std::min(times.once, seconds_for(tokenizer, once));
     times.twice = std::min(times.twice, seconds_for(tokenizer, twice));
   }
@@ -81,5 +81,5 @@ int main(int argc, char** argv) {
   }
   fmt::print("{} patterns split, {} refused; at least {:.1f} MB/s, at most {:.2f} times as long\n",
              num_split, num_refused, slowest, worst_ratio);
-  return num_split > 0 && worst_ratio <= kMostRatio ? 0 : 1;
+  return num_split > 0 && worst_ratio <= kMaxRatio ? 0 : 1;
 }

@@ -60,7 +60,7 @@ Status continue_texts(const std::filesystem::path& directory, std::span<char* co
   // One pool for all: its pages go to whichever sequence grows.
   const int64_t positions = std::ssize(texts) * kContext;
   SUBBYTE_TRY(KvPool pool,
-              model->make_kv_pool(*backend, KvType::kF16, {positions, std::ssize(texts)}));
+              model->make_kv_pool(*backend, Element::kF16, {positions, std::ssize(texts)}));
   GenerateOptions options;
   options.sampling.temperature = 0;
   options.max_tokens = 12;

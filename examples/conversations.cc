@@ -66,7 +66,7 @@ Status converse(const std::filesystem::path& directory, std::span<char* const> o
   SUBBYTE_TRY(const Tokenizer tokenizer, Tokenizer::load(directory / "tokenizer.json"));
   const int64_t positions = std::ssize(openings) * kContext;
   SUBBYTE_TRY(KvPool pool,
-              model->make_kv_pool(*backend, KvType::kF16, {positions, std::ssize(openings)}));
+              model->make_kv_pool(*backend, Element::kF16, {positions, std::ssize(openings)}));
   Scheduler scheduler(*model, *backend, pool, {.max_sequences = 8, .step_tokens = 512});
 
   std::vector<Conversation> conversations(openings.size(),

@@ -21,7 +21,7 @@ Status continue_text(const std::filesystem::path& directory, std::string_view te
   SUBBYTE_TRY(const auto prompt, tokenizer.encode(text, SpecialTokens::kAsText));
 
   const int64_t context = 256;  // positions: prompt and answer
-  SUBBYTE_TRY(KvPool pool, model->make_kv_pool(*backend, KvType::kF16, {context}));
+  SUBBYTE_TRY(KvPool pool, model->make_kv_pool(*backend, Element::kF16, {context}));
   Sequence sequence(pool, context);
 
   GenerateOptions options;

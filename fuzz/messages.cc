@@ -84,7 +84,7 @@ void check_request(std::string_view text) {
   const auto request = read_completion(*body, {});
   if (!request.ok()) return fuzz::require_line(request.error(), "input");
   fuzz::require(check_sampling(request->sampling).ok(), "sampling in its ranges");
-  fuzz::require(request->num_samples > 0 && std::ssize(request->stops) <= kMostStops, "counts");
+  fuzz::require(request->num_samples > 0 && std::ssize(request->stops) <= kMaxStops, "counts");
   fuzz::require(!request->is_chat || !request->messages.empty(), "a message");
   if (request->is_chat) check(request->messages);
 }

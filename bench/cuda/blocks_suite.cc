@@ -73,7 +73,7 @@ class Suite {
       view.codes = {from(slot), codes};
       view.scales = {from(slot) + codes, scales};
       view.zeros = {from(slot) + codes + scales, zeros};
-      must(cuda::dequantize(view, cuda::Element::kBF16, to(slot), stream_));
+      must(cuda::dequantize(view, Element::kBF16, to(slot), stream_));
     });
     const int64_t written = view.rows * view.cols * 2;
     print(to_string(format) + " to bf16", us, codes + scales + zeros + written);
@@ -90,7 +90,7 @@ class Suite {
     const auto format = gpu::packed_format(view);
     if (!format.ok()) return must(format.error());
     const double us = time([&](std::size_t slot) {
-      must(cuda::dequantize(from(slot), *format, 1, cuda::Element::kBF16, to(slot), stream_));
+      must(cuda::dequantize(from(slot), *format, 1, Element::kBF16, to(slot), stream_));
     });
     print(to_string(view.format) + ", packed, to bf16", us,
           format->bytes + view.rows * view.cols * 2);

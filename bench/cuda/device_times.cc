@@ -10,7 +10,7 @@ namespace subbyte::bench {
 namespace {
 
 constexpr std::size_t kActivations = std::size_t{256} << 20;
-constexpr std::size_t kMostRead = std::size_t{640} << 20;
+constexpr std::size_t kMaxRead = std::size_t{640} << 20;
 
 }  // namespace
 
@@ -43,7 +43,7 @@ double DeviceTimes::read(std::size_t bytes, bool dependent_launch) {
 }
 
 double DeviceTimes::read_bandwidth() {
-  return 1e6 * static_cast<double>(kMostRead) / read(kMostRead, false);
+  return 1e6 * static_cast<double>(kMaxRead) / read(kMaxRead, false);
 }
 
 std::string DeviceTimes::load_cublas() {

@@ -109,7 +109,7 @@ class Decode {
   std::vector<Part> parts(bool is_ahead) {
     std::vector<Part> parts;
     for (Stream& stream : streams_) {
-      if (is_ahead) stream.token = chosen_before(std::ssize(parts));
+      if (is_ahead) stream.token = pending_token(std::ssize(parts));
       parts.push_back({&stream.sequence, {&stream.token, 1}, 0, TokenChoice{}});
     }
     return parts;
@@ -139,8 +139,8 @@ class Decode {
 Result<DecodeFigures> measure_decode(const Model& model, Backend& backend, const DecodeRun& run) {
   const int64_t most = kv_pages(run.context + std::max(run.steps, kWarmUpSteps));
   SUBBYTE_TRY(KvPool pool,
-              model.make_kv_pool(backend, KvType::kF16,
-                                 {run.sequences * most * kKvPagePositions, run.sequences}));
+              model.make_kv_pool(backend, Element::kF16,
+                                 {run.sequences * most * kPagePositions, run.sequences}));
   Decode decode(model, backend, pool, run);
   SUBBYTE_CHECK(decode.fill_contexts());
   SUBBYTE_CHECK(decode.round(kWarmUpSteps));
@@ -163,7 +163,7 @@ Result<DecodeFigures> measure_decode(const Model& model, Backend& backend, const
 }
 
 Result<double> measure_prefill(const Model& model, Backend& backend, const PrefillRun& run) {
-  SUBBYTE_TRY(KvPool pool, model.make_kv_pool(backend, KvType::kF16, {run.tokens}));
+  SUBBYTE_TRY(KvPool pool, model.make_kv_pool(backend, Element::kF16, {run.tokens}));
   Sequence sequence(pool, run.tokens);
   const auto tokens = random_tokens(model, run.tokens, 1);
   Logits logits;

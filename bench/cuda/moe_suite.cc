@@ -58,13 +58,13 @@ class MoeTable {
   MoeTable(const MoeSuite& suite, int64_t experts, double bandwidth, Cublas* cublas)
       : suite_(suite),
         experts_(experts),
-        most_routes_(*std::max_element(suite.tokens.begin(), suite.tokens.end()) * suite.top_k),
+        max_routes_(*std::max_element(suite.tokens.begin(), suite.tokens.end()) * suite.top_k),
         bandwidth_(bandwidth),
         cublas_(cublas),
-        x_(most_routes_ * suite.hidden * 2),
-        y_(most_routes_ * suite.intermediate * 4),
-        mixture_(*cuda::query_device(), cuda::Number::kF16, false, suite.mxfp8, stream()) {
-    fill_random(x_.data(), most_routes_ * suite.hidden * 2, 5, kNearOne, stream());
+        x_(max_routes_ * suite.hidden * 2),
+        y_(max_routes_ * suite.intermediate * 4),
+        moe_(*cuda::query_device(), cuda::Number::kF16, false, suite.mxfp8, stream()) {
+    fill_random(x_.data(), max_routes_ * suite.hidden * 2, 5, kNearOne, stream());
     if (cublas == nullptr) return;
     dense_ = std::make_unique<DeviceMemory>(experts * expert_size() * 2);
     fill_random(dense_->data(), experts * expert_size() * 2, 7, kNearOne, stream());
@@ -90,7 +90,7 @@ class MoeTable {
     const WeightTarget target = {arena_, uploader, host, cuda::Number::kF16};
     for (int i = 0; i < kLayers; ++i) {
       SUBBYTE_TRY(auto layer, upload_experts(random_experts(suite_, experts_), target));
-      SUBBYTE_CHECK(mixture_.choose_kernels(layer));
+      SUBBYTE_CHECK(moe_.choose_kernels(layer));
       layers_.push_back(std::move(layer));
     }
     return uploader.finish();
@@ -122,8 +122,8 @@ class MoeTable {
 
   Status run(int64_t tokens, const float* logits, const CudaExperts& layer) {
     SUBBYTE_TRY(const cuda::RoutedSum routes,
-                mixture_.run({x_.data(), tokens, suite_.hidden}, logits, layer));
-    cuda::run_add_routes({y_.data(), routes, cuda::Element::kF16, tokens, suite_.hidden}, stream());
+                moe_.run({x_.data(), tokens, suite_.hidden}, logits, layer));
+    cuda::run_add_routes({y_.data(), routes, Element::kF16, tokens, suite_.hidden}, stream());
     return {};
   }
 
@@ -177,14 +177,14 @@ class MoeTable {
 
   const MoeSuite& suite_;
   int64_t experts_;
-  int64_t most_routes_;
+  int64_t max_routes_;
   double bandwidth_;
   Cublas* cublas_;
   OwnStream stream_;
   DeviceMemory x_, y_;
   std::unique_ptr<DeviceMemory> dense_;
   WeightArena arena_;
-  CudaMixture mixture_;
+  CudaMoe moe_;
   std::vector<CudaExperts> layers_;
 };
 

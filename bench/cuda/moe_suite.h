@@ -19,7 +19,7 @@ struct MoeSuite {
   bool no_cublas = false;
 };
 
-/// Prints a table for each number of experts. Codes: those of CudaMixture.
+/// Prints a table for each number of experts. Codes: those of CudaMoe.
 Status run_moe_suite(const MoeSuite& suite);
 
 }  // namespace subbyte::bench

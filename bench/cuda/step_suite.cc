@@ -92,11 +92,11 @@ class Layers {
     places_.emplace(s_.tokens * sizeof(cuda::RowPlace));
     std::vector<cuda::RowPlace> places;
     std::vector<int32_t> pages;
-    const int pages_of_token = s_.keys / cuda::kPagePositions + 1;
+    const int pages_of_token = s_.keys / kPagePositions + 1;
     for (int t = 0; t < s_.tokens; ++t) {
       const int first = t * pages_of_token;
       for (int i = 0; i < pages_of_token; ++i) pages.push_back(first + i);
-      places.push_back({s_.keys, first + s_.keys / cuda::kPagePositions, first});
+      places.push_back({s_.keys, first + s_.keys / kPagePositions, first});
     }
     places_->put(places);
     pages_.emplace(pages.size() * 4);
@@ -107,7 +107,7 @@ class Layers {
     p.num_operations = static_cast<int32_t>(operations_.size());
     p.num_products = static_cast<int32_t>(strips_.size());
     p.m = s_.tokens;
-    p.most_splits = layout_->most_splits(s_.kv_heads);
+    p.max_splits = layout_->max_splits(s_.kv_heads);
     p.places = places_->as<cuda::RowPlace>();
     p.pages = pages_->as<int32_t>();
     p.partials = partials_.as<float>();
@@ -130,11 +130,9 @@ class Layers {
     return format;
   }
 
-  int64_t run_bytes() const { return cuda::kPagePositions * s_.head_dim * 2; }
+  int64_t run_bytes() const { return kPagePositions * s_.head_dim * 2; }
   int64_t page_bytes() const { return 2 * s_.kv_heads * run_bytes(); }
-  int64_t layer_bytes() const {
-    return s_.tokens * (s_.keys / cuda::kPagePositions + 1) * page_bytes();
-  }
+  int64_t layer_bytes() const { return s_.tokens * (s_.keys / kPagePositions + 1) * page_bytes(); }
 
   Status add_layer(int layer, std::byte*& at) {
     SUBBYTE_CHECK(add_product(qkv_, stream_.as<char>(), true, numbers_.as<char>(), at));
@@ -201,9 +199,10 @@ class Layers {
     a.head_dim = static_cast<int32_t>(s_.head_dim);
     a.scale = 0.09f;
     a.eps = 1e-6f;
+    a.turning = a.head_dim;
     a.q_norm = a.k_norm = a.cos = a.sin = norm_.as<float>();
     a.cache = {cache_.as<std::byte>() + layer * layer_bytes(), page_bytes(), 0, run_bytes(),
-               cuda::Element::kF16};
+               Element::kF16};
     SUBBYTE_TRY(a.result, result(attended(), s_.heads * s_.head_dim));
     operations_.push_back(operation);
     return {};
@@ -266,8 +265,8 @@ void print_phases(const std::vector<uint64_t>& times, int operations) {
 
 Status run_step_suite(const StepSuite& suite) {
   SUBBYTE_TRY(const cuda::Device device, cuda::query_device(0));
-  if (!cuda::StepLayout::serves(suite.heads, suite.kv_heads, suite.head_dim) || suite.hidden < 8 ||
-      suite.intermediate < 8) {
+  if (!cuda::StepLayout::supports(suite.heads, suite.kv_heads, suite.head_dim) ||
+      suite.hidden < 8 || suite.intermediate < 8) {
     return Error{"bench.step",
                  "expected sizes of 8 and more and heads that the kernel of a step "
                  "serves (at most 8 of queries for one of keys, 128 elements)"};

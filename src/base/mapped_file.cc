@@ -55,7 +55,7 @@ int open_quietly(int folder, const char* name, Links links) {
 
 /// Descriptors from this one on are not kept: the lowest that is free is the one that is given, so
 /// it counts those that are open.
-int most_descriptors() {
+int max_descriptors() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return INT_MAX;
   return static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, INT_MAX));
@@ -105,7 +105,7 @@ Result<MappedFile> MappedFile::map(int file, const std::filesystem::path& path) 
     mapped.data_ = static_cast<const std::byte*>(data);
     mapped.size_ = size;
   }
-  if (file >= most_descriptors()) {
+  if (file >= max_descriptors()) {
     std::error_code failure;
     mapped.location_ = std::filesystem::absolute(path, failure);
     ::close(std::exchange(mapped.file_, -1));

@@ -11,11 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
-#ifdef __CUDACC__
-#define SUBBYTE_HOST_DEVICE __host__ __device__ inline
-#else
-#define SUBBYTE_HOST_DEVICE inline
-#endif
+#include "base/host_device.h"
 
 namespace subbyte {
 

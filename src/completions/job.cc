@@ -46,7 +46,7 @@ bool is_date(std::string_view text) {
 
 /// 'temperature is "0.8" and was "1", the file tokenizer.json is another one'.
 std::string differences(const JobRecord& now, const JobRecord& before) {
-  constexpr std::size_t kMostNamed = 8;
+  constexpr std::size_t kMaxNamed = 8;
   std::vector<std::string> found;
   const auto value = [](const JobRecord& record, const std::string& name) {
     const auto entry = record.find(name);
@@ -63,7 +63,7 @@ std::string differences(const JobRecord& now, const JobRecord& before) {
             ? fmt::format("the {} is another one", printable(name))
             : fmt::format("{} is {} and was {}", printable(name), quote(is), quote(was)));
   }
-  const std::size_t more = found.size() - std::min(found.size(), kMostNamed);
+  const std::size_t more = found.size() - std::min(found.size(), kMaxNamed);
   found.resize(found.size() - more);
   return fmt::format("{}{}", fmt::join(found, ", "),
                      more > 0 ? fmt::format(", and {} others", more) : "");

@@ -27,7 +27,7 @@ class Jobs : public ::testing::Test {
   static void SetUpTestSuite() {
     SessionOptions options;
     options.device = {.device = "cpu", .num_threads = 2, .batch_invariant = true};
-    options.size = {.cache_type = KvType::kF32,
+    options.size = {.cache_type = Element::kF32,
                     .context = 512,
                     .cache_positions = 1024,
                     .max_sequences = 3,

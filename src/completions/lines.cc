@@ -73,16 +73,16 @@ Result<std::optional<std::string>> Lines::next() {
     const std::size_t end = buffer_.find('\n', begin_ + searched);
     is_whole_ = end != std::string::npos;
     const std::size_t length = (is_whole_ ? end : buffer_.size()) - begin_;
-    if (!is_whole_ && !at_end_ && length <= kMostLineBytes) {
+    if (!is_whole_ && !at_end_ && length <= kMaxLineBytes) {
       searched = length;
       SUBBYTE_CHECK(fill());
       continue;
     }
     if (!is_whole_ && length == 0) return std::optional<std::string>();
     ++number_;
-    if (length > kMostLineBytes) {
+    if (length > kMaxLineBytes) {
       return Error{"file.line_too_long",
-                   where() + ": longer than " + std::to_string(kMostLineBytes) + " bytes"};
+                   where() + ": longer than " + std::to_string(kMaxLineBytes) + " bytes"};
     }
     std::optional<std::string> line = buffer_.substr(begin_, length);
     begin_ += length + (is_whole_ ? 1 : 0);

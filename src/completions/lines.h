@@ -10,7 +10,7 @@
 
 namespace subbyte {
 
-inline constexpr std::size_t kMostLineBytes = std::size_t{64} << 20;
+inline constexpr std::size_t kMaxLineBytes = std::size_t{64} << 20;
 
 class Lines {
  public:
@@ -23,7 +23,7 @@ class Lines {
   ~Lines();
 
   /// The next line without its end, nullopt after the last one. Codes: file.line_too_long (over
-  /// kMostLineBytes), file.io.
+  /// kMaxLineBytes), file.io.
   Result<std::optional<std::string>> next();
 
   /// Number of the line that next() gave last, 1 and up; then where it begins, and whether it has

@@ -99,8 +99,8 @@ Status read_stops(const Object& body, std::vector<std::string>& stops) {
   if (value == nullptr || value->is_null()) return {};
   bool has_own = false;
   const Value list = value->is_array() ? *value : Value::array({*value});
-  if (!std::ranges::all_of(list, &Value::is_string) || std::ssize(list) > kMostStops) {
-    return body.error("json.type", "stop", fmt::format("a text or at most {} of them", kMostStops));
+  if (!std::ranges::all_of(list, &Value::is_string) || std::ssize(list) > kMaxStops) {
+    return body.error("json.type", "stop", fmt::format("a text or at most {} of them", kMaxStops));
   }
   for (const Value& stop : list) {  // an empty text asks for nothing
     if (stop.get_ref<const std::string&>().empty()) continue;
@@ -113,17 +113,17 @@ Status read_stops(const Object& body, std::vector<std::string>& stops) {
 /// A number for texts, true or false with a number beside it for chats.
 Status read_logprobs(const Object& body, CompletionRequest& request) {
   if (!request.is_chat) {
-    SUBBYTE_TRY(const auto beside, body.integer("top_logprobs", 0, kMostTopLogprobs));
+    SUBBYTE_TRY(const auto beside, body.integer("top_logprobs", 0, kMaxTopLogprobs));
     if (beside.value_or(0) != 0) {
       return body.error("completion.field", "top_logprobs", "0: \"logprobs\" is the number");
     }
     const Value* const number = body.find("logprobs");
     if (number != nullptr && *number == false) return {};
-    SUBBYTE_TRY(request.num_top_logprobs, body.integer("logprobs", 0, kMostTopLogprobs));
+    SUBBYTE_TRY(request.num_top_logprobs, body.integer("logprobs", 0, kMaxTopLogprobs));
     return {};
   }
   SUBBYTE_TRY(const auto wanted, body.boolean("logprobs"));
-  SUBBYTE_TRY(const auto top, body.integer("top_logprobs", 0, kMostTopLogprobs));
+  SUBBYTE_TRY(const auto top, body.integer("top_logprobs", 0, kMaxTopLogprobs));
   if (wanted.value_or(false)) request.num_top_logprobs = top.value_or(0);
   if (wanted.value_or(false) || top.value_or(0) == 0) return {};
   return body.error("completion.field", "top_logprobs", "\"logprobs\": true with it");
@@ -229,11 +229,11 @@ Status read_chat_options(const Object& body, ChatOptions& chat) {
 /// How long the answer may be, and what ends it.
 Status read_ends(const Object& body, const CompletionDefaults& defaults,
                  CompletionRequest& request) {
-  constexpr int64_t kMostTokens = int64_t{1} << 40;
+  constexpr int64_t kMaxTokens = int64_t{1} << 40;
   const int64_t least = request.echo ? 0 : 1;
-  SUBBYTE_TRY(const auto max_tokens, body.integer("max_tokens", least, kMostTokens));
-  SUBBYTE_TRY(const auto newer, body.integer("max_completion_tokens", least, kMostTokens));
-  SUBBYTE_TRY(const auto min_tokens, body.integer("min_tokens", 0, kMostTokens));
+  SUBBYTE_TRY(const auto max_tokens, body.integer("max_tokens", least, kMaxTokens));
+  SUBBYTE_TRY(const auto newer, body.integer("max_completion_tokens", least, kMaxTokens));
+  SUBBYTE_TRY(const auto min_tokens, body.integer("min_tokens", 0, kMaxTokens));
   SUBBYTE_TRY(const auto ignore_eos, body.boolean("ignore_eos"));
   request.max_tokens = newer.value_or(max_tokens.value_or(defaults.max_tokens));
   request.min_tokens = min_tokens.value_or(0);
@@ -282,7 +282,7 @@ Result<CompletionRequest> read_completion(const Object& body, const CompletionDe
   SUBBYTE_CHECK(read_echo(body, request));
   SUBBYTE_CHECK(read_ends(body, defaults, request));
   SUBBYTE_CHECK(read_logprobs(body, request));
-  SUBBYTE_TRY(const auto samples, body.integer("n", 1, kMostSamples));
+  SUBBYTE_TRY(const auto samples, body.integer("n", 1, kMaxSamples));
   request.num_samples = samples.value_or(1);
   request.scores_prompt = request.echo && request.num_top_logprobs;
   return request;

@@ -29,8 +29,8 @@ struct CompletionRequest : SessionRequest {
   bool echo = false;      // the prompt comes before the answer
 };
 
-inline constexpr int64_t kMostTopLogprobs = 20;
-inline constexpr int64_t kMostStops = 16;
+inline constexpr int64_t kMaxTopLogprobs = 20;
+inline constexpr int64_t kMaxStops = 16;
 
 /// The rules of the fields of a request, and of a message.
 std::span<const json::KeyRule> request_rules();

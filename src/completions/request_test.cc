@@ -109,7 +109,7 @@ TEST(Requests, have_biases_by_tokens) {
   ASSERT_TRUE(request.ok()) << request.error().message;
   EXPECT_EQ(request->sampling.biases, (std::vector<TokenBias>{{9, -100}, {70, 2.5}}));
   Value many = Value::object();
-  for (int64_t i = 0; i <= kMostBiases; ++i) many[std::to_string(i)] = 1;
+  for (int64_t i = 0; i <= kMaxBiases; ++i) many[std::to_string(i)] = 1;
   EXPECT_TRUE(refusal({{"prompt", "a"}, {"logit_bias", many}}).starts_with("sampling.range"));
 }
 

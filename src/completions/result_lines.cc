@@ -16,7 +16,7 @@ namespace subbyte {
 namespace {
 
 constexpr std::size_t kReadBytes = std::size_t{1} << 18;
-constexpr std::size_t kMostJobEntries = 1 << 16;
+constexpr std::size_t kMaxJobEntries = 1 << 16;
 
 /// Takes what is wanted of a line from the events of the parser; the answer passes by.
 class LineReader {
@@ -34,7 +34,7 @@ class LineReader {
   bool string(std::string& text) {
     if (is_member("request_sha256")) line_.request_sha256 = text;
     if (in_job_ && depth_ == 2) {
-      if (line_.job->size() == kMostJobEntries) return fail("a job of too many options");
+      if (line_.job->size() == kMaxJobEntries) return fail("a job of too many options");
       if (!line_.job->emplace(job_key_, text).second) return fail("an option of the job twice");
       return true;
     }

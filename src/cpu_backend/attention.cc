@@ -16,7 +16,7 @@ constexpr int64_t kLeastTileRows = 64;
 // Output floats below which merging is not worth a second thread.
 constexpr int64_t kMergeGrain = 1 << 14;
 // Floats of partial results that wait to be merged at a time.
-constexpr int64_t kMostPartials = int64_t{1} << 22;
+constexpr int64_t kMaxPartials = int64_t{1} << 22;
 
 /// How the work of a part is cut up: by its shape alone, so that results depend neither on the
 /// threads nor on other parts. The rows are the pairs of a token and one of the query heads that
@@ -43,13 +43,12 @@ Plan make_plan(const AttentionShape& shape, int64_t tokens, int64_t first_positi
   plan.tiles = static_cast<int64_t>(ceil_div(plan.rows, plan.tile_rows));
   const int64_t seen =
       shape.window > 0 ? std::max<int64_t>(0, first_position - shape.window + 1) : 0;
-  plan.first = seen - seen % cpu::kPagePositions;
+  plan.first = seen - seen % kPagePositions;
   const int64_t positions = first_position + tokens - plan.first;
   const int64_t items = shape.kv_heads * plan.tiles;
   const int64_t most = items < kEnoughItems ? kWantedItems / items : 1;
-  const int64_t splits = std::clamp<int64_t>(positions / cpu::kPagePositions, 1, most);
-  plan.split_width =
-      static_cast<int64_t>(round_up(ceil_div(positions, splits), cpu::kPagePositions));
+  const int64_t splits = std::clamp<int64_t>(positions / kPagePositions, 1, most);
+  plan.split_width = static_cast<int64_t>(round_up(ceil_div(positions, splits), kPagePositions));
   plan.splits = static_cast<int64_t>(ceil_div(positions, plan.split_width));
   return plan;
 }
@@ -87,7 +86,7 @@ class Attention {
 
   /// False when the partial results of the parts so far are enough: run() then, and go on.
   bool add(const AttentionPart& part) {
-    if (num_partials_ >= kMostPartials) return false;
+    if (num_partials_ >= kMaxPartials) return false;
     const Plan plan = make_plan(shape_, part.tokens, part.first_position, kernels_.attention_rows);
     const int64_t items = plan.items(shape_.kv_heads);
     parts_.push_back({part, plan, num_items_, num_merged_, num_partials_});
@@ -136,11 +135,11 @@ class Attention {
     tile.q_per_kv = q_per_kv_;
     tile.row_begin = index * plan.tile_rows;
     tile.row_end = std::min(tile.row_begin + plan.tile_rows, plan.rows);
-    tile.cache = layer_.cache;
+    tile.cache = reinterpret_cast<const uint8_t*>(layer_.pages);
     tile.page_bytes = layer_.page_bytes;
     tile.pages = planned.part.pages.data();
-    tile.keys = layer_.keys + kv_head * layer_.head_bytes;
-    tile.values = layer_.values + kv_head * layer_.head_bytes;
+    tile.keys = layer_.layer_begin + 2 * kv_head * layer_.run_bytes;
+    tile.values = tile.keys + layer_.run_bytes;
     tile.head_dim = shape_.head_dim;
     tile.scale = shape_.scale;
     tile.cap = shape_.cap;

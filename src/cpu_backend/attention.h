@@ -10,17 +10,6 @@
 
 namespace subbyte {
 
-/// Keys and values of one layer: where those of head 0 begin in each page, and how far the next
-/// head is.
-struct KvLayer {
-  const uint8_t* cache = nullptr;
-  int64_t page_bytes = 0;
-  int64_t keys = 0;
-  int64_t values = 0;
-  int64_t head_bytes = 0;
-  cpu::KvElement element = cpu::KvElement::kF32;
-};
-
 /// Tokens of one sequence that follow each other. Token t is at position first_position + t, and
 /// its key and value are in the cache already.
 struct AttentionPart {

@@ -29,10 +29,10 @@ TEST_P(AttentionCache, continues_after_what_is_cached) {
 TEST_P(AttentionCache, reads_nothing_after_the_last_page) {
   for (const int64_t dim : {1, 3, 16, 20, 33}) {
     for (const int64_t tokens : {1, 13}) {
-      for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16}) {
-        const int64_t first = kKvPagePositions - tokens;  // up to the byte before one that faults
+      for (const Element type : {Element::kF32, Element::kF16, Element::kBF16}) {
+        const int64_t first = kPagePositions - tokens;  // up to the byte before one that faults
         const Problem problem =
-            make_problem(shape_of(4, 2, dim), tokens, first, false, 41, kKvPagePositions);
+            make_problem(shape_of(4, 2, dim), tokens, first, false, 41, kPagePositions);
         PagedCache cache(problem, type);
         for (const float y : run(execution(1), problem, cache)) {
           EXPECT_TRUE(std::isfinite(y));
@@ -59,10 +59,10 @@ TEST_P(AttentionCache, a_token_by_itself_is_the_same_when_batches_must_not_matte
 }
 
 TEST_P(AttentionCache, keys_and_values_in_16_bits_are_those_numbers) {
-  for (const KvType type : {KvType::kF16, KvType::kBF16}) {
+  for (const Element type : {Element::kF16, Element::kBF16}) {
     const auto rounded = [type](Problem problem) {
       const auto round = [type](float x) {
-        return type == KvType::kF16 ? to_float(to_float16(x)) : to_float(to_bfloat16(x));
+        return type == Element::kF16 ? to_float(to_float16(x)) : to_float(to_bfloat16(x));
       };
       for (float& x : problem.keys) x = round(x);
       for (float& x : problem.values) x = round(x);
@@ -110,7 +110,7 @@ Problem in_e4m3(Problem problem) {
 }
 
 TEST_P(AttentionCache, keys_and_values_in_e4m3_are_those_numbers) {
-  constexpr KvType kType = KvType::kE4M3;
+  constexpr Element kType = Element::kE4M3;
   for (const int64_t dim : {1, 5, 16, 20, 64, 80, 96, 128, 256}) {
     for (const int64_t tokens : {1, 4, 30, 200}) {
       expect_oracle(in_e4m3(make_problem(shape_of(4, 2, dim), tokens, 70, true, dim, 300)), kType);
@@ -125,7 +125,7 @@ TEST_P(AttentionCache, an_infinite_element_in_e4m3_is_nan_for_those_that_see_it)
     Problem problem = make_problem(shape_of(2, 2, 16, 4), tokens, 60, false, 90, 128);
     problem.keys[61 * 16 + 3] = INFINITY;             // head 0
     problem.values[(128 + 62) * 16 + 5] = -INFINITY;  // head 1
-    PagedCache cache(problem, KvType::kE4M3);
+    PagedCache cache(problem, Element::kE4M3);
     const std::vector<float> out = run(execution(2), problem, cache);
     for (int64_t i = 0; i < std::ssize(out); ++i) {
       const int64_t last = 60 + i / 32;
@@ -138,9 +138,7 @@ TEST_P(AttentionCache, an_infinite_element_in_e4m3_is_nan_for_those_that_see_it)
 /// One problem whose cache holds those of all `problems`, each from a page of its own on.
 Problem joined(const std::vector<Problem>& problems) {
   const AttentionShape& shape = problems.front().shape;
-  const auto positions = [](const Problem& one) {
-    return kv_pages(one.capacity) * kKvPagePositions;
-  };
+  const auto positions = [](const Problem& one) { return kv_pages(one.capacity) * kPagePositions; };
   int64_t capacity = 0;
   for (const Problem& problem : problems) capacity += positions(problem);
   Problem all = make_problem(shape, 1, 0, false, 1, capacity);

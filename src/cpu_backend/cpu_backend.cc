@@ -17,12 +17,12 @@ namespace {
 
 constexpr uint64_t kCacheMultiple = 2;  // how far beyond the caches a measurement has to be
 
-Error unserved(const char* message) {
+Error unsupported(const char* message) {
   return {"linear.unsupported", message};
 }
 
 Error unlike_experts() {
-  return unserved(
+  return unsupported(
       "experts: expected gate_up [2 n][hidden], or gate and up [n][hidden], and down [hidden][n], "
       "all alike");
 }
@@ -32,7 +32,7 @@ Status check_experts(Execution& execution, const ExpertMatrices& experts) {
   const bool apart = experts.is_apart();
   if (count == 0 || (!apart && experts.gate_up.size() != count) || experts.top_k < 1 ||
       experts.top_k > std::ssize(experts.down)) {
-    return unserved(
+    return unsupported(
         "expected as many gate_up as down matrices, or two of each, and top_k of them or more");
   }
   const int64_t hidden = experts.down[0].view.rows;
@@ -59,7 +59,7 @@ Status check_experts(Execution& execution, const ExpertMatrices& experts) {
     return bias.empty() || bias.size() == count * rows;
   };
   if (!is_bias(experts.gate_up_bias, 2 * inner) || !is_bias(experts.down_bias, hidden)) {
-    return unserved("experts: expected a bias for each output of each expert, or none");
+    return unsupported("experts: expected a bias for each output of each expert, or none");
   }
   return {};
 }
@@ -100,16 +100,16 @@ class CpuBackend : public Backend {
 
   Result<Weight> upload_joined(std::vector<Matrix> matrices, std::vector<float> bias) override {
     Weight weight;
-    if (matrices.empty()) return unserved("no matrix");
+    if (matrices.empty()) return unsupported("no matrix");
     weight.cols = matrices.front().view.cols;
     for (const Matrix& matrix : matrices) {
       SUBBYTE_CHECK(check_linear(*execution_, matrix.view));
-      if (matrix.view.cols != weight.cols) return unserved("joined matrices of unequal columns");
+      if (matrix.view.cols != weight.cols) return unsupported("joined matrices of unequal columns");
       weight.rows += matrix.view.rows;
       weight.bytes += matrix.view.bytes();
     }
     if (!bias.empty() && std::ssize(bias) != weight.rows) {
-      return unserved("a bias of another size than the rows");
+      return unsupported("a bias of another size than the rows");
     }
     weight.storage =
         std::make_shared<const CpuWeight>(CpuWeight{std::move(matrices), std::move(bias)});
@@ -129,9 +129,9 @@ class CpuBackend : public Backend {
     return Vector{size, std::make_shared<const std::vector<float>>(std::move(numbers))};
   }
 
-  Status check_cache(const CacheLayout&, KvType) const override { return {}; }
+  Status check_cache(const CacheLayout&, Element) const override { return {}; }
 
-  Result<KvPool> make_kv_pool(const CacheLayout& layout, KvType type,
+  Result<KvPool> make_kv_pool(const CacheLayout& layout, Element type,
                               const CacheSize& size) override {
     std::vector<KvGroup> groups;
     for (const CacheGroup& group : layout.groups) {

@@ -236,8 +236,8 @@ void route_top_k(std::span<Route> routes, std::span<const float> logits, int64_t
   }
 }
 
-Status mixture_of_experts(Execution& execution, std::span<float> y, std::span<const float> x,
-                          std::span<const Route> routes, const ExpertMatrices& experts) {
+Status moe(Execution& execution, std::span<float> y, std::span<const float> x,
+           std::span<const Route> routes, const ExpertMatrices& experts) {
   return Mixture(execution, y, x, routes, experts).run();
 }
 

@@ -24,7 +24,7 @@ void route_top_k(std::span<Route> routes, std::span<const float> logits, int64_t
 /// tokens are not touched; each other expert is read once for all of its tokens. The sum of a
 /// token runs over its routes in their order. x, y: [tokens][hidden]; routes: [tokens][top_k].
 /// Code linear.unsupported.
-Status mixture_of_experts(Execution& execution, std::span<float> y, std::span<const float> x,
-                          std::span<const Route> routes, const ExpertMatrices& experts);
+Status moe(Execution& execution, std::span<float> y, std::span<const float> x,
+           std::span<const Route> routes, const ExpertMatrices& experts);
 
 }  // namespace subbyte

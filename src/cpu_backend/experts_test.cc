@@ -167,12 +167,12 @@ std::vector<double> run_expert(const TestExperts& experts, int64_t e, std::span<
   return out;
 }
 
-class MixtureOfExperts : public subbyte::testing::IsaTest {
+class Moe : public subbyte::testing::IsaTest {
  protected:
   static std::vector<float> run(const TestExperts& experts, std::span<const float> x,
                                 std::span<const Route> routes, int64_t top_k, int threads) {
     std::vector<float> y(x.size(), NAN);
-    EXPECT_TRUE(mixture_of_experts(execution(threads), y, x, routes, experts.matrices(top_k)).ok());
+    EXPECT_TRUE(moe(execution(threads), y, x, routes, experts.matrices(top_k)).ok());
     return y;
   }
 
@@ -200,7 +200,7 @@ std::vector<float> random_tokens(int64_t tokens, uint64_t seed) {
   return subbyte::testing::random_inputs(tokens, kHidden, Contents::kReal, seed);
 }
 
-TEST_P(MixtureOfExperts, matches_the_formula) {
+TEST_P(Moe, matches_the_formula) {
   const TestExperts experts = random_experts(1);
   // 1 and 3 tokens go through the product for few rows, 40 through the one for many.
   for (const int64_t tokens : {1, 3, 40}) {
@@ -215,7 +215,7 @@ TEST_P(MixtureOfExperts, matches_the_formula) {
   }
 }
 
-TEST_P(MixtureOfExperts, without_bias_and_clamp_matches_the_formula) {
+TEST_P(Moe, without_bias_and_clamp_matches_the_formula) {
   TestExperts experts = random_experts(7);
   experts.swiglu = {};
   experts.gate_up_bias.clear();
@@ -231,7 +231,7 @@ TEST_P(MixtureOfExperts, without_bias_and_clamp_matches_the_formula) {
 }
 
 /// As compressed-tensors, ModelOpt and AutoRound keep them: a factor each, and here a format each.
-TEST_P(MixtureOfExperts, gate_and_up_may_be_apart_and_of_other_formats) {
+TEST_P(Moe, gate_and_up_may_be_apart_and_of_other_formats) {
   const WeightFormat nvfp4 = {Format::kE2M1, Format::kE4M3, Zero::kNone, 16};
   const WeightFormat awq = {Format::kU4, Format::kF16, Zero::kU8, 32};
   for (const WeightFormat& of_up : {nvfp4, awq}) {
@@ -260,7 +260,7 @@ TEST_P(MixtureOfExperts, gate_and_up_may_be_apart_and_of_other_formats) {
 /// The formula on rounded inputs, with what is between rounded, too: that is off by 2^-4 of a
 /// number where float32 is on the other side of a border, which the bound allows for one number of
 /// each output, the one that counts most.
-TEST_P(MixtureOfExperts, in_mxfp8_rounds_the_inputs_of_both_products) {
+TEST_P(Moe, in_mxfp8_rounds_the_inputs_of_both_products) {
   const TestExperts experts = random_experts(1);
   ExecutionOptions options = {.num_threads = 2, .isa = GetParam(), .mxfp8_experts = true};
   const auto rounding = Execution::create(options);
@@ -273,9 +273,9 @@ TEST_P(MixtureOfExperts, in_mxfp8_rounds_the_inputs_of_both_products) {
     const std::vector<Route> routes = route(logits, kExperts, 2);
     std::vector<float> found(x.size(), NAN), again(x.size(), NAN);
     const ExpertMatrices matrices = experts.matrices(2);
-    ASSERT_TRUE(mixture_of_experts(**rounding, found, x, routes, matrices).ok());
+    ASSERT_TRUE(moe(**rounding, found, x, routes, matrices).ok());
     round_to_mxfp8(x);
-    ASSERT_TRUE(mixture_of_experts(**rounding, again, x, routes, matrices).ok());
+    ASSERT_TRUE(moe(**rounding, again, x, routes, matrices).ok());
     EXPECT_EQ(found, again);                          // the inputs of the first
     EXPECT_NE(found, run(experts, x, routes, 2, 2));  // those of the second
     for (int64_t t = 0; t < tokens; ++t) {
@@ -297,7 +297,7 @@ TEST_P(MixtureOfExperts, in_mxfp8_rounds_the_inputs_of_both_products) {
   }
 }
 
-TEST_P(MixtureOfExperts, batches_may_be_of_one_expert_or_of_all) {
+TEST_P(Moe, batches_may_be_of_one_expert_or_of_all) {
   const TestExperts experts = random_experts(5);
   const std::vector<float> x = random_tokens(150, 5);
   std::vector<Route> routes(150, Route{3, 0.5f});  // more rows than a batch
@@ -309,13 +309,13 @@ TEST_P(MixtureOfExperts, batches_may_be_of_one_expert_or_of_all) {
   expect_formula(experts, x, routes, 1);
 }
 
-TEST_P(MixtureOfExperts, one_token_may_go_to_an_expert_twice) {
+TEST_P(Moe, one_token_may_go_to_an_expert_twice) {
   const TestExperts experts = random_experts(6);
   const std::vector<Route> routes = {{2, 0.5f}, {4, 0.25f}, {2, 0.25f}};
   expect_formula(experts, random_tokens(1, 6), routes, 3);
 }
 
-TEST_P(MixtureOfExperts, the_bias_is_inside_the_weight_of_the_route) {
+TEST_P(Moe, the_bias_is_inside_the_weight_of_the_route) {
   TestExperts experts = random_experts(2);
   for (RandomMatrix& owner : experts.owners) {
     for (std::byte& code : owner.codes->span()) code = std::byte{0};
@@ -328,7 +328,7 @@ TEST_P(MixtureOfExperts, the_bias_is_inside_the_weight_of_the_route) {
   }
 }
 
-TEST_P(MixtureOfExperts, does_not_touch_experts_without_tokens) {
+TEST_P(Moe, does_not_touch_experts_without_tokens) {
   TestExperts experts = random_experts(3);
   const std::vector<Route> routes = {{0, 0.5f}, {3, 0.5f}, {3, 0.75f}, {0, 0.25f}};
   const std::vector<float> x = random_tokens(2, 3);
@@ -347,7 +347,7 @@ TEST_P(MixtureOfExperts, does_not_touch_experts_without_tokens) {
   for (const float value : run(experts, x, routes, 2, 1)) EXPECT_TRUE(std::isnan(value));
 }
 
-TEST_P(MixtureOfExperts, nan_stays_in_its_token) {
+TEST_P(Moe, nan_stays_in_its_token) {
   const TestExperts experts = random_experts(4);
   std::vector<float> x = random_tokens(3, 4);
   x[kHidden + 5] = NAN;
@@ -358,7 +358,7 @@ TEST_P(MixtureOfExperts, nan_stays_in_its_token) {
   }
 }
 
-SUBBYTE_FOR_EVERY_ISA(MixtureOfExperts);
+SUBBYTE_FOR_EVERY_ISA(Moe);
 
 }  // namespace
 }  // namespace subbyte

@@ -16,8 +16,8 @@ void norm_and_turn(const cpu::VectorKernels& kernels, float* x, const float* nor
 
 void rotate_and_store(Execution& execution, std::span<float> qkv, const AttentionShape& shape,
                       const HeadNormWeights& norms, const RowAngles& angles,
-                      std::span<const RowPlace> places, const CpuKvMemory& cache,
-                      cpu::KvElement element, int64_t layer) {
+                      std::span<const RowPlace> places, const CpuKvMemory& cache, Element element,
+                      int64_t layer) {
   const cpu::VectorKernels& kernels = *execution.kernels().vectors;
   const auto store = kernels.store_kv[static_cast<int>(element)];
   const int64_t dim = shape.head_dim;

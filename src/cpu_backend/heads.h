@@ -33,7 +33,7 @@ struct RowAngles {
 /// place; keys and values are stored in the cache of `layer`.
 void rotate_and_store(Execution& execution, std::span<float> qkv, const AttentionShape& shape,
                       const HeadNormWeights& norms, const RowAngles& angles,
-                      std::span<const RowPlace> places, const CpuKvMemory& cache,
-                      cpu::KvElement element, int64_t layer);
+                      std::span<const RowPlace> places, const CpuKvMemory& cache, Element element,
+                      int64_t layer);
 
 }  // namespace subbyte

@@ -8,8 +8,7 @@
 
 namespace subbyte {
 
-static_assert(kKvPagePositions == cpu::kPagePositions,
-              "kernels and sequences count the same pages");
+static_assert(kPagePositions == kPagePositions, "kernels and sequences count the same pages");
 
 namespace {
 
@@ -34,7 +33,7 @@ Result<std::unique_ptr<CpuKvMemory>> CpuKvMemory::create(const KvShape& shape, i
   auto memory = allocate(shape.page_bytes(), num_pages);
   if (memory == nullptr) {
     return Error{"kv.memory", "not enough memory for a key-value cache of " +
-                                  std::to_string(num_pages * kKvPagePositions) + " positions of " +
+                                  std::to_string(num_pages * kPagePositions) + " positions of " +
                                   std::to_string(shape.bytes_per_position()) + " bytes" +
                                   mib(shape.page_bytes(), num_pages)};
   }
@@ -43,7 +42,7 @@ Result<std::unique_ptr<CpuKvMemory>> CpuKvMemory::create(const KvShape& shape, i
 
 Result<std::unique_ptr<CpuStateMemory>> CpuStateMemory::create(const CacheGroup& group,
                                                                int64_t num_states) {
-  const int64_t state_bytes = cache_unit_bytes(group, KvType::kF32);
+  const int64_t state_bytes = cache_unit_bytes(group, Element::kF32);
   auto memory = allocate(state_bytes, num_states);
   if (memory == nullptr) {
     return Error{"kv.memory", "not enough memory for " + std::to_string(num_states) +
@@ -72,15 +71,13 @@ void CpuKvMemory::copy_page(int32_t from, int32_t to, int64_t positions) {
 }
 
 KvLayer CpuKvMemory::layer(int64_t layer) const {
-  const int64_t keys = layer_offset(layer);
-  return {page_at(0),   shape_.page_bytes(),
-          keys,         keys + shape_.run_bytes(),
-          head_bytes(), static_cast<cpu::KvElement>(shape_.type)};
+  return {reinterpret_cast<std::byte*>(page_at(0)), shape_.page_bytes(), layer_offset(layer),
+          shape_.run_bytes(), shape_.type};
 }
 
 uint8_t* CpuKvMemory::key(int64_t layer, int32_t page, int64_t position) const {
   return page_at(page) + layer_offset(layer) +
-         position % kKvPagePositions * shape_.head_dim * shape_.element_bytes();
+         position % kPagePositions * shape_.head_dim * shape_.element_bytes();
 }
 
 uint8_t* CpuKvMemory::value(int64_t layer, int32_t page, int64_t position) const {
@@ -89,7 +86,7 @@ uint8_t* CpuKvMemory::value(int64_t layer, int32_t page, int64_t position) const
 
 uint8_t* CpuKvMemory::key_scale(int64_t layer, int32_t page, int64_t position) const {
   return page_at(page) + layer_offset(layer) + shape_.elements_bytes() +
-         position % kKvPagePositions * shape_.scale_bytes();
+         position % kPagePositions * shape_.scale_bytes();
 }
 
 uint8_t* CpuKvMemory::value_scale(int64_t layer, int32_t page, int64_t position) const {

@@ -9,7 +9,7 @@
 namespace subbyte {
 namespace {
 
-constexpr KvShape kShape = {3, 2, 4, KvType::kF32};
+constexpr KvShape kShape = {3, 2, 4, Element::kF32};
 
 std::unique_ptr<CpuKvMemory> make(const KvShape& shape, int64_t pages) {
   auto memory = CpuKvMemory::create(shape, pages);
@@ -22,7 +22,7 @@ TEST(CpuKvMemory, every_key_and_value_has_a_place_of_its_own) {
   std::set<const uint8_t*> places;
   for (int64_t layer = 0; layer < 3; ++layer) {
     for (int32_t page = 0; page < 2; ++page) {
-      for (int64_t position = 0; position < kKvPagePositions; ++position) {
+      for (int64_t position = 0; position < kPagePositions; ++position) {
         for (int64_t head = 0; head < 2; ++head) {
           const int64_t offset = head * memory->head_bytes();
           places.insert(memory->key(layer, page, position) + offset);
@@ -31,7 +31,7 @@ TEST(CpuKvMemory, every_key_and_value_has_a_place_of_its_own) {
       }
     }
   }
-  EXPECT_EQ(places.size(), 2u * 3 * 2 * 2 * kKvPagePositions);
+  EXPECT_EQ(places.size(), 2u * 3 * 2 * 2 * kPagePositions);
   // Rows of 16 bytes without gaps.
   EXPECT_EQ(*places.rbegin() - *places.begin(), 16 * (std::ssize(places) - 1));
 }
@@ -40,14 +40,15 @@ TEST(CpuKvMemory, layers_are_where_keys_and_values_are_stored) {
   const auto memory = make(kShape, 3);
   for (int64_t layer = 0; layer < 3; ++layer) {
     const KvLayer view = memory->layer(layer);
-    EXPECT_EQ(view.cache + 2 * view.page_bytes + view.keys + view.head_bytes,
+    const auto* page = reinterpret_cast<const uint8_t*>(view.pages + 2 * view.page_bytes);
+    EXPECT_EQ(page + view.layer_begin + 2 * view.run_bytes,
               memory->key(layer, 2, 0) + memory->head_bytes());
-    EXPECT_EQ(view.cache + 2 * view.page_bytes + view.values + 5 * 16, memory->value(layer, 2, 5));
+    EXPECT_EQ(page + view.layer_begin + view.run_bytes + 5 * 16, memory->value(layer, 2, 5));
   }
 }
 
 TEST(CpuKvMemory, copies_the_first_positions_of_a_page) {
-  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kE4M3}) {
+  for (const Element type : {Element::kF32, Element::kF16, Element::kE4M3}) {
     KvShape shape = kShape;
     shape.type = type;
     const auto memory = make(shape, 2);
@@ -55,7 +56,7 @@ TEST(CpuKvMemory, copies_the_first_positions_of_a_page) {
     const auto each = [&](const auto& visit) {
       for (int64_t layer = 0; layer < 3; ++layer) {
         for (int64_t head = 0; head < 2; ++head) {
-          for (int64_t position = 0; position < kKvPagePositions; ++position) {
+          for (int64_t position = 0; position < kPagePositions; ++position) {
             visit(layer, head * memory->head_bytes(), position);
           }
         }
@@ -93,15 +94,15 @@ int64_t resident_pages() {
 TEST(CpuKvMemory, room_that_is_not_used_costs_nothing) {
   const int64_t before = resident_pages();
   ASSERT_GT(before, 0);
-  const auto memory = make({2, 8, 128, KvType::kF32}, 2048);  // 4 GiB of address space
-  *memory->key(1, 2047, kKvPagePositions - 1) = 1;
+  const auto memory = make({2, 8, 128, Element::kF32}, 2048);  // 4 GiB of address space
+  *memory->key(1, 2047, kPagePositions - 1) = 1;
   EXPECT_LT(resident_pages() - before, 1000);
   EXPECT_EQ(*memory->key(1, 2046, 0), 0);
 }
 
 TEST(CpuKvMemory, says_what_was_asked_for_when_there_is_not_so_much) {
   for (const int64_t pages : {int64_t{1} << 38, int64_t{1} << 52}) {
-    const auto memory = CpuKvMemory::create({64, 8, 128, KvType::kF16}, pages);
+    const auto memory = CpuKvMemory::create({64, 8, 128, Element::kF16}, pages);
     ASSERT_FALSE(memory.ok());
     EXPECT_EQ(memory.error().code, "kv.memory");
     EXPECT_NE(memory.error().message.find("262144 bytes"), std::string::npos);

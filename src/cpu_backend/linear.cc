@@ -114,7 +114,7 @@ struct Input {
 
   int64_t num_packs() const { return ceil_div(product.m, layout->rows_per_pack); }
 
-  bool serves(const LinearProduct& other, const cpu::PackedLayout* its_layout) const {
+  bool supports(const LinearProduct& other, const cpu::PackedLayout* its_layout) const {
     return layout == its_layout && product.x.data() == other.x.data() && product.m == other.m &&
            product.weights->cols == other.weights->cols &&
            std::ranges::equal(product.x_rows, other.x_rows) &&
@@ -186,7 +186,7 @@ class Group {
   /// The number of the input that serves `product`, which is made if there is none.
   std::size_t input_of(const LinearProduct& product, const cpu::PackedLayout* layout) {
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      if (inputs_[i].serves(product, layout)) return i;
+      if (inputs_[i].supports(product, layout)) return i;
     }
     const int64_t k = product.weights->cols;
     inputs_.push_back({product, layout, packed_bytes_, layout->bytes(k) + layout->padding});

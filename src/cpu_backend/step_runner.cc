@@ -90,7 +90,7 @@ void StepRunner::begin(const CpuCompiledStep& step, const Batch& batch) {
     for (const Part& part : batch.parts) {
       const std::span<const int32_t> pages = part.sequence->pages(static_cast<int32_t>(group));
       for (std::size_t t = 0; t < part.tokens.size(); ++t, ++position) {
-        places_[group].push_back({*position, pages[*position / kKvPagePositions]});
+        places_[group].push_back({*position, pages[*position / kPagePositions]});
       }
     }
   }
@@ -112,7 +112,7 @@ std::span<float> StepRunner::numbers(ValueId id) {
 
 void StepRunner::show(const Op& op) {
   for (const ValueId id : op.results()) {
-    if (id != kNoValue) batch_->observer->see(op, id, numbers(id));
+    if (id != kNoValue) batch_->observer->observe(op, id, numbers(id));
   }
 }
 
@@ -229,7 +229,7 @@ Status StepRunner::run(const ExpertsOp& op) {
   std::vector<Route> routes(rows_of(op.x) * experts.top_k);
   route_top_k(routes, numbers(op.router_logits), op.experts.count, experts.top_k,
               experts.route_weights);
-  return mixture_of_experts(execution_, numbers(op.y), numbers(op.x), routes, experts);
+  return moe(execution_, numbers(op.y), numbers(op.x), routes, experts);
 }
 
 Status StepRunner::run(const RunningSumOp& op) {

@@ -80,7 +80,7 @@ class StepRunner {
   const CpuStateMemory& states(const CacheSlot& slot) const {
     return static_cast<const CpuStateMemory&>(pool_->groups()[slot.group].memory());
   }
-  cpu::KvElement element() const { return static_cast<cpu::KvElement>(pool_->type()); }
+  Element element() const { return pool_->type(); }
 
   Execution& execution_;
   std::vector<FloatBuffer> slots_;  // later steps use them again

@@ -35,18 +35,19 @@ Status CudaAttention::find_angles(float* cos, float* sin, const Rope& rope) {
   return {};
 }
 
-cuda::KvLayer CudaAttention::cache(const CacheSlot& slot) const {
+KvLayer CudaAttention::cache(const CacheSlot& slot) const {
   const KvGroup& group = step_.pool().groups()[slot.group];
   return static_cast<const CudaKvMemory&>(group.memory()).layer(slot.layer);
 }
 
 cuda::StepAttention CudaAttention::of_program(const RotateOp& op, const float* cos,
-                                              const float* sin) const {
+                                              const float* sin, int64_t turning) const {
   const auto& [shape, norms] = std::tie(op.shape, op.norms);
   cuda::StepAttention a = {};
   a.heads = static_cast<int32_t>(shape.heads);
   a.kv_heads = static_cast<int32_t>(shape.kv_heads);
   a.head_dim = static_cast<int32_t>(shape.head_dim);
+  a.turning = static_cast<int32_t>(turning);
   a.window = static_cast<int32_t>(shape.window);
   a.scale = shape.scale;
   a.eps = norms.eps;

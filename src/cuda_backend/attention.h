@@ -15,26 +15,27 @@ std::vector<AttentionKind> attention_kinds(const StepPlan& plan);
 class CudaAttention {
  public:
   /// All must outlive it. `partials`: memory of attention of any kind.
-  CudaAttention(cuda::Element element, CudaStep& step, CudaBuffer& partials, cuda::Stream stream)
+  CudaAttention(Element element, CudaStep& step, CudaBuffer& partials, cuda::Stream stream)
       : element_(element), step_(step), partials_(partials), stream_(stream) {}
 
   /// cos and sin [rows][half] of each row. Codes: cuda.memory, cuda.copy.
   Status find_angles(float* cos, float* sin, const Rope& rope);
 
-  /// RotateOp and AttendOp as a part of a program, without values but the angles.
-  cuda::StepAttention of_program(const RotateOp& op, const float* cos, const float* sin) const;
+  /// RotateOp and AttendOp as a part of a program, without values but the angles. `turning`: the
+  /// numbers of a head that turn.
+  cuda::StepAttention of_program(const RotateOp& op, const float* cos, const float* sin,
+                                 int64_t turning) const;
 
   /// See RotateOp and AttendOp. Errors of launches are left to cudaGetLastError(). Codes:
   /// cuda.memory, cuda.copy.
-  /// `turning`: numbers of a head.
   void rotate(const RotateOp& op, const CudaRows& qkv, const float* cos, const float* sin,
               int64_t turning);
   Status attend(const AttendOp& op, const CudaRows& y, const CudaRows& qkv);
 
  private:
-  cuda::KvLayer cache(const CacheSlot& slot) const;
+  KvLayer cache(const CacheSlot& slot) const;
 
-  cuda::Element element_;
+  Element element_;
   CudaStep& step_;
   CudaBuffer& partials_;
   cuda::Stream stream_;

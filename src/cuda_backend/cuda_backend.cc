@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kMaxHeadDim = 256;
 constexpr int64_t kHeadDimStep = 16;
 
-Error unserved(const char* message) {
+Error unsupported(const char* message) {
   return {"linear.unsupported", message};
 }
 
@@ -65,7 +65,7 @@ class CudaBackend : public Backend {
   int64_t prompt_chunk() const override { return 4096; }  // docs/cuda_backend.md has the figures
   std::string description() const override {
     return gpu_.name + ", " + (number_ == cuda::Number::kF16 ? "f16" : "bf16") + " activations" +
-           served_notes_.text();
+           support_notes_.text();
   }
   double measure_read_bandwidth(const Weight& weight) override {
     if (!enter().ok()) return 0;
@@ -89,16 +89,16 @@ class CudaBackend : public Backend {
   Result<Weight> upload_joined(std::vector<Matrix> matrices, std::vector<float> bias) override {
     SUBBYTE_CHECK(enter());
     Weight weight;
-    if (matrices.empty()) return unserved("no matrix");
+    if (matrices.empty()) return unsupported("no matrix");
     weight.cols = matrices.front().view.cols;
     for (const Matrix& matrix : matrices) {
-      if (matrix.view.cols != weight.cols) return unserved("joined matrices of unequal columns");
+      if (matrix.view.cols != weight.cols) return unsupported("joined matrices of unequal columns");
       weight.rows += matrix.view.rows;
     }
     if (!bias.empty() && std::ssize(bias) != weight.rows) {
-      return unserved("a bias of another size than the rows");
+      return unsupported("a bias of another size than the rows");
     }
-    served_notes_.add(matrices);
+    support_notes_.add(matrices);
     SUBBYTE_TRY(CudaWeight uploaded, upload_weight(std::move(matrices), bias, target()));
     SUBBYTE_CHECK(runner_.products().check(uploaded));
     for (const CudaMatrix& part : uploaded.parts) weight.bytes += part.memory.size();
@@ -108,8 +108,8 @@ class CudaBackend : public Backend {
 
   Result<Experts> upload(ExpertMatrices experts) override {
     SUBBYTE_CHECK(enter());
-    served_notes_.add(experts.gate_up);
-    served_notes_.add(experts.down);
+    support_notes_.add(experts.gate_up);
+    support_notes_.add(experts.down);
     SUBBYTE_TRY(CudaExperts uploaded, upload_experts(std::move(experts), target()));
     SUBBYTE_CHECK(runner_.mixture().choose_kernels(uploaded));
     const auto& [count, top_k] = std::tie(uploaded.rules.experts, uploaded.rules.top_k);
@@ -124,8 +124,8 @@ class CudaBackend : public Backend {
     return Vector{std::ssize(numbers), std::make_shared<const DeviceBytes>(std::move(bytes))};
   }
 
-  Status check_cache(const CacheLayout& layout, KvType type) const override {
-    if (type == KvType::kF32) {
+  Status check_cache(const CacheLayout& layout, Element type) const override {
+    if (type == Element::kF32) {
       return Error{"kv.unsupported",
                    "a key-value cache in f32; the GPU keeps f16, bf16 and fp8 (--kv-cache-type), "
                    "as its attention multiplies in 16 bits"};
@@ -140,7 +140,7 @@ class CudaBackend : public Backend {
     return {};
   }
 
-  Result<KvPool> make_kv_pool(const CacheLayout& layout, KvType type,
+  Result<KvPool> make_kv_pool(const CacheLayout& layout, Element type,
                               const CacheSize& size) override {
     SUBBYTE_CHECK(check_cache(layout, type));
     SUBBYTE_CHECK(enter());
@@ -167,12 +167,12 @@ class CudaBackend : public Backend {
 
   // --- a step
 
-  int64_t steps_in_flight() const override { return CudaFlights::kMax; }
+  int64_t steps_in_flight() const override { return StepsInFlight::kMax; }
 
   void submit(const CompiledStep& step, const Batch& batch) override {
     const Status entered = enter();
-    const Status begun = flights_.begin(batch);
-    Status& error = flights_.current().error;
+    const Status begun = steps_.begin(batch);
+    Status& error = steps_.current().error;
     error = entered.ok() ? begun : entered;
     StepResults results;
     try {
@@ -182,12 +182,12 @@ class CudaBackend : public Backend {
     } catch (const std::bad_alloc&) {
       error = Error{"cuda.memory", "no memory of the host for a step"};
     }
-    flights_.end(results, batch, stream_->get());
+    steps_.end(results, batch, stream_->get());
   }
 
   Status wait(Logits& logits) override {
     Status entered = enter();
-    Status finished = flights_.finish(logits);
+    Status finished = steps_.finish(logits);
     return entered.ok() ? finished : entered;
   }
 
@@ -206,11 +206,11 @@ class CudaBackend : public Backend {
   ThreadPool host_;
   std::unique_ptr<OwnStream> stream_;
   CudaStepRunner runner_;
-  CudaFlights flights_;
+  StepsInFlight steps_;
   WeightArena arena_;
   CudaUploader uploader_;
   CudaMemory memory_;
-  ServedNotes served_notes_;
+  SupportNotes support_notes_;
   int64_t next_step_ = 1;
 };
 

@@ -6,22 +6,23 @@
 #include <optional>
 #include <string>
 
-#include "kernels/cuda/experts/in_8_bits.h"
+#include "kernels/cuda/experts/w4a8.h"
 #include "kernels/cuda/ops/quantize.h"
-#include "kernels/gpu/served_format.h"
+#include "kernels/gpu/supported_format.h"
 #include "matrix/recast.h"
 
 namespace subbyte {
 namespace {
 
-Error unserved(const std::string& message) {
+Error unsupported(const std::string& message) {
   return {"linear.unsupported", message};
 }
 
-Error unserved_format(const WeightFormat& format) {
-  return unserved("experts of " + to_string(format) +
-                  ": the GPU runs experts in its packed formats (mxfp4, nvfp4, nf4, integers of 2, "
-                  "3, 4 and 8 bits) and in f32, f16 and bf16; --device cpu runs these");
+Error unsupported_format(const WeightFormat& format) {
+  return unsupported(
+      "experts of " + to_string(format) +
+      ": the GPU runs experts in its packed formats (mxfp4, nvfp4, nf4, integers of 2, "
+      "3, 4 and 8 bits) and in f32, f16 and bf16; --device cpu runs these");
 }
 
 bool are_dense(const std::vector<Matrix>& matrices) {
@@ -32,16 +33,16 @@ bool are_dense(const std::vector<Matrix>& matrices) {
 Status check_shapes(const ExpertMatrices& experts) {
   const auto count = std::ssize(experts.down);
   const int64_t parts = experts.is_apart() ? 2 : 1;
-  if (count == 0 || std::ssize(experts.gate_up) != parts * count || count > cuda::kMostExperts) {
-    return unserved("experts: expected 1 to " + std::to_string(cuda::kMostExperts) +
-                    " and as many gate_up as down matrices, or two of each, found " +
-                    std::to_string(count) + " down and " + std::to_string(experts.gate_up.size()) +
-                    " gate_up");
+  if (count == 0 || std::ssize(experts.gate_up) != parts * count || count > cuda::kMaxExperts) {
+    return unsupported("experts: expected 1 to " + std::to_string(cuda::kMaxExperts) +
+                       " and as many gate_up as down matrices, or two of each, found " +
+                       std::to_string(count) + " down and " +
+                       std::to_string(experts.gate_up.size()) + " gate_up");
   }
-  const int64_t most_top_k = std::min<int64_t>(count, cuda::kMostTopK);
-  if (experts.top_k < 1 || experts.top_k > most_top_k) {
-    return unserved("experts: expected 1 to " + std::to_string(most_top_k) +
-                    " experts of a token, found " + std::to_string(experts.top_k));
+  const int64_t max_top_k = std::min<int64_t>(count, cuda::kMaxTopK);
+  if (experts.top_k < 1 || experts.top_k > max_top_k) {
+    return unsupported("experts: expected 1 to " + std::to_string(max_top_k) +
+                       " experts of a token, found " + std::to_string(experts.top_k));
   }
   const int64_t hidden = experts.down[0].view.rows;
   const int64_t inner = experts.down[0].view.cols;
@@ -52,7 +53,7 @@ Status check_shapes(const ExpertMatrices& experts) {
   };
   if (!are_alike(experts.gate_up, 2 * inner / parts, hidden) ||
       !are_alike(experts.down, hidden, inner)) {
-    return unserved(
+    return unsupported(
         "experts: expected gate_up [2 n][hidden], or gate and up [n][hidden], and down "
         "[hidden][n], all alike");
   }
@@ -60,7 +61,7 @@ Status check_shapes(const ExpertMatrices& experts) {
     return bias.empty() || std::ssize(bias) == count * rows;
   };
   if (!is_bias(experts.gate_up_bias, 2 * inner) || !is_bias(experts.down_bias, hidden)) {
-    return unserved("experts: expected a bias for each output of each expert, or none");
+    return unsupported("experts: expected a bias for each output of each expert, or none");
   }
   return {};
 }
@@ -85,7 +86,7 @@ class ExpertPacker {
     const WeightFormat format =
         is_dense(first.format) ? gpu::packed_floats(target_.number) : first.format;
     auto bytes = gpu::packed_bytes(format, to_.rows, to_.cols, gathers_);
-    if (!bytes.ok()) return unserved_format(first.format);
+    if (!bytes.ok()) return unsupported_format(first.format);
     to_.expert_bytes = *bytes;
     SUBBYTE_TRY(to_.memory, target_.arena.take(to_.expert_bytes * experts));
     for (int64_t e = 0; e < experts;) {
@@ -143,7 +144,7 @@ class ExpertPacker {
         for (int64_t i = begin; i < end; ++i) {
           JoinedMatrices& joined = batch[i].joined.emplace(batch[i].parts);
           if (joined.staged_bytes() != staged) {
-            batch[i].planned = unserved("experts: expected as many bytes for all, found others");
+            batch[i].planned = unsupported("experts: expected as many bytes for all, found others");
           } else {
             batch[i].planned = joined.stage_at(staging + i * staged, order_);
           }
@@ -187,12 +188,12 @@ class ExpertPacker {
         SUBBYTE_TRY(part, gpu::as_packed_floats(std::move(part), target_.number, target_.host));
       }
       if (view.input_order.empty() == gathers_) {
-        return unserved(
+        return unsupported(
             "experts: expected an order of inputs in all experts of a layer, or in none, found "
             "both");
       }
       if (!std::ranges::equal(view.input_order, parts.front().view.input_order)) {
-        return unserved(
+        return unsupported(
             "experts: expected one order of inputs in gate and up of an expert, found two");
       }
     }
@@ -214,8 +215,8 @@ Status make_alike(std::vector<Matrix>& matrices) {
   for (const Matrix& matrix : matrices) {
     const auto both = common_format(common, matrix.view.format, matrix.view.cols);
     if (!both) {
-      return unserved("experts: expected one format for all experts of a layer, found " +
-                      to_string(common) + " and " + to_string(matrix.view.format));
+      return unsupported("experts: expected one format for all experts of a layer, found " +
+                         to_string(common) + " and " + to_string(matrix.view.format));
     }
     common = *both;
   }
@@ -233,10 +234,10 @@ Result<CudaExpertMatrices> upload_stack(std::vector<Matrix>& matrices, int64_t p
     SUBBYTE_CHECK(make_alike(matrices));
     for (Matrix& matrix : matrices) {
       const MatrixView& view = matrix.view;
-      if (is_dense(gpu::served_format(view.format, view.rows, view.cols))) {
-        return unserved_format(view.format);
+      if (is_dense(gpu::supported_format(view.format, view.rows, view.cols))) {
+        return unsupported_format(view.format);
       }
-      SUBBYTE_TRY(matrix, gpu::serve(std::move(matrix), target.host));
+      SUBBYTE_TRY(matrix, gpu::support(std::move(matrix), target.host));
     }
   }
   return ExpertPacker(matrices, parts, order, target).run(bias);
@@ -249,8 +250,7 @@ Result<CudaExperts> upload_experts(ExpertMatrices experts, const WeightTarget& t
   CudaExperts uploaded;
   uploaded.rules.experts = std::ssize(experts.down);
   uploaded.rules.top_k = experts.top_k;
-  const SwiGLU& swiglu = experts.swiglu;
-  uploaded.clamp = {swiglu.alpha, swiglu.limit, swiglu.up_offset};
+  uploaded.swiglu = experts.swiglu;
   uploaded.weights_of_all = experts.route_weights == RouteWeights::kOfAll;
   const bool apart = experts.is_apart();
   SUBBYTE_TRY(
@@ -266,19 +266,19 @@ Result<int64_t> expert_matrix_bytes(const MatrixShape& shape) {
   // The floats of both types of activations have as many bytes.
   const WeightFormat served = is_dense(shape.format)
                                   ? gpu::packed_floats(cuda::Number::kF16)
-                                  : gpu::served_format(shape.format, shape.rows, shape.cols);
+                                  : gpu::supported_format(shape.format, shape.rows, shape.cols);
   auto bytes = gpu::packed_bytes(served, shape.rows, shape.cols, shape.act_order);
-  if (!bytes.ok()) return unserved_format(shape.format);
+  if (!bytes.ok()) return unsupported_format(shape.format);
   const int64_t gains = WeightArena::aligned(shape.experts * int64_t{sizeof(float)});
   return WeightArena::aligned(shape.experts * *bytes) + gains;
 }
 
 /// Bytes from the begin of the memory.
-struct CudaMixture::Places {
+struct CudaMoe::Places {
   int64_t expert_of, weights, order, token_of, tiles, activated, outputs, codes, scales, end;
 
-  /// `in_8_bits`: with codes and scales of the inputs of a product.
-  Places(int64_t routes, int64_t num_tiles, int64_t inner, int64_t hidden, bool in_8_bits) {
+  /// `is_w4a8`: with codes and scales of the inputs of a product.
+  Places(int64_t routes, int64_t num_tiles, int64_t inner, int64_t hidden, bool is_w4a8) {
     const auto take = [this](int64_t bytes) {
       const int64_t begin = end;
       end += WeightArena::aligned(bytes);
@@ -292,8 +292,8 @@ struct CudaMixture::Places {
     tiles = take(num_tiles * int64_t{sizeof(cuda::ExpertTile)});
     activated = take(routes * inner * 2);
     outputs = take(routes * hidden * 2);
-    codes = take(in_8_bits ? routes * std::max(inner, hidden) : 0);
-    scales = take(in_8_bits ? routes * int64_t{sizeof(float)} : 0);
+    codes = take(is_w4a8 ? routes * std::max(inner, hidden) : 0);
+    scales = take(is_w4a8 ? routes * int64_t{sizeof(float)} : 0);
   }
 
   /// Where its results go.
@@ -308,39 +308,39 @@ struct CudaMixture::Places {
   }
 };
 
-int64_t CudaMixture::memory_bytes(const Experts& experts, int64_t tokens) const {
+int64_t CudaMoe::memory_bytes(const Experts& experts, int64_t tokens) const {
   const int64_t routes = tokens * experts.top_k;
   if (routes == 0) return 0;
   return Places(routes, routes, experts.inner, experts.hidden, rounds_inputs_).end;
 }
 
-Status CudaMixture::choose_kernels(CudaExperts& experts) const {
+Status CudaMoe::choose_kernels(CudaExperts& experts) const {
   if (rounds_inputs_ && (experts.gate_up.cols % 32 != 0 || experts.down.cols % 32 != 0)) {
-    return unserved("experts: expected inputs in 32s for activations in mxfp8, found " +
-                    std::to_string(experts.gate_up.cols) + " of gate and up, " +
-                    std::to_string(experts.down.cols) + " of down");
+    return unsupported("experts: expected inputs in 32s for activations in mxfp8, found " +
+                       std::to_string(experts.gate_up.cols) + " of gate and up, " +
+                       std::to_string(experts.down.cols) + " of down");
   }
   experts.rules.batch_invariant = batch_invariant_;
   experts.rules.has_large_m = true;
   for (const CudaExpertMatrices* matrices : {&experts.gate_up, &experts.down}) {
     experts.rules.has_large_m &= cuda::has_large_m(matrices->format, number_, device_);
   }
-  experts.in_8_bits = rounds_inputs_ && experts.rules.has_large_m &&
-                      cuda::has_products_in_8_bits(experts.gate_up.format) &&
-                      cuda::has_products_in_8_bits(experts.down.format);
+  experts.is_w4a8 = rounds_inputs_ && experts.rules.has_large_m &&
+                    cuda::has_w4a8_products(experts.gate_up.format) &&
+                    cuda::has_w4a8_products(experts.down.format);
   for (const CudaExpertMatrices* matrices : {&experts.gate_up, &experts.down}) {
     for (const int64_t tokens :
          {int64_t{1}, int64_t{16}, 32 * experts.rules.experts, int64_t{1} << 20}) {
       const cuda::ExpertTiles tiles = cuda::expert_tiles(tokens, experts.rules);
       auto plan = cuda::plan_experts(matrices->format, number_, tiles, device_, batch_invariant_);
-      if (!plan.ok()) return unserved(std::move(plan).error().message);
+      if (!plan.ok()) return unsupported(std::move(plan).error().message);
     }
   }
   return {};
 }
 
 /// The rows of a product, and memory for them in another form.
-struct CudaMixture::Inputs {
+struct CudaMoe::Inputs {
   const void* data = nullptr;         // of 16 bits
   const int32_t* token_of = nullptr;  // row of each route; nullptr: as many
   int64_t rows = 0;                   // of data
@@ -350,8 +350,8 @@ struct CudaMixture::Inputs {
   float* scales = nullptr;
 };
 
-Status CudaMixture::multiply(const cuda::ExpertTiles& tiles, const CudaExpertMatrices& matrices,
-                             const Inputs& x, cuda::ExpertsCall call) const {
+Status CudaMoe::multiply(const cuda::ExpertTiles& tiles, const CudaExpertMatrices& matrices,
+                         const Inputs& x, cuda::ExpertsCall call) const {
   SUBBYTE_TRY(const cuda::ExpertPlan plan,
               cuda::plan_experts(matrices.format, number_, tiles, device_, batch_invariant_));
   call.weights = matrices.arguments;
@@ -366,7 +366,7 @@ Status CudaMixture::multiply(const cuda::ExpertTiles& tiles, const CudaExpertMat
         {x.codes, x.scales, x.data, x.token_of, call.x_count, x.cols, cuda::element_of(number_)},
         stream_);
     const cuda::RowsIn8Bits rows = {x.codes, x.scales, call.x_count, x.cols};
-    return cuda::run_experts_in_8_bits(plan, call, rows, matrices.largest_scale, number_, stream_);
+    return cuda::run_experts_w4a8(plan, call, rows, matrices.largest_scale, number_, stream_);
   }
   call.x = x.data;
   call.x_rows = x.token_of;
@@ -398,8 +398,8 @@ void set_tokens(cuda::RouteCall& route, const cuda::ExpertTiles& tiles, int64_t 
 
 }  // namespace
 
-Result<cuda::RoutedSum> CudaMixture::run(const CudaRows& x, const float* logits,
-                                         const CudaExperts& experts) {
+Result<cuda::RoutedSum> CudaMoe::run(const CudaRows& x, const float* logits,
+                                     const CudaExperts& experts) {
   const int64_t inner = experts.down.cols;
   const int64_t routes = x.rows * experts.rules.top_k;
   const cuda::ExpertTiles tiles = cuda::expert_tiles(x.rows, experts.rules);
@@ -415,7 +415,7 @@ Result<cuda::RoutedSum> CudaMixture::run(const CudaRows& x, const float* logits,
 
   Inputs inputs = {x.data, route.token_of, x.rows, x.cols};
   inputs.spare = memory + places.outputs;  // which come after they have been read
-  if (experts.in_8_bits && tiles.kernel == cuda::KernelKind::kLargeM256) {
+  if (experts.is_w4a8 && tiles.kernel == cuda::KernelKind::kLargeM256) {
     inputs.codes = reinterpret_cast<uint8_t*>(memory + places.codes);
     inputs.scales = reinterpret_cast<float*>(memory + places.scales);
   }
@@ -425,7 +425,7 @@ Result<cuda::RoutedSum> CudaMixture::run(const CudaRows& x, const float* logits,
   gate_up.y_stride = inner;
   gate_up.tiles = route.tiles;
   gate_up.activation = cuda::Activation::kClampedSwiGLU;
-  gate_up.clamp = experts.clamp;
+  gate_up.swiglu = experts.swiglu;
   SUBBYTE_CHECK(multiply(tiles, experts.gate_up, inputs, gate_up));
 
   inputs.data = inputs.spare = memory + places.activated;

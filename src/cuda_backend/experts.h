@@ -28,9 +28,9 @@ struct CudaExpertMatrices {
 struct CudaExperts {
   CudaExpertMatrices gate_up, down;
   cuda::ExpertRules rules;
-  cuda::SwiGLUClamp clamp = cuda::kUsualClamp;
+  SwiGLU swiglu = kUsualClamp;
   bool weights_of_all = false;  // RouteWeights::kOfAll
-  bool in_8_bits = false;       // products of many tokens, on the tensor cores for 8 bits
+  bool is_w4a8 = false;         // products of many tokens, on the tensor cores for 8 bits
 };
 
 /// The matrices of a layer are brought to one format, which is packed as upload_weight() packs a
@@ -44,11 +44,11 @@ Result<CudaExperts> upload_experts(ExpertMatrices experts, const WeightTarget& t
 Result<int64_t> expert_matrix_bytes(const MatrixShape& shape);
 
 /// The operation, with the memory that it works in.
-class CudaMixture {
+class CudaMoe {
  public:
   /// `rounds_inputs`: those of both products are rounded to MXFP8.
-  CudaMixture(const cuda::Device& device, cuda::Number number, bool batch_invariant,
-              bool rounds_inputs, cuda::Stream stream)
+  CudaMoe(const cuda::Device& device, cuda::Number number, bool batch_invariant, bool rounds_inputs,
+          cuda::Stream stream)
       : device_(device),
         number_(number),
         batch_invariant_(batch_invariant),

@@ -8,13 +8,6 @@
 
 namespace subbyte {
 
-static_assert(kKvPagePositions == cuda::kPagePositions,
-              "kernels and sequences count the same pages");
-static_assert(static_cast<int>(KvType::kF32) == static_cast<int>(cuda::Element::kF32) &&
-              static_cast<int>(KvType::kF16) == static_cast<int>(cuda::Element::kF16) &&
-              static_cast<int>(KvType::kBF16) == static_cast<int>(cuda::Element::kBF16) &&
-              static_cast<int>(KvType::kE4M3) == static_cast<int>(cuda::Element::kE4M3));
-
 Result<std::unique_ptr<CudaKvMemory>> CudaKvMemory::create(const KvShape& shape, int64_t num_pages,
                                                            cuda::Stream stream) {
   const auto bytes =
@@ -22,7 +15,7 @@ Result<std::unique_ptr<CudaKvMemory>> CudaKvMemory::create(const KvShape& shape,
   CudaBuffer memory;
   if (!bytes || !memory.grow(static_cast<int64_t>(*bytes)).ok()) {
     return Error{"kv.memory", "not enough GPU memory for a key-value cache of " +
-                                  std::to_string(num_pages * kKvPagePositions) + " positions of " +
+                                  std::to_string(num_pages * kPagePositions) + " positions of " +
                                   std::to_string(shape.bytes_per_position()) + " bytes"};
   }
   return std::unique_ptr<CudaKvMemory>(new CudaKvMemory(shape, std::move(memory), stream));
@@ -30,7 +23,7 @@ Result<std::unique_ptr<CudaKvMemory>> CudaKvMemory::create(const KvShape& shape,
 
 Result<std::unique_ptr<CudaStateMemory>> CudaStateMemory::create(const CacheGroup& group,
                                                                  int64_t num_states) {
-  const int64_t state_bytes = cache_unit_bytes(group, KvType::kF32);
+  const int64_t state_bytes = cache_unit_bytes(group, Element::kF32);
   const auto bytes =
       checked_mul(static_cast<uint64_t>(state_bytes), static_cast<uint64_t>(num_states));
   CudaBuffer memory;
@@ -54,9 +47,9 @@ void CudaKvMemory::copy_page(int32_t from, int32_t to, int64_t positions) {
   if (shape_.scale_bytes() > 0) copy(shape_.elements_bytes(), positions * shape_.scale_bytes());
 }
 
-cuda::KvLayer CudaKvMemory::layer(int64_t layer) const {
+KvLayer CudaKvMemory::layer(int64_t layer) const {
   return {bytes_.data(), shape_.page_bytes(), 2 * layer * shape_.kv_heads * shape_.run_bytes(),
-          shape_.run_bytes(), static_cast<cuda::Element>(shape_.type)};
+          shape_.run_bytes(), shape_.type};
 }
 
 }  // namespace subbyte

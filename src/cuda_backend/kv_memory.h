@@ -15,7 +15,7 @@ class CudaKvMemory : public KvMemory {
 
   void copy_page(int32_t from, int32_t to, int64_t positions) override;
 
-  cuda::KvLayer layer(int64_t layer) const;
+  KvLayer layer(int64_t layer) const;
 
  private:
   CudaKvMemory(const KvShape& shape, CudaBuffer bytes, cuda::Stream stream)

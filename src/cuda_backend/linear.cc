@@ -9,7 +9,7 @@ namespace subbyte {
 namespace {
 
 constexpr int64_t kAligned = 8;  // 16-bit numbers that are 16 bytes
-constexpr std::size_t kMostPlans = 1024;
+constexpr std::size_t kMaxPlans = 1024;
 
 int64_t outputs_of(const CudaWeight& weight) {
   int64_t rows = 0;
@@ -17,8 +17,8 @@ int64_t outputs_of(const CudaWeight& weight) {
   return rows;
 }
 
-void* at(void* p, int64_t index, cuda::Element element) {
-  return static_cast<std::byte*>(p) + index * cuda::element_bytes(element);
+void* at(void* p, int64_t index, Element element) {
+  return static_cast<std::byte*>(p) + index * element_bytes(element);
 }
 
 }  // namespace
@@ -30,7 +30,7 @@ Result<cuda::Plan> CudaProducts::plan_of(const CudaMatrix& matrix, int64_t m, bo
   SUBBYTE_TRY(const cuda::Plan plan,
               cuda::plan_linear({matrix.format, number_, m, aligned}, device_,
                                 {.batch_invariant = batch_invariant_}));
-  if (matrix.plans.size() >= kMostPlans) matrix.plans.clear();
+  if (matrix.plans.size() >= kMaxPlans) matrix.plans.clear();
   matrix.plans.emplace(key, plan);
   return plan;
 }
@@ -69,7 +69,7 @@ Status CudaProducts::multiply_packed(const CudaRows& y, int64_t first, const Cud
   return cuda::run_linear(plan, call, number_, workspace, stream_);
 }
 
-void CudaProducts::multiply_dense(void* y, cuda::Element y_element, int64_t y_stride, int64_t first,
+void CudaProducts::multiply_dense(void* y, Element y_element, int64_t y_stride, int64_t first,
                                   const CudaRows& x, const CudaMatrix& matrix) {
   cuda::DenseCall call;
   call.weights = matrix.memory.data();
@@ -118,7 +118,7 @@ Status CudaProducts::multiply_gated(const CudaRows& y, const CudaRows& x, const 
 Status CudaProducts::multiply_to_floats(float* y, const CudaRows& x, const CudaWeight& weight) {
   const int64_t outputs = outputs_of(weight);
   if (weight.parts.size() == 1 && !weight.parts.front().is_packed) {
-    multiply_dense(y, cuda::Element::kF32, outputs, 0, x, weight.parts.front());
+    multiply_dense(y, Element::kF32, outputs, 0, x, weight.parts.front());
     return {};
   }
   SUBBYTE_CHECK(results_.grow(x.rows * outputs * 2));

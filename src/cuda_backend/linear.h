@@ -39,7 +39,7 @@ class CudaProducts {
   Result<cuda::Plan> plan_of(const CudaMatrix& matrix, int64_t m, bool aligned) const;
   Status multiply_packed(const CudaRows& y, int64_t first, const CudaRows& x,
                          const CudaMatrix& matrix, cuda::Activation activation);
-  void multiply_dense(void* y, cuda::Element y_element, int64_t y_stride, int64_t first,
+  void multiply_dense(void* y, Element y_element, int64_t y_stride, int64_t first,
                       const CudaRows& x, const CudaMatrix& matrix);
 
   cuda::Device device_;

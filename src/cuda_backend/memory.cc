@@ -9,7 +9,7 @@
 #include "kernels/cuda/ops/attention.h"
 #include "kernels/cuda/ops/sample.h"
 #include "kernels/gpu/packed_weights.h"
-#include "kernels/gpu/served_format.h"
+#include "kernels/gpu/supported_format.h"
 #include "ops/token_choice.h"
 
 namespace subbyte {
@@ -36,7 +36,7 @@ SplitTasks max_splits(const cuda::AttentionLayers& layers, const StepSize& size,
                       bool batch_invariant) {
   const int64_t row_tiles = up(layers.q_per_kv, cuda::kSplitRows);
   const int64_t tiles = row_tiles * (batch_invariant ? size.tokens : size.sequences);
-  return {tiles, tiles * cuda::kMostSplits};
+  return {tiles, tiles * cuda::kMaxSplits};
 }
 
 /// Tasks of prompts, of split keys and of their merges.
@@ -55,7 +55,7 @@ int64_t choice_bytes(int64_t vocabulary, const StepSize& size) {
   call.num_choices = size.sequences;
   call.has_changes = true;
   const int64_t rows = size.sequences * static_cast<int64_t>(sizeof(cuda::ChoiceRow));
-  const int64_t biases = size.sequences * kMostBiases * static_cast<int64_t>(sizeof(TokenBias));
+  const int64_t biases = size.sequences * kMaxBiases * static_cast<int64_t>(sizeof(TokenBias));
   return cuda::sample_scratch_bytes(call) + 2 * (rows + biases + size.positions * 4);
 }
 
@@ -72,7 +72,7 @@ int64_t value_bytes(const StepPlan& plan, const StepSize& size) {
 /// pages that grows by doubling, or states.
 int64_t packet_bytes(const StepPlan& plan, const StepSize& size) {
   const int64_t place = size.tokens * static_cast<int64_t>(sizeof(cuda::RowPlace));
-  const int64_t table = 2 * (up(size.positions, kKvPagePositions) + size.sequences) * 4;
+  const int64_t table = 2 * (up(size.positions, kPagePositions) + size.sequences) * 4;
   const int64_t states = size.sequences * static_cast<int64_t>(sizeof(cuda::StatePart));
   const int64_t of_group = place + table + states + 3 * kAlignment;
   return (size.tokens + size.logits + size.sequences) * 4 + kPacketArrays * kAlignment +
@@ -110,13 +110,13 @@ CudaWorkspace CudaStepRunner::workspace(const StepPlan& plan, const StepSize& si
       workspace.tensors += std::ssize(angles->rope->inv_freq()) * 8 + kAlignment;
     } else if (const auto* experts = std::get_if<ExpertsOp>(&op.what)) {
       workspace.experts =
-          std::max(workspace.experts, mixture_.memory_bytes(experts->experts, size.tokens));
+          std::max(workspace.experts, moe_.memory_bytes(experts->experts, size.tokens));
     }
   }
   for (const AttentionKind& kind : attention_kinds(plan)) {
     const SplitTasks split = max_splits(kind.layers, size, options_.batch_invariant);
     const CacheGroup& group = plan.cache.groups[kind.group];
-    const int64_t partials = std::min(split.splits, cuda::kMostPartials) * 4 *
+    const int64_t partials = std::min(split.splits, cuda::kMaxPartials) * 4 *
                              cuda::attention_partial_floats(group.kv_heads, group.head_dim);
     const int64_t heads = kind.layers.q_per_kv * group.kv_heads;
     workspace.tensors += task_bytes(kind.layers, size, split) + 3 * kAlignment;
@@ -130,8 +130,8 @@ CudaWorkspace CudaStepRunner::workspace(const StepPlan& plan, const StepSize& si
 }
 
 Result<int64_t> cuda_matrix_bytes(const MatrixShape& shape) {
-  if (shape.is_of_mixture) return expert_matrix_bytes(shape);
-  const WeightFormat served = gpu::served_format(shape.format, shape.rows, shape.cols);
+  if (shape.is_of_moe) return expert_matrix_bytes(shape);
+  const WeightFormat served = gpu::supported_format(shape.format, shape.rows, shape.cols);
   if (is_dense(served)) {
     return WeightArena::aligned(shape.rows * shape.cols * (info(served.element).bits / 8));
   }

@@ -31,6 +31,13 @@ bool Schedule::has_programs() const {
       items, [](const auto& item) { return std::holds_alternative<ScheduledProgram>(item); });
 }
 
+bool Schedule::launches_attention(const StepPlan& plan) const {
+  return std::ranges::any_of(items, [&](const auto& item) {
+    const auto* const launch = std::get_if<ScheduledLaunch>(&item);
+    return launch != nullptr && std::holds_alternative<AttendOp>(plan.ops[launch->op].what);
+  });
+}
+
 Schedule schedule_launches(const StepPlan& plan, bool joins) {
   Schedule schedule;
   std::vector<bool> adds_routes(plan.ops.size());
@@ -188,7 +195,7 @@ class ProgramCutter {
     const StepValue& result = plan_.value(y);
     if (result.rows != ValueRows::kTokens || result.type != ValueType::kActivation) return false;
     const auto* const linear = as<LinearOp>(plan_, op);
-    if ((linear != nullptr && linear->exact) || !serves(weight, activation)) return false;
+    if ((linear != nullptr && linear->exact) || !supports(weight, activation)) return false;
     if (is_cut_) end_program();
     const auto layout = with_products(weight);
     if (!layout || !has_room(std::ssize(weight.parts))) return false;
@@ -218,7 +225,7 @@ class ProgramCutter {
     return true;
   }
 
-  static bool serves(const CudaWeight& weight, cuda::Activation activation) {
+  static bool supports(const CudaWeight& weight, cuda::Activation activation) {
     return activation == cuda::Activation::kNone ||
            (weight.parts.size() == 1 &&
             weight.parts.front().format.row_order == cuda::RowOrder::kGateAboveUp);
@@ -238,7 +245,7 @@ class ProgramCutter {
     const AttentionShape& shape = rotate.shape;
     if (shape.cap > 0) return false;
     if (!attends_ || !program_ || is_cut_ || !has_room(1) || shape.kv_heads > limits_.kv_heads ||
-        !cuda::StepLayout::serves(shape.heads, shape.kv_heads, shape.head_dim)) {
+        !cuda::StepLayout::supports(shape.heads, shape.kv_heads, shape.head_dim)) {
       return false;
     }
     const int64_t q_per_kv = shape.heads / shape.kv_heads;
@@ -250,7 +257,7 @@ class ProgramCutter {
     program_->ops.emplace_back(attention);
     program_->kv_heads = std::max(program_->kv_heads, shape.kv_heads);
     const int64_t floats =
-        int64_t{cuda::kStepTokens} * shape.kv_heads * cuda::kMostStepSplits *
+        int64_t{cuda::kStepTokens} * shape.kv_heads * cuda::kMaxStepSplits *
         cuda::step_partial_floats(static_cast<int>(q_per_kv), static_cast<int>(shape.head_dim));
     program_->partial_bytes = std::max(program_->partial_bytes, floats * int64_t{sizeof(float)});
     return true;
@@ -342,7 +349,7 @@ Schedule schedule_programs(const StepPlan& plan, const ValueSlots& slots, int64_
   const int64_t inputs = longest_row(plan);
   const bool has_experts = std::ranges::any_of(
       plan.ops, [](const Op& op) { return std::holds_alternative<ExpertsOp>(op.what); });
-  const bool serves = cuda::StepLayout::serves(device, tokens) && !has_experts && inputs > 0 &&
+  const bool serves = cuda::StepLayout::supports(device, tokens) && !has_experts && inputs > 0 &&
                       (tokens == 1 || tokens * inputs <= limits.max_inputs);
   if (!serves) return schedule_launches(plan, true);
   return ProgramCutter(plan, slots, tokens, attends, device, limits).cut();

@@ -71,6 +71,8 @@ struct Schedule {
   std::vector<std::variant<ScheduledLaunch, ScheduledProgram>> items;
 
   bool has_programs() const;
+  /// Says whether an attention of `plan` is launched by itself, which needs tasks then.
+  bool launches_attention(const StepPlan& plan) const;
 };
 
 /// Every operation by itself. `joins`: sums of experts are left to norms.

@@ -62,13 +62,15 @@ struct Layers {
   Weight gate_and_up = gate_up();
   Weight down = weight_of({packed(kHidden, kInner)});
 
+  AttentionShape shape = {4, 2, 64, 0.125f, 0};
+
   StepPlan plan() const {
     Recorder record;
     ValueId x = record.embed("table", weight_of({dense(kVocab, kHidden)}));
     ValueId delta = kNoValue;
     Recorder::Attention attention;
-    attention.shape = {4, 2, 64, 0.125f, 0};
-    attention.rope = std::make_shared<const Rope>(64, 1e6, RopeScaling());
+    attention.shape = shape;
+    attention.rope = std::make_shared<const Rope>(shape.head_dim, 1e6, RopeScaling());
     for (const char* layer : {"0.", "1."}) {
       record.set_prefix(layer);
       ValueId h = record.add_norm("before", x, delta, norm());
@@ -171,6 +173,26 @@ TEST(Schedule, attention_is_launched_where_the_cache_has_another_type) {
                       "launch 0.attention\nprogram\n  0.o, adds to %8\n"),
             std::string::npos)
       << text;
+}
+
+/// Whatever the reason is, who runs the schedule has to know that an attention needs tasks.
+TEST(Schedule, says_whether_an_attention_is_launched) {
+  const auto launches = [](const Layers& layers, bool attends = true) {
+    const StepPlan plan = layers.plan();
+    const Schedule schedule = schedule_programs(plan, assign_slots(plan), 1, attends, {}, kLimits);
+    EXPECT_TRUE(schedule.has_programs());
+    return schedule.launches_attention(plan);
+  };
+  EXPECT_FALSE(launches({}));
+  EXPECT_TRUE(launches({}, false));
+  Layers capped;
+  capped.shape.cap = 30;
+  EXPECT_TRUE(launches(capped));
+  Layers of_256;  // the kernel of a step has heads of up to 128
+  of_256.shape = {1, 1, 256, 0.0625f, 0};
+  of_256.qkv = weight_of({packed(3 * 256, kHidden)});
+  of_256.o = weight_of({packed(kHidden, 256)});
+  EXPECT_TRUE(launches(of_256));
 }
 
 TEST(Schedule, a_table_has_no_more_bytes_than_there_are) {

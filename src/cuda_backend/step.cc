@@ -76,7 +76,7 @@ struct GroupOfBatch {
     parts.push_back({first_token, num_tokens, position, static_cast<int32_t>(pages.size())});
     pages.insert(pages.end(), table.begin(), table.end());
     for (int32_t t = position; t < position + num_tokens; ++t) {
-      places.push_back({t, table[t / kKvPagePositions], parts.back().pages_begin});
+      places.push_back({t, table[t / kPagePositions], parts.back().pages_begin});
     }
   }
 };

@@ -8,7 +8,7 @@
 namespace subbyte {
 namespace {
 
-constexpr std::size_t kMostKnown = 32;
+constexpr std::size_t kMaxKnown = 32;
 
 Error graph_error(cudaError_t error) {
   return cuda_error("cuda.launch", "a graph of a step", error);
@@ -23,7 +23,7 @@ StepGraphs::~StepGraphs() {
 }
 
 StepGraphs::Known& StepGraphs::add(StepShapeKey key) {
-  if (known_.size() < kMostKnown) {
+  if (known_.size() < kMaxKnown) {
     known_.emplace_back();
     known_.back().key = std::move(key);
     return known_.back();

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "cuda_backend/flights.h"
 #include "cuda_backend/step.h"
+#include "cuda_backend/steps_in_flight.h"
 
 struct CUgraphExec_st;  // cudaGraphExec_t, without the toolkit's headers
 

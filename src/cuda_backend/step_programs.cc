@@ -64,7 +64,8 @@ class Binder {
     cuda::StepOperation operation = {};
     operation.is_attention = 1;
     operation.attention = attention_.of_program(rotate, reinterpret_cast<float*>(at(rotate.cos)),
-                                                reinterpret_cast<float*>(at(rotate.sin)));
+                                                reinterpret_cast<float*>(at(rotate.sin)),
+                                                2 * plan_.value(rotate.cos).cols);
     operation.attention.qkv = input(a.qkv, Kind::kNumbers);
     operation.attention.y = at(a.y);
     operation.attention.sinks = floats_of(attend.sinks);
@@ -112,7 +113,7 @@ ProgramLimits StepPrograms::limits() {
 }
 
 int64_t StepPrograms::partial_bytes(int64_t heads, int64_t kv_heads, int64_t head_dim) {
-  return int64_t{cuda::kStepTokens} * kv_heads * cuda::kMostStepSplits *
+  return int64_t{cuda::kStepTokens} * kv_heads * cuda::kMaxStepSplits *
          cuda::step_partial_floats(static_cast<int>(heads / kv_heads), static_cast<int>(head_dim)) *
          static_cast<int64_t>(sizeof(float));
 }
@@ -177,7 +178,7 @@ Status StepPrograms::run(const ScheduledProgram& program, std::size_t index, con
   call.num_operations = static_cast<int32_t>(program.ops.size());
   call.num_products = program.num_products;
   call.m = static_cast<int32_t>(step.num_tokens());
-  call.most_splits = program.layout.most_splits(program.kv_heads);
+  call.max_splits = program.layout.max_splits(program.kv_heads);
   if (step.num_groups() > 0) {  // attention of a program is over the only one
     call.places = step.places(0);
     call.pages = step.pages(0);

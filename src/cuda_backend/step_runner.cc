@@ -14,7 +14,7 @@
 namespace subbyte {
 namespace {
 
-static_assert(chosen_before(1) == -3, "as cuda::EmbedCall has it");
+static_assert(pending_token(1) == -3, "as cuda::EmbedCall has it");
 
 /// Tells caches apart; nullptr of one that keeps nothing.
 const KvMemory* memory_of(const KvPool& pool) {
@@ -25,7 +25,7 @@ const CudaWeight& open(const Weight& weight) {
   return *static_cast<const CudaWeight*>(weight.storage.get());
 }
 
-Error unserved(const Op& op, std::string_view message) {
+Error unsupported(const Op& op, std::string_view message) {
   return {"linear.unsupported", op.name + ": " + std::string(message)};
 }
 
@@ -59,7 +59,7 @@ CudaStepRunner::CudaStepRunner(const cuda::Device& device, cuda::Number number,
       stream_(stream),
       step_(stream, options.batch_invariant, int64_t{2} * device.multiprocessors),
       products_(device, number, options.batch_invariant, stream),
-      mixture_(device, number, options.batch_invariant, options.mxfp8_experts, stream),
+      moe_(device, number, options.batch_invariant, options.mxfp8_experts, stream),
       attention_(element(), step_, partials_, stream),
       programs_(device, number, partials_, stream),
       graphs_(stream) {}
@@ -68,16 +68,12 @@ Status CudaStepRunner::check(const StepPlan& plan) const {
   for (const Op& op : plan.ops) {
     if (const auto* embed = std::get_if<EmbedOp>(&op.what)) {
       const std::vector<CudaMatrix>& parts = open(embed->table).parts;
-      if (parts.size() != 1) return unserved(op, "expected a table that is one matrix");
+      if (parts.size() != 1) return unsupported(op, "expected a table that is one matrix");
       const CudaMatrix& table = parts.front();
       if (table.is_packed && table.format.decoder != cuda::DecoderKind::kIntegers) {
-        return unserved(op, "the GPU looks up rows of integers, f32, f16 and bf16, not of " +
-                                to_string(table.format.source));
+        return unsupported(op, "the GPU looks up rows of integers, f32, f16 and bf16, not of " +
+                                   to_string(table.format.source));
       }
-    }
-    const auto* const rotate = std::get_if<RotateOp>(&op.what);
-    if (rotate != nullptr && 2 * plan.value(rotate->cos).cols != rotate->shape.head_dim) {
-      return unserved(op, "heads of which a part turns run on CPUs alone");
     }
   }
   return {};
@@ -88,12 +84,12 @@ Status CudaStepRunner::reserve(const CudaWorkspace& workspace) {
   SUBBYTE_CHECK(products_.reserve(workspace.products, workspace.results));
   SUBBYTE_CHECK(partials_.grow(workspace.partials));
   SUBBYTE_CHECK(programs_.reserve());
-  return mixture_.reserve(workspace.experts);
+  return moe_.reserve(workspace.experts);
 }
 
 int64_t CudaStepRunner::device_bytes() const {
   return step_.device_bytes() + products_.device_bytes() + programs_.device_bytes() +
-         mixture_.device_bytes() + partials_.size();
+         moe_.device_bytes() + partials_.size();
 }
 
 std::string CudaStepRunner::last_step() const {
@@ -111,9 +107,9 @@ Status CudaStepRunner::run(const CudaCompiledStep& step, const Batch& batch, Ste
   choices_.begin(batch);
   const Schedule& schedule = schedule_of(step, batch);
   const bool has_programs = schedule.has_programs();
-  const bool launches_attention = !has_programs || !attends(step, batch);
-  SUBBYTE_CHECK(step_.begin(batch, choices_.packet(),
-                            launches_attention ? step.kinds() : std::vector<AttentionKind>()));
+  SUBBYTE_CHECK(step_.begin(
+      batch, choices_.packet(),
+      schedule.launches_attention(*plan_) ? step.kinds() : std::vector<AttentionKind>()));
   SUBBYTE_CHECK(take_values());
   if (has_programs) {
     SUBBYTE_CHECK(bind_programs(step, schedule));
@@ -142,8 +138,8 @@ const Schedule& CudaStepRunner::schedule_of(const CudaCompiledStep& step, const 
 /// Whether the kernel of a step has the attention of the plan: over one group of the cache, in the
 /// type of activations.
 bool CudaStepRunner::attends(const CudaCompiledStep& step, const Batch& batch) const {
-  const KvType type = batch.parts.front().sequence->pool().type();
-  return step.plan().cache.groups.size() == 1 && static_cast<cuda::Element>(type) == element();
+  const Element type = batch.parts.front().sequence->pool().type();
+  return step.plan().cache.groups.size() == 1 && type == element();
 }
 
 /// The same places for the same number of rows, so that graphs and programs find them again.
@@ -283,7 +279,7 @@ Status CudaStepRunner::launch(const AttendOp& op, const ScheduledLaunch&) {
 
 Status CudaStepRunner::launch(const ExpertsOp& op, const ScheduledLaunch& item) {
   const auto& experts = *static_cast<const CudaExperts*>(op.experts.storage.get());
-  SUBBYTE_TRY(routes_, mixture_.run(activations(op.x), floats(op.router_logits), experts));
+  SUBBYTE_TRY(routes_, moe_.run(activations(op.x), floats(op.router_logits), experts));
   if (item.leaves_sum) return {};
   const CudaRows y = activations(op.y);
   cuda::run_add_routes({y.data, routes_, element(), y.rows, y.cols}, stream_);
@@ -339,7 +335,7 @@ Status CudaStepRunner::show(const Op& op) {
     std::ranges::transform(halves, numbers.begin(), [&](uint16_t half) {
       return is_f16 ? to_float(Float16{half}) : to_float(BFloat16{half});
     });
-    batch_->observer->see(op, id, numbers);
+    batch_->observer->observe(op, id, numbers);
   }
   return {};
 }

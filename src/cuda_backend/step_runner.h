@@ -12,10 +12,10 @@
 #include "cuda_backend/attention.h"
 #include "cuda_backend/choices.h"
 #include "cuda_backend/experts.h"
-#include "cuda_backend/flights.h"
 #include "cuda_backend/linear.h"
 #include "cuda_backend/step_graphs.h"
 #include "cuda_backend/step_programs.h"
+#include "cuda_backend/steps_in_flight.h"
 #include "ops/backend.h"
 
 namespace subbyte {
@@ -86,7 +86,7 @@ class CudaStepRunner {
 
   /// Kernels of products, which say what weights they take.
   CudaProducts& products() { return products_; }
-  CudaMixture& mixture() { return mixture_; }
+  CudaMoe& mixture() { return moe_; }
 
   /// The memory that steps of a plan work in, up to `size`; its weights need not be there.
   CudaWorkspace workspace(const StepPlan& plan, const StepSize& size) const;
@@ -120,7 +120,7 @@ class CudaStepRunner {
   std::byte* at(ValueId id) const { return pointers_[slots_->slot_of[id]]; }
   float* floats(ValueId id) const { return reinterpret_cast<float*>(at(id)); }
   CudaRows activations(ValueId id) const;
-  cuda::Element element() const { return cuda::element_of(number_); }
+  Element element() const { return cuda::element_of(number_); }
 
   cuda::Device device_;
   cuda::Number number_;
@@ -128,7 +128,7 @@ class CudaStepRunner {
   cuda::Stream stream_;
   CudaStep step_;
   CudaProducts products_;
-  CudaMixture mixture_;
+  CudaMoe moe_;
   CudaBuffer partials_;  // of attention
   CudaAttention attention_;
   StepPrograms programs_;

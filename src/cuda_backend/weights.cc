@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/float16.h"
-#include "kernels/gpu/served_format.h"
+#include "kernels/gpu/supported_format.h"
 
 namespace subbyte {
 namespace {
@@ -25,14 +25,14 @@ bool can_join(const std::vector<Matrix>& matrices) {
 
 Status pack(CudaMatrix& to, const std::vector<Matrix>& matrices, const WeightTarget& target) {
   const bool may_be_gated = matrices.size() == 2 && matrices[0].view.rows == matrices[1].view.rows;
-  const auto take_room = [&](int64_t bytes) -> Result<std::byte*> {
+  const auto allocate = [&](int64_t bytes) -> Result<std::byte*> {
     SUBBYTE_TRY(to.memory, target.arena.take(bytes));
     return to.memory.data();
   };
   SUBBYTE_TRY(const PackedOnGpu packed,
               pack_matrices(matrices,
                             may_be_gated ? cuda::RowOrder::kGateAboveUp : cuda::RowOrder::kNatural,
-                            take_room, target));
+                            allocate, target));
   to.format = packed.format;
   to.arguments = packed.arguments;
   to.is_packed = true;
@@ -47,9 +47,9 @@ Status copy_dense(CudaMatrix& to, const std::vector<Matrix>& matrices, const Wei
     to.rows += matrix.view.rows;
   }
   const Format element = matrices.front().view.format.element;
-  to.element = element == Format::kF16    ? cuda::Element::kF16
-               : element == Format::kBF16 ? cuda::Element::kBF16
-                                          : cuda::Element::kF32;
+  to.element = element == Format::kF16    ? Element::kF16
+               : element == Format::kBF16 ? Element::kBF16
+                                          : Element::kF32;
   SUBBYTE_TRY(to.memory, target.arena.take(bytes));
   std::byte* at = to.memory.data();
   for (const Matrix& matrix : matrices) {
@@ -75,15 +75,15 @@ Result<CudaMatrix> upload_joined(const std::vector<Matrix>& matrices, std::span<
 
 }  // namespace
 
-void ServedNotes::add(const std::vector<Matrix>& matrices) {
+void SupportNotes::add(const std::vector<Matrix>& matrices) {
   for (const Matrix& matrix : matrices) {
     const MatrixView& view = matrix.view;
-    const WeightFormat served = gpu::served_format(view.format, view.rows, view.cols);
+    const WeightFormat served = gpu::supported_format(view.format, view.rows, view.cols);
     if (served != view.format) ++matrices_[to_string(view.format) + " as " + to_string(served)];
   }
 }
 
-std::string ServedNotes::text() const {
+std::string SupportNotes::text() const {
   std::string text;
   for (const auto& [formats, count] : matrices_) {
     text += ", " + std::to_string(count) + " matrices of " + formats;
@@ -189,21 +189,21 @@ Result<PackedOnGpu> JoinedMatrices::pack(std::byte* to, const WeightTarget& targ
 }
 
 Result<PackedOnGpu> pack_matrices(const std::vector<Matrix>& matrices, cuda::RowOrder order,
-                                  const TakeRoom& take_room, const WeightTarget& target) {
+                                  const Allocate& allocate, const WeightTarget& target) {
   JoinedMatrices joined(matrices);
   SUBBYTE_TRY(std::byte* const staging, target.uploader.staging(joined.staged_bytes()));
   SUBBYTE_CHECK(joined.stage_at(staging, order));
   std::vector<UploadPiece> pieces;
   joined.add_pieces(0, pieces);
   SUBBYTE_CHECK(target.uploader.copy_pieces(staging, pieces, joined.staged_bytes()));
-  SUBBYTE_TRY(std::byte* const to, take_room(joined.format().bytes));
+  SUBBYTE_TRY(std::byte* const to, allocate(joined.format().bytes));
   return joined.pack(to, target);
 }
 
 Result<CudaWeight> upload_weight(std::vector<Matrix> matrices, std::span<const float> bias,
                                  const WeightTarget& target) {
   for (Matrix& matrix : matrices) {
-    SUBBYTE_TRY(matrix, gpu::serve(std::move(matrix), target.host));
+    SUBBYTE_TRY(matrix, gpu::support(std::move(matrix), target.host));
   }
   CudaWeight weight;
   if (can_join(matrices)) {

@@ -24,9 +24,9 @@ struct CudaMatrix {
   /// Packed: of the activations' type. Dense: float32. Empty: none.
   DeviceBytes bias;
   bool is_packed = false;
-  cuda::PackedFormat format = {};               // packed
-  cuda::WeightArguments arguments = {};         // packed
-  cuda::Element element = cuda::Element::kF32;  // dense
+  cuda::PackedFormat format = {};        // packed
+  cuda::WeightArguments arguments = {};  // packed
+  Element element = Element::kF32;       // dense
   /// By tokens: planning takes longer than launching.
   mutable std::unordered_map<int64_t, cuda::Plan> plans = {};
 };
@@ -49,22 +49,22 @@ struct WeightTarget {
 
 /// Two matrices of one format and as many rows may be gate and up: they are packed with their rows
 /// side by side, which serves a gated product and any other. Formats without kernels become others
-/// (kernels/gpu/served_format.h). Returns before the GPU has done it, in the order of the stream.
-/// Codes: linear.unsupported names what is supported; recast.*, cuda.memory, cuda.copy,
+/// (kernels/gpu/supported_format.h). Returns before the GPU has done it, in the order of the
+/// stream. Codes: linear.unsupported names what is supported; recast.*, cuda.memory, cuda.copy,
 /// cuda.launch.
 Result<CudaWeight> upload_weight(std::vector<Matrix> matrices, std::span<const float> bias,
                                  const WeightTarget& target);
 
 /// Where a matrix of so many bytes is packed to.
-using TakeRoom = std::function<Result<std::byte*>(int64_t bytes)>;
+using Allocate = std::function<Result<std::byte*>(int64_t bytes)>;
 
 struct PackedOnGpu {
   cuda::PackedFormat format;
   cuda::WeightArguments arguments;
 };
 
-/// Matrices of one format and order of inputs, which gpu::serve() has made, as one below the other,
-/// on their way: from the host to staging memory, and from there to the packed form.
+/// Matrices of one format and order of inputs, which gpu::support() has made, as one below the
+/// other, on their way: from the host to staging memory, and from there to the packed form.
 ///
 ///   JoinedMatrices joined(matrices)          reads scales and zero points, by any thread
 ///   joined.stage_at(staging + ..., order)    where they go, and what they become
@@ -102,12 +102,12 @@ class JoinedMatrices {
 };
 
 /// Packs JoinedMatrices of `matrices`. Returns before the GPU has done it. Codes:
-/// linear.unsupported, cuda.memory, cuda.copy, cuda.launch, and those of take_room.
+/// linear.unsupported, cuda.memory, cuda.copy, cuda.launch, and those of allocate.
 Result<PackedOnGpu> pack_matrices(const std::vector<Matrix>& matrices, cuda::RowOrder order,
-                                  const TakeRoom& take_room, const WeightTarget& target);
+                                  const Allocate& allocate, const WeightTarget& target);
 
 /// For people: which formats are held as others.
-class ServedNotes {
+class SupportNotes {
  public:
   void add(const std::vector<Matrix>& matrices);
   /// ", 3 matrices of u4 g24 scale f16 as f16"; empty when there are none.

@@ -11,7 +11,7 @@ void tell(const AutoDevice& device, const std::string& choice) {
 
 /// A GPU that has these options, or why there is none.
 Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, const AutoDevice& device) {
-  const std::string unserved = unserved_by_gpu(options);
+  const std::string unserved = unsupported_by_gpu(options);
   if (!unserved.empty()) return Error{"device.unsupported", unserved};
   SUBBYTE_TRY(const int index, device.find_gpu());
   const std::string name = "cuda:" + std::to_string(index);

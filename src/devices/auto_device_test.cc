@@ -65,7 +65,7 @@ class Machines {
     return load_on_machine(options, device_, machine_, [this]() -> Status {
       const auto path = std::string(SUBBYTE_TEST_DATA) + "/goldens/qwen3-moe-bf16";
       SUBBYTE_TRY(auto model, load_model(path, *machine_));
-      SUBBYTE_TRY(pool_, model->make_kv_pool(*machine_, KvType::kF16, {256}));
+      SUBBYTE_TRY(pool_, model->make_kv_pool(*machine_, Element::kF16, {256}));
       model_ = std::move(model);
       return {};
     });

@@ -52,7 +52,7 @@ Result<std::unique_ptr<Backend>> make_cpu(const DeviceOptions& options) {
 }
 
 Result<std::unique_ptr<Backend>> make_gpu(const DeviceOptions& options, int index) {
-  const std::string unserved = unserved_by_gpu(options);
+  const std::string unserved = unsupported_by_gpu(options);
   if (!unserved.empty()) return Error{"device.unsupported", unserved};
   return make_cuda_backend({.index = index,
                             .is_bf16 = options.activations == Activations::kBF16,
@@ -145,7 +145,7 @@ Result<int> first_usable_gpu() {
                             : describe(gpus.front()) + ": the kernels need compute capability 8.0"};
 }
 
-std::string unserved_by_gpu(const DeviceOptions& options) {
+std::string unsupported_by_gpu(const DeviceOptions& options) {
   if (options.activations == Activations::kInt8) {
     return "activations on the GPU are f16 or bf16 (and mxfp8 for experts), not int8";
   }

@@ -49,7 +49,7 @@ bool has_gpu();
 Result<int> first_usable_gpu();
 
 /// The options that a GPU does not have, as a sentence; empty: none.
-std::string unserved_by_gpu(const DeviceOptions& options);
+std::string unsupported_by_gpu(const DeviceOptions& options);
 
 struct DeviceInfo {
   std::string device;  // "cpu", "cuda:0"

@@ -127,7 +127,7 @@ TEST_P(Generate, refuses_an_answer_of_a_file_that_was_written_to_meanwhile) {
                               [](int32_t) { return true; });
   ASSERT_FALSE(stats.ok());
   EXPECT_EQ(stats.error().code, "file.changed");
-  EXPECT_EQ(perplexity(*model_, *backend_, KvType::kF32, prompt, 3, nullptr).error().code,
+  EXPECT_EQ(perplexity(*model_, *backend_, Element::kF32, prompt, 3, nullptr).error().code,
             "file.changed");
   testing::TestContext other(*model_, *backend_, 64);
   Scheduler scheduler(*model_, *backend_, other.pool(), {});
@@ -209,7 +209,7 @@ TEST_P(Generate, a_stop_token_is_not_handed_out) {
   EXPECT_EQ(tokens_, std::vector<int32_t>(all.begin(), all.begin() + first));
   EXPECT_EQ(stats.generated_tokens, first + 1);
   EXPECT_EQ(cached_, 3 + first);  // without the stop token
-  EXPECT_EQ(lagging_.most_on_their_way(), GetParam() == 2 ? 2 : 0);
+  EXPECT_EQ(lagging_.max_on_their_way(), GetParam() == 2 ? 2 : 0);
 }
 
 TEST_P(Generate, nothing_is_wanted_nothing_is_done) {
@@ -235,9 +235,9 @@ TEST_P(Generate, the_same_seed_gives_the_same_text) {
 
 /// The token whose successor has no page is handed out before the error.
 TEST_P(Generate, a_full_pool_ends_it_after_the_same_tokens) {
-  auto pool = model_->make_kv_pool(*backend_, KvType::kF32, {kKvPagePositions});
+  auto pool = model_->make_kv_pool(*backend_, Element::kF32, {kPagePositions});
   ASSERT_TRUE(pool.ok());
-  Sequence sequence(*pool, 4 * kKvPagePositions);
+  Sequence sequence(*pool, 4 * kPagePositions);
   const std::vector<int32_t> prompt = {1, 2, 3};
   const auto stats = generate(*model_, *backend_, sequence, prompt, options_, [&](int32_t token) {
     tokens_.push_back(token);
@@ -245,8 +245,8 @@ TEST_P(Generate, a_full_pool_ends_it_after_the_same_tokens) {
   });
   ASSERT_FALSE(stats.ok());
   EXPECT_EQ(stats.error().code, "kv.no_pages");
-  EXPECT_EQ(std::ssize(tokens_), kKvPagePositions - 3 + 1);
-  EXPECT_EQ(sequence.length(), kKvPagePositions);
+  EXPECT_EQ(std::ssize(tokens_), kPagePositions - 3 + 1);
+  EXPECT_EQ(sequence.length(), kPagePositions);
 }
 
 /// Nothing is on its way then, and sequences are as before.

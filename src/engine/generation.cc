@@ -29,7 +29,7 @@ bool Generation::can_go_ahead() const {
 }
 
 Part Generation::next_ahead(int64_t before) {
-  token_ahead_ = chosen_before(before);
+  token_ahead_ = pending_token(before);
   return {&sequence_, {&token_ahead_, 1}, 0, sampler_.choice_after(generated_tokens_)};
 }
 

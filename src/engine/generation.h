@@ -86,7 +86,7 @@ class Generation {
   int64_t generated_tokens_ = 0;
   bool ended_;
   std::vector<int32_t> tokens_;  // the prompt and what was handed out
-  int32_t token_ahead_ = 0;      // chosen_before()
+  int32_t token_ahead_ = 0;      // pending_token()
 
   /// Says whether there is room for the token that would be handed out as the `n`-th after these;
   /// 0: for the last one.

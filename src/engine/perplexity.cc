@@ -19,7 +19,7 @@ double negative_log_likelihood(std::span<const float> logits, int32_t target) {
 
 }  // namespace
 
-Result<Perplexity> perplexity(const Model& model, Backend& backend, KvType kv_type,
+Result<Perplexity> perplexity(const Model& model, Backend& backend, Element kv_type,
                               std::span<const int32_t> tokens, int64_t window,
                               const std::function<void(int64_t, int64_t, double)>& progress) {
   if (tokens.size() < 2) {

@@ -25,7 +25,7 @@ inline constexpr int64_t kScoredChunk = 128;
 /// Codes: perplexity.too_short (fewer than two tokens), perplexity.window (below 2),
 /// perplexity.not_finite, kv.memory, those of Model::forward.
 Result<Perplexity> perplexity(
-    const Model& model, Backend& backend, KvType kv_type, std::span<const int32_t> tokens,
+    const Model& model, Backend& backend, Element kv_type, std::span<const int32_t> tokens,
     int64_t window, const std::function<void(int64_t, int64_t, double)>& progress = nullptr);
 
 }  // namespace subbyte

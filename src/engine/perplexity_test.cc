@@ -45,7 +45,7 @@ class PerplexityTest : public ::testing::Test {
   }
 
   Result<Perplexity> run(std::span<const int32_t> tokens, int64_t window) {
-    return perplexity(*model_, *backend_, KvType::kF32, tokens, window);
+    return perplexity(*model_, *backend_, Element::kF32, tokens, window);
   }
   std::string code(std::span<const int32_t> tokens, int64_t window) {
     const auto result = run(tokens, window);
@@ -112,7 +112,7 @@ TEST_F(PerplexityTest, long_windows_are_worked_off_in_chunks) {
 TEST_F(PerplexityTest, reports_progress) {
   std::vector<int64_t> done;
   double last = 0;
-  const auto result = perplexity(*model_, *backend_, KvType::kF32, ids_, 16,
+  const auto result = perplexity(*model_, *backend_, Element::kF32, ids_, 16,
                                  [&](int64_t tokens, int64_t all, double so_far) {
                                    done.push_back(tokens);
                                    EXPECT_EQ(all, 40);

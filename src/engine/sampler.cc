@@ -27,9 +27,9 @@ Status check_sampling(const SamplingOptions& options) {
   for (const TokenBias& bias : options.biases) {
     SUBBYTE_CHECK(check_range("a bias", bias.bias, -100, 100));
   }
-  if (std::ssize(options.biases) <= kMostBiases) return {};
+  if (std::ssize(options.biases) <= kMaxBiases) return {};
   return Error{"sampling.range", fmt::format("there must be at most {} biases, found {}",
-                                             kMostBiases, options.biases.size())};
+                                             kMaxBiases, options.biases.size())};
 }
 
 SamplingWishes SamplingWishes::or_else(const SamplingWishes& next) const {

@@ -23,7 +23,7 @@ struct SamplingOptions {
   double frequency_penalty = 0;     // for each time that a token was generated; 0: none
   double presence_penalty = 0;      // for tokens that were generated; 0: none
   uint64_t seed = 0;
-  std::vector<TokenBias> biases{};  // by their tokens, each once; at most kMostBiases
+  std::vector<TokenBias> biases{};  // by their tokens, each once; at most kMaxBiases
 };
 
 /// Wishes of one of those who have a say in sampling: a request, a command line, a model. What is

@@ -8,12 +8,12 @@ namespace subbyte {
 
 Status Scheduler::check(const ScheduledRequest& request, int64_t max_length) const {
   if (request.prompt.empty()) return Error{"generate.empty_prompt", "the prompt has no tokens"};
-  if (request.num_samples < 1 || request.num_samples > kMostSamples ||
+  if (request.num_samples < 1 || request.num_samples > kMaxSamples ||
       request.options.max_tokens == 0 || request.max_length < 0) {
     return Error{"scheduler.request",
                  fmt::format("expected 1 to {} samples of at least one token in a context of at "
                              "least one position, found {} of {} in {}",
-                             kMostSamples, request.num_samples, request.options.max_tokens,
+                             kMaxSamples, request.num_samples, request.options.max_tokens,
                              request.max_length)};
   }
   const Sequence* const sequence = request.sequence;

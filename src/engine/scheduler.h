@@ -40,7 +40,7 @@ using RequestId = uint64_t;
 struct ScheduledRequest {
   std::vector<int32_t> prompt;  // at least one token
   GenerateOptions options;      // max_tokens is not 0; sample i has the seed of sample 0 plus i
-  int64_t num_samples = 1;      // 1 to kMostSamples
+  int64_t num_samples = 1;      // 1 to kMaxSamples
   int64_t max_length = 0;       // positions of a sample at most; 0: what the model was made for
   /// Alternatives whose log probabilities are wanted, beside that of the token; nullopt: none
   /// at all, which costs nothing.
@@ -53,7 +53,7 @@ struct ScheduledRequest {
   Sequence* sequence = nullptr;
 };
 
-inline constexpr int64_t kMostSamples = 128;
+inline constexpr int64_t kMaxSamples = 128;
 /// Tokens of prompts that are scored in one step: as many rows of logits, 77 MB of 150,000 each.
 inline constexpr int64_t kScoredPromptTokens = 128;
 

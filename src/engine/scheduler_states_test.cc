@@ -77,7 +77,7 @@ TEST_P(SchedulingStates, gives_every_sample_the_tokens_of_a_run_alone) {
   const std::vector<ScheduledRequest> requests = {request(30, 3), request(5, 1), request(50, 2)};
   for (const int64_t sequences : {6, 2}) {  // with few states sequences are pre-empted
     KvPool pool =
-        std::move(model_->make_kv_pool(*backend_, KvType::kF32, {1024, sequences})).value();
+        std::move(model_->make_kv_pool(*backend_, Element::kF32, {1024, sequences})).value();
     Scheduler scheduler(*model_, *backend_, pool, {.max_sequences = 6, .step_tokens = 16});
     for (const ScheduledRequest& one : requests) ASSERT_TRUE(scheduler.add(one).ok());
     const Outputs outputs = run(scheduler);
@@ -93,7 +93,7 @@ TEST_P(SchedulingStates, gives_every_sample_the_tokens_of_a_run_alone) {
 /// The prompt of three samples is computed once, and each goes on from its own last token.
 TEST_P(SchedulingStates, samples_share_the_state_of_their_prompt) {
   const ScheduledRequest one = request(100, 3);
-  KvPool pool = std::move(model_->make_kv_pool(*backend_, KvType::kF32, {1024, 3})).value();
+  KvPool pool = std::move(model_->make_kv_pool(*backend_, Element::kF32, {1024, 3})).value();
   Scheduler scheduler(*model_, *backend_, pool, {.max_sequences = 3, .step_tokens = 64});
   ASSERT_TRUE(scheduler.add(one).ok());
   const Outputs outputs = run(scheduler);

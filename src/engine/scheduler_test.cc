@@ -44,7 +44,7 @@ class Scheduling : public ::testing::TestWithParam<std::tuple<const char*, int>>
 
   void start(int64_t pages, const SchedulerOptions& options) {
     scheduler_.reset();
-    auto pool = model_->make_kv_pool(*backend_, KvType::kF32, {pages * kKvPagePositions, 16});
+    auto pool = model_->make_kv_pool(*backend_, Element::kF32, {pages * kPagePositions, 16});
     ASSERT_TRUE(pool.ok());
     pool_.emplace(std::move(pool).value());
     scheduler_.emplace(*model_, *backend_, *pool_, options);
@@ -342,7 +342,7 @@ TEST_P(Scheduling, refuses_requests_that_cannot_run_and_keeps_the_others) {
   EXPECT_EQ(code([](auto& r) { r.prompt.clear(); }), "generate.empty_prompt");
   EXPECT_EQ(code([](auto& r) { r.prompt[2] = 1 << 30; }), "model.token_range");
   EXPECT_EQ(code([](auto& r) { r.num_samples = 0; }), "scheduler.request");
-  EXPECT_EQ(code([](auto& r) { r.num_samples = kMostSamples + 1; }), "scheduler.request");
+  EXPECT_EQ(code([](auto& r) { r.num_samples = kMaxSamples + 1; }), "scheduler.request");
   EXPECT_EQ(code([](auto& r) { r.options.max_tokens = 0; }), "scheduler.request");
   EXPECT_EQ(code([](auto& r) { r.max_length = -1; }), "scheduler.request");
   EXPECT_EQ(code([](auto& r) { r.max_length = 3; }), "model.context_full");
@@ -375,7 +375,7 @@ TEST_P(Scheduling, goes_a_step_ahead_where_every_token_follows_from_the_step_bef
   add(request(20, 30, 4));
   add(request(9, 12, 5));
   run();
-  EXPECT_EQ(lagging_->most_on_their_way(), std::get<1>(GetParam()) == 2 ? 2 : 0);
+  EXPECT_EQ(lagging_->max_on_their_way(), std::get<1>(GetParam()) == 2 ? 2 : 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Goldens, Scheduling,

@@ -5,7 +5,7 @@
 //   host      push 1   push 2   pop 1    push 3   pop 2 ...
 //   machine     | step 1 ........ | step 2 ........ | step 3 ...
 //
-// Tokens of step 2 that step 1 chooses are chosen_before() then. What a step turns out to be in
+// Tokens of step 2 that step 1 chooses are pending_token() then. What a step turns out to be in
 // vain, because a token before it was the last one, clear() takes back.
 
 #include <deque>

@@ -241,8 +241,7 @@ class Multiplier {
 
   /// Rounds a part of y to out.
   void store(const LinearProduct& product, int64_t first_row, const DonePart& part) const {
-    using cpu::BufferElement;
-    const auto element = g_.out_dtype == Format::kBF16 ? BufferElement::kBF16 : BufferElement::kF16;
+    const auto element = g_.out_dtype == Format::kBF16 ? Element::kBF16 : Element::kF16;
     const auto store = execution_.kernels().vectors->blocks->store[static_cast<int>(element)];
     for (int64_t m = part.first_m; m < part.first_m + part.num_m; ++m) {
       store(out_of(first_row + m, part.begin, 0).data(), product.y.data() + m * g_.n + part.begin,

@@ -23,7 +23,7 @@ namespace subbyte::e4m3 {
 inline constexpr uint32_t kInfinity = 0x7F800000;  // of f32
 inline constexpr uint32_t kNanScale = 255;
 inline constexpr uint32_t kLeastScale = 1;
-inline constexpr uint32_t kMostScale = 246;  // so that the factor of decode() is finite
+inline constexpr uint32_t kMaxScale = 246;  // so that the factor of decode() is finite
 
 /// The scale of elements whose magnitudes are at most the float of these bits; any NaN is more than
 /// all numbers.
@@ -33,7 +33,7 @@ SUBBYTE_KV_FUNCTION uint32_t scale_of(uint32_t largest) {
   constexpr uint32_t k1_75 = 0x600000;
   const uint32_t code = (largest >> 23) + ((largest & 0x7FFFFF) > k1_75 ? 1 : 0);
   if (code < kOf448 + kLeastScale) return kLeastScale;
-  return code - kOf448 < kMostScale ? code - kOf448 : kMostScale;
+  return code - kOf448 < kMaxScale ? code - kOf448 : kMaxScale;
 }
 
 /// Bits of the float 1 / scale, 0 where the scale is NaN.

@@ -71,7 +71,7 @@ TEST(KvE4M3, scales_are_the_smallest_that_do) {
   }
   EXPECT_EQ(scale_of(0), e4m3::kLeastScale);
   EXPECT_EQ(scale_of(1e-45F), e4m3::kLeastScale);
-  EXPECT_EQ(scale_of(std::numeric_limits<float>::max()), e4m3::kMostScale);
+  EXPECT_EQ(scale_of(std::numeric_limits<float>::max()), e4m3::kMaxScale);
   EXPECT_EQ(scale_of(INFINITY), e4m3::kNanScale);
   EXPECT_EQ(scale_of(NAN), e4m3::kNanScale);
 }

@@ -69,9 +69,9 @@ class Backend {
   virtual Result<Vector> upload(std::vector<float> numbers) = 0;
   /// Refuses caches that make_kv_pool() does not make, before weights are loaded. Code
   /// kv.unsupported.
-  virtual Status check_cache(const CacheLayout& layout, KvType type) const = 0;
+  virtual Status check_cache(const CacheLayout& layout, Element type) const = 0;
   /// Codes: kv.memory when there is no room for that; that of check_cache.
-  virtual Result<KvPool> make_kv_pool(const CacheLayout& layout, KvType type,
+  virtual Result<KvPool> make_kv_pool(const CacheLayout& layout, Element type,
                                       const CacheSize& size) = 0;
   /// The plan has weights that this backend uploaded. Code linear.unsupported names the operation
   /// and what is supported. The compiled step must not outlive the backend.
@@ -80,7 +80,7 @@ class Backend {
   // --- a step
 
   /// Steps that may be on their way at once: so many may be submitted before the first wait(). With
-  /// one every token of a batch is known; with two there may be chosen_before(), of a choice that
+  /// one every token of a batch is known; with two there may be pending_token(), of a choice that
   /// the step before has.
   virtual int64_t steps_in_flight() const { return 1; }
 

@@ -15,10 +15,10 @@ namespace subbyte {
 
 /// Stands for the token that choice `i` of the step before takes, while nobody knows it: in a step
 /// that is enqueued before that one is finished.
-constexpr int32_t chosen_before(int64_t i) {
+constexpr int32_t pending_token(int64_t i) {
   return kNoToken - 1 - static_cast<int32_t>(i);
 }
-constexpr bool is_chosen_before(int32_t token) {
+constexpr bool is_pending_token(int32_t token) {
   return token < kNoToken;
 }
 

@@ -8,7 +8,7 @@
 namespace subbyte {
 
 int64_t kv_pages(int64_t positions) {
-  return ceil_div(positions, kKvPagePositions);
+  return ceil_div(positions, kPagePositions);
 }
 
 int64_t cache_units(const CacheGroup& group, const CacheSize& size) {
@@ -21,14 +21,14 @@ int64_t cache_units(const CacheGroup& group, const CacheSize& size) {
   return std::min(all, seen + steps);
 }
 
-int64_t cache_unit_bytes(const CacheGroup& group, KvType type) {
+int64_t cache_unit_bytes(const CacheGroup& group, Element type) {
   if (group.is_state()) {
     return group.layers * group.state_size * static_cast<int64_t>(sizeof(float));
   }
   return KvShape{group.layers, group.kv_heads, group.head_dim, type}.page_bytes();
 }
 
-int64_t cache_bytes(const CacheLayout& layout, KvType type, const CacheSize& size) {
+int64_t cache_bytes(const CacheLayout& layout, Element type, const CacheSize& size) {
   int64_t bytes = 0;
   for (const CacheGroup& group : layout.groups) {
     bytes += cache_units(group, size) * cache_unit_bytes(group, type);
@@ -36,20 +36,20 @@ int64_t cache_bytes(const CacheLayout& layout, KvType type, const CacheSize& siz
   return bytes;
 }
 
-int64_t cache_position_bytes(const CacheLayout& layout, KvType type) {
+int64_t cache_position_bytes(const CacheLayout& layout, Element type) {
   int64_t bytes = 0;
   for (const CacheGroup& group : layout.groups) {
-    if (!group.is_state()) bytes += cache_unit_bytes(group, type) / kKvPagePositions;
+    if (!group.is_state()) bytes += cache_unit_bytes(group, type) / kPagePositions;
   }
   return bytes;
 }
 
-int64_t cache_read_bytes(const CacheLayout& layout, KvType type, int64_t positions) {
+int64_t cache_read_bytes(const CacheLayout& layout, Element type, int64_t positions) {
   int64_t bytes = 0;
   for (const CacheGroup& group : layout.groups) {
     const int64_t unit = cache_unit_bytes(group, type);
     const int64_t seen = group.window > 0 ? std::min(group.window, positions) : positions;
-    bytes += group.is_state() ? unit : seen * (unit / kKvPagePositions);
+    bytes += group.is_state() ? unit : seen * (unit / kPagePositions);
   }
   return bytes;
 }

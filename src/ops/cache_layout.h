@@ -5,12 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/operands.h"
+
 namespace subbyte {
-
-inline constexpr int64_t kKvPagePositions = 128;
-
-/// The type that keys and values are stored in.
-enum class KvType : uint8_t { kF32, kF16, kBF16, kE4M3 };
 
 struct CacheGroup {
   int64_t layers = 0;
@@ -54,15 +51,15 @@ int64_t kv_pages(int64_t positions);
 int64_t cache_units(const CacheGroup& group, const CacheSize& size);
 
 /// Bytes of a page, or of a state.
-int64_t cache_unit_bytes(const CacheGroup& group, KvType type);
+int64_t cache_unit_bytes(const CacheGroup& group, Element type);
 
 /// Bytes of a cache.
-int64_t cache_bytes(const CacheLayout& layout, KvType type, const CacheSize& size);
+int64_t cache_bytes(const CacheLayout& layout, Element type, const CacheSize& size);
 
 /// Bytes that a position takes in all groups, while no window has gone by.
-int64_t cache_position_bytes(const CacheLayout& layout, KvType type);
+int64_t cache_position_bytes(const CacheLayout& layout, Element type);
 
 /// Bytes that a token reads which has so many before it.
-int64_t cache_read_bytes(const CacheLayout& layout, KvType type, int64_t positions);
+int64_t cache_read_bytes(const CacheLayout& layout, Element type, int64_t positions);
 
 }  // namespace subbyte

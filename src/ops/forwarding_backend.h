@@ -35,10 +35,10 @@ class ForwardingBackend : public Backend {
   Result<Vector> upload(std::vector<float> numbers) override {
     return backend_.upload(std::move(numbers));
   }
-  Status check_cache(const CacheLayout& layout, KvType type) const override {
+  Status check_cache(const CacheLayout& layout, Element type) const override {
     return backend_.check_cache(layout, type);
   }
-  Result<KvPool> make_kv_pool(const CacheLayout& layout, KvType type,
+  Result<KvPool> make_kv_pool(const CacheLayout& layout, Element type,
                               const CacheSize& size) override {
     return backend_.make_kv_pool(layout, type, size);
   }

@@ -78,7 +78,7 @@ bool Sequence::holds(int64_t length) const {
         layout.is_state()
             ? std::ranges::find(table.states, length, &State::length) != table.states.end()
             : table.first_page == 0 ||
-                  (layout.window > 0 && first_seen / kKvPagePositions >= table.first_page);
+                  (layout.window > 0 && first_seen / kPagePositions >= table.first_page);
     if (!is_there) return false;
   }
   return true;
@@ -117,8 +117,8 @@ Status Sequence::no_pages(int64_t tokens, const KvGroup& group, int64_t wanted) 
 
 /// Only the page that the next position lies in can be shared: later ones are taken anew.
 bool Sequence::copies(const KvGroup& group, const Table& table, int64_t tokens) const {
-  return tokens > 0 && length_ % kKvPagePositions > 0 &&
-         group.is_shared(table.pages[length_ / kKvPagePositions]);
+  return tokens > 0 && length_ % kPagePositions > 0 &&
+         group.is_shared(table.pages[length_ / kPagePositions]);
 }
 
 int64_t Sequence::wanted(const KvGroup& group, const Table& table, int64_t tokens) const {
@@ -160,9 +160,9 @@ Status Sequence::reserve(int64_t tokens) {
       continue;
     }
     if (copies(group, table, tokens)) {
-      int32_t& page = table.pages[length_ / kKvPagePositions];
+      int32_t& page = table.pages[length_ / kPagePositions];
       const int32_t copy = group.take();
-      group.memory().copy_page(page, copy, length_ % kKvPagePositions);
+      group.memory().copy_page(page, copy, length_ % kPagePositions);
       group.give_back(std::exchange(page, copy));
     }
     while (std::ssize(table.pages) < kv_pages(length_ + tokens)) {
@@ -220,7 +220,7 @@ void Sequence::settle(int64_t length) {
     if (window == 0) continue;
     // The next token, at position `length`, sees window - 1 before it; one more is kept, so that
     // the last token can be computed again.
-    const int64_t first_seen = std::max<int64_t>(0, length - window) / kKvPagePositions;
+    const int64_t first_seen = std::max<int64_t>(0, length - window) / kPagePositions;
     for (; table.first_page < first_seen; ++table.first_page) {
       group.give_back(std::exchange(table.pages[table.first_page], kNoPage));
     }

@@ -1,5 +1,5 @@
 #pragma once
-// The cache of keys, values and states: pages of kKvPagePositions positions and states, which
+// The cache of keys, values and states: pages of kPagePositions positions and states, which
 // sequences own, share and give back. Each group of layers (ops/cache_layout.h) has its own. A page
 // holds all layers and heads of the group:
 //
@@ -43,17 +43,17 @@ struct KvShape {
   int64_t layers = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  KvType type = KvType::kF32;
+  Element type = Element::kF32;
 
-  int64_t element_bytes() const { return type == KvType::kF32 ? 4 : type == KvType::kE4M3 ? 1 : 2; }
+  int64_t element_bytes() const { return subbyte::element_bytes(type); }
   /// Bytes of the scale of one position; 0: there are none.
-  int64_t scale_bytes() const { return type == KvType::kE4M3 ? 1 : 0; }
+  int64_t scale_bytes() const { return type == Element::kE4M3 ? 1 : 0; }
   /// Elements of the keys, or of the values, of one head and layer in one page: after them are the
   /// scales.
-  int64_t elements_bytes() const { return kKvPagePositions * head_dim * element_bytes(); }
-  int64_t run_bytes() const { return elements_bytes() + kKvPagePositions * scale_bytes(); }
+  int64_t elements_bytes() const { return kPagePositions * head_dim * element_bytes(); }
+  int64_t run_bytes() const { return elements_bytes() + kPagePositions * scale_bytes(); }
   int64_t page_bytes() const { return 2 * layers * kv_heads * run_bytes(); }
-  int64_t bytes_per_position() const { return page_bytes() / kKvPagePositions; }
+  int64_t bytes_per_position() const { return page_bytes() / kPagePositions; }
 };
 
 /// Where the bytes of a group are.
@@ -92,14 +92,14 @@ class KvGroup {
 class KvPool {
  public:
   /// A group for each of the layout.
-  KvPool(CacheLayout layout, KvType type, const CacheSize& size, std::vector<KvGroup> groups)
+  KvPool(CacheLayout layout, Element type, const CacheSize& size, std::vector<KvGroup> groups)
       : layout_(std::move(layout)), type_(type), size_(size), groups_(std::move(groups)) {}
 
   const CacheLayout& layout() const { return layout_; }
-  KvType type() const { return type_; }
+  Element type() const { return type_; }
   std::span<const KvGroup> groups() const { return groups_; }
   /// Positions that a sequence alone can have.
-  int64_t max_positions() const { return kv_pages(size_.positions) * kKvPagePositions; }
+  int64_t max_positions() const { return kv_pages(size_.positions) * kPagePositions; }
   /// Bytes of all pages and states, and of those that somebody owns.
   int64_t total_bytes() const;
   int64_t held_bytes() const;
@@ -108,7 +108,7 @@ class KvPool {
   friend class Sequence;
 
   CacheLayout layout_;
-  KvType type_;
+  Element type_;
   CacheSize size_;
   std::vector<KvGroup> groups_;
 };

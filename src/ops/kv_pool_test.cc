@@ -38,7 +38,7 @@ class KvPools : public testing::Test {
       memory_ = memory.get();
       groups.emplace_back(group, units, std::move(memory));
     }
-    return {{layout}, KvType::kF32, {units * kKvPagePositions}, std::move(groups)};
+    return {{layout}, Element::kF32, {units * kPagePositions}, std::move(groups)};
   }
 
   static int64_t free_units(const KvPool& pool, std::size_t group = 0) {
@@ -61,17 +61,17 @@ class KvPools : public testing::Test {
 };
 
 TEST_F(KvPools, sizes_are_those_of_the_shape) {
-  const KvShape shape = {36, 8, 128, KvType::kF32};
+  const KvShape shape = {36, 8, 128, Element::kF32};
   EXPECT_EQ(shape.bytes_per_position(), 2 * 36 * 8 * 128 * 4);
-  EXPECT_EQ((KvShape{36, 8, 128, KvType::kBF16}).bytes_per_position(), 2 * 36 * 8 * 128 * 2);
-  const KvShape e4m3 = {36, 8, 128, KvType::kE4M3};
+  EXPECT_EQ((KvShape{36, 8, 128, Element::kBF16}).bytes_per_position(), 2 * 36 * 8 * 128 * 2);
+  const KvShape e4m3 = {36, 8, 128, Element::kE4M3};
   EXPECT_EQ(e4m3.bytes_per_position(), 2 * 36 * 8 * (128 + 1));
-  EXPECT_EQ(e4m3.run_bytes(), e4m3.elements_bytes() + kKvPagePositions);
-  EXPECT_EQ(shape.page_bytes(), kKvPagePositions * shape.bytes_per_position());
+  EXPECT_EQ(e4m3.run_bytes(), e4m3.elements_bytes() + kPagePositions);
+  EXPECT_EQ(shape.page_bytes(), kPagePositions * shape.bytes_per_position());
   EXPECT_EQ(kv_pages(0), 0);
   EXPECT_EQ(kv_pages(1), 1);
-  EXPECT_EQ(kv_pages(kKvPagePositions), 1);
-  EXPECT_EQ(kv_pages(kKvPagePositions + 1), 2);
+  EXPECT_EQ(kv_pages(kPagePositions), 1);
+  EXPECT_EQ(kv_pages(kPagePositions + 1), 2);
 }
 
 TEST_F(KvPools, a_sequence_takes_pages_as_it_grows_and_gives_them_back) {

@@ -18,7 +18,7 @@ struct MatrixShape {
   int64_t cols = 0;
   int64_t experts = 1;
   bool act_order = false;
-  bool is_of_mixture = false;  // some of the experts of a layer, or all of them
+  bool is_of_moe = false;  // some of the experts of a layer, or all of them
 };
 
 /// The largest step that is to run without allocating.

@@ -12,7 +12,7 @@ class StepObserver {
   virtual ~StepObserver() = default;
   /// A result of `op`, after the operations before it were seen: [rows][cols] as floats. A step
   /// that is observed is slow.
-  virtual void see(const Op& op, ValueId result, std::span<const float> numbers) = 0;
+  virtual void observe(const Op& op, ValueId result, std::span<const float> numbers) = 0;
 };
 
 }  // namespace subbyte

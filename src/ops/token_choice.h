@@ -21,7 +21,7 @@ struct TokenBias {
 };
 
 /// Biases that one request may have.
-inline constexpr int64_t kMostBiases = 1024;
+inline constexpr int64_t kMaxBiases = 1024;
 
 /// How one token is chosen. The caller draws the random number, so its stream does not depend on
 /// the machine.

@@ -3,10 +3,10 @@
 // backend that made one looks inside.
 
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <vector>
 
+#include "base/operands.h"
 #include "matrix/matrix.h"
 
 namespace subbyte {
@@ -24,17 +24,6 @@ struct Weight {
 struct Vector {
   int64_t size = 0;
   std::shared_ptr<const void> storage;
-};
-
-/// Gate between the two products of an expert: with g = min(gate, limit) and u = clamp(up, -limit,
-/// limit), g / (1 + exp(-alpha g)) * (u + up_offset). As it is, the usual SwiGLU: silu(gate) * up.
-/// gpt-oss has 1.702, 7 and 1 (transformers, models/gpt_oss).
-struct SwiGLU {
-  float alpha = 1;
-  float limit = std::numeric_limits<float>::infinity();
-  float up_offset = 0;
-
-  bool operator==(const SwiGLU&) const = default;
 };
 
 /// The function of the gate of a dense block: silu(x) = x / (1 + exp(-x)), or the tanh form of

@@ -14,17 +14,17 @@ namespace subbyte {
 namespace {
 
 constexpr int64_t kUsualContext = 4096;
-constexpr int64_t kMostSequences = 65536;
+constexpr int64_t kMaxSequences = 65536;
 
 Status check_size(const SessionSize& size) {
-  const bool has_sequences = size.max_sequences >= 1 && size.max_sequences <= kMostSequences;
-  const bool has_room = size.cache_positions >= 1 &&
-                        kv_pages(size.cache_positions) * kKvPagePositions >= size.context;
+  const bool has_sequences = size.max_sequences >= 1 && size.max_sequences <= kMaxSequences;
+  const bool has_room =
+      size.cache_positions >= 1 && kv_pages(size.cache_positions) * kPagePositions >= size.context;
   if (size.context >= 1 && has_sequences && has_room) return {};
   return Error{"session.size",
                fmt::format("expected 1 to {} sequences, a context of at least one position, and a "
                            "cache that holds it; found {}, {} and a cache of {} positions",
-                           kMostSequences, size.max_sequences, size.context, size.cache_positions)};
+                           kMaxSequences, size.max_sequences, size.context, size.cache_positions)};
 }
 
 /// An event of a sample was a token or its end.
@@ -47,7 +47,7 @@ Result<std::unique_ptr<Session>> Session::open(const std::string& name,
   SessionSize size = options.size;
   SUBBYTE_CHECK(check_context(ready.config, size.context));
   if (size.context == 0) size.context = std::min(kUsualContext, ready.config.max_positions);
-  if (size.cache_positions == 0 && size.max_sequences <= kMostSequences) {
+  if (size.cache_positions == 0 && size.max_sequences <= kMaxSequences) {
     size.cache_positions = size.max_sequences * size.context;
   }
   return load(std::move(ready), std::move(text), size, options.head_bits, options.progress);

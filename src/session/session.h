@@ -28,7 +28,7 @@ namespace subbyte {
 
 /// How much a session computes at a time.
 struct SessionSize {
-  KvType cache_type = KvType::kF16;
+  Element cache_type = Element::kF16;
   int64_t context = 0;          // positions of a sample at most
   int64_t cache_positions = 0;  // of all samples together, at least one context
   int64_t max_sequences = 8;    // that run at the same time

@@ -40,7 +40,7 @@ TEST_F(SessionOpen, has_the_context_of_the_model_where_that_is_short) {
   ASSERT_TRUE(session.ok()) << session.error().message;
   EXPECT_EQ((*session)->context(), 1024);
   EXPECT_EQ((*session)->cache().max_positions(), 2048);
-  EXPECT_EQ((*session)->cache().type(), KvType::kF16);
+  EXPECT_EQ((*session)->cache().type(), Element::kF16);
   EXPECT_GT((*session)->ready().load_seconds, 0);
 }
 

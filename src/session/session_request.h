@@ -25,7 +25,7 @@ struct SessionRequest {
   SamplingOptions sampling;  // sample i has the seed of sample 0 plus i
   int64_t max_tokens = -1;   // -1: until the context is full; 0: the prompt alone
   int64_t min_tokens = 0;    // before these neither tokens nor texts end the answer
-  int64_t num_samples = 1;   // 1 to kMostSamples
+  int64_t num_samples = 1;   // 1 to kMaxSamples
   int64_t max_length = 0;    // positions of a sample at most; 0: the context of the session
   /// Texts that end the answer and do not belong to it; in a chat they are not looked for in the
   /// reasoning.

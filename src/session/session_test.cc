@@ -35,7 +35,7 @@ Result<std::unique_ptr<Backend>> make(const DeviceOptions& device) {
 SessionOptions batch_invariant_options() {
   SessionOptions options;
   options.device = {.device = "cpu", .num_threads = 2, .batch_invariant = true};
-  options.size = {.cache_type = KvType::kF32,
+  options.size = {.cache_type = Element::kF32,
                   .context = 300,
                   .cache_positions = 1024,
                   .max_sequences = 3,

@@ -139,12 +139,12 @@ Result<ConfigFile> read_generation_file(const fs::path& directory) {
 void note_unknown_keys(VerifyContext& context, std::string_view file,
                        const std::vector<std::string>& keys) {
   if (keys.empty()) return;
-  constexpr std::size_t kMostNames = 8;
+  constexpr std::size_t kMaxNames = 8;
   std::string names;
-  for (std::size_t i = 0; i < std::min(keys.size(), kMostNames); ++i) {
+  for (std::size_t i = 0; i < std::min(keys.size(), kMaxNames); ++i) {
     names += (i > 0 ? ", " : "") + quote(keys[i], 60);
   }
-  if (keys.size() > kMostNames) names += fmt::format(" and {} more", keys.size() - kMostNames);
+  if (keys.size() > kMaxNames) names += fmt::format(" and {} more", keys.size() - kMaxNames);
   context.findings.add("verify.unknown_keys", file, {},
                        fmt::format("keys that are not known: {}", names));
 }

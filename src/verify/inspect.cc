@@ -124,7 +124,7 @@ Result<Inspection> inspect(const fs::path& path, Executor& pool, Backend* backen
     inspection.bytes += weight.bytes;
   }
   if (backend != nullptr && (fs::is_directory(path, ignored) || is_orin_model(path))) {
-    inspection.reads_scales = inspection.scale_bytes <= kMostScaleBytes;
+    inspection.reads_scales = inspection.scale_bytes <= kMaxScaleBytes;
     const Reads reads = inspection.reads_scales ? Reads::kScales : Reads::kHeaders;
     for (const Refusal& refusal : find_refusals(path, *backend, reads)) {
       const std::string& message = refusal.error.message;

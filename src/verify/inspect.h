@@ -41,7 +41,7 @@ struct Inspection {
 };
 
 /// Scales of more than so many bytes together are not read: that would take seconds.
-inline constexpr uint64_t kMostScaleBytes = uint64_t{1} << 30;
+inline constexpr uint64_t kMaxScaleBytes = uint64_t{1} << 30;
 
 /// Weights that no importer accepts are listed as plain tensors, and `problems` says why. With a
 /// `backend`, which computes in the memory of the host, whatever keeps the model of a directory or

@@ -15,7 +15,7 @@ namespace {
 
 using Parts = std::vector<std::string_view>;
 
-constexpr std::size_t kMostDigits = 9;
+constexpr std::size_t kMaxDigits = 9;
 
 Parts split(std::string_view name) {
   Parts parts;
@@ -30,7 +30,7 @@ Parts split(std::string_view name) {
 /// Of a part that is a number as one writes it.
 std::optional<int64_t> number_in(std::string_view part) {
   const bool has_zeros = part.size() > 1 && part.front() == '0';
-  if (part.empty() || part.size() > kMostDigits || has_zeros) return std::nullopt;
+  if (part.empty() || part.size() > kMaxDigits || has_zeros) return std::nullopt;
   int64_t number = 0;
   const auto [end, failure] = std::from_chars(part.data(), part.data() + part.size(), number);
   if (failure != std::errc() || end != part.data() + part.size() || number < 0) return std::nullopt;
@@ -109,12 +109,12 @@ bool comes_before(std::string_view a, std::string_view b) {
 
 std::vector<TensorKind> find_tensor_kinds(std::span<const InspectedWeight> weights) {
   std::vector<TensorKind> kinds;
-  std::size_t most_parts = 0;
+  std::size_t max_parts = 0;
   for (const InspectedWeight& weight : weights) {
     kinds.push_back({weight, 1});
-    most_parts = std::max(most_parts, split(weight.name).size());
+    max_parts = std::max(max_parts, split(weight.name).size());
   }
-  for (std::size_t place = most_parts; place-- > 0;) kinds = join(std::move(kinds), place);
+  for (std::size_t place = max_parts; place-- > 0;) kinds = join(std::move(kinds), place);
   std::ranges::sort(kinds, comes_before, [](const TensorKind& kind) { return kind.weight.name; });
   return kinds;
 }

@@ -20,7 +20,7 @@ Result<std::string> continue_text(const char* directory, const char* text) {
   SUBBYTE_TRY(const Tokenizer tokenizer, Tokenizer::load(path / "tokenizer.json"));
   SUBBYTE_TRY(const auto prompt, tokenizer.encode(text, SpecialTokens::kAsText));
   constexpr int64_t kPositions = 64;
-  SUBBYTE_TRY(KvPool pool, model->make_kv_pool(*backend, KvType::kF16, {kPositions}));
+  SUBBYTE_TRY(KvPool pool, model->make_kv_pool(*backend, Element::kF16, {kPositions}));
   Sequence sequence(pool, kPositions);
   GenerateOptions options;
   options.sampling.temperature = 0;

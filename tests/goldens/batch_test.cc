@@ -31,7 +31,7 @@ struct Conversation {
 
 class Batches : public ::testing::TestWithParam<const char*> {
  protected:
-  void start(bool batch_invariant, KvType type = KvType::kF32) {
+  void start(bool batch_invariant, Element type = Element::kF32) {
     const char* isa = std::getenv("SUBBYTE_ISA");
     auto backend = make_backend({.device = "cpu",
                                  .num_threads = 2,
@@ -44,7 +44,7 @@ class Batches : public ::testing::TestWithParam<const char*> {
     ASSERT_TRUE(model.ok()) << model.error().message;
     model_ = std::move(model).value();
     type_ = type;
-    auto pool = model_->make_kv_pool(*backend_, type, {kPoolPages * kKvPagePositions, 16});
+    auto pool = model_->make_kv_pool(*backend_, type, {kPoolPages * kPagePositions, 16});
     ASSERT_TRUE(pool.ok());
     pool_.emplace(std::move(pool).value());
   }
@@ -135,7 +135,7 @@ class Batches : public ::testing::TestWithParam<const char*> {
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
   std::optional<KvPool> pool_;
-  KvType type_ = KvType::kF32;
+  Element type_ = Element::kF32;
 };
 
 /// Decibels of the median token.
@@ -156,7 +156,7 @@ double decibels(const std::vector<float>& found, const std::vector<float>& expec
 }
 
 TEST_P(Batches, ten_sequences_give_the_bits_of_single_runs_in_the_invariant_mode) {
-  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kE4M3}) {
+  for (const Element type : {Element::kF32, Element::kF16, Element::kBF16, Element::kE4M3}) {
     start(true, type);
     const std::vector<Conversation> all = run_ten();
     for (const Conversation& one : all) {
@@ -274,7 +274,7 @@ TEST_P(Batches, refuses_batches_that_make_no_sense_and_changes_nothing) {
   EXPECT_EQ(code({{&one.sequence, one.tokens, 6}}), "batch.parts");
   EXPECT_EQ(code({{&one.sequence, one.tokens, -1}}), "batch.parts");
   EXPECT_EQ(code({good, good}), "batch.parts");
-  auto pool = model_->make_kv_pool(*backend_, KvType::kF32, {128});
+  auto pool = model_->make_kv_pool(*backend_, Element::kF32, {128});
   ASSERT_TRUE(pool.ok());
   Sequence foreign(*pool, 128);
   EXPECT_EQ(code({good, {&foreign, one.tokens, 1}}), "batch.parts");
@@ -283,7 +283,7 @@ TEST_P(Batches, refuses_batches_that_make_no_sense_and_changes_nothing) {
   const std::vector<int32_t> many(kLongest + 1, 1);
   EXPECT_EQ(code({good, {&other.sequence, many, 1}}), "model.context_full");
   auto narrow =
-      backend_->make_kv_pool({{{.layers = 1, .kv_heads = 1, .head_dim = 8}}}, KvType::kF32, {128});
+      backend_->make_kv_pool({{{.layers = 1, .kv_heads = 1, .head_dim = 8}}}, Element::kF32, {128});
   ASSERT_TRUE(narrow.ok());
   Sequence of_another_model(*narrow, 128);
   EXPECT_EQ(code({{&of_another_model, one.tokens, 1}}), "batch.parts");

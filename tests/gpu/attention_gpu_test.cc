@@ -12,8 +12,6 @@
 namespace subbyte::testing {
 namespace {
 
-using cuda::kPagePositions;
-
 struct PartSize {
   int64_t tokens;
   int64_t position;
@@ -57,7 +55,7 @@ class Cache {
   const std::vector<std::byte>& bytes() const { return bytes_; }
   const std::vector<int32_t>& table() const { return table_; }
   int32_t pages_begin(std::size_t p) const { return pages_begin_[p]; }
-  cuda::KvLayer layer(std::byte* memory) const {
+  KvLayer layer(std::byte* memory) const {
     const int64_t bytes = run_bytes();
     const int64_t runs = page_ / run_;
     return {memory, runs * bytes, runs / 2 * bytes, bytes, problem_.cache};
@@ -66,7 +64,7 @@ class Cache {
  private:
   int64_t run_bytes() const {
     const int64_t scales = problem_.cache == Element::kE4M3 ? kPagePositions : 0;
-    return run_ * cuda::element_bytes(problem_.cache) + scales;
+    return run_ * element_bytes(problem_.cache) + scales;
   }
 
   /// Encodes the values, which are what was encoded then.

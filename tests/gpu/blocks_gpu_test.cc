@@ -113,7 +113,7 @@ TEST(GpuBlocks, every_16_bit_number_is_rounded_to_mxfp8_as_on_the_cpu) {
     round_to_mxfp8(expected);
     const DeviceBytes device(x);
     cuda::run_round_to_mxfp8({device.data(), device.data(), count,
-                              input == Format::kF16 ? cuda::Element::kF16 : cuda::Element::kBF16},
+                              input == Format::kF16 ? Element::kF16 : Element::kBF16},
                              nullptr);
     testing::expect_ok(cudaDeviceSynchronize());
     EXPECT_TRUE(device.canaries_are_whole());
@@ -171,17 +171,16 @@ const std::vector<WeightFormat>& weight_formats() {
   return formats;
 }
 
-constexpr cuda::Element kNumbers[] = {cuda::Element::kF32, cuda::Element::kF16,
-                                      cuda::Element::kBF16};
+constexpr Element kNumbers[] = {Element::kF32, Element::kF16, Element::kBF16};
 
-Format format_of(cuda::Element number) {
-  return number == cuda::Element::kF32   ? Format::kF32
-         : number == cuda::Element::kF16 ? Format::kF16
-                                         : Format::kBF16;
+Format format_of(Element number) {
+  return number == Element::kF32   ? Format::kF32
+         : number == Element::kF16 ? Format::kF16
+                                   : Format::kBF16;
 }
 
-std::vector<std::byte> on_cpu(const MatrixView& matrix, cuda::Element number) {
-  std::vector<std::byte> out(matrix.rows * matrix.cols * cuda::element_bytes(number));
+std::vector<std::byte> on_cpu(const MatrixView& matrix, Element number) {
+  std::vector<std::byte> out(matrix.rows * matrix.cols * element_bytes(number));
   ThreadPool pool(4);
   EXPECT_TRUE(
       cpu::dequantize(matrix, format_of(number), out.data(), **cpu::select_kernels(), pool).ok());
@@ -189,9 +188,9 @@ std::vector<std::byte> on_cpu(const MatrixView& matrix, cuda::Element number) {
 }
 
 /// With one NaN for all.
-std::vector<uint32_t> numbers_of(const std::vector<std::byte>& bytes, cuda::Element number) {
+std::vector<uint32_t> numbers_of(const std::vector<std::byte>& bytes, Element number) {
   const FormatInfo& format = info(format_of(number));
-  const std::size_t width = cuda::element_bytes(number);
+  const std::size_t width = element_bytes(number);
   std::vector<uint32_t> codes(bytes.size() / width);
   for (std::size_t i = 0; i < codes.size(); ++i) {
     std::memcpy(&codes[i], &bytes[i * width], width);
@@ -207,7 +206,7 @@ TEST(GpuBlocks, canonical_matrices_are_dequantized_as_on_the_cpu) {
   formats.push_back({Format::kU5, Format::kF16, Zero::kU8, 64});
   formats.push_back({Format::kI7, Format::kF16, Zero::kNone, 64});
   for (const WeightFormat& format : formats) {
-    for (const cuda::Element number : kNumbers) {
+    for (const Element number : kNumbers) {
       testing::RandomMatrix matrix =
           testing::random_matrix(format, 37, 1472, testing::Contents::kReal, 3);
       matrix.view.tensor_scale = 0.3;
@@ -238,7 +237,7 @@ TEST(GpuBlocks, dequantizing_is_there_for_c) {
   const DeviceBytes zeros(matrix.view.zeros);
   SubbyteWeights weights = {"u4",         "f16",         "u8",         128,     37, 1408,
                             codes.data(), scales.data(), zeros.data(), nullptr, 1};
-  const std::vector<std::byte> expected = on_cpu(matrix.view, cuda::Element::kBF16);
+  const std::vector<std::byte> expected = on_cpu(matrix.view, Element::kBF16);
   const DeviceBytes out(expected.size());
   const char* error = nullptr;
   ASSERT_EQ(subbyte_cuda_dequantize(&weights, "bf16", out.data(), nullptr, &error), 0) << error;
@@ -256,7 +255,7 @@ TEST(GpuBlocks, packed_matrices_are_dequantized_as_on_the_cpu) {
   std::vector<uint32_t> order(1480);
   for (uint32_t k = 0; k < order.size(); ++k) order[k] = (k * 77 + 5) % 1480;
   for (const WeightFormat& format : weight_formats()) {
-    for (const cuda::Element number : kNumbers) {
+    for (const Element number : kNumbers) {
       for (const gpu::RowOrder row_order :
            {gpu::RowOrder::kNatural, gpu::RowOrder::kGateAboveUp, gpu::RowOrder::kGateUpPairs}) {
         const bool gathers = row_order == gpu::RowOrder::kGateAboveUp;
@@ -292,7 +291,7 @@ TEST(GpuBlocks, refuses_by_one_line) {
   MatrixView dense;
   dense.format = {Format::kBF16};
   dense.rows = dense.cols = 8;
-  EXPECT_EQ(cuda::dequantize(dense, cuda::Element::kF32, memory.data(), nullptr).error().code,
+  EXPECT_EQ(cuda::dequantize(dense, Element::kF32, memory.data(), nullptr).error().code,
             "cuda.format");
 }
 

@@ -172,13 +172,13 @@ TEST(GpuDense, products_that_are_exact_are_exact) {
     for (const Element inputs : kHalves) {
       DenseProblem p = {33, 257, 520, weights, inputs, Element::kF32};
       std::vector<float> w(p.rows * p.cols), x(p.m * p.cols);
-      const int most_w = weights == Element::kF16 ? 2047 : 255;
-      const int most_x = inputs == Element::kF16 ? 15 : 3;
+      const int max_w = weights == Element::kF16 ? 2047 : 255;
+      const int max_x = inputs == Element::kF16 ? 15 : 3;
       for (std::size_t i = 0; i < w.size(); ++i) {
-        w[i] = static_cast<float>(int(i * 7919 % (2 * most_w + 1)) - most_w);
+        w[i] = static_cast<float>(int(i * 7919 % (2 * max_w + 1)) - max_w);
       }
       for (std::size_t i = 0; i < x.size(); ++i) {
-        x[i] = static_cast<float>(int(i * 104729 % (2 * most_x + 1)) - most_x);
+        x[i] = static_cast<float>(int(i * 104729 % (2 * max_x + 1)) - max_x);
       }
       const std::vector<float> found = run_product(p, w, x, {});
       for (int64_t i = 0; i < p.m; ++i) {

@@ -80,7 +80,7 @@ TEST(GpuEngine, two_thousand_tokens_of_the_demo_model_beside_the_cpu) {
     ASSERT_TRUE(stats.ok()) << stats.error().message;
     ASSERT_EQ(std::ssize(tokens), kTokens);
     const auto expected = logits_of(*reference.model, *reference.backend, tokens);
-    TestContext on_gpu(*on.model, *on.backend, kTokens, KvType::kF16);
+    TestContext on_gpu(*on.model, *on.backend, kTokens, Element::kF16);
     std::vector<float> found = in_steps(on_gpu, std::span(tokens).first(100), 50);
     append(found, in_steps(on_gpu, std::span(tokens).subspan(100), 1));
     expect_near(on, found, expected, kF16Decibels - kEightLayers);
@@ -104,10 +104,10 @@ class GpuEngineShape : public ::testing::Test {
   TempDir folder_;
 };
 
-constexpr int64_t kPage = kKvPagePositions;
+constexpr int64_t kPage = kPagePositions;
 
 KvPool make_pool(const LoadedModel& on, int64_t num_pages) {
-  return std::move(on.model->make_kv_pool(*on.backend, KvType::kF16, {num_pages * kPage, 16}))
+  return std::move(on.model->make_kv_pool(*on.backend, Element::kF16, {num_pages * kPage, 16}))
       .value();
 }
 
@@ -145,7 +145,7 @@ void expect_eight_near_single_runs(const LoadedModel& on) {
     }
   }
   for (std::size_t i = 0; i < texts.size(); ++i) {
-    const auto alone = logits_of(*on.model, *on.backend, texts[i], KvType::kF16);
+    const auto alone = logits_of(*on.model, *on.backend, texts[i], Element::kF16);
     EXPECT_GT(decibels(together[i], std::span(alone).last(together[i].size())),
               kF16Decibels - kOfDifferences)
         << "sequence of " << texts[i].size() << " tokens";
@@ -158,7 +158,7 @@ TEST_F(GpuEngineShape, layers_of_8b_beside_the_cpu_and_eight_sequences_in_them) 
     const LoadedModel reference = load_shape(cpu());
     const std::vector<int32_t> tokens = random_tokens(on, 64, 3);
     const auto expected = logits_of(*reference.model, *reference.backend, tokens);
-    TestContext context(*on.model, *on.backend, 64, KvType::kF16);
+    TestContext context(*on.model, *on.backend, 64, Element::kF16);
     std::vector<float> found = context.forward(std::span(tokens).first(40));
     append(found, in_steps(context, std::span(tokens).subspan(40), 1));
     expect_near(on, found, expected, kF16Decibels);
@@ -193,7 +193,7 @@ void write_windows(const std::filesystem::path& directory, int64_t window) {
 
 /// The logits of the tokens after the long context: first one by one, then in one step.
 std::vector<float> after_long_context(const LoadedModel& on, std::span<const int32_t> tokens,
-                                      KvType type) {
+                                      Element type) {
   TestContext context(*on.model, *on.backend, std::ssize(tokens), type);
   constexpr int64_t kChunk = 500;
   Logits none;
@@ -215,13 +215,13 @@ TEST(GpuEngine, windows_and_full_attention_after_20000_tokens_beside_the_cpu) {
   const LoadedModel on = load(folder / "model", gpu());
   const LoadedModel reference = load(folder / "model", cpu());
   std::vector<int32_t> tokens = random_tokens(on, kLongContext + kAfterIt, 4);
-  const auto expected = after_long_context(reference, tokens, KvType::kF32);
-  expect_near(on, after_long_context(on, tokens, KvType::kF16), expected, kF16Decibels);
+  const auto expected = after_long_context(reference, tokens, Element::kF32);
+  expect_near(on, after_long_context(on, tokens, Element::kF16), expected, kF16Decibels);
   // What the bound has to see: another window, and other tokens far outside of it.
   const LoadedModel narrower = load(folder / "narrower", gpu());
-  EXPECT_LT(decibels(after_long_context(narrower, tokens, KvType::kF16), expected), kF16Decibels);
+  EXPECT_LT(decibels(after_long_context(narrower, tokens, Element::kF16), expected), kF16Decibels);
   std::ranges::reverse(std::span(tokens).first(kLongContext / 2));
-  EXPECT_LT(decibels(after_long_context(on, tokens, KvType::kF16), expected), kF16Decibels);
+  EXPECT_LT(decibels(after_long_context(on, tokens, Element::kF16), expected), kF16Decibels);
 }
 
 // --- neighbours

@@ -39,14 +39,14 @@ class OnGpu {
         bool in_mxfp8 = false)
       : sizes_(experts.sizes),
         number_(number),
-        mixture_(*cuda::query_device(), number, batch_invariant, in_mxfp8, nullptr) {
+        moe_(*cuda::query_device(), number, batch_invariant, in_mxfp8, nullptr) {
     ThreadPool host(2);
     CudaUploader uploader(nullptr, host);
     auto uploaded = upload_experts(experts.matrices, {arena_, uploader, host, number});
     expect_ok(uploaded.ok() ? uploader.finish() : Status(uploaded.error()));
     if (!uploaded.ok()) return;
     experts_ = std::move(*uploaded);
-    expect_ok(mixture_.choose_kernels(experts_));
+    expect_ok(moe_.choose_kernels(experts_));
   }
 
   std::vector<float> run(const Inputs& inputs) {
@@ -56,7 +56,7 @@ class OnGpu {
     const auto y = on_device(nullptr, numbers.size() * 2);
     const auto logits = on_device(inputs.logits.data(), inputs.logits.size() * 4);
     const CudaRows rows = {x.data(), inputs.tokens, sizes_.hidden};
-    const auto routes = mixture_.run(rows, reinterpret_cast<const float*>(logits.data()), experts_);
+    const auto routes = moe_.run(rows, reinterpret_cast<const float*>(logits.data()), experts_);
     expect_ok(routes.ok() ? Status() : Status(routes.error()));
     if (!routes.ok()) return {};
     cuda::run_add_routes(
@@ -87,7 +87,7 @@ class OnGpu {
   cuda::Number number_;
   WeightArena arena_;
   CudaExperts experts_;
-  CudaMixture mixture_;
+  CudaMoe moe_;
 };
 
 /// What a result should be, and how far from it rounding may take it.

@@ -55,7 +55,7 @@ struct Usage {
   int64_t of_steps = 0;  // beyond what was held after loading
 };
 
-Usage measure_usage(const std::filesystem::path& directory, int64_t positions, KvType type,
+Usage measure_usage(const std::filesystem::path& directory, int64_t positions, Element type,
                     bool batch_invariant) {
   const auto backend = backend_of("cuda", batch_invariant);
   Usage usage;
@@ -90,7 +90,7 @@ TEST(GpuLoading, takes_the_memory_that_it_states) {
   for (const char* name : {"demo/model", "tests/data/goldens/qwen3-gptq-act-order",
                            "tests/data/goldens/qwen3-moe-bf16"}) {
     for (const bool batch_invariant : {false, true}) {
-      const KvType type = batch_invariant ? KvType::kE4M3 : KvType::kF16;
+      const Element type = batch_invariant ? Element::kE4M3 : Element::kF16;
       const auto measure = [&] {
         return measure_usage(checkout() / name, 2048, type, batch_invariant);
       };
@@ -185,7 +185,7 @@ Result<std::vector<float>> run(Backend& backend, const MatrixView& first, const 
   SUBBYTE_TRY(norm.weight, backend.upload(std::vector<float>(first.cols, 1.0f)));
   SUBBYTE_TRY(last_norm.weight, backend.upload(std::vector<float>(rows, 1.0f)));
 
-  SUBBYTE_TRY(KvPool pool, backend.make_kv_pool({}, KvType::kF16, {256}));
+  SUBBYTE_TRY(KvPool pool, backend.make_kv_pool({}, Element::kF16, {256}));
   Sequence sequence(pool, 200);
   SUBBYTE_CHECK(sequence.reserve(num_tokens));
   std::vector<int32_t> tokens(num_tokens);

@@ -34,7 +34,7 @@ std::vector<T> read_tensor(const TensorSource& source, const std::string& name) 
 }
 
 std::vector<int32_t> greedy(const LoadedModel& on, std::span<const int32_t> prompt, int64_t count,
-                            KvType type) {
+                            Element type) {
   testing::TestContext context(*on.model, *on.backend, std::ssize(prompt) + count, type);
   GenerateOptions options;
   options.sampling.temperature = 0;
@@ -62,7 +62,7 @@ class RouterWatch : public StepObserver {
     }
   }
 
-  void see(const Op&, ValueId result, std::span<const float> numbers) override {
+  void observe(const Op&, ValueId result, std::span<const float> numbers) override {
     if (watched_.contains(result)) logits_.insert(logits_.end(), numbers.begin(), numbers.end());
   }
   /// [layers][tokens][experts]
@@ -99,7 +99,7 @@ std::vector<bool> near_ties(const LoadedModel& cpu, std::span<const int32_t> ids
 /// error that is stated. Greedy tokens are equal up to one that went the other way there, or after
 /// a token whose experts were that near.
 void expect_greedy(const LoadedModel& on, const LoadedModel& cpu, const std::vector<int32_t>& ids,
-                   const std::vector<int32_t>& expected, KvType type) {
+                   const std::vector<int32_t>& expected, Element type) {
   std::vector<int32_t> tokens = ids;
   tokens.insert(tokens.end(), expected.begin(), expected.end() - 1);
   const auto reference = testing::logits_of(*cpu.model, *cpu.backend, tokens);
@@ -170,7 +170,7 @@ TEST_P(GpuGoldens, logits_and_greedy_tokens) {
     const auto expected = read_tensor<float>(*source, prompt + ".logits");
     const std::vector<bool> tied = near_ties(cpu, ids, stated);
     {
-      const KvType type = KvType::kF16;
+      const Element type = Element::kF16;
       const auto together = testing::logits_of(*on.model, *on.backend, ids, type);
       whole += expect_decibels(together, expected, tied, stated);
       testing::TestContext context(*on.model, *on.backend, std::ssize(ids), type);
@@ -201,8 +201,8 @@ TEST(GpuMxfp8, is_near_that_of_the_cpu_and_not_what_16_bits_give) {
   for (const std::string prompt : {"prompt0", "prompt1", "prompt2"}) {
     const auto ids = read_tensor<int32_t>(*source, prompt + ".ids");
     const auto expected = testing::logits_of(*cpu.model, *cpu.backend, ids);
-    const auto found = testing::logits_of(*on.model, *on.backend, ids, KvType::kF16);
-    const auto without = testing::logits_of(*plain.model, *plain.backend, ids, KvType::kF16);
+    const auto found = testing::logits_of(*on.model, *on.backend, ids, Element::kF16);
+    const auto without = testing::logits_of(*plain.model, *plain.backend, ids, Element::kF16);
     std::printf("%s: %.1f dB from the CPU's, %.1f dB from 16 bits\n", prompt.c_str(),
                 decibels(found, expected), decibels(found, without));
     EXPECT_GT(decibels(found, expected), decibels(without, expected)) << prompt;
@@ -216,7 +216,7 @@ TEST_P(GpuGoldens, bf16_activations) {
   ASSERT_TRUE(source.ok());
   const auto ids = read_tensor<int32_t>(*source, "prompt0.ids");
   const auto expected = read_tensor<float>(*source, "prompt0.logits");
-  const auto found = testing::logits_of(*on.model, *on.backend, ids, KvType::kBF16);
+  const auto found = testing::logits_of(*on.model, *on.backend, ids, Element::kBF16);
   std::printf("%s: %.1f dB\n", GetParam(), decibels(found, expected));
   EXPECT_GT(decibels(found, expected), of_layers(kBF16Decibels, on.model->config().num_layers));
 }
@@ -241,10 +241,10 @@ TEST(GpuModels, the_demo_model_beside_the_cpu) {
     const LoadedModel on = load(demo(), gpu(), head_bits);
     const std::vector<int32_t> prompt = {11, 500, 77, 1023, 4};
     std::vector<int32_t> tokens = prompt;
-    const std::vector<int32_t> more = greedy(cpu, prompt, 400, KvType::kF32);
+    const std::vector<int32_t> more = greedy(cpu, prompt, 400, Element::kF32);
     tokens.insert(tokens.end(), more.begin(), more.end());
     const auto expected = testing::logits_of(*cpu.model, *cpu.backend, tokens);
-    testing::TestContext context(*on.model, *on.backend, std::ssize(tokens), KvType::kF16);
+    testing::TestContext context(*on.model, *on.backend, std::ssize(tokens), Element::kF16);
     std::vector<float> found;
     for (std::size_t at = 0; at < tokens.size();) {  // a prompt, single tokens, prompts
       const std::size_t step = at == 0 ? 40 : at < 300 ? 1 : 33;
@@ -339,9 +339,9 @@ std::vector<Conversation> run_eight(const LoadedModel& on, KvPool& pool) {
 }
 
 TEST(GpuModels, eight_sequences_are_near_single_runs) {
-  for (const KvType type : {KvType::kF16, KvType::kBF16}) {
+  for (const Element type : {Element::kF16, Element::kBF16}) {
     const LoadedModel on = load(golden("qwen3-awq"), gpu());
-    auto pool = on.model->make_kv_pool(*on.backend, type, {40 * kKvPagePositions, 16});
+    auto pool = on.model->make_kv_pool(*on.backend, type, {40 * kPagePositions, 16});
     ASSERT_TRUE(pool.ok());
     double worst = INFINITY;
     for (const Conversation& one : run_eight(on, *pool)) {
@@ -350,13 +350,13 @@ TEST(GpuModels, eight_sequences_are_near_single_runs) {
     }
     std::printf("eight sequences: worst %.1f dB\n", worst);
     // A cache in bf16 rounds eight times as much as f16, in both.
-    EXPECT_GT(worst, (type == KvType::kBF16 ? kBF16Decibels : kF16Decibels) - kOfDifferences);
+    EXPECT_GT(worst, (type == Element::kBF16 ? kBF16Decibels : kF16Decibels) - kOfDifferences);
   }
 }
 
 TEST(GpuModels, choose_the_tokens_of_their_logits) {
   const LoadedModel on = load(demo(), gpu());
-  auto pool = on.model->make_kv_pool(*on.backend, KvType::kF16, {8 * kKvPagePositions, 16});
+  auto pool = on.model->make_kv_pool(*on.backend, Element::kF16, {8 * kPagePositions, 16});
   ASSERT_TRUE(pool.ok());
   const std::vector<int32_t> tokens = {11, 500, 77, 1023, 4, 900, 31};
   const TokenChoice drawn = {.temperature = 0.9,
@@ -368,7 +368,7 @@ TEST(GpuModels, choose_the_tokens_of_their_logits) {
   std::deque<Sequence> sequences;
   std::vector<Part> parts;
   const auto add = [&](int64_t count, int64_t num_logits, std::optional<TokenChoice> choice) {
-    sequences.emplace_back(*pool, kKvPagePositions);
+    sequences.emplace_back(*pool, kPagePositions);
     parts.push_back({&sequences.back(), std::span(tokens).first(count), num_logits, choice});
   };
   add(7, 2, drawn);
@@ -388,11 +388,11 @@ TEST(GpuModels, choose_the_tokens_of_their_logits) {
 TEST(GpuModels, the_same_bits_in_every_run) {
   const LoadedModel on = load(demo(), gpu());
   const std::vector<int32_t> prompt = {11, 500, 77, 1023, 4, 900, 31};
-  const auto first = testing::logits_of(*on.model, *on.backend, prompt, KvType::kF16);
-  const std::vector<int32_t> tokens = greedy(on, prompt, 64, KvType::kF16);
+  const auto first = testing::logits_of(*on.model, *on.backend, prompt, Element::kF16);
+  const std::vector<int32_t> tokens = greedy(on, prompt, 64, Element::kF16);
   for (int i = 0; i < 5; ++i) {
-    EXPECT_EQ(testing::logits_of(*on.model, *on.backend, prompt, KvType::kF16), first);
-    EXPECT_EQ(greedy(on, prompt, 64, KvType::kF16), tokens);
+    EXPECT_EQ(testing::logits_of(*on.model, *on.backend, prompt, Element::kF16), first);
+    EXPECT_EQ(greedy(on, prompt, 64, Element::kF16), tokens);
   }
 }
 
@@ -408,9 +408,9 @@ TEST(GpuModels, a_cache_in_e4m3_beside_the_cpu) {
       token = static_cast<int32_t>(random.below(on.model->config().vocab_size));
     }
     const auto exact = testing::logits_of(*cpu.model, *cpu.backend, tokens);
-    const auto on_cpu = testing::logits_of(*cpu.model, *cpu.backend, tokens, KvType::kE4M3);
-    const auto on_gpu = testing::logits_of(*on.model, *on.backend, tokens, KvType::kE4M3);
-    testing::TestContext context(*on.model, *on.backend, 200, KvType::kE4M3);
+    const auto on_cpu = testing::logits_of(*cpu.model, *cpu.backend, tokens, Element::kE4M3);
+    const auto on_gpu = testing::logits_of(*on.model, *on.backend, tokens, Element::kE4M3);
+    testing::TestContext context(*on.model, *on.backend, 200, Element::kE4M3);
     std::vector<float> alone;
     for (const int32_t& token : tokens) {
       const std::vector<float> one = context.forward({&token, 1});
@@ -436,7 +436,7 @@ TEST(GpuModels, batch_invariant_logits_do_not_depend_on_how_a_prompt_is_cut) {
     const auto source = TensorSource::open(golden(name) / "reference.safetensors");
     ASSERT_TRUE(source.ok());
     const auto ids = read_tensor<int32_t>(*source, "prompt0.ids");
-    EXPECT_GT(decibels(testing::logits_of(*on.model, *on.backend, ids, KvType::kF16),
+    EXPECT_GT(decibels(testing::logits_of(*on.model, *on.backend, ids, Element::kF16),
                        read_tensor<float>(*source, "prompt0.logits")),
               of_layers(kF16Decibels, on.model->config().num_layers));
     Random random(22);
@@ -444,7 +444,7 @@ TEST(GpuModels, batch_invariant_logits_do_not_depend_on_how_a_prompt_is_cut) {
     for (int32_t& token : tokens) {
       token = static_cast<int32_t>(random.below(on.model->config().vocab_size));
     }
-    for (const KvType type : {KvType::kF16, KvType::kE4M3}) {
+    for (const Element type : {Element::kF16, Element::kE4M3}) {
       std::vector<float> first;
       for (const std::size_t chunk : {1, 7, 64, 512}) {
         testing::TestContext context(*on.model, *on.backend, std::ssize(tokens), type);
@@ -463,9 +463,9 @@ TEST(GpuModels, batch_invariant_logits_do_not_depend_on_how_a_prompt_is_cut) {
 
 TEST(GpuModels, batch_invariant_logits_do_not_depend_on_neighbours) {
   for (const Activations activations : {Activations::kF32, Activations::kBF16}) {
-    for (const KvType type : {KvType::kF16, KvType::kE4M3}) {
+    for (const Element type : {Element::kF16, Element::kE4M3}) {
       const LoadedModel on = load_invariant("qwen3-awq", activations);
-      auto pool = on.model->make_kv_pool(*on.backend, type, {40 * kKvPagePositions, 16});
+      auto pool = on.model->make_kv_pool(*on.backend, type, {40 * kPagePositions, 16});
       ASSERT_TRUE(pool.ok());
       for (const Conversation& one : run_eight(on, *pool)) {
         EXPECT_TRUE(testing::logits_of(*on.model, *on.backend, one.tokens, type) == one.logits)

@@ -13,8 +13,6 @@
 
 namespace subbyte::testing {
 
-using cuda::Element;
-
 inline constexpr Element kElements[] = {Element::kF32, Element::kF16, Element::kBF16};
 inline constexpr Element kCaches[] = {Element::kF16, Element::kBF16, Element::kE4M3};
 inline constexpr Element kHalves[] = {Element::kF16, Element::kBF16};
@@ -36,7 +34,7 @@ inline double rounded_bound(Element element, double exact, double error) {
 }
 
 inline std::vector<std::byte> encode(const std::vector<float>& values, Element element) {
-  std::vector<std::byte> bytes(values.size() * cuda::element_bytes(element));
+  std::vector<std::byte> bytes(values.size() * element_bytes(element));
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (element == Element::kF32) {
       std::memcpy(&bytes[i * 4], &values[i], 4);
@@ -50,7 +48,7 @@ inline std::vector<std::byte> encode(const std::vector<float>& values, Element e
 }
 
 inline std::vector<float> decode(const std::vector<std::byte>& bytes, Element element) {
-  std::vector<float> values(bytes.size() / cuda::element_bytes(element));
+  std::vector<float> values(bytes.size() / element_bytes(element));
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (element == Element::kF32) {
       std::memcpy(&values[i], &bytes[i * 4], 4);
@@ -82,7 +80,7 @@ class DeviceNumbers {
       : element_(element), bytes_(encode(values, element)) {}
   /// Poisoned: every number is NaN.
   DeviceNumbers(int64_t size, Element element)
-      : element_(element), bytes_(size * cuda::element_bytes(element)) {}
+      : element_(element), bytes_(size * element_bytes(element)) {}
 
   template <class T = void>
   T* data() const {

@@ -197,7 +197,7 @@ const std::vector<cuda::RowPlace>& places() {
 struct RotateRun {
   explicit RotateRun(const RotateProblem& problem)
       : heads(problem.heads + 2 * problem.kv_heads),
-        run(cuda::kPagePositions * problem.dim),
+        run(kPagePositions * problem.dim),
         page(2 * kLayers * problem.kv_heads * run),
         inv_freq(problem.dim / 2),
         qkv(rounded(normals(std::ssize(places()) * heads * problem.dim, 2, 9), problem.element)),
@@ -227,7 +227,7 @@ struct RotateRun {
     const DeviceNumbers sin(rows * half, Element::kF32);
     const DeviceBytes places_device(as_bytes(places()));
     const DeviceBytes inv_freq_device(as_bytes(inv_freq));
-    const int bytes = cuda::element_bytes(problem.cache);
+    const int bytes = element_bytes(problem.cache);
     cuda::RotateCall call;
     call.qkv = qkv_device.data();
     call.element = problem.element;
@@ -271,7 +271,7 @@ void expect_rotated(const RotateProblem& problem) {
                                  problem.has_norms ? norm.data() : nullptr, position, run.inv_freq);
     const int64_t kv_head = (head - problem.heads) % problem.kv_heads;
     const int64_t in_cache = page * run.page + run.page / 2 + (2 * kv_head + is_value) * run.run +
-                             position % cuda::kPagePositions * dim;
+                             position % kPagePositions * dim;
     for (int64_t d = 0; d < dim; ++d) {
       const double value = is_value ? double(run.qkv[i * dim + d]) : result.values[d];
       const double error = is_value ? 0 : result.errors[d];
@@ -312,14 +312,14 @@ struct RotateE4M3 {
   /// A key or value of a row of places() in the second layer.
   E4M3Run at(int64_t row, int64_t kv_head, bool is_value) const {
     const auto [position, page, pages_begin] = places()[row];
-    const int64_t in_page = position % cuda::kPagePositions;
+    const int64_t in_page = position % kPagePositions;
     const std::byte* const run =
         &cache[((page * kLayers + 1) * 2 * kv_heads + 2 * kv_head + is_value) * run_bytes];
     E4M3Run found;
     for (int64_t d = 0; d < dim; ++d) {
       found.elements.push_back(static_cast<uint8_t>(run[in_page * dim + d]));
     }
-    found.scale = static_cast<uint8_t>(run[cuda::kPagePositions * dim + in_page]);
+    found.scale = static_cast<uint8_t>(run[kPagePositions * dim + in_page]);
     for (const uint8_t code : found.elements) {
       const double value = info(Format::kE4M3).decode(code);
       found.values.push_back(static_cast<float>(std::ldexp(value, found.scale - 127)));
@@ -334,7 +334,7 @@ struct RotateE4M3 {
 
 /// Without norms, and with cosines of 1 and sines of 0: what is stored is what was given.
 RotateE4M3 store_e4m3(int32_t heads, int32_t kv_heads, int32_t dim, double magnitude) {
-  RotateE4M3 result = {heads, kv_heads, dim, {}, {}, cuda::kPagePositions * (dim + 1)};
+  RotateE4M3 result = {heads, kv_heads, dim, {}, {}, kPagePositions * (dim + 1)};
   const auto rows = std::ssize(places());
   result.qkv = normals(rows * (heads + 2 * kv_heads) * dim, magnitude, 14);
   result.qkv[(heads + 1) * dim + 3] = INFINITY;  // the second key, or the first value

@@ -128,7 +128,7 @@ class GpuStep : public ::testing::TestWithParam<WeightFormat> {
   /// Hopper and later; others are told that there is none, and models run as launches.
   void SetUp() override {
     const bool has_kernel = this_device().compute_capability >= 90;
-    ASSERT_EQ(cuda::StepLayout::serves(this_device(), 1), has_kernel);
+    ASSERT_EQ(cuda::StepLayout::supports(this_device(), 1), has_kernel);
     if (!has_kernel) GTEST_SKIP() << "the kernel of a step needs compute capability 9.0";
   }
 };
@@ -327,11 +327,11 @@ void expect_chain(const WeightFormat& format, int64_t middle_rows, int64_t rows)
       const Oracle between = multiply_in_double(first.view, inputs, m);
       const Oracle off =
           multiply_in_double(first.view, largest_of_rows(inputs, m, units + 0x1p-13, 0), m);
-      const double most_off = *std::ranges::max_element(off.magnitude);
+      const double max_off = *std::ranges::max_element(off.magnitude);
       const std::vector<float> y1(between.y.begin(), between.y.end());
       const Oracle oracle = multiply_in_double(second.view, y1, m);
       const Oracle bounds =
-          multiply_in_double(second.view, largest_of_rows(y1, m, units + 0x1p-13, most_off), m);
+          multiply_in_double(second.view, largest_of_rows(y1, m, units + 0x1p-13, max_off), m);
       for (std::size_t i = 0; i < y.size(); ++i) {
         const double bound =
             bounds.magnitude[i] + 1.01 * unit_of(number) * std::fabs(oracle.y[i]) + 0x1p-24;

@@ -15,7 +15,7 @@ namespace {
 
 using namespace testing;  // of tests/gpu/model_on_gpu.h
 
-constexpr int64_t kPage = kKvPagePositions;
+constexpr int64_t kPage = kPagePositions;
 
 /// Counts the steps that were graphs; `in_flight` steps may be on their way.
 class Counting : public ForwardingBackend {
@@ -52,7 +52,7 @@ DeviceOptions launches(bool has_graphs) {
 
 /// What requests of unequal lengths draw, with log probabilities of one of them.
 std::vector<std::vector<int32_t>> scheduled_tokens(const LoadedModel& on, Backend& backend) {
-  auto pool = on.model->make_kv_pool(backend, KvType::kF16, {40 * kPage, 16});
+  auto pool = on.model->make_kv_pool(backend, Element::kF16, {40 * kPage, 16});
   EXPECT_TRUE(pool.ok());
   Scheduler scheduler(*on.model, backend, *pool, {.max_sequences = 5, .step_tokens = 64});
   std::vector<std::vector<int32_t>> tokens(6);
@@ -100,10 +100,10 @@ TEST(GpuSteps, graphs_know_their_model_and_their_pool) {
     const LoadedModel first = load(golden("qwen3-awq"), launches(has_graphs));
     auto second = load_model(golden("qwen3-gptq-v1"), *first.backend);
     ASSERT_TRUE(second.ok()) << second.error().message;
-    TestContext contexts[] = {{*first.model, *first.backend, kLength, KvType::kF16},
-                              {**second, *first.backend, kLength, KvType::kF16},
-                              {*first.model, *first.backend, kLength, KvType::kF16},
-                              {**second, *first.backend, kLength, KvType::kF16}};
+    TestContext contexts[] = {{*first.model, *first.backend, kLength, Element::kF16},
+                              {**second, *first.backend, kLength, Element::kF16},
+                              {*first.model, *first.backend, kLength, Element::kF16},
+                              {**second, *first.backend, kLength, Element::kF16}};
     const std::vector<int32_t> tokens = random_tokens(first, kLength, 60);
     std::vector<float>& all = logits.emplace_back();
     for (int64_t i = 0; i < kLength; ++i) {

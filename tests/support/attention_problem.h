@@ -27,14 +27,14 @@ struct Problem {
 /// last page of the sequence is the last in memory, and the next byte faults.
 class PagedCache {
  public:
-  explicit PagedCache(const Problem& problem, KvType type = KvType::kF32)
+  explicit PagedCache(const Problem& problem, Element type = Element::kF32)
       : shape_{1, problem.shape.kv_heads, problem.shape.head_dim, type},
         bytes_(static_cast<std::size_t>(kv_pages(problem.capacity) * shape_.page_bytes())) {
     const int64_t count = kv_pages(problem.capacity);
     for (int64_t i = 0; i + 1 < count; ++i) pages_.push_back(static_cast<int32_t>(count - 2 - i));
     pages_.push_back(static_cast<int32_t>(count - 1));
     for (int64_t head = 0; head < shape_.kv_heads; ++head) {
-      for (int64_t position = 0; position < count * kKvPagePositions; ++position) {
+      for (int64_t position = 0; position < count * kPagePositions; ++position) {
         const int64_t from = (head * problem.capacity + position) * shape_.head_dim;
         const bool inside = position < problem.capacity;
         put(head, 0, position, inside ? &problem.keys[from] : nullptr);
@@ -45,25 +45,21 @@ class PagedCache {
 
   std::span<const int32_t> pages() const { return pages_; }
   KvLayer layer() {
-    return {reinterpret_cast<const uint8_t*>(bytes_.data()),
-            shape_.page_bytes(),
-            0,
-            shape_.run_bytes(),
-            2 * shape_.run_bytes(),
-            static_cast<cpu::KvElement>(shape_.type)};
+    return {reinterpret_cast<std::byte*>(bytes_.data()), shape_.page_bytes(), 0, shape_.run_bytes(),
+            shape_.type};
   }
 
  private:
   /// A key (0) or value (1); nullptr: NaN.
   void put(int64_t head, int64_t kind, int64_t position, const float* values) {
-    const int64_t page = pages_[position / kKvPagePositions];
-    const int64_t row = position % kKvPagePositions;
+    const int64_t page = pages_[position / kPagePositions];
+    const int64_t row = position % kPagePositions;
     std::byte* const run =
         bytes_.data() + page * shape_.page_bytes() + (2 * head + kind) * shape_.run_bytes();
     std::byte* to = run + row * shape_.head_dim * shape_.element_bytes();
     const std::vector<float> nan(shape_.head_dim, NAN);
     const std::span<const float> all(values == nullptr ? nan.data() : values, shape_.head_dim);
-    if (shape_.type == KvType::kE4M3) {
+    if (shape_.type == Element::kE4M3) {
       const E4M3Run stored = to_e4m3(all);
       std::memcpy(to, stored.elements.data(), stored.elements.size());
       run[shape_.elements_bytes() + row] = static_cast<std::byte>(stored.scale);
@@ -78,13 +74,13 @@ class PagedCache {
   void put_element(std::byte* to, float value) {
     const auto store = [to](auto number) { std::memcpy(to, &number, sizeof number); };
     switch (shape_.type) {
-      case KvType::kF32:
+      case Element::kF32:
         return store(value);
-      case KvType::kF16:
+      case Element::kF16:
         return store(to_float16(value));
-      case KvType::kBF16:
+      case Element::kBF16:
         return store(to_bfloat16(value));
-      case KvType::kE4M3:
+      case Element::kE4M3:
         break;  // of runs
     }
   }
@@ -205,7 +201,7 @@ class AttentionTest : public IsaTest {
     return run(execution(threads), problem, cache);
   }
 
-  static void expect_oracle(const Problem& problem, KvType type = KvType::kF32) {
+  static void expect_oracle(const Problem& problem, Element type = Element::kF32) {
     PagedCache cache(problem, type);
     const std::vector<float> out = run(execution(1), problem, cache);
     EXPECT_TRUE(same_bits(out, run(execution(2), problem, cache))) << "threads must not matter";

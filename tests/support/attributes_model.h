@@ -285,7 +285,7 @@ class AttributesModel {
 
 /// The logits of `tokens` that a backend computes, `piece` tokens in a step.
 inline Result<std::vector<float>> logits_with(const AttributesModel& model, Backend& backend,
-                                              KvType type, std::span<const int32_t> tokens,
+                                              Element type, std::span<const int32_t> tokens,
                                               int64_t piece) {
   SUBBYTE_TRY(StepPlan plan, model.plan(backend));
   SUBBYTE_TRY(const auto step, backend.compile(std::move(plan)));

@@ -19,7 +19,7 @@ struct E4M3Run {
 
 /// The exponents that scales may have.
 inline constexpr int kLeastE4M3Exponent = -126;
-inline constexpr int kMostE4M3Exponent = 119;
+inline constexpr int kMaxE4M3Exponent = 119;
 
 inline E4M3Run to_e4m3(std::span<const float> x) {
   const FormatInfo& element = info(Format::kE4M3);
@@ -37,7 +37,7 @@ inline E4M3Run to_e4m3(std::span<const float> x) {
     return run;
   }
   int exponent = kLeastE4M3Exponent;
-  while (exponent < kMostE4M3Exponent && largest > std::ldexp(element.max, exponent)) ++exponent;
+  while (exponent < kMaxE4M3Exponent && largest > std::ldexp(element.max, exponent)) ++exponent;
   run.scale = static_cast<uint8_t>(exponent + 127);
   for (const float value : x) {
     const uint32_t code =

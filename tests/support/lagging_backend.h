@@ -29,7 +29,7 @@ class LaggingBackend : public ForwardingBackend {
     Step step;
     step.status = backend_.wait(step.logits);
     chosen_ = step.logits.tokens;
-    most_on_their_way_ = std::max(most_on_their_way_, std::ssize(steps_) + 1);
+    max_on_their_way_ = std::max(max_on_their_way_, std::ssize(steps_) + 1);
     steps_.push_back(std::move(step));
   }
 
@@ -41,7 +41,7 @@ class LaggingBackend : public ForwardingBackend {
   }
 
   /// Steps that were on their way at the same time.
-  int64_t most_on_their_way() const { return most_on_their_way_; }
+  int64_t max_on_their_way() const { return max_on_their_way_; }
 
  private:
   struct Step {
@@ -50,13 +50,13 @@ class LaggingBackend : public ForwardingBackend {
   };
 
   int32_t known(int32_t token) const {
-    if (!is_chosen_before(token)) return token;
-    return std::max(chosen_.at(chosen_before(0) - token), 0);
+    if (!is_pending_token(token)) return token;
+    return std::max(chosen_.at(pending_token(0) - token), 0);
   }
 
   std::vector<int32_t> chosen_;  // by the last step
   std::deque<Step> steps_;
-  int64_t most_on_their_way_ = 0;
+  int64_t max_on_their_way_ = 0;
 };
 
 }  // namespace subbyte::testing

@@ -53,7 +53,7 @@ class RefusingGpu : public ForwardingBackend {
   std::string description() const override { return "a GPU"; }
   MachineMemory* memory() override { return &memory_; }
 
-  Status check_cache(const CacheLayout& layout, KvType type) const override {
+  Status check_cache(const CacheLayout& layout, Element type) const override {
     if (asked_ == Asked::kCacheType) return error_;
     return backend_.check_cache(layout, type);
   }
@@ -77,7 +77,7 @@ class RefusingGpu : public ForwardingBackend {
     if (asked_ == Asked::kStep) return error_;
     return backend_.compile(std::move(plan));
   }
-  Result<KvPool> make_kv_pool(const CacheLayout& layout, KvType type,
+  Result<KvPool> make_kv_pool(const CacheLayout& layout, Element type,
                               const CacheSize& size) override {
     if (asked_ == Asked::kCache) return error_;
     return backend_.make_kv_pool(layout, type, size);

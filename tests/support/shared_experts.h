@@ -27,7 +27,7 @@ class SharedExperts {
   /// The normalised sums, [tokens][hidden]. Every row of the table is a token.
   std::vector<float> run(Backend& backend) const {
     const Weights on = upload(backend);
-    KvPool pool = std::move(backend.make_kv_pool({}, KvType::kF16, {kTokens})).value();
+    KvPool pool = std::move(backend.make_kv_pool({}, Element::kF16, {kTokens})).value();
     Sequence sequence(pool, kTokens);
     EXPECT_TRUE(sequence.reserve(kTokens).ok());
     std::vector<int32_t> tokens(kTokens);

@@ -53,7 +53,7 @@ Status KeptModules::add(const json::Object& section, std::string_view key) {
     if (glob.empty()) continue;
     if (glob.find('*') == std::string::npos) {
       names_.insert(std::move(glob));
-    } else if (patterns_.size() < kMostPatterns) {
+    } else if (patterns_.size() < kMaxPatterns) {
       patterns_.push_back(std::move(glob));
     }
   }

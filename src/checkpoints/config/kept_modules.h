@@ -20,10 +20,10 @@ class KeptModules {
 
   /// The entry that names the module: its name, or the beginning or end of it, whole parts between
   /// dots. In a pattern "*" and ".*" stand for any text; one with other signs of a regular
-  /// expression names nothing here, nor do patterns after the first kMostPatterns. Empty: none.
+  /// expression names nothing here, nor do patterns after the first kMaxPatterns. Empty: none.
   std::string_view entry_of(std::string_view module) const;
 
-  static constexpr std::size_t kMostPatterns = 256;
+  static constexpr std::size_t kMaxPatterns = 256;
 
  private:
   std::set<std::string, std::less<>> names_;

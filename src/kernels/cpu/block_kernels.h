@@ -3,10 +3,11 @@
 
 #include <cstdint>
 
+#include "base/operands.h"
+
 namespace subbyte::cpu {
 
-/// Numbers on the side that is not quantized.
-enum class BufferElement : uint8_t { kF32, kF16, kBF16 };
+/// The elements before kE4M3, of the side that is not quantized.
 inline constexpr int kBufferElements = 3;
 
 /// Neighbouring groups of one row (kernels/quantized_blocks.h).

@@ -15,8 +15,8 @@ constexpr int64_t kPartGroups = 128;
 constexpr int64_t kPartInputs = 1024;
 
 int buffer_index(Format number) {
-  if (number == Format::kF32) return static_cast<int>(BufferElement::kF32);
-  return static_cast<int>(number == Format::kF16 ? BufferElement::kF16 : BufferElement::kBF16);
+  if (number == Format::kF32) return static_cast<int>(Element::kF32);
+  return static_cast<int>(number == Format::kF16 ? Element::kF16 : Element::kBF16);
 }
 
 int64_t number_bytes(Format number) {

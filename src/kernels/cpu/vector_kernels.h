@@ -5,19 +5,14 @@
 
 #include <cstdint>
 
+#include "base/operands.h"
+
 namespace subbyte::cpu {
 
 struct BlockKernels;  // block_kernels.h
 
 /// Partial results that may be merged.
 inline constexpr int64_t kMaxAttentionSplits = 64;
-
-/// Positions of a page of the key-value cache.
-inline constexpr int64_t kPagePositions = 128;
-
-/// Type in which keys and values are stored.
-enum class KvElement : uint8_t { kF32, kF16, kBF16, kE4M3 };
-inline constexpr int kKvElements = 4;
 
 /// Some query rows of one key-value head against some positions of its cache, which is in pages:
 /// page i begins at cache + i * page_bytes, position p lies in page pages[p / kPagePositions], and
@@ -54,7 +49,7 @@ struct VectorKernels {
   /// sum of weights relative to it.
   int64_t (*attention_partial_floats)(int64_t head_dim);
   int64_t (*attention_scratch_floats)(int64_t head_dim);
-  void (*attend[kKvElements])(const AttentionTile& tile);
+  void (*attend[kNumElements])(const AttentionTile& tile);
   /// out[head_dim] from `count` partials that lie `stride` floats apart, in their order. `sink` may
   /// be nullptr; else exp(*sink) joins the denominator.
   void (*merge_attention)(float* out, const float* partials, int64_t count, int64_t stride,
@@ -74,7 +69,7 @@ struct VectorKernels {
                       const float* sin, int64_t n);
   /// y = x in the type that the cache has, rounded to nearest, ties to even. `scale` gets that of
   /// e4m3 (kernels/kv_e4m3.h); the other types have none, and do not touch it.
-  void (*store_kv[kKvElements])(uint8_t* y, uint8_t* scale, const float* x, int64_t n);
+  void (*store_kv[kNumElements])(uint8_t* y, uint8_t* scale, const float* x, int64_t n);
   /// gate = gate / (1 + exp(-gate)) * up
   void (*silu_gate)(float* gate, const float* up, int64_t n);
   /// gate = gelu(gate) * up, gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).

@@ -130,16 +130,16 @@ std::vector<float> numbers_to_store() {
 TEST(StoreKv, rounds_as_the_scalar_conversions_do) {
   const std::vector<float> x = numbers_to_store();
   for (const Kernels* kernels : tables_of_this_machine()) {
-    const auto store = [&](KvElement element, int64_t bytes) {
+    const auto store = [&](Element element, int64_t bytes) {
       std::vector<uint8_t> y(x.size() * bytes);
       kernels->vectors->store_kv[static_cast<int>(element)](y.data(), nullptr, x.data(),
                                                             std::ssize(x));
       return y;
     };
-    const std::vector<uint8_t> f32 = store(KvElement::kF32, 4);
+    const std::vector<uint8_t> f32 = store(Element::kF32, 4);
     EXPECT_EQ(std::memcmp(f32.data(), x.data(), f32.size()), 0);
-    const std::vector<uint8_t> f16 = store(KvElement::kF16, 2);
-    const std::vector<uint8_t> bf16 = store(KvElement::kBF16, 2);
+    const std::vector<uint8_t> f16 = store(Element::kF16, 2);
+    const std::vector<uint8_t> bf16 = store(Element::kBF16, 2);
     for (std::size_t i = 0; i < x.size(); ++i) {
       uint16_t found = 0;
       std::memcpy(&found, &f16[2 * i], 2);
@@ -177,7 +177,7 @@ TEST(StoreKv, e4m3_has_the_scale_and_the_elements_of_the_codecs) {
 TEST(StoreKv, writes_as_many_numbers_as_it_is_told) {
   const std::vector<float> x(40, 1);
   for (const Kernels* kernels : tables_of_this_machine()) {
-    for (int element = 0; element < kKvElements; ++element) {
+    for (int element = 0; element < kNumElements; ++element) {
       const int64_t bytes = element == 0 ? 4 : element == 3 ? 1 : 2;
       for (int64_t n = 0; n < 40; ++n) {
         testing::GuardedBytes y(static_cast<std::size_t>(n * bytes));

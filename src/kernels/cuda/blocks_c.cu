@@ -10,11 +10,11 @@
 namespace subbyte {
 namespace {
 
-Result<cuda::Element> element_of_c(const char* name) {
+Result<Element> element_of_c(const char* name) {
   SUBBYTE_TRY(const Format number, number_of(name));
-  if (number == Format::kF32) return cuda::Element::kF32;
-  if (number == Format::kF16) return cuda::Element::kF16;
-  if (number == Format::kBF16) return cuda::Element::kBF16;
+  if (number == Format::kF32) return Element::kF32;
+  if (number == Format::kF16) return Element::kF16;
+  if (number == Format::kBF16) return Element::kBF16;
   return Error{"dequantize.argument", "dequantize: number: expected f32, f16 or bf16, found " +
                                           std::string(info(number).name)};
 }
@@ -32,7 +32,7 @@ Status dequantize_in_c(const SubbyteWeights* weights, const char* number, void* 
   SUBBYTE_CHECK(check_addresses({{"weights", weights}}));
   SUBBYTE_TRY(const MatrixView matrix, weights_of(*weights));
   SUBBYTE_CHECK(check_addresses({{"out", matrix.rows > 0 ? out : weights}}));
-  SUBBYTE_TRY(const cuda::Element element, element_of_c(number));
+  SUBBYTE_TRY(const Element element, element_of_c(number));
   return cuda::dequantize(matrix, element, out, stream);
 }
 

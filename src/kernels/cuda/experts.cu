@@ -72,7 +72,7 @@ ExpertArguments expert_arguments(const ExpertsCall& call) {
   linear.x_stride = call.x_stride;
   linear.y_stride = call.y_stride;
   linear.activation = call.activation;
-  linear.clamp = call.clamp;
+  linear.swiglu = call.swiglu;
   linear.is_dependent = call.follows_experts;
   linear.y_is_other = call.y_is_other;
   linear.is_aligned = call.weights.gather == nullptr && call.weights.cols % 8 == 0 &&

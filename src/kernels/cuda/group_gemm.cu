@@ -15,8 +15,8 @@ namespace subbyte::cuda {
 namespace {
 
 constexpr WeightFormat kMxfp4 = {Format::kE2M1, Format::kE8M0, Zero::kNone, 32};
-constexpr int64_t kMostSize = int64_t{1} << 22;  // of a packed matrix
-constexpr int64_t kMostRows = int64_t{1} << 30;
+constexpr int64_t kMaxSize = int64_t{1} << 22;  // of a packed matrix
+constexpr int64_t kMaxRows = int64_t{1} << 30;
 
 Error refuse(std::string_view code, const std::string& argument, const std::string& expected,
              const std::string& found) {
@@ -24,15 +24,15 @@ Error refuse(std::string_view code, const std::string& argument, const std::stri
 }
 
 Status check_shape(const GroupGemmShape& s) {
-  if (s.groups < 1 || s.groups > kMostExperts) {
-    return refuse("group_gemm.groups", "groups", "1 to " + std::to_string(kMostExperts),
+  if (s.groups < 1 || s.groups > kMaxExperts) {
+    return refuse("group_gemm.groups", "groups", "1 to " + std::to_string(kMaxExperts),
                   std::to_string(s.groups));
   }
-  if (s.n < 8 || s.n > kMostSize || s.n % 8 != 0) {
+  if (s.n < 8 || s.n > kMaxSize || s.n % 8 != 0) {
     return refuse("group_gemm.n", "n", "a multiple of 8 up to 2^22", std::to_string(s.n));
   }
   const int64_t unit = s.order == GroupWeights::kFlashinfer ? 128 : 32;
-  if (s.k < unit || s.k > kMostSize || s.k % unit != 0) {
+  if (s.k < unit || s.k > kMaxSize || s.k % unit != 0) {
     return refuse("group_gemm.k", "k", "a multiple of " + std::to_string(unit) + " up to 2^22",
                   std::to_string(s.k));
   }
@@ -63,7 +63,7 @@ Status check_type(std::string_view code, const char* name, Format found,
 }
 
 Status check_call(const GroupGemmCall& call) {
-  if (call.m < 0 || call.m > kMostRows) {
+  if (call.m < 0 || call.m > kMaxRows) {
     return refuse("group_gemm.m", "m", "0 to 2^30", std::to_string(call.m));
   }
   SUBBYTE_CHECK(check_type("group_gemm.a_dtype", "a_dtype", call.a_dtype,

@@ -151,7 +151,7 @@ LinearArguments arguments_of(const LinearCall& call) {
   a.residual_stride = call.residual_stride;
   a.m = static_cast<int32_t>(call.m);
   a.activation = call.activation;
-  a.clamp = call.clamp;
+  a.swiglu = call.swiglu;
   a.is_dependent = call.dependent_launch;
   a.is_aligned = call.weights.gather == nullptr && call.weights.cols % 8 == 0 &&
                  call.x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(call.x) % 16 == 0;

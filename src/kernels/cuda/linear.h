@@ -42,7 +42,7 @@ struct LinearCall {
   int64_t residual_stride = 0;
   int64_t m = 0;
   Activation activation = Activation::kNone;
-  SwiGLUClamp clamp = kUsualClamp;  // of kClampedSwiGLU
+  SwiGLU swiglu = kUsualClamp;  // of kClampedSwiGLU
   /// Programmatic dependent launch: the kernel may begin before the one before it on the stream has
   /// ended, and waits for that one before it reads x. The one before must not write these weights.
   bool dependent_launch = false;

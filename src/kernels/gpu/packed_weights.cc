@@ -105,11 +105,11 @@ Status check_size(const MatrixView& matrix, const std::string& name, std::size_t
 }
 
 Status check_dimensions(const MatrixView& matrix, RowOrder row_order) {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max() - kTileCols;
-  constexpr int64_t kMostCols = int64_t{1} << 22;  // see blocks_per_tile
-  if (matrix.rows < 1 || matrix.cols < 1 || matrix.rows > kMost || matrix.cols > kMostCols) {
-    return wrong_shape(matrix, "expected 1 to " + std::to_string(kMost) + " rows and 1 to " +
-                                   std::to_string(kMostCols) + " columns");
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max() - kTileCols;
+  constexpr int64_t kMaxCols = int64_t{1} << 22;  // see blocks_per_tile
+  if (matrix.rows < 1 || matrix.cols < 1 || matrix.rows > kMax || matrix.cols > kMaxCols) {
+    return wrong_shape(matrix, "expected 1 to " + std::to_string(kMax) + " rows and 1 to " +
+                                   std::to_string(kMaxCols) + " columns");
   }
   if (row_order != RowOrder::kNatural && matrix.rows % 2 != 0) {
     return wrong_shape(matrix, "expected an even number of rows, gate and up");

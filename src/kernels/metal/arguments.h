@@ -36,14 +36,14 @@ struct Arguments {
 static_assert(sizeof(Arguments) == 60, "host and shader have the same Arguments");
 
 /// Tokens of one call of a kernel for few tokens.
-SUBBYTE_CONSTANT int kMostTokens = 8;
+SUBBYTE_CONSTANT int kMaxTokens = 8;
 
-/// Bytes of threadgroup memory: 0, the table; 1, sums of small_m.metal for kMostTokens.
+/// Bytes of threadgroup memory: 0, the table; 1, sums of small_m.metal for kMaxTokens.
 SUBBYTE_DEVICE constexpr int table_bytes() {
   return 256 * 4;
 }
 SUBBYTE_DEVICE constexpr int sums_bytes(int simdgroups) {
-  return simdgroups * gpu::kStripRows * kMostTokens * 4;
+  return simdgroups * gpu::kStripRows * kMaxTokens * 4;
 }
 
 }  // namespace subbyte::apple

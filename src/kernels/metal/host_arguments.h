@@ -14,7 +14,7 @@ namespace subbyte::apple {
 /// are what a caller may change.
 Arguments arguments_of(const gpu::PackedFormat& format, double tensor_scale, int tokens);
 
-/// "small_m1_integers4_f16": for 1 token, or small_m8 for 2 to kMostTokens. No kernel has the name
+/// "small_m1_integers4_f16": for 1 token, or small_m8 for 2 to kMaxTokens. No kernel has the name
 /// of a matrix with offsets (float zero points).
 std::string small_m_kernel(const gpu::PackedFormat& format, gpu::Number number, int tokens);
 

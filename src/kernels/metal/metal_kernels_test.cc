@@ -329,7 +329,7 @@ TEST(MetalKernels, multiply_any_shape) {
     }
   }
   const RandomMatrix matrix = random_matrix(format, 7, 100, Contents::kReal, 2);
-  for (int tokens = 2; tokens <= kMostTokens; ++tokens) {
+  for (int tokens = 2; tokens <= kMaxTokens; ++tokens) {
     expect_product(matrix.view, Number::kBF16, tokens, 2);
   }
 }

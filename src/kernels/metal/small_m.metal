@@ -105,7 +105,7 @@ inline void small_m_one(Buffers b, Place p) {
 }
 template <class Decoder, class Number>
 inline void small_m_few(Buffers b, Place p) {
-  small_m<Decoder, Number, kMostTokens>(b, p);
+  small_m<Decoder, Number, kMaxTokens>(b, p);
 }
 
 }  // namespace subbyte::apple

@@ -38,7 +38,7 @@ struct QueryPanel {
 /// A tile of attention, and where its parts lie.
 struct TileAttention {
   const AttentionTile* tile;
-  KvElement element;         // of keys and values
+  Element element;           // of keys and values
   const void* block_keys;    // of the positions of the block, [position][dim]
   const void* block_values;  // the same
   int64_t dim;
@@ -61,15 +61,15 @@ struct TileAttention {
 
 /// Calls visit() with numbers of the cache as what they are.
 template <class Visit>
-[[gnu::always_inline]] inline auto with_element(KvElement element, const void* numbers,
+[[gnu::always_inline]] inline auto with_element(Element element, const void* numbers,
                                                 const Visit& visit) {
   switch (element) {
-    case KvElement::kF16:
+    case Element::kF16:
       return visit(static_cast<const KvF16*>(numbers));
-    case KvElement::kBF16:
+    case Element::kBF16:
       return visit(static_cast<const KvBF16*>(numbers));
-    case KvElement::kF32:
-    case KvElement::kE4M3:  // which tiles do not take
+    case Element::kF32:
+    case Element::kE4M3:  // which tiles do not take
       break;
   }
   return visit(static_cast<const float*>(numbers));

@@ -181,11 +181,11 @@ template <class Policy, class OnePack = Policy>
 void few_rows(const MatmulTask& task) {
   const TileSession session;
   constexpr int64_t kRows = Policy::kPackRows;
-  constexpr int64_t kMost = Policy::kPacks * kRows;
-  for (int64_t m = 0; m < task.x.rows; m += kMost) {
+  constexpr int64_t kMax = Policy::kPacks * kRows;
+  for (int64_t m = 0; m < task.x.rows; m += kMax) {
     MatmulTask part = task;
     part.x.data += m / kRows * task.x.stride;
-    part.x.rows = task.x.rows - m < kMost ? task.x.rows - m : kMost;
+    part.x.rows = task.x.rows - m < kMax ? task.x.rows - m : kMax;
     part.y += m * task.y_stride;
     part.x.rows <= kRows ? FewRows<OnePack>(part).run() : FewRows<Policy>(part).run();
   }

@@ -223,12 +223,12 @@ class Int8Policy {
 /// Groups cover whole blocks, or the row.
 template <class Codes, class Pack>
 void few_rows_int8(const MatmulTask& task) {
-  constexpr int kMost = 2 / Pack::kTiles;
+  constexpr int kMax = 2 / Pack::kTiles;
   if constexpr (Codes::kHasRows) {
     if (Codes::scale_blocks(task.weights) == INT64_MAX) {
-      few_rows<Int8Policy<Codes, Pack, kMost, false>, Int8Policy<Codes, Pack, 1, false>>(task);
+      few_rows<Int8Policy<Codes, Pack, kMax, false>, Int8Policy<Codes, Pack, 1, false>>(task);
       return;
     }
   }
-  few_rows<Int8Policy<Codes, Pack, kMost, true>, Int8Policy<Codes, Pack, 1, true>>(task);
+  few_rows<Int8Policy<Codes, Pack, kMax, true>, Int8Policy<Codes, Pack, 1, true>>(task);
 }

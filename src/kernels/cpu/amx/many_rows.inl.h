@@ -48,7 +48,7 @@ struct TileDecoding {
   int64_t splits = 1;  // bf16 of a weight
 };
 
-constexpr int64_t kMostPacks = 32;  // in one pass over the weights
+constexpr int64_t kMaxPacks = 32;  // in one pass over the weights
 constexpr int64_t kFewPacks = 3;
 constexpr int64_t kMacroPanels = 16;
 constexpr int64_t kRingBytes = 2 * 2 * 4 * kBlockTileBytes;  // few packs, weights of two bf16
@@ -59,7 +59,7 @@ struct ManyRowsScratch {
   alignas(64) uint8_t ring[kRingBytes];
   alignas(64) float block_partials[4 * kTileFloats];
   alignas(64) float factors[kMacroPanels * 2 * kTileRows];
-  alignas(64) float totals[kMacroPanels * kMostPacks / 2 * 4 * kTileFloats];
+  alignas(64) float totals[kMacroPanels * kMaxPacks / 2 * 4 * kTileFloats];
   // After it: scales of two panels, [output][staged_floats]; those of a row with small groups.
 };
 inline int64_t tile_scratch_bytes(int64_t k) {
@@ -445,7 +445,7 @@ template <bool kScalesBlocks>
 void many_rows_in_passes(const MatmulTask& task, const TileDecoding& decoding,
                          int64_t rows_per_pack) {
   const int64_t packs = (task.x.rows + rows_per_pack - 1) / rows_per_pack;
-  const int64_t passes = (packs + kMostPacks - 1) / kMostPacks;
+  const int64_t passes = (packs + kMaxPacks - 1) / kMaxPacks;
   const int64_t each = (packs + passes - 1) / passes;
   for (int64_t first = 0; first < packs; first += each) {
     const int64_t count = packs - first < each ? packs - first : each;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/operands.h"
 #include "kernels/gpu/tile_order.h"
 
 namespace subbyte::cuda {
@@ -49,14 +50,6 @@ enum class Activation : uint8_t {
   kClampedSwiGLU,
 };
 
-/// Constants of the clamped SwiGLU.
-struct SwiGLUClamp {
-  float alpha;
-  float limit;
-  float up_offset;
-};
-inline constexpr SwiGLUClamp kUsualClamp = {1.702f, 7, 1};
-
 /// Kind of the `zeros` of a packed matrix: zero points, w = (code - zero) * scale, or offsets, two
 /// bytes each, w = (code - constant zero) * scale + offset.
 enum class ZeroKind : uint8_t { kInteger, kF16, kBF16 };
@@ -99,7 +92,7 @@ struct LinearArguments {
   int64_t residual_stride;
   int32_t m;
   Activation activation;
-  SwiGLUClamp clamp;  // of kClampedSwiGLU
+  SwiGLU swiglu;      // of kClampedSwiGLU
   bool is_dependent;  // programmatic dependent launch: the kernel before may not have ended yet
   bool is_aligned;    // rows of x can be copied 16 bytes at a time
   bool y_is_other;    // y is f16 where x is bf16, and bf16 where it is f16; without a residual

@@ -85,12 +85,12 @@ __device__ __forceinline__ void store_result(const LinearArguments& a, int64_t i
   store_number<Number>(a.y, i, value);
 }
 
-__device__ __forceinline__ float gated(Activation activation, const SwiGLUClamp& clamp, float gate,
+__device__ __forceinline__ float gated(Activation activation, const SwiGLU& swiglu, float gate,
                                        float up) {
   if (activation == Activation::kClampedSwiGLU) {
-    gate = gate > clamp.limit ? clamp.limit : gate;  // NaN stays
-    up = up > clamp.limit ? clamp.limit : up < -clamp.limit ? -clamp.limit : up;
-    return gate / (1.0f + expf(-clamp.alpha * gate)) * (up + clamp.up_offset);
+    gate = gate > swiglu.limit ? swiglu.limit : gate;  // NaN stays
+    up = up > swiglu.limit ? swiglu.limit : up < -swiglu.limit ? -swiglu.limit : up;
+    return gate / (1.0f + expf(-swiglu.alpha * gate)) * (up + swiglu.up_offset);
   }
   if (activation == Activation::kGeGLU) {  // 1 + tanh(z) = 2 / (1 + exp(-2z))
     const float twice = 1.5957691216f * gate * fmaf(0.044715f * gate, gate, 1.0f);
@@ -115,7 +115,7 @@ __device__ __forceinline__ void finish(const LinearArguments& a, int strip, int 
   if (a.activation != Activation::kNone) {
     const int64_t hidden = strip * int64_t{8} + row;
     if (hidden >= w.rows / 2) return;
-    float value = gated(a.activation, a.clamp, low, high);
+    float value = gated(a.activation, a.swiglu, low, high);
     if (a.residual != nullptr) {
       value += load_number<Number>(a.residual, token * a.residual_stride + hidden);
     }
@@ -224,17 +224,17 @@ __device__ __forceinline__ void finish_whole(const LinearArguments& a, int strip
   if (a.activation == Activation::kSwiGLU) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      values[i] = gated(Activation::kSwiGLU, a.clamp, values[i], values[i + 8]);
+      values[i] = gated(Activation::kSwiGLU, a.swiglu, values[i], values[i + 8]);
     }
   } else if (a.activation == Activation::kGeGLU) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      values[i] = gated(Activation::kGeGLU, a.clamp, values[i], values[i + 8]);
+      values[i] = gated(Activation::kGeGLU, a.swiglu, values[i], values[i + 8]);
     }
   } else {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      values[i] = gated(Activation::kClampedSwiGLU, a.clamp, values[i], values[i + 8]);
+      values[i] = gated(Activation::kClampedSwiGLU, a.swiglu, values[i], values[i + 8]);
     }
   }
   store_outputs<Number>(a, token, strip * int64_t{8}, values);

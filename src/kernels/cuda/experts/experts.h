@@ -72,8 +72,8 @@ struct ExpertsCall {
   /// reads its results.
   bool follows_experts = false;
   Activation activation = Activation::kNone;
-  SwiGLUClamp clamp = kUsualClamp;
-  bool y_is_other = false;  // see LinearArguments
+  SwiGLU swiglu = kUsualClamp;  // of kClampedSwiGLU
+  bool y_is_other = false;      // see LinearArguments
 };
 
 /// Launches. Codes: cuda.launch, cuda.kernel.

@@ -15,8 +15,8 @@ namespace subbyte::cuda {
 /// Where all tiles are used, and in batch-invariant mode, in which the order of additions must not
 /// depend on the number of tiles, there are always `least` parts.
 struct ExpertParts {
-  static constexpr int kMostRounds = 4;  // what more would even out, their starts take
-  static constexpr int kFewTiles = 64;   // for which the host computes each grid exactly
+  static constexpr int kMaxRounds = 4;  // what more would even out, their starts take
+  static constexpr int kFewTiles = 64;  // for which the host computes each grid exactly
 
   int32_t strips;        // of an expert
   int32_t least;         // parts of a tile
@@ -30,7 +30,7 @@ struct ExpertParts {
     int best = least;
     if (are_fixed()) return best;
     uint32_t best_time = time(tiles, best);
-    for (int rounds = 1; rounds <= kMostRounds; ++rounds) {
+    for (int rounds = 1; rounds <= kMaxRounds; ++rounds) {
       const int most = rounds * ctas_at_once / tiles;
       const int parts = most < strips ? most : strips;
       if (parts <= least || time(tiles, parts) >= best_time) continue;
@@ -42,10 +42,10 @@ struct ExpertParts {
 
   /// CTAs of a grid for up to `tiles` tiles. Idle ones take their time, too, so for few tiles it is
   /// what some number of them needs.
-  constexpr int64_t most_ctas(int64_t tiles) const {
+  constexpr int64_t max_ctas(int64_t tiles) const {
     int64_t most = tiles * least;
     if (tiles > kFewTiles) {
-      const int64_t busy = int64_t{kMostRounds} * ctas_at_once;
+      const int64_t busy = int64_t{kMaxRounds} * ctas_at_once;
       return most > busy ? most : busy;
     }
     for (int used = 1; used <= tiles; ++used) {

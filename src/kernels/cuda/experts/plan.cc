@@ -40,7 +40,7 @@ ExpertPlan with_parts(const Plan& plan, const Planning& planning, const ExpertTi
     with.parts.least = with.parts.of_tile(count);
     with.parts.ctas_at_once = 0;
   }
-  with.ctas = static_cast<int>(with.parts.most_ctas(count));
+  with.ctas = static_cast<int>(with.parts.max_ctas(count));
   return with;
 }
 

@@ -97,12 +97,12 @@ TEST(ExpertPlans, of_batch_invariant_mode_do_not_depend_on_the_tokens) {
   }
 }
 
-/// Of all numbers of parts that take up to kMostRounds, the time of the best, in strips.
+/// Of all numbers of parts that take up to kMaxRounds, the time of the best, in strips.
 int64_t best_time_of_parts(const ExpertParts& p, int64_t tiles, int64_t found) {
   int64_t best = INT64_MAX;
   for (int64_t parts = p.least; parts <= p.strips; ++parts) {
     const int64_t rounds = (tiles * parts + p.ctas_at_once - 1) / p.ctas_at_once;
-    if (rounds > ExpertParts::kMostRounds && parts != p.least) continue;
+    if (rounds > ExpertParts::kMaxRounds && parts != p.least) continue;
     const int64_t time = rounds * ((p.strips + parts - 1) / parts + p.start);
     if (found == 0 || parts == found) best = std::min(best, time);
   }
@@ -115,8 +115,8 @@ TEST(ExpertParts, are_the_best_for_the_tiles_that_are_used) {
       const int found = parts.of_tile(tiles);
       EXPECT_EQ(best_time_of_parts(parts, tiles, found), best_time_of_parts(parts, tiles, 0))
           << tiles << " tiles, " << found << " parts";
-      EXPECT_LE(int64_t{tiles} * found, parts.most_ctas(tiles));
-      EXPECT_LE(parts.most_ctas(tiles), parts.most_ctas(300));
+      EXPECT_LE(int64_t{tiles} * found, parts.max_ctas(tiles));
+      EXPECT_LE(parts.max_ctas(tiles), parts.max_ctas(300));
     }
   }
   EXPECT_EQ((ExpertParts{360, 5, 0, 4}.of_tile(17)), 5);  // batch-invariant

@@ -124,9 +124,9 @@ class GemvWeightStream {
  private:
   static constexpr int kBlock = Reader::kBlock;
   /// Copies of 16 bytes that a lane has to do for scales, and zero points or offsets.
-  static constexpr int kMostBytes = 4 + (Decoder::kHasZeros ? 2 : 0);
+  static constexpr int kMaxBytes = 4 + (Decoder::kHasZeros ? 2 : 0);
   static constexpr int kCopies =
-      (kSegmentTiles * kBlock * kMostBytes + kLanes * 16 - 1) / (kLanes * 16);
+      (kSegmentTiles * kBlock * kMaxBytes + kLanes * 16 - 1) / (kLanes * 16);
 
   struct ScaleCopy {
     const uint8_t* from;

@@ -358,7 +358,7 @@ __device__ __forceinline__ void run_large_m(const LinearArguments& a, const Larg
       table_bytes<Decoder>(), stream_sizes<Decoder, Products::kGroups>(w).stream, p.weight_slots);
   const uint32_t full = shared_address(shared + at.barriers);
   const uint32_t full_weights = full + 2 * Shape::kStages * 8;
-  const WeightRing ring = {full_weights, full_weights + kMostWeightSlots * 8, p.weight_slots};
+  const WeightRing ring = {full_weights, full_weights + kMaxWeightSlots * 8, p.weight_slots};
 
   // --- barriers and tables ---
   griddepcontrol_launch_dependents();

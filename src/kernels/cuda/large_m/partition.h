@@ -17,7 +17,7 @@ SUBBYTE_DEVICE constexpr int weight_batch(int bits) {
   return bits > 8 ? 2 : 4;
 }
 /// Such batches in shared memory.
-inline constexpr int kMostWeightSlots = 4;
+inline constexpr int kMaxWeightSlots = 4;
 inline constexpr int kLeastWeightSlots = 2;
 
 /// Floats from one token to the next of the 64 outputs of a warpgroup in the staged results.
@@ -71,7 +71,7 @@ SUBBYTE_DEVICE constexpr LargeMShared large_m_shared(int table, int stream, int 
   using Shape = LargeMShape<kTokens>;
   LargeMShared s = {};
   s.barriers = Shape::kRingBytes;
-  s.staged = s.barriers + (Shape::kStages + kMostWeightSlots) * 16;
+  s.staged = s.barriers + (Shape::kStages + kMaxWeightSlots) * 16;
   s.table = s.staged + Shape::kStagedBytes;
   s.scale_values = s.table + table;
   s.weights = s.scale_values + kScaleValuesBytes;

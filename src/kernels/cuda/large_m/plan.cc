@@ -24,7 +24,7 @@ Resources resources_of(const PackedFormat& f, const Device& device) {
   Resources found = {};
   for (found.ctas = Shape::kCtasPerMultiprocessor; found.ctas >= 1; --found.ctas) {
     const int most = (device.shared_bytes + kReserved) / found.ctas - kReserved;
-    for (found.weight_slots = kMostWeightSlots; found.weight_slots >= kLeastWeightSlots;
+    for (found.weight_slots = kMaxWeightSlots; found.weight_slots >= kLeastWeightSlots;
          --found.weight_slots) {
       found.shared_bytes = large_m_shared<kTokens>(table_of(f), stream, found.weight_slots).bytes;
       if (found.shared_bytes <= most) return found;

@@ -163,9 +163,9 @@ __global__ void __launch_bounds__(kAttentionThreads)
     const float scale = (a.cap > 0 ? 1 : a.scale) * kLog2E;
     const int from = key + first_key;
     if (seen.has(from, 8 * kTiles)) {
-      partials.template weigh<kTiles, false>(scores, rows, from, scale);
+      partials.template update_softmax<kTiles, false>(scores, rows, from, scale);
     } else {
-      partials.template weigh<kTiles, true>(scores, rows, from, scale);
+      partials.template update_softmax<kTiles, true>(scores, rows, from, scale);
     }
     add_values<Number, kMaxDim>(partials, scores, keys + Tile::kKeys * stride * 2, head_dim);
     __syncthreads();  // the next copy writes to what was read here

@@ -57,8 +57,8 @@ struct SoftmaxPartials {
   /// Scores of 8 kTiles keys from `key` on, times `scale`: masked where not all rows see all of
   /// them, turned into weights; what was added before is scaled.
   template <int kTiles, bool kMasked>
-  __device__ void weigh(float (&scores)[kTiles][4], const AttentionRow (&rows)[2], int key,
-                        float scale) {
+  __device__ void update_softmax(float (&scores)[kTiles][4], const AttentionRow (&rows)[2], int key,
+                                 float scale) {
     const int t = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {

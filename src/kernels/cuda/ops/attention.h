@@ -24,9 +24,9 @@ namespace subbyte::cuda {
 
 inline constexpr int kPromptRows = 64;
 inline constexpr int kSplitRows = 16;
-inline constexpr int kMostSplits = 32;          // of the keys of a row
-inline constexpr int64_t kLeastSplit = 256;     // keys
-inline constexpr int64_t kMostPartials = 1024;  // in memory at a time, of every head of keys
+inline constexpr int kMaxSplits = 32;          // of the keys of a row
+inline constexpr int64_t kLeastSplit = 256;    // keys
+inline constexpr int64_t kMaxPartials = 1024;  // in memory at a time, of every head of keys
 
 /// Task of one CTA for each head of keys. Its rows and keys are those of one part. Without tokens:
 /// nothing.
@@ -62,7 +62,7 @@ struct AttentionTasks {
   std::vector<MergeTask> merge;
   std::vector<AttentionSlice> slices;
   int64_t used_partials = 0;  // of the last slice
-  int64_t num_partials = 0;   // of the slice that has most of them, at most kMostPartials
+  int64_t num_partials = 0;   // of the slice that has most of them, at most kMaxPartials
 };
 
 /// One part of a step.

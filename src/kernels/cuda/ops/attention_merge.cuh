@@ -6,7 +6,7 @@
 
 namespace subbyte::cuda {
 
-static_assert(kMostSplits <= kLanes, "a lane has the factor of a split");
+static_assert(kMaxSplits <= kLanes, "a lane has the factor of a split");
 
 /// A partial in memory: [kSplitRows][head_dim] values, then [kSplitRows] largest scores and sums.
 __host__ __device__ constexpr int partial_floats(int head_dim) {

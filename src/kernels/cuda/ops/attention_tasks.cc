@@ -25,7 +25,7 @@ void add_split(AttentionTasks& tasks, const AttentionPart& part, int64_t first_r
   const int64_t num_splits = divide_up(end - begin, keys);
   const bool merges = num_splits > 1;
   int64_t partial = tasks.used_partials;
-  if (tasks.slices.empty() || (merges && partial + num_splits > kMostPartials)) {
+  if (tasks.slices.empty() || (merges && partial + num_splits > kMaxPartials)) {
     tasks.slices.push_back({});
     partial = 0;
   }
@@ -47,9 +47,9 @@ void add_split(AttentionTasks& tasks, const AttentionPart& part, int64_t first_r
   tasks.num_partials = std::max(tasks.num_partials, partial);
 }
 
-/// Keys of a split such that there are at most kMostSplits, and `least`.
+/// Keys of a split such that there are at most kMaxSplits, and `least`.
 int64_t keys_of_split(int64_t begin, int64_t end, int64_t least) {
-  const int64_t share = divide_up(end - begin, kMostSplits);
+  const int64_t share = divide_up(end - begin, kMaxSplits);
   return divide_up(std::max(least, share), kKeyStep) * kKeyStep;
 }
 
@@ -98,13 +98,13 @@ struct InvariantSplits {
   bool operator==(const InvariantSplits&) const = default;
 };
 
-/// kLeastSplit keys, doubled until the token sees parts of at most kMostSplits: of those from 0 on,
+/// kLeastSplit keys, doubled until the token sees parts of at most kMaxSplits: of those from 0 on,
 /// or of those that a window of that length can touch.
 InvariantSplits invariant_splits(const AttentionPart& token, int64_t window) {
   int64_t keys = kLeastSplit;
   const auto fits = [&] {
-    if (token.position < kMostSplits * keys) return true;
-    return window > 0 && divide_up(window - 1, keys) + 1 <= kMostSplits;
+    if (token.position < kMaxSplits * keys) return true;
+    return window > 0 && divide_up(window - 1, keys) + 1 <= kMaxSplits;
   };
   while (!fits()) keys *= 2;
   return {first_key(token, window, keys), keys};

@@ -76,7 +76,7 @@ TEST(AttentionTasks, their_numbers_change_seldom_where_they_are_rounded_up) {
       EXPECT_EQ(rounded.merge[i].num_tokens, i < exact.merge.size() ? 1 : 0);
     }
     EXPECT_GE(rounded.num_partials, exact.num_partials);
-    EXPECT_LE(rounded.num_partials, kMostPartials);
+    EXPECT_LE(rounded.num_partials, kMaxPartials);
     numbers.insert({rounded.split.size(), rounded.merge.size(), rounded.num_partials});
   }
   EXPECT_LE(numbers.size(), 8u);
@@ -116,7 +116,7 @@ TEST(AttentionTasks, of_a_token_follow_from_its_position_alone_in_batch_invarian
       for (int32_t token = position % 100; token < 300; token += 33) {
         const AttentionPart alone = {0, 1, prompt.position + token, 0};
         const std::vector<int32_t> splits = splits_of(alone, 0, window);
-        EXPECT_LE(splits.size(), static_cast<std::size_t>(kMostSplits));
+        EXPECT_LE(splits.size(), static_cast<std::size_t>(kMaxSplits));
         EXPECT_EQ(splits_of(prompt, token, window), splits) << alone.position << " " << window;
       }
     }
@@ -151,7 +151,7 @@ TEST(AttentionTasks, slices_have_no_more_partials_than_there_is_memory_for) {
     }
     EXPECT_EQ(split, tasks.split.size());
     EXPECT_EQ(merge, tasks.merge.size());
-    EXPECT_LE(tasks.num_partials, kMostPartials);
+    EXPECT_LE(tasks.num_partials, kMaxPartials);
   }
 }
 
@@ -166,7 +166,7 @@ TEST(AttentionTasks, partials_are_merged_once) {
   }
   std::set<int32_t> merged;
   for (const MergeTask& merge : tasks.merge) {
-    EXPECT_LE(merge.num_splits, kMostSplits);
+    EXPECT_LE(merge.num_splits, kMaxSplits);
     for (int32_t i = 0; i < merge.num_splits; ++i) {
       EXPECT_TRUE(merged.insert(merge.partial + i).second);
     }

@@ -10,10 +10,10 @@ namespace subbyte::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMostCtas = 1 << 16;
+constexpr int64_t kMaxCtas = 1 << 16;
 
 unsigned ctas_for(int64_t size) {
-  return static_cast<unsigned>(std::min((size + kThreads - 1) / kThreads, kMostCtas));
+  return static_cast<unsigned>(std::min((size + kThreads - 1) / kThreads, kMaxCtas));
 }
 
 __global__ void __launch_bounds__(kThreads)

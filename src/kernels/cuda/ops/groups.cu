@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-constexpr int64_t kMostCtas = 1 << 16;
+constexpr int64_t kMaxCtas = 1 << 16;
 constexpr int kAtomRows = 128;   // of the swizzled scales
 constexpr int kAtomWords = 128;  // of 4 scales
 constexpr int kPerThread = 16;   // elements of a
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kThreads) fill(float* to, int64_t count, float
 }
 
 Grid grid_of(int64_t ctas) {
-  return {dim3(static_cast<unsigned>(std::clamp<int64_t>(ctas, 1, kMostCtas))), kThreads};
+  return {dim3(static_cast<unsigned>(std::clamp<int64_t>(ctas, 1, kMaxCtas))), kThreads};
 }
 
 }  // namespace

@@ -36,19 +36,6 @@ __device__ inline HeadOfLane load_head(Element element, const void* from, int64_
   return head;
 }
 
-/// Of a head that turns as a whole.
-__device__ inline HeadOfLane load_head(Element element, const void* from, int64_t at, int half) {
-  HeadOfLane head = {};
-#pragma unroll
-  for (int j = 0; j < kHeadPairs; ++j) {
-    const int i = j * kLanes + static_cast<int>(threadIdx.x) % kLanes;
-    if (i >= half) continue;
-    head.low[j] = load_element(element, from, at + i);
-    head.high[j] = load_element(element, from, at + half + i);
-  }
-  return head;
-}
-
 __device__ inline void store_head(Element element, void* to, int64_t at, const HeadPairs& pairs,
                                   const HeadOfLane& head) {
 #pragma unroll
@@ -95,20 +82,6 @@ __device__ inline HeadOfLane load_angles(const float* cos, const float* sin, int
     const int i = j * kLanes + static_cast<int>(threadIdx.x) % kLanes;
     angle.low[j] = i < pairs.turning ? cos[row * pairs.turning + i] : 1.0f;
     angle.high[j] = i < pairs.turning ? sin[row * pairs.turning + i] : 0.0f;
-  }
-  return angle;
-}
-
-/// Cosines and sines of a row, for a head that turns as a whole.
-__device__ inline HeadOfLane load_angles(const float* cos, const float* sin, int64_t row,
-                                         int half) {
-  HeadOfLane angle = {};
-#pragma unroll
-  for (int j = 0; j < kHeadPairs; ++j) {
-    const int i = j * kLanes + static_cast<int>(threadIdx.x) % kLanes;
-    if (i >= half) continue;
-    angle.low[j] = cos[row * half + i];
-    angle.high[j] = sin[row * half + i];
   }
   return angle;
 }

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 512;
 constexpr int kEight = 8;  // elements that a thread loads at once
-constexpr int kMostRuns = 4;
+constexpr int kMaxRuns = 4;
 
 __device__ float factor_of(double squares, int64_t cols, float eps) {
   const float mean = static_cast<float>(squares / static_cast<double>(cols));
@@ -132,10 +132,10 @@ bool is_aligned(const AddNormCall& call) {
 void run_add_norm(const AddNormCall& call, Stream stream) {
   const Grid grid = {dim3(static_cast<unsigned>(call.num_rows)), kThreads};
   const int64_t runs = (call.cols + kThreads * kEight - 1) / (kThreads * kEight);
-  if (!is_aligned(call) || runs > kMostRuns) return launch(add_norm, grid, stream, call);
+  if (!is_aligned(call) || runs > kMaxRuns) return launch(add_norm, grid, stream, call);
   if (runs == 1) return launch(add_norm_runs<1>, grid, stream, call);
   if (runs == 2) return launch(add_norm_runs<2>, grid, stream, call);
-  launch(add_norm_runs<kMostRuns>, grid, stream, call);
+  launch(add_norm_runs<kMaxRuns>, grid, stream, call);
 }
 
 void run_norm(void* y, const void* x, const float* weight, Element element, int64_t num_rows,

@@ -38,7 +38,7 @@ struct QuantizeRowsCall {
 /// Rows of x in E4M3 with a power of two for each: that which MXFP8 (ScaleRule::kCeil) has for its
 /// largest number. So numbers down to 2^-14 of that are those of MXFP8, and smaller ones multiples
 /// of 2^-9 of the power; a row with NaN is NaN. Of each 16 codes of a row, code
-/// 4 t + j is of input 2 t + j / 2 + 8 (j % 2), the order of large_m/products_in_8_bits.cuh. Errors
+/// 4 t + j is of input 2 t + j / 2 + 8 (j % 2), the order of large_m/w4a8_products.cuh. Errors
 /// are left to cudaGetLastError().
 void run_quantize_rows(const QuantizeRowsCall& call, Stream stream);
 

@@ -12,7 +12,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kLanes;
 constexpr int kSortThreads = 1024;
-constexpr int64_t kMostCtas = 1 << 16;
+constexpr int64_t kMaxCtas = 1 << 16;
 // One CTA compares each route with all others.
 constexpr int64_t kFewTokens = kSortThreads / kLanes;
 constexpr int64_t kFewRoutes = kLanes;
@@ -288,7 +288,7 @@ void run_add_routes(const AddRoutesCall& call, Stream stream) {
       reinterpret_cast<uintptr_t>(call.y) | reinterpret_cast<uintptr_t>(call.routes.outputs);
   const bool is_wide = call.cols % 8 == 0 && addresses % 16 == 0;
   const int64_t of_cta = kThreads * (is_wide ? 8 : 1);
-  const int64_t ctas = std::min((call.tokens * call.cols + of_cta - 1) / of_cta, kMostCtas);
+  const int64_t ctas = std::min((call.tokens * call.cols + of_cta - 1) / of_cta, kMaxCtas);
   launch(is_wide ? store_sums_8 : store_sums, {dim3(static_cast<unsigned>(ctas)), kThreads}, stream,
          call);
 }

@@ -12,14 +12,14 @@
 
 namespace subbyte::cuda {
 
-inline constexpr int64_t kMostTopK = 32;
-inline constexpr int64_t kMostExperts = 4096;
+inline constexpr int64_t kMaxTopK = 32;
+inline constexpr int64_t kMaxExperts = 4096;
 
 struct RouteCall {
   const float* logits = nullptr;  // [tokens][experts]
   int64_t tokens = 0;
-  int64_t experts = 0;  // at most kMostExperts
-  int64_t top_k = 0;    // at most experts and kMostTopK
+  int64_t experts = 0;  // at most kMaxExperts
+  int64_t top_k = 0;    // at most experts and kMaxTopK
   int tile_tokens = 8;  // routes of a tile, at most
   int64_t num_tiles = 0;
   bool weights_of_all = false;  // the softmax is one over all experts, not over the chosen ones

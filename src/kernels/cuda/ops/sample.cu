@@ -12,7 +12,7 @@ constexpr int kScanLogits = 1024;  // of a CTA
 constexpr int kScanThreads = kScanLogits / kChunk * kLanes;
 constexpr int kThreads = 1024;  // of the choice
 constexpr int kWarps = kThreads / kLanes;
-constexpr int kMostCandidates = kThreads;
+constexpr int kMaxCandidates = kThreads;
 constexpr int kWantedOfAll = 400;  // candidates without top_k: nearly always the draw is in them
 constexpr uint64_t kLastPlace = ~uint64_t{0};
 
@@ -269,9 +269,9 @@ __device__ int32_t choose_of_row(const Row& row, uint64_t best, uint64_t* partia
 // --- of sorted candidates
 
 struct Candidates {
-  uint64_t found[kMostCandidates];
-  uint64_t sorted[kMostCandidates];
-  int32_t chunks[kMostCandidates];  // that have candidates
+  uint64_t found[kMaxCandidates];
+  uint64_t sorted[kMaxCandidates];
+  int32_t chunks[kMaxCandidates];  // that have candidates
   uint64_t partials[kWarps];
   int num_chunks;
   int num_found;
@@ -303,10 +303,10 @@ __device__ void find_candidates(const Row& row, uint64_t first, Candidates& c) {
   for (int64_t chunk = threadIdx.x; chunk < row.chunks; chunk += kThreads) {
     if (row.best[chunk] < first) continue;
     const int i = atomicAdd(&c.num_chunks, 1);
-    if (i < kMostCandidates) c.chunks[i] = static_cast<int32_t>(chunk);
+    if (i < kMaxCandidates) c.chunks[i] = static_cast<int32_t>(chunk);
   }
   __syncthreads();
-  const int num_chunks = min(c.num_chunks, kMostCandidates);
+  const int num_chunks = min(c.num_chunks, kMaxCandidates);
   for (int i = static_cast<int>(threadIdx.x) / kLanes; i < num_chunks; i += kWarps) {
 #pragma unroll
     for (int j = 0; j < kChunk / kLanes; ++j) {
@@ -314,7 +314,7 @@ __device__ void find_candidates(const Row& row, uint64_t first, Candidates& c) {
       const uint64_t place = token < row.vocabulary ? place_of(row.logits[token], token) : 0;
       if (place == 0 || place < first) continue;
       const int at = atomicAdd(&c.num_found, 1);
-      if (at < kMostCandidates) c.found[at] = place;
+      if (at < kMaxCandidates) c.found[at] = place;
     }
   }
   __syncthreads();
@@ -399,9 +399,9 @@ __device__ bool choose_of_sorted(const Row& row, uint64_t best, Candidates& c) {
 
 __device__ int32_t draw(const Row& row, uint64_t best, Candidates& c) {
   const int64_t top_k = row.top_k();
-  if (top_k <= kMostCandidates) {
+  if (top_k <= kMaxCandidates) {
     find_candidates(row, first_candidate(row, top_k > 0 ? top_k : kWantedOfAll), c);
-    if (c.num_found <= kMostCandidates) {
+    if (c.num_found <= kMaxCandidates) {
       sort(c);
       if (choose_of_sorted(row, best, c)) return c.token;
     }

@@ -121,8 +121,8 @@ class SmallMWeightStream {
   static constexpr int kBlock = Reader::kBlock;
 
   /// Copies of 16 bytes that a lane has to do for the scales and zero points of a pair.
-  static constexpr int kMostBytes = 4 + (Decoder::kHasZeros ? 2 : 0);  // of a scale and an offset
-  static constexpr int kCopies = (2 * kBlock * kMostBytes + kLanes * 16 - 1) / (kLanes * 16);
+  static constexpr int kMaxBytes = 4 + (Decoder::kHasZeros ? 2 : 0);  // of a scale and an offset
+  static constexpr int kCopies = (2 * kBlock * kMaxBytes + kLanes * 16 - 1) / (kLanes * 16);
 
   /// One of them.
   struct ScaleCopy {

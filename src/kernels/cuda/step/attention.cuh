@@ -95,7 +95,7 @@ class StepAttend {
   /// The token, head and split of item_, which counts from the first item of token_ on.
   __device__ bool find_item() {
     for (; token_ < p_.m; ++token_) {
-      const KeySplits splits(places_[token_].position, a_.window, p_.most_splits);
+      const KeySplits splits(places_[token_].position, a_.window, p_.max_splits);
       const int items = a_.kv_heads * splits.count;
       if (item_ < items) {
         split_ = item_ / a_.kv_heads;
@@ -141,7 +141,7 @@ class StepAttend {
 
   /// `other`: 0 the key, 1 the value, which go to the cache, too.
   __device__ void prepare_head(int other, int query) const {
-    const int half = a_.head_dim / 2;
+    const HeadPairs pairs = {a_.head_dim / 2, a_.turning / 2};
     const Element element = Number::kIsF16 ? Element::kF16 : Element::kBF16;
     const int head = other < 0    ? kv_head_ * q_per_kv_ + query
                      : other == 0 ? a_.heads + kv_head_
@@ -151,21 +151,22 @@ class StepAttend {
     HeadOfLane weights = {};
     HeadOfLane angles = {};
     if (other < 1) {
-      if (norm != nullptr) weights = load_head(Element::kF32, norm, 0, half);
-      angles = load_angles(a_.cos, a_.sin, token_, half);
+      if (norm != nullptr) weights = load_head(Element::kF32, norm, 0, pairs);
+      angles = load_angles(a_.cos, a_.sin, token_, pairs);
     }
-    HeadOfLane x = wait_for_head<Number>(a_.qkv, token_ * a_.qkv.stride + head * a_.head_dim, half);
+    HeadOfLane x =
+        wait_for_head<Number>(a_.qkv, token_ * a_.qkv.stride + head * a_.head_dim, pairs);
     clock_.at(StepPhase::kThere);
     if (other < 1) {
-      if (norm != nullptr) normalise_head(x, weights, half, a_.eps);
+      if (norm != nullptr) normalise_head(x, weights, pairs.half, a_.eps);
       turn(x, angles);
     }
     const int place = other < 0 ? query : kStepHeads + other;
-    store_head(element, queries(), place * query_stride(), HeadPairs{half, half}, x);
+    store_head(element, queries(), place * query_stride(), pairs, x);
     if (other < 0) return;
     const auto [position, page, pages] = places_[token_];
     store_head(element, run_of(page) + other * a_.cache.run_bytes,
-               int64_t{position % kPagePositions} * a_.head_dim, HeadPairs{half, half}, x);
+               int64_t{position % kPagePositions} * a_.head_dim, pairs, x);
   }
 
   /// Keys of this head in a page; values follow.
@@ -258,7 +259,7 @@ class StepAttend {
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) scores[0][i] += scores[1][i];
-    weigh(scores[0], key);
+    update_softmax(scores[0], key);
     const uint32_t weights[2] = {movmatrix(Number::pack_x2(scores[0][0], scores[0][1])),
                                  movmatrix(Number::pack_x2(scores[0][2], scores[0][3]))};
 #pragma unroll
@@ -279,7 +280,7 @@ class StepAttend {
   }
 
   /// Scores turned into weights; what was added before is scaled.
-  __device__ void weigh(float (&scores)[4], int key) {
+  __device__ void update_softmax(float (&scores)[4], int key) {
     const float scale = a_.scale * kLog2E;
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
@@ -357,7 +358,7 @@ class StepAttend {
   __device__ void finish() {
     const int size = step_partial_floats(q_per_kv_, a_.head_dim);
     const int64_t of_head = int64_t{token_} * a_.kv_heads + kv_head_;
-    float* const partials = p_.partials + of_head * p_.most_splits * size;
+    float* const partials = p_.partials + of_head * p_.max_splits * size;
     const int parts = a_.head_dim > 2 * kLanes ? 2 : 1;  // of a query
 #pragma unroll 1
     for (int i = warp_; i < q_per_kv_ * parts; i += kStepWarps) {

@@ -8,9 +8,9 @@
 
 namespace subbyte::cuda {
 
-/// The head at element `at`, of 2 * half elements, when all of it is there.
+/// The pairs of the head at element `at`, when all of it is there.
 template <class Number>
-__device__ HeadOfLane wait_for_head(const StepInput& from, int64_t at, int half) {
+__device__ HeadOfLane wait_for_head(const StepInput& from, int64_t at, const HeadPairs& pairs) {
   constexpr int kPairs = kStepHeadDim / 2 / kLanes;  // of a lane
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const bool is_tagged = from.kind == StepInput::Kind::kTagged;
@@ -21,9 +21,9 @@ __device__ HeadOfLane wait_for_head(const StepInput& from, int64_t at, int half)
 #pragma unroll
     for (int i = 0; i < 2 * kPairs; ++i) {
       const int element = i / 2 * kLanes + lane;
-      if (element >= half) continue;
+      if (element >= pairs.half) continue;
       float& to = i % 2 == 0 ? x.low[i / 2] : x.high[i / 2];
-      const int64_t place = at + element + i % 2 * half;
+      const int64_t place = at + (i % 2 == 0 ? pairs.low(element) : pairs.high(element));
       if (is_tagged) {
         const uint32_t word = ld_relaxed(static_cast<const uint32_t*>(from.data) + place);
         there &= (word & kTagMask) == from.tag;

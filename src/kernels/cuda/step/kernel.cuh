@@ -200,7 +200,7 @@ class StepCta {
     if constexpr (std::is_same_v<Dot, IntegerDot<Decoder, kGroups>>) {
       using F16Units = RegularUnits<Decoder, kGroups, F16, kOneGroup>;
       using BF16Units = RegularUnits<Decoder, kGroups, BF16, kOneGroup>;
-      if (F16Units::serves(s, w, p_.m)) {
+      if (F16Units::supports(s, w, p_.m)) {
         if (w.scale.bytes == 2 && w.scale.shift != 16) return multiply_regular<F16Units>(w, s);
         if (w.scale.bytes == 2) return multiply_regular<BF16Units>(w, s);
       }
@@ -324,7 +324,7 @@ class StepCta {
     int at = strip * kStripRows + row();
     if (product.activation != Activation::kNone) {
       const float up = __shfl_down_sync(~0u, value, kHalfRows);
-      value = gated(product.activation, product.clamp, value, up);
+      value = gated(product.activation, product.swiglu, value, up);
       outputs = row() < kHalfRows ? outputs / 2 : 0;
       at = strip * kHalfRows + row();
     } else if (w.row_order != RowOrder::kNatural) {
@@ -359,7 +359,7 @@ class StepCta {
 template <class Decoder>
 __device__ Table begin_step(const StepProgram& p, uint8_t* shared) {
   copy_words(shared + p.shared.weights, p.weights, p.num_products);
-  copy_words(shared + p.shared.places, p.places, p.m);
+  if (p.places != nullptr) copy_words(shared + p.shared.places, p.places, p.m);
   NextOperation(p, 0, shared).store();
   // All products of a program have one codebook.
   const Table table =

@@ -10,7 +10,7 @@ namespace {
 constexpr int kHopper = 90;
 /// Warps read one stage while another is on its way.
 constexpr int kLeastStages = 2;
-constexpr int kMostStages = 16;
+constexpr int kMaxStages = 16;
 constexpr int kAlignment = 128;
 
 int round_up(int bytes, int multiple) {
@@ -51,11 +51,11 @@ bool same_kernel(const PackedFormat& a, const PackedFormat& b) {
 
 }  // namespace
 
-bool StepLayout::serves(const Device& device, int64_t m) {
+bool StepLayout::supports(const Device& device, int64_t m) {
   return device.compute_capability / 10 * 10 == kHopper && m <= kStepTokens;
 }
 
-bool StepLayout::serves(int64_t heads, int64_t kv_heads, int64_t head_dim) {
+bool StepLayout::supports(int64_t heads, int64_t kv_heads, int64_t head_dim) {
   return head_dim % 16 == 0 && head_dim <= kStepHeadDim && heads % kv_heads == 0 &&
          heads / kv_heads <= kStepHeads;
 }
@@ -119,8 +119,8 @@ StepWeights StepLayout::weights(const PackedFormat& f, const WeightArguments& a)
   return w;
 }
 
-int StepLayout::most_splits(int64_t kv_heads) const {
-  return std::clamp(device_->multiprocessors / static_cast<int>(kv_heads), 1, kMostStepSplits);
+int StepLayout::max_splits(int64_t kv_heads) const {
+  return std::clamp(device_->multiprocessors / static_cast<int>(kv_heads), 1, kMaxStepSplits);
 }
 
 StepShared StepLayout::shared() const {
@@ -147,7 +147,7 @@ StepShared StepLayout::shared() const {
   s.partials = place(strips_ * kStepWarps * m_ * kPartialStride * 4);
   s.x_stride = x_bytes_;
   s.x = place(std::max(m_ * x_bytes_, attention_bytes_));
-  s.barriers = place(kMostStages * 16);
+  s.barriers = place(kMaxStages * 16);
   s.ring = at;
   s.clears_ring = has_short_units_ ? 1 : 0;
   const int codes = format_ == nullptr ? 0 : kUnitTiles * tile_bytes(format_->bits);
@@ -155,7 +155,7 @@ StepShared StepLayout::shared() const {
   s.stage_zeros = aligned(s.stage_scales + kStepWarps * unit_scales_);
   s.stage_bytes = aligned(s.stage_zeros + kStepWarps * unit_zeros_);
   const int left = device_->shared_bytes - s.ring;
-  s.stages = std::clamp(left / std::max(s.stage_bytes, 1), 0, kMostStages);
+  s.stages = std::clamp(left / std::max(s.stage_bytes, 1), 0, kMaxStages);
   s.bytes = s.ring + s.stages * s.stage_bytes;
   return s;
 }

@@ -17,9 +17,9 @@ class StepLayout {
   StepLayout(const Device& device, int m) : device_(&device), m_(m) {}
 
   /// Says whether the device has the kernel for so many tokens at all.
-  static bool serves(const Device& device, int64_t m);
+  static bool supports(const Device& device, int64_t m);
   /// Says whether the kernel has attention of that shape.
-  static bool serves(int64_t heads, int64_t kv_heads, int64_t head_dim);
+  static bool supports(int64_t heads, int64_t kv_heads, int64_t head_dim);
 
   /// The layout with one more product, or nothing if that is not served together with the others.
   std::optional<StepLayout> with_product(const PackedFormat& format,
@@ -31,7 +31,7 @@ class StepLayout {
   StepWeights weights(const PackedFormat& format, const WeightArguments& arguments) const;
 
   /// Splits of the keys of a token, at most: so many that one token keeps all multiprocessors busy.
-  int most_splits(int64_t kv_heads) const;
+  int max_splits(int64_t kv_heads) const;
 
   StepShared shared() const;
   /// Format of any product: it names the kernel.

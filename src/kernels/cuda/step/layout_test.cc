@@ -116,15 +116,15 @@ TEST(StepLayout, quotients_come_without_a_division) {
 
 TEST(StepLayout, is_for_hopper_and_the_heads_that_its_attention_has) {
   Device device;
-  EXPECT_TRUE(StepLayout::serves(device, 8));
-  EXPECT_FALSE(StepLayout::serves(device, 9));
+  EXPECT_TRUE(StepLayout::supports(device, 8));
+  EXPECT_FALSE(StepLayout::supports(device, 9));
   device.compute_capability = 80;
-  EXPECT_FALSE(StepLayout::serves(device, 1));
-  EXPECT_TRUE(StepLayout::serves(32, 8, 128));
-  EXPECT_TRUE(StepLayout::serves(16, 2, 80));
-  EXPECT_FALSE(StepLayout::serves(32, 8, 256));
-  EXPECT_FALSE(StepLayout::serves(32, 2, 128));
-  EXPECT_FALSE(StepLayout::serves(40, 7, 128));
+  EXPECT_FALSE(StepLayout::supports(device, 1));
+  EXPECT_TRUE(StepLayout::supports(32, 8, 128));
+  EXPECT_TRUE(StepLayout::supports(16, 2, 80));
+  EXPECT_FALSE(StepLayout::supports(32, 8, 256));
+  EXPECT_FALSE(StepLayout::supports(32, 2, 128));
+  EXPECT_FALSE(StepLayout::supports(40, 7, 128));
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ inline constexpr int kInputGroup = 4 * kLanes;
 inline constexpr int kStepHeads = 8;      // of queries that share a head of keys
 inline constexpr int kStepHeadDim = 128;  // at most
 inline constexpr int kLeastSplitKeys = 256;
-inline constexpr int kMostStepSplits = 32;  // of the keys of a token
+inline constexpr int kMaxStepSplits = 32;  // of the keys of a token
 
 /// A tensor as its readers find it: tagged floats of a write in this program, or what was there
 /// before it.
@@ -66,7 +66,7 @@ struct StepProduct {
   float per_col;      // 1 / cols
   int32_t one_group;  // the two tiles of a pair have the same scales
   Activation activation;
-  SwiGLUClamp clamp;
+  SwiGLU swiglu;
   const void* bias;  // [rows], numbers, or nullptr
   float* residual;   // [m][rows]: what y is added to instead of being stored; or nullptr
   void* y;           // [m][y_stride], numbers; nullptr: not stored
@@ -104,13 +104,14 @@ struct StepAttention {
   int32_t heads;
   int32_t kv_heads;
   int32_t head_dim;
-  int32_t window;  // 0: none
+  int32_t turning;  // numbers of a head that turn, even
+  int32_t window;   // 0: none
   float scale;
   float eps;
   const float* q_norm;  // [head_dim] or nullptr
   const float* k_norm;
   const float* sinks;  // [heads] or nullptr
-  const float* cos;    // [m][head_dim / 2]
+  const float* cos;    // [m][turning / 2]
   const float* sin;
   KvLayer cache;  // of the numbers' type
 };
@@ -152,11 +153,11 @@ struct StepProgram {
   int32_t num_operations;
   int32_t num_products;
   int32_t m;
-  int32_t most_splits;       // of the keys of a token
-  const RowPlace* places;    // [m]
+  int32_t max_splits;        // of the keys of a token
+  const RowPlace* places;    // [m]; nullptr: no operation is an attention
   const int32_t* pages;      // page table of all sequences
   uint32_t base_tag;         // that all tags of the operations are counted from
-  float* partials;           // of attention: [m][kv_heads][most_splits][q_per_kv][head_dim + 2]
+  float* partials;           // of attention: [m][kv_heads][max_splits][q_per_kv][head_dim + 2]
   uint32_t* arrived_splits;  // [m][kv_heads], zero
   StepShared shared;
 };

@@ -25,7 +25,7 @@ class RegularUnits {
   static constexpr int kTokens = 4;
   static constexpr int kGroupsOfUnit = kOneGroup ? 2 : kUnitTiles * kGroups;
 
-  static __device__ bool serves(const StepWeights& s, const WeightArguments& w, int m) {
+  static __device__ bool supports(const StepWeights& s, const WeightArguments& w, int m) {
     return m <= kTokens && s.is_regular != 0 && w.zero_kind == ZeroKind::kInteger;
   }
 

@@ -1,0 +1,99 @@
+#include "cuda_backend/steps_in_flight.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace subbyte {
+namespace {
+
+Error step_error(cudaError_t error) {
+  return cuda_error("cuda.launch", "a step", error);
+}
+
+Status copy_to_host(CudaBuffer& to, int64_t at, const void* from, int64_t bytes,
+                    cuda::Stream stream) {
+  if (bytes == 0) return {};
+  const cudaError_t error =
+      cudaMemcpyAsync(to.data() + at, from, bytes, cudaMemcpyDeviceToHost, stream);
+  return error == cudaSuccess ? Status() : cuda_error("cuda.copy", "copy of the results", error);
+}
+
+/// Of the rows of the head those that parts ask for, and not those for choices alone.
+Status copy_logits(CudaBuffer& to, const StepResults& results, const Batch& batch,
+                   cuda::Stream stream) {
+  const int64_t row_bytes = results.vocab_size * static_cast<int64_t>(sizeof(float));
+  SUBBYTE_CHECK(to.grow(batch.num_logits() * row_bytes));
+  const float* from = results.logits;
+  int64_t at = 0;
+  for (const Part& part : batch.parts) {
+    const int64_t bytes = part.num_logits * row_bytes;
+    SUBBYTE_CHECK(copy_to_host(to, at, from, bytes, stream));
+    at += bytes;
+    from += part.num_head_rows() * results.vocab_size;
+  }
+  return {};
+}
+
+}  // namespace
+
+StepsInFlight::~StepsInFlight() {
+  for (StepInFlight& flight : steps_) {
+    if (flight.done != nullptr) cudaEventDestroy(flight.done);
+  }
+}
+
+Status StepsInFlight::begin(const Batch& batch) {
+  ++num_begun_;
+  StepInFlight& flight = current();
+  flight.error = {};
+  flight.num_logits = batch.num_logits();
+  flight.num_choices = batch.num_choices();
+  flight.vocab_size = 0;
+  if (flight.done != nullptr) return {};
+  const cudaError_t error = cudaEventCreateWithFlags(&flight.done, cudaEventDisableTiming);
+  if (error == cudaSuccess) return {};
+  flight.done = nullptr;
+  return cuda_error("cuda.launch", "an event", error);
+}
+
+void StepsInFlight::end(const StepResults& results, const Batch& batch, cuda::Stream stream) {
+  StepInFlight& flight = current();
+  const int64_t token_bytes = flight.num_choices * static_cast<int64_t>(sizeof(int32_t));
+  flight.vocab_size = results.vocab_size;
+  if (flight.error.ok()) flight.error = copy_logits(flight.logits, results, batch, stream);
+  if (flight.error.ok()) flight.error = flight.tokens.grow(token_bytes);
+  if (flight.error.ok()) {
+    flight.error = copy_to_host(flight.tokens, 0, results.tokens, token_bytes, stream);
+  }
+  if (flight.done == nullptr) return;
+  const cudaError_t error = cudaEventRecord(flight.done, stream);
+  if (error != cudaSuccess && flight.error.ok()) flight.error = step_error(error);
+}
+
+/// After an error, too, nothing of the step runs any more, and it is finished.
+Status StepsInFlight::finish(Logits& logits) {
+  StepInFlight& flight = steps_[num_finished_++ % kMax];
+  const cudaError_t error =
+      flight.done == nullptr ? cudaSuccess : cudaEventSynchronize(flight.done);
+  SUBBYTE_CHECK(std::exchange(flight.error, {}));
+  if (error != cudaSuccess) return step_error(error);
+  logits.vocab_size = flight.num_logits == 0 ? 0 : flight.vocab_size;
+  try {
+    logits.values.resize(flight.num_logits * logits.vocab_size);
+    logits.tokens.resize(flight.num_choices);
+  } catch (const std::bad_alloc&) {
+    return Error{"cuda.memory", "no memory of the host for the results of a step"};
+  }
+  if (!logits.values.empty()) {
+    std::memcpy(logits.values.data(), flight.logits.data(), logits.values.size() * sizeof(float));
+  }
+  if (!logits.tokens.empty()) {
+    std::memcpy(logits.tokens.data(), flight.tokens.data(), logits.tokens.size() * sizeof(int32_t));
+  }
+  return {};
+}
+
+}  // namespace subbyte

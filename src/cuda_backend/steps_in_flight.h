@@ -1,0 +1,57 @@
+#pragma once
+// Steps that are on their way: what of each waits for the host.
+
+#include <array>
+#include <cstdint>
+
+#include "cuda_backend/device_memory.h"
+#include "kernels/cuda/ops/elements.h"
+#include "ops/batch.h"
+
+struct CUevent_st;  // cudaEvent_t, without the toolkit's headers
+
+namespace subbyte {
+
+struct StepInFlight {
+  Status error;  // the first
+  int64_t num_logits = 0;
+  int64_t vocab_size = 0;
+  int64_t num_choices = 0;
+  CudaBuffer tokens{CudaBuffer::Place::kHost};
+  CudaBuffer logits{CudaBuffer::Place::kHost};
+  CUevent_st* done = nullptr;
+};
+
+/// In device memory.
+struct StepResults {
+  const float* logits = nullptr;  // [Batch::num_head_rows()][vocab_size]
+  int64_t vocab_size = 0;
+  const int32_t* tokens = nullptr;  // of choices
+};
+
+class StepsInFlight {
+ public:
+  static constexpr int64_t kMax = 2;
+
+  StepsInFlight() = default;
+  StepsInFlight(const StepsInFlight&) = delete;
+  StepsInFlight& operator=(const StepsInFlight&) = delete;
+  ~StepsInFlight();
+
+  /// Fewer than kMax have begun and are not finished. Code cuda.launch.
+  Status begin(const Batch& batch);
+  /// The one that began last.
+  StepInFlight& current() { return steps_[(num_begun_ - 1) % kMax]; }
+  /// The current one is in the stream: copies its results to the host, the logits that its parts
+  /// ask for, of all that it has, and the tokens.
+  void end(const StepResults& results, const Batch& batch, cuda::Stream stream);
+  /// Waits for the oldest one. Codes: cuda.launch, cuda.memory of the host, that of its error.
+  Status finish(Logits& logits);
+
+ private:
+  std::array<StepInFlight, kMax> steps_;
+  uint64_t num_begun_ = 0;
+  uint64_t num_finished_ = 0;
+};
+
+}  // namespace subbyte
