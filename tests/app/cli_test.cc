@@ -366,8 +366,8 @@ TEST(Synth, resident_memory_is_bounded_by_the_checkpoint) {
       run_program({"synth", model.string(), "--shape", "0.6b", "--layers", "6", "--format", "awq"})
           .exit_code,
       0);
-  const ProcessResult result =
-      run_program({"run", model.string(), "-p", "Hello", "-n", "4", "--ignore-eos"});
+  const ProcessResult result = run_program(
+      {"run", model.string(), "-p", "Hello", "-n", "4", "--ignore-eos", "--device", "cpu"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const double checkpoint = static_cast<double>(fs::file_size(model / "model.safetensors"));
   const double kv_cache = 6 * 2 * 8 * 128 * 4 * 64.0;  // layers, k and v, heads, dim, f32, tokens

@@ -10,6 +10,7 @@
 
 #include "devices/devices.h"
 #include "models/model.h"
+#include "support/isa_of.h"
 
 namespace subbyte::testing {
 
@@ -19,16 +20,10 @@ inline std::unique_ptr<Backend> make_test_backend(int threads, std::string_view 
   return std::move(backend).value();
 }
 
-/// The kernels of a backend of the CPU, such as "avx2".
-inline std::string isa_of(const Backend& backend) {
-  const std::string description = backend.description();
-  return description.substr(0, description.find(' '));
-}
-
 /// A sequence with a pool of its own.
 class TestContext {
  public:
-  TestContext(const Model& model, Backend& backend, int64_t positions, KvType type = KvType::kF32)
+  TestContext(const Model& model, Backend& backend, int64_t positions, Element type = Element::kF32)
       : model_(model),
         backend_(backend),
         pool_(std::move(model.make_kv_pool(backend, type, {positions})).value()),
@@ -57,7 +52,7 @@ class TestContext {
 
 /// The logits of each of `tokens` from an empty context on, in one step.
 inline std::vector<float> logits_of(const Model& model, Backend& backend,
-                                    std::span<const int32_t> tokens, KvType type = KvType::kF32) {
+                                    std::span<const int32_t> tokens, Element type = Element::kF32) {
   return TestContext(model, backend, std::ssize(tokens), type).forward(tokens);
 }
 

@@ -378,10 +378,23 @@ inline void end_query_panel(const TileAttention& work, const QueryPanel& panel, 
   }
 }
 
-template <class Kv, KvElement kElement>
+/// Attention in vectors, which take fewer rows at once than tiles.
+template <class Kv>
+inline void attend_vectors(const AttentionTile& tile) {
+  for (int64_t row = tile.row_begin; row < tile.row_end; row += kMaxAttentionRows) {
+    AttentionTile some = tile;
+    some.row_begin = row;
+    some.row_end = row + kMaxAttentionRows < tile.row_end ? row + kMaxAttentionRows : tile.row_end;
+    some.partials += (row - tile.row_begin) * attention_partial_floats(tile.head_dim);
+    attend<Kv>(some);
+  }
+}
+
+/// Few rows, and scores with a cap, go through vectors.
+template <class Kv, Element kElement>
 inline void attend_tiles(const AttentionTile& tile) {
   const int64_t num_rows = tile.row_end - tile.row_begin;
-  if (num_rows <= kVectorRows) return attend<Kv>(tile);
+  if (num_rows <= kVectorRows || tile.cap > 0) return attend_vectors<Kv>(tile);
   TileAttention work;
   work.tile = &tile;
   work.element = kElement;
@@ -413,23 +426,12 @@ inline void attend_tiles(const AttentionTile& tile) {
   }
 }
 
-/// Without tiles, for as many rows as they take.
-inline void attend_e4m3(const AttentionTile& tile) {
-  for (int64_t row = tile.row_begin; row < tile.row_end; row += kMaxAttentionRows) {
-    AttentionTile some = tile;
-    some.row_begin = row;
-    some.row_end = row + kMaxAttentionRows < tile.row_end ? row + kMaxAttentionRows : tile.row_end;
-    some.partials += (row - tile.row_begin) * attention_partial_floats(tile.head_dim);
-    attend<KvE4M3>(some);
-  }
-}
-
 constexpr VectorKernels with_tiles(VectorKernels table) {
   table.attention_rows = kTileAttentionRows;
   table.attention_scratch_floats = &tile_attention_scratch_floats;
-  table.attend[0] = &attend_tiles<float, KvElement::kF32>;
-  table.attend[1] = &attend_tiles<KvF16, KvElement::kF16>;
-  table.attend[2] = &attend_tiles<KvBF16, KvElement::kBF16>;
-  table.attend[3] = &attend_e4m3;
+  table.attend[0] = &attend_tiles<float, Element::kF32>;
+  table.attend[1] = &attend_tiles<KvF16, Element::kF16>;
+  table.attend[2] = &attend_tiles<KvBF16, Element::kBF16>;
+  table.attend[3] = &attend_vectors<KvE4M3>;
   return table;
 }
