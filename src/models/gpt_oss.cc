@@ -86,8 +86,10 @@ Status read(const json::Object& config, ModelConfig& model) {
 std::vector<TensorSpec> tensors(const ModelConfig& config) {
   TensorList list(config);
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    list.attention(
-        i, {.has_bias = config.attention_bias, .has_sinks = true, .may_be_quantized = false});
+    list.attention(i, {.has_bias = config.attention_bias,
+                       .has_output_bias = config.attention_bias,
+                       .has_sinks = true,
+                       .may_be_quantized = false});
     list.block_norms(i);
     list.experts(i, "router", true);
   }

@@ -61,7 +61,8 @@ Status read(const json::Object& config, ModelConfig& model) {
 std::vector<TensorSpec> tensors(const ModelConfig& config) {
   TensorList list(config);
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    list.attention(i, {.has_bias = config.attention_bias});
+    list.attention(i,
+                   {.has_bias = config.attention_bias, .has_output_bias = config.attention_bias});
     list.block_norms(i);
     list.gated_block(i, config.mlp_bias);
   }

@@ -10,7 +10,7 @@
 namespace subbyte {
 namespace {
 
-constexpr int64_t kMostJoined = 3;  // q, k and v
+constexpr int64_t kMaxJoined = 3;  // q, k and v
 
 /// Elements of a tensor whose sizes are those of config.json, which are limited.
 int64_t elements_of(const Shape& shape) {
@@ -33,7 +33,7 @@ Result<MatrixShape> shape_of(const TensorSpec& spec, const ModuleInfo& info, int
 
 StepSize step_size(const LoadOptions& options) {
   return {options.step_tokens, options.step_sequences, options.step_logits,
-          kv_pages(options.cache_positions) * kKvPagePositions};
+          kv_pages(options.cache_positions) * kPagePositions};
 }
 
 CacheSize cache_size(const LoadOptions& options) {
@@ -55,9 +55,9 @@ Result<MemoryNeed> memory_need(std::span<const FoundTensor> tensors, const StepP
                                  bytes.error().message)};
       }
       need.weights += *bytes;
-      if (is_dense(shape.format) && !shape.is_of_mixture) continue;
+      if (is_dense(shape.format) && !shape.is_of_moe) continue;
       // Experts are packed one after the other.
-      const int64_t at_once = shape.experts > 1 ? *bytes / shape.experts : kMostJoined * *bytes;
+      const int64_t at_once = shape.experts > 1 ? *bytes / shape.experts : kMaxJoined * *bytes;
       need.staging = std::max(need.staging, at_once);
     }
     for (const FileVector& vector : tensor.file.vectors) {

@@ -87,11 +87,11 @@ TEST(MemoryNeed, counts_pages_of_the_cache_and_the_step) {
   options.cache_positions = 129;  // two pages of 128
   options.step_tokens = 77;
   struct Case {
-    KvType type;
+    Element type;
     int64_t element_bytes, scale_bytes;
   };
   for (const auto& [type, element_bytes, scale_bytes] :
-       {Case{KvType::kF16, 2, 0}, Case{KvType::kF32, 4, 0}, Case{KvType::kE4M3, 1, 1}}) {
+       {Case{Element::kF16, 2, 0}, Case{Element::kF32, 4, 0}, Case{Element::kE4M3, 1, 1}}) {
     options.cache_type = type;
     const Counted counted = count("qwen3-awq", options);
     const ModelConfig& c = counted.config;

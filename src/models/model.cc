@@ -52,7 +52,7 @@ Result<OpenedModel> open_model(const std::filesystem::path& path) {
 /// Finds the first operation of a step whose results are not all finite.
 class NotFinite : public StepObserver {
  public:
-  void see(const Op& op, ValueId, std::span<const float> numbers) override {
+  void observe(const Op& op, ValueId, std::span<const float> numbers) override {
     const auto is_finite = [](float number) { return std::isfinite(number); };
     if (first_.empty() && !std::ranges::all_of(numbers, is_finite)) first_ = op.name;
   }
@@ -125,7 +125,7 @@ Status Model::check(const Batch& batch, std::span<const Part> before) const {
     }
     seen.push_back(part.sequence);
     for (const int32_t token : part.tokens) {
-      if (is_chosen_before(token) && token >= chosen_before(choices_before - 1)) continue;
+      if (is_pending_token(token) && token >= pending_token(choices_before - 1)) continue;
       SUBBYTE_CHECK(check_tokens({&token, 1}));
     }
   }
@@ -190,7 +190,7 @@ Status Model::verify_unchanged() const {
   return {};
 }
 
-Result<KvPool> Model::make_kv_pool(Backend& backend, KvType type, const CacheSize& size) const {
+Result<KvPool> Model::make_kv_pool(Backend& backend, Element type, const CacheSize& size) const {
   return backend.make_kv_pool(plan().cache, type, size);
 }
 

@@ -36,7 +36,7 @@ class Model {
   /// Its first half; the second is Backend::wait(). The sequences are as long as after the step,
   /// which they are not where wait() fails: who calls this cuts them back then
   /// (engine/step_queue.h). `before` is the step before this one, if that was not waited for: its
-  /// choices may stand in the batch as chosen_before(). Codes: those of forward that are not of
+  /// choices may stand in the batch as pending_token(). Codes: those of forward that are not of
   /// the backend; then nothing was submitted.
   Status submit(Backend& backend, const Batch& batch, std::span<const Part> before = {}) const;
 
@@ -53,7 +53,7 @@ class Model {
   Status check_tokens(std::span<const int32_t> tokens) const;
 
   /// A pool for what sequences keep, keys and values as `type`. Codes kv.memory, kv.unsupported.
-  Result<KvPool> make_kv_pool(Backend& backend, KvType type, const CacheSize& size) const;
+  Result<KvPool> make_kv_pool(Backend& backend, Element type, const CacheSize& size) const;
 
   /// Bytes of weights that decoding one token reads (of experts: those that one token uses).
   int64_t bytes_per_token() const { return bytes_per_token_; }
@@ -91,7 +91,7 @@ struct LoadOptions {
 
   // What is to run, for machines with memory of their own (Backend::memory()): room for it is
   // counted before the model is loaded. Larger caches and steps find out for themselves.
-  KvType cache_type = KvType::kF16;
+  Element cache_type = Element::kF16;
   int64_t cache_positions = 0;
   int64_t step_tokens = 0;  // 0: Backend::prompt_chunk(), or all positions of a smaller cache
   int64_t step_sequences = 1;

@@ -118,7 +118,9 @@ Status read(const json::Object& config, ModelConfig& model) {
 std::vector<TensorSpec> tensors(const ModelConfig& config) {
   TensorList list(config);
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    list.attention(i, {.has_bias = config.attention_bias, .has_norms = true});
+    list.attention(i, {.has_bias = config.attention_bias,
+                       .has_output_bias = config.attention_bias,
+                       .has_norms = true});
     list.block_norms(i);
     if (config.expert_layers[i]) {
       list.experts(i, "gate", false);

@@ -52,7 +52,7 @@ void TensorList::attention(int64_t layer, const Attention& attention) {
                     .parts = {{prefix + "q_proj", q_size},
                               {prefix + "k_proj", kv_size},
                               {prefix + "v_proj", kv_size}}});
-  linear(prefix + "o_proj", config_.hidden_size, q_size, Split::kInputs, attention.has_bias);
+  linear(prefix + "o_proj", config_.hidden_size, q_size, Split::kInputs, attention.has_output_bias);
   specs_.back().may_be_quantized = attention.may_be_quantized;
   if (attention.has_norms) {
     norm(prefix + "q_norm", config_.head_dim);

@@ -82,7 +82,8 @@ class TensorList {
   void linear(std::string name, int64_t rows, int64_t cols, Split split, bool has_bias);
 
   struct Attention {
-    bool has_bias = false;   // of q, k, v and o
+    bool has_bias = false;  // of q, k and v
+    bool has_output_bias = false;
     bool has_norms = false;  // of queries and keys
     bool has_sinks = false;
     bool may_be_quantized = true;

@@ -85,6 +85,7 @@ GOLDENS = {
     "families": {
         "llama3-bf16": (lambda f: make.bf16(f, tiny.llama3), "transformers"),
         "llama2-biases-bf16": (lambda f: make.bf16(f, tiny.llama2), "transformers"),
+        "qwen2-bf16": (lambda f: make.bf16(f, tiny.qwen2), "transformers"),
         "llama3-gptq": (lambda f: converted(f, tiny.llama3, "gptq"), "gptq"),
         "qwen3-biases-bf16": (lambda f: make.bf16(f, biased), "transformers"),
         "qwen3-biases-gptq": (lambda f: converted(f, biased, "gptq"), "gptq"),

@@ -77,6 +77,16 @@ def llama2(**more):
                      "rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}, **more)
 
 
+def qwen2(**more):
+    """Grouped heads and a head of its own; queries, keys and values have biases."""
+    torch.manual_seed(2)
+    config = transformers.Qwen2Config(
+        hidden_size=96, intermediate_size=160, num_hidden_layers=2, num_attention_heads=6,
+        num_key_value_heads=2, vocab_size=VOCAB, max_position_embeddings=256, bos_token_id=None,
+        eos_token_id=None, pad_token_id=None, **more)
+    return with_weights(transformers.Qwen2ForCausalLM(config))
+
+
 def with_weights(model):
     """As large as those of trained models are beside their inputs: logits of about 1."""
     with torch.no_grad():

@@ -23,7 +23,7 @@ constexpr uint32_t kMagic47 = 0x616B3437;
 constexpr uint32_t kMagic48 = 0x616B3438;
 
 constexpr int kQ8Version = 2;
-constexpr int kQwen2Version = 3;
+constexpr int kBiasesVersion = 3;
 constexpr int kNormsVersion = 4;
 constexpr int kAwqVersion = 5;
 
@@ -48,7 +48,7 @@ bool is_magic(uint32_t magic) {
 bool fits(uint32_t magic, int version) {
   if (magic == kMagic48) return version == kAwqVersion;
   if (magic == kMagic47) return version == kNormsVersion;
-  return version >= 1 && version <= kQwen2Version;
+  return version >= 1 && version <= kBiasesVersion;
 }
 
 bool has_head_dim(int version) {
@@ -106,7 +106,7 @@ class TensorList {
   }
   int64_t query_size() const { return header_.num_heads * header_.head_dim; }
   int64_t kv_size() const { return header_.num_kv_heads * header_.head_dim; }
-  DType float_type() const { return header_.version < kQwen2Version ? DType::kF32 : DType::kF16; }
+  DType float_type() const { return header_.version < kBiasesVersion ? DType::kF32 : DType::kF16; }
 
   const OrinHeader& header_;
   std::string_view where_;
@@ -198,7 +198,7 @@ Result<std::vector<TensorEntry>> TensorList::build() {
   add_matrix("model.embed_tokens", header_.vocab_size, header_.hidden_size);
   SUBBYTE_CHECK(add_linears());
   if (!header_.tied) add_matrix("lm_head", header_.vocab_size, header_.hidden_size);
-  if (header_.version == kQwen2Version) {
+  if (header_.version == kBiasesVersion) {
     add_vectors("self_attn.q_proj.bias", query_size());
     add_vectors("self_attn.k_proj.bias", kv_size());
     add_vectors("self_attn.v_proj.bias", kv_size());

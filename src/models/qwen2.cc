@@ -1,0 +1,104 @@
+// Qwen2 and Qwen2.5, and distills of DeepSeek-R1 from them: transformers' Qwen2ForCausalLM.
+// Attention by groups, whose queries, keys and values have biases and whose output has none, and a
+// gated block, each after an RMS norm.
+
+#include <utility>
+
+#include "models/config_keys.h"
+#include "models/model_family.h"
+#include "models/step_recorder.h"
+
+namespace subbyte {
+namespace {
+
+constexpr ModelType kModelTypes[] = {{.name = "qwen2",
+                                      .architecture = "Qwen2ForCausalLM",
+                                      .defaults = {.kv_heads = 32,
+                                                   .max_positions = 32768,
+                                                   .sliding = SlidingRule::kFromLayer,
+                                                   .sliding_window = 4096,
+                                                   .first_sliding_layer = 28}}};
+constexpr ChatFormat kChat[] = {ChatFormat::kChatMl, ChatFormat::kDeepSeek};
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_CONFIG_KEY("", "num_key_value_heads", kComputed, "",
+                       "absent: 32; null: num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("", "head_dim", kComputed, "",
+                       "absent or null: hidden_size / num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("", "max_position_embeddings", kComputed, "",
+                       "absent: 32768; what YaRN makes of its original positions if that is more"),
+    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kComputed, "", "absent: 1e-6"),
+    SUBBYTE_CONFIG_KEY("", "attention_bias", kIgnored, "", "q, k and v have biases, o has none"),
+    SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "", "absent: nothing is scaled"),
+    SUBBYTE_CONFIG_KEY("", "rope_theta", kComputed, "", "absent: 10000"),
+    SUBBYTE_CONFIG_KEY("", "sliding_window", kComputed, "", "absent: 4096 with use_sliding_window"),
+    SUBBYTE_CONFIG_KEY("", "use_sliding_window", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("", "max_window_layers", kComputed, "", "absent: 28"),
+    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: what the other keys say"),
+    SUBBYTE_CONFIG_KEY("", "transformers_version", kComputed, "",
+                       "before 4.53: all layers slide or none does"),
+};
+
+std::vector<TensorSpec> tensors(const ModelConfig& config) {
+  TensorList list(config);
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    list.attention(i, {.has_bias = true});
+    list.block_norms(i);
+    list.gated_block(i, false);
+  }
+  return list.finish();
+}
+
+Result<StepPlan> record(const ModelConfig& config, const ModelWeights& weights) {
+  StepRecorder record(config, weights);
+  ValueId x = record.embed();
+  ValueId delta = kNoValue;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    record.begin_layer(i);
+    ValueId h = record.add_norm("input_layernorm", x, delta);
+    delta = record.self_attention(h);
+    h = record.add_norm("post_attention_layernorm", x, delta);
+    delta = record.gated_block(h);
+  }
+  return std::move(record).finish(x, delta);
+}
+
+// Sources: the config.json files of Qwen/Qwen2.5-*; tiny is ours.
+// clang-format off
+constexpr ModelShape kShapes[] = {
+    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
+    //             first added token, positions, tied
+    {"qwen2", "tiny", 256,  512,   2,  4,  2, 64,  0, 512,    480,    2048,  true},
+    {"qwen2", "0.5b", 896,  4864,  24, 14, 2, 64,  0, 151936, 151643, 32768, true},
+    {"qwen2", "1.5b", 1536, 8960,  28, 12, 2, 128, 0, 151936, 151643, 32768, true},
+    {"qwen2", "3b",   2048, 11008, 36, 16, 2, 128, 0, 151936, 151643, 32768, true},
+    {"qwen2", "7b",   3584, 18944, 28, 28, 4, 128, 0, 152064, 151643, 32768, false},
+    {"qwen2", "14b",  5120, 13824, 48, 40, 8, 128, 0, 152064, 151643, 32768, false},
+    {"qwen2", "32b",  5120, 27648, 64, 40, 8, 128, 0, 152064, 151643, 32768, false},
+    {"qwen2", "72b",  8192, 29568, 80, 64, 8, 128, 0, 152064, 151643, 32768, false},
+};
+// clang-format on
+
+json::Value config_of(const ModelShape& shape, int64_t layers) {
+  json::Value config = usual_config(kModelTypes[0], shape, layers);
+  config.erase("attention_bias");
+  config.erase("head_dim");
+  config["max_window_layers"] = layers;
+  config["rope_theta"] = 1000000.0;
+  config["sliding_window"] = shape.positions;
+  config["use_sliding_window"] = false;
+  return config;
+}
+
+}  // namespace
+
+extern const ModelFamily qwen2_family;
+const ModelFamily qwen2_family = {.model_types = kModelTypes,
+                                  .keys = kKeys,
+                                  .tensors = tensors,
+                                  .record = record,
+                                  .chat = kChat,
+                                  .shapes = kShapes,
+                                  .config_of = config_of};
+
+}  // namespace subbyte
