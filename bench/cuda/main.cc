@@ -42,6 +42,7 @@ const std::vector<NamedFormat> kFormats = {
     {"int4", {Format::kU4, Format::kF16, Zero::kU8, 128}},
     {"mxfp4", {Format::kE2M1, Format::kE8M0, Zero::kNone, 32}},
     {"nvfp4", {Format::kE2M1, Format::kE4M3, Zero::kNone, 16}},
+    {"fp8", {Format::kE4M3, Format::kF32, Zero::kNone, 128}},
     {"nf4", {Format::kNF4, Format::kF32, Zero::kNone, 64}},
     {"kbit2", {Format::kNFL2, Format::kE4M4, Zero::kNone, 32}},
     {"kbit3", {Format::kNFL3, Format::kE4M4, Zero::kNone, 32}},

@@ -51,9 +51,10 @@ std::string_view foreign_weights(const TensorSource& tensors, std::string_view m
 }
 
 Error foreign_error(std::string_view code, std::string_view where, std::string_view name) {
-  return {code, fmt::format("{}: found weights of {}, which are not supported; take the model in "
-                            "16 bits, or in AWQ, GPTQ, compressed-tensors, MXFP4, NVFP4 or NF4",
-                            where, name)};
+  return {code,
+          fmt::format("{}: found weights of {}, which are not supported; take the model in "
+                      "16 bits, or in AWQ, GPTQ, compressed-tensors, FP8, MXFP4, NVFP4 or NF4",
+                      where, name)};
 }
 
 }  // namespace subbyte

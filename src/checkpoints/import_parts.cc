@@ -127,8 +127,8 @@ Format float_format(DType dtype) {
 }
 
 Status check_scales(const FileTensor& scales, Executor& pool) {
-  const auto row = static_cast<int64_t>(scales.shape[1]);
-  const auto count = static_cast<int64_t>(scales.shape[0]) * row;
+  const int64_t row = scales.shape.size() == 2 ? static_cast<int64_t>(scales.shape[1]) : 1;
+  const auto count = static_cast<int64_t>(scales.bytes.size()) * 8 / bits(scales.dtype);
   std::vector<BadScales> found(pool.size());
   pool.parallel_for(count, kScalesAtOnce, [&](int64_t begin, int64_t end, int task) {
     found[task].add(find_bad_scales(scales, begin, end));

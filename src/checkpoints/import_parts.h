@@ -39,8 +39,8 @@ inline float load_f32(const FileTensor& tensor, std::size_t index) {
 /// The numeric format of a floating-point dtype; kNone for others.
 Format float_format(DType dtype);
 
-/// Refuses NaN and infinity in scales of F16, BF16 or F32 with two dimensions (code
-/// import.scale_not_finite) and says how many there are.
+/// Refuses NaN and infinity in scales of F16, BF16 or F32 (code import.scale_not_finite) and says
+/// how many there are.
 Status check_scales(const FileTensor& scales, Executor& pool);
 /// The same for the scales of a module, and NaN in scales of one byte. None are right.
 Status check_scales(const ImportContext& context, const ModuleInfo& info);

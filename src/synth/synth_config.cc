@@ -25,6 +25,13 @@ ordered_json quantization_config(const SynthOptions& options) {
             {"checkpoint_format", "gptq"},
             {"pack_dtype", "int32"}};
   }
+  if (options.format == "fp8") {
+    return {{"quant_method", "fp8"},
+            {"activation_scheme", "dynamic"},
+            {"fmt", "e4m3"},
+            {"weight_block_size", {128, 128}},
+            {"modules_to_not_convert", {"lm_head"}}};
+  }
   return {
       {"quant_method", "mxfp4"},
       {"modules_to_not_convert",

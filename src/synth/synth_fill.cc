@@ -2,6 +2,7 @@
 // place in the sequence follows from the place in the tensor, so any piece can be made alone.
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -20,6 +21,7 @@ constexpr uint64_t kEveryByte = 0x0101010101010101u;
 // Root mean squares of what is multiplied by a scale, from the definitions below.
 constexpr double kInt4Deviation = 4.64;        // q - z: q in 0..15, z 7 or 8
 constexpr double kE2M1Deviation = 4.63;        // e2m1 * (1 or 2)
+constexpr double kE4M3Deviation = 107.2;       // of all codes, 448 twice as often
 constexpr double kFourBytesDeviation = 147.8;  // sum of four bytes: 2 * sqrt((2^16 - 1) / 12)
 constexpr int kFourBytesMean = 510;
 
@@ -86,6 +88,27 @@ void fill_scales(std::span<std::byte> bytes, Random random, double deviation) {
   });
 }
 
+/// Within 1/64 of it, as F32 for E4M3: a small matrix has one or two.
+void fill_factors(std::span<std::byte> bytes, Random random, double deviation) {
+  const auto middle = static_cast<float>(deviation / kE4M3Deviation);
+  const float step = middle / 32 / 65536;
+  fill_words(bytes, [&] {
+    const uint64_t word = random.next();
+    uint64_t factors = 0;
+    for (int i = 0; i < 64; i += 32) {
+      const float factor = 63.0f / 64 * middle + step * static_cast<float>((word >> i) & 0xFFFFu);
+      factors |= static_cast<uint64_t>(std::bit_cast<uint32_t>(factor)) << i;
+    }
+    return factors;
+  });
+}
+
+/// NaN has all seven bits of the magnitude set: there the last becomes 0.
+uint64_t without_nan(uint64_t codes) {
+  const uint64_t magnitudes = codes & 0x7F * kEveryByte;
+  return codes ^ ((magnitudes + kEveryByte) >> 7 & kEveryByte);
+}
+
 /// One of two neighbouring powers of two.
 void fill_exponents(std::span<std::byte> bytes, Random random, double deviation) {
   const double exponent = 127 + std::round(std::log2(deviation / kE2M1Deviation));
@@ -120,6 +143,12 @@ void SynthTensor::fill(std::span<std::byte> bytes, uint64_t offset, uint64_t see
       break;
     case Contents::kExponents:
       fill_exponents(bytes, random, deviation);
+      break;
+    case Contents::kE4M3:
+      fill_words(bytes, [&] { return without_nan(random.next()); });
+      break;
+    case Contents::kFactors:
+      fill_factors(bytes, random, deviation);
       break;
     case Contents::kGroups:
       fill_groups(bytes, offset, group_size);

@@ -16,6 +16,7 @@ constexpr double kNormDeviation = 0.05;
 constexpr double kBiasDeviation = 0.02;
 constexpr double kVectorDeviation = 0.5;
 constexpr int64_t kMxGroup = 32;
+constexpr int64_t kFp8Block = 128;
 
 /// Of weights with that many inputs: outputs are then as large as the inputs.
 double weight_deviation(int64_t inputs) {
@@ -27,7 +28,8 @@ class TensorWriter {
   explicit TensorWriter(const SynthOptions& options)
       : options_(options), exporter_(find_exporter(options.format)) {
     packs_experts_ = exporter_ != nullptr && exporter_->write_experts != nullptr;
-    dense_ = exporter_ != nullptr ? DType::kF16 : DType::kBF16;
+    is_fp8_ = options.format == "fp8";
+    dense_ = exporter_ != nullptr && !is_fp8_ ? DType::kF16 : DType::kBF16;
   }
 
   Status add(const TensorSpec& spec, const FileTensors& file) {
@@ -58,6 +60,7 @@ class TensorWriter {
   Status add_quantized(const FileMatrix& matrix) {
     const WeightFormat format =
         packs_experts_ ? WeightFormat{Format::kE2M1, Format::kE8M0, Zero::kNone, kMxGroup}
+        : is_fp8_      ? WeightFormat{Format::kE4M3, Format::kF32, Zero::kNone, kFp8Block}
                        : WeightFormat{Format::kU4, Format::kF16, Zero::kU8, options_.group_size};
     const ExportShape shape = {format, matrix.rows, matrix.cols, false, matrix.experts};
     const auto described = exporter_->describe(shape, matrix.module);
@@ -74,6 +77,8 @@ class TensorWriter {
 
   Contents contents_of(std::string_view suffix) const {
     if (suffix == ".qweight" || suffix == "_blocks") return Contents::kCodes;
+    if (suffix == ".weight") return Contents::kE4M3;
+    if (suffix == ".weight_scale_inv") return Contents::kFactors;
     if (suffix == "_scales") return Contents::kExponents;
     if (suffix == ".scales") return Contents::kScales;
     if (suffix == ".g_idx") return Contents::kGroups;
@@ -102,6 +107,7 @@ class TensorWriter {
   const SynthOptions& options_;
   const Exporter* exporter_;    // nullptr: linear layers are not quantized
   bool packs_experts_ = false;  // and they alone are
+  bool is_fp8_ = false;
   DType dense_;
   std::vector<SynthTensor> tensors_;
 };

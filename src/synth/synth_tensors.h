@@ -21,6 +21,8 @@ struct SynthTensor {
     kGptqZeros,  // 7 or 8, stored as 6 or 7 (version 1)
     kScales,     // F16
     kExponents,  // E8M0
+    kE4M3,       // every code but those of NaN equally often
+    kFactors,    // F32, of E4M3
     kDense,      // F16 or BF16, bell-shaped
     kGroups,     // g_idx: index / group_size
   };

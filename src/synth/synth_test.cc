@@ -78,7 +78,8 @@ class SynthTiny : public ::testing::TestWithParam<Case> {};
 
 INSTANTIATE_TEST_SUITE_P(formats, SynthTiny,
                          ::testing::Values(Case{"qwen3", "awq"}, Case{"qwen3", "gptq"},
-                                           Case{"qwen3", "bf16"}, Case{"qwen3-moe", "awq"},
+                                           Case{"qwen3", "bf16"}, Case{"qwen3", "fp8"},
+                                           Case{"qwen3-moe", "fp8"}, Case{"qwen3-moe", "awq"},
                                            Case{"qwen3-moe", "gptq"}, Case{"qwen3-moe", "bf16"},
                                            Case{"gpt-oss", "mxfp4"}, Case{"gpt-oss", "bf16"}),
                          NamedByValue());
@@ -183,7 +184,7 @@ TEST(synth, draws_every_code_equally_often) {
 
 TEST(synth, weights_have_the_deviation_that_keeps_the_size_of_activations) {
   for (const Case& c :
-       {Case{"qwen3", "awq"}, Case{"qwen3", "gptq"}, Case{"qwen3", "bf16"},
+       {Case{"qwen3", "awq"}, Case{"qwen3", "gptq"}, Case{"qwen3", "bf16"}, Case{"qwen3", "fp8"},
         Case{"qwen3-moe", "awq"}, Case{"gpt-oss", "mxfp4"}, Case{"gpt-oss", "bf16"}}) {
     const TempDir directory;
     make(directory / "model", tiny(c));

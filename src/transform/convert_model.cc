@@ -90,6 +90,8 @@ const Exporter* choose_compressed(const ImportContext& context) {
     return module.info.ok() && !is_dense(*module.info);
   });
   const bool fp4 = first != modules.end() && first->info->format.element == Format::kE2M1;
+  const bool fp8 = first != modules.end() && first->info->format.element == Format::kE4M3;
+  if (fp8) return find_exporter("float_quantized");
   if (!fp4) return find_exporter("pack_quantized");
   return find_exporter(first->info->format.scale == Format::kE4M3 ? "nvfp4_pack_quantized"
                                                                   : "mxfp4_pack_quantized");

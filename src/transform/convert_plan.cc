@@ -48,7 +48,8 @@ std::string fused_set(std::string_view module) {
 
 bool is_activation_scale(std::string_view name) {
   return name.ends_with(".input_global_scale") || name.ends_with(".input_scale") ||
-         name.ends_with("_input_scale");
+         name.ends_with("_input_scale") || name.ends_with(".input_scale_inv") ||
+         name.ends_with(".activation_scale") || name.ends_with(".activation_scale_inv");
 }
 
 class Planner {

@@ -68,6 +68,8 @@ const std::vector<Row>& rows() {
       {"mxfp4 of compressed-tensors", "mxfp4_pack_quantized", kMxfp4},
       {"mxfp4, experts", "mxfp4", kMxfp4, Zeros::kMiddle, 1, false, 3},
       {"mxfp4, scales of 20 binades", "mxfp4", kMxfp4, Zeros::kMiddle, 1, false, 3, true},
+      {"fp8, blocks", "fp8", {Format::kE4M3, Format::kBF16, Zero::kNone, 128}},
+      {"float_quantized, rows", "float_quantized", {Format::kE4M3, Format::kF32, Zero::kNone, 0}},
       {"bnb_nf4", "bnb_nf4", {Format::kNF4, Format::kF32, Zero::kNone, 64}},
       {"f32", "f32", {Format::kF32, Format::kNone, Zero::kNone, 0}},
       {"bf16", "bf16", {Format::kBF16, Format::kNone, Zero::kNone, 0}},
@@ -94,6 +96,16 @@ void set_zeros(const Row& row, RandomMatrix& matrix, Random& random) {
   }
 }
 
+/// All rows of a block have the same.
+void share_scales(RandomMatrix& matrix) {
+  const auto row_bytes =
+      static_cast<std::size_t>(matrix.view.groups() * info(matrix.view.format.scale).bits / 8);
+  std::byte* const scales = matrix.scales->data();
+  for (int64_t n = 1; n < matrix.view.rows; ++n) {
+    std::memcpy(scales + static_cast<std::size_t>(n) * row_bytes, scales, row_bytes);
+  }
+}
+
 RandomMatrix matrix_of(const Row& row, int64_t out, int64_t in, uint64_t seed,
                        const std::vector<uint32_t>& order) {
   Random random(seed);
@@ -103,6 +115,9 @@ RandomMatrix matrix_of(const Row& row, int64_t out, int64_t in, uint64_t seed,
     for (std::size_t i = 0; i < matrix.scales->span().size(); ++i) {
       matrix.scales->data()[i] = std::byte(118 + (row.wide_scales ? i % 20 : i % 8));
     }
+  }
+  if (row.format.element == Format::kE4M3 && row.format.group_size != 0) {
+    share_scales(matrix);
   }
   matrix.view.tensor_scale = row.factor;
   if (row.act_order) matrix.view.input_order = order;

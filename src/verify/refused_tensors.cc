@@ -12,7 +12,8 @@
 namespace subbyte {
 namespace {
 
-constexpr std::string_view kScaleEndings[] = {".scales", "_scale", "_scales", ".absmax"};
+constexpr std::string_view kScaleEndings[] = {".scales", "_scale", "_scales", "_scale_inv",
+                                              ".absmax"};
 constexpr std::string_view kGroups = "g_idx";
 
 /// kNone for what is no scale of a known type: the absmax that is quantized itself, for one.

@@ -63,26 +63,40 @@ class QuantizedRows {
     for (uint32_t code = 0; code < uint32_t{1} << element_.bits; ++code) {
       const double value = element_.decode(code);
       if (value == 0) zero_codes_[code / 64] |= uint64_t{1} << (code % 64);
+      if (!std::isfinite(value)) nan_codes_[code / 64] |= uint64_t{1} << (code % 64);
       if (std::isfinite(value)) largest_ = std::max(largest_, std::abs(value));
     }
   }
 
   void count(int64_t row, MatrixStatistics& statistics) const {
     bool dead = true;
+    bool has_nan = false;
     const std::byte* codes = view_.codes.data() + row * view_.row_bytes();
     const int64_t group_size = view_.group_size();
     for (int64_t g = 0; g < view_.groups(); ++g) {
       const int64_t end = std::min(view_.cols, (g + 1) * group_size);
       const CodeSet used = codes_in(codes, g * group_size, end, element_.bits);
-      for (std::size_t i = 0; i < used.size(); ++i) statistics.used_codes[i] |= used[i];
+      for (std::size_t i = 0; i < used.size(); ++i) {
+        statistics.used_codes[i] |= used[i];
+        has_nan = has_nan || (used[i] & nan_codes_[i]) != 0;
+      }
       const bool scaled = count_scale(row, g, statistics) || is_offset(view_.format.zero);
       const CodeSet zero = count_zero_point(row, g, statistics);
       dead = dead && (!scaled || !has_others(used, zero));
     }
     if (dead) statistics.dead_rows.add(first_row_ + row);
+    if (has_nan) count_nan(row, codes, statistics);
   }
 
  private:
+  void count_nan(int64_t row, const std::byte* codes, MatrixStatistics& statistics) const {
+    for (int64_t k = 0; k < view_.cols; ++k) {
+      const uint32_t code = stream_code(codes, k, element_.bits);
+      const bool is_nan = (nan_codes_[code / 64] >> (code % 64) & 1) != 0;
+      if (is_nan) statistics.not_finite.add((first_row_ + row) * view_.cols + k);
+    }
+  }
+
   int64_t index_of(int64_t row, int64_t g) const { return (first_row_ + row) * view_.groups() + g; }
 
   /// Whether it is not zero.
@@ -132,6 +146,7 @@ class QuantizedRows {
   const FormatInfo& scale_;
   int64_t first_row_;
   CodeSet zero_codes_{};
+  CodeSet nan_codes_{};
   double largest_ = 0;  // magnitude of an element
 };
 

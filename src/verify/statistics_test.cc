@@ -158,6 +158,7 @@ INSTANTIATE_TEST_SUITE_P(
                       WeightFormat{Format::kI5, Format::kF16, Zero::kNone, 8},
                       WeightFormat{Format::kE2M1, Format::kE8M0, Zero::kNone, 32},
                       WeightFormat{Format::kE2M1, Format::kE4M3, Zero::kNone, 16},
+                      WeightFormat{Format::kE4M3, Format::kBF16, Zero::kNone, 128},
                       WeightFormat{Format::kNF4, Format::kF32, Zero::kNone, 32},
                       WeightFormat{Format::kF32}, WeightFormat{Format::kF16},
                       WeightFormat{Format::kBF16}),
@@ -169,6 +170,13 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Statistics, of_rows_with_an_odd_number_of_codes) {
   compare({Format::kI4, Format::kF16, Zero::kNone, 0}, 9, 37, [](RandomMatrix&) {});
   compare({Format::kU3, Format::kF16, Zero::kU8, 0}, 9, 37, [](RandomMatrix&) {});
+}
+
+TEST(Statistics, see_codes_of_nan) {
+  compare({Format::kE4M3, Format::kF32, Zero::kNone, 32}, 5, 40, [](RandomMatrix& matrix) {
+    matrix.codes->data()[3 * 40 + 39] = std::byte{0x7F};
+    matrix.codes->data()[4 * 40 + 1] = std::byte{0xFF};
+  });
 }
 
 TEST(Statistics, see_the_last_code_of_an_odd_row) {

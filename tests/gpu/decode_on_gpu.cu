@@ -12,6 +12,8 @@ using cuda::Integers;
 
 template <class Number, int kBits>
 using E2M1Of = cuda::E2M1<Number>;
+template <class Number, int>
+using E4M3Of = cuda::E4M3<Number>;
 
 constexpr int kThreads = 128;
 

@@ -13,6 +13,7 @@
   X(integers4, Integers, 4)     \
   X(integers8, Integers, 8)     \
   X(e2m1, E2M1Of, 4)            \
+  X(e4m3, E4M3Of, 8)            \
   X(codebook2, Codebook, 2)     \
   X(codebook3, Codebook, 3)     \
   X(codebook4, Codebook, 4)     \

@@ -33,7 +33,8 @@ std::vector<Decoder> all_decoders() {
       {"integers4", kIntegers, 4, Format::kU4},   {"integers8", kIntegers, 8, Format::kU8},
       {"e2m1", kE2M1, 4, Format::kE2M1},          {"codebook2", kCodebook, 2, Format::kNFL2},
       {"codebook3", kCodebook, 3, Format::kNFL3}, {"codebook4", kCodebook, 4, Format::kNF4},
-      {"codebook4", kCodebook, 4, Format::kNFL4}, {"codebook5", kCodebook, 5, Format::kNFL5},
+      {"e4m3", kE4M3, 8, Format::kE4M3},          {"codebook4", kCodebook, 4, Format::kNFL4},
+      {"codebook5", kCodebook, 5, Format::kNFL5},
   };
 }
 
@@ -97,14 +98,18 @@ class OnGpu {
                               zeros, reinterpret_cast<const uint16_t*>(codebook_->data()),
                               reinterpret_cast<uint32_t*>(registers_.data())));
     expect_ok(cudaDeviceSynchronize());
-    // Raw E2M1 of f16 is 2^-14 of its value.
-    const double gain =
-        decoder_.kind == cuda::DecoderKind::kE2M1 && number_ == Number::kF16 ? 0x1p14 : 1;
+    // Raw E2M1 of f16 is 2^-14 of its value, raw E4M3 2^-8.
+    const double gain = number_ != Number::kF16                     ? 1
+                        : decoder_.kind == cuda::DecoderKind::kE2M1 ? 0x1p14
+                        : decoder_.kind == cuda::DecoderKind::kE4M3 ? 0x1p8
+                                                                    : 1;
     const auto halves = read<uint16_t>(registers_);
     int64_t bad = 0;
     for (int lane = 0; lane < kLanes; ++lane) {
       for (int i = 0; i < kSlots; ++i) {
-        const double element = info(decoder_.element).decode(code_at(lane, i, decoder_.bits));
+        const uint32_t code = code_at(lane, i, decoder_.bits);
+        const double decoded = info(decoder_.element).decode(code);
+        const double element = std::isnan(decoded) ? (code < 128 ? 480 : -480) : decoded;
         const double value = element - (i / 2 % 2 == 0 ? zeros.even : zeros.odd);
         bad += halves[lane * kSlots + i] != number_of(value / gain, number_);
       }

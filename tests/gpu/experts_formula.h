@@ -105,7 +105,8 @@ inline Bounded multiply(const TestExperts& experts, const MatrixView& weights,
   const Oracle oracle = multiply_in_double(weights, x, m);
   const double sums = 17.0 / 16 * static_cast<double>(weights.cols) * 0x1p-23;
   const double relative = sums + (has_table(experts.format) ? 1.01 * unit : 0);
-  const bool is_raw = experts.format.element != Format::kE2M1 && !has_table(experts.format) &&
+  const bool is_raw = experts.format.element != Format::kE2M1 &&
+                      experts.format.element != Format::kE4M3 && !has_table(experts.format) &&
                       !is_dense(experts.format);
   const double raw_code = unit == 0x1p-11 ? 16 : 144;  // with what the decoder leaves in
   Bounded result = {oracle.y, oracle.magnitude};

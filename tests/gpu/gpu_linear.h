@@ -32,6 +32,8 @@ inline std::vector<WeightFormat> packed_formats() {
       {Format::kI3, Format::kF16, Zero::kNone, 16},
       {Format::kE2M1, Format::kE8M0, Zero::kNone, 32},
       {Format::kE2M1, Format::kE4M3, Zero::kNone, 16},
+      {Format::kE4M3, Format::kF32, Zero::kNone, 128},
+      {Format::kE4M3, Format::kBF16, Zero::kNone, 0},
       {Format::kNFL2, Format::kE4M4, Zero::kNone, 32},
       {Format::kNFL3, Format::kF16, Zero::kNone, 32},
       {Format::kNF4, Format::kF32, Zero::kNone, 64},

@@ -60,7 +60,8 @@ double relative_bound(const WeightFormat& format, int64_t cols, KernelKind kerne
 /// zero point times the sum of the inputs. So what is added, and the error of that sum, is up to
 /// three times this for each scaled input.
 double largest_raw_code(const WeightFormat& format, Number number) {
-  if (has_table(format) || format.element == Format::kE2M1) return 0;
+  const bool is_float = format.element == Format::kE2M1 || format.element == Format::kE4M3;
+  if (has_table(format) || is_float) return 0;
   const int bits = info(format.element).bits;
   return (number == Number::kF16 || bits == 8 ? 0 : 128) + std::ldexp(1, bits);
 }

@@ -143,6 +143,10 @@ std::vector<WeightFormat> formats() {
   for (const Format scale : {kE8M0, kE4M3}) {
     for (const int64_t group : {16, 32, 64}) all.push_back({kE2M1, scale, Zero::kNone, group});
   }
+  for (const int64_t group : {32, 64, 128, 0}) {
+    all.push_back({kE4M3, kF32, Zero::kNone, group});
+    all.push_back({kE4M3, kE8M0, Zero::kNone, group});
+  }
   for (const int64_t group : {32, 64, 128, 256, 512}) {
     all.push_back({kNF4, kF32, Zero::kNone, group});
   }

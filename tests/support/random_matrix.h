@@ -14,8 +14,8 @@
 
 namespace subbyte::testing {
 
-/// kExact: scales are powers of two near one and dense weights small integers, so that products
-/// with small integers have no rounding at all. kReal: what models hold.
+/// kExact: scales are powers of two near one, dense weights and E4M3 small integers, so that
+/// products with small integers have no rounding at all. kReal: what models hold.
 enum class Contents : uint8_t { kExact, kReal };
 
 /// A matrix whose bytes may be changed. Its view does not move.
@@ -71,8 +71,15 @@ inline uint32_t random_zero(Random& random, const WeightFormat& format, Contents
 
 inline void fill_codes(Random& random, const WeightFormat& format, Contents contents,
                        std::span<std::byte> bytes) {
-  if (!is_dense(format)) {
+  if (!is_dense(format) && format.element != Format::kE4M3) {
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.below(256));
+    return;
+  }
+  if (format.element == Format::kE4M3 && contents == Contents::kReal) {
+    for (std::byte& byte : bytes) {  // any code but NaN
+      const auto code = static_cast<int>(random.below(254));
+      byte = static_cast<std::byte>(code < 127 ? code : code + 1);
+    }
     return;
   }
   const FormatInfo& element = info(format.element);

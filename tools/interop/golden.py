@@ -28,6 +28,7 @@ import transformers
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+import fp8
 import make
 import open as opener
 import tiny
@@ -89,6 +90,12 @@ GOLDENS = {
         "llama3-gptq": (lambda f: converted(f, tiny.llama3, "gptq"), "gptq"),
         "qwen3-biases-bf16": (lambda f: make.bf16(f, biased), "transformers"),
         "qwen3-biases-gptq": (lambda f: converted(f, biased, "gptq"), "gptq"),
+        "qwen3-fp8-blocks": (lambda f: fp8.blocks(f, tiny.qwen3(hidden=192, intermediate=320,
+                                                                layers=1)), "fp8"),
+        "qwen3-fp8-tensors": (lambda f: fp8.tensor_wide(f, tiny.small()), "fp8"),
+        "qwen3-fp8-nvfp4": (lambda f: fp8.mixed(f, tiny.small()), "fp8"),
+        "qwen3-moe-fp8": (lambda f: fp8.blocks(f, small_moe(norm_topk_prob=True), torch.float32),
+                          "fp8"),
     },
     "tools": {
         "qwen3-moe-bf16": (lambda f: make.bf16(f, small_moe), "transformers"),
@@ -163,6 +170,8 @@ def exact_weights(folder, way):
         return opener.compressed_weights(folder)
     if way == "gptq":
         return gptq_weights(folder)
+    if way == "fp8":
+        return fp8.weights(folder)
     model, wrong, _ = opener.WAYS[way](folder)
     assert not wrong, wrong
     with torch.no_grad():

@@ -46,6 +46,8 @@ READERS = {
     "modelopt_nvfp4": [("tools", "modelopt")],
     "mxfp4": [("tools", "transformers-mxfp4")],
     "bnb_nf4": [("tools", "transformers")],
+    "fp8": [("tools", "transformers-fp8")],
+    "float_quantized": [("tools", "transformers"), ("tools", "transformers-dequantized")],
     "f32": [("tools", "transformers")],
     "bf16": [("tools", "transformers")],
 }

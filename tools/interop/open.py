@@ -115,6 +115,11 @@ def by_transformers_mxfp4(folder):
     return by_transformers(folder, quantization_config=transformers.Mxfp4Config(dequantize=True))
 
 
+def by_transformers_fp8(folder):
+    return by_transformers(folder, quantization_config=transformers.FineGrainedFP8Config(
+        dequantize=True))
+
+
 def by_gptqmodel(folder):
     import gptqmodel
     model = gptqmodel.GPTQModel.load(str(folder), backend=gptqmodel.BACKEND.TORCH, device="cpu",
@@ -214,7 +219,8 @@ WAYS = {"modelopt": by_modelopt, "compressor": by_compressor,
         "transformers": by_transformers, "transformers-auto": by_transformers_auto,
         "transformers-dequantized": by_transformers_dequantized,
         "transformers-gptq": by_transformers_gptq,
-        "transformers-mxfp4": by_transformers_mxfp4, "gptqmodel": by_gptqmodel,
+        "transformers-mxfp4": by_transformers_mxfp4, "transformers-fp8": by_transformers_fp8,
+        "gptqmodel": by_gptqmodel,
         "autoawq": by_autoawq}
 
 

@@ -24,6 +24,7 @@ using Scheme = CompressedScheme;
 constexpr int64_t kMaxGroupSize = int64_t{1} << 24;
 constexpr int64_t kNvfp4Group = 16;
 constexpr int64_t kMxfp4Group = 32;
+constexpr int64_t kFp8Block = 128;
 
 struct Preset {
   std::string_view name;
@@ -38,6 +39,9 @@ const Preset kPresets[] = {
     {"NVFP4", {Scheme::Format::kNvfp4, 4, true, kNvfp4Group, false}},
     {"MXFP4A16", {Scheme::Format::kMxfp4, 4, true, kMxfp4Group, false}},
     {"MXFP4", {Scheme::Format::kMxfp4, 4, true, kMxfp4Group, false}},
+    {"FP8", {Scheme::Format::kFp8, 8, true, -1, false, -1}},
+    {"FP8_DYNAMIC", {Scheme::Format::kFp8, 8, true, -1, false, 1}},
+    {"FP8_BLOCK", {Scheme::Format::kFp8, 8, true, kFp8Block, false, kFp8Block}},
 };
 
 Result<Scheme::Format> read_format(const json::Object& object, std::string_view format) {
@@ -45,9 +49,10 @@ Result<Scheme::Format> read_format(const json::Object& object, std::string_view 
   if (format == "nvfp4-pack-quantized") return Scheme::Format::kNvfp4;
   if (format == "mxfp4-pack-quantized") return Scheme::Format::kMxfp4;
   if (format == "naive-quantized") return Scheme::Format::kNaive;
+  if (format == "float-quantized") return Scheme::Format::kFp8;
   return object.error("quantization.format", "format",
-                      "\"pack-quantized\", \"naive-quantized\", \"nvfp4-pack-quantized\" or "
-                      "\"mxfp4-pack-quantized\"");
+                      "\"pack-quantized\", \"naive-quantized\", \"float-quantized\", "
+                      "\"nvfp4-pack-quantized\" or \"mxfp4-pack-quantized\"");
 }
 
 Result<int64_t> read_integer(const json::Object& weights, std::string_view key, int64_t absent) {
@@ -94,7 +99,64 @@ Status check_floats(const json::Object& weights, const Scheme& scheme) {
   return {};
 }
 
+/// Outputs and inputs that share a scale of FP8: strategy "tensor", "channel", "group" with its
+/// size, or "block" with "block_structure": [128, 128].
+Status read_fp8_strategy(const json::Object& weights, Scheme& scheme) {
+  SUBBYTE_TRY(const std::string strategy, weights.required_string("strategy"));
+  scheme.group_size = -1;
+  if (strategy == "channel") return {};
+  if (strategy == "tensor") {
+    scheme.block_rows = -1;
+    return {};
+  }
+  if (strategy == "group") {
+    SUBBYTE_TRY(scheme.group_size, read_integer(weights, "group_size", 0));
+  } else if (strategy == "block") {
+    const json::Value* const size = weights.find("block_structure");
+    const auto is_size = [](const json::Value& value) {
+      return value.is_number_integer() && value > 0 && value <= kMaxGroupSize;
+    };
+    if (size == nullptr || !size->is_array() || size->size() != 2 || !is_size((*size)[0]) ||
+        !is_size((*size)[1])) {
+      return weights.error("quantization.group_size", "block_structure", "two positive numbers");
+    }
+    scheme.block_rows = (*size)[0].get<int64_t>();
+    scheme.group_size = (*size)[1].get<int64_t>();
+  } else {
+    return weights.error("quantization.strategy", "strategy",
+                         "\"tensor\", \"channel\", \"group\" or \"block\"");
+  }
+  if (scheme.group_size < 8 || scheme.group_size % 8 != 0 || scheme.group_size > kMaxGroupSize) {
+    return weights.error("quantization.group_size",
+                         strategy == "group" ? "group_size" : "block_structure",
+                         "a positive multiple of 8 inputs");
+  }
+  return {};
+}
+
+/// E4M3 codes; its type says "float" also where the format is "naive-quantized".
+Result<Scheme> read_fp8_weights(const json::Object& weights) {
+  Scheme scheme;
+  scheme.format = Scheme::Format::kFp8;
+  SUBBYTE_TRY(const auto type, weights.string("type"));
+  if (type.value_or("int") != "float") {
+    return weights.error("quantization.format", "type", "\"float\"");
+  }
+  SUBBYTE_TRY(const auto dynamic, weights.boolean("dynamic"));
+  if (dynamic.value_or(false)) return weights.error("quantization.format", "dynamic", "false");
+  SUBBYTE_TRY(scheme.bits, read_integer(weights, "num_bits", 8));
+  if (scheme.bits != 8) return weights.error("quantization.bits", "num_bits", "8");
+  SUBBYTE_TRY(const auto symmetric, weights.boolean("symmetric"));
+  if (!symmetric.value_or(true)) return weights.error("quantization.format", "symmetric", "true");
+  SUBBYTE_CHECK(read_fp8_strategy(weights, scheme));
+  return scheme;
+}
+
 Result<Scheme> read_weights(const json::Object& weights, Scheme::Format format) {
+  const json::Value* const kind = weights.find("type");
+  const bool naive_fp8 =
+      format == Scheme::Format::kNaive && kind != nullptr && *kind == json::Value("float");
+  if (format == Scheme::Format::kFp8 || naive_fp8) return read_fp8_weights(weights);
   const bool floats = format == Scheme::Format::kNvfp4 || format == Scheme::Format::kMxfp4;
   Scheme scheme;
   scheme.format = format;
@@ -125,7 +187,7 @@ Status read_preset(const json::Object& groups, const std::string& name,
   }
   return groups.error("quantization.format", name,
                       "an object, or targets of the preset W8A16, W4A16, W4A16_ASYM, NVFP4A16, "
-                      "NVFP4, MXFP4A16 or MXFP4");
+                      "NVFP4, MXFP4A16, MXFP4, FP8, FP8_DYNAMIC or FP8_BLOCK");
 }
 
 Status read_group(const json::Object& object, const json::Object& group,
@@ -199,6 +261,15 @@ Status read_compressed_tensors(const json::Object& object, QuantizationConfig& c
 std::string to_string(const CompressedScheme& scheme) {
   if (scheme.format == Scheme::Format::kNvfp4) return "nvfp4-pack-quantized";
   if (scheme.format == Scheme::Format::kMxfp4) return "mxfp4-pack-quantized";
+  if (scheme.format == Scheme::Format::kFp8) {
+    const std::string size = std::to_string(scheme.group_size);
+    if (scheme.group_size == -1) {
+      return scheme.block_rows == -1 ? "float-quantized tensor" : "float-quantized channel";
+    }
+    return "float-quantized " + (scheme.block_rows == 1
+                                     ? "group " + size
+                                     : "block " + std::to_string(scheme.block_rows) + " x " + size);
+  }
   std::string text = scheme.format == Scheme::Format::kNaive ? "naive" : "pack";
   text += "-quantized " + std::to_string(scheme.bits) + " bits ";
   text += scheme.symmetric ? "symmetric " : "asymmetric ";

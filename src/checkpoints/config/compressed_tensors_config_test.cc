@@ -92,10 +92,37 @@ TEST_F(CompressedTensorsConfig, reads_naive_integers) {
       with_group("naive-quantized", R"("num_bits": 5, "strategy": "group", "group_size": 32)"));
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(to_string(found[0]), "naive-quantized 5 bits symmetric group 32");
-  EXPECT_EQ(code("naive-quantized", R"("num_bits": 8, "type": "float", "group_size": 32)"),
-            "quantization.format");
   EXPECT_EQ(code("naive-quantized", R"("num_bits": 8, "strategy": "tensor")"),
             "quantization.strategy");
+}
+
+TEST_F(CompressedTensorsConfig, reads_fp8) {
+  const std::string start = R"("num_bits": 8, "type": "float", "strategy": )";
+  const auto one = [&](const std::string& rest, const std::string& format = "float-quantized") {
+    return to_string(schemes(with_group(format, start + rest)).at(0));
+  };
+  EXPECT_EQ(one(R"("tensor")"), "float-quantized tensor");
+  EXPECT_EQ(one(R"("channel", "group_size": null)"), "float-quantized channel");
+  EXPECT_EQ(one(R"("channel")", "naive-quantized"), "float-quantized channel");
+  EXPECT_EQ(one(R"("group", "group_size": 32)"), "float-quantized group 32");
+  EXPECT_EQ(one(R"("block", "block_structure": [128, 64])"), "float-quantized block 128 x 64");
+  const auto presets = schemes(R"("config_groups": {"FP8": ["a"], "FP8_DYNAMIC": ["b"],
+                                                    "FP8_BLOCK": ["c"]})");
+  ASSERT_EQ(presets.size(), 3u);
+  EXPECT_EQ(to_string(presets[0]), "float-quantized tensor");
+  EXPECT_EQ(to_string(presets[1]), "float-quantized channel");
+  EXPECT_EQ(to_string(presets[2]), "float-quantized block 128 x 128");
+  const auto refused = [&](const std::string& rest) { return code("float-quantized", rest); };
+  EXPECT_EQ(refused(start + R"("token")"), "quantization.strategy");
+  EXPECT_EQ(refused(start + R"("group", "group_size": 12)"), "quantization.group_size");
+  for (const char* size : {"null", "128", "[128]", "[0, 128]", "[128, 12]", "[128, 1.5]"}) {
+    EXPECT_EQ(refused(start + R"("block", "block_structure": )" + size), "quantization.group_size")
+        << size;
+  }
+  EXPECT_EQ(refused(R"("num_bits": 4, "type": "float", "strategy": "tensor")"),
+            "quantization.bits");
+  EXPECT_EQ(refused(start + R"("tensor", "symmetric": false)"), "quantization.format");
+  EXPECT_EQ(refused(start + R"("tensor", "dynamic": true)"), "quantization.format");
 }
 
 TEST_F(CompressedTensorsConfig, refuses_what_it_cannot_read) {

@@ -1,10 +1,14 @@
-// The sections of ModelOpt and bitsandbytes.
+// The sections of ModelOpt, bitsandbytes and FP8.
 //
 //   ModelOpt, hf_quant_config.json:  {"quantization": {"quant_algo": "NVFP4", "group_size": 16}}
 //   or config.json:                  {"quant_method": "modelopt", "quant_algo": "NVFP4", ...}
 //   bitsandbytes:                    {"quant_method": "bitsandbytes", "load_in_4bit": true,
 //                                     "bnb_4bit_quant_type": "nf4",
 //                                     "bnb_4bit_use_double_quant": true}
+//   FP8, transformers and vLLM:      {"quant_method": "fp8", "weight_block_size": [128, 128],
+//                                     "activation_scheme": "dynamic", "fmt": "e4m3"}
+//   ModelOpt, several algorithms:    {"quant_algo": "MIXED_PRECISION", "quantized_layers":
+//                                     {"model.layers.0.mlp.up_proj": {"quant_algo": "FP8"}, ...}}
 
 #include <algorithm>
 #include <limits>
@@ -15,15 +19,28 @@
 namespace subbyte {
 namespace {
 
+enum class ModeloptWeights : uint8_t { kNvfp4, kMxfp4, kFp8 };
+
 struct Algorithm {
   std::string_view name;
-  bool e8m0_scales;  // else E4M3, and a factor
+  ModeloptWeights weights;
 };
 
 /// What the weights are; activations stay floats here, as in other weight-only readers.
-constexpr Algorithm kModeloptAlgorithms[] = {{"NVFP4", false},          {"W4A16_NVFP4", false},
-                                             {"W4A8_NVFP4_FP8", false}, {"mxfp4", true},
-                                             {"MXFP4", true},           {"W4A8_MXFP4_FP8", true}};
+constexpr Algorithm kModeloptAlgorithms[] = {
+    {"NVFP4", ModeloptWeights::kNvfp4},
+    {"W4A16_NVFP4", ModeloptWeights::kNvfp4},
+    {"W4A8_NVFP4_FP8", ModeloptWeights::kNvfp4},
+    {"mxfp4", ModeloptWeights::kMxfp4},
+    {"MXFP4", ModeloptWeights::kMxfp4},
+    {"W4A8_MXFP4_FP8", ModeloptWeights::kMxfp4},
+    {"FP8", ModeloptWeights::kFp8},
+    {"FP8_PER_CHANNEL_PER_TOKEN", ModeloptWeights::kFp8},
+    {"FP8_PB_WO", ModeloptWeights::kFp8},
+};
+constexpr std::string_view kMixed = "MIXED_PRECISION";
+constexpr int64_t kFp8Block = 128;  // of FP8_PB_WO
+constexpr int64_t kLargestBlock = int64_t{1} << 24;
 
 /// "FP8" is E4M3 with a scale for each tensor; config.json may say it as compressed-tensors does.
 Status read_kv_cache(const json::Object& object, KvCacheScheme& scheme) {
@@ -34,31 +51,90 @@ Status read_kv_cache(const json::Object& object, KvCacheScheme& scheme) {
   return {};
 }
 
+/// Inputs that share a scale; 0 is what ModelOpt writes where it does not know.
+Status read_fp4_group(const json::Object& from, bool e8m0_scales, QuantizationConfig& config) {
+  SUBBYTE_TRY(const auto size, from.integer("group_size", std::numeric_limits<int64_t>::min(),
+                                            std::numeric_limits<int64_t>::max()));
+  const int64_t usual = e8m0_scales ? 32 : 16;
+  const int64_t group_size = size.value_or(0) == 0 ? usual : *size;
+  if (group_size != 32 && group_size != usual) {
+    return from.error("quantization.group_size", "group_size", e8m0_scales ? "32" : "16 or 32");
+  }
+  const bool differs = config.has_fp4 && (config.e8m0_scales != e8m0_scales ||
+                                          config.group_sizes != std::vector{group_size});
+  if (differs) {
+    return from.error("quantization.algorithm", "quant_algo",
+                      "one kind of 4 bits in all modules, as those before it");
+  }
+  config.has_fp4 = true;
+  config.e8m0_scales = e8m0_scales;
+  config.bits = {4};
+  config.group_sizes = {group_size};
+  return {};
+}
+
+Status read_algorithm(const json::Object& from, QuantizationConfig& config) {
+  SUBBYTE_TRY(const std::string name, from.required_string("quant_algo"));
+  const auto known = std::ranges::find(kModeloptAlgorithms, name, &Algorithm::name);
+  if (known == std::end(kModeloptAlgorithms)) {
+    return from.error("quantization.algorithm", "quant_algo",
+                      "\"NVFP4\", \"W4A16_NVFP4\", \"W4A8_NVFP4_FP8\", \"mxfp4\", "
+                      "\"W4A8_MXFP4_FP8\", \"FP8\", \"FP8_PER_CHANNEL_PER_TOKEN\", "
+                      "\"FP8_PB_WO\" or \"MIXED_PRECISION\" of these");
+  }
+  if (known->weights != ModeloptWeights::kFp8) {
+    return read_fp4_group(from, known->weights == ModeloptWeights::kMxfp4, config);
+  }
+  config.has_fp8 = true;
+  if (name == "FP8_PB_WO") config.block_rows = config.block_cols = kFp8Block;
+  return {};
+}
+
+/// What modules have, each by its name: the tensors of a module may agree with any of them.
+Status read_quantized_layers(const json::Object& from, QuantizationConfig& config) {
+  SUBBYTE_TRY(const auto layers, from.object("quantized_layers"));
+  if (!layers) return from.error("json.missing", "quantized_layers", "an object");
+  for (const auto& [name, value] : from.find("quantized_layers")->items()) {
+    SUBBYTE_TRY(const auto layer, json::Object::of(value, layers->where() + "." + name));
+    SUBBYTE_CHECK(read_algorithm(layer, config));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status read_modelopt(const json::Object& object, QuantizationConfig& config) {
   SUBBYTE_TRY(const auto section, object.object("quantization"));
   const json::Object& from = section ? *section : object;
+  config.has_fp4 = false;
   SUBBYTE_TRY(const std::string algorithm, from.required_string("quant_algo"));
-  const auto known = std::ranges::find(kModeloptAlgorithms, algorithm, &Algorithm::name);
-  if (known == std::end(kModeloptAlgorithms)) {
-    return from.error("quantization.algorithm", "quant_algo",
-                      "\"NVFP4\", \"W4A16_NVFP4\", \"W4A8_NVFP4_FP8\", \"mxfp4\" or "
-                      "\"W4A8_MXFP4_FP8\"");
+  if (algorithm == kMixed) {
+    SUBBYTE_CHECK(read_quantized_layers(from, config));
+  } else {
+    SUBBYTE_CHECK(read_algorithm(from, config));
   }
-  config.e8m0_scales = known->e8m0_scales;
-  SUBBYTE_TRY(const auto size, from.integer("group_size", std::numeric_limits<int64_t>::min(),
-                                            std::numeric_limits<int64_t>::max()));
-  // A size of 0 is what ModelOpt writes where it does not know one.
-  const int64_t usual = known->e8m0_scales ? 32 : 16;
-  const int64_t group_size = size.value_or(0) == 0 ? usual : *size;
-  if (group_size != 32 && group_size != usual) {
-    return from.error("quantization.group_size", "group_size",
-                      known->e8m0_scales ? "32" : "16 or 32");
-  }
-  config.bits = {4};
-  config.group_sizes = {group_size};
   return read_kv_cache(from, config.kv_cache);
+}
+
+Status read_fp8(const json::Object& object, QuantizationConfig& config) {
+  SUBBYTE_TRY(const auto code, object.string("fmt"));
+  if (code.value_or("e4m3") != "e4m3") {
+    return object.error("quantization.format", "fmt", "\"e4m3\"");
+  }
+  SUBBYTE_CHECK(read_kv_cache_scheme(object, config.kv_cache));
+  const json::Value* const size = object.find("weight_block_size");
+  if (size == nullptr || size->is_null()) return {};
+  const auto is_size = [](const json::Value& value) {
+    return value.is_number_integer() && value > 0 && value <= kLargestBlock;
+  };
+  if (!size->is_array() || size->size() != 2 || !is_size((*size)[0]) || !is_size((*size)[1]) ||
+      (*size)[1].get<int64_t>() % 8 != 0) {
+    return object.error("quantization.group_size", "weight_block_size",
+                        "null, or two positive numbers, the second a multiple of 8");
+  }
+  config.block_rows = (*size)[0].get<int64_t>();
+  config.block_cols = (*size)[1].get<int64_t>();
+  return {};
 }
 
 Status read_bitsandbytes(const json::Object& object, QuantizationConfig& config) {

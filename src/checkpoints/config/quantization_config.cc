@@ -209,8 +209,8 @@ std::string_view table_name(std::string_view method) {
 
 /// The lists of modules that are not quantized.
 Status read_kept(const json::Object& object, KeptModules& kept) {
-  for (const char* const key :
-       {"modules_to_not_convert", "ignore", "exclude_modules", "llm_int8_skip_modules"}) {
+  for (const char* const key : {"modules_to_not_convert", "ignore", "ignored_layers",
+                                "exclude_modules", "llm_int8_skip_modules"}) {
     SUBBYTE_CHECK(kept.add(object, key));
   }
   return {};
@@ -246,14 +246,18 @@ Result<QuantizationConfig> read_section(const json::Object& object, std::string_
   } else if (method == "bitsandbytes") {
     config.method = Method::kBitsandbytes;
     SUBBYTE_CHECK(read_bitsandbytes(object, config));
+  } else if (method == "fp8" || method == "fbgemm_fp8") {
+    config.method = Method::kFp8;
+    SUBBYTE_CHECK(read_fp8(object, config));
   } else if (const auto name = foreign_method(method); !name.empty()) {
     return foreign_error("quantization.method",
                          fmt::format("{}: quant_method is {}", object.where(), quote(method)),
                          name);
   } else {
-    return object.error("quantization.method", "quant_method",
-                        "\"awq\", \"gptq\", \"auto-round\", \"mxfp4\", \"compressed-tensors\", "
-                        "\"modelopt\" or \"bitsandbytes\" (what this version supports)");
+    return object.error(
+        "quantization.method", "quant_method",
+        "\"awq\", \"gptq\", \"auto-round\", \"mxfp4\", \"fp8\", \"compressed-tensors\", "
+        "\"modelopt\" or \"bitsandbytes\" (what this version supports)");
   }
   return config;
 }
@@ -337,6 +341,8 @@ std::string QuantizationConfig::method_name() const {
       return "modelopt";
     case Method::kBitsandbytes:
       return "bitsandbytes";
+    case Method::kFp8:
+      return "fp8";
     case Method::kNone:
       break;
   }

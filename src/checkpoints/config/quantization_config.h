@@ -18,13 +18,14 @@ namespace subbyte {
 
 /// The weights of one config group of compressed-tensors.
 struct CompressedScheme {
-  enum class Format : uint8_t { kPackQuantized, kNvfp4, kMxfp4, kNaive };
+  enum class Format : uint8_t { kPackQuantized, kNvfp4, kMxfp4, kNaive, kFp8 };
 
   Format format = Format::kPackQuantized;
   int64_t bits = 4;
   bool symmetric = true;
   int64_t group_size = -1;  // -1: the whole row
   bool act_order = false;
+  int64_t block_rows = 1;  // FP8: outputs that share a scale; -1: all of them
 
   bool operator==(const CompressedScheme&) const = default;
 };
@@ -52,7 +53,8 @@ struct QuantizationConfig {
     kMxfp4,
     kCompressedTensors,
     kModelopt,
-    kBitsandbytes
+    kBitsandbytes,
+    kFp8
   };
 
   Method method = Method::kNone;
@@ -79,6 +81,11 @@ struct QuantizationConfig {
   bool double_quant = false;              // bitsandbytes: the scales are quantized too
   KvCacheScheme kv_cache;                 // compressed-tensors and ModelOpt
   bool e8m0_scales = false;               // ModelOpt: MXFP4, not NVFP4
+  bool has_fp4 = true;                    // ModelOpt: some modules may be NVFP4 or MXFP4
+  bool has_fp8 = false;                   // ModelOpt: some may be FP8
+  /// FP8: outputs and inputs that share a factor; 0: factors are of rows or of tensors.
+  int64_t block_rows = 0;
+  int64_t block_cols = 0;
 
   std::string method_name() const;
 };

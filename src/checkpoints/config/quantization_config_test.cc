@@ -202,7 +202,7 @@ TEST_F(QuantizationConfigTest, reads_how_a_cache_is_quantized) {
 }
 
 TEST_F(QuantizationConfigTest, names_other_software) {
-  for (const char* method : {"exl3", "hqq", "torchao", "quark", "fp8", "aqlm"}) {
+  for (const char* method : {"exl3", "hqq", "torchao", "quark", "aqlm"}) {
     const auto config = read_section(R"({"quant_method": ")" + std::string(method) + "\"}");
     EXPECT_EQ(config.error().code, "quantization.method");
     EXPECT_NE(config.error().message.find("which are not supported; take the model in 16 bits"),
@@ -223,7 +223,7 @@ TEST_F(QuantizationConfigTest, reads_mxfp4_and_none) {
 }
 
 TEST_F(QuantizationConfigTest, refuses_other_methods) {
-  for (const char* method : {"quark", "fp8", "AWQ", "hqq", "torchao", ""}) {
+  for (const char* method : {"quark", "AWQ", "hqq", "torchao", ""}) {
     EXPECT_EQ(code(R"({"quant_method": ")" + std::string(method) + "\"}"), "quantization.method");
   }
   EXPECT_EQ(code("{}"), "json.missing");
@@ -302,7 +302,7 @@ TEST_F(QuantizationConfigTest, reads_modelopt_from_both_files) {
   EXPECT_EQ(side->method_name(), "modelopt");
   EXPECT_EQ(code(R"({"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4"})"), "");
   EXPECT_EQ(code(R"({"quant_method": "modelopt", "quantization": {"quant_algo": "NVFP4"}})"), "");
-  for (const char* algorithm : {"FP8", "W4A8_AWQ", "MIXED_PRECISION", "nvfp4", ""}) {
+  for (const char* algorithm : {"W4A8_AWQ", "W4A16_AWQ", "nvfp4", ""}) {
     EXPECT_EQ(
         code(R"({"quant_method": "modelopt", "quant_algo": ")" + std::string(algorithm) + "\"}"),
         "quantization.algorithm");
@@ -324,6 +324,59 @@ TEST_F(QuantizationConfigTest, reads_modelopt_from_both_files) {
     EXPECT_EQ(modelopt(algorithm, R"(, "group_size": 16)").error().code, "quantization.group_size");
   }
   EXPECT_EQ(code(R"({"quant_method": "modelopt"})"), "json.missing");
+  for (const char* algorithm : {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO"}) {
+    const auto config = modelopt(algorithm);
+    ASSERT_TRUE(config.ok()) << config.error().message;
+    EXPECT_TRUE(config->has_fp8);
+    EXPECT_FALSE(config->has_fp4);
+    EXPECT_EQ(config->block_cols, algorithm == std::string_view("FP8_PB_WO") ? 128 : 0);
+  }
+}
+
+TEST_F(QuantizationConfigTest, reads_several_algorithms_of_modelopt) {
+  const auto mixed = [&](const std::string& layers) {
+    return read_section(
+        R"({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": {)" +
+        layers + "}}");
+  };
+  const std::string fp8 = R"("model.layers.0.self_attn.q_proj": {"quant_algo": "FP8"})";
+  const std::string fp4 = R"(, "a": {"quant_algo": "NVFP4", "group_size": 16})";
+  const auto both = mixed(fp8 + fp4);
+  ASSERT_TRUE(both.ok()) << both.error().message;
+  EXPECT_TRUE(both->has_fp8);
+  EXPECT_TRUE(both->has_fp4);
+  EXPECT_EQ(both->group_sizes, std::vector<int64_t>{16});
+  EXPECT_FALSE(mixed(fp8)->has_fp4);
+  EXPECT_EQ(mixed(fp8 + R"(, "a": {"quant_algo": "W4A8_AWQ"})").error().code,
+            "quantization.algorithm");
+  EXPECT_EQ(mixed(fp8 + fp4 + R"(, "b": {"quant_algo": "MXFP4"})").error().code,
+            "quantization.algorithm");
+  EXPECT_EQ(code(R"({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"})"),
+            "json.missing");
+}
+
+TEST_F(QuantizationConfigTest, reads_fp8) {
+  const auto config = read_section(
+      R"({"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3",
+          "weight_block_size": [128, 64], "ignored_layers": ["lm_head"]})");
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->method, Method::kFp8);
+  EXPECT_EQ(config->method_name(), "fp8");
+  EXPECT_EQ(config->block_rows, 128);
+  EXPECT_EQ(config->block_cols, 64);
+  EXPECT_EQ(config->kept.entry_of("lm_head"), "lm_head");
+  EXPECT_EQ(read_section(R"({"quant_method": "fp8", "weight_block_size": null})")->block_cols, 0);
+  EXPECT_EQ(
+      read_section(R"({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0})")->method,
+      Method::kFp8);
+  const auto code_of_size = [&](const std::string& size) {
+    return code(R"({"quant_method": "fp8", "weight_block_size": )" + size + "}");
+  };
+  for (const char* size : {"128", "[128]", "[128, 0]", "[-1, 128]", "[128, 12]", "[1.5, 8]",
+                           "[8, 99999999999999999999]", "[\"a\", 8]"}) {
+    EXPECT_EQ(code_of_size(size), "quantization.group_size") << size;
+  }
+  EXPECT_EQ(code(R"({"quant_method": "fp8", "fmt": "e5m2"})"), "quantization.format");
 }
 
 TEST_F(QuantizationConfigTest, reads_bitsandbytes) {

@@ -17,6 +17,10 @@ Status read_kv_cache_scheme(const json::Object& object, KvCacheScheme& scheme);
 /// Codes: quantization.algorithm, quantization.group_size, json.*.
 Status read_modelopt(const json::Object& object, QuantizationConfig& config);
 
+/// FP8 with a factor for each block, row or tensor. Codes: quantization.format,
+/// quantization.group_size, json.*.
+Status read_fp8(const json::Object& object, QuantizationConfig& config);
+
 /// Codes: quantization.bits, quantization.quant_type, json.*.
 Status read_bitsandbytes(const json::Object& object, QuantizationConfig& config);
 

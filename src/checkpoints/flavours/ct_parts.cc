@@ -27,9 +27,22 @@ Status require_scheme(const ImportContext& context, std::string_view module,
 
 namespace {
 
+json::Value weights_of_fp8(const ExportShape& shape) {
+  json::Value weights = {{"num_bits", 8}, {"type", "float"}, {"symmetric", true}};
+  if (shape.format.group_size == 0) {
+    weights["strategy"] = "channel";
+  } else {
+    weights["strategy"] = "block";
+    weights["block_structure"] = {shape.format.group_size, shape.format.group_size};
+  }
+  weights["dynamic"] = false;
+  return weights;
+}
+
 /// What one config group says of its weights.
 json::Value weights_of(const ExportShape& shape) {
   const Format element = shape.format.element;
+  if (element == Format::kE4M3) return weights_of_fp8(shape);
   const bool floats = element == Format::kE2M1;
   const bool channel = shape.format.group_size == 0;
   const bool nvfp4 = shape.format.scale == Format::kE4M3;

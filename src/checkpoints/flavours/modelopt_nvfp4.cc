@@ -16,11 +16,12 @@ bool matches(const TensorSource& tensors, std::string_view module) {
 
 Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
   SUBBYTE_CHECK(require_method(context, module, QuantizationConfig::Method::kModelopt));
-  if (context.config.e8m0_scales) {
+  if (context.config.e8m0_scales || !context.config.has_fp4) {
     return Error{"import.config",
-                 fmt::format("{}: quant_algo is one of MXFP4, but the tensors of {} are those of "
+                 fmt::format("{}: quant_algo is one of {}, but the tensors of {} are those of "
                              "NVFP4",
-                             context.config.where, quote_name(module))};
+                             context.config.where, context.config.has_fp4 ? "MXFP4" : "FP8",
+                             quote_name(module))};
   }
   return nvfp4::describe(context, module, kModelopt);
 }

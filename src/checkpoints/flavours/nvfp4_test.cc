@@ -270,7 +270,7 @@ TEST_F(Nvfp4, weights_of_other_flavours_are_not_taken) {
   use(false);
   const TestTensor scale = filled<float>("m.weight_scale", DType::kF32, {1}, 1);
   EXPECT_EQ(code_of({filled<uint8_t>("m.weight", DType::kF8E4M3, {8, 16}, 1), scale}),
-            "dense.dtype");
+            "import.config");
   EXPECT_EQ(code_of({filled<uint8_t>("m.weight", DType::kU8, {8, 16}, 1)}), "dense.dtype");
 }
 

@@ -7,7 +7,7 @@ namespace subbyte::cuda {
 
 using namespace gpu;
 
-/// Integers and Codebook have their bits as an argument, E2M1 and Floats have none.
+/// Integers and Codebook have their bits as an argument, E2M1, E4M3 and Floats have none.
 template <template <class, int> class Decoder, class Number, int kBits>
 Decoder<Number, kBits> decoder_of();
 template <template <class> class Decoder, class Number, int kBits>

@@ -41,6 +41,8 @@ std::vector<WeightFormat> all_formats() {
   formats.push_back({kI8, kBF16, Zero::kNone, 0});
   formats.push_back({kE2M1, kE8M0, Zero::kNone, 32});
   formats.push_back({kE2M1, kE4M3, Zero::kNone, 16});
+  formats.push_back({kE4M3, kF32, Zero::kNone, 128});
+  formats.push_back({kE4M3, kBF16, Zero::kNone, 0});
   for (const Format element : {kNF4, kNFL4}) {
     for (const int64_t group : {32, 64}) formats.push_back({element, kF32, Zero::kNone, group});
   }

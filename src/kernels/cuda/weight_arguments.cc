@@ -15,7 +15,10 @@ namespace {
 float scale_factor_of(const PackedFormat& format, Number number) {
   if (number != Number::kF16 || format.largest_scale == 0) return 1;
   if (format.decoder == DecoderKind::kFloats) return 1;
-  const int headroom = format.decoder == DecoderKind::kIntegers ? 14 - format.bits : 14;
+  // Raw codes are less than 2^bits, for E4M3 than 2, and for the others not above 1.
+  const int headroom = format.decoder == DecoderKind::kIntegers ? 14 - format.bits
+                       : format.decoder == DecoderKind::kE4M3   ? 13
+                                                                : 14;
   return std::ldexp(1.0f, std::clamp(headroom - std::ilogb(format.largest_scale), -120, 120));
 }
 
@@ -30,8 +33,10 @@ ZeroKind zero_kind_of(Zero zero) {
 }
 
 double gain_of(DecoderKind decoder, Number number) {
-  if (decoder != DecoderKind::kE2M1) return 1;
-  return number == Number::kF16 ? E2M1<F16>::kGain : E2M1<BF16>::kGain;
+  const bool is_f16 = number == Number::kF16;
+  if (decoder == DecoderKind::kE2M1) return is_f16 ? E2M1<F16>::kGain : E2M1<BF16>::kGain;
+  if (decoder == DecoderKind::kE4M3) return is_f16 ? E4M3<F16>::kGain : E4M3<BF16>::kGain;
+  return 1;
 }
 
 }  // namespace

@@ -34,11 +34,13 @@ std::string elements_of(const WeightsLine& line) {
   const std::string bits = std::to_string(line.bits);
   if (line.decoder == DecoderKind::kIntegers) return "u" + bits + ", i" + bits;
   if (line.decoder == DecoderKind::kE2M1) return "e2m1";
+  if (line.decoder == DecoderKind::kE4M3) return "e4m3";
   return (line.bits == 4 ? "nf4, nfl" : "nfl") + bits;
 }
 
 std::string group_of(const WeightsLine& line) {
-  if (line.groups == 1 && line.decoder == DecoderKind::kIntegers) return "multiples of 64, rows";
+  const bool whole = line.decoder == DecoderKind::kIntegers || line.decoder == DecoderKind::kE4M3;
+  if (line.groups == 1 && whole) return "multiples of 64, rows";
   return std::to_string(kTileCols / line.groups);
 }
 
@@ -48,6 +50,7 @@ std::string decoding_of(const WeightsLine& line) {
     case DecoderKind::kIntegers:
       return "raw codes, input sums | codes less zero points";
     case DecoderKind::kE2M1:
+    case DecoderKind::kE4M3:
       return "bits moved | bits moved";
     default:
       return line.bits == 5 ? "values in registers | values in registers"

@@ -12,6 +12,8 @@
 //   E2M1<Number>         sign and three bits moved to where exponent and mantissa are; the
 //                        difference of the two biases, 2^14 or 2^126, is a factor. 0.5 is a
 //                        subnormal then, so machines that may flush subnormals use another formula
+//   E4M3<Number>         sign and seven bits moved in the same way: 2^8 or 2^120. The two codes of
+//                        NaN read as 480 and -480; `subbyte verify` finds them in files
 //   Codebook<Number, b>  a table: of pairs up to 4 bits, by the registers of the warp for 5
 //   Floats<Number>       numbers of the activations' type, which are the registers
 //
@@ -24,7 +26,7 @@
 // order as long as both operands have the same: byte_col() says which input a byte belongs to.
 //
 // Instructions for each two weights (f16 / bf16): Integers 4: 2.25 / 2.75, raw 1.25 / 1.75, as
-// bytes 0.25; E2M1 3.75 / 4.75, Codebook 4: 3 and a load.
+// bytes 0.25; E2M1 3.75 / 4.75, E4M3 4 / 5, Codebook 4: 3 and a load.
 
 #include "kernels/gpu/dialect.h"
 
@@ -237,6 +239,27 @@ struct E2M1 {
     const uint32_t x = Number::kIsF16 ? and_or(w >> 3, 0x0e000e00, 0x40004000)
                                       : and_or(w >> 6, 0x01c001c0, 0x40004000);
     return Number::min(x, Number::fma(x, Number::kTwo, Number::kMinusFour));
+  }
+};
+
+template <class Number>
+struct E4M3 {
+  static SUBBYTE_CONSTANT int kBits = 8;
+  static SUBBYTE_CONSTANT bool kHasZeros = false;
+  static SUBBYTE_CONSTANT bool kHasTable = false;
+  /// Raw values are 2^-8 and 2^-120 of the true ones, subnormals included.
+  static SUBBYTE_CONSTANT float kGain = Number::kIsF16 ? 256.0f : 1.0f;
+
+  static SUBBYTE_KERNEL_FUNCTION void decode(Words words, int step, Registers registers) {
+    for (int r = 0; r < 4; ++r) {
+      const uint32_t w = pick_bytes(words[2 * step + r / 2], 0, r % 2 == 0 ? 0x1404 : 0x3424);
+      if constexpr (Number::kIsF16) {
+        registers[r] = and_or(w, 0x80008000, (w >> 1) & 0x3f803f80);
+      } else {
+        // By 2^120, as products with the raw value would underflow.
+        registers[r] = Number::mul(and_or(w, 0x80008000, (w >> 4) & 0x07f007f0), 0x7b807b80);
+      }
+    }
   }
 };
 

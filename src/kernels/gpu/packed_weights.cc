@@ -32,6 +32,7 @@ constexpr Element kElements[] = {
     {Format::kNFL2, DecoderKind::kCodebook}, {Format::kNFL3, DecoderKind::kCodebook},
     {Format::kNFL4, DecoderKind::kCodebook}, {Format::kNFL5, DecoderKind::kCodebook},
     {Format::kF16, DecoderKind::kFloats},    {Format::kBF16, DecoderKind::kFloats},
+    {Format::kE4M3, DecoderKind::kE4M3},
 };
 
 const Element* find_element(Format format) {
@@ -65,6 +66,8 @@ bool supports_group(const Element& element, int64_t group) {
       return group == 16 || group == 32 || (group >= 0 && group % kTileCols == 0);
     case DecoderKind::kE2M1:
       return group == 16 || group == 32;
+    case DecoderKind::kE4M3:
+      return group >= 0 && group % kTileCols == 0;
     case DecoderKind::kFloats:
       return group == 0;
     default:
@@ -87,8 +90,9 @@ Error unsupported(const WeightFormat& format) {
   return {"cuda.format",
           "the CUDA kernels have no " + to_string(format) +
               "; they have u2 u3 u4 u8 (with or without zero points) and i2 i3 i4 i8, all with "
-              "offsets too, g16, g32, groups of multiples of 64 or per row; e2m1 g16 g32; nf4 nfl4 "
-              "g32 g64; nfl2 nfl3 nfl5 g32; scales f32 f16 bf16 e8m0 e4m3 e4m4"};
+              "offsets too, g16, g32, groups of multiples of 64 or per row; e2m1 g16 g32; e4m3 in "
+              "groups of multiples of 64 or per row; nf4 nfl4 g32 g64; nfl2 nfl3 nfl5 g32; scales "
+              "f32 f16 bf16 e8m0 e4m3 e4m4"};
 }
 
 Error wrong_shape(const MatrixView& matrix, const std::string& what) {

@@ -28,7 +28,7 @@ namespace subbyte::gpu {
 enum class Number : uint8_t { kF16, kBF16 };
 
 /// Which decoder reads the codes (decoders.h).
-enum class DecoderKind : uint8_t { kIntegers, kE2M1, kCodebook, kFloats };
+enum class DecoderKind : uint8_t { kIntegers, kE2M1, kE4M3, kCodebook, kFloats };
 
 /// Sizes and meaning of a packed matrix. All bytes are from the begin of the allocation.
 struct PackedFormat {
@@ -57,7 +57,8 @@ struct PackedFormat {
 
 /// The packed form of a matrix of that format, or why there is none. Supported: u2, u3, u4, u8 and
 /// i2, i3, i4, i8 with groups of 16, 32 or multiples of 64 inputs or the whole row; e2m1 with
-/// groups of 16 or 32; nf4 and nfl4 with groups of 32 or 64, nfl2, nfl3, nfl5 with groups of 32;
+/// groups of 16 or 32; e4m3 with groups of multiples of 64 inputs or the whole row; nf4 and nfl4
+/// with groups of 32 or 64, nfl2, nfl3, nfl5 with groups of 32;
 /// f16 and bf16 with a scale for each row (packed_floats());
 /// scales f32, f16, bf16, e8m0, e4m3 or e4m4; zero points of at most 2^bits; offsets, w =
 /// element * scale + offset, f16 or bf16, beside any integers. Row orders with gate and up need an

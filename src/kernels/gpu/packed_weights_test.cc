@@ -32,6 +32,7 @@ std::vector<WeightFormat> supported_formats() {
     }
   }
   for (const int64_t group : {16, 32}) formats.push_back({kE2M1, kE4M3, Zero::kNone, group});
+  for (const int64_t group : {64, 128, 0}) formats.push_back({kE4M3, kBF16, Zero::kNone, group});
   for (const Format element : {kNF4, kNFL4}) {
     for (const int64_t group : {32, 64}) formats.push_back({element, kF32, Zero::kNone, group});
   }
@@ -298,13 +299,13 @@ TEST(PackedWeights, agree_with_bytes_computed_by_hand) {
 TEST(PackedWeights, are_refused_with_what_is_supported) {
   using enum Format;
   const std::vector<WeightFormat> formats = {
-      {kU5, kF16, Zero::kNone, 32},    {kU4, kF16, Zero::kNone, 8},
-      {kU4, kF16, Zero::kNone, 96},    {kU4, kF16, Zero::kNone, -64},
-      {kU4, kE5M2, Zero::kNone, 32},   {kE2M1, kE8M0, Zero::kNone, 64},
-      {kE2M1, kE8M0, Zero::kNone, 0},  {kE2M1, kE8M0, Zero::kU8, 32},
-      {kNF4, kF32, Zero::kNone, 128},  {kNFL3, kE4M4, Zero::kNone, 64},
-      {kI4, kF16, Zero::kU8, 32},      {kBF16, Format::kNone, Zero::kNone, 0},
-      {kE4M3, kF32, Zero::kNone, 128}, {kE2M1, kE8M0, Zero::kF16, 32},
+      {kU5, kF16, Zero::kNone, 32},   {kU4, kF16, Zero::kNone, 8},
+      {kU4, kF16, Zero::kNone, 96},   {kU4, kF16, Zero::kNone, -64},
+      {kU4, kE5M2, Zero::kNone, 32},  {kE2M1, kE8M0, Zero::kNone, 64},
+      {kE2M1, kE8M0, Zero::kNone, 0}, {kE2M1, kE8M0, Zero::kU8, 32},
+      {kNF4, kF32, Zero::kNone, 128}, {kNFL3, kE4M4, Zero::kNone, 64},
+      {kI4, kF16, Zero::kU8, 32},     {kBF16, Format::kNone, Zero::kNone, 0},
+      {kE4M3, kF32, Zero::kNone, 32}, {kE2M1, kE8M0, Zero::kF16, 32},
       {kNF4, kF32, Zero::kBF16, 64},
   };
   for (const WeightFormat& format : formats) {

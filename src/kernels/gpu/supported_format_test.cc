@@ -24,6 +24,7 @@ Matrix unowned(const MatrixView& view) {
 TEST(SupportedFormat, takes_what_there_are_kernels_for_as_it_is) {
   for (const WeightFormat& format :
        {WeightFormat{kU4, kF16, Zero::kU8, 128}, WeightFormat{kNF4, kF32, Zero::kNone, 64},
+        WeightFormat{kE4M3, kBF16, Zero::kNone, 128}, WeightFormat{kE4M3, kF32, Zero::kNone, 0},
         WeightFormat{kF32, kNone, Zero::kNone, 0}, WeightFormat{kBF16, kNone, Zero::kNone, 0}}) {
     EXPECT_EQ(supported_format(format, 33, 384), format) << to_string(format);
   }

@@ -12,6 +12,9 @@ std::string suffix(const gpu::PackedFormat& format, gpu::Number number) {
     case gpu::DecoderKind::kE2M1:
       name = "_e2m1";
       break;
+    case gpu::DecoderKind::kE4M3:
+      name = "_e4m3";
+      break;
     case gpu::DecoderKind::kCodebook:
       name = "_codebook" + std::to_string(format.bits);
       break;

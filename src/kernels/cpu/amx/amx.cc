@@ -22,6 +22,8 @@ namespace {
 //
 #include "kernels/cpu/amx/e2m1_decoders.inl.h"
 //
+#include "kernels/cpu/amx/e4m3_decoders.inl.h"
+//
 #include "kernels/cpu/amx/many_rows.inl.h"
 //
 #include "kernels/cpu/amx/few_rows.inl.h"

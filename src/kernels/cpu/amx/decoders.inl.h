@@ -10,7 +10,7 @@
 //
 // Where one bf16 does not hold a weight, two do: w = hi + lo. Then a block has eight steps, and the
 // last four, of the lo parts, meet the same activations as the first.
-// e2m1_decoders.inl.h has MXFP4 and NVFP4.
+// e2m1_decoders.inl.h has MXFP4 and NVFP4, e4m3_decoders.inl.h has E4M3.
 
 /// Some outputs of one block, 16 at most, and where their steps go.
 struct DecodeTask {
@@ -205,17 +205,21 @@ inline Float step_floats(Int codes, Float scale, Float zero) {
       above, 0x1111111111111111, _mm512_load_si512(kBytes.values), codes));
   return mul(sub(sum, zero), scale);
 }
+/// Stores the words 0 to 15 and 16 to 31 of a step, or their hi and lo parts.
 template <int kStep, int kSplits>
-[[gnu::always_inline]] inline void store_byte_step(Int codes, Float scale, Float zero,
-                                                   uint8_t* to) {
-  Float low = step_floats<kStep % 2, 0>(codes, scale, zero);
-  Float high = step_floats<kStep % 2, 16>(codes, scale, zero);
+[[gnu::always_inline]] inline void store_rounded_step(Float low, Float high, uint8_t* to) {
   for (int part = 0; part < kSplits; ++part) {
     const Bf16x2 words = round_in_order(low, high);
     store_bf16x2(to + (4 * part + kStep) * kTmmBytes, words);
     low = sub(low, first_bf16(words));
     high = sub(high, last_bf16(words));
   }
+}
+template <int kStep, int kSplits>
+[[gnu::always_inline]] inline void store_byte_step(Int codes, Float scale, Float zero,
+                                                   uint8_t* to) {
+  store_rounded_step<kStep, kSplits>(step_floats<kStep % 2, 0>(codes, scale, zero),
+                                     step_floats<kStep % 2, 16>(codes, scale, zero), to);
 }
 /// Codes of eight bits, kPerStep: groups need not cover blocks.
 template <Format kElement, int kSplits, bool kPerStep>

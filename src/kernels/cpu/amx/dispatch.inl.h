@@ -22,7 +22,9 @@ struct TileVariants {
 
   /// Codes that bf16 holds, whose scales wait for the sums.
   static TileDecoding exact(const Weights& weights) {
-    if constexpr (!kNvfp4 && exact_bf16<kElement>()) {
+    if constexpr (kElement == Format::kE4M3) {
+      if (groups_cover_blocks(weights)) return {&decode_e4m3<E>, &Broadcast::stage, true};
+    } else if constexpr (!kNvfp4 && exact_bf16<kElement>()) {
       if (groups_cover_blocks(weights)) {
         return {&decode_tables<UnscaledTables<kElement, 1, 1>>, &Broadcast::stage, true};
       }
@@ -41,6 +43,9 @@ struct TileVariants {
       return {&decode_dense_bf16<E>};
     } else if constexpr (kMxfp4) {
       if (steps) return {&decode_mxfp4<E, Spread>};
+    } else if constexpr (kElement == Format::kE4M3) {
+      if (whole) return {&decode_scaled_e4m3<E, kSplits, false>, &Broadcast::stage, false, kSplits};
+      if (steps) return {&decode_scaled_e4m3<E, kSplits, true>, &Broadcast::stage, false, kSplits};
     } else if constexpr (kElement == Format::kU8) {
       if (whole)
         return {&decode_bytes<kElement, kSplits, false>, &Broadcast::stage, false, kSplits};
@@ -142,6 +147,14 @@ struct TileDispatch : TileVariants<Weight> {
     }
   }
 
+  /// E4M3, whose codes bf16 holds, but not times a scale.
+  static constexpr void add_e4m3_variants(const DispatchTable& table) {
+    table.set(kF32, {{kRows, 7}, {kBothHiLo}}, kRows);
+    table.set(kBF16, {{kRows, 4}, {kBf16}}, kRows);
+    table.set(kF32, kWhole, {{kRows, 3}, {kHiLo}}, kHiLo);
+    table.set(kBF16, kWhole, {{kRows, 3}, {kBf16}}, kBf16);
+  }
+
   /// Other weights with scales.
   static constexpr void add_scaled_variants(const DispatchTable& table) {
     table.set(kF32, {{kRows, 7}, {kBothHiLo}}, kRows);
@@ -156,6 +169,8 @@ struct TileDispatch : TileVariants<Weight> {
       add_integer_variants(table);
     } else if constexpr (T::kExactWeights) {
       add_exact_variants(table);
+    } else if constexpr (kElement == Format::kE4M3) {
+      add_e4m3_variants(table);
     } else if constexpr (Weight::kScale != Format::kNone) {
       add_scaled_variants(table);
     } else {

@@ -161,26 +161,51 @@ struct K8Bytes<Format::kE2M1> : ByteTraits<4, 4> {
 };
 
 /// Eight bytes for each lane: the first four in `low`, the others in `high`.
+struct EightBytes {
+  __m256i low;
+  __m256i high;
+};
+inline EightBytes load_eight_bytes(const uint8_t* p) {
+  const Float a = _mm256_castsi256_ps(load_32_bytes(p));
+  const Float b = _mm256_castsi256_ps(load_32_bytes(p + 32));
+  // Even and odd words, but of a and b in turn for each half; the permute puts them in order.
+  const __m256i even = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88));
+  const __m256i odd = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xDD));
+  return {_mm256_permute4x64_epi64(even, 0xD8), _mm256_permute4x64_epi64(odd, 0xD8)};
+}
+
 template <>
 struct Element<Format::kU8> : ElementTraits<8, 128> {
-  struct Codes {
-    __m256i low;
-    __m256i high;
-  };
+  using Codes = EightBytes;
   static Codes load(const uint8_t* p) {
-    const Float a = _mm256_castsi256_ps(load_32_bytes(p));
-    const Float b = _mm256_castsi256_ps(load_32_bytes(p + 32));
-    // Even and odd words, but of a and b in turn for each half; the permute puts them in order.
-    const __m256i even = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88));
-    const __m256i odd = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xDD));
+    const Codes codes = load_eight_bytes(p);
     const __m256i flip = _mm256_set1_epi32(static_cast<int>(0x80808080u));
-    return {_mm256_xor_si256(_mm256_permute4x64_epi64(even, 0xD8), flip),
-            _mm256_xor_si256(_mm256_permute4x64_epi64(odd, 0xD8), flip)};
+    return {_mm256_xor_si256(codes.low, flip), _mm256_xor_si256(codes.high, flip)};
   }
   template <int j>
   static Float value(const Codes& codes) {
     const __m256i word = j < 4 ? codes.low : codes.high;
     return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(word, 24 - 8 * (j % 4)), 24));
+  }
+};
+
+/// The bits of a code become the upper ones of a float, whose exponents differ by 120. A code
+/// without a leading 1 then reads as 2^-7 (1 + m / 8) and not as 2^-6 m / 8: min(x, 2 x - 2^-6) is
+/// right for both, and needs no float that is subnormal.
+template <>
+struct Element<Format::kE4M3> : ElementTraits<8> {
+  using Codes = EightBytes;
+  static Codes load(const uint8_t* p) { return load_eight_bytes(p); }
+  template <int j>
+  static Float value(const Codes& codes) {
+    const __m256i at_top = _mm256_slli_epi32(j < 4 ? codes.low : codes.high, 24 - 8 * (j % 4));
+    const __m256i bits =
+        _mm256_and_si256(_mm256_srli_epi32(at_top, 4), _mm256_set1_epi32(0x07F00000));
+    const __m256i nans = _mm256_cmpeq_epi32(bits, _mm256_set1_epi32(0x07F00000));
+    const Float x = _mm256_castsi256_ps(_mm256_add_epi32(bits, _mm256_set1_epi32(120 << 23)));
+    const Float magnitude = _mm256_min_ps(x, fma(x, broadcast(2), broadcast(-0x1p-6f)));
+    const Float sign = _mm256_and_ps(_mm256_castsi256_ps(at_top), broadcast(-0.0f));
+    return _mm256_or_ps(_mm256_or_ps(magnitude, sign), _mm256_castsi256_ps(nans));
   }
 };
 

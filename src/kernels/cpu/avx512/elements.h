@@ -130,27 +130,52 @@ struct Element<Format::kNFL5> : ElementTraits<5> {
 };
 
 /// Eight bytes for each lane: the first four in `low`, the others in `high`.
+struct EightBytes {
+  __m512i low;
+  __m512i high;
+};
+inline EightBytes load_eight_bytes(const uint8_t* p) {
+  const __m512i a = _mm512_loadu_si512(p);
+  const __m512i b = _mm512_loadu_si512(p + 64);
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+  return {_mm512_permutex2var_epi32(a, even, b), _mm512_permutex2var_epi32(a, odd, b)};
+}
+
 template <>
 struct Element<Format::kU8> : ElementTraits<8, 128> {
-  struct Codes {
-    __m512i low;
-    __m512i high;
-  };
+  using Codes = EightBytes;
   static Codes load(const uint8_t* p) {
-    const __m512i a = _mm512_loadu_si512(p);
-    const __m512i b = _mm512_loadu_si512(p + 64);
-    const __m512i even =
-        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+    const Codes codes = load_eight_bytes(p);
     // Flipping the top bit turns 0..255 into the signed byte code - 128.
     const __m512i flip = _mm512_set1_epi32(static_cast<int>(0x80808080u));
-    return {_mm512_xor_si512(_mm512_permutex2var_epi32(a, even, b), flip),
-            _mm512_xor_si512(_mm512_permutex2var_epi32(a, odd, b), flip)};
+    return {_mm512_xor_si512(codes.low, flip), _mm512_xor_si512(codes.high, flip)};
   }
   template <int j>
   static Float value(const Codes& codes) {
     const __m512i word = j < 4 ? codes.low : codes.high;
     return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(word, 24 - 8 * (j % 4)), 24));
+  }
+};
+
+/// As in avx2/elements.h.
+template <>
+struct Element<Format::kE4M3> : ElementTraits<8> {
+  using Codes = EightBytes;
+  static Codes load(const uint8_t* p) { return load_eight_bytes(p); }
+  template <int j>
+  static Float value(const Codes& codes) {
+    const __m512i at_top = _mm512_slli_epi32(j < 4 ? codes.low : codes.high, 24 - 8 * (j % 4));
+    const __m512i bits =
+        _mm512_and_si512(_mm512_srli_epi32(at_top, 4), _mm512_set1_epi32(0x07F00000));
+    const __mmask16 nans = _mm512_cmpeq_epi32_mask(bits, _mm512_set1_epi32(0x07F00000));
+    const Float x = _mm512_castsi512_ps(_mm512_add_epi32(bits, _mm512_set1_epi32(120 << 23)));
+    const __m512i magnitude =
+        _mm512_castps_si512(_mm512_min_ps(x, fma(x, broadcast(2), broadcast(-0x1p-6f))));
+    const __m512i sign_bit = _mm512_set1_epi32(static_cast<int>(0x80000000u));
+    const __m512i value = _mm512_ternarylogic_epi32(magnitude, at_top, sign_bit, 0xF8);
+    return _mm512_castsi512_ps(
+        _mm512_mask_mov_epi32(value, nans, _mm512_set1_epi32(0x7FC00000)));  // a | (b & c)
   }
 };
 

@@ -32,6 +32,19 @@ struct TableElement {
   }
 };
 
+constexpr auto kE4m3Floats =
+    make_table<float, 256>([](int i) { return e4m3_to_float(static_cast<uint8_t>(i)); });
+
+template <>
+struct Element<Format::kE4M3> : ElementTraits<8> {
+  using Codes = const uint8_t*;
+  static Codes load(const uint8_t* p) { return p; }
+  template <int j>
+  static Float value(Codes codes) {
+    return kE4m3Floats.values[codes[j]];
+  }
+};
+
 template <>
 struct Element<Format::kU8> : ElementTraits<8, 128> {
   using Codes = const uint8_t*;

@@ -8,12 +8,12 @@ namespace subbyte::cpu::scalar {
 namespace {
 
 /// mantissa * 2^exponent, in normal numbers only.
-inline float scaled(uint32_t mantissa, int exponent) {
+constexpr float scaled(uint32_t mantissa, int exponent) {
   return static_cast<float>(mantissa) *
          std::bit_cast<float>(static_cast<uint32_t>(exponent + 127) << 23);
 }
 
-inline float e4m3_to_float(uint8_t code) {
+constexpr float e4m3_to_float(uint8_t code) {
   const uint32_t exponent = (code >> 3) & 15u;
   const uint32_t mantissa = code & 7u;
   if (exponent == 15 && mantissa == 7) return std::bit_cast<float>(0x7FC00000u);
