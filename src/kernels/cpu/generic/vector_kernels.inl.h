@@ -2,6 +2,7 @@
 // its vector_math.h.
 
 #include "kernels/cpu/generic/elementwise.inl.h"
+#include "kernels/cpu/generic/delta_net.inl.h"
 #include "kernels/cpu/generic/kv_numbers.inl.h"
 // It uses what both define.
 #include "kernels/cpu/generic/attention.inl.h"
@@ -21,5 +22,8 @@ constexpr VectorKernels kVectorTable = {
     .gelu_gate = &gelu_gate,
     .soft_cap = &soft_cap,
     .clamped_swiglu = &clamped_swiglu,
+    .sigmoid_gate = &sigmoid_gate,
+    .convolve_silu = &convolve_silu,
+    .delta_rule = &delta_rule,
     .blocks = &kBlockKernels,
 };
