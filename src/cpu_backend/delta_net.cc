@@ -36,7 +36,7 @@ class DeltaNet {
         parts_(parts),
         shape_(shape),
         numbers_(numbers),
-        columns_(columns_of(shape)) {
+        columns_(delta_net_columns(shape)) {
     for (const DeltaNetPart& part : parts) {
       for (int64_t t = 0; t < part.tokens; ++t) rows_.push_back({&part, t});
     }

@@ -59,7 +59,7 @@ struct DeltaNetColumns {
   HeadColumns b, a;        // of the projection ba
 };
 
-constexpr DeltaNetColumns columns_of(const DeltaNetShape& shape) {
+constexpr DeltaNetColumns delta_net_columns(const DeltaNetShape& shape) {
   const int64_t key = shape.key_size;
   const int64_t value = shape.values_per_key() * shape.value_size;
   const int64_t gate = shape.values_per_key();
