@@ -94,6 +94,7 @@ std::string as_json(const Inspection& inspection) {
   }
   if (inspection.model) root["model"] = model_as_json(inspection, *inspection.model);
   root["problems"] = inspection.problems;
+  root["unread_tensors"] = inspection.unread;
   root["scales_read"] = inspection.reads_scales;
   root["scale_bytes"] = inspection.scale_bytes;
   root["files"] = inspection.files;
@@ -123,6 +124,10 @@ std::string model_lines(const Inspection& inspection, const ModelConfig& model) 
       fact("layers",
            fmt::format("{} of width {}, {} heads of {}, {} of keys and values", model.num_layers,
                        model.hidden_size, model.num_heads, model.head_dim, model.num_kv_heads));
+  if (const auto states = std::ranges::count(model.delta_net_layers, true); states > 0) {
+    text += fact("states", fmt::format("{} of the layers are gated delta nets of {} heads", states,
+                                       model.delta_net.value_heads));
+  }
   if (model.num_experts > 0) {
     text += fact("experts", fmt::format("{} a layer, {} of them for a token", model.num_experts,
                                         model.experts_per_token));
@@ -154,6 +159,10 @@ std::string summary(const Inspection& inspection) {
     text += fact("size", size + "; there are integers, and no config says what is packed in them");
   }
   if (inspection.model) text += model_lines(inspection, *inspection.model);
+  if (inspection.unread > 0) {
+    text += fact("not read", fmt::format("{} tensors of parts that see or draft, beside the text",
+                                         inspection.unread));
+  }
   return text;
 }
 

@@ -62,8 +62,10 @@ def rows_of(path):
 
 
 def name_of(row):
-    scope = {"ROPE_KEY": "rope section"}.get(row["kind"],
-                                             row.get("scope") or row.get("family", ""))
+    scope = row.get("scope") or row.get("family", "")
+    if row["kind"] == "ROPE_KEY":
+        scope = f"rope section of {scope}" if scope else "rope section"
+        return f"`{row['key']}` ({scope})"
     return f"`{row['key']}`" + (f" ({scope.replace(' ', ', ')})" if scope else "")
 
 

@@ -4,6 +4,11 @@
 #include <cmath>
 
 namespace subbyte {
+namespace {
+
+constexpr int64_t kGateGrain = 1 << 12;  // numbers that are worth a thread
+
+}  // namespace
 
 void silu_gate(const cpu::Kernels& kernels, std::span<float> gate, std::span<const float> up,
                int64_t inner, const DonePart& part) {
@@ -17,6 +22,27 @@ void apply_gate(const cpu::Kernels& kernels, Gate kind, std::span<float> gate,
     const int64_t at = m * inner + part.begin;
     apply(gate.data() + at, up.data() + at, part.end - part.begin);
   }
+}
+
+void sigmoid_gate(Execution& execution, std::span<float> y, std::span<const float> x,
+                  std::span<const float> gate, std::span<const float> base, int64_t cols) {
+  const auto* const kernels = execution.kernels().vectors;
+  const auto rows = std::ssize(x) / cols;
+  const bool is_wide = cols != 1 && gate.size() == x.size();
+  const int64_t grain = std::max<int64_t>(1, kGateGrain / cols);
+  execution.pool().parallel_for(rows, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t at = row * cols;
+      if (is_wide) {
+        kernels->sigmoid_gate(y.data() + at, x.data() + at, gate.data() + at, cols);
+      } else {
+        const float factor = 1 / (1 + std::exp(-gate[row]));
+        for (int64_t i = at; i < at + cols; ++i) y[i] = factor * x[i];
+      }
+      if (base.empty()) continue;
+      for (int64_t i = at; i < at + cols; ++i) y[i] += base[i];
+    }
+  });
 }
 
 void clamped_swiglu(const cpu::Kernels& kernels, std::span<float> out,

@@ -19,6 +19,11 @@ void silu_gate(const cpu::Kernels& kernels, std::span<float> gate, std::span<con
 void apply_gate(const cpu::Kernels& kernels, Gate kind, std::span<float> gate,
                 std::span<const float> up, int64_t inner, const DonePart& part);
 
+/// y [m][cols] = sigmoid(gate) * x + base. The gate has as many columns as x, or one for all of
+/// them; `base` may be empty, and y may be x.
+void sigmoid_gate(Execution& execution, std::span<float> y, std::span<const float> x,
+                  std::span<const float> gate, std::span<const float> base, int64_t cols);
+
 /// Computes the gate of an expert, whose gate and up alternate in gate_up [m][2 * inner], of which
 /// `part` is. Writes its columns of out [m][inner], which may not overlap gate_up.
 void clamped_swiglu(const cpu::Kernels& kernels, std::span<float> out,

@@ -206,6 +206,29 @@ TEST_P(Gates, swiglu_adds_its_offset_to_the_clamped_up) {
   EXPECT_NEAR(out[0], 2 * sigmoid(2) * 2.5, 1e-6);
 }
 
+TEST_P(Gates, sigmoid_is_the_formula_with_a_gate_for_each_number_or_for_a_row) {
+  constexpr int64_t kCols = 37;
+  constexpr int64_t kRows = 5;
+  Random random(7);
+  std::vector<float> x, gate, base;
+  for (int64_t i = 0; i < kRows * kCols; ++i) {
+    x.push_back(static_cast<float>(4 * random.uniform() - 2));
+    gate.push_back(static_cast<float>(200 * random.uniform() - 100));
+    base.push_back(static_cast<float>(random.uniform()));
+  }
+  for (const bool is_wide : {true, false}) {
+    const std::vector<float> gates(gate.begin(), is_wide ? gate.end() : gate.begin() + kRows);
+    for (const bool adds : {true, false}) {
+      std::vector<float> y = x;
+      sigmoid_gate(execution(2), y, y, gates, adds ? base : std::vector<float>(), kCols);
+      for (int64_t i = 0; i < kRows * kCols; ++i) {
+        const double factor = sigmoid(gates[is_wide ? i : i / kCols]);
+        EXPECT_NEAR(y[i], factor * x[i] + (adds ? base[i] : 0), 1e-6) << i;
+      }
+    }
+  }
+}
+
 SUBBYTE_FOR_EVERY_ISA(Gates);
 
 }  // namespace

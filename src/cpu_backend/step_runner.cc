@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cpu_backend/attention.h"
+#include "cpu_backend/delta_net.h"
 #include "cpu_backend/experts.h"
 #include "cpu_backend/gates.h"
 #include "cpu_backend/norm.h"
@@ -250,6 +251,47 @@ Status StepRunner::run(const RunningSumOp& op) {
       for (int64_t i = 0; i < cols; ++i) y[i] = sum[i] += x[i];
     }
   }
+  return {};
+}
+
+Status StepRunner::run(const ColumnsOp& op) {
+  const int64_t from_cols = plan_->value(op.x).cols;
+  const int64_t cols = plan_->value(op.y).cols;
+  const float* const x = numbers(op.x).data();
+  float* const y = numbers(op.y).data();
+  execution_.pool().parallel_for(rows_of(op.y), 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      float* to = y + row * cols;
+      for (const ColumnsOp::Range& range : op.ranges) {
+        to = std::copy_n(x + row * from_cols + range.first, range.count, to);
+      }
+    }
+  });
+  return {};
+}
+
+Status StepRunner::run(const SigmoidGateOp& op) {
+  const std::span<const float> base =
+      op.base == kNoValue ? std::span<const float>() : numbers(op.base);
+  sigmoid_gate(execution_, numbers(op.y), numbers(op.x), numbers(op.gate), base,
+               plan_->value(op.y).cols);
+  return {};
+}
+
+Status StepRunner::run(const DeltaNetOp& op) {
+  const CpuStateMemory& memory = states(op.cache);
+  std::vector<DeltaNetPart> parts;
+  for (const Part& part : batch_->parts) {
+    const int32_t from = part.sequence->state(op.cache.group);
+    const int32_t to = part.sequence->next_state(op.cache.group);
+    parts.push_back({std::ssize(part.tokens),
+                     from == kNoPage ? nullptr : memory.state(from, op.cache.layer).data(),
+                     memory.state(to, op.cache.layer).data()});
+  }
+  const DeltaNetWeights& weights = op.weights;
+  gated_delta_net(
+      execution_, numbers(op.y), numbers(op.qkvz), numbers(op.ba), parts, op.shape,
+      {open(weights.filters), open(weights.a_log), open(weights.dt_bias), open(weights.norm)});
   return {};
 }
 

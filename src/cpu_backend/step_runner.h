@@ -62,6 +62,9 @@ class StepRunner {
   Status run(const AttendOp& op);
   Status run(const ExpertsOp& op);
   Status run(const RunningSumOp& op);
+  Status run(const ColumnsOp& op);
+  Status run(const SigmoidGateOp& op);
+  Status run(const DeltaNetOp& op);
   Status run(const AllReduceOp& op);
   Status run(const LogitsOp& op);
   void show(const Op& op);

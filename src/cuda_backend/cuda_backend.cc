@@ -124,6 +124,10 @@ class CudaBackend : public Backend {
     return Vector{std::ssize(numbers), std::make_shared<const DeviceBytes>(std::move(bytes))};
   }
 
+  Status check_operations(const StepPlan& plan) const override {
+    return CudaStepRunner::check_operations(plan);
+  }
+
   Status check_cache(const CacheLayout& layout, Element type) const override {
     if (type == Element::kF32) {
       return Error{"kv.unsupported",

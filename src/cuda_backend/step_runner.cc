@@ -64,7 +64,24 @@ CudaStepRunner::CudaStepRunner(const cuda::Device& device, cuda::Number number,
       programs_(device, number, partials_, stream),
       graphs_(stream) {}
 
+Status CudaStepRunner::check_operations(const StepPlan& plan) {
+  for (const Op& op : plan.ops) {
+    if (std::holds_alternative<DeltaNetOp>(op.what)) {
+      return unsupported(op, "gated delta nets run on CPUs alone (--device cpu)");
+    }
+    const bool is_of_cpus = std::holds_alternative<ColumnsOp>(op.what) ||
+                            std::holds_alternative<SigmoidGateOp>(op.what);
+    if (is_of_cpus) return unsupported(op, "sigmoid gates run on CPUs alone (--device cpu)");
+    const auto* const rotate = std::get_if<RotateOp>(&op.what);
+    if (rotate != nullptr && 2 * plan.value(rotate->cos).cols != rotate->shape.head_dim) {
+      return unsupported(op, "heads of which a part turns run on CPUs alone");
+    }
+  }
+  return {};
+}
+
 Status CudaStepRunner::check(const StepPlan& plan) const {
+  SUBBYTE_CHECK(check_operations(plan));
   for (const Op& op : plan.ops) {
     if (const auto* embed = std::get_if<EmbedOp>(&op.what)) {
       const std::vector<CudaMatrix>& parts = open(embed->table).parts;
@@ -300,6 +317,19 @@ Status CudaStepRunner::launch(const RunningSumOp& op, const ScheduledLaunch&) {
   call.num_parts = std::ssize(batch_->parts);
   cuda::run_running_sum(call, stream_);
   return {};
+}
+
+// What check_operations() refuses.
+Status CudaStepRunner::launch(const ColumnsOp&, const ScheduledLaunch&) {
+  return Error{"linear.unsupported", "columns"};
+}
+
+Status CudaStepRunner::launch(const SigmoidGateOp&, const ScheduledLaunch&) {
+  return Error{"linear.unsupported", "a sigmoid gate"};
+}
+
+Status CudaStepRunner::launch(const DeltaNetOp&, const ScheduledLaunch&) {
+  return Error{"linear.unsupported", "a gated delta net"};
 }
 
 Status CudaStepRunner::launch(const AllReduceOp&, const ScheduledLaunch&) {

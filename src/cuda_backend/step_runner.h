@@ -75,7 +75,9 @@ class CudaStepRunner {
   CudaStepRunner(const cuda::Device& device, cuda::Number number, const StepRunnerOptions& options,
                  cuda::Stream stream);
 
-  /// Code linear.unsupported names an operation that has no kernels.
+  /// Code linear.unsupported names an operation that has no kernels; the weights need not be there.
+  static Status check_operations(const StepPlan& plan);
+  /// The same of a plan with its weights.
   Status check(const StepPlan& plan) const;
 
   /// Enqueues a step. `results` are where its operations leave them. Codes: cuda.*.
@@ -112,6 +114,9 @@ class CudaStepRunner {
   Status launch(const AttendOp& op, const ScheduledLaunch& item);
   Status launch(const ExpertsOp& op, const ScheduledLaunch& item);
   Status launch(const RunningSumOp& op, const ScheduledLaunch& item);
+  Status launch(const ColumnsOp& op, const ScheduledLaunch& item);
+  Status launch(const SigmoidGateOp& op, const ScheduledLaunch& item);
+  Status launch(const DeltaNetOp& op, const ScheduledLaunch& item);
   Status launch(const AllReduceOp& op, const ScheduledLaunch& item);
   Status launch(const LogitsOp& op, const ScheduledLaunch& item);
   Status show(const Op& op);

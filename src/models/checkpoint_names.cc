@@ -85,6 +85,7 @@ class Finder {
       found.file = {};
       return found;
     }
+    if (found.spec.is_untied_if_there) found.spec.tied_to = {};
     for (const FileMatrix& matrix : found.file.matrices) {
       SUBBYTE_TRY(ModuleInfo info, describe(found.spec, matrix));
       found.infos.push_back(std::move(info));
@@ -98,7 +99,10 @@ class Finder {
 
   Status check_rest() const {
     for (const auto& [name, tensor] : context_.tensors.tensors()) {
-      if (used_.contains(name) || is_ignored_tensor(name) || is_zero_bias(tensor)) continue;
+      if (used_.contains(name) || is_ignored_tensor(name) || names_.is_unread(name) ||
+          is_zero_bias(tensor)) {
+        continue;
+      }
       return Error{"model.surplus",
                    fmt::format("{}: tensor {}: not part of the model that config.json describes",
                                tensor.file->path().string(), quote_name(name))};
@@ -130,8 +134,9 @@ class Finder {
 
 }  // namespace
 
-Result<CheckpointNames> CheckpointNames::find(const TensorSource& tensors, ExpertLayout experts) {
-  CheckpointNames names(tensors, experts);
+Result<CheckpointNames> CheckpointNames::find(const TensorSource& tensors, ExpertLayout experts,
+                                              std::span<const std::string_view> unread) {
+  CheckpointNames names(tensors, experts, unread);
   for (const Prefix& prefix : kPrefixes) {
     if (!has_prefix(tensors, prefix.body)) continue;
     names.prefix_ = prefix.body;
@@ -144,6 +149,10 @@ Result<CheckpointNames> CheckpointNames::find(const TensorSource& tensors, Exper
                       "expected a name that begins with model., model.language_model., "
                       "language_model.model. or embed_tokens.: save the model itself, without what "
                       "is wrapped around it");
+}
+
+bool CheckpointNames::is_unread(std::string_view name) const {
+  return std::ranges::any_of(unread_, [&](auto beginning) { return name.starts_with(beginning); });
 }
 
 std::string CheckpointNames::full(std::string_view name) const {
@@ -225,8 +234,10 @@ FileTensors CheckpointNames::tensors_of(const TensorSpec& spec) const {
   FileTensors found;
   const std::string name = full(spec.name);
   if (spec.is_vector()) {
-    const bool is_module = spec.role == Role::kNorm;
-    found.vectors.push_back({is_module ? name + ".weight" : name, {size(spec.rows)}});
+    const bool is_module = spec.role != Role::kVector;
+    FileVector vector = {is_module ? name + ".weight" : name, {size(spec.rows)}};
+    if (spec.role == Role::kFilters) vector.shape = {size(spec.rows), 1, size(spec.cols)};
+    found.vectors.push_back(std::move(vector));
     return found;
   }
   std::vector<PartSpec> parts = parts_of(spec);

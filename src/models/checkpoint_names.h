@@ -58,7 +58,9 @@ class CheckpointNames {
  public:
   /// `tensors` must outlive this. Code model.names when the tensors have a prefix that no software
   /// writes.
-  static Result<CheckpointNames> find(const TensorSource& tensors, ExpertLayout experts);
+  /// `unread` is that of the family, and must outlive this.
+  static Result<CheckpointNames> find(const TensorSource& tensors, ExpertLayout experts,
+                                      std::span<const std::string_view> unread = {});
 
   /// The name in the checkpoint: "model.layers.3.mlp.gate" of "layers.3.mlp.gate".
   std::string full(std::string_view name) const;
@@ -71,10 +73,13 @@ class CheckpointNames {
     return spec.is_of_experts() && !stacks_apart(spec).empty();
   }
   ExpertLayout experts() const { return experts_; }
+  /// Says whether a tensor is of another part of the checkpoint than the text model.
+  bool is_unread(std::string_view name) const;
 
  private:
-  CheckpointNames(const TensorSource& tensors, ExpertLayout experts)
-      : tensors_(&tensors), experts_(experts) {}
+  CheckpointNames(const TensorSource& tensors, ExpertLayout experts,
+                  std::span<const std::string_view> unread)
+      : tensors_(&tensors), experts_(experts), unread_(unread) {}
 
   std::vector<PartSpec> stacks_apart(const TensorSpec& spec) const;
   FileTensors experts_of(const TensorSpec& spec) const;
@@ -82,6 +87,7 @@ class CheckpointNames {
 
   const TensorSource* tensors_;
   ExpertLayout experts_;
+  std::span<const std::string_view> unread_;
   std::string_view prefix_ = "model.";
   std::string_view head_ = "lm_head";
 };

@@ -14,14 +14,17 @@ enum class SlidingRule : uint8_t {
   kFromLayer,  // with use_sliding_window those from max_window_layers on
   kAll,        // with use_sliding_window all; layer_types has to say the same
   kEvenLayers,
+  kOfFamily,  // none slides, and the family reads layer_types by itself
 };
 
 struct ConfigDefaults {
-  int64_t kv_heads = 0;  // 0: num_attention_heads
-  int64_t head_dim = 0;  // 0: hidden_size / num_attention_heads
+  int64_t intermediate_size = -1;  // -1: it must be there; 0: no layer has that
+  int64_t kv_heads = 0;            // 0: num_attention_heads
+  int64_t head_dim = 0;            // 0: hidden_size / num_attention_heads
   int64_t max_positions = 2048;
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000;
+  double rotary_fraction = 1;  // of a head, that turns
   RopeScaling rope_scaling = {};
   bool attention_bias = false;
   SlidingRule sliding = SlidingRule::kNone;

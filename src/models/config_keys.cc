@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 
 #include "models/model_family.h"
 
@@ -13,6 +12,7 @@ using json::KeyRule;
 using json::KeyUse;
 
 #undef SUBBYTE_CONFIG_KEY
+#undef SUBBYTE_ROPE_KEY
 
 constexpr std::array kConfigKeys = {
 #define SUBBYTE_ROPE_KEY(key, use, neutral, note)
@@ -31,29 +31,56 @@ constexpr std::array kRopeRules = {
 #undef SUBBYTE_ROPE_KEY
 };
 
-}  // namespace
-
-std::vector<KeyRule> config_rules(std::string_view model_type) {
-  std::vector<KeyRule> rules = json::rules_of(kConfigKeys, model_type);
-  if (const ModelFamily* family = find_family(model_type)) {
-    std::ranges::copy(json::rules_of(family->keys, model_type), std::back_inserter(rules));
+/// Those of keys that a family has no rule of its own for.
+void add_others(std::span<const KeyRule> general, std::vector<KeyRule>& rules) {
+  const std::vector<KeyRule> own = rules;
+  for (const KeyRule& rule : general) {
+    if (json::find_rule(own, rule.key) == nullptr) rules.push_back(rule);
   }
-  return rules;
 }
 
-std::span<const KeyRule> rope_rules() {
-  return kRopeRules;
-}
-
-std::vector<std::string> unknown_config_keys(const json::Object& config,
-                                             std::string_view model_type) {
+/// Of one object: config.json, or the text part of one.
+std::vector<std::string> unknown_in(const json::Object& config, std::string_view model_type) {
   std::vector<std::string> keys = json::unknown_keys(config, config_rules(model_type));
   for (const char* const name : {"rope_parameters", "rope_scaling"}) {
     const auto section = config.object(name);
     if (!section.ok() || !*section) continue;
-    for (const std::string& key : json::unknown_keys(**section, rope_rules())) {
+    for (const std::string& key : json::unknown_keys(**section, rope_rules(model_type))) {
       keys.push_back(std::string(name) + "." + key);
     }
+  }
+  return keys;
+}
+
+}  // namespace
+
+std::vector<KeyRule> config_rules(std::string_view model_type) {
+  std::vector<KeyRule> rules;
+  if (const ModelFamily* family = find_family(model_type)) {
+    rules = json::rules_of(family->keys, model_type);
+  }
+  add_others(json::rules_of(kConfigKeys, model_type), rules);
+  return rules;
+}
+
+std::vector<KeyRule> rope_rules(std::string_view model_type) {
+  std::vector<KeyRule> rules;
+  if (const ModelFamily* family = find_family(model_type)) {
+    rules.assign(family->rope_keys.begin(), family->rope_keys.end());
+  }
+  add_others(kRopeRules, rules);
+  return rules;
+}
+
+std::vector<std::string> unknown_config_keys(const json::Object& config,
+                                             std::string_view model_type) {
+  const auto text = text_part_of(config);
+  if (!text.ok() || !*text) return unknown_in(config, model_type);
+  const auto wrapper = config.required_string("model_type");
+  std::vector<std::string> keys =
+      unknown_in(config, wrapper.ok() ? std::string_view(*wrapper) : model_type);
+  for (const std::string& key : unknown_in(**text, model_type)) {
+    keys.push_back(std::string(kTextConfig) + "." + key);
   }
   return keys;
 }

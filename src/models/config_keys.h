@@ -16,15 +16,22 @@
     }                                                      \
   }
 
+/// The same for rope_parameters and rope_scaling, in a list of a family.
+#define SUBBYTE_ROPE_KEY(key, use, neutral, note) \
+  json::KeyRule {                                 \
+    key, json::KeyUse::use, neutral               \
+  }
+
 namespace subbyte {
 
-/// The rules of a type: those that all have, and those of its family.
+/// The rules of a type, or of a wrapper: those of its family, and then those that all have.
 std::vector<json::KeyRule> config_rules(std::string_view model_type);
 
 /// Those of rope_parameters and rope_scaling.
-std::span<const json::KeyRule> rope_rules();
+std::vector<json::KeyRule> rope_rules(std::string_view model_type);
 
-/// Keys of config.json and its rope section that no rule names, as "rope_scaling.key" there.
+/// Keys of config.json, of its text part and of their rope sections that no rule names, as
+/// "rope_scaling.key" there. `model_type` is that of a ModelConfig.
 std::vector<std::string> unknown_config_keys(const json::Object& config,
                                              std::string_view model_type);
 

@@ -138,7 +138,8 @@ TEST(ConfigKeys, reads_mscale_and_a_factor_that_is_null) {
 }
 
 TEST(ConfigKeys, keys_that_would_change_the_model_are_refused_by_name) {
-  for (const char* base : {kQwen3, kQwen3Moe, kGptOss}) {
+  for (const char* base :
+       {kQwen3, kQwen3Moe, kGptOss, testing::kQwen3_5, testing::kQwen3_5Moe, testing::kQwen3Next}) {
     const std::string type = json::Value::parse(base)["model_type"];
     const ModelConfig plain = *parse_text(base);
     for (const json::KeyRule& rule : config_rules(type)) {

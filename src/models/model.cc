@@ -35,7 +35,7 @@ struct OpenedModel {
 
   Result<std::vector<FoundTensor>> find_tensors(const ImportContext& context) const {
     const ModelFamily& family = family_of(config);
-    SUBBYTE_TRY(const auto names, CheckpointNames::find(tensors, family.experts));
+    SUBBYTE_TRY(const auto names, CheckpointNames::find(tensors, family.experts, family.unread));
     return subbyte::find_tensors(context, names, family.tensors(config));
   }
 };
@@ -84,6 +84,10 @@ const ModelFamily* find_family(std::string_view model_type) {
       return std::ranges::find(names, model_type, name...) != names.end();
     };
     if (has(family->model_types, &ModelType::name) || has(family->containers)) return family;
+    const auto is_wrapper = [&](const ModelType& type) {
+      return !type.wrapper.empty() && type.wrapper == model_type;
+    };
+    if (std::ranges::any_of(family->model_types, is_wrapper)) return family;
   }
   return nullptr;
 }
@@ -230,6 +234,7 @@ Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& path, Bac
   MachineMemory* const memory = backend.memory();
   if (memory != nullptr) {
     SUBBYTE_TRY(const StepPlan plan, plan_of(config));
+    SUBBYTE_CHECK(backend.check_operations(plan));
     SUBBYTE_CHECK(backend.check_cache(plan.cache, options.cache_type));
     SUBBYTE_TRY(const MemoryNeed need, memory_need(tensors, plan, options, *memory));
     SUBBYTE_CHECK(memory->reserve(need, plan, step_size(options)));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/model_file.h"
+#include "base/quote.h"
 #include "checkpoints/config/model_files.h"
 #include "json/key_rules.h"
 #include "models/config_keys.h"
@@ -56,7 +57,13 @@ Status read_heads(const json::Object& config, const ConfigDefaults& defaults, Mo
 
 Status read_sizes(const json::Object& config, const ConfigDefaults& defaults, ModelConfig& model) {
   SUBBYTE_TRY(model.hidden_size, config.required_integer("hidden_size", 1, kMaxWidth));
-  SUBBYTE_TRY(model.intermediate_size, config.required_integer("intermediate_size", 1, kMaxWidth));
+  if (defaults.intermediate_size < 0) {
+    SUBBYTE_TRY(model.intermediate_size,
+                config.required_integer("intermediate_size", 1, kMaxWidth));
+  } else if (defaults.intermediate_size > 0) {
+    SUBBYTE_TRY(const auto size, config.integer("intermediate_size", 1, kMaxWidth));
+    model.intermediate_size = size.value_or(defaults.intermediate_size);
+  }
   SUBBYTE_TRY(model.num_layers, config.required_integer("num_hidden_layers", 1, kMaxLayers));
   SUBBYTE_TRY(model.vocab_size, config.required_integer("vocab_size", 1, kMaxVocabulary));
   SUBBYTE_TRY(const auto positions, config.integer("max_position_embeddings", 1, kMaxPositions));
@@ -79,7 +86,9 @@ Result<int64_t> first_sliding_layer(const json::Object& config, const ConfigDefa
 
 /// The window of layers that slide; 0: there is none. null says so.
 Result<int64_t> read_window(const json::Object& config, const ConfigDefaults& defaults) {
-  if (defaults.sliding == SlidingRule::kNone) return int64_t{0};
+  if (defaults.sliding == SlidingRule::kNone || defaults.sliding == SlidingRule::kOfFamily) {
+    return int64_t{0};
+  }
   SUBBYTE_TRY(const auto window, config.integer("sliding_window", 1, kMaxPositions));
   SUBBYTE_TRY(const auto uses_window, config.boolean("use_sliding_window"));
   const bool always = defaults.sliding == SlidingRule::kEvenLayers;
@@ -116,7 +125,7 @@ Status read_windows(const json::Object& config, const ConfigDefaults& defaults,
   const int64_t step = defaults.sliding == SlidingRule::kEvenLayers ? 2 : 1;
   model.windows.assign(model.num_layers, 0);
   for (int64_t i = first_sliding; i < model.num_layers; i += step) model.windows[i] = window;
-  if (!config.has("layer_types")) return {};
+  if (!config.has("layer_types") || defaults.sliding == SlidingRule::kOfFamily) return {};
   SUBBYTE_TRY(auto windows, read_layer_types(config, model.num_layers, window));
   if (defaults.sliding == SlidingRule::kAll && windows != model.windows) {
     return config.error("config.layer_types", "layer_types",
@@ -150,11 +159,9 @@ Status require_activation(const json::Object& config) {
   return config.error("config.hidden_act", "hidden_act", "\"silu\"");
 }
 
-}  // namespace
-
-Result<ModelConfig> parse_model_config(const json::Object& config) {
+Result<ModelConfig> parse_text_config(const json::Object& config, std::string model_type) {
   ModelConfig model;
-  SUBBYTE_TRY(model.model_type, config.required_string("model_type"));
+  model.model_type = std::move(model_type);
   const ModelFamily* family = find_family(model.model_type);
   if (family == nullptr) {
     return config.error("config.model_type", "model_type",
@@ -179,6 +186,47 @@ Result<ModelConfig> parse_model_config(const json::Object& config) {
   if (family->read != nullptr) SUBBYTE_CHECK(family->read(config, model));
   SUBBYTE_CHECK(read_eos(config, model));
   return model;
+}
+
+/// The type that `wrapper` has inside; nullptr: it is no wrapper.
+const ModelType* find_wrapped(std::string_view wrapper) {
+  const ModelFamily* const family = find_family(wrapper);
+  if (family == nullptr) return nullptr;
+  const auto found = std::ranges::find(family->model_types, wrapper, &ModelType::wrapper);
+  return found == family->model_types.end() ? nullptr : &*found;
+}
+
+/// What stands outside counts before what the text part says: it is the model's own.
+Result<ModelConfig> parse_wrapper(const json::Object& config, const ModelType& type,
+                                  const json::Object& text) {
+  SUBBYTE_CHECK(json::check_keys(config, config_rules(type.wrapper), "config.not_computed"));
+  SUBBYTE_TRY(const auto inside, text.string("model_type"));
+  if (inside && *inside != type.name && *inside != type.wrapper) {
+    return text.error("config.model_type", "model_type", quote(type.name));
+  }
+  SUBBYTE_TRY(ModelConfig model, parse_text_config(text, std::string(type.name)));
+  SUBBYTE_TRY(const auto tied, config.boolean("tie_word_embeddings"));
+  model.contradicts_ties = tied.value_or(false) != model.tie_word_embeddings;
+  model.tie_word_embeddings = model.tie_word_embeddings || tied.value_or(false);
+  SUBBYTE_CHECK(read_eos(config, model));
+  return model;
+}
+
+}  // namespace
+
+Result<std::optional<json::Object>> text_part_of(const json::Object& config) {
+  SUBBYTE_TRY(const auto model_type, config.string("model_type"));
+  if (!model_type || find_wrapped(*model_type) == nullptr) return std::optional<json::Object>();
+  SUBBYTE_TRY(auto text, config.object(kTextConfig));
+  if (!text) return config.error("json.missing", kTextConfig, "an object");
+  return text;
+}
+
+Result<ModelConfig> parse_model_config(const json::Object& config) {
+  SUBBYTE_TRY(std::string model_type, config.required_string("model_type"));
+  SUBBYTE_TRY(const auto text, text_part_of(config));
+  if (text) return parse_wrapper(config, *find_wrapped(model_type), *text);
+  return parse_text_config(config, std::move(model_type));
 }
 
 Result<ModelConfig> read_model_config(const fs::path& model) {

@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "checkpoints/config/config_file.h"
+#include "ops/delta_net.h"
 #include "ops/rope.h"
 #include "ops/weights.h"
 
@@ -26,21 +28,28 @@ struct ModelConfig {
   int64_t num_layers = 0;
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;  // given, or hidden_size / num_heads
+  int64_t head_dim = 0;    // given, or hidden_size / num_heads
+  int64_t rotary_dim = 0;  // numbers of a head that turn
   int64_t vocab_size = 0;
   int64_t max_positions = 0;  // with what YaRN adds
   float rms_norm_eps = 1e-6f;
   bool tie_word_embeddings = false;
-  bool attention_bias = false;  // of q, k, v and o
-  bool mlp_bias = false;        // of gate, up and down
+  bool contradicts_ties = false;  // a wrapper and its text part: whether there is a head decides
+  bool attention_bias = false;    // of q, k, v and o
+  bool mlp_bias = false;          // of gate, up and down
   double rope_theta = 10000;
   RopeScaling rope_scaling;
   std::vector<int64_t> windows;  // [num_layers]; 0: full attention
+
+  // Layers that keep a state instead of keys and values.
+  std::vector<bool> delta_net_layers;  // [num_layers], or empty: none
+  DeltaNetShape delta_net;
 
   // Mixtures of experts.
   int64_t num_experts = 0;  // of a layer; 0: none
   int64_t experts_per_token = 0;
   int64_t expert_size = 0;          // outputs of the gate of one
+  int64_t shared_expert_size = 0;   // the same of the one that every token goes to; 0: none
   std::vector<bool> expert_layers;  // [num_layers]; the others are dense
   RouteWeights route_weights = RouteWeights::kOfChosen;
   SwiGLU swiglu;
@@ -63,5 +72,10 @@ Result<ModelConfig> read_model_config(const std::filesystem::path& model);
 
 /// The same from a parsed config.json, without generation_config.json.
 Result<ModelConfig> parse_model_config(const json::Object& config);
+
+/// Finds the config of the text model inside of a wrapper (ModelType); nullopt: `config` is none.
+/// Codes: json.*.
+inline constexpr const char* kTextConfig = "text_config";
+Result<std::optional<json::Object>> text_part_of(const json::Object& config);
 
 }  // namespace subbyte

@@ -22,6 +22,9 @@ namespace subbyte {
 struct ModelType {
   std::string_view name;          // model_type of config.json
   std::string_view architecture;  // what config.json calls the class
+  /// model_type of a config.json that has the config of such a model inside, as text_config, beside
+  /// those of parts that see and draft.
+  std::string_view wrapper = {};
   ConfigDefaults defaults = {};
 };
 
@@ -36,13 +39,17 @@ struct ModelFamily {
   std::span<const ModelType> model_types;
   /// Containers that hold models of the first type and do not say so (ConfigFile).
   std::span<const std::string_view> containers = {};
-  std::span<const json::ScopedRule> keys = {};  // of config.json, beside those that all have
+  /// Rules of config.json beside those that all have, or instead of them; of a wrapper, too.
+  std::span<const json::ScopedRule> keys = {};
+  std::span<const json::KeyRule> rope_keys = {};  // the same of its rope section
   std::span<const RopeKind> rope_kinds = {};
   /// Reads what config.json says of this family alone; nullptr: nothing.
   Status (*read)(const json::Object& config, ModelConfig& model) = nullptr;
   /// Lists the tensors of a model.
   std::vector<TensorSpec> (*tensors)(const ModelConfig& config) = nullptr;
   ExpertLayout experts = ExpertLayout::kModules;
+  /// How names of tensors begin that are of no use for text: other parts of the same checkpoint.
+  std::span<const std::string_view> unread = {};
   /// Writes the operations of a step. Code plan.shape.
   Result<StepPlan> (*record)(const ModelConfig& config, const ModelWeights& weights) = nullptr;
   /// Those that its models were trained with, the usual one first; which one it is, is seen by the
@@ -58,7 +65,8 @@ struct ModelFamily {
 
 std::span<const ModelFamily* const> all_families();
 
-/// `model_type` as config.json has it, or a container. nullptr when this version does not know it.
+/// `model_type` as config.json has it, a wrapper or a container. nullptr when this version does not
+/// know it.
 const ModelFamily* find_family(std::string_view model_type);
 /// The family of a model whose config was read, and its type there.
 const ModelFamily& family_of(const ModelConfig& config);

@@ -26,6 +26,10 @@ struct ModelShape {
   int64_t experts = 0;      // 0: dense
   int64_t per_token = 0;    // experts of a token
   int64_t expert_size = 0;  // outputs of the gate of one
+  // Of gated delta nets.
+  int64_t key_heads = 0;
+  int64_t value_heads = 0;
+  int64_t state_head_dim = 0;  // of both
 };
 
 struct ModelType;

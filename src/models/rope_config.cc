@@ -74,19 +74,22 @@ Status read_yarn(const json::Object& config, const json::Object& rope, ModelConf
 
 /// Of a section without a type: rope_parameters may hold rope_theta alone. Whoever wrote anything
 /// else meant positions to be scaled, and did not say how.
-Status require_nothing_to_scale(const json::Object& rope) {
+Status require_nothing_to_scale(const json::Object& rope, const ModelConfig& model) {
+  const auto rules = rope_rules(model.model_type);
   for (const auto& [key, value] : rope.members()) {
     if (key == "rope_theta" || key == "partial_rotary_factor" || value.is_null()) continue;
+    const json::KeyRule* const rule = json::find_rule(rules, key);
+    if (rule != nullptr && rule->use == json::KeyUse::kIgnored) continue;
     return rope.error("json.missing", "rope_type", "a string, as " + quote(key) + " is there");
   }
   return {};
 }
 
 Status read_scaling(const json::Object& config, const json::Object& rope, ModelConfig& model) {
-  SUBBYTE_CHECK(json::check_keys(rope, rope_rules(), "config.rope"));
+  SUBBYTE_CHECK(json::check_keys(rope, rope_rules(model.model_type), "config.rope"));
   const char* key = rope.has("rope_type") ? "rope_type" : "type";
   SUBBYTE_TRY(const auto type, rope.string(key));
-  if (!type) return require_nothing_to_scale(rope);
+  if (!type) return require_nothing_to_scale(rope, model);
   if (*type == "default") return {};
   if (*type == "yarn") return read_yarn(config, rope, model);
   if (*type == "linear") {
@@ -118,6 +121,25 @@ Result<RopeSections> find_sections(const json::Object& config) {
   return sections;
 }
 
+/// The part of a head that turns: what the newer section says, or what stands beside it.
+Status read_rotary_dim(const json::Object& config, const ConfigDefaults& defaults,
+                       ModelConfig& model) {
+  constexpr const char* kKey = "partial_rotary_factor";
+  SUBBYTE_TRY(const RopeSections sections, find_sections(config));
+  SUBBYTE_TRY(auto fraction, config.number(kKey, 0, 1));
+  for (const auto& section : {sections.older, sections.newer}) {
+    if (!section || !section->has(kKey)) continue;
+    SUBBYTE_TRY(fraction, section->number(kKey, 0, 1));
+  }
+  const double turning =
+      fraction.value_or(defaults.rotary_fraction) * static_cast<double>(model.head_dim);
+  model.rotary_dim = static_cast<int64_t>(turning);
+  if (model.rotary_dim >= 2 && model.rotary_dim % 2 == 0) return {};
+  return config.error(
+      "config.rope", kKey,
+      fmt::format("a part of head_dim ({}) that is an even number above 0", model.head_dim));
+}
+
 /// Newer: rope_parameters {rope_theta, rope_type, ...}. Older: rope_theta beside rope_scaling. Both
 /// may be there when they agree.
 Status read_sections(const json::Object& config, const ConfigDefaults& defaults,
@@ -147,6 +169,7 @@ Status read_sections(const json::Object& config, const ConfigDefaults& defaults,
 
 Status read_rope(const json::Object& config, ModelConfig& model) {
   SUBBYTE_CHECK(read_sections(config, type_of(model).defaults, model));
+  SUBBYTE_CHECK(read_rotary_dim(config, type_of(model).defaults, model));
   const RopeScaling& scaling = model.rope_scaling;
   if (scaling.type != RopeScaling::Type::kYarn) return {};
   // Qwen3's way to 131,072 positions: 32,768 times 4, beside max_position_embeddings of 40,960.

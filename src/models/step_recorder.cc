@@ -12,8 +12,8 @@ namespace subbyte {
 StepRecorder::StepRecorder(const ModelConfig& config, const ModelWeights& weights)
     : config_(config),
       weights_(weights),
-      rope_(std::make_shared<const Rope>(config.head_dim, config.rope_theta, config.rope_scaling)) {
-}
+      rope_(std::make_shared<const Rope>(config.rotary_dim, config.rope_theta,
+                                         config.rope_scaling)) {}
 
 ValueId StepRecorder::embed() {
   return record_.embed(kTable, weights_.matrix(kTable));
@@ -29,7 +29,22 @@ ValueId StepRecorder::add_norm(std::string_view name, ValueId& x, ValueId delta)
   return record_.add_norm(name, x, delta, norm(name));
 }
 
-ValueId StepRecorder::self_attention(ValueId h) {
+namespace {
+
+/// Of heads of queries each with its gate, and of keys and values after them: all but the gates, or
+/// the gates alone.
+std::vector<ColumnsOp::Range> query_columns(const AttentionShape& shape, bool is_gate) {
+  std::vector<ColumnsOp::Range> ranges;
+  for (int64_t head = 0; head < shape.heads; ++head) {
+    ranges.push_back({(2 * head + (is_gate ? 1 : 0)) * shape.head_dim, shape.head_dim});
+  }
+  if (!is_gate) ranges.push_back({2 * shape.q_size(), 2 * shape.kv_size()});
+  return ranges;
+}
+
+}  // namespace
+
+ValueId StepRecorder::self_attention(ValueId h, bool has_gate) {
   Recorder::Attention attention;
   attention.shape = {config_.num_heads, config_.num_kv_heads, config_.head_dim,
                      1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
@@ -38,16 +53,45 @@ ValueId StepRecorder::self_attention(ValueId h) {
   attention.norms = {weights_.vector(in_layer("self_attn.q_norm")),
                      weights_.vector(in_layer("self_attn.k_norm")), config_.rms_norm_eps};
   attention.sinks = weights_.vector(in_layer("self_attn.sinks"));
-  const ValueId qkv =
-      record_.linear("self_attn.qkv_proj", h, weights_.matrix(in_layer("self_attn.qkv_proj")));
-  const ValueId heads = record_.attention("self_attn", qkv, attention);
-  return record_.linear("self_attn.o_proj", heads, weights_.matrix(in_layer("self_attn.o_proj")));
+  ValueId qkv = linear("self_attn.qkv_proj", h);
+  ValueId gate = kNoValue;
+  if (has_gate) {
+    gate = record_.columns("self_attn.gate", qkv, query_columns(attention.shape, true));
+    qkv = record_.columns("self_attn.qkv", qkv, query_columns(attention.shape, false));
+  }
+  ValueId heads = record_.attention("self_attn", qkv, attention);
+  if (has_gate) heads = record_.sigmoid_gate("self_attn.gated", heads, gate);
+  return linear("self_attn.o_proj", heads);
+}
+
+ValueId StepRecorder::delta_net(ValueId h) {
+  const auto vector = [this](const char* name) {
+    return weights_.vector(in_layer(std::string("linear_attn.") + name));
+  };
+  const bool joined = config_.delta_net.by_key_head;
+  const ValueId qkvz = linear(joined ? "linear_attn.in_proj_qkvz" : "linear_attn.in_proj", h);
+  const ValueId ba = linear(joined ? "linear_attn.in_proj_ba" : "linear_attn.in_proj_gates", h);
+  const ValueId heads =
+      record_.delta_net("linear_attn", qkvz, ba, config_.delta_net,
+                        {vector("conv1d"), vector("A_log"), vector("dt_bias"), vector("norm")});
+  return linear("linear_attn.out_proj", heads);
 }
 
 ValueId StepRecorder::gated_block(ValueId h) {
-  const ValueId gated =
-      record_.gated_linear("mlp.gate_up_proj", h, weights_.matrix(in_layer("mlp.gate_up_proj")));
-  return record_.linear("mlp.down_proj", gated, weights_.matrix(in_layer("mlp.down_proj")));
+  return gated_block("mlp.", h);
+}
+
+ValueId StepRecorder::gated_block(std::string_view prefix, ValueId h) {
+  const std::string gate_up = fmt::format("{}gate_up_proj", prefix);
+  const ValueId gated = record_.gated_linear(gate_up, h, weights_.matrix(in_layer(gate_up)));
+  return linear(fmt::format("{}down_proj", prefix), gated);
+}
+
+ValueId StepRecorder::shared_expert(ValueId h, ValueId experts) {
+  const std::string name = "mlp.shared_expert_gate";
+  const ValueId gate = record_.exact_linear(name, h, weights_.matrix(in_layer(name)));
+  const ValueId shared = gated_block("mlp.shared_expert.", h);
+  return record_.sigmoid_gate("mlp.shared_expert.gated", shared, gate, experts);
 }
 
 ValueId StepRecorder::experts(std::string_view router, ValueId h) {

@@ -27,11 +27,19 @@ class StepRecorder {
   ValueId add_norm(std::string_view name, ValueId& x, ValueId delta);
 
   /// o(attention(rope(norm(q h)), rope(norm(k h)), v h)) under "self_attn.", with the norms, sinks
-  /// and window that the layer has.
-  ValueId self_attention(ValueId h);
+  /// and window that the layer has. With a gate, q has a head of queries, its gate, the next head,
+  /// and what o multiplies is sigmoid(gate) times the result.
+  ValueId self_attention(ValueId h, bool has_gate = false);
+
+  /// The gated delta net under "linear_attn."
+  ValueId delta_net(ValueId h);
 
   /// down(silu(gate h) * (up h)) under "mlp."
   ValueId gated_block(ValueId h);
+
+  /// experts + sigmoid(gate h) * down(silu(gate h) * (up h)) with the names under
+  /// "mlp.shared_expert".
+  ValueId shared_expert(ValueId h, ValueId experts);
 
   /// The mixture of experts under "mlp."; `router` is the name of what chooses them.
   ValueId experts(std::string_view router, ValueId h);
@@ -40,6 +48,10 @@ class StepRecorder {
   Result<StepPlan> finish(ValueId x, ValueId delta) &&;
 
  private:
+  ValueId gated_block(std::string_view prefix, ValueId h);
+  ValueId linear(const std::string& name, ValueId h) {
+    return record_.linear(name, h, weights_.matrix(in_layer(name)));
+  }
   std::string in_layer(std::string_view name) const { return prefix_ + std::string(name); }
   Norm norm(std::string_view name) const {
     return {weights_.vector(in_layer(name)), config_.rms_norm_eps};

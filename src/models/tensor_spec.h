@@ -26,6 +26,7 @@ enum class Role : uint8_t {
   kHead,           // a matrix whose results are logits
   kNorm,           // factors near 1
   kVector,         // any numbers
+  kFilters,  // of a convolution over tokens, a filter of `cols` taps for each of `rows` channels
 };
 
 /// The side of a matrix that ranks of tensor parallelism may divide: each has some of the outputs,
@@ -52,7 +53,7 @@ struct TensorSpec {
   std::string name;  // of the module; of a kVector of the tensor
   Role role = Role::kLinear;
   int64_t rows = 0;     // outputs; the numbers of norms and vectors
-  int64_t cols = 0;     // inputs; 0 for norms and vectors
+  int64_t cols = 0;     // inputs, or taps; 0 for norms and vectors
   int64_t experts = 0;  // each with such a matrix; 0: one matrix
   Split split = Split::kNone;
   bool may_be_quantized = false;
@@ -60,10 +61,16 @@ struct TensorSpec {
   std::vector<PartSpec> parts = {};  // empty, or at least two
   /// Another one that this one must be equal to where a file has it at all.
   std::string_view tied_to = {};
+  /// Or that stands for it only where a file does not have it: configs that contradict themselves.
+  bool is_untied_if_there = false;
+  /// The factors of a norm are so much more than the numbers of the file.
+  float offset = 0;
 
   /// "layers.3.mlp.experts" of what stands under it.
   std::string_view parent() const { return std::string_view(name).substr(0, name.rfind('.')); }
-  bool is_vector() const { return role == Role::kNorm || role == Role::kVector; }
+  bool is_vector() const {
+    return role == Role::kNorm || role == Role::kVector || role == Role::kFilters;
+  }
   bool is_of_experts() const { return role == Role::kExpertsGateUp || role == Role::kExpertsDown; }
 };
 
@@ -74,8 +81,9 @@ inline constexpr std::string_view kHead = "lm_head";
 /// Puts a list together from the blocks that families share.
 class TensorList {
  public:
-  /// Begins with the embedding.
-  explicit TensorList(const ModelConfig& config);
+  /// Begins with the embedding. The factors of norms are `norm_offset` more than the numbers of
+  /// files, but for those of gated delta nets.
+  explicit TensorList(const ModelConfig& config, float norm_offset = 0);
 
   void norm(std::string name, int64_t size);
   void vector(std::string name, int64_t size);
@@ -85,6 +93,7 @@ class TensorList {
     bool has_bias = false;  // of q, k and v
     bool has_output_bias = false;
     bool has_norms = false;  // of queries and keys
+    bool has_gate = false;   // rows of q_proj: a head of queries, its gate, the next head
     bool has_sinks = false;
     bool may_be_quantized = true;
   };
@@ -94,6 +103,10 @@ class TensorList {
   void block_norms(int64_t layer);
   /// Adds gate, up and down under "layers.N.mlp."
   void gated_block(int64_t layer, bool has_bias);
+  /// Adds the expert that every token goes to, under "layers.N.mlp.shared_expert.", and its gate.
+  void shared_expert(int64_t layer);
+  /// Adds what lies under "layers.N.linear_attn."
+  void delta_net(int64_t layer);
   /// Adds the router, which has the name `router`, and the experts under "layers.N.mlp."
   void experts(int64_t layer, std::string_view router, bool has_bias);
 
@@ -101,7 +114,10 @@ class TensorList {
   std::vector<TensorSpec> finish();
 
  private:
+  void gated_block(const std::string& prefix, int64_t inner, bool has_bias);
+
   const ModelConfig& config_;
+  float norm_offset_;
   std::vector<TensorSpec> specs_;
 };
 

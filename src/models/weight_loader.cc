@@ -25,6 +25,16 @@ Result<T> naming(std::string_view module, Result<T> result) {
                fmt::format("{}: {}", quote_name(module), result.error().message)};
 }
 
+/// Rows of `cols` numbers as columns.
+std::vector<float> transposed(std::span<const float> numbers, int64_t cols) {
+  std::vector<float> result;
+  result.reserve(numbers.size());
+  for (std::size_t col = 0; col < static_cast<std::size_t>(cols); ++col) {
+    for (std::size_t i = col; i < numbers.size(); i += cols) result.push_back(numbers[i]);
+  }
+  return result;
+}
+
 /// Of each `rows` numbers the first half and the second in turns, or the inverse.
 std::vector<float> reordered(std::span<const float> numbers, int64_t rows, bool in_turns) {
   std::vector<float> result(numbers.size());
@@ -91,6 +101,7 @@ Status WeightLoader::load_tensor(const FoundTensor& tensor) {
       return load_head(tensor);
     case Role::kNorm:
     case Role::kVector:
+    case Role::kFilters:
       break;
   }
   return load_vector(tensor);
@@ -336,6 +347,10 @@ Result<std::vector<float>> WeightLoader::numbers(const FileVector& vector) {
 Status WeightLoader::load_vector(const FoundTensor& tensor) {
   const FileVector& vector = tensor.file.vectors.front();
   SUBBYTE_TRY(auto values, numbers(vector));
+  if (tensor.spec.offset != 0) {
+    for (float& value : values) value += tensor.spec.offset;
+  }
+  if (tensor.spec.role == Role::kFilters) values = transposed(values, tensor.spec.cols);
   SUBBYTE_TRY(weights_.vectors_[tensor.spec.name],
               naming(vector.name, backend_->upload(std::move(values))));
   return {};

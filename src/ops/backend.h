@@ -67,6 +67,9 @@ class Backend {
                                        std::vector<float> bias = {}) = 0;
   virtual Result<Experts> upload(ExpertMatrices experts) = 0;
   virtual Result<Vector> upload(std::vector<float> numbers) = 0;
+  /// Refuses a plan for the kinds of its operations, before weights are loaded: they are handles
+  /// without storage so far. Code linear.unsupported.
+  virtual Status check_operations(const StepPlan&) const { return {}; }
   /// Refuses caches that make_kv_pool() does not make, before weights are loaded. Code
   /// kv.unsupported.
   virtual Status check_cache(const CacheLayout& layout, Element type) const = 0;

@@ -26,6 +26,15 @@ class Reader {
     see(op.x);
     see(op.router_logits);
   }
+  void operator()(SigmoidGateOp& op) const {
+    see(op.x);
+    see(op.gate);
+    see(op.base);
+  }
+  void operator()(DeltaNetOp& op) const {
+    see(op.qkvz);
+    see(op.ba);
+  }
   void operator()(LogitsOp& op) const { see(op.logits); }
   template <class T>
   void operator()(T& op) const {

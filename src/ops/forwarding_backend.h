@@ -35,6 +35,9 @@ class ForwardingBackend : public Backend {
   Result<Vector> upload(std::vector<float> numbers) override {
     return backend_.upload(std::move(numbers));
   }
+  Status check_operations(const StepPlan& plan) const override {
+    return backend_.check_operations(plan);
+  }
   Status check_cache(const CacheLayout& layout, Element type) const override {
     return backend_.check_cache(layout, type);
   }

@@ -130,6 +130,41 @@ ValueId Recorder::running_sum(std::string_view name, ValueId x) {
   return y;
 }
 
+ValueId Recorder::columns(std::string_view name, ValueId x, std::vector<ColumnsOp::Range> ranges) {
+  int64_t count = 0;
+  for (const ColumnsOp::Range& range : ranges) {
+    const bool fits = range.first >= 0 && range.count >= 0 && range.first + range.count <= cols(x);
+    expect(name, "ranges beyond the columns", 0, fits ? 0 : 1);
+    count += range.count;
+  }
+  const ValueId y = value(count, ValueType::kActivation);
+  append(name, ColumnsOp{y, x, std::move(ranges)});
+  return y;
+}
+
+ValueId Recorder::sigmoid_gate(std::string_view name, ValueId x, ValueId gate, ValueId base) {
+  if (cols(gate) != 1) expect(name, "columns of the gate", cols(x), cols(gate));
+  if (base != kNoValue) expect(name, "columns of what is added", cols(x), cols(base));
+  const ValueId y = value(cols(x), ValueType::kActivation, ValueRows::kTokens, x);
+  append(name, SigmoidGateOp{y, x, gate, base});
+  return y;
+}
+
+ValueId Recorder::delta_net(std::string_view name, ValueId qkvz, ValueId ba,
+                            const DeltaNetShape& shape, const DeltaNetWeights& weights) {
+  expect(name, "columns of queries, keys, values and gates", shape.channels() + shape.value_width(),
+         cols(qkvz));
+  expect(name, "columns of b and a", 2 * shape.value_heads, cols(ba));
+  expect(name, "numbers of the filters", shape.taps * shape.channels(), weights.filters.size);
+  expect(name, "numbers of A_log", shape.value_heads, weights.a_log.size);
+  expect(name, "numbers of dt_bias", shape.value_heads, weights.dt_bias.size);
+  expect(name, "numbers of the norm", shape.value_size, weights.norm.size);
+  const ValueId y = value(shape.value_width(), ValueType::kActivation);
+  const CacheSlot cache = add_to_cache({.state_size = shape.state_size()});
+  append(name, DeltaNetOp{y, qkvz, ba, shape, weights, cache});
+  return y;
+}
+
 CacheSlot Recorder::add_to_cache(CacheGroup group) {
   std::vector<CacheGroup>& groups = plan_.cache.groups;
   const auto keeps_the_same = [&](const CacheGroup& other) {

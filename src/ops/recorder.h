@@ -49,6 +49,13 @@ class Recorder {
   ValueId attention(std::string_view name, ValueId qkv, const Attention& attention);
 
   ValueId experts(std::string_view name, ValueId x, ValueId router_logits, const Experts& experts);
+  /// Columns of `x`, range after range.
+  ValueId columns(std::string_view name, ValueId x, std::vector<ColumnsOp::Range> ranges);
+  /// SigmoidGateOp; `x` is not used any more.
+  ValueId sigmoid_gate(std::string_view name, ValueId x, ValueId gate, ValueId base = kNoValue);
+  /// Keeps a state of its own; `shape` says how the projections lie.
+  ValueId delta_net(std::string_view name, ValueId qkvz, ValueId ba, const DeltaNetShape& shape,
+                    const DeltaNetWeights& weights);
   ValueId running_sum(std::string_view name, ValueId x);
   /// `x` has the head rows, as head_norm() leaves them; `factor` and `cap` are those of LogitsOp.
   void logits(std::string_view name, ValueId x, const Weight& head, float factor = 1,

@@ -102,5 +102,33 @@ TEST(Recorder, a_plan_ends_with_its_logits) {
   EXPECT_EQ(std::move(record).finish().error().code, "plan.shape");
 }
 
+TEST(Recorder, delta_nets_and_gates_have_the_columns_of_their_operands) {
+  const DeltaNetShape shape = {2, 4, 8, 4, 3, 1e-6f, false};
+  const auto vector = [](int64_t size) { return Vector{size, nullptr}; };
+  const DeltaNetWeights weights = {vector(3 * 48), vector(4), vector(4), vector(4)};
+  const auto record_with = [&](int64_t projections, int64_t gate_columns) {
+    Recorder record;
+    ValueId x = record.embed("table", weight(100, 16));
+    const ValueId h = record.add_norm("norm", x, kNoValue, norm(16));
+    const ValueId qkvz = record.linear("qkvz", h, weight(projections, 16));
+    const ValueId ba = record.linear("ba", h, weight(8, 16));
+    ValueId y = record.delta_net("delta", qkvz, ba, shape, weights);
+    y = record.columns("halves", y, {{8, 8}, {0, 8}});
+    const ValueId gate = record.linear("gate", h, weight(gate_columns, 16));
+    y = record.sigmoid_gate("gated", y, gate, h);
+    record.logits("head", record.head_norm("norm", x, y, norm(16)), weight(100, 16));
+    return std::move(record).finish();
+  };
+  for (const int64_t gate_columns : {1, 16}) {
+    const auto plan = record_with(48 + 16, gate_columns);
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    ASSERT_EQ(plan->cache.groups.size(), 1u);
+    EXPECT_EQ(plan->cache.groups[0].state_size, 2 * 48 + 4 * 8 * 4);
+  }
+  EXPECT_EQ(record_with(48, 1).error().message,
+            "delta: columns of queries, keys, values and gates: expected 64, found 48");
+  EXPECT_EQ(record_with(64, 2).error().message, "gated: columns of the gate: expected 16, found 2");
+}
+
 }  // namespace
 }  // namespace subbyte

@@ -31,6 +31,13 @@ struct Description {
            std::to_string(op.experts.count);
   }
   std::string operator()(const RunningSumOp&) const { return "running sum"; }
+  std::string operator()(const ColumnsOp&) const { return "columns"; }
+  std::string operator()(const SigmoidGateOp& op) const {
+    return op.base == kNoValue ? "sigmoid gate" : "sigmoid gate, add";
+  }
+  std::string operator()(const DeltaNetOp& op) const {
+    return "gated delta net, " + std::to_string(op.shape.value_heads) + " heads";
+  }
   std::string operator()(const AllReduceOp&) const { return "all-reduce"; }
   std::string operator()(const LogitsOp&) const { return "logits, choices"; }
 };

@@ -21,6 +21,7 @@
 
 #include "ops/attention.h"
 #include "ops/cache_layout.h"
+#include "ops/delta_net.h"
 #include "ops/rope.h"
 #include "ops/weights.h"
 
@@ -178,13 +179,60 @@ struct ExpertsOp {
 };
 
 /// y[t] = the sum of x over the tokens of the sequence up to t, in float32: a state as large as a
-/// row. What recurrent layers keep goes the same way.
+/// row. It is the simplest operation that keeps one, for tests.
 struct RunningSumOp {
   ValueId y = kNoValue;
   ValueId x = kNoValue;
   CacheSlot cache;
 
   ValueIds operands() const { return value_ids(x); }
+  ValueIds results() const { return value_ids(y); }
+};
+
+/// y = some columns of x, range after range.
+struct ColumnsOp {
+  struct Range {
+    int64_t first = 0;
+    int64_t count = 0;
+  };
+
+  ValueId y = kNoValue;
+  ValueId x = kNoValue;
+  std::vector<Range> ranges;
+
+  ValueIds operands() const { return value_ids(x); }
+  ValueIds results() const { return value_ids(y); }
+};
+
+/// y = sigmoid(gate) * x, and `base` is added unless it is no value. y takes the memory of x. The
+/// gate has a column for each of x, or one for all: that of an expert that every token goes to.
+struct SigmoidGateOp {
+  ValueId y = kNoValue;
+  ValueId x = kNoValue;
+  ValueId gate = kNoValue;
+  ValueId base = kNoValue;
+
+  ValueIds operands() const { return value_ids(x, gate, base); }
+  ValueIds results() const { return value_ids(y); }
+};
+
+/// Weights of a gated delta net.
+struct DeltaNetWeights {
+  Vector filters;         // [taps][channels], the last tap is that of the token itself
+  Vector a_log, dt_bias;  // [value_heads]
+  Vector norm;            // [value_size]
+};
+
+/// y [value_heads * value_size] = a gated delta net of the projections of x (ops/delta_net.h).
+struct DeltaNetOp {
+  ValueId y = kNoValue;
+  ValueId qkvz = kNoValue;
+  ValueId ba = kNoValue;
+  DeltaNetShape shape;
+  DeltaNetWeights weights;
+  CacheSlot cache;
+
+  ValueIds operands() const { return value_ids(qkvz, ba); }
   ValueIds results() const { return value_ids(y); }
 };
 
@@ -210,7 +258,8 @@ struct LogitsOp {
 };
 
 using Operation = std::variant<EmbedOp, AddNormOp, NormOp, LinearOp, GatedLinearOp, AnglesOp,
-                               RotateOp, AttendOp, ExpertsOp, RunningSumOp, AllReduceOp, LogitsOp>;
+                               RotateOp, AttendOp, ExpertsOp, RunningSumOp, ColumnsOp,
+                               SigmoidGateOp, DeltaNetOp, AllReduceOp, LogitsOp>;
 
 struct Op {
   std::string name;  // "layers.3.self_attn.o_proj"

@@ -45,7 +45,7 @@ class TensorWriter {
     }
     for (const FileVector& vector : file.vectors) {
       if (spec.role == Role::kNorm) {
-        add_dense(vector.name, vector.shape, 1, kNormDeviation);
+        add_dense(vector.name, vector.shape, 1 - spec.offset, kNormDeviation);
       } else {
         add_dense(vector.name, vector.shape, 0,
                   spec.is_vector() ? kVectorDeviation : kBiasDeviation);
@@ -121,7 +121,8 @@ Result<std::vector<SynthTensor>> synthetic_tensors(const ModelShape& shape, int6
   SUBBYTE_TRY(const json::Object object, json::Object::of(text, "config.json"));
   SUBBYTE_TRY(const ModelConfig config, parse_model_config(object));
   const TensorSource none = TensorSource::empty();
-  SUBBYTE_TRY(const CheckpointNames names, CheckpointNames::find(none, family.experts));
+  SUBBYTE_TRY(const CheckpointNames names,
+              CheckpointNames::find(none, family.experts, family.unread));
   TensorWriter writer(options);
   for (const TensorSpec& spec : family.tensors(config)) {
     if (!spec.tied_to.empty()) continue;

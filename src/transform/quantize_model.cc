@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <set>
 
 #include "base/output_directory.h"
 #include "base/quote.h"
@@ -74,9 +75,11 @@ class ModelQuantizer {
   /// floats.
   Status plan(const ModelConfig& model) {
     const ModelFamily& family = family_of(model);
-    SUBBYTE_TRY(const auto names, CheckpointNames::find(context_.tensors, family.experts));
+    SUBBYTE_TRY(const auto names,
+                CheckpointNames::find(context_.tensors, family.experts, family.unread));
     std::map<std::string_view, std::vector<Origin>> linears;  // by the name of their tensor
     for (const TensorSpec& spec : family.tensors(model)) {
+      if (spec.role == Role::kVector) exact_.insert(names.full(spec.name));
       if (!spec.may_be_quantized) continue;
       for (const FileMatrix& matrix : names.tensors_of(spec).matrices) {
         const bool is_stack = matrix.experts > 1;
@@ -108,6 +111,10 @@ class ModelQuantizer {
   Status write(std::size_t group, const PutBytes& put) {
     const Origin& origin = origins_[group];
     if (!origin.module.empty()) return quantize(origin, put);
+    if (groups_[group].front().dtype == DType::kF32) {
+      SUBBYTE_CHECK(origin.tensor->file->verify_unchanged());
+      return put(0, origin.tensor->bytes);
+    }
     SUBBYTE_TRY(const SignalAndNoise error,
                 write_as_float16(*origin.tensor, context_.pool,
                                  [&](std::span<const std::byte> bytes) { return put(0, bytes); }));
@@ -177,7 +184,9 @@ class ModelQuantizer {
                                       "found {}",
                                       name(tensor.dtype)));
     }
-    groups_.push_back({{tensor.name, DType::kF16, tensor.shape}});
+    // Such as the rates by which a state is forgotten, of which an exponential is taken.
+    const bool stays = tensor.dtype == DType::kF32 && exact_.contains(tensor.name);
+    groups_.push_back({{tensor.name, stays ? DType::kF32 : DType::kF16, tensor.shape}});
     origins_.push_back({"", &tensor, 0, 0});
     return {};
   }
@@ -214,7 +223,8 @@ class ModelQuantizer {
   QuantizeOptions options_;
   const Exporter& exporter_ = *find_exporter("awq");
   std::vector<TensorGroup> groups_;
-  std::vector<Origin> origins_;  // of each group
+  std::vector<Origin> origins_;               // of each group
+  std::set<std::string, std::less<>> exact_;  // vectors that are kept in f32 where they are so
   SignalAndNoise error_;
   WorstLoss worst_;
 };

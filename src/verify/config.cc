@@ -104,6 +104,7 @@ void check_config_object(VerifyContext& context, const json::Object& config,
                          "auto_map names code of the checkpoint; it is never run");
   }
   check_model(context, value, config.where());
+  if (context.model && !context.vocab_size) context.vocab_size = context.model->vocab_size;
   auto quantization = read_quantization_config(config, context.path);
   if (quantization.ok()) {
     context.quantization = std::move(quantization).value();

@@ -16,13 +16,16 @@ namespace {
 namespace fs = std::filesystem;
 
 /// What importers recognize, and stacks of floats: which tensors those are, the list of the family
-/// knows.
-std::vector<FoundModule> modules_of(const ImportContext& context, const Inspection& inspection) {
+/// knows. Counts what is not read.
+std::vector<FoundModule> modules_of(const ImportContext& context, Inspection& inspection) {
   std::vector<FoundModule> modules = find_modules(context);
   if (!inspection.model) return modules;
   const ModelFamily& family = family_of(*inspection.model);
-  const auto names = CheckpointNames::find(context.tensors, family.experts);
+  const auto names = CheckpointNames::find(context.tensors, family.experts, family.unread);
   if (!names.ok()) return modules;
+  for (const auto& [name, tensor] : context.tensors.tensors()) {
+    if (names->is_unread(name)) ++inspection.unread;
+  }
   for (const TensorSpec& spec : family.tensors(*inspection.model)) {
     if (!spec.is_of_experts() || names->has_experts_apart(spec)) continue;
     const FileMatrix stack = names->tensors_of(spec).matrices.front();

@@ -37,6 +37,7 @@ struct Inspection {
   uint64_t parameters = 0;
   uint64_t bytes = 0;
   uint64_t scale_bytes = 0;  // of them, those of scales
+  int64_t unread = 0;        // tensors of other parts than the text model
   bool reads_scales = true;  // whether what loading refuses of them is among the problems
 };
 

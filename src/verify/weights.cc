@@ -30,11 +30,15 @@ class WeightChecker {
 
   Status run() {
     const ModelFamily* family = context_.model ? find_family(context_.model->model_type) : nullptr;
-    auto names = CheckpointNames::find(context_.tensors, family ? family->experts : ExpertLayout());
+    auto names = CheckpointNames::find(context_.tensors, family ? family->experts : ExpertLayout(),
+                                       family ? family->unread : decltype(family->unread)());
     if (!names.ok() && family != nullptr) context_.findings.add(names.error(), "config.json");
     // Without a quantization config it is not known how to read the modules.
     const bool all_known = context_.quantization && family != nullptr && names.ok();
-    if (all_known) SUBBYTE_CHECK(check_expected(family->tensors(*context_.model), *names));
+    if (all_known) {
+      note_unread(*names);
+      SUBBYTE_CHECK(check_expected(family->tensors(*context_.model), *names));
+    }
     if (context_.quantization && !all_known) {
       for (const FoundModule& module : find_modules(import_)) {
         SUBBYTE_CHECK(check(import_, module.name, module.info));
@@ -49,7 +53,9 @@ class WeightChecker {
  private:
   Status check_expected(const std::vector<TensorSpec>& specs, const CheckpointNames& names) {
     for (const TensorSpec& spec : specs) {
-      if (spec.tied_to.empty()) {
+      const bool is_own =
+          spec.is_untied_if_there && has_module(context_.tensors, names.full(spec.name));
+      if (spec.tied_to.empty() || is_own) {
         SUBBYTE_CHECK(check_expected(spec, names));
       } else {
         check_tied(names.full(spec.name) + ".weight", names.full(spec.tied_to) + ".weight");
@@ -80,6 +86,7 @@ class WeightChecker {
       const FileTensor* found = context_.tensors.find(vector.name);
       if (is_missing_expert(vector.name, found != nullptr)) continue;
       if (found != nullptr) {
+        if (spec.offset != 0) offset_norms_.insert(vector.name);
         SUBBYTE_CHECK(check_plain(*found, &vector.shape));
       } else if (context_.complete) {
         context_.findings.add("import.missing", vector.name, "this tensor", "none of that name");
@@ -222,7 +229,8 @@ class WeightChecker {
     report("verify.magnitude", fmt::format("numbers up to {}", kLargestWeight), tallies.large,
            "larger");
     magnitudes_.add(tensor.name, info(format).decode(tallies.largest));
-    const bool is_norm = tensor.name.ends_with("norm.weight");
+    const bool is_norm =
+        tensor.name.ends_with("norm.weight") && !offset_norms_.contains(tensor.name);
     if (is_norm && total > 0 && tallies.nonzero.count == 0) {
       context_.findings.add("verify.norm_zero", tensor.name, "factors of a norm",
                             "numbers that are all 0");
@@ -244,10 +252,29 @@ class WeightChecker {
     context_.advance(head->bytes.size());
   }
 
+  /// Other parts of the same checkpoint, which are not looked at here.
+  void note_unread(const CheckpointNames& names) {
+    int64_t count = 0;
+    std::string first;
+    for (const auto& [name, tensor] : context_.tensors.tensors()) {
+      if (!names.is_unread(name)) continue;
+      if (count++ == 0) first = name;
+      unread_.insert(name);
+    }
+    if (count == 0) return;
+    context_.findings.add(
+        "verify.unread", first, {},
+        fmt::format("{} tensors of parts that see or draft, which are not used", count));
+  }
+
   /// What no module used: surplus when all tensors of the model are known.
   Status check_others(bool all_known) {
     for (const auto& [name, tensor] : context_.tensors.tensors()) {
       if (used_.contains(name)) continue;
+      if (unread_.contains(name)) {
+        context_.advance(tensor.bytes.size());
+        continue;
+      }
       if (all_known && !claimed_.contains(name) && !is_ignored_tensor(name) &&
           !is_zero_bias(tensor)) {
         context_.findings.add("model.surplus", name, "a tensor of the model of config.json",
@@ -272,7 +299,9 @@ class WeightChecker {
   const QuantizationConfig none_;
   ImportContext import_;
   std::set<std::string, std::less<>> used_;
-  std::set<std::string, std::less<>> claimed_;  // of modules that were refused
+  std::set<std::string, std::less<>> claimed_;       // of modules that were refused
+  std::set<std::string_view> unread_;                // of other parts than the text model
+  std::set<std::string, std::less<>> offset_norms_;  // whose numbers may all be 0
   Magnitudes magnitudes_;
   bool quantized_ = false;
   bool refused_ = false;  // some module

@@ -22,6 +22,7 @@ enum GoldenUse : uint32_t {
   kBatches = 64,        // several sequences in a step
   kHead = 128,          // quantizing the head
   kGpu = 256,           // tests/gpu
+  kStates = 512,        // layers that keep a state: computed in every way, with a long prompt, too
 };
 
 struct Golden {

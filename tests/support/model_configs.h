@@ -32,6 +32,31 @@ inline constexpr const char* kQwen3Moe = R"({
   "num_experts_per_tok": 8, "norm_topk_prob": true, "decoder_sparse_step": 1,
   "mlp_only_layers": [], "sliding_window": null, "use_sliding_window": false})";
 
+inline constexpr const char* kQwen3_5 = R"({
+  "model_type": "qwen3_5_text", "hidden_size": 1024, "intermediate_size": 3584,
+  "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256,
+  "vocab_size": 248320, "max_position_embeddings": 262144, "rms_norm_eps": 1e-6,
+  "tie_word_embeddings": true, "hidden_act": "silu", "eos_token_id": 248044,
+  "full_attention_interval": 4, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128,
+  "linear_num_key_heads": 16, "linear_num_value_heads": 16, "linear_value_head_dim": 128,
+  "rope_parameters": {"mrope_interleaved": true, "mrope_section": [11, 11, 10],
+                      "partial_rotary_factor": 0.25, "rope_theta": 10000000,
+                      "rope_type": "default"}})";
+
+inline constexpr const char* kQwen3_5Moe = R"({
+  "model_type": "qwen3_5_moe_text", "hidden_size": 2048, "num_hidden_layers": 4,
+  "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256, "vocab_size": 248320,
+  "moe_intermediate_size": 512, "num_experts": 256, "num_experts_per_tok": 8,
+  "shared_expert_intermediate_size": 512, "linear_num_value_heads": 32})";
+
+inline constexpr const char* kQwen3Next = R"({
+  "model_type": "qwen3_next", "hidden_size": 2048, "intermediate_size": 5120,
+  "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256,
+  "vocab_size": 151936, "decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": true,
+  "moe_intermediate_size": 512, "num_experts": 512, "num_experts_per_tok": 10,
+  "shared_expert_intermediate_size": 512, "partial_rotary_factor": 0.25, "rope_scaling": null,
+  "rope_theta": 10000000})";
+
 inline Result<ModelConfig> parse_text(const std::string& text) {
   SUBBYTE_TRY(const json::Value value, json::parse(text, "config.json"));
   SUBBYTE_TRY(const json::Object object, json::Object::of(value, "config.json"));

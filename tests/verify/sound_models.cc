@@ -6,6 +6,8 @@
 
 #include "base/thread_pool.h"
 #include "formats/format.h"
+#include "models/checkpoint_names.h"
+#include "models/model_family.h"
 
 namespace subbyte::conformance {
 namespace {
@@ -107,6 +109,35 @@ TinyModel sound_packed() {
   TestTensor shape = filled<int64_t>(name + "_shape", DType::kI64, {2}, kInner);
   shape.set<int64_t>(1, kHidden);
   model.tensors.push_back(shape);
+  return model;
+}
+
+TinyModel sound_delta_net() {
+  TinyModel model;
+  Random random(8);
+  model.config = {
+      {"model_type", "qwen3_5_text"}, {"hidden_size", kHidden},   {"intermediate_size", kInner},
+      {"num_hidden_layers", 4},       {"num_attention_heads", 2}, {"num_key_value_heads", 1},
+      {"head_dim", kHeadDim},         {"vocab_size", kTokens},    {"linear_num_key_heads", 2},
+      {"linear_num_value_heads", 4},  {"linear_key_head_dim", 8}, {"linear_value_head_dim", 8},
+      {"partial_rotary_factor", 0.5}};
+  const auto object = json::Object::of(model.config, "config.json");
+  const auto config = parse_model_config(*object);
+  EXPECT_TRUE(config.ok()) << config.error().message;
+  const TensorSource none = TensorSource::empty();
+  const auto names = CheckpointNames::find(none, ExpertLayout::kModules);
+  for (const TensorSpec& spec : family_of(*config).tensors(*config)) {
+    const FileTensors file = names->tensors_of(spec);
+    for (const FileMatrix& matrix : file.matrices) {
+      const Shape shape = {static_cast<uint64_t>(matrix.rows), static_cast<uint64_t>(matrix.cols)};
+      model.tensors.push_back(
+          random_floats(matrix.module + ".weight", DType::kBF16, shape, random));
+    }
+    for (const FileVector& vector : file.vectors) {
+      model.tensors.push_back(random_floats(vector.name, DType::kBF16, vector.shape, random));
+    }
+  }
+  model.other_files.emplace_back(kTokenizer, small_tokenizer().dump());
   return model;
 }
 

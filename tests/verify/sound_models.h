@@ -25,6 +25,8 @@ TinyModel sound_mxfp4();
 TinyModel sound_nvfp4();
 TinyModel sound_nf4();
 TinyModel sound_packed();
+/// Dense, with layers that keep a state: three gated delta nets and one with attention.
+TinyModel sound_delta_net();
 
 /// The tokenizer.json of a model.
 TokenizerJson tokenizer_of(const TinyModel& model);

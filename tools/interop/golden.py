@@ -7,8 +7,8 @@ reference.safetensors the logits and the greedy continuations of three prompts: 
 transformers in f32 on the weights that the tool's own software makes of the files, in f32 too.
 (AutoRound's asymmetric ones are rounded to f16 by its kernel: kReferenceInF16 of goldens.def.)
 
-Those of `families` need transformers alone, and the program of $SUBBYTE for what it quantizes and
-converts itself; a few lines here say what weights its files have.
+Those of `families` and `delta_nets` need transformers alone, and the program of $SUBBYTE for what
+it quantizes and converts itself; a few lines here say what weights its files have.
 """
 
 import argparse
@@ -36,6 +36,8 @@ import tiny
 tiny.VOCAB = 128
 PROMPTS = [[1, 2, 3, 4, 5], [100, 7, 63, 7, 99, 12, 31, 5, 80], list(range(11, 127, 7))]
 GREEDY = 24
+LONG = [(i * i + 7 * i) % 113 + 3 for i in range(220)]  # of layers that keep a state
+LAST = 8  # tokens of that whose logits are kept
 
 
 def gptq(**config):
@@ -82,7 +84,72 @@ def converted(folder, model, to):
                    check=True)
 
 
+def with_parts(folder, model, stacks=False):
+    """As published: in bf16, but what decides how much is forgotten; beside a wrapped text model a
+    part that drafts; experts as stacks, or one by one."""
+    made = model()
+    made.config.save_pretrained(folder)
+    tensors = {}
+    for name, tensor in made.state_dict().items():
+        is_exact = name.endswith(("A_log", "linear_attn.norm.weight"))
+        tensor = tensor.clone() if is_exact else tensor.to(torch.bfloat16)
+        if name.endswith("experts.gate_up_proj") and not stacks:
+            for e, both in enumerate(tensor):
+                for part, rows in zip(["gate_proj", "up_proj"], both.chunk(2)):
+                    tensors[name.replace("gate_up_proj", f"{e}.{part}.weight")] = rows.clone()
+        elif name.endswith("experts.down_proj") and not stacks:
+            for e, rows in enumerate(tensor):
+                tensors[name.replace("down_proj", f"{e}.down_proj.weight")] = rows.clone()
+        else:
+            tensors[name] = tensor
+    if hasattr(made.config, "vision_config"):
+        tensors.pop("lm_head.weight")
+        tensors["mtp.fc.weight"] = torch.ones(8, 16, dtype=torch.bfloat16)
+        tensors["mtp.layers.0.input_layernorm.weight"] = torch.ones(8, dtype=torch.bfloat16)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def int4(folder, model, group=16):
+    """Symmetric integers of 4 bits as compressed-tensors packs them, of every linear layer, also of
+    those with a row for each value head; factors in f16."""
+    with_parts(folder, model)
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {
+        "quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"],
+        "quantization_status": "compressed", "config_groups": {"group_0": {
+            "targets": ["Linear"], "input_activations": None, "output_activations": None,
+            "weights": {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group",
+                        "group_size": group, "dynamic": False}}}}
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    tensors = {}
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        for name in file.keys():
+            tensor = file.get_tensor(name)
+            if tensor.ndim != 2 or "_proj" not in name:
+                tensors[name] = tensor
+                continue
+            module = name.removesuffix(".weight")
+            groups = tensor.float().unflatten(1, (-1, group))
+            scale = (groups.abs().amax(2, keepdim=True) / 7).half()
+            codes = (groups / scale.float()).round().clamp(-8, 7).int().flatten(1) + 8
+            shifts = torch.arange(0, 32, 4, dtype=torch.int32)
+            packed = (codes.unflatten(1, (-1, 8)).long() << shifts).sum(2)
+            packed = torch.where(packed < 2**31, packed, packed - 2**32).int()
+            tensors[f"{module}.weight_packed"] = packed
+            tensors[f"{module}.weight_scale"] = scale.squeeze(2)
+            tensors[f"{module}.weight_shape"] = torch.tensor(tensor.shape)
+    save_file(tensors, folder / "model.safetensors")
+
+
 GOLDENS = {
+    "delta_nets": {
+        "qwen3_5-bf16": (lambda f: with_parts(f, tiny.qwen3_5), "plain"),
+        "qwen3_5-wrapped-bf16": (lambda f: with_parts(f, tiny.qwen3_5_wrapped), "plain"),
+        "qwen3_5-moe-bf16": (lambda f: with_parts(f, tiny.qwen3_5_moe, stacks=True), "plain"),
+        "qwen3-next-bf16": (lambda f: with_parts(f, tiny.qwen3_next), "plain"),
+        "qwen3_5-int4": (lambda f: int4(f, tiny.qwen3_5), "int4"),
+        "qwen3-next-int4": (lambda f: int4(f, tiny.qwen3_next), "int4"),
+    },
     "families": {
         "llama3-bf16": (lambda f: make.bf16(f, tiny.llama3), "transformers"),
         "llama2-biases-bf16": (lambda f: make.bf16(f, tiny.llama2), "transformers"),
@@ -165,7 +232,26 @@ def gptq_weights(folder):
     return weights
 
 
+def plain_weights(folder):
+    """By the definitions: floats, and codes less 8 times their factors."""
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        found = {name: file.get_tensor(name) for name in file.keys()}
+    weights = {}
+    for name, tensor in found.items():
+        module, _, last = name.rpartition(".")
+        if last == "weight_packed":
+            codes = (tensor[:, :, None] >> torch.arange(0, 32, 4) & 15).flatten(1) - 8
+            scales = found[f"{module}.weight_scale"].float()
+            weights[f"{module}.weight"] = codes * scales.repeat_interleave(
+                codes.shape[1] // scales.shape[1], 1)
+        elif last not in ("weight_scale", "weight_shape"):
+            weights[name.replace("model.language_model.", "model.")] = tensor.float()
+    return weights
+
+
 def exact_weights(folder, way):
+    if way in ("plain", "int4"):
+        return plain_weights(folder)
     if way == "compressor":
         return opener.compressed_weights(folder)
     if way == "gptq":
@@ -198,7 +284,7 @@ def with_stacks(weights, names):
 def reference(folder, weights):
     config = json.loads((folder / "config.json").read_text())
     config.pop("quantization_config", None)
-    made = transformers.AutoConfig.for_model(**config)
+    made = transformers.AutoConfig.for_model(**config.get("text_config", config))
     model = transformers.AutoModelForCausalLM.from_config(
         made, attn_implementation="eager").float().eval()
     names = model.state_dict().keys()  # some software keeps its scales beside the weights
@@ -216,6 +302,15 @@ def reference(folder, weights):
                 best = model(tokens).logits[0, -1].argmax()
                 tokens = torch.cat([tokens, best[None, None]], 1)
         result[f"prompt{i}.greedy"] = tokens[0, len(ids):].int()
+    if "linear_attention" in (getattr(made, "layer_types", None) or []):
+        tokens = torch.tensor([LONG])
+        result["long.ids"] = tokens[0].int()
+        with torch.no_grad():
+            result["long.logits"] = model(tokens).logits[0, -LAST:].contiguous()
+            for _ in range(GREEDY):
+                best = model(tokens).logits[0, -1].argmax()
+                tokens = torch.cat([tokens, best[None, None]], 1)
+        result["long.greedy"] = tokens[0, len(LONG):].int()
     return result
 
 

@@ -98,6 +98,71 @@ def with_weights(model):
     return model.eval()
 
 
+DELTA_NET = dict(
+    hidden_size=64, num_hidden_layers=4, num_attention_heads=2, num_key_value_heads=1, head_dim=32,
+    linear_num_key_heads=2, linear_key_head_dim=16, linear_value_head_dim=24,
+    linear_conv_kernel_dim=4, max_position_embeddings=512, eos_token_id=None, bos_token_id=None,
+    pad_token_id=None)
+EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
+               shared_expert_intermediate_size=64)
+
+
+def with_delta_nets(model):
+    """Norms away from 1, and gates of which some forget little: after 200 tokens a state still has
+    some of the first ones."""
+    with torch.no_grad():
+        for name, tensor in with_weights(model).named_parameters():
+            if name.endswith("A_log"):
+                tensor.uniform_(-5, 0)
+            elif name.endswith("dt_bias"):
+                tensor.normal_(0, 1)
+            elif name.endswith("conv1d.weight"):
+                tensor.normal_(0, 0.5)
+            elif name.endswith("norm.weight"):
+                tensor.add_(torch.randn_like(tensor) * 0.2)
+            elif tensor.ndim == 3:
+                tensor.normal_(0, tensor.shape[2] ** -0.5)
+    return model
+
+
+def qwen3_5(**more):
+    torch.manual_seed(6)
+    config = transformers.Qwen3_5TextConfig(
+        **{**DELTA_NET, "intermediate_size": 96, "linear_num_value_heads": 4, "vocab_size": VOCAB,
+           **more})
+    return with_delta_nets(transformers.Qwen3_5ForCausalLM(config))
+
+
+def qwen3_5_wrapped():
+    """Three value heads for each key head, a tied head, and parts that are not read."""
+    torch.manual_seed(17)  # with 7 a query and a key are so near to orthogonal that f32 shows
+    text = {**DELTA_NET, "intermediate_size": 96, "linear_num_value_heads": 6,
+            "vocab_size": VOCAB, "tie_word_embeddings": True, "rope_parameters": {
+                "rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5,
+                "mrope_section": [4, 2, 2], "mrope_interleaved": True}}
+    vision = dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, patch_size=2,
+                  out_hidden_size=64, num_position_embeddings=4)
+    config = transformers.Qwen3_5Config(text_config=text, vision_config=vision,
+                                        tie_word_embeddings=True)
+    return with_delta_nets(transformers.Qwen3_5ForConditionalGeneration(config))
+
+
+def qwen3_5_moe():
+    torch.manual_seed(8)
+    config = transformers.Qwen3_5MoeTextConfig(
+        **{**DELTA_NET, **EXPERTS, "linear_num_value_heads": 4, "vocab_size": VOCAB})
+    return with_delta_nets(transformers.Qwen3_5MoeForCausalLM(config))
+
+
+def qwen3_next():
+    """The second layer is dense; three value heads for each key head."""
+    torch.manual_seed(9)
+    config = transformers.Qwen3NextConfig(
+        **{**DELTA_NET, **EXPERTS, "linear_num_value_heads": 6, "intermediate_size": 96,
+           "mlp_only_layers": [1], "vocab_size": VOCAB})
+    return with_delta_nets(transformers.Qwen3NextForCausalLM(config))
+
+
 def gpt_oss(hidden=128, layers=2):
     torch.manual_seed(2)
     config = transformers.GptOssConfig(

@@ -43,6 +43,29 @@ struct AttentionTile {
   float* scratch = nullptr;   // attention_scratch_floats(head_dim)
 };
 
+/// The gated delta rule over tokens of one head, for some columns of its state. The columns of a
+/// state are apart from each other, so that results do not depend on how they are divided.
+///
+///   S = decay S;  S = S + k (beta (v - S^T k))^T;  y = S^T q
+struct DeltaRule {
+  float* state = nullptr;  // [keys], rows of `columns` that are state_stride apart
+  int64_t state_stride = 0;
+  int64_t keys = 0;
+  int64_t columns = 0;
+  int64_t tokens = 0;
+  // Of token 0, and how far the next one is.
+  const float* q = nullptr;  // [keys]
+  const float* k = nullptr;
+  int64_t key_stride = 0;
+  const float* v = nullptr;  // [columns]
+  int64_t v_stride = 0;
+  float* y = nullptr;  // [columns]
+  int64_t y_stride = 0;
+  const float* decay = nullptr;
+  const float* beta = nullptr;
+  int64_t gate_stride = 0;
+};
+
 struct VectorKernels {
   int64_t attention_rows;  // that an AttentionTile may have
   /// Floats of a softmax partial: the accumulated weighted values, then the largest score and the
@@ -80,6 +103,12 @@ struct VectorKernels {
   /// out[i] = g / (1 + exp(-alpha g)) * (u + up_offset)
   void (*clamped_swiglu)(float* out, const float* gate_up, int64_t n, float alpha, float limit,
                          float up_offset);
+  /// y = x / (1 + exp(-gate)); y may be x
+  void (*sigmoid_gate)(float* y, const float* x, const float* gate, int64_t n);
+  /// y[i] = s / (1 + exp(-s)), s = the sum of filters[t][i] * x[t][i] from t = 0 on
+  void (*convolve_silu)(float* y, const float* const* x, const float* const* filters, int64_t taps,
+                        int64_t n);
+  void (*delta_rule)(const DeltaRule& rule);
   const BlockKernels* blocks;  // quantizing and dequantizing
 };
 

@@ -1,6 +1,7 @@
 // The vector operations and their table. Included inside the namespace of an instruction set, after
 // its vector_math.h.
 
+#include "kernels/cpu/generic/delta_net.inl.h"
 #include "kernels/cpu/generic/elementwise.inl.h"
 #include "kernels/cpu/generic/kv_numbers.inl.h"
 // It uses what both define.
@@ -21,5 +22,8 @@ constexpr VectorKernels kVectorTable = {
     .gelu_gate = &gelu_gate,
     .soft_cap = &soft_cap,
     .clamped_swiglu = &clamped_swiglu,
+    .sigmoid_gate = &sigmoid_gate,
+    .convolve_silu = &convolve_silu,
+    .delta_rule = &delta_rule,
     .blocks = &kBlockKernels,
 };

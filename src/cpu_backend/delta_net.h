@@ -1,0 +1,34 @@
+#pragma once
+// A gated delta net (ops/delta_net.h) over the tokens of some sequences. What is computed of a
+// token does not depend on the step that it is in: a prompt may be cut anywhere, and gives the same
+// bits.
+
+#include <cstdint>
+#include <span>
+
+#include "cpu_backend/execution.h"
+#include "ops/delta_net.h"
+
+namespace subbyte {
+
+struct DeltaNetNumbers {
+  std::span<const float> filters;         // [taps][channels]
+  std::span<const float> a_log, dt_bias;  // [value_heads]
+  std::span<const float> norm;            // [value_size]
+};
+
+/// Tokens of one sequence that follow each other, and its states before and after them, which do
+/// not overlap.
+struct DeltaNetPart {
+  int64_t tokens = 0;
+  const float* from = nullptr;  // [state_size]; nullptr: of a sequence that begins
+  float* to = nullptr;
+};
+
+/// y [rows][value_width], qkvz [rows][channels + value_width], ba [rows][2 * value_heads]; the rows
+/// are the tokens of the parts, one part after the other.
+void gated_delta_net(Execution& execution, std::span<float> y, std::span<const float> qkvz,
+                     std::span<const float> ba, std::span<const DeltaNetPart> parts,
+                     const DeltaNetShape& shape, const DeltaNetNumbers& numbers);
+
+}  // namespace subbyte

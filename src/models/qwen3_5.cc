@@ -1,0 +1,349 @@
+// Qwen3.5 (and 3.6, 3.8), dense and with experts, and Qwen3-Next: three of four layers are gated
+// delta nets, the others attention with a gate, of whose heads a quarter turns. Norms have factors
+// 1 + w. Published models see pictures, too: their config.json has that of the text model inside,
+// and their checkpoints other parts beside it, which are not read. Reference: transformers,
+// models/qwen3_5, models/qwen3_5_moe and models/qwen3_next.
+//
+// Of text all three positions of the interleaved rotary embedding (mrope) are the same, so that
+// it is the usual one.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "models/config_keys.h"
+#include "models/model_family.h"
+#include "models/step_recorder.h"
+
+namespace subbyte {
+namespace {
+
+constexpr double kRotaryFraction = 0.25;
+constexpr int64_t kMaxLinearHeads = 4096;
+constexpr int64_t kMaxLinearHeadDim = 4096;
+
+constexpr ModelType kModelTypes[] = {{.name = "qwen3_5_text",
+                                      .architecture = "Qwen3_5ForCausalLM",
+                                      .wrapper = "qwen3_5",
+                                      .defaults = {.intermediate_size = 12288,
+                                                   .kv_heads = 4,
+                                                   .head_dim = 256,
+                                                   .max_positions = 32768,
+                                                   .rotary_fraction = kRotaryFraction,
+                                                   .sliding = SlidingRule::kOfFamily}},
+                                     {.name = "qwen3_5_moe_text",
+                                      .architecture = "Qwen3_5MoeForCausalLM",
+                                      .wrapper = "qwen3_5_moe",
+                                      .defaults = {.intermediate_size = 0,
+                                                   .kv_heads = 2,
+                                                   .head_dim = 256,
+                                                   .max_positions = 32768,
+                                                   .rotary_fraction = kRotaryFraction,
+                                                   .sliding = SlidingRule::kOfFamily}},
+                                     {.name = "qwen3_next",
+                                      .architecture = "Qwen3NextForCausalLM",
+                                      .defaults = {.intermediate_size = 5632,
+                                                   .kv_heads = 2,
+                                                   .head_dim = 256,
+                                                   .max_positions = 32768,
+                                                   .rotary_fraction = kRotaryFraction,
+                                                   .sliding = SlidingRule::kOfFamily}}};
+constexpr const ModelType& kDense = kModelTypes[0];
+constexpr const ModelType& kMoe = kModelTypes[1];
+constexpr const ModelType& kNext = kModelTypes[2];
+constexpr ChatFormat kChat[] = {ChatFormat::kChatMl};
+/// Parts that see, and that draft several tokens.
+constexpr std::string_view kUnread[] = {"model.visual.", "visual.", "mtp."};
+
+constexpr json::ScopedRule kKeys[] = {
+    SUBBYTE_CONFIG_KEY("qwen3_5_text", "intermediate_size", kComputed, "", "absent: 12288"),
+    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "intermediate_size", kIgnored, "",
+                       "all layers have experts"),
+    SUBBYTE_CONFIG_KEY("qwen3_next", "intermediate_size", kComputed, "", "absent: 5632"),
+    SUBBYTE_CONFIG_KEY("qwen3_5_text", "num_key_value_heads", kComputed, "",
+                       "absent: 4; null: num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text qwen3_next", "num_key_value_heads", kComputed, "",
+                       "absent: 2; null: num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("", "head_dim", kComputed, "",
+                       "absent: 256; null: hidden_size / num_attention_heads"),
+    SUBBYTE_CONFIG_KEY("", "max_position_embeddings", kComputed, "",
+                       "absent: 32768; what YaRN makes of its original positions if that is more"),
+    SUBBYTE_CONFIG_KEY("", "rms_norm_eps", kComputed, "", "absent: 1e-6"),
+    SUBBYTE_CONFIG_KEY("", "attention_bias", kComputed, "", "absent: false"),
+    SUBBYTE_CONFIG_KEY("", "rope_parameters", kComputed, "", "absent: nothing is scaled"),
+    SUBBYTE_CONFIG_KEY("", "rope_theta", kComputed, "", "absent: 10000"),
+    SUBBYTE_CONFIG_KEY("", "partial_rotary_factor", kComputed, "",
+                       "absent: 0.25; that of rope_parameters counts before it"),
+    SUBBYTE_CONFIG_KEY("", "layer_types", kComputed, "", "absent: full_attention_interval says it"),
+    SUBBYTE_CONFIG_KEY("", "full_attention_interval", kComputed, "", "absent: 4"),
+    SUBBYTE_CONFIG_KEY("", "linear_num_key_heads", kComputed, "", "absent: 16"),
+    SUBBYTE_CONFIG_KEY("", "linear_num_value_heads", kComputed, "", "absent: 32"),
+    SUBBYTE_CONFIG_KEY("", "linear_key_head_dim", kComputed, "", "absent: 128"),
+    SUBBYTE_CONFIG_KEY("", "linear_value_head_dim", kComputed, "", "absent: 128"),
+    SUBBYTE_CONFIG_KEY("", "linear_conv_kernel_dim", kComputed, "", "absent: 4"),
+    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "num_experts", kComputed, "", "absent: 256"),
+    SUBBYTE_CONFIG_KEY("qwen3_next", "num_experts", kComputed, "", "absent: 512; 0: none"),
+    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "num_experts_per_tok", kComputed, "", "absent: 8"),
+    SUBBYTE_CONFIG_KEY("qwen3_next", "num_experts_per_tok", kComputed, "", "absent: 10"),
+    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text qwen3_next", "moe_intermediate_size", kComputed, "",
+                       "absent: 512"),
+    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text qwen3_next", "shared_expert_intermediate_size", kComputed,
+                       "", "absent: 512"),
+    SUBBYTE_CONFIG_KEY("qwen3_next", "norm_topk_prob", kComputed, "", "absent: true"),
+    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "norm_topk_prob", kIgnored, "",
+                       "weights of experts always add up to 1"),
+    SUBBYTE_CONFIG_KEY("qwen3_next", "decoder_sparse_step", kComputed, "", "absent: 1"),
+    SUBBYTE_CONFIG_KEY("qwen3_next", "mlp_only_layers", kComputed, "", "absent: none"),
+    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "decoder_sparse_step", kIgnored, "",
+                       "all layers have experts"),
+    SUBBYTE_CONFIG_KEY("qwen3_5_moe_text", "mlp_only_layers", kIgnored, "",
+                       "all layers have experts"),
+    SUBBYTE_CONFIG_KEY("qwen3_5 qwen3_5_moe", "text_config", kComputed, "",
+                       "the config of the text model"),
+    SUBBYTE_CONFIG_KEY("qwen3_5 qwen3_5_moe", "vision_config", kIgnored, "",
+                       "of parts that see, which are not read"),
+    SUBBYTE_CONFIG_KEY("qwen3_5 qwen3_5_moe", "image_token_id", kIgnored, "",
+                       "of parts that see, which are not read"),
+    SUBBYTE_CONFIG_KEY("qwen3_5 qwen3_5_moe", "video_token_id", kIgnored, "",
+                       "of parts that see, which are not read"),
+    SUBBYTE_CONFIG_KEY("qwen3_5 qwen3_5_moe", "vision_start_token_id", kIgnored, "",
+                       "of parts that see, which are not read"),
+    SUBBYTE_CONFIG_KEY("qwen3_5 qwen3_5_moe", "vision_end_token_id", kIgnored, "",
+                       "of parts that see, which are not read"),
+    SUBBYTE_CONFIG_KEY("", "language_model_only", kIgnored, "",
+                       "of parts that see, which are not read"),
+    SUBBYTE_CONFIG_KEY("", "attn_output_gate", kIgnored, "", "attention always has its gate"),
+    SUBBYTE_CONFIG_KEY("", "output_gate_type", kIgnored, "", "attention always has its gate"),
+    SUBBYTE_CONFIG_KEY("", "mamba_ssm_dtype", kIgnored, "", "states are kept in f32"),
+    SUBBYTE_CONFIG_KEY("", "mtp_num_hidden_layers", kIgnored, "",
+                       "of the part that drafts, which is not read"),
+    SUBBYTE_CONFIG_KEY("", "mtp_use_dedicated_embeddings", kIgnored, "",
+                       "of the part that drafts, which is not read"),
+    SUBBYTE_CONFIG_KEY("", "output_router_logits", kIgnored, "",
+                       "what is given back beside logits"),
+    SUBBYTE_CONFIG_KEY("", "router_aux_loss_coef", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("", "pretraining_tp", kIgnored, "", "of training"),
+    SUBBYTE_CONFIG_KEY("", "transformers_version", kIgnored, "", "who wrote it"),
+};
+
+constexpr json::KeyRule kRopeKeys[] = {
+    SUBBYTE_ROPE_KEY("partial_rotary_factor", kComputed, "", "absent: that beside the section"),
+    SUBBYTE_ROPE_KEY("mrope_section", kIgnored, "", "the positions of a text are all the same"),
+    SUBBYTE_ROPE_KEY("mrope_interleaved", kIgnored, "", "the positions of a text are all the same"),
+};
+
+Result<StepPlan> record(const ModelConfig& config, const ModelWeights& weights) {
+  StepRecorder record(config, weights);
+  ValueId x = record.embed();
+  ValueId delta = kNoValue;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    record.begin_layer(i);
+    ValueId h = record.add_norm("input_layernorm", x, delta);
+    delta = config.delta_net_layers[i] ? record.delta_net(h) : record.self_attention(h, true);
+    h = record.add_norm("post_attention_layernorm", x, delta);
+    if (config.expert_layers[i]) {
+      delta = record.shared_expert(h, record.experts("gate", h));
+    } else {
+      delta = record.gated_block(h);
+    }
+  }
+  return std::move(record).finish(x, delta);
+}
+
+std::vector<TensorSpec> tensors(const ModelConfig& config) {
+  TensorList list(config, 1);
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    if (config.delta_net_layers[i]) {
+      list.delta_net(i);
+    } else {
+      list.attention(i, {.has_bias = config.attention_bias, .has_norms = true, .has_gate = true});
+    }
+    list.block_norms(i);
+    if (config.expert_layers[i]) {
+      list.experts(i, "gate", false);
+      list.shared_expert(i);
+    } else {
+      list.gated_block(i, false);
+    }
+  }
+  return list.finish();
+}
+
+// ---- config.json
+
+/// Which layers are gated delta nets.
+Status read_layers(const json::Object& config, ModelConfig& model) {
+  SUBBYTE_TRY(const auto interval, config.integer("full_attention_interval", 1, kMaxPositions));
+  model.delta_net_layers.resize(model.num_layers);
+  for (int64_t i = 0; i < model.num_layers; ++i) {
+    model.delta_net_layers[i] = (i + 1) % interval.value_or(4) != 0;
+  }
+  if (!config.has("layer_types")) return {};
+  const json::Value& types = *config.find("layer_types");
+  const auto is_known = [](const json::Value& type) {
+    return type == "linear_attention" || type == "full_attention";
+  };
+  if (!types.is_array() || std::ssize(types) != model.num_layers ||
+      !std::ranges::all_of(types, is_known)) {
+    return config.error("config.layer_types", "layer_types",
+                        fmt::format("an array of {} strings, each \"linear_attention\" or "
+                                    "\"full_attention\"",
+                                    model.num_layers));
+  }
+  for (int64_t i = 0; i < model.num_layers; ++i) {
+    model.delta_net_layers[i] = types[i] == "linear_attention";
+  }
+  return {};
+}
+
+Status read_delta_net(const json::Object& config, ModelConfig& model) {
+  DeltaNetShape& shape = model.delta_net;
+  const auto read = [&](const char* key, int64_t max, int64_t absent) -> Result<int64_t> {
+    SUBBYTE_TRY(const auto value, config.integer(key, 1, max));
+    return value.value_or(absent);
+  };
+  SUBBYTE_TRY(shape.key_heads, read("linear_num_key_heads", kMaxLinearHeads, 16));
+  SUBBYTE_TRY(shape.value_heads, read("linear_num_value_heads", kMaxLinearHeads, 32));
+  SUBBYTE_TRY(shape.key_size, read("linear_key_head_dim", kMaxLinearHeadDim, 128));
+  SUBBYTE_TRY(shape.value_size, read("linear_value_head_dim", kMaxLinearHeadDim, 128));
+  SUBBYTE_TRY(shape.taps, read("linear_conv_kernel_dim", kMaxDeltaNetTaps, 4));
+  shape.eps = model.rms_norm_eps;
+  shape.by_key_head = model.model_type == kNext.name;
+  if (shape.value_heads % shape.key_heads == 0) return {};
+  return config.error("config.heads", "linear_num_value_heads",
+                      fmt::format("a multiple of linear_num_key_heads ({})", shape.key_heads));
+}
+
+/// Layers with experts: each decoder_sparse_step-th, but for those of mlp_only_layers. As in the
+/// reference, a number of which there is no layer says nothing.
+Status read_expert_layers(const json::Object& config, ModelConfig& model) {
+  model.expert_layers.assign(model.num_layers, model.num_experts > 0);
+  if (model.model_type != kNext.name || model.num_experts == 0) return {};
+  SUBBYTE_TRY(const auto step, config.integer("decoder_sparse_step", 1, model.num_layers + 1));
+  for (int64_t i = 0; i < model.num_layers; ++i) {
+    model.expert_layers[i] = (i + 1) % step.value_or(1) == 0;
+  }
+  if (!config.has("mlp_only_layers")) return {};
+  const json::Value& dense = *config.find("mlp_only_layers");
+  const auto is_integer = [](const json::Value& i) { return i.is_number_integer(); };
+  if (!dense.is_array() || !std::ranges::all_of(dense, is_integer)) {
+    return config.error("config.mlp_only_layers", "mlp_only_layers", "an array of integers");
+  }
+  for (const json::Value& i : dense) {
+    const bool is_layer = i.is_number_unsigned() && i.get<uint64_t>() < model.expert_layers.size();
+    if (is_layer) model.expert_layers[i.get<uint64_t>()] = false;
+  }
+  return {};
+}
+
+Status read_experts(const json::Object& config, ModelConfig& model) {
+  const bool is_next = model.model_type == kNext.name;
+  SUBBYTE_TRY(const auto experts, config.integer("num_experts", is_next ? 0 : 1, kMaxExperts));
+  model.num_experts = experts.value_or(is_next ? 512 : 256);
+  SUBBYTE_TRY(const auto per_token,
+              config.integer("num_experts_per_tok", 1, std::max<int64_t>(1, model.num_experts)));
+  SUBBYTE_TRY(const auto size, config.integer("moe_intermediate_size", 1, kMaxWidth));
+  SUBBYTE_TRY(const auto shared, config.integer("shared_expert_intermediate_size", 1, kMaxWidth));
+  model.experts_per_token = per_token.value_or(is_next ? 10 : 8);
+  model.expert_size = size.value_or(512);
+  model.shared_expert_size = shared.value_or(512);
+  if (is_next) {
+    SUBBYTE_TRY(const auto normalises, config.boolean("norm_topk_prob"));
+    if (!normalises.value_or(true)) model.route_weights = RouteWeights::kOfAll;
+  }
+  if (model.num_experts > 0 && model.experts_per_token > model.num_experts) {
+    return config.error("config.experts", "num_experts_per_tok",
+                        fmt::format("at most num_experts ({})", model.num_experts));
+  }
+  return read_expert_layers(config, model);
+}
+
+Status read(const json::Object& config, ModelConfig& model) {
+  SUBBYTE_CHECK(read_layers(config, model));
+  SUBBYTE_CHECK(read_delta_net(config, model));
+  return model.model_type == kDense.name ? Status() : read_experts(config, model);
+}
+
+// ---- synth
+
+// Sources: the config.json files of Qwen/Qwen3.5-* and Qwen/Qwen3-Next-*; those called tiny are
+// ours.
+// clang-format off
+constexpr ModelShape kShapes[] = {
+    // arch, name: hidden, inner, layers, heads, KV heads, head size, window, vocabulary,
+    //             first added token, positions, tied,
+    //             experts, experts of a token, inner of an expert,
+    //             key heads and value heads of delta nets, the size of both
+    {"qwen3.5",     "tiny",    256,  512,   4,  4,  2, 64,  0, 512,    480,    2048,   true,
+     0,   0,  0,   2,  4,  64},
+    {"qwen3.5",     "0.8b",    1024, 3584,  24, 8,  2, 256, 0, 248320, 248044, 262144, true,
+     0,   0,  0,   16, 16, 128},
+    {"qwen3.5",     "4b",      2560, 9216,  32, 16, 4, 256, 0, 248320, 248044, 262144, true,
+     0,   0,  0,   16, 32, 128},
+    {"qwen3.5",     "9b",      4096, 12288, 32, 16, 4, 256, 0, 248320, 248044, 262144, false,
+     0,   0,  0,   16, 32, 128},
+    {"qwen3.5",     "27b",     5120, 17408, 64, 24, 4, 256, 0, 248320, 248044, 262144, false,
+     0,   0,  0,   16, 48, 128},
+    {"qwen3.5-moe", "tiny",    256,  512,   4,  4,  2, 64,  0, 512,    480,    2048,   false,
+     8,   2,  128, 2,  4,  64},
+    {"qwen3.5-moe", "35b-a3b", 2048, 512,   40, 16, 2, 256, 0, 248320, 248044, 262144, false,
+     256, 8,  512, 16, 32, 128},
+    {"qwen3-next",  "tiny",    256,  512,   4,  4,  2, 64,  0, 512,    480,    2048,   false,
+     8,   2,  128, 2,  4,  64},
+    {"qwen3-next",  "80b-a3b", 2048, 5120,  48, 16, 2, 256, 0, 151936, 151643, 262144, false,
+     512, 10, 512, 16, 32, 128},
+};
+// clang-format on
+
+json::Value config_of(const ModelShape& shape, int64_t layers) {
+  const bool is_next = shape.arch == "qwen3-next";
+  json::Value config = usual_config(is_next              ? kNext
+                                    : shape.experts == 0 ? kDense
+                                                         : kMoe,
+                                    shape, layers);
+  json::Value types = json::Value::array();
+  for (int64_t i = 0; i < layers; ++i) {
+    types.push_back((i + 1) % 4 == 0 ? "full_attention" : "linear_attention");
+  }
+  config["full_attention_interval"] = 4;
+  config["layer_types"] = types;
+  config["linear_conv_kernel_dim"] = 4;
+  config["linear_key_head_dim"] = shape.state_head_dim;
+  config["linear_num_key_heads"] = shape.key_heads;
+  config["linear_num_value_heads"] = shape.value_heads;
+  config["linear_value_head_dim"] = shape.state_head_dim;
+  config["rope_parameters"] = {{"partial_rotary_factor", kRotaryFraction},
+                               {"rope_theta", 10000000},
+                               {"rope_type", "default"}};
+  if (shape.experts == 0) return config;
+  config["moe_intermediate_size"] = shape.expert_size;
+  config["num_experts"] = shape.experts;
+  config["num_experts_per_tok"] = shape.per_token;
+  config["output_router_logits"] = false;
+  config["router_aux_loss_coef"] = 0.001;
+  config["shared_expert_intermediate_size"] = shape.expert_size;
+  if (!is_next) {
+    config.erase("intermediate_size");
+    return config;
+  }
+  config["decoder_sparse_step"] = 1;
+  config["mlp_only_layers"] = json::Value::array();
+  config["norm_topk_prob"] = true;
+  return config;
+}
+
+}  // namespace
+
+extern const ModelFamily qwen3_5_family;
+const ModelFamily qwen3_5_family = {.model_types = kModelTypes,
+                                    .keys = kKeys,
+                                    .rope_keys = kRopeKeys,
+                                    .read = read,
+                                    .tensors = tensors,
+                                    .unread = kUnread,
+                                    .record = record,
+                                    .chat = kChat,
+                                    .shapes = kShapes,
+                                    .config_of = config_of};
+
+}  // namespace subbyte

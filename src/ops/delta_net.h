@@ -1,0 +1,78 @@
+#pragma once
+// The shape of one block of a gated delta net (Yang, Kautz and Hatamizadeh, "Gated Delta Networks",
+// 2024): a layer that keeps a matrix for each value head instead of keys and values of positions.
+//
+//   q, k, v     = silu(convolution of so many taps over the tokens, one filter for a channel)
+//   q, k        = q / |q| / sqrt(key_size), k / |k|, where |x|^2 = sum(x^2) + 1e-6
+//   decay, beta = exp(-exp(a_log) softplus(a + dt_bias)), sigmoid(b)
+//   S           = decay S                         [key_size][value_size], from 0
+//   S           = S + k (beta (v - S^T k))^T
+//   y           = norm(S^T q) * silu(z)           for each value head
+//
+// The state of a layer is what the convolution reads again, and S of each value head:
+//
+//   [taps - 1][channels], the earliest token first    [value_heads][key_size][value_size]
+
+#include <cstdint>
+
+namespace subbyte {
+
+/// Epsilon of the norms of queries and keys, which is added to their sum of squares.
+inline constexpr float kDeltaNetEps = 1e-6f;
+inline constexpr int64_t kMaxDeltaNetTaps = 16;
+
+struct DeltaNetShape {
+  int64_t key_heads = 0;    // of queries and keys
+  int64_t value_heads = 0;  // value head h reads key head h / (value_heads / key_heads)
+  int64_t key_size = 0;     // of a head
+  int64_t value_size = 0;
+  int64_t taps = 0;  // of the convolution
+  float eps = 1e-6f;
+  /// Projections lie key head by key head: its query, key, values and gates z; b and a. Else all
+  /// queries, all keys, all values, all z; all b, all a.
+  bool by_key_head = false;
+
+  constexpr int64_t values_per_key() const { return value_heads / key_heads; }
+  constexpr int64_t key_width() const { return key_heads * key_size; }
+  constexpr int64_t value_width() const { return value_heads * value_size; }
+  /// Channels of the convolution: all queries, all keys, all values.
+  constexpr int64_t channels() const { return 2 * key_width() + value_width(); }
+  /// Numbers of the state of a layer.
+  constexpr int64_t state_size() const {
+    return (taps - 1) * channels() + value_heads * key_size * value_size;
+  }
+
+  bool operator==(const DeltaNetShape&) const = default;
+};
+
+/// The column of a row of projections where the numbers of key head i begin, or those of its value
+/// heads, which follow each other: first + i * stride.
+struct HeadColumns {
+  int64_t first = 0;
+  int64_t stride = 0;
+
+  int64_t of(int64_t key_head) const { return first + key_head * stride; }
+};
+
+struct DeltaNetColumns {
+  HeadColumns q, k, v, z;  // of the projection qkvz
+  HeadColumns b, a;        // of the projection ba
+};
+
+constexpr DeltaNetColumns delta_net_columns(const DeltaNetShape& shape) {
+  const int64_t key = shape.key_size;
+  const int64_t value = shape.values_per_key() * shape.value_size;
+  const int64_t gate = shape.values_per_key();
+  if (shape.by_key_head) {
+    const int64_t head = 2 * key + 2 * value;
+    return {{0, head},     {key, head},     {2 * key, head}, {2 * key + value, head},
+            {0, 2 * gate}, {gate, 2 * gate}};
+  }
+  const int64_t keys = shape.key_width();
+  const int64_t values = shape.value_width();
+  return {{0, key},          {keys, key},
+          {2 * keys, value}, {2 * keys + values, value},
+          {0, gate},         {shape.value_heads, gate}};
+}
+
+}  // namespace subbyte

@@ -1,0 +1,109 @@
+// What quantize, convert and verify make of models with gated delta nets: of projections that lie
+// joined or apart, numbers that stay in f32, and parts that are not read.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/thread_pool.h"
+#include "checkpoints/containers/tensor_source.h"
+#include "support/goldens.h"
+#include "support/temp_dir.h"
+#include "support/test_context.h"
+#include "support/test_names.h"
+#include "transform/convert_model.h"
+#include "transform/quantize_model.h"
+#include "verify/verify.h"
+
+namespace subbyte {
+namespace {
+
+class DeltaNetFiles : public ::testing::TestWithParam<const char*> {
+ protected:
+  /// The logits of a few tokens by a checkpoint.
+  std::vector<float> logits(const std::filesystem::path& directory) {
+    auto model = load_model(directory, *backend_);
+    EXPECT_TRUE(model.ok()) << model.error().message;
+    if (!model.ok()) return {};
+    const std::vector<int32_t> ids = {5, 77, 3, 100, 42, 8, 19};
+    return testing::logits_of(**model, *backend_, ids);
+  }
+
+  bool is_quantized() const { return std::string_view(GetParam()).ends_with("int4"); }
+
+  std::filesystem::path source_ = testing::golden_folder(GetParam());
+  std::unique_ptr<Backend> backend_ = testing::make_test_backend(1);
+  ThreadPool pool_{2};
+  TempDir folder_;
+};
+
+TEST_P(DeltaNetFiles, give_the_same_bits_after_a_conversion) {
+  const auto converted = convert_model(source_, folder_ / "converted", {.format = "f32"}, pool_);
+  ASSERT_TRUE(converted.ok()) << converted.error().message;
+  const std::vector<float> expected = logits(source_);
+  const std::vector<float> found = logits(folder_ / "converted");
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-3) << i;
+}
+
+TEST_P(DeltaNetFiles, are_quantized_but_for_what_decides_what_is_forgotten) {
+  const auto report =
+      quantize_model(source_, folder_ / "awq", {.format = "awq", .group_size = 16}, pool_);
+  if (is_quantized()) {
+    EXPECT_EQ(report.error().code, "quantize.already_quantized");
+    return;
+  }
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  const auto before = TensorSource::open(source_);
+  const auto after = TensorSource::open(folder_ / "awq");
+  ASSERT_TRUE(before.ok() && after.ok());
+  int64_t exact = 0;
+  int64_t projections = 0;
+  for (const auto& [name, tensor] : before->tensors()) {
+    if (name.ends_with("A_log")) {
+      const FileTensor* const kept = after->find(name);
+      ASSERT_NE(kept, nullptr) << name;
+      EXPECT_TRUE(std::ranges::equal(kept->bytes, tensor.bytes)) << name;
+      ++exact;
+    }
+    const bool is_gate = name.ends_with("in_proj_a.weight") || name.ends_with("in_proj_ba.weight");
+    const bool is_unread = name.starts_with("mtp.") || name.starts_with("model.visual.");
+    if (is_gate || is_unread) EXPECT_NE(after->find(name), nullptr) << name;
+    if (name.ends_with("linear_attn.out_proj.weight")) {
+      EXPECT_EQ(after->find(name), nullptr) << name;
+      ++projections;
+    }
+  }
+  EXPECT_EQ(exact, 3);
+  EXPECT_EQ(projections, 3);
+  const std::vector<float> expected = logits(source_);
+  const std::vector<float> found = logits(folder_ / "awq");
+  ASSERT_EQ(found.size(), expected.size());
+  double signal = 0;
+  double noise = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    signal += double{expected[i]} * expected[i];
+    noise += (double{found[i]} - expected[i]) * (double{found[i]} - expected[i]);
+  }
+  EXPECT_GT(signal, 4 * noise);  // 4 bits of a tiny model
+}
+
+TEST_P(DeltaNetFiles, are_sound_but_for_a_tokenizer_and_parts_that_are_not_read) {
+  const auto report = verify(source_, {}, pool_);
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  std::vector<std::string> codes;
+  for (const Finding& finding : report->findings) codes.emplace_back(finding.code);
+  std::vector<std::string> expected = {"verify.no_tokenizer"};
+  if (std::string_view(GetParam()).find("wrapped") != std::string_view::npos) {
+    expected.emplace_back("verify.unread");
+  }
+  std::ranges::sort(codes);
+  EXPECT_EQ(codes, expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, DeltaNetFiles,
+                         ::testing::ValuesIn(testing::goldens(testing::kStates)), NamedByValue());
+
+}  // namespace
+}  // namespace subbyte
