@@ -8,6 +8,7 @@
 
 #include "base/thread_pool.h"
 #include "checkpoints/containers/tensor_source.h"
+#include "json/strict_json.h"
 #include "support/goldens.h"
 #include "support/temp_dir.h"
 #include "support/test_context.h"
@@ -101,6 +102,24 @@ TEST_P(DeltaNetFiles, are_sound_but_for_a_tokenizer_and_parts_that_are_not_read)
   }
   std::ranges::sort(codes);
   EXPECT_EQ(codes, expected);
+}
+
+/// A wrapper that says nothing of a head that its text part ties: the files have none.
+TEST(WrappedDeltaNets, take_the_embedding_where_configs_contradict_each_other) {
+  const auto source = testing::golden_folder("qwen3_5-wrapped-bf16");
+  const TempDir folder;
+  auto config = json::parse_file((source / "config.json").string(), 1 << 20);
+  ASSERT_TRUE(config.ok());
+  ASSERT_EQ((*config)["tie_word_embeddings"], true);
+  config->erase("tie_word_embeddings");
+  folder.write("config.json", json::to_text(*config));
+  std::filesystem::copy(source / "model.safetensors", folder / "model.safetensors");
+  const auto backend = testing::make_test_backend(1);
+  const auto tied = load_model(source, *backend);
+  const auto unsaid = load_model(folder.path(), *backend);
+  ASSERT_TRUE(tied.ok() && unsaid.ok()) << (unsaid.ok() ? "" : unsaid.error().message);
+  const std::vector<int32_t> ids = {5, 77, 3};
+  EXPECT_EQ(testing::logits_of(**unsaid, *backend, ids), testing::logits_of(**tied, *backend, ids));
 }
 
 INSTANTIATE_TEST_SUITE_P(Goldens, DeltaNetFiles,
