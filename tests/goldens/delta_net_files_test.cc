@@ -15,6 +15,7 @@
 #include "support/test_names.h"
 #include "transform/convert_model.h"
 #include "transform/quantize_model.h"
+#include "verify/inspect.h"
 #include "verify/verify.h"
 
 namespace subbyte {
@@ -102,6 +103,17 @@ TEST_P(DeltaNetFiles, are_sound_but_for_a_tokenizer_and_parts_that_are_not_read)
   }
   std::ranges::sort(codes);
   EXPECT_EQ(codes, expected);
+}
+
+TEST_P(DeltaNetFiles, are_opened_by_an_inspection_which_counts_what_is_not_read) {
+  const auto report = inspect(source_, pool_, backend_.get());
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  EXPECT_EQ(report->problems, std::vector<std::string>());
+  const auto unread = std::ranges::count_if(report->weights, [](const InspectedWeight& weight) {
+    return weight.name.starts_with("mtp.") || weight.name.starts_with("model.visual.");
+  });
+  EXPECT_EQ(report->unread, unread);
+  EXPECT_EQ(unread > 0, std::string_view(GetParam()).find("wrapped") != std::string_view::npos);
 }
 
 /// A wrapper that says nothing of a head that its text part ties: the files have none.
