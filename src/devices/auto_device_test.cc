@@ -27,6 +27,7 @@ struct Refusal {
 };
 
 constexpr Refusal kRefusals[] = {
+    {"operations", Asked::kOperations, "linear.unsupported"},
     {"cache type", Asked::kCacheType, "kv.unsupported"},
     {"room", Asked::kRoom, "memory.device"},
     {"room of the driver", Asked::kRoom, "cuda.memory"},

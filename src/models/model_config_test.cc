@@ -309,7 +309,7 @@ TEST(ModelConfig, refuses_scaling_that_does_not_say_how) {
 }
 
 TEST(ModelConfig, refuses_other_models_activations_and_layers) {
-  for (const char* type : {"falcon", "qwen", "qwen4", "Qwen3", ""}) {
+  for (const char* type : {"falcon", "qwen", "qwen3_vl", "Qwen3", ""}) {
     EXPECT_EQ(code(kQwen3, std::string(R"({"model_type": ")") + type + "\"}"), "config.model_type");
   }
   EXPECT_EQ(code(kQwen3, R"({"hidden_act": "gelu"})"), "config.hidden_act");

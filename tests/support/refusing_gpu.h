@@ -32,6 +32,7 @@ class EndlessMemory : public MachineMemory {
 
 /// What a GPU is asked on the way to a model and its cache, in that order.
 enum class Asked : uint8_t {
+  kOperations,
   kCacheType,
   kRoom,
   kVector,
@@ -53,6 +54,10 @@ class RefusingGpu : public ForwardingBackend {
   std::string description() const override { return "a GPU"; }
   MachineMemory* memory() override { return &memory_; }
 
+  Status check_operations(const StepPlan& plan) const override {
+    if (asked_ == Asked::kOperations) return error_;
+    return backend_.check_operations(plan);
+  }
   Status check_cache(const CacheLayout& layout, Element type) const override {
     if (asked_ == Asked::kCacheType) return error_;
     return backend_.check_cache(layout, type);

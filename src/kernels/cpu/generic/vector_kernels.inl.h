@@ -1,11 +1,11 @@
 // The vector operations and their table. Included inside the namespace of an instruction set, after
 // its vector_math.h.
 
-#include "kernels/cpu/generic/delta_net.inl.h"
 #include "kernels/cpu/generic/elementwise.inl.h"
 #include "kernels/cpu/generic/kv_numbers.inl.h"
-// It uses what both define.
+// They use what both define.
 #include "kernels/cpu/generic/attention.inl.h"
+#include "kernels/cpu/generic/delta_net.inl.h"
 
 constexpr VectorKernels kVectorTable = {
     .attention_rows = kMaxAttentionRows,
