@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# dev_test.sh ROOT: how ./dev counts tests, with programs that only print what real ones would.
+# dev_test.sh ROOT: how ./dev counts tests and takes times, with programs that only print or take
+# what real ones would.
 set -euo pipefail
 cd "$1"
+source tools/dev/phases.sh
 source tools/dev/test.sh
 source tools/dev/gpu.sh
 
@@ -59,3 +61,49 @@ cat >"$folder/tests.xml" <<'TXT'
 <testcase name="c" classname="c" time="0.1" status="notrun">
 TXT
 expect "a report of ctest" "1 passed, 1 failed"
+
+# A phase that computes, one that fails and the table of both.
+busy() {
+  local end=$((wall + 40)) i
+  while ((wall < end)); do
+    for ((i = 0; i < 1000; ++i)); do :; done
+    read_clocks
+  done
+}
+fails() {
+  echo "what it says"
+  return 3
+}
+status=0
+{
+  read_clocks
+  phase "computes" busy
+  step "fails $(printf '%070d' 0)" fails || status=$?
+  print_phases
+} 2>"$folder/errors"
+((status == 3)) || die "a phase that fails has status 3, not $status"
+grep -q '^what it says$' "$folder/errors" || die "what a phase that failed had printed is not shown"
+# Other programs may have the processors; but what was computed is no more than the time that
+# passed.
+awk '
+  NF >= 3 { wall[$1] = $(NF - 1); cpu[$1] = $NF }
+  function apart(a, b) { return a > b ? a - b : b - a }
+  END {
+    exit !(wall["computes"] >= 0.4 && cpu["computes"] > 0 &&
+      cpu["computes"] <= wall["computes"] + 0.1 &&
+      apart(wall["all"], wall["computes"] + wall["fails"]) < 0.15)
+  }' "$folder/errors" || die "times of phases are wrong: $(cat "$folder/errors")"
+! awk 'length > 79 && !/^== /' "$folder/errors" | grep -q . || die "a line of the table is too long"
+
+slowest_labels >"$folder/slowest" <<'TXT'
+100% tests passed
+
+Label Time Summary:
+a_test       =   1.50 sec*proc (2 tests)
+b_test       =  12.25 sec*proc (1 test)
+
+Total Test time (real) =   9.50 sec
+TXT
+[[ $(grep -c sec.proc "$folder/slowest") == 2 ]] || die "programs are missing"
+[[ $(grep -m 1 sec.proc "$folder/slowest") == b_test* ]] || die "the slowest program is not first"
+grep -q '^Total Test time' "$folder/slowest" || die "the last line of ctest is missing"

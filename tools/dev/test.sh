@@ -17,10 +17,23 @@ run_tests() {
   local preset=$1 report=$PWD/build/$1/tests.xml status=0
   shift
   rm -f "$report"
-  echo "== test build/$preset ${SUBBYTE_ISA:+with SUBBYTE_ISA=$SUBBYTE_ISA }$*" >&2
-  without_randomization ctest --preset "$preset" --parallel 2 --no-tests=error --no-label-summary \
-    --output-junit "$report" "$@" || status=$?
+  phase "test build/$preset ${SUBBYTE_ISA:+with SUBBYTE_ISA=$SUBBYTE_ISA }$*" \
+    run_ctest "$preset" --output-junit "$report" "$@" || status=$?
   count_tests "$report" "$status"
+}
+
+# run_ctest PRESET [CTEST OPTION...]
+run_ctest() {
+  without_randomization ctest --preset "$1" --parallel 2 --no-tests=error "${@:2}" | slowest_labels
+}
+
+# Passes the output of ctest on, but of its seconds by label, which are programs, the largest ten.
+slowest_labels() {
+  awk '
+    /^Label Time Summary:/ { print "Seconds of the slowest programs:"; in_labels = 1; next }
+    in_labels && / sec\*proc / { print $0 | "sort -t = -k 2 -rn | head"; next }
+    in_labels { close("sort -t = -k 2 -rn | head"); in_labels = 0 }
+    { print; fflush() }'
 }
 
 # count_tests REPORT STATUS: STATUS is what ctest returned.
@@ -43,6 +56,7 @@ build_and_test() {
   shift
   if ! build "$preset" "$@"; then
     num_failed=$((num_failed + 1))
+    print_phases
     report_tests || exit 1
   fi
   if (($#)); then
@@ -74,6 +88,7 @@ quick_tests() {
   echo "== changed: ${targets[*]:-nothing that has tests}" >&2
   if ((${#targets[@]})) && ! build ci "${targets[@]}"; then
     num_failed=$((num_failed + 1))
+    print_phases
     report_tests || exit 1
   fi
   run_tests ci --label-regex "$(label_regex tools "${programs[@]}")"
