@@ -39,6 +39,7 @@ Weights weights_of(const MatrixView& matrix) {
   return {.codes = bytes_of(matrix.codes),
           .scales = bytes_of(matrix.scales),
           .zeros = bytes_of(matrix.zeros),
+          .scale = matrix.format.scale,
           .cols = matrix.cols,
           .row_bytes = matrix.row_bytes(),
           .groups = matrix.groups(),

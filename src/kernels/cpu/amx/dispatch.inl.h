@@ -68,7 +68,7 @@ struct TileVariants {
     if constexpr (kMxfp4) {
       return {&kPackedInt8<Pack>, &few_rows_int8<Mxfp4Codes, Pack>, name};
     } else {
-      return {&kPackedInt8<Pack>, &few_rows_int8<Int8Codes<Weight>, Pack>, name};
+      return {&kPackedInt8<Pack>, &few_rows_int8<Int8Codes<kElement, Broadcast>, Pack>, name};
     }
   }
   template <int kSplits>

@@ -14,10 +14,9 @@ constexpr int64_t kStepsOfBlock = kBlockInputs / 32;  // groups of MXFP4
 
 /// Codes as bytes, of inputs 8 q + 2 b and of 8 q + 2 b + 1 for byte b of lane q; what is staged
 /// for each output: `per_row` scales, and as many zero points or what decode() reads.
-template <class Weight>
+template <Format kElement, class Scaling>
 struct Int8Codes {
-  using Codes = K8Bytes<Weight::kElement>;
-  using Scaling = typename Weight::Broadcast;
+  using Codes = K8Bytes<kElement>;
   static constexpr bool kSigned = false;
   static constexpr bool kHasZeros = true;
   static constexpr bool kHasRows = true;  // scales of whole rows

@@ -53,9 +53,10 @@ struct RowBytes {
 /// Stages the scales of row n at `staged`.
 template <class Scaling>
 inline RowBytes begin_row(const Weights& weights, int64_t n, float* staged) {
-  const uint8_t* scales = weights.scales + n * weights.groups * Scaling::kScaleBytes;
+  const int64_t scales_bytes = weights.groups * scale_bytes(weights.scale);
+  const uint8_t* scales = weights.scales + n * scales_bytes;
   const uint8_t* zeros = weights.zeros + n * weights.groups * Scaling::kZeroBytes;
-  prefetch_scales(scales, weights.groups * Scaling::kScaleBytes);
+  prefetch_scales(scales, scales_bytes);
   prefetch_scales(zeros, weights.groups * Scaling::kZeroBytes);
   Scaling::stage(weights, n, 0, weights.groups, staged);
   return {weights.codes + n * weights.row_bytes, staged};

@@ -9,7 +9,7 @@ struct Quantized {
   using E = Element<kElement>;
   template <class Groups>
   using Scaling = std::conditional_t<kScale == Format::kNone, DenseScaling,
-                                     GroupScaling<E::kCenter, kScale, kZero, Groups>>;
+                                     GroupScaling<E::kCenter, kZero, Groups>>;
   using Broadcast = Scaling<BroadcastGroups>;
   using Spread = Scaling<SpreadGroups>;
 

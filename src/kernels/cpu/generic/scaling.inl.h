@@ -8,13 +8,14 @@
 //   SpreadGroups      any other multiple of 8: each lane gets the scale of its group
 //
 // The scales and zero points of a row become floats before its first block (`stage`), a vector at a
-// time: where they are used, a load is all that is left of the format.
+// time: where they are used, a load is all that is left of the format. So the loops are compiled
+// once for all formats of scales, and only stage_scales() knows which one it is.
 
 template <class S>
 concept IsScaling = requires(S scaling, const Weights& weights, float* staged, int64_t i, Float v,
                              typename S::Lanes lanes) {
-  requires(S::kScaleBytes >= 0 && S::kZeroBytes >= 0);  // of a group
-  S(weights, i);                                        // at block i; next() moves on to the next
+  requires(S::kZeroBytes >= 0);  // of a group
+  S(weights, i);                 // at block i; next() moves on to the next
   scaling.next();
   S::stage(weights, i, i, i, staged);  // floats for the groups [begin, end) of one row
   // What the lanes of that row need. Those from `valid_lanes` on are padding and get scale 0, so
@@ -136,14 +137,57 @@ inline int64_t staged_floats(int64_t groups) {
   return 2 * staged_half(groups);
 }
 
-template <int kCenter, Format kScale, Zero kZero, class Groups>
+template <Format kScale>
+inline void stage_scales_as(const uint8_t* scales, int64_t count, float* staged) {
+  const auto stage_vector = [&](int64_t g, int lanes) __attribute__((always_inline)) {
+    store(staged + g, load_scales<kScale>(scales + g * scale_bytes(kScale), lanes));
+  };
+  int64_t g = 0;
+  for (; g + kLanes <= count; g += kLanes) stage_vector(g, kLanes);
+  if (g < count) stage_vector(g, static_cast<int>(count - g));
+}
+
+/// Makes floats of `count` scales from `group` on, to whole vectors.
+[[gnu::noinline]] inline void stage_scales(const Weights& weights, int64_t group, int64_t count,
+                                           float* staged) {
+  const uint8_t* scales = weights.scales + group * scale_bytes(weights.scale);
+  switch (weights.scale) {
+    case Format::kF16:
+      return stage_scales_as<Format::kF16>(scales, count, staged);
+    case Format::kBF16:
+      return stage_scales_as<Format::kBF16>(scales, count, staged);
+    case Format::kE8M0:
+      return stage_scales_as<Format::kE8M0>(scales, count, staged);
+    case Format::kE4M3:
+      return stage_scales_as<Format::kE4M3>(scales, count, staged);
+    case Format::kE4M4:
+      return stage_scales_as<Format::kE4M4>(scales, count, staged);
+    default:
+      return stage_scales_as<Format::kF32>(scales, count, staged);
+  }
+}
+
+/// Makes floats, less kCenter, of `count` zero points from `group` on, to whole vectors.
+template <int kCenter, Zero kZero>
+[[gnu::noinline]] void stage_zeros(const Weights& weights, int64_t group, int64_t count,
+                                   float* staged) {
+  const uint8_t* zeros = weights.zeros + group * zero_bytes(kZero);
+  const auto stage_vector = [&](int64_t g, int lanes) __attribute__((always_inline)) {
+    const Float zero = load_zeros<kZero>(zeros + g * zero_bytes(kZero), lanes);
+    store(staged + g, sub(zero, broadcast(kCenter)));
+  };
+  int64_t g = 0;
+  for (; g + kLanes <= count; g += kLanes) stage_vector(g, kLanes);
+  if (g < count) stage_vector(g, static_cast<int>(count - g));
+}
+
+template <int kCenter, Zero kZero, class Groups>
 class GroupScaling {
  public:
   struct Lanes {
     Float scale;
     Float zero;  // less kCenter; not used without zero points
   };
-  static constexpr int64_t kScaleBytes = scale_bytes(kScale);
   static constexpr int64_t kZeroBytes = zero_bytes(kZero);
 
   GroupScaling(const Weights& weights, int64_t first_block)
@@ -151,21 +195,13 @@ class GroupScaling {
 
   static void stage(const Weights& weights, int64_t row, int64_t begin, int64_t end,
                     float* staged) {
-    float* staged_zeros = staged + staged_half(weights.groups);
-    for (int64_t g = begin; g < end; g += kLanes) {
-      const int count = static_cast<int>(end - g < kLanes ? end - g : kLanes);
-      stage_vector(weights, row, g, count, staged + g, staged_zeros + g);
-    }
+    stage_groups(weights, row * weights.groups + begin, end - begin, staged + begin,
+                 staged + staged_half(weights.groups) + begin);
   }
   /// The same of `count` <= kLanes groups from g on, to whole vectors.
   static void stage_vector(const Weights& weights, int64_t row, int64_t g, int count, float* scales,
                            float* zeros) {
-    const int64_t group = row * weights.groups + g;
-    store(scales, load_scales<kScale>(weights.scales + group * kScaleBytes, count));
-    if constexpr (kZero != Zero::kNone) {
-      const Float zero = load_zeros<kZero>(weights.zeros + group * kZeroBytes, count);
-      store(zeros, sub(zero, broadcast(kCenter)));
-    }
+    stage_groups(weights, row * weights.groups + g, count, scales, zeros);
   }
   [[gnu::always_inline]] Lanes at(const float* staged, int valid_lanes) const {
     Lanes lanes;
@@ -189,6 +225,13 @@ class GroupScaling {
 
  private:
   static_assert(kZero != Zero::kNone || kCenter == 0);
+
+  static void stage_groups(const Weights& weights, int64_t group, int64_t count, float* scales,
+                           float* zeros) {
+    stage_scales(weights, group, count, scales);
+    if constexpr (kZero != Zero::kNone) stage_zeros<kCenter, kZero>(weights, group, count, zeros);
+  }
+
   Groups groups_;
   int64_t zeros_;  // where zero points are staged
 };
@@ -197,7 +240,6 @@ class GroupScaling {
 class DenseScaling {
  public:
   struct Lanes {};
-  static constexpr int64_t kScaleBytes = 0;
   static constexpr int64_t kZeroBytes = 0;
 
   DenseScaling(const Weights&, int64_t) {}
