@@ -9,7 +9,7 @@
 int main(int argc, char** argv) {
   namespace fs = std::filesystem;
   using namespace subbyte::conformance;
-  if (argc != 2) {
+  if (argc != 2 || argv[1][0] == '-') {
     std::fprintf(stderr, "usage: write_conformance_set DIRECTORY\n");
     return 2;
   }

@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   namespace fs = std::filesystem;
   using namespace subbyte::conformance;
   const bool manifest_only = argc == 3 && std::string_view(argv[1]) == "--manifest";
-  if (argc != 2 && !manifest_only) {
+  if (argv[argc - 1][0] == '-' || (argc != 2 && !manifest_only)) {  // no folder of that name
     std::fprintf(stderr, "usage: write_metadata_set [--manifest] DIRECTORY\n");
     return 2;
   }
