@@ -43,6 +43,7 @@ function(subbyte_layer name)
   if(sources AND fmt::fmt IN_LIST ARG_LIBRARIES)
     subbyte_precompiled_header(subbyte_${name})
   endif()
+  subbyte_unity(subbyte_${name})
   if(ARG_HIDDEN_DEPENDS)
     target_link_libraries(subbyte_${name} PRIVATE ${ARG_HIDDEN_DEPENDS})
   endif()
@@ -62,6 +63,7 @@ function(subbyte_test name)
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} subbyte_options subbyte_test_paths
     GTest::gtest_main)
   subbyte_quick_compile(${name})
+  subbyte_unity(${name})
   if(NOT TARGET subbyte_test_header)
     add_library(subbyte_test_header OBJECT ${PROJECT_SOURCE_DIR}/tests/support/test_header.cc)
     target_precompile_headers(subbyte_test_header PRIVATE <gtest/gtest.h> <filesystem> <fstream>)
@@ -132,6 +134,30 @@ function(subbyte_precompiled_header target)
     target_compile_options(${target} PRIVATE -fPIC)  # as the header is: a program's own is -fPIE
   endif()
   target_precompile_headers(${target} REUSE_FROM subbyte_header)
+endfunction()
+
+# subbyte_unity(<target>): with SUBBYTE_UNITY, compiles files of the target as one where their names
+# allow it: half of the time, as templates of the standard library are the larger part of it.
+function(subbyte_unity target)
+  get_target_property(type ${target} TYPE)
+  if(NOT SUBBYTE_UNITY OR type STREQUAL "INTERFACE_LIBRARY")
+    return()
+  endif()
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cc$")
+  execute_process(
+    COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/unity_groups.py ${sources}
+    WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}
+    OUTPUT_VARIABLE groups COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "[^\n]+" groups "${groups}")
+  foreach(line IN LISTS groups)
+    string(REGEX MATCH "^([0-9]+) (.+)$" line "${line}")
+    set_source_files_properties(${CMAKE_MATCH_2} PROPERTIES UNITY_GROUP ${CMAKE_MATCH_1})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  # g++ takes a type of an anonymous namespace for one of a header.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endfunction()
 
 # subbyte_quick_compile(<target>): for code that does not decide how fast anything is. What it saves

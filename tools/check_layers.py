@@ -163,6 +163,9 @@ def without_cpp_comments(text: str) -> str:
                           token[0], text)
 
 
+SEPARATORS = str.maketrans("", "", "-_ ")
+
+
 def spelling_of(family: str) -> re.Pattern[str]:
     """gpt_oss, GptOss, gpt-oss; Qwen3, qwen-3; but not llama.cpp, llama-bench, nor ExLlama."""
     name = re.sub(r"(?<=[a-z])(?=[0-9])", "[-_ ]?", family.replace("_", "[-_ ]?"))
@@ -179,13 +182,23 @@ def check_families(root: Path) -> list[str]:
             is_code = path.suffix in FAMILY_SUFFIXES and not path.name.endswith("_test.cc")
             if not is_code or path.name == "models.def":
                 continue
-            for number, line in enumerate(without_cpp_comments(path.read_text()).splitlines(), 1):
+            text = path.read_text()
+            squeezed = text.lower().translate(SEPARATORS)  # quicker than the patterns, on each file
+            named = [name for name in families if name.translate(SEPARATORS) in squeezed]
+            if not named:
+                continue
+            for number, line in enumerate(without_cpp_comments(text).splitlines(), 1):
                 if folder.name == TOP and EXAMPLE.search(line):
                     continue
+<<<<<<< 280523e6e425ac9216146383646b88e85d298556
                 for name, spelling in spellings.items():
                     # qwen3_5 cannot be named without qwen3.
                     is_longer = path.stem in families and path.stem.startswith(name)
                     if spelling.search(line) and not (is_longer and folder.name != TOP):
+=======
+                for name in named:
+                    if spellings[name].search(line) and path != root / f"src/models/{name}.cc":
+>>>>>>> af12ab6e77de0513b27edcd7918fde1c83027d99
                         problems.append(f"{path.relative_to(root)}:{number}: names the family "
                                         f"{name}, which src/models/{name}.cc alone may do")
     return problems

@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 
 using Check = Status (*)(VerifyContext& context);
 
-constexpr std::array kModelChecks = {&check_config, &check_weights, &check_tokenizer};
-constexpr std::array kFileChecks = {&check_weights};
+constexpr std::array<Check, 3> kModelChecks = {&check_config, &check_weights, &check_tokenizer};
+constexpr std::array<Check, 1> kFileChecks = {&check_weights};
 
 /// There is nothing at `path` that could be checked; else what is there is broken, a finding.
 bool is_unopened(const Error& error) {

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class Outliers : public testing::Test {
+class Outliers : public ::testing::Test {
  protected:
   /// A file with `tensor` in as many layers; each holds -1, 0 and its number of `largest`.
   void write(const std::string& tensor, const std::vector<float>& largest) {
