@@ -128,6 +128,9 @@ TEST_F(QuantizeProgram, head_embedding_and_what_is_ignored) {
   EXPECT_EQ(Json::parse(both.out)["modules"], 16);
   expect_sound("both");
   EXPECT_NE(inspect("both").find("lm_head"), std::string::npos);
+  const Json both_config = Json::parse(folder_.read("both/config.json"));
+  EXPECT_EQ(both_config["quantization_config"]["config_groups"]["group_0"]["targets"],
+            Json::parse(R"(["Linear", "model.embed_tokens"])"));
   // A tied head is the embedding.
   const ProcessResult tied =
       quantize("llama", "tied", {"--format", "compressed-tensors", "--bits", "6", "--embedding"});
@@ -235,6 +238,36 @@ TEST_F(QuantizeProgram, a_mean_of_bits_is_kept_and_lost_where_it_costs_least) {
   expect_sound("mean");
   expect_refused("qwen3", {"--format", "awq", "--bits", "3.4"}, "[quantize.bits]", "awq");
   expect_refused("qwen3", {"--format", "gptq", "--bits", "8.5"}, "[quantize.bits]", "2 to 8");
+}
+
+TEST_F(QuantizeProgram, predictions_of_a_text_choose_widths_and_say_what_they_cost) {
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "the quick brown fox " + std::to_string(i * 37) + " jumps, ";
+  folder_.write("text.txt", text);
+  const Arguments form = {"--format", "compressed-tensors", "--group-size", "32"};
+  const auto divergence = [&](const std::string& name, const Arguments& more) {
+    Arguments arguments = form;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProcessResult made = quantize("llama", name, arguments);
+    EXPECT_EQ(made.exit_code, 0) << made.err;
+    EXPECT_LE(Json::parse(made.out)["code_bits"], 3.5);
+    const ProcessResult measured =
+        run_program({"perplexity", path(name), path("text.txt"), "--compare", make_source("llama"),
+                     "--window", "64", "--json"});
+    EXPECT_EQ(measured.exit_code, 0) << measured.err;
+    return Json::parse(measured.out);
+  };
+  const Json two = divergence("two", {"--bits", "2"});
+  const Json mean = divergence("mean", {"--bits", "3.5", "--text", path("text.txt")});
+  EXPECT_GT(mean["kl"]["value"], 0);
+  EXPECT_LT(mean["kl"]["value"], two["kl"]["value"]);
+  EXPECT_LE(mean["kl_median"], mean["kl_99"]);
+  EXPECT_LE(mean["kl_99"], mean["kl_largest"]);
+  EXPECT_GT(mean["same_top"]["value"], two["same_top"]["value"]);
+  EXPECT_EQ(mean["reference_perplexity"], two["reference_perplexity"]);
+  const ProcessResult shown = run_program(
+      {"perplexity", path("mean"), path("text.txt"), "--compare", make_source("llama")});
+  EXPECT_NE(shown.out.find("KL divergence"), std::string::npos) << shown.out;
 }
 
 }  // namespace

@@ -79,9 +79,10 @@ Status write_quantized(const fs::path& golden, const fs::path& to, std::string_v
       continue;
     }
     const std::string module = tensor_name.substr(0, tensor_name.rfind('.'));
+    const auto rows = static_cast<int64_t>(tensor.shape[0]);
+    const auto cols = static_cast<int64_t>(tensor.shape[1]);
     SUBBYTE_TRY(const Matrix matrix,
-                quantize(static_cast<int64_t>(tensor.shape[0]),
-                         static_cast<int64_t>(tensor.shape[1]), row_reader(tensor), pool));
+                quantize(rows, cols, row_reader({&tensor, rows, cols, 0, cols}), pool));
     SUBBYTE_TRY(const auto written, exporter.write(matrix.view, module, pool));
     for (const ExportedTensor& part : written) {
       tensors.push_back({module + std::string(part.suffix),

@@ -84,10 +84,12 @@ ExportedConfig compressed_config(const ExportedModel& model, std::string_view fo
   json::Value groups = json::Value::object();
   for (std::size_t i = 0; i < alike.size(); ++i) {
     json::Value targets = json::Value::array();
-    if (alike.size() == 1) {
-      targets.push_back("Linear");
-    } else {
-      for (const ExportedModule* module : alike[i].modules) targets.push_back(module->name);
+    const bool is_only = alike.size() == 1;
+    if (is_only) targets.push_back("Linear");
+    for (const ExportedModule* module : alike[i].modules) {
+      // An embedding is of another class than what "Linear" stands for.
+      const bool embedding = module->name.ends_with("embed_tokens");
+      if (!is_only || embedding) targets.push_back(module->name);
     }
     groups[fmt::format("group_{}", i)] = {{"targets", targets},
                                           {"weights", alike[i].key},
