@@ -478,6 +478,7 @@ TEST(Sound, models_give_no_finding) {
   EXPECT_EQ(lines(verify_model(asymmetric_gptq())), std::vector<std::string>{});
   EXPECT_EQ(lines(verify_model(sound_mxfp4())), std::vector<std::string>{});
   EXPECT_EQ(lines(verify_model(sound_nvfp4())), std::vector<std::string>{});
+  EXPECT_EQ(lines(verify_model(sound_fp8())), std::vector<std::string>{});
   EXPECT_EQ(lines(verify_model(sound_nf4())), std::vector<std::string>{});
   EXPECT_EQ(lines(verify_model(sound_packed())), std::vector<std::string>{});
 }

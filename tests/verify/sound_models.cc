@@ -63,6 +63,20 @@ TinyModel sound_nvfp4() {
   return model;
 }
 
+TinyModel sound_fp8() {
+  TinyModel model = sound_dense();
+  Random random(7);
+  const std::string name(kUp);
+  model.quantization() = {{"quant_method", "fp8"}, {"weight_block_size", {16, 16}}};
+  model.up(".weight") = random_bits(name + ".weight", DType::kF8E4M3, {kInner, kHidden}, random);
+  for (char& code : model.up(".weight").bytes) {
+    if ((code & 0x7F) == 0x7F) code = 0;
+  }
+  model.tensors.push_back(
+      filled<float>(name + ".weight_scale_inv", DType::kF32, {kInner / 16, kHidden / 16}, 0.001F));
+  return model;
+}
+
 TinyModel sound_nf4() {
   TinyModel model = sound_dense();
   Random random(5);

@@ -20,9 +20,10 @@ TinyModel sound_dense();
 TinyModel sound_awq();
 TinyModel sound_gptq(bool v1 = true);  // symmetric
 TinyModel sound_mxfp4();
-/// Dense but for kUp, which is quantized: NVFP4 of ModelOpt, NF4 of bitsandbytes, or 4 bits of
-/// compressed-tensors with zero points.
+/// Dense but for kUp, which is quantized: NVFP4 of ModelOpt, FP8 in blocks of 16 x 16, NF4 of
+/// bitsandbytes, or 4 bits of compressed-tensors with zero points.
 TinyModel sound_nvfp4();
+TinyModel sound_fp8();
 TinyModel sound_nf4();
 TinyModel sound_packed();
 /// Dense, with layers that keep a state: three gated delta nets and one with attention.

@@ -39,6 +39,7 @@ const Preset kPresets[] = {
     {"NVFP4", {Scheme::Format::kNvfp4, 4, true, kNvfp4Group, false}},
     {"MXFP4A16", {Scheme::Format::kMxfp4, 4, true, kMxfp4Group, false}},
     {"MXFP4", {Scheme::Format::kMxfp4, 4, true, kMxfp4Group, false}},
+    {"W8A8", {Scheme::Format::kNaive, 8, true, -1, false}},
     {"FP8", {Scheme::Format::kFp8, 8, true, -1, false, -1}},
     {"FP8_DYNAMIC", {Scheme::Format::kFp8, 8, true, -1, false, 1}},
     {"FP8_BLOCK", {Scheme::Format::kFp8, 8, true, kFp8Block, false, kFp8Block}},
@@ -48,11 +49,11 @@ Result<Scheme::Format> read_format(const json::Object& object, std::string_view 
   if (format == "pack-quantized") return Scheme::Format::kPackQuantized;
   if (format == "nvfp4-pack-quantized") return Scheme::Format::kNvfp4;
   if (format == "mxfp4-pack-quantized") return Scheme::Format::kMxfp4;
-  if (format == "naive-quantized") return Scheme::Format::kNaive;
+  if (format == "naive-quantized" || format == "int-quantized") return Scheme::Format::kNaive;
   if (format == "float-quantized") return Scheme::Format::kFp8;
   return object.error("quantization.format", "format",
-                      "\"pack-quantized\", \"naive-quantized\", \"float-quantized\", "
-                      "\"nvfp4-pack-quantized\" or \"mxfp4-pack-quantized\"");
+                      "\"pack-quantized\", \"naive-quantized\", \"int-quantized\", "
+                      "\"float-quantized\", \"nvfp4-pack-quantized\" or \"mxfp4-pack-quantized\"");
 }
 
 Result<int64_t> read_integer(const json::Object& weights, std::string_view key, int64_t absent) {
@@ -187,7 +188,7 @@ Status read_preset(const json::Object& groups, const std::string& name,
   }
   return groups.error("quantization.format", name,
                       "an object, or targets of the preset W8A16, W4A16, W4A16_ASYM, NVFP4A16, "
-                      "NVFP4, MXFP4A16, MXFP4, FP8, FP8_DYNAMIC or FP8_BLOCK");
+                      "NVFP4, MXFP4A16, MXFP4, W8A8, FP8, FP8_DYNAMIC or FP8_BLOCK");
 }
 
 Status read_group(const json::Object& object, const json::Object& group,

@@ -96,6 +96,17 @@ TEST_F(CompressedTensorsConfig, reads_naive_integers) {
             "quantization.strategy");
 }
 
+TEST_F(CompressedTensorsConfig, reads_int8_with_activations_as_naive_integers) {
+  const auto found = schemes(R"("format": "int-quantized", "config_groups": {
+      "a": {"weights": {"num_bits": 8, "type": "int", "strategy": "channel"},
+            "input_activations": {"num_bits": 8, "type": "int", "strategy": "token",
+                                  "dynamic": true}},
+      "W8A8": ["Linear"]})");
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(to_string(found[0]), "naive-quantized 8 bits symmetric channel");
+  EXPECT_EQ(found[0], found[1]);
+}
+
 TEST_F(CompressedTensorsConfig, reads_fp8) {
   const std::string start = R"("num_bits": 8, "type": "float", "strategy": )";
   const auto one = [&](const std::string& rest, const std::string& format = "float-quantized") {
@@ -128,8 +139,8 @@ TEST_F(CompressedTensorsConfig, reads_fp8) {
 TEST_F(CompressedTensorsConfig, refuses_what_it_cannot_read) {
   const std::string good = R"("num_bits": 4, "strategy": "group", "group_size": 128)";
   EXPECT_EQ(code("pack-quantized", good), "");
-  for (const char* format : {"float-quantized", "int-quantized", "marlin-24", "mxfp8-quantized",
-                             "mixed-precision", ""}) {
+  for (const char* format :
+       {"float-quantized", "marlin-24", "mxfp8-quantized", "mixed-precision", ""}) {
     EXPECT_EQ(code(format, good), "quantization.format") << format;
   }
   for (const char* bits : {"0", "1", "9", "-4", "4294967300"}) {
