@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "quantize/fp8.h"
 #include "quantize/mxfp4.h"
 #include "quantize/nf4.h"
 #include "quantize/nvfp4.h"
@@ -21,6 +22,7 @@ constexpr int64_t kGptqGroups[] = {16, 32, 64, 128, 256, 512, 1024};
 constexpr int64_t kNf4Groups[] = {32, 64, 128, 256, 512, 1024, 2048, 4096};
 constexpr int64_t k16[] = {16};
 constexpr int64_t k32[] = {32};
+constexpr int64_t kFp8Groups[] = {kFp8Block};
 constexpr int64_t kSmallestGroup = 8;
 
 WeightFormat integer_format(const QuantizeForm& form) {
@@ -64,6 +66,14 @@ WeightFormat nf4_format(const QuantizeForm& form) {
 
 Result<Matrix> to_nf4(const QuantizeInput& input, const QuantizeForm& form, Executor& pool) {
   return quantize_nf4(input.rows, input.cols, form.group_size, input.read_row, pool);
+}
+
+WeightFormat fp8_format(const QuantizeForm& form) {
+  return {Format::kE4M3, Format::kF32, Zero::kNone, form.group_size};
+}
+
+Result<Matrix> to_fp8(const QuantizeInput& input, const QuantizeForm&, Executor& pool) {
+  return quantize_fp8(input.rows, input.cols, input.read_row, pool);
 }
 
 constexpr QuantizeFormat kFormats[] = {{.name = "awq",
@@ -111,6 +121,22 @@ constexpr QuantizeFormat kFormats[] = {{.name = "awq",
                                         .embedding = true,
                                         .format = integer_format,
                                         .quantize = quantize_integers<0>},
+                                       {.name = "fp8",
+                                        .exporter = "fp8",
+                                        .bits = k8,
+                                        .default_bits = 8,
+                                        .group_sizes = kFp8Groups,
+                                        .short_groups = true,
+                                        .format = fp8_format,
+                                        .quantize = to_fp8},
+                                       {.name = "float_quantized",
+                                        .exporter = "float_quantized",
+                                        .bits = k8,
+                                        .default_bits = 8,
+                                        .group_sizes = kFp8Groups,
+                                        .short_groups = true,
+                                        .format = fp8_format,
+                                        .quantize = to_fp8},
                                        {.name = "mxfp4",
                                         .exporter = "mxfp4",
                                         .without_stacks = "mxfp4_pack_quantized",

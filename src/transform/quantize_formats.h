@@ -49,6 +49,7 @@ struct QuantizeFormat {
   std::span<const int64_t> group_sizes = {};
   int64_t default_group = 128;  // 0: the whole row
   bool whole_rows = false;      // whether a scale may be that of a row
+  bool short_groups = false;    // whether the last group of a row may be short
   Symmetry symmetry = Symmetry::kAlways;
   /// True where matrices of one checkpoint may have other bits and groups than the rest.
   bool mixed = false;

@@ -244,7 +244,7 @@ class UnitFinder {
     }
     for (QuantizeUnit& unit : plan_.units) {
       if (!unit.has_own_group) unit.form.group_size = size;
-      const MatrixRows* odd = find_odd(unit, unit.form.group_size);
+      const MatrixRows* odd = format.short_groups ? nullptr : find_odd(unit, unit.form.group_size);
       if (odd == nullptr) continue;
       return tensor_error("quantize.group_size", *odd->tensor,
                           fmt::format("{} inputs are not a multiple of the group size {}; {}",

@@ -29,9 +29,11 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
           fmt::format("{}: tensor {}", tensor.file->path().string(), quote_name(tensor.name)),
           name);
     }
+    const bool lacks_factor = tensor.dtype == DType::kF8E4M3;
     return tensor_error(
         "dense.dtype", tensor,
-        fmt::format("expected dtype F16, BF16 or F32, found {}", name(tensor.dtype)));
+        fmt::format("expected dtype F16, BF16 or F32, found {}{}", name(tensor.dtype),
+                    lacks_factor ? " without a factor (.weight_scale_inv or .weight_scale)" : ""));
   }
   SUBBYTE_CHECK(require_rank(tensor, plain != nullptr ? 2 : 3));
   ModuleInfo result;

@@ -27,20 +27,17 @@ const FileTensor* find(const TensorSource& tensors, std::string_view module,
   return tensors.find(fmt::format("{}{}", module, suffix));
 }
 
-bool matches(const TensorSource& tensors, std::string_view module) {
-  const FileTensor* weight = find(tensors, module, ".weight");
-  return weight != nullptr && weight->dtype == DType::kF8E4M3;
-}
-
-Result<const FileTensor*> find_factors(const TensorSource& tensors, const FileTensor& weight,
-                                       std::string_view module) {
+const FileTensor* find_factors(const TensorSource& tensors, std::string_view module) {
   for (const std::string_view suffix : kFactors) {
     if (const FileTensor* factors = find(tensors, module, suffix)) return factors;
   }
-  return tensor_error("import.missing", weight,
-                      fmt::format("E4M3 needs a factor, expected {}.weight_scale_inv or "
-                                  "{}.weight_scale, found neither",
-                                  module, module));
+  return nullptr;
+}
+
+bool matches(const TensorSource& tensors, std::string_view module) {
+  const FileTensor* weight = find(tensors, module, ".weight");
+  return weight != nullptr && weight->dtype == DType::kF8E4M3 &&
+         find_factors(tensors, module) != nullptr;
 }
 
 /// Type of the scales that factors become: F16 has no kernels, and F32 holds all of its numbers.
@@ -130,7 +127,8 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
   SUBBYTE_TRY(const FileTensor* weight, require_tensor(tensors, module, ".weight"));
   SUBBYTE_CHECK(require_dtype(*weight, DType::kF8E4M3));
   SUBBYTE_CHECK(require_rank(*weight, 2));
-  SUBBYTE_TRY(const FileTensor* factors, find_factors(tensors, *weight, module));
+  const FileTensor* factors = find_factors(tensors, module);
+  if (factors == nullptr) return require_tensor(tensors, module, kFactors[0]).error();
   SUBBYTE_CHECK(check_method(context, module));
   ModuleInfo result;
   SUBBYTE_TRY(result.format.scale, scale_format(*factors));
