@@ -190,15 +190,10 @@ def check_families(root: Path) -> list[str]:
             for number, line in enumerate(without_cpp_comments(text).splitlines(), 1):
                 if folder.name == TOP and EXAMPLE.search(line):
                     continue
-<<<<<<< 280523e6e425ac9216146383646b88e85d298556
-                for name, spelling in spellings.items():
+                for name in named:
                     # qwen3_5 cannot be named without qwen3.
                     is_longer = path.stem in families and path.stem.startswith(name)
-                    if spelling.search(line) and not (is_longer and folder.name != TOP):
-=======
-                for name in named:
-                    if spellings[name].search(line) and path != root / f"src/models/{name}.cc":
->>>>>>> af12ab6e77de0513b27edcd7918fde1c83027d99
+                    if spellings[name].search(line) and not (is_longer and folder.name != TOP):
                         problems.append(f"{path.relative_to(root)}:{number}: names the family "
                                         f"{name}, which src/models/{name}.cc alone may do")
     return problems

@@ -1,41 +1,225 @@
 #include "text/chat_template.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <utility>
+
 #include "base/model_file.h"
-#include "json/strict_json.h"
+#include "base/quote.h"
 
 namespace subbyte {
 namespace {
 
 namespace fs = std::filesystem;
 
+using json::Value;
+
 constexpr uint64_t kMaxFileBytes = 16 << 20;
+constexpr std::string_view kConfig = "tokenizer_config.json";
+constexpr std::string_view kDefault = "default";
+constexpr std::string_view kForTools = "tool_use";
+constexpr std::array<std::string_view, 7> kSpecialTokens = {
+    "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+constexpr std::array<std::string_view, 4> kOwnVariables = {"messages", "tools", "documents",
+                                                           "add_generation_prompt"};
+/// Of them templates make control tokens ('<|' + message.role + '|>').
+constexpr std::array<std::string_view, 10> kRoles = {
+    "system", "user",    "assistant",   "tool",     "developer",
+    "model",  "ipython", "observation", "function", "environment"};
+
+/// The source of a template, and where it stands.
+struct Source {
+  std::string name;
+  std::string text;
+  std::string where;
+};
+
+Status read_file(const fs::path& path, std::string name, std::vector<Source>& sources) {
+  SUBBYTE_TRY(const MappedFile file, open_model_file(path, kMaxFileBytes));
+  sources.push_back({std::move(name), std::string(json::text_of(file)), path.string()});
+  return {};
+}
+
+/// chat_template.jinja and those beside it.
+Status read_files(const fs::path& directory, std::vector<Source>& sources) {
+  const fs::path single = directory / "chat_template.jinja";
+  if (is_there(single)) SUBBYTE_CHECK(read_file(single, std::string(kDefault), sources));
+  std::error_code failure;
+  std::vector<fs::path> paths;
+  for (const auto& entry :
+       fs::directory_iterator(directory / "additional_chat_templates", failure)) {
+    if (entry.path().extension() == ".jinja") paths.push_back(entry.path());
+  }
+  std::ranges::sort(paths);
+  for (const fs::path& path : paths) {
+    std::erase_if(sources, [&](const Source& source) { return source.name == path.stem(); });
+    SUBBYTE_CHECK(read_file(path, path.stem().string(), sources));
+  }
+  return {};
+}
 
 /// A text, or a list of {"name": ..., "template": ...}.
-std::optional<std::string> template_of(const json::Value& config) {
-  if (!config.is_object() || !config.contains("chat_template")) return std::nullopt;
-  const json::Value& value = config["chat_template"];
-  if (value.is_string()) return value.get<std::string>();
-  if (!value.is_array()) return std::nullopt;
-  for (const json::Value& entry : value) {
+void read_config(const Value& config, const std::string& where, std::vector<Source>& sources) {
+  if (!config.is_object() || !config.contains("chat_template")) return;
+  const Value& value = config["chat_template"];
+  const std::string place = where + ": chat_template";
+  if (value.is_string())
+    sources.push_back({std::string(kDefault), value.get<std::string>(), place});
+  if (!value.is_array()) return;
+  for (const Value& entry : value) {
     const bool is_template = entry.is_object() && entry.contains("template") &&
-                             entry["template"].is_string() && entry.contains("name");
-    if (is_template && entry["name"] == "default") return entry["template"].get<std::string>();
+                             entry["template"].is_string() && entry.contains("name") &&
+                             entry["name"].is_string();
+    if (!is_template) continue;
+    const auto name = entry["name"].get<std::string>();
+    sources.push_back({name, entry["template"].get<std::string>(), place + "." + name});
   }
-  return std::nullopt;
+}
+
+/// A special token is a text, or an object with its content.
+void read_special_tokens(const Value& config, std::vector<jinja::Variable>& tokens) {
+  if (!config.is_object()) return;
+  for (const std::string_view key : kSpecialTokens) {
+    const auto found = config.find(key);
+    const bool is_known = std::ranges::find(tokens, key, &jinja::Variable::name) != tokens.end();
+    if (found == config.end() || is_known) continue;
+    const Value* token = &*found;
+    if (token->is_object() && token->contains("content")) token = &(*token)["content"];
+    if (token->is_string()) tokens.push_back({std::string(key), *token});
+  }
+}
+
+Result<Value> read_json(const fs::path& path) {
+  if (!is_there(path)) return Value();
+  return json::parse_file(path.string(), kMaxFileBytes);
+}
+
+/// A message without what is null, as the reference hands it on, and with its reasoning under each
+/// of the names that templates know.
+Value normalized(const Value& message) {
+  Value kept = Value::object();
+  for (const auto& [key, value] : message.items()) {
+    if (!value.is_null()) kept[key] = value;
+  }
+  for (const char* const name : {"reasoning_content", "thinking", "reasoning"}) {
+    if (!kept.contains(name)) continue;
+    const Value reasoning = kept[name];
+    Value with_names = Value::object();
+    if (!kept.contains("thinking")) with_names["thinking"] = reasoning;
+    for (const auto& [key, value] : kept.items()) with_names[key] = value;
+    with_names["reasoning_content"] = reasoning;
+    return with_names;
+  }
+  return kept;
+}
+
+Result<Value> normalized_messages(const Value& messages) {
+  if (!messages.is_array() || messages.empty()) {
+    return Error{"template.messages", "messages: expected a list of at least one message"};
+  }
+  Value list = Value::array();
+  for (const Value& message : messages) {
+    if (!message.is_object()) {
+      return Error{"template.messages",
+                   fmt::format("messages[{}]: expected an object", list.size())};
+    }
+    list.push_back(normalized(message));
+  }
+  return list;
+}
+
+bool is_list_of_objects(const Value& value) {
+  return value.is_array() && std::ranges::all_of(value, &Value::is_object);
 }
 
 }  // namespace
 
-Result<std::optional<std::string>> read_chat_template(const fs::path& directory) {
-  const fs::path jinja = directory / "chat_template.jinja";
-  if (is_there(jinja)) {
-    SUBBYTE_TRY(const MappedFile file, open_model_file(jinja, kMaxFileBytes));
-    return std::optional(std::string(json::text_of(file)));
+Result<std::optional<std::string>> ChatTemplate::read_text(const fs::path& directory) {
+  std::vector<Source> sources;
+  SUBBYTE_CHECK(read_files(directory, sources));
+  if (sources.empty()) {
+    SUBBYTE_TRY(const Value config, read_json(directory / kConfig));
+    read_config(config, (directory / kConfig).string(), sources);
   }
-  const fs::path config = directory / "tokenizer_config.json";
-  if (!is_there(config)) return std::optional<std::string>();
-  SUBBYTE_TRY(const json::Value value, json::parse_file(config.string(), kMaxFileBytes));
-  return template_of(value);
+  const auto usual = std::ranges::find(sources, kDefault, &Source::name);
+  if (usual == sources.end()) return std::optional<std::string>();
+  return std::optional(std::move(usual->text));
+}
+
+Result<std::optional<ChatTemplate>> ChatTemplate::read(const fs::path& directory) {
+  std::vector<Source> sources;
+  SUBBYTE_CHECK(read_files(directory, sources));
+  SUBBYTE_TRY(const Value config, read_json(directory / kConfig));
+  if (sources.empty()) read_config(config, (directory / kConfig).string(), sources);
+  if (sources.empty()) return std::optional<ChatTemplate>();
+  ChatTemplate result;
+  for (const Source& source : sources) {
+    if (source.name != kDefault && source.name != kForTools) continue;
+    SUBBYTE_TRY(auto compiled, jinja::Template::compile(source.text, source.where));
+    result.templates_.push_back({source.name, std::move(compiled)});
+  }
+  read_special_tokens(config, result.special_tokens_);
+  if (!config.is_object() || !config.contains("added_tokens_decoder")) {
+    SUBBYTE_TRY(const Value map, read_json(directory / "special_tokens_map.json"));
+    read_special_tokens(map, result.special_tokens_);
+  }
+  return std::optional(std::move(result));
+}
+
+Result<ChatTemplate> ChatTemplate::compile(std::string_view source, std::string_view where) {
+  SUBBYTE_TRY(auto compiled, jinja::Template::compile(source, where));
+  ChatTemplate result;
+  result.templates_.push_back({std::string(kDefault), std::move(compiled)});
+  return result;
+}
+
+Result<jinja::OriginText> ChatTemplate::render(const TemplateInput& input) const {
+  const bool has_tools = !input.tools.is_null();
+  const jinja::Template* chosen = has_tools ? find(kForTools) : nullptr;
+  if (chosen == nullptr) chosen = find(kDefault);
+  if (chosen == nullptr) {
+    return Error{"template.name", "the model has named chat templates, and none is the default"};
+  }
+  SUBBYTE_TRY(Value messages, normalized_messages(input.messages));
+  if (has_tools && !is_list_of_objects(input.tools)) {
+    return Error{"template.tools", "tools: expected a list of objects"};
+  }
+  using jinja::Origin;
+  std::vector<jinja::Variable> variables;
+  const auto documents = input.variables.find("documents");
+  const bool has_documents = documents != input.variables.end() && !documents->is_null();
+  if (has_documents && !is_list_of_objects(*documents)) {
+    return Error{"template.variable", "documents: expected a list of objects"};
+  }
+  variables.push_back({"messages", std::move(messages), Origin::kInput});
+  variables.push_back({"tools", input.tools, Origin::kInput});
+  variables.push_back({"documents", has_documents ? *documents : Value(), Origin::kInput});
+  variables.push_back({"add_generation_prompt", input.add_generation_prompt});
+  for (const auto& [name, value] : input.variables.items()) {
+    if (name == "documents") continue;
+    if (is_template_variable(name)) {
+      return Error{"template.variable",
+                   fmt::format("{} is given by the conversation and cannot be set", quote(name))};
+    }
+    variables.push_back({name, value, Origin::kInput});
+  }
+  for (const jinja::Variable& token : special_tokens_) {
+    if (!input.variables.contains(token.name)) variables.push_back(token);
+  }
+  return chosen->render(variables, {.now = input.now, .roles = kRoles, .limits = {}});
+}
+
+bool ChatTemplate::reads(std::string_view variable) const {
+  const jinja::Template* const usual = find(kDefault);
+  return usual != nullptr && usual->reads(variable);
+}
+
+const jinja::Template* ChatTemplate::find(std::string_view name) const {
+  const auto found = std::ranges::find(templates_, name, &Named::name);
+  return found == templates_.end() ? nullptr : &found->compiled;
 }
 
 bool opens_reasoning(std::string_view chat_template) {
@@ -50,10 +234,34 @@ bool opens_reasoning(std::string_view chat_template) {
 }
 
 Status read_template_options(const fs::path& directory, ChatOptions& options) {
-  SUBBYTE_TRY(const auto text, read_chat_template(directory));
+  SUBBYTE_TRY(const auto text, ChatTemplate::read_text(directory));
   options.template_is_known = text.has_value();
   options.opens_reasoning = text && opens_reasoning(*text);
   return {};
+}
+
+bool is_template_variable(std::string_view name) {
+  return std::ranges::find(kOwnVariables, name) != kOwnVariables.end();
+}
+
+std::optional<std::tm> parse_time(std::string_view text) {
+  std::tm time{};
+  int end = 0;
+  const std::string copy(text);
+  const int fields =
+      std::sscanf(copy.c_str(), "%4d-%2d-%2d%nT%2d:%2d:%2d%n", &time.tm_year, &time.tm_mon,
+                  &time.tm_mday, &end, &time.tm_hour, &time.tm_min, &time.tm_sec, &end);
+  const bool is_whole =
+      (fields == 3 || fields == 6) && static_cast<std::size_t>(end) == text.size();
+  if (!is_whole || time.tm_year < 1000 || time.tm_mon < 1 || time.tm_mon > 12 || time.tm_mday < 1 ||
+      time.tm_mday > 31 || time.tm_hour > 23 || time.tm_min > 59 || time.tm_sec > 60) {
+    return std::nullopt;
+  }
+  time.tm_year -= 1900;
+  time.tm_mon -= 1;
+  const std::tm asked = time;
+  timegm(&time);  // the day of the week and of the year
+  return time.tm_mday == asked.tm_mday ? std::optional(time) : std::nullopt;
 }
 
 }  // namespace subbyte

@@ -1,27 +1,78 @@
 #pragma once
-// What is read of a model's chat template, which is not run.
+// The chat template that a model brings along, and what the reference (apply_chat_template of
+// transformers) does before it renders one: docs/chat_templates.md.
+//
+//   chat_template.jinja, additional_chat_templates/*.jinja     before
+//   tokenizer_config.json: chat_template, a text or a list of named ones
 
+#include <ctime>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
+#include "jinja/template.h"
+#include "json/strict_json.h"
 #include "text/chat.h"
 
 namespace subbyte {
 
-/// The template that the reference would take: chat_template.jinja, else chat_template of
-/// tokenizer_config.json, where a list of several has one that is named "default". nullopt without
-/// one. Codes: json.*, file.*.
-Result<std::optional<std::string>> read_chat_template(const std::filesystem::path& directory);
+/// A conversation, and what is rendered with it.
+struct TemplateInput {
+  json::Value messages = json::Value::array();  // objects, at least one
+  json::Value tools;                            // a list of objects, or null
+  json::Value variables = json::Value::object();
+  bool add_generation_prompt = true;
+  std::tm now{};  // as strftime_now of the template sees it
+};
+
+class ChatTemplate {
+ public:
+  /// The text that read() would take for conversations without tools; nullopt without one. Codes:
+  /// json.*, file.*.
+  static Result<std::optional<std::string>> read_text(const std::filesystem::path& directory);
+
+  /// nullopt where a model has none. Codes: json.*, file.*; those of jinja::Template::compile.
+  static Result<std::optional<ChatTemplate>> read(const std::filesystem::path& directory);
+
+  /// A template alone, with nothing beside it. Codes: those of jinja::Template::compile.
+  static Result<ChatTemplate> compile(std::string_view source, std::string_view where);
+
+  /// The text of the prompt. Texts of messages, tools and variables are of the input, and all else
+  /// of the template. Codes: those of jinja::Template::render; template.messages for what is no
+  /// list of messages, template.tools, template.variable for names that are taken, template.name
+  /// where there are named templates and none is the default.
+  Result<jinja::OriginText> render(const TemplateInput& input) const;
+
+  /// Says whether the template for conversations without tools reads a variable.
+  bool reads(std::string_view variable) const;
+
+ private:
+  struct Named {
+    std::string name;
+    jinja::Template compiled;
+  };
+
+  const jinja::Template* find(std::string_view name) const;
+
+  std::vector<Named> templates_;
+  std::vector<jinja::Variable> special_tokens_;  // bos_token and others
+};
 
 /// Says whether the prompts that a template makes end with an open <think>: after its last
 /// add_generation_prompt a quoted text has the mark and does not close it.
 bool opens_reasoning(std::string_view chat_template);
 
-/// Reads what the template in `directory` says of prompts; the rest of `options` stays. Codes:
-/// those of read_chat_template.
+/// Reads what the template in `directory` says of prompts of the built-in formats; the rest of
+/// `options` stays. Codes: json.*, file.*.
 Status read_template_options(const std::filesystem::path& directory, ChatOptions& options);
+
+/// The names that render() gives itself.
+bool is_template_variable(std::string_view name);
+
+/// A day "2025-08-05", or a time "2025-08-05T13:30:00"; nullopt for other texts.
+std::optional<std::tm> parse_time(std::string_view text);
 
 }  // namespace subbyte
