@@ -69,6 +69,11 @@ const std::vector<Row>& rows() {
       {"mxfp4, experts", "mxfp4", kMxfp4, Zeros::kMiddle, 1, false, 3},
       {"mxfp4, scales of 20 binades", "mxfp4", kMxfp4, Zeros::kMiddle, 1, false, 3, true},
       {"bnb_nf4", "bnb_nf4", {Format::kNF4, Format::kF32, Zero::kNone, 64}},
+      {"kbit, 3 bits",
+       "kbit",
+       {Format::kNFL3, Format::kE4M4, Zero::kNone, 32},
+       Zeros::kMiddle,
+       0.5},
       {"f32", "f32", {Format::kF32, Format::kNone, Zero::kNone, 0}},
       {"bf16", "bf16", {Format::kBF16, Format::kNone, Zero::kNone, 0}},
       {"f16", "f16", {Format::kF16, Format::kNone, Zero::kNone, 0}}};

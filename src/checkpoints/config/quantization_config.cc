@@ -246,6 +246,9 @@ Result<QuantizationConfig> read_section(const json::Object& object, std::string_
   } else if (method == "bitsandbytes") {
     config.method = Method::kBitsandbytes;
     SUBBYTE_CHECK(read_bitsandbytes(object, config));
+  } else if (method == "kbit") {
+    config.method = Method::kKbit;
+    SUBBYTE_CHECK(read_kbit(object, config));
   } else if (const auto name = foreign_method(method); !name.empty()) {
     return foreign_error("quantization.method",
                          fmt::format("{}: quant_method is {}", object.where(), quote(method)),
@@ -253,7 +256,7 @@ Result<QuantizationConfig> read_section(const json::Object& object, std::string_
   } else {
     return object.error("quantization.method", "quant_method",
                         "\"awq\", \"gptq\", \"auto-round\", \"mxfp4\", \"compressed-tensors\", "
-                        "\"modelopt\" or \"bitsandbytes\" (what this version supports)");
+                        "\"modelopt\", \"bitsandbytes\" or \"kbit\" (what this version supports)");
   }
   return config;
 }
@@ -337,6 +340,8 @@ std::string QuantizationConfig::method_name() const {
       return "modelopt";
     case Method::kBitsandbytes:
       return "bitsandbytes";
+    case Method::kKbit:
+      return "kbit";
     case Method::kNone:
       break;
   }

@@ -52,15 +52,16 @@ struct QuantizationConfig {
     kMxfp4,
     kCompressedTensors,
     kModelopt,
-    kBitsandbytes
+    kBitsandbytes,
+    kKbit
   };
 
   Method method = Method::kNone;
   std::string where = "config.json";  // the file that said so, for messages
 
-  // AWQ and GPTQ (fixed for ModelOpt). `bits` and `group_sizes` hold the general value and those of
-  // the overrides ("dynamic"), which name single modules by regular expressions: the tensors of a
-  // module may agree with any of them.
+  // AWQ, GPTQ and kbit (fixed for ModelOpt). `bits` and `group_sizes` hold the general value and
+  // those of the overrides ("dynamic"), which name single modules by regular expressions: the
+  // tensors of a module may agree with any of them.
   std::vector<int64_t> bits;
   std::vector<int64_t> group_sizes;   // -1: the whole row
   bool zero_point = true;             // AWQ

@@ -20,4 +20,7 @@ Status read_modelopt(const json::Object& object, QuantizationConfig& config);
 /// Codes: quantization.bits, quantization.quant_type, json.*.
 Status read_bitsandbytes(const json::Object& object, QuantizationConfig& config);
 
+/// Codes: quantization.bits, quantization.group_size, json.*.
+Status read_kbit(const json::Object& object, QuantizationConfig& config);
+
 }  // namespace subbyte
