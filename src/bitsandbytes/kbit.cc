@@ -22,15 +22,6 @@ KbitShape flat_blocks(int64_t blocks, int k) {
   return {blocks, kBlock, k, KbitOrder::kFlat};
 }
 
-float load_number(const std::byte* from, int64_t i, Format dtype) {
-  uint32_t bits = 0;
-  const int64_t width = info(dtype).bits / 8;
-  std::memcpy(&bits, from + i * width, width);
-  if (dtype == Format::kF16) return to_float(Float16{static_cast<uint16_t>(bits)});
-  if (dtype == Format::kBF16) return to_float(BFloat16{static_cast<uint16_t>(bits)});
-  return std::bit_cast<float>(bits);
-}
-
 std::span<std::byte> add_buffer(Matrix& matrix, int64_t size) {
   const auto bytes = allocate_bytes(static_cast<std::size_t>(size));
   matrix.owners.push_back(bytes);
@@ -116,6 +107,15 @@ Result<int64_t> number_bytes(std::string_view name, Format dtype, bool halves) {
                                  (halves ? " or" : ",") + " bf16" + (halves ? "" : " or f32") +
                                  ", found " +
                                  (dtype == Format::kNone ? "none" : std::string(info(dtype).name))};
+}
+
+float load_number(const std::byte* from, int64_t i, Format dtype) {
+  uint32_t bits = 0;
+  const int64_t width = info(dtype).bits / 8;
+  std::memcpy(&bits, from + i * width, width);
+  if (dtype == Format::kF16) return to_float(Float16{static_cast<uint16_t>(bits)});
+  if (dtype == Format::kBF16) return to_float(BFloat16{static_cast<uint16_t>(bits)});
+  return std::bit_cast<float>(bits);
 }
 
 Result<Matrix> to_matrix(const KbitCodes& codes, const KbitShape& shape, int64_t first_block) {

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/float16.h"
 #include "bitsandbytes/kbit.h"
 #include "bitsandbytes/kbit_codes.h"
 #include "cpu_backend/linear.h"
@@ -10,9 +9,30 @@
 namespace subbyte::bitsandbytes {
 namespace {
 
-constexpr int64_t kScalarRows = 4;
+std::vector<float> floats_of(std::span<const std::byte> numbers, Format dtype) {
+  std::vector<float> floats(numbers.size() / 2);
+  for (std::size_t i = 0; i < floats.size(); ++i) {
+    floats[i] = load_number(numbers.data(), static_cast<int64_t>(i), dtype);
+  }
+  return floats;
+}
 
-/// M, which both buffers must have.
+Status multiply_all(const KbitProduct& product, const KbitCodes& codes, KbitOrder order, int64_t m,
+                    Executor& executor) {
+  SUBBYTE_TRY(const auto execution, Execution::create({.executor = &executor}));
+  SUBBYTE_TRY(const Matrix weights, to_matrix(codes, {product.n, product.k_dim, codes.k, order}));
+  return multiply(product, weights.view, 0, m, *execution);
+}
+
+Status check_offsets(std::span<const int32_t> offsets, int64_t m) {
+  const bool rise = std::ranges::is_sorted(offsets);
+  if (offsets.size() >= 2 && offsets.front() == 0 && rise && offsets.back() == m) return {};
+  return Error{"kbit.offsets", "kbit: expert offsets: expected numbers that rise from 0 to " +
+                                   std::to_string(m) + ", one more than there are experts"};
+}
+
+}  // namespace
+
 Result<int64_t> count_rows(const KbitProduct& p) {
   SUBBYTE_CHECK(number_bytes("a", p.dtype, true));
   const int64_t row = p.k_dim * 2;
@@ -25,26 +45,21 @@ Result<int64_t> count_rows(const KbitProduct& p) {
   return m;
 }
 
-std::vector<float> floats_of(std::span<const std::byte> numbers, Format dtype) {
-  std::vector<float> floats(numbers.size() / 2);
-  for (std::size_t i = 0; i < floats.size(); ++i) {
-    uint16_t bits = 0;
-    __builtin_memcpy(&bits, numbers.data() + 2 * i, 2);
-    floats[i] = dtype == Format::kF16 ? to_float(Float16{bits}) : to_float(BFloat16{bits});
-  }
-  return floats;
+Status check_scalar_rows(int64_t m) {
+  constexpr int64_t kScalarRows = 4;
+  if (m <= kScalarRows) return {};
+  return Error{"kbit.rows",
+               "kbit: a scalar gemv: expected 1 to 4 rows of a, found " + std::to_string(m)};
 }
 
-/// Rows [first, first + m) of a times the weights whose blocks begin at `first_block`.
-Status multiply(const KbitProduct& p, const KbitCodes& codes, const KbitShape& shape,
-                int64_t first_block, int64_t first, int64_t m, Execution& execution) {
-  SUBBYTE_TRY(const Matrix weights, to_matrix(codes, shape, first_block));
-  SUBBYTE_CHECK(check_linear(execution, weights.view));
+Status multiply(const KbitProduct& p, const MatrixView& weights, int64_t first, int64_t m,
+                Execution& execution) {
+  SUBBYTE_CHECK(check_linear(execution, weights));
   const std::vector<float> x = floats_of(p.a.subspan(static_cast<std::size_t>(first * p.k_dim * 2),
                                                      static_cast<std::size_t>(m * p.k_dim * 2)),
                                          p.dtype);
   std::vector<float> y(static_cast<std::size_t>(m * p.n));
-  SUBBYTE_CHECK(linear(execution, y, x, m, weights.view));
+  SUBBYTE_CHECK(linear(execution, y, x, m, weights));
   const auto element =
       p.dtype == Format::kF16 ? cpu::BufferElement::kF16 : cpu::BufferElement::kBF16;
   const auto store = execution.kernels().vectors->blocks->store[static_cast<int>(element)];
@@ -52,34 +67,16 @@ Status multiply(const KbitProduct& p, const KbitCodes& codes, const KbitShape& s
   return {};
 }
 
-Status multiply(const KbitProduct& product, const KbitCodes& codes, KbitOrder order, int64_t m,
-                Executor& executor) {
-  SUBBYTE_TRY(const auto execution, Execution::create({.executor = &executor}));
-  return multiply(product, codes, {product.n, product.k_dim, codes.k, order}, 0, 0, m, *execution);
-}
-
-Status check_offsets(std::span<const int32_t> offsets, int64_t m) {
-  const bool rise = std::ranges::is_sorted(offsets);
-  if (offsets.size() >= 2 && offsets.front() == 0 && rise && offsets.back() == m) return {};
-  return Error{"kbit.offsets", "kbit: expert offsets: expected numbers that rise from 0 to " +
-                                   std::to_string(m) + ", one more than there are experts"};
-}
-
-}  // namespace
-
 Status kbit_gemm_prod(const KbitProduct& product, const KbitCodes& tiled, int /*k_chunks*/,
                       Executor& executor) {
   SUBBYTE_TRY(const int64_t m, count_rows(product));
-  return multiply(product, tiled, KbitOrder::kTiled, m, executor);
+  return multiply_all(product, tiled, KbitOrder::kTiled, m, executor);
 }
 
 Status kbit_scalar_gemv(const KbitProduct& product, const KbitCodes& flat, Executor& executor) {
   SUBBYTE_TRY(const int64_t m, count_rows(product));
-  if (m > kScalarRows) {
-    return Error{"kbit.rows",
-                 "kbit: kbit_scalar_gemv: expected 1 to 4 rows of a, found " + std::to_string(m)};
-  }
-  return multiply(product, flat, KbitOrder::kFlat, m, executor);
+  SUBBYTE_CHECK(check_scalar_rows(m));
+  return multiply_all(product, flat, KbitOrder::kFlat, m, executor);
 }
 
 Status kbit_grouped_gemm(const KbitProduct& product, const KbitCodes& tiled,
@@ -92,8 +89,9 @@ Status kbit_grouped_gemm(const KbitProduct& product, const KbitCodes& tiled,
   for (std::size_t e = 0; e + 1 < offsets.size(); ++e) {
     const int64_t rows = offsets[e + 1] - offsets[e];
     if (rows == 0) continue;
-    SUBBYTE_CHECK(multiply(product, tiled, shape, static_cast<int64_t>(e) * kbit_blocks(shape),
-                           offsets[e], rows, *execution));
+    SUBBYTE_TRY(const Matrix weights,
+                to_matrix(tiled, shape, static_cast<int64_t>(e) * kbit_blocks(shape)));
+    SUBBYTE_CHECK(multiply(product, weights.view, offsets[e], rows, *execution));
   }
   return {};
 }
