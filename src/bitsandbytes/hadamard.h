@@ -14,8 +14,9 @@
 namespace subbyte::bitsandbytes {
 
 /// Rotates runs of `dim` numbers in place: a power of two from 32 to 8192 (hadamard_rotate has 32
-/// to 256, hadamard_rotate_full whole rows of 512 to 8192). `data` are f16 or bf16; sums are in f32,
-/// rounded once more. Bit i % 32 of signs[i / 32] negates number i first; empty: none is negated.
+/// to 256, hadamard_rotate_full whole rows of 512 to 8192). `data` are f16 or bf16; sums are in
+/// f32, rounded once more. Bit i % 32 of signs[i / 32] negates number i first; empty: none is
+/// negated.
 /// Codes: hadamard.dim, hadamard.signs, kbit.dtype, kbit.buffer.
 Status hadamard_rotate(std::span<std::byte> data, Format dtype, int64_t dim,
                        std::span<const uint32_t> signs = {});

@@ -1,7 +1,7 @@
 #pragma once
 // The vector quantization of bitsandbytes (branch archive/kbit-gemv-v8), in host memory: a byte is
-// the index of a vector of p = 2 or 4 numbers, so that a weight takes 4 or 2 bits, and a block of 32
-// has a scale as in kbit.h.
+// the index of a vector of p = 2 or 4 numbers, so that a weight takes 4 or 2 bits, and a block of
+// 32 has a scale as in kbit.h.
 //
 //   packed    words of 32 bits, four indices each from the low byte up: 8 / p words a block
 //   absmax    as in kbit.h
@@ -10,8 +10,8 @@
 // The orders of blocks are those of kbit with k = 8 / p planes (foreign_layouts/kbit.h). Quantizing
 // gives the bytes of bitsandbytes: a block is divided by its largest magnitude, or 1e-8 if that is
 // larger, and a vector is that of the least square distance, all in f32; of equal ones the first.
-// Weights are usually rotated first (hadamard.h), which makes them more like the normal numbers that
-// its codebooks are trained on.
+// Weights are usually rotated first (hadamard.h), which makes them more like the normal numbers
+// that its codebooks are trained on.
 
 #include "bitsandbytes/kbit.h"
 
