@@ -6,6 +6,9 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "kernels/cpu/blocks.h"
+#include "matrix/alternate_rows.h"
+#include "matrix/codebook.h"
 
 namespace subbyte {
 namespace {
@@ -122,11 +125,30 @@ struct Input {
   }
 };
 
+/// The kernels have the values of their formats as constants: a matrix with a codebook of its own
+/// is dequantized to f32, a few rows at a time, and these are multiplied.
+bool is_decoded(const MatrixView& weights) {
+  return !weights.codebook.empty();
+}
+
+/// What the kernels multiply.
+WeightFormat kernel_format(const MatrixView& weights) {
+  return is_decoded(weights) ? WeightFormat{} : weights.format;
+}
+
+cpu::Weights kernel_weights(const MatrixView& weights) {
+  if (!is_decoded(weights)) return cpu::weights_of(weights);
+  MatrixView floats;
+  floats.cols = weights.cols;
+  return cpu::weights_of(floats);
+}
+
 /// A product that is ready but for its rows and its scratch memory.
 struct Step {
   const cpu::KernelVariant& variant;
   cpu::MatmulTask task;
   std::size_t input;
+  const MatrixView* decoded;  // nullptr: the kernel decodes
 };
 
 /// The work of one linear_group().
@@ -139,12 +161,12 @@ class Group {
         set_size_(set_size) {}
 
   Status add(const LinearProduct& product) {
-    const cpu::MatmulKernel* kernel = cpu::find_matmul(kernels_, product.weights->format);
+    const cpu::MatmulKernel* kernel = cpu::find_matmul(kernels_, kernel_format(*product.weights));
     if (kernel == nullptr) return no_kernel(kernels_, *product.weights);
     if (product.m < 1) {
       return unsupported(shape_of(*product.weights) + "expected at least one row of activations");
     }
-    const cpu::Weights weights = cpu::weights_of(*product.weights);
+    const cpu::Weights weights = kernel_weights(*product.weights);
     const cpu::KernelVariant& variant = choose(product, *kernel, weights);
     cpu::MatmulTask task;
     task.weights = weights;
@@ -152,8 +174,10 @@ class Group {
     task.y_stride = product.y_stride > 0 ? product.y_stride : product.weights->rows;
     task.bias = product.bias.empty() ? nullptr : product.bias.data();
     task.row_end = product.weights->rows;
-    steps_.push_back({variant, task, input_of(product, variant.layout)});
-    scratch_bytes_ = std::max(scratch_bytes_, kernels_.scratch_bytes(weights.cols));
+    const MatrixView* decoded = is_decoded(*product.weights) ? product.weights : nullptr;
+    steps_.push_back({variant, task, input_of(product, variant.layout), decoded});
+    const int64_t floats = decoded == nullptr ? 0 : decoded_bytes(steps_.back());
+    scratch_bytes_ = std::max(scratch_bytes_, floats + kernels_.scratch_bytes(weights.cols));
     return {};
   }
 
@@ -325,9 +349,33 @@ class Group {
       one.row_begin = part.begin;
       one.row_end = part.end;
       one.scratch = scratch_of(task);
-      step.variant.multiply(one);
+      step.decoded == nullptr ? step.variant.multiply(one) : multiply_decoded(step, one);
     }
     after(part);
+  }
+
+  /// Of as many rows as one grain has.
+  static int64_t decoded_bytes(const Step& step) {
+    return static_cast<int64_t>(
+        round_up(step.variant.layout->row_grain * step.task.weights.row_bytes, 64));
+  }
+
+  /// The rows of `task`, grain after grain, which are the only rows of a task each.
+  void multiply_decoded(const Step& step, const cpu::MatmulTask& task) const {
+    auto* const floats = reinterpret_cast<float*>(task.scratch);
+    for (int64_t row = task.row_begin; row < task.row_end;) {
+      const int64_t count = std::min(step.variant.layout->row_grain, task.row_end - row);
+      cpu::dequantize_stored(subbyte::rows_of(*step.decoded, row, count), floats, kernels_);
+      cpu::MatmulTask few = task;
+      few.weights.codes = task.scratch;
+      few.scratch += decoded_bytes(step);
+      few.y += row;
+      if (few.bias != nullptr) few.bias += row;
+      few.row_begin = 0;
+      few.row_end = count;
+      step.variant.multiply(few);
+      row += count;
+    }
   }
 
   Execution& execution_;
@@ -357,8 +405,15 @@ constexpr auto kNothingAfter = [](const DonePart&) {};
 
 Status check_linear(const Execution& execution, const MatrixView& weights) {
   SUBBYTE_CHECK(check_shape(weights));
-  if (cpu::find_matmul(execution.kernels(), weights.format) == nullptr) {
+  if (is_decoded(weights) && !may_have_codebook(weights.format.element)) {
+    return unsupported(shape_of(weights) + "no kernel for such codes with a codebook");
+  }
+  if (cpu::find_matmul(execution.kernels(), kernel_format(weights)) == nullptr) {
     return no_kernel(execution.kernels(), weights);
+  }
+  if (is_decoded(weights)) {
+    const std::string fault = codebook_fault(weights.codebook, info(weights.format.element).bits);
+    if (!fault.empty()) return unsupported(shape_of(weights) + "codebook: expected " + fault);
   }
   SUBBYTE_CHECK(check_sizes(weights));
   return check_input_order(weights);

@@ -196,6 +196,46 @@ TEST(Linear, numbers_that_bf16_holds_are_multiplied_as_they_are) {
   }
 }
 
+/// A matrix with a codebook of its own is the same as its numbers in f32, to the bit, on every
+/// instruction set.
+TEST(Linear, codebook_of_a_matrix) {
+  constexpr int64_t kRows = 83, kCols = 416;
+  const std::vector<float> values = {-0.75f, -0.5f, -0.125f, 0, 0.0625f, 0.25f, 0.3f, 1.5f};
+  RandomMatrix matrix = random_matrix({Format::kNFL3, Format::kE4M4, Zero::kNone, 32}, kRows, kCols,
+                                      Contents::kReal, 35);
+  matrix.view.codebook = values;
+  std::vector<uint32_t> order(kCols);
+  for (uint32_t i = 0; i < kCols; ++i) order[i] = (i * 37 + 11) % kCols;
+  std::vector<float> floats(kRows * kCols);
+  for (int64_t i = 0; i < kRows * kCols; ++i) {
+    floats[i] = static_cast<float>(weight_at(matrix.view, i / kCols, i % kCols));
+  }
+  MatrixView dense;
+  dense.rows = kRows;
+  dense.cols = kCols;
+  dense.codes = std::as_bytes(std::span(floats));
+  matrix.view.input_order = dense.input_order = order;
+  std::vector<float> bias(kRows);
+  for (int64_t i = 0; i < kRows; ++i) bias[i] = static_cast<float>(i);
+  const std::vector<float> x = random_inputs(70, kCols, Contents::kReal, 36);
+  for (const std::string& isa : testing::isas_of_this_machine()) {
+    const auto run = Execution::create({.num_threads = 2, .isa = isa});
+    ASSERT_TRUE(run.ok());
+    ASSERT_TRUE(check_linear(**run, matrix.view).ok());
+    for (const int64_t m : {1, 5, 20, 70}) {
+      const std::vector<float> y = multiply(**run, matrix.view, x, m, bias);
+      EXPECT_EQ(y, multiply(**run, dense, x, m, bias)) << isa << ", M " << m;
+    }
+  }
+  MatrixView wrong = matrix.view;
+  wrong.codebook = std::span(values).first(7);
+  EXPECT_EQ(check_linear(*execution(1), wrong).error().code, "linear.unsupported");
+  const RandomMatrix integers = random_matrix(kU4, 2, 64, Contents::kReal, 1);
+  wrong = integers.view;
+  wrong.codebook = values;
+  EXPECT_EQ(check_linear(*execution(1), wrong).error().code, "linear.unsupported");
+}
+
 class CheckLinear : public ::testing::Test {
  protected:
   std::unique_ptr<Execution> run_ = execution(1);

@@ -165,6 +165,9 @@ class ExpertPacker {
       to_.format = packed.format;
       to_.arguments = packed.arguments;
     }
+    if (packed.format.codebook != to_.format.codebook) {
+      return unsupported("experts: expected one codebook in all experts of a layer, found two");
+    }
     // One factor for all, at which the largest scales of none are beyond f16.
     float& factor = to_.arguments.scale_factor;
     factor = std::min(factor, packed.arguments.scale_factor);

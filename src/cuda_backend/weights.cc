@@ -19,6 +19,7 @@ bool can_join(const std::vector<Matrix>& matrices) {
     const MatrixView& view = matrix.view;
     return view.format == first.format && view.cols == first.cols &&
            view.tensor_scale == first.tensor_scale &&
+           std::ranges::equal(view.codebook, first.codebook) &&
            are_equal(view.input_order, first.input_order);
   });
 }

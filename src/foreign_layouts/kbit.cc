@@ -1,6 +1,7 @@
 #include "foreign_layouts/kbit.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "base/checked.h"
@@ -12,11 +13,16 @@ constexpr int64_t kBlock = 32;
 constexpr int64_t kTileOutputs = 128;
 constexpr int64_t kTileInputs = 64;
 
-uint32_t load_u32(const std::byte* from) {
-  uint32_t word = 0;
-  __builtin_memcpy(&word, from, 4);
-  return word;
+/// Each bit i of a byte at bit i * stride: eight elements of a plane where their codes are.
+constexpr std::array<uint64_t, 256> spread_by(int stride) {
+  std::array<uint64_t, 256> table{};
+  for (std::size_t byte = 0; byte < table.size(); ++byte) {
+    for (int bit = 0; bit < 8; ++bit) table[byte] |= (uint64_t{byte} >> bit & 1) << (bit * stride);
+  }
+  return table;
 }
+
+constexpr std::array<uint64_t, 256> kSpreadByBytes = spread_by(8);
 
 /// body(canonical index of a block, its index in the buffer)
 template <typename Body>
@@ -58,13 +64,18 @@ void pack_kbit(std::byte* planes, const std::byte* codes, const KbitShape& shape
   const int bits = shape.bits;
   const int64_t block_bytes = 4 * bits;
   std::fill_n(planes, kbit_blocks(shape) * block_bytes, std::byte{0});
+  const uint64_t mask = (uint64_t{1} << bits) - 1;
   for_each_block(shape, [&](int64_t canonical, int64_t block) {
     const std::byte* from = codes + canonical * block_bytes;
     std::byte* to = planes + block * block_bytes;
-    for (int i = 0; i < kBlock * bits; ++i) {
-      const std::byte bit = from[i / 8] >> (i % 8) & std::byte{1};
-      const int element = i / bits;
-      to[i % bits * 4 + element / 8] |= bit << (element % 8);
+    for (int eight = 0; eight < kBlock / 8; ++eight) {
+      uint64_t stream = 0;
+      __builtin_memcpy(&stream, from + eight * bits, bits);
+      uint64_t columns = 0;  // byte p: bit plane p of eight elements
+      for (int i = 0; i < 8; ++i) columns |= kSpreadByBytes[stream >> (i * bits) & mask] << i;
+      for (int plane = 0; plane < bits; ++plane) {
+        to[plane * 4 + eight] = std::byte(columns >> (8 * plane) & 0xFF);
+      }
     }
   });
 }
@@ -72,13 +83,16 @@ void pack_kbit(std::byte* planes, const std::byte* codes, const KbitShape& shape
 void unpack_kbit(std::byte* codes, const std::byte* planes, const KbitShape& shape) {
   const int bits = shape.bits;
   const int64_t block_bytes = 4 * bits;
-  std::fill_n(codes, shape.rows * shape.cols * bits / 8, std::byte{0});
+  const std::array<uint64_t, 256> spread = spread_by(bits);
   for_each_block(shape, [&](int64_t canonical, int64_t block) {
     std::byte* to = codes + canonical * block_bytes;
     const std::byte* from = planes + block * block_bytes;
-    for (int i = 0; i < kBlock * bits; ++i) {
-      const uint32_t plane = load_u32(from + i % bits * 4);
-      to[i / 8] |= std::byte((plane >> (i / bits) & 1u) << (i % 8));
+    for (int eight = 0; eight < kBlock / 8; ++eight) {
+      uint64_t stream = 0;
+      for (int plane = 0; plane < bits; ++plane) {
+        stream |= spread[std::to_integer<std::size_t>(from[plane * 4 + eight])] << plane;
+      }
+      __builtin_memcpy(to + eight * bits, &stream, bits);
     }
   });
 }

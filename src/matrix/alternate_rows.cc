@@ -35,12 +35,20 @@ std::span<const std::byte> take(std::span<const std::byte> both, int64_t rows, i
   return {bytes.get(), size};
 }
 
-void copy_order(std::span<const uint32_t> order, Matrix& result) {
-  if (order.empty()) return;
-  const auto bytes = allocate_bytes(order.size_bytes());
-  std::ranges::copy(std::as_bytes(order), bytes.get());
+/// The same numbers in a buffer of the matrix.
+template <typename Number>
+void own(std::span<const Number>& numbers, Matrix& result) {
+  if (numbers.empty()) return;
+  const auto bytes = allocate_bytes(numbers.size_bytes());
+  std::ranges::copy(std::as_bytes(numbers), bytes.get());
   result.owners.push_back(bytes);
-  result.view.input_order = {reinterpret_cast<const uint32_t*>(bytes.get()), order.size()};
+  numbers = {reinterpret_cast<const Number*>(bytes.get()), numbers.size()};
+}
+
+/// What rows have in common.
+void own_common(Matrix& result) {
+  own(result.view.input_order, result);
+  own(result.view.codebook, result);
 }
 
 std::string describe(const MatrixView& view) {
@@ -60,6 +68,9 @@ Result<Matrix> alternate_rows(const MatrixView& first, const MatrixView& second)
                                       std::to_string(first.tensor_scale) + " and " +
                                       std::to_string(second.tensor_scale) + " do not alternate"};
   }
+  if (!std::ranges::equal(first.codebook, second.codebook)) {
+    return Error{"layout.format", "rows of matrices with two codebooks do not alternate"};
+  }
   if (!std::ranges::equal(first.input_order, second.input_order)) {
     return Error{"layout.format", "rows of matrices with two orders of inputs do not alternate"};
   }
@@ -69,7 +80,7 @@ Result<Matrix> alternate_rows(const MatrixView& first, const MatrixView& second)
   result.view.codes = merge(first.codes, second.codes, first.rows, result);
   result.view.scales = merge(first.scales, second.scales, first.rows, result);
   result.view.zeros = merge(first.zeros, second.zeros, first.rows, result);
-  copy_order(first.input_order, result);
+  own_common(result);
   return result;
 }
 
@@ -80,7 +91,7 @@ Matrix every_second_row(const MatrixView& both, int first) {
   result.view.codes = take(both.codes, both.rows, first, result);
   result.view.scales = take(both.scales, both.rows, first, result);
   result.view.zeros = take(both.zeros, both.rows, first, result);
-  copy_order(both.input_order, result);
+  own_common(result);
   return result;
 }
 

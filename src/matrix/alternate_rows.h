@@ -9,7 +9,7 @@
 
 namespace subbyte {
 
-/// Code layout.format when format, shape, factor or order of inputs are not the same.
+/// Code layout.format when format, shape, factor, codebook or order of inputs are not the same.
 Result<Matrix> alternate_rows(const MatrixView& first, const MatrixView& second);
 
 /// The inverse: the rows 2i (`first` 0) or 2i + 1 (1) of a matrix with an even number of rows.

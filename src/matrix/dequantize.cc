@@ -27,7 +27,7 @@ Dequantizer::Dequantizer(const MatrixView& matrix) : matrix_(matrix) {
   if (is_dense(matrix.format)) return;
   const FormatInfo& element = info(matrix.format.element);
   for (uint32_t code = 0; code < uint32_t{1} << element.bits; ++code) {
-    values_.push_back(element.decode(code));
+    values_.push_back(matrix.value_of(code));
   }
 }
 

@@ -27,7 +27,7 @@ FloatRows::FloatRows(const MatrixView& matrix)
   if (is_dense(matrix.format) || element.bits > kTableBits) return;
   values_.resize(std::size_t{1} << element.bits);
   for (uint32_t code = 0; code < values_.size(); ++code) {
-    values_[code] = static_cast<float>(element.decode(code));
+    values_[code] = static_cast<float>(matrix.value_of(code));
   }
 }
 

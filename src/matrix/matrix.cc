@@ -24,7 +24,7 @@ uint32_t code_at(const MatrixView& matrix, int64_t row, int64_t col) {
 }
 
 double weight_at(const MatrixView& matrix, int64_t row, int64_t col) {
-  const double value = info(matrix.format.element).decode(code_at(matrix, row, col));
+  const double value = matrix.value_of(code_at(matrix, row, col));
   if (is_dense(matrix.format)) return value;
   const std::size_t group = row * matrix.groups() + col / matrix.group_size();
   const FormatInfo& scale = info(matrix.format.scale);

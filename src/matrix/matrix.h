@@ -15,6 +15,9 @@
 // Scales and zero points are [rows][groups]; group g covers inputs [g*group_size, ...).
 //   dequantized w(n, k) = (element(code) - zero(n, g)) * scale(n, g) * tensor_scale
 //
+// A matrix whose codes are indices of a codebook (nfl2 to nfl5) may bring one of its own, which
+// element() is then.
+//
 // or, where float zero points are kept (Zero::kF16, kBF16: offsets, which are in `zeros` then),
 //
 //                w(n, k) = (element(code) * scale(n, g) + offset(n, g)) * tensor_scale
@@ -40,9 +43,16 @@ struct MatrixView {
   /// One more factor of all weights: NVFP4's scales are too coarse to hold it. A float, or what
   /// divides by a float (compressed-tensors), which only a double keeps exactly enough to go back.
   double tensor_scale = 1;
+  /// Values of the codes of nfl2 to nfl5 in this matrix, 2^bits increasing numbers, in host memory
+  /// always (matrix/codebook.h). Empty: what the element says.
+  std::span<const float> codebook;
   /// Act-order: stored column k multiplies input input_order[k]. Empty means k itself.
   std::span<const uint32_t> input_order;
 
+  /// The number that a code stands for, before zero point and scale.
+  double value_of(uint32_t code) const {
+    return codebook.empty() ? info(format.element).decode(code) : double{codebook[code]};
+  }
   int64_t row_bytes() const { return (cols * info(format.element).bits + 7) / 8; }
   int64_t group_size() const { return format.group_size == 0 ? cols : format.group_size; }
   int64_t groups() const { return is_dense(format) ? 0 : (cols + group_size() - 1) / group_size(); }

@@ -27,6 +27,7 @@ MatrixView view_of(const WeightFormat& format, int64_t rows, int64_t cols, const
           .codes = codes,
           .scales = scales,
           .zeros = zeros,
+          .codebook = {},
           .input_order = {}};
 }
 

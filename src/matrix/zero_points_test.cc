@@ -73,7 +73,8 @@ TEST(ZeroPoints, codes_of_seven_bits_at_the_end_of_a_row_are_its_own) {
   const std::array<std::byte, 3> codes = {std::byte{0xFF}, std::byte{0x00}, std::byte{0xF0}};
   Matrix matrix;
   const std::byte scale{127};
-  matrix.view = {{Format::kU7, Format::kE8M0, Zero::kNone, 0}, 1, 3, codes, {&scale, 1}, {}, 1, {}};
+  matrix.view = {
+      {Format::kU7, Format::kE8M0, Zero::kNone, 0}, 1, 3, codes, {&scale, 1}, {}, 1, {}, {}};
   const Matrix wide = with_whole_bytes(matrix);
   ASSERT_EQ(wide.view.codes.size(), 3u);
   for (int64_t k = 0; k < 3; ++k) EXPECT_EQ(code_at(wide.view, 0, k), code_at(matrix.view, 0, k));

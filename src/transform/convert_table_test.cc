@@ -71,6 +71,11 @@ const std::vector<Row>& rows() {
       {"fp8, blocks", "fp8", {Format::kE4M3, Format::kBF16, Zero::kNone, 128}},
       {"float_quantized, rows", "float_quantized", {Format::kE4M3, Format::kF32, Zero::kNone, 0}},
       {"bnb_nf4", "bnb_nf4", {Format::kNF4, Format::kF32, Zero::kNone, 64}},
+      {"kbit, 3 bits",
+       "kbit",
+       {Format::kNFL3, Format::kE4M4, Zero::kNone, 32},
+       Zeros::kMiddle,
+       0.5},
       {"f32", "f32", {Format::kF32, Format::kNone, Zero::kNone, 0}},
       {"bf16", "bf16", {Format::kBF16, Format::kNone, Zero::kNone, 0}},
       {"f16", "f16", {Format::kF16, Format::kNone, Zero::kNone, 0}}};

@@ -61,7 +61,7 @@ class QuantizedRows {
         scale_(info(view.format.scale)),
         first_row_(first_row) {
     for (uint32_t code = 0; code < uint32_t{1} << element_.bits; ++code) {
-      const double value = element_.decode(code);
+      const double value = view_.value_of(code);
       if (value == 0) zero_codes_[code / 64] |= uint64_t{1} << (code % 64);
       if (!std::isfinite(value)) nan_codes_[code / 64] |= uint64_t{1} << (code % 64);
       if (std::isfinite(value)) largest_ = std::max(largest_, std::abs(value));

@@ -171,6 +171,34 @@ TEST(GpuInputs, act_order_and_odd_addresses_change_nothing) {
   }
 }
 
+TEST(GpuInputs, codebook_of_the_matrix_stands_for_that_of_the_format) {
+  constexpr int64_t kRows = 40;
+  constexpr int64_t kCols = 384;
+  constexpr int64_t kM = 21;
+  for (const Format element : {Format::kNFL2, Format::kNFL3, Format::kNFL4, Format::kNFL5}) {
+    RandomMatrix matrix =
+        random_matrix({element, Format::kF16, Zero::kNone, 32}, kRows, kCols, Contents::kExact, 15);
+    std::vector<float> values;  // not symmetric
+    for (int code = 0; code < 1 << info(element).bits; ++code) {
+      values.push_back(static_cast<float>(code + code / 3 - 8) / 16);
+    }
+    matrix.view.codebook = values;
+    const PackedOnDevice packed(matrix.view);
+    for (const Number number : kNumbers) {
+      GpuProduct product = {&packed, number, {}, kM};
+      product.x = to_numbers(random_inputs(kM, kCols, Contents::kExact, 16), number);
+      const Oracle oracle = multiply_in_double(matrix.view, to_floats(product.x, number), kM);
+      for (const Plan& plan : one_of_each(product.problem())) {
+        const std::vector<uint16_t> y = run(product, plan);
+        for (std::size_t i = 0; i < y.size(); ++i) {
+          ASSERT_EQ(y[i], info_of(number).encode(oracle.y[i], Rounding::kNearestEven))
+              << cuda::name(plan.kernel) << " " << info(element).name;
+        }
+      }
+    }
+  }
+}
+
 /// Ten thousand runs of a plan give the same bytes.
 void expect_same_bits(const PackedOnDevice& packed, const std::vector<uint16_t>& x, Number number,
                       const Plan& plan) {

@@ -1,14 +1,23 @@
+<<<<<<< d956c663e976577b7654a98d7ddbcb41277e703c
 // The sections of ModelOpt, bitsandbytes and FP8.
+=======
+// The sections of ModelOpt, bitsandbytes and kbit.
+>>>>>>> 5c7cd059bf145fa5a9a7ec5a7177c25f6a8840df
 //
 //   ModelOpt, hf_quant_config.json:  {"quantization": {"quant_algo": "NVFP4", "group_size": 16}}
 //   or config.json:                  {"quant_method": "modelopt", "quant_algo": "NVFP4", ...}
 //   bitsandbytes:                    {"quant_method": "bitsandbytes", "load_in_4bit": true,
 //                                     "bnb_4bit_quant_type": "nf4",
 //                                     "bnb_4bit_use_double_quant": true}
+<<<<<<< d956c663e976577b7654a98d7ddbcb41277e703c
 //   FP8, transformers and vLLM:      {"quant_method": "fp8", "weight_block_size": [128, 128],
 //                                     "activation_scheme": "dynamic", "fmt": "e4m3"}
 //   ModelOpt, several algorithms:    {"quant_algo": "MIXED_PRECISION", "quantized_layers":
 //                                     {"model.layers.0.mlp.up_proj": {"quant_algo": "FP8"}, ...}}
+=======
+//   kbit:                            {"quant_method": "kbit", "bits": 4, "block_size": 32}, or
+//                                    "bits": [2, 4] where modules differ
+>>>>>>> 5c7cd059bf145fa5a9a7ec5a7177c25f6a8840df
 
 #include <algorithm>
 #include <limits>
@@ -152,6 +161,26 @@ Status read_bitsandbytes(const json::Object& object, QuantizationConfig& config)
   SUBBYTE_TRY(const auto twice, object.boolean("bnb_4bit_use_double_quant"));
   config.double_quant = twice.value_or(false);
   config.bits = {4};
+  return {};
+}
+
+Status read_kbit(const json::Object& object, QuantizationConfig& config) {
+  const json::Value* bits = object.find("bits");
+  const json::Value list = bits == nullptr    ? json::Value::array()
+                           : bits->is_array() ? *bits
+                                              : json::Value::array({*bits});
+  for (const json::Value& width : list) {
+    if (!width.is_number_integer() || width < 2 || width > 5) {
+      return object.error("quantization.bits", "bits", "2, 3, 4 or 5, or a list of them");
+    }
+    config.bits.push_back(width.get<int64_t>());
+  }
+  if (list.empty()) {
+    return object.error("quantization.bits", "bits", "2, 3, 4 or 5, or a list of them");
+  }
+  SUBBYTE_TRY(const int64_t size, object.required_integer("block_size", 0, 1 << 24));
+  if (size != 32) return object.error("quantization.group_size", "block_size", "32");
+  config.group_sizes = {size};
   return {};
 }
 

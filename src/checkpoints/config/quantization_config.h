@@ -54,15 +54,19 @@ struct QuantizationConfig {
     kCompressedTensors,
     kModelopt,
     kBitsandbytes,
+<<<<<<< d956c663e976577b7654a98d7ddbcb41277e703c
     kFp8
+=======
+    kKbit
+>>>>>>> 5c7cd059bf145fa5a9a7ec5a7177c25f6a8840df
   };
 
   Method method = Method::kNone;
   std::string where = "config.json";  // the file that said so, for messages
 
-  // AWQ and GPTQ (fixed for ModelOpt). `bits` and `group_sizes` hold the general value and those of
-  // the overrides ("dynamic"), which name single modules by regular expressions: the tensors of a
-  // module may agree with any of them.
+  // AWQ, GPTQ and kbit (fixed for ModelOpt). `bits` and `group_sizes` hold the general value and
+  // those of the overrides ("dynamic"), which name single modules by regular expressions: the
+  // tensors of a module may agree with any of them.
   std::vector<int64_t> bits;
   std::vector<int64_t> group_sizes;   // -1: the whole row
   bool zero_point = true;             // AWQ

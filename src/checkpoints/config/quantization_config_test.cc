@@ -396,6 +396,26 @@ TEST_F(QuantizationConfigTest, reads_bitsandbytes) {
   EXPECT_EQ(code(start + R"("load_in_4bit": 1})"), "json.type");
 }
 
+TEST_F(QuantizationConfigTest, reads_kbit) {
+  const auto kbit = [](const std::string& members) {
+    return R"({"quant_method": "kbit", )" + members + "}";
+  };
+  const auto one = read_section(kbit(R"("bits": 3, "block_size": 32)"));
+  ASSERT_TRUE(one.ok()) << one.error().message;
+  EXPECT_EQ(one->method, Method::kKbit);
+  EXPECT_EQ(one->bits, std::vector<int64_t>{3});
+  const auto several = read_section(kbit(R"("bits": [2, 5], "block_size": 32)"));
+  ASSERT_TRUE(several.ok()) << several.error().message;
+  EXPECT_EQ(several->bits, (std::vector<int64_t>{2, 5}));
+  for (const char* bits : {"1", "6", "4.5", "\"4\"", "[]", "[4, 8]", "true", "[[4]]"}) {
+    EXPECT_EQ(code(kbit(R"("block_size": 32, "bits": )" + std::string(bits))), "quantization.bits")
+        << bits;
+  }
+  EXPECT_EQ(code(kbit(R"("block_size": 32)")), "quantization.bits");
+  EXPECT_EQ(code(kbit(R"("bits": 4)")), "json.missing");
+  EXPECT_EQ(code(kbit(R"("bits": 4, "block_size": 64)")), "quantization.group_size");
+}
+
 TEST_F(QuantizationConfigTest, messages_name_the_key_and_both_values) {
   const auto config = read_section(R"({"quant_method": "gptq", "bits": 5, "group_size": 128})");
   EXPECT_EQ(config.error().message,

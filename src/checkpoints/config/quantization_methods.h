@@ -24,4 +24,7 @@ Status read_fp8(const json::Object& object, QuantizationConfig& config);
 /// Codes: quantization.bits, quantization.quant_type, json.*.
 Status read_bitsandbytes(const json::Object& object, QuantizationConfig& config);
 
+/// Codes: quantization.bits, quantization.group_size, json.*.
+Status read_kbit(const json::Object& object, QuantizationConfig& config);
+
 }  // namespace subbyte

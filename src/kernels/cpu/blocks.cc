@@ -62,9 +62,8 @@ class RowDequantizer {
   RowDequantizer(const MatrixView& matrix, Format number, void* out, const BlockKernels& kernels)
       : matrix_(matrix), kernels_(kernels), number_(number), out_(static_cast<uint8_t*>(out)) {
     if (is_dense(matrix.format)) return;
-    const FormatInfo& element = info(matrix.format.element);
-    for (uint32_t code = 0; code < uint32_t{1} << element.bits; ++code) {
-      values_[code] = static_cast<float>(element.decode(code));
+    for (uint32_t code = 0; code < uint32_t{1} << info(matrix.format.element).bits; ++code) {
+      values_[code] = static_cast<float>(matrix.value_of(code));
     }
   }
 
@@ -153,6 +152,13 @@ Status dequantize(const MatrixView& matrix, Format number, void* out, const Kern
     for (int64_t row = begin; row < end; ++row) dequantizer.row(row);
   });
   return {};
+}
+
+void dequantize_stored(const MatrixView& matrix, float* out, const Kernels& kernels) {
+  MatrixView stored = matrix;
+  stored.input_order = {};
+  const RowDequantizer dequantizer(stored, Format::kF32, out, *kernels.vectors->blocks);
+  for (int64_t row = 0; row < stored.rows; ++row) dequantizer.row(row);
 }
 
 }  // namespace subbyte::cpu

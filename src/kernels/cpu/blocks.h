@@ -21,4 +21,8 @@ Status quantize_blocks(const BlockQuantization& blocks, const void* x, void* cod
 Status dequantize(const MatrixView& matrix, Format number, void* out, const Kernels& kernels,
                   Executor& executor);
 
+/// The same to f32, on this thread and with the columns as they are stored: out[k] belongs to input
+/// input_order[k].
+void dequantize_stored(const MatrixView& matrix, float* out, const Kernels& kernels);
+
 }  // namespace subbyte::cpu

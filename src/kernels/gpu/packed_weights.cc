@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/checked.h"
+#include "matrix/codebook.h"
 
 namespace subbyte::gpu {
 namespace {
@@ -147,6 +148,30 @@ uint32_t largest_code(std::span<const std::byte> bytes) {
     largest = std::max(largest, code);
   }
   return largest;
+}
+
+double largest_value(std::span<const float> codebook) {
+  double largest = 0;
+  for (const float value : codebook) largest = std::max(largest, std::fabs(double{value}));
+  return largest;
+}
+
+/// The values of codes are numbers of the activations' type.
+Status check_codebook(const MatrixView& matrix) {
+  if (matrix.codebook.empty()) return {};
+  const Format element = matrix.format.element;
+  const std::string fault = may_have_codebook(element)
+                                ? codebook_fault(matrix.codebook, info(element).bits)
+                                : "none beside such codes";
+  if (!fault.empty()) {
+    return Error{"cuda.format", "codebook of " + to_string(matrix.format) + ": expected " + fault};
+  }
+  const double largest = largest_value(matrix.codebook);
+  const double most = info(Format::kF16).max;
+  if (largest <= most) return {};
+  return Error{"cuda.format", "codebook of " + to_string(matrix.format) +
+                                  ": expected values of at most " + std::to_string(most) +
+                                  ", found " + std::to_string(largest)};
 }
 
 /// The decoders are exact up to 2^bits, which GPTQ v1 can mean.
@@ -325,7 +350,8 @@ double largest_finite(std::span<const std::byte> numbers, const FormatInfo& type
 }
 
 double largest_finite_scale(const MatrixView& matrix) {
-  const double scale = largest_finite(matrix.scales, info(matrix.format.scale));
+  const double scale = largest_finite(matrix.scales, info(matrix.format.scale)) *
+                       std::max(1.0, largest_value(matrix.codebook));
   if (!is_offset(matrix.format.zero)) return scale;
   const double offset = largest_finite(matrix.zeros, info(offset_format(matrix.format.zero)));
   return std::max(scale, std::ldexp(offset, 1 - info(matrix.format.element).bits));
@@ -359,6 +385,11 @@ Result<PackedFormat> layout_of(const MatrixView& matrix, RowOrder row_order, boo
   format.scale_kind = *scale_kind;
   format.zero_bytes = packed_zero_bytes(matrix.format.zero, format.bits);
   format.zero = is_signed_integer(*element) ? 1 << (format.bits - 1) : 0;
+  if (format.decoder == DecoderKind::kCodebook) {
+    for (uint32_t code = 0; code < 1u << format.bits; ++code) {
+      format.codebook[code] = static_cast<float>(matrix.value_of(code));
+    }
+  }
   format.rows = matrix.rows;
   format.cols = matrix.cols;
   set_partition(&format, row_order != RowOrder::kNatural);
@@ -376,6 +407,7 @@ Result<PackedFormat> packed_format(const MatrixView& matrix, RowOrder row_order)
   SUBBYTE_TRY(PackedFormat format, layout_of(matrix, row_order, !matrix.input_order.empty()));
   SUBBYTE_CHECK(check_sizes(matrix));
   SUBBYTE_CHECK(check_zero_points(matrix));
+  SUBBYTE_CHECK(check_codebook(matrix));
   format.largest_scale = largest_finite_scale(matrix);
   return format;
 }
@@ -423,9 +455,8 @@ uint32_t packed_code_at(const std::byte* packed, const PackedFormat& format, int
 
 std::array<uint16_t, 32> codebook_of(const PackedFormat& format, Number number) {
   std::array<uint16_t, 32> values{};
-  if (format.decoder != DecoderKind::kCodebook) return values;
-  for (uint32_t code = 0; code < 1u << format.bits; ++code) {
-    values[code] = number_of(info(format.source.element).decode(code), number);
+  for (std::size_t code = 0; code < values.size(); ++code) {
+    values[code] = number_of(format.codebook[code], number);
   }
   return values;
 }

@@ -50,8 +50,10 @@ struct PackedFormat {
   int64_t zeros_begin = 0;   // = bytes when there are none
   int64_t gather_begin = 0;  // = bytes when there is none
   int64_t bytes = 0;         // of all
-  /// Finite; 0: there is none. An offset counts as one of |offset| / 2^(bits - 1), with which a
-  /// code can become as large.
+  /// Values of the codes of a codebook; zeros after the last, and for other decoders.
+  std::array<float, 32> codebook = {};
+  /// Finite; 0: there is none. Times the largest value of a codebook of the matrix if that is above
+  /// 1. An offset counts as one of |offset| / 2^(bits - 1), with which a code can become as large.
   double largest_scale = 0;
 };
 
@@ -63,7 +65,7 @@ struct PackedFormat {
 /// scales f32, f16, bf16, e8m0, e4m3 or e4m4; zero points of at most 2^bits; offsets, w =
 /// element * scale + offset, f16 or bf16, beside any integers. Row orders with gate and up need an
 /// even number of rows.
-/// Reads scales, zero points and input_order, which must be in host memory; not the codes.
+/// Reads scales, zero points, codebook and input_order, which must be in host memory; no codes.
 /// Codes: cuda.format, cuda.shape.
 Result<PackedFormat> packed_format(const MatrixView& matrix,
                                    RowOrder row_order = RowOrder::kNatural);
@@ -109,8 +111,7 @@ void pack_on_host(std::byte* to, const MatrixView& matrix, const PackedFormat& f
 uint32_t packed_code_at(const std::byte* packed, const PackedFormat& format, int64_t row,
                         int64_t col);
 
-/// Values of the codes of a codebook, rounded to numbers of type `number`; zeros after the last,
-/// and for formats without one.
+/// format.codebook, rounded to numbers of type `number`.
 std::array<uint16_t, 32> codebook_of(const PackedFormat& format, Number number);
 
 }  // namespace subbyte::gpu

@@ -250,6 +250,26 @@ TEST(PackedWeights, lie_one_after_the_other_at_multiples_of_256_bytes) {
   EXPECT_EQ(*packed_bytes(matrix.view.format, 17, 96, false), format.bytes - 512);
 }
 
+TEST(PackedWeights, take_the_codebook_of_the_matrix) {
+  RandomMatrix matrix =
+      random_matrix({Format::kNFL2, Format::kF16, Zero::kNone, 32}, 1, 32, Contents::kReal, 6);
+  const double largest_scale = packed_format(matrix.view)->largest_scale;
+  const std::vector<float> values = {-3, 0, 0.5f, 2};
+  matrix.view.codebook = values;
+  const PackedFormat format = *packed_format(matrix.view);
+  const std::array<uint16_t, 32> codebook = codebook_of(format, Number::kF16);
+  for (std::size_t code = 0; code < 4; ++code) {
+    EXPECT_EQ(info(Format::kF16).decode(codebook[code]), values[code]);
+  }
+  EXPECT_EQ(codebook[4], 0);
+  EXPECT_EQ(format.largest_scale, 3 * largest_scale);
+  const std::vector<float> beyond = {-1, 0, 1, 1e5f};
+  matrix.view.codebook = beyond;
+  EXPECT_EQ(packed_format(matrix.view).error().code, "cuda.format");
+  matrix.view.codebook = std::span(values).first(3);
+  EXPECT_EQ(packed_format(matrix.view).error().code, "cuda.format");
+}
+
 TEST(PackedWeights, round_codebooks_to_the_nearest_number) {
   using enum Format;
   for (const Format element : {kNF4, kNFL2, kNFL3, kNFL4, kNFL5}) {

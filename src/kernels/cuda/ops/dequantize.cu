@@ -344,19 +344,19 @@ bool is_signed(Format element) {
   return element >= Format::kI2 && element <= Format::kI8;
 }
 
-Common common_of(const WeightFormat& format, int64_t rows, int64_t cols, double tensor_scale,
-                 Element number, void* out) {
+/// Of everything but the bytes of `matrix`.
+Common common_of(const MatrixView& matrix, Element number, void* out) {
+  const Format element = matrix.format.element;
   Common c = {};
   c.out = out;
-  c.rows = rows;
-  c.cols = static_cast<int>(cols);
+  c.rows = matrix.rows;
+  c.cols = static_cast<int>(matrix.cols);
   c.number = number;
-  c.is_aligned = cols % kChunk == 0;
-  c.is_integer = is_unsigned(format.element) || is_signed(format.element);
-  c.tensor_scale = static_cast<float>(tensor_scale);
-  const FormatInfo& element = info(format.element);
-  for (uint32_t code = 0; code < 1u << element.bits; ++code) {
-    c.values[code] = static_cast<float>(element.decode(code));
+  c.is_aligned = matrix.cols % kChunk == 0;
+  c.is_integer = is_unsigned(element) || is_signed(element);
+  c.tensor_scale = static_cast<float>(matrix.tensor_scale);
+  for (uint32_t code = 0; code < 1u << info(element).bits; ++code) {
+    c.values[code] = static_cast<float>(matrix.value_of(code));
   }
   return c;
 }
@@ -415,7 +415,7 @@ Status dequantize(const MatrixView& matrix, Element number, void* out, Stream st
                                    std::to_string(matrix.group_size())};
   }
   CanonicalArguments a = {};
-  a.common = common_of(format, matrix.rows, matrix.cols, matrix.tensor_scale, number, out);
+  a.common = common_of(matrix, number, out);
   a.codes = reinterpret_cast<const uint8_t*>(matrix.codes.data());
   a.scales = reinterpret_cast<const uint8_t*>(matrix.scales.data());
   a.zeros = reinterpret_cast<const uint8_t*>(matrix.zeros.data());
@@ -451,8 +451,14 @@ Status dequantize(const MatrixView& matrix, Element number, void* out, Stream st
 
 Status dequantize(const std::byte* packed, const gpu::PackedFormat& format, double tensor_scale,
                   Element number, void* out, Stream stream) {
+  MatrixView matrix;
+  matrix.format = format.source;
+  matrix.rows = format.rows;
+  matrix.cols = format.cols;
+  matrix.tensor_scale = tensor_scale;
+  if (format.decoder == gpu::DecoderKind::kCodebook) matrix.codebook = format.codebook;
   PackedArguments a = {};
-  a.common = common_of(format.source, format.rows, format.cols, tensor_scale, number, out);
+  a.common = common_of(matrix, number, out);
   a.weights = weight_arguments(packed, format, tensor_scale, Number::kBF16);
   a.groups_per_tile = format.groups_per_tile;
   const int64_t warps_of_strip = (format.tiles + kTiles - 1) / kTiles;

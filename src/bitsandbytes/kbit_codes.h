@@ -1,0 +1,43 @@
+#pragma once
+// Buffers of bitsandbytes as canonical matrices, and products: what its functions here share.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bitsandbytes/kbit.h"
+#include "foreign_layouts/kbit.h"
+#include "matrix/matrix.h"
+
+namespace subbyte {
+class Execution;
+}  // namespace subbyte
+
+namespace subbyte::bitsandbytes {
+
+inline constexpr int64_t kBlock = 32;
+
+/// "kbit: NAME: expected at least N elements, found M", code kbit.buffer.
+Status check_buffer(std::string_view name, std::size_t found, int64_t expected);
+
+/// Bytes of f16, bf16 and f32; an error kbit.dtype for others, and f32 where `halves`.
+Result<int64_t> number_bytes(std::string_view name, Format dtype, bool halves = false);
+
+/// Number i of a buffer of f16, bf16 or f32.
+float load_number(const std::byte* from, int64_t i, Format dtype);
+
+/// M of a product, which both of its buffers must have. Codes: kbit.dtype, kbit.buffer.
+Result<int64_t> count_rows(const KbitProduct& product);
+
+/// Checks that a gemv has at most 4 rows. Code kbit.rows.
+Status check_scalar_rows(int64_t m);
+
+/// Multiplies rows [first, first + m) of a.
+Status multiply(const KbitProduct& product, const MatrixView& weights, int64_t first, int64_t m,
+                Execution& execution);
+
+/// Codes and scales of a matrix, from their buffers from block `first_block` on.
+/// Codes: kbit.dtype, kbit.buffer, kbit.codebook, layout.shape.
+Result<Matrix> to_matrix(const KbitCodes& codes, const KbitShape& shape, int64_t first_block = 0);
+
+}  // namespace subbyte::bitsandbytes

@@ -1,0 +1,172 @@
+#include "quantize/kbit.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "matrix/codebook.h"
+#include "quantize/codebook_encoder.h"
+#include "quantize/quantize_rows.h"
+
+namespace subbyte {
+namespace {
+
+constexpr float kBitsandbytesFloor = 1e-8f;  // what it divides by at least
+
+float largest_magnitude(std::span<const float> weights) {
+  float largest = 0;
+  for (const float weight : weights) largest = std::max(largest, std::fabs(weight));
+  return largest;
+}
+
+/// The largest magnitudes of blocks, those of zeros left aside.
+struct BlockRange {
+  float least = std::numeric_limits<float>::infinity();
+  float most = 0;
+
+  void add(float largest) {
+    if (!(largest > 0) || !std::isfinite(largest)) return;
+    least = std::min(least, largest);
+    most = std::max(most, largest);
+  }
+};
+
+BlockRange range_of(int64_t rows, int64_t cols, const RowReader& read_row, Executor& pool) {
+  std::vector<BlockRange> ranges(pool.size());
+  std::vector<std::vector<float>> buffers(pool.size(), std::vector<float>(cols));
+  const int64_t grain = std::max<int64_t>(1, 65536 / std::max<int64_t>(1, cols));
+  pool.parallel_for(rows, grain, [&](int64_t begin, int64_t end, int task) {
+    const std::span<float> weights = buffers[task];
+    for (int64_t row = begin; row < end; ++row) {
+      read_row(row, weights.data());
+      for (int64_t k = 0; k < cols; k += kKbitBlock) {
+        ranges[task].add(largest_magnitude(weights.subspan(k, std::min(kKbitBlock, cols - k))));
+      }
+    }
+  });
+  BlockRange range;
+  for (const BlockRange& part : ranges) {
+    range.add(part.least);
+    range.add(part.most);
+  }
+  return range;
+}
+
+/// The least normal number of a format, a power of two, and its largest.
+struct NormalRange {
+  double least;
+  double most;
+};
+constexpr NormalRange kE4M4Range = {0x1p-10, 31};
+constexpr NormalRange kF16Range = {0x1p-14, 65504};
+
+/// Exponent of the least factor that takes the largest block down far enough.
+int lowest_exponent(double largest, const NormalRange& normal) {
+  const int exponent = std::ilogb(largest) - std::ilogb(normal.most);
+  return std::ldexp(largest, -exponent) > normal.most ? exponent + 1 : exponent;
+}
+
+/// The power of two nearest to 1 that brings all blocks into the range; nullopt where none does.
+std::optional<double> factor_for(const BlockRange& range, const NormalRange& normal) {
+  if (range.most == 0) return 1;
+  const int lowest = lowest_exponent(range.most, normal);
+  // Leaves the least large enough, as normal.least is a power of two.
+  const int highest = std::ilogb(range.least) - std::ilogb(normal.least);
+  if (lowest > highest) return std::nullopt;
+  return std::ldexp(1.0, std::clamp(0, lowest, highest));
+}
+
+uint32_t encode_scale(double scale, Format format, KbitRule rule) {
+  if (format == Format::kF32) return std::bit_cast<uint32_t>(static_cast<float>(scale));
+  if (format == Format::kE4M4 && rule == KbitRule::kBitsandbytes) {
+    return encode_e4m4_as_bitsandbytes(static_cast<float>(scale));
+  }
+  return info(format).encode(scale, Rounding::kNearestEven);
+}
+
+Status check_options(const KbitOptions& options) {
+  if (options.bits < 2 || options.bits > 5) {
+    return Error{"quantize.bits",
+                 "kbit of " + std::to_string(options.bits) + " bits, expected 2 to 5"};
+  }
+  const Format scale = options.scales.format;
+  if (scale != Format::kE4M4 && scale != Format::kF16 && scale != Format::kF32) {
+    return Error{"quantize.scale_format", "kbit with scales " + std::string(info(scale).name) +
+                                              ", expected e4m4, f16 or f32"};
+  }
+  if (options.codebook.empty()) return {};
+  const std::string fault = codebook_fault(options.codebook, options.bits);
+  if (fault.empty()) return {};
+  return Error{"quantize.codebook", "codebook of kbit: expected " + fault};
+}
+
+void set_codebook(Matrix& matrix, std::span<const float> values) {
+  if (values.empty()) return;
+  const auto bytes = allocate_bytes(values.size_bytes());
+  std::ranges::copy(std::as_bytes(values), bytes.get());
+  matrix.owners.push_back(bytes);
+  matrix.view.codebook = {reinterpret_cast<const float*>(bytes.get()), values.size()};
+}
+
+}  // namespace
+
+KbitScales choose_kbit_scales(int64_t rows, int64_t cols, const RowReader& read_row,
+                              Executor& pool) {
+  const BlockRange range = range_of(rows, cols, read_row, pool);
+  if (const auto factor = factor_for(range, kE4M4Range)) return {Format::kE4M4, *factor};
+  if (const auto factor = factor_for(range, kF16Range)) return {Format::kF16, *factor};
+  return {Format::kF16, std::ldexp(1.0, lowest_exponent(range.most, kF16Range))};
+}
+
+double kbit_factor(double largest) {
+  return largest == 0 ? 1 : std::ldexp(1.0, lowest_exponent(largest, kE4M4Range));
+}
+
+Result<Matrix> quantize_kbit(int64_t rows, int64_t cols, const KbitOptions& options,
+                             const RowReader& read_row, Executor& pool) {
+  SUBBYTE_CHECK(check_options(options));
+  const Format element = kbit_element(options.bits);
+  const KbitScales& scales = options.scales;
+  const std::vector<float> values = default_codebook(element);
+  const CodebookEncoder encoder(options.codebook.empty() ? values : options.codebook);
+  const FormatInfo& format = info(scales.format);
+  const auto quantize_block = [&](std::span<const float> weights, GroupCodes& group) {
+    const float largest = largest_magnitude(weights);
+    group.scale = encode_scale(largest / scales.factor, scales.format, options.rule);
+    float divisor = std::max(largest, kBitsandbytesFloor);
+    if (options.rule == KbitRule::kStoredScale) {
+      divisor = static_cast<float>(format.decode(group.scale) * scales.factor);
+    }
+    // All codes of a scale of 0 mean 0.
+    if (divisor > 0 && std::isfinite(divisor)) encoder.encode(weights, divisor, group.codes);
+  };
+  const WeightFormat result = {element, scales.format, Zero::kNone, kKbitBlock};
+  SUBBYTE_TRY(Matrix matrix, quantize_rows(result, rows, cols, read_row, pool, quantize_block));
+  matrix.view.tensor_scale = scales.factor;
+  set_codebook(matrix, options.codebook);
+  return matrix;
+}
+
+Format kbit_element(int bits) {
+  constexpr Format kElements[] = {Format::kNFL2, Format::kNFL3, Format::kNFL4, Format::kNFL5};
+  return kElements[bits - 2];
+}
+
+uint8_t encode_e4m4_as_bitsandbytes(float value) {
+  constexpr int kBias = 11;
+  if (!(value > 0)) return 0;
+  // Its logarithm is a float, which is a whole number just below powers of two already.
+  const auto logarithm = static_cast<float>(std::log2(static_cast<double>(value)));
+  const auto exponent = static_cast<int>(std::floor(logarithm));
+  const int stored = std::clamp(exponent + kBias, 0, 15);
+  const double sixteenths = stored == 0 ? std::ldexp(double{value}, kBias - 1 + 4)
+                                        : std::ldexp(double{value}, 4 - exponent) - 16;
+  const int mantissa = std::clamp(static_cast<int>(std::nearbyint(sixteenths)), 0, 15);
+  return static_cast<uint8_t>(stored << 4 | mantissa);
+}
+
+}  // namespace subbyte
