@@ -15,8 +15,8 @@
 #include "app/losses.h"
 #include "app/near_words.h"
 #include "app/output.h"
+#include "app/written_model.h"
 #include "checkpoints/model_path.h"
-#include "verify/verify.h"
 
 namespace subbyte::app {
 namespace {
@@ -64,35 +64,11 @@ bool may_be_rounded(const Error& error) {
   return false;
 }
 
-Result<std::vector<Finding>> errors_of(const std::filesystem::path& model, Executor& pool) {
-  SUBBYTE_TRY(VerifyReport report, verify(model, {}, pool));
-  std::erase_if(report.findings,
-                [](const Finding& finding) { return finding.severity != Severity::kError; });
-  return std::move(report.findings);
-}
-
-/// Reads every tensor of what was written as `subbyte verify` does. What is wrong with the source
-/// already is no fault of the conversion.
-Status check_result(const std::filesystem::path& source, const std::filesystem::path& result,
-                    Executor& pool) {
-  SUBBYTE_TRY(const auto written, find_checkpoint(result.string()));
-  SUBBYTE_TRY(const auto errors, errors_of(written, pool));
-  if (errors.empty()) return {};
-  SUBBYTE_TRY(const auto before, errors_of(source, pool));
-  for (const Finding& error : errors) {
-    if (std::ranges::find(before, error.code, &Finding::code) != before.end()) continue;
-    return Error{"convert.result", fmt::format("what was written does not load: {}: {} ({}); "
-                                               "nothing is kept",
-                                               quote(error.where), to_string(error), error.code)};
-  }
-  return {};
-}
-
 Result<ExitCode> run(const Invocation& invocation, Options options) {
   SUBBYTE_TRY(const auto source, find_model(options.source));
   SUBBYTE_TRY(const auto host, create_host(invocation));
   options.convert.check = [&](const std::filesystem::path& result) {
-    return check_result(source, result, *host);
+    return check_written(source, result, "convert.result", *host);
   };
   SUBBYTE_TRY(Destination destination, Destination::prepare(options.destination));
   const auto start = std::chrono::steady_clock::now();

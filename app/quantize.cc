@@ -1,10 +1,10 @@
-// subbyte quantize: a model directory with weights of 4 bits.
+// subbyte quantize: a model directory with weights of 2 to 8 bits.
 
 #include "transform/quantize_model.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -14,8 +14,13 @@
 #include "app/losses.h"
 #include "app/near_words.h"
 #include "app/output.h"
+#include "app/text_input.h"
+#include "app/written_model.h"
 #include "checkpoints/model_path.h"
-#include "transform/convert_model.h"
+#include "engine/divergence.h"
+#include "models/model.h"
+#include "transform/probing_backend.h"
+#include "transform/quantize_formats.h"
 
 namespace subbyte::app {
 namespace {
@@ -24,44 +29,80 @@ struct Options {
   std::string source;
   std::string destination;
   QuantizeOptions quantize;
+  bool symmetric = false;
+  bool asymmetric = false;
+  std::string text;
   bool json = false;
 };
 
-/// "AWQ" is "awq".
-std::string spelled(std::string format) {
-  std::ranges::transform(format, format.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
-  return format;
+constexpr int64_t kProbeTokens = 2048;  // of the text, for each unit
+constexpr int64_t kProbeWindow = 512;
+
+/// The source and a text, with which single units of it are tried in other forms.
+struct Probe {
+  std::filesystem::path source;
+  ModelConfig config;
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Model> model;
+  std::vector<int32_t> tokens;
+};
+
+Result<std::shared_ptr<Probe>> make_probe(const Invocation& invocation,
+                                          const std::filesystem::path& source,
+                                          const std::string& file) {
+  auto probe = std::make_shared<Probe>();
+  probe->source = source;
+  SUBBYTE_TRY(const std::string text, read_text(file));
+  SUBBYTE_TRY(const Tokenizer tokenizer, load_tokenizer(source));
+  SUBBYTE_TRY(probe->tokens, tokenizer.encode_prompt(text, SpecialTokens::kAsText));
+  if (std::ssize(probe->tokens) > kProbeTokens) probe->tokens.resize(kProbeTokens);
+  SUBBYTE_TRY(probe->config, read_model_config(source));
+  SUBBYTE_TRY(probe->backend, host_backend(invocation));
+  SUBBYTE_TRY(probe->model, load_model(source, *probe->backend));
+  return probe;
 }
 
-/// How else a format that weights are not rounded to may come about.
-std::string other_ways(const std::string& format) {
-  const std::vector<std::string> known = conversion_formats();
-  std::string name = format;
-  std::ranges::replace(name, '_', '-');
-  if (std::ranges::find(known, format) == known.end() &&
-      std::ranges::find(known, name) == known.end()) {
-    return did_you_mean(format, std::vector<std::string>{"awq"});
-  }
-  return "; `subbyte convert` makes gptq, gptq-v2, compressed-tensors and ak48 of that";
+/// The KL divergence of the model with one unit quantized from the model itself.
+Result<double> measure(const Probe& probe, const std::string& unit, const QuantizeFormat& format,
+                       const QuantizeForm& form) {
+  ProbingBackend backend(*probe.backend, probe.config, format, form, unit);
+  SUBBYTE_TRY(const auto model, load_model(probe.source, backend));
+  SUBBYTE_TRY(const Divergence found, divergence({*model, backend}, {*probe.model, *probe.backend},
+                                                 KvType::kF32, probe.tokens, kProbeWindow));
+  return found.kl.value;
 }
 
 std::string as_json(const Options& options, const QuantizeReport& report, double seconds) {
   nlohmann::ordered_json root = {
-      {"destination", options.destination},  {"format", options.quantize.format},
+      {"destination", options.destination},  {"format", report.format},
       {"modules", report.quantized_tensors}, {"kept_tensors", report.kept_tensors},
-      {"source_bytes", report.source_bytes}, {"result_bytes", report.result_bytes}};
+      {"source_bytes", report.source_bytes}, {"result_bytes", report.result_bytes},
+      {"group_size", report.group_size},     {"symmetric", report.symmetric},
+      {"code_bits", report.code_bits},       {"bits_per_weight", report.bits_per_weight}};
+  for (const auto& [bits, modules] : report.modules_of_bits) {
+    root["modules_of_bits"][std::to_string(bits)] = modules;
+  }
   root["signal_to_noise_db"] = finite_as_json(report.signal_to_noise_db);
   root["worst"] = worst_as_json(report.worst);
+  root["resumed_tensors"] = report.resumed_tensors;
   root["seconds"] = seconds;
   return json_text(root, -1);
 }
 
 Result<ExitCode> run(const Invocation& invocation, Options options) {
-  options.quantize.format = spelled(options.quantize.format);
+  if (options.symmetric || options.asymmetric) options.quantize.symmetric = options.symmetric;
   SUBBYTE_TRY(const auto source, find_model(options.source));
   SUBBYTE_TRY(const auto host, create_host(invocation));
+  options.quantize.check = [&](const std::filesystem::path& result) {
+    return check_written(source, result, "quantize.result", *host);
+  };
+  if (!options.text.empty()) {
+    SUBBYTE_TRY(const auto probe, make_probe(invocation, source, options.text));
+    options.quantize.measure = [probe](const std::string& unit, const QuantizeFormat& format,
+                                       const QuantizeForm& form) {
+      return measure(*probe, unit, format, form);
+    };
+  }
   SUBBYTE_TRY(Destination destination, Destination::prepare(options.destination));
   const auto start = std::chrono::steady_clock::now();
   Result<QuantizeReport> quantized = [&] {
@@ -71,8 +112,9 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
         [&](uint64_t done, uint64_t total) { progress.update_bytes(done, total); });
   }();
   if (!quantized.ok() && quantized.error().code == "quantize.format") {
-    return Error{"quantize.format",
-                 quantized.error().message + other_ways(options.quantize.format)};
+    return Error{
+        "quantize.format",
+        quantized.error().message + did_you_mean(options.quantize.format, quantize_format_names())};
   }
   if (!quantized.ok() && quantized.error().code == "quantize.loss") {
     return Error{quantized.error().code,
@@ -83,23 +125,30 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (options.json) print(stdout, as_json(options, report, seconds));
-  note(
-      line("{}: {} matrices in 4 bits, {} tensors kept, {:.1f} MB from {:.1f} MB, signal to noise "
-           "{:.1f} dB{}, {:.1f} s",
-           options.destination, report.quantized_tensors, report.kept_tensors,
-           static_cast<double>(report.result_bytes) / 1e6,
-           static_cast<double>(report.source_bytes) / 1e6, report.signal_to_noise_db,
-           worst_as_text(report.worst), seconds));
+  note(line(
+      "{}: {} matrices as {} in {:.2f} bits per weight, {} tensors kept, {:.1f} MB from {:.1f} MB, "
+      "signal to noise {:.1f} dB{}{}, {:.1f} s",
+      options.destination, report.quantized_tensors, report.format, report.bits_per_weight,
+      report.kept_tensors, static_cast<double>(report.result_bytes) / 1e6,
+      static_cast<double>(report.source_bytes) / 1e6, report.signal_to_noise_db,
+      worst_as_text(report.worst),
+      report.resumed_tensors == 0
+          ? ""
+          : fmt::format(" (but for {} tensors that an earlier run wrote)", report.resumed_tensors),
+      seconds));
   return kOk;
 }
 
 }  // namespace
 
 void add_quantize(Program& program, Invocation& invocation) {
-  Command command =
-      program.add_command("quantize", "Quantize a model to 4 bits, rounding to nearest",
-                          "  subbyte quantize ./Qwen3-8B ./Qwen3-8B-AWQ --format awq\n"
-                          "  subbyte quantize Qwen/Qwen3-0.6B ./small --group-size 64 --json");
+  Command command = program.add_command(
+      "quantize", "Quantize a model to 2 to 8 bits, rounding to nearest",
+      "  subbyte quantize ./Qwen3-8B ./Qwen3-8B-AWQ --format awq\n"
+      "  subbyte quantize Qwen/Qwen3-0.6B ./small --format gptq --bits 3 --group-size 64 --json\n"
+      "  subbyte quantize ./Qwen3-8B ./Qwen3-8B-NVFP4 --format nvfp4 --ignore model.layers.0\n"
+      "  subbyte quantize ./Qwen3-8B ./small --format gptq --bits 3.4 --text novel.txt\n"
+      "  subbyte quantize ./gpt-oss-bf16 ./gpt-oss-mxfp4 --format mxfp4");
   auto options = std::make_shared<Options>();
   options->quantize.notice = print_notice;
   command.option("SRC", options->source, "directory or org/name[@revision], 16 or 32 bits")
@@ -108,17 +157,45 @@ void add_quantize(Program& program, Invocation& invocation) {
       .option("DST", options->destination,
               "directory to make, with those above it; empty if it exists")
       .required();
-  command.option("--format", options->quantize.format, "awq")
+  command
+      .option("--format", options->quantize.format,
+              fmt::format("one of {}", fmt::join(quantize_format_names(), ", ")))
       .value("FORMAT")
-      .such_as({"awq"})
+      .such_as(quantize_format_names())
       .shows_default();
   command
-      .option("--group-size", options->quantize.group_size,
-              "inputs that share a scale and a zero point")
-      .shows_default();
+      .option("--bits", options->quantize.bits,
+              "bits of a weight, where the format has several; 3.4 and the like are the mean of "
+              "widths that are chosen by what each matrix loses")
+      .value("N");
+  command
+      .option("--text", options->text,
+              "for a mean of --bits: measure what each matrix costs by the model's predictions of "
+              "this text (- is stdin), not by its weights alone")
+      .value("FILE");
+  command
+      .option("--rules", options->quantize.rules,
+              "a JSON file with bits, group_size and symmetric of single matrices, or keep")
+      .value("FILE");
+  command.option("--group-size", options->quantize.group_size,
+                 "inputs that share a scale, 0 for whole rows; without it that of the format, "
+                 "halved until it divides the inputs");
+  const Argument symmetric =
+      command.flag("--symmetric", options->symmetric, "no zero points; most formats' default");
+  command.flag("--asymmetric", options->asymmetric, "a zero point in each group")
+      .excludes(symmetric);
+  command
+      .option("--ignore", options->quantize.ignore,
+              "keep matrices of this name, or whose names begin or end so; re: and a regular "
+              "expression works, too, and the option may be repeated")
+      .value("PATTERN");
+  command.flag("--experts-only", options->quantize.experts_only, "quantize nothing but experts");
+  command.flag("--head", options->quantize.head, "quantize the head, too");
+  command.flag("--embedding", options->quantize.embedding,
+               "quantize the embedding, too, with a head that is tied to it");
   command.flag("--allow-lossy", options->quantize.allow_lossy,
                "also where little is left of a matrix; without it less than 10 dB of signal to "
-               "noise are an error");
+               "noise (4 dB with 3 bits, none with 2) are an error");
   command.flag("--json", options->json, "print one JSON object");
   command.shares(Shares::kThreads);
   command.run([options, &invocation] { return run(invocation, *options); });

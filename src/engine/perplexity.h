@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 
+#include "engine/scored_windows.h"
 #include "models/model.h"
 
 namespace subbyte {
@@ -14,9 +15,6 @@ struct Perplexity {
   double nats = 0;     // the sum of the negative log likelihoods
   int64_t scored = 0;  // tokens that were predicted
 };
-
-/// Tokens whose logits are computed in one step: 128 rows of 150,000 logits are 77 MB.
-inline constexpr int64_t kScoredChunk = 128;
 
 /// The tokens are cut into windows of `window` tokens that do not overlap; each window starts with
 /// an empty context, so its first token is not scored. A last window of one token is left out.

@@ -21,4 +21,11 @@ namespace subbyte {
 Result<Matrix> quantize_mxfp4(int64_t rows, int64_t cols, ScaleRule rule, Rounding rounding,
                               const RowReader& read_row, Executor& pool);
 
+/// The same with the better scale for each block: that of kCeil, which clips nothing, or half of
+/// it, where clipping the largest numbers costs less than the coarser steps of the others. Elements
+/// are rounded to the nearest, ties to even. The sum of the squared errors is at most that of any
+/// rule above.
+Result<Matrix> quantize_mxfp4(int64_t rows, int64_t cols, const RowReader& read_row,
+                              Executor& pool);
+
 }  // namespace subbyte

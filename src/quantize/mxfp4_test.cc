@@ -134,5 +134,59 @@ TEST(QuantizeMxfp4, refuses_weights_that_are_not_finite) {
   EXPECT_NE(matrix.error().message.find("row 2, column 63"), std::string::npos);
 }
 
+/// The numbers of a block under the best of all powers of two, each on its own.
+double least_squares(const Weights& weights, int64_t row, int64_t first) {
+  double least = std::numeric_limits<double>::infinity();
+  for (int exponent = -20; exponent <= 20; ++exponent) {
+    double sum = 0;
+    for (int64_t k = first; k < first + 32; ++k) {
+      double nearest = std::numeric_limits<double>::infinity();
+      for (const double element : {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0}) {
+        const double error = std::fabs(weights.at(row, k)) - std::ldexp(element, exponent);
+        nearest = std::min(nearest, error * error);
+      }
+      sum += nearest;
+    }
+    least = std::min(least, sum);
+  }
+  return least;
+}
+
+TEST(QuantizeMxfp4, without_a_rule_no_other_power_of_two_has_a_smaller_error) {
+  const Weights weights = normal_weights(40, 128, 6);
+  ThreadPool pool(2);
+  const auto matrix = quantize_mxfp4(weights.rows, weights.cols, reader_of(weights), pool);
+  ASSERT_TRUE(matrix.ok());
+  double squares = 0;
+  for (int64_t n = 0; n < weights.rows; ++n) {
+    for (int64_t first = 0; first < weights.cols; first += 32) {
+      double found = 0;
+      for (int64_t k = first; k < first + 32; ++k) {
+        found += std::pow(weights.at(n, k) - weight_at(matrix->view, n, k), 2);
+      }
+      EXPECT_NEAR(found, least_squares(weights, n, first), 1e-12 * found);
+      squares += found;
+    }
+  }
+  for (const ScaleRule rule : {ScaleRule::kOcpFloor, ScaleRule::kCeil, ScaleRule::kBump175}) {
+    const auto other = mxfp4(weights, rule);
+    ASSERT_TRUE(other.ok());
+    double sum = 0;
+    for (int64_t i = 0; i < weights.rows * weights.cols; ++i) {
+      const int64_t n = i / weights.cols, k = i % weights.cols;
+      sum += std::pow(weights.at(n, k) - weight_at(other->view, n, k), 2);
+    }
+    EXPECT_GT(sum, squares);
+  }
+}
+
+TEST(QuantizeMxfp4, without_a_rule_zeros_stay_zeros) {
+  const Weights weights = block({0, 0, 0});
+  ThreadPool pool(1);
+  const auto matrix = quantize_mxfp4(1, 32, reader_of(weights), pool);
+  ASSERT_TRUE(matrix.ok());
+  for (int64_t k = 0; k < 32; ++k) EXPECT_EQ(weight_at(matrix->view, 0, k), 0.0);
+}
+
 }  // namespace
 }  // namespace subbyte

@@ -183,4 +183,17 @@ Result<Matrix> quantize_rows(const WeightFormat& format, int64_t rows, int64_t c
   }
 }
 
+double largest_magnitude(int64_t rows, int64_t cols, const RowReader& read_row, Executor& pool) {
+  std::vector<float> largest(pool.size());
+  const int64_t grain = std::max<int64_t>(1, 65536 / cols);
+  pool.parallel_for(rows, grain, [&](int64_t begin, int64_t end, int task) {
+    std::vector<float> weights(cols);
+    for (int64_t row = begin; row < end; ++row) {
+      read_row(row, weights.data());
+      for (const float weight : weights) largest[task] = std::max(largest[task], std::fabs(weight));
+    }
+  });
+  return *std::ranges::max_element(largest);
+}
+
 }  // namespace subbyte

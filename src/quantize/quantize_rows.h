@@ -32,4 +32,8 @@ Result<Matrix> quantize_rows(const WeightFormat& format, int64_t rows, int64_t c
                              const RowReader& read_row, Executor& pool,
                              const GroupQuantizer& quantize_group);
 
+/// The largest |w| of a matrix, NaN left out: what formats with a factor for the whole matrix need
+/// to know before the first group.
+double largest_magnitude(int64_t rows, int64_t cols, const RowReader& read_row, Executor& pool);
+
 }  // namespace subbyte

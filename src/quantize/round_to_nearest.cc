@@ -79,11 +79,16 @@ Range range_of(std::span<const float> weights) {
   return {*std::min_element(low, low + kRun), *std::max_element(high, high + kRun)};
 }
 
-void min_max_group(std::span<const float> weights, int q_max, GroupCodes& group) {
+void min_max_group(std::span<const float> weights, int q_max, int least_zero, GroupCodes& group) {
   const Range range = range_of(weights);
   group.scale = scale_code(range.high - range.low, q_max);
-  const double scale = info(Format::kF16).decode(group.scale);
-  const double zero = std::clamp<double>(round_quotient(-range.low, scale), 0, q_max);
+  double scale = info(Format::kF16).decode(group.scale);
+  double zero = std::clamp<double>(round_quotient(-range.low, scale), 0, q_max);
+  if (zero < least_zero) {
+    group.scale = scale_code(range.high, q_max - least_zero);
+    scale = info(Format::kF16).decode(group.scale);
+    zero = least_zero;
+  }
   group.zero = static_cast<uint32_t>(zero);
   encode(weights, scale, zero, q_max, group.codes);
 }
@@ -104,14 +109,14 @@ Result<Format> integer_format(char kind, int bits) {
 }  // namespace
 
 Result<Matrix> quantize_min_max(int64_t rows, int64_t cols, int64_t group_size, int bits,
-                                const RowReader& read_row, Executor& pool) {
+                                const RowReader& read_row, Executor& pool, int least_zero) {
   SUBBYTE_TRY(const Format element, integer_format('u', bits));
   const int q_max = (1 << bits) - 1;
   // The kernels read zero points of 8-bit codes with 16 bits: GPTQ has 256.
   const Zero zero_format = bits == 8 ? Zero::kU16 : Zero::kU8;
   return quantize_rows({element, Format::kF16, zero_format, group_size}, rows, cols, read_row, pool,
-                       [q_max](std::span<const float> weights, GroupCodes& group) {
-                         min_max_group(weights, q_max, group);
+                       [q_max, least_zero](std::span<const float> weights, GroupCodes& group) {
+                         min_max_group(weights, q_max, least_zero, group);
                        });
 }
 

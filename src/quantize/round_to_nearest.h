@@ -31,11 +31,12 @@ namespace subbyte {
 
 /// `group_size` 0 is the whole row. Codes: quantize.bits (not 2 to 8), and those of quantize_rows:
 /// quantize.shape, quantize.not_finite, quantize.scale_overflow (from (hi - lo) / q_max = 65520),
-/// quantize.out_of_memory.
+/// quantize.out_of_memory. `least_zero` is 0, or 1 for what cannot store a zero point of 0 (GPTQ,
+/// version 1): groups without negative weights get 1 and a scale of hi / (q_max - 1) then.
 Result<Matrix> quantize_min_max(int64_t rows, int64_t cols, int64_t group_size, int bits,
-                                const RowReader& read_row, Executor& pool);
+                                const RowReader& read_row, Executor& pool, int least_zero = 0);
 
-/// As above.
+/// The same but for zero points, of which there are none.
 Result<Matrix> quantize_symmetric(int64_t rows, int64_t cols, int64_t group_size, int bits,
                                   const RowReader& read_row, Executor& pool);
 

@@ -273,5 +273,28 @@ TEST(QuantizeSymmetric, noise_on_normal_weights) {
   }
 }
 
+TEST(QuantizeMinMax, zero_points_begin_at_1_for_who_cannot_store_0) {
+  ThreadPool pool(1);
+  const Weights weights = one_row({3, 0.5f, 1, 0, 2, 1.5f, 2.5f, 3, -1, 0.5f, 1, 0, 2, 1, 1, 2});
+  for (const int bits : {2, 4, 8}) {
+    const auto matrix = quantize_min_max(1, 16, 8, bits, reader_of(weights), pool, 1);
+    ASSERT_TRUE(matrix.ok());
+    const MatrixView& view = matrix->view;
+    const int q_max = (1 << bits) - 1;
+    EXPECT_EQ(std::to_integer<int>(view.zeros[0]), 1);
+    // 0 to 3 in one step less, so that 3 is still reached.
+    EXPECT_NEAR(weight_at(view, 0, 0), 3, 3 * 0x1p-11);
+    for (int64_t k = 0; k < 8; ++k) {
+      EXPECT_LE(std::fabs(weight_at(view, 0, k) - weights.at(0, k)), 1.51 / (q_max - 1));
+    }
+    const auto plain = quantize_min_max(1, 16, 8, bits, reader_of(weights), pool);
+    ASSERT_TRUE(plain.ok());
+    EXPECT_EQ(std::to_integer<int>(plain->view.zeros[0]), 0);
+    for (int64_t k = 8; k < 16; ++k) {  // this group has a zero point of its own
+      EXPECT_EQ(weight_at(view, 0, k), weight_at(plain->view, 0, k));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace subbyte

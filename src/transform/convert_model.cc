@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "base/file_error.h"
-#include "base/model_file.h"
 #include "base/output_directory.h"
 #include "base/quote.h"
 #include "checkpoints/config/config_file.h"
@@ -18,6 +16,8 @@
 #include "transform/convert_orin.h"
 #include "transform/convert_plan.h"
 #include "transform/dense_writer.h"
+#include "transform/quantize_tensor.h"
+#include "transform/resume.h"
 
 namespace subbyte {
 namespace {
@@ -26,7 +26,6 @@ namespace fs = std::filesystem;
 
 // Of the bytes that are written: to be raised when the same source becomes other bytes.
 constexpr int kResumeRevision = 4;
-constexpr std::size_t kPieceBytes = std::size_t{16} << 20;  // of a tensor that is copied
 constexpr std::string_view kCompressedTensors = "compressed-tensors";
 constexpr std::string_view kOrin = "ak48";
 constexpr std::pair<std::string_view, DType> kDense[] = {
@@ -178,12 +177,7 @@ class ModelConverter {
       return {};
     }
     if (dtype != tensor.dtype) return write_other_floats(tensor, dtype, put);
-    for (std::size_t i = 0; i < tensor.bytes.size(); i += kPieceBytes) {
-      const auto piece = tensor.bytes.subspan(i, std::min(kPieceBytes, tensor.bytes.size() - i));
-      SUBBYTE_CHECK(put(0, piece));
-      tensor.file->release(piece);
-    }
-    return {};
+    return write_as_it_is(tensor, [&](std::span<const std::byte> bytes) { return put(0, bytes); });
   }
 
   Status write_other_floats(const FileTensor& tensor, DType dtype, const PutBytes& put) {
@@ -371,68 +365,17 @@ Status write_configs(const fs::path& directory, const Source& source, const Conv
   return write_text(directory / config.side_file, json::to_text(config.side_content, 2) + "\n");
 }
 
-/// The files that decide what is written: those with tensors, and what may stand beside them.
-Result<json::Value> source_files(const fs::path& source, const Source& opened) {
-  std::vector<fs::path> paths = opened.tensors.files();
-  std::error_code failure;
-  const fs::path beside = model_directory(source);
-  const fs::path directory = fs::is_directory(source, failure) ? source : beside;
-  for (const char* name :
-       {"config.json", "quantize_config.json", "quant_config.json", "hf_quant_config.json"}) {
-    if (is_there(directory / name)) paths.push_back(directory / name);
-  }
-  const fs::path generation = beside / "generation_config.json";
-  if (is_there(generation)) paths.push_back(generation);
-  json::Value files = json::Value::array();
-  for (const fs::path& path : paths) {
-    SUBBYTE_TRY(const MappedFile file,
-                path == source ? MappedFile::open(path) : open_model_file(path, kAnyFileSize));
-    const FileIdentity& identity = file.identity();
-    std::error_code ignored;
-    files.push_back({{"path", fs::weakly_canonical(path, ignored).native()},
-                     {"inode", identity.inode},
-                     {"bytes", identity.bytes},
-                     {"modified_ns", identity.modified_ns},
-                     {"changed_ns", identity.changed_ns}});
-  }
-  return files;
-}
-
-/// What must not have changed for the shards of a conversion that was stopped to be of use.
-Result<ResumeRecord> resume_record(const fs::path& source, const Source& opened,
-                                   const ConvertTarget& target, const ConvertOptions& options) {
-  SUBBYTE_TRY(const json::Value files, source_files(source, opened));
-  std::error_code ignored;
-  const json::Value what = {{"revision", kResumeRevision},
-                            {"source", fs::weakly_canonical(source, ignored).native()},
-                            {"format", name_of(target)},
-                            {"shard_bytes", options.shard_bytes}};
-  const auto text = [](const json::Value& value) { return json::to_text(value, 2) + "\n"; };
-  return ResumeRecord{text(what), text(files)};
-}
-
 /// Only what is exact goes on where it was stopped: the loss of a finished shard is not known.
 Result<OutputDirectory> open_destination(const fs::path& source, const Source& opened,
                                          const fs::path& destination, const ConvertTarget& target,
                                          const ConvertOptions& options) {
   if (options.allow_lossy) return OutputDirectory::create(destination, options.notice);
-  SUBBYTE_TRY(const ResumeRecord record, resume_record(source, opened, target, options));
+  SUBBYTE_TRY(const ResumeRecord record, resume_record(source, opened.tensors,
+                                                       {{"revision", kResumeRevision},
+                                                        {"format", name_of(target)},
+                                                        {"shard_bytes", options.shard_bytes}}));
   return OutputDirectory::resume(destination, record, target.orin ? ".ak48" : ".safetensors",
                                  options.notice);
-}
-
-/// A failure of the machine leaves what is finished for the same command, and says so. Any other
-/// would meet that command again.
-Error stopped_by(Error error, OutputDirectory& directory) {
-  if (!error.code.starts_with("file.") || error.code == "file.changed") {
-    directory.discard();
-  } else if (const std::size_t count = directory.num_finished(); count > 0) {
-    return {error.code,
-            fmt::format("{}; {} keeps what is finished ({} of the files with weights), the "
-                        "same command goes on with it, `subbyte clean` removes it",
-                        error.message, directory.path().native(), count)};
-  }
-  return error;
 }
 
 /// The weights and what stands for them in config.json, as shards or as one file of OrinMLLM.

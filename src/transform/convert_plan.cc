@@ -12,6 +12,7 @@
 #include "checkpoints/export_parts.h"
 #include "checkpoints/import_parts.h"
 #include "transform/expert_stacks.h"
+#include "transform/quantize_formats.h"
 
 namespace subbyte {
 namespace {
@@ -25,14 +26,12 @@ Error module_error(const Error& error, std::string_view module) {
 }
 
 /// How a model that is not quantized gets into a format.
-std::string way_to(std::string_view format) {
-  const bool is_made_of_awq =
-      format == "gptq" || format == "gptq_v2" || format.starts_with("pack_quantized");
-  if (format != "awq" && !is_made_of_awq) {
-    return "no command rounds to it yet: `subbyte quantize` writes awq";
-  }
-  return fmt::format("`subbyte quantize` writes awq{}",
-                     is_made_of_awq ? ", of which convert makes this one" : "");
+std::string way_to(std::string_view exporter) {
+  const QuantizeFormat* format = quantize_format_of(exporter);
+  if (format == nullptr) format = find_quantize_format("compressed-tensors");
+  const bool itself = format->exporter == exporter;
+  return fmt::format("`subbyte quantize SRC DST --format {}` rounds{}", format->name,
+                     itself ? "" : ", and convert makes this one of that");
 }
 
 /// "layers.3.self_attn.qkv" of queries, keys and values, "layers.3.mlp.gate_up" of gate and up;

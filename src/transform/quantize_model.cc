@@ -1,27 +1,32 @@
 #include "transform/quantize_model.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "base/output_directory.h"
 #include "base/quote.h"
-#include "checkpoints/expert_names.h"
-#include "checkpoints/exporter.h"
+#include "checkpoints/config/exported_config.h"
 #include "checkpoints/import_parts.h"
 #include "json/strict_json.h"
-#include "models/checkpoint_names.h"
 #include "models/model_family.h"
-#include "quantize/round_to_nearest.h"
-#include "transform/quantize_tensor.h"
+#include "quantize/quantize_rows.h"
+#include "transform/quantize_plan.h"
+#include "transform/quantize_widths.h"
+#include "transform/resume.h"
 
 namespace subbyte {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kBits = 4;
 constexpr uint64_t kShardBytes = uint64_t{4} << 30;
+// Of the bytes that are written: to be raised when the same source becomes other bytes.
+constexpr int kResumeRevision = 1;
+constexpr int kBitsOfF16 = 16;
 
 struct Source {
   ModelConfig model;
@@ -41,216 +46,278 @@ Result<Source> open_source(const fs::path& directory) {
                  fmt::format("{}: the weights are quantized already ({})", quantization.where,
                              quote(quantization.method_name()))};
   }
-  if (family_of(model).experts == ExpertLayout::kAlternatingStacks) {
-    return Error{"quantize.model_type",
-                 fmt::format("{}: model_type {} has experts for which there is no AWQ form", where,
-                             quote(model.model_type))};
-  }
   SUBBYTE_TRY(TensorSource tensors, TensorSource::open(directory));
   return Source{std::move(model), std::move(config), std::move(quantization), std::move(tensors)};
 }
 
-Status check_options(const QuantizeOptions& options) {
-  if (options.format != "awq") {
+Result<QuantizeRequest> read_request(const QuantizeOptions& options, const ModelConfig& model) {
+  QuantizeRequest request;
+  request.format = find_quantize_format(options.format);
+  if (request.format == nullptr) {
     return Error{"quantize.format",
-                 fmt::format("unknown format {}, expected awq", quote(options.format))};
+                 fmt::format("unknown format {}, expected one of {}", quote(options.format),
+                             fmt::join(quantize_format_names(), ", "))};
   }
-  if (options.group_size <= 0 || options.group_size % 8 != 0) {
-    return Error{"quantize.group_size", fmt::format("group size {}, expected a positive multiple "
-                                                    "of 8",
-                                                    options.group_size)};
+  if (family_of(model).experts != ExpertLayout::kAlternatingStacks &&
+      !request.format->without_stacks.empty()) {
+    request.format = find_quantize_format(request.format->without_stacks);
   }
-  return {};
+  const QuantizeFormat& format = *request.format;
+  const double bits = options.bits.value_or(format.default_bits);
+  // Of a mean that is no whole number the widths are chosen later.
+  const bool is_mean = bits != std::floor(bits);
+  request.form.bits = is_mean ? format.default_bits : static_cast<int>(std::clamp(bits, 0.0, 99.0));
+  request.form.group_size = options.group_size.value_or(format.default_group);
+  request.form.symmetric = options.symmetric.value_or(format.symmetry != Symmetry::kNever);
+  SUBBYTE_CHECK(check_form(format, request.form));
+  request.fits_group = !options.group_size;
+  for (const std::string& text : options.ignore) {
+    SUBBYTE_TRY(ModulePattern pattern, ModulePattern::parse(text));
+    request.ignore.push_back(std::move(pattern));
+  }
+  if (!options.rules.empty()) {
+    SUBBYTE_TRY(request.rules, read_quantize_rules(options.rules));
+  }
+  request.head = options.head;
+  request.embedding = options.embedding;
+  request.experts_only = options.experts_only;
+  const auto refused = [&](std::string_view code, std::string_view what) {
+    return Error{code, fmt::format("expected a format whose software reads a quantized "
+                                   "{}, as compressed-tensors is; that of {} does not",
+                                   what, format.name)};
+  };
+  if (options.head && !format.head) return refused("quantize.head", "head");
+  if (options.embedding && !format.embedding) return refused("quantize.embedding", "embedding");
+  return request;
 }
 
-/// The work on one checkpoint: which tensors there will be, and their bytes when they are asked
-/// for.
+/// The bytes of each job of a plan when they are wanted.
 class ModelQuantizer {
  public:
-  ModelQuantizer(const Source& source, const QuantizeOptions& options, Executor& pool)
-      : context_{source.tensors, source.quantization, pool}, options_(options) {}
+  ModelQuantizer(const ImportContext& context, const QuantizeFormat& format,
+                 const QuantizePlan& plan, bool allow_lossy)
+      : context_(context), format_(format), plan_(plan), allow_lossy_(allow_lossy) {}
 
-  /// What the list of the family lets be quantized becomes 4 bits; all else is kept as 16-bit
-  /// floats.
-  Status plan(const ModelConfig& model) {
-    const ModelFamily& family = family_of(model);
-    SUBBYTE_TRY(const auto names, CheckpointNames::find(context_.tensors, family.experts));
-    std::map<std::string_view, std::vector<Origin>> linears;  // by the name of their tensor
-    for (const TensorSpec& spec : family.tensors(model)) {
-      if (!spec.may_be_quantized) continue;
-      for (const FileMatrix& matrix : names.tensors_of(spec).matrices) {
-        const bool is_stack = matrix.experts > 1;
-        SUBBYTE_TRY(const FileTensor* tensor,
-                    require_tensor(context_.tensors, matrix.module, is_stack ? "" : ".weight"));
-        SUBBYTE_TRY(const ModuleInfo info,
-                    describe_module(context_of(context_, matrix), matrix.module));
-        std::vector<Origin>& origins = linears[tensor->name];
-        if (is_stack) {
-          SUBBYTE_TRY(origins, parts_of(*tensor, matrix, names.parts_of(spec)));
-        } else {
-          origins.push_back({matrix.module, tensor, 0, info.rows});
-        }
-      }
-    }
-    for (const auto& [name, tensor] : context_.tensors.tensors()) {
-      const auto found = linears.find(name);
-      if (found == linears.end()) {
-        SUBBYTE_CHECK(plan_kept(tensor));
-        continue;
-      }
-      for (const Origin& origin : found->second) SUBBYTE_CHECK(plan_linear(origin));
+  Status write(std::size_t group, const PutBytes& put) {
+    ++written_;
+    const QuantizeJob& job = plan_.jobs[group];
+    if (job.module == nullptr) return write_kept(job, plan_.groups[group].front().dtype, put);
+    for (std::size_t i = 0; i < job.module->matrices.size(); ++i) {
+      const std::string name = job.module->matrices.size() == 1
+                                   ? job.module->name
+                                   : expert_name(job.module->name, static_cast<int64_t>(i));
+      SUBBYTE_CHECK(write_matrix(job, job.module->matrices[i], name, put));
     }
     return {};
   }
 
-  const std::vector<TensorGroup>& groups() const { return groups_; }
-
-  Status write(std::size_t group, const PutBytes& put) {
-    const Origin& origin = origins_[group];
-    if (!origin.module.empty()) return quantize(origin, put);
-    SUBBYTE_TRY(const SignalAndNoise error,
-                write_as_float16(*origin.tensor, context_.pool,
-                                 [&](std::span<const std::byte> bytes) { return put(0, bytes); }));
-    return judge(*origin.tensor, origin.tensor->name, error, "as f16");
-  }
-
   QuantizeReport report() const {
     QuantizeReport report;
-    for (const Origin& origin : origins_) {
-      ++(origin.module.empty() ? report.kept_tensors : report.quantized_tensors);
+    report.format = format_.name;
+    report.group_size = plan_.units.front().form.group_size;
+    report.symmetric = plan_.units.front().form.symmetric;
+    int64_t weights = 0;
+    double code_bits = 0;
+    uint64_t bytes = 0;
+    for (std::size_t i = 0; i < plan_.jobs.size(); ++i) {
+      const QuantizeModule* module = plan_.jobs[i].module;
+      ++(module == nullptr ? report.kept_tensors : report.quantized_tensors);
+      if (module == nullptr) continue;
+      bytes += count_bytes(plan_.groups[i]);
+      const int bits = plan_.jobs[i].form.bits;
+      ++report.modules_of_bits[bits];
+      for (const MatrixRows& matrix : module->matrices) {
+        weights += matrix.weights();
+        code_bits += static_cast<double>(matrix.weights()) * bits;
+      }
     }
+    report.code_bits = code_bits / static_cast<double>(weights);
+    report.resumed_tensors = std::ssize(plan_.jobs) - written_;
     report.source_bytes = context_.tensors.total_bytes();
-    report.result_bytes = count_bytes(groups_);
+    report.result_bytes = count_bytes(plan_.groups);
+    report.bits_per_weight = 8 * static_cast<double>(bytes) / static_cast<double>(weights);
     report.signal_to_noise_db = error_.db();
     report.worst = worst_;
     return report;
   }
 
  private:
-  /// What a group of tensors is made of.
-  struct Origin {
-    std::string module;  // a linear layer, of rows of `tensor`; empty: the tensor as it is
-    const FileTensor* tensor = nullptr;
-    int64_t first_row = 0;
-    int64_t rows = 0;
-
-    int64_t cols() const { return static_cast<int64_t>(tensor->shape.back()); }
-  };
-
-  /// The experts of a stack, each with its parts: modules of their own, as AWQ has no stacks.
-  static Result<std::vector<Origin>> parts_of(const FileTensor& tensor, const FileMatrix& stack,
-                                              const std::vector<PartSpec>& parts) {
-    if (stack.inputs_first) {
-      return tensor_error("import.shape", tensor,
-                          fmt::format("expected [{}, {}, {}], found inputs before outputs",
-                                      stack.experts, stack.rows, stack.cols));
-    }
-    std::vector<Origin> origins;
-    int64_t row = 0;
-    for (int64_t e = 0; e < stack.experts; ++e) {
-      for (const PartSpec& part : parts) {
-        origins.push_back({expert_name(part.name, e), &tensor, row, part.rows});
-        row += part.rows;
+  Status write_kept(const QuantizeJob& job, DType dtype, const PutBytes& put) {
+    const FileTensor& tensor = *job.tensor;
+    const auto append = [&](std::span<const std::byte> bytes) { return put(0, bytes); };
+    if (job.bias_parts) {
+      SUBBYTE_CHECK(tensor.file->verify_unchanged());
+      for (std::size_t i = 0; i < job.bias_parts->names.size(); ++i) {
+        SUBBYTE_CHECK(put(i, bias_part(tensor, *job.bias_parts, i)));
       }
+      return {};
     }
-    return origins;
+    if (!format_.f16_floats || dtype != DType::kF16) return write_as_it_is(tensor, append);
+    SUBBYTE_TRY(const SignalAndNoise error, write_as_float16(tensor, context_.pool, append));
+    return judge(tensor, tensor.name, error, kBitsOfF16, "as f16");
   }
 
-  Status plan_linear(const Origin& origin) {
-    if (origin.cols() % options_.group_size != 0) {
-      return tensor_error("quantize.group_size", *origin.tensor,
-                          fmt::format("{} inputs are not a multiple of the group size {}",
-                                      origin.cols(), options_.group_size));
-    }
-    const WeightFormat format = {Format::kU4, Format::kF16, Zero::kU8, options_.group_size};
-    SUBBYTE_TRY(const auto tensors,
-                exporter_.describe({format, origin.rows, origin.cols()}, origin.module));
-    groups_.push_back(declarations(tensors, origin.module));
-    origins_.push_back(origin);
-    return {};
-  }
-
-  Status plan_kept(const FileTensor& tensor) {
-    if (float_format(tensor.dtype) == Format::kNone) {
-      return tensor_error("dense.dtype", tensor,
-                          fmt::format("expected dtype F16, BF16 or F32, "
-                                      "found {}",
-                                      name(tensor.dtype)));
-    }
-    groups_.push_back({{tensor.name, DType::kF16, tensor.shape}});
-    origins_.push_back({"", &tensor, 0, 0});
-    return {};
-  }
-
-  Status quantize(const Origin& origin, const PutBytes& put) {
-    const FileTensor& weight = *origin.tensor;
-    SUBBYTE_CHECK(weight.file->verify_unchanged());
-    const RowReader read_row = row_reader(weight, origin.first_row);
-    auto matrix = quantize_min_max(origin.rows, origin.cols(), options_.group_size, kBits, read_row,
-                                   context_.pool);
-    if (!matrix.ok()) return tensor_error(matrix.error().code, weight, matrix.error().message);
+  Status write_matrix(const QuantizeJob& job, const MatrixRows& rows, const std::string& name,
+                      const PutBytes& put) {
+    const FileTensor& tensor = *rows.tensor;
+    const Exporter& exporter = format_.writer();
+    SUBBYTE_CHECK(tensor.file->verify_unchanged());
+    const RowReader read_row = row_reader(rows);
+    const double largest = exporter.has_factor ? largest_of_set(job.module->set) : 0;
+    auto matrix =
+        format_.quantize({rows.rows, rows.cols, read_row, largest}, job.form, context_.pool);
+    if (!matrix.ok()) return tensor_error(matrix.error().code, tensor, matrix.error().message);
     const SignalAndNoise error = quantization_error(matrix->view, read_row, context_.pool);
     error_ += error;
-    weight.file->release(weight.bytes);
-    SUBBYTE_CHECK(judge(weight, origin.module, error, "in 4 bits with scales in f16"));
-    SUBBYTE_TRY(const auto tensors, exporter_.write(matrix->view, origin.module, context_.pool));
+    tensor.file->release(tensor.bytes);
+    SUBBYTE_CHECK(judge(tensor, name, error, job.form.bits,
+                        fmt::format("in {} bits with scales in {}", job.form.bits,
+                                    info(matrix->view.format.scale).name)));
+    if (matrix->view.format != job.target.format) {
+      SUBBYTE_TRY(matrix, recast(std::move(matrix).value(), job.target));
+    }
+    // A stack is its experts one after the other, so that one at a time is in memory.
+    SUBBYTE_TRY(
+        const auto tensors,
+        exporter.write_experts != nullptr
+            ? exporter.write_experts(std::span(&*matrix, 1), job.module->name, context_.pool)
+            : exporter.write(matrix->view, job.module->name, context_.pool));
     for (std::size_t i = 0; i < tensors.size(); ++i) SUBBYTE_CHECK(put(i, tensors[i].bytes));
     return {};
   }
 
+  double largest_of_set(std::size_t set) {
+    const auto known = largest_.find(set);
+    if (known != largest_.end()) return known->second;
+    double largest = 0;
+    for (const MatrixRows& matrix : plan_.sets[set]) {
+      largest = std::max(
+          largest, largest_magnitude(matrix.rows, matrix.cols, row_reader(matrix), context_.pool));
+    }
+    return largest_[set] = largest;
+  }
+
   /// What has little left is an error, unless that is allowed.
   Status judge(const FileTensor& tensor, const std::string& name, const SignalAndNoise& error,
-               std::string_view form) {
+               int bits, std::string_view form) {
     worst_.add(name, error.db());
-    if (options_.allow_lossy || !(error.db() < kLeastSignalDb)) return {};
+    const double least = least_signal_db(bits);
+    if (allow_lossy_ || !(error.db() < least)) return {};
     return Error{"quantize.loss",
                  fmt::format("{}: {}: expected at least {} dB of signal to noise {}, found {:.1f} "
                              "(its largest number is {:.3g})",
-                             tensor.file->path().string(), quote_name(name), kLeastSignalDb, form,
+                             tensor.file->path().string(), quote_name(name), least, form,
                              error.db(), error.largest)};
   }
 
-  ImportContext context_;
-  QuantizeOptions options_;
-  const Exporter& exporter_ = *find_exporter("awq");
-  std::vector<TensorGroup> groups_;
-  std::vector<Origin> origins_;  // of each group
+  const ImportContext& context_;
+  const QuantizeFormat& format_;
+  const QuantizePlan& plan_;
+  bool allow_lossy_;
+  int64_t written_ = 0;
+  std::map<std::size_t, double> largest_;  // magnitude in each set that was asked for
   SignalAndNoise error_;
   WorstLoss worst_;
 };
 
-/// config.json with its keys in their order, and what readers of AWQ look for.
-std::string rewritten_config(json::Value config, const QuantizeOptions& options) {
-  if (config.contains("dtype")) config["dtype"] = "float16";
-  if (config.contains("torch_dtype") || !config.contains("dtype")) {
-    config["torch_dtype"] = "float16";
+/// config.json with its keys in their order, and what stands beside it for other readers.
+Status write_configs(const fs::path& directory, json::Value config, const QuantizeFormat& format,
+                     const ExportedModel& exported) {
+  if (format.f16_floats) {
+    if (config.contains("dtype")) config["dtype"] = "float16";
+    if (config.contains("torch_dtype") || !config.contains("dtype")) {
+      config["torch_dtype"] = "float16";
+    }
   }
-  config["quantization_config"] = {
-      {"quant_method", "awq"}, {"bits", kBits},      {"group_size", options.group_size},
-      {"version", "gemm"},     {"zero_point", true}, {"modules_to_not_convert", nullptr}};
-  return json::to_text(config, 2) + "\n";
+  const ExportedConfig quantization = format.writer().config(exported);
+  config["quantization_config"] = quantization.section;
+  SUBBYTE_CHECK(write_text(directory / "config.json", json::to_text(config, 2) + "\n"));
+  if (quantization.side_file.empty()) return {};
+  return write_text(directory / quantization.side_file,
+                    json::to_text(quantization.side_content, 2) + "\n");
+}
+
+/// The form of each unit, which rules and measurements decide, too.
+json::Value forms_as_json(const QuantizePlan& plan) {
+  json::Value forms = json::Value::array();
+  for (const QuantizeUnit& unit : plan.units) {
+    forms.push_back({unit.form.bits, unit.form.group_size, unit.form.symmetric});
+  }
+  return forms;
+}
+
+/// All that decides which bytes are written.
+json::Value options_as_json(const QuantizeOptions& options, const QuantizeRequest& request,
+                            const QuantizePlan& plan) {
+  return {{"quantize_revision", kResumeRevision},
+          {"format", std::string(request.format->name)},
+          {"bits", options.bits.value_or(request.form.bits)},
+          {"forms", forms_as_json(plan)},
+          {"group_size", request.form.group_size},
+          {"fits_group", request.fits_group},
+          {"symmetric", request.form.symmetric},
+          {"ignore", options.ignore},
+          {"head", options.head},
+          {"embedding", options.embedding},
+          {"experts_only", options.experts_only},
+          {"allow_lossy", options.allow_lossy},
+          {"shard_bytes", options.shard_bytes}};
+}
+
+/// Of a source in shards, as the source has them.
+uint64_t shard_bytes_of(const QuantizeOptions& options, const TensorSource& tensors) {
+  if (options.shard_bytes > 0) return options.shard_bytes;
+  uint64_t largest = 0;
+  for (const fs::path& file : tensors.files()) {
+    std::error_code failure;
+    const auto size = fs::file_size(file, failure);
+    if (!failure) largest = std::max<uint64_t>(largest, size);
+  }
+  const bool is_whole = tensors.files().size() < 2 || largest == 0;
+  return is_whole ? kShardBytes : std::min(kShardBytes, largest);
 }
 
 }  // namespace
 
+double least_signal_db(int bits) {
+  return std::max(0.0, 10.0 - 6.0 * std::max(0, 4 - bits));
+}
+
 Result<QuantizeReport> quantize_model(const fs::path& source_directory, const fs::path& destination,
                                       const QuantizeOptions& options, Executor& pool,
                                       const ByteProgress& progress) {
-  SUBBYTE_CHECK(check_options(options));
   SUBBYTE_TRY(const Source source, open_source(source_directory));
-  ModelQuantizer quantizer(source, options, pool);
-  SUBBYTE_CHECK(quantizer.plan(source.model));
-  SUBBYTE_TRY(OutputDirectory directory, OutputDirectory::create(destination, options.notice));
+  SUBBYTE_TRY(const QuantizeRequest request, read_request(options, source.model));
+  const ImportContext context = {source.tensors, source.quantization, pool};
+  SUBBYTE_TRY(QuantizePlan plan, plan_units(context, source.model, request));
+  if (const double bits = options.bits.value_or(0); bits != std::floor(bits)) {
+    MeasureUnit measure = nullptr;
+    if (options.measure) {
+      measure = [&](const std::string& unit, const QuantizeForm& form) {
+        return options.measure(unit, *request.format, form);
+      };
+    }
+    SUBBYTE_CHECK(choose_widths(*request.format, bits, measure, plan, pool));
+  }
+  SUBBYTE_CHECK(plan_jobs(context, *request.format, plan));
+  SUBBYTE_TRY(const ResumeRecord record, resume_record(source_directory, source.tensors,
+                                                       options_as_json(options, request, plan)));
+  SUBBYTE_TRY(OutputDirectory directory,
+              OutputDirectory::resume(destination, record, ".safetensors", options.notice));
   const fs::path& path = directory.path();
-  SUBBYTE_CHECK(write_text(path / "config.json", rewritten_config(source.config, options)));
+  SUBBYTE_CHECK(write_configs(path, source.config, *request.format, plan.exported));
   SUBBYTE_CHECK(copy_side_files(source_directory, path));
+  ModelQuantizer quantizer(context, *request.format, plan, options.allow_lossy);
   const WriteGroup write = [&](std::size_t group, const PutBytes& put) {
     return quantizer.write(group, put);
   };
-  const Status written = write_checkpoint(path, quantizer.groups(), kShardBytes, write, progress);
-  SUBBYTE_CHECK(source.tensors.verify_unchanged());  // the cause, if writing failed for its sake
-  SUBBYTE_CHECK(written);
-  SUBBYTE_CHECK(directory.commit());
+  Status written =
+      write_checkpoint(path, plan.groups, shard_bytes_of(options, source.tensors), write, progress);
+  // The cause, if writing failed for its sake.
+  if (Status same = source.tensors.verify_unchanged(); !same.ok()) written = std::move(same);
+  if (written.ok() && options.check) written = options.check(path);
+  if (written.ok()) written = directory.commit();
+  if (!written.ok()) return stopped_by(std::move(written).error(), directory);
   return quantizer.report();
 }
 

@@ -453,5 +453,23 @@ TEST(quantize_model, leaves_nothing_when_the_disk_is_full) {
   EXPECT_TRUE(directory.names().empty());
 }
 
+TEST(quantize_model, groups_are_halved_until_they_divide_the_inputs) {
+  const TempDir directory;
+  Small().write(directory);  // 16 and 24 inputs
+  ThreadPool pool(1);
+  const auto report = quantize_model(directory / "source", directory / "q", {}, pool);
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  EXPECT_EQ(report->group_size, 8);
+  const auto rows =
+      quantize_model(directory / "source", directory / "rows",
+                     {.format = "compressed-tensors", .group_size = 0, .bits = 4.0}, pool);
+  ASSERT_TRUE(rows.ok()) << rows.error().message;
+  const auto backend = testing::make_test_backend(1);
+  EXPECT_TRUE(load_model(directory / "rows", *backend).ok());
+  EXPECT_EQ(
+      quantize_model(directory / "source", directory / "x", {.format = "gptq"}, pool).error().code,
+      "quantize.group_size");
+}
+
 }  // namespace
 }  // namespace subbyte

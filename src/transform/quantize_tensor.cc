@@ -9,32 +9,34 @@
 
 #include "base/float16.h"
 #include "checkpoints/import_parts.h"
+#include "matrix/dequantize.h"
 
 namespace subbyte {
 namespace {
 
-constexpr int64_t kChunkElements = int64_t{8} << 20;  // converted at once, then written
+constexpr int64_t kChunkElements = int64_t{8} << 20;        // converted at once, then written
+constexpr std::size_t kPieceBytes = std::size_t{16} << 20;  // of a tensor that is copied
 constexpr int64_t kGrainElements = int64_t{1} << 15;
 constexpr uint16_t kInfinity = 0x7C00;
 
-/// The numbers may lie at any address.
+/// The numbers may lie at any address, `step` of them apart.
 template <typename Number>
-void load_floats(const std::byte* from, float* to, int64_t count) {
+void load_floats(const std::byte* from, int64_t step, float* to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     Number number;
-    std::memcpy(&number, from + i * static_cast<int64_t>(sizeof number), sizeof number);
+    std::memcpy(&number, from + i * step * static_cast<int64_t>(sizeof number), sizeof number);
     to[i] = to_float(number);
   }
 }
 
-void load_floats(DType dtype, const std::byte* from, float* to, int64_t count) {
+void load_floats(DType dtype, const std::byte* from, int64_t step, float* to, int64_t count) {
   switch (dtype) {
     case DType::kF16:
-      return load_floats<Float16>(from, to, count);
+      return load_floats<Float16>(from, step, to, count);
     case DType::kBF16:
-      return load_floats<BFloat16>(from, to, count);
+      return load_floats<BFloat16>(from, step, to, count);
     default:
-      return load_floats<float>(from, to, count);
+      return load_floats<float>(from, step, to, count);
   }
 }
 
@@ -59,7 +61,7 @@ RoundedPart round_to_float16(const float* from, std::byte* to, int64_t count) {
 Error overflow(const FileTensor& tensor, int64_t index) {
   const int64_t width = bits(tensor.dtype) / 8;
   float value = 0;
-  load_floats(tensor.dtype, tensor.bytes.data() + index * width, &value, 1);
+  load_floats(tensor.dtype, tensor.bytes.data() + index * width, 1, &value, 1);
   const char* code = std::isfinite(value) ? "quantize.f16_overflow" : "quantize.not_finite";
   return tensor_error(code, tensor,
                       fmt::format("element {} is {}, which F16 does not hold", index, value));
@@ -67,32 +69,27 @@ Error overflow(const FileTensor& tensor, int64_t index) {
 
 }  // namespace
 
-RowReader row_reader(const FileTensor& tensor, int64_t first_row) {
-  const auto cols = static_cast<int64_t>(tensor.shape.back());
-  const DType dtype = tensor.dtype;
-  const int64_t row_bytes = cols * bits(dtype) / 8;
-  const std::byte* data = tensor.bytes.data() + first_row * row_bytes;
-  return [=](int64_t row, float* out) { load_floats(dtype, data + row * row_bytes, out, cols); };
+RowReader row_reader(const MatrixRows& matrix) {
+  const DType dtype = matrix.tensor->dtype;
+  const int64_t width = bits(dtype) / 8;
+  const std::byte* data = matrix.tensor->bytes.data() + matrix.first * width;
+  return [=, cols = matrix.cols, row_step = matrix.row_step, col_step = matrix.col_step](
+             int64_t row, float* out) {
+    load_floats(dtype, data + row * row_step * width, col_step, out, cols);
+  };
 }
 
 SignalAndNoise quantization_error(const MatrixView& matrix, const RowReader& read_row,
                                   Executor& pool) {
+  const Dequantizer dequantizer(matrix);
   std::vector<SignalAndNoise> rows(matrix.rows);
-  const int64_t groups = matrix.groups();
   pool.parallel_for(matrix.rows, 16, [&](int64_t begin, int64_t end, int) {
     std::vector<float> weights(matrix.cols);
+    std::vector<double> quantized(matrix.cols);
     for (int64_t n = begin; n < end; ++n) {
       read_row(n, weights.data());
-      const std::byte* codes = matrix.codes.data() + n * matrix.row_bytes();
-      for (int64_t k = 0; k < matrix.cols; ++k) {
-        const int64_t group = n * groups + k / matrix.group_size();
-        Float16 scale;
-        std::memcpy(&scale, matrix.scales.data() + group * 2, 2);
-        const int code = std::to_integer<int>(codes[k / 2] >> (4 * (k % 2))) & 0xF;
-        const int zero = std::to_integer<int>(matrix.zeros[group]);
-        const double weight = weights[k];
-        rows[n].add(weight, weight - (code - zero) * static_cast<double>(to_float(scale)));
-      }
+      dequantizer.row(n, quantized.data());
+      for (int64_t k = 0; k < matrix.cols; ++k) rows[n].add(weights[k], weights[k] - quantized[k]);
     }
   });
   SignalAndNoise sum;
@@ -120,7 +117,7 @@ Result<SignalAndNoise> write_as_float16(const FileTensor& tensor, Executor& pool
       for (int64_t i = begin; i < end; ++i) {
         const int64_t at = i * kGrainElements;
         const int64_t part = std::min(kGrainElements, size - at);
-        load_floats(tensor.dtype, from + at * width, floats.data(), part);
+        load_floats(tensor.dtype, from + at * width, 1, floats.data(), part);
         parts[i] = round_to_float16(floats.data(), halves.data() + 2 * at, part);
       }
     });
@@ -133,6 +130,16 @@ Result<SignalAndNoise> write_as_float16(const FileTensor& tensor, Executor& pool
     tensor.file->release(tensor.bytes.subspan(first * width, size * width));
   }
   return sum;
+}
+
+Status write_as_it_is(const FileTensor& tensor, const AppendBytes& append) {
+  SUBBYTE_CHECK(tensor.file->verify_unchanged());
+  for (std::size_t i = 0; i < tensor.bytes.size(); i += kPieceBytes) {
+    const auto piece = tensor.bytes.subspan(i, std::min(kPieceBytes, tensor.bytes.size() - i));
+    SUBBYTE_CHECK(append(piece));
+    tensor.file->release(piece);
+  }
+  return {};
 }
 
 }  // namespace subbyte

@@ -12,9 +12,21 @@
 
 namespace subbyte {
 
-/// Rows of a tensor [...][K] of F16, BF16 or F32 as floats, from `first_row` on. The tensor must
-/// outlive the reader.
-RowReader row_reader(const FileTensor& tensor, int64_t first_row = 0);
+/// A matrix inside a tensor of floats: weight (n, k) is element
+/// first + n * row_step + k * col_step.
+struct MatrixRows {
+  const FileTensor* tensor = nullptr;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t first = 0;
+  int64_t row_step = 0;
+  int64_t col_step = 1;
+
+  int64_t weights() const { return rows * cols; }
+};
+
+/// Its rows as floats. The tensor, of F16, BF16 or F32, must outlive the reader.
+RowReader row_reader(const MatrixRows& matrix);
 
 /// Sums over weights: w^2, and (w - w')^2 with w' what became of it.
 struct SignalAndNoise {
@@ -38,8 +50,8 @@ struct SignalAndNoise {
   double db() const;
 };
 
-/// Measures a matrix of 4-bit codes with f16 scales and u8 zero points. The same sum, in the same
-/// order, for any number of threads.
+/// Compares a matrix with the floats that it was made of. The same sum, in the same order, for any
+/// number of threads.
 SignalAndNoise quantization_error(const MatrixView& matrix, const RowReader& read_row,
                                   Executor& pool);
 
@@ -51,5 +63,8 @@ using AppendBytes = std::function<Status(std::span<const std::byte>)>;
 /// 65504, quantize.not_finite for NaN and infinity; both name the tensor.
 Result<SignalAndNoise> write_as_float16(const FileTensor& tensor, Executor& pool,
                                         const AppendBytes& append);
+
+/// Appends the bytes of a tensor as they are, piece by piece, and gives their pages back.
+Status write_as_it_is(const FileTensor& tensor, const AppendBytes& append);
 
 }  // namespace subbyte

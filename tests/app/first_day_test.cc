@@ -308,15 +308,19 @@ TEST(Formats, are_taken_by_their_usual_names_and_lead_in_no_circle) {
   const std::string model = (folder / "m").string();
   const auto target = [&](const char* name) { return (folder / name).string(); };
   ASSERT_EQ(run_program({"synth", model, "--shape", "tiny", "--format", "bf16"}).exit_code, 0);
-  for (const char* format : {"mxfp4", "nvfp4", "nf4"}) {
+  for (const std::string format : {"mxfp4", "nvfp4", "nf4", "gptq", "w4a16"}) {
     const ProcessResult result = run_program({"convert", model, target("a"), "--to", format});
-    expect_error(result, 1, "no command rounds to it yet: `subbyte quantize` writes awq");
+    const std::string named = format == "w4a16" ? "compressed-tensors" : format;
+    expect_error(result, 1, "`subbyte quantize SRC DST --format " + named + "` rounds");
+    const ProcessResult made =
+        run_program({"quantize", model, target(format.c_str()), "--format", format});
+    EXPECT_EQ(made.exit_code, 0) << made.err;
   }
-  expect_error(run_program({"convert", model, target("a"), "--to", "gptq"}), 1,
-               "`subbyte quantize` writes awq, of which convert makes this one");
-  expect_error(run_program({"quantize", model, target("a"), "--format", "mxfp4"}), 2,
-               "expected awq; `subbyte convert` makes gptq, gptq-v2, compressed-tensors and ak48 "
-               "of that");
+  expect_error(run_program({"convert", model, target("a"), "--to", "pack_quantized_lanes"}), 1,
+               "`subbyte quantize SRC DST --format compressed-tensors` rounds, and convert makes "
+               "this one of that");
+  expect_error(run_program({"quantize", model, target("a"), "--format", "nf5"}), 2,
+               "did you mean nf4");
   const ProcessResult made = run_program({"quantize", model, target("q"), "--to", "AWQ", "--json"});
   ASSERT_EQ(made.exit_code, 0) << made.err;
   EXPECT_EQ(Json::parse(made.out).at("format"), "awq");

@@ -1,0 +1,37 @@
+#include "app/written_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/quote.h"
+#include "checkpoints/model_path.h"
+#include "verify/verify.h"
+
+namespace subbyte::app {
+namespace {
+
+Result<std::vector<Finding>> errors_of(const std::filesystem::path& model, Executor& pool) {
+  SUBBYTE_TRY(VerifyReport report, verify(model, {}, pool));
+  std::erase_if(report.findings,
+                [](const Finding& finding) { return finding.severity != Severity::kError; });
+  return std::move(report.findings);
+}
+
+}  // namespace
+
+Status check_written(const std::filesystem::path& source, const std::filesystem::path& result,
+                     std::string_view code, Executor& pool) {
+  SUBBYTE_TRY(const auto written, find_checkpoint(result.string()));
+  SUBBYTE_TRY(const auto errors, errors_of(written, pool));
+  if (errors.empty()) return {};
+  SUBBYTE_TRY(const auto before, errors_of(source, pool));
+  for (const Finding& error : errors) {
+    if (std::ranges::find(before, error.code, &Finding::code) != before.end()) continue;
+    return Error{code, fmt::format("what was written does not load: {}: {} ({}); nothing is kept",
+                                   quote(error.where), to_string(error), error.code)};
+  }
+  return {};
+}
+
+}  // namespace subbyte::app

@@ -1,0 +1,217 @@
+#include "transform/quantize_formats.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "quantize/mxfp4.h"
+#include "quantize/nf4.h"
+#include "quantize/nvfp4.h"
+#include "quantize/round_to_nearest.h"
+
+namespace subbyte {
+namespace {
+
+constexpr int k4[] = {4};
+constexpr int k8[] = {8};
+constexpr int kGptqBits[] = {2, 3, 4, 8};
+constexpr int kCompressedBits[] = {2, 3, 4, 5, 6, 7, 8};
+constexpr int64_t kGptqGroups[] = {16, 32, 64, 128, 256, 512, 1024};
+constexpr int64_t kNf4Groups[] = {32, 64, 128, 256, 512, 1024, 2048, 4096};
+constexpr int64_t k16[] = {16};
+constexpr int64_t k32[] = {32};
+constexpr int64_t kSmallestGroup = 8;
+
+WeightFormat integer_format(const QuantizeForm& form) {
+  const int step = form.bits - 2;
+  const Format first = form.symmetric ? Format::kI2 : Format::kU2;
+  const Zero zero = form.bits == 8 ? Zero::kU16 : Zero::kU8;
+  return {static_cast<Format>(static_cast<int>(first) + step), Format::kF16,
+          form.symmetric ? Zero::kNone : zero, form.group_size};
+}
+
+template <int least_zero>
+Result<Matrix> quantize_integers(const QuantizeInput& input, const QuantizeForm& form,
+                                 Executor& pool) {
+  const auto& [rows, cols, read_row, largest] = input;
+  if (form.symmetric) {
+    return quantize_symmetric(rows, cols, form.group_size, form.bits, read_row, pool);
+  }
+  return quantize_min_max(rows, cols, form.group_size, form.bits, read_row, pool, least_zero);
+}
+
+WeightFormat mxfp4_format(const QuantizeForm& form) {
+  return {Format::kE2M1, Format::kE8M0, Zero::kNone, form.group_size};
+}
+
+Result<Matrix> to_mxfp4(const QuantizeInput& input, const QuantizeForm&, Executor& pool) {
+  return quantize_mxfp4(input.rows, input.cols, input.read_row, pool);
+}
+
+WeightFormat nvfp4_format(const QuantizeForm& form) {
+  return {Format::kE2M1, Format::kE4M3, Zero::kNone, form.group_size};
+}
+
+template <TensorFactor factor>
+Result<Matrix> to_nvfp4(const QuantizeInput& input, const QuantizeForm&, Executor& pool) {
+  return quantize_nvfp4(input.rows, input.cols, {input.largest, factor}, input.read_row, pool);
+}
+
+WeightFormat nf4_format(const QuantizeForm& form) {
+  return {Format::kNF4, Format::kF32, Zero::kNone, form.group_size};
+}
+
+Result<Matrix> to_nf4(const QuantizeInput& input, const QuantizeForm& form, Executor& pool) {
+  return quantize_nf4(input.rows, input.cols, form.group_size, input.read_row, pool);
+}
+
+constexpr QuantizeFormat kFormats[] = {{.name = "awq",
+                                        .exporter = "awq",
+                                        .bits = k4,
+                                        .symmetry = Symmetry::kNever,
+                                        .head = false,
+                                        .f16_floats = true,
+                                        .format = integer_format,
+                                        .quantize = quantize_integers<0>},
+                                       {.name = "gptq",
+                                        .exporter = "gptq",
+                                        .bits = kGptqBits,
+                                        .group_sizes = kGptqGroups,
+                                        .whole_rows = true,
+                                        .symmetry = Symmetry::kByDefault,
+                                        .mixed = true,
+                                        .format = integer_format,
+                                        .quantize = quantize_integers<1>},
+                                       {.name = "gptq_v2",
+                                        .exporter = "gptq_v2",
+                                        .bits = kGptqBits,
+                                        .group_sizes = kGptqGroups,
+                                        .whole_rows = true,
+                                        .symmetry = Symmetry::kByDefault,
+                                        .mixed = true,
+                                        .format = integer_format,
+                                        .quantize = quantize_integers<0>},
+                                       {.name = "compressed-tensors",
+                                        .exporter = "pack_quantized",
+                                        .bits = kCompressedBits,
+                                        .whole_rows = true,
+                                        .symmetry = Symmetry::kByDefault,
+                                        .mixed = true,
+                                        .embedding = true,
+                                        .format = integer_format,
+                                        .quantize = quantize_integers<0>},
+                                       {.name = "int8",
+                                        .exporter = "pack_quantized",
+                                        .bits = k8,
+                                        .default_bits = 8,
+                                        .default_group = 0,
+                                        .whole_rows = true,
+                                        .symmetry = Symmetry::kByDefault,
+                                        .embedding = true,
+                                        .format = integer_format,
+                                        .quantize = quantize_integers<0>},
+                                       {.name = "mxfp4",
+                                        .exporter = "mxfp4",
+                                        .without_stacks = "mxfp4_pack_quantized",
+                                        .bits = k4,
+                                        .group_sizes = k32,
+                                        .default_group = 32,
+                                        .head = false,
+                                        .format = mxfp4_format,
+                                        .quantize = to_mxfp4},
+                                       {.name = "mxfp4_pack_quantized",
+                                        .exporter = "mxfp4_pack_quantized",
+                                        .bits = k4,
+                                        .group_sizes = k32,
+                                        .default_group = 32,
+                                        .format = mxfp4_format,
+                                        .quantize = to_mxfp4},
+                                       {.name = "nvfp4",
+                                        .exporter = "nvfp4_pack_quantized",
+                                        .bits = k4,
+                                        .group_sizes = k16,
+                                        .default_group = 16,
+                                        .format = nvfp4_format,
+                                        .quantize = to_nvfp4<TensorFactor::kDivides>},
+                                       {.name = "modelopt_nvfp4",
+                                        .exporter = "modelopt_nvfp4",
+                                        .bits = k4,
+                                        .group_sizes = k16,
+                                        .default_group = 16,
+                                        .format = nvfp4_format,
+                                        .quantize = to_nvfp4<TensorFactor::kMultiplies>},
+                                       {.name = "nf4",
+                                        .exporter = "bnb_nf4",
+                                        .bits = k4,
+                                        .group_sizes = kNf4Groups,
+                                        .default_group = 64,
+                                        .format = nf4_format,
+                                        .quantize = to_nf4}};
+
+/// Names that other software has.
+constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
+    {"compressed_tensors", "compressed-tensors"},
+    {"pack_quantized", "compressed-tensors"},
+    {"w4a16", "compressed-tensors"},
+    {"w8a16", "int8"},
+    {"nvfp4_pack_quantized", "nvfp4"},
+    {"bnb_nf4", "nf4"},
+    {"bitsandbytes", "nf4"},
+    {"modelopt", "modelopt_nvfp4"}};
+
+}  // namespace
+
+bool QuantizeFormat::holds_bits(int64_t width) const {
+  return std::ranges::find(bits, width) != bits.end();
+}
+
+bool QuantizeFormat::holds_group(int64_t group_size) const {
+  if (group_size == 0) return whole_rows;
+  if (!group_sizes.empty()) return std::ranges::find(group_sizes, group_size) != group_sizes.end();
+  return group_size > 0 && group_size % kSmallestGroup == 0;
+}
+
+bool QuantizeFormat::holds_symmetry(bool symmetric) const {
+  return symmetry != (symmetric ? Symmetry::kNever : Symmetry::kAlways);
+}
+
+std::span<const QuantizeFormat> quantize_formats() {
+  return kFormats;
+}
+
+std::vector<std::string> quantize_format_names() {
+  std::vector<std::string> names;
+  for (const QuantizeFormat& format : kFormats) names.emplace_back(format.name);
+  return names;
+}
+
+const QuantizeFormat* find_quantize_format(std::string_view name) {
+  std::string usual(name);
+  std::ranges::transform(usual, usual.begin(), [](char c) {
+    return c == '-' ? '_' : c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  });
+  const auto other = std::ranges::find(kOtherNames, std::string_view(usual),
+                                       [](const auto& row) { return row.first; });
+  if (other != std::end(kOtherNames)) usual = other->second;
+  const auto found = std::ranges::find(kFormats, usual, &QuantizeFormat::name);
+  return found == std::end(kFormats) ? nullptr : &*found;
+}
+
+const QuantizeFormat* quantize_format_of(std::string_view exporter) {
+  const auto found = std::ranges::find(kFormats, exporter, &QuantizeFormat::exporter);
+  return found == std::end(kFormats) ? nullptr : &*found;
+}
+
+std::string list_bits(const QuantizeFormat& format) {
+  return fmt::format("{}", fmt::join(format.bits, ", "));
+}
+
+std::string list_groups(const QuantizeFormat& format) {
+  const std::string sizes = format.group_sizes.empty()
+                                ? fmt::format("a positive multiple of {}", kSmallestGroup)
+                                : fmt::format("{}", fmt::join(format.group_sizes, ", "));
+  return format.whole_rows ? sizes + ", or 0 for whole rows" : sizes;
+}
+
+}  // namespace subbyte

@@ -1,0 +1,84 @@
+#pragma once
+// The formats that `quantize` writes: a quantizer makes a canonical matrix, an exporter writes it,
+// and a row of the table in quantize_formats.cc joins the two. One format more is one row.
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/executor.h"
+#include "base/status.h"
+#include "checkpoints/exporter.h"
+#include "matrix/recast.h"
+#include "quantize/row_reader.h"
+
+namespace subbyte {
+
+/// How the weights of one matrix are to be stored.
+struct QuantizeForm {
+  int bits = 4;
+  int64_t group_size = 128;  // 0: the whole row
+  bool symmetric = false;
+
+  bool operator==(const QuantizeForm&) const = default;
+};
+
+/// A matrix that is to be quantized.
+struct QuantizeInput {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  const RowReader& read_row;
+  /// The largest magnitude of all matrices that shall have one factor; 0 where formats have none.
+  double largest = 0;
+};
+
+/// Codes lie around zero always, never (each group has a zero point), or unless the other is asked
+/// for.
+enum class Symmetry : uint8_t { kAlways, kNever, kByDefault };
+
+struct QuantizeFormat {
+  std::string_view name;      // "gptq"
+  std::string_view exporter;  // that writes it
+  /// Where it is for stacks of experts: the format for models whose experts are modules.
+  std::string_view without_stacks = {};
+  std::span<const int> bits;  // that it has
+  int default_bits = 4;
+  /// Inputs that may share a scale; empty: every multiple of 8.
+  std::span<const int64_t> group_sizes = {};
+  int64_t default_group = 128;  // 0: the whole row
+  bool whole_rows = false;      // whether a scale may be that of a row
+  Symmetry symmetry = Symmetry::kAlways;
+  /// True where matrices of one checkpoint may have other bits and groups than the rest.
+  bool mixed = false;
+  bool head = true;         // whether the head may be quantized
+  bool embedding = false;   // whether the embedding may be
+  bool f16_floats = false;  // whether its readers want everything else as f16
+  WeightFormat (*format)(const QuantizeForm& form) = nullptr;
+  Result<Matrix> (*quantize)(const QuantizeInput& input, const QuantizeForm& form,
+                             Executor& pool) = nullptr;
+
+  bool holds_bits(int64_t width) const;
+  bool holds_group(int64_t group_size) const;
+  bool holds_symmetry(bool symmetric) const;
+  const Exporter& writer() const { return *find_exporter(exporter); }
+};
+
+std::span<const QuantizeFormat> quantize_formats();
+
+/// Their names.
+std::vector<std::string> quantize_format_names();
+
+/// The format of that name, or of one that other software has for it ("gptq-v2", "w4a16",
+/// "bnb_nf4"); case does not count. nullptr when there is none.
+const QuantizeFormat* find_quantize_format(std::string_view name);
+
+/// The format that an exporter writes; nullptr where quantize has none.
+const QuantizeFormat* quantize_format_of(std::string_view exporter);
+
+/// Says for messages which bits, or groups, it has: "2, 3, 4 or 8".
+std::string list_bits(const QuantizeFormat& format);
+std::string list_groups(const QuantizeFormat& format);
+
+}  // namespace subbyte

@@ -1,0 +1,280 @@
+// Quantizing into other formats than AWQ: stacks of experts, factors that matrices share, shards,
+// and runs that go on where another was stopped.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <map>
+
+#include "base/partial_name.h"
+#include "base/thread_pool.h"
+#include "checkpoints/importer.h"
+#include "checkpoints/modules.h"
+#include "json/strict_json.h"
+#include "models/model.h"
+#include "support/paths.h"
+#include "support/temp_dir.h"
+#include "support/test_context.h"
+#include "synth/synth.h"
+#include "transform/module_pattern.h"
+#include "transform/probing_backend.h"
+#include "transform/quantize_model.h"
+
+namespace subbyte {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kGolden = fs::path(SUBBYTE_TEST_DATA) / "goldens/qwen3-bf16";
+
+QuantizationConfig quantization_of(const fs::path& directory) {
+  const std::string where = (directory / "config.json").string();
+  const auto value = json::parse_file(where, 1 << 20);
+  return *read_quantization_config(*json::Object::of(*value, where), directory);
+}
+
+double bfloat16_at(const FileTensor& tensor, int64_t index) {
+  uint16_t bits = 0;
+  std::memcpy(&bits, tensor.bytes.data() + 2 * index, 2);
+  return std::bit_cast<float>(uint32_t{bits} << 16);
+}
+
+/// The matrices of a directory by name, as doubles.
+std::map<std::string, std::vector<double>> weights_of(const fs::path& directory) {
+  const auto source = TensorSource::open(directory);
+  EXPECT_TRUE(source.ok());
+  const QuantizationConfig config = quantization_of(directory);
+  ThreadPool pool(1);
+  std::map<std::string, std::vector<double>> result;
+  const ImportContext context = {*source, config, pool};
+  for (const FoundModule& module : find_modules(context)) {
+    const auto matrices = import_experts(context, module.name);
+    EXPECT_TRUE(matrices.ok());
+    for (const Matrix& matrix : *matrices) {
+      for (int64_t i = 0; i < matrix.view.rows * matrix.view.cols; ++i) {
+        result[module.name].push_back(
+            weight_at(matrix.view, i / matrix.view.cols, i % matrix.view.cols));
+      }
+    }
+  }
+  return result;
+}
+
+SynthOptions synth_options(const std::string& arch) {
+  SynthOptions options;
+  options.arch = arch;
+  options.shape = "tiny";
+  options.format = "bf16";
+  return options;
+}
+
+TEST(QuantizeFormats, experts_of_a_stack_are_those_of_its_transposed_and_alternating_rows) {
+  const TempDir directory;
+  ThreadPool pool(2);
+  ASSERT_TRUE(synthesize(directory / "source", synth_options("gpt-oss"), pool).ok());
+  ASSERT_TRUE(quantize_model(directory / "source", directory / "q", {.format = "int8"}, pool).ok());
+  const auto source = TensorSource::open(directory / "source");
+  ASSERT_TRUE(source.ok());
+  const auto quantized = weights_of(directory / "q");
+  const std::string stack = "model.layers.1.mlp.experts.";
+  // [experts][inputs][outputs]; even outputs are gate, odd ones up.
+  const FileTensor& tensor = *source->find(stack + "gate_up_proj");
+  const auto inputs = static_cast<int64_t>(tensor.shape[1]);
+  const auto outputs = static_cast<int64_t>(tensor.shape[2]);
+  for (int64_t e = 0; e < static_cast<int64_t>(tensor.shape[0]); ++e) {
+    for (int64_t part = 0; part < 2; ++part) {
+      const auto& found =
+          quantized.at(fmt::format("{}{}.{}_proj", stack, e, part == 0 ? "gate" : "up"));
+      ASSERT_EQ(std::ssize(found), inputs * outputs / 2);
+      for (int64_t n = 0; n < outputs / 2; ++n) {
+        double largest = 0;
+        const auto at = [&](int64_t k) {
+          return bfloat16_at(tensor, (e * inputs + k) * outputs + 2 * n + part);
+        };
+        for (int64_t k = 0; k < inputs; ++k) largest = std::max(largest, std::fabs(at(k)));
+        for (int64_t k = 0; k < inputs; ++k) {
+          // Half a step of 2 largest / 255, and what rounding it to f16 adds at the ends.
+          ASSERT_NEAR(found[n * inputs + k], at(k), 1.13 * largest / 255) << e << part << n << k;
+        }
+      }
+    }
+  }
+}
+
+TEST(QuantizeFormats, what_is_multiplied_as_one_shares_its_factor) {
+  const TempDir directory;
+  ThreadPool pool(2);
+  const fs::path source = kGolden.parent_path() / "qwen3-moe-bf16";
+  const auto report = quantize_model(source, directory / "q", {.format = "nvfp4"}, pool);
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  const auto result = TensorSource::open(directory / "q");
+  ASSERT_TRUE(result.ok());
+  const auto factor = [&](const std::string& module) {
+    float value = 0;
+    const FileTensor* tensor = result->find("model.layers.0." + module + ".weight_global_scale");
+    EXPECT_NE(tensor, nullptr) << module;
+    if (tensor != nullptr) std::memcpy(&value, tensor->bytes.data(), 4);
+    return value;
+  };
+  const float attention = factor("self_attn.q_proj");
+  EXPECT_GT(attention, 0);
+  EXPECT_EQ(factor("self_attn.k_proj"), attention);
+  EXPECT_EQ(factor("self_attn.v_proj"), attention);
+  EXPECT_NE(factor("self_attn.o_proj"), attention);
+  EXPECT_EQ(factor("mlp.experts.3.gate_proj"), factor("mlp.experts.3.up_proj"));
+  EXPECT_NE(factor("mlp.experts.3.gate_proj"), factor("mlp.experts.2.gate_proj"));
+}
+
+TEST(QuantizeFormats, goes_on_where_it_was_stopped) {
+  const TempDir directory;
+  ThreadPool pool(2);
+  const QuantizeOptions options = {.format = "gptq", .shard_bytes = 40'000};
+  const fs::path killed = directory / partial_name("q", 1, 1);
+  const auto snapshot = [&](uint64_t done, uint64_t total) {
+    if (done < total / 2 || fs::exists(killed)) return;
+    for (const auto& entry : fs::directory_iterator(directory.path())) {
+      if (entry.path().filename().native().starts_with("q.partial-")) {
+        fs::copy(entry.path(), killed);
+      }
+    }
+  };
+  const auto whole = quantize_model(kGolden, directory / "q", options, pool, snapshot);
+  ASSERT_TRUE(whole.ok()) << whole.error().message;
+  EXPECT_EQ(whole->resumed_tensors, 0);
+  fs::rename(directory / "q", directory / "clean");
+  const auto resumed = quantize_model(kGolden, directory / "q", options, pool);
+  ASSERT_TRUE(resumed.ok()) << resumed.error().message;
+  EXPECT_GT(resumed->resumed_tensors, 0);
+  EXPECT_LT(resumed->resumed_tensors, 25);
+  EXPECT_FALSE(fs::exists(killed));
+  for (const auto& entry : fs::directory_iterator(directory / "clean")) {
+    const std::string name = entry.path().filename();
+    EXPECT_EQ(directory.read("q/" + name), directory.read("clean/" + name)) << name;
+  }
+}
+
+TEST(QuantizeFormats, shards_are_as_large_as_those_of_the_source) {
+  const TempDir directory;
+  ThreadPool pool(2);
+  SynthOptions synth = synth_options("qwen3");
+  synth.shard_bytes = 700'000;
+  ASSERT_TRUE(synthesize(directory / "source", synth, pool).ok());
+  ASSERT_TRUE(quantize_model(directory / "source", directory / "q", {.format = "int8"}, pool).ok());
+  const auto files_of = [&](const char* name) {
+    return TensorSource::open(directory / name)->files().size();
+  };
+  EXPECT_GT(files_of("source"), 3u);
+  EXPECT_GT(files_of("q"), 1u);
+  EXPECT_LT(files_of("q"), files_of("source"));
+  const auto backend = testing::make_test_backend(1);
+  EXPECT_TRUE(load_model(directory / "q", *backend).ok());
+}
+
+TEST(ProbingBackend, gives_the_logits_of_a_directory_with_one_unit_quantized) {
+  const TempDir directory;
+  ThreadPool pool(2);
+  const QuantizeOptions options = {
+      .format = "compressed-tensors",
+      .group_size = 32,
+      .bits = 3.0,
+      .ignore = {"model.layers.0", "model.layers.1.self_attn", "model.layers.1.mlp.down_proj"}};
+  const auto report = quantize_model(kGolden, directory / "q", options, pool);
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  EXPECT_EQ(report->quantized_tensors, 2);  // gate and up
+  const auto backend = testing::make_test_backend(1);
+  const auto config = read_model_config(kGolden);
+  ASSERT_TRUE(config.ok());
+  const std::vector<int32_t> tokens = {3, 141, 59, 265};
+  const auto logits_of_unit = [&](const std::string& unit) {
+    ProbingBackend probing(*backend, *config, *find_quantize_format("compressed-tensors"),
+                           {3, 32, true}, unit);
+    const auto model = load_model(kGolden, probing);
+    EXPECT_TRUE(model.ok()) << model.error().message;
+    return testing::logits_of(**model, probing, tokens);
+  };
+  const auto written = load_model(directory / "q", *backend);
+  ASSERT_TRUE(written.ok()) << written.error().message;
+  const std::vector<float> expected = testing::logits_of(**written, *backend, tokens);
+  EXPECT_EQ(logits_of_unit("layers.1.mlp.gate_up_proj"), expected);
+  EXPECT_NE(logits_of_unit("layers.1.mlp.down_proj"), expected);
+  EXPECT_NE(logits_of_unit("layers.0.mlp.gate_up_proj"), expected);
+}
+
+TEST(ProbingBackend, finds_the_experts_of_a_layer) {
+  const auto backend = testing::make_test_backend(1);
+  const fs::path source = kGolden.parent_path() / "qwen3-moe-bf16";
+  const auto config = read_model_config(source);
+  ASSERT_TRUE(config.ok());
+  const std::vector<int32_t> tokens = {3, 41, 59, 65};
+  std::vector<std::vector<float>> logits;
+  for (const std::string unit :
+       {"layers.0.mlp.experts.gate_up_proj", "layers.0.mlp.experts.down_proj", "lm_head", "none"}) {
+    ProbingBackend probing(*backend, *config, *find_quantize_format("compressed-tensors"),
+                           {2, 32, true}, unit);
+    const auto model = load_model(source, probing);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    logits.push_back(testing::logits_of(**model, probing, tokens));
+  }
+  const auto plain = load_model(source, *backend);
+  ASSERT_TRUE(plain.ok());
+  EXPECT_EQ(logits.back(), testing::logits_of(**plain, *backend, tokens));
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) EXPECT_NE(logits[i], logits[j]) << i << j;
+  }
+}
+
+TEST(ChooseWidths, bits_go_where_the_weighted_error_falls_most) {
+  const TempDir directory;
+  ThreadPool pool(2);
+  QuantizeOptions options = {.format = "gptq_v2", .group_size = 32, .bits = 2.5};
+  std::vector<std::string> measured;
+  options.measure = [&](const std::string& unit, const QuantizeFormat& format,
+                        const QuantizeForm& form) -> Result<double> {
+    EXPECT_EQ(format.name, "gptq_v2");
+    EXPECT_EQ(form.bits, 2);
+    measured.push_back(unit);
+    return unit == "layers.1.self_attn.o_proj" ? 1.0 : 1e-9;
+  };
+  const auto report = quantize_model(kGolden, directory / "q", options, pool);
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  EXPECT_EQ(measured.size(), 8u);  // four in each of two layers
+  EXPECT_LE(report->code_bits, 2.5);
+  const auto source = TensorSource::open(directory / "q");
+  ASSERT_TRUE(source.ok());
+  const QuantizationConfig config = quantization_of(directory / "q");
+  const auto bits_of = [&](const std::string& module) {
+    const auto described = describe_module({*source, config, pool}, module);
+    EXPECT_TRUE(described.ok());
+    return info(described->format.element).bits;
+  };
+  EXPECT_EQ(bits_of("model.layers.1.self_attn.o_proj"), 8);  // all that there are
+  EXPECT_LT(bits_of("model.layers.0.self_attn.o_proj"), 8);
+}
+
+TEST(ModulePattern, names_modules_as_other_tools_do) {
+  const auto matches = [](std::string_view pattern, std::string_view module) {
+    return ModulePattern::parse(pattern)->matches(module);
+  };
+  EXPECT_TRUE(matches("lm_head", "lm_head"));
+  EXPECT_TRUE(matches("model.layers.1", "model.layers.1.mlp.up_proj"));
+  EXPECT_FALSE(matches("model.layers.1", "model.layers.10.mlp.up_proj"));
+  EXPECT_TRUE(matches("mlp.up_proj", "model.layers.10.mlp.up_proj"));
+  EXPECT_FALSE(matches("p.up_proj", "model.layers.10.mlp.up_proj"));
+  EXPECT_FALSE(matches("layers.10", "model.layers.10.mlp.up_proj"));
+  EXPECT_TRUE(matches("re:.*up_proj", "model.layers.10.mlp.up_proj"));
+  EXPECT_FALSE(matches("re:up_proj", "model.layers.10.mlp.up_proj"));  // not at its beginning
+  EXPECT_TRUE(matches(R"(re:model\.layers\.[02]\.)", "model.layers.2.mlp.up_proj"));
+  for (const std::string wrong : {"", "re:", "re:[", "re:(a", "re:a{2"}) {
+    const auto refused = ModulePattern::parse(wrong);
+    ASSERT_FALSE(refused.ok()) << wrong;
+    EXPECT_EQ(refused.error().code, "quantize.pattern");
+  }
+  EXPECT_FALSE(ModulePattern::parse("re:" + std::string(1001, 'a')).ok());
+}
+
+}  // namespace
+}  // namespace subbyte

@@ -1,0 +1,425 @@
+#include "transform/quantize_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "base/quote.h"
+#include "checkpoints/expert_names.h"
+#include "checkpoints/export_parts.h"
+#include "checkpoints/import_parts.h"
+#include "checkpoints/modules.h"
+#include "models/checkpoint_names.h"
+#include "models/model_family.h"
+
+namespace subbyte {
+namespace {
+
+constexpr int64_t kSmallestGroup = 8;
+
+/// The rows of a part of one expert of a stack: `part_row` rows lie before it, or it has every
+/// `turns`th row from there.
+MatrixRows rows_of_stack(const FileTensor& tensor, const FileMatrix& stack, int64_t expert,
+                         int64_t part_row, int64_t rows, int64_t turns) {
+  MatrixRows matrix = {&tensor, rows, stack.cols};
+  const int64_t row_step = stack.inputs_first ? 1 : stack.cols;
+  matrix.first = expert * stack.rows * stack.cols + part_row * row_step;
+  matrix.row_step = turns * row_step;
+  matrix.col_step = stack.inputs_first ? stack.rows : 1;
+  return matrix;
+}
+
+class UnitFinder {
+ public:
+  UnitFinder(const ImportContext& context, const ModelConfig& model, const CheckpointNames& names,
+             const QuantizeRequest& request)
+      : context_(context), model_(model), names_(names), request_(request) {}
+
+  Result<QuantizePlan> find() {
+    std::vector<bool> ignores(request_.ignore.size());
+    std::vector<bool> rules(request_.rules.size());
+    for (const TensorSpec& spec : family_of(model_).tensors(model_)) {
+      if (spec.is_vector()) continue;
+      SUBBYTE_TRY(const bool wanted, is_wanted(spec));
+      SUBBYTE_TRY(QuantizeUnit unit, unit_of(spec, wanted));
+      SUBBYTE_TRY(const auto ignored,
+                  find_pattern(unit, request_.ignore, std::identity(), ignores, "quantize.ignore"));
+      SUBBYTE_TRY(const auto rule, find_pattern(unit, request_.rules, &QuantizeRule::pattern, rules,
+                                                "quantize.rules"));
+      if (!wanted || ignored) continue;
+      if (rule && request_.rules[*rule].keep) continue;
+      if (rule) SUBBYTE_CHECK(apply(request_.rules[*rule], unit));
+      plan_.units.push_back(std::move(unit));
+    }
+    SUBBYTE_CHECK(check_used(request_.ignore, std::identity(), ignores, "quantize.ignore"));
+    SUBBYTE_CHECK(check_used(request_.rules, &QuantizeRule::pattern, rules, "quantize.rules"));
+    if (plan_.units.empty()) {
+      return Error{"quantize.nothing",
+                   fmt::format("{}: expected matrices that may be quantized as {}, found none",
+                               context_.tensors.files().front().string(), request_.format->name)};
+    }
+    SUBBYTE_CHECK(choose_group());
+    return std::move(plan_);
+  }
+
+ private:
+  bool writes_stacks() const { return request_.format->writer().write_experts != nullptr; }
+
+  /// What the list lets be quantized, and what was asked for beside it.
+  Result<bool> is_wanted(const TensorSpec& spec) const {
+    if (spec.role == Role::kHead && request_.head) {
+      if (spec.tied_to.empty()) return true;
+      return Error{"quantize.head",
+                   "the head of this model is its embedding, so that expected is "
+                   "--embedding, which quantizes both, instead of --head"};
+    }
+    if (spec.role == Role::kTable) return request_.embedding;
+    if (!spec.may_be_quantized) return false;
+    return spec.is_of_experts() || !(request_.experts_only || writes_stacks());
+  }
+
+  /// The modules that a tensor of the list becomes. Of one that is not wanted, names alone.
+  Result<QuantizeUnit> unit_of(const TensorSpec& spec, bool wanted) {
+    QuantizeUnit unit = {spec.name, {}, request_.form};
+    const FileTensors file = names_.tensors_of(spec);
+    if (wanted && spec.is_of_experts()) SUBBYTE_CHECK(check_experts(file));
+    for (const FileMatrix& matrix : file.matrices) {
+      if (!wanted) {
+        add_names(unit, spec, matrix);
+        continue;
+      }
+      const bool is_stack = matrix.experts > 1;
+      SUBBYTE_TRY(const FileTensor* tensor,
+                  require_tensor(context_.tensors, matrix.module, is_stack ? "" : ".weight"));
+      SUBBYTE_TRY(const ModuleInfo info,
+                  describe_module(context_of(context_, matrix), matrix.module));
+      if (!is_dense(info)) {
+        return tensor_error("quantize.already_quantized", *tensor, "the weights are quantized");
+      }
+      if (is_stack) {
+        add_stack(unit, spec, file, matrix, *tensor);
+        continue;
+      }
+      const MatrixRows rows = {tensor, info.rows, info.cols, 0, info.cols};
+      const std::size_t expert =
+          spec.is_of_experts() ? unit.modules.size() / num_parts(spec, file) : 0;
+      unit.modules.push_back({matrix.module, {rows}, add_to_set(expert, rows)});
+    }
+    begin_sets_ = plan_.sets.size();
+    return unit;
+  }
+
+  /// Matrices that an expert has in the file.
+  static std::size_t num_parts(const TensorSpec& spec, const FileTensors& file) {
+    return std::max<std::size_t>(1, file.matrices.size() / static_cast<std::size_t>(spec.experts));
+  }
+
+  /// Experts whose gate and up alternate are written in stacks or, apart, in modules; what lies in
+  /// the file as modules is not made a stack.
+  Status check_experts(const FileTensors& file) const {
+    const bool alternate = family_of(model_).experts == ExpertLayout::kAlternatingStacks;
+    const Exporter& writer = request_.format->writer();
+    const std::string where = (context_.tensors.files().front().parent_path() / "config.json");
+    if (alternate && !writer.instead_for_alternating.empty()) {
+      const QuantizeFormat* other = quantize_format_of(writer.instead_for_alternating);
+      return Error{
+          "quantize.model_type",
+          fmt::format("{}: model_type {} has experts for which there is no form in {}; "
+                      "--format {} has one",
+                      where, quote(model_.model_type), request_.format->name, other->name)};
+    }
+    if (!writes_stacks() || file.matrices.front().experts > 1) return {};
+    return Error{"quantize.model_type",
+                 fmt::format("{}: experts that are modules of their own have no form in {}; "
+                             "--format mxfp4_pack_quantized has one",
+                             where, request_.format->name)};
+  }
+
+  void add_names(QuantizeUnit& unit, const TensorSpec& spec, const FileMatrix& matrix) const {
+    unit.modules.push_back({matrix.module, {}, 0});
+    if (matrix.experts == 1) return;
+    for (int64_t e = 0; e < matrix.experts; ++e) {
+      for (const PartSpec& part : names_.parts_of(spec)) {
+        unit.modules.push_back({expert_name(part.name, e), {}, 0});
+      }
+    }
+  }
+
+  void add_stack(QuantizeUnit& unit, const TensorSpec& spec, const FileTensors& file,
+                 const FileMatrix& stack, const FileTensor& tensor) {
+    const std::vector<PartSpec> parts = names_.parts_of(spec);
+    if (writes_stacks()) {
+      QuantizeModule module = {stack.module, {}, 0};
+      for (int64_t e = 0; e < stack.experts; ++e) {
+        module.matrices.push_back(rows_of_stack(tensor, stack, e, 0, stack.rows, 1));
+      }
+      unit.modules.push_back(std::move(module));
+      return;
+    }
+    const bool alternate = file.rows == PartOrder::kAlternating && parts.size() > 1;
+    for (int64_t e = 0; e < stack.experts; ++e) {
+      int64_t row = 0;
+      for (const PartSpec& part : parts) {
+        const MatrixRows rows =
+            rows_of_stack(tensor, stack, e, row, part.rows, alternate ? std::ssize(parts) : 1);
+        unit.modules.push_back(
+            {expert_name(part.name, e), {rows}, add_to_set(static_cast<std::size_t>(e), rows)});
+        row += alternate ? 1 : part.rows;
+      }
+    }
+  }
+
+  /// Parts of one matrix, or of one expert, share a factor.
+  std::size_t add_to_set(std::size_t expert, const MatrixRows& rows) {
+    const std::size_t set = begin_sets_ + expert;
+    if (plan_.sets.size() <= set) plan_.sets.resize(set + 1);
+    plan_.sets[set].push_back(rows);
+    return set;
+  }
+
+  /// Which pattern is the first to name it. Names of one that is not wanted count, too.
+  template <typename List, typename PatternOf>
+  static Result<std::optional<std::size_t>> find_pattern(const QuantizeUnit& unit, const List& list,
+                                                         const PatternOf& pattern_of,
+                                                         std::vector<bool>& used,
+                                                         std::string_view code) {
+    std::optional<std::size_t> first;
+    const QuantizeModule* other = nullptr;
+    for (const QuantizeModule& module : unit.modules) {
+      std::size_t i = 0;
+      while (i < list.size() && !std::invoke(pattern_of, list[i]).matches(module.name)) {
+        ++i;
+      }
+      if (i < list.size()) used[i] = true;
+      const auto found = i < list.size() ? std::optional(i) : std::nullopt;
+      if (&module == &unit.modules.front()) first = found;
+      if (found != first && other == nullptr) other = &module;
+    }
+    const bool is_wanted = !unit.modules.front().matrices.empty();
+    if (other == nullptr || !is_wanted) return first;
+    return Error{code, fmt::format("expected patterns that name all parts of what is multiplied as "
+                                   "one, or none; of {} they treat {} otherwise than {}",
+                                   quote_name(unit.name), quote_name(other->name),
+                                   quote_name(unit.modules.front().name))};
+  }
+
+  template <typename List, typename PatternOf>
+  static Status check_used(const List& list, const PatternOf& pattern_of,
+                           const std::vector<bool>& used, std::string_view code) {
+    for (std::size_t i = 0; i < used.size(); ++i) {
+      if (used[i]) continue;
+      return Error{code, fmt::format("pattern {}: expected one that names a matrix of the model "
+                                     "and that none before it names, found no such matrix",
+                                     quote(std::invoke(pattern_of, list[i]).text()))};
+    }
+    return {};
+  }
+
+  Status apply(const QuantizeRule& rule, QuantizeUnit& unit) const {
+    const QuantizeFormat& format = *request_.format;
+    const QuantizeForm usual = unit.form;
+    if (rule.bits) unit.form.bits = *rule.bits;
+    if (rule.group_size) unit.form.group_size = *rule.group_size;
+    if (rule.symmetric) unit.form.symmetric = *rule.symmetric;
+    unit.has_own_bits = rule.bits.has_value();
+    unit.has_own_group = rule.group_size.has_value();
+    SUBBYTE_CHECK(check_form(format, unit.form));
+    if (format.mixed || unit.form == usual) return {};
+    return Error{"quantize.rules",
+                 fmt::format("pattern {}: expected no other form than the rest, as {} has one for "
+                             "all matrices; compressed-tensors and gptq have several",
+                             quote(rule.pattern.text()), format.name)};
+  }
+
+  /// One size for all but those that a rule gave one, as many readers know no other.
+  Status choose_group() {
+    const QuantizeFormat& format = *request_.format;
+    int64_t size = request_.form.group_size;
+    while (request_.fits_group && find_odd(size) != nullptr && size / 2 >= kSmallestGroup &&
+           format.holds_group(size / 2)) {
+      size /= 2;
+    }
+    for (QuantizeUnit& unit : plan_.units) {
+      if (!unit.has_own_group) unit.form.group_size = size;
+      const MatrixRows* odd = find_odd(unit, unit.form.group_size);
+      if (odd == nullptr) continue;
+      return tensor_error("quantize.group_size", *odd->tensor,
+                          fmt::format("{} inputs are not a multiple of the group size {}; {}",
+                                      odd->cols, unit.form.group_size,
+                                      format.whole_rows ? "--group-size 0 has a scale for each row"
+                                                        : "--ignore keeps a matrix as it is"));
+    }
+    return {};
+  }
+
+  /// A matrix whose inputs the group does not divide.
+  static const MatrixRows* find_odd(const QuantizeUnit& unit, int64_t group_size) {
+    for (const QuantizeModule& module : unit.modules) {
+      const MatrixRows& first = module.matrices.front();
+      if (group_size != 0 && first.cols % group_size != 0) return &first;
+    }
+    return nullptr;
+  }
+
+  const MatrixRows* find_odd(int64_t group_size) const {
+    for (const QuantizeUnit& unit : plan_.units) {
+      const MatrixRows* odd = unit.has_own_group ? nullptr : find_odd(unit, group_size);
+      if (odd != nullptr) return odd;
+    }
+    return nullptr;
+  }
+
+  const ImportContext& context_;
+  const ModelConfig& model_;
+  const CheckpointNames& names_;
+  const QuantizeRequest& request_;
+  QuantizePlan plan_;
+  std::size_t begin_sets_ = 0;  // of the unit that is being made
+};
+
+class JobPlanner {
+ public:
+  JobPlanner(const ImportContext& context, const QuantizeFormat& format, QuantizePlan& plan)
+      : context_(context), format_(format), exporter_(format.writer()), plan_(plan) {}
+
+  Status plan() {
+    struct Planned {
+      const QuantizeModule* module;
+      QuantizeForm form;
+    };
+    std::map<std::string_view, std::vector<Planned>> by_tensor;
+    for (const QuantizeUnit& unit : plan_.units) {
+      for (const QuantizeModule& module : unit.modules) {
+        by_tensor[module.matrices.front().tensor->name].push_back({&module, unit.form});
+        if (!parse_expert_name(module.name)) continue;
+        apart_.insert(parse_expert_name(module.name)->stack);
+      }
+    }
+    for (const auto& [name, tensor] : context_.tensors.tensors()) {
+      const auto found = by_tensor.find(name);
+      if (found == by_tensor.end()) {
+        SUBBYTE_CHECK(add_kept(tensor));
+        continue;
+      }
+      quantized_.insert(name);
+      for (const Planned& planned : found->second) {
+        SUBBYTE_CHECK(add_module(*planned.module, planned.form));
+      }
+    }
+    list_kept();
+    state_group_sizes(plan_.exported.modules);
+    return {};
+  }
+
+ private:
+  Status add_module(const QuantizeModule& module, const QuantizeForm& form) {
+    const MatrixRows& first = module.matrices.front();
+    ExportShape shape = {format_.format(form), first.rows, first.cols};
+    shape.symmetric = form.symmetric || shape.format.zero == Zero::kNone;
+    QuantizeJob job = {&module, form, exporter_.target(shape), first.tensor, {}};
+    shape.format = job.target.format;
+    shape.experts = std::ssize(module.matrices);
+    SUBBYTE_TRY(const auto tensors, exporter_.describe(shape, module.name));
+    plan_.groups.push_back(declarations(tensors, module.name));
+    plan_.exported.modules.push_back({module.name, shape});
+    plan_.jobs.push_back(std::move(job));
+    return {};
+  }
+
+  /// Whether the experts that this bias of a stack is for become modules, each with its own.
+  bool is_bias_of_parts(const FileTensor& tensor) const {
+    const auto parts = bias_parts(tensor);
+    if (!parts || exporter_.write_experts != nullptr) return false;
+    std::string_view module = parts->names.front();
+    module.remove_suffix(std::string_view(".bias").size());
+    const auto expert = parse_expert_name(module);
+    return expert && apart_.contains(expert->stack);
+  }
+
+  Status add_kept(const FileTensor& tensor) {
+    const bool is_float = float_format(tensor.dtype) != Format::kNone;
+    if (format_.f16_floats && !is_float) {
+      return tensor_error("dense.dtype", tensor,
+                          fmt::format("expected dtype F16, BF16 or F32, "
+                                      "found {}",
+                                      name(tensor.dtype)));
+    }
+    QuantizeJob job;
+    job.tensor = &tensor;
+    TensorGroup group;
+    if (is_bias_of_parts(tensor)) {
+      job.bias_parts = bias_parts(tensor);
+      for (const std::string& part : job.bias_parts->names) {
+        group.push_back({part, tensor.dtype, {tensor.shape[1] / job.bias_parts->turns}});
+      }
+    } else {
+      group = {{tensor.name, format_.f16_floats ? DType::kF16 : tensor.dtype, tensor.shape}};
+    }
+    plan_.groups.push_back(std::move(group));
+    plan_.jobs.push_back(std::move(job));
+    return {};
+  }
+
+  /// Linear layers that stay floats; embeddings are none, and no reader looks for them there.
+  void list_kept() {
+    bool head = false;
+    for (const FoundModule& module : find_modules(context_)) {
+      head = head || module.name.ends_with("lm_head");
+      const bool embedding = module.name.ends_with("embed_tokens");
+      if (embedding || !module.info.ok()) continue;
+      const auto& tensors = module.info->tensors;
+      const bool is_kept = std::ranges::none_of(
+          tensors, [&](const FileTensor* tensor) { return quantized_.contains(tensor->name); });
+      if (is_kept) plan_.exported.kept.push_back(module.name);
+    }
+    if (!head) plan_.exported.kept.emplace_back("lm_head");  // tied to the embedding
+  }
+
+  const ImportContext& context_;
+  const QuantizeFormat& format_;
+  const Exporter& exporter_;
+  QuantizePlan& plan_;
+  std::set<std::string_view> quantized_;      // tensors
+  std::set<std::string, std::less<>> apart_;  // stacks whose experts become modules
+};
+
+}  // namespace
+
+int64_t QuantizeUnit::weights() const {
+  int64_t sum = 0;
+  for (const QuantizeModule& module : modules) {
+    for (const MatrixRows& matrix : module.matrices) sum += matrix.weights();
+  }
+  return sum;
+}
+
+Status check_form(const QuantizeFormat& format, const QuantizeForm& form) {
+  if (!format.holds_bits(form.bits)) {
+    return Error{"quantize.bits", fmt::format("{} bits, expected {}, which are what {} has",
+                                              form.bits, list_bits(format), format.name)};
+  }
+  if (!format.holds_group(form.group_size)) {
+    return Error{"quantize.group_size",
+                 fmt::format("group size {}, expected {}, which is what {} has", form.group_size,
+                             list_groups(format), format.name)};
+  }
+  if (format.holds_symmetry(form.symmetric)) return {};
+  const char* other = form.symmetric ? "asymmetric" : "symmetric";
+  return Error{"quantize.symmetry",
+               fmt::format("expected {} weights, as {} has no others", other, format.name)};
+}
+
+Result<QuantizePlan> plan_units(const ImportContext& context, const ModelConfig& model,
+                                const QuantizeRequest& request) {
+  SUBBYTE_TRY(const auto names, CheckpointNames::find(context.tensors, family_of(model).experts));
+  return UnitFinder(context, model, names, request).find();
+}
+
+Status plan_jobs(const ImportContext& context, const QuantizeFormat& format, QuantizePlan& plan) {
+  return JobPlanner(context, format, plan).plan();
+}
+
+}  // namespace subbyte

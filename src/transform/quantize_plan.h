@@ -1,0 +1,88 @@
+#pragma once
+// What a quantization will write, decided before anything is written.
+//
+// What may be quantized is what the family's list of tensors says (models/tensor_spec.h); the head
+// and the embedding are asked for. The parts of a tensor that are multiplied as one, such as q, k
+// and v, form a unit: all of it is kept, or all of it gets one form.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoints/containers/checkpoint_writer.h"
+#include "checkpoints/importer.h"
+#include "models/model_config.h"
+#include "transform/expert_stacks.h"
+#include "transform/module_pattern.h"
+#include "transform/quantize_formats.h"
+#include "transform/quantize_rules.h"
+#include "transform/quantize_tensor.h"
+
+namespace subbyte {
+
+/// The matrices that are to be quantized, and their forms.
+struct QuantizeRequest {
+  const QuantizeFormat* format = nullptr;
+  QuantizeForm form;        // of modules that nothing else is said of
+  bool fits_group = false;  // whether its groups are halved until they divide the inputs of all
+  std::vector<ModulePattern> ignore;
+  std::vector<QuantizeRule> rules;
+  bool head = false;
+  bool embedding = false;
+  bool experts_only = false;
+};
+
+/// A module that will be written.
+struct QuantizeModule {
+  std::string name;
+  std::vector<MatrixRows> matrices;  // several: the experts of a stack that is written as one
+  std::size_t set = 0;               // of matrices that share a factor where the format has one
+};
+
+struct QuantizeUnit {
+  std::string name;  // in the family's list: "layers.3.self_attn.qkv_proj"
+  std::vector<QuantizeModule> modules;
+  QuantizeForm form;
+  bool has_own_bits = false;  // which a rule gave it
+  bool has_own_group = false;
+
+  int64_t weights() const;
+};
+
+/// Makes the tensors of one group: of a module, or of a tensor that is kept.
+struct QuantizeJob {
+  const QuantizeModule* module = nullptr;  // nullptr: `tensor` is kept
+  QuantizeForm form;
+  TargetFormat target;  // of the module, for the exporter
+  const FileTensor* tensor = nullptr;
+  std::optional<BiasParts> bias_parts;  // what becomes of `tensor`; nullopt: itself
+};
+
+struct QuantizePlan {
+  std::vector<QuantizeUnit> units;            // that the jobs point to
+  std::vector<std::vector<MatrixRows>> sets;  // of matrices that share a factor
+  std::vector<QuantizeJob> jobs;
+  std::vector<TensorGroup> groups;  // of each job
+  ExportedModel exported;           // for the config
+};
+
+/// Checks that a format has such weights. Codes: quantize.bits, quantize.group_size,
+/// quantize.symmetry.
+Status check_form(const QuantizeFormat& format, const QuantizeForm& form);
+
+/// The units of a model with the form of the request or of the first rule that names them.
+/// Codes: quantize.model_type when experts of this family have no such form, quantize.ignore for a
+/// pattern that names no module or a part of a unit, quantize.rules for such a rule or one that
+/// gives a width to a format with one for all, quantize.nothing when nothing is left,
+/// quantize.bits, quantize.group_size and quantize.symmetry for what the format lacks,
+/// quantize.group_size when a group does not divide the inputs, quantize.head and
+/// quantize.embedding where there is none or the format has none, quantize.already_quantized,
+/// import.*, model.*.
+Result<QuantizePlan> plan_units(const ImportContext& context, const ModelConfig& model,
+                                const QuantizeRequest& request);
+
+/// Adds jobs, groups and config for the forms that the units have now. Codes: export.*, dense.dtype
+/// (a tensor that is kept and no float, where all must become f16).
+Status plan_jobs(const ImportContext& context, const QuantizeFormat& format, QuantizePlan& plan);
+
+}  // namespace subbyte
