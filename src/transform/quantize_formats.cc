@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "quantize/kbit.h"
 #include "quantize/mxfp4.h"
 #include "quantize/nf4.h"
 #include "quantize/nvfp4.h"
@@ -17,6 +18,7 @@ constexpr int k4[] = {4};
 constexpr int k8[] = {8};
 constexpr int kGptqBits[] = {2, 3, 4, 8};
 constexpr int kCompressedBits[] = {2, 3, 4, 5, 6, 7, 8};
+constexpr int kKbitBits[] = {2, 3, 4, 5};
 constexpr int64_t kGptqGroups[] = {16, 32, 64, 128, 256, 512, 1024};
 constexpr int64_t kNf4Groups[] = {32, 64, 128, 256, 512, 1024, 2048, 4096};
 constexpr int64_t k16[] = {16};
@@ -64,6 +66,30 @@ WeightFormat nf4_format(const QuantizeForm& form) {
 
 Result<Matrix> to_nf4(const QuantizeInput& input, const QuantizeForm& form, Executor& pool) {
   return quantize_nf4(input.rows, input.cols, form.group_size, input.read_row, pool);
+}
+
+WeightFormat kbit_format(const QuantizeForm& form) {
+  return {kbit_element(form.bits), Format::kE4M4, Zero::kNone, kKbitBlock};
+}
+
+Result<Matrix> to_kbit(const QuantizeInput& input, const QuantizeForm& form, Executor& pool) {
+  KbitOptions options;
+  options.bits = form.bits;
+  options.scales.factor = kbit_factor(input.largest);
+  return quantize_kbit(input.rows, input.cols, options, input.read_row, pool);
+}
+
+/// Named by its usual width; rules give single matrices others.
+constexpr QuantizeFormat kbit_row(std::string_view name, int bits) {
+  return {.name = name,
+          .exporter = "kbit",
+          .bits = kKbitBits,
+          .default_bits = bits,
+          .group_sizes = k32,
+          .default_group = 32,
+          .mixed = true,
+          .format = kbit_format,
+          .quantize = to_kbit};
 }
 
 constexpr QuantizeFormat kFormats[] = {{.name = "awq",
@@ -147,7 +173,11 @@ constexpr QuantizeFormat kFormats[] = {{.name = "awq",
                                         .group_sizes = kNf4Groups,
                                         .default_group = 64,
                                         .format = nf4_format,
-                                        .quantize = to_nf4}};
+                                        .quantize = to_nf4},
+                                       kbit_row("kbit2", 2),
+                                       kbit_row("kbit3", 3),
+                                       kbit_row("kbit4", 4),
+                                       kbit_row("kbit5", 5)};
 
 /// Names that other software has.
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
@@ -158,7 +188,8 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"nvfp4_pack_quantized", "nvfp4"},
     {"bnb_nf4", "nf4"},
     {"bitsandbytes", "nf4"},
-    {"modelopt", "modelopt_nvfp4"}};
+    {"modelopt", "modelopt_nvfp4"},
+    {"kbit", "kbit4"}};
 
 }  // namespace
 
