@@ -5,7 +5,11 @@
 
 #include <algorithm>
 
+<<<<<<< 7412fc20feb184ad03334c9f580a55467cb6f69f
 #include "quantize/fp8.h"
+=======
+#include "quantize/kbit.h"
+>>>>>>> fcd591036e74a31f265938c9d21eb3a8489e95f0
 #include "quantize/mxfp4.h"
 #include "quantize/nf4.h"
 #include "quantize/nvfp4.h"
@@ -18,6 +22,7 @@ constexpr int k4[] = {4};
 constexpr int k8[] = {8};
 constexpr int kGptqBits[] = {2, 3, 4, 8};
 constexpr int kCompressedBits[] = {2, 3, 4, 5, 6, 7, 8};
+constexpr int kKbitBits[] = {2, 3, 4, 5};
 constexpr int64_t kGptqGroups[] = {16, 32, 64, 128, 256, 512, 1024};
 constexpr int64_t kNf4Groups[] = {32, 64, 128, 256, 512, 1024, 2048, 4096};
 constexpr int64_t k16[] = {16};
@@ -68,12 +73,37 @@ Result<Matrix> to_nf4(const QuantizeInput& input, const QuantizeForm& form, Exec
   return quantize_nf4(input.rows, input.cols, form.group_size, input.read_row, pool);
 }
 
+<<<<<<< 7412fc20feb184ad03334c9f580a55467cb6f69f
 WeightFormat fp8_format(const QuantizeForm& form) {
   return {Format::kE4M3, Format::kF32, Zero::kNone, form.group_size};
 }
 
 Result<Matrix> to_fp8(const QuantizeInput& input, const QuantizeForm&, Executor& pool) {
   return quantize_fp8(input.rows, input.cols, input.read_row, pool);
+=======
+WeightFormat kbit_format(const QuantizeForm& form) {
+  return {kbit_element(form.bits), Format::kE4M4, Zero::kNone, kKbitBlock};
+}
+
+Result<Matrix> to_kbit(const QuantizeInput& input, const QuantizeForm& form, Executor& pool) {
+  KbitOptions options;
+  options.bits = form.bits;
+  options.scales.factor = kbit_factor(input.largest);
+  return quantize_kbit(input.rows, input.cols, options, input.read_row, pool);
+}
+
+/// Named by its usual width; rules give single matrices others.
+constexpr QuantizeFormat kbit_row(std::string_view name, int bits) {
+  return {.name = name,
+          .exporter = "kbit",
+          .bits = kKbitBits,
+          .default_bits = bits,
+          .group_sizes = k32,
+          .default_group = 32,
+          .mixed = true,
+          .format = kbit_format,
+          .quantize = to_kbit};
+>>>>>>> fcd591036e74a31f265938c9d21eb3a8489e95f0
 }
 
 constexpr QuantizeFormat kFormats[] = {{.name = "awq",
@@ -173,7 +203,11 @@ constexpr QuantizeFormat kFormats[] = {{.name = "awq",
                                         .group_sizes = kNf4Groups,
                                         .default_group = 64,
                                         .format = nf4_format,
-                                        .quantize = to_nf4}};
+                                        .quantize = to_nf4},
+                                       kbit_row("kbit2", 2),
+                                       kbit_row("kbit3", 3),
+                                       kbit_row("kbit4", 4),
+                                       kbit_row("kbit5", 5)};
 
 /// Names that other software has.
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
@@ -184,7 +218,8 @@ constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"nvfp4_pack_quantized", "nvfp4"},
     {"bnb_nf4", "nf4"},
     {"bitsandbytes", "nf4"},
-    {"modelopt", "modelopt_nvfp4"}};
+    {"modelopt", "modelopt_nvfp4"},
+    {"kbit", "kbit4"}};
 
 }  // namespace
 

@@ -129,6 +129,45 @@ TEST(QuantizeFormats, what_is_multiplied_as_one_shares_its_factor) {
   EXPECT_NE(factor("mlp.experts.3.gate_proj"), factor("mlp.experts.2.gate_proj"));
 }
 
+TEST(QuantizeFormats, kbit_of_each_width_and_of_several) {
+  constexpr double kDb[] = {7.4, 15.0, 21.2, 26.3};  // of normal numbers (docs/kbit.md)
+  const TempDir directory;
+  ThreadPool pool(2);
+  const auto backend = testing::make_test_backend(1);
+  for (int bits = 2; bits <= 5; ++bits) {
+    const std::string name = fmt::format("kbit{}", bits);
+    const auto report = quantize_model(kGolden, directory / name, {.format = name}, pool);
+    ASSERT_TRUE(report.ok()) << report.error().message;
+    EXPECT_NEAR(report->signal_to_noise_db, kDb[bits - 2], 0.5) << name;
+    EXPECT_EQ(quantization_of(directory / name).bits, std::vector<int64_t>{bits});
+    EXPECT_TRUE(load_model(directory / name, *backend).ok());
+  }
+  const auto mixed =
+      quantize_model(kGolden, directory / "mixed", {.format = "kbit3", .bits = 3.4}, pool);
+  ASSERT_TRUE(mixed.ok()) << mixed.error().message;
+  EXPECT_GT(quantization_of(directory / "mixed").bits.size(), 1u);
+  EXPECT_TRUE(load_model(directory / "mixed", *backend).ok());
+}
+
+TEST(QuantizeFormats, kbit_of_experts_whose_rows_alternate) {
+  const TempDir directory;
+  ThreadPool pool(2);
+  ASSERT_TRUE(synthesize(directory / "source", synth_options("gpt-oss"), pool).ok());
+  ASSERT_TRUE(
+      quantize_model(directory / "source", directory / "q", {.format = "kbit4"}, pool).ok());
+  const auto backend = testing::make_test_backend(1);
+  const auto model = load_model(directory / "q", *backend);
+  EXPECT_TRUE(model.ok()) << model.error().message;
+}
+
+TEST(QuantizeFormats, kbit_refuses_inputs_that_are_no_blocks) {
+  const TempDir directory;
+  ThreadPool pool(2);
+  const auto refused =
+      quantize_model(kGolden, directory / "q", {.format = "kbit4", .group_size = 64}, pool);
+  EXPECT_EQ(refused.error().code, "quantize.group_size");
+}
+
 TEST(QuantizeFormats, goes_on_where_it_was_stopped) {
   const TempDir directory;
   ThreadPool pool(2);
