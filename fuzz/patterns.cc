@@ -34,6 +34,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
     joined += piece;
   }
   fuzz::require(joined == text, "pieces that are the text");
-  fuzz::require(scratch.num_steps <= 4 * text.size(), "steps in proportion to the text");
+  fuzz::require(scratch.scanner.num_steps <= 4 * text.size(), "steps in proportion to the text");
   return 0;
 }

@@ -21,8 +21,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
       fuzz::require_line(ids.error(), "");
       continue;
     }
-    for (const TokenId id : *ids) fuzz::require(id >= 0 && id < tokenizer->size(), "an id");
-    fuzz::require(tokenizer->decode(*ids, false).ok(), "its own ids");
+    StreamDecoder stream(*tokenizer, false);
+    std::string streamed;
+    for (const TokenId id : *ids) {
+      fuzz::require(id >= 0 && id < tokenizer->size(), "an id");
+      streamed += stream.push(id);
+    }
+    streamed += stream.finish();
+    const auto decoded = tokenizer->decode(*ids, false);
+    fuzz::require(decoded.ok() && *decoded == streamed, "a stream of its own ids");
   }
   return 0;
 }

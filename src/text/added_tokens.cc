@@ -1,55 +1,26 @@
 #include "text/added_tokens.h"
 
-#include <utf8proc.h>
-
 #include <algorithm>
 
+#include "text/unicode.h"
 #include "text/utf8.h"
 
 namespace subbyte {
 namespace {
 
-bool is_space(char32_t c) {
-  return (c >= 0x9 && c <= 0xD) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-         c == 0x3000;
-}
+using unicode::is_space;
 
 /// \w of the Rust regex crate: Alphabetic, M, Nd, Pc and Join_Control.
 bool is_word(char32_t c) {
+  static const uint32_t categories = unicode::category_bits("L") | unicode::category_bits("M") |
+                                     unicode::category_bits("Nd") | unicode::category_bits("Nl") |
+                                     unicode::category_bits("Pc");
   if (c == 0x200C || c == 0x200D) return true;
-  // The only symbols that are Alphabetic: letters in circles and squares.
-  if ((c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
-      (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189)) {
-    return true;
-  }
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC:
-      return true;
-    default:
-      return false;
-  }
-}
-
-/// Start of the last character of `text`, which is not empty.
-std::size_t last_character(std::string_view text) {
-  std::size_t pos = text.size() - 1;
-  while (pos > 0 && (static_cast<unsigned char>(text[pos]) & 0xC0) == 0x80) --pos;
-  return pos;
+  return unicode::is_in(c, categories) || unicode::is_alphabetic_symbol(c);
 }
 
 bool ends_with_word(std::string_view text) {
-  return !text.empty() && is_word(utf8::decode_one(text.substr(last_character(text))).value);
+  return !text.empty() && is_word(utf8::decode_one(text.substr(utf8::last_character(text))).value);
 }
 
 bool starts_with_word(std::string_view text) {
@@ -60,7 +31,7 @@ bool starts_with_word(std::string_view text) {
 std::size_t space_at_end(std::string_view text, std::size_t from) {
   std::size_t end = text.size();
   while (end > from) {
-    const std::size_t pos = last_character(text.substr(0, end));
+    const std::size_t pos = utf8::last_character(text.substr(0, end));
     if (pos < from || !is_space(utf8::decode_one(text.substr(pos)).value)) break;
     end = pos;
   }

@@ -25,8 +25,10 @@ struct AddedToken {
 /// A set of added tokens that are looked for together: the leftmost one, the longest one on ties.
 class AddedTokenMatcher {
  public:
-  /// Longest content in bytes. Searching takes this many steps per byte of text at worst.
+  /// Longest content in bytes, and longest after normalization. Searching takes this many steps per
+  /// byte of text at worst.
   static constexpr std::size_t kMaxContentBytes = 256;
+  static constexpr std::size_t kMaxNormalizedBytes = 1024;
 
   /// A run of ordinary text, or one token.
   struct Part {
@@ -34,7 +36,7 @@ class AddedTokenMatcher {
     std::optional<TokenId> id;
   };
 
-  /// No content is empty, longer than kMaxContentBytes or twice there.
+  /// No content is empty, longer than kMaxNormalizedBytes or twice there.
   explicit AddedTokenMatcher(std::vector<AddedToken> tokens);
 
   /// Appends the parts of valid UTF-8.

@@ -2,10 +2,9 @@
 // Byte pair encoding of one piece of text: the pair of neighbours with the lowest rank is joined,
 // the leftmost one on ties, until none is left.
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
+#include <span>
 #include <vector>
 
 #include "text/tokenizer.h"
@@ -20,9 +19,9 @@ class Bpe {
     TokenId result;
   };
 
-  /// Longest piece in bytes. Links between symbols are 32 bits wide; the largest text that
-  /// Tokenizer::encode takes stays below this even after U+FFFD and NFC made it 9 times longer.
-  static constexpr std::size_t kMaxPieceBytes = 0xFFFFFFFE;
+  /// Most symbols of a piece. Links between them are 32 bits wide; the largest text that
+  /// Tokenizer::encode makes stays below this.
+  static constexpr std::size_t kMaxSymbols = 0xFFFFFFFE;
 
   /// Memory that encode() works in, kept from piece to piece, and the work that it did.
   struct Scratch {
@@ -38,29 +37,43 @@ class Bpe {
     std::size_t num_lookups = 0;
   };
 
-  /// `byte_ids[b]` is the token of the single byte b; `merges` in order of rank, of two equal
-  /// pairs the last one holds. `is_added[id]` marks ids that only added tokens may have.
-  Bpe(const std::array<TokenId, 256>& byte_ids, const std::vector<Merge>& merges,
-      const std::vector<bool>& is_added);
+  /// `merges` in order of rank, of two equal pairs the last one holds. `is_reserved[id]` marks ids
+  /// that text may not become where encode() avoids them.
+  Bpe(std::vector<Merge> merges, const std::vector<bool>& is_reserved);
 
-  /// Appends the tokens of `piece`. With `avoid_added` merges that would make the id of an added
-  /// token do not exist. Takes O(n log n) for n bytes; never recurses.
-  void encode(std::string_view piece, bool avoid_added, Scratch& scratch,
+  const std::vector<Merge>& merges() const { return merges_; }
+
+  /// Appends the tokens that `symbols` become. With `avoid_reserved` merges that would make a
+  /// reserved id do not exist. Takes O(n log n) for n symbols; never recurses.
+  void encode(std::span<const TokenId> symbols, bool avoid_reserved, Scratch& scratch,
               std::vector<TokenId>& ids) const;
 
  private:
   static constexpr uint32_t kNone = 0xFFFFFFFF;
 
-  uint32_t rank_of(TokenId left, TokenId right, bool avoid_added) const;
+  bool fill_slots(uint64_t multiplier);
+  void sort_ranks();
+  bool is_pair(uint32_t rank, TokenId left, TokenId right) const {
+    return merges_[rank].left == left && merges_[rank].right == right;
+  }
+  std::size_t slot_of(TokenId left, TokenId right) const;
+  uint32_t find(TokenId left, TokenId right) const;
+  uint32_t find_sorted(TokenId left, TokenId right) const;
+  uint32_t rank_of(TokenId left, TokenId right, bool avoid_reserved) const {
+    const uint32_t rank = find(left, right);
+    return rank != kNone && avoid_reserved && makes_reserved_[rank] ? kNone : rank;
+  }
+  void encode_short(std::span<const TokenId> symbols, bool avoid_reserved, Scratch& scratch,
+                    std::vector<TokenId>& ids) const;
 
-  std::array<TokenId, 256> byte_ids_;
-  // Pairs by their left token: rights_[first_[left] .. first_[left + 1]), sorted. Unlike a hash
-  // table this has no bad case that a file could bring about.
-  std::vector<uint32_t> first_;
-  std::vector<TokenId> rights_;
-  std::vector<uint32_t> ranks_;
-  std::vector<TokenId> results_;   // by rank
-  std::vector<bool> makes_added_;  // by rank
+  std::vector<Merge> merges_;         // by rank
+  std::vector<bool> makes_reserved_;  // by rank
+  // Ranks by the hash of the pair. No file can make this slow: where pairs stand too far from their
+  // places, another hash is taken, and after some of those the sorted list below.
+  std::vector<uint32_t> slots_;
+  uint64_t multiplier_ = 0;
+  unsigned shift_ = 0;
+  std::vector<uint32_t> sorted_;  // ranks by pair, where there are no slots
 };
 
 }  // namespace subbyte

@@ -38,6 +38,10 @@ char32_t character_of(uint8_t byte) {
   return kTables.characters[byte];
 }
 
+void append_characters(std::string_view bytes, std::string& text) {
+  for (const char byte : bytes) utf8::append(text, character_of(static_cast<uint8_t>(byte)));
+}
+
 std::optional<std::string> bytes_of(std::string_view text) {
   std::string bytes;
   bytes.reserve(text.size());

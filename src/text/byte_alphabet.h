@@ -14,6 +14,9 @@ namespace subbyte::byte_alphabet {
 /// The character that stands for `byte`.
 char32_t character_of(uint8_t byte);
 
+/// Appends the characters that stand for `bytes`.
+void append_characters(std::string_view bytes, std::string& text);
+
 /// The bytes that `text` spells, or nullopt when some character is not of the alphabet.
 std::optional<std::string> bytes_of(std::string_view text);
 

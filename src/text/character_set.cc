@@ -1,49 +1,21 @@
-// General categories are those of utf8proc, which also knows the compositions of NFC: one version
-// of Unicode for the whole tokenizer.
-
 #include "text/character_set.h"
-
-#include <utf8proc.h>
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <utility>
+
+#include "text/unicode.h"
 
 namespace subbyte {
 namespace {
 
-constexpr char32_t kEnd = 0x110000;
+using unicode::kEnd;
 constexpr std::size_t kMaxTests = std::size_t{1} << 25;  // of a segment against a set: 0.3 s
 
-// In the order of utf8proc_category_t.
-constexpr std::array<std::string_view, 30> kCategories = {
-    "Cn", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps",
-    "Pe", "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co"};
-static_assert(UTF8PROC_CATEGORY_CN == 0 && UTF8PROC_CATEGORY_ND == 9 &&
-              UTF8PROC_CATEGORY_SO == 22 && UTF8PROC_CATEGORY_CO == 29);
-
-unsigned category_of(char32_t point) {
-  return static_cast<unsigned>(utf8proc_category(static_cast<utf8proc_int32_t>(point)));
-}
-
-/// Where the category changes. Takes some milliseconds, once in a process.
-const std::vector<char32_t>& category_starts() {
-  static const std::vector<char32_t> starts = [] {
-    std::vector<char32_t> found = {0};
-    unsigned last = category_of(0);
-    for (char32_t point = 1; point < kEnd; ++point) {
-      const unsigned category = category_of(point);
-      if (category != last) found.push_back(point);
-      last = category;
-    }
-    return found;
-  }();
-  return starts;
-}
-
 /// First code points of the segments in which no set changes.
-std::vector<char32_t> segment_starts(const std::vector<CharacterSet>& sets) {
-  std::vector<char32_t> starts = category_starts();
+std::vector<char32_t> segment_starts(std::span<const CharacterSet> sets) {
+  std::vector<char32_t> starts = unicode::category_starts();
   for (const CharacterSet& set : sets) {
     for (const CharacterSet::Range& range : set.ranges) {
       starts.push_back(range.first);
@@ -56,16 +28,6 @@ std::vector<char32_t> segment_starts(const std::vector<CharacterSet>& sets) {
 }
 
 }  // namespace
-
-uint32_t CharacterSet::category_bits(std::string_view name) {
-  uint32_t bits = 0;
-  for (std::size_t i = 0; i < kCategories.size(); ++i) {
-    const bool one = name.size() == 2 && kCategories[i] == name;
-    const bool all = name.size() == 1 && kCategories[i][0] == name[0];
-    if (one || all) bits |= uint32_t{1} << i;
-  }
-  return bits;
-}
 
 void CharacterSet::add(const CharacterSet& other) {
   ranges.insert(ranges.end(), other.ranges.begin(), other.ranges.end());
@@ -85,6 +47,38 @@ void CharacterSet::normalize() {
   ranges = std::move(joined);
 }
 
+CharacterSet CharacterSet::spelled_out() const {
+  CharacterSet made;
+  CharacterSet within = *this;
+  within.normalize();
+  const std::vector<char32_t> starts = segment_starts({&within, 1});
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    const char32_t end = i + 1 < starts.size() ? starts[i + 1] : kEnd;
+    if (within.contains(starts[i], unicode::category(starts[i]))) made.add(starts[i], end - 1);
+  }
+  made.normalize();
+  return made;
+}
+
+CharacterSet CharacterSet::operator&(const CharacterSet& other) const {
+  const CharacterSet left = spelled_out();
+  const CharacterSet right = other.spelled_out();
+  CharacterSet made;
+  auto a = left.ranges.begin();
+  auto b = right.ranges.begin();
+  while (a != left.ranges.end() && b != right.ranges.end()) {
+    const char32_t first = std::max(a->first, b->first);
+    const char32_t last = std::min(a->last, b->last);
+    if (first <= last) made.add(first, last);
+    if (a->last < b->last) {
+      ++a;
+    } else {
+      ++b;
+    }
+  }
+  return made;
+}
+
 bool CharacterSet::contains(char32_t point, unsigned category) const {
   const auto after = std::ranges::upper_bound(ranges, point, {}, &Range::first);
   const bool in_range = after != ranges.begin() && point <= std::prev(after)->last;
@@ -100,7 +94,7 @@ Result<CharacterClasses> CharacterClasses::of(const std::vector<CharacterSet>& s
   std::map<std::vector<bool>, uint16_t> known;
   std::vector<uint16_t> classes;
   for (const char32_t point : starts) {
-    const unsigned category = category_of(point);
+    const unsigned category = unicode::category(point);
     std::vector<bool> members(sets.size());
     for (std::size_t i = 0; i < sets.size(); ++i) members[i] = sets[i].contains(point, category);
     const auto [entry, is_new] = known.emplace(members, static_cast<uint16_t>(known.size()));

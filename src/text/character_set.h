@@ -7,7 +7,6 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -21,22 +20,21 @@ struct CharacterSet {
     auto operator<=>(const Range&) const = default;
   };
 
-  /// The bits that a general category of Unicode stands for ("L" is all that begin with L); 0 when
-  /// there is none of that name.
-  static uint32_t category_bits(std::string_view name);
-  static constexpr uint32_t kAllCategories = (uint32_t{1} << 30) - 1;
-
   void add(char32_t first, char32_t last) { ranges.push_back({first, last}); }
   void add(const CharacterSet& other);  // which is not negated
-  /// Sorts and joins the ranges; the functions below need it.
+  /// Sorts and joins the ranges; contains() needs it.
   void normalize();
+  /// The same set as ranges alone, sorted and joined.
+  CharacterSet spelled_out() const;
+  /// The characters that are in both.
+  CharacterSet operator&(const CharacterSet& other) const;
   /// `category` is the number of the code point's general category.
   bool contains(char32_t point, unsigned category) const;
 
   auto operator<=>(const CharacterSet&) const = default;
 
   std::vector<Range> ranges;
-  uint32_t categories = 0;
+  uint32_t categories = 0;  // bits of unicode::category_bits
   bool negated = false;
 };
 

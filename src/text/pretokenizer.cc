@@ -1,165 +1,194 @@
-// A text is read from its end first (regex_automaton.h). A state for each byte of a long text would
-// be a table of twice its size, so long texts are read in blocks: once from the end to the start to
-// learn the state at the end of each block, and then block by block from the start, each once more
-// from its end.
-
 #include "text/pretokenizer.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
+
+#include "text/byte_alphabet.h"
 
 namespace subbyte {
 namespace {
 
-constexpr std::size_t kBlockBytes = std::size_t{32} << 10;
-constexpr std::size_t kMaxPatterns = 64;  // real tokenizers have at most ten or so
+constexpr std::size_t kMaxSteps = 64;  // real tokenizers have at most ten or so
 
-using State = RegexAutomaton::State;
+using Kind = PreTokenizerStep::Kind;
+using Prefix = PreTokenizerStep::Prefix;
 
-bool continues(char byte) {
-  return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
-}
-
-/// Bytes of the character that begins with `lead`, in valid UTF-8.
-std::size_t length_of(char lead) {
-  const auto byte = static_cast<unsigned char>(lead);
-  return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
-}
-
-/// Applies one pattern to one piece after the other.
-class Splitter {
+/// Makes pieces of matches and of what lies between them, in their order.
+class Joiner {
  public:
-  Splitter(const RegexAutomaton& pattern, PreTokenizer::Scratch& scratch)
-      : pattern_(pattern), scratch_(scratch) {}
+  Joiner(std::string_view text, SplitBehavior behavior, std::vector<std::string_view>& pieces)
+      : text_(text), behavior_(behavior), pieces_(pieces) {}
 
-  /// Appends the pieces of `text` to `scratch.next`. An empty match ends a piece and is none
-  /// itself.
-  void split(std::string_view text) {
-    text_ = text;
-    begin_ = 0;
-    entry_ = kNowhere;
-    read_block_ends();
-    for (std::size_t begin = 0; begin < text.size();) {
-      const std::size_t end = block_end(begin);
-      scratch_.states.resize(kBlockBytes + 3);
-      read_backward(begin, end, scratch_.block_ends.back(), scratch_.states.data());
-      scratch_.block_ends.pop_back();
-      walk(begin, end);
-      begin = end;
+  void take(std::size_t begin, std::size_t end, bool is_match) {
+    const bool joins = has_last_ && is_joined(is_match);
+    if (!joins) {
+      flush();
+      begin_ = begin;
+      has_last_ = behavior_ != SplitBehavior::kRemoved || !is_match;
     }
-    cut(text.size());
+    end_ = end;
+    was_match_ = is_match;
+  }
+
+  void flush() {
+    if (has_last_ && end_ > begin_) pieces_.push_back(text_.substr(begin_, end_ - begin_));
+    has_last_ = false;
   }
 
  private:
-  static constexpr uint16_t kNowhere = 0xFFFF;  // in no match
-
-  /// Of the block that begins at `begin`; between two characters.
-  std::size_t block_end(std::size_t begin) const {
-    if (text_.size() - begin <= kBlockBytes) return text_.size();
-    std::size_t end = begin + kBlockBytes;
-    while (end < text_.size() && continues(text_[end])) ++end;
-    return end;
-  }
-
-  /// Leaves the state at the end of each block, the first block's last.
-  void read_block_ends() {
-    std::vector<State>& states = scratch_.block_ends;
-    states.assign(1, RegexAutomaton::kEndOfText);
-    if (text_.size() <= kBlockBytes) return;
-    std::vector<std::size_t>& begins = begins_;
-    begins.clear();
-    for (std::size_t begin = 0; begin < text_.size(); begin = block_end(begin)) {
-      begins.push_back(begin);
+  /// Says whether this part belongs to the piece of the last one.
+  bool is_joined(bool is_match) const {
+    switch (behavior_) {
+      case SplitBehavior::kContiguous:
+        return is_match == was_match_;
+      case SplitBehavior::kMergedWithPrevious:
+        return is_match && !was_match_;
+      case SplitBehavior::kMergedWithNext:
+        return !is_match && was_match_;
+      case SplitBehavior::kIsolated:
+      case SplitBehavior::kRemoved:
+        break;
     }
-    for (std::size_t i = begins.size(); i-- > 1;) {
-      states.push_back(read_backward(begins[i], block_end(begins[i]), states.back(), nullptr));
-    }
+    return false;
   }
 
-  /// The state at `begin` of text[begin, end), which `state` follows. `states`, unless null, gets
-  /// that of each character, by its distance from `begin`.
-  State read_backward(std::size_t begin, std::size_t end, State state, State* states) {
-    std::size_t pos = end;
-    while (pos > begin) {
-      auto point = static_cast<unsigned char>(text_[--pos]);
-      ++scratch_.num_steps;
-      state = pattern_.before(state, point < 0x80 ? char32_t{point} : wide_character(pos));
-      if (states != nullptr) states[pos - begin] = state;
-    }
-    return state;
-  }
-
-  /// Decodes backward: `pos` goes from the last byte of a character to its first.
-  char32_t wide_character(std::size_t& pos) const {
-    char32_t point = 0;
-    unsigned shift = 0;
-    while (continues(text_[pos])) {
-      point |= static_cast<char32_t>(text_[pos--] & 0x3F) << shift;
-      shift += 6;
-    }
-    const unsigned lead_bits = shift == 6 ? 0x1F : shift == 12 ? 0x0F : 0x07;
-    return point | (static_cast<unsigned char>(text_[pos]) & lead_bits) << shift;
-  }
-
-  /// Follows matches, and looks for the next one, through the characters of a block.
-  void walk(std::size_t begin, std::size_t end) {
-    for (std::size_t pos = begin; pos < end; pos += length_of(text_[pos])) {
-      const State state = scratch_.states[pos - begin];
-      ++scratch_.num_steps;
-      if (entry_ != kNowhere) {
-        const uint16_t next = pattern_.next(state, entry_);
-        if (next != RegexAutomaton::kEndsHere) {
-          entry_ = static_cast<uint16_t>(next - 2);
-          continue;
-        }
-        ++scratch_.num_steps;
-      }
-      const uint16_t next = pattern_.next(state, RegexAutomaton::kStart);
-      if (entry_ != kNowhere || next != RegexAutomaton::kNoMatch) cut(pos);
-      entry_ = next > RegexAutomaton::kEndsHere ? static_cast<uint16_t>(next - 2) : kNowhere;
-    }
-  }
-
-  void cut(std::size_t end) {
-    if (end > begin_) scratch_.next.push_back(text_.substr(begin_, end - begin_));
-    begin_ = end;
-  }
-
-  const RegexAutomaton& pattern_;
-  PreTokenizer::Scratch& scratch_;
-  std::vector<std::size_t> begins_;  // of blocks
   std::string_view text_;
-  std::size_t begin_ = 0;  // of the piece that is not yet cut off
-  uint16_t entry_ = kNowhere;
+  SplitBehavior behavior_;
+  std::vector<std::string_view>& pieces_;
+  bool has_last_ = false;
+  bool was_match_ = false;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
 };
+
+/// Appends the piece as a step writes it.
+void append_piece(const PreTokenizerStep& step, std::string_view piece, bool is_first,
+                  std::string& text) {
+  switch (step.kind) {
+    case Kind::kPrefixSpace:
+      if (!piece.starts_with(' ')) text += ' ';
+      text += piece;
+      break;
+    case Kind::kMetaspace: {
+      const bool wants_prefix =
+          step.prefix == Prefix::kAlways || (step.prefix == Prefix::kFirst && is_first);
+      if (wants_prefix && !piece.starts_with(' ') && !piece.starts_with(step.text)) {
+        text += step.text;
+      }
+      for (const char c : piece) {
+        if (c == ' ') {
+          text += step.text;
+        } else {
+          text += c;
+        }
+      }
+      break;
+    }
+    case Kind::kToAlphabet:
+      byte_alphabet::append_characters(piece, text);
+      break;
+    case Kind::kFromAlphabet:
+      text += byte_alphabet::bytes_of(piece).value_or(std::string(piece));
+      break;
+    case Kind::kSplit:
+      break;
+  }
+}
 
 }  // namespace
 
-Result<PreTokenizer> PreTokenizer::compile(const std::vector<std::string>& patterns) {
-  if (patterns.size() > kMaxPatterns) {
-    return Error{
-        "tokenizer.regex_too_complex",
-        fmt::format("expected at most {} patterns, found {}", kMaxPatterns, patterns.size())};
+Result<PreTokenizer> PreTokenizer::compile(const std::vector<PreTokenizerStep>& steps,
+                                           RegexBudget& budget) {
+  if (steps.size() > kMaxSteps) {
+    return Error{"tokenizer.regex_too_complex",
+                 fmt::format("expected at most {} patterns, found {}", kMaxSteps, steps.size())};
   }
   PreTokenizer made;
-  RegexBudget budget;
-  for (const std::string& pattern : patterns) {
-    SUBBYTE_TRY(RegexAutomaton automaton, RegexAutomaton::compile(pattern, budget));
-    made.patterns_.push_back(std::move(automaton));
+  for (const PreTokenizerStep& step : steps) {
+    Step compiled{step, {}};
+    if (step.kind == Kind::kSplit) {
+      SUBBYTE_TRY(RegexAutomaton automaton, RegexAutomaton::compile(step.pattern, budget));
+      compiled.pattern.push_back(std::move(automaton));
+    }
+    made.steps_.push_back(std::move(compiled));
   }
   return made;
 }
 
-void PreTokenizer::split(std::string_view text, Scratch& scratch) const {
+Result<PreTokenizer> PreTokenizer::compile(const std::vector<std::string>& patterns) {
+  std::vector<PreTokenizerStep> steps(patterns.size());
+  for (std::size_t i = 0; i < patterns.size(); ++i) steps[i].pattern = patterns[i];
+  RegexBudget budget;
+  return compile(steps, budget);
+}
+
+void PreTokenizer::split_pieces(const Step& step, Scratch& scratch) {
+  scratch.next.clear();
+  RegexScanner scanner(step.pattern.front(), scratch.scanner);
+  const SplitBehavior behavior = step.spec.behavior;
+  for (const std::string_view piece : scratch.pieces) {
+    if (behavior == SplitBehavior::kIsolated) {
+      scanner.scan(piece, [&](std::size_t begin, std::size_t end, bool) {
+        if (end > begin) scratch.next.push_back(piece.substr(begin, end - begin));
+      });
+      continue;
+    }
+    Joiner joiner(piece, behavior, scratch.next);
+    scanner.scan(piece, [&](std::size_t begin, std::size_t end, bool is_match) {
+      joiner.take(begin, end, is_match != step.spec.invert);
+    });
+    joiner.flush();
+  }
+  const bool is_kept = !scratch.pieces.empty() && !scratch.next.empty() &&
+                       scratch.pieces.front().data() == scratch.next.front().data();
+  scratch.at_origin = scratch.at_origin && is_kept;
+  std::swap(scratch.pieces, scratch.next);
+}
+
+void PreTokenizer::rewrite_pieces(const PreTokenizerStep& step, std::string& text,
+                                  Scratch& scratch) {
+  text.clear();
+  scratch.ends.clear();
+  for (std::size_t i = 0; i < scratch.pieces.size(); ++i) {
+    append_piece(step, scratch.pieces[i], i == 0 && scratch.at_origin, text);
+    scratch.ends.push_back(text.size());
+  }
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < scratch.pieces.size(); ++i) {
+    scratch.pieces[i] = std::string_view(text).substr(begin, scratch.ends[i] - begin);
+    begin = scratch.ends[i];
+  }
+  if (step.cuts) cut_at(step.text, scratch);
+}
+
+/// Each `mark` begins a piece.
+void PreTokenizer::cut_at(std::string_view mark, Scratch& scratch) {
+  scratch.next.clear();
+  for (std::string_view piece : scratch.pieces) {
+    while (!piece.empty()) {
+      const std::size_t end = std::min(piece.find(mark, 1), piece.size());
+      scratch.next.push_back(piece.substr(0, end));
+      piece.remove_prefix(end);
+    }
+  }
+  std::swap(scratch.pieces, scratch.next);
+}
+
+void PreTokenizer::run(std::string_view text, std::size_t num_steps, Scratch& scratch,
+                       bool at_origin) const {
   scratch.pieces.clear();
   if (text.empty()) return;
   scratch.pieces.push_back(text);
-  for (const RegexAutomaton& pattern : patterns_) {
-    scratch.next.clear();
-    Splitter splitter(pattern, scratch);
-    for (const std::string_view piece : scratch.pieces) splitter.split(piece);
-    std::swap(scratch.pieces, scratch.next);
+  scratch.at_origin = at_origin;
+  scratch.texts.resize(steps_.size());
+  for (std::size_t i = 0; i < num_steps; ++i) {
+    if (steps_[i].spec.kind == Kind::kSplit) {
+      split_pieces(steps_[i], scratch);
+    } else {
+      rewrite_pieces(steps_[i].spec, scratch.texts[i], scratch);
+    }
   }
 }
 

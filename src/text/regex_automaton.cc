@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <utility>
 
@@ -37,19 +38,22 @@ class RegexAutomaton::Builder {
     if (entries_.size() > UINT16_MAX - 2) return too_complex();
     made_.num_entries_ = entries_.size();
     const std::size_t num_classes = made_.classes_.size();
+    made_.row_bits_ = static_cast<unsigned>(std::bit_width(num_classes - 1));
+    const std::size_t row_size = std::size_t{1} << made_.row_bits_;
     add_state(answers(nullptr, 0));
     for (std::size_t state = 0; state < rows_.size(); ++state) {
       for (std::size_t cls = 0; cls < num_classes; ++cls) {
         made_.before_.push_back(add_state(answers(rows_[state], cls)));
-        const std::size_t num_cells = (num_classes + entries_.size()) * rows_.size();
+        const std::size_t num_cells = (row_size + entries_.size()) * rows_.size();
         if (program_.order.size() > budget_.steps || num_cells > budget_.cells ||
             rows_.size() > UINT16_MAX) {
           return too_complex();
         }
         budget_.steps -= program_.order.size();
       }
+      made_.before_.resize((state + 1) * row_size);
     }
-    budget_.cells -= (num_classes + entries_.size()) * rows_.size();
+    budget_.cells -= (row_size + entries_.size()) * rows_.size();
     for (const Row* row : rows_) made_.next_.insert(made_.next_.end(), row->begin(), row->end());
     return {};
   }
@@ -64,9 +68,12 @@ class RegexAutomaton::Builder {
 
   /// The root, and what comes after each character. Those that a match can be in are `walked_`.
   void find_entries() {
-    add_entry(program_.root);
+    for (const uint32_t root : program_.roots) {
+      add_entry(root);
+      made_.starts_.push_back(static_cast<Entry>(entry_of_[root]));
+    }
     std::vector<bool> walked(program_.nodes.size());
-    std::vector<uint32_t> stack = {program_.root};
+    std::vector<uint32_t> stack = program_.roots;
     while (!stack.empty()) {
       const uint32_t idx = stack.back();
       stack.pop_back();
@@ -144,11 +151,16 @@ Result<RegexAutomaton> RegexAutomaton::compile(std::string_view pattern, RegexBu
     return Error{error.code, fmt::format("pattern {}: {}", quote(pattern, 60), error.message)};
   };
   SUBBYTE_TRY(const Regex regex, parse_regex(pattern));
-  const auto program = compile_regex(regex.tree);
+  const auto program = compile_regex(regex);
   if (!program) return explain(program.error());
   auto classes = CharacterClasses::of(regex.sets);
   if (!classes) return explain(classes.error());
   RegexAutomaton made(std::move(classes).value());
+  for (std::size_t cls = 0; regex.looks_back && cls < made.classes_.size(); ++cls) {
+    uint8_t kind = RegexTree::kNewline;
+    while (!made.classes_.contains(regex.kind_sets[kind], cls)) ++kind;
+    made.kinds_.push_back(kind);
+  }
   if (const Status status = Builder(*program, made, budget).run(); !status)
     return explain(status.error());
   return made;

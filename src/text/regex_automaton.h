@@ -31,9 +31,7 @@ struct RegexBudget {
 class RegexAutomaton {
  public:
   using State = uint16_t;
-  using Entry = uint16_t;  // a place in the pattern between two characters; 0 is its start
-
-  static constexpr Entry kStart = 0;
+  using Entry = uint16_t;  // a place in the pattern between two characters
 
   /// Values of an entry of a state, besides 2 + the entry after the character.
   static constexpr uint16_t kNoMatch = 0;
@@ -46,11 +44,16 @@ class RegexAutomaton {
   /// The state after the last character of a text.
   static constexpr State kEndOfText = 0;
   State before(State after, char32_t point) const {
-    return before_[std::size_t{after} * classes_.size() + classes_[point]];
+    return before_[(std::size_t{after} << row_bits_) + classes_[point]];
   }
   uint16_t next(State before, Entry entry) const {
     return next_[std::size_t{before} * num_entries_ + entry];
   }
+  /// The entry of the pattern's start at the start of a text.
+  Entry start() const { return starts_.front(); }
+  /// Says whether that of a place within a text is another one: start_after().
+  bool looks_back() const { return !kinds_.empty(); }
+  Entry start_after(char32_t point) const { return starts_[kinds_[classes_[point]]]; }
   std::size_t num_states() const { return next_.size() / num_entries_; }
 
  private:
@@ -59,7 +62,10 @@ class RegexAutomaton {
   explicit RegexAutomaton(CharacterClasses classes) : classes_(std::move(classes)) {}
 
   CharacterClasses classes_;
+  std::vector<Entry> starts_;   // by RegexTree::Before, or one for all
+  std::vector<uint8_t> kinds_;  // RegexTree::Before by class
   std::size_t num_entries_ = 0;
+  unsigned row_bits_ = 0;       // of a row of before_: room for all classes
   std::vector<State> before_;   // by state and class
   std::vector<uint16_t> next_;  // by state and entry
 };

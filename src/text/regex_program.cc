@@ -12,6 +12,12 @@
 //
 // Nested atomic groups have a chain more.
 //
+// Kinds. Reading from the end, nothing is known of the character before a place. So where a pattern
+// asks for it, everything is compiled once for each kind of character that can stand there, as far
+// as it differs, and a set goes on to the nodes of the kind that its character is of:
+//
+//   x^y          x of kind newline -> y after a newline      x of another kind -> no
+//
 // Loops. (?:a?)* would ask itself about the same position again when a? matches nothing.
 // Backtracking matchers leave a loop after such a round. So each part is given two continuations,
 // one for having taken nothing since the round began, which leaves the loop, and one for having
@@ -19,6 +25,8 @@
 
 #include "text/regex_program.h"
 
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -31,14 +39,17 @@ using Op = RegexProgram::Op;
 using Node = RegexProgram::Node;
 using Kind = RegexTree::Kind;
 
-/// A node for each chain.
+/// A node for each chain and, within it, each kind of character that may stand before.
 using Chains = std::vector<uint32_t>;
 
 class Compiler {
  public:
-  Result<RegexProgram> run(const RegexTree& tree) {
-    const Chains accept = {add({Op::kAccept})};
-    program_.root = compile(tree, accept, accept).front();
+  explicit Compiler(const Regex& regex)
+      : regex_(regex), num_kinds_(regex.looks_back ? RegexTree::kNumBefore : 1) {}
+
+  Result<RegexProgram> run() {
+    const Chains accept(num_kinds_, add({Op::kAccept}));
+    program_.roots = compile(regex_.tree, accept, accept);
     if (is_full()) {
       return Error{"tokenizer.bad_regex", "it has more than " + std::to_string(kMaxNodes) +
                                               " parts when its repeats are written out"};
@@ -56,15 +67,27 @@ class Compiler {
     return static_cast<uint32_t>(program_.nodes.size() - 1);
   }
 
+  /// A node for each place in `next`; where kinds make no difference it is the same one.
+  template <typename MakeNode>
+  Chains add_each(const Chains& next, const MakeNode& node_at) {
+    Chains made;
+    for (std::size_t i = 0; i < next.size(); ++i) {
+      const Node node = node_at(i);
+      const std::size_t twin = i / num_kinds_ * num_kinds_;
+      const bool is_known = i > twin && node == program_.nodes[made[twin]];
+      made.push_back(is_known ? made[twin] : add(node));
+    }
+    return made;
+  }
+
   /// `first` where it leads through the last chain's rest, else `second`.
-  Node choice(const Chains& first, const Chains& second, std::size_t chain) const {
-    return {Op::kEither, false, 0, first.back(), first[chain], second[chain]};
+  Node choice(const Chains& first, const Chains& second, std::size_t i) const {
+    const std::size_t last = first.size() - num_kinds_ + i % num_kinds_;
+    return {Op::kEither, false, 0, first[last], first[i], second[i]};
   }
 
   Chains choose(const Chains& first, const Chains& second) {
-    Chains made;
-    for (std::size_t i = 0; i < first.size(); ++i) made.push_back(add(choice(first, second, i)));
-    return made;
+    return add_each(first, [&](std::size_t i) { return choice(first, second, i); });
   }
 
   /// The nodes of `tree`, going on to `empty` when it took nothing, to `taken` when it took
@@ -72,13 +95,8 @@ class Compiler {
   Chains compile(const RegexTree& tree, const Chains& empty, const Chains& taken) {
     if (is_full()) return empty;
     switch (tree.kind) {
-      case Kind::kSet: {
-        Chains made;
-        for (const uint32_t next : taken) {
-          made.push_back(add({Op::kSet, false, static_cast<uint32_t>(tree.set), 0, next, 0}));
-        }
-        return made;
-      }
+      case Kind::kSet:
+        return one_of(tree.set, taken);
       case Kind::kSequence:
         return sequence(tree, empty, taken);
       case Kind::kAlternatives: {
@@ -92,10 +110,52 @@ class Compiler {
         return repeat(tree, empty, taken);
       case Kind::kAtomic:
         return atomic(tree.children.front(), empty, taken);
+      case Kind::kAfter:
+        return after(tree.kinds, empty);
       case Kind::kAhead:
         break;
     }
     return ahead(tree, empty);
+  }
+
+  Chains one_of(std::size_t set, const Chains& taken) {
+    Chains made;
+    for (std::size_t i = 0; i < taken.size(); i += num_kinds_) {
+      const std::span<const uint32_t> next(taken.data() + i, num_kinds_);
+      made.insert(made.end(), num_kinds_, one_of(set, next));
+    }
+    return made;
+  }
+
+  /// A character of `set`, then the node in `next` of the kind that it is of.
+  uint32_t one_of(std::size_t set, std::span<const uint32_t> next) {
+    // Nothing stands at the start of a text.
+    const bool is_same = num_kinds_ == 1 || (next[RegexTree::kNewline] == next.back() &&
+                                             next[RegexTree::kOther] == next.back());
+    if (is_same) return add({Op::kSet, false, static_cast<uint32_t>(set), 0, next.back(), 0});
+    std::optional<uint32_t> made;
+    for (std::size_t kind = RegexTree::kNewline; kind < num_kinds_; ++kind) {
+      const uint32_t cut = regex_.cut_sets[set][kind];
+      if (cut == Regex::kNoSet) continue;
+      const uint32_t one = add({Op::kSet, false, cut, 0, next[kind], 0});
+      made = made ? add({Op::kEither, false, 0, one, one, *made}) : one;
+    }
+    return made ? *made : nothing();
+  }
+
+  /// Never says yes.
+  uint32_t nothing() {
+    const uint32_t accept = add({Op::kAccept});
+    return add({Op::kAhead, true, 0, accept, accept, 0});
+  }
+
+  Chains after(uint8_t kinds, const Chains& next) {
+    Chains made;
+    const uint32_t no = nothing();
+    for (std::size_t i = 0; i < next.size(); ++i) {
+      made.push_back((kinds >> i % num_kinds_ & 1) != 0 ? next[i] : no);
+    }
+    return made;
   }
 
   Chains sequence(const RegexTree& tree, Chains empty, Chains taken) {
@@ -113,21 +173,19 @@ class Compiler {
   }
 
   Chains ahead(const RegexTree& tree, const Chains& next) {
-    const Chains accept = {add({Op::kAccept})};
-    const uint32_t test = compile(tree.children.front(), accept, accept).front();
-    Chains made;
-    for (const uint32_t node : next) {
-      made.push_back(add({Op::kAhead, tree.negative, 0, test, node, 0}));
-    }
-    return made;
+    const Chains accept(num_kinds_, add({Op::kAccept}));
+    const Chains test = compile(tree.children.front(), accept, accept);
+    return add_each(next, [&](std::size_t i) {
+      return Node{Op::kAhead, tree.negative, 0, test[i % num_kinds_], next[i], 0};
+    });
   }
 
   Chains atomic(const RegexTree& child, Chains empty, Chains taken) {
     const uint32_t accept = add({Op::kAccept});
-    empty.push_back(accept);
-    taken.push_back(accept);
+    empty.insert(empty.end(), num_kinds_, accept);
+    taken.insert(taken.end(), num_kinds_, accept);
     Chains made = compile(child, empty, taken);
-    made.pop_back();
+    made.resize(made.size() - num_kinds_);
     return made;
   }
 
@@ -172,6 +230,8 @@ class Compiler {
 
   void put_in_order();
 
+  const Regex& regex_;
+  std::size_t num_kinds_;
   RegexProgram program_;
 };
 
@@ -179,7 +239,7 @@ class Compiler {
 void Compiler::put_in_order() {
   enum : uint8_t { kNew, kOpen, kDone };
   std::vector<uint8_t> state(program_.nodes.size(), kNew);
-  std::vector<uint32_t> positions = {program_.root};
+  std::vector<uint32_t> positions = program_.roots;
   std::vector<uint32_t> stack;
   while (!positions.empty()) {
     stack.push_back(positions.back());
@@ -206,8 +266,8 @@ void Compiler::put_in_order() {
 
 }  // namespace
 
-Result<RegexProgram> compile_regex(const RegexTree& tree) {
-  return Compiler().run(tree);
+Result<RegexProgram> compile_regex(const Regex& regex) {
+  return Compiler(regex).run();
 }
 
 }  // namespace subbyte

@@ -26,14 +26,17 @@ struct RegexProgram {
     uint32_t test = 0;
     uint32_t next = 0;
     uint32_t other = 0;
+
+    bool operator==(const Node&) const = default;
   };
 
   std::vector<Node> nodes;
-  uint32_t root = 0;
-  std::vector<uint32_t> order;  // those that the root needs
+  // By what stands before the place, RegexTree::Before; one, where the pattern never asks.
+  std::vector<uint32_t> roots;
+  std::vector<uint32_t> order;  // those that the roots need
 };
 
 /// Code tokenizer.bad_regex: too many nodes when its repeats are written out.
-Result<RegexProgram> compile_regex(const RegexTree& tree);
+Result<RegexProgram> compile_regex(const Regex& regex);
 
 }  // namespace subbyte

@@ -5,14 +5,15 @@
 //   (?i:s) (?i:k) match U+017F and U+212A as well.
 //   (?i:st)       also matches the ligature U+FB06 (ff, fi, fl, ss, st): refused.
 //   \d            is \p{Nd}.
-//   \h \v \w \b   refused. So are ^ and $ (every line), {,n}, {n}+ and {n}?, [a[b]], [a&&b],
-//                 POSIX classes, lookbehind, back references, recursion, (*VERBS), (?flags), and
-//                 properties that are no general category.
+//   \w            letters, marks, Nd, Nl, Pc, letters in circles and squares, and of the other
+//                 numbers those of Latin-1 alone. \b stands between \w and what is not.
+//   ^ $           of every line; ^ not after the newline that ends a text.
+//   \h \v         refused. So are {,n}, {n}+ and {n}?, POSIX classes, lookbehind, back references,
+//                 recursion, (*VERBS), (?flags), and properties that are neither a general category
+//                 nor a script.
 //   (?:a?){2}     a counted repeat of what can match nothing: Oniguruma ends it early or not,
 //                 depending on how it has unrolled it: refused.
-//   \p{L} ...     the same but for the version of Unicode, see character_set.cc. Characters
-//                 assigned since then are Cn here, so they count as neither letter, number nor
-//                 mark.
+//   \p{L} ...     the same, as both have the tables of Unicode 16.
 
 #include "text/regex_syntax.h"
 
@@ -24,59 +25,20 @@
 #include <string>
 #include <utility>
 
-#include "base/quote.h"
-#include "text/utf8.h"
+#include "text/regex_reader.h"
+#include "text/regex_sets.h"
 
 namespace subbyte {
 namespace {
 
 constexpr std::size_t kMaxPatternBytes = 64 * 1024;
-constexpr std::size_t kMaxGroupDepth = 200;  // groups are read and compiled by recursion
 constexpr uint32_t kMaxRepeats = 65535;
 
 using Kind = RegexTree::Kind;
 
-CharacterSet space_set(bool other) {
-  CharacterSet space;
-  space.ranges = {{0x9, 0xD},       {0x20, 0x20},     {0x85, 0x85},     {0xA0, 0xA0},
-                  {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F},
-                  {0x205F, 0x205F}, {0x3000, 0x3000}};
-  if (!other) return space;
-  CharacterSet rest;
-  char32_t next = 0;
-  for (const CharacterSet::Range& range : space.ranges) {
-    rest.add(next, range.first - 1);
-    next = range.last + 1;
-  }
-  rest.add(next, 0x10FFFF);
-  return rest;
-}
-
-CharacterSet categories(std::string_view name, bool other) {
-  CharacterSet set;
-  set.categories = CharacterSet::category_bits(name);
-  if (other) set.categories ^= CharacterSet::kAllCategories;
-  return set;
-}
-
-bool is_letter(char32_t c) {
-  return (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
-}
-bool is_digit(char32_t c) {
-  return c >= '0' && c <= '9';
-}
-
-void add_both_cases(char32_t c, CharacterSet& set) {
-  set.add(c, c);
-  if (!is_letter(c)) return;
-  set.add(c ^ 0x20, c ^ 0x20);
-  if ((c | 0x20) == 's') set.add(0x17F, 0x17F);
-  if ((c | 0x20) == 'k') set.add(0x212A, 0x212A);
-}
-
-class Parser {
+class Parser : private RegexReader {
  public:
-  explicit Parser(std::string_view pattern) : pattern_(pattern) {}
+  explicit Parser(std::string_view pattern) : RegexReader(pattern) {}
 
   Result<Regex> run() {
     if (pattern_.size() > kMaxPatternBytes) {
@@ -86,39 +48,53 @@ class Parser {
     }
     SUBBYTE_TRY(RegexTree tree, alternatives({}));
     if (pos_ < pattern_.size()) return bad("')' without a group");
-    std::vector<CharacterSet> sets(sets_.size());
-    for (const auto& [set, idx] : sets_) sets[idx] = set;
-    return Regex{std::move(tree), std::move(sets)};
+    Regex regex;
+    regex.tree = std::move(tree);
+    if (looks_back_) SUBBYTE_CHECK(cut_by_kinds(regex));
+    regex.sets.resize(sets_.size());
+    for (const auto& [set, idx] : sets_) regex.sets[idx] = set;
+    return regex;
   }
 
  private:
-  struct Group {
-    std::size_t depth = 0;
-    bool ignore_case = false;
-  };
-  /// One escape or literal: a code point, or a set.
-  struct Item {
-    std::optional<char32_t> literal;
-    CharacterSet set;
-  };
-
-  bool at(std::string_view text) const { return pattern_.substr(pos_).starts_with(text); }
-
-  Error unsupported(std::string_view what) const {
-    return {"tokenizer.unsupported",
-            fmt::format("pattern {}: {} at byte {} is not supported", shown(), what, pos_)};
+  std::size_t number_of(CharacterSet set) {
+    set.normalize();
+    return sets_.emplace(std::move(set), sets_.size()).first->second;
   }
-  Error bad(std::string_view what) const {
-    return {"tokenizer.bad_regex", fmt::format("pattern {}: {} at byte {}", shown(), what, pos_)};
-  }
-  std::string shown() const { return quote(pattern_, 60); }
 
   RegexTree leaf(CharacterSet set) {
-    set.normalize();
     RegexTree tree;
     tree.kind = Kind::kSet;
-    tree.set = sets_.emplace(std::move(set), sets_.size()).first->second;
+    tree.set = number_of(std::move(set));
     return tree;
+  }
+
+  Status cut_by_kinds(Regex& regex) {
+    if (sets_.size() > kMaxAlgebra) return too_many_sets();
+    regex.looks_back = true;
+    const CharacterSet newline = one_character('\n');
+    const CharacterSet word = word_set(false);
+    CharacterSet rest = newline;
+    rest.add(word);
+    rest.negated = true;
+    std::vector<const CharacterSet*> sets(sets_.size());
+    for (const auto& [set, idx] : sets_) sets[idx] = &set;
+    regex.kind_sets.fill(Regex::kNoSet);
+    const std::pair<RegexTree::Before, const CharacterSet*> kinds[] = {
+        {RegexTree::kNewline, &newline}, {RegexTree::kOther, &rest}, {RegexTree::kWord, &word}};
+    for (const auto& [kind, members] : kinds) {
+      regex.kind_sets[kind] = static_cast<uint32_t>(number_of(*members));
+    }
+    for (const CharacterSet* set : sets) {
+      std::array<uint32_t, RegexTree::kNumBefore> cut{};
+      cut.fill(Regex::kNoSet);
+      for (const auto& [kind, members] : kinds) {
+        CharacterSet both = *set & *members;
+        if (!both.ranges.empty()) cut[kind] = static_cast<uint32_t>(number_of(std::move(both)));
+      }
+      regex.cut_sets.push_back(cut);
+    }
+    return {};
   }
 
   static RegexTree parent(Kind kind, std::vector<RegexTree> children) {
@@ -158,6 +134,11 @@ class Parser {
       return bad("nothing to repeat");
     }
     const bool is_group = at("(");
+    std::optional<RegexTree> anchor = is_group ? std::nullopt : this->anchor();
+    if (anchor) {
+      if (at_repeat()) return unsupported("a repeat of an anchor");
+      return std::move(*anchor);
+    }
     SUBBYTE_TRY(RegexTree child, is_group ? this->group(group) : atom(group));
     if (!at_repeat()) return child;
     last_letter_ = 0;
@@ -166,6 +147,74 @@ class Parser {
     if (at_repeat()) return bad("nothing to repeat");
     return tree;
   }
+
+  /// ^, $, \A, \z, \Z, \b and \B.
+  std::optional<RegexTree> anchor() {
+    const std::size_t length = at("^") || at("$") ? 1 : 2;
+    const std::string_view name = pattern_.substr(pos_, length);
+    constexpr uint8_t kStart = 1U << RegexTree::kStart;
+    constexpr uint8_t kNewline = 1U << RegexTree::kNewline;
+    constexpr uint8_t kWord = 1U << RegexTree::kWord;
+    constexpr uint8_t kNoWord = kStart | kNewline | 1U << RegexTree::kOther;
+    std::optional<RegexTree> tree;
+    if (name == "^") {
+      tree = either(after(kStart), after(kNewline, ahead(leaf(any_set()), false)));
+    } else if (name == "$") {
+      CharacterSet other = one_character('\n');
+      other.negated = true;
+      tree = ahead(leaf(std::move(other)), true);
+    } else if (name == "\\A") {
+      tree = after(kStart);
+    } else if (name == "\\z") {
+      tree = ahead(leaf(any_set()), true);
+    } else if (name == "\\Z") {
+      tree = either(ahead(leaf(any_set()), true),
+                    ahead(both(leaf(one_character('\n')), ahead(leaf(any_set()), true)), false));
+    } else if (name == "\\b" || name == "\\B") {
+      const bool ends = name == "\\b";
+      tree = either(after(kWord, ahead(leaf(word_set(false)), ends)),
+                    after(kNoWord, ahead(leaf(word_set(false)), !ends)));
+    }
+    if (!tree) return std::nullopt;
+    last_letter_ = 0;
+    pos_ += length;
+    return tree;
+  }
+
+  static RegexTree both(RegexTree first, RegexTree second) {
+    std::vector<RegexTree> parts;
+    parts.push_back(std::move(first));
+    parts.push_back(std::move(second));
+    return parent(Kind::kSequence, std::move(parts));
+  }
+
+  static RegexTree either(RegexTree first, RegexTree second) {
+    RegexTree tree = both(std::move(first), std::move(second));
+    tree.kind = Kind::kAlternatives;
+    return tree;
+  }
+
+  static RegexTree ahead(RegexTree child, bool negative) {
+    std::vector<RegexTree> inside;
+    inside.push_back(std::move(child));
+    RegexTree tree = parent(Kind::kAhead, std::move(inside));
+    tree.negative = negative;
+    return tree;
+  }
+
+  static RegexTree atomic(RegexTree child) {
+    std::vector<RegexTree> inside;
+    inside.push_back(std::move(child));
+    return parent(Kind::kAtomic, std::move(inside));
+  }
+
+  RegexTree after(uint8_t kinds) {
+    looks_back_ = true;
+    RegexTree tree = parent(Kind::kAfter, {});
+    tree.kinds = kinds;
+    return tree;
+  }
+  RegexTree after(uint8_t kinds, RegexTree then) { return both(after(kinds), std::move(then)); }
 
   bool at_repeat() const { return at("?") || at("*") || at("+") || at("{"); }
 
@@ -179,10 +228,7 @@ class Parser {
     const bool possessive = at("+");
     tree.lazy = at("?");
     if (possessive || tree.lazy) ++pos_;
-    if (!possessive) return tree;
-    std::vector<RegexTree> inside;
-    inside.push_back(std::move(tree));
-    return parent(Kind::kAtomic, std::move(inside));
+    return possessive ? atomic(std::move(tree)) : std::move(tree);
   }
 
   /// {n}, {n,} and {n,m}. Followed by ? or + it means something else in each library.
@@ -213,7 +259,7 @@ class Parser {
     if (digits.empty() || digits.size() > 5) return std::nullopt;
     uint32_t value = 0;
     for (const char c : digits) {
-      if (!is_digit(static_cast<unsigned char>(c))) return std::nullopt;
+      if (!is_ascii_digit(static_cast<unsigned char>(c))) return std::nullopt;
       value = value * 10 + static_cast<uint32_t>(c - '0');
     }
     return value;
@@ -224,11 +270,12 @@ class Parser {
     Group group{outer.depth + 1, outer.ignore_case};
     last_letter_ = 0;
     std::optional<bool> negative_ahead;
+    const bool is_atomic = at("(?>");
     if (at("(?i:")) {
       group.ignore_case = true;
       pos_ += 4;
-    } else if (at("(?:") || at("(?!") || at("(?=")) {
-      if (!at("(?:")) negative_ahead = at("(?!");
+    } else if (at("(?:") || at("(?!") || at("(?=") || is_atomic) {
+      if (at("(?!") || at("(?=")) negative_ahead = at("(?!");
       pos_ += 3;
     } else if (at("(?")) {
       return unsupported("a group of this kind");
@@ -239,18 +286,17 @@ class Parser {
     if (!at(")")) return bad("a group is not closed");
     last_letter_ = 0;
     ++pos_;
+    if (is_atomic) return atomic(std::move(inside));
     if (!negative_ahead) return inside;
-    std::vector<RegexTree> child;
-    child.push_back(std::move(inside));
-    RegexTree tree = parent(Kind::kAhead, std::move(child));
-    tree.negative = *negative_ahead;
-    return tree;
+    return ahead(std::move(inside), *negative_ahead);
   }
 
   Result<RegexTree> atom(const Group& group) {
     const char c = pattern_[pos_];
-    if (c == '^' || c == '$') return unsupported("an anchor");
-    if (c == '[') return char_class(group);
+    if (c == '[') {
+      SUBBYTE_TRY(CharacterSet made, char_class(group));
+      return leaf(std::move(made));
+    }
     CharacterSet set;
     if (c == '.') {
       ++pos_;
@@ -276,7 +322,7 @@ class Parser {
   /// Refuses what has more case variants than one character shows.
   Status check_fold(char32_t c) {
     if (c >= 0x80) return unsupported("ignoring the case of a non-ASCII character");
-    const char32_t lower = is_letter(c) ? c | 0x20 : 0;
+    const char32_t lower = is_ascii_letter(c) ? c | 0x20 : 0;
     const bool ligature = (last_letter_ == 'f' && (lower == 'f' || lower == 'i' || lower == 'l')) ||
                           (last_letter_ == 's' && (lower == 's' || lower == 't'));
     if (ligature) return unsupported("ignoring the case of a pair that is also a ligature");
@@ -284,142 +330,8 @@ class Parser {
     return {};
   }
 
-  Result<RegexTree> char_class(const Group& group) {
-    last_letter_ = 0;
-    ++pos_;
-    CharacterSet set;
-    if (at("^")) {
-      if (group.ignore_case) return unsupported("a negated class that ignores case");
-      set.negated = true;
-      ++pos_;
-    }
-    if (at("]")) return unsupported("']' at the front of a class");
-    for (bool first = true; !at("]"); first = false) {
-      if (pos_ >= pattern_.size()) return bad("a class is not closed");
-      SUBBYTE_CHECK(class_item(group, first, set));
-    }
-    ++pos_;
-    return leaf(std::move(set));
-  }
-
-  Status class_item(const Group& group, bool first, CharacterSet& set) {
-    if (at("[") || at("&&")) return unsupported("a class within a class");
-    if (at("-") && !first && !at("-]")) return unsupported("a '-' in the middle of a class");
-    SUBBYTE_TRY(const Item item, next_item(group));
-    const bool range = at("-") && !at("-]");
-    if (group.ignore_case && (!item.literal || *item.literal >= 0x80 || range)) {
-      return unsupported("this class in a group that ignores case");
-    }
-    if (!item.literal) {
-      if (range) return unsupported("a '-' after a set");
-      set.add(item.set);
-      return {};
-    }
-    if (group.ignore_case) {
-      add_both_cases(*item.literal, set);
-      return {};
-    }
-    if (!range) {
-      set.add(*item.literal, *item.literal);
-      return {};
-    }
-    ++pos_;
-    if (at("[")) return unsupported("a class within a class");
-    SUBBYTE_TRY(const Item last, next_item(group));
-    if (!last.literal) return unsupported("a range that ends in a set");
-    if (*last.literal < *item.literal) return bad("a range that runs backwards");
-    set.add(*item.literal, *last.literal);
-    return {};
-  }
-
-  Result<Item> next_item(const Group& group) {
-    if (pos_ >= pattern_.size()) return bad("the pattern ends too early");
-    if (!at("\\")) {
-      const utf8::Decoded c = utf8::decode_one(pattern_.substr(pos_));
-      pos_ += c.length;
-      return Item{c.value, {}};
-    }
-    if (pos_ + 1 >= pattern_.size()) return bad("a '\\' at the end");
-    const char c = pattern_[pos_ + 1];
-    if (c == 'p' || c == 'P') return property(group);
-    if (c == 'x' || c == 'u') return hex_escape();
-    pos_ += 2;
-    switch (c) {
-      case 's':
-        return Item{{}, space_set(false)};
-      case 'S':
-        return Item{{}, space_set(true)};
-      case 'd':
-        return Item{{}, categories("Nd", false)};
-      case 'D':
-        return Item{{}, categories("Nd", true)};
-      case 'n':
-        return Item{U'\n', {}};
-      case 'r':
-        return Item{U'\r', {}};
-      case 't':
-        return Item{U'\t', {}};
-      case 'f':
-        return Item{U'\f', {}};
-      default:
-        break;
-    }
-    const auto value = static_cast<unsigned char>(c);
-    if (value > 0x20 && value < 0x7F && !is_letter(value) && !is_digit(value)) {
-      return Item{value, {}};
-    }
-    pos_ -= 2;
-    return unsupported("this escape");
-  }
-
-  Result<Item> property(const Group& group) {
-    const std::size_t close = pattern_.find('}', pos_);
-    if (close == std::string_view::npos || pattern_[pos_ + 2] != '{') {
-      return unsupported("a property without braces");
-    }
-    const std::string_view name = pattern_.substr(pos_ + 3, close - pos_ - 3);
-    if (CharacterSet::category_bits(name) == 0) {
-      return unsupported("a property that is no general category");
-    }
-    // Lu, Ll and Lt lose their meaning when case is ignored, differently in each library.
-    if (group.ignore_case) return unsupported("a property in a group that ignores case");
-    Item item{{}, categories(name, pattern_[pos_ + 1] == 'P')};
-    pos_ = close + 1;
-    return item;
-  }
-
-  /// \x{H...} and \uHHHH.
-  Result<Item> hex_escape() {
-    std::string_view digits;
-    std::size_t end = 0;
-    if (at("\\x{")) {
-      const std::size_t close = pattern_.find('}', pos_);
-      if (close == std::string_view::npos) return bad("'\\x{' is not closed");
-      digits = pattern_.substr(pos_ + 3, close - pos_ - 3);
-      end = close + 1;
-    } else if (at("\\u") && pattern_.size() - pos_ >= 6) {
-      digits = pattern_.substr(pos_ + 2, 4);
-      end = pos_ + 6;
-    } else {
-      return unsupported("this escape");
-    }
-    if (digits.empty() || digits.size() > 6) return bad("wrong number of hexadecimal digits");
-    char32_t value = 0;
-    for (const char c : digits) {
-      const auto code = static_cast<unsigned char>(c);
-      const auto lower = static_cast<unsigned char>(code | 0x20U);
-      if (!is_digit(code) && (lower < 'a' || lower > 'f')) return bad("not a hexadecimal digit");
-      value = value * 16 + (is_digit(code) ? code - U'0' : lower - U'a' + 10);
-    }
-    if (value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF)) return bad("no character");
-    pos_ = end;
-    return Item{value, {}};
-  }
-
-  std::string_view pattern_;
-  std::size_t pos_ = 0;
   std::map<CharacterSet, std::size_t> sets_;
-  char32_t last_letter_ = 0;  // of a group that ignores case, in lower case
+  bool looks_back_ = false;
 };
 
 }  // namespace
@@ -430,6 +342,7 @@ bool RegexTree::is_nullable() const {
     case Kind::kSet:
       return false;
     case Kind::kAhead:
+    case Kind::kAfter:
       return true;
     case Kind::kAlternatives:
       return std::ranges::any_of(children, nullable);
@@ -444,6 +357,17 @@ bool RegexTree::is_nullable() const {
 
 Result<Regex> parse_regex(std::string_view pattern) {
   return Parser(pattern).run();
+}
+
+std::string literal_regex(std::string_view text) {
+  std::string pattern;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte > 0x20 && byte < 0x7F && !is_ascii_letter(byte) && !is_ascii_digit(byte))
+      pattern += '\\';
+    pattern += c;
+  }
+  return pattern;
 }
 
 }  // namespace subbyte

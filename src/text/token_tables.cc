@@ -9,7 +9,6 @@
 
 #include "base/quote.h"
 #include "text/byte_alphabet.h"
-#include "text/nfc.h"
 #include "text/utf8.h"
 
 namespace subbyte {
@@ -69,6 +68,14 @@ Status check_content(std::string_view content, std::string_view where) {
   return Error{"tokenizer.added_token_too_long",
                fmt::format("{}: content of {} bytes, at most {} are taken", where, content.size(),
                            AddedTokenMatcher::kMaxContentBytes)};
+}
+
+Result<std::string> normalized_content(const Normalizer& normalizer, std::string_view content,
+                                       std::string_view where) {
+  auto made = normalizer.normalize(content, AddedTokenMatcher::kMaxNormalizedBytes);
+  if (made.ok()) return std::move(made->text);
+  return Error{"tokenizer.added_token_too_long",
+               fmt::format("{}: {}", where, made.error().message)};
 }
 
 /// The place of a key that an earlier one equals, if there is one.
@@ -152,9 +159,11 @@ void TokenTables::index_vocabulary() {
             fmt::format("{}: model.vocab: the key of id {} appears twice", file_, *twin)};
 }
 
-Status TokenTables::finish_vocabulary() {
+Status TokenTables::finish_vocabulary(bool needs_bytes) {
   index_vocabulary();
   SUBBYTE_CHECK(vocab_status_);
+  byte_ids.fill(-1);
+  if (!needs_bytes) return {};
   for (unsigned byte = 0; byte < 256; ++byte) {
     const char character = static_cast<char>(byte);
     const auto id = vocab.find_bytes({&character, 1});
@@ -279,7 +288,7 @@ Status TokenTables::check_against_vocabulary(const AddedToken& token,
   return {};
 }
 
-Status TokenTables::check_added_twice(bool with_nfc) const {
+Status TokenTables::check_added_twice(const Normalizer& normalizer) const {
   std::vector<TokenId> ids;
   std::vector<std::string_view> contents;
   ids.reserve(added.size());
@@ -293,12 +302,16 @@ Status TokenTables::check_added_twice(bool with_nfc) const {
                                                        where_added(*twin), ids[*twin])};
   }
   auto twin = find_twin(contents);
-  if (!twin && with_nfc) {
+  if (!twin && !normalizer.changes_nothing()) {
     std::vector<std::pair<bool, std::string>> normalized;  // the others: by their place
     normalized.reserve(added.size());
     for (std::size_t i = 0; i < added.size(); ++i) {
-      normalized.emplace_back(added[i].normalized,
-                              added[i].normalized ? to_nfc(added[i].content) : std::to_string(i));
+      std::string text;
+      if (added[i].normalized) {
+        SUBBYTE_TRY(text, normalized_content(normalizer, added[i].content, where_added(i)));
+      }
+      const bool is_looked_for = !text.empty();
+      normalized.emplace_back(is_looked_for, is_looked_for ? text : std::to_string(i));
     }
     twin = find_twin(normalized);
   }
@@ -339,12 +352,12 @@ Status TokenTables::add_token(SideToken token, AddedIds& ids) {
   return check_memory();
 }
 
-Status TokenTables::finish_added(bool with_nfc) {
+Status TokenTables::finish_added(const Normalizer& normalizer) {
   SUBBYTE_CHECK(added_status_);
   for (std::size_t i = 0; i < added.size(); ++i) {
     SUBBYTE_CHECK(check_against_vocabulary(added[i], where_added(i)));
   }
-  return check_added_twice(with_nfc);
+  return check_added_twice(normalizer);
 }
 
 }  // namespace subbyte

@@ -14,6 +14,7 @@
 #include "json/strict_json.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
+#include "text/normalizer.h"
 #include "text/tokenizer_config.h"
 #include "text/vocabulary.h"
 
@@ -36,12 +37,12 @@ class TokenTables {
   /// another parse with the same streams, after finish_vocabulary().
   bool wants_second_parse();
 
-  /// `with_nfc`: added tokens are looked for in text in that form. Codes: json.duplicate_key,
-  /// json.memory and those of ids, vocabularies, merges and added tokens at the top of
-  /// tokenizer.cc.
-  Status finish_vocabulary();
+  /// `needs_bytes`: each byte must have a token. Added tokens may be looked for in normalized text.
+  /// Codes: json.duplicate_key, json.memory and those of ids, vocabularies, merges and added tokens
+  /// at the top of tokenizer.cc.
+  Status finish_vocabulary(bool needs_bytes);
   Status finish_merges() const { return merge_status_; }
-  Status finish_added(bool with_nfc);
+  Status finish_added(const Normalizer& normalizer);
   /// Before finish_added(): tokens of other files that this one does not have. One that it has must
   /// have the same id; it stays as it is. Those without an id have that of the vocabulary, else the
   /// next one that is free. Code tokenizer.added_token_mismatch, json.memory.
@@ -49,7 +50,7 @@ class TokenTables {
 
   // After those.
   Vocabulary vocab;
-  std::array<TokenId, 256> byte_ids{};
+  std::array<TokenId, 256> byte_ids{};  // where each byte must have one
   std::vector<Bpe::Merge> merges;
   std::vector<AddedToken> added;  // in the order of the file
 
@@ -76,7 +77,7 @@ class TokenTables {
   Result<TokenId> checked_id(const json::Value& value, const std::string& where) const;
   Status check_memory() const;
   Status check_against_vocabulary(const AddedToken& token, const std::string& where) const;
-  Status check_added_twice(bool with_nfc) const;
+  Status check_added_twice(const Normalizer& normalizer) const;
   Status add_token(SideToken token, AddedIds& ids);
   std::string where_added(std::size_t index) const;
 

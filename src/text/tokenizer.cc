@@ -2,9 +2,14 @@
 //
 //   text -> U+FFFD for what is not UTF-8
 //        -> added tokens cut out, those with normalized = false     } only with
-//        -> NFC of every part, if the file says so                  } SpecialTokens::kRecognize;
-//        -> added tokens cut out, those with normalized = true      } NFC always
-//        -> pieces (pretokenizer.h) -> bytes -> merges (bpe.h)
+//        -> the normalizer on every part                            } SpecialTokens::kRecognize;
+//        -> added tokens cut out, those with normalized = true      } the normalizer always
+//        -> pieces (pretokenizer.h) -> tokens of bytes or characters (first_tokens.h)
+//        -> merges (bpe.h)
+//
+// A tokenizer over characters takes a whole text as one piece, with a mark instead of each space.
+// Where no merge joins a mark to what stands before it, words are encoded by themselves: that makes
+// the same tokens, and words that come again are known (word_cache.h).
 //
 // With kAsText no id of an added token or of a control token (is_control_token) can come out, not
 // even through the vocabulary: such a token may stand there too, or there alone, and merges could
@@ -27,6 +32,7 @@
 //   tokenizer.added_token_conflict the vocabulary has the id with another content
 //   tokenizer.added_token_is_byte  it is the token of a single byte
 //   tokenizer.template_token       the template has a token that does not exist
+//   tokenizer.unk_token            unk_token is needed and not in the vocabulary
 //   tokenizer.bad_regex, tokenizer.regex_too_long, tokenizer.regex_too_complex
 //   json.* and file.*              as json/strict_json.h says
 
@@ -41,19 +47,25 @@
 #include "base/utf8.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
-#include "text/byte_alphabet.h"
-#include "text/nfc.h"
 #include "text/pretokenizer.h"
 #include "text/tokenizer_json.h"
+#include "text/unicode.h"
 #include "text/utf8.h"
 #include "text/vocabulary.h"
+#include "text/word_cache.h"
 
 namespace subbyte {
 namespace {
 
 constexpr std::size_t kMaxTextBytes = std::size_t{64} << 20;
 // U+FFFD makes three bytes of one; NFC makes at most three characters of one.
-static_assert(kMaxTextBytes * 9 <= Bpe::kMaxPieceBytes);
+constexpr std::size_t kMaxNormalizedBytes = kMaxTextBytes * 9;
+// A mark of at most four bytes instead of each space.
+static_assert(kMaxNormalizedBytes * 4 <= Bpe::kMaxSymbols);
+constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581, which stands for a space
+// Texts of all tokens by themselves may take so many times their keys, and this beside it.
+constexpr std::size_t kMaxTextFactor = 2;
+constexpr std::size_t kFreeTextBytes = std::size_t{1} << 20;
 
 /// "<|im_end|>" and the like, and what chat formats take for control tokens besides.
 bool is_control_token(std::string_view text) {
@@ -64,29 +76,58 @@ bool is_control_token(std::string_view text) {
          text.ends_with(kClose);
 }
 
+/// White space, also in the way that tokenizers over characters spell it.
+bool is_blank(std::string_view text) {
+  while (!text.empty()) {
+    const utf8::Decoded c = utf8::decode_one(text);
+    if (!unicode::is_space(c.value) && text.substr(0, c.length) != kMark) return false;
+    text.remove_prefix(c.length);
+  }
+  return true;
+}
+
+/// Where the next word begins: at a mark that follows something else.
+std::size_t word_end(std::string_view text) {
+  for (std::size_t pos = text.find(kMark, 1); pos != std::string_view::npos;
+       pos = text.find(kMark, pos + kMark.size())) {
+    if (!text.substr(0, pos).ends_with(kMark)) return pos;
+  }
+  return text.size();
+}
+
 }  // namespace
 
 struct Tokenizer::Data {
   /// Memory that encoding works in.
   struct Scratch {
+    explicit Scratch(std::size_t text_bytes) : words(text_bytes) {}
+
     PreTokenizer::Scratch split;
     Bpe::Scratch bpe;
+    std::vector<TokenId> first;
+    WordCache words;
   };
 
-  explicit Data(TokenizerSpec& spec, PreTokenizer regexes)
-      : vocab(std::move(spec.vocab)),
+  explicit Data(TokenizerSpec& spec)
+      : has_byte_level(spec.has_byte_level),
+        unknown(spec.unknown),
+        vocab(std::move(spec.vocab)),
         added(sorted_by_id(std::move(spec.added))),
         by_content(order_by_content()),
         size(std::max(vocab.size(), added.empty() ? 0 : added.back().id + 1)),
         reserved(reserved_flags()),
-        pre_tokenizer(std::move(regexes)),
-        bpe(spec.byte_ids, spec.merges, reserved),
-        plain_added(pick(spec.nfc, false)),
-        normalized_added(pick(spec.nfc, true)),
+        normalizer(std::move(spec.normalizer)),
+        pre_tokenizer(std::move(spec.pre_tokenizer)),
+        decoder(std::move(spec.decoder)),
+        first_tokens(has_byte_level ? FirstTokens::of_bytes(spec.byte_ids)
+                                    : FirstTokens::of_characters(vocab, unknown)),
+        bpe(std::move(spec.merges), reserved),
+        plain_added(pick(false)),
+        normalized_added(pick(true)),
         before(std::move(spec.before)),
         after(std::move(spec.after)),
         ignore_merges(spec.ignore_merges),
-        nfc(spec.nfc),
+        cuts_words(marks_begin_words()),
         eos_token(std::move(spec.eos_token)) {}
 
   static std::vector<AddedToken> sorted_by_id(std::vector<AddedToken> tokens) {
@@ -108,20 +149,61 @@ struct Tokenizer::Data {
     for (TokenId id = 0; id < vocab.size(); ++id) {
       flags[static_cast<std::size_t>(id)] = is_control_token(vocab.text(id));
     }
-    for (const AddedToken& token : added) flags[static_cast<std::size_t>(token.id)] = true;
+    for (const AddedToken& token : added) {
+      if (has_byte_level || !is_blank(token.content)) {
+        flags[static_cast<std::size_t>(token.id)] = true;
+      }
+    }
+    for (unsigned byte = 0; !has_byte_level && unknown.byte_fallback && byte < 256; ++byte) {
+      const auto id = FirstTokens::fallback_token(vocab, static_cast<uint8_t>(byte));
+      if (id) flags[static_cast<std::size_t>(*id)] = false;
+    }
     return flags;
   }
 
-  AddedTokenMatcher pick(bool with_nfc, bool normalized) const {
+  AddedTokenMatcher pick(bool normalized) const {
     std::vector<AddedToken> picked;
     picked.reserve(
         static_cast<std::size_t>(std::ranges::count(added, normalized, &AddedToken::normalized)));
     for (const AddedToken& token : added) {
       if (token.normalized != normalized) continue;
       picked.push_back(token);
-      if (normalized && with_nfc) picked.back().content = to_nfc(token.content);
+      if (!normalized || normalizer.changes_nothing()) continue;
+      // Its length was checked when the file was read.
+      auto made = normalizer.normalize(token.content, AddedTokenMatcher::kMaxNormalizedBytes);
+      picked.back().content = made.ok() ? std::move(made->text) : std::string();
+      if (picked.back().content.empty()) picked.pop_back();
     }
     return AddedTokenMatcher(std::move(picked));
+  }
+
+  /// Says whether no merge joins the mark to something else that stands before it, so that words
+  /// can be encoded one by one.
+  bool marks_begin_words() const {
+    const auto id = vocab.find(kMark);
+    if (has_byte_level || ignore_merges || !id || is_reserved(*id)) return false;
+    return std::ranges::all_of(bpe.merges(), [&](const Bpe::Merge& merge) {
+      const std::string key = vocab.key(merge.result);
+      return word_end(key) == key.size();
+    });
+  }
+
+  /// Makes token_texts: of tokens that are no bytes, what they stand for.
+  Status make_texts() {
+    if (has_byte_level) return {};
+    std::size_t num_bytes = 0;
+    text_ends.reserve(static_cast<std::size_t>(size));
+    for (TokenId id = 0; id < size; ++id) {
+      const std::string key = key_of(id).value_or(std::string());
+      num_bytes += key.size();
+      if (!key.empty()) token_texts += decoder.bytes_of(key);
+      text_ends.push_back(static_cast<uint32_t>(token_texts.size()));
+      if (token_texts.size() > kMaxTextFactor * num_bytes + kFreeTextBytes) {
+        return Error{"tokenizer.unsupported",
+                     "decoder: a content that makes tokens much longer is not supported"};
+      }
+    }
+    return {};
   }
 
   const AddedToken* find_added(TokenId id) const {
@@ -136,46 +218,86 @@ struct Tokenizer::Data {
   }
 
   bool is_reserved(TokenId id) const { return reserved[static_cast<std::size_t>(id)]; }
+  bool exists(TokenId id) const { return vocab.contains(id) || find_added(id) != nullptr; }
 
-  /// Of an added token that stands in the vocabulary, too, the text is that of the added token.
-  /// nullopt for ids that do not exist.
-  std::optional<std::string_view> text_of(TokenId id) const {
-    // Every added token is reserved: few ids are looked for among those.
-    const bool may_be_added = id >= 0 && id < size && is_reserved(id);
-    if (const AddedToken* token = may_be_added ? find_added(id) : nullptr) return token->content;
-    return vocab.contains(id) ? std::optional(vocab.text(id)) : std::nullopt;
+  /// The text of a token that the decoder is given: bytes where tokens spell those, else the key.
+  /// Of an added token that stands in the vocabulary, too, that of the added token. nullopt for
+  /// ids that do not exist.
+  std::optional<std::string> key_of(TokenId id) const {
+    if (const AddedToken* token = find_added(id)) return token->content;
+    if (!vocab.contains(id)) return std::nullopt;
+    return has_byte_level ? std::string(vocab.text(id)) : vocab.key(id);
   }
 
-  /// Appends the tokens of normalized text without added tokens.
-  void encode_text(std::string_view text, bool avoid_added, Scratch& scratch,
+  void decode_next(TokenId id, DecoderState& state, std::string& text) const {
+    if (const auto key = key_of(id)) decoder.push(*key, state, text);
+  }
+
+  /// Appends the tokens of a piece, or of a word of one.
+  void encode_word(std::string_view word, bool avoid_added, Scratch& scratch,
                    std::vector<TokenId>& ids) const {
-    pre_tokenizer.split(text, scratch.split);
-    for (const std::string_view piece : scratch.split.pieces) {
-      if (ignore_merges) {
-        const auto id = vocab.find_bytes(piece);
-        if (id && !(avoid_added && is_reserved(*id))) {
-          ids.push_back(*id);
-          continue;
-        }
-      }
-      bpe.encode(piece, avoid_added, scratch.bpe, ids);
+    const bool is_short = word.size() <= WordCache::kMaxBytes;
+    const WordCache::Key key = is_short ? WordCache::key_of(word) : WordCache::Key();
+    if (is_short) {
+      const auto known = scratch.words.find(key);
+      for (const TokenId id : known) ids.push_back(id);
+      if (!known.empty()) return;
     }
+    const std::size_t size_before = ids.size();
+    encode_new_word(word, avoid_added, scratch, ids);
+    if (is_short) scratch.words.put(key, std::span(ids).subspan(size_before));
   }
 
+  void encode_new_word(std::string_view word, bool avoid_added, Scratch& scratch,
+                       std::vector<TokenId>& ids) const {
+    if (ignore_merges) {
+      const auto id = has_byte_level ? vocab.find_bytes(word) : vocab.find(word);
+      if (id && !(avoid_added && is_reserved(*id))) {
+        ids.push_back(*id);
+        return;
+      }
+    }
+    scratch.first.clear();
+    first_tokens.append(word, avoid_added ? &reserved : nullptr, scratch.first);
+    bpe.encode(scratch.first, avoid_added, scratch.bpe, ids);
+  }
+
+  /// Appends the tokens of normalized text without added tokens. Of one `scratch`, `avoid_added` is
+  /// always the same.
+  void encode_text(std::string_view text, bool at_origin, bool avoid_added, Scratch& scratch,
+                   std::vector<TokenId>& ids) const {
+    pre_tokenizer.split(text, scratch.split, at_origin, [&](std::string_view piece) {
+      while (cuts_words && !piece.empty()) {
+        const std::size_t end = word_end(piece);
+        encode_word(piece.substr(0, end), avoid_added, scratch, ids);
+        piece.remove_prefix(end);
+      }
+      if (!piece.empty()) encode_word(piece, avoid_added, scratch, ids);
+    });
+  }
+
+  bool has_byte_level;
+  FirstTokens::Unknown unknown;
   Vocabulary vocab;
   std::vector<AddedToken> added;     // by id
   std::vector<uint32_t> by_content;  // places in `added`
   TokenId size;
   std::vector<bool> reserved;  // by id
+  Normalizer normalizer;
   PreTokenizer pre_tokenizer;
+  TextDecoder decoder;
+  FirstTokens first_tokens;
   Bpe bpe;
   AddedTokenMatcher plain_added;
   AddedTokenMatcher normalized_added;
   std::vector<TokenId> before;  // around a prompt
   std::vector<TokenId> after;
   bool ignore_merges;
-  bool nfc;
+  bool cuts_words;
   std::optional<std::string> eos_token;
+  // Of all tokens that spell no bytes: one after the other, and where each ends.
+  std::string token_texts;
+  std::vector<uint32_t> text_ends;
 };
 
 Tokenizer::Tokenizer(std::unique_ptr<const Data> data) : data_(std::move(data)) {}
@@ -185,13 +307,12 @@ Tokenizer::~Tokenizer() = default;
 
 Result<Tokenizer> Tokenizer::load(const std::filesystem::path& tokenizer_json) {
   SUBBYTE_TRY(TokenizerSpec spec, read_tokenizer_json(tokenizer_json));
-  auto regexes = PreTokenizer::compile(spec.patterns);
-  if (!regexes) {
-    return Error{regexes.error().code,
-                 fmt::format("{}: pre_tokenizer: {}", tokenizer_json.filename().string(),
-                             regexes.error().message)};
+  auto data = std::make_unique<Data>(spec);
+  if (const Status status = data->make_texts(); !status) {
+    return Error{status.error().code,
+                 fmt::format("{}: {}", tokenizer_json.filename().string(), status.error().message)};
   }
-  return Tokenizer(std::make_unique<const Data>(spec, std::move(regexes).value()));
+  return Tokenizer(std::move(data));
 }
 
 Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, SpecialTokens special) const {
@@ -214,15 +335,21 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, SpecialTok
   }
 
   std::vector<TokenId> ids;
-  Data::Scratch scratch;
+  ids.reserve(text.size() / 4);  // what most texts need
+  Data::Scratch scratch(text.size());
   std::vector<Part> inner;
   for (const Part& part : parts) {
     if (part.id) {
       ids.push_back(*part.id);
       continue;
     }
-    const std::string normalized = data_->nfc ? to_nfc(part.text) : std::string();
-    const std::string_view ready = data_->nfc ? normalized : part.text;
+    const bool at_origin = part.text.data() == text.data();
+    Normalizer::Result normalized;
+    std::string_view ready = part.text;
+    if (!data_->normalizer.changes_nothing()) {
+      SUBBYTE_TRY(normalized, data_->normalizer.normalize(part.text, kMaxNormalizedBytes));
+      ready = normalized.text;
+    }
     inner.clear();
     if (recognize) {
       data_->normalized_added.split(ready, inner);
@@ -233,7 +360,9 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, SpecialTok
       if (piece.id) {
         ids.push_back(*piece.id);
       } else {
-        data_->encode_text(piece.text, !recognize, scratch, ids);
+        const bool is_first =
+            at_origin && normalized.begins_at_origin && piece.text.data() == ready.data();
+        data_->encode_text(piece.text, is_first, !recognize, scratch, ids);
       }
     }
   }
@@ -249,21 +378,39 @@ Result<std::vector<TokenId>> Tokenizer::encode_prompt(std::string_view text,
 }
 
 std::string_view Tokenizer::token_bytes(TokenId id) const {
-  return data_->text_of(id).value_or(std::string_view());
+  if (const AddedToken* token = data_->find_added(id)) return token->content;
+  if (data_->has_byte_level) return data_->vocab.text(id);
+  if (id < 0 || id >= size()) return {};
+  const auto idx = static_cast<std::size_t>(id);
+  const std::size_t begin = idx == 0 ? 0 : data_->text_ends[idx - 1];
+  return std::string_view(data_->token_texts).substr(begin, data_->text_ends[idx] - begin);
 }
 
 Result<std::string> Tokenizer::decode(std::span<const TokenId> ids, bool skip_special) const {
-  std::string bytes;
+  std::string text;
+  DecoderState state = begin_decoding();
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    const auto text = data_->text_of(ids[i]);
-    if (!text) {
+    if (!data_->exists(ids[i])) {
       return Error{
           "tokenizer.bad_id",
           fmt::format("id {} at place {} does not exist, ids end at {}", ids[i], i, size() - 1)};
     }
-    if (!(skip_special && is_special(ids[i]))) bytes += *text;
+    if (!(skip_special && is_special(ids[i]))) decode_next(ids[i], state, text);
   }
-  return find_invalid_utf8(bytes) ? utf8::replace_invalid(bytes) : std::move(bytes);
+  end_decoding(state, text);
+  return text;
+}
+
+DecoderState Tokenizer::begin_decoding() const {
+  return data_->decoder.begin();
+}
+
+void Tokenizer::decode_next(TokenId id, DecoderState& state, std::string& text) const {
+  data_->decode_next(id, state, text);
+}
+
+void Tokenizer::end_decoding(DecoderState& state, std::string& text) const {
+  data_->decoder.finish(state, text);
 }
 
 std::optional<TokenId> Tokenizer::find(std::string_view token) const {
@@ -276,8 +423,7 @@ bool Tokenizer::is_added(TokenId id) const {
 }
 
 bool Tokenizer::is_special(TokenId id) const {
-  const bool may_be = id >= 0 && id < size() && data_->is_reserved(id);
-  const AddedToken* token = may_be ? data_->find_added(id) : nullptr;
+  const AddedToken* token = data_->find_added(id);
   return token != nullptr && token->special;
 }
 

@@ -10,6 +10,10 @@
 #include "base/status.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
+#include "text/first_tokens.h"
+#include "text/normalizer.h"
+#include "text/pretokenizer.h"
+#include "text/text_decoder.h"
 #include "text/tokenizer.h"
 #include "text/vocabulary.h"
 
@@ -20,12 +24,16 @@ struct TokenizerSpec {
   std::array<TokenId, 256> byte_ids{};
   std::vector<Bpe::Merge> merges;
   std::vector<AddedToken> added;
-  std::vector<std::string> patterns;  // of the pre-tokenizer, not yet compiled
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  TextDecoder decoder;
   // What the post-processor puts around a text that is a prompt.
   std::vector<TokenId> before;
   std::vector<TokenId> after;
+  FirstTokens::Unknown unknown;          // of tokens that spell no bytes
+  std::optional<std::string> unk_token;  // what the file calls it
+  bool has_byte_level = false;           // tokens spell bytes
   bool ignore_merges = false;
-  bool nfc = false;
   std::optional<std::string> eos_token;  // of tokenizer_config.json
 };
 

@@ -130,7 +130,7 @@ TEST(TokenizerMalformed, vocabulary_and_merges) {
          vocab(j)["<0x-1>"] = 400;
          vocab(j)["<0xGG>"] = 401;
        }},
-      {"unless they are asked for", "tokenizer.unsupported",
+      {"also where bytes without a token are asked for", "ok",
        [](auto& j) {
          vocab(j)["<0x-1>"] = 400;
          model(j)["byte_fallback"] = true;
@@ -183,7 +183,14 @@ TEST(TokenizerMalformed, patterns) {
       {"verb", "tokenizer.bad_regex", regex("(*ACCEPT)a")},
       {"lookbehind", "tokenizer.unsupported", regex("(?<=a+)b")},
       {"recursion", "tokenizer.unsupported", regex("(?R)")},
-      {"word class", "tokenizer.unsupported", regex("\\w+")},
+      {"word class", "ok", regex("\\w+")},
+      {"script", "ok", regex("[\\p{Han}&&[^x]]+")},
+      {"many classes in classes", "tokenizer.regex_too_complex",
+       [](auto& j) {
+         std::string pattern;
+         for (int i = 0; i < 300; ++i) pattern += "[\\p{L}&&[^" + std::to_string(i) + "]]";
+         split(j)["pattern"]["Regex"] = pattern;
+       }},
       {"10,000 groups deep", "tokenizer.unsupported",
        [](auto& j) {
          split(j)["pattern"]["Regex"] = std::string(10000, '(') + std::string(10000, ')');
@@ -191,7 +198,7 @@ TEST(TokenizerMalformed, patterns) {
       {"too long", "tokenizer.regex_too_long",
        [](auto& j) { split(j)["pattern"]["Regex"] = std::string(70000, 'a'); }},
       {"too large when compiled", "tokenizer.bad_regex", regex("(?:(?:a{999}){999}){999}")},
-      {"string pattern", "tokenizer.unsupported",
+      {"string pattern", "ok",
        [](auto& j) {
          split(j)["pattern"] = {{"String", " "}};
        }},
@@ -209,28 +216,42 @@ TEST(TokenizerMalformed, kinds_that_are_not_implemented) {
        [](auto& j) { model(j)["continuing_subword_prefix"] = "##"; }},
       {"suffix", "tokenizer.unsupported", [](auto& j) { model(j)["end_of_word_suffix"] = "</w>"; }},
       {"no suffix", "ok", [](auto& j) { model(j)["end_of_word_suffix"] = ""; }},
-      {"normalizer", "tokenizer.unsupported", [](auto& j) { j["normalizer"]["type"] = "NFKC"; }},
+      {"normalizer", "tokenizer.unsupported", [](auto& j) { j["normalizer"]["type"] = "Nmt"; }},
       {"normalizer without type", "json.missing",
        [](auto& j) { j["normalizer"] = TokenizerJson::object(); }},
       {"normalizer is a string", "json.type", [](auto& j) { j["normalizer"] = "NFC"; }},
       {"no pre_tokenizer", "tokenizer.unsupported", [](auto& j) { j["pre_tokenizer"] = nullptr; }},
       {"pre_tokenizer", "tokenizer.unsupported",
        [](auto& j) {
-         j["pre_tokenizer"] = {{"type", "Metaspace"}};
+         j["pre_tokenizer"] = {{"type", "BertPreTokenizer"}};
        }},
       {"empty sequence", "tokenizer.unsupported",
        [](auto& j) { j["pre_tokenizer"]["pretokenizers"].clear(); }},
       {"no ByteLevel", "tokenizer.unsupported",
        [](auto& j) { j["pre_tokenizer"]["pretokenizers"].erase(1); }},
-      {"behavior", "tokenizer.unsupported", [](auto& j) { split(j)["behavior"] = "Removed"; }},
-      {"inverted", "tokenizer.unsupported", [](auto& j) { split(j)["invert"] = true; }},
-      {"prefix space", "tokenizer.unsupported",
+      {"behavior", "tokenizer.unsupported", [](auto& j) { split(j)["behavior"] = "Halved"; }},
+      {"removed", "ok", [](auto& j) { split(j)["behavior"] = "Removed"; }},
+      {"inverted", "ok", [](auto& j) { split(j)["invert"] = true; }},
+      {"ByteLevel twice", "tokenizer.unsupported",
+       [](auto& j) { split(j) = j["pre_tokenizer"]["pretokenizers"][1]; }},
+      {"Metaspace after ByteLevel", "tokenizer.unsupported",
+       [](auto& j) {
+         j["pre_tokenizer"]["pretokenizers"].push_back(
+             {{"type", "Metaspace"}, {"replacement", "_"}});
+       }},
+      {"prefix space", "ok",
        [](auto& j) { j["pre_tokenizer"]["pretokenizers"][1]["add_prefix_space"] = true; }},
       {"post_processor", "tokenizer.unsupported",
        [](auto& j) {
-         j["post_processor"] = {{"type", "BertProcessing"}};
+         j["post_processor"] = {{"type", "SentenceProcessing"}};
        }},
-      {"decoder", "tokenizer.unsupported", [](auto& j) { j["decoder"]["type"] = "Metaspace"; }},
+      {"decoder", "tokenizer.unsupported", [](auto& j) { j["decoder"]["type"] = "CTC"; }},
+      {"decoder of characters", "tokenizer.unsupported",
+       [](auto& j) {
+         j["decoder"] = {{"type", "Metaspace"}, {"replacement", "_"}};
+       }},
+      {"decoder of bytes for characters", "tokenizer.unsupported",
+       [](auto& j) { j["pre_tokenizer"] = nullptr; }},
       {"no decoder", "tokenizer.unsupported", [](auto& j) { j["decoder"] = nullptr; }},
   });
 }

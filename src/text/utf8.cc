@@ -49,6 +49,12 @@ Decoded decode_one(std::string_view text) {
   return {value, lead.length, true, false};
 }
 
+std::size_t last_character(std::string_view text) {
+  std::size_t pos = text.size() - 1;
+  while (pos > 0 && (static_cast<unsigned char>(text[pos]) & 0xC0) == 0x80) --pos;
+  return pos;
+}
+
 std::string replace_invalid(std::string_view text) {
   std::string out;
   out.reserve(text.size());

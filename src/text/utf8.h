@@ -25,6 +25,9 @@ struct Decoded {
 /// The character at the front of `text`, which must not be empty.
 Decoded decode_one(std::string_view text);
 
+/// Start of the last character of valid UTF-8 that is not empty.
+std::size_t last_character(std::string_view text);
+
 /// `text` with every maximal invalid part replaced by U+FFFD.
 std::string replace_invalid(std::string_view text);
 

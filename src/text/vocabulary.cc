@@ -93,6 +93,15 @@ std::string_view Vocabulary::text(TokenId id) const {
   return found == nullptr ? std::string_view() : text(*found);
 }
 
+std::string Vocabulary::key(TokenId id) const {
+  const Entry* found = entry(id);
+  if (found == nullptr) return {};
+  if (!found->spells) return std::string(text(*found));
+  std::string made;
+  byte_alphabet::append_characters(text(*found), made);
+  return made;
+}
+
 bool Vocabulary::spells_bytes(TokenId id) const {
   const Entry* found = entry(id);
   return found != nullptr && found->spells;

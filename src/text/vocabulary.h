@@ -34,6 +34,8 @@ class Vocabulary {
   bool contains(TokenId id) const;
   /// The bytes that the key spells, or the key where it spells none; empty where there is no entry.
   std::string_view text(TokenId id) const;
+  /// The entry as the file spells it; empty where there is none.
+  std::string key(TokenId id) const;
   /// Says whether text() is bytes that were spelled.
   bool spells_bytes(TokenId id) const;
   /// One more than the largest id.

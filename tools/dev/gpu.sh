@@ -62,7 +62,7 @@ command_gpu_pack() {
   rm -rf build/device/lib
   mkdir build/device/lib
   ldd build/device/gpu_test build/device/subbyte_gpu_bench |
-    awk '$1 ~ /^lib(fmt|utf8proc)\.so/ {print $3}' | sort -u |
+    awk '$1 ~ /^libfmt\.so/ {print $3}' | sort -u |
     xargs -I '{}' cp -L '{}' build/device/lib
   tar -C build -cJf build/device.tar.xz device/gpu_test device/subbyte_gpu_bench device/lib \
     "${ampere[@]}"

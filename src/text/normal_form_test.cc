@@ -1,4 +1,4 @@
-#include "text/nfc.h"
+#include "text/normal_form.h"
 
 #include <gtest/gtest.h>
 

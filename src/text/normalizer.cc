@@ -1,0 +1,164 @@
+#include "text/normalizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "text/unicode.h"
+#include "text/utf8.h"
+
+namespace subbyte {
+namespace {
+
+constexpr std::size_t kMaxSteps = 64;
+
+using Kind = NormalizerStep::Kind;
+
+std::size_t num_characters(std::string_view text) {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }));
+}
+
+std::string lower_case(std::string_view text) {
+  std::string made;
+  made.reserve(text.size());
+  std::vector<char32_t> points;
+  while (!text.empty()) {
+    const utf8::Decoded c = utf8::decode_one(text);
+    text.remove_prefix(c.length);
+    points.clear();
+    unicode::append_lower(c.value, points);
+    for (const char32_t point : points) utf8::append(made, point);
+  }
+  return made;
+}
+
+bool is_mark(char32_t point) {
+  static const uint32_t marks = unicode::category_bits("M");
+  return unicode::is_in(point, marks);
+}
+
+std::string without_accents(std::string_view text) {
+  std::string made;
+  made.reserve(text.size());
+  while (!text.empty()) {
+    const utf8::Decoded c = utf8::decode_one(text);
+    if (!is_mark(c.value)) made += text.substr(0, c.length);
+    text.remove_prefix(c.length);
+  }
+  return made;
+}
+
+std::string_view stripped(std::string_view text, bool left, bool right) {
+  while (left && !text.empty()) {
+    const utf8::Decoded c = utf8::decode_one(text);
+    if (!unicode::is_space(c.value)) break;
+    text.remove_prefix(c.length);
+  }
+  while (right && !text.empty()) {
+    const std::size_t pos = utf8::last_character(text);
+    if (!unicode::is_space(utf8::decode_one(text.substr(pos)).value)) break;
+    text = text.substr(0, pos);
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<Normalizer> Normalizer::compile(const std::vector<NormalizerStep>& steps,
+                                       RegexBudget& budget) {
+  if (steps.size() > kMaxSteps) {
+    return Error{"tokenizer.regex_too_complex",
+                 fmt::format("expected at most {} steps, found {}", kMaxSteps, steps.size())};
+  }
+  Normalizer made;
+  for (const NormalizerStep& step : steps) {
+    Step compiled{step, {}};
+    // An empty pattern matches everywhere, which only an automaton knows.
+    compiled.spec.is_literal = step.is_literal && !step.pattern.empty();
+    if (step.kind == Kind::kReplace && !compiled.spec.is_literal) {
+      SUBBYTE_TRY(RegexAutomaton automaton, RegexAutomaton::compile(step.pattern, budget));
+      compiled.pattern.push_back(std::move(automaton));
+    }
+    made.steps_.push_back(std::move(compiled));
+  }
+  return made;
+}
+
+/// Stops early where the text becomes too long.
+void Normalizer::replace(const Step& step, std::size_t max_bytes, Result& result) {
+  const std::string_view text = result.text;
+  const NormalizerStep& spec = step.spec;
+  std::string made;
+  made.reserve(text.size());
+  const auto take = [&](std::size_t begin, std::size_t end, bool is_match) {
+    if (made.size() > max_bytes) return;
+    made += is_match ? std::string_view(spec.text) : text.substr(begin, end - begin);
+    if (!is_match || begin > 0 || end == 0) return;
+    // `tokenizers` gives what it writes the place of the byte that has the number of characters
+    // that it replaces.
+    const std::size_t place = num_characters(text.substr(0, end)) - 1;
+    const bool is_within = place < utf8::decode_one(text).length;
+    result.begins_at_origin = result.begins_at_origin && is_within && !spec.text.empty();
+  };
+  if (spec.is_literal) {
+    std::size_t done = 0;
+    for (std::size_t pos = text.find(spec.pattern); pos != std::string_view::npos;
+         pos = text.find(spec.pattern, done)) {
+      if (pos > done) take(done, pos, false);
+      done = pos + spec.pattern.size();
+      take(pos, done, true);
+    }
+    if (done < text.size()) take(done, text.size(), false);
+  } else {
+    RegexScanner::Scratch scratch;
+    RegexScanner(step.pattern.front(), scratch).scan(text, take);
+  }
+  result.text = std::move(made);
+}
+
+Result<Normalizer::Result> Normalizer::normalize(std::string_view text,
+                                                 std::size_t max_bytes) const {
+  Result result{std::string(text)};
+  for (const Step& step : steps_) {
+    const NormalizerStep& spec = step.spec;
+    const std::size_t size = result.text.size();
+    switch (spec.kind) {
+      case Kind::kForm:
+        result.text = to_normal_form(result.text, spec.form);
+        break;
+      case Kind::kLowercase:
+        result.text = lower_case(result.text);
+        break;
+      case Kind::kStripAccents: {
+        std::string made = without_accents(result.text);
+        const bool loses_first = size > 0 && is_mark(utf8::decode_one(result.text).value);
+        result.begins_at_origin = result.begins_at_origin && !loses_first;
+        result.text = std::move(made);
+        break;
+      }
+      case Kind::kStrip: {
+        const std::string_view rest = stripped(result.text, spec.left, spec.right);
+        const bool is_kept = rest.data() == result.text.data();
+        result.begins_at_origin = result.begins_at_origin && is_kept;
+        result.text = std::string(rest);
+        break;
+      }
+      case Kind::kPrepend:
+        if (size > 0) result.text.insert(0, spec.text);
+        break;
+      case Kind::kReplace:
+        replace(step, max_bytes, result);
+        break;
+    }
+    if (result.text.size() > max_bytes) {
+      return Error{"tokenizer.too_long",
+                   fmt::format("a text of {} bytes, at most {} are taken after normalization",
+                               result.text.size(), max_bytes)};
+    }
+  }
+  return result;
+}
+
+}  // namespace subbyte
