@@ -46,11 +46,7 @@ TEST_F(Importers, are_tried_in_the_order_of_the_list) {
   for (const Importer* importer : all_importers()) names += std::string(importer->name) + " ";
   EXPECT_EQ(names,
             "awq gptq pack_quantized naive_quantized nvfp4_pack_quantized mxfp4_pack_quantized "
-<<<<<<< d956c663e976577b7654a98d7ddbcb41277e703c
-            "modelopt_mxfp4 modelopt_nvfp4 modelopt_experts fp8 bnb_nf4 mxfp4 mxfp4_original "
-=======
-            "modelopt_mxfp4 modelopt_nvfp4 modelopt_experts bnb_nf4 mxfp4 mxfp4_original kbit "
->>>>>>> 5c7cd059bf145fa5a9a7ec5a7177c25f6a8840df
+            "modelopt_mxfp4 modelopt_nvfp4 modelopt_experts fp8 bnb_nf4 mxfp4 mxfp4_original kbit "
             "q8_0 dense ");
 }
 

@@ -15,8 +15,10 @@
 #include <array>
 #include <bit>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 namespace subbyte {
 namespace {
@@ -28,60 +30,45 @@ constexpr uint64_t kMultipliers[] = {0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, 0xA
 
 }  // namespace
 
-Bpe::Bpe(const std::vector<Merge>& merges, const std::vector<bool>& is_reserved) {
-  results_.reserve(merges.size());
-  makes_reserved_.reserve(merges.size());
-  for (const Merge& merge : merges) {
-    results_.push_back(merge.result);
+Bpe::Bpe(std::vector<Merge> merges, const std::vector<bool>& is_reserved)
+    : merges_(std::move(merges)) {
+  makes_reserved_.reserve(merges_.size());
+  for (const Merge& merge : merges_) {
     makes_reserved_.push_back(is_reserved[static_cast<std::size_t>(merge.result)]);
   }
   for (const uint64_t multiplier : kMultipliers) {
-    if (fill_slots(merges, multiplier)) return;
+    if (fill_slots(multiplier)) return;
   }
   slots_ = {};
-  sort_pairs(merges, is_reserved.size());
+  sort_ranks();
 }
 
 /// False where some pair would stand too far from its place.
-bool Bpe::fill_slots(const std::vector<Merge>& merges, uint64_t multiplier) {
-  const std::size_t size = std::bit_ceil(std::max<std::size_t>(merges.size() / 2 * 3, 16));
+bool Bpe::fill_slots(uint64_t multiplier) {
+  const std::size_t size = std::bit_ceil(std::max<std::size_t>(merges_.size() / 2 * 3, 16));
   multiplier_ = multiplier;
   shift_ = static_cast<unsigned>(64 - std::countr_zero(size));
-  slots_.assign(size + kMaxDistance, {});
-  for (std::size_t rank = 0; rank < merges.size(); ++rank) {
-    const Merge& merge = merges[rank];
+  slots_.assign(size + kMaxDistance, kNone);
+  for (uint32_t rank = 0; rank < merges_.size(); ++rank) {
+    const Merge& merge = merges_[rank];
     const std::size_t place = slot_of(merge.left, merge.right);
-    const auto is_taken = [&](const Slot& slot) {
-      return slot.rank != kNone && (slot.left != merge.left || slot.right != merge.right);
+    const auto is_taken = [&](uint32_t other) {
+      return other != kNone && !is_pair(other, merge.left, merge.right);
     };
     std::size_t slot = place;
     while (slot < place + kMaxDistance && is_taken(slots_[slot])) ++slot;
     if (slot == place + kMaxDistance) return false;
-    slots_[slot] = {merge.left, merge.right, static_cast<uint32_t>(rank)};
+    slots_[slot] = rank;
   }
   return true;
 }
 
-void Bpe::sort_pairs(const std::vector<Merge>& merges, std::size_t num_ids) {
-  std::vector<uint32_t> order(merges.size());
-  std::iota(order.begin(), order.end(), 0U);
-  std::ranges::sort(order, {}, [&](uint32_t rank) {
-    return std::tuple(merges[rank].left, merges[rank].right, rank);
+void Bpe::sort_ranks() {
+  sorted_.resize(merges_.size());
+  std::iota(sorted_.begin(), sorted_.end(), 0U);
+  std::ranges::sort(sorted_, {}, [&](uint32_t rank) {
+    return std::tuple(merges_[rank].left, merges_[rank].right, rank);
   });
-  first_.assign(num_ids + 1, 0);
-  rights_.reserve(merges.size());
-  ranks_.reserve(merges.size());
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const Merge& merge = merges[order[i]];
-    if (i + 1 < order.size()) {
-      const Merge& next = merges[order[i + 1]];
-      if (next.left == merge.left && next.right == merge.right) continue;
-    }
-    rights_.push_back(merge.right);
-    ranks_.push_back(order[i]);
-    ++first_[static_cast<std::size_t>(merge.left) + 1];
-  }
-  std::partial_sum(first_.begin(), first_.end(), first_.begin());
 }
 
 std::size_t Bpe::slot_of(TokenId left, TokenId right) const {
@@ -92,20 +79,21 @@ std::size_t Bpe::slot_of(TokenId left, TokenId right) const {
 
 uint32_t Bpe::find(TokenId left, TokenId right) const {
   if (slots_.empty()) return find_sorted(left, right);
-  const Slot* slot = &slots_[slot_of(left, right)];
-  for (const Slot* end = slot + kMaxDistance; slot < end && slot->rank != kNone; ++slot) {
-    if (slot->left == left && slot->right == right) return slot->rank;
+  const uint32_t* slot = &slots_[slot_of(left, right)];
+  for (const uint32_t* end = slot + kMaxDistance; slot < end && *slot != kNone; ++slot) {
+    if (is_pair(*slot, left, right)) return *slot;
   }
   return kNone;
 }
 
+/// The last one of equal pairs.
 uint32_t Bpe::find_sorted(TokenId left, TokenId right) const {
-  const auto left_idx = static_cast<std::size_t>(left);
-  const auto begin = rights_.begin() + first_[left_idx];
-  const auto end = rights_.begin() + first_[left_idx + 1];
-  const auto found = std::lower_bound(begin, end, right);
-  if (found == end || *found != right) return kNone;
-  return ranks_[static_cast<std::size_t>(found - rights_.begin())];
+  const auto pair_of = [&](uint32_t rank) {
+    return std::pair(merges_[rank].left, merges_[rank].right);
+  };
+  const auto after = std::ranges::upper_bound(sorted_, std::pair(left, right), {}, pair_of);
+  if (after == sorted_.begin() || !is_pair(*std::prev(after), left, right)) return kNone;
+  return *std::prev(after);
 }
 
 void Bpe::encode_short(std::span<const TokenId> symbols, bool avoid_reserved, Scratch& scratch,
@@ -123,7 +111,7 @@ void Bpe::encode_short(std::span<const TokenId> symbols, bool avoid_reserved, Sc
     const auto lowest = std::min_element(ranks.begin(), ranks.begin() + size - 1);
     if (*lowest == kNone) break;
     const auto i = static_cast<std::size_t>(lowest - ranks.begin());
-    left[i] = results_[*lowest];
+    left[i] = merges_[*lowest].result;
     std::copy(left.begin() + i + 2, left.begin() + size, left.begin() + i + 1);
     if (i + 2 < size)
       std::copy(ranks.begin() + i + 2, ranks.begin() + size - 1, ranks.begin() + i + 1);
@@ -174,7 +162,7 @@ void Bpe::encode(std::span<const TokenId> first, bool avoid_reserved, Scratch& s
     auto& symbol = symbols[idx];
     if (symbol.rank != rank) continue;
     auto& gone = symbols[symbol.next];
-    symbol.id = results_[rank];
+    symbol.id = merges_[rank].result;
     gone.rank = kNone;
     symbol.next = gone.next;
     if (symbol.next != kNone) symbols[symbol.next].previous = idx;

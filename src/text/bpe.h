@@ -39,7 +39,9 @@ class Bpe {
 
   /// `merges` in order of rank, of two equal pairs the last one holds. `is_reserved[id]` marks ids
   /// that text may not become where encode() avoids them.
-  Bpe(const std::vector<Merge>& merges, const std::vector<bool>& is_reserved);
+  Bpe(std::vector<Merge> merges, const std::vector<bool>& is_reserved);
+
+  const std::vector<Merge>& merges() const { return merges_; }
 
   /// Appends the tokens that `symbols` become. With `avoid_reserved` merges that would make a
   /// reserved id do not exist. Takes O(n log n) for n symbols; never recurses.
@@ -49,16 +51,11 @@ class Bpe {
  private:
   static constexpr uint32_t kNone = 0xFFFFFFFF;
 
-  /// A place of a table by the hash of the pair. No file can make it slow: where pairs stand too
-  /// far from their places, another hash is taken, and after some of those the sorted list below.
-  struct Slot {
-    TokenId left = -1;
-    TokenId right = -1;
-    uint32_t rank = kNone;
-  };
-
-  bool fill_slots(const std::vector<Merge>& merges, uint64_t multiplier);
-  void sort_pairs(const std::vector<Merge>& merges, std::size_t num_ids);
+  bool fill_slots(uint64_t multiplier);
+  void sort_ranks();
+  bool is_pair(uint32_t rank, TokenId left, TokenId right) const {
+    return merges_[rank].left == left && merges_[rank].right == right;
+  }
   std::size_t slot_of(TokenId left, TokenId right) const;
   uint32_t find(TokenId left, TokenId right) const;
   uint32_t find_sorted(TokenId left, TokenId right) const;
@@ -69,15 +66,14 @@ class Bpe {
   void encode_short(std::span<const TokenId> symbols, bool avoid_reserved, Scratch& scratch,
                     std::vector<TokenId>& ids) const;
 
-  std::vector<TokenId> results_;      // by rank
+  std::vector<Merge> merges_;         // by rank
   std::vector<bool> makes_reserved_;  // by rank
-  std::vector<Slot> slots_;           // empty: the sorted list is searched
+  // Ranks by the hash of the pair. No file can make this slow: where pairs stand too far from their
+  // places, another hash is taken, and after some of those the sorted list below.
+  std::vector<uint32_t> slots_;
   uint64_t multiplier_ = 0;
   unsigned shift_ = 0;
-  // Pairs by their left token: rights_[first_[left] .. first_[left + 1]), sorted.
-  std::vector<uint32_t> first_;
-  std::vector<TokenId> rights_;
-  std::vector<uint32_t> ranks_;
+  std::vector<uint32_t> sorted_;  // ranks by pair, where there are no slots
 };
 
 }  // namespace subbyte

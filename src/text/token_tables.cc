@@ -19,8 +19,8 @@ namespace {
 constexpr std::size_t kMinBytesPerId = 8;
 constexpr std::size_t kFreeIds = std::size_t{1} << 18;
 constexpr std::size_t kMaxIds = std::size_t{1} << 22;
-// What one takes at most in the tables of Bpe, beside itself; less while the vector grows.
-constexpr std::size_t kMergeBytes = sizeof(Bpe::Merge) + 40;
+// What one takes at most: while the vector grows, or in the tables of Bpe.
+constexpr std::size_t kMergeBytes = 3 * sizeof(Bpe::Merge);
 // While the vector grows; then in AddedTokenMatcher, too, or in lists that look for twins.
 constexpr std::size_t kAddedBytes = 4 * sizeof(AddedToken);
 

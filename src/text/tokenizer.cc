@@ -121,13 +121,13 @@ struct Tokenizer::Data {
         decoder(std::move(spec.decoder)),
         first_tokens(has_byte_level ? FirstTokens::of_bytes(spec.byte_ids)
                                     : FirstTokens::of_characters(vocab, unknown)),
-        bpe(spec.merges, reserved),
+        bpe(std::move(spec.merges), reserved),
         plain_added(pick(false)),
         normalized_added(pick(true)),
         before(std::move(spec.before)),
         after(std::move(spec.after)),
         ignore_merges(spec.ignore_merges),
-        cuts_words(marks_begin_words(spec.merges)),
+        cuts_words(marks_begin_words()),
         eos_token(std::move(spec.eos_token)) {}
 
   static std::vector<AddedToken> sorted_by_id(std::vector<AddedToken> tokens) {
@@ -179,10 +179,10 @@ struct Tokenizer::Data {
 
   /// Says whether no merge joins the mark to something else that stands before it, so that words
   /// can be encoded one by one.
-  bool marks_begin_words(const std::vector<Bpe::Merge>& merges) const {
+  bool marks_begin_words() const {
     const auto id = vocab.find(kMark);
     if (has_byte_level || ignore_merges || !id || is_reserved(*id)) return false;
-    return std::ranges::all_of(merges, [&](const Bpe::Merge& merge) {
+    return std::ranges::all_of(bpe.merges(), [&](const Bpe::Merge& merge) {
       const std::string key = vocab.key(merge.result);
       return word_end(key) == key.size();
     });

@@ -5,11 +5,8 @@
 
 #include <algorithm>
 
-<<<<<<< 7412fc20feb184ad03334c9f580a55467cb6f69f
 #include "quantize/fp8.h"
-=======
 #include "quantize/kbit.h"
->>>>>>> fcd591036e74a31f265938c9d21eb3a8489e95f0
 #include "quantize/mxfp4.h"
 #include "quantize/nf4.h"
 #include "quantize/nvfp4.h"
@@ -73,14 +70,14 @@ Result<Matrix> to_nf4(const QuantizeInput& input, const QuantizeForm& form, Exec
   return quantize_nf4(input.rows, input.cols, form.group_size, input.read_row, pool);
 }
 
-<<<<<<< 7412fc20feb184ad03334c9f580a55467cb6f69f
 WeightFormat fp8_format(const QuantizeForm& form) {
   return {Format::kE4M3, Format::kF32, Zero::kNone, form.group_size};
 }
 
 Result<Matrix> to_fp8(const QuantizeInput& input, const QuantizeForm&, Executor& pool) {
   return quantize_fp8(input.rows, input.cols, input.read_row, pool);
-=======
+}
+
 WeightFormat kbit_format(const QuantizeForm& form) {
   return {kbit_element(form.bits), Format::kE4M4, Zero::kNone, kKbitBlock};
 }
@@ -103,7 +100,6 @@ constexpr QuantizeFormat kbit_row(std::string_view name, int bits) {
           .mixed = true,
           .format = kbit_format,
           .quantize = to_kbit};
->>>>>>> fcd591036e74a31f265938c9d21eb3a8489e95f0
 }
 
 constexpr QuantizeFormat kFormats[] = {{.name = "awq",

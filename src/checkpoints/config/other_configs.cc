@@ -1,23 +1,16 @@
-<<<<<<< d956c663e976577b7654a98d7ddbcb41277e703c
-// The sections of ModelOpt, bitsandbytes and FP8.
-=======
-// The sections of ModelOpt, bitsandbytes and kbit.
->>>>>>> 5c7cd059bf145fa5a9a7ec5a7177c25f6a8840df
+// The sections of ModelOpt, bitsandbytes, FP8 and kbit.
 //
 //   ModelOpt, hf_quant_config.json:  {"quantization": {"quant_algo": "NVFP4", "group_size": 16}}
 //   or config.json:                  {"quant_method": "modelopt", "quant_algo": "NVFP4", ...}
 //   bitsandbytes:                    {"quant_method": "bitsandbytes", "load_in_4bit": true,
 //                                     "bnb_4bit_quant_type": "nf4",
 //                                     "bnb_4bit_use_double_quant": true}
-<<<<<<< d956c663e976577b7654a98d7ddbcb41277e703c
 //   FP8, transformers and vLLM:      {"quant_method": "fp8", "weight_block_size": [128, 128],
 //                                     "activation_scheme": "dynamic", "fmt": "e4m3"}
 //   ModelOpt, several algorithms:    {"quant_algo": "MIXED_PRECISION", "quantized_layers":
 //                                     {"model.layers.0.mlp.up_proj": {"quant_algo": "FP8"}, ...}}
-=======
 //   kbit:                            {"quant_method": "kbit", "bits": 4, "block_size": 32}, or
 //                                    "bits": [2, 4] where modules differ
->>>>>>> 5c7cd059bf145fa5a9a7ec5a7177c25f6a8840df
 
 #include <algorithm>
 #include <limits>

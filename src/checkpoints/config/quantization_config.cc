@@ -246,30 +246,21 @@ Result<QuantizationConfig> read_section(const json::Object& object, std::string_
   } else if (method == "bitsandbytes") {
     config.method = Method::kBitsandbytes;
     SUBBYTE_CHECK(read_bitsandbytes(object, config));
-<<<<<<< d956c663e976577b7654a98d7ddbcb41277e703c
   } else if (method == "fp8" || method == "fbgemm_fp8") {
     config.method = Method::kFp8;
     SUBBYTE_CHECK(read_fp8(object, config));
-=======
   } else if (method == "kbit") {
     config.method = Method::kKbit;
     SUBBYTE_CHECK(read_kbit(object, config));
->>>>>>> 5c7cd059bf145fa5a9a7ec5a7177c25f6a8840df
   } else if (const auto name = foreign_method(method); !name.empty()) {
     return foreign_error("quantization.method",
                          fmt::format("{}: quant_method is {}", object.where(), quote(method)),
                          name);
   } else {
-<<<<<<< d956c663e976577b7654a98d7ddbcb41277e703c
     return object.error(
         "quantization.method", "quant_method",
         "\"awq\", \"gptq\", \"auto-round\", \"mxfp4\", \"fp8\", \"compressed-tensors\", "
-        "\"modelopt\" or \"bitsandbytes\" (what this version supports)");
-=======
-    return object.error("quantization.method", "quant_method",
-                        "\"awq\", \"gptq\", \"auto-round\", \"mxfp4\", \"compressed-tensors\", "
-                        "\"modelopt\", \"bitsandbytes\" or \"kbit\" (what this version supports)");
->>>>>>> 5c7cd059bf145fa5a9a7ec5a7177c25f6a8840df
+        "\"modelopt\", \"bitsandbytes\" or \"kbit\" (what this version supports)");
   }
   return config;
 }
@@ -353,13 +344,10 @@ std::string QuantizationConfig::method_name() const {
       return "modelopt";
     case Method::kBitsandbytes:
       return "bitsandbytes";
-<<<<<<< d956c663e976577b7654a98d7ddbcb41277e703c
     case Method::kFp8:
       return "fp8";
-=======
     case Method::kKbit:
       return "kbit";
->>>>>>> 5c7cd059bf145fa5a9a7ec5a7177c25f6a8840df
     case Method::kNone:
       break;
   }

@@ -54,11 +54,8 @@ struct QuantizationConfig {
     kCompressedTensors,
     kModelopt,
     kBitsandbytes,
-<<<<<<< d956c663e976577b7654a98d7ddbcb41277e703c
-    kFp8
-=======
+    kFp8,
     kKbit
->>>>>>> 5c7cd059bf145fa5a9a7ec5a7177c25f6a8840df
   };
 
   Method method = Method::kNone;
