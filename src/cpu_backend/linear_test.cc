@@ -263,7 +263,8 @@ TEST_F(CheckLinear, names_what_is_supported) {
   }
   view_.format.zero = Zero::kU16;
   expect_refused("u4 scale f16 zero u8, u4 scale bf16 zero u8");
-  expect_refused("e2m1 scale e8m0, e2m1 scale e4m3, nf4 scale f32, nfl2 scale e4m4");
+  expect_refused("e2m1 scale e8m0, e2m1 scale e4m3, e4m3 scale f32, e4m3 scale bf16");
+  expect_refused("e4m3 scale e8m0, nf4 scale f32, nfl2 scale e4m4");
   expect_refused("nfl5 scale f16, bf16, f16, f32");
 }
 
