@@ -72,10 +72,6 @@ Status CudaStepRunner::check_operations(const StepPlan& plan) {
     const bool is_of_cpus = std::holds_alternative<ColumnsOp>(op.what) ||
                             std::holds_alternative<SigmoidGateOp>(op.what);
     if (is_of_cpus) return unsupported(op, "sigmoid gates run on CPUs alone (--device cpu)");
-    const auto* const rotate = std::get_if<RotateOp>(&op.what);
-    if (rotate != nullptr && 2 * plan.value(rotate->cos).cols != rotate->shape.head_dim) {
-      return unsupported(op, "heads of which a part turns run on CPUs alone");
-    }
   }
   return {};
 }
