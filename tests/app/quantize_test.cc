@@ -80,13 +80,14 @@ TEST_F(QuantizeProgram, every_format_of_every_family_runs_verifies_and_converts)
       ++written;
       const Json report = Json::parse(made.out);
       EXPECT_GT(report["modules"], 0);
-      EXPECT_GT(report["signal_to_noise_db"], 15);
+      // What section 12 of the kbit document demands of 2 and of 3 bits; more bits give more.
+      EXPECT_GT(report["signal_to_noise_db"], format.default_bits == 2 ? 7.3 : 14.9);
       EXPECT_LT(report["bits_per_weight"], format.default_bits + 0.6);
       EXPECT_EQ(report["resumed_tensors"], 0);
       expect_sound(name);
     }
   }
-  EXPECT_EQ(written, 36);  // of 40: awq, gptq, gptq_v2 and modelopt_nvfp4 of gpt-oss
+  EXPECT_EQ(written, 60);  // of 64: awq, gptq, gptq_v2 and modelopt_nvfp4 of gpt-oss
 }
 
 TEST_F(QuantizeProgram, integers_of_every_width_with_and_without_zero_points) {
