@@ -99,14 +99,25 @@ class Batches : public ::testing::TestWithParam<const char*> {
     }
   }
 
-  /// Ten conversations of unequal lengths, some of which begin with what others have, and two with
-  /// all of it, which layers with a window have, too.
-  std::vector<Conversation> run_ten() {
+  /// Takes the last tokens of a conversation back, where its sequence still holds what is before.
+  void take_back(Conversation& one, int64_t count) {
+    const int64_t length = one.sequence.length() - count;
+    if (length < 0 || !one.sequence.holds(length)) return;
+    one.sequence.truncate(length);
+    one.tokens.resize(length);
+    one.logits.resize(length * model_->config().vocab_size);
+  }
+
+  /// Sixteen conversations of unequal lengths, some of which begin with what others have, and three
+  /// with all of it, which layers with a window have, too; the last tokens of others are taken back.
+  std::vector<Conversation> run_sixteen() {
     std::vector<Conversation> all;
-    for (const int64_t length : {1, 5, 17, 130, 256, 300}) all.push_back(conversation(length));
+    for (const int64_t length : {1, 5, 17, 130, 256, 300, 3, 64, 129, 190}) {
+      all.push_back(conversation(length));
+    }
     run(all);
-    for (const auto& [from, length] :
-         {std::pair{5, 128}, std::pair{5, 201}, std::pair{5, 300}, std::pair{4, 256}}) {
+    for (const auto& [from, length] : {std::pair{5, 128}, std::pair{5, 201}, std::pair{5, 300},
+                                       std::pair{4, 256}, std::pair{9, 100}, std::pair{2, 17}}) {
       Conversation& parent = all[from];
       Conversation child = {parent.sequence.share(length), {}, {}};
       // Of a prefix whose window is gone nothing is shared.
@@ -118,6 +129,7 @@ class Batches : public ::testing::TestWithParam<const char*> {
                           parent.logits.begin() + shared * model_->config().vocab_size);
       all.push_back(std::move(child));
     }
+    for (const std::size_t i : {3, 6, 8, 12}) take_back(all[i], 2);
     // All go on: those that share a page, and the one that they have it of.
     for (Conversation& one : all) {
       const std::vector<int32_t> more = random_tokens(60);
@@ -155,10 +167,10 @@ double decibels(const std::vector<float>& found, const std::vector<float>& expec
   return tokens[tokens.size() / 2];
 }
 
-TEST_P(Batches, ten_sequences_give_the_bits_of_single_runs_in_the_invariant_mode) {
+TEST_P(Batches, sixteen_sequences_give_the_bits_of_single_runs_in_the_invariant_mode) {
   for (const Element type : {Element::kF32, Element::kF16, Element::kBF16, Element::kE4M3}) {
     start(true, type);
-    const std::vector<Conversation> all = run_ten();
+    const std::vector<Conversation> all = run_sixteen();
     for (const Conversation& one : all) {
       const std::vector<float> expected = alone(one.tokens);
       ASSERT_EQ(one.logits.size(), expected.size());
@@ -168,9 +180,9 @@ TEST_P(Batches, ten_sequences_give_the_bits_of_single_runs_in_the_invariant_mode
   }
 }
 
-TEST_P(Batches, ten_sequences_are_near_single_runs) {
+TEST_P(Batches, sixteen_sequences_are_near_single_runs) {
   start(false);
-  for (const Conversation& one : run_ten()) {
+  for (const Conversation& one : run_sixteen()) {
     const std::vector<float> expected = alone(one.tokens);
     ASSERT_EQ(one.logits.size(), expected.size());
     // Both are within 80 dB of the exact logits (precision_test); of differences alone three more.

@@ -141,7 +141,8 @@ TEST_P(DeltaNetModels, give_the_logits_and_the_greedy_tokens_of_the_reference) {
         differences(std::span(found).last(prompt.logits.size()), prompt.logits);
     const auto rounding =
         testing::rounding_of(testing::isa_of(*backend_), Activations::kF32, /*is_prompt=*/true);
-    const double tolerance = testing::golden_tolerance(model_->config(), prompt.logits, rounding);
+    const double tolerance = testing::golden_tolerance(model_->config(), prompt.logits, rounding,
+                                                       std::ssize(prompt.ids));
     EXPECT_LE(worst[worst.size() / 2], tolerance);
     EXPECT_LE(worst.back(), kSmallest * tolerance);
     EXPECT_EQ(alone(prompt.ids), prompt.greedy);

@@ -15,11 +15,17 @@
 // stream, so that counting every sum in full allows for softmax, SiLU and the exponential, which
 // round by a few u:
 //
+// A state of a gated delta net is a sum over the tokens, each of which rounds it twice, as it decays
+// and as it is added to; what is read of it is a sum over a key, twice; queries and keys are divided by sums of their squares, results by a sum of theirs. The
+// reference has five sums over chunks of 64 tokens and four over a key in their place. The mean of
+// both counts, as each side's error is its own.
+//
 //   relative error r = sqrt(u^2 * (sum of all K) + (number of products) * e^2 / 3)
 //
 // The largest of N errors that are normally distributed is sqrt(2 ln N) times their root mean
 // square. The bound is twice that, and a model is held to it in decibels with the same factor.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <numbers>
@@ -56,25 +62,36 @@ inline Rounding rounding_of(std::string_view isa, Activations activations, bool 
   return {kPeak * 0x1p-22};
 }
 
+/// The terms of the sums of a gated delta net, with its convolution and its output projection.
+inline int64_t delta_net_terms(const DeltaNetShape& shape, int64_t tokens) {
+  constexpr int64_t kChunk = 64;
+  const int64_t here = 2 * tokens + 4 * shape.key_size + shape.value_size;
+  const int64_t there = 5 * kChunk + 4 * shape.key_size + shape.value_size;
+  return (here + there) / 2 + shape.taps + shape.value_width();
+}
+
 /// The root mean square of the error of the logits over theirs: r above.
 inline double relative_error(const ModelConfig& config, int64_t tokens, const Rounding& rounding) {
   const int64_t heads = config.num_heads * config.head_dim;
   const int64_t mlp = config.num_experts == 0 ? config.intermediate_size : config.expert_size;
   const int64_t attention = config.head_dim + tokens;  // scores, then values
-  const int64_t layer = config.hidden_size + attention + heads + config.hidden_size + mlp;
-  const int64_t terms = config.num_layers * layer + config.hidden_size;
+  const int64_t delta_nets = std::ranges::count(config.delta_net_layers, true);
+  const int64_t terms = config.num_layers * (2 * config.hidden_size + mlp) +
+                        (config.num_layers - delta_nets) * (attention + heads) +
+                        delta_nets * delta_net_terms(config.delta_net, tokens) + config.hidden_size;
   const int64_t products = config.num_layers * (rounding.in_attention ? 6 : 4) + 1;
   return std::sqrt(0x1p-48 * static_cast<double>(terms) +
                    static_cast<double>(products) * rounding.e * rounding.e / 3);
 }
 
-/// The largest difference that any of the logits may have from the reference.
+/// The largest difference that any of the logits may have from the reference. `length`: the tokens
+/// of the sequence where the reference has only the last of them; 0: it has all.
 inline double golden_tolerance(const ModelConfig& config, std::span<const float> reference,
-                               const Rounding& rounding) {
+                               const Rounding& rounding, int64_t length = 0) {
   double squares = 0;
   for (const float value : reference) squares += double{value} * value;
   const auto count = static_cast<double>(reference.size());
-  const auto tokens = static_cast<int64_t>(count) / config.vocab_size;
+  const auto tokens = length > 0 ? length : static_cast<int64_t>(count) / config.vocab_size;
   return kGoldenFactor * std::sqrt(2 * std::log(count)) * std::sqrt(squares / count) *
          relative_error(config, tokens, rounding);
 }
