@@ -135,18 +135,24 @@ class DeltaNetModels : public ::testing::TestWithParam<const char*> {
 
 TEST_P(DeltaNetModels, give_the_logits_and_the_greedy_tokens_of_the_reference) {
   start(false);
+  const auto rounding =
+      testing::rounding_of(testing::isa_of(*backend_), Activations::kF32, /*is_prompt=*/true);
+  std::vector<double> of_tolerance;  // of each token
   for (const Prompt& prompt : prompts_) {
     const std::vector<float> found = testing::logits_of(*model_, *backend_, prompt.ids);
-    const std::vector<double> worst =
-        differences(std::span(found).last(prompt.logits.size()), prompt.logits);
-    const auto rounding =
-        testing::rounding_of(testing::isa_of(*backend_), Activations::kF32, /*is_prompt=*/true);
     const double tolerance = testing::golden_tolerance(model_->config(), prompt.logits, rounding,
                                                        std::ssize(prompt.ids));
-    EXPECT_LE(worst[worst.size() / 2], tolerance);
-    EXPECT_LE(worst.back(), kSmallest * tolerance);
+    for (const double worst :
+         differences(std::span(found).last(prompt.logits.size()), prompt.logits)) {
+      of_tolerance.push_back(worst / tolerance);
+    }
     EXPECT_EQ(alone(prompt.ids), prompt.greedy);
   }
+  // The median, as the state of the first tokens is a sum of few: what a query reads of it may be
+  // small beside it, and its norm makes noise of that.
+  std::ranges::sort(of_tolerance);
+  EXPECT_LE(of_tolerance[of_tolerance.size() / 2], 1);
+  EXPECT_LE(of_tolerance.back(), kSmallest);
 }
 
 TEST_P(DeltaNetModels, a_prompt_has_the_same_bits_wherever_it_is_cut) {
