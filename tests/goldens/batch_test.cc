@@ -109,7 +109,7 @@ class Batches : public ::testing::TestWithParam<const char*> {
   }
 
   /// Sixteen conversations of unequal lengths, some of which begin with what others have, and three
-  /// with all of it, which layers with a window have, too; the last tokens of others are taken back.
+  /// with all of it, which layers with a window have, too; others take their last tokens back.
   std::vector<Conversation> run_sixteen() {
     std::vector<Conversation> all;
     for (const int64_t length : {1, 5, 17, 130, 256, 300, 3, 64, 129, 190}) {

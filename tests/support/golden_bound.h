@@ -15,10 +15,11 @@
 // stream, so that counting every sum in full allows for softmax, SiLU and the exponential, which
 // round by a few u:
 //
-// A state of a gated delta net is a sum over the tokens, each of which rounds it twice, as it decays
-// and as it is added to; what is read of it is a sum over a key, twice; queries and keys are divided by sums of their squares, results by a sum of theirs. The
-// reference has five sums over chunks of 64 tokens and four over a key in their place. The mean of
-// both counts, as each side's error is its own.
+// A state of a gated delta net is a sum over the tokens, each of which rounds it twice, as it
+// decays and as it is added to; what is read of it is a sum over a key, twice; queries and keys are
+// divided by sums of their squares, results by a sum of theirs. The reference has five sums over
+// chunks of 64 tokens and four over a key in their place. The mean of both counts, as each side's
+// error is its own.
 //
 //   relative error r = sqrt(u^2 * (sum of all K) + (number of products) * e^2 / 3)
 //
