@@ -349,7 +349,7 @@ using subbyte::bench::StepSuite;
 
 void add_kernel_options(CLI::App& app, Options& options) {
   app.add_option("--shape", options.shapes, "qkv o gate_up down 8192 oss_gate_up oss_down");
-  app.add_option("--format", options.formats, "int4 mxfp4 nvfp4 nf4 kbit2 kbit3 kbit4 kbit5");
+  app.add_option("--format", options.formats, "int4 mxfp4 nvfp4 fp8 nf4 kbit2 kbit3 kbit4 kbit5");
   app.add_option("--m", options.m, "Numbers of tokens");
   app.add_option("--kernel", options.kernel, "Only this kernel: gemv, small_m8, large_m128, ...")
       ->envname("SUBBYTE_KERNEL");
