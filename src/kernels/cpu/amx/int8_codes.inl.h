@@ -8,7 +8,8 @@
 //
 // with `top` the largest e of the block: 2 * 6 * 2^3 is 96. Groups with e < top - 3 are zeros in
 // the first pass, and each has a pass of its own after it, in which d is 3. A block whose scales
-// lie within a factor of 8 needs one pass.
+// lie within a factor of 8 needs one pass. Groups of zeros, as padding is, have no say in that,
+// whatever their scale, unless it is NaN.
 
 constexpr int64_t kStepsOfBlock = kBlockInputs / 32;  // groups of MXFP4
 
@@ -109,17 +110,24 @@ struct Mxfp4Codes {
     bool more = false;
     for (int64_t step = 0; step < codes.steps(); step += 64) {
       const int64_t block = step / kStepsOfBlock;
-      const Int scales = codes.load(step);
-      const Int top = largest_of_lane(scales);
-      const Int difference = _mm512_sub_epi8(top, scales);
-      const Int three = _mm512_set1_epi8(3);
-      const __mmask64 near = _mm512_cmple_epu8_mask(difference, three);
+      const __mmask64 there = ScaleCodes::first_bytes(codes.steps() - step);
+      Int scales = codes.load(step);
+      Int top = largest_of_lane(scales);
+      __mmask64 near = groups_near(top, scales);
+      if ((~near & there) != 0) {
+        const __mmask64 zeros = groups_of_zeros(weights, row, step, scales);
+        scales = _mm512_mask_blend_epi8(zeros, scales, _mm512_setzero_si512());
+        top = largest_of_lane(scales);
+        // Scale and shift of zeros are of no matter: they take those of the largest.
+        scales = _mm512_mask_blend_epi8(zeros, scales, top);
+        near = groups_near(top, scales);
+        more |= (~near & there) != 0;
+      }
       // No byte shifts into the next, as what it shifts is 3 at most.
-      const Int d = _mm512_slli_epi32(_mm512_maskz_sub_epi8(near, three, difference), 4);
+      const Int d = _mm512_maskz_sub_epi8(near, _mm512_set1_epi8(3), _mm512_sub_epi8(top, scales));
       store(staged + block, block_scales(top));
       store_int(reinterpret_cast<uint8_t*>(shifts + block),
-                or_bits(d, _mm512_maskz_set1_epi8(near, 15)));
-      more |= (~near & ScaleCodes::first_bytes(codes.steps() - step)) != 0;
+                or_bits(_mm512_slli_epi32(d, 4), _mm512_maskz_set1_epi8(near, 15)));
     }
     return more;
   }
@@ -137,9 +145,29 @@ struct Mxfp4Codes {
   }
 
  private:
+  /// In all bytes of the lane.
   static Int largest_of_lane(Int bytes) {
     const Int halves = _mm512_max_epu8(bytes, _mm512_rol_epi32(bytes, 16));
     return _mm512_max_epu8(halves, _mm512_rol_epi32(halves, 8));
+  }
+  static __mmask64 groups_near(Int top, Int scales) {
+    return _mm512_cmple_epu8_mask(_mm512_sub_epi8(top, scales), _mm512_set1_epi8(3));
+  }
+  /// Which of 64 groups from `step` on have no weight but 0, and a scale that is a number.
+  [[gnu::noinline]] static __mmask64 groups_of_zeros(const Weights& weights, int64_t row,
+                                                     int64_t step, Int scales) {
+    constexpr int64_t kGroupBytes = 16;
+    const uint8_t* codes = weights.codes + row * weights.row_bytes;
+    __mmask64 zeros = 0;
+    for (int64_t i = 0; i < 64 && (step + i) * kGroupBytes < weights.row_bytes; ++i) {
+      const int64_t begin = (step + i) * kGroupBytes;
+      const int64_t left = weights.row_bytes - begin;
+      uint8_t any = 0;
+      for (int64_t j = 0; j < (left < kGroupBytes ? left : kGroupBytes); ++j)
+        any |= codes[begin + j];
+      zeros |= __mmask64{(any & 0x77) == 0} << i;
+    }
+    return zeros & _mm512_cmpneq_epi8_mask(scales, _mm512_set1_epi8(-1));
   }
   /// The lower four bits of each byte of `codes`, kept where `spread` ends in ones, and its upper.
   static Int look_up_shifted(Int codes, Int spread, Int table) {
