@@ -67,7 +67,7 @@ int64_t groups_of(const GroupGemm& g) {
 
 constexpr int64_t kBatchRows = 256;
 constexpr int64_t kBatchScaleBytes = int64_t{1} << 20;  // of a thread, whose cache keeps them
-constexpr int64_t kUnpackGrain = 1 << 14;  // activations: a few microseconds
+constexpr int64_t kUnpackGrain = 1 << 14;               // activations: a few microseconds
 
 /// Groups in a row, as many as are unpacked together: one, or more as long as what is unpacked fits
 /// the caches of the threads, from where it is read.
