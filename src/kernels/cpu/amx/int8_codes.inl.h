@@ -95,6 +95,7 @@ struct Mxfp4Codes {
   static constexpr float kCenter = 0;
   static constexpr int kPasses = kStepsOfBlock;
   static constexpr uint32_t kWholeShift = 16 * 3 + 15;
+  static constexpr int64_t kGroupBytes = 16;
 
   static int64_t per_row(const Weights& weights) {
     return (weights.cols + kBlockInputs - 1) / kBlockInputs;
@@ -114,8 +115,8 @@ struct Mxfp4Codes {
       Int scales = codes.load(step);
       Int top = largest_of_lane(scales);
       __mmask64 near = groups_near(top, scales);
-      if ((~near & there) != 0) {
-        const __mmask64 zeros = groups_of_zeros(weights, row, step, scales);
+      if (const __mmask64 far = ~near & there; far != 0) {
+        const __mmask64 zeros = groups_of_zeros(weights, row, step, scales, far);
         scales = _mm512_mask_blend_epi8(zeros, scales, _mm512_setzero_si512());
         top = largest_of_lane(scales);
         // Scale and shift of zeros are of no matter: they take those of the largest.
@@ -153,21 +154,30 @@ struct Mxfp4Codes {
   static __mmask64 groups_near(Int top, Int scales) {
     return _mm512_cmple_epu8_mask(_mm512_sub_epi8(top, scales), _mm512_set1_epi8(3));
   }
-  /// Which of 64 groups from `step` on have no weight but 0, and a scale that is a number.
+  /// Which groups, of the blocks with one of `far`, from `step` on, have no weight but 0, and a
+  /// scale that is a number.
   [[gnu::noinline]] static __mmask64 groups_of_zeros(const Weights& weights, int64_t row,
-                                                     int64_t step, Int scales) {
-    constexpr int64_t kGroupBytes = 16;
+                                                     int64_t step, Int scales, __mmask64 far) {
     const uint8_t* codes = weights.codes + row * weights.row_bytes;
+    const __mmask16 blocks = _mm512_test_epi32_mask(_mm512_movm_epi8(far), _mm512_movm_epi8(far));
+    uint64_t left = _mm512_movepi8_mask(_mm512_movm_epi32(blocks));
     __mmask64 zeros = 0;
-    for (int64_t i = 0; i < 64 && (step + i) * kGroupBytes < weights.row_bytes; ++i) {
-      const int64_t begin = (step + i) * kGroupBytes;
-      const int64_t left = weights.row_bytes - begin;
-      uint8_t any = 0;
-      for (int64_t j = 0; j < (left < kGroupBytes ? left : kGroupBytes); ++j)
-        any |= codes[begin + j];
-      zeros |= __mmask64{(any & 0x77) == 0} << i;
+    for (; left != 0; left &= left - 1) {
+      const int i = __builtin_ctzll(left);
+      if (is_zero(codes, (step + i) * kGroupBytes, weights.row_bytes)) zeros |= uint64_t{1} << i;
     }
     return zeros & _mm512_cmpneq_epi8_mask(scales, _mm512_set1_epi8(-1));
+  }
+  /// Of the group at byte `begin` of a row, which may end before it does, or has.
+  static bool is_zero(const uint8_t* codes, int64_t begin, int64_t row_bytes) {
+    uint64_t halves[2] = {};
+    const int64_t bytes = row_bytes - begin < kGroupBytes ? row_bytes - begin : kGroupBytes;
+    if (bytes == kGroupBytes) {
+      __builtin_memcpy(halves, codes + begin, kGroupBytes);
+    } else if (bytes > 0) {
+      __builtin_memcpy(halves, codes + begin, bytes);
+    }
+    return ((halves[0] | halves[1]) & 0x7777777777777777) == 0;
   }
   /// The lower four bits of each byte of `codes`, kept where `spread` ends in ones, and its upper.
   static Int look_up_shifted(Int codes, Int spread, Int table) {
