@@ -97,8 +97,10 @@ class Suite {
     call.parts = on_device.as<cuda::StatePart>();
     call.num_parts = sequences;
     call.num_rows = rows;
-    const Numbers scratch(cuda::delta_net_scratch(call.sizes, rows, sequences) * 4);
-    call.scratch = scratch.as<float>();
+    call.batch_invariant = options_.batch_invariant;
+    const Numbers scratch(
+        cuda::delta_net_scratch(call.sizes, rows, sequences, call.batch_invariant));
+    call.scratch = scratch.as<std::byte>();
     const double us = time_calls(2 * kLayers, options_.replays, stream_, [&](int i) {
       cuda::DeltaNetCall of_layer = call;
       of_layer.states += i % kLayers * state_;

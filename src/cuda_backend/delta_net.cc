@@ -29,9 +29,16 @@ Status CudaDeltaNets::check(const DeltaNetShape& shape) {
                                          std::to_string(largest) + " (--device cpu has them)"};
 }
 
-int64_t CudaDeltaNets::memory_bytes(const DeltaNetShape& shape, int64_t tokens) {
-  constexpr int64_t kNoParts = 0;  // of which none is a single token
-  return cuda::delta_net_scratch(sizes_of(shape), tokens, kNoParts) * int64_t{sizeof(float)};
+/// A step has its largest scratch in chunks where it has as many parts as there may be for them,
+/// and without chunks where all its tokens are of one part.
+int64_t CudaDeltaNets::memory_bytes(const DeltaNetShape& shape, const StepSize& size) const {
+  const cuda::DeltaNetSizes sizes = sizes_of(shape);
+  int64_t bytes = 0;
+  for (int64_t parts = 1; parts <= std::min(size.sequences, size.tokens); ++parts) {
+    bytes = std::max(bytes,
+                     cuda::delta_net_scratch(sizes, size.tokens, parts, step_.batch_invariant()));
+  }
+  return bytes;
 }
 
 Status CudaDeltaNets::run(const DeltaNetOp& op, const CudaRows& y, const void* qkvz,
@@ -62,9 +69,10 @@ Status CudaDeltaNets::run(const DeltaNetOp& op, const CudaRows& y, const void* q
   call.parts = step_.states(op.cache.group);
   call.num_parts = step_.num_parts();
   call.num_rows = y.rows;
-  SUBBYTE_CHECK(scratch_.grow(cuda::delta_net_scratch(call.sizes, call.num_rows, call.num_parts) *
-                              int64_t{sizeof(float)}));
-  call.scratch = reinterpret_cast<float*>(scratch_.data());
+  call.batch_invariant = step_.batch_invariant();
+  SUBBYTE_CHECK(scratch_.grow(
+      cuda::delta_net_scratch(call.sizes, call.num_rows, call.num_parts, call.batch_invariant)));
+  call.scratch = scratch_.data();
   cuda::run_delta_net(call, stream_);
   return {};
 }

@@ -4,6 +4,7 @@
 #include "cuda_backend/linear.h"
 #include "cuda_backend/step.h"
 #include "kernels/cuda/ops/delta_net.h"
+#include "ops/machine_memory.h"
 #include "ops/step_plan.h"
 
 namespace subbyte {
@@ -20,8 +21,8 @@ class CudaDeltaNets {
   /// See DeltaNetOp. Errors of launches are left to cudaGetLastError(). Code cuda.memory.
   Status run(const DeltaNetOp& op, const CudaRows& y, const void* qkvz, const void* ba);
 
-  /// Memory that a step of so many tokens works in, at most.
-  static int64_t memory_bytes(const DeltaNetShape& shape, int64_t tokens);
+  /// Memory that steps of up to that size work in.
+  int64_t memory_bytes(const DeltaNetShape& shape, const StepSize& size) const;
   /// Code cuda.memory.
   Status reserve(int64_t bytes) { return scratch_.grow(bytes); }
   int64_t device_bytes() const { return scratch_.size(); }

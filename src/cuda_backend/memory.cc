@@ -113,7 +113,7 @@ CudaWorkspace CudaStepRunner::workspace(const StepPlan& plan, const StepSize& si
           std::max(workspace.experts, moe_.memory_bytes(experts->experts, size.tokens));
     } else if (const auto* net = std::get_if<DeltaNetOp>(&op.what)) {
       workspace.delta_nets =
-          std::max(workspace.delta_nets, CudaDeltaNets::memory_bytes(net->shape, size.tokens));
+          std::max(workspace.delta_nets, delta_nets_.memory_bytes(net->shape, size));
     }
   }
   for (const AttentionKind& kind : attention_kinds(plan)) {

@@ -1,5 +1,6 @@
-// Gated delta nets on the GPU against the definition in double precision, and cut in every way: the
-// bits of a token do not depend on the step that it is in, nor on the kernels that serve it.
+// Gated delta nets on the GPU against the definition in double precision, and cut in every way. In
+// batch-invariant mode the bits of a token do not depend on the step that it is in, nor on the
+// kernels that serve it. Otherwise long prompts are computed in chunks, with operands of 16 bits.
 
 #include "kernels/cuda/ops/delta_net.h"
 
@@ -44,9 +45,11 @@ class OnGpu {
  public:
   static constexpr int64_t kSlots = 12;
 
-  OnGpu(const DeltaNetShape& shape, int64_t tokens, uint64_t seed, Element element)
+  OnGpu(const DeltaNetShape& shape, int64_t tokens, uint64_t seed, Element element,
+        bool batch_invariant = true)
       : problem_(shape, tokens, seed),
         element_(element),
+        batch_invariant_(batch_invariant),
         filters_(problem_.filters, Element::kF32),
         a_log_(problem_.a_log, Element::kF32),
         dt_bias_(problem_.dt_bias, Element::kF32),
@@ -97,12 +100,13 @@ class OnGpu {
     call.parts = reinterpret_cast<const cuda::StatePart*>(on_device.data());
     call.num_parts = std::ssize(parts);
     call.num_rows = rows;
-    const int64_t floats = cuda::delta_net_scratch(call.sizes, rows, call.num_parts);
-    const DeviceNumbers scratch(floats, Element::kF32);
-    call.scratch = scratch.data<float>();
+    call.batch_invariant = batch_invariant_;
+    const DeviceBytes scratch(
+        cuda::delta_net_scratch(call.sizes, rows, call.num_parts, batch_invariant_));
+    call.scratch = scratch.data();
     cuda::run_delta_net(call, nullptr);
     expect_ran();
-    if (floats > 0) scratch.read();  // looks at the canaries
+    EXPECT_TRUE(scratch.canaries_are_whole());
     return y.read();
   }
 
@@ -126,6 +130,7 @@ class OnGpu {
 
   DeltaNetProblem problem_;
   Element element_;
+  bool batch_invariant_;
   DeviceNumbers filters_, a_log_, dt_bias_, norm_, states_;
 };
 
@@ -134,6 +139,12 @@ std::string name_of(const DeltaNetShape& shape, Element element) {
          " heads of " + std::to_string(shape.key_size) + " and " +
          std::to_string(shape.value_size) + (shape.by_key_head ? " by key head, " : ", ") +
          testing::name_of(element);
+}
+
+double rms_of(const std::vector<double>& numbers) {
+  double squares = 0;
+  for (const double x : numbers) squares += x * x;
+  return std::sqrt(squares / double(numbers.size()));
 }
 
 std::vector<DeltaNetShape> shapes() {
@@ -149,9 +160,7 @@ TEST(GpuDeltaNet, is_that_of_the_definition) {
     for (const DeltaNetShape& shape : shapes()) {
       OnGpu on(shape, 150, 1, element);
       const std::vector<double> expected = on.problem().expected();
-      double squares = 0;
-      for (const double y : expected) squares += y * y;
-      const double rms = std::sqrt(squares / double(expected.size()));
+      const double rms = rms_of(expected);
       EXPECT_GT(rms, 0.1);
       std::vector<double> bounds;
       for (const double y : expected) {
@@ -159,6 +168,68 @@ TEST(GpuDeltaNet, is_that_of_the_definition) {
       }
       expect_within(on.step({{0, on.tokens(), -1, 1}}), expected, bounds, name_of(shape, element));
     }
+  }
+}
+
+/// Rounded to 16 bits are queries, keys and values, the inverse for each of them, both products
+/// with it, the state, what is added to it, its result and y: ten times, by u / sqrt(3) in the
+/// mean. Twice that is allowed, as the errors of a small result count for more where the norm makes
+/// it as large as the others; and for a single number a hundred times that.
+void expect_near_in_chunks(const Numbers& found, const std::vector<double>& expected,
+                           Element element, const std::string& what) {
+  ASSERT_EQ(found.size(), expected.size());
+  std::vector<double> errors;
+  for (std::size_t i = 0; i < found.size(); ++i) errors.push_back(found[i] - expected[i]);
+  const double allowed = 2 * std::sqrt(10.0 / 3) * unit_of(element) * rms_of(expected);
+  EXPECT_LE(rms_of(errors), allowed) << what;  // not where one is NaN
+  for (const double error : errors) ASSERT_LE(std::fabs(error), 100 * allowed) << what;
+}
+
+/// The sequence in chunks, whole and in two steps of which the second begins in the middle of one;
+/// single tokens go on with its state.
+TEST(GpuDeltaNet, in_chunks_is_near_that_of_the_definition) {
+  for (const Element element : kHalves) {
+    for (const DeltaNetShape& shape : shapes()) {
+      for (const int64_t tokens : {32, 63, 64, 65, 200, 300}) {
+        OnGpu on(shape, tokens, 4, element, false);
+        const std::string what = std::to_string(tokens) + " of " + name_of(shape, element);
+        const std::vector<double> expected = on.problem().expected();
+        expect_near_in_chunks(on.step({{0, tokens, -1, 0}}), expected, element, what);
+        Numbers found = on.step({{0, tokens / 2, -1, 1}});
+        for (const Piece& piece :
+             {Piece{tokens / 2, tokens - tokens / 2 - 1, 1, 2}, Piece{tokens - 1, 1, 2, 3}}) {
+          const Numbers y = on.step({piece});
+          found.insert(found.end(), y.begin(), y.end());
+        }
+        expect_near_in_chunks(found, expected, element, what + ", cut");
+      }
+    }
+  }
+}
+
+/// Steps in chunks of several sequences are those of each alone, bit for bit.
+TEST(GpuDeltaNet, in_chunks_of_several_sequences_is_that_of_each_alone) {
+  for (const Element element : kHalves) {
+    OnGpu on({2, 6, 19, 37, 4, 1e-6f, true}, 400, 5, element, false);
+    on.step({{0, 40, -1, 0}});
+    const Numbers shared = on.state(0);
+    const std::vector<Piece> pieces = {{40, 64, 0, 1}, {104, 33, -1, 2}, {137, 130, 0, 3}};
+    const Numbers together = on.step(pieces);
+    auto at = together.begin();
+    for (const Piece& piece : pieces) {
+      const Numbers alone = on.step({{piece.begin, piece.count, piece.from, 11}});
+      EXPECT_TRUE(std::equal(alone.begin(), alone.end(), at)) << piece.begin;
+      EXPECT_EQ(on.state(piece.to), on.state(11)) << piece.begin;
+      at += std::ssize(alone);
+    }
+    // Beside a single token.
+    const std::vector<Piece> mixed = {{267, 1, 1, 4}, {268, 100, 2, 5}};
+    const Numbers beside = on.step(mixed);
+    const Numbers alone = on.step({{268, 100, 2, 11}});
+    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), beside.begin() + std::ssize(beside) / 101));
+    EXPECT_EQ(on.state(5), on.state(11));
+    EXPECT_EQ(on.state(0), shared);
+    for (const int32_t unused : {9, 10}) EXPECT_TRUE(std::isnan(on.state(unused).front()));
   }
 }
 

@@ -63,23 +63,38 @@ class GpuDeltaNetModels : public DeltaNetGoldens {
     return logits;
   }
 
-  /// The greedy tokens of each prompt, alone, are those of the reference up to one where two of its
-  /// logits are nearer than the error that is stated.
+  /// The best tokens are those of the reference where it continues its own greedy tokens, unless
+  /// two of its logits are nearer than kOfToken decibels below what is stated allow, or the token's
+  /// own are further off: a token whose experts were near may have others. Greedy tokens are equal
+  /// up to the first of these.
   void expect_greedy(const LoadedModel& cpu, double stated) {
+    constexpr double kOfToken = 10;
+    int compared = 0;
+    int excused = 0;
     for (const Prompt& prompt : prompts_) {
       std::vector<int32_t> ids = prompt.ids;
       ids.insert(ids.end(), prompt.greedy.begin(), prompt.greedy.end() - 1);
-      const auto reference = testing::logits_of(*cpu.model, *cpu.backend, ids);
-      const auto rows = std::span(reference).last(prompt.greedy.size() * vocab());
-      const double allowed = stated_difference(rows, stated);
-      const std::vector<int32_t> found = alone(prompt.ids);
-      ASSERT_EQ(found.size(), prompt.greedy.size());
-      for (std::size_t i = 0; i < found.size(); ++i) {
-        if (found[i] == prompt.greedy[i]) continue;
-        EXPECT_LE(best_of(rows.subspan(i * vocab(), vocab())).gap, allowed) << "token " << i;
-        break;
+      const std::size_t size = prompt.greedy.size() * vocab();
+      const auto exact = testing::logits_of(*cpu.model, *cpu.backend, ids);
+      const auto found = testing::logits_of(*model_, *backend_, ids, cache_type_);
+      const std::vector<int32_t> tokens = alone(prompt.ids);
+      ASSERT_EQ(tokens.size(), prompt.greedy.size());
+      bool may_differ = false;
+      for (std::size_t i = 0; i < tokens.size(); ++i) {
+        const auto row = std::span(exact).last(size).subspan(i * vocab(), vocab());
+        const auto near = std::span(found).last(size).subspan(i * vocab(), vocab());
+        const Best best = best_of(row);
+        const bool is_excused = decibels(near, row) < stated - kOfToken ||
+                                best.gap <= stated_difference(row, stated - kOfToken);
+        ++compared;
+        excused += is_excused;
+        may_differ |= is_excused;
+        if (!is_excused) EXPECT_EQ(best_of(near).token, prompt.greedy[i]) << "token " << i;
+        if (!may_differ) EXPECT_EQ(tokens[i], prompt.greedy[i]) << "token " << i;
       }
     }
+    std::printf("%s: %d of %d best tokens compared\n", GetParam(), compared - excused, compared);
+    EXPECT_GE(2 * (compared - excused), compared);
   }
 };
 

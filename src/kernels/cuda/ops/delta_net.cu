@@ -10,6 +10,7 @@
 //                      what the state gave in its place, [value_heads] decay and beta
 
 #include "kernels/cuda/ops/delta_net.cuh"
+#include "kernels/cuda/ops/delta_net_chunks.h"
 #include "kernels/cuda/ops/launch.cuh"
 
 namespace subbyte::cuda {
@@ -17,12 +18,9 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kLanes;
-constexpr int kTokenThreads = 512;
+constexpr int kFewCtas = 264;  // from that on CTAs of single tokens have half as many threads
 constexpr int kRecurThreads = 128;
 constexpr int kRecurColumns = kRecurThreads / kLanes * kWarpColumns;
-
-/// Of the numbers of a lane of kernels that have one warp for a head.
-constexpr int kOfLane = kMaxDeltaNetHead / kLanes;
 
 /// Keys of a lane.
 __host__ __device__ constexpr int keys_of_lane(int key_size) {
@@ -45,36 +43,8 @@ struct ScratchRow {
         size((gates + 2 * s.value_heads + 3) / 4 * 4) {}
 };
 
-/// The part of a row.
-__device__ StatePart part_of(const DeltaNetCall& a, int64_t row) {
-  int64_t low = 0;
-  int64_t high = a.num_parts;
-  while (high - low > 1) {
-    const int64_t middle = (low + high) / 2;
-    (a.parts[middle].first_token <= row ? low : high) = middle;
-  }
-  return a.parts[low];
-}
-
-/// A warp: a query or a key of length `length`, with zeros up to `padded`.
-__device__ void mix_key(const DeltaNetCall& a, const StatePart& part, int token,
-                        const HeadPlace& place, float length, bool keeps, float* to, int padded) {
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  float x[kOfLane];
-  float squares = 0;
-#pragma unroll
-  for (int j = 0; j < kOfLane; ++j) {
-    const int i = j * kLanes + lane;
-    if (i >= place.size) continue;
-    x[j] = convolve(a, part, token, place.column + i, place.channel + i, keeps);
-    squares = fmaf(x[j], x[j], squares);
-  }
-  const float factor = unit_factor(sum_of_warp(squares), a.key_eps, length);
-#pragma unroll
-  for (int j = 0; j < kOfLane; ++j) {
-    const int i = j * kLanes + lane;
-    if (i < padded) to[i] = i < place.size ? __fmul_rn(x[j], factor) : 0.0f;
-  }
+__device__ float* scratch_of(const DeltaNetCall& a, const ScratchRow& scratch, int64_t row) {
+  return reinterpret_cast<float*>(a.scratch) + row * scratch.size;
 }
 
 __global__ void __launch_bounds__(kThreads) mix(const __grid_constant__ DeltaNetCall a) {
@@ -84,34 +54,20 @@ __global__ void __launch_bounds__(kThreads) mix(const __grid_constant__ DeltaNet
   const int heads = 2 * s.key_heads + s.value_heads;
   const int64_t i = int64_t{blockIdx.x} * kWarps + threadIdx.x / kLanes;
   if (i >= a.num_rows * heads) return;
-  const int64_t row = i / heads;
-  const int head = static_cast<int>(i % heads);
-  const StatePart part = part_of(a, row);
-  const int token = static_cast<int>(row) - part.first_token;
-  const bool keeps = token == part.num_tokens - 1;
-  float* const to = a.scratch + row * scratch.size;
-  if (head < s.key_heads) {
-    mix_key(a, part, token, queries_of(a, head), query_length(s), keeps, to + head * scratch.key,
-            scratch.key);
+  MixedHead mixed(a, i / heads, static_cast<int>(i % heads));
+  float* const row = scratch_of(a, scratch, mixed.row());
+  if (!mixed.is_value()) {
+    mixed.normalise(mixed.is_query() ? query_length(s) : 1);
+    float* const to = row + (mixed.is_query() ? 0 : scratch.k) + mixed.head() * scratch.key;
+    mixed.store(scratch.key, [&](int at, float x) { to[at] = x; });
     return;
   }
-  if (head < 2 * s.key_heads) {
-    const int of = head - s.key_heads;
-    mix_key(a, part, token, keys_of(a, of), 1, keeps, to + scratch.k + of * scratch.key,
-            scratch.key);
-    return;
-  }
-  const int value_head = head - 2 * s.key_heads;
-  const HeadPlace place = values_of(a, value_head);
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  float* const v = to + scratch.v + value_head * scratch.value;
-  for (int j = lane; j < place.size; j += kLanes) {
-    v[j] = convolve(a, part, token, place.column + j, place.channel + j, keeps);
-  }
-  if (lane > 0) return;
-  const DeltaGates gates = gates_of(a, row, value_head);
-  to[scratch.gates + 2 * value_head] = gates.decay;
-  to[scratch.gates + 2 * value_head + 1] = gates.beta;
+  float* const to = row + scratch.v + mixed.head() * scratch.value;
+  mixed.store(s.value_size, [&](int at, float x) { to[at] = x; });
+  if (threadIdx.x % kLanes > 0) return;
+  const DeltaGates gates = gates_of(a, mixed.row(), mixed.head());
+  row[scratch.gates + 2 * mixed.head()] = gates.decay;
+  row[scratch.gates + 2 * mixed.head() + 1] = gates.beta;
 }
 
 /// Tokens on their way to `recur`.
@@ -166,7 +122,7 @@ __global__ void __launch_bounds__(kRecurThreads) recur(const __grid_constant__ D
   const int head = value_head / values_per_key(s);
   const int first_col = static_cast<int>(blockIdx.x) * kRecurColumns;
   const int warp_col = static_cast<int>(threadIdx.x) / kLanes * kWarpColumns;
-  float* const rows = a.scratch + part.first_token * int64_t{scratch.size};
+  float* const rows = scratch_of(a, scratch, part.first_token);
   const auto copy = [&](int token) {
     const int count = min(Tile::kTokens, part.num_tokens - token);
     if (count > 0) {
@@ -210,8 +166,8 @@ __global__ void __launch_bounds__(kThreads) finish(const __grid_constant__ Delta
   if (i >= a.num_rows * a.sizes.value_heads) return;
   const int64_t row = i / a.sizes.value_heads;
   const int value_head = static_cast<int>(i % a.sizes.value_heads);
-  store_result(a, row, value_head,
-               a.scratch + row * scratch.size + scratch.v + value_head * scratch.value);
+  const float* const given = scratch_of(a, scratch, row) + scratch.v + value_head * scratch.value;
+  store_result(a, row, value_head, [&](int at) { return given[at]; });
 }
 
 /// Queries, keys and values of a token in shared memory, convolved but not yet normalised.
@@ -224,7 +180,7 @@ struct TokenOfHead {
 
 /// A CTA: the convolution of a token of a value head. What is kept of queries and keys is written
 /// by the first value head that reads them.
-template <int kKeys>
+template <int kThreadsOfToken, int kKeys>
 __device__ void convolve_token(const DeltaNetCall& a, const StatePart& part, int value_head,
                                TokenOfHead<kKeys>& to) {
   constexpr int kKey = kKeyLanes * kKeys;
@@ -233,7 +189,7 @@ __device__ void convolve_token(const DeltaNetCall& a, const StatePart& part, int
   const HeadPlace k = keys_of(a, value_head / per_key);
   const HeadPlace v = values_of(a, value_head);
   const bool keeps_keys = value_head % per_key == 0;
-  for (int i = static_cast<int>(threadIdx.x); i < 2 * kKey + v.size; i += kTokenThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < 2 * kKey + v.size; i += kThreadsOfToken) {
     if (i >= 2 * kKey) {
       const int at = i - 2 * kKey;
       to.v[at] = convolve(a, part, 0, v.column + at, v.channel + at, true);
@@ -247,7 +203,7 @@ __device__ void convolve_token(const DeltaNetCall& a, const StatePart& part, int
   }
 }
 
-/// A warp: as mix_key() has it.
+/// A warp: as MixedHead::normalise() has it.
 __device__ void normalise_key(const DeltaNetCall& a, float* x, float length) {
   const int size = a.sizes.key_size;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
@@ -257,9 +213,12 @@ __device__ void normalise_key(const DeltaNetCall& a, float* x, float length) {
   for (int i = lane; i < size; i += kLanes) x[i] = __fmul_rn(x[i], factor);
 }
 
-template <int kKeys>
-__global__ void __launch_bounds__(kTokenThreads)
+/// Many CTAs share a multiprocessor, so that some load or store states while others compute; few
+/// have a thread for each pair of columns and eight lanes.
+template <int kThreadsOfToken, int kKeys>
+__global__ void __launch_bounds__(kThreadsOfToken, kThreadsOfToken == 256 && kKeys <= 16 ? 3 : 1)
     single_tokens(const __grid_constant__ DeltaNetCall a) {
+  constexpr int kColumns = kThreadsOfToken / kLanes * kWarpColumns;
   alignas(16) __shared__ TokenOfHead<kKeys> token;
   __shared__ DeltaGates gates;
   begin_operation();
@@ -277,15 +236,14 @@ __global__ void __launch_bounds__(kTokenThreads)
     return columns;
   };
   StateColumns<kKeys> columns = load(warp * kWarpColumns);
-  convolve_token<kKeys>(a, part, value_head, token);
-  if (threadIdx.x == kTokenThreads - 1) gates = gates_of(a, part.first_token, value_head);
+  convolve_token<kThreadsOfToken>(a, part, value_head, token);
+  if (threadIdx.x == kThreadsOfToken - 1) gates = gates_of(a, part.first_token, value_head);
   __syncthreads();
   if (warp == 0) normalise_key(a, token.q, query_length(s));
   if (warp == 1) normalise_key(a, token.k, 1);
   __syncthreads();
-  for (int first = warp * kWarpColumns; first < s.value_size;
-       first += kTokenThreads / kLanes * kWarpColumns) {
-    if (first >= kTokenThreads / kLanes * kWarpColumns) columns = load(first);
+  for (int first = warp * kWarpColumns; first < s.value_size; first += kColumns) {
+    if (first >= kColumns) columns = load(first);
     float* const v = token.v + columns.col();  // read and written by the lanes of the column alone
     const float2 given = columns.step(token.q, token.k, *reinterpret_cast<const float2*>(v), gates);
     columns.store(a.states + matrix_at(a, part.to, value_head));
@@ -293,33 +251,53 @@ __global__ void __launch_bounds__(kTokenThreads)
     if (columns.is_first_lane()) *reinterpret_cast<float2*>(v) = given;
   }
   __syncthreads();
-  if (warp == 0) store_result(a, part.first_token, value_head, token.v);
+  if (warp > 0) return;
+  store_result(a, part.first_token, value_head, [&](int at) { return token.v[at]; });
+}
+
+unsigned ctas_of(int64_t warps) {
+  return static_cast<unsigned>((warps + kWarps - 1) / kWarps);
+}
+
+template <int kKeys>
+void launch_recurrence(const DeltaNetCall& call, Stream stream) {
+  const DeltaNetSizes& s = call.sizes;
+  const auto tiles = static_cast<unsigned>((s.value_size + kRecurColumns - 1) / kRecurColumns);
+  const dim3 ctas(tiles, static_cast<unsigned>(s.value_heads),
+                  static_cast<unsigned>(call.num_parts));
+  const int64_t heads = 2 * s.key_heads + s.value_heads;
+  launch(mix, {dim3(ctas_of(call.num_rows * heads)), kThreads}, stream, call);
+  launch(recur<kKeys>, {ctas, kRecurThreads}, stream, call);
+  launch(finish, {dim3(ctas_of(call.num_rows * s.value_heads)), kThreads}, stream, call);
 }
 
 template <int kKeys>
 void launch_for_keys(const DeltaNetCall& call, Stream stream) {
-  const DeltaNetSizes& s = call.sizes;
-  const auto heads = static_cast<unsigned>(s.value_heads);
-  const auto parts = static_cast<unsigned>(call.num_parts);
-  if (call.num_rows == call.num_parts) {
-    return launch(single_tokens<kKeys>, {dim3(heads, parts), kTokenThreads}, stream, call);
+  if (call.num_rows > call.num_parts) return launch_recurrence<kKeys>(call, stream);
+  const dim3 ctas(static_cast<unsigned>(call.sizes.value_heads),
+                  static_cast<unsigned>(call.num_parts));
+  if (call.sizes.value_heads * call.num_parts <= kFewCtas) {
+    launch(single_tokens<512, kKeys>, {ctas, 512}, stream, call);
+  } else {
+    launch(single_tokens<256, kKeys>, {ctas, 256}, stream, call);
   }
-  const auto ctas = [](int64_t warps) {
-    return dim3(static_cast<unsigned>((warps + kWarps - 1) / kWarps));
-  };
-  const auto tiles = static_cast<unsigned>((s.value_size + kRecurColumns - 1) / kRecurColumns);
-  launch(mix, {ctas(call.num_rows * (2 * s.key_heads + s.value_heads)), kThreads}, stream, call);
-  launch(recur<kKeys>, {dim3(tiles, heads, parts), kRecurThreads}, stream, call);
-  launch(finish, {ctas(call.num_rows * s.value_heads), kThreads}, stream, call);
 }
 
 }  // namespace
 
-int64_t delta_net_scratch(const DeltaNetSizes& sizes, int64_t num_rows, int64_t num_parts) {
-  return num_rows == num_parts ? 0 : num_rows * ScratchRow(sizes).size;
+int64_t delta_net_scratch(const DeltaNetSizes& sizes, int64_t num_rows, int64_t num_parts,
+                          bool batch_invariant) {
+  if (num_rows == num_parts) return 0;
+  if (!batch_invariant && has_chunks(sizes, num_rows, num_parts)) {
+    return delta_net_chunk_scratch(sizes, num_rows, num_parts);
+  }
+  return num_rows * ScratchRow(sizes).size * int64_t{sizeof(float)};
 }
 
 void run_delta_net(const DeltaNetCall& call, Stream stream) {
+  if (!call.batch_invariant && has_chunks(call.sizes, call.num_rows, call.num_parts)) {
+    return run_delta_net_chunks(call, stream);
+  }
   switch (keys_of_lane(call.sizes.key_size)) {
     case 8:
       return launch_for_keys<8>(call, stream);

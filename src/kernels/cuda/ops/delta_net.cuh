@@ -72,25 +72,69 @@ __device__ __forceinline__ float silu(float x) {
   return x / __fadd_rn(1.0f, expf(-x));
 }
 
+/// The inputs of a channel's convolution: those of a part, and before them what its state kept.
+class ChannelInputs {
+ public:
+  __device__ ChannelInputs(const DeltaNetCall& a, const StatePart& part, int token, int column,
+                           int channel)
+      : a_(a),
+        before_(a.sizes.taps - 1 - token),
+        row_(row_size(a.sizes)),
+        channels_(channels_of(a.sizes)),
+        has_state_(part.from >= 0),
+        inputs_(static_cast<const uint16_t*>(a.qkvz) +
+                (int64_t{part.first_token} - before_) * row_ + column),
+        kept_(a.states + part.from * a.state_stride + int64_t{token} * channels_ + channel),
+        filters_(a.filters + channel),
+        to_(a.states + part.to * a.state_stride + channel) {}
+
+  __device__ float filter(int tap) const { return filters_[tap * channels_]; }
+  __device__ float input(int tap) const {
+    if (tap >= before_) return to_float(a_.element, inputs_[int64_t{tap} * row_]);
+    return has_state_ ? kept_[int64_t{tap} * channels_] : 0.0f;
+  }
+  /// What the next step reads, where this is the last token.
+  __device__ void keep(int tap, float x) const {
+    if (tap > 0) to_[int64_t{tap - 1} * channels_] = x;
+  }
+
+ private:
+  const DeltaNetCall& a_;
+  int before_;  // taps that read the state
+  int row_, channels_;
+  bool has_state_;
+  const uint16_t* inputs_;
+  const float* kept_;
+  const float* filters_;
+  float* to_;
+};
+
 /// A channel of a token of a part, convolved. The last token of a part with `keeps` leaves what the
 /// next step reads of the channel.
 __device__ __forceinline__ float convolve(const DeltaNetCall& a, const StatePart& part, int token,
                                           int column, int channel, bool keeps) {
-  const DeltaNetSizes& s = a.sizes;
-  const int channels = channels_of(s);
-  const float* const kept = a.states + part.from * a.state_stride;
-  float* const to = a.states + part.to * a.state_stride;
+  constexpr int kUsual = 4;
+  const ChannelInputs inputs(a, part, token, column, channel);
   float sum = 0;
-  for (int tap = 0; tap < s.taps; ++tap) {
-    const int at = token - (s.taps - 1) + tap;
-    float x = 0;
-    if (at >= 0) {
-      x = load_element(a.element, a.qkvz, int64_t{part.first_token + at} * row_size(s) + column);
-    } else if (part.from >= 0) {
-      x = kept[int64_t{at + s.taps - 1} * channels + channel];
+  if (a.sizes.taps == kUsual) {
+    float x[kUsual];
+    float filters[kUsual];
+#pragma unroll
+    for (int tap = 0; tap < kUsual; ++tap) {  // all loads before any of them is used
+      filters[tap] = inputs.filter(tap);
+      x[tap] = inputs.input(tap);
     }
-    if (keeps && tap > 0) to[int64_t{tap - 1} * channels + channel] = x;
-    sum = fmaf(a.filters[int64_t{tap} * channels + channel], x, sum);
+#pragma unroll
+    for (int tap = 0; tap < kUsual; ++tap) {
+      sum = fmaf(filters[tap], x[tap], sum);
+      if (keeps) inputs.keep(tap, x[tap]);
+    }
+  } else {
+    for (int tap = 0; tap < a.sizes.taps; ++tap) {
+      const float x = inputs.input(tap);
+      sum = fmaf(inputs.filter(tap), x, sum);
+      if (keeps) inputs.keep(tap, x);
+    }
   }
   return silu(sum);
 }
@@ -109,7 +153,8 @@ struct DeltaGates {
   float beta;
 };
 
-__device__ __forceinline__ DeltaGates gates_of(const DeltaNetCall& a, int64_t row, int value_head) {
+/// The logarithm of the decay, which is negative, and beta.
+__device__ __forceinline__ float2 log_gates_of(const DeltaNetCall& a, int64_t row, int value_head) {
   const int per_key = values_per_key(a.sizes);
   const int head = value_head / per_key;
   const int member = value_head % per_key;
@@ -118,9 +163,99 @@ __device__ __forceinline__ DeltaGates gates_of(const DeltaNetCall& a, int64_t ro
   const float of_a = load_element(a.element, a.ba, at + a.a.first + head * a.a.stride);
   const float x = __fadd_rn(of_a, a.dt_bias[value_head]);
   const float softplus = x > 20 ? x : log1pf(expf(x));
-  return {expf(-__fmul_rn(expf(a.a_log[value_head]), softplus)),
-          1.0f / __fadd_rn(1.0f, expf(-of_b))};
+  return {-__fmul_rn(expf(a.a_log[value_head]), softplus), 1.0f / __fadd_rn(1.0f, expf(-of_b))};
 }
+
+__device__ __forceinline__ DeltaGates gates_of(const DeltaNetCall& a, int64_t row, int value_head) {
+  const float2 gates = log_gates_of(a, row, value_head);
+  return {expf(gates.x), gates.y};
+}
+
+/// The part of a row.
+__device__ __forceinline__ StatePart part_of(const DeltaNetCall& a, int64_t row) {
+  int64_t low = 0;
+  int64_t high = a.num_parts;
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    (a.parts[middle].first_token <= row ? low : high) = middle;
+  }
+  return a.parts[low];
+}
+
+/// A warp for a head of queries, keys or values of a row, as the convolution and the norms leave
+/// it.
+class MixedHead {
+ public:
+  /// Heads are those of queries, of keys and of values, in that order.
+  __device__ MixedHead(const DeltaNetCall& a, int64_t row, int head) : a_(a), row_(row) {
+    const StatePart part = part_of(a, row);
+    const int token = static_cast<int>(row) - part.first_token;
+    const DeltaNetSizes& s = a.sizes;
+    is_query_ = head < s.key_heads;
+    is_value_ = head >= 2 * s.key_heads;
+    head_ = is_value_ ? head - 2 * s.key_heads : head % s.key_heads;
+    const HeadPlace place = is_query_   ? queries_of(a, head_)
+                            : is_value_ ? values_of(a, head_)
+                                        : keys_of(a, head_);
+    size_ = place.size;
+    const bool keeps = token == part.num_tokens - 1;
+#pragma unroll
+    for (int j = 0; j < kOfLane; ++j) {
+      const int i = index(j);
+      x_[j] = 0;
+      if (i < size_) x_[j] = convolve(a, part, token, place.column + i, place.channel + i, keeps);
+    }
+  }
+
+  __device__ bool is_query() const {
+    return is_query_;
+  }
+  __device__ bool is_value() const {
+    return is_value_;
+  }
+  __device__ int head() const {
+    return head_;
+  }
+  __device__ int64_t row() const {
+    return row_;
+  }
+
+  /// Makes the length of a query or of a key `length`.
+  __device__ void normalise(float length) {
+    float squares = 0;
+#pragma unroll
+    for (int j = 0; j < kOfLane; ++j) {
+      if (index(j) < size_) squares = fmaf(x_[j], x_[j], squares);
+    }
+    const float factor = unit_factor(sum_of_warp(squares), a_.key_eps, length);
+#pragma unroll
+    for (int j = 0; j < kOfLane; ++j) x_[j] = __fmul_rn(x_[j], factor);
+  }
+
+  /// store(i, number) for each of `padded` numbers, of which those after the last are zero.
+  template <class Store>
+  __device__ void store(int padded, const Store& store) const {
+#pragma unroll
+    for (int j = 0; j < kOfLane; ++j) {
+      if (index(j) < padded) store(index(j), x_[j]);
+    }
+  }
+
+ private:
+  static constexpr int kOfLane = kMaxDeltaNetHead / kLanes;
+
+  __device__ static int index(int j) {
+    return j * kLanes + static_cast<int>(threadIdx.x) % kLanes;
+  }
+
+  const DeltaNetCall& a_;
+  int64_t row_;
+  int head_;
+  int size_;
+  bool is_query_;
+  bool is_value_;
+  float x_[kOfLane];
+};
 
 /// Eight columns of a state in a warp. kKeys: of a lane, a multiple of 4; keys that are not there
 /// are zero.
@@ -250,13 +385,14 @@ class StateColumns {
   float2 s_[kKeys];
 };
 
-/// A warp: y of a value head of a row, of what its state gave.
+/// A warp: y of a value head of a row. given(i) is what its state gave.
+template <class Given>
 __device__ __forceinline__ void store_result(const DeltaNetCall& a, int64_t row, int value_head,
-                                             const float* given) {
+                                             const Given& given) {
   const DeltaNetSizes& s = a.sizes;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   float squares = 0;
-  for (int i = lane; i < s.value_size; i += kLanes) squares = fmaf(given[i], given[i], squares);
+  for (int i = lane; i < s.value_size; i += kLanes) squares = fmaf(given(i), given(i), squares);
   const float mean = sum_of_warp(squares) / static_cast<float>(s.value_size);
   const float factor = 1.0f / sqrtf(__fadd_rn(mean, a.norm_eps));
   const int64_t z = row * row_size(s) + value_column(a, a.z, value_head);
@@ -264,7 +400,7 @@ __device__ __forceinline__ void store_result(const DeltaNetCall& a, int64_t row,
   for (int i = lane; i < s.value_size; i += kLanes) {
     const float gate = silu(load_element(a.element, a.qkvz, z + i));
     store_element(a.element, a.y, to + i,
-                  __fmul_rn(__fmul_rn(__fmul_rn(given[i], factor), a.norm[i]), gate));
+                  __fmul_rn(__fmul_rn(__fmul_rn(given(i), factor), a.norm[i]), gate));
   }
 }
 

@@ -8,7 +8,10 @@
 //   S           = decay S + k (beta (v - decay S^T k))^T
 //   y           = norm(S^T q) * silu(z)
 //
-// All of it is float32 between the 16-bit projections and the 16-bit result.
+// Between the 16-bit projections and the 16-bit result all is float32, but for the operands of the
+// tensor cores, which compute long prompts in chunks (delta_net_chunks.h).
+
+#include <cstddef>
 
 #include "kernels/cuda/ops/elements.h"
 
@@ -52,15 +55,18 @@ struct DeltaNetCall {
   int64_t state_stride = 0;  // floats from a state to the next
   const StatePart* parts = nullptr;
   int64_t num_parts = 0;
-  int64_t num_rows = 0;  // the tokens of all parts, in their order
-  float* scratch = nullptr;
+  int64_t num_rows = 0;          // the tokens of all parts, in their order
+  std::byte* scratch = nullptr;  // 16-byte aligned
+  /// What is computed of a token depends neither on the tokens that the step has besides it nor on
+  /// how its sequence is cut into steps.
+  bool batch_invariant = false;
 };
 
-/// Floats of `scratch`; 0: none are needed, every part is a single token.
-int64_t delta_net_scratch(const DeltaNetSizes& sizes, int64_t num_rows, int64_t num_parts);
+/// Bytes of `scratch`; 0: none are needed, every part is a single token.
+int64_t delta_net_scratch(const DeltaNetSizes& sizes, int64_t num_rows, int64_t num_parts,
+                          bool batch_invariant);
 
-/// Parts of single tokens are one kernel, others three. What is computed of a token does not depend
-/// on that, nor on the tokens that the step has besides it. Errors are left to cudaGetLastError().
+/// Errors are left to cudaGetLastError().
 void run_delta_net(const DeltaNetCall& call, Stream stream);
 
 }  // namespace subbyte::cuda
