@@ -168,7 +168,7 @@ struct Mxfp4Codes {
     }
     return zeros & _mm512_cmpneq_epi8_mask(scales, _mm512_set1_epi8(-1));
   }
-  /// Of the group at byte `begin` of a row, which may end before it does, or has.
+  /// Looks at the group at byte `begin` of a row, which may end before it does, or has.
   static bool is_zero(const uint8_t* codes, int64_t begin, int64_t row_bytes) {
     uint64_t halves[2] = {};
     const int64_t bytes = row_bytes - begin < kGroupBytes ? row_bytes - begin : kGroupBytes;
