@@ -96,11 +96,10 @@ function(subbyte_install_c)
     "${text}")
   list(TRANSFORM calls REPLACE "^.*[^A-Za-z0-9_](subbyte_[a-z0-9_]+)[ \n]*\\($" "\\1")
   list(SORT calls)
-  list(JOIN calls "\n    " names)
-  string(REPLACE ";" ";\n    " names "${calls}")
+  list(JOIN calls ";\n    " names)
   set(script ${PROJECT_BINARY_DIR}/subbyte.map)
   file(CONFIGURE OUTPUT ${script} @ONLY CONTENT
-    "SUBBYTE_@PROJECT_VERSION_MAJOR@ {\n  global:\n    @names@\;\n  local:\n    *\;\n}\;\n")
+    "SUBBYTE_@PROJECT_VERSION_MAJOR@ {\n  global:\n    @names@;\n  local:\n    *;\n};\n")
 
   add_library(subbyte_c SHARED ${PROJECT_BINARY_DIR}/subbyte_c.cc)
   file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/subbyte_c.cc CONTENT "")

@@ -128,7 +128,7 @@ def check_refusals(prefix, options, folder):
 
 
 def check_c(prefix, options, folder):
-    """The shared library exports what its header marks, and a program in C and C++ links it."""
+    """The shared library exports what its header marks, and programs in C and C++ link it."""
     library = next(prefix.rglob("libsubbyte.so"))
     header = prefix / "include/subbyte/subbyte.h"
     dynamic = run("readelf", "-dW", library)
@@ -140,16 +140,18 @@ def check_c(prefix, options, folder):
     marked = set(API.findall(header.read_text()))
     expect(exported == marked and marked, f"exported and not marked {sorted(exported - marked)}, "
            f"marked and not exported {sorted(marked - exported)}")
-    source = folder / "main.c"
-    source.write_text('#include <subbyte/subbyte.h>\n#include <stdio.h>\n'
-                      'int main(void) { return puts(subbyte_version()) < 0; }\n')
-    for language, compiler in (("c", ["cc", *C_WARNINGS]), ("c++", [options.cxx, *WARNINGS])):
-        program = folder / f"in_{language}"
-        run(*compiler, "-x", language, source, "-o", program,
-            *package_flags(prefix, "subbyte", "--cflags", "--libs"),
-            f"-Wl,-rpath,{library.parent}")
-        if not problems:
-            expect(run(program).count(".") == 2, "subbyte_version() is none")
+    flags = [*package_flags(prefix, "subbyte", "--cflags", "--libs"),
+             f"-Wl,-rpath,{library.parent}"]
+    for source in sorted((options.source / "examples/c").glob("*.c")):
+        run("cc", *C_WARNINGS, source, "-o", folder / source.stem, *flags)
+    if not problems:
+        run(folder / "matrix", options.source / "demo/model", "model.layers.0.mlp.up_proj")
+    source = folder / "main.cc"
+    source.write_text('#include <subbyte/subbyte.h>\n#include <cstdio>\n'
+                      'int main() { return std::puts(subbyte_version()) < 0; }\n')
+    run(options.cxx, *WARNINGS, source, "-o", folder / "in_cpp", *flags)
+    if not problems:
+        expect(run(folder / "in_cpp").count(".") == 2, "subbyte_version() is none")
 
 
 def main():
