@@ -49,7 +49,7 @@ def install(options, folder):
     return prefix
 
 
-def check_files(prefix, options):
+def check_files(prefix, options, folder):
     """All that was promised is there, and no file of the package names a folder of the build."""
     def there(pattern):
         return expect(list(prefix.glob(pattern)), f"nothing installed as {pattern}")
@@ -62,7 +62,7 @@ def check_files(prefix, options):
         there(pattern)
     for path in [*prefix.rglob("*.cmake"), *prefix.rglob("*.pc"), *prefix.rglob("*.h")]:
         text = path.read_text()
-        for place in (options.source, options.build, prefix.parent):
+        for place in (options.source, options.build, folder):
             expect(str(place) not in text, f"{path.relative_to(prefix)} names {place}")
 
 
@@ -158,15 +158,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("cmake", "source", "build", "cxx"):
         parser.add_argument(f"--{name}", required=True, type=pathlib.Path)
+    parser.add_argument("--prefix", type=pathlib.Path, help="an installed tree instead of another")
     options = parser.parse_args()
     folder = options.build / "install_test"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    prefix = install(options, folder)
+    prefix = options.prefix or install(options, folder)
     if prefix:
         clang = shutil.which("clang++")
         compilers = [options.cxx, *([clang] if clang else [])]
-        check_files(prefix, options)
+        check_files(prefix, options, folder)
         run(prefix / "bin/subbyte", "--version")
         check_headers(prefix, compilers)
         check_examples(prefix, options, options.cxx, 20, folder / "examples")
