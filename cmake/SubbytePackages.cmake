@@ -1,5 +1,5 @@
 # Debian packages, made by cpack from the components of SubbyteInstall.cmake: libsubbyte0,
-# libsubbyte-dev and subbyte. Library folders are those of Debian where CMAKE_INSTALL_PREFIX is /usr.
+# libsubbyte-dev and subbyte. Libraries lie where Debian has them if CMAKE_INSTALL_PREFIX is /usr.
 # ./dev door-test makes them, asks lintian, and uses what is in them.
 function(subbyte_packages)
   set(CPACK_GENERATOR DEB)

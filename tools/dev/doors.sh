@@ -24,7 +24,9 @@ command_door_test() {
 
 make_packages() {
   rm -rf build/packages/packages
-  (cd build/packages && cpack -G DEB >cpack.log 2>&1) || { cat build/packages/cpack.log >&2; return 1; }
+  (cd build/packages && cpack -G DEB >cpack.log 2>&1) && return
+  cat build/packages/cpack.log >&2
+  return 1
 }
 
 # Errors fail; warnings are shown.
