@@ -65,6 +65,12 @@ std::optional<int64_t> Arguments::optional_integer() {
   return static_cast<int64_t>(*word);
 }
 
+std::optional<bool> Arguments::optional_boolean() {
+  const std::optional<Word> word = optional_word();
+  if (!word) return std::nullopt;
+  return (*word & 1) != 0;
+}
+
 std::vector<int64_t> Arguments::integers() {
   const Functions& f = functions();
   const auto list = std::bit_cast<ListHandle>(*next_++);
@@ -126,8 +132,10 @@ Status implement(const char* device, std::span<const std::span<const Operator>> 
 
 Status register_operators() {
   SUBBYTE_CHECK(load_shim());
-  const std::span<const Operator> lists[] = {linear_operators(), quantize_operators(),
-                                             int4_operators()};
+  const std::span<const Operator> lists[] = {
+      linear_operators(),       quantize_operators(),    int4_operators(),
+      bitsandbytes_operators(), bitsandbytes_products(), kbit_operators(),
+      flashinfer_operators(),   marlin_operators(),      awq_operators()};
   const Functions& f = functions();
   LibraryHandle library = nullptr;
   if (f.aoti_torch_library_init_fragment(kSpace, kSpace, 1, &library) != 0) {

@@ -37,6 +37,7 @@ class Arguments {
   std::string text();
   std::optional<std::string> optional_text();
   std::optional<int64_t> optional_integer();
+  std::optional<bool> optional_boolean();
   std::vector<int64_t> integers();
 
  private:
@@ -75,6 +76,12 @@ struct Operator {
 std::span<const Operator> linear_operators();
 std::span<const Operator> quantize_operators();
 std::span<const Operator> int4_operators();
+std::span<const Operator> bitsandbytes_operators();
+std::span<const Operator> bitsandbytes_products();
+std::span<const Operator> kbit_operators();
+std::span<const Operator> flashinfer_operators();
+std::span<const Operator> marlin_operators();
+std::span<const Operator> awq_operators();
 
 /// Tells int4_operators() which tiles this torch has: "AVX512", "AVX2" or another answer of
 /// torch.backends.cpu.get_cpu_capability(). Called before any operator.
