@@ -11,7 +11,7 @@ function(subbyte_packages)
   set(CPACK_OUTPUT_FILE_PREFIX ${PROJECT_BINARY_DIR}/packages)
   set(CPACK_DEB_COMPONENT_INSTALL ON)
   set(CPACK_COMPONENTS_GROUPING IGNORE)
-  set(CPACK_COMPONENTS_ALL dev tools)
+  set(CPACK_COMPONENTS_ALL runtime dev tools)
   set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
   set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
@@ -25,22 +25,20 @@ without a framework.")
 
   set(CPACK_DEBIAN_DEV_PACKAGE_NAME libsubbyte-dev)
   set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
-  set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libfmt-dev, libutf8proc-dev")
+  set(runtime libsubbyte${PROJECT_VERSION_MAJOR})
+  set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
+    "${runtime} (= ${revision}), libfmt-dev, libutf8proc-dev")
   set(CPACK_COMPONENT_DEV_DESCRIPTION "${title} - development files\n${about}\n\n\
 Headers for C++20 and C, the static library of the C++ interface, and what\n\
 CMake and pkg-config need.")
   set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME subbyte)
   set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
   set(CPACK_COMPONENT_TOOLS_DESCRIPTION "${title} - command line\n${about}")
-  if(TARGET subbyte_c)
-    list(APPEND CPACK_COMPONENTS_ALL runtime)
-    string(APPEND CPACK_DEBIAN_DEV_PACKAGE_DEPENDS ", libsubbyte0 (= ${revision})")
-    set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME libsubbyte${PROJECT_VERSION_MAJOR})
-    set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
-    set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "${title} - shared library\n${about}\n\n\
+  set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME ${runtime})
+  set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
+  set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "${title} - shared library\n${about}\n\n\
 The C interface.")
-    set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/cmake/debian/triggers)
-  endif()
+  set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/cmake/debian/triggers)
 
   # Each package has its licence and its changelog; a usual installation has neither.
   set(made ${PROJECT_BINARY_DIR}/package)

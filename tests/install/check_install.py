@@ -175,8 +175,7 @@ def main():
             check_examples(prefix, options, clang, 23, folder / "examples_clang")
         check_pkg_config(prefix, options, folder)
         check_refusals(prefix, options, folder)
-        if list(prefix.rglob("libsubbyte.so")):
-            check_c(prefix, options, folder)
+        check_c(prefix, options, folder)
     print(*problems, sep="\n")
     return 1 if problems else 0
 
