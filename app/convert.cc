@@ -14,9 +14,9 @@
 #include "app/losses.h"
 #include "app/near_words.h"
 #include "app/output.h"
-#include "app/written_model.h"
 #include "checkpoints/model_path.h"
 #include "transform/report_json.h"
+#include "verify/written_model.h"
 
 namespace subbyte::app {
 namespace {

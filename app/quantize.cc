@@ -14,13 +14,13 @@
 #include "app/near_words.h"
 #include "app/output.h"
 #include "app/text_input.h"
-#include "app/written_model.h"
 #include "checkpoints/model_path.h"
 #include "engine/divergence.h"
 #include "models/model.h"
 #include "transform/probing_backend.h"
 #include "transform/quantize_formats.h"
 #include "transform/report_json.h"
+#include "verify/written_model.h"
 
 namespace subbyte::app {
 namespace {

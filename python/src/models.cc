@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "app/destination.h"
-#include "app/written_model.h"
 #include "bindings.h"
 #include "checkpoints/config/config_file.h"
 #include "checkpoints/model_path.h"
@@ -25,6 +24,7 @@
 #include "verify/inspect.h"
 #include "verify/report_json.h"
 #include "verify/verify.h"
+#include "verify/written_model.h"
 #include "watch.h"
 
 namespace subbyte::python {
@@ -69,7 +69,7 @@ nb::object convert(const std::string& source, const std::string& destination,
           options.allow_lossy = allow_lossy;
           options.notice = notice;
           options.check = [&](const std::filesystem::path& result) {
-            return app::check_written(path, result, "convert.result", pool);
+            return check_written(path, result, "convert.result", pool);
           };
           return convert_model(path, destination, options, pool, watch.as_progress());
         });
@@ -101,7 +101,7 @@ nb::object quantize(const std::string& source, const std::string& destination,
           options.experts_only = experts_only;
           options.notice = notice;
           options.check = [&](const std::filesystem::path& result) {
-            return app::check_written(path, result, "quantize.result", pool);
+            return check_written(path, result, "quantize.result", pool);
           };
           return quantize_model(path, destination, options, pool, watch.as_progress());
         });

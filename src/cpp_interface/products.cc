@@ -1,0 +1,123 @@
+#include "subbyte/products.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/quote.h"
+#include "cpp_interface/cpu_state.h"
+#include "cpp_interface/matrix_data.h"
+#include "cpu_backend/linear.h"
+#include "kernels/cpu/blocks.h"
+
+namespace subbyte::v0 {
+namespace {
+
+subbyte::Error refuse(const std::string& what, const std::string& expected,
+                      const std::string& found) {
+  return {"linear.argument", "linear: " + what + ": expected " + expected + ", found " + found};
+}
+
+cpu::Precision precision_of(Activations activations) {
+  if (activations == Activations::kBF16) return cpu::Precision::kBF16;
+  if (activations == Activations::kInt8) return cpu::Precision::kInt8;
+  return cpu::Precision::kF32;
+}
+
+subbyte::Status check_size(const char* what, int64_t found, int64_t expected) {
+  if (found == expected) return {};
+  return refuse(what, std::to_string(expected) + " numbers", std::to_string(found));
+}
+
+subbyte::Result<LinearProduct> product_of(const Execution& execution, const Product& given) {
+  constexpr int64_t kMaxM = int64_t{1} << 24;
+  if (given.m < 1 || given.m > kMaxM) return refuse("m", "1 to 2^24", std::to_string(given.m));
+  const MatrixView& weights = given.weights.data().for_kernels();
+  SUBBYTE_CHECK(check_linear(execution, weights));
+  SUBBYTE_CHECK(check_size("x", std::ssize(given.x), given.m * weights.cols));
+  SUBBYTE_CHECK(check_size("y", std::ssize(given.y), given.m * weights.rows));
+  if (!given.bias.empty()) {
+    SUBBYTE_CHECK(check_size("bias", std::ssize(given.bias), weights.rows));
+  }
+  return LinearProduct{
+      .y = given.y, .x = given.x, .m = given.m, .weights = &weights, .bias = given.bias};
+}
+
+subbyte::Status run(Execution& execution, std::span<const Product> given) {
+  std::vector<LinearProduct> products;
+  for (const Product& product : given) {
+    SUBBYTE_TRY(const LinearProduct own, product_of(execution, product));
+    products.push_back(own);
+  }
+  if (products.empty()) return {};
+  return linear_group(execution, products);
+}
+
+subbyte::Status dequantize_all(Execution& execution, const MatrixView& view, subbyte::Format number,
+                               std::span<std::byte> out) {
+  const std::size_t width = static_cast<std::size_t>(info(number).bits) / 8;
+  const std::size_t expected = static_cast<std::size_t>(view.rows * view.cols) * width;
+  if (out.size() != expected || reinterpret_cast<uintptr_t>(out.data()) % width != 0) {
+    return subbyte::Error{"matrix.argument", "dequantize: expected " + std::to_string(expected) +
+                                                 " bytes at a multiple of " +
+                                                 std::to_string(width) + ", found " +
+                                                 std::to_string(out.size())};
+  }
+  return cpu::dequantize(view, number, out.data(), execution.kernels(), execution.pool());
+}
+
+}  // namespace
+
+Cpu::Cpu(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Cpu::Cpu(Cpu&&) noexcept = default;
+Cpu& Cpu::operator=(Cpu&&) noexcept = default;
+Cpu::~Cpu() = default;
+
+Result<Cpu> Cpu::open(const DeviceOptions& options) {
+  if (options.device != "cpu" && options.device != "auto") {
+    return to_public(subbyte::Error{"device.unsupported",
+                                    "expected device cpu or auto, found " + quote(options.device)});
+  }
+  auto state = std::make_unique<State>();
+  if (options.threads != nullptr) state->threads = std::make_unique<Threads>(options.threads);
+  auto execution =
+      Execution::create({.num_threads = options.num_threads,
+                         .isa = options.isa,
+                         .pin_threads = options.pin_threads,
+                         .executor = state->threads == nullptr ? nullptr : state->threads->get(),
+                         .precision = precision_of(options.activations),
+                         .mxfp8_experts = false,
+                         .batch_invariant = options.batch_invariant});
+  if (!execution.ok()) return to_public(std::move(execution).error());
+  state->execution = std::move(execution).value();
+  return Cpu(std::move(state));
+}
+
+std::string Cpu::isa() const {
+  return std::string(state_->execution->kernels().name);
+}
+
+Status Cpu::check(const Matrix& weights) const {
+  return to_public(check_linear(*state_->execution, weights.data().for_kernels()));
+}
+
+Status Cpu::linear(const Matrix& weights, std::span<const float> x, std::span<float> y, int64_t m,
+                   std::span<const float> bias) {
+  const Product product = {.weights = weights, .x = x, .y = y, .m = m, .bias = bias};
+  return linear({&product, 1});
+}
+
+Status Cpu::linear(std::span<const Product> products) {
+  return to_public(run(*state_->execution, products));
+}
+
+Status Cpu::dequantize(const Matrix& matrix, Format number, std::span<std::byte> out) {
+  if (number == Format::kNone || number > Format::kBF16) {
+    return to_public(subbyte::Error{
+        "blocks.input",
+        "dequantize: expected f32, f16 or bf16, found " + std::string(name(number))});
+  }
+  return to_public(
+      dequantize_all(*state_->execution, matrix.data().matrix.view, to_own(number), out));
+}
+
+}  // namespace subbyte::v0
