@@ -82,6 +82,9 @@ std::string as_json(const Options& options, const QuantizeReport& report, double
   for (const auto& [bits, modules] : report.modules_of_bits) {
     root["modules_of_bits"][std::to_string(bits)] = modules;
   }
+  if (find_quantize_format(report.format)->f16_scales) {
+    root["f16_scales"] = report.modules_with_f16_scales;
+  }
   root["signal_to_noise_db"] = finite_as_json(report.signal_to_noise_db);
   root["worst"] = worst_as_json(report.worst);
   root["resumed_tensors"] = report.resumed_tensors;
@@ -126,10 +129,14 @@ Result<ExitCode> run(const Invocation& invocation, Options options) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (options.json) print(stdout, as_json(options, report, seconds));
   note(line(
-      "{}: {} matrices as {} in {:.2f} bits per weight, {} tensors kept, {:.1f} MB from {:.1f} MB, "
-      "signal to noise {:.1f} dB{}{}, {:.1f} s",
-      options.destination, report.quantized_tensors, report.format, report.bits_per_weight,
-      report.kept_tensors, static_cast<double>(report.result_bytes) / 1e6,
+      "{}: {} matrices as {}{} in {:.2f} bits per weight, {} tensors kept, {:.1f} MB from {:.1f} "
+      "MB, signal to noise {:.1f} dB{}{}, {:.1f} s",
+      options.destination, report.quantized_tensors, report.format,
+      report.modules_with_f16_scales == 0
+          ? ""
+          : fmt::format(" ({} with scales in f16, as their blocks differ by more than e4m4 holds)",
+                        report.modules_with_f16_scales),
+      report.bits_per_weight, report.kept_tensors, static_cast<double>(report.result_bytes) / 1e6,
       static_cast<double>(report.source_bytes) / 1e6, report.signal_to_noise_db,
       worst_as_text(report.worst),
       report.resumed_tensors == 0
