@@ -1,6 +1,6 @@
 #pragma once
-// Vector quantization: a byte is the index of one of 256 vectors that stand for 4 or 2 weights, 2 or
-// 4 bits a weight, with a scale for each 32 inputs. Weights are rotated first as a rule
+// Vector quantization: a byte is the index of one of 256 vectors that stand for 4 or 2 weights, 2
+// or 4 bits a weight, with a scale for each 32 inputs. Weights are rotated first as a rule
 // (formats/rotation.h), which makes them like the normal random numbers that the codebooks are
 // trained on, without a look at any model.
 //
