@@ -9,6 +9,7 @@
 #include <limits>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -244,6 +245,20 @@ TEST(Formats, ids_follow_the_list) {
   for (const FormatInfo* format : all_formats()) {
     EXPECT_EQ(static_cast<int>(format->id), ++id) << format->name;
   }
+}
+
+TEST(Formats, vectors_have_no_values_of_their_own) {
+  for (const auto& [id, name, bits] :
+       {std::tuple(Format::kVQ2, "vq2", 2), {Format::kVQ4, "vq4", 4}}) {
+    const FormatInfo& format = info(id);
+    EXPECT_EQ(format.id, id);
+    EXPECT_EQ(format.name, name);
+    EXPECT_EQ(format.bits, bits);
+    EXPECT_EQ(format.vector_size * bits, 8);
+    EXPECT_TRUE(std::isnan(format.decode(1)));
+    EXPECT_EQ(find_format(name), nullptr);
+  }
+  for (const FormatInfo* format : all_formats()) EXPECT_EQ(format->vector_size, 1);
 }
 
 TEST(Formats, unknown_names_are_not_found) {

@@ -163,6 +163,11 @@ std::vector<WeightFormat> formats() {
   for (const Format element : {kNFL2, kNFL3, kNFL4, kNFL5}) {
     for (const int64_t group : {32, 64}) all.push_back({element, kE4M4, Zero::kNone, group});
   }
+  for (const Format element : {kVQ2, kVQ4}) {
+    for (const int64_t rotation : {0, 64}) {
+      all.push_back({element, kE4M4, Zero::kNone, 32, rotation});
+    }
+  }
   return all;
 }
 
