@@ -42,7 +42,9 @@ enum class Format : uint8_t {
   kNFL2,  // tables of bitsandbytes' kbit
   kNFL3,
   kNFL4,
-  kNFL5
+  kNFL5,
+  kVQ2,  // indices of vectors of 4 and of 2 weights
+  kVQ4
 };
 
 /// "e2m1", "u4", "bf16"; "none" for kNone.

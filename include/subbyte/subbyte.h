@@ -92,9 +92,11 @@ enum subbyte_format {
   SUBBYTE_NFL3 = 25,
   SUBBYTE_NFL4 = 26,
   SUBBYTE_NFL5 = 27,
-  SUBBYTE_U16 = 28, /* of zero points alone */
-  SUBBYTE_I32 = 29, /* of words in tensors alone */
-  SUBBYTE_U32 = 30
+  SUBBYTE_VQ2 = 28, /* indices of vectors of 4 and of 2 weights */
+  SUBBYTE_VQ4 = 29,
+  SUBBYTE_U16 = 30, /* of zero points alone */
+  SUBBYTE_I32 = 31, /* of words in tensors alone */
+  SUBBYTE_U32 = 32
 };
 
 SUBBYTE_API int subbyte_find_format(const char* name, int32_t* format);
@@ -144,7 +146,8 @@ typedef struct subbyte_weights {
    * (GPTQ's g_idx), whose codes are in the order of the inputs. */
   const uint32_t* input_order;
   const int32_t* group_indices;
-  const float* codebook; /* optional, in host memory: values of the codes of nfl2 to nfl5 */
+  const float* codebook; /* optional, in host memory: values of the codes of nfl2 to nfl5;
+                             256 vectors of 4 and of 2 for vq2 and vq4, which have none of their own */
   double tensor_scale;   /* 0: 1 */
   int64_t codes_stride;  /* bytes from one row to the next; 0: they follow each other */
   int64_t scales_stride; /* likewise */

@@ -15,8 +15,10 @@ namespace {
 static_assert(static_cast<int>(Format::kNone) == static_cast<int>(subbyte::Format::kNone));
 #define SUBBYTE_FORMAT(Id, file) \
   static_assert(static_cast<int>(Format::Id) == static_cast<int>(subbyte::Format::Id));
+#define SUBBYTE_VECTOR_FORMAT SUBBYTE_FORMAT
 #include "formats/formats.def"
 #undef SUBBYTE_FORMAT
+#undef SUBBYTE_VECTOR_FORMAT
 static_assert(static_cast<int>(Zero::kU8) == static_cast<int>(subbyte::Zero::kU8));
 static_assert(static_cast<int>(Zero::kU16) == static_cast<int>(subbyte::Zero::kU16));
 static_assert(static_cast<int>(Zero::kF16) == static_cast<int>(subbyte::Zero::kF16));
@@ -86,9 +88,10 @@ subbyte::Status check_size(const char* what, std::span<const std::byte> bytes, i
 subbyte::Status check_codebook(const MatrixParts& parts) {
   if (parts.codebook.empty()) return {};
   if (!may_have_codebook(to_own(parts.format.element))) {
-    return refuse("codebook", "elements of nfl2 to nfl5", std::string(name(parts.format.element)));
+    return refuse("codebook", "elements of nfl2 to nfl5, vq2 or vq4",
+                  std::string(name(parts.format.element)));
   }
-  const std::string fault = codebook_fault(parts.codebook, bits(parts.format.element));
+  const std::string fault = codebook_fault(parts.codebook, to_own(parts.format.element));
   if (fault.empty()) return {};
   return subbyte::Error{"matrix.argument", "matrix: codebook: expected " + fault};
 }

@@ -125,10 +125,10 @@ Status add_codebook(const WeightTensors& tensors, MatrixView& view) {
   const Tensor& codebook = *tensors.codebook;
   SUBBYTE_CHECK(check_dtype(codebook, {numbers().f32}));
   if (!may_have_codebook(view.format.element)) {
-    return refuse(codebook, "none, as only nfl2 to nfl5 have codebooks of their own");
+    return refuse(codebook, "none, as only nfl2 to nfl5, vq2 and vq4 have codebooks of their own");
   }
   view.codebook = codebook.span<const float>();
-  const std::string fault = codebook_fault(view.codebook, info(view.format.element).bits);
+  const std::string fault = codebook_fault(view.codebook, view.format.element);
   return fault.empty() ? Status() : refuse(codebook, fault);
 }
 
