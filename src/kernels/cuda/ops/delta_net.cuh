@@ -341,7 +341,7 @@ class StateColumns {
   __device__ float4 four(const float* x, int j) const {
     return *reinterpret_cast<const float4*>(x + 4 * kKeyLanes * j + 4 * lane_);
   }
-  /// Whether both columns of each key are one load.
+  /// Says whether both columns of each key are one load.
   __device__ bool pairs(const float* matrix) const {
     return sizes_.value_size % 2 == 0 && reinterpret_cast<uintptr_t>(matrix) % 8 == 0;
   }

@@ -57,7 +57,7 @@ struct DeltaNetCall {
   int64_t num_parts = 0;
   int64_t num_rows = 0;          // the tokens of all parts, in their order
   std::byte* scratch = nullptr;  // 16-byte aligned
-  /// What is computed of a token depends neither on the tokens that the step has besides it nor on
+  /// The bits of a token depend neither on the tokens that the step has besides it nor on
   /// how its sequence is cut into steps.
   bool batch_invariant = false;
 };
