@@ -46,10 +46,10 @@ class OnGpu {
   static constexpr int64_t kSlots = 12;
 
   OnGpu(const DeltaNetShape& shape, int64_t tokens, uint64_t seed, Element element,
-        bool batch_invariant = true)
+        bool is_recurrent = true)
       : problem_(shape, tokens, seed),
         element_(element),
-        batch_invariant_(batch_invariant),
+        is_recurrent_(is_recurrent),
         filters_(problem_.filters, Element::kF32),
         a_log_(problem_.a_log, Element::kF32),
         dt_bias_(problem_.dt_bias, Element::kF32),
@@ -100,9 +100,9 @@ class OnGpu {
     call.parts = reinterpret_cast<const cuda::StatePart*>(on_device.data());
     call.num_parts = std::ssize(parts);
     call.num_rows = rows;
-    call.batch_invariant = batch_invariant_;
+    call.is_recurrent = is_recurrent_;
     const DeviceBytes scratch(
-        cuda::delta_net_scratch(call.sizes, rows, call.num_parts, batch_invariant_));
+        cuda::delta_net_scratch(call.sizes, rows, call.num_parts, is_recurrent_));
     call.scratch = scratch.data();
     cuda::run_delta_net(call, nullptr);
     expect_ran();
@@ -130,7 +130,7 @@ class OnGpu {
 
   DeltaNetProblem problem_;
   Element element_;
-  bool batch_invariant_;
+  bool is_recurrent_;
   DeviceNumbers filters_, a_log_, dt_bias_, norm_, states_;
 };
 

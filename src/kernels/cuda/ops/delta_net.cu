@@ -286,16 +286,16 @@ void launch_for_keys(const DeltaNetCall& call, Stream stream) {
 }  // namespace
 
 int64_t delta_net_scratch(const DeltaNetSizes& sizes, int64_t num_rows, int64_t num_parts,
-                          bool batch_invariant) {
+                          bool is_recurrent) {
   if (num_rows == num_parts) return 0;
-  if (!batch_invariant && has_chunks(sizes, num_rows, num_parts)) {
+  if (!is_recurrent && has_chunks(sizes, num_rows, num_parts)) {
     return delta_net_chunk_scratch(sizes, num_rows, num_parts);
   }
   return num_rows * ScratchRow(sizes).size * int64_t{sizeof(float)};
 }
 
 void run_delta_net(const DeltaNetCall& call, Stream stream) {
-  if (!call.batch_invariant && has_chunks(call.sizes, call.num_rows, call.num_parts)) {
+  if (!call.is_recurrent && has_chunks(call.sizes, call.num_rows, call.num_parts)) {
     return run_delta_net_chunks(call, stream);
   }
   switch (keys_of_lane(call.sizes.key_size)) {

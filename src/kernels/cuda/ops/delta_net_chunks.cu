@@ -69,6 +69,7 @@ void launch_chunks(const DeltaNetCall& call, Stream stream) {
   const int columns = halves <= kManyCtas ? 32 : 64;
   const auto tiles = static_cast<unsigned>((scratch.value + columns - 1) / columns);
   constexpr int kSolveBytes = SolveTile<kKey>::kBytes;
+  static_assert(2 * PassStage<kKey>::bytes(64) <= kDeltaNetChunkBytes);
   const int pass_bytes = 2 * PassStage<kKey>::bytes(columns);
   if (!solve_limit.allow(solve<Number, kKey>, kSolveBytes)) return;
   if (!pass_limit.allow(pass<Number, kKey>, pass_bytes)) return;
