@@ -95,7 +95,7 @@ class OnGpu {
     call.norm = norm_.data<float>();
     call.key_eps = kDeltaNetEps;
     call.norm_eps = shape.eps;
-    call.states = states_.data<float>() + kBefore;
+    call.states = states_.data<float>() + before();
     call.state_stride = stride();
     call.parts = reinterpret_cast<const cuda::StatePart*>(on_device.data());
     call.num_parts = std::ssize(parts);
@@ -116,17 +116,17 @@ class OnGpu {
     const auto first = all.begin() + slot * stride();
     const int64_t size = problem_.shape.state_size();
     for (int64_t i = 0; i < stride(); ++i) {
-      const bool is_state = i >= kBefore && i < kBefore + size;
+      const bool is_state = i >= before() && i < before() + size;
       if (!is_state) EXPECT_TRUE(std::isnan(first[i])) << i;
     }
-    return {first + kBefore, first + kBefore + size};
+    return {first + before(), first + before() + size};
   }
 
  private:
-  static constexpr int64_t kBefore = 6;  // numbers of another layer
-  static constexpr int64_t kAfter = 3;
-
-  int64_t stride() const { return kBefore + problem_.shape.state_size() + kAfter; }
+  /// Numbers of another layer. States begin at multiples of 16 bytes where heads have multiples of
+  /// four numbers, and at others where they have not.
+  int64_t before() const { return problem_.shape.key_size % 4 == 0 ? 8 : 6; }
+  int64_t stride() const { return (before() + problem_.shape.state_size() + 7) / 4 * 4; }
 
   DeltaNetProblem problem_;
   Element element_;

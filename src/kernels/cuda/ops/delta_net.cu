@@ -205,12 +205,18 @@ __device__ void convolve_token(const DeltaNetCall& a, const StatePart& part, int
 
 /// A warp: as MixedHead::normalise() has it.
 __device__ void normalise_key(const DeltaNetCall& a, float* x, float length) {
-  const int size = a.sizes.key_size;
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
   float squares = 0;
-  for (int i = lane; i < size; i += kLanes) squares = fmaf(x[i], x[i], squares);
+#pragma unroll
+  for (int j = 0; j < kOfLane; ++j) {
+    const int i = index_of_lane(j);
+    if (i < a.sizes.key_size) squares = fmaf(x[i], x[i], squares);
+  }
   const float factor = unit_factor(sum_of_warp(squares), a.key_eps, length);
-  for (int i = lane; i < size; i += kLanes) x[i] = __fmul_rn(x[i], factor);
+#pragma unroll
+  for (int j = 0; j < kOfLane; ++j) {
+    const int i = index_of_lane(j);
+    if (i < a.sizes.key_size) x[i] = __fmul_rn(x[i], factor);
+  }
 }
 
 /// Many CTAs share a multiprocessor, so that some load or store states while others compute; few

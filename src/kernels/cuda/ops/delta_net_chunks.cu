@@ -54,33 +54,43 @@ __global__ void __launch_bounds__(kThreads) finish(const __grid_constant__ Delta
                [&](int at) { return length * load_element(a.element, given, at); });
 }
 
+unsigned ctas_of(int64_t warps) {
+  return static_cast<unsigned>((warps + kWarps - 1) / kWarps);
+}
+
+template <class Number, int kKey, int kColumns>
+void launch_pass(const DeltaNetCall& call, int values, Stream stream) {
+  using Stage = ChunkStage<kKey, kColumns>;
+  static SharedMemoryLimit limit;
+  constexpr int kBytes = 2 * Stage::kBytes;
+  static_assert(kBytes <= kDeltaNetChunkBytes);
+  auto* const kernel = pass<Number, kKey, kColumns>;
+  if (!limit.allow(kernel, kBytes)) return;
+  const dim3 ctas(static_cast<unsigned>((values + kColumns - 1) / kColumns),
+                  static_cast<unsigned>(call.sizes.value_heads),
+                  static_cast<unsigned>(call.num_parts));
+  launch(kernel, {ctas, Stage::kThreads, kBytes}, stream, call);
+}
+
 template <class Number, int kKey>
 void launch_chunks(const DeltaNetCall& call, Stream stream) {
-  static SharedMemoryLimit solve_limit;
-  static SharedMemoryLimit pass_limit;
+  static SharedMemoryLimit limit;
   const DeltaNetSizes& s = call.sizes;
   const ChunkScratch scratch(s, call.num_rows, call.num_parts);
-  const auto heads = static_cast<unsigned>(s.value_heads);
-  const auto parts = static_cast<unsigned>(call.num_parts);
-  const auto ctas = [](int64_t warps) {
-    return dim3(static_cast<unsigned>((warps + kWarps - 1) / kWarps));
-  };
-  const int64_t halves = (scratch.value + 31) / 32 * int64_t{heads} * parts;
-  const int columns = halves <= kManyCtas ? 32 : 64;
-  const auto tiles = static_cast<unsigned>((scratch.value + columns - 1) / columns);
   constexpr int kSolveBytes = SolveTile<kKey>::kBytes;
-  static_assert(2 * PassStage<kKey>::bytes(64) <= kDeltaNetChunkBytes);
-  const int pass_bytes = 2 * PassStage<kKey>::bytes(columns);
-  if (!solve_limit.allow(solve<Number, kKey>, kSolveBytes)) return;
-  if (!pass_limit.allow(pass<Number, kKey>, pass_bytes)) return;
-  launch(mix_chunks, {ctas(call.num_rows * (2 * s.key_heads + s.value_heads)), kThreads}, stream,
-         call);
-  launch(solve<Number, kKey>,
-         {dim3(static_cast<unsigned>(scratch.max_chunks), heads), kChunkThreads, kSolveBytes},
-         stream, call);
-  launch(pass<Number, kKey>, {dim3(tiles, heads, parts), columns / 16 * kLanes, pass_bytes}, stream,
-         call);
-  launch(finish, {ctas(call.num_rows * s.value_heads), kThreads}, stream, call);
+  auto* const solve_kernel = solve<Number, kKey>;
+  if (!limit.allow(solve_kernel, kSolveBytes)) return;
+  const int64_t heads = 2 * s.key_heads + s.value_heads;
+  launch(mix_chunks, {dim3(ctas_of(call.num_rows * heads)), kThreads}, stream, call);
+  const dim3 chunks(static_cast<unsigned>(scratch.max_chunks),
+                    static_cast<unsigned>(s.value_heads));
+  launch(solve_kernel, {chunks, kChunkThreads, kSolveBytes}, stream, call);
+  if ((scratch.value + 31) / 32 * int64_t{s.value_heads} * call.num_parts <= kManyCtas) {
+    launch_pass<Number, kKey, 32>(call, scratch.value, stream);
+  } else {
+    launch_pass<Number, kKey, 64>(call, scratch.value, stream);
+  }
+  launch(finish, {dim3(ctas_of(call.num_rows * s.value_heads)), kThreads}, stream, call);
 }
 
 template <class Number>

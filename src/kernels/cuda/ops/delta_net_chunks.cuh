@@ -11,18 +11,25 @@ inline constexpr int kChunk = 64;
 inline constexpr int kChunkHead = 128;     // numbers of a head that chunks are compiled for
 inline constexpr int kChunkThreads = 128;  // of a CTA of `solve`; of `pass` at most
 
+/// Decays from the begin of a chunk to a token, itself among those that count, and from there to
+/// the end.
+struct alignas(8) ChunkDecays {
+  float before;
+  float after;
+};
+
 /// Where the arrays of the scratch begin, in bytes. Tokens of a chunk that are not there are zero.
 struct ChunkScratch {
-  int key;        // numbers of a query or a key, with zeros
-  int value;      // numbers of a value head
-  int64_t q;      // [rows][key_heads][key]
-  int64_t k;      // the same
-  int64_t v;      // [rows][value_heads][value], then what the state gave
-  int64_t gates;  // [rows][value_heads] logarithm of the decay, beta
-  int64_t sums;   // [chunks][value_heads][kChunk] G
-  int64_t w;      // [chunks][value_heads][kChunk][key]
-  int64_t u;      // [chunks][value_heads][kChunk][value]
-  int64_t p;      // [chunks][value_heads][kChunk][kChunk]
+  int key;         // numbers of a query or a key, with zeros
+  int value;       // numbers of a value head
+  int64_t q;       // [rows][key_heads][key]
+  int64_t k;       // the same
+  int64_t v;       // [rows][value_heads][value], then what the state gave
+  int64_t gates;   // [rows][value_heads] logarithm of the decay, beta
+  int64_t decays;  // [chunks][value_heads][kChunk] ChunkDecays
+  int64_t w;       // [chunks][value_heads][kChunk][key]
+  int64_t u;       // [chunks][value_heads][kChunk][value]
+  int64_t p;       // [chunks][value_heads][kChunk][kChunk]
   int64_t size;
   int max_chunks;
 
@@ -35,8 +42,8 @@ struct ChunkScratch {
     k = q + rows * s.key_heads * key * 2;
     v = k + rows * s.key_heads * key * 2;
     gates = v + rows * s.value_heads * value * 2;
-    sums = (gates + rows * s.value_heads * 8 + 15) / 16 * 16;
-    w = sums + tiles * 4;
+    decays = (gates + rows * s.value_heads * 8 + 15) / 16 * 16;
+    w = decays + tiles * int64_t{sizeof(ChunkDecays)};
     u = w + tiles * key * 2;
     p = u + tiles * value * 2;
     size = p + tiles * kChunk * 2;
@@ -74,17 +81,23 @@ __device__ inline int first_chunk_of(const DeltaNetCall& a, int64_t part) {
   return chunk;
 }
 
-/// Begins to copy kChunk rows of `cols` numbers, a multiple of 8; those from `count` on are zero.
-__device__ inline void copy_rows(const SharedTile& to, const uint16_t* from, int64_t stride,
-                                 int cols, int count) {
-  const int eights = cols / 8;
-  for (int i = static_cast<int>(threadIdx.x); i < kChunk * eights;
-       i += static_cast<int>(blockDim.x)) {
-    const int row = i / eights;
-    const int col = i % eights * 8;
-    const bool there = row < count;
-    cp_async_zfill<16>(to.address + (row * to.stride + col) * 2,
-                       from + (there ? row * stride + col : 0), there);
+/// Begins to copy kChunk rows of kCols numbers by a CTA of kThreads; rows from `count` on and
+/// columns from `cols` on are zero.
+template <int kCols, int kThreads>
+__device__ __forceinline__ void copy_rows(const SharedTile& to, const uint16_t* from,
+                                          int64_t stride, int count, int cols = kCols) {
+  constexpr int kEights = kCols / 8;
+  constexpr int kRows = kThreads / kEights;  // at a time
+  static_assert(kThreads % kEights == 0 && kChunk % kRows == 0);
+  const int row = static_cast<int>(threadIdx.x) / kEights;
+  const int col = static_cast<int>(threadIdx.x) % kEights * 8;
+  const uint32_t address = to.address + (row * to.stride + col) * 2;
+  const uint16_t* numbers = from + row * stride + col;
+#pragma unroll
+  for (int i = 0; i < kChunk / kRows; ++i) {
+    const bool there = row + i * kRows < count && col < cols;
+    cp_async_zfill<16>(address + i * kRows * to.stride * 2, there ? numbers : from, there);
+    numbers += kRows * stride;
   }
 }
 

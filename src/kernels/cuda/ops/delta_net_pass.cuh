@@ -8,64 +8,57 @@
 
 namespace subbyte::cuda {
 
-/// A stage of `pass` in shared memory, in bytes.
-template <int kKey>
-struct PassStage {
-  static constexpr int kKeyStride = tile_stride(kKey);
-  static constexpr int kWeightStride = tile_stride(kChunk);
-
-  static constexpr int kQueries = kChunk * kKeyStride * 2;  // after W
-  static constexpr int kKeys = 2 * kQueries;
-  static constexpr int kWeights = 3 * kQueries;
-  static constexpr int kSums = kWeights + kChunk * kWeightStride * 2;
-  static constexpr int kChanges = kSums + kChunk * 4;
-
-  __host__ __device__ static constexpr int bytes(int columns) {
-    return kChanges + kChunk * tile_stride(columns) * 2;
-  }
-};
-
-/// What all warps of a CTA of `pass` read of a chunk.
-template <class Number, int kKey>
+/// What all warps of a CTA of `pass` read of a chunk, in shared memory.
+template <int kKey, int kColumns>
 class ChunkStage {
  public:
-  using Stage = PassStage<kKey>;
+  static constexpr int kThreads = kColumns / 16 * kLanes;
+  static constexpr int kOfKeys = kChunk * tile_stride(kKey) * 2;
+  static constexpr int kOfWeights = kChunk * tile_stride(kChunk) * 2;
+  static constexpr int kOfChanges = kChunk * tile_stride(kColumns) * 2;
+  static constexpr int kOfDecays = kChunk * static_cast<int>(sizeof(ChunkDecays));
+  static constexpr int kBytes = 3 * kOfKeys + kOfWeights + kOfChanges + kOfDecays;
 
-  __device__ ChunkStage(std::byte* memory, int columns)
-      : memory_(memory), at_(shared_address(memory)), columns_(columns) {}
+  __device__ explicit ChunkStage(std::byte* memory)
+      : memory_(memory), at_(shared_address(memory)) {}
 
   /// Begins to copy a chunk: `row` is its first token, `tile` where its matrices are.
   __device__ void copy(const DeltaNetCall& a, const ChunkScratch& scratch, int64_t row, int count,
                        int64_t tile, int head, int first_col) const {
-    const DeltaNetSizes& s = a.sizes;
-    const int64_t key_at = (row * s.key_heads + head) * scratch.key;
-    const int64_t key_stride = int64_t{s.key_heads} * scratch.key;
-    copy_rows(w(), numbers_at(a, scratch.w) + tile * kKey, kKey, kKey, kChunk);
-    copy_rows(queries(), numbers_at(a, scratch.q) + key_at, key_stride, kKey, count);
-    copy_rows(keys(), numbers_at(a, scratch.k) + key_at, key_stride, kKey, count);
-    copy_rows(weights(), numbers_at(a, scratch.p) + tile * kChunk, kChunk, kChunk, kChunk);
-    copy_rows(changes(), numbers_at(a, scratch.u) + tile * scratch.value + first_col, scratch.value,
-              min(columns_, scratch.value - first_col), kChunk);
-    if (threadIdx.x < kChunk / 4) {
+    const int key_heads = a.sizes.key_heads;
+    const int64_t key_at = (row * key_heads + head) * kKey;
+    const int64_t key_stride = int64_t{key_heads} * kKey;
+    copy_rows<kKey, kThreads>(w(), numbers_at(a, scratch.w) + tile * kKey, kKey, kChunk);
+    copy_rows<kKey, kThreads>(queries(), numbers_at(a, scratch.q) + key_at, key_stride, count);
+    copy_rows<kKey, kThreads>(keys(), numbers_at(a, scratch.k) + key_at, key_stride, count);
+    copy_rows<kChunk, kThreads>(weights(), numbers_at(a, scratch.p) + tile * kChunk, kChunk,
+                                kChunk);
+    copy_rows<kColumns, kThreads>(changes(),
+                                  numbers_at(a, scratch.u) + tile * scratch.value + first_col,
+                                  scratch.value, kChunk, scratch.value - first_col);
+    if (threadIdx.x < kOfDecays / 16) {
       cp_async<16>(
-          at_ + Stage::kSums + threadIdx.x * 16,
-          reinterpret_cast<const float*>(a.scratch + scratch.sums) + tile + threadIdx.x * 4);
+          at_ + kDecays + threadIdx.x * 16,
+          a.scratch + scratch.decays + tile * int64_t{sizeof(ChunkDecays)} + threadIdx.x * 16);
     }
   }
 
-  __device__ const float* sums() const {
-    return reinterpret_cast<const float*>(memory_ + Stage::kSums);
+  __device__ const ChunkDecays* decays() const {
+    return reinterpret_cast<const ChunkDecays*>(memory_ + kDecays);
   }
-  __device__ SharedTile w() const { return {at_, Stage::kKeyStride}; }
-  __device__ SharedTile queries() const { return {at_ + Stage::kQueries, Stage::kKeyStride}; }
-  __device__ SharedTile keys() const { return {at_ + Stage::kKeys, Stage::kKeyStride}; }
-  __device__ SharedTile weights() const { return {at_ + Stage::kWeights, Stage::kWeightStride}; }
-  __device__ SharedTile changes() const { return {at_ + Stage::kChanges, tile_stride(columns_)}; }
+  __device__ SharedTile w() const { return {at_, tile_stride(kKey)}; }
+  __device__ SharedTile queries() const { return {at_ + kOfKeys, tile_stride(kKey)}; }
+  __device__ SharedTile keys() const { return {at_ + 2 * kOfKeys, tile_stride(kKey)}; }
+  __device__ SharedTile weights() const { return {at_ + 3 * kOfKeys, tile_stride(kChunk)}; }
+  __device__ SharedTile changes() const {
+    return {at_ + 3 * kOfKeys + kOfWeights, tile_stride(kColumns)};
+  }
 
  private:
+  static constexpr int kDecays = kBytes - kOfDecays;
+
   std::byte* memory_;
   uint32_t at_;
-  int columns_;
 };
 
 /// Sixteen columns of a state, transposed, in the accumulators of a warp.
@@ -87,8 +80,8 @@ class ChunkState {
 
   /// A chunk. `own`: the first column of the warp in the stage's changes. `given` is what the state
   /// gives for each of its queries, columns by tokens.
-  __device__ void step(const ChunkStage<Number, kKey>& stage, int own,
-                       float (&given)[kChunk / 8][4]) {
+  template <class Stage>
+  __device__ void step(const Stage& stage, int own, float (&given)[kChunk / 8][4]) {
     float changes[kChunk / 8][4];
     load_transposed<Number>(changes, stage.changes(), own);
 #pragma unroll
@@ -107,8 +100,8 @@ class ChunkState {
         mma_16x16<Number>(given[2 * j], given[2 * j + 1], state, other);
       }
     }
-    const float* const sums = stage.sums();
-    scale(given, [&](int t) { return expf(sums[t]); });
+    const ChunkDecays* const decays = stage.decays();
+    scale(given, [&](int t) { return decays[t].before; });
 #pragma unroll
     for (int k = 0; k < kChunk / 16; ++k) {
       uint32_t change[4];
@@ -120,9 +113,8 @@ class ChunkState {
         mma_16x16<Number>(given[2 * j], given[2 * j + 1], change, other);
       }
     }
-    const float last = sums[kChunk - 1];
-    scale(changes, [&](int t) { return expf(last - sums[t]); });
-    const float decay = expf(last);
+    scale(changes, [&](int t) { return decays[t].after; });
+    const float decay = decays[kChunk - 1].before;
 #pragma unroll
     for (int j = 0; j < kKey / 8; ++j) {
 #pragma unroll
@@ -175,8 +167,10 @@ class ChunkState {
   float state_[kKey / 8][4];
 };
 
-template <class Number, int kKey>
-__global__ void __launch_bounds__(kChunkThreads) pass(const __grid_constant__ DeltaNetCall a) {
+template <class Number, int kKey, int kColumns>
+__global__ void __launch_bounds__(ChunkStage<kKey, kColumns>::kThreads)
+    pass(const __grid_constant__ DeltaNetCall a) {
+  using Stage = ChunkStage<kKey, kColumns>;
   extern __shared__ uint4 shared_memory[];
   begin_operation();
   const DeltaNetSizes& s = a.sizes;
@@ -184,14 +178,11 @@ __global__ void __launch_bounds__(kChunkThreads) pass(const __grid_constant__ De
   const StatePart part = a.parts[blockIdx.z];
   const int value_head = static_cast<int>(blockIdx.y);
   const int head = value_head / values_per_key(s);
-  const int columns = static_cast<int>(blockDim.x) / kLanes * 16;  // of the CTA
-  const int first_col = static_cast<int>(blockIdx.x) * columns;
+  const int first_col = static_cast<int>(blockIdx.x) * kColumns;
   const int own = static_cast<int>(threadIdx.x) / kLanes * 16;
   const int first_chunk = first_chunk_of(a, blockIdx.z);
   std::byte* const bytes = reinterpret_cast<std::byte*>(shared_memory);
-  const auto stage_of = [&](int chunk) {
-    return ChunkStage<Number, kKey>(bytes + chunk % 2 * PassStage<kKey>::bytes(columns), columns);
-  };
+  const auto stage_of = [&](int chunk) { return Stage(bytes + chunk % 2 * Stage::kBytes); };
   const auto copy = [&](int chunk) {
     const int count = min(kChunk, part.num_tokens - chunk * kChunk);
     const int64_t tile = (int64_t{first_chunk + chunk} * s.value_heads + value_head) * kChunk;

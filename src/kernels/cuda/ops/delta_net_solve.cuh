@@ -86,8 +86,8 @@ class ChunkSolver {
     const DeltaNetSizes& s = a_.sizes;
     const int64_t at = (place_.row * s.key_heads + value_head_ / values_per_key(s)) * scratch_.key;
     const int64_t stride = int64_t{s.key_heads} * scratch_.key;
-    copy_rows(keys_, numbers_at(a_, scratch_.k) + at, stride, kKey, place_.count);
-    copy_rows(queries_, numbers_at(a_, scratch_.q) + at, stride, kKey, place_.count);
+    copy_rows<kKey, kChunkThreads>(keys_, numbers_at(a_, scratch_.k) + at, stride, place_.count);
+    copy_rows<kKey, kChunkThreads>(queries_, numbers_at(a_, scratch_.q) + at, stride, place_.count);
     cp_async_commit();
     load_gates(reinterpret_cast<const float2*>(a_.scratch + scratch_.gates) +
                    place_.row * s.value_heads + value_head_,
@@ -97,7 +97,9 @@ class ChunkSolver {
     const int t = static_cast<int>(threadIdx.x);
     if (t >= kLanes && t < kChunk) sums_[t] += sums_[kLanes - 1];
     __syncthreads();
-    if (t < kChunk) reinterpret_cast<float*>(a_.scratch + scratch_.sums)[tile_ + t] = sums_[t];
+    if (t >= kChunk) return;
+    reinterpret_cast<ChunkDecays*>(a_.scratch + scratch_.decays)[tile_ + t] = {
+        expf(sums_[t]), expf(sums_[kChunk - 1] - sums_[t])};
   }
 
   /// P, which is stored, and A.
@@ -133,10 +135,10 @@ class ChunkSolver {
   /// T, once with the factors of keys and once with those of values, while values arrive.
   __device__ void invert_system() const {
     const DeltaNetSizes& s = a_.sizes;
-    copy_rows(
+    copy_rows<kChunkHead, kChunkThreads>(
         values_,
         numbers_at(a_, scratch_.v) + (place_.row * s.value_heads + value_head_) * scratch_.value,
-        int64_t{s.value_heads} * scratch_.value, scratch_.value, place_.count);
+        int64_t{s.value_heads} * scratch_.value, place_.count, scratch_.value);
     cp_async_commit();
     const int col = static_cast<int>(threadIdx.x);
     if (col < kChunk) {
@@ -157,12 +159,12 @@ class ChunkSolver {
 
   /// W, and what values give of U.
   __device__ void store_products() const {
-    store_lower_product<Number>(numbers_at(a_, scratch_.w) + tile_ * scratch_.key, scratch_.key,
-                                {shared_address(weighted_), Tile::kInverseStride}, keys_, first_,
-                                scratch_.key);
-    store_lower_product<Number>(numbers_at(a_, scratch_.u) + tile_ * scratch_.value, scratch_.value,
-                                {shared_address(scaled_), Tile::kInverseStride}, values_, first_,
-                                scratch_.value);
+    store_lower_product<Number, kChunk / 16>(
+        numbers_at(a_, scratch_.w) + tile_ * scratch_.key, scratch_.key,
+        {shared_address(weighted_), Tile::kInverseStride}, keys_, first_, scratch_.key);
+    store_lower_product<Number, kChunk / 16>(
+        numbers_at(a_, scratch_.u) + tile_ * scratch_.value, scratch_.value,
+        {shared_address(scaled_), Tile::kInverseStride}, values_, first_, scratch_.value);
   }
 
  private:
