@@ -97,9 +97,8 @@ class Suite {
     call.parts = on_device.as<cuda::StatePart>();
     call.num_parts = sequences;
     call.num_rows = rows;
-    call.batch_invariant = options_.batch_invariant;
-    const Numbers scratch(
-        cuda::delta_net_scratch(call.sizes, rows, sequences, call.batch_invariant));
+    call.is_recurrent = options_.recurrent;
+    const Numbers scratch(cuda::delta_net_scratch(call.sizes, rows, sequences, call.is_recurrent));
     call.scratch = scratch.as<std::byte>();
     const double us = time_calls(2 * kLayers, options_.replays, stream_, [&](int i) {
       cuda::DeltaNetCall of_layer = call;

@@ -14,7 +14,7 @@ struct DeltaNetSuite {
   std::vector<int64_t> prompts = {16, 64, 512, 4096};  // tokens of one sequence
   int replays = 9;
   bool bf16 = false;
-  bool batch_invariant = false;
+  bool recurrent = false;
 };
 
 /// Prints a line for each step.

@@ -67,7 +67,7 @@ CLI::App* add_delta_net_suite(CLI::App& app, DeltaNetSuite& suite) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
   command->add_flag("--bf16", suite.bf16, "bf16 activations (default: f16)");
-  command->add_flag("--batch-invariant", suite.batch_invariant, "In the batch-invariant mode");
+  command->add_flag("--recurrent", suite.recurrent, "Token after token, never in chunks");
   command->footer("example:\n  ./dev gpu-bench delta-net --value-heads 32");
   return command;
 }

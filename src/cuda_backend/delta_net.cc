@@ -35,8 +35,7 @@ int64_t CudaDeltaNets::memory_bytes(const DeltaNetShape& shape, const StepSize& 
   const cuda::DeltaNetSizes sizes = sizes_of(shape);
   int64_t bytes = 0;
   for (int64_t parts = 1; parts <= std::min(size.sequences, size.tokens); ++parts) {
-    bytes = std::max(bytes,
-                     cuda::delta_net_scratch(sizes, size.tokens, parts, step_.batch_invariant()));
+    bytes = std::max(bytes, cuda::delta_net_scratch(sizes, size.tokens, parts, is_recurrent_));
   }
   return bytes;
 }
@@ -69,9 +68,9 @@ Status CudaDeltaNets::run(const DeltaNetOp& op, const CudaRows& y, const void* q
   call.parts = step_.states(op.cache.group);
   call.num_parts = step_.num_parts();
   call.num_rows = y.rows;
-  call.batch_invariant = step_.batch_invariant();
+  call.is_recurrent = is_recurrent_;
   SUBBYTE_CHECK(scratch_.grow(
-      cuda::delta_net_scratch(call.sizes, call.num_rows, call.num_parts, call.batch_invariant)));
+      cuda::delta_net_scratch(call.sizes, call.num_rows, call.num_parts, call.is_recurrent)));
   call.scratch = scratch_.data();
   cuda::run_delta_net(call, stream_);
   return {};

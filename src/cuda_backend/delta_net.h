@@ -12,8 +12,12 @@ namespace subbyte {
 class CudaDeltaNets {
  public:
   /// `step` must outlive it.
-  CudaDeltaNets(Element element, const CudaStep& step, cuda::Stream stream)
-      : element_(element), step_(step), stream_(stream) {}
+  CudaDeltaNets(const cuda::Device& device, Element element, const CudaStep& step,
+                cuda::Stream stream)
+      : is_recurrent_(step.batch_invariant() || device.shared_bytes < cuda::kDeltaNetChunkBytes),
+        element_(element),
+        step_(step),
+        stream_(stream) {}
 
   /// Checks that there are kernels for the shape. Code linear.unsupported.
   static Status check(const DeltaNetShape& shape);
@@ -28,6 +32,7 @@ class CudaDeltaNets {
   int64_t device_bytes() const { return scratch_.size(); }
 
  private:
+  bool is_recurrent_;
   Element element_;
   const CudaStep& step_;
   cuda::Stream stream_;

@@ -62,7 +62,7 @@ CudaStepRunner::CudaStepRunner(const cuda::Device& device, cuda::Number number,
       products_(device, number, options.batch_invariant, stream),
       moe_(device, number, options.batch_invariant, options.mxfp8_experts, stream),
       attention_(element(), step_, partials_, stream),
-      delta_nets_(element(), step_, stream),
+      delta_nets_(device, element(), step_, stream),
       programs_(device, number, partials_, stream),
       graphs_(stream) {}
 

@@ -46,10 +46,10 @@ class OnGpu {
   static constexpr int64_t kSlots = 12;
 
   OnGpu(const DeltaNetShape& shape, int64_t tokens, uint64_t seed, Element element,
-        bool batch_invariant = true)
+        bool is_recurrent = true)
       : problem_(shape, tokens, seed),
         element_(element),
-        batch_invariant_(batch_invariant),
+        is_recurrent_(is_recurrent),
         filters_(problem_.filters, Element::kF32),
         a_log_(problem_.a_log, Element::kF32),
         dt_bias_(problem_.dt_bias, Element::kF32),
@@ -95,14 +95,14 @@ class OnGpu {
     call.norm = norm_.data<float>();
     call.key_eps = kDeltaNetEps;
     call.norm_eps = shape.eps;
-    call.states = states_.data<float>() + kBefore;
+    call.states = states_.data<float>() + before();
     call.state_stride = stride();
     call.parts = reinterpret_cast<const cuda::StatePart*>(on_device.data());
     call.num_parts = std::ssize(parts);
     call.num_rows = rows;
-    call.batch_invariant = batch_invariant_;
+    call.is_recurrent = is_recurrent_;
     const DeviceBytes scratch(
-        cuda::delta_net_scratch(call.sizes, rows, call.num_parts, batch_invariant_));
+        cuda::delta_net_scratch(call.sizes, rows, call.num_parts, is_recurrent_));
     call.scratch = scratch.data();
     cuda::run_delta_net(call, nullptr);
     expect_ran();
@@ -116,21 +116,21 @@ class OnGpu {
     const auto first = all.begin() + slot * stride();
     const int64_t size = problem_.shape.state_size();
     for (int64_t i = 0; i < stride(); ++i) {
-      const bool is_state = i >= kBefore && i < kBefore + size;
+      const bool is_state = i >= before() && i < before() + size;
       if (!is_state) EXPECT_TRUE(std::isnan(first[i])) << i;
     }
-    return {first + kBefore, first + kBefore + size};
+    return {first + before(), first + before() + size};
   }
 
  private:
-  static constexpr int64_t kBefore = 6;  // numbers of another layer
-  static constexpr int64_t kAfter = 3;
-
-  int64_t stride() const { return kBefore + problem_.shape.state_size() + kAfter; }
+  /// Numbers of another layer. States begin at multiples of 16 bytes where heads have multiples of
+  /// four numbers, and at others where they have not.
+  int64_t before() const { return problem_.shape.key_size % 4 == 0 ? 8 : 6; }
+  int64_t stride() const { return (before() + problem_.shape.state_size() + 7) / 4 * 4; }
 
   DeltaNetProblem problem_;
   Element element_;
-  bool batch_invariant_;
+  bool is_recurrent_;
   DeviceNumbers filters_, a_log_, dt_bias_, norm_, states_;
 };
 

@@ -100,8 +100,13 @@ class GpuDeltaNetModels : public DeltaNetGoldens {
         if (!may_differ) EXPECT_EQ(tokens[at], prompt.greedy[at]) << "token " << i;
       }
     }
-    std::printf("%s: %d of %d best tokens compared\n", GetParam(), compared - excused, compared);
-    EXPECT_GE(2 * (compared - excused), compared);
+    // The two largest of n normal numbers are sqrt(2 ln n) to a deviation apart in the mean, as
+    // exponentially distributed: so many gaps are more than is allowed, of which half must be.
+    const double allowed = std::sqrt(2) * std::pow(10, -(stated - kOfToken) / 20);
+    const double share = std::exp(-allowed * std::sqrt(2 * std::log(vocab())));
+    std::printf("%s: %d of %d best tokens compared, %.0f expected\n", GetParam(),
+                compared - excused, compared, share * compared);
+    EXPECT_GE(compared - excused, share * compared / 2);
   }
 };
 

@@ -205,12 +205,18 @@ __device__ void convolve_token(const DeltaNetCall& a, const StatePart& part, int
 
 /// A warp: as MixedHead::normalise() has it.
 __device__ void normalise_key(const DeltaNetCall& a, float* x, float length) {
-  const int size = a.sizes.key_size;
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
   float squares = 0;
-  for (int i = lane; i < size; i += kLanes) squares = fmaf(x[i], x[i], squares);
+#pragma unroll
+  for (int j = 0; j < kOfLane; ++j) {
+    const int i = index_of_lane(j);
+    if (i < a.sizes.key_size) squares = fmaf(x[i], x[i], squares);
+  }
   const float factor = unit_factor(sum_of_warp(squares), a.key_eps, length);
-  for (int i = lane; i < size; i += kLanes) x[i] = __fmul_rn(x[i], factor);
+#pragma unroll
+  for (int j = 0; j < kOfLane; ++j) {
+    const int i = index_of_lane(j);
+    if (i < a.sizes.key_size) x[i] = __fmul_rn(x[i], factor);
+  }
 }
 
 /// Many CTAs share a multiprocessor, so that some load or store states while others compute; few
@@ -286,16 +292,16 @@ void launch_for_keys(const DeltaNetCall& call, Stream stream) {
 }  // namespace
 
 int64_t delta_net_scratch(const DeltaNetSizes& sizes, int64_t num_rows, int64_t num_parts,
-                          bool batch_invariant) {
+                          bool is_recurrent) {
   if (num_rows == num_parts) return 0;
-  if (!batch_invariant && has_chunks(sizes, num_rows, num_parts)) {
+  if (!is_recurrent && has_chunks(sizes, num_rows, num_parts)) {
     return delta_net_chunk_scratch(sizes, num_rows, num_parts);
   }
   return num_rows * ScratchRow(sizes).size * int64_t{sizeof(float)};
 }
 
 void run_delta_net(const DeltaNetCall& call, Stream stream) {
-  if (!call.batch_invariant && has_chunks(call.sizes, call.num_rows, call.num_parts)) {
+  if (!call.is_recurrent && has_chunks(call.sizes, call.num_rows, call.num_parts)) {
     return run_delta_net_chunks(call, stream);
   }
   switch (keys_of_lane(call.sizes.key_size)) {

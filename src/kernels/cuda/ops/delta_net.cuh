@@ -98,6 +98,25 @@ class ChannelInputs {
     if (tap > 0) to_[int64_t{tap - 1} * channels_] = x;
   }
 
+  // The same of four channels, where has_wide_inputs().
+  __device__ float4 filter_4(int tap) const {
+    return *reinterpret_cast<const float4*>(filters_ + tap * channels_);
+  }
+  __device__ float4 input_4(int tap) const {
+    if (tap < before_) {
+      if (!has_state_) return {0, 0, 0, 0};
+      return *reinterpret_cast<const float4*>(kept_ + int64_t{tap} * channels_);
+    }
+    const uint2 pairs = *reinterpret_cast<const uint2*>(inputs_ + int64_t{tap} * row_);
+    return {to_float(a_.element, static_cast<uint16_t>(pairs.x)),
+            to_float(a_.element, static_cast<uint16_t>(pairs.x >> 16)),
+            to_float(a_.element, static_cast<uint16_t>(pairs.y)),
+            to_float(a_.element, static_cast<uint16_t>(pairs.y >> 16))};
+  }
+  __device__ void keep_4(int tap, const float4& x) const {
+    if (tap > 0) *reinterpret_cast<float4*>(to_ + int64_t{tap - 1} * channels_) = x;
+  }
+
  private:
   const DeltaNetCall& a_;
   int before_;  // taps that read the state
@@ -109,23 +128,32 @@ class ChannelInputs {
   float* to_;
 };
 
+inline constexpr int kUsualTaps = 4;
+
+/// Says whether four channels from a multiple of four on are one load of each array.
+__device__ __forceinline__ bool has_wide_inputs(const DeltaNetCall& a) {
+  const DeltaNetSizes& s = a.sizes;
+  const int columns = a.q.first | a.q.stride | a.k.first | a.k.stride | a.v.first | a.v.stride;
+  return s.taps == kUsualTaps && (s.key_size | s.value_size | columns) % 4 == 0 &&
+         (reinterpret_cast<uintptr_t>(a.states) | a.state_stride * 4) % 16 == 0;
+}
+
 /// A channel of a token of a part, convolved. The last token of a part with `keeps` leaves what the
 /// next step reads of the channel.
 __device__ __forceinline__ float convolve(const DeltaNetCall& a, const StatePart& part, int token,
                                           int column, int channel, bool keeps) {
-  constexpr int kUsual = 4;
   const ChannelInputs inputs(a, part, token, column, channel);
   float sum = 0;
-  if (a.sizes.taps == kUsual) {
-    float x[kUsual];
-    float filters[kUsual];
+  if (a.sizes.taps == kUsualTaps) {
+    float x[kUsualTaps];
+    float filters[kUsualTaps];
 #pragma unroll
-    for (int tap = 0; tap < kUsual; ++tap) {  // all loads before any of them is used
+    for (int tap = 0; tap < kUsualTaps; ++tap) {  // all loads before any of them is used
       filters[tap] = inputs.filter(tap);
       x[tap] = inputs.input(tap);
     }
 #pragma unroll
-    for (int tap = 0; tap < kUsual; ++tap) {
+    for (int tap = 0; tap < kUsualTaps; ++tap) {
       sum = fmaf(filters[tap], x[tap], sum);
       if (keeps) inputs.keep(tap, x[tap]);
     }
@@ -137,6 +165,36 @@ __device__ __forceinline__ float convolve(const DeltaNetCall& a, const StatePart
     }
   }
   return silu(sum);
+}
+
+/// The same of four channels, where has_wide_inputs().
+__device__ __forceinline__ float4 convolve_4(const DeltaNetCall& a, const StatePart& part,
+                                             int token, int column, int channel, bool keeps) {
+  const ChannelInputs inputs(a, part, token, column, channel);
+  float4 x[kUsualTaps];
+  float4 filters[kUsualTaps];
+#pragma unroll
+  for (int tap = 0; tap < kUsualTaps; ++tap) {
+    filters[tap] = inputs.filter_4(tap);
+    x[tap] = inputs.input_4(tap);
+  }
+  float4 sum = {0, 0, 0, 0};
+#pragma unroll
+  for (int tap = 0; tap < kUsualTaps; ++tap) {
+    sum.x = fmaf(filters[tap].x, x[tap].x, sum.x);
+    sum.y = fmaf(filters[tap].y, x[tap].y, sum.y);
+    sum.z = fmaf(filters[tap].z, x[tap].z, sum.z);
+    sum.w = fmaf(filters[tap].w, x[tap].w, sum.w);
+    if (keeps) inputs.keep_4(tap, x[tap]);
+  }
+  return {silu(sum.x), silu(sum.y), silu(sum.z), silu(sum.w)};
+}
+
+// The numbers of a head in a warp: four side by side in a lane, then those after 4 kLanes of them.
+inline constexpr int kOfLane = kMaxDeltaNetHead / kLanes;
+
+__device__ __forceinline__ int index_of_lane(int j) {
+  return j / 4 * (4 * kLanes) + static_cast<int>(threadIdx.x) % kLanes * 4 + j % 4;
 }
 
 /// The factor that makes a vector of so many squares one of length `length`.
@@ -199,11 +257,22 @@ class MixedHead {
                                         : keys_of(a, head_);
     size_ = place.size;
     const bool keeps = token == part.num_tokens - 1;
+    const bool is_wide = has_wide_inputs(a);
 #pragma unroll
-    for (int j = 0; j < kOfLane; ++j) {
-      const int i = index(j);
-      x_[j] = 0;
-      if (i < size_) x_[j] = convolve(a, part, token, place.column + i, place.channel + i, keeps);
+    for (int j = 0; j < kOfLane; j += 4) {
+      const int i = index_of_lane(j);
+      if (is_wide && i < size_) {
+        const float4 four = convolve_4(a, part, token, place.column + i, place.channel + i, keeps);
+        x_[j] = four.x, x_[j + 1] = four.y, x_[j + 2] = four.z, x_[j + 3] = four.w;
+        continue;
+      }
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int at = i + e;
+        x_[j + e] = 0;
+        if (at >= size_) continue;
+        x_[j + e] = convolve(a, part, token, place.column + at, place.channel + at, keeps);
+      }
     }
   }
 
@@ -225,7 +294,7 @@ class MixedHead {
     float squares = 0;
 #pragma unroll
     for (int j = 0; j < kOfLane; ++j) {
-      if (index(j) < size_) squares = fmaf(x_[j], x_[j], squares);
+      if (index_of_lane(j) < size_) squares = fmaf(x_[j], x_[j], squares);
     }
     const float factor = unit_factor(sum_of_warp(squares), a_.key_eps, length);
 #pragma unroll
@@ -237,17 +306,11 @@ class MixedHead {
   __device__ void store(int padded, const Store& store) const {
 #pragma unroll
     for (int j = 0; j < kOfLane; ++j) {
-      if (index(j) < padded) store(index(j), x_[j]);
+      if (index_of_lane(j) < padded) store(index_of_lane(j), x_[j]);
     }
   }
 
  private:
-  static constexpr int kOfLane = kMaxDeltaNetHead / kLanes;
-
-  __device__ static int index(int j) {
-    return j * kLanes + static_cast<int>(threadIdx.x) % kLanes;
-  }
-
   const DeltaNetCall& a_;
   int64_t row_;
   int head_;
@@ -341,7 +404,7 @@ class StateColumns {
   __device__ float4 four(const float* x, int j) const {
     return *reinterpret_cast<const float4*>(x + 4 * kKeyLanes * j + 4 * lane_);
   }
-  /// Whether both columns of each key are one load.
+  /// Says whether both columns of each key are one load.
   __device__ bool pairs(const float* matrix) const {
     return sizes_.value_size % 2 == 0 && reinterpret_cast<uintptr_t>(matrix) % 8 == 0;
   }
@@ -390,17 +453,30 @@ template <class Given>
 __device__ __forceinline__ void store_result(const DeltaNetCall& a, int64_t row, int value_head,
                                              const Given& given) {
   const DeltaNetSizes& s = a.sizes;
-  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int64_t z_at = row * row_size(s) + value_column(a, a.z, value_head);
+  const int64_t to = row * value_width(s) + int64_t{value_head} * s.value_size;
+  float x[kOfLane];
+  float z[kOfLane];
+  float weights[kOfLane];
   float squares = 0;
-  for (int i = lane; i < s.value_size; i += kLanes) squares = fmaf(given(i), given(i), squares);
+#pragma unroll
+  for (int j = 0; j < kOfLane; ++j) {  // all loads before any of them is used
+    const int i = index_of_lane(j);
+    const bool there = i < s.value_size;
+    x[j] = there ? given(i) : 0.0f;
+    z[j] = there ? load_element(a.element, a.qkvz, z_at + i) : 0.0f;
+    weights[j] = there ? a.norm[i] : 0.0f;
+  }
+#pragma unroll
+  for (int j = 0; j < kOfLane; ++j) squares = fmaf(x[j], x[j], squares);
   const float mean = sum_of_warp(squares) / static_cast<float>(s.value_size);
   const float factor = 1.0f / sqrtf(__fadd_rn(mean, a.norm_eps));
-  const int64_t z = row * row_size(s) + value_column(a, a.z, value_head);
-  const int64_t to = row * value_width(s) + int64_t{value_head} * s.value_size;
-  for (int i = lane; i < s.value_size; i += kLanes) {
-    const float gate = silu(load_element(a.element, a.qkvz, z + i));
+#pragma unroll
+  for (int j = 0; j < kOfLane; ++j) {
+    const int i = index_of_lane(j);
+    if (i >= s.value_size) continue;
     store_element(a.element, a.y, to + i,
-                  __fmul_rn(__fmul_rn(__fmul_rn(given(i), factor), a.norm[i]), gate));
+                  __fmul_rn(__fmul_rn(__fmul_rn(x[j], factor), weights[j]), silu(z[j])));
   }
 }
 

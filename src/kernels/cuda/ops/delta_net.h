@@ -20,6 +20,9 @@ namespace subbyte::cuda {
 /// Numbers of a head of keys, or of values, at most.
 inline constexpr int kMaxDeltaNetHead = 256;
 
+/// Shared memory of a CTA that chunks take at most, in bytes.
+inline constexpr int kDeltaNetChunkBytes = 142 * 1024;
+
 /// The column of a row of projections where the numbers of key head i begin, or those of its value
 /// heads, which follow each other: first + i * stride.
 struct DeltaNetColumns {
@@ -57,14 +60,14 @@ struct DeltaNetCall {
   int64_t num_parts = 0;
   int64_t num_rows = 0;          // the tokens of all parts, in their order
   std::byte* scratch = nullptr;  // 16-byte aligned
-  /// What is computed of a token depends neither on the tokens that the step has besides it nor on
-  /// how its sequence is cut into steps.
-  bool batch_invariant = false;
+  /// Token after token, never in chunks: the bits of a token depend neither on the tokens that the
+  /// step has besides it nor on how its sequence is cut into steps.
+  bool is_recurrent = false;
 };
 
 /// Bytes of `scratch`; 0: none are needed, every part is a single token.
 int64_t delta_net_scratch(const DeltaNetSizes& sizes, int64_t num_rows, int64_t num_parts,
-                          bool batch_invariant);
+                          bool is_recurrent);
 
 /// Errors are left to cudaGetLastError().
 void run_delta_net(const DeltaNetCall& call, Stream stream);

@@ -14,7 +14,7 @@
 
 namespace subbyte::cuda {
 
-/// Whether a step is worth chunks, and its sizes have them.
+/// Says whether a step is worth chunks, and its sizes have them.
 bool has_chunks(const DeltaNetSizes& sizes, int64_t num_rows, int64_t num_parts);
 
 /// Bytes of DeltaNetCall::scratch.

@@ -102,20 +102,26 @@ __device__ __forceinline__ void store_transposed(uint16_t* to, int64_t stride,
   }
 }
 
-/// Stores rows [row, row + 16) of l x, rounded, to a matrix with rows of `stride`. l is lower
-/// triangular: what it has right of the rows' 16 columns is zero. `cols`: a multiple of 16.
-template <class Number>
+/// Stores rows [row, row + 16) of l x, rounded, to a matrix with rows of `stride`. l has kTiles
+/// times 16 rows and is lower triangular: what it has right of the rows' 16 columns is zero.
+/// `cols`: a multiple of 16.
+template <class Number, int kTiles>
 __device__ __forceinline__ void store_lower_product(uint16_t* to, int64_t stride,
                                                     const SharedTile& l, const SharedTile& x,
                                                     int row, int cols) {
+  uint32_t left[kTiles][4];
+#pragma unroll
+  for (int k = 0; k < kTiles; ++k) {
+    if (16 * k <= row) ldmatrix_x4(left[k], l.at(row, 16 * k));
+  }
   for (int col = 0; col < cols; col += 16) {
     float sums[2][4] = {};
-    for (int k = 0; k <= row; k += 16) {
-      uint32_t left[4];
+#pragma unroll
+    for (int k = 0; k < kTiles; ++k) {
+      if (16 * k > row) break;
       uint32_t right[4];
-      ldmatrix_x4(left, l.at(row, k));
-      ldmatrix_x4_trans(right, x.at(k, col));
-      mma_16x16_trans<Number>(sums[0], sums[1], left, right);
+      ldmatrix_x4_trans(right, x.at(16 * k, col));
+      mma_16x16_trans<Number>(sums[0], sums[1], left[k], right);
     }
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
