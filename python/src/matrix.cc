@@ -192,7 +192,7 @@ void add_facts(nb::class_<Matrix>& matrix) {
       .def_prop_ro(
           "shape",
           [](const Matrix& self) { return nb::make_tuple(self.view.rows, self.view.cols); },
-          "(outputs, inputs).")
+          nb::sig("def shape(self) -> tuple[int, int]"), "(outputs, inputs).")
       .def_prop_ro(
           "format", [](const Matrix& self) { return to_string(self.view.format); },
           "Element, group, scale and zero point, such as \"u4 g128 scale f16 zero u8\".")
@@ -224,6 +224,7 @@ void add_bytes(nb::class_<Matrix>& matrix) {
             const auto& view = nb::cast<const Matrix&>(self).view;
             return bytes_of(self, view.codes, view.rows);
           },
+          nb::sig("def codes(self) -> numpy.typing.NDArray[numpy.uint8]"),
           "Codes as numpy uint8 [outputs, bytes of a row], a view that cannot be written: codes "
           "of consecutive inputs follow each other as a little-endian stream of bits.")
       .def_prop_ro(
@@ -232,6 +233,7 @@ void add_bytes(nb::class_<Matrix>& matrix) {
             const auto& view = nb::cast<const Matrix&>(self).view;
             return bytes_of(self, view.scales, view.rows);
           },
+          nb::sig("def scales(self) -> numpy.typing.NDArray[numpy.uint8]"),
           "Scales of the groups of each row, likewise; view(numpy.float16) and the like make "
           "numbers of them where the format has those.")
       .def_prop_ro(
@@ -240,6 +242,7 @@ void add_bytes(nb::class_<Matrix>& matrix) {
             const auto& view = nb::cast<const Matrix&>(self).view;
             return bytes_of(self, view.zeros, view.rows);
           },
+          nb::sig("def zeros(self) -> numpy.typing.NDArray[numpy.uint8]"),
           "Zero points or offsets of the groups of each row, likewise; no columns without them.");
 }
 
@@ -264,14 +267,23 @@ void add_matrix(nb::module_& module) {
                             "A weight matrix [outputs, inputs] in a format of few bits, or dense.");
   add_facts(matrix);
   add_bytes(matrix);
-  matrix.def("dequantize", &dequantize, nb::arg("dtype") = "float32", kDequantizeDoc)
+  matrix
+      .def("dequantize", &dequantize, nb::arg("dtype") = "float32",
+           nb::sig("def dequantize(self, dtype: str = \"float32\") -> typing.Any"), kDequantizeDoc)
       .def("linear", &linear_of, nb::arg("x"), nb::arg("bias") = nb::none(), nb::kw_only(),
-           nb::arg("out") = nb::none(), kLinearDoc)
+           nb::arg("out") = nb::none(),
+           nb::sig("def linear(self, x: typing.Any, bias: typing.Any = None, *, "
+                   "out: typing.Any = None) -> typing.Any"),
+           kLinearDoc)
       .def("__repr__", &repr);
   module.def("quantize_array", &quantize_array, nb::arg("array"), nb::kw_only(), nb::arg("format"),
-             nb::arg("bits").none(), nb::arg("group_size").none(), nb::arg("symmetric").none());
+             nb::arg("bits").none(), nb::arg("group_size").none(), nb::arg("symmetric").none(),
+             nb::sig("def quantize_array(array: typing.Any, *, format: str, bits: int | None, "
+                     "group_size: int | None, symmetric: bool | None) -> Matrix"));
   module.def("set_threads", &Host::set_threads, nb::arg("num_threads"),
-             nb::call_guard<nb::gil_scoped_release>());
+             nb::call_guard<nb::gil_scoped_release>(),
+             "Says how many threads work on matrices and checkpoints from now on; 0: one for each "
+             "processor. A model has threads of its own (Engine).");
   module.def("forget_threads", &Host::forget);
 }
 

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -18,8 +17,10 @@
 #include <tuple>
 
 #include "app/command.h"
+#include "arrays.h"
 #include "bindings.h"
 #include "engine/perplexity.h"
+#include "engine/token_logits.h"
 #include "errors.h"
 #include "event_queue.h"
 #include "json_objects.h"
@@ -138,25 +139,6 @@ std::tuple<double, double, int64_t> measure_perplexity(HeldSession& held,
   return {result.per_token, result.nats, result.scored};
 }
 
-/// Writes logits [tokens][vocabulary] to `out`, chunk by chunk.
-Status compute_logits(const HeldSession& held, std::span<const TokenId> tokens, Watch& watch,
-                      float* out) {
-  const ReadyModel& ready = held.session->ready();
-  const auto count = std::ssize(tokens);
-  SUBBYTE_TRY(KvPool pool,
-              ready.model->make_kv_pool(*ready.backend, held.cache_type, {.positions = count}));
-  Sequence sequence(pool, count);
-  Logits logits;
-  for (int64_t begin = 0; begin < count; begin += kScoredChunk) {
-    const int64_t size = std::min(kScoredChunk, count - begin);
-    const Part part = {&sequence, tokens.subspan(begin, size), size};
-    SUBBYTE_CHECK(ready.model->forward(*ready.backend, {{&part, 1}}, logits));
-    out = std::ranges::copy(logits.values, out).out;
-    watch.progress(static_cast<uint64_t>(begin + size), static_cast<uint64_t>(count));
-  }
-  return ready.model->verify_unchanged();
-}
-
 nb::ndarray<nb::numpy, float, nb::ndim<2>> logits_of(HeldSession& held,
                                                      const std::vector<TokenId>& tokens,
                                                      nb::object progress) {
@@ -165,12 +147,20 @@ nb::ndarray<nb::numpy, float, nb::ndim<2>> logits_of(HeldSession& held,
   if (tokens.empty()) raise({"generate.empty_prompt", "expected at least one token, found none"});
   take(check_context(ready.config, std::ssize(tokens)));
   const auto vocabulary = static_cast<std::size_t>(ready.config.vocab_size);
-  auto values = std::make_unique_for_overwrite<float[]>(tokens.size() * vocabulary);
+  NewArray<float> result({tokens.size(), vocabulary});
   Watch watch(std::move(progress));
-  take(without_gil([&] { return compute_logits(held, tokens, watch, values.get()); }));
-  float* const data = values.release();
-  const nb::capsule owner(data, [](void* bytes) noexcept { delete[] static_cast<float*>(bytes); });
-  return nb::ndarray<nb::numpy, float, nb::ndim<2>>(data, {tokens.size(), vocabulary}, owner);
+  take(without_gil([&] {
+    float* out = result.values().data();
+    const float* const begin = out;
+    return token_logits({*ready.model, *ready.backend}, held.cache_type, tokens,
+                        [&](std::span<const float> rows) -> Status {
+                          out = std::ranges::copy(rows, out).out;
+                          watch.progress(static_cast<uint64_t>(out - begin) / vocabulary,
+                                         tokens.size());
+                          return {};
+                        });
+  }));
+  return result.finish<nb::ndarray<nb::numpy, float, nb::ndim<2>>>(nb::dtype<float>());
 }
 
 // --- events
@@ -235,19 +225,23 @@ void add_event(nb::module_& module) {
               "True where all text of this sample until now was reasoning after all.")
       .def_prop_ro(
           "logprobs", [](const Delta& delta) { return list_of(delta.logprobs); },
+          nb::sig("def logprobs(self) -> list[list[tuple[int, float]]]"),
           "For each token (id, log probability) of itself and then of the likeliest ones.")
       .def_prop_ro(
           "prompt_logprobs", [](const Delta& delta) { return list_of(delta.prompt_logprobs); },
+          nb::sig("def prompt_logprobs(self) -> list[list[tuple[int, float]]]"),
           "The same for the next tokens of the prompt.")
       .def_prop_ro("finish_reason", &finish_reason,
                    "\"stop\", \"length\" or \"abort\" in the last event of a sample, else None.")
       .def_prop_ro("stop_reason", &stop_reason,
+                   nb::sig("def stop_reason(self) -> str | int | None"),
                    "The stop text or the token that ended the sample, else None.")
       .def_prop_ro(
           "error",
           [](const Delta& delta) {
             return delta.error ? exception_of(*delta.error) : nb::object(nb::none());
           },
+          nb::sig("def error(self) -> Exception | None"),
           "The subbyte.Error that ended this sample alone, else None.")
       .def_prop_ro("is_last", &Delta::is_last, "True for the last event of a sample.")
       .def_prop_ro(
@@ -262,6 +256,7 @@ void add_event(nb::module_& module) {
             result["decode_seconds"] = stats.decode_seconds;
             return result;
           },
+          nb::sig("def stats(self) -> dict[str, typing.Any] | None"),
           "Tokens and seconds of a sample in its last event, else None.");
 }
 

@@ -2,6 +2,9 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -154,6 +157,46 @@ def test_threads_do_not_change_the_result() -> None:
             assert np.array_equal(matrix.linear(x), expected)
     finally:
         subbyte.set_threads(0)
+
+
+def test_others_run_meanwhile() -> None:
+    large = RANDOM.standard_normal((2048, 4096), np.float32)
+    done = threading.Event()
+
+    def work() -> None:
+        for _ in range(3):
+            subbyte.quantize(large, format="mxfp4")
+        done.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    turns = 0
+    while not done.is_set():
+        time.sleep(0.001)
+        turns += 1
+    thread.join()
+    assert turns > 9  # a call that kept the GIL would let this loop turn between two calls alone
+
+
+def test_calls_leave_no_memory() -> None:
+    matrix = subbyte.quantize(WEIGHTS)
+    x = RANDOM.standard_normal((64, 256), np.float32)
+
+    def pages() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1])
+
+    def call(times: int) -> None:
+        for _ in range(times):
+            matrix.linear(x)
+            matrix.dequantize()
+            matrix.codes
+            with pytest.raises(subbyte.Error):
+                matrix.linear(x[:, 1:])
+
+    call(50)
+    before = pages()
+    call(1000)  # results of 61 MB
+    assert (pages() - before) * os.sysconf("SC_PAGE_SIZE") < 8 << 20
 
 
 def test_a_forked_child_multiplies() -> None:

@@ -1,0 +1,78 @@
+#include "verify/report_json.h"
+
+namespace subbyte {
+
+using json::Value;
+
+namespace {
+
+Value model_as_json(const Inspection& inspection, const ModelConfig& model) {
+  return {{"layers", model.num_layers},
+          {"width", model.hidden_size},
+          {"heads", model.num_heads},
+          {"head_width", model.head_dim},
+          {"key_value_heads", model.num_kv_heads},
+          {"experts", model.num_experts},
+          {"experts_per_token", model.experts_per_token},
+          {"vocabulary", model.vocab_size},
+          {"context", model.max_positions},
+          {"cache_type", "f16"},
+          {"cache_bytes_per_position", cache_position_bytes(cache_of(model), Element::kF16)},
+          {"full_context_bytes", full_context_bytes(inspection, model)}};
+}
+
+}  // namespace
+
+Value to_json(const Inspection& inspection) {
+  Value root = {{"architecture", inspection.architecture},
+                {"quantization", inspection.quantization},
+                {"parameters", nullptr},
+                {"bytes", inspection.bytes},
+                {"bits_per_weight", nullptr},
+                {"model", nullptr}};
+  if (inspection.knows_weights()) {
+    root["parameters"] = inspection.parameters;
+    root["bits_per_weight"] = inspection.bits_per_weight();
+  }
+  if (inspection.model) root["model"] = model_as_json(inspection, *inspection.model);
+  root["problems"] = inspection.problems;
+  root["unread_tensors"] = inspection.unread;
+  root["scales_read"] = inspection.reads_scales;
+  root["scale_bytes"] = inspection.scale_bytes;
+  root["files"] = inspection.files;
+  root["tensors"] = Value::array();
+  for (const InspectedWeight& weight : inspection.weights) {
+    root["tensors"].push_back({{"name", weight.name},
+                               {"kind", weight.importer},
+                               {"format", weight.format},
+                               {"shape", weight.shape},
+                               {"parameters", weight.parameters},
+                               {"bytes", weight.bytes},
+                               {"bits_per_weight", weight.bits_per_weight()},
+                               {"act_order", weight.act_order}});
+  }
+  return root;
+}
+
+Value to_json(const VerifyReport& report) {
+  Value root = {
+      {"architecture", report.architecture},      {"quantization", report.quantization},
+      {"num_tensors", report.num_tensors},        {"bytes", report.bytes},
+      {"errors", report.count(Severity::kError)}, {"warnings", report.count(Severity::kWarning)},
+      {"notes", report.count(Severity::kNote)}};
+  root["findings"] = Value::array();
+  for (const Finding& finding : report.findings) {
+    root["findings"].push_back({{"code", finding.code},
+                                {"severity", name(finding.severity)},
+                                {"where", finding.where},
+                                {"expected", finding.expected},
+                                {"found", finding.found}});
+  }
+  root["sha256"] = Value::object();
+  for (const TensorChecksum& checksum : report.checksums) {
+    root["sha256"][checksum.tensor] = checksum.sha256;
+  }
+  return root;
+}
+
+}  // namespace subbyte
