@@ -8,6 +8,7 @@
 #include "cpp_interface/threads.h"
 #include "cpp_interface/tokenizer_data.h"
 #include "engine/perplexity.h"
+#include "engine/token_logits.h"
 
 namespace subbyte::v0 {
 
@@ -154,19 +155,12 @@ subbyte::Result<std::vector<float>> logits_of(const ReadyModel& ready, Element c
   SUBBYTE_CHECK(ready.model->check_tokens(tokens));
   std::vector<float> all;
   if (tokens.empty()) return all;
-  SUBBYTE_TRY(KvPool pool,
-              ready.model->make_kv_pool(*ready.backend, cache_type, {std::ssize(tokens)}));
-  Sequence sequence(pool, std::ssize(tokens));
-  Logits logits;
-  for (std::size_t done = 0; done < tokens.size(); done += kScoredChunk) {
-    Part part;
-    part.sequence = &sequence;
-    part.tokens = tokens.subspan(done, std::min<std::size_t>(kScoredChunk, tokens.size() - done));
-    part.num_logits = std::ssize(part.tokens);
-    SUBBYTE_CHECK(ready.model->forward(*ready.backend, {{&part, 1}}, logits));
-    all.insert(all.end(), logits.values.begin(), logits.values.end());
-  }
-  SUBBYTE_CHECK(ready.model->verify_unchanged());
+  all.reserve(tokens.size() * static_cast<std::size_t>(ready.config.vocab_size));
+  SUBBYTE_CHECK(token_logits({*ready.model, *ready.backend}, cache_type, tokens,
+                             [&](std::span<const float> rows) -> subbyte::Status {
+                               all.insert(all.end(), rows.begin(), rows.end());
+                               return {};
+                             }));
   return all;
 }
 
