@@ -8,8 +8,12 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
+set(subbyte_installs ${PROJECT_IS_TOP_LEVEL})
+if(SUBBYTE_SANITIZE)
+  set(subbyte_installs OFF)  # nobody could link it without the sanitizer
+endif()
 option(SUBBYTE_INSTALL "Make install rules, and the libraries that only they need"
-  ${PROJECT_IS_TOP_LEVEL})
+  ${subbyte_installs})
 set(subbyte_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/subbyte)
 set(subbyte_header_dir ${PROJECT_SOURCE_DIR}/include)
 

@@ -241,7 +241,8 @@ class Session {
   /// last one of one token is left out. Codes: perplexity.too_short, perplexity.window (below 2),
   /// session.busy, usage.context.
   Result<Perplexity> perplexity(std::span<const TokenId> tokens, int64_t window = 512);
-  /// Logits after each token: [tokens][vocab_size]. Codes: session.busy, model.*, kv.memory.
+  /// Logits after each token: [tokens][vocab_size]. Codes: session.busy, model.*, kv.memory,
+  /// logits.not_finite.
   Result<std::vector<float>> logits(std::span<const TokenId> tokens);
 
   struct State;  // of the library

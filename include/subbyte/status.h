@@ -53,15 +53,16 @@ class [[nodiscard]] Result {
   bool ok() const noexcept { return state_.index() == 0; }
   explicit operator bool() const noexcept { return ok(); }
 
-  /// The value; throws Exception where there is an error.
+  /// The value; throws Exception where there is an error. Of a temporary Result it is no reference,
+  /// so that loops over f().value() are sound.
   T& value() & { return check(), **this; }
   const T& value() const& { return check(), **this; }
-  T&& value() && { return check(), *std::move(*this); }
+  T value() && { return check(), *std::move(*this); }
 
   /// The value, only when ok().
   T& operator*() & noexcept { return *std::get_if<0>(&state_); }
   const T& operator*() const& noexcept { return *std::get_if<0>(&state_); }
-  T&& operator*() && noexcept { return std::move(*std::get_if<0>(&state_)); }
+  T operator*() && { return std::move(*std::get_if<0>(&state_)); }
   T* operator->() noexcept { return std::get_if<0>(&state_); }
   const T* operator->() const noexcept { return std::get_if<0>(&state_); }
 

@@ -8,6 +8,7 @@
 #include "cpp_interface/threads.h"
 #include "cpp_interface/tokenizer_data.h"
 #include "engine/perplexity.h"
+#include "engine/token_logits.h"
 
 namespace subbyte::v0 {
 
@@ -15,15 +16,28 @@ static_assert(static_cast<int>(CacheType::kE4M3) == static_cast<int>(Element::kE
 static_assert(static_cast<int>(CacheType::kBF16) == static_cast<int>(Element::kBF16));
 static_assert(static_cast<int>(CacheType::kF16) == static_cast<int>(Element::kF16));
 
+namespace {
+
+/// A session and the threads that it runs on, which outlive it.
+struct Loaded {
+  explicit Loaded(const DeviceOptions& options) : device(options) {}
+
+  OwnDevice device;
+  std::unique_ptr<subbyte::Session> session;
+};
+
+}  // namespace
+
 struct Session::State {
-  std::unique_ptr<OwnDevice> device;  // its threads outlive the session
-  std::shared_ptr<subbyte::Session> session;
+  std::shared_ptr<const Loaded> loaded;  // which copies of the tokenizer keep, too
   ModelInfo info;
   Tokenizer tokenizer;
   Element cache_type;
 
+  subbyte::Session& session() const { return *loaded->session; }
+
   subbyte::Status check_idle() const {
-    if (session->idle()) return {};
+    if (session().idle()) return {};
     return subbyte::Error{"session.busy", "expected no other request, found some that run"};
   }
 };
@@ -141,19 +155,12 @@ subbyte::Result<std::vector<float>> logits_of(const ReadyModel& ready, Element c
   SUBBYTE_CHECK(ready.model->check_tokens(tokens));
   std::vector<float> all;
   if (tokens.empty()) return all;
-  SUBBYTE_TRY(KvPool pool,
-              ready.model->make_kv_pool(*ready.backend, cache_type, {std::ssize(tokens)}));
-  Sequence sequence(pool, std::ssize(tokens));
-  Logits logits;
-  for (std::size_t done = 0; done < tokens.size(); done += kScoredChunk) {
-    Part part;
-    part.sequence = &sequence;
-    part.tokens = tokens.subspan(done, std::min<std::size_t>(kScoredChunk, tokens.size() - done));
-    part.num_logits = std::ssize(part.tokens);
-    SUBBYTE_CHECK(ready.model->forward(*ready.backend, {{&part, 1}}, logits));
-    all.insert(all.end(), logits.values.begin(), logits.values.end());
-  }
-  SUBBYTE_CHECK(ready.model->verify_unchanged());
+  all.reserve(tokens.size() * static_cast<std::size_t>(ready.config.vocab_size));
+  SUBBYTE_CHECK(token_logits({*ready.model, *ready.backend}, cache_type, tokens,
+                             [&](std::span<const float> rows) -> subbyte::Status {
+                               all.insert(all.end(), rows.begin(), rows.end());
+                               return {};
+                             }));
   return all;
 }
 
@@ -165,16 +172,17 @@ Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
 
 Result<Session> Session::open(const std::filesystem::path& model, const SessionOptions& options) {
-  auto device = std::make_unique<OwnDevice>(options.device);
-  auto opened = subbyte::Session::open(model.string(), to_own(options, *device));
+  auto loaded = std::make_shared<Loaded>(options.device);
+  auto opened = subbyte::Session::open(model.string(), to_own(options, loaded->device));
   if (!opened.ok()) return to_public(std::move(opened).error());
-  std::shared_ptr<subbyte::Session> session = std::move(opened).value();
-  Tokenizer tokenizer(std::make_shared<const Tokenizer::Data>(
-      Tokenizer::Data{session, &session->text().tokenizer}));
-  ModelInfo info = info_of(session->ready());
-  return Session(std::unique_ptr<State>(new State{std::move(device), std::move(session),
-                                                  std::move(info), std::move(tokenizer),
-                                                  static_cast<Element>(options.cache_type)}));
+  loaded->session = std::move(opened).value();
+  const subbyte::Session& session = *loaded->session;
+  Tokenizer tokenizer(
+      std::make_shared<const Tokenizer::Data>(Tokenizer::Data{loaded, &session.text().tokenizer}));
+  ModelInfo info = info_of(session.ready());
+  return Session(
+      std::unique_ptr<State>(new State{std::move(loaded), std::move(info), std::move(tokenizer),
+                                       static_cast<Element>(options.cache_type)}));
 }
 
 const ModelInfo& Session::model() const {
@@ -186,17 +194,17 @@ const Tokenizer& Session::tokenizer() const {
 }
 
 int64_t Session::context() const {
-  return state_->session->context();
+  return state_->session().context();
 }
 
 Result<RequestId> Session::add(const Request& request) {
-  const auto own = to_own(request, state_->session->text());
+  const auto own = to_own(request, state_->session().text());
   if (!own.ok()) return to_public(own.error());
-  return to_public(state_->session->add(*own));
+  return to_public(state_->session().add(*own));
 }
 
 Result<std::vector<Delta>> Session::step() {
-  auto stepped = state_->session->step();
+  auto stepped = state_->session().step();
   if (!stepped.ok()) return to_public(std::move(stepped).error());
   std::vector<Delta> deltas;
   for (subbyte::Delta& delta : *stepped) deltas.push_back(to_public(std::move(delta)));
@@ -205,14 +213,14 @@ Result<std::vector<Delta>> Session::step() {
 
 std::vector<Delta> Session::cancel(RequestId request) {
   std::vector<Delta> deltas;
-  for (subbyte::Delta& delta : state_->session->cancel(request)) {
+  for (subbyte::Delta& delta : state_->session().cancel(request)) {
     deltas.push_back(to_public(std::move(delta)));
   }
   return deltas;
 }
 
 bool Session::idle() const {
-  return state_->session->idle();
+  return state_->session().idle();
 }
 
 Result<Completion> Session::generate(const Request& request,
@@ -222,32 +230,32 @@ Result<Completion> Session::generate(const Request& request,
         "session.samples", "expected one sample, found " + std::to_string(request.num_samples)});
   }
   if (const auto idle = state_->check_idle(); !idle.ok()) return to_public(idle.error());
-  auto completions = complete(*state_->session, {&request, 1}, on_delta);
+  auto completions = complete(state_->session(), {&request, 1}, on_delta);
   if (!completions.ok()) return to_public(std::move(completions).error());
   return std::move(completions->front());
 }
 
 Result<std::vector<Completion>> Session::generate_all(std::span<const Request> requests) {
   if (const auto idle = state_->check_idle(); !idle.ok()) return to_public(idle.error());
-  return to_public(complete(*state_->session, requests, nullptr));
+  return to_public(complete(state_->session(), requests, nullptr));
 }
 
 Result<std::vector<TokenId>> Session::encode(const Request& request) const {
-  const auto own = to_own(request, state_->session->text());
+  const auto own = to_own(request, state_->session().text());
   if (!own.ok()) return to_public(own.error());
-  return to_public(state_->session->text().encode(*own));
+  return to_public(state_->session().text().encode(*own));
 }
 
 Result<Perplexity> Session::perplexity(std::span<const TokenId> tokens, int64_t window) {
   if (const auto idle = state_->check_idle(); !idle.ok()) return to_public(idle.error());
-  const auto found = perplexity_of(state_->session->ready(), state_->cache_type, tokens, window);
+  const auto found = perplexity_of(state_->session().ready(), state_->cache_type, tokens, window);
   if (!found.ok()) return to_public(found.error());
   return Perplexity{found->per_token, found->nats, found->scored};
 }
 
 Result<std::vector<float>> Session::logits(std::span<const TokenId> tokens) {
   if (const auto idle = state_->check_idle(); !idle.ok()) return to_public(idle.error());
-  return to_public(logits_of(state_->session->ready(), state_->cache_type, tokens));
+  return to_public(logits_of(state_->session().ready(), state_->cache_type, tokens));
 }
 
 }  // namespace subbyte::v0

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "subbyte/version.h"
@@ -172,6 +174,27 @@ TEST(PublicSession, runs_on_threads_of_the_caller) {
   const std::string text = lent.generate(greedy("Mr. Sherlock Holmes")).value().text;
   EXPECT_GT(threads->runs, loading);
   EXPECT_EQ(text, open().generate(greedy("Mr. Sherlock Holmes")).value().text);
+}
+
+TEST(PublicSession, a_tokenizer_keeps_all_that_it_stands_on) {
+  SessionOptions options;
+  options.device.threads = std::make_shared<CountingThreads>();
+  const std::weak_ptr<const Executor> watch = options.device.threads;
+  std::optional<Tokenizer> kept = open(std::exchange(options, {})).tokenizer();
+  EXPECT_FALSE(watch.expired());
+  EXPECT_EQ(kept->decode(kept->encode("Holmes").value()).value(), "Holmes");
+  kept.reset();
+  EXPECT_TRUE(watch.expired());
+}
+
+TEST(PublicSession, a_loop_over_a_temporary_is_sound) {
+  Session session = open();
+  ASSERT_TRUE(session.add(greedy("Mr. Sherlock")).ok());
+  std::string text;
+  while (!session.idle()) {
+    for (const Delta& delta : session.step().value()) text += delta.text();
+  }
+  EXPECT_EQ(text, session.generate(greedy("Mr. Sherlock")).value().text);
 }
 
 TEST(PublicSession, moves_and_keeps_two_models_apart) {
