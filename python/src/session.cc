@@ -11,7 +11,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <limits>
+#include <atomic>
 #include <map>
 #include <ranges>
 #include <tuple>
@@ -34,6 +34,12 @@ namespace nb = nanobind;
 
 namespace {
 
+/// Numbers of samples, for who asks while a step is made.
+struct Counts {
+  std::atomic<int64_t> running{0};
+  std::atomic<int64_t> waiting{0};
+};
+
 /// A session, and what it was opened with and refers to.
 struct HeldSession {
   std::string device;
@@ -42,6 +48,12 @@ struct HeldSession {
   Element cache_type = Element::kF16;
   std::unique_ptr<Session> session;
   std::map<RequestId, std::shared_ptr<EventQueue>> queues;  // of requests that have not ended
+  std::unique_ptr<Counts> counts = std::make_unique<Counts>();
+
+  void count() {
+    counts->running = session->scheduler().num_running();
+    counts->waiting = session->scheduler().num_waiting();
+  }
 };
 
 template <typename T>
@@ -95,6 +107,7 @@ RequestId add(HeldSession& held, const Request& request, std::shared_ptr<EventQu
       take(without_gil([&] { return held.session->add(request.request(), request.prompt()); }));
   queue->open(id, request.request().num_samples);
   held.queues[id] = std::move(queue);
+  held.count();
   return id;
 }
 
@@ -104,11 +117,13 @@ Status step(HeldSession& held) {
     const auto queue = held.queues.find(event.request);
     if (queue->second->push(std::move(event))) held.queues.erase(queue);
   }
+  held.count();
   return {};
 }
 
 void cancel(HeldSession& held, RequestId id) {
   held.session->cancel(id);
+  held.count();
   const auto queue = held.queues.find(id);
   if (queue == held.queues.end()) return;
   queue->second->drop(id);
@@ -314,11 +329,10 @@ void add_session(nb::module_& module) {
             return ModelText(held.session->text(), held.session->ready().directory);
           },
           nb::rv_policy::move, nb::keep_alive<0, 1>())
-      .def_prop_ro("idle", [](const HeldSession& held) { return held.session->idle(); })
       .def_prop_ro("num_running",
-                   [](const HeldSession& held) { return held.session->scheduler().num_running(); })
+                   [](const HeldSession& held) { return held.counts->running.load(); })
       .def_prop_ro("num_waiting",
-                   [](const HeldSession& held) { return held.session->scheduler().num_waiting(); })
+                   [](const HeldSession& held) { return held.counts->waiting.load(); })
       .def_prop_ro("context", [](const HeldSession& held) { return held.session->context(); })
       .def_prop_ro(
           "device",

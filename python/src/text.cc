@@ -64,14 +64,9 @@ Result<std::string> ModelText::render_chat(const json::Value& arguments) const {
     SUBBYTE_TRY(const jinja::OriginText text, chat->render(input));
     return text.bytes();
   }
-  json::Value body = {{"messages", arguments.value("messages", json::Value::array())}};
-  SUBBYTE_TRY(const CompletionRequest request, read_chat(body, *setup_));
-  std::string text;
-  for (const PromptSegment& segment :
-       subbyte::render_chat(setup_->format, request.messages, request.chat)) {
-    text += segment.text;
-  }
-  return text;
+  const json::Value messages = arguments.value("messages", json::Value::array());
+  SUBBYTE_TRY(const std::vector<TokenId> tokens, encode_chat({{"messages", messages}}));
+  return setup_->tokenizer.decode(tokens, /*skip_special=*/false);
 }
 
 Result<std::vector<TokenId>> ModelText::encode_chat(const json::Value& body) const {

@@ -23,8 +23,8 @@ class ModelText {
 
   const Tokenizer& tokenizer() const { return setup_->tokenizer; }
 
-  /// The text that the model's own template makes of messages, that of its built-in format where
-  /// it has none. `arguments`: "messages", and perhaps "tools", "variables",
+  /// The text that the model's own template makes of messages, that of the tokens of its built-in
+  /// format where it has none. `arguments`: "messages", and perhaps "tools", "variables",
   /// "add_generation_prompt". Codes: json.*, template.*, tokenizer.no_model.
   Result<std::string> render_chat(const json::Value& arguments) const;
   /// The tokens that a session computes for messages; `body` is a request

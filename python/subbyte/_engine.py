@@ -5,7 +5,8 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Union
 
 from . import _core
@@ -36,21 +37,21 @@ class Stream:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._queue = _core.EventQueue()
+        self._is_closed = False
 
     def __iter__(self) -> Iterator[Event]:
-        while events := self._engine._wait(self):
+        while (events := self._engine._step(self)) is not None:
             yield from events
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        loop = asyncio.get_running_loop()
-        while events := await loop.run_in_executor(None, self._engine._wait, self):
+        while (events := await self._engine._in_thread(self._engine._step, self)) is not None:
             for event in events:
                 yield event
 
     def close(self) -> None:
-        """Cancels what has not ended."""
-        for request_id in self._queue.open_requests:
-            self._engine.cancel(request_id)
+        """Cancels what has not ended; nothing can be added any more."""
+        self._is_closed = True
+        self._engine._cancel(self)
 
     def __enter__(self) -> Stream:
         return self
@@ -108,23 +109,29 @@ class Engine:
         self.model = os.fspath(model)
         self.tokenizer = Tokenizer._of(self._session.tokenizer)
         self._lock = threading.Lock()  # who has it uses the session
-        self._to_cancel: deque[int] = deque()
+        self._to_cancel: deque[int | Stream] = deque()
         self._shared = Stream(self)  # of requests that add() has added
+        # One thread for all tasks: each step of it is one for all requests.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="subbyte")
 
     # --- requests
 
     def add(self, prompt: Prompt | None = None, sampling_params: SamplingParams | None = None, *,
             messages: Sequence[Mapping[str, Any]] | None = None,
+            chat_template_kwargs: Mapping[str, Any] | None = None,
             parse_special: bool = False) -> int:
         """Puts a request at the end of the queue and returns its number; nothing is computed.
 
-        It goes on with a prompt or answers messages. `parse_special`: control tokens in a prompt
+        It goes on with a prompt or answers messages; chat_template_kwargs are variables of the
+        template, such as {"enable_thinking": False}. `parse_special`: control tokens in a prompt
         that is a text are those, and not their letters. Raises subbyte.Error, with code
         model.context_full for a prompt that leaves no room for a token.
         """
-        request = self._read(_body_of(prompt, messages, sampling_params), sampling_params,
-                             parse_special)
-        return self._start(request, self._shared)
+        if (prompt is None) == (messages is None):
+            raise Error("expected either a prompt or messages", "completion.prompt")
+        head = ({"prompt": _plain(prompt)} if prompt is not None
+                else _chat_of(messages or (), chat_template_kwargs))
+        return self._start(self._read(head, sampling_params, parse_special), self._shared)
 
     def events(self) -> Iterator[Event]:
         """What comes of the requests that add() has added, until all of them have ended."""
@@ -136,7 +143,11 @@ class Engine:
 
     def cancel(self, request_id: int) -> None:
         """Ends a request: at once, or after the step that is being made. No event comes of it."""
-        self._to_cancel.append(request_id)
+        self._cancel(request_id)
+
+    def _cancel(self, what: int | Stream) -> None:
+        """A request, or all that a stream has."""
+        self._to_cancel.append(what)
         if self._lock.acquire(blocking=False):  # else who has it does so
             try:
                 self._cancel_all()
@@ -212,39 +223,51 @@ class Engine:
 
     def _read(self, body: Mapping[str, Any], sampling_params: SamplingParams | None = None,
               parse_special: bool = False) -> _core.Request:
-        scores = sampling_params.prompt_logprobs if sampling_params else None
-        return self._session.read(dict(body), parse_special, scores)
+        """A request in OpenAI's form, with what the parameters add."""
+        params = sampling_params or _NO_PARAMS
+        more = params._body(is_chat="messages" in body) if sampling_params else {}
+        return self._session.read({**body, **more}, parse_special, params.prompt_logprobs)
 
     def _start(self, request: _core.Request, stream: Stream) -> int:
         with self._lock:
-            return self._session.add(request, stream._queue)
+            if stream._is_closed:
+                raise Error("the request was cancelled before it was added", "session.cancelled")
+            request_id: int = self._session.add(request, stream._queue)
+            self._cancel_all()
+        return request_id
 
-    def _wait(self, stream: Stream) -> list[Event]:
-        """The next events of a stream, at least one; none where all its requests have ended."""
-        while True:
-            with self._lock:
-                self._cancel_all()
-                if events := stream._queue.take():
-                    return events
-                if not stream._queue.is_open:
-                    return []
-                self._session.step()
-                self._cancel_all()
+    def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        """A call that does not keep a task's loop waiting."""
+        return asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+    def _step(self, stream: Stream) -> list[Event] | None:
+        """The next events of a stream: those that are there, or what comes of a step, perhaps
+        none; None where all its requests have ended."""
+        with self._lock:
+            self._cancel_all()
+            events = stream._queue.take()
+            if events or not stream._queue.is_open:
+                return events or None
+            self._session.step()
+            self._cancel_all()
+            return stream._queue.take()
 
     def _cancel_all(self) -> None:
         while self._to_cancel:
-            self._session.cancel(self._to_cancel.popleft())
+            what = self._to_cancel.popleft()
+            for request_id in [what] if isinstance(what, int) else what._queue.open_requests:
+                self._session.cancel(request_id)
 
 
-def _body_of(prompt: Prompt | None, messages: Sequence[Mapping[str, Any]] | None,
-             sampling_params: SamplingParams | None) -> dict[str, Any]:
-    """A request in OpenAI's form."""
-    if (prompt is None) == (messages is None):
-        raise Error("expected either a prompt or messages", "completion.prompt")
-    body = sampling_params._body(is_chat=messages is not None) if sampling_params else {}
-    if messages is not None:
-        return {"messages": [dict(message) for message in messages], **body}
-    return {"prompt": _plain(prompt), **body}
+_NO_PARAMS = SamplingParams()
+
+
+def _chat_of(messages: Sequence[Mapping[str, Any]],
+             chat_template_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+    chat: dict[str, Any] = {"messages": [dict(message) for message in messages]}
+    if chat_template_kwargs:
+        chat["chat_template_kwargs"] = dict(chat_template_kwargs)
+    return chat
 
 
 def _plain(prompt: Prompt | None) -> str | list[int]:

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, Union
 
-from ._engine import Engine, Prompt, Stream, _body_of, _plain
+from ._engine import Engine, Prompt, Stream, _chat_of, _plain
 from ._errors import Error
 from ._outputs import Collector, RequestOutput
 from ._progress import Progress, reporter
@@ -64,33 +64,38 @@ class LLM:
 
         Raises subbyte.Error for the first prompt that is refused or fails; nothing goes on then.
         """
-        return self._run([(prompt, None) for prompt in _prompts_of(prompts)],
+        return self._run([{"prompt": _plain(each)} for each in _prompts_of(prompts)],
                          sampling_params or SamplingParams(), parse_special, progress)
 
     def chat(self, messages: Messages | Sequence[Messages], sampling_params: Params = None, *,
+             chat_template_kwargs: Mapping[str, Any] | None = None,
              progress: Progress = None) -> list[RequestOutput]:
         """Answers a conversation, or each of several: a RequestOutput for each, in their order.
 
         messages: dicts with "role" (system, developer, user, assistant) and "content", a text or
             parts {"type": "text", "text": ..}. Reasoning is apart, in `outputs[0].reasoning`.
         sampling_params: None: as the model's makers sample, until it ends or the context is full.
+        chat_template_kwargs: variables of the template, such as {"enable_thinking": False}.
 
         The rest is as in generate().
         """
-        return self._run([(None, each) for each in _conversations_of(messages)], sampling_params,
-                         False, progress)
+        return self._run([_chat_of(each, chat_template_kwargs)
+                          for each in _conversations_of(messages)],
+                         sampling_params, False, progress)
 
     async def generate_async(self, prompts: Prompt | Sequence[Prompt],
                              sampling_params: Params = None, *,
                              parse_special: bool = False) -> list[RequestOutput]:
         """generate() for asyncio; what is cancelled is not computed any more."""
-        return await self._run_async([(prompt, None) for prompt in _prompts_of(prompts)],
+        return await self._run_async([{"prompt": _plain(each)} for each in _prompts_of(prompts)],
                                      sampling_params or SamplingParams(), parse_special)
 
-    async def chat_async(self, messages: Messages | Sequence[Messages],
-                         sampling_params: Params = None) -> list[RequestOutput]:
+    async def chat_async(
+            self, messages: Messages | Sequence[Messages], sampling_params: Params = None, *,
+            chat_template_kwargs: Mapping[str, Any] | None = None) -> list[RequestOutput]:
         """chat() for asyncio; what is cancelled is not computed any more."""
-        return await self._run_async([(None, each) for each in _conversations_of(messages)],
+        return await self._run_async([_chat_of(each, chat_template_kwargs)
+                                      for each in _conversations_of(messages)],
                                      sampling_params, False)
 
     # --- as OpenAI and llama-cpp-python have it
@@ -115,7 +120,7 @@ class LLM:
         "reasoning_content" of the message. In a stream, the reasoning of a model that does not
         open it (text/think_parser.h) comes as content.
         """
-        return self._create({**fields, "messages": [dict(each) for each in messages]}, stream)
+        return self._create({**fields, **_chat_of(messages, None)}, stream)
 
     async def create_completion_async(
             self, prompt: Prompt, *, stream: bool = False,
@@ -128,24 +133,23 @@ class LLM:
             self, messages: Messages, *, stream: bool = False,
             **fields: Any) -> dict[str, Any] | AsyncIterator[dict[str, Any]]:
         """create_chat_completion() for asyncio; with `stream` for `async for`."""
-        return await self._create_async(
-            {**fields, "messages": [dict(each) for each in messages]}, stream)
+        return await self._create_async({**fields, **_chat_of(messages, None)}, stream)
 
     # --- how they do so
 
-    def _start_all(self, stream: Stream, inputs: list[tuple[Any, Any]], sampling_params: Params,
+    def _start_all(self, stream: Stream, inputs: list[dict[str, Any]], sampling_params: Params,
                    parse_special: bool) -> dict[int, Collector]:
         collectors = {}
-        for (prompt, messages), params in zip(inputs, _params_of(sampling_params, len(inputs))):
-            request = self.engine._read(_body_of(prompt, messages, params), params, parse_special)
+        for body, params in zip(inputs, _params_of(sampling_params, len(inputs))):
+            request = self.engine._read(body, params, parse_special)
             request_id = self.engine._start(request, stream)
-            text = prompt.get("prompt") if isinstance(prompt, Mapping) else prompt
+            prompt = body.get("prompt")
             collectors[request_id] = Collector(request_id, request,
-                                               text if isinstance(text, str) else None, params,
+                                               prompt if isinstance(prompt, str) else None, params,
                                                self.tokenizer)
         return collectors
 
-    def _run(self, inputs: list[tuple[Any, Any]], sampling_params: Params, parse_special: bool,
+    def _run(self, inputs: list[dict[str, Any]], sampling_params: Params, parse_special: bool,
              progress: Progress) -> list[RequestOutput]:
         with reporter(progress, "generating", "prompt") as tell, Stream(self.engine) as stream:
             collectors = self._start_all(stream, inputs, sampling_params, parse_special)
@@ -157,10 +161,11 @@ class LLM:
                         tell(num_done, len(collectors))
         return [collector.output for collector in collectors.values()]
 
-    async def _run_async(self, inputs: list[tuple[Any, Any]], sampling_params: Params,
+    async def _run_async(self, inputs: list[dict[str, Any]], sampling_params: Params,
                          parse_special: bool) -> list[RequestOutput]:
         with Stream(self.engine) as stream:
-            collectors = self._start_all(stream, inputs, sampling_params, parse_special)
+            collectors = await self.engine._in_thread(self._start_all, stream, inputs,
+                                                      sampling_params, parse_special)
             async for event in stream:
                 collectors[event.request_id].take(event)
         return [collector.output for collector in collectors.values()]
@@ -171,16 +176,18 @@ class LLM:
         if is_stream:
             return answer.chunks()
         with answer.stream:
+            answer.start()
             for event in answer.stream:
                 answer.take(event)
         return answer.body()
 
     async def _create_async(self, body: dict[str, Any],
                             is_stream: bool) -> dict[str, Any] | AsyncIterator[dict[str, Any]]:
-        answer = _Answer(self.engine, body, self._name)
+        answer = await self.engine._in_thread(_Answer, self.engine, body, self._name)
         if is_stream:
             return answer.chunks_async()
         with answer.stream:
+            await self.engine._in_thread(answer.start)
             async for event in answer.stream:
                 answer.take(event)
         return answer.body()
@@ -198,8 +205,12 @@ class _Answer:
         self._created = int(time.time())
         self._begun: set[int] = set()  # samples of a chat whose role was said
         self._offsets: dict[int, int] = {}  # characters of each sample until now
+        self._engine = engine
         self.stream = Stream(engine)
-        engine._start(self._request, self.stream)
+
+    def start(self) -> None:
+        """Not before somebody waits for it: a stream that nobody reads is not computed."""
+        self._engine._start(self._request, self.stream)
 
     def take(self, event: Any) -> None:
         if event.error is not None:
@@ -213,6 +224,7 @@ class _Answer:
 
     def chunks(self) -> Iterator[dict[str, Any]]:
         with self.stream:
+            self.start()
             for event in self.stream:
                 self.take(event)
                 yield self._chunk(event)
@@ -221,6 +233,7 @@ class _Answer:
 
     async def chunks_async(self) -> AsyncIterator[dict[str, Any]]:
         with self.stream:
+            await self._engine._in_thread(self.start)
             async for event in self.stream:
                 self.take(event)
                 yield self._chunk(event)

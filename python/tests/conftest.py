@@ -33,7 +33,7 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
 @pytest.fixture(scope="session")
 def llm() -> subbyte.LLM:
     """The demo model."""
-    return subbyte.LLM(DEMO, device="cpu")
+    return subbyte.LLM(DEMO, device="cpu", threads=1)
 
 
 class Golden:

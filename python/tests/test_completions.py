@@ -129,3 +129,22 @@ def test_a_cancelled_task_ends_its_requests(llm: subbyte.LLM) -> None:
 
     asyncio.run(run())
     assert llm.engine.num_running == llm.engine.num_waiting == 0
+
+
+def test_a_stream_that_nobody_reads_is_not_computed(llm: subbyte.LLM) -> None:
+    llm.create_completion("The moor", stream=True)
+    assert llm.engine.num_running == llm.engine.num_waiting == 0
+
+
+def test_other_tasks_run_while_a_prompt_is_computed(llm: subbyte.LLM) -> None:
+    async def run() -> int:
+        long = llm.tokenizer.encode("The moor was silent. " * 150)
+        tasks = [asyncio.create_task(llm.generate_async([long], SamplingParams(max_tokens=1)))
+                 for _ in range(4)]
+        turns = 0
+        while not all(task.done() for task in tasks):
+            await asyncio.sleep(0.001)
+            turns += 1
+        return turns
+
+    assert asyncio.run(run()) > 3  # there are four prompts, each of them a long step

@@ -129,6 +129,8 @@ def test_chat_answers_what_the_tokens_of_its_template_answer(llm: subbyte.LLM) -
     ids = llm.tokenizer.apply_chat_template(messages)
     assert answer.prompt is None and answer.prompt_token_ids == ids
     assert answer.outputs[0].token_ids == llm.generate([ids], GREEDY)[0].outputs[0].token_ids
+    with pytest.raises(subbyte.Error):  # its template has no reasoning
+        llm.chat(messages, GREEDY, chat_template_kwargs={"enable_thinking": False})
     two = llm.chat([messages, messages[1:]], GREEDY)
     assert two[0].outputs[0].text == answer.outputs[0].text
     assert two[1].prompt_token_ids == llm.tokenizer.apply_chat_template(messages[1:])

@@ -48,6 +48,16 @@ def test_a_template_gives_text_or_tokens() -> None:
     assert ids == tokenizer.encode(text, add_special_tokens=False, parse_special=True)
 
 
+def test_a_model_without_a_template_has_the_format_of_its_family(tmp_path: Path) -> None:
+    for name in ("config.json", "tokenizer.json"):
+        shutil.copy(DEMO / name, tmp_path)
+    tokenizer, messages = subbyte.Tokenizer(tmp_path), [{"role": "user", "content": "Why?"}]
+    with_template = subbyte.Tokenizer(DEMO)
+    for tokenize in (True, False):
+        assert (tokenizer.apply_chat_template(messages, tokenize=tokenize)
+                == with_template.apply_chat_template(messages, tokenize=tokenize))
+
+
 def test_errors_have_codes(tmp_path: Path) -> None:
     tokenizer = subbyte.Tokenizer(DEMO)
     for call, code in (
