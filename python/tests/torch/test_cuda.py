@@ -1,4 +1,4 @@
-"""Operators on a GPU of NVIDIA: beside the same on the CPU, which other tests compare with oracles."""
+"""Operators on a GPU of NVIDIA beside the same on the CPU, which other tests compare."""
 
 from __future__ import annotations
 
