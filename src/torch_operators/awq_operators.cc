@@ -78,7 +78,7 @@ Status awq_gemm(Arguments& arguments, Results& results) {
   SUBBYTE_CHECK(check_sizes(x, {x.size(0), awq.cols()}));
   Tensor out = Tensor::empty(std::array{x.size(0), awq.rows()}, x.dtype(), x);
   if (x.size(0) > 0) {
-    SUBBYTE_TRY(Machine machine, Machine::borrow());
+    SUBBYTE_TRY(Machine machine, Machine::borrow(x.count() * awq.rows()));
     const std::array sources = {&words, &scales, &zeros};
     SUBBYTE_TRY(const auto matrix,
                 keep({"awq", {awq.rows(), awq.cols()}, {}}, sources, [&] { return awq.matrix(); }));

@@ -128,7 +128,7 @@ Status multiply_packed(const Product& in, const Packed& packed, const Recipe& re
                        std::span<const Tensor* const> sources, const std::optional<Tensor>& bias,
                        Tensor& out) {
   if (out.count() == 0) return {};
-  SUBBYTE_TRY(Machine machine, Machine::borrow());
+  SUBBYTE_TRY(Machine machine, Machine::borrow(in.a.count() * packed.rows));
   SUBBYTE_TRY(const auto matrix, keep(recipe, sources, [&]() -> Result<Matrix> {
                 const bool whole = packed.cols % 2 == 0 && group_of(packed) % 8 == 0;
                 return whole ? packed_matrix(packed) : dense_matrix(packed);

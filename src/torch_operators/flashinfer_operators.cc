@@ -7,6 +7,7 @@
 
 #include "flashinfer/group_gemm.h"
 #include "kernels/cpu/blocks.h"
+#include "torch_operators/device.h"
 #include "torch_operators/operators.h"
 #include "torch_operators/product.h"
 
@@ -36,6 +37,7 @@ Status set_shape(BlockQuantization& blocks, const Tensor& x) {
 
 Status quantize(const BlockQuantization& blocks, const Tensor& x, Tensor& codes, Tensor& scales) {
   if (blocks.rows == 0) return {};
+  if (!x.on_cpu()) return cuda_functions()->quantize(blocks, x, codes, scales);
   SUBBYTE_TRY(Machine machine, Machine::borrow());
   return cpu::quantize_blocks(blocks, x.data(), codes.data(), scales.data(), machine.kernels(),
                               machine.executor());
@@ -106,7 +108,7 @@ Status nvfp4_quantize(Arguments& arguments, Results& results) {
   if (per_token) return refuse("per_token_activation", "False", "True");
   BlockQuantization blocks;
   blocks.format = BlockFormat::kNvfp4;
-  blocks.tensor_scale = 1 / *global.data<float>();
+  blocks.tensor_scale = 1 / *global.to_cpu().data<float>();
   SUBBYTE_TRY(blocks.layout, layout_of(layout));
   return quantize_e2m1(blocks, x, results);
 }
@@ -329,14 +331,14 @@ constexpr Operator kOperators[] = {
     {"mxfp8_quantize(Tensor input, bool is_sf_swizzled_layout=True, int alignment=32, "
      "bool? enable_pdl=None, str backend=\"cuda\", int? sf_swizzle_layout=None) -> "
      "(Tensor, Tensor)",
-     kernel<mxfp8_quantize>},
+     kernel<mxfp8_quantize>, kernel<mxfp8_quantize>},
     {"mxfp4_quantize(Tensor a, str backend=\"cuda\", bool? enable_pdl=None, int sfLayout=0) -> "
      "(Tensor, Tensor)",
-     kernel<mxfp4_quantize>},
+     kernel<mxfp4_quantize>, kernel<mxfp4_quantize>},
     {"nvfp4_quantize(Tensor a, Tensor a_global_sf, int sfLayout=0, bool do_shuffle=False, "
      "int sf_vec_size=16, bool? enable_pdl=None, str backend=\"cuda\", "
      "bool per_token_activation=False) -> (Tensor, Tensor)",
-     kernel<nvfp4_quantize>},
+     kernel<nvfp4_quantize>, kernel<nvfp4_quantize>},
     {"mxfp4_dequantize(Tensor a_fp4, Tensor a_sf, int sfLayout=0) -> Tensor",
      kernel<mxfp4_dequantize>},
     {"mxfp4_dequantize_host(Tensor weight, Tensor scale, int group_size=32) -> Tensor",

@@ -157,7 +157,7 @@ Status multiply_with_offsets(const Product& in, const char* name, const Unpack& 
                              Results& results) {
   Tensor out = Tensor::empty(std::array{in.x.size(0), in.rows()}, in.x.dtype(), in.x);
   if (in.x.size(0) > 0) {
-    SUBBYTE_TRY(Machine machine, Machine::borrow());
+    SUBBYTE_TRY(Machine machine, Machine::borrow(in.x.count() * in.rows()));
     const std::vector<int64_t> sizes = {in.rows(), in.cols(), in.group};
     const std::array sources = {&in.weight, &in.scales};
     SUBBYTE_TRY(const auto codes,
@@ -233,7 +233,7 @@ Status product_with_zeros(Arguments& arguments, Results& results) {
   SUBBYTE_CHECK(check_sizes(zeros, {in.groups(), in.rows()}));
   Tensor out = Tensor::empty(std::array{in.x.size(0), in.rows()}, in.x.dtype(), in.x);
   if (in.x.size(0) > 0) {
-    SUBBYTE_TRY(Machine machine, Machine::borrow());
+    SUBBYTE_TRY(Machine machine, Machine::borrow(in.x.count() * in.rows()));
     const std::array sources = {&in.weight, &in.scales, &zeros};
     SUBBYTE_TRY(const auto matrix, keep({"int4 of XPU", {in.rows(), in.cols(), in.group}, {}},
                                         sources, [&] { return xpu_matrix(in, zeros); }));

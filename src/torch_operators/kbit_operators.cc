@@ -273,7 +273,7 @@ Status multiply_kbit(const Product& in, KbitOrder order, Results& results) {
   SUBBYTE_TRY(const bnb::KbitCodes codes, in.codes.kbit(in.k));
   Tensor out = Tensor::empty(std::array{in.a.size(0), in.n}, in.a.dtype(), in.a);
   if (out.count() > 0) {
-    SUBBYTE_TRY(Machine machine, Machine::borrow());
+    SUBBYTE_TRY(Machine machine, Machine::borrow(in.a.count() * in.n));
     const auto sources = in.sources();
     const Recipe recipe = {
         order == KbitOrder::kTiled ? "kbit tiled" : "kbit flat", {in.n, in.k_dim, in.k}, {}};

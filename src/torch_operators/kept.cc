@@ -54,6 +54,7 @@ struct Source {
 Source source_of(const Tensor* tensor) {
   if (tensor == nullptr) return {};
   const bool counted = (call("aten::is_inference", *tensor) & 1) == 0;
+  if (!counted && !tensor->on_cpu()) return {tensor->data(), tensor->num_bytes(), 0};
   return {tensor->data(), tensor->num_bytes(),
           counted ? call("aten::_version", *tensor) : checksum(tensor->span())};
 }

@@ -5,6 +5,7 @@
 // A matrix is found by the addresses of its tensors. It holds on to them, so that no other tensor
 // can come to lie there; and it is made again when torch's counter says that one was written to,
 // or, as tensors of inference mode have no counter, when a checksum of its bytes is another one.
+// Nothing sees what was written in inference mode to memory of a GPU.
 // Tensors that had to be copied because they were not contiguous are not kept.
 //
 // What no call has used for a long time is let go, and the oldest first when all of it takes more

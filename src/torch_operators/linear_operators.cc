@@ -3,6 +3,7 @@
 #include <array>
 
 #include "kernels/cpu/blocks.h"
+#include "torch_operators/device.h"
 #include "torch_operators/product.h"
 #include "torch_operators/weights.h"
 
@@ -12,6 +13,17 @@ namespace {
 #define SUBBYTE_WEIGHTS                                                                  \
   "Tensor codes, Tensor? scales, Tensor? zeros, str format, Tensor? tensor_scale=None, " \
   "Tensor? codebook=None, Tensor? input_order=None"
+
+/// Checks that everything is where `like` is; a tensor_scale may be anywhere.
+Status check_same_device(const Tensor& like, const WeightTensors& weights,
+                         const std::optional<Tensor>& bias) {
+  for (const Tensor* tensor : weights.sources()) {
+    const bool free = weights.tensor_scale && tensor == &*weights.tensor_scale;
+    if (tensor == nullptr || free) continue;
+    SUBBYTE_CHECK(check_device(*tensor, like));
+  }
+  return bias ? check_device(*bias, like) : Status();
+}
 
 struct Linear {
   explicit Linear(Arguments& arguments)
@@ -25,7 +37,9 @@ struct Linear {
 };
 
 Status compute(const Linear& in, const MatrixView& view, Tensor& out) {
-  SUBBYTE_TRY(Machine machine, Machine::borrow());
+  SUBBYTE_CHECK(check_same_device(in.x, in.weights, in.bias));
+  if (!in.x.on_cpu()) return cuda_functions()->linear(in.x, in.weights, view, in.bias, out);
+  SUBBYTE_TRY(Machine machine, Machine::borrow(in.x.count() * view.rows));
   SUBBYTE_TRY(const ReadyWeights ready, make_ready(machine, view, in.weights.sources()));
   return multiply(machine, in.x, ready, in.bias, out);
 }
@@ -76,8 +90,10 @@ Result<MatrixView> checked(const Dequantize& in) {
   return matrix_of(in.weights, in.cols.value_or(stored));
 }
 
-Status compute(const MatrixView& view, Tensor& out) {
+Status compute(const Dequantize& in, const MatrixView& view, Tensor& out) {
+  SUBBYTE_CHECK(check_same_device(out, in.weights, std::nullopt));
   if (view.rows == 0) return {};
+  if (!out.on_cpu()) return cuda_functions()->dequantize(in.weights, view, out);
   SUBBYTE_TRY(Machine machine, Machine::borrow());
   return cpu::dequantize(view, out.format(), out.data(), machine.kernels(), machine.executor());
 }
@@ -86,7 +102,7 @@ Status dequantize_op(Arguments& arguments, Results& results) {
   const Dequantize in(arguments);
   SUBBYTE_TRY(const MatrixView view, checked(in));
   Tensor out = Tensor::empty(std::array{view.rows, view.cols}, in.dtype, in.weights.codes);
-  SUBBYTE_CHECK(compute(view, out));
+  SUBBYTE_CHECK(compute(in, view, out));
   results.add(std::move(out));
   return {};
 }
@@ -96,18 +112,19 @@ Status dequantize_out(Arguments& arguments, Results&) {
   Tensor out = arguments.tensor("out");
   SUBBYTE_TRY(const MatrixView view, checked(in));
   SUBBYTE_CHECK(check_out(out, std::array{view.rows, view.cols}, in.dtype));
-  return compute(view, out);
+  return compute(in, view, out);
 }
 
 constexpr Operator kOperators[] = {
-    {"linear(Tensor x, " SUBBYTE_WEIGHTS ", Tensor? bias=None) -> Tensor", kernel<linear_op>},
+    {"linear(Tensor x, " SUBBYTE_WEIGHTS ", Tensor? bias=None) -> Tensor", kernel<linear_op>,
+     kernel<linear_op>},
     {"linear_out(Tensor x, " SUBBYTE_WEIGHTS ", Tensor? bias=None, *, Tensor(a!) out) -> ()",
-     kernel<linear_out>},
+     kernel<linear_out>, kernel<linear_out>},
     {"dequantize(" SUBBYTE_WEIGHTS ", *, int? cols=None, ScalarType dtype) -> Tensor",
-     kernel<dequantize_op>},
+     kernel<dequantize_op>, kernel<dequantize_op>},
     {"dequantize_out(" SUBBYTE_WEIGHTS
      ", *, int? cols=None, ScalarType dtype, Tensor(a!) out) -> ()",
-     kernel<dequantize_out>},
+     kernel<dequantize_out>, kernel<dequantize_out>},
 };
 
 }  // namespace

@@ -10,6 +10,8 @@
 namespace subbyte::torch_operators {
 namespace {
 
+constexpr int64_t kLeastWork = 1 << 17;  // some ten microseconds of one thread
+
 class TorchThreads : public Executor {
  public:
   explicit TorchThreads(int size) : size_(size) {}
@@ -56,16 +58,21 @@ Machine::~Machine() {
   all.machines.emplace_back(std::move(threads_), std::move(execution_));
 }
 
-Result<Machine> Machine::borrow() {
-  const int size = num_torch_threads();
+Result<Machine> Machine::borrow(int64_t work) {
+  const int threads_of_torch = num_torch_threads();
+  const int size = work < kLeastWork ? 1 : threads_of_torch;
   Idle& all = idle();
   {
     const std::lock_guard lock(all.mutex);
     // Those made for another number of threads are of no use any more.
-    std::erase_if(all.machines, [&](const auto& machine) { return machine.first->size() != size; });
-    if (!all.machines.empty()) {
-      Machine machine(std::move(all.machines.back().first), std::move(all.machines.back().second));
-      all.machines.pop_back();
+    std::erase_if(all.machines, [&](const auto& machine) {
+      return machine.first->size() != 1 && machine.first->size() != threads_of_torch;
+    });
+    const auto found = std::ranges::find_if(
+        all.machines, [&](const auto& machine) { return machine.first->size() == size; });
+    if (found != all.machines.end()) {
+      Machine machine(std::move(found->first), std::move(found->second));
+      all.machines.erase(found);
       return machine;
     }
   }

@@ -3,6 +3,7 @@
 // torch.get_num_threads() says. So nobody's threads wait for anybody else's, and what
 // torch.set_num_threads() and the fork of a process mean to torch they mean here.
 
+#include <cstdint>
 #include <memory>
 
 #include "base/status.h"
@@ -14,8 +15,9 @@ namespace subbyte::torch_operators {
 /// call at the same time get one each.
 class Machine {
  public:
-  /// Codes: those of Execution::create().
-  static Result<Machine> borrow();
+  /// `work` is how many products of two numbers a call has: for few of them threads are not worth
+  /// waking. Results do not depend on it. Codes: those of Execution::create().
+  static Result<Machine> borrow(int64_t work = INT64_MAX);
   Machine(Machine&& other) noexcept = default;
   Machine& operator=(Machine&& other) = delete;
   ~Machine();

@@ -320,7 +320,7 @@ Status marlin(const Marlin& in, Results& results) {
   SUBBYTE_CHECK(in.check());
   Tensor out = Tensor::empty(std::array{in.m, in.n}, in.a.dtype(), in.a);
   if (in.m > 0) {
-    SUBBYTE_TRY(Machine machine, Machine::borrow());
+    SUBBYTE_TRY(Machine machine, Machine::borrow(in.a.count() * in.n));
     const auto sources = in.sources();
     const Recipe recipe = {
         "marlin",

@@ -3,6 +3,8 @@
 #include <bit>
 #include <stdexcept>
 
+#include "torch_operators/device.h"
+
 namespace subbyte::torch_operators {
 namespace {
 
@@ -149,7 +151,10 @@ Status register_operators() {
     }
   }
   SUBBYTE_CHECK(implement("CPU", lists));
-  return f.aoti_torch_get_current_cuda_stream == nullptr ? Status() : implement("CUDA", lists);
+  const bool has_cuda = cuda_functions() != nullptr &&
+                        f.aoti_torch_get_current_cuda_stream != nullptr &&
+                        f.aoti_torch_create_cuda_guard != nullptr;
+  return has_cuda ? implement("CUDA", lists) : Status();
 }
 
 }  // namespace subbyte::torch_operators

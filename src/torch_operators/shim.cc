@@ -77,6 +77,8 @@ void find_functions(Lookup& lookup, Functions& f) {
 #undef SUBBYTE_FIND
   lookup.maybe(f.torch_delete_stable_ivalue, "torch_delete_stable_ivalue");
   lookup.maybe(f.aoti_torch_get_current_cuda_stream, "aoti_torch_get_current_cuda_stream");
+  lookup.maybe(f.aoti_torch_create_cuda_guard, "aoti_torch_create_cuda_guard");
+  lookup.maybe(f.aoti_torch_delete_cuda_guard, "aoti_torch_delete_cuda_guard");
 }
 
 void find_numbers(Lookup& lookup, Numbers& n) {

@@ -19,10 +19,12 @@ struct TensorObject;
 struct LibraryObject;
 struct TextObject;
 struct ListObject;
+struct GuardObject;
 using TensorHandle = TensorObject*;
 using LibraryHandle = LibraryObject*;
 using TextHandle = TextObject*;
 using ListHandle = ListObject*;
+using GuardHandle = GuardObject*;
 
 /// Functions by the names that libtorch gives them; those with an int32_t return 0 when they
 /// succeed.
@@ -61,8 +63,10 @@ struct Functions {
                                 void* context);
   /// From torch 2.13 on, else nullptr: a word of an optional argument is freed with `delete` then.
   int32_t (*torch_delete_stable_ivalue)(Word* word);
-  /// Only torch with CUDA has it, else nullptr.
+  /// Only torch with CUDA has these, else nullptr.
   int32_t (*aoti_torch_get_current_cuda_stream)(int32_t device_index, void** stream);
+  int32_t (*aoti_torch_create_cuda_guard)(int32_t device_index, GuardHandle* guard);
+  int32_t (*aoti_torch_delete_cuda_guard)(GuardHandle guard);
 };
 
 /// Types of numbers and devices as this torch counts them; -1 for a type that it has not.

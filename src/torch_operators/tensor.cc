@@ -116,6 +116,17 @@ Tensor Tensor::share() const {
   return Tensor(other, name_);
 }
 
+Tensor Tensor::to_cpu() const {
+  if (on_cpu()) return share();
+  Tensor host = share();
+  host.device_type_ = numbers().cpu;
+  host.device_index_ = 0;
+  host = empty(sizes_, dtype_, host);
+  host.name_ = name_;
+  check(functions().aoti_torch_copy_(host.handle_, handle_, 0), "copy_");
+  return host;
+}
+
 TensorHandle Tensor::release() {
   return std::exchange(handle_, nullptr);
 }
@@ -196,6 +207,11 @@ Status check_dim(const Tensor& tensor, int64_t dim) {
 Status check_sizes(const Tensor& tensor, std::initializer_list<int64_t> sizes) {
   if (std::ranges::equal(tensor.sizes(), sizes)) return {};
   return refuse(tensor, "sizes " + shown({sizes.begin(), sizes.size()}));
+}
+
+Status check_device(const Tensor& tensor, const Tensor& like) {
+  return tensor.same_device(like) ? Status()
+                                  : refuse(tensor, "a tensor on the device of the others");
 }
 
 Status check_out(const Tensor& out, std::span<const int64_t> sizes, int32_t dtype) {

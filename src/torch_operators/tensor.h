@@ -38,6 +38,9 @@ class Tensor {
   Format format() const;
   bool on_cpu() const { return device_type_ == numbers().cpu; }
   int32_t device_index() const { return device_index_; }
+  bool same_device(const Tensor& other) const {
+    return device_type_ == other.device_type_ && (on_cpu() || device_index_ == other.device_index_);
+  }
 
   bool is_contiguous() const;
   /// Itself, or a copy that is contiguous.
@@ -54,6 +57,9 @@ class Tensor {
   std::span<T> span() const {
     return {static_cast<T*>(data_), static_cast<std::size_t>(num_bytes()) / sizeof(T)};
   }
+
+  /// Itself, or a copy on the CPU, for which the GPU is waited for.
+  Tensor to_cpu() const;
 
   /// Another handle of the same tensor.
   Tensor share() const;
@@ -91,6 +97,9 @@ Status check_dtype(const Tensor& tensor, std::initializer_list<int32_t> allowed)
 Status check_floats(const Tensor& tensor);  // f32, f16, bf16
 Status check_dim(const Tensor& tensor, int64_t dim);
 Status check_sizes(const Tensor& tensor, std::initializer_list<int64_t> sizes);
+
+/// Checks that `tensor` is on the device of `like`.
+Status check_device(const Tensor& tensor, const Tensor& like);
 
 /// Checks what an operator is to write into: contiguous, of that type and those sizes.
 Status check_out(const Tensor& out, std::span<const int64_t> sizes, int32_t dtype);

@@ -115,9 +115,9 @@ Status add_zeros(const WeightTensors& tensors, MatrixView& view) {
 Result<double> scale_of_tensor(const std::optional<Tensor>& tensor) {
   if (!tensor) return 1.0;
   SUBBYTE_CHECK(check_dtype(*tensor, {numbers().f32, numbers().f64}));
-  if (tensor->count() != 1 || !tensor->on_cpu()) return refuse(*tensor, "one number on the CPU");
-  return tensor->dtype() == numbers().f32 ? double{*tensor->data<float>()}
-                                          : *tensor->data<double>();
+  if (tensor->count() != 1) return refuse(*tensor, "one number");
+  const Tensor host = tensor->to_cpu();
+  return host.dtype() == numbers().f32 ? double{*host.data<float>()} : *host.data<double>();
 }
 
 Status add_codebook(const WeightTensors& tensors, MatrixView& view) {
@@ -128,6 +128,7 @@ Status add_codebook(const WeightTensors& tensors, MatrixView& view) {
     return refuse(codebook, "none, as only nfl2 to nfl5, vq2 and vq4 have codebooks of their own");
   }
   view.codebook = codebook.span<const float>();
+  if (!codebook.on_cpu()) return {};
   const std::string fault = codebook_fault(view.codebook, view.format.element);
   return fault.empty() ? Status() : refuse(codebook, fault);
 }
@@ -138,6 +139,7 @@ Status add_input_order(const WeightTensors& tensors, MatrixView& view) {
   SUBBYTE_CHECK(check_dtype(order, {numbers().i32}));
   SUBBYTE_CHECK(check_sizes(order, {view.cols}));
   view.input_order = order.span<const uint32_t>();
+  if (!order.on_cpu()) return {};
   const auto beyond = std::ranges::find_if(
       view.input_order, [&](uint32_t input) { return input >= static_cast<uint64_t>(view.cols); });
   if (beyond == view.input_order.end()) return {};
@@ -185,6 +187,19 @@ WeightTensors::WeightTensors(Arguments& arguments)
 std::array<const Tensor*, 6> WeightTensors::sources() const {
   const auto of = [](const std::optional<Tensor>& tensor) { return tensor ? &*tensor : nullptr; };
   return {&codes, of(scales), of(zeros), of(tensor_scale), of(codebook), of(input_order)};
+}
+
+WeightTensors WeightTensors::to_cpu() const {
+  const auto copy = [](const std::optional<Tensor>& tensor) {
+    return tensor ? std::optional(tensor->to_cpu()) : std::nullopt;
+  };
+  WeightTensors host(codes.to_cpu(), format);
+  host.scales = copy(scales);
+  host.zeros = copy(zeros);
+  host.tensor_scale = copy(tensor_scale);
+  host.codebook = copy(codebook);
+  host.input_order = copy(input_order);
+  return host;
 }
 
 Result<MatrixView> matrix_of(const WeightTensors& tensors, int64_t cols) {

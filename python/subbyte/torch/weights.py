@@ -38,7 +38,7 @@ def quantize_integers(weights: torch.Tensor, kind: str, group: int) -> PackedWei
 
 def quantize(weights: torch.Tensor, kind: str, group: int | None = None,
              codebook: torch.Tensor | None = None) -> PackedWeight:
-    """Quantizes [N, K] to nearest: kind is u2 to u8, i2 to i8, mxfp4, nvfp4, nf4, nfl2 to nfl5, fp8.
+    """Quantizes [N, K] to nearest: u2 to u8, i2 to i8, mxfp4, nvfp4, nf4, nfl2 to nfl5, fp8.
 
     `group` is how many inputs share a scale, 0 the whole row; integers have 128 without it and nf4
     has 64, the others have one size only. `codebook` is for nfl2 to nfl5.

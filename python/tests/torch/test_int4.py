@@ -6,6 +6,7 @@ import unittest
 
 import torch
 
+import subbyte.torch
 from support import FLOATS, TorchTest, ops
 
 aten = torch.ops.aten
@@ -93,6 +94,26 @@ class Int4(TorchTest):
                 self.assertRaises(RuntimeError, getattr(ops, name), *arguments)
         self.assert_refused("codes of 0 to 15, found 16", getattr(ops, convert),
                             torch.full((16, 2), 16, dtype=torch.int32), 2)
+
+    def test_takes_the_place_of_aten(self):
+        q, scales, w, terms = problem(32, 64, 32, torch.bfloat16)
+        x = torch.randn(3, 64, dtype=torch.bfloat16)
+        tiles = aten._convert_weight_to_int4pack_for_cpu(q, 2)
+        theirs = aten._weight_int4pack_mm_for_cpu(x, tiles, 32, scales)
+        byte = (q[:, ::2] << 4 | q[:, 1::2]).to(torch.uint8)
+        self.assertRaises(NotImplementedError, aten._convert_weight_to_int4pack, byte, 2)
+        with subbyte.torch.Int4OfAten():
+            ours = aten._weight_int4pack_mm_for_cpu(x, tiles, 32, scales)
+            self.assertTrue(torch.equal(ours, ops._weight_int4pack_mm_for_cpu(
+                x, tiles, 32, scales)))
+            words = aten._convert_weight_to_int4pack(byte, 2)
+            y = aten._weight_int4pack_mm(x, words, 32, scales)
+            self.assert_product(y, x, w, terms=terms)
+            self.assertRaisesRegex(RuntimeError, "torch.argument", aten._weight_int4pack_mm, x,
+                                   words, 48, scales)
+        self.assertRaises(NotImplementedError, aten._convert_weight_to_int4pack, byte, 2)
+        again = aten._weight_int4pack_mm_for_cpu(x, tiles, 32, scales)
+        self.assertTrue(torch.equal(again, theirs))
 
     def test_opcheck_and_compile(self):
         q, scales, _, _ = problem(32, 64, 32, torch.float32)

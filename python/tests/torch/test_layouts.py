@@ -1,4 +1,4 @@
-"""FlashInfer's and vLLM's operators against formulas in double precision and pictures of layouts."""
+"""FlashInfer's and vLLM's operators against formulas in double precision and pictures."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class Linear(TorchTest):
         self.assertTrue(torch.equal(full, subbyte.torch.dequantize(packed, torch.float16)))
 
     def test_sees_what_is_written_to_weights_that_it_has_copied(self):
-        """5 bits become bytes once; the copy is made again after a write, and after inference mode."""
+        """5 bits become bytes once; the copy is made again after a write, in inference mode too."""
         for inference in (False, True):
             with torch.inference_mode(inference):
                 packed = subbyte.torch.quantize(torch.randn(16, 64), "u5", 32)
