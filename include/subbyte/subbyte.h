@@ -146,8 +146,8 @@ typedef struct subbyte_weights {
    * (GPTQ's g_idx), whose codes are in the order of the inputs. */
   const uint32_t* input_order;
   const int32_t* group_indices;
-  const float* codebook; /* optional, in host memory: values of the codes of nfl2 to nfl5;
-                             256 vectors of 4 and of 2 for vq2 and vq4, which have none of their own */
+  const float* codebook; /* optional, in host memory: values of the codes of nfl2 to nfl5; 256
+                            vectors of 4 or 2 for vq2 or vq4, which have none of their own */
   double tensor_scale;   /* 0: 1 */
   int64_t codes_stride;  /* bytes from one row to the next; 0: they follow each other */
   int64_t scales_stride; /* likewise */
