@@ -36,11 +36,13 @@ class Cpu {
   /// The instruction set of its kernels: "avx512vnni".
   std::string isa() const;
 
-  /// Checks that there is a kernel for a matrix of this kind. Code: linear.unsupported, which says
-  /// what is supported.
+  /// Checks that a kernel reads a matrix of this kind as it is stored. Code: linear.unsupported,
+  /// which says what kernels read.
   Status check(const Matrix& weights) const;
 
-  /// y = x W^T + bias. Codes: linear.unsupported, linear.argument (sizes that disagree).
+  /// y = x W^T + bias, for every format: float zero points are multiplied apart, and weights that
+  /// no kernel reads are dequantized at the first product, to four bytes each, which the matrix
+  /// keeps. Code: linear.argument (sizes that disagree).
   Status linear(const Matrix& weights, std::span<const float> x, std::span<float> y, int64_t m = 1,
                 std::span<const float> bias = {});
   /// Several products at once, such as q, k and v, each with the same bits as alone; what they

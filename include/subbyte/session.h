@@ -201,7 +201,8 @@ class Session {
   /// Opens and loads a model: a directory, a model file of OrinMLLM, or "org/name[@revision]" in
   /// the cache of Hugging Face. Codes: model.*, config.*, file.*, safetensors.*, import.*,
   /// tokenizer.*, device.*, isa.*, cuda.*, memory, memory.device, session.size, usage.context.
-  static Result<Session> open(const std::string& model, const SessionOptions& options = {});
+  static Result<Session> open(const std::filesystem::path& model,
+                              const SessionOptions& options = {});
 
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;

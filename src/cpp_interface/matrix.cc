@@ -190,6 +190,17 @@ const MatrixView& Matrix::Data::for_kernels() const {
   return for_kernels_.view;
 }
 
+subbyte::Result<const LinearWeights*> Matrix::Data::without_kernel(Execution& execution) const {
+  const std::lock_guard lock(mutex_);
+  const cpu::Kernels* const kernels = &execution.kernels();
+  auto found = without_kernel_.find(kernels);
+  if (found == without_kernel_.end()) {
+    SUBBYTE_TRY(LinearWeights made, LinearWeights::create(execution, matrix));
+    found = without_kernel_.emplace(kernels, std::move(made)).first;
+  }
+  return &found->second;
+}
+
 Matrix to_public(subbyte::Matrix matrix) {
   return Matrix(std::make_shared<const Matrix::Data>(std::move(matrix)));
 }

@@ -217,6 +217,53 @@ TEST(PublicProducts, several_at_once_are_the_same_bits_as_alone) {
   EXPECT_EQ(alone, together);
 }
 
+TEST(PublicProducts, multiply_by_formats_that_no_kernel_reads) {
+  // tinygemm's float zero points, (q - 8) * s + z, in groups of 16, and e4m4 elements.
+  const auto numbers = some_numbers(kRows * kCols, 6);
+  std::vector<uint8_t> codes(kRows * kCols / 2);
+  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(37 * i + i / 7);
+  std::vector<uint16_t> scales(kRows * kCols / 16);
+  std::vector<uint16_t> zeros(scales.size());
+  for (std::size_t i = 0; i < scales.size(); ++i) {
+    scales[i] = static_cast<uint16_t>(encode(Format::kBF16, 0.1 + numbers[i] / 16));
+    zeros[i] = static_cast<uint16_t>(encode(Format::kBF16, numbers[i]));
+  }
+  std::vector<uint8_t> bytes(kRows * kCols);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(40 + i % 80);
+  const Matrix matrices[] = {Matrix::of({.format = {Format::kI4, Format::kBF16, Zero::kBF16, 16},
+                                         .rows = kRows,
+                                         .cols = kCols,
+                                         .codes = bytes_of(codes),
+                                         .scales = bytes_of(scales),
+                                         .zeros = bytes_of(zeros)})
+                                 .value(),
+                             Matrix::of({.format = {Format::kE4M4, Format::kBF16, Zero::kNone, 16},
+                                         .rows = kRows,
+                                         .cols = kCols,
+                                         .codes = bytes_of(bytes),
+                                         .scales = bytes_of(scales)})
+                                 .value()};
+  const auto x = some_numbers(2 * kCols, 7);
+  std::vector<float> y(2 * kRows);
+  Cpu cpu = Cpu::open().value();
+  for (const Matrix& w : matrices) {
+    EXPECT_EQ(cpu.check(w).error().code, "linear.unsupported") << to_string(w.format());
+    std::vector<double> weights(kRows * kCols);
+    ASSERT_TRUE(w.dequantize(0, weights).ok());
+    ASSERT_TRUE(cpu.linear(w, x, y, 2).ok());
+    for (int64_t i = 0; i < 2 * kRows; ++i) {
+      double sum = 0;
+      double magnitude = 0;
+      for (int64_t k = 0; k < kCols; ++k) {
+        const double term = weights[i % kRows * kCols + k] * x[i / kRows * kCols + k];
+        sum += term;
+        magnitude += std::abs(term);
+      }
+      ASSERT_NEAR(y[i], sum, 1e-5 * magnitude + 1e-4) << to_string(w.format()) << " " << i;
+    }
+  }
+}
+
 TEST(PublicProducts, refuses_operands_of_other_sizes) {
   const auto weights = some_numbers(kRows * kCols, 4);
   const Matrix w = quantize_weights(weights, kRows, kCols).value();

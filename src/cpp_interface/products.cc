@@ -28,28 +28,37 @@ subbyte::Status check_size(const char* what, int64_t found, int64_t expected) {
   return refuse(what, std::to_string(expected) + " numbers", std::to_string(found));
 }
 
-subbyte::Result<LinearProduct> product_of(const Execution& execution, const Product& given) {
+subbyte::Status check_sizes(const Product& given) {
   constexpr int64_t kMaxM = int64_t{1} << 24;
   if (given.m < 1 || given.m > kMaxM) return refuse("m", "1 to 2^24", std::to_string(given.m));
-  const MatrixView& weights = given.weights.data().for_kernels();
-  SUBBYTE_CHECK(check_linear(execution, weights));
-  SUBBYTE_CHECK(check_size("x", std::ssize(given.x), given.m * weights.cols));
-  SUBBYTE_CHECK(check_size("y", std::ssize(given.y), given.m * weights.rows));
-  if (!given.bias.empty()) {
-    SUBBYTE_CHECK(check_size("bias", std::ssize(given.bias), weights.rows));
-  }
-  return LinearProduct{
-      .y = given.y, .x = given.x, .m = given.m, .weights = &weights, .bias = given.bias};
+  SUBBYTE_CHECK(check_size("x", std::ssize(given.x), given.m * given.weights.cols()));
+  SUBBYTE_CHECK(check_size("y", std::ssize(given.y), given.m * given.weights.rows()));
+  if (given.bias.empty()) return {};
+  return check_size("bias", std::ssize(given.bias), given.weights.rows());
 }
 
 subbyte::Status run(Execution& execution, std::span<const Product> given) {
   std::vector<LinearProduct> products;
+  std::vector<std::pair<const Product*, const LinearWeights*>> without_kernel;
   for (const Product& product : given) {
-    SUBBYTE_TRY(const LinearProduct own, product_of(execution, product));
-    products.push_back(own);
+    SUBBYTE_CHECK(check_sizes(product));
+    const MatrixView& weights = product.weights.data().for_kernels();
+    if (check_linear(execution, weights).ok()) {
+      products.push_back({.y = product.y,
+                          .x = product.x,
+                          .m = product.m,
+                          .weights = &weights,
+                          .bias = product.bias});
+    } else {
+      SUBBYTE_TRY(const auto* made, product.weights.data().without_kernel(execution));
+      without_kernel.emplace_back(&product, made);
+    }
   }
-  if (products.empty()) return {};
-  return linear_group(execution, products);
+  if (!products.empty()) SUBBYTE_CHECK(linear_group(execution, products));
+  for (const auto& [product, weights] : without_kernel) {
+    SUBBYTE_CHECK(weights->multiply(execution, product->y, product->x, product->m, product->bias));
+  }
+  return {};
 }
 
 subbyte::Status dequantize_all(Execution& execution, const MatrixView& view, subbyte::Format number,

@@ -164,9 +164,9 @@ Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
 
-Result<Session> Session::open(const std::string& model, const SessionOptions& options) {
+Result<Session> Session::open(const std::filesystem::path& model, const SessionOptions& options) {
   auto device = std::make_unique<OwnDevice>(options.device);
-  auto opened = subbyte::Session::open(model, to_own(options, *device));
+  auto opened = subbyte::Session::open(model.string(), to_own(options, *device));
   if (!opened.ok()) return to_public(std::move(opened).error());
   std::shared_ptr<subbyte::Session> session = std::move(opened).value();
   Tokenizer tokenizer(std::make_shared<const Tokenizer::Data>(

@@ -9,7 +9,6 @@
 
 #include "base/random.h"
 #include "base/thread_pool.h"
-#include "flashinfer/group_gemm_c.h"
 #include "foreign_layouts/flashinfer.h"
 #include "support/group_gemm_oracle.h"
 #include "support/isa_test.h"
@@ -337,57 +336,6 @@ TEST(GroupGemm, names_the_argument_that_is_wrong) {
   EXPECT_EQ(code_of([](GroupGemm& g) { g.a_scale = g.a_scale.first(1); }), "group_gemm.a_scale");
   EXPECT_EQ(code_of([](GroupGemm& g) { g.b_scale = g.b_scale.first(1); }), "group_gemm.b_scale");
   EXPECT_EQ(code_of([](GroupGemm& g) { g.out = g.out.first(1); }), "group_gemm.out");
-}
-
-TEST(GroupGemm, the_interface_for_c_gives_the_same_bytes) {
-  Problem problem({0, 8, 20}, 40, 256);
-  ASSERT_TRUE(run(problem.gemm()).ok());
-  const Bytes expected = problem.out;
-  std::fill(problem.out.begin(), problem.out.end(), std::byte{0});
-  SubbyteGroupGemm c = {problem.x.data(),
-                        problem.x.size(),
-                        problem.w.data(),
-                        problem.w.size(),
-                        problem.a_scale.data(),
-                        problem.a_scale.size(),
-                        problem.b_scale.data(),
-                        problem.b_scale.size(),
-                        problem.m_indptr.data(),
-                        2,
-                        problem.out.data(),
-                        problem.out.size(),
-                        problem.n,
-                        problem.k,
-                        "e4m3",
-                        "bf16",
-                        1,
-                        128,
-                        128,
-                        128,
-                        1};
-  ASSERT_EQ(subbyte_group_gemm_mxfp8_mxfp4_nt_groupwise(&c, 2, nullptr), 0);
-  EXPECT_EQ(problem.out, expected);
-  c.n = 12;
-  const char* error = nullptr;
-  EXPECT_EQ(subbyte_group_gemm_mxfp4_nt_groupwise(&c, 1, &error), -1);
-  EXPECT_EQ(std::string(error), "group_gemm: n: expected a multiple of 8 up to 2^24, found 12");
-}
-
-TEST(GroupGemmC, refuses_addresses_that_are_null) {
-  const char* error = nullptr;
-  EXPECT_EQ(subbyte_group_gemm_mxfp8_mxfp4_nt_groupwise(nullptr, 1, &error), -1);
-  EXPECT_EQ(std::string(error), "gemm: expected an address, found NULL");
-  EXPECT_EQ(subbyte_group_gemm_mxfp4_nt_groupwise(nullptr, 1, nullptr), -1);
-  SubbyteGroupGemm nothing = {};  // with all addresses NULL
-  nothing.num_groups = 1;
-  nothing.n = nothing.k = 128;
-  nothing.a_dtype = "e4m3";
-  nothing.out_dtype = "bf16";
-  nothing.a_bytes = nothing.b_bytes = nothing.a_scale_bytes = nothing.b_scale_bytes = 1 << 20;
-  nothing.out_bytes = 1 << 20;
-  nothing.mma_sm = 1;
-  nothing.tile_m = nothing.tile_n = nothing.tile_k = 128;
-  EXPECT_EQ(subbyte_group_gemm_mxfp8_mxfp4_nt_groupwise(&nothing, 1, &error), -1);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <string>
 
+#include "transform/quantize_formats.h"
+
 namespace subbyte {
 
 using json::Value;
@@ -58,6 +60,9 @@ Value to_json(const QuantizeReport& report) {
                 {"bits_per_weight", report.bits_per_weight}};
   for (const auto& [bits, modules] : report.modules_of_bits) {
     root["modules_of_bits"][std::to_string(bits)] = modules;
+  }
+  if (find_quantize_format(report.format)->f16_scales) {
+    root["f16_scales"] = report.modules_with_f16_scales;
   }
   root["signal_to_noise_db"] = finite(report.signal_to_noise_db);
   root["worst"] = worst_of(report.worst);

@@ -12,7 +12,6 @@
 #include "kernels/cpu/blocks.h"
 #include "kernels/cuda/ops/dequantize.h"
 #include "kernels/cuda/ops/quantize.h"
-#include "kernels/dequantize_c.h"
 #include "kernels/gpu/packed_weights.h"
 #include "support/random_matrix.h"
 
@@ -227,28 +226,6 @@ TEST(GpuBlocks, canonical_matrices_are_dequantized_as_on_the_cpu) {
       EXPECT_TRUE(out.canaries_are_whole());
     }
   }
-}
-
-TEST(GpuBlocks, dequantizing_is_there_for_c) {
-  const testing::RandomMatrix matrix = testing::random_matrix(
-      {Format::kU4, Format::kF16, Zero::kU8, 128}, 37, 1408, testing::Contents::kReal, 3);
-  const DeviceBytes codes(matrix.view.codes);
-  const DeviceBytes scales(matrix.view.scales);
-  const DeviceBytes zeros(matrix.view.zeros);
-  SubbyteWeights weights = {"u4",         "f16",         "u8",         128,     37, 1408,
-                            codes.data(), scales.data(), zeros.data(), nullptr, 1};
-  const std::vector<std::byte> expected = on_cpu(matrix.view, Element::kBF16);
-  const DeviceBytes out(expected.size());
-  const char* error = nullptr;
-  ASSERT_EQ(subbyte_cuda_dequantize(&weights, "bf16", out.data(), nullptr, &error), 0) << error;
-  testing::expect_ok(cudaDeviceSynchronize());
-  EXPECT_TRUE(out.read() == expected);
-  EXPECT_TRUE(out.canaries_are_whole());
-  EXPECT_EQ(subbyte_cuda_dequantize(&weights, "e4m3", out.data(), nullptr, &error), -1);
-  EXPECT_NE(std::string(error).find("expected f32, f16 or bf16"), std::string::npos) << error;
-  weights.cols = 1404;
-  EXPECT_EQ(subbyte_cuda_dequantize(&weights, "bf16", out.data(), nullptr, &error), -1);
-  EXPECT_NE(std::string(error).find("in 8s"), std::string::npos) << error;
 }
 
 TEST(GpuBlocks, packed_matrices_are_dequantized_as_on_the_cpu) {

@@ -1,5 +1,5 @@
 // What the kernels do besides the product: epilogues, act-order, odd addresses, the same bits each
-// time and for any number of neighbours; packing on the GPU; the C interface.
+// time and for any number of neighbours; packing on the GPU.
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "gpu_linear.h"
-#include "kernels/cuda/cuda_c.h"
 #include "support/compare.h"
 
 namespace subbyte::testing {
@@ -373,62 +372,6 @@ TEST(GpuPacking, gives_the_bytes_of_the_host) {
       }
     }
   }
-}
-
-TEST(CInterface, multiplies_and_refuses_with_a_line) {
-  const RandomMatrix matrix = random_matrix(kInt4, 64, 256, Contents::kExact, 60);
-  SubbyteCudaMatrixDescription d = {};
-  d.element = "u4";
-  d.scale = "f16";
-  d.zero_bytes = 1;
-  d.group_size = 128;
-  d.rows = 64;
-  d.cols = 256;
-  d.codes = matrix.view.codes.data();
-  d.scales = matrix.view.scales.data();
-  d.zeros = matrix.view.zeros.data();
-  d.tensor_scale = 1;
-  const char* error = nullptr;
-  SubbyteCudaMatrix* weights = subbyte_cuda_matrix_create(&d, &error);
-  ASSERT_NE(weights, nullptr) << error;
-  const DeviceBytes packed(subbyte_cuda_matrix_bytes(weights));
-  ASSERT_EQ(subbyte_cuda_matrix_pack(weights, packed.data(), nullptr, &error), 0) << error;
-  for (const int64_t m : {1, 100}) {
-    const std::vector<uint16_t> x =
-        to_numbers(random_inputs(m, 256, Contents::kExact, 61), Number::kF16);
-    const DeviceBytes x_on_device(bytes_of(x));
-    const DeviceBytes y(m * 64 * 2);
-    SubbyteCudaLinear call = {};
-    call.x = x_on_device.data();
-    call.y = y.data();
-    call.m = m;
-    call.x_stride = 256;
-    call.y_stride = 64;
-    int64_t workspace_bytes = -1;
-    ASSERT_EQ(subbyte_cuda_linear_workspace(weights, &call, &workspace_bytes, &error), 0) << error;
-    const DeviceBytes workspace(workspace_bytes);
-    for (int repeat = 0; repeat < 2; ++repeat) {  // the second with the kept plan
-      ASSERT_EQ(
-          subbyte_cuda_linear(weights, packed.data(), &call, workspace.data(), nullptr, &error), 0)
-          << error;
-    }
-    expect_ok(cudaDeviceSynchronize());
-    const Oracle oracle = multiply_in_double(matrix.view, to_floats(x, Number::kF16), m);
-    const std::vector<std::byte> bytes = y.read();
-    for (std::size_t i = 0; i < oracle.y.size(); ++i) {
-      uint16_t found;
-      std::memcpy(&found, &bytes[2 * i], 2);
-      ASSERT_EQ(found, info(Format::kF16).encode(oracle.y[i], Rounding::kNearestEven));
-    }
-    call.activation = 1;  // these weights have no gate beside up
-    EXPECT_EQ(subbyte_cuda_linear(weights, packed.data(), &call, workspace.data(), nullptr, &error),
-              -1);
-    EXPECT_NE(std::string(error).find("side by side"), std::string::npos) << error;
-  }
-  subbyte_cuda_matrix_destroy(weights);
-  d.element = "u7";
-  EXPECT_EQ(subbyte_cuda_matrix_create(&d, &error), nullptr);
-  EXPECT_NE(std::string(error).find("u4"), std::string::npos) << error;
 }
 
 }  // namespace

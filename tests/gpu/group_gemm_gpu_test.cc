@@ -15,7 +15,6 @@
 #include "device_bytes.h"
 #include "flashinfer/group_gemm.h"
 #include "foreign_layouts/flashinfer.h"
-#include "kernels/cuda/group_gemm_c.h"
 #include "support/group_gemm_oracle.h"
 
 namespace subbyte {
@@ -354,44 +353,6 @@ TEST(GpuGroupGemm, refuses_by_name) {
   EXPECT_EQ(refusal([](auto& c) { c.out_dtype = Format::kF32; }), "group_gemm.out_dtype");
   EXPECT_EQ(refusal([](auto& c) { c.mma_sm = 3; }), "group_gemm.mma_sm");
   EXPECT_EQ(refusal([](auto& c) { c.tile_n = 48; }), "group_gemm.tile_n");
-}
-
-TEST(GpuGroupGemm, is_there_for_c) {
-  const Problem problem(groups_of({60, 4}), 264, 256, kExact);
-  const char* error = nullptr;
-  EXPECT_EQ(subbyte_cuda_group_gemm_create(2, 9, 256, 0, &error), nullptr);
-  EXPECT_NE(std::string(error).find("multiple of 8"), std::string::npos);
-  SubbyteCudaGroupGemm* const gemm = subbyte_cuda_group_gemm_create(2, 264, 256, 0, &error);
-  ASSERT_NE(gemm, nullptr) << error;
-  const DeviceBytes a(problem.a), a_scale(problem.a_scale), b(problem.b), b_scale(problem.b_scale);
-  const DeviceBytes m_indptr(std::as_bytes(std::span(problem.m_indptr)));
-  const DeviceBytes weights(subbyte_cuda_group_gemm_weight_bytes(gemm));
-  const DeviceBytes memory(subbyte_cuda_group_gemm_prepare_bytes(gemm));
-  const DeviceBytes workspace(subbyte_cuda_group_gemm_workspace_bytes(gemm, 64));
-  const DeviceBytes out(64 * 264 * 2);
-  ASSERT_EQ(subbyte_cuda_group_gemm_prepare(gemm, weights.data(), b.data(), b_scale.data(),
-                                            memory.data(), nullptr, &error),
-            0)
-      << error;
-  const SubbyteCudaGroupGemmCall call = {a.data(),
-                                         a_scale.data(),
-                                         reinterpret_cast<const int32_t*>(m_indptr.data()),
-                                         64,
-                                         weights.data(),
-                                         out.data(),
-                                         "e4m3",
-                                         "bf16",
-                                         1,
-                                         128,
-                                         128,
-                                         128,
-                                         1};
-  ASSERT_EQ(subbyte_cuda_group_gemm_mxfp8_mxfp4_nt_groupwise(gemm, &call, workspace.data(), nullptr,
-                                                             &error),
-            0)
-      << error;
-  EXPECT_EQ(out.read(), problem.on_cpu());
-  subbyte_cuda_group_gemm_destroy(gemm);
 }
 
 }  // namespace

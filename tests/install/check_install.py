@@ -49,7 +49,7 @@ def install(options, folder):
     return prefix
 
 
-def check_files(prefix, options):
+def check_files(prefix, options, folder):
     """All that was promised is there, and no file of the package names a folder of the build."""
     def there(pattern):
         return expect(list(prefix.glob(pattern)), f"nothing installed as {pattern}")
@@ -62,7 +62,7 @@ def check_files(prefix, options):
         there(pattern)
     for path in [*prefix.rglob("*.cmake"), *prefix.rglob("*.pc"), *prefix.rglob("*.h")]:
         text = path.read_text()
-        for place in (options.source, options.build, prefix.parent):
+        for place in (options.source, options.build, folder):
             expect(str(place) not in text, f"{path.relative_to(prefix)} names {place}")
 
 
@@ -128,7 +128,7 @@ def check_refusals(prefix, options, folder):
 
 
 def check_c(prefix, options, folder):
-    """The shared library exports what its header marks, and a program in C and C++ links it."""
+    """The shared library exports what its header marks, and programs in C and C++ link it."""
     library = next(prefix.rglob("libsubbyte.so"))
     header = prefix / "include/subbyte/subbyte.h"
     dynamic = run("readelf", "-dW", library)
@@ -140,31 +140,34 @@ def check_c(prefix, options, folder):
     marked = set(API.findall(header.read_text()))
     expect(exported == marked and marked, f"exported and not marked {sorted(exported - marked)}, "
            f"marked and not exported {sorted(marked - exported)}")
-    source = folder / "main.c"
-    source.write_text('#include <subbyte/subbyte.h>\n#include <stdio.h>\n'
-                      'int main(void) { return puts(subbyte_version()) < 0; }\n')
-    for language, compiler in (("c", ["cc", *C_WARNINGS]), ("c++", [options.cxx, *WARNINGS])):
-        program = folder / f"in_{language}"
-        run(*compiler, "-x", language, source, "-o", program,
-            *package_flags(prefix, "subbyte", "--cflags", "--libs"),
-            f"-Wl,-rpath,{library.parent}")
-        if not problems:
-            expect(run(program).count(".") == 2, "subbyte_version() is none")
+    flags = [*package_flags(prefix, "subbyte", "--cflags", "--libs"),
+             f"-Wl,-rpath,{library.parent}"]
+    for source in sorted((options.source / "examples/c").glob("*.c")):
+        run("cc", *C_WARNINGS, source, "-o", folder / source.stem, *flags)
+    if not problems:
+        run(folder / "matrix", options.source / "demo/model", "model.layers.0.mlp.up_proj")
+    source = folder / "main.cc"
+    source.write_text('#include <subbyte/subbyte.h>\n#include <cstdio>\n'
+                      'int main() { return std::puts(subbyte_version()) < 0; }\n')
+    run(options.cxx, *WARNINGS, source, "-o", folder / "in_cpp", *flags)
+    if not problems:
+        expect(run(folder / "in_cpp").count(".") == 2, "subbyte_version() is none")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("cmake", "source", "build", "cxx"):
         parser.add_argument(f"--{name}", required=True, type=pathlib.Path)
+    parser.add_argument("--prefix", type=pathlib.Path, help="an installed tree instead of another")
     options = parser.parse_args()
     folder = options.build / "install_test"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    prefix = install(options, folder)
+    prefix = options.prefix or install(options, folder)
     if prefix:
         clang = shutil.which("clang++")
         compilers = [options.cxx, *([clang] if clang else [])]
-        check_files(prefix, options)
+        check_files(prefix, options, folder)
         run(prefix / "bin/subbyte", "--version")
         check_headers(prefix, compilers)
         check_examples(prefix, options, options.cxx, 20, folder / "examples")
@@ -172,8 +175,7 @@ def main():
             check_examples(prefix, options, clang, 23, folder / "examples_clang")
         check_pkg_config(prefix, options, folder)
         check_refusals(prefix, options, folder)
-        if list(prefix.rglob("libsubbyte.so")):
-            check_c(prefix, options, folder)
+        check_c(prefix, options, folder)
     print(*problems, sep="\n")
     return 1 if problems else 0
 

@@ -12,7 +12,6 @@
 #include "engine/generation.h"
 #include "engine/scheduler.h"
 #include "flashinfer/group_gemm.h"
-#include "flashinfer/group_gemm_c.h"
 #include "foreign_layouts/marlin.h"
 #include "matrix/dequantize.h"
 #include "matrix/matrix.h"

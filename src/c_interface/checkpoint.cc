@@ -1,0 +1,95 @@
+// Matrices of checkpoints.
+
+#include <atomic>
+
+#include "base/quote.h"
+#include "c_interface/context.h"
+#include "c_interface/errors.h"
+#include "checkpoints/config/config_file.h"
+#include "checkpoints/model_path.h"
+#include "checkpoints/modules.h"
+#include "json/strict_json.h"
+
+struct subbyte_checkpoint {
+  std::shared_ptr<subbyte::c::Context> context;
+  subbyte::TensorSource tensors = subbyte::TensorSource::empty();
+  subbyte::QuantizationConfig config;
+
+  /// The context's mutex is held.
+  subbyte::ImportContext imports() const { return {tensors, config, context->execution->pool()}; }
+};
+
+using namespace subbyte;
+
+namespace {
+
+Status open(const subbyte_context* context, const char* path, subbyte_checkpoint** to) {
+  SUBBYTE_CHECK(c::check_addresses({{"context", context}, {"path", path}, {"checkpoint", to}}));
+  SUBBYTE_TRY(const auto model, find_model(path));
+  auto made = std::make_unique<subbyte_checkpoint>();
+  made->context = context->shared;
+  SUBBYTE_TRY(made->tensors, TensorSource::open(model));
+  SUBBYTE_TRY(const ConfigFile file, read_config_file(model));
+  SUBBYTE_TRY(const json::Object object, file.object());
+  SUBBYTE_TRY(made->config, read_quantization_config(object, model_directory(model)));
+  *to = made.release();
+  return {};
+}
+
+Status list(const subbyte_checkpoint* checkpoint, char** json) {
+  SUBBYTE_CHECK(c::check_addresses({{"checkpoint", checkpoint}, {"json", json}}));
+  json::Value root = json::Value::array();
+  const std::scoped_lock lock(checkpoint->context->mutex);
+  for (const FoundModule& module : find_modules(checkpoint->imports())) {
+    json::Value entry = {{"name", module.name}};
+    if (module.info.ok()) {
+      const ModuleInfo& info = *module.info;
+      entry["kind"] = info.importer;
+      entry["format"] = to_string(info.format);
+      entry["experts"] = info.experts;
+      entry["rows"] = info.rows;
+      entry["cols"] = info.cols;
+      entry["act_order"] = info.act_order;
+    } else {
+      entry["error"] = module.info.error().message;
+    }
+    root.push_back(std::move(entry));
+  }
+  return c::hand_out(json::to_text(root), json);
+}
+
+Status import(const subbyte_checkpoint* checkpoint, const char* module, int64_t expert,
+              subbyte_matrix** to) {
+  SUBBYTE_CHECK(
+      c::check_addresses({{"checkpoint", checkpoint}, {"module", module}, {"matrix", to}}));
+  auto made = std::make_unique<subbyte_matrix>();
+  made->context = checkpoint->context;
+  const std::scoped_lock lock(checkpoint->context->mutex);
+  SUBBYTE_TRY(std::vector<Matrix> experts, import_experts(checkpoint->imports(), module));
+  if (expert < 0 || expert >= std::ssize(experts)) {
+    return c::refuse("expert", "0 to " + std::to_string(std::ssize(experts) - 1), expert);
+  }
+  made->matrix = std::move(experts[expert]);
+  *to = made.release();
+  return {};
+}
+
+}  // namespace
+
+int subbyte_checkpoint_open(subbyte_context* context, const char* path,
+                            subbyte_checkpoint** checkpoint) {
+  return c::run([&] { return open(context, path, checkpoint); });
+}
+
+void subbyte_checkpoint_destroy(subbyte_checkpoint* checkpoint) {
+  delete checkpoint;
+}
+
+int subbyte_checkpoint_modules(const subbyte_checkpoint* checkpoint, char** json) {
+  return c::run([&] { return list(checkpoint, json); });
+}
+
+int subbyte_checkpoint_matrix(const subbyte_checkpoint* checkpoint, const char* module,
+                              int64_t expert, subbyte_matrix** matrix) {
+  return c::run([&] { return import(checkpoint, module, expert, matrix); });
+}

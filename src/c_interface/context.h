@@ -1,0 +1,36 @@
+#pragma once
+// Handles of the interface, and what several files do with them.
+
+#include <subbyte/subbyte.h>
+#include <memory>
+#include <mutex>
+
+#include "base/executor.h"
+#include "base/status.h"
+#include "c_interface/gpu.h"
+#include "cpu_backend/execution.h"
+#include "cpu_backend/linear_weights.h"
+#include "matrix/matrix.h"
+
+namespace subbyte::c {
+
+/// Threads and buffers of the CPU, which one call at a time uses.
+struct Context {
+  std::mutex mutex;
+  std::unique_ptr<Execution> execution;
+};
+
+}  // namespace subbyte::c
+
+struct subbyte_context {
+  std::shared_ptr<subbyte::c::Context> shared;
+};
+
+struct subbyte_matrix {
+  std::shared_ptr<subbyte::c::Context> context;
+  subbyte::Matrix matrix;  // of the host; without bytes where the matrix is packed
+  subbyte::gpu::RowOrder row_order = subbyte::gpu::RowOrder::kNatural;
+  std::shared_ptr<subbyte::c::GpuMatrix> on_gpu;  // nullptr: on the host
+  /// Form that products on the CPU read, made by the first of them under the context's mutex.
+  mutable std::unique_ptr<const subbyte::LinearWeights> multiplied;
+};

@@ -1,0 +1,86 @@
+#pragma once
+// What the interface does on GPUs of NVIDIA. gpu_*.cc are the functions; in builds without CUDA
+// without_gpu.cc says so.
+
+#include <subbyte/subbyte.h>
+#include <cstdint>
+#include <memory>
+
+#include "base/executor.h"
+#include "base/operands.h"
+#include "base/status.h"
+#include "flashinfer/group_gemm.h"
+#include "kernels/gpu/packed_weights.h"
+#include "kernels/quantized_blocks.h"
+#include "matrix/matrix.h"
+
+namespace subbyte::c {
+
+/// The GPU whose memory an address leads to, or managed memory is on; -1: the host.
+int device_of(const void* address);
+
+/// The bytes of a canonical matrix of a GPU, copied to the host. `stream` is waited for. Code
+/// cuda.copy.
+Result<Matrix> copy_to_host(const MatrixView& on_gpu, int device, void* stream);
+
+/// Copies rows of `width` bytes that are `stride` apart, on any machine. Code cuda.copy.
+Status copy_rows(std::byte* to, const void* from, int64_t rows, int64_t width, int64_t stride,
+                 int device, void* stream);
+
+/// Weights packed in the memory of a GPU, with the plans and the workspace of their products.
+class GpuMatrix {
+ public:
+  struct State;
+
+  /// A matrix of the host. Formats that the kernels lack become others (gpu::support()). Codes:
+  /// recast.*, linear.unsupported, cuda.*.
+  static Result<std::shared_ptr<GpuMatrix>> upload(Matrix matrix, gpu::RowOrder order, int device,
+                                                   void* stream, Executor& host);
+  /// A matrix whose spans lead to memory of that GPU; its codebook lies on the host. What is looked
+  /// at on the host is copied there: scales, zero points and the order of inputs; where its format
+  /// is none of the kernels' the codes are, too.
+  static Result<std::shared_ptr<GpuMatrix>> pack(const MatrixView& on_gpu, gpu::RowOrder order,
+                                                 int device, void* stream, Executor& host);
+  explicit GpuMatrix(std::unique_ptr<State> state);
+  ~GpuMatrix();
+
+  /// A product whose fields were checked. Codes: cuda.*, c.argument.
+  Status multiply(const subbyte_product& product);
+  Status reserve(const subbyte_product& product);
+  Status dequantize(Format number, void* out, void* stream) const;
+
+  int device() const;
+  int64_t bytes() const;
+  /// Format and shape, without bytes.
+  const MatrixView& view() const;
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+/// Weights of a canonical matrix that lies on a GPU to numbers there. Codes: cuda.*.
+Status dequantize_on_gpu(const MatrixView& on_gpu, Format number, void* out, int device,
+                         void* stream);
+
+Status quantize_blocks_on_gpu(const BlockQuantization& blocks, const void* x, void* codes,
+                              void* scales, int device, void* stream);
+
+/// Packed weights of a group GEMM with their workspace.
+class GpuGroupGemm {
+ public:
+  struct State;
+
+  static Result<std::shared_ptr<GpuGroupGemm>> create(const subbyte_group_weights& weights,
+                                                      int device, void* stream);
+  explicit GpuGroupGemm(std::unique_ptr<State> state);
+  ~GpuGroupGemm();
+
+  /// A call with types and hints as flashinfer::GroupGemm has them. Codes: group_gemm.*, cuda.*.
+  Status run(const subbyte_group_call& call, const flashinfer::GroupGemm& options);
+  Status reserve(int64_t m, void* stream);
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace subbyte::c

@@ -1,0 +1,318 @@
+// Packed matrices on a GPU, their plans and their products.
+
+#include <array>
+#include <limits>
+
+#include "c_interface/errors.h"
+#include "c_interface/gpu.h"
+#include "c_interface/gpu_memory.h"
+#include "c_interface/products.h"
+#include "c_interface/weights.h"
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/ops/activations.h"
+#include "kernels/cuda/ops/dequantize.h"
+#include "kernels/gpu/supported_format.h"
+
+namespace subbyte::c {
+
+using gpu::Number;
+using gpu::PackedFormat;
+
+namespace {
+
+/// All that a plan of a matrix depends on.
+struct PlanKey {
+  int64_t m = -1;
+  Number number = Number::kF16;
+  bool aligned = false;
+  bool batch_invariant = false;
+  bool operator==(const PlanKey&) const = default;
+};
+
+struct KeptPlan {
+  PlanKey key;
+  cuda::Plan plan;
+};
+constexpr std::size_t kKeptPlans = 256;
+
+}  // namespace
+
+struct GpuMatrix::State {
+  int index = 0;
+  cuda::Device device;
+  MatrixView view;  // as the caller described it, without bytes
+  PackedFormat format;
+  double tensor_scale = 1;
+  bool is_dense = false;  // then activations are of the one number that was packed
+  Number dense_number = Number::kF16;
+  GpuBytes packed;
+  std::array<cuda::WeightArguments, 2> arguments{};
+  std::mutex mutex;             // of the plans
+  std::vector<KeptPlan> plans;  // by a hash of their keys: planning takes longer than launching
+  Workspaces workspaces;
+
+  Result<cuda::Plan> plan_of(const PlanKey& key);
+  Status run(const subbyte_product& product, int64_t m, const std::byte* x, std::byte* y,
+             const std::byte* residual);
+};
+
+namespace {
+
+/// Canonical bytes on their way to their packed form.
+class Staged {
+ public:
+  Status copy(std::span<const std::byte>& part, cudaStream_t stream) {
+    if (part.empty()) return {};
+    SUBBYTE_TRY(GpuBytes bytes, GpuBytes::allocate(std::ssize(part)));
+    const cudaError_t error =
+        cudaMemcpyAsync(bytes.data(), part.data(), part.size(), cudaMemcpyHostToDevice, stream);
+    if (error != cudaSuccess) return gpu_error("cuda.copy", "copy to the GPU", error);
+    part = {bytes.data(), part.size()};
+    kept_.push_back(std::move(bytes));
+    return {};
+  }
+
+ private:
+  std::vector<GpuBytes> kept_;
+};
+
+Result<MatrixView> stage(const MatrixView& host, cudaStream_t stream, Staged& staged) {
+  MatrixView view = host;
+  SUBBYTE_CHECK(staged.copy(view.codes, stream));
+  SUBBYTE_CHECK(staged.copy(view.scales, stream));
+  SUBBYTE_CHECK(staged.copy(view.zeros, stream));
+  std::span<const std::byte> order = std::as_bytes(view.input_order);
+  SUBBYTE_CHECK(staged.copy(order, stream));
+  view.input_order = {reinterpret_cast<const uint32_t*>(order.data()), view.input_order.size()};
+  return view;
+}
+
+/// Packs what lies on the GPU; the stream is waited for.
+Status pack_into(GpuMatrix::State& state, const MatrixView& on_gpu, cudaStream_t stream) {
+  state.tensor_scale = on_gpu.tensor_scale;
+  SUBBYTE_TRY(state.packed, GpuBytes::allocate(state.format.bytes));
+  SUBBYTE_CHECK(cuda::pack_on_device(state.packed.data(), on_gpu, state.format,
+                                     static_cast<cuda::Stream>(stream)));
+  const cudaError_t error = cudaStreamSynchronize(stream);
+  if (error != cudaSuccess) return gpu_error("cuda.launch", "packing the weights", error);
+  for (const Number number : {Number::kF16, Number::kBF16}) {
+    state.arguments[static_cast<std::size_t>(number)] =
+        cuda::weight_arguments(state.packed.data(), state.format, state.tensor_scale, number);
+  }
+  return {};
+}
+
+MatrixView outline(MatrixView view) {
+  view.codes = view.scales = view.zeros = {};
+  view.codebook = {};
+  view.input_order = {};
+  return view;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<GpuMatrix>> GpuMatrix::upload(Matrix matrix, gpu::RowOrder order, int device,
+                                                     void* stream, Executor& host) {
+  const CurrentDevice current(device);
+  SUBBYTE_CHECK(current.status());
+  auto state = std::make_unique<State>();
+  state->index = device;
+  state->view = outline(matrix.view);
+  SUBBYTE_TRY(state->device, cuda::query_device(device));
+  SUBBYTE_TRY(matrix, gpu::support(std::move(matrix), host));
+  if (is_dense(matrix.view.format)) {
+    state->is_dense = true;
+    state->dense_number =
+        matrix.view.format.element == Format::kBF16 ? Number::kBF16 : Number::kF16;
+    SUBBYTE_TRY(matrix, gpu::as_packed_floats(std::move(matrix), state->dense_number, host));
+  }
+  SUBBYTE_TRY(state->format, gpu::packed_format(matrix.view, order));
+  const auto on = static_cast<cudaStream_t>(stream);
+  Staged staged;
+  SUBBYTE_TRY(const MatrixView on_gpu, stage(matrix.view, on, staged));
+  SUBBYTE_CHECK(pack_into(*state, on_gpu, on));
+  return std::make_shared<GpuMatrix>(std::move(state));
+}
+
+Result<std::shared_ptr<GpuMatrix>> GpuMatrix::pack(const MatrixView& on_gpu, gpu::RowOrder order,
+                                                   int device, void* stream, Executor& host) {
+  const CurrentDevice current(device);
+  SUBBYTE_CHECK(current.status());
+  const bool is_supported =
+      !is_dense(on_gpu.format) &&
+      gpu::supported_format(on_gpu.format, on_gpu.rows, on_gpu.cols) == on_gpu.format;
+  MatrixView looked_at = on_gpu;
+  if (is_supported) looked_at.codes = {};
+  SUBBYTE_TRY(Matrix copy, copy_to_host(looked_at, device, stream));
+  SUBBYTE_CHECK(check_input_order(copy.view.input_order));
+  if (!is_supported) return upload(std::move(copy), order, device, stream, host);
+  copy.view.codes = on_gpu.codes;  // whose size counts; they are not read
+  auto state = std::make_unique<State>();
+  state->index = device;
+  state->view = outline(on_gpu);
+  SUBBYTE_TRY(state->device, cuda::query_device(device));
+  SUBBYTE_TRY(state->format, gpu::packed_format(copy.view, order));
+  SUBBYTE_CHECK(pack_into(*state, on_gpu, static_cast<cudaStream_t>(stream)));
+  return std::make_shared<GpuMatrix>(std::move(state));
+}
+
+GpuMatrix::GpuMatrix(std::unique_ptr<State> state) : state_(std::move(state)) {}
+GpuMatrix::~GpuMatrix() = default;
+
+Result<cuda::Plan> GpuMatrix::State::plan_of(const PlanKey& key) {
+  const uint64_t mixed = static_cast<uint64_t>(key.m) * 0x9E3779B97F4A7C15u +
+                         4 * static_cast<uint64_t>(key.number) + 2 * key.aligned +
+                         key.batch_invariant;
+  const std::scoped_lock lock(mutex);
+  if (plans.empty()) plans.resize(kKeptPlans);
+  KeptPlan& slot = plans[(mixed ^ mixed >> 32) % kKeptPlans];
+  if (slot.key == key) return slot.plan;
+  cuda::PlanOptions options;
+  options.batch_invariant = key.batch_invariant;
+  SUBBYTE_TRY(const cuda::Plan plan,
+              cuda::plan_linear({format, key.number, key.m, key.aligned}, device, options));
+  slot = {key, plan};
+  return plan;
+}
+
+namespace {
+
+Result<Number> number_of(const subbyte_product& product, const GpuMatrix::State& state) {
+  const bool is_f16 = product.number == SUBBYTE_F16;
+  if (!is_f16 && product.number != SUBBYTE_BF16) {
+    return refuse("product.number", "SUBBYTE_F16 or SUBBYTE_BF16 on a GPU", product.number);
+  }
+  const Number number = is_f16 ? Number::kF16 : Number::kBF16;
+  if (!state.is_dense || number == state.dense_number) return number;
+  return refuse("product.number",
+                state.dense_number == Number::kF16
+                    ? "SUBBYTE_F16, in which this dense matrix is packed"
+                    : "SUBBYTE_BF16, in which this dense matrix is packed",
+                product.number);
+}
+
+bool is_aligned(const subbyte_product& product, const std::byte* x, int64_t cols) {
+  return ((product.x_stride | cols) % 8) == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0;
+}
+
+/// The matrices of a batch that follow each other are one.
+bool is_joined(const subbyte_product& p) {
+  return p.batch == 1 ||
+         (p.x_batch_stride == p.m * p.x_stride && p.y_batch_stride == p.m * p.y_stride &&
+          (p.residual == nullptr || p.residual_batch_stride == p.m * p.residual_stride));
+}
+
+cuda::Activation activation_of(int32_t activation) {
+  switch (activation) {
+    case SUBBYTE_SILU_GATE:
+      return cuda::Activation::kSwiGLU;
+    case SUBBYTE_GELU_GATE:
+      return cuda::Activation::kGeGLU;
+    case SUBBYTE_CLAMPED_GATE:
+      return cuda::Activation::kClampedSwiGLU;
+    default:
+      return cuda::Activation::kNone;
+  }
+}
+
+/// Of memory of this GPU: anything else would end the process's work there.
+Status check_place(const char* name, const void* address, int device) {
+  if (address == nullptr || device_of(address) == device) return {};
+  return refuse(name, "memory of GPU " + std::to_string(device) + ", where the matrix is",
+                "another address");
+}
+
+}  // namespace
+
+Status GpuMatrix::State::run(const subbyte_product& p, int64_t m, const std::byte* x, std::byte* y,
+                             const std::byte* residual) {
+  SUBBYTE_TRY(const Number number, number_of(p, *this));
+  SUBBYTE_TRY(const cuda::Plan plan,
+              plan_of({m, number, is_aligned(p, x, format.cols), p.batch_invariant != 0}));
+  const auto stream = static_cast<cudaStream_t>(p.stream);
+  SUBBYTE_TRY(std::byte* const workspace, workspaces.find(plan.workspace_bytes, stream));
+  const bool is_apart = p.activation == SUBBYTE_RELU || p.activation == SUBBYTE_GELU;
+  cuda::LinearCall call;
+  call.weights = arguments[static_cast<std::size_t>(number)];
+  call.format = &format;
+  call.x = x;
+  call.y = y;
+  call.bias = p.bias;
+  call.residual = is_apart ? nullptr : residual;
+  call.x_stride = p.x_stride;
+  call.y_stride = p.y_stride;
+  call.residual_stride = p.residual_stride;
+  call.m = m;
+  call.activation = activation_of(p.activation);
+  call.swiglu = clamp_of(p);
+  call.dependent_launch = p.dependent_launch != 0;
+  SUBBYTE_CHECK(cuda::run_linear(plan, call, number, workspace, stream));
+  if (!is_apart) return {};
+  return cuda::run_activation({.y = y,
+                               .residual = residual,
+                               .m = m,
+                               .cols = format.rows,
+                               .y_stride = p.y_stride,
+                               .residual_stride = p.residual_stride,
+                               .is_gelu = p.activation == SUBBYTE_GELU,
+                               .number = number},
+                              stream);
+}
+
+Status GpuMatrix::multiply(const subbyte_product& p) {
+  if (p.m * p.batch == 0) return {};
+  const CurrentDevice current(state_->index);
+  SUBBYTE_CHECK(current.status());
+  SUBBYTE_CHECK(check_place("product.x", p.x, state_->index));
+  SUBBYTE_CHECK(check_place("product.y", p.y, state_->index));
+  const auto* x = static_cast<const std::byte*>(p.x);
+  auto* y = static_cast<std::byte*>(p.y);
+  const auto* residual = static_cast<const std::byte*>(p.residual);
+  if (is_joined(p)) return state_->run(p, p.m * p.batch, x, y, residual);
+  for (int64_t i = 0; i < p.batch; ++i) {
+    SUBBYTE_CHECK(
+        state_->run(p, p.m, x + 2 * i * p.x_batch_stride, y + 2 * i * p.y_batch_stride,
+                    residual == nullptr ? nullptr : residual + 2 * i * p.residual_batch_stride));
+  }
+  return {};
+}
+
+Status GpuMatrix::reserve(const subbyte_product& p) {
+  const CurrentDevice current(state_->index);
+  SUBBYTE_CHECK(current.status());
+  SUBBYTE_TRY(const Number number, number_of(p, *state_));
+  const int64_t m = is_joined(p) ? p.m * p.batch : p.m;
+  if (m == 0) return {};
+  for (const bool aligned : {false, true}) {  // batches may begin anywhere
+    SUBBYTE_TRY(const cuda::Plan plan,
+                state_->plan_of({m, number, aligned, p.batch_invariant != 0}));
+    SUBBYTE_CHECK(
+        state_->workspaces.find(plan.workspace_bytes, static_cast<cudaStream_t>(p.stream)));
+  }
+  return {};
+}
+
+Status GpuMatrix::dequantize(Format number, void* out, void* stream) const {
+  const CurrentDevice current(state_->index);
+  SUBBYTE_CHECK(current.status());
+  SUBBYTE_CHECK(check_place("out", out, state_->index));
+  const Element element = number == Format::kF32   ? Element::kF32
+                          : number == Format::kF16 ? Element::kF16
+                                                   : Element::kBF16;
+  return cuda::dequantize(state_->packed.data(), state_->format, state_->tensor_scale, element, out,
+                          static_cast<cuda::Stream>(stream));
+}
+
+int GpuMatrix::device() const {
+  return state_->index;
+}
+
+int64_t GpuMatrix::bytes() const {
+  return state_->format.bytes;
+}
+
+const MatrixView& GpuMatrix::view() const {
+  return state_->view;
+}
+
+}  // namespace subbyte::c

@@ -1,0 +1,103 @@
+// Every format through LinearWeights against the sum in double precision.
+
+#include "cpu_backend/linear_weights.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "support/random_matrix.h"
+
+namespace subbyte {
+namespace {
+
+using testing::Contents;
+using testing::random_inputs;
+using testing::random_matrix;
+using testing::RandomMatrix;
+
+std::unique_ptr<Execution> execution() {
+  auto made = Execution::create({.num_threads = 2});
+  EXPECT_TRUE(made.ok());
+  return std::move(*made);
+}
+
+/// Products with contents that are exact, so that any order of additions gives the same numbers.
+void expect_exact(const MatrixView& view, bool has_offsets) {
+  SCOPED_TRACE(to_string(view.format));
+  const auto run = execution();
+  const auto weights = LinearWeights::create(*run, {view, {}});
+  ASSERT_TRUE(weights.ok()) << weights.error().message;
+  EXPECT_EQ(weights->has_offsets(), has_offsets);
+  for (const int64_t m : {1, 3, 40}) {
+    const std::vector<float> x = random_inputs(m, view.cols, Contents::kExact, 3);
+    std::vector<float> bias(view.rows);
+    std::iota(bias.begin(), bias.end(), -2.0f);
+    std::vector<float> y(m * view.rows, NAN);
+    ASSERT_TRUE(weights->multiply(*run, y, x, m, bias).ok());
+    for (int64_t i = 0; i < m * view.rows; ++i) {
+      double sum = bias[i % view.rows];
+      for (int64_t k = 0; k < view.cols; ++k) {
+        const int64_t input = view.input_order.empty() ? k : view.input_order[k];
+        sum += weight_at(view, i % view.rows, k) * x[i / view.rows * view.cols + input];
+      }
+      ASSERT_EQ(y[i], static_cast<float>(sum)) << i;
+    }
+  }
+}
+
+TEST(LinearWeights, multiplies_offsets_beside_the_kernel_of_the_codes) {
+  for (const Format element : {Format::kI4, Format::kU4, Format::kI8, Format::kU8, Format::kI3}) {
+    for (const Zero zero : {Zero::kF16, Zero::kBF16}) {
+      for (const int64_t group : {32, 128, 0}) {
+        const Format scale = offset_format(zero);
+        RandomMatrix matrix =
+            random_matrix({element, scale, zero, group}, 24, 256, Contents::kExact, 5);
+        expect_exact(matrix.view, true);
+        matrix.view.tensor_scale = 0.5;
+        std::vector<uint32_t> order(256);
+        for (uint32_t k = 0; k < 256; ++k) order[k] = 255 - k;
+        matrix.view.input_order = order;
+        expect_exact(matrix.view, true);
+      }
+    }
+  }
+}
+
+TEST(LinearWeights, multiplies_what_has_no_kernel_as_floats) {
+  for (const WeightFormat& format : {WeightFormat{Format::kU5, Format::kF32, Zero::kU8, 32},
+                                     WeightFormat{Format::kI4, Format::kF32, Zero::kF16, 12},
+                                     WeightFormat{Format::kU4, Format::kF16, Zero::kU8, 20}}) {
+    const int64_t cols = format.group_size % 4 == 0 && format.group_size < 32 ? 60 : 64;
+    const RandomMatrix matrix = random_matrix(format, 5, cols, Contents::kExact, 8);
+
+    expect_exact(matrix.view, false);
+  }
+  const RandomMatrix matrix =
+      random_matrix({Format::kNF4, Format::kF16, Zero::kNone, 32}, 5, 64, Contents::kReal, 8);
+  const auto run = execution();
+  const auto weights = LinearWeights::create(*run, {matrix.view, {}});
+  ASSERT_TRUE(weights.ok());
+  const std::vector<float> x = random_inputs(1, 64, Contents::kReal, 4);
+  std::vector<float> y(5);
+  ASSERT_TRUE(weights->multiply(*run, y, x, 1).ok());
+  for (int64_t n = 0; n < 5; ++n) {
+    double sum = 0, magnitude = 0;
+    for (int64_t k = 0; k < 64; ++k) {
+      sum += weight_at(matrix.view, n, k) * x[k];
+      magnitude += std::fabs(weight_at(matrix.view, n, k) * x[k]);
+    }
+    EXPECT_NEAR(y[n], sum, 66 * 0x1p-24 * magnitude);
+  }
+}
+
+TEST(LinearWeights, refuses_nothing_to_multiply) {
+  const auto run = execution();
+  EXPECT_EQ(LinearWeights::create(*run, {}).error().code, "linear.unsupported");
+}
+
+}  // namespace
+}  // namespace subbyte
