@@ -105,7 +105,9 @@ Status read_awq(const json::Object& object, QuantizationConfig& config) {
   return require_sizes(object, config);
 }
 
-Status read_gptq(const json::Object& object, QuantizationConfig& config) {
+/// `method` "marlin" is what older software wrote for "gptq" with weights in Marlin's layout, of 4
+/// bits where it says none.
+Status read_gptq(const json::Object& object, std::string_view method, QuantizationConfig& config) {
   SUBBYTE_CHECK(read_bits(object, "bits", config));
   SUBBYTE_CHECK(read_group_size(object, "group_size", config));
   SUBBYTE_TRY(const auto sym, object.boolean("sym"));
@@ -117,10 +119,11 @@ Status read_gptq(const json::Object& object, QuantizationConfig& config) {
   const char* key = object.has("checkpoint_format") ? "checkpoint_format" : "format";
   SUBBYTE_TRY(const auto format, object.string(key));
   const std::string version = format.value_or("gptq");
-  if (marlin.value_or(false) || (version != "gptq" && version != "gptq_v2")) {
-    return object.error("quantization.version", marlin.value_or(false) ? "is_marlin_format" : key,
-                        "\"gptq\" or \"gptq_v2\"");
+  config.marlin = marlin.value_or(false) || version == "marlin" || method == "marlin";
+  if (version != "gptq" && version != "gptq_v2" && version != "marlin") {
+    return object.error("quantization.version", key, "\"gptq\", \"gptq_v2\" or \"marlin\"");
   }
+  if (method == "marlin" && config.bits.empty()) config.bits.push_back(4);
   config.stores_zero_minus_one = version == "gptq";
   config.by_gptqmodel = is_by_gptqmodel(object);
   config.zeros_borrow = config.stores_zero_minus_one && config.by_gptqmodel;
@@ -202,8 +205,9 @@ Status read_auto_round(const json::Object& object, QuantizationConfig& config) {
   return require_sizes(object, config);
 }
 
-/// Method as tables have it: AutoRound has two names.
+/// Method as tables have it: AutoRound and GPTQ have two names.
 std::string_view table_name(std::string_view method) {
+  if (method == "marlin") return "gptq";
   return method == "intel/auto-round" ? "auto-round" : method;
 }
 
@@ -230,9 +234,9 @@ Result<QuantizationConfig> read_section(const json::Object& object, std::string_
   if (method == "awq") {
     config.method = Method::kAwq;
     SUBBYTE_CHECK(read_awq(object, config));
-  } else if (method == "gptq") {
+  } else if (method == "gptq" || method == "marlin") {
     config.method = Method::kGptq;
-    SUBBYTE_CHECK(read_gptq(object, config));
+    SUBBYTE_CHECK(read_gptq(object, method, config));
   } else if (method == "auto-round" || method == "intel/auto-round") {
     SUBBYTE_CHECK(read_auto_round(object, config));
   } else if (method == "mxfp4") {

@@ -73,6 +73,7 @@ struct QuantizationConfig {
   bool desc_act = false;              // GPTQ
   bool stores_zero_minus_one = true;  // GPTQ: checkpoint_format "gptq" (v1), not "gptq_v2"
   bool zeros_borrow = false;          // GPTQ v1 by GPTQModel: gptq.cc says how it subtracts
+  bool marlin = false;                // GPTQ: words and scales in Marlin's order, no zero points
   bool by_gptqmodel = false;          // meta.quantizer
   bool by_auto_round = false;         // its own method or provider
 

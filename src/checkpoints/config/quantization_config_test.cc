@@ -265,14 +265,32 @@ TEST_F(QuantizationConfigTest, refuses_layouts_of_other_versions) {
   for (const char* version : {"gemv", "gemv_fast", "marlin", "llm-awq", ""}) {
     EXPECT_EQ(awq_code(sizes + R"("version": ")" + version + "\""), "quantization.version");
   }
-  for (const char* format : {"marlin", "gptq_p", "bitblas", ""}) {
+  for (const char* format : {"gptq_p", "bitblas", ""}) {
     EXPECT_EQ(gptq_code(sizes + R"("checkpoint_format": ")" + format + "\""),
               "quantization.version");
   }
-  EXPECT_EQ(gptq_code(sizes + R"("is_marlin_format": true)"), "quantization.version");
   EXPECT_EQ(gptq_code(sizes + R"("is_marlin_format": false)"), "");
   EXPECT_EQ(awq_code(sizes + R"("version": 1)"), "json.type");
   EXPECT_EQ(awq_code(sizes + R"("zero_point": 1)"), "json.type");
+}
+
+TEST_F(QuantizationConfigTest, knows_the_layout_of_marlin_by_each_of_its_names) {
+  const auto section = [](const std::string& keys) {
+    return R"({"quantization_config": {"group_size": 128, )" + keys + "}}";
+  };
+  for (const char* keys : {R"("quant_method": "marlin")",
+                           R"("quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin")",
+                           R"("quant_method": "gptq", "bits": 4, "format": "marlin")",
+                           R"("quant_method": "gptq", "bits": 4, "is_marlin_format": true)"}) {
+    const auto config = read(section(keys));
+    ASSERT_TRUE(config.ok()) << keys << ": " << config.error().message;
+    EXPECT_TRUE(config->marlin) << keys;
+    EXPECT_EQ(config->method, QuantizationConfig::Method::kGptq);
+    EXPECT_EQ(config->bits, std::vector<int64_t>{4});
+  }
+  const auto other = read(section(R"("quant_method": "gptq", "bits": 4)"));
+  ASSERT_TRUE(other.ok());
+  EXPECT_FALSE(other->marlin);
 }
 
 TEST_F(QuantizationConfigTest, reads_the_side_files_of_older_tools) {

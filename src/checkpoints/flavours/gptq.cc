@@ -132,6 +132,12 @@ Result<ModuleInfo> describe(const ImportContext& context, std::string_view modul
         "import.shape", *parts.qweight,
         fmt::format("{} words do not hold a multiple of 8 codes of {} bits", words, bits));
   }
+  if (context.config.marlin) {
+    return tensor_error("import.config", *parts.qweight,
+                        fmt::format("{} says that weights have Marlin's layout, but this has the "
+                                    "one of GPTQ",
+                                    context.config.where));
+  }
   ModuleInfo result;
   result.importer = "gptq";
   result.rows = static_cast<int64_t>(rows);

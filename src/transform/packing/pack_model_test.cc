@@ -109,9 +109,9 @@ INSTANTIATE_TEST_SUITE_P(
         Golden{"gpt-oss-mxfp4", "marlin-fp4", ""}, Golden{"gpt-oss-mxfp4", "flashinfer-mxfp4", ""},
         Golden{"gpt-oss-mxfp4", "flashinfer-mxfp4", "8x4"},
         Golden{"llmcompressor-mxfp4", "flashinfer-mxfp4", ""}),
-    [](const auto& info) {
+    [](const auto& test) {
       return test_name_of(
-          fmt::format("{}_{}_{}", info.param.name, info.param.layout, info.param.tile));
+          fmt::format("{}_{}_{}", test.param.name, test.param.layout, test.param.tile));
     });
 
 /// One linear layer, four experts that are modules, and with a flavour that has them a stack.
@@ -196,10 +196,10 @@ INSTANTIATE_TEST_SUITE_P(
         Form{"kbit", nfl(Format::kNFL3, Format::kF16), "kbit", "flat"},
         Form{"kbit", nfl(Format::kNFL4, Format::kE4M4), "kbit", "tiled", 0.25},
         Form{"kbit", nfl(Format::kNFL5, Format::kE4M4), "kbit", "flat"}),
-    [](const auto& info) {
-      return test_name_of(fmt::format("{}_{}_{}_{}", info.param.exporter,
-                                      to_string(info.param.format), info.param.layout,
-                                      info.param.tile));
+    [](const auto& test) {
+      return test_name_of(fmt::format("{}_{}_{}_{}", test.param.exporter,
+                                      to_string(test.param.format), test.param.layout,
+                                      test.param.tile));
     });
 
 TEST(Pack, experts_become_one_tensor_with_a_line_that_says_so) {

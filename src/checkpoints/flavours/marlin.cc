@@ -1,0 +1,138 @@
+// GPTQ in Marlin's layout, as AutoGPTQ and older vLLM stored it: symmetric integers of 4 or 8 bits,
+// repacked for one kernel. foreign_layouts/marlin.h draws the words and the order of scales.
+//
+//   AutoGPTQ    others
+//   X.B         X.qweight  I32 [K/16, 2 N]   of 8 bits [K/16, 4 N]
+//   X.s         X.scales   F16 [G, N]        in Marlin's order
+//   X.workspace            I32               counters of the kernel, zeros; optional
+//   w(n, k) = (q - 2^(bits - 1)) * s
+//
+// Neither zero points nor an order of inputs is in such files; a bias has the order of the outputs.
+
+#include "foreign_layouts/marlin.h"
+
+#include "checkpoints/import_parts.h"
+#include "checkpoints/transpose.h"
+#include "foreign_layouts/marlin_int8.h"
+
+namespace subbyte {
+namespace {
+
+using Method = QuantizationConfig::Method;
+
+constexpr uint64_t kTileInputs = 16;
+constexpr std::string_view kWorkspace = ".workspace";
+
+struct Names {
+  std::string_view importer;
+  std::string_view words;
+  std::string_view scales;
+};
+
+constexpr Names kAutoGptq = {"marlin", ".B", ".s"};
+constexpr Names kQweight = {"marlin_qweight", ".qweight", ".scales"};
+
+/// Words of 4 or 8 bits by what they and the scales of N outputs have in a row.
+int bits_of(const FileTensor& words, const FileTensor& scales) {
+  if (words.shape.size() != 2 || scales.shape.size() != 2) return 0;
+  const uint64_t rows = scales.shape[1];
+  for (const uint64_t in_word : {2u, 4u}) {
+    if (words.shape[1] / in_word == rows && words.shape[1] % in_word == 0) {
+      return static_cast<int>(in_word * 2);
+    }
+  }
+  return 0;
+}
+
+/// GPTQ has N words in a row, AWQ N / 8, and both have zero points.
+template <const Names& names>
+bool matches(const TensorSource& tensors, std::string_view module) {
+  if (tensors.find(fmt::format("{}.qzeros", module)) != nullptr) return false;
+  const FileTensor* words = tensors.find(fmt::format("{}{}", module, names.words));
+  const FileTensor* scales = tensors.find(fmt::format("{}{}", module, names.scales));
+  return words != nullptr && scales != nullptr && bits_of(*words, *scales) != 0;
+}
+
+Status check_label(const ImportContext& context, const FileTensor& words, int bits, int64_t cols,
+                   int64_t groups, std::string_view module) {
+  SUBBYTE_CHECK(check_config(context, module, Method::kGptq, bits, cols, groups));
+  if (context.config.marlin) return {};
+  return tensor_error("import.config", words,
+                      fmt::format("expected checkpoint_format \"marlin\" in {} for words in "
+                                  "Marlin's layout",
+                                  context.config.where));
+}
+
+Result<ModuleInfo> describe_words(const ImportContext& context, std::string_view module,
+                                  const Names& names) {
+  SUBBYTE_TRY(const FileTensor* words, require_tensor(context.tensors, module, names.words));
+  SUBBYTE_TRY(const FileTensor* scales, require_tensor(context.tensors, module, names.scales));
+  SUBBYTE_CHECK(require_dtype(*words, DType::kI32));
+  SUBBYTE_CHECK(require_rank(*words, 2));
+  SUBBYTE_CHECK(require_rank(*scales, 2));
+  SUBBYTE_CHECK(require_float(*scales));
+  for (const char* suffix : {".g_idx", ".perm"}) {
+    const FileTensor* other = context.tensors.find(fmt::format("{}{}", module, suffix));
+    if (other == nullptr || other->bytes.empty()) continue;
+    return tensor_error("import.shape", *other,
+                        "expected Marlin's layout without zero points and act-order");
+  }
+  const int bits = bits_of(*words, *scales);
+  const auto groups = static_cast<int64_t>(scales->shape[0]);
+  ModuleInfo result;
+  result.importer = names.importer;
+  result.rows = static_cast<int64_t>(scales->shape[1]);
+  if (words->shape[0] > static_cast<uint64_t>(INT64_MAX) / kTileInputs) {
+    return tensor_error("import.shape", *words, "expected fewer inputs");
+  }
+  result.cols = static_cast<int64_t>(words->shape[0] * kTileInputs);
+  SUBBYTE_CHECK(check_label(context, *words, bits, result.cols, groups, module));
+  const Status fits = check_marlin_shape(result.rows, result.cols);
+  if (!fits.ok()) return tensor_error("import.shape", *words, fits.error().message);
+  SUBBYTE_TRY(const int64_t group_size, group_size_of(context, *scales, result.cols, groups));
+  result.format = {bits == 8 ? Format::kI8 : Format::kI4, float_format(scales->dtype), Zero::kNone,
+                   group_size};
+  result.tensors = {words, scales};
+  result.scales = scales;
+  const auto* workspace = context.tensors.find(fmt::format("{}{}", module, kWorkspace));
+  if (workspace != nullptr) result.tensors.push_back(workspace);
+  return result;
+}
+
+template <const Names& names>
+Result<ModuleInfo> describe(const ImportContext& context, std::string_view module) {
+  return describe_words(context, module, names);
+}
+
+Result<std::vector<Matrix>> import(const ImportContext& context, const ModuleInfo& info) {
+  const FileTensor& words = *info.tensors[0];
+  const FileTensor& scales = *info.tensors[1];
+  SUBBYTE_CHECK(check_scales(scales, context.pool));
+  auto codes = allocate_bytes(words.bytes.size());
+  auto canonical = allocate_bytes(scales.bytes.size());
+  const bool wide = info.format.element == Format::kI8;
+  (wide ? unpack_marlin_int8 : unpack_marlin)(codes.get(), words.bytes.data(), info.rows,
+                                              info.cols);
+  unpack_marlin_scales(canonical.get(), scales.bytes.data(), info.rows,
+                       static_cast<int64_t>(scales.shape[0]), bits(scales.dtype) / 8);
+  Matrix matrix;
+  matrix.view.format = info.format;
+  matrix.view.rows = info.rows;
+  matrix.view.cols = info.cols;
+  matrix.view.codes = {codes.get(), words.bytes.size()};
+  matrix.view.scales = {canonical.get(), scales.bytes.size()};
+  matrix.owners = {codes, canonical};
+  for (const FileTensor* tensor : info.tensors) tensor->file->release(tensor->bytes);
+  return std::vector<Matrix>{std::move(matrix)};
+}
+
+}  // namespace
+
+extern const Importer marlin_importer;
+extern const Importer marlin_qweight_importer;
+const Importer marlin_importer = {kAutoGptq.importer,  kAutoGptq.words, matches<kAutoGptq>,
+                                  describe<kAutoGptq>, import,          check_scales};
+const Importer marlin_qweight_importer = {kQweight.importer,  kQweight.words, matches<kQweight>,
+                                          describe<kQweight>, import,         check_scales};
+
+}  // namespace subbyte
