@@ -8,15 +8,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "app/command.h"
 #include "app/destination.h"
 #include "app/losses.h"
 #include "app/near_words.h"
 #include "app/output.h"
-#include "app/written_model.h"
 #include "checkpoints/model_path.h"
+#include "transform/report_json.h"
+#include "verify/written_model.h"
 
 namespace subbyte::app {
 namespace {
@@ -29,15 +29,8 @@ struct Options {
 };
 
 std::string as_json(const Options& options, const ConvertReport& report, double seconds) {
-  nlohmann::ordered_json root = {
-      {"destination", options.destination},        {"format", report.format},
-      {"modules", report.converted_modules},       {"kept_tensors", report.kept_tensors},
-      {"source_bytes", report.source_bytes},       {"result_bytes", report.result_bytes},
-      {"rounded_modules", report.rounded_modules}, {"max_difference", report.loss.max},
-      {"mean_difference", report.loss.mean()}};
-  root["signal_to_noise_db"] = finite_as_json(report.loss.signal_to_noise_db());
-  root["worst"] = worst_as_json(report.worst);
-  root["dropped_activation_scales"] = report.dropped_activation_scales;
+  json::Value root = {{"destination", options.destination}};
+  root.update(to_json(report));
   root["seconds"] = seconds;
   return json_text(root);
 }

@@ -4,63 +4,24 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "app/command.h"
 #include "app/losses.h"
 #include "app/output.h"
 #include "checkpoints/model_path.h"
+#include "transform/report_json.h"
 
 namespace subbyte::app {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Verdict = ComparedWeight::Verdict;
-
-constexpr Verdict kVerdicts[] = {Verdict::kSameBytes, Verdict::kSameValues, Verdict::kDifferent,
-                                 Verdict::kShape,     Verdict::kOnlyFirst,  Verdict::kOnlySecond};
 
 struct Options {
   std::string first;
   std::string second;
   bool json = false;
 };
-
-const char* summary_of(const ModelDiff& diff) {
-  return diff.same_bytes() ? "same bytes" : diff.same_values() ? "same values" : "different";
-}
-
-/// "same_bytes" for "same bytes": a word of JSON.
-std::string key_of(std::string_view text) {
-  std::string key(text);
-  std::ranges::replace(key, ' ', '_');
-  return key;
-}
-
-std::string as_json(const ModelDiff& diff) {
-  Json root = {{"verdict", key_of(summary_of(diff))}};
-  for (const Verdict verdict : kVerdicts) {
-    root["counts"][key_of(name_of(verdict))] = diff.count(verdict);
-  }
-  root["worst"] = worst_as_json(diff.worst());
-  root["weights"] = Json::array();
-  for (const ComparedWeight& weight : diff.weights) {
-    Json entry = {{"name", weight.name},
-                  {"verdict", key_of(name_of(weight.verdict))},
-                  {"first", weight.first},
-                  {"second", weight.second}};
-    if (weight.difference.unequal > 0) {
-      entry["unequal"] = weight.difference.unequal;
-      entry["max_difference"] = finite_as_json(weight.difference.max);
-      entry["mean_difference"] = finite_as_json(weight.difference.mean());
-      entry["signal_to_noise_db"] = finite_as_json(weight.difference.signal_to_noise_db());
-    }
-    root["weights"].push_back(std::move(entry));
-  }
-  return json_text(root);
-}
 
 std::string line_of(const ComparedWeight& weight) {
   std::string text = fmt::format("{:<18} {}", name_of(weight.verdict), weight.name);
@@ -98,7 +59,8 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   SUBBYTE_TRY(const auto second, find_model(options.second));
   SUBBYTE_TRY(const auto host, create_host(invocation));
   SUBBYTE_TRY(const ModelDiff diff, diff_models(first, second, *host));
-  const std::string text = options.json ? as_json(diff) : fitted(as_text(diff), stdout, 4);
+  const std::string text =
+      options.json ? json_text(to_json(diff)) : fitted(as_text(diff), stdout, 4);
   print(stdout, text);
   return diff.same_values() ? kOk : kProblemsFound;
 }

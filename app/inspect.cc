@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "app/command.h"
@@ -16,16 +15,11 @@
 #include "app/wrap.h"
 #include "checkpoints/config/config_file.h"
 #include "checkpoints/model_path.h"
-#include "models/model.h"
-#include "ops/cache_layout.h"
+#include "verify/report_json.h"
 #include "verify/tensor_kinds.h"
 
 namespace subbyte::app {
 namespace {
-
-constexpr int64_t kUsualStepTokens = 512;  // of a prompt, on CPUs
-
-using Json = nlohmann::ordered_json;
 
 struct Options {
   std::string path;
@@ -33,83 +27,8 @@ struct Options {
   bool tensors = false;
 };
 
-double bits_per_weight(const Inspection& inspection) {
-  return inspection.parameters == 0 ? 0
-                                    : 8.0 * static_cast<double>(inspection.bytes) /
-                                          static_cast<double>(inspection.parameters);
-}
-
 double megabytes(uint64_t bytes) {
   return static_cast<double>(bytes) / 1e6;
-}
-
-/// Without a config that is understood nobody says what is packed into integers.
-bool knows_weights(const Inspection& inspection) {
-  const bool is_understood =
-      !inspection.architecture.empty() && inspection.quantization != "unsupported";
-  return is_understood ||
-         std::ranges::all_of(inspection.weights, [](const InspectedWeight& weight) {
-           return weight.format.starts_with('f') || weight.format.starts_with("bf");
-         });
-}
-
-/// What a run keeps of sequences; nothing of a config that no step can be recorded of.
-CacheLayout cache_of(const ModelConfig& model) {
-  auto plan = plan_of(model);
-  return plan.ok() ? std::move(plan->cache) : CacheLayout{};
-}
-
-/// What a run takes with a full context.
-uint64_t full_context_bytes(const Inspection& inspection, const ModelConfig& model) {
-  const CacheSize full = {.positions = model.max_positions, .step_tokens = kUsualStepTokens};
-  return inspection.bytes +
-         static_cast<uint64_t>(cache_bytes(cache_of(model), Element::kF16, full));
-}
-
-Json model_as_json(const Inspection& inspection, const ModelConfig& model) {
-  return {{"layers", model.num_layers},
-          {"width", model.hidden_size},
-          {"heads", model.num_heads},
-          {"head_width", model.head_dim},
-          {"key_value_heads", model.num_kv_heads},
-          {"experts", model.num_experts},
-          {"experts_per_token", model.experts_per_token},
-          {"vocabulary", model.vocab_size},
-          {"context", model.max_positions},
-          {"cache_type", "f16"},
-          {"cache_bytes_per_position", cache_position_bytes(cache_of(model), Element::kF16)},
-          {"full_context_bytes", full_context_bytes(inspection, model)}};
-}
-
-std::string as_json(const Inspection& inspection) {
-  Json root = {{"architecture", inspection.architecture},
-               {"quantization", inspection.quantization},
-               {"parameters", nullptr},
-               {"bytes", inspection.bytes},
-               {"bits_per_weight", nullptr},
-               {"model", nullptr}};
-  if (knows_weights(inspection)) {
-    root["parameters"] = inspection.parameters;
-    root["bits_per_weight"] = bits_per_weight(inspection);
-  }
-  if (inspection.model) root["model"] = model_as_json(inspection, *inspection.model);
-  root["problems"] = inspection.problems;
-  root["unread_tensors"] = inspection.unread;
-  root["scales_read"] = inspection.reads_scales;
-  root["scale_bytes"] = inspection.scale_bytes;
-  root["files"] = inspection.files;
-  root["tensors"] = Json::array();
-  for (const InspectedWeight& weight : inspection.weights) {
-    root["tensors"].push_back({{"name", weight.name},
-                               {"kind", weight.importer},
-                               {"format", weight.format},
-                               {"shape", weight.shape},
-                               {"parameters", weight.parameters},
-                               {"bytes", weight.bytes},
-                               {"bits_per_weight", weight.bits_per_weight()},
-                               {"act_order", weight.act_order}});
-  }
-  return json_text(root);
 }
 
 /// "layers        28 of ...", in lines that fit the screen.
@@ -198,7 +117,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
     if (!tokenizer.ok()) inspection.problems.push_back(tokenizer.error().message);
   }
   const std::string text =
-      options.json ? as_json(inspection) : as_page(inspection, options.tensors);
+      options.json ? json_text(to_json(inspection)) : as_page(inspection, options.tensors);
   print(stdout, text);
   return inspection.problems.empty() ? kOk : kProblemsFound;
 }

@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "app/command.h"
 #include "app/destination.h"
@@ -15,12 +14,13 @@
 #include "app/near_words.h"
 #include "app/output.h"
 #include "app/text_input.h"
-#include "app/written_model.h"
 #include "checkpoints/model_path.h"
 #include "engine/divergence.h"
 #include "models/model.h"
 #include "transform/probing_backend.h"
 #include "transform/quantize_formats.h"
+#include "transform/report_json.h"
+#include "verify/written_model.h"
 
 namespace subbyte::app {
 namespace {
@@ -73,18 +73,8 @@ Result<double> measure(const Probe& probe, const std::string& unit, const Quanti
 }
 
 std::string as_json(const Options& options, const QuantizeReport& report, double seconds) {
-  nlohmann::ordered_json root = {
-      {"destination", options.destination},  {"format", report.format},
-      {"modules", report.quantized_tensors}, {"kept_tensors", report.kept_tensors},
-      {"source_bytes", report.source_bytes}, {"result_bytes", report.result_bytes},
-      {"group_size", report.group_size},     {"symmetric", report.symmetric},
-      {"code_bits", report.code_bits},       {"bits_per_weight", report.bits_per_weight}};
-  for (const auto& [bits, modules] : report.modules_of_bits) {
-    root["modules_of_bits"][std::to_string(bits)] = modules;
-  }
-  root["signal_to_noise_db"] = finite_as_json(report.signal_to_noise_db);
-  root["worst"] = worst_as_json(report.worst);
-  root["resumed_tensors"] = report.resumed_tensors;
+  json::Value root = {{"destination", options.destination}};
+  root.update(to_json(report));
   root["seconds"] = seconds;
   return json_text(root, -1);
 }

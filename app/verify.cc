@@ -6,16 +6,14 @@
 
 #include <cstdio>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "app/command.h"
 #include "app/output.h"
 #include "checkpoints/model_path.h"
+#include "verify/report_json.h"
 
 namespace subbyte::app {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct Options {
   std::string path;
@@ -24,27 +22,6 @@ struct Options {
   bool notes = false;
   bool strict = false;
 };
-
-std::string as_json(const VerifyReport& report) {
-  Json root = {
-      {"architecture", report.architecture},      {"quantization", report.quantization},
-      {"num_tensors", report.num_tensors},        {"bytes", report.bytes},
-      {"errors", report.count(Severity::kError)}, {"warnings", report.count(Severity::kWarning)},
-      {"notes", report.count(Severity::kNote)}};
-  root["findings"] = Json::array();
-  for (const Finding& finding : report.findings) {
-    root["findings"].push_back({{"code", finding.code},
-                                {"severity", name(finding.severity)},
-                                {"where", finding.where},
-                                {"expected", finding.expected},
-                                {"found", finding.found}});
-  }
-  root["sha256"] = Json::object();
-  for (const TensorChecksum& checksum : report.checksums) {
-    root["sha256"][checksum.tensor] = checksum.sha256;
-  }
-  return json_text(root);
-}
 
 std::string as_line(const Finding& finding) {
   const Style style = finding.severity == Severity::kError     ? Style::kError
@@ -106,7 +83,7 @@ Result<ExitCode> run(const Invocation& invocation, const Options& options) {
   }();
   SUBBYTE_TRY(const VerifyReport report, std::move(verified));
   const std::string text =
-      options.json ? as_json(report) : fitted(as_text(report, options), stdout, 9);
+      options.json ? json_text(to_json(report)) : fitted(as_text(report, options), stdout, 9);
   print(stdout, text);
   const bool bad = report.count(Severity::kError) > 0 ||
                    (options.strict && report.count(Severity::kWarning) > 0);

@@ -1,4 +1,4 @@
-#include "app/written_model.h"
+#include "verify/written_model.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include "checkpoints/model_path.h"
 #include "verify/verify.h"
 
-namespace subbyte::app {
+namespace subbyte {
 namespace {
 
 Result<std::vector<Finding>> errors_of(const std::filesystem::path& model, Executor& pool) {
@@ -34,4 +34,4 @@ Status check_written(const std::filesystem::path& source, const std::filesystem:
   return {};
 }
 
-}  // namespace subbyte::app
+}  // namespace subbyte

@@ -1,5 +1,5 @@
 #pragma once
-// Opening what a command has written before it has its name.
+// Reading what was written before it has its name.
 
 #include <filesystem>
 #include <string_view>
@@ -7,11 +7,11 @@
 #include "base/executor.h"
 #include "base/status.h"
 
-namespace subbyte::app {
+namespace subbyte {
 
 /// Reads every tensor of `result` as `subbyte verify` does. What is wrong with the source already
 /// is no fault of what was made of it. Codes: `code`, those of find_checkpoint().
 Status check_written(const std::filesystem::path& source, const std::filesystem::path& result,
                      std::string_view code, Executor& pool);
 
-}  // namespace subbyte::app
+}  // namespace subbyte
