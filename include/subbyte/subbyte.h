@@ -3,10 +3,9 @@
 /* The C interface of subbyte: weight matrices of less than 8 bits, products with them, models.
  * docs/c.md is its manual; this header is C11 and C++.
  *
- * Functions that return int return SUBBYTE_OK, or one of subbyte_status below it; then
- * subbyte_last_error() has a line for people and subbyte_last_error_code() a stable code, such as
- * "import.config", both of the calling thread. Nothing prints, aborts or throws. Pointers that a
- * comment does not call optional must lead somewhere: NULL is refused with the code c.null.
+ * Functions that return int return SUBBYTE_OK or another number of subbyte_status; the line and the
+ * stable code of the error ("import.config") belong to the calling thread. Nothing prints, aborts
+ * or throws. Where no comment calls a pointer optional, NULL is refused with the code c.null.
  *
  * Structures begin with struct_size, which is sizeof of the structure that the caller was compiled
  * with; all else may be 0, which is the usual choice:
@@ -52,12 +51,12 @@ enum subbyte_status {
 SUBBYTE_API const char* subbyte_last_error(void);
 SUBBYTE_API const char* subbyte_last_error_code(void);
 
-/* "0.1.0", the commit, and SUBBYTE_HEADER_VERSION of the library. */
+/* Of the library: "0.1.0", the commit, and what SUBBYTE_HEADER_VERSION was. */
 SUBBYTE_API const char* subbyte_version(void);
 SUBBYTE_API const char* subbyte_commit(void);
 SUBBYTE_API int subbyte_version_number(void);
 
-/* Frees what a function handed out as text or array; NULL does nothing. */
+/* Frees a text or an array that a function handed out, or NULL. */
 SUBBYTE_API void subbyte_free(void* memory);
 
 /* ---- formats */
@@ -98,7 +97,6 @@ enum subbyte_format {
   SUBBYTE_I32 = 31, /* of words in tensors alone */
   SUBBYTE_U32 = 32
 };
-
 SUBBYTE_API int subbyte_find_format(const char* name, int32_t* format);
 /* "u4"; NULL where there is none of that number. */
 SUBBYTE_API const char* subbyte_format_name(int32_t format);
@@ -106,7 +104,6 @@ SUBBYTE_API const char* subbyte_format_name(int32_t format);
 /* ---- contexts: the threads and buffers that calls run with */
 
 typedef struct subbyte_context subbyte_context;
-
 typedef struct subbyte_context_options {
   size_t struct_size;
   int32_t num_threads;     /* 0: one for each processor */
@@ -120,7 +117,7 @@ SUBBYTE_API int subbyte_context_create(const subbyte_context_options* options,
                                        subbyte_context** context);
 SUBBYTE_API void subbyte_context_destroy(subbyte_context* context);
 
-/* The machines that models and products run on, as JSON. */
+/* The machines of models and products, as JSON. */
 SUBBYTE_API int subbyte_devices(subbyte_context* context, char** json);
 
 /* ---- matrices */
@@ -166,22 +163,18 @@ enum subbyte_row_order {
 };
 
 typedef struct subbyte_matrix subbyte_matrix;
-
-/* A matrix of bytes on the host, or on a GPU, where it is packed for the kernels; `stream` is
- * waited for then. */
+/* On a GPU it is packed for the kernels, and `stream` is waited for. */
 SUBBYTE_API int subbyte_matrix_create(subbyte_context* context, const subbyte_weights* weights,
                                       void* stream, subbyte_matrix** matrix);
 SUBBYTE_API void subbyte_matrix_destroy(subbyte_matrix* matrix);
 
-/* A copy of a matrix of the host, packed on GPU number `device`. */
+/* A copy of a matrix of the host that is packed on GPU number `device`. */
 SUBBYTE_API int subbyte_matrix_to_gpu(const subbyte_matrix* matrix, int32_t device,
                                       int32_t row_order, void* stream, subbyte_matrix** packed);
 
-/* The description of a matrix, whose addresses are valid as long as it is; NULL for one that is
- * packed. struct_size is set before. */
+/* What a matrix is; the addresses are valid as long as it is, and NULL for one that is packed. */
 SUBBYTE_API int subbyte_matrix_describe(const subbyte_matrix* matrix, subbyte_weights* weights);
-
-/* Bytes that a product reads, on the host or on the GPU. */
+/* Bytes that a product reads. */
 SUBBYTE_API int subbyte_matrix_bytes(const subbyte_matrix* matrix, int64_t* bytes);
 
 /* Rounds numbers [rows][cols] of `number` (f32, f16, bf16) on the host to a matrix. `format` is a
@@ -193,7 +186,6 @@ typedef struct subbyte_quantizer {
   int32_t symmetric;  /* 0: as the format usually has it, 1: yes, 2: no */
   int64_t group_size; /* 0: that of the format; -1: the whole row */
 } subbyte_quantizer;
-
 SUBBYTE_API int subbyte_matrix_quantize(subbyte_context* context,
                                         const subbyte_quantizer* quantizer, const void* numbers,
                                         int32_t number, int64_t rows, int64_t cols,
@@ -249,8 +241,7 @@ typedef struct subbyte_product {
  * call like it has been there, so that it can be captured. */
 SUBBYTE_API int subbyte_multiply(const subbyte_matrix* matrix, const subbyte_product* product);
 
-/* Makes what a call of that m, number, strides and stream needs; on the host nothing. x and y may
- * be NULL. */
+/* Makes what a call of that m, number, strides and stream needs. x and y may be NULL. */
 SUBBYTE_API int subbyte_product_reserve(const subbyte_matrix* matrix,
                                         const subbyte_product* product);
 
@@ -275,18 +266,16 @@ typedef struct subbyte_blocks_sizes {
   int64_t scale_rows; /* with padding */
   int64_t scale_cols; /* with padding; scales have scale_rows * scale_cols bytes */
 } subbyte_blocks_sizes;
-
 SUBBYTE_API int subbyte_blocks_measure(const subbyte_blocks* blocks, subbyte_blocks_sizes* sizes);
 
-/* x [rows][cols] to codes and scales, all on the host, or all on one GPU: x and codes at multiples
- * of 16 bytes, one launch that can be captured. The same bits on both. */
+/* x [rows][cols] to the same bits on the host and on a GPU: there one launch that can be captured,
+ * x and codes at multiples of 16 bytes. */
 SUBBYTE_API int subbyte_blocks_quantize(subbyte_context* context, const subbyte_blocks* blocks,
                                         const void* x, void* codes, void* scales, void* stream);
 
 /* ---- FlashInfer's group_gemm_mxfp8_mxfp4_nt_groupwise */
 
 typedef struct subbyte_group_gemm subbyte_group_gemm;
-
 typedef struct subbyte_group_weights {
   size_t struct_size;
   const void* b;       /* e2m1 [groups][n][k / 2] */
@@ -299,8 +288,7 @@ typedef struct subbyte_group_weights {
   int32_t checkpoint_order; /* on a GPU, 1: blocks and scales as gpt-oss has them, k in 32s */
 } subbyte_group_weights;
 
-/* Host memory must stay there as long as the handle; weights of a GPU are packed to memory of the
- * handle. */
+/* Host memory must stay as long as the handle; weights of a GPU are packed. */
 SUBBYTE_API int subbyte_group_gemm_create(subbyte_context* context,
                                           const subbyte_group_weights* weights, void* stream,
                                           subbyte_group_gemm** gemm);
@@ -330,7 +318,6 @@ typedef struct subbyte_group_call {
 SUBBYTE_API int subbyte_group_gemm_run(const subbyte_group_gemm* gemm,
                                        const subbyte_group_call* call);
 SUBBYTE_API int subbyte_group_gemm_reserve(const subbyte_group_gemm* gemm, int64_t m, void* stream);
-
 /* The row of a_scale at which the scales of a group begin; of group `groups`, the rows of all. */
 SUBBYTE_API int subbyte_group_scale_row(const int32_t* m_indptr, int64_t groups, int64_t group,
                                         int64_t* row);
@@ -338,19 +325,175 @@ SUBBYTE_API int subbyte_group_scale_row(const int32_t* m_indptr, int64_t groups,
 /* ---- checkpoints */
 
 typedef struct subbyte_checkpoint subbyte_checkpoint;
-
 /* A model directory or file, or org/name[@revision] in the cache of Hugging Face. */
 SUBBYTE_API int subbyte_checkpoint_open(subbyte_context* context, const char* path,
                                         subbyte_checkpoint** checkpoint);
 SUBBYTE_API void subbyte_checkpoint_destroy(subbyte_checkpoint* checkpoint);
 
-/* Its matrices: [{"name", "kind", "format", "experts", "rows", "cols", "act_order"}, ...]; "error"
- * instead of the last five for those that contradict themselves. */
+/* Its matrices: [{"name", "kind", "format", "experts", "rows", "cols", "act_order"} or with "error"
+ * where one contradicts itself, ...]. */
 SUBBYTE_API int subbyte_checkpoint_modules(const subbyte_checkpoint* checkpoint, char** json);
 
 /* The matrix of module "model.layers.0.self_attn.q_proj"; `expert` is 0 but of stacks. */
 SUBBYTE_API int subbyte_checkpoint_matrix(const subbyte_checkpoint* checkpoint, const char* module,
                                           int64_t expert, subbyte_matrix** matrix);
+
+/* ---- layouts of other software: a matrix as named tensors and back */
+
+/* One tensor, named and typed as in safetensors: "qweight", "I32". */
+typedef struct subbyte_tensor {
+  size_t struct_size;
+  const char* name;
+  const char* dtype;
+  int32_t rank; /* up to 4 */
+  int64_t shape[4];
+  const void* data; /* on the host or on a GPU */
+} subbyte_tensor;
+
+/* docs/c.md lists the names with their tensors: checkpoints' "awq", "gptq", "mxfp4", ..., and
+ * aten's operands "int4pack-cpu", "int4pack-cuda", "int4pack-xpu". */
+typedef struct subbyte_layout {
+  size_t struct_size;
+  const char* name;
+  const char* config; /* optional: the quantization_config of a checkpoint, in JSON */
+  const char* tile;   /* int4pack-cpu: "64", "32", "pairs-32", "pairs-16"; -cuda: "2", "4", "8" */
+  int32_t number;     /* to int4pack-*: the type of the activations; 0: that of the scales */
+} subbyte_layout;
+/* Tensors of a GPU come through the host, and the matrix is packed on that GPU. */
+SUBBYTE_API int subbyte_matrix_import(subbyte_context* context, const subbyte_layout* layout,
+                                      const subbyte_tensor* tensors, int64_t num_tensors,
+                                      void* stream, subbyte_matrix** matrix);
+
+/* The tensors of a matrix of the host, which belong to the handle, and their config as JSON. */
+typedef struct subbyte_tensors subbyte_tensors;
+SUBBYTE_API int subbyte_matrix_export(const subbyte_matrix* matrix, const subbyte_layout* layout,
+                                      subbyte_tensors** tensors);
+SUBBYTE_API int subbyte_tensors_count(const subbyte_tensors* tensors, int64_t* count);
+SUBBYTE_API int subbyte_tensors_get(const subbyte_tensors* tensors, int64_t index,
+                                    subbyte_tensor* tensor);
+SUBBYTE_API int subbyte_tensors_config(const subbyte_tensors* tensors, char** json);
+SUBBYTE_API void subbyte_tensors_destroy(subbyte_tensors* tensors);
+
+/* ---- kbit and vector quantization of bitsandbytes, on the host (docs/kbit.md) */
+
+typedef struct subbyte_kbit {
+  size_t struct_size;
+  uint32_t* packed; /* with padding where it is written */
+  void* absmax;
+  const void* codebook; /* kbit: f32 [2^k]; VQ: f16 [256][p] */
+  int64_t packed_words; /* of the buffers, which are checked */
+  int64_t absmax_elements;
+  int64_t n;            /* outputs; of numbers without a shape all of them */
+  int64_t k_dim;        /* inputs; 0: without a shape */
+  int32_t k;            /* kbit: bits, 2 to 5 */
+  int32_t p;            /* VQ: weights of a byte, 2 or 4; 0: kbit */
+  int32_t absmax_dtype; /* SUBBYTE_E4M4 (0), SUBBYTE_F16, SUBBYTE_F32 */
+  int32_t tiled;        /* 1: tiles of 128 outputs and 64 inputs, else flat */
+} subbyte_kbit;
+/* Words and elements with padding of buffers for k (or p), n, k_dim and tiled. */
+SUBBYTE_API int subbyte_kbit_measure(const subbyte_kbit* kbit, int64_t* packed_words,
+                                     int64_t* absmax_elements);
+/* n numbers (times k_dim), of f32, f16 or bf16, to flat codes; and flat or tiled codes back. */
+SUBBYTE_API int subbyte_kbit_quantize(subbyte_context* context, const void* numbers, int32_t number,
+                                      const subbyte_kbit* to);
+SUBBYTE_API int subbyte_kbit_dequantize(subbyte_context* context, const subbyte_kbit* from,
+                                        int32_t number, void* out);
+/* From flat to tiled codes, or of kbit back, as `to` says. */
+SUBBYTE_API int subbyte_kbit_repack(const subbyte_kbit* from, const subbyte_kbit* to);
+/* out [m][n] = a [m][k_dim] W^T, of f16 or bf16; flat weights up to m = 4. With expert_offsets
+ * [num_experts + 1] rows between two of them go to an expert, whose tiles follow each other. */
+SUBBYTE_API int subbyte_kbit_multiply(subbyte_context* context, const subbyte_kbit* weights,
+                                      const void* a, void* out, int64_t m, int32_t number,
+                                      const int32_t* expert_offsets, int64_t num_experts);
+/* Runs of `dim` numbers (f16, bf16) in place; bit i % 32 of the optional signs[i / 32] negates. */
+SUBBYTE_API int subbyte_hadamard_rotate(void* data, int64_t count, int32_t number, int64_t dim,
+                                        const uint32_t* signs);
+
+/* ---- tokenizers and chat templates */
+
+typedef struct subbyte_tokenizer subbyte_tokenizer;
+enum subbyte_encoding {
+  SUBBYTE_TEXT = 0,
+  SUBBYTE_SPECIAL = 1,
+  SUBBYTE_PROMPT = 2
+}; /* flags of encoding */
+
+/* Of a model, or of a directory with tokenizer.json. */
+SUBBYTE_API int subbyte_tokenizer_open(const char* model, subbyte_tokenizer** tokenizer);
+SUBBYTE_API void subbyte_tokenizer_destroy(subbyte_tokenizer* tokenizer);
+/* `length` bytes, -1: up to their 0. SUBBYTE_SPECIAL finds control tokens in the text, and
+ * SUBBYTE_PROMPT adds those that begin and end a prompt. The tokens are the caller's to free. */
+SUBBYTE_API int subbyte_tokenizer_encode(const subbyte_tokenizer* tokenizer, const char* text,
+                                         int64_t length, int32_t flags, int32_t** tokens,
+                                         int64_t* num_tokens);
+SUBBYTE_API int subbyte_tokenizer_decode(const subbyte_tokenizer* tokenizer, const int32_t* tokens,
+                                         int64_t num_tokens, int32_t skip_special, char** text,
+                                         int64_t* length);
+/* The bytes of one token, which may be half a character; they stay with the tokenizer. */
+SUBBYTE_API int subbyte_tokenizer_piece(const subbyte_tokenizer* tokenizer, int32_t token,
+                                        const char** bytes, int64_t* length);
+SUBBYTE_API int subbyte_tokenizer_find(const subbyte_tokenizer* tokenizer, const char* literal,
+                                       int32_t* token);
+SUBBYTE_API int subbyte_tokenizer_size(const subbyte_tokenizer* tokenizer, int32_t* size);
+/* The prompt that the model's template makes of {"messages", "tools", "chat_template_kwargs",
+ * "add_generation_prompt", "now"}. */
+SUBBYTE_API int subbyte_tokenizer_render(const subbyte_tokenizer* tokenizer, const char* json,
+                                         char** text);
+
+/* ---- sessions: a model that answers many requests at once */
+
+typedef struct subbyte_session subbyte_session;
+typedef struct subbyte_session_options {
+  size_t struct_size;
+  const char* device;      /* optional: "auto" (NULL), "cpu", "cuda", "cuda:1" */
+  const char* cache_type;  /* optional: "f16" (NULL), "bf16", "f32", "e4m3" */
+  int64_t context;         /* positions of a sample; 0: 4096, or those of the model */
+  int64_t cache_positions; /* of all; 0: a context for each sequence */
+  int64_t max_sequences;   /* that run at once; 0: 8 */
+  uint64_t seed;
+  int32_t num_threads;
+  int32_t batch_invariant;
+} subbyte_session_options;
+SUBBYTE_API int subbyte_session_open(const char* model, const subbyte_session_options* options,
+                                     subbyte_session** session);
+SUBBYTE_API void subbyte_session_destroy(subbyte_session* session);
+SUBBYTE_API int subbyte_session_describe(subbyte_session* session, char** json);
+
+/* A body of OpenAI's (chat) completions, with the fields of docs/prompts.md. */
+SUBBYTE_API int subbyte_session_add(subbyte_session* session, const char* request, uint64_t* id);
+/* One step; `event`, which must not use the session, gets its events (docs/c.md) in this thread. */
+typedef void (*subbyte_event_function)(void* user, const char* json);
+SUBBYTE_API int subbyte_session_step(subbyte_session* session, subbyte_event_function event,
+                                     void* user);
+/* The same with the events as one array. */
+SUBBYTE_API int subbyte_session_poll(subbyte_session* session, char** json);
+/* Ends a request; its last events come with the next step. */
+SUBBYTE_API int subbyte_session_cancel(subbyte_session* session, uint64_t id);
+/* Whether nothing is left to do, events included. */
+SUBBYTE_API int subbyte_session_idle(subbyte_session* session, int32_t* idle);
+/* Answers one request with the body of a response; events of others come with the next step. */
+SUBBYTE_API int subbyte_session_complete(subbyte_session* session, const char* request,
+                                         char** response);
+
+/* ---- checkpoints as a whole: the reports of the commands with --json. Options are optional */
+
+typedef void (*subbyte_progress_function)(void* user, uint64_t done, uint64_t total);
+
+SUBBYTE_API int subbyte_inspect(subbyte_context* context, const char* path, char** json);
+/* {"checksums": true} */
+SUBBYTE_API int subbyte_verify(subbyte_context* context, const char* path, const char* options,
+                               subbyte_progress_function progress, void* user, char** json);
+SUBBYTE_API int subbyte_diff(subbyte_context* context, const char* first, const char* second,
+                             char** json);
+/* {"to": "awq", "allow_lossy": false} */
+SUBBYTE_API int subbyte_convert(subbyte_context* context, const char* source,
+                                const char* destination, const char* options,
+                                subbyte_progress_function progress, void* user, char** json);
+/* {"format", "bits", "group_size", "symmetric", "ignore", "rules", "head", "embedding",
+ * "experts_only", "allow_lossy"} as those of `subbyte quantize` */
+SUBBYTE_API int subbyte_quantize(subbyte_context* context, const char* source,
+                                 const char* destination, const char* options,
+                                 subbyte_progress_function progress, void* user, char** json);
 
 #ifdef __cplusplus
 }

@@ -29,6 +29,8 @@ int run(const Body& body) noexcept {
     return fail("memory", "not enough memory");
   } catch (const std::exception& failure) {  // no threads, for one
     return fail("c.exception", failure.what());
+  } catch (...) {  // of a function of the caller's
+    return fail("c.exception", "expected no exception, found one that is not std::exception");
   }
 }
 

@@ -4,11 +4,13 @@
 
 #include <subbyte/subbyte.h>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 
 #include "base/executor.h"
 #include "base/operands.h"
 #include "base/status.h"
+#include "c_interface/errors.h"
 #include "flashinfer/group_gemm.h"
 #include "kernels/gpu/packed_weights.h"
 #include "kernels/quantized_blocks.h"
@@ -18,6 +20,9 @@ namespace subbyte::c {
 
 /// The GPU whose memory an address leads to, or managed memory is on; -1: the host.
 int device_of(const void* address);
+
+/// Code c.argument for the first address that leads to a GPU: the host cannot read there.
+Status check_on_host(std::initializer_list<NamedAddress> addresses);
 
 /// The bytes of a canonical matrix of a GPU, copied to the host. `stream` is waited for. Code
 /// cuda.copy.

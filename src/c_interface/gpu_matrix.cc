@@ -1,10 +1,11 @@
 // Packed matrices on a GPU, their plans and their products.
 
 #include <array>
-#include <limits>
+#include <optional>
 
 #include "c_interface/errors.h"
 #include "c_interface/gpu.h"
+#include "c_interface/gpu_dense.h"
 #include "c_interface/gpu_memory.h"
 #include "c_interface/products.h"
 #include "c_interface/weights.h"
@@ -43,8 +44,8 @@ struct GpuMatrix::State {
   MatrixView view;  // as the caller described it, without bytes
   PackedFormat format;
   double tensor_scale = 1;
-  bool is_dense = false;  // then activations are of the one number that was packed
-  Number dense_number = Number::kF16;
+  gpu::RowOrder row_order = gpu::RowOrder::kNatural;
+  std::optional<DenseOnGpu> dense;  // instead of what is packed
   GpuBytes packed;
   std::array<cuda::WeightArguments, 2> arguments{};
   std::mutex mutex;             // of the plans
@@ -119,15 +120,14 @@ Result<std::shared_ptr<GpuMatrix>> GpuMatrix::upload(Matrix matrix, gpu::RowOrde
   state->index = device;
   state->view = outline(matrix.view);
   SUBBYTE_TRY(state->device, cuda::query_device(device));
+  state->row_order = order;
   SUBBYTE_TRY(matrix, gpu::support(std::move(matrix), host));
+  const auto on = static_cast<cudaStream_t>(stream);
   if (is_dense(matrix.view.format)) {
-    state->is_dense = true;
-    state->dense_number =
-        matrix.view.format.element == Format::kBF16 ? Number::kBF16 : Number::kF16;
-    SUBBYTE_TRY(matrix, gpu::as_packed_floats(std::move(matrix), state->dense_number, host));
+    SUBBYTE_TRY(state->dense, DenseOnGpu::create(matrix.view, false, on));
+    return std::make_shared<GpuMatrix>(std::move(state));
   }
   SUBBYTE_TRY(state->format, gpu::packed_format(matrix.view, order));
-  const auto on = static_cast<cudaStream_t>(stream);
   Staged staged;
   SUBBYTE_TRY(const MatrixView on_gpu, stage(matrix.view, on, staged));
   SUBBYTE_CHECK(pack_into(*state, on_gpu, on));
@@ -138,8 +138,16 @@ Result<std::shared_ptr<GpuMatrix>> GpuMatrix::pack(const MatrixView& on_gpu, gpu
                                                    int device, void* stream, Executor& host) {
   const CurrentDevice current(device);
   SUBBYTE_CHECK(current.status());
+  auto state = std::make_unique<State>();
+  state->index = device;
+  state->view = outline(on_gpu);
+  state->row_order = order;
+  SUBBYTE_TRY(state->device, cuda::query_device(device));
+  if (is_dense(on_gpu.format)) {
+    SUBBYTE_TRY(state->dense, DenseOnGpu::create(on_gpu, true, static_cast<cudaStream_t>(stream)));
+    return std::make_shared<GpuMatrix>(std::move(state));
+  }
   const bool is_supported =
-      !is_dense(on_gpu.format) &&
       gpu::supported_format(on_gpu.format, on_gpu.rows, on_gpu.cols) == on_gpu.format;
   MatrixView looked_at = on_gpu;
   if (is_supported) looked_at.codes = {};
@@ -147,10 +155,6 @@ Result<std::shared_ptr<GpuMatrix>> GpuMatrix::pack(const MatrixView& on_gpu, gpu
   SUBBYTE_CHECK(check_input_order(copy.view.input_order));
   if (!is_supported) return upload(std::move(copy), order, device, stream, host);
   copy.view.codes = on_gpu.codes;  // whose size counts; they are not read
-  auto state = std::make_unique<State>();
-  state->index = device;
-  state->view = outline(on_gpu);
-  SUBBYTE_TRY(state->device, cuda::query_device(device));
   SUBBYTE_TRY(state->format, gpu::packed_format(copy.view, order));
   SUBBYTE_CHECK(pack_into(*state, on_gpu, static_cast<cudaStream_t>(stream)));
   return std::make_shared<GpuMatrix>(std::move(state));
@@ -177,18 +181,10 @@ Result<cuda::Plan> GpuMatrix::State::plan_of(const PlanKey& key) {
 
 namespace {
 
-Result<Number> number_of(const subbyte_product& product, const GpuMatrix::State& state) {
-  const bool is_f16 = product.number == SUBBYTE_F16;
-  if (!is_f16 && product.number != SUBBYTE_BF16) {
-    return refuse("product.number", "SUBBYTE_F16 or SUBBYTE_BF16 on a GPU", product.number);
-  }
-  const Number number = is_f16 ? Number::kF16 : Number::kBF16;
-  if (!state.is_dense || number == state.dense_number) return number;
-  return refuse("product.number",
-                state.dense_number == Number::kF16
-                    ? "SUBBYTE_F16, in which this dense matrix is packed"
-                    : "SUBBYTE_BF16, in which this dense matrix is packed",
-                product.number);
+Result<Number> number_of(const subbyte_product& product) {
+  if (product.number == SUBBYTE_F16) return Number::kF16;
+  if (product.number == SUBBYTE_BF16) return Number::kBF16;
+  return refuse("product.number", "SUBBYTE_F16 or SUBBYTE_BF16 on a GPU", product.number);
 }
 
 bool is_aligned(const subbyte_product& product, const std::byte* x, int64_t cols) {
@@ -202,19 +198,6 @@ bool is_joined(const subbyte_product& p) {
           (p.residual == nullptr || p.residual_batch_stride == p.m * p.residual_stride));
 }
 
-cuda::Activation activation_of(int32_t activation) {
-  switch (activation) {
-    case SUBBYTE_SILU_GATE:
-      return cuda::Activation::kSwiGLU;
-    case SUBBYTE_GELU_GATE:
-      return cuda::Activation::kGeGLU;
-    case SUBBYTE_CLAMPED_GATE:
-      return cuda::Activation::kClampedSwiGLU;
-    default:
-      return cuda::Activation::kNone;
-  }
-}
-
 /// Of memory of this GPU: anything else would end the process's work there.
 Status check_place(const char* name, const void* address, int device) {
   if (address == nullptr || device_of(address) == device) return {};
@@ -226,10 +209,15 @@ Status check_place(const char* name, const void* address, int device) {
 
 Status GpuMatrix::State::run(const subbyte_product& p, int64_t m, const std::byte* x, std::byte* y,
                              const std::byte* residual) {
-  SUBBYTE_TRY(const Number number, number_of(p, *this));
+  SUBBYTE_TRY(const Number number, number_of(p));
+  const auto stream = static_cast<cudaStream_t>(p.stream);
+  if (dense) {
+    SUBBYTE_TRY(std::byte* const sums, workspaces.find(dense->workspace_bytes(m), stream));
+    const bool pairs = row_order == gpu::RowOrder::kGateUpPairs;
+    return dense->multiply(p, m, x, y, residual, pairs, sums);
+  }
   SUBBYTE_TRY(const cuda::Plan plan,
               plan_of({m, number, is_aligned(p, x, format.cols), p.batch_invariant != 0}));
-  const auto stream = static_cast<cudaStream_t>(p.stream);
   SUBBYTE_TRY(std::byte* const workspace, workspaces.find(plan.workspace_bytes, stream));
   const bool is_apart = p.activation == SUBBYTE_RELU || p.activation == SUBBYTE_GELU;
   cuda::LinearCall call;
@@ -243,20 +231,25 @@ Status GpuMatrix::State::run(const subbyte_product& p, int64_t m, const std::byt
   call.y_stride = p.y_stride;
   call.residual_stride = p.residual_stride;
   call.m = m;
-  call.activation = activation_of(p.activation);
+  call.activation = gate_of(p.activation);
   call.swiglu = clamp_of(p);
   call.dependent_launch = p.dependent_launch != 0;
   SUBBYTE_CHECK(cuda::run_linear(plan, call, number, workspace, stream));
   if (!is_apart) return {};
-  return cuda::run_activation({.y = y,
-                               .residual = residual,
-                               .m = m,
-                               .cols = format.rows,
-                               .y_stride = p.y_stride,
-                               .residual_stride = p.residual_stride,
-                               .is_gelu = p.activation == SUBBYTE_GELU,
-                               .number = number},
-                              stream);
+  const Element element = cuda::element_of(number);
+  return cuda::run_epilogue(
+      {.sums = y,
+       .sums_element = element,
+       .y = y,
+       .residual = residual,
+       .element = element,
+       .m = m,
+       .cols = format.rows,
+       .sums_stride = p.y_stride,
+       .y_stride = p.y_stride,
+       .residual_stride = p.residual_stride,
+       .unary = p.activation == SUBBYTE_GELU ? cuda::Unary::kGelu : cuda::Unary::kRelu},
+      stream);
 }
 
 Status GpuMatrix::multiply(const subbyte_product& p) {
@@ -280,9 +273,14 @@ Status GpuMatrix::multiply(const subbyte_product& p) {
 Status GpuMatrix::reserve(const subbyte_product& p) {
   const CurrentDevice current(state_->index);
   SUBBYTE_CHECK(current.status());
-  SUBBYTE_TRY(const Number number, number_of(p, *state_));
+  SUBBYTE_TRY(const Number number, number_of(p));
   const int64_t m = is_joined(p) ? p.m * p.batch : p.m;
   if (m == 0) return {};
+  if (state_->dense) {
+    SUBBYTE_CHECK(state_->workspaces.find(state_->dense->workspace_bytes(m),
+                                          static_cast<cudaStream_t>(p.stream)));
+    return {};
+  }
   for (const bool aligned : {false, true}) {  // batches may begin anywhere
     SUBBYTE_TRY(const cuda::Plan plan,
                 state_->plan_of({m, number, aligned, p.batch_invariant != 0}));
@@ -299,6 +297,9 @@ Status GpuMatrix::dequantize(Format number, void* out, void* stream) const {
   const Element element = number == Format::kF32   ? Element::kF32
                           : number == Format::kF16 ? Element::kF16
                                                    : Element::kBF16;
+  if (state_->dense) {
+    return state_->dense->dequantize(element, out, static_cast<cudaStream_t>(stream));
+  }
   return cuda::dequantize(state_->packed.data(), state_->format, state_->tensor_scale, element, out,
                           static_cast<cuda::Stream>(stream));
 }
@@ -308,7 +309,7 @@ int GpuMatrix::device() const {
 }
 
 int64_t GpuMatrix::bytes() const {
-  return state_->format.bytes;
+  return state_->dense ? state_->dense->bytes() : state_->format.bytes;
 }
 
 const MatrixView& GpuMatrix::view() const {

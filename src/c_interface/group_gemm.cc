@@ -19,7 +19,8 @@ using namespace subbyte;
 namespace {
 
 std::span<const std::byte> bytes_of(const void* data, int64_t bytes) {
-  return {static_cast<const std::byte*>(data), static_cast<std::size_t>(bytes)};
+  return {static_cast<const std::byte*>(data),
+          data == nullptr ? 0 : static_cast<std::size_t>(bytes)};
 }
 
 Status check_bytes(std::initializer_list<std::pair<const char*, int64_t>> sizes) {
@@ -87,12 +88,17 @@ Status run(const subbyte_group_gemm* gemm, const subbyte_group_call* from) {
   SUBBYTE_CHECK(check_bytes({{"call.a_bytes", call.a_bytes},
                              {"call.a_scale_bytes", call.a_scale_bytes},
                              {"call.out_bytes", call.out_bytes}}));
+  SUBBYTE_CHECK(c::check_on_host({{"call.a", call.a},
+                                  {"call.a_scale", call.a_scale},
+                                  {"call.m_indptr", call.m_indptr},
+                                  {"call.out", call.out}}));
   g.a = bytes_of(call.a, call.a_bytes);
   g.a_scale = bytes_of(call.a_scale, call.a_scale_bytes);
   g.b = bytes_of(gemm->weights.b, gemm->weights.b_bytes);
   g.b_scale = bytes_of(gemm->weights.b_scale, gemm->weights.b_scale_bytes);
   g.m_indptr = {call.m_indptr, static_cast<std::size_t>(gemm->weights.groups + 1)};
-  g.out = {static_cast<std::byte*>(call.out), static_cast<std::size_t>(call.out_bytes)};
+  g.out = {static_cast<std::byte*>(call.out),
+           call.out == nullptr ? 0 : static_cast<std::size_t>(call.out_bytes)};
   const std::scoped_lock lock(gemm->context->mutex);
   return flashinfer::group_gemm_mxfp8_mxfp4_nt_groupwise(g, *gemm->context->execution);
 }

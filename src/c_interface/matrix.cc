@@ -121,6 +121,7 @@ Status quantize(const subbyte_context* context, const subbyte_quantizer* from, c
   SUBBYTE_CHECK(c::check_addresses({{"context", context}, {"numbers", numbers}, {"matrix", to}}));
   SUBBYTE_TRY(const subbyte_quantizer quantizer, c::read_struct("quantizer", from));
   SUBBYTE_CHECK(c::check_addresses({{"quantizer.format", quantizer.format}}));
+  SUBBYTE_CHECK(c::check_on_host({{"numbers", numbers}}));
   SUBBYTE_TRY(const Format type, c::float_of("number", number));
   const QuantizeFormat* format = find_quantize_format(quantizer.format);
   if (format == nullptr) {
@@ -151,6 +152,7 @@ Status dequantize(const subbyte_matrix* matrix, int32_t number, void* out, void*
   SUBBYTE_CHECK(c::check_addresses({{"matrix", matrix}, {"out", out}}));
   SUBBYTE_TRY(const Format type, c::float_of("number", number));
   if (matrix->on_gpu != nullptr) return matrix->on_gpu->dequantize(type, out, stream);
+  SUBBYTE_CHECK(c::check_on_host({{"out", out}}));
   return dequantize_on_host(*matrix->context, matrix->matrix.view, type, out);
 }
 
@@ -167,6 +169,7 @@ Status dequantize_weights(const subbyte_context* context, const subbyte_weights*
     return c::refuse("weights", "rows that follow each other and no group_indices on a GPU",
                      "others");
   }
+  SUBBYTE_CHECK(c::check_on_host({{"out", out}}));
   description.borrows = true;
   SUBBYTE_TRY(const Matrix matrix, [&] {
     const std::scoped_lock lock(context->shared->mutex);

@@ -235,6 +235,10 @@ Status multiply(const subbyte_matrix* matrix, const subbyte_product* product) {
   SUBBYTE_TRY(const subbyte_product p,
               read_product(product, view.rows, view.cols, matrix->row_order));
   if (matrix->on_gpu != nullptr) return matrix->on_gpu->multiply(p);
+  SUBBYTE_CHECK(check_on_host({{"product.x", p.x},
+                               {"product.y", p.y},
+                               {"product.bias", p.bias},
+                               {"product.residual", p.residual}}));
   const std::scoped_lock lock(matrix->context->mutex);
   Execution& execution = *matrix->context->execution;
   if (matrix->multiplied == nullptr) {

@@ -125,6 +125,7 @@ Status read_parts(const subbyte_weights& w, Description& description) {
 
 Status read_codebook(const subbyte_weights& w, MatrixView& view) {
   if (w.codebook == nullptr) return {};
+  SUBBYTE_CHECK(check_on_host({{"weights.codebook", w.codebook}}));
   const FormatInfo& element = info(view.format.element);
   if (!may_have_codebook(view.format.element)) {
     return refuse("weights.codebook", "NULL, or elements of nfl2 to nfl5, vq2 or vq4",

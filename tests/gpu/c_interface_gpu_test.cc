@@ -209,10 +209,20 @@ TEST(CInterfaceGpu, matrices_of_every_kind_come_from_device_memory) {
        {WeightFormat{Format::kE2M1, Format::kE8M0, Zero::kNone, 32},
         WeightFormat{Format::kI4, Format::kBF16, Zero::kBF16, 32},
         WeightFormat{Format::kU5, Format::kF16, Zero::kU8, 32},
-        WeightFormat{Format::kU8, Format::kF16, Zero::kU16, 64}, WeightFormat{Format::kF16}}) {
-    RandomMatrix random = random_matrix(format, 40, 256, Contents::kExact, 5);
-    if (!is_dense(format)) random.view.tensor_scale = 0x1p-6;
-    expect_product_of_host(context, random.view, {SUBBYTE_F16});
+        WeightFormat{Format::kU8, Format::kF16, Zero::kU16, 64},
+        WeightFormat{Format::kU4, Format::kF16, Zero::kU8, 24}, WeightFormat{Format::kBF16},
+        WeightFormat{Format::kF32}, WeightFormat{Format::kF16}}) {
+    const int64_t cols = format.group_size == 24 ? 240 : 256;
+    RandomMatrix random = random_matrix(format, 40, cols, Contents::kExact, 5);
+    random.view.tensor_scale = 0x1p-6;
+    for (const int64_t m : {1, 5, 100}) {
+      expect_product_of_host(context, random.view,
+                             {SUBBYTE_F16, SUBBYTE_LINEAR, SUBBYTE_ROWS_NATURAL, m});
+      expect_product_of_host(context, random.view,
+                             {SUBBYTE_BF16, SUBBYTE_GELU, SUBBYTE_ROWS_NATURAL, m});
+      expect_product_of_host(context, random.view,
+                             {SUBBYTE_F16, SUBBYTE_SILU_GATE, SUBBYTE_ROWS_GATE_UP_PAIRS, m});
+    }
   }
 }
 
@@ -302,10 +312,8 @@ TEST(CInterfaceGpu, refuses_what_would_end_the_process) {
 
 TEST(CInterfaceGpu, a_workspace_is_made_before_the_capture) {
   const CContext context = c_context();
-  RandomMatrix random = random_matrix(kInt4, 40, 256, Contents::kReal, 5);
-  std::vector<uint32_t> order(256);
-  for (uint32_t k = 0; k < 256; ++k) order[k] = 255 - k;
-  random.view.input_order = order;  // gathered into a workspace
+  // A dense matrix has its sums there, whatever the GPU.
+  const RandomMatrix random = random_matrix({Format::kBF16}, 40, 256, Contents::kReal, 5);
   const OnDevice device(random.view);
   const CMatrix matrix = c_matrix(context, device.weights);
   const DeviceBytes x(256 * 100 * 2), y(40 * 100 * 2);

@@ -369,4 +369,11 @@ Status TensorSource::verify_unchanged() const {
   return {};
 }
 
+TensorSource TensorSource::of(TensorMap tensors) {
+  TensorSource source;
+  for (const auto& [name, tensor] : tensors) source.total_bytes_ += tensor.bytes.size();
+  source.tensors_ = std::move(tensors);
+  return source;
+}
+
 }  // namespace subbyte

@@ -48,6 +48,9 @@ class TensorSource {
   /// none.
   std::optional<uint64_t> stated_bytes() const { return stated_bytes_; }
 
+  /// Tensors in memory, whose bytes must outlive this; by their names.
+  static TensorSource of(TensorMap tensors);
+
  private:
   TensorSource() = default;
   static Result<TensorSource> open_files(const std::filesystem::path& path,

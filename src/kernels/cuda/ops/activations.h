@@ -1,24 +1,39 @@
 #pragma once
-// Activations without a gate, after a product: no kernel of a product has them as its epilogue.
+// What follows a product that has not done it: bias, activations with and without a gate, residual.
 
 #include "base/status.h"
+#include "kernels/cuda/common/arguments.h"
 #include "kernels/cuda/ops/elements.h"
 
 namespace subbyte::cuda {
 
-struct ActivationCall {
-  void* y = nullptr;               // [m][y_stride]
-  const void* residual = nullptr;  // [m][residual_stride], added afterwards, or nullptr; may be y
-  int64_t m = 0;
-  int64_t cols = 0;
-  int64_t y_stride = 0;
-  int64_t residual_stride = 0;
-  bool is_gelu = false;  // x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))); else max(x, 0)
-  gpu::Number number = gpu::Number::kF16;  // of y and residual
+enum class Unary : uint8_t {
+  kNone,
+  kRelu,
+  kGelu,  // x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 };
 
-/// y = activation(y) + residual, computed in float32 and rounded once. NaN stays. One launch, which
-/// allocates nothing. Code cuda.launch.
-Status run_activation(const ActivationCall& call, Stream stream);
+/// y = activation(gain * sums + bias) + residual, computed in float32 and rounded once. NaN stays.
+struct EpilogueCall {
+  const void* sums = nullptr;  // [m][sums_stride], may be y where there is no gate
+  Element sums_element = Element::kF32;
+  void* y = nullptr;                // [m][y_stride] of `cols`
+  const void* bias = nullptr;       // of the columns of sums, or nullptr
+  const void* residual = nullptr;   // [m][residual_stride], or nullptr; may be y
+  Element element = Element::kF16;  // of y, bias and residual
+  int64_t m = 0;
+  int64_t cols = 0;  // of y; sums have twice as many with a gate
+  int64_t sums_stride = 0;
+  int64_t y_stride = 0;
+  int64_t residual_stride = 0;
+  float gain = 1;
+  Unary unary = Unary::kNone;
+  Activation gate = Activation::kNone;
+  SwiGLU swiglu = {};
+  bool gate_up_pairs = false;  // gate and up alternate, else all of gate come first
+};
+
+/// One launch, which allocates nothing. Code cuda.launch.
+Status run_epilogue(const EpilogueCall& call, Stream stream);
 
 }  // namespace subbyte::cuda

@@ -1,0 +1,235 @@
+// Layouts there and back, and aten's operands against the functions that pack them.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "checkpoints/exporter.h"
+#include "foreign_layouts/fused_int4.h"
+#include "support/c_handles.h"
+#include "support/random_matrix.h"
+
+namespace subbyte::testing {
+namespace {
+
+using CTensors =
+    std::unique_ptr<subbyte_tensors, CDeleter<subbyte_tensors, subbyte_tensors_destroy>>;
+
+subbyte_layout c_layout(const char* name, const char* tile = nullptr) {
+  auto layout = c_struct<subbyte_layout>();
+  layout.name = name;
+  layout.tile = tile;
+  return layout;
+}
+
+std::vector<subbyte_tensor> list(const CTensors& tensors) {
+  int64_t count = 0;
+  EXPECT_EQ(subbyte_tensors_count(tensors.get(), &count), SUBBYTE_OK);
+  std::vector<subbyte_tensor> all(count, c_struct<subbyte_tensor>());
+  for (int64_t i = 0; i < count; ++i) {
+    EXPECT_EQ(subbyte_tensors_get(tensors.get(), i, &all[i]), SUBBYTE_OK);
+  }
+  return all;
+}
+
+CTensors export_to(const CMatrix& matrix, const subbyte_layout& layout) {
+  subbyte_tensors* made = nullptr;
+  EXPECT_EQ(subbyte_matrix_export(matrix.get(), &layout, &made), SUBBYTE_OK)
+      << layout.name << ": " << subbyte_last_error();
+  return CTensors(made);
+}
+
+CMatrix import_from(const CContext& context, const subbyte_layout& layout,
+                    const std::vector<subbyte_tensor>& tensors) {
+  subbyte_matrix* made = nullptr;
+  EXPECT_EQ(subbyte_matrix_import(context.get(), &layout, tensors.data(), std::ssize(tensors),
+                                  nullptr, &made),
+            SUBBYTE_OK)
+      << layout.name << ": " << subbyte_last_error();
+  return CMatrix(made);
+}
+
+std::vector<float> weights_of(const CMatrix& matrix) {
+  auto w = c_struct<subbyte_weights>();
+  EXPECT_EQ(subbyte_matrix_describe(matrix.get(), &w), SUBBYTE_OK);
+  std::vector<float> out(w.rows * w.cols);
+  EXPECT_EQ(subbyte_matrix_dequantize(matrix.get(), SUBBYTE_F32, out.data(), nullptr), SUBBYTE_OK);
+  return out;
+}
+
+/// A matrix whose zero points a file can hold.
+CMatrix random_int4(const CContext& context, Format scale, int64_t group) {
+  const RandomMatrix random =
+      random_matrix({Format::kU4, scale, Zero::kU8, group}, 64, 256, Contents::kReal, 7);
+  for (std::byte& zero : random.zeros->span()) zero = zero & std::byte{7};
+  for (std::byte& zero : random.zeros->span()) zero |= std::byte{1};
+  return c_matrix(context, c_weights(random.view));
+}
+
+TEST(CLayouts, of_checkpoints_go_there_and_back) {
+  const CContext context = c_context();
+  const std::pair<const char*, WeightFormat> cases[] = {
+      {"awq", {Format::kU4, Format::kF16, Zero::kU8, 128}},
+      {"gptq", {Format::kU4, Format::kF16, Zero::kU8, 32}},
+      {"gptq-v2", {Format::kU3, Format::kF16, Zero::kU8, 32}},
+      {"pack_quantized", {Format::kI4, Format::kBF16, Zero::kNone, 32}},
+      {"mxfp4_pack_quantized", {Format::kE2M1, Format::kE8M0, Zero::kNone, 32}},
+      {"nvfp4_pack_quantized", {Format::kE2M1, Format::kE4M3, Zero::kNone, 16}},
+      {"kbit", {Format::kNFL3, Format::kE4M4, Zero::kNone, 32}}};
+  for (const auto& [name, format] : cases) {
+    SCOPED_TRACE(name);
+    RandomMatrix random = random_matrix(format, 64, 256, Contents::kReal, 7);
+    if (format.zero == Zero::kU8) {
+      for (std::byte& zero : random.zeros->span()) zero = (zero & std::byte{3}) | std::byte{1};
+    }
+    if (format.scale == Format::kE4M3) {
+      for (std::byte& scale : random.scales->span()) scale &= std::byte{0x7F};
+    }
+    const CMatrix matrix = c_matrix(context, c_weights(random.view));
+    const CTensors tensors = export_to(matrix, c_layout(name));
+    ASSERT_NE(tensors, nullptr);
+    char* text = nullptr;
+    ASSERT_EQ(subbyte_tensors_config(tensors.get(), &text), SUBBYTE_OK);
+    const CText config(text);
+    subbyte_layout layout = c_layout(name);
+    layout.config = text;
+    const CMatrix back = import_from(context, layout, list(tensors));
+    ASSERT_NE(back, nullptr);
+    EXPECT_EQ(weights_of(back), weights_of(matrix));
+  }
+}
+
+TEST(CLayouts, of_aten_are_those_of_the_packing_functions) {
+  const CContext context = c_context();
+  for (const Format scale : {Format::kF16, Format::kBF16}) {
+    const CMatrix matrix = random_int4(context, scale, 32);
+    auto w = c_struct<subbyte_weights>();
+    ASSERT_EQ(subbyte_matrix_describe(matrix.get(), &w), SUBBYTE_OK);
+    MatrixView view;
+    view.format = {Format::kU4, scale, Zero::kU8, 32};
+    view.rows = 64;
+    view.cols = 256;
+    view.codes = {static_cast<const std::byte*>(w.codes), 64 * 128};
+    view.scales = {static_cast<const std::byte*>(w.scales), 64 * 8 * 2};
+    view.zeros = {static_cast<const std::byte*>(w.zeros), 64 * 8};
+    const auto expected = transform_cpu(view, CpuTile::kHalves32, scale);
+    ASSERT_TRUE(expected.ok());
+    const auto cpu = list(export_to(matrix, c_layout("int4pack-cpu", "32")));
+    ASSERT_EQ(cpu.size(), 2u);
+    const CTensors kept = export_to(matrix, c_layout("int4pack-cpu", "32"));
+    const auto tensors = list(kept);
+    EXPECT_EQ(std::memcmp(tensors[0].data, expected->weight.data(), expected->weight.size()), 0);
+    EXPECT_EQ(std::memcmp(tensors[1].data, expected->scales_and_zeros.data(),
+                          expected->scales_and_zeros.size()),
+              0);
+    EXPECT_STREQ(tensors[1].dtype, scale == Format::kF16 ? "F16" : "BF16");
+  }
+}
+
+TEST(CLayouts, of_aten_come_back_and_multiply) {
+  const CContext context = c_context();
+  const std::pair<const char*, const char*> layouts[] = {
+      {"int4pack-cpu", "64"},       {"int4pack-cpu", "32"}, {"int4pack-cpu", "pairs-32"},
+      {"int4pack-cpu", "pairs-16"}, {"int4pack-cuda", "2"}, {"int4pack-cuda", "8"},
+      {"int4pack-xpu", nullptr}};
+  for (const int64_t group : {32, 128}) {
+    const CMatrix matrix = random_int4(context, Format::kBF16, group);
+    for (const auto& [name, tile] : layouts) {
+      SCOPED_TRACE(std::string(name) + " " + (tile == nullptr ? "" : tile));
+      const CTensors tensors = export_to(matrix, c_layout(name, tile));
+      const CMatrix back = import_from(context, c_layout(name, tile), list(tensors));
+      ASSERT_NE(back, nullptr);
+      EXPECT_EQ(weights_of(back), weights_of(matrix));
+      const std::vector<float> x = random_inputs(3, 256, Contents::kReal, 3);
+      std::vector<float> y(3 * 64), expected(3 * 64);
+      auto product = c_struct<subbyte_product>();
+      product.x = x.data();
+      product.y = y.data();
+      product.m = 3;
+      product.number = SUBBYTE_F32;
+      ASSERT_EQ(subbyte_multiply(back.get(), &product), SUBBYTE_OK) << subbyte_last_error();
+      product.y = expected.data();
+      ASSERT_EQ(subbyte_multiply(matrix.get(), &product), SUBBYTE_OK);
+      EXPECT_EQ(y, expected);
+    }
+  }
+}
+
+TEST(CLayouts, keep_zeros_of_aten_that_were_fitted_freely) {
+  const CContext context = c_context();
+  const CMatrix matrix = random_int4(context, Format::kBF16, 32);
+  const CTensors tensors = export_to(matrix, c_layout("int4pack-cpu", "64"));
+  std::vector<subbyte_tensor> all = list(tensors);
+  std::vector<uint16_t> numbers(8 * 64 * 2);
+  std::memcpy(numbers.data(), all[1].data, numbers.size() * 2);
+  const FormatInfo& bf16 = info(Format::kBF16);
+  numbers[1] = static_cast<uint16_t>(bf16.encode(0.3, Rounding::kNearestEven));  // z of output 0
+  all[1].data = numbers.data();
+  const CMatrix back = import_from(context, c_layout("int4pack-cpu", "64"), all);
+  auto w = c_struct<subbyte_weights>();
+  ASSERT_EQ(subbyte_matrix_describe(back.get(), &w), SUBBYTE_OK);
+  EXPECT_EQ(w.element, SUBBYTE_I4);
+  EXPECT_EQ(w.zero, SUBBYTE_BF16);
+  const int code = static_cast<const uint8_t*>(w.codes)[0] & 15;
+  const double s = bf16.decode(numbers[0]), z = bf16.decode(numbers[1]);
+  EXPECT_EQ(weights_of(back)[0], static_cast<float>((code - 8) * s + z));
+  const CTensors again = export_to(back, c_layout("int4pack-cpu", "64"));
+  EXPECT_EQ(std::memcmp(list(again)[1].data, numbers.data(), numbers.size() * 2), 0);
+}
+
+TEST(CLayouts, refuse_by_name) {
+  const CContext context = c_context();
+  const CMatrix matrix = random_int4(context, Format::kBF16, 32);
+  const CTensors tensors = export_to(matrix, c_layout("int4pack-cpu", "64"));
+  const std::vector<subbyte_tensor> all = list(tensors);
+  subbyte_matrix* made = nullptr;
+  const auto code = [&](const subbyte_layout& layout, auto change) {
+    std::vector<subbyte_tensor> changed = all;
+    change(changed);
+    return code_of(subbyte_matrix_import(context.get(), &layout, changed.data(),
+                                         std::ssize(changed), nullptr, &made));
+  };
+  const subbyte_layout layout = c_layout("int4pack-cpu", "64");
+  EXPECT_EQ(code(c_layout("int5pack"), [](auto&) {}), "c.argument");
+  EXPECT_EQ(code(c_layout("int4pack-cpu"), [](auto&) {}), "c.argument") << "a tile";
+  EXPECT_EQ(code(layout, [](auto& t) { t.pop_back(); }), "c.tensor");
+  EXPECT_EQ(code(layout, [](auto& t) { t[0].dtype = "BOOL"; }), "c.tensor");
+  EXPECT_EQ(code(layout, [](auto& t) { t[0].dtype = "four"; }), "c.argument");
+  EXPECT_EQ(code(layout, [](auto& t) { t[0].rank = 5; }), "c.argument");
+  EXPECT_EQ(code(layout, [](auto& t) { t[0].rank = 1; }), "c.tensor");
+  EXPECT_EQ(code(layout, [](auto& t) { t[0].shape[1] = -1; }), "c.argument");
+  EXPECT_EQ(code(layout, [](auto& t) { t[0].shape[1] = int64_t{1} << 62; }), "c.argument");
+  EXPECT_EQ(code(layout, [](auto& t) { t[1].shape[1] = 32; }), "c.tensor");
+  EXPECT_EQ(code(layout, [](auto& t) { t[0].data = nullptr; }), "c.null");
+  EXPECT_EQ(code(layout, [](auto& t) { t[0].name = nullptr; }), "c.null");
+  EXPECT_EQ(code(layout, [](auto& t) { t[1].name = "weight"; }), "c.argument");
+  EXPECT_EQ(code(c_layout("awq"), [](auto&) {}), "dense.dtype") << "a weight that is no float";
+  subbyte_tensors* out = nullptr;
+  const subbyte_layout kbit = c_layout("kbit");
+  EXPECT_NE(subbyte_matrix_export(matrix.get(), &kbit, &out), SUBBYTE_OK);
+}
+
+TEST(CLayouts, refuse_null_for_every_address) {
+  const CContext context = c_context();
+  const CMatrix matrix = random_int4(context, Format::kBF16, 32);
+  const subbyte_layout layout = c_layout("int4pack-cpu", "64");
+  const CTensors tensors = export_to(matrix, layout);
+  const std::vector<subbyte_tensor> all = list(tensors);
+  subbyte_matrix* made = nullptr;
+  subbyte_tensors* out = nullptr;
+  int64_t count = 0;
+  char* json = nullptr;
+  auto tensor = c_struct<subbyte_tensor>();
+  expect_nulls_refused("import", &subbyte_matrix_import, {4},
+                       {context.get(), &layout, all.data(), 2, nullptr, &made});
+  expect_nulls_refused("export", &subbyte_matrix_export, {}, {matrix.get(), &layout, &out});
+  expect_nulls_refused("count", &subbyte_tensors_count, {}, {tensors.get(), &count});
+  expect_nulls_refused("get", &subbyte_tensors_get, {}, {tensors.get(), 0, &tensor});
+  expect_nulls_refused("config", &subbyte_tensors_config, {}, {tensors.get(), &json});
+  EXPECT_EQ(code_of(subbyte_tensors_get(tensors.get(), 2, &tensor)), "c.argument");
+}
+
+}  // namespace
+}  // namespace subbyte::testing

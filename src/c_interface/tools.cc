@@ -1,0 +1,195 @@
+// What the commands do with whole checkpoints, with their reports as JSON.
+
+#include <string>
+#include <vector>
+
+#include "c_interface/context.h"
+#include "c_interface/errors.h"
+#include "c_interface/options.h"
+#include "checkpoints/config/config_file.h"
+#include "checkpoints/model_path.h"
+#include "devices/devices.h"
+#include "session/text_setup.h"
+#include "transform/report_json.h"
+#include "verify/report_json.h"
+#include "verify/written_model.h"
+
+namespace subbyte::c {
+
+namespace {
+
+using std::filesystem::path;
+
+/// Calls the function of a caller, or nobody.
+class Progress {
+ public:
+  Progress(subbyte_progress_function function, void* user) : function_(function), user_(user) {}
+
+  void operator()(uint64_t done, uint64_t total) const {
+    if (function_ != nullptr) function_(user_, done, total);
+  }
+
+ private:
+  subbyte_progress_function function_;
+  void* user_;
+};
+
+/// A backend on the threads of the context, whose mutex is held.
+Result<std::unique_ptr<Backend>> host_backend(const subbyte_context& context) {
+  DeviceOptions options;
+  options.device = "cpu";
+  options.executor = &context.shared->execution->pool();
+  return make_backend(options);
+}
+
+Status inspect(const subbyte_context* context, const char* name, char** to) {
+  SUBBYTE_CHECK(check_addresses({{"context", context}, {"path", name}, {"json", to}}));
+  SUBBYTE_TRY(const path found, find_checkpoint(name));
+  const std::scoped_lock lock(context->shared->mutex);
+  SUBBYTE_TRY(const auto backend, host_backend(*context));
+  SUBBYTE_TRY(Inspection inspection, subbyte::inspect(found, backend->host(), backend.get()));
+  if (!inspection.architecture.empty()) {  // a model, which sessions open with its tokenizer
+    const Status tokenizer = check_tokenizer(model_directory(found));
+    if (!tokenizer.ok()) inspection.problems.push_back(tokenizer.error().message);
+  }
+  return hand_out(json::to_text(to_json(inspection)), to);
+}
+
+Status verify(const subbyte_context* context, const char* name, const char* text,
+              const Progress& progress, char** to) {
+  SUBBYTE_CHECK(check_addresses({{"context", context}, {"path", name}, {"json", to}}));
+  SUBBYTE_TRY(const json::Value value, read_options(text, {"checksums"}));
+  SUBBYTE_TRY(const json::Object object, json::Object::of(value, "options"));
+  SUBBYTE_TRY(const auto checksums, object.boolean("checksums"));
+  SUBBYTE_TRY(const path found, find_checkpoint(name));
+  const std::scoped_lock lock(context->shared->mutex);
+  SUBBYTE_TRY(const auto backend, host_backend(*context));
+  VerifyOptions options;
+  options.checksums = checksums.value_or(false);
+  options.progress = progress;
+  options.backend = backend.get();
+  SUBBYTE_TRY(const VerifyReport report, subbyte::verify(found, options, backend->host()));
+  return hand_out(json::to_text(to_json(report)), to);
+}
+
+Status diff(const subbyte_context* context, const char* first, const char* second, char** to) {
+  SUBBYTE_CHECK(
+      check_addresses({{"context", context}, {"first", first}, {"second", second}, {"json", to}}));
+  SUBBYTE_TRY(const path a, find_model(first));
+  SUBBYTE_TRY(const path b, find_model(second));
+  const std::scoped_lock lock(context->shared->mutex);
+  SUBBYTE_TRY(const ModelDiff found, diff_models(a, b, context->shared->execution->pool()));
+  return hand_out(json::to_text(to_json(found)), to);
+}
+
+/// From where to where, of convert and quantize.
+Status check_places(const subbyte_context* context, const char* source, const char* destination,
+                    char** to) {
+  return check_addresses(
+      {{"context", context}, {"source", source}, {"destination", destination}, {"json", to}});
+}
+
+Status convert(const subbyte_context* context, const char* source, const char* destination,
+               const char* text, const Progress& progress, char** to) {
+  SUBBYTE_CHECK(check_places(context, source, destination, to));
+  SUBBYTE_TRY(const json::Value value, read_options(text, {"to", "allow_lossy"}));
+  SUBBYTE_TRY(const json::Object object, json::Object::of(value, "options"));
+  ConvertOptions options;
+  SUBBYTE_TRY(options.format, object.required_string("to"));
+  SUBBYTE_TRY(const auto allow_lossy, object.boolean("allow_lossy"));
+  options.allow_lossy = allow_lossy.value_or(false);
+  SUBBYTE_TRY(const path found, find_model(source));
+  const std::scoped_lock lock(context->shared->mutex);
+  Executor& pool = context->shared->execution->pool();
+  options.check = [&](const path& result) {
+    return check_written(found, result, "convert.result", pool);
+  };
+  SUBBYTE_TRY(const ConvertReport report,
+              convert_model(found, destination, options, pool, progress));
+  return hand_out(json::to_text(to_json(report)), to);
+}
+
+Result<std::vector<std::string>> read_ignore(const json::Object& object) {
+  std::vector<std::string> patterns;
+  const json::Value* value = object.find("ignore");
+  if (value == nullptr) return patterns;
+  if (!value->is_array()) return object.error("json.type", "ignore", "a list of texts");
+  for (const json::Value& one : *value) {
+    if (!one.is_string()) return object.error("json.type", "ignore", "a list of texts");
+    patterns.push_back(one.get<std::string>());
+  }
+  return patterns;
+}
+
+Result<QuantizeOptions> read_quantize_options(const json::Object& object) {
+  QuantizeOptions options;
+  SUBBYTE_TRY(options.format, object.required_string("format"));
+  SUBBYTE_TRY(options.bits, object.number("bits", 1, 32));
+  SUBBYTE_TRY(options.group_size, object.integer("group_size", 0, int64_t{1} << 24));
+  SUBBYTE_TRY(options.symmetric, object.boolean("symmetric"));
+  SUBBYTE_TRY(options.ignore, read_ignore(object));
+  SUBBYTE_TRY(const auto rules, object.string("rules"));
+  options.rules = rules.value_or("");
+  const std::pair<const char*, bool*> flags[] = {{"head", &options.head},
+                                                 {"embedding", &options.embedding},
+                                                 {"experts_only", &options.experts_only},
+                                                 {"allow_lossy", &options.allow_lossy}};
+  for (const auto& [name, flag] : flags) {
+    SUBBYTE_TRY(const auto found, object.boolean(name));
+    *flag = found.value_or(false);
+  }
+  return options;
+}
+
+Status quantize(const subbyte_context* context, const char* source, const char* destination,
+                const char* text, const Progress& progress, char** to) {
+  SUBBYTE_CHECK(check_places(context, source, destination, to));
+  SUBBYTE_TRY(const json::Value value,
+              read_options(text, {"format", "bits", "group_size", "symmetric", "ignore", "rules",
+                                  "head", "embedding", "experts_only", "allow_lossy"}));
+  SUBBYTE_TRY(const json::Object object, json::Object::of(value, "options"));
+  SUBBYTE_TRY(QuantizeOptions options, read_quantize_options(object));
+  SUBBYTE_TRY(const path found, find_model(source));
+  const std::scoped_lock lock(context->shared->mutex);
+  Executor& pool = context->shared->execution->pool();
+  options.check = [&](const path& result) {
+    return check_written(found, result, "quantize.result", pool);
+  };
+  SUBBYTE_TRY(const QuantizeReport report,
+              quantize_model(found, destination, options, pool, progress));
+  return hand_out(json::to_text(to_json(report)), to);
+}
+
+}  // namespace
+}  // namespace subbyte::c
+
+using namespace subbyte;
+
+int subbyte_inspect(subbyte_context* context, const char* path, char** json) {
+  return c::run([&] { return c::inspect(context, path, json); });
+}
+
+int subbyte_verify(subbyte_context* context, const char* path, const char* options,
+                   subbyte_progress_function progress, void* user, char** json) {
+  return c::run([&] { return c::verify(context, path, options, {progress, user}, json); });
+}
+
+int subbyte_diff(subbyte_context* context, const char* first, const char* second, char** json) {
+  return c::run([&] { return c::diff(context, first, second, json); });
+}
+
+int subbyte_convert(subbyte_context* context, const char* source, const char* destination,
+                    const char* options, subbyte_progress_function progress, void* user,
+                    char** json) {
+  return c::run([&] {
+    return c::convert(context, source, destination, options, {progress, user}, json);
+  });
+}
+
+int subbyte_quantize(subbyte_context* context, const char* source, const char* destination,
+                     const char* options, subbyte_progress_function progress, void* user,
+                     char** json) {
+  return c::run([&] {
+    return c::quantize(context, source, destination, options, {progress, user}, json);
+  });
+}
