@@ -39,7 +39,7 @@ Status talk(const std::string& model, const std::string& question, const std::st
 
   SessionRequest chat = session->text().request();  // sampled as the model's files say
   chat.is_chat = true;
-  chat.messages = {{ChatRole::kUser, question}};
+  chat.messages = {{{"role", "user"}, {"content", question}}};
   chat.max_tokens = 30;
   SUBBYTE_TRY(const RequestId answer, session->add(chat));
 
