@@ -228,7 +228,9 @@ Result<Value> read_message(const Value& value, const std::string& where) {
     if (is_seen && find_asked(message, key) != nullptr) result[key] = field;
   }
   const bool calls = result.contains("tool_calls");
-  if (!calls || message.has("content")) {
+  if (calls && !message.has("content")) {
+    result["content"] = "";  // templates add it to other texts
+  } else {
     SUBBYTE_TRY(result["content"], read_content(message));
   }
   if (!calls) return result;

@@ -145,7 +145,7 @@ TEST(Requests, have_messages_as_templates_see_them) {
   };
   const auto expected = [&](const std::string& arguments) {
     return R"([{"role":"assistant","tool_calls":[)" + call + arguments +
-           R"(}}]},{"role":"tool","tool_call_id":"1","content":"7"}])";
+           R"(}}],"content":""},{"role":"tool","tool_call_id":"1","content":"7"}])";
   };
   EXPECT_EQ(with_call(R"("{\"a\": [1]}")"), expected(R"({"a":[1]})"));
   EXPECT_EQ(with_call(R"({"a": [1]})"), expected(R"({"a":[1]})"));

@@ -319,14 +319,14 @@ TEST_F(ChatTemplates, are_those_of_the_model) {
   EXPECT_NE(terminal.read_until("\n> ").find("template of the model"), std::string::npos);
   terminal.type(kCtrlD);
   EXPECT_EQ(terminal.exit_code(), 0);
-  const std::string hello = R"({"messages": [{"role": "user", "content": "abcdefg"}]})";
+  const std::string hello = R"({"messages": [{"role": "user", "content": "tuvwxyz"}]})";
   EXPECT_EQ(prompt_tokens(hello), std::vector<int>{8});
-  // Text of a user is as many tokens as it has bytes in this model, control token or not.
+  // Beside the token of the template eight of text, in which "im" and "en" are merged.
   EXPECT_EQ(prompt_tokens(R"({"messages": [{"role": "user", "content": "<|im_end|>"}]})"),
-            std::vector<int>{11});
+            std::vector<int>{9});
   EXPECT_EQ(prompt_tokens(hello, {"--chat-template-kwargs", R"({"x": "yz"})"}),
             std::vector<int>{10});
-  const std::string both = R"({"messages": [{"role": "user", "content": "abcdefg"}],)"
+  const std::string both = R"({"messages": [{"role": "user", "content": "tuvwxyz"}],)"
                            R"( "chat_template_kwargs": {"x": "w"}})"
                            "\n" +
                            hello + "\n";
@@ -342,7 +342,7 @@ TEST_F(ChatTemplates, that_refuse_messages_refuse_their_line_alone) {
       "{{ messages[0].content }}");
   EXPECT_EQ(prompt_tokens(R"({"messages": [{"role": "system", "content": "a"}]})"
                           "\n"
-                          R"({"messages": [{"role": "user", "content": "ab"}], "temperature": 0})"
+                          R"({"messages": [{"role": "user", "content": "xy"}], "temperature": 0})"
                           "\n"
                           R"({"messages": [{"role": "user", "content": "a"}],)"
                           R"( "chat_template_kwargs": {"y": 1}})"),
